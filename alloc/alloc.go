@@ -1,0 +1,170 @@
+// Package alloc says what an allocator of device memory is, for the policies
+// that implement it (bfc, direct) and for those who use one.
+//
+// # The contract
+//
+// An [Allocator] takes memory from a device in grants and hands it out in
+// blocks. It is not safe for concurrent use: its owner holds one lock around
+// it, taken once for one operation or once for a whole batch. The root package
+// is such an owner; replay is another, with no lock at all.
+//
+//   - A request of 0 bytes gives the zero [Block] and counts nothing.
+//   - A block lies inside memory that the device granted, overlaps no other
+//     live block, and is aligned as asked, to at least 256 bytes where the
+//     allocator rounds at all.
+//   - A refusal changes nothing that can be seen but the statistics of the
+//     device, and says [ErrNoMemory].
+//   - Freeing what is not live is an error and changes nothing.
+//   - An allocator takes nothing from the device before the first request that
+//     is not empty, and gives everything back at Close.
+//
+// The one suite in package alloctest checks this for every implementation.
+package alloc
+
+import (
+	"errors"
+	"fmt"
+
+	"gpumem/size"
+)
+
+// Errors of every allocator. Messages that wrap them name the block or address.
+var (
+	// ErrNoMemory: the request cannot be served now. Something that is freed
+	// later may change that, unless errors.Is(err, ErrNever).
+	ErrNoMemory = errors.New("out of memory")
+	// ErrNever wraps ErrNoMemory: the request is larger than the allocator may
+	// ever hold, so waiting for a free is of no use.
+	ErrNever = fmt.Errorf("%w: the request is larger than the limit", ErrNoMemory)
+	// ErrTooLarge wraps ErrNever: rounding the request up passes 2^64.
+	ErrTooLarge = fmt.Errorf("%w: rounded up it passes 2^64 bytes", ErrNever)
+	// ErrDoubleFree: the block was freed before.
+	ErrDoubleFree = errors.New("double free")
+	// ErrNotAllocated: no live block starts at that address.
+	ErrNotAllocated = errors.New("not allocated here")
+	// ErrClosed: the allocator was closed.
+	ErrClosed = errors.New("closed")
+	// ErrBadRequest: a request that makes no sense, such as an alignment that
+	// is no power of two.
+	ErrBadRequest = errors.New("bad request")
+)
+
+// End is the end of the pool from which a block is taken, where the allocator
+// has two.
+type End uint8
+
+const (
+	Lower End = iota // ordinary memory
+	Upper            // collective memory, in a partitioned pool; elsewhere the same as Lower
+)
+
+// String is "lower" or "upper".
+func (e End) String() string {
+	if e == Upper {
+		return "upper"
+	}
+	return "lower"
+}
+
+// Site is who asked: the number of a stack or name that the caller keeps. 0 is
+// nobody in particular.
+type Site uint32
+
+// Request asks for a block.
+type Request struct {
+	Bytes       uint64 // at least this many
+	Align       uint64 // a power of two; 0 means what the allocator gives anyway
+	FreedBefore uint64 // only memory freed at or before this count (bfc with a timing counter); 0: any
+	Stream      uint32 // on which the block will be used first
+	Site        Site
+	End         End
+}
+
+// Block is memory handed out. It is a value: copying it copies no memory. The
+// zero Block is what a request of 0 bytes gives, and freeing it does nothing.
+type Block struct {
+	Addr   uint64 // device address
+	Size   uint64 // bytes that may be used; at least what was asked for
+	handle int32
+	gen    uint32
+}
+
+// MakeBlock is for allocators: handle and gen are their own way to find the
+// block again and to tell it from a later one in the same place.
+func MakeBlock(addr, size uint64, handle int32, gen uint32) Block {
+	return Block{Addr: addr, Size: size, handle: handle, gen: gen}
+}
+
+// Key is for allocators: what MakeBlock was given.
+func (b Block) Key() (handle int32, gen uint32) { return b.handle, b.gen }
+
+// IsZero says whether the block is that of an empty request.
+func (b Block) IsZero() bool { return b == Block{} }
+
+// String names the block for messages.
+func (b Block) String() string {
+	return fmt.Sprintf("block of %s at %#x", size.Format(b.Size), b.Addr)
+}
+
+// Stats are JAX's memory statistics, in bytes but for NumAllocs. The keys are
+// those of jax.Device.memory_stats().
+type Stats struct {
+	NumAllocs         int64  `json:"num_allocs"`               // successful allocations so far
+	BytesInUse        uint64 `json:"bytes_in_use"`             // sum of the blocks' sizes, which are at least what was asked for
+	PeakBytesInUse    uint64 `json:"peak_bytes_in_use"`        // most of it so far
+	LargestAllocSize  uint64 `json:"largest_alloc_size"`       // largest block handed out
+	BytesLimit        uint64 `json:"bytes_limit"`              // most that may be taken from the device
+	BytesReserved     uint64 `json:"bytes_reserved"`           // always 0, as in JAX
+	PeakBytesReserved uint64 `json:"peak_bytes_reserved"`      // always 0
+	LargestFreeBlock  uint64 `json:"largest_free_block_bytes"` // largest hole
+	PoolBytes         uint64 `json:"pool_bytes"`               // taken from the device now
+	PeakPoolBytes     uint64 `json:"peak_pool_bytes"`          // most of it so far
+}
+
+// Fragmentation is the part of the free memory in the pool that the largest
+// hole leaves out: 0 when it is all in one piece (or nothing is free), towards
+// 1 when it is in many.
+func (s Stats) Fragmentation() float64 {
+	free := s.PoolBytes - s.BytesInUse
+	if free == 0 {
+		return 0
+	}
+	return float64(free-s.LargestFreeBlock) / float64(free)
+}
+
+// Chunk is one piece of the pool, for whoever walks it.
+type Chunk struct {
+	Addr      uint64
+	Size      uint64
+	Requested uint64 // what the live block was asked for; of a free piece, what its last block was
+	Region    int    // number of the grant that it lies in, from 0 in address order
+	Live      bool
+	Tag       string // "lower", "upper", "central_gap" in a partitioned pool
+	Site      Site   // of a live block
+	Stream    uint32
+}
+
+// Allocator is a policy at work on one device. See the package's contract.
+type Allocator interface {
+	// Alloc hands out a block. Errors: ErrNoMemory (or ErrNever), ErrBadRequest,
+	// ErrClosed, or the device's when it failed otherwise than by refusing.
+	Alloc(Request) (Block, error)
+	// Free takes a block back. Errors: ErrDoubleFree, ErrNotAllocated,
+	// ErrClosed, or the device's.
+	Free(Block) error
+	// FreeAddr takes back the block that starts at addr; 0 does nothing.
+	FreeAddr(addr uint64) error
+	// Stats are cheap enough to read often, but are not kept ready: they cost
+	// more than an allocation.
+	Stats() Stats
+	// Trim gives memory that no block needs back to the device until at most
+	// keep bytes are held, as far as the policy can, and says how many bytes
+	// it gave back.
+	Trim(keep uint64) (released uint64, err error)
+	// Walk visits every piece in address order until yield says no. The
+	// allocator must not be used meanwhile.
+	Walk(yield func(Chunk) bool)
+	// Close gives everything back, live blocks included. Later calls say
+	// ErrClosed.
+	Close() error
+}

@@ -1,0 +1,336 @@
+package bfc
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"gpumem/alloc"
+	"gpumem/alloc/internal/chunks"
+	"gpumem/size"
+)
+
+// Layout is the form of the out-of-memory report, which changed over the years.
+// Tools that read logs know both.
+type Layout uint8
+
+const (
+	// Layout2026 is what JAX 0.11 writes.
+	Layout2026 Layout = iota
+	// Layout2025 is what JAX wrote until December 2025.
+	Layout2025
+)
+
+// xla prints bytes as the original does. Sizes past 2^63 do not occur in it.
+func xla(n uint64) string { return size.XLA(int64(min(n, math.MaxInt64))) }
+
+// Report is the original's report for a request that was refused, record for
+// record, in the layout of the pool's configuration: the summary of the 21
+// bins, the free chunks of the request's bin, every chunk, the sums, the
+// statistics and a map of 100 columns.
+func (a *Allocator) Report(r alloc.Request) alloc.Report {
+	n, ok := round256(r.Bytes)
+	if !ok {
+		n = math.MaxUint64 &^ (MinAllocation - 1)
+	}
+	w := reporter{a: a, old: a.cfg.Layout == Layout2025}
+	end := tagLower
+	if a.cfg.Spatial && r.End == alloc.Upper {
+		end = tagUpper
+	}
+	w.head(r, n, end)
+	w.bins()
+	w.binOf(n)
+	w.regions()
+	w.sizes()
+	w.sums(n, end)
+	w.stats()
+	w.add(alloc.Warning, a.occupancy())
+	return w.out
+}
+
+// Summary is the line with which the original ends when it does not retry.
+func (a *Allocator) Summary(r alloc.Request) alloc.Message {
+	end := ""
+	if a.cfg.Layout != Layout2025 {
+		end = fmt.Sprintf(" from the %v end", r.End)
+	}
+	return alloc.Message{Severity: alloc.Warning, Text: fmt.Sprintf(
+		"Allocator (%s) ran out of memory trying to allocate %s%s with freed_by_count=%d.",
+		a.name, xla(r.Bytes), end, r.FreedBefore)}
+}
+
+type reporter struct {
+	a   *Allocator
+	old bool // the layout of 2025
+	out alloc.Report
+}
+
+func (w *reporter) add(s alloc.Severity, text string) {
+	w.out = append(w.out, alloc.Message{Severity: s, Text: text})
+}
+
+func (w *reporter) info(format string, args ...any) {
+	w.add(alloc.Info, fmt.Sprintf(format, args...))
+}
+
+func (w *reporter) head(r alloc.Request, n uint64, end uint8) {
+	if w.old {
+		// The missing blank before "requested", the blank at the second line's
+		// end and the doubled last line are the original's.
+		w.add(alloc.Warning, fmt.Sprintf("Allocator (%s) ran out of memory trying to allocate %s (rounded to %d)requested by op \n"+
+			"If the cause is memory fragmentation maybe the environment variable 'TF_GPU_ALLOCATOR=cuda_malloc_async' will improve the situation. \n"+
+			"Current allocation summary follows.\nCurrent allocation summary follows.",
+			w.a.name, xla(r.Bytes), n))
+	} else {
+		w.add(alloc.Warning, fmt.Sprintf("Allocator (%s) ran out of memory trying to allocate %s (rounded to %d) from the %s end requested by op \n"+
+			"If this is caused by memory fragmentation, the environment variable 'TF_GPU_ALLOCATOR=cuda_malloc_async' may improve the situation.\n"+
+			"Current allocation summary follows.",
+			w.a.name, xla(r.Bytes), n, tagNames[end]))
+	}
+	w.info("BFCAllocator dump for %s", w.a.name)
+}
+
+// binStats is what the report says of one bin.
+type binStats struct {
+	chunks, inUse           int
+	bytes, used, clientUsed uint64
+}
+
+// binTable sums chunks, live and free, by the bin of their size. The central
+// gap is in no bin.
+func (a *Allocator) binTable() [numBins]binStats {
+	var bins [numBins]binStats
+	for h, c := range a.chunks() {
+		if h == a.gap {
+			continue
+		}
+		b := &bins[binOf(c.Size)]
+		b.chunks++
+		b.bytes += c.Size
+		if c.State == chunks.Live {
+			b.inUse++
+			b.used += c.Size
+			b.clientUsed += c.Requested
+		}
+	}
+	return bins
+}
+
+func (w *reporter) bins() {
+	for i, b := range w.a.binTable() {
+		w.info("Bin (%d): \tTotal Chunks: %d, Chunks in use: %d. %s allocated for chunks. %s in use in bin. %s client-requested in use in bin.",
+			MinAllocation<<i, b.chunks, b.inUse, xla(b.bytes), xla(b.used), xla(b.clientUsed))
+	}
+}
+
+// binOf lists the free chunks of the bin that the request falls into.
+func (w *reporter) binOf(n uint64) {
+	a := w.a
+	bin := binOf(n)
+	w.info("Bin for %s was %s, Chunk State: ", xla(n), xla(MinAllocation<<bin))
+	var free []*chunks.Chunk
+	for _, x := range a.free {
+		if x == nil {
+			continue
+		}
+		for h := x.Find(MinAllocation << bin); h != 0; h = x.After(h) {
+			c := a.store.At(h)
+			if binOf(c.Size) != bin {
+				break
+			}
+			free = append(free, c)
+		}
+	}
+	slices.SortFunc(free, func(c, d *chunks.Chunk) int {
+		return cmp.Or(cmp.Compare(c.Size, d.Size), cmp.Compare(c.Tag, d.Tag), cmp.Compare(c.Addr, d.Addr))
+	})
+	for _, c := range free {
+		var b strings.Builder
+		b.WriteString(w.chunk(c, bin))
+		if c.Prev != 0 {
+			b.WriteString(", prev: " + w.neighbour(c.Prev))
+		}
+		if c.Next != 0 {
+			b.WriteString(", next: " + w.neighbour(c.Next))
+		}
+		w.add(alloc.Info, b.String())
+	}
+}
+
+// neighbour is a chunk next to a free one: live, or the central gap, or kept
+// apart by the timing counter.
+func (w *reporter) neighbour(h chunks.H) string {
+	c := w.a.store.At(h)
+	bin := -1
+	if c.State == chunks.Free && h != w.a.gap {
+		bin = binOf(c.Size)
+	}
+	return w.chunk(c, bin)
+}
+
+func (w *reporter) chunk(c *chunks.Chunk, bin int) string {
+	inUse := 0
+	if c.State == chunks.Live {
+		inUse = 1
+	}
+	return fmt.Sprintf("  Size: %s | Requested Size: %s | in_use: %d | bin_num: %d", xla(c.Size), xla(c.Requested), inUse, bin)
+}
+
+// regions lists every chunk. Handles are printed as the original counts them,
+// from 0, with the largest number for none.
+func (w *reporter) regions() {
+	a := w.a
+	for i := range a.regions {
+		w.info("Next region of size %d", a.regions[i].size)
+		for h := a.regions[i].first; h != 0; {
+			c := a.store.At(h)
+			var b strings.Builder
+			state := "Free "
+			if c.State == chunks.Live {
+				state = "InUse"
+			}
+			fmt.Fprintf(&b, "%s at %x of size %d", state, c.Addr, c.Size)
+			if !w.old {
+				b.WriteString(" tag " + tagNames[c.Tag])
+			}
+			next := uint64(math.MaxUint64)
+			if c.Next != 0 {
+				next = uint64(c.Next - 1)
+			}
+			b.WriteString(" next " + strconv.FormatUint(next, 10))
+			if a.cfg.Counter != nil {
+				fmt.Fprintf(&b, " freed_at_count %d", c.Owner)
+			}
+			w.add(alloc.Info, b.String())
+			h = c.Next
+		}
+	}
+}
+
+// sizes sums the live chunks by size.
+func (w *reporter) sizes() {
+	w.info("     Summary of in-use Chunks by size: ")
+	count := map[uint64]uint64{}
+	var total uint64
+	for _, c := range w.a.chunks() {
+		if c.State == chunks.Live {
+			count[c.Size]++
+			total += c.Size
+		}
+	}
+	var sizes []uint64
+	for s := range count {
+		sizes = append(sizes, s)
+	}
+	slices.Sort(sizes)
+	for _, s := range sizes {
+		w.info("%d Chunks of size %d totalling %s", count[s], s, xla(s*count[s]))
+	}
+	w.info("Sum Total of in-use chunks: %s", xla(total))
+}
+
+func (w *reporter) sums(n uint64, end uint8) {
+	a := w.a
+	s := a.stats
+	unallocated := s.BytesLimit - min(s.PoolBytes, s.BytesLimit)
+	if w.old {
+		w.info("Total bytes in pool: %d memory_limit_: %d available bytes: %d curr_region_allocation_bytes_: %d",
+			s.PoolBytes, s.BytesLimit, unallocated, a.next)
+		return
+	}
+	w.info("Allocator memory summary: rounded request %s, total free in pool %s, largest free chunk usable by %s end %s, unallocated bytes %s, pool size %s, pool limit %s",
+		xla(n), xla(s.PoolBytes-s.BytesInUse), tagNames[end], xla(a.largestFree(end)), xla(unallocated), xla(s.PoolBytes), xla(s.BytesLimit))
+	if a.gap != 0 {
+		w.info("Spatial partitioning summary for %s end: central gap %s, largest same-end binned free chunk %s, largest binned free chunk from any end %s. "+
+			"The central gap is shared by lower/upper allocations and is not inserted into a bin.",
+			tagNames[end], xla(a.store.At(a.gap).Size), xla(a.largestHole(end)), xla(max(a.largestHole(tagLower), a.largestHole(tagUpper))))
+	}
+	hint := "(growth enabled)."
+	if !a.cfg.Growth {
+		hint = "(growth disabled; fixed-size pool; not an attempted allocation)."
+	}
+	w.info("Allocator region growth hint: next region allocation target %s %s", xla(a.next), hint)
+}
+
+// largestHole is the largest free chunk of an end, without the gap.
+func (a *Allocator) largestHole(end uint8) uint64 {
+	x := a.free[end]
+	if x == nil || x.Len() == 0 {
+		return 0
+	}
+	return a.store.At(x.Largest()).Size
+}
+
+func (w *reporter) stats() {
+	s := w.a.Stats()
+	form := xla
+	if w.old {
+		form = func(n uint64) string { return strconv.FormatUint(n, 10) }
+		s.LargestFreeBlock = 0 // was never filled in then
+	}
+	var b strings.Builder
+	b.WriteString("Stats: \n")
+	line := func(label, value string) { fmt.Fprintf(&b, "%-18s%20s\n", label, value) }
+	line("Limit:", form(s.BytesLimit))
+	line("InUse:", form(s.BytesInUse))
+	line("MaxInUse:", form(s.PeakBytesInUse))
+	line("NumAllocs:", strconv.FormatInt(s.NumAllocs, 10))
+	line("MaxAllocSize:", form(s.LargestAllocSize))
+	line("Reserved:", form(s.BytesReserved))
+	line("PeakReserved:", form(s.PeakBytesReserved))
+	if !w.old {
+		// Never filled in by the original, and four columns off.
+		fmt.Fprintf(&b, "%-22s%20s\n", "PeakAllocated:", form(0))
+	}
+	line("LargestFreeBlock:", form(s.LargestFreeBlock))
+	w.add(alloc.Info, b.String())
+}
+
+// occupancy draws the regions, back to back, as a line of 100 columns: live
+// bytes as *, what a live chunk has beyond its request as x, the rest as _.
+func (a *Allocator) occupancy() string {
+	const columns = 100
+	var total uint64
+	for i := range a.regions {
+		total += a.regions[i].size
+	}
+	if total == 0 {
+		return "<allocator contains no memory>"
+	}
+	line := []byte(strings.Repeat("_", columns))
+	draw := func(from, to uint64, mark byte) { // [from, to) in bytes from the start
+		lo, hi := column(from, columns, total), column(to-1, columns, total)
+		for i := lo; i <= hi; i++ {
+			line[i] = mark
+		}
+	}
+	var base uint64
+	for i := range a.regions {
+		r := &a.regions[i]
+		for h := r.first; h != 0; {
+			c := a.store.At(h)
+			if c.State == chunks.Live {
+				at := base + c.Addr - r.addr
+				if c.Size > c.Requested {
+					draw(at+c.Requested, at+c.Size, 'x')
+				}
+				draw(at, at+c.Requested, '*')
+			}
+			h = c.Next
+		}
+		base += r.size
+	}
+	return string(line)
+}
+
+// column is floor(off*columns/total) without passing 2^64.
+func column(off, columns, total uint64) int {
+	if off < math.MaxUint64/columns {
+		return int(off * columns / total)
+	}
+	return int(float64(off) / float64(total) * float64(columns))
+}

@@ -1,0 +1,75 @@
+package bfc
+
+import "gpumem/alloc/internal/chunks"
+
+// The timing counter (TensorFlow's experimental timestamped_allocator): memory
+// freed by the host may still be used by the GPU. With a counter, a freed chunk
+// bears the next count and goes into the index at once, but is not joined with
+// its neighbours until the safe frontier, the count up to which the GPU is
+// known to be done, passes it. A request may ask for memory freed at or before
+// a count. Chunk.Owner holds the count; 0 means safe.
+
+// stamp is a freed chunk that waits: its number, and where it lay, to see
+// whether it is still the same one.
+type stamp struct {
+	h    chunks.H
+	addr uint64
+}
+
+// SetSafeFrontier tells the pool that the GPU is done with everything freed
+// before count. It never goes back.
+func (a *Allocator) SetSafeFrontier(count uint64) {
+	a.frontier = max(a.frontier, count)
+}
+
+// stamp puts a freed chunk back alone, with the next count.
+func (a *Allocator) stamp(h chunks.H, c *chunks.Chunk) {
+	c.Owner = a.cfg.Counter()
+	a.stamped = append(a.stamped, stamp{h, c.Addr})
+	a.putFree(h, c)
+}
+
+// mergeStamped joins what the frontier has passed with its neighbours. With
+// need > 0 it also joins what is not safe yet, until a chunk of need bytes has
+// come about, and says whether one has.
+func (a *Allocator) mergeStamped(need uint64) bool {
+	var ready []stamp
+	kept := a.stamped[:0]
+	for _, s := range a.stamped {
+		c := a.store.At(s.h)
+		if c.State != chunks.Free {
+			continue // handed out again, or joined with another
+		}
+		if c.Owner != 0 && c.Owner < a.frontier {
+			c.Owner = 0
+		}
+		if c.Owner == 0 || need > 0 {
+			ready = append(ready, stamp{s.h, c.Addr})
+		} else {
+			kept = append(kept, s)
+		}
+	}
+	a.stamped = kept
+	satisfied := false
+	for _, s := range ready {
+		c := a.store.At(s.h)
+		if c.State != chunks.Free || c.Addr != s.addr {
+			continue // joined with one before it in this list
+		}
+		if satisfied {
+			a.stamped = append(a.stamped, s)
+			continue
+		}
+		a.takeFree(s.h, c)
+		h := a.coalesce(s.h, need > 0)
+		c = a.store.At(h)
+		a.putFree(h, c)
+		if need > 0 {
+			if h != s.h && c.Owner > 0 {
+				a.stamped = append(a.stamped, stamp{h, c.Addr})
+			}
+			satisfied = c.Size >= need
+		}
+	}
+	return satisfied
+}

@@ -1,0 +1,114 @@
+// Package chunks holds the three structures that an allocator of device memory
+// is built from. Each knows nothing of the others' purpose:
+//
+//	Store  the chunks themselves: flat pages of structs, linked by number
+//	Index  the free ones, ordered by size and then address (best fit)
+//	Table  the live ones, found by address
+//
+// Memory is described from outside: no header lies in it, and no Go pointer
+// points at it. A chunk's number (its handle) is an int32, and no structure
+// here holds a pointer into another, so that the garbage collector has nothing
+// to follow however many chunks there are, and an operation allocates nothing
+// on the Go heap except when a structure has to grow.
+//
+// Nothing in this package locks.
+package chunks
+
+// H is a chunk's number in its Store. 0 is no chunk.
+type H = int32
+
+// Chunk is one piece of a region, live or free. Its neighbours in address
+// order tile the region without gaps.
+//
+// 64 bytes, one cache line (chunkBytes): an operation touches few chunks but
+// touches each in many fields.
+type Chunk struct {
+	Addr      uint64
+	Size      uint64 // bytes, neighbours' boundaries included
+	Requested uint64 // bytes last asked for; kept after a free, as the original's report shows it
+	Owner     uint64 // the owner's own word; bfc keeps the count at which the chunk was freed
+	Prev      H      // neighbour below, 0 at the region's start
+	Next      H      // neighbour above, 0 at the region's end; links the Store's free list when the chunk is unused
+
+	left, right H // children in the index; meaningless while live
+
+	Gen    uint32 // number of the allocation that lives here, to tell a stale block from a live one; 0 while free
+	Site   uint32 // who asked
+	Stream uint32 // on which stream it was last used
+	State  State
+	Tag    uint8 // the owner's
+	Flags  uint8 // the owner's
+}
+
+// State says what a chunk is.
+type State uint8
+
+const (
+	// Unused: not a piece of any region; on the Store's free list.
+	Unused State = iota
+	// Live: handed out.
+	Live
+	// Free: not handed out, whether or not it is in an Index.
+	Free
+)
+
+const (
+	chunkBytes = 64
+
+	pageBits = 10
+	pageSize = 1 << pageBits // chunks
+)
+
+// Store holds chunks in pages that never move, so that growth costs the same
+// however many there are: a slice that doubles would copy them all at once,
+// which at 80,000 chunks stops the world of one allocation for milliseconds.
+//
+// The first handle is 1. Freed handles are reused last in, first out, which
+// is what the original does: its report prints them.
+type Store struct {
+	pages []*[pageSize]Chunk
+	free  H // most recently freed
+	used  H // handles 1..used have been handed out at some time
+	live  int
+}
+
+// At is the chunk with number h, which must have come from New.
+func (s *Store) At(h H) *Chunk {
+	return &s.pages[uint32(h)>>pageBits][uint32(h)&(pageSize-1)]
+}
+
+// New hands out a chunk. Its fields are as its last owner left them (zero at
+// first), but for Gen, State and the links, which are zeroed: the original
+// shows the Requested of a recycled chunk, so it must survive.
+func (s *Store) New() H {
+	s.live++
+	if h := s.free; h != 0 {
+		c := s.At(h)
+		s.free = c.Next
+		c.Prev, c.Next, c.left, c.right = 0, 0, 0, 0
+		return h
+	}
+	s.used++
+	if int(uint32(s.used)>>pageBits) == len(s.pages) {
+		s.pages = append(s.pages, new([pageSize]Chunk))
+	}
+	return s.used
+}
+
+// Drop takes a chunk back.
+func (s *Store) Drop(h H) {
+	c := s.At(h)
+	c.Gen, c.State = 0, Unused
+	c.Next = s.free
+	s.free = h
+	s.live--
+}
+
+// Len is how many chunks are in use.
+func (s *Store) Len() int { return s.live }
+
+// Cap is the bytes of host memory that the store holds.
+func (s *Store) Cap() int { return len(s.pages) * pageSize * chunkBytes }
+
+// Valid says whether h can be given to At: whether it was ever handed out.
+func (s *Store) Valid(h H) bool { return h > 0 && h <= s.used }

@@ -1,0 +1,193 @@
+package chunks
+
+// Table finds a live chunk by its address: open addressing with linear
+// probing, at most half full, deletion by shifting back. An entry is eight
+// bytes, the chunk's number and the low 32 bits of its address in units of 256
+// bytes; those are compared first, so that a probe seldom touches a chunk that
+// is not the one sought.
+//
+// It grows a little with each insertion: while an old table is drained into a
+// new one of twice the size, look-ups try both. So no single insertion pays
+// for all entries.
+type Table struct {
+	store *Store
+	slots []entry
+	shift uint8 // 64 - log2(len(slots))
+	count int   // in slots and old together
+
+	old      []entry // being drained, nil most of the time
+	oldShift uint8
+	drained  int // slots of old before this one are empty
+}
+
+type entry struct {
+	h   H // 0: empty
+	key uint32
+}
+
+const (
+	tableMin = 64
+	// drainStep is how many steps an insertion drains the old table by; a step
+	// moves one entry or passes one empty slot. n old slots hold n/2 entries
+	// when draining begins, so it takes at most 1.5 n steps, and n/2 insertions
+	// fill the new table: 4 steps for each are enough.
+	drainStep = 4
+)
+
+// NewTable makes a table of chunks of st.
+func NewTable(st *Store) *Table {
+	return &Table{store: st, slots: make([]entry, tableMin), shift: 64 - 6}
+}
+
+// Len is how many chunks are in the table.
+func (t *Table) Len() int { return t.count }
+
+// Cap is the bytes of host memory that the table holds.
+func (t *Table) Cap() int { return (len(t.slots) + len(t.old)) * 8 }
+
+// home is where a key lies in a table of 2^(64-shift) slots: Fibonacci
+// hashing. Only the key counts, so that moving entries about touches no chunk.
+// Two addresses 2^40 bytes apart share a key; they are told apart by the chunk.
+func home(key uint32, shift uint8) uint32 {
+	return uint32(uint64(key) * 0x9E3779B97F4A7C15 >> (shift & 63))
+}
+
+// Insert puts chunk h in, whose address is not in yet.
+func (t *Table) Insert(h H, addr uint64) {
+	if t.old != nil {
+		t.drain()
+	}
+	if t.count >= len(t.slots)/2 {
+		t.grow()
+	}
+	t.count++
+	put(t.slots, t.shift, entry{h, uint32(addr >> unitBits)})
+}
+
+func put(slots []entry, shift uint8, e entry) {
+	mask := uint32(len(slots) - 1)
+	i := home(e.key, shift)
+	for slots[i&mask].h != 0 {
+		i++
+	}
+	slots[i&mask] = e
+}
+
+// Find is the chunk at addr, 0 if none starts there.
+func (t *Table) Find(addr uint64) H {
+	if i, ok := t.find(t.slots, t.shift, addr); ok {
+		return t.slots[i].h
+	}
+	if t.old != nil {
+		if i, ok := t.find(t.old, t.oldShift, addr); ok {
+			return t.old[i].h
+		}
+	}
+	return 0
+}
+
+func (t *Table) find(slots []entry, shift uint8, addr uint64) (uint32, bool) {
+	mask := uint32(len(slots) - 1)
+	key := uint32(addr >> unitBits)
+	for i := home(key, shift); ; i++ {
+		e := slots[i&mask]
+		if e.h == 0 {
+			return 0, false
+		}
+		if e.key == key && t.store.At(e.h).Addr == addr {
+			return i & mask, true
+		}
+	}
+}
+
+// Remove takes the chunk at addr out and returns it, 0 if none starts there.
+func (t *Table) Remove(addr uint64) H {
+	if i, ok := t.find(t.slots, t.shift, addr); ok {
+		h := t.slots[i].h
+		t.count--
+		shiftBack(t.slots, t.shift, i)
+		return h
+	}
+	if t.old != nil {
+		if i, ok := t.find(t.old, t.oldShift, addr); ok {
+			h := t.old[i].h
+			t.count--
+			shiftBack(t.old, t.oldShift, i)
+			return h
+		}
+	}
+	return 0
+}
+
+// RemoveChunk takes chunk h out, which is in and lies at addr. It need not
+// look at any other chunk.
+func (t *Table) RemoveChunk(h H, addr uint64) {
+	if t.removeChunk(t.slots, t.shift, h, addr) {
+		return
+	}
+	if t.old != nil {
+		t.removeChunk(t.old, t.oldShift, h, addr)
+	}
+}
+
+func (t *Table) removeChunk(slots []entry, shift uint8, h H, addr uint64) bool {
+	mask := uint32(len(slots) - 1)
+	for i := home(uint32(addr>>unitBits), shift); ; i++ {
+		switch slots[i&mask].h {
+		case h:
+			t.count--
+			shiftBack(slots, shift, i&mask)
+			return true
+		case 0:
+			return false
+		}
+	}
+}
+
+// shiftBack empties slot i and moves up whatever would no longer be found.
+func shiftBack(slots []entry, shift uint8, i uint32) {
+	mask := uint32(len(slots) - 1)
+	for j := i; ; {
+		j = (j + 1) & mask
+		e := slots[j&mask]
+		if e.h == 0 {
+			break
+		}
+		// e may move to i unless its home lies cyclically in (i, j].
+		k := home(e.key, shift) & mask
+		if (j-k)&mask >= (j-i)&mask {
+			slots[i&mask] = e
+			i = j
+		}
+	}
+	slots[i&mask] = entry{}
+}
+
+// grow begins a table of twice the size.
+func (t *Table) grow() {
+	for t.old != nil {
+		t.drain() // the last growth is not over: only after very many removals and insertions in turn
+	}
+	t.old, t.oldShift, t.drained = t.slots, t.shift, 0
+	t.slots = make([]entry, 2*len(t.slots))
+	t.shift--
+}
+
+// drain moves a few entries from the old table to the new one. Taking an entry
+// out shifts others into its slot, so the slot is looked at again until it is
+// empty; every slot before it stays empty, since nothing is put into the old
+// table any more.
+func (t *Table) drain() {
+	for range drainStep {
+		e := t.old[t.drained]
+		if e.h != 0 {
+			shiftBack(t.old, t.oldShift, uint32(t.drained))
+			put(t.slots, t.shift, e)
+			continue
+		}
+		if t.drained++; t.drained == len(t.old) {
+			t.old = nil
+			return
+		}
+	}
+}

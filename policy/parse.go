@@ -1,0 +1,289 @@
+// The command line's --policy: NAME[@VERSION][:key=value,...].
+
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/bits"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"gpumem/size"
+)
+
+// names are all names of policies, in the order of the documentation.
+var names = []string{"jax", "tensorflow", "bfc", "platform", "address", "async", "vmm", "elastic", "env"}
+
+// named gives the kinds under their own names: what the allocator does alone,
+// with no framework around it.
+var named = map[string]Policy{
+	// XLA's BFCAllocator as it was before partitioning, collecting and rounding.
+	"bfc": {Kind: BFC, Preallocate: true, Fraction: 0.75},
+	// No limit.
+	"platform": {Kind: Platform},
+	"address":  {Kind: Address},
+	// Reserves nothing. The fraction says what -1 in async_prealloc means.
+	"async": {Kind: Async, Fraction: 0.75},
+	// May use the whole device.
+	"vmm":     {Kind: VMM, Fraction: 1},
+	"elastic": {Kind: Elastic, Fraction: 1},
+}
+
+// A key changes one field.
+type key struct {
+	name  string
+	kinds []Kind                     // that it applies to
+	want  string                     // the accepted values, for the error
+	set   func(*Policy, string) bool // false: not an accepted value
+}
+
+var keys = []key{
+	{"preallocate", []Kind{BFC, Async}, wantBool, setBool(func(p *Policy) *bool { return &p.Preallocate })},
+	{"fraction", []Kind{BFC, Async, VMM, Elastic}, "a number above 0, such as 0.75 for 75 %", setFraction},
+	{"of", []Kind{BFC, Async, VMM, Elastic}, "total or free", setOf},
+	{"limit", []Kind{BFC, Async, VMM, Elastic}, "a size above 0, such as 10GiB",
+		setSize(1, func(p *Policy) *uint64 { return &p.Limit })},
+	{"spatial", []Kind{BFC}, wantBool, setBool(func(p *Policy) *bool { return &p.Spatial })},
+	{"gc", []Kind{BFC}, wantBool, setBool(func(p *Policy) *bool { return &p.GC })},
+	{"coalesce", []Kind{BFC}, wantBool, setBool(func(p *Policy) *bool { return &p.Coalesce })},
+	{"fragmentation", []Kind{BFC}, "a number from 0 to 1", setFragmentation},
+	{"align", []Kind{BFC}, "a power of two, such as 512 or 2MiB", setAlign},
+	{"async_prealloc", []Kind{Async}, "a size, such as 4GiB, or -1", setAsyncPrealloc},
+	{"reserve", []Kind{Elastic}, "a size, such as 256MiB", setSize(0, func(p *Policy) *uint64 { return &p.Reserve })},
+	{"eager", []Kind{Elastic}, wantBool, setBool(func(p *Policy) *bool { return &p.Eager })},
+}
+
+// Parse reads NAME[@VERSION][:key=value,...], for example "jax",
+// "jax@0.4.0:preallocate=false" or "bfc:limit=10GiB,gc=true".
+//
+// NAME is jax, bfc, platform, address, async, vmm, elastic or env; only jax
+// takes a version. The keys, with the kinds of policy that take them:
+//
+//	preallocate     true or false                 bfc jax async
+//	fraction        a number above 0              bfc jax async vmm elastic
+//	of              total or free                 bfc jax async vmm elastic
+//	limit           a size above 0, up to 8EiB;   bfc jax async vmm elastic
+//	                it wins over fraction
+//	spatial         true or false; needs          bfc jax
+//	                preallocate, whose value it
+//	                follows in the newest jax
+//	gc, coalesce    true or false                 bfc jax
+//	fragmentation   a number from 0 to 1          bfc jax
+//	align           a power of two, in bytes      bfc jax
+//	async_prealloc  a size, or -1                 async
+//	reserve         a size                        elastic
+//	eager           true or false                 elastic
+//
+// true is also 1 or yes, false also 0 or no; sizes are those of [size.Parse].
+// env is [FromEnv] on this process's environment, without the warnings, and
+// takes no keys; its error wraps a [SettingError] if the framework would raise
+// one. No other name looks at the environment.
+//
+// Every error is one line that names the policy, the part of it that is wrong
+// and what is accepted. tensorflow is refused, as not in this version.
+func Parse(spec string) (Policy, error) {
+	p, err := parse(spec)
+	if err != nil {
+		return Policy{}, fmt.Errorf("policy %q: %w", spec, err)
+	}
+	return p, nil
+}
+
+func parse(spec string) (Policy, error) {
+	head, settings, hasSettings := strings.Cut(spec, ":")
+	name, version, hasVersion := strings.Cut(head, "@")
+
+	var p Policy
+	var err error
+	switch {
+	case !slices.Contains(names, name):
+		return p, fmt.Errorf("unknown policy %q%s; want one of %s", name, didYouMean(name, names), strings.Join(names, ", "))
+	case name == "tensorflow":
+		return p, errors.New("TensorFlow's policies are not in this version of gpumem; bfc with keys is the same allocator")
+	case hasVersion && name != "jax":
+		return p, fmt.Errorf("%s has no versions; only jax takes one, as in jax@0.4.30", name)
+	case hasVersion && version == "":
+		return p, errors.New("no version after @; want one such as jax@0.4.30, or jax alone for the newest")
+	case name == "env" && hasSettings:
+		return p, errors.New("env takes no keys; set the environment's variables instead")
+	case name == "env":
+		p, _, err = FromEnv(os.LookupEnv)
+		var setting *SettingError
+		if errors.As(err, &setting) { // whose text may not say where
+			err = fmt.Errorf("%s: %w", setting.Name, err)
+		}
+		return p, err
+	case name == "jax":
+		if p, err = JAX(version); err != nil {
+			return p, err
+		}
+	default:
+		p = named[name]
+		p.Name = name
+	}
+	p.Spec = spec
+	if hasSettings {
+		err = p.apply(settings)
+	}
+	return p, err
+}
+
+// apply reads key=value,...
+func (p *Policy) apply(settings string) error {
+	seen := map[string]bool{}
+	for setting := range strings.SplitSeq(settings, ",") {
+		name, value, ok := strings.Cut(setting, "=")
+		if !ok {
+			return fmt.Errorf("%q is not key=value; %s", setting, p.takes())
+		}
+		i := slices.IndexFunc(keys, func(k key) bool { return k.name == name })
+		switch {
+		case i < 0:
+			return fmt.Errorf("unknown key %q%s; %s", name, didYouMean(name, p.keyNames()), p.takes())
+		case !slices.Contains(keys[i].kinds, p.Kind):
+			return fmt.Errorf("key %q does not apply; %s", name, p.takes())
+		case seen[name]:
+			return fmt.Errorf("key %q is given twice; give it once", name)
+		case !keys[i].set(p, value):
+			return fmt.Errorf("key %q: got %q, want %s", name, value, keys[i].want)
+		}
+		seen[name] = true
+	}
+	if p.Spatial && !p.Preallocate {
+		if seen["spatial"] { // INVALID_ARGUMENT in XLA, too
+			return errors.New(`key "spatial": true needs preallocate=true; leave one of the two out`)
+		}
+		p.Spatial = false
+	}
+	return nil
+}
+
+// keyNames are the keys that apply to p.
+func (p *Policy) keyNames() []string {
+	var list []string
+	for _, k := range keys {
+		if slices.Contains(k.kinds, p.Kind) {
+			list = append(list, k.name)
+		}
+	}
+	return list
+}
+
+// takes says in an error what keys there are.
+func (p *Policy) takes() string {
+	if list := p.keyNames(); len(list) > 0 {
+		return p.Name + " takes " + strings.Join(list, ", ")
+	}
+	return p.Name + " takes no keys"
+}
+
+const wantBool = "true or false"
+
+func setBool(field func(*Policy) *bool) func(*Policy, string) bool {
+	return func(p *Policy, s string) bool {
+		switch s {
+		case "true", "1", "yes":
+			*field(p) = true
+		case "false", "0", "no":
+			*field(p) = false
+		default:
+			return false
+		}
+		return true
+	}
+}
+
+func setSize(least uint64, field func(*Policy) *uint64) func(*Policy, string) bool {
+	return func(p *Policy, s string) bool {
+		n, err := size.Parse(s)
+		*field(p) = n
+		return err == nil && n >= least && n <= maxLimit
+	}
+}
+
+func setFraction(p *Policy, s string) bool {
+	f, err := strconv.ParseFloat(s, 64)
+	if p.Name == "jax" {
+		f = float32Fraction(f)
+	}
+	p.Fraction = f
+	return err == nil && f > 0 && !math.IsInf(f, 0)
+}
+
+func setOf(p *Policy, s string) bool {
+	switch s {
+	case "total":
+		p.Of = Total
+	case "free":
+		p.Of = Free
+	default:
+		return false
+	}
+	return true
+}
+
+func setFragmentation(p *Policy, s string) bool {
+	f, err := strconv.ParseFloat(s, 64)
+	p.Fragmentation = f
+	return err == nil && f >= 0 && f <= 1
+}
+
+func setAlign(p *Policy, s string) bool {
+	n, err := size.Parse(s)
+	p.Align = n
+	return err == nil && bits.OnesCount64(n) == 1
+}
+
+func setAsyncPrealloc(p *Policy, s string) bool {
+	if s == "-1" {
+		p.AsyncPrealloc = -1
+		return true
+	}
+	n, err := size.Parse(s)
+	p.AsyncPrealloc = int64(n)
+	return err == nil && n <= math.MaxInt64
+}
+
+// didYouMean is ` (did you mean "x"?)` for the candidate that is nearest to
+// word, if that is within two edits and not all of the candidate is an edit.
+func didYouMean(word string, candidates []string) string {
+	best, bestEdits := "", 3
+	for _, c := range candidates {
+		if d := edits(strings.ToLower(word), c); d < min(bestEdits, len(c)) {
+			best, bestEdits = c, d
+		}
+	}
+	if best == "" {
+		return ""
+	}
+	return fmt.Sprintf(" (did you mean %q?)", best)
+}
+
+// edits is the Levenshtein distance of a and b in bytes, or 3 if their lengths
+// differ by more than two.
+func edits(a, b string) int {
+	if len(a) > len(b)+2 || len(b) > len(a)+2 {
+		return 3
+	}
+	row := make([]int, len(b)+1) // distances of a[:i] to each prefix of b
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			replace := diagonal
+			if a[i] != b[j] {
+				replace++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(replace, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}

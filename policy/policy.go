@@ -1,0 +1,158 @@
+// The struct that everything else here fills in, and the one thing computed
+// from it: the limit on a device.
+
+package policy
+
+import "fmt"
+
+// Kind is the allocator that a policy is for.
+type Kind uint8
+
+// The kinds of allocator. Whether one exists in this build is said by who
+// builds it, not here.
+const (
+	BFC      Kind = iota // best fit with coalescing in regions that are kept: XLA's and TensorFlow's default
+	Platform             // every allocation is one of the driver's
+	Address              // as Platform; JAX has had two names for it since 0.11.0
+	Async                // the driver's stream-ordered pool (cudaMallocAsync)
+	VMM                  // the framework's allocator on CUDA virtual memory management
+	Elastic              // ours: one large address range, pages behind it only where something lives
+)
+
+var kindNames = [...]string{"bfc", "platform", "address", "async", "vmm", "elastic"}
+
+// String is the kind's name on the command line.
+func (k Kind) String() string {
+	if int(k) < len(kindNames) {
+		return kindNames[k]
+	}
+	return fmt.Sprintf("Kind(%d)", uint8(k))
+}
+
+// Basis is what a fraction is a fraction of.
+type Basis uint8
+
+// The two bases.
+const (
+	Total Basis = iota // all memory of the device
+	Free               // what is free when the allocator is built
+)
+
+// String is "total" or "free".
+func (b Basis) String() string {
+	switch b {
+	case Total:
+		return "total"
+	case Free:
+		return "free"
+	}
+	return fmt.Sprintf("Basis(%d)", uint8(b))
+}
+
+// Policy is how memory is taken from a device and shared out. It is a plain
+// value: copy it, compare it with ==, change fields. Fields that do not apply to
+// its Kind are zero when it comes from this package.
+type Policy struct {
+	// Spec is the policy as the user wrote it, shown in results
+	// ("jax:preallocate=false").
+	Spec string
+	// Name is the name in Spec without version and keys ("jax", "bfc", "env").
+	Name string
+	// Version is the release that was asked for ("0.4.0"); empty means the newest.
+	Version string
+
+	Kind Kind
+
+	// Preallocate takes the whole limit at the first allocation; without it
+	// memory is taken in steps as it is needed.
+	Preallocate bool
+	// Fraction of the basis Of that may be used: for JAX the value after its way
+	// through a 32-bit float. May be above 1; from an environment it may also be
+	// 0, negative, infinite or NaN, as in the framework. Read it with LimitBytes.
+	Fraction float64
+	// Of is the basis of Fraction.
+	Of Basis
+	// Limit in bytes, taken as it is: neither rounded nor cut to the device.
+	// 0 means none: the limit is computed from Fraction.
+	Limit uint64
+	// RoundLimit rounds a computed limit up to a multiple of so many bytes; 0 and
+	// 1 leave it alone.
+	RoundLimit uint64
+
+	// Spatial serves collective memory from the upper end of the same pool. Only
+	// with Preallocate.
+	Spatial bool
+	// GC gives regions without a live block back before a request is refused.
+	GC bool
+	// Coalesce merges regions whose addresses touch.
+	Coalesce bool
+	// Fragmentation is the part of the limit, from 0 to 1, that may be wasted
+	// inside one block before it is split. 0 means 128 MiB, whatever the limit.
+	Fragmentation float64
+	// Align is the least alignment in bytes of every block, at both ends of the
+	// pool: a power of two, or 0 for the pool's own 256.
+	Align uint64
+	// IgnoreAlign is set for releases before JAX 0.10.1, whose pool ignores the
+	// alignment asked for, Align included.
+	IgnoreAlign bool
+
+	// AsyncPrealloc is how many bytes Async reserves at the start when
+	// Preallocate is off. -1 means as many as would be preallocated by default,
+	// which is LimitBytes.
+	AsyncPrealloc int64
+
+	// Reserve is how many bytes of idle pages Elastic keeps mapped.
+	Reserve uint64
+	// Eager makes Elastic unmap pages as soon as nothing lives on them.
+	Eager bool
+
+	// CollectiveBytes is the size of the separate pool for collective memory,
+	// from XLA_PYTHON_CLIENT_COLLECTIVE_MEM_SIZE_MB. 0 lets that pool grow. It
+	// has no meaning with Spatial.
+	CollectiveBytes uint64
+}
+
+// maxLimit bounds every limit, so that no later rounding can overflow.
+const maxLimit = 1 << 63
+
+// LimitBytes is the most that the policy takes of a device with total bytes, of
+// which free are free. It is
+//
+//   - total for Platform and Address, which have no limit;
+//   - else Limit, if that is set;
+//   - else the basis times Fraction, computed as a float64, cut to whole bytes,
+//     and rounded up to a multiple of RoundLimit.
+//
+// A product that is negative, NaN or less than 1 gives 0, one above 2^63 gives
+// 2^63, before rounding. The result may exceed total, as it may in XLA: the pool
+// then gets less than it asks for. For Async it is what is reserved by default
+// and no limit at all: the driver's pool may grow beyond it.
+func (p Policy) LimitBytes(total, free uint64) uint64 {
+	if p.Kind == Platform || p.Kind == Address {
+		return total
+	}
+	if p.Limit != 0 {
+		return p.Limit
+	}
+	basis := total
+	if p.Of == Free {
+		basis = free
+	}
+	var n uint64
+	switch product := float64(basis) * p.Fraction; {
+	case product >= maxLimit:
+		n = maxLimit
+	case product >= 1: // false for NaN
+		n = uint64(product)
+	}
+	if p.RoundLimit > 1 && n%p.RoundLimit != 0 {
+		n += p.RoundLimit - n%p.RoundLimit
+	}
+	return n
+}
+
+// float32Fraction is what a fraction becomes on its way from Python into XLA:
+// the option memory_fraction of PJRT_Client_Create is a 32-bit float. Measured
+// for the releases of today; assumed for those before 2025, where the way was
+// another one.
+func float32Fraction(f float64) float64 { return float64(float32(f)) }

@@ -1,0 +1,116 @@
+// Python's float(), int() and repr() of a string, as far as they decide whether
+// JAX accepts a setting and what it prints if it does not. Checked against
+// CPython 3.11.
+
+package policy
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// pyFloat is float(s). Too large a number is an infinity, not an error.
+func pyFloat(s string) (f float64, ok bool) {
+	s, ok = asciiNumber(s)
+	if !ok || strings.ContainsAny(s, "xX") { // ParseFloat would read hex
+		return 0, false
+	}
+	if unsigned := strings.TrimLeft(s, "+-"); len(s)-len(unsigned) <= 1 && strings.EqualFold(unsigned, "nan") {
+		return math.NaN(), true // ParseFloat takes no sign with it
+	}
+	f, err := strconv.ParseFloat(s, 64)
+	return f, err == nil || isRange(err)
+}
+
+// pyInt is int(s), cut to the ends of int64.
+func pyInt(s string) (n int64, ok bool) {
+	s, ok = asciiNumber(s)
+	if !ok {
+		return 0, false
+	}
+	n, err := strconv.ParseInt(s, 10, 64)
+	return n, err == nil || isRange(err)
+}
+
+func isRange(err error) bool {
+	e, ok := err.(*strconv.NumError)
+	return ok && e.Err == strconv.ErrRange
+}
+
+// asciiNumber does what float() and int() have in common: blanks around the
+// number go, decimal digits of every script become ASCII, and underscores go.
+// An underscore that is not between two digits is an error.
+func asciiNumber(s string) (string, bool) {
+	// TrimSpace takes what Python takes here: U+001C to U+001F are blanks for
+	// str.isspace, but not for these two functions.
+	s = strings.TrimSpace(s)
+	s = strings.Map(asciiDigit, s)
+	for i := range len(s) {
+		if s[i] == '_' && (i == 0 || i == len(s)-1 || !isDigit(s[i-1]) || !isDigit(s[i+1])) {
+			return "", false
+		}
+	}
+	return strings.ReplaceAll(s, "_", ""), true
+}
+
+func isDigit(c byte) bool { return '0' <= c && c <= '9' }
+
+// asciiDigit gives decimal digits of other scripts their ASCII digit and leaves
+// all else alone. Unicode has such digits in runs of ten, zero first, and the
+// table's ranges begin at a zero.
+func asciiDigit(r rune) rune {
+	if r < utf8.RuneSelf || !unicode.Is(unicode.Nd, r) {
+		return r
+	}
+	for _, t := range unicode.Nd.R16 {
+		if rune(t.Lo) <= r && r <= rune(t.Hi) {
+			return '0' + (r-rune(t.Lo))%10
+		}
+	}
+	for _, t := range unicode.Nd.R32 {
+		if rune(t.Lo) <= r && r <= rune(t.Hi) {
+			return '0' + (r-rune(t.Lo))%10
+		}
+	}
+	return r
+}
+
+// pyRepr is repr(s), for s as os.environ gives it: bytes that are not UTF-8
+// appear as the lone surrogates U+DC80 to U+DCFF.
+func pyRepr(s string) string {
+	quote := '\''
+	if strings.Contains(s, "'") && !strings.Contains(s, `"`) {
+		quote = '"'
+	}
+	var b strings.Builder
+	b.WriteRune(quote)
+	for i, r := range s {
+		switch {
+		case r == utf8.RuneError && !strings.HasPrefix(s[i:], "\uFFFD"):
+			fmt.Fprintf(&b, `\udc%02x`, s[i])
+		case r == quote || r == '\\':
+			b.WriteRune('\\')
+			b.WriteRune(r)
+		case r == '\n':
+			b.WriteString(`\n`)
+		case r == '\r':
+			b.WriteString(`\r`)
+		case r == '\t':
+			b.WriteString(`\t`)
+		case unicode.IsPrint(r):
+			b.WriteRune(r)
+		case r < 0x100:
+			fmt.Fprintf(&b, `\x%02x`, r)
+		case r < 0x10000:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		default:
+			fmt.Fprintf(&b, `\U%08x`, r)
+		}
+	}
+	b.WriteRune(quote)
+	return b.String()
+}

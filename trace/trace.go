@@ -1,0 +1,166 @@
+// Package trace holds recorded allocations: the model, and a reader per format.
+//
+// A recording is a list of allocations and frees that a program made on one or
+// more pools of memory. This package reads such a list once, whatever its
+// format, and keeps it so that it can be replayed any number of times.
+//
+// # The walk of one recording
+//
+//  1. [Open] (open.go, source.go) opens the file or stdin, undoes gzip, and
+//     counts bytes for the progress report.
+//  2. recognise (recognise.go) looks at the first bytes and picks the reader.
+//  3. The reader (text.go; torch.go over pickle.go) turns what it reads into
+//     calls of alloc and release on a pool builder (build.go).
+//  4. The pool builder names each block by a slot, a small dense number that is
+//     used again after the block's free. It keeps the sums: events, peaks, the
+//     largest request. Nothing is kept per event.
+//  5. The encoder (encode.go) packs each event into a few bytes. Full blocks of
+//     64 KiB go to the spool (spool.go): in memory up to a limit, then into one
+//     unlinked temporary file.
+//  6. A [Cursor] (cursor.go) decodes a pool's blocks into a slice of [Event],
+//     batch by batch. Any number may be open at once.
+//
+// So memory depends on how many blocks are live at once, and not on how long
+// the recording is. The exception is the torch format: a pickle can only be read
+// whole, so its tree of values is in memory until Open returns.
+//
+// # Formats
+//
+// "text": one event a line. Blank lines, and lines whose first character is
+// '#', are skipped.
+//
+//	a ID BYTES    ID asks for BYTES bytes
+//	f ID          ID is freed
+//
+// ID is any text without blanks. An ID that begins with 'u' asks for the upper
+// end of the pool. An ID may be used again after its free.
+//
+// "torch": what PyTorch's torch.cuda.memory._dump_snapshot writes, in the
+// layouts of 2023, 2025 and 2026; see torch.go.
+//
+// Either may be gzip-compressed; that is seen from the content.
+package trace
+
+import "math"
+
+// Op says what an [Event] does.
+type Op uint8
+
+const (
+	// Alloc asks for memory.
+	Alloc Op = iota
+	// Free gives a block back.
+	Free
+)
+
+// String returns "alloc" or "free".
+func (op Op) String() string {
+	switch op {
+	case Alloc:
+		return "alloc"
+	case Free:
+		return "free"
+	}
+	return "unknown"
+}
+
+// Event is one allocation or free.
+type Event struct {
+	// Bytes is how many bytes were asked for, before any rounding; 0 is
+	// possible. Of a Free it is 0.
+	Bytes uint64
+	// Slot names the block, from 0. It is live between its Alloc and its Free
+	// and is used again after that, so it is always below Pool.Slots, the most
+	// blocks that were live at once.
+	Slot uint32
+	// Site is the place in the program, for Trace.Site; 0 is none. Of a Free it
+	// is the place that freed.
+	Site uint32
+	// Stream is a dense number from 0 within the pool; 0 is the default stream.
+	Stream uint32
+	// Op says whether the event is an Alloc or a Free.
+	Op Op
+	// Upper asks for the upper end of the pool. Only text recordings have it
+	// (an ID that begins with 'u'), on the Alloc and on its Free.
+	Upper bool
+}
+
+// Trace is one recording. It does not change after [Open], so any number of
+// goroutines may use it, except that Close must come last.
+type Trace struct {
+	// Source is the path as it was given, or "stdin", or the name given to Read.
+	Source string
+	// Format is the format that was read: "text" or "torch".
+	Format string
+	// Pools has at least one pool. Text has one, named ""; torch has one per
+	// device, "cuda:0", "cuda:1" and so on, in the order of the numbers.
+	Pools []*Pool
+	// Notes are sentences for people: what was seeded, dropped or assumed.
+	Notes []string
+	// Events counts the events over all pools, seeds included.
+	Events uint64
+	// Allocs counts the Alloc events over all pools, seeds included.
+	Allocs uint64
+	// PeakLive is the most requested bytes that were live at once over all
+	// pools, in the recording's order. Pools whose events carry no times are
+	// taken one after the other. It stops at the largest uint64.
+	PeakLive uint64
+
+	sites siteTable
+	spool *spool
+}
+
+// Close gives the spool back: its memory and its temporary file. Cursors of the
+// trace may fail from then on. A second Close does nothing. The error is that of
+// closing or removing the temporary file.
+func (t *Trace) Close() error {
+	return t.spool.close()
+}
+
+// Site returns the stack of a site: one line per frame, innermost first, each
+// "name (file:line)", no newline at the end. It is "" for 0 and for a number
+// that no event bears. The text is put together on each call.
+func (t *Trace) Site(i uint32) string {
+	return t.sites.text(i)
+}
+
+// Sites returns how many site numbers there are, 0 included: every Event.Site
+// is below it.
+func (t *Trace) Sites() uint32 { return t.sites.len() }
+
+// Pool is the events of one pool of memory, with its sums.
+type Pool struct {
+	// Name is "" where the format knows only one pool.
+	Name string
+	// Events counts the events, seeds included.
+	Events uint64
+	// Allocs counts the Alloc events, seeds included.
+	Allocs uint64
+	// Seeds counts the Alloc events at the front that stand for blocks older
+	// than the recording. They are the first events of the pool.
+	Seeds uint64
+	// Slots is the most blocks that were live at once.
+	Slots uint32
+	// Streams is one more than the largest Event.Stream.
+	Streams uint32
+	// PeakLive is the most requested bytes live at once. It stops at the
+	// largest uint64.
+	PeakLive uint64
+	// PeakLive256 is the same with each block rounded up to 256 bytes, the
+	// grain of the GPU allocators (a request for 0 bytes counts 0). A pool of
+	// pages cannot hold the run in less.
+	PeakLive256 uint64
+	// LargestAlloc is the largest request in bytes.
+	LargestAlloc uint64
+	// EndLive and EndBlocks are the requested bytes and the blocks that are
+	// still live after the last event.
+	EndLive   uint64
+	EndBlocks uint64
+
+	trace  *Trace
+	blocks []block
+}
+
+// maxSlots is the most blocks that may be live at once: a slot is 32 bits and
+// Pool.Slots must be able to hold the count.
+const maxSlots = math.MaxUint32
