@@ -249,11 +249,11 @@ func setAsyncPrealloc(p *Policy, s string) bool {
 }
 
 // didYouMean is ` (did you mean "x"?)` for the candidate that is nearest to
-// word, if that is within two edits and not all of the candidate is an edit.
+// word, if that is within two edits and at least half of it is as in word.
 func didYouMean(word string, candidates []string) string {
 	best, bestEdits := "", 3
 	for _, c := range candidates {
-		if d := edits(strings.ToLower(word), c); d < min(bestEdits, len(c)) {
+		if d := edits(strings.ToLower(word), c); d < bestEdits && d <= len(c)/2 {
 			best, bestEdits = c, d
 		}
 	}

@@ -61,7 +61,7 @@ func quote[T string | []byte](s T) string {
 	if len(s) <= maxQuote {
 		return strconv.Quote(string(s))
 	}
-	return strconv.Quote(cutRunes(string(s[:maxQuote+utf8.UTFMax]), maxQuote)) + "..."
+	return strconv.Quote(cutRunes(string(s[:maxQuote+1]), maxQuote)) + "..."
 }
 
 // cutRunes returns at most n bytes of s, never half a character.

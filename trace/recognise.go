@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"fmt"
 	"strings"
+	"unicode/utf8"
 )
 
 // recognise names the format of a recording that begins with head: all of it if
@@ -34,7 +35,7 @@ func recognise(name string, head []byte) (string, error) {
 	}
 	hint := fmt.Sprintf("not a recording that this version knows; it reads text (lines %q and %q) and torch (a pickle of torch.cuda.memory._dump_snapshot)",
 		"a ID BYTES", "f ID")
-	if i := bytes.IndexFunc(line, func(r rune) bool { return r < ' ' && r != '\t' || r == '�' }); i >= 0 {
+	if i := bytes.IndexFunc(line, func(r rune) bool { return r < ' ' && r != '\t' || r == utf8.RuneError }); i >= 0 {
 		return "", &Error{File: name, Msg: hint}
 	}
 	return "", &Error{File: name, Line: n, Msg: quote(line) + ": " + hint}

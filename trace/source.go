@@ -67,7 +67,7 @@ func gunzip(ctx context.Context, src *source) (*bufio.Reader, error) {
 	}
 	z, err := gzip.NewReader(raw)
 	if err != nil {
-		return nil, gzipError(src.name, 0, err)
+		return nil, gzipError(ctx, src.name, 0, err)
 	}
 	return bufio.NewReaderSize(&gunzipped{ctx: ctx, z: z, name: src.name}, headBytes), nil
 }
@@ -88,24 +88,26 @@ func (g *gunzipped) Read(p []byte) (int, error) {
 	n, err := g.z.Read(p)
 	g.n += int64(n)
 	if err != nil && err != io.EOF {
-		err = gzipError(g.name, g.n, err)
+		err = gzipError(g.ctx, g.name, g.n, err)
 	}
 	return n, err
 }
 
 // gzipError says in words what gzip found, n decompressed bytes in. Errors of
 // the source pass unchanged.
-func gzipError(name string, n int64, err error) error {
+func gzipError(ctx context.Context, name string, n int64, err error) error {
 	switch {
-	case isInput(err), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+	case ctx.Err() != nil:
+		return stopped(ctx, name)
+	case isInput(err):
 		return err
 	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
 		return &Error{File: name, Offset: n, Msg: "the gzip data is cut short; copy the file again", Err: io.ErrUnexpectedEOF}
 	case errors.Is(err, gzip.ErrChecksum), errors.Is(err, gzip.ErrHeader):
 		return &Error{File: name, Offset: n, Msg: "the gzip data is damaged (" + err.Error() + "); copy the file again", Err: err}
 	}
-	// A flate.CorruptInputError, or the cause that a caller cancelled with.
-	return &Error{File: name, Offset: n, Msg: "the gzip data cannot be read: " + err.Error(), Err: err}
+	// What is left is flate.CorruptInputError.
+	return &Error{File: name, Offset: n, Msg: "the gzip data is damaged (" + err.Error() + "); copy the file again", Err: err}
 }
 
 // pump reads a reader that may block (a pipe, a terminal) in a goroutine of its

@@ -26,8 +26,8 @@
 //
 // # Formats
 //
-// "text": one event a line. Blank lines, and lines whose first character is
-// '#', are skipped.
+// "text": one event a line. Blank lines are skipped, and so are lines whose
+// first character that is not a blank is '#'.
 //
 //	a ID BYTES    ID asks for BYTES bytes
 //	f ID          ID is freed

@@ -1,0 +1,176 @@
+package alloc
+
+import (
+	"fmt"
+	"strings"
+
+	"gpumem/size"
+)
+
+// Cause is our own account of a refusal, in numbers: what the pool looked like
+// and what would have helped. All sizes are bytes.
+type Cause struct {
+	Request     uint64 // as asked
+	Rounded     uint64 // as the pool rounds it
+	Limit       uint64 // most that the pool may take from the device
+	Pool        uint64 // taken from the device now
+	Live        uint64 // live in it, whole blocks
+	DeviceFree  uint64 // free on the device beside the pool
+	DeviceKnown bool   // DeviceFree is known
+
+	Hole     uint64 // largest hole
+	HoleAddr uint64
+
+	// Pin is the smallest live block, smaller than the request, that keeps it
+	// from fitting: freed, it would join the holes beside it into one that is
+	// large enough. Size 0: there is none such.
+	Pin      Chunk
+	PinHole  uint64 // the hole that freeing it would make
+	Stranded uint64 // free in the pool outside the largest hole
+
+	Waste      uint64 // what live blocks have beyond their requests
+	SplitHole  uint64 // largest hole if every block had been cut to its request
+	Pages      uint64 // whole free 2 MiB pages in the pool, in bytes: what pages could reuse
+	LiveBlocks int
+}
+
+// page is what paged memory maps by, on every NVIDIA GPU seen so far.
+const page = 2 << 20
+
+// unit is the rounding of the original.
+const unit = 256
+
+// Explain works out why a request was refused by looking at every piece of the
+// pool. deviceFree is what is free beside it; negative means unknown.
+func Explain(a Allocator, r Request, deviceFree int64) Cause {
+	s := a.Stats()
+	c := Cause{
+		Request: r.Bytes, Rounded: r.Bytes, Limit: s.BytesLimit, Pool: s.PoolBytes, Live: s.BytesInUse,
+	}
+	if r.Bytes <= 1<<63 {
+		c.Rounded = (r.Bytes + unit - 1) &^ (unit - 1)
+	}
+	if deviceFree >= 0 {
+		c.DeviceFree, c.DeviceKnown = uint64(deviceFree), true
+	}
+	// One pass over the pieces. A hole grows by what the block below it wastes
+	// if blocks had been cut exactly; a block between two holes pins both.
+	var below, prev Chunk // the piece before prev, and prev, in this region
+	region := -1
+	var slack, free uint64
+	pin := func(hole uint64, b Chunk) {
+		if b.Live && b.Size < c.Rounded && hole >= c.Rounded && (c.Pin.Size == 0 || b.Size < c.Pin.Size) {
+			c.Pin, c.PinHole = b, hole
+		}
+	}
+	freeSize := func(k Chunk) uint64 {
+		if k.Live {
+			return 0
+		}
+		return k.Size
+	}
+	a.Walk(func(k Chunk) bool {
+		if k.Region != region {
+			if region >= 0 && prev.Live {
+				pin(freeSize(below)+prev.Size, prev)
+			}
+			region, below, prev, slack = k.Region, Chunk{}, Chunk{}, 0
+		}
+		if prev.Live {
+			pin(freeSize(below)+prev.Size+freeSize(k), prev)
+		}
+		if k.Live {
+			c.LiveBlocks++
+			exact := (k.Requested + unit - 1) &^ (unit - 1)
+			slack = k.Size - min(exact, k.Size)
+			c.Waste += k.Size - min(k.Requested, k.Size)
+			c.SplitHole = max(c.SplitHole, slack)
+		} else {
+			free += k.Size
+			c.SplitHole = max(c.SplitHole, slack+k.Size)
+			slack = 0
+			if k.Size > c.Hole {
+				c.Hole, c.HoleAddr = k.Size, k.Addr
+			}
+			lo, hi := (k.Addr+page-1)&^(page-1), (k.Addr+k.Size)&^(page-1)
+			if hi > lo {
+				c.Pages += hi - lo
+			}
+		}
+		below, prev = prev, k
+		return true
+	})
+	if prev.Live {
+		pin(freeSize(below)+prev.Size, prev)
+	}
+	c.Stranded = free - c.Hole
+	return c
+}
+
+// Growth says whether taking more memory from the device would have served the
+// request, had the limit allowed it.
+func (c Cause) Growth() bool { return c.DeviceKnown && c.DeviceFree >= c.Rounded }
+
+// Splitting says whether the request would have fitted if blocks had been cut
+// to their requests.
+func (c Cause) Splitting() bool { return c.SplitHole >= c.Rounded }
+
+// Paged says whether whole free pages, in the pool and on the device, would
+// have held the request.
+func (c Cause) Paged() bool {
+	need := (c.Rounded + page - 1) &^ (page - 1)
+	return need >= c.Rounded && c.Pages+c.DeviceFree&^(page-1) >= need
+}
+
+// Text is the account in words, a line for each thing. site names who asked
+// for a block; nil leaves it out.
+func (c Cause) Text(site func(Site) string) string {
+	var b strings.Builder
+	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
+	line("Why: %s was asked for (%s as the pool rounds it).", size.Format(c.Request), size.Format(c.Rounded))
+	switch {
+	case c.Rounded > c.Limit:
+		line("  It is more than the limit of %s; no free would help.", size.Format(c.Limit))
+	case c.Hole == 0 && c.Pool > 0 && c.Live >= c.Pool:
+		line("  Every byte of the pool's %s is live, in %d blocks.", size.Format(c.Pool), c.LiveBlocks)
+	case c.Pool == 0:
+		line("  The pool holds nothing: the device gave it no memory.")
+	default:
+		line("  The largest hole is %s at %#x; it would have to be %s larger.", size.Format(c.Hole), c.HoleAddr, size.Format(c.Rounded-min(c.Hole, c.Rounded)))
+		line("  The pool has %s, of which %s is live in %d blocks and %s is free outside that hole.",
+			size.Format(c.Pool), size.Format(c.Live), c.LiveBlocks, size.Format(c.Stranded))
+	}
+	if c.Pin.Size > 0 {
+		who := ""
+		if site != nil {
+			if s := site(c.Pin.Site); s != "" {
+				first, _, _ := strings.Cut(s, "\n")
+				who = ", asked for by " + first
+			}
+		}
+		line("  One live block pins the memory: %s at %#x%s. Freed, it leaves a hole of %s.",
+			size.Format(c.Pin.Size), c.Pin.Addr, who, size.Format(c.PinHole))
+	}
+	line("  Would it have been served by")
+	switch {
+	case c.Growth() && c.Limit-min(c.Pool, c.Limit) >= c.Rounded:
+		line("    growth        no: the device has %s free, but gave less when asked", size.Format(c.DeviceFree))
+	case c.Growth():
+		line("    growth        yes: the device has %s free, the limit of %s forbids it", size.Format(c.DeviceFree), size.Format(c.Limit))
+	case c.DeviceKnown:
+		line("    growth        no: the device has %s free", size.Format(c.DeviceFree))
+	default:
+		line("    growth        unknown: what the device has free is not known")
+	}
+	if c.Splitting() {
+		line("    splitting     yes: blocks waste %s; cut exactly, the largest hole is %s", size.Format(c.Waste), size.Format(c.SplitHole))
+	} else {
+		line("    splitting     no: blocks waste %s; cut exactly, the largest hole is %s", size.Format(c.Waste), size.Format(c.SplitHole))
+	}
+	answer := "no"
+	if c.Paged() {
+		answer = "yes"
+	}
+	line("    paged memory  %s: %s of whole free pages in the pool, %s on the device", answer, size.Format(c.Pages), size.Format(c.DeviceFree))
+	return b.String()
+}

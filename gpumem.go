@@ -1,0 +1,360 @@
+// Package gpumem gives programs memory of a GPU the way JAX, XLA and
+// TensorFlow do, and says why when it cannot.
+//
+// Open a [Pool] on a device with a policy, allocate, free:
+//
+//	dev, _ := sim.New(sim.Config{Total: 24 << 30})
+//	pool, err := gpumem.Open(dev, policy.Default())
+//	...
+//	defer pool.Close()
+//	block, err := pool.Alloc(ctx, 64<<20)
+//	if errors.Is(err, gpumem.ErrOutOfMemory) { ... }
+//	...
+//	err = pool.Free(block)
+//
+// A policy is what a framework's environment asks for: package policy reads it
+// from there or from a line such as "jax:fraction=.5". The pool does what the
+// framework would do with it, placement for placement.
+//
+// Device memory is addresses (uint64), never Go pointers.
+package gpumem
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"gpumem/alloc"
+	"gpumem/alloc/bfc"
+	"gpumem/alloc/direct"
+	"gpumem/device"
+	"gpumem/policy"
+)
+
+// The words of package alloc that users of a Pool need.
+type (
+	Block   = alloc.Block   // memory handed out
+	Request = alloc.Request // asks for a block
+	Stats   = alloc.Stats   // JAX's statistics
+	Message = alloc.Message // a record of the log
+)
+
+// Errors of a Pool. Each comes wrapped in one that names the block or request.
+var (
+	ErrOutOfMemory  = alloc.ErrNoMemory     // wrapped in an *OutOfMemoryError
+	ErrDoubleFree   = alloc.ErrDoubleFree   // the block was freed before
+	ErrNotAllocated = alloc.ErrNotAllocated // no live block of this pool starts there
+	ErrTooLarge     = alloc.ErrTooLarge     // the size passes 2^64 when rounded; also ErrOutOfMemory
+	ErrBadRequest   = alloc.ErrBadRequest   // such as an alignment that is no power of two
+	ErrClosed       = alloc.ErrClosed       // the pool was closed
+	ErrNoPolicy     = errors.New("this version does not have the policy")
+)
+
+// DefaultRetry is how long JAX waits for memory to be freed before it reports
+// that there is none (tsl/framework/allocator_retry.h: 10,000 ms).
+const DefaultRetry = 10 * time.Second
+
+// fullReports is how many refusals of a pool come with the list of all its
+// chunks. The original stops at 10, too: for a pool of 100,000 chunks it is
+// megabytes of text.
+const fullReports = 10
+
+// Pool is a policy at work on one device. Any number of goroutines may use it
+// at once. Nothing is taken from the device before the first allocation that is
+// not empty.
+//
+// One lock guards the allocator; nothing else is ever locked while it is held,
+// but by the device.
+type Pool struct {
+	dev    device.Device
+	policy policy.Policy
+	name   string
+	retry  time.Duration
+	stacks *stacks // nil: nobody's stacks are kept
+
+	mu      sync.Mutex
+	a       alloc.Allocator // guarded by mu
+	waiting int             // goroutines that wait for freed; guarded by mu
+	freed   chan struct{}   // closed when something was freed while anyone waits; guarded by mu
+	closed  bool            // guarded by mu
+	refused int             // refusals so far; guarded by mu
+}
+
+type config struct {
+	retry  time.Duration
+	stacks *bool
+	log    func(Message)
+}
+
+// Option changes how a pool works, not where its blocks lie.
+type Option func(*config)
+
+// WithRetry sets how long an allocation waits for others to free memory; 0
+// means not at all. The default is [DefaultRetry].
+func WithRetry(d time.Duration) Option { return func(c *config) { c.retry = d } }
+
+// WithStacks keeps the stack of every allocation, so that reports name who
+// holds the memory. It costs about a microsecond for each. The default is to
+// do so under the platform and address policies, whose driver calls cost a
+// hundred times as much and which are for finding such things.
+func WithStacks(on bool) Option { return func(c *config) { c.stacks = &on } }
+
+// WithLog is told what the framework would log: refusals of the device, the
+// back-off after them, garbage collection. f is called while the pool is
+// locked and must not use it.
+func WithLog(f func(Message)) Option { return func(c *config) { c.log = f } }
+
+// NewAllocator makes the allocator that a policy asks for, without a lock,
+// without waiting and without stacks: for one goroutine that brings its own of
+// these, such as a replay. Most programs want [Open]. log may be nil.
+//
+// ErrNoPolicy: the policy is known but not in this version.
+func NewAllocator(dev device.Device, p policy.Policy, log func(Message)) (alloc.Allocator, error) {
+	info := dev.Info()
+	switch p.Kind {
+	case policy.Platform, policy.Address:
+		return direct.New(dev, direct.Config{Name: p.Kind.String(), Limit: p.Limit}), nil
+	case policy.BFC:
+		free := uint64(0)
+		if p.Of == policy.Free && p.Limit == 0 {
+			var err error
+			if free, _, err = dev.MemInfo(); err != nil {
+				return nil, fmt.Errorf("policy %s: the pool is a fraction of what is free: %w", p.Spec, err)
+			}
+		}
+		a, err := bfc.New(dev, bfc.Config{
+			Limit:         p.LimitBytes(info.Total, free),
+			Growth:        !p.Preallocate,
+			Spatial:       p.Spatial,
+			GC:            p.GC,
+			Coalesce:      p.Coalesce,
+			Fragmentation: p.Fragmentation,
+			Align:         p.Align,
+			IgnoreAlign:   p.IgnoreAlign,
+			Log:           log,
+		})
+		if err != nil {
+			return nil, fmt.Errorf("policy %s: %w", p.Spec, err)
+		}
+		return a, nil
+	}
+	return nil, fmt.Errorf("policy %s: %w: %v is still to come; bfc, jax, platform and address are here", p.Spec, ErrNoPolicy, p.Kind)
+}
+
+// Open makes a pool on dev that does what p asks for. It takes no memory.
+func Open(dev device.Device, p policy.Policy, opts ...Option) (*Pool, error) {
+	c := config{retry: DefaultRetry}
+	for _, o := range opts {
+		o(&c)
+	}
+	a, err := NewAllocator(dev, p, c.log)
+	if err != nil {
+		return nil, err
+	}
+	pool := &Pool{dev: dev, policy: p, a: a, retry: c.retry, name: p.Kind.String(), freed: make(chan struct{})}
+	if n, ok := a.(interface{ Name() string }); ok {
+		pool.name = n.Name()
+	}
+	keep := p.Kind == policy.Platform || p.Kind == policy.Address
+	if c.stacks != nil {
+		keep = *c.stacks
+	}
+	if keep {
+		pool.stacks = newStacks()
+	}
+	return pool, nil
+}
+
+// Alloc hands out at least bytes of memory. 0 bytes give the zero Block, which
+// may be freed like any other.
+//
+// When there is no room it waits for others to free some, as JAX does: at most
+// as long as WithRetry says, no longer than ctx, and not at all if nothing is
+// live that could be freed. An allocation that need not wait does not look at
+// ctx. Errors: *OutOfMemoryError, ErrClosed, or the device's.
+func (p *Pool) Alloc(ctx context.Context, bytes uint64) (Block, error) {
+	return p.Request(ctx, Request{Bytes: bytes})
+}
+
+// Request is Alloc with everything that can be asked for. Its Site is set by
+// the pool if that keeps stacks.
+func (p *Pool) Request(ctx context.Context, r Request) (Block, error) {
+	if p.stacks != nil {
+		r.Site = p.stacks.caller()
+	}
+	p.mu.Lock()
+	b, err := p.a.Alloc(r)
+	p.mu.Unlock()
+	if err != nil {
+		return p.wait(ctx, r, err)
+	}
+	return b, nil
+}
+
+// wait is what happens after a first refusal: try again whenever something was
+// freed, until the time is over or there is nothing to wait for.
+func (p *Pool) wait(ctx context.Context, r Request, err error) (Block, error) {
+	if !errors.Is(err, ErrOutOfMemory) {
+		return Block{}, err
+	}
+	start := time.Now()
+	var timeout <-chan time.Time
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for {
+		// Between the first attempt and now another may have freed.
+		b, err := p.a.Alloc(r)
+		if err == nil {
+			return b, nil
+		}
+		if !errors.Is(err, ErrOutOfMemory) {
+			return Block{}, err
+		}
+		if p.retry <= 0 || errors.Is(err, alloc.ErrNever) || p.a.Stats().BytesInUse == 0 {
+			return Block{}, p.outOfMemory(r, err, time.Since(start), nil)
+		}
+		if timeout == nil {
+			t := time.NewTimer(p.retry)
+			defer t.Stop()
+			timeout = t.C
+		}
+		freed := p.freed
+		p.waiting++
+		p.mu.Unlock()
+		var last bool
+		var stopped error
+		select {
+		case <-freed:
+		case <-timeout:
+			last = true
+		case <-ctx.Done():
+			last, stopped = true, ctx.Err()
+		}
+		p.mu.Lock()
+		p.waiting--
+		if last {
+			if b, err = p.a.Alloc(r); err == nil {
+				return b, nil
+			}
+			if !errors.Is(err, ErrOutOfMemory) {
+				return Block{}, err
+			}
+			return Block{}, p.outOfMemory(r, err, time.Since(start), stopped)
+		}
+	}
+}
+
+// wake lets everyone who waits try again. Caller holds p.mu.
+func (p *Pool) wake() {
+	if p.waiting > 0 {
+		close(p.freed)
+		p.freed = make(chan struct{})
+	}
+}
+
+// Free takes a block back. Errors: ErrDoubleFree, ErrNotAllocated, ErrClosed,
+// or the device's; then the block is as it was.
+func (p *Pool) Free(b Block) error {
+	p.mu.Lock()
+	err := p.a.Free(b)
+	if p.waiting > 0 {
+		p.wake()
+	}
+	p.mu.Unlock()
+	return err
+}
+
+// FreeAddr takes back the block that starts at addr, for callers that keep
+// only addresses. Free is faster. 0 does nothing.
+func (p *Pool) FreeAddr(addr uint64) error {
+	p.mu.Lock()
+	err := p.a.FreeAddr(addr)
+	if p.waiting > 0 {
+		p.wake()
+	}
+	p.mu.Unlock()
+	return err
+}
+
+// AllocBatch serves requests in order under one lock, without waiting, and
+// puts the blocks into out, which is at least as long. It stops at the first
+// that is refused: n blocks were handed out, and stay so.
+func (p *Pool) AllocBatch(reqs []Request, out []Block) (n int, err error) {
+	var site alloc.Site
+	if p.stacks != nil {
+		site = p.stacks.caller()
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i, r := range reqs {
+		if p.stacks != nil {
+			r.Site = site
+		}
+		if out[i], err = p.a.Alloc(r); err != nil {
+			if errors.Is(err, ErrOutOfMemory) {
+				err = p.outOfMemory(r, err, 0, nil)
+			}
+			return i, err
+		}
+	}
+	return len(reqs), nil
+}
+
+// FreeBatch takes blocks back under one lock. It goes on after a failure; the
+// failures are joined.
+func (p *Pool) FreeBatch(blocks []Block) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var errs []error
+	for _, b := range blocks {
+		if err := p.a.Free(b); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	p.wake()
+	return errors.Join(errs...)
+}
+
+// Stats are JAX's memory statistics of this pool. After Close they say what
+// was at the end.
+func (p *Pool) Stats() Stats {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.a.Stats()
+}
+
+// Trim gives memory that no block needs back to the device, as far as the
+// policy can (see its allocator), and says how many bytes. JAX's pool never
+// gives any back.
+func (p *Pool) Trim() (released uint64, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.a.Trim(0)
+}
+
+// Walk visits every piece of the pool in address order until yield says no.
+// The pool is locked meanwhile; yield must not use it.
+func (p *Pool) Walk(yield func(alloc.Chunk) bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.a.Walk(yield)
+}
+
+// Policy is what the pool was opened with.
+func (p *Pool) Policy() policy.Policy { return p.policy }
+
+// Close gives everything back to the device, live blocks included, and lets
+// those who wait go with ErrClosed. A second Close says ErrClosed.
+func (p *Pool) Close() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return ErrClosed
+	}
+	p.closed = true
+	err := p.a.Close()
+	p.wake()
+	return err
+}

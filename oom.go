@@ -1,0 +1,111 @@
+package gpumem
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"gpumem/alloc"
+	"gpumem/size"
+)
+
+// OutOfMemoryError is a refusal: what was asked, how things stood, and why.
+// errors.Is(err, ErrOutOfMemory) finds it, and also the context's error when
+// that ended the wait.
+type OutOfMemoryError struct {
+	Request Request
+	Policy  string        // as it was asked for, such as "jax"
+	Pool    string        // the pool's name, such as GPU_0_bfc
+	Device  int           // its ordinal
+	Waited  time.Duration // for others to free memory
+	Stats   Stats         // when it was given up
+	Cause   alloc.Cause   // our own account
+	Stack   string        // of this request, a line for each frame; "" unless stacks are kept
+	Live    []Use         // what is alive by who asked for it, largest first; nil unless stacks are kept
+
+	// Layout is the original's report, record for record. Only the first ten
+	// refusals of a pool carry it.
+	Layout alloc.Report
+
+	reason error // why the allocator refused
+	ended  error // the context's error, if that ended the wait
+}
+
+// Error is the line that a JAX user sees.
+func (e *OutOfMemoryError) Error() string {
+	return fmt.Sprintf("RESOURCE_EXHAUSTED: Out of memory while trying to allocate %s with allocator %s on device %d.",
+		size.XLA(int64(min(e.Request.Bytes, math.MaxInt64))), e.Pool, e.Device)
+}
+
+// Unwrap gives ErrOutOfMemory (and ErrTooLarge for a size near 2^64), and the
+// context's error if there is one.
+func (e *OutOfMemoryError) Unwrap() []error {
+	if e.ended != nil {
+		return []error{e.reason, e.ended}
+	}
+	return []error{e.reason}
+}
+
+// Report is everything: the original's report, then why, then what is alive by
+// who asked for it.
+func (e *OutOfMemoryError) Report() string {
+	var b strings.Builder
+	b.WriteString(e.Layout.String())
+	if b.Len() > 0 {
+		b.WriteByte('\n')
+	}
+	b.WriteString(e.Error())
+	b.WriteByte('\n')
+	if e.Waited >= time.Millisecond {
+		fmt.Fprintf(&b, "Waited %v for memory to be freed.\n", e.Waited.Round(time.Millisecond))
+	}
+	if e.Stack != "" {
+		b.WriteString("Asked for by\n" + indent(e.Stack))
+	}
+	names := map[alloc.Site]string{}
+	for _, u := range e.Live {
+		names[u.Site] = u.Stack
+	}
+	b.WriteString(e.Cause.Text(func(s alloc.Site) string { return names[s] }))
+	if len(e.Live) > 0 {
+		b.WriteString("Alive, by who asked for it:\n")
+		for _, u := range e.Live {
+			fmt.Fprintf(&b, "  %s in %d blocks, asked for by\n%s", size.Format(u.Bytes), u.Blocks, indent(u.Stack))
+		}
+	}
+	return b.String()
+}
+
+func indent(s string) string {
+	return "    " + strings.ReplaceAll(strings.TrimSuffix(s, "\n"), "\n", "\n    ") + "\n"
+}
+
+// outOfMemory makes the error for a request that is given up. Caller holds
+// p.mu.
+func (p *Pool) outOfMemory(r Request, reason error, waited time.Duration, ended error) error {
+	deviceFree := int64(-1)
+	if free, _, err := p.dev.MemInfo(); err == nil {
+		deviceFree = int64(min(free, math.MaxInt64))
+	}
+	e := &OutOfMemoryError{
+		Request: r,
+		Policy:  p.policy.Spec,
+		Pool:    p.name,
+		Device:  p.dev.Info().Ordinal,
+		Waited:  waited,
+		Stats:   p.a.Stats(),
+		Cause:   alloc.Explain(p.a, r, deviceFree),
+		reason:  reason,
+		ended:   ended,
+	}
+	if rep, ok := p.a.(alloc.Reporter); ok && p.refused < fullReports {
+		e.Layout = rep.Report(r)
+	}
+	p.refused++
+	if p.stacks != nil {
+		e.Stack = p.stacks.text(r.Site)
+		e.Live = p.live()
+	}
+	return e
+}

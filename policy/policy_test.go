@@ -1,0 +1,134 @@
+// Tests of the struct and of the limit computed from it.
+package policy_test
+
+import (
+	"math"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"gpumem/policy"
+)
+
+// a100 is what an A100 of 80 GiB reports as its total memory, in bytes.
+const a100 = 85045542912
+
+func mustParse(t *testing.T, spec string) policy.Policy {
+	t.Helper()
+	p, err := policy.Parse(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func TestLimitBytes(t *testing.T) {
+	const gib = 1 << 30
+	for _, tc := range []struct {
+		name, spec  string
+		total, free uint64
+		want        uint64
+	}{
+		// The first two tell a 32-bit fraction from a double.
+		{"jax before rounding", "jax@0.10.1:fraction=0.9", a100, a100, 76540986593},
+		{"bfc in doubles", "bfc:fraction=0.9", a100, a100, 76540988620},
+		{"jax rounded up to 2 MiB", "jax:fraction=0.9", a100, a100, 76541853696},
+		{"first rounding release", "jax@0.10.2:fraction=0.9", a100, a100, 76541853696},
+		{"jax of 80 GiB", "jax", 80 * gib, 0, 60 * gib},
+		{"jax of an A100", "jax", a100, 0, 63784878080}, // 63784157184 rounded up; the number in XLA's own log
+		{"jax before 0.10.2 of an A100", "jax@0.10.1", a100, 0, 63784157184},
+		{"0.9 of free", "jax@0.4.0", 80 * gib, 40 * gib, 38654704640}, // float32(0.9) * 40 GiB
+		{"0.9 of total", "jax@0.4.1", 80 * gib, 40 * gib, 77309409280},
+		{"of=free", "bfc:of=free", 80 * gib, 40 * gib, 30 * gib},
+		{"fraction above 1", "bfc:fraction=1.5", 80 * gib, 0, 120 * gib},
+		{"limit wins over fraction", "jax:limit=1000,fraction=.5", 80 * gib, 0, 1000},
+		{"limit above the device", "bfc:limit=1TiB", 80 * gib, 0, 1 << 40},
+		{"no device", "jax", 0, 0, 0},
+		{"platform", "platform", 80 * gib, 40 * gib, 80 * gib},
+		{"address", "address", 80 * gib, 40 * gib, 80 * gib},
+		{"async", "async", 80 * gib, 40 * gib, 60 * gib},
+		{"vmm", "vmm", a100, 0, a100},
+		{"vmm capped", "vmm:fraction=0.5", 80 * gib, 0, 40 * gib},
+		{"elastic", "elastic", a100, 0, a100},
+		{"elastic capped", "elastic:limit=3GiB", 80 * gib, 0, 3 * gib},
+		{"elastic of what is free", "elastic:of=free", 80 * gib, 40 * gib, 40 * gib},
+		{"product above 2^63", "bfc:fraction=1e300", 80 * gib, 0, 1 << 63},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if got := mustParse(t, tc.spec).LimitBytes(tc.total, tc.free); got != tc.want {
+				t.Errorf("%s on %d, %d free: %d, want %d", tc.spec, tc.total, tc.free, got, tc.want)
+			}
+		})
+	}
+}
+
+// TestLimitBytesOddFractions: what an environment can say and a sane person does not.
+func TestLimitBytesOddFractions(t *testing.T) {
+	for _, tc := range []struct {
+		name     string
+		fraction float64
+		round    uint64
+		want     uint64
+	}{
+		{"zero", 0, 2 << 20, 0},
+		{"negative", -0.5, 2 << 20, 0},
+		{"NaN", math.NaN(), 2 << 20, 0},
+		{"infinite", math.Inf(1), 2 << 20, 1 << 63},
+		{"minus infinite", math.Inf(-1), 2 << 20, 0},
+		{"less than a byte", 1e-12, 2 << 20, 0},
+		{"one byte", 1e-3, 2 << 20, 2 << 20},
+		{"one byte, not rounded", 1e-3, 1, 1},
+		{"largest rounding", 1e-3, math.MaxUint64, math.MaxUint64},
+		{"2^63 in threes", math.Inf(1), 3, 1<<63 + 1},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			p := policy.Policy{Kind: policy.BFC, Fraction: tc.fraction, RoundLimit: tc.round}
+			if got := p.LimitBytes(1000, 0); got != tc.want {
+				t.Errorf("LimitBytes = %d, want %d", got, tc.want)
+			}
+		})
+	}
+	if got := (policy.Policy{Fraction: math.NaN()}).LimitBytes(0, 0); got != 0 {
+		t.Errorf("NaN of nothing: %d, want 0", got)
+	}
+}
+
+// TestLimitBytesProperties: a computed limit is a multiple of RoundLimit, less
+// than one step above the exact product, and grows with the fraction.
+func TestLimitBytesProperties(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		total := rapid.Uint64Range(0, 1<<50).Draw(t, "total")
+		p := policy.Policy{
+			Fraction:   rapid.Float64Range(0, 2).Draw(t, "fraction"),
+			RoundLimit: rapid.Uint64Range(0, 1<<30).Draw(t, "round"),
+		}
+		n := p.LimitBytes(total, 0)
+		step := max(p.RoundLimit, 1)
+		if n%step != 0 {
+			t.Fatalf("%d is no multiple of %d", n, step)
+		}
+		if exact := uint64(float64(total) * p.Fraction); n < exact || n-exact >= step {
+			t.Fatalf("%d is not %d rounded up to %d", n, exact, step)
+		}
+		p.Fraction /= 2
+		if less := p.LimitBytes(total, 0); less > n {
+			t.Fatalf("half the fraction gives %d, more than %d", less, n)
+		}
+	})
+}
+
+func TestNames(t *testing.T) {
+	for k, want := range map[policy.Kind]string{
+		policy.BFC: "bfc", policy.Platform: "platform", policy.Address: "address",
+		policy.Async: "async", policy.VMM: "vmm", policy.Elastic: "elastic", 9: "Kind(9)",
+	} {
+		if got := k.String(); got != want {
+			t.Errorf("Kind %d is %q, want %q", uint8(k), got, want)
+		}
+	}
+	for b, want := range map[policy.Basis]string{policy.Total: "total", policy.Free: "free", 9: "Basis(9)"} {
+		if got := b.String(); got != want {
+			t.Errorf("Basis %d is %q, want %q", uint8(b), got, want)
+		}
+	}
+}

@@ -1,0 +1,114 @@
+// Tests of Python's rules. The expected values are what CPython 3.11 answered.
+package policy
+
+import (
+	"math"
+	"testing"
+)
+
+func TestPyFloat(t *testing.T) {
+	for _, tc := range []struct {
+		text string
+		want float64
+	}{
+		{".5", .5},
+		{" .5 ", .5},
+		{"5.", 5},
+		{"+.5", .5},
+		{"-0.5", -.5},
+		{"0_5", 5},
+		{"1_0e1_0", 1e11},
+		{"1e+5", 1e5},
+		{"1E-1", .1},
+		{"1e400", math.Inf(1)},
+		{"-1e400", math.Inf(-1)},
+		{"1e-400", 0},
+		{"-inf", math.Inf(-1)},
+		{"+Infinity", math.Inf(1)},
+		{"nan", math.NaN()},
+		{"-NaN", math.NaN()},
+		{"\v1\f\r\n\t", 1},
+		{"\u00a0.5\u2003", .5}, // no-break space, em space
+		{"\u0085.5", .5},
+		{"\u0660.\u0665", .5},         // Arabic-Indic digits
+		{"\uff10.\uff15", .5},         // full-width digits
+		{"\U0001d7ce.\U0001d7d7", .9}, // mathematical bold digits
+		{"\u0661_\u0662", 12},
+	} {
+		got, ok := pyFloat(tc.text)
+		if same := got == tc.want || math.IsNaN(got) && math.IsNaN(tc.want); !ok || !same {
+			t.Errorf("pyFloat(%q) = %v, %v; want %v", tc.text, got, ok, tc.want)
+		}
+	}
+	for _, text := range []string{
+		"", " ", ".", "1e", "1e5.", "--1", "+-nan", "1 2", "0,75", "75%", "0x1p3", "infin", "none",
+		"1__0", "_1", "1_", "1_.5", "1._5", "1e_5", "1_e5", "in_f", "_",
+		"\x1c1", "\x1f.5", "1\x7f", "\u200b.5", "\ufeff1", "1\xff", "é.5", "1\x00",
+	} {
+		if got, ok := pyFloat(text); ok {
+			t.Errorf("pyFloat(%q) = %v, want an error", text, got)
+		}
+	}
+}
+
+func TestPyInt(t *testing.T) {
+	for _, tc := range []struct {
+		text string
+		want int64
+	}{
+		{"0", 0}, {" 12 ", 12}, {"+7", 7}, {"-7", -7}, {"007", 7}, {"1_000", 1000}, {"\uff11", 1},
+		{"9223372036854775807", math.MaxInt64},
+		{"99999999999999999999", math.MaxInt64}, // cut
+		{"-99999999999999999999", math.MinInt64},
+	} {
+		if got, ok := pyInt(tc.text); !ok || got != tc.want {
+			t.Errorf("pyInt(%q) = %v, %v; want %v", tc.text, got, ok, tc.want)
+		}
+	}
+	for _, text := range []string{"", "1.0", "1e3", "0x10", "1__0", "- 1", "-_1", "\x1c1", "ten", "1\u200b"} {
+		if got, ok := pyInt(text); ok {
+			t.Errorf("pyInt(%q) = %v, want an error", text, got)
+		}
+	}
+}
+
+func TestPyRepr(t *testing.T) {
+	for _, tc := range []struct{ text, want string }{
+		{"", `''`},
+		{"abc", `'abc'`},
+		{"'", `"'"`},
+		{`"`, `'"'`},
+		{`'"`, `'\'"'`},
+		{"a\\b\n\r\t", `'a\\b\n\r\t'`},
+		{"\x1b\x7f", `'\x1b\x7f'`},
+		{"é", `'é'`},
+		{"\u00a0\u00ad", `'\xa0\xad'`},
+		{"\u200b\u2028", `'\u200b\u2028'`},
+		{"\U0001f600\U000e0001", "'\U0001f600\\U000e0001'"},
+		{"\xff\xef\x80", `'\udcff\udcef\udc80'`}, // bytes that are not UTF-8
+		{"\ufffd", "'\ufffd'"},                   // a real one
+	} {
+		if got := pyRepr(tc.text); got != tc.want {
+			t.Errorf("pyRepr(%q) = %s, want %s", tc.text, got, tc.want)
+		}
+	}
+}
+
+func FuzzPython(f *testing.F) {
+	for _, s := range []string{"1_0e5", " .5\t", "-nan", "0x1", "\u0665", "'\xff\n"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		n, isInt := pyInt(s)
+		x, isFloat := pyFloat(s)
+		// Every integer is a float of the same value.
+		if isInt && !(isFloat && (float64(n) == x || n == math.MaxInt64 || n == math.MinInt64)) {
+			t.Errorf("pyInt(%q) = %d, pyFloat = %v, %v", s, n, x, isFloat)
+		}
+		for _, r := range pyRepr(s) {
+			if r < ' ' || r == 0x7f {
+				t.Fatalf("pyRepr(%q) = %q", s, pyRepr(s))
+			}
+		}
+	})
+}

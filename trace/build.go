@@ -1,0 +1,193 @@
+package trace
+
+// This file is for what every reader does with the events it finds: name each
+// block by a slot, keep the sums, hand the event to the encoder.
+
+import (
+	"errors"
+	"math"
+	"math/bits"
+)
+
+// builder makes one Trace.
+type builder struct {
+	trace *Trace
+	pools []*poolBuilder
+	live  sum // over all pools
+	peak  sum
+}
+
+func newBuilder(name, format string, opt Options) *builder {
+	limit := opt.SpoolLimit
+	switch {
+	case limit == 0:
+		limit = defaultSpoolLimit
+	case limit < 0:
+		limit = 0
+	}
+	return &builder{trace: &Trace{
+		Source: name,
+		Format: format,
+		spool:  &spool{limit: limit, dir: opt.TempDir},
+	}}
+}
+
+// pool adds a pool.
+func (b *builder) pool(name string) *poolBuilder {
+	p := &poolBuilder{b: b, p: &Pool{Name: name, trace: b.trace, Streams: 1}}
+	b.pools = append(b.pools, p)
+	b.trace.Pools = append(b.trace.Pools, p.p)
+	return p
+}
+
+// finish seals the last blocks and sets the sums of the trace.
+func (b *builder) finish() error {
+	t := b.trace
+	for _, p := range b.pools {
+		if err := p.seal(); err != nil {
+			return err
+		}
+		t.Events += p.p.Events
+		t.Allocs += p.p.Allocs
+		p.p.Slots = uint32(len(p.bytes))
+		p.p.PeakLive = p.peak.cap()
+		p.p.PeakLive256 = p.peak256.cap()
+		p.p.EndLive = p.live.cap()
+		p.p.EndBlocks = uint64(len(p.bytes) - len(p.free))
+	}
+	t.PeakLive = b.peak.cap()
+	if t.Events == 0 {
+		return &Error{File: t.Source, Msg: "the recording has no events"}
+	}
+	return nil
+}
+
+// discard gives back what a failed reading has spooled.
+func (b *builder) discard() {
+	b.trace.spool.close() // the reading's own error is the one to report
+}
+
+// poolBuilder makes one Pool. Its memory is per slot, so per block that was ever
+// live at the same time as others; never per event.
+type poolBuilder struct {
+	b       *builder
+	p       *Pool
+	enc     encoder
+	free    []uint32 // slots without a block, the last one freed on top
+	bytes   []uint64 // requested bytes of the block in each slot
+	live    sum
+	live256 sum
+	peak    sum
+	peak256 sum
+}
+
+var errTooManyBlocks = errors.New("more than 4294967295 blocks are live at once; this version cannot number them")
+
+// alloc adds an Alloc and returns its slot. The slot freed last is used first:
+// it is near the encoder's previous slot, and near in the reader's memory.
+func (p *poolBuilder) alloc(n uint64, site, stream uint32, upper bool) (uint32, error) {
+	var slot uint32
+	if top := len(p.free) - 1; top >= 0 {
+		slot = p.free[top]
+		p.free = p.free[:top]
+		p.bytes[slot] = n
+	} else {
+		if len(p.bytes) >= maxSlots {
+			return 0, &Error{File: p.b.trace.Source, Msg: errTooManyBlocks.Error(), Err: errTooManyBlocks}
+		}
+		slot = uint32(len(p.bytes))
+		p.bytes = append(p.bytes, n)
+	}
+	p.p.Events++
+	p.p.Allocs++
+	p.p.LargestAlloc = max(p.p.LargestAlloc, n)
+	p.p.Streams = max(p.p.Streams, stream+1)
+	p.live.add(n)
+	p.peak.raise(p.live)
+	p.live256.add256(n)
+	p.peak256.raise(p.live256)
+	p.b.live.add(n)
+	p.b.peak.raise(p.b.live)
+	return slot, p.put(Event{Bytes: n, Slot: slot, Site: site, Stream: stream, Upper: upper})
+}
+
+// release adds the Free of a live slot. The caller knows that it is live.
+func (p *poolBuilder) release(slot, site, stream uint32, upper bool) error {
+	n := p.bytes[slot]
+	p.free = append(p.free, slot)
+	p.p.Events++
+	p.p.Streams = max(p.p.Streams, stream+1)
+	p.live.sub(n)
+	p.live256.sub256(n)
+	p.b.live.sub(n)
+	return p.put(Event{Slot: slot, Site: site, Stream: stream, Upper: upper, Op: Free})
+}
+
+func (p *poolBuilder) put(ev Event) error {
+	p.enc.put(ev)
+	if p.enc.full() {
+		return p.seal()
+	}
+	return nil
+}
+
+// seal hands the encoder's block to the spool.
+func (p *poolBuilder) seal() error {
+	data, events := p.enc.seal()
+	if events == 0 {
+		return nil
+	}
+	blk, err := p.b.trace.spool.store(data)
+	if err != nil {
+		return err
+	}
+	blk.events = events
+	p.p.blocks = append(p.p.blocks, blk)
+	p.enc.reset()
+	return nil
+}
+
+// sum is a 128-bit count of bytes. A recording may ask for 2^64-1 bytes more
+// than once (a wrong length, recorded faithfully), and the running sum must come
+// back down exactly when such blocks are freed.
+type sum struct{ hi, lo uint64 }
+
+func (s *sum) add(n uint64) {
+	var c uint64
+	s.lo, c = bits.Add64(s.lo, n, 0)
+	s.hi += c
+}
+
+func (s *sum) sub(n uint64) {
+	var c uint64
+	s.lo, c = bits.Sub64(s.lo, n, 0)
+	s.hi -= c
+}
+
+// add256 adds n rounded up to 256, which may be 2^64 itself.
+func (s *sum) add256(n uint64) {
+	r, c := bits.Add64(n, 255, 0)
+	s.add(r &^ 255)
+	s.hi += c
+}
+
+func (s *sum) sub256(n uint64) {
+	r, c := bits.Add64(n, 255, 0)
+	s.sub(r &^ 255)
+	s.hi -= c
+}
+
+// raise makes s at least o.
+func (s *sum) raise(o sum) {
+	if o.hi > s.hi || (o.hi == s.hi && o.lo > s.lo) {
+		*s = o
+	}
+}
+
+// cap is s as 64 bits: the largest uint64 if it is more.
+func (s sum) cap() uint64 {
+	if s.hi != 0 {
+		return math.MaxUint64
+	}
+	return s.lo
+}

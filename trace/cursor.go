@@ -1,0 +1,85 @@
+package trace
+
+// This file is for reading a pool's events back.
+
+import (
+	"errors"
+	"io"
+)
+
+// Cursor reads the events of one pool in order. One goroutine uses it at a
+// time; cursors of the same pool do not disturb each other.
+type Cursor struct {
+	pool *Pool
+	next int    // number of the block after the current one
+	left uint32 // events left in the current block
+	rest []byte // the current block from the next event on, padding included
+	slot uint32 // of the previous event in the block
+	buf  []byte // holds a block that came from the file
+	err  error  // what every later Next answers
+}
+
+// Cursor returns a cursor at the first event. Many may be open at once, also in
+// different goroutines.
+func (p *Pool) Cursor() *Cursor { return &Cursor{pool: p} }
+
+var errClosedCursor = errors.New("trace: the cursor is closed")
+
+// Next fills dst with the next events, in order, and returns how many there
+// are: fewer than len(dst) only at the end of the pool. At the end it returns 0
+// and io.EOF. Any other error is a temporary file that cannot be read, or a
+// closed cursor or trace; events before it have been returned.
+func (c *Cursor) Next(dst []Event) (int, error) {
+	if c.err != nil {
+		return 0, c.err
+	}
+	n := 0
+	for n < len(dst) {
+		if c.left == 0 {
+			if c.err = c.load(); c.err != nil {
+				break
+			}
+		}
+		part := dst[n:min(len(dst), n+int(c.left))]
+		used, slot, err := decode(part, c.rest, c.slot, c.pool.Slots)
+		if err != nil {
+			c.err = err
+			break
+		}
+		c.rest, c.slot = c.rest[used:], slot
+		c.left -= uint32(len(part))
+		n += len(part)
+	}
+	if n > 0 || len(dst) == 0 {
+		return n, nil
+	}
+	return 0, c.err
+}
+
+// load makes the next block the current one.
+func (c *Cursor) load() error {
+	if c.next > 0 && len(c.rest) != padBytes {
+		return errSpool
+	}
+	if c.next == len(c.pool.blocks) {
+		return io.EOF
+	}
+	blk := c.pool.blocks[c.next]
+	data, err := c.pool.trace.spool.load(blk, c.buf)
+	if err != nil {
+		return err
+	}
+	if blk.mem == nil {
+		c.buf = data
+	}
+	c.next++
+	c.rest, c.left, c.slot = data, blk.events, 0
+	return nil
+}
+
+// Close ends the cursor; a later Next is an error. It never fails.
+func (c *Cursor) Close() error {
+	c.err = errClosedCursor
+	c.rest, c.buf, c.left = nil, nil, 0
+	return nil
+}
