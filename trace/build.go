@@ -191,3 +191,6 @@ func (s sum) cap() uint64 {
 	}
 	return s.lo
 }
+
+// note adds a sentence for people.
+func (b *builder) note(s string) { b.trace.Notes = append(b.trace.Notes, s) }

@@ -28,7 +28,7 @@ var errClosedCursor = errors.New("trace: the cursor is closed")
 // Next fills dst with the next events, in order, and returns how many there
 // are: fewer than len(dst) only at the end of the pool. At the end it returns 0
 // and io.EOF. Any other error is a temporary file that cannot be read, or a
-// closed cursor or trace; events before it have been returned.
+// closed cursor or trace; it comes again on every later call.
 func (c *Cursor) Next(dst []Event) (int, error) {
 	if c.err != nil {
 		return 0, c.err

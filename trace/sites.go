@@ -1,6 +1,210 @@
 package trace
 
-type siteTable struct{}
+// This file is for sites, the places in a program that allocate: the table of a
+// trace, and how a stack of PyTorch frames becomes an entry.
+//
+// A site is a list of frame numbers, and its text is put together when it is
+// asked for. So a million stacks over a few hundred frames stay small, and a
+// hostile file cannot make long names many times longer.
 
-func (s *siteTable) text(i uint32) string { return "" }
-func (s *siteTable) len() uint32          { return 1 }
+import (
+	"encoding/binary"
+	"strconv"
+	"strings"
+)
+
+// siteTable has the sites of a trace. The zero value is an empty table: site 0
+// is "no site" and is not stored.
+type siteTable struct {
+	frames []string   // text of each frame
+	sites  [][]uint32 // frames of each site, innermost first; site 1 is sites[0]
+}
+
+func (t *siteTable) len() uint32 { return uint32(len(t.sites)) + 1 }
+
+func (t *siteTable) text(site uint32) string {
+	if site == 0 || site >= t.len() {
+		return ""
+	}
+	var out strings.Builder
+	for i, f := range t.sites[site-1] {
+		if i > 0 {
+			out.WriteByte('\n')
+		}
+		out.WriteString(t.frames[f])
+	}
+	return out.String()
+}
+
+const (
+	// maxFrames is how many frames of a stack are kept, innermost first.
+	// PyTorch stacks have 20 to 130, of which most are of the interpreter.
+	maxFrames = 64
+	// maxNameBytes and maxFileBytes cut what a frame shows. C++ names of
+	// templates run to thousands of bytes.
+	maxNameBytes = 200
+	maxFileBytes = 400
+)
+
+// siteMaker fills the table of a trace from PyTorch frames. Frames and lists of
+// frames are shared in the pickle, so each is looked at once.
+type siteMaker struct {
+	table     *siteTable
+	keepPaths bool
+	byText    map[string]uint32 // frame number by text
+	byFrames  map[string]uint32 // site by its frame numbers, 4 bytes each
+	byDict    map[*dict]frame
+	byList    map[*list]uint32
+}
+
+type frame struct {
+	number uint32
+	python bool
+	noise  bool
+}
+
+func newSiteMaker(table *siteTable, keepPaths bool) *siteMaker {
+	return &siteMaker{
+		table:     table,
+		keepPaths: keepPaths,
+		byText:    make(map[string]uint32),
+		byFrames:  make(map[string]uint32),
+		byDict:    make(map[*dict]frame),
+		byList:    make(map[*list]uint32),
+	}
+}
+
+// site returns the number for a value that should be a list of frames,
+// innermost first; 0 if it is not, or is empty.
+//
+// A stack with Python frames keeps only those: what lies between and below them
+// is the interpreter and the dispatcher. A stack without (the backward pass runs
+// in C++ threads) keeps everything but the allocator's own frames at its top.
+func (m *siteMaker) site(v any) uint32 {
+	l, ok := v.(*list)
+	if !ok || len(l.items) == 0 {
+		return 0
+	}
+	if s, ok := m.byList[l]; ok {
+		return s
+	}
+	var python, other []uint32
+	for _, it := range l.items {
+		d, ok := it.(*dict)
+		if !ok {
+			continue
+		}
+		f := m.frame(d)
+		switch {
+		case f.python && len(python) < maxFrames:
+			python = append(python, f.number)
+		case !f.python && len(other) < maxFrames && (!f.noise || len(other) > 0):
+			other = append(other, f.number)
+		}
+	}
+	if len(python) > 0 {
+		other = python
+	}
+	s := m.intern(other)
+	m.byList[l] = s
+	return s
+}
+
+// intern returns the site of a list of frames.
+func (m *siteMaker) intern(frames []uint32) uint32 {
+	if len(frames) == 0 {
+		return 0
+	}
+	key := make([]byte, 0, 4*maxFrames)
+	for _, f := range frames {
+		key = binary.LittleEndian.AppendUint32(key, f)
+	}
+	if s, ok := m.byFrames[string(key)]; ok {
+		return s
+	}
+	s := m.table.len()
+	m.table.sites = append(m.table.sites, frames)
+	m.byFrames[string(key)] = s
+	return s
+}
+
+// frame reads {'name', 'filename', 'line'}; what is missing is left out.
+func (m *siteMaker) frame(d *dict) frame {
+	if f, ok := m.byDict[d]; ok {
+		return f
+	}
+	name := stringField(d, "name")
+	file := stringField(d, "filename")
+	f := frame{
+		python: isPython(file),
+		noise:  isNoise(name),
+	}
+	text := frameText(name, file, d, m.keepPaths)
+	n, ok := m.byText[text]
+	if !ok {
+		n = uint32(len(m.table.frames))
+		m.table.frames = append(m.table.frames, text)
+		m.byText[text] = n
+	}
+	f.number = n
+	m.byDict[d] = f
+	return f
+}
+
+func stringField(d *dict, key string) string {
+	v, _ := d.get(key)
+	s, _ := v.(string)
+	return s
+}
+
+// frameText is "name (file:line)", or less where less is known.
+func frameText(name, file string, d *dict, keepPaths bool) string {
+	if !keepPaths {
+		if i := strings.LastIndexAny(file, `/\`); i >= 0 {
+			file = file[i+1:]
+		}
+	}
+	name = printable(cutName(name, maxNameBytes))
+	file = printable(cutName(file, maxFileBytes))
+	if name == "" {
+		name = "?"
+	}
+	if file == "" || file == "??" { // the unwinder's word for not known
+		return name
+	}
+	v, _ := d.get("line")
+	if line, ok := v.(int64); ok && line > 0 {
+		return name + " (" + file + ":" + strconv.FormatInt(line, 10) + ")"
+	}
+	return name + " (" + file + ")"
+}
+
+func cutName(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return cutRunes(s, n) + "..."
+}
+
+// isPython: a Python source file, or code that Python made itself, such as
+// "<frozen runpy>" and "<eval_with_key>.12".
+func isPython(file string) bool {
+	return strings.HasSuffix(file, ".py") || strings.HasPrefix(file, "<")
+}
+
+// isNoise: frames of unwinding the stack and of the caching allocator, which
+// are on top of every C++ stack. The prefixes are those of PyTorch 2.x.
+func isNoise(name string) bool {
+	for _, prefix := range []string{
+		"torch::unwind::",
+		"torch::CapturedTraceback::",
+		"torch::cuda::(anonymous namespace)::gather",
+		"c10::cuda::",
+		"c10::CachingAllocator::",
+	} {
+		if strings.HasPrefix(name, prefix) {
+			return true
+		}
+	}
+	return false
+}

@@ -32,6 +32,13 @@ func (s *source) Read(p []byte) (int, error) {
 		return 0, stopped(s.ctx, s.name)
 	}
 	n, err := s.r.Read(p)
+	for empty := 0; n == 0 && err == nil && len(p) > 0; empty++ {
+		if empty == 100 { // as bufio does
+			err = io.ErrNoProgress
+			break
+		}
+		n, err = s.r.Read(p)
+	}
 	s.read += int64(n)
 	if s.read-s.reported >= progressStep {
 		s.report(false)
@@ -55,21 +62,25 @@ func (s *source) report(last bool) {
 }
 
 // gunzip returns the content of src, decompressed if it begins with gzip's
-// magic number 1f 8b (RFC 1952, 2.3.1).
+// magic number 1f 8b (RFC 1952, 2.3.1). Twice, if need be: JAX profiles are gzip
+// themselves, and people compress what they send.
 func gunzip(ctx context.Context, src *source) (*bufio.Reader, error) {
-	raw := bufio.NewReaderSize(src, headBytes)
-	magic, err := raw.Peek(2)
-	if err != nil && err != io.EOF {
-		return nil, err
+	in := bufio.NewReaderSize(src, headBytes)
+	for range 2 {
+		magic, err := in.Peek(2)
+		if err != nil && err != io.EOF {
+			return nil, err
+		}
+		if len(magic) < 2 || magic[0] != 0x1f || magic[1] != 0x8b {
+			break
+		}
+		z, err := gzip.NewReader(in)
+		if err != nil {
+			return nil, gzipError(ctx, src.name, 0, err)
+		}
+		in = bufio.NewReaderSize(&gunzipped{ctx: ctx, z: z, name: src.name}, headBytes)
 	}
-	if len(magic) < 2 || magic[0] != 0x1f || magic[1] != 0x8b {
-		return raw, nil
-	}
-	z, err := gzip.NewReader(raw)
-	if err != nil {
-		return nil, gzipError(ctx, src.name, 0, err)
-	}
-	return bufio.NewReaderSize(&gunzipped{ctx: ctx, z: z, name: src.name}, headBytes), nil
+	return in, nil
 }
 
 // gunzipped is the decompressed content. It looks at the context itself: a few

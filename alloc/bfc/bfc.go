@@ -56,6 +56,7 @@ import (
 	"gpumem/alloc"
 	"gpumem/alloc/internal/chunks"
 	"gpumem/device"
+	"gpumem/internal/invariants"
 )
 
 // Constants of XLA's tsl/framework/bfc_allocator.h.
@@ -180,6 +181,9 @@ func round256(n uint64) (uint64, bool) {
 
 // Alloc hands out a block.
 func (a *Allocator) Alloc(r alloc.Request) (alloc.Block, error) {
+	if invariants.Enabled {
+		defer func() { invariants.Must(a.Check()) }()
+	}
 	if a.closed {
 		return alloc.Block{}, alloc.ErrClosed
 	}
@@ -237,9 +241,6 @@ func (a *Allocator) Alloc(r alloc.Request) (alloc.Block, error) {
 // makeRoom is what is tried when no free chunk fits: another region, joining
 // chunks that the timing counter keeps apart, giving free regions back.
 func (a *Allocator) makeRoom(end uint8, n, align, freedBefore uint64) (chunks.H, error) {
-	if n > a.cfg.Limit {
-		return 0, alloc.ErrNever
-	}
 	grown, err := a.extend(n)
 	if err != nil {
 		return 0, err
@@ -269,6 +270,9 @@ func (a *Allocator) makeRoom(end uint8, n, align, freedBefore uint64) (chunks.H,
 				}
 			}
 		}
+	}
+	if n > a.cfg.Limit {
+		return 0, alloc.ErrNever // not earlier: the original joins chunks even for this
 	}
 	return 0, alloc.ErrNoMemory
 }
@@ -443,6 +447,9 @@ func (a *Allocator) FreeAddr(addr uint64) error {
 
 // release makes a live chunk free and joins it with its free neighbours.
 func (a *Allocator) release(h chunks.H, c *chunks.Chunk) {
+	if invariants.Enabled {
+		defer func() { invariants.Must(a.Check()) }()
+	}
 	a.stats.BytesInUse -= c.Size
 	c.Gen, c.State = 0, chunks.Free
 	if a.cfg.Counter != nil {

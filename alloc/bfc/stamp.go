@@ -9,8 +9,10 @@ import "gpumem/alloc/internal/chunks"
 // known to be done, passes it. A request may ask for memory freed at or before
 // a count. Chunk.Owner holds the count; 0 means safe.
 
-// stamp is a freed chunk that waits: its number, and where it lay, to see
-// whether it is still the same one.
+// stamp is a freed chunk that waits, by its number. Numbers are reused, so what
+// is found under it later may be another chunk; the original takes that one
+// then, and so do we. The address tells, within one round, a chunk from one
+// that was joined into it.
 type stamp struct {
 	h    chunks.H
 	addr uint64

@@ -15,6 +15,7 @@ import (
 	"gpumem/alloc"
 	"gpumem/alloc/internal/chunks"
 	"gpumem/device"
+	"gpumem/internal/invariants"
 	"gpumem/size"
 )
 
@@ -59,6 +60,9 @@ func New(dev device.Device, cfg Config) *Allocator {
 // Alloc asks the device. A block begins where its grant does, so an alignment
 // that the device does not give by itself is a bad request.
 func (a *Allocator) Alloc(r alloc.Request) (alloc.Block, error) {
+	if invariants.Enabled {
+		defer func() { invariants.Must(a.Check()) }()
+	}
 	if a.closed {
 		return alloc.Block{}, alloc.ErrClosed
 	}
@@ -140,6 +144,9 @@ func (a *Allocator) FreeAddr(addr uint64) error {
 // release gives a live block back. If the device does not take it, it stays
 // live: it still counts against what is free.
 func (a *Allocator) release(h chunks.H, c *chunks.Chunk) error {
+	if invariants.Enabled {
+		defer func() { invariants.Must(a.Check()) }()
+	}
 	if err := a.dev.Free(c.Addr); err != nil {
 		return err
 	}

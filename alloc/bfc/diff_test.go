@@ -1,0 +1,329 @@
+package bfc_test
+
+import (
+	"encoding/binary"
+	"errors"
+	"flag"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"gpumem/alloc"
+	"gpumem/alloc/bfc"
+	"gpumem/device/sim"
+	"gpumem/internal/golden"
+)
+
+// diffOps is how many operations TestDifferential compares. CI does a small
+// share; before a release: go test ./alloc/bfc -run Differential -ops 12000000
+var diffOps = flag.Int("ops", 400_000, "operations that TestDifferential compares with the model")
+
+// pair is a pool and the oracle, given the same requests.
+type pair struct {
+	a     *bfc.Allocator
+	m     *model
+	count uint64 // the pool's timing counter
+	live  []pairBlock
+	ops   int
+}
+
+type pairBlock struct {
+	b    alloc.Block
+	addr uint64 // in the model
+}
+
+func newPair(cfg bfc.Config, capacity, granularity uint64, timed bool) (*pair, error) {
+	dev, err := sim.New(sim.Config{Total: capacity, Granularity: granularity})
+	if err != nil {
+		return nil, err
+	}
+	p := &pair{}
+	if timed {
+		cfg.Counter = func() uint64 { p.count++; return p.count }
+	}
+	if p.a, err = bfc.New(dev, cfg); err != nil {
+		return nil, err
+	}
+	p.m = newModel(cfg, capacity, granularity)
+	return p, nil
+}
+
+// alloc asks both for the same and compares what came of it.
+func (p *pair) alloc(r alloc.Request) error {
+	p.ops++
+	b, err := p.a.Alloc(r)
+	if err != nil && !errors.Is(err, alloc.ErrNoMemory) {
+		return err
+	}
+	addr, ok := p.m.alloc(r.Bytes, r.Align, r.FreedBefore, r.End == alloc.Upper)
+	if ok != (err == nil) {
+		return fmt.Errorf("operation %d: %+v: pool says %v, model says %v", p.ops, r, err, ok)
+	}
+	if err == nil && r.Bytes > 0 {
+		if b.Addr-sim.Base != addr {
+			return fmt.Errorf("operation %d: %+v: pool at %d, model at %d", p.ops, r, b.Addr-sim.Base, addr)
+		}
+		p.live = append(p.live, pairBlock{b, addr})
+	}
+	return p.compare()
+}
+
+// free frees the i-th live block in both, by block or by address.
+func (p *pair) free(i int, byAddr bool) error {
+	p.ops++
+	x := p.live[i]
+	p.live[i] = p.live[len(p.live)-1]
+	p.live = p.live[:len(p.live)-1]
+	var err error
+	if byAddr {
+		err = p.a.FreeAddr(x.b.Addr)
+	} else {
+		err = p.a.Free(x.b)
+	}
+	if err != nil {
+		return fmt.Errorf("operation %d: %w", p.ops, err)
+	}
+	p.m.free(x.addr)
+	return p.compare()
+}
+
+// compare looks at the counters after each operation, and at every chunk now
+// and then.
+func (p *pair) compare() error {
+	s, m := p.a.Stats(), p.m
+	if s.NumAllocs != m.numAllocs || s.BytesInUse != m.inUse || s.PeakBytesInUse != m.peakInUse ||
+		s.LargestAllocSize != m.largest || s.PoolBytes != m.pool || s.PeakPoolBytes != m.peakPool {
+		return fmt.Errorf("operation %d: counters: pool %+v, model allocs %d in use %d peak %d largest %d pool %d peak %d",
+			p.ops, s, m.numAllocs, m.inUse, m.peakInUse, m.largest, m.pool, m.peakPool)
+	}
+	if p.ops%257 != 0 {
+		return nil
+	}
+	if err := p.a.Check(); err != nil {
+		return fmt.Errorf("operation %d: %w", p.ops, err)
+	}
+	if n := m.largestFree(); s.LargestFreeBlock != n {
+		return fmt.Errorf("operation %d: largest hole %d, model %d", p.ops, s.LargestFreeBlock, n)
+	}
+	var got, want []string
+	p.a.Walk(func(c alloc.Chunk) bool {
+		got = append(got, fmt.Sprint(c.Addr-sim.Base, c.Size, c.Live, c.Tag))
+		return true
+	})
+	regions := slices.Clone(m.regions)
+	slices.SortFunc(regions, func(a, b *mRegion) int { return int(int64(a.addr - b.addr)) })
+	for _, r := range regions {
+		for c := r.first; c != nil; c = c.next {
+			want = append(want, fmt.Sprint(c.addr, c.size, c.live, [...]string{"lower", "upper", "central_gap"}[c.tag]))
+		}
+	}
+	if !slices.Equal(got, want) {
+		return fmt.Errorf("operation %d: chunks differ:\npool  %v\nmodel %v", p.ops, got, want)
+	}
+	return nil
+}
+
+// variant is a way to configure a pool.
+type variant struct {
+	name        string
+	cfg         bfc.Config
+	capacity    uint64
+	granularity uint64
+	timed       bool
+}
+
+func variants() []variant {
+	const mib = 1 << 20
+	return []variant{
+		{"prealloc", bfc.Config{Limit: 64 * mib}, 64 * mib, 1, false},
+		{"prealloc large", bfc.Config{Limit: 3 << 30}, 4 << 30, 2 * mib, false},
+		{"growth", bfc.Config{Limit: 64 * mib, Growth: true}, 64 * mib, 1, false},
+		{"growth backs off", bfc.Config{Limit: 64 * mib, Growth: true}, 50 * mib, 4096, false},
+		{"growth coalesce", bfc.Config{Limit: 64 * mib, Growth: true, Coalesce: true}, 64 * mib, 1, false},
+		{"growth gc", bfc.Config{Limit: 96 * mib, Growth: true, GC: true}, 64 * mib, 1, false},
+		{"growth gc coalesce", bfc.Config{Limit: 96 * mib, Growth: true, GC: true, Coalesce: true}, 64 * mib, 1, false},
+		{"spatial", bfc.Config{Limit: 64 * mib, Spatial: true}, 64 * mib, 1, false},
+		{"spatial aligned", bfc.Config{Limit: 64 * mib, Spatial: true, Align: 65536}, 64 * mib, 1, false},
+		{"spatial backs off", bfc.Config{Limit: 96 * mib, Spatial: true}, 70 * mib, 1, false},
+		{"aligned", bfc.Config{Limit: 64 * mib, Align: 4096}, 64 * mib, 1, false},
+		{"exact split", bfc.Config{Limit: 64 * mib, Fragmentation: 0.001}, 64 * mib, 1, false},
+		{"always split", bfc.Config{Limit: 64 * mib, Fragmentation: 1e-12}, 64 * mib, 1, false},
+		{"timed", bfc.Config{Limit: 64 * mib}, 64 * mib, 1, true},
+		{"timed growth gc", bfc.Config{Limit: 96 * mib, Growth: true, GC: true}, 64 * mib, 1, true},
+		{"full device", bfc.Config{Limit: 4 * mib, Growth: true}, 2 * mib, 1, false},
+		{"odd limit", bfc.Config{Limit: 10_000_001}, 20_000_000, 1, false},
+		{"tiny limit", bfc.Config{Limit: 1000}, 2000, 1, false},
+	}
+}
+
+// TestDifferential runs random programs on the pool and the oracle, in every
+// way a pool can be configured: sizes of all magnitudes, runs of equal sizes,
+// alignments, both ends, frees by block and address, phases that fill and
+// phases that empty.
+func TestDifferential(t *testing.T) {
+	vs := variants()
+	for i, v := range vs {
+		t.Run(v.name, func(t *testing.T) {
+			t.Parallel()
+			r := rand.New(rand.NewPCG(7, uint64(i)))
+			for done := 0; done < *diffOps/len(vs); {
+				p, err := newPair(v.cfg, v.capacity, v.granularity, v.timed)
+				if err != nil {
+					t.Fatal(err)
+				}
+				steps := 200 + r.IntN(6000)
+				if err := p.run(r, v, steps); err != nil {
+					t.Fatal(err)
+				}
+				done += p.ops
+			}
+		})
+	}
+}
+
+// run is one random program.
+func (p *pair) run(r *rand.Rand, v variant, steps int) error {
+	fill := 0.5 + r.Float64()*0.3 // how much likelier an allocation is than a free
+	equal := mibOf(r, v.cfg.Limit)
+	for range steps {
+		if r.IntN(300) == 0 {
+			fill = 0.2 + r.Float64()*0.7
+			equal = mibOf(r, v.cfg.Limit)
+		}
+		if len(p.live) > 0 && r.Float64() > fill {
+			i := r.IntN(len(p.live))
+			if r.IntN(4) == 0 {
+				i = len(p.live) - 1 // as a stack does
+			}
+			if err := p.free(i, r.IntN(3) == 0); err != nil {
+				return err
+			}
+			continue
+		}
+		req := alloc.Request{Bytes: mibOf(r, v.cfg.Limit)}
+		if r.IntN(3) == 0 {
+			req.Bytes = equal
+		}
+		switch r.IntN(200) {
+		case 0:
+			req.Bytes = 0
+		case 1:
+			req.Bytes = math.MaxUint64 - uint64(r.IntN(300))
+		case 2:
+			req.Bytes = v.cfg.Limit + uint64(r.IntN(1000)) - 500
+		}
+		if r.IntN(20) == 0 {
+			req.Align = 1 << r.IntN(22)
+		}
+		if r.IntN(4) == 0 {
+			req.End = alloc.Upper
+		}
+		if v.timed {
+			if r.IntN(5) == 0 {
+				p.m.frontier = max(p.m.frontier, p.count/2+uint64(r.IntN(int(p.count/2+2))))
+				p.a.SetSafeFrontier(p.m.frontier)
+			}
+			if r.IntN(6) == 0 {
+				req.FreedBefore = p.count
+			}
+		}
+		if err := p.alloc(req); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mibOf is a random size, log-uniform up to a quarter of the limit.
+func mibOf(r *rand.Rand, limit uint64) uint64 {
+	top := math.Log(max(float64(limit)/4, 2))
+	return uint64(math.Exp(r.Float64() * top))
+}
+
+// FuzzDifferential lets the fuzzer choose the program: a byte for the
+// configuration, then three for each operation.
+func FuzzDifferential(f *testing.F) {
+	f.Add([]byte{0, 1, 20, 0, 1, 21, 0, 0, 0, 0, 1, 22, 3})
+	f.Add([]byte{7, 1, 255, 1, 1, 80, 2, 1, 70, 1, 0, 1, 0, 1, 90, 0})
+	f.Add([]byte{13, 1, 20, 0, 1, 21, 0, 0, 0, 0, 2, 9, 9, 1, 22, 3})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if len(data) < 4 || len(data) > 4096 {
+			return
+		}
+		vs := variants()
+		v := vs[int(data[0])%len(vs)]
+		p, err := newPair(v.cfg, v.capacity, v.granularity, v.timed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for data = data[1:]; len(data) >= 3; data = data[3:] {
+			arg := binary.LittleEndian.Uint16(data[1:])
+			switch op := data[0] % 8; {
+			case op < 3 && len(p.live) > 0:
+				err = p.free(int(arg)%len(p.live), op == 2)
+			case op == 3 && v.timed:
+				p.m.frontier = max(p.m.frontier, uint64(arg))
+				p.a.SetSafeFrontier(p.m.frontier)
+			default:
+				// 5 bits of exponent, 11 of mantissa: 1 byte to 4 GiB
+				req := alloc.Request{Bytes: uint64(arg&0x7ff+1) << (arg >> 11)}
+				if op == 7 {
+					req.End = alloc.Upper
+				}
+				if op == 6 {
+					req.Align = 1 << (arg % 23)
+				}
+				err = p.alloc(req)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := p.a.Check(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// TestModel checks the oracle itself: it gives the original's placements, too.
+func TestModel(t *testing.T) {
+	rows, err := golden.Rows()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range rows {
+		if row.Trace == "uniform_1m" || row.Trace == "adversarial_frag" {
+			continue // seconds for a model that walks its bins; the others cover every mode
+		}
+		t.Run(row.Name, func(t *testing.T) {
+			t.Parallel()
+			m := newModel(bfc.Config{
+				Limit: row.Limit, Growth: row.Growth, Spatial: row.Spatial, Coalesce: row.Coalesce,
+				GC: row.GC, Fragmentation: row.Frag, Align: row.Align,
+			}, row.DeviceTotal, row.Granularity)
+			d := golden.NewDigest()
+			at := map[int32]uint64{}
+			for _, op := range traceOf(t, row.Trace) {
+				if op.Free {
+					if addr, ok := at[op.Block]; ok {
+						m.free(addr)
+						delete(at, op.Block)
+					}
+					continue
+				}
+				addr, ok := m.alloc(op.Bytes, 0, 0, op.Upper)
+				if !ok {
+					d.Add(golden.Refused)
+					continue
+				}
+				d.Add(addr)
+				at[op.Block] = addr
+			}
+			if d.String() != row.Out["placement_fnv1a64"] {
+				t.Errorf("placements %v, original %s", d, row.Out["placement_fnv1a64"])
+			}
+		})
+	}
+}
