@@ -256,7 +256,20 @@ func before(a, b *Chunk) bool {
 // priority makes the treap's shape: a hash of the handle, so that it need not
 // be stored. Handles are handed out by the Store and not chosen by a caller,
 // so nobody can aim for a bad shape.
-func priority(h H) uint32 { return uint32(h) * 0x9E3779B1 }
+//
+// Both multiplications are needed. Neighbouring holes have handles a constant
+// stride apart, and one multiplication alone maps these to an arithmetic
+// progression: for the strides near which it moves little (987, 2584, ...) the
+// treap would be a list. The shift between the two breaks the progression.
+// Constants: 2^32 divided by the golden ratio, and a multiplier of MurmurHash3.
+// The map is one to one, so that no two chunks have the same priority. Only
+// comparisons look at it, that is the upper bits first, so it needs no last
+// shift.
+func priority(h H) uint32 {
+	p := uint32(h) * 0x9E3779B1
+	p ^= p >> 15
+	return p * 0x85EBCA6B
+}
 
 // insert puts h into the non-empty treap of class k: down to where its
 // priority is the highest, then the subtree found there is split around it
@@ -315,9 +328,6 @@ func (x *Index) remove(k uint32, h H, c *Chunk) {
 		}
 	}
 	*link = l | r
-	if x.roots[k] == 0 {
-		x.unmark(k)
-	}
 }
 
 // Ascend visits the chunks in order until yield says no. The index must not

@@ -45,11 +45,18 @@ func (t *Table) Len() int { return t.count }
 // Cap is the bytes of host memory that the table holds.
 func (t *Table) Cap() int { return (len(t.slots) + len(t.old)) * 8 }
 
-// home is where a key lies in a table of 2^(64-shift) slots: Fibonacci
-// hashing. Only the key counts, so that moving entries about touches no chunk.
-// Two addresses 2^40 bytes apart share a key; they are told apart by the chunk.
+// home is where a key lies in a table of 2^(64-shift) slots. Only the key
+// counts, so that moving entries about touches no chunk. Two addresses 2^40
+// bytes apart share a key; they are told apart by the chunk.
+//
+// Addresses of equal blocks are an arithmetic progression. One multiplication
+// (Fibonacci hashing) keeps it one, and for some strides, 6765 units among
+// them, all entries are one cluster. Folding the upper half onto the lower and
+// multiplying again breaks it.
 func home(key uint32, shift uint8) uint32 {
-	return uint32(uint64(key) * 0x9E3779B97F4A7C15 >> (shift & 63))
+	const golden = 0x9E3779B97F4A7C15 // 2^64 divided by the golden ratio
+	x := uint64(key) * golden
+	return uint32((x ^ x>>32) * golden >> (shift & 63))
 }
 
 // Insert puts chunk h in, whose address is not in yet.

@@ -1,0 +1,44 @@
+package alloctest_test
+
+import (
+	"testing"
+
+	"gpumem/alloc"
+	"gpumem/alloc/alloctest"
+	"gpumem/alloc/bfc"
+	"gpumem/alloc/direct"
+	"gpumem/device"
+)
+
+// TestAll runs the suite over every allocator in every way it can be
+// configured.
+func TestAll(t *testing.T) {
+	const mib = 1 << 20
+	pool := func(cfg bfc.Config) func(device.Device) (alloc.Allocator, error) {
+		return func(dev device.Device) (alloc.Allocator, error) { return bfc.New(dev, cfg) }
+	}
+	for _, m := range []alloctest.Maker{
+		{Name: "bfc", Device: 64 * mib, New: pool(bfc.Config{Limit: 64 * mib})},
+		{Name: "bfc backs off", Device: 64 * mib, New: pool(bfc.Config{Limit: 80 * mib})},
+		{Name: "bfc spatial", Device: 64 * mib, New: pool(bfc.Config{Limit: 64 * mib, Spatial: true})},
+		{Name: "bfc spatial backs off", Device: 64 * mib, New: pool(bfc.Config{Limit: 80 * mib, Spatial: true})},
+		{Name: "bfc growth", Device: 64 * mib, New: pool(bfc.Config{Limit: 64 * mib, Growth: true})},
+		{Name: "bfc growth gc", Device: 64 * mib, New: pool(bfc.Config{Limit: 64 * mib, Growth: true, GC: true})},
+		{Name: "bfc growth gc coalesce", Device: 64 * mib, New: pool(bfc.Config{Limit: 64 * mib, Growth: true, GC: true, Coalesce: true})},
+		{Name: "bfc odd device", Device: 64*mib - 12345, Granularity: 1, New: pool(bfc.Config{Limit: 64*mib - 12345})},
+		{Name: "bfc exact split", Device: 64 * mib, New: pool(bfc.Config{Limit: 64 * mib, Fragmentation: 1e-9})},
+		{Name: "direct", Device: 64 * mib, Granularity: 512, New: func(dev device.Device) (alloc.Allocator, error) {
+			return direct.New(dev, direct.Config{}), nil
+		}},
+		{Name: "direct by pages", Device: 512 * mib, New: func(dev device.Device) (alloc.Allocator, error) {
+			return direct.New(dev, direct.Config{}), nil
+		}},
+		{Name: "direct limited", Device: 512 * mib, New: func(dev device.Device) (alloc.Allocator, error) {
+			return direct.New(dev, direct.Config{Limit: 300 * mib}), nil
+		}},
+	} {
+		t.Run(m.Name, func(t *testing.T) {
+			alloctest.Run(t, m)
+		})
+	}
+}

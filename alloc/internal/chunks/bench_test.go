@@ -1,0 +1,119 @@
+package chunks
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+)
+
+// benchCounts are how many chunks the structures hold: a pool in a quiet state,
+// a busy one, and one that is badly broken up.
+var benchCounts = []int{10, 1000, 100_000}
+
+// benchSink keeps results alive.
+var benchSink H
+
+// logUniform draws a size from 256 B to 1 GiB, as many from each power of two:
+// the spread of real tensors, on both sides of the exact classes' bound.
+func logUniform(r *rand.Rand) uint64 {
+	b := r.IntN(22)
+	return (1<<b + r.Uint64N(1<<b)) * unit
+}
+
+// BenchmarkIndex times single operations on an index that holds a constant
+// number of chunks. "equal" is the worst spread, since all chunks share one
+// class and its treap.
+func BenchmarkIndex(b *testing.B) {
+	spreads := []struct {
+		name string
+		draw func(*rand.Rand) uint64
+	}{
+		{"loguniform", logUniform},
+		{"equal", func(*rand.Rand) uint64 { return 1 << 20 }},
+	}
+	for _, spread := range spreads {
+		for _, n := range benchCounts {
+			r := rand.New(rand.NewPCG(1, 2))
+			var st Store
+			x := NewIndex(&st, 80<<30)
+			for i := range n {
+				h := st.New()
+				c := st.At(h)
+				c.Addr, c.Size = uint64(i)<<30, spread.draw(r)
+				x.Insert(h)
+			}
+			// What is asked for, and which chunk moves, is drawn beforehand.
+			const draws = 1 << 12
+			sizes, who := make([]uint64, draws), make([]H, draws)
+			for i := range draws {
+				sizes[i], who[i] = spread.draw(r), H(1+r.IntN(n))
+			}
+			b.Run(fmt.Sprintf("find/%s/%d", spread.name, n), func(b *testing.B) {
+				b.ReportAllocs()
+				i := 0
+				for b.Loop() {
+					benchSink = x.Find(sizes[i%draws])
+					i++
+				}
+			})
+			b.Run(fmt.Sprintf("remove+insert/%s/%d", spread.name, n), func(b *testing.B) {
+				b.ReportAllocs()
+				i := 0
+				for b.Loop() {
+					h := who[i%draws]
+					x.Remove(h)
+					st.At(h).Size = sizes[i%draws]
+					x.Insert(h)
+					i++
+				}
+			})
+		}
+	}
+}
+
+// BenchmarkTable times single operations on a table that holds a constant
+// number of chunks, 4 KiB apart.
+func BenchmarkTable(b *testing.B) {
+	const step = 4096
+	for _, n := range benchCounts {
+		r := rand.New(rand.NewPCG(1, 2))
+		var st Store
+		t := NewTable(&st)
+		for i := range n {
+			h := st.New()
+			st.At(h).Addr = uint64(i) * step
+			t.Insert(h, st.At(h).Addr)
+		}
+		const draws = 1 << 12
+		who := make([]H, draws)
+		for i := range draws {
+			who[i] = H(1 + r.IntN(n))
+		}
+		b.Run(fmt.Sprintf("find/%d", n), func(b *testing.B) {
+			b.ReportAllocs()
+			i := 0
+			for b.Loop() {
+				benchSink = t.Find(uint64(who[i%draws]-1) * step)
+				i++
+			}
+		})
+		b.Run(fmt.Sprintf("miss/%d", n), func(b *testing.B) {
+			b.ReportAllocs()
+			i := 0
+			for b.Loop() {
+				benchSink = t.Find(uint64(who[i%draws]-1)*step + unit)
+				i++
+			}
+		})
+		b.Run(fmt.Sprintf("remove+insert/%d", n), func(b *testing.B) {
+			b.ReportAllocs()
+			i := 0
+			for b.Loop() {
+				h := who[i%draws]
+				t.Remove(uint64(h-1) * step)
+				t.Insert(h, uint64(h-1)*step)
+				i++
+			}
+		})
+	}
+}
