@@ -64,13 +64,16 @@ func quote[T string | []byte](s T) string {
 	return strconv.Quote(cutRunes(string(s[:maxQuote+1]), maxQuote)) + "..."
 }
 
-// cutRunes returns at most n bytes of s, never half a character.
+// cutRunes returns at most n bytes of s and never half a character, if s is
+// UTF-8. n is at least utf8.UTFMax.
 func cutRunes(s string, n int) string {
 	if len(s) <= n {
 		return s
 	}
-	for n > 0 && !utf8.RuneStart(s[n]) {
-		n--
+	for back := range utf8.UTFMax {
+		if utf8.RuneStart(s[n-back]) {
+			return s[:n-back]
+		}
 	}
 	return s[:n]
 }

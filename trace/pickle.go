@@ -207,7 +207,7 @@ func (u *unpickler) step(op byte) {
 	case opEmptyDict:
 		u.push(&dict{})
 	case opDict:
-		items := u.popMark()
+		items := copied(u.popMark()) // the push below would overwrite them
 		u.push(&dict{})
 		u.setItems(items)
 	case opSetItem:

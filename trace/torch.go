@@ -111,6 +111,19 @@ func readTorch(ctx context.Context, in *bufio.Reader, b *builder, keepPaths bool
 	if err != nil {
 		return err
 	}
+	// Reading on to the end lets gzip check its sum.
+	_, err = in.Peek(1)
+	if err != nil && err != io.EOF {
+		return err
+	}
+	if more || err == nil {
+		b.note("what follows the end of the pickle was not read")
+	}
+	return readTree(ctx, tree, b, keepPaths)
+}
+
+// readTree reads the tree of a snapshot into b.
+func readTree(ctx context.Context, tree any, b *builder, keepPaths bool) error {
 	t := &torchReader{
 		ctx:     ctx,
 		b:       b,
@@ -120,14 +133,6 @@ func readTorch(ctx context.Context, in *bufio.Reader, b *builder, keepPaths bool
 	}
 	if err := t.snapshot(tree); err != nil {
 		return err
-	}
-	// Reading on to the end lets gzip check its sum.
-	_, err = in.Peek(1)
-	if err != nil && err != io.EOF {
-		return err
-	}
-	if more || err == nil {
-		b.note("what follows the end of the pickle was not read")
 	}
 	devices := make([]*torchDevice, 0, len(t.devices))
 	for _, d := range t.devices {

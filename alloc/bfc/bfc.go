@@ -210,14 +210,22 @@ func (a *Allocator) Alloc(r alloc.Request) (alloc.Block, error) {
 	if len(a.stamped) > 0 {
 		a.mergeStamped(0)
 	}
-	h := a.find(end, n, align, r.FreedBefore)
-	if h == 0 {
-		var err error
-		if h, err = a.makeRoom(end, n, align, r.FreedBefore); err != nil {
-			return alloc.Block{}, err
+	var h chunks.H
+	if end == tagLower && align == MinAllocation && r.FreedBefore == 0 {
+		// The common case: the best fit is the block, whatever chunk it is.
+		if h = a.free[tagLower].Take(n); h != 0 {
+			a.cut(h, a.store.At(h), n)
 		}
 	}
-	h = a.carve(h, end, n, align)
+	if h == 0 {
+		if h = a.find(end, n, align, r.FreedBefore); h == 0 {
+			var err error
+			if h, err = a.makeRoom(end, n, align, r.FreedBefore); err != nil {
+				return alloc.Block{}, err
+			}
+		}
+		h = a.carve(h, end, n, align)
+	}
 
 	c := a.store.At(h)
 	a.lastID++
@@ -344,12 +352,18 @@ func (a *Allocator) carve(h chunks.H, end uint8, n, align uint64) chunks.H {
 		a.putFree(h, c)
 		h, c = rest, r
 	}
-	// The split rule of the original; it holds for the central gap, too.
+	a.cut(h, c, n)
+	return h
+}
+
+// cut takes off what chunk h, which is in no index, has beyond n bytes, if that
+// is worth it: the split rule of the original, which holds for the central gap,
+// too.
+func (a *Allocator) cut(h chunks.H, c *chunks.Chunk, n uint64) {
 	if over := c.Size - n; over > 0 && (over >= n || over >= a.waste) {
 		rest := a.split(h, n)
 		a.putFree(rest, a.store.At(rest))
 	}
-	return h
 }
 
 // split cuts chunk h after size bytes. The upper part is a new chunk, free, of

@@ -65,10 +65,15 @@ func Choose(flag string, lookup func(string) (string, bool)) (spec Spec, note st
 // Device makes the device.
 func (s Spec) Device() (device.Device, error) { return sim.New(s.Sim) }
 
-// WithTotal makes the same device with another total. What others hold on it
-// stays; a total that cannot hold that is an error.
+// WithTotal makes the same device with another total, in bytes. What others
+// hold on it stays; a total that cannot hold that is an error. A name that was
+// not given but taken from the words would be wrong for another total, so such
+// a device is called after its size.
 func (s Spec) WithTotal(total uint64) (device.Device, error) {
 	cfg := s.Sim
 	cfg.Total = total
+	if cfg.Name == s.Text {
+		cfg.Name = ""
+	}
 	return sim.New(cfg)
 }

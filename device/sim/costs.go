@@ -11,7 +11,8 @@ import "time"
 // public one.
 type Costs struct {
 	// SmallAlloc is a plain allocation that fits into a 2 MiB block which the
-	// driver already holds open. 4.5-6.9 us on an A100
+	// driver already holds open, and a refused one of any size (an assumption:
+	// the driver finds out before it does any work). 4.5-6.9 us on an A100
 	// (ayush-os/nsight-systems-deep-dive).
 	SmallAlloc time.Duration
 	// BlockAlloc is a plain allocation that makes the driver open a block, up
@@ -20,7 +21,7 @@ type Costs struct {
 	// AllocPerMiB is added for each MiB past the first two. An assumption: no
 	// trustworthy curve against size was found for a current data-centre GPU.
 	AllocPerMiB time.Duration
-	// SmallFree gives back a part of a block that stays open: 2.6-9.9 us on an
+	// SmallFree gives back a part of a block that stays open, or fails: 2.6-9.9 us on an
 	// A100 (same source).
 	SmallFree time.Duration
 	// BlockFree gives a whole block back: 110-167 us on an A100 (same source).
@@ -52,12 +53,12 @@ var DefaultCosts = Costs{
 const driverBlock = 2 << 20
 
 // ofSize is a cost that grows past the first block: base for up to 2 MiB, then
-// perMiB more for each further MiB, counted in whole bytes. Sizes past a
-// petabyte cost the same as one, so that the product cannot overflow.
+// perMiB more for each further MiB of the blocks that hold the bytes. Sizes
+// past a petabyte cost the same as one, so that the product cannot overflow.
 func ofSize(base, perMiB time.Duration, bytes uint64) time.Duration {
-	if bytes <= driverBlock {
+	blocks := (min(bytes, 1<<50) + driverBlock - 1) / driverBlock
+	if blocks <= 1 {
 		return base
 	}
-	over := min(bytes, 1<<50) - driverBlock
-	return base + time.Duration(float64(perMiB)*(float64(over)/(1<<20)))
+	return base + time.Duration(blocks-1)*(driverBlock>>20)*perMiB
 }

@@ -9,13 +9,19 @@
 //     in what is free, where free is the total less what others and the
 //     display hold and less what was granted;
 //   - the first grant lies at 0x7f0000000000 and each next one at the first
-//     2 MiB boundary after the last; an address is never used twice. So the
-//     device itself never fragments: what fragments is the pool above it.
+//     2 MiB boundary at or after the end of the last; an address is never used
+//     twice. So the device itself never fragments: what fragments is the pool
+//     above it;
+//   - every call, refused ones included, is counted, and adds to a modelled
+//     time that depends on the calls before it alone ([Costs]).
+//
+// A call that fails takes nothing and gives nothing back.
 package sim
 
 import (
 	"fmt"
 	"math"
+	"strings"
 	"sync"
 	"time"
 
@@ -50,7 +56,7 @@ type Config struct {
 
 // Device is a simulated GPU. It is safe for use by several goroutines.
 type Device struct {
-	cfg   Config
+	cfg   Config // never changes, but for Used, which mu guards
 	info  device.Info
 	costs Costs
 
@@ -60,12 +66,7 @@ type Device struct {
 	peak   uint64     // most that held ever was
 	grants map[uint64]grant
 	count  device.Counters
-
-	// The block that small grants share, as the cost model sees it.
-	openID   uint64
-	openLeft uint64
-	blocks   map[uint64]int // live grants of each block that small ones share
-
+	blocks blocks // that small grants share; only what a call costs depends on it
 	faults faults
 }
 
@@ -93,7 +94,7 @@ func New(cfg Config) (*Device, error) {
 		cfg.CCMajor = 9
 	}
 	if cfg.Name == "" {
-		cfg.Name = "sim:" + size.Format(cfg.Total)
+		cfg.Name = "sim:" + strings.ReplaceAll(size.Format(cfg.Total), " ", "")
 	}
 	d := &Device{
 		cfg: cfg,
@@ -110,7 +111,7 @@ func New(cfg Config) (*Device, error) {
 		costs:  cfg.Costs,
 		next:   Base,
 		grants: make(map[uint64]grant),
-		blocks: make(map[uint64]int),
+		blocks: blocks{left: make(map[uint64]uint64)},
 	}
 	if d.costs == (Costs{}) {
 		d.costs = DefaultCosts
@@ -121,7 +122,7 @@ func New(cfg Config) (*Device, error) {
 // Info describes the device.
 func (d *Device) Info() device.Info { return d.info }
 
-// Held is how many bytes are granted now, and Peak the most that ever were.
+// Held is how many bytes are granted now, and the most that ever were.
 func (d *Device) Held() (now, peak uint64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -135,7 +136,7 @@ func (d *Device) Counters() device.Counters {
 	return d.count
 }
 
-// MemInfo is what is free and the total, in bytes.
+// MemInfo is what is free and the total, in bytes. It fails only by a fault.
 func (d *Device) MemInfo() (free, total uint64, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -150,7 +151,9 @@ func (d *Device) free() uint64 {
 	return d.cfg.Total - d.cfg.Used - d.cfg.Display - d.held
 }
 
-// Alloc grants bytes, rounded up to the granularity.
+// Alloc grants bytes, rounded up to the granularity. It refuses with
+// device.ErrOutOfMemory what does not fit, and 0 bytes with
+// device.ErrInvalidValue.
 func (d *Device) Alloc(bytes uint64) (device.Range, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -167,18 +170,19 @@ func (d *Device) Alloc(bytes uint64) (device.Range, error) {
 	addr := d.next
 	next, ok := roundUp(addr+n, addrStep)
 	if addr+n < addr || !ok {
-		// 2^64 bytes of addresses were handed out: a device of any real size
-		// gets here after millions of years.
+		// The addresses below 2^64 are used up: a device of 80 GiB has by then
+		// granted 200 million times its memory, one of exabytes a few times.
 		return device.Range{}, d.refuse("cuMemAlloc", bytes, device.ErrOutOfMemory)
 	}
 	d.next = next
 	d.held += n
 	d.peak = max(d.peak, d.held)
-	d.grants[addr] = d.openBlock(n)
+	d.grants[addr] = d.place(n)
 	return device.Range{Addr: addr, Bytes: n}, nil
 }
 
-// Free gives a grant back.
+// Free gives the grant that starts at addr back. Where none does it fails with
+// device.ErrInvalidValue.
 func (d *Device) Free(addr uint64) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -191,7 +195,7 @@ func (d *Device) Free(addr uint64) error {
 	}
 	delete(d.grants, addr)
 	d.held -= g.bytes
-	d.closeBlock(g)
+	d.chargeFree(g)
 	return nil
 }
 
@@ -206,46 +210,40 @@ func (d *Device) call(name string, bytes uint64, cost time.Duration) error {
 	return nil
 }
 
+// refuse says what was refused and why.
 func (d *Device) refuse(call string, bytes uint64, err error) error {
 	return &device.CallError{Call: call, Device: d.cfg.Name, Bytes: bytes, Err: err}
 }
 
-// openBlock charges a grant of n bytes what it costs beyond a small one, and
-// says in which shared block it lies. Caller holds d.mu.
-func (d *Device) openBlock(n uint64) grant {
+// place charges a grant of n bytes what it costs beyond a small one, and says
+// in which shared block it lies. Caller holds d.mu.
+func (d *Device) place(n uint64) grant {
 	if n >= driverBlock {
 		d.count.Time += ofSize(d.costs.BlockAlloc, d.costs.AllocPerMiB, n) - d.costs.SmallAlloc
 		return grant{bytes: n}
 	}
-	if n > d.openLeft {
-		d.openID++
-		d.openLeft = driverBlock
+	id, opened := d.blocks.take(inBlock(n))
+	if opened {
 		d.count.Time += d.costs.BlockAlloc - d.costs.SmallAlloc
 	}
-	d.openLeft -= n
-	d.blocks[d.openID]++
-	return grant{bytes: n, block: d.openID}
+	return grant{bytes: n, block: id}
 }
 
-// closeBlock is the counterpart: the last grant of a block closes it. Caller
+// chargeFree is the counterpart: the last grant of a block closes it. Caller
 // holds d.mu.
-func (d *Device) closeBlock(g grant) {
-	switch {
-	case g.block == 0:
+func (d *Device) chargeFree(g grant) {
+	if g.block == 0 {
 		d.count.Time += ofSize(d.costs.BlockFree, d.costs.FreePerMiB, g.bytes) - d.costs.SmallFree
-	case d.blocks[g.block] > 1:
-		d.blocks[g.block]--
-	default:
-		delete(d.blocks, g.block)
-		if g.block == d.openID {
-			d.openLeft = 0
-		}
+	} else if d.blocks.give(g.block, inBlock(g.bytes)) {
 		d.count.Time += d.costs.BlockFree - d.costs.SmallFree
 	}
 }
 
-// roundUp rounds n up to a multiple of to (at least 1); false where that is
-// past 2^64.
+// inBlock is the room that a grant of n bytes, less than a block, takes in one.
+func inBlock(n uint64) uint64 { return (n + smallStep - 1) &^ (smallStep - 1) }
+
+// roundUp rounds n up to a multiple of to (at least 1); false where that does
+// not fit into 64 bits.
 func roundUp(n, to uint64) (uint64, bool) {
 	rest := n % to
 	if rest == 0 {

@@ -25,7 +25,7 @@ func Dir() string {
 }
 
 // Op is one event of a trace: an allocation of Bytes, or a free. Block numbers
-// are dense and never reused.
+// are dense; that of a freed block is used again.
 type Op struct {
 	Bytes uint64
 	Block int32
@@ -50,6 +50,7 @@ func Trace(name string) ([]Op, error) {
 	defer f.Close()
 	var ops []Op
 	blocks := map[string]int32{}
+	var unused []int32
 	n := int32(0)
 	sc := bufio.NewScanner(r)
 	for sc.Scan() {
@@ -59,6 +60,7 @@ func Trace(name string) ([]Op, error) {
 		}
 		if w[0] == "f" {
 			ops = append(ops, Op{Block: blocks[w[1]], Free: true})
+			unused = append(unused, blocks[w[1]])
 			delete(blocks, w[1])
 			continue
 		}
@@ -66,9 +68,14 @@ func Trace(name string) ([]Op, error) {
 		if err != nil {
 			return nil, err
 		}
-		ops = append(ops, Op{Bytes: bytes, Block: n, Upper: strings.HasPrefix(w[1], "u")})
-		blocks[w[1]] = n
-		n++
+		b := n
+		if k := len(unused); k > 0 {
+			b, unused = unused[k-1], unused[:k-1]
+		} else {
+			n++
+		}
+		ops = append(ops, Op{Bytes: bytes, Block: b, Upper: strings.HasPrefix(w[1], "u")})
+		blocks[w[1]] = b
 	}
 	return ops, sc.Err()
 }

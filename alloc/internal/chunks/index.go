@@ -24,11 +24,17 @@ type Index struct {
 	store *Store
 	roots []H // of each class; 0: empty
 	exact uint32
-	l0    []uint64 // a bit for each class
-	l1    []uint64 // a bit for each word of l0
+	l0    []word   // bits for each class
+	l1    []uint64 // a bit for each word of l0 that has any
 	l2    uint64   // a bit for each word of l1
 	count int
-	bytes uint64
+}
+
+// word is what is known of 64 classes without a look at their roots, which are
+// spread over a megabyte and seldom in the processor's cache.
+type word struct {
+	any  uint64 // the class is not empty
+	many uint64 // it holds more than one chunk
 }
 
 const (
@@ -40,7 +46,7 @@ const (
 	subBits      = 4
 	logClasses   = (64 - unitBits) << subBits
 	maxClasses   = 64 * 64 * 64
-	maxExact     = maxClasses - logClasses // sizes below 63.8 MiB
+	maxExact     = maxClasses - logClasses // sizes below 63.78 MiB
 	defaultExact = 1 << 8
 )
 
@@ -58,17 +64,16 @@ func NewIndex(st *Store, limit uint64) *Index {
 		store: st,
 		roots: make([]H, n),
 		exact: uint32(exact),
-		l0:    make([]uint64, words),
+		l0:    make([]word, words),
 		l1:    make([]uint64, (words+63)/64),
 	}
 }
 
-// Len is how many chunks are in the index, and Bytes the sum of their sizes.
-func (x *Index) Len() int      { return x.count }
-func (x *Index) Bytes() uint64 { return x.bytes }
+// Len is how many chunks are in the index.
+func (x *Index) Len() int { return x.count }
 
 // Cap is the bytes of host memory that the index holds.
-func (x *Index) Cap() int { return len(x.roots)*4 + len(x.l0)*8 + len(x.l1)*8 }
+func (x *Index) Cap() int { return len(x.roots)*4 + len(x.l0)*16 + len(x.l1)*8 }
 
 // class is where a chunk of the given size belongs.
 func (x *Index) class(size uint64) uint32 {
@@ -87,7 +92,7 @@ func (x *Index) logClass(size uint64) uint32 {
 // next is the first non-empty class from c on, or false.
 func (x *Index) next(c uint32) (uint32, bool) {
 	w := c >> 6
-	if m := x.l0[w] >> (c & 63); m != 0 {
+	if m := x.l0[w].any >> (c & 63); m != 0 {
 		return c + uint32(bits.TrailingZeros64(m)), true
 	}
 	w++
@@ -95,7 +100,7 @@ func (x *Index) next(c uint32) (uint32, bool) {
 	if int(v) < len(x.l1) {
 		if m := x.l1[v] >> (w & 63); m != 0 {
 			w += uint32(bits.TrailingZeros64(m))
-			return w<<6 + uint32(bits.TrailingZeros64(x.l0[w])), true
+			return w<<6 + uint32(bits.TrailingZeros64(x.l0[w].any)), true
 		}
 	}
 	v++
@@ -105,57 +110,65 @@ func (x *Index) next(c uint32) (uint32, bool) {
 	}
 	v += uint32(bits.TrailingZeros64(m))
 	w = v<<6 + uint32(bits.TrailingZeros64(x.l1[v]))
-	return w<<6 + uint32(bits.TrailingZeros64(x.l0[w])), true
+	return w<<6 + uint32(bits.TrailingZeros64(x.l0[w].any)), true
 }
 
-func (x *Index) mark(c uint32) {
-	x.l0[c>>6] |= 1 << (c & 63)
-	x.l1[c>>12] |= 1 << (c >> 6 & 63)
-	x.l2 |= 1 << (c >> 12)
-}
-
-func (x *Index) unmark(c uint32) {
-	w := c >> 6
-	if x.l0[w] &^= 1 << (c & 63); x.l0[w] != 0 {
-		return
-	}
-	v := w >> 6
-	if x.l1[v] &^= 1 << (w & 63); x.l1[v] == 0 {
-		x.l2 &^= 1 << v
-	}
-}
-
-// Insert puts a free chunk in, whose Addr and Size are set.
+// Insert puts a free chunk in. Its Size is a multiple of 256, and no other chunk
+// in the index has its Addr; both stay as they are until it is taken out.
 func (x *Index) Insert(h H) {
 	c := x.store.At(h)
 	k := x.class(c.Size)
 	x.count++
-	x.bytes += c.Size
 	c.left, c.right = 0, 0
-	if x.roots[k] == 0 {
-		x.roots[k] = h
-		x.mark(k)
+	w, bit := &x.l0[k>>6], uint64(1)<<(k&63)
+	if w.any&bit != 0 {
+		w.many |= bit
+		x.insert(k, h, c)
 		return
 	}
-	x.insert(k, h, c)
+	x.roots[k] = h
+	if w.any == 0 {
+		x.l1[k>>12] |= 1 << (k >> 6 & 63)
+		x.l2 |= 1 << (k >> 12)
+	}
+	w.any |= bit
 }
 
-// Remove takes a chunk out, which is in and whose Addr and Size have not
-// changed since.
+// Remove takes a chunk out, which is in.
 func (x *Index) Remove(h H) {
 	c := x.store.At(h)
 	k := x.class(c.Size)
 	x.count--
-	x.bytes -= c.Size
-	if x.roots[k] == h && c.left|c.right == 0 {
-		x.roots[k] = 0
-		x.unmark(k)
+	w, bit := &x.l0[k>>6], uint64(1)<<(k&63)
+	if w.many&bit != 0 {
+		x.remove(k, h, c)
+		x.fewer(k)
 		return
 	}
-	x.remove(k, h, c)
+	x.empty(k)
 }
 
-// Find is the best fit for size bytes: 0 if no chunk is as large.
+// empty takes the only chunk out of class k.
+func (x *Index) empty(k uint32) {
+	x.roots[k] = 0
+	w := &x.l0[k>>6]
+	if w.any &^= 1 << (k & 63); w.any != 0 {
+		return
+	}
+	if x.l1[k>>12] &^= 1 << (k >> 6 & 63); x.l1[k>>12] == 0 {
+		x.l2 &^= 1 << (k >> 12)
+	}
+}
+
+// fewer notes that a chunk was taken out of class k, which had several.
+func (x *Index) fewer(k uint32) {
+	if c := x.store.At(x.roots[k]); c.left|c.right == 0 {
+		x.l0[k>>6].many &^= 1 << (k & 63)
+	}
+}
+
+// Find is the best fit for size bytes, a multiple of 256: 0 if no chunk is as
+// large.
 func (x *Index) Find(size uint64) H {
 	k := x.class(size)
 	if k >= x.exact {
@@ -172,6 +185,39 @@ func (x *Index) Find(size uint64) H {
 		return 0
 	}
 	return x.leftmost(x.roots[k])
+}
+
+// Take is Find and Remove in one.
+func (x *Index) Take(size uint64) H {
+	k := x.class(size)
+	if k >= x.exact {
+		h := x.Find(size)
+		if h != 0 {
+			x.Remove(h)
+		}
+		return h
+	}
+	k, ok := x.next(k)
+	if !ok {
+		return 0
+	}
+	x.count--
+	h := x.roots[k]
+	if x.l0[k>>6].many&(1<<(k&63)) == 0 {
+		x.empty(k)
+		return h
+	}
+	// The leftmost of a treap has no left child: its right one takes its place.
+	link := &x.roots[k]
+	c := x.store.At(h)
+	for c.left != 0 {
+		link = &c.left
+		h = *link
+		c = x.store.At(h)
+	}
+	*link = c.right
+	x.fewer(k)
+	return h
 }
 
 // After is the chunk that follows c in the order, 0 at the end; c is in the
@@ -213,7 +259,7 @@ func (x *Index) Largest() H {
 	}
 	v := uint32(bits.Len64(x.l2)) - 1
 	w := v<<6 + uint32(bits.Len64(x.l1[v])) - 1
-	k := w<<6 + uint32(bits.Len64(x.l0[w])) - 1
+	k := w<<6 + uint32(bits.Len64(x.l0[w].any)) - 1
 	h := x.roots[k]
 	for {
 		r := x.store.At(h).right

@@ -59,7 +59,8 @@ func home(key uint32, shift uint8) uint32 {
 	return uint32((x ^ x>>32) * golden >> (shift & 63))
 }
 
-// Insert puts chunk h in, whose address is not in yet.
+// Insert puts chunk h in, which starts at addr (its Addr, and the same until it
+// is taken out). No other chunk in the table does.
 func (t *Table) Insert(h H, addr uint64) {
 	if t.old != nil {
 		t.drain()
@@ -80,7 +81,7 @@ func put(slots []entry, shift uint8, e entry) {
 	slots[i&mask] = e
 }
 
-// Find is the chunk at addr, 0 if none starts there.
+// Find is the chunk that starts at addr, 0 if none starts there.
 func (t *Table) Find(addr uint64) H {
 	if i, ok := t.find(t.slots, t.shift, addr); ok {
 		return t.slots[i].h
@@ -107,7 +108,7 @@ func (t *Table) find(slots []entry, shift uint8, addr uint64) (uint32, bool) {
 	}
 }
 
-// Remove takes the chunk at addr out and returns it, 0 if none starts there.
+// Remove takes the chunk that starts at addr out and returns it, 0 if none starts there.
 func (t *Table) Remove(addr uint64) H {
 	if i, ok := t.find(t.slots, t.shift, addr); ok {
 		h := t.slots[i].h
@@ -172,9 +173,7 @@ func shiftBack(slots []entry, shift uint8, i uint32) {
 
 // grow begins a table of twice the size.
 func (t *Table) grow() {
-	for t.old != nil {
-		t.drain() // the last growth is not over: only after very many removals and insertions in turn
-	}
+	// The last growth is over: see drainStep. Removals only put this one off.
 	t.old, t.oldShift, t.drained = t.slots, t.shift, 0
 	t.slots = make([]entry, 2*len(t.slots))
 	t.shift--

@@ -1,0 +1,143 @@
+package trace
+
+// This file is for the encoding of events: it comes back as it went in, and
+// damage is an error.
+
+import (
+	"encoding/binary"
+	"errors"
+	"math"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// encoded puts events into one block.
+func encoded(t testing.TB, evs []Event) []byte {
+	var e encoder
+	for _, ev := range evs {
+		if e.full() {
+			t.Fatal("the events do not fit one block")
+		}
+		e.put(ev)
+	}
+	data, n := e.seal()
+	if int(n) != len(evs) {
+		t.Fatalf("%d events sealed, want %d", n, len(evs))
+	}
+	return append([]byte(nil), data...)
+}
+
+func TestEncodeSizes(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		evs  []Event
+		want int // bytes without padding
+	}{
+		{"free of the slot before", []Event{{Op: Free}}, 2},
+		{"nothing asked", []Event{{}}, 2},
+		{"one byte each", []Event{{Bytes: 255, Slot: 100}}, 3},
+		{"a step back", []Event{{Slot: 200, Op: Free}, {Slot: 199, Op: Free}}, 5},
+		{"2 MiB", []Event{{Bytes: 2 << 20}}, 5},
+		{"80 GiB", []Event{{Bytes: 80 << 30, Slot: 1}}, 7},
+		{"upper", []Event{{Bytes: 1, Upper: true}}, 4},
+		{"site and stream", []Event{{Bytes: 1, Site: 300, Stream: 2}}, 7},
+		{"longest", []Event{{Bytes: math.MaxUint64, Slot: 1 << 31, Site: math.MaxUint32, Stream: math.MaxUint32, Upper: true}}, maxEvent},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			data := encoded(t, c.evs)
+			if got := len(data) - padBytes; got != c.want {
+				t.Errorf("%d bytes, want %d", got, c.want)
+			}
+			dst := make([]Event, len(c.evs))
+			used, _, err := decode(dst, data, 0, math.MaxUint32)
+			if err != nil || used != c.want {
+				t.Fatalf("used %d, %v", used, err)
+			}
+			if d := cmp.Diff(c.evs, dst); d != "" {
+				t.Error(d)
+			}
+		})
+	}
+}
+
+func TestDecodeDamage(t *testing.T) {
+	good := encoded(t, []Event{{Bytes: 5, Slot: 3}, {Slot: 3, Op: Free, Site: 1}})
+	pad := make([]byte, padBytes)
+	for _, c := range []struct {
+		name string
+		data []byte
+		n    int
+	}{
+		{"empty", nil, 1},
+		{"shorter than an event may be", make([]byte, maxEvent-1), 1},
+		{"more events than bytes", good, 30},
+		{"slot out of range", append([]byte{0, 200}, pad...), 1},
+		{"size of 9 bytes", append([]byte{9 << 4, 0}, pad...), 1},
+		{"size of 15 bytes", append([]byte{15 << 4, 0}, pad...), 1},
+		{"stream of 5 bytes", append([]byte{tagExt, 0, 5 << 1}, pad...), 1},
+		{"site of 5 bytes", append([]byte{tagExt, 0, 5 << 4}, pad...), 1},
+		{"high bit of ext", append([]byte{tagExt, 0, 1 << 7}, pad...), 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if _, _, err := decode(make([]Event, c.n), c.data, 0, 10); !errors.Is(err, errSpool) {
+				t.Errorf("got %v, want %v", err, errSpool)
+			}
+		})
+	}
+}
+
+// FuzzEncode turns bytes into events, encodes them and decodes them again.
+func FuzzEncode(f *testing.F) {
+	f.Add([]byte{})
+	f.Add([]byte{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22})
+	f.Fuzz(func(t *testing.T, in []byte) {
+		var evs []Event
+		for len(in) >= 22 && len(evs) < blockBytes/maxEvent {
+			ev := Event{
+				Op:     Op(in[0] & 1),
+				Upper:  in[0]&2 != 0,
+				Slot:   binary.LittleEndian.Uint32(in[1:]) >> (in[0] >> 3),
+				Site:   binary.LittleEndian.Uint32(in[5:]) >> (in[9] & 31),
+				Stream: binary.LittleEndian.Uint32(in[10:]) >> (in[9] >> 3),
+				Bytes:  binary.LittleEndian.Uint64(in[14:]) >> (in[13] & 63),
+			}
+			if ev.Slot != math.MaxUint32 { // a slot is below Pool.Slots
+				evs = append(evs, ev)
+			}
+			in = in[22:]
+		}
+		data := encoded(t, evs)
+		got := make([]Event, len(evs))
+		used, _, err := decode(got, data, 0, math.MaxUint32)
+		if err != nil || len(evs) > 0 && used != len(data)-padBytes {
+			t.Fatalf("used %d of %d: %v", used, len(data), err)
+		}
+		for i := range evs {
+			if got[i] != evs[i] {
+				t.Fatalf("event %d: got %+v, want %+v", i, got[i], evs[i])
+			}
+		}
+	})
+}
+
+// FuzzDecode: any bytes give events in range or errSpool.
+func FuzzDecode(f *testing.F) {
+	f.Add([]byte{}, uint16(1), uint32(1))
+	f.Add(encoded(f, []Event{{Bytes: 5, Slot: 3}, {Slot: 3, Op: Free, Site: 1, Upper: true}}), uint16(2), uint32(4))
+	f.Fuzz(func(t *testing.T, data []byte, n uint16, slots uint32) {
+		dst := make([]Event, n)
+		used, _, err := decode(dst, data, 0, slots)
+		if used > len(data) {
+			t.Fatalf("used %d of %d bytes", used, len(data))
+		}
+		if err != nil {
+			return
+		}
+		for i, ev := range dst {
+			if ev.Slot >= slots || ev.Op > Free {
+				t.Fatalf("event %d: %+v with %d slots", i, ev, slots)
+			}
+		}
+	})
+}

@@ -1,0 +1,91 @@
+package trace_test
+
+// This file is for the examples in the documentation.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"gpumem/trace"
+)
+
+// A recording is read once and replayed as often as needed.
+func Example() {
+	const recording = `# weights, then two steps
+a weights 1048576
+a activations 300000
+f activations
+a activations 500000
+f activations
+`
+	t, err := trace.Read(context.Background(), strings.NewReader(recording), "steps.txt", trace.Options{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer t.Close()
+	fmt.Println(t.Events, "events, at most", t.PeakLive, "bytes live")
+
+	for _, pool := range t.Pools {
+		cursor := pool.Cursor()
+		defer cursor.Close()
+		batch := make([]trace.Event, 1024)
+		for {
+			n, err := cursor.Next(batch)
+			for _, ev := range batch[:n] {
+				fmt.Println(ev.Op, ev.Slot, ev.Bytes)
+			}
+			if err == io.EOF {
+				break
+			}
+			if err != nil {
+				fmt.Println(err)
+				return
+			}
+		}
+	}
+	// Output:
+	// 5 events, at most 1548576 bytes live
+	// alloc 0 1048576
+	// alloc 1 300000
+	// free 1 0
+	// alloc 1 500000
+	// free 1 0
+}
+
+// A PyTorch memory snapshot has a pool per device, and stacks.
+func ExampleOpen() {
+	t, err := trace.Open(context.Background(), "testdata/torch2023.pickle", trace.Options{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer t.Close()
+	for _, p := range t.Pools {
+		fmt.Println(p.Name, p.Events, "events,", p.Seeds, "of them blocks older than the recording")
+	}
+	fmt.Println(t.Site(1))
+	// Output:
+	// cuda:0 5 events, 4 of them blocks older than the recording
+	// forward (model.py:12)
+	// <module> (train.py:40)
+}
+
+// Bad input says where it is wrong.
+func ExampleError() {
+	_, err := trace.Read(context.Background(), strings.NewReader("a 7 100\na 7 200\n"), "run.txt", trace.Options{})
+	fmt.Println(err)
+	var bad *trace.Error
+	fmt.Println(errors.As(err, &bad), bad.Line)
+
+	_, err = trace.Open(context.Background(), os.DevNull, trace.Options{})
+	fmt.Println(errors.As(err, &bad))
+	// Output:
+	// run.txt:2: id 7 is already live (allocated at line 1); free it first
+	// true 2
+	// true
+}

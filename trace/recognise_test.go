@@ -1,0 +1,92 @@
+package trace
+
+// This file is for telling formats apart, and for the text of errors.
+
+import (
+	"errors"
+	"strings"
+	"testing"
+)
+
+func TestRecognise(t *testing.T) {
+	const (
+		unknown = `not a recording that this version knows; it reads text (lines "a ID BYTES" and "f ID") and torch (a pickle of torch.cuda.memory._dump_snapshot)`
+		reads   = "; this version reads text and torch"
+	)
+	for _, c := range []struct{ name, head, format, err string }{
+		{"text", "a 0 1\n", "text", ""},
+		{"text that begins with a free", "f 0\n", "text", ""},
+		{"text with tabs", "\n# c\n \ta\t0\t1\n", "text", ""},
+		{"text cut after the verb", "a", "text", ""},
+		{"text with a byte order mark", "\xef\xbb\xbf# c\na 0 1\n", "text", ""},
+		{"only comments so far", strings.Repeat("# long preface\n", 100), "text", ""},
+		{"pickle 2", "\x80\x02}", "torch", ""},
+		{"pickle 5", "\x80\x05\x95", "torch", ""},
+		{"empty", "", "", "in: the recording is empty: no events"},
+		{"pickle of the future", "\x80\x06", "", "in: " + unknown},
+		{"one odd byte", "\x80", "", "in: " + unknown},
+		{"zip", "PK\x03\x04\x00", "", "in: looks like a zip file (torch.save writes those; a snapshot comes from torch.cuda.memory._dump_snapshot)" + reads},
+		{"xplane of a GPU", "\n\xa6\xa1\x87\x01\x12\x09/host:CPU", "", "in: looks like an xplane file of the XLA profiler" + reads},
+		{"xplane of a TPU", "\n\xa7\xf4\x06\x08\x02\x12\r/device:TPU:0", "", "in: looks like an xplane file of the XLA profiler" + reads},
+		{"pprof", "\n\x04\x08\x01\x10\x02\n\x04\x08\x03", "", "in: looks like a pprof profile" + reads},
+		{"rmm", "Thread,Time,Action,Pointer,Size,Stream\n", "", "in:1: looks like an RMM log" + reads},
+		{"rmm without its header", "1979932,14:21:19.998533,allocate,0x30a000000,256,0x2\n", "", "in:1: looks like an RMM log" + reads},
+		{"minimalloc", "# c\nid,lower,upper,size\n", "", "in:2: looks like a minimalloc problem" + reads},
+		{"json", "{\"a\": 1}\n", "", `in:1: "{\"a\": 1}": ` + unknown},
+		{"other words", "\n\nalloc 1 2\n", "", `in:3: "alloc 1 2": ` + unknown},
+		{"other binary", "\x7fELF\x02\x01", "", "in: " + unknown},
+		{"not UTF-8", "caf\xe9\n", "", "in: " + unknown},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got, err := recognise("in", []byte(c.head))
+			if c.err == "" && err != nil || got != c.format {
+				t.Fatalf("got %q, %v; want %q", got, err, c.format)
+			}
+			if c.err != "" {
+				wantInputError(t, err, c.err)
+			}
+		})
+	}
+}
+
+func TestErrorText(t *testing.T) {
+	cause := errors.New("cause")
+	for _, c := range []struct {
+		err  Error
+		want string
+	}{
+		{Error{File: "x", Msg: "bad"}, "x: bad"},
+		{Error{File: "x", Line: 3, Offset: 9, Msg: "bad"}, "x:3: bad"},
+		{Error{File: "x", Offset: 9, Msg: "bad"}, "x: byte 9: bad"},
+		{Error{File: "x", Err: cause}, "x: cause"},
+	} {
+		if got := c.err.Error(); got != c.want {
+			t.Errorf("got %q, want %q", got, c.want)
+		}
+	}
+	if !errors.Is(&Error{Err: cause}, cause) {
+		t.Error("the cause is lost")
+	}
+	if got := []string{Alloc.String(), Free.String(), Op(7).String()}; got[0] != "alloc" || got[1] != "free" || got[2] != "unknown" {
+		t.Error(got)
+	}
+}
+
+func TestQuote(t *testing.T) {
+	for in, want := range map[string]string{
+		"short":                       `"short"`,
+		strings.Repeat("x", 40):       `"` + strings.Repeat("x", 40) + `"`,
+		strings.Repeat("x", 41):       `"` + strings.Repeat("x", 40) + `"...`,
+		strings.Repeat("é", 30):       `"` + strings.Repeat("é", 20) + `"...`,
+		"x" + strings.Repeat("é", 30): `"x` + strings.Repeat("é", 19) + `"...`,
+		"\x00\n":                      `"\x00\n"`,
+		strings.Repeat("\x80", 50):    `"` + strings.Repeat(`\x80`, 40) + `"...`,
+	} {
+		if got := quote(in); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+	if got := printable("a\nb\x7f\xff\t"); got != "a b ? " {
+		t.Errorf("got %q", got)
+	}
+}
