@@ -47,31 +47,36 @@ func (e *OutOfMemoryError) Unwrap() []error {
 	return []error{e.reason}
 }
 
-// Report is everything: the original's report, then why, then what is alive by
-// who asked for it.
+// Report is everything: the original's report, record for record, then Error,
+// then Why.
 func (e *OutOfMemoryError) Report() string {
-	var b strings.Builder
-	b.WriteString(e.Layout.String())
-	if b.Len() > 0 {
-		b.WriteByte('\n')
+	text := e.Error() + "\n" + e.Why()
+	if len(e.Layout) > 0 {
+		text = e.Layout.String() + "\n" + text
 	}
-	b.WriteString(e.Error())
-	b.WriteByte('\n')
+	return text
+}
+
+// Why is our own account, some ten lines: who asked, the largest hole and what
+// pins it, what would have served the request, and what is alive by who asked
+// for it.
+func (e *OutOfMemoryError) Why() string {
+	var b strings.Builder
 	if e.Waited >= time.Millisecond {
 		fmt.Fprintf(&b, "Waited %v for memory to be freed.\n", e.Waited.Round(time.Millisecond))
 	}
 	if e.Stack != "" {
 		b.WriteString("Asked for by\n" + indent(e.Stack))
 	}
-	names := map[alloc.Site]string{}
+	stacks := map[alloc.Site]string{}
 	for _, u := range e.Live {
-		names[u.Site] = u.Stack
+		stacks[u.Site] = u.Stack
 	}
-	b.WriteString(e.Cause.Text(func(s alloc.Site) string { return names[s] }))
+	b.WriteString(e.Cause.Text(func(s alloc.Site) string { return stacks[s] }))
 	if len(e.Live) > 0 {
 		b.WriteString("Alive, by who asked for it:\n")
 		for _, u := range e.Live {
-			fmt.Fprintf(&b, "  %s in %d blocks, asked for by\n%s", size.Format(u.Bytes), u.Blocks, indent(u.Stack))
+			fmt.Fprintf(&b, "  %s (%d x), asked for by\n%s", size.Format(u.Bytes), u.Blocks, indent(u.Stack))
 		}
 	}
 	return b.String()

@@ -393,10 +393,13 @@ var errRefused = errors.New("refused")
 
 // fits says whether nothing is refused on a device of total bytes.
 func (r *runner) fits(ctx context.Context, total uint64) (bool, error) {
-	_, a, err := r.open(total, nil)
+	dev, err := r.cfg.Device(total)
 	if err != nil {
-		// What others hold does not fit on so small a device.
-		return false, nil
+		return false, nil // what others hold does not fit on so small a device
+	}
+	a, err := gpumem.NewAllocator(dev, r.policy, nil)
+	if err != nil {
+		return false, err
 	}
 	defer a.Close()
 	blocks := make([]alloc.Block, r.pool.Slots)
@@ -504,7 +507,7 @@ func (n *notes) list() []string {
 	if n.refusals == 0 {
 		return n.lines
 	}
-	return append([]string{fmt.Sprintf("the device refused %d requests for a region", n.refusals)}, n.lines...)
+	return append([]string{fmt.Sprintf("requests for a region that the device refused: %d", n.refusals)}, n.lines...)
 }
 
 // CheckPolicies says whether every policy can be opened on the device, so that

@@ -92,7 +92,7 @@ func (p *poolBuilder) alloc(n uint64, site, stream uint32, upper bool) (uint32, 
 		p.free = p.free[:top]
 		p.bytes[slot] = n
 	} else {
-		if len(p.bytes) >= maxSlots {
+		if uint64(len(p.bytes)) >= maxSlots {
 			return 0, &Error{File: p.b.trace.Source, Msg: errTooManyBlocks.Error(), Err: errTooManyBlocks}
 		}
 		slot = uint32(len(p.bytes))

@@ -44,6 +44,10 @@ const headBytes = maxLine
 // compact events, so that it can be replayed any number of times. The caller
 // closes the trace.
 //
+// Memory follows the most blocks that are live at once, and Options.SpoolLimit.
+// Only torch needs more while it is read: its whole pickle lies in memory as a
+// tree, some ten times the size of the file.
+//
 // Bad input, a file that cannot be opened and a read that fails give an *Error.
 // If ctx ends first, Open stops at once, and errors.Is(err, context.Cause(ctx))
 // holds. Any other error is about the spool (a full disk).

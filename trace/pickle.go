@@ -329,9 +329,9 @@ func (u *unpickler) setItems(kv []any) {
 func (u *unpickler) remember(n uint32, v any) {
 	switch {
 	case u.err != nil:
-	case int(n) < len(u.memo):
+	case uint64(n) < uint64(len(u.memo)):
 		u.memo[n] = v
-	case int(n) == len(u.memo):
+	case uint64(n) == uint64(len(u.memo)):
 		u.memo = append(u.memo, v)
 	default:
 		if u.far == nil {
@@ -342,7 +342,7 @@ func (u *unpickler) remember(n uint32, v any) {
 }
 
 func (u *unpickler) recall(n uint32) {
-	if int(n) < len(u.memo) {
+	if uint64(n) < uint64(len(u.memo)) {
 		u.push(u.memo[n])
 		return
 	}

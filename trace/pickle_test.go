@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -159,7 +158,7 @@ func TestPickleBuffers(t *testing.T) {
 	var want []string
 	for i := range 3 * pickleBuffer / 9 {
 		b.WriteString("\x8a\x07" + string([]byte{byte(i), byte(i >> 8), 0, 0, 0, 0, 1}))
-		want = append(want, fmt.Sprint(1<<48+i))
+		want = append(want, fmt.Sprint(int64(1)<<48+int64(i)))
 	}
 	b.WriteString("e.")
 	in := b.String()
@@ -244,35 +243,6 @@ func TestDictGet(t *testing.T) {
 		}
 		if _, ok := d.get("other"); ok {
 			t.Error("found what is not there")
-		}
-	}
-}
-
-func TestFieldKinds(t *testing.T) {
-	for _, c := range []struct {
-		v       any
-		size    uint64
-		isSize  bool
-		address uint64
-		isAddr  bool
-	}{
-		{int64(5), 5, true, 5, true},
-		{int64(-1), 0, false, math.MaxUint64, true},
-		{uint64(1 << 63), 1 << 63, true, 1 << 63, true},
-		{wideInt{}, 0, false, 0, false},
-		{"5", 0, false, 0, false},
-		{true, 0, false, 0, false},
-		{5.0, 0, false, 0, false},
-		{nil, 0, false, 0, false},
-	} {
-		d := &dict{items: []item{{"k", c.v}}}
-		size, ok := sizeField(d, "k")
-		if ok != c.isSize || ok && size != c.size {
-			t.Errorf("%v as a size: %d %v", c.v, size, ok)
-		}
-		addr, ok := addressField(d, "k")
-		if ok != c.isAddr || addr != c.address {
-			t.Errorf("%v as an address: %d %v", c.v, addr, ok)
 		}
 	}
 }

@@ -151,12 +151,6 @@ func (m *siteMaker) frame(d *dict) frame {
 	return f
 }
 
-func stringField(d *dict, key string) string {
-	v, _ := d.get(key)
-	s, _ := v.(string)
-	return s
-}
-
 // frameText is "name (file:line)", or less where less is known.
 func frameText(name, file string, d *dict, keepPaths bool) string {
 	if !keepPaths {

@@ -387,32 +387,3 @@ func (t *torchReader) block(blk *dict, addr, size uint64, stream uint32) torchBl
 	b.site = t.sites.site(frames)
 	return b
 }
-
-// sizeField reads a number of bytes.
-func sizeField(d *dict, key string) (uint64, bool) {
-	switch v, _ := d.get(key); n := v.(type) {
-	case int64:
-		return uint64(n), n >= 0
-	case uint64:
-		return n, true
-	}
-	return 0, false
-}
-
-// addressField reads an address. Some platforms write addresses above 2^63 as
-// negative numbers.
-func addressField(d *dict, key string) (uint64, bool) {
-	switch v, _ := d.get(key); n := v.(type) {
-	case int64:
-		return uint64(n), true
-	case uint64:
-		return n, true
-	}
-	return 0, false
-}
-
-// intField reads a number that may be missing; then it is 0.
-func intField(d *dict, key string) int64 {
-	n, _ := addressField(d, key)
-	return int64(n)
-}

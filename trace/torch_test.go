@@ -5,7 +5,6 @@ package trace
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -344,73 +343,4 @@ func TestTorchErrors(t *testing.T) {
 			wantInputError(t, err, "in: "+c.want)
 		})
 	}
-}
-
-// TestTorchCut: a snapshot cut anywhere is an error with a place, and so is one
-// cut inside gzip; a whole one with something behind it is read.
-func TestTorchCut(t *testing.T) {
-	for _, name := range snapshots {
-		data, err := os.ReadFile(filepath.Join("testdata", name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for n := range data {
-			_, err := readString(string(data[:n]))
-			if !isInput(err) {
-				t.Fatalf("%s cut to %d bytes: %v", name, n, err)
-			}
-		}
-		z := zipped(data)
-		for n := 10; n < len(z); n++ { // the sums at the end count, too
-			_, err := readString(string(z[:n]))
-			var e *Error
-			if !errors.As(err, &e) || !strings.Contains(e.Msg, "cut short") {
-				t.Fatalf("%s.gz cut to %d bytes: %v", name, n, err)
-			}
-		}
-		tr := mustRead(t, append(data, "tail"...), Options{})
-		if tr.Notes[0] != "what follows the end of the pickle was not read" {
-			t.Errorf("notes %q", tr.Notes)
-		}
-	}
-}
-
-func TestTorchCancel(t *testing.T) {
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	for _, tree := range []any{d("segments", l(seg(0, blk(1, 1)))), d("device_traces", l(l(ev("alloc", 1, 1))))} {
-		err := readTree(ctx, tree, newBuilder("in", "torch", Options{}), false)
-		if !errors.Is(err, context.Canceled) || isInput(err) {
-			t.Errorf("got %v", err)
-		}
-	}
-}
-
-// FuzzTorch: any data pickle gives a consistent trace or an *Error.
-func FuzzTorch(f *testing.F) {
-	for _, name := range snapshots {
-		data, err := os.ReadFile(filepath.Join("testdata", name))
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.Add(string(data))
-	}
-	f.Fuzz(func(t *testing.T, in string) {
-		tr, err := Read(context.Background(), strings.NewReader(in), "in", Options{Format: "torch"})
-		if err != nil {
-			if !isInput(err) {
-				t.Fatalf("%v is not an *Error", err)
-			}
-			return
-		}
-		defer tr.Close()
-		if err := checkTrace(tr); err != nil {
-			t.Fatal(err)
-		}
-		for i := range tr.Sites() {
-			if s := tr.Site(i); strings.Count(s, "\n") >= maxFrames {
-				t.Fatalf("site %d has more than %d frames", i, maxFrames)
-			}
-		}
-	})
 }

@@ -8,7 +8,6 @@ import (
 	"gpumem/alloc"
 	"gpumem/alloc/internal/chunks"
 	"gpumem/device"
-	"gpumem/size"
 )
 
 // region is memory that was taken from the device in one piece (or in several
@@ -56,7 +55,8 @@ func (a *Allocator) extend(n uint64) (bool, error) {
 		a.next *= 2
 		doubled = true
 	}
-	ask := min(a.next, avail)
+	first := min(a.next, avail)
+	ask := first
 	refused := 0
 	var got device.Range
 	for {
@@ -70,7 +70,7 @@ func (a *Allocator) extend(n uint64) (bool, error) {
 		a.log(alloc.Message{
 			Severity: alloc.Error,
 			Text: fmt.Sprintf("[%d] Failed to allocate device memory of %s (%d bytes): %v",
-				a.dev.Info().Ordinal, size.XLA(int64(ask)), ask, device.ErrOutOfMemory),
+				a.dev.Info().Ordinal, xla(ask), ask, device.ErrOutOfMemory),
 		})
 		refused++
 		if ask = backOff(ask); ask < n {
@@ -89,8 +89,8 @@ func (a *Allocator) extend(n uint64) (bool, error) {
 	if refused > 0 {
 		a.log(alloc.Message{
 			Severity: alloc.Info,
-			Text: fmt.Sprintf("%s took %s after %d refusals; its limit is %s",
-				a.name, size.XLA(int64(got.Bytes)), refused, size.XLA(int64(a.cfg.Limit))),
+			Text: fmt.Sprintf("%s backed off: refused %s, it took %s (refusals: %d, limit: %s)",
+				a.name, xla(first), xla(got.Bytes), refused, xla(a.cfg.Limit)),
 		})
 	}
 	a.addRegion(got)

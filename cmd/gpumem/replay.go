@@ -7,7 +7,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -117,7 +116,7 @@ func printReplay(w io.Writer, rep *replay.Report, smallest bool) error {
 	var b strings.Builder
 	t := rep.Trace
 	fmt.Fprintf(&b, "%s: %s events, %s allocations, at most %s live\n", t.Source,
-		commas(t.Events), commas(t.Allocs), size.Format(t.PeakLive))
+		report.Count(t.Events), report.Count(t.Allocs), size.Format(t.PeakLive))
 	for _, n := range t.Notes {
 		fmt.Fprintf(&b, "  %s\n", n)
 	}
@@ -144,8 +143,8 @@ func printReplay(w io.Writer, rep *replay.Report, smallest bool) error {
 		if !r.Fits {
 			fits = "NO"
 		}
-		cells = append(cells, fits, commas(r.Refused), size.Format(r.HeldPeak), size.Format(uint64(r.HeldMean)), size.Format(r.HeldIdle),
-			strconv.FormatFloat(r.Fragmentation, 'f', 2, 64), commas(r.DriverCalls), seconds(r.DriverSeconds),
+		cells = append(cells, fits, report.Count(r.Refused), size.Format(r.HeldPeak), size.Format(uint64(r.HeldMean)), size.Format(r.HeldIdle),
+			strconv.FormatFloat(r.Fragmentation, 'f', 2, 64), report.Count(r.DriverCalls), report.Seconds(r.DriverSeconds),
 			fmt.Sprintf("%.0f ns/event", r.EventNanos()))
 		if smallest {
 			s := "none"
@@ -172,7 +171,7 @@ func printReplay(w io.Writer, rep *replay.Report, smallest bool) error {
 			fmt.Fprintf(&b, "  %s\n", n)
 		}
 		if f := r.Failure; f != nil {
-			fmt.Fprintf(&b, "  first refused: event %s, %s\n", commas(f.Event), size.Format(f.Bytes))
+			fmt.Fprintf(&b, "  first refused: event %s, %s\n", report.Count(f.Event), size.Format(f.Bytes))
 			if f.Stack != "" {
 				fmt.Fprintf(&b, "    %s\n", strings.ReplaceAll(strings.TrimSuffix(f.Stack, "\n"), "\n", "\n    "))
 			}
@@ -181,28 +180,4 @@ func printReplay(w io.Writer, rep *replay.Report, smallest bool) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
-}
-
-// seconds prints a duration with three digits.
-func seconds(s float64) string {
-	switch {
-	case s == 0:
-		return "0"
-	case s < 1e-3:
-		return fmt.Sprintf("%.3g us", s*1e6)
-	case s < 1:
-		return fmt.Sprintf("%.3g ms", s*1e3)
-	case s < 1000:
-		return fmt.Sprintf("%.3g s", s)
-	}
-	return time.Duration(s * 1e9).Round(time.Second).String()
-}
-
-// commas writes 1234567 as 1,234,567.
-func commas(n uint64) string {
-	s := strconv.FormatUint(n, 10)
-	for i := len(s) - 3; i > 0; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return s
 }

@@ -153,11 +153,16 @@ func growth(old, now []gpumem.Use) []change {
 // bytes is how much more is held now.
 func (c change) bytes() int64 { return int64(c.now.Bytes) - int64(c.old.Bytes) }
 
-// frame is one line of a stack, "" if it has not that many.
+// frame is one line of a stack without its package, "" if there are not that
+// many lines.
 func frame(stack string, i int) string {
 	lines := strings.Split(stack, "\n")
 	if i >= len(lines) {
 		return ""
 	}
-	return lines[i]
+	line := lines[i][strings.LastIndex(lines[i], "/")+1:]
+	if _, name, ok := strings.Cut(line, "."); ok {
+		return name
+	}
+	return line
 }

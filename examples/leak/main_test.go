@@ -12,7 +12,7 @@ import (
 func TestStory(t *testing.T) {
 	out := story.Check(t, run)
 	_, verdict, ok := strings.Cut(out, "The leak: 3 MiB a step in 1 block, asked for by\n")
-	if !ok || !strings.HasPrefix(verdict, "  main.(*job).mask (main.go:") {
+	if !ok || !strings.HasPrefix(verdict, "  (*job).mask (main.go:") {
 		t.Errorf("the leak is not found in mask:\n%s", out)
 	}
 }
@@ -34,8 +34,8 @@ func TestGrowth(t *testing.T) {
 }
 
 func TestFrame(t *testing.T) {
-	const stack = "inner (a.go:1)\nouter (b.go:2)\n"
-	for i, want := range []string{"inner (a.go:1)", "outer (b.go:2)", "", ""} {
+	const stack = "main.inner (a.go:1)\nsome/where/pkg.(*t).outer (b.go:2)\n"
+	for i, want := range []string{"inner (a.go:1)", "(*t).outer (b.go:2)", "", ""} {
 		if got := frame(stack, i); got != want {
 			t.Errorf("frame %d is %q, want %q", i, got, want)
 		}

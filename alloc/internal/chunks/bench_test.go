@@ -36,7 +36,7 @@ func BenchmarkIndex(b *testing.B) {
 			r := rand.New(rand.NewPCG(1, 2))
 			var st Store
 			x := NewIndex(&st, 80<<30)
-			for i := range n {
+			for _, i := range r.Perm(n) { // handles of an old pool have no order
 				h := st.New()
 				c := st.At(h)
 				c.Addr, c.Size = uint64(i)<<30, spread.draw(r)
@@ -72,28 +72,31 @@ func BenchmarkIndex(b *testing.B) {
 }
 
 // BenchmarkTable times single operations on a table that holds a constant
-// number of chunks, 4 KiB apart.
+// number of chunks, of sizes as above.
 func BenchmarkTable(b *testing.B) {
-	const step = 4096
 	for _, n := range benchCounts {
 		r := rand.New(rand.NewPCG(1, 2))
 		var st Store
 		t := NewTable(&st)
-		for i := range n {
+		addr := uint64(0x7f0000000000)
+		for range n {
 			h := st.New()
-			st.At(h).Addr = uint64(i) * step
-			t.Insert(h, st.At(h).Addr)
+			st.At(h).Addr = addr
+			t.Insert(h, addr)
+			addr += logUniform(r)
 		}
 		const draws = 1 << 12
 		who := make([]H, draws)
+		addrs := make([]uint64, draws)
 		for i := range draws {
 			who[i] = H(1 + r.IntN(n))
+			addrs[i] = st.At(who[i]).Addr
 		}
 		b.Run(fmt.Sprintf("find/%d", n), func(b *testing.B) {
 			b.ReportAllocs()
 			i := 0
 			for b.Loop() {
-				benchSink = t.Find(uint64(who[i%draws]-1) * step)
+				benchSink = t.Find(addrs[i%draws])
 				i++
 			}
 		})
@@ -101,7 +104,7 @@ func BenchmarkTable(b *testing.B) {
 			b.ReportAllocs()
 			i := 0
 			for b.Loop() {
-				benchSink = t.Find(uint64(who[i%draws]-1)*step + unit)
+				benchSink = t.Find(addrs[i%draws] + 1<<39) // a key of its own
 				i++
 			}
 		})
@@ -109,9 +112,9 @@ func BenchmarkTable(b *testing.B) {
 			b.ReportAllocs()
 			i := 0
 			for b.Loop() {
-				h := who[i%draws]
-				t.Remove(uint64(h-1) * step)
-				t.Insert(h, uint64(h-1)*step)
+				h, addr := who[i%draws], addrs[i%draws]
+				t.Remove(addr)
+				t.Insert(h, addr)
 				i++
 			}
 		})

@@ -90,6 +90,20 @@ func (m *model) remove(i int) {
 	m.st.Drop(h)
 }
 
+// take takes the best fit out and compares.
+func (m *model) take(t testing.TB, size uint64) {
+	t.Helper()
+	i := m.pos(size, 0)
+	want := m.at(i)
+	if got := m.x.Take(size); got != want {
+		t.Fatalf("Take(%d) = %d, want %d of %d chunks", size, got, want, len(m.order))
+	}
+	if want != 0 {
+		m.order = slices.Delete(m.order, i, i+1)
+		m.st.Drop(want)
+	}
+}
+
 // checkFind compares one answer.
 func (m *model) checkFind(t testing.TB, size uint64) {
 	t.Helper()
@@ -104,10 +118,8 @@ func (m *model) check(t testing.TB) {
 	if err := m.x.wellFormed(); err != nil {
 		t.Fatal(err)
 	}
-	var bytes uint64
 	for i, h := range m.order {
 		size, _ := m.key(h)
-		bytes += size
 		if got, want := m.x.After(h), m.at(i+1); got != want {
 			t.Fatalf("After(%d) = %d, want %d", h, got, want)
 		}
@@ -117,8 +129,8 @@ func (m *model) check(t testing.TB) {
 			m.checkFind(t, size+unit)
 		}
 	}
-	if m.x.Len() != len(m.order) || m.x.Bytes() != bytes {
-		t.Fatalf("Len, Bytes = %d, %d; want %d, %d", m.x.Len(), m.x.Bytes(), len(m.order), bytes)
+	if m.x.Len() != len(m.order) {
+		t.Fatalf("Len() = %d, want %d", m.x.Len(), len(m.order))
 	}
 	var largest H
 	if n := len(m.order); n > 0 {
@@ -161,16 +173,27 @@ func (x *Index) wellFormed() error {
 		return visit(k, c.right, c, hi)
 	}
 	for k, h := range x.roots {
-		if set := x.l0[k>>6]>>(k&63)&1 == 1; set != (h != 0) {
+		if set := x.l0[k>>6].any>>(k&63)&1 == 1; set != (h != 0) {
 			return fmt.Errorf("class %d: root %d, but its bit is %v", k, h, set)
+		}
+		several := false
+		if h != 0 {
+			c := x.store.At(h)
+			several = c.left|c.right != 0
+		}
+		if set := x.l0[k>>6].many>>(k&63)&1 == 1; set != several {
+			return fmt.Errorf("class %d: its bit for several chunks is %v", k, set)
+		}
+		if h == 0 {
+			continue
 		}
 		if err := visit(uint32(k), h, nil, nil); err != nil {
 			return err
 		}
 	}
 	for w, m := range x.l0 {
-		if set := x.l1[w>>6]>>(w&63)&1 == 1; set != (m != 0) {
-			return fmt.Errorf("word %d of l0 is %x, but its bit is %v", w, m, set)
+		if set := x.l1[w>>6]>>(w&63)&1 == 1; set != (m.any != 0) {
+			return fmt.Errorf("word %d of l0 is %x, but its bit is %v", w, m.any, set)
 		}
 	}
 	for v, m := range x.l1 {
@@ -218,7 +241,7 @@ func TestNewIndexSize(t *testing.T) {
 		if int(last) != len(x.roots)-1 || int(last>>6) >= len(x.l0) || int(last>>12) >= len(x.l1) || last>>12 > 63 {
 			t.Errorf("limit %d: class %d is the last of %d with %d and %d words", tc.limit, last, len(x.roots), len(x.l0), len(x.l1))
 		}
-		if want := 4*len(x.roots) + 8*len(x.l0) + 8*len(x.l1); x.Cap() != want {
+		if want := 4*len(x.roots) + 16*len(x.l0) + 8*len(x.l1); x.Cap() != want {
 			t.Errorf("limit %d: Cap() = %d, want %d", tc.limit, x.Cap(), want)
 		}
 		if x.Find(0) != 0 || x.Find(unit) != 0 || x.Largest() != 0 || slices.Collect(x.Ascend) != nil {
@@ -262,7 +285,7 @@ func TestIndexEdges(t *testing.T) {
 							small, large, a, m.x.After(a), b, m.x.After(b), m.x.Largest())
 					}
 					m.remove(1)
-					m.remove(0)
+					m.take(t, small)
 				}
 			}
 			m.check(t)
@@ -299,7 +322,9 @@ func TestIndexEqualSizes(t *testing.T) {
 			if round%4 == 0 { // the root
 				i = slices.Index(m.order, m.x.roots[m.x.class(size)])
 			}
-			m.remove(i)
+			if m.remove(i); round%4 == 1 {
+				m.take(t, size)
+			}
 			m.checkFind(t, size)
 			if round%500 == 0 {
 				m.check(t)
@@ -315,9 +340,12 @@ func TestIndexWorkload(t *testing.T) {
 		r := rand.New(rand.NewPCG(3, limit))
 		m := newModel(limit)
 		for step := range 4000 {
-			if n := len(m.order); n > 0 && r.IntN(100) < 45 {
+			switch n := len(m.order); {
+			case n > 0 && r.IntN(100) < 25:
 				m.remove(r.IntN(n))
-			} else {
+			case r.IntN(100) < 25:
+				m.take(t, logUniform(r))
+			default:
 				m.insert(logUniform(r), r.Uint64N(1<<32)*unit)
 			}
 			m.checkFind(t, logUniform(r))
@@ -383,29 +411,22 @@ func cartesianDepth(n int, priority func(int) uint32) int {
 		right int
 	}
 	var spine []node // from the root to the right
-	pop := func() int {
+	pop := func() (depth int) {
 		top := spine[len(spine)-1]
 		spine = spine[:len(spine)-1]
-		d := 1 + max(top.left, top.right)
-		if len(spine) > 0 {
-			parent := &spine[len(spine)-1]
-			parent.right = max(parent.right, d)
-		}
-		return d
+		return 1 + max(top.left, top.right)
 	}
 	for i := range n {
 		p, below := priority(i), 0
 		for len(spine) > 0 && spine[len(spine)-1].p < p {
-			// What is popped becomes the new node's, not the parent's.
-			top := spine[len(spine)-1]
-			spine = spine[:len(spine)-1]
-			below = 1 + max(top.left, top.right, below)
-			_ = top
+			spine[len(spine)-1].right = below
+			below = pop()
 		}
 		spine = append(spine, node{p: p, left: below})
 	}
 	depth := 0
 	for len(spine) > 0 {
+		spine[len(spine)-1].right = depth
 		depth = pop()
 	}
 	return depth
@@ -425,8 +446,11 @@ func TestIndexAllocatesNothing(t *testing.T) {
 		benchSink = m.x.After(benchSink)
 		benchSink = m.x.Largest()
 		m.x.Remove(h)
+		m.x.Insert(h)
+		m.x.Insert(m.x.Take(unit))
+		m.x.Remove(h)
 	}); n != 0 {
-		t.Errorf("insert, find, after, largest and remove made %v allocations", n)
+		t.Errorf("insert, find, after, largest, take and remove made %v allocations", n)
 	}
 }
 
@@ -467,11 +491,13 @@ func FuzzIndex(f *testing.F) {
 			case op%8 < 4 || n == 0:
 				serial++ // no two chunks begin at one address
 				m.insert(size, uint64(a)<<40|serial*unit)
-			case op%8 < 7:
+			case op%8 < 6:
 				m.remove((int(s)<<8 | int(lo)) % n)
+			case op%8 < 7:
+				m.take(t, size)
 			}
 			m.checkFind(t, size)
-			if steps++; steps%64 == 0 {
+			if steps++; steps == 100 { // not often: a look at all classes takes longest
 				m.check(t)
 			}
 		}

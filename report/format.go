@@ -1,0 +1,33 @@
+package report
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+)
+
+// Seconds is a duration in seconds, with three digits: 45 ns, 1.23 ms, 52.4 s.
+func Seconds(s float64) string {
+	switch {
+	case s == 0:
+		return "0"
+	case s < 1e-6:
+		return fmt.Sprintf("%.3g ns", s*1e9)
+	case s < 1e-3:
+		return fmt.Sprintf("%.3g us", s*1e6)
+	case s < 1:
+		return fmt.Sprintf("%.3g ms", s*1e3)
+	case s < 1000:
+		return fmt.Sprintf("%.3g s", s)
+	}
+	return time.Duration(s * 1e9).Round(time.Second).String()
+}
+
+// Count is a number with commas: 1,234,567.
+func Count(n uint64) string {
+	s := strconv.FormatUint(n, 10)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
