@@ -46,7 +46,7 @@ const headBytes = maxLine
 //
 // Memory follows the most blocks that are live at once, and Options.SpoolLimit.
 // Only torch needs more while it is read: its whole pickle lies in memory as a
-// tree, some ten times the size of the file.
+// tree, about six times the size of the file.
 //
 // Bad input, a file that cannot be opened and a read that fails give an *Error.
 // If ctx ends first, Open stops at once, and errors.Is(err, context.Cause(ctx))

@@ -14,6 +14,7 @@ import (
 	"gpumem/alloc/bfc"
 	"gpumem/device/sim"
 	"gpumem/internal/golden"
+	"gpumem/internal/oracle"
 )
 
 // diffOps is how many operations TestDifferential compares. CI does a small
@@ -23,7 +24,7 @@ var diffOps = flag.Int("ops", 400_000, "operations that TestDifferential compare
 // pair is a pool and the oracle, given the same requests.
 type pair struct {
 	a     *bfc.Allocator
-	m     *model
+	m     *oracle.Pool
 	count uint64 // the pool's timing counter
 	live  []pairBlock
 	ops   int
@@ -46,8 +47,17 @@ func newPair(cfg bfc.Config, capacity, granularity uint64, timed bool) (*pair, e
 	if p.a, err = bfc.New(dev, cfg); err != nil {
 		return nil, err
 	}
-	p.m = newModel(cfg, capacity, granularity)
+	p.m = oracle.New(oracleConfig(cfg, capacity, granularity))
 	return p, nil
+}
+
+// oracleConfig is the same configuration for the oracle.
+func oracleConfig(cfg bfc.Config, capacity, granularity uint64) oracle.Config {
+	return oracle.Config{
+		Limit: cfg.Limit, Align: cfg.Align, Growth: cfg.Growth, Spatial: cfg.Spatial, GC: cfg.GC,
+		Coalesce: cfg.Coalesce, Fragmentation: cfg.Fragmentation, Timed: cfg.Counter != nil,
+		DeviceTotal: capacity, Granularity: granularity,
+	}
 }
 
 // alloc asks both for the same and compares what came of it.
@@ -57,7 +67,7 @@ func (p *pair) alloc(r alloc.Request) error {
 	if err != nil && !errors.Is(err, alloc.ErrNoMemory) {
 		return err
 	}
-	addr, ok := p.m.alloc(r.Bytes, r.Align, r.FreedBefore, r.End == alloc.Upper)
+	addr, ok := p.m.Alloc(r.Bytes, r.Align, r.FreedBefore, r.End == alloc.Upper)
 	if ok != (err == nil) {
 		return fmt.Errorf("operation %d: %+v: pool says %v, model says %v", p.ops, r, err, ok)
 	}
@@ -85,7 +95,7 @@ func (p *pair) free(i int, byAddr bool) error {
 	if err != nil {
 		return fmt.Errorf("operation %d: %w", p.ops, err)
 	}
-	p.m.free(x.addr)
+	p.m.Free(x.addr)
 	return p.compare()
 }
 
@@ -93,10 +103,10 @@ func (p *pair) free(i int, byAddr bool) error {
 // and then.
 func (p *pair) compare() error {
 	s, m := p.a.Stats(), p.m
-	if s.NumAllocs != m.numAllocs || s.BytesInUse != m.inUse || s.PeakBytesInUse != m.peakInUse ||
-		s.LargestAllocSize != m.largest || s.PoolBytes != m.pool || s.PeakPoolBytes != m.peakPool {
+	if s.NumAllocs != m.NumAllocs || s.BytesInUse != m.InUse || s.PeakBytesInUse != m.PeakInUse ||
+		s.LargestAllocSize != m.Largest || s.PoolBytes != m.PoolBytes || s.PeakPoolBytes != m.PeakPoolBytes {
 		return fmt.Errorf("operation %d: counters: pool %+v, model allocs %d in use %d peak %d largest %d pool %d peak %d",
-			p.ops, s, m.numAllocs, m.inUse, m.peakInUse, m.largest, m.pool, m.peakPool)
+			p.ops, s, m.NumAllocs, m.InUse, m.PeakInUse, m.Largest, m.PoolBytes, m.PeakPoolBytes)
 	}
 	if p.ops%257 != 0 {
 		return nil
@@ -104,7 +114,7 @@ func (p *pair) compare() error {
 	if err := p.a.Check(); err != nil {
 		return fmt.Errorf("operation %d: %w", p.ops, err)
 	}
-	if n := m.largestFree(); s.LargestFreeBlock != n {
+	if n := m.LargestFree(); s.LargestFreeBlock != n {
 		return fmt.Errorf("operation %d: largest hole %d, model %d", p.ops, s.LargestFreeBlock, n)
 	}
 	var got, want []string
@@ -112,11 +122,11 @@ func (p *pair) compare() error {
 		got = append(got, fmt.Sprint(c.Addr-sim.Base, c.Size, c.Live, c.Tag))
 		return true
 	})
-	regions := slices.Clone(m.regions)
-	slices.SortFunc(regions, func(a, b *mRegion) int { return int(int64(a.addr - b.addr)) })
+	regions := slices.Clone(m.Regions)
+	slices.SortFunc(regions, func(a, b *oracle.Region) int { return int(int64(a.Addr - b.Addr)) })
 	for _, r := range regions {
-		for c := r.first; c != nil; c = c.next {
-			want = append(want, fmt.Sprint(c.addr, c.size, c.live, [...]string{"lower", "upper", "central_gap"}[c.tag]))
+		for c := r.First; c != nil; c = c.Next {
+			want = append(want, fmt.Sprint(c.Addr, c.Size, c.Live, [...]string{"lower", "upper", "central_gap"}[c.Tag]))
 		}
 	}
 	if !slices.Equal(got, want) {
@@ -222,8 +232,9 @@ func (p *pair) run(r *rand.Rand, v variant, steps int) error {
 		}
 		if v.timed {
 			if r.IntN(5) == 0 {
-				p.m.frontier = max(p.m.frontier, p.count/2+uint64(r.IntN(int(p.count/2+2))))
-				p.a.SetSafeFrontier(p.m.frontier)
+				safe := p.count/2 + uint64(r.IntN(int(p.count/2+2)))
+				p.m.SetSafeFrontier(safe)
+				p.a.SetSafeFrontier(safe)
 			}
 			if r.IntN(6) == 0 {
 				req.FreedBefore = p.count
@@ -264,8 +275,8 @@ func FuzzDifferential(f *testing.F) {
 			case op < 3 && len(p.live) > 0:
 				err = p.free(int(arg)%len(p.live), op == 2)
 			case op == 3 && v.timed:
-				p.m.frontier = max(p.m.frontier, uint64(arg))
-				p.a.SetSafeFrontier(p.m.frontier)
+				p.m.SetSafeFrontier(uint64(arg))
+				p.a.SetSafeFrontier(uint64(arg))
 			default:
 				// 5 bits of exponent, 11 of mantissa: 1 byte to 4 GiB
 				req := alloc.Request{Bytes: uint64(arg&0x7ff+1) << (arg >> 11)}
@@ -287,8 +298,8 @@ func FuzzDifferential(f *testing.F) {
 	})
 }
 
-// TestModel checks the oracle itself: it gives the original's placements, too.
-func TestModel(t *testing.T) {
+// TestOracle checks the oracle itself: it gives the original's placements, too.
+func TestOracle(t *testing.T) {
 	rows, err := golden.Rows()
 	if err != nil {
 		t.Fatal(err)
@@ -299,21 +310,21 @@ func TestModel(t *testing.T) {
 		}
 		t.Run(row.Name, func(t *testing.T) {
 			t.Parallel()
-			m := newModel(bfc.Config{
+			m := oracle.New(oracleConfig(bfc.Config{
 				Limit: row.Limit, Growth: row.Growth, Spatial: row.Spatial, Coalesce: row.Coalesce,
 				GC: row.GC, Fragmentation: row.Frag, Align: row.Align,
-			}, row.DeviceTotal, row.Granularity)
+			}, row.DeviceTotal, row.Granularity))
 			d := golden.NewDigest()
 			at := map[int32]uint64{}
 			for _, op := range traceOf(t, row.Trace) {
 				if op.Free {
 					if addr, ok := at[op.Block]; ok {
-						m.free(addr)
+						m.Free(addr)
 						delete(at, op.Block)
 					}
 					continue
 				}
-				addr, ok := m.alloc(op.Bytes, 0, 0, op.Upper)
+				addr, ok := m.Alloc(op.Bytes, 0, 0, op.Upper)
 				if !ok {
 					d.Add(golden.Refused)
 					continue

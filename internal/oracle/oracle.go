@@ -1,0 +1,543 @@
+// Package oracle is the original's rules written down once more, slow and
+// obvious, for tests to compare the pool with and benchmarks to measure it by.
+//
+// It shares nothing with the pool. Chunks are structs with pointers, each bin
+// is an ordered tree of them, an address is looked up in a map, and a request
+// walks its bin from the smallest chunk as the original does. No bit tricks, no
+// reuse of memory, no thought of speed.
+package oracle
+
+import "math"
+
+// Config says how the pool works and on what device. Fields that bfc.Config
+// has, too, mean the same.
+type Config struct {
+	Limit         uint64
+	Align         uint64
+	Growth        bool
+	Spatial       bool
+	GC            bool
+	Coalesce      bool
+	Fragmentation float64
+	Timed         bool // a timing counter is installed
+
+	DeviceTotal uint64 // what the device can grant in all
+	Granularity uint64 // it rounds a grant up to a multiple of this
+
+	// SkipSmall begins a walk at the first chunk that is large enough. The
+	// original begins at the bin's first; what is found is the same.
+	SkipSmall bool
+}
+
+// Tag is the end of the pool that a chunk belongs to.
+type Tag int
+
+const (
+	Lower Tag = iota
+	Upper
+	Gap
+)
+
+// Chunk is a piece of a region, linked to its neighbours.
+type Chunk struct {
+	Addr, Size uint64 // the address counts from the first grant
+	Live       bool
+	Tag        Tag
+	Next       *Chunk
+
+	prev      *Chunk
+	requested uint64
+	freedAt   uint64
+	binned    bool
+	gone      bool // merged into another
+	handle    int  // its number, which another chunk gets when it is gone
+}
+
+// Region is one grant.
+type Region struct {
+	Addr, Size uint64
+	First      *Chunk
+}
+
+// Pool is the oracle. Its counters may be read at any time.
+type Pool struct {
+	NumAllocs                                           int64
+	InUse, PeakInUse, Largest, PoolBytes, PeakPoolBytes uint64
+	Regions                                             []*Region
+	Count                                               uint64 // the timing counter
+
+	cfg      Config
+	bins     [21]*node
+	live     map[uint64]*Chunk
+	gap      *Chunk
+	next     uint64
+	maxWaste uint64
+	rand     uint64 // for the trees' shape
+
+	// The original remembers freed chunks by number, and numbers are reused,
+	// last in first out: what is looked at may by then be another chunk.
+	frontier uint64
+	stamped  []int
+	byNum    []*Chunk
+	unused   []int
+
+	held, place uint64 // of the device
+}
+
+// node is a node of a bin's tree, ordered by size, tag, address: a treap, in
+// the textbook's recursive form.
+type node struct {
+	c           *Chunk
+	pri         uint64
+	left, right *node
+}
+
+func less(a, b *Chunk) bool {
+	if a.Size != b.Size {
+		return a.Size < b.Size
+	}
+	if a.Tag != b.Tag {
+		return a.Tag < b.Tag
+	}
+	return a.Addr < b.Addr
+}
+
+func insert(n *node, c *Chunk, pri uint64) *node {
+	if n == nil {
+		return &node{c: c, pri: pri}
+	}
+	if less(c, n.c) {
+		n.left = insert(n.left, c, pri)
+		if n.left.pri > n.pri {
+			l := n.left
+			n.left, l.right = l.right, n
+			return l
+		}
+		return n
+	}
+	n.right = insert(n.right, c, pri)
+	if n.right.pri > n.pri {
+		r := n.right
+		n.right, r.left = r.left, n
+		return r
+	}
+	return n
+}
+
+func remove(n *node, c *Chunk) *node {
+	if n.c == c {
+		return join(n.left, n.right)
+	}
+	if less(c, n.c) {
+		n.left = remove(n.left, c)
+	} else {
+		n.right = remove(n.right, c)
+	}
+	return n
+}
+
+func join(a, b *node) *node {
+	if a == nil {
+		return b
+	}
+	if b == nil {
+		return a
+	}
+	if a.pri > b.pri {
+		a.right = join(a.right, b)
+		return a
+	}
+	b.left = join(a, b.left)
+	return b
+}
+
+// walk visits chunks of at least size in order until f says stop.
+func walk(n *node, size uint64, f func(*Chunk) bool) bool {
+	if n == nil {
+		return true
+	}
+	if n.c.Size >= size && !walk(n.left, size, f) {
+		return false
+	}
+	if n.c.Size >= size && !f(n.c) {
+		return false
+	}
+	return walk(n.right, size, f)
+}
+
+// New makes an oracle.
+func New(cfg Config) *Pool {
+	cfg.Align = max(cfg.Align, 256)
+	m := &Pool{cfg: cfg, live: map[uint64]*Chunk{}, rand: 1, maxWaste: 128 << 20}
+	m.next = round256(cfg.Limit)
+	if cfg.Growth {
+		m.next = round256(min(cfg.Limit, 2<<20))
+	}
+	if cfg.Fragmentation > 0 {
+		m.maxWaste = uint64(cfg.Fragmentation * float64(cfg.Limit))
+	}
+	return m
+}
+
+func round256(n uint64) uint64 { return (n + 255) / 256 * 256 }
+
+func binOf(size uint64) int {
+	bin := 0
+	for bin < 20 && size >= 512<<bin {
+		bin++
+	}
+	return bin
+}
+
+func (m *Pool) grant(n uint64) (addr, got uint64, ok bool) {
+	got = (n + m.cfg.Granularity - 1) / m.cfg.Granularity * m.cfg.Granularity
+	if got > m.cfg.DeviceTotal-m.held {
+		return 0, 0, false
+	}
+	addr = m.place
+	m.held += got
+	m.place = (m.place + got + 2<<20 - 1) / (2 << 20) * (2 << 20)
+	return addr, got, true
+}
+
+func (m *Pool) bin(c *Chunk) {
+	c.binned = true
+	m.rand = m.rand*6364136223846793005 + 1442695040888963407
+	b := &m.bins[binOf(c.Size)]
+	*b = insert(*b, c, m.rand>>11)
+}
+
+func (m *Pool) unbin(c *Chunk) {
+	c.binned = false
+	b := &m.bins[binOf(c.Size)]
+	*b = remove(*b, c)
+}
+
+func (m *Pool) put(c *Chunk) {
+	if c.Tag == Gap && m.gap == nil {
+		m.gap = c
+		return
+	}
+	if c.Tag == Gap {
+		c.Tag = Lower // the rule of ours: one gap only
+	}
+	m.bin(c)
+}
+
+func (m *Pool) take(c *Chunk) {
+	if m.gap == c {
+		m.gap = nil
+		return
+	}
+	m.unbin(c)
+}
+
+func (m *Pool) fits(c *Chunk, upper bool, r, align, before uint64) bool {
+	if before > 0 && c.freedAt > before || c.Size < r {
+		return false
+	}
+	if upper {
+		return (c.Addr+c.Size-r)/align*align >= c.Addr
+	}
+	return (c.Addr+align-1)/align*align-c.Addr+r <= c.Size
+}
+
+func (m *Pool) find(upper bool, r, align, before uint64) *Chunk {
+	want := Lower
+	if upper {
+		want = Upper
+	}
+	var found *Chunk
+	for b := binOf(r); b < 21 && found == nil; b++ {
+		from := uint64(0)
+		if m.cfg.SkipSmall {
+			from = r
+		}
+		walk(m.bins[b], from, func(c *Chunk) bool {
+			if c.Tag == want && m.fits(c, upper, r, align, before) {
+				found = c
+			}
+			return found == nil
+		})
+	}
+	if found == nil && m.gap != nil && m.fits(m.gap, upper, r, align, before) {
+		found = m.gap
+	}
+	return found
+}
+
+// number gives a new chunk its number.
+func (m *Pool) number(c *Chunk) *Chunk {
+	if n := len(m.unused); n > 0 {
+		c.handle = m.unused[n-1]
+		m.unused = m.unused[:n-1]
+		m.byNum[c.handle] = c
+		return c
+	}
+	c.handle = len(m.byNum)
+	m.byNum = append(m.byNum, c)
+	return c
+}
+
+func (m *Pool) drop(c *Chunk) {
+	c.gone = true
+	m.unused = append(m.unused, c.handle)
+}
+
+func (m *Pool) split(c *Chunk, size uint64) *Chunk {
+	n := m.number(&Chunk{Addr: c.Addr + size, Size: c.Size - size, prev: c, Next: c.Next, Tag: c.Tag, freedAt: c.freedAt})
+	if n.Next != nil {
+		n.Next.prev = n
+	}
+	c.Next, c.Size = n, size
+	return n
+}
+
+// Alloc is one request for n bytes; ok is false if it is refused. before is the
+// count at or before which the memory was freed, 0 for any.
+func (m *Pool) Alloc(n, align, before uint64, upper bool) (addr uint64, ok bool) {
+	if n == 0 {
+		return 0, true
+	}
+	if n > math.MaxUint64-255 {
+		return 0, false
+	}
+	r := round256(n)
+	align = max(align, m.cfg.Align)
+	upper = upper && m.cfg.Spatial
+	m.mergeStamped(0)
+	c := m.find(upper, r, align, before)
+	if c == nil && m.extend(r) {
+		c = m.find(upper, r, align, before)
+	}
+	if c == nil && before == 0 && len(m.stamped) > 0 && m.mergeStamped(r) {
+		c = m.find(upper, r, align, before)
+	}
+	if c == nil && m.cfg.GC && m.collect(r) && m.extend(r) {
+		c = m.find(upper, r, align, before)
+	}
+	if c == nil {
+		return 0, false
+	}
+	m.take(c)
+	if upper {
+		start := (c.Addr + c.Size - r) / align * align
+		if start > c.Addr {
+			rest := m.split(c, start-c.Addr)
+			m.put(c)
+			c = rest
+		}
+		if c.Size > r {
+			rest := m.split(c, r)
+			rest.Tag = Upper
+			m.put(rest)
+		}
+		c.Tag = Upper
+	} else {
+		if start := (c.Addr + align - 1) / align * align; start > c.Addr {
+			rest := m.split(c, start-c.Addr)
+			c.Tag = Lower
+			m.put(c)
+			c = rest
+		}
+		if c.Size > r && (c.Size >= 2*r || c.Size-r >= m.maxWaste) {
+			m.put(m.split(c, r))
+		}
+		c.Tag = Lower
+	}
+	c.Live, c.requested, c.freedAt = true, n, 0
+	m.live[c.Addr] = c
+	m.NumAllocs++
+	m.InUse += c.Size
+	m.PeakInUse = max(m.PeakInUse, m.InUse)
+	m.Largest = max(m.Largest, c.Size)
+	return c.Addr, true
+}
+
+// Free frees the block at addr, which is live.
+func (m *Pool) Free(addr uint64) {
+	c := m.live[addr]
+	delete(m.live, addr)
+	c.Live = false
+	m.InUse -= c.Size
+	if m.cfg.Timed {
+		m.Count++
+		c.freedAt = m.Count
+		m.stamped = append(m.stamped, c.handle)
+		m.put(c)
+		return
+	}
+	if m.cfg.Spatial {
+		if c.Tag == Lower && (c.Next == nil || c.Next.Tag != Lower) ||
+			c.Tag == Upper && (c.prev == nil || c.prev.Tag != Upper) {
+			c.Tag = Gap
+		}
+	}
+	m.put(m.coalesce(c, false))
+}
+
+func (m *Pool) coalesce(c *Chunk, force bool) *Chunk {
+	if c.freedAt > 0 && !force {
+		return c
+	}
+	if n := c.Next; n != nil && !n.Live && (n.freedAt == 0 || force) {
+		m.take(n)
+		m.merge(c, n)
+	}
+	if p := c.prev; p != nil && !p.Live && (p.freedAt == 0 || force) {
+		m.take(p)
+		m.merge(p, c)
+		return p
+	}
+	return c
+}
+
+func (m *Pool) merge(lo, hi *Chunk) {
+	lo.Size += hi.Size
+	lo.freedAt = max(lo.freedAt, hi.freedAt)
+	if lo.Tag != hi.Tag {
+		lo.Tag = Gap
+	}
+	lo.Next = hi.Next
+	if hi.Next != nil {
+		hi.Next.prev = lo
+	}
+	m.drop(hi)
+}
+
+func (m *Pool) mergeStamped(need uint64) bool {
+	var kept []int
+	var ready []*Chunk
+	for _, h := range m.stamped {
+		c := m.byNum[h]
+		if c.Live || c.gone || !c.binned {
+			continue
+		}
+		if c.freedAt != 0 && c.freedAt < m.frontier {
+			c.freedAt = 0
+		}
+		if c.freedAt == 0 || need > 0 {
+			ready = append(ready, c)
+		} else {
+			kept = append(kept, h)
+		}
+	}
+	m.stamped = kept
+	done := false
+	for _, c := range ready {
+		if c.gone {
+			continue
+		}
+		if done {
+			m.stamped = append(m.stamped, c.handle)
+			continue
+		}
+		m.take(c)
+		n := m.coalesce(c, need > 0)
+		m.put(n)
+		if need > 0 {
+			if n != c && n.freedAt > 0 {
+				m.stamped = append(m.stamped, n.handle)
+			}
+			done = n.Size >= need
+		}
+	}
+	return done
+}
+
+func (m *Pool) extend(r uint64) bool {
+	if m.PoolBytes > m.cfg.Limit {
+		return false
+	}
+	avail := (m.cfg.Limit - m.PoolBytes) / 256 * 256
+	if r > avail {
+		return false
+	}
+	doubled := false
+	for r > m.next {
+		m.next *= 2
+		doubled = true
+	}
+	ask := min(m.next, avail)
+	addr, got, ok := m.grant(ask)
+	for !ok {
+		step := uint64(float32(ask) * float32(0.9))
+		ask = min(round256(step), ask-256)
+		if ask < r {
+			return false
+		}
+		addr, got, ok = m.grant(ask)
+	}
+	if !doubled {
+		m.next *= 2
+	}
+	m.PoolBytes += got
+	m.PeakPoolBytes = max(m.PeakPoolBytes, m.PoolBytes)
+	c := m.number(&Chunk{Addr: addr, Size: got})
+	if m.cfg.Spatial && m.gap == nil {
+		c.Tag = Gap
+	}
+	if m.cfg.Coalesce {
+		for _, old := range m.Regions {
+			if old.Addr+old.Size == addr {
+				last := old.First
+				for last.Next != nil {
+					last = last.Next
+				}
+				c.prev, last.Next = last, c
+				old.Size += got
+				m.put(m.coalesce(c, false))
+				return true
+			}
+		}
+	}
+	m.Regions = append(m.Regions, &Region{Addr: addr, Size: got, First: c})
+	m.put(c)
+	return true
+}
+
+func (m *Pool) collect(r uint64) bool {
+	var idle uint64
+	var kept, free []*Region
+	for _, reg := range m.Regions {
+		used := false
+		for c := reg.First; c != nil; c = c.Next {
+			used = used || c.Live
+		}
+		if used {
+			kept = append(kept, reg)
+		} else {
+			free = append(free, reg)
+			idle += reg.Size
+		}
+	}
+	if idle == 0 || r > m.cfg.Limit-m.PoolBytes+idle {
+		return false
+	}
+	for _, reg := range free {
+		for c := reg.First; c != nil; c = c.Next {
+			m.take(c)
+			m.drop(c)
+		}
+		m.PoolBytes -= reg.Size
+		m.held -= reg.Size
+	}
+	m.Regions = kept
+	return true
+}
+
+// LargestFree is the largest hole, by a walk.
+func (m *Pool) LargestFree() uint64 {
+	n := uint64(0)
+	for _, reg := range m.Regions {
+		for c := reg.First; c != nil; c = c.Next {
+			if !c.Live {
+				n = max(n, c.Size)
+			}
+		}
+	}
+	return n
+}
+
+// SetSafeFrontier raises the frontier of the timing counter.
+func (m *Pool) SetSafeFrontier(count uint64) { m.frontier = max(m.frontier, count) }
