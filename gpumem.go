@@ -193,6 +193,19 @@ func (p *Pool) Request(ctx context.Context, r Request) (Block, error) {
 	return b, nil
 }
 
+// TryAlloc is Alloc for callers that have another way when there is no room: it
+// does not wait, and a refusal is the bare ErrOutOfMemory, which costs nothing.
+func (p *Pool) TryAlloc(bytes uint64) (Block, error) {
+	r := Request{Bytes: bytes}
+	if p.stacks != nil {
+		r.Site = p.stacks.caller()
+	}
+	p.mu.Lock()
+	b, err := p.a.Alloc(r)
+	p.mu.Unlock()
+	return b, err
+}
+
 // wait is what happens after a first refusal: try again whenever something was
 // freed, until the time is over or there is nothing to wait for.
 func (p *Pool) wait(ctx context.Context, r Request, err error) (Block, error) {

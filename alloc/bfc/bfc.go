@@ -624,6 +624,9 @@ func (a *Allocator) MetadataBytes() int {
 	return n
 }
 
+// Chunks is how many pieces, live and free, the pool is in.
+func (a *Allocator) Chunks() int { return a.store.Len() }
+
 // binOf is the bin in which the original keeps chunks of a size.
 func binOf(size uint64) int {
 	return min(numBins-1, bits.Len64(max(size, MinAllocation)>>8)-1)

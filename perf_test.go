@@ -1,0 +1,321 @@
+package gpumem_test
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"gpumem"
+	"gpumem/alloc/bfc"
+	"gpumem/device/sim"
+	"gpumem/internal/golden"
+	"gpumem/internal/oracle"
+	"gpumem/report"
+)
+
+// perfFile makes TestPerformance measure and write its tables into that file,
+// in place of those between its markers:
+//
+//	go test . -run TestPerformance -performance docs/performance.md -v
+var perfFile = flag.String("performance", "", "measure, and write the tables into this file")
+
+// perfTraces are the traces that speed is measured on, and the pool each runs
+// in. cpp is what the original C++ code (XLA of August 2026, g++ 12 -O2) needs
+// per event on the machine where the goals were set.
+var perfTraces = []struct {
+	name  string
+	limit uint64
+	goal  string // ns per event by block and by address
+	cpp   string
+}{
+	{"bfc/train_lifo", 24 << 30, "40 / 50", "143"},
+	{"bfc/steady_1000", 16 << 30, "40 / 50", "131"},
+	{"bfc/loguniform_200k", 16 << 30, "40 / 50", "113"},
+	{"peers/mltrain", 32 << 30, "40 / 50", "126"},
+	{"bfc/uniform_1m", 6 << 30, "", "157"},
+	{"bfc/pressure_oom", 8 << 30, "", "128"},
+	{"100,000 live", 8 << 30, "75 / 110", "190"},
+	{"bfc/adversarial_frag", 4 << 30, "100", "4,633"},
+	{"peers/adv_bin", 1 << 30, "100", "7,933"},
+}
+
+// liveTrace imitates the trace of peers' tables with 100,000 live blocks of 256
+// bytes to 4 KiB: filled, then freed and allocated at random.
+func liveTrace() []golden.Op {
+	rnd := uint64(1)
+	next := func(n uint64) uint64 {
+		rnd = rnd*6364136223846793005 + 1442695040888963407
+		return rnd >> 33 % n
+	}
+	size := func() uint64 { return 256 + next(4096-256) }
+	const live = 100_000
+	var ops []golden.Op
+	for i := range live {
+		ops = append(ops, golden.Op{Bytes: size(), Block: int32(i)})
+	}
+	for range 450_000 {
+		k := int32(next(live))
+		ops = append(ops, golden.Op{Free: true, Block: k}, golden.Op{Bytes: size(), Block: k})
+	}
+	return ops
+}
+
+func perfTrace(t testing.TB, name string) []golden.Op {
+	if name == "100,000 live" {
+		return liveTrace()
+	}
+	ops, err := golden.Trace(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ops
+}
+
+func perfPool(t testing.TB, limit uint64) *gpumem.Pool {
+	dev, err := sim.New(sim.Config{Total: 160 << 30})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return open(t, dev, fmt.Sprintf("bfc:limit=%d", limit), gpumem.WithRetry(0))
+}
+
+// A runner replays a whole trace on something fresh and says how long it took.
+// The one region is taken before the clock starts.
+type perfRunner func(t testing.TB, ops []golden.Op, limit uint64) time.Duration
+
+func byBlock(t testing.TB, ops []golden.Op, limit uint64) time.Duration {
+	return poolReplay(t, ops, limit, func(p *gpumem.Pool, b gpumem.Block) error { return p.Free(b) })
+}
+
+func byAddress(t testing.TB, ops []golden.Op, limit uint64) time.Duration {
+	return poolReplay(t, ops, limit, func(p *gpumem.Pool, b gpumem.Block) error { return p.FreeAddr(b.Addr) })
+}
+
+func poolReplay(t testing.TB, ops []golden.Op, limit uint64, free func(*gpumem.Pool, gpumem.Block) error) time.Duration {
+	pool := perfPool(t, limit)
+	blocks := make([]gpumem.Block, len(ops))
+	if b, err := pool.Alloc(context.Background(), 1); err != nil || pool.Free(b) != nil {
+		t.Fatal("no first region")
+	}
+	start := time.Now()
+	for i := range ops {
+		op := &ops[i]
+		if op.Free {
+			if err := free(pool, blocks[op.Block]); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		// A refusal gives the zero block, whose free does nothing.
+		blocks[op.Block], _ = pool.TryAlloc(op.Bytes)
+	}
+	return time.Since(start)
+}
+
+// reference is the oracle with one mutex around it: an ordered tree with
+// pointers, a map of addresses, the same answers.
+func reference(skip bool) perfRunner {
+	return func(t testing.TB, ops []golden.Op, limit uint64) time.Duration {
+		m := oracle.New(oracle.Config{Limit: limit, DeviceTotal: 160 << 30, Granularity: 2 << 20, SkipSmall: skip})
+		addrs := make([]uint64, len(ops))
+		live := make([]bool, len(ops))
+		if a, ok := m.Alloc(1, 0, 0, false); ok {
+			m.Free(a)
+		}
+		var mu sync.Mutex
+		start := time.Now()
+		for i := range ops {
+			op := &ops[i]
+			mu.Lock()
+			if op.Free {
+				if live[op.Block] {
+					m.Free(addrs[op.Block])
+				}
+			} else {
+				addrs[op.Block], live[op.Block] = m.Alloc(op.Bytes, 0, 0, false)
+			}
+			mu.Unlock()
+		}
+		return time.Since(start)
+	}
+}
+
+// perEvent is the best of n runs, in nanoseconds per event.
+func perEvent(t testing.TB, run perfRunner, ops []golden.Op, limit uint64, n int) float64 {
+	best := time.Duration(1 << 62)
+	for range n {
+		runtime.GC()
+		best = min(best, run(t, ops, limit))
+	}
+	return float64(best.Nanoseconds()) / float64(len(ops))
+}
+
+// latencies are the percentiles of single operations, in nanoseconds, with what
+// reading the clock costs taken off.
+func latencies(t testing.TB, ops []golden.Op, limit uint64) (p50, p99, p999, top int64) {
+	pool := perfPool(t, limit)
+	blocks := make([]gpumem.Block, len(ops))
+	took := make([]int64, len(ops))
+	clock := int64(1 << 62)
+	for range 1000 {
+		a := time.Now()
+		clock = min(clock, time.Since(a).Nanoseconds())
+	}
+	if b, err := pool.Alloc(context.Background(), 1); err != nil || pool.Free(b) != nil {
+		t.Fatal("no first region")
+	}
+	runtime.GC()
+	for i := range ops {
+		op := &ops[i]
+		start := time.Now()
+		if op.Free {
+			_ = pool.Free(blocks[op.Block])
+		} else {
+			blocks[op.Block], _ = pool.TryAlloc(op.Bytes)
+		}
+		took[i] = time.Since(start).Nanoseconds() - clock
+	}
+	slices.Sort(took)
+	n := len(took)
+	return took[n/2], took[n*99/100], took[n*999/1000], took[n-1]
+}
+
+// TestPerformance writes the tables of docs/performance.md. Without the flag it
+// does nothing: speed is no matter of passing or failing.
+func TestPerformance(t *testing.T) {
+	if *perfFile == "" {
+		t.Skip("no -performance FILE: nothing is measured")
+	}
+	var speed, slow, startup bytes.Buffer
+
+	tab := report.NewTable("trace", ">events", ">by block", ">by address", ">reference", ">ratio", ">original", ">goal")
+	lat := report.NewTable("trace", ">p50", ">p99", ">p99.9", ">largest")
+	for _, tr := range perfTraces {
+		ops := perfTrace(t, tr.name)
+		block := perEvent(t, byBlock, ops, tr.limit, 9)
+		addr := perEvent(t, byAddress, ops, tr.limit, 9)
+		ref := perEvent(t, reference(true), ops, tr.limit, 3)
+		tab.Row(tr.name, report.Count(uint64(len(ops))), fmt.Sprintf("%.0f", block), fmt.Sprintf("%.0f", addr),
+			fmt.Sprintf("%.0f", ref), fmt.Sprintf("%.1f", ref/block), tr.cpp, tr.goal)
+		p50, p99, p999, top := latencies(t, ops, tr.limit)
+		lat.Row(tr.name, fmt.Sprint(p50), fmt.Sprint(p99), fmt.Sprint(p999), report.Count(uint64(top)))
+		t.Logf("%s: %.0f %.0f %.0f", tr.name, block, addr, ref)
+	}
+	tab.WriteTo(&speed)
+	lat.WriteTo(&slow)
+
+	start := report.NewTable("pool", "live blocks", ">start-up", ">metadata", ">a chunk beyond the index")
+	for _, gib := range []uint64{16, 32, 160} {
+		for _, live := range []int{0, 5000, 100_000} {
+			took, meta, index, chunks := metadata(t, gib<<30, live)
+			per := "-"
+			if chunks > 0 {
+				per = fmt.Sprintf("%.0f B", float64(meta-index)/float64(chunks))
+			}
+			start.Row(fmt.Sprintf("%d GiB", gib), report.Count(uint64(live)), report.Seconds(took.Seconds()), report.Count(uint64(meta)), per)
+		}
+	}
+	start.WriteTo(&startup)
+
+	doc, err := os.ReadFile(*perfFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(doc)
+	machine := fmt.Sprintf("%s, %s/%s, %d cores", runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU())
+	for name, body := range map[string]string{
+		"machine": machine + "\n", "speed": speed.String(), "latency": slow.String(), "metadata": startup.String(),
+	} {
+		head, rest, ok := strings.Cut(text, "<!-- "+name+" -->\n```\n")
+		_, tail, ok2 := strings.Cut(rest, "```\n<!-- end -->")
+		if !ok || !ok2 {
+			t.Fatalf("%s has no markers for %s", *perfFile, name)
+		}
+		text = head + "<!-- " + name + " -->\n```\n" + body + "```\n<!-- end -->" + tail
+	}
+	if err := os.WriteFile(*perfFile, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// metadata opens a pool, makes live blocks in it with a hole between each two,
+// frees one by address so that the table of addresses is there, and says how
+// long the first allocation took and what bytes of host memory describe it.
+func metadata(t testing.TB, limit uint64, live int) (startup time.Duration, bytes, index, chunks int) {
+	dev, err := sim.New(sim.Config{Total: 200 << 30})
+	if err != nil {
+		t.Fatal(err)
+	}
+	startup = time.Duration(1 << 62)
+	var pool *bfc.Allocator
+	for range 5 {
+		began := time.Now()
+		a, err := bfc.New(dev, bfc.Config{Limit: limit})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := a.Alloc(gpumem.Request{Bytes: 4096})
+		if err != nil {
+			t.Fatal(err)
+		}
+		startup = min(startup, time.Since(began))
+		if err := a.Free(b); err != nil {
+			t.Fatal(err)
+		}
+		if pool != nil {
+			if err := pool.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		pool = a
+		if err := a.FreeAddr(0); err != nil {
+			t.Fatal(err)
+		}
+		index = a.MetadataBytes()
+		dev, _ = sim.New(sim.Config{Total: 200 << 30})
+	}
+	var blocks []gpumem.Block
+	for range live * 2 {
+		b, err := pool.Alloc(gpumem.Request{Bytes: 4096})
+		if err != nil {
+			t.Fatal(err)
+		}
+		blocks = append(blocks, b)
+	}
+	for i := 0; i < len(blocks); i += 2 {
+		if err := pool.FreeAddr(blocks[i].Addr); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return startup, pool.MetadataBytes(), index, pool.Chunks()
+}
+
+// BenchmarkReplay is a whole trace on a fresh pool per iteration, with the
+// pool's lock, beside the reference. ns/event is the figure.
+func BenchmarkReplay(b *testing.B) {
+	for _, tr := range perfTraces {
+		ops := perfTrace(b, tr.name)
+		for _, way := range []struct {
+			name string
+			run  perfRunner
+		}{{"block", byBlock}, {"addr", byAddress}, {"reference", reference(true)}} {
+			b.Run(tr.name+"/"+way.name, func(b *testing.B) {
+				var took time.Duration
+				n := 0
+				for b.Loop() {
+					took += way.run(b, ops, tr.limit)
+					n += len(ops)
+				}
+				b.ReportMetric(float64(took.Nanoseconds())/float64(n), "ns/event")
+			})
+		}
+	}
+}
