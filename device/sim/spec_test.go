@@ -1,0 +1,133 @@
+package sim_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"gpumem/device/sim"
+)
+
+func TestParseConfig(t *testing.T) {
+	for _, tc := range []struct {
+		name, text string
+		want       sim.Config
+	}{
+		{"size alone", "80GiB", sim.Config{Total: 80 * gib, Name: "sim:80GiB"}},
+		{"size as everyone writes it", "80G", sim.Config{Total: 80 * gib, Name: "sim:80G"}},
+		{"bytes", "5", sim.Config{Total: 5, Name: "sim:5"}},
+		{"exact placement", "1GiB,granularity=1", sim.Config{Total: gib, Granularity: 1, Name: "sim:1GiB,granularity=1"}},
+		{"largest granularity", "2TiB,granularity=1TiB,name=x", sim.Config{Total: 2 << 40, Granularity: 1 << 40, Name: "x"}},
+		{
+			"everything", "24GiB,granularity=2MiB,used=3G,display=512MiB,cc=8.6,name=the old card",
+			sim.Config{Total: 24 * gib, Granularity: 2 * mib, Used: 3 * gib, Display: 512 * mib, CCMajor: 8, CCMinor: 6, Name: "the old card"},
+		},
+		{"any order", "1G,name=x,used=0", sim.Config{Total: gib, Name: "x"}},
+		{"two digits", "1G,cc=12.1,name=x", sim.Config{Total: gib, CCMajor: 12, CCMinor: 1, Name: "x"}},
+		{"equals sign in the name", "1G,name=a=b", sim.Config{Total: gib, Name: "a=b"}},
+		{"name in other letters", "1G,name=дом", sim.Config{Total: gib, Name: "дом"}},
+		// For New to refuse, which knows the same of a Config from elsewhere.
+		{"more used than there is", "1G,used=2G,name=x", sim.Config{Total: gib, Used: 2 * gib, Name: "x"}},
+		{"nothing", "0", sim.Config{Name: "sim:0"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got, err := sim.ParseConfig(tc.text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("ParseConfig(%q) differs (-want +got):\n%s", tc.text, diff)
+			}
+		})
+	}
+}
+
+// TestParseConfigErrors: one line that names the device and the part.
+func TestParseConfigErrors(t *testing.T) {
+	for _, tc := range []struct{ name, text, want string }{
+		{"empty", "", `sim:: size "": want a number of bytes`},
+		{"no size", "used=5", `sim:used=5: size "used=5"`},
+		{"bad size", "lots", `sim:lots: size "lots"`},
+		{"too large", "16EiB", `size "16EiB": too large`},
+		{"trailing comma", "1G,", `sim:1G,: "" is not key=value`},
+		{"no value", "1G,used", `sim:1G,used: "used" is not key=value`},
+		{"unknown key", "1G,colour=red", `unknown key "colour"; known are granularity, used, display, cc, name`},
+		{"case of the key", "1G,Used=1", `unknown key "Used"`},
+		{"blank before the key", "1G, used=1", `unknown key " used"`},
+		{"empty key", "1G,=1", `unknown key ""`},
+		{"used", "1G,used=lots", `sim:1G,used=lots: used: size "lots"`},
+		{"display", "1G,display=", `display: size ""`},
+		{"granularity", "1G,granularity=-1", `granularity: size "-1"`},
+		{"no granularity", "1G,granularity=0", "granularity: 0 is not from 1 to 1TiB"},
+		{"too coarse", "1G,granularity=1025GiB", "granularity: 1025GiB is not from 1 to 1TiB"},
+		{"cc without point", "1G,cc=9", "cc: 9 is not a compute capability such as 9.0"},
+		{"cc empty", "1G,cc=", "cc:  is not"},
+		{"cc with patch", "1G,cc=9.0.1", "cc: 9.0.1 is not"},
+		{"cc 0", "1G,cc=0.0", "cc: 0.0 is not"},
+		{"cc two digits", "1G,cc=9.10", "cc: 9.10 is not"},
+		{"cc three digits", "1G,cc=100.0", "cc: 100.0 is not"},
+		{"cc plus sign", "1G,cc=+9.0", "cc: +9.0 is not"},
+		{"cc minus zero", "1G,cc=9.-0", "cc: 9.-0 is not"},
+		{"cc leading zero", "1G,cc=09.0", "cc: 09.0 is not"},
+		{"cc blank", "1G,cc=9.0 ", "cc: 9.0  is not"},
+		{"empty name", "1G,name=", "sim:1G,name=: name: no text"},
+		{"twice", "1G,used=1,used=1", "sim:1G,used=1,used=1: used is given twice"},
+		{"name twice", "1G,name=a,cc=9.0,name=a", "name is given twice"},
+		{"line break", "1G\n", `sim: "1G\n" has a character that cannot be printed`},
+		{"tab in the name", "1G,name=a\tb", `sim: "1G,name=a\tb" has`},
+		{"not UTF-8", "1G,name=\xff", `sim: "1G,name=\xff" has`},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			cfg, err := sim.ParseConfig(tc.text)
+			if err == nil {
+				t.Fatalf("ParseConfig(%q) = %+v and no error", tc.text, cfg)
+			}
+			if !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("ParseConfig(%q): %q is not one line with %q", tc.text, err, tc.want)
+			}
+		})
+	}
+}
+
+// FuzzParseConfig: whatever is read, written out in full is read the same.
+func FuzzParseConfig(f *testing.F) {
+	for _, s := range []string{
+		"", "80GiB", "1G,granularity=1", "24GiB,granularity=2MiB,used=3G,display=512MiB,cc=8.6,name=card",
+		"1G,used", "1G,used=1,used=1", "1G,cc=9", "1G,name=", "1G\n", "0,cc=+9.0", "1.5E,name=\u00a0",
+	} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		cfg, err := sim.ParseConfig(s)
+		if err != nil {
+			if line := err.Error(); !strings.HasPrefix(line, "sim:") || strings.ContainsAny(line, "\n\r") {
+				t.Errorf("ParseConfig(%q): %q", s, line)
+			}
+			return
+		}
+		full := fmt.Sprintf("%d,used=%d,display=%d,name=%s", cfg.Total, cfg.Used, cfg.Display, cfg.Name)
+		if cfg.Granularity != 0 {
+			full += fmt.Sprintf(",granularity=%d", cfg.Granularity)
+		}
+		if cfg.CCMajor != 0 {
+			full += fmt.Sprintf(",cc=%d.%d", cfg.CCMajor, cfg.CCMinor)
+		}
+		// A name that was made from the text has its commas.
+		if named := strings.Contains(s, "name="); !named {
+			full = strings.Replace(full, ",name="+cfg.Name, ",name=x", 1)
+			cfg.Name = "x"
+		}
+		got, err := sim.ParseConfig(full)
+		if diff := cmp.Diff(cfg, got); diff != "" || err != nil {
+			t.Errorf("ParseConfig(%q) and ParseConfig(%q): %v\n%s", s, full, err, diff)
+		}
+		// New refuses what does not fit, and nothing else.
+		_, err = sim.New(cfg)
+		fits := cfg.Total > 0 && cfg.Used <= cfg.Total && cfg.Display <= cfg.Total-cfg.Used
+		if (err == nil) != fits {
+			t.Errorf("New(%+v): %v", cfg, err)
+		}
+	})
+}
