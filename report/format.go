@@ -6,18 +6,21 @@ import (
 	"time"
 )
 
-// Seconds is a duration in seconds, with three digits: 45 ns, 1.23 ms, 52.4 s.
+// Seconds is a duration in seconds, with three digits: 45 ns, 1.23 ms, 52.4 s;
+// in whole seconds from 1000 on: 16m40s.
 func Seconds(s float64) string {
+	// The bounds are half a digit below the unit, since 999.6 ns with three
+	// digits would be 1e+03.
 	switch {
 	case s == 0:
 		return "0"
-	case s < 1e-6:
+	case s < 999.5e-9:
 		return fmt.Sprintf("%.3g ns", s*1e9)
-	case s < 1e-3:
+	case s < 999.5e-6:
 		return fmt.Sprintf("%.3g us", s*1e6)
-	case s < 1:
+	case s < 999.5e-3:
 		return fmt.Sprintf("%.3g ms", s*1e3)
-	case s < 1000:
+	case s < 999.5:
 		return fmt.Sprintf("%.3g s", s)
 	}
 	return time.Duration(s * 1e9).Round(time.Second).String()

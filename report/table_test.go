@@ -92,7 +92,7 @@ func TestRowKeepsItsCells(t *testing.T) {
 // TestTableProperties: every cell stands where its column is, whatever the
 // others are.
 func TestTableProperties(t *testing.T) {
-	cell := rapid.StringMatching(`[a-zäµ€>][a-zäµ€ ]{0,6}[a-z0]|[a-zµ0]?`)
+	cell := rapid.StringMatching(`>?([a-zµ€]([a-zäµ€ ]{0,6}[a-z0])?)?`)
 	rapid.Check(t, func(rt *rapid.T) {
 		titles := rapid.SliceOfN(cell, 1, 5).Draw(rt, "titles")
 		rows := rapid.SliceOfN(rapid.SliceOfN(cell, 0, 6), 0, 8).Draw(rt, "rows")

@@ -1,0 +1,246 @@
+package bfc_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"gpumem/alloc"
+	"gpumem/alloc/bfc"
+	"gpumem/device"
+	"gpumem/device/sim"
+)
+
+// The contract is checked by package alloctest, the placements by the golden
+// and differential tests; here is what is bfc's own.
+
+func pool(t *testing.T, total uint64, cfg bfc.Config) (*bfc.Allocator, *sim.Device) {
+	t.Helper()
+	dev, err := sim.New(sim.Config{Total: total, Granularity: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := bfc.New(dev, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a, dev
+}
+
+func take(t *testing.T, a *bfc.Allocator, r alloc.Request) alloc.Block {
+	t.Helper()
+	b, err := a.Alloc(r)
+	if err != nil {
+		t.Fatalf("Alloc(%+v): %v", r, err)
+	}
+	if err := a.Check(); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func TestBadConfigurations(t *testing.T) {
+	dev, err := sim.New(sim.Config{Total: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, cfg := range map[string]bfc.Config{
+		"partitioned and growing": {Limit: 1 << 20, Spatial: true, Growth: true},
+		"partitioned and timed":   {Limit: 1 << 20, Spatial: true, Counter: func() uint64 { return 1 }},
+		"odd alignment":           {Limit: 1 << 20, Align: 768},
+	} {
+		if _, err := bfc.New(dev, cfg); !errors.Is(err, alloc.ErrBadRequest) {
+			t.Errorf("%s: %v, want ErrBadRequest", name, err)
+		}
+	}
+}
+
+// TestFullDeviceIsRefused: the original asks a full device for 2,304 bytes for
+// ever, for 0.9 of that rounds up to it again.
+func TestFullDeviceIsRefused(t *testing.T) {
+	for n := uint64(1); n <= 3000; n += 100 {
+		a, _ := pool(t, 2<<20, bfc.Config{Limit: 4 << 20, Growth: true})
+		take(t, a, alloc.Request{Bytes: 2 << 20})
+		if _, err := a.Alloc(alloc.Request{Bytes: n}); !errors.Is(err, alloc.ErrNoMemory) {
+			t.Fatalf("%d bytes of a full device: %v", n, err)
+		}
+	}
+}
+
+// TestSecondRegionWhileGap is the program on which the original aborts: a
+// partitioned pool of 1 GiB on a device of 960 MiB takes a second region while
+// there is a gap.
+func TestSecondRegionWhileGap(t *testing.T) {
+	const mb = 1048576
+	a, _ := pool(t, 960*mb, bfc.Config{Limit: 1024 * mb, Spatial: true})
+	var blocks []alloc.Block
+	for range 8 {
+		blocks = append(blocks, take(t, a, alloc.Request{Bytes: 104857600}))
+	}
+	for range 3 {
+		blocks = append(blocks, take(t, a, alloc.Request{Bytes: 31457280}))
+	}
+	blocks = append(blocks, take(t, a, alloc.Request{Bytes: 36000000}))
+	regions := map[int]bool{}
+	a.Walk(func(c alloc.Chunk) bool { regions[c.Region] = true; return true })
+	if len(regions) != 2 {
+		t.Fatalf("%d regions, want 2", len(regions))
+	}
+	for _, b := range blocks {
+		if err := a.Free(b); err != nil {
+			t.Fatal(err)
+		}
+		if err := a.Check(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// One gap only, however the regions empty; and both ends work.
+	gaps := 0
+	a.Walk(func(c alloc.Chunk) bool {
+		if c.Tag == "central_gap" {
+			gaps++
+		}
+		return true
+	})
+	if gaps != 1 {
+		t.Errorf("%d gaps, want 1", gaps)
+	}
+	take(t, a, alloc.Request{Bytes: 1000, End: alloc.Upper})
+	take(t, a, alloc.Request{Bytes: 1000})
+}
+
+// TestCounter: with a timing counter what was freed stays apart until the safe
+// frontier passes it, and a request may ask for what is old enough.
+func TestCounter(t *testing.T) {
+	var now uint64
+	a, _ := pool(t, 1<<20, bfc.Config{Limit: 1 << 20, Counter: func() uint64 { now++; return now }})
+	first := take(t, a, alloc.Request{Bytes: 256 << 10})
+	second := take(t, a, alloc.Request{Bytes: 256 << 10})
+	rest := take(t, a, alloc.Request{Bytes: 512 << 10})
+	for _, b := range []alloc.Block{first, second} { // counts 1 and 2
+		if err := a.Free(b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := a.Stats().LargestFreeBlock; got != 256<<10 {
+		t.Errorf("largest hole %d: chunks were joined before the frontier passed them", got)
+	}
+	// Only the first is old enough for a request that wants memory freed by 1.
+	if b := take(t, a, alloc.Request{Bytes: 100 << 10, FreedBefore: 1}); b.Addr != first.Addr {
+		t.Errorf("freed by 1: at %#x, want %#x", b.Addr, first.Addr)
+	}
+	if _, err := a.Alloc(alloc.Request{Bytes: 200 << 10, FreedBefore: 1}); !errors.Is(err, alloc.ErrNoMemory) {
+		t.Errorf("200 KiB freed by 1: %v", err)
+	}
+	if err := a.Free(rest); err != nil { // count 3
+		t.Fatal(err)
+	}
+	// Without a bound, what is not safe is joined by force before a request is
+	// refused: here all that lies above the 100 KiB.
+	if b := take(t, a, alloc.Request{Bytes: 800 << 10}); b.Addr != first.Addr+100<<10 || b.Size != 924<<10 {
+		t.Errorf("by force: %v at %#x, want 924 KiB at %#x", b, b.Addr, first.Addr+100<<10)
+	}
+	if _, err := a.Alloc(alloc.Request{Bytes: 1}); !errors.Is(err, alloc.ErrNoMemory) {
+		t.Errorf("of a full pool: %v", err)
+	}
+	a.SetSafeFrontier(10)
+	a.SetSafeFrontier(5) // never lowers
+}
+
+// TestUpperEnd: collective memory comes from the upper end, exactly cut, and a
+// hole is preferred to the gap.
+func TestUpperEnd(t *testing.T) {
+	a, _ := pool(t, 1<<20, bfc.Config{Limit: 1 << 20, Spatial: true})
+	end := func(b alloc.Block) uint64 { return b.Addr + b.Size - sim.Base }
+	u1 := take(t, a, alloc.Request{Bytes: 100 << 10, End: alloc.Upper})
+	u2 := take(t, a, alloc.Request{Bytes: 300, End: alloc.Upper})
+	l1 := take(t, a, alloc.Request{Bytes: 1000})
+	if end(u1) != 1<<20 || end(u2) != u1.Addr-sim.Base || u2.Size != 512 || l1.Addr != sim.Base {
+		t.Fatalf("u1 %v, u2 %v, l1 %v", u1, u2, l1)
+	}
+	if err := a.Free(u1); err != nil {
+		t.Fatal(err)
+	}
+	// The hole of u1 is the upper end's: a lower request does not get it, an
+	// upper one does, at its top.
+	if b := take(t, a, alloc.Request{Bytes: 90 << 10}); b.Addr >= u1.Addr {
+		t.Errorf("a lower request got the upper hole: %v", b)
+	}
+	if b := take(t, a, alloc.Request{Bytes: 90 << 10, End: alloc.Upper}); end(b) != 1<<20 {
+		t.Errorf("an upper request did not get the hole's top: %v", b)
+	}
+	rep := a.Report(alloc.Request{Bytes: 10 << 20, End: alloc.Upper}).String()
+	for _, want := range []string{
+		"from the upper end requested by op", " tag central_gap next ", " tag upper next ",
+		"Spatial partitioning summary for upper end: central gap ",
+		"largest same-end binned free chunk 10.0KiB",
+	} {
+		if !strings.Contains(rep, want) {
+			t.Errorf("report lacks %q:\n%s", want, rep)
+		}
+	}
+}
+
+func TestIgnoreAlign(t *testing.T) {
+	a, _ := pool(t, 1<<20, bfc.Config{Limit: 1 << 20, Align: 4096, IgnoreAlign: true})
+	take(t, a, alloc.Request{Bytes: 256})
+	if b := take(t, a, alloc.Request{Bytes: 256, Align: 4096}); b.Addr != sim.Base+256 {
+		t.Errorf("at %#x: the alignment was honoured", b.Addr)
+	}
+}
+
+// TestGarbageCollectionLogs: the original's warning comes once a collection.
+func TestGarbageCollectionLogs(t *testing.T) {
+	var log []string
+	a, _ := pool(t, 8<<20, bfc.Config{Limit: 8 << 20, Growth: true, GC: true, Log: func(m alloc.Message) {
+		log = append(log, string(m.Severity)+" "+m.Text)
+	}})
+	b := take(t, a, alloc.Request{Bytes: 1 << 20})
+	if err := a.Free(b); err != nil {
+		t.Fatal(err)
+	}
+	take(t, a, alloc.Request{Bytes: 7 << 20})
+	if len(log) != 1 || !strings.HasPrefix(log[0], "W Garbage collection: deallocate free memory regions") {
+		t.Errorf("%q", log)
+	}
+}
+
+// badDevice grants memory at an odd address.
+type badDevice struct{ device.Device }
+
+func (d badDevice) Alloc(n uint64) (device.Range, error) {
+	r, err := d.Device.Alloc(n)
+	r.Addr += 8
+	return r, err
+}
+
+func (d badDevice) Free(addr uint64) error { return d.Device.Free(addr - 8) }
+
+func TestOddGrant(t *testing.T) {
+	dev, err := sim.New(sim.Config{Total: 1 << 20, Granularity: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := bfc.New(badDevice{dev}, bfc.Config{Limit: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Alloc(alloc.Request{Bytes: 1}); err == nil || errors.Is(err, alloc.ErrNoMemory) {
+		t.Errorf("%v, want an error about the device", err)
+	}
+	if held, _ := dev.Held(); held != 0 {
+		t.Errorf("%d bytes are held", held)
+	}
+}
+
+func TestNoMemoryMap(t *testing.T) {
+	a, dev := pool(t, 1<<20, bfc.Config{Limit: 1 << 20})
+	dev.RefuseAbove(1)
+	r := alloc.Request{Bytes: 100}
+	if _, err := a.Alloc(r); !errors.Is(err, alloc.ErrNoMemory) {
+		t.Fatal(err)
+	}
+	if rep := a.Report(r).String(); !strings.HasSuffix(rep, "W <allocator contains no memory>\n") {
+		t.Error(rep)
+	}
+}
