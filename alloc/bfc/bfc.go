@@ -211,10 +211,11 @@ func (a *Allocator) Alloc(r alloc.Request) (alloc.Block, error) {
 		a.mergeStamped(0)
 	}
 	var h chunks.H
+	var c *chunks.Chunk
 	if end == tagLower && align == MinAllocation && r.FreedBefore == 0 {
 		// The common case: the best fit is the block, whatever chunk it is.
-		if h = a.free[tagLower].Take(n); h != 0 {
-			a.cut(h, a.store.At(h), n)
+		if h, c = a.free[tagLower].Take(n); h != 0 {
+			a.cut(h, c, n)
 		}
 	}
 	if h == 0 {
@@ -224,10 +225,9 @@ func (a *Allocator) Alloc(r alloc.Request) (alloc.Block, error) {
 				return alloc.Block{}, err
 			}
 		}
-		h = a.carve(h, end, n, align)
+		h, c = a.carve(h, end, n, align)
 	}
 
-	c := a.store.At(h)
 	a.lastID++
 	c.State = chunks.Live
 	c.Tag = end
@@ -324,7 +324,7 @@ func (a *Allocator) fits(h chunks.H, end uint8, n, align, freedBefore uint64) bo
 
 // carve takes chunk h, which fits, out of the free ones and cuts it to the
 // request. The chunk that it returns is the block's.
-func (a *Allocator) carve(h chunks.H, end uint8, n, align uint64) chunks.H {
+func (a *Allocator) carve(h chunks.H, end uint8, n, align uint64) (chunks.H, *chunks.Chunk) {
 	c := a.store.At(h)
 	a.takeFree(h, c)
 	if end == tagUpper {
@@ -332,28 +332,25 @@ func (a *Allocator) carve(h chunks.H, end uint8, n, align uint64) chunks.H {
 		// what lies above is a hole of the upper end.
 		start := (c.Addr + c.Size - n) & -align
 		if start > c.Addr {
-			rest := a.split(h, start-c.Addr)
+			rest, r := a.split(h, c, start-c.Addr)
 			a.putFree(h, c)
-			h, c = rest, a.store.At(rest)
+			h, c = rest, r
 		}
 		if c.Size > n {
-			rest := a.split(h, n)
-			r := a.store.At(rest)
+			rest, r := a.split(h, c, n)
 			r.Tag = tagUpper
 			a.putFree(rest, r)
 		}
-		return h
+		return h, c
 	}
 	if pad := -c.Addr & (align - 1); pad > 0 {
-		rest := a.split(h, pad)
-		r := a.store.At(rest)
-		r.Tag = c.Tag
+		rest, r := a.split(h, c, pad)
 		c.Tag = tagLower
 		a.putFree(h, c)
 		h, c = rest, r
 	}
 	a.cut(h, c, n)
-	return h
+	return h, c
 }
 
 // cut takes off what chunk h, which is in no index, has beyond n bytes, if that
@@ -361,16 +358,14 @@ func (a *Allocator) carve(h chunks.H, end uint8, n, align uint64) chunks.H {
 // too.
 func (a *Allocator) cut(h chunks.H, c *chunks.Chunk, n uint64) {
 	if over := c.Size - n; over > 0 && (over >= n || over >= a.waste) {
-		rest := a.split(h, n)
-		a.putFree(rest, a.store.At(rest))
+		a.putFree(a.split(h, c, n))
 	}
 }
 
 // split cuts chunk h after size bytes. The upper part is a new chunk, free, of
 // the same tag and age, in no index.
-func (a *Allocator) split(h chunks.H, size uint64) chunks.H {
-	rest := a.store.New()
-	c, r := a.store.At(h), a.store.At(rest)
+func (a *Allocator) split(h chunks.H, c *chunks.Chunk, size uint64) (chunks.H, *chunks.Chunk) {
+	rest, r := a.store.New()
 	r.State = chunks.Free
 	r.Addr = c.Addr + size
 	r.Size = c.Size - size
@@ -382,7 +377,7 @@ func (a *Allocator) split(h chunks.H, size uint64) chunks.H {
 	}
 	c.Size = size
 	c.Next = rest
-	return rest
+	return rest, r
 }
 
 // takeFree takes a free chunk out of its index, or off its place as the gap.
@@ -391,7 +386,7 @@ func (a *Allocator) takeFree(h chunks.H, c *chunks.Chunk) {
 		a.gap = 0
 		return
 	}
-	a.free[c.Tag].Remove(h)
+	a.free[c.Tag].Remove(h, c)
 }
 
 // putFree puts a free chunk into the index of its tag, or makes it the gap.
@@ -408,7 +403,7 @@ func (a *Allocator) putFree(h chunks.H, c *chunks.Chunk) {
 	if c.Tag == tagUpper && a.free[tagUpper] == nil {
 		a.free[tagUpper] = chunks.NewIndex(&a.store, a.cfg.Limit)
 	}
-	a.free[c.Tag].Insert(h)
+	a.free[c.Tag].Insert(h, c)
 }
 
 // Free takes a block back.
@@ -473,8 +468,7 @@ func (a *Allocator) release(h chunks.H, c *chunks.Chunk) {
 	if a.cfg.Spatial && a.bordersGap(c) {
 		c.Tag = tagGap
 	}
-	h = a.coalesce(h, false)
-	a.putFree(h, a.store.At(h))
+	a.putFree(a.coalesce(h, c, false))
 }
 
 // bordersGap says whether a chunk that was live is the last of its end, so that
@@ -490,10 +484,9 @@ func (a *Allocator) bordersGap(c *chunks.Chunk) bool {
 // neighbours, first the one above, then the one below, and returns the chunk
 // that is left. Chunks that wait for the safe frontier are left apart unless
 // force is set.
-func (a *Allocator) coalesce(h chunks.H, force bool) chunks.H {
-	c := a.store.At(h)
+func (a *Allocator) coalesce(h chunks.H, c *chunks.Chunk, force bool) (chunks.H, *chunks.Chunk) {
 	if c.Owner > 0 && !force {
-		return h
+		return h, c
 	}
 	if n := c.Next; n != 0 {
 		if d := a.store.At(n); d.State == chunks.Free && (d.Owner == 0 || force) {
@@ -505,10 +498,10 @@ func (a *Allocator) coalesce(h chunks.H, force bool) chunks.H {
 		if d := a.store.At(p); d.State == chunks.Free && (d.Owner == 0 || force) {
 			a.takeFree(p, d)
 			a.merge(p, d, h, c)
-			return p
+			return p, d
 		}
 	}
-	return h
+	return h, c
 }
 
 // merge joins hi, which lies right above lo, into lo. Different tags mean that

@@ -99,8 +99,7 @@ func (a *Allocator) extend(n uint64) (bool, error) {
 
 // addRegion makes one free chunk of a grant.
 func (a *Allocator) addRegion(got device.Range) {
-	h := a.store.New()
-	c := a.store.At(h)
+	h, c := a.store.New()
 	c.State = chunks.Free
 	c.Addr = got.Addr
 	c.Size = got.Bytes &^ (MinAllocation - 1) // a device that grants odd sizes loses the odd end
@@ -126,8 +125,7 @@ func (a *Allocator) addRegion(got device.Range) {
 		a.store.At(last).Next = h
 		r.size += c.Size
 		r.grants = append(r.grants, got)
-		h = a.coalesce(h, false)
-		a.putFree(h, a.store.At(h))
+		a.putFree(a.coalesce(h, c, false))
 		return
 	}
 	a.regions = slices.Insert(a.regions, i, region{
@@ -208,8 +206,7 @@ func (a *Allocator) releaseIdle(keep uint64) (released uint64, err error) {
 // regainRegion is a region of one free chunk over a grant that could not be
 // given back.
 func (a *Allocator) regainRegion(g device.Range) region {
-	h := a.store.New()
-	c := a.store.At(h)
+	h, c := a.store.New()
 	c.State = chunks.Free
 	c.Addr, c.Size, c.Owner = g.Addr, g.Bytes&^(MinAllocation-1), 0
 	c.Tag = tagLower

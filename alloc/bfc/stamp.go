@@ -63,8 +63,7 @@ func (a *Allocator) mergeStamped(need uint64) bool {
 			continue
 		}
 		a.takeFree(s.h, c)
-		h := a.coalesce(s.h, need > 0)
-		c = a.store.At(h)
+		h, c := a.coalesce(s.h, c, need > 0)
 		a.putFree(h, c)
 		if need > 0 {
 			if h != s.h && c.Owner > 0 {

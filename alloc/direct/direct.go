@@ -89,8 +89,7 @@ func (a *Allocator) Alloc(r alloc.Request) (alloc.Block, error) {
 		err := fmt.Errorf("%w: alignment %d: the device granted %#x", alloc.ErrBadRequest, r.Align, got.Addr)
 		return alloc.Block{}, errors.Join(err, a.dev.Free(got.Addr))
 	}
-	h := a.store.New()
-	c := a.store.At(h)
+	h, c := a.store.New()
 	a.lastID++
 	c.State = chunks.Live
 	c.Addr, c.Size, c.Requested = got.Addr, got.Bytes, r.Bytes

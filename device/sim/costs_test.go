@@ -42,6 +42,10 @@ func TestTimes(t *testing.T) {
 			"the room of a block that another one hid", 512,
 			[]call{{"a", mib, 160}, {"a", mib + 512, 160}, {"f", 1, 160}, {"a", mib, 5}, {"f", 0, 5}, {"f", 2, 160}},
 		},
+		{
+			"two blocks with the same room", 512,
+			[]call{{"a", 1536 * kib, 160}, {"a", 1536 * kib, 160}, {"f", 0, 160}, {"a", 512 * kib, 5}, {"f", 1, 5}, {"f", 2, 160}},
+		},
 		{"refused", 0, []call{{"a", 2 * gib, 5}, {"a", 0, 5}, {"f", 99, 5}}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -115,12 +119,14 @@ func TestLoopTimes(t *testing.T) {
 	}
 }
 
-// TestCostsOfAnySize: a device of exabytes does not make the time overflow.
+// TestCostsOfAnySize: a device of exabytes does not make the time overflow, even
+// at a second for each MiB.
 func TestCostsOfAnySize(t *testing.T) {
+	costs := sim.Costs{BlockAlloc: 1, AllocPerMiB: time.Second, BlockFree: 1, FreePerMiB: time.Second}
 	last := time.Duration(0)
 	for shift := range 63 {
 		t.Run(fmt.Sprintf("2^%d", shift), func(t *testing.T) {
-			d := newDevice(t, sim.Config{Total: 1 << 63, Granularity: 1})
+			d := newDevice(t, sim.Config{Total: 1 << 63, Granularity: 1, Costs: costs})
 			r, err := d.Alloc(1 << shift)
 			if err != nil {
 				t.Fatal(err)

@@ -113,10 +113,9 @@ func (x *Index) next(c uint32) (uint32, bool) {
 	return w<<6 + uint32(bits.TrailingZeros64(x.l0[w].any)), true
 }
 
-// Insert puts a free chunk in. Its Size is a multiple of 256, and no other chunk
+// Insert puts the free chunk c in, whose number is h. Its Size is a multiple of 256, and no other chunk
 // in the index has its Addr; both stay as they are until it is taken out.
-func (x *Index) Insert(h H) {
-	c := x.store.At(h)
+func (x *Index) Insert(h H, c *Chunk) {
 	k := x.class(c.Size)
 	x.count++
 	c.left, c.right = 0, 0
@@ -134,9 +133,8 @@ func (x *Index) Insert(h H) {
 	w.any |= bit
 }
 
-// Remove takes a chunk out, which is in.
-func (x *Index) Remove(h H) {
-	c := x.store.At(h)
+// Remove takes the chunk c out, whose number is h and which is in.
+func (x *Index) Remove(h H, c *Chunk) {
 	k := x.class(c.Size)
 	x.count--
 	w, bit := &x.l0[k>>6], uint64(1)<<(k&63)
@@ -188,28 +186,30 @@ func (x *Index) Find(size uint64) H {
 }
 
 // Take is Find and Remove in one.
-func (x *Index) Take(size uint64) H {
+func (x *Index) Take(size uint64) (H, *Chunk) {
 	k := x.class(size)
 	if k >= x.exact {
 		h := x.Find(size)
-		if h != 0 {
-			x.Remove(h)
+		if h == 0 {
+			return 0, nil
 		}
-		return h
+		c := x.store.At(h)
+		x.Remove(h, c)
+		return h, c
 	}
 	k, ok := x.next(k)
 	if !ok {
-		return 0
+		return 0, nil
 	}
 	x.count--
 	h := x.roots[k]
+	c := x.store.At(h)
 	if x.l0[k>>6].many&(1<<(k&63)) == 0 {
 		x.empty(k)
-		return h
+		return h, c
 	}
 	// The leftmost of a treap has no left child: its right one takes its place.
 	link := &x.roots[k]
-	c := x.store.At(h)
 	for c.left != 0 {
 		link = &c.left
 		h = *link
@@ -217,7 +217,7 @@ func (x *Index) Take(size uint64) H {
 	}
 	*link = c.right
 	x.fewer(k)
-	return h
+	return h, c
 }
 
 // After is the chunk that follows c in the order, 0 at the end; c is in the

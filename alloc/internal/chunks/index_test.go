@@ -74,18 +74,18 @@ func (m *model) at(i int) H {
 }
 
 func (m *model) insert(size, addr uint64) H {
-	h := m.st.New()
+	h, _ := m.st.New()
 	c := m.st.At(h)
 	c.Size, c.Addr, c.State = size, addr, Free
 	c.left, c.right = 77, 78 // as a former life may have left them
-	m.x.Insert(h)
+	m.x.Insert(h, m.st.At(h))
 	m.order = slices.Insert(m.order, m.pos(size, addr), h)
 	return h
 }
 
 func (m *model) remove(i int) {
 	h := m.order[i]
-	m.x.Remove(h)
+	m.x.Remove(h, m.st.At(h))
 	m.order = slices.Delete(m.order, i, i+1)
 	m.st.Drop(h)
 }
@@ -95,7 +95,7 @@ func (m *model) take(t testing.TB, size uint64) {
 	t.Helper()
 	i := m.pos(size, 0)
 	want := m.at(i)
-	if got := m.x.Take(size); got != want {
+	if got, _ := m.x.Take(size); got != want {
 		t.Fatalf("Take(%d) = %d, want %d of %d chunks", size, got, want, len(m.order))
 	}
 	if want != 0 {
@@ -391,10 +391,10 @@ func TestIndexDepth(t *testing.T) {
 	// The shape that Insert makes is that tree.
 	m := newModel(80 << 30)
 	for i := range n {
-		h := m.st.New()
+		h, _ := m.st.New()
 		c := m.st.At(h)
 		c.Size, c.Addr = 1<<20, uint64(i)<<20
-		m.x.Insert(h)
+		m.x.Insert(h, m.st.At(h))
 	}
 	want := cartesianDepth(n, func(i int) uint32 { return priority(H(1 + i)) })
 	if got := m.x.depth(m.x.roots[m.x.class(1<<20)]); got != want || got > limit {
@@ -438,17 +438,17 @@ func TestIndexAllocatesNothing(t *testing.T) {
 	for range 1000 {
 		m.insert(logUniform(r), r.Uint64N(1<<32)*unit)
 	}
-	h := m.st.New()
+	h, _ := m.st.New()
 	*m.st.At(h) = Chunk{Size: 1 << 20, Addr: 1 << 50}
 	if n := testing.AllocsPerRun(500, func() {
-		m.x.Insert(h)
+		m.x.Insert(h, m.st.At(h))
 		benchSink = m.x.Find(1 << 20)
 		benchSink = m.x.After(benchSink)
 		benchSink = m.x.Largest()
-		m.x.Remove(h)
-		m.x.Insert(h)
+		m.x.Remove(h, m.st.At(h))
+		m.x.Insert(h, m.st.At(h))
 		m.x.Insert(m.x.Take(unit))
-		m.x.Remove(h)
+		m.x.Remove(h, m.st.At(h))
 	}); n != 0 {
 		t.Errorf("insert, find, after, largest, take and remove made %v allocations", n)
 	}

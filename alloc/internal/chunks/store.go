@@ -80,19 +80,19 @@ func (s *Store) At(h H) *Chunk {
 // New hands out a chunk. Its fields are as its last owner left them (zero at
 // first), but for Gen, State and the links, which are zeroed: the original
 // shows the Requested of a recycled chunk, so it must survive.
-func (s *Store) New() H {
+func (s *Store) New() (H, *Chunk) {
 	s.live++
 	if h := s.free; h != 0 {
 		c := s.At(h)
 		s.free = c.Next
 		c.Prev, c.Next, c.left, c.right = 0, 0, 0, 0
-		return h
+		return h, c
 	}
 	s.used++
 	if int(uint32(s.used)>>pageBits) == len(s.pages) {
 		s.pages = append(s.pages, new([pageSize]Chunk))
 	}
-	return s.used
+	return s.used, s.At(s.used)
 }
 
 // Drop takes a chunk back.

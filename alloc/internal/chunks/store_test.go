@@ -33,7 +33,7 @@ func TestStoreModel(t *testing.T) {
 						used++
 						want = used
 					}
-					h := st.New()
+					h, _ := st.New()
 					if h != want {
 						t.Fatalf("New() = %d, want %d", h, want)
 					}
@@ -89,10 +89,10 @@ func TestStoreModel(t *testing.T) {
 // overlap.
 func TestStorePages(t *testing.T) {
 	var st Store
-	first := st.At(st.New())
+	_, first := st.New()
 	first.Addr = 1
 	for h := H(2); h <= 3*pageSize; h++ {
-		if got := st.New(); got != h {
+		if got, _ := st.New(); got != h {
 			t.Fatalf("New() = %d, want %d", got, h)
 		}
 		st.At(h).Addr = uint64(h)
@@ -110,7 +110,7 @@ func TestStorePages(t *testing.T) {
 func TestStoreAllocatesOnlyPages(t *testing.T) {
 	var st Store
 	st.New()
-	if n := testing.AllocsPerRun(500, func() { st.Drop(st.New()); st.New() }); n != 0 {
+	if n := testing.AllocsPerRun(500, func() { h, _ := st.New(); st.Drop(h); st.New() }); n != 0 {
 		t.Errorf("New and Drop made %v allocations each", n)
 	}
 }

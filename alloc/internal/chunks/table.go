@@ -49,14 +49,15 @@ func (t *Table) Cap() int { return (len(t.slots) + len(t.old)) * 8 }
 // counts, so that moving entries about touches no chunk. Two addresses 2^40
 // bytes apart share a key; they are told apart by the chunk.
 //
-// Addresses of equal blocks are an arithmetic progression. One multiplication
-// (Fibonacci hashing) keeps it one, and for some strides, 6765 units among
-// them, all entries are one cluster. Folding the upper half onto the lower and
-// multiplying again breaks it.
+// Addresses of equal blocks are an arithmetic progression. The multiplication
+// alone (Fibonacci hashing) keeps it one, and for some strides, 6765 units among
+// them, all entries are then one cluster. Folding upper bits onto lower ones
+// first breaks it and costs less than a second multiplication. 5 and 12 were
+// the best of the pairs tried: no stride up to 20,000 and no grid of two strides
+// made a search of more than 66 slots, or of 3 on average.
 func home(key uint32, shift uint8) uint32 {
 	const golden = 0x9E3779B97F4A7C15 // 2^64 divided by the golden ratio
-	x := uint64(key) * golden
-	return uint32((x ^ x>>32) * golden >> (shift & 63))
+	return uint32(uint64(key^key>>5^key>>12) * golden >> (shift & 63))
 }
 
 // Insert puts chunk h in, which starts at addr (its Addr, and the same until it

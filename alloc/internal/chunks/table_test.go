@@ -26,7 +26,7 @@ func (m *tableModel) insert(addr uint64) {
 	if m.at[addr] != 0 {
 		return
 	}
-	h := m.st.New()
+	h, _ := m.st.New()
 	m.st.At(h).Addr = addr
 	m.t.Insert(h, addr)
 	m.at[addr] = h
