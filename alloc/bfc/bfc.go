@@ -390,7 +390,17 @@ func (a *Allocator) takeFree(h chunks.H, c *chunks.Chunk) {
 }
 
 // putFree puts a free chunk into the index of its tag, or makes it the gap.
+// What a partitioned pool does besides is kept out of the common path.
 func (a *Allocator) putFree(h chunks.H, c *chunks.Chunk) {
+	if c.Tag != tagLower {
+		a.putTagged(h, c)
+		return
+	}
+	a.free[tagLower].Insert(h, c)
+}
+
+// putTagged is putFree in a partitioned pool.
+func (a *Allocator) putTagged(h chunks.H, c *chunks.Chunk) {
 	if c.Tag == tagGap {
 		if a.gap == 0 {
 			a.gap = h

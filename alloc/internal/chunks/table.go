@@ -53,8 +53,8 @@ func (t *Table) Cap() int { return (len(t.slots) + len(t.old)) * 8 }
 // alone (Fibonacci hashing) keeps it one, and for some strides, 6765 units among
 // them, all entries are then one cluster. Folding upper bits onto lower ones
 // first breaks it and costs less than a second multiplication. 5 and 12 were
-// the best of the pairs tried: no stride up to 20,000 and no grid of two strides
-// made a search of more than 66 slots, or of 3 on average.
+// the best of the shifts tried, on 40,000 progressions and grids of two strides:
+// no search read more than 66 slots, and none of the tables 3 on average.
 func home(key uint32, shift uint8) uint32 {
 	const golden = 0x9E3779B97F4A7C15 // 2^64 divided by the golden ratio
 	return uint32(uint64(key^key>>5^key>>12) * golden >> (shift & 63))
@@ -163,7 +163,7 @@ func shiftBack(slots []entry, shift uint8, i uint32) {
 			break
 		}
 		// e may move to i unless its home lies cyclically in (i, j].
-		k := home(e.key, shift) & mask
+		k := home(e.key, shift)
 		if (j-k)&mask >= (j-i)&mask {
 			slots[i&mask] = e
 			i = j
