@@ -37,10 +37,9 @@ func BenchmarkIndex(b *testing.B) {
 			var st Store
 			x := NewIndex(&st, 80<<30)
 			for _, i := range r.Perm(n) { // handles of an old pool have no order
-				h, _ := st.New()
-				c := st.At(h)
+				h, c := st.New()
 				c.Addr, c.Size = uint64(i)<<30, spread.draw(r)
-				x.Insert(h, st.At(h))
+				x.Insert(h, c)
 			}
 			// What is asked for, and which chunk moves, is drawn beforehand.
 			const draws = 1 << 12
@@ -61,9 +60,10 @@ func BenchmarkIndex(b *testing.B) {
 				i := 0
 				for b.Loop() {
 					h := who[i%draws]
-					x.Remove(h, st.At(h))
-					st.At(h).Size = sizes[i%draws]
-					x.Insert(h, st.At(h))
+					c := st.At(h)
+					x.Remove(h, c)
+					c.Size = sizes[i%draws]
+					x.Insert(h, c)
 					i++
 				}
 			})
@@ -80,8 +80,8 @@ func BenchmarkTable(b *testing.B) {
 		t := NewTable(&st)
 		addr := uint64(0x7f0000000000)
 		for range n {
-			h, _ := st.New()
-			st.At(h).Addr = addr
+			h, c := st.New()
+			c.Addr = addr
 			t.Insert(h, addr)
 			addr += logUniform(r)
 		}

@@ -45,8 +45,8 @@ const (
 	// Those below the bound stay empty; the sum is simpler so.
 	subBits      = 4
 	logClasses   = (64 - unitBits) << subBits
-	maxClasses   = 64 * 64 * 64
-	maxExact     = maxClasses - logClasses // sizes below 63.78 MiB
+	maxExact     = 62 << 20 / unit       // sizes below 62 MiB: the whole stays below 1.1 MB
+	maxClasses   = maxExact + logClasses // at most 64^3, for the three levels
 	defaultExact = 1 << 8
 )
 
@@ -113,8 +113,9 @@ func (x *Index) next(c uint32) (uint32, bool) {
 	return w<<6 + uint32(bits.TrailingZeros64(x.l0[w].any)), true
 }
 
-// Insert puts the free chunk c in, whose number is h. Its Size is a multiple of 256, and no other chunk
-// in the index has its Addr; both stay as they are until it is taken out.
+// Insert puts the free chunk c in, whose number is h. Its Size is a multiple of
+// 256, and no other chunk in the index has its Addr; both stay as they are until
+// it is taken out.
 func (x *Index) Insert(h H, c *Chunk) {
 	k := x.class(c.Size)
 	x.count++

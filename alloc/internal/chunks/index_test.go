@@ -28,7 +28,7 @@ func edgeSizes() []uint64 {
 		}
 	}
 	for _, u := range []uint64{
-		1, 64, 128, defaultExact, 4096, 8192, 64 * 64 * 63, maxExact, maxClasses,
+		1, 64, 128, defaultExact, 4096, 8192, 64 * 64 * 62, maxExact, maxClasses,
 		1 << 20 / unit, 1<<20/unit + 1, // the bound with a limit of 1 MiB
 		1 << 30 / unit, 17 << 26 / unit, 31 << 26 / unit, 1 << 31 / unit,
 		1 << (63 - unitBits), 31 << (59 - unitBits), 1<<(64-unitBits) - 1,
@@ -74,11 +74,10 @@ func (m *model) at(i int) H {
 }
 
 func (m *model) insert(size, addr uint64) H {
-	h, _ := m.st.New()
-	c := m.st.At(h)
+	h, c := m.st.New()
 	c.Size, c.Addr, c.State = size, addr, Free
 	c.left, c.right = 77, 78 // as a former life may have left them
-	m.x.Insert(h, m.st.At(h))
+	m.x.Insert(h, c)
 	m.order = slices.Insert(m.order, m.pos(size, addr), h)
 	return h
 }
@@ -391,10 +390,9 @@ func TestIndexDepth(t *testing.T) {
 	// The shape that Insert makes is that tree.
 	m := newModel(80 << 30)
 	for i := range n {
-		h, _ := m.st.New()
-		c := m.st.At(h)
+		h, c := m.st.New()
 		c.Size, c.Addr = 1<<20, uint64(i)<<20
-		m.x.Insert(h, m.st.At(h))
+		m.x.Insert(h, c)
 	}
 	want := cartesianDepth(n, func(i int) uint32 { return priority(H(1 + i)) })
 	if got := m.x.depth(m.x.roots[m.x.class(1<<20)]); got != want || got > limit {
@@ -438,17 +436,17 @@ func TestIndexAllocatesNothing(t *testing.T) {
 	for range 1000 {
 		m.insert(logUniform(r), r.Uint64N(1<<32)*unit)
 	}
-	h, _ := m.st.New()
-	*m.st.At(h) = Chunk{Size: 1 << 20, Addr: 1 << 50}
+	h, c := m.st.New()
+	*c = Chunk{Size: 1 << 20, Addr: 1 << 50}
 	if n := testing.AllocsPerRun(500, func() {
-		m.x.Insert(h, m.st.At(h))
+		m.x.Insert(h, c)
 		benchSink = m.x.Find(1 << 20)
 		benchSink = m.x.After(benchSink)
 		benchSink = m.x.Largest()
-		m.x.Remove(h, m.st.At(h))
-		m.x.Insert(h, m.st.At(h))
+		m.x.Remove(h, c)
+		m.x.Insert(h, c)
 		m.x.Insert(m.x.Take(unit))
-		m.x.Remove(h, m.st.At(h))
+		m.x.Remove(h, c)
 	}); n != 0 {
 		t.Errorf("insert, find, after, largest, take and remove made %v allocations", n)
 	}

@@ -33,11 +33,13 @@ func TestStoreModel(t *testing.T) {
 						used++
 						want = used
 					}
-					h, _ := st.New()
+					h, c := st.New()
 					if h != want {
 						t.Fatalf("New() = %d, want %d", h, want)
 					}
-					c := st.At(h)
+					if c != st.At(h) {
+						t.Fatalf("New() = %d and another chunk", h)
+					}
 					if c.Gen != 0 || c.State != Unused || c.Prev|c.Next|c.left|c.right != 0 {
 						t.Fatalf("chunk %d is new and not clean: %+v", h, *c)
 					}

@@ -26,8 +26,8 @@ func (m *tableModel) insert(addr uint64) {
 	if m.at[addr] != 0 {
 		return
 	}
-	h, _ := m.st.New()
-	m.st.At(h).Addr = addr
+	h, c := m.st.New()
+	c.Addr = addr
 	m.t.Insert(h, addr)
 	m.at[addr] = h
 	m.addr = append(m.addr, addr)

@@ -1,0 +1,47 @@
+package replay
+
+import (
+	"fmt"
+
+	"gpumem/alloc"
+)
+
+// maxNotes is how many different lines of one policy are kept. A pool that runs
+// against its limit says something new at every region.
+const maxNotes = 8
+
+// notes keeps what an allocator says on the way: a few lines, each once. What
+// the device refused is only counted: the original logs a line for each try.
+type notes struct {
+	refusals int // of the device
+	lines    []string
+	seen     map[string]bool // lines so far, those not kept included
+}
+
+func newNotes() *notes { return &notes{seen: map[string]bool{}} }
+
+func (n *notes) add(m alloc.Message) {
+	if m.Severity == alloc.Error {
+		n.refusals++
+		return
+	}
+	if n.seen[m.Text] {
+		return
+	}
+	n.seen[m.Text] = true
+	if len(n.lines) < maxNotes {
+		n.lines = append(n.lines, m.Text)
+	}
+}
+
+func (n *notes) list() []string {
+	var out []string
+	if n.refusals > 0 {
+		out = append(out, fmt.Sprintf("requests for a region that the device refused: %d", n.refusals))
+	}
+	out = append(out, n.lines...)
+	if more := len(n.seen) - len(n.lines); more > 0 {
+		out = append(out, fmt.Sprintf("other messages like these, left out: %d", more))
+	}
+	return out
+}

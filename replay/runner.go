@@ -1,0 +1,258 @@
+package replay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"time"
+
+	"gpumem"
+	"gpumem/alloc"
+	"gpumem/device"
+	"gpumem/policy"
+	"gpumem/trace"
+)
+
+// page is what the proven bound counts in: 2 MiB, what NVIDIA's GPUs map by.
+const page = 2 << 20
+
+// lowerBound is what any allocator must hold at the peak, where peak256 is the
+// most that is live with each block rounded up to 256 bytes: a page that is held
+// holds at most a page of live bytes. It stops at the largest uint64.
+func lowerBound(peak256 uint64) uint64 {
+	if peak256 > math.MaxUint64-(page-1) {
+		return math.MaxUint64
+	}
+	return (peak256 + page - 1) &^ (page - 1)
+}
+
+// batch is how many events are decoded before they are run.
+const batch = 4096
+
+// shortPass is the length of a timed pass under which it is repeated.
+const shortPass = time.Second
+
+// runner is one policy on one pool.
+type runner struct {
+	cfg    *Config
+	trace  *trace.Trace
+	pool   *trace.Pool
+	policy policy.Policy
+	last   time.Time // of the last word on progress
+}
+
+func (r *runner) run(ctx context.Context) (*Result, error) {
+	res, err := r.observe(ctx)
+	if err != nil {
+		return nil, err
+	}
+	best := time.Duration(math.MaxInt64)
+	for range 3 {
+		took, err := r.timed(ctx)
+		if err != nil {
+			return nil, err
+		}
+		best = min(best, took)
+		if took > shortPass {
+			break
+		}
+	}
+	res.Seconds = best.Seconds()
+	if r.cfg.Smallest {
+		res.searched = true
+		if res.Smallest, err = r.smallest(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return res, nil
+}
+
+func (r *runner) progress(doing string, done uint64) {
+	if r.cfg.Progress == nil {
+		return
+	}
+	if now := time.Now(); now.Sub(r.last) > 200*time.Millisecond {
+		r.last = now
+		r.cfg.Progress(r.policy.Spec+": "+doing, float64(done)/float64(max(r.pool.Events, 1)))
+	}
+}
+
+// open makes the device and the policy's allocator on it.
+func (r *runner) open(total uint64, log func(alloc.Message)) (device.Device, alloc.Allocator, error) {
+	dev, err := r.cfg.Device(total)
+	if err != nil {
+		return nil, nil, err
+	}
+	a, err := gpumem.NewAllocator(dev, r.policy, log)
+	return dev, a, err
+}
+
+// pass runs every event, batch by batch.
+func (r *runner) pass(ctx context.Context, doing string, f func([]trace.Event) error) error {
+	cur := r.pool.Cursor()
+	defer cur.Close()
+	buf := make([]trace.Event, batch)
+	var done uint64
+	for {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		n, err := cur.Next(buf)
+		if n > 0 {
+			if err := f(buf[:n]); err != nil {
+				return err
+			}
+			done += uint64(n)
+			r.progress(doing, done)
+		}
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// request is an event's allocation.
+func request(e *trace.Event) alloc.Request {
+	req := alloc.Request{Bytes: e.Bytes, Stream: e.Stream, Site: alloc.Site(e.Site)}
+	if e.Upper {
+		req.End = alloc.Upper
+	}
+	return req
+}
+
+// observe is the pass that looks.
+func (r *runner) observe(ctx context.Context) (*Result, error) {
+	notes := newNotes()
+	dev, a, err := r.open(r.cfg.Total, notes.add)
+	if err != nil {
+		return nil, err
+	}
+	defer a.Close()
+	res := &Result{
+		Policy: r.policy.Spec, Pool: r.pool.Name, DeviceBytes: r.cfg.Total,
+		LowerBound: lowerBound(r.pool.PeakLive256), events: r.pool.Events,
+	}
+	info := dev.Info()
+	blocks := make([]alloc.Block, r.pool.Slots)
+	digest := newDigest()
+	var n, held, calls uint64
+	var ours device.Counters // what our own questions cost
+	var heldSum float64
+	early := r.pool.Events / 100 // late is after these
+	err = r.pass(ctx, "running", func(events []trace.Event) error {
+		for i := range events {
+			e := &events[i]
+			n++
+			if e.Op == trace.Free {
+				b := blocks[e.Slot]
+				blocks[e.Slot] = alloc.Block{}
+				if err := a.Free(b); err != nil {
+					return fmt.Errorf("event %d: %w", n, err)
+				}
+			} else {
+				b, err := a.Alloc(request(e))
+				switch {
+				case errors.Is(err, alloc.ErrNoMemory):
+					digest.add(nowhere)
+					res.Refused++
+					if res.Failure == nil {
+						var free int64
+						free, ours = deviceFree(dev)
+						res.Failure = r.failure(a, free, e, n)
+					}
+				case err != nil:
+					return fmt.Errorf("event %d: %w", n, err)
+				case b.IsZero(): // of 0 bytes: served, and it lies nowhere
+					digest.add(nowhere)
+				default:
+					digest.add(b.Addr - info.Base)
+				}
+				blocks[e.Slot] = b
+			}
+			if c := dev.Counters().Calls - ours.Calls; c != calls {
+				calls = c
+				held = a.Stats().PoolBytes
+				if e.Op == trace.Alloc && n > early {
+					res.LateAllocs++
+				}
+			}
+			heldSum += float64(held)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	res.Fits = res.Refused == 0
+	if res.Failure != nil {
+		res.FirstRefused = &res.Failure.Event
+	}
+	res.Stats = a.Stats()
+	res.HeldPeak = res.Stats.PeakPoolBytes
+	res.HeldMean = heldSum / float64(max(n, 1))
+	res.Fragmentation = res.Stats.Fragmentation()
+	res.Digest = digest.String()
+	count := dev.Counters()
+	res.DriverCalls, res.DriverSeconds = count.Calls-ours.Calls, (count.Time - ours.Time).Seconds()
+	if _, err := a.Trim(0); err != nil {
+		return nil, err
+	}
+	res.HeldIdle = a.Stats().PoolBytes
+	res.Notes = notes.list()
+	return res, nil
+}
+
+// failure describes the first refusal while the allocator is as it was then.
+func (r *runner) failure(a alloc.Allocator, free int64, e *trace.Event, event uint64) *Failure {
+	f := &Failure{Event: event, Bytes: e.Bytes, Stack: r.trace.Site(e.Site), Cause: alloc.Explain(a, request(e), free)}
+	f.Hole = f.Cause.Hole
+	f.Why = f.Cause.Text(func(s alloc.Site) string { return r.trace.Site(uint32(s)) })
+	return f
+}
+
+// deviceFree is what the device has free, -1 if it does not say. It is our
+// question and not the policy's: the second result is what it cost, to be left
+// out of the policy's account.
+func deviceFree(dev device.Device) (int64, device.Counters) {
+	before := dev.Counters()
+	free, _, err := dev.MemInfo()
+	after := dev.Counters()
+	cost := device.Counters{Calls: after.Calls - before.Calls, Time: after.Time - before.Time}
+	if err != nil {
+		return -1, cost
+	}
+	return int64(min(free, math.MaxInt64)), cost
+}
+
+// timed is a pass that only runs, and says how long the allocator took.
+func (r *runner) timed(ctx context.Context) (time.Duration, error) {
+	_, a, err := r.open(r.cfg.Total, nil)
+	if err != nil {
+		return 0, err
+	}
+	defer a.Close()
+	blocks := make([]alloc.Block, r.pool.Slots)
+	var took time.Duration
+	err = r.pass(ctx, "timing", func(events []trace.Event) error {
+		start := time.Now()
+		for i := range events {
+			e := &events[i]
+			if e.Op == trace.Free {
+				if err := a.Free(blocks[e.Slot]); err != nil {
+					return err
+				}
+				continue
+			}
+			// A refusal gives the zero block, whose free does nothing.
+			blocks[e.Slot], _ = a.Alloc(request(e))
+		}
+		took += time.Since(start)
+		return nil
+	})
+	return took, err
+}

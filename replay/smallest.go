@@ -1,0 +1,86 @@
+package replay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"gpumem"
+	"gpumem/alloc"
+	"gpumem/trace"
+)
+
+// errRefused ends a pass at the first refusal.
+var errRefused = errors.New("refused")
+
+// fits says whether nothing is refused on a device of total bytes.
+func (r *runner) fits(ctx context.Context, total uint64) (bool, error) {
+	dev, err := r.cfg.Device(total)
+	if err != nil {
+		return false, nil // what others hold does not fit on so small a device
+	}
+	a, err := gpumem.NewAllocator(dev, r.policy, nil)
+	if err != nil {
+		return false, err
+	}
+	defer a.Close()
+	blocks := make([]alloc.Block, r.pool.Slots)
+	err = r.pass(ctx, fmt.Sprintf("trying a device of %d MiB", total>>20), func(events []trace.Event) error {
+		for i := range events {
+			e := &events[i]
+			if e.Op == trace.Free {
+				if err := a.Free(blocks[e.Slot]); err != nil {
+					return err
+				}
+				continue
+			}
+			b, err := a.Alloc(request(e))
+			if errors.Is(err, alloc.ErrNoMemory) {
+				return errRefused
+			}
+			if err != nil {
+				return err
+			}
+			blocks[e.Slot] = b
+		}
+		return nil
+	})
+	if errors.Is(err, errRefused) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// smallest is the smallest device by bisection, in bytes, a multiple of 1 MiB;
+// nil if even 1 PiB is too small (the policy has a limit of its own).
+func (r *runner) smallest(ctx context.Context) (*uint64, error) {
+	const mib = 1 << 20
+	lo, hi := uint64(0), max(r.cfg.Total/mib, 1) // in MiB; lo is refused
+	for {
+		ok, err := r.fits(ctx, hi*mib)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			break
+		}
+		lo = hi
+		if hi *= 2; hi > 1<<30 {
+			return nil, nil
+		}
+	}
+	for hi-lo > 1 {
+		mid := lo + (hi-lo)/2
+		ok, err := r.fits(ctx, mid*mib)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			hi = mid
+		} else {
+			lo = mid
+		}
+	}
+	hi *= mib
+	return &hi, nil
+}
