@@ -42,8 +42,8 @@ type Config struct {
 	Policies []policy.Policy // at least one
 	// Device makes a fresh device of total bytes. It is called for every pass.
 	Device func(total uint64) (device.Device, error) // required
-	Total  uint64 // of the device, in bytes
-	Pool   string // only the recording's pool of this name; "" means all
+	Total  uint64                                    // of the device, in bytes
+	Pool   string                                    // only the recording's pool of this name; "" means all
 	// Smallest looks for the smallest device, too.
 	Smallest bool
 	// Progress, if set, is told what is being done, and how far it is (0 to 1).

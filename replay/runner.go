@@ -125,7 +125,8 @@ func request(e *trace.Event) alloc.Request {
 	return req
 }
 
-// observe is the pass that looks.
+// observe is the pass that looks. What is held changes only when the driver is
+// called, so the statistics are read after those events alone.
 func (r *runner) observe(ctx context.Context) (*Result, error) {
 	notes := newNotes()
 	dev, a, err := r.open(r.cfg.Total, notes.add)
@@ -229,7 +230,8 @@ func deviceFree(dev device.Device) (int64, device.Counters) {
 	return int64(min(free, math.MaxInt64)), cost
 }
 
-// timed is a pass that only runs, and says how long the allocator took.
+// timed is a pass that only runs, and says how long the allocator took. It
+// follows observe, which has met every error that is not a refusal.
 func (r *runner) timed(ctx context.Context) (time.Duration, error) {
 	_, a, err := r.open(r.cfg.Total, nil)
 	if err != nil {

@@ -51,8 +51,15 @@ func (r *runner) fits(ctx context.Context, total uint64) (bool, error) {
 	return err == nil, err
 }
 
-// smallest is the smallest device by bisection, in bytes, a multiple of 1 MiB;
-// nil if even 1 PiB is too small (the policy has a limit of its own).
+// smallest looks for the smallest device by bisection: it begins with the one
+// at hand, doubles it until nothing is refused, and then halves the distance.
+// The result is in bytes, a multiple of 1 MiB, at least that (there is no device
+// of 0 bytes); nil if even 1 PiB is too small, as where the policy has a limit
+// of its own.
+//
+// Nothing is refused on a device of that size and something is at 1 MiB less.
+// More cannot be promised: with a larger pool BFC cuts its blocks elsewhere, so
+// a run may fit, not fit, and fit again on smaller and smaller devices.
 func (r *runner) smallest(ctx context.Context) (*uint64, error) {
 	const mib = 1 << 20
 	lo, hi := uint64(0), max(r.cfg.Total/mib, 1) // in MiB; lo is refused

@@ -121,7 +121,9 @@ type Allocator struct {
 	regions []region // by address
 	next    uint64   // bytes to ask for next (curr_region_allocation_bytes_)
 
-	stamped  []stamp // freed chunks that wait for the safe frontier
+	timed    bool     // there is a timing counter; stamp.go
+	ages     []uint64 // by chunk: the count at which it was freed, 0 when that is safe
+	stamped  []stamp  // freed chunks that wait for the safe frontier
 	frontier uint64
 
 	lastID uint64 // allocations are numbered from 1
@@ -152,6 +154,7 @@ func New(dev device.Device, cfg Config) (*Allocator, error) {
 		dev:   dev,
 		cfg:   cfg,
 		name:  cfg.Name,
+		timed: cfg.Counter != nil,
 		align: MinAllocation,
 		waste: defaultWaste,
 	}
@@ -229,21 +232,21 @@ func (a *Allocator) Alloc(r alloc.Request) (alloc.Block, error) {
 	}
 
 	a.lastID++
-	c.State = chunks.Live
 	c.Tag = end
-	c.Owner = 0
+	c.SetLive(uint32(a.lastID), uint32(r.Site))
 	c.Requested = r.Bytes
-	c.Gen = uint32(a.lastID)
-	c.Site = uint32(r.Site)
 	c.Stream = r.Stream
 	if a.live != nil {
 		a.live.Insert(h, c.Addr)
+	}
+	if a.timed {
+		a.setAge(h, 0)
 	}
 	a.stats.NumAllocs++
 	a.stats.BytesInUse += c.Size
 	a.stats.PeakBytesInUse = max(a.stats.PeakBytesInUse, a.stats.BytesInUse)
 	a.stats.LargestAllocSize = max(a.stats.LargestAllocSize, c.Size)
-	return alloc.MakeBlock(c.Addr, c.Size, h, c.Gen), nil
+	return alloc.MakeBlock(c.Addr, c.Size, h, c.Gen()), nil
 }
 
 // makeRoom is what is tried when no free chunk fits: another region, joining
@@ -312,7 +315,7 @@ func (a *Allocator) find(end uint8, n, align, freedBefore uint64) chunks.H {
 // fits says whether n bytes can be cut from h at the given end.
 func (a *Allocator) fits(h chunks.H, end uint8, n, align, freedBefore uint64) bool {
 	c := a.store.At(h)
-	if c.Size < n || freedBefore > 0 && c.Owner > freedBefore {
+	if c.Size < n || freedBefore > 0 && a.age(h) > freedBefore {
 		return false
 	}
 	if end == tagUpper {
@@ -370,13 +373,15 @@ func (a *Allocator) split(h chunks.H, c *chunks.Chunk, size uint64) (chunks.H, *
 	r.Addr = c.Addr + size
 	r.Size = c.Size - size
 	r.Tag = c.Tag
-	r.Owner = c.Owner
 	r.Prev, r.Next = h, c.Next
 	if c.Next != 0 {
 		a.store.At(c.Next).Prev = rest
 	}
 	c.Size = size
 	c.Next = rest
+	if a.timed {
+		a.setAge(rest, a.age(h))
+	}
 	return rest, r
 }
 
@@ -429,7 +434,7 @@ func (a *Allocator) Free(b alloc.Block) error {
 		return fmt.Errorf("free of %v: %w", b, alloc.ErrNotAllocated)
 	}
 	c := a.store.At(h)
-	if c.Gen != gen || c.Addr != b.Addr || c.State != chunks.Live {
+	if c.State != chunks.Live || c.Gen() != gen || c.Addr != b.Addr {
 		return a.badFree(b)
 	}
 	if a.live != nil {
@@ -470,8 +475,8 @@ func (a *Allocator) release(h chunks.H, c *chunks.Chunk) {
 		defer func() { invariants.Must(a.Check()) }()
 	}
 	a.stats.BytesInUse -= c.Size
-	c.Gen, c.State = 0, chunks.Free
-	if a.cfg.Counter != nil {
+	c.State = chunks.Free
+	if a.timed {
 		a.stamp(h, c)
 		return
 	}
@@ -495,17 +500,17 @@ func (a *Allocator) bordersGap(c *chunks.Chunk) bool {
 // that is left. Chunks that wait for the safe frontier are left apart unless
 // force is set.
 func (a *Allocator) coalesce(h chunks.H, c *chunks.Chunk, force bool) (chunks.H, *chunks.Chunk) {
-	if c.Owner > 0 && !force {
+	if a.timed && !force && a.age(h) > 0 {
 		return h, c
 	}
 	if n := c.Next; n != 0 {
-		if d := a.store.At(n); d.State == chunks.Free && (d.Owner == 0 || force) {
+		if d := a.store.At(n); d.State == chunks.Free && (!a.timed || force || a.age(n) == 0) {
 			a.takeFree(n, d)
 			a.merge(h, c, n, d)
 		}
 	}
 	if p := c.Prev; p != 0 {
-		if d := a.store.At(p); d.State == chunks.Free && (d.Owner == 0 || force) {
+		if d := a.store.At(p); d.State == chunks.Free && (!a.timed || force || a.age(p) == 0) {
 			a.takeFree(p, d)
 			a.merge(p, d, h, c)
 			return p, d
@@ -518,7 +523,9 @@ func (a *Allocator) coalesce(h chunks.H, c *chunks.Chunk, force bool) (chunks.H,
 // the gap between the ends closed or opened there.
 func (a *Allocator) merge(lo chunks.H, c *chunks.Chunk, hi chunks.H, d *chunks.Chunk) {
 	c.Size += d.Size
-	c.Owner = max(c.Owner, d.Owner)
+	if a.timed {
+		a.setAge(lo, max(a.age(lo), a.age(hi)))
+	}
 	if c.Tag != d.Tag {
 		c.Tag = tagGap
 	}
@@ -582,7 +589,7 @@ func (a *Allocator) Walk(yield func(alloc.Chunk) bool) {
 				Live: c.State == chunks.Live, Tag: tagNames[c.Tag], Stream: c.Stream,
 			}
 			if out.Live {
-				out.Site = alloc.Site(c.Site)
+				out.Site = alloc.Site(c.Site())
 			}
 			if !yield(out) {
 				return

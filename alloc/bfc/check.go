@@ -73,9 +73,9 @@ func (a *Allocator) Check() error {
 			case chunks.Live:
 				live++
 				used += c.Size
-				if inFree[h] || h == a.gap || c.Gen == 0 || c.Tag == tagGap || c.Requested > c.Size {
+				if inFree[h] || h == a.gap || c.Gen() == 0 || c.Tag == tagGap || c.Requested > c.Size {
 					return fmt.Errorf("live chunk %d at %#x: in index %v, gap %v, number %d, tag %s, requested %d of %d",
-						h, c.Addr, inFree[h], h == a.gap, c.Gen, tagNames[c.Tag], c.Requested, c.Size)
+						h, c.Addr, inFree[h], h == a.gap, c.Gen(), tagNames[c.Tag], c.Requested, c.Size)
 				}
 				if a.live != nil && a.live.Find(c.Addr) != h {
 					return fmt.Errorf("live chunk %d at %#x is not in the table", h, c.Addr)
@@ -90,7 +90,7 @@ func (a *Allocator) Check() error {
 				}
 				if prev != 0 {
 					p := a.store.At(prev)
-					if p.State == chunks.Free && p.Owner == 0 && c.Owner == 0 && a.cfg.Counter == nil {
+					if p.State == chunks.Free && !a.timed {
 						return fmt.Errorf("free chunks %d and %d are neighbours", prev, h)
 					}
 				}

@@ -103,7 +103,9 @@ func (a *Allocator) addRegion(got device.Range) {
 	c.State = chunks.Free
 	c.Addr = got.Addr
 	c.Size = got.Bytes &^ (MinAllocation - 1) // a device that grants odd sizes loses the odd end
-	c.Owner = 0
+	if a.timed {
+		a.setAge(h, 0)
+	}
 	c.Tag = tagLower
 	if a.cfg.Spatial && a.gap == 0 {
 		c.Tag = tagGap
@@ -208,7 +210,10 @@ func (a *Allocator) releaseIdle(keep uint64) (released uint64, err error) {
 func (a *Allocator) regainRegion(g device.Range) region {
 	h, c := a.store.New()
 	c.State = chunks.Free
-	c.Addr, c.Size, c.Owner = g.Addr, g.Bytes&^(MinAllocation-1), 0
+	c.Addr, c.Size = g.Addr, g.Bytes&^(MinAllocation-1)
+	if a.timed {
+		a.setAge(h, 0)
+	}
 	c.Tag = tagLower
 	if a.cfg.Spatial {
 		c.Tag = tagGap

@@ -202,8 +202,8 @@ func (w *reporter) regions() {
 				next = uint64(c.Next - 1)
 			}
 			b.WriteString(" next " + strconv.FormatUint(next, 10))
-			if a.cfg.Counter != nil {
-				fmt.Fprintf(&b, " freed_at_count %d", c.Owner)
+			if a.timed {
+				fmt.Fprintf(&b, " freed_at_count %d", a.age(h))
 			}
 			w.add(alloc.Info, b.String())
 			h = c.Next

@@ -7,7 +7,7 @@ import "gpumem/alloc/internal/chunks"
 // bears the next count and goes into the index at once, but is not joined with
 // its neighbours until the safe frontier, the count up to which the GPU is
 // known to be done, passes it. A request may ask for memory freed at or before
-// a count. Chunk.Owner holds the count; 0 means safe.
+// a count.
 
 // stamp is a freed chunk that waits, by its number. Numbers are reused, so what
 // is found under it later may be another chunk; the original takes that one
@@ -24,9 +24,24 @@ func (a *Allocator) SetSafeFrontier(count uint64) {
 	a.frontier = max(a.frontier, count)
 }
 
+// age is the count at which a free chunk was freed, 0 when that is safe.
+func (a *Allocator) age(h chunks.H) uint64 {
+	if int(h) < len(a.ages) {
+		return a.ages[h]
+	}
+	return 0
+}
+
+func (a *Allocator) setAge(h chunks.H, count uint64) {
+	for int(h) >= len(a.ages) {
+		a.ages = append(a.ages, 0)
+	}
+	a.ages[h] = count
+}
+
 // stamp puts a freed chunk back alone, with the next count.
 func (a *Allocator) stamp(h chunks.H, c *chunks.Chunk) {
-	c.Owner = a.cfg.Counter()
+	a.setAge(h, a.cfg.Counter())
 	a.stamped = append(a.stamped, stamp{h, c.Addr})
 	a.putFree(h, c)
 }
@@ -42,10 +57,10 @@ func (a *Allocator) mergeStamped(need uint64) bool {
 		if c.State != chunks.Free {
 			continue // handed out again, or joined with another
 		}
-		if c.Owner != 0 && c.Owner < a.frontier {
-			c.Owner = 0
+		if a.age(s.h) < a.frontier {
+			a.setAge(s.h, 0)
 		}
-		if c.Owner == 0 || need > 0 {
+		if a.age(s.h) == 0 || need > 0 {
 			ready = append(ready, stamp{s.h, c.Addr})
 		} else {
 			kept = append(kept, s)
@@ -66,7 +81,7 @@ func (a *Allocator) mergeStamped(need uint64) bool {
 		h, c := a.coalesce(s.h, c, need > 0)
 		a.putFree(h, c)
 		if need > 0 {
-			if h != s.h && c.Owner > 0 {
+			if h != s.h && a.age(h) > 0 {
 				a.stamped = append(a.stamped, stamp{h, c.Addr})
 			}
 			satisfied = c.Size >= need

@@ -91,9 +91,9 @@ func (a *Allocator) Alloc(r alloc.Request) (alloc.Block, error) {
 	}
 	h, c := a.store.New()
 	a.lastID++
-	c.State = chunks.Live
 	c.Addr, c.Size, c.Requested = got.Addr, got.Bytes, r.Bytes
-	c.Gen, c.Site, c.Stream = uint32(a.lastID), uint32(r.Site), r.Stream
+	c.SetLive(uint32(a.lastID), uint32(r.Site))
+	c.Stream = r.Stream
 	a.live.Insert(h, got.Addr)
 
 	s := &a.stats
@@ -103,7 +103,7 @@ func (a *Allocator) Alloc(r alloc.Request) (alloc.Block, error) {
 	s.LargestAllocSize = max(s.LargestAllocSize, got.Bytes)
 	s.PoolBytes = s.BytesInUse
 	s.PeakPoolBytes = s.PeakBytesInUse
-	return alloc.MakeBlock(c.Addr, c.Size, h, c.Gen), nil
+	return alloc.MakeBlock(c.Addr, c.Size, h, c.Gen()), nil
 }
 
 // Free gives a block back to the device.
@@ -119,7 +119,7 @@ func (a *Allocator) Free(b alloc.Block) error {
 		return fmt.Errorf("free of %v: %w", b, alloc.ErrNotAllocated)
 	}
 	c := a.store.At(h)
-	if c.State != chunks.Live || c.Gen != gen || c.Addr != b.Addr {
+	if c.State != chunks.Live || c.Gen() != gen || c.Addr != b.Addr {
 		return fmt.Errorf("free of %v: %w", b, alloc.ErrDoubleFree)
 	}
 	return a.release(h, c)
@@ -192,7 +192,7 @@ func (a *Allocator) Walk(yield func(alloc.Chunk) bool) {
 		c := a.store.At(h)
 		if !yield(alloc.Chunk{
 			Addr: c.Addr, Size: c.Size, Requested: c.Requested, Region: i,
-			Live: true, Tag: "lower", Site: alloc.Site(c.Site), Stream: c.Stream,
+			Live: true, Tag: "lower", Site: alloc.Site(c.Site()), Stream: c.Stream,
 		}) {
 			return
 		}

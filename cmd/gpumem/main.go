@@ -14,6 +14,7 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+	"unicode"
 
 	"github.com/spf13/cobra"
 )
@@ -30,24 +31,15 @@ var errNo = errors.New("no")
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
+	// The first signal asks the command to end; a second one ends it.
+	context.AfterFunc(ctx, stop)
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
 // run is the program: the command line in, the exit status out.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	root := &cobra.Command{
-		Use:           "gpumem",
-		Short:         "GPU memory: what a run needs, and why it ran out",
-		Long:          "gpumem answers questions about GPU memory as JAX, XLA and TensorFlow allocate it.\nIt needs no GPU: a simulated one stands in.",
-		SilenceErrors: true,
-		SilenceUsage:  true,
-	}
+	root := newRoot(stdout, stderr)
 	root.SetArgs(args)
-	root.SetOut(stdout)
-	root.SetErr(stderr)
-	root.AddCommand(replayCommand(), versionCommand())
-	root.CompletionOptions.HiddenDefaultCmd = false
 	err := root.ExecuteContext(ctx)
 	switch {
 	case err == nil:
@@ -58,7 +50,63 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stderr, "gpumem: interrupted")
 		return exitInterrupted
 	}
-	// One line, whatever the message holds.
-	fmt.Fprintln(stderr, "gpumem: "+strings.Join(strings.Fields(strings.ReplaceAll(err.Error(), "\n", "; ")), " "))
+	fmt.Fprintln(stderr, "gpumem: "+oneLine(err.Error()))
 	return exitUsage
+}
+
+func newRoot(stdout, stderr io.Writer) *cobra.Command {
+	root := &cobra.Command{
+		Use:           "gpumem",
+		Short:         "GPU memory: what a run needs, and why it ran out",
+		Long:          "gpumem answers questions about GPU memory as JAX, XLA and TensorFlow allocate it.\nIt needs no GPU: a simulated one stands in.",
+		Example:       "  gpumem replay examples/training.txt.gz",
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	root.AddCommand(replayCommand(), versionCommand())
+	finish(root)
+	return root
+}
+
+// finish gives the commands that cobra brings along what ours have: an example,
+// and a complaint about a word that they do not know.
+func finish(root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	for _, cmd := range root.Commands() {
+		switch cmd.Name() {
+		case "help":
+			cmd.Example = "  gpumem help replay"
+			cmd.Args = func(_ *cobra.Command, args []string) error {
+				_, _, err := root.Find(args)
+				return err
+			}
+		case "completion":
+			cmd.Example = "  source <(gpumem completion bash)"
+			// Without something to run, cobra prints the help for any word.
+			cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+			for _, shell := range cmd.Commands() {
+				shell.Example = "  gpumem completion " + shell.Name()
+			}
+		}
+	}
+}
+
+// oneLine makes one printable line of a message, whatever it quotes.
+func oneLine(s string) string {
+	var lines []string
+	for _, l := range strings.FieldsFunc(s, func(r rune) bool { return r == '\n' || r == '\r' }) {
+		if l = strings.TrimSpace(l); l != "" {
+			lines = append(lines, l)
+		}
+	}
+	s = strings.ReplaceAll(strings.Join(lines, "; "), "?; ", "? ")
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) && r != ' ' {
+			return '?'
+		}
+		return r
+	}, s)
 }

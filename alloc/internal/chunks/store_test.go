@@ -40,7 +40,7 @@ func TestStoreModel(t *testing.T) {
 					if c != st.At(h) {
 						t.Fatalf("New() = %d and another chunk", h)
 					}
-					if c.Gen != 0 || c.State != Unused || c.Prev|c.Next|c.left|c.right != 0 {
+					if c.State != Unused || c.Prev|c.Next|c.left|c.right != 0 {
 						t.Fatalf("chunk %d is new and not clean: %+v", h, *c)
 					}
 					if c.Requested != requested[h] {
@@ -48,7 +48,7 @@ func TestStoreModel(t *testing.T) {
 					}
 					*c = Chunk{
 						Requested: uint64(h) * 3, Prev: 1, Next: 2, left: 3, right: 4,
-						Gen: 5, State: Live,
+						State: Live,
 					}
 					requested[h] = c.Requested
 					live = append(live, h)
