@@ -49,7 +49,7 @@ var (
 	ErrTooLarge     = alloc.ErrTooLarge     // the size passes 2^64 when rounded; also ErrOutOfMemory
 	ErrBadRequest   = alloc.ErrBadRequest   // such as an alignment that is no power of two
 	ErrClosed       = alloc.ErrClosed       // the pool was closed
-	ErrNoPolicy     = errors.New("this version does not have the policy")
+	ErrNoPolicy     = errors.New("not in this version")
 )
 
 // DefaultRetry is how long JAX waits for memory to be freed before it reports
@@ -140,7 +140,7 @@ func NewAllocator(dev device.Device, p policy.Policy, log func(Message)) (alloc.
 		}
 		return a, nil
 	}
-	return nil, fmt.Errorf("policy %s: %w: %v is still to come; bfc, jax, platform and address are here", p.Spec, ErrNoPolicy, p.Kind)
+	return nil, fmt.Errorf("policy %s: the allocator %v is %w; bfc, jax, env, platform and address are", p.Spec, p.Kind, ErrNoPolicy)
 }
 
 // Open makes a pool on dev that does what p asks for. It takes no memory.

@@ -132,12 +132,12 @@ func (c Cause) Text(site func(Site) string) string {
 	case c.Rounded > c.Limit:
 		line("  It is more than the limit of %s; no free would help.", size.Format(c.Limit))
 	case c.Hole == 0 && c.Pool > 0 && c.Live >= c.Pool:
-		line("  Every byte of the pool's %s is live, in %d blocks.", size.Format(c.Pool), c.LiveBlocks)
+		line("  Every byte of the pool's %s is live (blocks: %d).", size.Format(c.Pool), c.LiveBlocks)
 	case c.Pool == 0:
 		line("  The pool holds nothing: the device gave it no memory.")
 	default:
 		line("  The largest hole is %s at %#x; it would have to be %s larger.", size.Format(c.Hole), c.HoleAddr, size.Format(c.Rounded-min(c.Hole, c.Rounded)))
-		line("  The pool has %s, of which %s is live in %d blocks and %s is free outside that hole.",
+		line("  The pool has %s, of which %s is live (blocks: %d) and %s is free outside that hole.",
 			size.Format(c.Pool), size.Format(c.Live), c.LiveBlocks, size.Format(c.Stranded))
 	}
 	if c.Pin.Size > 0 {
