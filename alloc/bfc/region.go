@@ -3,6 +3,7 @@ package bfc
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"gpumem/alloc"
@@ -95,6 +96,21 @@ func (a *Allocator) extend(n uint64) (bool, error) {
 	}
 	a.addRegion(got)
 	return true, nil
+}
+
+// backOff is the next size to ask for when the device refused ask: 0.9 of it,
+// in single precision as the original computes it, rounded up; but at least
+// one unit less, where the original would ask for the same again for ever.
+func backOff(ask uint64) uint64 {
+	f := float32(ask) * float32(0.9)
+	step := uint64(math.MaxUint64)
+	if f < math.MaxUint64 {
+		step, _ = round256(uint64(f))
+	}
+	if ask < MinAllocation {
+		return 0
+	}
+	return min(step, ask-MinAllocation)
 }
 
 // addRegion makes one free chunk of a grant.

@@ -115,14 +115,14 @@ func (a *Allocator) Free(b alloc.Block) error {
 	if h == 0 && b.Addr == 0 {
 		return nil
 	}
-	if !a.store.Valid(h) {
-		return fmt.Errorf("free of %v: %w", b, alloc.ErrNotAllocated)
+	c := a.store.Live(h, gen, b.Addr)
+	switch {
+	case c != nil:
+		return a.release(h, c)
+	case !a.store.Valid(h):
+		return fmt.Errorf("free of %v: %w: it is not of this allocator", b, alloc.ErrNotAllocated)
 	}
-	c := a.store.At(h)
-	if c.State != chunks.Live || c.Gen() != gen || c.Addr != b.Addr {
-		return fmt.Errorf("free of %v: %w", b, alloc.ErrDoubleFree)
-	}
-	return a.release(h, c)
+	return fmt.Errorf("free of %v: %w", b, alloc.ErrDoubleFree)
 }
 
 // FreeAddr gives the block that starts at addr back.

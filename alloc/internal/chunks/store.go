@@ -123,3 +123,15 @@ func (s *Store) Cap() int { return len(s.pages) * pageSize * chunkBytes }
 
 // Valid says whether h can be given to At: whether it was ever handed out.
 func (s *Store) Valid(h H) bool { return h > 0 && h <= s.used }
+
+// Live is the live chunk that a block with these marks lies in, nil if there is
+// none: the block is stale, or not from here.
+func (s *Store) Live(h H, gen uint32, addr uint64) *Chunk {
+	if h <= 0 || h > s.used {
+		return nil
+	}
+	if c := s.At(h); c.State == Live && c.Gen() == gen && c.Addr == addr {
+		return c
+	}
+	return nil
+}

@@ -1,0 +1,150 @@
+package bfc
+
+// The way back: a live chunk becomes free and is joined with its neighbours.
+
+import (
+	"fmt"
+
+	"gpumem/alloc"
+	"gpumem/alloc/internal/chunks"
+	"gpumem/internal/invariants"
+)
+
+// Free takes a block back.
+func (a *Allocator) Free(b alloc.Block) error {
+	if a.closed {
+		return alloc.ErrClosed
+	}
+	h, gen := b.Key()
+	if h == 0 && b.Addr == 0 {
+		return nil
+	}
+	c := a.store.Live(h, gen, b.Addr)
+	if c == nil {
+		return a.badFree(b)
+	}
+	if a.live != nil {
+		a.live.RemoveChunk(h, b.Addr)
+	}
+	a.release(h, c)
+	return nil
+}
+
+// FreeAddr takes back the block that starts at addr. The first call builds the
+// table of addresses, so that a program which frees by block never pays for it.
+func (a *Allocator) FreeAddr(addr uint64) error {
+	if a.closed {
+		return alloc.ErrClosed
+	}
+	if addr == 0 {
+		return nil
+	}
+	if a.live == nil {
+		a.live = chunks.NewTable(&a.store)
+		for h, c := range a.chunks() {
+			if c.State == chunks.Live {
+				a.live.Insert(h, c.Addr)
+			}
+		}
+	}
+	h := a.live.Remove(addr)
+	if h == 0 {
+		return a.badAddr(addr)
+	}
+	a.release(h, a.store.At(h))
+	return nil
+}
+
+// release makes a live chunk free and joins it with its free neighbours.
+func (a *Allocator) release(h chunks.H, c *chunks.Chunk) {
+	if invariants.Enabled {
+		defer func() { invariants.Must(a.Check()) }()
+	}
+	a.stats.BytesInUse -= c.Size
+	c.State = chunks.Free
+	if a.timed {
+		a.stamp(h, c)
+		return
+	}
+	if a.cfg.Spatial && a.bordersGap(c) {
+		c.Tag = tagGap
+	}
+	a.putFree(a.coalesce(h, c, false))
+}
+
+// bordersGap says whether a chunk that was live is the last of its end, so that
+// what becomes free there is part of the gap.
+func (a *Allocator) bordersGap(c *chunks.Chunk) bool {
+	if c.Tag == tagUpper {
+		return c.Prev == 0 || a.store.At(c.Prev).Tag != tagUpper
+	}
+	return c.Next == 0 || a.store.At(c.Next).Tag != tagLower
+}
+
+// coalesce joins the free chunk h, which is in no index, with its free
+// neighbours, first the one above, then the one below, and returns the chunk
+// that is left. Chunks that wait for the safe frontier are left apart unless
+// force is set.
+func (a *Allocator) coalesce(h chunks.H, c *chunks.Chunk, force bool) (chunks.H, *chunks.Chunk) {
+	if a.timed && !force && a.age(h) > 0 {
+		return h, c
+	}
+	if n := c.Next; n != 0 {
+		if d := a.store.At(n); d.State == chunks.Free && (!a.timed || force || a.age(n) == 0) {
+			a.takeFree(n, d)
+			a.merge(h, c, n, d)
+		}
+	}
+	if p := c.Prev; p != 0 {
+		if d := a.store.At(p); d.State == chunks.Free && (!a.timed || force || a.age(p) == 0) {
+			a.takeFree(p, d)
+			a.merge(p, d, h, c)
+			return p, d
+		}
+	}
+	return h, c
+}
+
+// merge joins hi, which lies right above lo, into lo. Different tags mean that
+// the gap between the ends closed or opened there.
+func (a *Allocator) merge(lo chunks.H, c *chunks.Chunk, hi chunks.H, d *chunks.Chunk) {
+	c.Size += d.Size
+	if a.timed {
+		a.setAge(lo, max(a.age(lo), a.age(hi)))
+	}
+	if c.Tag != d.Tag {
+		c.Tag = tagGap
+	}
+	c.Next = d.Next
+	if d.Next != 0 {
+		a.store.At(d.Next).Prev = lo
+	}
+	a.store.Drop(hi)
+}
+
+// badFree says what is wrong with a block that is not live.
+func (a *Allocator) badFree(b alloc.Block) error {
+	if h, _ := b.Key(); !a.store.Valid(h) || a.regionOf(b.Addr) < 0 {
+		return fmt.Errorf("free of %v: %w: it is not of this pool", b, alloc.ErrNotAllocated)
+	}
+	return fmt.Errorf("free of %v: %w", b, alloc.ErrDoubleFree)
+}
+
+// badAddr says what is wrong with an address at which no live block starts.
+func (a *Allocator) badAddr(addr uint64) error {
+	i := a.regionOf(addr)
+	if i < 0 {
+		return fmt.Errorf("free of %#x: %w: the address is not in this pool", addr, alloc.ErrNotAllocated)
+	}
+	for h := a.regions[i].first; h != 0; {
+		c := a.store.At(h)
+		if addr < c.Addr+c.Size {
+			if c.State == chunks.Free {
+				return fmt.Errorf("free of %#x: %w: the memory there is free", addr, alloc.ErrDoubleFree)
+			}
+			return fmt.Errorf("free of %#x: %w: it lies %d bytes into the live block at %#x", addr, alloc.ErrNotAllocated, addr-c.Addr, c.Addr)
+		}
+		h = c.Next
+	}
+	return fmt.Errorf("free of %#x: %w", addr, alloc.ErrNotAllocated)
+}
