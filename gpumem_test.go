@@ -2,6 +2,7 @@ package gpumem_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -16,6 +17,7 @@ import (
 	"gpumem/alloc"
 	"gpumem/device"
 	"gpumem/device/sim"
+	"gpumem/internal/invariants"
 	"gpumem/policy"
 )
 
@@ -570,6 +572,38 @@ func TestManyGoroutines(t *testing.T) {
 				t.Fatal(err)
 			}
 		})
+	}
+}
+
+// TestNoGarbage: an operation of a pool allocates nothing on the Go heap, by
+// block and by address.
+func TestNoGarbage(t *testing.T) {
+	if invariants.Enabled {
+		t.Skip("the checks of an invariants build allocate")
+	}
+	pool := open(t, device64(t), "jax")
+	turn := func() {
+		a, _ := pool.Alloc(context.Background(), 1*mib)
+		b, _ := pool.TryAlloc(300)
+		_ = pool.FreeAddr(a.Addr)
+		_ = pool.Free(b)
+	}
+	turn()
+	if n := testing.AllocsPerRun(500, turn); n != 0 {
+		t.Errorf("%v allocations on the Go heap for four operations", n)
+	}
+}
+
+// TestJSONKeys: the statistics bear the keys of jax.Device.memory_stats().
+func TestJSONKeys(t *testing.T) {
+	b, err := json.Marshal(gpumem.Stats{NumAllocs: 1, BytesInUse: 2, PeakBytesInUse: 3, LargestAllocSize: 4, BytesLimit: 5, LargestFreeBlock: 8, PoolBytes: 9, PeakPoolBytes: 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `{"num_allocs":1,"bytes_in_use":2,"peak_bytes_in_use":3,"largest_alloc_size":4,"bytes_limit":5,` +
+		`"bytes_reserved":0,"peak_bytes_reserved":0,"largest_free_block_bytes":8,"pool_bytes":9,"peak_pool_bytes":10}`
+	if string(b) != want {
+		t.Errorf("%s\nwant %s", b, want)
 	}
 }
 

@@ -35,6 +35,9 @@ func TestGolden(t *testing.T) {
 			traces[row.Trace] = file(t, name)
 		}
 		t.Run(row.Name, func(t *testing.T) {
+			if slow && traces[row.Trace].Events > 200_000 {
+				t.Skip("long, and nothing in it is concurrent")
+			}
 			device, policy := words(row)
 			r := run(t, traces[row.Trace], config(t, device, policy)).Results[0]
 			if diff := cmp.Diff(row.Out, columns(r)); diff != "" {

@@ -144,7 +144,8 @@ type Failure struct {
 //
 // Other errors: a Config that names no policy, no device or a pool that t does
 // not have; a policy that is not in this version (gpumem.ErrNoPolicy); a device
-// that fails otherwise than by refusing; a trace that is closed.
+// that fails otherwise than by refusing; a trace whose temporary file is gone,
+// as after its Close.
 func Run(ctx context.Context, t *trace.Trace, cfg Config) (*Report, error) {
 	if len(cfg.Policies) == 0 {
 		return nil, errors.New("replay: no policy")

@@ -93,7 +93,7 @@ func (r *runner) open(total uint64, log func(alloc.Message)) (device.Device, all
 func (r *runner) pass(ctx context.Context, doing string, f func([]trace.Event) error) error {
 	cur := r.pool.Cursor()
 	defer cur.Close()
-	buf := make([]trace.Event, batch)
+	buf := make([]trace.Event, max(1, min(batch, r.pool.Events)))
 	var done uint64
 	for {
 		if err := ctx.Err(); err != nil {

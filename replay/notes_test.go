@@ -1,0 +1,43 @@
+package replay
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"gpumem/alloc"
+)
+
+// TestNotesAreFew: each line once, refusals only counted, and what is left out
+// is said.
+func TestNotesAreFew(t *testing.T) {
+	n := newNotes()
+	if got := n.list(); len(got) != 0 {
+		t.Errorf("of nothing: %q", got)
+	}
+	for i := range 20 {
+		n.add(alloc.Message{Severity: alloc.Error, Text: "refused"})
+		n.add(alloc.Message{Severity: alloc.Info, Text: fmt.Sprintf("line %d", i/2)})
+	}
+	want := []string{
+		"requests for a region that the device refused: 20",
+		"line 0", "line 1", "line 2", "line 3", "line 4", "line 5", "line 6", "line 7",
+		"other messages like these, left out: 2",
+	}
+	if diff := cmp.Diff(want, n.list()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestLowerBound: whole pages of 2 MiB, never less than what is live.
+func TestLowerBound(t *testing.T) {
+	for _, c := range [][2]uint64{
+		{0, 0}, {1, page}, {page, page}, {page + 1, 2 * page},
+		{1<<64 - page, 1<<64 - page}, {1<<64 - page + 1, 1<<64 - 1}, {1<<64 - 1, 1<<64 - 1},
+	} {
+		if got := lowerBound(c[0]); got != c[1] {
+			t.Errorf("lowerBound(%d) = %d, want %d", c[0], got, c[1])
+		}
+	}
+}

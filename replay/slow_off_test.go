@@ -1,0 +1,5 @@
+//go:build !race
+
+package replay_test
+
+const slow = false
