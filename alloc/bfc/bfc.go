@@ -218,10 +218,14 @@ func (a *Allocator) Alloc(r alloc.Request) (alloc.Block, error) {
 		// The common case: the best fit is the block, whatever chunk it is.
 		if h, c = a.free[tagLower].Take(n); h != 0 {
 			a.cut(h, c, n)
+		} else {
+			h = a.inGap(end, n, align, 0)
 		}
+	} else {
+		h = a.find(end, n, align, r.FreedBefore)
 	}
-	if h == 0 {
-		if h = a.find(end, n, align, r.FreedBefore); h == 0 {
+	if c == nil {
+		if h == 0 {
 			var err error
 			if h, err = a.makeRoom(end, n, align, r.FreedBefore); err != nil {
 				return alloc.Block{}, err

@@ -22,6 +22,11 @@ func (a *Allocator) find(end uint8, n, align, freedBefore uint64) chunks.H {
 			}
 		}
 	}
+	return a.inGap(end, n, align, freedBefore)
+}
+
+// inGap is the central gap if the request fits there, else 0.
+func (a *Allocator) inGap(end uint8, n, align, freedBefore uint64) chunks.H {
 	if a.gap != 0 && a.fits(a.gap, end, n, align, freedBefore) {
 		return a.gap
 	}
