@@ -29,10 +29,13 @@ func (p *pingPong) Read(dst []byte) (int, error) {
 		}
 		var b []byte
 		for range min(1000, p.left) {
-			id := strconv.Itoa(p.next / 2)
-			if p.next%2 == 0 {
+			id := strconv.Itoa((p.next + 1) / 2)
+			switch {
+			case p.next == 0:
+				b = append(b, "a stays 1000\n"...)
+			case p.next%2 == 1:
 				b = append(b, "a "+id+" 1000\n"...)
-			} else {
+			default:
 				b = append(b, "f "+id+"\n"...)
 			}
 			p.next++

@@ -22,6 +22,7 @@
 package replay
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -40,10 +41,11 @@ import (
 // Config says what to run.
 type Config struct {
 	Policies []policy.Policy // at least one
-	// Device makes a fresh device of total bytes. It is called for every pass.
-	Device func(total uint64) (device.Device, error) // required
-	Total  uint64                                    // of the device, in bytes
-	Pool   string                                    // only the recording's pool of this name; "" means all
+	// Device makes a fresh device of total bytes; required. It is called for
+	// every pass.
+	Device func(total uint64) (device.Device, error)
+	Total  uint64 // of the device, in bytes
+	Pool   string // only the recording's pool of this name; "" means all
 	// Smallest looks for the smallest device, too.
 	Smallest bool
 	// Progress, if set, is told what is being done, and how far it is (0 to 1).
@@ -117,7 +119,12 @@ func (r *Result) MarshalJSON() ([]byte, error) {
 	if r.searched {
 		out.Smallest = r.Smallest
 	}
-	return json.Marshal(out)
+	// Whether < is escaped is for the caller's encoder to say.
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	err := enc.Encode(out)
+	return b.Bytes(), err
 }
 
 // EventNanos is the real time per event, in nanoseconds.

@@ -3,6 +3,7 @@ package replay_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -82,8 +83,8 @@ func TestHeldGrowing(t *testing.T) {
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s (-want +got)\n%s", c.policy, diff)
 		}
-		if r.Seconds <= 0 || r.EventNanos() <= 0 {
-			t.Errorf("%s: %v s", c.policy, r.Seconds)
+		if r.EventNanos() != r.Seconds*1e9/201 {
+			t.Errorf("%s: %v ns for each of 201 events in %v s", c.policy, r.EventNanos(), r.Seconds)
 		}
 	}
 }
@@ -96,6 +97,17 @@ func TestHeldPlatform(t *testing.T) {
 	if r.HeldPeak != 6*mib || r.HeldMean != 3*mib || r.HeldIdle != 0 || r.LateAllocs != 2 || r.DriverCalls != 4 || r.LowerBound != 4*mib {
 		t.Errorf("%+v", r)
 	}
+	// Of 200 events the first two are early.
+	var b strings.Builder
+	for i := range 100 {
+		fmt.Fprintf(&b, "a %d 1\n", i)
+	}
+	for i := range 100 {
+		fmt.Fprintf(&b, "f %d\n", i)
+	}
+	if r := one(t, b.String(), "sim:1GiB", "platform"); r.LateAllocs != 98 {
+		t.Errorf("late %d, want 98", r.LateAllocs)
+	}
 	// Here the display has 2 MiB of 4, so the driver is asked and refuses: two
 	// calls, 160 us and 5 us. The request that is larger than the device is
 	// refused without asking. The replay's own question is left out.
@@ -105,6 +117,15 @@ func TestHeldPlatform(t *testing.T) {
 	}
 	if !strings.Contains(r.Failure.Why, "the device has 0 B free") {
 		t.Errorf("why:\n%s", r.Failure.Why)
+	}
+}
+
+// TestLateOpening: what opening the pool asks the driver is a call, and no
+// event's.
+func TestLateOpening(t *testing.T) {
+	r := one(t, "a 1 0\na 2 0\n", "sim:1GiB", "jax:of=free")
+	if r.LateAllocs != 0 || r.DriverCalls != 1 {
+		t.Errorf("late %d, want 0; calls %d, want 1", r.LateAllocs, r.DriverCalls)
 	}
 }
 

@@ -141,8 +141,9 @@ func (r *runner) observe(ctx context.Context) (*Result, error) {
 	info := dev.Info()
 	blocks := make([]alloc.Block, r.pool.Slots)
 	digest := newDigest()
-	var n, held, calls uint64
-	var ours device.Counters // what our own questions cost
+	var n, held uint64
+	calls := dev.Counters().Calls // opening may have asked what is free
+	var ours device.Counters      // what our own questions cost
 	var heldSum float64
 	early := r.pool.Events / 100 // late is after these
 	err = r.pass(ctx, "running", func(events []trace.Event) error {

@@ -50,7 +50,22 @@ func (p *progress) line(format string, args ...any) {
 		return
 	}
 	p.last, p.shown = now, true
-	fmt.Fprintf(p.w, "\r\x1b[K"+format, args...)
+	fmt.Fprint(p.w, "\r\x1b[K"+shorten(fmt.Sprintf(format, args...), progressWidth))
+}
+
+// progressWidth is below that of the narrowest usual terminal: a line that
+// breaks cannot be taken away.
+const progressWidth = 78
+
+// shorten takes the middle out of a text that is too long. What is being done is at
+// its end, the policy at its front.
+func shorten(s string, width int) string {
+	r := []rune(s)
+	if len(r) <= width {
+		return s
+	}
+	front := (width - 3) / 2
+	return string(r[:front]) + "..." + string(r[len(r)-(width-3-front):])
 }
 
 // clear takes the line away.
