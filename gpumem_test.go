@@ -333,7 +333,8 @@ func TestPlatformNamesTheAllocation(t *testing.T) {
 		"RESOURCE_EXHAUSTED: Out of memory while trying to allocate 40.00MiB with allocator platform on device 0.",
 		"30 MiB (3 x), asked for by\n    gpumem_test.weights (gpumem_test.go:",
 		"6 MiB (1 x), asked for by\n    gpumem_test.activations (gpumem_test.go:",
-		"growth        no: the device has 28 MiB free",
+		"The device has 28 MiB free. Live are 36 MiB (blocks: 4), of which rounding wastes 4.00 MiB.",
+		"Would a pool, in which blocks share grants, have served it: no.",
 	} {
 		if !strings.Contains(report, want) {
 			t.Errorf("report lacks %q:\n%s", want, report)

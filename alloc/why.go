@@ -32,7 +32,15 @@ type Cause struct {
 	SplitHole  uint64 // largest hole if every block had been cut to its request
 	Pages      uint64 // whole free 2 MiB pages in the pool, in bytes: what pages could reuse
 	LiveBlocks int
+
+	// PassThrough: each block is a grant of the device's own, so there are no
+	// holes, and what counts is what rounding each grant up wastes.
+	PassThrough bool
 }
+
+// PassThrough is an Allocator that keeps no memory: each block is a grant of
+// the device's.
+type PassThrough interface{ PassThrough() }
 
 // page is what paged memory maps by, on every NVIDIA GPU seen so far.
 const page = 2 << 20
@@ -47,6 +55,7 @@ func Explain(a Allocator, r Request, deviceFree int64) Cause {
 	c := Cause{
 		Request: r.Bytes, Rounded: r.Bytes, Limit: s.BytesLimit, Pool: s.PoolBytes, Live: s.BytesInUse,
 	}
+	_, c.PassThrough = a.(PassThrough)
 	if r.Bytes <= 1<<63 {
 		c.Rounded = (r.Bytes + unit - 1) &^ (unit - 1)
 	}
@@ -112,8 +121,14 @@ func Explain(a Allocator, r Request, deviceFree int64) Cause {
 func (c Cause) Growth() bool { return c.DeviceKnown && c.DeviceFree >= c.Rounded }
 
 // Splitting says whether the request would have fitted if blocks had been cut
-// to their requests.
-func (c Cause) Splitting() bool { return c.SplitHole >= c.Rounded }
+// to their requests. Where each block is a grant of its own: if they had shared
+// grants, as a pool does it.
+func (c Cause) Splitting() bool {
+	if c.PassThrough {
+		return c.DeviceKnown && c.Rounded <= c.Limit && c.DeviceFree+c.Waste >= c.Rounded
+	}
+	return c.SplitHole >= c.Rounded
+}
 
 // Paged says whether whole free pages, in the pool and on the device, would
 // have held the request.
@@ -127,6 +142,10 @@ func (c Cause) Paged() bool {
 func (c Cause) Text(site func(Site) string) string {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
+	if c.PassThrough {
+		c.passThroughText(line)
+		return b.String()
+	}
 	line("Why: %s was asked for (%s as the pool rounds it).", size.Format(c.Request), size.Format(c.Rounded))
 	switch {
 	case c.Rounded > c.Limit:
@@ -173,4 +192,23 @@ func (c Cause) Text(site func(Site) string) string {
 	}
 	line("    paged memory  %s: %s of whole free pages in the pool, %s on the device", answer, size.Format(c.Pages), size.Format(c.DeviceFree))
 	return b.String()
+}
+
+// passThroughText is Text where each block is a grant of its own.
+func (c Cause) passThroughText(line func(format string, args ...any)) {
+	line("Why: %s was asked for. Each block is a grant of the device's own, which it rounds up.", size.Format(c.Request))
+	if c.Rounded > c.Limit {
+		line("  It is more than the limit of %s; no free would help.", size.Format(c.Limit))
+	}
+	free := "an unknown amount"
+	if c.DeviceKnown {
+		free = size.Format(c.DeviceFree)
+	}
+	line("  The device has %s free. Live are %s (blocks: %d), of which rounding wastes %s.",
+		free, size.Format(c.Live), c.LiveBlocks, size.Format(c.Waste))
+	answer := "no"
+	if c.Splitting() {
+		answer = "yes"
+	}
+	line("  Would a pool, in which blocks share grants, have served it: %s.", answer)
 }

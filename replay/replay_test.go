@@ -115,7 +115,7 @@ func TestHeldPlatform(t *testing.T) {
 	if r.DriverCalls != 2 || r.DriverSeconds != 165e-6 || r.Refused != 2 || *r.FirstRefused != 2 || r.LateAllocs != 2 {
 		t.Errorf("%+v", r)
 	}
-	if !strings.Contains(r.Failure.Why, "the device has 0 B free") {
+	if !strings.Contains(r.Failure.Why, "The device has 0 B free. Live are 2 MiB (blocks: 1)") {
 		t.Errorf("why:\n%s", r.Failure.Why)
 	}
 }

@@ -68,11 +68,13 @@ func (a *Allocator) extend(n uint64) (bool, error) {
 		if !errors.Is(err, device.ErrOutOfMemory) {
 			return false, err
 		}
-		a.log(alloc.Message{
-			Severity: alloc.Error,
-			Text: fmt.Sprintf("[%d] Failed to allocate device memory of %s (%d bytes): %v",
-				a.dev.Info().Ordinal, xla(ask), ask, device.ErrOutOfMemory),
-		})
+		if a.cfg.Log != nil { // its text costs more than the refusal
+			a.log(alloc.Message{
+				Severity: alloc.Error,
+				Text: fmt.Sprintf("[%d] Failed to allocate device memory of %s (%d bytes): %v",
+					a.dev.Info().Ordinal, xla(ask), ask, device.ErrOutOfMemory),
+			})
+		}
 		refused++
 		if ask = backOff(ask); ask < n {
 			return false, nil

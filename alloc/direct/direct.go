@@ -41,6 +41,8 @@ type Allocator struct {
 var (
 	_ alloc.Allocator = (*Allocator)(nil)
 	_ alloc.Reporter  = (*Allocator)(nil)
+
+	_ alloc.PassThrough = (*Allocator)(nil)
 )
 
 // New makes a passthrough to dev.
@@ -198,6 +200,9 @@ func (a *Allocator) Walk(yield func(alloc.Chunk) bool) {
 		}
 	}
 }
+
+// PassThrough marks that each block is a grant of the device's own.
+func (a *Allocator) PassThrough() {}
 
 // Report is the line that XLA logs when the device refuses.
 func (a *Allocator) Report(r alloc.Request) alloc.Report {

@@ -3,6 +3,7 @@ package direct_test
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"gpumem/alloc"
@@ -93,6 +94,42 @@ func TestReport(t *testing.T) {
 	want := "E [0] Failed to allocate device memory of 176.00MiB (184549376 bytes): CUDA_ERROR_OUT_OF_MEMORY: out of memory\n"
 	if got != want {
 		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// TestWhy: the account of a refusal says what rounding wastes, not what holes
+// there are.
+func TestWhy(t *testing.T) {
+	dev, err := sim.New(sim.Config{Total: 8 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := direct.New(dev, direct.Config{})
+	for range 3 { // 512 KiB asked for, 2 MiB taken
+		if _, err := a.Alloc(alloc.Request{Bytes: 512 << 10}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tc := range []struct {
+		ask       uint64
+		splitting bool
+	}{{3 << 20, true}, {7 << 20, false}} {
+		r := alloc.Request{Bytes: tc.ask}
+		if _, err := a.Alloc(r); !errors.Is(err, alloc.ErrNoMemory) {
+			t.Fatal(err)
+		}
+		c := alloc.Explain(a, r, 2<<20)
+		if !c.PassThrough || c.Waste != 3*(1536<<10) || c.Splitting() != tc.splitting {
+			t.Errorf("%d bytes: %+v, splitting %v", tc.ask, c, c.Splitting())
+		}
+		want := fmt.Sprintf("Would a pool, in which blocks share grants, have served it: %s.\n", map[bool]string{true: "yes", false: "no"}[tc.splitting])
+		if text := c.Text(nil); !strings.HasSuffix(text, want) || strings.Contains(text, "hole") {
+			t.Errorf("%d bytes:\n%s", tc.ask, text)
+		}
+	}
+	c := alloc.Explain(a, alloc.Request{Bytes: 9 << 20}, -1)
+	if text := c.Text(nil); !strings.Contains(text, "more than the limit of 8 MiB") || !strings.Contains(text, "an unknown amount free") {
+		t.Error(text)
 	}
 }
 

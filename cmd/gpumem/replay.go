@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -83,6 +84,15 @@ func replayCommand() *cobra.Command {
 			// Not earlier: with an error stderr has that one line alone.
 			if note != "" {
 				fmt.Fprintln(cmd.ErrOrStderr(), "gpumem: "+note)
+			}
+			if slices.Contains(policies, "env") {
+				_, warnings, err := policy.FromEnv(os.LookupEnv)
+				if err != nil {
+					return err
+				}
+				for _, w := range warnings {
+					fmt.Fprintf(cmd.ErrOrStderr(), "gpumem: warning: %s: %s\n", w.Name, w.Text)
+				}
 			}
 			if asJSON {
 				enc := json.NewEncoder(cmd.OutOrStdout())
