@@ -105,29 +105,28 @@ type Config struct {
 
 // Allocator is one pool. It is not safe for concurrent use.
 type Allocator struct {
-	dev  device.Device
-	cfg  Config
-	name string
+	// First what every operation touches.
+	closed  bool
+	timed   bool     // there is a timing counter; stamp.go
+	spatial bool     // cfg.Spatial
+	gap     chunks.H // the central gap; 0: none
+	align   uint64   // least alignment, at least 256
+	waste   uint64   // a chunk this much larger than the request is always cut
+	store   chunks.Store
+	free    [2]*chunks.Index // holes of the lower and the upper end; [1] is nil until there is one
+	live    *chunks.Table    // by address; nil until a block is freed by address
+	lastID  uint64           // allocations are numbered from 1
+	stats   alloc.Stats      // but for NumAllocs, which is lastID, and LargestFreeBlock
 
-	align uint64 // least alignment, at least 256
-	waste uint64 // a chunk this much larger than the request is always cut
-
-	store chunks.Store
-	free  [2]*chunks.Index // holes of the lower and the upper end; [1] is nil until there is one
-	gap   chunks.H         // the central gap; 0: none
-	live  *chunks.Table    // by address; nil until a block is freed by address
-
+	dev     device.Device
+	cfg     Config
+	name    string
 	regions []region // by address
 	next    uint64   // bytes to ask for next (curr_region_allocation_bytes_)
 
-	timed    bool     // there is a timing counter; stamp.go
 	ages     []uint64 // by chunk: the count at which it was freed, 0 when that is safe
 	stamped  []stamp  // freed chunks that wait for the safe frontier
 	frontier uint64
-
-	lastID uint64 // allocations are numbered from 1
-	stats  alloc.Stats
-	closed bool
 }
 
 var _ alloc.Allocator = (*Allocator)(nil)
@@ -150,12 +149,13 @@ func New(dev device.Device, cfg Config) (*Allocator, error) {
 		cfg.Name = fmt.Sprintf("GPU_%d_bfc", dev.Info().Ordinal)
 	}
 	a := &Allocator{
-		dev:   dev,
-		cfg:   cfg,
-		name:  cfg.Name,
-		timed: cfg.Counter != nil,
-		align: MinAllocation,
-		waste: defaultWaste,
+		dev:     dev,
+		cfg:     cfg,
+		name:    cfg.Name,
+		timed:   cfg.Counter != nil,
+		spatial: cfg.Spatial,
+		align:   MinAllocation,
+		waste:   defaultWaste,
 	}
 	if !cfg.IgnoreAlign {
 		a.align = max(MinAllocation, cfg.Align)
@@ -206,7 +206,7 @@ func (a *Allocator) Alloc(r alloc.Request) (alloc.Block, error) {
 		}
 	}
 	end := tagLower
-	if a.cfg.Spatial && r.End == alloc.Upper {
+	if a.spatial && r.End == alloc.Upper {
 		end = tagUpper
 	}
 	if len(a.stamped) > 0 {
@@ -245,7 +245,6 @@ func (a *Allocator) Alloc(r alloc.Request) (alloc.Block, error) {
 	if a.timed {
 		a.setAge(h, 0)
 	}
-	a.stats.NumAllocs++
 	a.stats.BytesInUse += c.Size
 	a.stats.PeakBytesInUse = max(a.stats.PeakBytesInUse, a.stats.BytesInUse)
 	a.stats.LargestAllocSize = max(a.stats.LargestAllocSize, c.Size)

@@ -66,7 +66,7 @@ func (a *Allocator) release(h chunks.H, c *chunks.Chunk) {
 		a.stamp(h, c)
 		return
 	}
-	if a.cfg.Spatial && a.bordersGap(c) {
+	if a.spatial && a.bordersGap(c) {
 		c.Tag = tagGap
 	}
 	a.putFree(a.coalesce(h, c, false))

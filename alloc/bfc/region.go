@@ -125,7 +125,7 @@ func (a *Allocator) addRegion(got device.Range) {
 		a.setAge(h, 0)
 	}
 	c.Tag = tagLower
-	if a.cfg.Spatial && a.gap == 0 {
+	if a.spatial && a.gap == 0 {
 		c.Tag = tagGap
 	}
 	i, _ := slices.BinarySearchFunc(a.regions, got.Addr, func(r region, addr uint64) int {
@@ -233,7 +233,7 @@ func (a *Allocator) regainRegion(g device.Range) region {
 		a.setAge(h, 0)
 	}
 	c.Tag = tagLower
-	if a.cfg.Spatial {
+	if a.spatial {
 		c.Tag = tagGap
 	}
 	a.putFree(h, c)

@@ -38,7 +38,7 @@ func (a *Allocator) Report(r alloc.Request) alloc.Report {
 	}
 	w := reporter{a: a, old: a.cfg.Layout == Layout2025}
 	end := tagLower
-	if a.cfg.Spatial && r.End == alloc.Upper {
+	if a.spatial && r.End == alloc.Upper {
 		end = tagUpper
 	}
 	w.head(r, n, end)
@@ -259,7 +259,7 @@ func (w *reporter) sums(n uint64, end uint8) {
 // largestHole is the largest free chunk of an end, without the gap.
 func (a *Allocator) largestHole(end uint8) uint64 {
 	x := a.free[end]
-	if x == nil || x.Len() == 0 {
+	if x == nil || x.Largest() == 0 {
 		return 0
 	}
 	return a.store.At(x.Largest()).Size

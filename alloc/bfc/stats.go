@@ -48,6 +48,7 @@ func (a *Allocator) Walk(yield func(alloc.Chunk) bool) {
 // Stats are JAX's statistics.
 func (a *Allocator) Stats() alloc.Stats {
 	s := a.stats
+	s.NumAllocs = int64(a.lastID)
 	s.LargestFreeBlock = a.largestFree(tagLower, tagUpper)
 	return s
 }
@@ -56,7 +57,7 @@ func (a *Allocator) Stats() alloc.Stats {
 func (a *Allocator) largestFree(ends ...uint8) uint64 {
 	var n uint64
 	for _, end := range ends {
-		if x := a.free[end]; x != nil && x.Len() > 0 {
+		if x := a.free[end]; x != nil && x.Largest() != 0 {
 			n = max(n, a.store.At(x.Largest()).Size)
 		}
 	}
@@ -80,8 +81,8 @@ func (a *Allocator) MetadataBytes() int {
 	return n
 }
 
-// Chunks is how many pieces, live and free, the pool is in.
-func (a *Allocator) Chunks() int { return a.store.Len() }
+// PeakChunks is the most pieces, live and free, that the pool was ever in.
+func (a *Allocator) PeakChunks() int { return a.store.Peak() }
 
 // binOf is the bin in which the original keeps chunks of a size.
 func binOf(size uint64) int {

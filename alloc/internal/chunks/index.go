@@ -27,7 +27,6 @@ type Index struct {
 	l0    []word   // bits for each class
 	l1    []uint64 // a bit for each word of l0 that has any
 	l2    uint64   // a bit for each word of l1
-	count int
 }
 
 // word is what is known of 64 classes without a look at their roots, which are
@@ -69,8 +68,15 @@ func NewIndex(st *Store, limit uint64) *Index {
 	}
 }
 
-// Len is how many chunks are in the index.
-func (x *Index) Len() int { return x.count }
+// Len is how many chunks are in the index, by a walk: an operation keeps no
+// count.
+func (x *Index) Len() int {
+	n := 0
+	for range x.Ascend {
+		n++
+	}
+	return n
+}
 
 // Cap is the bytes of host memory that the index holds.
 func (x *Index) Cap() int { return len(x.roots)*4 + len(x.l0)*16 + len(x.l1)*8 }
@@ -118,7 +124,6 @@ func (x *Index) next(c uint32) (uint32, bool) {
 // it is taken out.
 func (x *Index) Insert(h H, c *Chunk) {
 	k := x.class(c.Size)
-	x.count++
 	c.left, c.right = 0, 0
 	w, bit := &x.l0[k>>6], uint64(1)<<(k&63)
 	if w.any&bit != 0 {
@@ -137,7 +142,6 @@ func (x *Index) Insert(h H, c *Chunk) {
 // Remove takes the chunk c out, whose number is h and which is in.
 func (x *Index) Remove(h H, c *Chunk) {
 	k := x.class(c.Size)
-	x.count--
 	w, bit := &x.l0[k>>6], uint64(1)<<(k&63)
 	if w.many&bit != 0 {
 		x.remove(k, h, c)
@@ -202,7 +206,6 @@ func (x *Index) Take(size uint64) (H, *Chunk) {
 	if !ok {
 		return 0, nil
 	}
-	x.count--
 	h := x.roots[k]
 	c := x.store.At(h)
 	if x.l0[k>>6].many&(1<<(k&63)) == 0 {
@@ -380,9 +383,6 @@ func (x *Index) remove(k uint32, h H, c *Chunk) {
 // Ascend visits the chunks in order until yield says no. The index must not
 // change meanwhile.
 func (x *Index) Ascend(yield func(H) bool) {
-	if x.count == 0 {
-		return
-	}
 	k, ok := x.next(0)
 	if !ok {
 		return

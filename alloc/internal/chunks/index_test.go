@@ -200,8 +200,8 @@ func (x *Index) wellFormed() error {
 			return fmt.Errorf("word %d of l1 is %x, but its bit is %v", v, m, set)
 		}
 	}
-	if n != x.count {
-		return fmt.Errorf("count is %d, but %d chunks are there", x.count, n)
+	if n != x.Len() {
+		return fmt.Errorf("Len() is %d, but %d chunks are there", x.Len(), n)
 	}
 	return nil
 }

@@ -80,7 +80,6 @@ type Store struct {
 	pages []*[pageSize]Chunk
 	free  H // most recently freed
 	used  H // handles 1..used have been handed out at some time
-	live  int
 }
 
 // At is the chunk with number h, which must have come from New.
@@ -92,7 +91,6 @@ func (s *Store) At(h H) *Chunk {
 // first), but for State and the links, which are zeroed: the original shows the
 // Requested of a recycled chunk, so it must survive.
 func (s *Store) New() (H, *Chunk) {
-	s.live++
 	if h := s.free; h != 0 {
 		c := s.At(h)
 		s.free = c.Next
@@ -112,11 +110,20 @@ func (s *Store) Drop(h H) {
 	c.State = Unused
 	c.Next = s.free
 	s.free = h
-	s.live--
 }
 
-// Len is how many chunks are in use.
-func (s *Store) Len() int { return s.live }
+// Len is how many chunks are in use, by a walk along the free list.
+func (s *Store) Len() int {
+	n := int(s.used)
+	for h := s.free; h != 0; h = s.At(h).Next {
+		n--
+	}
+	return n
+}
+
+// Peak is the most chunks that were in use at once: a number is only made when
+// none is unused.
+func (s *Store) Peak() int { return int(s.used) }
 
 // Cap is the bytes of host memory that the store holds.
 func (s *Store) Cap() int { return len(s.pages) * pageSize * chunkBytes }

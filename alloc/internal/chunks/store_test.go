@@ -21,6 +21,7 @@ func TestStoreModel(t *testing.T) {
 		var st Store
 		var used H
 		var dropped, live []H // dropped is a stack
+		peak := 0
 		requested := map[H]uint64{}
 		t.Repeat(map[string]func(*rapid.T){
 			"new": func(t *rapid.T) {
@@ -66,6 +67,10 @@ func TestStoreModel(t *testing.T) {
 				dropped = append(dropped, h)
 			},
 			"": func(t *rapid.T) {
+				peak = max(peak, len(live))
+				if st.Peak() != peak {
+					t.Fatalf("Peak() = %d, want %d", st.Peak(), peak)
+				}
 				if st.Len() != len(live) {
 					t.Fatalf("Len() = %d, want %d", st.Len(), len(live))
 				}
