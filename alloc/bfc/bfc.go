@@ -217,7 +217,9 @@ func (a *Allocator) Alloc(r alloc.Request) (alloc.Block, error) {
 	if end == tagLower && align == MinAllocation && r.FreedBefore == 0 {
 		// The common case: the best fit is the block, whatever chunk it is.
 		if h, c = a.free[tagLower].Take(n); h != 0 {
-			a.cut(h, c, n)
+			if c.Size != n {
+				a.cut(h, c, n)
+			}
 		} else {
 			h = a.inGap(end, n, align, 0)
 		}

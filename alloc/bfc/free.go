@@ -69,7 +69,7 @@ func (a *Allocator) release(h chunks.H, c *chunks.Chunk) {
 	if a.spatial && a.bordersGap(c) {
 		c.Tag = tagGap
 	}
-	a.putFree(a.coalesce(h, c, false))
+	a.putFree(a.join(h, c))
 }
 
 // bordersGap says whether a chunk that was live is the last of its end, so that
@@ -81,37 +81,33 @@ func (a *Allocator) bordersGap(c *chunks.Chunk) bool {
 	return c.Next == 0 || a.store.At(c.Next).Tag != tagLower
 }
 
-// coalesce joins the free chunk h, which is in no index, with its free
-// neighbours, first the one above, then the one below, and returns the chunk
-// that is left. Chunks that wait for the safe frontier are left apart unless
-// force is set.
-func (a *Allocator) coalesce(h chunks.H, c *chunks.Chunk, force bool) (chunks.H, *chunks.Chunk) {
-	if a.timed && !force && a.age(h) > 0 {
-		return h, c
-	}
+// join joins the free chunk h, which is in no index, with its free neighbours,
+// first the one above, then the one below, and returns the chunk that is left.
+// A pool with a timing counter has joinSafe instead.
+func (a *Allocator) join(h chunks.H, c *chunks.Chunk) (chunks.H, *chunks.Chunk) {
 	if n := c.Next; n != 0 {
-		if d := a.store.At(n); d.State == chunks.Free && (!a.timed || force || a.age(n) == 0) {
+		if d := a.store.At(n); d.State == chunks.Free {
 			a.takeFree(n, d)
-			a.merge(h, c, n, d)
+			a.merge(h, c, d)
+			a.store.Drop(n)
 		}
 	}
 	if p := c.Prev; p != 0 {
-		if d := a.store.At(p); d.State == chunks.Free && (!a.timed || force || a.age(p) == 0) {
+		if d := a.store.At(p); d.State == chunks.Free {
 			a.takeFree(p, d)
-			a.merge(p, d, h, c)
+			a.merge(p, d, c)
+			a.store.Drop(h)
 			return p, d
 		}
 	}
 	return h, c
 }
 
-// merge joins hi, which lies right above lo, into lo. Different tags mean that
-// the gap between the ends closed or opened there.
-func (a *Allocator) merge(lo chunks.H, c *chunks.Chunk, hi chunks.H, d *chunks.Chunk) {
+// merge joins the chunk d, which lies right above chunk lo, into that; d's
+// number is dropped by the caller. Different tags mean that the gap between the
+// ends closed or opened there.
+func (a *Allocator) merge(lo chunks.H, c, d *chunks.Chunk) {
 	c.Size += d.Size
-	if a.timed {
-		a.setAge(lo, max(a.age(lo), a.age(hi)))
-	}
 	if c.Tag != d.Tag {
 		c.Tag = tagGap
 	}
@@ -119,7 +115,6 @@ func (a *Allocator) merge(lo chunks.H, c *chunks.Chunk, hi chunks.H, d *chunks.C
 	if d.Next != 0 {
 		a.store.At(d.Next).Prev = lo
 	}
-	a.store.Drop(hi)
 }
 
 // badFree says what is wrong with a block that is not live.

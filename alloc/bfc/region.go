@@ -145,7 +145,11 @@ func (a *Allocator) addRegion(got device.Range) {
 		a.store.At(last).Next = h
 		r.size += c.Size
 		r.grants = append(r.grants, got)
-		a.putFree(a.coalesce(h, c, false))
+		if a.timed {
+			a.putFree(a.joinSafe(h, c, false))
+		} else {
+			a.putFree(a.join(h, c))
+		}
 		return
 	}
 	a.regions = slices.Insert(a.regions, i, region{

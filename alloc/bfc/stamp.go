@@ -46,6 +46,32 @@ func (a *Allocator) stamp(h chunks.H, c *chunks.Chunk) {
 	a.putFree(h, c)
 }
 
+// joinSafe is join in a pool with a timing counter: chunks that wait for the
+// safe frontier are left apart unless force is set.
+func (a *Allocator) joinSafe(h chunks.H, c *chunks.Chunk, force bool) (chunks.H, *chunks.Chunk) {
+	if a.age(h) > 0 && !force {
+		return h, c
+	}
+	if n := c.Next; n != 0 {
+		if d := a.store.At(n); d.State == chunks.Free && (force || a.age(n) == 0) {
+			a.takeFree(n, d)
+			a.setAge(h, max(a.age(h), a.age(n)))
+			a.merge(h, c, d)
+			a.store.Drop(n)
+		}
+	}
+	if p := c.Prev; p != 0 {
+		if d := a.store.At(p); d.State == chunks.Free && (force || a.age(p) == 0) {
+			a.takeFree(p, d)
+			a.setAge(p, max(a.age(p), a.age(h)))
+			a.merge(p, d, c)
+			a.store.Drop(h)
+			return p, d
+		}
+	}
+	return h, c
+}
+
 // mergeStamped joins what the frontier has passed with its neighbours. With
 // need > 0 it also joins what is not safe yet, until a chunk of need bytes has
 // come about, and says whether one has.
@@ -78,7 +104,7 @@ func (a *Allocator) mergeStamped(need uint64) bool {
 			continue
 		}
 		a.takeFree(s.h, c)
-		h, c := a.coalesce(s.h, c, need > 0)
+		h, c := a.joinSafe(s.h, c, need > 0)
 		a.putFree(h, c)
 		if need > 0 {
 			if h != s.h && a.age(h) > 0 {

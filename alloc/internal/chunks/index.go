@@ -202,9 +202,14 @@ func (x *Index) Take(size uint64) (H, *Chunk) {
 		x.Remove(h, c)
 		return h, c
 	}
-	k, ok := x.next(k)
-	if !ok {
-		return 0, nil
+	// The class is often there, or a near one.
+	if near := x.l0[k>>6].any >> (k & 63); near != 0 {
+		k += uint32(bits.TrailingZeros64(near))
+	} else {
+		var ok bool
+		if k, ok = x.next(k); !ok {
+			return 0, nil
+		}
 	}
 	h := x.roots[k]
 	c := x.store.At(h)
