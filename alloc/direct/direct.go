@@ -51,7 +51,7 @@ func New(dev device.Device, cfg Config) *Allocator {
 		cfg.Name = "platform"
 	}
 	a := &Allocator{dev: dev, cfg: cfg, info: dev.Info()}
-	a.live = chunks.NewTable(&a.store)
+	a.live = chunks.NewTable(&a.store, 0)
 	a.stats.BytesLimit = a.info.Total
 	if cfg.Limit != 0 {
 		a.stats.BytesLimit = cfg.Limit
@@ -255,6 +255,6 @@ func (a *Allocator) Close() error {
 	}
 	a.stats.BytesInUse = 0
 	a.store = chunks.Store{}
-	a.live = chunks.NewTable(&a.store)
+	a.live = chunks.NewTable(&a.store, 0)
 	return errors.Join(errs...)
 }

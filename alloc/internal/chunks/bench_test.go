@@ -77,7 +77,7 @@ func BenchmarkTable(b *testing.B) {
 	for _, n := range benchCounts {
 		r := rand.New(rand.NewPCG(1, 2))
 		var st Store
-		t := NewTable(&st)
+		t := NewTable(&st, minOrder)
 		addr := uint64(0x7f0000000000)
 		for range n {
 			h, c := st.New()

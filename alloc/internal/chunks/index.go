@@ -44,7 +44,7 @@ const (
 	// Those below the bound stay empty; the sum is simpler so.
 	subBits      = 4
 	logClasses   = (64 - unitBits) << subBits
-	maxExact     = 62 << 20 / unit       // sizes below 62 MiB: the whole stays below 1.1 MB
+	maxExact     = 54 << 20 / unit       // sizes below 54 MiB: with a first page of chunks and a table the whole stays below 1.1 MB
 	maxClasses   = maxExact + logClasses // at most 64^3, for the three levels
 	defaultExact = 1 << 8
 )

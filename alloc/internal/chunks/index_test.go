@@ -28,7 +28,7 @@ func edgeSizes() []uint64 {
 		}
 	}
 	for _, u := range []uint64{
-		1, 64, 128, defaultExact, 4096, 8192, 64 * 64 * 62, maxExact, maxClasses,
+		1, 64, 128, defaultExact, 4096, 8192, 64 * 64 * 54, maxExact, maxClasses,
 		1 << 20 / unit, 1<<20/unit + 1, // the bound with a limit of 1 MiB
 		1 << 30 / unit, 17 << 26 / unit, 31 << 26 / unit, 1 << 31 / unit,
 		1 << (63 - unitBits), 31 << (59 - unitBits), 1<<(64-unitBits) - 1,

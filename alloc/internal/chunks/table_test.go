@@ -18,7 +18,7 @@ type tableModel struct {
 
 func newTableModel() *tableModel {
 	m := &tableModel{at: map[uint64]H{}}
-	m.t = NewTable(&m.st)
+	m.t = NewTable(&m.st, minOrder)
 	return m
 }
 
