@@ -32,6 +32,13 @@ func pyInt(s string) (n int64, ok bool) {
 	if !ok {
 		return 0, false
 	}
+	// ParseInt says that a number is too large before it has seen its end.
+	digits := strings.TrimLeft(s, "+-")
+	for i := range len(digits) {
+		if !isDigit(digits[i]) {
+			return 0, false
+		}
+	}
 	n, err := strconv.ParseInt(s, 10, 64)
 	return n, err == nil || isRange(err)
 }

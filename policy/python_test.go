@@ -65,7 +65,7 @@ func TestPyInt(t *testing.T) {
 			t.Errorf("pyInt(%q) = %v, %v; want %v", tc.text, got, ok, tc.want)
 		}
 	}
-	for _, text := range []string{"", "1.0", "1e3", "0x10", "1__0", "- 1", "-_1", "\x1c1", "ten", "1\u200b"} {
+	for _, text := range []string{"99999999999999999999x", "", "1.0", "1e3", "0x10", "1__0", "- 1", "-_1", "\x1c1", "ten", "1\u200b"} {
 		if got, ok := pyInt(text); ok {
 			t.Errorf("pyInt(%q) = %v, want an error", text, got)
 		}
@@ -95,7 +95,7 @@ func TestPyRepr(t *testing.T) {
 }
 
 func FuzzPython(f *testing.F) {
-	for _, s := range []string{"1_0e5", " .5\t", "-nan", "0x1", "\u0665", "'\xff\n"} {
+	for _, s := range []string{"20000000000000000000A", "1_0e5", " .5\t", "-nan", "0x1", "\u0665", "'\xff\n"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
