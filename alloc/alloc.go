@@ -24,6 +24,7 @@ package alloc
 import (
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"gpumem/size"
 )
@@ -93,6 +94,16 @@ type Block struct {
 // block again and to tell it from a later one in the same place.
 func MakeBlock(addr, size uint64, handle int32, gen uint32) Block {
 	return Block{Addr: addr, Size: size, handle: handle, gen: gen}
+}
+
+// allocators counts those that were made.
+var allocators atomic.Uint32
+
+// FirstGen is for allocators: where a new one begins to number its blocks. Each
+// begins elsewhere, for two pools on two devices may hand out the same address
+// under the same handle, and a block of one must not free one of the other.
+func FirstGen() uint32 {
+	return allocators.Add(1) * 0x9E3779B1 // 2^32 / the golden ratio: neighbours are far apart
 }
 
 // Key is for allocators: what MakeBlock was given.

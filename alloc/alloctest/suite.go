@@ -213,6 +213,7 @@ func Run(t *testing.T, m Maker) {
 	t.Run("refusal", m.refusal)
 	t.Run("absurd sizes", m.absurdSizes)
 	t.Run("bad frees", m.badFrees)
+	t.Run("another's block", m.anothersBlock)
 	t.Run("after close", m.afterClose)
 	t.Run("alignment", m.alignment)
 	t.Run("stress", m.stress)
@@ -335,6 +336,23 @@ func (m Maker) badFrees(t *testing.T) {
 	if err := w.a.Free(second.b); err != nil {
 		t.Error(err)
 	}
+}
+
+// anothersBlock: two allocators on two devices hand out the same address first.
+// The block of one is not the other's.
+func (m Maker) anothersBlock(t *testing.T) {
+	w, other := m.open(t), m.open(t)
+	mine, _ := w.alloc(alloc.Request{Bytes: 5000})
+	foreign, _ := other.alloc(alloc.Request{Bytes: 5000})
+	if mine.b.Addr != foreign.b.Addr {
+		t.Fatalf("at %#x and %#x: the case is not the one meant", mine.b.Addr, foreign.b.Addr)
+	}
+	if err := w.a.Free(foreign.b); !errors.Is(err, alloc.ErrDoubleFree) && !errors.Is(err, alloc.ErrNotAllocated) {
+		t.Errorf("free of another allocator's block: %v", err)
+	}
+	w.check()
+	w.close()
+	other.close()
 }
 
 func (m Maker) afterClose(t *testing.T) {

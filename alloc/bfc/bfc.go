@@ -106,17 +106,18 @@ type Config struct {
 // Allocator is one pool. It is not safe for concurrent use.
 type Allocator struct {
 	// First what every operation touches.
-	closed  bool
-	timed   bool     // there is a timing counter; stamp.go
-	spatial bool     // cfg.Spatial
-	gap     chunks.H // the central gap; 0: none
-	align   uint64   // least alignment, at least 256
-	waste   uint64   // a chunk this much larger than the request is always cut
-	store   chunks.Store
-	free    [2]*chunks.Index // holes of the lower and the upper end; [1] is nil until there is one
-	live    *chunks.Table    // by address; nil until a block is freed by address
-	lastID  uint64           // allocations are numbered from 1
-	stats   alloc.Stats      // but for NumAllocs, which is lastID, and LargestFreeBlock
+	closed   bool
+	timed    bool     // there is a timing counter; stamp.go
+	spatial  bool     // cfg.Spatial
+	gap      chunks.H // the central gap; 0: none
+	align    uint64   // least alignment, at least 256
+	waste    uint64   // a chunk this much larger than the request is always cut
+	store    chunks.Store
+	free     [2]*chunks.Index // holes of the lower and the upper end; [1] is nil until there is one
+	live     *chunks.Table    // by address; nil until a block is freed by address
+	lastID   uint64           // allocations are numbered from 1
+	firstGen uint32           // added to that number in blocks
+	stats    alloc.Stats      // but for NumAllocs, which is lastID, and LargestFreeBlock
 
 	dev     device.Device
 	cfg     Config
@@ -149,13 +150,14 @@ func New(dev device.Device, cfg Config) (*Allocator, error) {
 		cfg.Name = fmt.Sprintf("GPU_%d_bfc", dev.Info().Ordinal)
 	}
 	a := &Allocator{
-		dev:     dev,
-		cfg:     cfg,
-		name:    cfg.Name,
-		timed:   cfg.Counter != nil,
-		spatial: cfg.Spatial,
-		align:   MinAllocation,
-		waste:   defaultWaste,
+		dev:      dev,
+		cfg:      cfg,
+		name:     cfg.Name,
+		firstGen: alloc.FirstGen(),
+		timed:    cfg.Counter != nil,
+		spatial:  cfg.Spatial,
+		align:    MinAllocation,
+		waste:    defaultWaste,
 	}
 	if !cfg.IgnoreAlign {
 		a.align = max(MinAllocation, cfg.Align)
@@ -238,7 +240,7 @@ func (a *Allocator) Alloc(r alloc.Request) (alloc.Block, error) {
 
 	a.lastID++
 	c.Tag = end
-	c.SetLive(uint32(a.lastID), uint32(r.Site))
+	c.SetLive(a.firstGen+uint32(a.lastID), uint32(r.Site))
 	c.Requested = r.Bytes
 	c.Stream = r.Stream
 	if a.live != nil {

@@ -16,7 +16,7 @@ import (
 //     the bytes in the pool;
 //   - a region's chunks tile it, linked both ways, each a multiple of 256 bytes
 //     (but for a region whose grant was not);
-//   - a live chunk is in no index and its number is not 0; a free one is in the
+//   - a live chunk is in no index; a free one is in the
 //     index of its tag or is the gap, exactly once;
 //   - no two neighbours are free, unless the timing counter keeps them apart;
 //   - there is at most one gap, only in a partitioned pool, and in its region
@@ -68,7 +68,7 @@ func (a *Allocator) Check() error {
 			case chunks.Live:
 				live++
 				used += c.Size
-				if inFree[h] || h == a.gap || c.Gen() == 0 || c.Tag == tagGap || c.Requested > c.Size {
+				if inFree[h] || h == a.gap || c.Tag == tagGap || c.Requested > c.Size {
 					return fmt.Errorf("live chunk %d at %#x: in index %v, gap %v, number %d, tag %s, requested %d of %d",
 						h, c.Addr, inFree[h], h == a.gap, c.Gen(), tagNames[c.Tag], c.Requested, c.Size)
 				}

@@ -22,7 +22,8 @@ import (
 // harness did.
 type recorder struct {
 	device.Device
-	log []string
+	log  []string
+	size map[uint64]uint64 // of each grant
 }
 
 func (r *recorder) Alloc(n uint64) (device.Range, error) {
@@ -32,16 +33,12 @@ func (r *recorder) Alloc(n uint64) (device.Range, error) {
 		return got, err
 	}
 	r.log = append(r.log, fmt.Sprintf("alloc %d -> %d %d", n, got.Addr-sim.Base, got.Bytes))
-	r.sizes(got)
+	r.size[got.Addr] = got.Bytes
 	return got, nil
 }
 
-var granted = map[uint64]uint64{}
-
-func (r *recorder) sizes(g device.Range) { granted[g.Addr] = g.Bytes }
-
 func (r *recorder) Free(addr uint64) error {
-	r.log = append(r.log, fmt.Sprintf("free %d %d", addr-sim.Base, granted[addr]))
+	r.log = append(r.log, fmt.Sprintf("free %d %d", addr-sim.Base, r.size[addr]))
 	return r.Device.Free(addr)
 }
 
@@ -51,7 +48,7 @@ func open(t testing.TB, row golden.Row) (*bfc.Allocator, *recorder) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rec := &recorder{Device: dev}
+	rec := &recorder{Device: dev, size: map[uint64]uint64{}}
 	a, err := bfc.New(rec, bfc.Config{
 		Limit: row.Limit, Growth: row.Growth, Spatial: row.Spatial, Coalesce: row.Coalesce,
 		GC: row.GC, Fragmentation: row.Frag, Align: row.Align,

@@ -31,11 +31,12 @@ type Allocator struct {
 	cfg  Config
 	info device.Info
 
-	store  chunks.Store
-	live   *chunks.Table
-	lastID uint64
-	stats  alloc.Stats
-	closed bool
+	store    chunks.Store
+	live     *chunks.Table
+	lastID   uint64
+	firstGen uint32 // added to that number in blocks
+	stats    alloc.Stats
+	closed   bool
 }
 
 var (
@@ -50,7 +51,7 @@ func New(dev device.Device, cfg Config) *Allocator {
 	if cfg.Name == "" {
 		cfg.Name = "platform"
 	}
-	a := &Allocator{dev: dev, cfg: cfg, info: dev.Info()}
+	a := &Allocator{dev: dev, cfg: cfg, info: dev.Info(), firstGen: alloc.FirstGen()}
 	a.live = chunks.NewTable(&a.store, 0)
 	a.stats.BytesLimit = a.info.Total
 	if cfg.Limit != 0 {
@@ -94,7 +95,7 @@ func (a *Allocator) Alloc(r alloc.Request) (alloc.Block, error) {
 	h, c := a.store.New()
 	a.lastID++
 	c.Addr, c.Size, c.Requested = got.Addr, got.Bytes, r.Bytes
-	c.SetLive(uint32(a.lastID), uint32(r.Site))
+	c.SetLive(a.firstGen+uint32(a.lastID), uint32(r.Site))
 	c.Stream = r.Stream
 	a.live.Insert(h, got.Addr)
 
