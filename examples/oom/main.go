@@ -85,16 +85,26 @@ func fill() (*gpumem.Pool, []gpumem.Block, error) {
 	return pool, small, err
 }
 
-func run(w io.Writer) error {
+// refused is fill with its error taken apart; the caller closes the pool.
+func refused() (*gpumem.Pool, []gpumem.Block, *gpumem.OutOfMemoryError, error) {
 	pool, small, err := fill()
 	if pool == nil {
+		return nil, nil, nil, err
+	}
+	var oom *gpumem.OutOfMemoryError
+	if !errors.As(err, &oom) {
+		err = fmt.Errorf("an out-of-memory error was expected, this came: %w", err)
+		return nil, nil, nil, errors.Join(err, pool.Close())
+	}
+	return pool, small, oom, nil
+}
+
+func run(w io.Writer) error {
+	pool, small, oom, err := refused()
+	if err != nil {
 		return err
 	}
 	defer pool.Close()
-	var oom *gpumem.OutOfMemoryError
-	if !errors.As(err, &oom) {
-		return fmt.Errorf("an out-of-memory error was expected, this came: %w", err)
-	}
 	fmt.Fprintf(w, "The error:\n  %v\n\n", oom)
 
 	sites := map[alloc.Site]string{} // who asked, for the blocks named below
@@ -128,15 +138,11 @@ func run(w io.Writer) error {
 
 // whole prints the whole report.
 func whole(w io.Writer) error {
-	pool, _, err := fill()
-	if pool == nil {
+	pool, _, oom, err := refused()
+	if err != nil {
 		return err
 	}
 	defer pool.Close()
-	var oom *gpumem.OutOfMemoryError
-	if !errors.As(err, &oom) {
-		return fmt.Errorf("an out-of-memory error was expected, this came: %w", err)
-	}
 	_, err = io.WriteString(w, oom.Report())
 	return err
 }
