@@ -160,3 +160,21 @@ func TestMemory(t *testing.T) {
 		t.Errorf("the heap grew from %d to %d bytes", start, most)
 	}
 }
+
+// TestTimedPassFails: a device that is lost in a timed pass, after the pass that
+// looks went well, is an error and no figure.
+func TestTimedPassFails(t *testing.T) {
+	cfg := config(t, "sim:1GiB", "platform")
+	made := 0
+	cfg.Device = func(total uint64) (device.Device, error) {
+		d, err := sim.New(sim.Config{Total: total})
+		if made++; err == nil && made > 1 {
+			d.LoseAt(2)
+		}
+		return d, err
+	}
+	_, err := replay.Run(t.Context(), text(t, "a 1 1048576\na 2 1048576\n"), cfg)
+	if !errors.Is(err, device.ErrLost) {
+		t.Errorf("%v, want the lost device", err)
+	}
+}

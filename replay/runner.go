@@ -251,8 +251,12 @@ func (r *runner) timed(ctx context.Context) (time.Duration, error) {
 				}
 				continue
 			}
-			// A refusal gives the zero block, whose free does nothing.
-			blocks[e.Slot], _ = a.Alloc(request(e))
+			b, err := a.Alloc(request(e))
+			// The comparison first, for a refusal is part of what is timed.
+			if err != nil && err != alloc.ErrNoMemory && !errors.Is(err, alloc.ErrNoMemory) {
+				return err
+			}
+			blocks[e.Slot] = b // after a refusal the zero block, whose free does nothing
 		}
 		took += time.Since(start)
 		return nil
