@@ -56,5 +56,5 @@ func (d *Device) RefuseAbove(bytes uint64) {
 func (d *Device) SetUsed(bytes uint64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.cfg.Used = min(bytes, d.cfg.Total-d.cfg.Display-d.held)
+	_ = d.ledger.setUsed(bytes) // a private ledger never fails
 }

@@ -56,14 +56,16 @@ type Config struct {
 
 // Device is a simulated GPU. It is safe for use by several goroutines.
 type Device struct {
-	cfg   Config // never changes, but for Used, which mu guards
+	cfg   Config // never changes
 	info  device.Info
 	costs Costs
 
 	mu     sync.Mutex // guards everything below
-	next   uint64     // where the next grant goes
-	held   uint64     // bytes granted and not given back
-	peak   uint64     // most that held ever was
+	ledger ledger     // counts the bytes; shared with other programs or not
+	closed bool
+	next   uint64 // where the next grant goes
+	held   uint64 // bytes granted and not given back
+	peak   uint64 // most that held ever was
 	grants map[uint64]grant
 	count  device.Counters
 	blocks blocks // that small grants share; only what a call costs depends on it
@@ -97,7 +99,8 @@ func New(cfg Config) (*Device, error) {
 		cfg.Name = "sim:" + strings.ReplaceAll(size.Format(cfg.Total), " ", "")
 	}
 	d := &Device{
-		cfg: cfg,
+		ledger: &private{total: cfg.Total - cfg.Display, used: cfg.Used},
+		cfg:    cfg,
 		info: device.Info{
 			Name:        cfg.Name,
 			Total:       cfg.Total,
@@ -143,12 +146,43 @@ func (d *Device) MemInfo() (free, total uint64, err error) {
 	if err := d.call("cuMemGetInfo", 0, d.costs.MemInfo); err != nil {
 		return 0, 0, err
 	}
-	return d.free(), d.cfg.Total, nil
+	free, err = d.ledger.free()
+	if err != nil {
+		return 0, 0, d.refuse("cuMemGetInfo", 0, err)
+	}
+	return free, d.cfg.Total, nil
 }
 
-// free is what nobody holds. Caller holds d.mu.
-func (d *Device) free() uint64 {
-	return d.cfg.Total - d.cfg.Used - d.cfg.Display - d.held
+// take holds n bytes of the device. Caller holds d.mu.
+func (d *Device) take(n uint64) error {
+	if err := d.ledger.take(n); err != nil {
+		return err
+	}
+	d.held += n
+	d.peak = max(d.peak, d.held)
+	return nil
+}
+
+// give ends holding n bytes. Caller holds d.mu.
+func (d *Device) give(n uint64) error {
+	if err := d.ledger.give(n); err != nil {
+		return err
+	}
+	d.held -= n
+	return nil
+}
+
+// Close gives back everything. Later calls fail with device.ErrClosed.
+func (d *Device) Close() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return nil
+	}
+	d.closed = true
+	d.held = 0
+	clear(d.grants)
+	return d.ledger.close()
 }
 
 // Alloc grants bytes, rounded up to the granularity. It refuses with
@@ -164,7 +198,7 @@ func (d *Device) Alloc(bytes uint64) (device.Range, error) {
 		return device.Range{}, d.refuse("cuMemAlloc", bytes, device.ErrInvalidValue)
 	}
 	n, ok := roundUp(bytes, d.cfg.Granularity)
-	if !ok || n > d.free() {
+	if !ok {
 		return device.Range{}, d.refuse("cuMemAlloc", bytes, device.ErrOutOfMemory)
 	}
 	addr := d.next
@@ -174,9 +208,10 @@ func (d *Device) Alloc(bytes uint64) (device.Range, error) {
 		// granted 200 million times its memory, one of exabytes a few times.
 		return device.Range{}, d.refuse("cuMemAlloc", bytes, device.ErrOutOfMemory)
 	}
+	if err := d.take(n); err != nil {
+		return device.Range{}, d.refuse("cuMemAlloc", bytes, err)
+	}
 	d.next = next
-	d.held += n
-	d.peak = max(d.peak, d.held)
 	d.grants[addr] = d.place(n)
 	return device.Range{Addr: addr, Bytes: n}, nil
 }
@@ -193,8 +228,10 @@ func (d *Device) Free(addr uint64) error {
 	if !ok {
 		return d.refuse("cuMemFree", 0, device.ErrInvalidValue)
 	}
+	if err := d.give(g.bytes); err != nil {
+		return d.refuse("cuMemFree", 0, err)
+	}
 	delete(d.grants, addr)
-	d.held -= g.bytes
 	d.chargeFree(g)
 	return nil
 }
@@ -202,6 +239,9 @@ func (d *Device) Free(addr uint64) error {
 // call counts one driver call of the given cost and lets the faults have their
 // say. Caller holds d.mu.
 func (d *Device) call(name string, bytes uint64, cost time.Duration) error {
+	if d.closed {
+		return d.refuse(name, bytes, device.ErrClosed)
+	}
 	d.count.Calls++
 	d.count.Time += cost
 	if err := d.faults.check(d.count.Calls, bytes); err != nil {

@@ -1,0 +1,48 @@
+package sim
+
+import "gpumem/device"
+
+// A ledger counts the bytes that are held on a device, by this program and by
+// others. Physical memory is all that programs share of a GPU: addresses,
+// mappings, streams and contents are each program's own. So what one simulated
+// device has of its own is the state machine in this package, and what a shared
+// one has in common with others is a ledger in a file.
+//
+// A Device calls its ledger with mu held.
+type ledger interface {
+	// take holds n more bytes for this program, all or nothing:
+	// device.ErrOutOfMemory if they are not free.
+	take(n uint64) error
+	// give ends holding n bytes, of those taken.
+	give(n uint64) error
+	// free is what nobody holds, in bytes.
+	free() (uint64, error)
+	// setUsed says what others hold that are no programs of this ledger; more
+	// than what is free is cut to that.
+	setUsed(n uint64) error
+	// close gives back all that this program holds.
+	close() error
+}
+
+// private is the ledger of a device that one program has for itself.
+type private struct {
+	total uint64 // without what the display holds
+	used  uint64 // by the others that Config.Used imagines
+	held  uint64
+}
+
+func (l *private) free() (uint64, error) { return l.total - l.used - l.held, nil }
+
+func (l *private) take(n uint64) error {
+	if n > l.total-l.used-l.held {
+		return device.ErrOutOfMemory
+	}
+	l.held += n
+	return nil
+}
+
+func (l *private) give(n uint64) error { l.held -= n; return nil }
+
+func (l *private) setUsed(n uint64) error { l.used = min(n, l.total-l.held); return nil }
+
+func (l *private) close() error { l.held = 0; return nil }
