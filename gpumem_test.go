@@ -32,7 +32,7 @@ func device64(t testing.TB) *sim.Device {
 	return dev
 }
 
-func open(t testing.TB, dev device.Device, spec string, opts ...gpumem.Option) *gpumem.Pool {
+func newPool(t testing.TB, dev device.Device, spec string, opts ...gpumem.Option) *gpumem.Pool {
 	t.Helper()
 	p, err := policy.Parse(spec)
 	if err != nil {
@@ -52,7 +52,7 @@ func TestNothingIsTakenBeforeTheFirstAllocation(t *testing.T) {
 	for _, spec := range specs {
 		t.Run(spec, func(t *testing.T) {
 			dev := device64(t)
-			pool := open(t, dev, spec)
+			pool := newPool(t, dev, spec)
 			if _, err := pool.Alloc(t.Context(), 0); err != nil {
 				t.Fatal(err)
 			}
@@ -101,7 +101,7 @@ func TestFirstRegion(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			pool := open(t, dev, tc.spec)
+			pool := newPool(t, dev, tc.spec)
 			if _, err := pool.Alloc(t.Context(), 1); err != nil {
 				t.Fatal(err)
 			}
@@ -120,7 +120,7 @@ func TestBackOff(t *testing.T) {
 		t.Fatal(err)
 	}
 	var log []string
-	pool := open(t, dev, "jax", gpumem.WithLog(func(m gpumem.Message) {
+	pool := newPool(t, dev, "jax", gpumem.WithLog(func(m gpumem.Message) {
 		log = append(log, fmt.Sprintf("%c %s", m.Severity, m.Text))
 	}))
 	if _, err := pool.Alloc(t.Context(), 1); err != nil {
@@ -151,7 +151,7 @@ func TestWait(t *testing.T) {
 		}
 		t.Run(spec+" freed", func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				pool := open(t, device64(t), spec)
+				pool := newPool(t, device64(t), spec)
 				first, err := pool.Alloc(t.Context(), block)
 				if err != nil {
 					t.Fatal(err)
@@ -173,7 +173,7 @@ func TestWait(t *testing.T) {
 		})
 		t.Run(spec+" ten seconds", func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				pool := open(t, device64(t), spec)
+				pool := newPool(t, device64(t), spec)
 				if _, err := pool.Alloc(t.Context(), block); err != nil {
 					t.Fatal(err)
 				}
@@ -190,7 +190,7 @@ func TestWait(t *testing.T) {
 		})
 		t.Run(spec+" context", func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				pool := open(t, device64(t), spec)
+				pool := newPool(t, device64(t), spec)
 				if _, err := pool.Alloc(t.Context(), block); err != nil {
 					t.Fatal(err)
 				}
@@ -210,7 +210,7 @@ func TestWait(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				dev := device64(t)
 				dev.RefuseAbove(1 * mib)
-				pool := open(t, dev, spec)
+				pool := newPool(t, dev, spec)
 				start := time.Now()
 				if _, err := pool.Alloc(t.Context(), block); !errors.Is(err, gpumem.ErrOutOfMemory) {
 					t.Fatalf("%v, want out of memory", err)
@@ -222,7 +222,7 @@ func TestWait(t *testing.T) {
 		})
 		t.Run(spec+" more than the limit", func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				pool := open(t, device64(t), spec)
+				pool := newPool(t, device64(t), spec)
 				if _, err := pool.Alloc(t.Context(), block); err != nil {
 					t.Fatal(err)
 				}
@@ -239,7 +239,7 @@ func TestWait(t *testing.T) {
 		})
 		t.Run(spec+" closed", func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				pool := open(t, device64(t), spec)
+				pool := newPool(t, device64(t), spec)
 				if _, err := pool.Alloc(t.Context(), block); err != nil {
 					t.Fatal(err)
 				}
@@ -263,12 +263,12 @@ func TestWait(t *testing.T) {
 func TestMisuse(t *testing.T) {
 	for _, spec := range specs {
 		t.Run(spec, func(t *testing.T) {
-			pool := open(t, device64(t), spec, gpumem.WithRetry(0))
+			pool := newPool(t, device64(t), spec, gpumem.WithRetry(0))
 			b, err := pool.Alloc(t.Context(), 5000)
 			if err != nil {
 				t.Fatal(err)
 			}
-			other := open(t, device64(t), spec)
+			other := newPool(t, device64(t), spec)
 			foreign, err := other.Alloc(t.Context(), 5000)
 			if err != nil {
 				t.Fatal(err)
@@ -312,7 +312,7 @@ func TestMisuse(t *testing.T) {
 // TestPlatformNamesTheAllocation: under platform a refusal names who asked,
 // with its stack, and everything alive by who asked for it.
 func TestPlatformNamesTheAllocation(t *testing.T) {
-	pool := open(t, device64(t), "platform", gpumem.WithRetry(0))
+	pool := newPool(t, device64(t), "platform", gpumem.WithRetry(0))
 	for range 3 {
 		weights(t, pool)
 	}
@@ -358,7 +358,7 @@ func activations(t *testing.T, p *gpumem.Pool) {
 // block that pins it, and what would have served the request.
 func TestWhy(t *testing.T) {
 	dev := device64(t)
-	pool := open(t, dev, "bfc:limit=16MiB", gpumem.WithRetry(0))
+	pool := newPool(t, dev, "bfc:limit=16MiB", gpumem.WithRetry(0))
 	var blocks []gpumem.Block
 	for range 16 {
 		b, err := pool.Alloc(t.Context(), mib)
@@ -393,7 +393,7 @@ func TestWhy(t *testing.T) {
 }
 
 func TestReportsAreLimited(t *testing.T) {
-	pool := open(t, device64(t), "bfc:limit=16MiB", gpumem.WithRetry(0))
+	pool := newPool(t, device64(t), "bfc:limit=16MiB", gpumem.WithRetry(0))
 	full := 0
 	for range 20 {
 		_, err := pool.Alloc(t.Context(), 17*mib)
@@ -414,7 +414,7 @@ func TestReportsAreLimited(t *testing.T) {
 }
 
 func TestBatch(t *testing.T) {
-	pool := open(t, device64(t), "bfc:limit=16MiB")
+	pool := newPool(t, device64(t), "bfc:limit=16MiB")
 	reqs := make([]gpumem.Request, 20)
 	for i := range reqs {
 		reqs[i].Bytes = mib
@@ -467,7 +467,7 @@ func TestFaults(t *testing.T) {
 	for _, spec := range specs {
 		t.Run(spec, func(t *testing.T) {
 			dev := device64(t)
-			pool := open(t, dev, spec, gpumem.WithRetry(0))
+			pool := newPool(t, dev, spec, gpumem.WithRetry(0))
 			program(pool)
 			if err := pool.Close(); err != nil {
 				t.Fatal(err)
@@ -480,7 +480,7 @@ func TestFaults(t *testing.T) {
 					} else {
 						dev.FailCall(n+1, nil)
 					}
-					pool := open(t, dev, spec, gpumem.WithRetry(0))
+					pool := newPool(t, dev, spec, gpumem.WithRetry(0))
 					program(pool)
 					held, _ := dev.Held()
 					if s := pool.Stats(); s.PoolBytes != held {
@@ -505,7 +505,7 @@ func TestManyGoroutines(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			pool := open(t, dev, spec, gpumem.WithRetry(time.Minute), gpumem.WithStacks(false))
+			pool := newPool(t, dev, spec, gpumem.WithRetry(time.Minute), gpumem.WithStacks(false))
 			var owner [256 * mib / 4096]atomic.Int32 // of each 4 KiB unit; addresses are reduced to the pool's span
 			span := func(b gpumem.Block) (lo, hi uint64) { return b.Addr / 4096, (b.Addr + b.Size + 4095) / 4096 }
 			check := spec == "jax" // one region: addresses map to units one to one
@@ -582,7 +582,7 @@ func TestNoGarbage(t *testing.T) {
 	if invariants.Enabled {
 		t.Skip("the checks of an invariants build allocate")
 	}
-	pool := open(t, device64(t), "jax")
+	pool := newPool(t, device64(t), "jax")
 	turn := func() {
 		a, _ := pool.Alloc(context.Background(), 1*mib)
 		b, _ := pool.TryAlloc(300)
@@ -610,7 +610,7 @@ func TestJSONKeys(t *testing.T) {
 
 // TestStacks: with stacks kept, Live names who holds the memory.
 func TestStacks(t *testing.T) {
-	pool := open(t, device64(t), "jax", gpumem.WithStacks(true))
+	pool := newPool(t, device64(t), "jax", gpumem.WithStacks(true))
 	for range 4 {
 		weights(t, pool)
 	}
@@ -651,7 +651,7 @@ func BenchmarkPool(b *testing.B) {
 	for _, spec := range []string{"jax", "jax:preallocate=false"} {
 		b.Run(spec, func(b *testing.B) {
 			dev, _ := sim.New(sim.Config{Total: 24 << 30})
-			pool := open(b, dev, spec)
+			pool := newPool(b, dev, spec)
 			b.ReportAllocs()
 			for b.Loop() {
 				x, err := pool.Alloc(context.Background(), 1<<20)

@@ -84,7 +84,7 @@ func perfPool(t testing.TB, limit uint64) *gpumem.Pool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return open(t, dev, fmt.Sprintf("bfc:limit=%d", limit), gpumem.WithRetry(0))
+	return newPool(t, dev, fmt.Sprintf("bfc:limit=%d", limit), gpumem.WithRetry(0))
 }
 
 // A runner replays a whole trace on something fresh and says how long it took.

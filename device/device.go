@@ -207,8 +207,9 @@ type Pools interface {
 	PoolDestroy(p Pool) error
 	PoolGetAttribute(p Pool, a PoolAttribute) (uint64, error)
 	PoolSetAttribute(p Pool, a PoolAttribute, v uint64) error
-	// PoolTrim gives unused memory back until at most keep bytes are held. What
-	// is allocated, or freed but not known by the host to be done, stays.
+	// PoolTrim gives unused memory back, but keeps the pool from holding less
+	// than keep bytes. What is allocated, or freed but not known by the host to
+	// be done, stays, and so does what shares the driver's unit with it.
 	PoolTrim(p Pool, keep uint64) error
 	// AllocAsync allocates at least bytes (at least 1); the memory may be used
 	// in s from here on, and in other streams after an event.

@@ -92,7 +92,7 @@ func TestCancel(t *testing.T) {
 			var made []*sim.Device
 			cfg := config(t, "sim:16MiB", "platform")
 			cfg.Smallest = true
-			cfg.Device = func(total uint64) (device.Device, error) {
+			cfg.Device = func(total uint64) (device.GPU, error) {
 				d, err := sim.New(sim.Config{Total: total})
 				made = append(made, d)
 				return &watched{d, granted}, err
@@ -140,7 +140,7 @@ func TestMemory(t *testing.T) {
 	start, most := heap(), uint64(0)
 	grants := 0
 	cfg := config(t, "sim:16MiB", "platform", "bfc")
-	cfg.Device = func(total uint64) (device.Device, error) {
+	cfg.Device = func(total uint64) (device.GPU, error) {
 		d, err := sim.New(sim.Config{Total: total})
 		most = max(most, heap())
 		return &watched{d, func() {
@@ -166,7 +166,7 @@ func TestMemory(t *testing.T) {
 func TestTimedPassFails(t *testing.T) {
 	cfg := config(t, "sim:1GiB", "platform")
 	made := 0
-	cfg.Device = func(total uint64) (device.Device, error) {
+	cfg.Device = func(total uint64) (device.GPU, error) {
 		d, err := sim.New(sim.Config{Total: total})
 		if made++; err == nil && made > 1 {
 			d.LoseAt(2)

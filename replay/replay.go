@@ -41,9 +41,9 @@ import (
 // Config says what to run.
 type Config struct {
 	Policies []policy.Policy // at least one
-	// Device makes a fresh device of total bytes; required. It is called for
-	// every pass.
-	Device func(total uint64) (device.Device, error)
+	// Device opens the device with a total of so many bytes; required. It is
+	// called for every pass, which closes it at its end.
+	Device func(total uint64) (device.GPU, error)
 	Total  uint64 // of the device, in bytes
 	Pool   string // only the recording's pool of this name; "" means all
 	// Smallest looks for the smallest device, too.
@@ -212,10 +212,10 @@ func CheckPolicies(cfg Config) error {
 			return err
 		}
 		a, err := gpumem.NewAllocator(dev, p, nil)
-		if err != nil {
-			return err
+		if err == nil {
+			err = a.Close()
 		}
-		if err := a.Close(); err != nil {
+		if err := errors.Join(err, dev.Close()); err != nil {
 			return err
 		}
 	}

@@ -231,8 +231,8 @@ func runErr(tr *trace.Trace, cfg replay.Config) error {
 }
 
 // fixed is a Config.Device that always makes d.
-func fixed(d device.Device) func(uint64) (device.Device, error) {
-	return func(uint64) (device.Device, error) { return d, nil }
+func fixed(d device.GPU) func(uint64) (device.GPU, error) {
+	return func(uint64) (device.GPU, error) { return d, nil }
 }
 
 func TestErrors(t *testing.T) {
@@ -268,7 +268,7 @@ func TestErrors(t *testing.T) {
 		{"unknown pool", func() error { return runErr(pools, with(func(c *replay.Config) { c.Pool = "cuda: 1" })) }, nil,
 			`../trace/testdata/torch2026.pickle: no pool is named "cuda: 1"; there are "cuda:0", "cuda:2"`},
 		{"device", func() error {
-			return runErr(tr, with(func(c *replay.Config) { c.Device = func(uint64) (device.Device, error) { return nil, noDevice } }))
+			return runErr(tr, with(func(c *replay.Config) { c.Device = func(uint64) (device.GPU, error) { return nil, noDevice } }))
 		}, noDevice, "in: policy platform: no such device"},
 		{"lost device", func() error {
 			return runErr(tr, with(func(c *replay.Config) { c.Device = fixed(lost) }))
@@ -282,7 +282,7 @@ func TestErrors(t *testing.T) {
 			return replay.CheckPolicies(with(func(c *replay.Config) { c.Policies = append(c.Policies, policy.Policy{Spec: "vmm", Kind: policy.VMM}) }))
 		}, gpumem.ErrNoPolicy, ""},
 		{"check device", func() error {
-			return replay.CheckPolicies(with(func(c *replay.Config) { c.Device = func(uint64) (device.Device, error) { return nil, noDevice } }))
+			return replay.CheckPolicies(with(func(c *replay.Config) { c.Device = func(uint64) (device.GPU, error) { return nil, noDevice } }))
 		}, noDevice, "no such device"},
 	} {
 		err := c.run()

@@ -79,14 +79,19 @@ func (r *runner) progress(doing string, done uint64) {
 	}
 }
 
-// open makes the device and the policy's allocator on it.
-func (r *runner) open(total uint64, log func(alloc.Message)) (device.Device, alloc.Allocator, error) {
-	dev, err := r.cfg.Device(total)
+// open opens the device and the policy's allocator on it; close ends both.
+func (r *runner) open(total uint64, log func(alloc.Message)) (dev device.GPU, a alloc.Allocator, close func(), err error) {
+	dev, err = r.cfg.Device(total)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
-	a, err := gpumem.NewAllocator(dev, r.policy, log)
-	return dev, a, err
+	a, err = gpumem.NewAllocator(dev, r.policy, log)
+	if err != nil {
+		_ = dev.Close()
+		return nil, nil, nil, err
+	}
+	// What closing meets does not change what was found.
+	return dev, a, func() { _ = a.Close(); _ = dev.Close() }, nil
 }
 
 // pass runs every event, batch by batch.
@@ -129,11 +134,11 @@ func request(e *trace.Event) alloc.Request {
 // called, so the statistics are read after those events alone.
 func (r *runner) observe(ctx context.Context) (*Result, error) {
 	notes := newNotes()
-	dev, a, err := r.open(r.cfg.Total, notes.add)
+	dev, a, done, err := r.open(r.cfg.Total, notes.add)
 	if err != nil {
 		return nil, err
 	}
-	defer a.Close()
+	defer done()
 	res := &Result{
 		Policy: r.policy.Spec, Pool: r.pool.Name, DeviceBytes: r.cfg.Total,
 		LowerBound: lowerBound(r.pool.PeakLive256), events: r.pool.Events,
@@ -234,11 +239,11 @@ func deviceFree(dev device.Device) (int64, device.Counters) {
 // timed is a pass that only runs, and says how long the allocator took. It
 // follows observe, which has met every error that is not a refusal.
 func (r *runner) timed(ctx context.Context) (time.Duration, error) {
-	_, a, err := r.open(r.cfg.Total, nil)
+	_, a, done, err := r.open(r.cfg.Total, nil)
 	if err != nil {
 		return 0, err
 	}
-	defer a.Close()
+	defer done()
 	blocks := make([]alloc.Block, r.pool.Slots)
 	var took time.Duration
 	err = r.pass(ctx, "timing", func(events []trace.Event) error {

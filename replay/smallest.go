@@ -19,6 +19,7 @@ func (r *runner) fits(ctx context.Context, total uint64) (bool, error) {
 	if err != nil {
 		return false, nil // what others hold does not fit on so small a device
 	}
+	defer dev.Close()
 	a, err := gpumem.NewAllocator(dev, r.policy, nil)
 	if err != nil {
 		return false, err

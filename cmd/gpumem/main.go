@@ -65,7 +65,7 @@ func newRoot(stdout, stderr io.Writer) *cobra.Command {
 	}
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	root.AddCommand(replayCommand(), versionCommand())
+	root.AddCommand(replayCommand(), devicesCommand(), versionCommand())
 	finish(root)
 	return root
 }

@@ -52,7 +52,14 @@ func replayCommand() *cobra.Command {
 			if len(policies) == 0 {
 				policies = defaultPolicies
 			}
-			cfg := replay.Config{Device: spec.WithTotal, Total: spec.Sim.Total, Pool: pool, Smallest: smallest}
+			if smallest && !spec.CanResize() {
+				return fmt.Errorf("--smallest tries devices of other sizes, and %s has the one it has; name a simulated one, such as --device %s", spec.Text, open.Default)
+			}
+			total, err := spec.Total()
+			if err != nil {
+				return err
+			}
+			cfg := replay.Config{Device: spec.WithTotal, Total: total, Pool: pool, Smallest: smallest}
 			for _, s := range policies {
 				p, err := policy.Parse(s)
 				if err != nil {
@@ -115,7 +122,7 @@ func replayCommand() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringArrayVar(&policies, "policy", nil, "`POLICY` to run, NAME[@VERSION][:key=value,...]; repeat for several (default jax, jax:preallocate=false, platform)")
-	f.StringVar(&device, "device", "", "`DEVICE` such as sim:80GiB,used=8GiB (default $GPUMEM_DEVICE, else "+open.Default+")")
+	f.StringVar(&device, "device", "", "`DEVICE`: sim:80GiB[,used=8GiB], sim@FILE or cuda:N (default $GPUMEM_DEVICE, else cuda:0 if a driver loads, else "+open.Default+")")
 	f.StringVar(&pool, "pool", "", "only the pool `NAME` of a recording that has several")
 	f.StringVar(&format, "format", "", "`FORMAT` of the recording, text or torch (default: by its content)")
 	f.BoolVar(&smallest, "smallest", false, "also find the smallest device on which nothing is refused")

@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +14,8 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"gpumem/device/cuda"
 )
 
 // TestScripts runs the command lines in testdata/script. Beside testscript's own
@@ -26,12 +29,19 @@ import (
 //	gz FILE NEW [BYTES]         NEW is FILE compressed, or only its first BYTES
 //	cut FILE NEW BYTES          NEW is the first BYTES of FILE
 //
-// and the small PyTorch snapshots of package trace.
+// the condition [gpu], true where there is a real one, and the small PyTorch
+// snapshots of package trace.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 filepath.Join("testdata", "script"),
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
+		Condition: func(cond string) (bool, error) {
+			if cond == "gpu" {
+				return cuda.Available() == nil, nil
+			}
+			return false, fmt.Errorf("unknown condition %q", cond)
+		},
 		Setup: func(env *testscript.Env) error {
 			for _, name := range []string{"torch2025.pickle", "torch2026.pickle"} {
 				data, err := os.ReadFile(filepath.Join("..", "..", "trace", "testdata", name))

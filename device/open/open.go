@@ -1,12 +1,18 @@
 // Package open makes a device from the words of the command line, so that
-// nothing else has to know which kinds there are.
+// nothing else has to know which kinds there are:
+//
+//	sim:SIZE[,key=value...]   a simulated GPU, private to this program
+//	sim@FILE[,device=N]       one that all programs share that name FILE
+//	cuda:N                    an NVIDIA GPU
 package open
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"gpumem/device"
+	"gpumem/device/cuda"
 	"gpumem/device/sim"
 )
 
@@ -17,35 +23,138 @@ const EnvVar = "GPUMEM_DEVICE"
 // GPU of the size of today's common card.
 const Default = "sim:80GiB"
 
-// Spec is a device that can be made, and made again at another size.
+// Kind is what stands behind a device's words.
+type Kind int
+
+// The kinds.
+const (
+	Private Kind = iota // sim:SIZE
+	Shared              // sim@FILE
+	CUDA                // cuda:N
+)
+
+// Spec is a device's words, understood. Nothing is opened yet.
 type Spec struct {
-	Text string     // as given
-	Sim  sim.Config // the simulated GPU
+	Text string // as given
+	Kind Kind
+	Sim  sim.Config // Private: the device; Shared: the faults asked for
+
+	File   string       // Shared: the file
+	Create []sim.Config // Shared: the devices to make in a new file; nil: it is there
+	Index  int          // CUDA, Shared: the number of the device, from 0
+	All    bool         // Shared: no number was given, which means the first where one is wanted
 }
 
-// Parse reads a device's words. Today that is sim:SIZE[,key=value...]; a real
-// GPU (cuda:N) and a shared simulated one (sim@FILE) are refused with a line
-// that says so.
+// Parse reads a device's words. It looks at nothing but the words: whether
+// there is such a file or GPU is for [Spec.Device] to say. An error is one line
+// that names the part that is wrong.
 func Parse(s string) (Spec, error) {
-	switch {
-	case strings.HasPrefix(s, "sim:"):
-		cfg, err := sim.ParseConfig(strings.TrimPrefix(s, "sim:"))
+	if rest, ok := strings.CutPrefix(s, "sim:"); ok {
+		cfg, err := sim.ParseConfig(rest)
 		if err != nil {
 			return Spec{}, err
 		}
 		if _, err := sim.New(cfg); err != nil {
 			return Spec{}, err
 		}
-		return Spec{Text: s, Sim: cfg}, nil
-	case strings.HasPrefix(s, "cuda:"), strings.HasPrefix(s, "sim@"):
-		return Spec{}, fmt.Errorf("device %q: this version has private simulated GPUs only; use sim:SIZE, such as %s", s, Default)
+		return Spec{Text: s, Kind: Private, Sim: cfg}, nil
 	}
-	return Spec{}, fmt.Errorf("device %q: want sim:SIZE[,granularity=SIZE][,used=SIZE][,display=SIZE][,cc=9.0][,name=TEXT], such as %s", s, Default)
+	if rest, ok := strings.CutPrefix(s, "sim@"); ok {
+		return parseShared(s, rest)
+	}
+	if rest, ok := strings.CutPrefix(s, "cuda:"); ok {
+		n, err := ordinal(rest)
+		if err != nil {
+			return Spec{}, fmt.Errorf("device %q: want cuda:N with the number of the GPU, such as cuda:0", s)
+		}
+		return Spec{Text: s, Kind: CUDA, Index: n}, nil
+	}
+	return Spec{}, fmt.Errorf("device %q: want cuda:N, sim:SIZE[,key=value...] or sim@FILE, such as %s", s, Default)
 }
 
+// ordinal reads the number of a device, written as a person would.
+func ordinal(s string) (int, error) {
+	n, err := strconv.Atoi(s)
+	if err != nil || n < 0 || n > 999 || strconv.Itoa(n) != s {
+		return 0, fmt.Errorf("%q is no number of a device", s)
+	}
+	return n, nil
+}
+
+// parseShared reads what follows sim@: FILE, which ends at the first comma, and
+// then either create with the description of the devices, or the number of one.
+func parseShared(text, s string) (Spec, error) {
+	spec := Spec{Text: text, Kind: Shared, All: true}
+	parts := strings.Split(s, ",")
+	if spec.File = parts[0]; spec.File == "" {
+		return Spec{}, fmt.Errorf("device %q: want sim@FILE with the name of a file", text)
+	}
+	var totals string // SIZE[/SIZE...]
+	var rest []string // what describes a device
+	create := false
+	seen := map[string]bool{}
+	for _, part := range parts[1:] {
+		key, val, _ := strings.Cut(part, "=")
+		if seen[key] {
+			return Spec{}, fmt.Errorf("device %q: %s is given twice", text, key)
+		}
+		seen[key] = true
+		switch key {
+		case "create":
+			if part != key {
+				return Spec{}, fmt.Errorf("device %q: create takes no value", text)
+			}
+			create = true
+		case "total":
+			totals = val
+		case "device":
+			n, err := ordinal(val)
+			if err != nil {
+				return Spec{}, fmt.Errorf("device %q: device: %v", text, err)
+			}
+			spec.Index, spec.All = n, false
+		default:
+			rest = append(rest, part)
+		}
+	}
+	switch {
+	case create && totals == "":
+		return Spec{}, fmt.Errorf("device %q: create needs total=SIZE, or total=SIZE/SIZE for several devices", text)
+	case create && !spec.All:
+		return Spec{}, fmt.Errorf("device %q: create makes all devices of the file; leave device=%d out", text, spec.Index)
+	case !create && totals != "":
+		return Spec{}, fmt.Errorf("device %q: total is for a new file; add create, or leave it out to use the file as it is", text)
+	case !create:
+		cfg, err := sim.ParseFaults(rest)
+		if err != nil {
+			return Spec{}, fmt.Errorf("device %q: %v", text, err)
+		}
+		spec.Sim = cfg
+		return spec, nil
+	}
+	for _, total := range strings.Split(totals, "/") {
+		// The description is that of a private device, but for its default name.
+		cfg, err := sim.ParseConfig(strings.Join(append([]string{total}, rest...), ","))
+		if err != nil {
+			return Spec{}, fmt.Errorf("device %q: %w", text, err)
+		}
+		if !seen["name"] {
+			cfg.Name = ""
+		}
+		if _, err := sim.New(cfg); err != nil {
+			return Spec{}, fmt.Errorf("device %q: %w", text, err)
+		}
+		spec.Create = append(spec.Create, cfg)
+	}
+	return spec, nil
+}
+
+// driverLoads is cuda.Available; tests put another in its place.
+var driverLoads = cuda.Available
+
 // Choose is the device to use when flag is the command line's word ("" if not
-// given): the flag, else the environment's, else [Default]. note is a line for
-// people when the choice was nobody's.
+// given): the flag, else the environment's, else the first GPU where a driver
+// loads, else [Default]. note is a line for people when the choice was nobody's.
 func Choose(flag string, lookup func(string) (string, bool)) (spec Spec, note string, err error) {
 	if flag != "" {
 		spec, err = Parse(flag)
@@ -58,22 +167,83 @@ func Choose(flag string, lookup func(string) (string, bool)) (spec Spec, note st
 		}
 		return spec, "", err
 	}
+	const choose = " (--device or $" + EnvVar + " choose another)"
+	if driverLoads() == nil {
+		spec, err = Parse("cuda:0")
+		return spec, "no device named: using the GPU, cuda:0" + choose, err
+	}
 	spec, err = Parse(Default)
-	return spec, "no device named: using a simulated GPU, " + Default + " (--device or $" + EnvVar + " choose another)", err
+	return spec, "no device named: using a simulated GPU, " + Default + choose, err
 }
 
-// Device makes the device.
-func (s Spec) Device() (device.Device, error) { return sim.New(s.Sim) }
+// Device opens the device; the caller closes it. With Create it makes the file
+// first.
+func (s Spec) Device() (device.GPU, error) {
+	switch s.Kind {
+	case CUDA:
+		return gpu(cuda.Open(s.Index))
+	case Shared:
+		if err := s.Make(); err != nil {
+			return nil, err
+		}
+		return gpu(sim.Join(s.File, s.Index, s.Sim))
+	}
+	return gpu(sim.New(s.Sim))
+}
 
-// WithTotal makes the same device with another total, in bytes. What others
-// hold on it stays; a total that cannot hold that is an error. A name that was
-// not given but taken from the words would be wrong for another total, so such
-// a device is called after its size.
-func (s Spec) WithTotal(total uint64) (device.Device, error) {
+// gpu keeps a nil pointer from becoming a device that is not nil.
+func gpu[D device.GPU](d D, err error) (device.GPU, error) {
+	if err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+// Make makes the file that the words ask for with create, and does nothing
+// without. A file that is there is never overwritten.
+func (s Spec) Make() error {
+	if s.Create == nil {
+		return nil
+	}
+	return sim.CreateFile(s.File, s.Create...)
+}
+
+// CanResize says whether [Spec.WithTotal] can make the device at another size.
+func (s Spec) CanResize() bool { return s.Kind == Private }
+
+// Total is the device's memory, in bytes.
+func (s Spec) Total() (uint64, error) {
+	if s.Kind == Private {
+		return s.Sim.Total, nil
+	}
+	list, err := s.Status()
+	if err != nil {
+		return 0, err
+	}
+	return list[0].Total, nil
+}
+
+// WithTotal opens the device as if it had another total, in bytes; only a
+// private simulated one can, any other must be asked for its own total. What
+// others hold on it stays; a total that cannot hold that is an error. A name
+// that was not given but taken from the words would be wrong for another total,
+// so such a device is called after its size.
+func (s Spec) WithTotal(total uint64) (device.GPU, error) {
+	if !s.CanResize() {
+		d, err := s.Device()
+		if err == nil && d.Info().Total != total {
+			_ = d.Close()
+			err = fmt.Errorf("device %q has %d bytes, and not %d as was asked for; sim:SIZE can be of any size", s.Text, d.Info().Total, total)
+		}
+		if err != nil {
+			return nil, err
+		}
+		return d, nil
+	}
 	cfg := s.Sim
 	cfg.Total = total
 	if cfg.Name == s.Text {
 		cfg.Name = ""
 	}
-	return sim.New(cfg)
+	return gpu(sim.New(cfg))
 }

@@ -13,30 +13,57 @@ import (
 )
 
 func TestParse(t *testing.T) {
+	gib := uint64(1 << 30)
 	for _, tc := range []struct {
 		text string
-		want sim.Config
+		want open.Spec
 	}{
-		{"sim:80GiB", sim.Config{Total: 80 << 30, Name: "sim:80GiB"}},
-		{"sim:24G,used=2G,name=mine", sim.Config{Total: 24 << 30, Used: 2 << 30, Name: "mine"}},
+		{"sim:80GiB", open.Spec{Sim: sim.Config{Total: 80 * gib, Name: "sim:80GiB"}}},
+		{"sim:24G,used=2G,name=mine", open.Spec{Sim: sim.Config{Total: 24 * gib, Used: 2 * gib, Name: "mine"}}},
+		{"sim:1G,context=500MiB,vmm=false,fail=3", open.Spec{Sim: sim.Config{Total: gib, Context: 500 << 20, NoPages: true, FailAt: 3, Name: "sim:1G,context=500MiB,vmm=false,fail=3"}}},
+		{"cuda:0", open.Spec{Kind: open.CUDA}},
+		{"cuda:12", open.Spec{Kind: open.CUDA, Index: 12}},
+		{"sim@/tmp/a gpu", open.Spec{Kind: open.Shared, File: "/tmp/a gpu", All: true}},
+		{"sim@gpu,device=2", open.Spec{Kind: open.Shared, File: "gpu", Index: 2}},
+		{"sim@gpu,device=0,fail=3,slow=0:1ms", open.Spec{Kind: open.Shared, File: "gpu", Sim: sim.Config{FailAt: 3, Slow: 1e6}}},
+		{"sim@gpu,total=24G,create", open.Spec{Kind: open.Shared, File: "gpu", All: true, Create: []sim.Config{{Total: 24 * gib}}}},
+		{"sim@gpu,create,used=1G,total=24G/8G", open.Spec{Kind: open.Shared, File: "gpu", All: true,
+			Create: []sim.Config{{Total: 24 * gib, Used: gib}, {Total: 8 * gib, Used: gib}}}},
+		{"sim@gpu,create,name=mine,total=24G", open.Spec{Kind: open.Shared, File: "gpu", All: true, Create: []sim.Config{{Total: 24 * gib, Name: "mine"}}}},
 	} {
 		got, err := open.Parse(tc.text)
 		if err != nil {
 			t.Errorf("Parse(%q): %v", tc.text, err)
 			continue
 		}
-		if diff := cmp.Diff(open.Spec{Text: tc.text, Sim: tc.want}, got); diff != "" {
+		tc.want.Text = tc.text
+		if diff := cmp.Diff(tc.want, got); diff != "" {
 			t.Errorf("Parse(%q) differs (-want +got):\n%s", tc.text, diff)
 		}
 	}
 }
 
 func TestParseErrors(t *testing.T) {
-	const later = "this version has private simulated GPUs only; use sim:SIZE"
-	const form = "want sim:SIZE[,granularity=SIZE]"
+	const form = "want cuda:N, sim:SIZE[,key=value...] or sim@FILE"
+	const number = "want cuda:N with the number of the GPU"
 	for _, tc := range []struct{ name, text, want string }{
-		{"real GPU", "cuda:0", later},
-		{"shared", "sim@/tmp/gpu", later},
+		{"no number", "cuda:", number},
+		{"no such number", "cuda:-1", number},
+		{"a number with a zero", "cuda:00", number},
+		{"something else", "cuda:all", number},
+		{"no file", "sim@", "the name of a file"},
+		{"no file but keys", "sim@,total=1G,create", "the name of a file"},
+		{"create what", "sim@gpu,create", "create needs total=SIZE"},
+		{"create with a value", "sim@gpu,create=yes,total=1G", "create takes no value"},
+		{"create one of them", "sim@gpu,create,total=1G,device=1", "leave device=1 out"},
+		{"total of what is there", "sim@gpu,total=1G", "total is for a new file"},
+		{"name of what is there", "sim@gpu,name=x", `unknown key "name"; known for a device that is there are device, fail`},
+		{"key of a new file", "sim@gpu,create,total=1G,colour=red", `unknown key "colour"`},
+		{"bad total", "sim@gpu,create,total=1G/x", `size "x"`},
+		{"used by more than there is", "sim@gpu,create,total=4G/1G,used=2G", "more than the device's 1 GiB"},
+		{"twice", "sim@gpu,total=1G,total=2G,create", "total is given twice"},
+		{"device", "sim@gpu,device=one", `"one" is no number of a device`},
+		{"fault", "sim@gpu,fail=x", "fail"},
 		{"empty", "", form},
 		{"no kind", "80GiB", form},
 		{"another kind", "tpu:0", form},
@@ -47,7 +74,7 @@ func TestParseErrors(t *testing.T) {
 		{"zero", "sim:0", "a device of 0 bytes"},
 		{"too much used", "sim:4GiB,used=3GiB,display=2GiB", "used 3 GiB and display 2 GiB are more than the device's 4 GiB"},
 		{"key", "sim:4GiB,colour=red", `unknown key "colour"`},
-		{"line break", "cuda:0\n", later},
+		{"line break", "cuda:0\n", number},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			spec, err := open.Parse(tc.text)
@@ -117,7 +144,7 @@ func TestDevice(t *testing.T) {
 	}
 	want := device.Info{
 		Name: spec.Text, Total: 4 << 30, Granularity: 1, CCMajor: 8, CCMinor: 6,
-		Display: true, Simulated: true, Base: sim.Base,
+		Display: true, HasPages: true, Page: 2 << 20, HasPools: true, Simulated: true, Base: sim.Base,
 	}
 	if diff := cmp.Diff(want, d.Info()); diff != "" {
 		t.Errorf("Info differs (-want +got):\n%s", diff)
@@ -195,6 +222,9 @@ func FuzzParse(f *testing.F) {
 			if strings.ContainsAny(err.Error(), "\n\r") {
 				t.Errorf("Parse(%q): the error has several lines: %q", s, err)
 			}
+			return
+		}
+		if spec.Kind != open.Private { // the rest is not in the words
 			return
 		}
 		d, err := spec.Device()

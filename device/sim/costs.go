@@ -8,7 +8,9 @@ import "time"
 // Nothing here was measured by this project yet. Each constant names the
 // public measurement that it rests on; where those disagree it lies between
 // them. A figure from a real GPU belongs here with its source in place of the
-// public one.
+// public one. Of two public files the repository could not be told: those for
+// an H100 are from a write-up of a shared cache, run partly under strace, and
+// those for an RTX 3070 Laptop from an nsys profile; both tools add to a call.
 type Costs struct {
 	// SmallAlloc is a plain allocation that fits into a 2 MiB block which the
 	// driver already holds open, and a refused one of any size (an assumption:
@@ -34,6 +36,63 @@ type Costs struct {
 	// MemInfo asks for free and total: 5-12 us on cards from a laptop's to a
 	// B300 (pytorch#174625, sglang#25225, MatX#863).
 	MemInfo time.Duration
+
+	// Copy is a copy between the host and the device that the host waits for,
+	// before any bytes. An assumption: a few calls to the driver's queue, each
+	// 2-3 us on a laptop's RTX 3070, and one wait.
+	Copy time.Duration
+	// CopyPerMiB is added for each MiB. It assumes ordinary memory of the host,
+	// which the driver copies through a buffer of its own: 10 GiB/s. Memory that
+	// the device reads by itself goes at the bus's rate, 25 to 100 GiB/s.
+	CopyPerMiB time.Duration
+	// Fill is a fill that the host waits for, before any bytes: queueing one took
+	// 2.6 us on an RTX 3070 (as Copy).
+	Fill time.Duration
+	// FillPerMiB is added for each MiB. An assumption: 2 TiB/s, well below the
+	// 3.35 TB/s that NVIDIA's data sheet gives for an H100's memory.
+	FillPerMiB time.Duration
+
+	// AddressReserve reserves addresses, less than a GiB of them: 1.4 us on an
+	// H100, 15 us on an RTX 3070 (nsys, which adds to it).
+	AddressReserve time.Duration
+	// AddressReserveLarge is the same from a GiB on: 9-19 us for 8 GiB (kvcached
+	// bench_vmm on an A100 and on another card).
+	AddressReserveLarge time.Duration
+	// AddressFree: 1.0 us on an H100, 5.6 us on an RTX 3070.
+	AddressFree time.Duration
+	// MemCreate takes physical memory, before any bytes: 19 us on an H100, 31 us
+	// on an RTX 3070. On one A100 it was 195 us (kvcached bench_vmm), which nobody
+	// has explained.
+	MemCreate time.Duration
+	// MemCreatePerMiB is added for each MiB. An assumption: the longest of 43
+	// calls on an RTX 3070, 145 us, would fit 1.4 GiB.
+	MemCreatePerMiB time.Duration
+	// MemMap: 1.4 us on an A100 (kvcached bench_vmm) and on an H100, 3.5 us on an
+	// RTX 3070. The size does not matter.
+	MemMap time.Duration
+	// MemSetAccess is for each handle in the range, which is what it goes by
+	// (pytorch#96995): 36 us on an A100 (kvcached bench_vmm), 50-67 us on an H100,
+	// 49 us on an RTX 3070.
+	MemSetAccess time.Duration
+	// MemSetAccessPerMiB is added for each MiB of a handle past the first two. An
+	// assumption: the longest of 43 calls on an RTX 3070, 1,595 us, would fit 1.4
+	// GiB.
+	MemSetAccessPerMiB time.Duration
+	// MemUnmap is for each handle in the range: 26 us on an A100 (kvcached
+	// bench_vmm), 30-38 us on an H100. It does not wait for work (pytorch#196258).
+	MemUnmap time.Duration
+	// MemUnmapPerMiB is added for each MiB of a handle past the first two. An
+	// assumption as MemSetAccessPerMiB, from 2,095 us.
+	MemUnmapPerMiB time.Duration
+	// MemRelease ends a handle: 12 us on an RTX 3070, 34 us on an H100 under
+	// strace.
+	MemRelease time.Duration
+	// MemReleasePerMiB is added for each MiB that goes back to the device, to the
+	// call that gives it back: this one, or the last unmap after it. An
+	// assumption, as MemCreatePerMiB.
+	MemReleasePerMiB time.Duration
+
+	Async AsyncCosts // of streams, events and pools
 }
 
 // DefaultCosts is the model of an H100-class card.
@@ -45,6 +104,26 @@ var DefaultCosts = Costs{
 	BlockFree:   160 * time.Microsecond,
 	FreePerMiB:  1 * time.Microsecond,
 	MemInfo:     8 * time.Microsecond,
+
+	Copy:       10 * time.Microsecond,
+	CopyPerMiB: 100 * time.Microsecond,
+	Fill:       5 * time.Microsecond,
+	FillPerMiB: 500 * time.Nanosecond,
+
+	AddressReserve:      2 * time.Microsecond,
+	AddressReserveLarge: 15 * time.Microsecond,
+	AddressFree:         1500 * time.Nanosecond,
+	MemCreate:           25 * time.Microsecond,
+	MemCreatePerMiB:     100 * time.Nanosecond,
+	MemMap:              2 * time.Microsecond,
+	MemSetAccess:        40 * time.Microsecond,
+	MemSetAccessPerMiB:  1 * time.Microsecond,
+	MemUnmap:            28 * time.Microsecond,
+	MemUnmapPerMiB:      1500 * time.Nanosecond,
+	MemRelease:          20 * time.Microsecond,
+	MemReleasePerMiB:    100 * time.Nanosecond,
+
+	Async: defaultAsync,
 }
 
 // driverBlock is the unit in which the driver opens memory for plain
@@ -61,4 +140,11 @@ func ofSize(base, perMiB time.Duration, bytes uint64) time.Duration {
 		return base
 	}
 	return base + time.Duration(blocks-1)*(driverBlock>>20)*perMiB
+}
+
+// byMiB is a cost that goes by the bytes: perMiB for each MiB and its share for
+// the rest. Sizes past a petabyte cost the same as one.
+func byMiB(perMiB time.Duration, bytes uint64) time.Duration {
+	bytes = min(bytes, 1<<50)
+	return time.Duration(bytes>>20)*perMiB + time.Duration(bytes%(1<<20))*perMiB>>20
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"gpumem/device"
 	"gpumem/device/sim"
 )
 
@@ -143,5 +144,118 @@ func TestCostsOfAnySize(t *testing.T) {
 				t.Errorf("Alloc takes %v, Free %v", now, got-now)
 			}
 		})
+	}
+}
+
+// TestPageTimes: the modelled time of what programs do with pages. The first
+// rows are what a model of an H100 has to reproduce: growing by a page takes 67
+// us, giving it back 48 us, and a GiB is some 30 times dearer in pages than as
+// one handle.
+func TestPageTimes(t *testing.T) {
+	const us = time.Microsecond
+	// grow makes handles of bytes each and maps them from addr on.
+	grow := func(d *sim.Device, addr, bytes, number uint64) (handles []device.Handle, err error) {
+		for i := range number {
+			h, err := d.MemCreate(bytes)
+			if err != nil {
+				return nil, err
+			}
+			if err := d.MemMap(addr+i*bytes, bytes, h); err != nil {
+				return nil, err
+			}
+			handles = append(handles, h)
+		}
+		return handles, d.MemSetAccess(addr, number*bytes)
+	}
+	for _, tc := range []struct {
+		name          string
+		bytes, number uint64 // of handles
+		grow, shrink  time.Duration
+	}{
+		{"a page", 2 * mib, 1, 67*us + 200, 48*us + 200},
+		{"1 GiB in pages", 2 * mib, 512, 34_406*us + 400, 24_678*us + 400},
+		{"1 GiB in one handle", gib, 1, 1191*us + 400, 1683*us + 400},
+		{"20 MiB in one handle", 20 * mib, 1, 87 * us, 77 * us},
+		{"40 MiB in two", 20 * mib, 2, 174 * us, 154 * us},
+	} {
+		for _, early := range []bool{false, true} {
+			name := tc.name
+			if early {
+				name += ", released while mapped" // costs the same in the end
+			}
+			t.Run(name, func(t *testing.T) {
+				d := newDevice(t, sim.Config{Total: 4 * gib})
+				addr, err := d.AddressReserve(2*gib, 0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				start := d.Counters().Time
+				handles, err := grow(d, addr, tc.bytes, tc.number)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got := d.Counters().Time - start; got != tc.grow {
+					t.Errorf("growing takes %v, want %v", got, tc.grow)
+				}
+				start = d.Counters().Time
+				unmap := func() {
+					if err := d.MemUnmap(addr, tc.number*tc.bytes); err != nil {
+						t.Error(err)
+					}
+				}
+				if !early {
+					unmap()
+				}
+				for _, h := range handles {
+					if err := d.MemRelease(h); err != nil {
+						t.Error(err)
+					}
+				}
+				if early {
+					unmap()
+				}
+				if got := d.Counters().Time - start; got != tc.shrink {
+					t.Errorf("giving back takes %v, want %v", got, tc.shrink)
+				}
+			})
+		}
+	}
+}
+
+// TestPageCallTimes: single calls, taken and refused.
+func TestPageCallTimes(t *testing.T) {
+	d := newDevice(t, sim.Config{Total: gib})
+	var small, large uint64
+	for _, tc := range []struct {
+		name string
+		do   func() error
+		ok   bool
+		want time.Duration // nanoseconds
+	}{
+		{"reserve less than a GiB", func() (err error) { small, err = d.AddressReserve(gib-2*mib, 0); return err }, true, 2_000},
+		{"reserve a GiB", func() (err error) { large, err = d.AddressReserve(gib, 0); return err }, true, 15_000},
+		{"reserve refused", func() error { _, err := d.AddressReserve(1, 0); return err }, false, 2_000},
+		{"free addresses", func() error { return d.AddressFree(small, gib-2*mib) }, true, 1_500},
+		{"free addresses refused", func() error { return d.AddressFree(small, gib-2*mib) }, false, 1_500},
+		{"create", func() error { _, err := d.MemCreate(100 * mib); return err }, true, 35_000},
+		{"create refused", func() error { _, err := d.MemCreate(gib); return err }, false, 25_000},
+		{"map", func() error { return d.MemMap(large, 100*mib, 1) }, true, 2_000},
+		{"map again", func() error { return d.MemMap(large+100*mib, 100*mib, 1) }, true, 2_000},
+		{"map refused", func() error { return d.MemMap(large, 100*mib, 1) }, false, 2_000},
+		{"access", func() error { return d.MemSetAccess(large, 200*mib) }, true, 276_000},
+		{"access refused", func() error { return d.MemSetAccess(large, 300*mib) }, false, 40_000},
+		{"unmap", func() error { return d.MemUnmap(large, 100*mib) }, true, 175_000},
+		{"unmap refused", func() error { return d.MemUnmap(large, 100*mib) }, false, 28_000},
+		{"release, mapped", func() error { return d.MemRelease(1) }, true, 20_000},
+		{"release refused", func() error { return d.MemRelease(1) }, false, 20_000},
+		{"unmap the last", func() error { return d.MemUnmap(large+100*mib, 100*mib) }, true, 185_000},
+	} {
+		before := d.Counters().Time
+		if err := tc.do(); (err == nil) != tc.ok {
+			t.Errorf("%s: %v", tc.name, err)
+		}
+		if got := d.Counters().Time - before; got != tc.want {
+			t.Errorf("%s takes %v, want %v", tc.name, got, tc.want)
+		}
 	}
 }

@@ -29,3 +29,38 @@ func ExampleNew() {
 	// <nil>
 	// {Calls:3 Time:329µs}
 }
+
+// A reservation is filled page by page; what is behind an address can be taken
+// away, kept, and put somewhere else.
+func ExampleDevice_MemMap() {
+	d, err := sim.New(sim.Config{Total: 24 << 30})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	page := d.Info().Page
+	addr, err := d.AddressReserve(1<<40, 0) // more than there is memory
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	h, err := d.MemCreate(page)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(d.MemMap(addr, page, h), d.MemSetAccess(addr, page))
+	fmt.Println(d.Write(addr, []byte("weights")))
+
+	there := addr + 100*page
+	fmt.Println(d.MemUnmap(addr, page), d.MemMap(there, page, h), d.MemSetAccess(there, page))
+	p := make([]byte, 7)
+	fmt.Println(d.Read(there, p), string(p))
+	fmt.Println(d.Read(addr, p))
+	// Output:
+	// <nil> <nil>
+	// <nil>
+	// <nil> <nil> <nil>
+	// <nil> weights
+	// cuMemcpyDtoH of 7 bytes on sim:24GiB: CUDA_ERROR_INVALID_VALUE: invalid argument
+}

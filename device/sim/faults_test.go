@@ -2,8 +2,12 @@ package sim_test
 
 import (
 	"errors"
+	"runtime"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"gpumem/device"
 	"gpumem/device/sim"
@@ -160,6 +164,249 @@ func TestLoseAt(t *testing.T) {
 	}
 }
 
+// pagesScript makes calls of every kind with pages and contents, and then takes
+// everything down again. A call whose turn has not come, because one before it
+// failed, is left out; what could not be given back is tried again at the end.
+func pagesScript(d *sim.Device) (errs []error) {
+	try := func(err error) bool {
+		errs = append(errs, err)
+		return err == nil
+	}
+	var undo []func() error
+	addr, err := d.AddressReserve(8*page, 0)
+	if try(err) {
+		undo = append(undo, func() error { return d.AddressFree(addr, 8*page) })
+		for i := range uint64(3) {
+			h, err := d.MemCreate(2 * page)
+			if !try(err) {
+				continue
+			}
+			at := addr + 2*i*page
+			if i != 1 { // one is released while it is mapped
+				undo = append(undo, func() error { return d.MemRelease(h) })
+			}
+			if try(d.MemMap(at, 2*page, h)) {
+				undo = append(undo, func() error { return d.MemUnmap(at, 2*page) })
+				if try(d.MemSetAccess(at, 2*page)) {
+					try(d.Write(at, []byte{1, 2, 3}))
+					try(d.Read(at, make([]byte, 3)))
+					try(d.Fill(at+page, page, 1))
+				}
+			}
+			if i == 1 && !try(d.MemRelease(h)) {
+				undo = append(undo, func() error { return d.MemRelease(h) })
+			}
+		}
+	}
+	r, err := d.Alloc(page)
+	if try(err) {
+		undo = append(undo, func() error { return d.Free(r.Addr) })
+		try(d.Write(r.Addr, []byte{1}))
+	}
+	var again []func() error
+	for i := len(undo) - 1; i >= 0; i-- {
+		if !try(undo[i]()) {
+			again = append(again, undo[i])
+		}
+	}
+	for _, f := range again {
+		try(f())
+	}
+	return errs
+}
+
+// TestPagesFailCall makes every call of that script fail in turn: nothing else
+// fails but what cannot be done without it, and at the end nothing is held,
+// written or reserved.
+func TestPagesFailCall(t *testing.T) {
+	for _, context := range []uint64{0, 100 * mib} {
+		cfg := sim.Config{Total: gib, Context: context}
+		clean := newDevice(t, cfg)
+		errs := pagesScript(clean)
+		if errors.Join(errs...) != nil || uint64(len(errs)) != clean.Counters().Calls {
+			t.Fatalf("the script makes %d calls, %d counted: %v", len(errs), clean.Counters().Calls, errors.Join(errs...))
+		}
+		own := errors.New("the tester's own")
+		for n := range len(errs) {
+			d := newDevice(t, cfg)
+			d.FailCall(uint64(n+1), own)
+			var got int
+			for _, err := range pagesScript(d) {
+				if errors.Is(err, own) {
+					got++
+				} else if err != nil && !errors.Is(err, device.ErrInvalidValue) {
+					t.Errorf("call %d failed, and another with %v", n+1, err)
+				}
+			}
+			free, total, err := d.MemInfo()
+			held, _ := d.Held()
+			if got != 1 || free != total-context || err != nil || held != 0 || d.Touched() != 0 {
+				t.Errorf("call %d failed (%d did): %d of %d bytes free, %v, %d held, %d touched", n+1, got, free, total, err, held, d.Touched())
+			}
+			// All addresses can be reserved, so none are.
+			if _, err := d.AddressReserve(1<<47, 0); err != nil {
+				t.Errorf("call %d failed, and something is reserved: %v", n+1, err)
+			}
+		}
+	}
+}
+
+// TestConfigFaults: the faults of the configuration are those of the methods.
+func TestConfigFaults(t *testing.T) {
+	d := newDevice(t, sim.Config{Total: gib, FailAt: 2, RefuseAbove: mib, LoseAt: 4, SlowAt: 1, Slow: time.Second})
+	for i, want := range []error{nil, device.ErrOutOfMemory, device.ErrOutOfMemory, device.ErrLost, device.ErrLost} {
+		bytes := uint64(mib)
+		if i == 2 {
+			bytes++
+		}
+		if _, err := d.Alloc(bytes); !errors.Is(err, want) {
+			t.Errorf("call %d: %v, want %v", i+1, err, want)
+		}
+	}
+	if got := d.Counters().Time; got != time.Second+180*time.Microsecond {
+		t.Errorf("the calls take %v", got)
+	}
+}
+
+func TestSlowCall(t *testing.T) {
+	d := newDevice(t, sim.Config{Total: gib})
+	took := func(want time.Duration) {
+		t.Helper()
+		before := d.Counters().Time
+		if _, _, err := d.MemInfo(); err != nil {
+			t.Error(err)
+		}
+		if got := d.Counters().Time - before; got != want {
+			t.Errorf("call %d takes %v, want %v", d.Counters().Calls, got, want)
+		}
+	}
+	const asEver = 8 * time.Microsecond
+	took(asEver)
+	d.SlowCall(3, time.Hour)
+	took(asEver)
+	took(asEver + time.Hour)
+	took(asEver)
+	d.SlowCall(9, time.Hour)
+	d.SlowCall(0, time.Second) // in place of it
+	took(asEver + time.Second)
+	took(asEver + time.Second)
+	d.FailCall(d.Counters().Calls+1, nil)
+	before := d.Counters().Time
+	if _, err := d.Alloc(1); err == nil || d.Counters().Time-before != time.Second+5*time.Microsecond {
+		t.Errorf("a slow call that fails: %v, %v", err, d.Counters().Time-before)
+	}
+	d.SlowCall(0, 0)
+	took(asEver)
+}
+
+// TestOnCall: the hook hears of every call, in its words, and what it says
+// counts.
+func TestOnCall(t *testing.T) {
+	d := newDevice(t, sim.Config{Total: gib})
+	type heard struct {
+		n     uint64
+		name  string
+		bytes uint64
+	}
+	var got []heard
+	own := errors.New("the hook's own")
+	refuse := uint64(0)
+	d.OnCall(func(n uint64, name string, bytes uint64) error {
+		got = append(got, heard{n, name, bytes})
+		if n == refuse {
+			return own
+		}
+		d.Counters() // it may use the device
+		return nil
+	})
+	var want []heard
+	for _, call := range everyCall(d) {
+		want = append(want, heard{uint64(len(want) + 1), call.name, 0})
+		if err := call.do(); err != nil {
+			t.Errorf("%s: %v", call.name, err)
+		}
+	}
+	for i, bytes := range map[int]uint64{1: 1, 6: page, 7: page, 8: page, 9: page, 10: page, 12: page} {
+		want[i].bytes = bytes
+	}
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(heard{})); diff != "" {
+		t.Errorf("the hook heard (-want +got):\n%s", diff)
+	}
+
+	// A call that it refuses does nothing, is counted, and is before the faults.
+	refuse = d.Counters().Calls + 1
+	d.FailCall(refuse, nil)
+	_, err := d.Alloc(1)
+	refusedAs(t, err, "cuMemAlloc", own)
+	if now, _ := d.Held(); now != 0 || d.Counters().Calls != refuse {
+		t.Errorf("%d bytes are held after %d calls", now, d.Counters().Calls)
+	}
+
+	before := len(got)
+	d.OnCall(nil)
+	if _, _, err := d.MemInfo(); err != nil || len(got) != before {
+		t.Errorf("without a hook: %v, and it heard %d calls", err, len(got)-before)
+	}
+}
+
+// TestHookHoldsCall: a hook holds one call still while others go on; the call
+// then sees what they did, also that the device is lost, or closed.
+func TestHookHoldsCall(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		then func(d *sim.Device) error
+		want error
+	}{
+		{"memory is left", func(d *sim.Device) error { _, err := d.Alloc(gib / 2); return err }, nil},
+		{"memory is gone", func(d *sim.Device) error { _, err := d.Alloc(gib/2 + 1); return err }, device.ErrOutOfMemory},
+		{"lost", func(d *sim.Device) error { d.LoseAt(1); return nil }, device.ErrLost},
+		{"closed", (*sim.Device).Close, device.ErrClosed},
+		{"the hook is taken away", func(d *sim.Device) error { d.OnCall(nil); _, err := d.Alloc(1); return err }, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			d := newDevice(t, sim.Config{Total: gib})
+			held, letGo, done := make(chan bool), make(chan bool), make(chan error)
+			d.OnCall(func(n uint64, _ string, _ uint64) error {
+				if n == 1 {
+					held <- true
+					<-letGo
+				}
+				return nil
+			})
+			go func() {
+				_, err := d.Alloc(gib / 2)
+				done <- err
+			}()
+			<-held
+			if err := tc.then(d); err != nil {
+				t.Error(err)
+			}
+			close(letGo)
+			if err := <-done; !errors.Is(err, tc.want) {
+				t.Errorf("the call that was held: %v, want %v", err, tc.want)
+			}
+		})
+	}
+}
+
+// TestHookEndsGoroutine: one that ends the goroutine of the call, as a test
+// does that fails in it, leaves the device usable.
+func TestHookEndsGoroutine(t *testing.T) {
+	d := newDevice(t, sim.Config{Total: gib})
+	d.OnCall(func(n uint64, _ string, _ uint64) error {
+		if n == 1 {
+			runtime.Goexit()
+		}
+		return nil
+	})
+	var wg sync.WaitGroup
+	wg.Go(func() { _, _ = d.Alloc(1) })
+	wg.Wait()
+	if free, _, err := d.MemInfo(); free != gib || err != nil {
+		t.Errorf("%d bytes free, %v", free, err)
+	}
+}
+
 // TestRefuseAbove: it is the request that counts, not what it is rounded up to.
 func TestRefuseAbove(t *testing.T) {
 	d := newDevice(t, sim.Config{Total: gib})
@@ -178,7 +425,22 @@ func TestRefuseAbove(t *testing.T) {
 	if err := d.Free(sim.Base); err != nil {
 		t.Error(err)
 	}
+	// A handle's memory is refused likewise; addresses are no memory, and what
+	// goes over memory that is there is no request for it.
+	if _, err := d.MemCreate(page); !errors.Is(err, device.ErrOutOfMemory) {
+		t.Errorf("MemCreate: %v", err)
+	}
+	if _, err := d.AddressReserve(page, 0); err != nil {
+		t.Error(err)
+	}
+	r, err := d.Alloc(100)
+	if err := errors.Join(err, d.Fill(r.Addr, r.Bytes, 1), d.Free(r.Addr)); err != nil {
+		t.Error(err)
+	}
 	d.RefuseAbove(0)
+	if _, err := d.MemCreate(page); err != nil {
+		t.Error(err)
+	}
 	if _, err := d.Alloc(101); err != nil {
 		t.Errorf("after the fault was taken away: %v", err)
 	}

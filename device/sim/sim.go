@@ -1,9 +1,10 @@
 // Package sim is a simulated GPU: it grants and counts memory as a device
-// does, refuses when it has none left, and says what its driver's calls would
-// have cost. Nothing is stored in its memory.
+// does, refuses when it has none left, keeps what is written to it, and says
+// what its driver's calls would have cost.
 //
-// This one is private to the process. Its rules are few, so that results can
-// be foretold and repeated anywhere:
+// It is private to the process ([New]) or shared with all that name one file
+// ([Join]). Its rules are few, so that results can be foretold and repeated
+// anywhere:
 //
 //   - a grant is rounded up to the granularity and refused if it does not fit
 //     in what is free, where free is the total less what others and the
@@ -11,14 +12,25 @@
 //   - the first grant lies at 0x7f0000000000 and each next one at the first
 //     2 MiB boundary at or after the end of the last; an address is never used
 //     twice. So the device itself never fragments: what fragments is the pool
-//     above it;
+//     above it. Reservations of addresses begin at 2^48 and go on likewise;
 //   - every call, refused ones included, is counted, and adds to a modelled
 //     time that depends on the calls before it alone ([Costs]).
 //
 // A call that fails takes nothing and gives nothing back.
+//
+// One request's way through it: Alloc locks the device and passes the gate
+// that every driver call passes (call, faults.go), which counts it, lets the
+// faults of a test have their say and takes what a context takes the first
+// time. Then it takes the bytes from the ledger (ledger.go), finds addresses
+// and enters them in the space (space.go). A Write passes the same gate, asks
+// the space which pieces of physical memory lie behind its addresses
+// (memory.go), makes sure that no work under way touches them (hazard.go) and
+// puts the bytes there. MemMap (pages.go) makes such pieces appear at other
+// addresses.
 package sim
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -42,16 +54,32 @@ const (
 )
 
 // Config describes a simulated GPU. The zero value but for Total is a plain
-// one: 2 MiB granularity, nobody else on it, compute capability 9.0.
+// one: 2 MiB granularity, nobody else on it, compute capability 9.0, pages and
+// pools, no faults.
 type Config struct {
 	Total       uint64 // bytes, at least 1
 	Granularity uint64 // bytes; 0 means DefaultGranularity
 	Used        uint64 // bytes that another program holds
 	Display     uint64 // bytes that the desktop holds; more than 0 means a display is on
-	CCMajor     int    // compute capability; 0.0 means 9.0
-	CCMinor     int
-	Name        string // "" means "sim:SIZE"
-	Costs       Costs  // zero means DefaultCosts
+	// Context is the bytes that a program takes by its first driver call, beside
+	// all that it asks for, as a CUDA context does. A call that finds them not
+	// free is refused with device.ErrOutOfMemory, and the next one tries again.
+	Context uint64
+	CCMajor int // compute capability; 0.0 means 9.0
+	CCMinor int
+	NoPages bool   // without virtual memory, as some virtual GPUs are
+	NoPools bool   // without stream-ordered pools
+	Unified bool   // its memory is the host's
+	MIG     string // the slice's name, such as "1g.10gb"; "" means a whole GPU
+	Name    string // "" means "sim:SIZE"
+	Costs   Costs  // zero means DefaultCosts
+
+	// Faults that it has from the beginning; zero means none.
+	FailAt      uint64        // see Device.FailCall
+	RefuseAbove uint64        // see Device.RefuseAbove
+	LoseAt      uint64        // see Device.LoseAt
+	SlowAt      uint64        // see Device.SlowCall; with Slow
+	Slow        time.Duration // 0 or more
 }
 
 // Device is a simulated GPU. It is safe for use by several goroutines.
@@ -60,25 +88,31 @@ type Device struct {
 	info  device.Info
 	costs Costs
 
-	mu     sync.Mutex // guards everything below
-	ledger ledger     // counts the bytes; shared with other programs or not
-	closed bool
-	next   uint64 // where the next grant goes
-	held   uint64 // bytes granted and not given back
-	peak   uint64 // most that held ever was
-	grants map[uint64]grant
-	count  device.Counters
-	blocks blocks // that small grants share; only what a call costs depends on it
-	faults faults
+	mu      sync.Mutex // guards everything below
+	ledger  ledger     // counts the bytes; shared with other programs or not
+	closed  bool
+	context bool   // the context's bytes are taken
+	next    uint64 // where the next grant goes
+	high    uint64 // where the next reservation or pool's chunk goes, at the earliest
+	held    uint64 // bytes granted and not given back
+	peak    uint64 // most that held ever was
+	space   space  // what has memory behind it
+	count   device.Counters
+	blocks  blocks // that small grants share; only what a call costs depends on it
+	faults  faults
+	hook    Hook  // nil: none
+	work    work  // clock.go, stream.go
+	pools   pools // pool.go
+
+	// Of pages.go.
+	handles     map[device.Handle]*memory
+	lastHandle  device.Handle
+	reserved    space  // the reservations
+	reservedSum uint64 // bytes of them
+	accessible  uint64 // units of pageUnit in mappings with access
 }
 
-// grant is one range as the device remembers it.
-type grant struct {
-	bytes uint64
-	block uint64 // of the shared block that it lies in; 0: it has blocks of its own
-}
-
-var _ device.Device = (*Device)(nil)
+var _ device.GPU = (*Device)(nil)
 
 // New makes a simulated GPU. What others hold may not exceed the total.
 func New(cfg Config) (*Device, error) {
@@ -108,13 +142,30 @@ func New(cfg Config) (*Device, error) {
 			CCMajor:     cfg.CCMajor,
 			CCMinor:     cfg.CCMinor,
 			Display:     cfg.Display > 0,
+			MIG:         cfg.MIG,
+			Unified:     cfg.Unified,
+			HasPages:    !cfg.NoPages,
+			HasPools:    !cfg.NoPools,
 			Simulated:   true,
 			Base:        Base,
 		},
-		costs:  cfg.Costs,
-		next:   Base,
-		grants: make(map[uint64]grant),
-		blocks: blocks{left: make(map[uint64]uint64)},
+		costs:   cfg.Costs,
+		next:    Base,
+		high:    highBase,
+		blocks:  blocks{left: make(map[uint64]uint64)},
+		handles: make(map[device.Handle]*memory),
+		work:    newWork(),
+		pools:   newPools(),
+		faults: faults{
+			at: cfg.FailAt, err: device.ErrOutOfMemory, above: cfg.RefuseAbove, lostAt: cfg.LoseAt,
+			slowAt: cfg.SlowAt, slow: cfg.Slow,
+		},
+	}
+	if d.info.HasPages {
+		d.info.Page = pageUnit
+		if cfg.Granularity%pageUnit == 0 {
+			d.info.Page = cfg.Granularity
+		}
 	}
 	if d.costs == (Costs{}) {
 		d.costs = DefaultCosts
@@ -172,7 +223,8 @@ func (d *Device) give(n uint64) error {
 	return nil
 }
 
-// Close gives back everything. Later calls fail with device.ErrClosed.
+// Close gives back everything. Later calls fail with device.ErrClosed, and so
+// do those that a [Hook] holds at the time.
 func (d *Device) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -180,8 +232,12 @@ func (d *Device) Close() error {
 		return nil
 	}
 	d.closed = true
-	d.held = 0
-	clear(d.grants)
+	d.held, d.reservedSum, d.accessible = 0, 0, 0
+	d.space, d.reserved = space{}, space{}
+	clear(d.handles)
+	found := d.work.hazards // a test asks at the end
+	d.work, d.pools = newWork(), newPools()
+	d.work.hazards = found
 	return d.ledger.close()
 }
 
@@ -202,6 +258,10 @@ func (d *Device) Alloc(bytes uint64) (device.Range, error) {
 		return device.Range{}, d.refuse("cuMemAlloc", bytes, device.ErrOutOfMemory)
 	}
 	addr := d.next
+	if d.high > highBase && addr+n > highBase {
+		// Grants have come to where reservations are.
+		addr = max(addr, d.high)
+	}
 	next, ok := roundUp(addr+n, addrStep)
 	if addr+n < addr || !ok {
 		// The addresses below 2^64 are used up: a device of 80 GiB has by then
@@ -212,66 +272,63 @@ func (d *Device) Alloc(bytes uint64) (device.Range, error) {
 		return device.Range{}, d.refuse("cuMemAlloc", bytes, err)
 	}
 	d.next = next
-	d.grants[addr] = d.place(n)
+	d.space.add(segment{addr: addr, bytes: n, block: d.place(n), kind: granted})
 	return device.Range{Addr: addr, Bytes: n}, nil
 }
 
-// Free gives the grant that starts at addr back. Where none does it fails with
-// device.ErrInvalidValue.
+// Free gives the grant that starts at addr back, once all work on the device is
+// done. Where no grant starts it fails with device.ErrInvalidValue.
 func (d *Device) Free(addr uint64) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if err := d.call("cuMemFree", 0, d.costs.SmallFree); err != nil {
 		return err
 	}
-	g, ok := d.grants[addr]
-	if !ok {
+	g := d.space.starting(addr)
+	if g == nil || g.kind != granted {
 		return d.refuse("cuMemFree", 0, device.ErrInvalidValue)
 	}
+	d.drain()
+	return d.ungrant("cuMemFree", *g)
+}
+
+// ungrant gives a grant back for the call that is named, which has waited for
+// the work that touches it. Caller holds d.mu.
+func (d *Device) ungrant(call string, g segment) error {
 	if err := d.give(g.bytes); err != nil {
-		return d.refuse("cuMemFree", 0, err)
+		return d.refuse(call, 0, err)
 	}
-	delete(d.grants, addr)
+	d.space.remove(g.addr)
 	d.chargeFree(g)
 	return nil
 }
 
-// call counts one driver call of the given cost and lets the faults have their
-// say. Caller holds d.mu.
-func (d *Device) call(name string, bytes uint64, cost time.Duration) error {
-	if d.closed {
-		return d.refuse(name, bytes, device.ErrClosed)
-	}
-	d.count.Calls++
-	d.count.Time += cost
-	if err := d.faults.check(d.count.Calls, bytes); err != nil {
-		return d.refuse(name, bytes, err)
-	}
-	return nil
-}
-
-// refuse says what was refused and why.
+// refuse says what was refused and why. An error that says so already stays as
+// it is.
 func (d *Device) refuse(call string, bytes uint64, err error) error {
+	if as := (*device.CallError)(nil); errors.As(err, &as) {
+		return err
+	}
 	return &device.CallError{Call: call, Device: d.cfg.Name, Bytes: bytes, Err: err}
 }
 
 // place charges a grant of n bytes what it costs beyond a small one, and says
-// in which shared block it lies. Caller holds d.mu.
-func (d *Device) place(n uint64) grant {
+// in which shared block it lies; 0: it has blocks of its own. Caller holds d.mu.
+func (d *Device) place(n uint64) (block uint64) {
 	if n >= driverBlock {
 		d.count.Time += ofSize(d.costs.BlockAlloc, d.costs.AllocPerMiB, n) - d.costs.SmallAlloc
-		return grant{bytes: n}
+		return 0
 	}
 	id, opened := d.blocks.take(inBlock(n))
 	if opened {
 		d.count.Time += d.costs.BlockAlloc - d.costs.SmallAlloc
 	}
-	return grant{bytes: n, block: id}
+	return id
 }
 
 // chargeFree is the counterpart: the last grant of a block closes it. Caller
 // holds d.mu.
-func (d *Device) chargeFree(g grant) {
+func (d *Device) chargeFree(g segment) {
 	if g.block == 0 {
 		d.count.Time += ofSize(d.costs.BlockFree, d.costs.FreePerMiB, g.bytes) - d.costs.SmallFree
 	} else if d.blocks.give(g.block, inBlock(g.bytes)) {

@@ -42,8 +42,8 @@ func TestNew(t *testing.T) {
 		},
 		{
 			"everything",
-			sim.Config{Total: gib, Granularity: 512, Used: 1, Display: 2, CCMajor: 12, CCMinor: 1, Name: "mine"},
-			device.Info{Name: "mine", Total: gib, Granularity: 512, CCMajor: 12, CCMinor: 1, Display: true},
+			sim.Config{Total: gib, Granularity: 512, Used: 1, Display: 2, Context: 3, CCMajor: 12, CCMinor: 1, Unified: true, MIG: "1g.10gb", Name: "mine"},
+			device.Info{Name: "mine", Total: gib, Granularity: 512, CCMajor: 12, CCMinor: 1, Display: true, Unified: true, MIG: "1g.10gb"},
 		},
 		{
 			"minor alone", sim.Config{Total: 1, CCMinor: 5},
@@ -56,6 +56,7 @@ func TestNew(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			tc.want.Simulated, tc.want.Base = true, sim.Base
+			tc.want.Page, tc.want.HasPages, tc.want.HasPools = 2*mib, true, true
 			d := newDevice(t, tc.cfg)
 			if diff := cmp.Diff(tc.want, d.Info()); diff != "" {
 				t.Errorf("Info differs (-want +got):\n%s", diff)
@@ -259,6 +260,61 @@ func TestAddressesRunOut(t *testing.T) {
 	if now, _ := d.Held(); now != -granted-2*mib {
 		t.Errorf("%d bytes held", now)
 	}
+}
+
+// TestContext: the first driver call takes the context's bytes, and is refused
+// if they are not free; then the next one tries.
+func TestContext(t *testing.T) {
+	const context = 300 * mib
+	t.Run("fits", func(t *testing.T) {
+		d := newDevice(t, sim.Config{Total: gib, Context: context, Display: mib})
+		for range 2 {
+			if free, total, err := d.MemInfo(); free != 723*mib || total != gib || err != nil {
+				t.Errorf("MemInfo() = %d, %d, %v", free, total, err)
+			}
+		}
+		if _, err := d.Alloc(724 * mib); !errors.Is(err, device.ErrOutOfMemory) {
+			t.Errorf("more than the context leaves: %v", err)
+		}
+		if _, err := d.Alloc(722 * mib); err != nil {
+			t.Error(err)
+		}
+		if now, _ := d.Held(); now != 722*mib {
+			t.Errorf("%d bytes are held beside the context", now)
+		}
+	})
+	t.Run("does not fit at first", func(t *testing.T) {
+		d := newDevice(t, sim.Config{Total: gib, Context: context, Used: gib - context + 1})
+		for i := range 3 {
+			if _, err := d.Alloc(mib); !errors.Is(err, device.ErrOutOfMemory) {
+				t.Errorf("call %d: %v", i, err)
+			}
+		}
+		d.SetUsed(gib - context - 2*mib)
+		if r, err := d.Alloc(mib); err != nil || r.Addr != sim.Base {
+			t.Errorf("it fits now: %+v, %v", r, err)
+		}
+		if free, _, err := d.MemInfo(); free != 0 || err != nil {
+			t.Errorf("%d bytes free, %v", free, err)
+		}
+		if d.Counters().Calls != 5 {
+			t.Errorf("%d calls", d.Counters().Calls)
+		}
+	})
+	t.Run("not by a call that fails", func(t *testing.T) {
+		d := newDevice(t, sim.Config{Total: gib, Context: context, FailAt: 1})
+		if _, _, err := d.MemInfo(); err == nil {
+			t.Error("no fault")
+		}
+		d.SetUsed(gib)
+		if _, _, err := d.MemInfo(); !errors.Is(err, device.ErrOutOfMemory) {
+			t.Errorf("it was taken by a call that failed: %v", err)
+		}
+		d.SetUsed(0)
+		if free, _, err := d.MemInfo(); free != gib-context || err != nil {
+			t.Errorf("%d bytes free, %v", free, err)
+		}
+	})
 }
 
 func TestSetUsed(t *testing.T) {

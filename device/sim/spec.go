@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -11,8 +12,28 @@ import (
 )
 
 // ParseConfig reads what follows "sim:" on the command line:
-// SIZE[,granularity=SIZE][,used=SIZE][,display=SIZE][,cc=MAJOR.MINOR][,name=TEXT].
-// A key may be given once; one that is not given has its default, and a name
+// SIZE[,KEY=VALUE...]. The keys are those of a [Config]:
+//
+//	granularity=SIZE   of a plain grant, 1 to 1TiB
+//	used=SIZE          held by another program
+//	display=SIZE       held by the desktop
+//	context=SIZE       taken by the program's first driver call
+//	cc=MAJOR.MINOR     compute capability
+//	vmm=BOOL           virtual memory; true unless given
+//	pools=BOOL         stream-ordered pools; true unless given
+//	unified=BOOL       memory that is the host's
+//	mig=TEXT           it is a slice of a GPU, of this name
+//	name=TEXT
+//
+// and its faults:
+//
+//	fail=N             the N-th driver call fails, from 1
+//	above=SIZE         larger requests are refused
+//	lose=N             from the N-th driver call on the device is lost
+//	slow=N:DURATION    the N-th driver call takes that much longer, up to 1h; 0
+//	                   means every one
+//
+// BOOL is true or false, 1 or 0. A key may be given once; one that is not given has its default, and a name
 // that is not given is the text itself. Whether what others hold fits in the
 // total is for [New] to say. An error is one line that names the part that is
 // wrong.
@@ -49,16 +70,37 @@ func ParseConfig(s string) (Config, error) {
 			cfg.Used, err = size.Parse(val)
 		case "display":
 			cfg.Display, err = size.Parse(val)
+		case "context":
+			cfg.Context, err = size.Parse(val)
 		case "cc":
 			cfg.CCMajor, cfg.CCMinor, err = parseCC(val)
+		case "vmm":
+			var yes bool
+			yes, err = parseBool(val)
+			cfg.NoPages = !yes
+		case "pools":
+			var yes bool
+			yes, err = parseBool(val)
+			cfg.NoPools = !yes
+		case "unified":
+			cfg.Unified, err = parseBool(val)
+		case "mig":
+			cfg.MIG, err = parseText(val)
 		case "name":
-			// Nobody writes "name=" to get the default; an empty variable in a
-			// script does.
-			if cfg.Name = val; val == "" {
-				err = fmt.Errorf("no text; leave the key out for the default name")
+			cfg.Name, err = parseText(val)
+		case "fail":
+			cfg.FailAt, err = parseCall(val, 1)
+		case "above":
+			cfg.RefuseAbove, err = size.Parse(val)
+			if err == nil && cfg.RefuseAbove == 0 {
+				err = fmt.Errorf("0 would refuse nothing; give at least 1")
 			}
+		case "lose":
+			cfg.LoseAt, err = parseCall(val, 1)
+		case "slow":
+			cfg.SlowAt, cfg.Slow, err = parseSlow(val)
 		default:
-			return cfg, fmt.Errorf("sim:%s: unknown key %q; known are granularity, used, display, cc, name", s, key)
+			return cfg, fmt.Errorf("sim:%s: unknown key %q; known are granularity, used, display, context, cc, vmm, pools, unified, mig, name, fail, above, lose, slow", s, key)
 		}
 		if err != nil {
 			return cfg, fmt.Errorf("sim:%s: %s: %v", s, key, err)
@@ -81,4 +123,63 @@ func parseCC(s string) (major, minor int, err error) {
 		return 0, 0, fmt.Errorf("%s is not a compute capability such as 9.0", s)
 	}
 	return major, minor, nil
+}
+
+func parseBool(s string) (bool, error) {
+	switch s {
+	case "true", "1":
+		return true, nil
+	case "false", "0":
+		return false, nil
+	}
+	return false, fmt.Errorf("%q is not true or false", s)
+}
+
+// parseText refuses an empty text: nobody writes "name=" to get the default; an
+// empty variable in a script does.
+func parseText(s string) (string, error) {
+	if s == "" {
+		return "", fmt.Errorf("no text; leave the key out for the default")
+	}
+	return s, nil
+}
+
+// parseCall reads the number of a driver call, at least min.
+func parseCall(s string, min uint64) (uint64, error) {
+	n, err := strconv.ParseUint(s, 10, 64)
+	if err != nil || n < min {
+		return 0, fmt.Errorf("%q is not the number of a driver call, %d or more", s, min)
+	}
+	return n, nil
+}
+
+// parseSlow reads N:DURATION.
+func parseSlow(s string) (n uint64, by time.Duration, err error) {
+	call, text, ok := strings.Cut(s, ":")
+	if !ok {
+		return 0, 0, fmt.Errorf("%q is not N:DURATION, such as 3:10ms", s)
+	}
+	if n, err = parseCall(call, 0); err != nil {
+		return 0, 0, err
+	}
+	by, err = time.ParseDuration(text)
+	if err != nil || by <= 0 || by > time.Hour {
+		return 0, 0, fmt.Errorf("%q is not a duration above 0 and up to 1h, such as 10ms", text)
+	}
+	return n, by, nil
+}
+
+// ParseFaults reads the keys of [ParseConfig] that are a program's own and not
+// the device's, for a device that others describe: fail, above, lose and slow,
+// each as key=value. An error names the part that is wrong.
+func ParseFaults(parts []string) (Config, error) {
+	for _, part := range parts {
+		switch key, _, _ := strings.Cut(part, "="); key {
+		case "fail", "above", "lose", "slow":
+		default:
+			return Config{}, fmt.Errorf("unknown key %q; known for a device that is there are device, fail, above, lose, slow", key)
+		}
+	}
+	cfg, err := ParseConfig(strings.Join(append([]string{"1"}, parts...), ","))
+	return Config{FailAt: cfg.FailAt, RefuseAbove: cfg.RefuseAbove, LoseAt: cfg.LoseAt, SlowAt: cfg.SlowAt, Slow: cfg.Slow}, err
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -28,6 +29,17 @@ func TestParseConfig(t *testing.T) {
 		{"two digits", "1G,cc=12.1,name=x", sim.Config{Total: gib, CCMajor: 12, CCMinor: 1, Name: "x"}},
 		{"equals sign in the name", "1G,name=a=b", sim.Config{Total: gib, Name: "a=b"}},
 		{"name in other letters", "1G,name=дом", sim.Config{Total: gib, Name: "дом"}},
+		{
+			"the device's nature", "1G,vmm=false,pools=0,unified=1,mig=1g.10gb,context=500MiB,name=x",
+			sim.Config{Total: gib, NoPages: true, NoPools: true, Unified: true, MIG: "1g.10gb", Context: 500 * mib, Name: "x"},
+		},
+		{"as it is anyway", "1G,vmm=true,pools=1,unified=false,context=0,name=x", sim.Config{Total: gib, Name: "x"}},
+		{
+			"faults", "1G,fail=3,above=2MiB,lose=9,slow=4:1.5ms,name=x",
+			sim.Config{Total: gib, FailAt: 3, RefuseAbove: 2 * mib, LoseAt: 9, SlowAt: 4, Slow: 1500 * time.Microsecond, Name: "x"},
+		},
+		{"every call slow, the most", "1G,slow=0:1h,name=x", sim.Config{Total: gib, Slow: time.Hour, Name: "x"}},
+		{"the last call", "1G,fail=18446744073709551615,name=x", sim.Config{Total: gib, FailAt: 1<<64 - 1, Name: "x"}},
 		// For New to refuse, which knows the same of a Config from elsewhere.
 		{"more used than there is", "1G,used=2G,name=x", sim.Config{Total: gib, Used: 2 * gib, Name: "x"}},
 		{"nothing", "0", sim.Config{Name: "sim:0"}},
@@ -53,7 +65,7 @@ func TestParseConfigErrors(t *testing.T) {
 		{"too large", "16EiB", `size "16EiB": too large`},
 		{"trailing comma", "1G,", `sim:1G,: "" is not key=value`},
 		{"no value", "1G,used", `sim:1G,used: "used" is not key=value`},
-		{"unknown key", "1G,colour=red", `unknown key "colour"; known are granularity, used, display, cc, name`},
+		{"unknown key", "1G,colour=red", `unknown key "colour"; known are granularity, used, display, context, cc, vmm, pools, unified, mig, name, fail, above, lose, slow`},
 		{"case of the key", "1G,Used=1", `unknown key "Used"`},
 		{"blank before the key", "1G, used=1", `unknown key " used"`},
 		{"empty key", "1G,=1", `unknown key ""`},
@@ -73,6 +85,28 @@ func TestParseConfigErrors(t *testing.T) {
 		{"cc leading zero", "1G,cc=09.0", "cc: 09.0 is not"},
 		{"cc blank", "1G,cc=9.0 ", "cc: 9.0  is not"},
 		{"empty name", "1G,name=", "sim:1G,name=: name: no text"},
+		{"empty mig", "1G,mig=", "mig: no text; leave the key out"},
+		{"context", "1G,context=all", `context: size "all"`},
+		{"vmm", "1G,vmm=no", `vmm: "no" is not true or false`},
+		{"vmm empty", "1G,vmm=", `vmm: "" is not true or false`},
+		{"pools in capitals", "1G,pools=TRUE", `pools: "TRUE" is not`},
+		{"unified", "1G,unified=2", `unified: "2" is not`},
+		{"fail at 0", "1G,fail=0", `fail: "0" is not the number of a driver call, 1 or more`},
+		{"fail empty", "1G,fail=", `fail: "" is not`},
+		{"fail negative", "1G,fail=-1", `fail: "-1" is not`},
+		{"fail with a sign", "1G,fail=+1", `fail: "+1" is not`},
+		{"fail too large", "1G,fail=18446744073709551616", `fail: "18446744073709551616" is not`},
+		{"above nothing", "1G,above=0", "above: 0 would refuse nothing"},
+		{"above", "1G,above=x", `above: size "x"`},
+		{"lose at 0", "1G,lose=0", `lose: "0" is not the number`},
+		{"slow without a call", "1G,slow=10ms", `slow: "10ms" is not N:DURATION, such as 3:10ms`},
+		{"slow at x", "1G,slow=x:10ms", `slow: "x" is not the number of a driver call, 0 or more`},
+		{"slow by nothing", "1G,slow=1:", `slow: "" is not a duration above 0 and up to 1h`},
+		{"slow without a unit", "1G,slow=1:10", `slow: "10" is not a duration`},
+		{"slow by 0", "1G,slow=1:0s", `slow: "0s" is not`},
+		{"slow by less", "1G,slow=1:-1s", `slow: "-1s" is not`},
+		{"slow by too much", "1G,slow=1:1h0m0.000000001s", `slow: "1h0m0.000000001s" is not`},
+		{"slow twice over", "1G,slow=1:2:3s", `slow: "2:3s" is not`},
 		{"twice", "1G,used=1,used=1", "sim:1G,used=1,used=1: used is given twice"},
 		{"name twice", "1G,name=a,cc=9.0,name=a", "name is given twice"},
 		{"line break", "1G\n", `sim: "1G\n" has a character that cannot be printed`},
@@ -95,6 +129,7 @@ func TestParseConfigErrors(t *testing.T) {
 func FuzzParseConfig(f *testing.F) {
 	for _, s := range []string{
 		"", "80GiB", "1G,granularity=1", "24GiB,granularity=2MiB,used=3G,display=512MiB,cc=8.6,name=card",
+		"1G,vmm=0,pools=false,unified=true,mig=1g.10gb,context=1G,fail=1,above=2,lose=3,slow=0:10ms", "1G,slow=1:2:3s", "1G,mig=name=",
 		"1G,used", "1G,used=1,used=1", "1G,cc=9", "1G,name=", "1G\n", "0,cc=+9.0", "1.5E,name=\u00a0",
 	} {
 		f.Add(s)
@@ -107,7 +142,19 @@ func FuzzParseConfig(f *testing.F) {
 			}
 			return
 		}
-		full := fmt.Sprintf("%d,used=%d,display=%d,name=%s", cfg.Total, cfg.Used, cfg.Display, cfg.Name)
+		full := fmt.Sprintf("%d,used=%d,display=%d,context=%d,vmm=%v,pools=%v,unified=%v,name=%s",
+			cfg.Total, cfg.Used, cfg.Display, cfg.Context, !cfg.NoPages, !cfg.NoPools, cfg.Unified, cfg.Name)
+		for key, n := range map[string]uint64{"fail": cfg.FailAt, "above": cfg.RefuseAbove, "lose": cfg.LoseAt} {
+			if n != 0 {
+				full += fmt.Sprintf(",%s=%d", key, n)
+			}
+		}
+		if cfg.Slow != 0 {
+			full += fmt.Sprintf(",slow=%d:%v", cfg.SlowAt, cfg.Slow)
+		}
+		if cfg.MIG != "" {
+			full += ",mig=" + cfg.MIG
+		}
 		if cfg.Granularity != 0 {
 			full += fmt.Sprintf(",granularity=%d", cfg.Granularity)
 		}
@@ -115,7 +162,7 @@ func FuzzParseConfig(f *testing.F) {
 			full += fmt.Sprintf(",cc=%d.%d", cfg.CCMajor, cfg.CCMinor)
 		}
 		// A name that was made from the text has its commas.
-		if named := strings.Contains(s, "name="); !named {
+		if named := strings.Contains(s, ",name="); !named {
 			full = strings.Replace(full, ",name="+cfg.Name, ",name=x", 1)
 			cfg.Name = "x"
 		}

@@ -1,0 +1,232 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"gpumem/device/open"
+	"gpumem/report"
+	"gpumem/size"
+)
+
+func devicesCommand() *cobra.Command {
+	var words []string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "devices",
+		Short: "List GPUs, real and simulated, and who holds memory on them",
+		Long: `List GPUs, real and simulated, and who holds memory on them.
+
+Without --device: every GPU that the driver shows, and the device that
+$GPUMEM_DEVICE names. Looking takes no memory on a GPU.
+
+A simulated GPU that programs share is a file. It is made once:
+
+  gpumem devices --device sim@FILE,total=24GiB,create
+
+and then used by every program that is told --device sim@FILE. total=SIZE/SIZE
+makes several devices in one file; sim@FILE,device=1 is the second. The other
+keys are those of sim:SIZE: granularity, used, display, cc, name, context, vmm,
+pools, unified, mig. Removing the file ends the device.`,
+		Example: `  gpumem devices
+  gpumem devices --json
+  gpumem devices --device sim@/dev/shm/gpu,total=24GiB,create
+  gpumem devices --device sim@/dev/shm/gpu`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return fmt.Errorf("devices takes no words but flags, and got %q; to look at one device: gpumem devices --device %s", args[0], args[0])
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			list, note, err := listDevices(words)
+			if err != nil {
+				return err
+			}
+			if note != "" {
+				fmt.Fprintln(cmd.ErrOrStderr(), "gpumem: "+oneLine(note))
+			}
+			if asJSON {
+				return writeDevicesJSON(cmd.OutOrStdout(), list)
+			}
+			return writeDevices(cmd.OutOrStdout(), list)
+		},
+	}
+	cmd.Flags().StringArrayVar(&words, "device", nil, "only this `DEVICE`: cuda:N, sim@FILE[,device=N] or sim:SIZE; repeat for several")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// listDevices is what was asked for, or all there is.
+func listDevices(words []string) (list []open.Listed, note string, err error) {
+	if len(words) == 0 {
+		return open.All(os.LookupEnv)
+	}
+	specs := make([]open.Spec, len(words))
+	for i, w := range words { // all words are read before a file is made
+		if specs[i], err = open.Parse(w); err != nil {
+			return nil, "", err
+		}
+	}
+	for _, s := range specs {
+		some, err := s.Status()
+		if err != nil {
+			return nil, "", err
+		}
+		list = append(list, some...)
+	}
+	return list, "", nil
+}
+
+// deviceJSON is one device as scripts see it. The names of a state file
+// (index, name, total_bytes, used_bytes, display_active, processes) mean the
+// same here.
+type deviceJSON struct {
+	Index       int           `json:"index"` // of the device among its kind: N of cuda:N
+	Device      string        `json:"device"`
+	Name        string        `json:"name"`
+	UUID        string        `json:"uuid,omitempty"`
+	Simulated   bool          `json:"simulated"`
+	Driver      string        `json:"driver,omitempty"`
+	Total       uint64        `json:"total_bytes"`
+	Free        uint64        `json:"free_bytes"`
+	Used        uint64        `json:"used_bytes"`
+	Reserved    uint64        `json:"reserved_bytes"`
+	Granularity uint64        `json:"granularity_bytes"`
+	Page        uint64        `json:"page_bytes"`
+	Capability  string        `json:"compute_capability"`
+	Display     bool          `json:"display_active"`
+	DisplayMode bool          `json:"display_mode"`
+	MIG         string        `json:"mig,omitempty"`
+	Unified     bool          `json:"unified"`
+	HasPages    bool          `json:"virtual_memory"`
+	HasPools    bool          `json:"pools"`
+	Processes   []processJSON `json:"processes"`
+	Notes       []string      `json:"notes,omitempty"`
+}
+
+type processJSON struct {
+	PID  int     `json:"pid"`
+	Name string  `json:"name"`
+	Kind string  `json:"kind"`
+	Used *uint64 `json:"used_bytes"` // null: the driver does not tell
+}
+
+func writeDevicesJSON(w io.Writer, list []open.Listed) error {
+	out := []deviceJSON{}
+	for _, d := range list {
+		j := deviceJSON{
+			Index: d.Ordinal, Device: d.Words, Name: d.Name, UUID: d.UUID, Simulated: d.Simulated, Driver: d.Driver,
+			Total: d.Total, Free: d.Free, Used: d.Used, Reserved: d.Reserved, Granularity: d.Granularity, Page: d.Page,
+			Capability: capability(d), Display: d.Display, DisplayMode: d.DisplayMode, MIG: d.MIG, Unified: d.Unified,
+			HasPages: d.HasPages, HasPools: d.HasPools, Processes: []processJSON{}, Notes: d.Notes,
+		}
+		for _, p := range d.Processes {
+			pj := processJSON{PID: p.PID, Name: p.Name, Kind: p.Kind}
+			if p.Known {
+				pj.Used = &p.Used
+			}
+			j.Processes = append(j.Processes, pj)
+		}
+		out = append(out, j)
+	}
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	return enc.Encode(map[string]any{"devices": out})
+}
+
+func capability(d open.Listed) string { return fmt.Sprintf("%d.%d", d.CCMajor, d.CCMinor) }
+
+// writeDevices draws a table of the devices, one of the programs on them, and
+// what else a reader should know.
+func writeDevices(w io.Writer, list []open.Listed) error {
+	if len(list) == 0 {
+		_, err := fmt.Fprintln(w, "no devices")
+		return err
+	}
+	devices := report.NewTable("device", "name", ">total", ">free", ">used", ">grants of", "driver", "cc", "display", "MIG")
+	programs := report.NewTable("device", ">pid", "program", "kind", ">holds")
+	anyone := false
+	var notes []string
+	for _, d := range list {
+		driver := d.Driver
+		if d.Simulated {
+			driver = "simulated"
+		}
+		devices.Row(d.Words, d.Name, size.Format(d.Total), size.Format(d.Free), size.Format(d.Used),
+			size.Format(d.Granularity), orDash(driver), capability(d), display(d), orDash(d.MIG))
+		for _, p := range d.Processes {
+			anyone = true
+			holds := "not told"
+			if p.Known {
+				holds = size.Format(p.Used)
+			}
+			programs.Row(d.Words, strconv.Itoa(p.PID), orDash(p.Name), p.Kind, holds)
+		}
+		for _, n := range traits(d) {
+			notes = append(notes, d.Words+": "+n)
+		}
+	}
+	var b strings.Builder
+	if _, err := devices.WriteTo(&b); err != nil {
+		return err
+	}
+	if anyone {
+		b.WriteString("\n")
+		if _, err := programs.WriteTo(&b); err != nil {
+			return err
+		}
+	} else {
+		b.WriteString("\nno program holds memory\n")
+	}
+	for i, n := range notes {
+		if i == 0 {
+			b.WriteString("\n")
+		}
+		b.WriteString(oneLine(n) + "\n")
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+func display(d open.Listed) string {
+	switch {
+	case d.Display && d.DisplayMode:
+		return "on, monitor"
+	case d.Display:
+		return "on"
+	}
+	return "off"
+}
+
+// traits are what is out of the ordinary about a device.
+func traits(d open.Listed) []string {
+	var out []string
+	if d.Reserved > 0 {
+		out = append(out, "the driver keeps "+size.Format(d.Reserved)+" for itself")
+	}
+	if d.Unified {
+		out = append(out, "its memory is the host's: what programs on the host take is missing here")
+	}
+	if !d.HasPages {
+		out = append(out, "no virtual memory calls: policies that map pages do not work here")
+	}
+	if !d.HasPools {
+		out = append(out, "no stream-ordered pools: the async policy does not work here")
+	}
+	return append(out, d.Notes...)
+}

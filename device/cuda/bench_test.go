@@ -1,0 +1,111 @@
+//go:build linux && (amd64 || arm64) && !nodriver
+
+// What the binding adds to a driver call: getppid of the C library stands in
+// for the driver's functions, so that nothing but the way there is measured.
+
+package cuda
+
+import (
+	"testing"
+	"time"
+
+	"github.com/ebitengine/purego"
+)
+
+// libc finds a function of the C library.
+func libc(t testing.TB, symbol string) uintptr {
+	t.Helper()
+	find, err := open("libc.so.6")
+	if err != nil {
+		t.Skip(err)
+	}
+	at, err := find(symbol)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return at
+}
+
+// trivial is a device every function of whose driver is labs, which returns its
+// argument.
+func trivial(t testing.TB) *Device {
+	labs := libc(t, "labs")
+	lib := bind(cuFunctions[:], func(string) (uintptr, error) { return labs, nil })
+	d := &Device{m: &machine{cuda: lib, version: 12080}, grants: map[uint64]bool{}, streams: map[uint64]bool{}, events: map[uint64]bool{}}
+	d.info.Name, d.info.Total = "labs", 1<<40
+	return d
+}
+
+// BenchmarkPlain is the reference: purego alone, with arguments made anew for
+// each call and with a block that is used again.
+func BenchmarkPlain(b *testing.B) {
+	labs := libc(b, "labs")
+	b.Run("new", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			purego.SyscallN(labs, 0, 1, 2)
+		}
+	})
+	b.Run("reused", func(b *testing.B) {
+		b.ReportAllocs()
+		args := new([3]uintptr)
+		for b.Loop() {
+			purego.SyscallN(labs, args[:]...)
+		}
+	})
+	b.Run("reused twice", func(b *testing.B) {
+		b.ReportAllocs()
+		args := new([3]uintptr)
+		for b.Loop() {
+			purego.SyscallN(labs, args[:]...)
+			purego.SyscallN(labs, args[:]...)
+		}
+	})
+	b.Run("clock", func(b *testing.B) {
+		for b.Loop() {
+			_ = time.Since(epoch)
+		}
+	})
+}
+
+// BenchmarkCall is one call on a device: run alone is the thread, the context,
+// the call and the clock; then with begin and end, and a handle looked up.
+func BenchmarkCall(b *testing.B) {
+	d := trivial(b)
+	b.Run("run", func(b *testing.B) {
+		b.ReportAllocs()
+		c := d.begin(cuCtxSynchronize, 0)
+		defer c.end()
+		for b.Loop() {
+			c.n = 0
+			c.arg(0)
+			c.run()
+		}
+	})
+	b.Run("Synchronize", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if err := d.Synchronize(); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("StreamQuery", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := d.StreamQuery(0); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("parallel", func(b *testing.B) {
+		b.ReportAllocs()
+		b.RunParallel(func(pb *testing.PB) {
+			for pb.Next() {
+				if err := d.Synchronize(); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	})
+}

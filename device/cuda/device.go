@@ -1,0 +1,356 @@
+//go:build linux && (amd64 || arm64) && !nodriver
+
+// A device: how it is opened, described and closed, and plain grants.
+
+package cuda
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"gpumem/device"
+)
+
+// Device is a GPU of the NVIDIA driver, or a MIG slice of one. It is safe for
+// use by several goroutines, but a handle must not be destroyed while another
+// goroutine's call is using it, as with the driver itself.
+//
+// Lock order: alive, then mu. No driver call is made with mu held.
+type Device struct {
+	m    *machine
+	id   int32   // the driver's CUdevice
+	ctx  uintptr // the primary context
+	info device.Info
+	// zero is what stands for Stream 0: a stream of its own. The driver's null
+	// stream would wait for the streams that other libraries in this process
+	// made without CU_STREAM_NON_BLOCKING, and they for it.
+	zero uint64
+
+	calls atomic.Uint64
+	nanos atomic.Int64
+	fatal atomic.Int32 // the Code that ended this process's use of the GPU; 0: none
+
+	alive  sync.RWMutex // held for reading during a call, for writing by Close
+	closed bool         // guarded by alive
+
+	mu sync.Mutex // guards all below
+	// What this program holds, so that Close can give it back and no handle
+	// gets to the driver that it did not give.
+	grants   map[uint64]bool // addresses of Alloc (false) and of AllocAsync (true)
+	streams  map[uint64]bool // keys only, as in the next two
+	events   map[uint64]bool
+	pools    map[uint64]bool   // false: the default pool, which is not ours to destroy
+	handles  map[uint64]uint64 // bytes of each
+	reserved map[uint64]uint64 // bytes at each address
+	mapped   map[uint64]uint64 // bytes at each address
+}
+
+var _ device.GPU = (*Device)(nil)
+
+// open opens a device.
+func (m *machine) open(ordinal int) (*Device, error) {
+	who := fmt.Sprintf("cuda:%d", ordinal)
+	n, err := m.count()
+	if err != nil {
+		return nil, asCall(err, "cuInit", who)
+	}
+	if ordinal < 0 || ordinal >= n {
+		return nil, &device.CallError{Call: "cuDeviceGet", Device: who, Err: fmt.Errorf("%w: there are %d devices, counted from 0", Code(101), n)}
+	}
+	id, info, err := m.describe(ordinal)
+	if err != nil {
+		return nil, err
+	}
+	m.identify(&info) // what NVML cannot tell stays as the driver told it
+	d := &Device{
+		m: m, id: id, info: info,
+		grants: map[uint64]bool{}, streams: map[uint64]bool{}, events: map[uint64]bool{}, pools: map[uint64]bool{},
+		handles: map[uint64]uint64{}, reserved: map[uint64]uint64{}, mapped: map[uint64]uint64{},
+	}
+	ctx := new(uintptr)
+	if code := Code(m.cuda.ask(cuDevicePrimaryCtxRetain, uintptr(unsafe.Pointer(ctx)), uintptr(id))); code != success {
+		return nil, m.refused(cuDevicePrimaryCtxRetain, info.Name, code)
+	}
+	d.ctx = *ctx
+	zero, err := d.StreamCreate()
+	if err != nil {
+		m.cuda.ask(cuDevicePrimaryCtxRelease, uintptr(id))
+		return nil, err
+	}
+	d.zero = uint64(zero)
+	delete(d.streams, d.zero) // not the caller's
+	return d, nil
+}
+
+// describe asks the driver about a device, which makes no context. After an
+// error, what was found out until then is in info.
+func (m *machine) describe(ordinal int) (id int32, info device.Info, err error) {
+	who := fmt.Sprintf("cuda:%d", ordinal)
+	info = device.Info{Name: who, Ordinal: ordinal, Granularity: granularity}
+	if m.version != 0 {
+		info.Driver = "CUDA " + version(m.version) // identify knows better
+	}
+	// try keeps the first error; what comes after it is not asked.
+	try := func(f int, ask func() int32) {
+		if err == nil {
+			if code := Code(ask()); code != success {
+				err = m.refused(f, who, code)
+			}
+		}
+	}
+	dev, name, total, uuid := new(int32), make([]byte, 256), new(uint64), new([16]byte)
+	try(cuDeviceGet, func() int32 {
+		return m.cuda.ask(cuDeviceGet, uintptr(unsafe.Pointer(dev)), uintptr(ordinal))
+	})
+	try(cuDeviceGetName, func() int32 {
+		return m.cuda.ask(cuDeviceGetName, uintptr(unsafe.Pointer(&name[0])), uintptr(len(name)), uintptr(*dev))
+	})
+	try(cuDeviceTotalMem, func() int32 {
+		return m.cuda.ask(cuDeviceTotalMem, uintptr(unsafe.Pointer(total)), uintptr(*dev))
+	})
+	if err != nil {
+		return 0, info, err
+	}
+	info.Name, info.Total = text(name), *total
+	who = info.Name
+
+	// The newer call names the slice, the older one always the whole GPU.
+	f := cuDeviceGetUuid_v2
+	if m.cuda.at[f] == 0 {
+		f = cuDeviceGetUuid
+	}
+	if m.cuda.ask(f, uintptr(unsafe.Pointer(uuid)), uintptr(*dev)) == 0 {
+		info.UUID = fmt.Sprintf("GPU-%x-%x-%x-%x-%x", uuid[:4], uuid[4:6], uuid[6:8], uuid[8:10], uuid[10:])
+	}
+	// A slice is called "NVIDIA A100-SXM4-40GB MIG 1g.5gb".
+	if _, slice, ok := strings.Cut(info.Name, " MIG "); ok {
+		info.MIG = slice
+		info.UUID = strings.Replace(info.UUID, "GPU-", "MIG-", 1)
+	}
+
+	attribute := func(a int) (v int) {
+		n := new(int32)
+		try(cuDeviceGetAttribute, func() int32 {
+			code := m.cuda.ask(cuDeviceGetAttribute, uintptr(unsafe.Pointer(n)), uintptr(a), uintptr(*dev))
+			if code == 1 { // older than the attribute: it has not what that asks for
+				*n, code = 0, 0
+			}
+			return code
+		})
+		return int(*n)
+	}
+	info.CCMajor, info.CCMinor = attribute(attributeCCMajor), attribute(attributeCCMinor)
+	info.Unified = attribute(attributeIntegrated) != 0
+	info.Display = attribute(attributeKernelTimeout) != 0 // NVML knows better (identify)
+	info.HasPools = attribute(attributePools) != 0 && m.cuda.has(firstPoolFunction, lastPoolFunction)
+	if attribute(attributePages) != 0 && m.cuda.has(firstPageFunction, lastPageFunction) {
+		page, props := new(uint64), new(memProps)
+		*props = pinned(*dev)
+		try(cuMemGetAllocationGranularity, func() int32 {
+			return m.cuda.ask(cuMemGetAllocationGranularity, uintptr(unsafe.Pointer(page)), uintptr(unsafe.Pointer(props)), recommended)
+		})
+		info.HasPages, info.Page = *page != 0, *page
+	}
+	return *dev, info, err
+}
+
+// identify fills in what NVML knows and the driver does not, and returns NVML's
+// handle of the device, or why there is none.
+func (m *machine) identify(info *device.Info) (uintptr, error) {
+	if err := m.nvml.start(); err != nil {
+		return 0, err
+	}
+	if v, err := m.nvml.driverVersion(); err == nil {
+		info.Driver = v
+	}
+	h, err := m.nvml.find(info.UUID)
+	if err == nil && info.MIG == "" { // nothing is drawn by a slice
+		if on, err := m.nvml.flag(nvmlDeviceGetDisplayActive, h); err == nil {
+			info.Display = on
+		}
+	}
+	return h, err
+}
+
+// Info describes the device. Granularity is 512 bytes, which an Alloc is
+// rounded up to before the driver sees it, so that all bytes of a Range are the
+// caller's; what the driver takes from the GPU beneath is in blocks of 2 MiB,
+// which small grants share.
+func (d *Device) Info() device.Info { return d.info }
+
+// Counters are the calls that were made for the caller, each with the making
+// current of its context, and the time spent in them as measured.
+func (d *Device) Counters() device.Counters {
+	return device.Counters{Calls: d.calls.Load(), Time: time.Duration(d.nanos.Load())}
+}
+
+// MemInfo is what is free and the total, in bytes. On a MIG slice both are the
+// slice's. Where the GPU's memory is the host's, free is at most what the
+// kernel says is available: the driver counts all that is not in use, and
+// whoever takes that drives the host into its swap, where no error tells of it.
+func (d *Device) MemInfo() (free, total uint64, err error) {
+	c := d.begin(cuMemGetInfo, 0)
+	defer c.end()
+	c.ptr(unsafe.Pointer(&c.out[0]))
+	c.ptr(unsafe.Pointer(&c.out[1]))
+	if err := c.do(); err != nil {
+		return 0, 0, err
+	}
+	free, total = c.out[0], c.out[1]
+	if d.info.Unified {
+		available, err := d.m.host.memAvailable()
+		if err != nil {
+			c.refuse(err)
+			return 0, 0, c.err
+		}
+		free = min(free, available)
+	}
+	return free, total, nil
+}
+
+// fits refuses 0 bytes, and at once what is more than the device has: of such
+// sizes the driver complains in several ways.
+func (c *call) fits(bytes uint64) {
+	c.check(bytes != 0)
+	if bytes > c.d.info.Total {
+		c.refuse(Code(2))
+	}
+}
+
+// roundUp makes bytes, which fit, a multiple of the granularity.
+func roundUp(bytes uint64) uint64 { return (bytes + granularity - 1) &^ (granularity - 1) }
+
+// Alloc grants bytes, rounded up to a multiple of 512 (cuMemAlloc).
+func (d *Device) Alloc(bytes uint64) (device.Range, error) {
+	c := d.begin(cuMemAlloc, bytes)
+	defer c.end()
+	n := roundUp(bytes)
+	c.ptr(unsafe.Pointer(&c.out[0]))
+	c.arg(n)
+	c.fits(bytes)
+	if err := c.do(); err != nil {
+		return device.Range{}, err
+	}
+	keep(d, d.grants, c.out[0], false)
+	return device.Range{Addr: c.out[0], Bytes: n}, nil
+}
+
+// Free gives a range of Alloc back, after all work on the device (cuMemFree).
+func (d *Device) Free(addr uint64) error {
+	c := d.begin(cuMemFree, 0)
+	defer c.end()
+	async, ok := known(d, d.grants, addr)
+	c.check(ok && !async)
+	c.arg(addr)
+	return forget(c, d.grants, addr)
+}
+
+// keep, known and forget are for the tables of what this program holds.
+
+func keep[V any](d *Device, table map[uint64]V, key uint64, v V) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	table[key] = v
+}
+
+func known[V any](d *Device, table map[uint64]V, key uint64) (V, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	v, ok := table[key]
+	return v, ok
+}
+
+// forget makes the call that ends key. The key leaves the table before, since
+// the driver may give it to someone else at once; if the call fails it is back.
+// Of two that want to end it, one is refused.
+func forget[V any](c *call, table map[uint64]V, key uint64) error {
+	d := c.d
+	if c.err != nil {
+		return c.err
+	}
+	d.mu.Lock()
+	v, ok := table[key]
+	delete(table, key)
+	d.mu.Unlock()
+	c.check(ok)
+	if err := c.do(); err != nil {
+		if ok {
+			keep(d, table, key, v)
+		}
+		return err
+	}
+	return nil
+}
+
+// Close gives back all that this program still holds on the device, after the
+// work under way and the calls of other goroutines, and releases the primary
+// context. On a device that is lost there is nothing to give back.
+func (d *Device) Close() error {
+	d.alive.Lock()
+	defer d.alive.Unlock()
+	if d.closed {
+		return nil
+	}
+	d.closed = true
+	var first error
+	call := func(f int, args ...uint64) {
+		if d.fatal.Load() != 0 {
+			return
+		}
+		c := &call{d: d, f: f}
+		for _, a := range args {
+			c.arg(a)
+		}
+		if err := c.do(); err != nil && first == nil {
+			first = err
+		}
+	}
+	call(cuCtxSynchronize)
+	for _, addr := range keys(d.mapped) {
+		call(cuMemUnmap, addr, d.mapped[addr])
+	}
+	for _, h := range keys(d.handles) {
+		call(cuMemRelease, h)
+	}
+	for _, addr := range keys(d.reserved) {
+		call(cuMemAddressFree, addr, d.reserved[addr])
+	}
+	for _, addr := range keys(d.grants) {
+		if d.grants[addr] {
+			call(cuMemFreeAsync, addr, d.zero)
+		} else {
+			call(cuMemFree, addr)
+		}
+	}
+	call(cuStreamSynchronize, d.zero)
+	for _, e := range keys(d.events) {
+		call(cuEventDestroy, e)
+	}
+	for _, s := range append(keys(d.streams), d.zero) {
+		call(cuStreamDestroy, s)
+	}
+	for _, p := range keys(d.pools) {
+		if d.pools[p] {
+			call(cuMemPoolDestroy, p)
+		} else {
+			call(cuMemPoolTrimTo, p, 0) // it lives on, with what it may keep
+		}
+	}
+	code := Code(d.m.cuda.ask(cuDevicePrimaryCtxRelease, uintptr(d.id)))
+	if d.fatal.Load() != 0 {
+		return nil
+	}
+	if code != success && first == nil {
+		first = d.m.refused(cuDevicePrimaryCtxRelease, d.info.Name, code)
+	}
+	return first
+}
+
+// keys are in order, so that closing is the same each time.
+func keys[V any](m map[uint64]V) []uint64 { return slices.Sorted(maps.Keys(m)) }

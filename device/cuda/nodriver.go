@@ -1,0 +1,32 @@
+//go:build !linux || (!amd64 && !arm64) || nodriver
+
+// The stub: this package where there is no driver to bind.
+
+package cuda
+
+import (
+	"fmt"
+	"runtime"
+
+	"gpumem/device"
+)
+
+// errNone says why.
+var errNone = fmt.Errorf("%w: this build has no driver: it is for %s/%s or was made with the tag nodriver; CUDA needs linux/amd64 or linux/arm64 without that tag. Or use a simulated GPU: --device sim:80GiB",
+	ErrNoDriver, runtime.GOOS, runtime.GOARCH)
+
+// Device is a GPU of the NVIDIA driver. In this build there is none: every call
+// panics, but nobody can get one.
+type Device struct{ device.GPU }
+
+// Open fails with ErrNoDriver.
+func Open(ordinal int) (*Device, error) { return nil, errNone }
+
+// Available fails with ErrNoDriver.
+func Available() error { return errNone }
+
+// Count fails with ErrNoDriver.
+func Count() (int, error) { return 0, errNone }
+
+// List fails with ErrNoDriver.
+func List() ([]device.Status, error) { return nil, errNone }

@@ -1,0 +1,293 @@
+//go:build linux && (amd64 || arm64) && !nodriver
+
+// NVML, the library behind nvidia-smi: who uses a GPU, without using it.
+
+package cuda
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"unsafe"
+
+	"gpumem/device"
+)
+
+// Numbers of NVML's functions, in the order of nvmlFunctions.
+const (
+	nvmlInit = iota
+	nvmlSystemGetDriverVersion
+	nvmlDeviceGetCount
+	nvmlDeviceGetHandleByIndex
+	nvmlDeviceGetHandleByUUID
+	nvmlDeviceGetName
+	nvmlDeviceGetMemoryInfo
+	nvmlDeviceGetMemoryInfo_v2
+	nvmlDeviceGetComputeRunningProcesses
+	nvmlDeviceGetGraphicsRunningProcesses
+	nvmlDeviceGetMPSComputeRunningProcesses
+	nvmlDeviceGetDisplayActive
+	nvmlDeviceGetDisplayMode
+	nvmlDeviceGetMigMode
+	numNVML
+)
+
+// nvmlFunctions are their symbols and C arguments. A device is a pointer.
+var nvmlFunctions = [numNVML]function{
+	nvmlInit:                                {symbol: "nvmlInit_v2"},                                // void
+	nvmlSystemGetDriverVersion:              {symbol: "nvmlSystemGetDriverVersion"},                 // char *, unsigned length
+	nvmlDeviceGetCount:                      {symbol: "nvmlDeviceGetCount_v2"},                      // unsigned *
+	nvmlDeviceGetHandleByIndex:              {symbol: "nvmlDeviceGetHandleByIndex_v2"},              // unsigned, device *
+	nvmlDeviceGetHandleByUUID:               {symbol: "nvmlDeviceGetHandleByUUID"},                  // const char *, device *
+	nvmlDeviceGetName:                       {symbol: "nvmlDeviceGetName"},                          // device, char *, unsigned length
+	nvmlDeviceGetMemoryInfo:                 {symbol: "nvmlDeviceGetMemoryInfo"},                    // device, nvmlMemory_t *
+	nvmlDeviceGetMemoryInfo_v2:              {symbol: "nvmlDeviceGetMemoryInfo_v2"},                 // device, nvmlMemory_v2_t *
+	nvmlDeviceGetComputeRunningProcesses:    {symbol: "nvmlDeviceGetComputeRunningProcesses_v3"},    // device, unsigned *, nvmlProcessInfo_t *
+	nvmlDeviceGetGraphicsRunningProcesses:   {symbol: "nvmlDeviceGetGraphicsRunningProcesses_v3"},   // the same
+	nvmlDeviceGetMPSComputeRunningProcesses: {symbol: "nvmlDeviceGetMPSComputeRunningProcesses_v3"}, // the same
+	nvmlDeviceGetDisplayActive:              {symbol: "nvmlDeviceGetDisplayActive"},                 // device, nvmlEnableState_t *
+	nvmlDeviceGetDisplayMode:                {symbol: "nvmlDeviceGetDisplayMode"},                   // device, nvmlEnableState_t *
+	nvmlDeviceGetMigMode:                    {symbol: "nvmlDeviceGetMigMode"},                       // device, unsigned *now, unsigned *pending
+}
+
+// nvmlCode is a result of NVML other than success (nvmlReturn_t).
+type nvmlCode int32
+
+const (
+	nvmlNotSupported     nvmlCode = 3
+	nvmlNotFound         nvmlCode = 6
+	nvmlInsufficientSize nvmlCode = 7
+)
+
+// nvmlCodes names the usual ones, with what to do.
+var nvmlCodes = map[nvmlCode]string{
+	1:                    "NVML_ERROR_UNINITIALIZED",
+	2:                    "NVML_ERROR_INVALID_ARGUMENT",
+	nvmlNotSupported:     "NVML_ERROR_NOT_SUPPORTED: this GPU or driver does not tell",
+	4:                    "NVML_ERROR_NO_PERMISSION: ask as root",
+	nvmlNotFound:         "NVML_ERROR_NOT_FOUND",
+	nvmlInsufficientSize: "NVML_ERROR_INSUFFICIENT_SIZE",
+	9:                    "NVML_ERROR_DRIVER_NOT_LOADED: load the kernel module (modprobe nvidia)",
+	10:                   "NVML_ERROR_TIMEOUT",
+	12:                   "NVML_ERROR_LIBRARY_NOT_FOUND: install the NVIDIA driver",
+	13:                   "NVML_ERROR_FUNCTION_NOT_FOUND: update the NVIDIA driver",
+	15:                   "NVML_ERROR_GPU_IS_LOST: look at dmesg for Xid, and reboot",
+	17:                   "NVML_ERROR_OPERATING_SYSTEM: the operating system or a container keeps the GPU from this program",
+	18:                   "NVML_ERROR_LIB_RM_VERSION_MISMATCH: the driver was updated under a running kernel module; reboot or reload the module",
+	19:                   "NVML_ERROR_IN_USE",
+	20:                   "NVML_ERROR_MEMORY",
+	25:                   "NVML_ERROR_ARGUMENT_VERSION_MISMATCH: update the NVIDIA driver",
+	999:                  "NVML_ERROR_UNKNOWN",
+}
+
+func (c nvmlCode) Error() string {
+	if s, ok := nvmlCodes[c]; ok {
+		return s
+	}
+	return fmt.Sprintf("nvmlReturn(%d)", int32(c))
+}
+
+// nvmlNotAvailable is a number of bytes that NVML does not know.
+const nvmlNotAvailable = ^uint64(0)
+
+// nvmlMemory is nvmlMemory_t: 24 bytes. used has in it what the driver keeps
+// for itself.
+type nvmlMemory struct {
+	total, free, used uint64
+}
+
+// nvmlMemory2 is nvmlMemory_v2_t: 40 bytes; total = reserved + used + free.
+type nvmlMemory2 struct {
+	version                     uint32 // nvmlMemory2Version
+	total, reserved, free, used uint64
+}
+
+const nvmlMemory2Version = 2<<24 | 40 // the size is part of it
+
+// nvmlProcess is nvmlProcessInfo_t, as the _v3 calls give it: 24 bytes.
+type nvmlProcess struct {
+	pid                          uint32
+	used                         uint64
+	gpuInstance, computeInstance uint32
+}
+
+// nvml is the library. The handle of a device is a uintptr, 0 for none.
+type nvml struct {
+	lib *library
+	err error // why the library could not be loaded
+
+	mu      sync.Mutex
+	started bool // guarded by mu
+}
+
+func newNVML(find lookup, err error) *nvml {
+	if err != nil {
+		return &nvml{err: fmt.Errorf("NVML cannot be loaded: %w; it comes with the NVIDIA driver, and in a container with NVIDIA_DRIVER_CAPABILITIES=utility", err)}
+	}
+	return &nvml{lib: bind(nvmlFunctions[:], find)}
+}
+
+// start starts NVML unless it is. It stays so: stopping and starting it takes
+// seconds where no other program keeps the driver awake.
+func (n *nvml) start() error {
+	if n.err != nil {
+		return n.err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.started {
+		return nil
+	}
+	if err := n.result(nvmlInit, n.lib.ask(nvmlInit)); err != nil {
+		return err
+	}
+	n.started = true
+	return nil
+}
+
+// result makes what function f answered an error, which names f and has the
+// nvmlCode in it.
+func (n *nvml) result(f int, r int32) error {
+	switch r {
+	case 0:
+		return nil
+	case missing:
+		return fmt.Errorf("NVML has no %s; update the NVIDIA driver", nvmlFunctions[f].symbol)
+	}
+	return fmt.Errorf("%s: %w", nvmlFunctions[f].name(), nvmlCode(r))
+}
+
+// driverVersion is such as "580.82.07".
+func (n *nvml) driverVersion() (string, error) {
+	b := make([]byte, 80) // NVML_SYSTEM_DRIVER_VERSION_BUFFER_SIZE
+	err := n.result(nvmlSystemGetDriverVersion, n.lib.ask(nvmlSystemGetDriverVersion, uintptr(unsafe.Pointer(&b[0])), uintptr(len(b))))
+	return text(b), err
+}
+
+// find finds a device by its UUID. A GPU that is cut into slices is never the
+// answer: what NVML tells of it is of all slices together.
+func (n *nvml) find(uuid string) (uintptr, error) {
+	if uuid == "" {
+		return 0, errors.New("the driver does not tell the device's UUID, so NVML cannot find it")
+	}
+	b := append([]byte(uuid), 0)
+	h := new(uintptr)
+	r := n.lib.ask(nvmlDeviceGetHandleByUUID, uintptr(unsafe.Pointer(&b[0])), uintptr(unsafe.Pointer(h)))
+	if err := n.result(nvmlDeviceGetHandleByUUID, r); err != nil {
+		return 0, fmt.Errorf("%s: %w", uuid, err)
+	}
+	if strings.HasPrefix(uuid, "GPU-") {
+		now, pending := new(uint32), new(uint32)
+		r := n.lib.ask(nvmlDeviceGetMigMode, *h, uintptr(unsafe.Pointer(now)), uintptr(unsafe.Pointer(pending)))
+		if r == 0 && *now == 1 {
+			return 0, fmt.Errorf("%s is cut into MIG slices and this driver does not say which one this is; update it to one for CUDA 11.4 or newer", uuid)
+		}
+	}
+	return *h, nil
+}
+
+// flag asks a question that is answered by on or off.
+func (n *nvml) flag(f int, h uintptr) (bool, error) {
+	on := new(int32)
+	r := n.lib.ask(f, h, uintptr(unsafe.Pointer(on)))
+	return *on == 1, n.result(f, r)
+}
+
+// memory is what a device has. On drivers before 510 reserved is 0 and part of
+// used.
+func (n *nvml) memory(h uintptr) (free, used, reserved uint64, err error) {
+	m := &nvmlMemory2{version: nvmlMemory2Version}
+	r := n.lib.ask(nvmlDeviceGetMemoryInfo_v2, h, uintptr(unsafe.Pointer(m)))
+	if r != missing && nvmlCode(r) != 13 && nvmlCode(r) != 25 {
+		return m.free, m.used, m.reserved, n.result(nvmlDeviceGetMemoryInfo_v2, r)
+	}
+	old := new(nvmlMemory)
+	r = n.lib.ask(nvmlDeviceGetMemoryInfo, h, uintptr(unsafe.Pointer(old)))
+	return old.free, old.used, 0, n.result(nvmlDeviceGetMemoryInfo, r)
+}
+
+// maxProcesses bounds a list: more than any machine runs on one GPU.
+const maxProcesses = 1 << 16
+
+// list is one of the three lists of processes. Programs come and go between the
+// question how many and the question which, so it leaves room for more and asks
+// again while that is too little.
+func (n *nvml) list(f int, h uintptr) ([]nvmlProcess, error) {
+	var room []nvmlProcess
+	for range 10 {
+		count := new(uint32)
+		*count = uint32(len(room))
+		r := n.lib.ask(f, h, uintptr(unsafe.Pointer(count)), uintptr(unsafe.Pointer(unsafe.SliceData(room))))
+		switch {
+		case r == 0:
+			return room[:min(int(*count), len(room))], nil
+		case nvmlCode(r) != nvmlInsufficientSize:
+			return nil, n.result(f, r)
+		case *count > maxProcesses:
+			return nil, fmt.Errorf("%s: it speaks of %d processes", nvmlFunctions[f].name(), *count)
+		}
+		room = make([]nvmlProcess, max(2*len(room), int(*count)+16))
+	}
+	return nil, fmt.Errorf("%s: the list grows faster than it can be read", nvmlFunctions[f].name())
+}
+
+// kinds are the lists, the kind that says most of a process first: a client of
+// MPS is in the list of compute processes as well.
+var kinds = []struct {
+	f    int
+	name string
+}{
+	{nvmlDeviceGetMPSComputeRunningProcesses, "mps"},
+	{nvmlDeviceGetComputeRunningProcesses, "compute"},
+	{nvmlDeviceGetGraphicsRunningProcesses, "graphics"},
+}
+
+// processes are those in any of the lists, by PID, without their names. notes
+// say which lists could not be had.
+func (n *nvml) processes(h uintptr) (all []device.Process, notes []error) {
+	seen := map[uint32]int{} // where in all
+	for _, kind := range kinds {
+		list, err := n.list(kind.f, h)
+		if err != nil {
+			notes = append(notes, err)
+		}
+		for _, p := range list {
+			i, ok := seen[p.pid]
+			if !ok {
+				i = len(all)
+				seen[p.pid] = i
+				all = append(all, device.Process{PID: int(p.pid), Kind: kind.name})
+			}
+			if p.used != nvmlNotAvailable {
+				all[i].Used, all[i].Known = max(all[i].Used, p.used), true
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b device.Process) int { return a.PID - b.PID })
+	return all, notes
+}
+
+// names are what NVML calls the GPUs that it sees, all of the machine or of the
+// container; nil where it cannot be asked.
+func (n *nvml) names() []string {
+	if n.start() != nil {
+		return nil
+	}
+	count := new(uint32)
+	if n.lib.ask(nvmlDeviceGetCount, uintptr(unsafe.Pointer(count))) != 0 {
+		return nil
+	}
+	var names []string
+	for i := range min(*count, 1024) {
+		h, b := new(uintptr), make([]byte, 96) // NVML_DEVICE_NAME_V2_BUFFER_SIZE
+		if n.lib.ask(nvmlDeviceGetHandleByIndex, uintptr(i), uintptr(unsafe.Pointer(h))) == 0 &&
+			n.lib.ask(nvmlDeviceGetName, *h, uintptr(unsafe.Pointer(&b[0])), uintptr(len(b))) == 0 {
+			names = append(names, text(b))
+		} else {
+			names = append(names, "one without a name")
+		}
+	}
+	return names
+}

@@ -1,0 +1,150 @@
+//go:build linux && (amd64 || arm64) && !nodriver
+
+// Virtual memory. A handle is the driver's CUmemGenericAllocationHandle.
+
+package cuda
+
+import (
+	"unsafe"
+
+	"gpumem/device"
+)
+
+// beginPages is begin for the calls that need virtual memory.
+func (d *Device) beginPages(f int, bytes uint64) *call {
+	c := d.begin(f, bytes)
+	c.requires(d.info.HasPages)
+	return c
+}
+
+// pinned describes memory of device id, shared with nobody.
+func pinned(id int32) memProps {
+	return memProps{kind: allocationPinned, location: memLocation{locationDevice, id}}
+}
+
+// pages adds a number that must be a multiple of the page, or refuses the call.
+// The driver itself is content with multiples of its least page.
+func (c *call) pages(v uint64) {
+	c.check(c.d.info.Page != 0 && v%c.d.info.Page == 0)
+	c.arg(v)
+}
+
+// span adds a range of pages.
+func (c *call) span(addr, bytes uint64) {
+	c.check(bytes != 0)
+	c.pages(addr)
+	c.pages(bytes)
+}
+
+// AddressReserve reserves addresses. Nothing is held on the device for them.
+func (d *Device) AddressReserve(bytes, align uint64) (addr uint64, err error) {
+	c := d.beginPages(cuMemAddressReserve, bytes)
+	defer c.end()
+	c.check(bytes != 0 && align&(align-1) == 0)
+	c.ptr(unsafe.Pointer(&c.out[0]))
+	c.pages(bytes)
+	c.arg(max(align, d.info.Page))
+	c.arg(0) // anywhere
+	c.arg(0) // flags
+	if err := c.do(); err != nil {
+		return 0, err
+	}
+	keep(d, d.reserved, c.out[0], bytes)
+	return c.out[0], nil
+}
+
+// AddressFree ends a reservation.
+func (d *Device) AddressFree(addr, bytes uint64) error {
+	c := d.beginPages(cuMemAddressFree, bytes)
+	defer c.end()
+	size, ok := known(d, d.reserved, addr)
+	c.check(ok && size == bytes)
+	c.span(addr, bytes)
+	return forget(c, d.reserved, addr)
+}
+
+// MemCreate takes physical memory from the device.
+func (d *Device) MemCreate(bytes uint64) (device.Handle, error) {
+	c := d.beginPages(cuMemCreate, bytes)
+	defer c.end()
+	c.props = pinned(d.id)
+	c.ptr(unsafe.Pointer(&c.out[0]))
+	c.pages(bytes)
+	c.ptr(unsafe.Pointer(&c.props))
+	c.arg(0) // flags
+	c.fits(bytes)
+	if err := c.do(); err != nil {
+		return 0, err
+	}
+	keep(d, d.handles, c.out[0], bytes)
+	return device.Handle(c.out[0]), nil
+}
+
+// MemRelease gives a handle back; its memory follows when it is mapped nowhere.
+func (d *Device) MemRelease(h device.Handle) error {
+	c := d.beginPages(cuMemRelease, 0)
+	defer c.end()
+	c.arg(uint64(h))
+	return forget(c, d.handles, uint64(h))
+}
+
+// MemMap puts the memory of h at addr.
+func (d *Device) MemMap(addr, bytes uint64, h device.Handle) error {
+	c := d.beginPages(cuMemMap, bytes)
+	defer c.end()
+	size, ok := known(d, d.handles, uint64(h))
+	c.check(ok && size == bytes)
+	c.span(addr, bytes)
+	c.arg(0) // offset in h
+	c.arg(uint64(h))
+	c.arg(0) // flags
+	if err := c.do(); err != nil {
+		return err
+	}
+	keep(d, d.mapped, addr, bytes)
+	return nil
+}
+
+// MemSetAccess lets this device read and write a mapped range.
+func (d *Device) MemSetAccess(addr, bytes uint64) error {
+	c := d.beginPages(cuMemSetAccess, bytes)
+	defer c.end()
+	c.access = memAccess{memLocation{locationDevice, d.id}, accessReadWrite}
+	c.span(addr, bytes)
+	c.ptr(unsafe.Pointer(&c.access))
+	c.arg(1) // one location
+	return c.do()
+}
+
+// MemUnmap takes whole mappings out of a range. It does not wait for work that
+// uses them.
+func (d *Device) MemUnmap(addr, bytes uint64) error {
+	c := d.beginPages(cuMemUnmap, bytes)
+	defer c.end()
+	c.span(addr, bytes)
+	c.check(d.covers(addr, bytes, false))
+	if err := c.do(); err != nil {
+		return err
+	}
+	d.covers(addr, bytes, true)
+	return nil
+}
+
+// covers tells whether whole mappings cover a range, and if asked to takes them
+// out of the table.
+func (d *Device) covers(addr, bytes uint64, remove bool) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	done := uint64(0)
+	for done < bytes {
+		n := d.mapped[addr+done]
+		if n == 0 || n > bytes-done {
+			return false
+		}
+		if remove {
+			delete(d.mapped, addr+done)
+		}
+		done += n
+	}
+	return true
+}

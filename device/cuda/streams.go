@@ -1,0 +1,161 @@
+//go:build linux && (amd64 || arm64) && !nodriver
+
+// Streams and events. A handle is the driver's own (CUstream, CUevent), but for
+// stream 0, which is a stream of the Device; see Device.zero.
+
+package cuda
+
+import (
+	"unsafe"
+
+	"gpumem/device"
+)
+
+// stream adds s to the call, which is refused where there is no such stream.
+func (c *call) stream(s device.Stream) {
+	if s == 0 {
+		c.arg(c.d.zero)
+		return
+	}
+	_, ok := known(c.d, c.d.streams, uint64(s))
+	c.check(ok)
+	c.arg(uint64(s))
+}
+
+// event adds e to the call, which is refused where there is no such event.
+func (c *call) event(e device.Event) {
+	_, ok := known(c.d, c.d.events, uint64(e))
+	c.check(ok)
+	c.arg(uint64(e))
+}
+
+// StreamCreate makes a stream that neither waits for the null stream nor keeps
+// it waiting.
+func (d *Device) StreamCreate() (device.Stream, error) {
+	c := d.begin(cuStreamCreate, 0)
+	defer c.end()
+	c.ptr(unsafe.Pointer(&c.out[0]))
+	c.arg(streamNonBlocking)
+	if err := c.do(); err != nil {
+		return 0, err
+	}
+	keep(d, d.streams, c.out[0], true)
+	return device.Stream(c.out[0]), nil
+}
+
+// StreamDestroy ends a stream, whose work still runs. Stream 0 has no end.
+func (d *Device) StreamDestroy(s device.Stream) error {
+	c := d.begin(cuStreamDestroy, 0)
+	defer c.end()
+	c.check(s != 0)
+	c.arg(uint64(s))
+	return forget(c, d.streams, uint64(s))
+}
+
+// StreamQuery says whether all work in s is done.
+func (d *Device) StreamQuery(s device.Stream) (done bool, err error) {
+	c := d.begin(cuStreamQuery, 0)
+	defer c.end()
+	c.stream(s)
+	return c.query()
+}
+
+// StreamSynchronize waits until all work in s is done.
+func (d *Device) StreamSynchronize(s device.Stream) error {
+	c := d.begin(cuStreamSynchronize, 0)
+	defer c.end()
+	c.stream(s)
+	return c.do()
+}
+
+// StreamWaitEvent makes later work in s wait for e.
+func (d *Device) StreamWaitEvent(s device.Stream, e device.Event) error {
+	c := d.begin(cuStreamWaitEvent, 0)
+	defer c.end()
+	c.stream(s)
+	c.event(e)
+	c.arg(0) // flags
+	return c.do()
+}
+
+// EventCreate makes an event without a time, which is the cheaper kind.
+func (d *Device) EventCreate() (device.Event, error) {
+	c := d.begin(cuEventCreate, 0)
+	defer c.end()
+	c.ptr(unsafe.Pointer(&c.out[0]))
+	c.arg(eventDisableTiming)
+	if err := c.do(); err != nil {
+		return 0, err
+	}
+	keep(d, d.events, c.out[0], true)
+	return device.Event(c.out[0]), nil
+}
+
+// EventDestroy ends an event; who waits for it still does.
+func (d *Device) EventDestroy(e device.Event) error {
+	c := d.begin(cuEventDestroy, 0)
+	defer c.end()
+	c.arg(uint64(e))
+	return forget(c, d.events, uint64(e))
+}
+
+// EventRecord puts e after the work that is in s now.
+func (d *Device) EventRecord(e device.Event, s device.Stream) error {
+	c := d.begin(cuEventRecord, 0)
+	defer c.end()
+	c.event(e)
+	c.stream(s)
+	return c.do()
+}
+
+// EventQuery says whether the work before e is done.
+func (d *Device) EventQuery(e device.Event) (done bool, err error) {
+	c := d.begin(cuEventQuery, 0)
+	defer c.end()
+	c.event(e)
+	return c.query()
+}
+
+// EventSynchronize waits for e.
+func (d *Device) EventSynchronize(e device.Event) error {
+	c := d.begin(cuEventSynchronize, 0)
+	defer c.end()
+	c.event(e)
+	return c.do()
+}
+
+// Synchronize waits for all work in the primary context, other libraries' in
+// this process included.
+func (d *Device) Synchronize() error {
+	c := d.begin(cuCtxSynchronize, 0)
+	defer c.end()
+	return c.do()
+}
+
+// CopyAsync queues a copy within the device.
+func (d *Device) CopyAsync(dst, src, bytes uint64, s device.Stream) error {
+	c := d.begin(cuMemcpyDtoDAsync, bytes)
+	defer c.end()
+	c.arg(dst)
+	c.arg(src)
+	c.arg(bytes)
+	c.stream(s)
+	if bytes == 0 { // the driver need not be asked
+		return c.err
+	}
+	return c.do()
+}
+
+// FillAsync queues a fill.
+func (d *Device) FillAsync(addr, bytes uint64, b byte, s device.Stream) error {
+	c := d.begin(cuMemsetD8Async, bytes)
+	defer c.end()
+	c.arg(addr)
+	c.arg(uint64(b))
+	c.arg(bytes)
+	c.stream(s)
+	if bytes == 0 {
+		return c.err
+	}
+	return c.do()
+}

@@ -1,0 +1,93 @@
+package open
+
+import (
+	"fmt"
+
+	"gpumem/device"
+	"gpumem/device/cuda"
+	"gpumem/device/sim"
+)
+
+// Listed is a device with the words that choose it.
+type Listed struct {
+	Words string // for --device
+	device.Status
+}
+
+// Status is what stands behind the words, seen without using it: all devices of
+// a shared file if no number was given, else one. With Create the file is made
+// first.
+func (s Spec) Status() ([]Listed, error) {
+	switch s.Kind {
+	case CUDA:
+		all, err := cuda.List()
+		if err != nil {
+			return nil, err
+		}
+		if s.Index >= len(all) {
+			return nil, fmt.Errorf("device %q: the driver shows %d, so the last is cuda:%d", s.Text, len(all), len(all)-1)
+		}
+		return []Listed{{Words: s.Text, Status: all[s.Index]}}, nil
+	case Shared:
+		if err := s.Make(); err != nil {
+			return nil, err
+		}
+		all, err := sim.Look(s.File)
+		if err != nil {
+			return nil, err
+		}
+		if !s.All && s.Index >= len(all) {
+			return nil, fmt.Errorf("device %q: %s has %d, so the last is device=%d", s.Text, s.File, len(all), len(all)-1)
+		}
+		var out []Listed
+		for i, st := range all {
+			words := "sim@" + s.File
+			if i > 0 {
+				words += fmt.Sprintf(",device=%d", i)
+			}
+			if s.All || i == s.Index {
+				out = append(out, Listed{Words: words, Status: st})
+			}
+		}
+		return out, nil
+	}
+	d, err := sim.New(s.Sim)
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	st, err := d.Status()
+	if err != nil {
+		return nil, err
+	}
+	return []Listed{{Words: s.Text, Status: st}}, nil
+}
+
+// All is every real GPU, and what the environment names beside them. note says
+// for people why there is no real one, if there is none.
+func All(lookup func(string) (string, bool)) (list []Listed, note string, err error) {
+	real, err := cuda.List()
+	if err != nil {
+		note = err.Error()
+	}
+	for i, st := range real {
+		list = append(list, Listed{Words: fmt.Sprintf("cuda:%d", i), Status: st})
+	}
+	words, ok := lookup(EnvVar)
+	if !ok || words == "" {
+		if len(list) > 0 {
+			return list, note, nil
+		}
+		words = Default
+	}
+	spec, err := Parse(words)
+	if err == nil && spec.Kind != CUDA {
+		var sims []Listed
+		sims, err = spec.Status()
+		list = append(list, sims...)
+	}
+	if err != nil {
+		return nil, "", fmt.Errorf("%s: %w", EnvVar, err)
+	}
+	return list, note, nil
+}

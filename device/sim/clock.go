@@ -1,0 +1,143 @@
+// This file is about time: what o'clock it is for the program, and what its
+// host and its streams know to come before what they do next.
+//
+// The two have nothing to do with each other on purpose. Simulated time says
+// when work is done, and so what a query answers and how long a wait takes; it
+// is one possible run of the program. What is known is what holds in every
+// run, however fast the kernels are: a program that keeps two uses of a block
+// apart by luck is wrong, and hazard.go tells it so.
+
+package sim
+
+import (
+	"slices"
+	"time"
+
+	"gpumem/device"
+)
+
+// far is the end of simulated time: nothing ends later, so that sums of times
+// do not overflow.
+const far = 100 * 365 * 24 * time.Hour
+
+// clock is a vector clock: of each lane's work, counted from 1, how much is
+// known to come before. Lanes past its end stand at 0.
+type clock []uint64
+
+// knows says whether the n-th work of a lane comes before.
+func (c clock) knows(lane int, n uint64) bool { return lane < len(c) && c[lane] >= n }
+
+// learn adds what another clock knows.
+func (c *clock) learn(other clock) {
+	for lane, n := range other {
+		c.set(lane, max(n, c.at(lane)))
+	}
+}
+
+func (c clock) at(lane int) uint64 {
+	if lane < len(c) {
+		return c[lane]
+	}
+	return 0
+}
+
+func (c *clock) set(lane int, n uint64) {
+	for lane >= len(*c) {
+		*c = append(*c, 0)
+	}
+	(*c)[lane] = n
+}
+
+// queue is the work of one stream.
+//
+// Its lane is its place in the clocks. Once the host knows all work of a
+// destroyed stream to be done, nobody asks for it any more, and a new stream
+// takes over the lane and counts on from there. So the clocks are as long as
+// the most streams that ever lived together.
+type queue struct {
+	stream device.Stream
+	open   bool // not destroyed
+	lane   int
+	last   uint64        // number of the newest work
+	seen   clock         // what comes before the next work here, beside what the host knows
+	end    time.Duration // when all that is queued is done
+}
+
+// event is a mark in a stream: what was before it, and when that is done. The
+// zero event was never recorded.
+type event struct {
+	seen clock
+	at   time.Duration
+}
+
+// work is what is queued on a device, and what its host knows of it.
+type work struct {
+	idle       time.Duration // what the program did between its calls (Advance)
+	queues     []*queue      // by lane
+	streams    map[device.Stream]*queue
+	events     map[device.Event]*event
+	lastStream device.Stream // newest handle; handles are not used again
+	lastEvent  device.Event
+	host       clock // what the host knows to be done
+	hazards    []*Hazard
+}
+
+// newWork is a device with its stream 0.
+func newWork() work {
+	q := &queue{open: true}
+	return work{
+		queues:  []*queue{q},
+		streams: map[device.Stream]*queue{0: q},
+		events:  map[device.Event]*event{},
+	}
+}
+
+// open makes a stream.
+func (w *work) open() device.Stream {
+	w.lastStream++
+	q := &queue{stream: w.lastStream, open: true, lane: len(w.queues)}
+	i := slices.IndexFunc(w.queues, func(q *queue) bool { return !q.open && w.host.at(q.lane) >= q.last })
+	if i < 0 {
+		w.queues = append(w.queues, q)
+	} else {
+		q.lane, q.last = i, w.queues[i].last
+		w.queues[i] = q
+	}
+	w.streams[q.stream] = q
+	return q.stream
+}
+
+// now is the time at the program's host: that of its calls and of what it did
+// between them. Caller holds d.mu.
+func (d *Device) now() time.Duration { return d.count.Time + d.work.idle }
+
+// Advance lets time pass at the program's host, which does something else, such
+// as loading data. It is no driver call and is not part of the time in
+// [device.Counters]. A t below 0 counts as 0; time ends after a century.
+func (d *Device) Advance(t time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.work.idle = min(d.work.idle+max(0, min(t, far)), far)
+}
+
+// Now is the simulated time since the device was made.
+func (d *Device) Now() time.Duration {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.now()
+}
+
+// wait lets time pass until at, in a driver call; from then on the host knows
+// what seen knows. Caller holds d.mu.
+func (d *Device) wait(at time.Duration, seen clock) {
+	d.count.Time += max(0, at-d.now())
+	d.work.host.learn(seen)
+}
+
+// drain waits for all work on the device; after it the host knows that all is
+// done. Caller holds d.mu.
+func (d *Device) drain() {
+	for _, q := range d.work.queues {
+		d.wait(q.end, q.seen)
+	}
+}

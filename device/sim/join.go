@@ -1,0 +1,112 @@
+package sim
+
+import (
+	"fmt"
+
+	"gpumem/device"
+	"gpumem/device/sim/shared"
+)
+
+// A shared simulated GPU is a file. Every program that opens it has a state
+// machine of its own, for addresses, mappings and streams are each program's
+// own on a real GPU, too; what they share is how many bytes each holds, and that
+// is what the file counts (package shared).
+
+// CreateFile makes a file with simulated GPUs for programs to share. It never
+// overwrites one. Faults and costs in the descriptions are not kept: they are
+// each program's own.
+func CreateFile(path string, devices ...Config) error {
+	var list []shared.Descriptor
+	for _, cfg := range devices {
+		d, err := New(cfg) // checks it and fills in what is not given
+		if err != nil {
+			return err
+		}
+		cfg := d.cfg
+		list = append(list, shared.Descriptor{
+			Name: cfg.Name, Total: cfg.Total, Granularity: cfg.Granularity, Used: cfg.Used, Display: cfg.Display, Context: cfg.Context,
+			CCMajor: cfg.CCMajor, CCMinor: cfg.CCMinor, NoPages: cfg.NoPages, NoPools: cfg.NoPools, Unified: cfg.Unified, MIG: cfg.MIG,
+		})
+	}
+	return shared.Create(path, list)
+}
+
+// fromDescriptor is the description of a device of a file.
+func fromDescriptor(d shared.Descriptor) Config {
+	return Config{
+		Name: d.Name, Total: d.Total, Granularity: d.Granularity, Display: d.Display, Context: d.Context,
+		CCMajor: d.CCMajor, CCMinor: d.CCMinor, NoPages: d.NoPages, NoPools: d.NoPools, Unified: d.Unified, MIG: d.MIG,
+	}
+}
+
+// Join opens device index, from 0, of a file made by [CreateFile]. Of own only
+// the faults and the costs count. Until Close, or the program's end however it
+// comes, what it holds is listed under this program.
+func Join(path string, index int, own Config) (*Device, error) {
+	f, err := shared.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	list := f.Devices()
+	if index < 0 || index >= len(list) {
+		_ = f.Close()
+		return nil, fmt.Errorf("sim@%s has %d devices, from device=0 to device=%d; there is no device=%d", path, len(list), len(list)-1, index)
+	}
+	cfg := fromDescriptor(list[index])
+	cfg.Costs = own.Costs
+	cfg.FailAt, cfg.RefuseAbove, cfg.LoseAt, cfg.SlowAt, cfg.Slow = own.FailAt, own.RefuseAbove, own.LoseAt, own.SlowAt, own.Slow
+	d, err := New(cfg)
+	if err != nil {
+		_ = f.Close()
+		return nil, err
+	}
+	d.info.Ordinal = index
+	d.ledger = &common{f, index}
+	return d, nil
+}
+
+// common is the ledger of a shared device.
+type common struct {
+	file  *shared.File
+	index int
+}
+
+func (c *common) take(n uint64) error    { return c.file.Take(c.index, n) }
+func (c *common) give(n uint64) error    { return c.file.Give(c.index, n) }
+func (c *common) free() (uint64, error)  { return c.file.Free(c.index) }
+func (c *common) setUsed(n uint64) error { return c.file.SetUsed(c.index, n) }
+func (c *common) close() error           { return c.file.Close() }
+
+// Look is every device of a shared file, with the programs that hold memory,
+// seen without joining them.
+func Look(path string) ([]device.Status, error) {
+	states, err := shared.Look(path)
+	if err != nil {
+		return nil, err
+	}
+	var out []device.Status
+	for i, s := range states {
+		d, err := New(fromDescriptor(s.Device))
+		if err != nil {
+			return nil, err
+		}
+		d.info.Ordinal = i
+		out = append(out, device.Status{Info: d.info, Free: s.Free, Used: s.Used, Processes: s.Processes})
+	}
+	return out, nil
+}
+
+// Status is the device as someone sees it who does not use it. It makes no
+// driver call.
+func (d *Device) Status() (device.Status, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return device.Status{}, d.refuse("Status", 0, device.ErrClosed)
+	}
+	free, err := d.ledger.free()
+	if err != nil {
+		return device.Status{}, d.refuse("Status", 0, err)
+	}
+	return device.Status{Info: d.info, Free: free, Used: d.cfg.Total - free}, nil
+}

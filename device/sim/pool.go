@@ -1,0 +1,367 @@
+// This file has the driver's stream-ordered pools: AllocAsync and FreeAsync.
+//
+// A pool takes memory from the device in chunks (chunk.go) and allocates parts
+// of them. Both calls are queued in a stream, but the pool decides at once,
+// when they are called. So a block may be allocated again while the work that
+// used it before still runs, as long as the new user comes after that work in
+// every run. What is free therefore has a mark of its free: in which stream,
+// after what.
+//
+// One block, from hand to hand:
+//
+//  1. AllocAsync of 1 MiB in stream 1 finds nothing and grows: the ledger gives
+//     32 MiB, a chunk, all free without a mark. Its first MiB is the block.
+//  2. FreeAsync in stream 1 checks that whoever used the block comes before, and
+//     leaves its MiB free with a mark: stream 1, number 7.
+//  3. AllocAsync in stream 1 may have it at once: what comes in stream 1 comes
+//     after. In stream 2 it may have it if stream 2 waits for an event after
+//     number 7; or number 7 happens to be done by now; or stream 2 is made to
+//     wait for it; in this order, each if the pool's attribute allows it, and
+//     all before the pool grows.
+//  4. A synchronise tells the host that number 7 is done. Marks that the host
+//     knows to be done are taken away, since whatever is queued from now on
+//     comes after them. A chunk that is free without marks goes back to the
+//     device if that leaves the pool at least its release threshold.
+//
+// Where the driver's manual is silent the rules here are the simplest that fit:
+// the best fit, at the lowest address; no chunk is given back in parts; a pool
+// takes nothing from another one.
+
+package sim
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"gpumem/device"
+)
+
+const (
+	// callPoolAlloc also marks the note of an allocation (hazard.go).
+	callPoolAlloc = "cuMemAllocFromPoolAsync"
+	callPoolFree  = "cuMemFreeAsync"
+	// poolStep: an allocation is rounded up to a multiple of it, as those of
+	// cuMemAlloc are. Assumed to be the same.
+	poolStep = 512
+	// poolChunk: a pool grows by multiples of it, or if that does not fit, of
+	// driverBlock. 32 MiB is from memory; no source for it was found.
+	poolChunk = 32 << 20
+)
+
+// pool is a pool of the driver. Ended ones stay until all their chunks are
+// given back.
+type pool struct {
+	handle device.Pool // 0: ended
+	max    uint64      // bytes; 0: no limit
+	chunks []*chunk    // by address
+	attrs  [device.PoolUsedHigh + 1]uint64
+}
+
+// pools are those of a device, and what is freed to no pool but waits for its
+// stream as well.
+type pools struct {
+	all     []*pool // in the order of their making; the first is the device's own
+	last    device.Pool
+	pending []pendingFree
+}
+
+// pendingFree is a plain grant that was freed in a stream. It goes back to the
+// device at the first synchronise that tells the host that the free is done.
+type pendingFree struct {
+	grant segment
+	freed mark
+}
+
+// newPools are those of a new device: its own.
+func newPools() pools {
+	var p pools
+	p.open(0)
+	return p
+}
+
+func (p *pools) open(limit uint64) device.Pool {
+	p.last++
+	made := &pool{handle: p.last, max: limit}
+	for _, a := range []device.PoolAttribute{device.PoolReuseFollowEventDependencies,
+		device.PoolReuseAllowOpportunistic, device.PoolReuseAllowInternalDependencies} {
+		made.attrs[a] = 1
+	}
+	p.all = append(p.all, made)
+	return p.last
+}
+
+// raise changes one of the two current values, and its high mark with it.
+func (p *pool) raise(current device.PoolAttribute, n uint64) {
+	p.attrs[current] += n
+	p.attrs[current+1] = max(p.attrs[current+1], p.attrs[current])
+}
+
+// DefaultPool is the device's own pool.
+func (d *Device) DefaultPool() (device.Pool, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.poolCall("cuDeviceGetDefaultMemPool", 0, d.costs.Async.PoolManage); err != nil {
+		return 0, err
+	}
+	return d.pools.all[0].handle, nil
+}
+
+// PoolCreate makes a pool that holds at most limit bytes; 0 means no limit.
+func (d *Device) PoolCreate(limit uint64) (device.Pool, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.poolCall("cuMemPoolCreate", 0, d.costs.Async.PoolManage); err != nil {
+		return 0, err
+	}
+	return d.pools.open(limit), nil
+}
+
+// PoolDestroy ends a pool. What is free in it, and known by the host to be, goes
+// back to the device at once; the rest as that comes about, at the next
+// synchronise. The device's own pool answers device.ErrInvalidValue.
+func (d *Device) PoolDestroy(h device.Pool) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	const call = "cuMemPoolDestroy"
+	p, err := d.onPool(call, 0, d.costs.Async.PoolManage, h)
+	if err != nil {
+		return err
+	}
+	if p == d.pools.all[0] {
+		return d.refuse(call, 0, device.ErrInvalidValue)
+	}
+	if err := d.release(p, 0); err != nil {
+		return d.refuse(call, 0, err)
+	}
+	p.handle, p.attrs[device.PoolReleaseThreshold] = 0, 0
+	d.pools.tidy()
+	return nil
+}
+
+// PoolGetAttribute reads a property of a pool.
+func (d *Device) PoolGetAttribute(h device.Pool, a device.PoolAttribute) (uint64, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	const call = "cuMemPoolGetAttribute"
+	p, err := d.onPool(call, 0, d.costs.Async.PoolManage, h)
+	if err != nil {
+		return 0, err
+	}
+	if a < 1 || int(a) >= len(p.attrs) {
+		return 0, d.refuse(call, 0, device.ErrInvalidValue)
+	}
+	return p.attrs[a], nil
+}
+
+// PoolSetAttribute sets a property of a pool. A lower release threshold has its
+// effect at the next synchronise. A high mark is set to 0 to start again from
+// what is current; other values answer device.ErrInvalidValue.
+func (d *Device) PoolSetAttribute(h device.Pool, a device.PoolAttribute, v uint64) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	const call = "cuMemPoolSetAttribute"
+	p, err := d.onPool(call, 0, d.costs.Async.PoolManage, h)
+	if err != nil {
+		return err
+	}
+	switch {
+	case device.PoolReuseFollowEventDependencies <= a && a <= device.PoolReuseAllowInternalDependencies && v <= 1,
+		a == device.PoolReleaseThreshold:
+		p.attrs[a] = v
+	case (a == device.PoolReservedHigh || a == device.PoolUsedHigh) && v == 0:
+		p.attrs[a] = p.attrs[a-1]
+	default:
+		return d.refuse(call, 0, device.ErrInvalidValue)
+	}
+	return nil
+}
+
+// PoolTrim gives chunks back that are free, as far as the host knows, and that
+// leave the pool at least keep bytes. cuMemPoolTrimTo promises the latter, so
+// more than keep may stay: up to a chunk, and what is in use.
+func (d *Device) PoolTrim(h device.Pool, keep uint64) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	const call = "cuMemPoolTrimTo"
+	p, err := d.onPool(call, 0, d.costs.Async.PoolManage, h)
+	if err != nil {
+		return err
+	}
+	if err := d.release(p, keep); err != nil {
+		return d.refuse(call, 0, err)
+	}
+	return nil
+}
+
+// AllocAsync allocates bytes, at least 1, rounded up to 512. Where the pool has
+// no room, may not grow, or the device has not that much left, it answers
+// device.ErrOutOfMemory and nothing changes; a synchronise may help.
+func (d *Device) AllocAsync(h device.Pool, bytes uint64, s device.Stream) (device.Range, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	const call = callPoolAlloc
+	p, err := d.onPool(call, bytes, d.costs.Async.PoolAlloc, h)
+	if err != nil {
+		return device.Range{}, err
+	}
+	q, ok := d.work.streams[s]
+	if !ok || bytes == 0 {
+		return device.Range{}, d.refuse(call, bytes, device.ErrInvalidValue)
+	}
+	n, ok := roundUp(bytes, poolStep)
+	if !ok {
+		return device.Range{}, d.refuse(call, bytes, device.ErrOutOfMemory)
+	}
+	c, first := d.find(p, q, n)
+	if c == nil {
+		if c, err = d.grow(p, n); err != nil {
+			return device.Range{}, d.refuse(call, bytes, err)
+		}
+	}
+	off, marks := c.take(first, n)
+	for _, m := range marks {
+		// For a free that q comes after this changes nothing; after one that it
+		// does not, it does now.
+		q.await(m.at, m.seen)
+	}
+	r := device.Range{Addr: c.addr + off, Bytes: n}
+	d.space.add(segment{addr: r.Addr, bytes: n, mem: c.mem, off: off, kind: pooled})
+	p.raise(device.PoolUsedCurrent, n)
+	// No check: all that touched these bytes comes before their free.
+	d.commit(call, q, 0, access{[]piece{{mem: c.mem, off: off, bytes: n, addr: r.Addr}}, true})
+	return r, nil
+}
+
+// FreeAsync frees what AllocAsync or Alloc gave, when the work that is in s now
+// is done; addr is its start. From here on nobody may use it. A plain grant goes
+// back to the device at the next synchronise that tells the host that the free
+// is done.
+func (d *Device) FreeAsync(addr uint64, s device.Stream) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	const call = callPoolFree
+	if err := d.poolCall(call, 0, d.costs.Async.PoolFree); err != nil {
+		return err
+	}
+	q, ok := d.work.streams[s]
+	block := d.space.starting(addr)
+	if !ok || block == nil || block.kind != pooled && block.kind != granted {
+		return d.refuse(call, 0, device.ErrInvalidValue)
+	}
+	// A plain grant that nobody looked at has no memory yet; then there is
+	// nothing to check either.
+	var all []access
+	if block.mem != nil {
+		all = append(all, access{[]piece{{mem: block.mem, off: block.off, bytes: block.bytes, addr: addr}}, true})
+	}
+	if err := d.check(call, q, all...); err != nil {
+		return d.refuse(call, 0, err)
+	}
+	d.commit(call, q, 0, all...)
+	freed := mark{q.stream, q.lane, q.last, append(clock(nil), q.seen...), q.end}
+	g := *block
+	d.space.remove(addr)
+	if g.kind == granted {
+		d.pools.pending = append(d.pools.pending, pendingFree{g, freed})
+		return nil
+	}
+	p, c := d.pools.holding(addr)
+	p.attrs[device.PoolUsedCurrent] -= g.bytes
+	c.give(span{g.off, g.bytes, &freed})
+	return nil
+}
+
+// releaseUnused is what a synchronise does last: plain grants whose free is done
+// go back, and what pools have above their thresholds. Caller holds d.mu.
+func (d *Device) releaseUnused(call string) error {
+	for i := 0; i < len(d.pools.pending); {
+		f := d.pools.pending[i]
+		if !d.work.host.knows(f.freed.lane, f.freed.n) {
+			i++
+			continue
+		}
+		if err := d.give(f.grant.bytes); err != nil {
+			return d.refuse(call, 0, err)
+		}
+		d.chargeFree(f.grant)
+		d.pools.pending = slices.Delete(d.pools.pending, i, i+1)
+	}
+	for _, p := range d.pools.all {
+		if err := d.release(p, p.attrs[device.PoolReleaseThreshold]); err != nil {
+			return d.refuse(call, 0, err)
+		}
+	}
+	d.pools.tidy()
+	return nil
+}
+
+// tidy forgets ended pools that hold nothing any more.
+func (p *pools) tidy() {
+	p.all = slices.DeleteFunc(p.all, func(one *pool) bool { return one.handle == 0 && len(one.chunks) == 0 })
+}
+
+// holding is the chunk that addr lies in, and its pool.
+func (p *pools) holding(addr uint64) (*pool, *chunk) {
+	for _, one := range p.all {
+		i, _ := slices.BinarySearchFunc(one.chunks, addr, func(c *chunk, addr uint64) int { return cmp.Compare(c.addr+c.mem.bytes-1, addr) })
+		if i < len(one.chunks) && addr >= one.chunks[i].addr {
+			return one, one.chunks[i]
+		}
+	}
+	return nil, nil
+}
+
+// freedIn says whether a part of r is free in a pool, or a plain grant that was
+// freed in a stream, and tells h where and by whom. Caller holds d.mu.
+func (d *Device) freedIn(r device.Range, h *Hazard) bool {
+	tell := func(at, bytes uint64, m *mark) bool {
+		end := min(at+bytes, r.Addr+r.Bytes)
+		if at = max(at, r.Addr); at >= end {
+			return false
+		}
+		h.Addr, h.Bytes, h.Reason = at, end-at, Freed
+		if m != nil {
+			h.Earlier, h.EarlierStream = callPoolFree, m.stream
+		}
+		return true
+	}
+	for _, f := range d.pools.pending {
+		if tell(f.grant.addr, f.grant.bytes, &f.freed) {
+			return true
+		}
+	}
+	for _, p := range d.pools.all {
+		for _, c := range p.chunks {
+			for _, s := range c.free {
+				if tell(c.addr+s.off, s.bytes, s.freed) {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// poolCall counts a call that needs pools to be there. Caller holds d.mu.
+func (d *Device) poolCall(call string, bytes uint64, cost time.Duration) error {
+	if err := d.call(call, bytes, cost); err != nil {
+		return err
+	}
+	if !d.info.HasPools {
+		return d.refuse(call, bytes, device.ErrNotSupported)
+	}
+	return nil
+}
+
+// onPool counts a call that is about a pool. Caller holds d.mu.
+func (d *Device) onPool(call string, bytes uint64, cost time.Duration, h device.Pool) (*pool, error) {
+	if err := d.poolCall(call, bytes, cost); err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(d.pools.all, func(p *pool) bool { return p.handle == h })
+	if h == 0 || i < 0 {
+		return nil, d.refuse(call, bytes, device.ErrInvalidValue)
+	}
+	return d.pools.all[i], nil
+}

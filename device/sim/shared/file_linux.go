@@ -1,0 +1,275 @@
+package shared
+
+import (
+	"errors"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"gpumem/device"
+)
+
+// File is a process's use of a shared file: a slot. It is safe for use by
+// several goroutines. Lock order: mu, then the lock of the file.
+type File struct {
+	pid uint64 // of this process
+
+	mu   sync.Mutex // guards h and what is mapped
+	h    handle     // h.img is nil when closed
+	data []byte     // the mapping, which h.img is
+}
+
+// exclusive calls op with the lock of the file held. A page that is not there
+// any more is an error. For since, see lock.
+func (f *File) exclusive(since time.Time, op func() error) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer f.fault(&err)
+	if err := f.h.lock(syscall.F_WRLCK, since); err != nil {
+		return err
+	}
+	defer func() {
+		if e := setLock(f.h.fd, syscall.F_UNLCK, lockByte, 1); e != nil && err == nil {
+			err = f.h.errorf("cannot unlock the file: %w", e)
+		}
+		at("unlocked")
+	}()
+	at("locked")
+	img := f.h.img
+	img.state.holder.Store(f.pid)
+	at("named")
+	if fix := &img.fixed; string(fix.magic[:]) != magic || fix.order != order || fix.version != version {
+		err = f.h.errorf("the header is gone: %w", ErrDamaged)
+	} else {
+		err = op()
+	}
+	img.state.holder.Store(0)
+	at("unnamed")
+	return err
+}
+
+// fault, deferred, turns a fault in the mapping into an error.
+func (f *File) fault(err *error) {
+	r := recover()
+	if r == nil {
+		return
+	}
+	start := uintptr(unsafe.Pointer(f.h.img))
+	if e, ok := r.(interface{ Addr() uintptr }); ok && e.Addr()-start < uintptr(len(f.data)) {
+		*err = f.h.errorf("byte %d is not there any more (the file was cut short, or its disk is full): %w", e.Addr()-start, ErrDamaged)
+		return
+	}
+	panic(r)
+}
+
+// do calls op with the lock of the file held, the own slot good and the sums
+// right.
+func (f *File) do(dev int, op func(own *slot) error) error {
+	var since time.Time
+	if !f.mu.TryLock() {
+		since = time.Now()
+		f.mu.Lock()
+	}
+	defer f.mu.Unlock()
+	h := &f.h
+	if h.img == nil {
+		return h.errorf("%w", device.ErrClosed)
+	}
+	if dev < 0 || dev >= len(h.devs) {
+		return h.errorf("device %d of %d: %w", dev, len(h.devs), device.ErrInvalidValue)
+	}
+	return f.exclusive(since, func() error {
+		if !h.img.state.marked(h.own) {
+			return h.errorf("slot %d, this program's, is marked as not in use: %w", h.own, ErrDamaged)
+		}
+		if h.img.state.dirty.Load() != 0 {
+			if _, err := f.recount(); err != nil {
+				return err
+			}
+		}
+		return op(&h.img.slots[h.own])
+	})
+}
+
+// recount adds the slots up anew, and gives free those of the dead. Caller
+// holds the lock of the file.
+func (f *File) recount() (census, error) {
+	c, err := f.h.count()
+	if err != nil {
+		return c, err
+	}
+	s := &f.h.img.state
+	s.dirty.Store(1)
+	at("recount: dirty")
+	for i := range s.marks {
+		if s.marks[i].Load() != c.alive[i] {
+			s.marks[i].Store(c.alive[i])
+			at("recount: dead slots unmarked")
+		}
+	}
+	for dev := range f.h.devs {
+		s.used[dev].Store(pack(c.held[dev]))
+		at("recount: a sum stored")
+	}
+	s.dirty.Store(0)
+	at("recount: clean")
+	return c, nil
+}
+
+// Devices describes the devices. Used is what it was when the file was opened.
+func (f *File) Devices() []Descriptor { return slices.Clone(f.h.devs) }
+
+// Take holds n more bytes of a device, all or nothing: device.ErrOutOfMemory if
+// they are not free.
+func (f *File) Take(dev int, n uint64) error {
+	return f.do(dev, func(own *slot) error {
+		free, used, err := f.room(dev)
+		if err == nil && n > free {
+			// Some of it may be held by the dead.
+			if _, err = f.recount(); err == nil {
+				free, used, err = f.room(dev)
+			}
+		}
+		if err != nil {
+			return err
+		}
+		if n > free {
+			return device.ErrOutOfMemory
+		}
+		held, err := f.held(own, dev)
+		if err != nil {
+			return err
+		}
+		f.hold(own, dev, held+n, used+n)
+		return nil
+	})
+}
+
+// Give ends holding n bytes of a device. It fails with device.ErrInvalidValue
+// if this File holds less.
+func (f *File) Give(dev int, n uint64) error {
+	return f.do(dev, func(own *slot) error {
+		held, err := f.held(own, dev)
+		if err != nil {
+			return err
+		}
+		_, used, err := f.room(dev)
+		if err != nil {
+			return err
+		}
+		if n > held {
+			return f.h.errorf("device %d: cannot give back %d bytes of %d: %w", dev, n, held, device.ErrInvalidValue)
+		}
+		if held > used {
+			return f.h.errorf("device %d: this program holds %d bytes, all together %d: %w", dev, held, used, ErrDamaged)
+		}
+		f.hold(own, dev, held-n, used-n)
+		return nil
+	})
+}
+
+// room is what is free of a device, and what slots hold of it; the dead may hold
+// some of that.
+func (f *File) room(dev int) (free, used uint64, err error) {
+	others, err := f.h.others(dev)
+	if err != nil {
+		return 0, 0, err
+	}
+	used, err = f.h.used(dev)
+	if err != nil {
+		return 0, 0, err
+	}
+	limit := f.h.devs[dev].Total - f.h.devs[dev].Display - others
+	if used > limit {
+		return 0, 0, f.h.errorf("device %d: more is held than its total: %w", dev, ErrDamaged)
+	}
+	return limit - used, used, nil
+}
+
+// held is what the own slot holds.
+func (f *File) held(own *slot, dev int) (uint64, error) {
+	return f.h.word(own.held[dev].Load(), dev, "slot %d, this program's: what it holds", f.h.own)
+}
+
+// hold sets what the own slot holds, and the sum. The package comment says why
+// in this order.
+func (f *File) hold(own *slot, dev int, held, used uint64) {
+	s := &f.h.img.state
+	s.dirty.Store(1)
+	at("hold: dirty")
+	own.held[dev].Store(pack(held))
+	at("hold: held")
+	s.used[dev].Store(pack(used))
+	at("hold: summed")
+	s.dirty.Store(0)
+	at("hold: clean")
+}
+
+// Free is what nobody holds of a device, in bytes. It counts all who live and
+// nobody else.
+func (f *File) Free(dev int) (uint64, error) {
+	var free uint64
+	err := f.do(dev, func(*slot) error {
+		c, err := f.recount()
+		if err == nil {
+			free, err = f.h.free(&c, dev)
+		}
+		return err
+	})
+	return free, err
+}
+
+// SetUsed says what others hold of a device that are no processes of this file,
+// in bytes. More than what is free is cut to that.
+func (f *File) SetUsed(dev int, n uint64) error {
+	return f.do(dev, func(*slot) error {
+		c, err := f.recount()
+		if err != nil {
+			return err
+		}
+		d := &f.h.devs[dev]
+		f.h.img.state.others[dev].Store(pack(min(n, d.Total-d.Display-c.held[dev])))
+		at("others set")
+		return nil
+	})
+}
+
+// Processes lists who holds more than 0 bytes of a device, by pid. A process
+// that has the file open several times is listed once.
+func (f *File) Processes(dev int) ([]device.Process, error) {
+	var list []device.Process
+	err := f.do(dev, func(*slot) error {
+		c, err := f.recount()
+		if err == nil {
+			list, err = f.h.processes(&c, dev)
+		}
+		return err
+	})
+	return list, err
+}
+
+// Close gives back all that this File holds. Later calls fail with
+// device.ErrClosed; closing again does nothing. It waits for calls under way,
+// but not for other programs: it leaves a dead slot, as a process does that is
+// killed.
+func (f *File) Close() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.h.img == nil {
+		return nil
+	}
+	f.h.img = nil
+	// Unlocked here, as a child that is about to exec has the description too.
+	err := setLock(f.h.fd, syscall.F_UNLCK, 0, 0)
+	at("close: unlocked")
+	err = errors.Join(err, syscall.Munmap(f.data))
+	at("close: unmapped")
+	err = errors.Join(err, syscall.Close(f.h.fd))
+	at("close: closed")
+	if err != nil {
+		return f.h.errorf("cannot close the file: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,269 @@
+package shared
+
+import (
+	"bytes"
+	"fmt"
+	"hash/crc32"
+	"math/bits"
+	"strings"
+	"sync/atomic"
+	"unicode"
+	"unicode/utf8"
+	"unsafe"
+
+	"gpumem/device"
+	"gpumem/size"
+)
+
+// How the bytes of the file lie. Words are in the byte order of the machine
+// that made it, which it says; the structs have no holes.
+
+const (
+	magic = "gpumemS\n"
+	// order reads otherwise on a machine of the other byte order.
+	order = 0x0102030405060708
+	// version counts the layouts. magic, order and version stay where they are
+	// in all of them.
+	version = 1
+
+	fileSize = int(unsafe.Sizeof(image{}))
+
+	maxName = 128 // of a device, in bytes
+	maxMIG  = 64  // of a slice
+	maxComm = 32  // of a process; the kernel's names have 15
+)
+
+// image is the whole file.
+type image struct {
+	fixed fixed
+	_     [16]byte // state begins a cache line
+	state state
+	slots [MaxProcesses]slot
+}
+
+// fixed never changes, so it may be read without the lock.
+type fixed struct {
+	magic   [8]byte
+	order   uint64
+	version uint64
+	size    uint64 // of the file, in bytes
+	count   uint64 // of devices
+	devices [MaxDevices]descriptor
+	sum     uint64 // CRC-32C of all before it
+}
+
+// descriptor is a Descriptor without Used. Texts end at the first zero byte or
+// with their room.
+type descriptor struct {
+	total, granularity, display, context uint64
+	ccMajor, ccMinor                     uint32
+	flags                                uint64
+	name                                 [maxName]byte
+	mig                                  [maxMIG]byte
+	_                                    [16]byte
+}
+
+// The bits of descriptor.flags.
+const (
+	flagNoPages = 1 << iota
+	flagNoPools
+	flagUnified
+	flagsKnown = 1<<iota - 1
+)
+
+// state is common to all slots. Guarded by the lock of the file, as the slots
+// are; sums are packed.
+type state struct {
+	holder atomic.Uint64                    // pid of who has the lock; 0 for one that only looks
+	dirty  atomic.Uint64                    // not 0: used does not count
+	used   [MaxDevices]atomic.Uint64        // what the marked slots hold, dead ones too
+	others [MaxDevices]atomic.Uint64        // what others hold that are no slots
+	marks  [MaxProcesses / 64]atomic.Uint64 // a bit for each slot in use; slot 0 is bit 0 of word 0
+}
+
+// slot is one process. pid, start, name and check are written before the slot
+// is marked and do not change while it is.
+type slot struct {
+	pid   uint64
+	start uint64 // when the process was started, in the kernel's ticks since boot; 0: not known
+	name  [maxComm]byte
+	check uint64                    // CRC-32C of all before it, above it the slot's number
+	held  [MaxDevices]atomic.Uint64 // packed; that of this process alone
+}
+
+// bytesOf is the memory of v.
+func bytesOf[T any](v *T) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(v)), unsafe.Sizeof(*v))
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+func (f *fixed) checksum() uint64 {
+	return uint64(crc32.Checksum(bytesOf(f)[:unsafe.Offsetof(f.sum)], castagnoli))
+}
+
+// The number is part of it, so that a record copied to another slot shows.
+func (s *slot) checksum(number int) uint64 {
+	return uint64(number)<<32 | uint64(crc32.Checksum(bytesOf(s)[:unsafe.Offsetof(s.check)], castagnoli))
+}
+
+// pack makes the word that stands for n bytes, n < 2^56: n and below it a check
+// of 8 bits, which is n's bytes folded into one. So no change within one byte
+// goes unseen, nor a word of zeros.
+func pack(n uint64) uint64 {
+	c := n ^ n>>32
+	c ^= c >> 16
+	c ^= c >> 8
+	return n<<8 | uint64(byte(c)^0x5a)
+}
+
+// unpack is the inverse; false for what pack does not make.
+func unpack(w uint64) (n uint64, ok bool) {
+	n = w >> 8
+	return n, pack(n) == w
+}
+
+// marked says whether a slot is in use.
+func (s *state) marked(number int) bool {
+	return s.marks[number/64].Load()&(1<<(number%64)) != 0
+}
+
+// eachBit calls f with the number of each bit that is set, until f fails.
+func eachBit(marks *[MaxProcesses / 64]uint64, f func(number int) error) error {
+	for i, w := range marks {
+		for ; w != 0; w &= w - 1 {
+			if err := f(i*64 + bits.TrailingZeros64(w)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// newImage is the file as it is made.
+func newImage(devs []Descriptor) (*image, error) {
+	if len(devs) < 1 || len(devs) > MaxDevices {
+		return nil, fmt.Errorf("%d devices; a file has 1 to %d", len(devs), MaxDevices)
+	}
+	m := new(image)
+	f := &m.fixed
+	copy(f.magic[:], magic)
+	f.order, f.version, f.size, f.count = order, version, uint64(fileSize), uint64(len(devs))
+	for i := range MaxDevices {
+		m.state.used[i].Store(pack(0))
+		m.state.others[i].Store(pack(0))
+	}
+	for i, d := range devs {
+		if err := d.validate(); err != nil {
+			return nil, fmt.Errorf("device %d: %w", i, err)
+		}
+		f.devices[i] = d.encode()
+		m.state.others[i].Store(pack(d.Used))
+	}
+	f.sum = f.checksum()
+	return m, nil
+}
+
+// decode checks what never changes and gives the devices, their Used being 0.
+// got is how large the file is.
+func (f *fixed) decode(got int64) ([]Descriptor, error) {
+	if f.order != order {
+		return nil, fmt.Errorf("a machine of another byte order made the file, or it is no shared GPU: %w", ErrDamaged)
+	}
+	if f.version != version {
+		who := "newer than this program: upgrade the program"
+		if f.version < version {
+			who = "older than this program: stop the programs that use the file"
+		}
+		return nil, fmt.Errorf("%w: its layout is version %d, this program's is %d. It is %s, or remove the file and make it again", ErrVersion, f.version, version, who)
+	}
+	if f.size != uint64(fileSize) || got != int64(fileSize) {
+		return nil, fmt.Errorf("it has %d bytes, by its header %d, and should have %d: %w", got, f.size, fileSize, ErrDamaged)
+	}
+	if f.sum != f.checksum() {
+		return nil, fmt.Errorf("the checksum of its header is wrong: %w", ErrDamaged)
+	}
+	if f.count < 1 || f.count > MaxDevices {
+		return nil, fmt.Errorf("its header says %d devices: %w", f.count, ErrDamaged)
+	}
+	devs := make([]Descriptor, f.count)
+	for i := range devs {
+		d, err := f.devices[i].decode()
+		if err == nil {
+			err = d.validate()
+		}
+		if err != nil {
+			return nil, fmt.Errorf("device %d: %v: %w", i, err, ErrDamaged)
+		}
+		devs[i] = d
+	}
+	return devs, nil
+}
+
+func (d Descriptor) encode() descriptor {
+	r := descriptor{
+		total: d.Total, granularity: d.Granularity, display: d.Display, context: d.Context,
+		ccMajor: uint32(d.CCMajor), ccMinor: uint32(d.CCMinor),
+	}
+	for _, b := range []struct {
+		set bool
+		bit uint64
+	}{{d.NoPages, flagNoPages}, {d.NoPools, flagNoPools}, {d.Unified, flagUnified}} {
+		if b.set {
+			r.flags |= b.bit
+		}
+	}
+	copy(r.name[:], d.Name)
+	copy(r.mig[:], d.MIG)
+	return r
+}
+
+func (r *descriptor) decode() (Descriptor, error) {
+	if r.flags&^flagsKnown != 0 {
+		return Descriptor{}, fmt.Errorf("flags %#x", r.flags)
+	}
+	return Descriptor{
+		Total: r.total, Granularity: r.granularity, Display: r.display, Context: r.context,
+		// More than fits into an int on a small machine is refused as such.
+		CCMajor: int(min(r.ccMajor, 1<<30)), CCMinor: int(min(r.ccMinor, 1<<30)),
+		NoPages: r.flags&flagNoPages != 0, NoPools: r.flags&flagNoPools != 0, Unified: r.flags&flagUnified != 0,
+		Name: text(r.name[:]), MIG: text(r.mig[:]),
+	}, nil
+}
+
+// validate says what is wrong with a description.
+func (d *Descriptor) validate() error {
+	switch {
+	case d.Total < 1 || d.Total > MaxTotal:
+		return fmt.Errorf("total %d is not from 1 to %d bytes", d.Total, uint64(MaxTotal))
+	case d.Granularity < 1 || d.Granularity > 1<<40:
+		return fmt.Errorf("granularity %d is not from 1 byte to 1 TiB", d.Granularity)
+	case d.Display > d.Total || d.Used > d.Total-d.Display:
+		return fmt.Errorf("used %s and display %s are more than the device's %s", size.Format(d.Used), size.Format(d.Display), size.Format(d.Total))
+	case d.Context > d.Total:
+		return fmt.Errorf("context %s is more than the device's %s", size.Format(d.Context), size.Format(d.Total))
+	case d.CCMajor < 0 || d.CCMajor > 99 || d.CCMinor < 0 || d.CCMinor > 9:
+		return fmt.Errorf("compute capability %d.%d", d.CCMajor, d.CCMinor)
+	case d.Name == "" || len(d.Name) > maxName || !printable(d.Name):
+		return fmt.Errorf("name %q is not 1 to %d bytes, all printable", d.Name, maxName)
+	case len(d.MIG) > maxMIG || !printable(d.MIG):
+		return fmt.Errorf("slice name %q is not up to %d bytes, all printable", d.MIG, maxMIG)
+	}
+	return nil
+}
+
+// printable: names become parts of messages and reports, which are lines.
+func printable(s string) bool {
+	return utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) })
+}
+
+// text is what stands in a field before the first zero byte.
+func text(b []byte) string {
+	b, _, _ = bytes.Cut(b, []byte{0})
+	return string(b)
+}
+
+// process is what a slot says of its process.
+func (s *slot) process(used uint64) device.Process {
+	return device.Process{PID: int(s.pid), Name: text(s.name[:]), Kind: "compute", Used: used, Known: true}
+}

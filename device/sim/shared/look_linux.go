@@ -1,0 +1,45 @@
+package shared
+
+import (
+	"syscall"
+	"time"
+)
+
+// Look tells the state of all devices of the file at path at one moment, without
+// taking a slot. It only needs to be allowed to read, changes nothing, and fails
+// as [Open] does.
+func Look(path string) ([]State, error) {
+	h, err := open(path, syscall.O_RDONLY)
+	if err != nil {
+		return nil, err
+	}
+	defer syscall.Close(h.fd) // and so unlocks
+	if err := h.lock(syscall.F_RDLCK, time.Time{}); err != nil {
+		return nil, err
+	}
+	at("look: locked")
+	h.img = new(image)
+	if _, err := pread(h.fd, bytesOf(h.img), 0); err != nil { // too short a file is for count to see
+		return nil, h.errorf("cannot read the file: %w", err)
+	}
+	c, err := h.count()
+	if err != nil {
+		return nil, err
+	}
+	states := make([]State, len(h.devs))
+	for dev, d := range h.devs {
+		s := &states[dev]
+		s.Device = d
+		if s.Device.Used, err = h.others(dev); err != nil {
+			return nil, err
+		}
+		if s.Free, err = h.free(&c, dev); err != nil {
+			return nil, err
+		}
+		s.Used = d.Total - s.Free
+		if s.Processes, err = h.processes(&c, dev); err != nil {
+			return nil, err
+		}
+	}
+	return states, nil
+}

@@ -1,0 +1,38 @@
+//go:build !linux
+
+package shared
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"gpumem/device"
+)
+
+// errHere: the locks that tell who is alive are Linux's.
+var errHere = fmt.Errorf("shared simulated GPUs need Linux; use a private one, such as sim:80GiB: %w", errors.ErrUnsupported)
+
+// File is a process's use of a shared file. Here there are none.
+type File struct{ devs []Descriptor }
+
+// Create fails on this system.
+func Create(string, []Descriptor) error { return errHere }
+
+// Open fails on this system.
+func Open(string) (*File, error) { return nil, errHere }
+
+// Look fails on this system.
+func Look(string) ([]State, error) { return nil, errHere }
+
+// Devices describes the devices.
+func (f *File) Devices() []Descriptor { return slices.Clone(f.devs) }
+
+// Take fails on this system, as do the others.
+func (f *File) Take(int, uint64) error { return errHere }
+
+func (f *File) Give(int, uint64) error                  { return errHere }
+func (f *File) Free(int) (uint64, error)                { return 0, errHere }
+func (f *File) SetUsed(int, uint64) error               { return errHere }
+func (f *File) Processes(int) ([]device.Process, error) { return nil, errHere }
+func (f *File) Close() error                            { return nil }

@@ -1,0 +1,307 @@
+// This file has the streams and events of a device.
+//
+// Work that is queued is done at once, as far as what it writes goes: what the
+// program calls is in an order that its streams and events allow, so no other
+// order could show. When it is done is another matter. It starts at the latest
+// of now, the end of the work before it in its stream, and the events that the
+// stream waits for; until it has ended a query says that it is not done, and a
+// synchronise takes that much longer.
+//
+// One copy, from the call to the wait:
+//
+//  1. CopyAsync finds the memory behind both ranges (behind), and has it checked
+//     that nothing that is not ordered before the copy touches it (check).
+//  2. commit gives the copy its number in its stream, moves the stream's end,
+//     and leaves a note of it in both memories for those who come later.
+//  3. EventRecord in that stream keeps what the stream knows, the copy included;
+//     StreamWaitEvent lets another stream know it; so work there passes check.
+//  4. StreamSynchronize moves the clock to the stream's end, and lets the host
+//     know. What the host knows comes before all that it queues from then on, so
+//     these notes are dropped.
+
+package sim
+
+import (
+	"time"
+
+	"gpumem/device"
+)
+
+const callKernel = "cuLaunchKernel"
+
+// StreamCreate makes a stream.
+func (d *Device) StreamCreate() (device.Stream, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.call("cuStreamCreate", 0, d.costs.Async.StreamCreate); err != nil {
+		return 0, err
+	}
+	return d.work.open(), nil
+}
+
+// StreamDestroy ends a stream; what is queued in it still runs. Stream 0 cannot
+// be destroyed.
+func (d *Device) StreamDestroy(s device.Stream) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	q, err := d.onStream("cuStreamDestroy", d.costs.Async.StreamDestroy, s)
+	if err != nil {
+		return err
+	}
+	if s == 0 {
+		return d.refuse("cuStreamDestroy", 0, device.ErrInvalidValue)
+	}
+	q.open = false
+	delete(d.work.streams, s)
+	return nil
+}
+
+// StreamQuery says whether all work in s is done now. If it is, the host knows.
+func (d *Device) StreamQuery(s device.Stream) (done bool, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	q, err := d.onStream("cuStreamQuery", d.costs.Async.Query, s)
+	if err != nil {
+		return false, err
+	}
+	return d.query(q.end, q.seen), nil
+}
+
+// StreamSynchronize waits until all work in s is done. Then pools give back
+// what is above their release threshold.
+func (d *Device) StreamSynchronize(s device.Stream) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	q, err := d.onStream("cuStreamSynchronize", d.costs.Async.Synchronize, s)
+	if err != nil {
+		return err
+	}
+	d.wait(q.end, q.seen)
+	return d.releaseUnused("cuStreamSynchronize")
+}
+
+// StreamWaitEvent makes later work in s wait for the event as recorded last.
+func (d *Device) StreamWaitEvent(s device.Stream, e device.Event) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	q, err := d.onStream("cuStreamWaitEvent", d.costs.Async.WaitEvent, s)
+	if err != nil {
+		return err
+	}
+	ev, ok := d.work.events[e]
+	if !ok {
+		return d.refuse("cuStreamWaitEvent", 0, device.ErrInvalidValue)
+	}
+	q.await(ev.at, ev.seen)
+	return nil
+}
+
+// EventCreate makes an event that was never recorded.
+func (d *Device) EventCreate() (device.Event, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.call("cuEventCreate", 0, d.costs.Async.EventCreate); err != nil {
+		return 0, err
+	}
+	d.work.lastEvent++
+	d.work.events[d.work.lastEvent] = &event{}
+	return d.work.lastEvent, nil
+}
+
+// EventDestroy ends an event. Streams that were made to wait for it still do.
+func (d *Device) EventDestroy(e device.Event) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if _, err := d.onEvent("cuEventDestroy", d.costs.Async.EventDestroy, e); err != nil {
+		return err
+	}
+	delete(d.work.events, e)
+	return nil
+}
+
+// EventRecord puts the mark after the work that is in s now.
+func (d *Device) EventRecord(e device.Event, s device.Stream) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	ev, err := d.onEvent("cuEventRecord", d.costs.Async.EventRecord, e)
+	if err != nil {
+		return err
+	}
+	q, ok := d.work.streams[s]
+	if !ok {
+		return d.refuse("cuEventRecord", 0, device.ErrInvalidValue)
+	}
+	*ev = event{seen: append(clock(nil), q.seen...), at: q.end}
+	return nil
+}
+
+// EventQuery says whether the work before the mark is done now. If it is, the
+// host knows.
+func (d *Device) EventQuery(e device.Event) (done bool, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	ev, err := d.onEvent("cuEventQuery", d.costs.Async.Query, e)
+	if err != nil {
+		return false, err
+	}
+	return d.query(ev.at, ev.seen), nil
+}
+
+// EventSynchronize waits for the mark. Then pools give back what is above their
+// release threshold.
+func (d *Device) EventSynchronize(e device.Event) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	ev, err := d.onEvent("cuEventSynchronize", d.costs.Async.Synchronize, e)
+	if err != nil {
+		return err
+	}
+	d.wait(ev.at, ev.seen)
+	return d.releaseUnused("cuEventSynchronize")
+}
+
+// Synchronize waits for all work, that of destroyed streams included. Then
+// pools give back what is above their release threshold.
+func (d *Device) Synchronize() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.call("cuCtxSynchronize", 0, d.costs.Async.Synchronize); err != nil {
+		return err
+	}
+	d.drain()
+	return d.releaseUnused("cuCtxSynchronize")
+}
+
+// CopyAsync queues a copy within the device.
+func (d *Device) CopyAsync(dst, src, bytes uint64, s device.Stream) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	const call = "cuMemcpyDtoDAsync"
+	q, err := d.onStream(call, d.costs.Async.Launch, s)
+	if err != nil {
+		return err
+	}
+	if max(dst, src)-min(dst, src) < bytes { // they overlap
+		return d.refuse(call, bytes, device.ErrInvalidValue)
+	}
+	from, err := d.behind(call, q, device.Range{Addr: src, Bytes: bytes}, false)
+	if err != nil {
+		return err
+	}
+	to, err := d.behind(call, q, device.Range{Addr: dst, Bytes: bytes}, true)
+	if err != nil {
+		return err
+	}
+	if err := d.check(call, q, from, to); err != nil {
+		return d.refuse(call, 0, err)
+	}
+	d.commit(call, q, byMiB(d.costs.Async.CopyPerMiB, bytes), from, to)
+	copyPieces(to.pieces, from.pieces)
+	return nil
+}
+
+// FillAsync queues a fill.
+func (d *Device) FillAsync(addr, bytes uint64, b byte, s device.Stream) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	const call = "cuMemsetD8Async"
+	q, err := d.onStream(call, d.costs.Async.Launch, s)
+	if err != nil {
+		return err
+	}
+	to, err := d.behind(call, q, device.Range{Addr: addr, Bytes: bytes}, true)
+	if err != nil {
+		return err
+	}
+	if err := d.check(call, q, to); err != nil {
+		return d.refuse(call, 0, err)
+	}
+	d.commit(call, q, byMiB(d.costs.Async.FillPerMiB, bytes), to)
+	for _, p := range to.pieces {
+		p.mem.fill(p.off, p.bytes, b)
+	}
+	return nil
+}
+
+// Work queues a kernel in s that runs for t, at least 0, and reads and writes
+// these ranges; what is in them stays as it is. It is to be told of all that a
+// kernel touches: what is not told is not checked. A range that is not there
+// is a [Hazard], as it is for a kernel on a GPU; ranges of 0 bytes are passed
+// over.
+func (d *Device) Work(s device.Stream, t time.Duration, reads, writes []device.Range) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	const call = callKernel
+	q, err := d.onStream(call, d.costs.Async.Launch, s)
+	if err != nil {
+		return err
+	}
+	if t < 0 {
+		return d.refuse(call, 0, device.ErrInvalidValue)
+	}
+	var all []access
+	for i, r := range append(append([]device.Range(nil), reads...), writes...) {
+		if r.Bytes == 0 {
+			continue
+		}
+		a, err := d.behind(call, q, r, i >= len(reads))
+		if err != nil {
+			return err
+		}
+		all = append(all, a)
+	}
+	if err := d.check(call, q, all...); err != nil {
+		return d.refuse(call, 0, err)
+	}
+	d.commit(call, q, t, all...)
+	return nil
+}
+
+// onStream counts a call that is about a stream. Caller holds d.mu.
+func (d *Device) onStream(call string, cost time.Duration, s device.Stream) (*queue, error) {
+	if err := d.call(call, 0, cost); err != nil {
+		return nil, err
+	}
+	q, ok := d.work.streams[s]
+	if !ok {
+		return nil, d.refuse(call, 0, device.ErrInvalidValue)
+	}
+	return q, nil
+}
+
+// onEvent is the same for a call that is about an event.
+func (d *Device) onEvent(call string, cost time.Duration, e device.Event) (*event, error) {
+	if err := d.call(call, 0, cost); err != nil {
+		return nil, err
+	}
+	ev, ok := d.work.events[e]
+	if !ok {
+		return nil, d.refuse(call, 0, device.ErrInvalidValue)
+	}
+	return ev, nil
+}
+
+// query says whether what ends at that time is done; then the host knows what
+// seen knows. Caller holds d.mu.
+func (d *Device) query(at time.Duration, seen clock) bool {
+	if at > d.now() {
+		return false
+	}
+	d.work.host.learn(seen)
+	return true
+}
+
+// await makes what is queued later start at that time at the earliest, and
+// after all that seen knows.
+func (q *queue) await(at time.Duration, seen clock) {
+	q.seen.learn(seen)
+	q.end = max(q.end, at)
+}
+
+// commit queues work that check let pass. Caller holds d.mu.
+func (d *Device) commit(call string, q *queue, takes time.Duration, all ...access) {
+	q.last++
+	q.seen.set(q.lane, q.last)
+	q.end = min(max(q.end, d.now())+min(takes, far), far)
+	d.note(call, q, all)
+}
