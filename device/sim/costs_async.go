@@ -25,7 +25,7 @@ type AsyncCosts struct {
 	// there where there is nothing to wait for.
 	Synchronize time.Duration
 
-	// CopyPerGiB and FillPerGiB are the time on the device. An H100 moves 3.35
+	// CopyPerMiB and FillPerMiB are the time on the device. An H100 moves 3.35
 	// TB/s by its data sheet, of which 2.8 are seen in practice
 	// (mikamirai.com/blog/gpu-memory-bandwidth); a copy moves each byte twice.
 	CopyPerMiB, FillPerMiB time.Duration

@@ -42,10 +42,10 @@ type Reason string
 
 // The reasons, in the words of a [Hazard]'s text.
 const (
-	StillReading    Reason = "may still be reading"          // the earlier call, when the later one writes
-	StillWriting    Reason = "may still be writing"          // the earlier call
-	NotYetAllocated Reason = "may not yet have allocated"    // the earlier call, for all that the later one knows
-	Freed           Reason = "has freed"                     // the earlier call, before the later one was queued
+	StillReading    Reason = "may still be reading"                            // the earlier call, when the later one writes
+	StillWriting    Reason = "may still be writing"                            // the earlier call
+	NotYetAllocated Reason = "may not yet have allocated"                      // the earlier call, for all that the later one knows
+	Freed           Reason = "has freed"                                       // the earlier call, before the later one was queued
 	NothingThere    Reason = "that is not memory of one allocation (any more)" // and it is not known to be just freed
 )
 
