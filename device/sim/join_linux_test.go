@@ -59,6 +59,10 @@ func child(do, file string, args []string) error {
 	}
 	switch do {
 	case "churn": // takes and gives in every way until it is killed, and says so on descriptor 3
+		go func() { // a killed test must not leave it behind
+			_, _ = io.Copy(io.Discard, os.Stdin)
+			os.Exit(1)
+		}()
 		if err := syscall.SetNonblock(3, true); err != nil {
 			return err
 		}
@@ -236,6 +240,9 @@ func TestKill(t *testing.T) {
 		}
 		cmd := program("churn", path)
 		cmd.ExtraFiles = []*os.File{w}
+		if _, err := cmd.StdinPipe(); err != nil {
+			t.Fatal(err)
+		}
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}

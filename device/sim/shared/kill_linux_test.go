@@ -19,7 +19,7 @@ var kills = flag.Int("kills", 200, "how often TestKill kills")
 const walkers = 7
 
 // childWalk PATH BOARD INDEX SEED: takes and gives at random for ever, and
-// counts its calls on the board.
+// counts its calls on the board; but not longer than the test lives.
 func childWalk(args []string) error {
 	path := args[0]
 	b, err := openBoard(args[1])
@@ -29,6 +29,10 @@ func childWalk(args []string) error {
 	index, _ := strconv.Atoi(args[2])
 	seed, _ := strconv.ParseUint(args[3], 10, 64)
 	r := rand.New(rand.NewPCG(seed, 0))
+	go func() {
+		os.Stdin.Read(make([]byte, 1))
+		os.Exit(1)
+	}()
 	f, err := Open(path)
 	if err != nil {
 		return err
