@@ -486,3 +486,24 @@ func TestCloseMeanwhile(t *testing.T) {
 	checkClosed(t, f, d)
 	wg.Wait()
 }
+
+// TestNoBytes: about no bytes the driver is not asked, but a closed device says
+// that it is.
+func TestNoBytes(t *testing.T) {
+	f := newFake(t)
+	d := f.open()
+	for _, want := range []error{nil, device.ErrClosed} {
+		for call, err := range map[string]error{
+			"Write": d.Write(1, nil), "Read": d.Read(1, nil), "Fill": d.Fill(1, 0, 1),
+			"CopyAsync": d.CopyAsync(1, 2, 0, 0), "FillAsync": d.FillAsync(1, 0, 1, 0),
+		} {
+			if !errors.Is(err, want) {
+				t.Errorf("%s: %v, want %v", call, err, want)
+			}
+		}
+		if n := d.Counters().Calls; want == nil && n != 1 {
+			t.Errorf("%d calls", n)
+		}
+		checkClosed(t, f, d)
+	}
+}

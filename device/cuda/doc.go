@@ -36,9 +36,3 @@ import "errors"
 // ErrNoDriver: there is no NVIDIA driver, or none that works, or it has no GPU
 // for this program. The error that wraps it says which, and what to do.
 var ErrNoDriver = errors.New("no usable NVIDIA driver")
-
-// granularity is what a plain grant is rounded up to, in bytes. Documented is
-// an alignment of at least 256, measured a distance of 512 between small
-// grants. Beneath, the driver takes whole blocks of 2 MiB, which small grants
-// share; so what MemInfo tells moves in steps of 2 MiB.
-const granularity = 512

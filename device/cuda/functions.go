@@ -184,3 +184,9 @@ type poolProps struct {
 	usage    uint16
 	_        [54]uint8
 }
+
+// granularity is what a plain grant is rounded up to, in bytes. Documented is
+// an alignment of at least 256, measured a distance of 512 between small
+// grants. Beneath, the driver takes whole blocks of 2 MiB, which small grants
+// share; so what MemInfo tells moves in steps of 2 MiB.
+const granularity = 512

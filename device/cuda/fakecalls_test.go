@@ -1,0 +1,482 @@
+//go:build linux && (amd64 || arm64) && !nodriver
+
+// The fake driver's functions, with their C arguments; see fakecuda_test.go.
+
+package cuda
+
+import (
+	"syscall"
+	"unsafe"
+
+	"gpumem/device"
+)
+
+var cudaCallbacks = map[string]any{
+	"cuInit": func(flags uint64) int32 {
+		f, code := enter("cuInit")
+		if flags != 0 {
+			f.problem("cuInit(%d)", flags)
+		}
+		return code
+	},
+	"cuDriverGetVersion": func(v *int32) int32 {
+		f, code := enter("cuDriverGetVersion")
+		if code == 0 {
+			*v = f.version
+		}
+		return code
+	},
+	"cuGetErrorName": func(code uint64, s **byte) int32 {
+		if _, c := enter("cuGetErrorName"); c != 0 || code != 12345 {
+			return 1
+		}
+		*s = &newCodeName[0]
+		return 0
+	},
+	"cuGetErrorString": func(code uint64, s **byte) int32 {
+		if _, c := enter("cuGetErrorString"); c != 0 || code != 12345 {
+			return 1
+		}
+		*s = &newCodeString[0]
+		return 0
+	},
+	"cuDeviceGetCount": func(n *int32) int32 {
+		f, code := enter("cuDeviceGetCount")
+		if code == 0 {
+			*n = int32(len(f.gpus))
+		}
+		return code
+	},
+	"cuDeviceGet": func(dev *int32, ordinal uint64) int32 {
+		f, code := enter("cuDeviceGet")
+		switch {
+		case code != 0:
+			return code
+		case ordinal >= uint64(len(f.gpus)):
+			return 101
+		}
+		*dev = int32(f.gpus[ordinal].id)
+		return 0
+	},
+	"cuDeviceGetName": func(p *byte, n, dev uint64) int32 {
+		f, code := enter("cuDeviceGetName")
+		if code != 0 {
+			return code
+		}
+		g, code := f.gpu(dev)
+		if code == 0 {
+			fill(p, n, g.name)
+		}
+		return code
+	},
+	"cuDeviceGetUuid": func(p *[16]byte, dev uint64) int32 {
+		f, code := enter("cuDeviceGetUuid")
+		if code != 0 {
+			return code
+		}
+		g, code := f.gpu(dev)
+		if code == 0 {
+			*p = g.parent
+		}
+		return code
+	},
+	"cuDeviceGetUuid_v2": func(p *[16]byte, dev uint64) int32 {
+		f, code := enter("cuDeviceGetUuid_v2")
+		if code != 0 {
+			return code
+		}
+		g, code := f.gpu(dev)
+		if code == 0 {
+			*p = g.uuid
+		}
+		return code
+	},
+	"cuDeviceTotalMem_v2": func(p *uint64, dev uint64) int32 {
+		f, code := enter("cuDeviceTotalMem_v2")
+		if code != 0 {
+			return code
+		}
+		g, code := f.gpu(dev)
+		if code == 0 {
+			*p = g.sim.Info().Total
+		}
+		return code
+	},
+	"cuDeviceGetAttribute": func(p *int32, a, dev uint64) int32 {
+		f, code := enter("cuDeviceGetAttribute")
+		if code != 0 {
+			return code
+		}
+		g, code := f.gpu(dev)
+		if code != 0 {
+			return code
+		}
+		v, ok := g.attributes[a]
+		if !ok {
+			return 1 // the driver is older
+		}
+		*p = v
+		return 0
+	},
+	"cuDevicePrimaryCtxRetain": func(ctx *uint64, dev uint64) int32 {
+		f, code := enter("cuDevicePrimaryCtxRetain")
+		if code != 0 {
+			return code
+		}
+		g, code := f.gpu(dev)
+		if code == 0 {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			g.refs++
+			*ctx = contextBits + g.id
+		}
+		return code
+	},
+	"cuDevicePrimaryCtxRelease_v2": func(dev uint64) int32 {
+		f, code := enter("cuDevicePrimaryCtxRelease_v2")
+		if code != 0 {
+			return code
+		}
+		g, code := f.gpu(dev)
+		if code == 0 {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			if g.refs--; g.refs < 0 {
+				return 201
+			}
+		}
+		return code
+	},
+	"cuCtxSetCurrent": func(ctx uint64) int32 {
+		f, code := enter("cuCtxSetCurrent")
+		if code == 0 {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.current[syscall.Gettid()] = ctx
+		}
+		return code
+	},
+	"cuCtxSynchronize": func() int32 {
+		f, g, code := in("cuCtxSynchronize")
+		if code == 0 {
+			code = f.result(g.Synchronize())
+		}
+		return code
+	},
+
+	"cuMemGetInfo_v2": func(free, total *uint64) int32 {
+		f, g, code := in("cuMemGetInfo_v2")
+		if code == 0 {
+			var err error
+			*free, *total, err = g.MemInfo()
+			code = f.result(err)
+		}
+		return code
+	},
+	"cuMemAlloc_v2": func(p *uint64, n uint64) int32 {
+		f, g, code := in("cuMemAlloc_v2")
+		if code == 0 {
+			r, err := g.Alloc(n)
+			*p, code = r.Addr, f.result(err)
+		}
+		return code
+	},
+	"cuMemFree_v2": func(addr uint64) int32 {
+		f, g, code := in("cuMemFree_v2")
+		if code == 0 {
+			code = f.result(g.Free(addr))
+		}
+		return code
+	},
+	"cuMemcpyHtoD_v2": func(to uint64, from *byte, n uint64) int32 {
+		f, g, code := in("cuMemcpyHtoD_v2")
+		if code == 0 {
+			code = f.result(g.Write(to, unsafe.Slice(from, n)))
+		}
+		return code
+	},
+	"cuMemcpyDtoH_v2": func(to *byte, from, n uint64) int32 {
+		f, g, code := in("cuMemcpyDtoH_v2")
+		if code == 0 {
+			code = f.result(g.Read(from, unsafe.Slice(to, n)))
+		}
+		return code
+	},
+	"cuMemsetD8_v2": func(addr, b, n uint64) int32 {
+		f, g, code := in("cuMemsetD8_v2")
+		if code == 0 {
+			if b > 255 {
+				return f.problem("cuMemsetD8 of %#x", b)
+			}
+			code = f.result(g.Fill(addr, n, byte(b)))
+		}
+		return code
+	},
+	"cuMemcpyDtoDAsync_v2": func(to, from, n, s uint64) int32 {
+		f, g, code := in("cuMemcpyDtoDAsync_v2")
+		if code == 0 {
+			code = f.result(g.CopyAsync(to, from, n, device.Stream(f.handle(s, streamBits))))
+		}
+		return code
+	},
+	"cuMemsetD8Async": func(addr, b, n, s uint64) int32 {
+		f, g, code := in("cuMemsetD8Async")
+		if code == 0 {
+			if b > 255 {
+				return f.problem("cuMemsetD8Async of %#x", b)
+			}
+			code = f.result(g.FillAsync(addr, n, byte(b), device.Stream(f.handle(s, streamBits))))
+		}
+		return code
+	},
+
+	"cuStreamCreate": func(p *uint64, flags uint64) int32 {
+		f, g, code := in("cuStreamCreate")
+		if code == 0 {
+			if flags != 1 {
+				return f.problem("cuStreamCreate with flags %d", flags)
+			}
+			s, err := g.StreamCreate()
+			*p, code = uint64(s)|streamBits, f.result(err)
+		}
+		return code
+	},
+	"cuStreamDestroy_v2": func(s uint64) int32 {
+		f, g, code := in("cuStreamDestroy_v2")
+		if code == 0 {
+			code = f.result(g.StreamDestroy(device.Stream(f.handle(s, streamBits))))
+		}
+		return code
+	},
+	"cuStreamQuery": func(s uint64) int32 {
+		f, g, code := in("cuStreamQuery")
+		if code == 0 {
+			code = f.done(g.StreamQuery(device.Stream(f.handle(s, streamBits))))
+		}
+		return code
+	},
+	"cuStreamSynchronize": func(s uint64) int32 {
+		f, g, code := in("cuStreamSynchronize")
+		if code == 0 {
+			code = f.result(g.StreamSynchronize(device.Stream(f.handle(s, streamBits))))
+		}
+		return code
+	},
+	"cuStreamWaitEvent": func(s, e, flags uint64) int32 {
+		f, g, code := in("cuStreamWaitEvent")
+		if code == 0 {
+			if flags != 0 {
+				return f.problem("cuStreamWaitEvent with flags %d", flags)
+			}
+			code = f.result(g.StreamWaitEvent(device.Stream(f.handle(s, streamBits)), device.Event(f.handle(e, eventBits))))
+		}
+		return code
+	},
+	"cuEventCreate": func(p *uint64, flags uint64) int32 {
+		f, g, code := in("cuEventCreate")
+		if code == 0 {
+			if flags != 2 {
+				return f.problem("cuEventCreate with flags %d", flags)
+			}
+			e, err := g.EventCreate()
+			*p, code = uint64(e)|eventBits, f.result(err)
+		}
+		return code
+	},
+	"cuEventDestroy_v2": func(e uint64) int32 {
+		f, g, code := in("cuEventDestroy_v2")
+		if code == 0 {
+			code = f.result(g.EventDestroy(device.Event(f.handle(e, eventBits))))
+		}
+		return code
+	},
+	"cuEventRecord": func(e, s uint64) int32 {
+		f, g, code := in("cuEventRecord")
+		if code == 0 {
+			code = f.result(g.EventRecord(device.Event(f.handle(e, eventBits)), device.Stream(f.handle(s, streamBits))))
+		}
+		return code
+	},
+	"cuEventQuery": func(e uint64) int32 {
+		f, g, code := in("cuEventQuery")
+		if code == 0 {
+			code = f.done(g.EventQuery(device.Event(f.handle(e, eventBits))))
+		}
+		return code
+	},
+	"cuEventSynchronize": func(e uint64) int32 {
+		f, g, code := in("cuEventSynchronize")
+		if code == 0 {
+			code = f.result(g.EventSynchronize(device.Event(f.handle(e, eventBits))))
+		}
+		return code
+	},
+
+	"cuDeviceGetDefaultMemPool": func(p *uint64, dev uint64) int32 {
+		f, code := enter("cuDeviceGetDefaultMemPool")
+		if code != 0 {
+			return code
+		}
+		g, code := f.gpu(dev)
+		if code == 0 {
+			h, err := g.DefaultPool()
+			*p, code = uint64(h)|poolBits, f.result(err)
+		}
+		return code
+	},
+	"cuMemPoolCreate": func(p *uint64, props *byte) int32 {
+		f, g, code := in("cuMemPoolCreate")
+		if code == 0 {
+			if !f.pinnedTo(g, props, 88, 24, 25, 26, 27, 28, 29, 30, 31) {
+				return 1
+			}
+			max := *(*uint64)(unsafe.Add(unsafe.Pointer(props), 24))
+			if f.version < 12020 && max != 0 {
+				return f.problem("a limited pool on CUDA %d", f.version)
+			}
+			h, err := g.PoolCreate(max)
+			*p, code = uint64(h)|poolBits, f.result(err)
+		}
+		return code
+	},
+	"cuMemPoolDestroy": func(p uint64) int32 {
+		f, g, code := in("cuMemPoolDestroy")
+		if code == 0 {
+			code = f.result(g.PoolDestroy(device.Pool(f.handle(p, poolBits))))
+		}
+		return code
+	},
+	"cuMemPoolGetAttribute": func(p, a uint64, v unsafe.Pointer) int32 {
+		f, g, code := in("cuMemPoolGetAttribute")
+		if code == 0 {
+			n, err := g.PoolGetAttribute(device.Pool(f.handle(p, poolBits)), device.PoolAttribute(a))
+			if a <= 3 {
+				*(*uint32)(v) = uint32(n)
+			} else {
+				*(*uint64)(v) = n
+			}
+			code = f.result(err)
+		}
+		return code
+	},
+	"cuMemPoolSetAttribute": func(p, a uint64, v unsafe.Pointer) int32 {
+		f, g, code := in("cuMemPoolSetAttribute")
+		if code == 0 {
+			n := uint64(*(*uint32)(v))
+			if a > 3 {
+				n = *(*uint64)(v)
+			}
+			code = f.result(g.PoolSetAttribute(device.Pool(f.handle(p, poolBits)), device.PoolAttribute(a), n))
+		}
+		return code
+	},
+	"cuMemPoolTrimTo": func(p, keep uint64) int32 {
+		f, g, code := in("cuMemPoolTrimTo")
+		if code == 0 {
+			code = f.result(g.PoolTrim(device.Pool(f.handle(p, poolBits)), keep))
+		}
+		return code
+	},
+	"cuMemAllocFromPoolAsync": func(addr *uint64, n, p, s uint64) int32 {
+		f, g, code := in("cuMemAllocFromPoolAsync")
+		if code == 0 {
+			r, err := g.AllocAsync(device.Pool(f.handle(p, poolBits)), n, device.Stream(f.handle(s, streamBits)))
+			*addr, code = r.Addr, f.result(err)
+		}
+		return code
+	},
+	"cuMemFreeAsync": func(addr, s uint64) int32 {
+		f, g, code := in("cuMemFreeAsync")
+		if code == 0 {
+			code = f.result(g.FreeAsync(addr, device.Stream(f.handle(s, streamBits))))
+		}
+		return code
+	},
+
+	"cuMemGetAllocationGranularity": func(p *uint64, props *byte, which uint64) int32 {
+		f, code := enter("cuMemGetAllocationGranularity")
+		if code != 0 {
+			return code
+		}
+		g, code := f.gpu(uint64(*(*uint32)(unsafe.Add(unsafe.Pointer(props), 12))))
+		if code == 0 {
+			if !f.pinnedTo(g, props, 32, 25) || which > 1 { // 25: whether other devices may reach it
+				return f.problem("granularity %d asked for", which)
+			}
+			if *p = g.Info().Page; which == 0 {
+				*p /= 32 // the least, which nobody should use
+			}
+		}
+		return code
+	},
+	"cuMemAddressReserve": func(p *uint64, n, align, hint, flags uint64) int32 {
+		f, g, code := in("cuMemAddressReserve")
+		if code == 0 {
+			if hint != 0 || flags != 0 {
+				return f.problem("cuMemAddressReserve near %#x with flags %d", hint, flags)
+			}
+			var err error
+			*p, err = g.AddressReserve(n, align)
+			code = f.result(err)
+		}
+		return code
+	},
+	"cuMemAddressFree": func(addr, n uint64) int32 {
+		f, g, code := in("cuMemAddressFree")
+		if code == 0 {
+			code = f.result(g.AddressFree(addr, n))
+		}
+		return code
+	},
+	"cuMemCreate": func(p *uint64, n uint64, props *byte, flags uint64) int32 {
+		f, g, code := in("cuMemCreate")
+		if code == 0 {
+			if !f.pinnedTo(g, props, 32) || flags != 0 {
+				return f.problem("cuMemCreate with flags %d", flags)
+			}
+			h, err := g.MemCreate(n)
+			*p, code = uint64(h)|memoryBits, f.result(err)
+		}
+		return code
+	},
+	"cuMemRelease": func(h uint64) int32 {
+		f, g, code := in("cuMemRelease")
+		if code == 0 {
+			code = f.result(g.MemRelease(device.Handle(f.handle(h, memoryBits))))
+		}
+		return code
+	},
+	"cuMemMap": func(addr, n, offset, h, flags uint64) int32 {
+		f, g, code := in("cuMemMap")
+		if code == 0 {
+			if offset != 0 || flags != 0 {
+				return f.problem("cuMemMap at offset %d with flags %d", offset, flags)
+			}
+			code = f.result(g.MemMap(addr, n, device.Handle(f.handle(h, memoryBits))))
+		}
+		return code
+	},
+	"cuMemSetAccess": func(addr, n uint64, access *[3]int32, count uint64) int32 {
+		f, g, code := in("cuMemSetAccess")
+		if code == 0 {
+			if count != 1 || *access != [3]int32{1, int32(g.id), 3} {
+				return f.problem("cuMemSetAccess %v, %d of them", *access, count)
+			}
+			code = f.result(g.MemSetAccess(addr, n))
+		}
+		return code
+	},
+	"cuMemUnmap": func(addr, n uint64) int32 {
+		f, g, code := in("cuMemUnmap")
+		if code == 0 {
+			code = f.result(g.MemUnmap(addr, n))
+		}
+		return code
+	},
+}
+
+// What the driver says of a code that is newer than this package.
+var (
+	newCodeName   = append([]byte("CUDA_ERROR_OF_TOMORROW"), 0)
+	newCodeString = append([]byte("something new"), 0)
+)
