@@ -45,7 +45,7 @@ func replayCommand() *cobra.Command {
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			spec, note, err := open.Choose(device, os.LookupEnv)
+			spec, note, err := open.Choose(device, os.LookupEnv, smallest)
 			if err != nil {
 				return err
 			}

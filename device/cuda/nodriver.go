@@ -12,8 +12,13 @@ import (
 )
 
 // errNone says why.
-var errNone = fmt.Errorf("%w: this build has no driver: it is for %s/%s or was made with the tag nodriver; CUDA needs linux/amd64 or linux/arm64 without that tag. Or use a simulated GPU: --device sim:80GiB",
-	ErrNoDriver, runtime.GOOS, runtime.GOARCH)
+var errNone = func() error {
+	why := "was made with -tags nodriver"
+	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" && runtime.GOARCH != "arm64" {
+		why = "is for " + runtime.GOOS + "/" + runtime.GOARCH + ", and the driver is used on linux/amd64 and linux/arm64"
+	}
+	return fmt.Errorf("%w: this build has none: it %s; use a simulated GPU: --device sim:80GiB", ErrNoDriver, why)
+}()
 
 // Device is a GPU of the NVIDIA driver. In this build there is none: every call
 // panics, but nobody can get one.

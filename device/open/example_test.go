@@ -11,7 +11,7 @@ func Example() {
 	environment := map[string]string{open.EnvVar: "sim:24GiB,used=2GiB"}
 	lookup := func(key string) (string, bool) { v, ok := environment[key]; return v, ok }
 
-	spec, _, err := open.Choose("", lookup) // no flag
+	spec, _, err := open.Choose("", lookup, false) // no flag
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -154,8 +154,9 @@ var driverLoads = cuda.Available
 
 // Choose is the device to use when flag is the command line's word ("" if not
 // given): the flag, else the environment's, else the first GPU where a driver
-// loads, else [Default]. note is a line for people when the choice was nobody's.
-func Choose(flag string, lookup func(string) (string, bool)) (spec Spec, note string, err error) {
+// loads, else [Default], which is also for those who need a device whose size
+// can be changed. note is a line for people when the choice was nobody's.
+func Choose(flag string, lookup func(string) (string, bool), resize bool) (spec Spec, note string, err error) {
 	if flag != "" {
 		spec, err = Parse(flag)
 		return spec, "", err
@@ -168,7 +169,7 @@ func Choose(flag string, lookup func(string) (string, bool)) (spec Spec, note st
 		return spec, "", err
 	}
 	const choose = " (--device or $" + EnvVar + " choose another)"
-	if driverLoads() == nil {
+	if !resize && driverLoads() == nil {
 		spec, err = Parse("cuda:0")
 		return spec, "no device named: using the GPU, cuda:0" + choose, err
 	}

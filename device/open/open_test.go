@@ -111,7 +111,7 @@ func TestChoose(t *testing.T) {
 			spec, note, err := open.Choose(tc.flag, func(key string) (string, bool) {
 				v, ok := tc.env[key]
 				return v, ok
-			})
+			}, false)
 			if tc.err != "" {
 				if err == nil || !strings.Contains(err.Error(), tc.err) || note != "" {
 					t.Errorf("error %v and note %q, want %q and none", err, note, tc.err)

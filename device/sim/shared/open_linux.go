@@ -71,7 +71,7 @@ func (h *handle) header() ([]Descriptor, error) {
 		return nil, h.errorf("cannot read the file: %w", err)
 	}
 	if n < int(unsafe.Offsetof(f.size)) || string(f.magic[:]) != magic {
-		return nil, h.errorf("not a shared GPU, or no more than a piece of one; name a file that gpumem devices made, or remove this one and make it again")
+		return nil, h.errorf("not a shared GPU, or no more than a piece of one; name a file that was made by gpumem devices --device sim@FILE,total=24GiB,create")
 	}
 	devs, err := f.decode(length)
 	if err != nil {

@@ -1,0 +1,114 @@
+package main
+
+import (
+	"bytes"
+	"testing"
+
+	"gpumem/device"
+	"gpumem/device/open"
+)
+
+// listed are devices as a driver could show them, which no test machine has all.
+var listed = []open.Listed{
+	{Words: "cuda:0", Status: device.Status{
+		Info: device.Info{
+			Name: "NVIDIA H200", UUID: "GPU-1", Driver: "580.82.07", Total: 143156 << 20, Granularity: 512, Page: 2 << 20,
+			CCMajor: 9, HasPages: true, HasPools: true,
+		},
+		Free: 40000 << 20, Used: 103156 << 20, Reserved: 615 << 20,
+		Processes: []device.Process{
+			{PID: 101, Name: "python3", Kind: "compute", Used: 100 << 30, Known: true},
+			{PID: 2345678, Kind: "graphics"},
+		},
+	}},
+	{Words: "cuda:1", Status: device.Status{
+		Info: device.Info{
+			Name: "NVIDIA A100 MIG 1g.5gb", Ordinal: 1, Driver: "580.82.07", Total: 4864 << 20, Granularity: 512,
+			CCMajor: 8, MIG: "1g.5gb", Display: true, Unified: true,
+		},
+		Free: 4864 << 20, DisplayMode: true, Notes: []string{"NVML: no permission"},
+	}},
+}
+
+func TestDevicesTable(t *testing.T) {
+	var b bytes.Buffer
+	if err := writeDevices(&b, listed); err != nil {
+		t.Fatal(err)
+	}
+	const want = `device  name                         total       free        used  grants of  driver     cc   display      MIG
+cuda:0  NVIDIA H200             139.80 GiB  39.06 GiB  100.74 GiB      512 B  580.82.07  9.0  off          -
+cuda:1  NVIDIA A100 MIG 1g.5gb    4.75 GiB   4.75 GiB         0 B      512 B  580.82.07  8.0  on, monitor  1g.5gb
+
+device      pid  program  kind         holds
+cuda:0      101  python3  compute    100 GiB
+cuda:0  2345678  -        graphics  not told
+
+cuda:0: the driver keeps 615 MiB for itself
+cuda:1: its memory is the host's: what programs on the host take is missing here
+cuda:1: no virtual memory calls: policies that map pages do not work here
+cuda:1: no stream-ordered pools: the async policy does not work here
+cuda:1: NVML: no permission
+`
+	if b.String() != want {
+		t.Errorf("got\n%s\nwant\n%s", b.String(), want)
+	}
+}
+
+func TestDevicesJSON(t *testing.T) {
+	var b bytes.Buffer
+	if err := writeDevicesJSON(&b, listed[:1]); err != nil {
+		t.Fatal(err)
+	}
+	const want = `{
+  "devices": [
+    {
+      "index": 0,
+      "device": "cuda:0",
+      "name": "NVIDIA H200",
+      "uuid": "GPU-1",
+      "simulated": false,
+      "driver": "580.82.07",
+      "total_bytes": 150109945856,
+      "free_bytes": 41943040000,
+      "used_bytes": 108166905856,
+      "reserved_bytes": 644874240,
+      "granularity_bytes": 512,
+      "page_bytes": 2097152,
+      "compute_capability": "9.0",
+      "display_active": false,
+      "display_mode": false,
+      "unified": false,
+      "virtual_memory": true,
+      "pools": true,
+      "processes": [
+        {
+          "pid": 101,
+          "name": "python3",
+          "kind": "compute",
+          "used_bytes": 107374182400
+        },
+        {
+          "pid": 2345678,
+          "name": "",
+          "kind": "graphics",
+          "used_bytes": null
+        }
+      ]
+    }
+  ]
+}
+`
+	if b.String() != want {
+		t.Errorf("got\n%s\nwant\n%s", b.String(), want)
+	}
+}
+
+func TestNoDevices(t *testing.T) {
+	var b bytes.Buffer
+	if err := writeDevices(&b, nil); err != nil || b.String() != "no devices\n" {
+		t.Errorf("%q, %v", b.String(), err)
+	}
+	if err := writeDevices(failing{}, listed); err == nil {
+		t.Error("an output that is full is no error")
+	}
+}
