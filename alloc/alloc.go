@@ -26,6 +26,7 @@ import (
 	"fmt"
 	"sync/atomic"
 
+	"gpumem/device"
 	"gpumem/size"
 )
 
@@ -76,10 +77,16 @@ type Request struct {
 	Bytes       uint64 // at least this many
 	Align       uint64 // a power of two; 0 means what the allocator gives anyway
 	FreedBefore uint64 // only memory freed at or before this count (bfc with a timing counter); 0: any
-	Stream      uint32 // on which the block will be used first
+	Stream      uint32 // on which the block will be used first; see StreamOf
 	Site        Site
 	End         End
+	OneHandle   bool // its memory must be one handle of its own, for export to others (elastic, vmm); elsewhere it always is
 }
+
+// StreamOf gives the device's stream for the number that a [Request] has. An
+// allocator that knows of streams asks it once for each number. nil means that
+// all is in stream 0.
+type StreamOf func(number uint32) (device.Stream, error)
 
 // Block is memory handed out. It is a value: copying it copies no memory. The
 // zero Block is what a request of 0 bytes gives, and freeing it does nothing.
