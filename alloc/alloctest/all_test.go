@@ -14,8 +14,8 @@ import (
 // configured.
 func TestAll(t *testing.T) {
 	const mib = 1 << 20
-	pool := func(cfg bfc.Config) func(device.Device) (alloc.Allocator, error) {
-		return func(dev device.Device) (alloc.Allocator, error) { return bfc.New(dev, cfg) }
+	pool := func(cfg bfc.Config) func(device.GPU) (alloc.Allocator, error) {
+		return func(dev device.GPU) (alloc.Allocator, error) { return bfc.New(dev, cfg) }
 	}
 	for _, m := range []alloctest.Maker{
 		{Name: "bfc", Device: 64 * mib, New: pool(bfc.Config{Limit: 64 * mib})},
@@ -27,13 +27,13 @@ func TestAll(t *testing.T) {
 		{Name: "bfc growth gc coalesce", Device: 64 * mib, New: pool(bfc.Config{Limit: 64 * mib, Growth: true, GC: true, Coalesce: true})},
 		{Name: "bfc odd device", Device: 64*mib - 12345, Granularity: 1, New: pool(bfc.Config{Limit: 64*mib - 12345})},
 		{Name: "bfc exact split", Device: 64 * mib, New: pool(bfc.Config{Limit: 64 * mib, Fragmentation: 1e-9})},
-		{Name: "direct", Device: 64 * mib, Granularity: 512, New: func(dev device.Device) (alloc.Allocator, error) {
+		{Name: "direct", Device: 64 * mib, Granularity: 512, New: func(dev device.GPU) (alloc.Allocator, error) {
 			return direct.New(dev, direct.Config{}), nil
 		}},
-		{Name: "direct by pages", Device: 512 * mib, New: func(dev device.Device) (alloc.Allocator, error) {
+		{Name: "direct by pages", Device: 512 * mib, New: func(dev device.GPU) (alloc.Allocator, error) {
 			return direct.New(dev, direct.Config{}), nil
 		}},
-		{Name: "direct limited", Device: 512 * mib, New: func(dev device.Device) (alloc.Allocator, error) {
+		{Name: "direct limited", Device: 512 * mib, New: func(dev device.GPU) (alloc.Allocator, error) {
 			return direct.New(dev, direct.Config{Limit: 300 * mib}), nil
 		}},
 	} {

@@ -21,12 +21,18 @@ import (
 type Maker struct {
 	Name string
 	// New makes it. The suite gives it a device of Device bytes.
-	New func(dev device.Device) (alloc.Allocator, error)
+	New func(dev device.GPU) (alloc.Allocator, error)
 	// Device is the size of the device, in bytes; the suite wants to fill it, so
 	// it should be tens of MiB.
 	Device uint64
 	// Granularity of the device; 0 means its default.
 	Granularity uint64
+	// Virtual: what is free is not in pieces that Walk shows, so that the largest
+	// hole is the allocator's own to tell.
+	Virtual bool
+	// Garbage: the simulated device's calls, of which an operation makes some in
+	// the steady state, allocate on the Go heap.
+	Garbage bool
 }
 
 // checker is an allocator that can check itself.
@@ -49,16 +55,17 @@ type world struct {
 type liveBlock struct {
 	b         alloc.Block
 	requested uint64
+	mark      byte // what all its bytes hold
 }
 
 // grants is the device with a record of what it granted.
 type grants struct {
-	device.Device
+	device.GPU
 	live map[uint64]uint64
 }
 
 func (g *grants) Alloc(n uint64) (device.Range, error) {
-	r, err := g.Device.Alloc(n)
+	r, err := g.GPU.Alloc(n)
 	if err == nil {
 		g.live[r.Addr] = r.Bytes
 	}
@@ -66,23 +73,35 @@ func (g *grants) Alloc(n uint64) (device.Range, error) {
 }
 
 func (g *grants) Free(addr uint64) error {
-	err := g.Device.Free(addr)
+	err := g.GPU.Free(addr)
 	if err == nil {
 		delete(g.live, addr)
 	}
 	return err
 }
 
-// holds says whether n bytes at addr lie within what was granted, in one grant
-// or in several that touch.
-func (g *grants) holds(addr, n uint64) bool {
-	for at, size := range g.live {
-		if addr >= at && addr-at < size {
-			have := size - (addr - at)
-			return n <= have || g.holds(at+size, n-have)
-		}
+// cut is [addr, addr+n) in pieces that each lie in one grant, since a range may
+// not run from one into another; nil where some of it lies in none. An allocator
+// that asks for no plain grants has memory of another kind, and one piece.
+func (g *grants) cut(addr, n uint64) []device.Range {
+	if len(g.live) == 0 {
+		return []device.Range{{Addr: addr, Bytes: n}}
 	}
-	return false
+	var out []device.Range
+	for n > 0 {
+		have := uint64(0)
+		for at, size := range g.live {
+			if addr >= at && addr-at < size {
+				have = min(n, size-(addr-at))
+			}
+		}
+		if have == 0 {
+			return nil
+		}
+		out = append(out, device.Range{Addr: addr, Bytes: have})
+		addr, n = addr+have, n-have
+	}
+	return out
 }
 
 func (m Maker) open(t testing.TB) *world {
@@ -120,10 +139,16 @@ func (w *world) alloc(r alloc.Request) (liveBlock, bool) {
 	if align := max(r.Align, 256); b.Addr%align != 0 {
 		w.t.Fatalf("Alloc(%+v): address %#x is not aligned", r, b.Addr)
 	}
-	if !w.rec.holds(b.Addr, b.Size) {
+	l := liveBlock{b, r.Bytes, byte(w.num%255 + 1)}
+	pieces := w.rec.cut(b.Addr, b.Size)
+	if pieces == nil {
 		w.t.Fatalf("Alloc(%+v): %v lies outside what the device granted", r, b)
 	}
-	l := liveBlock{b, r.Bytes}
+	for _, p := range pieces {
+		if err := w.dev.FillAsync(p.Addr, p.Bytes, l.mark, 0); err != nil {
+			w.t.Fatalf("Alloc(%+v): %v cannot be written: %v", r, b, err)
+		}
+	}
 	w.live = append(w.live, l)
 	w.bytes += b.Size
 	w.peak = max(w.peak, w.bytes)
@@ -131,10 +156,26 @@ func (w *world) alloc(r alloc.Request) (liveBlock, bool) {
 	return l, true
 }
 
+// intact asserts that a block holds what was written into it. It looks at both
+// ends and the middle.
+func (w *world) intact(l liveBlock) {
+	w.t.Helper()
+	if err := w.dev.StreamSynchronize(0); err != nil {
+		w.t.Fatal(err)
+	}
+	var got [1]byte
+	for _, off := range []uint64{0, l.b.Size / 2, l.b.Size - 1} {
+		if err := w.dev.Read(l.b.Addr+off, got[:]); err != nil || got[0] != l.mark {
+			w.t.Fatalf("%v holds %#x at byte %d, and not the %#x that was written: %v", l.b, got[0], off, l.mark, err)
+		}
+	}
+}
+
 // free frees the i-th live block.
 func (w *world) free(i int, byAddr bool) {
 	w.t.Helper()
 	l := w.live[i]
+	w.intact(l)
 	w.live = slices.Delete(w.live, i, i+1)
 	var err error
 	if byAddr {
@@ -190,7 +231,7 @@ func (w *world) check() {
 	if i != len(blocks) {
 		w.t.Fatalf("walk: %d live pieces, %d live blocks", i, len(blocks))
 	}
-	if s.LargestFreeBlock != largest {
+	if s.LargestFreeBlock != largest && !w.m.Virtual {
 		w.t.Fatalf("statistics say the largest hole is %d, a walk finds %d", s.LargestFreeBlock, largest)
 	}
 }
@@ -198,8 +239,14 @@ func (w *world) check() {
 // close closes the allocator; nothing may stay with it.
 func (w *world) close() {
 	w.t.Helper()
+	for _, l := range w.live {
+		w.intact(l)
+	}
 	if err := w.a.Close(); err != nil {
 		w.t.Fatal(err)
+	}
+	if found := w.dev.Hazards(); len(found) > 0 {
+		w.t.Fatalf("hazards: %v", found)
 	}
 	if held, _ := w.dev.Held(); held != 0 {
 		w.t.Fatalf("%d bytes are held after Close", held)
@@ -224,6 +271,7 @@ func Run(t *testing.T, m Maker) {
 
 func (m Maker) emptyRequest(t *testing.T) {
 	w := m.open(t)
+	before := w.dev.Counters().Calls
 	b, err := w.a.Alloc(alloc.Request{})
 	if err != nil || !b.IsZero() {
 		t.Fatalf("Alloc(0) = %v, %v; want the zero block", b, err)
@@ -234,7 +282,7 @@ func (m Maker) emptyRequest(t *testing.T) {
 	if err := w.a.FreeAddr(0); err != nil {
 		t.Fatal(err)
 	}
-	if calls := w.dev.Counters().Calls; calls != 0 {
+	if calls := w.dev.Counters().Calls - before; calls != 0 {
 		t.Fatalf("an empty request made %d driver calls", calls)
 	}
 	w.check()
@@ -454,6 +502,9 @@ func (m Maker) trim(t *testing.T) {
 		t.Fatalf("Trim says it gave back %d bytes, the device got %d", released, before-after)
 	}
 	w.check()
+	for _, l := range w.live {
+		w.intact(l)
+	}
 	if _, ok := w.alloc(alloc.Request{Bytes: m.Device / 64}); !ok {
 		t.Fatal("refused after Trim")
 	}
@@ -546,6 +597,9 @@ func (m Maker) faults(t *testing.T) {
 func (m Maker) noGarbage(t *testing.T) {
 	if invariants.Enabled {
 		t.Skip("the checks of an invariants build allocate")
+	}
+	if m.Garbage {
+		t.Skip("the simulated device allocates")
 	}
 	dev, err := sim.New(sim.Config{Total: m.Device, Granularity: m.Granularity})
 	if err != nil {
