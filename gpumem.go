@@ -23,12 +23,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
 	"gpumem/alloc"
 	"gpumem/alloc/bfc"
 	"gpumem/alloc/direct"
+	"gpumem/alloc/order"
 	"gpumem/device"
 	"gpumem/policy"
 )
@@ -68,14 +70,17 @@ const fullReports = 10
 // One lock guards the allocator; nothing else is ever locked while it is held,
 // but by the device.
 type Pool struct {
-	dev    device.Device
+	dev    device.GPU
 	policy policy.Policy
 	name   string
 	retry  time.Duration
 	stacks *stacks // nil: nobody's stacks are kept
+	idle   *idle   // nil: nothing goes back by itself
 
 	mu      sync.Mutex
 	a       alloc.Allocator // guarded by mu
+	order   *order.Guard    // guarded by mu; nil: the driver orders the streams
+	streams []device.Stream // by number; guarded by mu
 	waiting int             // goroutines that wait for freed; guarded by mu
 	freed   chan struct{}   // closed when something was freed while anyone waits; guarded by mu
 	closed  bool            // guarded by mu
@@ -83,9 +88,11 @@ type Pool struct {
 }
 
 type config struct {
-	retry  time.Duration
-	stacks *bool
-	log    func(Message)
+	retry         time.Duration
+	stacks        *bool
+	log           func(Message)
+	deterministic bool
+	idle          idleConfig
 }
 
 // Option changes how a pool works, not where its blocks lie.
@@ -106,13 +113,34 @@ func WithStacks(on bool) Option { return func(c *config) { c.stacks = &on } }
 // locked and must not use it.
 func WithLog(f func(Message)) Option { return func(c *config) { c.log = f } }
 
+// WithDeterministic makes the same calls give the same blocks in every run: no
+// choice depends on whether work on the device happens to be done. It costs
+// waits, under the policies async and elastic; the others are so anyway.
+func WithDeterministic() Option { return func(c *config) { c.deterministic = true } }
+
 // NewAllocator makes the allocator that a policy asks for, without a lock,
-// without waiting and without stacks: for one goroutine that brings its own of
-// these, such as a replay. Most programs want [Open]. log may be nil.
+// without waiting, without stacks and with nothing that orders its streams: for
+// one goroutine that brings its own of these, such as a replay. Most programs
+// want [Open]. log may be nil. A stream of the device is made for each number
+// in requests; it ends with the device.
 //
-// ErrNoPolicy: the policy is known but not in this version.
-func NewAllocator(dev device.Device, p policy.Policy, log func(Message)) (alloc.Allocator, error) {
-	info := dev.Info()
+// ErrNoPolicy: the policy is not known.
+func NewAllocator(dev device.GPU, p policy.Policy, log func(Message)) (alloc.Allocator, error) {
+	made := map[uint32]device.Stream{0: 0}
+	return newAllocator(dev, p, config{log: log}, func(n uint32) (device.Stream, error) {
+		if h, ok := made[n]; ok {
+			return h, nil
+		}
+		h, err := dev.StreamCreate()
+		if err == nil {
+			made[n] = h
+		}
+		return h, err
+	})
+}
+
+func newAllocator(dev device.GPU, p policy.Policy, c config, streamOf alloc.StreamOf) (alloc.Allocator, error) {
+	info, log := dev.Info(), c.log
 	switch p.Kind {
 	case policy.Platform, policy.Address:
 		return direct.New(dev, direct.Config{Name: p.Kind.String(), Limit: p.Limit}), nil
@@ -144,16 +172,24 @@ func NewAllocator(dev device.Device, p policy.Policy, log func(Message)) (alloc.
 }
 
 // Open makes a pool on dev that does what p asks for. It takes no memory.
-func Open(dev device.Device, p policy.Policy, opts ...Option) (*Pool, error) {
-	c := config{retry: DefaultRetry}
+func Open(dev device.GPU, p policy.Policy, opts ...Option) (*Pool, error) {
+	c := config{retry: DefaultRetry, idle: defaultIdle(dev.Info().Total)}
 	for _, o := range opts {
 		o(&c)
 	}
-	a, err := NewAllocator(dev, p, c.log)
+	pool := &Pool{dev: dev, policy: p, retry: c.retry, name: p.Kind.String(), freed: make(chan struct{}), streams: []device.Stream{0}}
+	a, err := newAllocator(dev, p, c, pool.streamOf)
 	if err != nil {
 		return nil, err
 	}
-	pool := &Pool{dev: dev, policy: p, a: a, retry: c.retry, name: p.Kind.String(), freed: make(chan struct{})}
+	pool.a = a
+	switch p.Kind {
+	case policy.BFC, policy.VMM, policy.Elastic: // they hand out at once what was freed
+		pool.order = order.New(dev, pool.streamOf)
+	}
+	if p.Kind == policy.Elastic {
+		pool.idle = newIdle(pool, c.idle)
+	}
 	if n, ok := a.(interface{ Name() string }); ok {
 		pool.name = n.Name()
 	}
@@ -185,12 +221,40 @@ func (p *Pool) Request(ctx context.Context, r Request) (Block, error) {
 		r.Site = p.stacks.caller()
 	}
 	p.mu.Lock()
-	b, err := p.a.Alloc(r)
+	b, err := p.alloc(r)
 	p.mu.Unlock()
 	if err != nil {
 		return p.wait(ctx, r, err)
 	}
 	return b, nil
+}
+
+// alloc asks the allocator, and orders the block's stream after those that used
+// its memory before. Caller holds p.mu.
+func (p *Pool) alloc(r Request) (Block, error) {
+	b, err := p.a.Alloc(r)
+	if err == nil && p.order != nil && !p.order.Idle(r.Stream) {
+		return p.ordered(b, r)
+	}
+	return b, err
+}
+
+func (p *Pool) ordered(b Block, r Request) (Block, error) {
+	if err := p.order.Alloc(b, r.Stream); err != nil {
+		return Block{}, errors.Join(err, p.a.Free(b))
+	}
+	return b, nil
+}
+
+// free is the counterpart. Caller holds p.mu.
+func (p *Pool) free(b Block) error {
+	if p.idle != nil {
+		p.idle.used()
+	}
+	if p.order != nil && p.order.Several() {
+		return p.order.Free(b, func() error { return p.a.Free(b) })
+	}
+	return p.a.Free(b)
 }
 
 // TryAlloc is Alloc for callers that have another way when there is no room: it
@@ -201,7 +265,7 @@ func (p *Pool) TryAlloc(bytes uint64) (Block, error) {
 		r.Site = p.stacks.caller()
 	}
 	p.mu.Lock()
-	b, err := p.a.Alloc(r)
+	b, err := p.alloc(r)
 	p.mu.Unlock()
 	return b, err
 }
@@ -218,7 +282,7 @@ func (p *Pool) wait(ctx context.Context, r Request, err error) (Block, error) {
 	defer p.mu.Unlock()
 	for {
 		// Between the first attempt and now another may have freed.
-		b, err := p.a.Alloc(r)
+		b, err := p.alloc(r)
 		if err == nil {
 			return b, nil
 		}
@@ -248,7 +312,7 @@ func (p *Pool) wait(ctx context.Context, r Request, err error) (Block, error) {
 		p.mu.Lock()
 		p.waiting--
 		if last {
-			if b, err = p.a.Alloc(r); err == nil {
+			if b, err = p.alloc(r); err == nil {
 				return b, nil
 			}
 			if !errors.Is(err, ErrOutOfMemory) {
@@ -271,7 +335,7 @@ func (p *Pool) wake() {
 // or the device's; then the block is as it was.
 func (p *Pool) Free(b Block) error {
 	p.mu.Lock()
-	err := p.a.Free(b)
+	err := p.free(b)
 	if p.waiting > 0 {
 		p.wake()
 	}
@@ -283,12 +347,73 @@ func (p *Pool) Free(b Block) error {
 // only addresses. Free is faster. 0 does nothing.
 func (p *Pool) FreeAddr(addr uint64) error {
 	p.mu.Lock()
-	err := p.a.FreeAddr(addr)
+	var err error
+	if p.order != nil && p.order.Several() {
+		var b Block
+		if b, err = p.a.BlockAt(addr); err == nil {
+			err = p.free(b)
+		}
+	} else {
+		if p.idle != nil {
+			p.idle.used()
+		}
+		err = p.a.FreeAddr(addr)
+	}
 	if p.waiting > 0 {
 		p.wake()
 	}
 	p.mu.Unlock()
 	return err
+}
+
+// Stream is the number to put into a [Request] for a stream of the device. The
+// device's zero stream is number 0, which needs no asking.
+//
+// Memory freed in one stream is at once reusable there. A block that takes it
+// over in another stream is safe as well: that stream is made to wait for an
+// event recorded at the free. The host does not wait.
+func (p *Pool) Stream(s device.Stream) uint32 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := slices.Index(p.streams, s)
+	if n < 0 {
+		n = len(p.streams)
+		p.streams = append(p.streams, s)
+	}
+	return uint32(n)
+}
+
+// streamOf is the counterpart. Caller holds p.mu.
+func (p *Pool) streamOf(number uint32) (device.Stream, error) {
+	if int64(number) >= int64(len(p.streams)) {
+		return 0, fmt.Errorf("%w: stream number %d; Pool.Stream gives numbers", ErrBadRequest, number)
+	}
+	return p.streams[number], nil
+}
+
+// recorder is an allocator that orders streams itself, or that takes pages away.
+type recorder interface {
+	Record(b Block, stream uint32) error
+}
+
+// RecordStream says that a live block is used in another stream than the one it
+// was asked for in. When the block is freed, its memory is not used by others
+// before the work that is in that stream then is done.
+func (p *Pool) RecordStream(b Block, stream uint32) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return ErrClosed
+	}
+	if r, ok := p.a.(recorder); ok {
+		if err := r.Record(b, stream); err != nil {
+			return err
+		}
+	}
+	if p.order != nil {
+		return p.order.Use(b, stream)
+	}
+	return nil
 }
 
 // AllocBatch serves requests in order under one lock, without waiting, and
@@ -305,7 +430,7 @@ func (p *Pool) AllocBatch(reqs []Request, out []Block) (n int, err error) {
 		if p.stacks != nil {
 			r.Site = site
 		}
-		if out[i], err = p.a.Alloc(r); err != nil {
+		if out[i], err = p.alloc(r); err != nil {
 			if errors.Is(err, ErrOutOfMemory) {
 				err = p.outOfMemory(r, err, 0, nil)
 			}
@@ -322,7 +447,7 @@ func (p *Pool) FreeBatch(blocks []Block) error {
 	defer p.mu.Unlock()
 	var errs []error
 	for _, b := range blocks {
-		if err := p.a.Free(b); err != nil {
+		if err := p.free(b); err != nil {
 			errs = append(errs, err)
 		}
 	}
@@ -367,7 +492,13 @@ func (p *Pool) Close() error {
 		return ErrClosed
 	}
 	p.closed = true
+	if p.idle != nil {
+		p.idle.stop()
+	}
 	err := p.a.Close()
+	if p.order != nil {
+		err = errors.Join(err, p.order.Close())
+	}
 	p.wake()
 	return err
 }

@@ -32,7 +32,7 @@ func device64(t testing.TB) *sim.Device {
 	return dev
 }
 
-func newPool(t testing.TB, dev device.Device, spec string, opts ...gpumem.Option) *gpumem.Pool {
+func newPool(t testing.TB, dev device.GPU, spec string, opts ...gpumem.Option) *gpumem.Pool {
 	t.Helper()
 	p, err := policy.Parse(spec)
 	if err != nil {

@@ -172,6 +172,9 @@ type Allocator interface {
 	Free(Block) error
 	// FreeAddr takes back the block that starts at addr; 0 does nothing.
 	FreeAddr(addr uint64) error
+	// BlockAt is the live block that starts at addr: what Alloc gave. 0 gives
+	// the zero block. Errors: ErrNotAllocated, ErrClosed.
+	BlockAt(addr uint64) (Block, error)
 	// Stats are cheap enough to read often, but are not kept ready: they cost
 	// more than an allocation.
 	Stats() Stats

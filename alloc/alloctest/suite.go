@@ -179,6 +179,9 @@ func (w *world) free(i int, byAddr bool) {
 	w.live = slices.Delete(w.live, i, i+1)
 	var err error
 	if byAddr {
+		if b, err := w.a.BlockAt(l.b.Addr); b != l.b || err != nil {
+			w.t.Fatalf("at %#x there is %v, %v, want %v", l.b.Addr, b, err, l.b)
+		}
 		err = w.a.FreeAddr(l.b.Addr)
 	} else {
 		err = w.a.Free(l.b)
@@ -370,6 +373,12 @@ func (m Maker) badFrees(t *testing.T) {
 	want("an address inside a block", w.a.FreeAddr(first.b.Addr+256), alloc.ErrNotAllocated)
 	want("an odd address", w.a.FreeAddr(first.b.Addr+1), alloc.ErrNotAllocated)
 	want("an address of nobody", w.a.FreeAddr(4096), alloc.ErrNotAllocated)
+	for _, addr := range []uint64{first.b.Addr + 256, first.b.Addr + 1, 4096} {
+		b, err := w.a.BlockAt(addr)
+		if want("the block at no block's start", err, alloc.ErrNotAllocated); !b.IsZero() {
+			t.Errorf("there is %v", b)
+		}
+	}
 	want("a made-up block", w.a.Free(alloc.MakeBlock(first.b.Addr, 5000, 1<<30, 1)), alloc.ErrNotAllocated)
 	want("a block with a wrong number", w.a.Free(alloc.MakeBlock(first.b.Addr, 5000, -4, 1)), alloc.ErrNotAllocated)
 	w.free(0, false)
@@ -409,8 +418,9 @@ func (m Maker) afterClose(t *testing.T) {
 	w.close()
 	_, err := w.a.Alloc(alloc.Request{Bytes: 1})
 	_, trimErr := w.a.Trim(0)
+	_, atErr := w.a.BlockAt(l.b.Addr)
 	for what, err := range map[string]error{
-		"Alloc": err, "Free": w.a.Free(l.b), "FreeAddr": w.a.FreeAddr(l.b.Addr), "Trim": trimErr, "Close": w.a.Close(),
+		"Alloc": err, "Free": w.a.Free(l.b), "FreeAddr": w.a.FreeAddr(l.b.Addr), "BlockAt": atErr, "Trim": trimErr, "Close": w.a.Close(),
 	} {
 		if !errors.Is(err, alloc.ErrClosed) {
 			t.Errorf("%s after Close: %v, want ErrClosed", what, err)

@@ -43,6 +43,33 @@ func (a *Allocator) FreeAddr(addr uint64) error {
 	if addr == 0 {
 		return nil
 	}
+	h := a.byAddr().Remove(addr)
+	if h == 0 {
+		return a.badAddr(addr)
+	}
+	a.release(h, a.store.At(h))
+	return nil
+}
+
+// BlockAt is the live block that starts at addr. The first call builds the
+// table of addresses, too.
+func (a *Allocator) BlockAt(addr uint64) (alloc.Block, error) {
+	if a.closed {
+		return alloc.Block{}, alloc.ErrClosed
+	}
+	if addr == 0 {
+		return alloc.Block{}, nil
+	}
+	h := a.byAddr().Find(addr)
+	if h == 0 {
+		return alloc.Block{}, fmt.Errorf("%#x: %w: no live block starts there", addr, alloc.ErrNotAllocated)
+	}
+	c := a.store.At(h)
+	return alloc.MakeBlock(c.Addr, c.Size, h, c.Gen()), nil
+}
+
+// byAddr is the table of addresses.
+func (a *Allocator) byAddr() *chunks.Table {
 	if a.live == nil {
 		a.live = chunks.NewTable(&a.store, tableOrder)
 		for h, c := range a.chunks() {
@@ -51,12 +78,7 @@ func (a *Allocator) FreeAddr(addr uint64) error {
 			}
 		}
 	}
-	h := a.live.Remove(addr)
-	if h == 0 {
-		return a.badAddr(addr)
-	}
-	a.release(h, a.store.At(h))
-	return nil
+	return a.live
 }
 
 // release makes a live chunk free and joins it with its free neighbours.

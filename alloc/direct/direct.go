@@ -143,6 +143,22 @@ func (a *Allocator) FreeAddr(addr uint64) error {
 	return a.release(h, a.store.At(h))
 }
 
+// BlockAt is the live block that starts at addr.
+func (a *Allocator) BlockAt(addr uint64) (alloc.Block, error) {
+	if a.closed {
+		return alloc.Block{}, alloc.ErrClosed
+	}
+	if addr == 0 {
+		return alloc.Block{}, nil
+	}
+	h := a.live.Find(addr)
+	if h == 0 {
+		return alloc.Block{}, fmt.Errorf("%#x: %w: no live block starts there", addr, alloc.ErrNotAllocated)
+	}
+	c := a.store.At(h)
+	return alloc.MakeBlock(c.Addr, c.Size, h, c.Gen()), nil
+}
+
 // release gives a live block back. If the device does not take it, it stays
 // live: it still counts against what is free.
 func (a *Allocator) release(h chunks.H, c *chunks.Chunk) error {

@@ -1,0 +1,111 @@
+package gpumem
+
+import (
+	"math"
+	"time"
+)
+
+// What goes back to the device by itself, under the policy elastic: memory that
+// nobody has used for a while, and memory that others want.
+//
+// While a pool holds memory that nothing lives in, a timer looks at it now and
+// then. If no block was freed between two looks that lie the idle time apart,
+// all of that memory goes back. If less than the low-water mark is free on the
+// device, so much goes back as is missing there, whatever the pool does: others
+// are short of it, and this program has it mapped for nothing. When nothing more
+// can go back the timer stops, until the next free.
+
+// DefaultIdleTrim is how long the elastic policy keeps memory that nothing lives
+// in. It is longer than a step of most programs, which would else pay for
+// mapping it anew in each.
+const DefaultIdleTrim = 10 * time.Second
+
+// looks is how often the timer looks in the idle time.
+const looks = 10
+
+type idleConfig struct {
+	after time.Duration // 0: never
+	low   uint64        // bytes free on the device; 0: none
+}
+
+// defaultIdle leaves others a 64th of the device, 1.25 GiB of 80: what a small
+// program and its context need to begin.
+func defaultIdle(total uint64) idleConfig { return idleConfig{DefaultIdleTrim, total / 64} }
+
+// WithIdleTrim sets after which time without a free the elastic policy gives
+// memory back that nothing lives in; 0 means never. The default is
+// [DefaultIdleTrim].
+func WithIdleTrim(after time.Duration) Option { return func(c *config) { c.idle.after = after } }
+
+// WithLowWater sets how many bytes the elastic policy leaves free on the device
+// for others, out of what it holds and nothing lives in. 0 means none. The
+// default is a 64th of the device.
+func WithLowWater(bytes uint64) Option { return func(c *config) { c.idle.low = bytes } }
+
+// idle is a pool's timer. Its pool's lock guards all of it.
+type idle struct {
+	pool  *Pool
+	cfg   idleConfig
+	every time.Duration // between looks
+	timer *time.Timer   // nil: it does not run
+	frees uint64        // since the pool was opened
+	seen  uint64        // frees at the last look that found some
+	since int           // looks since then
+}
+
+func newIdle(p *Pool, cfg idleConfig) *idle {
+	every := cfg.after / looks
+	if cfg.after == 0 {
+		every = DefaultIdleTrim / looks
+	}
+	return &idle{pool: p, cfg: cfg, every: max(every, time.Millisecond)}
+}
+
+// used is told of each free.
+func (i *idle) used() {
+	i.frees++
+	if i.timer == nil && (i.cfg.after != 0 || i.cfg.low != 0) {
+		i.timer = time.AfterFunc(i.every, i.look)
+	}
+}
+
+// stop ends it. One look may still be under way; it finds the pool closed.
+func (i *idle) stop() {
+	if i.timer != nil {
+		i.timer.Stop()
+	}
+}
+
+// look is what the timer does.
+func (i *idle) look() {
+	p := i.pool
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return
+	}
+	if i.frees != i.seen {
+		i.seen, i.since = i.frees, 0
+	} else {
+		i.since++
+	}
+	keep := uint64(math.MaxUint64)
+	if i.cfg.after != 0 && i.since >= looks {
+		keep = 0
+	}
+	if i.cfg.low != 0 {
+		// A device that does not say what is free is found by the next request.
+		if free, _, err := p.dev.MemInfo(); err == nil && free < i.cfg.low {
+			held := p.a.Stats().PoolBytes
+			keep = min(keep, held-min(held, i.cfg.low-free))
+		}
+	}
+	if keep != math.MaxUint64 {
+		// What could not go back now is tried again at the next look.
+		if _, err := p.a.Trim(max(keep, p.policy.Reserve)); err == nil && i.since >= looks {
+			i.timer = nil
+			return
+		}
+	}
+	i.timer = time.AfterFunc(i.every, i.look)
+}
