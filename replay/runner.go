@@ -148,7 +148,17 @@ func (r *runner) observe(ctx context.Context) (*Result, error) {
 	digest := newDigest()
 	var n, held uint64
 	calls := dev.Counters().Calls // opening may have asked what is free
-	var ours device.Counters      // what our own questions cost
+	// ask asks a question of our own, which may cost driver calls that are not
+	// the policy's.
+	var ours device.Counters
+	ask := func(f func()) {
+		before := dev.Counters()
+		f()
+		after := dev.Counters()
+		ours.Calls += after.Calls - before.Calls
+		ours.Time += after.Time - before.Time
+	}
+	stats := func() (s alloc.Stats) { ask(func() { s = a.Stats() }); return s }
 	var heldSum float64
 	early := r.pool.Events / 100 // late is after these
 	err = r.pass(ctx, "running", func(events []trace.Event) error {
@@ -168,9 +178,7 @@ func (r *runner) observe(ctx context.Context) (*Result, error) {
 					digest.add(nowhere)
 					res.Refused++
 					if res.Failure == nil {
-						var free int64
-						free, ours = deviceFree(dev)
-						res.Failure = r.failure(a, free, e, n)
+						ask(func() { res.Failure = r.failure(a, deviceFree(dev), e, n) })
 					}
 				case err != nil:
 					return fmt.Errorf("event %d: %w", n, err)
@@ -183,7 +191,7 @@ func (r *runner) observe(ctx context.Context) (*Result, error) {
 			}
 			if c := dev.Counters().Calls - ours.Calls; c != calls {
 				calls = c
-				held = a.Stats().PoolBytes
+				held = stats().PoolBytes
 				if e.Op == trace.Alloc && n > early {
 					res.LateAllocs++
 				}
@@ -199,7 +207,7 @@ func (r *runner) observe(ctx context.Context) (*Result, error) {
 	if res.Failure != nil {
 		res.FirstRefused = &res.Failure.Event
 	}
-	res.Stats = a.Stats()
+	res.Stats = stats()
 	res.HeldPeak = res.Stats.PeakPoolBytes
 	res.HeldMean = heldSum / float64(max(n, 1))
 	res.Fragmentation = res.Stats.Fragmentation()
@@ -209,7 +217,7 @@ func (r *runner) observe(ctx context.Context) (*Result, error) {
 	if _, err := a.Trim(0); err != nil {
 		return nil, err
 	}
-	res.HeldIdle = a.Stats().PoolBytes
+	res.HeldIdle = stats().PoolBytes
 	res.Notes = notes.list()
 	return res, nil
 }
@@ -222,18 +230,13 @@ func (r *runner) failure(a alloc.Allocator, free int64, e *trace.Event, event ui
 	return f
 }
 
-// deviceFree is what the device has free, -1 if it does not say. It is our
-// question and not the policy's: the second result is what it cost, to be left
-// out of the policy's account.
-func deviceFree(dev device.Device) (int64, device.Counters) {
-	before := dev.Counters()
+// deviceFree is what the device has free, -1 if it does not say.
+func deviceFree(dev device.Device) int64 {
 	free, _, err := dev.MemInfo()
-	after := dev.Counters()
-	cost := device.Counters{Calls: after.Calls - before.Calls, Time: after.Time - before.Time}
 	if err != nil {
-		return -1, cost
+		return -1
 	}
-	return int64(min(free, math.MaxInt64)), cost
+	return int64(min(free, math.MaxInt64))
 }
 
 // timed is a pass that only runs, and says how long the allocator took. It
