@@ -1,6 +1,8 @@
 package alloctest_test
 
 import (
+	"path/filepath"
+	"runtime"
 	"testing"
 
 	"gpumem/alloc"
@@ -8,16 +10,16 @@ import (
 	"gpumem/alloc/bfc"
 	"gpumem/alloc/direct"
 	"gpumem/device"
+	"gpumem/device/sim"
 )
 
-// TestAll runs the suite over every allocator in every way it can be
-// configured.
-func TestAll(t *testing.T) {
+// makers are every allocator in every way it can be configured.
+func makers() []alloctest.Maker {
 	const mib = 1 << 20
 	pool := func(cfg bfc.Config) func(device.GPU) (alloc.Allocator, error) {
 		return func(dev device.GPU) (alloc.Allocator, error) { return bfc.New(dev, cfg) }
 	}
-	for _, m := range []alloctest.Maker{
+	return []alloctest.Maker{
 		{Name: "bfc", Device: 64 * mib, New: pool(bfc.Config{Limit: 64 * mib})},
 		{Name: "bfc backs off", Device: 64 * mib, New: pool(bfc.Config{Limit: 80 * mib})},
 		{Name: "bfc spatial", Device: 64 * mib, New: pool(bfc.Config{Limit: 64 * mib, Spatial: true})},
@@ -36,7 +38,35 @@ func TestAll(t *testing.T) {
 		{Name: "direct limited", Device: 512 * mib, New: func(dev device.GPU) (alloc.Allocator, error) {
 			return direct.New(dev, direct.Config{Limit: 300 * mib}), nil
 		}},
-	} {
+	}
+}
+
+// TestAll runs the suite over every allocator on a private device.
+func TestAll(t *testing.T) {
+	for _, m := range makers() {
+		t.Run(m.Name, func(t *testing.T) {
+			alloctest.Run(t, m)
+		})
+	}
+}
+
+// TestAllShared runs it on a device that other programs could share.
+func TestAllShared(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("a shared simulated GPU is for Linux")
+	}
+	for _, m := range makers() {
+		m.Open = func(t testing.TB, cfg sim.Config) (*sim.Device, error) {
+			path := filepath.Join(t.TempDir(), "gpu")
+			if err := sim.CreateFile(path, cfg); err != nil {
+				return nil, err
+			}
+			dev, err := sim.Join(path, 0, sim.Config{})
+			if err == nil {
+				t.Cleanup(func() { _ = dev.Close() })
+			}
+			return dev, err
+		}
 		t.Run(m.Name, func(t *testing.T) {
 			alloctest.Run(t, m)
 		})

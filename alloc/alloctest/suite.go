@@ -27,6 +27,8 @@ type Maker struct {
 	Device uint64
 	// Granularity of the device; 0 means its default.
 	Granularity uint64
+	// Open makes a device of this description; nil means sim.New.
+	Open func(testing.TB, sim.Config) (*sim.Device, error)
 	// Virtual: what is free is not in pieces that Walk shows, so that the largest
 	// hole is the allocator's own to tell.
 	Virtual bool
@@ -104,13 +106,25 @@ func (g *grants) cut(addr, n uint64) []device.Range {
 	return out
 }
 
-func (m Maker) open(t testing.TB) *world {
+// device makes a device for the allocator.
+func (m Maker) device(t testing.TB) *sim.Device {
 	t.Helper()
-	dev, err := sim.New(sim.Config{Total: m.Device, Granularity: m.Granularity})
+	cfg := sim.Config{Total: m.Device, Granularity: m.Granularity}
+	dev, err := sim.New(cfg)
+	if m.Open != nil {
+		dev, err = m.Open(t, cfg)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
+	return dev
+}
+
+func (m Maker) open(t testing.TB) *world {
+	t.Helper()
+	dev := m.device(t)
 	w := &world{t: t, dev: dev, rec: &grants{dev, map[uint64]uint64{}}, m: m}
+	var err error
 	if w.a, err = m.New(w.rec); err != nil {
 		t.Fatal(err)
 	}
@@ -611,11 +625,7 @@ func (m Maker) noGarbage(t *testing.T) {
 	if m.Garbage {
 		t.Skip("the simulated device allocates")
 	}
-	dev, err := sim.New(sim.Config{Total: m.Device, Granularity: m.Granularity})
-	if err != nil {
-		t.Fatal(err)
-	}
-	a, err := m.New(dev) // without the suite's record, which allocates
+	a, err := m.New(m.device(t)) // without the suite's record, which allocates
 	if err != nil {
 		t.Fatal(err)
 	}
