@@ -36,6 +36,17 @@ type Cause struct {
 	// PassThrough: each block is a grant of the device's own, so there are no
 	// holes, and what counts is what rounding each grant up wastes.
 	PassThrough bool
+
+	// Words is the allocator's own account, where holes are not what a refusal
+	// is about ([Whyer]): a sentence a line. The numbers of holes and pages above
+	// are then 0.
+	Words []string
+}
+
+// Whyer is an Allocator whose refusals have nothing to do with holes: its memory
+// is pages, or the driver's. deviceFree is as for [Explain].
+type Whyer interface {
+	Why(r Request, deviceFree int64) []string
 }
 
 // PassThrough is an Allocator that keeps no memory: each block is a grant of
@@ -61,6 +72,17 @@ func Explain(a Allocator, r Request, deviceFree int64) Cause {
 	}
 	if deviceFree >= 0 {
 		c.DeviceFree, c.DeviceKnown = uint64(deviceFree), true
+	}
+	if w, ok := a.(Whyer); ok {
+		c.Words = w.Why(r, deviceFree)
+		a.Walk(func(k Chunk) bool {
+			if k.Live {
+				c.LiveBlocks++
+				c.Waste += k.Size - min(k.Requested, k.Size)
+			}
+			return true
+		})
+		return c
 	}
 	// One pass over the pieces. A hole grows by what the block below it wastes
 	// if blocks had been cut exactly; a block between two holes pins both.
@@ -144,6 +166,13 @@ func (c Cause) Text(site func(Site) string) string {
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	if c.PassThrough {
 		c.passThroughText(line)
+		return b.String()
+	}
+	if len(c.Words) > 0 {
+		line("Why: %s was asked for.", size.Format(c.Request))
+		for _, w := range c.Words {
+			line("  %s", w)
+		}
 		return b.String()
 	}
 	line("Why: %s was asked for (%s as the pool rounds it).", size.Format(c.Request), size.Format(c.Rounded))

@@ -1,6 +1,7 @@
 package alloc_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -178,5 +179,23 @@ func TestFragmentation(t *testing.T) {
 		if got := s.Fragmentation(); got != tc.want {
 			t.Errorf("%+v: %v, want %v", tc, got, tc.want)
 		}
+	}
+}
+
+// speaking is an allocator that has its own account.
+type speaking struct{ picture }
+
+func (speaking) Why(r alloc.Request, free int64) []string {
+	return []string{fmt.Sprintf("%d were asked for and %d are free.", r.Bytes, free), "That is all."}
+}
+
+func TestExplainOwnWords(t *testing.T) {
+	c := alloc.Explain(speaking{picture{[]string{"aa.b"}, 8 * mib}}, alloc.Request{Bytes: 5 << 20}, 7)
+	const want = "Why: 5 MiB was asked for.\n  5242880 were asked for and 7 are free.\n  That is all.\n"
+	if got := c.Text(nil); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	if c.LiveBlocks != 2 || c.Hole != 0 || c.Limit != 8*mib {
+		t.Errorf("%+v", c)
 	}
 }

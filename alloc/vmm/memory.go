@@ -1,0 +1,203 @@
+// This file takes memory from the device and gives it back. Both are several
+// driver calls, each of which may fail: a record says how far it is, so that it
+// can be taken up again.
+
+package vmm
+
+import (
+	"errors"
+	"fmt"
+
+	"gpumem/alloc"
+	"gpumem/alloc/internal/chunks"
+	"gpumem/device"
+)
+
+// record is what the store's chunk does not say of a piece of memory.
+type record struct {
+	has     has
+	handle  device.Handle
+	streams uint64 // whose work may use it; streams.go
+
+	// While it is pending, pending.go. The order of all frees is linked by the
+	// chunks' Prev and Next.
+	class         int32
+	batch         int32
+	before, after chunks.H // in its class
+}
+
+// has says what is held of the device for a record.
+type has uint8
+
+const (
+	hasMemory    has = 1 << iota // a handle; its bytes are in PoolBytes
+	hasAddresses                 // a reservation at Addr
+	hasMapping                   // the one is mapped onto the other
+
+	hasAll = hasMemory | hasAddresses | hasMapping
+)
+
+// fresh takes p bytes of memory from the device, at addresses of their own. 0:
+// the budget or the driver refuses.
+func (a *Allocator) fresh(p uint64, end alloc.End) (chunks.H, error) {
+	if p > a.stats.BytesLimit-a.stats.PoolBytes {
+		return 0, nil
+	}
+	h, c := a.store.New()
+	for int(h) >= len(a.more) {
+		a.more = append(a.more, record{})
+	}
+	a.more[h] = record{}
+	// Free until it is handed out: Close and Check count it from here on.
+	c.Addr, c.Size, c.State, c.Tag = 0, p, chunks.Free, uint8(end)
+	err := a.take(c, &a.more[h])
+	if err == nil {
+		a.mapped.Insert(h, c.Addr)
+		return h, nil
+	}
+	if back := a.giveBack(h); back != nil {
+		a.stuck = append(a.stuck, h)
+		return 0, fmt.Errorf("%w; what was taken before that is held until it can be given back: %w", err, back)
+	}
+	if errors.Is(err, device.ErrOutOfMemory) {
+		return 0, nil
+	}
+	return 0, err
+}
+
+// take makes the driver calls of fresh, in XLA's order.
+func (a *Allocator) take(c *chunks.Chunk, r *record) (err error) {
+	if r.handle, err = a.dev.MemCreate(c.Size); err != nil {
+		return err
+	}
+	r.has |= hasMemory
+	a.stats.PoolBytes += c.Size
+	a.stats.PeakPoolBytes = max(a.stats.PeakPoolBytes, a.stats.PoolBytes)
+	if c.Addr, err = a.dev.AddressReserve(c.Size, 0); err != nil {
+		return err
+	}
+	r.has |= hasAddresses
+	if err := a.dev.MemMap(c.Addr, c.Size, r.handle); err != nil {
+		return err
+	}
+	r.has |= hasMapping
+	return a.dev.MemSetAccess(c.Addr, c.Size)
+}
+
+// unmap is the first call of giving back: after it the addresses are of no use.
+func (a *Allocator) unmap(h chunks.H) error {
+	c, r := a.store.At(h), &a.more[h]
+	if r.has&hasMapping != 0 {
+		if err := a.dev.MemUnmap(c.Addr, c.Size); err != nil {
+			return err
+		}
+		r.has &^= hasMapping
+	}
+	return nil
+}
+
+// giveBack gives back what is held for h, which nothing on the device uses any
+// more, and forgets h. After an error it can be called again.
+func (a *Allocator) giveBack(h chunks.H) error {
+	if err := a.unmap(h); err != nil {
+		return err
+	}
+	c, r := a.store.At(h), &a.more[h]
+	if r.has&hasMemory != 0 {
+		if err := a.dev.MemRelease(r.handle); err != nil {
+			return err
+		}
+		r.has &^= hasMemory
+		a.stats.PoolBytes -= c.Size
+	}
+	if r.has&hasAddresses != 0 {
+		if err := a.dev.AddressFree(c.Addr, c.Size); err != nil {
+			return err
+		}
+	}
+	a.store.Drop(h)
+	return nil
+}
+
+// retire gives the memory of a pending block back, whose work is done. While it
+// is still mapped it stays pending, and good for reuse; after that it is stuck.
+func (a *Allocator) retire(h chunks.H) error {
+	if err := a.unmap(h); err != nil {
+		return err
+	}
+	a.unqueue(h)
+	a.mapped.RemoveChunk(h, a.store.At(h).Addr)
+	if err := a.giveBack(h); err != nil {
+		a.stuck = append(a.stuck, h)
+		return err
+	}
+	return nil
+}
+
+// settle tries again to give back what is stuck.
+func (a *Allocator) settle() error {
+	for len(a.stuck) > 0 {
+		last := len(a.stuck) - 1
+		if err := a.giveBack(a.stuck[last]); err != nil {
+			return err
+		}
+		a.stuck = a.stuck[:last]
+	}
+	return nil
+}
+
+// reclaimDone gives back all pending memory whose work is done, but for the
+// upper end's. It waits for nothing.
+func (a *Allocator) reclaimDone() error {
+	if err := a.settle(); err != nil {
+		return err
+	}
+	if err := a.closeBatch(); err != nil {
+		return err
+	}
+	if err := a.poll(); err != nil {
+		return err
+	}
+	for h := a.pending.head; h != 0; {
+		c := a.store.At(h)
+		next := c.Next
+		if c.Tag != uint8(alloc.Upper) && a.pending.batches[a.more[h].batch].done {
+			if err := a.retire(h); err != nil {
+				return err
+			}
+		}
+		h = next
+	}
+	return nil
+}
+
+// reclaim waits for the pending blocks that were freed first, as many as have
+// bytes together (or all), and gives their memory back. Those of the upper end
+// are passed over unless upper.
+func (a *Allocator) reclaim(bytes uint64, upper bool) error {
+	var chosen uint64
+	var end chunks.H // the first that is not looked at
+	for end = a.pending.head; end != 0 && chosen < bytes; end = a.store.At(end).Next {
+		if c := a.store.At(end); upper || c.Tag != uint8(alloc.Upper) {
+			chosen += c.Size
+			a.pending.batches[a.more[end].batch].wanted = true
+		}
+	}
+	if chosen == 0 {
+		return nil
+	}
+	if err := a.wait(); err != nil {
+		return err
+	}
+	for h := a.pending.head; h != end; {
+		c := a.store.At(h)
+		next := c.Next
+		if upper || c.Tag != uint8(alloc.Upper) {
+			if err := a.retire(h); err != nil {
+				return err
+			}
+		}
+		h = next
+	}
+	return nil
+}

@@ -1,0 +1,203 @@
+// This file keeps the pending blocks: freed, still mapped, maybe still in use by
+// work on the device. Each is in three places:
+//
+//   - in the order of all frees, linked by the chunks' Prev and Next: memory
+//     goes back in this order;
+//   - in its class, the pending blocks of the same size and end, in the same
+//     order: the first of them serves the next request of that size. XLA looks
+//     through all pending blocks for it;
+//   - in a batch, which counts its blocks and knows the marks behind their work.
+
+package vmm
+
+import (
+	"gpumem/alloc"
+	"gpumem/alloc/internal/chunks"
+	"gpumem/device"
+)
+
+// A batch is closed when the next free finds it with batchBlocks blocks, or
+// would bring it above batchBytes; one larger block has a batch of its own. Both
+// are XLA's.
+const (
+	batchBlocks = 64
+	batchBytes  = 64 << 20
+)
+
+// pending is the order of all frees, the classes and the batches.
+type pending struct {
+	head, tail chunks.H // freed first and last
+	classOf    map[uint64]int32
+	classes    []class // one for each size and end that was ever asked for
+	batches    []batch // [0] is none
+	oldest     int32
+	newest     int32
+	open       int32   // the batch for the next free, the newest; 0: none
+	unused     []int32 // batches that are none
+}
+
+// class is a queue of pending blocks of one size and end.
+type class struct {
+	size       uint64
+	head, tail chunks.H
+}
+
+// batch is pending blocks that were freed one after the other. It is there while
+// any of them is pending. All but the open one are closed.
+type batch struct {
+	blocks int
+	bytes  uint64
+	// streams is whose work its blocks may be in use by.
+	streams      uint64
+	marks        []mark // of a closed batch whose work is not known to be done, one in each of its streams
+	done         bool   // all work on its blocks is known to be done
+	wanted       bool   // by reclaim, until wait
+	older, newer int32
+}
+
+// mark is an event that was recorded in a stream.
+type mark struct {
+	event device.Event
+	bit   uint64 // of the stream
+}
+
+func newPending() pending {
+	return pending{classOf: map[uint64]int32{}, batches: make([]batch, 1)}
+}
+
+// key is the class of p bytes, whole pages of at least 256 bytes, of an end.
+func key(p uint64, end alloc.End) uint64 { return p | uint64(end) }
+
+// first is the pending block of that size and end that was freed first; 0: there
+// is none.
+func (q *pending) first(p uint64, end alloc.End) chunks.H {
+	if i, ok := q.classOf[key(p, end)]; ok {
+		return q.classes[i].head
+	}
+	return 0
+}
+
+// class is the number of the class of that size and end, which is made.
+func (q *pending) class(p uint64, end alloc.End) int32 {
+	i, ok := q.classOf[key(p, end)]
+	if !ok {
+		i = int32(len(q.classes))
+		q.classes = append(q.classes, class{size: p})
+		q.classOf[key(p, end)] = i
+	}
+	return i
+}
+
+// queue makes a live block pending, the last of all. It fails where the open
+// batch must be closed and cannot.
+func (a *Allocator) queue(h chunks.H) error {
+	q, c, r := &a.pending, a.store.At(h), &a.more[h]
+	if b := &q.batches[q.open]; q.open != 0 && (b.blocks >= batchBlocks || b.bytes+c.Size > batchBytes) {
+		if err := a.closeBatch(); err != nil {
+			return err
+		}
+	}
+	if q.open == 0 {
+		q.openBatch()
+	}
+	b := &q.batches[q.open]
+	b.blocks++
+	b.bytes += c.Size
+	b.streams |= r.streams
+	r.batch = q.open
+
+	c.State = chunks.Free
+	c.Prev, c.Next = q.tail, 0
+	if q.tail != 0 {
+		a.store.At(q.tail).Next = h
+	} else {
+		q.head = h
+	}
+	q.tail = h
+
+	r.class = q.class(c.Size, alloc.End(c.Tag))
+	k := &q.classes[r.class]
+	r.before, r.after = k.tail, 0
+	if k.tail != 0 {
+		a.more[k.tail].after = h
+	} else {
+		k.head = h
+	}
+	k.tail = h
+	return nil
+}
+
+// unqueue takes a block out of what is pending. Out of the open batch it makes
+// room for another.
+func (a *Allocator) unqueue(h chunks.H) {
+	q, c, r := &a.pending, a.store.At(h), &a.more[h]
+	if c.Prev != 0 {
+		a.store.At(c.Prev).Next = c.Next
+	} else {
+		q.head = c.Next
+	}
+	if c.Next != 0 {
+		a.store.At(c.Next).Prev = c.Prev
+	} else {
+		q.tail = c.Prev
+	}
+
+	k := &q.classes[r.class]
+	if r.before != 0 {
+		a.more[r.before].after = r.after
+	} else {
+		k.head = r.after
+	}
+	if r.after != 0 {
+		a.more[r.after].before = r.before
+	} else {
+		k.tail = r.before
+	}
+
+	b := &q.batches[r.batch]
+	b.blocks--
+	b.bytes -= c.Size
+	if b.blocks == 0 {
+		a.spare(b)
+		q.dropBatch(r.batch)
+	}
+}
+
+// openBatch begins the newest batch.
+func (q *pending) openBatch() {
+	n := len(q.unused)
+	if n == 0 {
+		q.batches = append(q.batches, batch{})
+		q.open = int32(len(q.batches) - 1)
+	} else {
+		q.open = q.unused[n-1]
+		q.unused = q.unused[:n-1]
+	}
+	// The room of the marks is used again.
+	q.batches[q.open] = batch{marks: q.batches[q.open].marks[:0], older: q.newest}
+	if q.newest != 0 {
+		q.batches[q.newest].newer = q.open
+	} else {
+		q.oldest = q.open
+	}
+	q.newest = q.open
+}
+
+// dropBatch ends a batch in which nothing is pending.
+func (q *pending) dropBatch(i int32) {
+	b := &q.batches[i]
+	if b.older != 0 {
+		q.batches[b.older].newer = b.newer
+	} else {
+		q.oldest = b.newer
+	}
+	if b.newer != 0 {
+		q.batches[b.newer].older = b.older
+	} else {
+		q.newest = b.older
+	}
+	if q.open == i {
+		q.open = 0
+	}
+	q.unused = append(q.unused, i)
+}

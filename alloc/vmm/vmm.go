@@ -1,0 +1,384 @@
+// Package vmm is JAX's allocator vmm (XLA_PYTHON_CLIENT_ALLOCATOR=vmm), which
+// XLA calls DeviceAddressVmmAllocator: every block is physical memory of its own
+// at addresses of its own, and a block that was freed stays mapped until it is
+// wanted again or the memory is.
+//
+// The program takes no memory before it needs some, and never holds more than
+// its budget. What it holds beside live blocks is pending: freed, but with work
+// on the device that may not be done. Pending memory is reused only for a
+// request that rounds to the same number of pages; for any other it is given
+// back to the device first. So nothing fragments, and a program whose sizes
+// change pays for it in driver calls and waits.
+//
+// # The way of one request
+//
+// A request of 3 MiB, pages of 2 MiB, so 4 MiB:
+//
+//  1. Of the pending blocks of 4 MiB of the same end, the one freed first is
+//     handed out as it is, at its old address: no driver call, no wait
+//     (pending.go). Its last work comes before the new one's in their stream.
+//  2. There is none: if 4 MiB more stay within the budget, memory is created,
+//     addresses are reserved, the one is mapped onto the other and access is
+//     granted (memory.go).
+//  3. The budget or the driver refuses: all that is pending and known to be done
+//     goes back to the device, and step 2 is tried again.
+//  4. Refused again: of what is pending, the first 4.4 MiB or more, in the order
+//     of the frees, are waited for and go back; step 2 is tried a last time.
+//
+// Free waits for nothing. It puts the block into the open batch; a batch that is
+// full is closed by a mark in every stream that its blocks were used in, and
+// when the marks have passed its blocks may be unmapped. XLA's mark is a 64-bit
+// word that the stream writes and the host polls every 50 microseconds, its lock
+// released; ours is an event, and the wait for it is the driver's, with the
+// owner's lock held.
+//
+// What is pending and was freed in the upper end, which is collective memory,
+// never goes back in steps 3 and 4: other devices may have it mapped. Trim and
+// Close do give it back.
+//
+// # Streams
+//
+// XLA has one stream for each device that all blocks are used in. Here a block
+// may be used in others (UseStream), and no memory is unmapped before all of
+// them are past it. Reuse does not wait: where a block passes from one stream to
+// another, to order the two is the owner's part, as with the other allocators
+// that reuse memory (package order).
+package vmm
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"gpumem/alloc"
+	"gpumem/alloc/internal/chunks"
+	"gpumem/device"
+	"gpumem/internal/invariants"
+)
+
+// Device is what the allocator asks of a GPU.
+type Device interface {
+	device.Device
+	device.Pages
+	device.Streams
+}
+
+// Config says what to make.
+type Config struct {
+	// Budget is the most physical memory that may be held, in bytes; pending
+	// blocks count. 0: the device's total. JAX's is the fraction of the total
+	// that its options say, cut to a whole number and not rounded.
+	Budget uint64
+	// StreamOf gives the streams for the numbers in requests. They must live
+	// until Close.
+	StreamOf alloc.StreamOf
+	// Log gets the message that XLA logs at the beginning; nil means nobody.
+	Log func(alloc.Message)
+}
+
+// Allocator is one device's. It is not safe for concurrent use.
+type Allocator struct {
+	dev  Device
+	cfg  Config
+	info device.Info
+
+	store    chunks.Store // what is live, pending or stuck
+	more     []record     // by handle: what the store does not say
+	mapped   *chunks.Table
+	stuck    []chunks.H // given back in part, until the device failed; memory.go
+	lastID   uint64
+	firstGen uint32 // added to that number in blocks
+	pending  pending
+	streams  streams
+	stats    alloc.Stats // but for LargestFreeBlock
+	closed   bool
+}
+
+var (
+	_ alloc.Allocator = (*Allocator)(nil)
+	_ alloc.Reporter  = (*Allocator)(nil)
+)
+
+// New makes the allocator; it makes no driver call. A device that lacks what it
+// takes is refused with an error that is device.ErrNotSupported and names what
+// to use there.
+func New(dev Device, cfg Config) (*Allocator, error) {
+	info := dev.Info()
+	switch {
+	case info.CCMajor < 7:
+		return nil, fmt.Errorf("vmm: UNIMPLEMENTED: Device %d does not support 64-bit stream memory operations "+
+			"(cuStreamWriteValue64 requires compute capability >= 7.0). "+
+			"Query CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS returned false. "+
+			"%s has %d.%d; use bfc or platform there: %w", info.Ordinal, info.Name, info.CCMajor, info.CCMinor, device.ErrNotSupported)
+	case !info.HasPages:
+		return nil, fmt.Errorf("vmm: device %d, %s, has no virtual memory calls, as some virtual GPUs have not; "+
+			"use bfc or platform there, or async if it has pools: %w", info.Ordinal, info.Name, device.ErrNotSupported)
+	}
+	if cfg.Budget == 0 {
+		cfg.Budget = info.Total
+	}
+	a := &Allocator{dev: dev, cfg: cfg, info: info, firstGen: alloc.FirstGen()}
+	a.reset()
+	a.stats.BytesLimit = cfg.Budget
+	if cfg.Log != nil {
+		cfg.Log(alloc.Message{Severity: alloc.Info, Text: fmt.Sprintf(
+			"VMM device-address allocator pa_budget for device %d: %d bytes.", info.Ordinal, cfg.Budget)})
+	}
+	return a, nil
+}
+
+// reset forgets all memory.
+func (a *Allocator) reset() {
+	a.store, a.more, a.stuck = chunks.Store{}, nil, nil
+	a.mapped = chunks.NewTable(&a.store, 0)
+	a.pending = newPending()
+}
+
+// Name is vmm, as JAX's options call it.
+func (a *Allocator) Name() string { return "vmm" }
+
+// Alloc hands out a block of whole pages. It waits for work on the device only
+// where the memory is short and pending frees can help. An alignment above the
+// page is a bad request. An error of the device while it gives pending memory
+// back, or of Config.StreamOf, ends the request, too.
+func (a *Allocator) Alloc(r alloc.Request) (alloc.Block, error) {
+	if invariants.Enabled {
+		defer func() { invariants.Must(a.Check()) }()
+	}
+	if a.closed {
+		return alloc.Block{}, alloc.ErrClosed
+	}
+	if r.Bytes == 0 {
+		return alloc.Block{}, nil
+	}
+	if r.Align&(r.Align-1) != 0 {
+		return alloc.Block{}, fmt.Errorf("%w: alignment %d is not a power of two", alloc.ErrBadRequest, r.Align)
+	}
+	p, ok := a.pages(r.Bytes)
+	if !ok {
+		return alloc.Block{}, alloc.ErrTooLarge
+	}
+	if p > a.stats.BytesLimit {
+		// XLA gives pending memory back before it says so; to no avail.
+		return alloc.Block{}, alloc.ErrNever
+	}
+	if r.Align > 1 && a.info.Page%r.Align != 0 {
+		return alloc.Block{}, fmt.Errorf("%w: alignment %d: blocks of vmm are aligned to the page, %d bytes", alloc.ErrBadRequest, r.Align, a.info.Page)
+	}
+	bit, err := a.stream(r.Stream)
+	if err != nil {
+		return alloc.Block{}, err
+	}
+	h := a.pending.first(p, r.End)
+	if h != 0 {
+		a.unqueue(h)
+	} else if h, err = a.obtain(p, r.End); err != nil {
+		return alloc.Block{}, err
+	} else if h == 0 {
+		return alloc.Block{}, alloc.ErrNoMemory
+	}
+	c := a.store.At(h)
+	a.lastID++
+	c.Requested, c.Stream = r.Bytes, r.Stream
+	c.SetLive(a.firstGen+uint32(a.lastID), uint32(r.Site))
+	// The streams of its former life stay: that their work is past this memory
+	// is not known here.
+	a.more[h].streams |= bit
+
+	s := &a.stats
+	s.NumAllocs++
+	s.BytesInUse += p
+	s.PeakBytesInUse = max(s.PeakBytesInUse, s.BytesInUse)
+	s.LargestAllocSize = max(s.LargestAllocSize, p)
+	return alloc.MakeBlock(c.Addr, c.Size, h, c.Gen()), nil
+}
+
+// pages rounds up to whole pages; false where that passes 2^64.
+func (a *Allocator) pages(n uint64) (uint64, bool) {
+	if n > math.MaxUint64-(a.info.Page-1) {
+		return 0, false
+	}
+	n += a.info.Page - 1
+	return n - n%a.info.Page, true
+}
+
+// obtain is steps 2 to 4 of a request: memory that is not pending. 0: there is
+// none.
+func (a *Allocator) obtain(p uint64, end alloc.End) (chunks.H, error) {
+	h, err := a.fresh(p, end)
+	if h != 0 || err != nil {
+		return h, err
+	}
+	// Where nothing went back, a second try would meet the same refusal.
+	before := a.stats.PoolBytes
+	if err := a.reclaimDone(); err != nil {
+		return 0, err
+	}
+	if a.stats.PoolBytes < before {
+		if h, err = a.fresh(p, end); h != 0 || err != nil {
+			return h, err
+		}
+	}
+	before = a.stats.PoolBytes
+	if err := a.reclaim(p+p/10, false); err != nil {
+		return 0, err
+	}
+	if a.stats.PoolBytes < before {
+		return a.fresh(p, end)
+	}
+	return 0, nil
+}
+
+// Free makes a block pending. It waits for nothing. Where the open batch is full
+// and the device fails to mark its end, the block stays live.
+func (a *Allocator) Free(b alloc.Block) error {
+	if a.closed {
+		return alloc.ErrClosed
+	}
+	if b == (alloc.Block{}) {
+		return nil
+	}
+	h, err := a.find(b)
+	if err != nil {
+		return fmt.Errorf("free of %v: %w", b, err)
+	}
+	return a.release(h)
+}
+
+// find is the live block b.
+func (a *Allocator) find(b alloc.Block) (chunks.H, error) {
+	h, gen := b.Key()
+	switch {
+	case a.store.Live(h, gen, b.Addr) != nil:
+		return h, nil
+	case !a.store.Valid(h):
+		return 0, fmt.Errorf("%w: it is not of this allocator", alloc.ErrNotAllocated)
+	}
+	return 0, alloc.ErrDoubleFree
+}
+
+// FreeAddr makes the block that starts at addr pending, as Free does.
+func (a *Allocator) FreeAddr(addr uint64) error {
+	if a.closed {
+		return alloc.ErrClosed
+	}
+	if addr == 0 {
+		return nil
+	}
+	h := a.mapped.Find(addr)
+	switch {
+	case h == 0:
+		return fmt.Errorf("free of %#x: %w: no live block starts there (freed before, or never handed out)", addr, alloc.ErrNotAllocated)
+	case a.store.At(h).State != chunks.Live:
+		return fmt.Errorf("free of %#x: %w", addr, alloc.ErrDoubleFree)
+	}
+	return a.release(h)
+}
+
+// release makes a live block pending.
+func (a *Allocator) release(h chunks.H) error {
+	if invariants.Enabled {
+		defer func() { invariants.Must(a.Check()) }()
+	}
+	if err := a.queue(h); err != nil {
+		return err
+	}
+	a.stats.BytesInUse -= a.store.At(h).Size
+	return nil
+}
+
+// BlockAt is the live block that starts at addr.
+func (a *Allocator) BlockAt(addr uint64) (alloc.Block, error) {
+	if a.closed {
+		return alloc.Block{}, alloc.ErrClosed
+	}
+	if addr == 0 {
+		return alloc.Block{}, nil
+	}
+	h := a.mapped.Find(addr)
+	if h == 0 || a.store.At(h).State != chunks.Live {
+		return alloc.Block{}, fmt.Errorf("%#x: %w: no live block starts there", addr, alloc.ErrNotAllocated)
+	}
+	c := a.store.At(h)
+	return alloc.MakeBlock(c.Addr, c.Size, h, c.Gen()), nil
+}
+
+// UseStream says that a live block is used in a stream beside the one that it
+// was asked for: once it is freed, its memory does not go back to the device
+// before that stream is past it. Saying it twice does nothing more. Errors:
+// alloc.ErrDoubleFree or alloc.ErrNotAllocated for a block that is not live,
+// alloc.ErrClosed, or that of Config.StreamOf.
+func (a *Allocator) UseStream(b alloc.Block, stream uint32) error {
+	if a.closed {
+		return alloc.ErrClosed
+	}
+	if b == (alloc.Block{}) {
+		return nil
+	}
+	h, err := a.find(b)
+	if errors.Is(err, alloc.ErrDoubleFree) {
+		return fmt.Errorf("use of %v in stream %d: %w: it was freed", b, stream, alloc.ErrNotAllocated)
+	}
+	if err != nil {
+		return fmt.Errorf("use of %v in stream %d: %w", b, stream, err)
+	}
+	bit, err := a.stream(stream)
+	if err != nil {
+		return err
+	}
+	a.more[h].streams |= bit
+	return nil
+}
+
+// Trim waits for pending blocks, the first freed first, and gives them back to
+// the device until at most keep bytes are held, or nothing is pending. The
+// original has no such call.
+func (a *Allocator) Trim(keep uint64) (released uint64, err error) {
+	if invariants.Enabled {
+		defer func() { invariants.Must(a.Check()) }()
+	}
+	if a.closed {
+		return 0, alloc.ErrClosed
+	}
+	before := a.stats.PoolBytes
+	err = a.settle()
+	if err == nil && a.stats.PoolBytes > keep {
+		err = a.reclaim(a.stats.PoolBytes-keep, true)
+	}
+	return before - a.stats.PoolBytes, err
+}
+
+// Close waits for all work on the device and gives everything back. A device
+// that fails does not keep the rest from being given back; its errors are
+// joined. If it does not even say that the work is done, all stays mapped, for
+// work may still use it.
+func (a *Allocator) Close() error {
+	if a.closed {
+		return alloc.ErrClosed
+	}
+	a.closed = true
+	errs := a.destroyEvents()
+	if a.store.Len() > 0 {
+		if err := a.dev.Synchronize(); err != nil {
+			errs = append(errs, err)
+		} else {
+			for h := range a.held {
+				if err := a.giveBack(h); err != nil {
+					errs = append(errs, err)
+				}
+			}
+		}
+	}
+	a.stats.BytesInUse = 0
+	a.reset()
+	return errors.Join(errs...)
+}
+
+// held visits all that something is held for.
+func (a *Allocator) held(yield func(chunks.H) bool) {
+	for h := chunks.H(1); a.store.Valid(h); h++ {
+		if a.store.At(h).State != chunks.Unused && !yield(h) {
+			return
+		}
+	}
+}
