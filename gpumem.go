@@ -28,9 +28,12 @@ import (
 	"time"
 
 	"gpumem/alloc"
+	"gpumem/alloc/async"
 	"gpumem/alloc/bfc"
 	"gpumem/alloc/direct"
+	"gpumem/alloc/elastic"
 	"gpumem/alloc/order"
+	"gpumem/alloc/vmm"
 	"gpumem/device"
 	"gpumem/policy"
 )
@@ -51,7 +54,7 @@ var (
 	ErrTooLarge     = alloc.ErrTooLarge     // the size passes 2^64 when rounded; also ErrOutOfMemory
 	ErrBadRequest   = alloc.ErrBadRequest   // such as an alignment that is no power of two
 	ErrClosed       = alloc.ErrClosed       // the pool was closed
-	ErrNoPolicy     = errors.New("not in this version")
+	ErrNoPolicy     = errors.New("unknown") // the policy asks for no allocator that there is
 )
 
 // DefaultRetry is how long JAX waits for memory to be freed before it reports
@@ -99,7 +102,8 @@ type config struct {
 type Option func(*config)
 
 // WithRetry sets how long an allocation waits for others to free memory; 0
-// means not at all. The default is [DefaultRetry].
+// means not at all. The default is [DefaultRetry]; under the policies async and
+// vmm, which in XLA do not wait, 0.
 func WithRetry(d time.Duration) Option { return func(c *config) { c.retry = d } }
 
 // WithStacks keeps the stack of every allocation, so that reports name who
@@ -140,11 +144,8 @@ func NewAllocator(dev device.GPU, p policy.Policy, log func(Message)) (alloc.All
 }
 
 func newAllocator(dev device.GPU, p policy.Policy, c config, streamOf alloc.StreamOf) (alloc.Allocator, error) {
-	info, log := dev.Info(), c.log
-	switch p.Kind {
-	case policy.Platform, policy.Address:
-		return direct.New(dev, direct.Config{Name: p.Kind.String(), Limit: p.Limit}), nil
-	case policy.BFC:
+	limit := uint64(0)
+	if p.Kind != policy.Platform && p.Kind != policy.Address {
 		free := uint64(0)
 		if p.Of == policy.Free && p.Limit == 0 {
 			var err error
@@ -152,28 +153,84 @@ func newAllocator(dev device.GPU, p policy.Policy, c config, streamOf alloc.Stre
 				return nil, fmt.Errorf("policy %s: the pool is a fraction of what is free: %w", p.Spec, err)
 			}
 		}
-		a, err := bfc.New(dev, bfc.Config{
-			Limit:         p.LimitBytes(info.Total, free),
-			Growth:        !p.Preallocate,
-			Spatial:       p.Spatial,
-			GC:            p.GC,
-			Coalesce:      p.Coalesce,
-			Fragmentation: p.Fragmentation,
-			Align:         p.Align,
-			IgnoreAlign:   p.IgnoreAlign,
-			Log:           log,
-		})
-		if err != nil {
-			return nil, fmt.Errorf("policy %s: %w", p.Spec, err)
-		}
-		return a, nil
+		limit = p.LimitBytes(dev.Info().Total, free)
 	}
-	return nil, fmt.Errorf("policy %s: the allocator %v is %w; bfc, jax, env, platform and address are", p.Spec, p.Kind, ErrNoPolicy)
+	a, err := func() (alloc.Allocator, error) {
+		switch p.Kind {
+		case policy.Platform, policy.Address:
+			return direct.New(dev, direct.Config{Name: p.Kind.String(), Limit: p.Limit}), nil
+		case policy.BFC:
+			return made(bfc.New(dev, bfc.Config{
+				Limit:         limit,
+				Growth:        !p.Preallocate,
+				Spatial:       p.Spatial,
+				GC:            p.GC,
+				Coalesce:      p.Coalesce,
+				Fragmentation: p.Fragmentation,
+				Align:         p.Align,
+				IgnoreAlign:   p.IgnoreAlign,
+				Log:           c.log,
+			}))
+		case policy.Async:
+			reserve, prealloc := asyncBytes(p, limit)
+			return made(async.New(dev, async.Config{
+				Reserve: reserve, Preallocate: prealloc, Deterministic: c.deterministic, StreamOf: streamOf, Log: c.log,
+			}))
+		case policy.VMM:
+			return made(vmm.New(dev, vmm.Config{Budget: limit, StreamOf: streamOf, Log: c.log}))
+		case policy.Elastic:
+			return made(elastic.New(dev, elastic.Config{
+				Limit: limit, Reserve: p.Reserve, Eager: p.Eager, Deterministic: c.deterministic, StreamOf: streamOf, Log: c.log,
+			}))
+		}
+		return nil, fmt.Errorf("the allocator %v is %w", p.Kind, ErrNoPolicy)
+	}()
+	if err != nil {
+		return nil, fmt.Errorf("policy %s: %w", p.Spec, err)
+	}
+	return a, nil
+}
+
+// made keeps a nil pointer from becoming an allocator that is not nil.
+func made[A alloc.Allocator](a A, err error) (alloc.Allocator, error) {
+	if err != nil {
+		return nil, err
+	}
+	return a, nil
+}
+
+// asyncBytes is what the driver's pool keeps over a synchronise, and what it
+// takes at once, under the policy p, whose limit is known.
+//
+// Asked for by its own name it is as TensorFlow has it and as JAX's page tells:
+// the pool keeps what would be preallocated by default, and takes as much of it
+// at once as async_prealloc says, by default nothing. In JAX itself, where the
+// environment asks for it, preallocation decides both: with it the pool takes
+// and keeps the fraction; without, it keeps nothing, and what
+// TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC asks for goes back at the first
+// synchronise.
+func asyncBytes(p policy.Policy, limit uint64) (reserve, prealloc uint64) {
+	ours := p.Name == "async"
+	switch {
+	case p.Preallocate:
+		return limit, limit
+	case p.AsyncPrealloc > 0:
+		prealloc = uint64(p.AsyncPrealloc)
+	case p.AsyncPrealloc < 0 && ours:
+		prealloc = limit
+	}
+	if ours {
+		reserve = max(limit, prealloc)
+	}
+	return reserve, prealloc
 }
 
 // Open makes a pool on dev that does what p asks for. It takes no memory.
 func Open(dev device.GPU, p policy.Policy, opts ...Option) (*Pool, error) {
 	c := config{retry: DefaultRetry, idle: defaultIdle(dev.Info().Total)}
+	if p.Kind == policy.Async || p.Kind == policy.VMM {
+		c.retry = 0
+	}
 	for _, o := range opts {
 		o(&c)
 	}
@@ -405,10 +462,16 @@ func (p *Pool) RecordStream(b Block, stream uint32) error {
 	if p.closed {
 		return ErrClosed
 	}
-	if r, ok := p.a.(recorder); ok {
+	switch r := p.a.(type) { // TEMPORARY
+	case recorder:
 		if err := r.Record(b, stream); err != nil {
 			return err
 		}
+	case interface{ UseStream(uint32) }:
+		if _, err := p.streamOf(stream); err != nil {
+			return err
+		}
+		r.UseStream(stream)
 	}
 	if p.order != nil {
 		return p.order.Use(b, stream)

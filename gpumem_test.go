@@ -432,15 +432,23 @@ func TestBatch(t *testing.T) {
 	}
 }
 
-// TestUnknownPolicies: what this version does not build is said, not replaced.
+// TestUnknownPolicies: what nobody builds is said, not replaced.
 func TestUnknownPolicies(t *testing.T) {
+	if _, err := gpumem.Open(device64(t), policy.Policy{Spec: "mine", Kind: 99}); !errors.Is(err, gpumem.ErrNoPolicy) || !strings.Contains(err.Error(), "policy mine") {
+		t.Errorf("%v, want ErrNoPolicy and the policy's name", err)
+	}
+	// What the device cannot do is said with what it can.
+	dev, err := sim.New(sim.Config{Total: 1 << 30, NoPages: true, NoPools: true})
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, spec := range []string{"async", "vmm", "elastic"} {
 		p, err := policy.Parse(spec)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := gpumem.Open(device64(t), p); !errors.Is(err, gpumem.ErrNoPolicy) {
-			t.Errorf("%s: %v, want ErrNoPolicy", spec, err)
+		if _, err := gpumem.Open(dev, p); err == nil || !strings.Contains(err.Error(), "policy "+spec) || !strings.Contains(err.Error(), "platform") {
+			t.Errorf("%s: %v; want the policy's name, and platform as a way out", spec, err)
 		}
 	}
 }

@@ -101,11 +101,12 @@ func (i *idle) look() {
 		}
 	}
 	if keep != math.MaxUint64 {
-		// What could not go back now is tried again at the next look.
-		if _, err := p.a.Trim(max(keep, p.policy.Reserve)); err == nil && i.since >= looks {
-			i.timer = nil
+		released, err := p.a.Trim(keep)
+		if err == nil && (keep == 0 || released == 0) {
+			i.timer = nil // nothing is left to give back, until the next free
 			return
 		}
+		// What could not go back now is tried again at the next look.
 	}
 	i.timer = time.AfterFunc(i.every, i.look)
 }

@@ -14,7 +14,10 @@ import (
 )
 
 // streamSpecs are the policies whose memory is used again while work may run.
-var streamSpecs = []string{"jax:limit=64MiB", "jax:limit=64MiB,preallocate=false", "bfc:limit=64MiB,preallocate=false,gc=true", "platform"}
+var streamSpecs = []string{
+	"jax:limit=64MiB", "jax:limit=64MiB,preallocate=false", "bfc:limit=64MiB,preallocate=false,gc=true", "platform",
+	"elastic", "elastic:eager=true", "elastic:limit=64MiB", "vmm", "async", "async:async_prealloc=32MiB",
+}
 
 // TestStreams runs a random program of several streams, whose kernels take long
 // and which never waits for them but by chance. Whatever memory its blocks get,

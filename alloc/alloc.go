@@ -141,10 +141,11 @@ type Stats struct {
 
 // Fragmentation is the part of the free memory in the pool that the largest
 // hole leaves out: 0 when it is all in one piece (or nothing is free), towards
-// 1 when it is in many.
+// 1 when it is in many. Also 0 where nobody can tell where the free memory lies,
+// because it is the driver's: then there is no largest hole.
 func (s Stats) Fragmentation() float64 {
 	free := s.PoolBytes - s.BytesInUse
-	if free == 0 {
+	if free == 0 || s.LargestFreeBlock == 0 {
 		return 0
 	}
 	return float64(free-s.LargestFreeBlock) / float64(free)

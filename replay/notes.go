@@ -2,6 +2,7 @@ package replay
 
 import (
 	"fmt"
+	"strings"
 
 	"gpumem/alloc"
 )
@@ -25,8 +26,8 @@ func (n *notes) add(m alloc.Message) {
 		n.refusals++
 		return
 	}
-	if n.seen[m.Text] {
-		return
+	if n.seen[m.Text] || strings.HasPrefix(m.Text, "VMM device-address allocator pa_budget") {
+		return // the latter is said of every run, and is the column of the device
 	}
 	n.seen[m.Text] = true
 	if len(n.lines) < maxNotes {

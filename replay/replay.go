@@ -150,7 +150,7 @@ type Failure struct {
 // batches of events; then the error is the context's.
 //
 // Other errors: a Config that names no policy, no device or a pool that t does
-// not have; a policy that is not in this version (gpumem.ErrNoPolicy); a device
+// not have; an unknown policy (gpumem.ErrNoPolicy); a device
 // that fails otherwise than by refusing; a trace whose temporary file is gone,
 // as after its Close.
 func Run(ctx context.Context, t *trace.Trace, cfg Config) (*Report, error) {

@@ -274,12 +274,12 @@ func TestErrors(t *testing.T) {
 			return runErr(tr, with(func(c *replay.Config) { c.Device = fixed(lost) }))
 		},
 			device.ErrLost, "in: policy platform: event 2: cuMemFree on sim:4MiB: " + device.ErrLost.Error()},
-		{"no such policy yet", func() error {
-			return runErr(tr, with(func(c *replay.Config) { c.Policies = []policy.Policy{{Spec: "async", Kind: policy.Async}} }))
+		{"no such policy", func() error {
+			return runErr(tr, with(func(c *replay.Config) { c.Policies = []policy.Policy{{Spec: "mine", Kind: 99}} }))
 		}, gpumem.ErrNoPolicy, ""},
 		{"closed trace", func() error { return runErr(closed, base) }, nil, "in: policy platform: trace: the trace is closed"},
 		{"check", func() error {
-			return replay.CheckPolicies(with(func(c *replay.Config) { c.Policies = append(c.Policies, policy.Policy{Spec: "vmm", Kind: policy.VMM}) }))
+			return replay.CheckPolicies(with(func(c *replay.Config) { c.Policies = append(c.Policies, policy.Policy{Spec: "mine", Kind: 99}) }))
 		}, gpumem.ErrNoPolicy, ""},
 		{"check device", func() error {
 			return replay.CheckPolicies(with(func(c *replay.Config) { c.Device = func(uint64) (device.GPU, error) { return nil, noDevice } }))

@@ -7,8 +7,10 @@ import (
 
 	"gpumem/alloc"
 	"gpumem/alloc/alloctest"
+	"gpumem/alloc/async"
 	"gpumem/alloc/bfc"
 	"gpumem/alloc/direct"
+	"gpumem/alloc/vmm"
 	"gpumem/device"
 	"gpumem/device/sim"
 )
@@ -37,6 +39,18 @@ func makers() []alloctest.Maker {
 		}},
 		{Name: "direct limited", Device: 512 * mib, New: func(dev device.GPU) (alloc.Allocator, error) {
 			return direct.New(dev, direct.Config{Limit: 300 * mib}), nil
+		}},
+		{Name: "vmm", Device: 512 * mib, Virtual: true, New: func(dev device.GPU) (alloc.Allocator, error) {
+			return vmm.New(dev, vmm.Config{})
+		}},
+		{Name: "vmm with a budget", Device: 512 * mib, Virtual: true, New: func(dev device.GPU) (alloc.Allocator, error) {
+			return vmm.New(dev, vmm.Config{Budget: 301*mib + 1})
+		}},
+		{Name: "async", Device: 64 * mib, Garbage: true, Asks: true, New: func(dev device.GPU) (alloc.Allocator, error) {
+			return async.New(dev, async.Config{})
+		}},
+		{Name: "async that keeps", Device: 64 * mib, Garbage: true, Asks: true, New: func(dev device.GPU) (alloc.Allocator, error) {
+			return async.New(dev, async.Config{Reserve: 48 * mib, Preallocate: 48 * mib, Deterministic: true})
 		}},
 	}
 }

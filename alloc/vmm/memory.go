@@ -84,8 +84,9 @@ func (a *Allocator) take(c *chunks.Chunk, r *record) (err error) {
 	return a.dev.MemSetAccess(c.Addr, c.Size)
 }
 
-// unmap is the first call of giving back: after it the addresses are of no use.
-func (a *Allocator) unmap(h chunks.H) error {
+// giveBack gives back what is held for h, which nothing on the device uses any
+// more, and forgets h. After an error it can be called again.
+func (a *Allocator) giveBack(h chunks.H) error {
 	c, r := a.store.At(h), &a.more[h]
 	if r.has&hasMapping != 0 {
 		if err := a.dev.MemUnmap(c.Addr, c.Size); err != nil {
@@ -93,16 +94,6 @@ func (a *Allocator) unmap(h chunks.H) error {
 		}
 		r.has &^= hasMapping
 	}
-	return nil
-}
-
-// giveBack gives back what is held for h, which nothing on the device uses any
-// more, and forgets h. After an error it can be called again.
-func (a *Allocator) giveBack(h chunks.H) error {
-	if err := a.unmap(h); err != nil {
-		return err
-	}
-	c, r := a.store.At(h), &a.more[h]
 	if r.has&hasMemory != 0 {
 		if err := a.dev.MemRelease(r.handle); err != nil {
 			return err
@@ -119,12 +110,8 @@ func (a *Allocator) giveBack(h chunks.H) error {
 	return nil
 }
 
-// retire gives the memory of a pending block back, whose work is done. While it
-// is still mapped it stays pending, and good for reuse; after that it is stuck.
+// retire gives the memory of a pending block back, whose work is done.
 func (a *Allocator) retire(h chunks.H) error {
-	if err := a.unmap(h); err != nil {
-		return err
-	}
 	a.unqueue(h)
 	a.mapped.RemoveChunk(h, a.store.At(h).Addr)
 	if err := a.giveBack(h); err != nil {

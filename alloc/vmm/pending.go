@@ -18,7 +18,8 @@ import (
 
 // A batch is closed when the next free finds it with batchBlocks blocks, or
 // would bring it above batchBytes; one larger block has a batch of its own. Both
-// are XLA's.
+// are XLA's. With pages of 2 MiB, which all NVIDIA GPUs have, the bytes come
+// first.
 const (
 	batchBlocks = 64
 	batchBytes  = 64 << 20
@@ -45,12 +46,11 @@ type class struct {
 // batch is pending blocks that were freed one after the other. It is there while
 // any of them is pending. All but the open one are closed.
 type batch struct {
-	blocks int
-	bytes  uint64
-	// streams is whose work its blocks may be in use by.
-	streams      uint64
-	marks        []mark // of a closed batch whose work is not known to be done, one in each of its streams
-	done         bool   // all work on its blocks is known to be done
+	blocks       int
+	bytes        uint64
+	streams      uint64 // whose work its blocks may be in use by; once it is closed
+	marks        []mark // in each of its streams, from then on until it is known that they have passed
+	done         bool   // that is known
 	wanted       bool   // by reclaim, until wait
 	older, newer int32
 }
@@ -103,7 +103,6 @@ func (a *Allocator) queue(h chunks.H) error {
 	b := &q.batches[q.open]
 	b.blocks++
 	b.bytes += c.Size
-	b.streams |= r.streams
 	r.batch = q.open
 
 	c.State = chunks.Free

@@ -59,6 +59,10 @@ func (a *Allocator) closeBatch() error {
 		return nil
 	}
 	b := &q.batches[q.open]
+	b.streams = 0
+	for h := q.tail; h != 0 && a.more[h].batch == q.open; h = a.store.At(h).Prev {
+		b.streams |= a.more[h].streams
+	}
 	for i, s := range a.streams.list {
 		if b.streams&bitOf(i) == 0 {
 			continue

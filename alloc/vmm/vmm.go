@@ -39,7 +39,7 @@
 // # Streams
 //
 // XLA has one stream for each device that all blocks are used in. Here a block
-// may be used in others (UseStream), and no memory is unmapped before all of
+// may be used in others (Record), and no memory is unmapped before all of
 // them are past it. Reuse does not wait: where a block passes from one stream to
 // another, to order the two is the owner's part, as with the other allocators
 // that reuse memory (package order).
@@ -85,7 +85,7 @@ type Allocator struct {
 	store    chunks.Store // what is live, pending or stuck
 	more     []record     // by handle: what the store does not say
 	mapped   *chunks.Table
-	stuck    []chunks.H // given back in part, until the device failed; memory.go
+	stuck    []chunks.H // to be given back, but the device failed; memory.go
 	lastID   uint64
 	firstGen uint32 // added to that number in blocks
 	pending  pending
@@ -303,12 +303,12 @@ func (a *Allocator) BlockAt(addr uint64) (alloc.Block, error) {
 	return alloc.MakeBlock(c.Addr, c.Size, h, c.Gen()), nil
 }
 
-// UseStream says that a live block is used in a stream beside the one that it
+// Record says that a live block is used in a stream beside the one that it
 // was asked for: once it is freed, its memory does not go back to the device
 // before that stream is past it. Saying it twice does nothing more. Errors:
-// alloc.ErrDoubleFree or alloc.ErrNotAllocated for a block that is not live,
-// alloc.ErrClosed, or that of Config.StreamOf.
-func (a *Allocator) UseStream(b alloc.Block, stream uint32) error {
+// alloc.ErrNotAllocated for a block that is not live, alloc.ErrClosed, or that of
+// Config.StreamOf.
+func (a *Allocator) Record(b alloc.Block, stream uint32) error {
 	if a.closed {
 		return alloc.ErrClosed
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	gpu "gpumem/device"
 	"gpumem/device/open"
 	"gpumem/policy"
 	"gpumem/replay"
@@ -15,8 +16,18 @@ import (
 )
 
 // defaultPolicies are those of a replay that names none: what JAX does by
-// itself, its growing pool, and its passthrough.
-var defaultPolicies = []string{"jax", "jax:preallocate=false", "platform"}
+// default, its cures, and the policies that map pages or use the driver's pool
+// where the device can.
+func defaultPolicies(info gpu.Info) []string {
+	list := []string{"jax", "jax:preallocate=false", "platform"}
+	if info.HasPools {
+		list = append(list, "async")
+	}
+	if info.HasPages {
+		list = append(list, "vmm", "elastic")
+	}
+	return list
+}
 
 func replayCommand() *cobra.Command {
 	var (
@@ -49,17 +60,17 @@ func replayCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if len(policies) == 0 {
-				policies = defaultPolicies
-			}
 			if smallest && !spec.CanResize() {
 				return fmt.Errorf("--smallest tries devices of other sizes, and %s has the one it has; name a simulated one, such as --device %s", spec.Text, open.Default)
 			}
-			total, err := spec.Total()
+			info, err := spec.Info()
 			if err != nil {
 				return err
 			}
-			cfg := replay.Config{Device: spec.WithTotal, Total: total, Pool: pool, Smallest: smallest}
+			if len(policies) == 0 {
+				policies = defaultPolicies(info)
+			}
+			cfg := replay.Config{Device: spec.WithTotal, Total: info.Total, Pool: pool, Smallest: smallest}
 			for _, s := range policies {
 				p, err := policy.Parse(s)
 				if err != nil {
@@ -121,7 +132,7 @@ func replayCommand() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringArrayVar(&policies, "policy", nil, "`POLICY` to run, NAME[@VERSION][:key=value,...]; repeat for several (default jax, jax:preallocate=false, platform)")
+	f.StringArrayVar(&policies, "policy", nil, "`POLICY` to run, NAME[@VERSION][:key=value,...]; repeat for several (default jax, jax:preallocate=false, platform, and async, vmm, elastic where the device can)")
 	f.StringVar(&device, "device", "", "`DEVICE`: sim:80GiB[,used=8GiB], sim@FILE or cuda:N (default $GPUMEM_DEVICE, else cuda:0 if a driver loads, else "+open.Default+")")
 	f.StringVar(&pool, "pool", "", "only the pool `NAME` of a recording that has several")
 	f.StringVar(&format, "format", "", "`FORMAT` of the recording, text or torch (default: by its content)")

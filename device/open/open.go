@@ -212,16 +212,13 @@ func (s Spec) Make() error {
 // CanResize says whether [Spec.WithTotal] can make the device at another size.
 func (s Spec) CanResize() bool { return s.Kind == Private }
 
-// Total is the device's memory, in bytes.
-func (s Spec) Total() (uint64, error) {
-	if s.Kind == Private {
-		return s.Sim.Total, nil
-	}
+// Info describes the device without using it.
+func (s Spec) Info() (device.Info, error) {
 	list, err := s.Status()
 	if err != nil {
-		return 0, err
+		return device.Info{}, err
 	}
-	return list[0].Total, nil
+	return list[0].Info, nil
 }
 
 // WithTotal opens the device as if it had another total, in bytes; only a

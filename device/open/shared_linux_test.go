@@ -33,8 +33,8 @@ func TestShared(t *testing.T) {
 		t.Error("the file was made a second time")
 	}
 	second := parse(t, words+",device=1")
-	if total, err := second.Total(); total != 1<<30 || err != nil {
-		t.Errorf("total %d, %v", total, err)
+	if info, err := second.Info(); info.Total != 1<<30 || err != nil {
+		t.Errorf("total %d, %v", info.Total, err)
 	}
 	a, err := second.Device()
 	if err != nil {
@@ -66,8 +66,8 @@ func TestShared(t *testing.T) {
 		if _, err := parse(t, words).Device(); err == nil {
 			t.Errorf("opened %s and no error", words)
 		}
-		if _, err := parse(t, words).Total(); err == nil {
-			t.Errorf("total of %s and no error", words)
+		if _, err := parse(t, words).Info(); err == nil {
+			t.Errorf("info of %s and no error", words)
 		}
 	}
 	all, _, err := open.All(func(string) (string, bool) { return words, true })

@@ -1,9 +1,16 @@
 // This file has the memory of pools: what of it is free and since when, who may
 // have it, and how a pool grows and gives back.
+//
+// Free memory is a list of spans, each with the mark of its free. A stream may
+// always have what has no mark or one of its own, so for each stream that
+// allocates there is, beside the spans, a list of the holes that it may have so,
+// sorted by size (holes.go). Only where none of these will do are the spans gone
+// through one by one.
 
 package sim
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 	"time"
@@ -11,19 +18,21 @@ import (
 	"gpumem/device"
 )
 
-// chunk is memory that a pool has from the device, at addresses in a row. What
-// of it is free is a list of spans; the rest is allocated.
+// chunk is memory that a pool has from the device, at addresses in a row.
 type chunk struct {
-	addr uint64
-	mem  *memory
-	free []span // by offset. Spans side by side are joined only if none has a mark, so each byte keeps its own
+	addr, bytes uint64
+	idle        uint64          // bytes that are free without a mark
+	pages       map[uint64]page // what lies in it; that of all its blocks' memory
 }
 
-// span is a free part of a chunk.
+// span is a free part of a chunk. Spans side by side are joined only if none has
+// a mark, so each byte keeps its own.
 type span struct {
-	off, bytes uint64
-	freed      *mark // nil: never used, or the host knows that the free is done
+	hole
+	freed *mark // nil: never used, or the host knows that the free is done
 }
+
+func (s span) before(o span) bool { return s.addr < o.addr }
 
 // mark says when a free happens.
 type mark struct {
@@ -34,102 +43,162 @@ type mark struct {
 	at     time.Duration // when it is done
 }
 
-func newChunk(addr, bytes uint64) *chunk {
-	return &chunk{addr: addr, mem: &memory{bytes: bytes}, free: []span{{0, bytes, nil}}}
-}
-
-// unused says whether all of it is free without a mark.
-func (c *chunk) unused() bool {
-	return len(c.free) == 1 && c.free[0].bytes == c.mem.bytes && c.free[0].freed == nil
-}
-
-// settle takes the marks away that the host knows to be done.
-func (c *chunk) settle(host clock) {
-	for i := range c.free {
-		if m := c.free[i].freed; m != nil && host.knows(m.lane, m.n) {
-			c.free[i].freed = nil
-		}
+// block is the memory of a new block: its notes (hazard.go) are its own, so that
+// they are few, and its contents a part of the chunk's. Used ones are used again.
+func (p *pools) block(c *chunk) *memory {
+	if n := len(p.spare); n > 0 {
+		m := p.spare[n-1]
+		p.spare = p.spare[:n-1]
+		m.bytes, m.pages = c.bytes, c.pages
+		return m
 	}
-	joined := c.free[:0]
-	for _, s := range c.free {
-		if n := len(joined) - 1; n >= 0 && joined[n].freed == nil && s.freed == nil && joined[n].off+joined[n].bytes == s.off {
-			joined[n].bytes += s.bytes
+	return &memory{bytes: c.bytes, pages: c.pages}
+}
+
+// unblock is told of a block's memory that nobody uses any more.
+func (p *pools) unblock(m *memory) {
+	m.uses, m.pages = m.uses[:0], nil
+	p.spare = append(p.spare, m)
+}
+
+// in is the chunk that addr lies in, nil if there is none.
+func (p *pool) in(addr uint64) *chunk {
+	i, found := slices.BinarySearchFunc(p.chunks, addr, func(c *chunk, addr uint64) int { return cmp.Compare(c.addr, addr) })
+	if found {
+		return p.chunks[i]
+	}
+	if i > 0 && addr-p.chunks[i-1].addr < p.chunks[i-1].bytes {
+		return p.chunks[i-1]
+	}
+	return nil
+}
+
+// free is how many bytes no block has.
+func (p *pool) free() uint64 {
+	return p.attrs[device.PoolReservedCurrent] - p.attrs[device.PoolUsedCurrent]
+}
+
+// settle takes the marks away that the host knows to be done. A mark is never
+// known when it is made, so there are some to be taken only once the host has
+// learnt something.
+func (p *pool) settle(host clock) {
+	if slices.Equal(p.known, host) {
+		return
+	}
+	p.known = append(p.known[:0], host...)
+	var kept sorted[span]
+	for s := range p.spans.all {
+		if s.freed != nil && host.knows(s.freed.lane, s.freed.n) {
+			s.freed = nil
+			s.in.idle += s.bytes
+		}
+		if end := kept.prev(place{len(kept.leaves), 0}); end != nil && end.freed == nil && s.freed == nil && end.in == s.in && end.addr+end.bytes == s.addr {
+			end.bytes += s.bytes
 		} else {
-			joined = append(joined, s)
+			kept.put(*s)
 		}
 	}
-	clear(c.free[len(joined):])
-	c.free = joined
+	p.spans, p.lanes = kept, nil
 }
 
-// fit is the smallest run of usable spans side by side with at least n bytes:
-// the number of its first span, and the bytes of all. 0 bytes: there is none.
-func (c *chunk) fit(n uint64, usable func(*mark) bool) (first int, size uint64) {
-	for i := 0; i < len(c.free); {
-		end, run := i, uint64(0)
-		for end < len(c.free) && usable(c.free[end].freed) && c.free[end].off == c.free[i].off+run {
-			run += c.free[end].bytes
-			end++
-		}
-		if run >= n && (size == 0 || run < size) {
-			first, size = i, run
-		}
-		i = max(end, i+1)
+// lane is the holes that a lane's streams may have as they are.
+func (p *pool) lane(lane int) *holes {
+	for lane >= len(p.lanes) {
+		p.lanes = append(p.lanes, nil)
 	}
-	return first, size
+	if p.lanes[lane] == nil {
+		own := new(holes)
+		for s := range p.spans.all {
+			if s.freed == nil || s.freed.lane == lane {
+				own.add(s.hole)
+			}
+		}
+		p.lanes[lane] = own
+	}
+	return p.lanes[lane]
 }
 
-// take allocates n bytes from the start of span first on, which has that many
-// with those beside it, and says where that is and what marks were on it.
-func (c *chunk) take(first int, n uint64) (off uint64, marks []*mark) {
-	off = c.free[first].off
-	i := first
-	for ; n > 0; i++ {
-		s := &c.free[i]
-		if s.freed != nil {
+// give adds a free span where nothing is free.
+func (p *pool) give(s span) {
+	p.spans.put(s)
+	if s.freed == nil {
+		s.in.idle += s.bytes
+	}
+	for lane, own := range p.lanes {
+		if own != nil && (s.freed == nil || s.freed.lane == lane) {
+			own.add(s.hole)
+		}
+	}
+}
+
+// take takes [addr, addr+n), which begins with a span and is free in one chunk,
+// and says what marks were on it.
+func (p *pool) take(addr, n uint64) (marks []*mark) {
+	for _, own := range p.lanes {
+		if own != nil {
+			own.cut(addr, n)
+		}
+	}
+	for at := p.spans.seek(span{hole: hole{addr: addr}}); n > 0; {
+		s := p.spans.at(at)
+		part := min(s.bytes, n)
+		if s.freed == nil {
+			s.in.idle -= part
+		} else {
 			marks = append(marks, s.freed)
 		}
-		if s.bytes > n {
-			s.off, s.bytes = s.off+n, s.bytes-n
+		n -= part
+		if part < s.bytes {
+			s.addr, s.bytes = s.addr+part, s.bytes-part
 			break
 		}
-		n -= s.bytes
+		at = p.spans.drop(at)
 	}
-	c.free = slices.Delete(c.free, first, i)
-	return off, marks
+	return marks
 }
 
-// give adds a free span where all is allocated.
-func (c *chunk) give(s span) {
-	i := slices.IndexFunc(c.free, func(o span) bool { return o.off > s.off })
-	if i < 0 {
-		i = len(c.free)
+// scan looks for the smallest run of usable spans side by side with at least n
+// bytes, the lowest of those.
+func (p *pool) scan(n uint64, usable func(*mark) bool) (addr uint64, ok bool) {
+	var run hole
+	least := uint64(0)
+	end := func() {
+		if run.bytes >= n && (!ok || run.bytes < least) {
+			addr, least, ok = run.addr, run.bytes, true
+		}
+		run = hole{}
 	}
-	c.free = slices.Insert(c.free, i, s)
+	for s := range p.spans.all {
+		if run.in != s.in || run.addr+run.bytes != s.addr {
+			end()
+		}
+		if !usable(s.freed) {
+			end()
+			continue
+		}
+		if run.bytes == 0 {
+			run = hole{s.addr, 0, s.in}
+		}
+		run.bytes += s.bytes
+	}
+	end()
+	return addr, ok
 }
 
 // find looks for n bytes that q may have, the gentlest way first, and in each
-// the best fit: the chunk, and the number of the first free span. Caller holds
-// d.mu.
-func (d *Device) find(p *pool, q *queue, n uint64) (*chunk, int) {
-	for _, c := range p.chunks {
-		c.settle(d.work.host)
+// the best fit; false where there are none. Caller holds d.mu.
+func (d *Device) find(p *pool, q *queue, n uint64) (addr uint64, ok bool) {
+	p.settle(d.work.host)
+	own := p.lane(q.lane)
+	if addr, ok := own.fit(n); ok || own.total == p.free() {
+		return addr, ok
 	}
-	for most := asIs; most <= waiting; most++ {
-		var best *chunk
-		var first int
-		var least uint64
-		for _, c := range p.chunks {
-			i, size := c.fit(n, func(m *mark) bool { return d.reuse(p, q, m) <= most })
-			if size > 0 && (best == nil || size < least) {
-				best, first, least = c, i, size
-			}
-		}
-		if best != nil {
-			return best, first
+	for most := ordered; most <= waiting; most++ {
+		if addr, ok := p.scan(n, func(m *mark) bool { return d.reuse(p, q, m) <= most }); ok {
+			return addr, true
 		}
 	}
-	return nil, 0
+	return 0, false
 }
 
 // The ways in which a stream may have what is free, the gentlest first. NVIDIA's
@@ -158,8 +227,8 @@ func (d *Device) reuse(p *pool, q *queue, m *mark) int {
 	return never
 }
 
-// grow adds a chunk with room for n bytes. Caller holds d.mu.
-func (d *Device) grow(p *pool, n uint64) (*chunk, error) {
+// grow adds a chunk with room for n bytes, and says where. Caller holds d.mu.
+func (d *Device) grow(p *pool, n uint64) (uint64, error) {
 	for _, unit := range []uint64{poolChunk, driverBlock} {
 		size, ok := roundUp(n, unit)
 		if !ok || p.max != 0 && (size > p.max || p.attrs[device.PoolReservedCurrent] > p.max-size) {
@@ -168,45 +237,53 @@ func (d *Device) grow(p *pool, n uint64) (*chunk, error) {
 		if err := d.take(size); errors.Is(err, device.ErrOutOfMemory) {
 			continue
 		} else if err != nil {
-			return nil, err
+			return 0, err
 		}
 		addr, ok := d.addresses(size, addrStep)
 		if !ok {
-			return nil, errors.Join(device.ErrOutOfMemory, d.give(size))
+			return 0, errors.Join(device.ErrOutOfMemory, d.give(size))
 		}
-		c := newChunk(addr, size)
-		p.chunks = append(p.chunks, c)
+		c := &chunk{addr: addr, bytes: size, pages: map[uint64]page{}}
+		p.chunks = append(p.chunks, c) // no address below comes again
+		p.give(span{hole: hole{addr, size, c}})
 		p.raise(device.PoolReservedCurrent, size)
 		d.count.Time += d.costs.Async.PoolGrow + byMiB(d.costs.Async.PoolGrowPerMiB, size)
-		return c, nil
+		return addr, nil
 	}
-	return nil, device.ErrOutOfMemory
+	return 0, device.ErrOutOfMemory
 }
 
 // release gives free chunks back, the newest first, as long as the pool keeps
 // at least keep bytes. All go or none. Caller holds d.mu.
 func (d *Device) release(p *pool, keep uint64) error {
+	p.settle(d.work.host)
 	left := p.attrs[device.PoolReservedCurrent]
-	stay := make([]*chunk, 0, len(p.chunks))
-	for i := len(p.chunks) - 1; i >= 0; i-- {
-		c := p.chunks[i]
-		c.settle(d.work.host)
-		if c.unused() && left-c.mem.bytes >= keep {
-			left -= c.mem.bytes
-		} else {
-			stay = append(stay, c)
+	var gone []*chunk
+	for _, c := range slices.Backward(p.chunks) {
+		if c.idle == c.bytes && left-c.bytes >= keep {
+			left -= c.bytes
+			gone = append(gone, c)
 		}
 	}
-	gone := p.attrs[device.PoolReservedCurrent] - left
-	if gone == 0 {
+	if len(gone) == 0 {
 		return nil
 	}
-	if err := d.give(gone); err != nil {
+	bytes := p.attrs[device.PoolReservedCurrent] - left
+	if err := d.give(bytes); err != nil {
 		return err
 	}
-	slices.Reverse(stay)
-	p.chunks = stay
+	for _, c := range gone {
+		p.take(c.addr, c.bytes)
+	}
+	next := len(gone) - 1 // in the order of p.chunks
+	p.chunks = slices.DeleteFunc(p.chunks, func(c *chunk) bool {
+		is := next >= 0 && c == gone[next]
+		if is {
+			next--
+		}
+		return is
+	})
 	p.attrs[device.PoolReservedCurrent] = left
-	d.count.Time += d.costs.Async.PoolRelease + byMiB(d.costs.Async.PoolReleasePerMiB, gone)
+	d.count.Time += d.costs.Async.PoolRelease + byMiB(d.costs.Async.PoolReleasePerMiB, bytes)
 	return nil
 }

@@ -15,7 +15,7 @@ import (
 // through one mapping of a handle is read through another, and is still there
 // when the handle is mapped again somewhere else. They go with the memory.
 
-// memory is a piece of physical memory: a plain grant's, a pool chunk's, or a
+// memory is a piece of physical memory: a plain grant's, a pool block's, or a
 // handle's. Its zero value but for bytes is ready to use.
 type memory struct {
 	bytes uint64
@@ -290,13 +290,13 @@ func (d *Device) Touched() uint64 {
 			all[s.mem] = true
 		}
 	}
-	var sum uint64
+	pages := make(map[*[pageSize]byte]bool) // blocks of a pool may share one
 	for m := range all {
 		for _, p := range m.pages {
 			if p.data != nil {
-				sum += pageSize
+				pages[p.data] = true
 			}
 		}
 	}
-	return sum
+	return uint64(len(pages)) * pageSize
 }

@@ -30,7 +30,6 @@
 package sim
 
 import (
-	"cmp"
 	"slices"
 	"time"
 
@@ -54,8 +53,13 @@ const (
 type pool struct {
 	handle device.Pool // 0: ended
 	max    uint64      // bytes; 0: no limit
-	chunks []*chunk    // by address
 	attrs  [device.PoolUsedHigh + 1]uint64
+	chunks []*chunk // by address
+
+	// Of chunk.go.
+	spans sorted[span] // what is free
+	lanes []*holes     // by lane: what of it the lane's streams may have as it is; nil: not asked for since all changed
+	known clock        // what the host knew when marks were last taken away
 }
 
 // pools are those of a device, and what is freed to no pool but waits for its
@@ -64,6 +68,7 @@ type pools struct {
 	all     []*pool // in the order of their making; the first is the device's own
 	last    device.Pool
 	pending []pendingFree
+	spare   []*memory // of blocks that are gone
 }
 
 // pendingFree is a plain grant that was freed in a stream. It goes back to the
@@ -213,24 +218,24 @@ func (d *Device) AllocAsync(h device.Pool, bytes uint64, s device.Stream) (devic
 	if !ok {
 		return device.Range{}, d.refuse(call, bytes, device.ErrOutOfMemory)
 	}
-	c, first := d.find(p, q, n)
-	if c == nil {
-		if c, err = d.grow(p, n); err != nil {
+	addr, ok := d.find(p, q, n)
+	if !ok {
+		if addr, err = d.grow(p, n); err != nil {
 			return device.Range{}, d.refuse(call, bytes, err)
 		}
 	}
-	off, marks := c.take(first, n)
-	for _, m := range marks {
+	for _, m := range p.take(addr, n) {
 		// For a free that q comes after this changes nothing; after one that it
 		// does not, it does now.
 		q.await(m.at, m.seen)
 	}
-	r := device.Range{Addr: c.addr + off, Bytes: n}
-	d.space.add(segment{addr: r.Addr, bytes: n, mem: c.mem, off: off, kind: pooled})
+	c := p.in(addr)
+	mem, off := d.pools.block(c), addr-c.addr
+	d.space.add(segment{addr: addr, bytes: n, mem: mem, off: off, kind: pooled})
 	p.raise(device.PoolUsedCurrent, n)
 	// No check: all that touched these bytes comes before their free.
-	d.commit(call, q, 0, access{[]piece{{mem: c.mem, off: off, bytes: n, addr: r.Addr}}, true})
-	return r, nil
+	d.commit(call, q, 0, access{[]piece{{mem: mem, off: off, bytes: n, addr: addr}}, true})
+	return device.Range{Addr: addr, Bytes: n}, nil
 }
 
 // FreeAsync frees what AllocAsync or Alloc gave, when the work that is in s now
@@ -258,7 +263,8 @@ func (d *Device) FreeAsync(addr uint64, s device.Stream) error {
 	if err := d.check(call, q, all...); err != nil {
 		return d.refuse(call, 0, err)
 	}
-	d.commit(call, q, 0, all...)
+	// No note: who gets the memory next comes after this, and leaves one.
+	d.commit(call, q, 0)
 	freed := mark{q.stream, q.lane, q.last, append(clock(nil), q.seen...), q.end}
 	g := *block
 	d.space.remove(addr)
@@ -268,7 +274,8 @@ func (d *Device) FreeAsync(addr uint64, s device.Stream) error {
 	}
 	p, c := d.pools.holding(addr)
 	p.attrs[device.PoolUsedCurrent] -= g.bytes
-	c.give(span{g.off, g.bytes, &freed})
+	p.give(span{hole{addr, g.bytes, c}, &freed})
+	d.pools.unblock(g.mem)
 	return nil
 }
 
@@ -304,9 +311,8 @@ func (p *pools) tidy() {
 // holding is the chunk that addr lies in, and its pool.
 func (p *pools) holding(addr uint64) (*pool, *chunk) {
 	for _, one := range p.all {
-		i, _ := slices.BinarySearchFunc(one.chunks, addr, func(c *chunk, addr uint64) int { return cmp.Compare(c.addr+c.mem.bytes-1, addr) })
-		if i < len(one.chunks) && addr >= one.chunks[i].addr {
-			return one, one.chunks[i]
+		if c := one.in(addr); c != nil {
+			return one, c
 		}
 	}
 	return nil, nil
@@ -332,11 +338,9 @@ func (d *Device) freedIn(r device.Range, h *Hazard) bool {
 		}
 	}
 	for _, p := range d.pools.all {
-		for _, c := range p.chunks {
-			for _, s := range c.free {
-				if tell(c.addr+s.off, s.bytes, s.freed) {
-					return true
-				}
+		for s := range p.spans.all {
+			if tell(s.addr, s.bytes, s.freed) {
+				return true
 			}
 		}
 	}

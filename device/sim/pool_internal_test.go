@@ -122,14 +122,17 @@ func TestNoPilesOfNotes(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	c := d.pools.all[0].chunks[0]
-	if len(c.mem.uses) > 10 || len(c.free) > 10 || len(d.work.queues) > 3 || len(d.pools.all) > 1 {
-		t.Errorf("%d notes, %d spans, %d lanes, %d pools", len(c.mem.uses), len(c.free), len(d.work.queues), len(d.pools.all))
+	m, spans := d.space.starting(r.Addr).mem, 0
+	for range d.pools.all[0].spans.all {
+		spans++
+	}
+	if len(m.uses) > 10 || spans > 10 || len(d.pools.spare) > 1 || len(d.work.queues) > 3 || len(d.pools.all) > 1 {
+		t.Errorf("%d notes, %d spans, %d blocks' memory, %d lanes, %d pools", len(m.uses), spans, len(d.pools.spare), len(d.work.queues), len(d.pools.all))
 	}
 	if err := d.Synchronize(); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.FillAsync(r.Addr, 1, 0, 0); err != nil || len(c.mem.uses) != 1 {
-		t.Errorf("%d notes after a synchronise, %v", len(c.mem.uses), err)
+	if err := d.FillAsync(r.Addr, 1, 0, 0); err != nil || len(m.uses) != 1 {
+		t.Errorf("%d notes after a synchronise, %v", len(m.uses), err)
 	}
 }

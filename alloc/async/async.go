@@ -1,0 +1,377 @@
+// Package async leaves memory to the driver's stream-ordered pool, as XLA's
+// GpuCudaMallocAsyncAllocator does: JAX's cuda_async, TensorFlow's
+// cuda_malloc_async.
+//
+// Each block is one cuMemAllocFromPoolAsync from the device's default pool, and
+// each free one cuMemFreeAsync. What is placed where is the driver's own affair,
+// so memory fragments in another way than under bfc, and a program that does
+// not fit breaks in another place. The pool grows as it is asked: the first
+// round of a program pays for that, later ones find the memory there, if the
+// pool keeps it (Config.Reserve).
+//
+// # The way of one block
+//
+//	first Alloc   finds the pool, sets its release threshold, and takes and gives
+//	              back Config.Preallocate bytes, so that the pool holds them
+//	Alloc         asks the pool, in the request's stream. Where there is no room
+//	              it waits for that stream and asks once more, then refuses
+//	Record        notes another stream in which the block is used
+//	Free          makes the block's own stream wait for the recorded ones, and
+//	              frees in it
+//
+// # When memory goes back
+//
+// The pool gives unused memory above the threshold back when someone
+// synchronises: a stream, an event or the whole device. This allocator
+// synchronises only before it refuses a request, in Trim and in Close. All other
+// synchronises are the program's. A program that makes none, as a replay does,
+// gets nothing back before Trim, though the threshold be 0.
+//
+// # Shared with others
+//
+// The default pool is the device's: whoever uses it in this process shares its
+// threshold and is counted in PoolBytes. Two allocators on one device are to be
+// closed in the reverse order, since each puts the attributes back that it
+// found.
+//
+// Files: async.go the blocks, pool.go the pool around them, report.go what is
+// logged on a refusal, check.go what holds.
+package async
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"gpumem/alloc"
+	"gpumem/alloc/internal/chunks"
+	"gpumem/device"
+	"gpumem/internal/invariants"
+)
+
+// driverAlign is the alignment of every block of the pool. The driver's manual
+// promises it; 512 was seen.
+const driverAlign = 256
+
+// Device is what the allocator needs of a GPU.
+type Device interface {
+	device.Device
+	device.Pools
+	device.Streams
+}
+
+// Config says what to make. The zero Config is JAX's without preallocation: the
+// pool keeps nothing over a synchronise.
+type Config struct {
+	// Reserve is the pool's release threshold in bytes, and what the statistics
+	// have as limit, though nothing enforces that: the pool may grow to the whole
+	// device. In JAX it is total * fraction, cut to whole bytes, with
+	// preallocation, and 0 without.
+	Reserve uint64
+	// Preallocate is the bytes that are allocated and freed by the first request
+	// (XLA does so when the client is created, before any). They stay in the pool
+	// over a synchronise as far as Reserve allows. 0: none. A device that refuses
+	// them logs a report, and the request goes on without, as in XLA.
+	Preallocate uint64
+	// Deterministic switches the two kinds of reuse off that depend on how far
+	// the device is with its work, so that runs repeat; the pool then takes more.
+	// In XLA that is TF_DETERMINISTIC_ALLOCATOR.
+	Deterministic bool
+	// StreamOf gives the streams of requests; nil means that all is in stream 0.
+	StreamOf alloc.StreamOf
+	// Log is told what XLA would log, but for refused requests: those are for
+	// Report. It must not use the allocator. It may be nil.
+	Log func(alloc.Message)
+}
+
+// Allocator is one device's default pool. It is not safe for concurrent use.
+type Allocator struct {
+	dev  Device
+	cfg  Config
+	info device.Info
+	name string
+
+	// Of pool.go.
+	pool    device.Pool
+	found   bool      // pool is known
+	ready   bool      // the pool is as Config wants it
+	set     []setting // attributes that were changed, to be put back
+	owed    uint64    // address of the preallocation while it is not given back; 0: none
+	owedIn  device.Stream
+	mark    uint64 // the pool's high mark before us, in bytes
+	final   bool   // closed, and what the pool held then is known
+	streams map[uint32]device.Stream
+	event   device.Event // for await
+	events  bool         // event was made
+
+	store    chunks.Store
+	live     *chunks.Table
+	extra    map[chunks.H]extra // of the few blocks that have it
+	lastID   uint64
+	firstGen uint32 // added to that number in blocks
+	stats    alloc.Stats
+	closed   bool
+}
+
+// extra is what few blocks have.
+type extra struct {
+	start   uint64          // where the driver's allocation begins, if that is below the block; else 0
+	streams []device.Stream // that use the block beside its own; of Record
+}
+
+var (
+	_ alloc.Allocator = (*Allocator)(nil)
+	_ alloc.Reporter  = (*Allocator)(nil)
+)
+
+// New makes an allocator on dev. It calls no driver. A device without pools
+// gives device.ErrNotSupported, in XLA's words.
+func New(dev Device, cfg Config) (*Allocator, error) {
+	info := dev.Info()
+	if !info.HasPools {
+		return nil, fmt.Errorf("%w: TF_GPU_ALLOCATOR=cuda_malloc_async isn't currently supported on GPU id %d: "+
+			"Possible causes: device not supported (request SM60+), driver too old,  OS not supported, CUDA version too old(request CUDA11.2+). "+
+			"Use another policy for %s, such as bfc or platform", device.ErrNotSupported, info.Ordinal, info.Name)
+	}
+	a := &Allocator{
+		dev: dev, cfg: cfg, info: info, name: fmt.Sprintf("gpu_async_%d", info.Ordinal),
+		streams: map[uint32]device.Stream{}, extra: map[chunks.H]extra{}, firstGen: alloc.FirstGen(),
+	}
+	a.live = chunks.NewTable(&a.store, 0)
+	a.stats.BytesLimit = cfg.Reserve
+	return a, nil
+}
+
+// Name is XLA's name for this allocator, gpu_async_ and the device's number.
+func (a *Allocator) Name() string { return a.name }
+
+// Alloc asks the pool. The block is as large as the request, and that is what
+// the statistics count, as in XLA; the driver's own rounding to 512 bytes is
+// seen only in what the pool holds.
+//
+// XLA ignores alignments. Here one above 256 makes the driver's allocation so
+// much larger that an aligned block lies in it.
+func (a *Allocator) Alloc(r alloc.Request) (alloc.Block, error) {
+	if invariants.Enabled {
+		defer func() { invariants.Must(a.Check()) }()
+	}
+	if a.closed {
+		return alloc.Block{}, alloc.ErrClosed
+	}
+	if r.Bytes == 0 {
+		return alloc.Block{}, nil
+	}
+	if r.Align&(r.Align-1) != 0 {
+		return alloc.Block{}, fmt.Errorf("%w: alignment %d is not a power of two", alloc.ErrBadRequest, r.Align)
+	}
+	pad := max(r.Align, driverAlign) - driverAlign
+	if r.Bytes > math.MaxUint64-pad {
+		return alloc.Block{}, alloc.ErrTooLarge
+	}
+	got, err := a.grant(r.Bytes+pad, r.Stream)
+	if err != nil {
+		switch {
+		case !errors.Is(err, device.ErrOutOfMemory):
+			return alloc.Block{}, err
+		case r.Bytes+pad > a.info.Total:
+			return alloc.Block{}, alloc.ErrNever
+		}
+		return alloc.Block{}, alloc.ErrNoMemory
+	}
+	h, c := a.store.New()
+	a.lastID++
+	c.Addr, c.Size, c.Requested = got.Addr, r.Bytes, r.Bytes
+	if pad > 0 && got.Addr%r.Align != 0 {
+		c.Addr += r.Align - got.Addr%r.Align
+		a.extra[h] = extra{start: got.Addr}
+	}
+	c.SetLive(a.firstGen+uint32(a.lastID), uint32(r.Site))
+	c.Stream = r.Stream
+	a.live.Insert(h, c.Addr)
+
+	s := &a.stats
+	s.NumAllocs++
+	s.BytesInUse += c.Size
+	s.PeakBytesInUse = max(s.PeakBytesInUse, s.BytesInUse)
+	s.LargestAllocSize = max(s.LargestAllocSize, c.Size)
+	return alloc.MakeBlock(c.Addr, c.Size, h, c.Gen()), nil
+}
+
+// grant is take for a stream's number, once the pool is as it should be.
+func (a *Allocator) grant(n uint64, number uint32) (device.Range, error) {
+	s, err := a.stream(number)
+	if err != nil {
+		return device.Range{}, err
+	}
+	if !a.ready {
+		if err := a.open(s); err != nil {
+			return device.Range{}, err
+		}
+	}
+	return a.take(n, s)
+}
+
+// take asks the pool for n bytes. Where it has no room, waiting for the stream
+// lets the driver join what was freed in it and give back what is of no use;
+// then it is asked once more.
+func (a *Allocator) take(n uint64, s device.Stream) (device.Range, error) {
+	got, err := a.dev.AllocAsync(a.pool, n, s)
+	if !errors.Is(err, device.ErrOutOfMemory) {
+		return got, err
+	}
+	if err := a.dev.StreamSynchronize(s); err != nil {
+		return device.Range{}, err
+	}
+	return a.dev.AllocAsync(a.pool, n, s)
+}
+
+// stream is the device's stream for a number.
+func (a *Allocator) stream(number uint32) (device.Stream, error) {
+	if a.cfg.StreamOf == nil {
+		return 0, nil
+	}
+	if s, ok := a.streams[number]; ok {
+		return s, nil
+	}
+	s, err := a.cfg.StreamOf(number)
+	if err == nil {
+		a.streams[number] = s
+	}
+	return s, err
+}
+
+// find is the live chunk of a block, 0 for the zero block.
+func (a *Allocator) find(what string, b alloc.Block) (chunks.H, error) {
+	if a.closed {
+		return 0, alloc.ErrClosed
+	}
+	h, gen := b.Key()
+	switch {
+	case h == 0 && b.Addr == 0:
+		return 0, nil
+	case a.store.Live(h, gen, b.Addr) != nil:
+		return h, nil
+	case !a.store.Valid(h):
+		return 0, fmt.Errorf("%s of %v: %w: it is not of this allocator", what, b, alloc.ErrNotAllocated)
+	}
+	return 0, fmt.Errorf("%s of %v: %w", what, b, alloc.ErrDoubleFree)
+}
+
+// Record says that a live block is used in another stream, too: at its free,
+// that stream's work until then comes first. It does not order the use after the
+// allocation; that is the program's to do, with an event. The stream is to live
+// until the free. Telling it twice does nothing more. Errors: those of Free, and
+// those of Config.StreamOf.
+func (a *Allocator) Record(b alloc.Block, stream uint32) error {
+	h, err := a.find("record", b)
+	if h == 0 || err != nil {
+		return err
+	}
+	own, err := a.stream(a.store.At(h).Stream)
+	if err != nil {
+		return err
+	}
+	s, err := a.stream(stream)
+	if err != nil {
+		return err
+	}
+	if x := a.extra[h]; s != own && !slices.Contains(x.streams, s) {
+		x.streams = append(x.streams, s)
+		a.extra[h] = x
+	}
+	return nil
+}
+
+// Free gives a block back to the pool, in the block's own stream, which is to
+// live until then.
+func (a *Allocator) Free(b alloc.Block) error {
+	h, err := a.find("free", b)
+	if h == 0 || err != nil {
+		return err
+	}
+	return a.release(h)
+}
+
+// FreeAddr gives the block that starts at addr back.
+func (a *Allocator) FreeAddr(addr uint64) error {
+	if a.closed {
+		return alloc.ErrClosed
+	}
+	if addr == 0 {
+		return nil
+	}
+	h := a.live.Find(addr)
+	if h == 0 {
+		return fmt.Errorf("free of %#x: %w: no live block starts there (freed before, or never handed out)", addr, alloc.ErrNotAllocated)
+	}
+	return a.release(h)
+}
+
+// BlockAt is the live block that starts at addr.
+func (a *Allocator) BlockAt(addr uint64) (alloc.Block, error) {
+	if a.closed {
+		return alloc.Block{}, alloc.ErrClosed
+	}
+	if addr == 0 {
+		return alloc.Block{}, nil
+	}
+	h := a.live.Find(addr)
+	if h == 0 {
+		return alloc.Block{}, fmt.Errorf("%#x: %w: no live block starts there", addr, alloc.ErrNotAllocated)
+	}
+	c := a.store.At(h)
+	return alloc.MakeBlock(c.Addr, c.Size, h, c.Gen()), nil
+}
+
+// release gives a live block back. If the device does not take it, it stays
+// live; that its stream may by then wait for others does no harm.
+func (a *Allocator) release(h chunks.H) error {
+	if invariants.Enabled {
+		defer func() { invariants.Must(a.Check()) }()
+	}
+	c := a.store.At(h)
+	own, err := a.stream(c.Stream)
+	if err != nil {
+		return err
+	}
+	start := c.Addr
+	if len(a.extra) > 0 {
+		x := a.extra[h]
+		if err := a.await(own, x.streams); err != nil {
+			return err
+		}
+		if x.start != 0 {
+			start = x.start
+		}
+	}
+	if err := a.dev.FreeAsync(start, own); err != nil {
+		return err
+	}
+	delete(a.extra, h)
+	a.live.RemoveChunk(h, c.Addr)
+	a.stats.BytesInUse -= c.Size
+	a.store.Drop(h)
+	return nil
+}
+
+// await makes a stream wait for the work that is in others now. One event does
+// for all: a stream waits for it as it was recorded when the wait was asked for.
+func (a *Allocator) await(own device.Stream, others []device.Stream) error {
+	if len(others) > 0 && !a.events {
+		e, err := a.dev.EventCreate()
+		if err != nil {
+			return err
+		}
+		a.event, a.events = e, true
+	}
+	for _, s := range others {
+		if err := a.dev.EventRecord(a.event, s); err != nil {
+			return err
+		}
+		if err := a.dev.StreamWaitEvent(own, a.event); err != nil {
+			return err
+		}
+	}
+	return nil
+}

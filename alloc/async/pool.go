@@ -1,0 +1,186 @@
+package async
+
+// The pool around the blocks: how it is set up, what it holds, how it gives
+// back.
+
+import (
+	"errors"
+
+	"gpumem/alloc"
+	"gpumem/alloc/internal/chunks"
+	"gpumem/device"
+)
+
+// setting is an attribute of the pool that was changed, and what it was.
+type setting struct {
+	attribute device.PoolAttribute
+	old       uint64
+}
+
+// open finds the pool and makes it what Config wants. It may be called again
+// after an error, and goes on from there; Close puts back what was done until
+// then.
+func (a *Allocator) open(s device.Stream) error {
+	if !a.found {
+		pool, err := a.dev.DefaultPool()
+		if err != nil {
+			return err
+		}
+		if a.mark, err = a.dev.PoolGetAttribute(pool, device.PoolReservedHigh); err != nil {
+			return err
+		}
+		a.pool, a.found = pool, true
+	}
+	want := []setting{{device.PoolReleaseThreshold, a.cfg.Reserve}}
+	if a.cfg.Deterministic {
+		want = append(want, setting{device.PoolReuseAllowOpportunistic, 0}, setting{device.PoolReuseAllowInternalDependencies, 0})
+	}
+	for _, w := range want {
+		old, err := a.dev.PoolGetAttribute(a.pool, w.attribute)
+		if err != nil {
+			return err
+		}
+		if old == w.old {
+			continue // as it is, or by an earlier call
+		}
+		if err := a.dev.PoolSetAttribute(a.pool, w.attribute, w.old); err != nil {
+			return err
+		}
+		a.set = append(a.set, setting{w.attribute, old})
+	}
+	if err := a.preallocate(s); err != nil {
+		return err
+	}
+	a.ready = true
+	return nil
+}
+
+// preallocate has the pool take memory. What is refused is logged and done
+// without.
+func (a *Allocator) preallocate(s device.Stream) error {
+	n := a.cfg.Preallocate
+	if n > 0 && a.owed == 0 {
+		got, err := a.take(n, s)
+		if errors.Is(err, device.ErrOutOfMemory) {
+			if a.cfg.Log != nil {
+				for _, m := range a.Report(alloc.Request{Bytes: n}) {
+					a.cfg.Log(m)
+				}
+			}
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		a.owed, a.owedIn = got.Addr, s
+	}
+	return a.settle(a.owedIn)
+}
+
+// settle gives the preallocation back to the pool, in a stream that comes after
+// it.
+func (a *Allocator) settle(s device.Stream) error {
+	if a.owed == 0 {
+		return nil
+	}
+	err := a.dev.FreeAsync(a.owed, s)
+	if err == nil {
+		a.owed = 0
+	}
+	return err
+}
+
+// Stats are XLA's, by the sizes that were asked for and without the
+// preallocation; its limit is Config.Reserve, and it has no largest hole, for
+// the driver does not tell. PoolBytes and PeakPoolBytes are what the pool holds
+// from the device and the most of it, with what others have from the same pool.
+// The driver is asked for these two at every call, since any synchronise of the
+// program may have changed them: that is two driver calls. Where it does not
+// answer they are what it said last, and no less than what is in use.
+func (a *Allocator) Stats() alloc.Stats {
+	if a.found && !a.final {
+		a.final = a.look() == nil && a.closed
+	}
+	return a.stats
+}
+
+// look asks what the pool holds. The pool's high mark is older than this
+// allocator; until it is passed, the most that was seen is the peak.
+func (a *Allocator) look() error {
+	s := &a.stats
+	held, err := a.dev.PoolGetAttribute(a.pool, device.PoolReservedCurrent)
+	if err != nil {
+		s.PoolBytes = max(s.PoolBytes, s.BytesInUse)
+	} else {
+		s.PoolBytes = held
+	}
+	s.PeakPoolBytes = max(s.PeakPoolBytes, s.PoolBytes)
+	high, err2 := a.dev.PoolGetAttribute(a.pool, device.PoolReservedHigh)
+	if err2 == nil && high > a.mark {
+		s.PeakPoolBytes = max(s.PeakPoolBytes, high)
+	}
+	return errors.Join(err, err2)
+}
+
+// Trim waits for all work on the device, and has the pool give back what is
+// unused until it holds keep bytes; what shares the driver's unit with a live
+// block stays. The bytes are those that the pool gave back in this time, to
+// whomever they belonged.
+func (a *Allocator) Trim(keep uint64) (released uint64, err error) {
+	if a.closed {
+		return 0, alloc.ErrClosed
+	}
+	if !a.found {
+		return 0, nil
+	}
+	if err := a.look(); err != nil {
+		return 0, err
+	}
+	before := a.stats.PoolBytes
+	if err := a.dev.Synchronize(); err != nil {
+		return 0, err
+	}
+	err = a.dev.PoolTrim(a.pool, keep)
+	if err := errors.Join(err, a.look()); err != nil {
+		return 0, err
+	}
+	return before - min(before, a.stats.PoolBytes), nil
+}
+
+// Close gives every block back, has the pool give back all that is unused, and
+// puts its attributes back. It waits for all work on the device. A call that
+// fails does not keep it from the others; the errors are joined.
+func (a *Allocator) Close() error {
+	if a.closed {
+		return alloc.ErrClosed
+	}
+	a.closed = true
+	if !a.found {
+		return nil
+	}
+	// From here on the host knows that nobody uses a block any more, whatever
+	// was recorded.
+	errs := []error{a.dev.Synchronize(), a.settle(0)}
+	for _, h := range a.blocks() {
+		c := a.store.At(h)
+		start := c.Addr
+		if x := a.extra[h]; x.start != 0 {
+			start = x.start
+		}
+		// Stream 0 will do for all, and is there also where the program has
+		// destroyed the block's own.
+		errs = append(errs, a.dev.FreeAsync(start, 0))
+	}
+	errs = append(errs, a.dev.StreamSynchronize(0), a.dev.PoolTrim(a.pool, 0))
+	for _, s := range a.set {
+		errs = append(errs, a.dev.PoolSetAttribute(a.pool, s.attribute, s.old))
+	}
+	if a.events {
+		errs = append(errs, a.dev.EventDestroy(a.event))
+	}
+	a.stats.BytesInUse = 0
+	a.store, a.extra = chunks.Store{}, nil
+	a.live = chunks.NewTable(&a.store, 0)
+	a.final = a.look() == nil
+	return errors.Join(errs...)
+}

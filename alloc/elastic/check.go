@@ -1,0 +1,162 @@
+package elastic
+
+import (
+	"fmt"
+
+	"gpumem/alloc/internal/chunks"
+)
+
+// Check looks at the whole structure and returns the first thing that does not
+// hold. Tests call it, and with the build tag invariants every operation does.
+//
+// What holds between operations:
+//
+//   - the chunks of a space tile it, linked both ways, each of a multiple of 256
+//     bytes; no two free neighbours are of one kind;
+//   - unmapped chunks are whole pages and have no handles; every other page has
+//     one, or lies in a block of one handle;
+//   - a free chunk is in the index of its kind and space, once;
+//   - the mapped chunks with a whole page are in the order, once, and no other is;
+//   - the counts of pages and the statistics equal what a walk counts; no more
+//     than the limit is owned.
+func (a *Allocator) Check() error {
+	if a.closed || a.split == 0 {
+		return nil
+	}
+	ordered := map[chunks.H]bool{}
+	for h, last := a.oldest, chunks.H(0); h != 0 || last != a.newest; {
+		if h == 0 || ordered[h] || older(a.store.At(h)) != last {
+			return fmt.Errorf("the order is broken after chunk %d", last)
+		}
+		ordered[h] = true
+		h, last = newer(a.store.At(h)), h
+	}
+	var w walk
+	lo := a.base
+	for name, sp := range map[string]*space{"large": &a.large, "small": &a.small} {
+		lo = a.base
+		hi := a.split
+		if sp == &a.small {
+			lo, hi = a.split, a.base+a.bytes
+		}
+		if err := a.checkSpace(sp, lo, hi, ordered, &w); err != nil {
+			return fmt.Errorf("%s blocks: %w", name, err)
+		}
+	}
+	for _, o := range a.orphans {
+		w.held += o.pages
+	}
+	handles := 0
+	for _, leaf := range a.handles {
+		for _, p := range leaf {
+			if p != 0 {
+				handles++
+			}
+		}
+	}
+	switch {
+	case len(ordered) != w.ordered:
+		return fmt.Errorf("%d chunks are in the order, %d have whole pages", len(ordered), w.ordered)
+	case w.held != a.held || w.mapped != a.mapped || w.handles != handles:
+		return fmt.Errorf("a walk counts %d pages held, %d mapped, %d handles; it is said to be %d, %d, %d", w.held, w.mapped, w.handles, a.held, a.mapped, handles)
+	case w.used != a.stats.BytesInUse || a.stats.PeakBytesInUse < w.used:
+		return fmt.Errorf("statistics say %d bytes in use, a walk counts %d", a.stats.BytesInUse, w.used)
+	case a.owned() > a.cap || a.cap > a.limit || a.stats.PeakPoolBytes < a.owned()<<a.shift:
+		return fmt.Errorf("%d pages are owned; %d may be, of %d", a.owned(), a.cap, a.limit)
+	case a.live != nil && a.live.Len() != w.blocks:
+		return fmt.Errorf("the table holds %d chunks, %d are live", a.live.Len(), w.blocks)
+	case a.store.Len() != w.chunks:
+		return fmt.Errorf("the store holds %d chunks, the spaces %d", a.store.Len(), w.chunks)
+	}
+	return nil
+}
+
+// walk is what was counted.
+type walk struct {
+	chunks, blocks, ordered, handles int
+	held, mapped, used               uint64
+}
+
+func (a *Allocator) checkSpace(sp *space, lo, hi uint64, ordered map[chunks.H]bool, w *walk) error {
+	indexed := map[chunks.H]uint8{}
+	for _, tag := range []uint8{tagMapped, tagUnmapped} {
+		for h := range sp.index(tag).Ascend {
+			if _, twice := indexed[h]; twice {
+				return fmt.Errorf("chunk %d is in an index twice", h)
+			}
+			indexed[h] = tag
+		}
+	}
+	at, prev := lo, chunks.H(0)
+	held := make(map[uint64]bool)   // pages with a live byte
+	mapped := make(map[uint64]bool) // and all with memory
+	for h := sp.first; h != 0; {
+		c := a.store.At(h)
+		w.chunks++
+		if c.Addr != at || c.Prev != prev || c.Size == 0 || c.Size%unit != 0 {
+			return fmt.Errorf("chunk %d at %#x of %d bytes above %d: want it at %#x", h, c.Addr, c.Size, c.Prev, at)
+		}
+		tag, in := indexed[h]
+		if in != (c.State == chunks.Free) || in && tag != c.Tag {
+			return fmt.Errorf("chunk %d of state %d and tag %d: in an index %v, of %d", h, c.State, c.Tag, in, tag)
+		}
+		delete(indexed, h)
+		wholes := c.State == chunks.Free && c.Tag == tagMapped && a.wholes(c.Addr, end(c)) > 0
+		if wholes {
+			w.ordered++
+			if c.Stream > a.epoch {
+				return fmt.Errorf("chunk %d was freed in epoch %d, which is to come", h, c.Stream)
+			}
+		}
+		if wholes != ordered[h] {
+			return fmt.Errorf("chunk %d has whole pages: %v; it is in the order: %v", h, wholes, ordered[h])
+		}
+		if prev != 0 && c.State == chunks.Free {
+			if p := a.store.At(prev); p.State == chunks.Free && p.Tag == c.Tag {
+				return fmt.Errorf("free chunks %d and %d of one kind are neighbours", prev, h)
+			}
+		}
+		aligned := c.Addr&a.mask == 0 && c.Size&a.mask == 0
+		if !aligned && (c.Tag == tagWhole || c.Tag == tagStuck || c.Tag == tagUnmapped) {
+			return fmt.Errorf("chunk %d of tag %d is not of whole pages", h, c.Tag)
+		}
+		if isBlock(c) {
+			w.blocks++
+			w.used += c.Size
+			if a.live != nil && a.live.Find(c.Addr) != h {
+				return fmt.Errorf("live chunk %d at %#x is not in the table", h, c.Addr)
+			}
+		}
+		for p := a.down(c.Addr); p < end(c); p += a.mask + 1 {
+			if c.Tag == tagUnmapped && c.State == chunks.Free {
+				if i := (p - a.base) >> a.shift; a.handles[i>>leafBits] == nil {
+					p = a.base + (i|(leafPages-1))<<a.shift // none in a GiB; addresses are many
+				} else if *a.handle(p) != 0 {
+					return fmt.Errorf("the unmapped page %#x has a handle", p)
+				}
+				continue
+			}
+			mapped[p] = true
+			if c.State == chunks.Live {
+				held[p] = true
+			}
+			first := p == c.Addr || c.Tag != tagWhole && c.Tag != tagStuck
+			if first && *a.handle(p) == 0 || !first && c.Tag == tagWhole && *a.handle(p) != 0 {
+				return fmt.Errorf("the page %#x of chunk %d has a handle: %v", p, h, *a.handle(p) != 0)
+			}
+		}
+		at, prev = end(c), h
+		h = c.Next
+	}
+	if at != hi || len(indexed) > 0 {
+		return fmt.Errorf("the chunks end at %#x, the space at %#x; %d chunks are in an index only", at, hi, len(indexed))
+	}
+	w.held += uint64(len(held))
+	w.mapped += uint64(len(mapped))
+	for p := range mapped {
+		if *a.handle(p) != 0 {
+			w.handles++
+		}
+	}
+	return nil
+}

@@ -1,0 +1,221 @@
+package elastic
+
+// Chunks cut and joined. After each function here the chunks tile their space,
+// free ones are in the index of their kind, no two free neighbours are of one
+// kind, and the chunks with idle pages are in the order of lru.go.
+
+import "gpumem/alloc/internal/chunks"
+
+// Tags. Of free chunks the first two, of live ones the others.
+const (
+	tagMapped   uint8 = iota // every byte has memory behind it; also of an ordinary block
+	tagUnmapped              // whole pages with none
+	tagWhole                 // a block with a handle of its own
+	tagStuck                 // pages that the driver neither let us use nor took back: live for ever, and no block
+)
+
+// isBlock says whether a chunk was handed out.
+func isBlock(c *chunks.Chunk) bool { return c.State == chunks.Live && c.Tag != tagStuck }
+
+func end(c *chunks.Chunk) uint64 { return c.Addr + c.Size }
+
+func (a *Allocator) down(x uint64) uint64 { return x &^ a.mask }
+func (a *Allocator) up(x uint64) uint64   { return (x + a.mask) &^ a.mask }
+
+// wholes is how many whole pages lie in [lo, hi).
+func (a *Allocator) wholes(lo, hi uint64) uint64 {
+	f, e := (lo+a.mask)>>a.shift, hi>>a.shift
+	if e <= f {
+		return 0
+	}
+	return e - f
+}
+
+func (sp *space) index(tag uint8) *chunks.Index {
+	if tag == tagUnmapped {
+		return sp.unmapped
+	}
+	return sp.mapped
+}
+
+// holding is the chunk that x lies in, found by walking from h, which is in the
+// same space.
+func (a *Allocator) holding(h chunks.H, x uint64) chunks.H {
+	c := a.store.At(h)
+	for x < c.Addr {
+		h = c.Prev
+		c = a.store.At(h)
+	}
+	for x >= end(c) {
+		h = c.Next
+		c = a.store.At(h)
+	}
+	return h
+}
+
+// cut cuts chunk h after size bytes. The upper part is a new chunk, in no index
+// and in no order.
+func (a *Allocator) cut(h chunks.H, c *chunks.Chunk, size uint64) (chunks.H, *chunks.Chunk) {
+	n, d := a.store.New()
+	d.Addr = c.Addr + size
+	d.Size = c.Size - size
+	d.State, d.Tag, d.Stream = c.State, c.Tag, c.Stream
+	d.Prev, d.Next = h, c.Next
+	if c.Next != 0 {
+		a.store.At(c.Next).Prev = n
+	}
+	c.Size = size
+	c.Next = n
+	return n, d
+}
+
+// carve takes [x, x+n) out of the mapped chunk h, which was taken out of its
+// index ix. The chunk that it returns is the block's and not yet live. The rest
+// stays where it was in the order.
+func (a *Allocator) carve(ix *chunks.Index, h chunks.H, c *chunks.Chunk, x, n uint64) (chunks.H, *chunks.Chunk) {
+	lo, hi := c.Addr, end(c)
+	if lo == x && c.Size == n {
+		if w := a.wholes(lo, hi); w > 0 {
+			a.held += w
+			a.unlink(h, c)
+		}
+		return h, c
+	}
+	all, below, above := a.wholes(lo, hi), a.wholes(lo, x), a.wholes(x+n, hi)
+	a.held += all - below - above
+	if hi > x+n {
+		r, d := a.cut(h, c, x+n-lo)
+		ix.Insert(r, d)
+		if above > 0 {
+			a.linkAfter(h, c, r, d)
+		}
+	}
+	if all > 0 && below == 0 {
+		a.unlink(h, c)
+	}
+	if x > lo {
+		m, d := a.cut(h, c, x-lo)
+		ix.Insert(h, c)
+		return m, d
+	}
+	return h, c
+}
+
+// free makes the ordinary block h a mapped chunk, the newest in the order.
+func (a *Allocator) free(h chunks.H, c *chunks.Chunk) {
+	ix := a.space(c.Addr).mapped
+	was := uint64(0) // pages that were idle before
+	if n := c.Next; n != 0 {
+		if d := a.store.At(n); d.State == chunks.Free && d.Tag == tagMapped {
+			ix.Remove(n, d)
+			if w := a.wholes(d.Addr, end(d)); w > 0 {
+				was += w
+				a.unlink(n, d)
+			}
+			a.swallow(h, c, n, d)
+		}
+	}
+	if p := c.Prev; p != 0 {
+		if d := a.store.At(p); d.State == chunks.Free && d.Tag == tagMapped {
+			ix.Remove(p, d)
+			if w := a.wholes(d.Addr, end(d)); w > 0 {
+				was += w
+				a.unlink(p, d)
+			}
+			a.swallow(p, d, h, c)
+			h, c = p, d
+		}
+	}
+	c.State, c.Tag, c.Stream = chunks.Free, tagMapped, a.epoch
+	a.freed = true
+	ix.Insert(h, c)
+	if w := a.wholes(c.Addr, end(c)); w > 0 {
+		a.held -= w - was
+		a.linkLast(h, c)
+	}
+}
+
+// swallow joins chunk n, which lies right above chunk h, into that. Neither is
+// in an index.
+func (a *Allocator) swallow(h chunks.H, c *chunks.Chunk, n chunks.H, d *chunks.Chunk) {
+	c.Size += d.Size
+	c.Next = d.Next
+	if d.Next != 0 {
+		a.store.At(d.Next).Prev = h
+	}
+	a.store.Drop(n)
+	if a.at == n {
+		a.at = h
+	}
+}
+
+// isolate cuts [lo, hi), whole pages or all of it, out of the free chunk h: what
+// is returned is just that, in no index and in no order. The rest stays.
+func (a *Allocator) isolate(h chunks.H, c *chunks.Chunk, lo, hi uint64) (chunks.H, *chunks.Chunk) {
+	ix := a.space(c.Addr).index(c.Tag)
+	ix.Remove(h, c)
+	ordered := c.Tag == tagMapped && a.wholes(c.Addr, end(c)) > 0
+	if hi < end(c) {
+		r, d := a.cut(h, c, hi-c.Addr)
+		ix.Insert(r, d)
+		if ordered && a.wholes(d.Addr, end(d)) > 0 {
+			a.linkAfter(h, c, r, d)
+		}
+	}
+	if lo == c.Addr {
+		if ordered {
+			a.unlink(h, c)
+		}
+		return h, c
+	}
+	m, d := a.cut(h, c, lo-c.Addr)
+	ix.Insert(h, c)
+	if ordered && a.wholes(c.Addr, end(c)) == 0 {
+		a.unlink(h, c)
+	}
+	return m, d
+}
+
+// settle puts chunk h, whole pages in no index and in no order, back as a free
+// one of that kind, joined with its neighbours. Joined mapped chunks have the
+// later of their places in the order, and the later epoch; pages nobody used
+// yet are the oldest.
+func (a *Allocator) settle(h chunks.H, c *chunks.Chunk, tag uint8) {
+	ix := a.space(c.Addr).index(tag)
+	c.State, c.Tag, c.Stream = chunks.Free, tag, 0
+	placed := false // h has a place in the order
+	if n := c.Next; n != 0 {
+		if d := a.store.At(n); d.State == chunks.Free && d.Tag == tag {
+			ix.Remove(n, d)
+			c.Stream = d.Stream
+			if tag == tagMapped && a.wholes(d.Addr, end(d)) > 0 {
+				a.takePlace(n, d, h, c)
+				placed = true
+			}
+			a.swallow(h, c, n, d)
+		}
+	}
+	if p := c.Prev; p != 0 {
+		if d := a.store.At(p); d.State == chunks.Free && d.Tag == tag {
+			ix.Remove(p, d)
+			ordered := tag == tagMapped && a.wholes(d.Addr, end(d)) > 0
+			switch {
+			case placed && ordered && d.Stream > c.Stream:
+				a.unlink(h, c)
+			case placed:
+				if ordered {
+					a.unlink(p, d)
+				}
+				a.takePlace(h, c, p, d)
+			}
+			placed = placed || ordered
+			d.Stream = max(d.Stream, c.Stream)
+			a.swallow(p, d, h, c)
+			h, c = p, d
+		}
+	}
+	if tag == tagMapped && !placed {
+		a.linkFirst(h, c)
+	}
+	ix.Insert(h, c)
+}

@@ -1,0 +1,433 @@
+package elastic
+
+// What is asked of the driver: addresses, pages, and pages at addresses.
+//
+// A page is owned from when it was created until it is released. In between it
+// is mapped somewhere, or spare. Every function here leaves the structure whole
+// and true to the device when a call fails.
+
+import (
+	"errors"
+	"fmt"
+
+	"gpumem/alloc"
+	"gpumem/alloc/internal/chunks"
+	"gpumem/device"
+)
+
+const (
+	// Addresses are reserved for this many times the limit. Tight programs have
+	// used 28 times what they held; at the least size that is taken, air runs out
+	// and blocks are put side by side.
+	addresses      = 64
+	leastAddresses = 4
+	fewestPages    = 4096 // 8 GiB of addresses for the smallest devices
+
+	// One page in four is for small blocks.
+	smallPart = 4
+
+	// Idle pages are used up before new ones are created when the pages owned
+	// pass the recent peak of those held by an eighth, and by 32 MiB.
+	softPart  = 8
+	softLeast = 16
+
+	leafBits  = 9
+	leafPages = 1 << leafBits // 1 GiB of addresses
+)
+
+// errPressure: the device has less than the limit. The spot is to be chosen
+// again, for what is owned. It never leaves the package.
+var errPressure = errors.New("elastic: the device refused pages")
+
+// Moves counts what became of pages, since the pool was made.
+type Moves struct {
+	Mapped   uint64 // pages mapped, these included
+	Remapped uint64 // pages taken away from other addresses for that
+}
+
+// Moves are the pages moved so far.
+func (a *Allocator) Moves() Moves { return a.moves }
+
+// orphan is a handle of several pages, mapped nowhere, that the driver did not
+// take back.
+type orphan struct {
+	handle device.Handle
+	pages  uint64
+}
+
+// owned is how many pages the device counts as ours.
+func (a *Allocator) owned() uint64 {
+	n := a.mapped + uint64(len(a.spare))
+	for _, o := range a.orphans {
+		n += o.pages
+	}
+	return n
+}
+
+// grew keeps the peak of what is owned.
+func (a *Allocator) grew() {
+	a.stats.PeakPoolBytes = max(a.stats.PeakPoolBytes, a.owned()<<a.shift)
+}
+
+// reserve reserves the addresses and makes the two spaces.
+func (a *Allocator) reserve() error {
+	want := max(a.limit*addresses, fewestPages)
+	for {
+		base, err := a.dev.AddressReserve(want<<a.shift, 0)
+		if err == nil {
+			a.base, a.bytes = base, want<<a.shift
+			break
+		}
+		if !errors.Is(err, device.ErrOutOfMemory) || want/2 < a.limit*leastAddresses {
+			return fmt.Errorf("elastic: no addresses for the pool: %w", err)
+		}
+		want /= 2
+	}
+	a.split = a.base + (want-want/smallPart)<<a.shift
+	a.handles = make([][]device.Handle, (want+leafPages-1)>>leafBits)
+	a.large.first = a.vacant(a.base, a.split)
+	a.small.first = a.vacant(a.split, a.base+a.bytes)
+	return nil
+}
+
+// vacant makes the first chunk of a space.
+func (a *Allocator) vacant(lo, hi uint64) chunks.H {
+	h, c := a.store.New()
+	c.Addr, c.Size = lo, hi-lo
+	a.settle(h, c, tagUnmapped)
+	return h
+}
+
+// handle is where the handle of the page at addr is kept: 0 if nothing is mapped
+// there, or if the page is not the first of a larger handle.
+func (a *Allocator) handle(addr uint64) *device.Handle {
+	i := (addr - a.base) >> a.shift
+	leaf := &a.handles[i>>leafBits]
+	if *leaf == nil {
+		*leaf = make([]device.Handle, leafPages)
+	}
+	return &(*leaf)[i&(leafPages-1)]
+}
+
+// back gets memory behind all of the n bytes at a spot. While it does, a.at is
+// a chunk near that; the caller resets it.
+func (a *Allocator) back(s spot, n uint64) error {
+	a.at = s.h
+	lo, hi := a.down(s.x), a.up(s.x+n)
+	if err := a.acquire(s.newMap, s.newHeld, lo, hi); err != nil {
+		a.at = 0
+		return err
+	}
+	for {
+		h := a.holding(a.at, s.x)
+		c := a.store.At(h)
+		for c.Tag != tagUnmapped && end(c) < s.x+n {
+			h = c.Next
+			c = a.store.At(h)
+		}
+		if c.Tag != tagUnmapped {
+			break
+		}
+		if err := a.mapRun(h, max(c.Addr, lo), min(end(c), hi)); err != nil {
+			a.at = 0
+			return err
+		}
+	}
+	a.closeEpoch()
+	return nil
+}
+
+// acquire gets n spare pages, for a block in the pages of [lo, hi) that holds
+// newHeld more. Those in there are not taken from others.
+func (a *Allocator) acquire(n, newHeld, lo, hi uint64) error {
+	peak := max(a.peak, a.before, a.held+newHeld)
+	if err := a.create(n, min(a.cap, peak+max(peak/softPart, softLeast))); err != nil {
+		return err
+	}
+	// New pages are better than waiting, but only if it is by chance that there
+	// is something to wait for.
+	if err := a.stitch(n, lo, hi, a.cfg.Deterministic); err != nil {
+		return err
+	}
+	if err := a.create(n, a.cap); err != nil {
+		return err
+	}
+	if err := a.stitch(n, lo, hi, true); err != nil {
+		return err
+	}
+	if uint64(len(a.spare)) < n {
+		return errPressure
+	}
+	return nil
+}
+
+// stitch is steal, for a block.
+func (a *Allocator) stitch(n, lo, hi uint64, wait bool) error {
+	had := len(a.spare)
+	err := a.steal(n, lo, hi, wait)
+	a.moves.Remapped += uint64(len(a.spare) - had)
+	return err
+}
+
+// create makes pages until n are spare, but owns no more than most. Where the
+// device has no more, what is owned is all that may be owned for now.
+func (a *Allocator) create(n, most uint64) error {
+	for uint64(len(a.spare)) < n && a.owned() < most {
+		p, err := a.dev.MemCreate(a.mask + 1)
+		if errors.Is(err, device.ErrOutOfMemory) {
+			a.setCap(a.owned())
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		a.spare = append(a.spare, p)
+		a.grew()
+	}
+	return nil
+}
+
+// steal unmaps idle pages, the oldest first, until n are spare or none is left.
+// Pages in [lo, hi) stay. If it may not wait, it stops at pages that may still
+// be worked on.
+func (a *Allocator) steal(n, lo, hi uint64, wait bool) error {
+	for h := a.oldest; h != 0 && uint64(len(a.spare)) < n; {
+		c := a.store.At(h)
+		from, to := a.up(c.Addr), a.down(end(c))
+		if from < hi && lo < to {
+			// Below the pages that stay, or above them.
+			if from < lo {
+				to = lo
+			} else {
+				from = hi
+			}
+		}
+		if from >= to {
+			h = newer(c)
+			continue
+		}
+		if !a.passed(c.Stream) {
+			if !wait {
+				return nil
+			}
+			if err := a.await(c.Stream); err != nil {
+				return err
+			}
+		}
+		k := min(n-uint64(len(a.spare)), (to-from)>>a.shift)
+		if err := a.unmapRun(h, from, from+k<<a.shift); err != nil {
+			return err
+		}
+		h = a.oldest
+	}
+	return nil
+}
+
+// unmapRun makes the idle pages [lo, hi) of the mapped chunk h spare.
+func (a *Allocator) unmapRun(h chunks.H, lo, hi uint64) error {
+	if err := a.dev.MemUnmap(lo, hi-lo); err != nil {
+		return err
+	}
+	for at := lo; at < hi; at += a.mask + 1 {
+		p := a.handle(at)
+		a.spare = append(a.spare, *p)
+		*p = 0
+	}
+	a.mapped -= (hi - lo) >> a.shift
+	h, c := a.isolate(h, a.store.At(h), lo, hi)
+	a.settle(h, c, tagUnmapped)
+	return nil
+}
+
+// mapRun maps spare pages at [lo, hi), whole pages of the unmapped chunk h.
+func (a *Allocator) mapRun(h chunks.H, lo, hi uint64) error {
+	rest := uint64(len(a.spare)) - (hi-lo)>>a.shift
+	pages := a.spare[rest:]
+	done := lo // mapped up to here
+	var err error
+	for _, p := range pages {
+		if err = a.dev.MemMap(done, a.mask+1, p); err != nil {
+			break
+		}
+		done += a.mask + 1
+	}
+	if err == nil {
+		if err = a.dev.MemSetAccess(lo, hi-lo); err == nil {
+			a.enter(lo, pages)
+			a.spare = a.spare[:rest]
+			a.moves.Mapped += uint64(len(pages))
+			m, c := a.isolate(h, a.store.At(h), lo, hi)
+			a.settle(m, c, tagMapped)
+			return nil
+		}
+	}
+	if done > lo {
+		if undo := a.dev.MemUnmap(lo, done-lo); undo != nil {
+			n := (done - lo) >> a.shift
+			a.enter(lo, pages[:n])
+			a.spare = append(a.spare[:rest], pages[n:]...)
+			a.strand(h, lo, done)
+			return errors.Join(err, undo)
+		}
+	}
+	if !errors.Is(err, device.ErrOutOfMemory) {
+		return err
+	}
+	// The driver's tables are full. Fewer pages must be mapped, so those that
+	// are spare are of no use.
+	if !a.full {
+		a.full = true
+		a.logf(alloc.Warning, "%s: the driver maps no more than %d pages: %v", a.name, a.mapped, err)
+	}
+	if err := a.releaseSpare(0); err != nil {
+		return err
+	}
+	a.setCap(a.owned())
+	return errPressure
+}
+
+// enter notes that handles are mapped from addr on.
+func (a *Allocator) enter(addr uint64, pages []device.Handle) {
+	for _, p := range pages {
+		*a.handle(addr) = p
+		addr += a.mask + 1
+		a.mapped++
+	}
+}
+
+// strand takes pages of the unmapped chunk h out of use that are mapped without
+// access, because the driver failed twice. They are tried again at Close.
+func (a *Allocator) strand(h chunks.H, lo, hi uint64) {
+	_, c := a.isolate(h, a.store.At(h), lo, hi)
+	c.Tag = tagStuck
+	c.SetLive(a.firstGen, 0) // a number that no block has
+	a.held += (hi - lo) >> a.shift
+}
+
+// releaseSpare gives spare pages back until no more than keep pages are owned.
+func (a *Allocator) releaseSpare(keep uint64) error {
+	for n := len(a.spare); n > 0 && a.owned() > keep; n-- {
+		if err := a.dev.MemRelease(a.spare[n-1]); err != nil {
+			return err
+		}
+		a.spare = a.spare[:n-1]
+	}
+	return nil
+}
+
+// releaseOrphans tries again to give back what the driver did not take.
+func (a *Allocator) releaseOrphans() error {
+	for n := len(a.orphans); n > 0; n-- {
+		if err := a.dev.MemRelease(a.orphans[n-1].handle); err != nil {
+			return err
+		}
+		a.held -= a.orphans[n-1].pages
+		a.orphans = a.orphans[:n-1]
+	}
+	return nil
+}
+
+// shrink gives pages back until no more than keep are owned, or no idle one is
+// left.
+func (a *Allocator) shrink(keep uint64) error {
+	if err := a.releaseSpare(keep); err != nil {
+		return err
+	}
+	if a.owned() <= keep {
+		return nil
+	}
+	if err := a.steal(a.owned()-keep, 0, 0, true); err != nil {
+		return err
+	}
+	return a.releaseSpare(keep)
+}
+
+// Trim gives idle pages back, those free the longest first, until at most keep
+// bytes are held or only Config.Reserve of them is idle. It waits for the work
+// that may still use them. Blocks stay where they are.
+func (a *Allocator) Trim(keep uint64) (released uint64, err error) {
+	if a.closed {
+		return 0, alloc.ErrClosed
+	}
+	before := a.owned()
+	err = a.releaseOrphans()
+	if err == nil {
+		err = a.shrink(max(keep>>a.shift, a.held+a.cfg.Reserve>>a.shift))
+	}
+	return (before - a.owned()) << a.shift, err
+}
+
+// Close waits for all work on the device, gives every page and the addresses
+// back. A call that fails does not keep others from being made, unless the
+// device is lost. The error is the first one.
+func (a *Allocator) Close() error {
+	if a.closed {
+		return alloc.ErrClosed
+	}
+	a.closed = true
+	var first error
+	failed := func(err error) bool {
+		if err != nil && first == nil {
+			first = err
+		}
+		return err != nil
+	}
+	if a.mapped > 0 {
+		failed(a.dev.Synchronize())
+	}
+	a.runs(func(lo, hi uint64) {
+		if errors.Is(first, device.ErrLost) || failed(a.dev.MemUnmap(lo, hi-lo)) {
+			return
+		}
+		for at := lo; at < hi; {
+			p := *a.handle(at)
+			from := at
+			for at += a.mask + 1; at < hi && *a.handle(at) == 0; at += a.mask + 1 {
+			}
+			n := (at - from) >> a.shift
+			a.mapped -= n
+			a.orphans = append(a.orphans, orphan{p, n})
+		}
+	})
+	for n := len(a.spare); n > 0; n-- {
+		a.orphans = append(a.orphans, orphan{a.spare[n-1], 1})
+	}
+	a.spare = nil
+	kept := a.orphans[:0]
+	for _, o := range a.orphans {
+		if errors.Is(first, device.ErrLost) || failed(a.dev.MemRelease(o.handle)) {
+			kept = append(kept, o)
+		}
+	}
+	a.orphans = kept
+	if a.bytes > 0 && a.mapped == 0 && !errors.Is(first, device.ErrLost) {
+		failed(a.dev.AddressFree(a.base, a.bytes))
+	}
+	a.streams.close(a.dev, failed)
+	a.stats.BytesInUse = 0
+	a.store = chunks.Store{}
+	a.large, a.small, a.live, a.handles = space{}, space{}, nil, nil
+	a.oldest, a.newest = 0, 0
+	return first
+}
+
+// runs are the runs of pages that are mapped, in address order. No handle
+// reaches over the end of one.
+func (a *Allocator) runs(yield func(lo, hi uint64)) {
+	lo, hi := uint64(0), uint64(0)
+	for _, c := range a.chunks() {
+		if c.State == chunks.Free && c.Tag == tagUnmapped {
+			continue
+		}
+		if from := a.down(c.Addr); from > hi || hi == 0 {
+			if hi > lo {
+				yield(lo, hi)
+			}
+			lo = from
+		}
+		hi = a.up(end(c))
+	}
+	if hi > lo {
+		yield(lo, hi)
+	}
+}

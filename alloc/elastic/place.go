@@ -1,0 +1,346 @@
+package elastic
+
+// Where a block goes.
+//
+// A spot is a first address x for a block. What it costs is told by four
+// figures: pages to be mapped, pages held that are not now, bytes wasted, and x
+// itself. Wasted are the free bytes left over in the pages at the block's edges,
+// where only something small could go later. They include a gap next door that
+// the block shuts off: while free addresses lie beside a gap, the odd end of
+// some large block can still grow into it.
+//
+// In a free chunk [a, b) six spots for a block of k pages and r bytes make sense:
+//
+//	at a; at b-n                 flush with the neighbours
+//	at the first page; flush with the end of the last page
+//	r bytes below the first page: the odd end in the gap below
+//	k pages below the end of the last page: the odd end in the gap above
+//
+// A spot may run on into free neighbours, which is how an unmapped chunk beside
+// a gap is found. Of a large block only such spots count as touch no more pages
+// than it needs.
+
+import (
+	"fmt"
+
+	"gpumem/alloc"
+	"gpumem/alloc/internal/chunks"
+)
+
+const (
+	// tries is how many gaps are looked at for one that takes the odd end of a
+	// block.
+	tries = 32
+	// air is how many pages stay free on either side of a block in fresh
+	// addresses, so that later ones can share its edge pages. Without any, a
+	// program of random sizes holds 3 % more.
+	air = 64
+)
+
+// errAddresses: the addresses are strewn with blocks so that no run of free ones
+// is long enough. It takes many more than 64 times the limit's worth of requests
+// of a hostile kind.
+var errAddresses = fmt.Errorf("%w: pages are free, but no addresses in one piece", alloc.ErrNoMemory)
+
+// spot is where a block may go.
+type spot struct {
+	h       chunks.H // the chunk that x lies in
+	x       uint64
+	newMap  uint64 // pages to be mapped
+	newHeld uint64 // pages that are held then and are not now
+	waste   uint64 // bytes
+}
+
+// fit carves the block out of its best fit, if it fits there without a page to
+// be mapped, and without one held too many when pages are short.
+func (a *Allocator) fit(n uint64) (chunks.H, *chunks.Chunk) {
+	if n <= a.mask {
+		h, c := a.small.mapped.Take(n)
+		if h == 0 {
+			return 0, nil
+		}
+		if a.tight(1) && a.wholes(c.Addr, end(c)) != a.wholes(c.Addr+n, end(c)) {
+			a.small.mapped.Insert(h, c)
+			return 0, nil
+		}
+		return a.carve(a.small.mapped, h, c, c.Addr, n)
+	}
+	ix := a.large.mapped
+	h, c := ix.Take(n)
+	if h == 0 {
+		return 0, nil
+	}
+	x, newHeld, ok := a.within(c, n)
+	if !ok {
+		// Large enough, but it begins where the block would touch a page too
+		// many. In one that is larger by its odd end there is always a way.
+		ix.Insert(h, c)
+		if h, c = ix.Take(n + (n-unit)&a.mask); h == 0 {
+			return 0, nil
+		}
+		x, newHeld, ok = a.within(c, n)
+	}
+	if !ok || newHeld > n>>a.shift && a.tight(a.pages(n)) {
+		ix.Insert(h, c)
+		return 0, nil
+	}
+	return a.carve(ix, h, c, x, n)
+}
+
+// starts are the six spots in [lo, hi), see above. Some may lie outside.
+func (a *Allocator) starts(lo, hi, n uint64) [6]uint64 {
+	odd, even := n&a.mask, n&^a.mask
+	first, last := a.up(lo), a.down(hi)
+	return [6]uint64{lo, hi - n, first, first - odd, last - even, last - a.up(n)}
+}
+
+// legal says whether a block of n bytes touches no more pages at x than it must.
+func (a *Allocator) legal(x, n uint64) bool {
+	return n <= a.mask || x&a.mask+n <= a.up(n)
+}
+
+// within is the best spot for a large block in the mapped chunk c, which is
+// large enough; false if none is legal.
+func (a *Allocator) within(c *chunks.Chunk, n uint64) (x, newHeld uint64, ok bool) {
+	lo, hi := c.Addr, end(c)
+	if c.Size == n {
+		return lo, a.wholes(lo, hi), a.legal(lo, n)
+	}
+	first, last := a.up(lo), a.down(hi)
+	if n&a.mask == 0 {
+		// Whole pages: at the first, or flush with the last where that shuts off
+		// less.
+		x = first
+		if first-lo > hi-last {
+			x = last - n
+		}
+		return x, n >> a.shift, first+n <= last
+	}
+	var waste uint64
+	for _, s := range a.starts(lo, hi, n) {
+		if s < lo || s+n > hi || !a.legal(s, n) {
+			continue
+		}
+		held := uint64(0)
+		if f, l := max(first, a.down(s)), min(last, a.up(s+n)); f < l {
+			held = (l - f) >> a.shift
+		}
+		w := a.below(lo, s) + a.above(s+n, hi)
+		if !ok || held < newHeld || held == newHeld && (w < waste || w == waste && s < x) {
+			x, newHeld, waste, ok = s, held, w, true
+		}
+	}
+	return x, newHeld, ok
+}
+
+// below is the bytes wasted below a block at x, where memory is free from lo on.
+func (a *Allocator) below(lo, x uint64) uint64 {
+	if x&a.mask == 0 && x-lo > a.mask {
+		return 0 // a page that is free as a whole
+	}
+	return x - max(lo, a.down(x-1))
+}
+
+// above is the same above a block that ends at y, where memory is free up to hi.
+func (a *Allocator) above(y, hi uint64) uint64 {
+	if y&a.mask == 0 && hi-y > a.mask {
+		return 0
+	}
+	return min(hi, a.up(y+1)) - y
+}
+
+// score works out what a spot costs; h is a free chunk near it. False if the
+// spot is not free.
+func (a *Allocator) score(h chunks.H, x, n uint64) (s spot, ok bool) {
+	c := a.store.At(h)
+	for x < c.Addr {
+		if h = c.Prev; h == 0 {
+			return spot{}, false
+		}
+		if c = a.store.At(h); c.State != chunks.Free {
+			return spot{}, false
+		}
+	}
+	for x >= end(c) {
+		if h = c.Next; h == 0 {
+			return spot{}, false
+		}
+		if c = a.store.At(h); c.State != chunks.Free {
+			return spot{}, false
+		}
+	}
+	s.h, s.x = h, x
+	y := x + n
+	lo := c.Addr // from here on memory is free, at least a page's worth below x
+	if lo == x && c.Prev != 0 {
+		if d := a.store.At(c.Prev); d.State == chunks.Free {
+			lo = d.Addr
+		}
+	}
+	from, to := a.down(x), a.up(y)
+	for {
+		if c.Tag == tagUnmapped {
+			k := (min(end(c), to) - max(c.Addr, from)) >> a.shift
+			s.newMap += k
+			s.newHeld += k
+		} else if f, l := max(a.up(c.Addr), from), min(a.down(end(c)), to); f < l {
+			s.newHeld += (l - f) >> a.shift
+		}
+		if y <= end(c) {
+			break
+		}
+		if c.Next == 0 {
+			return spot{}, false
+		}
+		if c = a.store.At(c.Next); c.State != chunks.Free {
+			return spot{}, false
+		}
+	}
+	hi := end(c)
+	if hi == y && c.Next != 0 {
+		if d := a.store.At(c.Next); d.State == chunks.Free {
+			hi = end(d)
+		}
+	}
+	s.waste = a.below(lo, x) + a.above(y, hi)
+	return s, true
+}
+
+// search is one look for a spot.
+type search struct {
+	a     *Allocator
+	n     uint64
+	align uint64
+	tight bool
+	best  spot
+	found bool
+}
+
+// better says whether s is before t in the order of spots.
+func (f *search) better(s, t spot) bool {
+	s1, s2, t1, t2 := s.newMap, s.newHeld, t.newMap, t.newHeld
+	if f.tight {
+		s1, s2, t1, t2 = s2, s1, t2, t1
+	}
+	switch {
+	case s1 != t1:
+		return s1 < t1
+	case s2 != t2:
+		return s2 < t2
+	case s.waste != t.waste:
+		return s.waste < t.waste
+	}
+	return s.x < t.x
+}
+
+// try looks at the spot x; h is a free chunk near it.
+func (f *search) try(h chunks.H, x uint64) {
+	if !f.a.legal(x, f.n) {
+		return
+	}
+	if s, ok := f.a.score(h, x, f.n); ok && (!f.found || f.better(s, f.best)) {
+		f.best, f.found = s, true
+	}
+}
+
+// around looks at the six spots of the free chunk h.
+func (f *search) around(h chunks.H) {
+	c := f.a.store.At(h)
+	for i, x := range f.a.starts(c.Addr, end(c), f.n) {
+		if f.align > unit {
+			if i == 0 || i == 2 || i == 3 {
+				x = (x + f.align - 1) &^ (f.align - 1)
+			} else {
+				x &^= f.align - 1
+			}
+		}
+		f.try(h, x)
+	}
+}
+
+// enough says whether looking further is of no use: when pages are short, a
+// block whose odd end costs no page is as good as any.
+func (f *search) enough() bool {
+	return f.tight && f.found && f.best.newHeld <= f.n>>f.a.shift
+}
+
+// run looks at all spots that are worth it.
+func (f *search) run(sp *space, need uint64) {
+	a := f.a
+	if h := sp.mapped.Find(f.n); h != 0 {
+		if f.around(h); f.enough() {
+			return
+		}
+	}
+	if odd := f.n & a.mask; odd > 0 { // else a gap is of no use
+		h := sp.mapped.Find(odd)
+		for i := 0; i < tries && h != 0; i++ {
+			if c := a.store.At(h); c.Size >= f.n || a.roomy(c) {
+				if f.around(h); f.enough() {
+					return
+				}
+			}
+			h = sp.mapped.After(h)
+		}
+	}
+	if h := sp.mapped.Largest(); h != 0 {
+		if f.around(h); f.enough() {
+			return
+		}
+	}
+	f.fresh(sp, need)
+}
+
+// roomy says whether free addresses lie beside a mapped chunk.
+func (a *Allocator) roomy(c *chunks.Chunk) bool {
+	return c.Prev != 0 && a.store.At(c.Prev).State == chunks.Free ||
+		c.Next != 0 && a.store.At(c.Next).State == chunks.Free
+}
+
+// fresh looks at a spot in addresses with nothing behind them, with as much air
+// around it as there is.
+func (f *search) fresh(sp *space, need uint64) {
+	a := f.a
+	slip := uint64(0) // what aligning may cost
+	if f.align > a.mask {
+		slip = f.align - a.mask - 1
+	}
+	for _, pages := range [...]uint64{air, air / 4, 0} {
+		if h := sp.unmapped.Find((need+2*pages)<<a.shift + slip); h != 0 {
+			x := a.store.At(h).Addr + pages<<a.shift
+			f.try(h, (x+f.align-1)&^(f.align-1))
+			return
+		}
+	}
+}
+
+// place is the best spot for n bytes, which need that many pages. ErrNoMemory
+// where fewer are free.
+func (a *Allocator) place(n, need, align uint64) (spot, error) {
+	sp := &a.large
+	if n <= a.mask {
+		sp = &a.small
+	}
+	for flushed := false; ; flushed = true {
+		f := search{a: a, n: n, align: align, tight: a.tight(need)}
+		f.run(sp, need)
+		if !f.tight && (!f.found || a.held+f.best.newHeld > a.cap) {
+			f = search{a: a, n: n, align: align, tight: true}
+			f.run(sp, need)
+		}
+		if f.found && a.held+f.best.newHeld <= a.cap {
+			return f.best, nil
+		}
+		if a.held+need > a.cap {
+			return spot{}, alloc.ErrNoMemory
+		}
+		if flushed {
+			return spot{}, errAddresses
+		}
+		// There are pages enough, but no addresses in one piece. Idle pages may
+		// lie in between.
+		if err := a.steal(a.mapped, 0, 0, true); err != nil {
+			return spot{}, err
+		}
+	}
+}

@@ -1,0 +1,138 @@
+package elastic
+
+// Blocks of one handle: what other processes and network cards are given is a
+// handle, so such a block has one of its own, in addresses of its own. Nobody
+// shares its pages, and it is given back to the device when it is freed.
+
+import (
+	"errors"
+	"fmt"
+
+	"gpumem/alloc"
+	"gpumem/alloc/internal/chunks"
+	"gpumem/device"
+)
+
+// whole makes a block of that many pages with one handle.
+func (a *Allocator) whole(need, align uint64) (chunks.H, *chunks.Chunk, error) {
+	if a.held+need > a.cap {
+		return 0, nil, alloc.ErrNoMemory
+	}
+	if err := a.shrink(a.cap - need); err != nil {
+		return 0, nil, err
+	}
+	bytes := need << a.shift
+	p, err := a.dev.MemCreate(bytes)
+	if errors.Is(err, device.ErrOutOfMemory) {
+		// Others have it, or what is idle here is in the way.
+		if err := a.shrink(a.held); err != nil {
+			return 0, nil, err
+		}
+		if p, err = a.dev.MemCreate(bytes); errors.Is(err, device.ErrOutOfMemory) {
+			a.setCap(a.owned())
+			return 0, nil, errPressure
+		}
+	}
+	if err != nil {
+		return 0, nil, err
+	}
+	h, x := a.vacancy(bytes, align)
+	if h == 0 {
+		// There are no addresses in one piece. Idle pages may lie in between.
+		if err = a.steal(a.mapped, 0, 0, true); err == nil {
+			if h, x = a.vacancy(bytes, align); h == 0 {
+				err = errAddresses
+			}
+		}
+		if err != nil {
+			return 0, nil, a.discard(p, need, err)
+		}
+	}
+	err = a.dev.MemMap(x, bytes, p)
+	if err == nil {
+		if err = a.dev.MemSetAccess(x, bytes); err != nil {
+			if undo := a.dev.MemUnmap(x, bytes); undo != nil {
+				*a.handle(x) = p
+				a.mapped += need
+				a.grew()
+				a.strand(h, x, x+bytes)
+				return 0, nil, errors.Join(err, undo)
+			}
+		}
+	}
+	if err != nil {
+		full := errors.Is(err, device.ErrOutOfMemory) // of the driver's tables
+		if full {
+			err = fmt.Errorf("%w: the driver maps no more than %d pages: %w", alloc.ErrNoMemory, a.mapped, err)
+		}
+		orphans := len(a.orphans)
+		err = a.discard(p, need, err)
+		if !full || len(a.orphans) > orphans || a.owned() == a.held {
+			return 0, nil, err
+		}
+		if err := a.shrink(a.held); err != nil {
+			return 0, nil, err
+		}
+		return 0, nil, errPressure
+	}
+	*a.handle(x) = p
+	a.mapped += need
+	a.held += need
+	a.moves.Mapped += need
+	a.grew()
+	h, c := a.isolate(h, a.store.At(h), x, x+bytes)
+	c.Tag = tagWhole
+	return h, c, nil
+}
+
+// vacancy finds addresses with nothing behind them: the chunk that they lie in,
+// 0 if there are none, and the first of them.
+func (a *Allocator) vacancy(bytes, align uint64) (chunks.H, uint64) {
+	slip := uint64(0)
+	if align > a.mask {
+		slip = align - a.mask - 1
+	}
+	h := a.large.unmapped.Find(bytes + slip)
+	if h == 0 {
+		return 0, 0
+	}
+	return h, (a.store.At(h).Addr + align - 1) &^ (align - 1)
+}
+
+// discard gives the handle of a block back that err kept from being made.
+func (a *Allocator) discard(p device.Handle, pages uint64, err error) error {
+	if undo := a.dev.MemRelease(p); undo != nil {
+		a.orphan(p, pages)
+		return errors.Join(err, undo)
+	}
+	return err
+}
+
+// orphan keeps a handle that the driver did not take back.
+func (a *Allocator) orphan(p device.Handle, pages uint64) {
+	a.orphans = append(a.orphans, orphan{p, pages})
+	a.held += pages
+	a.grew()
+}
+
+// releaseWhole frees the block h, which has a handle of its own, when all work
+// is done that was queued. If the driver does not unmap it, it stays as it was.
+func (a *Allocator) releaseWhole(h chunks.H, c *chunks.Chunk) error {
+	if err := a.await(a.epoch); err != nil {
+		return err
+	}
+	if err := a.dev.MemUnmap(c.Addr, c.Size); err != nil {
+		return err
+	}
+	p := a.handle(c.Addr)
+	pages := c.Size >> a.shift
+	a.mapped -= pages
+	a.held -= pages
+	if err := a.dev.MemRelease(*p); err != nil {
+		a.orphan(*p, pages)
+		a.logf(alloc.Warning, "%s: %d pages of a freed block were not given back: %v", a.name, pages, err)
+	}
+	*p = 0
+	a.settle(h, c, tagUnmapped)
+	return nil
+}

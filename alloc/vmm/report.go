@@ -1,0 +1,198 @@
+// This file tells of the allocator's state and checks it.
+
+package vmm
+
+import (
+	"fmt"
+	"slices"
+
+	"gpumem/alloc"
+	"gpumem/alloc/internal/chunks"
+	"gpumem/size"
+)
+
+// Stats are ours: JAX has none for this allocator. PoolBytes is all physical
+// memory that is held, live or pending, and counts against BytesLimit, the
+// budget. LargestFreeBlock is the largest block that could be handed out without
+// giving anything back first, be it pending or fresh, but no more than is held
+// and not live: what may still be taken from the device is no hole in the pool.
+func (a *Allocator) Stats() alloc.Stats {
+	s := a.stats
+	if a.closed {
+		return s
+	}
+	s.LargestFreeBlock = s.BytesLimit - s.PoolBytes
+	for _, k := range a.pending.classes {
+		if k.head != 0 {
+			s.LargestFreeBlock = max(s.LargestFreeBlock, k.size)
+		}
+	}
+	s.LargestFreeBlock = min(s.LargestFreeBlock, s.PoolBytes-s.BytesInUse)
+	return s
+}
+
+// Walk visits the live and the pending blocks in address order, each a region of
+// its own.
+func (a *Allocator) Walk(yield func(alloc.Chunk) bool) {
+	var list []chunks.H
+	for h := range a.held {
+		if a.mapped.Find(a.store.At(h).Addr) == h { // not stuck
+			list = append(list, h)
+		}
+	}
+	slices.SortFunc(list, func(x, y chunks.H) int {
+		if a.store.At(x).Addr < a.store.At(y).Addr {
+			return -1
+		}
+		return 1
+	})
+	for i, h := range list {
+		c := a.store.At(h)
+		k := alloc.Chunk{
+			Addr: c.Addr, Size: c.Size, Requested: c.Requested, Region: i,
+			Tag: alloc.End(c.Tag).String(), Stream: c.Stream,
+		}
+		if c.State == chunks.Live {
+			k.Live, k.Site = true, alloc.Site(c.Site())
+		}
+		if !yield(k) {
+			return
+		}
+	}
+}
+
+// Report is the status that XLA ends a refused request with: its budget's, or
+// the driver's where the budget would have allowed it.
+func (a *Allocator) Report(r alloc.Request) alloc.Report {
+	p, ok := a.pages(r.Bytes)
+	if !ok {
+		p = r.Bytes
+	}
+	text := "RESOURCE_EXHAUSTED: cuMemCreate: CUDA_ERROR_OUT_OF_MEMORY: out of memory"
+	if p > a.stats.BytesLimit-a.stats.PoolBytes {
+		text = fmt.Sprintf("RESOURCE_EXHAUSTED: Not enough PA budget: pa_allocated=%dB, allocation_size=%dB, pa_budget=%dB",
+			a.stats.PoolBytes, p, a.stats.BytesLimit)
+	}
+	return alloc.Report{{Severity: alloc.Error, Text: text}}
+}
+
+// Why says what stands in a refused request's way. There are no holes: a request
+// needs memory of its own, or a freed block of just its size.
+//
+// After a refusal nothing freed is left that could be given back, but for blocks
+// of the upper end.
+func (a *Allocator) Why(r alloc.Request, deviceFree int64) []string {
+	s := a.Stats()
+	p, ok := a.pages(r.Bytes)
+	if !ok || p > s.BytesLimit {
+		return []string{fmt.Sprintf("It is more than the budget of %s; no free would help.", size.Format(s.BytesLimit))}
+	}
+	out := []string{fmt.Sprintf("It needs %s of memory of its own. Of the budget of %s, %s is live, and %s freed but not given back.",
+		size.Format(p), size.Format(s.BytesLimit), size.Format(s.BytesInUse), size.Format(s.PoolBytes-s.BytesInUse))}
+	if deviceFree >= 0 {
+		out = append(out, fmt.Sprintf("The device has %s free.", size.Format(uint64(deviceFree))))
+	}
+	return out
+}
+
+// Check looks at the whole structure and returns the first thing that does not
+// hold: the statistics equal the sums, what is pending is in all its queues in
+// one order, and batches count their blocks.
+func (a *Allocator) Check() error {
+	if a.closed {
+		return nil
+	}
+	var live, bytes uint64
+	var mapped, stuck int
+	for h := range a.held {
+		c, r := a.store.At(h), &a.more[h]
+		if r.has&hasMemory != 0 {
+			bytes += c.Size
+		}
+		if c.State == chunks.Live {
+			live += c.Size
+		}
+		if slices.Contains(a.stuck, h) {
+			stuck++
+			continue
+		}
+		if r.has != hasAll || a.mapped.Find(c.Addr) != h {
+			return fmt.Errorf("block %d at %#x: not mapped (%b), or not in the table", h, c.Addr, r.has)
+		}
+		mapped++
+	}
+	if s := a.stats; bytes != s.PoolBytes || live != s.BytesInUse || bytes > s.BytesLimit {
+		return fmt.Errorf("statistics say %d bytes in use, %d held, budget %d; a walk counts %d and %d",
+			s.BytesInUse, s.PoolBytes, s.BytesLimit, live, bytes)
+	}
+	if mapped != a.mapped.Len() || stuck != len(a.stuck) {
+		return fmt.Errorf("%d blocks are mapped and %d stuck; the table has %d, the list %d", mapped, stuck, a.mapped.Len(), len(a.stuck))
+	}
+	return a.checkPending(mapped)
+}
+
+// checkPending checks what is pending, of so many blocks that are mapped.
+func (a *Allocator) checkPending(mapped int) error {
+	q := &a.pending
+	for h := range a.held {
+		if a.store.At(h).State == chunks.Live {
+			mapped--
+		}
+	}
+	// Walked in order, a class's queue advances by the blocks of that class, and
+	// batches come one after the other.
+	next := make([]chunks.H, len(q.classes))
+	for i, k := range q.classes {
+		next[i] = k.head
+	}
+	count := make([]batch, len(q.batches))
+	at, n, prev := q.oldest, 0, chunks.H(0)
+	for h := q.head; h != 0; h = a.store.At(h).Next {
+		c, r := a.store.At(h), &a.more[h]
+		if n++; n > mapped {
+			return fmt.Errorf("more than the %d pending blocks are queued", mapped)
+		}
+		if c.State != chunks.Free || c.Prev != prev {
+			return fmt.Errorf("pending block %d is in state %d behind %d, not %d", h, c.State, c.Prev, prev)
+		}
+		if q.first(c.Size, alloc.End(c.Tag)) == 0 || next[r.class] != h || q.class(c.Size, alloc.End(c.Tag)) != r.class {
+			return fmt.Errorf("pending block %d is not the next of class %d", h, r.class)
+		}
+		for at != r.batch && at != 0 {
+			at = q.batches[at].newer
+		}
+		if at == 0 {
+			return fmt.Errorf("pending block %d is out of its batch's order", h)
+		}
+		if at != q.open && r.streams&^q.batches[at].streams != 0 {
+			return fmt.Errorf("batch %d does not know of all streams of block %d", at, h)
+		}
+		count[at].blocks++
+		count[at].bytes += c.Size
+		next[r.class], prev = r.after, h
+	}
+	if n != mapped || prev != q.tail {
+		return fmt.Errorf("%d pending blocks, %d of them queued, the last is %d and not %d", mapped, n, prev, q.tail)
+	}
+	for i, h := range next {
+		if h != 0 {
+			return fmt.Errorf("block %d is in class %d and not pending", h, i)
+		}
+	}
+	batches := 0
+	for i := q.oldest; i != 0; i = q.batches[i].newer {
+		b := &q.batches[i]
+		batches++
+		if b.blocks == 0 || b.blocks != count[i].blocks || b.bytes != count[i].bytes || b.wanted {
+			return fmt.Errorf("batch %d has %d blocks, %d bytes (wanted: %v); counted are %d, %d",
+				i, b.blocks, b.bytes, b.wanted, count[i].blocks, count[i].bytes)
+		}
+		if open := i == q.open; open && i != q.newest || (len(b.marks) > 0) == (open || b.done) {
+			return fmt.Errorf("batch %d (open %d, newest %d, done %v) has %d marks", i, q.open, q.newest, b.done, len(b.marks))
+		}
+	}
+	if batches+len(q.unused)+1 != len(q.batches) {
+		return fmt.Errorf("%d batches and %d unused ones of %d", batches, len(q.unused), len(q.batches)-1)
+	}
+	return nil
+}
