@@ -132,6 +132,10 @@ func exercise(ctx context.Context, dev device.GPU, pool *gpumem.Pool, seed uint6
 		h := held{b, n, id}
 		live = append(live, h)
 		served++
+		// The driver's pool has the block in its stream's order only.
+		if err := dev.StreamSynchronize(0); err != nil {
+			return served, refused, err
+		}
 		for _, at := range []uint64{b.Addr + n - uint64(len(mark(id, n))), b.Addr} {
 			if err := dev.Write(at, mark(id, n)); err != nil {
 				return served, refused, err
@@ -149,12 +153,15 @@ func exercise(ctx context.Context, dev device.GPU, pool *gpumem.Pool, seed uint6
 // sized are the policies of a test, small enough for a GPU that others use, too.
 var sized = []string{
 	"jax:fraction=.02", "jax:limit=512MiB", "jax:limit=512MiB,preallocate=false", "bfc:limit=512MiB", "bfc:limit=512MiB,preallocate=false,gc=true",
-	"platform", "address",
+	"platform", "address", "async", "async:async_prealloc=512MiB", "vmm:limit=512MiB", "elastic:limit=512MiB", "elastic:limit=512MiB,eager=true",
 }
 
 func TestContents(t *testing.T) {
 	for _, words := range gpus(t) {
 		for _, spec := range sized {
+			if kind, _, _ := strings.Cut(spec, ":"); strings.Contains(words, "vmm=false") && (kind == "async" || kind == "vmm" || kind == "elastic") {
+				continue // that device has neither pages nor pools
+			}
 			name, _, _ := strings.Cut(words, "@")
 			t.Run(name+" "+spec, func(t *testing.T) {
 				dev := openGPU(t, words)
@@ -223,7 +230,7 @@ func TestContenders(t *testing.T) {
 			}
 			var cmds []*exec.Cmd
 			var outs []*bytes.Buffer
-			for _, spec := range []string{"jax:fraction=.2", "jax:fraction=.2,preallocate=false", "platform", "bfc:limit=300MiB"} {
+			for _, spec := range []string{"jax:fraction=.2", "jax:fraction=.2,preallocate=false", "platform", "bfc:limit=300MiB", "elastic:limit=400MiB", "async"} {
 				cmd := exec.Command(os.Args[0])
 				cmd.Env = append(os.Environ(), childVar+"="+words+" "+spec)
 				var out bytes.Buffer

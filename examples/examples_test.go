@@ -168,7 +168,7 @@ func TestReadme(t *testing.T) {
 	} {
 		policies, command := c.policies, "gpumem replay examples/"+c.name+".txt.gz --device "+c.device
 		if policies == nil {
-			policies = defaults
+			policies = byDefault
 		}
 		for _, p := range c.policies {
 			command += " --policy " + p
@@ -210,7 +210,11 @@ func figures(t *testing.T, rep *replay.Report) string {
 			notes += "  " + r.Policy + ": " + n + "\n"
 		}
 		if f := r.Failure; f != nil {
-			notes += fmt.Sprintf("  %s: first refused: event %d, %s; largest hole %s\n", r.Policy, f.Event, size.Format(f.Bytes), size.Format(f.Hole))
+			notes += fmt.Sprintf("  %s: first refused: event %d, %s", r.Policy, f.Event, size.Format(f.Bytes))
+			if f.Hole > 0 { // where a policy has any
+				notes += "; largest hole " + size.Format(f.Hole)
+			}
+			notes += "\n"
 		}
 	}
 	var b strings.Builder

@@ -10,6 +10,7 @@ import (
 	"gpumem/alloc/async"
 	"gpumem/alloc/bfc"
 	"gpumem/alloc/direct"
+	"gpumem/alloc/elastic"
 	"gpumem/alloc/vmm"
 	"gpumem/device"
 	"gpumem/device/sim"
@@ -51,6 +52,15 @@ func makers() []alloctest.Maker {
 		}},
 		{Name: "async that keeps", Device: 64 * mib, Garbage: true, Asks: true, New: func(dev device.GPU) (alloc.Allocator, error) {
 			return async.New(dev, async.Config{Reserve: 48 * mib, Preallocate: 48 * mib, Deterministic: true})
+		}},
+		{Name: "elastic", Device: 64 * mib, Virtual: true, New: func(dev device.GPU) (alloc.Allocator, error) {
+			return elastic.New(dev, elastic.Config{})
+		}},
+		{Name: "elastic limited", Device: 64 * mib, Virtual: true, New: func(dev device.GPU) (alloc.Allocator, error) {
+			return elastic.New(dev, elastic.Config{Limit: 48*mib + 1, Reserve: 7 * mib, Deterministic: true})
+		}},
+		{Name: "elastic eager", Device: 64 * mib, Virtual: true, Garbage: true, New: func(dev device.GPU) (alloc.Allocator, error) {
+			return elastic.New(dev, elastic.Config{Eager: true})
 		}},
 	}
 }
