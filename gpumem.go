@@ -462,16 +462,10 @@ func (p *Pool) RecordStream(b Block, stream uint32) error {
 	if p.closed {
 		return ErrClosed
 	}
-	switch r := p.a.(type) { // TEMPORARY
-	case recorder:
+	if r, ok := p.a.(recorder); ok {
 		if err := r.Record(b, stream); err != nil {
 			return err
 		}
-	case interface{ UseStream(uint32) }:
-		if _, err := p.streamOf(stream); err != nil {
-			return err
-		}
-		r.UseStream(stream)
 	}
 	if p.order != nil {
 		return p.order.Use(b, stream)

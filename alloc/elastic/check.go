@@ -32,16 +32,11 @@ func (a *Allocator) Check() error {
 		h, last = newer(a.store.At(h)), h
 	}
 	var w walk
-	lo := a.base
-	for name, sp := range map[string]*space{"large": &a.large, "small": &a.small} {
-		lo = a.base
-		hi := a.split
-		if sp == &a.small {
-			lo, hi = a.split, a.base+a.bytes
-		}
-		if err := a.checkSpace(sp, lo, hi, ordered, &w); err != nil {
-			return fmt.Errorf("%s blocks: %w", name, err)
-		}
+	if err := a.checkSpace(&a.large, a.base, a.split, ordered, &w); err != nil {
+		return fmt.Errorf("large blocks: %w", err)
+	}
+	if err := a.checkSpace(&a.small, a.split, a.base+a.bytes, ordered, &w); err != nil {
+		return fmt.Errorf("small blocks: %w", err)
 	}
 	for _, o := range a.orphans {
 		w.held += o.pages

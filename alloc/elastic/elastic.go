@@ -60,10 +60,11 @@
 // others use it, is no error: what is mapped is the limit until somebody asks
 // again.
 //
-// Files: elastic.go the requests, place.go where a block goes, list.go chunks
-// cut and joined, lru.go the order in which they were freed, pages.go what is
-// asked of the driver, whole.go blocks of one handle, streams.go whose work is
-// done, stats.go figures and report, check.go the invariants.
+// Files: elastic.go the requests, free.go the way back, place.go where a block
+// goes, list.go chunks cut and joined, lru.go the order in which they were freed,
+// pages.go what is asked of the driver, close.go the end, whole.go blocks of one
+// handle, streams.go whose work is done, stats.go figures and report, check.go
+// the invariants.
 package elastic
 
 import (
@@ -103,7 +104,7 @@ type Device interface {
 
 // Config says what pool to make.
 type Config struct {
-	Limit   uint64 // bytes of physical memory that may be held, rounded down to pages; 0: the device's total
+	Limit   uint64 // bytes of physical memory that may be held, rounded down to pages; 0, and at most, the device's total
 	Reserve uint64 // bytes of idle pages that Trim leaves, and Eager
 	Eager   bool   // unmap and release at once what is free; then Free waits for the work on it
 
@@ -202,9 +203,9 @@ func New(dev Device, cfg Config) (*Allocator, error) {
 		stream:   1<<64 - 1,
 		epoch:    1,
 	}
-	limit := cfg.Limit
-	if limit == 0 {
-		limit = info.Total
+	limit := info.Total
+	if cfg.Limit != 0 {
+		limit = min(limit, cfg.Limit)
 	}
 	a.limit = limit >> a.shift
 	a.setCap(a.limit)
@@ -350,108 +351,10 @@ func (a *Allocator) spread(n, need, align uint64) (chunks.H, *chunks.Chunk, erro
 		a.at = 0
 	}
 	c := a.store.At(s.h)
-	ix := a.space(s.x).mapped
-	ix.Remove(s.h, c)
-	h, c := a.carve(ix, s.h, c, s.x, n)
+	sp := a.space(s.x)
+	sp.mapped.Remove(s.h, c)
+	h, c := a.carve(sp, s.h, c, s.x, n)
 	return h, c, nil
-}
-
-// Free takes a block back. The driver is called only for a block of one handle,
-// which is unmapped and released when all work that is queued is done, and by
-// Eager.
-func (a *Allocator) Free(b alloc.Block) error {
-	if a.closed {
-		return alloc.ErrClosed
-	}
-	h, gen := b.Key()
-	if h == 0 && b.Addr == 0 {
-		return nil
-	}
-	c := a.store.Live(h, gen, b.Addr)
-	if c == nil {
-		return a.badFree(b)
-	}
-	return a.release(h, c)
-}
-
-// tableOrder makes a first table of addresses of 8,192 slots, 64 KiB.
-const tableOrder = 13
-
-// byAddr is the table of addresses. The first call builds it, so that a program
-// which frees by block never pays for it.
-func (a *Allocator) byAddr() *chunks.Table {
-	if a.live == nil {
-		a.live = chunks.NewTable(&a.store, tableOrder)
-		for h, c := range a.chunks() {
-			if isBlock(c) {
-				a.live.Insert(h, c.Addr)
-			}
-		}
-	}
-	return a.live
-}
-
-// FreeAddr takes back the block that starts at addr, as Free does; 0 does
-// nothing.
-func (a *Allocator) FreeAddr(addr uint64) error {
-	if a.closed {
-		return alloc.ErrClosed
-	}
-	if addr == 0 {
-		return nil
-	}
-	h := a.byAddr().Find(addr)
-	if h == 0 {
-		return a.badAddr(addr)
-	}
-	return a.release(h, a.store.At(h))
-}
-
-// BlockAt is the live block that starts at addr. The first call builds the
-// table of addresses, too.
-func (a *Allocator) BlockAt(addr uint64) (alloc.Block, error) {
-	if a.closed {
-		return alloc.Block{}, alloc.ErrClosed
-	}
-	if addr == 0 {
-		return alloc.Block{}, nil
-	}
-	h := a.byAddr().Find(addr)
-	if h == 0 {
-		return alloc.Block{}, fmt.Errorf("%#x: %w: no live block starts there", addr, alloc.ErrNotAllocated)
-	}
-	c := a.store.At(h)
-	return alloc.MakeBlock(c.Addr, c.Size, h, c.Gen()), nil
-}
-
-// release makes a block free.
-func (a *Allocator) release(h chunks.H, c *chunks.Chunk) error {
-	if invariants.Enabled {
-		defer func() { invariants.Must(a.Check()) }()
-	}
-	size, addr := c.Size, c.Addr
-	if c.Tag == tagWhole {
-		if err := a.releaseWhole(h, c); err != nil {
-			return err // it is live still
-		}
-	} else {
-		a.free(h, c)
-	}
-	if a.live != nil {
-		a.live.RemoveChunk(h, addr)
-	}
-	a.stats.BytesInUse -= size
-	if a.ops++; a.ops%window == 0 {
-		a.turn()
-	}
-	if a.eager && a.oldest != 0 {
-		// The block is free whatever happens to its pages; they are tried again
-		// at the next free.
-		if err := a.shrink(a.held + a.cfg.Reserve>>a.shift); err != nil {
-			a.logf(alloc.Warning, "%s: idle pages were not given back: %v", a.name, err)
-		}
-	}
-	return nil
 }
 
 // turn begins a new window.
@@ -474,24 +377,4 @@ func (a *Allocator) logf(s alloc.Severity, format string, args ...any) {
 	if a.cfg.Log != nil {
 		a.cfg.Log(alloc.Message{Severity: s, Text: fmt.Sprintf(format, args...)})
 	}
-}
-
-// badFree says what is wrong with a block that is not live.
-func (a *Allocator) badFree(b alloc.Block) error {
-	if h, _ := b.Key(); !a.store.Valid(h) || b.Addr-a.base >= a.bytes {
-		return fmt.Errorf("free of %v: %w: it is not of this pool", b, alloc.ErrNotAllocated)
-	}
-	return fmt.Errorf("free of %v: %w", b, alloc.ErrDoubleFree)
-}
-
-// badAddr says what is wrong with an address at which no live block starts.
-func (a *Allocator) badAddr(addr uint64) error {
-	if addr-a.base >= a.bytes {
-		return fmt.Errorf("free of %#x: %w: the address is not in this pool", addr, alloc.ErrNotAllocated)
-	}
-	c := a.store.At(a.holding(a.space(addr).first, addr))
-	if c.State == chunks.Free {
-		return fmt.Errorf("free of %#x: %w: nothing lives there (freed before, or never handed out)", addr, alloc.ErrDoubleFree)
-	}
-	return fmt.Errorf("free of %#x: %w: it lies %d bytes into the live block at %#x", addr, alloc.ErrNotAllocated, addr-c.Addr, c.Addr)
 }

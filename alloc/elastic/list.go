@@ -69,36 +69,44 @@ func (a *Allocator) cut(h chunks.H, c *chunks.Chunk, size uint64) (chunks.H, *ch
 	return n, d
 }
 
-// carve takes [x, x+n) out of the mapped chunk h, which was taken out of its
-// index ix. The chunk that it returns is the block's and not yet live. The rest
-// stays where it was in the order.
-func (a *Allocator) carve(ix *chunks.Index, h chunks.H, c *chunks.Chunk, x, n uint64) (chunks.H, *chunks.Chunk) {
+// carve takes [x, x+n) out of the mapped chunk h of sp, which was taken out of
+// its index. The chunk that it returns is the block's and not yet live. The rest
+// stays where it was in the order: what is left of h keeps its number for that.
+func (a *Allocator) carve(sp *space, h chunks.H, c *chunks.Chunk, x, n uint64) (chunks.H, *chunks.Chunk) {
 	lo, hi := c.Addr, end(c)
-	if lo == x && c.Size == n {
-		if w := a.wholes(lo, hi); w > 0 {
-			a.held += w
-			a.unlink(h, c)
-		}
-		return h, c
-	}
 	all, below, above := a.wholes(lo, hi), a.wholes(lo, x), a.wholes(x+n, hi)
 	a.held += all - below - above
-	if hi > x+n {
-		r, d := a.cut(h, c, x+n-lo)
-		ix.Insert(r, d)
-		if above > 0 {
-			a.linkAfter(h, c, r, d)
-		}
-	}
-	if all > 0 && below == 0 {
+	if all > 0 && below+above == 0 {
 		a.unlink(h, c)
 	}
-	if x > lo {
-		m, d := a.cut(h, c, x-lo)
-		ix.Insert(h, c)
+	switch {
+	case c.Size == n:
+		return h, c
+	case x == lo:
+		m, d := a.store.New()
+		d.Addr, d.Size, d.Tag = lo, n, tagMapped
+		d.Prev, d.Next = c.Prev, h
+		if c.Prev != 0 {
+			a.store.At(c.Prev).Next = m
+		} else {
+			sp.first = m
+		}
+		c.Addr, c.Size, c.Prev = x+n, c.Size-n, m
+		sp.mapped.Insert(h, c)
 		return m, d
+	case hi > x+n:
+		r, d := a.cut(h, c, x+n-lo)
+		sp.mapped.Insert(r, d)
+		if above > 0 {
+			a.linkAfter(h, c, r, d)
+			if below == 0 {
+				a.unlink(h, c)
+			}
+		}
 	}
-	return h, c
+	m, d := a.cut(h, c, x-lo)
+	sp.mapped.Insert(h, c)
+	return m, d
 }
 
 // free makes the ordinary block h a mapped chunk, the newest in the order.

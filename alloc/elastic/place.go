@@ -55,18 +55,19 @@ type spot struct {
 // be mapped, and without one held too many when pages are short.
 func (a *Allocator) fit(n uint64) (chunks.H, *chunks.Chunk) {
 	if n <= a.mask {
-		h, c := a.small.mapped.Take(n)
+		sp := &a.small
+		h, c := sp.mapped.Take(n)
 		if h == 0 {
 			return 0, nil
 		}
 		if a.tight(1) && a.wholes(c.Addr, end(c)) != a.wholes(c.Addr+n, end(c)) {
-			a.small.mapped.Insert(h, c)
+			sp.mapped.Insert(h, c)
 			return 0, nil
 		}
-		return a.carve(a.small.mapped, h, c, c.Addr, n)
+		return a.carve(sp, h, c, c.Addr, n)
 	}
-	ix := a.large.mapped
-	h, c := ix.Take(n)
+	sp := &a.large
+	h, c := sp.mapped.Take(n)
 	if h == 0 {
 		return 0, nil
 	}
@@ -74,17 +75,17 @@ func (a *Allocator) fit(n uint64) (chunks.H, *chunks.Chunk) {
 	if !ok {
 		// Large enough, but it begins where the block would touch a page too
 		// many. In one that is larger by its odd end there is always a way.
-		ix.Insert(h, c)
-		if h, c = ix.Take(n + (n-unit)&a.mask); h == 0 {
+		sp.mapped.Insert(h, c)
+		if h, c = sp.mapped.Take(n + (n-unit)&a.mask); h == 0 {
 			return 0, nil
 		}
 		x, newHeld, ok = a.within(c, n)
 	}
 	if !ok || newHeld > n>>a.shift && a.tight(a.pages(n)) {
-		ix.Insert(h, c)
+		sp.mapped.Insert(h, c)
 		return 0, nil
 	}
-	return a.carve(ix, h, c, x, n)
+	return a.carve(sp, h, c, x, n)
 }
 
 // starts are the six spots in [lo, hi), see above. Some may lie outside.

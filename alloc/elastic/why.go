@@ -1,0 +1,33 @@
+package elastic
+
+import (
+	"fmt"
+
+	"gpumem/alloc"
+	"gpumem/size"
+)
+
+// Why says what stands in a refused request's way: too few pages. Where they lie
+// does not matter.
+func (a *Allocator) Why(r alloc.Request, deviceFree int64) []string {
+	page := a.mask + 1
+	need := r.Bytes>>a.shift + (r.Bytes&a.mask+a.mask)>>a.shift
+	if need > a.limit {
+		return []string{fmt.Sprintf("It needs %d pages of %s, and the limit is %d; no free would help.", need, size.Format(page), a.limit)}
+	}
+	out := []string{fmt.Sprintf("It needs %d pages of %s. Of %d that may be held, blocks hold %d and %d are idle; holes do not matter.",
+		need, size.Format(page), a.limit, a.held, a.owned()-a.held)}
+	if a.held > 0 {
+		out = append(out, fmt.Sprintf("In the pages held %s is live; %s lies between blocks, for smaller ones.",
+			size.Format(a.stats.BytesInUse), size.Format(a.held<<a.shift-a.stats.BytesInUse)))
+	}
+	if deviceFree >= 0 {
+		free := uint64(deviceFree) >> a.shift
+		line := fmt.Sprintf("The device has %s free, which is %d of such pages.", size.Format(uint64(deviceFree)), free)
+		if a.owned() < a.limit && free < a.limit-a.owned() {
+			line += " Others hold what is missing to the limit."
+		}
+		out = append(out, line)
+	}
+	return out
+}
