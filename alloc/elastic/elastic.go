@@ -366,11 +366,14 @@ func (a *Allocator) turn() {
 	}
 	moved := a.moves.Remapped - a.remapped
 	a.remapped = a.moves.Remapped
-	if moved > thrash && !a.complained {
-		a.logf(alloc.Warning, "%s: %d pages were remapped in the last %d operations, which takes time; about 2 %% more memory than the %d pages of the limit would stop it",
+	// Where there is more to be had, pages are moved so as not to hold more than
+	// the program needs, and that ends by itself.
+	short := moved > thrash && a.owned()*tightDen >= a.cap*tightNum
+	if short && !a.complained {
+		a.logf(alloc.Warning, "%s: %d pages were remapped in the last %d operations, which takes time; about 2 %% more memory than the %d pages there are would stop it",
 			a.name, moved, window, a.cap)
 	}
-	a.complained = moved > thrash
+	a.complained = short
 }
 
 func (a *Allocator) logf(s alloc.Severity, format string, args ...any) {
