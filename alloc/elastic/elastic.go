@@ -165,7 +165,7 @@ type Allocator struct {
 
 	moves      Moves
 	remapped   uint64 // moves.Remapped when the window began
-	complained bool   // about remapping, in the window before
+	complained uint64 // pages remapped in the window that was complained about; only twice as many are worth another word
 	full       bool   // the driver's tables were, once
 
 	streams streams
@@ -368,12 +368,11 @@ func (a *Allocator) turn() {
 	a.remapped = a.moves.Remapped
 	// Where there is more to be had, pages are moved so as not to hold more than
 	// the program needs, and that ends by itself.
-	short := moved > thrash && a.owned()*tightDen >= a.cap*tightNum
-	if short && !a.complained {
+	if moved > max(thrash, 2*a.complained) && a.owned()*tightDen >= a.cap*tightNum {
+		a.complained = moved
 		a.logf(alloc.Warning, "%s: %d pages were remapped in the last %d operations, which takes time; about 2 %% more memory than the %d pages there are would stop it",
 			a.name, moved, window, a.cap)
 	}
-	a.complained = short
 }
 
 func (a *Allocator) logf(s alloc.Severity, format string, args ...any) {
