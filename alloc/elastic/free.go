@@ -67,15 +67,7 @@ func (a *Allocator) BlockAt(addr uint64) (alloc.Block, error) {
 	if a.closed {
 		return alloc.Block{}, alloc.ErrClosed
 	}
-	if addr == 0 {
-		return alloc.Block{}, nil
-	}
-	h := a.byAddr().Find(addr)
-	if h == 0 {
-		return alloc.Block{}, fmt.Errorf("%#x: %w: no live block starts there", addr, alloc.ErrNotAllocated)
-	}
-	c := a.store.At(h)
-	return alloc.MakeBlock(c.Addr, c.Size, h, c.Gen()), nil
+	return a.byAddr().Block(addr)
 }
 
 // release makes a block free.

@@ -292,15 +292,7 @@ func (a *Allocator) BlockAt(addr uint64) (alloc.Block, error) {
 	if a.closed {
 		return alloc.Block{}, alloc.ErrClosed
 	}
-	if addr == 0 {
-		return alloc.Block{}, nil
-	}
-	h := a.mapped.Find(addr)
-	if h == 0 || a.store.At(h).State != chunks.Live {
-		return alloc.Block{}, fmt.Errorf("%#x: %w: no live block starts there", addr, alloc.ErrNotAllocated)
-	}
-	c := a.store.At(h)
-	return alloc.MakeBlock(c.Addr, c.Size, h, c.Gen()), nil
+	return a.mapped.Block(addr)
 }
 
 // Record says that a live block is used in a stream beside the one that it

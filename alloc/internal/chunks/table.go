@@ -1,5 +1,11 @@
 package chunks
 
+import (
+	"fmt"
+
+	"gpumem/alloc"
+)
+
 // Table finds a live chunk by its address: open addressing with linear
 // probing, at most half full, deletion by shifting back. An entry is eight
 // bytes, the chunk's number and the low 32 bits of its address in units of 256
@@ -85,6 +91,20 @@ func put(slots []entry, shift uint8, e entry) {
 		i++
 	}
 	slots[i&mask] = e
+}
+
+// Block is the live block that starts at addr; 0 gives the zero block, and where
+// none starts it is alloc.ErrNotAllocated.
+func (t *Table) Block(addr uint64) (alloc.Block, error) {
+	if addr == 0 {
+		return alloc.Block{}, nil
+	}
+	if h := t.Find(addr); h != 0 {
+		if c := t.store.At(h); c.State == Live {
+			return alloc.MakeBlock(c.Addr, c.Size, h, c.Gen()), nil
+		}
+	}
+	return alloc.Block{}, fmt.Errorf("%#x: %w: no live block starts there", addr, alloc.ErrNotAllocated)
 }
 
 // Find is the chunk that starts at addr, 0 if none starts there.
