@@ -135,6 +135,11 @@ func TestStreamNumbers(t *testing.T) {
 	if _, err := pool.Request(t.Context(), gpumem.Request{Bytes: 1, Stream: 7}); !errors.Is(err, gpumem.ErrBadRequest) {
 		t.Errorf("stream number 7: %v", err)
 	}
+	// Nor does it make the pool one of several streams, which costs driver calls.
+	calls := dev.Counters().Calls
+	if b, err := pool.TryAlloc(1); err != nil || pool.Free(b) != nil || dev.Counters().Calls != calls {
+		t.Errorf("%d driver calls after a refusal: %v", dev.Counters().Calls-calls, err)
+	}
 	if in := pool.Stats().BytesInUse; in != 0 {
 		t.Errorf("%d bytes are in use after a refusal", in)
 	}
@@ -150,5 +155,42 @@ func TestStreamNumbers(t *testing.T) {
 	}
 	if err := pool.RecordStream(b, 0); !errors.Is(err, gpumem.ErrClosed) {
 		t.Errorf("after Close: %v", err)
+	}
+}
+
+// TestDeterministic: the pool is told, and asks no longer what happens to be
+// done.
+func TestDeterministic(t *testing.T) {
+	for _, deterministic := range []bool{false, true} {
+		var opts []gpumem.Option
+		if deterministic {
+			opts = append(opts, gpumem.WithDeterministic())
+		}
+		dev := device64(t)
+		pool := newPool(t, dev, "async", opts...)
+		if _, err := pool.Alloc(t.Context(), 1); err != nil {
+			t.Fatal(err)
+		}
+		p, err := dev.DefaultPool()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v, err := dev.PoolGetAttribute(p, device.PoolReuseAllowOpportunistic); v == 1 == deterministic || err != nil {
+			t.Errorf("async, deterministic %v: opportunistic reuse is %d, %v", deterministic, v, err)
+		}
+
+		dev = device64(t)
+		queries := 0
+		dev.OnCall(func(_ uint64, name string, _ uint64) error {
+			if name == "cuEventQuery" {
+				queries++
+			}
+			return nil
+		})
+		pool = newPool(t, dev, "elastic", append(opts, gpumem.WithRetry(0))...)
+		streamProgram(t, dev, pool, []device.Stream{0}, rand.New(rand.NewPCG(1, 2)), 3000)
+		if (queries == 0) != deterministic {
+			t.Errorf("elastic, deterministic %v: asks %d times whether work is done", deterministic, queries)
+		}
 	}
 }

@@ -84,8 +84,8 @@ type Request struct {
 }
 
 // StreamOf gives the device's stream for the number that a [Request] has. An
-// allocator that knows of streams asks it once for each number. nil means that
-// all is in stream 0.
+// allocator that knows of streams asks it at most a few times for each number.
+// nil means that all is in stream 0.
 type StreamOf func(number uint32) (device.Stream, error)
 
 // Block is memory handed out. It is a value: copying it copies no memory. The

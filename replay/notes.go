@@ -2,7 +2,6 @@ package replay
 
 import (
 	"fmt"
-	"strings"
 
 	"gpumem/alloc"
 )
@@ -26,8 +25,8 @@ func (n *notes) add(m alloc.Message) {
 		n.refusals++
 		return
 	}
-	if n.seen[m.Text] || strings.HasPrefix(m.Text, "VMM device-address allocator pa_budget") {
-		return // the latter is said of every run, and is the column of the device
+	if n.seen[m.Text] {
+		return
 	}
 	n.seen[m.Text] = true
 	if len(n.lines) < maxNotes {

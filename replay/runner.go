@@ -133,12 +133,18 @@ func request(e *trace.Event) alloc.Request {
 // observe is the pass that looks. What is held changes only when the driver is
 // called, so the statistics are read after those events alone.
 func (r *runner) observe(ctx context.Context) (*Result, error) {
-	notes := newNotes()
-	dev, a, done, err := r.open(r.cfg.Total, notes.add)
+	// What is said when the allocator is made is about its settings, not the run.
+	notes, begun := newNotes(), false
+	dev, a, done, err := r.open(r.cfg.Total, func(m alloc.Message) {
+		if begun {
+			notes.add(m)
+		}
+	})
 	if err != nil {
 		return nil, err
 	}
 	defer done()
+	begun = true
 	res := &Result{
 		Policy: r.policy.Spec, Pool: r.pool.Name, DeviceBytes: r.cfg.Total,
 		LowerBound: lowerBound(r.pool.PeakLive256), events: r.pool.Events,

@@ -95,6 +95,11 @@ func (g *Guard) see(number uint32) error {
 		return err
 	}
 	if !g.multi && number != g.first {
+		if g.streamOf != nil { // a number that is no stream's changes nothing
+			if _, err := g.streamOf(number); err != nil {
+				return err
+			}
+		}
 		e, err := g.dev.EventCreate()
 		if err != nil {
 			return err
