@@ -11,14 +11,19 @@ import (
 // TestAsyncPolicies: what the driver's pool takes at once, and what it keeps over
 // a synchronise, by who asks for it. The device has 1 GiB; a pool grows by 32 MiB.
 func TestAsyncPolicies(t *testing.T) {
-	const allocator, preallocate, amount = "XLA_PYTHON_CLIENT_ALLOCATOR", "XLA_PYTHON_CLIENT_PREALLOCATE", "TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC"
+	const (
+		allocator   = "XLA_PYTHON_CLIENT_ALLOCATOR"
+		preallocate = "XLA_PYTHON_CLIENT_PREALLOCATE"
+		amount      = "TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC"
+		tensorflow  = "TF_GPU_ALLOCATOR"
+	)
 	for _, tc := range []struct {
 		name  string
-		spec  string            // "" means what env asks for
-		env   map[string]string // of JAX
-		first uint64            // held after the first allocation of 1 MiB, in MiB
-		kept  uint64            // after its free and a synchronise
-		limit uint64            // bytes_limit, in MiB
+		spec  string // "env": what our runtime makes of env; "": what JAX does
+		env   map[string]string
+		first uint64 // held after the first allocation of 1 MiB, in MiB
+		kept  uint64 // after its free and a synchronise
+		limit uint64 // bytes_limit, in MiB
 	}{
 		{"ours", "async", nil, 32, 32, 768},
 		{"ours with an amount", "async:async_prealloc=100MiB", nil, 128, 128, 768},
@@ -26,6 +31,12 @@ func TestAsyncPolicies(t *testing.T) {
 		{"ours with the default amount", "async:async_prealloc=-1", nil, 768, 768, 768},
 		{"ours preallocating", "async:preallocate=true,fraction=.5", nil, 512, 512, 512},
 		{"ours with a limit", "async:limit=64MiB", nil, 32, 32, 64},
+		{"our environment", "env", map[string]string{allocator: "cuda_async"}, 768, 768, 768},
+		{"our environment with an amount", "env", map[string]string{allocator: "cuda_async", amount: "104857600"}, 128, 128, 768},
+		{"TensorFlow's variable", "env", map[string]string{tensorflow: "cuda_malloc_async"}, 32, 32, 768},
+		{"TensorFlow's variable, with an amount", "env", map[string]string{tensorflow: "cuda_malloc_async", amount: "104857600"}, 128, 128, 768},
+		{"TensorFlow's variable, with the default amount", "env", map[string]string{tensorflow: "cuda_malloc_async", amount: "-1"}, 768, 768, 768},
+		{"TensorFlow's variable, preallocating", "env", map[string]string{tensorflow: "cuda_malloc_async", preallocate: "true"}, 768, 768, 768},
 		{"JAX", "", map[string]string{allocator: "cuda_async"}, 768, 768, 768},
 		{"JAX, where the amount is ignored", "", map[string]string{allocator: "cuda_async", amount: "104857600"}, 768, 768, 768},
 		{"JAX without preallocation", "", map[string]string{allocator: "cuda_async", preallocate: "false"}, 32, 0, 0},
@@ -34,8 +45,17 @@ func TestAsyncPolicies(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			p, err := policy.Parse(tc.spec)
-			if tc.spec == "" {
-				p, _, err = policy.FromEnv(func(key string) (string, bool) { v, ok := tc.env[key]; return v, ok })
+			var lines []string
+			for name, value := range tc.env {
+				lines = append(lines, name+"="+value)
+			}
+			switch env := policy.Environ(lines); tc.spec {
+			case "env":
+				p, _, err = policy.FromEnv(env)
+			case "":
+				var a policy.Answer
+				a, err = policy.Explain(env, policy.Framework{Name: "jax"}, policy.Device{})
+				p = a.Policy
 			}
 			if err != nil {
 				t.Fatal(err)

@@ -144,23 +144,24 @@ func NewAllocator(dev device.GPU, p policy.Policy, log func(Message)) (alloc.All
 }
 
 func newAllocator(dev device.GPU, p policy.Policy, c config, streamOf alloc.StreamOf) (alloc.Allocator, error) {
-	limit := uint64(0)
-	if p.Kind != policy.Platform && p.Kind != policy.Address {
-		free := uint64(0)
-		if p.Of == policy.Free && p.Limit == 0 {
-			var err error
-			if free, _, err = dev.MemInfo(); err != nil {
-				return nil, fmt.Errorf("policy %s: the pool is a fraction of what is free: %w", p.Spec, err)
-			}
-		}
-		limit = p.LimitBytes(dev.Info().Total, free)
+	limited, err := asPolicySees(dev, p)
+	if err != nil {
+		return nil, fmt.Errorf("policy %s: the pool is a part of what is free: %w", p.Spec, err)
 	}
+	limit := p.LimitBytes(limited)
 	a, err := func() (alloc.Allocator, error) {
 		switch p.Kind {
 		case policy.Platform, policy.Address:
 			return direct.New(dev, direct.Config{Name: p.Kind.String(), Limit: p.Limit}), nil
 		case policy.BFC:
-			return made(bfc.New(dev, bfc.Config{
+			var backing device.Device = dev
+			if p.Managed {
+				if !dev.Info().HasManaged {
+					return nil, fmt.Errorf("%s has no unified memory: %w", dev.Info().Name, device.ErrNotSupported)
+				}
+				backing = unified{dev}
+			}
+			return made(bfc.New(backing, bfc.Config{
 				Limit:         limit,
 				Growth:        !p.Preallocate,
 				Spatial:       p.Spatial,
@@ -172,9 +173,9 @@ func newAllocator(dev device.GPU, p policy.Policy, c config, streamOf alloc.Stre
 				Log:           c.log,
 			}))
 		case policy.Async:
-			reserve, prealloc := asyncBytes(p, limit)
+			keep, first := p.AsyncBytes(limited)
 			return made(async.New(dev, async.Config{
-				Reserve: reserve, Preallocate: prealloc, Deterministic: c.deterministic, StreamOf: streamOf, Log: c.log,
+				Reserve: keep, Preallocate: first, Deterministic: c.deterministic, StreamOf: streamOf, Log: c.log,
 			}))
 		case policy.VMM:
 			return made(vmm.New(dev, vmm.Config{Budget: limit, StreamOf: streamOf, Log: c.log}))
@@ -191,38 +192,30 @@ func newAllocator(dev device.GPU, p policy.Policy, c config, streamOf alloc.Stre
 	return a, nil
 }
 
+// asPolicySees is what a policy must know of dev. What is free is asked of the
+// driver only where the policy goes by it.
+func asPolicySees(dev device.GPU, p policy.Policy) (policy.Device, error) {
+	info := dev.Info()
+	d := policy.Device{Total: info.Total, CCMajor: info.CCMajor}
+	if !p.GoesByFree() {
+		return d, nil
+	}
+	var err error
+	d.Free, _, err = dev.MemInfo()
+	return d, err
+}
+
+// unified is a device whose plain grants are unified memory.
+type unified struct{ device.GPU }
+
+func (u unified) Alloc(bytes uint64) (device.Range, error) { return u.AllocManaged(bytes) }
+
 // made keeps a nil pointer from becoming an allocator that is not nil.
 func made[A alloc.Allocator](a A, err error) (alloc.Allocator, error) {
 	if err != nil {
 		return nil, err
 	}
 	return a, nil
-}
-
-// asyncBytes is what the driver's pool keeps over a synchronise, and what it
-// takes at once, under the policy p, whose limit is known.
-//
-// Asked for by its own name it is as TensorFlow has it and as JAX's page tells:
-// the pool keeps what would be preallocated by default, and takes as much of it
-// at once as async_prealloc says, by default nothing. In JAX itself, where the
-// environment asks for it, preallocation decides both: with it the pool takes
-// and keeps the fraction; without, it keeps nothing, and what
-// TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC asks for goes back at the first
-// synchronise.
-func asyncBytes(p policy.Policy, limit uint64) (reserve, prealloc uint64) {
-	ours := p.Name == "async"
-	switch {
-	case p.Preallocate:
-		return limit, limit
-	case p.AsyncPrealloc > 0:
-		prealloc = uint64(p.AsyncPrealloc)
-	case p.AsyncPrealloc < 0 && ours:
-		prealloc = limit
-	}
-	if ours {
-		reserve = max(limit, prealloc)
-	}
-	return reserve, prealloc
 }
 
 // Open makes a pool on dev that does what p asks for. It takes no memory.

@@ -8,8 +8,9 @@
 // The interface comes in small groups, named for what one asks of a GPU:
 // [Device] (how much is there; plain grants), [Memory] (contents), [Streams]
 // (queues of work, and events in them), [Pools] (the driver's own
-// stream-ordered allocator) and [Pages] (virtual memory: addresses apart from
-// the memory behind them). [GPU] is all of them. An allocator asks for the
+// stream-ordered allocator), [Pages] (virtual memory: addresses apart from
+// the memory behind them) and [Managed] (unified memory, of which there may be
+// more than the device has). [GPU] is all of them. An allocator asks for the
 // groups that it needs.
 //
 // Two packages implement [GPU]: sim, a simulated one that needs no hardware,
@@ -66,22 +67,24 @@ func (e *CallError) Unwrap() error { return e.Err }
 
 // Info is what does not change while a program runs.
 type Info struct {
-	Name        string // as people know it: "sim:80GiB", "NVIDIA H200"
-	Ordinal     int    // number of the device, from 0
-	UUID        string // "GPU-..." or "MIG-..."; "" where there is none
-	Driver      string // the driver's version, such as "580.82.07"; "" simulated
-	Total       uint64 // bytes that the driver reports as the total; of the slice, not its parent, with MIG
-	Granularity uint64 // a plain grant is rounded up to a multiple of this, in bytes; at least 1
-	Page        uint64 // recommended unit of [Pages], in bytes: what MemCreate, MemMap and AddressReserve take multiples of; 0 without HasPages
-	CCMajor     int    // compute capability, such as 9 of 9.0
-	CCMinor     int    // and 0 of 9.0
-	Display     bool   // a display is drawn by this GPU
-	MIG         string // the slice's name where the device is a slice of a GPU, such as "1g.10gb"
-	Unified     bool   // its memory is the host's
-	HasPages    bool   // the calls of [Pages] work; some virtual GPUs lack them
-	HasPools    bool   // the calls of [Pools] work
-	Simulated   bool   // no hardware behind it
-	Base        uint64 // where the first grant lies, if that is known beforehand; placements are told relative to it
+	Name           string // as people know it: "sim:80GiB", "NVIDIA H200"
+	Ordinal        int    // number of the device, from 0
+	UUID           string // "GPU-..." or "MIG-..."; "" where there is none
+	Driver         string // the driver's version, such as "580.82.07"; "" simulated
+	Total          uint64 // bytes that the driver reports as the total; of the slice, not its parent, with MIG
+	Granularity    uint64 // a plain grant is rounded up to a multiple of this, in bytes; at least 1
+	Page           uint64 // recommended unit of [Pages], in bytes: what MemCreate, MemMap and AddressReserve take multiples of; 0 without HasPages
+	CCMajor        int    // compute capability, such as 9 of 9.0
+	CCMinor        int    // and 0 of 9.0
+	Display        bool   // a display is drawn by this GPU
+	MIG            string // the slice's name where the device is a slice of a GPU, such as "1g.10gb"
+	Unified        bool   // its memory is the host's
+	HasPages       bool   // the calls of [Pages] work; some virtual GPUs lack them
+	HasPools       bool   // the calls of [Pools] work
+	HasManaged     bool   // the call of [Managed] works
+	Oversubscribes bool   // and grants more than the device has; not before compute capability 6.0, nor under Windows
+	Simulated      bool   // no hardware behind it
+	Base           uint64 // where the first grant lies, if that is known beforehand; placements are told relative to it
 }
 
 // Range is granted memory: Bytes at Addr. Bytes is what the device gave, which
@@ -215,7 +218,7 @@ type Pools interface {
 	// in s from here on, and in other streams after an event.
 	AllocAsync(p Pool, bytes uint64, s Stream) (Range, error)
 	// FreeAsync frees when the work that is in s now is done. addr may come
-	// from AllocAsync or Alloc.
+	// from AllocAsync or Alloc; for AllocManaged the driver has only Free.
 	FreeAsync(addr uint64, s Stream) error
 }
 
@@ -248,6 +251,21 @@ type Pages interface {
 	MemUnmap(addr, bytes uint64) error
 }
 
+// Managed is unified memory: the driver moves it between the GPU and the host
+// as it is touched. Without Info.HasManaged it answers ErrNotSupported.
+type Managed interface {
+	// AllocManaged grants bytes (at least 1), rounded up to the granularity
+	// (cuMemAllocManaged). It is used as a plain grant is, in all streams, and
+	// Free gives it back.
+	//
+	// With Info.Oversubscribes it takes nothing of the device until it is
+	// touched, and goes to the host when plain grants need the room. So grants
+	// may exceed what the device has; more than the device and the host have
+	// together answers ErrOutOfMemory, or fails when it is touched. Without, it
+	// takes from the device what a plain grant does.
+	AllocManaged(bytes uint64) (Range, error)
+}
+
 // GPU is everything that a device does.
 type GPU interface {
 	Device
@@ -255,6 +273,7 @@ type GPU interface {
 	Streams
 	Pools
 	Pages
+	Managed
 }
 
 // Process is one program's use of a device.

@@ -3,7 +3,9 @@ package policy_test
 
 import (
 	"errors"
+	"maps"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -26,21 +28,33 @@ const (
 
 type env map[string]string
 
-func (e env) lookup(name string) (string, bool) {
-	value, ok := e[name]
-	return value, ok
+func (e env) environment() policy.Environment {
+	var lines []string
+	for _, name := range slices.Sorted(maps.Keys(e)) {
+		lines = append(lines, name+"="+e[name])
+	}
+	return policy.Environ(lines)
 }
 
-func TestFromEnv(t *testing.T) {
+// newestJAX is what the newest JAX makes of e.
+func newestJAX(t *testing.T, e env) policy.Answer {
+	t.Helper()
+	a, err := policy.Explain(e.environment(), policy.Framework{Name: "jax"}, policy.Device{Total: 80 << 30, Free: 80 << 30})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func TestJAXEnvironment(t *testing.T) {
 	type P = policy.Policy
 	jax := policy.Default()
-	jax.Spec, jax.Name = "env", "env"
 	with := func(p P, change func(*P)) P {
 		change(&p)
 		return p
 	}
 	growing := with(jax, func(p *P) { p.Preallocate, p.Spatial = false, false })
-	async := P{Spec: "env", Name: "env", Kind: policy.Async, Preallocate: true, Fraction: 0.75}
+	async := P{Spec: "jax", Name: "jax", Kind: policy.Async, Preallocate: true, Fraction: 0.75}
 	onDemand := with(async, func(p *P) { p.Preallocate = false })
 
 	for _, tc := range []struct {
@@ -54,19 +68,18 @@ func TestFromEnv(t *testing.T) {
 
 		{"fraction", env{fraction: ".5"}, with(jax, func(p *P) { p.Fraction = .5 }), nil},
 		{"fraction through 32 bits", env{fraction: "0.9"}, with(jax, func(p *P) { p.Fraction = 0.8999999761581421 }), nil},
-		{"old name", env{oldFraction: ".5"}, with(jax, func(p *P) { p.Fraction = .5 }),
-			[]string{oldFraction + ": deprecated, still works; the name is now " + fraction}},
-		{"new name empty", env{fraction: "", oldFraction: ".5"}, with(jax, func(p *P) { p.Fraction = .5 }), []string{oldFraction + ": deprecated"}},
+		{"old name", env{oldFraction: ".5"}, with(jax, func(p *P) { p.Fraction = .5 }), nil},
+		{"new name empty", env{fraction: "", oldFraction: ".5"}, with(jax, func(p *P) { p.Fraction = .5 }), nil},
 		{"old name empty", env{fraction: ".5", oldFraction: ""}, with(jax, func(p *P) { p.Fraction = .5 }), nil},
 		{"fraction as Python reads it", env{fraction: " 0_0.5e0\t"}, with(jax, func(p *P) { p.Fraction = .5 }), nil},
 		{"fraction 1", env{fraction: "1"}, with(jax, func(p *P) { p.Fraction = 1 }), nil},
 		{"just above 1, but not in 32 bits", env{fraction: "1.00000001"}, with(jax, func(p *P) { p.Fraction = 1 }), nil},
-		{"percent", env{fraction: "75"}, with(jax, func(p *P) { p.Fraction = 75 }), []string{fraction + ": 75 is more than the whole GPU"}},
+		{"percent", env{fraction: "75"}, with(jax, func(p *P) { p.Fraction = 75 }), []string{fraction + ": a fraction, not a percentage: this asks for 75 times the GPU; for 75 % write .75"}},
 		{"slightly too much", env{oldFraction: "1.1"}, with(jax, func(p *P) { p.Fraction = 1.100000023841858 }),
-			[]string{oldFraction + ": deprecated", oldFraction + ": 1.1 is more than the whole GPU"}},
+			[]string{oldFraction + ": asks for 1.1 times the GPU"}},
 		{"zero", env{fraction: "0"}, with(jax, func(p *P) { p.Fraction = 0 }), []string{fraction + ": 0 leaves no memory"}},
-		{"negative", env{fraction: "-.5"}, with(jax, func(p *P) { p.Fraction = -.5 }), []string{fraction + ": -0.5 leaves no memory"}},
-		{"infinite", env{fraction: "1e400"}, with(jax, func(p *P) { p.Fraction = math.Inf(1) }), []string{fraction + ": +Inf is more"}},
+		{"negative", env{fraction: "-.5"}, with(jax, func(p *P) { p.Fraction = -.5 }), []string{fraction + ": -.5 leaves no memory"}},
+		{"infinite", env{fraction: "1e400"}, with(jax, func(p *P) { p.Fraction = math.Inf(1) }), []string{fraction + ": asks for 1e400 times the GPU"}},
 		{"nan", env{fraction: "nan"}, with(jax, func(p *P) { p.Fraction = math.NaN() }), []string{fraction + ": not a number"}},
 
 		{"preallocate false", env{preallocate: "false"}, growing, nil},
@@ -84,18 +97,18 @@ func TestFromEnv(t *testing.T) {
 
 		{"bfc", env{allocator: "bfc"}, jax, nil},
 		{"default, any case", env{allocator: "DeFault"}, jax, nil},
-		{"platform", env{allocator: "Platform"}, P{Spec: "env", Name: "env", Kind: policy.Platform}, nil},
-		{"address", env{allocator: "address"}, P{Spec: "env", Name: "env", Kind: policy.Address}, nil},
+		{"platform", env{allocator: "Platform"}, P{Spec: "jax", Name: "jax", Kind: policy.Platform}, nil},
+		{"address", env{allocator: "address"}, P{Spec: "jax", Name: "jax", Kind: policy.Address}, nil},
 		{"platform ignores the rest", env{allocator: "platform", fraction: ".5", preallocate: "no", collective: "1"},
-			P{Spec: "env", Name: "env", Kind: policy.Platform},
-			[]string{fraction + ": ignored: the platform", preallocate + ": ignored: the platform", collective + ": ignored: the platform"}},
+			P{Spec: "jax", Name: "jax", Kind: policy.Platform},
+			[]string{fraction + ": ignored: the allocator platform", preallocate + ": ignored: the allocator platform", collective + ": ignored: the allocator platform"}},
 		{"address ignores the rest", env{allocator: "address", oldFraction: "9", preallocate: "false"},
-			P{Spec: "env", Name: "env", Kind: policy.Address},
-			[]string{oldFraction + ": deprecated", oldFraction + ": ignored: the address", preallocate + ": ignored: the address"}},
-		{"vmm", env{allocator: "vmm", fraction: ".5"}, P{Spec: "env", Name: "env", Kind: policy.VMM, Fraction: .5}, nil},
+			P{Spec: "jax", Name: "jax", Kind: policy.Address},
+			[]string{oldFraction + ": ignored: the allocator address", preallocate + ": ignored: the allocator address"}},
+		{"vmm", env{allocator: "vmm", fraction: ".5"}, P{Spec: "jax", Name: "jax", Kind: policy.VMM, Fraction: .5}, nil},
 		{"vmm ignores preallocation", env{allocator: "vmm", preallocate: "1", collective: "1"},
-			P{Spec: "env", Name: "env", Kind: policy.VMM, Fraction: .75},
-			[]string{preallocate + ": ignored: the vmm", collective + ": ignored: the vmm"}},
+			P{Spec: "jax", Name: "jax", Kind: policy.VMM, Fraction: .75},
+			[]string{preallocate + ": ignored: the allocator vmm", collective + ": ignored: the allocator vmm"}},
 
 		{"collective, one pool", env{collective: "100"}, with(jax, func(p *P) { p.CollectiveBytes = 100 << 20 }),
 			[]string{collective + ": ignored since JAX 0.11.0"}},
@@ -120,10 +133,11 @@ func TestFromEnv(t *testing.T) {
 		{"-2 on demand", env{allocator: "cuda_async", tfPrealloc: "-2", preallocate: "0"}, onDemand, []string{tfPrealloc + ": -2 is refused"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got, warnings, err := policy.FromEnv(tc.env.lookup)
-			if err != nil {
-				t.Fatal(err)
+			a := newestJAX(t, tc.env)
+			if len(a.Errors) > 0 {
+				t.Fatal(a.Errors)
 			}
+			got, warnings := a.Policy, a.Warnings
 			// NaN is not equal to itself.
 			equalNaN := cmp.Comparer(func(a, b float64) bool { return a == b || math.IsNaN(a) && math.IsNaN(b) })
 			if diff := cmp.Diff(tc.want, got, equalNaN); diff != "" {
@@ -141,7 +155,7 @@ func TestFromEnv(t *testing.T) {
 	}
 }
 
-func TestFromEnvErrors(t *testing.T) {
+func TestJAXSettingErrors(t *testing.T) {
 	const (
 		both   = "XLA_CLIENT_MEM_FRACTION is specified together with XLA_PYTHON_CLIENT_MEM_FRACTION. Remove the latter one, it is deprecated."
 		oneOf  = `XLA_PYTHON_CLIENT_ALLOCATOR env var must be one of "default", "platform", "bfc", "cuda_async", "vmm", "address", got `
@@ -178,16 +192,16 @@ func TestFromEnvErrors(t *testing.T) {
 		{"order: abort", env{abort: "x", tfrt: "x"}, abort, digits + `'x'`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			p, warnings, err := policy.FromEnv(tc.env.lookup)
-			var got *policy.SettingError
-			if !errors.As(err, &got) {
-				t.Fatalf("error %v, want a SettingError", err)
+			a := newestJAX(t, tc.env)
+			if len(a.Errors) != 1 {
+				t.Fatalf("errors %v, want one", a.Errors)
 			}
+			got := a.Errors[0]
 			if got.Name != tc.from || got.Text != tc.text || got.Error() != tc.text {
 				t.Errorf("%s: %s\nwant %s: %s", got.Name, got.Text, tc.from, tc.text)
 			}
-			if p != (policy.Policy{}) || warnings != nil {
-				t.Errorf("%+v and %q besides the error", p, warnings)
+			if a.Policy != (policy.Policy{}) || a.Allocator != "" || a.First != 0 || a.Limit != nil {
+				t.Errorf("%+v besides the error", a)
 			}
 		})
 	}
@@ -199,7 +213,7 @@ func FuzzFromEnv(f *testing.F) {
 	f.Add("VMM", "nan", "", "", "-9", "")
 	f.Fuzz(func(t *testing.T, alloc, frac, old, pre, coll, tf string) {
 		e := env{allocator: alloc, fraction: frac, oldFraction: old, preallocate: pre, collective: coll, tfPrealloc: tf}
-		p, warnings, err := policy.FromEnv(e.lookup)
+		p, warnings, err := policy.FromEnv(e.environment())
 		if err != nil {
 			var setting *policy.SettingError
 			if !errors.As(err, &setting) || e[setting.Name] == "" && setting.Name != allocator && setting.Name != tfPrealloc {
@@ -207,10 +221,10 @@ func FuzzFromEnv(f *testing.F) {
 			}
 			return
 		}
-		if p.Spatial && !p.Preallocate || p.AsyncPrealloc < 0 {
+		if p.Spatial && !p.Preallocate || p.AsyncPrealloc < -1 {
 			t.Errorf("%q gives %+v", e, p)
 		}
-		if n := p.LimitBytes(1<<40, 0); n > 1<<63 {
+		if n := p.LimitBytes(policy.Device{Total: 1 << 40}); n > 1<<63 {
 			t.Errorf("%q: limit %d", e, n)
 		}
 		for _, w := range warnings {

@@ -27,7 +27,7 @@ var named = map[string]Policy{
 	"platform": {Kind: Platform},
 	"address":  {Kind: Address},
 	// Reserves nothing. The fraction says what -1 in async_prealloc means.
-	"async": {Kind: Async, Fraction: 0.75},
+	"async": {Kind: Async, Fraction: 0.75, AsyncKeep: true},
 	// May use the whole device.
 	"vmm":     {Kind: VMM, Fraction: 1},
 	"elastic": {Kind: Elastic, Fraction: 1},
@@ -111,7 +111,7 @@ func parse(spec string) (Policy, error) {
 	case name == "env" && hasSettings:
 		return p, errors.New("env takes no keys; set the environment's variables instead")
 	case name == "env":
-		p, _, err = FromEnv(os.LookupEnv)
+		p, _, err = FromEnv(Environ(os.Environ()))
 		var setting *SettingError
 		if errors.As(err, &setting) { // whose text may not say where
 			err = fmt.Errorf("%s: %w", setting.Name, err)
@@ -208,7 +208,8 @@ func setSize(least uint64, field func(*Policy) *uint64) func(*Policy, string) bo
 func setFraction(p *Policy, s string) bool {
 	f, err := strconv.ParseFloat(s, 64)
 	if p.Name == "jax" {
-		f = float32Fraction(f)
+		r, _, _ := jaxAt(p.Version)
+		f = r.convert(f)
 	}
 	p.Fraction = f
 	return err == nil && f > 0 && !math.IsInf(f, 0)

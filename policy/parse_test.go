@@ -14,7 +14,7 @@ import (
 func TestParse(t *testing.T) {
 	jax := policy.Default()
 	bfc := policy.Policy{Name: "bfc", Kind: policy.BFC, Preallocate: true, Fraction: 0.75}
-	async := policy.Policy{Name: "async", Kind: policy.Async, Fraction: 0.75}
+	async := policy.Policy{Name: "async", Kind: policy.Async, AsyncKeep: true, Fraction: 0.75}
 	elastic := policy.Policy{Name: "elastic", Kind: policy.Elastic, Fraction: 1}
 	with := func(p policy.Policy, change func(*policy.Policy)) policy.Policy {
 		change(&p)
@@ -41,7 +41,7 @@ func TestParse(t *testing.T) {
 		{"jax:fraction=.9", with(jax, func(p *P) { p.Fraction = 0.8999999761581421 })},
 		{"bfc:fraction=.9", with(bfc, func(p *P) { p.Fraction = 0.9 })},
 		{"bfc:of=free", with(bfc, func(p *P) { p.Of = policy.Free })},
-		{"jax@0.4.0:of=total", P{Name: "jax", Version: "0.4.0", Preallocate: true, Fraction: 0.8999999761581421, IgnoreAlign: true}},
+		{"jax@0.4.0:of=total", P{Name: "jax", Version: "0.4.0", Preallocate: true, Fraction: 0.9, IgnoreAlign: true}},
 		{"bfc:limit=10GiB", with(bfc, func(p *P) { p.Limit = 10 << 30 })},
 		{"bfc:limit=80 g", with(bfc, func(p *P) { p.Limit = 80 << 30 })},
 		{"bfc:limit=8EiB", with(bfc, func(p *P) { p.Limit = 1 << 63 })},
@@ -199,7 +199,7 @@ func FuzzParse(f *testing.F) {
 		if p.Align&(p.Align-1) != 0 || p.AsyncPrealloc < -1 || !(p.Fragmentation >= 0 && p.Fragmentation <= 1) {
 			t.Errorf("%q: out of range: %+v", spec, p)
 		}
-		if n := p.LimitBytes(80<<30, 40<<30); n > 1<<63 {
+		if n := p.LimitBytes(policy.Device{Total: 80 << 30, Free: 40 << 30}); n > 1<<63 {
 			t.Errorf("%q: limit %d", spec, n)
 		}
 	})

@@ -72,8 +72,11 @@ type Policy struct {
 	Fraction float64
 	// Of is the basis of Fraction.
 	Of Basis
+	// Leave is TensorFlow's way: the limit is what is free less a part for the
+	// driver and libraries, in place of a fraction. The zero value means none.
+	Leave Leave
 	// Limit in bytes, taken as it is: neither rounded nor cut to the device.
-	// 0 means none: the limit is computed from Fraction.
+	// 0 means none: the limit is computed from Leave or Fraction.
 	Limit uint64
 	// RoundLimit rounds a computed limit up to a multiple of so many bytes; 0 and
 	// 1 leave it alone.
@@ -96,10 +99,19 @@ type Policy struct {
 	// alignment asked for, Align included.
 	IgnoreAlign bool
 
-	// AsyncPrealloc is how many bytes Async reserves at the start when
-	// Preallocate is off. -1 means as many as would be preallocated by default,
-	// which is LimitBytes.
+	// AsyncPrealloc is how many bytes Async takes at the start when Preallocate
+	// is off. -1 means as many as would be preallocated by default, which is
+	// LimitBytes.
 	AsyncPrealloc int64
+	// AsyncKeep lets the driver's pool keep up to LimitBytes when it is
+	// synchronised (the pool's release threshold). With Preallocate it does so
+	// in any case; without either, all that is unused goes back then.
+	AsyncKeep bool
+
+	// Managed puts unified memory behind the pool, which the driver moves
+	// between the GPU and the host, so that the pool may be larger than the GPU.
+	// A Fraction below 1 then counts as 1, as in XLA. Only BFC.
+	Managed bool
 
 	// Reserve is how many bytes of idle pages Elastic keeps mapped.
 	Reserve uint64
@@ -115,31 +127,47 @@ type Policy struct {
 // maxLimit bounds every limit, so that no later rounding can overflow.
 const maxLimit = 1 << 63
 
-// LimitBytes is the most that the policy takes of a device with total bytes, of
-// which free are free. It is
+// Device is what must be known of a GPU to say how much a policy takes of it.
+type Device struct {
+	Ordinal     int    // number of the device, from 0
+	Total       uint64 // bytes that the driver reports as the total
+	Free        uint64 // of them free, whoever holds the rest
+	Granularity uint64 // a grant is rounded up to a multiple of this; 0 means 2 MiB
+	CCMajor     int    // compute capability, such as 9 of 9.0
+}
+
+// LimitBytes is the most that the policy takes of a device. It is
 //
-//   - total for Platform and Address, which have no limit;
+//   - the total for Platform and Address, which have no limit;
 //   - else Limit, if that is set;
+//   - else what Leave leaves of the free memory, if that is set;
 //   - else the basis times Fraction, computed as a float64, cut to whole bytes,
 //     and rounded up to a multiple of RoundLimit.
 //
 // A product that is negative, NaN or less than 1 gives 0, one above 2^63 gives
-// 2^63, before rounding. The result may exceed total, as it may in XLA: the pool
-// then gets less than it asks for. For Async it is what is reserved by default
-// and no limit at all: the driver's pool may grow beyond it.
-func (p Policy) LimitBytes(total, free uint64) uint64 {
+// 2^63, before rounding. The result may exceed the total, as it may in XLA: the
+// pool then gets less than it asks for. For Async it is what is reserved by
+// default and no limit at all: the driver's pool may grow beyond it.
+func (p Policy) LimitBytes(d Device) uint64 {
 	if p.Kind == Platform || p.Kind == Address {
-		return total
+		return d.Total
 	}
 	if p.Limit != 0 {
 		return p.Limit
 	}
-	basis := total
+	if limit, ok := p.Leave.limit(d); ok {
+		return limit
+	}
+	basis := d.Total
 	if p.Of == Free {
-		basis = free
+		basis = d.Free
+	}
+	fraction := p.Fraction
+	if p.Managed && !(fraction >= 1) { // std::max(1.0, fraction): 1 for NaN
+		fraction = 1
 	}
 	var n uint64
-	switch product := float64(basis) * p.Fraction; {
+	switch product := float64(basis) * fraction; {
 	case product >= maxLimit:
 		n = maxLimit
 	case product >= 1: // false for NaN
@@ -151,8 +179,45 @@ func (p Policy) LimitBytes(total, free uint64) uint64 {
 	return n
 }
 
-// float32Fraction is what a fraction becomes on its way from Python into XLA:
-// the option memory_fraction of PJRT_Client_Create is a 32-bit float. Measured
-// for the releases of today; assumed for those before 2025, where the way was
-// another one.
-func float32Fraction(f float64) float64 { return float64(float32(f)) }
+// GoesByFree says whether LimitBytes looks at what is free.
+func (p Policy) GoesByFree() bool {
+	limited := p.Kind != Platform && p.Kind != Address
+	return limited && p.Limit == 0 && (p.Of == Free || p.Leave != Leave{})
+}
+
+// FirstGrant is what the policy asks of a device first, before any back-off, if
+// the first request is a small one: the whole limit, cut to 256 bytes, where it
+// preallocates; the first region of a growing pool, at most 2 MiB; what the
+// driver's pool is made to reserve. 0 where only what is requested is taken.
+func (p Policy) FirstGrant(d Device) uint64 {
+	limit := p.LimitBytes(d)
+	switch p.Kind {
+	case BFC:
+		if !p.Preallocate {
+			limit = min(limit, 2<<20)
+		}
+		return limit &^ 255
+	case Async:
+		_, first := p.AsyncBytes(d)
+		return first
+	}
+	return 0
+}
+
+// AsyncBytes is, for the kind Async, what the driver's pool keeps when it is
+// synchronised, and what is taken at once; both in bytes.
+func (p Policy) AsyncBytes(d Device) (keep, first uint64) {
+	limit := p.LimitBytes(d)
+	switch {
+	case p.Preallocate:
+		return limit, limit
+	case p.AsyncPrealloc > 0:
+		first = uint64(p.AsyncPrealloc)
+	case p.AsyncPrealloc < 0 && p.AsyncKeep:
+		first = limit
+	}
+	if p.AsyncKeep {
+		keep = max(limit, first)
+	}
+	return keep, first
+}

@@ -37,8 +37,10 @@ func TestLimitBytes(t *testing.T) {
 		{"jax of 80 GiB", "jax", 80 * gib, 0, 60 * gib},
 		{"jax of an A100", "jax", a100, 0, 63784878080}, // 63784157184 rounded up; the number in XLA's own log
 		{"jax before 0.10.2 of an A100", "jax@0.10.1", a100, 0, 63784157184},
-		{"0.9 of free", "jax@0.4.0", 80 * gib, 40 * gib, 38654704640}, // float32(0.9) * 40 GiB
-		{"0.9 of total", "jax@0.4.1", 80 * gib, 40 * gib, 77309409280},
+		{"0.9 of free", "jax@0.4.0", 80 * gib, 40 * gib, 38654705664}, // a double before 0.4.30
+		{"0.9 of total", "jax@0.4.1", 80 * gib, 40 * gib, 77309411328},
+		{"a double before 0.4.30", "jax@0.4.29:fraction=0.9", a100, a100, 76540988620},
+		{"32 bits from 0.4.30 on", "jax@0.4.30:fraction=0.9", a100, a100, 76540986593},
 		{"of=free", "bfc:of=free", 80 * gib, 40 * gib, 30 * gib},
 		{"fraction above 1", "bfc:fraction=1.5", 80 * gib, 0, 120 * gib},
 		{"limit wins over fraction", "jax:limit=1000,fraction=.5", 80 * gib, 0, 1000},
@@ -55,7 +57,7 @@ func TestLimitBytes(t *testing.T) {
 		{"product above 2^63", "bfc:fraction=1e300", 80 * gib, 0, 1 << 63},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if got := mustParse(t, tc.spec).LimitBytes(tc.total, tc.free); got != tc.want {
+			if got := mustParse(t, tc.spec).LimitBytes(policy.Device{Total: tc.total, Free: tc.free}); got != tc.want {
 				t.Errorf("%s on %d, %d free: %d, want %d", tc.spec, tc.total, tc.free, got, tc.want)
 			}
 		})
@@ -83,12 +85,12 @@ func TestLimitBytesOddFractions(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			p := policy.Policy{Kind: policy.BFC, Fraction: tc.fraction, RoundLimit: tc.round}
-			if got := p.LimitBytes(1000, 0); got != tc.want {
+			if got := p.LimitBytes(policy.Device{Total: 1000}); got != tc.want {
 				t.Errorf("LimitBytes = %d, want %d", got, tc.want)
 			}
 		})
 	}
-	if got := (policy.Policy{Fraction: math.NaN()}).LimitBytes(0, 0); got != 0 {
+	if got := (policy.Policy{Fraction: math.NaN()}).LimitBytes(policy.Device{}); got != 0 {
 		t.Errorf("NaN of nothing: %d, want 0", got)
 	}
 }
@@ -102,7 +104,7 @@ func TestLimitBytesProperties(t *testing.T) {
 			Fraction:   rapid.Float64Range(0, 2).Draw(t, "fraction"),
 			RoundLimit: rapid.Uint64Range(0, 1<<30).Draw(t, "round"),
 		}
-		n := p.LimitBytes(total, 0)
+		n := p.LimitBytes(policy.Device{Total: total})
 		step := max(p.RoundLimit, 1)
 		if n%step != 0 {
 			t.Fatalf("%d is no multiple of %d", n, step)
@@ -111,7 +113,7 @@ func TestLimitBytesProperties(t *testing.T) {
 			t.Fatalf("%d is not %d rounded up to %d", n, exact, step)
 		}
 		p.Fraction /= 2
-		if less := p.LimitBytes(total, 0); less > n {
+		if less := p.LimitBytes(policy.Device{Total: total}); less > n {
 			t.Fatalf("half the fraction gives %d, more than %d", less, n)
 		}
 	})

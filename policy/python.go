@@ -7,6 +7,7 @@ package policy
 import (
 	"fmt"
 	"math"
+	"math/big"
 	"strconv"
 	"strings"
 	"unicode"
@@ -26,21 +27,86 @@ func pyFloat(s string) (f float64, ok bool) {
 	return f, err == nil || isRange(err)
 }
 
-// pyInt is int(s), cut to the ends of int64.
-func pyInt(s string) (n int64, ok bool) {
-	s, ok = asciiNumber(s)
+// maxDigits is how many digits int() reads (sys.int_info.default_max_str_digits,
+// since CPython 3.10.7 and 3.11).
+const maxDigits = 4300
+
+// pyInt is int(s), or the ValueError's text.
+func pyInt(text string) (n *big.Int, problem string) {
+	problem = "invalid literal for int() with base 10: " + firstRunes(pyRepr(text), 200) // %.200R
+	s, ok := asciiNumber(text)
 	if !ok {
-		return 0, false
+		return nil, problem
 	}
-	// ParseInt says that a number is too large before it has seen its end.
-	digits := strings.TrimLeft(s, "+-")
+	digits := s
+	if s != "" && (s[0] == '+' || s[0] == '-') {
+		digits = s[1:]
+	}
 	for i := range len(digits) {
 		if !isDigit(digits[i]) {
-			return 0, false
+			return nil, problem
 		}
 	}
-	n, err := strconv.ParseInt(s, 10, 64)
-	return n, err == nil || isRange(err)
+	if len(digits) > maxDigits {
+		return nil, fmt.Sprintf("Exceeds the limit (%d digits) for integer string conversion: value has %d digits; use sys.set_int_max_str_digits() to increase the limit", maxDigits, len(digits))
+	}
+	if n, ok = new(big.Int).SetString(s, 10); !ok {
+		return nil, problem
+	}
+	return n, ""
+}
+
+// firstRunes cuts s to n code points.
+func firstRunes(s string, n int) string {
+	for i := range s {
+		if n == 0 {
+			return s[:i]
+		}
+		n--
+	}
+	return s
+}
+
+// pyLower is s.lower(). Bytes that are not UTF-8 stay. Go's own differs in two
+// letters: Python makes two code points of a capital I with a dot, and of a
+// capital sigma at the end of a word the final one.
+func pyLower(s string) string {
+	var b strings.Builder
+	word := false // a letter was before, with nothing between but what Unicode ignores for case
+	for i, r := range s {
+		switch {
+		case r == utf8.RuneError && !strings.HasPrefix(s[i:], "\uFFFD"):
+			b.WriteByte(s[i])
+		case r == 'İ':
+			b.WriteString("i\u0307")
+		case r == 'Σ' && word && !wordGoesOn(s[i+len("Σ"):]):
+			b.WriteRune('ς')
+		default:
+			b.WriteRune(unicode.ToLower(r))
+		}
+		if !caseIgnorable(r) {
+			word = cased(r)
+		}
+	}
+	return b.String()
+}
+
+// wordGoesOn says whether a cased letter comes next.
+func wordGoesOn(s string) bool {
+	for _, r := range s {
+		if !caseIgnorable(r) {
+			return cased(r)
+		}
+	}
+	return false
+}
+
+func cased(r rune) bool { return unicode.IsUpper(r) || unicode.IsLower(r) || unicode.IsTitle(r) }
+
+// caseIgnorable is Unicode's Case_Ignorable (D136 of its section 3.13), as far
+// as anyone writes it.
+func caseIgnorable(r rune) bool {
+	return unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf, unicode.Lm, unicode.Sk) || strings.ContainsRune("'.:\u00b7\u2018\u2019\u2024\u2027", r)
 }
 
 func isRange(err error) bool {

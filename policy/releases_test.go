@@ -12,7 +12,7 @@ import (
 
 func TestJAX(t *testing.T) {
 	const (
-		ninety      = 0.8999999761581421 // float32(0.9)
+		ninety      = 0.9
 		seventyFive = 0.75
 		mib2        = 2 << 20
 	)
@@ -80,7 +80,7 @@ func TestJAXErrors(t *testing.T) {
 		{"new", `"new" is not a JAX release; want one such as 0.4.30`},
 		{"v0.4.30", "is not a JAX release"},
 		{"1", "is not a JAX release"},
-		{"0.4.30.1", "is not a JAX release"},
+		{"0.4.30.1.2", "is not a JAX release"},
 		{"0.4.", "is not a JAX release"},
 		{" 0.4.1", "is not a JAX release"},
 		{"-1.0", "is not a JAX release"},

@@ -104,7 +104,7 @@ func replayCommand() *cobra.Command {
 				fmt.Fprintln(cmd.ErrOrStderr(), "gpumem: "+note)
 			}
 			if slices.Contains(policies, "env") {
-				_, warnings, err := policy.FromEnv(os.LookupEnv)
+				_, warnings, err := policy.FromEnv(policy.Environ(os.Environ()))
 				if err != nil {
 					return err
 				}

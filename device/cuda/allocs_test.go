@@ -12,7 +12,7 @@ func TestAllocs(t *testing.T) {
 	for name, call := range map[string]func() error{
 		"Synchronize": d.Synchronize,
 		"StreamQuery": func() error { _, err := d.StreamQuery(0); return err },
-		"Free":        func() error { keep(d, d.grants, 0, false); return d.Free(0) },
+		"Free":        func() error { keep(d, d.grants, 0, byAlloc); return d.Free(0) },
 		"FillAsync":   func() error { return d.FillAsync(0, 1, 1, 0) },
 		"Write":       func() error { return d.Write(0, p) },
 	} {

@@ -25,6 +25,7 @@ const page = 2 << 20
 type things struct {
 	d            *Device
 	grant, async device.Range
+	managed      device.Range
 	s            device.Stream
 	e            device.Event
 	p            device.Pool
@@ -36,7 +37,7 @@ type things struct {
 func newThings(t *testing.T, d *Device) *things {
 	t.Helper()
 	x := &things{d: d}
-	var errs [14]error
+	var errs [13]error
 	x.grant, errs[0] = d.Alloc(4 << 20)
 	x.s, errs[1] = d.StreamCreate()
 	x.e, errs[2] = d.EventCreate()
@@ -49,6 +50,7 @@ func newThings(t *testing.T, d *Device) *things {
 	errs[9] = d.MemMap(x.va, page, x.m)
 	errs[10] = d.MemSetAccess(x.va, page)
 	errs[11] = d.StreamSynchronize(x.s)
+	x.managed, errs[12] = d.AllocManaged(2 << 30)
 	if err := errors.Join(errs[:]...); err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +67,9 @@ var ops = []struct {
 	{cuCtxSynchronize, func(x *things) error { return x.d.Synchronize() }},
 	{cuMemGetInfo, func(x *things) error { _, _, err := x.d.MemInfo(); return err }},
 	{cuMemAlloc, func(x *things) error { _, err := x.d.Alloc(100); return err }},
+	{cuMemAllocManaged, func(x *things) error { _, err := x.d.AllocManaged(100); return err }},
 	{cuMemFree, func(x *things) error { return x.d.Free(x.grant.Addr) }},
+	{cuMemFree, func(x *things) error { return x.d.Free(x.managed.Addr) }},
 	{cuMemcpyHtoD, func(x *things) error { return x.d.Write(x.grant.Addr, []byte{1}) }},
 	{cuStreamSynchronize, func(x *things) error { return x.d.Write(x.grant.Addr, []byte{1}) }},
 	{cuMemcpyDtoH, func(x *things) error { return x.d.Read(x.grant.Addr, make([]byte, 1)) }},
@@ -210,8 +214,9 @@ func checkClosed(t rapid.TB, f *fake, d *Device) {
 	if err := d.Close(); err != nil {
 		t.Errorf("Close: %v", err)
 	}
-	if now, _ := f.gpus[0].sim.Held(); now != 0 || f.gpus[0].refs != 0 {
-		t.Errorf("%d bytes and %d references are left", now, f.gpus[0].refs)
+	now, _ := f.gpus[0].sim.Held()
+	if managed := f.gpus[0].sim.HeldManaged(); now != 0 || managed != 0 || f.gpus[0].refs != 0 {
+		t.Errorf("%d bytes, %d managed ones and %d references are left", now, managed, f.gpus[0].refs)
 	}
 }
 
@@ -301,8 +306,9 @@ func TestMissing(t *testing.T) {
 			info := d.Info()
 			pools := i < firstPoolFunction || i > lastPoolFunction
 			pages := i < firstPageFunction || i > lastPageFunction
-			if info.HasPools != pools || info.HasPages != pages || (info.Page != 0) != pages {
-				t.Errorf("pools %v, pages %v of %d bytes", info.HasPools, info.HasPages, info.Page)
+			managed := i != cuMemAllocManaged
+			if info.HasPools != pools || info.HasPages != pages || (info.Page != 0) != pages || info.HasManaged != managed || info.Oversubscribes != managed {
+				t.Errorf("%+v", info)
 			}
 			for _, op := range ops {
 				if op.f != i {
@@ -311,6 +317,7 @@ func TestMissing(t *testing.T) {
 				// A device with one of everything that it can have.
 				x := &things{d: d}
 				x.grant, _ = d.Alloc(4 << 20)
+				x.managed, _ = d.AllocManaged(4 << 20)
 				x.s, _ = d.StreamCreate()
 				x.e, _ = d.EventCreate()
 				err := op.do(x)

@@ -19,13 +19,14 @@ func TestConformance(t *testing.T) {
 }
 
 // TestConformancePlain is the same on a GPU that has neither pools nor virtual
-// memory.
+// memory nor managed.
 func TestConformancePlain(t *testing.T) {
 	devicetest.Run(t, devicetest.Config{
 		Open: func(t *testing.T) device.GPU {
 			f := newFake(t)
 			f.gpus[0].attributes[attributePages] = 0
 			f.gpus[0].attributes[attributePools] = 0
+			f.gpus[0].attributes[attributeManaged] = 0
 			return f.open()
 		},
 		Exact: true,

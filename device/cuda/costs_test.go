@@ -99,6 +99,9 @@ func (b *bench) all() {
 	b.amounts()
 	b.small()
 	b.grants()
+	if info.HasManaged {
+		b.managed()
+	}
 	if info.HasPages {
 		b.pages()
 		b.accesses()
@@ -188,6 +191,21 @@ func (b *bench) grants() {
 			b.row("cuMemAlloc "+sized(n)+", "+name, alloc)
 			b.row("cuMemFree "+sized(n)+", "+name, free)
 		}
+	}
+}
+
+// managed are cuMemAllocManaged and cuMemFree of what nobody touched.
+func (b *bench) managed() {
+	b.heading("Managed grants, untouched")
+	for n, rounds := range b.upTo(512, mib, 2*mib, 16*mib, 128*mib, 1<<30, 16<<30, 64<<30) {
+		var alloc, free times
+		for range rounds {
+			var r device.Range
+			alloc.add(b, func() (err error) { r, err = b.d.AllocManaged(n); return err })
+			free.add(b, func() error { return b.d.Free(r.Addr) })
+		}
+		b.row("cuMemAllocManaged "+sized(n), alloc)
+		b.row("cuMemFree "+sized(n), free)
 	}
 }
 

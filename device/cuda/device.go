@@ -1,6 +1,6 @@
 //go:build linux && (amd64 || arm64) && !nodriver
 
-// A device: how it is opened, described and closed, and plain grants.
+// A device: how it is opened, described and closed, and grants.
 
 package cuda
 
@@ -42,8 +42,8 @@ type Device struct {
 	mu sync.Mutex // guards all below
 	// What this program holds, so that Close can give it back and no handle
 	// gets to the driver that it did not give.
-	grants   map[uint64]bool // addresses of Alloc (false) and of AllocAsync (true)
-	streams  map[uint64]bool // keys only, as in the next two
+	grants   map[uint64]origin // by address
+	streams  map[uint64]bool   // keys only, as in the next one
 	events   map[uint64]bool
 	pools    map[uint64]bool   // false: the default pool, which is not ours to destroy
 	handles  map[uint64]uint64 // bytes of each
@@ -52,6 +52,15 @@ type Device struct {
 }
 
 var _ device.GPU = (*Device)(nil)
+
+// origin is where a grant is from, which says what may free it.
+type origin uint8
+
+const (
+	byAlloc        origin = iota // Free or FreeAsync
+	byAllocAsync                 // FreeAsync
+	byAllocManaged               // Free
+)
 
 // open opens a device.
 func (m *machine) open(ordinal int) (*Device, error) {
@@ -70,7 +79,7 @@ func (m *machine) open(ordinal int) (*Device, error) {
 	m.identify(&info) // what NVML cannot tell stays as the driver told it
 	d := &Device{
 		m: m, id: id, info: info,
-		grants: map[uint64]bool{}, streams: map[uint64]bool{}, events: map[uint64]bool{}, pools: map[uint64]bool{},
+		grants: map[uint64]origin{}, streams: map[uint64]bool{}, events: map[uint64]bool{}, pools: map[uint64]bool{},
 		handles: map[uint64]uint64{}, reserved: map[uint64]uint64{}, mapped: map[uint64]uint64{},
 	}
 	ctx := new(uintptr)
@@ -148,6 +157,8 @@ func (m *machine) describe(ordinal int) (id int32, info device.Info, err error) 
 	info.CCMajor, info.CCMinor = attribute(attributeCCMajor), attribute(attributeCCMinor)
 	info.Unified = attribute(attributeIntegrated) != 0
 	info.Display = attribute(attributeKernelTimeout) != 0 // NVML knows better (identify)
+	info.HasManaged = attribute(attributeManaged) != 0 && m.cuda.has(cuMemAllocManaged, cuMemAllocManaged)
+	info.Oversubscribes = info.HasManaged && attribute(attributeOversubscribe) != 0
 	info.HasPools = attribute(attributePools) != 0 && m.cuda.has(firstPoolFunction, lastPoolFunction)
 	if attribute(attributePages) != 0 && m.cuda.has(firstPageFunction, lastPageFunction) {
 		page, props := new(uint64), new(memProps)
@@ -214,11 +225,11 @@ func (d *Device) MemInfo() (free, total uint64, err error) {
 	return free, total, nil
 }
 
-// fits refuses 0 bytes, and at once what is more than the device has: of such
+// fits refuses 0 bytes, and at once what is more than there can be: of such
 // sizes the driver complains in several ways.
-func (c *call) fits(bytes uint64) {
+func (c *call) fits(bytes, most uint64) {
 	c.check(bytes != 0)
-	if bytes > c.d.info.Total {
+	if bytes > most {
 		c.refuse(Code(2))
 	}
 }
@@ -233,20 +244,47 @@ func (d *Device) Alloc(bytes uint64) (device.Range, error) {
 	n := roundUp(bytes)
 	c.ptr(unsafe.Pointer(&c.out[0]))
 	c.arg(n)
-	c.fits(bytes)
+	c.fits(bytes, d.info.Total)
 	if err := c.do(); err != nil {
 		return device.Range{}, err
 	}
-	keep(d, d.grants, c.out[0], false)
+	keep(d, d.grants, c.out[0], byAlloc)
 	return device.Range{Addr: c.out[0], Bytes: n}, nil
 }
 
-// Free gives a range of Alloc back, after all work on the device (cuMemFree).
+// maxManaged is more than any managed grant, in bytes: it lies among the
+// addresses of the program, which have 47 bits on Linux.
+const maxManaged = 1 << 47
+
+// AllocManaged grants bytes of managed memory, rounded up to a multiple of 512,
+// for every stream (cuMemAllocManaged). The driver counts addresses more than
+// memory: it may grant more than the GPU and the host have.
+func (d *Device) AllocManaged(bytes uint64) (device.Range, error) {
+	c := d.begin(cuMemAllocManaged, bytes)
+	defer c.end()
+	c.requires(d.info.HasManaged)
+	n, most := roundUp(bytes), d.info.Total
+	if d.info.Oversubscribes {
+		most = maxManaged
+	}
+	c.ptr(unsafe.Pointer(&c.out[0]))
+	c.arg(n)
+	c.arg(attachGlobal)
+	c.fits(bytes, most)
+	if err := c.do(); err != nil {
+		return device.Range{}, err
+	}
+	keep(d, d.grants, c.out[0], byAllocManaged)
+	return device.Range{Addr: c.out[0], Bytes: n}, nil
+}
+
+// Free gives a range of Alloc or AllocManaged back, after all work on the device
+// (cuMemFree).
 func (d *Device) Free(addr uint64) error {
 	c := d.begin(cuMemFree, 0)
 	defer c.end()
-	async, ok := known(d, d.grants, addr)
-	c.check(ok && !async)
+	from, ok := known(d, d.grants, addr)
+	c.check(ok && from != byAllocAsync)
 	c.arg(addr)
 	return forget(c, d.grants, addr)
 }
@@ -322,7 +360,7 @@ func (d *Device) Close() error {
 		call(cuMemAddressFree, addr, d.reserved[addr])
 	}
 	for _, addr := range keys(d.grants) {
-		if d.grants[addr] {
+		if d.grants[addr] == byAllocAsync {
 			call(cuMemFreeAsync, addr, d.zero)
 		} else {
 			call(cuMemFree, addr)

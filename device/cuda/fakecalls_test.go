@@ -181,6 +181,17 @@ var cudaCallbacks = map[string]any{
 		}
 		return code
 	},
+	"cuMemAllocManaged": func(p *uint64, n, flags uint64) int32 {
+		f, g, code := in("cuMemAllocManaged")
+		if code == 0 {
+			if flags != 1 {
+				return f.problem("cuMemAllocManaged with flags %d", flags)
+			}
+			r, err := g.AllocManaged(n)
+			*p, code = r.Addr, f.result(err)
+		}
+		return code
+	},
 	"cuMemFree_v2": func(addr uint64) int32 {
 		f, g, code := in("cuMemFree_v2")
 		if code == 0 {

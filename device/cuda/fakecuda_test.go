@@ -88,7 +88,7 @@ func (f *fake) add(total uint64) *fakeGPU {
 	g := &fakeGPU{
 		GPU: dev, sim: dev, id: uint64(i) + 3, name: "NVIDIA Fake",
 		uuid:       [16]byte{0xab, 0xcd, 15: byte(i)},
-		attributes: map[uint64]int32{75: 9, 76: 1, 18: 0, 17: 0, 102: 1, 115: 1},
+		attributes: map[uint64]int32{75: 9, 76: 1, 18: 0, 17: 0, 83: 1, 89: 1, 102: 1, 115: 1},
 	}
 	g.parent = g.uuid
 	f.gpus = append(f.gpus, g)

@@ -24,6 +24,7 @@ const (
 	cuCtxSynchronize
 	cuMemGetInfo
 	cuMemAlloc
+	cuMemAllocManaged
 	cuMemFree
 	cuMemcpyHtoD
 	cuMemcpyDtoH
@@ -80,6 +81,7 @@ var cuFunctions = [numCUDA]function{
 	cuCtxSynchronize:              {"cuCtxSynchronize", 0},              // void
 	cuMemGetInfo:                  {"cuMemGetInfo_v2", 0},               // size_t *free, size_t *total
 	cuMemAlloc:                    {"cuMemAlloc_v2", 0},                 // CUdeviceptr *, size_t
+	cuMemAllocManaged:             {"cuMemAllocManaged", 0},             // CUdeviceptr *, size_t, unsigned flags
 	cuMemFree:                     {"cuMemFree_v2", 0},                  // CUdeviceptr
 	cuMemcpyHtoD:                  {"cuMemcpyHtoD_v2", 0},               // CUdeviceptr, const void *, size_t
 	cuMemcpyDtoH:                  {"cuMemcpyDtoH_v2", 0},               // void *, CUdeviceptr, size_t
@@ -135,6 +137,7 @@ const (
 
 	streamNonBlocking   = 1 // CU_STREAM_NON_BLOCKING
 	eventDisableTiming  = 2 // CU_EVENT_DISABLE_TIMING
+	attachGlobal        = 1 // CU_MEM_ATTACH_GLOBAL
 	recommended         = 1 // CU_MEM_ALLOC_GRANULARITY_RECOMMENDED
 	locationDevice      = 1 // CU_MEM_LOCATION_TYPE_DEVICE
 	allocationPinned    = 1 // CU_MEM_ALLOCATION_TYPE_PINNED
@@ -145,6 +148,8 @@ const (
 	attributeIntegrated    = 18 // the memory is the host's
 	attributeCCMajor       = 75
 	attributeCCMinor       = 76
+	attributeManaged       = 83  // CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY
+	attributeOversubscribe = 89  // CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS
 	attributePages         = 102 // CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED
 	attributePools         = 115 // CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED
 )

@@ -59,7 +59,7 @@ func TestList(t *testing.T) {
 	want := device.Status{
 		Info: device.Info{
 			Name: "NVIDIA Fake", UUID: "GPU-abcd0000-0000-0000-0000-000000000000", Driver: "580.82.07", Total: 1 << 30,
-			Granularity: 512, Page: page, CCMajor: 9, CCMinor: 1, Display: true, HasPages: true, HasPools: true,
+			Granularity: 512, Page: page, CCMajor: 9, CCMinor: 1, Display: true, HasPages: true, HasPools: true, HasManaged: true, Oversubscribes: true,
 		},
 		Free: 600 << 20, Used: 300 << 20, Reserved: 124 << 20, DisplayMode: true,
 		Processes: []device.Process{

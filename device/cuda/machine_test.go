@@ -203,8 +203,9 @@ func TestDeviceCannot(t *testing.T) {
 	f := newFake(t)
 	f.gpus[0].attributes[attributePages] = 0
 	f.gpus[0].attributes[attributePools] = 0
+	f.gpus[0].attributes[attributeManaged] = 0
 	d := f.open()
-	if info := d.Info(); info.HasPages || info.HasPools || info.Page != 0 {
+	if info := d.Info(); info.HasPages || info.HasPools || info.HasManaged || info.Oversubscribes || info.Page != 0 {
 		t.Errorf("%+v", info)
 	}
 	_, err := d.PoolCreate(0)
@@ -213,6 +214,41 @@ func TestDeviceCannot(t *testing.T) {
 	tells(t, err, device.ErrNotSupported, "cuMemCreate of 2097152 bytes")
 	_, err = d.AddressReserve(page, 0)
 	tells(t, err, device.ErrNotSupported, "cuMemAddressReserve")
+	_, err = d.AllocManaged(1)
+	tells(t, err, device.ErrNotSupported, "cuMemAllocManaged of 1 bytes")
+}
+
+// TestManagedSizes: what cannot be is refused here, and what is more than the
+// device has only where that cannot be.
+func TestManagedSizes(t *testing.T) {
+	for _, tc := range []struct {
+		name           string
+		oversubscribes int32
+		fits, refused  uint64
+	}{
+		{"oversubscribes", 1, 3 << 30, maxManaged + 1},
+		{"does not", 0, 1 << 30, 1<<30 + 1},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			f := newFake(t)
+			f.gpus[0].attributes[attributeOversubscribe] = tc.oversubscribes
+			d := f.open()
+			if info := d.Info(); !info.HasManaged || info.Oversubscribes != (tc.oversubscribes != 0) {
+				t.Errorf("%+v", info)
+			}
+			r, err := d.AllocManaged(tc.fits)
+			if err != nil || r.Bytes != tc.fits {
+				t.Errorf("%+v, %v", r, err)
+			}
+			calls := f.count(cuMemAllocManaged)
+			_, err = d.AllocManaged(tc.refused)
+			tells(t, err, device.ErrOutOfMemory, "cuMemAllocManaged")
+			if f.count(cuMemAllocManaged) != calls {
+				t.Error("the driver was asked")
+			}
+			checkClosed(t, f, d)
+		})
+	}
 }
 
 func TestInfo(t *testing.T) {
@@ -224,7 +260,8 @@ func TestInfo(t *testing.T) {
 	f.nv.devices[0].display = 1
 	want := device.Info{
 		Name: "NVIDIA H200", UUID: "GPU-01000000-2300-4500-6700-8900000000ab", Driver: "580.82.07",
-		Total: 1 << 30, Granularity: 512, Page: page, CCMajor: 9, CCMinor: 1, Display: true, HasPages: true, HasPools: true,
+		Total: 1 << 30, Granularity: 512, Page: page, CCMajor: 9, CCMinor: 1, Display: true,
+		HasPages: true, HasPools: true, HasManaged: true, Oversubscribes: true,
 	}
 	if got := f.open().Info(); got != want {
 		t.Errorf("%+v\nwant %+v", got, want)

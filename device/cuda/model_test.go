@@ -22,7 +22,7 @@ import (
 type twins struct {
 	t       *rapid.T
 	gpu     [2]device.GPU
-	grants  [][2]uint64
+	grants  [][2]uint64 // plain and managed
 	async   [][2]uint64
 	streams [][2]device.Stream
 	events  [][2]device.Event
@@ -70,14 +70,18 @@ func (w *twins) step() {
 	s := pick(w, w.streams, 0)
 	p := pick(w, w.pools, none)
 	switch op := rapid.SampledFrom([]string{
-		"alloc", "free", "stream", "stream destroy", "stream synchronize", "stream query", "event", "event destroy", "record", "wait", "event query",
+		"alloc", "alloc managed", "free", "stream", "stream destroy", "stream synchronize", "stream query", "event", "event destroy", "record", "wait", "event query",
 		"default pool", "pool", "pool destroy", "get", "set", "trim", "alloc async", "free async", "synchronize",
 		"reserve", "unreserve", "create", "release", "map", "access", "unmap", "contents",
 	}).Draw(w.t, "op"); op {
-	case "alloc":
+	case "alloc", "alloc managed":
 		var got [2]uint64
 		if w.both(op, func(i int, d device.GPU) error {
-			r, err := d.Alloc(size)
+			alloc := d.Alloc
+			if op == "alloc managed" {
+				alloc = d.AllocManaged
+			}
+			r, err := alloc(size)
 			got[i] = r.Addr
 			return err
 		}) {

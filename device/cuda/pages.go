@@ -72,7 +72,7 @@ func (d *Device) MemCreate(bytes uint64) (device.Handle, error) {
 	c.pages(bytes)
 	c.ptr(unsafe.Pointer(&c.props))
 	c.arg(0) // flags
-	c.fits(bytes)
+	c.fits(bytes, d.info.Total)
 	if err := c.do(); err != nil {
 		return 0, err
 	}

@@ -141,11 +141,11 @@ func (d *Device) AllocAsync(p device.Pool, bytes uint64, s device.Stream) (devic
 	c.arg(n)
 	c.pooled(p)
 	c.stream(s)
-	c.fits(bytes)
+	c.fits(bytes, d.info.Total)
 	if err := c.do(); err != nil {
 		return device.Range{}, err
 	}
-	keep(d, d.grants, c.out[0], true)
+	keep(d, d.grants, c.out[0], byAllocAsync)
 	return device.Range{Addr: c.out[0], Bytes: n}, nil
 }
 
@@ -153,6 +153,8 @@ func (d *Device) AllocAsync(p device.Pool, bytes uint64, s device.Stream) (devic
 func (d *Device) FreeAsync(addr uint64, s device.Stream) error {
 	c := d.beginPool(cuMemFreeAsync, 0)
 	defer c.end()
+	from, _ := known(d, d.grants, addr)
+	c.check(from != byAllocManaged)
 	c.arg(addr)
 	c.stream(s)
 	return forget(c, d.grants, addr)

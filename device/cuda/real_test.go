@@ -115,7 +115,7 @@ func TestRealThreads(t *testing.T) {
 // TestRealRefusals asks the driver what this package would not let through.
 func TestRealRefusals(t *testing.T) {
 	d := realGPU(t)
-	keep(d, d.grants, 0x1234500, false)
+	keep(d, d.grants, 0x1234500, byAlloc)
 	err := d.Free(0x1234500)
 	delete(d.grants, 0x1234500)
 	if !errors.Is(err, device.ErrInvalidValue) {

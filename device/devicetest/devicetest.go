@@ -47,6 +47,9 @@ func Run(t *testing.T, cfg Config) {
 		{"Pages", testPages},
 		{"PageErrors", testPageErrors},
 		{"PagesAliased", testPagesAliased},
+		{"Managed", testManaged},
+		{"ManagedErrors", testManagedErrors},
+		{"ManagedFull", testManagedFull},
 		{"Full", testFull},
 		{"Goroutines", testGoroutines},
 		{"Close", testClose},
@@ -736,6 +739,15 @@ func testGoroutines(t *testing.T, s *suite) {
 						t.Errorf("goroutine %d, round %d: another's bytes in the pool", g, i)
 					}
 				}
+				if info.HasManaged {
+					r, err := s.AllocManaged(5000)
+					if !try(err) || !try(s.Write(r.Addr, want)) || !try(s.Read(r.Addr, got)) || !try(s.Free(r.Addr)) {
+						return
+					}
+					if !bytes.Equal(got, want) {
+						t.Errorf("goroutine %d, round %d: another's managed bytes", g, i)
+					}
+				}
 			}
 			try(s.StreamSynchronize(h))
 			try(s.StreamDestroy(h))
@@ -751,6 +763,10 @@ func testClose(t *testing.T, s *suite) {
 	s.ok(err)
 	if s.Info().HasPages {
 		_, err = s.MemCreate(s.Info().Page)
+		s.ok(err)
+	}
+	if s.Info().HasManaged {
+		_, err = s.AllocManaged(4 * mib)
 		s.ok(err)
 	}
 	calls := s.Counters().Calls
@@ -776,5 +792,9 @@ func testClose(t *testing.T, s *suite) {
 	if s.Info().HasPools {
 		_, err = s.DefaultPool()
 		closed("cuDeviceGetDefaultMemPool", err)
+	}
+	if s.Info().HasManaged {
+		_, err = s.AllocManaged(1)
+		closed("cuMemAllocManaged", err)
 	}
 }

@@ -144,7 +144,8 @@ func TestDevice(t *testing.T) {
 	}
 	want := device.Info{
 		Name: spec.Text, Total: 4 << 30, Granularity: 1, CCMajor: 8, CCMinor: 6,
-		Display: true, HasPages: true, Page: 2 << 20, HasPools: true, Simulated: true, Base: sim.Base,
+		Display: true, HasPages: true, Page: 2 << 20, HasPools: true, HasManaged: true, Oversubscribes: true,
+		Simulated: true, Base: sim.Base,
 	}
 	if diff := cmp.Diff(want, d.Info()); diff != "" {
 		t.Errorf("Info differs (-want +got):\n%s", diff)

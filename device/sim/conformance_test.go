@@ -20,6 +20,10 @@ func TestConformance(t *testing.T) {
 		{"with a context", sim.Config{Total: 2 * gib, Context: 500 * mib}},
 		{"without pages", sim.Config{Total: gib, NoPages: true}},
 		{"without pools", sim.Config{Total: gib, NoPools: true}},
+		{"without managed memory", sim.Config{Total: gib, NoManaged: true}},
+		{"before compute capability 6.0", sim.Config{Total: gib, CCMajor: 5, CCMinor: 2, Context: 10 * mib}},
+		{"memory of the host", sim.Config{Total: gib, Unified: true, NoPools: true}},
+		{"a small host", sim.Config{Total: gib, Host: 300*mib + 1}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			devicetest.Run(t, devicetest.Config{Exact: true, Open: func(t *testing.T) device.GPU {

@@ -15,7 +15,8 @@ type Costs struct {
 	// SmallAlloc is a plain allocation that fits into a 2 MiB block which the
 	// driver already holds open, and a refused one of any size (an assumption:
 	// the driver finds out before it does any work). 4.5-6.9 us on an A100
-	// (ayush-os/nsight-systems-deep-dive).
+	// (ayush-os/nsight-systems-deep-dive). A managed grant is charged as a plain
+	// one, here and below: an assumption, no figure was found.
 	SmallAlloc time.Duration
 	// BlockAlloc is a plain allocation that makes the driver open a block, up
 	// to 2 MiB. 165 us on an A100 (same source).

@@ -13,7 +13,7 @@ import (
 // those of the default cost table.
 func TestTimes(t *testing.T) {
 	type call struct {
-		do   string // a: allocate n bytes; f: free the n-th grant, from 0; i: ask what is free
+		do   string // a: allocate n bytes, m: managed ones; f: free the n-th grant, from 0; i: ask what is free
 		n    uint64
 		want time.Duration // microseconds
 	}
@@ -47,7 +47,8 @@ func TestTimes(t *testing.T) {
 			"two blocks with the same room", 512,
 			[]call{{"a", 1536 * kib, 160}, {"a", 1536 * kib, 160}, {"f", 0, 160}, {"a", 512 * kib, 5}, {"f", 1, 5}, {"f", 2, 160}},
 		},
-		{"refused", 0, []call{{"a", 2 * gib, 5}, {"a", 0, 5}, {"f", 99, 5}}},
+		{"refused", 0, []call{{"a", 2 * gib, 5}, {"a", 0, 5}, {"f", 99, 5}, {"m", 0, 5}, {"m", 300 * gib, 5}}},
+		{"managed", 512, []call{{"m", 64 * mib, 222}, {"f", 0, 222}, {"m", 4 * kib, 160}, {"m", 4 * kib, 5}, {"f", 1, 5}, {"f", 2, 160}}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			d := newDevice(t, sim.Config{Total: gib, Granularity: tc.granularity})
@@ -57,6 +58,10 @@ func TestTimes(t *testing.T) {
 				switch c.do {
 				case "a":
 					if r, err := d.Alloc(c.n); err == nil {
+						addrs = append(addrs, r.Addr)
+					}
+				case "m":
+					if r, err := d.AllocManaged(c.n); err == nil {
 						addrs = append(addrs, r.Addr)
 					}
 				case "f":

@@ -122,8 +122,8 @@ func (d *Device) SlowCall(n uint64, by time.Duration) {
 }
 
 // RefuseAbove refuses requests for more memory than bytes with
-// device.ErrOutOfMemory, be it plain, from a pool or for a handle; 0 takes the
-// fault away.
+// device.ErrOutOfMemory, be it plain, managed, from a pool or for a handle; 0
+// takes the fault away.
 func (d *Device) RefuseAbove(bytes uint64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

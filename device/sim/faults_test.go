@@ -326,7 +326,7 @@ func TestOnCall(t *testing.T) {
 			t.Errorf("%s: %v", call.name, err)
 		}
 	}
-	for i, bytes := range map[int]uint64{1: 1, 6: page, 7: page, 8: page, 9: page, 10: page, 12: page} {
+	for i, bytes := range map[int]uint64{1: 1, 6: page, 7: page, 8: page, 9: page, 10: page, 12: page, 13: 1} {
 		want[i].bytes = bytes
 	}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(heard{})); diff != "" {
@@ -425,10 +425,13 @@ func TestRefuseAbove(t *testing.T) {
 	if err := d.Free(sim.Base); err != nil {
 		t.Error(err)
 	}
-	// A handle's memory is refused likewise; addresses are no memory, and what
+	// A handle's memory is refused likewise, and managed memory; addresses are no memory, and what
 	// goes over memory that is there is no request for it.
 	if _, err := d.MemCreate(page); !errors.Is(err, device.ErrOutOfMemory) {
 		t.Errorf("MemCreate: %v", err)
+	}
+	if _, err := d.AllocManaged(101); !errors.Is(err, device.ErrOutOfMemory) {
+		t.Errorf("AllocManaged: %v", err)
 	}
 	if _, err := d.AddressReserve(page, 0); err != nil {
 		t.Error(err)

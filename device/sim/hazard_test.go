@@ -45,6 +45,7 @@ func TestHazards(t *testing.T) {
 	type env struct {
 		*sim.Device
 		r, b device.Range // a plain grant of 2 MiB; 1 MiB from a pool in stream 1
+		m    device.Range // a managed grant of 2 MiB
 		a    device.Stream
 		s, o device.Stream // 2 and 3
 		e    device.Event
@@ -54,6 +55,7 @@ func TestHazards(t *testing.T) {
 	read := func(e env, s device.Stream) error { return e.Work(s, us, []device.Range{e.r}, nil) }
 	write := func(e env, s device.Stream) error { return e.Work(s, us, nil, []device.Range{e.r}) }
 	useB := func(e env, s device.Stream) error { return e.FillAsync(e.b.Addr, 512, 1, s) }
+	useM := func(e env, s device.Stream) error { return e.FillAsync(e.m.Addr, 512, 1, s) }
 	sync := func(e env) error { return e.Synchronize() }
 	look := func(e env) error { return e.Read(e.r.Addr, make([]byte, 100)) }
 	poke := func(e env) error { return e.Write(e.r.Addr, make([]byte, 100)) }
@@ -124,6 +126,12 @@ func TestHazards(t *testing.T) {
 		{"a kernel runs astray", steps(func(e env) error { return e.Work(0, us, []device.Range{{Addr: 512, Bytes: 4 * kib}}, nil) }),
 			"cuLaunchKernel in stream 0: 4 KiB at 0x200: that is not memory of one allocation (any more)"},
 		{"a plain free waits", steps(do(fill, 2), func(e env) error { return e.Free(e.r.Addr) }), ""},
+		{"managed memory in two streams", steps(do(useM, 2), do(useM, 3)), "cuMemsetD8Async in stream 3: cuMemsetD8Async in stream 2 may still be writing these 512 B"},
+		{"the host reads managed memory", steps(do(useM, 2), func(e env) error { return e.Read(e.m.Addr, make([]byte, 1)) }), "cuMemcpyDtoH by the host: cuMemsetD8Async in stream 2 may still"},
+		{"managed memory in order", steps(do(useM, 2), record(2), wait(3), do(useM, 3)), ""},
+		{"a managed free waits", steps(do(useM, 2), func(e env) error { return e.Free(e.m.Addr) }), ""},
+		{"managed memory used after its free", steps(func(e env) error { return e.Free(e.m.Addr) }, func(e env) error { return e.Work(2, us, []device.Range{e.m}, nil) }),
+			"that is not memory of one allocation (any more)"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			d := newDevice(t, sim.Config{Total: gib, Costs: freeCalls})
@@ -131,6 +139,7 @@ func TestHazards(t *testing.T) {
 			e.a, e.s, e.o = must[device.Stream](t)(d.StreamCreate()), must[device.Stream](t)(d.StreamCreate()), must[device.Stream](t)(d.StreamCreate())
 			e.e = must[device.Event](t)(d.EventCreate())
 			e.b = must[device.Range](t)(d.AllocAsync(e.p, mib, e.a))
+			e.m = must[device.Range](t)(d.AllocManaged(1))
 			last := len(tc.steps) - 1
 			for i, step := range tc.steps[:last] {
 				if err := step(e); err != nil {

@@ -24,8 +24,8 @@ func CreateFile(path string, devices ...Config) error {
 		}
 		cfg := d.cfg
 		list = append(list, shared.Descriptor{
-			Name: cfg.Name, Total: cfg.Total, Granularity: cfg.Granularity, Used: cfg.Used, Display: cfg.Display, Context: cfg.Context,
-			CCMajor: cfg.CCMajor, CCMinor: cfg.CCMinor, NoPages: cfg.NoPages, NoPools: cfg.NoPools, Unified: cfg.Unified, MIG: cfg.MIG,
+			Name: cfg.Name, Total: cfg.Total, Granularity: cfg.Granularity, Used: cfg.Used, Display: cfg.Display, Context: cfg.Context, Host: cfg.Host,
+			CCMajor: cfg.CCMajor, CCMinor: cfg.CCMinor, NoPages: cfg.NoPages, NoPools: cfg.NoPools, NoManaged: cfg.NoManaged, Unified: cfg.Unified, MIG: cfg.MIG,
 		})
 	}
 	return shared.Create(path, list)
@@ -34,8 +34,8 @@ func CreateFile(path string, devices ...Config) error {
 // fromDescriptor is the description of a device of a file.
 func fromDescriptor(d shared.Descriptor) Config {
 	return Config{
-		Name: d.Name, Total: d.Total, Granularity: d.Granularity, Display: d.Display, Context: d.Context,
-		CCMajor: d.CCMajor, CCMinor: d.CCMinor, NoPages: d.NoPages, NoPools: d.NoPools, Unified: d.Unified, MIG: d.MIG,
+		Name: d.Name, Total: d.Total, Granularity: d.Granularity, Display: d.Display, Context: d.Context, Host: d.Host,
+		CCMajor: d.CCMajor, CCMinor: d.CCMinor, NoPages: d.NoPages, NoPools: d.NoPools, NoManaged: d.NoManaged, Unified: d.Unified, MIG: d.MIG,
 	}
 }
 

@@ -436,6 +436,49 @@ func BenchmarkPrograms(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
+// TestSharedManaged: the programs of a shared device have managed memory apart
+// from each other, each up to what the device and the host have, and the device's
+// is as free as before.
+func TestSharedManaged(t *testing.T) {
+	path := file(t, sim.Config{Total: gib, Host: gib})
+	for range 2 {
+		d, err := sim.Join(path, 0, sim.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer d.Close()
+		r, err := d.AllocManaged(2 * gib)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := d.Fill(r.Addr, 2*gib, 1); err != nil {
+			t.Error(err)
+		}
+		if _, err := d.AllocManaged(1); !errors.Is(err, device.ErrOutOfMemory) {
+			t.Errorf("more than the device and the host have: %v", err)
+		}
+		if free, _, err := d.MemInfo(); free != gib || err != nil {
+			t.Errorf("%d free, %v", free, err)
+		}
+	}
+	if s := look(t, path, 0); len(s.Processes) != 0 {
+		t.Errorf("held: %+v", s.Processes)
+	}
+	// Where a managed grant is as a plain one, all see it.
+	path = file(t, sim.Config{Total: gib, CCMajor: 5})
+	d, err := sim.Join(path, 0, sim.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	if _, err := d.AllocManaged(100 * mib); err != nil {
+		t.Fatal(err)
+	}
+	if s := look(t, path, 0); s.Used != 100*mib || s.Oversubscribes || !s.HasManaged {
+		t.Errorf("%+v", s)
+	}
+}
+
 // TestSharedConformance: a shared device does what every device does, alone and
 // beside another program.
 func TestSharedConformance(t *testing.T) {
@@ -446,6 +489,7 @@ func TestSharedConformance(t *testing.T) {
 		{"plain", sim.Config{Total: gib}},
 		{"others on it", sim.Config{Total: 4 * gib, Used: gib, Display: gib, Context: 100 * mib}},
 		{"without pages and pools", sim.Config{Total: gib, Granularity: 512, NoPages: true, NoPools: true}},
+		{"without managed memory", sim.Config{Total: gib, NoManaged: true}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			path := file(t, tc.cfg)

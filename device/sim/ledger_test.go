@@ -43,7 +43,7 @@ func TestLedgerFails(t *testing.T) {
 	l := &flaky{private: private{total: 1 << 30}}
 	d.ledger = l
 	broken := errors.New("the file is gone")
-	var grant device.Range
+	var grant, apart device.Range
 	var base uint64
 	for i, tc := range []struct {
 		name string
@@ -54,6 +54,8 @@ func TestLedgerFails(t *testing.T) {
 		{"the first call", "cuMemGetInfo", func() error { _, _, err := d.MemInfo(); return err }, 1},
 		{"free and total", "cuMemGetInfo", func() error { _, _, err := d.MemInfo(); return err }, 1},
 		{"a grant", "cuMemAlloc", func() (err error) { grant, err = d.Alloc(page); return err }, page + 1},
+		{"a managed grant", "", func() (err error) { apart, err = d.AllocManaged(page); return err }, page + 1},
+		{"its end", "", func() error { return d.Free(apart.Addr) }, page + 1},
 		{"a handle", "cuMemCreate", func() error { _, err := d.MemCreate(page); return err }, 2*page + 1},
 		{"another", "cuMemCreate", func() error { _, err := d.MemCreate(page); return err }, 3*page + 1},
 		{"addresses", "", func() (err error) { base, err = d.AddressReserve(4*page, 0); return err }, 3*page + 1},

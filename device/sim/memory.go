@@ -15,7 +15,7 @@ import (
 // through one mapping of a handle is read through another, and is still there
 // when the handle is mapped again somewhere else. They go with the memory.
 
-// memory is a piece of physical memory: a plain grant's, a pool block's, or a
+// memory is a piece of physical memory: a grant's, a pool block's, or a
 // handle's. Its zero value but for bytes is ready to use.
 type memory struct {
 	bytes uint64

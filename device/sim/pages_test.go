@@ -80,6 +80,7 @@ func everyCall(d *sim.Device) []struct {
 		{"cuMemUnmap", "Pages", func() error { return d.MemUnmap(1<<48, page) }},
 		{"cuMemRelease", "Pages", func() error { return d.MemRelease(1) }},
 		{"cuMemAddressFree", "Pages", func() error { return d.AddressFree(1<<48, page) }},
+		{"cuMemAllocManaged", "Managed", func() error { _, err := d.AllocManaged(1); return err }},
 	}
 }
 
@@ -132,8 +133,8 @@ func TestClose(t *testing.T) {
 		for _, call := range everyCall(d) {
 			refusedAs(t, call.do(), call.name, device.ErrClosed)
 		}
-		if now, _ := d.Held(); now != 0 || d.Touched() != 0 {
-			t.Errorf("closed, and %d bytes are held and %d touched", now, d.Touched())
+		if now, _ := d.Held(); now != 0 || d.HeldManaged() != 0 || d.Touched() != 0 {
+			t.Errorf("closed, and %d bytes and %d managed ones are held and %d touched", now, d.HeldManaged(), d.Touched())
 		}
 	}
 	if d.Counters() != before {

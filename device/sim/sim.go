@@ -8,7 +8,8 @@
 //
 //   - a grant is rounded up to the granularity and refused if it does not fit
 //     in what is free, where free is the total less what others and the
-//     display hold and less what was granted;
+//     display hold and less what was granted; managed grants take nothing of
+//     it and have a bound of their own (managed.go);
 //   - the first grant lies at 0x7f0000000000 and each next one at the first
 //     2 MiB boundary at or after the end of the last; an address is never used
 //     twice. So the device itself never fragments: what fragments is the pool
@@ -51,11 +52,14 @@ const (
 	// DefaultGranularity is what NVIDIA's GPUs since Pascal use for large
 	// allocations.
 	DefaultGranularity = 2 << 20
+	// DefaultHost is the host's memory that managed grants may use. An
+	// assumption: a DGX H100 has 2 TB for its 8 GPUs (NVIDIA's data sheet).
+	DefaultHost = 256 << 30
 )
 
 // Config describes a simulated GPU. The zero value but for Total is a plain
-// one: 2 MiB granularity, nobody else on it, compute capability 9.0, pages and
-// pools, no faults.
+// one: 2 MiB granularity, nobody else on it, compute capability 9.0, pages,
+// pools and managed memory, no faults.
 type Config struct {
 	Total       uint64 // bytes, at least 1
 	Granularity uint64 // bytes; 0 means DefaultGranularity
@@ -64,15 +68,17 @@ type Config struct {
 	// Context is the bytes that a program takes by its first driver call, beside
 	// all that it asks for, as a CUDA context does. A call that finds them not
 	// free is refused with device.ErrOutOfMemory, and the next one tries again.
-	Context uint64
-	CCMajor int // compute capability; 0.0 means 9.0
-	CCMinor int
-	NoPages bool   // without virtual memory, as some virtual GPUs are
-	NoPools bool   // without stream-ordered pools
-	Unified bool   // its memory is the host's
-	MIG     string // the slice's name, such as "1g.10gb"; "" means a whole GPU
-	Name    string // "" means "sim:SIZE"
-	Costs   Costs  // zero means DefaultCosts
+	Context   uint64
+	Host      uint64 // bytes of the host's memory, for managed grants; 0 means DefaultHost
+	CCMajor   int    // compute capability; 0.0 means 9.0
+	CCMinor   int
+	NoPages   bool   // without virtual memory, as some virtual GPUs are
+	NoPools   bool   // without stream-ordered pools
+	NoManaged bool   // without managed memory
+	Unified   bool   // its memory is the host's
+	MIG       string // the slice's name, such as "1g.10gb"; "" means a whole GPU
+	Name      string // "" means "sim:SIZE"
+	Costs     Costs  // zero means DefaultCosts
 
 	// Faults that it has from the beginning; zero means none.
 	FailAt      uint64        // see Device.FailCall
@@ -96,6 +102,7 @@ type Device struct {
 	high    uint64 // where the next reservation or pool's chunk goes, at the earliest
 	held    uint64 // bytes granted and not given back
 	peak    uint64 // most that held ever was
+	managed uint64 // bytes of managed grants, if they take nothing of the device
 	space   space  // what has memory behind it
 	count   device.Counters
 	blocks  blocks // that small grants share; only what a call costs depends on it
@@ -126,6 +133,10 @@ func New(cfg Config) (*Device, error) {
 		return nil, fmt.Errorf("sim: used %s and display %s are more than the device's %s",
 			size.Format(cfg.Used), size.Format(cfg.Display), size.Format(cfg.Total))
 	}
+	if cfg.Host == 0 {
+		cfg.Host = DefaultHost
+	}
+	cfg.Host = min(cfg.Host, math.MaxUint64-cfg.Total) // managed memory is counted in 64 bits
 	if cfg.CCMajor == 0 && cfg.CCMinor == 0 {
 		cfg.CCMajor = 9
 	}
@@ -136,18 +147,20 @@ func New(cfg Config) (*Device, error) {
 		ledger: &private{total: cfg.Total - cfg.Display, used: cfg.Used},
 		cfg:    cfg,
 		info: device.Info{
-			Name:        cfg.Name,
-			Total:       cfg.Total,
-			Granularity: cfg.Granularity,
-			CCMajor:     cfg.CCMajor,
-			CCMinor:     cfg.CCMinor,
-			Display:     cfg.Display > 0,
-			MIG:         cfg.MIG,
-			Unified:     cfg.Unified,
-			HasPages:    !cfg.NoPages,
-			HasPools:    !cfg.NoPools,
-			Simulated:   true,
-			Base:        Base,
+			Name:           cfg.Name,
+			Total:          cfg.Total,
+			Granularity:    cfg.Granularity,
+			CCMajor:        cfg.CCMajor,
+			CCMinor:        cfg.CCMinor,
+			Display:        cfg.Display > 0,
+			MIG:            cfg.MIG,
+			Unified:        cfg.Unified,
+			HasPages:       !cfg.NoPages,
+			HasPools:       !cfg.NoPools,
+			HasManaged:     !cfg.NoManaged,
+			Oversubscribes: !cfg.NoManaged && !cfg.Unified && cfg.CCMajor >= 6,
+			Simulated:      true,
+			Base:           Base,
 		},
 		costs:   cfg.Costs,
 		next:    Base,
@@ -176,7 +189,8 @@ func New(cfg Config) (*Device, error) {
 // Info describes the device.
 func (d *Device) Info() device.Info { return d.info }
 
-// Held is how many bytes are granted now, and the most that ever were.
+// Held is how many of the device's bytes are granted now, and the most that ever
+// were. What managed grants hold apart from them is [Device.HeldManaged].
 func (d *Device) Held() (now, peak uint64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -232,7 +246,7 @@ func (d *Device) Close() error {
 		return nil
 	}
 	d.closed = true
-	d.held, d.reservedSum, d.accessible = 0, 0, 0
+	d.held, d.managed, d.reservedSum, d.accessible = 0, 0, 0, 0
 	d.space, d.reserved = space{}, space{}
 	clear(d.handles)
 	found := d.work.hazards // a test asks at the end
@@ -247,15 +261,21 @@ func (d *Device) Close() error {
 func (d *Device) Alloc(bytes uint64) (device.Range, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := d.call("cuMemAlloc", bytes, d.costs.SmallAlloc); err != nil {
+	const call = "cuMemAlloc"
+	if err := d.call(call, bytes, d.costs.SmallAlloc); err != nil {
 		return device.Range{}, err
 	}
+	return d.grant(call, bytes, granted)
+}
+
+// grant is a grant of that kind for the call that is named. Caller holds d.mu.
+func (d *Device) grant(call string, bytes uint64, k kind) (device.Range, error) {
 	if bytes == 0 {
-		return device.Range{}, d.refuse("cuMemAlloc", bytes, device.ErrInvalidValue)
+		return device.Range{}, d.refuse(call, bytes, device.ErrInvalidValue)
 	}
 	n, ok := roundUp(bytes, d.cfg.Granularity)
 	if !ok {
-		return device.Range{}, d.refuse("cuMemAlloc", bytes, device.ErrOutOfMemory)
+		return device.Range{}, d.refuse(call, bytes, device.ErrOutOfMemory)
 	}
 	addr := d.next
 	if d.high > highBase && addr+n > highBase {
@@ -266,18 +286,19 @@ func (d *Device) Alloc(bytes uint64) (device.Range, error) {
 	if addr+n < addr || !ok {
 		// The addresses below 2^64 are used up: a device of 80 GiB has by then
 		// granted 200 million times its memory, one of exabytes a few times.
-		return device.Range{}, d.refuse("cuMemAlloc", bytes, device.ErrOutOfMemory)
+		return device.Range{}, d.refuse(call, bytes, device.ErrOutOfMemory)
 	}
-	if err := d.take(n); err != nil {
-		return device.Range{}, d.refuse("cuMemAlloc", bytes, err)
+	if err := d.hold(n, k); err != nil {
+		return device.Range{}, d.refuse(call, bytes, err)
 	}
 	d.next = next
-	d.space.add(segment{addr: addr, bytes: n, block: d.place(n), kind: granted})
+	d.space.add(segment{addr: addr, bytes: n, block: d.place(n), kind: k})
 	return device.Range{Addr: addr, Bytes: n}, nil
 }
 
-// Free gives the grant that starts at addr back, once all work on the device is
-// done. Where no grant starts it fails with device.ErrInvalidValue.
+// Free gives the grant that starts at addr back, plain or managed, once all work
+// on the device is done. Where no grant starts it fails with
+// device.ErrInvalidValue.
 func (d *Device) Free(addr uint64) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -285,7 +306,7 @@ func (d *Device) Free(addr uint64) error {
 		return err
 	}
 	g := d.space.starting(addr)
-	if g == nil || g.kind != granted {
+	if g == nil || g.kind != granted && g.kind != managed {
 		return d.refuse("cuMemFree", 0, device.ErrInvalidValue)
 	}
 	d.drain()
@@ -295,7 +316,7 @@ func (d *Device) Free(addr uint64) error {
 // ungrant gives a grant back for the call that is named, which has waited for
 // the work that touches it. Caller holds d.mu.
 func (d *Device) ungrant(call string, g segment) error {
-	if err := d.give(g.bytes); err != nil {
+	if err := d.letGo(g.bytes, g.kind); err != nil {
 		return d.refuse(call, 0, err)
 	}
 	d.space.remove(g.addr)

@@ -38,7 +38,7 @@ func TestNew(t *testing.T) {
 	}{
 		{
 			"plain", sim.Config{Total: 80 * gib},
-			device.Info{Name: "sim:80GiB", Total: 80 * gib, Granularity: 2 * mib, CCMajor: 9},
+			device.Info{Name: "sim:80GiB", Total: 80 * gib, Granularity: 2 * mib, CCMajor: 9, Oversubscribes: true},
 		},
 		{
 			"everything",
@@ -51,12 +51,12 @@ func TestNew(t *testing.T) {
 		},
 		{
 			"full", sim.Config{Total: 3 * kib / 2, Used: kib, Display: kib / 2},
-			device.Info{Name: "sim:1.50KiB", Total: 3 * kib / 2, Granularity: 2 * mib, CCMajor: 9, Display: true},
+			device.Info{Name: "sim:1.50KiB", Total: 3 * kib / 2, Granularity: 2 * mib, CCMajor: 9, Display: true, Oversubscribes: true},
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			tc.want.Simulated, tc.want.Base = true, sim.Base
-			tc.want.Page, tc.want.HasPages, tc.want.HasPools = 2*mib, true, true
+			tc.want.Page, tc.want.HasPages, tc.want.HasPools, tc.want.HasManaged = 2*mib, true, true, true
 			d := newDevice(t, tc.cfg)
 			if diff := cmp.Diff(tc.want, d.Info()); diff != "" {
 				t.Errorf("Info differs (-want +got):\n%s", diff)
@@ -343,19 +343,23 @@ func TestModel(t *testing.T) {
 		}
 		cfg.Used = rapid.Uint64Range(0, cfg.Total/2).Draw(t, "used")
 		cfg.Display = rapid.Uint64Range(0, cfg.Total/4).Draw(t, "display")
+		cfg.Host = rapid.Uint64Range(1, 64*mib).Draw(t, "host")
+		cfg.CCMajor = rapid.SampledFrom([]int{5, 6}).Draw(t, "compute capability")
 		d, err := sim.New(cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
 		type grant struct {
 			device.Range
-			block int // the shared block that it lies in; -1: it has its own
+			block int  // the shared block that it lies in; -1: it has its own
+			apart bool // it takes nothing of the device
 		}
 		var (
 			grants      []grant
 			room        []uint64 // of each shared block that ever was; a whole block: it is closed
 			next        = uint64(sim.Base)
 			held, peak  uint64
+			managed     uint64
 			count       device.Counters
 			blocksAbove = func(n uint64) time.Duration { return time.Duration((n+2*mib-1)/(2*mib)-1) * 2 }
 		)
@@ -366,23 +370,35 @@ func TestModel(t *testing.T) {
 				for rounded%cfg.Granularity != 0 {
 					rounded += cfg.Granularity - rounded%cfg.Granularity
 				}
-				got, err := d.Alloc(n)
+				alloc, apart := d.Alloc, false
+				if rapid.Bool().Draw(t, "managed") {
+					alloc, apart = d.AllocManaged, cfg.CCMajor >= 6
+				}
+				got, err := alloc(n)
 				count.Calls++
-				if cfg.Used+cfg.Display+held+rounded > cfg.Total {
+				fits := cfg.Used+cfg.Display+held+rounded <= cfg.Total
+				if apart {
+					fits = managed+rounded <= cfg.Total+cfg.Host
+				}
+				if !fits {
 					count.Time += cfg.Costs.SmallAlloc
 					if !errors.Is(err, device.ErrOutOfMemory) {
-						t.Fatalf("Alloc(%d) with %d held: %v", n, held, err)
+						t.Fatalf("%d bytes, apart %v, with %d held and %d managed: %v", n, apart, held, managed, err)
 					}
 					return
 				}
-				want := grant{device.Range{Addr: next, Bytes: rounded}, -1}
+				want := grant{device.Range{Addr: next, Bytes: rounded}, -1, apart}
 				if err != nil || got != want.Range {
-					t.Fatalf("Alloc(%d) = %+v, %v; want %+v", n, got, err, want)
+					t.Fatalf("%d bytes, apart %v: %+v, %v; want %+v", n, apart, got, err, want)
 				}
 				for next < want.Addr+rounded {
 					next += 2 * mib
 				}
-				held += rounded
+				if apart {
+					managed += rounded
+				} else {
+					held += rounded
+				}
 				peak = max(peak, held)
 				if rounded >= 2*mib {
 					count.Time += cfg.Costs.BlockAlloc + blocksAbove(rounded)*cfg.Costs.AllocPerMiB
@@ -415,7 +431,11 @@ func TestModel(t *testing.T) {
 				if err := d.Free(g.Addr); err != nil {
 					t.Fatal(err)
 				}
-				held -= g.Bytes
+				if g.apart {
+					managed -= g.Bytes
+				} else {
+					held -= g.Bytes
+				}
 				count.Calls++
 				if g.block < 0 {
 					count.Time += cfg.Costs.BlockFree + blocksAbove(g.Bytes)*cfg.Costs.FreePerMiB
@@ -436,8 +456,8 @@ func TestModel(t *testing.T) {
 				count.Time += cfg.Costs.MemInfo
 			},
 			"": func(t *rapid.T) {
-				if now, most := d.Held(); now != held || most != peak {
-					t.Fatalf("Held() = %d, %d; want %d, %d", now, most, held, peak)
+				if now, most := d.Held(); now != held || most != peak || d.HeldManaged() != managed {
+					t.Fatalf("Held() = %d, %d and %d managed; want %d, %d and %d", now, most, d.HeldManaged(), held, peak, managed)
 				}
 				if got := d.Counters(); got != count {
 					t.Fatalf("counters are %+v, want %+v", got, count)

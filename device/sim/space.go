@@ -8,11 +8,11 @@ import (
 
 // Addresses, and what lies behind them.
 //
-// Plain grants lie from Base on, each at the first boundary after the last.
-// What has addresses of its own choosing (reservations, the chunks of pools)
-// lies from highBase on, likewise. No address is used twice, so the two meet
-// only on a device that has granted a thousand times its memory; from there on
-// they take turns (see Device.addresses and Device.Alloc).
+// Grants, plain and managed, lie from Base on, each at the first boundary after
+// the last. What has addresses of its own choosing (reservations, the chunks of
+// pools) lies from highBase on, likewise. No address is used twice, so the two
+// meet only on a device that has granted a thousand times its memory; from there
+// on they take turns (see Device.addresses and Device.grant).
 //
 // A space knows what lies behind an address now. A device has two: one of the
 // runs of addresses that have memory behind them, one of the reservations.
@@ -23,9 +23,9 @@ const highBase = 1 << 48
 // segment is a run of addresses with one thing behind it.
 type segment struct {
 	addr, bytes uint64
-	mem         *memory // what lies there; nil: a plain grant's, made when somebody looks, or a reservation
+	mem         *memory // what lies there; nil: a grant's, made when somebody looks, or a reservation
 	off         uint64  // of the first address in mem
-	block       uint64  // a plain grant's shared block; 0: it has blocks of its own
+	block       uint64  // a grant's shared block; 0: it has blocks of its own
 	kind        kind
 }
 
@@ -34,6 +34,7 @@ type kind uint8
 
 const (
 	granted  kind = iota // by Alloc; Free gives it back
+	managed              // by AllocManaged; Free gives it back
 	pooled               // allocated from a pool
 	mapped               // by MemMap, without access
 	readable             // the same, after MemSetAccess

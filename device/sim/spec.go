@@ -18,9 +18,11 @@ import (
 //	used=SIZE          held by another program
 //	display=SIZE       held by the desktop
 //	context=SIZE       taken by the program's first driver call
+//	host=SIZE          of the host's memory, for managed grants; 256GiB unless given
 //	cc=MAJOR.MINOR     compute capability
 //	vmm=BOOL           virtual memory; true unless given
 //	pools=BOOL         stream-ordered pools; true unless given
+//	managed=BOOL       managed memory; true unless given
 //	unified=BOOL       memory that is the host's
 //	mig=TEXT           it is a slice of a GPU, of this name
 //	name=TEXT
@@ -72,6 +74,11 @@ func ParseConfig(s string) (Config, error) {
 			cfg.Display, err = size.Parse(val)
 		case "context":
 			cfg.Context, err = size.Parse(val)
+		case "host":
+			cfg.Host, err = size.Parse(val)
+			if err == nil && cfg.Host == 0 {
+				err = fmt.Errorf("there is no host of 0 bytes; give at least 1")
+			}
 		case "cc":
 			cfg.CCMajor, cfg.CCMinor, err = parseCC(val)
 		case "vmm":
@@ -82,6 +89,10 @@ func ParseConfig(s string) (Config, error) {
 			var yes bool
 			yes, err = parseBool(val)
 			cfg.NoPools = !yes
+		case "managed":
+			var yes bool
+			yes, err = parseBool(val)
+			cfg.NoManaged = !yes
 		case "unified":
 			cfg.Unified, err = parseBool(val)
 		case "mig":
@@ -100,7 +111,7 @@ func ParseConfig(s string) (Config, error) {
 		case "slow":
 			cfg.SlowAt, cfg.Slow, err = parseSlow(val)
 		default:
-			return cfg, fmt.Errorf("sim:%s: unknown key %q; known are granularity, used, display, context, cc, vmm, pools, unified, mig, name, fail, above, lose, slow", s, key)
+			return cfg, fmt.Errorf("sim:%s: unknown key %q; known are granularity, used, display, context, host, cc, vmm, pools, managed, unified, mig, name, fail, above, lose, slow", s, key)
 		}
 		if err != nil {
 			return cfg, fmt.Errorf("sim:%s: %s: %v", s, key, err)

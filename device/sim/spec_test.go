@@ -30,10 +30,10 @@ func TestParseConfig(t *testing.T) {
 		{"equals sign in the name", "1G,name=a=b", sim.Config{Total: gib, Name: "a=b"}},
 		{"name in other letters", "1G,name=дом", sim.Config{Total: gib, Name: "дом"}},
 		{
-			"the device's nature", "1G,vmm=false,pools=0,unified=1,mig=1g.10gb,context=500MiB,name=x",
-			sim.Config{Total: gib, NoPages: true, NoPools: true, Unified: true, MIG: "1g.10gb", Context: 500 * mib, Name: "x"},
+			"the device's nature", "1G,vmm=false,pools=0,managed=false,unified=1,mig=1g.10gb,context=500MiB,host=64GiB,name=x",
+			sim.Config{Total: gib, NoPages: true, NoPools: true, NoManaged: true, Unified: true, MIG: "1g.10gb", Context: 500 * mib, Host: 64 * gib, Name: "x"},
 		},
-		{"as it is anyway", "1G,vmm=true,pools=1,unified=false,context=0,name=x", sim.Config{Total: gib, Name: "x"}},
+		{"as it is anyway", "1G,vmm=true,pools=1,managed=1,unified=false,context=0,name=x", sim.Config{Total: gib, Name: "x"}},
 		{
 			"faults", "1G,fail=3,above=2MiB,lose=9,slow=4:1.5ms,name=x",
 			sim.Config{Total: gib, FailAt: 3, RefuseAbove: 2 * mib, LoseAt: 9, SlowAt: 4, Slow: 1500 * time.Microsecond, Name: "x"},
@@ -65,7 +65,7 @@ func TestParseConfigErrors(t *testing.T) {
 		{"too large", "16EiB", `size "16EiB": too large`},
 		{"trailing comma", "1G,", `sim:1G,: "" is not key=value`},
 		{"no value", "1G,used", `sim:1G,used: "used" is not key=value`},
-		{"unknown key", "1G,colour=red", `unknown key "colour"; known are granularity, used, display, context, cc, vmm, pools, unified, mig, name, fail, above, lose, slow`},
+		{"unknown key", "1G,colour=red", `unknown key "colour"; known are granularity, used, display, context, host, cc, vmm, pools, managed, unified, mig, name, fail, above, lose, slow`},
 		{"case of the key", "1G,Used=1", `unknown key "Used"`},
 		{"blank before the key", "1G, used=1", `unknown key " used"`},
 		{"empty key", "1G,=1", `unknown key ""`},
@@ -87,6 +87,9 @@ func TestParseConfigErrors(t *testing.T) {
 		{"empty name", "1G,name=", "sim:1G,name=: name: no text"},
 		{"empty mig", "1G,mig=", "mig: no text; leave the key out"},
 		{"context", "1G,context=all", `context: size "all"`},
+		{"host", "1G,host=big", `host: size "big"`},
+		{"no host", "1G,host=0", "host: there is no host of 0 bytes"},
+		{"managed", "1G,managed=no", `managed: "no" is not true or false`},
 		{"vmm", "1G,vmm=no", `vmm: "no" is not true or false`},
 		{"vmm empty", "1G,vmm=", `vmm: "" is not true or false`},
 		{"pools in capitals", "1G,pools=TRUE", `pools: "TRUE" is not`},
@@ -129,7 +132,7 @@ func TestParseConfigErrors(t *testing.T) {
 func FuzzParseConfig(f *testing.F) {
 	for _, s := range []string{
 		"", "80GiB", "1G,granularity=1", "24GiB,granularity=2MiB,used=3G,display=512MiB,cc=8.6,name=card",
-		"1G,vmm=0,pools=false,unified=true,mig=1g.10gb,context=1G,fail=1,above=2,lose=3,slow=0:10ms", "1G,slow=1:2:3s", "1G,mig=name=",
+		"1G,vmm=0,pools=false,managed=0,host=2G,unified=true,mig=1g.10gb,context=1G,fail=1,above=2,lose=3,slow=0:10ms", "1G,slow=1:2:3s", "1G,mig=name=",
 		"1G,used", "1G,used=1,used=1", "1G,cc=9", "1G,name=", "1G\n", "0,cc=+9.0", "1.5E,name=\u00a0",
 	} {
 		f.Add(s)
@@ -142,9 +145,9 @@ func FuzzParseConfig(f *testing.F) {
 			}
 			return
 		}
-		full := fmt.Sprintf("%d,used=%d,display=%d,context=%d,vmm=%v,pools=%v,unified=%v,name=%s",
-			cfg.Total, cfg.Used, cfg.Display, cfg.Context, !cfg.NoPages, !cfg.NoPools, cfg.Unified, cfg.Name)
-		for key, n := range map[string]uint64{"fail": cfg.FailAt, "above": cfg.RefuseAbove, "lose": cfg.LoseAt} {
+		full := fmt.Sprintf("%d,used=%d,display=%d,context=%d,vmm=%v,pools=%v,managed=%v,unified=%v,name=%s",
+			cfg.Total, cfg.Used, cfg.Display, cfg.Context, !cfg.NoPages, !cfg.NoPools, !cfg.NoManaged, cfg.Unified, cfg.Name)
+		for key, n := range map[string]uint64{"host": cfg.Host, "fail": cfg.FailAt, "above": cfg.RefuseAbove, "lose": cfg.LoseAt} {
 			if n != 0 {
 				full += fmt.Sprintf(",%s=%d", key, n)
 			}

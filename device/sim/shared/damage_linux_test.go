@@ -81,15 +81,15 @@ func TestHeader(t *testing.T) {
 	}{
 		{"magic", func(f *fixed) { f.magic[7] ^= 1 }, nil, "not a shared GPU"},
 		{"byte order", func(f *fixed) { f.order = bits.ReverseBytes64(order) }, ErrDamaged, "byte order"},
-		{"newer", func(f *fixed) { f.version = 2 }, ErrVersion, "its layout is version 2, this program's is 1. It is newer than this program: upgrade"},
-		{"older", func(f *fixed) { f.version = 0 }, ErrVersion, "version 0, this program's is 1. It is older"},
+		{"newer", func(f *fixed) { f.version = 3 }, ErrVersion, "its layout is version 3, this program's is 2. It is newer than this program: upgrade"},
+		{"older", func(f *fixed) { f.version = 1 }, ErrVersion, "version 1, this program's is 2. It is older"},
 		{"newer and longer", func(f *fixed) { f.version, f.size = 3, 1<<40 }, ErrVersion, "newer"},
 		{"size", func(f *fixed) { f.size++ }, ErrDamaged, "by its header 192977"},
 		{"no devices", func(f *fixed) { f.count = 0 }, ErrDamaged, "0 devices"},
 		{"too many devices", func(f *fixed) { f.count = 17 }, ErrDamaged, "17 devices"},
 		{"far too many devices", func(f *fixed) { f.count = 1<<64 - 1 }, ErrDamaged, "devices"},
 		{"a device that is none", func(f *fixed) { f.count = 3 }, ErrDamaged, "device 2: total 0"},
-		{"flags", func(f *fixed) { f.devices[0].flags = 8 }, ErrDamaged, "device 0: flags 0x8"},
+		{"flags", func(f *fixed) { f.devices[0].flags = 16 }, ErrDamaged, "device 0: flags 0x10"},
 		{"large major", func(f *fixed) { f.devices[1].ccMajor = 1<<32 - 1 }, ErrDamaged, "device 1: compute"},
 		{"large minor", func(f *fixed) { f.devices[1].ccMinor = 1<<32 - 1 }, ErrDamaged, "device 1: compute"},
 		{"name full of nothing printable", func(f *fixed) {
@@ -212,7 +212,7 @@ func TestScribble(t *testing.T) {
 	}{
 		{"magic", func(m *image, _ *slot) { m.fixed.magic[0] = 0 }},
 		{"order", func(m *image, _ *slot) { m.fixed.order = 0 }},
-		{"version", func(m *image, _ *slot) { m.fixed.version = 2 }},
+		{"version", func(m *image, _ *slot) { m.fixed.version = 3 }},
 		{"held", func(_ *image, own *slot) { own.held[0].Store(1) }},
 		{"used", func(m *image, _ *slot) { m.state.used[0].Store(1) }},
 		{"used above the rest", func(m *image, _ *slot) { m.state.used[0].Store(pack(901)) }},

@@ -24,7 +24,7 @@ const (
 	order = 0x0102030405060708
 	// version counts the layouts. magic, order and version stay where they are
 	// in all of them.
-	version = 1
+	version = 2
 
 	fileSize = int(unsafe.Sizeof(image{}))
 
@@ -58,9 +58,10 @@ type descriptor struct {
 	total, granularity, display, context uint64
 	ccMajor, ccMinor                     uint32
 	flags                                uint64
+	host                                 uint64
 	name                                 [maxName]byte
 	mig                                  [maxMIG]byte
-	_                                    [16]byte
+	_                                    [8]byte
 }
 
 // The bits of descriptor.flags.
@@ -68,6 +69,7 @@ const (
 	flagNoPages = 1 << iota
 	flagNoPools
 	flagUnified
+	flagNoManaged
 	flagsKnown = 1<<iota - 1
 )
 
@@ -202,13 +204,13 @@ func (f *fixed) decode(got int64) ([]Descriptor, error) {
 
 func (d Descriptor) encode() descriptor {
 	r := descriptor{
-		total: d.Total, granularity: d.Granularity, display: d.Display, context: d.Context,
+		total: d.Total, granularity: d.Granularity, display: d.Display, context: d.Context, host: d.Host,
 		ccMajor: uint32(d.CCMajor), ccMinor: uint32(d.CCMinor),
 	}
 	for _, b := range []struct {
 		set bool
 		bit uint64
-	}{{d.NoPages, flagNoPages}, {d.NoPools, flagNoPools}, {d.Unified, flagUnified}} {
+	}{{d.NoPages, flagNoPages}, {d.NoPools, flagNoPools}, {d.Unified, flagUnified}, {d.NoManaged, flagNoManaged}} {
 		if b.set {
 			r.flags |= b.bit
 		}
@@ -223,10 +225,10 @@ func (r *descriptor) decode() (Descriptor, error) {
 		return Descriptor{}, fmt.Errorf("flags %#x", r.flags)
 	}
 	return Descriptor{
-		Total: r.total, Granularity: r.granularity, Display: r.display, Context: r.context,
+		Total: r.total, Granularity: r.granularity, Display: r.display, Context: r.context, Host: r.host,
 		// More than fits into an int on a small machine is refused as such.
 		CCMajor: int(min(r.ccMajor, 1<<30)), CCMinor: int(min(r.ccMinor, 1<<30)),
-		NoPages: r.flags&flagNoPages != 0, NoPools: r.flags&flagNoPools != 0, Unified: r.flags&flagUnified != 0,
+		NoPages: r.flags&flagNoPages != 0, NoPools: r.flags&flagNoPools != 0, Unified: r.flags&flagUnified != 0, NoManaged: r.flags&flagNoManaged != 0,
 		Name: text(r.name[:]), MIG: text(r.mig[:]),
 	}, nil
 }

@@ -107,8 +107,10 @@ type Descriptor struct {
 	Used             uint64 // bytes held by others that are no processes of this file, see SetUsed
 	Display          uint64 // bytes that the desktop holds; with Used at most Total
 	Context          uint64 // bytes that a program holds before it asks for any, at most Total; for the user of this package, which takes them
+	Host             uint64 // bytes of the host's memory, for managed grants; for the user of this package, as Context
 	CCMajor, CCMinor int    // compute capability, 0 to 99 and 0 to 9
 	NoPages, NoPools bool   // the device lacks these groups of calls
+	NoManaged        bool   // and this one
 	Unified          bool   // its memory is the host's
 	MIG              string // the slice's name, up to 64 bytes, all printable; "" for a whole GPU
 }

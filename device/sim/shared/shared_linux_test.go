@@ -67,8 +67,8 @@ func look(t reporter, path string) []State {
 
 func TestCreateAndOpen(t *testing.T) {
 	all := Descriptor{
-		Name: "NVIDIA é 1", Total: MaxTotal, Granularity: 1 << 40, Used: 1 << 50, Display: 7, Context: 1 << 30,
-		CCMajor: 12, CCMinor: 1, NoPages: true, NoPools: true, Unified: true, MIG: "1g.10gb",
+		Name: "NVIDIA é 1", Total: MaxTotal, Granularity: 1 << 40, Used: 1 << 50, Display: 7, Context: 1 << 30, Host: 1<<64 - 1,
+		CCMajor: 12, CCMinor: 1, NoPages: true, NoPools: true, NoManaged: true, Unified: true, MIG: "1g.10gb",
 	}
 	devs := []Descriptor{plain(), all}
 	path := makeFile(t, devs...)
@@ -450,7 +450,7 @@ func TestLayout(t *testing.T) {
 		unsafe.Sizeof(m),
 	}
 	want := []uintptr{4144, 256, 40, 4160, 4560, 184, 56, 192976}
-	if !slices.Equal(got, want) || version != 1 {
+	if !slices.Equal(got, want) || version != 2 {
 		t.Errorf("layout %d is %d, want %d", version, got, want)
 	}
 }

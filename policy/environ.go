@@ -1,0 +1,105 @@
+// A program's environment, and the notes that a framework's reading of it
+// leaves.
+
+package policy
+
+import (
+	"fmt"
+	"strings"
+)
+
+// An Environment is the variables of a program.
+type Environment struct {
+	names  []string // in the order given, each once
+	values map[string]string
+}
+
+// Environ makes an Environment of lines NAME=value, as [os.Environ] or
+// /proc/PID/environ have them. Of a name that comes twice the first counts, as
+// in C and in Python. A line without a name and = is left out.
+func Environ(lines []string) Environment {
+	e := Environment{values: make(map[string]string, len(lines))}
+	for _, line := range lines {
+		name, value, ok := strings.Cut(line, "=")
+		if _, twice := e.values[name]; !ok || name == "" || twice {
+			continue
+		}
+		e.names = append(e.names, name)
+		e.values[name] = value
+	}
+	return e
+}
+
+// Lookup is the value of a variable, and whether it is set at all.
+func (e Environment) Lookup(name string) (value string, ok bool) {
+	value, ok = e.values[name]
+	return value, ok
+}
+
+// Get is the value of a variable; empty if it is not set.
+func (e Environment) Get(name string) string { return e.values[name] }
+
+// with is e with one variable set.
+func (e Environment) with(name, value string) Environment {
+	lines := []string{name + "=" + value}
+	for _, n := range e.names {
+		lines = append(lines, n+"="+e.values[n])
+	}
+	return Environ(lines)
+}
+
+// without is e less one variable.
+func (e Environment) without(name string) Environment {
+	var lines []string
+	for _, n := range e.names {
+		if n != name {
+			lines = append(lines, n+"="+e.values[n])
+		}
+	}
+	return Environ(lines)
+}
+
+// A Setting is a variable that plays a part.
+type Setting struct {
+	Name   string `json:"name"`
+	Value  string `json:"value"`
+	Effect string `json:"effect"` // what it does, in a few words
+}
+
+// A Warning is about a variable that does not do what its value seems to say.
+type Warning struct {
+	Name string `json:"name"` // the variable, as the user wrote it
+	Text string `json:"text"` // what happens instead, and what to write
+	// Fix is what to set instead: assignments NAME=value, and -NAME for a
+	// variable to remove, with blanks between. Empty where that depends on what
+	// was meant.
+	Fix string `json:"fix,omitempty"`
+}
+
+// A SettingError is what the framework itself would raise for a setting.
+type SettingError struct {
+	Name string `json:"name"`          // the variable
+	Text string `json:"text"`          // the framework's own words, without the exception's type
+	Then string `json:"then"`          // what becomes of the program, one sentence
+	Fix  string `json:"fix,omitempty"` // as in [Warning]
+}
+
+// Error is Text.
+func (e *SettingError) Error() string { return e.Text }
+
+// notes are what a reading finds on its way.
+type notes struct {
+	env      Environment
+	settings []Setting
+	warnings []Warning
+}
+
+// effect notes what a variable does.
+func (n *notes) effect(name, format string, args ...any) {
+	n.settings = append(n.settings, Setting{name, n.env.Get(name), fmt.Sprintf(format, args...)})
+}
+
+// warn notes what a variable does not do, and what to set instead.
+func (n *notes) warn(name, fix, format string, args ...any) {
+	n.warnings = append(n.warnings, Warning{name, fmt.Sprintf(format, args...), fix})
+}

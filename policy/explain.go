@@ -1,0 +1,267 @@
+// What an environment asks for, told to a person: which allocator a framework
+// builds, what it takes and when, which variable plays which part, which plays
+// none, and what to write instead.
+
+package policy
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+)
+
+// A Framework is whose words an environment is read in, and of which release.
+type Framework struct {
+	Name    string // "jax", "tensorflow", "pytorch", "cupy", or "gpumem" for our own runtime
+	Version string // such as "0.4.30"; empty means the newest known
+}
+
+// framework is one of those known.
+type framework struct {
+	name, title string
+	newest      version // the newest release that was looked at
+	like        string  // a release, for errors
+	oldest      version // before it nothing is known
+	read        func(Environment, version) (reading, *SettingError)
+	when        string // the variables are read
+}
+
+// frameworks, the default first.
+var frameworks = []framework{
+	{"jax", "JAX", newestJAX, "0.4.30", jaxReleases[0].version,
+		func(e Environment, v version) (reading, *SettingError) { return readJAX(e, at(jaxReleases, v)) },
+		"once, at the first operation on a GPU; what the program sets after that has no effect"},
+	{"gpumem", "gpumem", version{}, "", version{},
+		func(e Environment, _ version) (reading, *SettingError) { return readOurs(e) },
+		"when the pool is opened with the policy env"},
+}
+
+// text is NAME or NAME@VERSION.
+func (f Framework) text() string {
+	if f.Version == "" {
+		return f.Name
+	}
+	return f.Name + "@" + f.Version
+}
+
+// ParseFramework reads NAME or NAME@VERSION, such as "jax", "jax@0.4.30" or
+// "tensorflow@2.15". The error is one line that says what is accepted.
+func ParseFramework(text string) (Framework, error) {
+	name, version, has := strings.Cut(text, "@")
+	f, err := frameworkOf(name)
+	switch {
+	case err != nil:
+		return Framework{}, err
+	case has && f.like == "":
+		return Framework{}, fmt.Errorf("%s has no versions; write %s alone", name, name)
+	case has && version == "":
+		return Framework{}, fmt.Errorf("no version after @ in %q; want one such as %s@%s, or %s alone for the newest", text, name, f.like, name)
+	}
+	_, err = f.version(version)
+	return Framework{name, version}, err
+}
+
+func frameworkOf(name string) (framework, error) {
+	var known []string
+	for _, f := range frameworks {
+		if f.name == name {
+			return f, nil
+		}
+		known = append(known, f.name)
+	}
+	return framework{}, fmt.Errorf("unknown framework %q%s; want one of %s", name, didYouMean(name, known), strings.Join(known, ", "))
+}
+
+// version reads a version of the framework; "" is the newest known.
+func (f *framework) version(text string) (version, error) {
+	if text == "" {
+		return f.newest, nil
+	}
+	v, err := parseVersion(text, f.title, f.like)
+	if err == nil && v.less(f.oldest) {
+		err = fmt.Errorf("%s %s is not known; the oldest known release is %s", f.title, text, f.oldest)
+	}
+	return v, err
+}
+
+// An Answer is what a framework makes of an environment on one device. Sizes
+// are in bytes.
+type Answer struct {
+	Framework string `json:"framework"`
+	Version   string `json:"version"`
+	// Allocator is what is really built: bfc, platform, address, vmm,
+	// cuda_async, cuda_malloc, or the framework's own caching pool. Empty where
+	// the settings are refused and nothing is built.
+	Allocator   string   `json:"allocator"`
+	Preallocate bool     `json:"preallocate"`
+	Fraction    *float64 `json:"fraction"` // nil: no fraction plays a part, or it is no number
+	Of          string   `json:"of"`       // what it is a fraction of: total or free; empty: of nothing
+	Limit       *uint64  `json:"limit_bytes"`
+	First       uint64   `json:"taken_at_first_operation_bytes"` // asked for first, before any back-off
+	// Gets is what comes of First where that much is not free: the pool asks
+	// for 0.9 times as much, again and again.
+	Gets uint64 `json:"gets_bytes"`
+	// Pools are all that the framework makes for a device, the main one first.
+	Pools []Pool `json:"pools"`
+
+	Settings []Setting      `json:"settings"`
+	Warnings []Warning      `json:"warnings"`
+	Errors   []SettingError `json:"errors"`
+
+	// Set is what to set instead, from all warnings and errors: words NAME=value
+	// and -NAME, each name once.
+	Set []string `json:"set"`
+	// Read says when the framework reads its variables.
+	Read string `json:"read"`
+	// Device is what is known of the device.
+	Device Device `json:"-"`
+	// Policy is what is built; the zero one with Errors.
+	Policy Policy `json:"-"`
+}
+
+// A Pool is one of those that a framework makes for a device.
+type Pool struct {
+	Name  string  `json:"name"`  // as the framework's logs have it
+	Space string  `json:"space"` // device, collective (memory that GPUs exchange), or host (pinned)
+	Limit *uint64 `json:"limit_bytes"`
+	First uint64  `json:"taken_first_bytes"` // with the first request, or as Text says
+	Text  string  `json:"text"`              // how it grows, one sentence
+}
+
+// Explain says what a framework makes of an environment on a device. It always
+// has an answer; the error is about the framework's name or version alone.
+func Explain(env Environment, as Framework, d Device) (Answer, error) {
+	f, err := frameworkOf(as.Name)
+	if err != nil {
+		return Answer{}, err
+	}
+	v, err := f.version(as.Version)
+	if err != nil {
+		return Answer{}, err
+	}
+	a := Answer{Framework: f.name, Version: as.Version, Device: d, Read: f.when,
+		Pools: []Pool{}, Settings: []Setting{}, Warnings: []Warning{}, Errors: []SettingError{}, Set: []string{}}
+	if a.Version == "" && f.like != "" {
+		a.Version = v.String()
+	}
+
+	r, raised := f.read(env, v)
+	if raised != nil {
+		a.Errors = append(a.Errors, *raised)
+		// What would come next, once that is repaired.
+		rest := env
+		for next := raised; next != nil; {
+			rest = rest.without(next.Name)
+			if r, next = f.read(rest, v); next != nil {
+				r.warn(next.Name, next.Fix, "is refused, too, once %s is repaired: %s", raised.Name, next.Text)
+				a.Warnings = append(a.Warnings, r.warnings...)
+			}
+		}
+		a.Set = fixes(a)
+		return a, nil
+	}
+	a.Policy = r.policy
+	if f.like != "" { // the words of the framework, not of our own runtime
+		a.Policy.Spec, a.Policy.Version = as.text(), as.Version
+	}
+	a.Settings = append(a.Settings, r.settings...)
+	a.Warnings = append(a.Warnings, r.warnings...)
+	a.Warnings = append(a.Warnings, unread(env, f, r)...)
+	a.fill(d)
+	if r.pools != nil {
+		a.Pools = r.pools(d)
+	}
+	a.Set = fixes(a)
+	return a, nil
+}
+
+// fill computes what depends on the policy and the device.
+func (a *Answer) fill(d Device) {
+	p := a.Policy
+	a.Allocator = p.builtName()
+	a.Preallocate = p.Preallocate
+	a.First = p.FirstGrant(d)
+	a.Gets = a.First
+	if p.Kind == BFC && !p.Managed {
+		a.Gets, _ = backOff(a.First, d)
+	}
+	if p.Kind == Platform || p.Kind == Address {
+		return
+	}
+	a.Of = p.Of.String()
+	if !math.IsNaN(p.Fraction) && !math.IsInf(p.Fraction, 0) {
+		a.Fraction = &p.Fraction
+	}
+	if limit := p.LimitBytes(d); p.Kind != Async { // whose pool grows beyond it
+		a.Limit = &limit
+	}
+}
+
+// backOff is what a pool of XLA or TensorFlow gets of a device: it asks for 0.9
+// times as much until the device grants it (BFCAllocator::Extend, in 32-bit
+// floats). tries counts the refusals.
+func backOff(ask uint64, d Device) (got uint64, tries int) {
+	unit := d.Granularity
+	if unit == 0 {
+		unit = 2 << 20
+	}
+	for ask > 0 {
+		if n := (ask + unit - 1) / unit * unit; n <= d.Free {
+			return ask, tries
+		}
+		next := (uint64(float32(ask)*float32(0.9)) + 255) &^ 255
+		if next >= ask {
+			break
+		}
+		ask = next
+		tries++
+	}
+	return 0, tries
+}
+
+// builtName is the allocator in the words of the frameworks.
+func (p Policy) builtName() string {
+	switch {
+	case p.Kind == Async:
+		return "cuda_async"
+	case p.Kind == Platform && p.Name == "tensorflow":
+		return "cuda_malloc"
+	}
+	return p.Kind.String()
+}
+
+// fixes joins what the errors and warnings say should be set. Of a name that
+// several speak of, the first counts.
+func fixes(a Answer) []string {
+	set := []string{}
+	seen := map[string]bool{}
+	add := func(fix string) {
+		for word := range strings.FieldsSeq(fix) {
+			name, _, _ := strings.Cut(strings.TrimPrefix(word, "-"), "=")
+			if !seen[name] {
+				seen[name] = true
+				set = append(set, word)
+			}
+		}
+	}
+	for _, e := range a.Errors {
+		add(e.Fix)
+	}
+	for _, w := range a.Warnings {
+		add(w.Fix)
+	}
+	// What is removed comes first, as in env -u NAME OTHER=value.
+	slices.SortStableFunc(set, func(x, y string) int {
+		return strings.Compare(first(y), first(x))
+	})
+	return set
+}
+
+// first sorts removals before assignments.
+func first(word string) string {
+	if strings.HasPrefix(word, "-") {
+		return "1"
+	}
+	return "0"
+}

@@ -1,0 +1,334 @@
+// The environment as JAX reads it, in the two steps of the package comment:
+// Python makes options of the variables, XLA makes an allocator of the options
+// and of variables of its own.
+
+package policy
+
+import (
+	"fmt"
+	"math"
+	"math/big"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// The variables that Python reads, once, when the GPU backend is looked for:
+// at the first operation (jaxlib/xla_client.py).
+const (
+	allocatorVar   = "XLA_PYTHON_CLIENT_ALLOCATOR"
+	fractionVar    = "XLA_CLIENT_MEM_FRACTION"
+	oldFractionVar = "XLA_PYTHON_CLIENT_MEM_FRACTION" // deprecated by XLA PR 16457, 2024-08
+	preallocateVar = "XLA_PYTHON_CLIENT_PREALLOCATE"
+	collectiveVar  = "XLA_PYTHON_CLIENT_COLLECTIVE_MEM_SIZE_MB"
+	abortVar       = "XLA_PYTHON_CLIENT_ABORT_COLLECTIVES_ON_FAILURE"
+	tfrtVar        = "XLA_PYTHON_CLIENT_USE_TFRT_GPU_CLIENT"
+)
+
+// jaxKinds are what XLA makes of the allocators' names.
+var jaxKinds = map[string]Kind{
+	"default": BFC, "bfc": BFC, "platform": Platform, "address": Address, "cuda_async": Async, "vmm": VMM,
+}
+
+// An Option is one of the named values that a PJRT client is created with. The
+// value is a string, bool, int64, float64, []int64, or a *big.Int where Python
+// has an integer that an int64 cannot hold.
+type Option struct {
+	Name  string
+	Value any
+}
+
+// jaxOptions follows generate_pjrt_gpu_plugin_options step by step: the order
+// of the steps decides which of several errors is raised. In releases without
+// that function it is the same steps in make_gpu_client.
+func jaxOptions(env Environment, r jaxRelease) ([]Option, *SettingError) {
+	fraction, from := "", oldFractionVar
+	if r.newFraction {
+		fraction, from = env.Get(fractionVar), fractionVar
+	}
+	if old := env.Get(oldFractionVar); old != "" {
+		if fraction != "" {
+			return nil, &SettingError{Name: fractionVar, Text: "XLA_CLIENT_MEM_FRACTION is specified together with XLA_PYTHON_CLIENT_MEM_FRACTION. Remove the latter one, it is deprecated.", Fix: "-" + oldFractionVar}
+		}
+		fraction, from = old, oldFractionVar
+	}
+
+	// Set but empty is not the default here: "" is an unknown allocator.
+	allocator, ok := env.Lookup(allocatorVar)
+	if !ok {
+		allocator = "default"
+	}
+	allocator = pyLower(allocator)
+	if !slices.Contains(r.allocators, allocator) {
+		return nil, &SettingError{Name: allocatorVar, Text: "XLA_PYTHON_CLIENT_ALLOCATOR env var must be " + r.oneOf() + `, got "` + allocator + `"`}
+	}
+	options := []Option{{"allocator", allocator}}
+
+	if fraction != "" {
+		f, ok := pyFloat(fraction)
+		if !ok {
+			return nil, &SettingError{Name: from, Text: "could not convert string to float: " + pyRepr(fraction)}
+		}
+		options = append(options, Option{"memory_fraction", f})
+	}
+	if text := env.Get(preallocateVar); text != "" {
+		options = append(options, Option{"preallocate", !meansNo(text)}) // whatever else it says
+	}
+
+	if text := env.Get(collectiveVar); r.collective && text != "" {
+		n, problem := pyInt(text)
+		if problem != "" {
+			return nil, &SettingError{Name: collectiveVar, Text: problem}
+		}
+		options = append(options, Option{"collective_memory_size", integer(n.Lsh(n, 20))})
+	}
+	for _, flag := range []struct {
+		read         bool
+		name, option string
+	}{
+		{r.abort, abortVar, "abort_collectives_on_failure"},
+		{r.tfrt, tfrtVar, "use_tfrt_gpu_client"},
+	} {
+		if !flag.read {
+			continue
+		}
+		text, set := env.Lookup(flag.name)
+		if !set {
+			text = "0"
+		}
+		n, problem := pyInt(text) // "" included
+		if problem != "" {
+			return nil, &SettingError{Name: flag.name, Text: problem}
+		}
+		options = append(options, Option{flag.option, n.Sign() != 0})
+	}
+	return options, nil
+}
+
+// integer is n as an int64 where it fits.
+func integer(n *big.Int) any {
+	if n.IsInt64() {
+		return n.Int64()
+	}
+	return n
+}
+
+// oneOf is the list of allocators as the release's error has it.
+func (r *jaxRelease) oneOf() string {
+	var quoted []string
+	for _, a := range r.allocators {
+		quoted = append(quoted, `"`+a+`"`)
+	}
+	last := len(quoted) - 1
+	if slices.Contains(r.allocators, "address") {
+		return "one of " + strings.Join(quoted, ", ")
+	}
+	return strings.Join(quoted[:last], ", ") + ", or " + quoted[last]
+}
+
+// reading is what a framework makes of an environment.
+type reading struct {
+	policy  Policy
+	options []Option            // of a PJRT client; nil for other frameworks
+	pools   func(Device) []Pool // nil: there is no more to tell than the policy
+	notes
+}
+
+// readJAX is what a release of JAX does with an environment.
+func readJAX(env Environment, r jaxRelease) (reading, *SettingError) {
+	n := notes{env: env}
+	options, err := jaxOptions(env, r)
+	if err != nil {
+		err.Then = "JAX logs this and goes on without the GPU: the program runs on the CPU, or stops if JAX_PLATFORMS=cuda is set"
+		return reading{notes: n}, err
+	}
+	if err := tooLarge(env, options); err != nil {
+		return reading{notes: n}, err
+	}
+	a := r.asked(options)
+	p, err := n.xla(&a, r)
+	if err != nil {
+		return reading{notes: n}, err
+	}
+	n.python(p, a, r)
+	return reading{p, options, func(d Device) []Pool { return jaxPools(p, a, r, d) }, n}, nil
+}
+
+// tooLarge is the error of an integer that Python can hold and the C API cannot.
+func tooLarge(env Environment, options []Option) *SettingError {
+	for _, o := range options {
+		if _, ok := o.Value.(*big.Int); ok {
+			text := pyRepr(env.Get(collectiveVar))
+			return &SettingError{Name: collectiveVar, Text: firstRunes(text, 200) + " MiB is more than a signed 64-bit number of bytes can hold", Fix: "-" + collectiveVar}
+		}
+	}
+	return nil
+}
+
+// jaxPools are the pools that XLA makes for a device.
+func jaxPools(p Policy, a asked, r jaxRelease, d Device) []Pool {
+	main := Pool{Space: "device", First: p.FirstGrant(d)}
+	limit := p.LimitBytes(d)
+	main.Limit = &limit
+	switch {
+	case p.Kind == Platform || p.Kind == Address:
+		main.Name, main.Text, main.Limit = fmt.Sprintf("SE_%d_space_0", d.Ordinal), "no pool: each allocation is one of the driver's", nil
+	case p.Kind == VMM:
+		main.Name, main.Text = fmt.Sprintf("vmm_%d", d.Ordinal), "pages are mapped as they are needed"
+	case p.Kind == Async:
+		main.Name, main.Text, main.Limit = fmt.Sprintf("gpu_async_%d", d.Ordinal), "the driver's pool, which grows as needed; what it takes first it takes when the backend starts", nil
+	case a.allocator == "platform":
+		main.Name, main.Text = fmt.Sprintf("XLA_backend_%d_bfc", d.Ordinal), "grows as needed"
+	case p.Preallocate:
+		main.Name, main.Text = fmt.Sprintf("GPU_%d_bfc", d.Ordinal), "the whole limit at the first operation"
+	default:
+		main.Name, main.Text = fmt.Sprintf("GPU_%d_bfc", d.Ordinal), "grows as needed: 2 MiB, 4 MiB, 8 MiB and so on"
+	}
+	pools := []Pool{main}
+	if r.collective && (p.Kind == Async || p.Kind == BFC && a.allocator != "platform") {
+		c := Pool{Name: fmt.Sprintf("GPU_collectivememory_%d_bfc", d.Ordinal), Space: "collective"}
+		most := Policy{Fraction: 1 - p.Fraction, RoundLimit: r.roundLimit}.LimitBytes(d)
+		switch {
+		case p.Spatial:
+			c.Name, c.Text, c.Limit = main.Name, "the upper end of the same pool", main.Limit
+		case p.CollectiveBytes > 0:
+			most = Policy{Limit: p.CollectiveBytes}.LimitBytes(d)
+			c.First, c.Limit, c.Text = most, &most, "its whole size with the first collective operation that asks for it"
+		default:
+			c.Limit, c.Text = &most, "a growing pool, if a collective operation asks for it"
+		}
+		pools = append(pools, c)
+	}
+	host := uint64(64) << 30
+	return append(pools, Pool{Name: "xla_gpu_host_bfc", Space: "host", Limit: &host, Text: "pinned host memory for transfers, as needed"})
+}
+
+// python says what the variables that Python reads do to p and what they do
+// not.
+func (n *notes) python(p Policy, a asked, r jaxRelease) {
+	said := notes{env: n.env} // these come first: people look for them
+	said.allocator(p, a)
+	said.fraction(p, a, r)
+	said.preallocate(p, a, r)
+	said.collective(p, a, r)
+	n.settings = append(said.settings, n.settings...)
+	n.warnings = append(said.warnings, n.warnings...)
+}
+
+func (n *notes) allocator(p Policy, a asked) {
+	if _, set := n.env.Lookup(allocatorVar); !set {
+		return
+	}
+	switch {
+	case p.Kind == VMM && a.allocator != "vmm": // an XLA flag said so, and has its own note
+	case p.Kind == Platform || p.Kind == Address:
+		n.effect(allocatorVar, "each allocation is one of the driver's, and each free gives it back; slow")
+	case p.Kind == Async:
+		n.effect(allocatorVar, "the driver's own pool (cudaMallocAsync)")
+	case p.Kind == VMM:
+		n.effect(allocatorVar, "pages are mapped as they are needed and kept; nothing is preallocated")
+	case a.allocator == "platform":
+		n.warn(allocatorVar, "", "in this release platform gives a growing pool (bfc) of the whole GPU, which gives nothing back; JAX 0.11.0 repaired that")
+	default:
+		n.effect(allocatorVar, "the pool (bfc), as by default")
+	}
+}
+
+func (n *notes) fraction(p Policy, a asked, r jaxRelease) {
+	name := oldFractionVar
+	if text := n.env.Get(fractionVar); text != "" {
+		if !r.newFraction {
+			n.warn(fractionVar, "-"+fractionVar+" "+oldFractionVar+"="+text, "this release does not read it, only JAX 0.4.32 and later do; write %s=%s", oldFractionVar, text)
+		} else {
+			name = fractionVar
+		}
+	}
+	if n.env.Get(name) == "" {
+		return
+	}
+	f := a.fraction
+	text := strings.TrimSpace(n.env.Get(name))
+	switch {
+	case a.allocator == "platform" && p.Kind == BFC:
+		n.warn(name, "", "ignored: in this release platform is a pool of the whole GPU")
+	case p.Kind == Platform || p.Kind == Address:
+		n.warn(name, "-"+name, "ignored: the allocator %s has no limit", a.allocator)
+	case !a.fractionSet: // 0, in the releases with boolAsText
+		n.warn(name, "", "this release takes 0 for unset: the fraction is %g", r.fraction)
+	case p.Kind == Async && !p.Preallocate && !p.AsyncKeep:
+		n.warn(name, "-"+name, "ignored: without preallocation the driver's pool has no limit")
+	case math.IsNaN(f):
+		n.warn(name, name+"=.75", "not a number, so no limit can be computed; write .75 for 75 %%")
+	case f <= 0:
+		n.warn(name, name+"=.75", "%s leaves no memory to allocate; write .75 for 75 %%", text)
+	case p.Managed && f <= 1:
+		n.warn(name, "", "with %s a fraction below 1 counts as 1", unifiedVar)
+	case p.Managed:
+		n.effect(name, "the pool may take %s of the GPU's memory, the rest of it from the host", percent(f))
+	case f >= 2 && f <= 100:
+		n.warn(name, name+"="+hundredth(f), "a fraction, not a percentage: this asks for %s times the GPU; for %s %% write %s", text, text, hundredth(f))
+	case f > 1:
+		n.warn(name, name+"=.75", "asks for %s times the GPU; the whole is 1, and .75 is 75 %%", text)
+	default:
+		old := ""
+		if name == oldFractionVar && r.newFraction {
+			old = "; the name is deprecated, today it is " + fractionVar
+		}
+		n.effect(name, "%s of the %s memory%s", percent(f), p.Of, old)
+	}
+}
+
+// hundredth is a percentage as the fraction that was meant.
+func hundredth(f float64) string {
+	return strings.TrimPrefix(strconv.FormatFloat(float64(float32(f/100)), 'g', 6, 64), "0")
+}
+
+func (n *notes) preallocate(p Policy, a asked, r jaxRelease) {
+	text := n.env.Get(preallocateVar)
+	meant := !meansNo(text)
+	switch {
+	case text == "":
+	case p.Kind == Platform || p.Kind == Address || p.Kind == VMM:
+		n.warn(preallocateVar, "-"+preallocateVar, "ignored: the allocator %s never preallocates", p.Kind)
+	case a.allocator == "platform":
+		n.warn(preallocateVar, "-"+preallocateVar, "ignored: in this release platform is a pool that grows")
+	case !meant && r.boolAsText:
+		n.warn(preallocateVar, "", "in this release every text means yes: preallocation stays on; JAX 0.4.24 repaired that")
+	case a.preallocate && !meansYes(text):
+		n.warn(preallocateVar, preallocateVar+"=false", "%s is not recognised, preallocation stays on; only false, False and 0 turn it off", pyRepr(text))
+	case a.preallocate:
+		n.effect(preallocateVar, "the whole limit is taken at once, as by default")
+	default:
+		n.effect(preallocateVar, "memory is taken as it is needed")
+	}
+}
+
+// meansYes says whether a text that turns preallocation on was meant to.
+func meansYes(text string) bool {
+	switch strings.ToLower(strings.TrimSpace(text)) {
+	case "1", "true", "t", "yes", "y", "on":
+		return true
+	}
+	return false
+}
+
+// meansNo says whether the framework takes a text for no.
+func meansNo(text string) bool { return text == "false" || text == "False" || text == "0" }
+
+func (n *notes) collective(p Policy, a asked, r jaxRelease) {
+	switch {
+	case n.env.Get(collectiveVar) == "":
+	case !r.collective:
+		n.warn(collectiveVar, "", "this release does not read it, only JAX 0.4.24 and later do")
+	case a.collective == 0:
+		n.effect(collectiveVar, "as without it: the pool for collective memory grows as needed")
+	case p.Kind != BFC && p.Kind != Async || a.allocator == "platform":
+		n.warn(collectiveVar, "-"+collectiveVar, "ignored: the allocator %s has no separate pool for collective memory", a.allocator)
+	case p.Spatial:
+		n.warn(collectiveVar, "-"+collectiveVar, "ignored since JAX 0.11.0: with preallocation, collective memory comes from the one pool")
+	case a.collective < 0:
+		n.warn(collectiveVar, "-"+collectiveVar, "%d MiB makes no sense and counts as 0 here; write a number above 0", a.collective>>20)
+	default:
+		n.effect(collectiveVar, "a second pool of that size for collective memory")
+	}
+}

@@ -1,0 +1,269 @@
+#!/usr/bin/env python3
+"""Remakes pools.txt, api.txt, fields.txt and names.txt: what real TensorFlow releases make of memory settings.
+
+    python3 tensorflow.py FOLDER [RELEASE...]     no GPU needed; about 3 GB and 6 minutes per release; needs gcc
+
+Each release of PyPI (the CUDA build) is installed by pip into FOLDER/RELEASE and asked with standin.c in place of NVIDIA's
+libraries: TensorFlow believes it has one GPU of a chosen size and makes its device, so that its own code says how large the pool is
+and what it asks of the driver. The answers stay in FOLDER/RELEASE.json, and a release with answers there is not asked again. Then
+the tables are written beside this file. The wheels need Linux x86-64 and the CPython that RELEASES names; the environment variables
+PYTHON3_8, PYTHON3_9 and PYTHON3_11 say where those are (python3.8, python3.9, python3.11 else).
+"""
+import glob
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+OLD = ["protobuf<3.21", "numpy<1.20"]  # before 2.12 nothing forbids newer ones, and they do not work
+RELEASES = {
+    "2.2.3": ("3.8", OLD), "2.3.4": ("3.8", OLD), "2.4.4": ("3.8", OLD), "2.5.3": ("3.9", OLD), "2.6.5": ("3.9", OLD + ["keras<2.7"]),
+    "2.7.4": ("3.9", OLD), "2.8.4": ("3.9", OLD), "2.9.3": ("3.9", OLD[:1] + ["numpy<1.24"]), "2.10.1": ("3.9", OLD[:1] + ["numpy<1.24"]),
+    "2.11.1": ("3.9", OLD[:1] + ["numpy<1.24"]), "2.12.1": ("3.11", []), "2.13.1": ("3.11", []), "2.14.1": ("3.11", []),
+    "2.15.1": ("3.11", []), "2.16.2": ("3.11", []), "2.17.1": ("3.11", []), "2.18.1": ("3.11", []), "2.19.1": ("3.11", []),
+    "2.20.0": ("3.11", []), "2.21.0": ("3.11", []),
+}
+MIB = 1 << 20
+TOTAL, FREE = 6144 * MIB, 6000 * MIB  # small, because the pool keeps 8 bytes of the host for each 256
+
+# What the dynamic linker looks for: the driver, NVML and the runtime are standin.c, the rest need only exist.
+STANDIN = ["libcuda.so.1", "libnvidia-ml.so.1", "libcudart.so.10.1", "libcudart.so.11.0", "libcudart.so.12"]
+EMPTY = ["libcublas.so.10", "libcublas.so.11", "libcublas.so.12", "libcublasLt.so.10", "libcublasLt.so.11", "libcublasLt.so.12",
+         "libcudnn.so.7", "libcudnn.so.8", "libcudnn.so.9", "libcufft.so.10", "libcufft.so.11", "libcurand.so.10", "libcusolver.so.10",
+         "libcusolver.so.11", "libcusparse.so.10", "libcusparse.so.11", "libcusparse.so.12", "libnccl.so.2"]
+
+
+def case(config="", total=TOTAL, free=FREE, cc=80, **env):
+    return {"total": total, "free": free, "cc": cc, "env": env, "config": config}
+
+
+def gpu(text):
+    return "gpu_options { " + text + " }"
+
+
+def experimental(text):
+    return gpu("experimental { " + text + " }")
+
+
+CASES = [case()]
+CASES += [case(cc=cc) for cc in [35, 50, 60, 70, 75, 86, 89, 90, 100, 120]]
+CASES += [case(total=2048 * MIB, free=free) for free in [2048 * MIB, 2048 * MIB - 1]]
+CASES += [case(total=2048 * MIB, free=free) for free in [226 * MIB, 225 * MIB]]
+for fraction in ["0.333333", "0.5", "1", "1.5", "-0.5", "1e-9"]:
+    CASES.append(case(gpu("per_process_gpu_memory_fraction: " + fraction)))
+CASES += [case(gpu("per_process_gpu_memory_fraction: 0.9"), free=2500 * MIB), case(gpu("per_process_gpu_memory_fraction: 1.5"), cc=50),
+          case(gpu("per_process_gpu_memory_fraction: 0.9 allow_growth: true"), free=2500 * MIB),
+          case(gpu("per_process_gpu_memory_fraction: 0.5 allow_growth: true")), case(gpu("allow_growth: true")),
+          case(gpu("allow_growth: true"), total=2048 * MIB, free=100 * MIB)]
+for kind in ["BFC", "bfc", "cuda_malloc_async"]:
+    CASES.append(case(gpu("allocator_type: '" + kind + "'")))
+for value in ["true", "false", "True", "1", "0", "", "true "]:
+    CASES.append(case(TF_FORCE_GPU_ALLOW_GROWTH=value))
+CASES += [case(gpu("allow_growth: true"), TF_FORCE_GPU_ALLOW_GROWTH="false"), case(gpu("allow_growth: true"), TF_FORCE_GPU_ALLOW_GROWTH="true"),
+          case(gpu("allow_growth: true"), TF_FORCE_GPU_ALLOW_GROWTH="0")]
+for value in ["0", "1000", " 1000", "", "-1", "abc", "1e3", "1000.5", "+5", "6000", "6001", "9223372036854775808"]:
+    CASES.append(case(TF_DEVICE_MIN_SYS_MEMORY_IN_MB=value))
+CASES += [case(gpu("per_process_gpu_memory_fraction: 0.5"), TF_DEVICE_MIN_SYS_MEMORY_IN_MB="1000"),
+          case(experimental("gpu_system_memory_size_in_mb: 2000")), case(experimental("gpu_system_memory_size_in_mb: 2000"), TF_DEVICE_MIN_SYS_MEMORY_IN_MB="1000"),
+          case(experimental("gpu_system_memory_size_in_mb: -5"))]
+for value in ["cuda_malloc_async", "cuda_malloc", "memory_guard", "bogus", "CUDA_MALLOC_ASYNC", "cuda_malloc_async "]:
+    CASES.append(case(TF_GPU_ALLOCATOR=value))
+CASES += [case(experimental("use_cuda_malloc_async: true")), 
+          case(gpu("allow_growth: true"), TF_GPU_ALLOCATOR="cuda_malloc_async"), case(TF_GPU_ALLOCATOR="cuda_malloc_async", TF_FORCE_GPU_ALLOW_GROWTH="true"),
+          case(gpu("per_process_gpu_memory_fraction: 0.5"), TF_GPU_ALLOCATOR="cuda_malloc_async")]
+for value in ["-1", "0", "1073741824", "abc"]:
+    CASES.append(case(TF_GPU_ALLOCATOR="cuda_malloc_async", TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC=value))
+for value in ["1", "0", "true"]:
+    CASES.append(case(TF_FORCE_UNIFIED_MEMORY=value))
+CASES += [case(experimental("use_unified_memory: true")), case(experimental("use_unified_memory: true"), cc=50)]
+for value in ["false", "1"]:
+    CASES.append(case(TF_ENABLE_GPU_GARBAGE_COLLECTION=value))
+for virtual in ["memory_limit_mb: 1024", "memory_limit_mb: [1024, 2048]", "memory_limit_mb: 0.5", "memory_limit_mb: 1024.7",
+                "memory_limit_mb: -1", "memory_limit_mb: 99999", "memory_limit_mb: [5000, 5000]", "",
+                "memory_limit_mb: 1024 priority: 0", "memory_limit_mb: [1024, 1024] priority: 0"]:
+    CASES.append(case(experimental("virtual_devices { " + virtual + " }")))
+CASES += [case(gpu("per_process_gpu_memory_fraction: 0.5 experimental { virtual_devices { memory_limit_mb: 1024 } }")),
+          case(gpu("allow_growth: true experimental { virtual_devices { memory_limit_mb: 1024 } }")),
+          case(experimental("virtual_devices { memory_limit_mb: 1024 } virtual_devices { memory_limit_mb: 1024 }")),
+          case(experimental("num_virtual_devices_per_gpu: 2")),
+          case(experimental("virtual_devices { memory_limit_mb: 1024 }"), TF_DEVICE_MIN_SYS_MEMORY_IN_MB="1000")]
+for devices in ["0", "1", "0,0", "abc"]:
+    CASES.append(case(gpu("visible_device_list: '" + devices + "'")))
+CASES.append(case("device_count { key: 'GPU' value: 0 }"))
+for value in ["1", "abc"]:
+    CASES.append(case(TF_GPU_HOST_MEM_LIMIT_IN_MB=value))
+CASES += [case(TF_CUDA_HOST_MEM_LIMIT_IN_MB="1"), case(experimental("gpu_host_mem_limit_in_mb: 1")), case(TF_PER_DEVICE_MEMORY_LIMIT_MB="1024")]
+
+# Python's own checks. Each is one program; g is the list of GPUs, c is tf.config, L is LogicalDeviceConfiguration.
+PROGRAMS = [
+    "c.set_logical_device_configuration(g[0], [L(memory_limit=1024)]); show()",
+    "c.set_logical_device_configuration(g[0], [L(memory_limit=1024), L(memory_limit=2048)]); show()",
+    "c.set_logical_device_configuration(g[0], [L()]); show()",
+    "c.set_logical_device_configuration(g[0], [L(), L()]); show()",
+    "c.set_logical_device_configuration(g[0], []); show()",
+    "c.set_logical_device_configuration(g[0], L(memory_limit=1024)); show()",
+    "c.set_logical_device_configuration(g[0], [L(memory_limit=0)]); show()",
+    "c.set_logical_device_configuration(g[0], [L(memory_limit=-1)]); show()",
+    "c.set_logical_device_configuration(g[0], [L(memory_limit=1024.5)]); show()",
+    "c.set_logical_device_configuration(g[0], [L(memory_limit='1024')]); show()",
+    "c.set_logical_device_configuration(g[0], [L(memory_limit=True)]); show()",
+    "c.set_logical_device_configuration(g[0], [L(memory_limit=99999999)]); show()",
+    "c.set_logical_device_configuration(g[0], [L(memory_limit=1024, experimental_priority=0)]); show()",
+    "c.set_logical_device_configuration(g[0], [L(memory_limit=1024), L(memory_limit=1024, experimental_priority=0)]); show()",
+    "c.set_logical_device_configuration('GPU:0', [L(memory_limit=1024)])",
+    "c.set_logical_device_configuration(c.list_physical_devices('CPU')[0], [L(memory_limit=1024)])",
+    "c.list_logical_devices(); c.set_logical_device_configuration(g[0], [L(memory_limit=1024)])",
+    "c.experimental.set_virtual_device_configuration(g[0], [c.experimental.VirtualDeviceConfiguration(memory_limit=1024)]); show()",
+    "c.experimental.set_memory_growth(g[0], True); show()",
+    "c.experimental.set_memory_growth(g[0], False); show()",
+    "c.experimental.set_memory_growth(g[0], 'no'); show()",
+    "c.experimental.set_memory_growth('GPU:0', True)",
+    "c.experimental.set_memory_growth(c.list_physical_devices('CPU')[0], True)",
+    "print(c.experimental.get_memory_growth(g[0]))",
+    "c.list_logical_devices(); c.experimental.set_memory_growth(g[0], True)",
+    "c.list_logical_devices(); c.experimental.set_memory_growth(g[0], False)",
+    "c.experimental.set_memory_growth(g[0], True); c.set_logical_device_configuration(g[0], [L(memory_limit=1024)]); show()",
+    "c.set_logical_device_configuration(g[0], [L(memory_limit=1024)]); c.experimental.set_memory_growth(g[0], True)",
+    "c.set_logical_device_configuration(g[0], [L(memory_limit=1024)]); c.experimental.set_memory_growth(g[0], False)",
+    "c.set_visible_devices([], 'GPU'); show()",
+    "c.set_visible_devices(g, 'GPU'); show()",
+    "c.set_visible_devices(['GPU:0'], 'GPU')",
+    "c.set_visible_devices(g, 'CPU')",
+    "c.set_visible_devices([], 'gpu'); show()",
+    "c.set_visible_devices([], 'XPU'); show()",
+    "c.list_logical_devices(); c.set_visible_devices([], 'GPU')",
+    "c.set_visible_devices([], 'GPU'); c.experimental.set_memory_growth(g[0], True); show()",
+    "c.set_visible_devices([], 'GPU'); c.set_logical_device_configuration(g[0], [L(memory_limit=1024)]); show()",
+    "c.experimental.get_memory_info('GPU:0')",
+    "c.experimental.get_memory_info('CPU:0')",
+    "c.experimental.get_memory_info('GPU:1')",
+    "tf.compat.v1.GPUOptions(per_process_gpu_memory_fraction='0.5')",
+    "tf.compat.v1.GPUOptions(allow_growth='true')",
+    "tf.compat.v1.GPUOptions(allow_growth=1)",
+    "tf.compat.v1.GPUOptions(memory_limit=1)",
+]
+
+# Runs inside the release. Every question is put to a forked child, in which no CUDA call was made before.
+ASK = r'''
+import json, os, sys, tempfile
+import tensorflow as tf
+from google.protobuf import descriptor_pb2, text_format
+def forked(env, body):
+    r, w = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        log, err = tempfile.NamedTemporaryFile(), tempfile.TemporaryFile()
+        os.environ.update(env)
+        os.environ["STANDIN_LOG"] = log.name
+        os.dup2(err.fileno(), 2)
+        out = {}
+        try: body(out)
+        except BaseException as e: out["error"] = [type(e).__name__, str(e)]
+        out["calls"] = open(log.name).read().splitlines()
+        err.seek(0)
+        out["log"] = err.read().decode(errors="replace")[:20000]
+        with os.fdopen(w, "w") as f: json.dump(out, f)
+        os._exit(0)
+    os.close(w)
+    with os.fdopen(r) as f: got = f.read()
+    status = os.waitpid(pid, 0)[1]
+    return json.loads(got) if got else {"signal": os.WTERMSIG(status)}
+def pool(case):
+    def body(out):
+        config = tf.compat.v1.ConfigProto()
+        text_format.Parse(case["config"], config)
+        with tf.Graph().as_default():
+            with tf.device("/GPU:0"):
+                feed = tf.compat.v1.placeholder(tf.float32)
+                out_op = tf.identity(feed)
+            session = tf.compat.v1.Session(config=config)
+            out["limits"] = [d.memory_limit_bytes for d in session.list_devices() if d.device_type == "GPU"]
+            if out["limits"]:
+                session.run(out_op, {feed: [1.0] * 4})
+                session.run(out_op, {feed: [1.0] * (3 << 18)})
+    env = dict(case["env"], STANDIN_TOTAL=str(case["total"]), STANDIN_FREE=str(case["free"]), STANDIN_CC=str(case["cc"]))
+    return forked(env, body)
+def program(text, sizes):
+    def body(out):
+        lines = []
+        c = tf.config
+        def show():
+            lines.append("%d logical" % len([d for d in c.list_logical_devices() if d.device_type == "GPU"]))
+        names = {"tf": tf, "c": c, "g": c.list_physical_devices("GPU"), "L": c.LogicalDeviceConfiguration, "show": show,
+                 "print": lambda *a: lines.append(" ".join(map(str, a)))}
+        try: exec(text, names)
+        finally: out["lines"] = lines
+    return forked(sizes, body)
+def fields(descriptor, seen):
+    rows, proto = {}, descriptor_pb2.DescriptorProto()
+    descriptor.CopyToProto(proto)
+    labels = {f.name: f.label for f in proto.field}
+    for f in descriptor.fields:
+        kind = ["", "double", "float", "int64", "uint64", "int32", "fixed64", "fixed32", "bool", "string", "group", "message", "bytes",
+                "uint32", "enum", "sfixed32", "sfixed64", "sint32", "sint64"][f.type]
+        if f.type == 11: kind = f.message_type.name
+        rows[f.name] = [f.number, ("repeated " if labels[f.name] == 3 else "") + kind]
+        if f.type == 11 and f.message_type.full_name.startswith("tensorflow.GPUOptions"): fields(f.message_type, seen)
+    seen[descriptor.full_name.replace("tensorflow.", "")] = rows
+    return seen
+asked = json.load(sys.stdin)
+out = {"version": tf.__version__, "fields": fields(tf.compat.v1.GPUOptions.DESCRIPTOR, {})}
+out["pools"] = [[c, pool(c)] for c in asked["cases"]]
+out["programs"] = [[p, program(p, asked["sizes"])] for p in asked["programs"]]
+json.dump(out, sys.stdout)
+'''
+
+
+def build(folder):
+    """Makes the stand-in libraries in FOLDER/lib."""
+    lib = os.path.join(folder, "lib")
+    if not os.path.isdir(lib):
+        os.makedirs(lib)
+        here = os.path.dirname(os.path.abspath(__file__))
+        for names, source in [(STANDIN, [os.path.join(here, "standin.c")]), (EMPTY, ["-x", "c", "/dev/null"])]:
+            for name in names:
+                subprocess.run(["gcc", "-O1", "-w", "-shared", "-fPIC", "-o", os.path.join(lib, name)] + source + ["-lpthread"], check=True)
+    return lib
+
+
+def ask(folder, release):
+    version, pins = RELEASES[release]
+    python = os.environ.get("PYTHON" + version.replace(".", "_"), "python" + version)
+    home = os.path.join(folder, release)
+    wheels = os.path.join(folder, "wheels")  # wheels already fetched are used from there
+    subprocess.run([python, "-m", "pip", "install", "-q", "--no-compile", "--no-warn-conflicts", "--target", home, "tensorflow==" + release] + pins +
+                   (["--find-links", wheels] if os.path.isdir(wheels) else []), check=True)
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("TF_", "CUDA_", "XLA_", "NVIDIA_"))}
+    env.update(PYTHONPATH=home, LD_LIBRARY_PATH=build(folder), TF_CPP_MIN_LOG_LEVEL="0")
+    sizes = {"STANDIN_TOTAL": str(TOTAL), "STANDIN_FREE": str(FREE), "STANDIN_CC": "80"}
+    p = subprocess.run([python, "-c", ASK], input=json.dumps({"cases": CASES, "programs": PROGRAMS, "sizes": sizes}), env=env,
+                       stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True, universal_newlines=True)
+    got = json.loads(p.stdout)
+    got["names"] = sorted(names(home))
+    with open(os.path.join(folder, release + ".json"), "w") as f:
+        json.dump(got, f)
+    shutil.rmtree(home)
+
+
+def names(home):
+    """Names of environment variables about memory in the release's own libraries."""
+    found = set()
+    for path in glob.glob(home + "/tensorflow/*.so*") + glob.glob(home + "/tensorflow/python/*.so*"):
+        with open(path, "rb") as f:
+            for m in re.findall(rb"\0(TF_[A-Z0-9_]*(?:MEM|ALLOC|GROWTH|GARBAGE|PREALLOC|BFC)[A-Z0-9_]*)\0", f.read()):
+                found.add(m.decode())
+    return found
+
+
+def main():
+    folder = os.path.abspath(sys.argv[1])
+    os.makedirs(folder, exist_ok=True)
+    for release in sys.argv[2:] or RELEASES:
+        if not os.path.exists(os.path.join(folder, release + ".json")):
+            ask(folder, release)
+
+
+if __name__ == "__main__":
+    main()

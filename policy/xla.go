@@ -1,0 +1,287 @@
+// What XLA's GPU client makes of its options and of the variables that it
+// reads itself (xla/pjrt/gpu/se_gpu_pjrt_client.cc, gpu_helpers.cc), and what
+// it leaves undone.
+
+package policy
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// The variables that XLA itself reads, when the client is made; of the first
+// two, what is no number or truth value ends the process.
+const (
+	asyncVar         = "TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC" // by cuda_async alone
+	perDeviceVar     = "TF_PER_DEVICE_MEMORY_LIMIT_MB"
+	unifiedVar       = "TF_FORCE_UNIFIED_MEMORY"
+	deterministicVar = "TF_DETERMINISTIC_ALLOCATOR"
+	memoryDumpVar    = "TF_BFC_MEMORY_DUMP"
+	hostLimitVar     = "XLA_PJRT_GPU_HOST_MEMORY_LIMIT_GB"
+	hostPreVar       = "XLA_PJRT_GPU_HOST_MEMORY_PREALLOCATE"
+	xlaFlagsVar      = "XLA_FLAGS"
+	// Read by TensorFlow alone, although JAX's documentation names it.
+	tfAllocatorVar = "TF_GPU_ALLOCATOR"
+)
+
+// The XLA flags that have to do with memory.
+const (
+	spatialFlag = "xla_gpu_enable_allocator_spatial_partitioning" // bool, default true since JAX 0.11.0
+	updateFlag  = "xla_gpu_command_buffer_update_mode"            // other than ALWAYS_UPDATE needs vmm
+)
+
+// asked is the options as XLA has them.
+type asked struct {
+	allocator   string
+	kind        Kind
+	fraction    float64
+	fractionSet bool
+	preallocate bool
+	preSet      bool
+	collective  int64 // bytes
+}
+
+// asked reads the options.
+func (r *jaxRelease) asked(options []Option) asked {
+	a := asked{fraction: r.fraction, preallocate: true}
+	for _, o := range options {
+		switch v := o.Value.(type) {
+		case string:
+			a.allocator = v
+		case float64:
+			if r.boolAsText && v == 0 {
+				continue
+			}
+			a.fraction, a.fractionSet = r.convert(v), true
+		case bool:
+			if o.Name == "preallocate" {
+				a.preallocate, a.preSet = v || r.boolAsText, true
+			}
+		case int64:
+			a.collective = v
+		}
+	}
+	a.kind = jaxKinds[a.allocator]
+	if a.kind == Platform {
+		a.kind = r.platform
+	}
+	return a
+}
+
+// build is what XLA builds. Each kind takes only what it looks at.
+func (r *jaxRelease) build(a asked) Policy {
+	p := Policy{Name: "jax", Kind: a.kind, Of: r.of}
+	switch {
+	case a.allocator == "platform" && a.kind == BFC: // 0.10.1 and 0.10.2
+		p.Fraction, p.IgnoreAlign = 1, r.ignoreAlign
+	case a.kind == BFC:
+		p.Fraction, p.Preallocate, p.CollectiveBytes = a.fraction, a.preallocate, uint64(max(a.collective, 0))
+		p.RoundLimit, p.IgnoreAlign, p.Spatial = r.roundLimit, r.ignoreAlign, r.spatial && a.preallocate
+	case a.kind == Async: // it and BFC have a second pool for collective memory
+		p.Fraction, p.Preallocate, p.CollectiveBytes = a.fraction, a.preallocate, uint64(max(a.collective, 0))
+		p.AsyncKeep = r.asyncKeep && !a.preallocate
+	case a.kind == VMM:
+		p.Fraction = a.fraction
+	default:
+		p.Of = Total
+	}
+	return p
+}
+
+// xla is the second step of the reading.
+func (n *notes) xla(a *asked, r jaxRelease) (Policy, *SettingError) {
+	flags := xlaFlags(n.env.Get(xlaFlagsVar))
+	if mode, ok := flags[updateFlag]; ok && !alwaysUpdate(mode) && a.kind != VMM && slices.Contains(r.allocators, "vmm") {
+		n.warn(xlaFlagsVar, "", "%s=%s makes XLA use the allocator vmm, whatever %s says", updateFlag, mode, allocatorVar)
+		a.kind = VMM
+	}
+	p := r.build(*a)
+	if text, ok := flags[spatialFlag]; ok && p.Spatial {
+		if on, ok := flagBool(text); ok && !on {
+			p.Spatial = false
+			n.effect(xlaFlagsVar, "%s=%s: collective memory has a pool of its own", spatialFlag, text)
+		}
+	}
+
+	if text, set := n.env.Lookup(perDeviceVar); set {
+		limit, ok := cInt(text)
+		if !ok {
+			return p, abort(perDeviceVar, cParse(perDeviceVar, text, "int64", "0"))
+		}
+		if limit > 0 && (p.Kind == Platform || p.Kind == Address) {
+			n.effect(perDeviceVar, "no single request may be above %d MiB; the sum of all may", limit)
+		} else if limit > 0 {
+			n.warn(perDeviceVar, "-"+perDeviceVar, "does not cap what JAX takes: it bounds a single request of the allocator platform; to cap the whole, set %s", r.fractionName())
+		}
+	}
+	if err := n.unified(&p); err != nil {
+		return p, err
+	}
+	if err := n.asyncPrealloc(&p); err != nil {
+		return p, err
+	}
+	if text := n.env.Get(memoryDumpVar); text != "" {
+		if p.Kind == BFC {
+			n.effect(memoryDumpVar, "each failed attempt of the pool writes a binary dump to %s_NAME.TIME", text)
+		} else {
+			n.warn(memoryDumpVar, "", "ignored: only the pool (bfc) writes such a dump")
+		}
+	}
+	n.host()
+	return p, nil
+}
+
+// unified reads TF_FORCE_UNIFIED_MEMORY into p.
+func (n *notes) unified(p *Policy) *SettingError {
+	text, set := n.env.Lookup(unifiedVar)
+	if !set {
+		return nil
+	}
+	on, ok := cBool(text)
+	switch {
+	case !ok:
+		n.warn(unifiedVar, "", "%s is not recognised and means no; write true or 1", pyRepr(text))
+	case on && p.Kind != BFC:
+		n.warn(unifiedVar, "-"+unifiedVar, "ignored: only the pool (bfc) takes unified memory")
+	case on:
+		p.Managed = true
+		n.effect(unifiedVar, "the pool's memory moves between the GPU and the host; a fraction above 1 is more than the GPU has, one below counts as 1")
+	}
+	return nil
+}
+
+// asyncPrealloc reads TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC into p, and says
+// what it does not do. In XLA, unlike TensorFlow, the pool's release threshold
+// is what is preallocated, so the variable has an effect in one case alone.
+func (n *notes) asyncPrealloc(p *Policy) *SettingError {
+	text, set := n.env.Lookup(asyncVar)
+	if !set {
+		return nil
+	}
+	if p.Kind != Async {
+		if text != "" {
+			n.warn(asyncVar, "-"+asyncVar, "ignored: only %s=cuda_async reads it", allocatorVar)
+		}
+		return nil
+	}
+	bytes, ok := cInt(text)
+	if !ok {
+		return abort(asyncVar, cParse(asyncVar, text, "int64", "0"))
+	}
+	switch {
+	case bytes == 0 || bytes == -1 && p.Preallocate: // as without it
+		n.effect(asyncVar, "as without it")
+	case p.Preallocate:
+		n.warn(asyncVar, preallocateVar+"=false", "ignored: preallocation is on and reserves its fraction of the GPU; %s=false makes JAX read it", preallocateVar)
+	case bytes == -1 && p.AsyncKeep:
+		p.AsyncPrealloc = -1
+		n.effect(asyncVar, "the fraction is reserved, as with preallocation")
+	case bytes == -1:
+		n.warn(asyncVar, "-"+asyncVar+" -"+preallocateVar, "reserves nothing in JAX while %s is off; leave both out to reserve the fraction", preallocateVar)
+	case bytes < 0:
+		n.warn(asyncVar, "", "%d is refused by the driver, so nothing is reserved; write a number of bytes", bytes)
+	default:
+		p.AsyncPrealloc = bytes
+		if p.AsyncKeep {
+			n.effect(asyncVar, "so many bytes are reserved at once")
+		} else {
+			n.warn(asyncVar, "", "JAX takes so many bytes once, but the driver may take them back when the GPU is idle")
+		}
+	}
+	return nil
+}
+
+// host reads what is about pinned host memory.
+func (n *notes) host() {
+	if text, set := n.env.Lookup(hostPreVar); set {
+		on, ok := cBool(text)
+		switch {
+		case !ok:
+			n.warn(hostPreVar, "", "%s is not recognised and means no; write true or 1", pyRepr(text))
+		case on:
+			n.effect(hostPreVar, "pinned host memory is taken at once: 16 GiB for each GPU, or what %s says", hostLimitVar)
+		}
+	}
+	if text, set := n.env.Lookup(hostLimitVar); set {
+		gib, ok := cInt(text)
+		switch {
+		case !ok:
+			n.warn(hostLimitVar, "", "%s is no whole number and is ignored; write GiB, such as 64", pyRepr(text))
+		default:
+			n.effect(hostLimitVar, "at most %d GiB of pinned host memory for each GPU", gib)
+		}
+	}
+}
+
+// abort is an error that ends the process.
+func abort(name, text string) *SettingError {
+	return &SettingError{Name: name, Text: text, Then: "the process aborts when the GPU is first used"}
+}
+
+// cParse is the message of tsl/util/env_var.cc.
+func cParse(name, text, kind, fallback string) string {
+	return "Failed to parse the env-var ${" + name + "} into " + kind + ": " + text + ". Use the default value: " + fallback
+}
+
+// cInt is ReadInt64FromEnvVar's strings::safe_strto64.
+func cInt(text string) (int64, bool) {
+	v, err := strconv.ParseInt(strings.Trim(text, " \t\n\v\f\r"), 10, 64)
+	return v, err == nil
+}
+
+// cBool is ReadBoolFromEnvVar.
+func cBool(text string) (on, ok bool) {
+	switch strings.ToLower(text) {
+	case "1", "true":
+		return true, true
+	case "0", "false":
+		return false, true
+	}
+	return false, false
+}
+
+// xlaFlags are the --name=value of XLA_FLAGS; a flag alone has the value "". A
+// text that does not begin with a dash is the name of a file with flags, which
+// is not read here.
+func xlaFlags(text string) map[string]string {
+	flags := map[string]string{}
+	if !strings.HasPrefix(strings.TrimSpace(text), "-") {
+		return flags
+	}
+	for _, word := range strings.Fields(text) {
+		name, value, _ := strings.Cut(strings.TrimLeft(word, "-"), "=")
+		flags[name] = strings.Trim(value, `"'`)
+	}
+	return flags
+}
+
+// flagBool is a truth value of a flag.
+func flagBool(text string) (on, ok bool) {
+	if text == "" { // --flag
+		return true, true
+	}
+	return cBool(text)
+}
+
+func alwaysUpdate(mode string) bool {
+	return mode == "" || strings.EqualFold(mode, "ALWAYS_UPDATE")
+}
+
+// fractionName is the name under which the release likes its fraction.
+func (r *jaxRelease) fractionName() string {
+	if r.newFraction {
+		return fractionVar
+	}
+	return oldFractionVar
+}
+
+// percent is a fraction as people say it.
+func percent(f float64) string {
+	if math.IsNaN(f) || math.IsInf(f, 0) {
+		return fmt.Sprint(f)
+	}
+	return strconv.FormatFloat(float64(float32(f*100)), 'g', 6, 64) + " %"
+}
