@@ -24,16 +24,51 @@ type framework struct {
 	like        string  // a release, for errors
 	oldest      version // before it nothing is known
 	read        func(Environment, version) (reading, *SettingError)
-	when        string // the variables are read
+	changes     []Change // oldest first
+	when        string   // the variables are read
+}
+
+// A Change is what a release of a framework does otherwise than those before.
+type Change struct {
+	Version string `json:"version"`
+	Date    string `json:"date"`
+	Text    string `json:"text"` // one or two sentences
+	Source  string `json:"source"`
+}
+
+// Changes are those of the releases after a up to b, or the other way round;
+// none if the two are of different frameworks, or not known.
+func Changes(a, b Framework) []Change {
+	f, err := frameworkOf(a.Name)
+	if err != nil || a.Name != b.Name {
+		return nil
+	}
+	from, err1 := f.version(a.Version)
+	to, err2 := f.version(b.Version)
+	if err1 != nil || err2 != nil {
+		return nil
+	}
+	if to.less(from) {
+		from, to = to, from
+	}
+	var list []Change
+	for _, c := range f.changes {
+		if v, _ := parseVersion(c.Version, f.title, f.like); from.less(v) && !to.less(v) {
+			list = append(list, c)
+		}
+	}
+	return list
 }
 
 // frameworks, the default first.
 var frameworks = []framework{
 	{"jax", "JAX", newestJAX, "0.4.30", jaxReleases[0].version,
 		func(e Environment, v version) (reading, *SettingError) { return readJAX(e, at(jaxReleases, v)) },
+		changesOf(jaxReleases),
 		"once, at the first operation on a GPU; what the program sets after that has no effect"},
 	{"gpumem", "gpumem", version{}, "", version{},
 		func(e Environment, _ version) (reading, *SettingError) { return readOurs(e) },
+		nil,
 		"when the pool is opened with the policy env"},
 }
 

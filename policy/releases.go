@@ -32,6 +32,15 @@ func at[R any](rows []row[R], v version) R {
 	return r
 }
 
+// changesOf are the rows for people.
+func changesOf[R any](rows []row[R]) []Change {
+	var list []Change
+	for _, r := range rows {
+		list = append(list, Change{r.version.String(), r.date, r.change, r.source})
+	}
+	return list
+}
+
 // jaxRelease is what a release of JAX does.
 //
 // Versions are jaxlib's, whose part all this is. Since 0.4.0 those of jax are
