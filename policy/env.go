@@ -34,7 +34,7 @@ func readOurs(env Environment) (reading, *SettingError) {
 		jax = env.with(allocatorVar, choice)
 	}
 	// JAX's way with the variable is not ours.
-	r, err := readJAX(jax.without(asyncVar), at(jaxReleases, newest))
+	r, err := readJAX(jax.without(asyncVar), newest, at(jaxReleases, newest))
 	if err != nil {
 		return r, err
 	}

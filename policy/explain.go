@@ -63,7 +63,7 @@ func Changes(a, b Framework) []Change {
 // frameworks, the default first.
 var frameworks = []framework{
 	{"jax", "JAX", newestJAX, "0.4.30", jaxReleases[0].version,
-		func(e Environment, v version) (reading, *SettingError) { return readJAX(e, at(jaxReleases, v)) },
+		func(e Environment, v version) (reading, *SettingError) { return readJAX(e, v, at(jaxReleases, v)) },
 		changesOf(jaxReleases),
 		"once, at the first operation on a GPU; what the program sets after that has no effect"},
 	{"gpumem", "gpumem", version{}, "", version{},
@@ -219,7 +219,7 @@ func (a *Answer) fill(d Device) {
 	a.First = p.FirstGrant(d)
 	a.Gets = a.First
 	if p.Kind == BFC && !p.Managed {
-		a.Gets, _ = backOff(a.First, d)
+		a.Gets = backOff(a.First, p.GrantLimit, d)
 	}
 	if p.Kind == Platform || p.Kind == Address {
 		return
@@ -233,26 +233,25 @@ func (a *Answer) fill(d Device) {
 	}
 }
 
-// backOff is what a pool of XLA or TensorFlow gets of a device: it asks for 0.9
-// times as much until the device grants it (BFCAllocator::Extend, in 32-bit
-// floats). tries counts the refusals.
-func backOff(ask uint64, d Device) (got uint64, tries int) {
+// backOff is what a pool of XLA or TensorFlow gets of a device where one grant
+// may be at most most bytes (0: any): it asks for 0.9 times as much until the
+// device grants it (BFCAllocator::Extend, in 32-bit floats).
+func backOff(ask, most uint64, d Device) uint64 {
 	unit := d.Granularity
 	if unit == 0 {
 		unit = 2 << 20
 	}
 	for ask > 0 {
-		if n := (ask + unit - 1) / unit * unit; n <= d.Free {
-			return ask, tries
+		if (most == 0 || ask <= most) && ask <= d.Free && (ask+unit-1)/unit*unit <= d.Free {
+			return ask
 		}
 		next := (uint64(float32(ask)*float32(0.9)) + 255) &^ 255
 		if next >= ask {
 			break
 		}
 		ask = next
-		tries++
 	}
-	return 0, tries
+	return 0
 }
 
 // builtName is the allocator in the words of the frameworks.

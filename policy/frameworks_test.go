@@ -106,31 +106,33 @@ func readTable(t *testing.T, path string) []tableRow {
 	return rows
 }
 
-// assignments reads NAME=VALUE NAME=VALUE..., quoted values unquoted.
+// assignments reads NAME=VALUE NAME=VALUE..., with what is quoted unquoted.
 func assignments(t *testing.T, text string) func(func(string, string) bool) {
 	return func(yield func(string, string) bool) {
 		for text = strings.TrimSpace(text); text != ""; text = strings.TrimSpace(text) {
-			name, rest, ok := strings.Cut(text, "=")
-			if !ok {
-				t.Fatalf("no = in %q", text)
-			}
-			value, quoted := rest, false
-			if q, err := strconv.QuotedPrefix(rest); err == nil {
-				rest = rest[len(q):]
-				if value, err = strconv.Unquote(q); err != nil {
-					t.Fatal(err)
-				}
-				quoted = true
-			}
-			if !quoted {
-				value, rest, _ = strings.Cut(rest, " ")
-			}
+			name, rest := word(t, text, "=")
+			value, rest := word(t, rest, " ")
 			if !yield(name, value) {
 				return
 			}
 			text = rest
 		}
 	}
+}
+
+// word is the first word of text, quoted or up to the separator, and what
+// follows both.
+func word(t *testing.T, text, separator string) (string, string) {
+	q, err := strconv.QuotedPrefix(text)
+	if err != nil {
+		first, rest, _ := strings.Cut(text, separator)
+		return first, rest
+	}
+	first, err := strconv.Unquote(q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return first, strings.TrimPrefix(text[len(q):], separator)
 }
 
 // tableText is a value as the tables have it.
@@ -225,4 +227,42 @@ func checkClient(t *testing.T, where string, want map[string]string, a asked, r 
 	if n, set := want["collective_memory_size"]; set && len(n) < 19 && n != strconv.FormatInt(a.collective, 10) {
 		t.Errorf("%s: collective %d, want %s", where, a.collective, n)
 	}
+}
+
+// TestJAXCreateOptions: what the options are after jax/_src/xla_bridge.py has
+// laid JAX_PJRT_CLIENT_CREATE_OPTIONS over them.
+func TestJAXCreateOptions(t *testing.T) {
+	asked := 0
+	for _, row := range readTable(t, "testdata/jax/bridge.txt") {
+		r, v, err := jaxAt(row.releases[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		flags := slices.ContainsFunc(row.env.names, func(name string) bool { return strings.ToUpper(name) != name })
+		if row.who != "cuda" || v.less(version{0, 4, 30}) || flags { // set in code, not by the environment
+			continue
+		}
+		asked++
+		where := fmt.Sprintf("bridge.txt:%d: %s", row.line, row.releases[0])
+		options, raised := jaxOptions(row.env, r)
+		if raised == nil {
+			options, raised = createOptions(row.env, options)
+		}
+		if (raised != nil) != (row.raises != "") || raised != nil && raised.Text != row.text {
+			t.Errorf("%s: raises %v, want %s %q", where, raised, row.raises, row.text)
+			continue
+		}
+		delete(row.values, "platform_name")
+		for _, o := range options {
+			want, ok := row.values[o.Name]
+			if delete(row.values, o.Name); o.Name != "platform_name" && (!ok || !sameValue(want, tableText(o.Value), o.Value)) {
+				t.Errorf("%s: %s=%v, want %q", where, o.Name, o.Value, want)
+			}
+		}
+		delete(row.values, "enable_mock_nccl") // false, unless a flag says otherwise
+		if raised == nil && len(row.values) > 0 {
+			t.Errorf("%s: without %v", where, row.values)
+		}
+	}
+	t.Logf("%d answers", asked)
 }

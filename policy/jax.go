@@ -135,15 +135,23 @@ type reading struct {
 }
 
 // readJAX is what a release of JAX does with an environment.
-func readJAX(env Environment, r jaxRelease) (reading, *SettingError) {
+func readJAX(env Environment, v version, r jaxRelease) (reading, *SettingError) {
 	n := notes{env: env}
 	options, err := jaxOptions(env, r)
 	if err != nil {
-		err.Then = "JAX logs this and goes on without the GPU: the program runs on the CPU, or stops if JAX_PLATFORMS=cuda is set"
+		err.Then = r.swallows()
 		return reading{notes: n}, err
 	}
-	if err := tooLarge(env, options); err != nil {
-		return reading{notes: n}, err
+	if r.float32 { // there is a C API
+		if options, err = createOptions(env, options); err != nil {
+			return reading{notes: n}, err
+		}
+		if err := tooLarge(options); err != nil {
+			return reading{notes: n}, err
+		}
+		if err := checkOptions(env, options, v, r); err != nil {
+			return reading{notes: n}, err
+		}
 	}
 	a := r.asked(options)
 	p, err := n.xla(&a, r)
@@ -155,11 +163,11 @@ func readJAX(env Environment, r jaxRelease) (reading, *SettingError) {
 }
 
 // tooLarge is the error of an integer that Python can hold and the C API cannot.
-func tooLarge(env Environment, options []Option) *SettingError {
+func tooLarge(options []Option) *SettingError {
 	for _, o := range options {
 		if _, ok := o.Value.(*big.Int); ok {
-			text := pyRepr(env.Get(collectiveVar))
-			return &SettingError{Name: collectiveVar, Text: firstRunes(text, 200) + " MiB is more than a signed 64-bit number of bytes can hold", Fix: "-" + collectiveVar}
+			// It goes over as a float.
+			return &SettingError{Name: collectiveVar, Text: "INVALID_ARGUMENT: Option passed to PJRT_Client_Create with name collective_memory_size has type index 4 but expected type index is 1", Then: notInitialized, Fix: "-" + collectiveVar}
 		}
 	}
 	return nil
@@ -201,6 +209,15 @@ func jaxPools(p Policy, a asked, r jaxRelease, d Device) []Pool {
 	}
 	host := uint64(64) << 30
 	return append(pools, Pool{Name: "xla_gpu_host_bfc", Space: "host", Limit: &host, Text: "pinned host memory for transfers, as needed"})
+}
+
+// swallows is what becomes of an error that Python raises while it reads the
+// variables: none reaches the program as an exception.
+func (r *jaxRelease) swallows() string {
+	if r.float32 { // raised while the plugin is registered
+		return "JAX logs it as a plugin configuration error and goes on without the GPU: the program runs on the CPU (with JAX_PLATFORMS=cuda it stops: the backend is not known)"
+	}
+	return "JAX says that it falls back to the CPU, and the program runs there (with JAX_PLATFORMS=cuda it stops: Unable to initialize backend 'cuda')"
 }
 
 // python says what the variables that Python reads do to p and what they do

@@ -95,6 +95,10 @@ type Policy struct {
 	// Align is the least alignment in bytes of every block, at both ends of the
 	// pool: a power of two, or 0 for the pool's own 256.
 	Align uint64
+	// GrantLimit is the most that one grant of the device may be, in bytes
+	// (TF_PER_DEVICE_MEMORY_LIMIT_MB): more is refused as if there were no room.
+	// 0 means no such limit.
+	GrantLimit uint64
 	// IgnoreAlign is set for releases before JAX 0.10.1, whose pool ignores the
 	// alignment asked for, Align included.
 	IgnoreAlign bool
@@ -124,7 +128,7 @@ type Policy struct {
 	CollectiveBytes uint64
 }
 
-// maxLimit bounds every limit, so that no later rounding can overflow.
+// maxLimit bounds the limits on the command line.
 const maxLimit = 1 << 63
 
 // Device is what must be known of a GPU to say how much a policy takes of it.
@@ -144,10 +148,11 @@ type Device struct {
 //   - else the basis times Fraction, computed as a float64, cut to whole bytes,
 //     and rounded up to a multiple of RoundLimit.
 //
-// A product that is negative, NaN or less than 1 gives 0, one above 2^63 gives
-// 2^63, before rounding. The result may exceed the total, as it may in XLA: the
-// pool then gets less than it asks for. For Async it is what is reserved by
-// default and no limit at all: the driver's pool may grow beyond it.
+// What makes no sense gives what XLA makes of it, for its pool takes such limits,
+// too: NaN and what is too large for an int64 give 2^63, and a negative product
+// -n gives 2^64-n, before rounding. The result may exceed the total: the pool
+// then gets less than it asks for. For Async it is what is reserved by default
+// and no limit at all: the driver's pool may grow beyond it.
 func (p Policy) LimitBytes(d Device) uint64 {
 	if p.Kind == Platform || p.Kind == Address {
 		return d.Total
@@ -166,12 +171,9 @@ func (p Policy) LimitBytes(d Device) uint64 {
 	if p.Managed && !(fraction >= 1) { // std::max(1.0, fraction): 1 for NaN
 		fraction = 1
 	}
-	var n uint64
-	switch product := float64(basis) * fraction; {
-	case product >= maxLimit:
-		n = maxLimit
-	case product >= 1: // false for NaN
-		n = uint64(product)
+	n := uint64(1 << 63)
+	if product := float64(basis) * fraction; product < 1<<63 && product >= -1<<63 { // false for NaN
+		n = uint64(int64(product))
 	}
 	if p.RoundLimit > 1 && n%p.RoundLimit != 0 {
 		n += p.RoundLimit - n%p.RoundLimit

@@ -58,6 +58,10 @@ type jaxRelease struct {
 	asyncKeep   bool     // cuda_async keeps its fraction without preallocation, too
 	ignoreAlign bool     // the pool ignores the alignment asked for
 	roundLimit  uint64   // bytes
+	poolByPages bool     // the pool's regions are made of pages (cuMemCreate), no longer of cuMemAlloc
+	tfrtAsync   bool     // the client of XLA_PYTHON_CLIENT_USE_TFRT_GPU_CLIENT has cuda_async, too
+	spatialFlag bool     // knows xla_gpu_enable_allocator_spatial_partitioning
+	updateModes []string // what xla_gpu_command_buffer_update_mode may be; none: the flag is not known
 	spatial     bool     // whenever preallocating
 }
 
@@ -80,7 +84,7 @@ var jaxReleases = []row[jaxRelease]{
 		func(r *jaxRelease) { r.fraction = 0.75 }},
 	{version{0, 4, 21}, "2023-12-04",
 		"`XLA_PYTHON_CLIENT_PREALLOCATE=false` has no effect, nor has a fraction of 0.",
-		"jaxlib/xla_client.py of 0.4.21 to 0.4.23: `make_gpu_client` compares a truth value with texts",
+		"jaxlib/xla_client.py of 0.4.21 to 0.4.23: `make_gpu_client` compares a truth value with texts; repaired by XLA commit 45c41c43",
 		func(r *jaxRelease) { r.boolAsText = true }},
 	{version{0, 4, 24}, "2024-02-06",
 		"`XLA_PYTHON_CLIENT_PREALLOCATE` works again. `XLA_PYTHON_CLIENT_COLLECTIVE_MEM_SIZE_MB` is read.",
@@ -113,6 +117,7 @@ var jaxReleases = []row[jaxRelease]{
 		"jaxlib/xla_client.py of 0.10.0",
 		func(r *jaxRelease) {
 			r.allocators = []string{"default", "platform", "bfc", "cuda_async", "vmm"}
+			r.tfrtAsync, r.updateModes = true, []string{"ALWAYS_UPDATE", "NEVER_UPDATE", "CAPTURE_CMD_NEVER_UPDATE"}
 		}},
 	{version{0, 10, 1}, "2026-05-18",
 		"The allocator `platform` silently gives a growing pool of the whole GPU. The pool honours the alignment asked for.",
@@ -121,14 +126,19 @@ var jaxReleases = []row[jaxRelease]{
 	{version{0, 10, 2}, "2026-06-17",
 		"The limit is rounded up to 2 MiB.",
 		"XLA of 2026-06-03",
-		func(r *jaxRelease) { r.roundLimit = 2 << 20 }},
+		func(r *jaxRelease) { r.roundLimit, r.poolByPages = 2<<20, true }},
 	{version{0, 11, 0}, "2026-07-16",
 		"The pool serves collective memory from its upper end. `platform` is a pass-through again; `address` is another name for it.",
 		"XLA of 2026-06-15 (xla_gpu_enable_allocator_spatial_partitioning) and commit 604c077c",
 		func(r *jaxRelease) {
 			r.spatial, r.platform = true, Platform
+			r.spatialFlag, r.updateModes = true, []string{"ALWAYS_UPDATE", "SKIP_TEMP"}
 			r.allocators = []string{"default", "platform", "bfc", "cuda_async", "vmm", "address"}
 		}},
+	{version{0, 12, 0}, "2026-10",
+		"The client option `memory_fraction_policy` (`START`, `START+` or `START-CAP`), which only `JAX_PJRT_CLIENT_CREATE_OPTIONS` reaches. Arrays lie at the upper end of the pool.",
+		"the plugin jax-cuda13-pjrt 0.12.0 itself",
+		func(r *jaxRelease) { r.updateModes = []string{"ALWAYS_UPDATE", "SKIP_TEMP", "SKIP_PROFILED"} }},
 }
 
 // convert is a fraction after its way into XLA.

@@ -40,29 +40,40 @@ type asked struct {
 	fraction    float64
 	fractionSet bool
 	preallocate bool
-	preSet      bool
 	collective  int64 // bytes
+	tfrt        bool
+	grow        string  // memory_fraction_policy; empty: not given
+	most        float64 // how far the pool may grow by it
 }
 
 // asked reads the options.
 func (r *jaxRelease) asked(options []Option) asked {
 	a := asked{fraction: r.fraction, preallocate: true}
 	for _, o := range options {
-		switch v := o.Value.(type) {
-		case string:
-			a.allocator = v
-		case float64:
-			if r.boolAsText && v == 0 {
+		switch o.Name {
+		case "allocator":
+			a.allocator, _ = o.Value.(string)
+		case "memory_fraction":
+			f, _ := o.Value.(float64)
+			if r.boolAsText && f == 0 {
 				continue
 			}
-			a.fraction, a.fractionSet = r.convert(v), true
-		case bool:
-			if o.Name == "preallocate" {
-				a.preallocate, a.preSet = v || r.boolAsText, true
-			}
-		case int64:
-			a.collective = v
+			a.fraction, a.fractionSet = r.convert(f), true
+		case "preallocate":
+			yes, _ := o.Value.(bool)
+			a.preallocate = yes || r.boolAsText
+		case "collective_memory_size":
+			a.collective, _ = o.Value.(int64)
+		case "use_tfrt_gpu_client":
+			a.tfrt, _ = o.Value.(bool)
+		case growOption: // goes before the fraction
+			text, _ := o.Value.(string)
+			a.grow = text
 		}
+	}
+	if a.grow != "" {
+		a.fraction, a.most, _ = growth(a.grow)
+		a.fractionSet = true
 	}
 	a.kind = jaxKinds[a.allocator]
 	if a.kind == Platform {
@@ -94,28 +105,26 @@ func (r *jaxRelease) build(a asked) Policy {
 // xla is the second step of the reading.
 func (n *notes) xla(a *asked, r jaxRelease) (Policy, *SettingError) {
 	flags := xlaFlags(n.env.Get(xlaFlagsVar))
-	if mode, ok := flags[updateFlag]; ok && !alwaysUpdate(mode) && a.kind != VMM && slices.Contains(r.allocators, "vmm") {
+	if err := r.flags(flags); err != nil {
+		return Policy{}, err
+	}
+	if a.tfrt && a.kind == Async && !r.tfrtAsync {
+		return Policy{}, &SettingError{Name: tfrtVar, Text: "UNIMPLEMENTED: CudaAsync allocator is not supported in TfrtGpuClient.", Then: notInitialized, Fix: "-" + tfrtVar}
+	}
+	if mode, ok := flags[updateFlag]; ok && mode != r.updateModes[0] && a.kind != VMM {
 		n.warn(xlaFlagsVar, "", "%s=%s makes XLA use the allocator vmm, whatever %s says", updateFlag, mode, allocatorVar)
 		a.kind = VMM
 	}
 	p := r.build(*a)
 	if text, ok := flags[spatialFlag]; ok && p.Spatial {
-		if on, ok := flagBool(text); ok && !on {
+		if on, _ := flagBool(text); !on {
 			p.Spatial = false
 			n.effect(xlaFlagsVar, "%s=%s: collective memory has a pool of its own", spatialFlag, text)
 		}
 	}
 
-	if text, set := n.env.Lookup(perDeviceVar); set {
-		limit, ok := cInt(text)
-		if !ok {
-			return p, abort(perDeviceVar, cParse(perDeviceVar, text, "int64", "0"))
-		}
-		if limit > 0 && (p.Kind == Platform || p.Kind == Address) {
-			n.effect(perDeviceVar, "no single request may be above %d MiB; the sum of all may", limit)
-		} else if limit > 0 {
-			n.warn(perDeviceVar, "-"+perDeviceVar, "does not cap what JAX takes: it bounds a single request of the allocator platform; to cap the whole, set %s", r.fractionName())
-		}
+	if err := n.perDevice(&p, r); err != nil {
+		return p, err
 	}
 	if err := n.unified(&p); err != nil {
 		return p, err
@@ -132,6 +141,32 @@ func (n *notes) xla(a *asked, r jaxRelease) (Policy, *SettingError) {
 	}
 	n.host()
 	return p, nil
+}
+
+// perDevice reads TF_PER_DEVICE_MEMORY_LIMIT_MB into p: the most that the
+// driver is asked for at once through AllocateArray. Since JAX 0.10.2 the pool
+// asks by another way.
+func (n *notes) perDevice(p *Policy, r jaxRelease) *SettingError {
+	text, set := n.env.Lookup(perDeviceVar)
+	if !set {
+		return nil
+	}
+	limit, ok := cInt(text)
+	switch pool := p.Kind == BFC; {
+	case !ok:
+		return abort(perDeviceVar, cParse(perDeviceVar, text, "int64", "0"))
+	case limit <= 0:
+		n.effect(perDeviceVar, "as without it")
+	case p.Kind == Async || p.Kind == VMM || pool && r.poolByPages:
+		n.warn(perDeviceVar, "-"+perDeviceVar, "does not cap what JAX takes: it bounds single requests of the allocator platform; to cap the whole, set %s", r.fractionName())
+	case pool:
+		p.GrantLimit = uint64(limit) << 20
+		n.effect(perDeviceVar, "no region of the pool may be above %d MiB: it backs off to that", limit)
+	default:
+		p.GrantLimit = uint64(limit) << 20
+		n.effect(perDeviceVar, "no single request may be above %d MiB; the sum of all may", limit)
+	}
+	return nil
 }
 
 // unified reads TF_FORCE_UNIFIED_MEMORY into p.
@@ -218,8 +253,10 @@ func (n *notes) host() {
 
 // abort is an error that ends the process.
 func abort(name, text string) *SettingError {
-	return &SettingError{Name: name, Text: text, Then: "the process aborts when the GPU is first used"}
+	return &SettingError{Name: name, Text: text, Then: aborts, Fix: "-" + name}
 }
+
+const aborts = "the process aborts when the GPU is first used"
 
 // cParse is the message of tsl/util/env_var.cc.
 func cParse(name, text, kind, fallback string) string {
@@ -266,9 +303,32 @@ func flagBool(text string) (on, ok bool) {
 	return cBool(text)
 }
 
-func alwaysUpdate(mode string) bool {
-	return mode == "" || strings.EqualFold(mode, "ALWAYS_UPDATE")
+// flags is the error of a flag about memory that the release does not know.
+func (r *jaxRelease) flags(flags map[string]string) *SettingError {
+	refuse := func(text string) *SettingError {
+		return &SettingError{Name: xlaFlagsVar, Text: text, Then: aborts}
+	}
+	if text, ok := flags[spatialFlag]; ok {
+		if !r.spatialFlag {
+			return refuse("Unknown flag in XLA_FLAGS: --" + spatialFlag + "=" + text)
+		}
+		if _, ok := flagBool(text); !ok {
+			return refuse(flagParsing)
+		}
+	}
+	if mode, ok := flags[updateFlag]; ok {
+		if r.updateModes == nil {
+			return refuse("Unknown flag in XLA_FLAGS: --" + updateFlag + "=" + mode)
+		}
+		if !slices.Contains(r.updateModes, mode) {
+			return refuse(flagParsing)
+		}
+	}
+	return nil
 }
+
+// flagParsing is how XLA ends over a flag's value.
+const flagParsing = "Check failed: tsl::Flags::Parse(&env_argv->argc, env_argv->argv.data(), flag_list) Flag parsing failed."
 
 // fractionName is the name under which the release likes its fraction.
 func (r *jaxRelease) fractionName() string {

@@ -44,11 +44,10 @@ JAXLIB = """
 0.9.0.1 0.9.1 0.9.2 0.10.0 0.10.1 0.10.2 0.11.0 0.11.1 0.11.2 0.12.0 0.12.0.1
 """.split()
 
-# Those of jax whose xla_bridge.py is asked, each with the jaxlib of its number.
-# The functions asked are the same in all releases between two neighbours here
-# that have the same answers, as their source says.
+# Those of jax whose xla_bridge.py is asked, each with the jaxlib of its number:
+# one before and one after every change of the functions asked.
 JAX = """
-0.4.18 0.4.20 0.4.23 0.4.25 0.4.26 0.4.28 0.4.30 0.4.31 0.4.35 0.5.0 0.5.3
+0.4.18 0.4.20 0.4.23 0.4.25 0.4.26 0.4.29 0.4.30 0.4.31 0.4.35 0.5.0 0.5.3
 0.6.0 0.6.2 0.7.2 0.8.3 0.9.2 0.10.1 0.10.2 0.11.2 0.12.0.1
 """.split()
 
@@ -482,7 +481,12 @@ def line(answer, base):
     gone = [k for k in base if k not in answer]
     if gone:
         raise SystemExit("a variable took away the option " + gone[0])
-    return " ".join("%s=%s" % (k, v) for k, v in answer.items() if base.get(k) != v) or "same"
+    return " ".join("%s=%s" % (key(k), v) for k, v in answer.items() if base.get(k) != v) or "same"
+
+
+def key(k):
+    """The name of an option, as a string if it is not like a name."""
+    return k if k.isascii() and k.isidentifier() else quote(k.encode("utf-8", "surrogateescape"))
 
 
 def spans(pairs):

@@ -16,17 +16,17 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-RELEASES = ["1.13.1", "2.0.1", "2.1.2", "2.2.2", "2.3.1", "2.4.1", "2.5.1", "2.6.0", "2.7.1", "2.8.0", "2.9.1", "2.10.0",
+RELEASES = ["1.13.1", "2.0.1", "2.1.2", "2.2.2", "2.3.1", "2.4.1", "2.5.1", "2.6.0", "2.7.1", "2.8.0", "2.9.0", "2.9.1", "2.10.0",
             "2.11.0", "2.12.1", "2.13.0", "2.14.1", "2.15.0"]
 
 BOOLS = ["True", "False", "true", "TRUE", "1", ""]
 TEXTS = ["", " ", ",", ":", ",,", "bogus", "bogus:1", "bogus:", "Max_split_size_mb:64", "MAX_SPLIT_SIZE_MB:64", "max_split_size:64",
          "max_split_size_mb=64", "max_split_size_mb 64", "max_split_size_mb;64"]
-for key in ["max_split_size_mb", "max_non_split_rounding_mb"]:
-    for value in ["64", "20", "19", "21", "0", "-1", "-21", "", "abc", "64MB", "64.7", "6e1", "+64", "0x40", " 64 ", "6 4", "\t64",
-                  "64\t", "\n64", "2147483647", "2147483648", "17592186044415", "17592186044416", "18446744073709551615",
-                  "18446744073709551616", "inf"]:
-        TEXTS.append(key + ":" + value)
+for value in ["64", "20", "19", "21", "0", "-1", "-21", "", "abc", "64MB", "64.7", "6e1", "+64", "0x40", " 64 ", "6 4", "\t64", "64\t", "\n64",
+              "2147483647", "2147483648", "17592186044415", "17592186044416", "18446744073709551615", "18446744073709551616", "inf"]:
+    TEXTS.append("max_split_size_mb:" + value)
+for value in ["64", "20", "19", "0", "-1", "", "abc", "2147483648"]:
+    TEXTS.append("max_non_split_rounding_mb:" + value)
 TEXTS += ["max_split_size_mb", "max_split_size_mb:64,", ",max_split_size_mb:64", "max_split_size_mb:64,,", "max_split_size_mb:64:65",
           "max_split_size_mb::64", "max_split_size_mb :64", " max_split_size_mb : 64 ", "max split_size_mb:64", "max_split_size_mb:64 ,",
           "max_split_size_mb:64;expandable_segments:True", "max_split_size_mb:64 expandable_segments:True",
@@ -194,12 +194,119 @@ def names(home):
     return found
 
 
+def quote(text):
+    """A string that Go's strconv.Unquote reads."""
+    return json.dumps(text)
+
+
+def first_line(text):
+    return re.sub(r' at "[^"]*":\d+', "", text.split("\n")[0]).strip()
+
+
+def changed(settings, default):
+    """What differs from the release's defaults, as " name=value" each; the 16 divisions as their list, or one number if all alike."""
+    out = ""
+    for name in sorted(settings or {}):
+        value = settings[name]
+        if name == "PYTORCH_CUDA_ALLOC_CONF" or value == default[name]:
+            continue
+        if isinstance(value, dict):
+            value = list(value.values())
+            value = value[0] if len(set(value)) == 1 else ",".join(map(str, value))
+        out += " %s=%s" % (name, value)
+    return out
+
+
+def warned(answer):
+    """The warnings of Python and of C++, but for the one that names the Python function."""
+    lines = [w for w in answer.get("warnings", []) + answer.get("import", []) + answer.get("look", []) if "_set_allocator_settings is dep" not in w]
+    lines += re.findall(r"\] Warning: (.*?)(?: \(function [^\n]*\))?\n", answer["stderr"])
+    return "".join(" warn " + quote(first_line(re.sub(r" \(Triggered internally.*", "", w, flags=re.S))) for w in lines if "NumPy" not in w)
+
+
+def said(answer, default):
+    """One answer of a release to one text."""
+    if "signal" in answer:
+        return "crash signal %d" % answer["signal"]
+    out = "ok" if "ok" in answer else "! %s %s" % (answer["error"], quote(first_line(answer["text"])))
+    return out + changed(answer.get("settings"), default) + warned(answer)
+
+
+def seen(answer, default):
+    """One release's behaviour under one choice of variables."""
+    if "import_error" in answer:
+        out = "import ! %s %s" % (answer["import_error"][0], quote(first_line(answer["import_error"][1])))
+    elif "import" not in answer:
+        out = "import crash " + quote(first_line("".join(re.findall(r"what\(\):\s*(.*)", answer["stderr"])[:1])))
+    elif "look_error" in answer:
+        out = "look ! %s %s" % (answer["look_error"][0], quote(first_line(answer["look_error"][1])))
+    elif answer["settings"] is None:
+        out = "no answer"  # before 2.1 the snapshot has no settings
+    else:
+        out = "look ok" + changed(answer["settings"], default)
+    return out + warned(answer) + (" then crash" if answer["code"] and "import" in answer else "")
+
+
+def ranges(pairs):
+    """Consecutive releases with the same answer become one line."""
+    runs = []
+    for release, text in pairs:
+        if runs and runs[-1][2] == text:
+            runs[-1][1] = release
+        else:
+            runs.append([release, release, text])
+    return "".join("  %s %s\n" % (a if a == b else a + ".." + b, text) for a, b, text in runs)
+
+
+def write(folder, answers):
+    here = os.path.dirname(os.path.abspath(__file__))
+    releases = [r for r in RELEASES if r in answers]
+    best = {r: "accelerator" if "accelerator" in answers[r]["calls"] else "cuda" for r in releases if answers[r]["calls"]}
+    default = {r: answers[r]["answers"][""][best[r]].get("settings") or {} for r in best}
+    with open(os.path.join(here, "settings.txt"), "w") as f:
+        f.write(SETTINGS_HEAD % ", ".join("%s (CUDA %s)" % (r, answers[r]["cuda"]) for r in best))
+        for text in TEXTS:
+            pairs = [(r, said(answers[r]["answers"][text][best[r]], default[r])) for r in best if text in answers[r]["answers"]]
+            f.write("\n%s\n%s" % (quote(text), ranges(pairs)))
+    with open(os.path.join(here, "env.txt"), "w") as f:
+        f.write(ENV_HEAD % ", ".join(releases))
+        f.write("\nnames\n" + ranges([(r, " ".join(answers[r]["names"])) for r in releases]))
+        for env in ENVS:
+            pairs = [(r, seen(a, default.get(r, {}))) for r in releases for e, a in answers[r]["env"] if e == env]
+            f.write("\n%s\n%s" % (" ".join("%s=%s" % (k, quote(v)) for k, v in env.items()) or "unset", ranges(pairs)))
+
+
+SETTINGS_HEAD = """# What real PyTorch makes of allocator settings. Made by pytorch.py, without a GPU.
+# A text, then one line for each run of releases with the same answer. "ok" is acceptance, "!" an exception: its class and the first
+# line of its text, without places in the source. Then what the text changed in the release's own report of its settings, name=value
+# (sizes in bytes, -1 is no limit; the roundup divisions as the list for 1, 2, 4 ... 32768 MiB, or one number if all are alike;
+# releases before 2.1 report none, and none reports every key), and its warnings. An exception may leave what came before it in force.
+# Each text was given to a fresh copy of the process: to torch._C._accelerator_setAllocatorSettings where it exists (from 2.10 or so;
+# torch.cuda.memory._set_allocator_settings then does the same and says that it is deprecated), to the latter before.
+# backend:cudaMallocAsync is here refused for the want of a GPU and of the choice at load time; env.txt has the choice at load time.
+# Releases asked: %s.
+"""
+
+ENV_HEAD = """# Which environment variables real PyTorch reads for its CUDA allocator. Made by pytorch.py, without a GPU.
+# "names" are those found in the release's libraries; a name that is there need not be read in a build for CUDA.
+# Then variables, and for each run of releases what importing torch and the first look at the allocator's settings gave: "look ok" with
+# what differs from the defaults, "look ! ..." an exception at the first look (not at import), and warnings on standard error.
+# Releases asked: %s.
+"""
+
+
 def main():
     folder = os.path.abspath(sys.argv[1])
     os.makedirs(folder, exist_ok=True)
+    answers = {}
     for release in sys.argv[2:] or RELEASES:
         if not os.path.exists(os.path.join(folder, release + ".json")):
             ask(folder, release)
+    for release in RELEASES:
+        if os.path.exists(os.path.join(folder, release + ".json")):
+            with open(os.path.join(folder, release + ".json")) as f:
+                answers[release] = json.load(f)
+    write(folder, answers)
 
 
 if __name__ == "__main__":

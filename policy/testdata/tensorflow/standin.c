@@ -1,8 +1,8 @@
-// A stand-in for NVIDIA's libcuda.so.1, so that XLA's real GPU plugin makes its
-// client on a machine without a GPU. One device; memory is addresses and sums,
-// nothing is ever computed or copied.
+// A stand-in for NVIDIA's libcuda.so.1, NVML and CUDA runtime, so that real
+// TensorFlow and CuPy make their device on a machine without a GPU. One device;
+// memory is addresses and sums, nothing is ever computed or copied.
 //
-// The environment says what the device is: STANDIN_TOTAL and STANDIN_FREE in
+// The environment, read by cuInit, says what the device is: STANDIN_TOTAL and STANDIN_FREE in
 // bytes, STANDIN_CC (80 is compute capability 8.0), STANDIN_LOG a file that gets
 // one line for each memory call: name, the size asked for in bytes (or an
 // attribute and its value), "=" and the CUresult (0 or 2, out of memory).
@@ -10,8 +10,8 @@
 // Build: gcc -O1 -shared -fPIC -Wl,-soname,libcuda.so.1 -o libcuda.so.1 libcuda.c -lpthread
 //
 // Signatures are those of NVIDIA's CUDA driver API reference, 12.x. Handles are
-// plain numbers. Functions that are not here are looked for by the plugin only
-// when it calls them; it then sees CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND.
+// plain numbers. TensorFlow looks for a function only when it calls it; one that
+// is not here is then an error to it.
 
 #include <pthread.h>
 #include <stdarg.h>
@@ -327,9 +327,16 @@ FN nvmlDeviceGetCurrPcieLinkGeneration(ptr d, unsigned *v) { *v = 4; return 0; }
 FN nvmlDeviceGetCurrPcieLinkWidth(ptr d, unsigned *v) { *v = 16; return 0; }
 FN nvmlDeviceGetNvLinkState(ptr d, unsigned link, int *v) { return 3; }
 
-// --- the rest of the runtime that TensorFlow calls
+// --- the rest of the runtime that TensorFlow and CuPy call
+
 FN cudaFree(void *p) { return 0; }
 FN cudaDeviceSynchronize(void) { return 0; }
+FN cudaDeviceGetStreamPriorityRange(int *least, int *greatest) { *least = 0; *greatest = -5; return 0; }
+FN cudaMemGetInfo(u64 *f, u64 *t) { begin(); return cuMemGetInfo_v2(f, t); }
+FN __cudaRegisterFunction(void) { return 0; }
+FN __cudaRegisterVar(void) { return 0; }
+FN __cudaRegisterFatBinaryEnd(void) { return 0; }
+FN __cudaUnregisterFatBinary(void) { return 0; }
+__attribute__((visibility("default"))) void **__cudaRegisterFatBinary(void *p) { static void *h; return &h; }
 __attribute__((visibility("default"))) const char *cudaGetErrorString(int e) { return e ? "stand-in error" : "no error"; }
 __attribute__((visibility("default"))) const char *cudaGetErrorName(int e) { return e ? "cudaErrorStandIn" : "cudaSuccess"; }
-__attribute__((visibility("default"))) void **__cudaRegisterFatBinary(void *p) { static void *h; return &h; }

@@ -82,7 +82,7 @@ for value in ["false", "1"]:
     CASES.append(case(TF_ENABLE_GPU_GARBAGE_COLLECTION=value))
 for virtual in ["memory_limit_mb: 1024", "memory_limit_mb: [1024, 2048]", "memory_limit_mb: 0.5", "memory_limit_mb: 1024.7",
                 "memory_limit_mb: -1", "memory_limit_mb: 99999", "memory_limit_mb: [5000, 5000]", "",
-                "memory_limit_mb: 1024 priority: 0", "memory_limit_mb: [1024, 1024] priority: 0"]:
+                "memory_limit_mb: [1024, 1024] priority: 0"]:
     CASES.append(case(experimental("virtual_devices { " + virtual + " }")))
 CASES += [case(gpu("per_process_gpu_memory_fraction: 0.5 experimental { virtual_devices { memory_limit_mb: 1024 } }")),
           case(gpu("allow_growth: true experimental { virtual_devices { memory_limit_mb: 1024 } }")),
@@ -110,7 +110,6 @@ PROGRAMS = [
     "c.set_logical_device_configuration(g[0], [L(memory_limit='1024')]); show()",
     "c.set_logical_device_configuration(g[0], [L(memory_limit=True)]); show()",
     "c.set_logical_device_configuration(g[0], [L(memory_limit=99999999)]); show()",
-    "c.set_logical_device_configuration(g[0], [L(memory_limit=1024, experimental_priority=0)]); show()",
     "c.set_logical_device_configuration(g[0], [L(memory_limit=1024), L(memory_limit=1024, experimental_priority=0)]); show()",
     "c.set_logical_device_configuration('GPU:0', [L(memory_limit=1024)])",
     "c.set_logical_device_configuration(c.list_physical_devices('CPU')[0], [L(memory_limit=1024)])",
@@ -152,24 +151,25 @@ import tensorflow as tf
 from google.protobuf import descriptor_pb2, text_format
 def forked(env, body):
     r, w = os.pipe()
+    log, err = tempfile.NamedTemporaryFile(), tempfile.TemporaryFile()
     pid = os.fork()
     if pid == 0:
-        log, err = tempfile.NamedTemporaryFile(), tempfile.TemporaryFile()
         os.environ.update(env)
         os.environ["STANDIN_LOG"] = log.name
         os.dup2(err.fileno(), 2)
         out = {}
         try: body(out)
         except BaseException as e: out["error"] = [type(e).__name__, str(e)]
-        out["calls"] = open(log.name).read().splitlines()
-        err.seek(0)
-        out["log"] = err.read().decode(errors="replace")[:20000]
         with os.fdopen(w, "w") as f: json.dump(out, f)
         os._exit(0)
     os.close(w)
     with os.fdopen(r) as f: got = f.read()
     status = os.waitpid(pid, 0)[1]
-    return json.loads(got) if got else {"signal": os.WTERMSIG(status)}
+    out = json.loads(got) if got else {"signal": os.WTERMSIG(status)}
+    err.seek(0)
+    out["log"] = err.read(20000).decode(errors="replace")
+    out["calls"] = open(log.name).read().splitlines()
+    return out
 def pool(case):
     def body(out):
         config = tf.compat.v1.ConfigProto()
@@ -257,12 +257,146 @@ def names(home):
     return found
 
 
+def quote(text):
+    """A string that Go's strconv.Unquote reads."""
+    return json.dumps(text)
+
+
+def messages(log, error):
+    """What the release logged about memory, but for the error itself: the notes of its allocators and of its checks, not the dump of a
+    pool that is full."""
+    out = []
+    for line in log.splitlines():
+        m = re.match(r".*?([a-z_0-9]+\.(?:cc|h)):\d+\] (.*)", line)
+        if m and "bfc_allocator.cc" != m[1] and re.search(SAYS, m[2]) and m[2] not in out and not re.search(NOISE, m[2]) and error not in m[2]:
+            out.append(m[2].strip())
+    return out
+
+
+SAYS = (r"environment variable|reserved device memory|Invalid allocator|allocator for GPU|within provided limit|Unified|oversubscri|ReadInt64|"
+        r"ReadFloat|Failed to parse|could not be parsed|Check failed|minimum required|Non-OK|Trying to set|prealloc")
+NOISE = r"TF_ENABLE_ONEDNN|NUMA|cuDNN|libcu"
+
+
+def calls(lines):
+    """Driver calls that take device memory, with their bytes; "!" is a refusal. Of more than four refusals in a row the first two, their number and the last."""
+    out, run = [], []
+    for line in lines + [""]:
+        m = re.match(r"(\w+) (?:4 )?(-?\d+) = (\d+)", line)
+        if m and re.search("Host|Free", m[1]):
+            continue
+        if m and m[3] == "2":
+            run.append("%s %s!" % (m[1], m[2]))
+            continue
+        out += run if len(run) <= 4 else run[:2] + ["(%d more)" % (len(run) - 3), run[-1]]
+        run = []
+        if m:
+            out.append("%s %s" % (m[1], m[2]))
+    return ", ".join(out)
+
+
+def pool_said(case, answer):
+    if "signal" in answer:
+        out = "crash"
+    elif answer.get("error", ["", ""])[1] == "No allocator statistics":  # of the allocators without, older releases cannot tell the limit
+        out = "limit untold"
+    elif "limits" not in answer:
+        out = "! %s %s" % (answer["error"][0], quote(answer["error"][1].split("\n")[0]))
+    else:
+        out = "limit " + (",".join(map(str, answer["limits"])) or "none")
+        found = calls(answer["calls"])
+        out += "; " + found if found else ""
+        out += "; then ! " + answer["error"][0] if "error" in answer else ""
+    error = answer.get("error", ["", "no error"])[1].split("\n")[0]
+    return out + "".join("; log " + quote(m) for m in messages(answer.get("log", ""), error)[:2])
+
+
+def program_said(answer):
+    out = ["crash"] if "signal" in answer else ["ok"] if "error" not in answer else [
+        "! %s %s" % (answer["error"][0], quote(answer["error"][1].split("\n")[0]))]
+    out += answer.get("lines", [])
+    made = re.findall(r"Created (?:TensorFlow )?device \S+device:GPU:(\d+) with (-?\d+) MB", answer.get("log", ""))
+    return "; ".join(out + ["GPU:%s %s MB" % m for m in dict.fromkeys(made)])
+
+
+def ranges(pairs):
+    """Consecutive releases with the same answer become one line."""
+    runs = []
+    for release, text in pairs:
+        if runs and runs[-1][2] == text:
+            runs[-1][1] = release
+        else:
+            runs.append([release, release, text])
+    return "".join("  %s %s\n" % (a if a == b else a + ".." + b, text) for a, b, text in runs)
+
+
+def title(c):
+    out = ["%s=%d" % (k, c[k]) for k, usual in [("total", TOTAL), ("free", FREE)] if c[k] != usual]
+    out += ["cc=%d.%d" % divmod(c["cc"], 10)] if c["cc"] != 80 else []
+    out += ["config=" + quote(c["config"])] if c["config"] else []
+    return " ".join(out + ["%s=%s" % (k, quote(v)) for k, v in c["env"].items()]) or "usual"
+
+
+def write(answers):
+    here = os.path.dirname(os.path.abspath(__file__))
+    releases = [r for r in RELEASES if r in answers]
+    with open(os.path.join(here, "pools.txt"), "w") as f:
+        f.write(POOLS_HEAD % (TOTAL, FREE, ", ".join(releases)))
+        for c in CASES:
+            if "memory_guard" not in c["env"].values():  # writes and reads device memory: not without a GPU
+                f.write("\n%s\n%s" % (title(c), ranges([(r, pool_said(c, a)) for r in releases for d, a in answers[r]["pools"] if c == d])))
+    with open(os.path.join(here, "api.txt"), "w") as f:
+        f.write(API_HEAD % ", ".join(releases))
+        for program in PROGRAMS:
+            f.write("\n%s\n%s" % (quote(program), ranges([(r, program_said(a)) for r in releases for p, a in answers[r]["programs"] if p == program])))
+    with open(os.path.join(here, "fields.txt"), "w") as f:
+        f.write(FIELDS_HEAD % ", ".join(releases))
+        messages_ = sorted({m for r in releases for m in answers[r]["fields"]})
+        for message in messages_:
+            f.write("\n%s\n" % message)
+            rows = {(n, name, kind) for r in releases for name, (n, kind) in answers[r]["fields"].get(message, {}).items()}
+            for n, name, kind in sorted(rows):
+                have = [r for r in releases if answers[r]["fields"].get(message, {}).get(name) == [n, kind]]
+                f.write("  %d %s %s %s..%s\n" % (n, name, kind, have[0], have[-1]))
+        f.write("\nnames\n")
+        for name in sorted({n for r in releases for n in answers[r]["names"]}):
+            have = [r for r in releases if name in answers[r]["names"]]
+            f.write("  %s %s..%s\n" % (name, have[0], have[-1]))
+
+
+POOLS_HEAD = """# The pool that real TensorFlow makes, and what it asks of the driver, by settings. Made by tensorflow.py with a stand-in for the driver.
+# A case: what differs from the usual device (total=%d free=%d bytes, compute capability 8.0), the ConfigProto of the session as
+# text, and environment variables. Then one line for each run of releases with the same answer:
+#   limit N   the device's memory limit in bytes, as TensorFlow logs it in "Created device ... with N>>20 MB memory"; one for each
+#             virtual device; "none" where no GPU device is made, "untold" where the allocator keeps no statistics
+#   calls     the driver calls, with bytes, when a tensor of 16 bytes and then one of 3 MiB is put on GPU:0; "!" is a refusal for
+#             want of memory. cuMemPoolSetAttribute is the release threshold.
+#   then !    the class of the exception at that use;  "! class text" without a limit: the session cannot be made;  crash: it aborts
+#   log       what it logs about memory
+# Releases asked: %s.
+"""
+API_HEAD = """# What TensorFlow's Python checks of GPU memory settings. Made by tensorflow.py with a stand-in for the driver: one GPU of 6 GiB.
+# A program (c is tf.config, g the list of GPUs, L LogicalDeviceConfiguration; show() makes the devices and tells how many), then for
+# each run of releases "ok" or the exception, what was shown, and the devices that were made with the MB of the log line.
+# Releases asked: %s.
+"""
+FIELDS_HEAD = """# The fields of GPUOptions: number, name, type, first and last release asked that has it. Then the names of environment variables
+# about memory that are in the libraries. Made by tensorflow.py. Releases asked: %s.
+"""
+
+
 def main():
     folder = os.path.abspath(sys.argv[1])
     os.makedirs(folder, exist_ok=True)
+    answers = {}
     for release in sys.argv[2:] or RELEASES:
         if not os.path.exists(os.path.join(folder, release + ".json")):
             ask(folder, release)
+    for release in RELEASES:
+        if os.path.exists(os.path.join(folder, release + ".json")):
+            with open(os.path.join(folder, release + ".json")) as f:
+                answers[release] = json.load(f)
+    write(answers)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,50 @@ DULL = re.compile(r"Creating (new BFC|bin)|CUDNN|BFCAllocator dump|Chunk|Next re
                   r"Limit:|Bin |fragmentation|current alloc|Total bytes|Extending allocation|Extended allocation|Total size in pool")
 
 
+OPTIONS_HEAD = """\
+# What XLA's GPU plugin says to the options of a new client (PJRT_Client_Create), before it
+# looks for a GPU. Asked of the plugins themselves by xla.py.
+#
+# A line: first and last release of those asked in a row with the same answer, kind, name, type
+# given, answer. The answer is a Go string: the error, or empty where the option is taken. The
+# kinds: unknown (a name that no release knows), option (a value of that type, see TYPES in
+# xla.py), allocator and policy (a text for allocator or for memory_fraction_policy, as a Go
+# string; blanks in it are \\x20). No line for a release means that it does not know the option.
+#
+"""
+
+POOLS_HEAD = """\
+# What XLA's GPU plugin does with a device's memory: the plugins themselves with a stand-in for
+# the driver, asked by xla.py. Sizes are bytes.
+#
+# A line is of fields between blanks; only the last one has blanks in it:
+#  1 first and
+#  2 last release of those asked in a row with the same answer
+#  3 the device's total memory
+#  4 what is free of it
+#  5 its compute capability, 80 for 8.0
+#  6 environment, a Go string, settings between semicolons
+#  7 ok; or error, where making the client or one of the two puts failed; or abort, timeout
+#  8 bytes_limit of memory_stats when the client is made; none where there are no statistics
+#  9 pool_bytes after the first put
+# 10 largest_free_block_bytes after the first put
+# 11 bytes_in_use after the second put
+# 12 the driver's calls while the client is made, between commas: name:bytes, with a ! at the end
+#    where the device had not so much. threshold is cuMemPoolSetAttribute, release threshold.
+#    Calls for address ranges (cuMemAddressReserve) and host memory are left out; of more than 40,
+#    ... stands for all but the first 20 and the last 5.
+# 13 those of a first put, 1024 bytes
+# 14 those of a second put, 10000000 bytes
+# 15 those when both are freed
+# 16 where the two arrays are, from the start of what the driver gave
+# 17 the arenas made, by name (the host's, xla_gpu_host_bfc, left out)
+# 18 error and log lines about memory, a Go string, the letter of severity first
+#
+# A - stands for nothing.
+#
+"""
+
+
 def quoted(text):
     """A text as a Go string literal."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\x7f")
@@ -55,7 +99,7 @@ def option_lines(releases, answers):
             if kind == "option":
                 e = a["options"].get(name, {}).get(t, "absent")
             else:
-                e = a[{"allocator": "allocators", "policy": "policies"}[kind]].get(name, "absent")
+                e = a.get({"allocator": "allocators", "policy": "policies"}[kind], {}).get(name, "absent")
             if e == "absent":
                 texts.append(None)
             else:  # the missing GPU is met only after the options
@@ -80,6 +124,9 @@ def stages(calls):
             log.append("%s:%s%s" % (words[0], words[1], "" if ok else "!"))
         if words[0] in ("cuMemAlloc", "cuMemAllocManaged", "cuMemAddressReserve", "cuMemAllocFromPoolAsync") and words[3] == "0":
             bases.append((int(words[4]), int(words[1])))
+    for stage in found:
+        if len(stage) > 40:  # a long way down
+            stage[20:-5] = ["..."]
     return [",".join(stage) or "-" for stage in found], bases
 
 
@@ -122,7 +169,7 @@ def pool_answer(raw):
         if name not in arenas and name != "xla_gpu_host_bfc":
             arenas.append(name)
     calls += ["-"] * 4
-    return " ".join([end, number(created, "bytes_limit"), number(puts[:1], "pool_bytes"), number(puts[:1], "largest_free_block_bytes")] + calls[:4] +
+    return " ".join([end, number(created, "bytes_limit"), number(puts[:1], "pool_bytes"), number(puts[:1], "largest_free_block_bytes"), number(puts[1:], "bytes_in_use")] + calls[:4] +
                     [",".join(places) or "-", ",".join(arenas) or "-", quoted(text)])
 
 

@@ -24,8 +24,11 @@ import re
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
 import zipfile
+
+import tables
 
 HERE = pathlib.Path(__file__).resolve().parent
 
@@ -50,7 +53,7 @@ def questions():
         yield total, total, 80, ()
     for f in ".9", ".95", ".1":
         yield GB80, GB80, 80, (FRACTION + f,)
-    for f in ".3", ".5", ".9", ".95", "1.0", "1.5", "4.0", "0", "0.0001", "0.00001", "-1", "nan", "inf":
+    for f in ".3", ".5", ".9", ".95", "1.0", "1.5", "4.0", "0", "0.002", "0.0001", "0.00001", "-1", "nan", "inf":
         yield GB8, GB8, 80, (FRACTION + f,)
     yield ODD, ODD, 80, (FRACTION + ".95",)
     # less free than asked for: the arena backs off
@@ -103,7 +106,8 @@ def questions():
     yield GB8, GB8, 80, (CREATE_OPTIONS + "memory_fraction:0.5",)
     for name in "default", "cuda_async", "platform":
         yield GB8, GB8, 80, ("XLA_PYTHON_CLIENT_USE_TFRT_GPU_CLIENT=1", ALLOCATOR + name)
-    yield GB8, GB8, 80, ("XLA_FLAGS=--xla_gpu_command_buffer_update_mode=NEVER_UPDATE",)
+    for mode in "NEVER_UPDATE", "SKIP_TEMP", "SKIP_PROFILED":
+        yield GB8, GB8, 80, ("XLA_FLAGS=--xla_gpu_command_buffer_update_mode=" + mode,)
 
 
 STRING, INT64, LIST, FLOAT, BOOL = range(5)  # PJRT_NamedValue_Type
@@ -234,6 +238,8 @@ class Plugin:
 
 
 SIZES = 1024, 10000000
+POLICIES = """0.75 0.75+ 0.75-0.85 0.75-0.75 1 1+ 1.5 1.5-1.5 1.5+ 1e-3 1e-3+ 1e-3-2e-3 1E-3-1E+0 0.5-1.0 .5 5e-1 0x1p-1 +0.5
+0.9-0.5 0.5-1.5 0 -0.5 nan inf 0.5- 0.5-abc 0.5-0.7-0.9 + 0+ 0.5++ 0.5-0.9+ 0_5 abc 75%""".split() + ["", " 0.5 ", "0.5 - 0.9"]
 
 
 def ask_pool(path, options, answer):
@@ -267,7 +273,7 @@ def ask_options(path, answer):
     """In a process of its own, without the stand-in: what options a client takes.
 
     Options are looked at before GPUs are, so an accepted one leads to another
-    error. Any word in the plugin could be an option's name: all are tried.
+    error. Any word_with_a_line in the plugin could be an option's name: all are tried.
     """
     plugin = Plugin(path)
 
@@ -279,8 +285,8 @@ def ask_options(path, answer):
         return None
 
     with open(path, "rb") as f:
-        words = {w.decode() for w in re.findall(rb"(?<![\w.])[a-z][a-z0-9_]{2,48}(?=\0)", f.read())}
-    # Short names may be inside instructions; these were found in some release.
+        words = {w.decode() for w in re.findall(rb"(?<![\w.])[a-z][a-z0-9]*_[a-z0-9_]{1,48}(?=\0)", f.read())}
+    # Other names, and those inside instructions; these were found in some release.
     words |= set("""abort_collectives_on_failure allocator collective_memory_size enable_mock_nccl gpu_system_memory_size
         memory_fraction mock_gpu_topology node_id num_nodes partition_index platform_name preallocate
         should_stage_host_to_device_transfers slice_index use_tfrt_gpu_client visible_devices""".split())
@@ -292,6 +298,8 @@ def ask_options(path, answer):
         found["options"][word] = {name: error(word, *value) for name, value in TYPES.items()}
     for name in "default platform bfc cuda_async vmm address".split() + ["BFC", "Default", "", "cuda_malloc_async", "bfc "]:
         found["allocators"][name] = error("allocator", STRING, name)
+    if "memory_fraction_policy" in found["options"]:
+        found["policies"] = {text: error("memory_fraction_policy", STRING, text) for text in POLICIES}
     with open(answer, "w") as f:
         json.dump(found, f)
     os._exit(0)
@@ -377,15 +385,24 @@ def main():
     args = p.parse_args()
     releases = args.releases.split(",")
     asker = Asker((args.dir or pathlib.Path(tempfile.mkdtemp(prefix="xla-"))).resolve(), args.cuda)
-    with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 1) as threads:
-        if args.only != "pools":
-            for release, answer in zip(releases, threads.map(asker.options, releases)):
-                print("options", release, len(answer["options"]))
-        if args.only != "options":
+    if args.only != "pools":
+        answers = [asker.options(r) for r in releases]
+        write("options.txt", releases, tables.OPTIONS_HEAD, tables.option_lines(releases, answers))
+    if args.only != "options":
+        asked, lines = list(questions()), []
+        with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 1) as threads:
             for release in releases:
                 asker.plugin(release)
-                list(threads.map(lambda q: asker.pool(release, q), questions()))
-                print("pools", release, flush=True)
+                list(threads.map(lambda q: asker.pool(release, q), asked))
+                print("asked", release, flush=True)
+        for question in asked:
+            lines += tables.pool_lines(releases, question, [asker.pool(r, question) for r in releases])
+        write("pools.txt", releases, tables.POOLS_HEAD, lines)
+
+
+def write(name, releases, head, lines):
+    asked = "".join("# " + line + "\n" for line in textwrap.wrap("Releases asked: " + " ".join(releases), 96))
+    (HERE / name).write_text(head + asked + "\n" + "".join(line + "\n" for line in lines))
 
 
 if __name__ == "__main__":
