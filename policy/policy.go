@@ -17,9 +17,10 @@ const (
 	Async                // the driver's stream-ordered pool (cudaMallocAsync)
 	VMM                  // the framework's allocator on CUDA virtual memory management
 	Elastic              // ours: one large address range, pages behind it only where something lives
+	Caching              // PyTorch's and CuPy's own pools, which are explained but not built here
 )
 
-var kindNames = [...]string{"bfc", "platform", "address", "async", "vmm", "elastic"}
+var kindNames = [...]string{"bfc", "platform", "address", "async", "vmm", "elastic", "caching"}
 
 // String is the kind's name on the command line.
 func (k Kind) String() string {

@@ -47,11 +47,14 @@ func unreadAt(env Environment, f framework, v version, r reading) []Warning {
 // foreign warns of a variable of another framework.
 func (n *notes) foreign(known Variable, f framework, v version) {
 	set, text := Counterpart(known.Name, n.env.Get(known.Name), Framework{f.name, v.text(f)})
-	text = "only " + known.readers() + " reads it" + text
-	if taken := n.taken(set); taken != "" {
-		set, text = "", fmt.Sprintf("only %s reads it; %s goes by %s, which is set", known.readers(), f.title, taken)
+	open, taken := n.open(set)
+	switch {
+	case open != "":
+		text = strings.Replace(text, set, open, 1)
+	case taken != "":
+		text = fmt.Sprintf("; %s goes by %s, which is set", f.title, taken)
 	}
-	n.warn(known.Name, n.joined(set), "%s", text)
+	n.warn(known.Name, n.joined(open), "only %s reads it%s", known.readers(), text)
 }
 
 // text is v as Framework has it: empty for a framework without versions.
@@ -62,20 +65,35 @@ func (v version) text(f framework) string {
 	return v.String()
 }
 
-// taken is the variable that says already what the assignment set would.
-func (n *notes) taken(set string) string {
-	name, _, _ := strings.Cut(set, "=")
-	for _, same := range [][]string{{fractionVar, oldFractionVar}, {pytorchCudaConf, pytorchHipConf, pytorchConf}, {name}} {
-		if !slices.Contains(same, name) {
-			continue
-		}
-		for _, other := range same {
-			if n.env.Get(other) != "" {
-				return other
+// same are variables that say the same thing, of which only one should be set.
+var same = [][]string{{fractionVar, oldFractionVar}, {pytorchCudaConf, pytorchHipConf, pytorchConf}}
+
+// open is the part of assignments that nothing in the environment contradicts,
+// and no fix so far; taken is the last variable that does.
+func (n *notes) open(set string) (open, taken string) {
+	var words []string
+	for word := range strings.FieldsSeq(set) {
+		name, _, _ := strings.Cut(word, "=")
+		group := []string{name}
+		for _, names := range same {
+			if slices.Contains(names, name) {
+				group = names
 			}
 		}
+		free := true
+		for _, other := range group {
+			if n.env.Get(other) != "" {
+				taken, free = other, false
+			}
+			for _, w := range n.warnings {
+				free = free && (other == name || !strings.Contains(" "+w.Fix, " "+other+"="))
+			}
+		}
+		if free {
+			words = append(words, word)
+		}
 	}
-	return ""
+	return strings.Join(words, " "), taken
 }
 
 // joined is the assignment set together with what warnings before this one
@@ -118,29 +136,27 @@ func (n *notes) misspelt(wrong string, meant Variable, f framework, v version) {
 	text := fmt.Sprintf("not a variable that anyone reads%s; did you mean %s?", why, meant.Name)
 	value := n.env.Get(wrong)
 	set := meant.Name + "=" + value
-	if taken := n.taken(set); taken != "" {
-		n.warn(wrong, "-"+wrong, "%s It is ignored, and %s is set", text, taken)
-		return
-	}
-	if !meant.readAt(f.name, v) {
+	switch _, taken := n.open(meant.Name + "="); {
+	case taken != "":
+		text += " It is ignored, and " + taken + " is set"
+	case meant.readAt(f.name, v):
+		set = n.accepted(wrong, meant.Name, f, v)
+	default:
 		other, more := Counterpart(meant.Name, value, Framework{f.name, v.text(f)})
-		if n.taken(other) != "" {
+		if open, _ := n.open(other); open != other {
 			other, more = "", ""
 		}
-		switch {
-		case !meant.ReadBy(f.name):
+		if !meant.ReadBy(f.name) {
 			text += " Only " + meant.readers() + " reads that" + more
-			set = strings.TrimSpace(set + " " + other)
-		case other != "": // but not this release
+			set += " " + other
+		} else if other != "" { // but not this release
 			text += " This release does not read that" + more
 			set = other
 		}
-	} else {
-		set = n.accepted(wrong, meant.Name, f, v)
 	}
 	fix := "-" + wrong
-	if len(strings.Fields(value)) == 1 && set != "" { // else a fix would read otherwise
-		fix += " " + set
+	if open, _ := n.open(set); open != "" && len(strings.Fields(value)) == 1 { // else a fix would read otherwise
+		fix += " " + open
 	}
 	n.warn(wrong, fix, "%s", text)
 }

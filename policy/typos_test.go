@@ -386,6 +386,11 @@ func TestUnread(t *testing.T) {
 			[]string{"XLA_MEM_FRACTION: not a variable that anyone reads; did you mean XLA_CLIENT_MEM_FRACTION? [-XLA_MEM_FRACTION XLA_CLIENT_MEM_FRACTION=.3]"}},
 		{"misspelt, and the value would be refused", Framework{"jax", ""}, []string{"XLA_MEM_FRACTION=half"},
 			[]string{"XLA_MEM_FRACTION: not a variable that anyone reads; did you mean XLA_CLIENT_MEM_FRACTION? [-XLA_MEM_FRACTION]"}},
+		{"both names, misspelt", Framework{"jax", ""}, []string{"XLA_CLIENT_MEM_FRACTIO=.3", "XLA_PYTHON_CLIENT_MEM_FRACTIO=.5"}, []string{
+			"XLA_CLIENT_MEM_FRACTIO: not a variable that anyone reads; did you mean XLA_CLIENT_MEM_FRACTION? [-XLA_CLIENT_MEM_FRACTIO XLA_CLIENT_MEM_FRACTION=.3]",
+			"XLA_PYTHON_CLIENT_MEM_FRACTIO: not a variable that anyone reads; did you mean XLA_PYTHON_CLIENT_MEM_FRACTION? [-XLA_PYTHON_CLIENT_MEM_FRACTIO]"}},
+		{"half of PyTorch's list is said", Framework{"jax", ""}, []string{"PYTORCH_CUDA_ALLOC_CONF=per_process_memory_fraction:.5,backend:cudaMallocAsync", oldFractionVar + "=.4"},
+			[]string{"PYTORCH_CUDA_ALLOC_CONF: only PyTorch reads it; in JAX write XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async [XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async]"}},
 		{"misspelt beside the right one", Framework{"jax", ""}, []string{"XLA_MEM_FRACTION=.3", oldFractionVar + "=.5"},
 			[]string{"XLA_MEM_FRACTION: not a variable that anyone reads; did you mean XLA_CLIENT_MEM_FRACTION? It is ignored, and XLA_PYTHON_CLIENT_MEM_FRACTION is set [-XLA_MEM_FRACTION]"}},
 		{"misspelt, of an older JAX", Framework{"jax", "0.4.30"}, []string{"XLA_CLIENT_MEM_FRACTIO=.3"},

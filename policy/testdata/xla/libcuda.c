@@ -261,7 +261,7 @@ FN cuMemGetAddressRange_v2(u64 *base, u64 *n, u64 at) {
 FN cuPointerGetAttribute(void *v, int attr, u64 at) {
   int onDevice = at >= 0x7f0000000000 && at < nextAddr && cuMemGetAddressRange_v2(0, 0, at) == OK;
   if (attr == 2) { *(int *)v = onDevice ? 2 : 1; return OK; } // memory type
-  if (attr == 9) { *(int *)v = 0; return OK; }                // device ordinal
+  if (attr == 8 || attr == 9) { *(int *)v = 0; return OK; }   // managed; device ordinal
   return INVALID;
 }
 

@@ -11,7 +11,7 @@ CODES = {3: "INVALID_ARGUMENT", 5: "NOT_FOUND", 8: "RESOURCE_EXHAUSTED", 9: "FAI
          13: "INTERNAL", 14: "UNAVAILABLE"}
 # Log lines about memory; all others are about the rest of the stand-in's device.
 TELLING = re.compile(r"XLA backend|Using .* allocator|VMM|[Oo]ut of memory|[Ff]ailed to alloc|cuMemAllocAsync|memory_fraction|memory fraction|"
-                     r"Unable to read|Failed to parse|collective|Overriding|partitioning|env-var|mem_size|Check failed|growth|pool")
+                     r"Unable to read|Failed to parse|collective|Overriding|partitioning|env-var|mem_size|XLA_FLAGS|Check failed|growth|pool")
 DULL = re.compile(r"Creating (new BFC|bin)|CUDNN|BFCAllocator dump|Chunk|Next region|InUse at|Sum Total|Stats:|garbage|MemoryDump|"
                   r"Limit:|Bin |fragmentation|current alloc|Total bytes|Extending allocation|Extended allocation|Total size in pool")
 
