@@ -122,7 +122,7 @@ func TestJAXEnvironment(t *testing.T) {
 		{"cuda_async on demand", env{allocator: "cuda_async", preallocate: "0"}, onDemand, nil},
 		{"cuda_async on demand with a fraction", env{allocator: "cuda_async", preallocate: "0", fraction: ".5"},
 			with(onDemand, func(p *P) { p.Fraction = .5 }), []string{fraction + ": ignored: without preallocation"}},
-		{"TensorFlow's allocator", env{tfAllocator: "cuda_malloc_async"}, jax, []string{tfAllocator + ": JAX does not read it"}},
+		{"TensorFlow's allocator", env{tfAllocator: "cuda_malloc_async"}, jax, []string{tfAllocator + ": only TensorFlow reads it; in JAX write XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async"}},
 		{"TensorFlow's preallocation, bfc", env{tfPrealloc: "x"}, jax, []string{tfPrealloc + ": ignored: only"}},
 		{"N while preallocating", env{allocator: "cuda_async", tfPrealloc: "1024"}, async, []string{tfPrealloc + ": ignored: preallocation is on"}},
 		{"-1 while preallocating", env{allocator: "cuda_async", tfPrealloc: "-1"}, async, nil},

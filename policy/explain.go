@@ -66,6 +66,12 @@ var frameworks = []framework{
 		func(e Environment, v version) (reading, *SettingError) { return readJAX(e, v, at(jaxReleases, v)) },
 		changesOf(jaxReleases),
 		"once, at the first operation on a GPU; what the program sets after that has no effect"},
+	{"tensorflow", "TensorFlow", newestTensorFlow, "2.15", tfReleases[0].version,
+		func(e Environment, v version) (reading, *SettingError) {
+			return readTensorFlow(e, at(tfReleases, v))
+		},
+		changesOf(tfReleases),
+		"once, when the GPU device is made: at the first operation, or when the program lists its logical devices"},
 	{"gpumem", "gpumem", version{}, "", version{},
 		func(e Environment, _ version) (reading, *SettingError) { return readOurs(e) },
 		nil,
@@ -202,7 +208,7 @@ func Explain(env Environment, as Framework, d Device) (Answer, error) {
 	}
 	a.Settings = append(a.Settings, r.settings...)
 	a.Warnings = append(a.Warnings, r.warnings...)
-	a.Warnings = append(a.Warnings, unread(env, f, r)...)
+	a.Warnings = append(a.Warnings, unreadAt(env, f, v, r)...)
 	a.fill(d)
 	if r.pools != nil {
 		a.Pools = r.pools(d)

@@ -102,12 +102,10 @@ func parse(spec string) (Policy, error) {
 	switch {
 	case !slices.Contains(names, name):
 		return p, fmt.Errorf("unknown policy %q%s; want one of %s", name, didYouMean(name, names), strings.Join(names, ", "))
-	case name == "tensorflow":
-		return p, errors.New("TensorFlow's policies are not in this version of gpumem; bfc with keys is the same allocator")
-	case hasVersion && name != "jax":
-		return p, fmt.Errorf("%s has no versions; only jax takes one, as in jax@0.4.30", name)
+	case hasVersion && name != "jax" && name != "tensorflow":
+		return p, fmt.Errorf("%s has no versions; only jax and tensorflow take one, as in jax@0.4.30", name)
 	case hasVersion && version == "":
-		return p, errors.New("no version after @; want one such as jax@0.4.30, or jax alone for the newest")
+		return p, fmt.Errorf("no version after @; want one such as jax@0.4.30, or %s alone for the newest", name)
 	case name == "env" && hasSettings:
 		return p, errors.New("env takes no keys; set the environment's variables instead")
 	case name == "env":
@@ -119,6 +117,10 @@ func parse(spec string) (Policy, error) {
 		return p, err
 	case name == "jax":
 		if p, err = JAX(version); err != nil {
+			return p, err
+		}
+	case name == "tensorflow":
+		if p, err = TensorFlow(version, GPUOptions{}); err != nil {
 			return p, err
 		}
 	default:
@@ -212,6 +214,9 @@ func setFraction(p *Policy, s string) bool {
 		f = r.convert(f)
 	}
 	p.Fraction = f
+	if p.Name == "tensorflow" { // per_process_gpu_memory_fraction
+		p.Leave, p.Of, p.Managed = Leave{}, Total, f > 1
+	}
 	return err == nil && f > 0 && !math.IsInf(f, 0)
 }
 

@@ -83,6 +83,8 @@ type Policy struct {
 	// 1 leave it alone.
 	RoundLimit uint64
 
+	// FirstRegion is what a growing pool asks for first, in bytes; 0 means 2 MiB.
+	FirstRegion uint64
 	// Spatial serves collective memory from the upper end of the same pool. Only
 	// with Preallocate.
 	Spatial bool
@@ -169,7 +171,7 @@ func (p Policy) LimitBytes(d Device) uint64 {
 		basis = d.Free
 	}
 	fraction := p.Fraction
-	if p.Managed && !(fraction >= 1) { // std::max(1.0, fraction): 1 for NaN
+	if p.Managed && p.Name != "tensorflow" && !(fraction >= 1) { // std::max(1.0, fraction): 1 for NaN
 		fraction = 1
 	}
 	n := uint64(1 << 63)
@@ -197,7 +199,11 @@ func (p Policy) FirstGrant(d Device) uint64 {
 	switch p.Kind {
 	case BFC:
 		if !p.Preallocate {
-			limit = min(limit, 2<<20)
+			first := p.FirstRegion
+			if first == 0 {
+				first = 2 << 20
+			}
+			limit = min(limit, first)
 		}
 		return limit &^ 255
 	case Async:

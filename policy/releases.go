@@ -135,10 +135,14 @@ var jaxReleases = []row[jaxRelease]{
 			r.spatialFlag, r.updateModes = true, []string{"ALWAYS_UPDATE", "SKIP_TEMP"}
 			r.allocators = []string{"default", "platform", "bfc", "cuda_async", "vmm", "address"}
 		}},
-	{version{0, 12, 0}, "2026-10",
-		"The client option `memory_fraction_policy` (`START`, `START+` or `START-CAP`), which only `JAX_PJRT_CLIENT_CREATE_OPTIONS` reaches. Arrays lie at the upper end of the pool.",
-		"the plugin jax-cuda13-pjrt 0.12.0 itself",
+	{version{0, 11, 1}, "2026-08-17",
+		"The out-of-memory error names the allocator and the device.",
+		"the plugin jax-cuda12-pjrt 0.11.1 itself",
 		func(r *jaxRelease) { r.updateModes = []string{"ALWAYS_UPDATE", "SKIP_TEMP", "SKIP_PROFILED"} }},
+	{version{0, 12, 0}, "2026-10-16",
+		"Ordinary memory comes from the upper end of the pool, collective memory from the lower (a replay places as 0.11.2 does: where blocks lie changes, how many bytes are taken does not). The client option `memory_fraction_policy`, which only `JAX_PJRT_CLIENT_CREATE_OPTIONS` reaches.",
+		"XLA PR 48834; the plugin jax-cuda12-pjrt 0.12.0 itself",
+		func(*jaxRelease) {}},
 }
 
 // convert is a fraction after its way into XLA.

@@ -1,9 +1,74 @@
-// TensorFlow: how large its pool is, and its variables.
+// TensorFlow: how large its pool is, and its variables. What its Python or
+// ConfigProto say comes as GPUOptions, for a variable changes what is asked for
+// there. Measured with TensorFlow itself (testdata/tensorflow/pools.txt).
 
 package policy
 
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"gpumem/size"
+)
+
+// The variables that TensorFlow reads, when its GPU device is made: at the first
+// operation, or earlier if the program lists its logical devices.
+const (
+	tfGrowthVar  = "TF_FORCE_GPU_ALLOW_GROWTH"
+	tfCollectVar = "TF_ENABLE_GPU_GARBAGE_COLLECTION"
+	tfSystemVar  = "TF_DEVICE_MIN_SYS_MEMORY_IN_MB"
+	tfHostVar    = "TF_GPU_HOST_MEM_LIMIT_IN_MB"
+)
+
+// GPUOptions is what a program asks of TensorFlow in code, as far as memory is
+// concerned: the fields of tensorflow.GPUOptions (ConfigProto.gpu_options), of
+// which tf.config sets the same. The zero value is a program that asks nothing.
+type GPUOptions struct {
+	Fraction    float64 // per_process_gpu_memory_fraction; 0 means unset; above 1 is unified memory
+	AllowGrowth bool    // allow_growth; tf.config.experimental.set_memory_growth
+	// Limit is experimental.virtual_devices.memory_limit_mb of the first logical
+	// device, in MiB (tf.config.LogicalDeviceConfiguration); nil means unset.
+	Limit     *float64
+	SystemMiB int32 // experimental.gpu_system_memory_size_in_mb; not above 0 means unset
+	Unified   bool  // experimental.use_unified_memory
+	Async     bool  // experimental.use_cuda_malloc_async
+}
+
+// tfRelease is what a release of TensorFlow does.
+type tfRelease struct {
+	leave       LeaveRule
+	firstRegion uint64 // of a growing pool, in bytes
+	async       bool   // knows cuda_malloc_async
+	system      bool   // reads TF_DEVICE_MIN_SYS_MEMORY_IN_MB
+	unified     bool   // its library has TF_FORCE_UNIFIED_MEMORY, which is XLA's
+	plus        bool   // a number may begin with a plus sign
+}
+
+// newestTensorFlow is the newest release that was asked.
+var newestTensorFlow = version{2, 21}
+
+var tfReleases = []row[tfRelease]{
+	{version{2, 4, 0}, "2020-12-14",
+		"The pool is what is free less 6 % of it, at least 300 MiB; 225 MiB where less than 2 GiB are free.",
+		"TensorFlow 2.4.4 itself",
+		func(r *tfRelease) { *r = tfRelease{leave: LeaveSixth, firstRegion: 1 << 20} }},
+	{version{2, 5, 0}, "2021-05-14",
+		"The pool is what is free less 500 MiB, 1050 MiB or 1536 MiB, by compute capability. A growing pool begins with 2 MiB. `TF_GPU_ALLOCATOR=cuda_malloc_async` and `TF_DEVICE_MIN_SYS_MEMORY_IN_MB`.",
+		"TensorFlow 2.10.1 itself",
+		func(r *tfRelease) { *r = tfRelease{leave: LeaveSteps, firstRegion: 2 << 20, async: true, system: true} }},
+	{version{2, 13, 0}, "2023-07-05",
+		"1800 MiB are left on compute capability 9 and later.",
+		"TensorFlow 2.13.1 itself",
+		func(r *tfRelease) { r.leave = LeaveSteps9 }},
+	{version{2, 21, 0}, "2026-03",
+		"Numbers in variables may begin with a plus sign.",
+		"TensorFlow 2.21.0 itself",
+		func(r *tfRelease) { r.plus = true }},
+}
+
 // Leave says how much of the free memory TensorFlow leaves to the driver and to
-// libraries. The zero value leaves nothing to say: the fraction counts.
+// libraries. The zero value says nothing: the fraction counts.
 type Leave struct {
 	// Rule is how much by the device's size and capability.
 	Rule LeaveRule
@@ -12,13 +77,276 @@ type Leave struct {
 	Bytes uint64
 }
 
-// LeaveRule is a rule of some releases of TensorFlow.
+// LeaveRule is how much of the free memory some releases of TensorFlow leave
+// (MinSystemMemory in common_runtime/gpu/gpu_device.cc). Where less than 2 GiB
+// are free it is 225 MiB, and nothing where that is not free.
 type LeaveRule uint8
+
+// The rules.
+const (
+	LeaveNone   LeaveRule = iota
+	LeaveSixth            // 6 % of what is free, at least 300 MiB
+	LeaveSteps            // 500 MiB up to compute capability 6, 1050 MiB on 7, 1536 MiB from 8 on
+	LeaveSteps9           // the same, but 1800 MiB from 9 on
+)
 
 // limit is what may be taken of d, where l says anything about it.
 func (l Leave) limit(d Device) (uint64, bool) {
 	if l.Set && l.Bytes <= d.Free {
 		return d.Free - l.Bytes, true
 	}
-	return 0, false
+	var mib uint64
+	switch major := d.CCMajor; {
+	case l.Rule == LeaveNone:
+		return 0, false
+	case d.Free < 2<<30:
+		mib = 225
+	case l.Rule == LeaveSixth:
+		least := max(300<<20, uint64(float64(d.Free)*0.06))
+		return d.Free - least, true
+	case major <= 6:
+		mib = 500
+	case major == 7:
+		mib = 1050
+	case major == 8 || l.Rule == LeaveSteps:
+		mib = 1536
+	default:
+		mib = 1800
+	}
+	if mib<<20 >= d.Free {
+		return d.Free, true
+	}
+	return d.Free - mib<<20, true
+}
+
+// TensorFlow is the policy of a TensorFlow release, "" for the newest, with
+// nothing set in the environment and o asked for in code. The error is about
+// the version.
+func TensorFlow(version string, o GPUOptions) (Policy, error) {
+	f, _ := frameworkOf("tensorflow")
+	v, err := f.version(version)
+	if err != nil {
+		return Policy{}, err
+	}
+	n := notes{}
+	p, refused := n.tensorflow(at(tfReleases, v), o)
+	if refused != nil { // no variable is set that could be refused
+		return Policy{}, refused
+	}
+	p.Version = version
+	p.Spec = Framework{"tensorflow", version}.text()
+	return p, nil
+}
+
+// readTensorFlow is what a release of TensorFlow does with an environment in a
+// program that asks for nothing.
+func readTensorFlow(env Environment, r tfRelease) (reading, *SettingError) {
+	return readGPUOptions(env, r, GPUOptions{})
+}
+
+func readGPUOptions(env Environment, r tfRelease, o GPUOptions) (reading, *SettingError) {
+	n := notes{env: env}
+	p, err := n.tensorflow(r, o)
+	return reading{policy: p, pools: func(d Device) []Pool { return tfPools(p, d) }, notes: n}, err
+}
+
+// tensorflow is the policy, in the order in which TensorFlow decides
+// (SingleVirtualDeviceMemoryLimit, then GPUProcessState::GetGPUAllocator).
+func (n *notes) tensorflow(r tfRelease, o GPUOptions) (Policy, *SettingError) {
+	p := Policy{Name: "tensorflow", Kind: BFC, Preallocate: !o.AllowGrowth, GC: true, FirstRegion: r.firstRegion,
+		Managed: o.Unified || o.Fraction > 1}
+	switch {
+	case o.Limit != nil:
+		p.Limit = uint64(int64(*o.Limit)) << 20
+	case o.Fraction != 0:
+		p.Fraction = o.Fraction
+	default:
+		p.Of, p.Leave.Rule = Free, r.leave
+	}
+	if o.Limit == nil && o.SystemMiB > 0 {
+		p.Of, p.Leave.Set, p.Leave.Bytes = Free, true, uint64(o.SystemMiB)<<20
+	}
+	n.systemMemory(&p, r, o)
+	n.growth(&p, o)
+	n.collection(&p)
+	if err := n.tfAllocatorOf(&p, r, o); err != nil {
+		return p, err
+	}
+	n.tfOthers(r)
+	return p, nil
+}
+
+// systemMemory reads TF_DEVICE_MIN_SYS_MEMORY_IN_MB.
+func (n *notes) systemMemory(p *Policy, r tfRelease, o GPUOptions) {
+	text := n.env.Get(tfSystemVar)
+	if text == "" {
+		return
+	}
+	mib, ok := tfInt(text, r)
+	switch {
+	case !r.system:
+		n.warn(tfSystemVar, "-"+tfSystemVar, "this release does not read it, only TensorFlow 2.5 and later do")
+	case o.Limit != nil:
+		n.warn(tfSystemVar, "-"+tfSystemVar, "ignored: the program sets a limit for its logical device")
+	case !ok || mib < 0:
+		n.warn(tfSystemVar, "", "%s is no number of MiB and is ignored; write one such as 1024", pyRepr(text))
+	default:
+		p.Of, p.Leave.Set, p.Leave.Bytes = Free, true, uint64(mib)<<20
+		n.effect(tfSystemVar, "the pool is what is free less %s, in place of any fraction", size.Format(uint64(mib)<<20))
+	}
+}
+
+// tfInt is strings::safe_strto64.
+func tfInt(text string, r tfRelease) (int64, bool) {
+	text = strings.Trim(text, " \t\n\v\f\r")
+	if strings.HasPrefix(text, "+") && !r.plus {
+		return 0, false
+	}
+	v, err := strconv.ParseInt(text, 10, 64)
+	return v, err == nil
+}
+
+// growth reads TF_FORCE_GPU_ALLOW_GROWTH, which goes before the program.
+func (n *notes) growth(p *Policy, o GPUOptions) {
+	text, set := n.env.Lookup(tfGrowthVar)
+	if !set {
+		return
+	}
+	asked := "the pool is taken at once"
+	if o.AllowGrowth {
+		asked = "the pool grows"
+	}
+	switch text {
+	case "true":
+		p.Preallocate = false
+		n.effect(tfGrowthVar, "memory is taken as it is needed")
+	case "false":
+		p.Preallocate = true
+		n.effect(tfGrowthVar, "the whole pool is taken at once, whatever the program asks for")
+	default:
+		fix := tfGrowthVar + "=true"
+		if no := strings.ToLower(strings.TrimSpace(text)); no == "0" || no == "false" || no == "no" || no == "off" || no == "" {
+			fix = "-" + tfGrowthVar
+		}
+		n.warn(tfGrowthVar, fix, "%s is not recognised, so %s as the program asks; only true and false are, in small letters", pyRepr(text), asked)
+	}
+}
+
+// collection reads TF_ENABLE_GPU_GARBAGE_COLLECTION.
+func (n *notes) collection(p *Policy) {
+	text, set := n.env.Lookup(tfCollectVar)
+	switch {
+	case !set:
+	case text == "true":
+		n.effect(tfCollectVar, "free regions are given back before a request is refused, as by default")
+	case text == "false":
+		p.GC = false
+		n.effect(tfCollectVar, "free regions are kept, even where giving them back would serve a request")
+	default:
+		n.warn(tfCollectVar, "", "%s is not recognised and means true; only true and false are, in small letters", pyRepr(text))
+	}
+}
+
+// tfAllocatorOf reads TF_GPU_ALLOCATOR and what the driver's pool reads.
+func (n *notes) tfAllocatorOf(p *Policy, r tfRelease, o GPUOptions) *SettingError {
+	text := n.env.Get(tfAllocatorVar)
+	async := r.async && (text == "cuda_malloc_async" || o.Async)
+	switch {
+	case text == "cuda_malloc":
+		*p = Policy{Name: p.Name, Kind: Platform}
+		n.effect(tfAllocatorVar, "each allocation is one of the driver's (cudaMalloc), and each free gives it back; slow")
+	case async:
+		*p = Policy{Name: p.Name, Kind: Async, Fraction: p.Fraction, Of: p.Of, Limit: p.Limit, Leave: p.Leave, AsyncKeep: true}
+		if text == "cuda_malloc_async" {
+			n.effect(tfAllocatorVar, "the driver's own pool (cudaMallocAsync)")
+		}
+		if _, set := n.env.Lookup(tfGrowthVar); set {
+			n.settings = without(n.settings, tfGrowthVar)
+			n.warn(tfGrowthVar, "-"+tfGrowthVar, "ignored: the driver's pool always grows")
+		}
+	case text == "memory_guard":
+		n.effect(tfAllocatorVar, "the pool (bfc) with guard words around every block: for finding errors, slow")
+	case text == "cuda_malloc_async":
+		n.warn(tfAllocatorVar, "-"+tfAllocatorVar, "this release does not know it and builds the pool (bfc); TensorFlow 2.5 and later do")
+	case text != "":
+		fix := ""
+		if near := didYouMean(text, []string{"cuda_malloc_async", "cuda_malloc", "memory_guard"}); near != "" {
+			fix = tfAllocatorVar + "=" + strings.Trim(strings.TrimPrefix(near, " (did you mean "), `"?)`)
+		}
+		n.warn(tfAllocatorVar, fix, "%s is not recognised and means the pool (bfc); it may be cuda_malloc_async, cuda_malloc or memory_guard, in small letters", pyRepr(text))
+	}
+	return n.tfPrealloc(p)
+}
+
+// without is settings less those of one variable.
+func without(settings []Setting, name string) []Setting {
+	var list []Setting
+	for _, s := range settings {
+		if s.Name != name {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+// tfPrealloc reads TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC.
+func (n *notes) tfPrealloc(p *Policy) *SettingError {
+	text, set := n.env.Lookup(asyncVar)
+	if !set {
+		return nil
+	}
+	if p.Kind != Async {
+		if text != "" {
+			n.warn(asyncVar, "-"+asyncVar, "ignored: only %s=cuda_malloc_async reads it", tfAllocatorVar)
+		}
+		return nil
+	}
+	bytes, ok := cInt(text)
+	switch {
+	case !ok:
+		return abort(asyncVar, cParse(asyncVar, text, "int64", "0"))
+	case bytes > 0:
+		p.AsyncPrealloc = bytes
+		n.effect(asyncVar, "%s are taken at once; the pool still grows", size.Format(uint64(bytes)))
+	case bytes == 0:
+		n.effect(asyncVar, "as without it")
+	case bytes == -1:
+		n.warn(asyncVar, "-"+asyncVar, "takes nothing at once, whatever the documentation says of -1; write a number of bytes")
+	default:
+		n.warn(asyncVar, "-"+asyncVar, "%d is refused by the driver, so nothing is taken at once; write a number of bytes", bytes)
+	}
+	return nil
+}
+
+// tfOthers reads what changes no pool.
+func (n *notes) tfOthers(r tfRelease) {
+	if text, set := n.env.Lookup(tfHostVar); set {
+		if mib, ok := tfInt(text, r); !ok {
+			n.warn(tfHostVar, "-"+tfHostVar, "%s is no number of MiB and is ignored; write one such as 65536", pyRepr(text))
+		} else {
+			n.effect(tfHostVar, "at most %d MiB of pinned host memory", mib)
+		}
+	}
+	if text := n.env.Get(unifiedVar); text != "" {
+		n.warn(unifiedVar, "-"+unifiedVar, "TensorFlow's own pool does not read it; unified memory is per_process_gpu_memory_fraction above 1, or experimental.use_unified_memory")
+	}
+	if text := n.env.Get(memoryDumpVar); text != "" {
+		n.effect(memoryDumpVar, "each failed attempt of the pool writes a binary dump to %s_NAME.TIME", text)
+	}
+}
+
+// tfPools are the pools that TensorFlow makes for a device.
+func tfPools(p Policy, d Device) []Pool {
+	limit := p.LimitBytes(d)
+	main := Pool{Name: fmt.Sprintf("GPU_%d_bfc", d.Ordinal), Space: "device", Limit: &limit, First: p.FirstGrant(d), Text: "the whole limit at the first operation"}
+	switch {
+	case p.Kind == Async:
+		main.Name, main.Text, main.Limit = fmt.Sprintf("gpu_async_%d", d.Ordinal), "the driver's pool, which grows as needed", nil
+	case p.Kind == Platform:
+		main.Name, main.Text, main.Limit = "cuda_malloc", "no pool: each allocation is one of the driver's", nil
+	case !p.Preallocate:
+		main.Text = "grows as needed"
+	}
+	host := uint64(128) << 30 // GPUProcessState::GetGpuHostAllocator, 2^17 MiB
+	return []Pool{main, {Name: "gpu_host_bfc", Space: "host", Limit: &host, Text: "pinned host memory for transfers, as needed"}}
 }

@@ -1,5 +1,6 @@
 // Command gpumem answers questions about GPU memory: what a recorded run would
-// have needed under each policy, and where it breaks.
+// have needed under each policy, and where it breaks; and what a framework makes
+// of the settings in the environment.
 //
 // This folder is a file per command: flags and output only. What the commands
 // do lives in the packages that they call.
@@ -59,13 +60,13 @@ func newRoot(stdout, stderr io.Writer) *cobra.Command {
 		Use:           "gpumem",
 		Short:         "GPU memory: what a run needs, and why it ran out",
 		Long:          "gpumem answers questions about GPU memory as JAX, XLA and TensorFlow allocate it.\nIt needs no GPU: a simulated one stands in.",
-		Example:       "  gpumem replay examples/training.txt.gz",
+		Example:       "  gpumem replay examples/training.txt.gz\n  gpumem explain",
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	root.AddCommand(replayCommand(), devicesCommand(), versionCommand())
+	root.AddCommand(replayCommand(), explainCommand(), devicesCommand(), versionCommand())
 	finish(root)
 	return root
 }

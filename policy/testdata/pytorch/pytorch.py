@@ -143,7 +143,7 @@ else:
             shot = torch._C._cuda_memorySnapshot
             try: s = shot(None)
             except TypeError: s = shot()
-        out["settings"] = s.get("allocator_settings")
+        out["settings"] = s.get("allocator_settings") if isinstance(s, dict) else None  # 1.13 has a list
         out["look"] = [str(c.message) for c in caught]
     except BaseException as e:
         out["look_error"] = [type(e).__name__, str(e)]
@@ -241,7 +241,7 @@ def seen(answer, default):
     elif "look_error" in answer:
         out = "look ! %s %s" % (answer["look_error"][0], quote(first_line(answer["look_error"][1])))
     elif answer["settings"] is None:
-        out = "no answer"  # before 2.1 the snapshot has no settings
+        out = "no answer"  # before 2.2 or so the snapshot has no settings
     else:
         out = "look ok" + changed(answer["settings"], default)
     return out + warned(answer) + (" then crash" if answer["code"] and "import" in answer else "")

@@ -1,0 +1,176 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"gpumem/policy"
+	"gpumem/report"
+	"gpumem/size"
+)
+
+// writeExplain is the answer for people, the news first: what happens, then why,
+// then what to write instead.
+func writeExplain(w io.Writer, q *question, a policy.Answer) error {
+	t := text{env: q.env}
+	t.about(q, release(a))
+	summary := a.Summary()
+	t.line("%s", summary)
+	if a.Preallocate && a.First > 0 && q.gpus > 1 {
+		if value, set := q.env.Lookup(visibleVar); set {
+			t.line("As much on each of the %d GPUs of %s=%s.", q.gpus, visibleVar, readable(value))
+		} else {
+			t.line("As much on each of the machine's %d GPUs: %s is not set.", q.gpus, visibleVar)
+		}
+	}
+	for i, p := range a.Pools {
+		if i > 0 && p.Name != a.Pools[0].Name {
+			t.line("Besides (%s): %s.", p.Space, poolLine(p))
+		}
+	}
+
+	t.section("Settings that count")
+	for _, s := range a.Settings {
+		t.entry(s.Name, s.Effect)
+	}
+	t.section("Settings that do not do what they seem to")
+	for _, w := range a.Warnings {
+		t.entry(w.Name, w.Text)
+	}
+	t.section("What is raised")
+	for _, e := range a.Errors {
+		t.entry(e.Name, e.Text)
+		if !strings.Contains(summary, e.Then) {
+			t.entry(e.Name, e.Then)
+		}
+	}
+	if command := a.Command("COMMAND"); command != "" {
+		t.section("Write instead")
+		t.raw("  " + oneLine(command)) // to be copied: one line, however long
+	}
+	read := "Variables are read " + a.Read + "."
+	if len(a.Settings)+len(a.Warnings)+len(a.Errors) == 0 {
+		t.head = "" // no sections
+		read = "Nothing is set that plays a part. " + read
+	} else {
+		t.section("")
+	}
+	t.line("%s", read)
+	_, err := io.WriteString(w, t.b.String())
+	return err
+}
+
+// about is what the answer is about.
+func (t *text) about(q *question, releases string) {
+	t.line("%s on %s", releases, q.deviceLine())
+	if q.process != nil {
+		t.line("Process %d, by the environment that it was started with: what it set itself later is not seen.", q.process.pid)
+	}
+}
+
+// release is a framework and its release.
+func release(a policy.Answer) string {
+	return strings.TrimSuffix(a.Framework+" "+a.Version, " ")
+}
+
+// deviceLine is the device in a few words.
+func (q *question) deviceLine() string {
+	d := q.device
+	s := d.Words
+	if d.Name != d.Words && d.Name != "" {
+		s += ", " + d.Name
+	}
+	s += ": " + size.Format(d.Total)
+	switch {
+	case !q.freeKnown:
+		s += ", how much of it is free is not known"
+	case d.Free == d.Total:
+		s += ", all of it free"
+	default:
+		s += ", " + size.Format(d.Free) + " free"
+	}
+	if d.Unified {
+		s += ", shared with the host's programs"
+	}
+	if q.process != nil && q.process.holds != nil {
+		s += fmt.Sprintf(", %s held by process %d", size.Format(*q.process.holds), q.process.pid)
+	}
+	return s
+}
+
+// poolLine is how much a pool takes, and when.
+func poolLine(p policy.Pool) string {
+	switch {
+	case p.First > 0:
+		return size.Format(p.First) + ", " + p.Text
+	case p.Limit != nil:
+		return "up to " + size.Format(*p.Limit) + ", " + p.Text
+	}
+	return p.Text
+}
+
+// A text is lines in sections.
+type text struct {
+	b    strings.Builder
+	env  policy.Environment
+	head string // of the section that has no lines yet
+	name string // of the last entry
+}
+
+// section begins one; without lines it does not show.
+func (t *text) section(title string) {
+	t.head, t.name = "\n", ""
+	if title != "" {
+		t.head += title + "\n"
+	}
+}
+
+// line is a line, broken where it is too long.
+func (t *text) line(format string, args ...any) {
+	t.raw(report.Wrap(clean(fmt.Sprintf(format, args...)), textWidth))
+}
+
+// raw is a line as it is.
+func (t *text) raw(line string) {
+	t.b.WriteString(t.head + line + "\n")
+	t.head = ""
+}
+
+// entry is what is told of a variable; its name and value stand above what is
+// told first.
+func (t *text) entry(name, about string) {
+	if name != t.name {
+		t.name = name
+		head := clean(name)
+		if value, set := t.env.Lookup(name); set {
+			head += "=" + readable(value)
+		}
+		t.raw(shorten("  "+head, textWidth))
+	}
+	t.line("    %s", about)
+}
+
+// readable is a value as it is where it can be read, and else in quotes.
+func readable(value string) string {
+	strange := func(r rune) bool { return !unicode.IsPrint(r) }
+	if value == "" || !utf8.ValidString(value) || strings.TrimSpace(value) != value || strings.ContainsFunc(value, strange) {
+		return strconv.Quote(value)
+	}
+	return value
+}
+
+// clean is oneLine for a text with blanks in front, and no word in it is longer
+// than a line.
+func clean(s string) string {
+	text := oneLine(s)
+	indent := s[:len(s)-len(strings.TrimLeft(s, " "))]
+	words := strings.Split(text, " ")
+	for i, w := range words {
+		words[i] = shorten(w, textWidth-len(indent)-2)
+	}
+	return indent + strings.Join(words, " ")
+}

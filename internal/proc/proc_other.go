@@ -1,0 +1,17 @@
+//go:build !linux
+
+package proc
+
+import "fmt"
+
+func environ(pid int) ([]string, error) {
+	if err := check(pid); err != nil {
+		return nil, err
+	}
+	return nil, fmt.Errorf("process %d: only Linux shows the environment of another process", pid)
+}
+
+func frameworks(pid int) ([]Framework, error) {
+	_, err := environ(pid)
+	return nil, err
+}
