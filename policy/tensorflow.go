@@ -5,6 +5,7 @@
 package policy
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -172,8 +173,36 @@ func (n *notes) tensorflow(r tfRelease, o GPUOptions) (Policy, *SettingError) {
 	if err := n.tfAllocatorOf(&p, r, o); err != nil {
 		return p, err
 	}
+	if err := n.tfPerDevice(&p); err != nil {
+		return p, err
+	}
 	n.tfOthers(r)
 	return p, nil
+}
+
+// tfPerDevice reads TF_PER_DEVICE_MEMORY_LIMIT_MB, which StreamExecutor holds
+// against every plain request, the pool's regions included.
+func (n *notes) tfPerDevice(p *Policy) *SettingError {
+	text, set := n.env.Lookup(perDeviceVar)
+	if !set {
+		return nil
+	}
+	mib, ok := cInt(text)
+	switch {
+	case !ok:
+		return abort(perDeviceVar, cParse(perDeviceVar, text, "int64", "0"))
+	case mib <= 0:
+		n.effect(perDeviceVar, "as without it")
+	case p.Kind == Async:
+		n.warn(perDeviceVar, "-"+perDeviceVar, "ignored: the driver's pool does not ask StreamExecutor")
+	case p.Kind == Platform:
+		p.GrantLimit = uint64(mib) << 20
+		n.effect(perDeviceVar, "no single request may be above %d MiB", mib)
+	default:
+		p.GrantLimit = uint64(mib) << 20
+		n.effect(perDeviceVar, "no region of the pool may be above %d MiB: it backs off to that", mib)
+	}
+	return nil
 }
 
 // systemMemory reads TF_DEVICE_MIN_SYS_MEMORY_IN_MB.
@@ -349,4 +378,14 @@ func tfPools(p Policy, d Device) []Pool {
 	}
 	host := uint64(128) << 30 // GPUProcessState::GetGpuHostAllocator, 2^17 MiB
 	return []Pool{main, {Name: "gpu_host_bfc", Space: "host", Limit: &host, Text: "pinned host memory for transfers, as needed"}}
+}
+
+// Check is the error of a policy that the framework refuses on a device, in its
+// own words; nil if it builds the pool. It is TensorFlow's alone: below compute
+// capability 6.0 it makes no pool of unified memory.
+func (p Policy) Check(d Device) error {
+	if p.Name == "tensorflow" && p.Managed && d.CCMajor < 6 {
+		return errors.New("Unified memory on GPUs with compute capability lower than 6.0 (pre-Pascal class GPUs) does not support oversubscription.")
+	}
+	return nil
 }
