@@ -148,13 +148,18 @@ func newAllocator(dev device.GPU, p policy.Policy, c config, streamOf alloc.Stre
 	if err != nil {
 		return nil, fmt.Errorf("policy %s: the pool is a part of what is free: %w", p.Spec, err)
 	}
-	limit := p.LimitBytes(limited)
+	if err := p.Check(limited); err != nil {
+		return nil, fmt.Errorf("policy %s: %w", p.Spec, err)
+	}
+	// XLA takes a negative fraction for a limit of nearly 2^64 bytes and backs
+	// off; half of that does as well, and leaves room to count.
+	limit := min(p.LimitBytes(limited), 1<<63)
 	a, err := func() (alloc.Allocator, error) {
 		switch p.Kind {
 		case policy.Platform, policy.Address:
-			return direct.New(dev, direct.Config{Name: p.Kind.String(), Limit: p.Limit}), nil
+			return direct.New(capped(dev, p.GrantLimit), direct.Config{Name: p.Kind.String(), Limit: p.Limit}), nil
 		case policy.BFC:
-			var backing device.Device = dev
+			backing := capped(dev, p.GrantLimit)
 			if p.Managed {
 				if !dev.Info().HasManaged {
 					return nil, fmt.Errorf("%s has no unified memory: %w", dev.Info().Name, device.ErrNotSupported)
@@ -164,6 +169,7 @@ func newAllocator(dev device.GPU, p policy.Policy, c config, streamOf alloc.Stre
 			return made(bfc.New(backing, bfc.Config{
 				Limit:         limit,
 				Growth:        !p.Preallocate,
+				FirstRegion:   p.FirstRegion,
 				Spatial:       p.Spatial,
 				GC:            p.GC,
 				Coalesce:      p.Coalesce,
@@ -203,6 +209,27 @@ func asPolicySees(dev device.GPU, p policy.Policy) (policy.Device, error) {
 	var err error
 	d.Free, _, err = dev.MemInfo()
 	return d, err
+}
+
+// capped is dev, or a device like it that grants no more than most bytes at
+// once; 0 means as many as there are.
+func capped(dev device.GPU, most uint64) device.Device {
+	if most == 0 {
+		return dev
+	}
+	return cappedGrants{dev, most}
+}
+
+type cappedGrants struct {
+	device.GPU
+	most uint64
+}
+
+func (c cappedGrants) Alloc(bytes uint64) (device.Range, error) {
+	if bytes > c.most {
+		return device.Range{}, &device.CallError{Call: "grant", Device: c.Info().Name, Bytes: bytes, Err: device.ErrOutOfMemory}
+	}
+	return c.GPU.Alloc(bytes)
 }
 
 // unified is a device whose plain grants are unified memory.

@@ -69,7 +69,8 @@ const (
 	// be handed out whole, if it is not twice the request: 128 MiB
 	// (kMaxInternalFragmentation).
 	defaultWaste = 128 << 20
-	// firstRegion is what a growing pool asks for first: 2 MiB.
+	// firstRegion is what a growing pool asks for first: 2 MiB (1 MiB in
+	// TensorFlow up to 2.4).
 	firstRegion = 2 << 20
 )
 
@@ -92,6 +93,7 @@ type Config struct {
 	Coalesce      bool    // regions that touch become one (the device must grant such)
 	Fragmentation float64 // fraction of the limit that a block may waste; 0 means 128 MiB
 	Align         uint64  // least alignment of every block, a power of two; 0 means 256
+	FirstRegion   uint64  // what a growing pool asks for first, in bytes; 0 means 2 MiB
 	IgnoreAlign   bool    // do not honour any alignment past 256, as before JAX 0.10.1
 	Layout        Layout  // of the report
 
@@ -167,7 +169,11 @@ func New(dev device.Device, cfg Config) (*Allocator, error) {
 	}
 	a.next, _ = round256(cfg.Limit)
 	if cfg.Growth {
-		a.next, _ = round256(min(cfg.Limit, firstRegion))
+		first := cfg.FirstRegion
+		if first == 0 {
+			first = firstRegion
+		}
+		a.next, _ = round256(min(cfg.Limit, first))
 	}
 	a.stats.BytesLimit = cfg.Limit
 	a.free[tagLower] = chunks.NewIndex(&a.store, cfg.Limit)
