@@ -25,6 +25,9 @@ func FromEnv(env Environment) (Policy, []Warning, error) {
 	return r.policy, r.warnings, nil
 }
 
+// notOpened is what our runtime does with a setting that is refused.
+const notOpened = "the pool is not opened"
+
 // readOurs is what our runtime does with an environment.
 func readOurs(env Environment) (reading, *SettingError) {
 	jax := env
@@ -36,8 +39,10 @@ func readOurs(env Environment) (reading, *SettingError) {
 	// JAX's way with the variable is not ours.
 	r, err := readJAX(jax.without(asyncVar), newest, at(jaxReleases, newest))
 	if err != nil {
+		err.Then = notOpened
 		return r, err
 	}
+	r.pools = nil // our runtime makes one
 	r.policy.Spec, r.policy.Name = "env", "env"
 	if choice != "" {
 		r.settings = r.settings[1:] // that of the allocator is TF_GPU_ALLOCATOR's
@@ -89,7 +94,7 @@ func (n *notes) reserve(p *Policy) *SettingError {
 	bytes, ok := cInt(text)
 	switch {
 	case !ok:
-		return &SettingError{Name: asyncVar, Text: cParse(asyncVar, text, "int64", "0"), Then: "the pool is not opened"}
+		return &SettingError{Name: asyncVar, Text: cParse(asyncVar, text, "int64", "0"), Then: notOpened}
 	case bytes < -1:
 		n.warn(asyncVar, "", "%d makes no sense and reserves nothing; write a number of bytes, or -1", bytes)
 		return nil

@@ -78,7 +78,7 @@ func TestJAXEnvironment(t *testing.T) {
 		{"slightly too much", env{oldFraction: "1.1"}, with(jax, func(p *P) { p.Fraction = 1.100000023841858 }),
 			[]string{oldFraction + ": asks for 1.1 times the GPU"}},
 		{"zero", env{fraction: "0"}, with(jax, func(p *P) { p.Fraction = 0 }), []string{fraction + ": 0 leaves no memory"}},
-		{"negative", env{fraction: "-.5"}, with(jax, func(p *P) { p.Fraction = -.5 }), []string{fraction + ": -.5 leaves no memory"}},
+		{"negative", env{fraction: "-.5"}, with(jax, func(p *P) { p.Fraction = -.5 }), []string{fraction + ": -.5 makes no sense"}},
 		{"infinite", env{fraction: "1e400"}, with(jax, func(p *P) { p.Fraction = math.Inf(1) }), []string{fraction + ": asks for 1e400 times the GPU"}},
 		{"nan", env{fraction: "nan"}, with(jax, func(p *P) { p.Fraction = math.NaN() }), []string{fraction + ": not a number"}},
 

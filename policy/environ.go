@@ -59,6 +59,29 @@ func (e Environment) without(name string) Environment {
 	return Environ(lines)
 }
 
+// apply is e after a repair: words NAME=value and -NAME.
+func (e Environment) apply(fix string) Environment {
+	for word := range strings.FieldsSeq(fix) {
+		if name, ok := strings.CutPrefix(word, "-"); ok {
+			e = e.without(name)
+			continue
+		}
+		name, value, _ := strings.Cut(word, "=")
+		e = e.without(name).with(name, value)
+	}
+	return e
+}
+
+// assign is the repair NAME=value, or none where the value has blanks, which a
+// repair cannot hold, or is empty.
+func assign(name, value string) string {
+	value = strings.TrimSpace(value)
+	if value == "" || len(strings.Fields(value)) > 1 {
+		return ""
+	}
+	return name + "=" + value
+}
+
 // A Setting is a variable that plays a part.
 type Setting struct {
 	Name   string `json:"name"`
@@ -98,6 +121,29 @@ type notes struct {
 func (n *notes) effect(name, format string, args ...any) {
 	n.settings = append(n.settings, Setting{name, n.env.Get(name), fmt.Sprintf(format, args...)})
 }
+
+// devices says which GPUs the program sees.
+func (n *notes) devices(f framework) {
+	if text, set := n.env.Lookup(visibleVar); set && f.like != "" {
+		if first, _, _ := strings.Cut(text, ","); strings.TrimSpace(first) == "" || strings.TrimSpace(first) == "-1" {
+			n.warn(visibleVar, "-"+visibleVar, "hides every GPU: the program runs on the CPU and takes no GPU memory")
+		} else {
+			n.effect(visibleVar, "only these GPUs are seen, and memory is taken on each of them")
+		}
+	}
+	for _, name := range []string{"JAX_CUDA_VISIBLE_DEVICES", "JAX_ROCM_VISIBLE_DEVICES", "JAX_ONEAPI_VISIBLE_DEVICES"} {
+		if text := n.env.Get(name); text != "" && f.name == "jax" {
+			fix := "-" + name
+			if other := assign(visibleVar, text); other != "" && name == "JAX_CUDA_VISIBLE_DEVICES" && text != "all" {
+				fix += " " + other
+			}
+			n.warn(name, fix, "no release reads it: the flag of this name is set in code only; write %s", visibleVar)
+		}
+	}
+}
+
+// visibleVar is the driver's.
+const visibleVar = "CUDA_VISIBLE_DEVICES"
 
 // warn notes what a variable does not do, and what to set instead.
 func (n *notes) warn(name, fix, format string, args ...any) {

@@ -65,13 +65,13 @@ var frameworks = []framework{
 	{"jax", "JAX", newestJAX, "0.4.30", jaxReleases[0].version,
 		func(e Environment, v version) (reading, *SettingError) { return readJAX(e, v, at(jaxReleases, v)) },
 		changesOf(jaxReleases),
-		"once, at the first operation on a GPU; what the program sets after that has no effect"},
+		"once, at the first operation; to set them in Python after that is too late"},
 	{"tensorflow", "TensorFlow", newestTensorFlow, "2.15", tfReleases[0].version,
 		func(e Environment, v version) (reading, *SettingError) {
 			return readTensorFlow(e, at(tfReleases, v))
 		},
 		changesOf(tfReleases),
-		"once, when the GPU device is made: at the first operation, or when the program lists its logical devices"},
+		"once, when the GPU is first used or listed; to set them in Python after that is too late"},
 	{"gpumem", "gpumem", version{}, "", version{},
 		func(e Environment, _ version) (reading, *SettingError) { return readOurs(e) },
 		nil,
@@ -155,6 +155,8 @@ type Answer struct {
 	Set []string `json:"set"`
 	// Read says when the framework reads its variables.
 	Read string `json:"read"`
+	// Note is what else a reader should know; empty: nothing.
+	Note string `json:"note,omitempty"`
 	// Device is what is known of the device.
 	Device Device `json:"-"`
 	// Policy is what is built; the zero one with Errors.
@@ -170,6 +172,14 @@ type Pool struct {
 	Text  string  `json:"text"`              // how it grows, one sentence
 }
 
+// Title is the framework's name as people write it.
+func (f Framework) Title() string {
+	if known, err := frameworkOf(f.Name); err == nil {
+		return known.title
+	}
+	return f.Name
+}
+
 // Explain says what a framework makes of an environment on a device. It always
 // has an answer; the error is about the framework's name or version alone.
 func Explain(env Environment, as Framework, d Device) (Answer, error) {
@@ -183,25 +193,32 @@ func Explain(env Environment, as Framework, d Device) (Answer, error) {
 	}
 	a := Answer{Framework: f.name, Version: as.Version, Device: d, Read: f.when,
 		Pools: []Pool{}, Settings: []Setting{}, Warnings: []Warning{}, Errors: []SettingError{}, Set: []string{}}
-	if a.Version == "" && f.like != "" {
+	switch {
+	case a.Version == "" && f.like != "":
 		a.Version = v.String()
+	case f.newest.less(v):
+		a.Note = fmt.Sprintf("%s %s is newer than any release known here (%s) and is taken to do as that does.", f.title, a.Version, f.newest)
 	}
 
 	r, raised := f.read(env, v)
 	if raised != nil {
 		a.Errors = append(a.Errors, *raised)
-		// What would come next, once that is repaired.
-		rest := env
-		for next := raised; next != nil; {
-			rest = rest.without(next.Name)
-			if r, next = f.read(rest, v); next != nil {
-				r.warn(next.Name, next.Fix, "is refused, too, once %s is repaired: %s", raised.Name, next.Text)
-				a.Warnings = append(a.Warnings, r.warnings...)
+		// What would come next, once that is repaired. Each repair sets or
+		// removes at least the variable that was refused, so this ends.
+		rest, seen := env, map[string]bool{}
+		for next := raised; next != nil && !seen[next.Name]; {
+			seen[next.Name] = true
+			if rest = rest.apply(next.Fix); next.Fix == "" {
+				rest = rest.without(next.Name)
+			}
+			if r, next = f.read(rest, v); next != nil && !seen[next.Name] {
+				a.Warnings = append(a.Warnings, Warning{next.Name, "is refused, too, once " + raised.Name + " is repaired: " + next.Text, next.Fix})
 			}
 		}
 		a.Set = fixes(a)
 		return a, nil
 	}
+	r.devices(f)
 	a.Policy = r.policy
 	if f.like != "" { // the words of the framework, not of our own runtime
 		a.Policy.Spec, a.Policy.Version = as.text(), as.Version

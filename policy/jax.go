@@ -60,14 +60,14 @@ func jaxOptions(env Environment, r jaxRelease) ([]Option, *SettingError) {
 	}
 	allocator = pyLower(allocator)
 	if !slices.Contains(r.allocators, allocator) {
-		return nil, &SettingError{Name: allocatorVar, Text: "XLA_PYTHON_CLIENT_ALLOCATOR env var must be " + r.oneOf() + `, got "` + allocator + `"`}
+		return nil, &SettingError{Name: allocatorVar, Fix: r.meant(allocator), Text: "XLA_PYTHON_CLIENT_ALLOCATOR env var must be " + r.oneOf() + `, got "` + allocator + `"`}
 	}
 	options := []Option{{"allocator", allocator}}
 
 	if fraction != "" {
 		f, ok := pyFloat(fraction)
 		if !ok {
-			return nil, &SettingError{Name: from, Text: "could not convert string to float: " + pyRepr(fraction)}
+			return nil, &SettingError{Name: from, Fix: meantFraction(from, fraction), Text: "could not convert string to float: " + pyRepr(fraction)}
 		}
 		options = append(options, Option{"memory_fraction", f})
 	}
@@ -78,7 +78,7 @@ func jaxOptions(env Environment, r jaxRelease) ([]Option, *SettingError) {
 	if text := env.Get(collectiveVar); r.collective && text != "" {
 		n, problem := pyInt(text)
 		if problem != "" {
-			return nil, &SettingError{Name: collectiveVar, Text: problem}
+			return nil, &SettingError{Name: collectiveVar, Fix: "-" + collectiveVar, Text: problem}
 		}
 		options = append(options, Option{"collective_memory_size", integer(n.Lsh(n, 20))})
 	}
@@ -98,11 +98,35 @@ func jaxOptions(env Environment, r jaxRelease) ([]Option, *SettingError) {
 		}
 		n, problem := pyInt(text) // "" included
 		if problem != "" {
-			return nil, &SettingError{Name: flag.name, Text: problem}
+			return nil, &SettingError{Name: flag.name, Fix: "-" + flag.name, Text: problem}
 		}
 		options = append(options, Option{flag.option, n.Sign() != 0})
 	}
 	return options, nil
+}
+
+// meant is the allocator that a text was meant to be, as a repair.
+func (r *jaxRelease) meant(text string) string {
+	if known := map[string]string{"async": "cuda_async", "cuda_malloc_async": "cuda_async", "cudamallocasync": "cuda_async", "cuda_malloc": "platform"}[text]; known != "" {
+		return allocatorVar + "=" + known
+	}
+	if near := nearestOf(strings.TrimSpace(text), r.allocators); near != "" {
+		return allocatorVar + "=" + near
+	}
+	return "-" + allocatorVar
+}
+
+// meantFraction is the fraction that a text was meant to be, as a repair: .75
+// for "75%", and none where nobody can tell.
+func meantFraction(name, text string) string {
+	digits := strings.TrimRight(strings.TrimSpace(text), "% ")
+	if f, ok := pyFloat(strings.ReplaceAll(digits, ",", ".")); ok && f > 0 && f <= 100 {
+		if f > 1 {
+			return name + "=" + hundredth(f)
+		}
+		return name + "=" + strconv.FormatFloat(f, 'g', -1, 64)
+	}
+	return "-" + name
 }
 
 // integer is n as an int64 where it fits.
@@ -195,6 +219,7 @@ func jaxPools(p Policy, a asked, r jaxRelease, d Device) []Pool {
 	pools := []Pool{main}
 	if r.collective && (p.Kind == Async || p.Kind == BFC && a.allocator != "platform") {
 		c := Pool{Name: fmt.Sprintf("GPU_collectivememory_%d_bfc", d.Ordinal), Space: "collective"}
+		sane := p.Fraction >= 0 && p.Fraction <= 1
 		most := Policy{Fraction: 1 - p.Fraction, RoundLimit: r.roundLimit}.LimitBytes(d)
 		switch {
 		case p.Spatial:
@@ -202,6 +227,8 @@ func jaxPools(p Policy, a asked, r jaxRelease, d Device) []Pool {
 		case p.CollectiveBytes > 0:
 			most = Policy{Limit: p.CollectiveBytes}.LimitBytes(d)
 			c.First, c.Limit, c.Text = most, &most, "its whole size with the first collective operation that asks for it"
+		case !sane:
+			c.Limit, c.Text = &most, "a growing pool whose limit makes no sense: it is 1 less the fraction"
 		default:
 			c.Limit, c.Text = &most, "a growing pool, if a collective operation asks for it"
 		}
@@ -255,7 +282,7 @@ func (n *notes) fraction(p Policy, a asked, r jaxRelease) {
 	name := oldFractionVar
 	if text := n.env.Get(fractionVar); text != "" {
 		if !r.newFraction {
-			n.warn(fractionVar, "-"+fractionVar+" "+oldFractionVar+"="+text, "this release does not read it, only JAX 0.4.32 and later do; write %s=%s", oldFractionVar, text)
+			n.warn(fractionVar, "-"+fractionVar+" "+assign(oldFractionVar, text), "this release does not read it, only JAX 0.4.32 and later do; write %s=%s", oldFractionVar, text)
 		} else {
 			name = fractionVar
 		}
@@ -275,9 +302,9 @@ func (n *notes) fraction(p Policy, a asked, r jaxRelease) {
 	case p.Kind == Async && !p.Preallocate && !p.AsyncKeep:
 		n.warn(name, "-"+name, "ignored: without preallocation the driver's pool has no limit")
 	case math.IsNaN(f):
-		n.warn(name, name+"=.75", "not a number, so no limit can be computed; write .75 for 75 %%")
+		n.warn(name, name+"=.75", "not a number, which XLA takes for an enormous limit: the pool takes nearly all that is free; write .75 for 75 %%")
 	case f <= 0:
-		n.warn(name, name+"=.75", "%s leaves no memory to allocate; write .75 for 75 %%", text)
+		n.warn(name, name+"=.75", "%s", outOfRange(f, text))
 	case p.Managed && f <= 1:
 		n.warn(name, "", "with %s a fraction below 1 counts as 1", unifiedVar)
 	case p.Managed:
@@ -293,6 +320,14 @@ func (n *notes) fraction(p Policy, a asked, r jaxRelease) {
 		}
 		n.effect(name, "%s of the %s memory%s", percent(f), p.Of, old)
 	}
+}
+
+// outOfRange is what becomes of a fraction that is not above 0.
+func outOfRange(f float64, text string) string {
+	if f < 0 {
+		return text + " makes no sense, and XLA takes it for an enormous limit: the pool takes nearly all that is free; write .75 for 75 %"
+	}
+	return text + " leaves no memory to allocate; write .75 for 75 %"
 }
 
 // hundredth is a percentage as the fraction that was meant.

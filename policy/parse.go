@@ -254,19 +254,24 @@ func setAsyncPrealloc(p *Policy, s string) bool {
 	return err == nil && n <= math.MaxInt64
 }
 
-// didYouMean is ` (did you mean "x"?)` for the candidate that is nearest to
-// word, if that is within two edits and at least half of it is as in word.
+// didYouMean is ` (did you mean "x"?)` for the candidate nearest to word.
 func didYouMean(word string, candidates []string) string {
+	if best := nearestOf(word, candidates); best != "" {
+		return fmt.Sprintf(" (did you mean %q?)", best)
+	}
+	return ""
+}
+
+// nearestOf is the candidate that is nearest to word, if that is within two
+// edits and at least half of it is as in word; else it is empty.
+func nearestOf(word string, candidates []string) string {
 	best, bestEdits := "", 3
 	for _, c := range candidates {
 		if d := edits(strings.ToLower(word), c); d < bestEdits && d <= len(c)/2 {
 			best, bestEdits = c, d
 		}
 	}
-	if best == "" {
-		return ""
-	}
-	return fmt.Sprintf(" (did you mean %q?)", best)
+	return best
 }
 
 // edits is the Levenshtein distance of a and b in bytes, or 3 if their lengths

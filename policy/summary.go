@@ -13,37 +13,40 @@ import (
 func (a Answer) Summary() string {
 	if len(a.Errors) > 0 {
 		e := a.Errors[0]
-		return fmt.Sprintf("%s refuses %s: %s.", a.title(), e.Name, e.Then)
+		return fmt.Sprintf("%s is refused: %s.", e.Name, e.Then)
 	}
 	p, d := a.Policy, a.Device
-	taken, limit := size.Format(a.First), size.Format(p.LimitBytes(d))
-	share := "of the " + size.Format(d.Total)
+	taken, limit := part(a.First, d.Total), part(p.LimitBytes(d), d.Total)
 	var s string
 	switch {
 	case p.Kind == Platform || p.Kind == Address:
 		return "Takes each allocation from the driver and gives it back when it is freed: no limit, nothing kept, slow."
 	case p.Kind == VMM:
-		return fmt.Sprintf("Maps memory as it is needed, up to %s %s, and keeps what it mapped.", limit, share)
+		return fmt.Sprintf("Maps memory as it is needed, up to %s, and keeps what it mapped.", limit)
 	case p.Kind == Async && a.First > 0 && p.AsyncKeep || p.Kind == Async && p.Preallocate:
-		s = fmt.Sprintf("Takes %s %s at once, from the driver's own pool, which keeps that much and may grow over it.", taken, share)
+		s = fmt.Sprintf("Takes %s at once, from the driver's own pool, which keeps that much and may grow over it.", taken)
 	case p.Kind == Async && a.First > 0:
-		s = fmt.Sprintf("Takes %s %s once, from the driver's own pool, which may give it back at the next synchronisation.", taken, share)
+		s = fmt.Sprintf("Takes %s once, from the driver's own pool, which may give it back at the next synchronisation.", taken)
 	case p.Kind == Async && p.AsyncKeep:
 		s = fmt.Sprintf("Takes memory as it is needed, from the driver's own pool, which keeps up to %s and may grow over it.", limit)
 	case p.Kind == Async:
 		s = "Takes memory as it is needed, from the driver's own pool, which gives back what is unused at each synchronisation."
 	case a.First == 0:
 		s = "Can take nothing: the limit is 0."
+	case p.Preallocate && a.First > d.Total && !p.Managed:
+		s = fmt.Sprintf("Asks for %s at the first operation, which is more than the GPU has.", size.Format(a.First))
 	case p.Preallocate:
-		s = fmt.Sprintf("Takes %s %s at the first operation, and keeps it.", taken, share)
+		s = fmt.Sprintf("Takes %s at the first operation, and keeps it.", taken)
 	default:
-		s = fmt.Sprintf("Takes memory as it is needed, up to %s %s, and keeps what it took.", limit, share)
+		s = fmt.Sprintf("Takes memory as it is needed, up to %s, and keeps what it took.", limit)
 	}
 	if p.Managed {
 		s += " It is unified memory: what the GPU has no room for lies in the host's."
 	}
 	if a.Gets < a.First {
-		if a.Gets == 0 {
+		if p.GrantLimit > 0 && a.Gets > 0 && a.First <= d.Free {
+			s += fmt.Sprintf(" One grant may be %s at most: it backs off to %s.", size.Format(p.GrantLimit), size.Format(a.Gets))
+		} else if a.Gets == 0 {
 			s += fmt.Sprintf(" Only %s are free: it gets nothing.", size.Format(d.Free))
 		} else {
 			s += fmt.Sprintf(" Only %s are free: it backs off to %s.", size.Format(d.Free), size.Format(a.Gets))
@@ -52,14 +55,15 @@ func (a Answer) Summary() string {
 	return s
 }
 
-// title is the framework's name as people write it.
-func (a Answer) title() string {
-	for _, f := range frameworks {
-		if f.name == a.Framework {
-			return f.title
-		}
+// part is n bytes of a device's total, for people.
+func part(n, total uint64) string {
+	switch {
+	case n == total:
+		return "all of the " + size.Format(total)
+	case n > total:
+		return size.Format(n) + " (the GPU has " + size.Format(total) + ")"
 	}
-	return a.Framework
+	return size.Format(n) + " of the " + size.Format(total)
 }
 
 // Command is the one line to write instead: env with what is to be removed and

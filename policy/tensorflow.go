@@ -62,9 +62,9 @@ var tfReleases = []row[tfRelease]{
 		"1800 MiB are left on compute capability 9 and later.",
 		"TensorFlow 2.13.1 itself",
 		func(r *tfRelease) { r.leave = LeaveSteps9 }},
-	{version{2, 21, 0}, "2026-03",
-		"Numbers in variables may begin with a plus sign.",
-		"TensorFlow 2.21.0 itself",
+	{version{2, 20, 0}, "2025-08-13",
+		"A number in a variable may begin with a plus sign.",
+		"TensorFlow 2.20.0 itself",
 		func(r *tfRelease) { r.plus = true }},
 }
 
@@ -299,8 +299,8 @@ func (n *notes) tfAllocatorOf(p *Policy, r tfRelease, o GPUOptions) *SettingErro
 		n.warn(tfAllocatorVar, "-"+tfAllocatorVar, "this release does not know it and builds the pool (bfc); TensorFlow 2.5 and later do")
 	case text != "":
 		fix := ""
-		if near := didYouMean(text, []string{"cuda_malloc_async", "cuda_malloc", "memory_guard"}); near != "" {
-			fix = tfAllocatorVar + "=" + strings.Trim(strings.TrimPrefix(near, " (did you mean "), `"?)`)
+		if near := nearestOf(strings.TrimSpace(text), []string{"cuda_malloc_async", "cuda_malloc", "memory_guard"}); near != "" {
+			fix = tfAllocatorVar + "=" + near
 		}
 		n.warn(tfAllocatorVar, fix, "%s is not recognised and means the pool (bfc); it may be cuda_malloc_async, cuda_malloc or memory_guard, in small letters", pyRepr(text))
 	}

@@ -125,7 +125,7 @@ func (v Variable) readers() string {
 }
 
 // titles are the readers' names for people.
-var titles = map[string]string{"jax": "JAX", "gpumem": "gpumem", "tensorflow": "TensorFlow", "pytorch": "PyTorch", "cupy": "CuPy", "driver": "NVIDIA's driver or libraries, under every framework"}
+var titles = map[string]string{"jax": "JAX", "gpumem": "gpumem", "tensorflow": "TensorFlow", "pytorch": "PyTorch", "cupy": "CuPy", "nobody": "nobody", "driver": "NVIDIA's driver or libraries, under every framework"}
 
 // misspelt warns of a name that nobody reads.
 func (n *notes) misspelt(wrong string, meant Variable, f framework, v version) {
