@@ -122,11 +122,12 @@ func (n *notes) effect(name, format string, args ...any) {
 	n.settings = append(n.settings, Setting{name, n.env.Get(name), fmt.Sprintf(format, args...)})
 }
 
-// devices says which GPUs the program sees.
-func (n *notes) devices(f framework) {
+// devices says which GPUs the program sees, and whether it sees none.
+func (n *notes) devices(f framework) (hidden bool) {
 	if text, set := n.env.Lookup(visibleVar); set && f.like != "" {
 		if first, _, _ := strings.Cut(text, ","); strings.TrimSpace(first) == "" || strings.TrimSpace(first) == "-1" {
-			n.warn(visibleVar, "-"+visibleVar, "hides every GPU: the program runs on the CPU and takes no GPU memory")
+			n.effect(visibleVar, "hides every GPU: the program runs on the CPU and takes no GPU memory")
+			hidden = true
 		} else {
 			n.effect(visibleVar, "only these GPUs are seen, and memory is taken on each of them")
 		}
@@ -140,6 +141,7 @@ func (n *notes) devices(f framework) {
 			n.warn(name, fix, "no release reads it: the flag of this name is set in code only; write %s", visibleVar)
 		}
 	}
+	return hidden
 }
 
 // visibleVar is the driver's.

@@ -132,8 +132,8 @@ type Answer struct {
 	Framework string `json:"framework"`
 	Version   string `json:"version"`
 	// Allocator is what is really built: bfc, platform, address, vmm,
-	// cuda_async, cuda_malloc, or the framework's own caching pool. Empty where
-	// the settings are refused and nothing is built.
+	// cuda_async, cuda_malloc, or caching for PyTorch's and CuPy's own. Empty
+	// where the settings are refused, or hide every GPU, and nothing is built.
 	Allocator   string   `json:"allocator"`
 	Preallocate bool     `json:"preallocate"`
 	Fraction    *float64 `json:"fraction"` // nil: no fraction plays a part, or it is no number
@@ -159,8 +159,10 @@ type Answer struct {
 	Note string `json:"note,omitempty"`
 	// Device is what is known of the device.
 	Device Device `json:"-"`
-	// Policy is what is built; the zero one with Errors.
+	// Policy is what is built; the zero one where nothing is.
 	Policy Policy `json:"-"`
+
+	hidden bool // the program sees no GPU
 }
 
 // A Pool is one of those that a framework makes for a device.
@@ -203,22 +205,28 @@ func Explain(env Environment, as Framework, d Device) (Answer, error) {
 	r, raised := f.read(env, v)
 	if raised != nil {
 		a.Errors = append(a.Errors, *raised)
-		// What would come next, once that is repaired. Each repair sets or
-		// removes at least the variable that was refused, so this ends.
-		rest, seen := env, map[string]bool{}
-		for next := raised; next != nil && !seen[next.Name]; {
-			seen[next.Name] = true
+		// What would come next, once that is repaired. No error is met twice, so
+		// this ends.
+		rest, seen := env, map[SettingError]bool{}
+		for next := raised; next != nil && !seen[*next]; {
+			seen[*next] = true
 			if rest = rest.apply(next.Fix); next.Fix == "" {
 				rest = rest.without(next.Name)
 			}
-			if r, next = f.read(rest, v); next != nil && !seen[next.Name] {
+			if r, next = f.read(rest, v); next != nil && !seen[*next] {
 				a.Warnings = append(a.Warnings, Warning{next.Name, "is refused, too, once " + raised.Name + " is repaired: " + next.Text, next.Fix})
 			}
 		}
 		a.Set = fixes(a)
 		return a, nil
 	}
-	r.devices(f)
+	hidden := r.devices(f)
+	if hidden { // nothing is built
+		a.Settings, a.hidden = append(a.Settings, r.settings...), true
+		a.Warnings = append(append(a.Warnings, r.warnings...), unreadAt(env, f, v, r)...)
+		a.Set = fixes(a)
+		return a, nil
+	}
 	a.Policy = r.policy
 	if f.like != "" { // the words of the framework, not of our own runtime
 		a.Policy.Spec, a.Policy.Version = as.text(), as.Version

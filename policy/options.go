@@ -60,6 +60,10 @@ var clientOptions = []clientOption{
 	{name: "abort_collectives_timeout", want: wantString, since: version{0, 12}},
 }
 
+// instead are the variables that can say what an option in
+// JAX_PJRT_CLIENT_CREATE_OPTIONS cannot, being a text there.
+var instead = map[string]string{"memory_fraction": fractionVar, "preallocate": preallocateVar}
+
 // createOptions lays what JAX_PJRT_CLIENT_CREATE_OPTIONS says over options.
 // Every value there is a string.
 func createOptions(env Environment, options []Option) ([]Option, *SettingError) {
@@ -112,8 +116,12 @@ func checkOptions(env Environment, options []Option, v version, r jaxRelease) *S
 				continue // see tooLarge
 			}
 			if wantOf[given] != c.want {
-				return refuse(o.Name, "INVALID_ARGUMENT: Option passed to PJRT_Client_Create with name "+o.Name+
+				err := refuse(o.Name, "INVALID_ARGUMENT: Option passed to PJRT_Client_Create with name "+o.Name+
 					" has type index "+strconv.Itoa(given)+" but expected type index is "+strconv.Itoa(c.want))
+				if text, ok := o.Value.(string); ok && instead[o.Name] != "" && !strings.Contains(env.Get(createVar), ";") {
+					err.Fix = "-" + createVar + " " + assign(instead[o.Name], text)
+				}
+				return err
 			}
 		}
 		if !known {

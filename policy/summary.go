@@ -15,6 +15,9 @@ func (a Answer) Summary() string {
 		e := a.Errors[0]
 		return fmt.Sprintf("%s is refused: %s.", e.Name, e.Then)
 	}
+	if a.hidden {
+		return "Sees no GPU, and takes nothing."
+	}
 	p, d := a.Policy, a.Device
 	taken, limit := part(a.First, d.Total), part(p.LimitBytes(d), d.Total)
 	var s string

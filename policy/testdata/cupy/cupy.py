@@ -55,14 +55,17 @@ def build(folder, home):
     """Makes the libraries that the release's modules link: the stand-in, and for each other function they name one that fails."""
     lib = home + "-lib"
     os.makedirs(lib, exist_ok=True)
-    with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../tensorflow/standin.c")) as f:
-        source = f.read()
+    here = os.path.dirname(os.path.abspath(__file__))
+    source, known = '#include "%s/../tensorflow/standin.c"\n' % here, ""
+    for name in ["tensorflow/standin.c", "xla/libcuda.c"]:
+        with open(os.path.join(here, "..", name)) as f:
+            known += f.read()
     wanted, libraries = set(), {"libcuda.so.1"}
     for module in glob.glob(home + "/**/*.so", recursive=True):
         wanted.update(re.findall(r" U (_*(?:cu|nvrtc|nccl|nvtx)[A-Za-z0-9_]*)", run("nm", "-D", "--undefined-only", module)))
         libraries.update(re.findall(r"\[(lib(?:cu|nv|nccl)[^\]]*)\]", run("readelf", "-d", module)))
     for name in sorted(wanted):
-        if not re.search(r"[ *]%s\(" % name, source):
+        if not re.search(r"[ *]%s\(" % name, known):
             source += "FN %s(void) { return 999; }\n" % name
     with open(lib + "/standin.c", "w") as f:
         f.write(source)

@@ -241,7 +241,7 @@ def seen(answer, default):
     elif "look_error" in answer:
         out = "look ! %s %s" % (answer["look_error"][0], quote(first_line(answer["look_error"][1])))
     elif answer["settings"] is None:
-        out = "no answer"  # before 2.2 or so the snapshot has no settings
+        out = "no answer"  # up to 2.1 the snapshot has no settings
     else:
         out = "look ok" + changed(answer["settings"], default)
     return out + warned(answer) + (" then crash" if answer["code"] and "import" in answer else "")
@@ -280,8 +280,8 @@ SETTINGS_HEAD = """# What real PyTorch makes of allocator settings. Made by pyto
 # A text, then one line for each run of releases with the same answer. "ok" is acceptance, "!" an exception: its class and the first
 # line of its text, without places in the source. Then what the text changed in the release's own report of its settings, name=value
 # (sizes in bytes, -1 is no limit; the roundup divisions as the list for 1, 2, 4 ... 32768 MiB, or one number if all are alike;
-# releases before 2.1 report none, and none reports every key), and its warnings. An exception may leave what came before it in force.
-# Each text was given to a fresh copy of the process: to torch._C._accelerator_setAllocatorSettings where it exists (from 2.10 or so;
+# releases up to 2.1 report none, and none reports every key), and its warnings. An exception may leave what came before it in force.
+# Each text was given to a fresh copy of the process: to torch._C._accelerator_setAllocatorSettings where it exists (from 2.10;
 # torch.cuda.memory._set_allocator_settings then does the same and says that it is deprecated), to the latter before.
 # backend:cudaMallocAsync is here refused for the want of a GPU and of the choice at load time; env.txt has the choice at load time.
 # Releases asked: %s.
