@@ -2,6 +2,7 @@
 package policy_test
 
 import (
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -66,6 +67,17 @@ func TestClientOptions(t *testing.T) {
 	if _, err := p.ClientOptions(d); err == nil || !strings.Contains(err.Error(), "TF_FORCE_UNIFIED_MEMORY=true") {
 		t.Error(err)
 	}
+}
+
+// A plan of 40 GiB on GPU 0, as GoMLX takes it.
+func ExamplePolicy_GoMLX() {
+	p, err := policy.Parse("jax:limit=40GiB")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(p.GoMLX(policy.Device{Total: 80 << 30}, 0))
+	// Output: xla:cuda,allocator=bfc,memory_fraction=0.5,preallocate=true,visible_devices=0 <nil>
 }
 
 // TestFractionFor: it never takes more, and the next 32-bit float would.

@@ -9,7 +9,7 @@
 //
 //	XLA_PYTHON_CLIENT_MEM_FRACTION=.9 XLA_PYTHON_CLIENT_PREALLOCATE=no python train.py
 //
-// and two programs read it, so [FromEnv] does it in two steps.
+// and two programs read it, so [Explain] does it in two steps.
 //
 // First Python (jaxlib/xla_client.py, generate_pjrt_gpu_plugin_options). The
 // fraction stands under its deprecated name, which still works as long as the
@@ -37,6 +37,13 @@
 //
 //	jax                            the newest JAX with nothing set
 //	jax@0.4.0:preallocate=false    an older one, growing as needed
+//	tensorflow:fraction=.5         the newest TensorFlow, told so in code
 //	bfc:limit=10GiB,gc=true        XLA's allocator alone, every setting by hand
 //	env                            what FromEnv says
+//
+// # What is known, and from where
+//
+// The files testdata/*/*.txt are answers of the frameworks themselves, made with
+// stand-ins for the GPU's driver; every answer is a test. A release that changes
+// something is one row of a table in releases.go, with its source.
 package policy

@@ -60,20 +60,20 @@ var keys = []key{
 // Parse reads NAME[@VERSION][:key=value,...], for example "jax",
 // "jax@0.4.0:preallocate=false" or "bfc:limit=10GiB,gc=true".
 //
-// NAME is jax, bfc, platform, address, async, vmm, elastic or env; only jax
-// takes a version. The keys, with the kinds of policy that take them:
+// NAME is jax, tensorflow, bfc, platform, address, async, vmm, elastic or env;
+// jax and tensorflow take a version. The keys, with the kinds of policy that take them:
 //
-//	preallocate     true or false                 bfc jax async
-//	fraction        a number above 0              bfc jax async vmm elastic
-//	of              total or free                 bfc jax async vmm elastic
-//	limit           a size above 0, up to 8EiB;   bfc jax async vmm elastic
+//	preallocate     true or false                 bfc jax tensorflow async
+//	fraction        a number above 0              bfc jax tensorflow async vmm elastic
+//	of              total or free                 bfc jax tensorflow async vmm elastic
+//	limit           a size above 0, up to 8EiB;   bfc jax tensorflow async vmm elastic
 //	                it wins over fraction
 //	spatial         true or false; needs          bfc jax
 //	                preallocate, whose value it
 //	                follows in the newest jax
-//	gc, coalesce    true or false                 bfc jax
-//	fragmentation   a number from 0 to 1          bfc jax
-//	align           a power of two, in bytes      bfc jax
+//	gc, coalesce    true or false                 bfc jax tensorflow
+//	fragmentation   a number from 0 to 1          bfc jax tensorflow
+//	align           a power of two, in bytes      bfc jax tensorflow
 //	async_prealloc  a size, or -1                 async
 //	reserve         a size                        elastic
 //	eager           true or false                 elastic
@@ -81,10 +81,13 @@ var keys = []key{
 // true is also 1 or yes, false also 0 or no; sizes are those of [size.Parse].
 // env is [FromEnv] on this process's environment, without the warnings, and
 // takes no keys; its error wraps a [SettingError] if the framework would raise
-// one. No other name looks at the environment.
+// one. No other name looks at the environment. In tensorflow, preallocate=false
+// is allow_growth, fraction is per_process_gpu_memory_fraction, and limit is
+// that of a logical device; without either the pool is what is free less what
+// that release leaves to the driver.
 //
 // Every error is one line that names the policy, the part of it that is wrong
-// and what is accepted. tensorflow is refused, as not in this version.
+// and what is accepted.
 func Parse(spec string) (Policy, error) {
 	p, err := parse(spec)
 	if err != nil {

@@ -4,12 +4,7 @@
 package policy
 
 import (
-	"errors"
 	"fmt"
-	"maps"
-	"math"
-	"math/bits"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,22 +19,6 @@ type torchRelease struct {
 	crashes   bool   // a list without its end is read beyond it
 	scolds    bool   // calls PYTORCH_CUDA_ALLOC_CONF deprecated and reads nothing else
 	hipNoPool bool   // PYTORCH_NO_HIP_MEMORY_CACHING counts, too
-}
-
-// torchGrammar is how a list is read.
-type torchGrammar uint8
-
-const (
-	torchSplit  torchGrammar = iota // cut at blanks, commas and colons; what has no value is passed over
-	torchStrict                     // tokens, and what is between them is looked at
-	torchTwice                      // tokens, and what is between them may be anything; read by two readers, see torchReader
-)
-
-// know adds keys to those of a release.
-func (r *torchRelease) know(common bool, read torchRead, names ...string) {
-	for _, name := range names {
-		r.keys = append(r.keys, torchKey{name, common, read})
-	}
 }
 
 // torchReleases, oldest first.
@@ -75,16 +54,13 @@ var torchReleases = []row[torchRelease]{
 		"In a list of `roundup_power2_divisions`, 0 means no rounding.",
 		"PyTorch 2.3.1 and 2.4.1, asked",
 		func(r *torchRelease) { r.noStep = true }},
-	{version{2, 5, 0}, "2024-10-17",
-		"`pinned_use_background_threads`.",
-		"PyTorch 2.4.1 and 2.5.1, asked",
-		func(r *torchRelease) { r.know(true, (*torchReader).truth, "pinned_use_background_threads") }},
 	{version{2, 6, 0}, "2025-01-29",
-		"`max_non_split_rounding_mb`. `PYTORCH_NO_HIP_MEMORY_CACHING` turns the pool off in builds for CUDA, too.",
+		"`max_non_split_rounding_mb`, `pinned_use_background_threads`. `PYTORCH_NO_HIP_MEMORY_CACHING` turns the pool off in builds for CUDA, too.",
 		"PyTorch 2.5.1 and 2.6.0, asked; the names in their libraries",
 		func(r *torchRelease) {
 			r.crashes, r.hipNoPool = false, true
 			r.know(true, (*torchReader).megabytes, torchNonSplit)
+			r.know(true, (*torchReader).truth, "pinned_use_background_threads")
 		}},
 	{version{2, 8, 0}, "2025-08-06",
 		"An error spells \"divisions\" right.",
@@ -109,13 +85,14 @@ var torchReleases = []row[torchRelease]{
 		"`large_segment_size_mb`.",
 		"PyTorch 2.11.0, asked",
 		func(r *torchRelease) { r.know(true, (*torchReader).megabytes, torchLarge) }},
+	{version{2, 12, 0}, "2026-05",
+		"`throw_on_cudamalloc_oom`, `pinned_free_catch_all`.",
+		"PyTorch 2.12.1, asked; PyTorch PR 179473",
+		func(r *torchRelease) { r.know(false, (*torchReader).truth, torchThrow, "pinned_free_catch_all") }},
 	{version{2, 13, 0}, "2026-07",
-		"`throw_on_cudamalloc_oom`, `pinned_free_catch_all`, `pinned_max_round_threshold_mb`, `pinned_max_cached_size_mb`.",
-		"PyTorch 2.13.0, asked",
-		func(r *torchRelease) {
-			r.know(false, (*torchReader).truth, torchThrow, "pinned_free_catch_all")
-			r.know(true, (*torchReader).megabytes, torchRoundMost, torchCacheMost)
-		}},
+		"`pinned_max_round_threshold_mb`, `pinned_max_cached_size_mb`.",
+		"PyTorch 2.12.1 and 2.13.0, asked",
+		func(r *torchRelease) { r.know(true, (*torchReader).megabytes, torchRoundMost, torchCacheMost) }},
 	{version{2, 15, 0}, "2026-11",
 		"`expandable_segments_reserve`, `expandable_segments_reserve_by_class`.",
 		"PyTorch 2.15.0, asked; PyTorch PR 192269",
@@ -149,3 +126,298 @@ const (
 	torchNoHIP  = "PYTORCH_NO_HIP_MEMORY_CACHING"
 )
 
+// variables are the names whose lists count: for the settings that GPUs of all
+// makers have in common, and for CUDA's own. One that is set to the empty text
+// counts, too.
+func (r *torchRelease) variables(env Environment) (common, own string) {
+	has := func(name string) bool { _, set := env.Lookup(name); return set }
+	switch {
+	case r.grammar != torchTwice || has(pytorchCudaConf):
+		return pytorchCudaConf, pytorchCudaConf
+	case has(pytorchHipConf):
+		return pytorchHipConf, pytorchConf
+	}
+	return pytorchConf, pytorchConf
+}
+
+// What becomes of a program whose settings are refused.
+const (
+	torchAtUse  = "PyTorch raises it at the first use of a GPU, not at import"
+	torchAtLoad = "import torch aborts the process"
+)
+
+// readPyTorch is what a release of PyTorch's builds for CUDA does with an
+// environment.
+func readPyTorch(env Environment, v version) (reading, *SettingError) {
+	r := at(torchReleases, v)
+	n := notes{env: env}
+	common, own := r.variables(env)
+	loaded, err := r.backendAt(env.Get(own))
+	if err != nil {
+		return reading{notes: n}, &SettingError{Name: own, Text: err.Error(), Then: torchAtLoad, Fix: r.repair(env, own, "")}
+	}
+	s, err := r.parse(env.Get(common), env.Get(own), loaded)
+	if err != nil {
+		name, then := common, torchAtUse
+		if s.own {
+			name = own
+		}
+		if err == errTorchCrash {
+			then = "the process crashes at the first use of a GPU"
+		}
+		if _, known := r.key(s.failed); !known {
+			if since, ok := torchSince(s.failed); ok {
+				then += fmt.Sprintf("; PyTorch %s and later know %s", since, s.failed)
+			} else if near := nearestOf(s.failed, r.names()); near != "" {
+				then += "; did you mean " + near + "?"
+			}
+		}
+		return reading{notes: n}, &SettingError{Name: name, Text: err.Error(), Then: then, Fix: r.repair(env, name, s.failed)}
+	}
+
+	p := Policy{Name: "pytorch", Kind: Caching}
+	f, given := s.fraction()
+	switch uncached := n.uncached(&r); {
+	case loaded == torchAsync:
+		// The pool's release threshold is 2^64-1 (CUDAMallocAsyncAllocator.cpp).
+		p.Kind, p.Fraction, p.AsyncKeep = Async, 1, true
+	case uncached != "":
+		p.Kind = Platform
+	case given && f < 1e-9: // less than the smallest block, of 512 bytes
+		p.Limit = 1
+	case given && f < 1:
+		p.Fraction = f
+	}
+	n.torch(p, &r, s, common, own)
+	return reading{policy: p, pools: func(d Device) []Pool { return torchPools(p, s, d) }, notes: n}, nil
+}
+
+func (r *torchRelease) names() []string {
+	var names []string
+	for _, k := range r.keys {
+		names = append(names, k.name)
+	}
+	return names
+}
+
+// uncached is the variable that turns the pool off, if one does.
+func (n *notes) uncached(r *torchRelease) string {
+	for _, name := range []string{pytorchNoCache, torchNoHIP} {
+		if _, set := n.env.Lookup(name); set && (name == pytorchNoCache || r.hipNoPool) {
+			return name
+		}
+	}
+	return ""
+}
+
+// torch says what each variable does and does not.
+func (n *notes) torch(p Policy, r *torchRelease, s torchSettings, common, own string) {
+	if off := n.uncached(r); off != "" {
+		switch {
+		case p.Kind == Async:
+			n.warn(off, "-"+off, "ignored: backend:%s does not look at it", torchAsync)
+		case slices.Contains([]string{"0", "false", "no", "off"}, strings.ToLower(n.env.Get(off))):
+			n.warn(off, "-"+off, "turns the pool off whatever it says; to have the pool, remove it")
+		default:
+			n.effect(off, "each allocation is one of the driver's, and each free gives it back; slow")
+		}
+	}
+	for _, name := range []string{pytorchCudaConf, pytorchHipConf, pytorchConf} {
+		text := n.env.Get(name)
+		switch {
+		case text == "":
+		case name == pytorchConf && r.grammar != torchTwice:
+			n.instead(name, r, text)
+		case name == pytorchHipConf && r.grammar != torchTwice:
+			n.warn(name, "-"+name, "this release's builds for CUDA do not go by it, only by %s", pytorchCudaConf)
+		case name != common && name != own:
+			if winner := n.env.Get(common); winner != text {
+				n.warn(name, "-"+name, "ignored: %s is set, too, and wins", common)
+			} else {
+				n.effect(name, "the same as %s, which is the one that counts", common)
+			}
+		case p.Kind == Platform:
+			n.warn(name, "", "without the pool its settings for GPU memory do nothing")
+		default:
+			n.list(p, r, s, name, name == common, name == own)
+		}
+	}
+}
+
+// instead warns of PYTORCH_ALLOC_CONF in a release that does not go by it.
+func (n *notes) instead(name string, r *torchRelease, text string) {
+	said := fmt.Sprintf("this release goes by %s; %s counts since PyTorch %s", pytorchCudaConf, name, pytorchConfSince)
+	if r.scolds {
+		said += ", although this release's own warning recommends it"
+	}
+	fix := "-" + name
+	if _, set := n.env.Lookup(pytorchCudaConf); !set && r.accepts(text) {
+		fix += " " + pytorchCudaConf + "=" + text
+	}
+	n.warn(name, fix, "%s", said)
+}
+
+// accepts says whether a list is one that can stand in a fix.
+func (r *torchRelease) accepts(text string) bool {
+	loaded, err := r.backendAt(text)
+	if err == nil {
+		_, err = r.parse(text, text, loaded)
+	}
+	return err == nil && !strings.ContainsFunc(text, isCSpace)
+}
+
+// list says what a list does; common and own are whether it counts for either
+// part.
+func (n *notes) list(p Policy, r *torchRelease, s torchSettings, name string, common, own bool) {
+	var effects []string
+	seen := map[string]bool{}
+	for i, key := range s.given {
+		k, _ := r.key(key)
+		if k.common && !common || !k.common && !own {
+			continue
+		}
+		target := torchTarget(key)
+		switch {
+		case slices.Contains(s.given[i+1:], key):
+			if !seen[target] {
+				n.warn(name, "", "%s is there more than once; the last counts", key)
+			}
+		case p.Kind == Async && !strings.HasPrefix(key, "pinned_") && key != torchBackend:
+			n.warn(name, "", "%s is ignored with backend:%s", key, torchAsync)
+		default:
+			if text := torchEffect(key, s.values[target]); text != "" {
+				effects = append(effects, key+": "+text)
+			}
+		}
+		seen[target] = true
+	}
+	if r.scolds {
+		effects = append(effects, "this release calls the name deprecated, but its pool reads no other")
+	}
+	if len(effects) > 0 {
+		n.effect(name, "%s", strings.Join(effects, "; "))
+	}
+	for _, odd := range s.odd {
+		n.warn(name, "", "%s is not read, or only the number that it begins with", pyRepr(odd))
+	}
+	if p.Kind != Async {
+		n.useless(r, s, name)
+	}
+	if common && !own && strings.TrimSpace(n.env.Get(name)) != "" {
+		n.foreignKeys(r, name)
+	}
+}
+
+// useless warns of settings that need others.
+func (n *notes) useless(r *torchRelease, s torchSettings, name string) {
+	how := "the program calls torch.cuda.set_per_process_memory_fraction"
+	if _, ok := r.key(torchFraction); ok {
+		how = torchFraction + " is below 1, or " + how
+	}
+	for _, key := range []string{torchGC, torchThrow} {
+		if value, ok := s.values[key]; ok && value != false && !s.capped() {
+			n.warn(name, "", "%s does nothing unless %s", key, how)
+		}
+	}
+	if f, ok := s.fraction(); ok && f < 1e-9 {
+		n.warn(name, "", "%s:%g leaves no memory to allocate; write .75 for 75 %%", torchFraction, f)
+	}
+	if on, _ := s.values[torchExpandable].(bool); !on {
+		for _, key := range []string{torchAddresses, torchAddresses + "_by_class"} {
+			if _, ok := s.values[key]; ok {
+				n.warn(name, "", "%s does nothing without %s:True", key, torchExpandable)
+			}
+		}
+	}
+}
+
+// foreignKeys warns of CUDA's own settings in the list for AMD.
+func (n *notes) foreignKeys(r *torchRelease, name string) {
+	for _, item := range torchItems(n.env.Get(name)) {
+		if k, ok := r.key(item.key); ok && !k.common {
+			n.warn(name, "", "builds for CUDA do not take %s from it; write it into %s", item.key, pytorchCudaConf)
+		}
+	}
+}
+
+// torchEffect is what a setting does; empty where that is nothing, or has a
+// warning.
+func torchEffect(key string, value any) string {
+	on, _ := value.(bool)
+	n, _ := value.(uint64)
+	size := strconv.FormatUint(n/mib, 10) + " MiB"
+	if n/mib == 1<<44-1 { // as much as there is
+		size = "no limit"
+	}
+	switch torchTarget(key) {
+	case torchMaxSplit:
+		return "blocks of " + size + " and more are never split"
+	case torchNonSplit:
+		return "a block that is not split may be up to " + size + " too large"
+	case torchLarge:
+		return "segments for requests of 1 to 10 MiB are of " + size + ", in place of 20"
+	case torchGC:
+		return fmt.Sprintf("from %s of the limit on, blocks that lie idle are given back first", percent(value.(float64)))
+	case torchRoundup:
+		return "requests are rounded up to steps between powers of two"
+	case torchExpandable:
+		if on {
+			return "segments grow page by page, which wastes less"
+		}
+		return "segments keep their size, as by default"
+	case torchBackend:
+		if value == torchAsync {
+			return "the driver's own pool (cudaMallocAsync)"
+		}
+		return "PyTorch's own pool, as by default"
+	case torchFraction:
+		if f := value.(float64); f < 1 {
+			return fmt.Sprintf("the pool may take %s of the GPU's memory; the CUDA context, NCCL and other allocators come on top", percent(f))
+		}
+		return "no limit, as by default"
+	case torchThrow:
+		return "a request that would pass the limit is refused at once"
+	case torchRoundMost:
+		return "pinned host memory is not rounded up to powers of two above " + size
+	case torchCacheMost:
+		return "freed pinned host memory above " + size + " is not kept"
+	}
+	switch {
+	case strings.HasPrefix(key, torchAddresses):
+		return "how many addresses, not memory, a segment reserves"
+	case strings.HasPrefix(key, "pinned_"):
+		return "about pinned host memory"
+	}
+	return "about speed, not about how much memory is taken"
+}
+
+// torchPools are the pools of a device.
+func torchPools(p Policy, s torchSettings, d Device) []Pool {
+	main := Pool{Name: torchNative, Space: "device"}
+	switch p.Kind {
+	case Async:
+		main.Name, main.Text = torchAsync, "the driver's pool, which grows as needed and keeps what it has"
+	case Platform:
+		main.Text = "no pool: each allocation is one of the driver's"
+	default:
+		large := "20 MiB"
+		if n, ok := s.values[torchLarge].(uint64); ok {
+			large = strconv.FormatUint(n/mib, 10) + " MiB"
+		}
+		main.First, main.Text = torchSegment, "segments of 2 MiB for requests up to 1 MiB, of "+large+" up to 10 MiB, above that of their size in steps of 2 MiB; all are kept"
+		if on, _ := s.values[torchExpandable].(bool); on {
+			main.Text = "one segment for small and one for large requests in each stream, which grow by 2 MiB and " + large
+		}
+		if f, _ := s.fraction(); s.capped() {
+			limit := uint64(f * float64(d.Total))
+			main.Limit = &limit
+			if limit < torchSegment {
+				main.First = 0
+			}
+		}
+	}
+	return []Pool{main, {Name: "CachingHostAllocator", Space: "host", Text: "pinned host memory as the program asks for it, in powers of two; kept"}}
+}
+
+// torchSegment is the first grant for a small request (kSmallBuffer).
+const torchSegment = 2 << 20

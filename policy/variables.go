@@ -138,15 +138,15 @@ var Variables = []Variable{
 		Name: createVar, Readers: jaxAndOurs("0.4.30"),
 		Values:  "`key:value;key:value`, such as `allocator:cuda_async`",
 		Default: "nothing",
-		Effect:  "Options for the GPU client. They replace those that JAX makes of its other variables. From 0.12.0 on `memory_fraction_policy:0.5-0.9` takes half of the GPU and lets the pool grow up to 90 %.",
-		Not:     "Only texts can be given so: `memory_fraction:.5` and `preallocate:false` are refused, for XLA wants a number and a truth value. It goes to the clients of all platforms, TPUs included.",
+		Effect:  "Options for the GPU client. They replace those that JAX makes of its other variables. From 0.12.0 on `memory_fraction_policy:0.5-0.9` makes the pool half of the GPU.",
+		Not:     "Only texts can be given so: `memory_fraction:.5` and `preallocate:false` are refused, for XLA wants a number and a truth value. The growth that `memory_fraction_policy` speaks of (here up to 90 %) is read and does not happen in 0.12.0. It goes to the clients of all platforms, TPUs included.",
 		Source:  "jax/_src/xla_bridge.py; marin-community/marin#7115",
 	},
 	{
 		Name: perDeviceVar, Readers: []Reader{{"jax", ""}, {"gpumem", ""}, {"tensorflow", ""}},
 		Values:  "a whole number of MiB",
 		Default: "0, none",
-		Effect:  "The largest single request of the driver. In JAX it bounds each request of the allocator `platform` and, up to 0.10.1, each region of the pool, which backs off to it.",
+		Effect:  "The largest single request of the driver. In JAX it bounds each request of the allocator `platform` and, up to 0.10.1, each region of the pool, which backs off to it; in TensorFlow, each region of its pool.",
 		Not:     "It does not cap what a program takes: two requests below it may together be above it. A text that is no number ends the process.",
 		Source:  "xla/stream_executor; the names in TensorFlow's wheels since 1.15.5",
 	},
@@ -250,7 +250,7 @@ var Variables = []Variable{
 		Values:  "bytes, or `-1` for what would be preallocated by default",
 		Default: "0, nothing",
 		Effect:  "How much the driver's pool takes at the start. TensorFlow and our runtime keep it.",
-		Not:     "Only the driver's pool reads it. In JAX it counts only with `" + preallocateVar + "=false`, and the driver may take the memory back at the next synchronise; `-1` then reserves nothing.",
+		Not:     "Only the driver's pool reads it. `-1` takes nothing in TensorFlow, whatever its documentation says. In JAX it counts only with `" + preallocateVar + "=false`, and the driver may take the memory back at the next synchronise; `-1` then reserves nothing, either.",
 		Source:  "xla/stream_executor/gpu/gpu_cudamallocasync_allocator.cc; the names in TensorFlow's wheels",
 	},
 	{
@@ -378,7 +378,7 @@ var Variables = []Variable{
 
 	// CuPy.
 	{
-		Name: cupyLimit, Readers: by("cupy", "6.0"),
+		Name: cupyLimit, Readers: by("cupy", "7.0"),
 		Values:  "bytes, or a percentage such as `50%`",
 		Default: "0, no limit",
 		Effect:  "The limit of CuPy's pool on each GPU; a percentage is of the total memory.",

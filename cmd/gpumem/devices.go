@@ -33,7 +33,7 @@ A simulated GPU that programs share is a file. It is made once:
 and then used by every program that is told --device sim@FILE. total=SIZE/SIZE
 makes several devices in one file; sim@FILE,device=1 is the second. The other
 keys are those of sim:SIZE: granularity, used, display, cc, name, context, vmm,
-pools, unified, mig. Removing the file ends the device.`,
+pools, unified, mig, managed, host. Removing the file ends the device.`,
 		Example: `  gpumem devices
   gpumem devices --json
   gpumem devices --device sim@/dev/shm/gpu,total=24GiB,create
@@ -107,6 +107,8 @@ type deviceJSON struct {
 	Unified     bool          `json:"unified"`
 	HasPages    bool          `json:"virtual_memory"`
 	HasPools    bool          `json:"pools"`
+	HasManaged  bool          `json:"managed_memory"` // grants that move between the GPU and the host
+	Exceeds     bool          `json:"oversubscribes"` // such grants may exceed the GPU
 	Processes   []processJSON `json:"processes"`
 	Notes       []string      `json:"notes,omitempty"`
 }
@@ -125,7 +127,7 @@ func writeDevicesJSON(w io.Writer, list []open.Listed) error {
 			Index: d.Ordinal, Device: d.Words, Name: d.Name, UUID: d.UUID, Simulated: d.Simulated, Driver: d.Driver,
 			Total: d.Total, Free: d.Free, Used: d.Used, Reserved: d.Reserved, Granularity: d.Granularity, Page: d.Page,
 			Capability: capability(d), Display: d.Display, DisplayMode: d.DisplayMode, MIG: d.MIG, Unified: d.Unified,
-			HasPages: d.HasPages, HasPools: d.HasPools, Processes: []processJSON{}, Notes: d.Notes,
+			HasPages: d.HasPages, HasPools: d.HasPools, HasManaged: d.HasManaged, Exceeds: d.Oversubscribes, Processes: []processJSON{}, Notes: d.Notes,
 		}
 		for _, p := range d.Processes {
 			pj := processJSON{PID: p.PID, Name: p.Name, Kind: p.Kind}

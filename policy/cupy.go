@@ -1,0 +1,146 @@
+// CuPy: its one variable about memory, the limit of the pool.
+
+package policy
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"gpumem/size"
+)
+
+// cupyRelease is what a release of CuPy does.
+type cupyRelease struct {
+	limit bool // reads CUPY_GPU_MEMORY_LIMIT
+}
+
+// cupyReleases, oldest first.
+var cupyReleases = []row[cupyRelease]{
+	{version{6, 0, 0}, "2019-05-16",
+		"The oldest release known here. The pool takes memory as it is needed; only the program can limit it.",
+		"CuPy 6.7.0, asked",
+		func(*cupyRelease) {}},
+	{version{7, 0, 0}, "2019-12-05",
+		"`CUPY_GPU_MEMORY_LIMIT`.",
+		"CuPy 6.7.0 and 7.0.0, asked",
+		func(r *cupyRelease) { r.limit = true }},
+}
+
+// newestCuPy is the newest release that was looked at.
+var newestCuPy = version{14, 2}
+
+// readCuPy is what a release of CuPy does with an environment.
+func readCuPy(env Environment, v version) (reading, *SettingError) {
+	r := at(cupyReleases, v)
+	n := notes{env: env}
+	p := Policy{Name: "cupy", Kind: Caching}
+	text, set := env.Lookup(cupyLimit)
+	switch {
+	case set && !r.limit:
+		n.warn(cupyLimit, "-"+cupyLimit, "this release does not read it, only CuPy 7.0 and later do; here the program calls cupy.get_default_memory_pool().set_limit")
+	case set:
+		bytes, fraction, problem := cupyParse(text)
+		if problem != "" {
+			return reading{notes: n}, &SettingError{Name: cupyLimit, Text: problem,
+				Then: "CuPy raises it at the first allocation on a GPU, not at import", Fix: cupyRepair(text)}
+		}
+		p.Limit, p.Fraction = bytes, fraction
+		n.cupyLimit(bytes, fraction, strings.HasSuffix(text, "%"))
+	}
+	return reading{policy: p, pools: func(d Device) []Pool { return cupyPools(p, d) }, notes: n}, nil
+}
+
+// cupyParse is _parse_limit_string and set_limit of cupy/cuda/memory.pyx: a
+// number of bytes, or a fraction of the total memory; both 0 mean no limit.
+// problem is the text of the exception.
+func cupyParse(text string) (bytes uint64, fraction float64, problem string) {
+	if number, ok := strings.CutSuffix(text, "%"); ok {
+		f, ok := pyFloat(number)
+		if !ok {
+			return 0, 0, "could not convert string to float: " + pyRepr(number)
+		}
+		if f /= 100; !(f >= 0 && f <= 1) {
+			return 0, 0, "memory limit fraction out of range: " + pyFloatText(f)
+		}
+		return 0, math.Abs(f), "" // of -0
+	}
+	n, problem := pyInt(text)
+	switch {
+	case problem != "":
+		return 0, 0, problem
+	case n.Sign() < 0:
+		return 0, 0, "memory limit size out of range: " + n.String()
+	case !n.IsUint64():
+		return 0, 0, "Python int too large to convert to C unsigned long"
+	}
+	return n.Uint64(), 0, ""
+}
+
+// pyFloatText is repr(f).
+func pyFloatText(f float64) string {
+	switch a := math.Abs(f); {
+	case math.IsNaN(f):
+		return "nan"
+	case math.IsInf(f, 0):
+		return strings.ToLower(strings.TrimPrefix(fmt.Sprint(f), "+"))
+	case a != 0 && a < 1e-4 || a >= 1e16:
+		return strconv.FormatFloat(f, 'e', -1, 64)
+	}
+	text := strconv.FormatFloat(f, 'f', -1, 64)
+	if !strings.Contains(text, ".") {
+		text += ".0"
+	}
+	return text
+}
+
+// cupyLimit says what the limit does.
+func (n *notes) cupyLimit(bytes uint64, fraction float64, percentage bool) {
+	switch {
+	case percentage && fraction == 0:
+		n.warn(cupyLimit, "-"+cupyLimit, "0 %% is no limit, not a small one")
+	case percentage && fraction < 0.001: // 80 MB of 80 GB
+		n.warn(cupyLimit, "", "%s of the GPU's memory is hardly any; a percentage is written as 50%%", percent(fraction))
+	case percentage:
+		n.effect(cupyLimit, "the pool may take %s of the GPU's memory; the CUDA context and other allocators come on top", percent(fraction))
+	case bytes == 0:
+		n.effect(cupyLimit, "no limit, as by default")
+	case bytes < 1<<20:
+		n.warn(cupyLimit, "", "%d bytes is next to nothing; the number is of bytes (8 GiB are 8589934592), or a percentage such as 50%%", bytes)
+	default:
+		n.effect(cupyLimit, "the pool may take %s of each GPU; the CUDA context and other allocators come on top", size.Format(bytes))
+	}
+}
+
+// cupyRepair is what was meant by a text that CuPy refuses, where that is
+// plain: blanks around it, a fraction, or a size with a unit.
+func cupyRepair(text string) string {
+	trimmed := strings.TrimSpace(text)
+	if trimmed == "" {
+		return "-" + cupyLimit
+	}
+	if _, _, problem := cupyParse(trimmed); problem == "" {
+		return cupyLimit + "=" + trimmed
+	}
+	if f, ok := pyFloat(trimmed); ok && f > 0 && f < 1 {
+		return cupyLimit + "=" + strconv.FormatFloat(float64(float32(f*100)), 'g', 6, 64) + "%"
+	}
+	if n, err := size.Parse(trimmed); err == nil && n >= 1<<20 {
+		return cupyLimit + "=" + strconv.FormatUint(n, 10)
+	}
+	return ""
+}
+
+// cupyPools are the pools of a device.
+func cupyPools(p Policy, d Device) []Pool {
+	main := Pool{Name: "SingleDeviceMemoryPool", Space: "device", Text: "takes what is requested, in steps of 512 bytes, and keeps it"}
+	limit := p.Limit
+	if limit == 0 {
+		limit = uint64(float64(d.Total) * p.Fraction)
+	}
+	if limit != 0 {
+		main.Limit = &limit
+	}
+	return []Pool{main, {Name: "PinnedMemoryPool", Space: "host", Text: "pinned host memory as the program asks for it, in powers of two; kept"}}
+}
