@@ -11,26 +11,6 @@ import (
 	"gpumem/size"
 )
 
-// cupyRelease is what a release of CuPy does.
-type cupyRelease struct {
-	limit bool // reads CUPY_GPU_MEMORY_LIMIT
-}
-
-// cupyReleases, oldest first.
-var cupyReleases = []row[cupyRelease]{
-	{version{6, 0, 0}, "2019-05-16",
-		"The oldest release known here. The pool takes memory as it is needed; only the program can limit it.",
-		"CuPy 6.7.0, asked",
-		func(*cupyRelease) {}},
-	{version{7, 0, 0}, "2019-12-05",
-		"`CUPY_GPU_MEMORY_LIMIT`.",
-		"CuPy 6.7.0 and 7.0.0, asked",
-		func(r *cupyRelease) { r.limit = true }},
-}
-
-// newestCuPy is the newest release that was looked at.
-var newestCuPy = version{14, 2}
-
 // readCuPy is what a release of CuPy does with an environment.
 func readCuPy(env Environment, v version) (reading, *SettingError) {
 	r := at(cupyReleases, v)

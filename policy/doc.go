@@ -32,7 +32,7 @@
 // # From a command line to a policy
 //
 // [Parse] reads NAME[@VERSION][:key=value,...]. The name chooses the defaults,
-// the version one row of the table in releases.go, the keys change single
+// the version one row of the table in tables.go, the keys change single
 // fields:
 //
 //	jax                            the newest JAX with nothing set
@@ -45,5 +45,5 @@
 //
 // The files testdata/*/*.txt are answers of the frameworks themselves, made with
 // stand-ins for the GPU's driver; every answer is a test. A release that changes
-// something is one row of a table in releases.go, with its source.
+// something is one row of a table in tables.go, with its source.
 package policy

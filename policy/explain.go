@@ -72,6 +72,10 @@ var frameworks = []framework{
 		},
 		changesOf(tfReleases),
 		"once, when the GPU is first used or listed; to set them in Python after that is too late"},
+	{"pytorch", "PyTorch", newestTorch, "2.8.0", torchReleases[0].version, readPyTorch, changesOf(torchReleases),
+		"once: the backend at import torch, the rest when a GPU is first used; to set them in Python after that is too late"},
+	{"cupy", "CuPy", newestCuPy, "13.6.0", cupyReleases[0].version, readCuPy, changesOf(cupyReleases),
+		"when the pool is made: at the first allocation on a GPU"},
 	{"gpumem", "gpumem", version{}, "", version{},
 		func(e Environment, _ version) (reading, *SettingError) { return readOurs(e) },
 		nil,
@@ -255,6 +259,12 @@ func (a *Answer) fill(d Device) {
 	if p.Kind == Platform || p.Kind == Address {
 		return
 	}
+	if p.Kind == Caching && p.Fraction == 0 { // a limit in bytes, or none
+		if p.Limit != 0 {
+			a.Limit = &p.Limit
+		}
+		return
+	}
 	a.Of = p.Of.String()
 	if !math.IsNaN(p.Fraction) && !math.IsInf(p.Fraction, 0) {
 		a.Fraction = &p.Fraction
@@ -290,7 +300,7 @@ func (p Policy) builtName() string {
 	switch {
 	case p.Kind == Async:
 		return "cuda_async"
-	case p.Kind == Platform && p.Name == "tensorflow":
+	case p.Kind == Platform && (p.Name == "tensorflow" || p.Name == "pytorch"):
 		return "cuda_malloc"
 	}
 	return p.Kind.String()

@@ -76,7 +76,7 @@ func TestParseErrors(t *testing.T) {
 		{"elastc", `did you mean "elastic"?`},
 		{"a", `unknown policy "a"; want`},
 		{"cuda_async", `unknown policy "cuda_async"; want`},
-		{"tensorflow@2.3", "TensorFlow 2.3 is not known; the oldest known release is 2.4.0"},
+		{"tensorflow@2.1", "TensorFlow 2.1 is not known; the oldest known release is 2.2.0"},
 		{"tensorflow@two", `"two" is not a TensorFlow release; want one such as 2.15`},
 		{"bfc@1", "bfc has no versions; only jax and tensorflow take one"},
 		{"env@1", "env has no versions"},

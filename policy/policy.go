@@ -145,7 +145,8 @@ type Device struct {
 
 // LimitBytes is the most that the policy takes of a device. It is
 //
-//   - the total for Platform and Address, which have no limit;
+//   - the total for Platform and Address, which have no limit, and for Caching
+//     without one;
 //   - else Limit, if that is set;
 //   - else what Leave leaves of the free memory, if that is set;
 //   - else the basis times Fraction, computed as a float64, cut to whole bytes,
@@ -162,6 +163,9 @@ func (p Policy) LimitBytes(d Device) uint64 {
 	}
 	if p.Limit != 0 {
 		return p.Limit
+	}
+	if p.Kind == Caching && p.Fraction == 0 {
+		return d.Total
 	}
 	if limit, ok := p.Leave.limit(d); ok {
 		return limit
@@ -209,6 +213,11 @@ func (p Policy) FirstGrant(d Device) uint64 {
 	case Async:
 		_, first := p.AsyncBytes(d)
 		return first
+	case Caching:
+		// PyTorch's segment for requests of up to 1 MiB (kSmallBuffer).
+		if p.Name == "pytorch" && limit >= 2<<20 {
+			return 2 << 20
+		}
 	}
 	return 0
 }

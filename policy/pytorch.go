@@ -10,101 +10,6 @@ import (
 	"strings"
 )
 
-// torchRelease is what a release of PyTorch's builds for CUDA does.
-type torchRelease struct {
-	grammar   torchGrammar
-	keys      []torchKey
-	divisions string // the word in its errors
-	noStep    bool   // divisions of 0 in a list mean none
-	crashes   bool   // a list without its end is read beyond it
-	scolds    bool   // calls PYTORCH_CUDA_ALLOC_CONF deprecated and reads nothing else
-	hipNoPool bool   // PYTORCH_NO_HIP_MEMORY_CACHING counts, too
-}
-
-// torchReleases, oldest first.
-var torchReleases = []row[torchRelease]{
-	{version{1, 13, 0}, "2022-10-28",
-		"The oldest release known here. `PYTORCH_CUDA_ALLOC_CONF` has `max_split_size_mb`, `roundup_power2_divisions` and `garbage_collection_threshold`; what has no value is passed over in silence.",
-		"PyTorch 1.13.1, asked",
-		func(r *torchRelease) {
-			r.divisions = "divisons"
-			r.know(true, (*torchReader).megabytes, torchMaxSplit)
-			r.know(true, (*torchReader).threshold, torchGC)
-			r.know(true, (*torchReader).roundup, torchRoundup)
-		}},
-	{version{2, 0, 0}, "2023-03-15",
-		"The list is read strictly: all that is not understood is an error. `backend`; `roundup_power2_divisions` may be a list.",
-		"PyTorch 2.0.1, asked",
-		func(r *torchRelease) {
-			r.grammar, r.crashes = torchStrict, true
-			r.know(false, (*torchReader).backend, torchBackend)
-		}},
-	{version{2, 1, 0}, "2023-10-04",
-		"`expandable_segments`.",
-		"PyTorch 2.1.2, asked",
-		func(r *torchRelease) { r.know(true, (*torchReader).truth, torchExpandable) }},
-	{version{2, 2, 0}, "2024-01-30",
-		"`release_lock_on_cudamalloc`, `pinned_use_cuda_host_register`, `pinned_num_register_threads`.",
-		"PyTorch 2.2.2, asked",
-		func(r *torchRelease) {
-			r.know(false, (*torchReader).truth, "release_lock_on_cudamalloc", "release_lock_on_hipmalloc", "pinned_use_cuda_host_register", "pinned_use_hip_host_register")
-			r.know(false, (*torchReader).threads, "pinned_num_register_threads")
-		}},
-	{version{2, 4, 0}, "2024-07-24",
-		"In a list of `roundup_power2_divisions`, 0 means no rounding.",
-		"PyTorch 2.3.1 and 2.4.1, asked",
-		func(r *torchRelease) { r.noStep = true }},
-	{version{2, 6, 0}, "2025-01-29",
-		"`max_non_split_rounding_mb`, `pinned_use_background_threads`. `PYTORCH_NO_HIP_MEMORY_CACHING` turns the pool off in builds for CUDA, too.",
-		"PyTorch 2.5.1 and 2.6.0, asked; the names in their libraries",
-		func(r *torchRelease) {
-			r.crashes, r.hipNoPool = false, true
-			r.know(true, (*torchReader).megabytes, torchNonSplit)
-			r.know(true, (*torchReader).truth, "pinned_use_background_threads")
-		}},
-	{version{2, 8, 0}, "2025-08-06",
-		"An error spells \"divisions\" right.",
-		"PyTorch 2.7.1 and 2.8.0, asked",
-		func(r *torchRelease) { r.divisions = "divisions" }},
-	{version{2, 9, 0}, "2025-10-15",
-		"`graph_capture_record_stream_reuse`. A warning calls `PYTORCH_CUDA_ALLOC_CONF` deprecated in favour of `PYTORCH_ALLOC_CONF`, which the pool for CUDA does not read.",
-		"PyTorch 2.9.0 and 2.9.1, asked",
-		func(r *torchRelease) {
-			r.scolds = true
-			r.know(false, (*torchReader).truth, "graph_capture_record_stream_reuse")
-		}},
-	{version{2, 10, 0}, "2026-01-21",
-		"`per_process_memory_fraction`, `pinned_reserve_segment_size_mb`. `PYTORCH_ALLOC_CONF` is read where `PYTORCH_CUDA_ALLOC_CONF` is not set. Separators are not checked any more. 20 MiB is enough for `max_split_size_mb`.",
-		"PyTorch 2.10.0, asked; c10/core/AllocatorConfig.cpp and c10/cuda/CUDAAllocatorConfig.cpp of 2025-11",
-		func(r *torchRelease) {
-			r.grammar, r.scolds = torchTwice, false
-			r.know(false, (*torchReader).fraction, torchFraction)
-			r.know(false, (*torchReader).count, torchReserve)
-		}},
-	{version{2, 11, 0}, "2026-03",
-		"`large_segment_size_mb`.",
-		"PyTorch 2.11.0, asked",
-		func(r *torchRelease) { r.know(true, (*torchReader).megabytes, torchLarge) }},
-	{version{2, 12, 0}, "2026-05",
-		"`throw_on_cudamalloc_oom`, `pinned_free_catch_all`.",
-		"PyTorch 2.12.1, asked; PyTorch PR 179473",
-		func(r *torchRelease) { r.know(false, (*torchReader).truth, torchThrow, "pinned_free_catch_all") }},
-	{version{2, 13, 0}, "2026-07",
-		"`pinned_max_round_threshold_mb`, `pinned_max_cached_size_mb`.",
-		"PyTorch 2.12.1 and 2.13.0, asked",
-		func(r *torchRelease) { r.know(true, (*torchReader).megabytes, torchRoundMost, torchCacheMost) }},
-	{version{2, 15, 0}, "2026-11",
-		"`expandable_segments_reserve`, `expandable_segments_reserve_by_class`.",
-		"PyTorch 2.15.0, asked; PyTorch PR 192269",
-		func(r *torchRelease) {
-			r.know(false, (*torchReader).reserve, torchAddresses)
-			r.know(false, (*torchReader).reserves, torchAddresses+"_by_class")
-		}},
-}
-
-// newestTorch is the newest release that was looked at.
-var newestTorch = version{2, 15}
-
 // The keys that this file speaks of.
 const (
 	torchMaxSplit   = "max_split_size_mb"
@@ -156,7 +61,8 @@ func readPyTorch(env Environment, v version) (reading, *SettingError) {
 	if err != nil {
 		return reading{notes: n}, &SettingError{Name: own, Text: err.Error(), Then: torchAtLoad, Fix: r.repair(env, own, "")}
 	}
-	s, err := r.parse(env.Get(common), env.Get(own), loaded)
+	// A program's first use of a GPU asks for the fraction, which is CUDA's own.
+	s, err := r.read(env.Get(common), env.Get(own), loaded, true)
 	if err != nil {
 		name, then := common, torchAtUse
 		if s.own {
@@ -203,7 +109,8 @@ func (r *torchRelease) names() []string {
 // uncached is the variable that turns the pool off, if one does.
 func (n *notes) uncached(r *torchRelease) string {
 	for _, name := range []string{pytorchNoCache, torchNoHIP} {
-		if _, set := n.env.Lookup(name); set && (name == pytorchNoCache || r.hipNoPool) {
+		text, set := n.env.Lookup(name)
+		if set && (name == pytorchNoCache || r.hipNoPool) && (!r.noPoolIs1 || text == "1") {
 			return name
 		}
 	}
@@ -212,16 +119,7 @@ func (n *notes) uncached(r *torchRelease) string {
 
 // torch says what each variable does and does not.
 func (n *notes) torch(p Policy, r *torchRelease, s torchSettings, common, own string) {
-	if off := n.uncached(r); off != "" {
-		switch {
-		case p.Kind == Async:
-			n.warn(off, "-"+off, "ignored: backend:%s does not look at it", torchAsync)
-		case slices.Contains([]string{"0", "false", "no", "off"}, strings.ToLower(n.env.Get(off))):
-			n.warn(off, "-"+off, "turns the pool off whatever it says; to have the pool, remove it")
-		default:
-			n.effect(off, "each allocation is one of the driver's, and each free gives it back; slow")
-		}
-	}
+	n.pool(p, r)
 	for _, name := range []string{pytorchCudaConf, pytorchHipConf, pytorchConf} {
 		text := n.env.Get(name)
 		switch {
@@ -244,6 +142,35 @@ func (n *notes) torch(p Policy, r *torchRelease, s torchSettings, common, own st
 	}
 }
 
+// pool says what the variables do that turn it off.
+func (n *notes) pool(p Policy, r *torchRelease) {
+	off := n.uncached(r)
+	for _, name := range []string{pytorchNoCache, torchNoHIP} {
+		text := n.env.Get(name)
+		_, set := n.env.Lookup(name)
+		no := slices.Contains([]string{"0", "false", "no", "off"}, strings.ToLower(text))
+		switch {
+		case !set:
+		case name == torchNoHIP && !r.hipNoPool:
+			n.warn(name, "-"+name, "this release's builds for CUDA do not read it, only %s", pytorchNoCache)
+		case r.noPoolIs1 && text == "0":
+			n.effect(name, "the pool is on, as by default")
+		case r.noPoolIs1 && text != "1" && meansYes(text):
+			n.warn(name, name+"=1", "%s is not recognised, the pool stays on; since PyTorch 2.7 only 1 turns it off", pyRepr(text))
+		case r.noPoolIs1 && text != "1":
+			n.warn(name, "-"+name, "%s is not recognised, the pool stays on; since PyTorch 2.7 only 1 turns it off", pyRepr(text))
+		case p.Kind == Async:
+			n.warn(name, "-"+name, "ignored: backend:%s does not look at it", torchAsync)
+		case no:
+			n.warn(name, "-"+name, "turns the pool off whatever it says; to have the pool, remove it")
+		case name == off:
+			n.effect(name, "each allocation is one of the driver's, and each free gives it back; slow")
+		default:
+			n.effect(name, "the same as %s", off)
+		}
+	}
+}
+
 // instead warns of PYTORCH_ALLOC_CONF in a release that does not go by it.
 func (n *notes) instead(name string, r *torchRelease, text string) {
 	said := fmt.Sprintf("this release goes by %s; %s counts since PyTorch %s", pytorchCudaConf, name, pytorchConfSince)
@@ -261,7 +188,7 @@ func (n *notes) instead(name string, r *torchRelease, text string) {
 func (r *torchRelease) accepts(text string) bool {
 	loaded, err := r.backendAt(text)
 	if err == nil {
-		_, err = r.parse(text, text, loaded)
+		_, err = r.parse(text, loaded)
 	}
 	return err == nil && !strings.ContainsFunc(text, isCSpace)
 }

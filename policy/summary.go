@@ -34,6 +34,8 @@ func (a Answer) Summary() string {
 		s = fmt.Sprintf("Takes memory as it is needed, from the driver's own pool, which keeps up to %s and may grow over it.", limit)
 	case p.Kind == Async:
 		s = "Takes memory as it is needed, from the driver's own pool, which gives back what is unused at each synchronisation."
+	case p.Kind == Caching:
+		s = "Takes memory as it is needed, up to " + limit + ", and keeps what it took for its own use."
 	case a.First == 0:
 		s = "Can take nothing: the limit is 0."
 	case p.Preallocate && a.First > d.Total && !p.Managed:

@@ -5,7 +5,6 @@
 package policy
 
 import (
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -34,38 +33,6 @@ type GPUOptions struct {
 	SystemMiB int32 // experimental.gpu_system_memory_size_in_mb; not above 0 means unset
 	Unified   bool  // experimental.use_unified_memory
 	Async     bool  // experimental.use_cuda_malloc_async
-}
-
-// tfRelease is what a release of TensorFlow does.
-type tfRelease struct {
-	leave       LeaveRule
-	firstRegion uint64 // of a growing pool, in bytes
-	async       bool   // knows cuda_malloc_async
-	system      bool   // reads TF_DEVICE_MIN_SYS_MEMORY_IN_MB
-	unified     bool   // its library has TF_FORCE_UNIFIED_MEMORY, which is XLA's
-	plus        bool   // a number may begin with a plus sign
-}
-
-// newestTensorFlow is the newest release that was asked.
-var newestTensorFlow = version{2, 21}
-
-var tfReleases = []row[tfRelease]{
-	{version{2, 4, 0}, "2020-12-14",
-		"The pool is what is free less 6 % of it, at least 300 MiB; 225 MiB where less than 2 GiB are free.",
-		"TensorFlow 2.4.4 itself",
-		func(r *tfRelease) { *r = tfRelease{leave: LeaveSixth, firstRegion: 1 << 20} }},
-	{version{2, 5, 0}, "2021-05-14",
-		"The pool is what is free less 500 MiB, 1050 MiB or 1536 MiB, by compute capability. A growing pool begins with 2 MiB. `TF_GPU_ALLOCATOR=cuda_malloc_async` and `TF_DEVICE_MIN_SYS_MEMORY_IN_MB`.",
-		"TensorFlow 2.10.1 itself",
-		func(r *tfRelease) { *r = tfRelease{leave: LeaveSteps, firstRegion: 2 << 20, async: true, system: true} }},
-	{version{2, 13, 0}, "2023-07-05",
-		"1800 MiB are left on compute capability 9 and later.",
-		"TensorFlow 2.13.1 itself",
-		func(r *tfRelease) { r.leave = LeaveSteps9 }},
-	{version{2, 20, 0}, "2025-08-13",
-		"A number in a variable may begin with a plus sign.",
-		"TensorFlow 2.20.0 itself",
-		func(r *tfRelease) { r.plus = true }},
 }
 
 // Leave says how much of the free memory TensorFlow leaves to the driver and to
@@ -220,8 +187,14 @@ func (n *notes) systemMemory(p *Policy, r tfRelease, o GPUOptions) {
 	case !ok || mib < 0:
 		n.warn(tfSystemVar, "", "%s is no number of MiB and is ignored; write one such as 1024", pyRepr(text))
 	default:
-		p.Of, p.Leave.Set, p.Leave.Bytes = Free, true, uint64(mib)<<20
-		n.effect(tfSystemVar, "the pool is what is free less %s, in place of any fraction", size.Format(uint64(mib)<<20))
+		bytes := uint64(mib) << 20
+		if r.wraps && bytes != uint64(int32(bytes)) {
+			bytes = uint64(int32(bytes))
+			n.warn(tfSystemVar, "", "this release counts in 32 bits: the pool is what is free less %s; TensorFlow 2.7 repaired that", size.Format(bytes))
+		} else {
+			n.effect(tfSystemVar, "the pool is what is free less %s, in place of any fraction", size.Format(bytes))
+		}
+		p.Of, p.Leave.Set, p.Leave.Bytes = Free, true, bytes
 	}
 }
 
@@ -279,7 +252,7 @@ func (n *notes) collection(p *Policy) {
 // tfAllocatorOf reads TF_GPU_ALLOCATOR and what the driver's pool reads.
 func (n *notes) tfAllocatorOf(p *Policy, r tfRelease, o GPUOptions) *SettingError {
 	text := n.env.Get(tfAllocatorVar)
-	async := r.async && (text == "cuda_malloc_async" || o.Async)
+	async := r.async && text == "cuda_malloc_async" || r.asyncOption && o.Async
 	switch {
 	case text == "cuda_malloc":
 		*p = Policy{Name: p.Name, Kind: Platform}
@@ -385,7 +358,11 @@ func tfPools(p Policy, d Device) []Pool {
 // capability 6.0 it makes no pool of unified memory.
 func (p Policy) Check(d Device) error {
 	if p.Name == "tensorflow" && p.Managed && d.CCMajor < 6 {
-		return errors.New("Unified memory on GPUs with compute capability lower than 6.0 (pre-Pascal class GPUs) does not support oversubscription.")
+		return &SettingError{
+			Name: "per_process_gpu_memory_fraction",
+			Text: "Unified memory on GPUs with compute capability lower than 6.0 (pre-Pascal class GPUs) does not support oversubscription.",
+			Then: "TensorFlow makes no GPU device: the session fails",
+		}
 	}
 	return nil
 }

@@ -176,5 +176,5 @@ func (r *torchRelease) check(text string) (torchSettings, error) {
 	if err != nil {
 		return torchSettings{}, err
 	}
-	return r.parse(text, text, loaded)
+	return r.parse(text, loaded)
 }

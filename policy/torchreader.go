@@ -66,7 +66,7 @@ type torchSettings struct {
 	given  []string       // the keys as they come, also twice
 	failed string         // the key whose value was refused
 	odd    []string       // values of which PyTorch takes a part, or nothing
-	own    bool           // the reader of CUDA's own settings was reached
+	own    bool           // the last reader was that of CUDA's own settings
 }
 
 func (s *torchSettings) fraction() (float64, bool) {
@@ -98,16 +98,21 @@ func torchRefused(format string, args ...any) error { return fmt.Errorf(format, 
 // What PyTorch says of an index beyond the end.
 var errTorchEnd = errors.New("i < config_.size() INTERNAL ASSERT FAILED, please report a bug to PyTorch. Index out of bounds in ConfigTokenizer")
 
-// torchCrash stands for a segmentation fault, which has no words.
-var errTorchCrash = errors.New("Segmentation fault")
+// errTorchCrash stands for a segmentation fault, which has no words.
+var errTorchCrash = torchRefused("Segmentation fault")
 
 func torchNoBracket(vector string) error {
 	return torchRefused("i < %s.size() INTERNAL ASSERT FAILED, please report a bug to PyTorch. Expected closing bracket ']' in ConfigTokenizer but reached end of config", vector)
 }
 
-// parse reads a list. Where the release has two readers each may get another
-// text.
-func (r *torchRelease) parse(common, own, loaded string) (torchSettings, error) {
+// parse reads a list as a program's call hands it over. Where the release has
+// two readers the common one comes first.
+func (r *torchRelease) parse(text, loaded string) (torchSettings, error) {
+	return r.read(text, text, loaded, false)
+}
+
+// read reads the lists of the two readers, of which one comes first.
+func (r *torchRelease) read(common, own, loaded string, ownFirst bool) (torchSettings, error) {
 	if r.grammar == torchSplit {
 		return r.parseSplit(own)
 	}
@@ -116,13 +121,24 @@ func (r *torchRelease) parse(common, own, loaded string) (torchSettings, error) 
 		err := p.strict()
 		return p.torchSettings, err
 	}
-	err := p.segments()
-	if err == nil {
-		err = p.loose()
+	forAll := func() error {
+		p.own, p.tokens = false, r.tokens(common)
+		if err := p.segments(); err != nil {
+			return err
+		}
+		return p.loose()
 	}
-	if err == nil {
+	forCUDA := func() error {
 		p.own, p.tokens = true, r.tokens(own)
-		err = p.loose()
+		return p.loose()
+	}
+	first, second := forAll, forCUDA
+	if ownFirst {
+		first, second = forCUDA, forAll
+	}
+	err := first()
+	if err == nil {
+		err = second()
 	}
 	return p.torchSettings, err
 }

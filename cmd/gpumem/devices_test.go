@@ -80,6 +80,8 @@ func TestDevicesJSON(t *testing.T) {
       "unified": false,
       "virtual_memory": true,
       "pools": true,
+      "managed_memory": false,
+      "oversubscribes": false,
       "processes": [
         {
           "pid": 101,

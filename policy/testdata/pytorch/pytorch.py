@@ -16,8 +16,8 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-RELEASES = ["1.13.1", "2.0.1", "2.1.2", "2.2.2", "2.3.1", "2.4.1", "2.5.1", "2.6.0", "2.7.1", "2.8.0", "2.9.0", "2.9.1", "2.10.0",
-            "2.11.0", "2.12.1", "2.13.0", "2.14.1", "2.15.0"]
+RELEASES = ["1.13.1", "2.0.1", "2.1.2", "2.4.1", "2.6.0", "2.7.1", "2.8.0", "2.9.0", "2.9.1", "2.10.0", "2.11.0", "2.12.1", "2.13.0", "2.14.1",
+            "2.15.0"]
 
 BOOLS = ["True", "False", "true", "TRUE", "1", ""]
 TEXTS = ["", " ", ",", ":", ",,", "bogus", "bogus:1", "bogus:", "Max_split_size_mb:64", "MAX_SPLIT_SIZE_MB:64", "max_split_size:64",
