@@ -184,7 +184,7 @@ func TestChanges(t *testing.T) {
 		{"jax@0.11.0", "jax@0.10.0", []string{"0.10.1", "0.10.2", "0.11.0"}},
 		{"jax@0.5.0", "jax@0.6.0", nil},
 		{"jax@0.5.0", "tensorflow@2.15", nil},
-		{"tensorflow@2.4", "tensorflow@2.12", []string{"2.5.0", "2.7.0"}},
+		{"tensorflow@2.4", "tensorflow@2.12", []string{"2.5.0", "2.7.0", "2.12.0"}},
 	} {
 		if got := versions(tc.a, tc.b); !slices.Equal(got, tc.want) {
 			t.Errorf("%s to %s: %v, want %v", tc.a, tc.b, got, tc.want)

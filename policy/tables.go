@@ -115,6 +115,7 @@ var newestJAX = version{0, 12, 0, 1}
 type tfRelease struct {
 	leave       LeaveRule
 	firstRegion uint64 // of a growing pool, in bytes
+	hostLimit   uint64 // of the pinned host pool, in bytes
 	async       bool   // knows cuda_malloc_async
 	system      bool   // reads TF_DEVICE_MIN_SYS_MEMORY_IN_MB
 	wraps       bool   // counts the bytes of TF_DEVICE_MIN_SYS_MEMORY_IN_MB in 32 bits
@@ -130,17 +131,22 @@ var tfReleases = []row[tfRelease]{
 	{version{2, 2, 0}, "2020-05-06",
 		"The pool is what is free less 6 % of it, at least 300 MiB; 225 MiB where less than 2 GiB are free.",
 		"TensorFlow 2.2.3 itself",
-		func(r *tfRelease) { *r = tfRelease{leave: LeaveSixth, firstRegion: 1 << 20} }},
+		func(r *tfRelease) { *r = tfRelease{leave: LeaveSixth, firstRegion: 1 << 20, hostLimit: 64 << 30} }},
 	{version{2, 5, 0}, "2021-05-14",
 		"The pool is what is free less 500 MiB, 1050 MiB or 1536 MiB, by compute capability. A growing pool begins with 2 MiB. `TF_GPU_ALLOCATOR=cuda_malloc_async` and `TF_DEVICE_MIN_SYS_MEMORY_IN_MB`.",
-		"TensorFlow 2.10.1 itself",
+		"TensorFlow 2.5.3 itself; tensorflow#44810",
 		func(r *tfRelease) {
-			*r = tfRelease{leave: LeaveSteps, firstRegion: 2 << 20, async: true, system: true, wraps: true}
+			r.leave, r.firstRegion = LeaveSteps, 2<<20
+			r.async, r.system, r.wraps = true, true, true
 		}},
 	{version{2, 7, 0}, "2021-11-04",
 		"`TF_DEVICE_MIN_SYS_MEMORY_IN_MB` is counted in 64 bits: before, 6000 meant 1904. `experimental.use_cuda_malloc_async` works.",
 		"TensorFlow 2.6.5 and 2.8.4 themselves",
 		func(r *tfRelease) { r.wraps, r.asyncOption = false, true }},
+	{version{2, 12, 0}, "2023-03-23",
+		"Pinned host memory is limited to 128 GiB by default, no longer 64.",
+		"TensorFlow 2.11.1 and 2.12.1 themselves",
+		func(r *tfRelease) { r.hostLimit = 128 << 30 }},
 	{version{2, 13, 0}, "2023-07-05",
 		"1800 MiB are left on compute capability 9 and later.",
 		"TensorFlow 2.13.1 itself",

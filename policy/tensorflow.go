@@ -115,7 +115,7 @@ func readTensorFlow(env Environment, r tfRelease) (reading, *SettingError) {
 func readGPUOptions(env Environment, r tfRelease, o GPUOptions) (reading, *SettingError) {
 	n := notes{env: env}
 	p, err := n.tensorflow(r, o)
-	return reading{policy: p, pools: func(d Device) []Pool { return tfPools(p, d) }, notes: n}, err
+	return reading{policy: p, pools: func(d Device) []Pool { return tfPools(p, r.hostLimit, d) }, notes: n}, err
 }
 
 // tensorflow is the policy, in the order in which TensorFlow decides
@@ -338,7 +338,7 @@ func (n *notes) tfOthers(r tfRelease) {
 }
 
 // tfPools are the pools that TensorFlow makes for a device.
-func tfPools(p Policy, d Device) []Pool {
+func tfPools(p Policy, host uint64, d Device) []Pool {
 	limit := p.LimitBytes(d)
 	main := Pool{Name: fmt.Sprintf("GPU_%d_bfc", d.Ordinal), Space: "device", Limit: &limit, First: p.FirstGrant(d), Text: "the whole limit at the first operation"}
 	switch {
@@ -349,7 +349,6 @@ func tfPools(p Policy, d Device) []Pool {
 	case !p.Preallocate:
 		main.Text = "grows as needed"
 	}
-	host := uint64(128) << 30 // GPUProcessState::GetGpuHostAllocator, 2^17 MiB
 	return []Pool{main, {Name: "gpu_host_bfc", Space: "host", Limit: &host, Text: "pinned host memory for transfers, as needed"}}
 }
 
