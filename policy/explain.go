@@ -227,7 +227,7 @@ func Explain(env Environment, as Framework, d Device) (Answer, error) {
 	hidden := r.devices(f)
 	if hidden { // nothing is built
 		a.Settings, a.hidden = append(a.Settings, r.settings...), true
-		a.Warnings = append(append(a.Warnings, r.warnings...), unreadAt(env, f, v, r)...)
+		a.Warnings = append(append(a.Warnings, r.warnings...), unread(env, f, v, r)...)
 		a.Set = fixes(a)
 		return a, nil
 	}
@@ -237,7 +237,7 @@ func Explain(env Environment, as Framework, d Device) (Answer, error) {
 	}
 	a.Settings = append(a.Settings, r.settings...)
 	a.Warnings = append(a.Warnings, r.warnings...)
-	a.Warnings = append(a.Warnings, unreadAt(env, f, v, r)...)
+	a.Warnings = append(a.Warnings, unread(env, f, v, r)...)
 	a.fill(d)
 	if r.pools != nil {
 		a.Pools = r.pools(d)

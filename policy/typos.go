@@ -11,12 +11,7 @@ import (
 // unread warns of the variables about memory that the framework does not read,
 // and of names that nobody reads but that look like one about memory or
 // devices. What r speaks of already is left out, and so is what is empty.
-func unread(env Environment, f framework, r reading) []Warning {
-	return unreadAt(env, f, f.newest, r)
-}
-
-// unreadAt is unread at a release.
-func unreadAt(env Environment, f framework, v version, r reading) []Warning {
+func unread(env Environment, f framework, v version, r reading) []Warning {
 	said := map[string]bool{}
 	for _, s := range r.settings {
 		said[s.Name] = true

@@ -152,7 +152,7 @@ func TestNoTypoOfAnother(t *testing.T) {
 					t.Errorf("%s is called a typo of %s", v.Name, got.Name)
 				}
 			}
-			for _, w := range unread(Environ([]string{v.Name + "=1"}), f, reading{}) {
+			for _, w := range unread(Environ([]string{v.Name + "=1"}), f, f.newest, reading{}) {
 				if strings.Contains(w.Text, "did you mean") {
 					t.Errorf("%s: %s", v.Name, w.Text)
 				}
@@ -416,7 +416,7 @@ func TestUnread(t *testing.T) {
 				t.Fatal(raised)
 			}
 			var got []string
-			for _, w := range unreadAt(e, f, v, r) {
+			for _, w := range unread(e, f, v, r) {
 				got = append(got, fmt.Sprintf("%s: %s [%s]", w.Name, w.Text, w.Fix))
 			}
 			if !slices.Equal(got, tc.want) {
@@ -549,7 +549,7 @@ func FuzzTypos(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string, pick int) {
 		e := Environ(append(strings.Split(text, "\n"), corpus[uint(pick)%uint(len(corpus))]+"=1"))
 		for _, as := range readers() {
-			for _, w := range unread(e, as, reading{}) {
+			for _, w := range unread(e, as, as.newest, reading{}) {
 				if slices.Contains(corpus, w.Name) {
 					t.Errorf("%s: %s", w.Name, w.Text)
 				}
