@@ -42,9 +42,15 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root := newRoot(stdout, stderr)
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
+	var program ended
+	var status exitStatus
 	switch {
 	case err == nil:
 		return 0
+	case errors.As(err, &program):
+		return program.end()
+	case errors.As(err, &status):
+		return int(status)
 	case errors.Is(err, errNo):
 		return exitNo
 	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
@@ -66,7 +72,7 @@ func newRoot(stdout, stderr io.Writer) *cobra.Command {
 	}
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	root.AddCommand(replayCommand(), explainCommand(), devicesCommand(), versionCommand())
+	root.AddCommand(replayCommand(), explainCommand(), runCommand(), devicesCommand(), psCommand(), versionCommand())
 	finish(root)
 	return root
 }

@@ -1,0 +1,264 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"gpumem/device"
+	"gpumem/device/open"
+	"gpumem/internal/proc"
+	"gpumem/policy"
+	"gpumem/share"
+)
+
+var psNow = time.Date(2026, 9, 21, 12, 0, 0, 0, time.UTC)
+
+// psExample is a state that has everything.
+func psExample(t testing.TB) *psState {
+	t.Helper()
+	info := func(pid int, ago time.Duration, command ...string) *proc.Info {
+		return &proc.Info{PID: pid, Parent: 1, User: "ann", Command: command, Name: "python3", Started: psNow.Add(-ago)}
+	}
+	asks := func(env ...string) *policy.Answer {
+		a, err := policy.Explain(policy.Environ(env), policy.Framework{Name: "jax", Version: "0.4.30"}, policy.Device{Total: 80 << 30, Free: 80 << 30, CCMajor: 9})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &a
+	}
+	d := psDevice{
+		Listed: listed[0],
+		leased: 30 << 30,
+		programs: []psProgram{
+			{Process: device.Process{PID: 11, Name: "python3", Kind: "compute", Used: 20 << 30, Known: true}, info: info(11, 26*time.Hour, "/usr/bin/python3", "train.py"),
+				loaded: []proc.Framework{{Name: "jax", Version: "0.4.30"}}, asks: asks("XLA_PYTHON_CLIENT_MEM_FRACTION=.25", "TF_GPU_ALLOCATOR=cuda_malloc_async"),
+				lease: &psLease{Bytes: 22 << 30}},
+			{Process: device.Process{PID: 12, Name: "python3", Kind: "compute", Used: 1 << 30, Known: true}, info: info(12, 65*time.Minute, "ray::f\x1b[31m"), opaque: true},
+			{Process: device.Process{PID: 13, Name: "Xorg", Kind: "graphics"}, why: "process 13: there is no such process"},
+			{Process: device.Process{PID: 14}, info: info(14, 3*time.Second), lease: &psLease{Bytes: 4 << 30}},
+			{lease: &psLease{Bytes: 4 << 30, UID: 3999999999, Command: []string{"python3", "x.py"}}, why: "its process cannot be seen from here"},
+		},
+		waiting: []psLease{
+			{Bytes: 30 << 30, PID: 15, Command: []string{"./a"}, Since: psNow.Add(-90 * time.Second)},
+			{Place: 1, Since: psNow.Add(-time.Second), Asleep: true},
+		},
+	}
+	d.programs[1].info.ParentGone = true
+	d.programs[1].info.Container = "0123456789ab"
+	return &psState{at: psNow, devices: []psDevice{d, {Listed: listed[1]}}}
+}
+
+func TestPsText(t *testing.T) {
+	const want = `cuda:0 NVIDIA H200: 139.80 GiB, 100.74 GiB used, 39.06 GiB free, 30 GiB leased
+  pid  user          age        holds   lease  framework   asks for                    container     mark         command
+   11  ann         1d02h       20 GiB  22 GiB  jax 0.4.30  20 GiB at once (1 warning)  -             -            python3 train.py
+   12  ann         1h05m        1 GiB       -  not told    -                           0123456789ab  parent gone  ray::f?[31m
+   13  -               -     not told       -  -           -                           -             -            not told
+   14  ann            3s  nothing yet   4 GiB  -           -                           -             -            [python3]
+    -  3999999999      -  nothing yet   4 GiB  -           -                           -             -            python3 x.py
+  process 15 has waited for 30 GiB for 1m (next): a
+  a program has waited for all that can be shared for 1s (1 before it, stopped: it is passed over)
+  not told: process 13: there is no such process
+  not told: its process cannot be seen from here
+
+cuda:1 NVIDIA A100 MIG 1g.5gb: 4.75 GiB, 0 B used, 4.75 GiB free, drives a display
+  no program holds memory
+  NVML: no permission
+`
+	if diff := cmp.Diff(want, psText(psExample(t), 0)); diff != "" {
+		t.Error(diff)
+	}
+	if got := psText(&psState{}, 0); got != "no devices\n" {
+		t.Errorf("%q", got)
+	}
+	blind := open.Listed{Words: "cuda:0", Status: device.Status{Info: device.Info{Name: "cuda:0", Total: 1 << 30}}}
+	if got := psText(&psState{devices: []psDevice{{Listed: blind}}}, 0); !strings.HasPrefix(got, "cuda:0: 1 GiB, how much of it is used is not told\n") {
+		t.Errorf("%q", got)
+	}
+}
+
+// TestPsNarrow: no line is wider than the screen, each program keeps its line,
+// and the command stays as long as there is room for it.
+func TestPsNarrow(t *testing.T) {
+	state := psExample(t)
+	rapid.Check(t, func(t *rapid.T) {
+		width := rapid.IntRange(1, 200).Draw(t, "width")
+		text := psText(state, width)
+		for line := range strings.Lines(text) {
+			if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > width {
+				t.Fatalf("%d characters: %q", n, line)
+			}
+		}
+		if width < 40 {
+			return
+		}
+		for _, want := range []string{"\n   11  ", "  20 GiB  ", "  python3 train.py\n", "\n   13  ", " nothing yet  "} {
+			if !strings.Contains(text, want) {
+				t.Fatalf("%q is missing:\n%s", want, text)
+			}
+		}
+	})
+	// What matters least goes first.
+	for width, want := range map[int]string{
+		200: "pid user age holds lease framework asks for container mark command",
+		120: "pid user age holds lease framework asks for mark command",
+		80:  "pid user age holds lease mark command",
+		60:  "pid holds lease mark command",
+		40:  "pid holds command",
+	} {
+		_, text, _ := strings.Cut(psText(state, width), "\n  pid")
+		head, _, _ := strings.Cut("pid"+text, "\n")
+		if got := strings.Join(strings.Fields(head), " "); got != want {
+			t.Errorf("%d: %s, want %s", width, got, want)
+		}
+	}
+}
+
+func TestPsSort(t *testing.T) {
+	for by, want := range map[string][]int{
+		"memory": {11, 12, 0, 13, 14}, "pid": {0, 11, 12, 13, 14}, "age": {11, 12, 14, 0, 13},
+	} {
+		d := psExample(t).devices[0]
+		d.sort(by)
+		var got []int
+		for _, p := range d.programs {
+			got = append(got, p.PID)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: %s", by, diff)
+		}
+	}
+}
+
+// TestPsJSON: the names of a state file, and what is not told is absent.
+func TestPsJSON(t *testing.T) {
+	var b bytes.Buffer
+	if err := writePsJSON(&b, psExample(t)); err != nil {
+		t.Fatal(err)
+	}
+	var got struct {
+		Devices []struct {
+			Index     int
+			Name      string
+			Total     uint64 `json:"total_bytes"`
+			Used      uint64 `json:"used_bytes"`
+			Display   bool   `json:"display_active"`
+			Processes []map[string]any
+			Waiting   []map[string]any
+		}
+	}
+	if err := json.Unmarshal(b.Bytes(), &got); err != nil {
+		t.Fatal(err)
+	}
+	d := got.Devices[0]
+	if len(got.Devices) != 2 || d.Index != 0 || d.Name != "NVIDIA H200" || d.Total != 143156<<20 || d.Used != 103156<<20 || d.Display || !got.Devices[1].Display {
+		t.Errorf("%+v", got)
+	}
+	for i, p := range []string{
+		`{"pid":11,"name":"python3","kind":"compute","used_bytes":21474836480,"frameworks":["jax"],"releases":["0.4.30"],"parent_gone":false,"parent":1,"user":"ann",
+			"command":["/usr/bin/python3","train.py"],"started":"2026-09-20T10:00:00Z","lease_bytes":23622320128,
+			"asks":{"framework":"jax","version":"0.4.30","summary":"Takes 20 GiB of the 80 GiB at the first operation, and keeps it.","allocator":"bfc",
+			"taken_at_first_operation_bytes":21474836480,"limit_bytes":21474836480,"warnings":1,"errors":0}}`,
+		`{"pid":12,"name":"python3","kind":"compute","used_bytes":1073741824,"parent_gone":true,"parent":1,"user":"ann","command":["ray::f\u001b[31m"],"container":"0123456789ab","started":"2026-09-21T10:55:00Z"}`,
+		`{"pid":13,"name":"Xorg","kind":"graphics","not_told":"process 13: there is no such process"}`,
+		`{"pid":14,"name":"python3","frameworks":[],"parent_gone":false,"parent":1,"user":"ann","started":"2026-09-21T11:59:57Z","lease_bytes":4294967296}`,
+		`{"user":"3999999999","command":["python3","x.py"],"lease_bytes":4294967296,"not_told":"its process cannot be seen from here"}`,
+	} {
+		var want map[string]any
+		if err := json.Unmarshal([]byte(p), &want); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, d.Processes[i]); diff != "" {
+			t.Errorf("%d: %s", i, diff)
+		}
+	}
+	if w := d.Waiting; len(w) != 2 || w[0]["pid"] != 15.0 || w[0]["wants_bytes"] != float64(30<<30) || w[1]["place"] != 1.0 {
+		t.Errorf("%v", w)
+	}
+	if err := writePsJSON(failing{}, psExample(t)); err == nil {
+		t.Error("an output that is full is no error")
+	}
+}
+
+func TestAsksShort(t *testing.T) {
+	for _, tc := range []struct {
+		env  []string
+		as   policy.Framework
+		want string
+	}{
+		{nil, policy.Framework{Name: "jax", Version: "0.4.30"}, "18 GiB at once"},
+		{nil, policy.Framework{Name: "jax", Version: "99"}, "18 GiB at once"},
+		{[]string{"XLA_PYTHON_CLIENT_PREALLOCATE=false"}, policy.Framework{Name: "jax", Version: "0.4.30"}, "up to 18 GiB"},
+		{[]string{"XLA_PYTHON_CLIENT_PREALLOCATE=off"}, policy.Framework{Name: "jax", Version: "0.11.0"}, "18 GiB at once (1 warning)"},
+		{[]string{"XLA_PYTHON_CLIENT_ALLOCATOR=platform"}, policy.Framework{Name: "jax", Version: "0.11.0"}, "as needed, keeps nothing"},
+		{[]string{"XLA_PYTHON_CLIENT_ALLOCATOR=vmm"}, policy.Framework{Name: "jax", Version: "0.11.0"}, "up to 18 GiB"},
+		{[]string{"XLA_CLIENT_MEM_FRACTION=.5", "XLA_PYTHON_CLIENT_MEM_FRACTION=.6"}, policy.Framework{Name: "jax", Version: "0.11.0"}, "XLA_CLIENT_MEM_FRACTION is refused"},
+		{[]string{"CUDA_VISIBLE_DEVICES=-1"}, policy.Framework{Name: "jax", Version: "0.4.30"}, "sees no GPU"},
+	} {
+		d := policy.Device{Total: 24 << 30, Free: 24 << 30, Granularity: 2 << 20, CCMajor: 9}
+		a := asksFor(tc.env, []proc.Framework{{Name: "nosuch"}, {Name: tc.as.Name, Version: tc.as.Version}}, d)
+		got := psProgram{asks: a}.asksShort()
+		if got != tc.want {
+			t.Errorf("%v in %v: %s, want %s", tc.env, tc.as, got, tc.want)
+		}
+	}
+	// A release that is too old to be known is explained as the newest.
+	if a := asksFor(nil, []proc.Framework{{Name: "jax", Version: "0.0.1"}}, policy.Device{Total: 1 << 30}); a == nil || a.Version == "0.0.1" {
+		t.Errorf("%+v", a)
+	}
+	if a := asksFor(nil, []proc.Framework{{Name: "nosuch"}}, policy.Device{}); a != nil {
+		t.Errorf("%+v", a)
+	}
+}
+
+func TestDeviceKey(t *testing.T) {
+	sim := device.Status{Info: device.Info{Simulated: true, Ordinal: 1}}
+	for words, want := range map[string]string{
+		"sim@/nosuch/gpu,device=1": "sim@/nosuch/gpu,device=1",
+		"sim:24GiB":                "",
+	} {
+		if got := deviceKey(open.Listed{Words: words, Status: sim}); got != want {
+			t.Errorf("%s: %s, want %s", words, got, want)
+		}
+	}
+	if got := deviceKey(listed[0]); got != "GPU-1" {
+		t.Error(got)
+	}
+	if got := deviceKey(listed[1]); got != "cuda:1" {
+		t.Error(got)
+	}
+}
+
+func TestAge(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		-time.Second: "0s", 0: "0s", 59*time.Second + 999*time.Millisecond: "59s", time.Minute: "1m", time.Hour - 1: "59m",
+		time.Hour: "1h00m", 24*time.Hour - 1: "23h59m", 24 * time.Hour: "1d00h", 1000 * time.Hour: "41d16h",
+	} {
+		if got := age(d); got != want {
+			t.Errorf("%v: %s, want %s", d, got, want)
+		}
+	}
+}
+
+func TestPsOutputFails(t *testing.T) {
+	t.Setenv(share.EnvDir, t.TempDir())
+	for _, args := range [][]string{{"ps", "--device", "sim:1GiB"}, {"ps", "--device", "sim:1GiB", "--json"}} {
+		var errs bytes.Buffer
+		if code := run(t.Context(), args, failing{}, &errs); code != exitUsage || errs.String() != "gpumem: no space left\n" {
+			t.Errorf("%v: status %d, stderr %q", args, code, errs.String())
+		}
+	}
+	var errs bytes.Buffer
+	(&psState{notes: []string{errors.New("a\nb").Error()}}).writeNotes(&errs)
+	if errs.String() != "gpumem: a; b\n" {
+		t.Errorf("%q", errs.String())
+	}
+}

@@ -1,0 +1,85 @@
+// What the environment asks for: a policy, the CPU, or an end.
+
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"gpumem/policy"
+)
+
+// limitVar is the cap that a launcher gives to TensorFlow, in MiB. TensorFlow
+// reads no variable for that: a start-up hook in Python reads this one and makes
+// a logical device of that size. This program is told so in the same way.
+const limitVar = "GPUMEM_TF_LIMIT_MIB"
+
+// outcome is what becomes of a program. The zero value: it uses the GPU.
+type outcome struct {
+	cpu    bool   // it goes on without
+	status int    // it ends with this one
+	text   string // what the framework says on stderr; "": nothing
+}
+
+// choose is what a framework makes of an environment. The policy is for a
+// program that uses the GPU.
+func choose(as policy.Framework, env policy.Environment) (policy.Policy, outcome) {
+	gpu := true
+	if as.Name == "jax" {
+		gpu = wantsGPU(env.Get("JAX_PLATFORMS"))
+	}
+	// The policy is the same on all devices, so none is told of.
+	a, err := policy.Explain(env, as, policy.Device{})
+	switch {
+	case err != nil:
+		return policy.Policy{}, outcome{status: 2, text: "sharing: " + err.Error()}
+	case !gpu:
+		return policy.Policy{}, outcome{cpu: true}
+	case len(a.Errors) > 0:
+		return policy.Policy{}, refused(a.Errors[0], env)
+	case a.Allocator == "": // no GPU is visible
+		return policy.Policy{}, outcome{cpu: true}
+	}
+	p := a.Policy
+	// Without a pool there is nothing to limit.
+	if text, set := env.Lookup(limitVar); set && as.Name == "tensorflow" && p.Kind != policy.Platform {
+		mib, err := strconv.ParseFloat(text, 64)
+		if err != nil || !(mib >= 1 && mib < 1<<43) {
+			return p, outcome{status: 1, text: fmt.Sprintf("sharing: %s=%s: want a number of MiB, 1 or more", limitVar, text)}
+		}
+		// It goes before what the environment says of the pool's size, and leaves
+		// all else that is said there.
+		asked, err := policy.TensorFlow(as.Version, policy.GPUOptions{Limit: &mib})
+		if err != nil {
+			return p, outcome{status: 1, text: "sharing: " + err.Error()}
+		}
+		p.Limit = asked.Limit
+	}
+	return p, outcome{}
+}
+
+// wantsGPU is whether JAX_PLATFORMS names NVIDIA's GPUs. Without it JAX takes
+// them if it can.
+func wantsGPU(platforms string) bool {
+	list := strings.Split(platforms, ",")
+	return platforms == "" || slices.Contains(list, "cuda") || slices.Contains(list, "gpu")
+}
+
+// refused is what the newest JAX does, and says, about a setting that is refused
+// (jax/_src/xla_bridge.py of 0.12.0). TensorFlow refuses only what aborts it.
+func refused(e policy.SettingError, env policy.Environment) outcome {
+	switch {
+	case strings.Contains(e.Then, "aborts"):
+		return outcome{status: 134, text: e.Text} // 128 and SIGABRT
+	case !strings.Contains(e.Then, "runs on the CPU"):
+		return outcome{status: 1, text: "RuntimeError: Unable to initialize backend 'cuda': " + e.Text}
+	}
+	// The plugin is not there then. Only where it was asked for that is an error.
+	text := "Jax plugin configuration error: " + e.Text + "\n"
+	if env.Get("JAX_PLATFORMS") != "" {
+		return outcome{status: 1, text: text + "RuntimeError: Unable to initialize backend 'cuda'"}
+	}
+	return outcome{cpu: true, text: text + "An NVIDIA GPU may be present on this machine, but a CUDA-enabled jaxlib is not installed. Falling back to cpu."}
+}

@@ -1,0 +1,18 @@
+//go:build !linux
+
+package proc
+
+import "fmt"
+
+func look(pid int) (Info, error) { return Info{}, cannot(pid) }
+
+func hostPIDs() bool { return true }
+
+func opens(pid int, _ string) (bool, error) { return false, cannot(pid) }
+
+func cannot(pid int) error {
+	if err := check(pid); err != nil {
+		return err
+	}
+	return fmt.Errorf("process %d: only Linux shows what another process is", pid)
+}

@@ -1,0 +1,56 @@
+// CuPy: the limit of its pool, in bytes (since CuPy 7.0).
+
+package given
+
+import (
+	"strconv"
+	"strings"
+)
+
+const cupyVar = "CUPY_GPU_MEMORY_LIMIT"
+
+// cupy gives CuPy its limit. It holds for each GPU, so that it is the least.
+func (o *outfit) cupy(g Grant) error {
+	var limits []uint64
+	for _, l := range g.Leases {
+		bytes, err := g.pool("cupy", l)
+		if err != nil {
+			return err
+		}
+		limits = append(limits, bytes)
+	}
+	most, i := least(limits)
+	text, why := o.get(cupyVar), g.why("cupy", i)
+	ours := strconv.FormatUint(most, 10)
+	within, number := true, true
+	for i, l := range g.Leases {
+		theirs, ok := cupyLimit(text, l.Total)
+		number = number && ok
+		within = within && theirs > 0 && theirs <= limits[i] // 0 is no limit
+	}
+	switch {
+	case !o.has(cupyVar):
+		o.set(cupyVar, ours, why)
+	case !number:
+		o.keep(cupyVar, "left as it is: it is neither a number of bytes nor a percentage, which CuPy says at its first allocation")
+	case within:
+		o.keep(cupyVar, "the user's own limit is within "+why)
+	default:
+		o.set(cupyVar, ours, why+"; "+text+" would be outside of it")
+	}
+	return nil
+}
+
+// cupyLimit is a text as bytes of a GPU; 0 is no limit.
+func cupyLimit(text string, total uint64) (bytes uint64, ok bool) {
+	text = strings.TrimSpace(text)
+	if percent, is := strings.CutSuffix(text, "%"); is {
+		f, err := strconv.ParseFloat(strings.TrimSpace(percent), 64)
+		if err != nil || !(f >= 0 && f <= 100) {
+			return 0, false
+		}
+		return uint64(f / 100 * float64(total)), true
+	}
+	n, err := strconv.ParseUint(strings.ReplaceAll(text, "_", ""), 10, 64)
+	return n, err == nil
+}

@@ -1,0 +1,220 @@
+// Package given says what a program inside a lease is given, so that it stays
+// within the lease unchanged: environment variables, and a folder on PYTHONPATH
+// whose Python files cap the frameworks that no variable can cap.
+//
+// It starts nothing and asks no device. Which framework a program uses is not
+// known before it runs, so that it is given what each of them needs:
+//
+//   - JAX: one fraction of the GPU, under the one name that all releases read;
+//   - TensorFlow: growth by a variable, and a limit by the hook;
+//   - PyTorch: a fraction by the hook, and in its list of settings where the
+//     release that is installed knows it there;
+//   - CuPy: a limit in bytes;
+//   - GoMLX: options in its backend's text, where the user names a CUDA backend.
+//
+// Each of them may fill the lease. A program that uses two of them at once can
+// exceed it: for JAX beside TensorFlow there is [Grant].CPUTensorFlow.
+//
+// A lease counts everything that the program holds, and a framework's limit only
+// its pool. So the limit is the lease less what is held outside of the pool: see
+// [Overhead].
+package given
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"gpumem/policy"
+	"gpumem/size"
+)
+
+// A Lease is what the program has of one GPU.
+type Lease struct {
+	// Visible is what CUDA_VISIBLE_DEVICES is to name: a UUID ("GPU-...",
+	// "MIG-...") or an ordinal as the driver counts. Empty on all leases leaves
+	// that variable alone.
+	Visible string
+	Ordinal int    // number of the GPU, for messages
+	Bytes   uint64 // of the lease, from 1 to Total
+	Total   uint64 // bytes of the GPU, as CUDA reports them
+	CCMajor int    // compute capability, such as 9 of 9.0; 0: not known
+	// Context is what a CUDA context takes of this GPU, in bytes; 0: by a table,
+	// or none where it is simulated.
+	Context   uint64
+	Simulated bool // nothing is held outside of the pool but Context
+}
+
+// A Grant is what a program is granted, and what was asked for on its behalf.
+type Grant struct {
+	Leases    []Lease // at least one, each of another GPU, in the order in which the program is to see them
+	Allocator string  // JAX's and GoMLX's: bfc, platform, address, cuda_async, vmm; "" leaves it as it is
+	// Growth takes memory as it is needed in place of all at once. The lease
+	// caps it all the same.
+	Growth        bool
+	CPUTensorFlow bool // TensorFlow keeps off the GPUs
+	// Overhead is the room outside of the pool on each GPU, in bytes, whatever
+	// the framework; 0: what Learned says, else [Overhead].
+	Overhead uint64
+	// Learned is the room by framework, in bytes, as [Learned.Load] gives it.
+	Learned map[string]uint64
+	// HookDir is where the Python hook is written, see [Hook]. Empty gives none:
+	// then TensorFlow has no limit, nor has PyTorch before 2.10.
+	HookDir string
+}
+
+// A Change is one variable of the program's environment, in order.
+type Change struct {
+	Name string
+	Old  string // as it was; "" also where it was not set
+	New  string // as it is; "" also where it is not set
+	Set  bool   // it is set now
+	Kept bool   // nothing was changed: Why is a remark, such as that a setting defeats the lease
+	Why  string // one line
+}
+
+// String is the change as a shell would write it.
+func (c Change) String() string {
+	switch {
+	case c.Kept && !c.Set:
+		return "# " + c.Name
+	case c.Kept:
+		return "# " + c.Name + "=" + c.New
+	case c.Set:
+		return c.Name + "=" + c.New
+	}
+	return "unset " + c.Name
+}
+
+// An Outfit is the program's environment.
+type Outfit struct {
+	Env     []string // complete, each name once, for execve
+	Changes []Change // against what was given
+}
+
+// For is the environment of a program in a lease. env is what it would have
+// without: lines NAME=value, of which the first of a name counts, as in C and in
+// Python. command is the program and its arguments; its interpreter's folders
+// are looked at for a PyTorch, and nothing is run.
+//
+// What the user set is kept where it is stricter than the lease. What a framework
+// refuses stays, so that it says so itself, and a Change tells.
+//
+// The error says which part of the grant makes no sense, that a lease leaves no
+// pool beside what is held outside of it, or that the hook cannot be written.
+func For(env []string, command []string, g Grant) (Outfit, error) {
+	if err := g.check(); err != nil {
+		return Outfit{}, err
+	}
+	o := newOutfit(env)
+	o.visible(g)
+	for _, give := range []func(Grant) error{o.jax, o.gomlx, o.tensorflow, func(g Grant) error { return o.torch(g, command) }, o.cupy, func(g Grant) error { return o.hook(g, command) }} {
+		if err := give(g); err != nil {
+			return Outfit{}, err
+		}
+	}
+	return Outfit{Env: o.lines(), Changes: o.changes}, nil
+}
+
+func (g Grant) check() error {
+	if len(g.Leases) == 0 {
+		return fmt.Errorf("a grant without a lease; give at least one")
+	}
+	seen := map[string]bool{}
+	for _, l := range g.Leases {
+		switch {
+		case l.Bytes == 0 || l.Bytes > l.Total:
+			return fmt.Errorf("GPU %d: a lease of %d bytes on a GPU of %d; want from 1 to all of it", l.Ordinal, l.Bytes, l.Total)
+		case strings.ContainsAny(l.Visible, ", \x00"):
+			return fmt.Errorf("GPU %d: %q is not one GPU for %s; want a UUID or an ordinal", l.Ordinal, l.Visible, visibleVar)
+		case l.Visible != "" && seen[l.Visible]:
+			return fmt.Errorf("GPU %d: two leases on %s in one grant; want one for each GPU", l.Ordinal, l.Visible)
+		case (l.Visible == "") != (g.Leases[0].Visible == ""):
+			return fmt.Errorf("GPU %d: one lease names its GPU for %s and another does not; name all or none", l.Ordinal, visibleVar)
+		}
+		seen[l.Visible] = true
+	}
+	return nil
+}
+
+// outside is the room outside of a framework's pool.
+func (g Grant) outside(framework string, l Lease) uint64 {
+	if g.Overhead > 0 {
+		return g.Overhead
+	}
+	if bytes, ok := g.Learned[framework]; ok {
+		return bytes
+	}
+	return Overhead(framework, l, len(g.Leases))
+}
+
+// leastPool is the smallest pool that any framework can use: JAX rounds it up to
+// that since 0.10.2, and the first grant of all is as large.
+const leastPool = 2 << 20
+
+// pool is what a framework's pool may be on one GPU, in bytes.
+func (g Grant) pool(framework string, l Lease) (uint64, error) {
+	if room := g.outside(framework, l); room+leastPool > l.Bytes {
+		return 0, fmt.Errorf("GPU %d: a lease of %s leaves nothing for the pool of %s, which holds %s outside of it (CUDA context, libraries); ask for more, or say how much that program needs there",
+			l.Ordinal, size.Format(l.Bytes), framework, size.Format(room))
+	}
+	return l.Bytes - g.outside(framework, l), nil
+}
+
+// fractions are what a framework's pool may be of each GPU, each the largest
+// 32-bit float that does not exceed the lease; round is in bytes.
+func (g Grant) fractions(framework string, round uint64) ([]float64, error) {
+	var list []float64
+	for _, l := range g.Leases {
+		bytes, err := g.pool(framework, l)
+		if err != nil {
+			return nil, err
+		}
+		f := policy.FractionFor(bytes, policy.Policy{RoundLimit: round}, policy.Device{Total: l.Total})
+		if f == 0 { // bytes above, but less than one step of round
+			return nil, fmt.Errorf("GPU %d: a lease of %s leaves no pool for %s; ask for more", l.Ordinal, size.Format(l.Bytes), framework)
+		}
+		list = append(list, math.Min(f, 1))
+	}
+	return list, nil
+}
+
+// why says how a limit comes about: by the lease number i, which gives the least,
+// or by each its own where i is below 0.
+func (g Grant) why(framework string, i int) string {
+	const outside = " for what is held outside of the pool"
+	if i < 0 && len(g.Leases) > 1 {
+		return "each GPU's lease, less the room" + outside
+	}
+	l := g.Leases[max(i, 0)]
+	text := "the lease of " + size.Format(l.Bytes)
+	if room := g.outside(framework, l); room > 0 {
+		text += " less " + size.Format(room) + outside
+	}
+	if len(g.Leases) > 1 {
+		text += fmt.Sprintf(" (GPU %d, which has the least of %d)", l.Ordinal, len(g.Leases))
+	}
+	return text
+}
+
+// least is the smallest of a list, and where it is.
+func least[T cmp.Ordered](list []T) (T, int) {
+	smallest := slices.Min(list)
+	return smallest, slices.Index(list, smallest)
+}
+
+const visibleVar = "CUDA_VISIBLE_DEVICES"
+
+// visible names the GPUs. JAX takes memory on every one that it sees, and what
+// is not seen needs no limit.
+func (o *outfit) visible(g Grant) {
+	var names []string
+	for _, l := range g.Leases {
+		names = append(names, l.Visible)
+	}
+	if names[0] != "" {
+		o.set(visibleVar, strings.Join(names, ","), "the program sees the GPUs of its leases and no others")
+	}
+}

@@ -1,0 +1,284 @@
+# Caps what TensorFlow and PyTorch take of each GPU, in a program that knows
+# nothing of it. install() looks at these variables, in which numbers of several
+# GPUs have commas between, in the order in which the program sees the GPUs:
+#
+#   GPUMEM_TF_LIMIT_MIB    TensorFlow 2: the limit of the logical device
+#   GPUMEM_TF_FRACTION     sessions, as TensorFlow 1 has them: one fraction
+#   GPUMEM_TF_CPU          1: TensorFlow sees no GPU
+#   GPUMEM_TORCH_FRACTION  PyTorch
+#
+# Without them it does nothing. With them it waits until the program imports the
+# framework, and sets the cap as late as it can: when the framework makes its
+# devices. So it starts no driver, and the program's own settings come first.
+# No error of it reaches the program: it is told in one line on stderr.
+#
+# Written for every Python 3; Python 2 may read it and does nothing.
+import os
+import sys
+
+
+def say(name, error):
+    try:
+        text = " ".join(str(error).split())
+        sys.stderr.write("gpumem: the lease is not enforced in %s: %s: %s\n" % (name, type(error).__name__, text))
+    except Exception:
+        pass
+
+
+def numbers(name, kind):
+    return [kind(text) for text in os.environ[name].split(",")]
+
+
+def of(limits, i):
+    # A program may see other GPUs than it was given: those get the least.
+    return limits[i] if i < len(limits) else min(limits)
+
+
+def install():
+    if sys.version_info < (3, 4):
+        return
+    wanted = {}
+    if os.environ.get("GPUMEM_TF_LIMIT_MIB") or os.environ.get("GPUMEM_TF_CPU"):
+        wanted["tensorflow"] = tensorflow
+    if os.environ.get("GPUMEM_TORCH_FRACTION"):
+        wanted["torch"] = torch
+    if wanted:
+        sys.meta_path.insert(0, Finder(wanted))
+
+
+class Finder(object):
+    """Lets the others find a module, and acts once it has been run."""
+
+    def __init__(self, wanted):
+        self.wanted = wanted
+
+    def find_spec(self, name, path=None, target=None):
+        act = self.wanted.get(name)
+        if act is None:
+            return None
+        for finder in list(sys.meta_path):
+            find = getattr(finder, "find_spec", None)
+            if finder is self or find is None:
+                continue
+            spec = find(name, path, target)
+            if spec is not None:
+                try:
+                    self.follow(spec, name, act)
+                except Exception as error:
+                    say(name, error)
+                return spec
+        return None
+
+    def follow(self, spec, name, act):
+        # The loader is of this one spec. What is set on it goes when it has done
+        # its work, so that the program finds it as it always is.
+        loader = spec.loader
+        if loader is None:  # a folder without code
+            return
+        run = loader.exec_module
+
+        def exec_module(module):
+            if module.__name__ != name:  # a zip file's loader is of all in it
+                return run(module)
+            try:
+                del loader.exec_module
+            except AttributeError:
+                pass
+            run(module)  # whose errors are the program's
+            if self.wanted.pop(name, None) is None:
+                return
+            if not self.wanted and self in sys.meta_path:
+                sys.meta_path.remove(self)
+            try:
+                act(module)
+            except Exception as error:
+                say(name, error)
+
+        loader.exec_module = exec_module
+
+
+def wrap(owner, name, make):
+    """Puts make(what was there) in its place."""
+    inner = getattr(owner, name)
+    outer = make(inner)
+    try:
+        outer.__name__, outer.__doc__, outer.__wrapped__ = name, inner.__doc__, inner
+    except AttributeError:
+        pass
+    setattr(owner, name, outer)
+    return inner
+
+
+# TensorFlow.
+
+
+def tensorflow(tf):
+    cpu = bool(os.environ.get("GPUMEM_TF_CPU"))
+    devices = Devices(tf, cpu, [] if cpu else numbers("GPUMEM_TF_LIMIT_MIB", int))
+    context = sys.modules.get("tensorflow.python.eager.context")
+    known = getattr(context, "Context", None)
+    if hasattr(tf, "config"):
+        if hasattr(known, "ensure_initialized"):
+            devices.follow(context)
+        else:  # not known when the devices are made: at once
+            devices.limit_once()
+            if devices.ours:
+                wrap(tf.config.experimental, "set_memory_growth", devices.growth)
+    sessions(tf, devices, None if cpu else numbers("GPUMEM_TF_FRACTION", float)[0])
+
+
+class Devices(object):
+    """The GPUs of TensorFlow 2."""
+
+    def __init__(self, tf, cpu, limits):
+        from threading import RLock  # which TensorFlow has loaded
+
+        self.tf, self.cpu, self.limits = tf, cpu, limits
+        self.ours = []  # the GPUs that have our limit
+        self.lock, self.done = RLock(), False
+        self.context = None  # the module of the context, which makes the devices
+
+    def limit_once(self):
+        with self.lock:
+            if self.done:
+                return
+            self.done = True
+            try:
+                self.limit()
+            except Exception as error:
+                say("tensorflow", error)
+
+    def limit(self):
+        """Sets the limits, but for GPUs that the program has set up itself."""
+        config = self.tf.config
+        old = config.experimental  # the names of 2.0
+        if self.cpu:
+            (getattr(config, "set_visible_devices", None) or old.set_visible_devices)([], "GPU")
+            return
+        get = getattr(config, "get_logical_device_configuration", None) or old.get_virtual_device_configuration
+        put = getattr(config, "set_logical_device_configuration", None) or old.set_virtual_device_configuration
+        device = getattr(config, "LogicalDeviceConfiguration", None) or old.VirtualDeviceConfiguration
+        gpus = (getattr(config, "list_physical_devices", None) or old.list_physical_devices)("GPU")
+        for i, gpu in enumerate(gpus):
+            if not get(gpu):
+                put(gpu, [device(memory_limit=of(self.limits, i))])
+                self.ours.append(gpu)
+
+    def follow(self, context):
+        """Sets the limits when the devices are made, after all that the program says."""
+        self.context = context
+        known = context.Context
+
+        def make(inner):
+            def ensure_initialized(ctx, *args, **kwargs):
+                self.limit_once()
+                known.ensure_initialized = inner  # it is called for every operation
+                return inner(ctx, *args, **kwargs)
+
+            return ensure_initialized
+
+        wrap(known, "ensure_initialized", make)
+        wrap(known, "set_memory_growth", self.growth_of_method)
+
+    # With a limit, set_memory_growth is a ValueError. A program expects what it
+    # would be without: nothing, or once the devices are made a RuntimeError.
+
+    def growth(self, inner):
+        def set_memory_growth(device, enable):
+            if device not in self.ours:
+                inner(device, enable)
+
+        return set_memory_growth
+
+    def growth_of_method(self, inner):
+        def set_memory_growth(ctx, dev, enable):
+            if dev not in self.ours:
+                inner(ctx, dev, enable)
+            elif ctx.get_memory_growth(dev) != enable and getattr(ctx, "_context_handle", None) is not None:
+                raise RuntimeError("Physical devices cannot be modified after being initialized")
+
+        return set_memory_growth
+
+
+def sessions(tf, devices, fraction):
+    """Caps sessions and listings, which make devices by a ConfigProto of their own."""
+    v1 = getattr(getattr(tf, "compat", None), "v1", None) or tf
+    proto = getattr(v1, "ConfigProto", None)
+    if proto is None:
+        return
+
+    def capped(config):
+        copy = proto()
+        if config is not None:
+            copy.CopyFrom(config)
+        if devices.cpu:
+            copy.device_count["GPU"] = 0
+            return copy
+        options = copy.gpu_options
+        if not getattr(getattr(options, "experimental", None), "virtual_devices", None):
+            if not 0 < options.per_process_gpu_memory_fraction <= fraction:
+                options.per_process_gpu_memory_fraction = fraction
+            options.allow_growth = True
+        return copy
+
+    def session(inner):
+        def __init__(self, target="", graph=None, config=None, **kwargs):
+            try:
+                if config is None and devices.context is not None:  # it takes the context's
+                    devices.limit_once()
+                    config = getattr(devices.context.context(), "config", None)
+                if not target and (config is None or isinstance(config, proto)):
+                    config = capped(config)
+            except Exception as error:
+                say("tensorflow", error)
+            inner(self, target=target, graph=graph, config=config, **kwargs)
+
+        return __init__
+
+    def listing(inner):
+        def list_local_devices(session_config=None):
+            try:
+                if session_config is None:
+                    session_config = capped(None)
+            except Exception as error:
+                say("tensorflow", error)
+            return inner(session_config)
+
+        return list_local_devices
+
+    base = getattr(sys.modules.get("tensorflow.python.client.session"), "BaseSession", None)
+    for owner in [base] if base else [getattr(v1, name, None) for name in ("Session", "InteractiveSession")]:
+        if owner is not None:
+            wrap(owner, "__init__", session)
+    device_lib = sys.modules.get("tensorflow.python.client.device_lib")
+    if hasattr(device_lib, "list_local_devices"):
+        wrap(device_lib, "list_local_devices", listing)
+
+
+# PyTorch.
+
+
+def torch(module):
+    cuda = module.cuda
+    limits = numbers("GPUMEM_TORCH_FRACTION", float)
+
+    def make(inner):
+        def set_per_process_memory_fraction(fraction, device=None):
+            if isinstance(fraction, float):
+                fraction = min(fraction, min(limits))
+            return inner(fraction, device)
+
+        return set_per_process_memory_fraction
+
+    inner = wrap(cuda, "set_per_process_memory_fraction", make)
+    if getattr(getattr(cuda, "memory", None), "set_per_process_memory_fraction", None) is inner:
+        cuda.memory.set_per_process_memory_fraction = cuda.set_per_process_memory_fraction
+
+    def cap():
+        try:
+            for i in range(cuda.device_count()):
+                inner(of(limits, i), i)
+        except Exception as error:
+            say("torch", error)
+
+    cuda._lazy_call(cap)  # once CUDA is started, which it does not start

@@ -1,0 +1,178 @@
+// JAX, and GoMLX, which has the same XLA behind it: one fraction of the GPU.
+
+package given
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"gpumem/policy"
+)
+
+const (
+	// The old name of the fraction works in every release, 0.1.16 to 0.12.0.1;
+	// the new one since 0.4.32, and from then on both together are refused.
+	fractionVar    = "XLA_PYTHON_CLIENT_MEM_FRACTION"
+	newFractionVar = "XLA_CLIENT_MEM_FRACTION"
+	preallocateVar = "XLA_PYTHON_CLIENT_PREALLOCATE"
+	allocatorVar   = "XLA_PYTHON_CLIENT_ALLOCATOR"
+	unifiedVar     = "TF_FORCE_UNIFIED_MEMORY"
+	createVar      = "JAX_PJRT_CLIENT_CREATE_OPTIONS"
+	gomlxVar       = "GOMLX_BACKEND"
+
+	// What a limit is rounded up to since JAX 0.10.2. Releases before take less
+	// with the same fraction.
+	jaxRound = 2 << 20
+)
+
+// jax gives JAX its fraction.
+func (o *outfit) jax(g Grant) error {
+	fractions, err := g.fractions("jax", jaxRound)
+	if err != nil {
+		return err
+	}
+	most, i := least(fractions)
+	o.fraction(most, g.why("jax", i))
+	if g.Allocator != "" {
+		if text := refused(allocatorVar, g.Allocator); text != "" {
+			return fmt.Errorf("allocator %q: %s", g.Allocator, text)
+		}
+		o.set(allocatorVar, g.Allocator, "the allocator that was asked for")
+	}
+	if g.Growth {
+		o.set(preallocateVar, "false", "JAX takes memory as it is needed, up to its fraction")
+	}
+	o.unset(unifiedVar, "with it JAX takes a fraction below 1 for 1, and the pool could be the whole GPU")
+	o.createOptions()
+	o.jaxRemarks(g)
+	return nil
+}
+
+// fraction sets JAX's fraction to most, or keeps a smaller one of the user's.
+func (o *outfit) fraction(most float64, why string) {
+	ours := strconv.FormatFloat(most, 'f', -1, 64) // reads as this very float, in 64 bits and in 32
+	old, renamed := o.get(fractionVar), o.get(newFractionVar)
+	text := old
+	if text == "" {
+		text = renamed
+	}
+	theirs, ok := jaxFraction(text)
+	switch {
+	case text == "":
+		o.set(fractionVar, ours, why)
+	case !ok: // in every release, once it stands under the name that all read
+		o.set(fractionVar, text, "is no number, which JAX is left to say")
+	case theirs > 0 && theirs <= most:
+		o.set(fractionVar, text, "the user's own fraction is within "+why)
+	default:
+		o.set(fractionVar, ours, why+"; "+text+" would be outside of it")
+	}
+	if old == "" || renamed == "" { // else JAX refuses both: see jaxRemarks
+		o.unset(newFractionVar, "the fraction stands under its old name, which every release reads; JAX refuses both together")
+	}
+}
+
+// jaxFraction is the largest fraction that any release makes of a text. ok is
+// false where it is no number.
+func jaxFraction(text string) (f float64, ok bool) {
+	// Until 0.4.29 a fraction is a double, later a 32-bit float.
+	a, err := policy.Explain(policy.Environ([]string{fractionVar + "=" + text}), policy.Framework{Name: "jax", Version: "0.4.29"}, policy.Device{})
+	if err != nil || len(a.Errors) > 0 {
+		return 0, false
+	}
+	f = a.Policy.Fraction
+	return math.Max(f, float64(float32(f))), true // NaN stays NaN
+}
+
+// refused is the newest JAX's error for one variable alone; "" for none.
+func refused(name, value string) string {
+	a, err := policy.Explain(policy.Environ([]string{name + "=" + value}), policy.Framework{Name: "jax"}, policy.Device{})
+	if err == nil && len(a.Errors) > 0 {
+		return a.Errors[0].Text
+	}
+	return ""
+}
+
+// createOptions leaves out of JAX_PJRT_CLIENT_CREATE_OPTIONS what goes before the
+// fraction: memory_fraction_policy, since JAX 0.12.0. Releases before refuse it.
+func (o *outfit) createOptions() {
+	parts := strings.Split(o.get(createVar), ";")
+	rest := slices.DeleteFunc(slices.Clone(parts), func(p string) bool { return strings.HasPrefix(p, "memory_fraction_policy:") })
+	const why = "memory_fraction_policy goes before the fraction, and could be more than the lease"
+	switch {
+	case len(rest) == len(parts):
+	case len(rest) == 0:
+		o.unset(createVar, why)
+	default:
+		o.set(createVar, strings.Join(rest, ";"), why)
+	}
+}
+
+// jaxRemarks tells what JAX refuses, and what has no limit.
+func (o *outfit) jaxRemarks(g Grant) {
+	l := g.Leases[0]
+	a, err := policy.Explain(o.environment(), policy.Framework{Name: "jax"}, policy.Device{Ordinal: l.Ordinal, Total: l.Total, Free: l.Total, CCMajor: l.CCMajor})
+	if err != nil { // of the framework's name
+		return
+	}
+	for _, e := range a.Errors {
+		o.keep(e.Name, "left as it is: JAX refuses it ("+e.Text+"); "+e.Then)
+	}
+	switch a.Allocator {
+	case "platform", "address", "cuda_async":
+		name := allocatorVar
+		if !o.has(name) || strings.Contains(o.get(createVar), "allocator:") {
+			name = createVar
+		}
+		o.keep(name, "the lease is not enforced: JAX's allocator "+a.Allocator+" has no limit")
+	}
+}
+
+// gomlx puts the lease into GoMLX's backend. Where GOMLX_BACKEND is not set, or
+// names another than CUDA's, it is left alone, --allocator or not: to set it
+// would choose the backend of a program that may want another one.
+func (o *outfit) gomlx(g Grant) error {
+	text := o.get(gomlxVar)
+	if !strings.HasPrefix(text, "xla:cuda") {
+		return nil
+	}
+	fractions, err := g.fractions("jax", jaxRound)
+	if err != nil {
+		return err
+	}
+	most, i := least(fractions)
+	words := strings.Split(text, ",")
+	value := func(name string) string {
+		for _, w := range words[1:] {
+			if v, ok := strings.CutPrefix(w, name+"="); ok {
+				return v
+			}
+		}
+		return ""
+	}
+	put := func(name, v string) {
+		words = slices.DeleteFunc(words, func(w string) bool { return strings.HasPrefix(w, name+"=") })
+		if v != "" {
+			words = append(words, name+"="+v)
+		}
+	}
+	put("visible_devices", "") // CUDA_VISIBLE_DEVICES does it; these would count within that list
+	if f, err := strconv.ParseFloat(value("memory_fraction"), 32); err != nil || !(f > 0 && f <= most) {
+		put("memory_fraction", strconv.FormatFloat(most, 'f', -1, 32))
+	}
+	if g.Growth {
+		put("preallocate", "false")
+	}
+	if g.Allocator != "" {
+		put("allocator", g.Allocator)
+	}
+	why := g.why("jax", i) + "; GoMLX up to 0.26.0 knows no such options, and only logs that"
+	if a := value("allocator"); a == "platform" || a == "address" || a == "cuda_async" {
+		why = "the lease is not enforced: the allocator " + a + " has no limit"
+	}
+	o.set(gomlxVar, strings.Join(words, ","), why)
+	return nil
+}

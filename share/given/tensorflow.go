@@ -1,0 +1,91 @@
+// TensorFlow: growth by a variable, the limit by the hook.
+
+package given
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"gpumem/policy"
+)
+
+const (
+	tfGrowthVar    = "TF_FORCE_GPU_ALLOW_GROWTH"
+	tfSystemVar    = "TF_DEVICE_MIN_SYS_MEMORY_IN_MB"
+	tfAllocatorVar = "TF_GPU_ALLOCATOR"
+
+	// What the hook reads; see hook/gpumem_hook.py.
+	hookLimitVar    = "GPUMEM_TF_LIMIT_MIB" // of each GPU, with commas between
+	hookFractionVar = "GPUMEM_TF_FRACTION"  // for sessions (TensorFlow 1): the least of all GPUs
+	hookCPUVar      = "GPUMEM_TF_CPU"       // 1: no GPU at all
+	hookTorchVar    = "GPUMEM_TORCH_FRACTION"
+)
+
+// tensorflow gives TensorFlow its limit.
+func (o *outfit) tensorflow(g Grant) error {
+	stale := func(names ...string) { // of a lease around this one
+		for _, name := range names {
+			o.unset(name, "of another lease")
+		}
+	}
+	if g.CPUTensorFlow {
+		stale(hookLimitVar, hookFractionVar)
+		o.set(hookCPUVar, "1", "the hook hides the GPUs from TensorFlow")
+		return nil
+	}
+	stale(hookCPUVar)
+	var limits []string
+	for _, l := range g.Leases {
+		bytes, err := g.pool("tensorflow", l)
+		if err != nil {
+			return err
+		}
+		limits = append(limits, strconv.FormatUint(bytes>>20, 10))
+	}
+	fractions, err := g.fractions("tensorflow", 0)
+	if err != nil {
+		return err
+	}
+	if o.has(tfGrowthVar) {
+		o.keep(tfGrowthVar, "as the user has it")
+	} else {
+		o.set(tfGrowthVar, "true", "TensorFlow takes memory as it is needed")
+	}
+	o.set(hookLimitVar, strings.Join(limits, ","), g.why("tensorflow", -1)+", in MiB: the hook makes it TensorFlow's limit")
+	o.set(hookFractionVar, strconv.FormatFloat(slices.Min(fractions), 'f', -1, 64), "the same for sessions, as TensorFlow 1 has them")
+	o.unset(tfSystemVar, "with it a session's pool is what is free less so much, whatever its fraction")
+	a, err := policy.Explain(o.environment(), policy.Framework{Name: "tensorflow"}, policy.Device{Total: g.Leases[0].Total, Free: g.Leases[0].Total, CCMajor: g.Leases[0].CCMajor})
+	if err == nil && (a.Allocator == "cuda_async" || a.Allocator == "cuda_malloc") {
+		o.keep(tfAllocatorVar, fmt.Sprintf("the lease is not enforced: TensorFlow's allocator %s has no limit", o.get(tfAllocatorVar)))
+	}
+	return nil
+}
+
+// hook puts the Python files on PYTHONPATH, before all others.
+func (o *outfit) hook(g Grant, command []string) error {
+	if g.HookDir == "" {
+		for _, name := range []string{hookLimitVar, hookFractionVar, hookCPUVar, hookTorchVar} {
+			if o.has(name) {
+				o.keep(name, "there is no hook that reads it: the lease is not enforced for this framework")
+			}
+		}
+		return nil
+	}
+	path, err := Hook(g.HookDir)
+	if err != nil {
+		return err
+	}
+	const pythonPath = "PYTHONPATH"
+	value := path
+	if old := o.get(pythonPath); old != "" {
+		folders := slices.DeleteFunc(strings.Split(old, listSeparator), func(p string) bool { return p == path })
+		value = strings.Join(append([]string{path}, folders...), listSeparator)
+	}
+	o.set(pythonPath, value, "the hook that sets TensorFlow's and PyTorch's limits when they are imported; it then runs the user's own sitecustomize")
+	if flag := deafFlag(command, o.get); flag != "" {
+		o.keep(pythonPath, "Python is started with "+flag+" and does not look at it: the lease is not enforced for TensorFlow, nor for PyTorch before 2.10")
+	}
+	return nil
+}

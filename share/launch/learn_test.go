@@ -1,0 +1,84 @@
+package launch
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"gpumem/device"
+	"gpumem/internal/proc"
+	"gpumem/share/given"
+)
+
+type fixedMeter struct {
+	s   device.Status
+	err error
+}
+
+func (m fixedMeter) Status() (device.Status, error) { return m.s, m.err }
+
+// TestLearner: what JAX holds beyond its pool is what lies outside of it.
+func TestLearner(t *testing.T) {
+	const gib, mib = 1 << 30, 1 << 20
+	status := device.Status{Info: device.Info{Total: 24 * gib, Granularity: 2 * mib}, Processes: []device.Process{
+		{PID: 50, Used: 6*gib + 100*mib, Known: true},
+		{PID: 51, Used: 200 * mib, Known: true}, // a child of 50
+		{PID: 52, Known: false},
+		{PID: 99, Used: 5 * gib, Known: true}, // a stranger
+	}}
+	parents := map[int]int{51: 50, 50: 10, 99: 1}
+	jax := []proc.Framework{{Name: "jax", Version: "0.12.0"}}
+	for _, tc := range []struct {
+		name   string
+		env    []string
+		loaded []proc.Framework
+		err    error
+		want   map[string]uint64
+	}{
+		{"JAX", []string{"XLA_PYTHON_CLIENT_MEM_FRACTION=0.25"}, jax, nil, map[string]uint64{"jax": 300 * mib}},
+		{"a release that is not known", []string{"XLA_PYTHON_CLIENT_MEM_FRACTION=0.25"}, []proc.Framework{{Name: "jax", Version: "?"}}, nil, map[string]uint64{"jax": 300 * mib}},
+		{"not yet taken", []string{"XLA_PYTHON_CLIENT_MEM_FRACTION=0.5"}, jax, nil, nil},
+		{"growing", []string{"XLA_PYTHON_CLIENT_MEM_FRACTION=0.25", "XLA_PYTHON_CLIENT_PREALLOCATE=false"}, jax, nil, nil},
+		{"PyTorch", nil, []proc.Framework{{Name: "pytorch"}}, nil, nil},
+		{"two", []string{"XLA_PYTHON_CLIENT_MEM_FRACTION=0.25"}, append(jax, proc.Framework{Name: "tensorflow"}), nil, nil},
+		{"none", nil, nil, nil, nil},
+		{"no status", nil, jax, errors.New("lost"), nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			l := learner{pid: 50, env: tc.env, meter: fixedMeter{status, tc.err}, most: map[string]uint64{},
+				parent: func(pid int) int { return parents[pid] }, loaded: func(int) []proc.Framework { return tc.loaded }}
+			l.look()
+			l.look()
+			if len(l.most) != len(tc.want) || l.most["jax"] != tc.want["jax"] {
+				t.Fatalf("%v, want %v", l.most, tc.want)
+			}
+			if tc.want == nil {
+				return
+			}
+			where := given.NewLearned(t.TempDir())
+			l.save(where, "python train.py", t.Logf)
+			if got, err := where.Load("python train.py"); err != nil || got["jax"] < tc.want["jax"] {
+				t.Errorf("remembered %v, %v", got, err)
+			}
+		})
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	(&learner{}).watch(ctx) // ends at once
+}
+
+func TestLackOfMemory(t *testing.T) {
+	for text, want := range map[string]string{
+		"fine": "",
+		"first\nRESOURCE_EXHAUSTED: Out of memory while trying to allocate 1GiB.\nTraceback\n": "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 1GiB.",
+		"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.":              "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
+		"cupy.cuda.memory.OutOfMemoryError: Out of memory allocating 8 bytes":                  "cupy.cuda.memory.OutOfMemoryError: Out of memory allocating 8 bytes",
+	} {
+		if got := lackOfMemory(Result{Status: 1, Tail: []byte(text)}); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+		if got := lackOfMemory(Result{Tail: []byte(text)}); got != "" {
+			t.Errorf("a program that ended well is told %q", got)
+		}
+	}
+}

@@ -1,0 +1,130 @@
+// "No" in one line.
+
+package share
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode"
+
+	"gpumem/device"
+	"gpumem/size"
+)
+
+// NoRoomError is "no": what was asked for is not there, and who has it. All
+// sizes are bytes.
+type NoRoomError struct {
+	Device    string
+	Want      uint64 // in all
+	Copies    int    // in so many leases
+	Total     uint64 // of the GPU
+	Shareable uint64 // what can be shared
+	Free      uint64 // what no lease has of it
+	Never     bool   // it would not fit if no other program used the GPU
+	Holders   []Entry
+	Ahead     []Entry          // who waits, and came before
+	Foreign   []device.Process // programs on the GPU that belong to no lease
+	Display   uint64           // left for the desktop; 0 without a display
+	Reserve   uint64           // left because the request says so
+	Waited    error            // why the wait for room ended; nil: it was not waited for
+}
+
+// Unwrap gives Waited, so that errors.Is(err, context.DeadlineExceeded) tells
+// that the time was up.
+func (e *NoRoomError) Unwrap() error { return e.Waited }
+
+// Error is one line: what was asked for, what can be shared, who holds it, what
+// would help.
+func (e *NoRoomError) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "no room on %s: asked for %s", printable(e.Device), size.Format(e.Want))
+	if e.Copies > 1 {
+		fmt.Fprintf(&b, " (%d x %s)", e.Copies, size.Format(e.Want/uint64(e.Copies)))
+	}
+	fmt.Fprintf(&b, "; of %s %s can be shared", size.Format(e.Total), size.Format(e.Shareable))
+	var kept []string
+	if e.Display > 0 {
+		kept = append(kept, size.Format(e.Display)+" for the display")
+	}
+	if e.Reserve > 0 {
+		kept = append(kept, size.Format(e.Reserve)+" in reserve")
+	}
+	if len(kept) > 0 {
+		fmt.Fprintf(&b, " (leaving %s)", strings.Join(kept, " and "))
+	}
+	fmt.Fprintf(&b, ", and %s of that is left", size.Format(e.Free))
+	list(&b, "leases", e.Holders, Entry.text)
+	list(&b, "waiting before", e.Ahead, Entry.text)
+	list(&b, "without a lease", e.Foreign, foreignText)
+	switch {
+	case e.Never:
+		fmt.Fprintf(&b, "; that is more than can ever be shared here: ask for less")
+	case len(e.Ahead) > 0:
+		fmt.Fprintf(&b, "; wait for a turn, or ask again later")
+	case e.Free > 0:
+		fmt.Fprintf(&b, "; ask for at most %s, wait for room, or end one of these programs", size.Format(e.Free))
+	default:
+		fmt.Fprintf(&b, "; wait for room, or end one of these programs")
+	}
+	for _, h := range e.Ahead {
+		if h.Asleep {
+			fmt.Fprintf(&b, "; process %d is stopped: continue it (kill -CONT %d) or end it", h.PID, h.PID)
+		}
+	}
+	if e.Waited != nil {
+		fmt.Fprintf(&b, " (waited: %v)", e.Waited)
+	}
+	return b.String()
+}
+
+// shown is how many of a list are told.
+const shown = 8
+
+func list[T any](b *strings.Builder, title string, all []T, text func(T) string) {
+	for i, x := range all {
+		switch {
+		case i == 0:
+			fmt.Fprintf(b, "; %s: ", title)
+		case i == shown:
+			fmt.Fprintf(b, ", and %d more", len(all)-shown)
+			return
+		default:
+			b.WriteString(", ")
+		}
+		b.WriteString(text(x))
+	}
+}
+
+func (e Entry) text() string {
+	s := fmt.Sprintf("process %d", e.PID)
+	if len(e.Command) > 0 {
+		s += " (" + printable(strings.Join(e.Command, " ")) + ")"
+	}
+	if e.State == Waits && e.Bytes == 0 {
+		return s
+	}
+	return s + " " + size.Format(e.Bytes)
+}
+
+func foreignText(p device.Process) string {
+	s := fmt.Sprintf("process %d", p.PID)
+	if p.Name != "" {
+		s += " (" + printable(p.Name) + ")"
+	}
+	if !p.Known {
+		return s + " of unknown size"
+	}
+	return s + " " + size.Format(p.Used)
+}
+
+// printable is another user's text as it may stand in a line on a terminal.
+func printable(s string) string {
+	if r := []rune(s); len(r) > 60 {
+		s = string(r[:57]) + "..."
+	}
+	if strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return strconv.Quote(s)
+	}
+	return s
+}

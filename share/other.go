@@ -1,0 +1,49 @@
+//go:build !linux
+
+package share
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+)
+
+// errHere: the locks that tell who is alive are Linux's.
+var errHere = fmt.Errorf("sharing a GPU between programs needs Linux: %w", errors.ErrUnsupported)
+
+// Registry is a folder with leases. Here there is none.
+type Registry struct{}
+
+// Open fails on this system.
+func Open(string) (*Registry, error) { return nil, errHere }
+
+// Dir is "" on this system.
+func (r *Registry) Dir() string { return "" }
+
+// Acquire fails on this system.
+func (r *Registry) Acquire(context.Context, Request) ([]*Lease, error) { return nil, errHere }
+
+// List fails on this system.
+func (r *Registry) List() ([]Entry, error) { return nil, errHere }
+
+// Lease is memory of a GPU that this process was given. Here there is none.
+type Lease struct{}
+
+// Bytes is how much it is.
+func (l *Lease) Bytes() uint64 { return 0 }
+
+// Device is the GPU's key.
+func (l *Lease) Device() string { return "" }
+
+// ID names the lease in lists.
+func (l *Lease) ID() string { return "" }
+
+// File is nil on this system.
+func (l *Lease) File() *os.File { return nil }
+
+// Tell fails on this system.
+func (l *Lease) Tell(int) error { return errHere }
+
+// Close does nothing on this system.
+func (l *Lease) Close() error { return nil }

@@ -1,0 +1,144 @@
+// The text of a file of the registry. It has 4096 bytes:
+//
+//	gpumem-share 1 1c291ca3
+//	{"kind":"lease","id":"9f3b62d1c0a4e857","device":"GPU-...","bytes":6442450944,...}
+//
+// and then line feeds. The first line is the version of the format and the
+// CRC-32C of all that follows it. A file is one page long, always, so that it is
+// written over in one piece: no reader under the lock and no crash ever sees half
+// of one, and a full disk has room for it once it is there.
+
+package share
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"hash/crc32"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+const (
+	fileSize   = 4096
+	magic      = "gpumem-share "
+	version    = 1
+	headerSize = len(magic) + len("1 ") + 8 + 1
+)
+
+// The kinds of files, which are also how their names end.
+const (
+	leaseKind  = "lease"
+	ticketKind = "ticket"
+)
+
+// record is what a file says.
+type record struct {
+	Kind      string   `json:"kind"`
+	ID        string   `json:"id"` // 16 hex digits, as in the file's name
+	Device    string   `json:"device"`
+	Bytes     uint64   `json:"bytes"`     // see Entry
+	PID       int      `json:"pid"`       // of the program, or of who asked
+	Start     uint64   `json:"start"`     // of that process, in clock ticks since the machine's
+	Namespace uint64   `json:"namespace"` // inode of the pid namespace that PID is of
+	Since     int64    `json:"since"`     // ns since 1970
+	Command   []string `json:"command,omitempty"`
+	Number    uint64   `json:"number,omitempty"`  // ticket: its turn, from 1
+	Waiting   bool     `json:"waiting,omitempty"` // ticket: there was no room at its turn
+}
+
+func (r record) who() who { return who{r.PID, r.Start} }
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// encode is the file. Of a long command the end is left out.
+func (r record) encode() []byte {
+	r.Command = shorten(r.Command, 1024)
+	var body []byte
+	for {
+		body, _ = json.Marshal(r) // text and numbers never fail
+		if len(body) <= fileSize-headerSize || len(r.Command) == 0 {
+			break
+		}
+		// Bytes that JSON writes as six.
+		r.Command = r.Command[:len(r.Command)/2]
+	}
+	file := make([]byte, fileSize)
+	n := copy(file[headerSize:], body)
+	for i := headerSize + n; i < fileSize; i++ {
+		file[i] = '\n'
+	}
+	copy(file, fmt.Sprintf("%s%d %08x\n", magic, version, crc32.Checksum(file[headerSize:], castagnoli)))
+	return file
+}
+
+// shorten keeps the first bytes of a command.
+func shorten(command []string, most int) []string {
+	var out []string
+	for _, arg := range command {
+		if len(arg) > most {
+			for most > 0 && !utf8.RuneStart(arg[most]) {
+				most--
+			}
+			return append(out, arg[:most]+"...")
+		}
+		most -= len(arg)
+		out = append(out, arg)
+	}
+	return out
+}
+
+// decode reads a file. Its error is ErrVersion or ErrDamaged with what is wrong.
+func decode(file []byte) (record, error) {
+	damaged := func(format string, args ...any) (record, error) {
+		return record{}, fmt.Errorf("%w: %s", ErrDamaged, fmt.Sprintf(format, args...))
+	}
+	head, body, ok := bytes.Cut(file[:min(len(file), 64)], []byte("\n"))
+	rest, ours := strings.CutPrefix(string(head), magic)
+	if !ok || !ours {
+		return damaged("it does not begin as one of gpumem does")
+	}
+	text, sum, _ := strings.Cut(rest, " ")
+	v, err := strconv.ParseUint(text, 10, 32)
+	switch {
+	case err != nil || v == 0:
+		return damaged("its first line has no version")
+	case v > version:
+		return record{}, fmt.Errorf("%w: its format is version %d, this program's is %d; upgrade this one", ErrVersion, v, version)
+	case len(file) != fileSize:
+		return damaged("it has %d bytes and not %d", len(file), fileSize)
+	}
+	body = file[len(head)+1:]
+	if want := fmt.Sprintf("%08x", crc32.Checksum(body, castagnoli)); sum != want {
+		return damaged("its checksum is wrong")
+	}
+	var r record
+	if err := json.Unmarshal(body, &r); err != nil {
+		return damaged("%v", err)
+	}
+	id, err := strconv.ParseUint(r.ID, 16, 64)
+	switch {
+	case err != nil || fmt.Sprintf("%016x", id) != r.ID:
+		return damaged("its id is %.20q", r.ID)
+	case r.Kind != leaseKind && r.Kind != ticketKind:
+		return damaged("it is a %.20q", r.Kind)
+	case r.Device == "" || len(r.Device) > maxDevice:
+		return damaged("its device has %d bytes", len(r.Device))
+	case r.PID <= 0:
+		return damaged("its process is %d", r.PID)
+	case (r.Kind == ticketKind) != (r.Number > 0):
+		return damaged("a %s with the number %d", r.Kind, r.Number)
+	}
+	return r, nil
+}
+
+// entry is the record as others are told of it.
+func (r record) entry(uid int) Entry {
+	e := Entry{ID: r.ID, Device: r.Device, Bytes: r.Bytes, PID: r.PID, UID: uid, Command: r.Command, Since: time.Unix(0, r.Since)}
+	if r.Kind == ticketKind {
+		e.State = Waits
+	}
+	return e
+}

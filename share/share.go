@@ -1,0 +1,177 @@
+// Package share lets unchanged programs use one GPU together: each takes a
+// lease on so many bytes before it starts, and a lease is given only where there
+// is room. There is no daemon. Leases are files in a folder that all programs of
+// a machine share, the registry, and the kernel says which of them are alive.
+//
+// # A lease
+//
+// is a file of its user (mode 0644), written by its holder alone. The holder
+// keeps it open, and keeps it locked by a lock of the open file description
+// (F_OFD_SETLK). The description goes to a program that is started with
+// [Lease.File]; the kernel drops the lock when the last process that has it is
+// gone, however it ended. A file whose lock is gone is a lease that has ended,
+// whatever it says. So nothing need be cleaned up for the memory to be free
+// again, a pid that is used anew does no harm, and containers that share the
+// folder share the GPU. Nobody can end another's lease or change it.
+//
+// # One at a time
+//
+// Each GPU has a file whose lock guards every decision: under it the leases are
+// read, the GPU is asked how it stands, and new files are made. It is held for
+// as long as that takes, milliseconds at most, never while waiting. Who is
+// killed under it leaves nothing half done: a file is written and locked before
+// it gets its name, and is then there as a whole. Who is stopped under it
+// (Ctrl-Z, a debugger) holds the others up; they give up after 10 s, see
+// [ErrLocked].
+//
+// # What can be shared
+//
+// It is the GPU's total without what is held by programs that have no lease,
+// without the desktop's part where a display hangs on the GPU (1 GiB, or 1.5
+// times what it uses now if that is more), without the host's part where the
+// memory is the host's (1 GiB, or a tenth if that is more), and without what
+// [Request].Reserve leaves. What leases have is taken from that, used or not: the
+// sum of all leases never exceeds it at the moment one is given. What a lease's
+// programs use beyond the lease is counted like foreign use. Memory counts for a
+// lease if it belongs to the lease's process, to a descendant of it, or to a
+// process in a session or process group that it leads. All other memory is
+// foreign; that of a lease in another pid namespace too, since no process there
+// can be told apart from here: it counts twice then, so that too little is given,
+// never too much.
+//
+// Memory that a program gave up may take a moment to be free. So where a lease
+// ended or a program started within the last second, the GPU is asked until two
+// answers 50 ms apart agree on what can be shared, for 2 s at most, and where
+// memory of ended programs is all that is missing a "no" is not said before.
+//
+// # The queue
+//
+// Who does not find room and may wait has a ticket, a file with a number, locked
+// as a lease is. Tickets take their turn strictly by their numbers. Nobody is
+// served before one who waits, even if his own request would fit; who may not
+// wait is refused then. A ticket whose lock is gone is out of the queue.
+//
+// A waiter that lives sets the time of its ticket at least once a second. One
+// that has not for 5 s (it is stopped, or frozen) is passed over, and messages
+// name it; it keeps its number, so once it runs again it is before all who came
+// later and still wait.
+//
+// # What is not trusted
+//
+// A file that is damaged, from a newer version or not readable is named in an
+// error, and nothing is given on that GPU while it is there: what cannot be
+// read is never counted as free. The files of this package do not become so by
+// a crash. Users who distrust each other need a folder that belongs to root
+// (mkdir -m 1777 /run/gpumem), for who owns a folder may remove the files in it.
+//
+// Leases keep honest programs out of each other's way. They do not keep a
+// program from taking more than it was given.
+package share
+
+import (
+	"errors"
+	"fmt"
+	"time"
+	"unicode/utf8"
+
+	"gpumem/device"
+)
+
+// Errors, wrapped in others that name the file and the way out.
+var (
+	// ErrDamaged: a file of the registry is not as this package left it.
+	ErrDamaged = errors.New("the file is damaged")
+	// ErrVersion: a newer version of gpumem made a file of the registry.
+	ErrVersion = errors.New("a newer version of gpumem made the file")
+	// ErrLocked: somebody has held a GPU's lock too long, as a stopped process
+	// does.
+	ErrLocked = errors.New("the GPU's lock is taken")
+)
+
+// EnvDir names the folder of the registry where [Open] is given none.
+const EnvDir = "GPUMEM_RUN_DIR"
+
+// A Meter says how a GPU stands without using it.
+type Meter interface {
+	// Status is the GPU now. Free and Used both 0 mean that it cannot be told,
+	// and Notes then say why.
+	Status() (device.Status, error)
+}
+
+// Request is what is asked for. Of Bytes and Share at most one is set; neither
+// means all that can be shared, in equal parts with Copies.
+type Request struct {
+	Device  string           // the GPU's key, the same for everyone who means it: its UUID, or the file and number of a simulated one; 1 to 512 bytes of text
+	Meter   Meter            // of that GPU
+	Bytes   uint64           // of each lease
+	Share   float64          // of each lease, as a part of what can be shared, above 0 and at most 1
+	Copies  int              // leases of that size each, taken together or not at all; 0 means 1, at most 1024
+	Reserve uint64           // bytes left for the desktop and others, besides what the display needs
+	Command []string         // told to others in lists; a long one is cut
+	Wait    func(p Position) // nil: do not wait for room. Else called as the place in the queue or what is missing changes
+}
+
+// Position is how a waiting request stands.
+type Position struct {
+	Place   int          // in the queue; 0: next
+	Missing uint64       // bytes that are missing now; 0: there is room, and only the turn has to come
+	Why     *NoRoomError // who holds what, and who is before
+}
+
+// State is what somebody does in the registry.
+type State int
+
+// The states.
+const (
+	Holds State = iota // has a lease
+	Waits              // has a ticket
+)
+
+// String is "holds" or "waits".
+func (s State) String() string {
+	if s == Waits {
+		return "waits"
+	}
+	return "holds"
+}
+
+// Entry is a lease that lives, or somebody who waits for one.
+type Entry struct {
+	ID, Device string
+	State      State
+	Bytes      uint64    // of the lease; of one who waits: wanted in all, 0 where that was not known when it came
+	PID        int       // of the program if its launcher told it, else of who asked; as that one sees it, which in a container may be of another namespace
+	UID        int       // whose file it is
+	Command    []string  // as [Request].Command
+	Since      time.Time // when it was given, or when the wait began
+	Place      int       // of one who waits, in the queue of its GPU; 0: next
+	Asleep     bool      // one who waits and gives no sign of life: it is stopped, and passed over while it is
+}
+
+// checked fills in what is not given, and says what makes no sense.
+func (q Request) checked() (Request, error) {
+	bad := func(format string, args ...any) (Request, error) {
+		return q, fmt.Errorf("share: "+format, args...)
+	}
+	if q.Copies == 0 {
+		q.Copies = 1
+	}
+	switch {
+	case q.Device == "" || len(q.Device) > maxDevice || !utf8.ValidString(q.Device):
+		return bad("the device's key %.80q has %d bytes; want 1 to %d of text", q.Device, len(q.Device), maxDevice)
+	case q.Meter == nil:
+		return bad("no meter for %s", q.Device)
+	case q.Bytes != 0 && q.Share != 0:
+		return bad("both bytes and a share are asked for; want one of them")
+	case !(q.Share >= 0 && q.Share <= 1): // NaN too
+		return bad("share %v; want above 0 and at most 1", q.Share)
+	case q.Copies < 0 || q.Copies > maxCopies:
+		return bad("%d copies; want 1 to %d", q.Copies, maxCopies)
+	}
+	return q, nil
+}
+
+const (
+	maxDevice = 512 // bytes of a key; JSON may write six for one, and a record must fit
+	maxCopies = 1024
+)
