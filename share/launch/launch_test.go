@@ -30,6 +30,10 @@ func TestMain(m *testing.M) {
 	case "killed":
 		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 		select {}
+	case "interrupted":
+		signal.Reset(syscall.SIGINT)
+		_ = syscall.Kill(os.Getpid(), syscall.SIGINT)
+		select {}
 	case "echo": // standard input to standard output
 		_, _ = io.Copy(os.Stdout, os.Stdin)
 	case "words":
@@ -233,9 +237,11 @@ func TestEnd(t *testing.T) {
 	if err := cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != 7 {
 		t.Errorf("%v, want status 7", err)
 	}
-	cmd, _ = launcher(t, "killed")
-	if err := cmd.Wait(); !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
-		t.Errorf("%v, want killed", err)
+	for mode, want := range map[string]syscall.Signal{"killed": syscall.SIGKILL, "interrupted": syscall.SIGINT} {
+		cmd, _ = launcher(t, mode)
+		if err := cmd.Wait(); !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != want {
+			t.Errorf("%s: %v", mode, err)
+		}
 	}
 }
 

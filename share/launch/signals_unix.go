@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 )
 
 // fromTerminal are the signals that a terminal sends to its whole foreground
@@ -72,7 +73,9 @@ func (r Result) End() {
 	if sig, ok := r.Signal.(syscall.Signal); ok {
 		signal.Reset(sig)
 		_ = syscall.Kill(os.Getpid(), sig)
-		// A signal that is blocked or stops nothing: the shell's way to say it.
+		// It comes to one of our threads, at once but maybe not before the next
+		// line. One that does not end us: the shell's way to say it.
+		time.Sleep(time.Second)
 	}
 	os.Exit(r.Status)
 }
