@@ -277,18 +277,23 @@ func nearestOf(word string, candidates []string) string {
 	return best
 }
 
-// edits is the Levenshtein distance of a and b in bytes, or 3 if their lengths
-// differ by more than two.
+// edits is the Levenshtein distance of a and b in bytes, or 3 if it is more than
+// two.
 func edits(a, b string) int {
 	if len(a) > len(b)+2 || len(b) > len(a)+2 {
 		return 3
 	}
-	row := make([]int, len(b)+1) // distances of a[:i] to each prefix of b
+	var room [64]int
+	row := room[:] // distances of a[:i] to each prefix of b
+	if len(b) >= len(room) {
+		row = make([]int, len(b)+1)
+	}
+	row = row[:len(b)+1]
 	for j := range row {
 		row[j] = j
 	}
 	for i := range len(a) {
-		diagonal := row[0]
+		diagonal, least := row[0], i+1
 		row[0] = i + 1
 		for j := range len(b) {
 			replace := diagonal
@@ -297,6 +302,10 @@ func edits(a, b string) int {
 			}
 			diagonal = row[j+1]
 			row[j+1] = min(replace, row[j]+1, row[j+1]+1)
+			least = min(least, row[j+1])
+		}
+		if least > 2 { // it only grows
+			return 3
 		}
 	}
 	return row[len(b)]

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // unread warns of the variables about memory that the framework does not read,
@@ -196,15 +197,25 @@ func nearest(name, framework string, v version) (Variable, bool) {
 	if bestEdits < far {
 		return best, bestRank > 0
 	}
-	for _, c := range Variables {
-		if words := matter(c.Name); words != "" && words == matter(upper) {
-			if rank := c.rank(framework, v); rank > bestRank {
-				best, bestRank = c, rank
-			}
+	for _, c := range byWords()[matter(upper)] {
+		if rank := c.rank(framework, v); rank > bestRank {
+			best, bestRank = c, rank
 		}
 	}
 	return best, bestRank > 0
 }
+
+// byWords is the table by the words that matter. It is made once: a look at all
+// programs of a machine asks for every variable of each.
+var byWords = sync.OnceValue(func() map[string][]Variable {
+	table := map[string][]Variable{}
+	for _, v := range Variables {
+		if words := matter(v.Name); words != "" {
+			table[words] = append(table[words], v)
+		}
+	}
+	return table
+})
 
 // rank is how likely a variable was meant: 0 not at all, for it is not about
 // memory or devices.

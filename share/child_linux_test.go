@@ -185,8 +185,6 @@ func newGPU(t testing.TB) (r *Registry, gpu string) {
 	return r, gpu
 }
 
-const gib = 1 << 30
-
 // childHold DIR GPU GIB COPIES WAIT: takes leases and says "have" with their
 // files, holds them until its input ends, and says "gone". Otherwise it says
 // "no" or "error", and with WAIT "place N" as it changes.

@@ -72,7 +72,7 @@ func newRoot(stdout, stderr io.Writer) *cobra.Command {
 	}
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	root.AddCommand(replayCommand(), explainCommand(), runCommand(), devicesCommand(), psCommand(), versionCommand())
+	root.AddCommand(replayCommand(), explainCommand(), runCommand(), devicesCommand(), psCommand(), topCommand(), versionCommand())
 	finish(root)
 	return root
 }

@@ -1,0 +1,46 @@
+package share
+
+import (
+	"testing"
+	"time"
+
+	"gpumem/device"
+)
+
+var still = meterFunc(func() device.Status { return device.Status{Info: device.Info{Total: 80 << 30}, Free: 80 << 30} })
+
+// BenchmarkAcquire is a pair of calls, nobody else about. That the one before
+// has just ended does not count as movement here.
+func BenchmarkAcquire(b *testing.B) {
+	defer func(old time.Duration) { recently = old }(recently)
+	recently = 0
+	r, gpu := newGPU(b)
+	for _, m := range []struct {
+		name  string
+		meter Meter
+	}{{"a meter that costs nothing", still}, {"a simulated GPU", simulated(gpu)}} {
+		b.Run(m.name, func(b *testing.B) {
+			for b.Loop() {
+				l, err := r.Acquire(b.Context(), Request{Device: "gpu", Meter: m.meter, Bytes: 1 << 30})
+				must(b, err)
+				must(b, l[0].Close())
+			}
+		})
+	}
+}
+
+// BenchmarkList is a list of 100 leases.
+func BenchmarkList(b *testing.B) {
+	r, err := Open(b.TempDir())
+	must(b, err)
+	leases, err := r.Acquire(b.Context(), Request{Device: "gpu", Meter: still, Share: 0.01, Copies: 100})
+	must(b, err)
+	for b.Loop() {
+		if n := len(listed(b, r)); n != 100 {
+			b.Fatal(n)
+		}
+	}
+	for _, l := range leases {
+		must(b, l.Close())
+	}
+}

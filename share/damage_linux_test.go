@@ -1,0 +1,294 @@
+package share
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// sample is a file's record.
+func sample(device string) record {
+	return record{Kind: leaseKind, ID: "0123456789abcdef", Device: device, Bytes: gib, PID: 1, Start: 1, Since: 1}
+}
+
+// TestDamage: a lease's file is written over, replaced or hidden, while the
+// holder lives and when it is dead. It is named, nothing is given, and the other
+// leases are still listed.
+func TestDamage(t *testing.T) {
+	over := func(b []byte) func(t *testing.T, path string) {
+		return func(t *testing.T, path string) { must(t, os.WriteFile(path, b, 0o644)) }
+	}
+	good := sample("gpu").encode()
+	for _, tc := range []struct {
+		name  string
+		spoil func(t *testing.T, path string)
+		want  error
+		text  string
+	}{
+		{"empty", over(nil), ErrDamaged, "does not begin"},
+		{"garbage", over([]byte("garbage\n")), ErrDamaged, "does not begin"},
+		{"cut short", func(t *testing.T, path string) { must(t, os.Truncate(path, 100)) }, ErrDamaged, "it has 100 bytes"},
+		{"longer", func(t *testing.T, path string) { must(t, os.Truncate(path, 1<<30)) }, ErrDamaged, "it has 4097 bytes"},
+		{"a digit", func(t *testing.T, path string) {
+			b, err := os.ReadFile(path)
+			must(t, err)
+			over([]byte(strings.Replace(string(b), `"bytes":8`, `"bytes":1`, 1)))(t, path)
+		}, ErrDamaged, "checksum"},
+		{"newer", over([]byte("gpumem-share 2 of another shape\n")), ErrVersion, "its format is version 2, this program's is 1; upgrade"},
+		{"another's", over(good), ErrDamaged, "copy of another"},
+		{"a fifo", func(t *testing.T, path string) {
+			must(t, os.Remove(path))
+			must(t, syscall.Mkfifo(path, 0o644))
+		}, ErrDamaged, "not a regular file"},
+		{"a folder", func(t *testing.T, path string) {
+			must(t, os.Remove(path))
+			must(t, os.Mkdir(path, 0o755))
+		}, ErrDamaged, "not a regular file"},
+		{"a link", func(t *testing.T, path string) {
+			must(t, os.Rename(path, path+".moved"))
+			must(t, os.Symlink(path+".moved", path))
+		}, syscall.ELOOP, "symbolic"},
+	} {
+		for _, alive := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s/alive %t", tc.name, alive), func(t *testing.T) {
+				r, gpu := newGPU(t)
+				l, err := take(r, gpu, 8, 2)
+				must(t, err)
+				tc.spoil(t, l[0].path)
+				if !alive {
+					must(t, l[0].f.Close())
+				}
+				_, errTake := take(r, gpu, 1, 1)
+				all, errList := r.List()
+				for _, err := range []error{errTake, errList} {
+					if !errors.Is(err, tc.want) || !strings.Contains(err.Error(), l[0].path) || !strings.Contains(err.Error(), tc.text) || strings.Contains(err.Error(), "\n") {
+						t.Errorf("%v\nwant %v with %q", err, tc.want, tc.text)
+					}
+				}
+				if len(all) != 1 || all[0].ID != l[1].ID() {
+					t.Errorf("listed: %+v", all)
+				}
+				// Another GPU's leases have nothing to do with it.
+				must(t, os.Link(gpu, gpu+"2"))
+				other, err := take(r, gpu+"2", 24, 1)
+				must(t, err)
+				must(t, other[0].Close())
+				must(t, os.Remove(l[0].path))
+				rest, err := take(r, gpu, 8, 2)
+				must(t, err)
+				for _, l := range append(rest, l...) {
+					l.Close()
+				}
+			})
+		}
+	}
+}
+
+// TestLockFile: the lock's file says anything, is removed, or is no file.
+func TestLockFile(t *testing.T) {
+	r, gpu := newGPU(t)
+	path := filepath.Join(r.Dir(), keyOf(gpu)+".lock")
+	for _, text := range []string{"", "garbage", "1 2", strings.Repeat("9", 5000), "-1 -9223372036854775808 -1\n"} {
+		must(t, os.WriteFile(path, []byte(text), 0o666))
+		l, err := take(r, gpu, 24, 1)
+		must(t, err)
+		must(t, l[0].Close())
+	}
+	l, err := take(r, gpu, 20, 1)
+	must(t, err)
+	must(t, os.Remove(path))
+	if _, err := take(r, gpu, 5, 1); err == nil {
+		t.Error("the lock was removed, and 25 of 24 GiB were given")
+	}
+	must(t, os.Remove(path))
+	must(t, os.Mkdir(path, 0o777))
+	if _, err := take(r, gpu, 1, 1); err == nil || !strings.Contains(err.Error(), path[len(r.Dir())+1:]) {
+		t.Errorf("a folder for a lock: %v", err)
+	}
+	must(t, l[0].Close())
+}
+
+// asNobody makes a child of another user. Only root can.
+func asNobody(t *testing.T, c *child) *child {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("NOT TESTED: another user needs root")
+	}
+	c.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	return c
+}
+
+// open makes a folder reachable for all users, up to the root of the tests.
+func reachable(t *testing.T, dir string) {
+	for ; dir != os.TempDir() && dir != "/"; dir = filepath.Dir(dir) {
+		info, err := os.Stat(dir)
+		must(t, err)
+		must(t, os.Chmod(dir, info.Mode()|0o055))
+	}
+}
+
+// TestOtherUser: another user's lease counts, cannot be removed or written by
+// others, and ends with its holder.
+func TestOtherUser(t *testing.T) {
+	r, gpu := newGPU(t)
+	reachable(t, filepath.Dir(gpu))
+	must(t, os.Chmod(gpu, 0o666))
+	hold := asNobody(t, command("hold", r.Dir(), gpu, 20, 1, "")).begin(t)
+	hold.said(t, "have")
+	all := listed(t, r)
+	if len(all) != 1 || all[0].UID != 65534 {
+		t.Fatalf("listed: %+v", all)
+	}
+	info, err := os.Stat(r.path(keyOf(gpu), all[0].ID, leaseKind))
+	must(t, err)
+	if info.Mode() != 0o644 {
+		t.Errorf("its file has mode %v", info.Mode())
+	}
+	if _, err := take(r, gpu, 5, 1); err == nil {
+		t.Error("25 of 24 GiB")
+	}
+	hold.kill(t)
+	l, err := take(r, gpu, 24, 1)
+	must(t, err)
+	asNobody(t, command("hold", r.Dir(), gpu, 1, 1, "")).begin(t).said(t, "no")
+	// Dead, and not removable for the other: it is no more in the way.
+	must(t, l[0].f.Close())
+	asNobody(t, command("hold", r.Dir(), gpu, 24, 1, "")).begin(t).said(t, "have")
+	if n := len(files(t, r)); n != 2 {
+		t.Errorf("%d files, want a dead one and a lease", n)
+	}
+}
+
+// TestUnwritable: folders that cannot be used, each with one line.
+func TestUnwritable(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	must(t, os.WriteFile(file, nil, 0o644))
+	for _, tc := range []struct {
+		name, dir string
+		want      error
+	}{
+		{"no folder above it", filepath.Join(dir, "a", "b"), fs.ErrNotExist},
+		{"a file", file, syscall.ENOTDIR},
+		{"where none can be made", "/proc/gpumem", fs.ErrNotExist},
+	} {
+		if _, err := Open(tc.dir); !errors.Is(err, tc.want) || !strings.HasPrefix(err.Error(), "registry "+tc.dir+": ") || !strings.Contains(err.Error(), "GPUMEM_RUN_DIR") || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %v", tc.name, err)
+		}
+	}
+	r, gpu := newGPU(t)
+	must(t, os.Chmod(r.Dir(), 0o755))
+	reachable(t, filepath.Dir(gpu))
+	got := asNobody(t, command("hold", r.Dir(), gpu, 1, 1, "")).begin(t).line()
+	if want := "error registry " + r.Dir() + ": permission denied; let all users write there (as root: chmod 1777 " + r.Dir() + "), or set GPUMEM_RUN_DIR to another folder"; !strings.HasPrefix(got, want) {
+		t.Errorf("%s\nwant %s", got, want)
+	}
+}
+
+// TestFull: the registry's disk is full. Nothing is given, what was given stays.
+func TestFull(t *testing.T) {
+	_, gpu := newGPU(t)
+	dir := filepath.Join(t.TempDir(), "full")
+	must(t, os.Mkdir(dir, 0o777))
+	if err := syscall.Mount("none", dir, "tmpfs", 0, "size=64k"); err != nil {
+		t.Skip("NOT TESTED: a full disk needs the right to mount: ", err)
+	}
+	defer syscall.Unmount(dir, syscall.MNT_DETACH)
+	r, err := Open(dir)
+	must(t, err)
+	l, err := take(r, gpu, 8, 1)
+	must(t, err)
+	big := filepath.Join(dir, "big")
+	if err := os.WriteFile(big, make([]byte, 1<<20), 0o644); !errors.Is(err, syscall.ENOSPC) {
+		t.Fatal(err)
+	}
+	for _, copies := range []int{1, 3} {
+		if _, err := take(r, gpu, 1, copies); !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), "registry "+dir) || !strings.Contains(err.Error(), "make room on its disk") {
+			t.Errorf("full: %v", err)
+		}
+	}
+	must(t, os.Truncate(big, 48<<10)) // room for one or two of three
+	if _, err := take(r, gpu, 1, 3); !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("nearly full: %v", err)
+	}
+	must(t, l[0].Tell(os.Getppid()))
+	if all := listed(t, r); len(all) != 1 || all[0].PID != os.Getppid() {
+		t.Errorf("listed: %+v", all)
+	}
+	must(t, os.Remove(big))
+	if _, err := take(r, gpu, 17, 1); err == nil {
+		t.Error("25 of 24 GiB")
+	}
+	rest, err := take(r, gpu, 16, 1)
+	must(t, err)
+	must(t, rest[0].Close())
+	must(t, l[0].Close())
+}
+
+// TestOpen: which folder it is, and its mode.
+func TestOpen(t *testing.T) {
+	defer func(a, b string) { runDir, shmDir = a, b }(runDir, shmDir)
+	dir := t.TempDir()
+	runDir, shmDir = filepath.Join(dir, "run"), filepath.Join(dir, "shm")
+	t.Setenv(EnvDir, "")
+	want := func(explicit, want string) {
+		t.Helper()
+		r, err := Open(explicit)
+		must(t, err)
+		if r.Dir() != want {
+			t.Errorf("it is %s, want %s", r.Dir(), want)
+		}
+		info, err := os.Stat(r.Dir())
+		must(t, err)
+		if info.Mode() != fs.ModeDir|fs.ModeSticky|0o777 {
+			t.Errorf("its mode is %v", info.Mode())
+		}
+	}
+	want("", shmDir)
+	must(t, os.Mkdir(runDir, 0o755)) // not for all
+	want("", shmDir)
+	must(t, os.Chmod(runDir, fs.ModeSticky|0o777))
+	want("", runDir)
+	t.Setenv(EnvDir, filepath.Join(dir, "env"))
+	want("", filepath.Join(dir, "env"))
+	want(filepath.Join(dir, "own"), filepath.Join(dir, "own"))
+	t.Setenv(EnvDir, "")
+	must(t, os.RemoveAll(runDir))
+	must(t, os.RemoveAll(shmDir))
+	must(t, os.Symlink(dir, shmDir))
+	if _, err := Open(""); err == nil || !strings.Contains(err.Error(), "symbolic link") {
+		t.Errorf("a symbolic link: %v", err)
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	f.Add(sample("gpu").encode())
+	ticket := sample("gpu")
+	ticket.Kind, ticket.Number, ticket.Command = ticketKind, 3, []string{"a", "\xff\x00"}
+	f.Add(ticket.encode())
+	f.Add([]byte("gpumem-share 2 x\n"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		r, err := decode(b)
+		if err != nil {
+			if !errors.Is(err, ErrDamaged) && !errors.Is(err, ErrVersion) {
+				t.Fatal(err)
+			}
+			// A checksum keeps chance out; so put a right one on what is left.
+			r = sample("gpu")
+			r.Command = strings.Split(string(b), "\n")
+		}
+		file := r.encode()
+		again, err := decode(file)
+		if err != nil || len(file) != fileSize || again.Bytes != r.Bytes || again.ID != r.ID {
+			t.Fatalf("%+v becomes %+v, %v", r, again, err)
+		}
+		if s, ok := parseStat(b); ok && s == (stat{}) && len(b) < 40 {
+			t.Fatalf("%q is %+v", b, s)
+		}
+	})
+}

@@ -1,0 +1,109 @@
+package share
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"gpumem/device"
+)
+
+const (
+	mib = 1 << 20
+	gib = 1 << 30
+)
+
+func process(pid int, used uint64) device.Process {
+	return device.Process{PID: pid, Name: "python", Kind: "compute", Used: used, Known: true}
+}
+
+// TestCount: what can be shared of a GPU of 24 GiB with one lease of 8 GiB, to
+// which pid 10 belongs.
+func TestCount(t *testing.T) {
+	const total = 24 * gib
+	for _, tc := range []struct {
+		name      string
+		used      uint64
+		processes []device.Process
+		alter     func(*device.Status)
+		reserve   uint64
+		shareable uint64
+		display   uint64
+	}{
+		{"nobody", 0, nil, nil, 0, total, 0},
+		{"inside the lease", 5 * gib, []device.Process{process(10, 5*gib)}, nil, 0, total, 0},
+		{"beyond the lease", 9 * gib, []device.Process{process(10, 9*gib)}, nil, 0, total - gib, 0},
+		{"foreign", 3 * gib, []device.Process{process(11, 3*gib)}, nil, 0, total - 3*gib, 0},
+		{"nobody knows whose", 3 * gib, nil, nil, 0, total - 3*gib, 0},
+		{"the lease's, of unknown size", 9 * gib, []device.Process{{PID: 10}, process(11, 2*gib)}, nil, 0, total - 2*gib, 0},
+		{"the lease's, of unknown size, too large", 12 * gib, []device.Process{{PID: 10}, process(11, 2*gib)}, nil, 0, total - 4*gib, 0},
+		{"foreign, of unknown size", 9 * gib, []device.Process{process(10, 7*gib), {PID: 11}}, nil, 0, total - 2*gib, 0},
+		{"reserve", gib, nil, nil, 2 * gib, total - 3*gib, 0},
+		{"a reserve of more than all", gib, nil, nil, 1<<64 - 1, 0, 0},
+		{"a display that uses little", 512 * mib, nil, display, 0, total - gib, gib},
+		{"a display that uses much", 2 * gib, nil, display, 0, total - 3*gib, 3 * gib},
+		{"a display and programs", 4*gib + 512*mib, []device.Process{process(11, 3*gib), process(10, gib)}, display, 0, total - 4*gib, gib},
+		{"the desktop's programs", 5 * gib, []device.Process{{PID: 3, Kind: "graphics", Used: 2 * gib, Known: true}, process(10, gib)}, display, 0, total - 5*gib, 3 * gib},
+		{"the host's memory", 4 * gib, nil, func(s *device.Status) { s.Unified = true }, 0, total - 4*gib - total/10, 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			st := device.Status{Info: device.Info{Total: total}, Free: total - tc.used, Used: tc.used, Processes: tc.processes}
+			if tc.alter != nil {
+				tc.alter(&st)
+			}
+			f, err := count(st, []record{{PID: 10, Start: 7, Bytes: 8 * gib}}, tc.reserve, func(pid int) (who, bool) { return who{10, 7}, pid == 10 })
+			if err != nil || f.shareable != tc.shareable || f.display != tc.display || f.leased != 8*gib || f.left() != less(tc.shareable, 8*gib) {
+				t.Errorf("%+v, %v; want %d, display %d", f, err, tc.shareable, tc.display)
+			}
+		})
+	}
+}
+
+func display(s *device.Status) { s.Display = true }
+
+// TestWant: how much each lease is.
+func TestWant(t *testing.T) {
+	for _, tc := range []struct {
+		q                 Request
+		shareable, leased uint64
+		each              uint64
+		fits              bool
+	}{
+		{Request{Bytes: 10, Copies: 2}, 100, 80, 10, true},
+		{Request{Bytes: 10, Copies: 2}, 100, 81, 10, false},
+		{Request{Bytes: 1 << 63, Copies: 2}, 100, 0, 1 << 63, false},
+		{Request{Copies: 3}, 100, 0, 33, true},
+		{Request{Copies: 1}, 100, 10, 100, false},
+		{Request{Copies: 1}, 1000, 10, 990, true}, // a hundredth less
+		{Request{Copies: 1}, 1000, 11, 1000, false},
+		{Request{Share: 0.2, Copies: 5}, 24 * gib, 0, 24 * gib / 5, true},
+		{Request{Share: 0.25, Copies: 1}, 1000, 752, 248, true},
+		{Request{Share: 0.25, Copies: 1}, 1000, 753, 250, false},
+		{Request{Share: 1, Copies: 1}, 0, 0, 0, false},
+		{Request{Share: 1, Copies: 2}, 100, 0, 100, false},
+	} {
+		each, fits := tc.q.want(figures{shareable: tc.shareable, leased: tc.leased})
+		if each != tc.each || fits != tc.fits {
+			t.Errorf("%+v of %d, %d leased: %d, %t; want %d, %t", tc.q, tc.shareable, tc.leased, each, fits, tc.each, tc.fits)
+		}
+	}
+}
+
+// TestNoRoomText: one line, whatever others call their programs.
+func TestNoRoomText(t *testing.T) {
+	e := &NoRoomError{Device: "GPU-1", Want: 12 * gib, Copies: 2, Total: 24 * gib, Shareable: 20 * gib, Free: 4 * gib, Display: gib, Reserve: 2 * gib,
+		Ahead: []Entry{{PID: 5, State: Waits, Bytes: gib, Command: []string{"x"}}}, Foreign: []device.Process{{PID: 9, Name: "game", Known: true, Used: gib}, {PID: 8}}, Waited: context.DeadlineExceeded}
+	for i := range 10 {
+		e.Holders = append(e.Holders, Entry{PID: 100 + i, Bytes: gib, Command: []string{"a\x1b[2J\nb", strings.Repeat("y", 100)}})
+	}
+	got := e.Error()
+	for _, want := range []string{"asked for 12GiB (2 x 6GiB)", "of 24GiB 20GiB can be shared (leaving 1GiB for the display and 2GiB in reserve), and 4GiB of that is left",
+		`process 100 ("a\x1b[2J\nb yyy`, "and 2 more", "waiting before: process 5 (x) 1GiB", "without a lease: process 9 (game) 1GiB, process 8 of unknown size", "wait for a turn", "deadline exceeded"} {
+		if !strings.Contains(strings.ReplaceAll(got, " GiB", "GiB"), want) {
+			t.Errorf("%s\nlacks %q", got, want)
+		}
+	}
+	if strings.ContainsAny(got, "\n\x1b") || strings.Contains(got, "process 108") {
+		t.Errorf("%q", got)
+	}
+}
