@@ -9,6 +9,10 @@ import (
 	"sync"
 )
 
+// launchedVar is set by gpumem run, which gives a program what each framework
+// needs, whichever the program uses.
+const launchedVar = "GPUMEM_TF_LIMIT_MIB"
+
 // unread warns of the variables about memory that the framework does not read,
 // and of names that nobody reads but that look like one about memory or
 // devices. What r speaks of already is left out, and so is what is empty.
@@ -21,12 +25,14 @@ func unread(env Environment, f framework, v version, r reading) []Warning {
 		said[w.Name] = true
 	}
 	n := notes{env: env}
+	_, launched := env.Lookup(launchedVar)
 	for _, name := range env.names {
 		if said[name] || env.Get(name) == "" {
 			continue
 		}
 		known, ok := variable(name)
 		switch {
+		case ok && launched: // its own framework's were set for whichever it is
 		case ok && (known.About == AboutMemory || known.About == AboutHost) && !known.ReadBy(f.name):
 			n.foreign(known, f, v)
 		case !ok:

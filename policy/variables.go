@@ -458,6 +458,13 @@ var Variables = []Variable{
 		Source: "CUDA programming guide 5.2",
 	},
 	{
+		Name: launchedVar, Readers: by("gpumem", ""), About: AboutOther,
+		Values:  "a number of MiB for each GPU, with commas between",
+		Default: "not set",
+		Effect:  "Set by `gpumem run` for its start-up file in Python, which tells TensorFlow so. `GPUMEM_TF_FRACTION`, `GPUMEM_TF_CPU` and `GPUMEM_TORCH_FRACTION` go with it.",
+		Source:  "share/given",
+	},
+	{
 		Name: "JAX_CUDA_VISIBLE_DEVICES", Readers: by("nobody", ""), About: AboutDevices,
 		Values:  "none",
 		Default: "none",
