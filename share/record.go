@@ -95,7 +95,7 @@ func decode(file []byte) (record, error) {
 	damaged := func(format string, args ...any) (record, error) {
 		return record{}, fmt.Errorf("%w: %s", ErrDamaged, fmt.Sprintf(format, args...))
 	}
-	head, body, ok := bytes.Cut(file[:min(len(file), 64)], []byte("\n"))
+	head, _, ok := bytes.Cut(file[:min(len(file), 64)], []byte("\n"))
 	rest, ours := strings.CutPrefix(string(head), magic)
 	if !ok || !ours {
 		return damaged("it does not begin as one of gpumem does")
@@ -110,7 +110,7 @@ func decode(file []byte) (record, error) {
 	case len(file) != fileSize:
 		return damaged("it has %d bytes and not %d", len(file), fileSize)
 	}
-	body = file[len(head)+1:]
+	body := file[len(head)+1:]
 	if want := fmt.Sprintf("%08x", crc32.Checksum(body, castagnoli)); sum != want {
 		return damaged("its checksum is wrong")
 	}
