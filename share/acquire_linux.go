@@ -178,7 +178,7 @@ func (a *attempt) pass(ctx context.Context) (step, error) {
 		a.settle = settle{}
 		return s, a.queue(l, false, each)
 	case fits && a.settle.done(time.Now(), recent, f.shareable):
-		s.leases, err = a.grant(each)
+		s.leases, err = a.grant(each, f)
 		return s, err
 	case fits:
 		s.pause = apart
@@ -276,7 +276,7 @@ func (a *attempt) record(kind string, bytes uint64) record {
 }
 
 // grant makes the leases. Caller holds the GPU's lock.
-func (a *attempt) grant(each uint64) ([]*Lease, error) {
+func (a *attempt) grant(each uint64, left figures) ([]*Lease, error) {
 	var leases []*Lease
 	for range a.q.Copies {
 		rec := a.record(leaseKind, each)
@@ -288,7 +288,7 @@ func (a *attempt) grant(each uint64) ([]*Lease, error) {
 			}
 			return nil, err
 		}
-		leases = append(leases, &Lease{r: a.r, key: a.key, path: path, f: f, rec: rec})
+		leases = append(leases, &Lease{r: a.r, key: a.key, path: path, f: f, rec: rec, display: left.display, host: left.host})
 	}
 	at("grant: made")
 	a.leave()

@@ -60,7 +60,8 @@ func command(role string, args ...any) *child {
 	for _, a := range args {
 		c.Args = append(c.Args, fmt.Sprint(a))
 	}
-	c.Env = append(os.Environ(), asChild+"=1")
+	// The race detector otherwise lets every program end a second late.
+	c.Env = append(os.Environ(), asChild+"=1", "GORACE=atexit_sleep_ms=0")
 	c.Stderr = &c.errs
 	return c
 }
@@ -263,8 +264,8 @@ func childLaunch(args []string) error {
 	return errors.Join(err, leases[0].Close())
 }
 
-// childUse GPU GIB: takes 1 GiB less from the GPU and keeps it, but not longer
-// than the test has the GPU.
+// childUse GPU GIB: takes 1 GiB less from the GPU and keeps it, until there is a
+// file GPU.stop or the test is over.
 func childUse(args []string) error {
 	n, _ := strconv.ParseUint(args[1], 10, 64)
 	d, err := sim.Join(args[0], 0, sim.Config{})
@@ -277,7 +278,11 @@ func childUse(args []string) error {
 	fmt.Println("uses")
 	for err == nil {
 		time.Sleep(100 * time.Millisecond)
-		_, err = os.Stat(args[0])
+		if _, err = os.Stat(args[0]); err == nil {
+			if _, stop := os.Stat(args[0] + ".stop"); stop == nil {
+				break
+			}
+		}
 	}
 	return nil
 }

@@ -123,7 +123,7 @@ func asNobody(t *testing.T, c *child) *child {
 	return c
 }
 
-// open makes a folder reachable for all users, up to the root of the tests.
+// reachable lets all users pass to a folder of a test.
 func reachable(t *testing.T, dir string) {
 	for ; dir != os.TempDir() && dir != "/"; dir = filepath.Dir(dir) {
 		info, err := os.Stat(dir)
@@ -287,8 +287,6 @@ func FuzzDecode(f *testing.F) {
 		if err != nil || len(file) != fileSize || again.Bytes != r.Bytes || again.ID != r.ID {
 			t.Fatalf("%+v becomes %+v, %v", r, again, err)
 		}
-		if s, ok := parseStat(b); ok && s == (stat{}) && len(b) < 40 {
-			t.Fatalf("%q is %+v", b, s)
-		}
+		parseStat(b) // any answer but a panic
 	})
 }

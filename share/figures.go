@@ -24,6 +24,7 @@ type figures struct {
 	shareable uint64
 	leased    uint64
 	display   uint64 // left for the desktop, with what it uses
+	host      uint64 // left for the host, where the memory is the host's
 	foreign   []device.Process
 }
 
@@ -87,6 +88,7 @@ func count(st device.Status, leases []record, reserve uint64, owner func(pid int
 		// Where the kernel ends up without memory the whole machine stands
 		// still. A tenth is judgement, there is no published figure.
 		host = max(floor, st.Total/10)
+		f.host = host
 	}
 	// The desktop may come to use less than now, but has its floor.
 	f.most = less(st.Total, plus(plus(host, reserve), min(f.display, floor)))

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"strings"
 	"sync"
 	"syscall"
@@ -114,9 +115,8 @@ func TestKill(t *testing.T) {
 		}
 		parties[i] = spawn()
 	}
-	for o := range orphans {
-		must(t, syscall.Kill(o, syscall.SIGKILL))
-	}
+	// Of some the launcher was killed before it could say who they are.
+	must(t, os.WriteFile(gpu+".stop", nil, 0o600))
 	// The queue has not stalled: each has its turn, if those before it end.
 	for len(parties) > 0 {
 		eventually(t, "somebody has its turn", func() bool {

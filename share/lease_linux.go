@@ -15,6 +15,8 @@ type Lease struct {
 	path string
 	f    *os.File
 
+	display, host uint64 // see Left
+
 	mu     sync.Mutex // guards what follows, but of rec only the process
 	rec    record
 	closed bool
@@ -95,3 +97,8 @@ func (l *Lease) Close() error {
 	}
 	return closeErr
 }
+
+// Left is what was left of the GPU, in bytes, when the lease was given: for a
+// desktop that it draws, with what that used, and for the host where its memory
+// is the host's. Mostly both are 0.
+func (l *Lease) Left() (display, host uint64) { return l.display, l.host }

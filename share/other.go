@@ -30,6 +30,9 @@ func (r *Registry) List() ([]Entry, error) { return nil, errHere }
 // Lease is memory of a GPU that this process was given. Here there is none.
 type Lease struct{}
 
+// Left is what was left of the GPU for a desktop and for the host, in bytes.
+func (l *Lease) Left() (display, host uint64) { return 0, 0 }
+
 // Bytes is how much it is.
 func (l *Lease) Bytes() uint64 { return 0 }
 

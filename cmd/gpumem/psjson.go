@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"io"
 	"time"
+
+	"gpumem/internal/proc"
 )
 
 // The JSON of ps, which is a state file: index, name, total_bytes, used_bytes,

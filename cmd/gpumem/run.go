@@ -248,7 +248,9 @@ func addTarget(plan *launch.Plan, spec open.Spec) error {
 	switch {
 	case spec.Kind == open.Shared:
 		t.Visible = ""
-		plan.Extra = []string{open.EnvVar + "=" + t.Key} // which are its words, too
+		if plan.Extra == nil { // a program has one simulated device: the first
+			plan.Extra = []string{open.EnvVar + "=" + t.Key} // which are its words, too
+		}
 	case t.Key == "": // a GPU without a UUID
 		t.Key = fmt.Sprintf("cuda:%d", d.Ordinal)
 		t.Visible = strconv.Itoa(d.Ordinal)

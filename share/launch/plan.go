@@ -122,6 +122,13 @@ func (p *Plan) take(ctx context.Context) (leases [][]*share.Lease, status []devi
 		for c := range leases {
 			leases[c][i] = got[c]
 		}
+		display, host := got[0].Left()
+		if display > 0 {
+			p.say("%s draws a display: %s are left for it", status[i].Name, size.Format(display))
+		}
+		if host > 0 {
+			p.say("the memory of %s is the host's: %s are left for it", status[i].Name, size.Format(host))
+		}
 	}
 	return leases, status, nil
 }
