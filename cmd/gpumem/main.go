@@ -1,6 +1,7 @@
 // Command gpumem answers questions about GPU memory: what a recorded run would
-// have needed under each policy, and where it breaks; and what a framework makes
-// of the settings in the environment.
+// have needed under each policy, and where it breaks; what a framework makes of
+// the settings in the environment; who holds what. And it shares a GPU among
+// programs that know nothing of each other.
 //
 // This folder is a file per command: flags and output only. What the commands
 // do lives in the packages that they call.
@@ -63,10 +64,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 
 func newRoot(stdout, stderr io.Writer) *cobra.Command {
 	root := &cobra.Command{
-		Use:           "gpumem",
-		Short:         "GPU memory: what a run needs, and why it ran out",
-		Long:          "gpumem answers questions about GPU memory as JAX, XLA and TensorFlow allocate it.\nIt needs no GPU: a simulated one stands in.",
-		Example:       "  gpumem replay examples/training.txt.gz\n  gpumem explain",
+		Use:   "gpumem",
+		Short: "GPU memory: what a run needs, and why it ran out",
+		Long: "gpumem answers questions about GPU memory as JAX, XLA and TensorFlow allocate it,\n" +
+			"and shares a GPU among programs that know nothing of each other.\nIt needs no GPU: a simulated one stands in.",
+		Example:       "  gpumem replay examples/training.txt.gz\n  gpumem explain\n  gpumem run --mem 6GiB -- python train.py",
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}

@@ -7,6 +7,7 @@ package cuda
 
 import (
 	"fmt"
+	"runtime"
 	"strings"
 	"unsafe"
 
@@ -44,6 +45,9 @@ type lookup func(symbol string) (uintptr, error)
 // open loads the first library that can be loaded, with its symbols kept to
 // itself, and never unloads it: the driver's own threads run in it.
 func open(names ...string) (lookup, error) {
+	// The reason of a failure is kept for the thread that met it.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	var first error
 	for _, name := range names {
 		lib, err := purego.Dlopen(name, purego.RTLD_NOW|purego.RTLD_LOCAL)
