@@ -1,6 +1,6 @@
 // Package proc looks at another process from outside: who it is, the environment
-// that it was started with, and the frameworks that it has loaded. It only reads what Linux shows under /proc; on other
-// systems every call is an error.
+// that it was started with, and the frameworks that it has loaded. It only reads
+// what Linux shows under /proc; on other systems every call is an error.
 //
 // The process runs on meanwhile, and may end at any moment. Then a call is an
 // error; it never gives half of what there was.
