@@ -1,0 +1,257 @@
+package dump
+
+// This file is for the one screen that says what filled the pool.
+
+import (
+	"cmp"
+	"fmt"
+	"math/bits"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"gpumem/size"
+)
+
+const (
+	maxRows  = 9 // sizes that are shown; the rest is one row
+	maxTop   = 6 // names that are shown
+	maxBins  = 4 // groups of holes that are shown
+	maxNotes = 3 // notes that are shown
+)
+
+// Summary is the dump on at most 40 lines, each cut to width characters (40 at
+// least): what was refused and what would fit, a map of the pool, where the
+// holes are, and what fills it, by size and, where the dump names operations,
+// by name. The rows of each table sum to InUse.
+func (d *Dump) Summary(width int) []string {
+	s := &screen{d: d, width: max(width, 40)}
+	s.head()
+	s.picture()
+	s.holes()
+	s.bySize()
+	s.byName()
+	s.notes()
+	return s.out
+}
+
+type screen struct {
+	d     *Dump
+	width int
+	out   []string
+}
+
+func (s *screen) line(format string, args ...any) {
+	text := strings.TrimRight(fmt.Sprintf(format, args...), " ")
+	if utf8.RuneCountInString(text) > s.width {
+		text = string([]rune(text)[:s.width-3]) + "..."
+	}
+	s.out = append(s.out, text)
+}
+
+// percent is n of all, in whole percents.
+func percent(n, all uint64) string {
+	if all == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.0f %%", 100*float64(n)/float64(all))
+}
+
+func (s *screen) head() {
+	d := s.d
+	name := d.Allocator
+	if name == "" {
+		name = "pool"
+	}
+	limit := ""
+	if d.Limit > d.Pool {
+		limit = ", of a limit of " + size.Format(d.Limit)
+	}
+	if d.Pool == 0 {
+		s.line("%s: %s in use", name, size.Format(d.InUse))
+	} else {
+		s.line("%s: %s in use (%s) of %s%s", name, size.Format(d.InUse), percent(d.InUse, d.Pool), size.Format(d.Pool), limit)
+	}
+	if q := d.Request; q.Bytes > 0 || q.Rounded > 0 {
+		op := ""
+		if q.Op != "" {
+			op = " by " + q.Op
+		}
+		s.line("refused: %s%s", size.Format(max(q.Bytes, q.Rounded)), op)
+	}
+	if len(d.Regions) == 0 {
+		return
+	}
+	free, holes := d.Free(), 0
+	for c := range d.chunks {
+		if !c.Live {
+			holes++
+		}
+	}
+	if free == 0 {
+		s.line("free: nothing")
+		return
+	}
+	s.line("free: %s in %s, the largest %s; fragmentation %.0f %%", size.Format(free), plural(uint64(holes), "hole"), size.Format(d.LargestFree), 100*d.Fragmentation())
+	s.line("would fit: one block of up to %s", size.Format(d.LargestFree))
+	switch n := d.Request.Rounded; {
+	case n == 0:
+	case n <= d.LargestFree:
+		s.line("  the refused one fits as well")
+	case n <= free:
+		s.line("  the refused one would fit if the free bytes were in one piece")
+	default:
+		s.line("  the refused one lacks %s, even with all free bytes in one piece", size.Format(n-free))
+	}
+}
+
+func plural(n uint64, word string) string {
+	if n == 1 {
+		return "1 " + word
+	}
+	return fmt.Sprintf("%d %ss", n, word)
+}
+
+// holes lists where the free bytes are, by bin, the fullest bins first. Without
+// chunk lines it has the dump's own bins, as exact as they are printed.
+func (s *screen) holes() {
+	type group struct{ bin, count, bytes uint64 }
+	var groups [64]group
+	for c := range s.d.chunks {
+		if !c.Live {
+			g := &groups[bits.Len64(c.Size)-1]
+			g.bin = 1 << (bits.Len64(c.Size) - 1)
+			g.count++
+			g.bytes = add(g.bytes, c.Size)
+		}
+	}
+	if len(s.d.Regions) == 0 {
+		for i, b := range s.d.Bins[:min(len(s.d.Bins), len(groups))] {
+			groups[i] = group{b.Size, b.Chunks - min(b.Chunks, b.InUse), b.Bytes - min(b.Bytes, b.Used)}
+		}
+	}
+	full := slices.DeleteFunc(groups[:], func(g group) bool { return g.count == 0 })
+	slices.SortFunc(full, func(a, b group) int {
+		return cmp.Or(cmp.Compare(b.bytes, a.bytes), cmp.Compare(b.bin, a.bin))
+	})
+	for i, g := range full {
+		if i == maxBins {
+			var rest group
+			for _, g := range full[i:] {
+				rest.count += g.count
+				rest.bytes = add(rest.bytes, g.bytes)
+			}
+			s.line("holes elsewhere: %d, %s", rest.count, size.Format(rest.bytes))
+			break
+		}
+		s.line("holes of %s to %s: %d, %s", size.Format(g.bin), size.Format(2*g.bin), g.count, size.Format(g.bytes))
+	}
+}
+
+// bySize lists the sizes that fill the pool, largest sum first.
+func (s *screen) bySize() {
+	rows := slices.Clone(s.d.Rows)
+	slices.SortFunc(rows, func(a, b Row) int {
+		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(b.Size, a.Size))
+	})
+	s.line("%12s  %12s  %10s  %6s", "in use", "each", "blocks", "share")
+	var blocks uint64
+	for i, r := range rows {
+		if blocks = add(blocks, r.Count); i < maxRows {
+			s.row(r.Bytes, size.Format(r.Size), r.Count, "")
+		}
+	}
+	if rest := rows[min(len(rows), maxRows):]; len(rest) > 0 {
+		var n uint64
+		for _, r := range rest {
+			n = add(n, r.Count)
+		}
+		s.row(sumRows(rest), "others", n, plural(uint64(len(rest)), "other size"))
+	}
+	s.row(s.d.InUse, "all", blocks, s.check())
+}
+
+func (s *screen) row(bytes uint64, each string, blocks uint64, what string) {
+	s.line("%12s  %12s  %10d  %6s  %s", size.Format(bytes), each, blocks, percent(bytes, s.d.InUse), what)
+}
+
+// check says whether the sum is the dump's own.
+func (s *screen) check() string {
+	d := s.d
+	var told number
+	if d.Sum != "" {
+		told = human([]byte(d.Sum))
+	} else if d.Line == 0 && d.Stats.InUse > 0 {
+		told = number{n: d.Stats.InUse, told: true}
+	}
+	switch {
+	case !told.told:
+		return "(the dump has no sum of its own)"
+	case told.is(d.InUse):
+		return "= the dump's own sum"
+	}
+	return "(the dump's own sum: " + size.Format(told.n) + ")"
+}
+
+// byName lists operations and annotations, where chunks have them.
+func (s *screen) byName() {
+	d := s.d
+	if len(d.names) < 2 {
+		return
+	}
+	type group struct {
+		Row
+		name string
+	}
+	groups := make([]group, len(d.names))
+	for c := range d.chunks {
+		if c.Live {
+			groups[c.Name].Count++
+			groups[c.Name].Bytes = add(groups[c.Name].Bytes, c.Size)
+		}
+	}
+	var listed uint64
+	for i := range groups {
+		groups[i].name = d.names[i]
+		listed = add(listed, groups[i].Bytes)
+	}
+	groups[0].name = "(no name)"
+	if listed != d.InUse {
+		return // chunk lines are missing
+	}
+	groups = slices.DeleteFunc(groups, func(g group) bool { return g.Count == 0 })
+	slices.SortFunc(groups, func(a, b group) int {
+		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.name, b.name))
+	})
+	s.line("%12s  %10s  %s", "in use", "blocks", "for")
+	for _, g := range groups[:min(len(groups), maxTop)] {
+		s.line("%12s  %10d  %s", size.Format(g.Bytes), g.Count, g.name)
+	}
+	if rest := groups[min(len(groups), maxTop):]; len(rest) > 0 {
+		var sum Row
+		for _, g := range rest {
+			sum.Count += g.Count
+			sum.Bytes = add(sum.Bytes, g.Bytes)
+		}
+		s.line("%12s  %10d  %s", size.Format(sum.Bytes), sum.Count, plural(uint64(len(rest)), "other name"))
+	}
+}
+
+func (s *screen) notes() {
+	for i, n := range s.d.Notes {
+		if i == maxNotes {
+			s.line("note: and %d more", len(s.d.Notes)-i)
+			return
+		}
+		first, rest := "note: "+n, ""
+		if utf8.RuneCountInString(first) > s.width {
+			if at := strings.LastIndexByte(first[:s.width], ' '); at > len("note: ") {
+				first, rest = first[:at], first[at+1:]
+			}
+		}
+		s.line("%s", first)
+		if rest != "" {
+			s.line("  %s", rest)
+		}
+	}
+}
