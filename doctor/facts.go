@@ -174,7 +174,11 @@ func (s *scanner) scan(line int, text []byte, from, to int) {
 		if !parsed {
 			p, parsed = parsePrefix(text), true
 		}
-		end = max(end, last)
+		// A path within a prefix is no message, and the reason that a backend could not
+		// be had is one of its own.
+		if m.kind != Loaded && m.kind != Backend {
+			end = max(end, last)
+		}
 		f.Line, f.From, f.Level = line, p.from, p.level
 		if f.PID == 0 {
 			f.PID = p.pid

@@ -119,7 +119,7 @@ other text
 	for _, f := range got {
 		devices = append(devices, f.Device)
 	}
-	if d := cmp.Diff([]int{2, 2, -1}, devices); d != "" {
+	if d := cmp.Diff([]int{2, 2, 2, -1}, devices); d != "" {
 		t.Error(d)
 	}
 }

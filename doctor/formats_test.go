@@ -8,11 +8,6 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
-const (
-	mib = 1 << 20
-	gib = 1 << 30
-)
-
 // formats has each message once, at sizes of our own. Line, Text, Level and From are
 // TestDress's matter; Device is -1 where it is not told.
 var formats = []struct {
@@ -131,7 +126,8 @@ var formats = []struct {
 		[]Fact{{Kind: TFOOM, Device: 1, Value: "[8,16]", Allocator: "GPU_1_bfc", Framework: "tensorflow"}}},
 	{"copy", "InternalError: Dst tensor is not initialized.", []Fact{{Kind: TFCopy, Device: -1, Framework: "tensorflow"}}},
 	{"device", "Created device /job:localhost/replica:0/task:0/device:GPU:0 with 512 MB memory:  -> device: 0, name: Some Card, pci bus id: 0000:01:00.0, compute capability: 9.9",
-		[]Fact{{Kind: TFDevice, Device: 0, Limit: 512 * mib, Has: HasLimit, Name: "Some Card", Framework: "tensorflow"}}},
+		[]Fact{{Kind: TFDevice, Device: 0, Limit: 512 * mib, Has: HasLimit, Name: "Some Card", Framework: "tensorflow"},
+			{Kind: DeviceName, Device: 0, Name: "Some Card", Framework: "tensorflow"}}},
 	{"free of 1.4", "totalMemory: 8.00GiB freeMemory: 7.50GiB", []Fact{{Kind: DeviceFree, Device: -1, Total: 8 * gib, Free: 15 * gib / 2, Has: HasTotal | HasFree, Framework: "tensorflow"}}},
 
 	// PyTorch and vLLM.
@@ -161,7 +157,7 @@ var formats = []struct {
 		[]Fact{{Kind: LlamaMemory, Device: -1, Name: "Card", Total: 8 * gib, Free: 15 * gib / 2, Has: HasTotal | HasFree, Framework: "llama.cpp"}}},
 	{"cufft", "cufft: CUFFT_ALLOC_FAILED", []Fact{{Kind: CuFFT, Device: -1}}},
 	{"cusolver of torch", "cusolver error: CUSOLVER_STATUS_INTERNAL_ERROR, when calling", []Fact{{Kind: CuSolver, Device: -1, Value: "INTERNAL_ERROR, when calling"}}},
-	{"other cuda", "failed call to cuInit: CUDA_ERROR_NO_DEVICE: no CUDA-capable device is detected", []Fact{{Kind: CUDAError, Device: -1, Code: "CUDA_ERROR_NO_DEVICE"}}},
+	{"other cuda", "failed call to cuInit: CUDA_ERROR_NO_DEVICE: no CUDA-capable device is detected", []Fact{{Kind: OtherFailure, Name: "no device", Device: -1, Code: "CUDA_ERROR_NO_DEVICE"}}},
 	{"tensorflow's source", "I tensorflow/core/x.cc:1] hello", []Fact{{Kind: Loaded, Framework: "tensorflow", Device: -1}}},
 	{"jax's source of 0.3", "I external/org_tensorflow/tensorflow/core/x.cc:1] hello", []Fact{{Kind: Loaded, Framework: "jax", Device: -1}}},
 	{"torch, broken line", "GPU 1 has a total capacity of 8.00 GiB of which 32.00 MiB is free.",
@@ -204,7 +200,7 @@ var formats = []struct {
 
 	// The machine.
 	{"smi's use", "| 30%   45C    P2    90W / 300W |   1000MiB / 8192MiB |     12%      Default |", []Fact{{Kind: SmiMemory, Device: -1, InUse: 1000 * mib, Total: 8192 * mib, Has: HasInUse | HasTotal}}},
-	{"smi's card", "|   3  Some Card 80GB       On  | 00000000:1A:00.0 Off |                    0 |", []Fact{{Kind: SmiGPU, Device: 3, Name: "Some Card 80GB"}}},
+	{"smi's card", "|   3  Some Card 80GB       On  | 00000000:1A:00.0 Off |                    0 |", []Fact{{Kind: SmiGPU, Device: 3, Name: "Some Card 80GB"}, {Kind: DeviceName, Device: 3, Name: "Some Card 80GB"}}},
 	{"smi's process", "|    3   N/A  N/A      4242      C   ...env/bin/python3          700MiB |", []Fact{{Kind: SmiProcess, Device: 3, PID: 4242, Name: "...env/bin/python3", Value: "C", InUse: 700 * mib, Has: HasInUse}}},
 	{"smi's process of 2018", "|    3      4242      G   /usr/lib/Xorg          70MiB |", []Fact{{Kind: SmiProcess, Device: 3, PID: 4242, Name: "/usr/lib/Xorg", Value: "G", InUse: 70 * mib, Has: HasInUse}}},
 	{"driver", "| NVIDIA-SMI 555.10    Driver Version: 555.10    CUDA Version: 12.9 |", []Fact{{Kind: Version, Name: "driver", Version: "555.10", Device: -1}, {Kind: Version, Name: "cuda", Version: "12.9", Device: -1}}},
@@ -216,6 +212,70 @@ var formats = []struct {
 	{"wheel", "jaxlib-0.4.98+cuda12.cudnn89-cp39", []Fact{{Kind: Version, Name: "jaxlib", Version: "0.4.98+cuda12.cudnn89", Device: -1}}},
 	{"mismatch", "Loaded runtime CuDNN library: 8.0.5 but source was compiled with: 8.6.0.", []Fact{{Kind: LibraryMismatch, Name: "cudnn", Version: "8.0.5", Value: "8.6.0", Device: -1}}},
 	{"traceback", `  File "/usr/lib/python3/site-packages/jax/_src/api.py", line 1, in f`, []Fact{{Kind: Loaded, Framework: "jax", Device: -1}}},
+
+	// What is no failure of memory.
+	{"illegal address", "RuntimeError: CUDA error: an illegal memory access was encountered", []Fact{{Kind: OtherFailure, Device: -1, Name: "an illegal address", Code: "CUDA_ERROR_ILLEGAL_ADDRESS"}}},
+	{"illegal address in xla", "INTERNAL: failed to synchronize: CUDA_ERROR_ILLEGAL_ADDRESS: an illegal memory access was encountered", []Fact{{Kind: OtherFailure, Device: -1, Name: "an illegal address", Code: "CUDA_ERROR_ILLEGAL_ADDRESS"}}},
+	{"illegal address of the runtime", "cudaErrorIllegalAddress an illegal memory access was encountered", []Fact{{Kind: OtherFailure, Device: -1, Name: "an illegal address", Code: "CUDA_ERROR_ILLEGAL_ADDRESS"}}},
+	{"illegal address before a library", "There was an error before creating cudnn handle (700): cudaErrorIllegalAddress : an illegal memory access was encountered", []Fact{
+		{Kind: CuDNNHandle, Name: "before", Device: -1, Code: "cudaErrorIllegalAddress"}, {Kind: OtherFailure, Device: -1, Name: "an illegal address", Code: "CUDA_ERROR_ILLEGAL_ADDRESS"}}},
+	{"assertion", "CUDA error: device-side assert triggered", []Fact{{Kind: OtherFailure, Device: -1, Name: "an assertion", Code: "CUDA_ERROR_ASSERT"}}},
+	{"disk", "OSError: [Errno 28] No space left on device", []Fact{{Kind: OtherFailure, Device: -1, Name: "a full disk", Code: "ENOSPC"}}},
+	{"shm", "RuntimeError: DataLoader worker (pid 9) is killed by signal: Bus error. It is possible that dataloader's workers are out of shared memory.", []Fact{{Kind: OtherFailure, Device: -1, Name: "a full /dev/shm"}}},
+	{"triton", "OutOfResources: out of resource: shared memory, Required: 200000, Hardware limit: 100000. Reducing", []Fact{{Kind: OtherFailure, Device: -1, Name: "shared memory", Value: "shared memory", Framework: "triton", Want: 200000, Limit: 100000, Has: HasWant | HasLimit}}},
+	{"triton in xla", "RESOURCE_EXHAUSTED: Shared memory size limit exceeded: requested 200000, available: 100000", []Fact{{Kind: OtherFailure, Device: -1, Name: "shared memory", Code: "RESOURCE_EXHAUSTED", Framework: "xla", Want: 200000, Limit: 100000, Has: HasWant | HasLimit}}},
+	{"ptxas", "ptxas error : Entry function 'f' uses too much shared data (0x20000 bytes, 0x18c00 max)", []Fact{{Kind: OtherFailure, Device: -1, Name: "shared memory"}}},
+	{"grpc", "RESOURCE_EXHAUSTED: Received message larger than max (5000000 vs. 4194304)", []Fact{{Kind: OtherFailure, Device: -1, Name: "a gRPC message", Code: "RESOURCE_EXHAUSTED", Want: 5000000, Limit: 4194304, Has: HasWant | HasLimit}}},
+	{"timeout", "CUDA error: the launch timed out and was terminated", []Fact{{Kind: OtherFailure, Device: -1, Name: "a launch that timed out", Code: "CUDA_ERROR_LAUNCH_TIMEOUT"}}},
+	{"launch", "CUDA_ERROR_LAUNCH_FAILED: unspecified launch failure", []Fact{{Kind: OtherFailure, Device: -1, Name: "a failed launch", Code: "CUDA_ERROR_LAUNCH_FAILED"}}},
+	{"registers", "CUDA error: too many resources requested for launch", []Fact{{Kind: OtherFailure, Device: -1, Name: "a kernel's registers", Code: "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES"}}},
+	{"misaligned", "CUDA_ERROR_MISALIGNED_ADDRESS: misaligned address", []Fact{{Kind: OtherFailure, Device: -1, Name: "a misaligned address", Code: "CUDA_ERROR_MISALIGNED_ADDRESS"}}},
+	{"ecc", "CUDA error: uncorrectable ECC error encountered", []Fact{{Kind: OtherFailure, Device: -1, Name: "an ECC error", Code: "CUDA_ERROR_ECC_UNCORRECTABLE"}}},
+	{"old driver", "CUDA driver version is insufficient for CUDA runtime version", []Fact{{Kind: OtherFailure, Device: -1, Name: "an old driver", Code: "CUDA_ERROR_INSUFFICIENT_DRIVER"}}},
+	{"driver mismatch", "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH: system has unsupported display driver / cuda driver combination", []Fact{{Kind: OtherFailure, Device: -1, Name: "a driver mismatch", Code: "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH"}}},
+	{"nvml mismatch", "Failed to initialize NVML: Driver/library version mismatch", []Fact{{Kind: OtherFailure, Device: -1, Name: "a driver mismatch"}}},
+	{"files", "OSError: [Errno 24] Too many open files", []Fact{{Kind: OtherFailure, Device: -1, Name: "too many open files", Code: "EMFILE"}}},
+	{"fork", "RuntimeError: Cannot re-initialize CUDA in forked subprocess.", []Fact{{Kind: OtherFailure, Device: -1, Name: "a fork"}}},
+	{"image", "CUDA error: no kernel image is available for execution on the device", []Fact{{Kind: LibraryMismatch, Device: -1, Name: "image", Code: "CUDA_ERROR_NO_BINARY_FOR_GPU"}}},
+	{"image in a cubin", "Failed to load in-memory CUBIN: CUDA_ERROR_INVALID_IMAGE: device kernel image is invalid", []Fact{
+		{Kind: CUBIN, Device: -1, Code: "CUDA_ERROR_INVALID_IMAGE"}, {Kind: LibraryMismatch, Device: -1, Name: "image", Code: "CUDA_ERROR_INVALID_IMAGE"}}},
+	{"ptx", "CUDA_ERROR_UNSUPPORTED_PTX_VERSION", []Fact{{Kind: LibraryMismatch, Device: -1, Name: "image", Code: "CUDA_ERROR_UNSUPPORTED_PTX_VERSION"}}},
+	{"busy of old", "CUDA error: all CUDA-capable devices are busy or unavailable", []Fact{{Kind: Context, Device: -1, Code: "CUDA_ERROR_DEVICE_UNAVAILABLE"}}},
+	{"busy by name", "cudaErrorDevicesUnavailable: CUDA-capable device(s) is/are busy or unavailable", []Fact{{Kind: Context, Device: -1, Code: "CUDA_ERROR_DEVICE_UNAVAILABLE"}}},
+	{"host warning", "Allocation of 1000000 exceeds 10% of free system memory.", []Fact{{Kind: HostWarning, Nonfatal: true, Device: -1, Want: 1000000, Has: HasWant, Value: "10", Framework: "tensorflow"}}},
+	{"nccl elsewhere", "NCCL WARN Cuda failure 'invalid device function'", []Fact{{Kind: NCCL, Device: -1, Value: "invalid device function"}}},
+	{"nccl's system", "torch.distributed.DistBackendError: ncclRemoteError: A call failed", []Fact{{Kind: NCCL, Device: -1, Value: "ncclRemoteError", Framework: "torch"}}},
+
+	// What a program says of itself.
+	{"backends", "jax.clear_backends()", []Fact{{Kind: BackendCleared, Device: -1, Framework: "jax"}}},
+	{"reading of torch", "torch.cuda.memory_allocated() = 123456789", []Fact{{Kind: Reading, Device: -1, Name: "memory_allocated", InUse: 123456789, Has: HasInUse, Framework: "torch"}}},
+	{"reading with a device", "max_memory_allocated(0): 1.50 GiB", []Fact{{Kind: Reading, Device: -1, Name: "max_memory_allocated", InUse: 3 * gib / 2, Has: HasInUse, Framework: "torch"}}},
+	{"reading by name", "step 4 memory_allocated: 123456789", []Fact{{Kind: Reading, Device: -1, Name: "memory_allocated", InUse: 123456789, Has: HasInUse, Framework: "torch"}}},
+	{"reading of jax", "bytes_in_use=123456789", []Fact{{Kind: Reading, Device: -1, Name: "bytes_in_use", InUse: 123456789, Has: HasInUse, Framework: "jax"}}},
+	{"reading of json", `{"bytes_in_use": 123456789}`, []Fact{{Kind: Reading, Device: -1, Name: "bytes_in_use", InUse: 123456789, Has: HasInUse, Framework: "jax"}}},
+	{"reading of the gpu", "loss 0.5, GPU memory: 1234 MiB", []Fact{{Kind: Reading, Device: -1, Name: "GPU memory", InUse: 1234 * mib, Has: HasInUse}}},
+	{"reading of all", "GPU memory usage: 3.5GB / 8GB", []Fact{{Kind: Reading, Device: -1, Name: "GPU memory usage", InUse: 7 * gib / 2, Total: 8 * gib, Has: HasInUse | HasTotal}}},
+	{"reading, short", "gpu_mem=1.5G", []Fact{{Kind: Reading, Device: -1, Name: "gpu_mem", InUse: 3 * gib / 2, Has: HasInUse}}},
+	{"reading of an epoch", "Epoch 3: loss 0.5, allocated: 1.5 GiB", []Fact{{Kind: Reading, Device: -1, Name: "allocated", InUse: 3 * gib / 2, Has: HasInUse}}},
+	{"no unit", "GPU memory: 12", nil},
+	{"a setting, no reading", "gpu_memory_utilization=0.9", nil},
+	{"no epoch", "allocated: 1.5 GiB", nil},
+	{"growth", `The TF_FORCE_GPU_ALLOW_GROWTH environment variable is set but could not be parsed: "1"`, []Fact{{Kind: Setting, Nonfatal: true, Device: -1, Name: "TF_FORCE_GPU_ALLOW_GROWTH", Value: "1", Framework: "tensorflow"}}},
+	{"vllm's graphs", "Graph capturing finished in 21 secs, took 1.50 GiB", []Fact{{Kind: VLLMMemory, Name: "graphs", Device: -1, Allocated: 3 * gib / 2, Has: HasAllocated, Framework: "vllm"}}},
+	{"vllm begins graphs", "Capturing CUDA graph shapes:  12%|", []Fact{{Kind: VLLMMemory, Name: "graphs", Value: "start", Device: -1, Framework: "vllm"}}},
+	{"vllm's profile, more free", "Error in memory profiling. Initial free memory 4.50 GiB, current free memory 5.00 GiB. This", []Fact{{Kind: VLLMMemory, Name: "profiling", Device: -1, Reserved: 9 * gib / 2, Free: 5 * gib, Has: HasReserved | HasFree, Framework: "vllm"}}},
+	{"vllm's profile, less used", "Error in memory profiling. Initial used memory 5.00 GiB, currently used memory 4.50 GiB. This", []Fact{{Kind: VLLMMemory, Name: "profiling", Device: -1, Reserved: 5 * gib, InUse: 9 * gib / 2, Has: HasReserved | HasInUse, Framework: "vllm"}}},
+
+	// Names of GPUs.
+	{"xla's name", "StreamExecutor device (1): NVIDIA A10, Compute Capability 8.6", []Fact{{Kind: DeviceName, Device: 1, Name: "NVIDIA A10", Framework: "xla"}}},
+	{"ggml's name", "  Device 0: NVIDIA GeForce RTX 3090, compute capability 8.6, VMM: yes", []Fact{{Kind: DeviceName, Device: 0, Name: "NVIDIA GeForce RTX 3090", Framework: "llama.cpp"}}},
+	{"name of tensorflow 1", "name: GeForce GTX 1080 Ti major: 6 minor: 1 memoryClockRate(GHz): 1.58", []Fact{{Kind: DeviceName, Device: -1, Name: "GeForce GTX 1080 Ti", Framework: "tensorflow"}}},
+	{"name of tensorflow 2.3", "pciBusID: 0000:01:00.0 name: Tesla T4 computeCapability: 7.5", []Fact{{Kind: DeviceName, Device: -1, Name: "Tesla T4", Framework: "tensorflow"}}},
+	{"smi -L", "GPU 2: NVIDIA A10 (UUID: GPU-0)", []Fact{{Kind: DeviceName, Device: 2, Name: "NVIDIA A10"}}},
+	{"using", "Using device 0: NVIDIA GB10", []Fact{{Kind: DeviceName, Device: 0, Name: "NVIDIA GB10"}}},
+	{"name=", "device_name=NVIDIA GB10", []Fact{{Kind: DeviceName, Device: -1, Name: "NVIDIA GB10"}}},
+	{"device:", "Device: NVIDIA GB10", []Fact{{Kind: DeviceName, Device: -1, Name: "NVIDIA GB10"}}},
+	{"no name", "Device: cpu", nil},
 
 	{"nothing", "Epoch 12/100 loss=0.123 - memory is fine", nil},
 }

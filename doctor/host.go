@@ -6,6 +6,8 @@ var hostPatterns = []pattern{
 	{kind: HostPinned, anchors: []string{"could not allocate pinned host memory of size: ", "could not allocate pinned host memory of "}, rest: `{want}`},
 	{kind: HostPinned, anchors: []string{"failed to alloc ", "failed to allocate "}, rest: `{want} on host(?:: {code})?`},
 	{kind: HostPinned, anchors: []string{"failed to allocate host memory", "Failed to allocate host memory"}, rest: `(?: of {want})?`},
+	// "free" since 2.2.
+	{kind: HostWarning, framework: "tensorflow", nonfatal: true, anchors: []string{"Allocation of "}, rest: `{want} exceeds (?P<value>\d+)% of (?:free )?system memory`},
 	{kind: HostOOMKilled, anchors: []string{"oom-kill:constraint="}, rest: `(?P<value>\w+)(?:.*?task=(?P<name>[^,]+),pid={pid})?`},
 	{kind: HostOOMKilled, anchors: []string{"Out of memory: Killed process ", "Out of memory: Kill process ", "Memory cgroup out of memory: Killed process ", "Memory cgroup out of memory: Kill process "},
 		rest: `{pid} \((?P<name>[^)]*)\)(?:.*?anon-rss:{inuse})?`},

@@ -40,6 +40,9 @@ const (
 	// CUDAError: a CUDA status that belongs to no other message here, such as
 	// "CUDA error: out of memory"; Code is the status.
 	CUDAError Kind = "cuda-error"
+	// BackendCleared: "clear_backends()" of JAX: a call that makes a second
+	// pool beside the first one.
+	BackendCleared Kind = "backend-cleared"
 )
 
 // XLA's and TensorFlow's pool.
@@ -147,7 +150,11 @@ const (
 	// desired GPU memory utilization (F, C GiB)": Free, Total, Want; Value is F.
 	VLLMFree Kind = "vllm-free"
 	// VLLMCache: no room for the KV cache; VLLMMemory: what it measured,
-	// "Available KV cache memory", "total_gpu_memory=...".
+	// "Available KV cache memory", "total_gpu_memory=...". Its Name is weights,
+	// graphs (Value start: they are about to be captured; Allocated: what they
+	// took) or profiling: the free memory changed while vLLM measured, Free is
+	// the one afterwards and Reserved the one before; in the wording of used
+	// memory InUse is the one afterwards and Reserved the one before.
 	VLLMCache  Kind = "vllm-cache"
 	VLLMMemory Kind = "vllm-memory"
 	// CuPyOOM: "Out of memory allocating N bytes (allocated so far: N bytes,
@@ -176,6 +183,9 @@ const (
 	HostOOMKilled Kind = "host-killed"
 	// HostDriver: "NVRM: ... NV_ERR_NO_MEMORY" in the kernel's log.
 	HostDriver Kind = "host-driver"
+	// HostWarning: "Allocation of N exceeds 10% of free system memory."
+	// (TensorFlow's cpu_allocator_impl.cc): the program goes on; Want, Value the percents.
+	HostWarning Kind = "host-warning"
 	// HostRefused: the host's own allocator: std::bad_alloc, MemoryError, "Cannot allocate memory".
 	HostRefused Kind = "host-refused"
 	// Limiter: HAMi's or nvshare's lines; Name is hami or nvshare. "Device 0
@@ -202,6 +212,18 @@ const (
 	LibraryLoaded  Kind = "library-loaded"
 	LibraryMissing Kind = "library-missing"
 	// LibraryMismatch: built for one version and run with another; Version is
-	// the one loaded, Value the one built for.
+	// the one loaded, Value the one built for. Name image: code that the device
+	// cannot run, such as "no kernel image is available"; Code is the status.
 	LibraryMismatch Kind = "library-mismatch"
+	// OtherFailure: a failure that shares words with memory and is none; Name
+	// says which ("an illegal address"), Code is its status. Want and Limit are
+	// those of a kernel's shared memory or of a message.
+	OtherFailure Kind = "other-failure"
+	// DeviceName: the name of a GPU, in any message that has it; Name, and
+	// Device where it is told.
+	DeviceName Kind = "device-name"
+	// Reading: memory in use that a program printed of itself, such as
+	// "memory_allocated: N" or "GPU memory: 1234 MiB"; Name is the label, InUse
+	// the value. What has no unit is in bytes.
+	Reading Kind = "reading"
 )

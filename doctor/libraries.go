@@ -32,7 +32,8 @@ var libraryPatterns = []pattern{
 	{kind: NCCL, anchors: []string{"Failed to CUDA calloc ", "Failed to CUDA calloc async ", "Failed to CUDA host alloc "}, rest: `{want}`},
 	{kind: NCCL, anchors: []string{"Cuda failure ", "CUDA failure "}, rest: `(?:\d+ )?'(?P<value>[^']{1,80})'`, within: true},
 	{kind: NCCL, anchors: []string{"NCCL operation "}, rest: `(?P<name>\w+)[^:]{0,200}failed: (?P<value>[\w ]+)`},
-	{kind: NCCL, framework: "torch", anchors: []string{"ncclUnhandledCudaError", "unhandled cuda error", "ncclSystemError"}, rest: ``},
+	{kind: NCCL, framework: "torch", anchors: []string{"ncclUnhandledCudaError", "unhandled cuda error"}, rest: ``},
+	{kind: NCCL, framework: "torch", anchors: []string{"ncclSystemError", "ncclInternalError", "ncclInvalidUsage", "ncclInvalidArgument", "ncclRemoteError", "unhandled system error"}, whole: true, rest: `(?P<value>unhandled system error|\w+)`},
 
 	// Command buffers of XLA; PyTorch's and the driver's graphs.
 	{kind: Graph, framework: "xla", anchors: []string{"Underlying backend ran out of memory trying to instantiate "},

@@ -8,5 +8,5 @@ var limiterPatterns = []pattern{
 	{kind: Limiter, name: "hami", once: true, anchors: []string{"[HAMI-core ", "[vgpu error", "[4pdvGPU"}, rest: `(?P<value>\w+)?`},
 	{kind: Limiter, name: "nvshare", anchors: []string{"real_cuMemGetInfo returned "}, rest: `free={free}, total={total}`, value: "real"},
 	{kind: Limiter, name: "nvshare", anchors: []string{"nvshare's cuMemGetInfo returning "}, rest: `free={free}, total={total}`, value: "shown"},
-	{kind: Limiter, name: "nvshare", anchors: []string{"[NVSHARE]"}, rest: `.*?cuMemAlloc requested {want}`},
+	{kind: Limiter, name: "nvshare", anchors: []string{"[NVSHARE]"}, rest: `(?:\[\w+\])?:? ?cuMemAlloc requested {want}`},
 }

@@ -8,12 +8,29 @@ import "regexp"
 // orgTensorflow stands before the paths of an older JAX.
 var orgTensorflow = regexp.MustCompile(`org_tensorflow/$`)
 
+// smiCard is the row of an nvidia-smi table that names the GPU.
+const smiCard = `.*?\| +{device}  (?P<name>\S(?:.*?\S)?)\s+(?:On|Off|N/A|\|)[^|]*\|`
+
+// unit is a size that says what it is of.
+const unit = `\d+(?:\.\d+)? ?(?:[KMGT]i?B|[MG]\b)`
+
 var machinePatterns = []pattern{
 	// |   0  NVIDIA A10   On  | 00000000:00:1E.0 Off |   0 |, of drivers 340 to 580.
-	{kind: SmiGPU, line: true, anchors: []string{" 00000000:", " 0000:0", "| 0000"}, rest: `.*?\| +{device}  (?P<name>\S(?:.*?\S)?)\s+(?:On|Off|N/A|\|)[^|]*\|`},
-	{kind: SmiMemory, line: true, anchors: []string{"MiB / ", "MiB /  "}, rest: `.*?(?P<inuse>\d+ ?MiB) / +(?P<total>\d+ ?MiB)`},
+	{kind: SmiGPU, line: true, anchors: []string{" 00000000:", " 0000:0", "| 0000"}, rest: smiCard},
+	{kind: SmiMemory, line: true, within: true, anchors: []string{"MiB / ", "MiB /  "}, rest: `.*?(?P<inuse>\d+ ?MiB) / +(?P<total>\d+ ?MiB)`},
 	{kind: SmiProcess, line: true, anchors: []string{"   C   ", "   G   ", " C+G   ", " M+C   "},
 		rest: `.*?\| +{device} +(?:\S+ +\S+ +)?{pid} +(?P<value>C\+G|M\+C|C|G) +(?P<name>\S.*?) +(?:(?P<inuse>\d+ ?MiB)|N/A) *\|`},
+	{kind: DeviceName, line: true, within: true, anchors: []string{"| 0000"}, rest: smiCard},
+	{kind: DeviceName, anchors: []string{"GPU 0: ", "GPU 1: ", "GPU 2: ", "GPU 3: ", "GPU 4: ", "GPU 5: ", "GPU 6: ", "GPU 7: "}, whole: true, rest: `GPU {device}: (?P<name>[A-Z][^()]*[^() ]) \(UUID: `},
+	// TensorFlow's, within "Created device" and by itself.
+	{kind: DeviceName, framework: "tensorflow", within: true, anchors: []string{"device: "}, rest: `{device}, name: (?P<name>[^,]{2,80}), pci bus id`},
+	{kind: DeviceName, framework: "tensorflow", anchors: []string{"name: "}, rest: `(?P<name>[A-Z][^,:]{2,80}?)(?:, pci bus id| major: \d| computeCapability: \d)`},
+	// XLA's, at its start; ggml's; Ollama's; JAX's and other programs'.
+	{kind: DeviceName, framework: "xla", anchors: []string{"StreamExecutor device ("}, rest: `{device}\): (?P<name>[^,]{2,80}), Compute Capability`},
+	{kind: DeviceName, framework: "llama.cpp", anchors: []string{"Device "}, rest: `{device}: (?P<name>[A-Z][^,:]{2,80}), (?:compute capability|VMM)`},
+	{kind: DeviceName, within: true, anchors: []string{" name=\"NVIDIA ", " description=\"NVIDIA "}, whole: true, rest: ` (?:name|description)="(?P<name>[^"]{2,80})"`},
+	{kind: DeviceName, anchors: []string{"Using device "}, rest: `(?:cuda:)?{device}: (?P<name>(?:NVIDIA|Tesla|GeForce|Quadro)\b[\w. -]{0,80}\w)`},
+	{kind: DeviceName, anchors: []string{"device_name", "Device name", "device name", "Device: ", "gpu_name", "GPU name", "GPU model", "GPU Model", "GPU: NVIDIA"}, rest: `["']?(?: ?[=:] ?)?["']?(?P<name>(?:NVIDIA|Tesla|GeForce|Quadro)\b[\w. -]{0,80}\w)`},
 	{kind: Version, name: "driver", once: true, anchors: []string{"Driver Version: ", "Driver version: ", "driver version: "}, rest: ` *{version}`},
 	{kind: Version, name: "cuda", once: true, anchors: []string{"CUDA Version: ", "CUDA version: "}, rest: ` *{version}`},
 
@@ -42,4 +59,15 @@ var machinePatterns = []pattern{
 	{kind: Loaded, once: true, within: true, framework: "tensorflow", anchors: []string{"external/local_xla/", "external/local_tsl/"}, rest: ``},
 	{kind: Loaded, once: true, within: true, framework: "jax", anchors: []string{"external/xla/xla/", "external/org_tensorflow/", "external/tsl/tsl/"}, rest: ``},
 	{kind: Loaded, once: true, within: true, framework: "jax", anchors: []string{"jaxlib.xla_extension.", "jax.errors.", "jaxlib._jax."}, rest: ``},
+
+	// What programs print of themselves as they go. A number without a unit is
+	// believed only of functions that are known to give bytes.
+	{kind: Reading, framework: "torch", within: true, anchors: []string{"memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved"}, whole: true,
+		rest: `(?P<name>\w+)(?:\((?:\d+|["']?cuda(?::\d+)?["']?|device)?\))?["']?(?: ?[=:]+ ?|  ?)(?P<inuse>` + unit + `|\d{4,}\b)`, unless: inWord},
+	{kind: Reading, framework: "jax", unless: inWord, anchors: []string{"bytes_in_use", "peak_bytes_in_use"}, whole: true, rest: `(?P<name>\w+)["']?\]? ?[=:] ?(?P<inuse>` + unit + `|\d{4,}\b)`},
+	{kind: Reading, unless: inWord, anchors: []string{"gpu_mem", "gpu_memory", "GPU mem", "GPU Mem", "GPU_mem", "gpu mem", "cuda_mem", "CUDA mem", "CUDA Mem"}, whole: true,
+		rest: `(?P<name>(?i:gpu|cuda)[ _](?i:mem(?:ory)?)(?i:[ _](?:used|usage|allocated|in use|alloc))?)(?: ?\([\w ]{1,20}\))?["']?(?: ?[=:]+ ?| )(?P<inuse>` + unit + `)(?: ?/ ?{total})?`},
+	// A line of an epoch or a step.
+	{kind: Reading, line: true, anchors: []string{"allocated: ", "allocated=", "Allocated: ", "memory: ", "memory=", "in use: ", "in use="},
+		rest: `.*?\b(?i:epoch|step|iter(?:ation)?|batch)\b.*?\b(?P<name>(?:(?i:max|peak|gpu|cuda) )?(?i:allocated|memory|in use)) ?[=:] ?(?P<inuse>` + unit + `)`},
 }

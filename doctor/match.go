@@ -69,7 +69,7 @@ var macros = strings.NewReplacer(
 
 // patterns are all that is recognised. Where two begin at the same place the
 // earlier one is tried first.
-var patterns = compile(slices.Concat(xlaPatterns, poolPatterns, programPatterns, libraryPatterns, tensorflowPatterns,
+var patterns = compile(slices.Concat(failurePatterns, xlaPatterns, poolPatterns, programPatterns, libraryPatterns, tensorflowPatterns,
 	torchPatterns, otherPatterns, hostPatterns, limiterPatterns, settingPatterns, machinePatterns))
 
 var anchors = newFinder(patterns)

@@ -29,6 +29,11 @@ var torchPatterns = []pattern{
 	{kind: VLLMMemory, framework: "vllm", anchors: []string{"Available KV cache memory: "}, rest: `{free}`},
 	{kind: VLLMMemory, framework: "vllm", anchors: []string{"total_gpu_memory="}, rest: `{total} initial_memory_usage={inuse}(?:.*?peak_torch_memory={allocated})?`},
 	{kind: VLLMMemory, framework: "vllm", name: "weights", anchors: []string{"Model loading took ", "Loading model weights took "}, rest: `{allocated}`},
-	{kind: VLLMMemory, framework: "vllm", name: "graphs", anchors: []string{"VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS", "Graph capturing finished"}, rest: `(?:.*took {allocated})?`},
-	{kind: VLLMMemory, framework: "vllm", name: "profiling", anchors: []string{"Error in memory profiling. Initial free memory "}, rest: `{size}`},
+	{kind: VLLMMemory, framework: "vllm", name: "graphs", anchors: []string{"VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS"}, rest: ``},
+	{kind: VLLMMemory, framework: "vllm", name: "graphs", anchors: []string{"Graph capturing finished in "}, rest: `(?:.*?took {allocated})?`},
+	// A line of progress, which is printed again and again.
+	{kind: VLLMMemory, framework: "vllm", name: "graphs", value: "start", once: true, anchors: []string{"Capturing CUDA graph", "Capturing cudagraphs", "Capturing the model for CUDA graphs"}, rest: ``},
+	// Bytes without a unit up to 0.6, then GiB.
+	{kind: VLLMMemory, framework: "vllm", name: "profiling", anchors: []string{"Error in memory profiling. Initial free memory "}, rest: `{reserved}(?:, current free memory {free})?`},
+	{kind: VLLMMemory, framework: "vllm", name: "profiling", anchors: []string{"Error in memory profiling. Initial used memory "}, rest: `{reserved}(?:, currently used memory {inuse})?`},
 }

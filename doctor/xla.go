@@ -33,14 +33,17 @@ var xlaPatterns = []pattern{
 	{kind: Context, line: true, anchors: []string{"failed call to cuDevicePrimaryCtxRetain: ", "failed call to cuCtxCreate: ", "failed to retain primary context"},
 		rest: `(?:.*device ordinal {device}.*?)?.*?(?P<name>cuDevicePrimaryCtxRetain|cuCtxCreate|retain primary context)[^A-Z]*(?:[A-Z]+: ?)??{code}(?:.*?total memory reported: {total}|: CUDA-capable device\(s\) is/are busy or unavailable)?`},
 	{kind: Context, framework: "tensorflow", anchors: []string{"CUDA runtime implicit initialization on GPU:"},
-		rest: `{device} failed\. Status: (?P<value>[\w ()-]+)`},
-	{kind: Context, framework: "torch", anchors: []string{"CUDA-capable device(s) is/are busy or unavailable"}, rest: ``, code: "CUDA_ERROR_DEVICE_UNAVAILABLE"},
+		rest: `{device} failed\. Status: (?P<value>out of memory|[\w ()-]+)`},
+	// The same in the words of the runtime, since 9.2 and before it.
+	{kind: Context, code: "CUDA_ERROR_DEVICE_UNAVAILABLE", anchors: []string{"CUDA_ERROR_DEVICE_UNAVAILABLE", "cudaErrorDevicesUnavailable", "CUDA-capable device(s) is/are busy or unavailable", "all CUDA-capable devices are busy or unavailable"},
+		rest: `(?:\W{0,4}(?:CUDA-capable device\(s\) is/are|all CUDA-capable devices are) busy or unavailable)?`},
+	{kind: BackendCleared, framework: "jax", anchors: []string{"clear_backends"}, rest: `\(\)`},
 	{kind: Backend, framework: "jax", anchors: []string{"CUDA backend failed to initialize: ", "Unable to initialize backend 'cuda': ", "Unable to initialize backend 'gpu': ",
 		"no supported devices found for platform CUDA"}, rest: `(?P<value>.*)`},
 	// What no other message takes. They come last of all at their place only
 	// if nothing longer began earlier.
 	{kind: CUDAError, framework: "llama.cpp", anchors: []string{"CUDA error 2 at "}, rest: `\S+: (?P<value>out of memory)`},
 	{kind: CUDAError, anchors: []string{"CUDA error: ", "CUDA Error: ", "CUDA runtime error: "},
-		rest: `(?P<value>out of memory|an illegal memory access|initialization error|CUDA-capable device)`},
+		rest: `(?P<value>out of memory|initialization error)`},
 	{kind: CUDAError, anchors: []string{"CUDA_ERROR_", "cudaErrorMemoryAllocation"}, whole: true, rest: `(?P<code>\w+)`},
 }

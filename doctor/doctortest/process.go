@@ -106,7 +106,7 @@ func requestCases(e era, c card) []Case {
 	text := request(part(c.total, 140))
 	big := cause(idTooBig, "request-"+c.key, "jaxlib.xla_extension.XlaRuntimeError: "+text+"\n",
 		fmt.Sprintf("one request is larger than the card's %s", xla(c.total)), text)
-	cases = append(cases, withState(big, state{Devices: []stateDevice{{Name: c.name, Total: c.total}}, Process: jaxProcess(nil)}, FactTotal, idLimit, idOccupied)...)
+	cases = append(cases, withState(big, state{Devices: []stateDevice{{Name: c.name, Total: c.total}}, Process: jaxProcess(nil)}, FactTotal, idOccupied)...)
 	text = request(part(c.total, 9))
 	rows = []row{{2203, "/usr/bin/ollama", part(c.total, 92)}, {ownPID, "python3", 310 * mib}}
 	return append(cases, cause(idOccupied, "request-smi-"+c.key, "jaxlib.xla_extension.XlaRuntimeError: "+text+"\n"+smi(c, rows...),

@@ -114,7 +114,7 @@ func torchCases() []Case {
 		}
 
 		// Others hold it: a list of processes, one of which is the program itself.
-		m := torchMessage{want: part(c.total, 12), total: c.total, allocated: part(c.total, 20), reserved: part(c.total, 21)}
+		m := torchMessage{want: part(c.total, 14), total: c.total, allocated: part(c.total, 20), reserved: part(c.total, 21)}
 		mine := m.reserved + torchContext
 		m.others = []row{{pid: 4121, used: part(c.total, 55)}, {pid: ownPID, used: mine}, {pid: 4377, used: part(c.total, 11)}}
 		m.free = c.total - mine - m.others[0].used - m.others[2].used
@@ -177,7 +177,7 @@ func vllmCases() []Case {
 		free := part(c.total, 22)
 		less := fmt.Sprintf("Free memory on device cuda:0 (%s/%s GiB) on startup is less than desired GPU memory utilization (%.2f, %s GiB)",
 			gigabytes(free), gigabytes(c.total), share, gigabytes(uint64(share*float64(c.total))))
-		cases = append(cases, verdict(VerdictEither, "vllm-start-"+c.key, "ValueError: "+less+".\n",
+		cases = append(cases, verdict(VerdictCause, "vllm-start-"+c.key, "ValueError: "+less+".\n",
 			fmt.Sprintf("somebody holds %s: a program that stays, or one that is just leaving", xla(c.total-free)), []string{idOccupied, idRace}, less))
 
 		// A refused request while graphs are captured, after the cache took its part.

@@ -53,6 +53,20 @@ func BenchmarkRead(b *testing.B) {
 	}
 }
 
+func BenchmarkReadProgram(b *testing.B) {
+	for _, in := range []struct{ name, text string }{
+		{"report", strings.Repeat(programText(15), 100)},
+		{"other log", strings.Repeat("step 1234 loss 0.1234 throughput 1234.5 tokens/s, memory 12.3 of 40.0\n", 1e5) + programText(1)},
+	} {
+		b.Run(in.name, func(b *testing.B) {
+			b.SetBytes(int64(len(in.text)))
+			for b.Loop() {
+				readProgram(b, in.text)
+			}
+		})
+	}
+}
+
 func BenchmarkSummary(b *testing.B) {
 	a := fill(b, bfc.Config{Limit: 1 << 30}, 130_000, 1, small)
 	d := read(b, a.Report(alloc.Request{Bytes: 2 << 30}).String())

@@ -1,0 +1,537 @@
+package doctor
+
+// What to do about a cause: the settings, with numbers computed for this GPU and names
+// for this release; the steps; and the command that shows whether it took effect.
+//
+// JAX's fraction has two names, and both at once is an error. So one of them is
+// named: the one that the program uses already; else the newer where the log
+// shows a release that reads it (jaxlib 0.4.32 on); else the older, which all
+// releases read. JAX never gets TF_GPU_ALLOCATOR, which it does not read,
+// although XLA's own message recommends it.
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"gpumem/policy"
+)
+
+// A cure is what a finding advises.
+type cure struct {
+	settings []Advice
+	steps    []string
+	check    string
+}
+
+const (
+	newFraction = "XLA_CLIENT_MEM_FRACTION"
+	oldFraction = "XLA_PYTHON_CLIENT_MEM_FRACTION"
+	prealloc    = "XLA_PYTHON_CLIENT_PREALLOCATE"
+	allocator   = "XLA_PYTHON_CLIENT_ALLOCATOR"
+	torchConf   = "PYTORCH_CUDA_ALLOC_CONF"
+	tfGrowth    = "TF_FORCE_GPU_ALLOW_GROWTH"
+)
+
+// fractionName is the variable for JAX's fraction, and why that one.
+func (e *evidence) fractionName() (name, why string) {
+	if _, ok := e.env[newFraction]; ok {
+		return newFraction, "it is the one that is set now"
+	}
+	if _, ok := e.env[oldFraction]; ok {
+		return oldFraction, "it is the one that is set now"
+	}
+	if v := e.version("jax"); v != "" {
+		if ours, err := policy.ParseFramework("jax@" + v); err == nil && !older(ours.Version, 0, 4, 32) {
+			return newFraction, "its name since jaxlib 0.4.32; never beside the old one"
+		}
+		return oldFraction, "its name in jaxlib " + v
+	}
+	if f := e.first(Loaded, func(f *Fact) bool {
+		return strings.Contains(f.Text, "jaxlib._jax.") || strings.Contains(f.Text, "jax.errors.JaxRuntimeError")
+	}); f != nil {
+		return newFraction, "its name since jaxlib 0.4.32; never beside the old one"
+	}
+	return oldFraction, "every release reads this name; " + newFraction + " is the newer one, and never both"
+}
+
+// older says whether a version is below major.minor.patch.
+func older(version string, parts ...int) bool {
+	words := strings.SplitN(version, ".", 4)
+	for i, p := range parts {
+		n := 0
+		if i < len(words) {
+			n, _ = strconv.Atoi(words[i]) // what is no number counts as 0
+		}
+		if n != p {
+			return n < p
+		}
+	}
+	return false
+}
+
+// fraction is the part of the GPU that JAX's pool may take: what is set, or the
+// default of the release.
+func (e *evidence) fraction() (fraction float64, set bool) {
+	for _, name := range []string{newFraction, oldFraction} {
+		if f, err := strconv.ParseFloat(e.env[name], 64); err == nil && f > 0 && f <= 1 {
+			return f, true
+		}
+	}
+	if p, err := policy.JAX(e.version("jax")); err == nil && p.Fraction > 0 && p.Fraction <= 1 {
+		return p.Fraction, false
+	}
+	return 1 - defaultLeft, false
+}
+
+// down and up are fractions as people write them, two digits.
+func down(f float64) string { return strconv.FormatFloat(math.Floor(f*100)/100, 'f', 2, 64) }
+func up(f float64) string   { return strconv.FormatFloat(math.Ceil(f*100)/100, 'f', 2, 64) }
+
+// jaxCheck is how to see that a fraction took effect.
+func (e *evidence) jaxCheck(set string) string {
+	as := ""
+	if v := e.version("jax"); v != "" {
+		as = " --as jax@" + v
+	}
+	device := ""
+	if t := e.total(); t.bytes > 0 {
+		device = fmt.Sprintf(" --device sim:%dMiB", t.bytes/mib)
+	}
+	return strings.TrimSpace(set + " gpumem explain" + as + device)
+}
+
+// onTensorFlow says whether the program is TensorFlow and not JAX.
+func (e *evidence) onTensorFlow() bool { return e.framework("tensorflow") && !e.framework("jax") }
+
+// Cures of single causes.
+
+var cureNone cure
+
+var cureWarning = cure{steps: []string{"nothing has to be done; if the program did fail, its failure is another line: give the doctor the whole log"}}
+
+var cureOther = cure{steps: []string{"look for the failure that this line names; memory settings do not change it"}}
+
+var cureNotMemory = cure{steps: []string{
+	"leave the memory settings as they are",
+	"compare the library's version with the one that the framework was built for: pip list | grep -i -E 'jax|cudnn|nvidia'",
+	"look for a second copy of the library: ldconfig -p | grep -i cudnn; echo $LD_LIBRARY_PATH",
+}}
+
+var cureLibrary = cure{steps: []string{
+	"see which version the framework wants and which is there: pip list | grep -i -E 'jax|tensorflow|torch|cudnn|nvidia'",
+	"see which copy is loaded: LD_DEBUG=libs python PROGRAM 2>&1 | grep -i -E 'cudnn|cublas|cusolver' | grep init",
+	"install the pair that belongs together, such as pip install -U \"jax[cuda12]\", in a fresh environment without LD_LIBRARY_PATH",
+}}
+
+var cureBusy = cure{steps: []string{
+	"see who has it: nvidia-smi; gpumem ps",
+	"see whether it is in exclusive mode: nvidia-smi --query-gpu=compute_mode --format=csv; under a scheduler ask it for a GPU and use the one in its CUDA_VISIBLE_DEVICES",
+}}
+
+var cureVMM = cure{steps: []string{
+	"use a GPU, or a profile of it, that has virtual memory management; time-sliced and fractional vGPU profiles often do not",
+	"or stay with a jaxlib before this became a requirement (openxla/xla#42028, 2026)",
+}}
+
+func cureSetting(e *evidence, f *Fact) cure {
+	c := cure{check: e.jaxCheck("")}
+	switch {
+	case f.Name == oldFraction && strings.Contains(f.Text, "together with"):
+		c.settings = []Advice{{oldFraction, "", "both names are set, and the newer one is meant to stay"}}
+		c.steps = []string{"look in shell profiles, job scripts and container images for the old name"}
+	case f.Name == allocator:
+		value := "cuda_async"
+		if !strings.Contains(f.Value, "async") {
+			value = "bfc"
+		}
+		c.settings = []Advice{{allocator, value, fmt.Sprintf("%q is none of the names that this release knows: see its own list in line %d", f.Value, f.Line)}}
+	case f.Framework == "torch":
+		c.check = "gpumem explain --as pytorch"
+		c.steps = []string{"correct the setting that line " + strconv.Itoa(f.Line) + " names; gpumem explain --as pytorch says which keys there are"}
+	case f.Framework == "tensorflow" || f.Name == tfGrowth:
+		c.check = "gpumem explain --as tensorflow"
+		if strings.Contains(f.Text, tfGrowth) {
+			c.settings = []Advice{{tfGrowth, "true", "only true and false are read, in exactly this spelling"}}
+		} else {
+			c.steps = []string{"make this call before TensorFlow uses the GPU for the first time: right after the import"}
+		}
+	case f.Name == "XLA_FLAGS":
+		c.steps = []string{"remove the flag that this release does not know: " + f.Value}
+	default:
+		c.steps = []string{"correct the setting that line " + strconv.Itoa(f.Line) + " names; gpumem explain reads the environment as the framework does"}
+	}
+	return c
+}
+
+func cureHostPool(e *evidence) cure {
+	c := cure{steps: []string{"look at the host's memory, not at the GPU's: free -h; ulimit -l; in WSL also .wslconfig"}}
+	switch {
+	case e.spoken("tensorflow") != nil && e.has(BFCRefused, TFOOM):
+		c.settings = []Advice{{"TF_GPU_HOST_MEM_LIMIT_IN_MB", "131072", "TensorFlow's limit on pinned host memory; up to TensorFlow 1.13 its name is TF_CUDA_HOST_MEM_LIMIT_IN_MB"}}
+	case e.pick(HostPinned, func(f *Fact) bool { return f.Framework == "xla" }) != nil:
+		c.settings = []Advice{{"XLA_PJRT_GPU_HOST_MEMORY_LIMIT_GB", "128", "XLA's limit on pinned host memory for each GPU; the default is 64"}}
+	}
+	c.steps = append(c.steps, "keep less on the host: smaller prefetch buffers, fewer loader workers, no pinned copies of whole datasets")
+	return c
+}
+
+var cureHostKilled = cure{steps: []string{
+	"raise the limit of host memory: docker run --memory, resources.limits.memory of the pod, --mem of slurm; or use a machine with more",
+	"see what took it: dmesg | grep -i -A20 oom; the number of loader workers, and whole datasets in memory, are the usual ones",
+}}
+
+var cureLimiterBug = cure{steps: []string{
+	"upgrade the limiter: the count went below zero, which newer HAMi-core repairs (Project-HAMi/HAMi#1181)",
+	"until then remove its state and start again, or run without it (CUDA_DISABLE_CONTROL=true) to see that it is the limiter",
+}}
+
+func cureQuota(e *evidence, quota uint64) cure {
+	c := cure{steps: []string{"raise the quota (nvidia.com/gpumem of the pod), or let the program take less: the wall is the limiter's and not the GPU's"}}
+	if e.pick(Limiter, func(f *Fact) bool { return f.Name == "nvshare" }) != nil {
+		c.steps = []string{"nvshare refuses one process more than the GPU has: set NVSHARE_ENABLE_SINGLE_OVERSUB=1, or let the program take less"}
+		return c
+	}
+	if t := e.total(); e.framework("jax") && quota > 2*contextMost && t.bytes > quota {
+		name, why := e.fractionName()
+		value := down(float64(quota-contextMost) / float64(t.bytes))
+		c.settings = []Advice{{name, value, "a pool within the quota of " + human(quota) + ", a context left; " + why}}
+		c.check = e.jaxCheck(name + "=" + value)
+	}
+	return c
+}
+
+// Sharing.
+
+func cureMulti(e *evidence) cure {
+	c := cure{steps: []string{
+		"let each have its share without guessing: gpumem run --share 0.5 -- python PROGRAM, for each of them (docs/sharing.md)",
+		"or give each a GPU of its own: CUDA_VISIBLE_DEVICES=0 for one, 1 for the other. JAX takes memory on every GPU that it sees",
+	}}
+	name, why := e.fractionName()
+	value, arithmetic := "0.40", "half of the GPU less what a context and libraries take"
+	if t := e.total(); t.bytes > 4*contextMost {
+		each := (t.bytes - 2*contextMost) / 2
+		value = down(float64(each) / float64(t.bytes))
+		arithmetic = fmt.Sprintf("two times (%s and %s for its context and libraries) fit into %s", human(uint64(mustFloat(value)*float64(t.bytes))), human(contextMost), human(t.bytes))
+	}
+	c.settings = []Advice{{name, value, "in both programs: " + arithmetic + "; " + why}}
+	c.check = e.jaxCheck(name + "=" + value)
+	return c
+}
+
+func mustFloat(s string) float64 { f, _ := strconv.ParseFloat(s, 64); return f } // s is what down wrote
+
+func cureJAXAndTF(e *evidence) cure {
+	name, why := e.fractionName()
+	return cure{
+		settings: []Advice{{tfGrowth, "true", "TensorFlow then takes what it needs and not all that is free"}, {name, "0.70", "if TensorFlow must have the GPU too, JAX leaves it room; " + why}},
+		steps: []string{
+			"if TensorFlow only reads data, take the GPU from it, right after the import: tf.config.set_visible_devices([], \"GPU\"); or unchanged: gpumem run --cpu-tensorflow -- python PROGRAM",
+		},
+		check: "gpumem explain --pid PID    # while it runs; gpumem ps shows who holds what",
+	}
+}
+
+func cureOccupied(e *evidence) cure {
+	c := cure{steps: []string{
+		"see who it is: gpumem ps (or nvidia-smi): whose, how old, and whether the one that started it is gone",
+		"end what is left over, wait for it, or use another GPU: CUDA_VISIBLE_DEVICES",
+		"to live side by side give each its share: gpumem run --mem SIZE -- python PROGRAM (docs/sharing.md)",
+	}}
+	others, _ := e.others()
+	var gone []string
+	for _, h := range others {
+		if h.ParentGone {
+			gone = append(gone, strconv.Itoa(h.PID))
+		}
+	}
+	if len(gone) > 0 {
+		c.steps = append([]string{"process " + strings.Join(gone, ", ") + " has lost the one that started it: a left-over, most likely"}, c.steps...)
+	}
+	return c
+}
+
+var cureRace = cure{steps: []string{
+	"start one after the other, and the next only when the first is ready: gpumem run --wait -- COMMAND measures what is free under a lock, and waits until it stands still",
+	"after an engine was ended, wait until nvidia-smi shows its memory free",
+}}
+
+var cureSecondPool = cure{steps: []string{
+	"do not make the backend again (clear_backends, or a new client) in the same process: the first pool is not given back",
+	"where the memory must come back, do the work in a process of its own, and let it end",
+}}
+
+func cureOtherAllocator(e *evidence) cure {
+	name, why := e.fractionName()
+	return cure{
+		settings: []Advice{{prealloc, "false", "if the other one is JAX or PyTorch/XLA: it then takes what it needs"}, {name, "0.40", "and no more than this; " + why}},
+		steps:    []string{"if it is TensorFlow: " + tfGrowth + "=true; if it only reads data: tf.config.set_visible_devices([], \"GPU\")", "gpumem explain --pid PID shows which frameworks the process has loaded, and what each takes"},
+		check:    "gpumem explain --pid PID",
+	}
+}
+
+// The pool.
+
+// cureStarved makes the pool smaller: h is the library's failure, nil without
+// one; display is what the desktop holds, in bytes.
+func cureStarved(e *evidence, h *handle, display uint64) cure {
+	if e.onTensorFlow() {
+		return cure{
+			settings: []Advice{{tfGrowth, "true", "TensorFlow takes nearly all that is free; growing as needed leaves libraries their room"}},
+			steps:    []string{"or in code, before the GPU is used: tf.config.experimental.set_memory_growth(gpu, True), or a limit by tf.config.set_logical_device_configuration"},
+			check:    tfGrowth + "=true gpumem explain --as tensorflow",
+		}
+	}
+	name, why := e.fractionName()
+	fraction, _ := e.fraction()
+	total := e.total().bytes
+	if h != nil && h.total > 0 {
+		total = h.total
+	}
+	var c cure
+	switch {
+	case total > 0:
+		// What cuDNN's first convolution takes, and half of that for the handles of
+		// other libraries, less what was free already.
+		lacking := uint64(firstLibrary + firstLibrary/2)
+		if h != nil && h.from != nil {
+			lacking -= min(lacking, h.left)
+		}
+		pool := uint64(fraction * float64(total))
+		if h != nil && h.from != nil {
+			// Whatever the setting was, no more was in use than this.
+			pool = min(pool, total-min(total, h.left))
+		}
+		value := down(float64(pool-min(pool, lacking)) / float64(total))
+		arithmetic := fmt.Sprintf("%s of %s, %s less than before, leave libraries %s", human(uint64(mustFloat(value)*float64(total))), human(total), human(pool-min(pool, uint64(mustFloat(value)*float64(total)))), human(firstLibrary+firstLibrary/2))
+		if display > 0 {
+			arithmetic += ", beside the desktop's " + human(display)
+		}
+		c.settings = []Advice{{name, value, arithmetic + "; " + why}}
+		c.check = e.jaxCheck(name + "=" + value)
+	default:
+		value := down(fraction - .1)
+		c.settings = []Advice{{name, value, "a tenth of the GPU less than now; with the GPU's size (--state) the number can be computed; " + why}}
+		c.check = e.jaxCheck(name + "=" + value)
+	}
+	c.steps = []string{"or let the pool grow as needed: " + prealloc + "=false"}
+	if e.display() != nil || display > 0 {
+		c.steps = append(c.steps, "a display is on this GPU: gpumem run leaves it room by itself")
+	}
+	return c
+}
+
+var cureTorchHandle = cure{steps: []string{
+	"PyTorch preallocates nothing: the GPU is full, by this program or by others (nvidia-smi). Use a smaller batch or model, or end the others",
+	"make the handle while there is room: run a small matrix product before the large allocations",
+}}
+
+// cureLimit raises the pool's limit to what is needed, in bytes, where the GPU has it.
+func cureLimit(e *evidence, needed, limit uint64) cure {
+	total := e.total().bytes
+	if e.onTensorFlow() {
+		return cure{steps: []string{
+			"raise the limit in code: per_process_gpu_memory_fraction (TensorFlow 1), tf.config.set_logical_device_configuration(gpu, [tf.config.LogicalDeviceConfiguration(memory_limit=MB)])",
+			"without such a limit TensorFlow takes what is free when it starts: see who else is on the GPU",
+		}, check: "gpumem explain --as tensorflow"}
+	}
+	name, why := e.fractionName()
+	if total == 0 {
+		return cure{settings: []Advice{{name, "0.95", "if the GPU has more than the pool's limit; " + why}}, steps: []string{"else make the program smaller: batch, sequence, sharding, jax.checkpoint"}, check: e.jaxCheck(name + "=0.95")}
+	}
+	most := float64(total-min(total, firstLibrary+contextMost/4)) / float64(total)
+	value := up(math.Min(1.05*float64(needed)/float64(total), 1))
+	if mustFloat(value) > most || mustFloat(value) > .95 {
+		value = down(math.Min(most, .95))
+	}
+	c := cure{
+		settings: []Advice{{name, value, fmt.Sprintf("a pool of %s: %s are needed, and %s of the GPU's %s are left to libraries; %s", human(uint64(mustFloat(value)*float64(total))), human(needed), human(total-uint64(mustFloat(value)*float64(total))), human(total), why)}},
+		check:    e.jaxCheck(name + "=" + value),
+	}
+	if needed > uint64(mustFloat(value)*float64(total)) {
+		c.steps = []string{"this is close to the whole GPU: a smaller batch or jax.checkpoint is the safer way"}
+	}
+	if v := e.env[prealloc]; v != "" && e.grows() {
+		c.steps = append(c.steps, prealloc+"="+v+" does not raise the limit: a growing pool has the same one")
+	}
+	return c
+}
+
+func cureFragmented(e *evidence, p *poolState) cure {
+	if e.framework("tensorflow") && !e.framework("jax") || e.has(GarbageCollection) {
+		return cure{
+			settings: []Advice{{"TF_GPU_ALLOCATOR", "cuda_malloc_async", "TensorFlow reads it (since 2.5): the driver's pool puts pages together where BFC has holes"}},
+			steps:    []string{"or a smaller batch: the pool works near its limit"},
+			check:    "TF_GPU_ALLOCATOR=cuda_malloc_async gpumem explain --as tensorflow",
+		}
+	}
+	c := cure{
+		settings: []Advice{{allocator, "cuda_async", "the driver's pool puts pages together where BFC has holes. TF_GPU_ALLOCATOR, which XLA's message recommends, is not read by JAX"}},
+		steps: []string{
+			"allocate the large arrays first, and donate what is replaced (donate_argnums)",
+			"with a whole dump: gpumem doctor --save-trace FILE LOG; gpumem replay FILE --policy elastic --policy bfc shows what another pool makes of it",
+		},
+		check: "python -c 'import jax; print(jax.devices()[0].memory_stats().get(\"pool_bytes\"))'    # None: cuda_async is live",
+	}
+	if v := e.version("jax"); strings.HasPrefix(v, "0.10.1") || strings.HasPrefix(v, "0.10.2") {
+		c.steps = append([]string{"if that shows a number, JAX_PJRT_CLIENT_CREATE_OPTIONS=allocator:cuda_async does it in this release (marin-community/marin#7115)"}, c.steps...)
+	}
+	return c
+}
+
+func cureTooBig(e *evidence) cure {
+	switch {
+	case e.has(LlamaOOM):
+		return cureLlama
+	case e.has(VLLMCache, VLLMFree, VLLMMemory):
+		return cure{steps: []string{"spread the model over GPUs (--tensor-parallel-size), quantise it, or shorten --max-model-len"}}
+	case e.framework("torch"):
+		return cure{steps: []string{
+			"make it smaller: batch, sequence, activation checkpointing (torch.utils.checkpoint), half precision, sharding (FSDP), offloading",
+			"see what holds it: torch.cuda.memory._record_memory_history(), then gpumem replay SNAPSHOT says how much any allocator would need",
+		}}
+	case e.onTensorFlow():
+		return cure{steps: []string{"make it smaller: batch, tensors, mixed precision; a setting cannot make room that is not there"}}
+	}
+	return cure{steps: []string{
+		"make it smaller: batch, precision, or shard it over GPUs (jax.sharding); a setting cannot make room that is not there",
+		"keep less for the backward pass: jax.checkpoint; gpumem remat MODULE says how much recomputing can save",
+	}}
+}
+
+func cureRemat(e *evidence) cure {
+	return cure{steps: []string{
+		"the pass cannot do it: mark what is to be recomputed by hand (jax.checkpoint), shard, or make the batch smaller",
+		"gpumem remat MODULE --limit BYTES says how far recomputing can go at all, and at what price",
+	}}
+}
+
+func cureLeak(e *evidence) cure {
+	s := []string{"see what stays alive between steps: lists of losses, caches, closures, logged arrays; turn them into numbers (float(x))"}
+	if e.framework("torch") {
+		s = append(s, "torch.cuda.memory._record_memory_history() keeps the stacks; .detach() or .item() before something is kept")
+	} else {
+		s = append(s, "jax.live_arrays() lists what is alive; jax.clear_caches() frees compiled programs and their constants")
+	}
+	return cure{steps: s}
+}
+
+// Room outside of the pool.
+
+func (e *evidence) smaller(by float64, what string) cure {
+	name, why := e.fractionName()
+	fraction, _ := e.fraction()
+	value := down(fraction - by)
+	return cure{settings: []Advice{{name, value, what + "; " + why}}, check: e.jaxCheck(name + "=" + value), steps: []string{"or let the pool grow as needed: " + prealloc + "=false"}}
+}
+
+func cureNCCL(e *evidence) cure {
+	if e.framework("torch") && !e.framework("jax") {
+		return cure{steps: []string{
+			"leave NCCL room: a smaller batch, or a lower gpu_memory_utilization in vLLM",
+			"NCCL_BUFFSIZE and fewer channels (NCCL_MAX_NCHANNELS) make its buffers smaller",
+		}}
+	}
+	c := e.smaller(.1, "NCCL takes some hundred MiB to some GiB for each communicator, outside of the pool: .85 in place of .9, and .65 in place of .75, were enough in the cases known")
+	c.steps = append(c.steps, "NCCL_DEBUG=INFO shows what it asks for")
+	return c
+}
+
+func cureGraphs(e *evidence) cure {
+	if e.framework("torch") && !e.framework("jax") {
+		return cure{steps: []string{"capture fewer sizes, or leave more room beside the pool"}}
+	}
+	c := e.smaller(.05, "an instantiated graph takes memory of the driver, outside of the pool")
+	c.steps = append(c.steps, "or make no graphs: XLA_FLAGS=--xla_gpu_enable_command_buffer=")
+	return c
+}
+
+func cureModule(e *evidence) cure {
+	c := e.smaller(.05, "the driver loads code outside of the pool")
+	c.steps = append(c.steps, "the binary is the right one: the status of the driver is out of memory")
+	return c
+}
+
+// PyTorch and engines.
+
+func cureTorchCap(e *evidence) cure {
+	return cure{
+		steps: []string{
+			"raise the cap: torch.cuda.set_per_process_memory_fraction(F), or per_process_memory_fraction:F in " + torchConf + "; without one there is none",
+			"if no cap is set, look for one outside: a limiter (HAMi, nvshare), a MIG slice, CUDA_MPS_PINNED_DEVICE_MEM_LIMIT",
+		},
+		check: "gpumem explain --as pytorch",
+	}
+}
+
+func cureTorchHoles(e *evidence) cure {
+	value := "expandable_segments:True"
+	why := "regions that grow by pages have fewer holes; every release since 2.1 reads it under this name"
+	if merged, _, err := policy.MergePyTorch(policy.Environ(envLines(e.env)), e.version("torch"), "expandable_segments", "True"); err == nil && e.env[merged] != "" {
+		why += "; keep what is set there already, with a comma between"
+		value = e.env[merged] + "," + value
+	}
+	return cure{settings: []Advice{{torchConf, value, why}}, steps: []string{"up to PyTorch 2.0: max_split_size_mb:128 in its place"}, check: torchConf + "=" + value + " gpumem explain --as pytorch"}
+}
+
+func envLines(env map[string]string) []string {
+	var lines []string
+	for k, v := range env {
+		lines = append(lines, k+"="+v)
+	}
+	return lines
+}
+
+// cureVLLMLess leaves more room beside vLLM's cache.
+func cureVLLMLess(e *evidence, m *torchState) cure {
+	value := "0.87"
+	why := "the default is 0.9 (0.92 in newer releases); graphs take memory beside the cache"
+	if m.sizes && m.total > 0 {
+		less := float64(m.want+256*mib) / float64(m.total)
+		value = down(math.Max(.9-less, .1))
+		why = fmt.Sprintf("%s and a reserve of %s are %.0f %% of %s: take that off the value that you use (0.9 by default)", human(m.want), human(256*mib), math.Ceil(100*less), human(m.total))
+	}
+	return cure{settings: []Advice{{"gpu_memory_utilization", value, why}}, steps: []string{"or capture fewer graphs (cuda_graph_sizes), or none: --enforce-eager"}}
+}
+
+func cureVLLMFree(e *evidence, f *Fact) cure {
+	c := cureOccupied(e)
+	if room := float64(f.Free) / float64(f.Total); room > .1 && f.Total > 0 {
+		c.settings = []Advice{{"gpu_memory_utilization", down(math.Max(room-.01, .05)), fmt.Sprintf("%s of %s is free: this is what fits beside the others, if they stay as they are", human(f.Free), human(f.Total))}}
+	}
+	return c
+}
+
+var cureVLLMMore = cure{steps: []string{"raise gpu_memory_utilization if the GPU is otherwise free; else a smaller or quantised model, a shorter --max-model-len, or more GPUs"}}
+
+func cureUnified(e *evidence, f *Fact) cure {
+	c := cure{steps: []string{
+		"the host's page cache and programs take from the same memory: drop the cache before the start (sync; echo 3 > /proc/sys/vm/drop_caches), and end what is not needed",
+		"leave the host its part: without it the machine wedges before CUDA reports anything",
+	}}
+	if f.Kind == VLLMFree && f.Total > 0 {
+		value := down(math.Min(float64(f.Free)/float64(f.Total)-.05, .85))
+		c.settings = []Advice{{"gpu_memory_utilization", value, fmt.Sprintf("%s was free at the start; this leaves the host %s", human(f.Free), human(f.Total-min(f.Total, uint64(mustFloat(value)*float64(f.Total)))))}}
+	}
+	return c
+}
+
+func cureCuPy(f *Fact) cure {
+	return cure{
+		settings: []Advice{{"CUPY_GPU_MEMORY_LIMIT", "", "without it there is no limit but the GPU; or give it more than " + human(f.Allocated+f.Want)}},
+		steps:    []string{"free what the pool keeps: cupy.get_default_memory_pool().free_all_blocks()", "before CuPy 13 cached blocks count against the limit even where they could be freed (cupy/cupy#7679)"},
+		check:    "gpumem explain --as cupy",
+	}
+}
+
+var cureRMM = cure{steps: []string{
+	"raise the pool's maximum_pool_size (rmm.reinitialize(pool_allocator=True, maximum_pool_size=...)), or leave it out",
+	"for a replay: simulate a larger GPU, or another allocator; gpumem replay LOG.csv --smallest says how small it may be",
+}}
+
+var cureLlama = cure{steps: []string{
+	"let fewer layers go to the GPU: num_gpu in Ollama's options, -ngl in llama.cpp; or a smaller quantisation, a shorter context (num_ctx)",
+	"let Ollama count more beside the model: OLLAMA_GPU_OVERHEAD=BYTES; and see who else is on the GPU (nvidia-smi)",
+}}

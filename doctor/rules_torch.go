@@ -1,0 +1,543 @@
+package doctor
+
+// Rules for PyTorch and for engines that bring their own pool: vLLM, CuPy, RMM,
+// llama.cpp. PyTorch's message always ends with a hint at fragmentation; the
+// numbers before it say whether that is so.
+
+import (
+	"fmt"
+	"math"
+	"strings"
+)
+
+var torchRules = []rule{
+	{
+		name: "readings that only rise", cause: Leak,
+		seen:   "five readings of memory in use or more, each above the one before, up to at least one and a half times the first, and then a refusal",
+		not:    "readings that fall in between",
+		source: "jax-ml/jax#12575; google/flax#2493",
+		test: func(e *evidence) *finding {
+			if !e.fails(refusals...) {
+				return nil
+			}
+			for _, s := range e.series {
+				if s.n < 5 || s.rises < s.n-1 || s.high < s.low+s.low/2 || s.high < 64*mib {
+					continue
+				}
+				step := (s.high - s.low) / uint64(s.n-1)
+				return shown(cureLeak(e), quote(&s.first, human(s.low)+" at first"), quote(&s.last, fmt.Sprintf("%s after %d readings, each above the one before: %s more each time", human(s.high), s.n, human(step))))
+			}
+			return nil
+		},
+	},
+	{
+		name: "PyTorch asks for more than the GPU has", cause: ProgramTooBig,
+		seen:   "a request above the total",
+		source: "c10/cuda/CUDACachingAllocator.cpp",
+		test: func(e *evidence) *finding {
+			m := e.torch()
+			if m == nil || !m.sizes || m.want <= m.total {
+				return nil
+			}
+			return shown(cureTooBig(e), quote(&m.fact, fmt.Sprintf("one request of %s is more than the GPU's %s", human(m.want), human(m.total))))
+		},
+	},
+	{
+		name: "PyTorch's cap", cause: PoolLimit,
+		seen:   "\"X allowed\", or per_process_memory_fraction in the state or the settings, and a request that passes it",
+		source: "pytorch/pytorch#161035",
+		test: func(e *evidence) *finding {
+			m := e.torch()
+			if m == nil || !m.sizes || !m.use {
+				return nil
+			}
+			limit, from := m.cap, ""
+			if f, ok := e.torchFraction(); limit == 0 && ok {
+				limit, from = uint64(f*float64(m.total)), fmt.Sprintf(" (per_process_memory_fraction %v)", f)
+			}
+			// What is reserved counts against the cap, and PyTorch gives back whole cached
+			// blocks before it fails.
+			if limit == 0 || m.allocated+m.want <= limit-limit/50 && m.reserved+m.want <= limit {
+				return nil
+			}
+			return shown(cureTorchCap(e), quote(&m.fact, fmt.Sprintf("%s reserved and %s asked for pass the cap of %s%s, while %s of the GPU is free", human(m.reserved), human(m.want), human(limit), from, human(m.free))))
+		},
+	},
+	{
+		name: "refused while enough is free", cause: PoolLimit,
+		seen:   "PyTorch's message with more free on the GPU than was asked for, and no cap told",
+		source: "pytorch/pytorch#35901, #161035",
+		test: func(e *evidence) *finding {
+			m := e.torch()
+			if m == nil || !m.sizes || m.free < m.want || m.cap > 0 {
+				return nil
+			}
+			if _, ok := e.torchFraction(); ok {
+				return nil
+			}
+			q := quote(&m.fact, fmt.Sprintf("%s is free and %s was asked for: the GPU was not the wall", human(m.free), human(m.want)))
+			return fits(cureTorchCap(e), "python -c 'import torch; print(torch.cuda.mem_get_info())'    # beside nvidia-smi: less means that something caps the process", need(needFraction), q).
+				with(fmt.Sprintf("the GPU had %s free when %s was refused", human(m.free), human(m.want)))
+		},
+	},
+	{
+		name: "CUDA graphs after the cache", cause: GraphHeadroom,
+		seen:   "vLLM at its graphs, a small request, and a GPU that is all but full",
+		source: "vllm-project/vllm#57475, #57595",
+		test: func(e *evidence) *finding {
+			m := e.torch()
+			g := e.pick(VLLMMemory, func(f *Fact) bool { return f.Name == "graphs" })
+			if m == nil || g == nil || m.want > 2*gib || m.sizes && (m.free >= m.want || m.total/10 < m.free) {
+				return nil
+			}
+			q := []Evidence{quote(&m.fact, fmt.Sprintf("%s more while graphs are captured, and %s is free", human(m.want), human(m.free))), quote(g, "vLLM captures its CUDA graphs, after the cache took its part")}
+			if k := e.pick(VLLMMemory, func(f *Fact) bool { return strings.Contains(f.Text, "KV cache") }); k != nil {
+				q = append(q, quote(k, "the cache was sized first"))
+			}
+			return shown(cureVLLMLess(e, m), q...)
+		},
+	},
+	{
+		name: "holes in PyTorch's cache", cause: Fragmentation,
+		seen:   "reserved and unallocated memory that would hold the request, alone or with what is free",
+		not:    "free memory that would hold it; little that is reserved and unallocated, whatever the hint says",
+		source: "pytorch/pytorch#29554, #35901",
+		test: func(e *evidence) *finding {
+			m := e.torch()
+			if m == nil || !m.use || m.free >= m.want || m.cap > 0 {
+				return nil
+			}
+			if rest, _ := e.torchRest(); rest != nil {
+				return nil // PyTorch has too little of the GPU for its holes to matter
+			}
+			if m.unallocated < m.want && (m.unallocated < m.want/2 || m.unallocated+m.free < m.want) {
+				return nil
+			}
+			return shown(cureTorchHoles(e), quote(&m.fact, fmt.Sprintf("%s is reserved by PyTorch and not in use, and %s is free: together enough for the %s asked for, but not in one piece", human(m.unallocated), human(m.free), human(m.want))))
+		},
+	},
+	{
+		name: "PyTorch's list of processes", cause: DeviceOccupied,
+		seen:   "other processes in the message that hold at least what was lacking",
+		not:    "a list with this process alone",
+		source: "huggingface/trl#5197; pytorch/pytorch#4293",
+		test: func(e *evidence) *finding {
+			m := e.torch()
+			if m == nil || !m.sizes || m.others < 64*mib || m.free >= m.want || m.others < m.want-m.free {
+				return nil
+			}
+			q := append([]Evidence{quote(&m.fact, fmt.Sprintf("%s asked for, %s free: %s was lacking, and others hold %s of %s", human(m.want), human(m.free), human(m.want-m.free), human(m.others), human(m.total)))}, m.othersFrom...)
+			return shown(cureOccupied(e), q...).with(hintIsWrong(e, m)...)
+		},
+	},
+	{
+		name: "more than PyTorch in the process", cause: OtherAllocator,
+		seen:   "this process holds far more than PyTorch reserved",
+		not:    "a difference that a context and libraries explain (up to 1.5 GiB)",
+		source: "pytorch/xla#4662",
+		test: func(e *evidence) *finding {
+			m := e.torch()
+			if m == nil || !m.use || m.this < m.reserved+contextMost || m.free >= m.want || m.this-m.reserved-contextMost < m.want-m.free {
+				return nil
+			}
+			return shown(cureOtherAllocator(e), quote(&m.fact, fmt.Sprintf("this process holds %s, of which PyTorch reserved %s: %s belongs to another allocator in it", human(m.this), human(m.reserved), human(m.this-m.reserved)))).with(hintIsWrong(e, m)...)
+		},
+	},
+	{
+		name: "the GPU is held, and not by PyTorch", cause: DeviceOccupied,
+		seen:   "an older message (no list of processes) with most of the GPU in other hands, and other processes in the state or a pasted table, or PyTorch with nothing yet or with a fair part",
+		source: "pytorch/pytorch#4293, #910",
+		test: func(e *evidence) *finding {
+			m, rest := e.torchRest()
+			if m == nil {
+				return nil
+			}
+			reading := fmt.Sprintf("%s of %s is in use, and PyTorch reserved %s of it", human(m.total-m.free), human(m.total), human(m.reserved))
+			others, told := e.others()
+			sum := heldBy(others)
+			switch {
+			case told && sum >= m.want-m.free && sum >= rest/2:
+				return shown(cureOccupied(e), append(readings(others), quote(&m.fact, reading))...)
+			case told && len(others) == 0:
+				return nil
+			case !told && !allButAll(m, rest):
+				return shown(cureOccupied(e), quote(&m.fact, reading+": the rest is not PyTorch's")).with(hintIsWrong(e, m)...)
+			}
+			return fits(cureOccupied(e), decideSmi, need(needProcesses), quote(&m.fact, reading))
+		},
+	},
+	{
+		name: "the GPU is held by another allocator of the process", cause: OtherAllocator,
+		seen:   "an older message with nearly all of the GPU outside of PyTorch while PyTorch is at work, or such a one with this process alone on the GPU",
+		not:    "other processes on the GPU",
+		source: "pytorch/xla#4662",
+		test: func(e *evidence) *finding {
+			m, rest := e.torchRest()
+			if m == nil {
+				return nil
+			}
+			q := quote(&m.fact, fmt.Sprintf("%s of %s is in use outside of PyTorch, which reserved %s and is at work", human(rest), human(m.total), human(m.reserved)))
+			others, told := e.others()
+			if told && len(others) == 0 || !told && allButAll(m, rest) {
+				f := shown(cureOtherAllocator(e), q).with(hintIsWrong(e, m)...)
+				if !told {
+					f.decide = decideSmi
+				}
+				return f
+			}
+			return nil
+		},
+	},
+	{
+		name: "PyTorch's own tensors fill the GPU", cause: ProgramTooBig,
+		seen:   "most of the GPU allocated by PyTorch itself, little of it unused",
+		not:    "other processes that hold what is lacking; holes that would hold the request",
+		source: "pytorch/pytorch, memory notes",
+		test: func(e *evidence) *finding {
+			m := e.torch()
+			if m == nil || !m.use || !m.sizes || m.free >= m.want || m.allocated < m.total/2 && m.allocated+m.want <= m.total {
+				return nil
+			}
+			return shown(cureTooBig(e), quote(&m.fact, fmt.Sprintf("PyTorch's tensors hold %s of %s, %s of its memory is unused, %s is free: %s more does not fit", human(m.allocated), human(m.total), human(m.unallocated), human(m.free), human(m.want)))).with(hintIsWrong(e, m)...)
+		},
+	},
+	{
+		name: "PyTorch's message without its numbers", cause: ProgramTooBig,
+		seen:   "\"CUDA out of memory\" with a free figure but not who holds the rest",
+		source: "c10/cuda/CUDACachingAllocator.cpp",
+		test: func(e *evidence) *finding {
+			m := e.torch()
+			if m == nil || !m.sizes || m.use || m.free >= m.want {
+				return nil
+			}
+			return fits(cureTooBig(e), decideSmi, need(needProcesses), quote(&m.fact, fmt.Sprintf("%s asked for, %s of %s free; who holds the rest is cut off", human(m.want), human(m.free), human(m.total))))
+		},
+	},
+}
+
+// torchFraction is the cap on PyTorch's memory in the state or the settings.
+func (e *evidence) torchFraction() (float64, bool) {
+	if e.state != nil && e.state.Process != nil && e.state.Process.Fraction != nil {
+		return *e.state.Process.Fraction, true
+	}
+	for _, name := range []string{"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"} {
+		if _, after, ok := strings.Cut(e.env[name], "per_process_memory_fraction:"); ok {
+			var f float64
+			if _, err := fmt.Sscanf(after, "%g", &f); err == nil && f > 0 && f < 1 {
+				return f, true
+			}
+		}
+	}
+	return 0, false
+}
+
+// torchRest is PyTorch's message without a list of processes, where others, or
+// other allocators, hold what is lacking: rest, in bytes, without a context.
+func (e *evidence) torchRest() (*torchState, uint64) {
+	m := e.torch()
+	if m == nil || m.listed || !m.use || !m.sizes || m.free >= m.want || m.total < m.free+m.reserved+contextMost/2 {
+		return nil, 0
+	}
+	rest := m.total - m.free - m.reserved
+	if rest < contextMost/2+(m.want-m.free) || rest < m.total/5 {
+		return nil, 0
+	}
+	return m, rest
+}
+
+// allButAll says whether what is not PyTorch's is nearly the whole GPU while
+// PyTorch is at work: a process that preallocates leaves others a tenth or a
+// quarter, and a pool made in the same process takes what is there.
+func allButAll(m *torchState, rest uint64) bool {
+	return m.allocated > 0 && float64(rest) >= .97*float64(m.total)
+}
+
+// hintIsWrong is what to say of PyTorch's advice where the numbers refute it.
+func hintIsWrong(e *evidence, m *torchState) []string {
+	if e.has(TorchAdvice) && m.unallocated < m.want/2 {
+		return []string{fmt.Sprintf("PyTorch's hint at fragmentation is printed whatever the cause; only %s is reserved and unused", human(m.unallocated))}
+	}
+	return nil
+}
+
+// heldBy is what these processes hold together.
+func heldBy(list []holder) (sum uint64) {
+	for _, h := range list {
+		sum += h.Used
+	}
+	return sum
+}
+
+// readings are the lines of these processes, the desktop's left out, each with what it holds.
+func readings(list []holder) []Evidence {
+	var q []Evidence
+	for _, h := range list {
+		if h.isDesktop() && len(list) > 1 {
+			continue
+		}
+		r := h.from
+		switch {
+		case h.Used > 0:
+			r.Reading = "another process holds " + human(h.Used)
+		default:
+			r.Reading = "another process is on the GPU"
+		}
+		if h.ParentGone {
+			r.Reading += "; the one that started it is gone"
+		}
+		q = append(q, r)
+	}
+	return q
+}
+
+var engineRules = []rule{
+	{
+		name: "vLLM on memory that is the host's", cause: UnifiedMemory,
+		seen:   "vLLM's start-up check on a GPU that shares the host's memory, by its name or by a total that no other GPU has",
+		source: "Blackwellboy/model-serving-minefield#45; NVIDIA/open-gpu-kernel-modules#1358",
+		test: func(e *evidence) *finding {
+			for _, k := range []Kind{VLLMFree, VLLMCache, TorchOOM, Context, DeviceRefused, LlamaOOM} {
+				f := e.pick(k, nil)
+				if f == nil {
+					continue
+				}
+				if n := e.pick(DeviceName, func(n *Fact) bool { return unifiedName(n.Name) }); n != nil {
+					return shown(cureUnified(e, f), quote(n, n.Name+" shares the host's memory"), quote(f, unifiedReading(f)))
+				}
+				if d := e.gpu(); d != nil && unifiedName(d.Name) {
+					return shown(cureUnified(e, f), quote(f, unifiedReading(f)), Evidence{Text: "devices.name: " + d.Name, Reading: "it shares the host's memory"})
+				}
+				if name, ok := unifiedTotal(f.Total); ok {
+					return shown(cureUnified(e, f), quote(f, unifiedReading(f)+"; "+human(f.Total)+" is what "+name+" shows, and no GPU with memory of its own"))
+				}
+			}
+			return nil
+		},
+	},
+	{
+		name: "free memory moved during vLLM's measurement", cause: StartupRace,
+		seen:   "\"Error in memory profiling\": more is free after the model was loaded than before",
+		source: "vllm-project/vllm#18974",
+		test: func(e *evidence) *finding {
+			f := e.pick(VLLMMemory, func(f *Fact) bool { return f.Name == "profiling" })
+			if f == nil {
+				return nil
+			}
+			return shown(cureRace, quote(f, "less was in use after loading than before: another process gave memory back in between"))
+		},
+	},
+	{
+		name: "vLLM counts what was there before it", cause: StartupRace,
+		seen:   "no room for the cache, and an initial use that the engine did not make",
+		source: "vllm-project/vllm#10533, #10643",
+		test: func(e *evidence) *finding {
+			c := e.pick(VLLMCache, nil)
+			f := e.pick(VLLMMemory, func(f *Fact) bool { return f.Tells(HasInUse | HasTotal) })
+			if c == nil || f == nil || f.InUse < f.Total/10 {
+				return nil
+			}
+			return shown(cureRace, quote(f, fmt.Sprintf("%s of %s (%d %%) was in use before this engine had loaded anything, and it counts that as its own", human(f.InUse), human(f.Total), percent(f.InUse, f.Total))), quote(c, "so nothing of its share is left for the cache"))
+		},
+	},
+	{
+		name: "vLLM finds the GPU in use", cause: DeviceOccupied,
+		seen:   "\"Free memory on device ... on startup is less than desired\"",
+		not:    "memory that is the host's",
+		source: "vllm-project/vllm, worker/gpu_worker.py; #55827",
+		test: func(e *evidence) *finding {
+			f := e.pick(VLLMFree, func(f *Fact) bool { return f.Tells(HasFree | HasTotal | HasWant) })
+			if f == nil {
+				return nil
+			}
+			r := shown(cureVLLMFree(e, f), quote(f, fmt.Sprintf("%s of %s was in use before this engine took any, and it wants %s", human(f.Total-min(f.Free, f.Total)), human(f.Total), human(f.Want))))
+			r.decide = decideSmi
+			return r
+		},
+	},
+	{
+		name: "vLLM's neighbour at its start", cause: StartupRace,
+		seen:   "the same: the holder may be one that is just starting, or not yet gone",
+		source: "vllm-project/vllm#10643, #55827, #56830",
+		test: func(e *evidence) *finding {
+			f := e.pick(VLLMFree, func(f *Fact) bool { return f.Tells(HasFree | HasTotal) })
+			if f == nil {
+				return nil
+			}
+			return fits(cureRace, "sleep 30; nvidia-smi    # if it is free by now, it was a start-up race", nil, quote(f, "whoever held the rest may be just starting, or on its way out"))
+		},
+	},
+	{
+		name: "no room for vLLM's cache", cause: ProgramTooBig,
+		seen:   "\"No available memory for the cache blocks\", or a cache that is too small for one request",
+		source: "vllm-project/vllm, worker/utils.py",
+		test: func(e *evidence) *finding {
+			f := e.pick(VLLMCache, nil)
+			if f == nil {
+				return nil
+			}
+			w := e.pick(VLLMMemory, func(f *Fact) bool { return f.Name == "weights" && f.Tells(HasAllocated) })
+			if t := e.total(); w != nil && t.bytes > 0 && w.Allocated > t.bytes*7/10 {
+				return shown(cureTooBig(e), quote(f, "nothing is left for the cache"), quote(w, fmt.Sprintf("the weights alone take %s of %s", human(w.Allocated), human(t.bytes))))
+			}
+			return fits(cureTooBig(e), decideSmi, need(needTotal, needProcesses), quote(f, "the model and what was there before it left no room for the cache"))
+		},
+	},
+	{
+		name: "vLLM's share is too small", cause: PoolLimit,
+		seen:   "the same: the share that vLLM may use (gpu_memory_utilization) is the wall",
+		source: "vllm-project/vllm, docs on conserving memory",
+		test: func(e *evidence) *finding {
+			f := e.pick(VLLMCache, nil)
+			if f == nil {
+				return nil
+			}
+			return fits(cureVLLMMore, decideSmi, need(needTotal, needProcesses), quote(f, "a larger gpu_memory_utilization gives the cache more, if the GPU has it"))
+		},
+	},
+	{
+		name: "CuPy's limit", cause: PoolLimit,
+		seen:   "\"limit set to\" in CuPy's message, and a request that passes it",
+		source: "cupy/cupy#7679",
+		test: func(e *evidence) *finding {
+			f := e.pick(CuPyOOM, func(f *Fact) bool { return f.Tells(HasLimit|HasWant) && f.Limit > 0 })
+			if f == nil || f.Allocated+f.Want <= f.Limit {
+				return nil
+			}
+			return shown(cureCuPy(f), quote(f, fmt.Sprintf("%s in the pool and %s asked for pass the limit of %s", human(f.Allocated), human(f.Want), human(f.Limit))))
+		},
+	},
+	{
+		name: "RMM's pool is at its maximum", cause: PoolLimit,
+		seen:   "\"Maximum pool size exceeded\"",
+		source: "rapidsai/rmm#591; pool_memory_resource.hpp",
+		test: func(e *evidence) *finding {
+			f := e.pick(RMMOOM, func(f *Fact) bool { return strings.Contains(f.Value, "Maximum pool size exceeded") })
+			if f == nil {
+				return nil
+			}
+			q := []Evidence{quote(f, "the pool has reached its own maximum; the GPU was not asked")}
+			if d := e.pick(RMMDevice, nil); d != nil {
+				q = append(q, quote(d, "the simulated GPU has "+human(d.Total)))
+			}
+			return shown(cureRMM, q...)
+		},
+	},
+	{
+		name: "one array larger than the GPU", cause: ProgramTooBig,
+		seen:   "CuPy, RMM or llama.cpp ask for more in one piece than the GPU has",
+		source: "cupy/cupy; ollama/ollama#8447",
+		test: func(e *evidence) *finding {
+			t := e.total()
+			for _, k := range []Kind{CuPyOOM, RMMOOM, LlamaOOM} {
+				f := e.pick(k, func(f *Fact) bool { return f.Tells(HasWant) })
+				if f == nil {
+					continue
+				}
+				switch {
+				case t.bytes > 0 && f.Want > t.bytes:
+					return shown(cureTooBig(e), quote(f, "one piece of "+human(f.Want)), t.from)
+				case f.Want > largestGPU:
+					return shown(cureTooBig(e), quote(f, "one piece of "+human(f.Want)+" is more than any GPU has"))
+				}
+			}
+			return nil
+		},
+	},
+	{
+		name: "the estimate said that it fits", cause: Underestimate,
+		seen:   "Ollama's own estimate below what was available, and a refusal",
+		source: "ollama/ollama#9782",
+		test: func(e *evidence) *finding {
+			f := e.pick(LlamaOOM, nil)
+			m := e.pick(LlamaMemory, func(f *Fact) bool {
+				return f.Tells(HasWant|HasFree) && f.Want <= f.Free || f.Tells(HasAllocated|HasFree) && f.Allocated <= f.Free
+			})
+			if f == nil || m == nil {
+				return nil
+			}
+			need := m.Want
+			if m.Want > m.Free || need == 0 {
+				need = m.Allocated
+			}
+			return shown(cureLlama, quote(m, fmt.Sprintf("%s was thought enough, with %s free", human(need), human(m.Free))), quote(f, "and it was not"))
+		},
+	},
+	{
+		name: "a model's weights in one buffer", cause: ProgramTooBig,
+		seen:   "llama.cpp cannot load a model: one buffer of 16 GiB or more is refused",
+		source: "ollama/ollama#8447",
+		test: func(e *evidence) *finding {
+			f := e.pick(LlamaOOM, func(f *Fact) bool { return f.Tells(HasWant) })
+			if f == nil || f.Want < 16*gib || e.total().bytes > f.Want {
+				return nil
+			}
+			return shown(cureLlama, quote(f, "one buffer of "+human(f.Want)+", the layers that are to go to this GPU, was refused"))
+		},
+	},
+	{
+		name: "a buffer of llama.cpp", cause: Underestimate,
+		seen:   "a smaller buffer is refused, and nothing tells how full the GPU was",
+		source: "ollama/ollama#9782",
+		test: func(e *evidence) *finding {
+			f := e.pick(LlamaOOM, nil)
+			if f == nil {
+				return nil
+			}
+			return fits(cureLlama, decideSmi, need(needProcesses, needTotal), quote(f, "the GPU had less than this left"))
+		},
+	},
+	{
+		name: "a pool that the GPU refuses", cause: ProgramTooBig,
+		seen:   "CuPy, RMM or llama.cpp are refused by the driver, and the total is not told",
+		source: "cupy/cupy#1912",
+		test: func(e *evidence) *finding {
+			for _, k := range []Kind{CuPyOOM, RMMOOM, LlamaOOM} {
+				f := e.pick(k, nil)
+				if f == nil || f.Tells(HasLimit) && f.Limit > 0 {
+					continue
+				}
+				reading := "the driver had no more"
+				if f.Tells(HasAllocated | HasWant) {
+					reading = fmt.Sprintf("%s in the pool already, %s more refused", human(f.Allocated), human(f.Want))
+					if t := e.total(); t.bytes > 0 && f.Allocated > t.bytes*3/4 {
+						return shown(cureTooBig(e), quote(f, reading), t.from)
+					}
+				}
+				return fits(cureTooBig(e), decideSmi, need(needTotal, needProcesses), quote(f, reading))
+			}
+			return nil
+		},
+	},
+	{
+		name: "others on the GPU of a pool", cause: DeviceOccupied,
+		seen:   "the same, with other processes on the GPU, or with none told",
+		source: "pytorch/pytorch#4293",
+		test: func(e *evidence) *finding {
+			for _, k := range []Kind{CuPyOOM, RMMOOM, LlamaOOM} {
+				f := e.pick(k, nil)
+				if f == nil || f.Tells(HasLimit) && f.Limit > 0 {
+					continue
+				}
+				others, told := e.others()
+				t := e.total()
+				if told && len(others) == 0 || t.bytes > 0 && f.Want > t.bytes {
+					return nil
+				}
+				if sum := heldBy(others); told && sum > t.bytes/4 {
+					return shown(cureOccupied(e), append(readings(others), quote(f, "what they hold is lacking here"))...)
+				}
+				return fits(cureOccupied(e), decideSmi, need(needProcesses), quote(f, "other processes may hold the rest"))
+			}
+			return nil
+		},
+	},
+}
+
+func unifiedReading(f *Fact) string {
+	if f.Tells(HasFree | HasTotal) {
+		return fmt.Sprintf("%s of %s free: that is what the host can spare at this moment", human(f.Free), human(f.Total))
+	}
+	return "its free memory is what the host can spare at this moment"
+}
+
+var _ = math.MaxInt64
