@@ -18,6 +18,10 @@ var benchmarkLogs = []struct {
 	{"steps", func(i int) string {
 		return fmt.Sprintf("2031-02-03 04:05:06,789 INFO trainer.py:%d step %d loss %.4f, %d tokens in the batch, learning rate %.6f\n", i%400, i, 1/float64(i+1), i*512, 1e-4)
 	}},
+	// The same as Docker keeps it.
+	{"json", func(i int) string {
+		return fmt.Sprintf(`{"log":"INFO trainer.py:%d step %d loss %.4f, \"%d\" tokens in the batch\n","stream":"stderr","time":"2031-02-03T04:05:06.789012Z"}`+"\n", i%400, i, 1/float64(i+1), i*512)
+	}},
 	// A pool's report, chunk by chunk.
 	{"dump", func(i int) string {
 		return fmt.Sprintf("2031-02-03 04:05:06.789012: I external/xla/xla/tsl/framework/bfc_allocator.cc:1053] InUse at 7f%010x of size %d next %d\n", i*4096, i%977*256, i)

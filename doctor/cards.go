@@ -225,7 +225,8 @@ func cardsOf(name string) []card {
 	return all
 }
 
-// gib is the card's size as its box says it.
+// gib is nvidia-smi's total in whole GiB: what the box says, or a little less
+// where ECC takes a part.
 func (c card) gib() string { return strconv.Itoa(int(math.Round(float64(c.smi) / 1024))) }
 
 // least is the smallest total that is known of the card, in bytes. Where none

@@ -40,7 +40,7 @@ const (
 var titles = map[CauseID]string{
 	MultiProcess:      "several processes preallocate on one GPU",
 	JAXAndTensorFlow:  "JAX and TensorFlow share one process, and both take the GPU",
-	PreallocStarves:   "the pool left too little for a library",
+	PreallocStarves:   "too little was left for a library",
 	PoolLimit:         "the pool's own limit is the wall; the GPU has more",
 	Fragmentation:     "enough is free, but not in one piece",
 	ProgramTooBig:     "the program needs more than there is",

@@ -1,12 +1,115 @@
 package doctor
 
-// What stands around a message: colour codes and the prefixes of logs.
+// What stands around a message: the encoding of the file, colour codes and the
+// prefixes of logs.
 
 import (
 	"bytes"
+	"cmp"
+	"encoding/binary"
+	"io"
 	"regexp"
 	"strconv"
+	"unicode/utf16"
+	"unicode/utf8"
 )
+
+// decoded is the log r in UTF-8. A byte order mark says what r is in: PowerShell
+// 5, which comes with Windows, redirects in UTF-16. Without a mark r is passed
+// through as it is. Nothing is read before the first Read.
+func decoded(r io.Reader) io.Reader { return &decoder{r: r} }
+
+type decoder struct {
+	r     io.Reader // once begun: what comes behind the mark, in UTF-8
+	begun bool
+}
+
+func (d *decoder) Read(p []byte) (int, error) {
+	if !d.begun {
+		d.begun = true
+		head := make([]byte, 3) // as long as the longest mark
+		n, err := io.ReadFull(d.r, head)
+		head = head[:n]
+		rest := d.r
+		if err != nil && err != io.ErrUnexpectedEOF {
+			rest = failed{err} // io.EOF among them
+		}
+		switch {
+		case bytes.HasPrefix(head, []byte("\xef\xbb\xbf")):
+			d.r = rest
+		case bytes.HasPrefix(head, []byte("\xff\xfe")):
+			d.r = &utf16Reader{r: io.MultiReader(bytes.NewReader(head[2:]), rest), order: binary.LittleEndian}
+		case bytes.HasPrefix(head, []byte("\xfe\xff")):
+			d.r = &utf16Reader{r: io.MultiReader(bytes.NewReader(head[2:]), rest), order: binary.BigEndian}
+		default:
+			d.r = io.MultiReader(bytes.NewReader(head), rest)
+		}
+	}
+	return d.r.Read(p)
+}
+
+// failed is a reader that ended with an error.
+type failed struct{ err error }
+
+func (f failed) Read([]byte) (int, error) { return 0, f.err }
+
+// A utf16Reader turns UTF-16 into UTF-8. An odd byte at the end and half a pair
+// become U+FFFD.
+type utf16Reader struct {
+	r     io.Reader
+	order binary.ByteOrder
+	raw   [8 << 10]byte
+	held  int    // bytes at the front of raw: half a unit, half a pair
+	out   []byte // of buf: not yet given
+	buf   []byte
+	err   error // of r; told once out is empty
+}
+
+func (u *utf16Reader) Read(p []byte) (int, error) {
+	if len(u.out) == 0 && u.err == nil {
+		n, err := u.r.Read(u.raw[u.held:])
+		u.err = err
+		u.decode(u.raw[:u.held+n])
+	}
+	n := copy(p, u.out)
+	u.out = u.out[n:]
+	if len(u.out) > 0 {
+		return n, nil
+	}
+	return n, u.err
+}
+
+// decode makes out of raw, and keeps what may become more.
+func (u *utf16Reader) decode(raw []byte) {
+	u.buf = u.buf[:0]
+	for len(raw) > 0 {
+		if len(raw) == 1 {
+			if u.err == nil {
+				break
+			}
+			u.buf = utf8.AppendRune(u.buf, utf8.RuneError)
+			raw = nil
+			break
+		}
+		r, n := rune(u.order.Uint16(raw)), 2
+		if utf16.IsSurrogate(r) {
+			if len(raw) < 4 && u.err == nil {
+				break
+			}
+			pair := rune(utf8.RuneError)
+			if len(raw) >= 4 {
+				pair = utf16.DecodeRune(r, rune(u.order.Uint16(raw[2:])))
+			}
+			if r = pair; pair != utf8.RuneError {
+				n = 4
+			}
+		}
+		u.buf = utf8.AppendRune(u.buf, r)
+		raw = raw[n:]
+	}
+	u.held = copy(u.raw[:], raw)
+	u.out = u.buf
+}
 
 // uncolour is text without terminal codes: ESC [ ... letter, ESC ] ... BEL, and
 // ESC with one more byte.
@@ -98,6 +201,15 @@ func parsePrefix(line []byte) prefix {
 		p.length += n
 	}
 	return p
+}
+
+// or takes what p does not tell from the prefixes of the text before a message.
+func (p *prefix) or(before []byte) {
+	if len(before) == 0 {
+		return
+	}
+	q := parsePrefix(before)
+	p.from, p.level, p.pid = cmp.Or(p.from, q.from), cmp.Or(p.level, q.level), cmp.Or(p.pid, q.pid)
 }
 
 // one reads one prefix and says how long it is.

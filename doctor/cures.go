@@ -37,23 +37,23 @@ const (
 // fractionName is the variable for JAX's fraction, and why that one.
 func (e *evidence) fractionName() (name, why string) {
 	if _, ok := e.env[newFraction]; ok {
-		return newFraction, "it is the one that is set now"
+		return newFraction, "the name that the program uses"
 	}
 	if _, ok := e.env[oldFraction]; ok {
-		return oldFraction, "it is the one that is set now"
+		return oldFraction, "the name that the program uses"
 	}
 	if v := e.version("jax"); v != "" {
 		if ours, err := policy.ParseFramework("jax@" + v); err == nil && !older(ours.Version, 0, 4, 32) {
-			return newFraction, "its name since jaxlib 0.4.32; never beside the old one"
+			return newFraction, "its name since jaxlib 0.4.32"
 		}
 		return oldFraction, "its name in jaxlib " + v
 	}
 	if f := e.first(Loaded, func(f *Fact) bool {
 		return strings.Contains(f.Text, "jaxlib._jax.") || strings.Contains(f.Text, "jax.errors.JaxRuntimeError")
 	}); f != nil {
-		return newFraction, "its name since jaxlib 0.4.32; never beside the old one"
+		return newFraction, "its name since jaxlib 0.4.32"
 	}
-	return oldFraction, "every release reads this name; " + newFraction + " is the newer one, and never both"
+	return oldFraction, "every release reads this name"
 }
 
 // older says whether a version is below major.minor.patch.
@@ -71,11 +71,15 @@ func older(version string, parts ...int) bool {
 	return false
 }
 
+// maxFraction is above any that is meant: above 1 XLA takes unified memory, and
+// 4 has been seen (AlphaFold's documentation).
+const maxFraction = 64
+
 // fraction is the part of the GPU that JAX's pool may take: what is set, or the
 // default of the release.
 func (e *evidence) fraction() (fraction float64, set bool) {
 	for _, name := range []string{newFraction, oldFraction} {
-		if f, err := strconv.ParseFloat(e.env[name], 64); err == nil && f > 0 && f <= 1 {
+		if f, err := strconv.ParseFloat(e.env[name], 64); err == nil && f > 0 && f <= maxFraction {
 			return f, true
 		}
 	}
@@ -107,7 +111,7 @@ func (e *evidence) onTensorFlow() bool { return e.framework("tensorflow") && !e.
 
 // Cures of single causes.
 
-var cureNone cure
+var cureTried = cure{steps: []string{"see that what was tried reached the program: gpumem explain --pid PID, while it runs"}}
 
 var cureWarning = cure{steps: []string{"nothing has to be done; if the program did fail, its failure is another line: give the doctor the whole log"}}
 
@@ -119,11 +123,20 @@ var cureNotMemory = cure{steps: []string{
 	"look for a second copy of the library: ldconfig -p | grep -i cudnn; echo $LD_LIBRARY_PATH",
 }}
 
-var cureLibrary = cure{steps: []string{
-	"see which version the framework wants and which is there: pip list | grep -i -E 'jax|tensorflow|torch|cudnn|nvidia'",
-	"see which copy is loaded: LD_DEBUG=libs python PROGRAM 2>&1 | grep -i -E 'cudnn|cublas|cusolver' | grep init",
-	"install the pair that belongs together, such as pip install -U \"jax[cuda12]\", in a fresh environment without LD_LIBRARY_PATH",
-}}
+func cureLibrary(e *evidence) cure {
+	pair := `pip install -U "jax[cuda12]"`
+	switch {
+	case e.onTensorFlow():
+		pair = `pip install "tensorflow[and-cuda]"`
+	case e.framework("torch"):
+		pair = "PyTorch's own wheel"
+	}
+	return cure{steps: []string{
+		"see which version the framework wants and which is there: pip list | grep -i -E 'jax|tensorflow|torch|cudnn|nvidia'",
+		"see which copy is loaded: LD_DEBUG=libs python PROGRAM 2>&1 | grep -i -E 'cudnn|cublas|cusolver' | grep init",
+		"install the pair that belongs together, such as " + pair + ", in a fresh environment without LD_LIBRARY_PATH",
+	}}
+}
 
 var cureBusy = cure{steps: []string{
 	"see who has it: nvidia-smi; gpumem ps",
@@ -180,6 +193,22 @@ func cureHostPool(e *evidence) cure {
 var cureHostKilled = cure{steps: []string{
 	"raise the limit of host memory: docker run --memory, resources.limits.memory of the pod, --mem of slurm; or use a machine with more",
 	"see what took it: dmesg | grep -i -A20 oom; the number of loader workers, and whole datasets in memory, are the usual ones",
+}}
+
+var cureShared = cure{steps: []string{
+	"make it larger: docker run --shm-size 8g (or --ipc host); in Kubernetes an emptyDir with medium: Memory at /dev/shm",
+	"or use fewer workers: DataLoader(num_workers=0) shows whether that is it",
+}}
+
+var cureAbsurd = cure{steps: []string{
+	"see which line asks for it, and print the shapes before it: an index or a size there is wrong, or passed 2^31",
+	"no setting of memory, and no larger GPU, helps",
+}}
+
+// cureAsyncKeeps is about PyTorch's backend cudaMallocAsync.
+var cureAsyncKeeps = cure{steps: []string{
+	"torch.cuda.empty_cache() gives back what the driver's pool keeps",
+	"or use PyTorch's own allocator, which tells more: leave backend:cudaMallocAsync out of " + torchConf,
 }}
 
 var cureLimiterBug = cure{steps: []string{
@@ -341,6 +370,13 @@ func cureLimit(e *evidence, needed, limit uint64) cure {
 	if total == 0 {
 		return cure{settings: []Advice{{name, "0.95", "if the GPU has more than the pool's limit; " + why}}, steps: []string{"else make the program smaller: batch, sequence, sharding, jax.checkpoint"}, check: e.jaxCheck(name + "=0.95")}
 	}
+	if e.unified() {
+		value := up(1.05 * float64(needed) / float64(total))
+		return cure{
+			settings: []Advice{{name, value, fmt.Sprintf("a pool of %s in unified memory, of which the GPU holds %s at a time: slow, but it runs; %s", human(uint64(mustFloat(value)*float64(total))), human(total), why)}, {"TF_FORCE_UNIFIED_MEMORY", "1", "XLA reads it too: a pool above the GPU's memory needs it"}},
+			check:    e.jaxCheck(name + "=" + value + " TF_FORCE_UNIFIED_MEMORY=1"),
+		}
+	}
 	most := float64(total-min(total, firstLibrary+contextMost/4)) / float64(total)
 	value := up(math.Min(1.05*float64(needed)/float64(total), 1))
 	if mustFloat(value) > most || mustFloat(value) > .95 {
@@ -421,6 +457,9 @@ func cureLeak(e *evidence) cure {
 // Room outside of the pool.
 
 func (e *evidence) smaller(by float64, what string) cure {
+	if e.onTensorFlow() {
+		return cureStarved(e, nil, 0)
+	}
 	name, why := e.fractionName()
 	fraction, _ := e.fraction()
 	value := down(fraction - by)
@@ -450,7 +489,6 @@ func cureGraphs(e *evidence) cure {
 
 func cureModule(e *evidence) cure {
 	c := e.smaller(.05, "the driver loads code outside of the pool")
-	c.steps = append(c.steps, "the binary is the right one: the status of the driver is out of memory")
 	return c
 }
 
@@ -486,6 +524,9 @@ func envLines(env map[string]string) []string {
 
 // cureVLLMLess leaves more room beside vLLM's cache.
 func cureVLLMLess(e *evidence, m *torchState) cure {
+	if d := e.doing("graphs", &m.fact); d != nil && (strings.Contains(d.Text, "CudaGraphRunner") || strings.Contains(d.Text, "Capture cuda graph failed")) {
+		return cure{settings: []Advice{{"--mem-fraction-static", "0.8", "SGLang's share for weights and cache; graphs take memory beside it. Take five hundredths off what you use now"}}, steps: []string{"or capture fewer graphs: --cuda-graph-max-bs, or none: --disable-cuda-graph"}}
+	}
 	value := "0.87"
 	why := "the default is 0.9 (0.92 in newer releases); graphs take memory beside the cache"
 	if m.sizes && m.total > 0 {

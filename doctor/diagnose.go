@@ -19,7 +19,9 @@ package doctor
 // verdict is cause.
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
 	"io"
 	"slices"
 
@@ -114,32 +116,30 @@ func (e *evidence) weigh() *Diagnosis {
 	switch {
 	case len(sure) > 0:
 		d.Verdict = VerdictCause
-		if sure[0].verdict != "" {
-			d.Verdict = sure[0].verdict
+		if v := sure[0].verdict; v != "" || sure[0].alone {
+			d.Verdict = cmp.Or(v, VerdictCause)
 			all = sure[:1]
 		}
 		// What only fits is kept where it competes for the same failure.
 		for _, m := range maybe {
-			if d.Verdict == VerdictCause && !slices.ContainsFunc(all, func(f found) bool { return f.cause == m.cause }) && shareLine(m.evidence, sure[0].evidence) {
+			if d.Verdict == VerdictCause && !sure[0].alone && !slices.ContainsFunc(all, func(f found) bool { return f.cause == m.cause }) && shareLine(m.evidence, sure[0].evidence) {
 				all = append(all, m)
 			}
 		}
 		d.Decide = sure[0].decide
 	case len(maybe) > 0:
 		all = maybe
-		d.Verdict = VerdictEither
-		if len(maybe) == 1 || slices.ContainsFunc(maybe, func(f found) bool { return len(f.missing) > 0 }) {
-			d.Verdict = VerdictNeeds
-		}
 		for _, m := range maybe {
-			if d.Decide == "" {
-				d.Decide = m.decide
-			}
+			d.Decide = cmp.Or(d.Decide, m.decide)
 			for _, n := range m.missing {
-				if !slices.Contains(d.Missing, string(n)) {
+				if !e.known(n) && !slices.Contains(d.Missing, string(n)) {
 					d.Missing = append(d.Missing, string(n))
 				}
 			}
+		}
+		d.Verdict = VerdictEither
+		if len(maybe) == 1 || len(d.Missing) > 0 {
+			d.Verdict = VerdictNeeds
 		}
 	default:
 		d.Certain = e.certainty()
@@ -148,6 +148,11 @@ func (e *evidence) weigh() *Diagnosis {
 		}
 		if len(d.Certain) == 0 {
 			d.Certain = []string{"no line of the log says that memory was refused"}
+		}
+	}
+	if e.fails(failures...) {
+		if f := e.pick(Setting, func(f *Fact) bool { return f.Nonfatal }); f != nil {
+			d.Certain = append(d.Certain, fmt.Sprintf("the setting of line %d could not be read: it is as if it were not there", f.Line))
 		}
 	}
 	for _, f := range all {
@@ -162,6 +167,20 @@ func (e *evidence) weigh() *Diagnosis {
 		})
 	}
 	return d
+}
+
+// known says whether a fact that would decide is known already.
+func (e *evidence) known(m missing) bool {
+	switch m {
+	case needTotal:
+		return e.total().bytes > 0
+	case needProcesses:
+		_, told := e.others()
+		return told
+	case needFrameworks:
+		return e.frameworksTold()
+	}
+	return false
 }
 
 // binary says whether the log was a binary dump, which has no lines.

@@ -6,6 +6,7 @@ package doctor
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"slices"
 	"strconv"
@@ -100,6 +101,9 @@ func (e *evidence) add(f Fact) {
 	}
 	k.add(f)
 	e.lines = f.Line
+	if f.Kind == XLADevice && f.Nonfatal {
+		e.harmless(f)
+	}
 	switch f.Kind {
 	case SettingSeen:
 		if _, ok := e.envFrom[f.Name]; !ok {
@@ -120,6 +124,22 @@ func (e *evidence) add(f Fact) {
 				e.series[key] = s
 			}
 			s.add(f, f.InUse)
+		}
+	}
+}
+
+// harmless marks the driver's refusal of the same size just before one that says
+// that the program goes on.
+func (e *evidence) harmless(f Fact) {
+	k := e.facts[DeviceRefused]
+	if k == nil {
+		return
+	}
+	for _, list := range [][]Fact{k.first, k.last} {
+		for i := range list {
+			if g := &list[i]; g.Want == f.Want && g.Line < f.Line && g.Line+20 > f.Line {
+				g.Nonfatal = true
+			}
 		}
 	}
 }
@@ -219,12 +239,19 @@ func (e *evidence) spoken(name string) *Fact {
 			}
 		}
 	case "torch":
-		for _, k := range []Kind{TorchOOM, VLLMFree, VLLMCache, VLLMMemory} {
+		for _, k := range []Kind{TorchOOM, VLLMFree, VLLMCache, VLLMMemory, Doing} {
 			if f := e.first(k, nil); f != nil {
 				return f
 			}
 		}
-		return e.first(CuBLASHandle, is)
+		for _, k := range []Kind{CuBLASHandle, CUDAError} {
+			if f := e.first(k, is); f != nil {
+				return f
+			}
+		}
+		return e.first(NCCL, func(f *Fact) bool {
+			return strings.Contains(f.Text, "ProcessGroupNCCL") || strings.Contains(f.Text, "torch.")
+		})
 	case "jax":
 		for _, k := range []Kind{CuSolver, Preallocating, Backend} {
 			if f := e.first(k, nil); f != nil && (f.Framework == "jax" || k != Backend) {
@@ -480,18 +507,32 @@ type torchState struct {
 	fact                             Fact
 	want, total, free                uint64
 	allocated, unallocated, reserved uint64
-	cap                              uint64 // 0: none told
-	sizes, use                       bool   // the device's, PyTorch's are told
-	this, others                     uint64 // held by this process, and by all others
-	listed                           bool   // the message lists processes
-	othersFrom                       []Evidence
+	cap                              uint64   // 0: none told
+	sizes, use                       bool     // the device's, PyTorch's are told
+	async                            bool     // of the driver's pool: what is reserved is not told
+	this, others                     uint64   // held by this process, and by all others
+	listed                           bool     // the message lists processes
+	othersFrom                       []string // "process 812: 4 GiB"
 }
+
+// slack is free memory that PyTorch can be refused with: the driver gives whole
+// pages, and the reading is a moment younger than the refusal.
+const slack = 64 * mib
+
+// enough says whether the GPU had what was asked for.
+func (m *torchState) enough() bool { return m.sizes && m.free >= m.want+slack }
+
+// lacking is what the GPU had too little, in bytes.
+func (m *torchState) lacking() uint64 { return m.want - min(m.want, m.free) }
 
 // torch is PyTorch's last message, and nil.
 func (e *evidence) torch() *torchState {
 	f := e.pick(TorchOOM, func(f *Fact) bool { return f.Tells(HasWant) })
 	if f == nil {
 		return nil
+	}
+	if f.Name == "async" {
+		return e.torchAsync(f)
 	}
 	m := &torchState{fact: *f, want: f.Want, total: f.Total, free: f.Free, allocated: f.Allocated, cap: f.Limit,
 		sizes: f.Tells(HasTotal | HasFree), use: f.Tells(HasAllocated)}
@@ -545,8 +586,32 @@ func (e *evidence) torch() *torchState {
 	}
 	for _, p := range listed {
 		m.others += p.InUse
-		m.othersFrom = append(m.othersFrom, quote(&p, "process "+strconv.Itoa(p.PID)+" holds "+human(p.InUse)))
+		if len(m.othersFrom) < 8 {
+			m.othersFrom = append(m.othersFrom, fmt.Sprintf("process %d: %s", p.PID, human(p.InUse)))
+		}
 	}
+	return m
+}
+
+// torchAsync is the message of the backend cudaMallocAsync, which has a figure in a
+// line. What its pool reserves is not told.
+func (e *evidence) torchAsync(f *Fact) *torchState {
+	m := &torchState{fact: *f, want: f.Want, async: true}
+	for _, g := range e.all(TorchOOM) {
+		if g.Name != "async" || g.Line+4 < f.Line || g.Line > f.Line+4 {
+			continue
+		}
+		if g.Tells(HasAllocated) {
+			m.allocated, m.use = g.Allocated, true
+		}
+		if g.Tells(HasTotal) {
+			m.total = g.Total
+		}
+		if g.Tells(HasFree) {
+			m.free, m.sizes = g.Free, m.total > 0
+		}
+	}
+	m.reserved = m.allocated
 	return m
 }
 

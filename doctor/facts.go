@@ -84,7 +84,9 @@ const (
 // Read calls found for each fact in the log r, in the order of lines and, in
 // a line, of places. It goes through r once and keeps no more than a buffer.
 // Colour codes, carriage returns, log prefixes, lines of any length and bytes
-// of any kind are allowed. The error is that of r, other than its end.
+// of any kind are allowed. A message in a line of JSON, of up to 256 KiB, is read
+// as if its text stood in the log; all of it has that line's number. The error is
+// that of r, other than its end.
 func Read(r io.Reader, found func(Fact)) error {
 	in := bufio.NewReaderSize(r, bufferSize)
 	s := scanner{found: found, seen: map[string]bool{}, tries: make([]int, len(patterns)), repeats: make([]int, len(patterns))}
@@ -92,18 +94,18 @@ func Read(r io.Reader, found func(Fact)) error {
 	for line := 1; ; line++ {
 		text, err := in.ReadSlice('\n')
 		if !errors.Is(err, bufio.ErrBufferFull) {
-			s.scan(line, text, 0, len(text))
+			s.scan(place{line: line}, text, 0, len(text))
 		} else {
 			piece = append(piece[:0], text...)
 			from := 0
 			for errors.Is(err, bufio.ErrBufferFull) {
-				s.scan(line, piece, from, len(piece)-margin)
+				s.scan(place{line: line}, piece, from, len(piece)-margin)
 				from = margin
 				piece = append(piece[:0], piece[len(piece)-2*margin:]...)
 				text, err = in.ReadSlice('\n')
 				piece = append(piece, text...)
 			}
-			s.scan(line, piece, from, len(piece))
+			s.scan(place{line: line}, piece, from, len(piece))
 		}
 		if err == io.EOF {
 			return nil
@@ -126,8 +128,13 @@ type scanner struct {
 	hits    []hit
 	// tries counts, by pattern, how often each was tried in the line.
 	tries []int
-	// smiDevice is the GPU that the row of an nvidia-smi table in smiLine names.
-	smiDevice, smiLine int
+	// texts counts the lines, and those of messages in them.
+	texts int
+	// smiDevice is the GPU that the row of an nvidia-smi table in smiText names.
+	smiDevice, smiText int
+	// What messages needs at each depth: where the keys are, and a message.
+	keys     [maxNested][]int
+	unquoted [maxNested][]byte
 }
 
 // maxTries bounds the work for a line that is made of anchors: a pattern is
@@ -143,7 +150,8 @@ const (
 const maxSeen = 1000
 
 // scan reports the facts whose anchor begins at text[from:to].
-func (s *scanner) scan(line int, text []byte, from, to int) {
+func (s *scanner) scan(at place, text []byte, from, to int) {
+	s.texts++
 	text = bytes.TrimRight(text, "\r\n")
 	if bytes.IndexByte(text, 0x1b) >= 0 {
 		// The margins move with what is cut away before them.
@@ -151,14 +159,30 @@ func (s *scanner) scan(line int, text []byte, from, to int) {
 		text = uncolour(text)
 	}
 	s.hits = anchors.find(text, s.hits[:0])
-	if len(s.hits) == 0 {
+	if len(s.hits) == 0 || from == 0 && to >= len(text) && s.messages(at, text) {
 		return
 	}
+	s.report(at, text, from, to)
+}
+
+// plain reports the facts of a text without looking for messages in it.
+func (s *scanner) plain(at place, text []byte) {
+	s.hits = anchors.find(text, s.hits[:0])
+	if len(s.hits) > 0 {
+		s.report(at, text, 0, len(text))
+	}
+}
+
+// report reports the facts at s.hits.
+func (s *scanner) report(at place, text []byte, from, to int) {
 	clear(s.tries)
 	var p prefix
 	parsed := false
 	end := 0 // of the last message; those within it are part of it
 	for _, h := range s.hits {
+		if h.pattern == messageKey {
+			continue
+		}
 		m := &patterns[h.pattern]
 		if h.at < from || h.at >= to || h.at < end && !m.within || s.repeats[h.pattern] >= maxRepeats {
 			continue
@@ -173,13 +197,14 @@ func (s *scanner) scan(line int, text []byte, from, to int) {
 		}
 		if !parsed {
 			p, parsed = parsePrefix(text), true
+			p.or(at.before)
 		}
 		// A path within a prefix is no message, and the reason that a backend could not
 		// be had is one of its own.
 		if m.kind != Loaded && m.kind != Backend {
 			end = max(end, last)
 		}
-		f.Line, f.From, f.Level = line, p.from, p.level
+		f.Line, f.From, f.Level = at.line, p.from, p.level
 		if f.PID == 0 {
 			f.PID = p.pid
 		}
@@ -198,8 +223,8 @@ func (s *scanner) scan(line int, text []byte, from, to int) {
 func (s *scanner) smi(f *Fact) {
 	switch {
 	case f.Kind == SmiGPU:
-		s.smiDevice, s.smiLine = f.Device, f.Line
-	case f.Kind == SmiMemory && s.smiLine > 0 && f.Line == s.smiLine+1:
+		s.smiDevice, s.smiText = f.Device, s.texts
+	case f.Kind == SmiMemory && s.smiText > 0 && s.texts == s.smiText+1:
 		f.Device = s.smiDevice
 	}
 }

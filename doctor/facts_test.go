@@ -201,6 +201,9 @@ func FuzzRead(f *testing.F) {
 		f.Add([]byte(tt.line))
 		f.Add([]byte("\x1b[31m" + tt.line + "\x1b[0m\r\n[rank1]: " + tt.line))
 	}
+	for _, c := range collectors {
+		f.Add([]byte(c.line(refused + "\n" + formats[0].line)))
+	}
 	f.Fuzz(func(t *testing.T, log []byte) {
 		lines := bytes.Split(log, []byte("\n"))
 		last := 0
@@ -210,7 +213,7 @@ func FuzzRead(f *testing.F) {
 				t.Fatalf("line %d of %d: %+v", f.Line, len(lines), f)
 			case f.Line < last:
 				t.Fatalf("line %d after %d", f.Line, last)
-			case f.Text == "" || len(f.Text) > MaxText || !bytes.Contains(uncolour(lines[f.Line-1]), []byte(f.Text)):
+			case f.Text == "" || len(f.Text) > MaxText || !quotes(lines[f.Line-1], f.Text):
 				t.Fatalf("%q is not in line %d, %q", f.Text, f.Line, lines[f.Line-1])
 			case f.Kind == "" || f.Device < -1 || f.PID < 0:
 				t.Fatalf("%+v", f)

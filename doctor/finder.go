@@ -30,27 +30,33 @@ type word struct {
 // block hashes three bytes to 15 bits.
 func block(a, b, c byte) uint16 { return (uint16(a)<<10 ^ uint16(b)<<5 ^ uint16(c)) & (1<<15 - 1) }
 
+// newFinder makes a finder of the anchors of patterns and of the keys of messages.
 func newFinder(patterns []pattern) *finder {
 	f := &finder{lists: [][]word{nil}}
 	for i := range f.shift {
 		f.shift[i] = minAnchor - 2
 	}
+	f.add(messageKeys, messageKey)
 	for i, p := range patterns {
-		for _, a := range p.anchors {
-			for end := 2; end < minAnchor; end++ {
-				b := block(a[end-2], a[end-1], a[end])
-				f.shift[b] = min(f.shift[b], uint8(minAnchor-1-end))
-				if end == minAnchor-1 {
-					if f.list[b] == 0 {
-						f.list[b] = uint16(len(f.lists))
-						f.lists = append(f.lists, nil)
-					}
-					f.lists[f.list[b]] = append(f.lists[f.list[b]], word{[]byte(a), i})
+		f.add(p.anchors, i)
+	}
+	return f
+}
+
+func (f *finder) add(anchors []string, pattern int) {
+	for _, a := range anchors {
+		for end := 2; end < minAnchor; end++ {
+			b := block(a[end-2], a[end-1], a[end])
+			f.shift[b] = min(f.shift[b], uint8(minAnchor-1-end))
+			if end == minAnchor-1 {
+				if f.list[b] == 0 {
+					f.list[b] = uint16(len(f.lists))
+					f.lists = append(f.lists, nil)
 				}
+				f.lists[f.list[b]] = append(f.lists[f.list[b]], word{[]byte(a), pattern})
 			}
 		}
 	}
-	return f
 }
 
 // find adds the places of all anchors in text to hits, by place, then by

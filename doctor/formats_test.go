@@ -221,7 +221,7 @@ var formats = []struct {
 		{Kind: CuDNNHandle, Name: "before", Device: -1, Code: "cudaErrorIllegalAddress"}, {Kind: OtherFailure, Device: -1, Name: "an illegal address", Code: "CUDA_ERROR_ILLEGAL_ADDRESS"}}},
 	{"assertion", "CUDA error: device-side assert triggered", []Fact{{Kind: OtherFailure, Device: -1, Name: "an assertion", Code: "CUDA_ERROR_ASSERT"}}},
 	{"disk", "OSError: [Errno 28] No space left on device", []Fact{{Kind: OtherFailure, Device: -1, Name: "a full disk", Code: "ENOSPC"}}},
-	{"shm", "RuntimeError: DataLoader worker (pid 9) is killed by signal: Bus error. It is possible that dataloader's workers are out of shared memory.", []Fact{{Kind: OtherFailure, Device: -1, Name: "a full /dev/shm"}}},
+	{"shm", "RuntimeError: DataLoader worker (pid 9) is killed by signal: Bus error. It is possible that dataloader's workers are out of shared memory.", []Fact{{Kind: HostShared, Framework: "torch", Device: -1}}},
 	{"triton", "OutOfResources: out of resource: shared memory, Required: 200000, Hardware limit: 100000. Reducing", []Fact{{Kind: OtherFailure, Device: -1, Name: "shared memory", Value: "shared memory", Framework: "triton", Want: 200000, Limit: 100000, Has: HasWant | HasLimit}}},
 	{"triton in xla", "RESOURCE_EXHAUSTED: Shared memory size limit exceeded: requested 200000, available: 100000", []Fact{{Kind: OtherFailure, Device: -1, Name: "shared memory", Code: "RESOURCE_EXHAUSTED", Framework: "xla", Want: 200000, Limit: 100000, Has: HasWant | HasLimit}}},
 	{"ptxas", "ptxas error : Entry function 'f' uses too much shared data (0x20000 bytes, 0x18c00 max)", []Fact{{Kind: OtherFailure, Device: -1, Name: "shared memory"}}},

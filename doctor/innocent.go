@@ -60,7 +60,9 @@ var failurePatterns = func() (all []pattern) {
 		// The host's disk, its /dev/shm and its files.
 		pattern{kind: OtherFailure, name: "a full disk", code: "ENOSPC", anchors: []string{"No space left on device"}, rest: ``},
 		pattern{kind: OtherFailure, name: "too many open files", code: "EMFILE", anchors: []string{"Too many open files"}, rest: ``},
-		pattern{kind: OtherFailure, name: "a full /dev/shm", anchors: []string{"It is possible that dataloader's workers are out of shared memory"}, rest: ``},
+		pattern{kind: OtherFailure, name: "thread-local storage", anchors: []string{"cannot allocate memory in static TLS block"}, rest: ``},
+		// A kernel of PyTorch that checks its indices.
+		pattern{kind: OtherFailure, name: "an assertion", framework: "torch", anchors: []string{": block: ["}, rest: `\d+,\d+,\d+\], thread: \[\d+,\d+,\d+\] Assertion .{1,80} failed`},
 		// A kernel's shared memory: Triton, XLA's use of it, and ptxas.
 		pattern{kind: OtherFailure, name: "shared memory", framework: "triton", anchors: []string{"out of resource: "}, rest: `(?P<value>[\w ]+), Required: {want}, Hardware limit: {limit}`},
 		pattern{kind: OtherFailure, name: "shared memory", framework: "xla", anchors: []string{"Shared memory size limit exceeded"}, rest: `(?:: requested {want}, available: {limit})?`},

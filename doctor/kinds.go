@@ -40,6 +40,15 @@ const (
 	// CUDAError: a CUDA status that belongs to no other message here, such as
 	// "CUDA error: out of memory"; Code is the status.
 	CUDAError Kind = "cuda-error"
+	// TPU: "Ran out of memory in memory space hbm. Used A of B hbm": the
+	// compiler for Google's accelerator counts before it runs; Want and Total.
+	TPU Kind = "tpu"
+	// Doing: a line of a traceback that says what was being done; Name is
+	// graphs (they were captured) or pinned (host memory was pinned).
+	Doing Kind = "doing"
+	// Resharding: "Involuntary full rematerialization" of XLA's partitioner: a
+	// slow way from one sharding to another, and no failure.
+	Resharding Kind = "resharding"
 	// BackendCleared: "clear_backends()" of JAX: a call that makes a second
 	// pool beside the first one.
 	BackendCleared Kind = "backend-cleared"
@@ -186,6 +195,10 @@ const (
 	// HostWarning: "Allocation of N exceeds 10% of free system memory."
 	// (TensorFlow's cpu_allocator_impl.cc): the program goes on; Want, Value the percents.
 	HostWarning Kind = "host-warning"
+	// HostShared: /dev/shm is full, or a worker died of it (PyTorch's DataLoader).
+	HostShared Kind = "host-shared"
+	// Tegra: NvMap could not allocate: the memory that a Jetson's processor and GPU share.
+	Tegra Kind = "tegra"
 	// HostRefused: the host's own allocator: std::bad_alloc, MemoryError, "Cannot allocate memory".
 	HostRefused Kind = "host-refused"
 	// Limiter: HAMi's or nvshare's lines; Name is hami or nvshare. "Device 0

@@ -30,7 +30,8 @@ var libraryPatterns = []pattern{
 
 	// NCCL's own words and XLA's around them. The size is in the line before or after.
 	{kind: NCCL, anchors: []string{"Failed to CUDA calloc ", "Failed to CUDA calloc async ", "Failed to CUDA host alloc "}, rest: `{want}`},
-	{kind: NCCL, anchors: []string{"Cuda failure ", "CUDA failure "}, rest: `(?:\d+ )?'(?P<value>[^']{1,80})'`, within: true},
+	{kind: NCCL, line: true, within: true, anchors: []string{"Cuda failure ", "CUDA failure "}, rest: `.*(?:NCCL|nccl).*?C[Uu][Dd][Aa] failure (?:\d+ )?'(?P<value>[^']{1,80})'`},
+	{kind: CUDAError, anchors: []string{"Cuda failure ", "CUDA failure "}, rest: `(?:\d+ )?'(?P<value>out of memory)'`},
 	{kind: NCCL, anchors: []string{"NCCL operation "}, rest: `(?P<name>\w+)[^:]{0,200}failed: (?P<value>[\w ]+)`},
 	{kind: NCCL, framework: "torch", anchors: []string{"ncclUnhandledCudaError", "unhandled cuda error"}, rest: ``},
 	{kind: NCCL, framework: "torch", anchors: []string{"ncclSystemError", "ncclInternalError", "ncclInvalidUsage", "ncclInvalidArgument", "ncclRemoteError", "unhandled system error"}, whole: true, rest: `(?P<value>unhandled system error|\w+)`},

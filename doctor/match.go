@@ -70,7 +70,7 @@ var macros = strings.NewReplacer(
 // patterns are all that is recognised. Where two begin at the same place the
 // earlier one is tried first.
 var patterns = compile(slices.Concat(failurePatterns, xlaPatterns, poolPatterns, programPatterns, libraryPatterns, tensorflowPatterns,
-	torchPatterns, otherPatterns, hostPatterns, limiterPatterns, settingPatterns, machinePatterns))
+	torchPatterns, otherPatterns, hostPatterns, limiterPatterns, settingPatterns, seenPatterns, machinePatterns))
 
 var anchors = newFinder(patterns)
 
@@ -161,6 +161,9 @@ func clip(text string) string {
 
 func (f *Fact) setSize(name, text string) {
 	n, ok := bytesOf(text)
+	if !ok && name == "want" && strings.IndexFunc(text, notDigit) > 8 {
+		n, ok = 1<<62, true // more than 64 bits hold; with a unit they need nine digits
+	}
 	if !ok {
 		return // as good as not told
 	}
@@ -179,6 +182,8 @@ func (f *Fact) setSize(name, text string) {
 		}
 	}
 }
+
+func notDigit(r rune) bool { return r < '0' || r > '9' }
 
 // bytesOf reads a size as logs write it. All units are powers of 1024: the MB
 // of TensorFlow and of PyTorch's older releases are MiB.

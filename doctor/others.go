@@ -16,7 +16,10 @@ var otherPatterns = []pattern{
 	// ggml-cuda.cu.
 	{kind: LlamaOOM, framework: "llama.cpp", anchors: []string{"allocating "}, rest: `{want} on device {device}: (?P<value>cudaMalloc failed: out of memory)`},
 	{kind: LlamaOOM, framework: "llama.cpp", anchors: []string{"failed to allocate CUDA", "unable to allocate CUDA"}, rest: `{device}(?:_Split)? buffer(?: of size {want})?`},
+	{kind: HostPinned, framework: "llama.cpp", anchors: []string{"failed to allocate CUDA_Host buffer", "unable to allocate CUDA_Host buffer"}, rest: `(?: of size {want})?`},
 	{kind: HostPinned, framework: "llama.cpp", nonfatal: true, anchors: []string{"failed to allocate "}, rest: `{want} of pinned memory`},
+	// NvMap of NVIDIA's Tegra: the number is a tag.
+	{kind: Tegra, anchors: []string{"NvMapMemAllocInternalTagged: ", "NvMapMemHandleAlloc: error "}, rest: `(?:\d+ )?(?:error )?(?P<code>\d+)`},
 	{kind: LlamaLoad, framework: "llama.cpp", anchors: []string{"llama_model_load: error loading model", "failed to load model", "unable to load model", "error loading model", "model requires more system memory", "llama runner process has terminated"}, rest: `(?:.*?\({want}\).*?\({free}\))?`},
 	// Ollama's log of its estimate.
 	{kind: LlamaMemory, framework: "llama.cpp", anchors: []string{"msg=\"offload to cuda\""}, rest: `(?:.*?memory.available="\[{free})?(?:.*?memory.required.full="{want})?(?:.*?memory.required.partial="{allocated})?`},

@@ -13,6 +13,10 @@ var torchPatterns = []pattern{
 	{kind: TorchOOM, framework: "torch", anchors: []string{"CUDA out of memory. Tried to allocate ", "HIP out of memory. Tried to allocate "},
 		rest: `{want}(?:\.? GPU {device} has a total capac(?:i)?ty of {total} of which {free} is free(?:.*?{limit} allowed)?(?:.*?Of the allocated memory {allocated} is allocated by PyTorch(?:.*? and {reserved} is reserved by PyTorch but unallocated)?)?)?`},
 	{kind: TorchOOM, framework: "torch", anchors: []string{"CUDA out of memory", "HIP out of memory"}, rest: ``},
+	// The backend cudaMallocAsync (CUDAMallocAsyncAllocator.cpp), a figure in a line.
+	{kind: TorchOOM, framework: "torch", name: "async", anchors: []string{"Allocation on device "}, rest: `{device} would exceed allowed memory`},
+	{kind: TorchOOM, framework: "torch", name: "async", anchors: []string{"Currently allocated  ", "Requested            ", "Device limit         ", "Free (according to CUDA)"},
+		whole: true, rest: `(?:Currently allocated +: {allocated}|Requested +: {want}|Device limit +: {total}|Free \(according to CUDA\): ?{free})`},
 	// Lines that a terminal broke: the sentences alone.
 	{kind: TorchOOM, framework: "torch", name: "device", anchors: []string{" has a total capac"}, line: true, rest: `(?:.*?)GPU {device} has a total capac(?:i)?ty of {total} of which {free} is free`},
 	{kind: TorchOOM, framework: "torch", name: "use", anchors: []string{"Of the allocated memory "},
@@ -21,6 +25,11 @@ var torchPatterns = []pattern{
 	{kind: TorchProcess, framework: "torch", within: true, name: "this", anchors: []string{"this process has "}, rest: `{inuse} memory in use`},
 	{kind: TorchPrivate, framework: "torch", within: true, anchors: []string{"allocated in private pools"}, line: true, rest: `.*with {allocated} allocated in private pools`},
 	{kind: TorchAdvice, framework: "torch", within: true, nonfatal: true, anchors: []string{"try setting "}, rest: `(?P<value>max_split_size_mb|PYTORCH_(?:CUDA_|HIP_)?ALLOC_CONF=\S+)`},
+
+	// What a traceback shows was being done: torch/cuda/graphs.py, vLLM's and
+	// SGLang's runners, and a call that pins.
+	{kind: Doing, framework: "torch", name: "graphs", once: true, anchors: []string{"torch.cuda.graph(", "capture_end()", "in capture_end", "CudaGraphRunner(", "capture_model()", "Capture cuda graph failed"}, rest: ``},
+	{kind: Doing, framework: "torch", name: "pinned", once: true, anchors: []string{".pin_memory(", "_pin_memory("}, rest: ``},
 
 	{kind: VLLMFree, framework: "vllm", anchors: []string{"Free memory on device "},
 		rest: `(?:cuda:{device} |\w+ )?\((?P<pair>[\d.]+/{size})\) on startup is less than desired GPU memory utilization \((?P<value>[\d.]+), {want}\)`},

@@ -36,16 +36,17 @@ type finding struct {
 	certain  []string
 	cure     cure
 	verdict  Verdict // instead of what sure implies
+	alone    bool    // what fits beside it is about another device
 }
 
 // A missing fact is one that a state file can tell.
 type missing string
 
 const (
-	needProcesses  missing = "devices.processes: who holds memory on the GPU (nvidia-smi, or gpumem ps --json as --state)"
-	needTotal      missing = "devices.total_bytes: how much memory the GPU has (nvidia-smi, or gpumem ps --json as --state)"
-	needUsed       missing = "devices.used_bytes: how much of the GPU was in use before the program started (nvidia-smi)"
-	needFrameworks missing = "process.frameworks: whether the process loads TensorFlow beside JAX (or --pid of the running program)"
+	needProcesses  missing = "devices.processes: who holds memory on the GPU"
+	needTotal      missing = "devices.total_bytes: how much memory the GPU has"
+	needUsed       missing = "devices.used_bytes: how much of the GPU was in use before the program started"
+	needFrameworks missing = "process.frameworks: whether the process loads TensorFlow beside JAX"
 	needFraction   missing = "process.per_process_memory_fraction: whether the program, or a setting, caps PyTorch's memory"
 	needRecreated  missing = "process.backend_recreated: whether the program made its backend a second time (clear_backends)"
 	needEnv        missing = "process.env: the program's memory settings"
@@ -62,6 +63,9 @@ const (
 	// take outside of any pool in an ordinary program, NCCL left out.
 	contextMost = 1536 * mib
 )
+
+// absurd is in bytes what no program means to ask of one GPU.
+const absurd = 16 << 40
 
 // defaultLeft is the part of the GPU that JAX's default pool leaves: 1 - 0.75,
 // since jaxlib 0.4.4.

@@ -20,8 +20,10 @@ type handle struct {
 	left    uint64 // free, by it
 	total   uint64
 	tried   bool // a smaller pool was tried and did not help
+	helped  bool // a setting of the pool was tried and helped
 	triedBy Evidence
 	torch   bool
+	cupy    bool
 }
 
 // handle is the library's failure that the log ends with, and nil.
@@ -62,20 +64,22 @@ func (e *evidence) handle() *handle {
 		return nil // it is not there: see "a library is missing"
 	}
 	h.torch = h.fact.Framework == "torch"
+	h.cupy = strings.Contains(h.fact.Text, "cupy")
 	if f := e.free(); f != nil && f.Framework != "tensorflow" {
 		h.from, h.left, h.total = f, f.Free, f.Total
 	}
 	if e.state != nil {
 		for _, t := range e.state.Tried {
-			if t.Helped {
-				continue
-			}
 			for name, value := range t.Env {
 				f, err := strconv.ParseFloat(value, 64)
 				less := strings.HasSuffix(name, "MEM_FRACTION") && err == nil && f > 0 && f <= .55
 				grow := name == "XLA_PYTHON_CLIENT_PREALLOCATE" && (value == "false" || value == "False" || value == "0") || name == "TF_FORCE_GPU_ALLOW_GROWTH" && value == "true" ||
 					name == "XLA_PYTHON_CLIENT_ALLOCATOR" && (value == "platform" || value == "cuda_async")
-				if less || grow {
+				switch {
+				case t.Helped && (less || grow || strings.HasSuffix(name, "MEM_FRACTION") && f > 0 && f < 1):
+					h.helped = true
+					h.triedBy = Evidence{Text: "tried: " + name + "=" + value, Reading: "it helped: memory was the cause, and not the library"}
+				case !t.Helped && (less || grow):
 					h.tried = true
 					h.triedBy = Evidence{Text: "tried: " + name + "=" + value, Reading: "it left the library room enough, and did not help"}
 				}
@@ -105,7 +109,7 @@ func (h *handle) status() string {
 	switch {
 	case h.memory:
 		return ": its status is that of memory"
-	case h.fact.Code != "":
+	case strings.Contains(h.fact.Code, "_STATUS_"):
 		return ": " + h.fact.Code + " is printed for missing memory and for a broken library alike"
 	}
 	return ""
@@ -137,12 +141,10 @@ func (h *handle) certain() []string {
 	c := []string{h.library + " could not " + h.what()}
 	switch {
 	case h.from != nil:
-		c = append(c, fmt.Sprintf("%s of %s was free at that moment", human(h.left), human(h.total)))
+		c = append(c, fmt.Sprintf("%s of %s was free (%d %%)", human(h.left), human(h.total), percent(h.left, h.total)))
 		if h.starved() {
 			c = append(c, fmt.Sprintf("that is less than the %s that cuDNN takes with its first convolution", human(firstLibrary)))
 		}
-	case h.memory:
-		c = append(c, "its status says that memory was refused")
 	}
 	return c
 }
@@ -194,13 +196,13 @@ var libraryRules = []rule{
 		source: "jax-ml/jax#9454; google-deepmind/acme#208; JAX's page on GPU memory, cause 2",
 		test: func(e *evidence) *finding {
 			h := e.handle()
-			if h == nil || h.plenty() || h.tried || h.torch {
+			if h == nil || h.plenty() || h.tried || h.torch || h.cupy {
 				return nil
 			}
 			if both := e.jaxAndTF(); both != nil {
 				return shown(cureJAXAndTF(e), h.quotes(both...)...).with(h.certain()...)
 			}
-			if e.frameworksTold() || h.library == "cuSolver" {
+			if e.frameworksTold() || h.library == "cuSolver" || e.spoken("tensorflow") != nil && e.spoken("jax") == nil {
 				return nil
 			}
 			status := h.memory && !h.starved() || h.fact.Kind == CuDNNConv && !e.has(CuDNNCall)
@@ -216,7 +218,7 @@ var libraryRules = []rule{
 		source: "jax-ml/jax#17217, #7118; JAX's page on GPU memory, cause 1",
 		test: func(e *evidence) *finding {
 			h := e.handle()
-			if h == nil || h.plenty() || h.tried || h.torch || e.jaxAndTF() != nil {
+			if h == nil || h.plenty() || h.tried || h.torch || h.cupy || e.jaxAndTF() != nil {
 				return nil
 			}
 			others, told := e.others()
@@ -269,11 +271,20 @@ var libraryRules = []rule{
 				}
 			}
 			switch {
+			case h.helped && (!told || held-display < firstLibrary):
+				f := shown(cureStarved(e, h, display), h.quotes(h.triedBy)...).with(h.certain()...)
+				name, value, _ := strings.Cut(strings.TrimPrefix(h.triedBy.Text, "tried: "), "=")
+				f.cure.settings = []Advice{{name, value, "it helped when it was tried"}}
+				f.cure.check = e.jaxCheck(name + "=" + value)
+				return f
 			case h.tried:
-				// Kept as the last of the candidates: the test may have been another program.
-				return fits(cureNone, decideLibrary(h), nil, h.quotes(h.triedBy)...).with(h.certain()...)
+				return nil // see the last of the book's rules for libraries
 			case h.short() && h.torch && !h.call:
 				return shown(cureTorchHandle, h.quotes()...).with(h.certain()...)
+			case h.cupy:
+				return nil // it preallocates nothing
+			case h.torch && h.open():
+				return fits(cureTorchHandle, e.decideLibrary(h), nil, h.quotes()...).with(h.certain()...)
 			case h.short() && told && held-display < firstLibrary:
 				q := h.quotes()
 				for _, o := range others {
@@ -298,7 +309,7 @@ var libraryRules = []rule{
 				if told && held-display > 2*gib {
 					return nil
 				}
-				f := fits(cureStarved(e, h, display), decideLibrary(h), nil, h.quotes(e.display()...)...).with(h.certain()...)
+				f := fits(cureStarved(e, h, display), e.decideLibrary(h), nil, h.quotes(e.display()...)...).with(h.certain()...)
 				if !told && h.from == nil && h.fact.Kind == CuDNNConv && !e.has(CuDNNCall) && !e.frameworksTold() {
 					f.missing = need(needFrameworks)
 				}
@@ -317,6 +328,9 @@ var libraryRules = []rule{
 				return nil
 			}
 			others, told := e.others()
+			if !told && h.cupy && h.short() {
+				return fits(cureOccupied(e), decideSmi, nil, h.quotes()...).with(h.certain()...)
+			}
 			if !told {
 				if !h.short() || h.torch || h.from == nil {
 					return nil
@@ -339,13 +353,33 @@ var libraryRules = []rule{
 		},
 	},
 	{
+		name: "CuPy's own arrays leave a library too little", cause: ProgramTooBig,
+		seen:   "a library of CuPy, which preallocates nothing, without room",
+		not:    "others that hold most of the GPU",
+		source: "cupy/cupy, memory management",
+		test: func(e *evidence) *finding {
+			h := e.handle()
+			if h == nil || !h.cupy || !h.short() {
+				return nil
+			}
+			others, told := e.others()
+			if told && heldBy(others) > e.total().bytes/4 {
+				return nil
+			}
+			if told {
+				return shown(cureTooBig(e), h.quotes()...).with(h.certain()...)
+			}
+			return fits(cureTooBig(e), decideSmi, nil, h.quotes()...).with(h.certain()...)
+		},
+	},
+	{
 		name: "a library that does not fit, or is not there", cause: LibraryMismatched,
 		seen:   "a library's failure whose status is not memory's, and no reading that shows memory short",
 		not:    "a status that can only be memory; another process that took the GPU",
 		source: "jax-ml/jax#14480, #16078, #23616",
 		test: func(e *evidence) *finding {
 			h := e.handle()
-			if h == nil || !h.open() && !h.tried || h.library == "cuBLAS" && !h.torch && !h.tried && h.fact.Kind == CuBLASHandle {
+			if h == nil || h.helped || !h.open() && !h.tried || h.library == "cuBLAS" && !h.torch && !h.tried && h.fact.Kind == CuBLASHandle {
 				return nil
 			}
 			if e.jaxAndTF() != nil && !h.tried {
@@ -355,7 +389,7 @@ var libraryRules = []rule{
 			if h.tried {
 				q = h.quotes(h.triedBy)
 			}
-			return fits(cureLibrary, decideLibrary(h), nil, q...).with(h.certain()...)
+			return fits(cureLibrary(e), e.decideLibrary(h), nil, q...).with(h.certain()...)
 		},
 	},
 	{
@@ -367,7 +401,19 @@ var libraryRules = []rule{
 			if h == nil || !h.tried || h.plenty() {
 				return nil
 			}
-			return fits(cureNotMemory, decideLibrary(h), nil, h.quotes(h.triedBy)...)
+			return fits(cureNotMemory, e.decideLibrary(h), nil, h.quotes(h.triedBy)...)
+		},
+	},
+	{
+		name: "a smaller pool was tried, and may not have been small enough", cause: PreallocStarves,
+		seen:   "the same: what was tried may have been another program, or not have reached it",
+		source: "jax-ml/jax#23616",
+		test: func(e *evidence) *finding {
+			h := e.handle()
+			if h == nil || !h.tried || h.plenty() {
+				return nil
+			}
+			return fits(cureTried, e.decideLibrary(h), nil, h.quotes(h.triedBy)...)
 		},
 	},
 }
@@ -393,8 +439,10 @@ func (e *evidence) fromLog() *Fact {
 }
 
 // decideLibrary is the command that tells memory from a broken library.
-func decideLibrary(h *handle) string {
+func (e *evidence) decideLibrary(h *handle) string {
 	switch {
+	case e.onTensorFlow():
+		return tfGrowth + "=true python PROGRAM    # if it runs now, memory was the cause; if not, the library"
 	case h.torch:
 		return "nvidia-smi; python -m torch.utils.collect_env    # is the GPU full, and do the versions fit?"
 	case h.tried && h.library == "cuDNN":

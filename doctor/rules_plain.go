@@ -82,7 +82,7 @@ var plainRules = []rule{
 			if f.Name == "image" {
 				reading = "the build has no code that this GPU can run"
 			}
-			return shown(cureLibrary, quote(f, reading))
+			return shown(cureLibrary(e), quote(f, reading))
 		},
 	},
 	{
@@ -99,7 +99,7 @@ var plainRules = []rule{
 			if name == "" {
 				name = "cuDNN"
 			}
-			return shown(cureLibrary, quote(f, name+" is not where the loader looks; no amount of memory starts it"))
+			return shown(cureLibrary(e), quote(f, name+" is not where the loader looks; no amount of memory starts it"))
 		},
 	},
 	{
@@ -111,7 +111,7 @@ var plainRules = []rule{
 			if f == nil {
 				return nil
 			}
-			return shown(cureLibrary, quote(f, "the driver's status is "+f.Code+", which is about the code and not about memory"))
+			return shown(cureLibrary(e), quote(f, "the driver's status is "+f.Code+", which is about the code and not about memory"))
 		},
 	},
 	{
@@ -124,7 +124,7 @@ var plainRules = []rule{
 			if f == nil || e.fails(refusals...) || e.fails(CUDAError) {
 				return nil
 			}
-			r := shown(cureOther, quote(f, "this is "+f.Name+", whatever is free"))
+			r := shown(cureOther, quote(f, "the failure is "+f.Name+", whatever is free"))
 			r.verdict = VerdictNotMemory
 			return r
 		},
@@ -143,6 +143,20 @@ var plainRules = []rule{
 			return r
 		},
 	},
+}
+
+// outOfMemory says whether a CUDA error is that of memory.
+func outOfMemory(f *Fact) bool { return isOOM(f.Code) || isOOM(f.Value) }
+
+// doing is the last line of a traceback, of those before a failure, that says what
+// was being done.
+func (e *evidence) doing(what string, f *Fact) *Fact {
+	if f == nil {
+		return nil
+	}
+	return e.pick(Doing, func(d *Fact) bool {
+		return d.Name == what && d.Line <= f.Line && d.Line+60 > f.Line && d.From == f.From
+	})
 }
 
 // ncclMemory says whether a line of NCCL is about memory of the GPU.
@@ -172,17 +186,39 @@ var hostRules = []rule{
 		source: "tensorflow/tensorflow#11915; microsoft/WSL#8447; cuda_driver.cc",
 		test: func(e *evidence) *finding {
 			f := e.pick(HostPinned, nil)
-			if f == nil || f.Nonfatal && e.fails(refusals...) {
+			if f == nil || f.Nonfatal {
 				return nil
 			}
 			reading := "the memory asked for is the host's"
 			if f.Tells(HasWant) {
 				reading = human(f.Want) + " of the host's memory were asked for, not of the GPU's"
 			}
-			if f.Nonfatal {
-				reading += "; the program can go on without it, more slowly"
-			}
 			return shown(cureHostPool(e), quote(f, reading))
+		},
+	},
+	{
+		name: "pinning host memory", cause: HostMemory,
+		seen:   "a CUDA error out of memory in a call that pins memory",
+		source: "docker/for-win#14104; CUDA on WSL's limit on pinned memory",
+		test: func(e *evidence) *finding {
+			f := e.pick(CUDAError, outOfMemory)
+			d := e.doing("pinned", f)
+			if d == nil || e.fails(refusals...) {
+				return nil
+			}
+			return shown(cureHostPool(e), quote(d, "host memory was to be pinned"), quote(f, "and the driver refused it: the GPU's memory was not asked for"))
+		},
+	},
+	{
+		name: "a full /dev/shm", cause: HostMemory,
+		seen:   "a worker process that died on the memory that it shares with the others",
+		source: "pytorch/pytorch#5040; docker's --shm-size",
+		test: func(e *evidence) *finding {
+			f := e.pick(HostShared, nil)
+			if f == nil || e.fails(refusals...) {
+				return nil
+			}
+			return shown(cureShared, quote(f, "processes hand tensors to each other in /dev/shm, which is memory of the host with a limit: 64 MiB in a container of Docker by default"))
 		},
 	},
 	{

@@ -3,6 +3,7 @@ package doctor
 // Rules for the pool, for the driver below it, and for the compiler above it.
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -92,7 +93,7 @@ var headroomRules = []rule{
 			if f == nil {
 				return nil
 			}
-			return fits(cureLibrary, decidePrealloc, nil, quote(f, "the code may be for another GPU, as the text guesses"))
+			return fits(cureLibrary(e), decidePrealloc, nil, quote(f, "the code may be for another GPU, as the text guesses"))
 		},
 	},
 }
@@ -104,11 +105,12 @@ func (e *evidence) contextOOM() *Fact {
 
 // firstRefused are the first of the driver's refusals, and how many there are.
 func (e *evidence) firstRefused() (f *Fact, n int) {
-	all := e.all(DeviceRefused)
-	if len(all) == 0 {
-		return nil, 0
+	for _, g := range e.all(DeviceRefused) {
+		if !g.Nonfatal {
+			return &g, e.facts[DeviceRefused].n
+		}
 	}
-	return &all[0], e.facts[DeviceRefused].n
+	return nil, 0
 }
 
 // later says whether a program's own failure follows the driver's refusals.
@@ -134,7 +136,9 @@ var startRules = []rule{
 				return shown(cureOccupied(e), append(q, quote(m, fmt.Sprintf("%s of %s is in use", human(m.InUse), human(m.Total))))...)
 			}
 			seen := map[int]bool{}
-			for _, c := range e.all(Context) {
+			contexts := e.all(Context)
+			slices.SortStableFunc(contexts, func(a, b Fact) int { return cmp.Compare(a.Device, b.Device) })
+			for _, c := range contexts {
 				d := e.state.device(c.Device)
 				if d == nil || seen[d.Index] {
 					continue
@@ -170,6 +174,19 @@ var startRules = []rule{
 				return nil
 			}
 			return fits(cureMulti(e), decideSmi, need(needProcesses), quote(f, "the GPU was full before this program took any"))
+		},
+	},
+	{
+		name: "a pool is refused: TensorFlow in the process", cause: JAXAndTensorFlow,
+		seen:   "a whole pool of JAX is refused, and the process has TensorFlow, which takes what is free",
+		source: "jax-ml/jax#9454; JAX's page on GPU memory, cause 2",
+		test: func(e *evidence) *finding {
+			f, _ := e.firstRefused()
+			both := e.jaxAndTF()
+			if f == nil || both == nil || !e.wholePool(f) || e.madeAgain() {
+				return nil
+			}
+			return shown(cureJAXAndTF(e), append(both, quote(f, e.poolReading(f)))...)
 		},
 	},
 	{
@@ -265,8 +282,8 @@ var startRules = []rule{
 		source: "stream_executor_memory_allocator",
 		test: func(e *evidence) *finding {
 			f := e.driverRefusal()
-			if f == nil || f.Kind == DeviceRefused {
-				return nil
+			if f == nil || f.Kind == DeviceRefused && f.Name != "async" {
+				return nil // a region of a pool: more than the request
 			}
 			t := e.total()
 			switch {
@@ -314,12 +331,97 @@ var startRules = []rule{
 		},
 	},
 	{
+		name: "JAX on the CPU", cause: HostMemory,
+		seen:   "a refusal by the allocator of a device, and settings that make the CPU the device",
+		source: "jax's JAX_PLATFORMS",
+		test: func(e *evidence) *finding {
+			f := e.pick(XLADevice, nil)
+			if f == nil {
+				f = e.pick(XLARefused, nil)
+			}
+			for _, name := range []string{"JAX_PLATFORMS", "JAX_PLATFORM_NAME"} {
+				if f != nil && strings.EqualFold(e.env[name], "cpu") {
+					r := shown(cureHostKilled, quote(f, name+"=cpu: the device is the CPU, and its memory the host's"))
+					r.alone = true
+					return r
+				}
+			}
+			return nil
+		},
+	},
+	{
+		name: "a TPU's memory", cause: ProgramTooBig,
+		seen:   "the compiler's count of a TPU's memory",
+		source: "XLA's TPU compiler",
+		test: func(e *evidence) *finding {
+			f := e.pick(TPU, nil)
+			if f == nil || f.Want <= f.Total {
+				return nil
+			}
+			return shown(cureTooBig(e), quote(f, fmt.Sprintf("the program needs %s of %s, and the device has %s; it is a TPU, and none of a GPU's settings apply", human(f.Want), f.Name, human(f.Total))))
+		},
+	},
+	{
+		name: "an error without its request, at CUDA graphs", cause: GraphHeadroom,
+		seen:   "a CUDA error out of memory while graphs are captured",
+		source: "vllm-project/vllm#22897",
+		test: func(e *evidence) *finding {
+			f := e.pick(CUDAError, outOfMemory)
+			d := e.doing("graphs", f)
+			if d == nil || e.fails(refusals...) {
+				return nil
+			}
+			return shown(cureGraphs(e), quote(d, "CUDA graphs are captured"), quote(f, "the driver keeps graphs outside of every pool, and had no more"))
+		},
+	},
+	{
+		name: "an error without its request: others hold it", cause: DeviceOccupied,
+		seen:   "a CUDA error out of memory that names no size, and a GPU that others fill, or that is full and nobody is listed",
+		not:    "a message with sizes, which says more",
+		source: "pytorch/pytorch#4293",
+		test: func(e *evidence) *finding {
+			f, d := e.pick(CUDAError, outOfMemory), e.gpu()
+			if f == nil || e.fails(failures...) && !e.bareHAMi(f) {
+				return nil
+			}
+			others, told := e.others()
+			t := e.total().bytes
+			sum := heldBy(others)
+			q := quote(f, "the driver had no memory; how much was asked for is not told")
+			switch {
+			case told && t > 0 && sum > t/2:
+				return shown(cureOccupied(e), append(readings(others), q)...)
+			case told && len(others) == 0 && d != nil && d.Total > 0 && d.Used > d.Total*3/4:
+				return shown(cureOccupied(e), q, Evidence{Text: fmt.Sprintf("devices.used_bytes: %d", d.Used), Reading: fmt.Sprintf("%s of %s is in use, and no process is listed: one that died and is not gone, or one outside of this container", human(d.Used), human(d.Total))})
+			}
+			return nil
+		},
+	},
+	{
+		name: "JAX's own kernels without room", cause: PreallocStarves,
+		seen:   "a CUDA call of jaxlib, outside of the pool, that fails for memory",
+		source: "jaxlib/gpu",
+		test: func(e *evidence) *finding {
+			f := e.pick(CUDAError, func(f *Fact) bool { return f.Framework == "jax" && outOfMemory(f) })
+			if f == nil || e.fails(failures...) {
+				return nil
+			}
+			if others, told := e.others(); told {
+				if heldBy(others) > firstLibrary {
+					return nil
+				}
+				return shown(cureStarved(e, nil, 0), quote(f, "the driver had no memory for "+f.Name+", which does not come from the pool; the pool took the rest"))
+			}
+			return fits(cureStarved(e, nil, 0), decidePrealloc, need(needProcesses), quote(f, "the driver had no memory for "+f.Name+", which does not come from the pool"))
+		},
+	},
+	{
 		name: "a small request past the pool", cause: PreallocStarves,
 		seen:   "\"Failed to allocate request\": a request that does not go to the pool, of a GiB at most",
 		not:    "others on the GPU",
 		source: "google-deepmind/jax_privacy#10",
 		test: func(e *evidence) *finding {
-			f := e.pick(XLADevice, nil)
+			f := e.pick(XLADevice, func(f *Fact) bool { return !f.Nonfatal })
 			if f == nil || f.Want > gib || e.has(TorchOOM) {
 				return nil
 			}
@@ -352,12 +454,18 @@ var startRules = []rule{
 	},
 }
 
+// bareHAMi says whether an error is the driver's, below HAMi, and what fails
+// beside it says no more.
+func (e *evidence) bareHAMi(f *Fact) bool {
+	return e.pick(CUDAError, func(g *Fact) bool { return g.Framework == "hami" }) != nil && !e.fails(refusals...)
+}
+
 // driverRefusal is the first refusal by the driver itself, and nil.
 func (e *evidence) driverRefusal() *Fact {
 	if f, _ := e.firstRefused(); f != nil {
 		return f
 	}
-	if f := e.pick(XLADevice, nil); f != nil {
+	if f := e.pick(XLADevice, func(f *Fact) bool { return !f.Nonfatal }); f != nil {
 		return f
 	}
 	return e.pick(VMMRefused, func(f *Fact) bool { return isOOM(f.Code) })
@@ -553,7 +661,7 @@ var poolRules = []rule{
 				return nil
 			}
 			if t.bytes == 0 {
-				if e.pool() != nil && e.pool().limit.bytes > 0 {
+				if e.pool() != nil && e.pool().limit.bytes > 0 || b.Want < smallProgram {
 					return nil
 				}
 				return fits(cureLimit(e, b.Want, 0), decideState, need(needTotal, needEnv), quote(b, "the program needs "+human(b.Want)+" for its buffers alone")).
@@ -581,7 +689,7 @@ var poolRules = []rule{
 		source: "XLA's BufferAssignment report",
 		test: func(e *evidence) *finding {
 			b := e.assigned()
-			if b == nil || e.total().bytes > 0 || e.pool() != nil && e.pool().limit.bytes > 0 {
+			if b == nil || e.total().bytes > 0 || e.pool() != nil && e.pool().limit.bytes > 0 || b.Want < smallProgram {
 				return nil
 			}
 			if b.Want > largestGPU {
@@ -601,9 +709,11 @@ var poolRules = []rule{
 			}
 			q := []Evidence{quote(p.refused, human(p.want)+" in one piece")}
 			switch {
-			case p.want > largestGPU:
+			case p.want > largestGPU && !e.unified():
 				q[0].Reading += " is more than any GPU has"
 				return shown(cureTooBig(e), q...)
+			case e.unified():
+				return nil
 			case t.bytes > 0 && p.want > t.bytes-min(t.bytes, contextMost/4):
 				return shown(cureTooBig(e), append(q, t.from)...)
 			case t.bytes > 0 && p.limit.bytes > 0 && p.inUse.bytes > 0 && p.inUse.bytes+p.want > p.limit.bytes && p.inUse.bytes+p.want > t.bytes-min(t.bytes, contextMost/2):
@@ -625,7 +735,7 @@ var poolRules = []rule{
 			}
 			if p.limit.bytes > 0 && p.inUse.bytes > 0 {
 				need_ := p.inUse.bytes + p.want
-				if need_ <= p.limit.bytes || t.bytes > 0 && need_ > t.bytes-min(t.bytes, contextMost/2) {
+				if need_ <= p.limit.bytes || t.bytes > 0 && !e.unified() && need_ > t.bytes-min(t.bytes, contextMost/2) {
 					return nil
 				}
 				q := []Evidence{quote(p.refused, human(p.want)+" asked for"), p.limit.from, p.inUse.from}
@@ -638,6 +748,9 @@ var poolRules = []rule{
 			}
 			fraction, _ := e.poolFraction()
 			limit := uint64(fraction * float64(t.bytes))
+			if b := e.assigned(); b != nil && b.Want > t.bytes {
+				return nil // see the rules for the program's buffers
+			}
 			if t.bytes > 0 && e.framework("jax") && p.want > limit {
 				return shown(cureLimit(e, p.want, limit), quote(p.refused, fmt.Sprintf("%s in one piece is more than the pool's %v of %s", human(p.want), fraction, human(t.bytes))), t.from)
 			}
@@ -718,12 +831,23 @@ var poolRules = []rule{
 	},
 }
 
+// smallProgram is a program in bytes that fits any GPU of the last ten years: if it did
+// not, it was not for its own size.
+const smallProgram = gib
+
 // assigned is the compiler's total for a program that did not fit, and nil.
 func (e *evidence) assigned() *Fact {
 	if e.pool() == nil && !e.has(BufferAssignment) {
 		return nil
 	}
 	return e.pick(BufferAssignment, func(f *Fact) bool { return f.Name == "total allocation" && f.Want > 0 })
+}
+
+// unified says whether the pool may be larger than the GPU.
+func (e *evidence) unified() bool {
+	v := e.env["TF_FORCE_UNIFIED_MEMORY"]
+	fraction, _ := e.fraction()
+	return v != "" && v != "0" && !strings.EqualFold(v, "false") || fraction > 1
 }
 
 // grows says whether the pool grows as needed, as far as known.
@@ -749,6 +873,9 @@ var lastRules = []rule{
 				{BFCWarning, "the caller can do without this memory, and says so: it may be slower, and goes on"},
 				{GarbageCollection, "the pool gives free regions back to ask for a larger one; it goes on"},
 				{HostWarning, "a large request on the host that was served"},
+				{XLADevice, "an algorithm that was tried did not fit; another is taken"},
+				{HostPinned, "without pinned memory the program goes on, with slower copies"},
+				{Resharding, "a slow way from one sharding to another; \"rematerialization\" here is not about memory that is short"},
 			} {
 				if f := e.pick(w.kind, nil); f != nil {
 					r := shown(cureWarning, quote(f, w.what))
@@ -773,6 +900,9 @@ func (e *evidence) certainty() []string {
 		} else {
 			c = append(c, fmt.Sprintf("the driver refused %s (line %d)", human(f.Want), f.Line))
 		}
+	}
+	if d := e.dump; d != nil && d.Pool > 0 && len(c) == 0 {
+		c = append(c, fmt.Sprintf("the dumped pool has %s, of which %s is in use and %s free, in pieces of %s at most", human(d.Pool), human(d.InUse), human(d.Free()), human(d.LargestFree)))
 	}
 	if f := e.contextOOM(); f != nil {
 		c = append(c, "not even a context could be made on the GPU: it was full before this program took any")

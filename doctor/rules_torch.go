@@ -31,6 +31,29 @@ var torchRules = []rule{
 		},
 	},
 	{
+		name: "a size that nobody means", cause: NotMemory,
+		seen:   "one request above 16 TiB, more than all GPUs of the largest machines have together",
+		source: "graphdeco-inria/gaussian-splatting#1032; GB200 NVL72 has 13.4 TB",
+		test: func(e *evidence) *finding {
+			for _, k := range refusals {
+				f := e.pick(k, func(f *Fact) bool {
+					return f.Tells(HasWant) && f.Want > absurd || k == TFOOM && tensorBytes(f) > absurd
+				})
+				if f == nil {
+					continue
+				}
+				want := f.Want
+				if k == TFOOM {
+					want = tensorBytes(f)
+				}
+				r := shown(cureAbsurd, quote(f, human(want)+" in one piece: a wrong shape, or a number that overflowed"))
+				r.verdict = VerdictNotMemory
+				return r
+			}
+			return nil
+		},
+	},
+	{
 		name: "PyTorch asks for more than the GPU has", cause: ProgramTooBig,
 		seen:   "a request above the total",
 		source: "c10/cuda/CUDACachingAllocator.cpp",
@@ -69,7 +92,7 @@ var torchRules = []rule{
 		source: "pytorch/pytorch#35901, #161035",
 		test: func(e *evidence) *finding {
 			m := e.torch()
-			if m == nil || !m.sizes || m.free < m.want || m.cap > 0 {
+			if m == nil || !m.sizes || !m.enough() || m.cap > 0 {
 				return nil
 			}
 			if _, ok := e.torchFraction(); ok {
@@ -82,15 +105,21 @@ var torchRules = []rule{
 	},
 	{
 		name: "CUDA graphs after the cache", cause: GraphHeadroom,
-		seen:   "vLLM at its graphs, a small request, and a GPU that is all but full",
+		seen:   "vLLM or SGLang at their graphs, a small request, and a GPU that is all but full",
 		source: "vllm-project/vllm#57475, #57595",
 		test: func(e *evidence) *finding {
 			m := e.torch()
-			g := e.pick(VLLMMemory, func(f *Fact) bool { return f.Name == "graphs" })
-			if m == nil || g == nil || m.want > 2*gib || m.sizes && (m.free >= m.want || m.total/10 < m.free) {
+			if m == nil {
 				return nil
 			}
-			q := []Evidence{quote(&m.fact, fmt.Sprintf("%s more while graphs are captured, and %s is free", human(m.want), human(m.free))), quote(g, "vLLM captures its CUDA graphs, after the cache took its part")}
+			g := e.pick(VLLMMemory, func(f *Fact) bool { return f.Name == "graphs" })
+			if d := e.doing("graphs", &m.fact); d != nil {
+				g = d
+			}
+			if g == nil || m.want > 2*gib || m.sizes && (m.enough() || m.total/10 < m.free) {
+				return nil
+			}
+			q := []Evidence{quote(&m.fact, fmt.Sprintf("%s more while graphs are captured, and %s is free", human(m.want), human(m.free))), quote(g, "CUDA graphs are captured, after the cache took its part")}
 			if k := e.pick(VLLMMemory, func(f *Fact) bool { return strings.Contains(f.Text, "KV cache") }); k != nil {
 				q = append(q, quote(k, "the cache was sized first"))
 			}
@@ -104,13 +133,13 @@ var torchRules = []rule{
 		source: "pytorch/pytorch#29554, #35901",
 		test: func(e *evidence) *finding {
 			m := e.torch()
-			if m == nil || !m.use || m.free >= m.want || m.cap > 0 {
+			if m == nil || !m.use || m.enough() || m.cap > 0 {
 				return nil
 			}
 			if rest, _ := e.torchRest(); rest != nil {
 				return nil // PyTorch has too little of the GPU for its holes to matter
 			}
-			if m.unallocated < m.want && (m.unallocated < m.want/2 || m.unallocated+m.free < m.want) {
+			if !m.holes() {
 				return nil
 			}
 			return shown(cureTorchHoles(e), quote(&m.fact, fmt.Sprintf("%s is reserved by PyTorch and not in use, and %s is free: together enough for the %s asked for, but not in one piece", human(m.unallocated), human(m.free), human(m.want))))
@@ -123,11 +152,11 @@ var torchRules = []rule{
 		source: "huggingface/trl#5197; pytorch/pytorch#4293",
 		test: func(e *evidence) *finding {
 			m := e.torch()
-			if m == nil || !m.sizes || m.others < 64*mib || m.free >= m.want || m.others < m.want-m.free {
+			if m == nil || !m.sizes || m.others < 64*mib || m.enough() || m.others < m.lacking() {
 				return nil
 			}
-			q := append([]Evidence{quote(&m.fact, fmt.Sprintf("%s asked for, %s free: %s was lacking, and others hold %s of %s", human(m.want), human(m.free), human(m.want-m.free), human(m.others), human(m.total)))}, m.othersFrom...)
-			return shown(cureOccupied(e), q...).with(hintIsWrong(e, m)...)
+			q := quote(&m.fact, fmt.Sprintf("%s asked for, %s free: %s was lacking, and others hold %s of %s (%s)", human(m.want), human(m.free), human(m.lacking()), human(m.others), human(m.total), strings.Join(m.othersFrom, ", ")))
+			return shown(cureOccupied(e), q).with(hintIsWrong(e, m)...)
 		},
 	},
 	{
@@ -137,7 +166,7 @@ var torchRules = []rule{
 		source: "pytorch/xla#4662",
 		test: func(e *evidence) *finding {
 			m := e.torch()
-			if m == nil || !m.use || m.this < m.reserved+contextMost || m.free >= m.want || m.this-m.reserved-contextMost < m.want-m.free {
+			if m == nil || !m.use || m.this < m.reserved+contextMost || m.enough() || m.this-m.reserved-contextMost < m.lacking() {
 				return nil
 			}
 			return shown(cureOtherAllocator(e), quote(&m.fact, fmt.Sprintf("this process holds %s, of which PyTorch reserved %s: %s belongs to another allocator in it", human(m.this), human(m.reserved), human(m.this-m.reserved)))).with(hintIsWrong(e, m)...)
@@ -156,14 +185,37 @@ var torchRules = []rule{
 			others, told := e.others()
 			sum := heldBy(others)
 			switch {
-			case told && sum >= m.want-m.free && sum >= rest/2:
+			case told && sum >= m.lacking() && sum >= rest/2:
 				return shown(cureOccupied(e), append(readings(others), quote(&m.fact, reading))...)
 			case told && len(others) == 0:
 				return nil
+			case m.async:
+				reading = fmt.Sprintf("%s of %s is in use, and PyTorch's tensors are %s of it: others, or what the driver's pool keeps", human(m.total-m.free), human(m.total), human(m.allocated))
 			case !told && !allButAll(m, rest):
 				return shown(cureOccupied(e), quote(&m.fact, reading+": the rest is not PyTorch's")).with(hintIsWrong(e, m)...)
 			}
 			return fits(cureOccupied(e), decideSmi, need(needProcesses), quote(&m.fact, reading))
+		},
+	},
+	{
+		name: "what the driver's pool keeps", cause: Fragmentation,
+		seen:   "the backend cudaMallocAsync, a full GPU, and tensors that are far from filling it",
+		not:    "other processes that hold the rest",
+		source: "c10/cuda/CUDAMallocAsyncAllocator.cpp",
+		test: func(e *evidence) *finding {
+			m, rest := e.torchRest()
+			if m == nil || !m.async {
+				return nil
+			}
+			others, told := e.others()
+			if told && heldBy(others) >= rest/2 {
+				return nil
+			}
+			q := quote(&m.fact, fmt.Sprintf("%s of the GPU is neither free nor in a tensor", human(rest)))
+			if told {
+				return shown(cureAsyncKeeps, q)
+			}
+			return fits(cureAsyncKeeps, decideSmi, need(needProcesses), q)
 		},
 	},
 	{
@@ -173,7 +225,7 @@ var torchRules = []rule{
 		source: "pytorch/xla#4662",
 		test: func(e *evidence) *finding {
 			m, rest := e.torchRest()
-			if m == nil {
+			if m == nil || m.async {
 				return nil
 			}
 			q := quote(&m.fact, fmt.Sprintf("%s of %s is in use outside of PyTorch, which reserved %s and is at work", human(rest), human(m.total), human(m.reserved)))
@@ -195,7 +247,7 @@ var torchRules = []rule{
 		source: "pytorch/pytorch, memory notes",
 		test: func(e *evidence) *finding {
 			m := e.torch()
-			if m == nil || !m.use || !m.sizes || m.free >= m.want || m.allocated < m.total/2 && m.allocated+m.want <= m.total {
+			if m == nil || !m.use || !m.sizes || m.enough() || m.cap == 0 && m.holes() || m.allocated < m.total/2 && m.allocated+m.want <= m.total || m.async && m.allocated < m.total-m.total/10 {
 				return nil
 			}
 			return shown(cureTooBig(e), quote(&m.fact, fmt.Sprintf("PyTorch's tensors hold %s of %s, %s of its memory is unused, %s is free: %s more does not fit", human(m.allocated), human(m.total), human(m.unallocated), human(m.free), human(m.want)))).with(hintIsWrong(e, m)...)
@@ -207,12 +259,51 @@ var torchRules = []rule{
 		source: "c10/cuda/CUDACachingAllocator.cpp",
 		test: func(e *evidence) *finding {
 			m := e.torch()
-			if m == nil || !m.sizes || m.use || m.free >= m.want {
+			if m == nil || !m.sizes || m.use || m.enough() || e.doing("graphs", &m.fact) != nil {
 				return nil
 			}
-			return fits(cureTooBig(e), decideSmi, need(needProcesses), quote(&m.fact, fmt.Sprintf("%s asked for, %s of %s free; who holds the rest is cut off", human(m.want), human(m.free), human(m.total))))
+			others, told := e.others()
+			q := quote(&m.fact, m.cutOff())
+			if told && heldBy(others) < m.lacking() {
+				return shown(cureTooBig(e), q)
+			}
+			if told {
+				return nil
+			}
+			return fits(cureTooBig(e), decideSmi, need(needProcesses), q)
 		},
 	},
+	{
+		name: "others, and PyTorch's message without its numbers", cause: DeviceOccupied,
+		seen:   "the same, with others that hold what was lacking, or nobody told",
+		source: "c10/cuda/CUDACachingAllocator.cpp",
+		test: func(e *evidence) *finding {
+			m := e.torch()
+			if m == nil || !m.sizes || m.use || m.listed || m.enough() || e.doing("graphs", &m.fact) != nil {
+				return nil
+			}
+			others, told := e.others()
+			q := quote(&m.fact, m.cutOff())
+			if told && heldBy(others) >= m.lacking() {
+				return shown(cureOccupied(e), append(readings(others), q)...)
+			}
+			if told {
+				return nil
+			}
+			return fits(cureOccupied(e), decideSmi, need(needProcesses), q)
+		},
+	},
+}
+
+// cutOff is what is left of a message that has lost its end.
+func (m *torchState) cutOff() string {
+	return fmt.Sprintf("%s asked for, %s of %s free; who holds the rest is cut off", human(m.want), human(m.free), human(m.total))
+}
+
+// holes says whether what PyTorch reserved and does not use would hold the
+// request, alone or with what is free.
+func (m *torchState) holes() bool {
+	return m.unallocated >= m.want || m.unallocated >= m.want/2 && m.unallocated+m.free >= m.want
 }
 
 // torchFraction is the cap on PyTorch's memory in the state or the settings.
@@ -235,11 +326,11 @@ func (e *evidence) torchFraction() (float64, bool) {
 // other allocators, hold what is lacking: rest, in bytes, without a context.
 func (e *evidence) torchRest() (*torchState, uint64) {
 	m := e.torch()
-	if m == nil || m.listed || !m.use || !m.sizes || m.free >= m.want || m.total < m.free+m.reserved+contextMost/2 {
+	if m == nil || m.listed || !m.use || !m.sizes || m.enough() || m.total < m.free+m.reserved+contextMost/2 {
 		return nil, 0
 	}
 	rest := m.total - m.free - m.reserved
-	if rest < contextMost/2+(m.want-m.free) || rest < m.total/5 {
+	if rest < contextMost/2+m.lacking() || rest < m.total/5 {
 		return nil, 0
 	}
 	return m, rest
@@ -255,7 +346,7 @@ func allButAll(m *torchState, rest uint64) bool {
 // hintIsWrong is what to say of PyTorch's advice where the numbers refute it.
 func hintIsWrong(e *evidence, m *torchState) []string {
 	if e.has(TorchAdvice) && m.unallocated < m.want/2 {
-		return []string{fmt.Sprintf("PyTorch's hint at fragmentation is printed whatever the cause; only %s is reserved and unused", human(m.unallocated))}
+		return []string{fmt.Sprintf("PyTorch's hint at fragmentation is printed whatever the cause; %s is reserved and unused, too little for %s", human(m.unallocated), human(m.want))}
 	}
 	return nil
 }
@@ -315,6 +406,18 @@ var engineRules = []rule{
 		},
 	},
 	{
+		name: "Tegra's allocator", cause: UnifiedMemory,
+		seen:   "NvMap could not allocate",
+		source: "NVIDIA's Jetson Linux: NvMap errors 12 (ENOMEM)",
+		test: func(e *evidence) *finding {
+			f := e.pick(Tegra, nil)
+			if f == nil {
+				return nil
+			}
+			return shown(cureUnified(e, f), quote(f, "the allocator of a Jetson, whose GPU has the host's memory, was refused (12 is ENOMEM)"))
+		},
+	},
+	{
 		name: "free memory moved during vLLM's measurement", cause: StartupRace,
 		seen:   "\"Error in memory profiling\": more is free after the model was loaded than before",
 		source: "vllm-project/vllm#18974",
@@ -333,7 +436,12 @@ var engineRules = []rule{
 		test: func(e *evidence) *finding {
 			c := e.pick(VLLMCache, nil)
 			f := e.pick(VLLMMemory, func(f *Fact) bool { return f.Tells(HasInUse | HasTotal) })
-			if c == nil || f == nil || f.InUse < f.Total/10 {
+			// Some releases read it after the model was loaded.
+			var weights uint64
+			if w := e.pick(VLLMMemory, func(f *Fact) bool { return f.Name == "weights" }); w != nil {
+				weights = w.Allocated + contextMost/2
+			}
+			if c == nil || f == nil || f.InUse < weights+f.Total/10 {
 				return nil
 			}
 			return shown(cureRace, quote(f, fmt.Sprintf("%s of %s (%d %%) was in use before this engine had loaded anything, and it counts that as its own", human(f.InUse), human(f.Total), percent(f.InUse, f.Total))), quote(c, "so nothing of its share is left for the cache"))
@@ -348,6 +456,10 @@ var engineRules = []rule{
 			f := e.pick(VLLMFree, func(f *Fact) bool { return f.Tells(HasFree | HasTotal | HasWant) })
 			if f == nil {
 				return nil
+			}
+			if f.Want > f.Total || f.Want-min(f.Want, f.Free) < f.Total/50 && f.Total-f.Free < f.Total/5 {
+				// What its own context takes may be all that is lacking.
+				return fits(cureVLLMFree(e, f), decideSmi, nil, quote(f, fmt.Sprintf("%s of %s was in use before the engine took any, its own context among it; %s was lacking", human(f.Total-min(f.Free, f.Total)), human(f.Total), human(f.Want-min(f.Want, f.Free)))))
 			}
 			r := shown(cureVLLMFree(e, f), quote(f, fmt.Sprintf("%s of %s was in use before this engine took any, and it wants %s", human(f.Total-min(f.Free, f.Total)), human(f.Total), human(f.Want))))
 			r.decide = decideSmi
@@ -463,6 +575,19 @@ var engineRules = []rule{
 		},
 	},
 	{
+		name: "Ollama's plan for the graph's buffer", cause: Underestimate,
+		seen:   "Ollama's runner ends when the buffer for the computation is refused: the weights fitted, and the plan said that all would",
+		source: "ollama/ollama#9782, #10341",
+		test: func(e *evidence) *finding {
+			f := e.pick(LlamaOOM, func(f *Fact) bool { return f.Tells(HasWant) && strings.Contains(f.Text, "ggml_gallocr_reserve") })
+			l := e.pick(LlamaLoad, func(f *Fact) bool { return strings.Contains(f.Text, "runner") })
+			if f == nil || l == nil {
+				return nil
+			}
+			return shown(cureLlama, quote(f, "the buffer for the computation, "+human(f.Want)+", which comes after the weights, was refused"), quote(l, "Ollama started the runner because its estimate said that this fits"))
+		},
+	},
+	{
 		name: "a model's weights in one buffer", cause: ProgramTooBig,
 		seen:   "llama.cpp cannot load a model: one buffer of 16 GiB or more is refused",
 		source: "ollama/ollama#8447",
@@ -493,7 +618,7 @@ var engineRules = []rule{
 		test: func(e *evidence) *finding {
 			for _, k := range []Kind{CuPyOOM, RMMOOM, LlamaOOM} {
 				f := e.pick(k, nil)
-				if f == nil || f.Tells(HasLimit) && f.Limit > 0 {
+				if f == nil || f.atLimit() {
 					continue
 				}
 				reading := "the driver had no more"
@@ -515,7 +640,7 @@ var engineRules = []rule{
 		test: func(e *evidence) *finding {
 			for _, k := range []Kind{CuPyOOM, RMMOOM, LlamaOOM} {
 				f := e.pick(k, nil)
-				if f == nil || f.Tells(HasLimit) && f.Limit > 0 {
+				if f == nil || f.atLimit() {
 					continue
 				}
 				others, told := e.others()
@@ -531,6 +656,11 @@ var engineRules = []rule{
 			return nil
 		},
 	},
+}
+
+// atLimit says whether a pool of CuPy or RMM has a limit of its own, at which it is.
+func (f *Fact) atLimit() bool {
+	return f.Tells(HasLimit) && f.Limit > 0 || strings.Contains(f.Value, "Maximum pool size exceeded")
 }
 
 func unifiedReading(f *Fact) string {

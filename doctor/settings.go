@@ -3,10 +3,16 @@ package doctor
 // Settings: refusals in the words that package policy knows too, and
 // variables that a log echoes.
 
-import "regexp"
+import (
+	"regexp"
+	"strings"
 
-// advice marks a setting that a message recommends and nobody made.
-var advice = regexp.MustCompile(`(?i)(?:try|use|using|set|setting|variable|reducing|increasing|see documentation for .* and) ["'` + "`" + `]?$`)
+	"gpumem/policy"
+)
+
+// notSet marks a setting that a message recommends and nobody made, the end of
+// a longer name, and a shell's ${NAME:-default}.
+var notSet = regexp.MustCompile(`\w$|\$\{$|(?i)(?:try|use|using|set|setting|variable|reducing|increasing|see documentation for .* and) ["'` + "`" + `]?$`)
 
 var settingPatterns = []pattern{
 	{kind: Setting, framework: "jax", name: "XLA_PYTHON_CLIENT_MEM_FRACTION", anchors: []string{"XLA_CLIENT_MEM_FRACTION is specified together with XLA_PYTHON_CLIENT_MEM_FRACTION"}, rest: `(?P<value>)`},
@@ -23,11 +29,31 @@ var settingPatterns = []pattern{
 	{kind: Setting, framework: "torch", nonfatal: true, anchors: []string{"PYTORCH_CUDA_ALLOC_CONF is deprecated", "expandable_segments not supported on this platform"}, rest: ``, name: "PYTORCH_CUDA_ALLOC_CONF"},
 	{kind: Setting, framework: "tensorflow", anchors: []string{"Physical devices cannot be modified after being initialized", "Virtual devices cannot be modified after being initialized",
 		"Memory growth cannot differ between GPU devices", "Cannot set memory growth on device when virtual devices configured"}, rest: ``},
-
-	// NAME=VALUE or 'NAME': 'VALUE' as shells, env and Python's os.environ echo it.
-	{kind: SettingSeen, within: true, anchors: []string{"XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_PREALLOCATE", "XLA_PYTHON_CLIENT_ALLOCATOR",
-		"XLA_PYTHON_CLIENT_COLLECTIVE_MEM_SIZE_MB", "JAX_PJRT_CLIENT_CREATE_OPTIONS", "XLA_FLAGS", "TF_FORCE_GPU_ALLOW_GROWTH", "TF_GPU_ALLOCATOR", "TF_FORCE_UNIFIED_MEMORY",
-		"TF_ENABLE_GPU_GARBAGE_COLLECTION", "TF_PER_DEVICE_MEMORY_LIMIT_MB", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "CUPY_GPU_MEMORY_LIMIT", "CUDA_VISIBLE_DEVICES",
-		"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "CUDA_DEVICE_MEMORY_LIMIT"}, whole: true, unless: advice,
-		rest: `(?P<name>\w+)["']?\]? ?[=:] ?["']?(?P<value>[^\s"']*[^\s"',;:.)}\]])`},
 }
+
+// seenPatterns are for variables that a log echoes, in the ways of shells
+// (NAME=VALUE, with or without export, env or docker run's -e), of Python
+// (os.environ["NAME"] = "VALUE", 'NAME': 'VALUE'), of YAML and JSON (NAME: VALUE,
+// - NAME=VALUE, "NAME": "VALUE") and of Dockerfiles (ENV NAME VALUE). An empty
+// value is one only between quotes. Behind a colon a value without quotes ends
+// the line: else it is a sentence.
+var seenPatterns = func() []pattern {
+	var names, env []string
+	for _, v := range policy.Variables {
+		names = append(names, v.Name)
+	}
+	names = append(names, "CUDA_DEVICE_MEMORY_LIMIT") // HAMi's quota, with the GPU's number behind it or without
+	for _, n := range names {
+		env = append(env, "ENV "+n)
+	}
+	const (
+		value = `"(?P<value>[^"]*)"|'(?P<value>[^']*)'|`
+		bare  = `(?P<value>[^\s"'` + "`" + `=,;)}\]](?:[^\s"'` + "`" + `]*[^\s"'` + "`" + `,;:.)}\]])?)`
+		last  = `["'` + "`" + `,;)}\] ]*$`
+	)
+	name := `(?P<name>(?:` + strings.Join(names, "|") + `)(?:_\d{1,2})?)\b`
+	return []pattern{
+		{kind: SettingSeen, within: true, anchors: names, whole: true, unless: notSet, rest: name + `["'` + "`" + `]?\]?(?: ?= ?(?:` + value + bare + `)| ?: {0,40}(?:` + value + bare + last + `))`},
+		{kind: SettingSeen, within: true, anchors: env, whole: true, unless: inWord, rest: `ENV ` + name + ` +(?:` + value + `(?P<value>[^\s=].*?))\s*$`},
+	}
+}()

@@ -9,8 +9,13 @@ var xlaPatterns = []pattern{
 	// PjRt's pinned host memory, XLA_PJRT_GPU_HOST_MEMORY_LIMIT_GB.
 	{kind: HostPinned, framework: "xla", anchors: []string{"Out of host memory while trying to allocate "}, rest: `{want}`},
 	// stream_executor_memory_allocator; up to 2021 "Failed to allocate request for 6.27GiB (6727663616B) on device ordinal 0".
+	// An algorithm that does not fit while they are compared: another is taken.
+	{kind: XLADevice, framework: "xla", nonfatal: true, line: true, anchors: []string{"Failed to allocate request for "},
+		rest: `.*algorithm_picker\.cc:\d+\].*?Failed to allocate request for (?:{size} \({want}\)|{want})(?: on device ordinal {device})?`},
 	{kind: XLADevice, framework: "xla", anchors: []string{"Failed to allocate request for "},
 		rest: `(?:{size} \({want}\)|{want})(?: on device ordinal {device})?`},
+	{kind: TPU, framework: "xla", anchors: []string{"Ran out of memory in memory space "}, rest: `(?P<name>\w+)\.? Used {want} of {total}`},
+	{kind: Resharding, framework: "xla", nonfatal: true, anchors: []string{"Involuntary full rematerialization"}, rest: ``},
 	// cuda_executor of 2025-12 on.
 	{kind: DeviceRefused, line: true, anchors: []string{"Failed to allocate device memory of "},
 		rest: `(?:.*\[{device}\] |.*?)Failed to allocate device memory of (?:{size} \({want}\)|{want})(?:.*?{code})?`},
@@ -42,6 +47,10 @@ var xlaPatterns = []pattern{
 		"no supported devices found for platform CUDA"}, rest: `(?P<value>.*)`},
 	// What no other message takes. They come last of all at their place only
 	// if nothing longer began earlier.
+	{kind: CUDAError, framework: "torch", anchors: []string{"cuda runtime error (2) : "}, rest: `(?P<value>out of memory)`},
+	{kind: CUDAError, framework: "hami", line: true, anchors: []string{"cuMemoryAllocate failed res=2"}, rest: `.*HAMI-core.*res=2`, value: "out of memory"},
+	{kind: CUDAError, anchors: []string{"cudaMalloc failed: ", "cudaMallocAsync failed: ", "cuMemAlloc failed: "}, rest: `(?:\w+: )?(?P<value>out of memory)`},
+	{kind: CUDAError, framework: "jax", line: true, anchors: []string{"): out of memory"}, rest: `.*?(?P<name>cud\w+|cu[A-Z]\w+)\(.*\): (?P<value>out of memory)`},
 	{kind: CUDAError, framework: "llama.cpp", anchors: []string{"CUDA error 2 at "}, rest: `\S+: (?P<value>out of memory)`},
 	{kind: CUDAError, anchors: []string{"CUDA error: ", "CUDA Error: ", "CUDA runtime error: "},
 		rest: `(?P<value>out of memory|initialization error)`},
