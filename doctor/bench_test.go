@@ -73,3 +73,21 @@ func TestFlat(t *testing.T) {
 		})
 	}
 }
+
+// BenchmarkDiagnose is the whole way from a log to an answer.
+func BenchmarkDiagnose(b *testing.B) {
+	for _, log := range benchmarkLogs {
+		b.Run(log.name, func(b *testing.B) {
+			var text bytes.Buffer
+			for i := 0; text.Len() < 16<<20; i++ {
+				text.WriteString(log.line(i))
+			}
+			b.SetBytes(int64(text.Len()))
+			for b.Loop() {
+				if _, err := Diagnose(bytes.NewReader(text.Bytes()), nil); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

@@ -433,14 +433,13 @@ func cureTooBig(e *evidence) cure {
 	}
 	return cure{steps: []string{
 		"make it smaller: batch, precision, or shard it over GPUs (jax.sharding); a setting cannot make room that is not there",
-		"keep less for the backward pass: jax.checkpoint; gpumem remat MODULE says how much recomputing can save",
+		"keep less for the backward pass: jax.checkpoint around each layer or block",
 	}}
 }
 
 func cureRemat(e *evidence) cure {
 	return cure{steps: []string{
 		"the pass cannot do it: mark what is to be recomputed by hand (jax.checkpoint), shard, or make the batch smaller",
-		"gpumem remat MODULE --limit BYTES says how far recomputing can go at all, and at what price",
 	}}
 }
 

@@ -30,7 +30,7 @@ import (
 
 // Diagnose says why the program of this log failed. The state is what is known
 // of the machine; nil: nothing. The log is read once, to its end, and may be of
-// any size. It may also be a binary dump of a pool (TF_BFC_MEMORY_DUMP). The
+// any size, in UTF-8 or, with a byte order mark, in UTF-16. It may also be a binary dump of a pool (TF_BFC_MEMORY_DUMP). The
 // error is that of reading it.
 func Diagnose(log io.Reader, state *State) (*Diagnosis, error) {
 	e := newEvidence(state)
@@ -62,7 +62,7 @@ func (e *evidence) read(log io.Reader) error {
 		programs <- result[dump.Program]{p, err}
 		programIn.CloseWithError(err)
 	}()
-	err := Read(io.TeeReader(log, io.MultiWriter(quiet{dumpOut}, quiet{programOut})), e.add)
+	err := Read(io.TeeReader(decoded(log), io.MultiWriter(quiet{dumpOut}, quiet{programOut})), e.add)
 	dumpOut.CloseWithError(err) // nil is the end
 	programOut.CloseWithError(err)
 	d, p := <-dumps, <-programs

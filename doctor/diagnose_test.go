@@ -66,7 +66,8 @@ func TestDiagnoseEdges(t *testing.T) {
 		{"a blank line", "\n", "", VerdictUnknown, ""},
 		{"no newline", strings.TrimSpace(cudnn), "", VerdictNeeds, ""},
 		{"zero bytes", "\x00\x00\x00\x00" + cudnn, "", VerdictNeeds, ""},
-		{"not UTF-8", "\xff\xfe\xfd" + cudnn, "", VerdictNeeds, ""},
+		{"not UTF-8", "\xfd\xff\xc3" + cudnn, "", VerdictNeeds, ""},
+		{"UTF-16", utf16le(cudnn), "", VerdictNeeds, ""},
 		{"an empty state", cudnn, "{}", VerdictNeeds, ""},
 		{"a state of no GPU", cudnn, `{"devices": []}`, VerdictNeeds, ""},
 		{"a state without a log", "", `{"devices": [{"total_bytes": 8589934592, "processes": [{"pid": 1, "used_bytes": 8000000000}]}]}`, VerdictUnknown, ""},
@@ -83,6 +84,15 @@ func TestDiagnoseEdges(t *testing.T) {
 			}
 		})
 	}
+}
+
+// utf16le is ASCII text as PowerShell redirects it.
+func utf16le(text string) string {
+	b := []byte{0xff, 0xfe}
+	for i := range len(text) {
+		b = append(b, text[i], 0)
+	}
+	return string(b)
 }
 
 // TestTwoPrograms: the lines of two programs in one log do not mix.

@@ -84,9 +84,10 @@ const (
 // Read calls found for each fact in the log r, in the order of lines and, in
 // a line, of places. It goes through r once and keeps no more than a buffer.
 // Colour codes, carriage returns, log prefixes, lines of any length and bytes
-// of any kind are allowed. A message in a line of JSON, of up to 256 KiB, is read
-// as if its text stood in the log; all of it has that line's number. The error is
-// that of r, other than its end.
+// of any kind are allowed. In a line of up to 256 KiB, a message in JSON is read as
+// if its text stood in the log, and so is what a literal "\n" divides, as in Python's
+// repr of an error; all of it has that line's number. The error is that of r,
+// other than its end.
 func Read(r io.Reader, found func(Fact)) error {
 	in := bufio.NewReaderSize(r, bufferSize)
 	s := scanner{found: found, seen: map[string]bool{}, tries: make([]int, len(patterns)), repeats: make([]int, len(patterns))}
@@ -159,7 +160,7 @@ func (s *scanner) scan(at place, text []byte, from, to int) {
 		text = uncolour(text)
 	}
 	s.hits = anchors.find(text, s.hits[:0])
-	if len(s.hits) == 0 || from == 0 && to >= len(text) && s.messages(at, text) {
+	if len(s.hits) == 0 || from == 0 && to >= len(text) && (s.messages(at, text) || s.parts(at, text)) {
 		return
 	}
 	s.report(at, text, from, to)

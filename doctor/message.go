@@ -27,7 +27,7 @@ const maxNested = 3
 type place struct {
 	line   int
 	nested int    // in how many messages
-	before []byte // of these, what stands before the outermost
+	before []byte // what the line begins with, if not the text
 }
 
 // messages scans the messages of text at the keys in s.hits, each of their lines
@@ -77,6 +77,27 @@ func (s *scanner) messages(at place, text []byte) bool {
 		s.plain(at, text[done:])
 	}
 	return done > 0
+}
+
+// literalBreak is how strings of most languages write the end of a line.
+var literalBreak = []byte(`\n`)
+
+// parts scans what literal breaks divide text into. It says false without any.
+func (s *scanner) parts(at place, text []byte) bool {
+	part, rest, more := bytes.Cut(text, literalBreak)
+	if !more {
+		return false
+	}
+	s.plain(at, part)
+	if at.before == nil {
+		at.before = text
+	}
+	for more {
+		part, rest, more = bytes.Cut(rest, literalBreak)
+		s.texts++
+		s.plain(at, part)
+	}
+	return true
 }
 
 // unquote adds the JSON string that begins at text[from:], without its quotes, to

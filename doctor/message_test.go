@@ -93,7 +93,10 @@ func TestMessages(t *testing.T) {
 			[]string{`1  {"bytes_in_use": 4096,`, "1  Limit:      4096", "1  InUse:      2048", `1  , "bytes_in_use": 2048}`}},
 		{"who wrote the line", `worker-1  | {` + message + `}`, []string{"1 worker-1 Limit:      4096", "1 worker-1 InUse:      2048"}},
 		{"who wrote the message", `worker-1  | {"log":"[rank3]: Limit:  4096\n"}`, []string{"1 rank3 Limit:  4096"}},
-		{"in Python's quotes", `{'log': 'Limit:   4096\n'}`, nil},
+		{"in Python's quotes", `[rank1]: {'log': 'it failed\nLimit:   4096\nInUse:  2048\n'}`, []string{"1 rank1 Limit:   4096", "1 rank1 InUse:  2048"}},
+		{"under another key", `{"output":"it failed\nLimit:   4096\n[rank2]: InUse:  2048\n"}`, []string{"1  Limit:   4096", "1 rank2 InUse:  2048"}},
+		{"an error's repr", `RuntimeError('` + refused + `\n')`, []string{`1  RuntimeError('` + refused}},
+		{"escaped twice", `{"log":"E('it failed\\nLimit:   4096\\n')\n"}`, []string{"1  Limit:   4096"}},
 		{"too deep", `{"log":` + quoted(`{"log":`+quoted(`{"log":`+quoted(`{"log":"`+refused+`"}`)+`}`)+`}`) + `}`, []string{`1  {"log":"` + refused + `"}`}},
 		{"a table", `{"log":` + quoted("|   2  Some Card   On  | 00000000:1A:00.0 Off |      0 |\n| 30%   45C    P2    90W / 300W |   1000MiB / 8192MiB |     12%      Default |") + `}`,
 			[]string{"1  GPU 2", "1  GPU 2", "1  GPU 2"}},
@@ -120,7 +123,7 @@ func TestMessages(t *testing.T) {
 // TestManyMessages: the work for a line of nothing but messages is bounded, or
 // this does not end.
 func TestManyMessages(t *testing.T) {
-	for _, unit := range []string{`"log":`, `"log":"`, `"log":"x",`, `"log":"\`, `"log":"\"log\":\"x\""`, `"log":"InUse:  1\n`} {
+	for _, unit := range []string{`"log":`, `"log":"`, `"log":"x",`, `"log":"\`, `"log":"\"log\":\"x\""`, `"log":"InUse:  1\n`, `InUse:  1\n`, `\n`} {
 		facts(t, strings.Repeat(unit, bufferSize/len(unit)))
 	}
 }

@@ -40,7 +40,7 @@ func (e *evidence) handle() *handle {
 			}
 			h.memory = h.memory || isOOM(f.Code) || isOOM(f.Value)
 			if isOOM(f.Code) || isOOM(f.Value) {
-				if !h.call || call {
+				if h.call == call {
 					h.fact = f
 				}
 			}
@@ -143,7 +143,7 @@ func (h *handle) certain() []string {
 	case h.from != nil:
 		c = append(c, fmt.Sprintf("%s of %s was free (%d %%)", human(h.left), human(h.total), percent(h.left, h.total)))
 		if h.starved() {
-			c = append(c, fmt.Sprintf("that is less than the %s that cuDNN takes with its first convolution", human(firstLibrary)))
+			c = append(c, fmt.Sprintf("less was free than the %s that cuDNN takes with its first convolution", human(firstLibrary)))
 		}
 	}
 	return c

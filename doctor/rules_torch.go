@@ -112,10 +112,7 @@ var torchRules = []rule{
 			if m == nil {
 				return nil
 			}
-			g := e.pick(VLLMMemory, func(f *Fact) bool { return f.Name == "graphs" })
-			if d := e.doing("graphs", &m.fact); d != nil {
-				g = d
-			}
+			g := e.atGraphs(m)
 			if g == nil || m.want > 2*gib || m.sizes && (m.enough() || m.total/10 < m.free) {
 				return nil
 			}
@@ -259,7 +256,7 @@ var torchRules = []rule{
 		source: "c10/cuda/CUDACachingAllocator.cpp",
 		test: func(e *evidence) *finding {
 			m := e.torch()
-			if m == nil || !m.sizes || m.use || m.enough() || e.doing("graphs", &m.fact) != nil {
+			if m == nil || !m.sizes || m.use || m.enough() || e.atGraphs(m) != nil {
 				return nil
 			}
 			others, told := e.others()
@@ -279,7 +276,7 @@ var torchRules = []rule{
 		source: "c10/cuda/CUDACachingAllocator.cpp",
 		test: func(e *evidence) *finding {
 			m := e.torch()
-			if m == nil || !m.sizes || m.use || m.listed || m.enough() || e.doing("graphs", &m.fact) != nil {
+			if m == nil || !m.sizes || m.use || m.listed || m.enough() || e.atGraphs(m) != nil {
 				return nil
 			}
 			others, told := e.others()
@@ -293,6 +290,14 @@ var torchRules = []rule{
 			return fits(cureOccupied(e), decideSmi, need(needProcesses), q)
 		},
 	},
+}
+
+// atGraphs is the line that shows that CUDA graphs were captured, and nil.
+func (e *evidence) atGraphs(m *torchState) *Fact {
+	if d := e.doing("graphs", &m.fact); d != nil {
+		return d
+	}
+	return e.pick(VLLMMemory, func(f *Fact) bool { return f.Name == "graphs" })
 }
 
 // cutOff is what is left of a message that has lost its end.

@@ -112,7 +112,7 @@ func hold(t testing.TB) (file string, pid int) {
 	return file, another(t, dir, file)
 }
 
-func another(t testing.TB, dir, file string) int {
+func another(t testing.TB, dir, file string, libraries ...string) int {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
@@ -123,7 +123,7 @@ func another(t testing.TB, dir, file string) int {
 		cmd.Dir, cmd.Env, cmd.Stderr = dir, append(os.Environ(), psDo+"="+do), os.Stderr
 		return cmd
 	}
-	cmd := run("hold", file, "1048576")
+	cmd := run("hold", append([]string{file, "1048576"}, libraries...)...)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

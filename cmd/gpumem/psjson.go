@@ -23,7 +23,7 @@ type psDeviceJSON struct {
 	Used      *uint64         `json:"used_bytes,omitempty"`
 	Leased    uint64          `json:"leased_bytes"`
 	Display   bool            `json:"display_active"`
-	Processes []psProgramJSON `json:"processes"`
+	Processes []psProgramJSON `json:"processes,omitzero"` // nil: not told; empty: none
 	Waiting   []psWaitingJSON `json:"waiting"`
 	Notes     []string        `json:"notes,omitempty"`
 }
@@ -72,10 +72,14 @@ func writePsJSON(w io.Writer, s *psState) error {
 	for _, d := range s.devices {
 		j := psDeviceJSON{
 			Index: d.Ordinal, Device: d.Words, Name: d.Name, UUID: d.UUID, Simulated: d.Simulated, Total: d.Total, Leased: d.leased,
-			Display: d.Display, Processes: []psProgramJSON{}, Waiting: []psWaitingJSON{}, Notes: d.Notes,
+			Display: d.Display, Waiting: []psWaitingJSON{}, Notes: d.Notes,
 		}
 		if d.Free > 0 || d.Used > 0 {
 			j.Free, j.Used = &d.Free, &d.Used
+		}
+		// Without a list, a note says why there is none.
+		if len(d.programs) > 0 || len(d.Notes) == 0 {
+			j.Processes = []psProgramJSON{}
 		}
 		for _, p := range d.programs {
 			j.Processes = append(j.Processes, p.json())

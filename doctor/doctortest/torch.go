@@ -177,8 +177,8 @@ func vllmCases() []Case {
 		free := part(c.total, 22)
 		less := fmt.Sprintf("Free memory on device cuda:0 (%s/%s GiB) on startup is less than desired GPU memory utilization (%.2f, %s GiB)",
 			gigabytes(free), gigabytes(c.total), share, gigabytes(uint64(share*float64(c.total))))
-		cases = append(cases, verdict(VerdictCause, "vllm-start-"+c.key, "ValueError: "+less+".\n",
-			fmt.Sprintf("somebody holds %s: a program that stays, or one that is just leaving", xla(c.total-free)), []string{idOccupied, idRace}, less))
+		cases = append(cases, cause(idOccupied, "vllm-start-"+c.key, "ValueError: "+less+".\n",
+			fmt.Sprintf("somebody holds %s: a program that stays, or one that is just leaving", xla(c.total-free)), less))
 
 		// A refused request while graphs are captured, after the cache took its part.
 		m := torchMessage{want: 136 * mib, total: c.total, free: 118 * mib, allocated: part(c.total, 91), reserved: c.total - 118*mib - torchContext, process: c.total - 118*mib}

@@ -1,0 +1,147 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"gpumem/doctor"
+	"gpumem/share"
+)
+
+// TestDoctorMachine: --machine is what gpumem ps --json shows, and --pid has the
+// process beside it, with the variables about GPU memory and no others.
+func TestDoctorMachine(t *testing.T) {
+	t.Setenv(share.EnvDir, t.TempDir())
+	t.Setenv("XLA_PYTHON_CLIENT_MEM_FRACTION", ".5")
+	t.Setenv("A_SECRET", "x")
+	file, _ := hold(t)
+	dir := filepath.Dir(file)
+	for _, name := range []string{"site-packages/jaxlib/libjax_common.so", "site-packages/jaxlib-0.4.30.dist-info/METADATA"} {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte("x"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pid := another(t, dir, file, "site-packages/jaxlib/libjax_common.so")
+
+	var out, errs bytes.Buffer
+	if code := run(t.Context(), []string{"ps", "--device", "sim@" + file, "--json"}, &out, &errs); code != 0 {
+		t.Fatal(errs.String())
+	}
+	want, err := doctor.ReadState(&out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := doctorFlags{machine: true, devices: []string{"sim@" + file}}
+	got, notes, err := f.machineState()
+	if err != nil || len(notes) > 0 {
+		t.Fatalf("%v, %q", err, notes)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-ps +doctor)\n%s", diff)
+	}
+	if len(got.Devices) != 1 || len(got.Devices[0].Processes) != 2 || got.Devices[0].Used != 4<<20 {
+		t.Errorf("%+v", got)
+	}
+
+	f.pid, f.hasPID = pid, true
+	if got, _, err = f.machineState(); err != nil {
+		t.Fatal(err)
+	}
+	process := &doctor.ProcessState{
+		PID: pid, Frameworks: []string{"jax"}, Versions: map[string]string{"jax": "0.4.30"},
+		Env: map[string]string{"XLA_PYTHON_CLIENT_MEM_FRACTION": ".5"},
+	}
+	if diff := cmp.Diff(process, got.Process); diff != "" {
+		t.Error(diff)
+	}
+	if !slices.ContainsFunc(got.Devices[0].Processes, func(h doctor.Holder) bool {
+		return h.PID == pid && h.Used == 2<<20 && slices.Equal(h.Frameworks, []string{"jax"})
+	}) {
+		t.Errorf("the process is not among the GPU's: %+v", got.Devices[0].Processes)
+	}
+
+	// The whole command, from a pipe that is empty.
+	out.Reset()
+	errs.Reset()
+	cmd := exec.Command("gpumem", "doctor", "--pid", strconv.Itoa(pid), "--device", "sim@"+file, "--json")
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Run(); err != nil || errs.Len() > 0 || !strings.Contains(out.String(), `"verdict": `) {
+		t.Errorf("%v, %s, %s", err, errs.String(), out.String())
+	}
+}
+
+// TestDoctorTerminal: someone who types the name alone is told how to give it a
+// log; it does not wait.
+func TestDoctorTerminal(t *testing.T) {
+	terminal, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
+	if err != nil {
+		t.Skip(err)
+	}
+	defer terminal.Close()
+	for _, tc := range []struct {
+		args   []string
+		status int
+		want   string
+	}{
+		{[]string{"doctor"}, exitUsage, "gpumem: no log: name its FILE"},
+		{[]string{"doctor", "--machine", "--device", "sim:24GiB,used=23GiB", "--json"}, 0, ""},
+	} {
+		cmd := exec.Command("gpumem", tc.args...)
+		var errs bytes.Buffer
+		cmd.Stdin, cmd.Stderr = terminal, &errs
+		_ = cmd.Run()
+		if got := cmd.ProcessState.ExitCode(); got != tc.status || !strings.HasPrefix(errs.String(), tc.want) || strings.Count(errs.String(), "\n") > 1 {
+			t.Errorf("%v: status %d, %s", tc.args, got, errs.String())
+		}
+	}
+}
+
+// TestDoctorPipe: a named pipe that nobody writes to does not hold up an
+// interrupt, neither when it is opened nor when it is read.
+func TestDoctorPipe(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	go cancel()
+	if _, err := openLog(ctx, path, nil); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	both, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer both.Close()
+	if _, err := both.WriteString("some"); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel = context.WithCancel(t.Context())
+	l, err := openLog(ctx, path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.close()
+	if n, err := l.Read(make([]byte, 10)); n != 4 || err != nil {
+		t.Fatalf("%d, %v", n, err)
+	}
+	go cancel()
+	if _, err := l.Read(make([]byte, 10)); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
