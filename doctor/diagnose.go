@@ -140,6 +140,11 @@ func (e *evidence) weigh() *Diagnosis {
 		d.Verdict = VerdictEither
 		if len(maybe) == 1 || len(d.Missing) > 0 {
 			d.Verdict = VerdictNeeds
+			break
+		}
+		// Decide tells them apart; so would a state file, if it had these.
+		for _, n := range e.apart() {
+			d.Missing = append(d.Missing, string(n))
 		}
 	default:
 		d.Certain = e.certainty()
@@ -167,6 +172,17 @@ func (e *evidence) weigh() *Diagnosis {
 		})
 	}
 	return d
+}
+
+// apart are the facts of a state that tell apart causes with the same text.
+func (e *evidence) apart() (list []missing) {
+	if !e.known(needProcesses) {
+		list = append(list, needProcesses)
+	}
+	if h := e.handle(); h != nil && !h.torch && !h.cupy && !e.known(needFrameworks) {
+		list = append(list, needFrameworks)
+	}
+	return list
 }
 
 // known says whether a fact that would decide is known already.

@@ -287,8 +287,8 @@ var startRules = []rule{
 			}
 			t := e.total()
 			switch {
-			case f.Want > largestGPU:
-				return shown(cureTooBig(e), quote(f, human(f.Want)+" in one piece is more than any GPU has"))
+			case f.Want > largestThen(f):
+				return shown(cureTooBig(e), quote(f, human(f.Want)+" in one piece is more than any GPU has, or had when this was printed"))
 			case t.bytes > 0 && f.Want > t.bytes:
 				return shown(cureTooBig(e), quote(f, human(f.Want)+" in one piece"), t.from)
 			case t.bytes == 0 && f.Want > gib:
@@ -458,6 +458,15 @@ var startRules = []rule{
 // beside it says no more.
 func (e *evidence) bareHAMi(f *Fact) bool {
 	return e.pick(CUDAError, func(g *Fact) bool { return g.Framework == "hami" }) != nil && !e.fails(refusals...)
+}
+
+// largestThen is the largest GPU there was when a message was printed: XLA wrote
+// "Resource exhausted" in small letters up to 2022, when an A100 had 80 GB.
+func largestThen(f *Fact) uint64 {
+	if strings.Contains(f.Text, "Resource exhausted:") {
+		return 80 * gib
+	}
+	return largestGPU
 }
 
 // driverRefusal is the first refusal by the driver itself, and nil.
@@ -709,7 +718,7 @@ var poolRules = []rule{
 			}
 			q := []Evidence{quote(p.refused, human(p.want)+" in one piece")}
 			switch {
-			case p.want > largestGPU && !e.unified():
+			case p.want > largestThen(p.refused) && !e.unified():
 				q[0].Reading += " is more than any GPU has"
 				return shown(cureTooBig(e), q...)
 			case e.unified():

@@ -247,7 +247,11 @@ var torchRules = []rule{
 			if m == nil || !m.use || !m.sizes || m.enough() || m.cap == 0 && m.holes() || m.allocated < m.total/2 && m.allocated+m.want <= m.total || m.async && m.allocated < m.total-m.total/10 {
 				return nil
 			}
-			return shown(cureTooBig(e), quote(&m.fact, fmt.Sprintf("PyTorch's tensors hold %s of %s, %s of its memory is unused, %s is free: %s more does not fit", human(m.allocated), human(m.total), human(m.unallocated), human(m.free), human(m.want)))).with(hintIsWrong(e, m)...)
+			q := quote(&m.fact, fmt.Sprintf("PyTorch's tensors hold %s of %s, %s of its memory is unused, %s is free: %s more does not fit", human(m.allocated), human(m.total), human(m.unallocated), human(m.free), human(m.want)))
+			if others, told := e.others(); !m.listed && m.allocated+m.want+contextMost/3 <= m.total && !(told && heldBy(others) < m.lacking()) {
+				return fits(cureTooBig(e), decideSmi, need(needProcesses), q) // what others hold may be what is lacking
+			}
+			return shown(cureTooBig(e), q).with(hintIsWrong(e, m)...)
 		},
 	},
 	{

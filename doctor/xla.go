@@ -48,7 +48,7 @@ var xlaPatterns = []pattern{
 	// What no other message takes. They come last of all at their place only
 	// if nothing longer began earlier.
 	{kind: CUDAError, framework: "torch", anchors: []string{"cuda runtime error (2) : "}, rest: `(?P<value>out of memory)`},
-	{kind: CUDAError, framework: "hami", line: true, anchors: []string{"cuMemoryAllocate failed res=2"}, rest: `.*HAMI-core.*res=2`, value: "out of memory"},
+	{kind: CUDAError, framework: "hami", line: true, within: true, anchors: []string{"cuMemoryAllocate failed res=2"}, rest: `.*HAMI-core.*res=2`, value: "out of memory"},
 	{kind: CUDAError, anchors: []string{"cudaMalloc failed: ", "cudaMallocAsync failed: ", "cuMemAlloc failed: "}, rest: `(?:\w+: )?(?P<value>out of memory)`},
 	{kind: CUDAError, framework: "jax", line: true, anchors: []string{"): out of memory"}, rest: `.*?(?P<name>cud\w+|cu[A-Z]\w+)\(.*\): (?P<value>out of memory)`},
 	{kind: CUDAError, framework: "llama.cpp", anchors: []string{"CUDA error 2 at "}, rest: `\S+: (?P<value>out of memory)`},
