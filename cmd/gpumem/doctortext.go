@@ -45,18 +45,17 @@ func writeDoctor(w io.Writer, all []diagnosed, width int) error {
 }
 
 // An answer has at most screenLines, which is what a screen shows. poolLines of
-// them are kept for a pool's dump, where there is one: what was refused, what
-// would fit, and the sizes that fill most of it.
+// them are kept for a pool's dump or a program's buffers, where there are such.
 const (
 	screenLines = 40
-	poolLines   = 14
+	poolLines   = 18
 )
 
 // An extent is how much is told; --json has all.
 type extent struct {
 	quotes int // lines that are quoted for a cause
 	rows   int // of the screen for each of them
-	advice int // settings, and as many steps, for each of several causes
+	advice int // settings, and as many steps, for each of several causes; steps for one that is shortened
 }
 
 // extents are tried until the answer fits.
@@ -65,30 +64,28 @@ var extents = []extent{{5, 2, 3}, {4, 1, 2}, {2, 1, 2}, {2, 1, 1}}
 // onScreen is an answer, and behind it what the log told of a pool or of a
 // program.
 func onScreen(d diagnosed, width int) string {
-	pool := dumped(d.Diagnosis, width)
+	pool := len(dumped(d.Diagnosis, width, screenLines))
 	var said string
 	for _, e := range extents {
 		a := answer{Diagnosis: d.Diagnosis, log: d.log, width: width, extent: e}
 		a.write()
 		said = a.b.String()
-		if strings.Count(said, "\n")+min(len(pool), poolLines) <= screenLines {
+		if strings.Count(said, "\n")+min(pool, poolLines) <= screenLines {
 			break
 		}
 	}
-	room := max(1, screenLines-strings.Count(said, "\n"))
-	if len(pool) > room { // the map is what can be done without
-		pool = slices.DeleteFunc(pool, func(l string) bool { return strings.HasPrefix(l, "  [") })
-	}
-	if len(pool) > room {
-		pool = append(pool[:room-1], "  (cut off here; --json has the rows)\n")
-	}
-	return said + strings.Join(pool, "")
+	return said + strings.Join(dumped(d.Diagnosis, width, screenLines-strings.Count(said, "\n")), "")
 }
 
-// dumped are the lines that a dump and a program say of themselves.
-func dumped(d *doctor.Diagnosis, width int) []string {
+// dumped are the lines that a dump and a program say of themselves, with blank
+// lines and titles at most as many as room says.
+func dumped(d *doctor.Diagnosis, width, room int) []string {
 	var t text
 	list := func(title string, lines []string) {
+		if len(lines) == 0 {
+			return
+		}
+		room -= 2 + len(lines)
 		t.section(title)
 		for _, l := range lines {
 			blanks := len(l) - len(strings.TrimLeft(l, " "))
@@ -100,10 +97,14 @@ func dumped(d *doctor.Diagnosis, width int) []string {
 		if d.Dump.Line > 0 {
 			title += fmt.Sprintf(" at line %d", d.Dump.Line)
 		}
-		list(title, d.Dump.Summary(width-2))
+		lines := room - 2
+		if d.Program != nil {
+			lines = lines * 2 / 3
+		}
+		list(title, d.Dump.Summary(width-2, lines))
 	}
 	if d.Program != nil {
-		list("The program's buffers, as the compiler told of them", d.Program.Summary(width-2))
+		list("The program's buffers, as the compiler told of them", d.Program.Summary(width-2, room-2))
 	}
 	return slices.Collect(strings.Lines(t.b.String()))
 }
@@ -150,7 +151,11 @@ func (a *answer) one() {
 	a.section("Set")
 	a.settings(c.Settings)
 	a.section("Do")
-	a.steps(c.Steps)
+	steps := c.Steps
+	if a.extent != extents[0] {
+		steps = steps[:min(len(steps), a.advice)]
+	}
+	a.steps(steps)
 	a.section("See that it took effect")
 	a.command(c.Check)
 	a.section("Also possible")
@@ -159,7 +164,9 @@ func (a *answer) one() {
 	}
 	a.section("To be surer")
 	a.find()
-	a.certain("Sure in any case")
+	if a.advice > 1 {
+		a.certain("Sure in any case")
+	}
 }
 
 // several is the answer where several causes fit, or a fact is wanted to be

@@ -71,6 +71,6 @@ func BenchmarkSummary(b *testing.B) {
 	a := fill(b, bfc.Config{Limit: 1 << 30}, 130_000, 1, small)
 	d := read(b, a.Report(alloc.Request{Bytes: 2 << 30}).String())
 	for b.Loop() {
-		d.Summary(80)
+		d.Summary(80, 40)
 	}
 }

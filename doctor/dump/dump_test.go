@@ -120,7 +120,7 @@ Sum Total of in-use chunks: 1.0KiB
 	if !d.Complete || all(d)[3].Tag != dump.Upper || d.Name(99) != "" {
 		t.Errorf("%+v", d)
 	}
-	if s := strings.Join(d.Summary(60), "\n"); !strings.Contains(s, "Conv2D") {
+	if s := strings.Join(d.Summary(60, 40), "\n"); !strings.Contains(s, "Conv2D") {
 		t.Error(s)
 	}
 }
@@ -257,7 +257,7 @@ func TestCut(t *testing.T) {
 		if d.Complete && d.InUse != inUse {
 			t.Fatalf("complete with %d in use, want %d", d.InUse, inUse)
 		}
-		if s := d.Summary(80); len(s) > 40 {
+		if s := d.Summary(80, 40); len(s) > 40 {
 			t.Fatalf("%d lines", len(s))
 		}
 	})
@@ -287,7 +287,7 @@ func TestManyNames(t *testing.T) {
 	if !d.Complete || first != "layer0" || last != "(other names)" || d.Name(cs[n-1].Name+1) != "" {
 		t.Errorf("first %q, last %q, notes %q", first, last, d.Notes)
 	}
-	if s := d.Summary(80); len(s) > 40 || !strings.Contains(strings.Join(s, "\n"), "(other names)") {
+	if s := d.Summary(80, 40); len(s) > 40 || !strings.Contains(strings.Join(s, "\n"), "(other names)") {
 		t.Errorf("%q", s)
 	}
 }
@@ -353,7 +353,7 @@ func FuzzRead(f *testing.F) {
 			}
 			return
 		}
-		if s := d.Summary(80); len(s) > 40 {
+		if s := d.Summary(80, 40); len(s) > 40 {
 			t.Fatalf("%d lines", len(s))
 		}
 		if x := d.Fragmentation(); x < 0 || x > 1 {

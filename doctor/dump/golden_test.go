@@ -58,7 +58,7 @@ func TestGolden(t *testing.T) {
 			if d.Stats.NumAllocs != 8 || len(d.Bins) != 6 || len(d.Rows) != 4 {
 				t.Errorf("stats %+v, bins %v, rows %v", d.Stats, d.Bins, d.Rows)
 			}
-			for _, l := range d.Summary(80) {
+			for _, l := range d.Summary(80, 40) {
 				t.Log(l)
 			}
 		})

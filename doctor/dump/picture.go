@@ -6,15 +6,14 @@ package dump
 // more, all.
 const marks = "_.+*"
 
-// picture draws the regions back to back on up to three lines. A cell is at
-// least one unit of 256 bytes.
+// picture draws the regions back to back. A cell is at least one unit of 256
+// bytes.
 func (s *screen) picture() {
 	d := s.d
-	if len(d.Regions) == 0 || d.Pool == 0 {
+	if len(d.Regions) == 0 || d.Pool == 0 || s.strips == 0 {
 		return
 	}
-	const lines = 3
-	cells := min(uint64(lines*(s.width-2)), (d.Pool+MinAllocation-1)/MinAllocation)
+	cells := min(uint64(s.strips*(s.width-2)), (d.Pool+MinAllocation-1)/MinAllocation)
 	live := make([]float64, cells) // bytes
 	per := float64(d.Pool) / float64(cells)
 	var base float64
@@ -52,6 +51,7 @@ func (s *screen) picture() {
 			text[i] = marks[0]
 		}
 	}
+	s.line("in order of addresses: _ free, . and + below and above half in use, * in use")
 	for len(text) > 0 {
 		n := min(len(text), s.width-2)
 		s.line("[%s]", text[:n])

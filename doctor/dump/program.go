@@ -345,16 +345,24 @@ func (p *programs) remat(number int, rest []byte) {
 	p.remats = append(p.remats, Remat{Limit: exact(1), Reached: exact(3), Was: exact(5), Line: number})
 }
 
-const maxShown = 15 // buffers on the screen, as many as XLA lists
+// Summary is the report on at most so many lines, of which 40 are always
+// enough, each cut to width characters (40 at least): what the program takes,
+// what of it is large, and what rematerialization said.
+func (p *Program) Summary(width, lines int) []string {
+	var out []string
+	for _, shown := range []int{15, 10, 6, 3, 0} { // buffers; XLA lists 15
+		if out = p.summary(width, shown); len(out) <= lines {
+			break
+		}
+	}
+	return out[:min(len(out), max(lines, 0))]
+}
 
-// Summary is the report on at most 40 lines, each cut to width characters (40
-// at least): what the program takes, what of it is large, and what
-// rematerialization said.
-func (p *Program) Summary(width int) []string {
+func (p *Program) summary(width, shown int) []string {
 	s := &screen{width: max(width, 40)}
 	if p.Line > 0 {
 		p.table(s)
-		p.peak(s)
+		p.peak(s, shown)
 	}
 	if n := len(p.Remats); n > 0 {
 		r := p.Remats[n-1]
@@ -397,13 +405,13 @@ func (p *Program) table(s *screen) {
 	}
 }
 
-// peak lists the largest buffers.
-func (p *Program) peak(s *screen) {
-	if len(p.Peak) == 0 {
+// peak lists the largest buffers, as many as shown says.
+func (p *Program) peak(s *screen, shown int) {
+	if len(p.Peak) == 0 || shown == 0 {
 		return
 	}
 	s.line("%12s  %s", "at the peak", "shape, by what")
-	for _, b := range p.Peak[:min(len(p.Peak), maxShown)] {
+	for _, b := range p.Peak[:min(len(p.Peak), shown)] {
 		head := fmt.Sprintf("%12s  %s", size.Format(b.Bytes), strings.Join(strings.Fields(b.Shape+" "+b.Label), " "))
 		s.line("%s", head+" "+tail(b.operator(), s.width-len(head)-1))
 	}

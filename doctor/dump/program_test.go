@@ -153,7 +153,7 @@ func TestRemats(t *testing.T) {
 			if d := cmp.Diff([]dump.Remat{tc.want}, p.Remats); d != "" || p.Line != 0 || p.Reports != 0 {
 				t.Errorf("%s %+v", d, p)
 			}
-			if s := p.Summary(80); len(s) < 1 || !strings.Contains(s[0], "wanted 1") {
+			if s := p.Summary(80, 40); len(s) < 1 || !strings.Contains(s[0], "wanted 1") {
 				t.Errorf("%q", s)
 			}
 		})
@@ -165,7 +165,7 @@ func TestRemats(t *testing.T) {
 }
 
 func TestProgramSummary(t *testing.T) {
-	got := strings.Join(readProgram(t, programText(3)+"Can't reduce memory use below 4.00GiB by rematerialization; only reduced to 13.00GiB, down from 13.75GiB originally\n").Summary(72), "\n")
+	got := strings.Join(readProgram(t, programText(3)+"Can't reduce memory use below 4.00GiB by rematerialization; only reduced to 13.00GiB, down from 13.75GiB originally\n").Summary(72, 40), "\n")
 	want := `     program   share  for
       10 GiB    73 %  temporaries, of which lost to fragmentation 64 MiB
     2.50 GiB    18 %  parameters
@@ -189,7 +189,7 @@ rematerialization: wanted 4 GiB, reached 13 GiB, was 13.75 GiB
 // checkSummary checks what holds of every summary.
 func checkSummary(t *testing.T, p *dump.Program, width int) {
 	t.Helper()
-	lines := p.Summary(width)
+	lines := p.Summary(width, 40)
 	if len(lines) > 40 {
 		t.Errorf("%d lines", len(lines))
 	}
@@ -207,7 +207,7 @@ func TestProgramSummarySizes(t *testing.T) {
 			checkSummary(t, p, width)
 		}
 	}
-	if got := (&dump.Program{}).Summary(80); len(got) != 0 {
+	if got := (&dump.Program{}).Summary(80, 40); len(got) != 0 {
 		t.Errorf("%q", got)
 	}
 }

@@ -74,7 +74,7 @@ func TestUsersLogs(t *testing.T) {
 		}
 		found++
 		t.Log(filepath.Base(file))
-		for _, l := range d.Summary(80) {
+		for _, l := range d.Summary(80, 40) {
 			t.Log(l)
 		}
 		if d.InUse == 0 {

@@ -13,32 +13,44 @@ import (
 	"gpumem/size"
 )
 
-const (
-	maxRows  = 9 // sizes that are shown; the rest is one row
-	maxTop   = 6 // names that are shown
-	maxBins  = 4 // groups of holes that are shown
-	maxNotes = 3 // notes that are shown
-)
+// A detail is how much is shown of each part.
+type detail struct {
+	rows, names int // sizes and names; the rest of each is one row
+	bins        int // groups of holes
+	strips      int // lines of the map
+	notes       int
+}
 
-// Summary is the dump on at most 40 lines, each cut to width characters (40 at
-// least): what was refused and what would fit, a map of the pool, where the
-// holes are, and what fills it, by size and, where the dump names operations,
-// by name. The rows of each table sum to InUse.
-func (d *Dump) Summary(width int) []string {
+// details are tried until the screen holds what is shown. The most of it has
+// 37 lines.
+var details = []detail{{9, 6, 4, 3, 3}, {6, 5, 3, 3, 2}, {5, 3, 2, 2, 2}, {4, 2, 2, 1, 1}, {3, 2, 1, 1, 1}, {3, 0, 1, 1, 0}, {2, 0, 1, 1, 0}, {2, 0, 1, 0, 0}, {1, 0, 0, 0, 0}, {}}
+
+// Summary is the dump on at most so many lines, of which 40 are always enough,
+// each cut to width characters (40 at least): what was refused and what would
+// fit, what fills the pool, by size and, where the dump names operations, by
+// name, where the holes are, and a map. The rows of each table sum to InUse.
+func (d *Dump) Summary(width, lines int) []string {
 	s := &screen{d: d, width: max(width, 40)}
-	s.head()
-	s.picture()
-	s.holes()
-	s.bySize()
-	s.byName()
-	s.notes()
-	return s.out
+	for _, s.detail = range details {
+		s.out = nil
+		s.head()
+		s.bySize()
+		s.byName()
+		s.holes()
+		s.picture()
+		s.notes()
+		if len(s.out) <= lines {
+			break
+		}
+	}
+	return s.out[:min(len(s.out), max(lines, 0))]
 }
 
 type screen struct {
 	d     *Dump
 	width int
-	out   []string
+	detail
+	out []string
 }
 
 func (s *screen) line(format string, args ...any) {
@@ -115,6 +127,9 @@ func plural(n uint64, word string) string {
 // holes lists where the free bytes are, by bin, the fullest bins first. Without
 // chunk lines it has the dump's own bins, as exact as they are printed.
 func (s *screen) holes() {
+	if s.bins == 0 {
+		return
+	}
 	type group struct{ bin, count, bytes uint64 }
 	var groups [64]group
 	for c := range s.d.chunks {
@@ -135,7 +150,7 @@ func (s *screen) holes() {
 		return cmp.Or(cmp.Compare(b.bytes, a.bytes), cmp.Compare(b.bin, a.bin))
 	})
 	for i, g := range full {
-		if i == maxBins {
+		if i == s.detail.bins {
 			var rest group
 			for _, g := range full[i:] {
 				rest.count += g.count
@@ -150,6 +165,9 @@ func (s *screen) holes() {
 
 // bySize lists the sizes that fill the pool, largest sum first.
 func (s *screen) bySize() {
+	if s.detail.rows == 0 {
+		return
+	}
 	rows := slices.Clone(s.d.Rows)
 	slices.SortFunc(rows, func(a, b Row) int {
 		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(b.Size, a.Size))
@@ -157,11 +175,11 @@ func (s *screen) bySize() {
 	s.line("%12s  %12s  %10s  %6s", "in use", "each", "blocks", "share")
 	var blocks uint64
 	for i, r := range rows {
-		if blocks = add(blocks, r.Count); i < maxRows {
+		if blocks = add(blocks, r.Count); i < s.detail.rows {
 			s.row(r.Bytes, size.Format(r.Size), r.Count, "")
 		}
 	}
-	if rest := rows[min(len(rows), maxRows):]; len(rest) > 0 {
+	if rest := rows[min(len(rows), s.detail.rows):]; len(rest) > 0 {
 		var n uint64
 		for _, r := range rest {
 			n = add(n, r.Count)
@@ -196,7 +214,7 @@ func (s *screen) check() string {
 // byName lists operations and annotations, where chunks have them.
 func (s *screen) byName() {
 	d := s.d
-	if len(d.names) < 2 {
+	if len(d.names) < 2 || s.names == 0 {
 		return
 	}
 	type group struct {
@@ -224,10 +242,10 @@ func (s *screen) byName() {
 		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.name, b.name))
 	})
 	s.line("%12s  %10s  %s", "in use", "blocks", "for")
-	for _, g := range groups[:min(len(groups), maxTop)] {
+	for _, g := range groups[:min(len(groups), s.names)] {
 		s.line("%12s  %10d  %s", size.Format(g.Bytes), g.Count, g.name)
 	}
-	if rest := groups[min(len(groups), maxTop):]; len(rest) > 0 {
+	if rest := groups[min(len(groups), s.names):]; len(rest) > 0 {
 		var sum Row
 		for _, g := range rest {
 			sum.Count += g.Count
@@ -238,8 +256,11 @@ func (s *screen) byName() {
 }
 
 func (s *screen) notes() {
+	if s.detail.notes == 0 {
+		return
+	}
 	for i, n := range s.d.Notes {
-		if i == maxNotes {
+		if i == s.detail.notes {
 			s.line("note: and %d more", len(s.d.Notes)-i)
 			return
 		}

@@ -41,13 +41,20 @@ func TestSummaryFits(t *testing.T) {
 		t.Errorf("notes %q", d.Notes)
 	}
 	for _, width := range []int{0, 40, 80, 132} {
-		lines := d.Summary(width)
-		if len(lines) > 40 {
-			t.Errorf("%d lines at width %d:\n%s", len(lines), width, strings.Join(lines, "\n"))
-		}
-		for _, l := range lines {
-			if utf8.RuneCountInString(l) > max(width, 40) {
-				t.Errorf("width %d: %q", width, l)
+		for room := range 41 {
+			lines := d.Summary(width, room)
+			if len(lines) > room {
+				t.Errorf("%d lines of %d at width %d:\n%s", len(lines), room, width, strings.Join(lines, "\n"))
+			}
+			for _, l := range lines {
+				if utf8.RuneCountInString(l) > max(width, 40) {
+					t.Errorf("width %d: %q", width, l)
+				}
+			}
+			// What was refused, what fills most, where holes are, and a strip of the map.
+			text := strings.Join(lines, "\n")
+			if room >= 14 && (!strings.Contains(text, "would fit") || !strings.Contains(text, "each") || !strings.Contains(text, "holes of") || !strings.Contains(text, "\n[")) {
+				t.Errorf("%d lines at width %d lack a part:\n%s", room, width, text)
 			}
 		}
 	}
@@ -60,7 +67,7 @@ func TestSummarySums(t *testing.T) {
 	d := read(t, a.Report(alloc.Request{Bytes: 1 << 30}).String())
 	var sum, all uint64
 	in := false
-	for _, l := range d.Summary(80) {
+	for _, l := range d.Summary(80, 40) {
 		f := strings.Fields(l)
 		switch {
 		case strings.Contains(l, "each"):
@@ -101,31 +108,33 @@ refused: 3 KiB
 free: 4 KiB in 2 holes, the largest 2 KiB; fragmentation 50 %
 would fit: one block of up to 2 KiB
   the refused one would fit if the free bytes were in one piece
-[****________****________]
-holes of 2 KiB to 4 KiB: 2, 4 KiB
       in use          each      blocks   share
        2 KiB         1 KiB           2   100 %
-       2 KiB           all           2   100 %  = the dump's own sum`},
+       2 KiB           all           2   100 %  = the dump's own sum
+holes of 2 KiB to 4 KiB: 2, 4 KiB
+in order of addresses: _ free, . and + below and above half in use, * in use
+[****________****________]`},
 		{"full", `InUse at 1000 of size 1024 next 1
 Sum Total of in-use chunks: 1.0KiB
 `, `pool: 1 KiB in use (100 %) of 1 KiB
 free: nothing
-[****]
       in use          each      blocks   share
        1 KiB         1 KiB           1   100 %
-       1 KiB           all           1   100 %  = the dump's own sum`},
+       1 KiB           all           1   100 %  = the dump's own sum
+in order of addresses: _ free, . and + below and above half in use, * in use
+[****]`},
 		{"sums by size", `Bin (256): Total Chunks: 5, Chunks in use: 3. 1.2KiB allocated for chunks. 768B in use in bin. 700B client-requested in use in bin.
 3 Chunks of size 256 totalling 768B
 Sum Total of in-use chunks: 768B
 `, `pool: 768 B in use
-holes of 256 B to 512 B: 2, 460 B
       in use          each      blocks   share
        768 B         256 B           3   100 %
        768 B           all           3   100 %  = the dump's own sum
+holes of 256 B to 512 B: 2, 460 B
 note: The dump has no chunk lines: what is free, and where, is not known.`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got := strings.Join(read(t, tc.text).Summary(80), "\n")
+			got := strings.Join(read(t, tc.text).Summary(80, 40), "\n")
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("(-want +got)\n%s", diff)
 			}
@@ -149,7 +158,7 @@ func Example() {
 		return
 	}
 	fmt.Println(d.InUse, d.LargestFree, d.Fits(1500), d.Fits(2048))
-	for _, line := range d.Summary(80) {
+	for _, line := range d.Summary(80, 40) {
 		fmt.Println(line)
 	}
 	// Output:
@@ -159,9 +168,10 @@ func Example() {
 	// free: 3 KiB in 2 holes, the largest 1.50 KiB; fragmentation 50 %
 	// would fit: one block of up to 1.50 KiB
 	//   the refused one would fit if the free bytes were in one piece
-	// [**______**______]
-	// holes of 1 KiB to 2 KiB: 2, 3 KiB
 	//       in use          each      blocks   share
 	//        1 KiB         512 B           2   100 %
 	//        1 KiB           all           2   100 %  = the dump's own sum
+	// holes of 1 KiB to 2 KiB: 2, 3 KiB
+	// in order of addresses: _ free, . and + below and above half in use, * in use
+	// [**______**______]
 }
