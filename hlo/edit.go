@@ -1,0 +1,218 @@
+package hlo
+
+// Changing a module, with operands and users kept in step.
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// NewInstruction makes an instruction that stands nowhere yet: see [Computation.Insert].
+// The name is made unique when it is inserted.
+func (m *Module) NewInstruction(name string, op Opcode, shape *Shape, operands ...*Instruction) *Instruction {
+	i := &Instruction{Name: name, Opcode: op, Shape: shape, ID: m.ids}
+	m.ids++
+	for _, o := range operands {
+		i.AddOperand(o)
+	}
+	return i
+}
+
+// NewComputation adds an empty computation behind the others but before the entry.
+func (m *Module) NewComputation(name string) *Computation {
+	c := &Computation{Name: name, Module: m}
+	at := len(m.Computations)
+	if at > 0 && m.Computations[at-1] == m.Entry {
+		at--
+	}
+	m.Computations = slices.Insert(m.Computations, at, c)
+	return c
+}
+
+// AddOperand appends an operand.
+func (i *Instruction) AddOperand(o *Instruction) {
+	// Operands are few, users may be thousands: so users are not searched.
+	if !slices.Contains(i.Operands, o) {
+		o.Users = append(o.Users, i)
+	}
+	i.Operands = append(i.Operands, o)
+}
+
+// SetOperand replaces operand n.
+func (i *Instruction) SetOperand(n int, o *Instruction) {
+	old := i.Operands[n]
+	if old == o {
+		return
+	}
+	if !slices.Contains(i.Operands, o) {
+		o.Users = append(o.Users, i)
+	}
+	i.Operands[n] = o
+	if !slices.Contains(i.Operands, old) {
+		old.dropUser(i)
+	}
+}
+
+// ReplaceUses makes all users of i use o instead, and the computation return o
+// where it returned i. Users that keep says stay.
+func (i *Instruction) ReplaceUses(o *Instruction, keep func(user *Instruction) bool) {
+	for _, u := range slices.Clone(i.Users) {
+		if keep != nil && keep(u) {
+			continue
+		}
+		for n, x := range u.Operands {
+			if x == i {
+				u.SetOperand(n, o)
+			}
+		}
+	}
+	if i.Parent != nil && i.Parent.Root == i && keep == nil {
+		i.Parent.Root = o
+	}
+}
+
+// AddAfter makes i run after p.
+func (i *Instruction) AddAfter(p *Instruction) {
+	if !slices.Contains(i.After, p) {
+		i.After = append(i.After, p)
+	}
+}
+
+func (i *Instruction) dropUser(u *Instruction) {
+	if n := slices.Index(i.Users, u); n >= 0 {
+		i.Users = slices.Delete(i.Users, n, n+1)
+	}
+}
+
+// Insert puts instructions before the place at in the list, with names that the computation
+// does not have yet. It takes time linear in the computation: see [Computation.Reorder].
+func (c *Computation) Insert(at int, list ...*Instruction) {
+	taken := make(map[string]bool, len(c.Instructions))
+	for _, i := range c.Instructions {
+		taken[i.Name] = true
+	}
+	for _, i := range list {
+		i.Name = unique(i.Name, taken)
+		i.Parent = c
+		taken[i.Name] = true
+	}
+	c.Instructions = slices.Insert(c.Instructions, at, list...)
+}
+
+// Reorder sets the list, which must have the same instructions or more; new ones
+// get a name that is free. Instructions that are left out must have no user.
+func (c *Computation) Reorder(list []*Instruction) {
+	taken := make(map[string]bool, len(list))
+	for _, i := range list {
+		if i.Parent == c {
+			taken[i.Name] = true
+		}
+	}
+	for _, i := range list {
+		if i.Parent != c {
+			i.Name = unique(i.Name, taken)
+			i.Parent = c
+			taken[i.Name] = true
+		}
+	}
+	c.Instructions = list
+}
+
+// unique is a name that is not taken: name, or name with .1, .2 and so on.
+func unique(name string, taken map[string]bool) string {
+	if !taken[name] {
+		return name
+	}
+	base, n := name, 1
+	if dot := strings.LastIndexByte(name, '.'); dot > 0 {
+		if k, err := strconv.Atoi(name[dot+1:]); err == nil && k > 0 {
+			base, n = name[:dot], k+1
+		}
+	}
+	for ; ; n++ {
+		if s := base + "." + strconv.Itoa(n); !taken[s] {
+			return s
+		}
+	}
+}
+
+// Remove takes an instruction without users out of its computation.
+func (c *Computation) Remove(i *Instruction) {
+	i.Detach()
+	if n := slices.Index(c.Instructions, i); n >= 0 {
+		c.Instructions = slices.Delete(c.Instructions, n, n+1)
+	}
+	i.Parent = nil
+}
+
+// Detach takes an instruction's hand off its operands; it then has none.
+func (i *Instruction) Detach() {
+	for _, o := range i.Operands {
+		o.dropUser(i)
+	}
+	i.Operands = nil
+}
+
+// Clone is a copy with the same operands, attributes and control predecessors,
+// that stands nowhere yet. It calls the same computations.
+func (i *Instruction) Clone(name string) *Instruction {
+	c := i.module().NewInstruction(name, i.Opcode, i.Shape, i.Operands...)
+	c.Literal, c.Parameter, c.After = i.Literal, i.Parameter, slices.Clone(i.After)
+	c.Attributes = slices.Clone(i.Attributes)
+	for n := range c.Attributes {
+		c.Attributes[n].Calls = slices.Clone(c.Attributes[n].Calls)
+	}
+	return c
+}
+
+func (i *Instruction) module() *Module { return i.Parent.Module }
+
+// Clone is a copy of a computation and of all that it calls, under new names.
+// called maps what was copied already; nil: nothing.
+func (c *Computation) Clone(suffix string, called map[*Computation]*Computation) *Computation {
+	if called == nil {
+		called = map[*Computation]*Computation{}
+	}
+	if done := called[c]; done != nil {
+		return done
+	}
+	taken := map[string]bool{}
+	for _, other := range c.Module.Computations {
+		taken[other.Name] = true
+	}
+	// What it calls comes before it in the module.
+	for _, i := range c.Instructions {
+		for _, callee := range i.Called() {
+			taken[callee.Clone(suffix, called).Name] = true
+		}
+	}
+	copied := c.Module.NewComputation(unique(c.Name+suffix, taken))
+	copied.Thread = c.Thread
+	called[c] = copied
+	of := make(map[*Instruction]*Instruction, len(c.Instructions))
+	list := make([]*Instruction, 0, len(c.Instructions))
+	for _, i := range c.Instructions {
+		d := c.Module.NewInstruction(i.Name, i.Opcode, i.Shape)
+		d.Literal, d.Parameter, d.Parent = i.Literal, i.Parameter, copied
+		d.Attributes = slices.Clone(i.Attributes)
+		for n := range d.Attributes {
+			d.Attributes[n].Calls = slices.Clone(d.Attributes[n].Calls)
+			for k, callee := range d.Attributes[n].Calls {
+				d.Attributes[n].Calls[k] = called[callee]
+			}
+		}
+		of[i] = d
+		list = append(list, d)
+	}
+	for _, i := range c.Instructions {
+		for _, o := range i.Operands {
+			of[i].AddOperand(of[o])
+		}
+		for _, p := range i.After {
+			of[i].AddAfter(of[p])
+		}
+	}
+	copied.Instructions, copied.Root = list, of[c.Root]
+	return copied
+}
