@@ -161,6 +161,9 @@ type reading struct {
 // readJAX is what a release of JAX does with an environment.
 func readJAX(env Environment, v version, r jaxRelease) (reading, *SettingError) {
 	n := notes{env: env}
+	if err := n.remat(r); err != nil {
+		return reading{notes: n}, err
+	}
 	options, err := jaxOptions(env, r)
 	if err != nil {
 		err.Then = r.swallows()

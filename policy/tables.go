@@ -26,6 +26,8 @@ type jaxRelease struct {
 	spatialFlag bool     // knows xla_gpu_enable_allocator_spatial_partitioning
 	updateModes []string // what xla_gpu_command_buffer_update_mode may be; none: the flag is not known
 	spatial     bool     // whenever preallocating
+	remat       bool     // reads JAX_COMPILER_ENABLE_REMAT_PASS
+	rematAdds   bool     // and leaves other passes of xla_disable_hlo_passes disabled
 }
 
 // jaxReleases, oldest first. All of them preallocate with BFC.
@@ -67,6 +69,10 @@ var jaxReleases = []row[jaxRelease]{
 		"`XLA_CLIENT_MEM_FRACTION`. The old name `XLA_PYTHON_CLIENT_MEM_FRACTION` still works, but not beside it.",
 		"XLA PR 16457; jaxlib/xla_client.py of 0.4.32",
 		func(r *jaxRelease) { r.newFraction = true }},
+	{version{0, 4, 34}, "2024-10-04",
+		"`JAX_COMPILER_ENABLE_REMAT_PASS` (`jax_compiler_enable_remat_pass`), on by default: XLA's recompute pass can be switched off.",
+		"jax/_src/config.py and compiler.py of 0.4.33 and 0.4.34",
+		func(r *jaxRelease) { r.remat = true }},
 	{version{0, 7, 0}, "2025-07-22",
 		"`XLA_PYTHON_CLIENT_ABORT_COLLECTIVES_ON_FAILURE` is read: not about memory, but a text that is no integer is an error.",
 		"jaxlib/xla_client.py of 0.7.0",
@@ -99,9 +105,11 @@ var jaxReleases = []row[jaxRelease]{
 			r.allocators = []string{"default", "platform", "bfc", "cuda_async", "vmm", "address"}
 		}},
 	{version{0, 11, 1}, "2026-08-17",
-		"The out-of-memory error names the allocator and the device.",
-		"the plugin jax-cuda12-pjrt 0.11.1 itself",
-		func(r *jaxRelease) { r.updateModes = []string{"ALWAYS_UPDATE", "SKIP_TEMP", "SKIP_PROFILED"} }},
+		"The out-of-memory error names the allocator and the device. Switching the recompute pass off leaves the other passes of `xla_disable_hlo_passes` as they are.",
+		"the plugin jax-cuda12-pjrt 0.11.1 itself; jax/_src/compiler.py of 0.11.0 and 0.11.1",
+		func(r *jaxRelease) {
+			r.rematAdds, r.updateModes = true, []string{"ALWAYS_UPDATE", "SKIP_TEMP", "SKIP_PROFILED"}
+		}},
 	{version{0, 12, 0}, "2026-10-16",
 		"Ordinary memory comes from the upper end of the pool, collective memory from the lower (a replay places as 0.11.2 does: where blocks lie changes, how many bytes are taken does not). The client option `memory_fraction_policy`, which only `JAX_PJRT_CLIENT_CREATE_OPTIONS` reaches.",
 		"XLA PR 48834; the plugin jax-cuda12-pjrt 0.12.0 itself",

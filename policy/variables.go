@@ -175,12 +175,12 @@ var Variables = []Variable{
 		Source:  "xla/pjrt/gpu/se_gpu_pjrt_client.cc",
 	},
 	{
-		Name: "JAX_COMPILER_ENABLE_REMAT_PASS", Readers: by("jax", ""),
-		Values:  "`1`, `true`, `0`, `false`",
+		Name: rematVar, Readers: by("jax", "0.4.34"),
+		Values:  "`1`, `true`, `yes`, `on`, `0`, `false`, `no`, `off`; anything else is an error at import",
 		Default: "yes",
 		Effect:  "Whether XLA may compute values twice in place of keeping them, to need less memory.",
-		Not:     "It acts when a program is compiled, on what the compiler thinks the limit is. That does not follow the fraction. `enable_remat_opt_pass`, as JAX's page has it, never was an option's name.",
-		Source:  "jax/_src/config.py; jax-ml/jax#26929",
+		Not:     "It acts when a program is compiled, and only where the program's peak passes the compiler's limit: 95 % of what the pool's limit leaves beside arguments and results, so that a larger fraction raises it; 80 % of the GPU in place of the pool's limit with the allocators that have none. It does nothing on the CPU. It is not `jax.checkpoint`. `enable_remat_opt_pass`, as JAX's page had it until 2025-06, never was an option's name. The same by XLA alone: `XLA_FLAGS=--xla_disable_hlo_passes=rematerialization`.",
+		Source:  "jax/_src/config.py and compiler.py; jaxlib's py_client; XLA's gpu_hlo_schedule.cc; jax-ml/jax#26929",
 	},
 	{
 		Name: "JAX_PLATFORMS", Readers: by("jax", ""), About: AboutDevices,

@@ -1,0 +1,59 @@
+package policy
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestRemat(t *testing.T) {
+	const off, asBefore = "XLA computes nothing twice to save memory", "as by default: where a program's peak passes XLA's limit, values may be computed twice"
+	tests := []struct {
+		as, env string // NAME=VALUE, a line each
+		effects []string
+		warns   string // part of the warning; empty: none
+		raises  string
+	}{
+		{"0.12.0", "", nil, "", ""},
+		{"0.4.34", "JAX_COMPILER_ENABLE_REMAT_PASS=False", []string{off}, "", ""},
+		{"0.12.0", "JAX_COMPILER_ENABLE_REMAT_PASS=N", []string{off}, "", ""},
+		{"0.12.0", "JAX_COMPILER_ENABLE_REMAT_PASS=on", []string{asBefore}, "", ""},
+		{"0.4.33", "JAX_COMPILER_ENABLE_REMAT_PASS=0", nil, "not read before JAX 0.4.34", ""},
+		{"0.4.33", "JAX_COMPILER_ENABLE_REMAT_PASS=maybe", nil, "not read before JAX 0.4.34", ""},
+		{"0.12.0", "JAX_COMPILER_ENABLE_REMAT_PASS=", nil, "", "invalid truth value '' for environment 'JAX_COMPILER_ENABLE_REMAT_PASS'"},
+		{"0.12.0", "JAX_COMPILER_ENABLE_REMAT_PASS=Maybe", nil, "", "invalid truth value 'maybe' for environment 'JAX_COMPILER_ENABLE_REMAT_PASS'"},
+		{"0.11.0", "JAX_COMPILER_ENABLE_REMAT_PASS=0\nXLA_FLAGS=--xla_disable_hlo_passes=fusion", []string{off}, "takes the place of xla_disable_hlo_passes", ""},
+		{"0.11.1", "JAX_COMPILER_ENABLE_REMAT_PASS=0\nXLA_FLAGS=--xla_disable_hlo_passes=fusion", []string{off}, "", ""},
+		{"0.11.0", "XLA_FLAGS=--xla_disable_hlo_passes=fusion,rematerialization", []string{"xla_disable_hlo_passes=rematerialization: " + off}, "", ""},
+		{"0.11.0", "XLA_FLAGS=--xla_disable_hlo_passes=rematerialization-2", nil, "", ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.as+" "+tt.env, func(t *testing.T) {
+			as, err := ParseFramework("jax@" + tt.as)
+			if err != nil {
+				t.Fatal(err)
+			}
+			a, err := Explain(Environ(strings.Split(tt.env, "\n")), as, Device{Total: 24 << 30, Free: 24 << 30})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var effects []string
+			for _, s := range a.Settings {
+				effects = append(effects, s.Effect)
+			}
+			if !slices.Equal(effects, tt.effects) {
+				t.Errorf("effects %q, want %q", effects, tt.effects)
+			}
+			warned := slices.ContainsFunc(a.Warnings, func(w Warning) bool { return strings.Contains(w.Problem, tt.warns) })
+			if tt.warns == "" && len(a.Warnings) > 0 || tt.warns != "" && !warned {
+				t.Errorf("warnings %+v, want %q", a.Warnings, tt.warns)
+			}
+			switch {
+			case tt.raises == "" && len(a.Errors) > 0:
+				t.Errorf("raises %+v", a.Errors)
+			case tt.raises != "" && (len(a.Errors) != 1 || a.Errors[0].Text != tt.raises):
+				t.Errorf("errors %+v, want %q", a.Errors, tt.raises)
+			}
+		})
+	}
+}
