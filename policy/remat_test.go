@@ -44,7 +44,7 @@ func TestRemat(t *testing.T) {
 			if !slices.Equal(effects, tt.effects) {
 				t.Errorf("effects %q, want %q", effects, tt.effects)
 			}
-			warned := slices.ContainsFunc(a.Warnings, func(w Warning) bool { return strings.Contains(w.Problem, tt.warns) })
+			warned := slices.ContainsFunc(a.Warnings, func(w Warning) bool { return strings.Contains(w.Text, tt.warns) })
 			if tt.warns == "" && len(a.Warnings) > 0 || tt.warns != "" && !warned {
 				t.Errorf("warnings %+v, want %q", a.Warnings, tt.warns)
 			}
