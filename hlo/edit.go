@@ -54,11 +54,11 @@ func (i *Instruction) SetOperand(n int, o *Instruction) {
 	}
 }
 
-// ReplaceUses makes all users of i use o instead, and the computation return o
-// where it returned i. Users that keep says stay.
+// ReplaceUses makes all users of i use o instead, o itself aside. Users that keep says
+// stay; without keep the computation also returns o where it returned i.
 func (i *Instruction) ReplaceUses(o *Instruction, keep func(user *Instruction) bool) {
 	for _, u := range slices.Clone(i.Users) {
-		if keep != nil && keep(u) {
+		if u == o || keep != nil && keep(u) {
 			continue
 		}
 		for n, x := range u.Operands {
@@ -137,8 +137,17 @@ func unique(name string, taken map[string]bool) string {
 	}
 }
 
-// Remove takes an instruction without users out of its computation.
+// Remove takes an instruction without users out of its computation. What ran after
+// it now runs after what it ran after.
 func (c *Computation) Remove(i *Instruction) {
+	for _, x := range c.Instructions {
+		if n := slices.Index(x.After, i); n >= 0 {
+			x.After = slices.Delete(x.After, n, n+1)
+			for _, p := range i.After {
+				x.AddAfter(p)
+			}
+		}
+	}
 	i.Detach()
 	if n := slices.Index(c.Instructions, i); n >= 0 {
 		c.Instructions = slices.Delete(c.Instructions, n, n+1)
@@ -168,7 +177,8 @@ func (i *Instruction) Clone(name string) *Instruction {
 
 func (i *Instruction) module() *Module { return i.Parent.Module }
 
-// Clone is a copy of a computation and of all that it calls, under new names.
+// Clone is a copy of a computation and of all that it calls, under new names. Each copy stands
+// right behind its original, so before whatever calls it.
 // called maps what was copied already; nil: nothing.
 func (c *Computation) Clone(suffix string, called map[*Computation]*Computation) *Computation {
 	if called == nil {
@@ -177,18 +187,18 @@ func (c *Computation) Clone(suffix string, called map[*Computation]*Computation)
 	if done := called[c]; done != nil {
 		return done
 	}
-	taken := map[string]bool{}
-	for _, other := range c.Module.Computations {
-		taken[other.Name] = true
-	}
-	// What it calls comes before it in the module.
 	for _, i := range c.Instructions {
 		for _, callee := range i.Called() {
-			taken[callee.Clone(suffix, called).Name] = true
+			callee.Clone(suffix, called)
 		}
 	}
-	copied := c.Module.NewComputation(unique(c.Name+suffix, taken))
-	copied.Thread = c.Thread
+	m := c.Module
+	taken := map[string]bool{}
+	for _, other := range m.Computations {
+		taken[other.Name] = true
+	}
+	copied := &Computation{Name: unique(c.Name+suffix, taken), Module: m, Thread: c.Thread}
+	m.Computations = slices.Insert(m.Computations, slices.Index(m.Computations, c)+1, copied)
 	called[c] = copied
 	of := make(map[*Instruction]*Instruction, len(c.Instructions))
 	list := make([]*Instruction, 0, len(c.Instructions))

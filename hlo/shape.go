@@ -112,15 +112,15 @@ func (s *Shape) Bytes() (uint64, error) {
 	if e := s.elementBits(); e > 0 {
 		width = e
 	}
-	high, low := bits.Mul64(n, width)
-	if high > 0 || low > math.MaxUint64-7-4*8*uint64(len(s.Dims)) {
+	high, low := bits.Mul64(n, width) // bits, of which the lowest three make no whole byte
+	sizes := uint64(0)
+	if s.Dynamic != nil {
+		sizes = 4 * uint64(len(s.Dims))
+	}
+	if high >= 8 || high<<61|low>>3 > math.MaxUint64-1-sizes {
 		return 0, ErrTooLarge
 	}
-	bytes := (low + 7) / 8
-	if s.Dynamic != nil {
-		bytes += 4 * uint64(len(s.Dims))
-	}
-	return bytes, nil
+	return (high<<61 | low>>3) + (low&7+7)/8 + sizes, nil
 }
 
 // TotalBytes is what the value takes with all its elements, tables included.

@@ -163,6 +163,8 @@ type Answer struct {
 	Note string `json:"note,omitempty"`
 	// Device is what is known of the device.
 	Device Device `json:"-"`
+	// NoRemat says that XLA's recompute pass is switched off.
+	NoRemat bool `json:"-"`
 	// Policy is what is built; the zero one where nothing is.
 	Policy Policy `json:"-"`
 
@@ -231,7 +233,7 @@ func Explain(env Environment, as Framework, d Device) (Answer, error) {
 		a.Set = fixes(a)
 		return a, nil
 	}
-	a.Policy = r.policy
+	a.Policy, a.NoRemat = r.policy, r.noRemat
 	if f.like != "" { // the words of the framework, not of our own runtime
 		a.Policy.Spec, a.Policy.Version = as.text(), as.Version
 	}

@@ -155,13 +155,15 @@ type reading struct {
 	policy  Policy
 	options []Option            // of a PJRT client; nil for other frameworks
 	pools   func(Device) []Pool // nil: there is no more to tell than the policy
+	noRemat bool                // XLA's recompute pass is switched off
 	notes
 }
 
 // readJAX is what a release of JAX does with an environment.
 func readJAX(env Environment, v version, r jaxRelease) (reading, *SettingError) {
 	n := notes{env: env}
-	if err := n.remat(r); err != nil {
+	off, err := n.remat(r)
+	if err != nil {
 		return reading{notes: n}, err
 	}
 	options, err := jaxOptions(env, r)
@@ -186,7 +188,7 @@ func readJAX(env Environment, v version, r jaxRelease) (reading, *SettingError) 
 		return reading{notes: n}, err
 	}
 	n.python(p, a, r)
-	return reading{p, options, func(d Device) []Pool { return jaxPools(p, a, r, d) }, n}, nil
+	return reading{p, options, func(d Device) []Pool { return jaxPools(p, a, r, d) }, off, n}, nil
 }
 
 // tooLarge is the error of an integer that Python can hold and the C API cannot.

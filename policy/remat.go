@@ -10,9 +10,10 @@ const (
 	rematPass    = "rematerialization" // its name() in XLA, compared as a whole
 )
 
-// remat reads what is about the pass. JAX reads its variable at import, before
-// anything else of all this (jax/_src/config.py, bool_state).
-func (n *notes) remat(r jaxRelease) *SettingError {
+// remat reads what is about the pass, and says whether it is switched off. JAX
+// reads its variable at import, before anything else of all this
+// (jax/_src/config.py, bool_state).
+func (n *notes) remat(r jaxRelease) (off bool, err *SettingError) {
 	disabled := strings.Split(xlaFlags(n.env.Get(xlaFlagsVar))[disabledFlag], ",")
 	has := false
 	for _, pass := range disabled {
@@ -24,21 +25,22 @@ func (n *notes) remat(r jaxRelease) *SettingError {
 	text, set := n.env.Lookup(rematVar)
 	switch {
 	case !set:
-		return nil
+		return has, nil
 	case !r.remat:
 		n.warn(rematVar, "-"+rematVar, "not read before JAX 0.4.34, which has the pass and no option for it")
-		return nil
+		return has, nil
 	}
 	switch strings.ToLower(text) {
 	case "y", "yes", "t", "true", "on", "1":
 		n.effect(rematVar, "as by default: where a program's peak passes XLA's limit, values may be computed twice")
+		return has, nil
 	case "n", "no", "f", "false", "off", "0":
 		n.effect(rematVar, "XLA computes nothing twice to save memory")
 		if !r.rematAdds && disabled[0] != "" && !has {
 			n.warn(rematVar, "", "up to JAX 0.11.0 it takes the place of %s in XLA_FLAGS: the passes named there run again", disabledFlag)
 		}
+		return true, nil
 	default:
-		return &SettingError{Name: rematVar, Text: "invalid truth value " + pyRepr(strings.ToLower(text)) + " for environment '" + rematVar + "'", Then: "import jax raises it as a ValueError", Fix: rematVar + "=false"}
+		return has, &SettingError{Name: rematVar, Text: "invalid truth value " + pyRepr(strings.ToLower(text)) + " for environment '" + rematVar + "'", Then: "import jax raises it as a ValueError", Fix: rematVar + "=false"}
 	}
-	return nil
 }

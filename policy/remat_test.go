@@ -41,6 +41,9 @@ func TestRemat(t *testing.T) {
 			for _, s := range a.Settings {
 				effects = append(effects, s.Effect)
 			}
+			if off := slices.ContainsFunc(tt.effects, func(e string) bool { return strings.HasSuffix(e, off) }); a.NoRemat != off && tt.raises == "" {
+				t.Errorf("NoRemat is %v", a.NoRemat)
+			}
 			if !slices.Equal(effects, tt.effects) {
 				t.Errorf("effects %q, want %q", effects, tt.effects)
 			}

@@ -1,0 +1,355 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"gpumem/device/open"
+	"gpumem/hlo"
+	"gpumem/hlo/cost"
+	"gpumem/hlo/memory"
+	"gpumem/policy"
+	"gpumem/remat"
+	"gpumem/size"
+)
+
+// rematFlags are what remat is told besides its module.
+type rematFlags struct {
+	limit     string
+	algorithm string
+	marks     []string
+	save      string
+	device    string
+	as        string
+	out       string
+	bandwidth float64
+	flops     float64
+	frontier  bool
+	asJSON    bool
+}
+
+// algorithms are the names that --algorithm takes.
+var algorithms = []string{"off", "xla", "gap"}
+
+func rematCommand() *cobra.Command {
+	var f rematFlags
+	cmd := &cobra.Command{
+		Use:   "remat MODULE",
+		Short: "Say what recomputing saves in a compiled program, and at what price",
+		Long: `remat does to a module of HLO what XLA's pass "rematerialization" does: where more
+lives than the limit allows, values are computed again in place of being kept.
+It says how far that goes, what it costs, and below what no plan can go.
+
+The limit is that of XLA for this device and environment: 95 % of what the pool's
+limit leaves beside arguments and results, so that XLA_CLIENT_MEM_FRACTION changes
+the plan. --limit names another: bytes, or a part of the peak, as in 60%.
+--algorithm off changes nothing, as JAX_COMPILER_ENABLE_REMAT_PASS=false does;
+gap is our own, which goes much further and is never worse: it splits the gaps
+between uses wherever memory is short. --frontier shows what each amount of memory
+costs.
+
+--mark PATTERN recomputes by hand first, as jax.checkpoint does: what the regular
+expression finds in op_name or in names of instructions is computed again for the
+backward pass, behind a barrier. --save says what is kept all the same: nothing
+(the default), everything, dots, dots_no_batch, or names=PATTERN.
+
+The module is measured in the order of its text, which is that of execution if it
+is scheduled. --out writes the changed module; it parses again, and is measured
+anew before anything is told.
+
+Exit status: 0, also where the limit is not met; 2 bad usage or bad input.`,
+		Example: `  gpumem remat step.hlo
+  gpumem remat step.hlo --limit 60%
+  gpumem remat step.hlo --algorithm gap --frontier
+  XLA_CLIENT_MEM_FRACTION=.9 gpumem remat step.hlo --device sim:24GiB --as jax@0.11.0
+  gpumem remat step.hlo --algorithm off --mark 'layer_\d+' --save dots --out marked.hlo`,
+		Args: oneModule,
+		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args[0]) },
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.limit, "limit", "", "the most that temporaries may take: `BYTES` such as 12GiB, or NN% of their peak as the module is given (default: as XLA computes it for the device)")
+	flags.StringVar(&f.algorithm, "algorithm", "xla", "`NAME`: xla (its pass), gap (ours, which looks at the whole schedule), or off")
+	flags.StringArrayVar(&f.marks, "mark", nil, "recompute by hand what `PATTERN` finds; repeat for several regions")
+	flags.StringVar(&f.save, "save", "nothing", "what marked regions keep: `POLICY` nothing, everything, dots, dots_no_batch, names=PATTERN")
+	flags.StringVar(&f.device, "device", "", "`DEVICE` whose memory the limit goes by: sim:80GiB, cuda:0 (default $GPUMEM_DEVICE, else cuda:0 if a driver loads, else "+open.Default+")")
+	flags.StringVar(&f.as, "as", "", "`JAX[@VERSION]` whose environment it is, such as jax@0.11.0 (default the newest)")
+	flags.StringVar(&f.out, "out", "", "write the changed module to `FILE`, as text")
+	flags.Float64Var(&f.bandwidth, "bytes-per-second", 3e12, "how fast the device moves memory, for the price")
+	flags.Float64Var(&f.flops, "flops-per-second", 4e14, "how fast the device computes, for the price")
+	flags.BoolVar(&f.frontier, "frontier", false, "plans for ever less memory, in place of one limit")
+	flags.BoolVar(&f.asJSON, "json", false, "print JSON")
+	_ = cmd.RegisterFlagCompletionFunc("algorithm", cobra.FixedCompletions(algorithms, cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}
+
+// A rematAnswer is what a plan does. Its JSON is relied on by scripts.
+type rematAnswer struct {
+	Algorithm    string  `json:"algorithm"`
+	Instructions int     `json:"instructions"` // of the module as given
+	Limit        uint64  `json:"limit_bytes"`
+	Before       uint64  `json:"temp_peak_before"`
+	After        uint64  `json:"temp_peak_after"`
+	Met          bool    `json:"met"`
+	Recomputed   int     `json:"recomputed"` // instructions that were added
+	Extra        float64 `json:"extra_compute_percent"`
+	LowerBound   uint64  `json:"lower_bound_bytes"`
+	// LowerPercent is the least extra compute that any plan for this limit can have, as
+	// far as it is proven; 0: nothing is.
+	LowerPercent float64 `json:"lower_bound_percent"`
+	Seconds      float64 `json:"seconds"` // that planning took
+
+	Marked []markAnswer `json:"marked,omitempty"`
+
+	name, from string // of the module; where the limit is from
+	by         string // what made the plan
+	marked     []remat.Region
+	warnings   []string
+}
+
+// A markAnswer is what one --mark did in one computation.
+type markAnswer struct {
+	Pattern     string `json:"pattern"`
+	Computation string `json:"computation"`
+	Region      int    `json:"instructions"`
+	Saved       int    `json:"saved"`
+	Recomputed  int    `json:"recomputed"`
+	Late        int    `json:"late_users"`
+}
+
+func (f *rematFlags) run(cmd *cobra.Command, path string) error {
+	if !slices.Contains(algorithms, f.algorithm) {
+		return fmt.Errorf("--algorithm %q: want one of %s", f.algorithm, strings.Join(algorithms, ", "))
+	}
+	if !(f.bandwidth > 0) || !(f.flops > 0) {
+		return errors.New("--bytes-per-second and --flops-per-second must be above 0")
+	}
+	if f.out != "" && sameFile(path, f.out) {
+		return fmt.Errorf("--out %s: this is the module itself; name another file", f.out)
+	}
+	save, err := savePolicy(f.save)
+	if err != nil {
+		return err
+	}
+	marks := make([]*regexp.Regexp, len(f.marks))
+	for n, m := range f.marks {
+		if marks[n], err = regexp.Compile(m); err != nil {
+			return fmt.Errorf("--mark: %w", err)
+		}
+	}
+	m, err := readModule(cmd.Context(), path)
+	if err != nil {
+		return err
+	}
+	a := &rematAnswer{Algorithm: f.algorithm, Instructions: m.Instructions(), name: m.Name, marked: remat.Regions(m)}
+	m, curve, err := f.plan(cmd, a, m, marks, save)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	if f.out != "" {
+		if err := writeWhole(cmd.Context(), f.out, m.Write); err != nil {
+			return fmt.Errorf("--out: %w", err)
+		}
+	}
+	for _, w := range a.warnings {
+		fmt.Fprintln(cmd.ErrOrStderr(), "gpumem: "+oneLine(w))
+	}
+	switch {
+	case f.asJSON && f.frontier:
+		return encode(cmd.OutOrStdout(), curve)
+	case f.asJSON:
+		return encode(cmd.OutOrStdout(), a)
+	case f.frontier:
+		return writeFrontier(cmd.OutOrStdout(), a, curve)
+	}
+	return writeRemat(cmd.OutOrStdout(), a, doctorWidth(cmd.OutOrStdout()))
+}
+
+// plan changes the module, gives the changed one, and measures it before and
+// after. With --frontier it gives plans for many limits instead.
+func (f *rematFlags) plan(cmd *cobra.Command, a *rematAnswer, m *hlo.Module, marks []*regexp.Regexp, save remat.Policy) (_ *hlo.Module, curve []*rematAnswer, err error) {
+	if a.Before, _, err = memory.TempPeak(m, memory.Options{}); err != nil {
+		return nil, nil, err
+	}
+	if a.LowerBound, err = remat.LowerBound(m); err != nil {
+		return nil, nil, err
+	}
+	if !f.frontier {
+		if err = f.setLimit(cmd, a, m); err != nil {
+			return nil, nil, err
+		}
+	}
+	rates := cost.Rates{Bytes: f.bandwidth, Flops: f.flops}
+	before, err := remat.Seconds(m, rates)
+	if err != nil {
+		return nil, nil, err
+	}
+	start := time.Now()
+	for n, re := range marks {
+		done, err := remat.Mark(m, re, save)
+		if err != nil {
+			return nil, nil, fmt.Errorf("--mark %s: %w", re, err)
+		}
+		if len(done) == 0 {
+			return nil, nil, fmt.Errorf("--mark %s: no instruction has it in its op_name or name; gpumem hlo shows some", re)
+		}
+		for _, d := range done {
+			a.Recomputed += d.Recomputed
+			a.Marked = append(a.Marked, markAnswer{f.marks[n], d.Computation.Name, d.Region, d.Saved, d.Recomputed, d.Late})
+		}
+	}
+	if f.frontier {
+		curve, err = f.curve(a, m, rates, before)
+		return m, curve, err
+	}
+	p, err := f.one(a, m, a.Limit, rates)
+	if err != nil {
+		return nil, nil, err
+	}
+	a.take(p, before, time.Since(start))
+	return p.Module, nil, nil
+}
+
+// one is the plan of the algorithm for a limit.
+func (f *rematFlags) one(a *rematAnswer, m *hlo.Module, limit uint64, rates cost.Rates) (*remat.Plan, error) {
+	switch f.algorithm {
+	case "gap":
+		return remat.Best(m, limit, rates)
+	case "xla":
+		p, warnings, err := remat.XLAPlan(m, limit, rates)
+		a.warnings = append(a.warnings, warnings...)
+		return p, err
+	}
+	return remat.AsGiven(m, rates)
+}
+
+// take is what a plan does.
+func (a *rematAnswer) take(p *remat.Plan, before float64, took time.Duration) {
+	a.After, a.Met = p.Peak, p.Peak <= a.Limit
+	a.Recomputed += p.Added
+	a.Seconds, a.by = took.Seconds(), p.By
+	if before > 0 {
+		a.Extra = math.Round(1e6*(p.Seconds-before)/before) / 1e4 // sums in another order differ in their last digits
+		a.Extra += 0                                              // not -0
+	}
+}
+
+// curve are plans for ever less memory, those left out that are beaten in both
+// memory and time.
+func (f *rematFlags) curve(a *rematAnswer, m *hlo.Module, rates cost.Rates, before float64) ([]*rematAnswer, error) {
+	const (
+		step     = 5 // percent of the peak
+		patience = 4 // limits in a row that were not met
+	)
+	missed := 0
+	all := []*rematAnswer{}
+	for part := 100; part >= step; part -= step {
+		start := time.Now()
+		limit := a.Before / 100 * uint64(part)
+		p, err := f.one(a, m, limit, rates)
+		if err != nil {
+			return nil, err
+		}
+		k := *a
+		k.Limit, k.warnings = limit, nil
+		k.take(p, before, time.Since(start))
+		// A later plan may be smaller and faster than those before.
+		for len(all) > 0 && k.After <= all[len(all)-1].After && k.Extra <= all[len(all)-1].Extra {
+			all = all[:len(all)-1]
+		}
+		if len(all) == 0 || k.After < all[len(all)-1].After {
+			all = append(all, &k)
+		}
+		if k.Met {
+			missed = 0
+		} else if missed++; missed == patience {
+			break // it goes no further
+		}
+	}
+	return all, nil
+}
+
+// setLimit is --limit, or what XLA computes for the device and the environment.
+func (f *rematFlags) setLimit(cmd *cobra.Command, a *rematAnswer, m *hlo.Module) error {
+	if part, ok := strings.CutSuffix(f.limit, "%"); ok {
+		p, err := strconv.ParseFloat(strings.TrimSpace(part), 64)
+		if err != nil || !(p >= 0) || p > 1000 {
+			return fmt.Errorf("--limit %q: want a part of the peak such as 60%%", f.limit)
+		}
+		a.Limit, a.from = uint64(float64(a.Before)*p/100), fmt.Sprintf("%v %% of what the module takes now", p)
+		return nil
+	}
+	if f.limit != "" {
+		n, err := size.Parse(f.limit)
+		if err != nil {
+			return fmt.Errorf("--limit: %w", err)
+		}
+		a.Limit, a.from = n, "as told"
+		return nil
+	}
+	return f.deviceLimit(cmd, a, m)
+}
+
+func savePolicy(word string) (remat.Policy, error) {
+	switch name, pattern, _ := strings.Cut(word, "="); name {
+	case "nothing":
+		return remat.SaveNothing, nil
+	case "everything":
+		return remat.SaveEverything, nil
+	case "dots":
+		return remat.SaveDots, nil
+	case "dots_no_batch":
+		return remat.SaveDotsWithoutBatch, nil
+	case "names":
+		re, err := regexp.Compile(pattern)
+		if err != nil || pattern == "" {
+			return nil, fmt.Errorf("--save %s: %w", word, cmp.Or(err, errors.New("want names=PATTERN, a regular expression")))
+		}
+		return remat.SaveNames(re), nil
+	}
+	return nil, fmt.Errorf("--save %q: want nothing, everything, dots, dots_no_batch or names=PATTERN", word)
+}
+
+// deviceLimit is the limit that XLA computes for the device, as the release
+// reads the environment. Where that switches the pass off, the algorithm is off.
+func (f *rematFlags) deviceLimit(cmd *cobra.Command, a *rematAnswer, m *hlo.Module) error {
+	q, err := ask(cmd, f.as, f.device, 0)
+	if err != nil {
+		return err
+	}
+	if q.as.Name != "jax" {
+		return fmt.Errorf("--as %s: the limit is computed as JAX has it; want jax or jax@VERSION", q.as.Name)
+	}
+	e, err := policy.Explain(q.env, q.as, q.policyDevice())
+	if err != nil {
+		return err
+	}
+	if len(e.Errors) > 0 {
+		return fmt.Errorf("%s is refused: %s; gpumem explain says what to write", e.Errors[0].Name, e.Errors[0].Text)
+	}
+	total := q.policyDevice().Total
+	base, from := total/100*remat.FallbackPercent+total%100*remat.FallbackPercent/100, fmt.Sprintf("%d %% of %s", remat.FallbackPercent, size.Format(total))
+	switch e.Policy.Kind {
+	case policy.BFC, policy.VMM, policy.Async:
+		base = e.Policy.LimitBytes(q.policyDevice())
+		from = "the pool's " + size.Format(base)
+	}
+	if a.Limit, err = remat.Limit(m, base); err != nil {
+		return fmt.Errorf("%w: %s on %s; --device or --limit name another", err, from, q.device.Words)
+	}
+	a.from = fmt.Sprintf("95 %% of what %s leave beside arguments and results, on %s", from, q.device.Words)
+	a.warnings = append(a.warnings, q.notes...)
+	if e.NoRemat && !cmd.Flags().Changed("algorithm") {
+		f.algorithm, a.Algorithm = "off", "off"
+		a.warnings = append(a.warnings, "the environment switches the pass off, so nothing is recomputed; --algorithm xla does all the same")
+	}
+	return nil
+}

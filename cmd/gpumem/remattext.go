@@ -1,0 +1,77 @@
+package main
+
+// What remat says to people.
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"gpumem/report"
+	"gpumem/size"
+)
+
+// regionsShown is how many marked regions are told.
+const regionsShown = 6
+
+func writeRemat(w io.Writer, a *rematAnswer, width int) error {
+	var t text
+	line := func(format string, args ...any) { t.raw(report.Wrap(clean(fmt.Sprintf(format, args...)), width)) }
+	switch {
+	case a.Before <= a.Limit && a.Recomputed == 0:
+		line("%s fits its limit as it is: nothing is recomputed.", a.name)
+	case a.Recomputed == 0 && a.Algorithm == "off":
+		line("%s takes more than its limit, and nothing is recomputed.", a.name)
+	case a.After >= a.Before && !a.Met:
+		line("%s takes more than its limit, and recomputing does not help.", a.name)
+	case a.Met:
+		line("%s meets its limit with %s more, at %.1f %% more compute.", a.name, counted(uint64(a.Recomputed), "instruction"), a.Extra)
+	default:
+		line("%s does not meet its limit, with %s more, at %.1f %% more compute.", a.name, counted(uint64(a.Recomputed), "instruction"), a.Extra)
+	}
+	t.raw("")
+	row := func(what string, n uint64, more string) { line("  %-12s  %10s  %s", what, size.Format(n), more) }
+	row("limit", a.Limit, a.from)
+	row("now", a.Before, "temporaries at their peak, in "+counted(uint64(a.Instructions), "instruction"))
+	row("then", a.After, partOf(a.After, a.Before)+" of that")
+	row("lower bound", a.LowerBound, "no plan goes below, in any order")
+	for _, k := range a.Marked {
+		line("  marked %s in %s: %s, %d kept; %d added for %s", k.Pattern, k.Computation, counted(uint64(k.Region), "instruction"), k.Saved, k.Recomputed, counted(uint64(k.Late), "late user"))
+	}
+	if len(a.marked) > 0 {
+		t.section("Marked by jax.checkpoint before")
+		for _, r := range a.marked[:min(len(a.marked), regionsShown)] {
+			t.raw(fmt.Sprintf("  %7d instructions, %7d of them recomputed: %s", r.Instructions, r.Recomputed, tailOf(oneLine(r.Name), width-52)))
+		}
+		if n := len(a.marked) - regionsShown; n > 0 {
+			line("  and %d more", n)
+		}
+	}
+	_, err := io.WriteString(w, t.b.String())
+	return err
+}
+
+// partOf is a part in whole percent.
+func partOf(part, whole uint64) string {
+	if whole == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.0f %%", 100*float64(part)/float64(whole))
+}
+
+// writeFrontier is the curve of memory and compute, as a table.
+func writeFrontier(w io.Writer, a *rematAnswer, curve []*rematAnswer) error {
+	var t text
+	t.raw(fmt.Sprintf("%s: what less memory costs, by %s; no plan goes below %s", oneLine(a.name), a.Algorithm, size.Format(a.LowerBound)))
+	t.raw("")
+	table := report.NewTable("temporaries", "of the peak", "more compute", "added", "")
+	for _, p := range curve {
+		bar := strings.Repeat("#", int(min(p.Extra, 60)/2+.5))
+		table.Row(size.Format(p.After), partOf(p.After, p.Before), fmt.Sprintf("%.1f %%", p.Extra), report.Count(uint64(p.Recomputed)), bar)
+	}
+	if _, err := table.WriteTo(&t.b); err != nil {
+		return err
+	}
+	_, err := io.WriteString(w, t.b.String())
+	return err
+}

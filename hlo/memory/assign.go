@@ -1,0 +1,356 @@
+package memory
+
+// What memory a compiled module is given: XLA's buffer assignment
+// (xla/service/buffer_assignment.cc, 2026).
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"gpumem/hlo"
+	"gpumem/size"
+)
+
+// An Assignment is what XLA prints as BufferAssignment stats, in bytes.
+type Assignment struct {
+	// Parameters and Constants of the entry and of all that runs.
+	Parameters, Constants uint64
+	// LiveOut is what the program returns, parameters whose memory it
+	// returns included.
+	LiveOut uint64
+	// Temp is the heap of everything else: packed, each value on a multiple of
+	// [Alignment], with the tables of tuples in front. Fragmentation is what the
+	// packing loses.
+	Temp, Fragmentation uint64
+	// Total is all of it. Parameters that are returned count once.
+	Total uint64
+	// TotalFragmentation is Total without [Analysis.MinimumMemory]. Constants
+	// count in the one and not in the other. It is negative where XLA's minimum
+	// counts buffers twice.
+	TotalFragmentation int64
+	// Host is what lies in the host's memory, not counted above.
+	Host uint64
+}
+
+// Assign gives a module memory, in the order in which its instructions stand. The
+// error is that of [AnalyzeModule], or of a heap of more than 2^63-1 bytes.
+//
+// XLA does this after it has fused operations and inserted copies: for a module as
+// a framework hands it over, this is what it would take without fusion.
+func Assign(m *hlo.Module) (*Assignment, error) {
+	a, err := AnalyzeModule(m)
+	if err != nil {
+		return nil, err
+	}
+	return a.Assign()
+}
+
+// Assign is what the analysed order takes.
+func (a *Analysis) Assign() (*Assignment, error) {
+	s := &Assignment{}
+	g := &assigner{a: a, in: make([]int32, len(a.BufferBytes))}
+	temp := g.allocations()
+	for _, x := range g.list {
+		bytes := a.size(x.buffer)
+		if a.space(x.buffer) == hlo.HostSpace {
+			s.Host += bytes
+			continue
+		}
+		switch {
+		case x.constant:
+			s.Constants += bytes
+		case x.parameter:
+			s.Parameters += bytes
+		case x.table && !x.liveOut:
+			s.Temp += (bytes + Alignment - 1) / Alignment * Alignment
+			continue
+		}
+		if x.liveOut {
+			s.LiveOut += bytes
+		}
+		s.Total += bytes
+	}
+	for space, use := range temp {
+		blocks, most := a.blocks(use)
+		heap, _, err := Pack(blocks, Alignment)
+		if err != nil {
+			return nil, err
+		}
+		if space == hlo.HostSpace {
+			s.Host += heap
+			continue
+		}
+		s.Temp += heap
+		s.Fragmentation += heap - most
+	}
+	s.Total += s.Temp
+	s.TotalFragmentation = int64(s.Total) - int64(a.minimum)
+	return s, nil
+}
+
+// String is the text that XLA prints.
+func (s *Assignment) String() string {
+	var b strings.Builder
+	line := func(name string, bytes int64, of uint64) {
+		fmt.Fprintf(&b, "%33s: %10s", name, size.XLA(bytes))
+		if of > 0 {
+			fmt.Fprintf(&b, " (%.2f%%)", 100*float64(bytes)/float64(of))
+		}
+		b.WriteByte('\n')
+	}
+	b.WriteString("BufferAssignment stats:\n")
+	line("parameter allocation", int64(s.Parameters), 0)
+	line("constant allocation", int64(s.Constants), 0)
+	line("maybe_live_out allocation", int64(s.LiveOut), 0)
+	line("preallocated temp allocation", int64(s.Temp), 0)
+	line("preallocated temp fragmentation", int64(s.Fragmentation), max(s.Temp, 1))
+	line("total allocation", int64(s.Total), 0)
+	line("total fragmentation", s.TotalFragmentation, max(s.Total, 1))
+	return b.String()
+}
+
+// An allocation is memory of its own: of a parameter, a constant, an output or a
+// tuple's table. Other buffers may lie in that of an output.
+type allocation struct {
+	buffer                              int
+	constant, parameter, liveOut, table bool
+	reusable                            bool
+	values                              []int32
+}
+
+// assigner goes through the buffers as XLA does, the largest first.
+type assigner struct {
+	a    *Analysis
+	list []allocation
+	in   []int32 // by buffer: 1 + its allocation
+	open []int32 // allocations that others may use, the largest first
+}
+
+// allocations makes those of all buffers but the temporary ones, which it returns,
+// by value, for each memory space.
+func (g *assigner) allocations() map[uint64][]bool {
+	a := g.a
+	type buffer struct {
+		number  int
+		bytes   uint64
+		liveOut bool
+		begin   int // the first step
+	}
+	var order []buffer
+	for b, members := range a.members {
+		x := buffer{number: b, bytes: a.size(b), begin: -1}
+		for _, v := range members {
+			value := &a.Values[v]
+			x.liveOut = x.liveOut || value.LiveOut
+			if value.Start >= 0 && (x.begin < 0 || value.Start < x.begin) {
+				x.begin = value.Start
+			}
+		}
+		if x.begin >= 0 {
+			order = append(order, x)
+		}
+	}
+	slices.SortStableFunc(order, func(x, y buffer) int {
+		outs := 0
+		if x.liveOut != y.liveOut {
+			if outs = 1; x.liveOut {
+				outs = -1
+			}
+		}
+		return cmp.Or(cmp.Compare(y.bytes, x.bytes), outs, cmp.Compare(x.begin, y.begin))
+	})
+	temp := map[uint64][]bool{}
+	for _, next := range order {
+		b := next.number
+		x := allocation{buffer: b, liveOut: next.liveOut, values: a.members[b]}
+		for _, v := range a.members[b] {
+			value := &a.Values[v]
+			i := value.Instruction
+			if i.Opcode == hlo.Constant {
+				x.constant = true
+			} else if i.Opcode == hlo.Parameter && value.frame == 0 {
+				x.parameter = true
+				x.reusable = x.reusable || aliased(a.Module, i.Parameter, value.Index)
+			}
+			x.table = x.table || i.Shape.At(value.Index...).Type == hlo.Tuple
+		}
+		switch {
+		case x.constant:
+			x.parameter, x.reusable = false, false
+		case x.parameter:
+		case x.table:
+		case x.liveOut:
+			x.reusable = true
+		case g.reuse(b):
+			continue
+		default:
+			space := a.space(b)
+			if temp[space] == nil {
+				temp[space] = make([]bool, len(a.Values))
+			}
+			for _, v := range a.members[b] {
+				temp[space][v] = true
+			}
+			continue
+		}
+		g.list = append(g.list, x)
+		g.in[b] = int32(len(g.list))
+		if x.reusable && (x.parameter || x.liveOut) {
+			g.open = append(g.open, int32(len(g.list)-1))
+		}
+	}
+	return temp
+}
+
+// size is what a buffer takes, also in the host's memory.
+func (a *Analysis) size(b int) (bytes uint64) {
+	for _, v := range a.members[b] {
+		bytes = max(bytes, a.Values[v].Bytes)
+	}
+	return bytes
+}
+
+// space is a buffer's memory space.
+func (a *Analysis) space(b int) uint64 { return a.Values[a.members[b][0]].Space }
+
+// reuse puts a temporary buffer into the allocation of an operand, or else into
+// the smallest one in which nothing else lives at the time. What is returned
+// lives to the end, so nothing that is returned finds a place.
+func (g *assigner) reuse(b int) bool {
+	a := g.a
+	for _, v := range a.members[b] {
+		x := &a.Values[v]
+		if len(x.Index) > 0 || x.Start < 0 {
+			continue
+		}
+		for _, o := range x.Instruction.Operands {
+			n, ok := a.flow.node(x.frame, o)
+			if !ok {
+				continue
+			}
+			w := a.Values[a.flow.val[a.flow.first[n]]].Buffer
+			if k := g.in[w] - 1; k >= 0 && g.fits(b, k) {
+				return true
+			}
+		}
+	}
+	for k := len(g.open) - 1; k >= 0; k-- {
+		if g.fits(b, g.open[k]) {
+			return true
+		}
+	}
+	return false
+}
+
+// fits puts a buffer into an allocation if it may lie there. It is not too large, as
+// the largest buffers come first.
+func (g *assigner) fits(b int, k int32) bool {
+	a, x := g.a, &g.list[k]
+	if !x.reusable || a.space(b) != a.space(x.buffer) {
+		return false
+	}
+	for _, v := range a.members[b] {
+		for _, w := range x.values {
+			if a.interferes(v, w) {
+				return false
+			}
+		}
+	}
+	g.in[b] = k + 1
+	x.values = append(slices.Clip(x.values), a.members[b]...)
+	return true
+}
+
+// interferes says whether two values need memory at the same time. One may be
+// made where the other is read for the last time if it may take its place.
+func (a *Analysis) interferes(v, w int32) bool {
+	x, y := &a.Values[v], &a.Values[w]
+	if x.Start < 0 || y.Start < 0 || x.Start > y.End || y.Start > x.End {
+		return false
+	}
+	if x.End != y.Start {
+		x, y = y, x
+	}
+	return x.End != y.Start || !a.takesOver(x, y)
+}
+
+// takesOver says whether a value may be made in place of an operand's.
+func (a *Analysis) takesOver(operand, made *Value) bool {
+	o, index := operand.Instruction, operand.Index
+	if operand.last >= 0 {
+		o, index = a.flow.at(operand.last)
+	}
+	return a.share.may(o, index, made.Instruction, made.Index)
+}
+
+// at is the instruction and index of a position.
+func (f *flow) at(p int32) (i *hlo.Instruction, index []int) {
+	n, found := slices.BinarySearch(f.first, p)
+	if !found {
+		n--
+	}
+	i = f.inst[n]
+	at := f.first[n] - 1
+	_ = walk(i.Shape, nil, func(_ *hlo.Shape, x []int) error {
+		if at++; at == p {
+			index = slices.Clone(x)
+		}
+		return nil
+	})
+	return i, index
+}
+
+// blocks are the values that use says, as blocks whose times count what is made
+// and freed, and the most of them that lives at once.
+func (a *Analysis) blocks(use []bool) ([]Block, uint64) {
+	u := a.usage()
+	r := &recorder{usage: u, block: make([]int32, len(a.Values))}
+	a.replay(use, r)
+	return r.blocks, u.peak
+}
+
+// recorder is the ledger that notes blocks.
+type recorder struct {
+	*usage
+	blocks []Block
+	block  []int32 // of a value
+	clock  int
+}
+
+func (r *recorder) note(v int32, with int) {
+	n := len(r.blocks)
+	if with < 0 {
+		with = n
+	}
+	r.block[v] = int32(n)
+	bytes := r.a.size(r.a.Values[v].Buffer)
+	r.blocks = append(r.blocks, Block{Bytes: bytes, Start: r.clock, With: with})
+	r.tick(bytes)
+}
+
+// tick counts what is made and freed. Like XLA's clock it does not see what
+// takes nothing.
+func (r *recorder) tick(bytes uint64) {
+	if bytes > 0 {
+		r.clock++
+	}
+}
+
+func (r *recorder) alloc(v int32) {
+	r.usage.alloc(v)
+	r.note(v, -1)
+}
+
+func (r *recorder) share(v, with int32) {
+	r.usage.share(v, with)
+	r.note(v, int(r.block[with]))
+}
+
+func (r *recorder) free(v int32) {
+	r.usage.free(v)
+	b := &r.blocks[r.block[v]]
+	b.End = r.clock
+	r.tick(b.Bytes)
+}

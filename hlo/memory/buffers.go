@@ -1,0 +1,258 @@
+package memory
+
+// Which buffers there are in the model of XLA's rematerialization pass
+// (xla/hlo/transforms/simplifiers/hlo_rematerialization.cc, and below it
+// xla/hlo/analysis/tuple_points_to_analysis.cc, 2026). It is not that of buffer
+// assignment, which the rest of this package has.
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"gpumem/hlo"
+)
+
+// A Size is what a shape takes by itself in bytes, of a tuple the table of its
+// elements alone. [hlo.Shape.Bytes] is one.
+type Size func(*hlo.Shape) (uint64, error)
+
+// A Buffer is memory that one instruction defines: its result, or a part of it.
+type Buffer struct {
+	Definer int32      // place of the defining instruction
+	Index   []int      // which part of its result; empty: the whole
+	Shape   *hlo.Shape // of that part
+	Bytes   int64
+	Uses    []Use
+	Users   int  // different instructions among Uses
+	LiveOut bool // the computation returns it
+	// Indirect says that something other than a bitcast or a get-tuple-element
+	// hands the buffer on to a user.
+	Indirect bool
+}
+
+// A Use is an operand through which an instruction uses a buffer.
+type Use struct {
+	User    int32 // place of the using instruction
+	Operand int32 // number of its operand
+	// Index is the buffer's place in its definer's tuple, and -1 for a buffer that is
+	// no element of the outermost tuple.
+	Index int32
+}
+
+// Buffers are those of one computation. Places count its list of instructions
+// from 0, and the numbers of buffers are places in List.
+type Buffers struct {
+	Computation *hlo.Computation
+	List        []Buffer
+	// Defined, Used and Outputs are buffers by the place of the instruction that
+	// defines or uses them, or whose result they are part of.
+	Defined, Used, Outputs [][]int32
+}
+
+// mostBytes is the most that the buffers of a computation may take together, so
+// that no sum of them overflows.
+const mostBytes = math.MaxInt64 >> 4
+
+// Analyze finds the buffers of one computation, those that its instructions
+// call not included. A nil size is [hlo.Shape.Bytes].
+//
+// A while defines nothing: it has the buffers of its operand. Tuple,
+// get-tuple-element, bitcast, opt-barrier, domain, add-dependency, the ends of
+// asynchronous operations and fusions with output_to_operand_aliasing hand on
+// what they get. Everything else defines a buffer for each part of its result.
+// The aliasing of custom calls does not count here, as in XLA.
+//
+// The error names an instruction whose shape does not fit its operands', or
+// whose size is not known, or too large.
+func Analyze(c *hlo.Computation, size Size) (*Buffers, error) {
+	return newAnalyzer(size).analyze(c)
+}
+
+// An analyzer has what the analyses of several computations share.
+type analyzer struct {
+	size  Size
+	place []int32 // by ID: the place in the list of the last computation analyzed
+	fused map[*hlo.Computation]*fusedUses
+}
+
+func newAnalyzer(size Size) *analyzer {
+	if size == nil {
+		size = (*hlo.Shape).Bytes
+	}
+	return &analyzer{size: size, fused: map[*hlo.Computation]*fusedUses{}}
+}
+
+// A part is a buffer before it has users: a part of an instruction's result
+// that no operand gave it.
+type part struct {
+	definer int32
+	index   []int
+	shape   *hlo.Shape
+}
+
+// points is what the instructions of a computation point to: for each, by
+// its place, the number of a part for each part of its result in preorder.
+type points struct {
+	c     *hlo.Computation
+	parts []part
+	of    [][]int32
+}
+
+func (a *analyzer) analyze(c *hlo.Computation) (*Buffers, error) {
+	p, err := a.pointsTo(c)
+	if err != nil {
+		return nil, err
+	}
+	uses, indirect, err := a.uses(p)
+	if err != nil {
+		return nil, err
+	}
+	n := len(c.Instructions)
+	b := &Buffers{Computation: c, List: make([]Buffer, 0, len(p.parts)),
+		Defined: make([][]int32, n), Used: make([][]int32, n), Outputs: make([][]int32, n)}
+
+	liveOut := make([]bool, len(p.parts))
+	if root, ok := a.at(c, c.Root); ok {
+		for _, q := range p.of[root] {
+			liveOut[q] = true
+		}
+	}
+	number := make([]int32, len(p.parts)) // of the buffer of each part
+	last := make([]int32, n)              // by user: 1 + the last buffer that it was counted for
+	var sum uint64
+	for q, d := range p.parts {
+		if w := c.Instructions[d.definer]; w.Opcode == hlo.While {
+			if err := b.joinWhile(a, p, q, number, uses[q], liveOut[q]); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		bytes, err := a.size(d.shape)
+		if err == nil && (bytes > mostBytes || sum+bytes > mostBytes) {
+			err = hlo.ErrTooLarge
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", hlo.Where(c.Instructions[d.definer]), err)
+		}
+		sum += bytes
+		id := int32(len(b.List))
+		number[q] = id
+		buffer := Buffer{Definer: d.definer, Index: d.index, Shape: d.shape, Bytes: int64(bytes), Uses: uses[q], LiveOut: liveOut[q], Indirect: indirect[q]}
+		for _, u := range buffer.Uses {
+			if last[u.User] != id+1 {
+				last[u.User] = id + 1
+				buffer.Users++
+				b.Used[u.User] = append(b.Used[u.User], id)
+			}
+		}
+		b.List = append(b.List, buffer)
+		b.Defined[d.definer] = append(b.Defined[d.definer], id)
+	}
+	clear(last)
+	seen := make([]int32, len(b.List))
+	for k, list := range p.of {
+		for _, q := range list {
+			if id := number[q]; seen[id] != int32(k)+1 {
+				seen[id] = int32(k) + 1
+				b.Outputs[k] = append(b.Outputs[k], id)
+			}
+		}
+	}
+	return b, nil
+}
+
+// joinWhile gives the buffer of a while's operand the users of the while's own part q.
+func (b *Buffers) joinWhile(a *analyzer, p *points, q int, number []int32, uses []Use, liveOut bool) error {
+	d := p.parts[q]
+	w := p.c.Instructions[d.definer]
+	if len(w.Operands) != 1 {
+		return shapeError(w, "a while takes one operand")
+	}
+	k, ok := a.at(p.c, w.Operands[0])
+	if !ok {
+		return shapeError(w, "its operand stands in another computation")
+	}
+	sub, ok := offset(w.Shape, d.index)
+	if !ok || sub >= len(p.of[k]) {
+		return shapeError(w, "its shape is not that of its operand")
+	}
+	id := number[p.of[k][sub]]
+	number[q] = id
+	buffer := &b.List[id]
+	buffer.Indirect = true
+	buffer.LiveOut = buffer.LiveOut || liveOut
+	for _, u := range uses {
+		if !slices.ContainsFunc(buffer.Uses, func(v Use) bool { return v.User == u.User }) {
+			buffer.Users++
+			buffer.Uses = append(buffer.Uses, u)
+			b.Used[u.User] = append(b.Used[u.User], id)
+		}
+	}
+	return nil
+}
+
+// uses finds who uses each part and whether something hands it on.
+func (a *analyzer) uses(p *points) (uses [][]Use, indirect []bool, err error) {
+	uses, indirect = make([][]Use, len(p.parts)), make([]bool, len(p.parts))
+	seen := make([]int32, len(p.parts)) // 1 + the last instruction that pointed there
+	for k, i := range p.c.Instructions {
+		for sub, q := range p.of[k] {
+			again := seen[q] == int32(k)+1
+			seen[q] = int32(k) + 1
+			index := int32(-1)
+			if len(p.parts[q].index) == 1 {
+				index = int32(p.parts[q].index[0])
+			}
+			for _, u := range i.Users {
+				// A get-tuple-element reads the table of its operand alone.
+				if u.Opcode == hlo.GetTupleElement && sub > 0 {
+					continue
+				}
+				if isLoopFusion(u) {
+					used, err := a.fusionUses(u, i, sub)
+					if err != nil {
+						return nil, nil, err
+					}
+					if !used {
+						continue
+					}
+				}
+				user, ok := a.at(p.c, u)
+				if !ok {
+					return nil, nil, shapeError(u, "it uses an instruction of another computation")
+				}
+				if int(p.parts[q].definer) != k && !HandsOn(i) {
+					indirect[q] = true
+				}
+				for n, o := range u.Operands {
+					use := Use{User: user, Operand: int32(n), Index: index}
+					// A tuple may have a part twice.
+					if o == i && (!again || !slices.Contains(uses[q], use)) {
+						uses[q] = append(uses[q], use)
+					}
+				}
+			}
+		}
+	}
+	return uses, indirect, nil
+}
+
+// HandsOn says whether an instruction only hands buffers on, in a way that the
+// pass can look through: a bitcast or a get-tuple-element.
+func HandsOn(i *hlo.Instruction) bool {
+	return i.Opcode == hlo.Bitcast || i.Opcode == hlo.GetTupleElement
+}
+
+// at is the place of an instruction in the computation that is being analyzed.
+func (a *analyzer) at(c *hlo.Computation, i *hlo.Instruction) (int32, bool) {
+	if i == nil || i.ID >= len(a.place) {
+		return 0, false
+	}
+	k := a.place[i.ID]
+	return k, int(k) < len(c.Instructions) && c.Instructions[k] == i
+}
+
+func shapeError(i *hlo.Instruction, what string) error {
+	return fmt.Errorf("%s: %s: %s", hlo.Where(i), i.Opcode, what)
+}

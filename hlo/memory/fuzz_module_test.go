@@ -1,0 +1,48 @@
+package memory
+
+import (
+	"testing"
+
+	"gpumem/hlo"
+)
+
+// Any module that reads is measured, or refused with an error: whatever its
+// attributes say. A module that was verified and measured has a best order.
+func FuzzAnalyzeModule(f *testing.F) {
+	for _, text := range []string{whole, counted, fusions, putOff} {
+		f.Add(text)
+	}
+	f.Add("HloModule m, input_output_alias={ {0}: (0, {1}, must-alias) }\n\nENTRY main {\n  p = (f32[2], f32[2]) parameter(0)\n  a = f32[2] get-tuple-element(p), index=1\n  b = ((f32[2]), f32[2], u32[]) negate-start(a)\n  c = f32[2] negate-done(b)\n  ROOT t = (f32[2]) tuple(c)\n}\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		m, err := hlo.ParseString(text)
+		if err != nil {
+			return
+		}
+		a, err := AnalyzeModule(m)
+		if err != nil {
+			return
+		}
+		bytes, _, alive := a.Peak()
+		var sum uint64
+		for _, v := range alive {
+			sum += a.BufferBytes[v.Buffer]
+		}
+		if sum != bytes || a.MinimumMemory() < bytes {
+			t.Fatalf("%d bytes alive, peak %d, as XLA counts %d\n%s", sum, bytes, a.MinimumMemory(), text)
+		}
+		if _, err := a.Assign(); err != nil {
+			return
+		}
+		if m.Verify() != nil {
+			return
+		}
+		best, err := Best(m)
+		if err != nil {
+			return
+		}
+		best.Apply(m)
+		if err := m.Verify(); err != nil {
+			t.Fatalf("the order %s: %v\n%s", best.Name, err, text)
+		}
+	})
+}

@@ -1,0 +1,232 @@
+package memory
+
+// The most that lives at once, as XLA's rematerialization pass counts it.
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"gpumem/hlo"
+)
+
+// Options say how memory is counted.
+type Options struct {
+	// Size is what shapes take; nil is [hlo.Shape.Bytes].
+	Size Size
+	// Threads are the execution threads whose computations count; nil: all. The
+	// main one is called "main". What an instruction calls on another thread takes nothing.
+	Threads []string
+	// HostFree says that buffers in the host's memory (S(5) in the layout) take
+	// nothing. XLA counts them unless it may move buffers there.
+	HostFree bool
+}
+
+// MainThread is the execution thread of computations that name none.
+const MainThread = "main"
+
+// Includes says whether a computation runs on one of the threads that count.
+func (o Options) Includes(c *hlo.Computation) bool { return o.includes(c.Thread) }
+
+func (o Options) includes(thread string) bool {
+	if thread == "" {
+		thread = MainThread
+	}
+	return o.Threads == nil || slices.Contains(o.Threads, thread)
+}
+
+// Calls are the computations of [ControlFlow] that run on threads that count.
+func (o Options) Calls(i *hlo.Instruction) []*hlo.Computation {
+	all := ControlFlow(i)
+	if len(all) == 0 || o.Threads == nil {
+		return all
+	}
+	// The start of a call on another thread says which, even if the computation does not.
+	start, _ := i.Attribute("async_execution_thread")
+	start = strings.Trim(start, `"`)
+	list := make([]*hlo.Computation, 0, len(all))
+	for _, c := range all {
+		if c.Thread != "" && o.includes(c.Thread) || c.Thread == "" && o.includes(start) {
+			list = append(list, c)
+		}
+	}
+	return list
+}
+
+// Allocated is what a buffer takes: nothing for a parameter and for what the computation
+// returns, which is the caller's.
+func (o Options) Allocated(b *Buffers, id int32) int64 {
+	x := &b.List[id]
+	if x.LiveOut || b.Computation.Instructions[x.Definer].Opcode == hlo.Parameter {
+		return 0
+	}
+	if o.HostFree && x.Shape.Space() == hlo.HostSpace {
+		return 0
+	}
+	return x.Bytes
+}
+
+// A Peak is the most that lives at once in a computation, with what it calls,
+// and the first instruction at which it does.
+type Peak struct {
+	Bytes int64
+	At    *hlo.Instruction
+}
+
+// ControlFlow are the computations that an instruction runs as calls, in memory of
+// their own beside the caller's: those of call, while, conditional and the
+// starts of asynchronous calls. What a fusion, a reduction or a custom call
+// calls needs none.
+func ControlFlow(i *hlo.Instruction) []*hlo.Computation {
+	switch i.Opcode {
+	case hlo.Call, hlo.While, hlo.Conditional, hlo.AsyncStart, "call-start", "while-start", "conditional-start":
+		return i.Called()
+	}
+	return nil
+}
+
+// Peaks are the peaks of the entry and of all computations that it runs as
+// calls, on the threads that count. Of several that an instruction calls, all
+// take memory at once: the body of a while and its condition, all branches of
+// a conditional.
+//
+// Instructions run in the order of their computation's list. A module that is
+// not scheduled is measured in the order of its text.
+func Peaks(m *hlo.Module, o Options) (map[*hlo.Computation]Peak, error) {
+	if m.Entry == nil {
+		return nil, noEntry(m)
+	}
+	p := newPeaks(o)
+	_, err := p.peak(m.Entry)
+	return p.done, err
+}
+
+// PeakOf is the peak of one computation with all that it runs as calls.
+func (o Options) PeakOf(c *hlo.Computation) (Peak, error) { return newPeaks(o).peak(c) }
+
+// TempPeak is the peak of the entry in bytes, without parameters and results,
+// and where it is: what XLA's pass compares with its limit. The error names the
+// instruction that does not fit.
+func TempPeak(m *hlo.Module, o Options) (bytes uint64, at *hlo.Instruction, err error) {
+	all, err := Peaks(m, o)
+	if err != nil {
+		return 0, nil, err
+	}
+	p := all[m.Entry]
+	return uint64(p.Bytes), p.At, nil
+}
+
+// ResultBytes is what the entry's result takes with its tables. XLA's pass adds
+// it to the peak that it reports.
+func ResultBytes(m *hlo.Module, size Size) (int64, error) {
+	if size == nil {
+		size = (*hlo.Shape).Bytes
+	}
+	if m.Entry == nil || m.Entry.Root == nil || m.Entry.Root.Shape == nil {
+		return 0, noEntry(m)
+	}
+	var sum uint64
+	err := walk(m.Entry.Root.Shape, nil, func(s *hlo.Shape, _ []int) error {
+		n, err := size(s)
+		if err == nil && (n > mostBytes || sum+n > mostBytes) {
+			err = hlo.ErrTooLarge
+		}
+		sum += n
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", hlo.Where(m.Entry.Root), err)
+	}
+	return int64(sum), nil
+}
+
+func noEntry(m *hlo.Module) error {
+	return fmt.Errorf("module %s has no entry computation with a result", m.Name)
+}
+
+type peaks struct {
+	o    Options
+	a    *analyzer
+	done map[*hlo.Computation]Peak
+	open map[*hlo.Computation]bool
+}
+
+func newPeaks(o Options) *peaks {
+	return &peaks{o: o, a: newAnalyzer(o.Size), done: map[*hlo.Computation]Peak{}, open: map[*hlo.Computation]bool{}}
+}
+
+func (p *peaks) peak(c *hlo.Computation) (Peak, error) {
+	if done, ok := p.done[c]; ok {
+		return done, nil
+	}
+	if p.open[c] {
+		return Peak{}, fmt.Errorf("computation %s calls itself", c.Name)
+	}
+	p.open[c] = true
+	calls := func(i *hlo.Instruction) (int64, error) {
+		var sum int64
+		for _, callee := range p.o.Calls(i) {
+			x, err := p.peak(callee)
+			if err != nil {
+				return 0, err
+			}
+			if sum > math.MaxInt64/2-x.Bytes {
+				return 0, fmt.Errorf("%s: %w", hlo.Where(i), hlo.ErrTooLarge)
+			}
+			sum += x.Bytes
+		}
+		return sum, nil
+	}
+	b, err := p.a.analyze(c)
+	if err != nil {
+		return Peak{}, err
+	}
+	x, err := p.o.Peak(b, calls)
+	if err != nil {
+		return Peak{}, err
+	}
+	p.done[c] = x
+	return x, nil
+}
+
+// Peak is the peak of one computation in the order of its list; called is what
+// an instruction's callees take while it runs.
+func (o Options) Peak(b *Buffers, called func(*hlo.Instruction) (int64, error)) (Peak, error) {
+	c := b.Computation
+	var best Peak
+	if len(c.Instructions) > 0 {
+		best.At = c.Instructions[0]
+	}
+	left := make([]int, len(b.List))
+	for id := range b.List {
+		left[id] = b.List[id].Users
+	}
+	var now int64
+	for k, i := range c.Instructions {
+		for _, id := range b.Defined[k] {
+			now += o.Allocated(b, id)
+		}
+		callees, err := called(i)
+		if err != nil {
+			return Peak{}, err
+		}
+		if callees > math.MaxInt64/2-now {
+			return Peak{}, fmt.Errorf("%s: %w", hlo.Where(i), hlo.ErrTooLarge)
+		}
+		if now+callees > best.Bytes {
+			best = Peak{Bytes: now + callees, At: i}
+		}
+		for _, id := range b.Used[k] {
+			if left[id]--; left[id] == 0 {
+				now -= o.Allocated(b, id)
+			}
+		}
+		for _, id := range b.Defined[k] {
+			if left[id] == 0 {
+				now -= o.Allocated(b, id)
+			}
+		}
+	}
+	return best, nil
+}

@@ -1,0 +1,180 @@
+package memory
+
+// The most that a module takes at once: a replay of the schedule that makes
+// and frees values (xla/service/heap_simulator/heap_simulator.cc, 2026).
+
+import (
+	"cmp"
+	"slices"
+
+	"gpumem/hlo"
+)
+
+// A ledger sees a replay.
+type ledger interface {
+	// alloc makes a value, free ends one. share makes one in the memory of another
+	// that is, or was, there: of the same buffer, or of one that just ended.
+	alloc(v int32)
+	share(v, with int32)
+	free(v int32)
+	// made is called at each step when its values are made and none is freed yet;
+	// the replay goes on if it is true.
+	made(step int) bool
+}
+
+// replay makes and frees the values that use says, nil: all but constants. At
+// each step values are made first, then freed; but one that may take over an
+// operand's memory does, if the operand's last use is here.
+func (a *Analysis) replay(use []bool, h ledger) {
+	begun := make([]int32, len(a.BufferBytes)) // 1 + the first value made there
+	taken := make([]bool, len(a.Values))       // by the value that shares it
+	next := 0
+	for step := 0; step <= len(a.Schedule); step++ {
+		for ; next < len(a.byStart) && a.Values[a.byStart[next]].Start == step; next++ {
+			v := a.byStart[next]
+			if use != nil && !use[v] {
+				continue
+			}
+			b := a.Values[v].Buffer
+			if begun[b] > 0 {
+				h.share(v, begun[b]-1)
+				continue
+			}
+			begun[b] = v + 1
+			if with := a.dying(v, step, use, taken); with >= 0 {
+				taken[with] = true
+				h.free(with)
+				h.share(v, with)
+			} else {
+				h.alloc(v)
+			}
+		}
+		if !h.made(step) {
+			return
+		}
+		for _, v := range a.byEnd[step] {
+			if (use == nil || use[v]) && !taken[v] {
+				h.free(v)
+			}
+		}
+	}
+}
+
+// dying is an operand's value whose memory v may take over at a step, and -1.
+func (a *Analysis) dying(v int32, step int, use, taken []bool) int32 {
+	x := &a.Values[v]
+	if len(a.members[x.Buffer]) > 1 || x.Instruction.Opcode == hlo.Copy {
+		return -1
+	}
+	for _, o := range x.Instruction.Operands {
+		n, _ := a.flow.node(x.frame, o)
+		w := a.flow.val[a.flow.first[n]]
+		y := &a.Values[w]
+		if y.frame != x.frame || y.End != step || y.Start < 0 || len(a.members[y.Buffer]) > 1 || taken[w] || use != nil && !use[w] || y.Instruction.Opcode == hlo.Constant {
+			continue
+		}
+		if a.share.may(y.Instruction, y.Index, x.Instruction, x.Index) {
+			return w
+		}
+	}
+	return -1
+}
+
+// usage is the ledger that counts.
+type usage struct {
+	a       *Analysis
+	live    []int32 // values alive in each buffer
+	bytes   uint64
+	curve   []uint64
+	peak    uint64
+	step    int
+	plain   uint64 // as XLA counts: each value by itself
+	minimum uint64
+	alive   []bool // by value; nil: not asked for
+	until   int    // stop behind this step
+}
+
+func (u *usage) alloc(v int32) {
+	b := u.a.Values[v].Buffer
+	if u.live[b]++; u.live[b] == 1 {
+		u.bytes += u.a.BufferBytes[b]
+	}
+	u.plain += u.a.BufferBytes[b]
+	u.minimum = max(u.minimum, u.plain)
+	if u.alive != nil {
+		u.alive[v] = true
+	}
+}
+
+func (u *usage) share(v, _ int32) { u.alloc(v) }
+
+func (u *usage) free(v int32) {
+	b := u.a.Values[v].Buffer
+	if u.live[b]--; u.live[b] == 0 {
+		u.bytes -= u.a.BufferBytes[b]
+	}
+	u.plain -= u.a.BufferBytes[b]
+	if u.alive != nil {
+		u.alive[v] = false
+	}
+}
+
+func (u *usage) made(step int) bool {
+	if u.curve[step] = u.bytes; u.bytes > u.peak {
+		u.peak, u.step = u.bytes, step
+	}
+	return step < u.until
+}
+
+func (a *Analysis) usage() *usage {
+	return &usage{a: a, live: make([]int32, len(a.BufferBytes)), curve: make([]uint64, len(a.Schedule)+1), until: len(a.Schedule)}
+}
+
+// Peak is the most that the module takes at once in bytes: entry parameters
+// and results included, constants not, nor what lies in the host's memory, and
+// nothing lost to packing. at is the first instruction at which it does, nil in
+// a module without instructions, and alive the values there, one of each buffer, the
+// largest first.
+//
+// It is XLA's MinimumMemoryForModule, but for one thing: where one value of a
+// buffer follows another, in a loop or in place, XLA counts both for the step. See
+// [Analysis.MinimumMemory].
+func (a *Analysis) Peak() (bytes uint64, at *hlo.Instruction, alive []Value) {
+	if len(a.Schedule) == 0 {
+		return 0, nil, nil
+	}
+	u := a.usage()
+	u.alive, u.until = make([]bool, len(a.Values)), a.peakStep
+	a.replay(nil, u)
+	newest := map[int]int{} // value by buffer
+	for v, is := range u.alive {
+		if is {
+			newest[a.Values[v].Buffer] = v
+		}
+	}
+	for v, is := range u.alive {
+		if is && newest[a.Values[v].Buffer] == v {
+			alive = append(alive, a.Values[v])
+		}
+	}
+	slices.SortStableFunc(alive, func(v, w Value) int {
+		return cmp.Compare(a.BufferBytes[w.Buffer], a.BufferBytes[v.Buffer])
+	})
+	return a.peak, a.Schedule[min(a.peakStep, len(a.Schedule)-1)], alive
+}
+
+// MinimumMemory is what XLA's MinimumMemoryForModule says since 2021, in bytes: as
+// Peak, but at the step at which a value takes over the memory of another of its
+// buffer, the buffer counts twice. XLA chooses between orders by it.
+func (a *Analysis) MinimumMemory() uint64 { return a.minimum }
+
+// Curve is what lives at each step of Schedule, in bytes, before what dies there is
+// freed. It has one step more than Schedule, for the end. It is not to be changed.
+func (a *Analysis) Curve() []uint64 { return a.curve }
+
+// measure replays everything once.
+func (a *Analysis) measure() {
+	u := a.usage()
+	a.replay(nil, u)
+	a.peak, a.peakStep, a.curve, a.minimum = u.peak, u.step, u.curve, u.minimum
+}

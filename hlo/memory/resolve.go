@@ -1,0 +1,111 @@
+package memory
+
+import "slices"
+
+// resolve replaces the phis that are one value whichever way control came, as
+// XLA does (xla/service/hlo_phi_graph.cc): those whose inputs, themselves left
+// out, are the same, and those from which, through phis alone, only one value
+// that is no phi can be reached.
+func (f *flow) resolve() {
+	n := len(f.a.Values)
+	number := make([]int32, n) // 1 + the number of the phi that makes the value
+	for k, p := range f.phis {
+		number[p.value] = int32(k) + 1
+	}
+	became := make([]int32, n)
+	for v := range became {
+		became[v] = int32(v)
+	}
+	find := func(v int32) int32 {
+		for became[v] != v {
+			became[v] = became[became[v]]
+			v = became[v]
+		}
+		return v
+	}
+
+	// only is the one value that is no phi and reaches a phi: unknown, or many.
+	const unknown, many = -1, -2
+	only := make([]int32, len(f.phis))
+	users := make([][]int32, len(f.phis))
+	var work []int32
+	for k, p := range f.phis {
+		only[k] = unknown
+		for _, v := range p.in {
+			if q := number[v]; q > 0 {
+				users[q-1] = append(users[q-1], int32(k))
+			}
+		}
+		work = append(work, int32(k))
+	}
+	slices.Reverse(work)
+	for len(work) > 0 {
+		k := work[len(work)-1]
+		work = work[:len(work)-1]
+		was := only[k]
+		for _, v := range f.phis[k].in {
+			source := v
+			if q := number[v]; q > 0 {
+				source = only[q-1]
+			}
+			if only[k] == unknown {
+				only[k] = source
+			} else if source != unknown && source != only[k] {
+				only[k] = many
+			}
+		}
+		if only[k] != was {
+			work = append(work, users[k]...)
+		}
+	}
+	for k, p := range f.phis {
+		if only[k] >= 0 {
+			became[p.value] = only[k]
+		}
+	}
+
+	// What is left may still be handed through a loop inside.
+	for changed := true; changed; {
+		changed = false
+		for _, p := range f.phis {
+			if became[p.value] != p.value {
+				continue
+			}
+			one, several := int32(-1), false
+			for _, v := range p.in {
+				if v = find(v); v != p.value {
+					several = several || one >= 0 && one != v
+					one = v
+				}
+			}
+			if !several && one >= 0 {
+				became[p.value], changed = one, true
+			}
+		}
+	}
+	f.drop(find)
+}
+
+// drop takes the values out that became others and numbers the rest anew.
+func (f *flow) drop(find func(int32) int32) {
+	values := f.a.Values
+	renamed := make([]int32, len(values))
+	kept := values[:0]
+	for k := range values {
+		if find(int32(k)) != int32(k) {
+			continue
+		}
+		renamed[k] = int32(len(kept))
+		v := values[k]
+		v.ID = len(kept)
+		kept = append(kept, v)
+	}
+	for p, v := range f.val {
+		f.val[p] = renamed[find(v)]
+	}
+	f.a.Values = kept
+	f.alias = f.alias[:len(kept)]
+	for v := range f.alias {
+		f.alias[v] = int32(v)
+	}
+}

@@ -1,0 +1,294 @@
+package memory
+
+// Orders of instructions that take little memory: those among which XLA
+// chooses on GPUs (xla/hlo/transforms/simplifiers/hlo_memory_scheduler.cc, 2026).
+// What XLA does afterwards, moving the starts of collectives forward and their
+// ends back, is not here.
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"gpumem/hlo"
+)
+
+// An Order is a way to run a module.
+type Order struct {
+	// Name is list, dfs or post-order.
+	Name string
+	// Lists are the orders of the computations that run.
+	Lists map[*hlo.Computation][]*hlo.Instruction
+	// Bytes is what it takes: [Analysis.MinimumMemory].
+	Bytes uint64
+}
+
+// Apply puts a module's instructions into the order, and marks the module as
+// scheduled. Computations that only fusions, reductions and the like call stay
+// as they are.
+func (o *Order) Apply(m *hlo.Module) {
+	for _, c := range m.Computations {
+		if list, ok := o.Lists[c]; ok {
+			c.Instructions = list
+		}
+	}
+	m.Scheduled = true
+}
+
+// List is an order of a computation that always runs next what frees most and
+// makes least; scalars at once. The error is that of [AnalyzeModule].
+func List(c *hlo.Computation) ([]*hlo.Instruction, error) { return one(c, (*scheduler).list) }
+
+// DFS is a post-order that first goes to the operand behind which there are most
+// users, then to the largest. The error is that of [AnalyzeModule].
+func DFS(c *hlo.Computation) ([]*hlo.Instruction, error) { return one(c, (*scheduler).dfs) }
+
+// PostOrder is the order in which each instruction comes behind its operands, the
+// first operand first. It is nil where instructions wait for each other.
+func PostOrder(c *hlo.Computation) []*hlo.Instruction {
+	s := scheduler{state: make([]byte, c.Module.IDs())}
+	return s.postOrder(c)
+}
+
+// Orders are list, dfs and post-order of all computations that run, with what each takes.
+func Orders(m *hlo.Module) ([]Order, error) {
+	s, err := newScheduler(m.Entry)
+	if err != nil {
+		return nil, err
+	}
+	var all []Order
+	for _, way := range []struct {
+		name string
+		f    func(*scheduler, *hlo.Computation) ([]*hlo.Instruction, error)
+	}{
+		{"list", (*scheduler).list},
+		{"dfs", (*scheduler).dfs},
+		{"post-order", func(s *scheduler, c *hlo.Computation) ([]*hlo.Instruction, error) {
+			if list := s.postOrder(c); list != nil {
+				return list, nil
+			}
+			return nil, errCycle(c)
+		}},
+	} {
+		o := Order{Name: way.name, Lists: map[*hlo.Computation][]*hlo.Instruction{}}
+		for c := range s.frames {
+			if o.Lists[c], err = way.f(s, c); err != nil {
+				return nil, err
+			}
+		}
+		a, err := analyze(m.Entry, o.Lists, true)
+		if err != nil {
+			return nil, err
+		}
+		o.Bytes = a.minimum
+		all = append(all, o)
+	}
+	return all, nil
+}
+
+// Best is the order that takes least, of equal ones the first of [Orders]. It
+// does not change the module: see [Order.Apply]. The error is that of
+// [AnalyzeModule].
+func Best(m *hlo.Module) (*Order, error) {
+	all, err := Orders(m)
+	if err != nil {
+		return nil, err
+	}
+	best := slices.MinFunc(all, func(x, y Order) int { return cmp.Compare(x.Bytes, y.Bytes) })
+	return &best, nil
+}
+
+func errCycle(c *hlo.Computation) error {
+	return fmt.Errorf("memory: in %s instructions wait for each other", c.Name)
+}
+
+// A scheduler has the values of a module; orders of computations do not change them.
+type scheduler struct {
+	f      *flow
+	frames map[*hlo.Computation]int32 // the first walk through each computation
+	size   []uint64                   // of a value; 0 in the host's memory
+	state  []byte                     // by Instruction.ID
+}
+
+func newScheduler(entry *hlo.Computation) (*scheduler, error) {
+	a, f, err := trace(entry, nil, true)
+	if err != nil {
+		return nil, err
+	}
+	s := &scheduler{f: f, frames: map[*hlo.Computation]int32{}, size: make([]uint64, len(a.Values)), state: make([]byte, entry.Module.IDs())}
+	for k, fr := range f.frames {
+		if _, ok := s.frames[fr.c]; !ok {
+			s.frames[fr.c] = int32(k)
+		}
+	}
+	sum := uint64(0)
+	for k, v := range a.Values {
+		if v.Space != hlo.HostSpace {
+			s.size[k] = v.Bytes
+		}
+		if v.Bytes > mostBytes || sum+v.Bytes > mostBytes {
+			return nil, fmt.Errorf("memory: %s: %w", hlo.Where(v.Instruction), hlo.ErrTooLarge)
+		}
+		sum += v.Bytes
+	}
+	return s, nil
+}
+
+func one(c *hlo.Computation, way func(*scheduler, *hlo.Computation) ([]*hlo.Instruction, error)) ([]*hlo.Instruction, error) {
+	s, err := newScheduler(c.Module.Entry)
+	if err != nil {
+		return nil, err
+	}
+	if _, ok := s.frames[c]; !ok {
+		if s, err = newScheduler(c); err != nil {
+			return nil, err
+		}
+	}
+	return way(s, c)
+}
+
+// postOrder visits what an instruction runs after, control predecessors first,
+// from each instruction that has no user.
+func (s *scheduler) postOrder(c *hlo.Computation) []*hlo.Instruction {
+	for _, i := range c.Instructions {
+		s.state[i.ID] = 0
+	}
+	order := make([]*hlo.Instruction, 0, len(c.Instructions))
+	var stack []*hlo.Instruction
+	for _, i := range c.Instructions {
+		if len(i.Users) == 0 {
+			stack = append(stack, i)
+		}
+		for len(stack) > 0 {
+			x := stack[len(stack)-1]
+			if s.state[x.ID] > 0 {
+				stack = stack[:len(stack)-1]
+				if s.state[x.ID] == 1 {
+					s.state[x.ID] = 2
+					order = append(order, x)
+				}
+				continue
+			}
+			s.state[x.ID] = 1
+			for k := len(x.Operands) - 1; k >= 0; k-- {
+				stack = append(stack, x.Operands[k])
+			}
+			stack = append(stack, x.After...)
+		}
+	}
+	if !ordered(c, order, s.state) {
+		return nil
+	}
+	return order
+}
+
+// ordered says whether everything is there, behind what it waits for.
+func ordered(c *hlo.Computation, order []*hlo.Instruction, done []byte) bool {
+	const there = 3
+	for _, i := range order {
+		for _, list := range [2][]*hlo.Instruction{i.Operands, i.After} {
+			for _, o := range list {
+				if done[o.ID] != there {
+					return false
+				}
+			}
+		}
+		done[i.ID] = there
+	}
+	return len(order) == len(c.Instructions)
+}
+
+// ignored values are no reason to run anything early.
+func ignored(i *hlo.Instruction) bool {
+	return i.Opcode == hlo.Parameter || i.Opcode == hlo.Constant
+}
+
+// made is the bytes of the values that an instruction makes.
+func (s *scheduler) made(fr int32, i *hlo.Instruction) (bytes uint64) {
+	n, _ := s.f.node(fr, i)
+	for sub := range s.f.width[i.ID] {
+		id := s.f.val[s.f.first[n]+sub]
+		if v := &s.f.a.Values[id]; v.Instruction == i && v.frame == fr {
+			bytes += s.size[id]
+		}
+	}
+	return bytes
+}
+
+func (s *scheduler) dfs(c *hlo.Computation) ([]*hlo.Instruction, error) {
+	fr := s.frames[c]
+	base := s.f.frames[fr].nodes
+	place := func(i *hlo.Instruction) int32 {
+		n, _ := s.f.node(fr, i)
+		return n - base
+	}
+	post := s.postOrder(c)
+	if post == nil {
+		return nil, errCycle(c)
+	}
+	// How many users, beyond one each, and bytes there are behind an instruction. What
+	// is reached on two ways counts twice, up to a bound.
+	users, bytes := make([]uint64, len(post)), make([]uint64, len(post))
+	var sum uint64
+	for _, i := range post {
+		if ignored(i) {
+			continue
+		}
+		u, b := uint64(max(len(i.Users), 1)-1), s.made(fr, i)
+		sum += b
+		for k, o := range i.Operands {
+			if slices.Index(i.Operands, o) == k {
+				u += users[place(o)]
+				b = min(b+bytes[place(o)], sum)
+			}
+		}
+		users[place(i)], bytes[place(i)] = min(u, uint64(len(post))), min(b, sum)
+	}
+	before := func(a, b *hlo.Instruction) int {
+		p, q := place(a), place(b)
+		return cmp.Or(cmp.Compare(users[q], users[p]), cmp.Compare(bytes[q], bytes[p]), cmp.Compare(a.Name, b.Name))
+	}
+
+	followed := make([]bool, len(post)) // has a control successor
+	for _, i := range c.Instructions {
+		for _, p := range i.After {
+			followed[place(p)] = true
+		}
+		s.state[i.ID] = 0
+	}
+	var roots []*hlo.Instruction
+	for _, i := range c.Instructions {
+		if len(i.Users) == 0 && !followed[place(i)] && i != c.Root {
+			roots = append(roots, i)
+		}
+	}
+	order := make([]*hlo.Instruction, 0, len(post))
+	for _, root := range append(roots, c.Root) {
+		for stack := []*hlo.Instruction{root}; len(stack) > 0; {
+			x := stack[len(stack)-1]
+			if s.state[x.ID] > 0 {
+				stack = stack[:len(stack)-1]
+				if s.state[x.ID] == 1 {
+					s.state[x.ID] = 2
+					order = append(order, x)
+				}
+				continue
+			}
+			s.state[x.ID] = 1
+			from := len(stack)
+			for _, list := range [2][]*hlo.Instruction{x.Operands, x.After} {
+				for _, o := range list {
+					if s.state[o.ID] == 0 {
+						stack = append(stack, o)
+					}
+				}
+			}
+			slices.SortStableFunc(stack[from:], before)
+			slices.Reverse(stack[from:])
+		}
+	}
+	if !ordered(c, order, s.state) {
+		return nil, errCycle(c)
+	}
+	return order, nil
+}

@@ -1,0 +1,169 @@
+package memory
+
+// XLA's list scheduler.
+
+import (
+	"cmp"
+	"container/heap"
+	"math"
+	"slices"
+
+	"gpumem/hlo"
+)
+
+// A ready instruction can run; the last of the largest does.
+type ready struct {
+	i     *hlo.Instruction
+	bytes int64 // freed without those made
+	users int
+	turn  int
+}
+
+type readyHeap []ready
+
+func (h readyHeap) Len() int      { return len(h) }
+func (h readyHeap) Swap(a, b int) { h[a], h[b] = h[b], h[a] }
+func (h readyHeap) Less(a, b int) bool {
+	x, y := &h[a], &h[b]
+	return cmp.Or(cmp.Compare(x.bytes, y.bytes), cmp.Compare(x.users, y.users), cmp.Compare(x.turn, y.turn)) > 0
+}
+func (h *readyHeap) Push(x any) { *h = append(*h, x.(ready)) }
+func (h *readyHeap) Pop() any {
+	last := len(*h) - 1
+	x := (*h)[last]
+	*h = (*h)[:last]
+	return x
+}
+
+// lister is the state of list.
+type lister struct {
+	*scheduler
+	queue readyHeap
+	uses  [][]int32 // by place: the values that an instruction's operands consist of
+	left  []int32   // by value: instructions that use it and did not run, and 1 if it is returned
+	now   []ready   // by place: the entry that counts; turn 0: not ready
+	turn  int
+	fr    int32
+}
+
+func (s *scheduler) list(c *hlo.Computation) ([]*hlo.Instruction, error) {
+	fr := s.frames[c]
+	l := &lister{scheduler: s, fr: fr, left: make([]int32, len(s.size)), uses: make([][]int32, len(c.Instructions)), now: make([]ready, len(c.Instructions))}
+	waits := make([]int32, len(c.Instructions)) // for operands and control predecessors
+	next := make([][]*hlo.Instruction, len(c.Instructions))
+	seen := make([]int32, len(s.size)) // 1 + the place that used a value last
+	for k, i := range c.Instructions {
+		for _, u := range i.Users {
+			waits[l.place(u)]++
+		}
+		for _, p := range i.After {
+			next[l.place(p)] = append(next[l.place(p)], i)
+			waits[k]++
+		}
+		for _, o := range i.Operands {
+			n, _ := s.f.node(fr, o)
+			for sub := range s.f.width[o.ID] {
+				if v := s.f.val[s.f.first[n]+sub]; seen[v] != int32(k)+1 {
+					seen[v] = int32(k) + 1
+					l.uses[k] = append(l.uses[k], v)
+					l.left[v]++
+				}
+			}
+		}
+	}
+	clear(seen)
+	root := s.f.root(fr)
+	for sub := range s.f.width[c.Root.ID] {
+		if v := s.f.val[root+sub]; seen[v] == 0 {
+			seen[v] = 1
+			l.left[v]++
+		}
+	}
+	for k, i := range c.Instructions {
+		if len(i.Operands) == 0 && len(i.After) == 0 {
+			l.push(int32(k), i)
+		}
+	}
+	order := make([]*hlo.Instruction, 0, len(c.Instructions))
+	for len(l.queue) > 0 {
+		x := heap.Pop(&l.queue).(ready)
+		k := l.place(x.i)
+		if l.now[k].turn != x.turn {
+			continue // it was put in again
+		}
+		l.now[k].turn = 0
+		order = append(order, x.i)
+		last := false // something is used for the last time by what is ready
+		for _, v := range l.uses[k] {
+			l.left[v]--
+			last = last || l.left[v] == 1
+		}
+		for _, list := range [2][]*hlo.Instruction{x.i.Users, next[k]} {
+			for _, u := range list {
+				q := l.place(u)
+				if waits[q]--; waits[q] == 0 {
+					l.push(q, u)
+				}
+			}
+		}
+		if !last {
+			continue
+		}
+		for _, o := range x.i.Operands {
+			for _, u := range o.Users {
+				if q := l.place(u); l.now[q].turn > 0 {
+					l.push(q, u)
+				}
+			}
+		}
+	}
+	if len(order) != len(c.Instructions) {
+		return nil, errCycle(c)
+	}
+	return order, nil
+}
+
+func (l *lister) place(i *hlo.Instruction) int32 {
+	n, _ := l.f.node(l.fr, i)
+	return n - l.f.frames[l.fr].nodes
+}
+
+// push makes an instruction ready, or moves it if its rank has changed.
+func (l *lister) push(k int32, i *hlo.Instruction) {
+	x := ready{i: i, bytes: math.MaxInt64, users: math.MaxInt}
+	if !scalar(i.Shape) {
+		x.bytes, x.users = l.freed(k, i), len(i.Users)
+	}
+	if old := &l.now[k]; old.turn > 0 && old.bytes == x.bytes && old.users == x.users {
+		return
+	}
+	l.turn++
+	x.turn = l.turn
+	l.now[k] = x
+	heap.Push(&l.queue, x)
+}
+
+// freed is the bytes that die with an instruction without those that it makes.
+func (l *lister) freed(k int32, i *hlo.Instruction) int64 {
+	if config, ok := i.Attribute("outfeed_config"); ok && config != `""` && i.Opcode == hlo.Outfeed {
+		return math.MaxInt32
+	}
+	if config, ok := i.Attribute("infeed_config"); ok && config != `""` && i.Opcode == hlo.Infeed {
+		return math.MinInt32
+	}
+	var freed int64
+	for _, v := range l.uses[k] {
+		if l.left[v] == 1 && !ignored(l.f.a.Values[v].Instruction) {
+			freed += int64(l.size[v])
+		}
+	}
+	if !ignored(i) {
+		freed -= int64(l.made(l.fr, i))
+	}
+	return freed
+}
+
+// scalar says whether an array has one element.
+func scalar(s *hlo.Shape) bool {
+	return s.IsArray() && !slices.ContainsFunc(s.Dims, func(d int64) bool { return d != 1 })
+}

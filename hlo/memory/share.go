@@ -1,0 +1,313 @@
+package memory
+
+// What an operation writes over its operand: because it has to (in place), or
+// because it may where the operand is read for the last time.
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"gpumem/hlo"
+)
+
+// A pair is a part of a result that lies in the memory of a part of an operand.
+type pair struct {
+	operand  int
+	from, to []int
+}
+
+// inPlace finds the pairs of instructions (xla/hlo/analysis/alias_info.cc, 2026).
+type inPlace struct {
+	fusions map[*hlo.Computation][]pair
+	reads   map[*hlo.Computation]bool
+}
+
+func newInPlace() *inPlace {
+	return &inPlace{map[*hlo.Computation][]pair{}, map[*hlo.Computation]bool{}}
+}
+
+func (p *inPlace) of(i *hlo.Instruction) ([]pair, error) {
+	var list []pair
+	switch i.Opcode {
+	case hlo.DynamicUpdateSlice, hlo.SetDimensionSize:
+		list = inputs(1)
+	case hlo.Scatter:
+		list = inputs((len(i.Operands) - 1) / 2)
+	case "all-reduce-start":
+		// NVSHMEM's all-reduce needs a result of its own.
+		if config, _ := i.Attribute("backend_config"); !strings.Contains(strings.ToLower(config), "nvshmem") {
+			list = inputs(len(i.Operands))
+		}
+	case "ragged-all-to-all":
+		list = []pair{{operand: 1}}
+	case hlo.CollectivePermute, "collective-permute-start":
+		if len(i.Operands) != 4 {
+			return nil, nil
+		}
+		var to []int
+		if i.Opcode != hlo.CollectivePermute {
+			to = []int{1}
+		}
+		_ = walk(i.Operands[1].Shape, nil, func(_ *hlo.Shape, index []int) error {
+			list = append(list, pair{1, slices.Clone(index), slices.Concat(to, index)})
+			return nil
+		})
+	case hlo.CustomCall, hlo.Fusion, hlo.AsyncStart:
+		given, err := outputAliases(i)
+		if err != nil {
+			return nil, err
+		}
+		for _, x := range given {
+			list = append(list, pair{x.operand, x.index, x.output})
+		}
+		if c := i.Call("calls"); i.Opcode == hlo.Fusion && c != nil && c.Root != nil {
+			list = append(list, p.fused(c)...)
+		}
+	}
+	for _, x := range list {
+		if x.operand >= len(i.Operands) {
+			return nil, wrong(i, "its result lies in operand %d, which it has not", x.operand)
+		}
+	}
+	return list, nil
+}
+
+// inputs pairs the first n operands with the elements of the result, or one
+// operand with the result.
+func inputs(n int) []pair {
+	if n == 1 {
+		return []pair{{}}
+	}
+	var list []pair
+	for k := range n {
+		list = append(list, pair{operand: k, to: []int{k}})
+	}
+	return list
+}
+
+// fused are the pairs of a fusion that ends in an operation in place on one of
+// its parameters.
+func (p *inPlace) fused(c *hlo.Computation) []pair {
+	if list, ok := p.fusions[c]; ok || p.reads[c] {
+		return list
+	}
+	p.reads[c] = true // a fusion that contains itself ends here
+	var list []pair
+	_ = walk(c.Root.Shape, nil, func(s *hlo.Shape, index []int) error {
+		if s.Type == hlo.Tuple {
+			return nil
+		}
+		out, at := p.behind(follow(c.Root, slices.Clone(index)))
+		if out == nil {
+			return nil
+		}
+		if out.Opcode == hlo.Fusion {
+			if o, from := p.behind(out, at); o != nil {
+				out, at = o, from
+			}
+		}
+		if out.Opcode == hlo.Parameter {
+			list = append(list, pair{out.Parameter, at, slices.Clone(index)})
+		}
+		return nil
+	})
+	p.fusions[c] = list
+	return list
+}
+
+// behind is the part that an instruction computes its own part at an index in
+// place of, and nil.
+func (p *inPlace) behind(i *hlo.Instruction, index []int) (*hlo.Instruction, []int) {
+	list, err := p.of(i)
+	if err != nil {
+		return nil, nil
+	}
+	for _, x := range list {
+		if slices.Equal(x.to, index) {
+			return follow(i.Operands[x.operand], x.from)
+		}
+	}
+	return nil, nil
+}
+
+// follow goes back over tuples and what changes no byte. XLA counts a reshape
+// among that on GPUs.
+func follow(i *hlo.Instruction, index []int) (*hlo.Instruction, []int) {
+	for i.Opcode == hlo.TupleOp && len(index) > 0 && index[0] < len(i.Operands) {
+		i, index = i.Operands[index[0]], index[1:]
+	}
+	for i.Opcode == hlo.GetTupleElement && len(i.Operands) == 1 {
+		k, err := TupleIndex(i)
+		if err != nil {
+			break
+		}
+		i, index = i.Operands[0], append([]int{k}, index...)
+	}
+	for len(index) == 0 && (i.Opcode == hlo.Bitcast || i.Opcode == hlo.Reshape) && len(i.Operands) == 1 {
+		i = i.Operands[0]
+	}
+	return i, index
+}
+
+// sharing says which results may take over the memory of an operand that dies
+// (HloDataflowAnalysis::CanShareOperandBufferWithUser, 2026).
+type sharing struct {
+	through map[*hlo.Instruction]bool // by a fusion's parameter
+}
+
+func newSharing() sharing { return sharing{map[*hlo.Instruction]bool{}} }
+
+// may says whether the part of a user's result at the index to may lie where the
+// part of its operand o at the index from does.
+func (s sharing) may(o *hlo.Instruction, from []int, u *hlo.Instruction, to []int) bool {
+	number := slices.Index(u.Operands, o)
+	if o.Opcode == hlo.Constant || u.Opcode == hlo.Copy || number < 0 || !equal(o.Shape.At(from...), u.Shape.At(to...)) {
+		return false
+	}
+	once := number == lastIndex(u.Operands, o)
+	switch u.Opcode {
+	case hlo.CustomCall:
+		return false
+	case hlo.Fusion:
+		return s.fusion(u, number)
+	case hlo.Scatter, hlo.SetDimensionSize, hlo.DynamicUpdateSlice:
+		return once && number == 0
+	case hlo.TriangularSolve:
+		return once && number == 1
+	case hlo.Sort:
+		return len(o.Users) == 1 && (len(u.Operands) == 1 || once && len(to) > 0 && to[0] == number)
+	}
+	return s.elementwise(u, number)
+}
+
+func lastIndex(list []*hlo.Instruction, o *hlo.Instruction) int {
+	for k := len(list) - 1; k >= 0; k-- {
+		if list[k] == o {
+			return k
+		}
+	}
+	return -1
+}
+
+// equal compares types, dimensions and layouts. A layout that is left out is
+// the usual one.
+func equal(s, t *hlo.Shape) bool {
+	if s == nil || t == nil || s.Type != t.Type || !slices.Equal(s.Dims, t.Dims) || !slices.Equal(s.Dynamic, t.Dynamic) || layout(s) != layout(t) {
+		return false
+	}
+	return slices.EqualFunc(s.Elements, t.Elements, equal)
+}
+
+func layout(s *hlo.Shape) string {
+	if s.HasLayout || len(s.Dims) == 0 {
+		return s.Layout
+	}
+	var b []byte
+	for d := len(s.Dims) - 1; d >= 0; d-- {
+		b = strconv.AppendInt(b, int64(d), 10)
+		if d > 0 {
+			b = append(b, ',')
+		}
+	}
+	return string(b)
+}
+
+func (s sharing) fusion(u *hlo.Instruction, number int) bool {
+	c := u.Call("calls")
+	if c == nil || c.Root == nil {
+		return false
+	}
+	var p *hlo.Instruction
+	for _, x := range c.Instructions {
+		if x.Opcode == hlo.Parameter && x.Parameter == number {
+			p = x
+		}
+	}
+	if p == nil {
+		return false
+	}
+	switch kind, _ := u.Attribute("kind"); {
+	case kind == "kLoop" || kind == "kInput":
+		return s.tree(p)
+	case kind == "kOutput" && c.Root.Opcode == hlo.Add && len(c.Root.Operands) == 2:
+		// The operand is what is added to a product.
+		for k, x := range c.Root.Operands {
+			if x.Opcode == hlo.Dot || x.Opcode == hlo.Convolution {
+				return len(p.Users) == 1 && c.Root.Operands[1-k] == p
+			}
+		}
+		return false
+	}
+	return s.elementwise(u, number)
+}
+
+// tree says whether everything that uses a fusion's parameter, in as many steps
+// as may be, computes element by element or makes a tuple of it.
+func (s sharing) tree(p *hlo.Instruction) bool {
+	if known, ok := s.through[p]; ok {
+		return known
+	}
+	s.through[p] = false
+	ok := s.all(p, true)
+	s.through[p] = ok
+	return ok
+}
+
+func (s sharing) all(p *hlo.Instruction, tuples bool) bool {
+	seen := map[*hlo.Instruction]bool{p: true}
+	for work := []*hlo.Instruction{p}; len(work) > 0; {
+		i := work[len(work)-1]
+		work = work[:len(work)-1]
+		for _, u := range i.Users {
+			for k, o := range u.Operands {
+				if o == i && !(tuples && u.Opcode == hlo.TupleOp) && !s.elementwise(u, k) {
+					return false
+				}
+			}
+			if !seen[u] {
+				seen[u] = true
+				work = append(work, u)
+			}
+		}
+	}
+	return true
+}
+
+// elementwise says whether each element of the result needs, of operand k, only
+// the element at the same place.
+func (s sharing) elementwise(i *hlo.Instruction, k int) bool {
+	o := i.Opcode
+	switch o {
+	case hlo.Select, "clamp", hlo.Rng, "stochastic-convert":
+		return true
+	case hlo.DynamicUpdateSlice:
+		return k == 0
+	case "bitcast-convert":
+		// Between types of different widths it is not.
+		return len(i.Operands) == 1 && slices.Equal(i.Shape.Dims, i.Operands[0].Shape.Dims)
+	case hlo.Map:
+		dims, err := i.Ints("dimensions")
+		if err != nil || len(dims) > 0 && len(dims) != len(i.Shape.Dims) {
+			return false
+		}
+		for d, x := range dims {
+			if x != int64(d) {
+				return false
+			}
+		}
+		return true
+	case hlo.Fusion:
+		c := i.Call("calls")
+		if c == nil {
+			return false
+		}
+		for _, p := range c.Instructions {
+			if p.Opcode == hlo.Parameter && p.Parameter == k {
+				return s.all(p, false)
+			}
+		}
+		return false
+	}
+	return o.Unary() || o.Binary()
+}

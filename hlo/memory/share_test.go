@@ -1,0 +1,301 @@
+package memory
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"gpumem/hlo"
+)
+
+const fusions = `HloModule m
+
+reducer {
+  r0 = f32[] parameter(0)
+  r1 = f32[] parameter(1)
+  ROOT r2 = f32[] add(r0, r1)
+}
+
+through {
+  p0 = f32[4] parameter(0)
+  p1 = f32[4] parameter(1)
+  n = f32[4] negate(p0)
+  r = f32[] constant(0)
+  red = f32[] reduce(p1, r), dimensions={0}, to_apply=reducer
+  b = f32[4] broadcast(red), dimensions={}
+  ROOT s = f32[4] add(n, b)
+}
+
+several {
+  p0 = f32[4] parameter(0)
+  n = f32[4] negate(p0)
+  e = f32[4] exponential(p0)
+  ROOT t = (f32[4], f32[4]) tuple(n, e)
+}
+
+product {
+  p0 = f32[4,4] parameter(0)
+  p1 = f32[4,4] parameter(1)
+  d = f32[4,4] dot(p0, p0), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  ROOT s = f32[4,4] add(d, p1)
+}
+
+update {
+  p0 = f32[8] parameter(0)
+  p1 = f32[1] parameter(1)
+  p2 = s32[] parameter(2)
+  b = f32[8] bitcast(p0)
+  ROOT u = f32[8] dynamic-update-slice(b, p1, p2)
+}
+
+updates {
+  p0 = (f32[8], f32[4]) parameter(0)
+  p1 = f32[1] parameter(1)
+  p2 = s32[] parameter(2)
+  g = f32[8] get-tuple-element(p0), index=0
+  u = f32[8] dynamic-update-slice(g, p1, p2)
+  h = f32[4] get-tuple-element(p0), index=1
+  n = f32[4] negate(h)
+  ROOT t = (f32[4], f32[8]) tuple(n, u)
+}
+
+outer {
+  q0 = f32[8] parameter(0)
+  q1 = f32[1] parameter(1)
+  q2 = s32[] parameter(2)
+  f = f32[8] fusion(q0, q1, q2), kind=kLoop, calls=update
+  ROOT u = f32[8] dynamic-update-slice(f, q1, q2)
+}
+
+ENTRY main {
+  a = f32[4] parameter(0)
+  b = f32[4,4] parameter(1)
+  c = f32[8] parameter(2)
+  d = f32[1] parameter(3)
+  k = s32[] parameter(4)
+  x = f32[4] parameter(5)
+  loop = f32[4] fusion(a, x), kind=kLoop, calls=through
+  custom = f32[4] fusion(a, x), kind=kCustom, calls=through
+  multi = (f32[4], f32[4]) fusion(a), kind=kLoop, calls=several
+  output = f32[4,4] fusion(b, b), kind=kOutput, calls=product
+  y = f32[4,4] negate(b)
+  output2 = f32[4,4] fusion(b, y), kind=kOutput, calls=product
+  inplace = f32[8] fusion(c, d, k), kind=kLoop, calls=update
+  ct = (f32[8], f32[4]) tuple(c, a)
+  tables = (f32[4], f32[8]) fusion(ct, d, k), kind=kLoop, calls=updates
+  nested = f32[8] fusion(c, d, k), kind=kLoop, calls=outer
+  given = (f32[4], f32[8]) custom-call(ct), custom_call_target="x", output_to_operand_aliasing={{0}: (0, {1})}
+  ready = f32[4] all-reduce-start(a), to_apply=reducer
+  own = f32[4] all-reduce-start(a), to_apply=reducer, backend_config={"collective_backend_config":{"backend":"NVSHMEM"}}
+  both = (f32[4], f32[4]) all-reduce-start(a, x), to_apply=reducer
+  sel = f32[4] select(a, a, x)
+  upd = f32[8] dynamic-update-slice(c, d, k)
+  same = f32[4] add(a, x)
+  lt = f32[4] custom-call(a), custom_call_target="__cublas$lt$matmul"
+  ROOT end = () tuple()
+}
+`
+
+func TestInPlace(t *testing.T) {
+	m := parse(t, fusions)
+	pairs := newInPlace()
+	for name, want := range map[string]string{
+		"loop":    "[]",
+		"inplace": "[{0 [] []}]",
+		"tables":  "[{0 [0] [1]}]",
+		"nested":  "[{0 [] []}]",
+		"given":   "[{0 [1] [0]}]",
+		"ready":   "[{0 [] []}]",
+		"own":     "[]",
+		"both":    "[{0 [] [0]} {1 [] [1]}]",
+		"upd":     "[{0 [] []}]",
+		"same":    "[]",
+	} {
+		list, err := pairs.of(m.Entry.Instruction(name))
+		if got := fmt.Sprint(list); got != want || err != nil {
+			t.Errorf("%s: %s, %v; want %s", name, got, err, want)
+		}
+	}
+}
+
+func TestMayShare(t *testing.T) {
+	m := parse(t, fusions)
+	s := newSharing()
+	for _, c := range []struct {
+		operand, user string
+		index         []int
+		want          bool
+	}{
+		{"a", "loop", nil, true},
+		{"x", "loop", nil, false}, // it is reduced
+		{"a", "custom", nil, true},
+		{"x", "custom", nil, false},
+		{"a", "multi", []int{0}, true},
+		{"a", "multi", []int{1}, true},
+		{"b", "output", nil, false}, // the product reads it
+		{"y", "output2", nil, true},
+		{"b", "output2", nil, false},
+		{"c", "upd", nil, true},
+		{"a", "sel", nil, true},
+		{"x", "same", nil, true},
+		{"b", "same", nil, false}, // no operand
+		{"a", "lt", nil, false},
+	} {
+		t.Run(c.operand+" "+c.user, func(t *testing.T) {
+			o, u := m.Entry.Instruction(c.operand), m.Entry.Instruction(c.user)
+			if got := s.may(o, nil, u, c.index); got != c.want {
+				t.Errorf("%v, want %v", got, c.want)
+			}
+		})
+	}
+}
+
+func TestElementwiseMap(t *testing.T) {
+	m := parse(t, `HloModule m
+
+f {
+  ROOT p = f32[] parameter(0)
+}
+
+ENTRY main {
+  a = f32[2,3] parameter(0)
+  b = f32[2,3] map(a), dimensions={0,1}, to_apply=f
+  c = u32[2,3] bitcast-convert(a)
+  ROOT d = u8[2,3,4] bitcast-convert(a)
+}
+`)
+	s := newSharing()
+	for name, want := range map[string]bool{"b": true, "c": true, "d": false} {
+		if got := s.elementwise(m.Entry.Instruction(name), 0); got != want {
+			t.Errorf("%s: %v, want %v", name, got, want)
+		}
+	}
+}
+
+// Loops whose state is handed around without change make no values.
+func TestLoopsThatChangeNothing(t *testing.T) {
+	text := func(root string) string {
+		return `HloModule m
+
+inner_cond {
+  c = (f32[4], f32[4]) parameter(0)
+  ROOT t = pred[] constant(true)
+}
+
+inner {
+  p = (f32[4], f32[4]) parameter(0)
+  x = f32[4] get-tuple-element(p), index=0
+  y = f32[4] get-tuple-element(p), index=1
+  ROOT r = (f32[4], f32[4]) tuple(` + root + `)
+}
+
+cond {
+  c = (f32[4], f32[4]) parameter(0)
+  ROOT t = pred[] constant(true)
+}
+
+body {
+  p = (f32[4], f32[4]) parameter(0)
+  ROOT w = (f32[4], f32[4]) while(p), condition=inner_cond, body=inner
+}
+
+ENTRY main {
+  a = f32[4] parameter(0)
+  b = f32[4] parameter(1)
+  t = (f32[4], f32[4]) tuple(a, ` + "SECOND" + `)
+  ROOT w = (f32[4], f32[4]) while(t), condition=cond, body=body
+}
+`
+	}
+	for _, c := range []struct{ name, root, second, want string }{
+		{"handed through", "x, y", "b", "a b"},
+		{"exchanged", "y, x", "b", "w w"},
+		{"exchanged, but equal", "y, x", "a", "a a"},
+		{"one twice", "x, x", "b", "a w"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			a := analyzeText(t, strings.Replace(text(c.root), "SECOND", c.second, 1))
+			w := a.Module.Entry.Instruction("w")
+			var got []string
+			for k := range 2 {
+				v, _ := a.ValueAt(w, k)
+				got = append(got, v.Instruction.Name)
+			}
+			if strings.Join(got, " ") != c.want {
+				t.Errorf("%v, want %s", got, c.want)
+			}
+		})
+	}
+}
+
+// What begins and ends collectives hands on their operands.
+func TestCollectives(t *testing.T) {
+	a := analyzeText(t, `HloModule m, is_scheduled=true
+
+add {
+  x = f32[] parameter(0)
+  y = f32[] parameter(1)
+  ROOT z = f32[] add(x, y)
+}
+
+ENTRY main {
+  p = f32[4] parameter(0)
+  q = f32[2] parameter(1)
+  ag = (f32[4], f32[8]) all-gather-start(p), dimensions={0}
+  agd = f32[8] all-gather-done(ag)
+  ags = ((f32[4], f32[2]), (f32[8], f32[4])) all-gather-start(p, q), dimensions={0}
+  agsd = (f32[8], f32[4]) all-gather-done(ags)
+  ar = f32[4] all-reduce-start(p), to_apply=add
+  ard = f32[4] all-reduce-done(ar)
+  cp = (f32[4], f32[4], u32[]) collective-permute-start(p), source_target_pairs={{0,1}}
+  cpd = f32[4] collective-permute-done(cp)
+  cs = (f32[4], f32[4], u32[]) copy-start(p)
+  csd = f32[4] copy-done(cs)
+  tok = token[] after-all()
+  s = (f32[4], u32[], token[]) send(p, tok), channel_id=1
+  sd = token[] send-done(s), channel_id=1
+  r = (f32[4], u32[], token[]) recv(tok), channel_id=2
+  rd = (f32[4], token[]) recv-done(r), channel_id=2
+  rs = ((f32[4]), f32[2], u32[]) reduce-scatter-start(p), dimensions={0}, to_apply=add
+  rsd = f32[2] reduce-scatter-done(rs)
+  ROOT end = () tuple()
+}
+`)
+	at := func(name string, index ...int) string {
+		v, ok := a.ValueAt(a.Module.Entry.Instruction(name), index...)
+		if !ok {
+			return "none"
+		}
+		return fmt.Sprint(v.Instruction.Name, v.Index)
+	}
+	for _, c := range []struct{ got, want string }{
+		{at("ag", 0), "p[]"}, {at("agd"), "ag[1]"},
+		{at("ags", 0, 1), "q[]"}, {at("agsd"), "agsd[]"}, {at("agsd", 1), "ags[1 1]"},
+		{at("ard"), "ar[]"},
+		{at("cp", 0), "p[]"}, {at("cpd"), "cp[1]"},
+		{at("cs", 1), "p[]"}, {at("csd"), "cs[0]"},
+		{at("s", 0), "p[]"}, {at("sd"), "sd[]"},
+		{at("rd", 0), "r[0]"}, {at("rd", 1), "rd[1]"},
+		{at("rs", 0, 0), "p[]"}, {at("rs", 1), "rs[1]"}, {at("rsd"), "rs[1]"},
+	} {
+		if c.got != c.want {
+			t.Errorf("%s, want %s", c.got, c.want)
+		}
+	}
+	p, _ := a.ValueAt(a.Module.Entry.Instruction("p"))
+	ar, _ := a.ValueAt(a.Module.Entry.Instruction("ar"))
+	if p.Buffer != ar.Buffer {
+		t.Error("all-reduce-start is not in place")
+	}
+}
+
+func TestHostMemory(t *testing.T) {
+	m := parse(t, "HloModule m\n\nENTRY main {\n  p = f32[4]{0:S(5)} parameter(0)\n  ROOT a = f32[4] custom-call(p), custom_call_target=\"x\"\n}\n")
+	s, err := Assign(m)
+	if err != nil || s.Host != 16 || s.Parameters != 0 || s.LiveOut != 16 {
+		t.Errorf("%+v, %v", s, err)
+	}
+	if v := m.Entry.Instruction("p").Shape.Space(); v != hlo.HostSpace {
+		t.Errorf("space %d", v)
+	}
+}

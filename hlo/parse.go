@@ -1,0 +1,325 @@
+package hlo
+
+// Reading modules from text.
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"strings"
+)
+
+// Parse reads a module from HLO text of any release since 2020. The module
+// keeps the text in memory: its names and values are parts of it.
+//
+// Errors in the text are a [*SyntaxError]; others are the reader's.
+func Parse(r io.Reader) (*Module, error) {
+	var text strings.Builder
+	if _, err := io.Copy(&text, r); err != nil {
+		return nil, err
+	}
+	return ParseString(text.String())
+}
+
+// ParseString reads a module from HLO text: see [Parse].
+//
+// What XLA's parser gives a name that it makes up has one here too: nested
+// instructions and computations that stand in an attribute. An instruction
+// behind the # of a tuple (%x#1) becomes a get-tuple-element.
+func ParseString(text string) (*Module, error) {
+	p := newParser(text)
+	if err := p.module(); err != nil {
+		return nil, err
+	}
+	return p.m, nil
+}
+
+// maxAttributes is how many attributes one instruction or module may have. Real
+// ones have some ten.
+const maxAttributes = 256
+
+type parser struct {
+	lexer
+	m            *Module
+	computations map[string]*Computation
+	shapes       map[string]*Shape // by text
+	elements     []*Shape          // of the tuples that are being read
+	inline       []inlined         // computations still without a name
+	named        map[string]int    // how many names were made up from each
+	depth        int
+	line, lineAt int // the line of a place that was asked for before
+	*scope
+}
+
+// A scope is a computation that is being read.
+type scope struct {
+	c *Computation
+	// instructions are those of this computation by name, and of some read before.
+	instructions map[string]*Instruction
+	parameters   []placed
+	// unnamed are nested instructions and made get-tuple-elements, named at the end.
+	unnamed []*Instruction
+	parts   map[part]*Instruction
+}
+
+type placed struct {
+	i  *Instruction
+	at int
+}
+
+type inlined struct {
+	c    *Computation
+	name string // what it is made from
+}
+
+// A part is an element of a tuple that was asked for by #.
+type part struct {
+	of    *Instruction
+	index int64
+}
+
+func newParser(text string) *parser {
+	return &parser{
+		lexer:        lexer{text: text},
+		m:            &Module{},
+		computations: map[string]*Computation{},
+		shapes:       map[string]*Shape{},
+		named:        map[string]int{},
+		line:         1,
+		scope:        &scope{instructions: map[string]*Instruction{}},
+	}
+}
+
+func (p *parser) module() error {
+	p.skip()
+	header := p.keyword("HloModule")
+	if header {
+		name, err := p.name("the module's name")
+		if err != nil {
+			return err
+		}
+		p.m.Name = name
+		if err := p.attributes(&p.m.Attributes, p.moduleAttribute); err != nil {
+			return err
+		}
+	}
+	if err := p.tables(); err != nil {
+		return err
+	}
+	for p.at < len(p.text) || len(p.m.Computations) == 0 {
+		if err := p.computation(); err != nil {
+			return err
+		}
+		p.skip()
+	}
+	if p.m.Entry == nil {
+		p.m.Entry = p.m.Computations[len(p.m.Computations)-1]
+	}
+	if !header {
+		p.m.Name = "module_" + p.m.Entry.Name // as XLA does
+	}
+	for _, i := range p.inline {
+		i.c.Name = p.makeName(i.name, func(name string) bool { return p.computations[name] != nil })
+		p.computations[i.c.Name] = i.c
+	}
+	return nil
+}
+
+// makeName is base, or base.1, base.2 and so on, that was neither made before nor is taken.
+func (p *parser) makeName(base string, taken func(string) bool) string {
+	for {
+		name := base
+		if n := p.named[base]; n > 0 {
+			name = fmt.Sprintf("%s.%d", base, n)
+		}
+		p.named[base]++
+		if !taken(name) {
+			return name
+		}
+	}
+}
+
+// tables reads FileNames and the like, and keeps them as they stand.
+func (p *parser) tables() error {
+	start, end := p.at, p.at
+	for p.keyword("FileNames") || p.keyword("FunctionNames") || p.keyword("FileLocations") || p.keyword("StackFrames") {
+		end = p.at
+		for isDigit(p.peek()) {
+			if _, err := p.integer("the number of an entry"); err != nil {
+				return err
+			}
+			p.skip()
+			var err error
+			switch p.peek() {
+			case '"', '\'':
+				_, err = p.quoted()
+			case '{':
+				_, err = p.json()
+			default:
+				err = p.wanted("a string or braces in the table")
+			}
+			if err != nil {
+				return err
+			}
+			end = p.at
+			p.skip()
+		}
+	}
+	p.m.Tables = strings.TrimSpace(p.text[start:end])
+	return nil
+}
+
+// attributes reads ", key=value" as often as it stands here. The value is read by
+// read, which says whether to keep the attribute.
+func (p *parser) attributes(list *[]Attribute, read func(a *Attribute) (keep bool, err error)) error {
+	for n := 0; p.eat(','); n++ {
+		at := p.at
+		a := Attribute{Key: p.word()}
+		if a.Key == "" {
+			return p.wanted("an attribute's name")
+		}
+		if n == maxAttributes {
+			return p.fail(at, "more than %d attributes", maxAttributes)
+		}
+		for _, b := range *list {
+			if b.Key == a.Key {
+				return p.fail(at, "a second attribute %s", quote(a.Key))
+			}
+		}
+		if err := p.expect('=', "behind an attribute's name"); err != nil {
+			return err
+		}
+		keep, err := read(&a)
+		if err != nil {
+			return err
+		}
+		if keep {
+			*list = append(*list, a)
+		}
+		p.skip()
+	}
+	return nil
+}
+
+// moduleAttribute reads the value of an attribute of the module.
+func (p *parser) moduleAttribute(a *Attribute) (bool, error) {
+	at := p.at
+	var err error
+	if a.Value, err = p.value(a.Key); err != nil {
+		return false, err
+	}
+	behind := p.at
+	switch a.Key {
+	case "is_scheduled":
+		if a.Value != "true" && a.Value != "false" {
+			return false, p.fail(at, "is_scheduled is %s, expected true or false", quote(a.Value))
+		}
+		p.m.Scheduled = a.Value == "true"
+	case "input_output_alias":
+		p.at = at
+		err = p.aliases()
+		p.at = behind
+	}
+	return true, err
+}
+
+// value is the text of an attribute's value.
+func (p *parser) value(key string) (string, error) {
+	if (key == "backend_config" || key == "frontend_attributes") && p.peek() == '{' {
+		return p.json()
+	}
+	start := p.at
+	s, err := p.raw(true)
+	if err == nil && s == "" {
+		p.at = start
+		err = p.wanted("the value of " + quote(key))
+	}
+	return s, err
+}
+
+// aliases reads "{ {0}: (2, {1}, may-alias), ... }".
+func (p *parser) aliases() error {
+	if err := p.expect('{', "before the aliases"); err != nil {
+		return err
+	}
+	outputs := map[string]bool{}
+	for p.peek() != '}' {
+		at := p.at
+		var a Alias
+		var err error
+		if a.Output, err = p.index(); err != nil {
+			return err
+		}
+		if key := fmt.Sprint(a.Output); outputs[key] {
+			return p.fail(at, "a second alias of output %s", indexText(a.Output))
+		} else {
+			outputs[key] = true
+		}
+		if err = p.expect(':', "behind the output of an alias"); err != nil {
+			return err
+		}
+		if err = p.expect('(', "before the parameter of an alias"); err != nil {
+			return err
+		}
+		if a.Parameter, err = p.small("the number of a parameter"); err != nil {
+			return err
+		}
+		if err = p.expect(',', "behind the parameter of an alias"); err != nil {
+			return err
+		}
+		if a.Index, err = p.index(); err != nil {
+			return err
+		}
+		if p.eat(',') {
+			at := p.at
+			switch kind := p.word(); kind {
+			case "must-alias":
+				a.Must = true
+			case "may-alias":
+			default:
+				p.at = at
+				return p.wanted("may-alias or must-alias")
+			}
+		}
+		if err = p.expect(')', "behind an alias"); err != nil {
+			return err
+		}
+		p.m.Aliases = append(p.m.Aliases, a)
+		if !p.eat(',') {
+			break
+		}
+	}
+	if p.peek() != '}' {
+		return p.wanted("'}' behind the aliases")
+	}
+	return nil
+}
+
+// index reads an index into nested tuples: "{}", "{0,1}".
+func (p *parser) index() ([]int, error) {
+	if err := p.expect('{', "before an index"); err != nil {
+		return nil, err
+	}
+	var list []int
+	for p.peek() != '}' {
+		n, err := p.small("an index")
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, n)
+		if !p.eat(',') {
+			break
+		}
+	}
+	return list, p.expect('}', "behind an index")
+}
+
+// small is an integer that 31 bits hold.
+func (p *parser) small(what string) (int, error) {
+	at := p.at
+	n, err := p.integer(what)
+	if err == nil && n > math.MaxInt32 {
+		err = p.fail(at, "%s is at most %d", what, math.MaxInt32)
+	}
+	return int(n), err
+}

@@ -1,0 +1,277 @@
+package hlo
+
+// Reading shapes. Equal texts give the same shape: a real module has some
+// thousand instructions for each.
+
+import (
+	"math"
+	"slices"
+	"strings"
+)
+
+// maxDepth is how deep shapes, nested instructions and inline computations may
+// stand in each other, all together. Tuples in tuples are rare, async ones have three levels.
+const maxDepth = 256
+
+// ParseShape reads a shape: "f32[2,3]{1,0}", "(s32[], pred[<=8])". The error is a
+// [*SyntaxError].
+func ParseShape(text string) (*Shape, error) {
+	p := newParser(text)
+	p.skip()
+	s, err := p.shape()
+	if err != nil {
+		return nil, err
+	}
+	if p.skip(); p.at < len(text) {
+		return nil, p.wanted("the end of the shape")
+	}
+	return s, nil
+}
+
+// deeper counts a level of nesting; the caller takes it back.
+func (p *parser) deeper() error {
+	if p.depth++; p.depth > maxDepth {
+		return p.fail(p.at, "more than %d levels of nesting", maxDepth)
+	}
+	return nil
+}
+
+// atShape says whether a shape begins here, and not a name or an opcode.
+func (p *parser) atShape() bool {
+	if p.peek() == '(' {
+		return true
+	}
+	if !isLetter[p.peek()] {
+		return false
+	}
+	end := p.at
+	for end < len(p.text) && isName[p.text[end]] {
+		end++
+	}
+	if end == len(p.text) {
+		return false
+	}
+	switch p.text[end] {
+	case '[':
+		return true
+	case '(':
+		return p.text[p.at:end] == "b"
+	case ' ':
+		_, is := widths[Type(p.text[p.at:end])]
+		return is
+	}
+	return false
+}
+
+func (p *parser) shape() (*Shape, error) {
+	if err := p.deeper(); err != nil {
+		return nil, err
+	}
+	defer func() { p.depth-- }()
+	switch start := p.at; {
+	case p.peek() == '(':
+		return p.tupleShape()
+	case strings.HasPrefix(p.text[start:], "b("):
+		p.at++
+		p.eat('(')
+		element, err := p.shape()
+		if err != nil {
+			return nil, err
+		}
+		if !element.IsArray() || element.Buffer {
+			return nil, p.fail(start, "b(...) is for arrays")
+		}
+		if p.skip(); p.peek() != ')' {
+			return nil, p.wanted("')' behind the buffer's shape")
+		}
+		p.at++
+		return p.share(start, func() *Shape {
+			s := *element
+			s.Buffer = true
+			return &s
+		}), nil
+	}
+	return p.arrayShape()
+}
+
+// share is the shape of the text from start to here: an old one or a new one.
+func (p *parser) share(start int, make func() *Shape) *Shape {
+	text := p.text[start:p.at]
+	s := p.shapes[text]
+	if s == nil {
+		s = make()
+		p.shapes[text] = s
+	}
+	return s
+}
+
+func (p *parser) tupleShape() (*Shape, error) {
+	start, base := p.at, len(p.elements)
+	defer func() { p.elements = p.elements[:base] }()
+	p.eat('(')
+	for p.peek() != ')' {
+		e, err := p.shape()
+		if err != nil {
+			return nil, err
+		}
+		p.elements = append(p.elements, e)
+		p.skip()
+		if p.peek() == ')' {
+			break
+		}
+		if err := p.expect(',', "or ')' in a tuple's shape"); err != nil {
+			return nil, err
+		}
+		if p.peek() == ')' {
+			return nil, p.wanted("another shape of the tuple")
+		}
+	}
+	p.at++
+	return p.share(start, func() *Shape {
+		return &Shape{Type: Tuple, Elements: slices.Clone(p.elements[base:])}
+	}), nil
+}
+
+func (p *parser) arrayShape() (*Shape, error) {
+	start := p.at
+	// Almost every shape was there before: so its end is looked for first.
+	if end := p.arrayEnd(); end > 0 {
+		if s := p.shapes[p.text[start:end]]; s != nil {
+			p.at = end
+			return s, nil
+		}
+	}
+	s := &Shape{Type: Type(p.word())}
+	switch _, known := widths[s.Type]; {
+	case s.Type == "":
+		return nil, p.wanted("a shape")
+	case !known:
+		return nil, p.fail(start, "%s is no type of XLA's", quote(string(s.Type)))
+	}
+	if err := p.expect('[', "behind a type"); err != nil {
+		return nil, err
+	}
+	for p.peek() != ']' {
+		if err := p.dimension(s); err != nil {
+			return nil, err
+		}
+		p.skip()
+		if p.peek() == ']' {
+			break
+		}
+		if err := p.expect(',', "or ']' behind a dimension"); err != nil {
+			return nil, err
+		}
+		if p.peek() == ']' {
+			return nil, p.wanted("another dimension")
+		}
+	}
+	p.at++
+	if err := p.layout(s); err != nil {
+		return nil, err
+	}
+	return p.share(start, func() *Shape { return s }), nil
+}
+
+// arrayEnd is where the array's shape ends that begins here, if that is plain to see, and 0.
+func (p *parser) arrayEnd() int {
+	n := strings.IndexByte(p.text[p.at:], ']')
+	if n < 0 {
+		return 0
+	}
+	end := p.at + n + 1
+	if end+1 >= len(p.text) {
+		return 0
+	}
+	switch p.text[end] {
+	case ',', ')':
+		return end
+	case ' ':
+		// A layout may follow behind blanks and comments: not so plain.
+		if c := p.text[end+1]; isLetter[c] || c == '%' || c == ')' {
+			return end
+		}
+	case '{':
+		if !isDigit(p.text[end+1]) {
+			return 0
+		}
+		if n := strings.IndexAny(p.text[end:], "}("); n > 0 && p.text[end+n] == '}' {
+			return end + n + 1
+		}
+	}
+	return 0
+}
+
+func (p *parser) dimension(s *Shape) error {
+	var size int64
+	dynamic := false
+	switch p.peek() {
+	case '?':
+		p.at++
+		size = -1
+	case '<':
+		if !strings.HasPrefix(p.text[p.at:], "<=") {
+			return p.wanted("a dimension")
+		}
+		p.at += 2
+		p.skip()
+		dynamic = true
+		fallthrough
+	default:
+		var err error
+		if size, err = p.integer("a dimension"); err != nil {
+			return err
+		}
+	}
+	s.Dims = append(s.Dims, size)
+	if dynamic && s.Dynamic == nil {
+		s.Dynamic = make([]bool, len(s.Dims)-1)
+	}
+	if s.Dynamic != nil {
+		s.Dynamic = append(s.Dynamic, dynamic)
+	}
+	return nil
+}
+
+// layout reads the braces behind an array's dimensions if they are a layout: the brace
+// of a computation's body is followed by neither a number nor a colon.
+func (p *parser) layout(s *Shape) error {
+	behind := p.at
+	p.skip()
+	if p.peek() != '{' {
+		p.at = behind
+		return nil
+	}
+	open := p.at
+	p.eat('{')
+	if c := p.peek(); !isDigit(c) && c != ':' {
+		p.at = behind
+		return nil
+	}
+	rank := 0
+	for isDigit(p.peek()) {
+		n, err := p.integer("a dimension's number")
+		if err != nil {
+			return err
+		}
+		if n > math.MaxInt32 || int(n) >= len(s.Dims) {
+			return p.fail(open, "the layout names dimension %d of a shape that has %d", n, len(s.Dims))
+		}
+		rank++
+		if !p.eat(',') {
+			break
+		}
+	}
+	if rank != len(s.Dims) {
+		return p.fail(open, "a layout of %d dimensions for a shape that has %d", rank, len(s.Dims))
+	}
+	// The rest is kept as it stands: tiles, bits, memory space. P() has a shape of its
+	// own, with its own braces.
+	p.at = open
+	text, err := p.json()
+	if err != nil {
+		return err
+	}
+	s.Layout, s.HasLayout = strings.TrimSpace(text[1:len(text)-1]), true
+	return nil
+}

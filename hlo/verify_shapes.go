@@ -1,0 +1,366 @@
+package hlo
+
+// The rules of shapes, opcode by opcode. Layouts are not compared, a dimension
+// without bound (?) agrees with any, and neither is f32 told from bf16 in what
+// computes: XLA's verifier allows mixed precision after optimization.
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// operandCounts are how many operands an opcode has. Those that compute
+// element by element have operands of the dimensions of their result.
+var (
+	unary = opcodes(`abs acos acosh asin asinh atanh bitcast-convert cbrt ceil convert copy cosine cosh
+		count-leading-zeros erf exponential exponential-minus-one floor imag is-finite log log-plus-one
+		logistic negate not popcnt real reduce-precision round-nearest-afz round-nearest-even rsqrt sign
+		sine sinh sqrt tan tanh`)
+	binary = opcodes(`add and atan2 compare complex divide maximum minimum multiply or power remainder
+		shift-left shift-right-arithmetic shift-right-logical subtract xor`)
+)
+
+func opcodes(names string) map[Opcode]bool {
+	set := map[Opcode]bool{}
+	for _, name := range strings.Fields(names) {
+		set[Opcode(name)] = true
+	}
+	return set
+}
+
+// Unary says whether the opcode computes each element from one of one operand.
+func (o Opcode) Unary() bool { return unary[o] }
+
+// Binary says whether the opcode computes each element from one of each of two
+// operands.
+func (o Opcode) Binary() bool { return binary[o] }
+
+// checkShapes is what is wrong with the shapes of an instruction, its operands
+// and what it calls: empty if nothing is, or if the opcode's rule is not here.
+func checkShapes(i *Instruction) string {
+	if want, ok := operandCount(i.Opcode); ok && len(i.Operands) != want {
+		return fmt.Sprintf("%s has %d operands, expected %d", i.Opcode, len(i.Operands), want)
+	}
+	var problem string
+	if rule := shapeRules[i.Opcode]; rule != nil {
+		problem = rule(i)
+	} else if unary[i.Opcode] || binary[i.Opcode] {
+		problem = elementwise(i)
+	}
+	return problem
+}
+
+func operandCount(o Opcode) (int, bool) {
+	if unary[o] {
+		return 1, true
+	}
+	if binary[o] {
+		return 2, true
+	}
+	switch o {
+	case Parameter, Constant, Iota, "partition-id", "replica-id", RngGetAndUpdateState:
+		return 0, true
+	case Bitcast, Broadcast, GetTupleElement, OptBarrier, Reshape, Reverse, Slice, Transpose, While, "get-dimension-size", "cholesky":
+		return 1, true
+	case Pad, Convolution, AddDependency, SetDimensionSize, TriangularSolve, Gather:
+		return 2, true
+	case Select, "clamp", SelectAndScatter:
+		return 3, true
+	}
+	return 0, false
+}
+
+var shapeRules map[Opcode]func(*Instruction) string
+
+func init() {
+	shapeRules = map[Opcode]func(*Instruction) string{
+		"bitcast-convert": nothing, "real": nothing, "imag": nothing, "complex": nothing,
+		AddDependency:      func(i *Instruction) string { return sameShape(i, i.Operands[0].Shape) },
+		AllReduce:          allReduce,
+		Broadcast:          broadcastRule,
+		Call:               func(i *Instruction) string { return called(i, i.Call("to_apply"), i.Operands, i.Shape) },
+		"clamp":            clampRule,
+		Compare:            compareRule,
+		Concatenate:        concatenateRule,
+		Conditional:        conditionalRule,
+		Convolution:        convolutionRule,
+		Dot:                dotRule,
+		DynamicSlice:       dynamicSliceRule,
+		DynamicUpdateSlice: dynamicUpdateSliceRule,
+		Fusion:             func(i *Instruction) string { return called(i, i.Call("calls"), i.Operands, i.Shape) },
+		GetTupleElement:    getTupleElementRule,
+		Iota:               iotaRule,
+		Map:                mapRule,
+		OptBarrier:         func(i *Instruction) string { return sameShape(i, i.Operands[0].Shape) },
+		Pad:                padRule,
+		Reduce:             reduceRule,
+		ReduceWindow:       reduceWindowRule,
+		Reshape:            reshapeRule,
+		Reverse:            reverseRule,
+		Scatter:            scatterRule,
+		Select:             selectRule,
+		Slice:              sliceRule,
+		Sort:               sortRule,
+		Transpose:          transposeRule,
+		TupleOp:            tupleRule,
+		While:              whileRule,
+	}
+}
+
+func nothing(*Instruction) string { return "" }
+
+// Compatible says whether two shapes are of the same type and dimensions, layouts
+// aside. A dimension without bound agrees with any.
+func (s *Shape) Compatible(t *Shape) bool {
+	if s.Type != t.Type || len(s.Elements) != len(t.Elements) || !sameDims(s.Dims, t.Dims) {
+		return false
+	}
+	for n := range s.Elements {
+		if !s.Elements[n].Compatible(t.Elements[n]) {
+			return false
+		}
+	}
+	return true
+}
+
+func sameDims(a, b []int64) bool {
+	return slices.EqualFunc(a, b, sameDim)
+}
+
+func sameDim(a, b int64) bool { return a == b || a < 0 || b < 0 }
+
+// floating says whether a type is a real floating point one.
+func floating(t Type) bool { return strings.HasPrefix(string(t), "f") || t == "bf16" }
+
+// sameType lets floating types pass for each other.
+func sameType(a, b Type) bool { return a == b || floating(a) && floating(b) }
+
+// short is a shape in messages.
+func short(s *Shape) string {
+	if s.Type == Tuple {
+		return fmt.Sprintf("a tuple of %d", len(s.Elements))
+	}
+	return string(s.Type) + dims(s.Dims)
+}
+
+func dims(d []int64) string { return strings.ReplaceAll(fmt.Sprint(d), " ", ",") }
+
+func sameShape(i *Instruction, want *Shape) string {
+	if d := difference(i.Shape, want); d != "" {
+		return "shape " + d
+	}
+	return ""
+}
+
+// difference is where two shapes that are not compatible differ first: "f32[2],
+// expected f32[3]", "element 1: ..." in tuples. It is empty if they do not.
+func difference(got, want *Shape) string {
+	if got.Compatible(want) {
+		return ""
+	}
+	if got.Type == Tuple && want.Type == Tuple && len(got.Elements) == len(want.Elements) {
+		for n := range got.Elements {
+			if d := difference(got.Elements[n], want.Elements[n]); d != "" {
+				return fmt.Sprintf("element %d: %s", n, d)
+			}
+		}
+	}
+	return fmt.Sprintf("%s, expected %s", short(got), short(want))
+}
+
+// result compares dimensions with what they have to be.
+func result(i *Instruction, want []int64) string {
+	if !i.Shape.IsArray() || !sameDims(i.Shape.Dims, want) {
+		return fmt.Sprintf("shape %s, expected dimensions %s", short(i.Shape), dims(want))
+	}
+	return ""
+}
+
+// arrays says what is wrong if an operand or the result is none.
+func arrays(i *Instruction) string {
+	if !i.Shape.IsArray() {
+		return fmt.Sprintf("%s of an array is %s", i.Opcode, short(i.Shape))
+	}
+	for n, o := range i.Operands {
+		if !o.Shape.IsArray() {
+			return fmt.Sprintf("operand %d is %s, expected an array", n, short(o.Shape))
+		}
+	}
+	return ""
+}
+
+func elementwise(i *Instruction) string {
+	if i.Opcode == Copy && !i.Shape.IsArray() {
+		return sameShape(i, i.Operands[0].Shape)
+	}
+	if p := arrays(i); p != "" {
+		return p
+	}
+	for n, o := range i.Operands {
+		if !sameDims(o.Shape.Dims, i.Shape.Dims) {
+			return fmt.Sprintf("operand %d is %s, the result %s: expected the same dimensions", n, short(o.Shape), short(i.Shape))
+		}
+		// convert and is-finite change the type; abs and others of a complex number do.
+		keeps := i.Opcode != "convert" && i.Opcode != "is-finite" && !strings.HasPrefix(string(o.Shape.Type), "c")
+		if keeps && !sameType(o.Shape.Type, i.Shape.Type) {
+			return fmt.Sprintf("operand %d is %s, the result %s: expected the same type", n, short(o.Shape), short(i.Shape))
+		}
+	}
+	return ""
+}
+
+func compareRule(i *Instruction) string {
+	if p := arrays(i); p != "" {
+		return p
+	}
+	a, b := i.Operands[0].Shape, i.Operands[1].Shape
+	if i.Shape.Type != "pred" || !sameDims(a.Dims, b.Dims) || !sameDims(a.Dims, i.Shape.Dims) || !sameType(a.Type, b.Type) {
+		return fmt.Sprintf("compare of %s and %s is %s, expected pred of the same dimensions", short(a), short(b), short(i.Shape))
+	}
+	if d, _ := i.Attribute("direction"); !slices.Contains([]string{"EQ", "NE", "GE", "GT", "LE", "LT"}, d) {
+		return fmt.Sprintf("direction=%s, expected EQ, NE, GE, GT, LE or LT", d)
+	}
+	return ""
+}
+
+func selectRule(i *Instruction) string {
+	if !i.Shape.IsArray() {
+		return ""
+	}
+	if p := arrays(i); p != "" {
+		return p
+	}
+	if on := i.Operands[0].Shape; on.Type != "pred" || len(on.Dims) > 0 && !sameDims(on.Dims, i.Shape.Dims) {
+		return fmt.Sprintf("operand 0 is %s, expected pred[] or pred%s", short(on), dims(i.Shape.Dims))
+	}
+	return likeResult(i, 1, 2)
+}
+
+func likeResult(i *Instruction, operands ...int) string {
+	for _, n := range operands {
+		if o := i.Operands[n].Shape; !sameDims(o.Dims, i.Shape.Dims) || !sameType(o.Type, i.Shape.Type) {
+			return fmt.Sprintf("operand %d is %s, the result %s: expected the same", n, short(o), short(i.Shape))
+		}
+	}
+	return ""
+}
+
+func clampRule(i *Instruction) string {
+	if p := arrays(i); p != "" {
+		return p
+	}
+	for _, n := range []int{0, 2} {
+		if o := i.Operands[n].Shape; len(o.Dims) > 0 && !sameDims(o.Dims, i.Shape.Dims) {
+			return fmt.Sprintf("operand %d is %s, expected one element or dimensions %s", n, short(o), dims(i.Shape.Dims))
+		}
+	}
+	return likeResult(i, 1)
+}
+
+func tupleRule(i *Instruction) string {
+	if i.Shape.Type != Tuple || len(i.Shape.Elements) != len(i.Operands) {
+		return fmt.Sprintf("shape %s, expected a tuple of %d", short(i.Shape), len(i.Operands))
+	}
+	for n, o := range i.Operands {
+		if !o.Shape.Compatible(i.Shape.Elements[n]) {
+			return fmt.Sprintf("element %d is %s, its operand %s", n, short(i.Shape.Elements[n]), short(o.Shape))
+		}
+	}
+	return ""
+}
+
+func getTupleElementRule(i *Instruction) string {
+	index, err := i.Int("index", -1)
+	if err != nil {
+		return "index: expected a number"
+	}
+	tuple := i.Operands[0].Shape
+	if tuple.Type != Tuple || index < 0 || index >= int64(len(tuple.Elements)) {
+		return fmt.Sprintf("element %d of %s", index, short(tuple))
+	}
+	return sameShape(i, tuple.Elements[index])
+}
+
+// called checks operands against the parameters of what is called, and a result
+// against its root.
+func called(i *Instruction, c *Computation, operands []*Instruction, result *Shape) string {
+	if c == nil {
+		return "it names no computation to call"
+	}
+	parameters := c.Parameters()
+	if len(parameters) != len(operands) {
+		return fmt.Sprintf("%d operands, %s has %d parameters", len(operands), c.Name, len(parameters))
+	}
+	for n, p := range parameters {
+		if d := difference(operands[n].Shape, p.Shape); d != "" {
+			return fmt.Sprintf("operand %d against its parameter of %s: %s", n, c.Name, d)
+		}
+	}
+	if d := difference(c.Root.Shape, result); d != "" {
+		return fmt.Sprintf("the root of %s: %s", c.Name, d)
+	}
+	return ""
+}
+
+func whileRule(i *Instruction) string {
+	if p := called(i, i.Call("body"), i.Operands, i.Shape); p != "" {
+		return "body: " + p
+	}
+	if p := called(i, i.Call("condition"), i.Operands, &Shape{Type: "pred"}); p != "" {
+		return "condition: " + p
+	}
+	return sameShape(i, i.Operands[0].Shape)
+}
+
+// Branches are the computations of a conditional: those of branch_computations,
+// or the true one and the false one.
+func (i *Instruction) Branches() []*Computation {
+	for _, a := range i.Attributes {
+		if a.Key == "branch_computations" {
+			return a.Calls
+		}
+	}
+	if t, f := i.Call("true_computation"), i.Call("false_computation"); t != nil && f != nil {
+		return []*Computation{t, f}
+	}
+	return nil
+}
+
+func conditionalRule(i *Instruction) string {
+	branches := i.Branches()
+	if len(branches) == 0 || len(i.Operands) != len(branches)+1 {
+		return fmt.Sprintf("%d branches and %d operands, expected one operand more than branches", len(branches), len(i.Operands))
+	}
+	if on := i.Operands[0].Shape; len(on.Dims) > 0 || on.Type != "s32" && (on.Type != "pred" || len(branches) != 2) {
+		return fmt.Sprintf("operand 0 is %s, expected s32[], or pred[] for two branches", short(on))
+	}
+	for n, c := range branches {
+		if p := called(i, c, i.Operands[n+1:n+2], i.Shape); p != "" {
+			return fmt.Sprintf("branch %d: %s", n, p)
+		}
+	}
+	return ""
+}
+
+func allReduce(i *Instruction) string {
+	if len(i.Operands) == 1 {
+		return sameDimsShape(i.Shape, i.Operands[0].Shape)
+	}
+	if len(i.Shape.Elements) != len(i.Operands) {
+		return fmt.Sprintf("%d operands give %s", len(i.Operands), short(i.Shape))
+	}
+	for n, o := range i.Operands {
+		if p := sameDimsShape(i.Shape.Elements[n], o.Shape); p != "" {
+			return fmt.Sprintf("operand %d: %s", n, p)
+		}
+	}
+	return ""
+}
+
+func sameDimsShape(a, b *Shape) string {
+	if !a.IsArray() || !b.IsArray() || !sameDims(a.Dims, b.Dims) {
+		return fmt.Sprintf("%s becomes %s, expected the same dimensions", short(b), short(a))
+	}
+	return ""
+}

@@ -1,0 +1,111 @@
+package remat
+
+import (
+	"fmt"
+	"testing"
+
+	"gpumem/hlo"
+)
+
+func TestLowerBound(t *testing.T) {
+	tests := []struct {
+		name, text string
+		want       uint64
+	}{
+		{"what is read and made", `HloModule m
+ENTRY e {
+  p = f32[256] parameter(0)
+  a = f32[256] negate(p)
+  b = f32[256] negate(a)
+  c = f32[512] concatenate(a, b), dimensions={0}
+  ROOT r = f32[256] slice(c), slice={[0:256]}
+}
+`, 4 * 1024},
+		{"twice the same operand", `HloModule m
+ENTRY e {
+  p = f32[256] parameter(0)
+  a = f32[256] negate(p)
+  b = f32[256] add(a, a)
+  ROOT r = f32[1] slice(b), slice={[0:1]}
+}
+`, 2 * 1024},
+		{"nobody needs the largest", `HloModule m
+ENTRY e {
+  p = f32[256] parameter(0)
+  a = f32[1024] concatenate(p, p, p, p), dimensions={0}
+  ROOT r = f32[256] negate(p)
+}
+`, 0},
+		{"inside of a call", `HloModule m
+f {
+  q = f32[256] parameter(0)
+  a = f32[256] negate(q)
+  ROOT b = f32[256] negate(a)
+}
+ENTRY e {
+  p = f32[256] parameter(0)
+  k = f32[256] call(p), to_apply=f
+  ROOT r = f32[256] negate(k)
+}
+`, 2 * 1024},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if got, err := LowerBound(parsed(t, tt.text)); err != nil || got != tt.want {
+				t.Errorf("%d, %v; want %d", got, err, tt.want)
+			}
+		})
+	}
+}
+
+// TestLowerBoundHolds: no plan of either kind goes below.
+func TestLowerBoundHolds(t *testing.T) {
+	for n := 2; n < 12; n += 3 {
+		m := parsed(t, layers(n, true))
+		bound, err := LowerBound(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, limit := range []uint64{0, bound, 2 * bound, 4 * bound} {
+			for _, algorithm := range []Algorithm{Sweep, PeakFirst} {
+				m := parsed(t, layers(n, true))
+				if _, err := XLA(m, Options{Limit: limit, Algorithm: algorithm}); err != nil {
+					t.Fatal(err)
+				}
+				if got := tempPeak(t, written(t, m)); got < bound {
+					t.Errorf("%d layers, limit %d: %d is below the bound of %d", n, limit, got, bound)
+				}
+			}
+		}
+	}
+}
+
+func ExampleXLA() {
+	m, err := hlo.ParseString(`HloModule a, is_scheduled=true
+
+ENTRY main {
+  p = f32[1] parameter(0)
+  r = f32[] reshape(p)
+  b = f32[1024] broadcast(r), dimensions={}
+  n = f32[1024] negate(b)
+  c1 = f32[2048] concatenate(n, n), dimensions={0}
+  s1 = f32[1] slice(c1), slice={[0:1]}
+  c2 = f32[1025] concatenate(b, s1), dimensions={0}
+  ROOT s2 = f32[1] slice(c2), slice={[0:1]}
+}
+`)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	result, err := XLA(m, Options{Limit: 14 << 10})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(result.Before, "bytes before,", result.After, "after;", result.Added, "instruction added:")
+	fmt.Println(m.Entry.Instruction("b.remat").Users[0].Name, "uses b.remat")
+	// Output:
+	// 16388 bytes before, 12296 after; 1 instruction added:
+	// c2 uses b.remat
+}

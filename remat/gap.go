@@ -1,0 +1,785 @@
+package remat
+
+// Gap splitting: our own way to recompute, which looks at the whole schedule.
+//
+// A walk. A value lives from its definition to its last use. Between two uses
+// that are far apart it lies there for nothing: that stretch is a gap. To split
+// the gap is to let the value go after the one use and to compute it again
+// just before the next. What it is computed from has to live there. An operand
+// that does may be used; one that has died lives on until there, if no place on
+// the way lacks memory, or is itself computed again, and so on: the closure
+// of the split.
+//
+// A split is worth the bytes that it takes away from places where too much lives,
+// times the number of such places, less what its closure adds there, for each
+// second that the closure costs. The best goes first; what a split changes is
+// looked at again. At the end splits that became superfluous are undone, the
+// dearest first.
+//
+// Time is counted in slots, two for each instruction in the order of the list:
+// 2p is when things are computed again before instruction p, 2p+1 is the
+// instruction. The profile is the bytes that live at each slot.
+
+import (
+	"container/heap"
+	"slices"
+
+	"gpumem/hlo"
+	"gpumem/hlo/memory"
+)
+
+// A reading is a slot at which a value is read, and how many read it there.
+type reading struct {
+	slot int32
+	n    int32
+}
+
+// A segment is a stretch of a value's life, from its definition or from where it is
+// computed again to its last use.
+type segment struct {
+	start int32
+	uses  []reading // by slot
+	first bool      // it begins with the value's definition
+}
+
+// end is the last slot at which the segment lives.
+func (s *segment) end() int32 {
+	if len(s.uses) == 0 {
+		return s.start
+	}
+	return s.uses[len(s.uses)-1].slot
+}
+
+// A held is a buffer with its plan.
+type held struct {
+	size     int64
+	able     bool // may be computed again
+	definer  int32
+	operands []int32 // buffers that computing it reads
+	seconds  float64
+	inside   int64 // what computing it takes for what it calls
+	segments []segment
+	moved    bool // nothing uses the first definition any more
+	version  int  // counts the changes of segments
+}
+
+// maxClosure is how many values a split may compute again; more was never worth it.
+const maxClosure = 200
+
+// A gapper plans one computation.
+type gapper struct {
+	c       *hlo.Computation
+	b       *memory.Buffers
+	limit   int64
+	values  []held
+	extra   []int64 // by instruction: what its callees take
+	profile profile
+	over    []int32 // by slot: how many slots before it are over the limit
+	phases  map[int32]*phase
+	changed []int32 // values whose segments changed since it was emptied
+	splits  int
+}
+
+// touch notes that a value's segments change.
+func (g *gapper) touch(id int32) {
+	g.values[id].version++
+	g.changed = append(g.changed, id)
+}
+
+// A phase is what is computed again in one slot, in the order of definitions.
+// Values that live on are in the profile by their segments; what is only read in the
+// slot comes and goes while others are computed, and takes together what most of it
+// takes at once.
+type phase struct {
+	values []int32
+	bytes  int64 // that are in the profile for it
+}
+
+// private says whether a segment is a clone that is read only where it is computed.
+func (s *segment) private() bool { return !s.first && s.end() == s.start }
+
+// hold puts a segment's bytes into the profile, or takes them out (sign -1).
+func (g *gapper) hold(v *held, s *segment, sign int64) {
+	if !s.private() && !(s.first && v.moved) {
+		g.profile.add(int(s.start), int(s.end()), sign*v.size)
+	}
+}
+
+// settle brings what a phase takes into the profile, after a change to it.
+func (g *gapper) settle(at int32) {
+	p := g.phases[at]
+	if p == nil {
+		return
+	}
+	now := g.sequence(p.values, at)
+	g.profile.add(int(at), int(at), now-p.bytes)
+	p.bytes = now
+}
+
+// sequence is the most that computing the values one after the other takes beside
+// those of them that live on.
+func (g *gapper) sequence(values []int32, at int32) int64 {
+	var on, now, most int64 // on: of those that live on
+	left := make(map[int32]int, len(values))
+	for _, id := range values {
+		for _, o := range g.values[id].operands {
+			left[o]++
+		}
+	}
+	for _, id := range values {
+		v := &g.values[id]
+		lives := false
+		if n := v.starting(at); n >= 0 {
+			lives = !v.segments[n].private()
+		}
+		now += v.size
+		most = max(most, now+v.inside)
+		if lives {
+			on += v.size
+		} else if left[id] == 0 && !g.readAt(v, at) {
+			now -= v.size
+		}
+		for _, o := range v.operands {
+			left[o]--
+			if left[o] > 0 || !slices.Contains(values, o) {
+				continue
+			}
+			x := &g.values[o]
+			if n := x.starting(at); n >= 0 && x.segments[n].private() {
+				now -= x.size
+			}
+		}
+	}
+	return max(0, most-on)
+}
+
+// readAt says whether the clone that starts in a slot is read there.
+func (g *gapper) readAt(v *held, at int32) bool {
+	n := v.starting(at)
+	return n >= 0 && len(v.segments[n].uses) > 0
+}
+
+// starting is the clone that starts in a slot, or -1.
+func (v *held) starting(at int32) int {
+	return slices.IndexFunc(v.segments, func(s segment) bool { return s.start == at && !s.first })
+}
+
+// join and leave are about a clone's place in its phase.
+func (g *gapper) join(id, at int32) {
+	p := g.phases[at]
+	if p == nil {
+		p = new(phase)
+		g.phases[at] = p
+	}
+	n, _ := slices.BinarySearchFunc(p.values, g.values[id].definer, func(x, definer int32) int { return int(g.values[x].definer - definer) })
+	p.values = slices.Insert(p.values, n, id)
+}
+
+func (g *gapper) leave(id, at int32) {
+	if p := g.phases[at]; p != nil {
+		if n := slices.Index(p.values, id); n >= 0 {
+			p.values = slices.Delete(p.values, n, n+1)
+		}
+	}
+}
+
+func newGapper(c *hlo.Computation, limit int64, o memory.Options, seconds func(*hlo.Instruction) float64, called func(*hlo.Instruction) int64, effects map[*hlo.Computation]bool) (*gapper, error) {
+	b, err := memory.Analyze(c, o.Size)
+	if err != nil {
+		return nil, err
+	}
+	g := &gapper{c: c, b: b, limit: limit, values: make([]held, len(b.List)), extra: make([]int64, len(c.Instructions)), phases: map[int32]*phase{}}
+	pinned := make(map[*hlo.Instruction]bool) // by control dependencies
+	for _, i := range c.Instructions {
+		for _, p := range i.After {
+			pinned[p], pinned[i] = true, true
+		}
+	}
+	able := make([]bool, len(c.Instructions))
+	for p, i := range c.Instructions {
+		g.extra[p] = called(i)
+		able[p] = len(b.Defined[p]) == 1 && i.Shape.IsArray() && !pinned[i] && i != c.Root && gapAble(i, effects)
+	}
+	for id := range b.List {
+		x, v := &b.List[id], &g.values[id]
+		p := x.Definer
+		v.size, v.definer = o.Allocated(b, int32(id)), p
+		v.able = able[p] && !x.LiveOut && !x.Indirect && v.size > 0 && len(x.Index) == 0
+		if v.able {
+			v.operands, v.seconds, v.inside = b.Used[p], seconds(c.Instructions[p]), g.extra[p]
+		}
+		v.segments = []segment{{start: 2*p + 1, first: true}}
+	}
+	for p := range c.Instructions {
+		for _, id := range b.Used[p] {
+			s := &g.values[id].segments[0]
+			s.uses = append(s.uses, reading{int32(2*p + 1), 1})
+		}
+	}
+	g.profile = newProfile(2 * len(c.Instructions))
+	change := make([]int64, 2*len(c.Instructions)+1)
+	for id := range g.values {
+		v := &g.values[id]
+		s := &v.segments[0]
+		change[s.start] += v.size
+		change[s.end()+1] -= v.size
+	}
+	for p, n := range g.extra {
+		change[2*p+1] += n
+		change[2*p+2] -= n
+	}
+	g.profile.set(change)
+	g.count()
+	return g, nil
+}
+
+// gapAble says whether an instruction may be computed again. Collectives have to
+// run alike on all devices, and random bits differ each time: neither is. Calls of
+// pure computations are, and annotations of sharding, which are no work.
+func gapAble(i *hlo.Instruction, effects map[*hlo.Computation]bool) bool {
+	switch i.Opcode {
+	case hlo.Call, hlo.Copy:
+		return !sideEffect(i, effects)
+	case hlo.CustomCall:
+		target, _ := i.Attribute("custom_call_target")
+		return target == `"Sharding"` && !sideEffect(i, effects)
+	case hlo.AllReduce, hlo.AllGather, hlo.ReduceScatter, hlo.AllToAll, hlo.CollectivePermute, "ragged-all-to-all", hlo.RngBitGenerator:
+		return false
+	}
+	return !i.Opcode.IsAsyncStart() && !i.Opcode.IsAsyncDone() && recomputable(i, effects)
+}
+
+// count counts the slots over the limit anew.
+func (g *gapper) count() {
+	if g.over == nil {
+		g.over = make([]int32, g.profile.n+1)
+	}
+	n := int32(0)
+	for slot, bytes := range g.profile.bytes {
+		g.over[slot] = n
+		if bytes > g.limit {
+			n++
+		}
+	}
+	g.over[g.profile.n] = n
+}
+
+// overIn is how many slots from..to, both included, are over the limit.
+func (g *gapper) overIn(from, to int32) int64 {
+	if to < from {
+		return 0
+	}
+	return int64(g.over[to+1] - g.over[from])
+}
+
+// A split is a gap that may be split: the value is computed again for use of
+// its segment, and what comes after.
+type split struct {
+	value, segment, use int32
+	score               float64
+	version             int // of the value's segments when it was found
+}
+
+// before is the slot in which a value is computed again for a use.
+func before(slot int32) int32 { return slot &^ 1 }
+
+// gap is the stretch that a split frees, and where the value is computed again; ok is false
+// where there is none.
+func (g *gapper) gap(v, s, u int32) (from, to, at int32, ok bool) {
+	x := &g.values[v]
+	seg := &x.segments[s]
+	at = before(seg.uses[u].slot)
+	if u > 0 {
+		from = seg.uses[u-1].slot + 1
+	} else {
+		if !seg.first {
+			return 0, 0, 0, false // a clone stands before its first use already
+		}
+		from = seg.start
+	}
+	to = at - 1
+	return from, to, at, to >= from && at > seg.start
+}
+
+// A closure is what a split needs.
+type closure struct {
+	g       *gapper
+	at      int32
+	seconds float64
+	bytes   int64   // what the slot takes besides, while things are computed again
+	lost    float64 // bytes times slots over the limit that it adds
+	again   []int32 // computed again, the value itself last
+	longer  []int32 // live until the slot
+	read    []int32 // live there already
+	visited map[int32]bool
+	failed  bool
+}
+
+// need makes the operand live at the slot.
+func (k *closure) need(o int32) {
+	if k.visited[o] || k.failed {
+		return
+	}
+	k.visited[o] = true
+	v := &k.g.values[o]
+	if v.size == 0 {
+		return // a parameter, or what is returned: there in any case
+	}
+	last, live := v.around(k.at)
+	if live {
+		k.read = append(k.read, o)
+		return
+	}
+	if last < 0 {
+		k.failed = true // it is not there before: it was moved behind
+		return
+	}
+	from := v.segments[last].end() + 1
+	if v.able && k.g.profile.anyAbove(int(from), int(k.at), k.g.limit-v.size) {
+		k.compute(o)
+		return
+	}
+	k.longer = append(k.longer, o)
+	k.lost += k.g.harm(from, k.at, v.size)
+}
+
+// compute makes a value anew at the slot.
+func (k *closure) compute(o int32) {
+	v := &k.g.values[o]
+	for _, x := range v.operands {
+		k.need(x)
+	}
+	k.again = append(k.again, o)
+	k.seconds += v.seconds
+	if len(k.again) > maxClosure {
+		k.failed = true
+	}
+}
+
+// around is the last segment that begins before a slot, and whether the value
+// lives there.
+func (v *held) around(slot int32) (last int, live bool) {
+	last = -1
+	for n := range v.segments {
+		if s := &v.segments[n]; s.start <= slot && !(s.first && v.moved) {
+			if s.end() >= slot {
+				return n, true
+			}
+			last = n
+		}
+	}
+	return last, false
+}
+
+// harm is the bytes times slots from..to at which size more would be over the
+// limit.
+func (g *gapper) harm(from, to int32, size int64) float64 {
+	if to < from {
+		return 0
+	}
+	return float64(size) * float64(g.profile.above(int(from), int(to), g.limit-size))
+}
+
+// closureOf is what splitting takes, nil where it cannot be.
+func (g *gapper) closureOf(v, at int32) *closure {
+	k := &closure{g: g, at: at, visited: map[int32]bool{v: true}}
+	k.compute(v)
+	if k.failed {
+		return nil
+	}
+	k.bytes = g.closureBytes(k.again)
+	// The value's own bytes are there from the slot on in any case.
+	k.lost += g.harm(at, at, k.bytes)
+	return k
+}
+
+// closureBytes is the most that computing a closure takes at once in the order of
+// definitions, beside the value that it is for.
+func (g *gapper) closureBytes(again []int32) int64 {
+	if len(again) == 1 {
+		return g.values[again[0]].inside
+	}
+	order := slices.Clone(again)
+	slices.SortFunc(order, func(a, b int32) int { return int(g.values[a].definer - g.values[b].definer) })
+	left := make(map[int32]int, len(order))
+	for _, id := range order {
+		for _, o := range g.values[id].operands {
+			left[o]++
+		}
+	}
+	var now, most int64
+	for _, id := range order {
+		v := &g.values[id]
+		now += v.size
+		most = max(most, now+v.inside)
+		for _, o := range v.operands {
+			if left[o]--; left[o] == 0 && slices.Contains(order, o) {
+				now -= g.values[o].size
+			}
+		}
+	}
+	return most - g.values[again[len(again)-1]].size
+}
+
+// score is what a split is worth, and 0 for nothing.
+func (g *gapper) score(v, s, u int32) (float64, *closure) {
+	from, to, at, ok := g.gap(v, s, u)
+	if !ok {
+		return 0, nil
+	}
+	slots := g.overIn(from, to)
+	if slots == 0 {
+		return 0, nil
+	}
+	k := g.closureOf(v, at)
+	if k == nil {
+		return 0, nil
+	}
+	worth := float64(g.values[v].size)*float64(slots) - k.lost
+	if worth <= 0 {
+		return 0, nil
+	}
+	price := k.seconds
+	if u == 0 && g.values[v].segments[s].first {
+		price -= g.values[v].seconds // a move: the first definition goes
+	}
+	const free = 1e-12 // seconds: what costs nothing is still done in the order of its worth
+	return worth / (price + free), k
+}
+
+// splitQueue are splits, the best first.
+type splitQueue []split
+
+func (q splitQueue) Len() int           { return len(q) }
+func (q splitQueue) Less(a, b int) bool { return q[a].score > q[b].score }
+func (q splitQueue) Swap(a, b int)      { q[a], q[b] = q[b], q[a] }
+func (q *splitQueue) Push(x any)        { *q = append(*q, x.(split)) }
+func (q *splitQueue) Pop() any {
+	last := (*q)[len(*q)-1]
+	*q = (*q)[:len(*q)-1]
+	return last
+}
+
+// run splits until nothing is over the limit, or nothing helps.
+func (g *gapper) run() {
+	var q splitQueue
+	push := func(id int32) {
+		v := &g.values[id]
+		if !v.able {
+			return
+		}
+		for s := range v.segments {
+			if v.segments[s].first && v.moved {
+				continue
+			}
+			for u := range v.segments[s].uses {
+				if score, _ := g.score(id, int32(s), int32(u)); score > 0 {
+					heap.Push(&q, split{id, int32(s), int32(u), score, v.version})
+				}
+			}
+		}
+	}
+	for range 4 {
+		before := g.splits
+		q = q[:0]
+		for id := range g.values {
+			push(int32(id))
+		}
+		for len(q) > 0 && g.over[g.profile.n] > 0 {
+			top := heap.Pop(&q).(split)
+			if top.version != g.values[top.value].version {
+				continue
+			}
+			score, k := g.score(top.value, top.segment, top.use)
+			if score <= 0 {
+				continue
+			}
+			if len(q) > 0 && score < q[0].score {
+				top.score = score
+				heap.Push(&q, top)
+				continue
+			}
+			g.changed = g.changed[:0]
+			g.apply(top, k)
+			slices.Sort(g.changed)
+			for _, id := range slices.Compact(g.changed) {
+				push(id)
+			}
+		}
+		if g.over[g.profile.n] == 0 || g.splits == before {
+			break
+		}
+	}
+	g.undo()
+}
+
+// apply does a split.
+func (g *gapper) apply(t split, k *closure) {
+	v := &g.values[t.value]
+	seg := &v.segments[t.segment]
+	_, _, at, _ := g.gap(t.value, t.segment, t.use)
+	g.splits++
+	g.touch(t.value)
+	touched := []int32{at}
+	if !seg.first {
+		touched = append(touched, seg.start)
+	}
+	rest := segment{start: at, uses: slices.Clone(seg.uses[t.use:])}
+	g.hold(v, seg, -1)
+	seg.uses = seg.uses[:t.use:t.use]
+	if t.use == 0 {
+		// A move: the definition goes, and with it what it reads and calls.
+		v.moved = true
+		g.profile.add(int(2*v.definer+1), int(2*v.definer+1), -v.inside)
+	}
+	g.hold(v, seg, 1)
+	v.segments = slices.Insert(v.segments, int(t.segment)+1, rest)
+	g.hold(v, &rest, 1)
+	g.join(t.value, at)
+	for _, o := range k.longer {
+		x := &g.values[o]
+		last, _ := x.around(at)
+		s := &x.segments[last]
+		g.hold(x, s, -1)
+		s.uses = append(s.uses, reading{at, 0})
+		g.hold(x, s, 1)
+		touched = append(touched, s.start)
+		g.touch(o)
+	}
+	for _, o := range k.again[:len(k.again)-1] {
+		g.values[o].insert(segment{start: at})
+		g.join(o, at)
+		g.touch(o)
+	}
+	// Who reads what at the slot.
+	for _, o := range k.again {
+		for _, r := range g.values[o].operands {
+			if g.values[r].size > 0 {
+				g.addUse(r, at)
+			}
+		}
+	}
+	if t.use == 0 {
+		for _, o := range v.operands {
+			g.dropUse(o, 2*v.definer+1)
+		}
+	}
+	for _, slot := range touched {
+		g.settle(slot)
+	}
+	g.count()
+}
+
+// insert puts a segment where it belongs.
+func (v *held) insert(s segment) {
+	n, _ := slices.BinarySearchFunc(v.segments, s.start, func(x segment, start int32) int { return int(x.start - start) })
+	if n < len(v.segments) && v.segments[n].start == s.start {
+		n++
+	}
+	v.segments = slices.Insert(v.segments, n, s)
+}
+
+// addUse notes one more reader of a value at a slot at which it lives.
+func (g *gapper) addUse(id, slot int32) {
+	v := &g.values[id]
+	n, live := v.around(slot)
+	if !live {
+		panic("remat: a value is read where it does not live")
+	}
+	s := &v.segments[n]
+	k, found := slices.BinarySearchFunc(s.uses, slot, func(u reading, at int32) int { return int(u.slot - at) })
+	if !found {
+		s.uses = slices.Insert(s.uses, k, reading{slot: slot})
+	}
+	s.uses[k].n++
+	g.touch(id)
+}
+
+// dropUse takes one reader away. What then ends earlier is shortened, and a clone
+// that nobody reads goes, with what it reads.
+func (g *gapper) dropUse(id, slot int32) {
+	v := &g.values[id]
+	if v.size == 0 {
+		return
+	}
+	n, live := v.around(slot)
+	if !live {
+		return
+	}
+	s := &v.segments[n]
+	k, found := slices.BinarySearchFunc(s.uses, slot, func(u reading, at int32) int { return int(u.slot - at) })
+	if !found {
+		return
+	}
+	if s.uses[k].n--; s.uses[k].n > 0 {
+		return
+	}
+	g.touch(id)
+	g.hold(v, s, -1)
+	s.uses = slices.Delete(s.uses, k, k+1)
+	start := s.start
+	if len(s.uses) > 0 || s.first {
+		g.hold(v, s, 1)
+		g.settle(start)
+		return
+	}
+	v.segments = slices.Delete(v.segments, n, n+1)
+	g.leave(id, start)
+	for _, o := range v.operands {
+		g.dropUse(o, start)
+	}
+	g.settle(start)
+}
+
+// undo takes splits back that are not needed any more, the dearest first.
+func (g *gapper) undo() {
+	type clone struct {
+		value, start int32
+		seconds      float64
+	}
+	var all []clone
+	for id := range g.values {
+		v := &g.values[id]
+		for _, s := range v.segments {
+			if !s.first {
+				all = append(all, clone{int32(id), s.start, v.seconds})
+			}
+		}
+	}
+	slices.SortStableFunc(all, func(a, b clone) int {
+		switch {
+		case a.seconds > b.seconds:
+			return -1
+		case a.seconds < b.seconds:
+			return 1
+		}
+		return 0
+	})
+	for _, k := range all {
+		v := &g.values[k.value]
+		n := slices.IndexFunc(v.segments, func(s segment) bool { return s.start == k.start && !s.first })
+		if n < 1 || v.segments[n-1].first && v.moved {
+			continue // gone already, or a move, which costs nothing
+		}
+		from := v.segments[n-1].end() + 1
+		// The clone's own slot has its bytes already, but for a private one.
+		to := k.start - 1
+		if v.segments[n].private() {
+			to++
+		}
+		if from <= to && g.profile.above(int(from), int(to), g.limit-v.size) > 0 {
+			continue
+		}
+		g.hold(v, &v.segments[n-1], -1)
+		g.hold(v, &v.segments[n], -1)
+		first := v.segments[n-1].start
+		v.segments[n-1].uses = append(v.segments[n-1].uses, v.segments[n].uses...)
+		v.segments = slices.Delete(v.segments, n, n+1)
+		g.leave(k.value, k.start)
+		g.hold(v, &v.segments[n-1], 1)
+		for _, o := range v.operands {
+			g.dropUse(o, k.start)
+		}
+		g.settle(k.start)
+		g.settle(first)
+	}
+	g.count()
+}
+
+// A profile is bytes by slot, with the largest of each block of slots beside it,
+// so that stretches where nothing is short are passed over block by block.
+type profile struct {
+	n     int
+	bytes []int64
+	// Of each block the most and the least.
+	top, bottom []int64
+}
+
+const profileBlock = 64
+
+func newProfile(n int) profile {
+	blocks := (n + profileBlock - 1) / profileBlock
+	return profile{n: n, bytes: make([]int64, n), top: make([]int64, blocks), bottom: make([]int64, blocks)}
+}
+
+// set makes the profile from the changes at each slot.
+func (p *profile) set(change []int64) {
+	var now int64
+	for slot := range p.n {
+		now += change[slot]
+		p.bytes[slot] = now
+	}
+	for b := range p.top {
+		p.summarise(b)
+	}
+}
+
+func (p *profile) summarise(b int) {
+	block := p.bytes[b*profileBlock : min((b+1)*profileBlock, p.n)]
+	p.top[b], p.bottom[b] = slices.Max(block), slices.Min(block)
+}
+
+// add adds bytes to the slots from..to, both included.
+func (p *profile) add(from, to int, bytes int64) {
+	if from > to || bytes == 0 {
+		return
+	}
+	for slot := from; slot <= to; {
+		b := slot / profileBlock
+		end := min((b+1)*profileBlock, p.n)
+		if slot == b*profileBlock && to >= end-1 { // the whole block
+			for ; slot < end; slot++ {
+				p.bytes[slot] += bytes
+			}
+			p.top[b] += bytes
+			p.bottom[b] += bytes
+			continue
+		}
+		for ; slot < end && slot <= to; slot++ {
+			p.bytes[slot] += bytes
+		}
+		p.summarise(b)
+	}
+}
+
+// above is how many of the slots from..to, both included, have more than so many bytes.
+func (p *profile) above(from, to int, bytes int64) (n int64) {
+	for slot := from; slot <= to; {
+		b := slot / profileBlock
+		end := min((b+1)*profileBlock, p.n)
+		switch {
+		case p.top[b] <= bytes:
+			slot = end
+			continue
+		case p.bottom[b] > bytes:
+			last := min(end, to+1)
+			n += int64(last - slot)
+			slot = last
+			continue
+		}
+		for ; slot < end && slot <= to; slot++ {
+			if p.bytes[slot] > bytes {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// anyAbove says whether one of the slots from..to, both included, has more.
+func (p *profile) anyAbove(from, to int, bytes int64) bool {
+	for slot := from; slot <= to; {
+		b := slot / profileBlock
+		end := min((b+1)*profileBlock, p.n)
+		if p.top[b] <= bytes {
+			slot = end
+			continue
+		}
+		for ; slot < end && slot <= to; slot++ {
+			if p.bytes[slot] > bytes {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,136 @@
+package remat
+
+// The plan of a module: its entry, and the computations that it calls where
+// they are what is too large.
+
+import (
+	"gpumem/hlo"
+	"gpumem/hlo/memory"
+)
+
+// GapOptions are those of [Gap].
+type GapOptions struct {
+	// Limit is the most that the entry may take in bytes, as [memory.TempPeak]
+	// counts: without parameters and results.
+	Limit uint64
+	// Seconds is what running an instruction once takes. It must be 0 or more.
+	Seconds func(*hlo.Instruction) float64
+}
+
+// A GapResult is what [Gap] did.
+type GapResult struct {
+	Added  int // instructions, less those that went
+	Splits int // gaps that were split
+}
+
+// Gap changes the module so that it takes at most o.Limit, at as little extra
+// time as it finds. It may fail, and has done what it could then. Instructions
+// keep their order; what is computed again stands before its next use.
+// Collectives, random bits, loops, conditionals and what has an effect are not
+// computed again.
+func Gap(m *hlo.Module, o GapOptions) (*GapResult, error) {
+	p := &gapPlan{o: o, peaks: map[*hlo.Computation]int64{}, effects: map[*hlo.Computation]bool{}, result: &GapResult{}}
+	limit := int64(min(o.Limit, 1<<62))
+	if err := p.computation(m.Entry, limit, 0); err != nil {
+		return nil, err
+	}
+	return p.result, nil
+}
+
+// maxGapDepth is how deep calls are followed.
+const maxGapDepth = 32
+
+type gapPlan struct {
+	o       GapOptions
+	peaks   map[*hlo.Computation]int64 // of computations as they are now, with what they call
+	effects map[*hlo.Computation]bool
+	err     error
+	result  *GapResult
+}
+
+// called is what the callees of an instruction take together.
+func (p *gapPlan) called(i *hlo.Instruction) int64 {
+	var sum int64
+	for _, c := range memory.ControlFlow(i) {
+		n, ok := p.peaks[c]
+		if !ok {
+			peak, err := memory.Options{}.PeakOf(c)
+			if err != nil && p.err == nil {
+				p.err = err
+			}
+			n = peak.Bytes
+			p.peaks[c] = n
+		}
+		sum += n
+	}
+	return sum
+}
+
+// computation brings one computation below a limit, first by itself, then with what it calls.
+func (p *gapPlan) computation(c *hlo.Computation, limit int64, depth int) error {
+	g, err := p.search(c, limit)
+	if err != nil || g == nil {
+		return err
+	}
+	if depth < maxGapDepth && p.callees(g, limit, depth) {
+		if g, err = p.search(c, limit); err != nil || g == nil {
+			return err
+		}
+	}
+	if g.splits > 0 {
+		p.result.Added += g.build()
+		p.result.Splits += g.splits
+		clear(p.peaks) // of c, and of all that call it
+	}
+	return p.err
+}
+
+// search plans a computation, nil where it fits as it is.
+func (p *gapPlan) search(c *hlo.Computation, limit int64) (*gapper, error) {
+	g, err := newGapper(c, limit, memory.Options{}, p.o.Seconds, p.called, p.effects)
+	if err == nil {
+		err = p.err
+	}
+	if err != nil || g.over[g.profile.n] == 0 {
+		return nil, err
+	}
+	g.run()
+	return g, nil
+}
+
+// callees brings down what is called where that is over the limit. It says whether
+// anything changed.
+func (p *gapPlan) callees(g *gapper, limit int64, depth int) (changed bool) {
+	allowed := map[*hlo.Computation]int64{}
+	var list []*hlo.Computation
+	for slot, bytes := range g.profile.bytes {
+		k := slot / 2
+		if slot%2 == 0 || bytes <= limit || g.extra[k] == 0 {
+			continue
+		}
+		// What a loop's condition takes is left to it.
+		most := max(0, limit-(bytes-g.extra[k]))
+		calls := memory.ControlFlow(g.c.Instructions[k])
+		for _, c := range calls {
+			n := most
+			for _, other := range calls {
+				if other != c {
+					n = max(0, n-p.peaks[other])
+				}
+			}
+			if old, ok := allowed[c]; !ok {
+				list = append(list, c)
+				allowed[c] = n
+			} else {
+				allowed[c] = min(old, n)
+			}
+		}
+	}
+	before := p.result.Splits
+	for _, c := range list {
+		if err := p.computation(c, allowed[c], depth+1); err != nil && p.err == nil {
+			p.err = err
+		}
+	}
+	return p.result.Splits > before
+}
