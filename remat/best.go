@@ -89,7 +89,7 @@ func Best(m *hlo.Module, limit uint64, rates cost.Rates) (*Plan, error) {
 		}
 	}
 	// Where the limit is out of reach, plans for others may come nearer.
-	for _, part := range []float64{.9, 1.1, .8, 1.25} {
+	for _, part := range []float64{.9, 1.1, .8, 1.25, 1.5, 2} {
 		if err != nil || best.meets(limit) {
 			break
 		}

@@ -78,6 +78,7 @@ type gapper struct {
 	phases  map[int32]*phase
 	changed []int32 // values whose segments changed since it was emptied
 	splits  int
+	still   bool // definitions stay where they are
 }
 
 // touch notes that a value's segments change.
@@ -292,7 +293,7 @@ func (g *gapper) gap(v, s, u int32) (from, to, at int32, ok bool) {
 	if u > 0 {
 		from = seg.uses[u-1].slot + 1
 	} else {
-		if !seg.first {
+		if !seg.first || g.still {
 			return 0, 0, 0, false // a clone stands before its first use already
 		}
 		from = seg.start

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -91,14 +92,42 @@ func readModule(ctx context.Context, path string) (*hlo.Module, error) {
 	if err == nil {
 		err = m.Verify()
 	}
-	var at *hlo.SyntaxError
-	if errors.As(err, &at) {
-		return nil, fmt.Errorf("%s:%w", in.name, err) // FILE:LINE:COLUMN:
+	if err == nil {
+		err = sized(m)
 	}
-	if err != nil {
+	var at *hlo.SyntaxError
+	var wrong *hlo.VerifyError
+	switch {
+	case errors.As(err, &at):
+		return nil, fmt.Errorf("%s:%w", in.name, err) // FILE:LINE:COLUMN:
+	case errors.As(err, &wrong) && wrong.Instruction != nil && wrong.Instruction.Line > 0:
+		i := wrong.Instruction
+		return nil, fmt.Errorf("%s:%d:%d: %s in %s: %s", in.name, i.Line, columnOf(text, i), i.Name, wrong.Computation.Name, wrong.Problem)
+	case err != nil:
 		return nil, fmt.Errorf("%s: %w", in.name, err)
 	}
 	return m, nil
+}
+
+// sized checks that all shapes have a size.
+func sized(m *hlo.Module) error {
+	for _, c := range m.Computations {
+		for _, i := range c.Instructions {
+			if _, err := i.Shape.TotalBytes(); err != nil {
+				return &hlo.VerifyError{Computation: c, Instruction: i, Problem: strings.TrimPrefix(err.Error(), "hlo: ")}
+			}
+		}
+	}
+	return nil
+}
+
+// columnOf is where an instruction's name stands in its line, from 1.
+func columnOf(text []byte, i *hlo.Instruction) int {
+	for range i.Line - 1 {
+		_, text, _ = bytes.Cut(text, []byte("\n"))
+	}
+	line, _, _ := bytes.Cut(text, []byte("\n"))
+	return bytes.Index(line, []byte(i.Name)) + 1
 }
 
 // isBinary says whether bytes are no text: a message of protobuf has control

@@ -102,10 +102,12 @@ type rematAnswer struct {
 	Recomputed   int     `json:"recomputed"` // instructions that were added
 	Extra        float64 `json:"extra_compute_percent"`
 	LowerBound   uint64  `json:"lower_bound_bytes"`
-	// LowerPercent is the least extra compute that any plan for this limit can have, as
-	// far as it is proven; 0: nothing is.
+	// LowerPercent is the least extra compute, as far as it is proven, of a plan for this
+	// limit that runs each instruction at its place in the text, and some again. Plans that move
+	// instructions may do better. 0: nothing is proven, or no such plan exists (see OutOfReach).
 	LowerPercent float64 `json:"lower_bound_percent"`
-	Seconds      float64 `json:"seconds"` // that planning took
+	OutOfReach   bool    `json:"out_of_reach_in_order"` // proven
+	Seconds      float64 `json:"seconds"`               // that planning took
 
 	Marked []markAnswer `json:"marked,omitempty"`
 
@@ -215,6 +217,9 @@ func (f *rematFlags) plan(cmd *cobra.Command, a *rematAnswer, m *hlo.Module, mar
 		return nil, nil, err
 	}
 	a.take(p, before, time.Since(start))
+	if err := a.prove(m, rates, before); err != nil {
+		return nil, nil, err
+	}
 	return p.Module, nil, nil
 }
 
@@ -242,6 +247,22 @@ func (a *rematAnswer) take(p *remat.Plan, before float64, took time.Duration) {
 	}
 }
 
+// prove says what the limit costs at least.
+func (a *rematAnswer) prove(m *hlo.Module, rates cost.Rates, before float64) error {
+	c, err := cost.New(m, rates)
+	if err != nil {
+		return err
+	}
+	least, err := remat.MinimumExtra(m, a.Limit, func(i *hlo.Instruction) float64 { return c.Of(i).Seconds })
+	if err != nil {
+		return err
+	}
+	if a.OutOfReach = math.IsInf(least, 1); !a.OutOfReach && before > 0 {
+		a.LowerPercent = math.Round(1e6*least/before) / 1e4
+	}
+	return nil
+}
+
 // curve are plans for ever less memory, those left out that are beaten in both
 // memory and time.
 func (f *rematFlags) curve(a *rematAnswer, m *hlo.Module, rates cost.Rates, before float64) ([]*rematAnswer, error) {
@@ -249,7 +270,7 @@ func (f *rematFlags) curve(a *rematAnswer, m *hlo.Module, rates cost.Rates, befo
 		step     = 5 // percent of the peak
 		patience = 4 // limits in a row that were not met
 	)
-	missed := 0
+	missed, least := 0, 0.0
 	all := []*rematAnswer{}
 	for part := 100; part >= step; part -= step {
 		start := time.Now()
@@ -261,6 +282,13 @@ func (f *rematFlags) curve(a *rematAnswer, m *hlo.Module, rates cost.Rates, befo
 		k := *a
 		k.Limit, k.warnings = limit, nil
 		k.take(p, before, time.Since(start))
+		if err := k.prove(m, rates, before); err != nil {
+			return nil, err
+		}
+		if len(all) > 0 { // what more memory costs at least, less does, too
+			k.LowerPercent = max(k.LowerPercent, least)
+		}
+		least = k.LowerPercent
 		// A later plan may be smaller and faster than those before.
 		for len(all) > 0 && k.After <= all[len(all)-1].After && k.Extra <= all[len(all)-1].Extra {
 			all = all[:len(all)-1]

@@ -35,6 +35,12 @@ func writeRemat(w io.Writer, a *rematAnswer, width int) error {
 	row("now", a.Before, "temporaries at their peak, in "+counted(uint64(a.Instructions), "instruction"))
 	row("then", a.After, partOf(a.After, a.Before)+" of that")
 	row("lower bound", a.LowerBound, "no plan goes below, in any order")
+	switch {
+	case a.OutOfReach:
+		line("  Proven: out of reach while each instruction also runs at its place.")
+	case a.LowerPercent > 0:
+		line("  Proven: at least %.1f %% more compute while each instruction also runs at its place; moving some may do better.", a.LowerPercent)
+	}
 	for _, k := range a.Marked {
 		line("  marked %s in %s: %s, %d kept; %d added for %s", k.Pattern, k.Computation, counted(uint64(k.Region), "instruction"), k.Saved, k.Recomputed, counted(uint64(k.Late), "late user"))
 	}
@@ -59,19 +65,29 @@ func partOf(part, whole uint64) string {
 	return fmt.Sprintf("%.0f %%", 100*float64(part)/float64(whole))
 }
 
+// least is what is proven of a plan's price. It is for the limit, which the plan may
+// be below of.
+func least(p *rematAnswer) string {
+	if p.OutOfReach || p.LowerPercent == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.1f %%", p.LowerPercent)
+}
+
 // writeFrontier is the curve of memory and compute, as a table.
 func writeFrontier(w io.Writer, a *rematAnswer, curve []*rematAnswer) error {
 	var t text
 	t.raw(fmt.Sprintf("%s: what less memory costs, by %s; no plan goes below %s", oneLine(a.name), a.Algorithm, size.Format(a.LowerBound)))
 	t.raw("")
-	table := report.NewTable("temporaries", "of the peak", "more compute", "added", "")
+	table := report.NewTable("temporaries", "of the peak", "more compute", "at least", "added", "")
 	for _, p := range curve {
 		bar := strings.Repeat("#", int(min(p.Extra, 60)/2+.5))
-		table.Row(size.Format(p.After), partOf(p.After, p.Before), fmt.Sprintf("%.1f %%", p.Extra), report.Count(uint64(p.Recomputed)), bar)
+		table.Row(size.Format(p.After), partOf(p.After, p.Before), fmt.Sprintf("%.1f %%", p.Extra), least(p), report.Count(uint64(p.Recomputed)), bar)
 	}
 	if _, err := table.WriteTo(&t.b); err != nil {
 		return err
 	}
+	t.raw("\nat least: proven for plans that run each instruction at its place, too; moving some\nmay do better. In the order of the text.")
 	_, err := io.WriteString(w, t.b.String())
 	return err
 }
