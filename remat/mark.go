@@ -138,22 +138,24 @@ func markOne(c *hlo.Computation, in map[*hlo.Instruction]bool, save Policy) (Mar
 		}
 	}
 	late := k.late()
-	// The clones stand in one place, behind all that they are clones of: users before
-	// that keep the originals.
-	last := 0
-	for _, i := range c.Instructions {
-		if k.recomputes(i) && slices.ContainsFunc(i.Users, func(u *hlo.Instruction) bool { return late[u] && !in[u] }) {
-			last = k.at[i]
+	// The clones stand in one place, before the first late user. What of the region is
+	// computed behind it anyway, such as what only the backward pass needs, is a late user
+	// itself.
+	first := len(c.Instructions)
+	for u := range late {
+		if !in[u] && k.at[u] < first && slices.ContainsFunc(u.Operands, k.recomputes) {
+			first = k.at[u]
 		}
 	}
-	for u := range late {
-		if k.at[u] <= last {
-			delete(late, u)
+	for i := range in {
+		if k.at[i] > first {
+			delete(in, i)
+			late[i] = true
 		}
 	}
 	var wanted []*hlo.Instruction
 	users := map[*hlo.Instruction]bool{}
-	first := len(c.Instructions)
+	first = len(c.Instructions)
 	for _, i := range c.Instructions {
 		used := false
 		for _, u := range i.Users {

@@ -110,6 +110,9 @@ type rematAnswer struct {
 	Seconds      float64 `json:"seconds"`               // that planning took
 
 	Marked []markAnswer `json:"marked,omitempty"`
+	// What holds the memory at the peak, and what jax.checkpoint alone would do; with gap.
+	Holders []holderAnswer `json:"holders,omitempty"`
+	ByHand  []handAnswer   `json:"by_hand,omitempty"`
 
 	name, from string // of the module; where the limit is from
 	by         string // what made the plan
@@ -220,6 +223,11 @@ func (f *rematFlags) plan(cmd *cobra.Command, a *rematAnswer, m *hlo.Module, mar
 	if err := a.prove(m, rates, before); err != nil {
 		return nil, nil, err
 	}
+	if f.algorithm == "gap" && a.Before > a.Limit {
+		if err := a.advise(m, rates, before); err != nil {
+			return nil, nil, err
+		}
+	}
 	return p.Module, nil, nil
 }
 
@@ -242,9 +250,14 @@ func (a *rematAnswer) take(p *remat.Plan, before float64, took time.Duration) {
 	a.Recomputed += p.Added
 	a.Seconds, a.by = took.Seconds(), p.By
 	if before > 0 {
-		a.Extra = math.Round(1e6*(p.Seconds-before)/before) / 1e4 // sums in another order differ in their last digits
-		a.Extra += 0                                              // not -0
+		a.Extra = percentMore(p.Seconds, before)
 	}
+}
+
+// percentMore is how much more now is than before. Sums in another order differ in
+// their last digits: these are cut off.
+func percentMore(now, before float64) float64 {
+	return math.Round(1e6*(now-before)/before)/1e4 + 0 // not -0
 }
 
 // prove says what the limit costs at least.

@@ -44,6 +44,7 @@ func writeRemat(w io.Writer, a *rematAnswer, width int) error {
 	for _, k := range a.Marked {
 		line("  marked %s in %s: %s, %d kept; %d added for %s", k.Pattern, k.Computation, counted(uint64(k.Region), "instruction"), k.Saved, k.Recomputed, counted(uint64(k.Late), "late user"))
 	}
+	a.writeAdvice(&t, width)
 	if len(a.marked) > 0 {
 		t.section("Marked by jax.checkpoint before")
 		for _, r := range a.marked[:min(len(a.marked), regionsShown)] {

@@ -4,6 +4,7 @@ package interp
 // makes of them.
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,6 +17,9 @@ type folder func(sums, values []uint64) ([]uint64, error)
 
 // folder makes one of a computation of 2n single elements that gives n.
 func (r *machine) folder(c *hlo.Computation, n int) (folder, error) {
+	if c == nil {
+		return nil, errors.New("no to_apply= says how elements combine")
+	}
 	parameters, results := c.Parameters(), []*hlo.Shape{c.Root.Shape}
 	if c.Root.Shape.Type == hlo.Tuple {
 		results = c.Root.Shape.Elements

@@ -1,0 +1,96 @@
+package remat
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"gpumem/hlo"
+	"gpumem/hlo/interp"
+)
+
+func TestFuse(t *testing.T) {
+	m := parsed(t, layers(4, true))
+	n, err := Fuse(m)
+	if err != nil || n == 0 {
+		t.Fatal(n, err)
+	}
+	after := written(t, m)
+	if got := strings.Count(after.String(), " fusion("); got != n {
+		t.Errorf("%d fusions, and %d are told", got, n)
+	}
+	before := parsed(t, layers(4, true))
+	same(t, before, after)
+	if was, now := tempPeak(t, before), tempPeak(t, after); now > was {
+		t.Errorf("%d bytes before, and %d after", was, now)
+	}
+}
+
+// TestFuseRandom: the results are the same to the bit, also after a plan on what
+// was fused.
+func TestFuseRandom(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		text := randomModule(t)
+		if rapid.Bool().Draw(t, "training") {
+			text = layers(rapid.IntRange(1, 6).Draw(t, "layers"), true)
+		}
+		before, err := hlo.ParseString(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := hlo.ParseString(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Fuse(m); err != nil {
+			t.Fatal(err)
+		}
+		if rapid.Bool().Draw(t, "plan") {
+			if _, err := Gap(m, GapOptions{Limit: uint64(rapid.IntRange(0, 20_000).Draw(t, "limit")), Seconds: bySize}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := m.Verify(); err != nil {
+			t.Fatalf("%v\n%s\n%s", err, text, m)
+		}
+		after, err := hlo.ParseString(m.String())
+		if err != nil {
+			t.Fatalf("%v\n%s", err, m)
+		}
+		args, err := interp.Arguments(before, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		x, err := interp.Run(before, args, interp.Options{Work: 1 << 22})
+		if err != nil {
+			return // what the interpreter cannot run, such as a loop without end
+		}
+		y, err := interp.Run(after, args, interp.Options{Work: 1 << 22})
+		if err != nil {
+			t.Fatalf("%v\n%s", err, m)
+		}
+		if !interp.Equal(x, y) {
+			t.Errorf("the results differ\n%s\n%s", text, m)
+		}
+	})
+}
+
+func TestFuseReal(t *testing.T) {
+	if testing.Short() {
+		t.Skip("skipped: long")
+	}
+	for _, file := range realModules(t) {
+		name := strings.TrimSuffix(filepath.Base(file), ".hlo.gz")
+		t.Run(name, func(t *testing.T) {
+			m := read(t, file)
+			was, n := tempPeak(t, m), m.Instructions()
+			made, err := Fuse(m)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Logf("%d fusions, %d instructions of %d in the entry; peak %.3f of what it was", made, len(m.Entry.Instructions), n, float64(tempPeak(t, written(t, m)))/float64(was))
+		})
+	}
+}
