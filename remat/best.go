@@ -3,6 +3,8 @@ package remat
 // The best of several plans for one limit.
 
 import (
+	"time"
+
 	"gpumem/hlo"
 	"gpumem/hlo/cost"
 	"gpumem/hlo/memory"
@@ -17,7 +19,7 @@ type Plan struct {
 	Peak    uint64
 	Seconds float64
 	Added   int    // instructions, those that only moved left out
-	By      string // what made it: off, xla, gap, or gap on another order of instructions
+	By      string // what made it: off, xla, gap, or gap on another order of instructions; searched, if a search did better
 }
 
 // meets says whether the plan takes no more than so many bytes.
@@ -41,11 +43,20 @@ func (p *Plan) betterThan(q *Plan, limit uint64) bool {
 // other does where it meets the limit at less cost or comes nearer. The module is
 // left as it is.
 func Best(m *hlo.Module, limit uint64, rates cost.Rates) (*Plan, error) {
+	return BestFor(m, limit, rates, 0)
+}
+
+// BestFor is [Best] and then a search for a better plan, for so long; 0 or less: none. It
+// starts from the better plan of gap splitting, and ends late by one round, some
+// milliseconds to a tenth of a second. The plan is no worse than that of Best, and may be
+// another each time: how far a search gets in a time differs.
+func BestFor(m *hlo.Module, limit uint64, rates cost.Rates, search time.Duration) (*Plan, error) {
 	text := m.String()
-	best, err := measured(text, "off", 0, rates)
-	if err != nil || best.meets(limit) {
-		return best, err
+	given, err := measured(text, "off", 0, rates)
+	if err != nil || given.meets(limit) {
+		return given, err
 	}
+	best := given
 	// Another order alone may do.
 	texts := map[string]string{"gap": text}
 	if other, err := reordered(text, best.Peak); err != nil {
@@ -60,7 +71,9 @@ func Best(m *hlo.Module, limit uint64, rates cost.Rates) (*Plan, error) {
 			best = p
 		}
 	}
-	split := func(text, by string, to uint64) error {
+	var gap *Plan   // the best of gap splitting
+	var from string // what it was made of
+	split := func(text, by string, to uint64, search time.Duration) error {
 		c, err := hlo.ParseString(text)
 		if err != nil {
 			return err
@@ -69,15 +82,21 @@ func Best(m *hlo.Module, limit uint64, rates cost.Rates) (*Plan, error) {
 		if err != nil {
 			return err
 		}
-		r, err := Gap(c, GapOptions{Limit: to, Seconds: func(i *hlo.Instruction) float64 { return prices.Of(i).Seconds }})
+		r, err := Gap(c, GapOptions{Limit: to, Seconds: func(i *hlo.Instruction) float64 { return prices.Of(i).Seconds }, Time: search})
 		if err != nil {
 			return err
 		}
 		p, err := measured(c.String(), by, r.Added, rates)
-		if err == nil && p.betterThan(best, limit) {
+		if err != nil {
+			return err
+		}
+		if gap == nil || p.betterThan(gap, limit) {
+			gap, from = p, text
+		}
+		if p.betterThan(best, limit) {
 			best = p
 		}
-		return err
+		return nil
 	}
 	theirs, _, err := XLAPlan(m, limit, rates)
 	if err == nil && theirs.betterThan(best, limit) {
@@ -85,7 +104,7 @@ func Best(m *hlo.Module, limit uint64, rates cost.Rates) (*Plan, error) {
 	}
 	for _, by := range []string{"gap", "gap, rescheduled"} {
 		if err == nil && texts[by] != "" {
-			err = split(texts[by], by, limit)
+			err = split(texts[by], by, limit, 0)
 		}
 	}
 	// Where the limit is out of reach, plans for others may come nearer.
@@ -95,9 +114,19 @@ func Best(m *hlo.Module, limit uint64, rates cost.Rates) (*Plan, error) {
 		}
 		for _, by := range []string{"gap", "gap, rescheduled"} {
 			if err == nil && texts[by] != "" {
-				err = split(texts[by], by, uint64(part*float64(limit)))
+				err = split(texts[by], by, uint64(part*float64(limit)), 0)
 			}
 		}
+	}
+	// What takes no more time than the module as given is good enough.
+	if err == nil && search > 0 && (!best.meets(limit) || best.Seconds > given.Seconds) {
+		// Where the limit is out of reach, for a little less than was reached: who is asked for
+		// far more spends much on what does not lower the peak.
+		to := limit
+		if !gap.meets(limit) {
+			to = max(to, gap.Peak/100*98)
+		}
+		err = split(from, gap.By+", searched", to, search)
 	}
 	if err != nil {
 		return nil, err

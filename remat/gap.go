@@ -79,6 +79,13 @@ type gapper struct {
 	changed []int32 // values whose segments changed since it was emptied
 	splits  int
 	still   bool // definitions stay where they are
+	// By value: the last closure that looked at it, of so many, and what is left to read.
+	seen     []int
+	closures int
+	left     []int32
+	// By value: a factor on what splits are worth, 0 for no splits; nil: 1 for all.
+	bias   []float64
+	enough int // stop at so many splits; 0: go on
 }
 
 // touch notes that a value's segments change.
@@ -189,7 +196,8 @@ func newGapper(c *hlo.Computation, limit int64, o memory.Options, seconds func(*
 	if err != nil {
 		return nil, err
 	}
-	g := &gapper{c: c, b: b, limit: limit, values: make([]held, len(b.List)), extra: make([]int64, len(c.Instructions)), phases: map[int32]*phase{}}
+	g := &gapper{c: c, b: b, limit: limit, values: make([]held, len(b.List)), extra: make([]int64, len(c.Instructions)), phases: map[int32]*phase{},
+		seen: make([]int, len(b.List)), left: make([]int32, len(b.List))}
 	pinned := make(map[*hlo.Instruction]bool) // by control dependencies
 	for _, i := range c.Instructions {
 		for _, p := range i.After {
@@ -299,8 +307,12 @@ func (g *gapper) gap(v, s, u int32) (from, to, at int32, ok bool) {
 		from = seg.start
 	}
 	to = at - 1
-	return from, to, at, to >= from && at > seg.start
+	// Right behind its definition it would be computed at the same place.
+	return from, to, at, to >= from && at > seg.start+1
 }
+
+// A stretch is that of a value which lives on, from where it died until the slot.
+type stretch struct{ value, from int32 }
 
 // A closure is what a split needs.
 type closure struct {
@@ -308,20 +320,20 @@ type closure struct {
 	at      int32
 	seconds float64
 	bytes   int64   // what the slot takes besides, while things are computed again
-	lost    float64 // bytes times slots over the limit that it adds
+	lost    float64 // bytes times slots over the limit that it adds, all together
 	again   []int32 // computed again, the value itself last
-	longer  []int32 // live until the slot
+	longer  []stretch
+	room    int64   // what the longer ones take at the slot
 	read    []int32 // live there already
-	visited map[int32]bool
 	failed  bool
 }
 
 // need makes the operand live at the slot.
 func (k *closure) need(o int32) {
-	if k.visited[o] || k.failed {
+	if k.g.seen[o] == k.g.closures || k.failed {
 		return
 	}
-	k.visited[o] = true
+	k.g.seen[o] = k.g.closures
 	v := &k.g.values[o]
 	if v.size == 0 {
 		return // a parameter, or what is returned: there in any case
@@ -340,8 +352,8 @@ func (k *closure) need(o int32) {
 		k.compute(o)
 		return
 	}
-	k.longer = append(k.longer, o)
-	k.lost += k.g.harm(from, k.at, v.size)
+	k.longer = append(k.longer, stretch{o, from})
+	k.room += v.size
 }
 
 // compute makes a value anew at the slot.
@@ -383,14 +395,27 @@ func (g *gapper) harm(from, to int32, size int64) float64 {
 
 // closureOf is what splitting takes, nil where it cannot be.
 func (g *gapper) closureOf(v, at int32) *closure {
-	k := &closure{g: g, at: at, visited: map[int32]bool{v: true}}
+	k := &closure{g: g, at: at}
+	g.closures++
+	g.seen[v] = g.closures
 	k.compute(v)
 	if k.failed {
 		return nil
 	}
 	k.bytes = g.closureBytes(k.again)
-	// The value's own bytes are there from the slot on in any case.
-	k.lost += g.harm(at, at, k.bytes)
+	// What lives on comes together, the more the nearer the slot, and there with what is
+	// computed. The value's own bytes are there from the slot on in any case.
+	slices.SortFunc(k.longer, func(a, b stretch) int { return int(a.from - b.from) })
+	var together int64
+	for n, s := range k.longer {
+		together += g.values[s.value].size
+		to := at - 1
+		if n+1 < len(k.longer) {
+			to = min(to, k.longer[n+1].from-1)
+		}
+		k.lost += g.harm(s.from, to, together)
+	}
+	k.lost += g.harm(at, at, k.room+k.bytes)
 	return k
 }
 
@@ -402,11 +427,14 @@ func (g *gapper) closureBytes(again []int32) int64 {
 	}
 	order := slices.Clone(again)
 	slices.SortFunc(order, func(a, b int32) int { return int(g.values[a].definer - g.values[b].definer) })
-	left := make(map[int32]int, len(order))
+	// Beside the readers of each, one for those that are computed here themselves.
 	for _, id := range order {
 		for _, o := range g.values[id].operands {
-			left[o]++
+			g.left[o] += 2
 		}
+	}
+	for _, id := range order {
+		g.left[id]++
 	}
 	var now, most int64
 	for _, id := range order {
@@ -414,18 +442,24 @@ func (g *gapper) closureBytes(again []int32) int64 {
 		now += v.size
 		most = max(most, now+v.inside)
 		for _, o := range v.operands {
-			if left[o]--; left[o] == 0 && slices.Contains(order, o) {
+			if g.left[o] -= 2; g.left[o] == 1 {
 				now -= g.values[o].size
 			}
 		}
 	}
+	for _, id := range order {
+		g.left[id]--
+	}
 	return most - g.values[again[len(again)-1]].size
 }
+
+// free is a price in seconds for all: what costs nothing is done in the order of its worth.
+const free = 1e-12
 
 // score is what a split is worth, and 0 for nothing.
 func (g *gapper) score(v, s, u int32) (float64, *closure) {
 	from, to, at, ok := g.gap(v, s, u)
-	if !ok {
+	if !ok || g.bias != nil && g.bias[v] == 0 {
 		return 0, nil
 	}
 	slots := g.overIn(from, to)
@@ -444,8 +478,27 @@ func (g *gapper) score(v, s, u int32) (float64, *closure) {
 	if u == 0 && g.values[v].segments[s].first {
 		price -= g.values[v].seconds // a move: the first definition goes
 	}
-	const free = 1e-12 // seconds: what costs nothing is still done in the order of its worth
+	if g.bias != nil {
+		return worth / (price + free) * g.bias[v], k
+	}
 	return worth / (price + free), k
+}
+
+// hope is what a split is worth at most, found without its closure in a search.
+func (g *gapper) hope(v, s, u int32) float64 {
+	if g.bias == nil {
+		score, _ := g.score(v, s, u)
+		return score
+	}
+	from, to, _, ok := g.gap(v, s, u)
+	if !ok {
+		return 0
+	}
+	worth := float64(g.values[v].size) * float64(g.overIn(from, to)) * g.bias[v]
+	if u == 0 && g.values[v].segments[s].first {
+		return worth / free
+	}
+	return worth / (g.values[v].seconds + free)
 }
 
 // splitQueue are splits, the best first.
@@ -474,7 +527,7 @@ func (g *gapper) run() {
 				continue
 			}
 			for u := range v.segments[s].uses {
-				if score, _ := g.score(id, int32(s), int32(u)); score > 0 {
+				if score := g.hope(id, int32(s), int32(u)); score > 0 {
 					heap.Push(&q, split{id, int32(s), int32(u), score, v.version})
 				}
 			}
@@ -486,7 +539,7 @@ func (g *gapper) run() {
 		for id := range g.values {
 			push(int32(id))
 		}
-		for len(q) > 0 && g.over[g.profile.n] > 0 {
+		for len(q) > 0 && g.over[g.profile.n] > 0 && (g.enough == 0 || g.splits < g.enough) {
 			top := heap.Pop(&q).(split)
 			if top.version != g.values[top.value].version {
 				continue
@@ -537,7 +590,8 @@ func (g *gapper) apply(t split, k *closure) {
 	v.segments = slices.Insert(v.segments, int(t.segment)+1, rest)
 	g.hold(v, &rest, 1)
 	g.join(t.value, at)
-	for _, o := range k.longer {
+	for _, l := range k.longer {
+		o := l.value
 		x := &g.values[o]
 		last, _ := x.around(at)
 		s := &x.segments[last]
@@ -671,20 +725,26 @@ func (g *gapper) undo() {
 		if from <= to && g.profile.above(int(from), int(to), g.limit-v.size) > 0 {
 			continue
 		}
-		g.hold(v, &v.segments[n-1], -1)
-		g.hold(v, &v.segments[n], -1)
-		first := v.segments[n-1].start
-		v.segments[n-1].uses = append(v.segments[n-1].uses, v.segments[n].uses...)
-		v.segments = slices.Delete(v.segments, n, n+1)
-		g.leave(k.value, k.start)
-		g.hold(v, &v.segments[n-1], 1)
-		for _, o := range v.operands {
-			g.dropUse(o, k.start)
-		}
-		g.settle(k.start)
-		g.settle(first)
+		g.merge(k.value, n)
 	}
 	g.count()
+}
+
+// merge lets a value live from a segment on to the next, which is not computed again any more.
+func (g *gapper) merge(id int32, n int) {
+	v := &g.values[id]
+	last, start := v.segments[n-1].start, v.segments[n].start
+	g.hold(v, &v.segments[n-1], -1)
+	g.hold(v, &v.segments[n], -1)
+	v.segments[n-1].uses = append(v.segments[n-1].uses, v.segments[n].uses...)
+	v.segments = slices.Delete(v.segments, n, n+1)
+	g.leave(id, start)
+	g.hold(v, &v.segments[n-1], 1)
+	for _, o := range v.operands {
+		g.dropUse(o, start)
+	}
+	g.settle(start)
+	g.settle(last)
 }
 
 // A profile is bytes by slot, with the largest of each block of slots beside it,

@@ -4,6 +4,9 @@ package remat
 // they are what is too large.
 
 import (
+	"math"
+	"time"
+
 	"gpumem/hlo"
 	"gpumem/hlo/memory"
 )
@@ -15,6 +18,12 @@ type GapOptions struct {
 	Limit uint64
 	// Seconds is what running an instruction once takes. It must be 0 or more.
 	Seconds func(*hlo.Instruction) float64
+	// Time is for how long to search for better plans after the first one, and Rounds the
+	// most rounds for each computation, of some milliseconds in a large module.
+	// A round is not broken off. Time 0: only Rounds count; Rounds 0: only Time counts;
+	// both 0: no search. With Time 0 the plan is the same each time.
+	Time   time.Duration
+	Rounds int
 }
 
 // A GapResult is what [Gap] did.
@@ -30,6 +39,12 @@ type GapResult struct {
 // computed again.
 func Gap(m *hlo.Module, o GapOptions) (*GapResult, error) {
 	p := &gapPlan{o: o, peaks: map[*hlo.Computation]int64{}, effects: map[*hlo.Computation]bool{}, result: &GapResult{}}
+	if o.Time > 0 {
+		p.until = time.Now().Add(o.Time)
+		if o.Rounds == 0 {
+			p.o.Rounds = math.MaxInt
+		}
+	}
 	limit := int64(min(o.Limit, 1<<62))
 	if err := p.computation(m.Entry, limit, 0); err != nil {
 		return nil, err
@@ -44,6 +59,7 @@ type gapPlan struct {
 	o       GapOptions
 	peaks   map[*hlo.Computation]int64 // of computations as they are now, with what they call
 	effects map[*hlo.Computation]bool
+	until   time.Time // when the search ends; zero: by rounds
 	err     error
 	result  *GapResult
 }
@@ -77,7 +93,7 @@ func (p *gapPlan) computation(c *hlo.Computation, limit int64, depth int) error 
 			return err
 		}
 	}
-	if g.splits > 0 {
+	if g.improve(p.o.Rounds, p.until); g.splits > 0 {
 		p.result.Added += g.build()
 		p.result.Splits += g.splits
 		clear(p.peaks) // of c, and of all that call it
@@ -126,11 +142,15 @@ func (p *gapPlan) callees(g *gapper, limit int64, depth int) (changed bool) {
 			}
 		}
 	}
-	before := p.result.Splits
-	for _, c := range list {
+	before, until := p.result.Splits, p.until
+	for n, c := range list {
+		if left := time.Until(until); !until.IsZero() && left > 0 { // half of it is for them
+			p.until = time.Now().Add(left / time.Duration(len(list)-n+1))
+		}
 		if err := p.computation(c, allowed[c], depth+1); err != nil && p.err == nil {
 			p.err = err
 		}
 	}
+	p.until = until
 	return p.result.Splits > before
 }

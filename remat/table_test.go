@@ -36,48 +36,59 @@ func TestTable(t *testing.T) {
 	if !*table {
 		t.Skip("skipped: -table asks for it")
 	}
-	fmt.Println("module                      instr   0.8: xla   gap        other        0.6: xla   gap        other        0.5: gap   0.4: gap   seconds at 0.6")
+	fmt.Println("module                      instr   peak   0.8: xla   gap        other        0.6: xla   gap        other        0.5: gap   0.4: gap   seconds at 0.6")
 	for _, file := range realModules(t) {
 		name := strings.TrimSuffix(filepath.Base(file), ".hlo.gz")
 		m := read(t, file)
-		was := tempPeak(t, m)
 		if m.Instructions() < 1000 {
 			continue
 		}
-		before, err := Seconds(m, cost.Rates{})
+		was := tempPeak(t, m)
+		row(t, name, m, was, others[name])
+		made, err := Fuse(m)
 		if err != nil {
 			t.Fatal(err)
 		}
-		cell := func(peak uint64, seconds float64, limit uint64) string {
-			missed := ""
-			if peak > limit {
-				missed = "!"
-			}
-			return fmt.Sprintf("%.3f/%.1f%s", float64(peak)/float64(was), math.Abs(100*(seconds/before-1)), missed)
+		if made > 0 {
+			row(t, "  fused", m, was, [2]string{})
 		}
-		gap := func(part float64) (string, time.Duration) {
-			limit := uint64(part * float64(was))
-			start := time.Now()
-			p, err := Best(m, limit, cost.Rates{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			return cell(p.Peak, p.Seconds, limit), time.Since(start)
-		}
-		xla := func(part float64) string {
-			limit := uint64(part * float64(was))
-			p, _, err := XLAPlan(m, limit, cost.Rates{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			return cell(p.Peak, p.Seconds, limit)
-		}
-		g8, _ := gap(.8)
-		g6, took := gap(.6)
-		g5, _ := gap(.5)
-		g4, _ := gap(.4)
-		fmt.Printf("%-26.26s %6d   %-10s %-10s %-12s %-10s %-10s %-12s %-10s %-10s %.2f\n", name, m.Instructions(), xla(.8), g8, others[name][0], xla(.6), g6, others[name][1], g5, g4, took.Seconds())
 	}
+}
+
+// row prints what plans for parts of the module's peak reach; was is its peak before
+// fusion.
+func row(t *testing.T, name string, m *hlo.Module, was uint64, other [2]string) {
+	peak := tempPeak(t, m)
+	before, err := Seconds(m, cost.Rates{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cell := func(p *Plan, err error, limit uint64) string {
+		if err != nil {
+			t.Fatal(err)
+		}
+		missed := ""
+		if p.Peak > limit {
+			missed = "!"
+		}
+		return fmt.Sprintf("%.3f/%.1f%s", float64(p.Peak)/float64(peak), math.Abs(100*(p.Seconds/before-1)), missed)
+	}
+	gap := func(part float64) (string, time.Duration) {
+		limit := uint64(part * float64(peak))
+		start := time.Now()
+		p, err := Best(m, limit, cost.Rates{})
+		return cell(p, err, limit), time.Since(start)
+	}
+	xla := func(part float64) string {
+		limit := uint64(part * float64(peak))
+		p, _, err := XLAPlan(m, limit, cost.Rates{})
+		return cell(p, err, limit)
+	}
+	g8, _ := gap(.8)
+	g6, took := gap(.6)
+	g5, _ := gap(.5)
+	g4, _ := gap(.4)
+	fmt.Printf("%-26.26s %6d   %.3f  %-10s %-10s %-12s %-10s %-10s %-12s %-10s %-10s %.2f\n", name, m.Instructions(), float64(peak)/float64(was), xla(.8), g8, other[0], xla(.6), g6, other[1], g5, g4, took.Seconds())
 }
 
 // TestBest: the best plan is never worse than XLA's, and leaves the module as it is.

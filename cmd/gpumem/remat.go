@@ -31,9 +31,13 @@ type rematFlags struct {
 	device    string
 	as        string
 	out       string
+	report    string
 	bandwidth float64
 	flops     float64
 	frontier  bool
+	fuse      bool
+	packed    bool
+	time      time.Duration
 	asJSON    bool
 }
 
@@ -54,13 +58,21 @@ limit leaves beside arguments and results, so that XLA_CLIENT_MEM_FRACTION chang
 the plan. --limit names another: bytes, or a part of the peak, as in 60%.
 --algorithm off changes nothing, as JAX_COMPILER_ENABLE_REMAT_PASS=false does;
 gap is our own, which goes much further and is never worse: it splits the gaps
-between uses wherever memory is short. --frontier shows what each amount of memory
-costs.
+between uses wherever memory is short, and then looks for better plans for --time.
+--frontier shows what each amount of memory costs.
 
 --mark PATTERN recomputes by hand first, as jax.checkpoint does: what the regular
 expression finds in op_name or in names of instructions is computed again for the
 backward pass, behind a barrier. --save says what is kept all the same: nothing
 (the default), everything, dots, dots_no_batch, or names=PATTERN.
+
+--fuse first puts chains of elementwise operations into fusions, as XLA does before
+it recomputes: of a module that is not compiled yet, much of what seems to live
+between operations never does. It is less than XLA fuses.
+
+The limit is for what lives at once, as in XLA. The heap that it is packed into may
+be larger by a few percent, or smaller, where results take the place of operands: it
+is told beside, and --packed plans for it.
 
 The module is measured in the order of its text, which is that of execution if it
 is scheduled. --out writes the changed module; it parses again, and is measured
@@ -70,13 +82,14 @@ Exit status: 0, also where the limit is not met; 2 bad usage or bad input.`,
 		Example: `  gpumem remat step.hlo
   gpumem remat step.hlo --limit 60%
   gpumem remat step.hlo --algorithm gap --frontier
+  gpumem remat step.hlo --algorithm gap --limit 60% --report plan.html
   XLA_CLIENT_MEM_FRACTION=.9 gpumem remat step.hlo --device sim:24GiB --as jax@0.11.0
   gpumem remat step.hlo --algorithm off --mark 'layer_\d+' --save dots --out marked.hlo`,
 		Args: oneModule,
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args[0]) },
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.limit, "limit", "", "the most that temporaries may take: `BYTES` such as 12GiB, or NN% of their peak as the module is given (default: as XLA computes it for the device)")
+	flags.StringVar(&f.limit, "limit", "", "the most that temporaries may take: `BYTES` such as 12GiB, or NN% of their peak as the module is given, with --fuse as it is fused (default: as XLA computes it for the device)")
 	flags.StringVar(&f.algorithm, "algorithm", "xla", "`NAME`: xla (its pass), gap (ours, which looks at the whole schedule), or off")
 	flags.StringArrayVar(&f.marks, "mark", nil, "recompute by hand what `PATTERN` finds; repeat for several regions")
 	flags.StringVar(&f.save, "save", "nothing", "what marked regions keep: `POLICY` nothing, everything, dots, dots_no_batch, names=PATTERN")
@@ -85,7 +98,11 @@ Exit status: 0, also where the limit is not met; 2 bad usage or bad input.`,
 	flags.StringVar(&f.out, "out", "", "write the changed module to `FILE`, as text")
 	flags.Float64Var(&f.bandwidth, "bytes-per-second", 3e12, "how fast the device moves memory, for the price")
 	flags.Float64Var(&f.flops, "flops-per-second", 4e14, "how fast the device computes, for the price")
+	flags.StringVar(&f.report, "report", "", "also write what the plan does to `FILE`, a page of HTML, with plans for less memory")
 	flags.BoolVar(&f.frontier, "frontier", false, "plans for ever less memory, in place of one limit")
+	flags.DurationVar(&f.time, "time", 10*time.Second, "how long gap looks for a better plan for one limit; with --packed, --frontier and for the curve of --report it does not")
+	flags.BoolVar(&f.packed, "packed", false, "the limit is for the heap that the temporaries are packed into; for gap")
+	flags.BoolVar(&f.fuse, "fuse", false, "fuse chains of elementwise operations first")
 	flags.BoolVar(&f.asJSON, "json", false, "print JSON")
 	_ = cmd.RegisterFlagCompletionFunc("algorithm", cobra.FixedCompletions(algorithms, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
@@ -93,15 +110,22 @@ Exit status: 0, also where the limit is not met; 2 bad usage or bad input.`,
 
 // A rematAnswer is what a plan does. Its JSON is relied on by scripts.
 type rematAnswer struct {
-	Algorithm    string  `json:"algorithm"`
-	Instructions int     `json:"instructions"` // of the module as given
-	Limit        uint64  `json:"limit_bytes"`
-	Before       uint64  `json:"temp_peak_before"`
-	After        uint64  `json:"temp_peak_after"`
-	Met          bool    `json:"met"`
-	Recomputed   int     `json:"recomputed"` // instructions that were added
-	Extra        float64 `json:"extra_compute_percent"`
-	LowerBound   uint64  `json:"lower_bound_bytes"`
+	Algorithm    string `json:"algorithm"`
+	Instructions int    `json:"instructions"`                // of the module as given
+	Unfused      uint64 `json:"temp_peak_unfused,omitempty"` // and Fused fusions made of it, with --fuse
+	Fused        int    `json:"fused,omitempty"`
+	Limit        uint64 `json:"limit_bytes"`
+	Before       uint64 `json:"temp_peak_before"`
+	After        uint64 `json:"temp_peak_after"`
+	// The heap that temporaries are packed into, results in place of operands, before
+	// and after. With --packed it is what the limit is for.
+	HeapBefore uint64  `json:"heap_before,omitempty"`
+	HeapAfter  uint64  `json:"heap_after,omitempty"`
+	HeapBest   uint64  `json:"heap_after_best,omitempty"` // by a better packing than XLA's
+	Met        bool    `json:"met"`
+	Recomputed int     `json:"recomputed"` // instructions that were added
+	Extra      float64 `json:"extra_compute_percent"`
+	LowerBound uint64  `json:"lower_bound_bytes"`
 	// LowerPercent is the least extra compute, as far as it is proven, of a plan for this
 	// limit that runs each instruction at its place in the text, and some again. Plans that move
 	// instructions may do better. 0: nothing is proven, or no such plan exists (see OutOfReach).
@@ -116,6 +140,7 @@ type rematAnswer struct {
 
 	name, from string // of the module; where the limit is from
 	by         string // what made the plan
+	packed     bool   // the limit is for the heap
 	marked     []remat.Region
 	warnings   []string
 }
@@ -137,8 +162,19 @@ func (f *rematFlags) run(cmd *cobra.Command, path string) error {
 	if !(f.bandwidth > 0) || !(f.flops > 0) {
 		return errors.New("--bytes-per-second and --flops-per-second must be above 0")
 	}
+	switch {
+	case f.packed && f.algorithm != "gap":
+		return fmt.Errorf("--packed: %s plans for what lives at once; say --algorithm gap", f.algorithm)
+	case f.time < 0:
+		return fmt.Errorf("--time %s: want 0 or more", f.time)
+	case f.packed && f.frontier:
+		return errors.New("--packed is for one limit, and --frontier is for many: leave one of them out")
+	}
 	if f.out != "" && sameFile(path, f.out) {
 		return fmt.Errorf("--out %s: this is the module itself; name another file", f.out)
+	}
+	if err := f.checkReport(path); err != nil {
+		return err
 	}
 	save, err := savePolicy(f.save)
 	if err != nil {
@@ -154,7 +190,18 @@ func (f *rematFlags) run(cmd *cobra.Command, path string) error {
 	if err != nil {
 		return err
 	}
-	a := &rematAnswer{Algorithm: f.algorithm, Instructions: m.Instructions(), name: m.Name, marked: remat.Regions(m)}
+	a := &rematAnswer{Algorithm: f.algorithm, Instructions: m.Instructions(), name: m.Name, packed: f.packed, marked: remat.Regions(m)}
+	if f.fuse {
+		if err := a.fuse(m); err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+	}
+	var page *rematReport
+	if f.report != "" {
+		if page, err = f.newReport(m); err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+	}
 	m, curve, err := f.plan(cmd, a, m, marks, save)
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
@@ -162,6 +209,11 @@ func (f *rematFlags) run(cmd *cobra.Command, path string) error {
 	if f.out != "" {
 		if err := writeWhole(cmd.Context(), f.out, m.Write); err != nil {
 			return fmt.Errorf("--out: %w", err)
+		}
+	}
+	if page != nil {
+		if err := f.writeReport(cmd.Context(), page, a, m); err != nil {
+			return fmt.Errorf("--report: %w", err)
 		}
 	}
 	for _, w := range a.warnings {
@@ -178,11 +230,25 @@ func (f *rematFlags) run(cmd *cobra.Command, path string) error {
 	return writeRemat(cmd.OutOrStdout(), a, doctorWidth(cmd.OutOrStdout()))
 }
 
+// fuse fuses the module, and keeps what it took before.
+func (a *rematAnswer) fuse(m *hlo.Module) (err error) {
+	if a.Unfused, _, err = memory.TempPeak(m, memory.Options{}); err != nil {
+		return err
+	}
+	a.Fused, err = remat.Fuse(m)
+	return err
+}
+
 // plan changes the module, gives the changed one, and measures it before and
 // after. With --frontier it gives plans for many limits instead.
 func (f *rematFlags) plan(cmd *cobra.Command, a *rematAnswer, m *hlo.Module, marks []*regexp.Regexp, save remat.Policy) (_ *hlo.Module, curve []*rematAnswer, err error) {
 	if a.Before, _, err = memory.TempPeak(m, memory.Options{}); err != nil {
 		return nil, nil, err
+	}
+	if !f.frontier {
+		if err := a.pack(m, &a.HeapBefore, nil); err != nil {
+			return nil, nil, err
+		}
 	}
 	if a.LowerBound, err = remat.LowerBound(m); err != nil {
 		return nil, nil, err
@@ -212,15 +278,20 @@ func (f *rematFlags) plan(cmd *cobra.Command, a *rematAnswer, m *hlo.Module, mar
 		}
 	}
 	if f.frontier {
-		curve, err = f.curve(a, m, rates, before)
+		curve, err = f.curve(a, m, rates, before, frontierStep)
 		return m, curve, err
 	}
-	p, err := f.one(a, m, a.Limit, rates)
+	p, err := f.one(a, m, a.Limit, rates, f.time)
 	if err != nil {
 		return nil, nil, err
 	}
 	a.take(p, before, time.Since(start))
-	if err := a.prove(m, rates, before); err != nil {
+	if err := a.pack(p.Module, &a.HeapAfter, &a.HeapBest); err != nil {
+		return nil, nil, err
+	}
+	if f.packed {
+		a.Met = a.HeapAfter <= a.Limit // and what is proven is for what lives at once
+	} else if err := a.prove(m, rates, before); err != nil {
 		return nil, nil, err
 	}
 	if f.algorithm == "gap" && a.Before > a.Limit {
@@ -232,10 +303,14 @@ func (f *rematFlags) plan(cmd *cobra.Command, a *rematAnswer, m *hlo.Module, mar
 }
 
 // one is the plan of the algorithm for a limit.
-func (f *rematFlags) one(a *rematAnswer, m *hlo.Module, limit uint64, rates cost.Rates) (*remat.Plan, error) {
+func (f *rematFlags) one(a *rematAnswer, m *hlo.Module, limit uint64, rates cost.Rates, search time.Duration) (*remat.Plan, error) {
 	switch f.algorithm {
 	case "gap":
-		return remat.Best(m, limit, rates)
+		if f.packed {
+			p, _, err := remat.BestPacked(m, limit, rates)
+			return p, err
+		}
+		return remat.BestFor(m, limit, rates, search)
 	case "xla":
 		p, warnings, err := remat.XLAPlan(m, limit, rates)
 		a.warnings = append(a.warnings, warnings...)
@@ -252,6 +327,34 @@ func (a *rematAnswer) take(p *remat.Plan, before float64, took time.Duration) {
 	if before > 0 {
 		a.Extra = percentMore(p.Seconds, before)
 	}
+}
+
+// packWork is how hard a better packing is searched for: half a second at most.
+const packWork = 2e8
+
+// pack tells the heap of a module, as XLA packs it and, if best is not nil, better.
+// That it has none is an error if the limit is for it, and otherwise a warning.
+func (a *rematAnswer) pack(m *hlo.Module, heap, best *uint64) error {
+	x, err := memory.AnalyzeModule(m)
+	var s *memory.Assignment
+	if err == nil {
+		s, err = x.Assign()
+	}
+	switch {
+	case err == nil:
+		*heap = s.Temp
+	case a.packed:
+		return fmt.Errorf("--packed: %w", err)
+	default:
+		a.warnings = append(a.warnings, "no heap: "+err.Error())
+	}
+	if err == nil && best != nil {
+		if s, err = x.AssignBest(packWork); err != nil {
+			return err
+		}
+		*best = s.Temp
+	}
+	return nil
 }
 
 // percentMore is how much more now is than before. Sums in another order differ in
@@ -276,19 +379,21 @@ func (a *rematAnswer) prove(m *hlo.Module, rates cost.Rates, before float64) err
 	return nil
 }
 
+// frontierStep is how far the limits of a frontier are apart, in percent of the peak.
+const frontierStep = 5
+
 // curve are plans for ever less memory, those left out that are beaten in both
-// memory and time.
-func (f *rematFlags) curve(a *rematAnswer, m *hlo.Module, rates cost.Rates, before float64) ([]*rematAnswer, error) {
-	const (
-		step     = 5 // percent of the peak
-		patience = 4 // limits in a row that were not met
-	)
+// memory and time. step is in percent of the peak.
+func (f *rematFlags) curve(a *rematAnswer, m *hlo.Module, rates cost.Rates, before float64, step int) ([]*rematAnswer, error) {
+	const patience = 4 // limits in a row that were not met
 	missed, least := 0, 0.0
+	live := *f
+	live.packed = false
 	all := []*rematAnswer{}
 	for part := 100; part >= step; part -= step {
 		start := time.Now()
 		limit := a.Before / 100 * uint64(part)
-		p, err := f.one(a, m, limit, rates)
+		p, err := live.one(a, m, limit, rates, 0)
 		if err != nil {
 			return nil, err
 		}
@@ -325,7 +430,11 @@ func (f *rematFlags) setLimit(cmd *cobra.Command, a *rematAnswer, m *hlo.Module)
 		if err != nil || !(p >= 0) || p > 1000 {
 			return fmt.Errorf("--limit %q: want a part of the peak such as 60%%", f.limit)
 		}
-		a.Limit, a.from = uint64(float64(a.Before)*p/100), fmt.Sprintf("%v %% of what the module takes now", p)
+		now := a.Before
+		if f.packed {
+			now = a.HeapBefore
+		}
+		a.Limit, a.from = uint64(float64(now)*p/100), fmt.Sprintf("%v %% of what the module takes now", p)
 		return nil
 	}
 	if f.limit != "" {

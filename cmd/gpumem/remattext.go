@@ -17,12 +17,16 @@ const regionsShown = 6
 func writeRemat(w io.Writer, a *rematAnswer, width int) error {
 	var t text
 	line := func(format string, args ...any) { t.raw(report.Wrap(clean(fmt.Sprintf(format, args...)), width)) }
+	now, then := a.Before, a.After
+	if a.packed {
+		now, then = a.HeapBefore, a.HeapAfter
+	}
 	switch {
-	case a.Before <= a.Limit && a.Recomputed == 0:
+	case now <= a.Limit && a.Recomputed == 0:
 		line("%s fits its limit as it is: nothing is recomputed.", a.name)
 	case a.Recomputed == 0 && a.Algorithm == "off":
 		line("%s takes more than its limit, and nothing is recomputed.", a.name)
-	case a.After >= a.Before && !a.Met:
+	case then >= now && !a.Met:
 		line("%s takes more than its limit, and recomputing does not help.", a.name)
 	case a.Met:
 		line("%s meets its limit with %s more, at %.1f %% more compute.", a.name, counted(uint64(a.Recomputed), "instruction"), a.Extra)
@@ -32,13 +36,23 @@ func writeRemat(w io.Writer, a *rematAnswer, width int) error {
 	t.raw("")
 	row := func(what string, n uint64, more string) { line("  %-12s  %10s  %s", what, size.Format(n), more) }
 	row("limit", a.Limit, a.from)
+	if a.Unfused > 0 {
+		row("unfused", a.Unfused, "before "+counted(uint64(a.Fused), "fusion")+" were made")
+	}
 	row("now", a.Before, "temporaries at their peak, in "+counted(uint64(a.Instructions), "instruction"))
 	row("then", a.After, partOf(a.After, a.Before)+" of that")
+	if a.HeapBefore > 0 && a.HeapAfter > 0 {
+		better := ""
+		if a.HeapBest < a.HeapAfter {
+			better = "; " + size.Format(a.HeapBest) + " if packed better than XLA does"
+		}
+		row("packed", a.HeapAfter, "the heap that this takes, and "+size.Format(a.HeapBefore)+" before"+better)
+	}
 	row("lower bound", a.LowerBound, "no plan goes below, in any order")
 	switch {
 	case a.OutOfReach:
 		line("  Proven: out of reach while each instruction also runs at its place.")
-	case a.LowerPercent > 0:
+	case a.LowerPercent >= .05:
 		line("  Proven: at least %.1f %% more compute while each instruction also runs at its place; moving some may do better.", a.LowerPercent)
 	}
 	for _, k := range a.Marked {

@@ -48,7 +48,11 @@ func Assign(m *hlo.Module) (*Assignment, error) {
 }
 
 // Assign is what the analysed order takes.
-func (a *Analysis) Assign() (*Assignment, error) {
+func (a *Analysis) Assign() (*Assignment, error) { return a.AssignBest(0) }
+
+// AssignBest is Assign with heaps that are packed better than XLA does, by up to
+// work more steps for each: see [PackBest].
+func (a *Analysis) AssignBest(work int) (*Assignment, error) {
 	s := &Assignment{}
 	g := &assigner{a: a, in: make([]int32, len(a.BufferBytes))}
 	temp := g.allocations()
@@ -74,7 +78,7 @@ func (a *Analysis) Assign() (*Assignment, error) {
 	}
 	for space, use := range temp {
 		blocks, most := a.blocks(use)
-		heap, _, err := Pack(blocks, Alignment)
+		heap, _, err := PackBest(blocks, Alignment, work)
 		if err != nil {
 			return nil, err
 		}

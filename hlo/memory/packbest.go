@@ -1,0 +1,97 @@
+package memory
+
+// A smaller heap than XLA's two orders find, for those who can wait: orders that
+// learn from where they failed, each followed with a limited amount of turning
+// back. That blocks are put down from the bottom up, that what cannot fit above
+// the present floor is given up at once, and that sections of time stand for all
+// times are ideas of MiniMalloc (Moffitt, ASPLOS 2023).
+
+import (
+	"cmp"
+	"math"
+	"slices"
+)
+
+// PackBest is [Pack] with up to work more steps to find a smaller heap. It
+// returns one that is at most Pack's and, for the same blocks, alignment and
+// work, always the same. A core does some 400 million steps in a second; with
+// none, it is Pack.
+//
+// It ends early where the heap is what lives at once, each block rounded up to the
+// alignment: there is none smaller. Elsewhere it proves nothing. On hard cases of
+// MiniMalloc, of 150 to 300 blocks, 300 million steps end 0 to 9 % above the known
+// capacity, by the luck of the draw; Pack ends 26 to 40 % above it.
+//
+// More than 16384 groups, or too many that live at the same time, are left to Pack.
+// The errors are those of Pack.
+func PackBest(blocks []Block, alignment uint64, work int) (heap uint64, offsets []uint64, err error) {
+	heap, offsets, err = Pack(blocks, alignment)
+	if err != nil || work <= 0 || heap > maxHeap/4 {
+		return heap, offsets, err
+	}
+	p, err := newPacker(blocks, alignment)
+	if err != nil {
+		return 0, nil, err
+	}
+	s := newSearch(p, work)
+	if s == nil {
+		return heap, offsets, nil
+	}
+	least := slices.Max(s.left)
+	for try := 0; s.work > 0; try++ {
+		most := int64((heap + alignment - 1) / alignment)
+		if most <= least {
+			break
+		}
+		s.order()
+		if !s.place(least+(most-1-least)*goals[try%len(goals)]/8, work/8) {
+			continue
+		}
+		if h, o := s.result(); h < heap {
+			heap, offsets = h, o
+		}
+	}
+	return heap, offsets, nil
+}
+
+// goals are the heaps to try for in turn, in eighths of the way from the least
+// possible to the best known. The least is worth most of the tries: where every
+// byte is needed, wrong turns are seen at once.
+var goals = []int64{0, 4, 6, 0, 2, 7}
+
+// order ranks the blocks of a try: a product of powers, drawn anew, of what lives
+// at once with a block, its size and its life, a little noise, and more for those
+// that did not fit before.
+func (s *search) order() {
+	crowd, size, life := 8*float64(s.random.IntN(2)), float64(s.random.IntN(2)), float64(s.random.IntN(3))/2
+	noise := 0.1 * s.random.Float64()
+	failed := max(1, slices.Max(s.failed))
+	score := make([]float64, len(s.size))
+	list := make([]int32, len(s.size))
+	for u := range score {
+		list[u] = int32(u)
+		score[u] = crowd*math.Log(float64(s.crowd[u])) +
+			size*math.Log(float64(s.size[u])) +
+			life*math.Log(float64(len(s.sections[u]))) +
+			noise*s.random.NormFloat64() +
+			math.Log(1+100*s.failed[u]/failed)/2
+		s.failed[u] *= 0.9
+	}
+	slices.SortFunc(list, func(a, b int32) int { return cmp.Or(cmp.Compare(score[b], score[a]), cmp.Compare(a, b)) })
+	for r, u := range list {
+		s.rank[u] = int32(r)
+	}
+}
+
+// result is the heap of a placed search.
+func (s *search) result() (heap uint64, offsets []uint64) {
+	offsets = make([]uint64, len(s.p.blocks))
+	for u, k := range s.first {
+		at := uint64(s.at[u]) * s.p.alignment
+		heap = max(heap, at+s.p.bytes(s.p.groups[k]))
+		for _, b := range s.p.groups[k] {
+			offsets[b] = at
+		}
+	}
+	return heap, offsets
+}

@@ -1,0 +1,111 @@
+package memory
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"gpumem/hlo"
+)
+
+func TestTempCurve(t *testing.T) {
+	twice := "f {\n" + conc + `}
+ENTRY e {
+  i = s32[] parameter(0)
+  p = f32[1] parameter(1)
+  a = f32[1] negate(p)
+  ROOT b = f32[1] conditional(i, a, a), branch_computations={f, f}
+}`
+	for _, test := range []struct {
+		name, text string
+		o          Options
+		curve      []uint64
+		alive      string
+	}{
+		{"one computation", "ENTRY e {\n" + conc + "}", Options{}, []uint64{0, 4, 4100, 8192, 16384, 12292, 8200, 4100}, "c1:8192 b:4096 n:4096"},
+		{"a call", "f {\n" + conc + "}\nENTRY e {\n  p = f32[1] parameter(0)\n  a = f32[1] negate(p)\n  b = f32[1] call(a), to_apply=f\n  ROOT c = f32[1] add(a, b)\n}",
+			Options{}, []uint64{0, 4, 16<<10 + 8, 8}, "c1:8192 b:4096 n:4096 a:4 b:4"},
+		{"the same twice at once", twice, Options{}, []uint64{0, 0, 4, 32<<10 + 4}, "c1:8192x2 b:4096x2 n:4096x2 a:4"},
+		{"what nothing uses", "ENTRY e {\n  p = f32[4] parameter(0)\n  a = f32[8] broadcast(p), dimensions={}\n  ROOT b = f32[4] negate(p)\n}", Options{}, []uint64{0, 32, 0}, "a:32"},
+		{"another size", "ENTRY e {\n" + conc + "}", Options{Size: func(*hlo.Shape) (uint64, error) { return 1, nil }}, []uint64{0, 1, 2, 2, 3, 3, 3, 1}, "b:1 n:1 c1:1"},
+		{"nothing at all", "ENTRY e {\n  ROOT p = f32[4] parameter(0)\n}", Options{}, []uint64{0}, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			m := module(t, test.text)
+			curve, err := TempCurve(m, test.o)
+			if err != nil || !slices.Equal(curve, test.curve) {
+				t.Errorf("%v, %v; want %v", curve, err, test.curve)
+			}
+			alive, err := TempAlive(m, test.o)
+			var words []string
+			for _, x := range alive {
+				w := fmt.Sprintf("%s:%d", x.Instruction.Name, x.Bytes)
+				if x.Copies > 1 {
+					w += fmt.Sprintf("x%d", x.Copies)
+				}
+				words = append(words, w)
+			}
+			if got := strings.Join(words, " "); err != nil || got != test.alive {
+				t.Errorf("%s, %v; want %s", got, err, test.alive)
+			}
+		})
+	}
+}
+
+// sameAsPeak: the curve's largest is TempPeak's, first at its instruction, and what lives
+// there adds up to it.
+func sameAsPeak(t interface{ Fatalf(string, ...any) }, m *hlo.Module) {
+	bytes, at, err := TempPeak(m, Options{})
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+	curve, err := TempCurve(m, Options{})
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+	if top := slices.Max(curve); top != bytes || bytes > 0 && m.Entry.Instructions[slices.Index(curve, top)] != at {
+		t.Fatalf("the curve's top is %d; the peak %d at %s", top, bytes, at.Name)
+	}
+	alive, err := TempAlive(m, Options{})
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+	var sum uint64
+	for _, x := range alive {
+		sum += x.Bytes * x.Copies
+	}
+	if sum != bytes {
+		t.Fatalf("%d bytes live at the peak of %d", sum, bytes)
+	}
+}
+
+func TestTempCurveTop(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		text := drawModule(t)
+		m, err := hlo.ParseString(text)
+		if err != nil {
+			t.Fatalf("%v\n%s", err, text)
+		}
+		sameAsPeak(t, m)
+	})
+}
+
+func TestTempCurveOfRealModules(t *testing.T) {
+	for _, name := range []string{"rocm_vit.train_step", "xla_mixtral_8x7b_bf16_1x8", "xla_nv_maxtext_1n1g_jit_train_step_before_optimization", "xla_diffrax.b380012920"} {
+		sameAsPeak(t, realModule(t, name))
+	}
+}
+
+func TestTempCurveErrors(t *testing.T) {
+	m := module(t, "ENTRY e {\n  ROOT p = f32[4] parameter(0)\n}")
+	m.Entry = nil
+	if _, err := TempCurve(m, Options{}); err == nil {
+		t.Error("a module without entry has a curve")
+	}
+	if _, err := TempAlive(m, Options{}); err == nil {
+		t.Error("a module without entry has values")
+	}
+}

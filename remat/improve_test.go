@@ -1,0 +1,179 @@
+package remat
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"gpumem/hlo"
+	"gpumem/hlo/cost"
+	"gpumem/hlo/memory"
+)
+
+// TestImprove: a plan that was searched for is no worse, its profile is that of its
+// segments, and the module is what was planned.
+func TestImprove(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		text := randomModule(t)
+		if rapid.Bool().Draw(t, "training") {
+			text = layers(rapid.IntRange(2, 9).Draw(t, "layers"), true)
+		}
+		m, err := hlo.ParseString(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		before, _, err := memory.TempPeak(m, memory.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum := entryMeaning(m)
+		limit := uint64(float64(before) * rapid.Float64Range(0, 1).Draw(t, "limit"))
+		p := &gapPlan{o: GapOptions{Limit: limit, Seconds: bySize}, peaks: map[*hlo.Computation]int64{}, effects: map[*hlo.Computation]bool{}, result: &GapResult{}}
+		g, err := p.search(m.Entry, int64(limit))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if g == nil {
+			return
+		}
+		was := g.quality()
+		g.improve(rapid.IntRange(0, 30).Draw(t, "rounds"), time.Time{})
+		now := g.quality()
+		if !now.noWorse(was) {
+			t.Errorf("%+v, and before %+v", now, was)
+		}
+		if counted := recount(g); !slices.Equal(counted, g.profile.bytes) {
+			t.Fatalf("the segments take %d, and the profile says %d\n%s", counted, g.profile.bytes, text)
+		}
+		g.build()
+		if err := m.Verify(); err != nil {
+			t.Fatalf("%v\n%s\n%s", err, text, m)
+		}
+		after, err := hlo.ParseString(m.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		result, err := memory.ResultBytes(after, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		planned := int64(limit) + now.beyond
+		if got, err := replayPeak(after.String(), bytesOf); err != nil || got-result > planned {
+			t.Errorf("%d bytes (%v), and %d were planned, limit %d of %d\n%s\n%s", got, err, planned, limit, before, text, m)
+		}
+		if entryMeaning(after) != sum {
+			t.Errorf("it computes something else\n%s\n%s", text, m)
+		}
+	})
+}
+
+// recount is the profile of a plan's segments and phases.
+func recount(g *gapper) []int64 {
+	p := g.profile
+	defer func() { g.profile = p }()
+	g.profile = newProfile(p.n)
+	for k, n := range g.extra {
+		g.profile.add(2*k+1, 2*k+1, n)
+	}
+	for id := range g.values {
+		v := &g.values[id]
+		for k := range v.segments {
+			g.hold(v, &v.segments[k], 1)
+		}
+		if v.moved {
+			g.profile.add(int(2*v.definer+1), int(2*v.definer+1), -v.inside)
+		}
+	}
+	for at, k := range g.phases {
+		g.profile.add(int(at), int(at), g.sequence(k.values, at))
+	}
+	return g.profile.bytes
+}
+
+// TestSearch: so many rounds find the same each time, in what is called, too; a search
+// never makes the best plan worse, and what a module computes stays the same.
+func TestSearch(t *testing.T) {
+	rates := cost.Rates{Bytes: 1e9, Flops: 1e9}
+	rapid.Check(t, func(t *rapid.T) {
+		text := randomModule(t)
+		m, err := hlo.ParseString(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		before, _, err := memory.TempPeak(m, memory.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum := entryMeaning(m)
+		limit := uint64(float64(before) * rapid.Float64Range(0.2, 1).Draw(t, "limit"))
+		o := GapOptions{Limit: limit, Seconds: bySize, Rounds: 5}
+		var texts [2]string
+		for k := range texts {
+			c, err := hlo.ParseString(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := Gap(c, o); err != nil {
+				t.Fatal(err)
+			}
+			if err := c.Verify(); err != nil || entryMeaning(c) != sum {
+				t.Fatalf("%v, or it computes something else\n%s\n%s", err, text, c)
+			}
+			texts[k] = c.String()
+		}
+		if texts[0] != texts[1] {
+			t.Errorf("once\n%s\nand once\n%s", texts[0], texts[1])
+		}
+		greedy, err := Best(m, limit, rates)
+		if err != nil {
+			t.Fatal(err)
+		}
+		best, err := BestFor(m, limit, rates, time.Microsecond)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if greedy.betterThan(best, limit) {
+			t.Errorf("after the search %d bytes in %v s by %s, before %d in %v by %s", best.Peak, best.Seconds, best.By, greedy.Peak, greedy.Seconds, greedy.By)
+		}
+		if entryMeaning(best.Module) != sum {
+			t.Errorf("it computes something else\n%s\n%s", text, best.Module)
+		}
+	})
+}
+
+// TestSearchFinds: the greedy does not come to these limits, or not as cheaply.
+func TestSearchFinds(t *testing.T) {
+	met, cheaper := 0, 0
+	for seed := range uint64(200) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		s := randomSmall(r)
+		var peaks [2]uint64
+		var extra [2]float64
+		limit := uint64(float64(tempPeak(t, parsed(t, s.text(s.given())))) * (.4 + .6*r.Float64()))
+		for k, rounds := range []int{0, 100} {
+			m := parsed(t, s.text(s.given()))
+			if _, err := Gap(m, GapOptions{Limit: limit, Seconds: bySize, Rounds: rounds}); err != nil {
+				t.Fatal(err)
+			}
+			for v := range s.names {
+				s.prices[v] = float64(s.sizes[v])
+			}
+			peaks[k], extra[k] = tempPeak(t, m), s.extra(t, m)
+		}
+		switch {
+		case peaks[0] > limit && peaks[1] <= limit:
+			met++
+		case peaks[0] <= limit && peaks[1] <= limit && extra[1] < extra[0]:
+			cheaper++
+		case peaks[0] <= limit && peaks[1] > limit:
+			t.Errorf("seed %d: %d bytes, before the search %d, limit %d", seed, peaks[1], peaks[0], limit)
+		}
+	}
+	t.Logf("%d limits are met that were not, %d plans are cheaper", met, cheaper)
+	if met == 0 || cheaper == 0 {
+		t.Error("a search finds nothing")
+	}
+}

@@ -1,0 +1,48 @@
+package remat
+
+// Plans for the heap: what is live at once is less than what a program gets,
+// for each buffer has a place, and places leave holes; and more, where a result
+// takes over the memory of an operand.
+
+import (
+	"gpumem/hlo"
+	"gpumem/hlo/cost"
+	"gpumem/hlo/memory"
+)
+
+// packTries is how many live limits BestPacked tries. Packing loses a few percent,
+// about the same at each limit: two or three do.
+const packTries = 5
+
+// BestPacked is [Best] for a limit in bytes on the heap of temporaries as
+// [memory.Assign] packs it, and gives that heap. It plans for live limits that are
+// corrected by what packing made of the plan before. If none meets the limit, it
+// is the plan with the smallest heap.
+func BestPacked(m *hlo.Module, limit uint64, rates cost.Rates) (best *Plan, heap uint64, err error) {
+	if best, err = AsGiven(m, rates); err != nil {
+		return nil, 0, err
+	}
+	s, err := memory.Assign(best.Module)
+	if err != nil {
+		return nil, 0, err
+	}
+	heap = s.Temp
+	live := best.Peak
+	for try := 0; try < packTries && s.Temp > limit; try++ {
+		live = uint64(.99 * float64(live) * float64(limit) / float64(s.Temp)) // a little more, so that it ends
+		p, err := Best(m, live, rates)
+		if err != nil {
+			return nil, 0, err
+		}
+		if s, err = memory.Assign(p.Module); err != nil {
+			return nil, 0, err
+		}
+		if s.Temp < heap {
+			best, heap = p, s.Temp
+		}
+		if p.Peak > live { // it goes no further
+			break
+		}
+	}
+	return best, heap, nil
+}

@@ -1,0 +1,104 @@
+package report
+
+// What drawings on a page of HTML need: curves with fewer points, paths, and
+// the numbers at axes. A drawing's plane is 1000 wide and 1000 high, with y
+// downwards; the page stretches it.
+
+import (
+	"math"
+	"strconv"
+	"strings"
+
+	"gpumem/size"
+)
+
+// Plane is the width and the height of a drawing.
+const Plane = 1000
+
+// Columns is a curve in at most n columns of the same width, n above 0: the largest
+// value of each, so that no peak is lost.
+func Columns(values []uint64, n int) []uint64 {
+	n = min(n, len(values))
+	columns := make([]uint64, n)
+	for k, v := range values {
+		at := k * n / len(values)
+		columns[at] = max(columns[at], v)
+	}
+	return columns
+}
+
+// Steps is an SVG path that draws values as steps of the same width; top is the value at
+// the plane's upper end, and above 0.
+func Steps(values []uint64, top float64) string {
+	var b strings.Builder
+	last := ""
+	for k, v := range values {
+		y := coordinate(Plane * (1 - float64(v)/top))
+		switch {
+		case k == 0:
+			b.WriteString("M0 " + y)
+		case y != last:
+			b.WriteString("H" + coordinate(Plane*float64(k)/float64(len(values))) + "V" + y)
+		}
+		last = y
+	}
+	if len(values) > 0 {
+		b.WriteString("H" + coordinate(Plane))
+	}
+	return b.String()
+}
+
+// Under is the area under Steps.
+func Under(values []uint64, top float64) string {
+	if len(values) == 0 {
+		return ""
+	}
+	return Steps(values, top) + "V1000H0Z"
+}
+
+// coordinate is a number of the plane with one decimal at most.
+func coordinate(v float64) string {
+	return strconv.FormatFloat(math.Round(v*10)/10, 'f', -1, 64)
+}
+
+// A Tick is a number at an axis.
+type Tick struct {
+	Value float64
+	Text  string
+}
+
+// Ticks are round numbers from 0 to top, at most n+1 of them: 1, 2 or 5 times a
+// power of ten apart. Without a top above 0, or n, there is only the 0.
+func Ticks(top float64, n int) []Tick {
+	ticks := []Tick{{0, "0"}}
+	if !(top > 0) || math.IsInf(top, 1) || n < 1 {
+		return ticks
+	}
+	ten := math.Pow(10, math.Floor(math.Log10(top/float64(n))))
+	step := ten
+	for _, f := range []float64{1, 2, 5, 10} {
+		if step = f * ten; step*float64(n) >= top*(1-1e-9) {
+			break
+		}
+	}
+	decimals := max(0, int(math.Ceil(-math.Log10(step)-1e-9)))
+	for k := 1; float64(k)*step <= top*(1+1e-9); k++ {
+		v := float64(k) * step
+		ticks = append(ticks, Tick{v, strconv.FormatFloat(v, 'f', decimals, 64)})
+	}
+	return ticks
+}
+
+// ByteTicks are Ticks for bytes, in the unit that suits top: GiB from 1 GiB on.
+func ByteTicks(top float64, n int) (unit string, ticks []Tick) {
+	scale := 1.0
+	for top/scale >= 1024 && scale < 1<<60 {
+		scale *= 1024
+	}
+	_, unit, _ = strings.Cut(size.Format(uint64(scale)), " ")
+	ticks = Ticks(top/scale, n)
+	for k := range ticks {
+		ticks[k].Value *= scale
+	}
+	return unit, ticks
+}
