@@ -168,7 +168,7 @@ func (d *frontierDrawing) place(a *rematAnswer, curve []*rematAnswer, x func(uin
 	}
 	order := []int{len(curve) - 1}
 	for k, p := range curve {
-		if p.After == a.After && p.Extra == a.Extra {
+		if p.After == a.After && p.Extra == a.Extra && k != order[0] {
 			order = append(order, k)
 		}
 	}
