@@ -240,6 +240,9 @@ func dynamicUpdateSliceRule(i *Instruction) string {
 }
 
 func dotRule(i *Instruction) string {
+	if n := len(i.Operands); n < 2 {
+		return fmt.Sprintf("dot of %d operands, expected 2", n)
+	}
 	if _, sparse := i.Attribute("sparsity"); sparse || len(i.Operands) != 2 {
 		return ""
 	}
