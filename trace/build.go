@@ -15,6 +15,8 @@ type builder struct {
 	pools []*poolBuilder
 	live  sum // over all pools
 	peak  sum
+	first uint64 // the first time that at was told
+	now   uint64 // of the events that follow, from first on
 }
 
 func newBuilder(name, format string, opt Options) *builder {
@@ -38,6 +40,17 @@ func (b *builder) pool(name string) *poolBuilder {
 	b.pools = append(b.pools, p)
 	b.trace.Pools = append(b.trace.Pools, p.p)
 	return p
+}
+
+// at sets the time of the events that follow, in nanoseconds from any origin;
+// the first call of all makes the origin of the trace, so it must come with the
+// recording's earliest event. Within a pool time does not go back: events that
+// are told earlier than one before them get that one's time.
+func (b *builder) at(ns uint64) {
+	if !b.trace.Timed {
+		b.trace.Timed, b.first = true, ns
+	}
+	b.now = min(max(ns, b.first)-b.first, math.MaxInt64)
 }
 
 // finish seals the last blocks and sets the sums of the trace.
@@ -75,6 +88,7 @@ type poolBuilder struct {
 	enc     encoder
 	free    []uint32 // slots without a block, the last one freed on top
 	bytes   []uint64 // requested bytes of the block in each slot
+	time    uint64   // of the latest event
 	live    sum
 	live256 sum
 	peak    sum
@@ -124,6 +138,16 @@ func (p *poolBuilder) release(slot, site, stream uint32, upper bool) error {
 }
 
 func (p *poolBuilder) put(ev Event) error {
+	if p.b.trace.Timed {
+		if !p.enc.timed { // the first event with a time; seeds have none
+			if err := p.seal(); err != nil {
+				return err
+			}
+			p.enc.timed = true
+		}
+		p.time = max(p.time, p.b.now)
+		ev.Time = p.time
+	}
 	p.enc.put(ev)
 	if p.enc.full() {
 		return p.seal()
@@ -141,7 +165,7 @@ func (p *poolBuilder) seal() error {
 	if err != nil {
 		return err
 	}
-	blk.events = events
+	blk.events, blk.timed = events, p.enc.timed
 	p.p.blocks = append(p.p.blocks, blk)
 	p.enc.reset()
 	return nil

@@ -69,6 +69,10 @@ type Event struct {
 	// Bytes is how many bytes were asked for, before any rounding; 0 is
 	// possible. Of a Free it is 0.
 	Bytes uint64
+	// Time is nanoseconds since the recording's first event, and at most 2^63-1.
+	// It never decreases within a pool. It is 0 where the recording has no times
+	// (Trace.Timed is false), and of blocks older than the recording.
+	Time uint64
 	// Slot names the block, from 0. It is live between its Alloc and its Free
 	// and is used again after that, so it is always below Pool.Slots, the most
 	// blocks that were live at once.
@@ -105,6 +109,8 @@ type Trace struct {
 	// pools, in the recording's order. Pools whose events carry no times are
 	// taken one after the other. It stops at the largest uint64.
 	PeakLive uint64
+	// Timed says that the events carry times.
+	Timed bool
 
 	sites siteTable
 	spool *spool
