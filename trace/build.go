@@ -60,6 +60,9 @@ func (b *builder) finish() error {
 		if err := p.seal(); err != nil {
 			return err
 		}
+		if err := p.sealOlder(); err != nil {
+			return err
+		}
 		t.Events += p.p.Events
 		t.Allocs += p.p.Allocs
 		p.p.Slots = uint32(len(p.bytes))
@@ -88,7 +91,8 @@ type poolBuilder struct {
 	enc     encoder
 	free    []uint32 // slots without a block, the last one freed on top
 	bytes   []uint64 // requested bytes of the block in each slot
-	time    uint64   // of the latest event
+	older   []olderBlock
+	time    uint64 // of the latest event
 	live    sum
 	live256 sum
 	peak    sum
@@ -106,11 +110,10 @@ func (p *poolBuilder) alloc(n uint64, site, stream uint32, upper bool) (uint32, 
 		p.free = p.free[:top]
 		p.bytes[slot] = n
 	} else {
-		if uint64(len(p.bytes)) >= maxSlots {
-			return 0, &Error{File: p.b.trace.Source, Msg: errTooManyBlocks.Error(), Err: errTooManyBlocks}
+		var err error
+		if slot, err = p.newSlot(n); err != nil {
+			return 0, err
 		}
-		slot = uint32(len(p.bytes))
-		p.bytes = append(p.bytes, n)
 	}
 	p.p.Events++
 	p.p.Allocs++
@@ -123,6 +126,15 @@ func (p *poolBuilder) alloc(n uint64, site, stream uint32, upper bool) (uint32, 
 	p.b.live.add(n)
 	p.b.peak.raise(p.b.live)
 	return slot, p.put(Event{Bytes: n, Slot: slot, Site: site, Stream: stream, Upper: upper})
+}
+
+// newSlot returns a slot that no block had before.
+func (p *poolBuilder) newSlot(n uint64) (uint32, error) {
+	if uint64(len(p.bytes)) >= maxSlots {
+		return 0, &Error{File: p.b.trace.Source, Msg: errTooManyBlocks.Error(), Err: errTooManyBlocks}
+	}
+	p.bytes = append(p.bytes, n)
+	return uint32(len(p.bytes) - 1), nil
 }
 
 // release adds the Free of a live slot. The caller knows that it is live.

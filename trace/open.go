@@ -150,9 +150,18 @@ func read(ctx context.Context, r io.Reader, name string, total int64, mayBlock b
 	}
 
 	b := newBuilder(name, format, opt)
-	if format == "torch" {
+	switch format {
+	case "torch":
 		err = readTorch(ctx, in, b, opt.KeepPaths)
-	} else {
+	case "rmm":
+		err = readRMM(in, b)
+	case "memdebug":
+		err = readMemDebug(in, b)
+	case "minimalloc":
+		err = readMinimalloc(in, b)
+	case "gpumem":
+		err = readBinary(in, b)
+	default:
 		err = readText(in, b)
 	}
 	if err == nil {
@@ -168,8 +177,8 @@ func read(ctx context.Context, r io.Reader, name string, total int64, mayBlock b
 
 // The names of --format: what this version reads, and what others will.
 var (
-	readFormats  = []string{"text", "torch"}
-	otherFormats = []string{"xplane", "rmm", "memdebug", "memdump", "pprof", "minimalloc", "gpumem"}
+	readFormats  = []string{"text", "torch", "rmm", "memdebug", "minimalloc", "gpumem"}
+	otherFormats = []string{"xplane", "memdump", "pprof"}
 )
 
 func checkFormat(name, format string) error {
@@ -178,7 +187,7 @@ func checkFormat(name, format string) error {
 		return nil
 	case slices.Contains(otherFormats, format):
 		return &Error{File: name, Msg: fmt.Sprintf("format %s is known, but this version does not read it; it reads %s",
-			format, strings.Join(readFormats, " and "))}
+			format, strings.Join(readFormats, ", "))}
 	}
 	return &Error{File: name, Msg: fmt.Sprintf("there is no format %s; the formats are %s",
 		quote(format), strings.Join(append(slices.Clone(readFormats), otherFormats...), ", "))}

@@ -131,7 +131,6 @@ func TestRealOthers(t *testing.T) {
 		"tpu_inference_2.xplane.pb.gz":         "looks like an xplane file",
 		"microjax.memory.prof":                 "looks like a pprof profile",
 		"microjax.memory_profile.pb.gz":        "looks like a pprof profile",
-		"spark-rapids-doc.two-lines.csv":       "looks like an RMM log",
 		"tpu_training.memory_profile.json.gz":  "not a recording that this version knows",
 		"tf-gpu-multi-worker.bfc-events.csv":   "not a recording that this version knows",
 		"tpu_inference_2.DAMAGED.xplane.pb.gz": "looks like an xplane file",
