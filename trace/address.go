@@ -99,7 +99,7 @@ func (a *addressPlay) notes(b *builder, prefix string) {
 		for _, s := range a.pool.older {
 			bytes.add(s.ev.Bytes)
 		}
-		note("%s older than the recording (%d bytes), known from their frees, %s allocated at its start, in the order of the addresses",
+		note("%s older than the recording (%d bytes) %s allocated at its start, in the order of the addresses; known from the frees",
 			count(n, "block"), bytes.cap(), is(n))
 	}
 	if r := a.refused; r.n == 1 {

@@ -177,9 +177,10 @@ func step(field []byte) (int64, error) {
 	return n, nil
 }
 
-// playLifetimes turns lifetimes into events in the order of time, of equal ones
-// in the order of the lines. At the same step frees come first: a block is not
-// live at its upper, so another may take its place there.
+// playLifetimes turns lifetimes into events in the order of time. At the same
+// step frees come first: a block is not live at its upper, so another may take
+// its place there. Several allocations at one step are in the order of the lines,
+// and several frees in that of their allocations.
 func playLifetimes(rows []lifetime, pool *poolBuilder) error {
 	slices.SortStableFunc(rows, func(x, y lifetime) int { return cmp.Compare(x.lower, y.lower) })
 	var ends endings
