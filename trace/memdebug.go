@@ -8,11 +8,12 @@ package trace
 //	2026-01-01 12:00:00.123789: I xla/tsl/framework/bfc_allocator.cc:840] [mem-debug] DeallocateRaw,GPU_0_bfc,1024,0x7f2a00000000,*** Begin stack trace ***
 //
 // The fields are the allocator's name, which is the pool here, the bytes that
-// were asked for, and the address. TensorFlow writes them since 2.7 (2021), XLA
-// since it has the allocator; there is no other form (openxla/xla of November
-// 2026). An allocation is written after it is made, a refused one with the
-// address 0, a free before. Everything else in the log is skipped, the stacks
-// that follow the lines too: wheels have hardly any names in them.
+// were asked for, and the address. This is the form of openxla/xla of 2026;
+// releases up to about 2023 (google/tsl) have no such lines, and those that they
+// have do not say which block is freed. An allocation is written after it is
+// made, a refused one with the address 0, a free before. Everything else in the
+// log is skipped, the stacks that follow the lines too: wheels have hardly any
+// names in them.
 
 import (
 	"bufio"

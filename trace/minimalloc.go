@@ -10,7 +10,8 @@ package trace
 //
 // A block is live in [lower, upper). The columns may come in any order, and have
 // other names: "buffer" or "buffer_id" for id, "begin" or "start" for lower,
-// "end" for upper less 1. Of the columns that may be missing, "alignment" and
+// "end" for upper less 1 (so today; the first files of 2023 have upper there,
+// and nothing tells). Of the columns that may be missing, "alignment" and
 // "offset" are not used; a block with "gaps", steps within its life when its
 // memory is not needed, is live in them as well: it must be found where it was
 // left.
@@ -122,6 +123,9 @@ func readMinimalloc(in *bufio.Reader, b *builder) error {
 			continue
 		}
 		rows = append(rows, row)
+	}
+	if cols.inclusive {
+		b.note("the column \"end\" is taken as the last step of a block, as MiniMalloc does; where it is the step after that, name it \"upper\"")
 	}
 	if gaps > 0 {
 		b.note(fmt.Sprintf("%s with gaps; live in them as well", count(gaps, "block")))
