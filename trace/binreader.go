@@ -5,7 +5,6 @@ package trace
 import (
 	"bufio"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
@@ -134,16 +133,22 @@ func (r *binaryReader) records(payload []byte) error {
 	for _, p := range r.pools {
 		p.prev = prev{}
 	}
-	for rest := payload; len(rest) > 0; {
-		n, err := r.record(rest)
-		var bad recordError
-		if errors.As(err, &bad) {
-			return r.fail(r.off+frameBytes+int64(len(payload)-len(rest)), "%v; the file was not written by gpumem", bad)
+	f := fields{b: payload}
+	for f.i < len(payload) {
+		start := f.i
+		f.i++
+		var err error
+		if tag := payload[start]; tag&binOther == 0 {
+			err = r.event(tag, &f)
+		} else {
+			err = r.record(tag, &f)
 		}
 		if err != nil {
+			if bad, ok := err.(recordError); ok {
+				err = r.fail(r.off+frameBytes+int64(start), "%v; the file was not written by gpumem", bad)
+			}
 			return err
 		}
-		rest = rest[n:]
 	}
 	return nil
 }
@@ -153,8 +158,8 @@ type recordError string
 
 func (e recordError) Error() string { return string(e) }
 
-// fields reads the numbers and texts of a record. After the end of the block
-// all are zero, and bad is set.
+// fields reads the numbers and texts of records. After the end of the block all
+// are zero, and bad is set.
 type fields struct {
 	b   []byte
 	i   int
@@ -185,21 +190,14 @@ func (f *fields) text() string {
 	return printable(string(f.b[f.i-int(n) : f.i]))
 }
 
-// record plays the record that rest begins with, and returns how long it is.
-func (r *binaryReader) record(rest []byte) (int, error) {
-	f := &fields{b: rest, i: 1}
-	tag := rest[0]
-	if tag&binOther == 0 {
-		err := r.event(tag, f)
-		return f.i, err
-	}
+// record plays a record that is not an event.
+func (r *binaryReader) record(tag byte, f *fields) error {
 	sites := &r.b.trace.sites
-	var err error
 	switch tag {
 	case binNewPool:
 		name, seeds := f.text(), f.uvarint()
 		if len(r.pools) == maxPools {
-			return 0, recordError(fmt.Sprintf("there are more than %d pools", maxPools))
+			return recordError(fmt.Sprintf("there are more than %d pools", maxPools))
 		}
 		r.pools = append(r.pools, &readPool{pool: r.b.pool(name), seeds: seeds})
 	case binNewFrame:
@@ -207,13 +205,13 @@ func (r *binaryReader) record(rest []byte) (int, error) {
 	case binNewSite:
 		n := f.uvarint()
 		if n == 0 || n > maxFrames {
-			return 0, recordError("a stack has no frames, or too many")
+			return recordError("a stack has no frames, or too many")
 		}
 		frames := make([]uint32, n)
 		for i := range frames {
 			v := f.uvarint()
 			if v >= uint64(len(sites.frames)) {
-				return 0, recordError("a stack has a frame that is not known")
+				return recordError("a stack has a frame that is not known")
 			}
 			frames[i] = uint32(v)
 		}
@@ -226,12 +224,12 @@ func (r *binaryReader) record(rest []byte) (int, error) {
 		r.timed = true
 		r.b.at(0)
 	default:
-		err = recordError(fmt.Sprintf("there is no record of kind %#x", tag))
+		return recordError(fmt.Sprintf("there is no record of kind %#x", tag))
 	}
 	if f.bad {
-		err = recordError("a record ends after its block")
+		return recordError("a record ends after its block")
 	}
-	return f.i, err
+	return nil
 }
 
 // event plays an event.
