@@ -208,49 +208,49 @@ func TestTorn(t *testing.T) {
 	if len(starts) < 4 {
 		t.Fatalf("%d blocks", len(starts)-1)
 	}
-	for cut := starts[1]; cut <= len(file); cut += 997 {
-		for _, zeros := range []int{0, 1, 11, 5000} {
-			data := append(slices.Clone(file[:cut]), make([]byte, zeros)...)
-			got := mustRead(t, data, Options{})
-			last, _ := slices.BinarySearch(starts, cut+1)
-			lost := len(data) - starts[last-1]
-			var notes []string
-			if lost > 0 {
-				notes = []string{fmt.Sprintf("the file ends within a block, as when the program that wrote it was killed: the last %s of it %s left out", count(lost, "byte"), is(lost))}
-			}
-			if d := cmp.Diff(notes, got.Notes); d != "" {
-				t.Fatalf("cut to %d of %d: %s", cut, len(file), d)
-			}
-			evs := events(t, got.Pools[0], 1000)
-			if !slices.Equal(evs, want[:len(evs)]) || got.Events != uint64(len(evs)) {
-				t.Fatalf("cut to %d of %d: the events differ", cut, len(file))
-			}
-			if cut == len(file) && len(evs) != len(want) {
-				t.Fatalf("%d events of %d", len(evs), len(want))
+	for _, start := range starts[1:] {
+		for _, n := range []int{0, 1, 3, 4, 8, 11, 12, 13, 5000, 50_000} {
+			for _, zeros := range []int{0, 1, 11, 5000} {
+				cut := min(start+n, len(file))
+				data := append(slices.Clone(file[:cut]), make([]byte, zeros)...)
+				got := mustRead(t, data, Options{})
+				last, _ := slices.BinarySearch(starts, cut+1)
+				lost := len(data) - starts[last-1]
+				var notes []string
+				if lost > 0 {
+					notes = []string{fmt.Sprintf("the file ends within a block, as when the program that wrote it was killed: the last %s of it %s left out", count(lost, "byte"), is(lost))}
+				}
+				if d := cmp.Diff(notes, got.Notes); d != "" {
+					t.Fatalf("cut to %d of %d: %s", cut, len(file), d)
+				}
+				evs := events(t, got.Pools[0], 1000)
+				if !slices.Equal(evs, want[:len(evs)]) || got.Events != uint64(len(evs)) {
+					t.Fatalf("cut to %d of %d: the events differ", cut, len(file))
+				}
+				if cut == len(file) && len(evs) != len(want) {
+					t.Fatalf("%d events of %d", len(evs), len(want))
+				}
 			}
 		}
 	}
 }
 
-// TestDamagedMiddle changes each byte of a file: what lies before the last block
-// is an error at the block that has the byte.
+// TestDamagedMiddle changes bytes of a file: before the last block each is an
+// error that names the block.
 func TestDamagedMiddle(t *testing.T) {
 	file := saved(t, mustRead(t, generated(60_000, decimalID), Options{}))
 	starts := blockStarts(file)
-	for i := binaryHead; i < starts[len(starts)-2]; i += 211 {
-		n, _ := slices.BinarySearch(starts, i+1)
-		start := starts[n-1]
-		bad := slices.Clone(file)
-		bad[i] ^= 1 << (i % 8)
-		_, err := Read(context.Background(), bytes.NewReader(bad), "in", Options{})
-		what := "the block"
-		if i-start < 4 || i-start >= 8 && i-start < 12 {
-			what = "the length of the block"
+	for _, start := range starts[:len(starts)-2] {
+		for _, n := range []int{0, 1, 2, 3, 4, 7, 8, 11, 12, 13, 1000, 65_000} {
+			bad := slices.Clone(file)
+			bad[start+n] ^= 1 << (n % 8)
+			_, err := Read(context.Background(), bytes.NewReader(bad), "in", Options{})
+			what := "the block"
+			if n < frameBytes { // the frame has a sum of its own
+				what = "the length of the block"
+			}
+			wantInputError(t, err, fmt.Sprintf("in: byte %d: %s is damaged (its checksum is wrong); copy the file again, or keep what is before with head -c %[1]d", start, what))
 		}
-		if i-start >= 4 && i-start < 8 { // the sum of the payload is under the other
-			what = "the length of the block"
-		}
-		wantInputError(t, err, fmt.Sprintf("in: byte %d: %s is damaged (its checksum is wrong); copy the file again, or keep what is before with head -c %[1]d", start, what))
 	}
 }
 

@@ -5,6 +5,7 @@ package trace
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"strings"
@@ -55,6 +56,19 @@ func TestLines(t *testing.T) {
 		r := newLineReader(bufio.NewReader(io.MultiReader(strings.NewReader(before), iotest.ErrReader(broken))), "in")
 		if _, _, err := r.next(); !errors.Is(err, broken) {
 			t.Errorf("got %v", err)
+		}
+	}
+}
+
+// TestBrokenLines: an error of reading keeps its place in the file; it is not
+// one of a line.
+func TestBrokenLines(t *testing.T) {
+	for name, format := range map[string]string{"rmm.csv": "rmm", "memdebug.log": "memdebug", "minimalloc.csv": "minimalloc", "torch2025.pickle": "torch"} {
+		z := zipped(sample(t, name))
+		_, err := Read(context.Background(), bytes.NewReader(z[:len(z)-12]), "in", Options{Format: format})
+		var e *Error
+		if !errors.As(err, &e) || e.Line != 0 || e.Offset == 0 || !strings.Contains(e.Msg, "cut short") {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

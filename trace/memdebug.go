@@ -61,27 +61,31 @@ func readMemDebug(in *bufio.Reader, b *builder) error {
 	for {
 		line, _, err := r.next()
 		if err == io.EOF {
-			break
-		}
-		if err == nil {
-			err = r.event(line)
+			return r.end()
 		}
 		if err != nil {
+			return err
+		}
+		if err := r.event(line); err != nil {
 			return r.place(err)
 		}
 	}
+}
+
+// end tells what the log had.
+func (r *memDebugReader) end() error {
 	if len(r.pools) == 0 {
 		return &Error{File: r.name, Msg: fmt.Sprintf("no line has %q; run the program with TF_CPP_VMODULE=bfc_allocator=4 TF_CPP_MIN_LOG_LEVEL=0 and keep its stderr", memDebug)}
 	}
 	for _, name := range r.names {
 		prefix := ""
 		if len(r.names) > 1 {
-			prefix = name + ": "
+			prefix = r.pools[name].pool.p.Name + ": "
 		}
-		r.pools[name].notes(b, prefix)
+		r.pools[name].notes(r.b, prefix)
 	}
 	if r.skipped > 0 {
-		b.note(fmt.Sprintf("%s without an allocation or a free; skipped", count(r.skipped, "line")))
+		r.b.note(fmt.Sprintf("%s without an allocation or a free; skipped", count(r.skipped, "line")))
 	}
 	return nil
 }

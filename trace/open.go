@@ -15,14 +15,14 @@ import (
 
 // Options say how to read a recording. The zero value is a good default.
 type Options struct {
-	// Format is the name of the format; "" recognises it by content. "text" and
-	// "torch" are read; another name of the list is an error that says so.
+	// Format is the name of the format; "" recognises it by content. The package
+	// comment lists those that are read; another name is an error that does.
 	Format string
 	// KeepPaths keeps the directories of files in stacks. Without it only the
 	// base name of each file is kept, since paths name users and machines.
 	KeepPaths bool
 	// SpoolLimit is how many bytes of encoded events stay in memory before the
-	// rest goes to a temporary file; an event takes about 3 to 9 bytes. 0 means
+	// rest goes to a temporary file; an event takes about 3 to 11 bytes. 0 means
 	// 64 MiB; below 0 everything goes to the file.
 	SpoolLimit int
 	// TempDir is where the temporary file is made; "" means os.TempDir().
@@ -45,8 +45,9 @@ const headBytes = maxLine
 // closes the trace.
 //
 // Memory follows the most blocks that are live at once, and Options.SpoolLimit.
-// Only torch needs more while it is read: its whole pickle lies in memory as a
-// tree, about six times the size of the file.
+// Only torch and minimalloc need more while they are read: a whole pickle lies in
+// memory as a tree, about six times the size of the file, and of a problem's
+// lines each takes 24 bytes.
 //
 // Bad input, a file that cannot be opened and a read that fails give an *Error.
 // If ctx ends first, Open stops at once, and errors.Is(err, context.Cause(ctx))

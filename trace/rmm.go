@@ -65,21 +65,19 @@ func readRMM(in *bufio.Reader, b *builder) error {
 	}
 	for {
 		line, long, err := r.next()
-		if err == io.EOF {
-			break
+		switch {
+		case err == io.EOF:
+			r.play.notes(b, "")
+			return nil
+		case err != nil:
+			return err
+		case long:
+			return r.tooLong("an RMM log")
 		}
-		if err == nil && long {
-			err = r.tooLong("an RMM log")
-		}
-		if err == nil {
-			err = r.event(line)
-		}
-		if err != nil {
+		if err := r.event(line); err != nil {
 			return r.place(err)
 		}
 	}
-	r.play.notes(b, "")
-	return nil
 }
 
 // event reads one line.
