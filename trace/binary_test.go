@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"math"
@@ -74,6 +75,44 @@ func samples(t testing.TB) map[string][]byte {
 		out[name] = sample(t, name)
 	}
 	return out
+}
+
+// TestBinarySample: the file in testdata, written out by hand, is read, and what
+// Save writes of it is the same bytes.
+func TestBinarySample(t *testing.T) {
+	var file []byte
+	for line := range strings.Lines(string(sample(t, "gpumem.hex"))) {
+		line, _, _ = strings.Cut(line, "#")
+		b, err := hex.DecodeString(strings.Join(strings.Fields(line), ""))
+		if err != nil {
+			t.Fatal(err)
+		}
+		file = append(file, b...)
+	}
+	tr := mustRead(t, file, Options{})
+	const want = `gpu: 1 seeds, 1 streams, peak 1124, end 100 in 1
+a 0 1024
+a 1 100 site=1 at=3000
+f 0 at=3005
+host: 0 seeds, 3 streams, peak 7, end 0 in 0
+a 0 7 upper stream=2
+f 0 upper at=1000
+`
+	if d := cmp.Diff(want, showPools(t, tr)); d != "" {
+		t.Error(d)
+	}
+	if tr.Site(1) != "step (a.py:7)\nmain (a.py:9)" || tr.PeakLive != 1131 || !tr.Timed {
+		t.Errorf("site %q, peak %d, timed %v", tr.Site(1), tr.PeakLive, tr.Timed)
+	}
+	if d := cmp.Diff([]string{"note"}, tr.Notes); d != "" {
+		t.Error(d)
+	}
+	if err := checkTrace(tr); err != nil {
+		t.Error(err)
+	}
+	if got := saved(t, tr); !bytes.Equal(got, file) {
+		t.Errorf("saved\n% x\n% x", got, file)
+	}
 }
 
 func TestSaved(t *testing.T) {

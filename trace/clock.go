@@ -42,8 +42,12 @@ func (c *dayClock) parse(s []byte) (uint64, bool) {
 		}
 		now += ns
 	}
-	if c.last > now && c.last-now > day/2 {
+	const minute = uint64(time.Minute)
+	switch {
+	case c.last > now && c.last-now > day/2:
 		c.days += day
+	case c.days > 0 && c.last < minute && now >= day-minute: // out of order, over midnight
+		return c.days - day + now, true
 	}
 	c.last = now
 	return c.days + now, true

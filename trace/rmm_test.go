@@ -71,6 +71,8 @@ func TestRMM(t *testing.T) {
 			"a 0 1024 stream=1\nf 0 stream=1 at=999994000\n", nil},
 		{"over midnight, twice", "7,23:59:59.9,allocate,0x1,1,0\n7,00:00:00.1,free,0x1,1,0\n7,22:00:00.0,allocate,0x1,1,0\n7,01:00:00.0,free,0x1,1,0\n",
 			fmt.Sprintf("a 0 1\nf 0 at=%d\na 0 1 at=%d\nf 0 at=%d\n", uint64(2e8), uint64(22*3600e9+1e8), uint64(25*3600e9+1e8)), nil},
+		{"out of order over midnight", "7,23:59:59,allocate,0x1,1,0\n8,00:00:01,allocate,0x2,1,0\n7,23:59:59.5,free,0x1,1,0\n8,00:00:02,free,0x2,1,0\n",
+			"a 0 1\na 1 1 at=2000000000\nf 0 at=2000000000\nf 1 at=3000000000\n", nil},
 		{"threads out of order", "7,12:00:00.2,allocate,0x1,1,0\n8,12:00:00.1,allocate,0x2,1,0\n7,12:00:00.3,free,0x1,1,0\n", "a 0 1\na 1 1\nf 0 at=100000000\n", nil},
 		{"the default streams", "7,12:00:00,allocate,0x1,1,0\n7,12:00:00,allocate,0x2,1,0x1\n7,12:00:00,allocate,0x3,1,0x2\n8,12:00:00,allocate,0x4,1,0x2\n8,12:00:00,allocate,0x5,1,0x7f0\n7,12:00:00,allocate,0x6,1,7f0\n",
 			"a 0 1\na 1 1\na 2 1 stream=1\na 3 1 stream=2\na 4 1 stream=3\na 5 1 stream=3\n", nil},
