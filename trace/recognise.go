@@ -39,7 +39,7 @@ func recognise(name string, head []byte) (string, error) {
 	if hasMemDebug(head) {
 		return "memdebug", nil
 	}
-	hint := fmt.Sprintf("not a recording that this version knows; it reads text (lines %q and %q), torch (a pickle of torch.cuda.memory._dump_snapshot), rmm (an RMM log), memdebug (a log with lines of %q), minimalloc (CSV) and gpumem (what --save writes)",
+	hint := fmt.Sprintf("not a recording that this version knows; it reads text (lines %q and %q), torch (a pickle of torch.cuda.memory._dump_snapshot), rmm (an RMM log), memdebug (a log with lines of %q near its start), minimalloc (CSV) and gpumem (what --save writes)",
 		"a ID BYTES", "f ID", memDebug)
 	if i := bytes.IndexFunc(line, func(r rune) bool { return r < ' ' && r != '\t' || r == utf8.RuneError }); i >= 0 {
 		return "", &Error{File: name, Msg: hint}

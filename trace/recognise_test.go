@@ -11,7 +11,7 @@ import (
 func TestRecognise(t *testing.T) {
 	const (
 		unknown = `not a recording that this version knows; it reads text (lines "a ID BYTES" and "f ID"), torch (a pickle of torch.cuda.memory._dump_snapshot), rmm (an RMM log), ` +
-			`memdebug (a log with lines of "[mem-debug]"), minimalloc (CSV) and gpumem (what --save writes)`
+			`memdebug (a log with lines of "[mem-debug]" near its start), minimalloc (CSV) and gpumem (what --save writes)`
 		reads = "; this version reads text, torch, rmm, memdebug, minimalloc, gpumem"
 	)
 	for _, c := range []struct{ name, head, format, err string }{
