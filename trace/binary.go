@@ -1,7 +1,7 @@
 package trace
 
 // This file is for our own format: what is in it, and how its blocks are framed.
-// binwriter.go writes it, binreader.go reads it.
+// binwriter.go and binblocks.go write it, binreader.go reads it.
 //
 // # The file
 //
