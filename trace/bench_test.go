@@ -73,13 +73,16 @@ func BenchmarkText(b *testing.B) {
 }
 
 func BenchmarkCursor(b *testing.B) {
+	text := generated(benchEvents, decimalID)
+	var timed bytes.Buffer
+	generatedRMM(&timed, benchEvents)
 	for _, c := range []struct {
 		name  string
 		limit int
-	}{{"memory", 0}, {"file", -1}} {
+		data  []byte
+	}{{"memory", 0, text}, {"file", -1, text}, {"timed", 0, timed.Bytes()}} {
 		b.Run(c.name, func(b *testing.B) {
-			data := generated(benchEvents, decimalID)
-			tr, err := Read(context.Background(), bytes.NewReader(data), "bench", Options{SpoolLimit: c.limit, TempDir: b.TempDir()})
+			tr, err := Read(context.Background(), bytes.NewReader(c.data), "bench", Options{SpoolLimit: c.limit, TempDir: b.TempDir()})
 			if err != nil {
 				b.Fatal(err)
 			}
