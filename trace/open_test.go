@@ -247,13 +247,16 @@ func TestProgress(t *testing.T) {
 	mustRead(t, data, opt)
 }
 
-// FuzzOpen is the whole way: gzip, recognition, both readers.
+// FuzzOpen is the whole way: gzip, recognition, all readers.
 func FuzzOpen(f *testing.F) {
 	f.Add([]byte(small))
 	f.Add(zipped([]byte(small)))
 	f.Add(zipped(zipped([]byte(small)))[:40])
 	f.Add([]byte("\x80\x04}."))
-	f.Add([]byte("Thread,Time,Action\n"))
+	f.Add([]byte(binaryMagic + "\x01"))
+	for _, name := range []string{"rmm.csv", "memdebug.log", "minimalloc.csv"} {
+		f.Add(sample(f, name))
+	}
 	for _, name := range snapshots {
 		data, err := os.ReadFile(filepath.Join("testdata", name))
 		if err != nil {
