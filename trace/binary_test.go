@@ -240,7 +240,7 @@ func blockStarts(file []byte) []int {
 // TestTorn: a file that ends anywhere is read up to the last whole block, with
 // zeros behind it or not.
 func TestTorn(t *testing.T) {
-	tr := mustRead(t, generated(60_000, decimalID), Options{})
+	tr := mustRead(t, generated(45_000, decimalID), Options{})
 	file := saved(t, tr)
 	want := events(t, tr.Pools[0], 1000)
 	starts := blockStarts(file)
@@ -248,8 +248,8 @@ func TestTorn(t *testing.T) {
 		t.Fatalf("%d blocks", len(starts)-1)
 	}
 	for _, start := range starts[1:] {
-		for _, n := range []int{0, 1, 3, 4, 8, 11, 12, 13, 5000, 50_000} {
-			for _, zeros := range []int{0, 1, 11, 5000} {
+		for _, n := range []int{0, 1, 4, 11, 12, 13, 5000} {
+			for _, zeros := range []int{0, 11, 5000} {
 				cut := min(start+n, len(file))
 				data := append(slices.Clone(file[:cut]), make([]byte, zeros)...)
 				got := mustRead(t, data, Options{})
@@ -277,7 +277,7 @@ func TestTorn(t *testing.T) {
 // TestDamagedMiddle changes bytes of a file: before the last block each is an
 // error that names the block.
 func TestDamagedMiddle(t *testing.T) {
-	file := saved(t, mustRead(t, generated(60_000, decimalID), Options{}))
+	file := saved(t, mustRead(t, generated(45_000, decimalID), Options{}))
 	starts := blockStarts(file)
 	for _, start := range starts[:len(starts)-2] {
 		for _, n := range []int{0, 1, 2, 3, 4, 7, 8, 11, 12, 13, 1000, 65_000} {
