@@ -3,6 +3,7 @@ package trace_test
 // This file is for the examples in the documentation.
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -73,6 +74,37 @@ func ExampleOpen() {
 	// cuda:0 5 events, 4 of them blocks older than the recording
 	// forward (model.py:12)
 	// <module> (train.py:40)
+}
+
+// A program records its own allocations as it runs.
+func ExampleWriter() {
+	var file bytes.Buffer // or an os.File
+	w, err := trace.NewWriter(&file)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	err = errors.Join(
+		w.Alloc(trace.Call{Pool: "cuda:0", ID: 0x7f0000000000, Bytes: 1 << 20, Time: 1_000, Site: "load (model.go:12)\nmain (main.go:40)"}),
+		w.Free(trace.Call{Pool: "cuda:0", ID: 0x7f0000000000, Time: 5_000}),
+		w.Flush(),
+	)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	t, err := trace.Read(context.Background(), &file, "run.gpumem", trace.Options{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer t.Close()
+	fmt.Println(t.Format, t.Pools[0].Name, t.Events, "events, at most", t.PeakLive, "bytes live")
+	fmt.Println(t.Site(1))
+	// Output:
+	// gpumem cuda:0 2 events, at most 1048576 bytes live
+	// load (model.go:12)
+	// main (main.go:40)
 }
 
 // Bad input says where it is wrong.

@@ -15,14 +15,14 @@ import (
 
 // Options say how to read a recording. The zero value is a good default.
 type Options struct {
-	// Format is the name of the format; "" recognises it by content. "text" and
-	// "torch" are read; another name of the list is an error that says so.
+	// Format is the name of the format; "" recognises it by content. The package
+	// comment lists those that are read; another name is an error that does.
 	Format string
 	// KeepPaths keeps the directories of files in stacks. Without it only the
 	// base name of each file is kept, since paths name users and machines.
 	KeepPaths bool
 	// SpoolLimit is how many bytes of encoded events stay in memory before the
-	// rest goes to a temporary file; an event takes about 3 to 9 bytes. 0 means
+	// rest goes to a temporary file; an event takes about 3 to 11 bytes. 0 means
 	// 64 MiB; below 0 everything goes to the file.
 	SpoolLimit int
 	// TempDir is where the temporary file is made; "" means os.TempDir().
@@ -45,8 +45,9 @@ const headBytes = maxLine
 // closes the trace.
 //
 // Memory follows the most blocks that are live at once, and Options.SpoolLimit.
-// Only torch needs more while it is read: its whole pickle lies in memory as a
-// tree, about six times the size of the file.
+// Only torch and minimalloc need more while they are read: a whole pickle lies in
+// memory as a tree, about six times the size of the file, and of a problem's
+// lines each takes 24 bytes.
 //
 // Bad input, a file that cannot be opened and a read that fails give an *Error.
 // If ctx ends first, Open stops at once, and errors.Is(err, context.Cause(ctx))
@@ -150,9 +151,18 @@ func read(ctx context.Context, r io.Reader, name string, total int64, mayBlock b
 	}
 
 	b := newBuilder(name, format, opt)
-	if format == "torch" {
+	switch format {
+	case "torch":
 		err = readTorch(ctx, in, b, opt.KeepPaths)
-	} else {
+	case "rmm":
+		err = readRMM(in, b)
+	case "memdebug":
+		err = readMemDebug(in, b)
+	case "minimalloc":
+		err = readMinimalloc(in, b)
+	case "gpumem":
+		err = readBinary(in, b)
+	default:
 		err = readText(in, b)
 	}
 	if err == nil {
@@ -168,8 +178,8 @@ func read(ctx context.Context, r io.Reader, name string, total int64, mayBlock b
 
 // The names of --format: what this version reads, and what others will.
 var (
-	readFormats  = []string{"text", "torch"}
-	otherFormats = []string{"xplane", "rmm", "memdebug", "memdump", "pprof", "minimalloc", "gpumem"}
+	readFormats  = []string{"text", "torch", "rmm", "memdebug", "minimalloc", "gpumem"}
+	otherFormats = []string{"xplane", "memdump", "pprof"}
 )
 
 func checkFormat(name, format string) error {
@@ -178,7 +188,7 @@ func checkFormat(name, format string) error {
 		return nil
 	case slices.Contains(otherFormats, format):
 		return &Error{File: name, Msg: fmt.Sprintf("format %s is known, but this version does not read it; it reads %s",
-			format, strings.Join(readFormats, " and "))}
+			format, strings.Join(readFormats, ", "))}
 	}
 	return &Error{File: name, Msg: fmt.Sprintf("there is no format %s; the formats are %s",
 		quote(format), strings.Join(append(slices.Clone(readFormats), otherFormats...), ", "))}

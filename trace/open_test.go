@@ -161,8 +161,8 @@ func TestGzip(t *testing.T) {
 
 func TestFormatOption(t *testing.T) {
 	for _, c := range []struct{ name, format, want string }{
-		{"not read yet", "rmm", "in: format rmm is known, but this version does not read it; it reads text and torch"},
-		{"unknown", "txet", `in: there is no format "txet"; the formats are text, torch, xplane, rmm, memdebug, memdump, pprof, minimalloc, gpumem`},
+		{"not read yet", "xplane", "in: format xplane is known, but this version does not read it; it reads text, torch, rmm, memdebug, minimalloc, gpumem"},
+		{"unknown", "txet", `in: there is no format "txet"; the formats are text, torch, rmm, memdebug, minimalloc, gpumem, xplane, memdump, pprof`},
 		{"text as torch", "torch", "in: is not a pickle of protocol 2 to 5, so not a PyTorch snapshot"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -247,13 +247,16 @@ func TestProgress(t *testing.T) {
 	mustRead(t, data, opt)
 }
 
-// FuzzOpen is the whole way: gzip, recognition, both readers.
+// FuzzOpen is the whole way: gzip, recognition, all readers.
 func FuzzOpen(f *testing.F) {
 	f.Add([]byte(small))
 	f.Add(zipped([]byte(small)))
 	f.Add(zipped(zipped([]byte(small)))[:40])
 	f.Add([]byte("\x80\x04}."))
-	f.Add([]byte("Thread,Time,Action\n"))
+	f.Add([]byte(binaryMagic + "\x01"))
+	for _, name := range []string{"rmm.csv", "memdebug.log", "minimalloc.csv"} {
+		f.Add(sample(f, name))
+	}
 	for _, name := range snapshots {
 		data, err := os.ReadFile(filepath.Join("testdata", name))
 		if err != nil {

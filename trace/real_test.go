@@ -76,6 +76,9 @@ func TestRealSnapshots(t *testing.T) {
 					t.Errorf("a real file needs no such note: %s", notes)
 				}
 			}
+			if d := diffTraces(tr, mustRead(t, saved(t, tr), Options{})); d != "" {
+				t.Errorf("saved and read again: %s", d)
+			}
 			for i := range tr.Sites() {
 				if s := tr.Site(i); strings.ContainsAny(s, `/\`) {
 					t.Errorf("site %d shows a path: %s", i, s)
@@ -124,6 +127,19 @@ func unzipFile(t testing.TB, path string) []byte {
 	return data
 }
 
+// TestRealRMM: the two lines of a log in the documentation of spark-rapids.
+func TestRealRMM(t *testing.T) {
+	tr, err := Open(context.Background(), realFile(t, "spark-rapids-doc.two-lines.csv"), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tr.Close()
+	const want = "a 0 256 stream=1\nf 0 stream=2 at=12663342000\n"
+	if got := listEvents(events(t, tr.Pools[0], 10)); tr.Format != "rmm" || got != want {
+		t.Errorf("format %s:\n%s", tr.Format, got)
+	}
+}
+
 // TestRealOthers: files of formats that are not read are told by name.
 func TestRealOthers(t *testing.T) {
 	for name, want := range map[string]string{
@@ -131,7 +147,6 @@ func TestRealOthers(t *testing.T) {
 		"tpu_inference_2.xplane.pb.gz":         "looks like an xplane file",
 		"microjax.memory.prof":                 "looks like a pprof profile",
 		"microjax.memory_profile.pb.gz":        "looks like a pprof profile",
-		"spark-rapids-doc.two-lines.csv":       "looks like an RMM log",
 		"tpu_training.memory_profile.json.gz":  "not a recording that this version knows",
 		"tf-gpu-multi-worker.bfc-events.csv":   "not a recording that this version knows",
 		"tpu_inference_2.DAMAGED.xplane.pb.gz": "looks like an xplane file",

@@ -19,6 +19,9 @@ func recognise(name string, head []byte) (string, error) {
 	if looksPickled(head) {
 		return "torch", nil
 	}
+	if looksBinary(head) {
+		return "gpumem", nil
+	}
 	if kind := binaryKind(head); kind != "" {
 		return "", notRead(name, 0, kind)
 	}
@@ -30,11 +33,14 @@ func recognise(name string, head []byte) (string, error) {
 	if string(verb) == "a" || string(verb) == "f" {
 		return "text", nil
 	}
-	if kind := csvKind(line); kind != "" {
-		return "", notRead(name, n, kind)
+	if format := csvFormat(line); format != "" {
+		return format, nil
 	}
-	hint := fmt.Sprintf("not a recording that this version knows; it reads text (lines %q and %q) and torch (a pickle of torch.cuda.memory._dump_snapshot)",
-		"a ID BYTES", "f ID")
+	if hasMemDebug(head) {
+		return "memdebug", nil
+	}
+	hint := fmt.Sprintf("not a recording that this version knows; it reads text (lines %q and %q), torch (a pickle of torch.cuda.memory._dump_snapshot), rmm (an RMM log), memdebug (a log with lines of %q near its start), minimalloc (CSV) and gpumem (what --save writes)",
+		"a ID BYTES", "f ID", memDebug)
 	if i := bytes.IndexFunc(line, func(r rune) bool { return r < ' ' && r != '\t' || r == utf8.RuneError }); i >= 0 {
 		return "", &Error{File: name, Msg: hint}
 	}
@@ -66,27 +72,26 @@ func binaryKind(head []byte) string {
 	return ""
 }
 
-// csvKind names a format of comma-separated lines that is not read, or
-// returns "".
-func csvKind(line []byte) string {
+// csvFormat names the format of comma-separated lines that the first line is
+// of, or returns "".
+func csvFormat(line []byte) string {
+	if _, err := minimallocColumns(line); err == nil {
+		return "minimalloc"
+	}
 	fields := strings.Split(strings.ToLower(string(line[:min(len(line), 256)])), ",")
+	if len(fields) != 6 {
+		return ""
+	}
 	for i := range fields {
 		fields[i] = strings.TrimSpace(fields[i])
 	}
-	has := func(i int, words ...string) bool {
-		for _, w := range words {
-			if i < len(fields) && fields[i] == w {
-				return true
-			}
+	switch fields[2] {
+	case "action":
+		if fields[0] == "thread" && fields[1] == "time" {
+			return "rmm"
 		}
-		return false
-	}
-	switch {
-	case has(0, "thread") && has(1, "time") && has(2, "action"),
-		len(fields) >= 5 && has(2, "allocate", "allocate failure", "free", "deallocate"):
-		return "an RMM log"
-	case has(0, "id") && (has(1, "lower") || has(1, "upper")):
-		return "a minimalloc problem"
+	case "allocate", "allocate failure", "free", "deallocate":
+		return "rmm"
 	}
 	return ""
 }
@@ -107,5 +112,5 @@ func firstLine(head []byte) ([]byte, int) {
 }
 
 func notRead(name string, line int, kind string) error {
-	return &Error{File: name, Line: line, Msg: "looks like " + kind + "; this version reads text and torch"}
+	return &Error{File: name, Line: line, Msg: "looks like " + kind + "; this version reads " + strings.Join(readFormats, ", ")}
 }

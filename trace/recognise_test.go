@@ -10,8 +10,9 @@ import (
 
 func TestRecognise(t *testing.T) {
 	const (
-		unknown = `not a recording that this version knows; it reads text (lines "a ID BYTES" and "f ID") and torch (a pickle of torch.cuda.memory._dump_snapshot)`
-		reads   = "; this version reads text and torch"
+		unknown = `not a recording that this version knows; it reads text (lines "a ID BYTES" and "f ID"), torch (a pickle of torch.cuda.memory._dump_snapshot), rmm (an RMM log), ` +
+			`memdebug (a log with lines of "[mem-debug]" near its start), minimalloc (CSV) and gpumem (what --save writes)`
+		reads = "; this version reads text, torch, rmm, memdebug, minimalloc, gpumem"
 	)
 	for _, c := range []struct{ name, head, format, err string }{
 		{"text", "a 0 1\n", "text", ""},
@@ -29,9 +30,16 @@ func TestRecognise(t *testing.T) {
 		{"xplane of a GPU", "\n\xa6\xa1\x87\x01\x12\x09/host:CPU", "", "in: looks like an xplane file of the XLA profiler" + reads},
 		{"xplane of a TPU", "\n\xa7\xf4\x06\x08\x02\x12\r/device:TPU:0", "", "in: looks like an xplane file of the XLA profiler" + reads},
 		{"pprof", "\n\x04\x08\x01\x10\x02\n\x04\x08\x03", "", "in: looks like a pprof profile" + reads},
-		{"rmm", "Thread,Time,Action,Pointer,Size,Stream\n", "", "in:1: looks like an RMM log" + reads},
-		{"rmm without its header", "1979932,14:21:19.998533,allocate,0x30a000000,256,0x2\n", "", "in:1: looks like an RMM log" + reads},
-		{"minimalloc", "# c\nid,lower,upper,size\n", "", "in:2: looks like a minimalloc problem" + reads},
+		{"rmm", "Thread,Time,Action,Pointer,Size,Stream\n", "rmm", ""},
+		{"rmm with blanks and CR", " thread, time, action, pointer, size, stream \r\n", "rmm", ""},
+		{"rmm without its header", "1979932,14:21:19.998533,allocate,0x30a000000,256,0x2\n", "rmm", ""},
+		{"rmm that begins with a failure", "1,14:21:19.998533,allocate failure,(nil),256,0\n", "rmm", ""},
+		{"minimalloc", "# c\nid,lower,upper,size\n", "minimalloc", ""},
+		{"minimalloc with other names", "size,buffer,start,end,gaps\n", "minimalloc", ""},
+		{"memdebug", "hello\n2026-01-01 12:00:00.123456: I x.cc:1] [mem-debug] DeallocateRaw,GPU_0_bfc,1,0x1,\n", "memdebug", ""},
+		{"gpumem", "\x89gpumem\x01", "gpumem", ""},
+		{"gpumem of the future", "\x89gpumem\x02", "gpumem", ""},
+		{"other CSV", "a_column,another\n", "", `in:1: "a_column,another": ` + unknown},
 		{"json", "{\"a\": 1}\n", "", `in:1: "{\"a\": 1}": ` + unknown},
 		{"other words", "\n\nalloc 1 2\n", "", `in:3: "alloc 1 2": ` + unknown},
 		{"other binary", "\x7fELF\x02\x01", "", "in: " + unknown},

@@ -28,6 +28,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 )
 
@@ -61,7 +62,7 @@ func ptr[T any](v T) *T { return &v }
 type torchEvent struct {
 	addr   uint64 // of torchOOM: the free bytes of the device
 	size   uint64
-	time   int64 // microseconds; 0 = not given
+	time   int64 // microseconds; 0 or less = not given
 	stream uint32
 	site   uint32
 	action torchAction
@@ -287,7 +288,7 @@ func (t *torchReader) event(d *torchDevice, v any) string {
 	}
 	e.stream = d.stream(intField(ev, "stream"))
 	e.time = intField(ev, "time_us")
-	d.timed = d.timed && e.time != 0
+	d.timed = d.timed && e.time > 0 && e.time <= math.MaxInt64/1000
 	if e.action == torchAlloc || e.action == torchFreeCompleted {
 		frames, _ := ev.get("frames")
 		e.site = t.sites.site(frames)

@@ -9,8 +9,8 @@
 //  1. [Open] (open.go, source.go) opens the file or stdin, undoes gzip, and
 //     counts bytes for the progress report.
 //  2. recognise (recognise.go) looks at the first bytes and picks the reader.
-//  3. The reader (text.go; torch.go over pickle.go) turns what it reads into
-//     calls of alloc and release on a pool builder (build.go).
+//  3. The reader turns what it reads into calls of alloc and release on a pool
+//     builder (build.go), and of at where it knows the time.
 //  4. The pool builder names each block by a slot, a small dense number that is
 //     used again after the block's free. It keeps the sums: events, peaks, the
 //     largest request. Nothing is kept per event.
@@ -21,8 +21,9 @@
 //     batch by batch. Any number may be open at once.
 //
 // So memory depends on how many blocks are live at once, and not on how long
-// the recording is. The exception is the torch format: a pickle can only be read
-// whole, so its tree of values is in memory until Open returns.
+// the recording is. There are two exceptions: a pickle can only be read whole, so
+// its tree of values is in memory until Open returns, and the lines of a
+// MiniMalloc problem are not in the order of time.
 //
 // # Formats
 //
@@ -36,9 +37,22 @@
 // end of the pool. An ID may be used again after its free.
 //
 // "torch": what PyTorch's torch.cuda.memory._dump_snapshot writes, in the
-// layouts of 2023, 2025 and 2026; see torch.go.
+// layouts of 2023, 2025 and 2026, with times from 2025 on; see torch.go.
 //
-// Either may be gzip-compressed; that is seen from the content.
+// "rmm": the CSV of RMM's logging adaptor, with times; see rmm.go.
+//
+// "memdebug": the lines "[mem-debug] AllocateRaw" and "DeallocateRaw" of XLA's
+// and TensorFlow's BFC allocator in the log of a program, with times where the
+// lines have them; a pool per allocator; see memdebug.go.
+//
+// "minimalloc": a problem of MiniMalloc, CSV with id, lower, upper and size; see
+// minimalloc.go.
+//
+// "gpumem": our own, which [Trace.Save] writes of a recording in any format, and
+// [Writer] of a running program: compact, with everything that the model has,
+// readable up to where a killed program left it; see binary.go.
+//
+// Each may be gzip-compressed; that is seen from the content.
 package trace
 
 import "math"
@@ -69,6 +83,10 @@ type Event struct {
 	// Bytes is how many bytes were asked for, before any rounding; 0 is
 	// possible. Of a Free it is 0.
 	Bytes uint64
+	// Time is nanoseconds since the recording's first event, and at most 2^63-1.
+	// It never decreases within a pool. It is 0 where the recording has no times
+	// (Trace.Timed is false), and of blocks older than the recording.
+	Time uint64
 	// Slot names the block, from 0. It is live between its Alloc and its Free
 	// and is used again after that, so it is always below Pool.Slots, the most
 	// blocks that were live at once.
@@ -80,8 +98,9 @@ type Event struct {
 	Stream uint32
 	// Op says whether the event is an Alloc or a Free.
 	Op Op
-	// Upper asks for the upper end of the pool. Only text recordings have it
-	// (an ID that begins with 'u'), on the Alloc and on its Free.
+	// Upper asks for the upper end of the pool. Text recordings have it (an ID
+	// that begins with 'u'), on the Alloc and on its Free, and what is saved of
+	// them.
 	Upper bool
 }
 
@@ -90,10 +109,11 @@ type Event struct {
 type Trace struct {
 	// Source is the path as it was given, or "stdin", or the name given to Read.
 	Source string
-	// Format is the format that was read: "text" or "torch".
+	// Format is the format that was read, such as "text" or "torch".
 	Format string
-	// Pools has at least one pool. Text has one, named ""; torch has one per
-	// device, "cuda:0", "cuda:1" and so on, in the order of the numbers.
+	// Pools has at least one pool. Text, rmm and minimalloc have one, named "";
+	// torch has one per device, "cuda:0", "cuda:1" and so on, in the order of the
+	// numbers; memdebug one per allocator, in the order of their first lines.
 	Pools []*Pool
 	// Notes are sentences for people: what was seeded, dropped or assumed.
 	Notes []string
@@ -105,6 +125,8 @@ type Trace struct {
 	// pools, in the recording's order. Pools whose events carry no times are
 	// taken one after the other. It stops at the largest uint64.
 	PeakLive uint64
+	// Timed says that the events carry times.
+	Timed bool
 
 	sites siteTable
 	spool *spool
