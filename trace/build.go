@@ -12,9 +12,11 @@ import (
 // builder makes one Trace.
 type builder struct {
 	trace *Trace
+	sites *siteMaker
 	pools []*poolBuilder
 	live  sum // over all pools
 	peak  sum
+	now   uint64 // of the events that follow, in nanoseconds
 }
 
 func newBuilder(name, format string, opt Options) *builder {
@@ -25,12 +27,17 @@ func newBuilder(name, format string, opt Options) *builder {
 	case limit < 0:
 		limit = 0
 	}
-	return &builder{trace: &Trace{
+	t := &Trace{
 		Source: name,
 		Format: format,
 		spool:  &spool{limit: limit, dir: opt.TempDir},
-	}}
+	}
+	return &builder{trace: t, sites: newSiteMaker(&t.sites, opt.KeepPaths)}
 }
+
+// at sets the time of the events that follow, in nanoseconds from any origin. It
+// does not go back.
+func (b *builder) at(ns uint64) { b.now = max(b.now, ns) }
 
 // pool adds a pool.
 func (b *builder) pool(name string) *poolBuilder {
@@ -49,6 +56,7 @@ func (b *builder) finish() error {
 		}
 		t.Events += p.p.Events
 		t.Allocs += p.p.Allocs
+		t.Seeds += p.p.Seeds
 		p.p.Slots = uint32(len(p.bytes))
 		p.p.PeakLive = p.peak.cap()
 		p.p.PeakLive256 = p.peak256.cap()

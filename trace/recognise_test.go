@@ -39,8 +39,12 @@ func TestRecognise(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got, err := recognise("in", []byte(c.head))
-			if c.err == "" && err != nil || got != c.format {
-				t.Fatalf("got %q, %v; want %q", got, err, c.format)
+			name := ""
+			if got != nil {
+				name = got.Name
+			}
+			if c.err == "" && err != nil || name != c.format {
+				t.Fatalf("got %q, %v; want %q", name, err, c.format)
 			}
 			if c.err != "" {
 				wantInputError(t, err, c.err)

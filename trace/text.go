@@ -5,6 +5,7 @@ package trace
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -32,7 +33,7 @@ type textReader struct {
 }
 
 // readText reads a whole text recording into b.
-func readText(in *bufio.Reader, b *builder) error {
+func readText(_ context.Context, in *bufio.Reader, b *builder) error {
 	t := &textReader{
 		b:        b,
 		pool:     b.pool(""),

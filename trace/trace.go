@@ -101,6 +101,9 @@ type Trace struct {
 	Events uint64
 	// Allocs counts the Alloc events over all pools, seeds included.
 	Allocs uint64
+	// Seeds counts the Alloc events over all pools that the recording does not
+	// have itself; see Pool.Seeds. So Events - Seeds were recorded.
+	Seeds uint64
 	// PeakLive is the most requested bytes that were live at once over all
 	// pools, in the recording's order. Pools whose events carry no times are
 	// taken one after the other. It stops at the largest uint64.
