@@ -107,10 +107,8 @@ func recognise(file string, head []byte) (*format, error) {
 	if isZip(head) {
 		return nil, notRead(file, 0, "a zip file (torch.save writes those; a snapshot comes from torch.cuda.memory._dump_snapshot)")
 	}
-	var reads []string
-	for _, f := range Formats() {
-		reads = append(reads, f.Name+" ("+f.What+")")
-	}
+	reads := formatNames(false)
+	reads[0] += " (" + formats[0].What + ")" // for who wrote the file by hand
 	msg := "not a recording that this version knows; it reads " + and(reads)
 	if n > 0 {
 		msg = quote(line) + ": " + msg

@@ -41,9 +41,10 @@ const headBytes = maxLine
 // compact events, so that it can be replayed any number of times. The caller
 // closes the trace.
 //
-// Memory follows the most blocks that are live at once, and Options.SpoolLimit.
-// Only torch needs more while it is read: its whole pickle lies in memory as a
-// tree, about six times the size of the file.
+// Memory follows the most blocks that are live at once, the sites, and
+// Options.SpoolLimit. Only torch needs more while it is read: its whole pickle
+// lies in memory as a tree, about six times the size of the file; and xplane, up
+// to half of SpoolLimit again.
 //
 // Bad input, a file that cannot be opened and a read that fails give an *Error.
 // If ctx ends first, Open stops at once, and errors.Is(err, context.Cause(ctx))

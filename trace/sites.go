@@ -1,7 +1,7 @@
 package trace
 
 // This file is for sites, the places in a program that allocate: the table of a
-// trace, and how a stack of PyTorch frames becomes an entry.
+// trace, and how a stack or a name becomes an entry.
 //
 // A site is a list of frame numbers, and its text is put together when it is
 // asked for. So a million stacks over a few hundred frames stay small, and a

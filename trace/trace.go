@@ -8,9 +8,11 @@
 //
 //  1. [Open] (open.go, source.go) opens the file or stdin, undoes gzip, and
 //     counts bytes for the progress report.
-//  2. recognise (recognise.go) looks at the first bytes and picks the reader.
-//  3. The reader (text.go; torch.go over pickle.go) turns what it reads into
-//     calls of alloc and release on a pool builder (build.go).
+//  2. recognise (formats.go, recognise.go) looks at the first bytes and picks the
+//     reader from the table of formats.
+//  3. The reader (text.go; torch.go over pickle.go; xplane.go, pprof.go and
+//     memdump.go over wire.go) turns what it reads into calls of alloc and
+//     release on a pool builder (build.go).
 //  4. The pool builder names each block by a slot, a small dense number that is
 //     used again after the block's free. It keeps the sums: events, peaks, the
 //     largest request. Nothing is kept per event.
@@ -22,7 +24,9 @@
 //
 // So memory depends on how many blocks are live at once, and not on how long
 // the recording is. The exception is the torch format: a pickle can only be read
-// whole, so its tree of values is in memory until Open returns.
+// whole, so its tree of values is in memory until Open returns. An xplane has
+// its events in another order than that of time; they are sorted through
+// temporary files of their own.
 //
 // # Formats
 //
@@ -38,7 +42,20 @@
 // "torch": what PyTorch's torch.cuda.memory._dump_snapshot writes, in the
 // layouts of 2023, 2025 and 2026; see torch.go.
 //
-// Either may be gzip-compressed; that is seen from the content.
+// "xplane": what the profiler of XLA writes for JAX and TensorFlow,
+// NAME.xplane.pb. A pool is an allocator, by its name or the number of its
+// device, "GPU_0_bfc" or "0". What a pool held before the recording is seeded;
+// see xplaneplay.go. A site is an operation with the type, shape and use of its
+// block.
+//
+// "memdump": what XLA's BFC allocator writes when it refuses a request and
+// TF_BFC_MEMORY_DUMP is set: one pool at one instant, so allocations only.
+//
+// "pprof": what jax.profiler.save_device_memory_profile writes: one instant, so
+// allocations only. A pool is a device, "cuda:0", or "executable" for programs,
+// which lie outside of the devices' pools.
+//
+// Each may be gzip-compressed; that is seen from the content.
 package trace
 
 import "math"
@@ -90,10 +107,11 @@ type Event struct {
 type Trace struct {
 	// Source is the path as it was given, or "stdin", or the name given to Read.
 	Source string
-	// Format is the format that was read: "text" or "torch".
+	// Format is the format that was read, by its name in [Formats].
 	Format string
 	// Pools has at least one pool. Text has one, named ""; torch has one per
-	// device, "cuda:0", "cuda:1" and so on, in the order of the numbers.
+	// device, "cuda:0", "cuda:1" and so on, in the order of the numbers; the
+	// package's documentation has those of other formats.
 	Pools []*Pool
 	// Notes are sentences for people: what was seeded, dropped or assumed.
 	Notes []string
@@ -121,8 +139,9 @@ func (t *Trace) Close() error {
 }
 
 // Site returns the stack of a site: one line per frame, innermost first, each
-// "name (file:line)", no newline at the end. It is "" for 0 and for a number
-// that no event bears. The text is put together on each call.
+// "name (file:line)", no newline at the end. A format that names operations
+// instead has one line. It is "" for 0 and for a number that no event bears. The
+// text is put together on each call.
 func (t *Trace) Site(i uint32) string {
 	return t.sites.text(i)
 }
@@ -140,7 +159,8 @@ type Pool struct {
 	// Allocs counts the Alloc events, seeds included.
 	Allocs uint64
 	// Seeds counts the Alloc events at the front that stand for blocks older
-	// than the recording. They are the first events of the pool.
+	// than the recording. They are the first events of the pool. Where only
+	// their bytes are known, one stands for all.
 	Seeds uint64
 	// Slots is the most blocks that were live at once.
 	Slots uint32
