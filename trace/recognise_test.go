@@ -39,7 +39,7 @@ func TestRecognise(t *testing.T) {
 		{"pprof", "\n\x04\x08\x01\x10\x02\n\x04\x08\x03\x10\x04", "pprof", ""},
 		{"pool dump", "\n\x09GPU_0_bfc\x12\x00", "memdump", ""},
 		{"pool dump without bins", "\n\x09GPU_0_bfc\x1a\x02\x40\x01", "memdump", ""},
-		{"a name alone", "\n\x09GPU_0_bfc", "", "in: " + unknown},
+		{"a name alone", "\n\x09GPU_0_bfc", "", `in:2: "GPU_0_bfc": ` + unknown},
 		{"only a tag of protocol buffers", "\n", "text", ""},
 		{"json", "{\"a\": 1}\n", "", `in:1: "{\"a\": 1}": ` + unknown},
 		{"other words", "\n\nalloc 1 2\n", "", `in:3: "alloc 1 2": ` + unknown},

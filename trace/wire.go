@@ -49,11 +49,15 @@ func newWire(in *bufio.Reader, file string) *wire {
 // become U+FFFD. Numbers from 128 on have such bytes, so no file of any size is
 // UTF-8 by itself. It returns where the first one is, 0 if there is none.
 func textHarm(head []byte) int64 {
-	cut := len(head)
-	for cut > 0 && cut > len(head)-utf8.UTFMax && !utf8.Valid(head[:cut]) {
-		cut-- // head may end inside a character
+	for i := 1; i < utf8.UTFMax && i <= len(head); i++ {
+		if last := head[len(head)-i:]; utf8.RuneStart(last[0]) {
+			if !utf8.FullRune(last) { // head ends inside a character
+				head = head[:len(head)-i]
+			}
+			break
+		}
 	}
-	if !utf8.Valid(head[:cut]) {
+	if !utf8.Valid(head) {
 		return 0
 	}
 	return int64(max(0, bytes.Index(head, []byte("\ufffd"))))
