@@ -30,19 +30,19 @@ func isZip(head []byte) bool { return bytes.HasPrefix(head, []byte("PK\x03\x04")
 
 // looksRMM: the header of RMM's logging adaptor, or a line as it writes them.
 func looksRMM(head []byte) bool {
-	f := csv(head)
+	f := columns(head)
 	return has(f, 0, "thread") && has(f, 1, "time") && has(f, 2, "action") ||
 		len(f) >= 5 && has(f, 2, "allocate", "allocate failure", "free", "deallocate")
 }
 
 // looksMinimalloc: the header of minimalloc's problems.
 func looksMinimalloc(head []byte) bool {
-	f := csv(head)
+	f := columns(head)
 	return has(f, 0, "id") && has(f, 1, "lower", "upper")
 }
 
-// csv is the first line in small letters, cut at its commas.
-func csv(head []byte) []string {
+// columns is the first line in small letters, cut at its commas.
+func columns(head []byte) []string {
 	line, _ := firstLine(head)
 	fields := strings.Split(strings.ToLower(string(line[:min(len(line), 256)])), ",")
 	for i := range fields {

@@ -92,3 +92,13 @@ func TestSitesStaySmall(t *testing.T) {
 		t.Errorf("%d sites take %d bytes", table.len(), bytes)
 	}
 }
+
+// TestSitesNamed: a name is a site, the same one each time, and no name is none.
+func TestSitesNamed(t *testing.T) {
+	var table siteTable
+	m := newSiteMaker(&table, false)
+	a, b := m.named([]byte("matmul")), m.named([]byte("relu"))
+	if m.named(nil) != 0 || a == b || m.named([]byte("matmul")) != a || table.text(a) != "matmul" || table.text(b) != "relu" || table.len() != 3 {
+		t.Errorf("sites %d and %d of %d: %q", a, b, table.len(), table.frames)
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -17,21 +18,22 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// pb is a message that is being made.
+// pb is a message that is being made. Each method returns a longer one and leaves
+// its own as it is.
 type pb []byte
 
 func (m pb) num(field protowire.Number, v uint64) pb {
-	return protowire.AppendVarint(protowire.AppendTag(m, field, protowire.VarintType), v)
+	return protowire.AppendVarint(protowire.AppendTag(slices.Clip(m), field, protowire.VarintType), v)
 }
 
 func (m pb) bytes(field protowire.Number, b []byte) pb {
-	return protowire.AppendBytes(protowire.AppendTag(m, field, protowire.BytesType), b)
+	return protowire.AppendBytes(protowire.AppendTag(slices.Clip(m), field, protowire.BytesType), b)
 }
 
 func (m pb) text(field protowire.Number, s string) pb { return m.bytes(field, []byte(s)) }
 
 func (m pb) fixed(field protowire.Number, v uint64) pb {
-	return protowire.AppendFixed64(protowire.AppendTag(m, field, protowire.Fixed64Type), v)
+	return protowire.AppendFixed64(protowire.AppendTag(slices.Clip(m), field, protowire.Fixed64Type), v)
 }
 
 // takenForText is what becomes of data where a tool takes it for UTF-8.
