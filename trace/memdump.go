@@ -45,7 +45,7 @@ type memDump struct {
 
 // readMemDump reads a whole dump into b.
 func readMemDump(ctx context.Context, in *bufio.Reader, b *builder) error {
-	d := &memDump{wire: newWire(in, b.trace.Source), b: b}
+	d := &memDump{wire: newWire(in, b.trace.Source, looksMemDump), b: b}
 	for {
 		ok, err := d.next(toEOF)
 		if err != nil {

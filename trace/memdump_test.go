@@ -87,7 +87,7 @@ func TestMemDump(t *testing.T) {
 		{"chunk breaks off", head.bytes(3, pb{8}), "in: byte 17: damaged: a chunk that does not end where it should, or with a size below 0" + again},
 		{"size below 0", head.bytes(3, chunkOf(1, ^uint64(0), 1, 0, "", true)), "in: byte 17: damaged: a chunk that does not end where it should, or with a size below 0" + again},
 		{"request below 0", head.bytes(3, chunkOf(1, 1, ^uint64(0), 0, "", true)), "in: byte 17: damaged: a chunk that does not end where it should, or with a size below 0" + again},
-		{"a long name", pb{}.text(1, strings.Repeat("x", maxTake+1)), "in: damaged: a name of 65537 bytes" + again},
+		{"a long name", pb{}.text(1, strings.Repeat("x", maxTake+1)), "in: damaged: a name of 65537 bytes; it does not begin as a file of this format does, so let the format be recognised"},
 		{"chunk is a number", head.num(3, 1), "in: byte 17: damaged: field 3 is of the kind 0 instead of 2" + again},
 	} {
 		t.Run(c.name, func(t *testing.T) {

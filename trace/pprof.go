@@ -62,7 +62,7 @@ type pprofFunction struct{ name, file int64 }
 // readPprof reads a whole profile into b.
 func readPprof(ctx context.Context, in *bufio.Reader, b *builder) error {
 	r := &pprofReader{
-		wire:      newWire(in, b.trace.Source),
+		wire:      newWire(in, b.trace.Source, looksPprof),
 		b:         b,
 		locations: make(map[uint64][]pprofLine),
 		functions: make(map[uint64]pprofFunction),

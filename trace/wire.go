@@ -21,6 +21,7 @@ type wire struct {
 	file string
 	off  int64 // of the next byte
 	harm int64 // where a conversion to text did its first; 0 if there was none
+	odd  bool  // the content does not begin as its format does
 
 	// The current field, after next.
 	at  int64 // where it begins
@@ -38,10 +39,10 @@ const (
 )
 
 // newWire returns a wire for the content of in, which has headBytes at least
-// for its buffer.
-func newWire(in *bufio.Reader, file string) *wire {
+// for its buffer. looks is that of the format.
+func newWire(in *bufio.Reader, file string, looks func(head []byte) bool) *wire {
 	head, _ := in.Peek(headBytes)
-	return &wire{in: in, file: file, harm: textHarm(head)}
+	return &wire{in: in, file: file, harm: textHarm(head), odd: len(head) == 0 || !looks(head)}
 }
 
 // textHarm looks for what an editor or a version control system does to a binary
@@ -69,7 +70,11 @@ func (w *wire) fail(at int64, format string, args ...any) error {
 		return &Error{File: w.file, Offset: w.harm, Msg: "damaged from here on: the file was taken for text on its way, " +
 			"and its bytes above 127 were replaced by EF BF BD; copy the original again as binary"}
 	}
-	return &Error{File: w.file, Offset: at, Msg: fmt.Sprintf(format, args...) + "; copy the file again"}
+	cure := "; copy the file again"
+	if w.odd {
+		cure = "; it does not begin as a file of this format does, so let the format be recognised"
+	}
+	return &Error{File: w.file, Offset: at, Msg: fmt.Sprintf(format, args...) + cure}
 }
 
 // whole is bad input of no one place.

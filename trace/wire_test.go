@@ -51,7 +51,7 @@ func takenForText(data []byte) []byte {
 func walkWire(data []byte, whole bool) (string, error) {
 	// One byte at a time, so that every number and text is cut by a read.
 	in := bufio.NewReaderSize(iotest.OneByteReader(bytes.NewReader(data)), headBytes)
-	w := newWire(in, "in")
+	w := newWire(in, "in", func([]byte) bool { return true })
 	var out strings.Builder
 	var walk func(end int64) error
 	walk = func(end int64) error {

@@ -61,7 +61,7 @@ type xplane struct {
 // readXPlane reads a whole profile into b.
 func readXPlane(ctx context.Context, in *bufio.Reader, b *builder) error {
 	x := &xplaneReader{
-		wire:   newWire(in, b.trace.Source),
+		wire:   newWire(in, b.trace.Source, looksXPlane),
 		ctx:    ctx,
 		b:      b,
 		events: newMemEvents(b.trace.spool),

@@ -368,7 +368,7 @@ func TestXPlaneDamaged(t *testing.T) {
 		want string
 	}{
 		{"no host", pb{}.bytes(1, pb{}.text(2, "/device:GPU:0")), "in: the profile has no MemoryAllocation or MemoryDeallocation events; record one with a host_tracer_level of 2 or more, of a part of the run that allocates"},
-		{"plane is a number", pb{}.num(1, 1), "in: damaged: field 1 is of the kind 0 instead of 2" + again},
+		{"plane is a number", pb{}.num(1, 1), "in: damaged: field 1 is of the kind 0 instead of 2; it does not begin as a file of this format does, so let the format be recognised"},
 		{"line is a number", host(pb{}.num(3, 1)), "in: byte 13: damaged: field 3 is of the kind 0 instead of 2" + again},
 		{"event is a number", host(pb{}.bytes(3, pb{}.num(4, 1))), "in: byte 15: damaged: field 4 is of the kind 0 instead of 2" + again},
 		{"event breaks off", host(pb{}.bytes(3, pb{}.bytes(4, pb{0x22, 5}))), "in: byte 15: damaged: an event that does not end where it should" + again},
