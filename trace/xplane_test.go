@@ -35,6 +35,7 @@ type xpProfile struct {
 	timestamp int64 // of each line, in nanoseconds
 	refs      bool  // texts are names of stats
 	late      bool  // the names come before the lines, and times after the events
+	program   int   // bytes of a program among the names
 }
 
 var xpStats = []string{"", "allocator_name", "index_on_host", "bytes_allocated", "requested_bytes", "allocation_bytes", "addr", "tf_op", "shape", "fragmentation", "data_type", "bytes_reserved"}
@@ -100,7 +101,7 @@ func (x xpProfile) write(events []xpEvent) []byte {
 	entry := func(id uint64, name string) pb { return pb{}.num(1, id).bytes(2, pb{}.num(1, id).text(2, name)) }
 	var meta pb
 	meta = meta.bytes(4, entry(1, "MemoryAllocation")).bytes(4, entry(2, "MemoryDeallocation"))
-	meta = meta.bytes(4, pb{}.num(1, 3).bytes(2, pb{}.text(2, "ThreadpoolListener").text(3, strings.Repeat("HLO", maxTake))))
+	meta = meta.bytes(4, pb{}.num(1, 3).bytes(2, pb{}.text(2, "ThreadpoolListener").text(3, strings.Repeat("H", x.program))))
 	for i, name := range append(slices.Clone(xpStats), names...) {
 		if i > 0 {
 			meta = meta.bytes(5, entry(uint64(i), name))
@@ -282,6 +283,7 @@ func TestXPlaneModel(t *testing.T) {
 			timestamp: rapid.SampledFrom([]int64{0, 1234, 5_000_001}).Draw(t, "timestamp"),
 			refs:      rapid.Bool().Draw(t, "refs"),
 			late:      rapid.Bool().Draw(t, "late"),
+			program:   rapid.SampledFrom([]int{0, 10, 3 * maxTake}).Draw(t, "program"),
 		}
 		events := randomEvents(t)
 		data := x.write(events)
