@@ -84,9 +84,12 @@ func isPrintable(s []byte) bool {
 // field 1, which is another thing in each: in an xplane a message that has a
 // name (2) behind a number (1), in a profile a message of two small numbers, in
 // a pool dump text. C++ writes fields in the order of their numbers.
+//
+// A tag is the number of the field, times 8, plus the kind: 0 of numbers, 2 of
+// bytes.
 const (
-	tagNumber1 = 1<<3 | 0
-	tagNumber2 = 2<<3 | 0
+	tagNumber1 = 1 << 3
+	tagNumber2 = 2 << 3
 	tagBytes1  = 1<<3 | 2
 	tagBytes2  = 2<<3 | 2
 	tagBytes3  = 3<<3 | 2
