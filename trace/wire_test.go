@@ -7,6 +7,8 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -218,21 +220,96 @@ func TestProfilesDamaged(t *testing.T) {
 	}
 }
 
-// TestProfilesCancel: the end of the context ends the reading at once, with its
-// error.
+// TestProfilesCancel: the end of the context ends the reading, also between the
+// reading of a file and the end of Open, and nothing is left behind.
 func TestProfilesCancel(t *testing.T) {
 	for name, format := range profiles {
+		if format == "xplane" {
+			continue // below
+		}
 		ctx, cancel := context.WithCancel(context.Background())
-		in := bufio.NewReaderSize(bytes.NewReader(profile(t, name)), headBytes)
 		cancel()
-		for _, f := range formats {
-			if f.Name != format || format == "xplane" { // its loops look now and then
-				continue
+		f, err := formatNamed("in", format)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = f.read(ctx, bufio.NewReaderSize(bytes.NewReader(profile(t, name)), headBytes), newBuilder("in", format, Options{}))
+		if !errors.Is(err, context.Canceled) || isInput(err) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	x := &xpStream{perLine: 20_000}
+	for _, after := range []int64{1, x.size() / 2, x.size()} {
+		dir := t.TempDir()
+		ctx, cancel := context.WithCancel(context.Background())
+		x := &xpStream{perLine: x.perLine}
+		tr, err := Read(ctx, x, "in", Options{SpoolLimit: -1, TempDir: dir, Progress: func(read, _ int64) {
+			if read >= after {
+				cancel()
 			}
-			err := f.read(ctx, in, newBuilder("in", format, Options{}))
-			if err == nil || isInput(err) || !strings.Contains(err.Error(), "reading was stopped") {
-				t.Errorf("%s: %v", name, err)
+		}})
+		cancel()
+		if err == nil { // the last word on progress comes when all is done
+			tr.Close()
+		} else if !errors.Is(err, context.Canceled) || isInput(err) {
+			t.Errorf("after %d bytes: %v", after, err)
+		}
+		if after < x.size() && err == nil {
+			t.Errorf("after %d of %d bytes: no error", after, x.size())
+		}
+		if got := left(t, dir); len(got) > 0 {
+			t.Errorf("left behind: %v", got)
+		}
+	}
+	// While the events are sorted and played.
+	for _, n := range []int{1, 4, 6} { // of about 10 looks
+		ctx, cancel := context.WithCancel(context.Background())
+		p := &xplanePlay{b: newBuilder("in", "xplane", Options{})}
+		p.pool("p")
+		l := newMemEvents(&spool{limit: 1 << 20})
+		for i := range 20_000 {
+			if err := l.add(memEvent{ns: uint64(i), op: Op(i % 2), addr: 1}); err != nil {
+				t.Fatal(err)
 			}
+		}
+		err := p.run(&endsAfter{Context: ctx, cancel: cancel, left: n}, l)
+		cancel()
+		if !errors.Is(err, context.Canceled) || isInput(err) {
+			t.Errorf("at event %d: %v", n, err)
+		}
+	}
+}
+
+// endsAfter is a context that ends when it has been asked some times.
+type endsAfter struct {
+	context.Context
+	cancel context.CancelFunc
+	left   int
+}
+
+func (e *endsAfter) Err() error {
+	if e.left--; e.left == 0 {
+		e.cancel()
+	}
+	return e.Context.Err()
+}
+
+// TestProfilesSource: a source that fails and a temporary folder that is not
+// there are told.
+func TestProfilesSource(t *testing.T) {
+	broken := errors.New("the disk is on fire")
+	for name, format := range profiles {
+		data := profile(t, name)
+		for _, n := range []int{0, 1, 20, len(data) / 2, len(data)} {
+			in := io.MultiReader(bytes.NewReader(data[:n]), iotest.ErrReader(broken))
+			_, err := Read(context.Background(), in, "in", Options{Format: format})
+			if !errors.Is(err, broken) || !isInput(err) {
+				t.Errorf("%s after %d bytes: %v", name, n, err)
+			}
+		}
+		_, err := Read(context.Background(), bytes.NewReader(data), "in", Options{SpoolLimit: -1, TempDir: filepath.Join(t.TempDir(), "none")})
+		if err == nil || isInput(err) || !strings.Contains(err.Error(), "set TMPDIR") {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

@@ -26,9 +26,9 @@ package trace
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/binary"
-	"strings"
 
 	"google.golang.org/protobuf/encoding/protowire"
 )
@@ -49,7 +49,7 @@ type xplaneReader struct {
 
 // xplane is the plane that is being read.
 type xplane struct {
-	name  string
+	lined bool                // a line was read
 	lines []int64             // timestamp_ns of each line that has candidates
 	ops   map[uint64]Op       // what an event is, by metadata_id
 	stats map[uint64]stat     // what a stat is, by metadata_id
@@ -118,12 +118,12 @@ func (x *xplaneReader) plane() error {
 		case 2:
 			var name []byte
 			name, err = x.small("a name")
-			p.name = string(name)
-			if strings.HasPrefix(p.name, "/device:") {
+			if bytes.HasPrefix(name, []byte("/device:")) {
 				// What ran on a device: most of a profile, and no allocations.
 				return x.skipTo(end)
 			}
 		case 3:
+			p.lined = true
 			err = x.line(p)
 		case 4:
 			err = x.metadata(func(id uint64, name []byte) {
@@ -141,7 +141,7 @@ func (x *xplaneReader) plane() error {
 				}
 				// Only those that are needed are kept; their number has no bound.
 				// If a plane has them before its lines, all may be.
-				if _, ok := p.want[id]; ok || len(p.lines) == 0 {
+				if _, ok := p.want[id]; ok || !p.lined {
 					p.refs[id] = cutName(string(name), maxNameBytes)
 				}
 			})

@@ -53,7 +53,7 @@ func statNamed(name []byte) stat {
 	return 0
 }
 
-// memEvent is one allocation or free, in 64 bytes.
+// memEvent is one allocation or free, in 56 bytes.
 type memEvent struct {
 	ns        uint64 // time in nanoseconds, and
 	ps        uint16 // picoseconds on top of it
@@ -61,6 +61,7 @@ type memEvent struct {
 	has       uint8 // which of the sizes are given
 	pool      uint32
 	site      uint32
+	number    uint32 // in the run that is being sorted
 	addr      uint64
 	requested uint64 // bytes asked for
 	allocated uint64 // bytes of the block

@@ -6,15 +6,16 @@ package trace
 // the piece, the pieces lie in a spool, and reading merges them.
 
 import (
+	"cmp"
 	"container/heap"
 	"encoding/binary"
 	"slices"
 )
 
 const (
-	// memEventBytes is an event in the spool, without padding.
+	// memEventBytes is an event in the spool.
 	memEventBytes = 8 + 2 + 1 + 1 + 4 + 4 + 4*8
-	// memEventsPerRun is how many are sorted at once, in 8 MiB.
+	// memEventsPerRun is how many are sorted at once, in 7 MiB.
 	memEventsPerRun = 128 << 10
 	// memEventsPerBlock is how many one block of the spool has.
 	memEventsPerBlock = blockBytes / memEventBytes
@@ -37,6 +38,7 @@ func newMemEvents(main *spool) *memEvents {
 
 func (l *memEvents) add(e memEvent) error {
 	l.n++
+	e.number = uint32(len(l.run))
 	l.run = append(l.run, e)
 	if len(l.run) < memEventsPerRun {
 		return nil
@@ -46,14 +48,8 @@ func (l *memEvents) add(e memEvent) error {
 
 // seal sorts the current run and hands it to the spool.
 func (l *memEvents) seal() error {
-	slices.SortStableFunc(l.run, func(a, b memEvent) int {
-		switch {
-		case a.before(&b):
-			return -1
-		case b.before(&a):
-			return 1
-		}
-		return 0
+	slices.SortFunc(l.run, func(a, b memEvent) int {
+		return cmp.Or(cmp.Compare(a.ns, b.ns), cmp.Compare(a.ps, b.ps), cmp.Compare(a.number, b.number))
 	})
 	var blocks []block
 	var buf []byte

@@ -13,8 +13,8 @@ import (
 // time, come back as a stable sort has them, twice.
 func TestMemEvents(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(3, 4))
-	for _, n := range []int{0, 1, memEventsPerBlock + 1, memEventsPerRun, 2*memEventsPerRun + 77} {
-		for _, limit := range []int{0, 1 << 30} {
+	for limit, sizes := range map[int][]int{0: {0, 1, memEventsPerBlock + 1, memEventsPerRun + 77}, 1 << 30: {memEventsPerRun}} {
+		for _, n := range sizes {
 			l := newMemEvents(&spool{limit: limit, dir: t.TempDir()})
 			want := make([]memEvent, n)
 			for i := range want {

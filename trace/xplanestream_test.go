@@ -92,7 +92,7 @@ func TestXPlaneMemory(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long")
 	}
-	x := &xpStream{perLine: 400_000}
+	x := &xpStream{perLine: 250_000}
 	heap := func() uint64 {
 		var m runtime.MemStats
 		runtime.GC()
@@ -117,9 +117,9 @@ func TestXPlaneMemory(t *testing.T) {
 	if tr.Events != 2*uint64(x.perLine)+1 || p.Seeds != 1 || p.Slots != 2 || p.PeakLive != 2000 || p.EndLive != 1000 || len(tr.Notes) != 1 {
 		t.Errorf("%+v, notes %q", p, tr.Notes)
 	}
-	// A run that is being sorted takes 8 MiB, and half as much again. The events
-	// themselves would take 50 in their shortest form.
-	if most > start+32<<20 {
+	// Looked at while the file is read and when all is done. Three bytes for each
+	// event would pass this.
+	if most > start+1<<20 {
 		t.Errorf("the heap grew from %d to %d bytes for %d", start, most, x.size())
 	}
 }
