@@ -87,7 +87,7 @@ func readXPlane(ctx context.Context, in *bufio.Reader, b *builder) error {
 	}
 	if x.events.n == 0 {
 		return x.whole("the profile has no MemoryAllocation or MemoryDeallocation events; " +
-			"record one with a host_tracer_level of 2 or more, of a part of the run that allocates")
+			"record one of a GPU or TPU, with a host_tracer_level of 2 or more, of a part of the run that allocates")
 	}
 	return x.play.run(ctx, x.events)
 }

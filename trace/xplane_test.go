@@ -354,7 +354,7 @@ func TestXPlaneNotes(t *testing.T) {
 	// The stat of the address goes by another number than its name.
 	data := bytes.ReplaceAll(xpProfile{}.write([]xpEvent{on("p", 1, 1, 10, 10), on("p", 2, 2, 10, 20)}), []byte{2<<3 | 2, 4, 'a', 'd', 'd', 'r'}, []byte{2<<3 | 2, 4, 'b', 'd', 'd', 'r'})
 	_, err := readString(string(data))
-	wantInputError(t, err, "in: the profile has no MemoryAllocation or MemoryDeallocation events; record one with a host_tracer_level of 2 or more, of a part of the run that allocates")
+	wantInputError(t, err, "in: the profile has no MemoryAllocation or MemoryDeallocation events; record one of a GPU or TPU, with a host_tracer_level of 2 or more, of a part of the run that allocates")
 }
 
 func TestXPlaneDamaged(t *testing.T) {
@@ -369,7 +369,7 @@ func TestXPlaneDamaged(t *testing.T) {
 		data []byte
 		want string
 	}{
-		{"no host", pb{}.bytes(1, pb{}.text(2, "/device:GPU:0")), "in: the profile has no MemoryAllocation or MemoryDeallocation events; record one with a host_tracer_level of 2 or more, of a part of the run that allocates"},
+		{"no host", pb{}.bytes(1, pb{}.text(2, "/device:GPU:0")), "in: the profile has no MemoryAllocation or MemoryDeallocation events; record one of a GPU or TPU, with a host_tracer_level of 2 or more, of a part of the run that allocates"},
 		{"plane is a number", pb{}.num(1, 1), "in: damaged: field 1 is of the kind 0 instead of 2; it does not begin as a file of this format does, so let the format be recognised"},
 		{"line is a number", host(pb{}.num(3, 1)), "in: byte 13: damaged: field 3 is of the kind 0 instead of 2" + again},
 		{"event is a number", host(pb{}.bytes(3, pb{}.num(4, 1))), "in: byte 15: damaged: field 4 is of the kind 0 instead of 2" + again},

@@ -93,6 +93,9 @@ func (x *xplaneReader) event(p *xplane, line int, data []byte) (ev memEvent, ok 
 		switch m.num {
 		case 1:
 			id = m.v
+			if _, ok := p.ops[id]; !ok {
+				return ev, false, nil // as most are
+			}
 		case 2:
 			offset = int64(m.v)
 		case 4:
