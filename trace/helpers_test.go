@@ -186,7 +186,8 @@ func zipped(data []byte) []byte {
 	return z.Bytes()
 }
 
-// fuzzRead reads any bytes as a format: a consistent trace, or an *Error.
+// fuzzRead reads any bytes as a format, or as what they look like: a consistent
+// trace, or an *Error.
 func fuzzRead(t *testing.T, in []byte, format string) {
 	tr, err := Read(context.Background(), bytes.NewReader(in), "in", Options{Format: format})
 	if err != nil {

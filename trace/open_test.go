@@ -252,7 +252,7 @@ func TestProgress(t *testing.T) {
 	mustRead(t, data, opt)
 }
 
-// FuzzOpen is the whole way: gzip, recognition, both readers.
+// FuzzOpen is the whole way: gzip, recognition, every reader.
 func FuzzOpen(f *testing.F) {
 	f.Add([]byte(small))
 	f.Add(zipped([]byte(small)))
@@ -267,17 +267,8 @@ func FuzzOpen(f *testing.F) {
 		f.Add(data)
 		f.Add(zipped(data))
 	}
-	f.Fuzz(func(t *testing.T, in []byte) {
-		tr, err := Read(context.Background(), bytes.NewReader(in), "in", Options{})
-		if err != nil {
-			if !isInput(err) {
-				t.Fatalf("%v is not an *Error", err)
-			}
-			return
-		}
-		defer tr.Close()
-		if err := checkTrace(tr); err != nil {
-			t.Fatal(err)
-		}
-	})
+	for name := range profiles {
+		f.Add(profile(f, name))
+	}
+	f.Fuzz(func(t *testing.T, in []byte) { fuzzRead(t, in, "") })
 }
