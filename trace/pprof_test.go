@@ -218,7 +218,7 @@ func TestPprofModel(t *testing.T) {
 // TestPprofJAX: three arrays of 100 rows and a product of 40,000 bytes on the
 // first device, two batches on the second.
 func TestPprofJAX(t *testing.T) {
-	tr, _ := readPP(t, profile(t, "jax.prof"), Options{})
+	tr, _ := readPP(t, profile(t, "jax.pprof"), Options{})
 	got := map[string]int{}
 	for _, p := range tr.Pools {
 		for _, e := range events(t, p, 5) {
@@ -236,7 +236,7 @@ func TestPprofJAX(t *testing.T) {
 
 // FuzzPprof: any bytes give a consistent trace or an *Error.
 func FuzzPprof(f *testing.F) {
-	f.Add(profile(f, "jax.prof"))
+	f.Add(profile(f, "jax.pprof"))
 	f.Add([]byte(ppProfile(ppSample{3, 302, "gpu:0", "buffer", []uint64{1, 2}}, ppSample{1, -1, "", "executable", nil})))
 	f.Fuzz(func(t *testing.T, in []byte) { fuzzRead(t, in, "pprof") })
 }

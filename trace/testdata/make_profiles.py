@@ -2,7 +2,7 @@
 """Writes the profiles and dumps of real frameworks beside this file.
 
     python3 make_profiles.py tensorflow    tensorflow.xplane.pb, tensorflow.memdump
-    python3 make_profiles.py jax           jax.prof
+    python3 make_profiles.py jax           jax.pprof
 
 Made with tensorflow-cpu 2.21.0 and jax 0.10.2 on Python 3.11, without a GPU:
 TensorFlow can use its GPU allocator for the CPU's memory. Addresses and times
@@ -66,7 +66,7 @@ def jax():
     weights = [jax.device_put(jnp.ones((100, 1000), jnp.float32), first) for _ in range(3)]
     batches = [batch(10), batch(20)]
     out = step(weights[0])
-    jax.profiler.save_device_memory_profile("jax.prof")
+    jax.profiler.save_device_memory_profile("jax.pprof")
 
 
 {"tensorflow": tensorflow, "jax": jax}[sys.argv[1]]()
