@@ -155,7 +155,7 @@ func TestTextHarm(t *testing.T) {
 var profiles = map[string]string{
 	"tensorflow.xplane.pb": "xplane",
 	"tensorflow.memdump":   "memdump",
-	"jax.pprof":             "pprof",
+	"jax.pprof":            "pprof",
 }
 
 // profile is the content of one of profiles.
