@@ -4,6 +4,7 @@ package trace
 
 import (
 	"bufio"
+	"context"
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
@@ -36,7 +37,7 @@ type readPool struct {
 }
 
 // readBinary reads a whole file into b.
-func readBinary(in *bufio.Reader, b *builder) error {
+func readBinary(_ context.Context, in *bufio.Reader, b *builder) error {
 	r := &binaryReader{in: in, b: b, payload: make([]byte, maxPayload)}
 	var head [binaryHead]byte
 	n, err := io.ReadFull(in, head[:])

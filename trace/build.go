@@ -12,6 +12,7 @@ import (
 // builder makes one Trace.
 type builder struct {
 	trace *Trace
+	sites *siteMaker
 	pools []*poolBuilder
 	live  sum // over all pools
 	peak  sum
@@ -27,11 +28,12 @@ func newBuilder(name, format string, opt Options) *builder {
 	case limit < 0:
 		limit = 0
 	}
-	return &builder{trace: &Trace{
+	t := &Trace{
 		Source: name,
 		Format: format,
 		spool:  &spool{limit: limit, dir: opt.TempDir},
-	}}
+	}
+	return &builder{trace: t, sites: newSiteMaker(&t.sites, opt.KeepPaths)}
 }
 
 // pool adds a pool.
@@ -65,6 +67,7 @@ func (b *builder) finish() error {
 		}
 		t.Events += p.p.Events
 		t.Allocs += p.p.Allocs
+		t.Seeds += p.p.Seeds
 		p.p.Slots = uint32(len(p.bytes))
 		p.p.PeakLive = p.peak.cap()
 		p.p.PeakLive256 = p.peak256.cap()

@@ -107,6 +107,33 @@ func ExampleWriter() {
 	// main (main.go:40)
 }
 
+// A profile of JAX or TensorFlow has the allocations of every allocator, with
+// the operation that asked. What is older than the profile was put in front.
+func ExampleOpen_profile() {
+	t, err := trace.Open(context.Background(), "testdata/tensorflow.xplane.pb", trace.Options{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer t.Close()
+	fmt.Println(t.Format, t.Events-t.Seeds, "events,", t.Seeds, "blocks in front of them")
+	for _, note := range t.Notes {
+		fmt.Println(note)
+	}
+	events := make([]trace.Event, t.Seeds+1)
+	if _, err := t.Pools[0].Cursor().Next(events); err != nil {
+		fmt.Println(err)
+		return
+	}
+	first := events[t.Seeds]
+	fmt.Println(t.Pools[0].Name, first.Op, first.Bytes, t.Site(first.Site))
+	// Output:
+	// xplane 12 events, 3 blocks in front of them
+	// 760576 bytes are live when the recording begins and are not freed in it; allocated at its start as one block
+	// 2 blocks older than the recording (240000 bytes), known from their frees, are allocated at its start, in the order of the addresses
+	// bfc_cpu_allocator_for_gpu alloc 40000 _MklMatMul (float32[100,100], output)
+}
+
 // Bad input says where it is wrong.
 func ExampleError() {
 	_, err := trace.Read(context.Background(), strings.NewReader("a 7 100\na 7 200\n"), "run.txt", trace.Options{})

@@ -191,3 +191,19 @@ func zipped(data []byte) []byte {
 	w.Close()
 	return z.Bytes()
 }
+
+// fuzzRead reads any bytes as a format, or as what they look like: a consistent
+// trace, or an *Error.
+func fuzzRead(t *testing.T, in []byte, format string) {
+	tr, err := Read(context.Background(), bytes.NewReader(in), "in", Options{Format: format})
+	if err != nil {
+		if !isInput(err) {
+			t.Fatalf("%v is not an *Error", err)
+		}
+		return
+	}
+	defer tr.Close()
+	if err := checkTrace(tr); err != nil {
+		t.Fatal(err)
+	}
+}

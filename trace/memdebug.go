@@ -18,6 +18,7 @@ package trace
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"time"
@@ -52,7 +53,7 @@ type memDebugReader struct {
 const maxPools = 1024
 
 // readMemDebug reads a whole log into b.
-func readMemDebug(in *bufio.Reader, b *builder) error {
+func readMemDebug(_ context.Context, in *bufio.Reader, b *builder) error {
 	r := &memDebugReader{
 		lineReader: newLineReader(in, b.trace.Source),
 		b:          b,

@@ -24,6 +24,7 @@ import (
 	"bytes"
 	"cmp"
 	"container/heap"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -85,7 +86,7 @@ type lifetime struct {
 }
 
 // readMinimalloc reads a whole problem into b.
-func readMinimalloc(in *bufio.Reader, b *builder) error {
+func readMinimalloc(_ context.Context, in *bufio.Reader, b *builder) error {
 	r := newLineReader(in, b.trace.Source)
 	var cols columns
 	var rows []lifetime

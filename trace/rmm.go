@@ -24,6 +24,7 @@ package trace
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"io"
 )
 
@@ -56,7 +57,7 @@ const (
 const maxStreams = 1 << 16
 
 // readRMM reads a whole log into b.
-func readRMM(in *bufio.Reader, b *builder) error {
+func readRMM(_ context.Context, in *bufio.Reader, b *builder) error {
 	r := &rmmReader{
 		lineReader: newLineReader(in, b.trace.Source),
 		b:          b,

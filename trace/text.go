@@ -4,6 +4,7 @@ package trace
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"io"
 	"strconv"
@@ -22,7 +23,7 @@ type textReader struct {
 }
 
 // readText reads a whole text recording into b.
-func readText(in *bufio.Reader, b *builder) error {
+func readText(_ context.Context, in *bufio.Reader, b *builder) error {
 	t := &textReader{
 		lineReader: newLineReader(in, b.trace.Source),
 		pool:       b.pool(""),

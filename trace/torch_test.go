@@ -179,7 +179,7 @@ func seg(device int, blocks ...any) *dict {
 // played makes a trace of a tree.
 func played(tree any) (*Trace, error) {
 	b := newBuilder("in", "torch", Options{})
-	err := readTree(context.Background(), tree, b, false)
+	err := readTree(context.Background(), tree, b)
 	if err == nil {
 		err = b.finish()
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -40,13 +41,17 @@ func replayCommand() *cobra.Command {
 		asJSON   bool
 		paths    bool
 	)
+	var formats, kinds []string
+	for _, f := range trace.Formats() {
+		formats = append(formats, f.Name)
+		kinds = append(kinds, fmt.Sprintf("  %-9s %s\n", f.Name, f.What))
+	}
 	cmd := &cobra.Command{
 		Use:   "replay TRACE",
 		Short: "Run a recording under several policies and compare",
 		Long: "replay runs the allocations of a recorded program under each policy, on a device of its own,\n" +
 			"and says whether they fit, what was held, what the driver cost, and where it breaks.\n\n" +
-			"TRACE is a text trace, a PyTorch memory snapshot, an RMM log, a log with XLA's [mem-debug] lines, a\n" +
-			"MiniMalloc problem, or what --save wrote, gzip or not; - is standard input.\n" +
+			"TRACE is one of these, gzip or not; - is standard input:\n" + strings.Join(kinds, "") +
 			"Exit status: 0 if every policy serves the whole recording, 1 if one refuses a request, 2 on bad input.",
 		Example: "  gpumem replay examples/training.txt.gz\n" +
 			"  gpumem replay run.txt --policy jax --policy jax:fraction=.9 --policy platform --device sim:24GiB\n" +
@@ -147,7 +152,7 @@ func replayCommand() *cobra.Command {
 	f.StringArrayVar(&policies, "policy", nil, "`POLICY` to run, NAME[@VERSION][:key=value,...]; repeat for several (default jax, jax:preallocate=false, platform, and async, vmm, elastic where the device can)")
 	f.StringVar(&device, "device", "", "`DEVICE`: sim:80GiB[,used=8GiB], sim@FILE or cuda:N (default $GPUMEM_DEVICE, else cuda:0 if a driver loads, else "+open.Default+")")
 	f.StringVar(&pool, "pool", "", "only the pool `NAME` of a recording that has several")
-	f.StringVar(&format, "format", "", "`FORMAT` of the recording: text, torch, rmm, memdebug, minimalloc or gpumem (default: by its content)")
+	f.StringVar(&format, "format", "", "`FORMAT` of the recording: "+strings.Join(formats, ", ")+" (default: by its content)")
 	f.StringVar(&save, "save", "", "also write the recording to `FILE` in gpumem's own format, which is small and read fast")
 	f.BoolVar(&smallest, "smallest", false, "also find the smallest device on which nothing is refused")
 	f.BoolVar(&asJSON, "json", false, "print JSON")
