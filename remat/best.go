@@ -3,6 +3,7 @@ package remat
 // The best of several plans for one limit.
 
 import (
+	"sync"
 	"time"
 
 	"gpumem/hlo"
@@ -51,87 +52,132 @@ func Best(m *hlo.Module, limit uint64, rates cost.Rates) (*Plan, error) {
 // milliseconds to a tenth of a second. The plan is no worse than that of Best, and may be
 // another each time: how far a search gets in a time differs.
 func BestFor(m *hlo.Module, limit uint64, rates cost.Rates, search time.Duration) (*Plan, error) {
-	text := m.String()
-	given, err := measured(text, "off", 0, rates)
+	given, err := measured(m.String(), "off", 0, rates)
 	if err != nil || given.meets(limit) {
 		return given, err
 	}
 	best := given
-	// Another order alone may do.
-	texts := map[string]string{"gap": text}
-	if other, err := reordered(text, best.Peak); err != nil {
+	text, err := newSource(given.Module, "gap", rates)
+	if err != nil {
 		return nil, err
-	} else if other != "" {
-		texts["gap, rescheduled"] = other
-		p, err := measured(other, "rescheduled", 0, rates)
+	}
+	sources := []*source{text}
+	// Another order alone may do.
+	if other, err := reordered(given.Module, best.Peak); err != nil {
+		return nil, err
+	} else if other != nil {
+		p, err := taking(other, "rescheduled", 0, rates)
 		if err != nil {
 			return nil, err
 		}
 		if p.betterThan(best, limit) {
 			best = p
 		}
+		o, err := newSource(other, "gap, rescheduled", rates)
+		if err != nil {
+			return nil, err
+		}
+		sources = append(sources, o)
 	}
-	var gap *Plan   // the best of gap splitting
-	var from string // what it was made of
-	split := func(text, by string, to uint64, search time.Duration) error {
-		c, err := hlo.ParseString(text)
+	var gap *Plan    // the best of gap splitting
+	var from *source // what it was made of
+	// split takes what gap splitting makes of each source, all at once, and of XLA's pass if xla.
+	split := func(to uint64, xla bool) error {
+		var makers []func() (*Plan, error)
+		if xla {
+			makers = append(makers, func() (*Plan, error) {
+				p, _, err := xlaPlan(given.Module.Clone(), to, rates)
+				return p, err
+			})
+		}
+		for _, o := range sources {
+			makers = append(makers, func() (*Plan, error) { return o.split(to, 0, rates) })
+		}
+		plans, err := atOnce(makers)
 		if err != nil {
 			return err
 		}
-		prices, err := cost.New(c, rates)
-		if err != nil {
-			return err
-		}
-		r, err := Gap(c, GapOptions{Limit: to, Seconds: func(i *hlo.Instruction) float64 { return prices.Of(i).Seconds }, Time: search})
-		if err != nil {
-			return err
-		}
-		p, err := measured(c.String(), by, r.Added, rates)
-		if err != nil {
-			return err
-		}
-		if gap == nil || p.betterThan(gap, limit) {
-			gap, from = p, text
-		}
-		if p.betterThan(best, limit) {
-			best = p
+		for n, p := range plans {
+			if k := n - (len(plans) - len(sources)); k >= 0 && (gap == nil || p.betterThan(gap, limit)) {
+				gap, from = p, sources[k]
+			}
+			if p.betterThan(best, limit) {
+				best = p
+			}
 		}
 		return nil
 	}
-	theirs, _, err := XLAPlan(m, limit, rates)
-	if err == nil && theirs.betterThan(best, limit) {
-		best = theirs
-	}
-	for _, by := range []string{"gap", "gap, rescheduled"} {
-		if err == nil && texts[by] != "" {
-			err = split(texts[by], by, limit, 0)
-		}
+	if err := split(limit, true); err != nil {
+		return nil, err
 	}
 	// Where the limit is out of reach, plans for others may come nearer.
 	for _, part := range []float64{.9, 1.1, .8, 1.25, 1.5, 2} {
-		if err != nil || best.meets(limit) {
+		if best.meets(limit) {
 			break
 		}
-		for _, by := range []string{"gap", "gap, rescheduled"} {
-			if err == nil && texts[by] != "" {
-				err = split(texts[by], by, uint64(part*float64(limit)), 0)
-			}
+		if err := split(uint64(part*float64(limit)), false); err != nil {
+			return nil, err
 		}
 	}
 	// What takes no more time than the module as given is good enough.
-	if err == nil && search > 0 && (!best.meets(limit) || best.Seconds > given.Seconds) {
+	if search > 0 && (!best.meets(limit) || best.Seconds > given.Seconds) {
 		// Where the limit is out of reach, for a little less than was reached: who is asked for
 		// far more spends much on what does not lower the peak.
 		to := limit
 		if !gap.meets(limit) {
 			to = max(to, gap.Peak/100*98)
 		}
-		err = split(from, gap.By+", searched", to, search)
+		p, err := from.split(to, search, rates)
+		if err != nil {
+			return nil, err
+		}
+		p.By = gap.By + ", searched"
+		if p.betterThan(best, limit) {
+			best = p
+		}
 	}
+	if best == given {
+		return given, nil
+	}
+	return measured(best.Module.String(), best.By, best.Added, rates)
+}
+
+// A source is the module in an order, of which plans are made. It is not changed.
+type source struct {
+	m      *hlo.Module
+	by     string // what its plans are called
+	prices *cost.Analysis
+}
+
+func newSource(m *hlo.Module, by string, rates cost.Rates) (*source, error) {
+	prices, err := cost.New(m, rates)
+	return &source{m, by, prices}, err
+}
+
+// split is what gap splitting makes of a copy, which has the source's IDs.
+func (o *source) split(limit uint64, search time.Duration, rates cost.Rates) (*Plan, error) {
+	c := o.m.Clone()
+	r, err := Gap(c, GapOptions{Limit: limit, Seconds: func(i *hlo.Instruction) float64 { return o.prices.Of(i).Seconds }, Time: search})
 	if err != nil {
 		return nil, err
 	}
-	return best, nil
+	return taking(c, o.by, r.Added, rates)
+}
+
+// atOnce makes plans beside each other. The error is the first one in their order.
+func atOnce(makers []func() (*Plan, error)) ([]*Plan, error) {
+	plans, errs := make([]*Plan, len(makers)), make([]error, len(makers))
+	var all sync.WaitGroup
+	for n, f := range makers {
+		all.Go(func() { plans[n], errs[n] = f() })
+	}
+	all.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return nil, err
+		}
+	}
+	return plans, nil
 }
 
 // AsGiven is the module as it is.
@@ -146,6 +192,16 @@ func XLAPlan(m *hlo.Module, limit uint64, rates cost.Rates) (*Plan, []string, er
 	if err != nil {
 		return nil, nil, err
 	}
+	p, warnings, err := xlaPlan(c, limit, rates)
+	if err != nil {
+		return nil, nil, err
+	}
+	p, err = measured(p.Module.String(), p.By, p.Added, rates)
+	return p, warnings, err
+}
+
+// xlaPlan changes the module itself.
+func xlaPlan(c *hlo.Module, limit uint64, rates cost.Rates) (*Plan, []string, error) {
 	result, err := memory.ResultBytes(c, nil)
 	if err != nil {
 		return nil, nil, err
@@ -160,34 +216,36 @@ func XLAPlan(m *hlo.Module, limit uint64, rates cost.Rates) (*Plan, []string, er
 			warnings = append(warnings, w.Text)
 		}
 	}
-	p, err := measured(c.String(), "xla", r.Added, rates)
+	p, err := taking(c, "xla", r.Added, rates)
 	return p, warnings, err
 }
 
 // measured reads a module's text and says what it takes.
 func measured(text, by string, added int, rates cost.Rates) (*Plan, error) {
 	m, err := hlo.ParseString(text)
-	if err == nil {
-		err = m.Verify()
-	}
 	if err != nil {
 		return nil, err
 	}
-	p := &Plan{Module: m, By: by, Added: added}
-	if p.Peak, _, err = memory.TempPeak(m, memory.Options{}); err != nil {
+	return taking(m, by, added, rates)
+}
+
+// taking says what a module takes as it is.
+func taking(m *hlo.Module, by string, added int, rates cost.Rates) (p *Plan, err error) {
+	p = &Plan{Module: m, By: by, Added: added}
+	if p.Seconds, err = Seconds(m, rates); err != nil {
 		return nil, err
 	}
-	p.Seconds, err = Seconds(m, rates)
+	p.Peak, _, err = memory.TempPeak(m, memory.Options{})
 	return p, err
 }
 
 // Seconds is what one run of a module takes by the cost model, without what
 // nothing uses.
 func Seconds(m *hlo.Module, rates cost.Rates) (float64, error) {
-	lean, err := hlo.ParseString(m.String())
-	if err != nil {
+	if err := m.Verify(); err != nil {
 		return 0, err
 	}
+	lean := m.Clone()
 	if _, err := RemoveDead(lean); err != nil {
 		return 0, err
 	}
@@ -198,39 +256,31 @@ func Seconds(m *hlo.Module, rates cost.Rates) (float64, error) {
 	return c.Computation(lean.Entry).Seconds, nil
 }
 
-// reordered is the text in that of XLA's orders whose temporaries take least,
-// empty where none takes less than it does now. A scheduled module stays as it is.
-func reordered(text string, now uint64) (string, error) {
-	m, err := hlo.ParseString(text)
-	if err != nil || m.Scheduled {
-		return "", err
+// reordered is a copy in that of XLA's orders whose temporaries take least, nil where
+// none takes less than it does now. A scheduled module stays as it is.
+func reordered(m *hlo.Module, now uint64) (*hlo.Module, error) {
+	if m.Scheduled {
+		return nil, nil
 	}
-	orders, err := memory.Orders(m)
+	c := m.Clone()
+	orders, err := memory.Orders(c)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	best := ""
-	for _, o := range orders {
-		c, err := hlo.ParseString(text)
-		if err != nil {
-			return "", err
-		}
-		again, err := memory.Orders(c)
-		if err != nil {
-			return "", err
-		}
-		for _, k := range again {
-			if k.Name == o.Name {
-				k.Apply(c)
-			}
-		}
+	best := -1
+	for n := range orders {
+		orders[n].Apply(c)
 		peak, _, err := memory.TempPeak(c, memory.Options{})
 		if err != nil {
-			return "", err
+			return nil, err
 		}
 		if peak < now {
-			now, best = peak, c.String()
+			now, best = peak, n
 		}
 	}
-	return best, nil
+	if best < 0 {
+		return nil, nil
+	}
+	orders[best].Apply(c)
+	return c.Clone(), nil
 }
