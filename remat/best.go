@@ -223,6 +223,9 @@ func xlaPlan(c *hlo.Module, limit uint64, rates cost.Rates) (*Plan, []string, er
 // measured reads a module's text and says what it takes.
 func measured(text, by string, added int, rates cost.Rates) (*Plan, error) {
 	m, err := hlo.ParseString(text)
+	if err == nil {
+		err = m.Verify()
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -232,10 +235,10 @@ func measured(text, by string, added int, rates cost.Rates) (*Plan, error) {
 // taking says what a module takes as it is.
 func taking(m *hlo.Module, by string, added int, rates cost.Rates) (p *Plan, err error) {
 	p = &Plan{Module: m, By: by, Added: added}
-	if p.Seconds, err = Seconds(m, rates); err != nil {
+	if p.Peak, _, err = memory.TempPeak(m, memory.Options{}); err != nil {
 		return nil, err
 	}
-	p.Peak, _, err = memory.TempPeak(m, memory.Options{})
+	p.Seconds, err = seconds(m, rates)
 	return p, err
 }
 
@@ -245,6 +248,11 @@ func Seconds(m *hlo.Module, rates cost.Rates) (float64, error) {
 	if err := m.Verify(); err != nil {
 		return 0, err
 	}
+	return seconds(m, rates)
+}
+
+// seconds is Seconds of a module that was verified, or made of one.
+func seconds(m *hlo.Module, rates cost.Rates) (float64, error) {
 	lean := m.Clone()
 	if _, err := RemoveDead(lean); err != nil {
 		return 0, err
@@ -263,7 +271,7 @@ func reordered(m *hlo.Module, now uint64) (*hlo.Module, error) {
 		return nil, nil
 	}
 	c := m.Clone()
-	orders, err := memory.Orders(c)
+	orders, err := memory.OrdersAlone(c)
 	if err != nil {
 		return nil, err
 	}
