@@ -235,10 +235,14 @@ func measured(text, by string, added int, rates cost.Rates) (*Plan, error) {
 // taking says what a module takes as it is.
 func taking(m *hlo.Module, by string, added int, rates cost.Rates) (p *Plan, err error) {
 	p = &Plan{Module: m, By: by, Added: added}
-	if p.Peak, _, err = memory.TempPeak(m, memory.Options{}); err != nil {
-		return nil, err
+	var failed error
+	var beside sync.WaitGroup
+	beside.Go(func() { p.Seconds, failed = seconds(m, rates) })
+	p.Peak, _, err = memory.TempPeak(m, memory.Options{})
+	beside.Wait()
+	if err == nil {
+		err = failed
 	}
-	p.Seconds, err = seconds(m, rates)
 	return p, err
 }
 
