@@ -3,6 +3,7 @@ package remat
 // The best of several plans for one limit.
 
 import (
+	"cmp"
 	"sync"
 	"time"
 
@@ -57,6 +58,12 @@ func BestFor(m *hlo.Module, limit uint64, rates cost.Rates, search time.Duration
 		return given, err
 	}
 	best := given
+	// XLA's pass runs beside all that follows, on a copy.
+	var theirs *Plan
+	var theirErr error
+	var xla sync.WaitGroup
+	xla.Go(func() { theirs, _, theirErr = xlaPlan(given.Module.Clone(), limit, rates) })
+	defer xla.Wait()
 	text, err := newSource(given.Module, "gap", rates)
 	if err != nil {
 		return nil, err
@@ -81,25 +88,24 @@ func BestFor(m *hlo.Module, limit uint64, rates cost.Rates, search time.Duration
 	}
 	var gap *Plan    // the best of gap splitting
 	var from *source // what it was made of
-	// split takes what gap splitting makes of each source, all at once, and of XLA's pass if xla.
-	split := func(to uint64, xla bool) error {
-		var makers []func() (*Plan, error)
-		if xla {
-			makers = append(makers, func() (*Plan, error) {
-				p, _, err := xlaPlan(given.Module.Clone(), to, rates)
-				return p, err
-			})
+	// split takes XLA's plan, and what gap splitting makes of each source, all at once.
+	split := func(to uint64) error {
+		plans, errs := make([]*Plan, len(sources)), make([]error, len(sources))
+		var all sync.WaitGroup
+		for n, o := range sources {
+			all.Go(func() { plans[n], errs[n] = o.split(to, 0, rates) })
 		}
-		for _, o := range sources {
-			makers = append(makers, func() (*Plan, error) { return o.split(to, 0, rates) })
-		}
-		plans, err := atOnce(makers)
-		if err != nil {
+		all.Wait()
+		xla.Wait()
+		if err := cmp.Or(theirErr, cmp.Or(errs...)); err != nil {
 			return err
 		}
+		if theirs.betterThan(best, limit) { // later calls change nothing here
+			best = theirs
+		}
 		for n, p := range plans {
-			if k := n - (len(plans) - len(sources)); k >= 0 && (gap == nil || p.betterThan(gap, limit)) {
-				gap, from = p, sources[k]
+			if gap == nil || p.betterThan(gap, limit) {
+				gap, from = p, sources[n]
 			}
 			if p.betterThan(best, limit) {
 				best = p
@@ -107,7 +113,7 @@ func BestFor(m *hlo.Module, limit uint64, rates cost.Rates, search time.Duration
 		}
 		return nil
 	}
-	if err := split(limit, true); err != nil {
+	if err := split(limit); err != nil {
 		return nil, err
 	}
 	// Where the limit is out of reach, plans for others may come nearer.
@@ -115,7 +121,7 @@ func BestFor(m *hlo.Module, limit uint64, rates cost.Rates, search time.Duration
 		if best.meets(limit) {
 			break
 		}
-		if err := split(uint64(part*float64(limit)), false); err != nil {
+		if err := split(uint64(part * float64(limit))); err != nil {
 			return nil, err
 		}
 	}
@@ -162,22 +168,6 @@ func (o *source) split(limit uint64, search time.Duration, rates cost.Rates) (*P
 		return nil, err
 	}
 	return taking(c, o.by, r.Added, rates)
-}
-
-// atOnce makes plans beside each other. The error is the first one in their order.
-func atOnce(makers []func() (*Plan, error)) ([]*Plan, error) {
-	plans, errs := make([]*Plan, len(makers)), make([]error, len(makers))
-	var all sync.WaitGroup
-	for n, f := range makers {
-		all.Go(func() { plans[n], errs[n] = f() })
-	}
-	all.Wait()
-	for _, err := range errs {
-		if err != nil {
-			return nil, err
-		}
-	}
-	return plans, nil
 }
 
 // AsGiven is the module as it is.
