@@ -187,6 +187,9 @@ func fuzzed(t *testing.T, text string) {
 	if twice := again.String(); twice != printed {
 		t.Fatalf("printed as\n%s\nand then\n%s", printed, twice)
 	}
+	if err := cloned(again); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func FuzzParse(f *testing.F) {

@@ -129,7 +129,7 @@ func (m *Module) calleesFirst() []*Computation {
 func (m *Module) String() string {
 	var s strings.Builder
 	s.Grow(150 * m.Instructions()) // some 100 to 250 bytes each in real modules
-	m.Write(&s) // a Builder has no errors
+	m.Write(&s)                    // a Builder has no errors
 	return s.String()
 }
 

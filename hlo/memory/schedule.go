@@ -119,6 +119,8 @@ type scheduler struct {
 	frames map[*hlo.Computation]int32 // the first walk through each computation
 	size   []uint64                   // of a value; 0 in the host's memory
 	state  []byte                     // by Instruction.ID
+	// Of list, by value: kept from one computation to the next.
+	left, seen []int32
 }
 
 func newScheduler(entry *hlo.Computation) (*scheduler, error) {
@@ -126,7 +128,8 @@ func newScheduler(entry *hlo.Computation) (*scheduler, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &scheduler{f: f, frames: map[*hlo.Computation]int32{}, size: make([]uint64, len(a.Values)), state: make([]byte, entry.Module.IDs())}
+	s := &scheduler{f: f, frames: map[*hlo.Computation]int32{}, size: make([]uint64, len(a.Values)), state: make([]byte, entry.Module.IDs()),
+		left: make([]int32, len(a.Values)), seen: make([]int32, len(a.Values))}
 	for k, fr := range f.frames {
 		if _, ok := s.frames[fr.c]; !ok {
 			s.frames[fr.c] = int32(k)
