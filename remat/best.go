@@ -43,7 +43,7 @@ func (p *Plan) betterThan(q *Plan, limit uint64) bool {
 // memory.TempPeak counts. It is what was given, XLA's own, gap splitting in the order
 // of the text, or in another one; so it is never worse than XLA's, which
 // other does where it meets the limit at less cost or comes nearer. The module is
-// left as it is.
+// left as it is. Plans are made at once, on two or three cores.
 func Best(m *hlo.Module, limit uint64, rates cost.Rates) (*Plan, error) {
 	return BestFor(m, limit, rates, 0)
 }
@@ -62,13 +62,19 @@ func BestFor(m *hlo.Module, limit uint64, rates cost.Rates, search time.Duration
 	var theirs *Plan
 	var theirErr error
 	var xla sync.WaitGroup
-	xla.Go(func() { theirs, _, theirErr = xlaPlan(given.Module.Clone(), limit, rates) })
+	xla.Go(func() {
+		c := given.Module.Clone()
+		var r *Result
+		if r, theirErr = xlaFor(c, limit); theirErr == nil {
+			theirs, theirErr = taking(c, "xla", r.Added, rates)
+		}
+	})
 	defer xla.Wait()
-	text, err := newSource(given.Module, "gap", rates)
+	plain, err := newSource(given.Module, "gap", rates)
 	if err != nil {
 		return nil, err
 	}
-	sources := []*source{text}
+	sources := []*source{plain}
 	// Another order alone may do.
 	if other, err := reordered(given.Module, best.Peak); err != nil {
 		return nil, err
@@ -182,21 +188,7 @@ func XLAPlan(m *hlo.Module, limit uint64, rates cost.Rates) (*Plan, []string, er
 	if err != nil {
 		return nil, nil, err
 	}
-	p, warnings, err := xlaPlan(c, limit, rates)
-	if err != nil {
-		return nil, nil, err
-	}
-	p, err = measured(p.Module.String(), p.By, p.Added, rates)
-	return p, warnings, err
-}
-
-// xlaPlan changes the module itself.
-func xlaPlan(c *hlo.Module, limit uint64, rates cost.Rates) (*Plan, []string, error) {
-	result, err := memory.ResultBytes(c, nil)
-	if err != nil {
-		return nil, nil, err
-	}
-	r, err := XLA(c, Options{Limit: limit + uint64(result)})
+	r, err := xlaFor(c, limit)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -206,8 +198,17 @@ func xlaPlan(c *hlo.Module, limit uint64, rates cost.Rates) (*Plan, []string, er
 			warnings = append(warnings, w.Text)
 		}
 	}
-	p, err := taking(c, "xla", r.Added, rates)
+	p, err := measured(c.String(), "xla", r.Added, rates)
 	return p, warnings, err
+}
+
+// xlaFor is XLA for a limit as memory.TempPeak counts.
+func xlaFor(m *hlo.Module, limit uint64) (*Result, error) {
+	result, err := memory.ResultBytes(m, nil)
+	if err != nil {
+		return nil, err
+	}
+	return XLA(m, Options{Limit: limit + uint64(result)})
 }
 
 // measured reads a module's text and says what it takes.
