@@ -47,11 +47,11 @@ func (i *Instruction) Ints(key string) ([]int64, error) {
 		return nil, nil
 	}
 	text, braces := inBraces(text)
-	list := []int64{}
 	if text == "" && braces {
-		return list, nil
+		return []int64{}, nil
 	}
-	for _, field := range strings.Split(text, ",") {
+	list := make([]int64, 0, 1+strings.Count(text, ","))
+	for field := range strings.SplitSeq(text, ",") {
 		n, err := strconv.ParseInt(strings.TrimSpace(field), 10, 64)
 		if err != nil {
 			return nil, &AttributeError{i, key, "a number, or numbers in braces"}

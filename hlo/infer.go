@@ -22,6 +22,9 @@ func infer(i *Instruction) (*Shape, string) {
 		if s == nil {
 			return nil, why
 		}
+		if s.Type == Tuple {
+			return nil, "its operand is a tuple"
+		}
 		of := *s
 		of.Type = "pred"
 		return &of, ""

@@ -3,6 +3,7 @@ package hlo
 // Reading computations and their instructions.
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 )
@@ -238,8 +239,8 @@ func (p *parser) operation(i *Instruction, at int, attributes bool) error {
 	if err != nil {
 		return err
 	}
-	if err := p.expect(')', "behind the operands of "+quote(string(i.Opcode))); err != nil {
-		return err
+	if !p.eat(')') { // expect, without a message for each instruction
+		return p.wanted(fmt.Sprintf("%q behind the operands of %s", ')', quote(string(i.Opcode))))
 	}
 	if attributes {
 		err := p.attributes(&i.Attributes, func(a *Attribute) (bool, error) { return p.attribute(i, a) })

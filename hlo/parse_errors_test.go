@@ -76,6 +76,7 @@ func TestParseErrors(t *testing.T) {
 		{"a shape left out", entry(p + "q = broadcast(p), dimensions={0}"), `5:5: "broadcast" has no shape, and it cannot be told from the operands; write the shape before the opcode`},
 		{"a shape left out of a conversion", entry(p + "q = convert(p)"), `5:5: "convert" has no shape, and it cannot be told from the operands; write the shape before the opcode`},
 		{"a shape left out of nothing", entry("q = add()"), `4:5: "add" has no shape, and it has too few operands to tell; write the shape before the opcode`},
+		{"a shape left out of a comparison of tuples", entry(p + "t = tuple(p)\nq = is-finite(t)"), `6:5: "is-finite" has no shape, and its operand is a tuple; write the shape before the opcode`},
 		{"an element left out", entry(p + "q = get-tuple-element(p), index=0"), `5:5: "get-tuple-element" has no shape, and its index= is no element of its operand; write the shape before the opcode`},
 		{"a call of nothing", entry(p + "q = call(p)"), `5:5: "call" has no shape, and no to_apply= says what it calls; write the shape before the opcode`},
 		{"no branches", entry(p + "q = conditional(p)"), `5:5: "conditional" has no shape, and no branch_computations= say what it calls; write the shape before the opcode`},
@@ -186,6 +187,9 @@ func fuzzed(t *testing.T, text string) {
 	}
 	if twice := again.String(); twice != printed {
 		t.Fatalf("printed as\n%s\nand then\n%s", printed, twice)
+	}
+	if err := cloned(again); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -128,7 +128,8 @@ func (m *Module) calleesFirst() []*Computation {
 // String is the module as text: see [Module.Write].
 func (m *Module) String() string {
 	var s strings.Builder
-	m.Write(&s) // a Builder has no errors
+	s.Grow(150 * m.Instructions()) // some 100 to 250 bytes each in real modules
+	m.Write(&s)                    // a Builder has no errors
 	return s.String()
 }
 

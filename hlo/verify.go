@@ -142,6 +142,14 @@ func (v *verifier) in(c *Computation, i *Instruction) bool {
 func (v *verifier) edges(c *Computation) error {
 	// users are the true ones, in the order of the list.
 	users := make([][]*Instruction, len(c.Instructions))
+	total := 0
+	for _, i := range c.Instructions {
+		total += len(i.Users)
+	}
+	room := make([]*Instruction, total)
+	for n, i := range c.Instructions { // as many as there should be; more make it larger
+		users[n], room = room[:0:len(i.Users)], room[len(i.Users):]
+	}
 	for _, i := range c.Instructions {
 		v.mark++
 		for _, o := range i.Operands {

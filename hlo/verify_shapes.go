@@ -6,12 +6,12 @@ package hlo
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
 
-// operandCounts are how many operands an opcode has. Those that compute
-// element by element have operands of the dimensions of their result.
+// Those that compute element by element have operands of the dimensions of their result.
 var (
 	unary = opcodes(`abs acos acosh asin asinh atanh bitcast-convert cbrt ceil convert copy cosine cosh
 		count-leading-zeros erf exponential exponential-minus-one floor imag is-finite log log-plus-one
@@ -39,37 +39,30 @@ func (o Opcode) Binary() bool { return binary[o] }
 // checkShapes is what is wrong with the shapes of an instruction, its operands
 // and what it calls: empty if nothing is, or if the opcode's rule is not here.
 func checkShapes(i *Instruction) string {
-	if want, ok := operandCount(i.Opcode); ok && len(i.Operands) != want {
+	if want, ok := operandCounts[i.Opcode]; ok && len(i.Operands) != want {
 		return fmt.Sprintf("%s has %d operands, expected %d", i.Opcode, len(i.Operands), want)
 	}
-	var problem string
 	if rule := shapeRules[i.Opcode]; rule != nil {
-		problem = rule(i)
-	} else if unary[i.Opcode] || binary[i.Opcode] {
-		problem = elementwise(i)
+		return rule(i)
 	}
-	return problem
+	return ""
 }
 
-func operandCount(o Opcode) (int, bool) {
-	if unary[o] {
-		return 1, true
+// operandCounts are how many operands an opcode has.
+var operandCounts = func() map[Opcode]int {
+	counts := map[Opcode]int{}
+	for n, list := range [][]Opcode{
+		{Parameter, Constant, Iota, "partition-id", "replica-id", RngGetAndUpdateState},
+		slices.AppendSeq([]Opcode{Bitcast, Broadcast, GetTupleElement, OptBarrier, Reshape, Reverse, Slice, Transpose, While, "get-dimension-size", "cholesky"}, maps.Keys(unary)),
+		slices.AppendSeq([]Opcode{Pad, Convolution, AddDependency, SetDimensionSize, TriangularSolve, Gather}, maps.Keys(binary)),
+		{Select, "clamp", SelectAndScatter},
+	} {
+		for _, o := range list {
+			counts[o] = n
+		}
 	}
-	if binary[o] {
-		return 2, true
-	}
-	switch o {
-	case Parameter, Constant, Iota, "partition-id", "replica-id", RngGetAndUpdateState:
-		return 0, true
-	case Bitcast, Broadcast, GetTupleElement, OptBarrier, Reshape, Reverse, Slice, Transpose, While, "get-dimension-size", "cholesky":
-		return 1, true
-	case Pad, Convolution, AddDependency, SetDimensionSize, TriangularSolve, Gather:
-		return 2, true
-	case Select, "clamp", SelectAndScatter:
-		return 3, true
-	}
-	return 0, false
-}
+	return counts
+}()
 
 var shapeRules map[Opcode]func(*Instruction) string
 
@@ -105,6 +98,13 @@ func init() {
 		Transpose:          transposeRule,
 		TupleOp:            tupleRule,
 		While:              whileRule,
+	}
+	for _, set := range []map[Opcode]bool{unary, binary} {
+		for o := range set {
+			if shapeRules[o] == nil {
+				shapeRules[o] = elementwise
+			}
+		}
 	}
 }
 

@@ -132,8 +132,7 @@ const maxLayers = 200
 // policies as many as the limit needs, or all. The best for the limit comes first. There
 // are none where op_name has no numbered layers, or marking them saves nothing.
 func ByHandPlans(m *hlo.Module, limit uint64, rates cost.Rates) ([]ByHand, error) {
-	text := m.String()
-	given, err := BestOptions{}.measured(text, "off", 0, rates)
+	given, err := AsGiven(m, rates)
 	if err != nil {
 		return nil, err
 	}
@@ -144,25 +143,23 @@ func ByHandPlans(m *hlo.Module, limit uint64, rates cost.Rates) ([]ByHand, error
 			save Policy
 		}{{"nothing_saveable", SaveNothing}, {"dots_saveable", SaveDots}} {
 			try := func(count int) (*Plan, error) {
-				c, err := hlo.ParseString(text)
-				if err != nil {
-					return nil, err
-				}
+				c := given.Module.Clone()
 				for _, pattern := range name.patterns[:count] {
 					if _, err := Mark(c, regexp.MustCompile(pattern), policy.save); err != nil {
 						return nil, err
 					}
 				}
-				p, err := BestOptions{}.measured(c.String(), "mark", 0, rates)
+				c = c.Clone() // users in order
+				p, err := BestOptions{}.taking(c, "mark", 0, rates)
 				if err != nil {
 					return nil, err
 				}
 				// XLA makes an order of its own of what was marked.
-				other, err := BestOptions{}.reordered(c.String(), p.Peak)
-				if err != nil || other == "" {
+				other, err := BestOptions{}.reordered(c, p.Peak)
+				if err != nil || other == nil {
 					return p, err
 				}
-				return BestOptions{}.measured(other, "mark", 0, rates)
+				return BestOptions{}.taking(other, "mark", 0, rates)
 			}
 			count := len(name.patterns)
 			p, err := try(count)

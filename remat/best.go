@@ -3,7 +3,9 @@ package remat
 // The best of several plans for one limit.
 
 import (
+	"cmp"
 	"strings"
+	"sync"
 	"time"
 
 	"gpumem/hlo"
@@ -60,127 +62,149 @@ func (p *Plan) betterThan(q *Plan, limit uint64) bool {
 // memory.TempPeak counts. It is what was given, XLA's own, gap splitting in the order
 // of the text, or in another one; so it is never worse than XLA's, which
 // other does where it meets the limit at less cost or comes nearer. The module is
-// left as it is.
+// left as it is. Plans are made at once, on two or three cores.
 func Best(m *hlo.Module, limit uint64, rates cost.Rates) (*Plan, error) {
 	return BestFor(m, limit, rates, BestOptions{})
 }
 
 // BestFor is [Best] with options. A search starts from the better plan of gap splitting.
 func BestFor(m *hlo.Module, limit uint64, rates cost.Rates, o BestOptions) (*Plan, error) {
-	text := m.String()
-	given, err := o.measured(text, "off", 0, rates)
+	given, err := o.measured(m.String(), "off", 0, rates)
 	if err != nil || given.meets(limit) {
 		return given, err
 	}
-	k := &plans{o: o, limit: limit, rates: rates, best: given}
-	k.starts = []start{{"gap", text, 0}}
-	// Another order alone may do.
-	if other, err := o.reordered(text, given.Peak); err != nil {
-		return nil, err
-	} else if other != "" {
-		k.starts = append(k.starts, start{"gap, rescheduled", other, 0})
-		if _, err := k.take(other, "rescheduled", 0); err != nil {
-			return nil, err
+	k := &plans{o: o, limit: limit, rates: rates, given: given, best: given}
+	// XLA's pass runs beside all that follows, on a copy.
+	k.xla.Go(func() {
+		c := given.Module.Clone()
+		var r *Result
+		if r, k.theirErr = xlaFor(c, limit, nil); k.theirErr == nil {
+			k.theirs, k.theirErr = o.taking(c, "xla", r.Added, rates)
 		}
-	}
-	theirs, _, err := XLAPlan(m, limit, rates, nil)
-	if err == nil && o.Host != nil { // count as the others do
-		theirs, err = o.measured(theirs.Module.String(), theirs.By, theirs.Added, rates)
-	}
+	})
+	err = k.make()
+	k.xla.Wait()
 	if err != nil {
 		return nil, err
 	}
-	if theirs.betterThan(k.best, limit) {
-		k.best = theirs
+	if k.best == given {
+		return given, nil
 	}
-	if o.Host != nil {
-		if err := k.toHost(); err != nil {
-			return nil, err
-		}
-		if k.best.meets(limit) && k.best.Seconds <= given.Seconds {
-			return k.best, nil
-		}
-	}
-	// Where the limit is out of reach, plans for others may come nearer.
-	for _, part := range []float64{1, .9, 1.1, .8, 1.25, 1.5, 2} {
-		if part != 1 && k.best.meets(limit) {
-			break
-		}
-		for _, s := range k.starts {
-			if err := k.split(s, uint64(part*float64(limit)), 0); err != nil {
-				return nil, err
-			}
-		}
-	}
-	// What takes no more time than the module as given is good enough.
-	if o.Search > 0 && (!k.best.meets(limit) || k.best.Seconds > given.Seconds) {
-		// Where the limit is out of reach, for a little less than was reached: who is asked for
-		// far more spends much on what does not lower the peak.
-		to := limit
-		if !k.gap.meets(limit) {
-			to = max(to, k.gap.Peak/100*98)
-		}
-		if err := k.split(start{k.gap.By + ", searched", k.from.text, k.from.added}, to, o.Search); err != nil {
-			return nil, err
-		}
-	}
-	return k.best, nil
-}
-
-// A start is a text that plans are made of, and what they are called.
-type start struct {
-	by, text string
-	added    int // instructions that were computed again in it
+	return o.measured(k.best.Module.String(), k.best.By, k.best.Added, rates)
 }
 
 // plans is the best of those made so far.
 type plans struct {
-	o      BestOptions
-	limit  uint64
-	rates  cost.Rates
-	starts []start
-	best   *Plan
-	gap    *Plan // the best of gap splitting
-	from   start // what it was made of
+	o     BestOptions
+	limit uint64
+	rates cost.Rates
+	given *Plan
+
+	sources []*source
+	best    *Plan
+	gap     *Plan   // the best of gap splitting
+	from    *source // what it was made of
+
+	xla      sync.WaitGroup
+	theirs   *Plan // by XLA's pass, when that is done
+	theirErr error
 }
 
-// take measures a plan, and keeps it if it is the best.
-func (k *plans) take(text, by string, added int) (*Plan, error) {
-	p, err := k.o.measured(text, by, added, k.rates)
-	if err == nil && p.betterThan(k.best, k.limit) {
+// take keeps a plan if it is the best.
+func (k *plans) take(p *Plan) {
+	if p.betterThan(k.best, k.limit) {
 		k.best = p
 	}
-	return p, err
 }
 
-// gapped is what gap splitting makes of a text, and how many instructions that adds.
-func (k *plans) gapped(text string, limit uint64, search time.Duration) (string, int, error) {
-	m, err := hlo.ParseString(text)
-	if err != nil {
-		return "", 0, err
+// takeGap is take for what gap splitting made of a source.
+func (k *plans) takeGap(p *Plan, from *source) {
+	if k.gap == nil || p.betterThan(k.gap, k.limit) {
+		k.gap, k.from = p, from
 	}
-	prices, err := cost.New(m, k.rates)
-	if err != nil {
-		return "", 0, err
-	}
-	r, err := Gap(m, GapOptions{Limit: limit, Seconds: func(i *hlo.Instruction) float64 { return prices.Of(i).Seconds }, Time: search, HostFree: k.o.Host != nil})
-	if err != nil {
-		return "", 0, err
-	}
-	return m.String(), r.Added, nil
+	k.take(p)
 }
 
-// split makes a plan of gap splitting.
-func (k *plans) split(s start, limit uint64, search time.Duration) error {
-	text, added, err := k.gapped(s.text, limit, search)
+// make makes all plans but XLA's.
+func (k *plans) make() error {
+	plain, err := newSource(k.given.Module, "gap", 0, k.rates)
 	if err != nil {
 		return err
 	}
-	p, err := k.take(text, s.by, s.added+added)
-	if err == nil && (k.gap == nil || p.betterThan(k.gap, k.limit)) {
-		k.gap, k.from = p, s
+	k.sources = []*source{plain}
+	// Another order alone may do.
+	if other, err := k.o.reordered(k.given.Module, k.given.Peak); err != nil {
+		return err
+	} else if other != nil {
+		p, err := k.o.taking(other, "rescheduled", 0, k.rates)
+		if err != nil {
+			return err
+		}
+		k.take(p)
+		o, err := newSource(other, "gap, rescheduled", 0, k.rates)
+		if err != nil {
+			return err
+		}
+		k.sources = append(k.sources, o)
 	}
-	return err
+	if k.o.Host != nil {
+		if done, err := k.toHost(); err != nil || done {
+			return err
+		}
+	}
+	if err := k.split(k.limit); err != nil {
+		return err
+	}
+	// Where the limit is out of reach, plans for others may come nearer.
+	for _, part := range []float64{.9, 1.1, .8, 1.25, 1.5, 2} {
+		if k.best.meets(k.limit) {
+			break
+		}
+		if err := k.split(uint64(part * float64(k.limit))); err != nil {
+			return err
+		}
+	}
+	return k.search()
+}
+
+// split takes XLA's plan, and what gap splitting makes of each source, all at once.
+func (k *plans) split(to uint64) error {
+	made, errs := make([]*Plan, len(k.sources)), make([]error, len(k.sources))
+	var all sync.WaitGroup
+	for n, o := range k.sources {
+		all.Go(func() { made[n], errs[n] = o.split(k.o, to, 0, k.rates) })
+	}
+	all.Wait()
+	k.xla.Wait()
+	if err := cmp.Or(k.theirErr, cmp.Or(errs...)); err != nil {
+		return err
+	}
+	k.take(k.theirs) // later calls change nothing here
+	for n, p := range made {
+		k.takeGap(p, k.sources[n])
+	}
+	return nil
+}
+
+// search looks for a better plan than the best of gap splitting.
+func (k *plans) search() error {
+	// What takes no more time than the module as given is good enough.
+	if k.o.Search <= 0 || k.best.meets(k.limit) && k.best.Seconds <= k.given.Seconds {
+		return nil
+	}
+	// Where the limit is out of reach, for a little less than was reached: who is asked for
+	// far more spends much on what does not lower the peak.
+	to := k.limit
+	if !k.gap.meets(k.limit) {
+		to = max(to, k.gap.Peak/100*98)
+	}
+	p, err := k.from.split(k.o, to, k.o.Search, k.rates)
+	if err != nil {
+		return err
+	}
+	p.By = k.gap.By + ", searched"
+	k.take(p)
+	return nil
 }
 
 // hostParts are the limits, as parts of that of the plan, to which values are computed
@@ -189,51 +213,81 @@ func (k *plans) split(s start, limit uint64, search time.Duration) error {
 // real modules each was for some limit and speed.
 var hostParts = []float64{0, 1.1, 1.2, 1.3, 1.5}
 
-// toHost moves values to the host: of each start, and of what gap splitting makes of it
+// toHost moves values to the host: of each source, and of what gap splitting makes of it
 // for larger limits. Copies cost no time. Where they do not do, gap splitting goes on.
-func (k *plans) toHost() error {
-	for _, s := range k.starts {
-		for _, part := range hostParts {
-			text, added := s.text, 0
-			if part > 0 {
-				var err error
-				if text, added, err = k.gapped(text, uint64(part*float64(k.limit)), 0); err != nil {
-					return err
-				}
-			}
-			m, err := hlo.ParseString(text)
-			if err != nil {
-				return err
-			}
-			host, err := k.o.Host.of(m, k.rates)
-			if err != nil {
-				return err
-			}
-			r, err := MoveToHost(m, k.limit, host)
-			if err != nil {
-				return err
-			}
-			if r.Values == 0 {
-				continue
-			}
-			by := strings.Replace(s.by, "gap", "host", 1)
-			if part > 0 {
-				by = "gap, " + by
-			}
-			text = m.String()
-			p, err := k.take(text, by, added)
-			if err != nil {
-				return err
-			}
-			if !p.meets(k.limit) {
-				err = k.split(start{"gap, " + strings.TrimPrefix(by, "gap, "), text, added}, k.limit, 0)
-			}
-			if err != nil {
-				return err
+// done: there is no better plan, as it meets the limit at no cost.
+func (k *plans) toHost() (done bool, err error) {
+	for _, part := range hostParts {
+		for _, s := range k.sources {
+			if err := k.moved(s, part); err != nil {
+				return false, err
 			}
 		}
+		if k.best.meets(k.limit) && k.best.Seconds <= k.given.Seconds {
+			return true, nil
+		}
 	}
-	return nil
+	return false, nil
+}
+
+// moved takes what moving values of a source makes, after gap splitting for a part of
+// the limit, and before it for the limit if that is not met.
+func (k *plans) moved(s *source, part float64) error {
+	c, added, by := s.m.Clone(), 0, strings.Replace(s.by, "gap", "host", 1)
+	if part > 0 {
+		p, err := s.split(k.o, uint64(part*float64(k.limit)), 0, k.rates)
+		if err != nil {
+			return err
+		}
+		c, added, by = p.Module.Clone(), p.Added, "gap, "+by
+	}
+	host, err := k.o.Host.of(c, k.rates)
+	if err != nil {
+		return err
+	}
+	r, err := MoveToHost(c, k.limit, host)
+	if err != nil || r.Values == 0 {
+		return err
+	}
+	p, err := k.o.taking(c, by, added, k.rates)
+	if err != nil {
+		return err
+	}
+	k.take(p)
+	if p.meets(k.limit) {
+		return nil
+	}
+	again, err := newSource(c.Clone(), "gap, "+strings.TrimPrefix(by, "gap, "), added, k.rates)
+	if err != nil {
+		return err
+	}
+	if p, err = again.split(k.o, k.limit, 0, k.rates); err == nil {
+		k.takeGap(p, again)
+	}
+	return err
+}
+
+// A source is the module in an order, of which plans are made. It is not changed.
+type source struct {
+	m      *hlo.Module
+	by     string // what its plans are called
+	added  int    // instructions that were computed again in it
+	prices *cost.Analysis
+}
+
+func newSource(m *hlo.Module, by string, added int, rates cost.Rates) (*source, error) {
+	prices, err := cost.New(m, rates)
+	return &source{m, by, added, prices}, err
+}
+
+// split is what gap splitting makes of a copy, which has the source's IDs.
+func (s *source) split(o BestOptions, limit uint64, search time.Duration, rates cost.Rates) (*Plan, error) {
+	c := s.m.Clone()
+	r, err := Gap(c, GapOptions{Limit: limit, Seconds: func(i *hlo.Instruction) float64 { return s.prices.Of(i).Seconds }, Time: search, HostFree: o.Host != nil})
+	if err != nil {
+		return nil, err
+	}
+	return o.taking(c, s.by, s.added+r.Added, rates)
 }
 
 // AsGiven is the module as it is.
@@ -247,21 +301,13 @@ func AsGiven(m *hlo.Module, rates cost.Rates) (*Plan, error) {
 // cost model's.
 func XLAPlan(m *hlo.Module, limit uint64, rates cost.Rates, host *HostMemory) (*Plan, []string, error) {
 	c, err := hlo.ParseString(m.String())
+	if err == nil && host != nil {
+		host, err = host.of(c, rates)
+	}
 	if err != nil {
 		return nil, nil, err
 	}
-	result, err := memory.ResultBytes(c, nil)
-	if err != nil {
-		return nil, nil, err
-	}
-	o := Options{Limit: limit + uint64(result)}
-	if host != nil {
-		o.Strategies = Recompute | Offload
-		if o.Host, err = host.of(c, rates); err != nil {
-			return nil, nil, err
-		}
-	}
-	r, err := XLA(c, o)
+	r, err := xlaFor(c, limit, host)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -275,6 +321,19 @@ func XLAPlan(m *hlo.Module, limit uint64, rates cost.Rates, host *HostMemory) (*
 	return p, warnings, err
 }
 
+// xlaFor is XLA for a limit as memory.TempPeak counts.
+func xlaFor(m *hlo.Module, limit uint64, host *HostMemory) (*Result, error) {
+	result, err := memory.ResultBytes(m, nil)
+	if err != nil {
+		return nil, err
+	}
+	o := Options{Limit: limit + uint64(result), Host: host}
+	if host != nil {
+		o.Strategies = Recompute | Offload
+	}
+	return XLA(m, o)
+}
+
 // measured reads a module's text and says what it takes.
 func (o BestOptions) measured(text, by string, added int, rates cost.Rates) (*Plan, error) {
 	m, err := hlo.ParseString(text)
@@ -284,21 +343,35 @@ func (o BestOptions) measured(text, by string, added int, rates cost.Rates) (*Pl
 	if err != nil {
 		return nil, err
 	}
-	p := &Plan{Module: m, By: by, Added: added, Host: onHost(m)}
-	if p.Peak, _, err = memory.TempPeak(m, o.memory()); err != nil {
-		return nil, err
+	return o.taking(m, by, added, rates)
+}
+
+// taking says what a module takes as it is.
+func (o BestOptions) taking(m *hlo.Module, by string, added int, rates cost.Rates) (p *Plan, err error) {
+	p = &Plan{Module: m, By: by, Added: added, Host: onHost(m)}
+	var failed error
+	var beside sync.WaitGroup
+	beside.Go(func() { p.Seconds, failed = seconds(m, rates) })
+	p.Peak, _, err = memory.TempPeak(m, o.memory())
+	beside.Wait()
+	if err == nil {
+		err = failed
 	}
-	p.Seconds, err = Seconds(m, rates)
 	return p, err
 }
 
 // Seconds is what one run of a module takes by the cost model, without what
 // nothing uses.
 func Seconds(m *hlo.Module, rates cost.Rates) (float64, error) {
-	lean, err := hlo.ParseString(m.String())
-	if err != nil {
+	if err := m.Verify(); err != nil {
 		return 0, err
 	}
+	return seconds(m, rates)
+}
+
+// seconds is Seconds of a module that was verified, or made of one.
+func seconds(m *hlo.Module, rates cost.Rates) (float64, error) {
+	lean := m.Clone()
 	if _, err := RemoveDead(lean); err != nil {
 		return 0, err
 	}
@@ -309,39 +382,31 @@ func Seconds(m *hlo.Module, rates cost.Rates) (float64, error) {
 	return c.Computation(lean.Entry).Seconds, nil
 }
 
-// reordered is the text in that of XLA's orders whose temporaries take least,
-// empty where none takes less than it does now. A scheduled module stays as it is.
-func (o BestOptions) reordered(text string, now uint64) (string, error) {
-	m, err := hlo.ParseString(text)
-	if err != nil || m.Scheduled {
-		return "", err
+// reordered is a copy in that of XLA's orders whose temporaries take least, nil where
+// none takes less than it does now. A scheduled module stays as it is.
+func (o BestOptions) reordered(m *hlo.Module, now uint64) (*hlo.Module, error) {
+	if m.Scheduled {
+		return nil, nil
 	}
-	orders, err := memory.Orders(m)
+	c := m.Clone()
+	orders, err := memory.OrdersAlone(c)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	best := ""
-	for _, order := range orders {
-		c, err := hlo.ParseString(text)
-		if err != nil {
-			return "", err
-		}
-		again, err := memory.Orders(c)
-		if err != nil {
-			return "", err
-		}
-		for _, k := range again {
-			if k.Name == order.Name {
-				k.Apply(c)
-			}
-		}
+	best := -1
+	for n := range orders {
+		orders[n].Apply(c)
 		peak, _, err := memory.TempPeak(c, o.memory())
 		if err != nil {
-			return "", err
+			return nil, err
 		}
 		if peak < now {
-			now, best = peak, c.String()
+			now, best = peak, n
 		}
 	}
-	return best, nil
+	if best < 0 {
+		return nil, nil
+	}
+	orders[best].Apply(c)
+	return c.Clone(), nil
 }

@@ -44,7 +44,7 @@ func TestMinimumExtraHolds(t *testing.T) {
 			return sum
 		}
 		was := total()
-		p := &gapPlan{o: GapOptions{Seconds: price}, peaks: map[*hlo.Computation]int64{}, effects: map[*hlo.Computation]bool{}, result: &GapResult{}}
+		p := &gapPlan{o: GapOptions{Seconds: price}, peaks: memory.Options{}.NewMeter(), effects: map[*hlo.Computation]bool{}, result: &GapResult{}}
 		g, err := newGapper(m.Entry, int64(limit), memory.Options{}, price, p.called, p.effects)
 		if err != nil {
 			t.Fatal(err)

@@ -40,7 +40,7 @@ type GapResult struct {
 // Collectives, random bits, loops, conditionals and what has an effect are not
 // computed again.
 func Gap(m *hlo.Module, o GapOptions) (*GapResult, error) {
-	p := &gapPlan{o: o, peaks: map[*hlo.Computation]int64{}, effects: map[*hlo.Computation]bool{}, result: &GapResult{}}
+	p := &gapPlan{o: o, peaks: memory.Options{HostFree: o.HostFree}.NewMeter(), effects: map[*hlo.Computation]bool{}, result: &GapResult{}}
 	if o.Time > 0 {
 		p.until = time.Now().Add(o.Time)
 		if o.Rounds == 0 {
@@ -59,7 +59,7 @@ const maxGapDepth = 32
 
 type gapPlan struct {
 	o       GapOptions
-	peaks   map[*hlo.Computation]int64 // of computations as they are now, with what they call
+	peaks   *memory.Meter
 	effects map[*hlo.Computation]bool
 	until   time.Time // when the search ends; zero: by rounds
 	err     error
@@ -70,18 +70,18 @@ type gapPlan struct {
 func (p *gapPlan) called(i *hlo.Instruction) int64 {
 	var sum int64
 	for _, c := range memory.ControlFlow(i) {
-		n, ok := p.peaks[c]
-		if !ok {
-			peak, err := memory.Options{HostFree: p.o.HostFree}.PeakOf(c)
-			if err != nil && p.err == nil {
-				p.err = err
-			}
-			n = peak.Bytes
-			p.peaks[c] = n
-		}
-		sum += n
+		sum += p.peak(c)
 	}
 	return sum
+}
+
+// peak is what a computation takes as it is now, with what it calls.
+func (p *gapPlan) peak(c *hlo.Computation) int64 {
+	x, err := p.peaks.Peak(c)
+	if err != nil && p.err == nil {
+		p.err = err
+	}
+	return x.Bytes
 }
 
 // computation brings one computation below a limit, first by itself, then with what it calls.
@@ -98,7 +98,7 @@ func (p *gapPlan) computation(c *hlo.Computation, limit int64, depth int) error 
 	if g.improve(p.o.Rounds, p.until); g.splits > 0 {
 		p.result.Added += g.build()
 		p.result.Splits += g.splits
-		clear(p.peaks) // of c, and of all that call it
+		p.peaks.Forget(c)
 	}
 	return p.err
 }
@@ -133,7 +133,7 @@ func (p *gapPlan) callees(g *gapper, limit int64, depth int) (changed bool) {
 			n := most
 			for _, other := range calls {
 				if other != c {
-					n = max(0, n-p.peaks[other])
+					n = max(0, n-p.peak(other))
 				}
 			}
 			if old, ok := allowed[c]; !ok {

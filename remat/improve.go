@@ -110,6 +110,9 @@ func (q quality) noWorse(r quality) bool {
 // improve makes a plan better, for so many rounds or until a time, whichever comes first.
 // A time that is zero does not come. The same number of rounds finds the same.
 func (g *gapper) improve(rounds int, until time.Time) {
+	if rounds == 0 {
+		return
+	}
 	r := rand.New(rand.NewPCG(1, 1))
 	best := g.save()
 	g.bias = make([]float64, len(g.values))

@@ -37,7 +37,11 @@ func FuzzXLA(f *testing.F) {
 		if err := m.Verify(); err != nil {
 			t.Fatalf("%v\n%s\nbecame\n%s", err, text, m)
 		}
-		if _, err := hlo.ParseString(m.String()); err != nil {
+		again, err := hlo.ParseString(m.String())
+		if err == nil {
+			err = hlo.Equal(again, m.Clone())
+		}
+		if err != nil {
 			t.Fatalf("%v\n%s", err, m)
 		}
 	})

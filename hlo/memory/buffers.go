@@ -72,7 +72,8 @@ func Analyze(c *hlo.Computation, size Size) (*Buffers, error) {
 // An analyzer has what the analyses of several computations share.
 type analyzer struct {
 	size  Size
-	place []int32 // by ID: the place in the list of the last computation analyzed
+	place []int32 // by ID less base: the place in the list of the last computation analyzed
+	base  int
 	fused map[*hlo.Computation]*fusedUses
 }
 
@@ -110,7 +111,9 @@ func (a *analyzer) analyze(c *hlo.Computation) (*Buffers, error) {
 	}
 	n := len(c.Instructions)
 	b := &Buffers{Computation: c, List: make([]Buffer, 0, len(p.parts)),
-		Defined: make([][]int32, n), Used: make([][]int32, n), Outputs: make([][]int32, n)}
+		Defined: make([][]int32, n), Used: usedRoom(uses, n), Outputs: make([][]int32, n)}
+	// Buffers are found in the order of their definers.
+	ids := make([]int32, 0, len(p.parts))
 
 	liveOut := make([]bool, len(p.parts))
 	if root, ok := a.at(c, c.Root); ok {
@@ -146,20 +149,47 @@ func (a *analyzer) analyze(c *hlo.Computation) (*Buffers, error) {
 				b.Used[u.User] = append(b.Used[u.User], id)
 			}
 		}
-		b.List = append(b.List, buffer)
-		b.Defined[d.definer] = append(b.Defined[d.definer], id)
+		b.List, ids = append(b.List, buffer), append(ids, id)
+		first := len(ids) - 1 - len(b.Defined[d.definer])
+		b.Defined[d.definer] = ids[first:len(ids):len(ids)]
 	}
-	clear(last)
 	seen := make([]int32, len(b.List))
+	total := 0
+	for _, list := range p.of {
+		total += len(list)
+	}
+	outputs := make([]int32, 0, total)
 	for k, list := range p.of {
+		first := len(outputs)
 		for _, q := range list {
 			if id := number[q]; seen[id] != int32(k)+1 {
 				seen[id] = int32(k) + 1
-				b.Outputs[k] = append(b.Outputs[k], id)
+				outputs = append(outputs, id)
 			}
 		}
+		b.Outputs[k] = outputs[first:len(outputs):len(outputs)]
 	}
 	return b, nil
+}
+
+// usedRoom are empty lists for n users, in one piece of memory, each with room for
+// all that it uses.
+func usedRoom(uses [][]Use, n int) [][]int32 {
+	count := make([]int, n)
+	total := 0
+	for _, list := range uses {
+		for _, u := range list {
+			count[u.User]++
+		}
+		total += len(list)
+	}
+	used, room := make([][]int32, n), make([]int32, total)
+	for k, n := range count {
+		if n > 0 {
+			used[k], room = room[:0:n], room[n:]
+		}
+	}
+	return used
 }
 
 // joinWhile gives the buffer of a while's operand the users of the while's own part q.
@@ -196,7 +226,14 @@ func (b *Buffers) joinWhile(a *analyzer, p *points, q int, number []int32, uses 
 func (a *analyzer) uses(p *points) (uses [][]Use, indirect []bool, err error) {
 	uses, indirect = make([][]Use, len(p.parts)), make([]bool, len(p.parts))
 	seen := make([]int32, len(p.parts)) // 1 + the last instruction that pointed there
+	// All uses as they are found, and the part of each.
+	type found struct {
+		part int32
+		Use
+	}
+	all := make([]found, 0, 2*len(p.parts))
 	for k, i := range p.c.Instructions {
+		from := len(all)
 		for sub, q := range p.of[k] {
 			again := seen[q] == int32(k)+1
 			seen[q] = int32(k) + 1
@@ -226,14 +263,29 @@ func (a *analyzer) uses(p *points) (uses [][]Use, indirect []bool, err error) {
 					indirect[q] = true
 				}
 				for n, o := range u.Operands {
-					use := Use{User: user, Operand: int32(n), Index: index}
+					use := found{q, Use{User: user, Operand: int32(n), Index: index}}
 					// A tuple may have a part twice.
-					if o == i && (!again || !slices.Contains(uses[q], use)) {
-						uses[q] = append(uses[q], use)
+					if o == i && (!again || !slices.Contains(all[from:], use)) {
+						all = append(all, use)
 					}
 				}
 			}
 		}
+	}
+	// By part, in one piece of memory.
+	count := make([]int32, len(p.parts))
+	for n := range all {
+		count[all[n].part]++
+	}
+	room := make([]Use, len(all))
+	for q, n := range count {
+		if n > 0 {
+			uses[q], room = room[:0:n], room[n:]
+		}
+	}
+	for n := range all {
+		q := all[n].part
+		uses[q] = append(uses[q], all[n].Use)
 	}
 	return uses, indirect, nil
 }
@@ -246,10 +298,10 @@ func HandsOn(i *hlo.Instruction) bool {
 
 // at is the place of an instruction in the computation that is being analyzed.
 func (a *analyzer) at(c *hlo.Computation, i *hlo.Instruction) (int32, bool) {
-	if i == nil || i.ID >= len(a.place) {
+	if i == nil || i.ID < a.base || i.ID-a.base >= len(a.place) {
 		return 0, false
 	}
-	k := a.place[i.ID]
+	k := a.place[i.ID-a.base]
 	return k, int(k) < len(c.Instructions) && c.Instructions[k] == i
 }
 

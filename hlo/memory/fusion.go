@@ -56,6 +56,10 @@ func (a *analyzer) inFusion(c *hlo.Computation) (*fusedUses, error) {
 		return uses, nil
 	}
 	a.fused[c] = nil // being looked at
+	// The computation with the fusion is still being analyzed.
+	place, base := a.place, a.base
+	a.place = nil
+	defer func() { a.place, a.base = place, base }()
 	p, err := a.pointsTo(c)
 	if err != nil {
 		return nil, err

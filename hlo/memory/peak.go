@@ -97,13 +97,13 @@ func Peaks(m *hlo.Module, o Options) (map[*hlo.Computation]Peak, error) {
 	if m.Entry == nil {
 		return nil, noEntry(m)
 	}
-	p := newPeaks(o)
-	_, err := p.peak(m.Entry)
+	p := o.NewMeter()
+	_, err := p.Peak(m.Entry)
 	return p.done, err
 }
 
 // PeakOf is the peak of one computation with all that it runs as calls.
-func (o Options) PeakOf(c *hlo.Computation) (Peak, error) { return newPeaks(o).peak(c) }
+func (o Options) PeakOf(c *hlo.Computation) (Peak, error) { return o.NewMeter().Peak(c) }
 
 // TempPeak is the peak of the entry in bytes, without parameters and results,
 // and where it is: what XLA's pass compares with its limit. The error names the
@@ -145,18 +145,24 @@ func noEntry(m *hlo.Module) error {
 	return fmt.Errorf("module %s has no entry computation with a result", m.Name)
 }
 
-type peaks struct {
-	o    Options
-	a    *analyzer
-	done map[*hlo.Computation]Peak
-	open map[*hlo.Computation]bool
+// A Meter measures computations with all that they run as calls, each once: what is
+// called from several places, or asked for again, is known.
+type Meter struct {
+	o       Options
+	a       *analyzer
+	done    map[*hlo.Computation]Peak
+	open    map[*hlo.Computation]bool
+	callers map[*hlo.Computation][]*hlo.Computation // those measured, by what they call
 }
 
-func newPeaks(o Options) *peaks {
-	return &peaks{o: o, a: newAnalyzer(o.Size), done: map[*hlo.Computation]Peak{}, open: map[*hlo.Computation]bool{}}
+// NewMeter is one that has measured nothing.
+func (o Options) NewMeter() *Meter {
+	return &Meter{o, newAnalyzer(o.Size), map[*hlo.Computation]Peak{}, map[*hlo.Computation]bool{}, map[*hlo.Computation][]*hlo.Computation{}}
 }
 
-func (p *peaks) peak(c *hlo.Computation) (Peak, error) {
+// Peak is the peak of one computation, as it was when it was measured first: see [Meter.Forget].
+// The error is that of [Peaks].
+func (p *Meter) Peak(c *hlo.Computation) (Peak, error) {
 	if done, ok := p.done[c]; ok {
 		return done, nil
 	}
@@ -164,10 +170,11 @@ func (p *peaks) peak(c *hlo.Computation) (Peak, error) {
 		return Peak{}, fmt.Errorf("computation %s calls itself", c.Name)
 	}
 	p.open[c] = true
+	defer delete(p.open, c)
 	calls := func(i *hlo.Instruction) (int64, error) {
 		var sum int64
 		for _, callee := range p.o.Calls(i) {
-			x, err := p.peak(callee)
+			x, err := p.Peak(callee)
 			if err != nil {
 				return 0, err
 			}
@@ -175,6 +182,7 @@ func (p *peaks) peak(c *hlo.Computation) (Peak, error) {
 				return 0, fmt.Errorf("%s: %w", hlo.Where(i), hlo.ErrTooLarge)
 			}
 			sum += x.Bytes
+			p.callers[callee] = append(p.callers[callee], c)
 		}
 		return sum, nil
 	}
@@ -188,6 +196,17 @@ func (p *peaks) peak(c *hlo.Computation) (Peak, error) {
 	}
 	p.done[c] = x
 	return x, nil
+}
+
+// Forget has a computation that was changed measured anew, and all that call it. What
+// fusions call must not change.
+func (p *Meter) Forget(c *hlo.Computation) {
+	delete(p.done, c)
+	callers := p.callers[c]
+	delete(p.callers, c) // who is measured again, is there again
+	for _, caller := range callers {
+		p.Forget(caller)
+	}
 }
 
 // Peak is the peak of one computation in the order of its list; called is what

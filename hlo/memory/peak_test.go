@@ -2,9 +2,12 @@ package memory
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"strings"
 	"testing"
+
+	"pgregory.net/rapid"
 
 	"gpumem/hlo"
 )
@@ -122,6 +125,42 @@ func TestPeakErrors(t *testing.T) {
 	m.Entry = nil
 	if _, _, err := TempPeak(m, Options{}); err == nil {
 		t.Error("a module without entry has a peak")
+	}
+}
+
+// A meter knows what PeakOf finds, also after changes of which it is told.
+func TestMeter(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := parse(t, drawModule(t))
+		meter := Options{}.NewMeter()
+		for n := range 5 {
+			for _, c := range rapid.Permutation(m.Computations).Draw(t, "computations") {
+				got, err := meter.Peak(c)
+				want, err2 := Options{}.PeakOf(c)
+				if got != want || fmt.Sprint(err) != fmt.Sprint(err2) {
+					t.Fatalf("%s: %v, %v; expected %v, %v", c.Name, got, err, want, err2)
+				}
+			}
+			c := rapid.SampledFrom(m.Computations).Draw(t, "computation")
+			more := m.NewInstruction("more", hlo.Iota, &hlo.Shape{Type: "f32", Dims: []int64{100 << n}})
+			c.Insert(rapid.IntRange(0, len(c.Instructions)).Draw(t, "at"), more)
+			meter.Forget(c)
+		}
+	})
+}
+
+func TestMeterErrors(t *testing.T) {
+	m := module(t, "f {\n  ROOT p = f32[] parameter(0)\n}\nENTRY e {\n  p = f32[] parameter(0)\n  ROOT c = f32[] call(p), to_apply=f\n}")
+	m.Entry.Root.Attributes[0].Calls[0] = m.Entry
+	meter := Options{}.NewMeter()
+	for range 2 {
+		if _, err := meter.Peak(m.Entry); err == nil || err.Error() != "computation e calls itself" {
+			t.Error(err)
+		}
+	}
+	m.Entry.Root.Attributes[0].Calls[0] = m.Computations[0]
+	if _, err := meter.Peak(m.Entry); err != nil {
+		t.Error(err)
 	}
 }
 

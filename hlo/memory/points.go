@@ -52,12 +52,7 @@ func walk(s *hlo.Shape, index []int, visit func(*hlo.Shape, []int) error) error 
 // pointsTo finds what the results in a computation are made of. Operands have to
 // stand before their users.
 func (a *analyzer) pointsTo(c *hlo.Computation) (*points, error) {
-	if n := c.Module.IDs(); len(a.place) < n {
-		a.place = append(a.place, make([]int32, n-len(a.place))...)
-	}
-	for k, i := range c.Instructions {
-		a.place[i.ID] = int32(k)
-	}
+	a.number(c)
 	p := &points{c: c, parts: make([]part, 0, len(c.Instructions)), of: make([][]int32, len(c.Instructions))}
 	for k, i := range c.Instructions {
 		if i.Shape == nil {
@@ -75,6 +70,20 @@ func (a *analyzer) pointsTo(c *hlo.Computation) (*points, error) {
 		p.of[k] = list
 	}
 	return p, nil
+}
+
+// number notes the places of a computation's instructions. What it noted of others may
+// stay: see at.
+func (a *analyzer) number(c *hlo.Computation) {
+	low, high := c.Module.IDs(), 0
+	for _, i := range c.Instructions {
+		low, high = min(low, i.ID), max(high, i.ID+1)
+	}
+	a.base = low
+	a.place = slices.Grow(a.place[:0], max(0, high-low))[:max(0, high-low)]
+	for k, i := range c.Instructions {
+		a.place[i.ID-low] = int32(k)
+	}
 }
 
 // operand is what operand n of the instruction at place k is made of.

@@ -35,12 +35,12 @@ func (h *readyHeap) Pop() any {
 	return x
 }
 
-// lister is the state of list.
+// lister is the state of list. Beside it, left are the instructions that use a value and
+// did not run, and 1 more if it is returned.
 type lister struct {
 	*scheduler
 	queue readyHeap
 	uses  [][]int32 // by place: the values that an instruction's operands consist of
-	left  []int32   // by value: instructions that use it and did not run, and 1 if it is returned
 	now   []ready   // by place: the entry that counts; turn 0: not ready
 	turn  int
 	fr    int32
@@ -48,10 +48,12 @@ type lister struct {
 
 func (s *scheduler) list(c *hlo.Computation) ([]*hlo.Instruction, error) {
 	fr := s.frames[c]
-	l := &lister{scheduler: s, fr: fr, left: make([]int32, len(s.size)), uses: make([][]int32, len(c.Instructions)), now: make([]ready, len(c.Instructions))}
+	l := &lister{scheduler: s, fr: fr, uses: make([][]int32, len(c.Instructions)), now: make([]ready, len(c.Instructions))}
 	waits := make([]int32, len(c.Instructions)) // for operands and control predecessors
 	next := make([][]*hlo.Instruction, len(c.Instructions))
-	seen := make([]int32, len(s.size)) // 1 + the place that used a value last
+	clear(l.left)
+	clear(l.seen)
+	seen := l.seen // 1 + the place that used a value last
 	for k, i := range c.Instructions {
 		for _, u := range i.Users {
 			waits[l.place(u)]++

@@ -2,6 +2,7 @@ package memory
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -162,7 +163,14 @@ func TestOrdersAgainstSlowModel(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, o := range orders {
+		alone, err := OrdersAlone(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for n, o := range orders {
+			if alone[n].Name != o.Name || !maps.EqualFunc(alone[n].Lists, o.Lists, slices.Equal[[]*hlo.Instruction]) {
+				t.Fatalf("%s is another order alone", o.Name)
+			}
 			if o.Bytes < best.Bytes {
 				t.Fatalf("%s takes %d, the best %d", o.Name, o.Bytes, best.Bytes)
 			}

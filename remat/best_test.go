@@ -1,0 +1,220 @@
+package remat
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"gpumem/hlo"
+	"gpumem/hlo/cost"
+	"gpumem/hlo/memory"
+)
+
+// bestByText is Best in plain words: one plan after the other, and whatever is changed or
+// measured is read from a text of its own.
+func bestByText(m *hlo.Module, limit uint64) (*Plan, error) {
+	read := func(text string) *hlo.Module {
+		m, err := hlo.ParseString(text)
+		if err == nil {
+			err = m.Verify()
+		}
+		if err != nil {
+			panic(err) // of the test
+		}
+		return m
+	}
+	measure := func(text, by string, added int) (*Plan, error) {
+		p := &Plan{Module: read(text), By: by, Added: added}
+		var err error
+		if p.Peak, _, err = memory.TempPeak(p.Module, memory.Options{}); err != nil {
+			return nil, err
+		}
+		lean := read(text)
+		if _, err := RemoveDead(lean); err != nil {
+			return nil, err
+		}
+		c, err := cost.New(lean, cost.Rates{})
+		if err != nil {
+			return nil, err
+		}
+		p.Seconds = c.Computation(lean.Entry).Seconds
+		return p, nil
+	}
+	text := m.String()
+	best, err := measure(text, "off", 0)
+	if err != nil || best.meets(limit) {
+		return best, err
+	}
+	take := func(text, by string, added int) error {
+		p, err := measure(text, by, added)
+		if err == nil && p.betterThan(best, limit) {
+			best = p
+		}
+		return err
+	}
+	texts := []string{text, ""}
+	if !m.Scheduled {
+		least := best.Peak
+		for n := range 3 {
+			c := read(text)
+			orders, err := memory.Orders(c)
+			if err != nil {
+				return nil, err
+			}
+			orders[n].Apply(c)
+			peak, _, err := memory.TempPeak(c, memory.Options{})
+			if err != nil {
+				return nil, err
+			}
+			if peak < least {
+				least, texts[1] = peak, c.String()
+			}
+		}
+	}
+	if texts[1] != "" {
+		if err := take(texts[1], "rescheduled", 0); err != nil {
+			return nil, err
+		}
+	}
+	c := read(text)
+	result, err := memory.ResultBytes(c, nil)
+	if err != nil {
+		return nil, err
+	}
+	r, err := XLA(c, Options{Limit: limit + uint64(result)})
+	if err != nil {
+		return nil, err
+	}
+	if err := take(c.String(), "xla", r.Added); err != nil {
+		return nil, err
+	}
+	for _, part := range []float64{1, .9, 1.1, .8, 1.25, 1.5, 2} {
+		if part != 1 && best.meets(limit) {
+			break
+		}
+		for n, by := range []string{"gap", "gap, rescheduled"} {
+			if texts[n] == "" {
+				continue
+			}
+			c := read(texts[n])
+			prices, err := cost.New(c, cost.Rates{})
+			if err != nil {
+				return nil, err
+			}
+			r, err := Gap(c, GapOptions{Limit: uint64(part * float64(limit)), Seconds: func(i *hlo.Instruction) float64 { return prices.Of(i).Seconds }})
+			if err != nil {
+				return nil, err
+			}
+			if err := take(c.String(), by, r.Added); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return best, nil
+}
+
+// samePlan checks that Best gives the plan of bestByText.
+func samePlan(t rapid.TB, m *hlo.Module, limit uint64) {
+	got, err := Best(m, limit, cost.Rates{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := bestByText(m, limit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, b := *got, *want
+	a.Module, b.Module = nil, nil
+	if a != b {
+		t.Fatalf("limit %d: %+v, expected %+v", limit, a, b)
+	}
+	if x, y := got.Module.String(), want.Module.String(); x != y {
+		t.Fatalf("limit %d: the plan is\n%s\nexpected\n%s", limit, x, y)
+	}
+}
+
+// Plans that are made beside each other, of copies, are those made of texts.
+func TestBestByText(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := readAgain(t, randomModule(t))
+		peak, _, err := memory.TempPeak(m, memory.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		samePlan(t, m, uint64(rapid.Float64Range(0, 1).Draw(t, "part")*float64(peak)))
+	})
+}
+
+func TestBestByTextReal(t *testing.T) {
+	for _, file := range realModules(t) {
+		m := read(t, file)
+		if m.Instructions() > 3000 {
+			continue
+		}
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			for _, part := range []float64{.8, .6, .3} {
+				samePlan(t, m, uint64(part*float64(tempPeak(t, m))))
+			}
+		})
+	}
+}
+
+// Copies of what the passes leave, with users in the order of their edits, cost what
+// their texts do.
+func TestSeconds(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := readAgain(t, randomModule(t))
+		peak, _, err := memory.TempPeak(m, memory.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Gap(m, GapOptions{Limit: peak / 2, Seconds: bySize}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := XLA(m, Options{Limit: peak / 3}); err != nil {
+			t.Fatal(err)
+		}
+		got, err := Seconds(m, cost.Rates{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := BestOptions{}.measured(m.String(), "", 0, cost.Rates{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got != p.Seconds {
+			t.Fatalf("%v s, read again %v", got, p.Seconds)
+		}
+		if err := hlo.Equal(m.Clone(), p.Module); err != nil {
+			t.Fatal(err)
+		}
+	})
+	m := parsed(t, layers(2, true))
+	m.Entry.Instructions = m.Entry.Instructions[1:]
+	if _, err := Seconds(m, cost.Rates{}); err == nil {
+		t.Error("a module without a parameter has a cost")
+	}
+}
+
+// BenchmarkBest plans the real modules of docs/remat.md, and others, for 60 % of their peak:
+//
+//	go test ./remat -run - -bench Best
+func BenchmarkBest(b *testing.B) {
+	for _, file := range realModules(b) {
+		m := read(b, file)
+		if m.Instructions() < 1000 {
+			continue
+		}
+		b.Run(strings.TrimSuffix(filepath.Base(file), ".hlo.gz"), func(b *testing.B) {
+			limit := uint64(.6 * float64(tempPeak(b, m)))
+			for b.Loop() {
+				if _, err := Best(m, limit, cost.Rates{}); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(m.Instructions()), "instructions")
+		})
+	}
+}
