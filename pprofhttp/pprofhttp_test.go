@@ -7,7 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	_ "net/http/pprof" // registers "GET /debug/pprof/" on the default mux
+	"net/http/pprof"
 	"os/exec"
 	"strings"
 	"testing"
@@ -101,13 +101,19 @@ func TestHandler(t *testing.T) {
 	}
 }
 
-// TestBeside: on the default mux, beside net/http/pprof's own pages, and read by
-// go tool pprof.
+// TestBeside: beside net/http/pprof's own pages, and read by go tool pprof.
 func TestBeside(t *testing.T) {
 	pool := newPool(t, gpumem.WithStacks(true))
 	weights(t, pool)
-	http.Handle("GET /debug/pprof/gpumem", pprofhttp.Handler(pool))
-	server := httptest.NewServer(http.DefaultServeMux)
+	mux := http.NewServeMux()
+	mux.Handle("GET /debug/pprof/gpumem", pprofhttp.Handler(pool))
+	// As net/http/pprof does on the default mux; without a method in the pattern
+	// above the two would conflict.
+	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
+	if _, pattern := http.DefaultServeMux.Handler(httptest.NewRequest("GET", "/debug/pprof/gpumem", nil)); pattern != "GET /debug/pprof/" {
+		t.Errorf("net/http/pprof serves %q", pattern)
+	}
+	server := httptest.NewServer(mux)
 	defer server.Close()
 	for path, want := range map[string]string{
 		"/debug/pprof/gpumem?debug=1": "gpumem profile: 3: 6291456",
