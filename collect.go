@@ -30,8 +30,9 @@ import (
 // Nothing is locked while someone is told of a leak.
 
 // collectFloor is up to how many bytes of Buffers a pool does not collect for,
-// but a 64th of a smaller device. A collection takes a fraction of a millisecond
-// of a small program, and so does filling this much.
+// but a 64th of a smaller device: a collection for every megabyte would cost more
+// than the memory is worth. The heap's own floor is 4 MiB (GOGC in package
+// runtime's documentation).
 const collectFloor = 16 << 20
 
 // Leak is a Buffer that was not freed and that nothing refers to any more.
@@ -61,9 +62,10 @@ func WithLeaks(f func(Leak)) Option { return func(c *config) { c.leaks = f } }
 // (TryAlloc and AllocBatch do not). So Buffers take no more than two live sets,
 // where a request larger than a live set counts as a part of it.
 //
-// A collection holds up who asked for as long as marking the Go heap takes: 0.2
-// ms for a small program, about 1 ms for each MB of pointers. Free costs nothing
-// of that: what is freed by hand never makes the pool collect.
+// A collection holds up who asked for as long as marking the Go heap takes: about
+// 2 ms for a small program and as much again for each MB of objects with pointers,
+// on two busy cores (docs/performance.md). What is freed by hand takes part in none
+// of it: a program that frees all its Buffers runs no collection but the first few.
 func WithCollect() Option { return func(c *config) { c.collect = true } }
 
 // Collect runs a collection of the Go runtime, and reports and frees the Buffers

@@ -57,7 +57,7 @@ var dropped = []struct {
 	name string
 	opts []gpumem.Option
 }{
-	{"no option", nil},
+	{"plain", nil},
 	{"leaks", []gpumem.Option{gpumem.WithLeaks(func(gpumem.Leak) {})}},
 	{"collect", []gpumem.Option{gpumem.WithCollect()}},
 	{"both", []gpumem.Option{gpumem.WithLeaks(func(gpumem.Leak) {}), gpumem.WithCollect()}},
@@ -592,7 +592,7 @@ func ExampleWithLeaks() {
 
 // BenchmarkBuffer is an allocation and its free, without an owner and with one.
 func BenchmarkBuffer(b *testing.B) {
-	b.Run("Alloc and Free", func(b *testing.B) {
+	b.Run("block", func(b *testing.B) {
 		pool := newPool(b, gib(b), "jax")
 		b.ReportAllocs()
 		for b.Loop() {
@@ -621,25 +621,20 @@ func BenchmarkBuffer(b *testing.B) {
 }
 
 // BenchmarkCollect is a collection with so many Buffers held, of which none is
-// found; and beside it the runtime's part.
+// found.
 func BenchmarkCollect(b *testing.B) {
 	for _, n := range []int{0, 1000, 100_000} {
-		pool := newPool(b, gib(b), "jax", gpumem.WithCollect())
-		held := make([]*gpumem.Buffer, n)
-		for i := range held {
-			fill(b, pool, &held[i], 4096)
-		}
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			pool := newPool(b, gib(b), "jax", gpumem.WithCollect())
+			defer pool.Close()
+			held := make([]*gpumem.Buffer, n)
+			for i := range held {
+				fill(b, pool, &held[i], 4096)
+			}
 			for b.Loop() {
 				pool.Collect()
 			}
+			runtime.KeepAlive(held)
 		})
-		b.Run(fmt.Sprintf("%d/runtime.GC", n), func(b *testing.B) {
-			for b.Loop() {
-				runtime.GC()
-			}
-		})
-		runtime.KeepAlive(held)
-		pool.Close()
 	}
 }

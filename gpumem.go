@@ -16,6 +16,15 @@
 // from there or from a line such as "jax:fraction=.5". The pool does what the
 // framework would do with it, placement for placement.
 //
+// Who holds the memory: [Pool.Live] by place in the program, [Pool.WriteProfile]
+// for go tool pprof, package pprofhttp beside net/http/pprof. They name places if
+// the pool is opened [WithStacks].
+//
+// A [Block] is a value, and to forget one is a leak. A [Buffer] is a block with an
+// owner, which the garbage collector sees: [WithLeaks] reports those that were
+// dropped without a Free, [WithCollect] frees them and has the collector run
+// before they fill the device.
+//
 // Device memory is addresses (uint64), never Go pointers.
 package gpumem
 
