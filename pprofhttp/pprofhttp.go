@@ -14,7 +14,7 @@
 // functions and files; a server that listens to others than this machine should
 // not show it to everyone.
 //
-// It is a package of its own because net/http adds three megabytes to a program.
+// It is a package of its own because net/http adds four megabytes to a program.
 package pprofhttp
 
 import (
