@@ -76,7 +76,7 @@ func (p *Pool) Collect() (found int) {
 	if p.buffers == nil {
 		return 0
 	}
-	return p.buffers.collect(0, func() bool { return true })
+	return p.buffers.collect(func() bool { return true })
 }
 
 // buffers is the table of a pool's Buffers.
@@ -92,8 +92,9 @@ type buffers struct {
 	table  []entry
 	vacant []int  // entries of it that have no Buffer
 	live   int    // entries that have one
-	bytes  uint64 // of blocks in the table, of requests under way, and of what a sweep is freeing
-	goal   uint64 // of bytes; when they would pass it a collection comes first
+	bytes  uint64 // of blocks in the table, and of those that a sweep is freeing
+	coming uint64 // bytes of requests under way
+	goal   uint64 // when bytes and coming would pass it a collection comes first
 	cycle  uint32 // collections that this pool began
 	armed  bool   // the runtime will tell of its next collection
 	closed bool
@@ -122,18 +123,18 @@ func asked(bytes uint64) uint64 { return min(bytes, 1<<48) }
 
 // over says whether a request would pass the goal. Caller holds t.mu.
 func (t *buffers) over(bytes uint64) bool {
-	return t.free && t.live > 0 && t.bytes+asked(bytes) > t.goal
+	return t.free && t.live > 0 && t.bytes+t.coming+asked(bytes) > t.goal
 }
 
 // reserve counts a request before it is made, and collects first if it is time.
 func (t *buffers) reserve(bytes uint64) {
 	t.mu.Lock()
-	for t.over(bytes) { // more than once only if others take the room
+	for ran := false; !ran && t.over(bytes); { // more than once only if others take the room
 		t.mu.Unlock()
-		t.collect(bytes, func() bool { return t.over(bytes) })
+		t.collect(func() bool { ran = t.over(bytes); return ran })
 		t.mu.Lock()
 	}
-	t.bytes += asked(bytes)
+	t.coming += asked(bytes)
 	t.mu.Unlock()
 }
 
@@ -141,7 +142,7 @@ func (t *buffers) reserve(bytes uint64) {
 func (t *buffers) reserved(r Request, b *Buffer) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.bytes -= asked(r.Bytes)
+	t.coming -= asked(r.Bytes)
 	if b == nil || b.block.IsZero() || t.closed {
 		return
 	}
@@ -154,6 +155,9 @@ func (t *buffers) reserved(r Request, b *Buffer) {
 	}
 	t.table[b.entry] = entry{buffer: weak.Make(b), block: b.block, bytes: r.Bytes, site: r.Site, cycle: t.cycle}
 	t.bytes += b.block.Size
+	// More than the goal, after a collection: a live set that large there was. To
+	// free the block and ask for the like of it is no reason to collect again.
+	t.goal = max(t.goal, t.bytes)
 	t.live++
 	if !t.armed {
 		t.arm()
@@ -185,14 +189,14 @@ func (t *buffers) refused() {
 	t.mu.Unlock()
 	if some {
 		// A collection that another began meanwhile has found all there is.
-		t.collect(0, func() bool { return t.cycle == before })
+		t.collect(func() bool { return t.cycle == before })
 	}
 }
 
 // collect runs a collection, sweeps, and says how many Buffers it found: 0 if
-// when its turn comes need says that it is not needed any more. The request for
-// which it is done, if any, will be alive after it.
-func (t *buffers) collect(bytes uint64, need func() bool) (found int) {
+// when its turn comes need says that it is not needed any more. need is called
+// with t.mu held.
+func (t *buffers) collect(need func() bool) (found int) {
 	t.collecting.Lock()
 	t.mu.Lock()
 	if !need() {
@@ -205,7 +209,7 @@ func (t *buffers) collect(bytes uint64, need func() bool) (found int) {
 	runtime.GC()
 	dead, alive := t.sweep()
 	t.mu.Lock()
-	t.goal = max(2*alive, t.bytes+asked(bytes), t.floor)
+	t.goal = max(2*alive, t.floor)
 	t.mu.Unlock()
 	t.collecting.Unlock()
 	t.tell(dead)

@@ -116,6 +116,25 @@ func TestFreedByHand(t *testing.T) {
 	}
 }
 
+// TestImpossibleRequests: what was asked for and refused moves no goal.
+func TestImpossibleRequests(t *testing.T) {
+	pool := newPool(t, gib(t), "jax", gpumem.WithCollect(), gpumem.WithRetry(0))
+	held := make([]*gpumem.Buffer, 1)
+	fill(t, pool, &held[0], 32*mib)
+	for _, bytes := range []uint64{900 * mib, 2 << 30, 1<<64 - 1} {
+		if _, err := pool.AllocBuffer(t.Context(), bytes); !errors.Is(err, gpumem.ErrOutOfMemory) {
+			t.Errorf("%d bytes: %v", bytes, err)
+		}
+	}
+	for i := range 200 {
+		drop(t, pool, mib)
+		if n := pool.Stats().BytesInUse; n > 64*mib {
+			t.Fatalf("%d MiB are in use after %d Buffers; the live set is 32", n/mib, i)
+		}
+	}
+	runtime.KeepAlive(held)
+}
+
 // TestRefusedRequestCollects: dropped Buffers are found before a request is
 // refused, an owner's or not, even where they are not many.
 func TestRefusedRequestCollects(t *testing.T) {
