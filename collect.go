@@ -62,10 +62,11 @@ func WithLeaks(f func(Leak)) Option { return func(c *config) { c.leaks = f } }
 // (TryAlloc and AllocBatch do not). So Buffers take no more than two live sets,
 // where a request larger than a live set counts as a part of it.
 //
-// A collection holds up who asked for as long as marking the Go heap takes: about
-// 2 ms for a small program and as much again for each MB of objects with pointers,
-// on two busy cores (docs/performance.md). What is freed by hand takes part in none
-// of it: a program that frees all its Buffers runs no collection but the first few.
+// A collection holds up who asked for as long as marking the Go heap takes: 0.2 ms
+// for a small program and 0.3 ms for each MB of objects with pointers, on two cores,
+// and ten times that where others use them (docs/performance.md). What is freed by
+// hand takes part in none of it: a program that frees all its Buffers runs no
+// collection but the first few.
 func WithCollect() Option { return func(c *config) { c.collect = true } }
 
 // Collect runs a collection of the Go runtime, and reports and frees the Buffers
