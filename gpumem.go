@@ -16,6 +16,15 @@
 // from there or from a line such as "jax:fraction=.5". The pool does what the
 // framework would do with it, placement for placement.
 //
+// Who holds the memory: [Pool.Live] by place in the program, [Pool.WriteProfile]
+// for go tool pprof, package pprofhttp beside net/http/pprof. They name places if
+// the pool is opened [WithStacks].
+//
+// A [Block] is a value, and to forget one is a leak. A [Buffer] is a block with an
+// owner, which the garbage collector sees: [WithLeaks] reports those that were
+// dropped without a Free, [WithCollect] frees them and has the collector run
+// before they fill the device.
+//
 // Device memory is addresses (uint64), never Go pointers.
 package gpumem
 
@@ -88,6 +97,8 @@ type Pool struct {
 	freed   chan struct{}   // closed when something was freed while anyone waits; guarded by mu
 	closed  bool            // guarded by mu
 	refused int             // refusals so far; guarded by mu
+
+	buffers *buffers // nil: nobody asks after dropped Buffers
 }
 
 type config struct {
@@ -96,6 +107,8 @@ type config struct {
 	log           func(Message)
 	deterministic bool
 	idle          idleConfig
+	leaks         func(Leak)
+	collect       bool
 }
 
 // Option changes how a pool works, not where its blocks lie.
@@ -109,7 +122,8 @@ func WithRetry(d time.Duration) Option { return func(c *config) { c.retry = d } 
 // WithStacks keeps the stack of every allocation, so that reports name who
 // holds the memory. It costs about a microsecond for each. The default is to
 // do so under the platform and address policies, whose driver calls cost a
-// hundred times as much and which are for finding such things.
+// hundred times as much and which are for finding such things, and with
+// [WithLeaks].
 func WithStacks(on bool) Option { return func(c *config) { c.stacks = &on } }
 
 // WithLog is told what the framework would log: refusals of the device, the
@@ -270,13 +284,14 @@ func Open(dev device.GPU, p policy.Policy, opts ...Option) (*Pool, error) {
 	if n, ok := a.(interface{ Name() string }); ok {
 		pool.name = n.Name()
 	}
-	keep := p.Kind == policy.Platform || p.Kind == policy.Address
+	keep := p.Kind == policy.Platform || p.Kind == policy.Address || c.leaks != nil
 	if c.stacks != nil {
 		keep = *c.stacks
 	}
 	if keep {
 		pool.stacks = newStacks()
 	}
+	pool.buffers = newBuffers(pool, c)
 	return pool, nil
 }
 
@@ -354,6 +369,9 @@ func (p *Pool) wait(ctx context.Context, r Request, err error) (Block, error) {
 		return Block{}, err
 	}
 	start := time.Now()
+	if p.buffers != nil && !errors.Is(err, alloc.ErrNever) {
+		p.buffers.refused()
+	}
 	var timeout <-chan time.Time
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -385,6 +403,9 @@ func (p *Pool) wait(ctx context.Context, r Request, err error) (Block, error) {
 			last = true
 		case <-ctx.Done():
 			last, stopped = true, ctx.Err()
+		}
+		if last && p.buffers != nil { // others have dropped some since
+			p.buffers.refused()
 		}
 		p.mu.Lock()
 		p.waiting--
@@ -561,8 +582,12 @@ func (p *Pool) Walk(yield func(alloc.Chunk) bool) {
 func (p *Pool) Policy() policy.Policy { return p.policy }
 
 // Close gives everything back to the device, live blocks included, and lets
-// those who wait go with ErrClosed. A second Close says ErrClosed.
+// those who wait go with ErrClosed. A second Close says ErrClosed, and so does
+// the Free of a Buffer that is still held.
 func (p *Pool) Close() error {
+	if p.buffers != nil {
+		p.buffers.close()
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {

@@ -110,7 +110,7 @@ func (p *Pool) outOfMemory(r Request, reason error, waited time.Duration, ended 
 	p.refused++
 	if p.stacks != nil {
 		e.Stack = p.stacks.text(r.Site)
-		e.Live = p.live()
+		e.Live = p.named(p.live())
 	}
 	return e
 }

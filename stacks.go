@@ -45,36 +45,44 @@ func (t *stacks) caller() alloc.Site {
 }
 
 // text is the stack of a site, innermost first, a line for each frame:
-// "function (file:line)". The pool's own methods and the runtime's are left
-// out.
+// "function (file:line)".
 func (t *stacks) text(id alloc.Site) string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if id == 0 || int(id) > len(t.byID) {
-		return ""
-	}
 	if s, ok := t.printed[id]; ok {
 		return s
+	}
+	var b strings.Builder
+	for _, f := range t.frames(id) {
+		fmt.Fprintf(&b, "%s (%s:%d)\n", f.Function, filepath.Base(f.File), f.Line)
+	}
+	t.printed[id] = b.String()
+	return t.printed[id]
+}
+
+// frames are those of a site's stack, innermost first. The pool's own methods
+// and the runtime's are left out. Caller holds t.mu.
+func (t *stacks) frames(id alloc.Site) []runtime.Frame {
+	if id == 0 || int(id) > len(t.byID) {
+		return nil
 	}
 	s := t.byID[id-1]
 	n := slices.Index(s[:], 0)
 	if n < 0 {
 		n = len(s)
 	}
-	var b strings.Builder
+	var out []runtime.Frame
 	frames := runtime.CallersFrames(s[:n])
 	for {
 		f, more := frames.Next()
 		own := strings.HasPrefix(f.Function, "gpumem.(*Pool).") || strings.HasPrefix(f.Function, "runtime.")
 		if f.Function != "" && !own {
-			fmt.Fprintf(&b, "%s (%s:%d)\n", f.Function, filepath.Base(f.File), f.Line)
+			out = append(out, f)
 		}
 		if !more {
-			break
+			return out
 		}
 	}
-	t.printed[id] = b.String()
-	return t.printed[id]
 }
 
 // Use is what one place in the program holds.
@@ -89,11 +97,12 @@ type Use struct {
 // (see WithStacks) it is one entry for all.
 func (p *Pool) Live() []Use {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.live()
+	live := p.live()
+	p.mu.Unlock()
+	return p.named(live)
 }
 
-// live is Live; the caller holds p.mu.
+// live is Live without the stacks' texts. Caller holds p.mu.
 func (p *Pool) live() []Use {
 	uses := map[alloc.Site]*Use{}
 	p.a.Walk(func(c alloc.Chunk) bool {
@@ -103,9 +112,6 @@ func (p *Pool) live() []Use {
 		u := uses[c.Site]
 		if u == nil {
 			u = &Use{Site: c.Site}
-			if p.stacks != nil {
-				u.Stack = p.stacks.text(c.Site)
-			}
 			uses[c.Site] = u
 		}
 		u.Blocks++
@@ -120,4 +126,14 @@ func (p *Pool) live() []Use {
 		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Site, b.Site))
 	})
 	return out
+}
+
+// named fills in the stacks' texts. It needs no lock of the pool.
+func (p *Pool) named(uses []Use) []Use {
+	if p.stacks != nil {
+		for i := range uses {
+			uses[i].Stack = p.stacks.text(uses[i].Site)
+		}
+	}
+	return uses
 }

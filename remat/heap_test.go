@@ -113,6 +113,9 @@ func TestHeapRandom(t *testing.T) {
 
 // TestHeapReal: so do plans of real modules.
 func TestHeapReal(t *testing.T) {
+	if testing.Short() {
+		t.Skip("skipped: -short")
+	}
 	for _, file := range realModules(t) {
 		m := read(t, file)
 		if m.Instructions() > 9000 {

@@ -252,6 +252,9 @@ func TestBestHost(t *testing.T) {
 // TestBestHostReal: on real modules the host saves computing, and what the plan says
 // holds.
 func TestBestHostReal(t *testing.T) {
+	if testing.Short() {
+		t.Skip("skipped: -short")
+	}
 	const file = "../../shared/data/hlo/rocm_vit.train_step.hlo.gz"
 	if !slices.Contains(realModules(t), file) {
 		t.Skip(file + " is not there")

@@ -1,0 +1,309 @@
+package gpumem
+
+import (
+	"errors"
+	"runtime"
+	"sync"
+	"weak"
+
+	"gpumem/alloc"
+)
+
+// What becomes of Buffers that nobody holds any more and nobody has freed.
+//
+// A table has a weak pointer to each Buffer. It is swept after each collection of
+// the Go runtime: what weak pointers no longer lead to is reported, freed, or
+// both. That alone would come too late, for the runtime collects when the Go heap
+// has doubled, and a GPU full of buffers is some kilobytes of it. So a collecting
+// pool counts the bytes of its Buffers and asks for a collection itself, by the
+// rule of GOGC=100: when they would be more than twice what was alive after the
+// last one; and when a request is refused.
+//
+// The runtime tells of its own collections by a cleanup of an object that nobody
+// holds, made anew after each. There is one while the table is not empty; it
+// keeps a pool alive, but no longer than its Buffers are. To look at a weak
+// pointer while the runtime marks keeps its Buffer for that collection, so one
+// may be found a collection late; not so in the pool's own, which no other sweep
+// meets.
+//
+// Locks: collecting before the pool's or the table's; never these two together.
+// Nothing is locked while someone is told of a leak.
+
+// collectFloor is up to how many bytes of Buffers a pool does not collect for,
+// but a 64th of a smaller device: a collection for every megabyte would cost more
+// than the memory is worth. The heap's own floor is 4 MiB (GOGC in package
+// runtime's documentation).
+const collectFloor = 16 << 20
+
+// Leak is a Buffer that was not freed and that nothing refers to any more.
+type Leak struct {
+	Block Block
+	Bytes uint64 // as it was asked for
+	Stack string // of who asked, innermost first, a line for each frame; "" if stacks are not kept
+	Err   error  // why it could not be freed, which leaves it allocated; nil if it was, or nobody asked for that
+}
+
+// WithLeaks calls f for each [Buffer] that is found unreachable and not freed,
+// once. It is found after a collection of the Go runtime, so some time later (the
+// runtime collects every two minutes at least); call [Pool.Collect] to find all
+// now. Those that are there at Close are not reported. Stacks are kept unless
+// WithStacks says no.
+//
+// f is called by a goroutine of its own, or by one that is in AllocBuffer, Alloc,
+// Request or Collect, and at times by several at once. No lock is held, and f may
+// use the pool. The memory stays allocated unless the pool has WithCollect.
+func WithLeaks(f func(Leak)) Option { return func(c *config) { c.leaks = f } }
+
+// WithCollect frees each [Buffer] that is found unreachable, so that a program
+// may drop its Buffers as it does Go memory. The pool asks for a collection
+// (runtime.GC) when its Buffers would pass twice what was alive after the last
+// such, as GOGC=100 does for the heap, but not below 16 MiB or a 64th of a
+// smaller device; and before Alloc, Request and the like give up or wait for room
+// (TryAlloc and AllocBatch do not). So Buffers take no more than two live sets,
+// where a request larger than a live set counts as a part of it.
+//
+// A collection holds up who asked for as long as marking the Go heap takes: 0.2 ms
+// for a small program and 0.3 ms for each MB of objects with pointers, on two cores,
+// and ten times that where others use them (docs/performance.md). What is freed by
+// hand takes part in none of it: a program that frees all its Buffers runs no
+// collection but the first few.
+func WithCollect() Option { return func(c *config) { c.collect = true } }
+
+// Collect runs a collection of the Go runtime, and reports and frees the Buffers
+// that it finds unreachable, as the pool's options say: how many there were. Those
+// that the runtime's own collections found before do not count, but are freed
+// when Collect returns. Without such options it does nothing.
+func (p *Pool) Collect() (found int) {
+	if p.buffers == nil {
+		return 0
+	}
+	return p.buffers.collect(func() bool { return true })
+}
+
+// buffers is the table of a pool's Buffers.
+type buffers struct {
+	pool  *Pool
+	leaks func(Leak) // nil: nobody is told
+	free  bool       // what is unreachable is freed
+	floor uint64     // least value of goal
+
+	collecting sync.Mutex // held through a collection and the frees after it
+
+	mu     sync.Mutex // guards the rest
+	table  []entry
+	vacant []int  // entries of it that have no Buffer
+	live   int    // entries that have one
+	bytes  uint64 // of blocks in the table, and of those that a sweep is freeing
+	coming uint64 // bytes of requests under way
+	goal   uint64 // when bytes and coming would pass it a collection comes first
+	cycle  uint32 // collections that this pool began
+	armed  bool   // the runtime will tell of its next collection
+	closed bool
+}
+
+// entry is a Buffer; without one it is zero.
+type entry struct {
+	buffer weak.Pointer[Buffer]
+	block  Block
+	bytes  uint64 // as asked for
+	site   alloc.Site
+	cycle  uint32 // in which it was made
+}
+
+// newBuffers is nil if nobody asks after dropped Buffers.
+func newBuffers(p *Pool, c config) *buffers {
+	if c.leaks == nil && !c.collect {
+		return nil
+	}
+	floor := min(collectFloor, p.dev.Info().Total/64)
+	return &buffers{pool: p, leaks: c.leaks, free: c.collect, floor: floor, goal: floor}
+}
+
+// asked keeps the count from wrapping for requests that cannot be.
+func asked(bytes uint64) uint64 { return min(bytes, 1<<48) }
+
+// over says whether a request would pass the goal. Caller holds t.mu.
+func (t *buffers) over(bytes uint64) bool {
+	return t.free && t.live > 0 && t.bytes+t.coming+asked(bytes) > t.goal
+}
+
+// reserve counts a request before it is made, and collects first if it is time.
+func (t *buffers) reserve(bytes uint64) {
+	t.mu.Lock()
+	for ran := false; !ran && t.over(bytes); { // more than once only if others take the room
+		t.mu.Unlock()
+		t.collect(func() bool { ran = t.over(bytes); return ran })
+		t.mu.Lock()
+	}
+	t.coming += asked(bytes)
+	t.mu.Unlock()
+}
+
+// reserved ends a request: b came of it, or nothing if it is nil.
+func (t *buffers) reserved(r Request, b *Buffer) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.coming -= asked(r.Bytes)
+	if b == nil || b.block.IsZero() || t.closed {
+		return
+	}
+	if n := len(t.vacant); n > 0 {
+		b.entry = t.vacant[n-1]
+		t.vacant = t.vacant[:n-1]
+	} else {
+		b.entry = len(t.table)
+		t.table = append(t.table, entry{})
+	}
+	t.table[b.entry] = entry{buffer: weak.Make(b), block: b.block, bytes: r.Bytes, site: r.Site, cycle: t.cycle}
+	t.bytes += b.block.Size
+	// More than the goal, after a collection: a live set that large there was. To
+	// free the block and ask for the like of it is no reason to collect again.
+	t.goal = max(t.goal, t.bytes)
+	t.live++
+	if !t.armed {
+		t.arm()
+	}
+}
+
+// remove is told that b was freed. A finalizer of the user's may do that after a
+// sweep has taken the entry, and it is another's by now: it is left alone.
+func (t *buffers) remove(b *Buffer) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if b.entry < len(t.table) && t.table[b.entry].block == b.block && !b.block.IsZero() {
+		t.vacate(b.entry)
+		t.bytes -= b.block.Size
+	}
+}
+
+// vacate empties an entry. Caller holds t.mu.
+func (t *buffers) vacate(i int) {
+	t.table[i] = entry{}
+	t.vacant = append(t.vacant, i)
+	t.live--
+}
+
+// refused is told that the pool has no room, before it waits or gives up.
+func (t *buffers) refused() {
+	t.mu.Lock()
+	before, some := t.cycle, t.free && t.live > 0
+	t.mu.Unlock()
+	if some {
+		// A collection that another began meanwhile has found all there is.
+		t.collect(func() bool { return t.cycle == before })
+	}
+}
+
+// collect runs a collection, sweeps, and says how many Buffers it found: 0 if
+// when its turn comes need says that it is not needed any more. need is called
+// with t.mu held.
+func (t *buffers) collect(need func() bool) (found int) {
+	t.collecting.Lock()
+	t.mu.Lock()
+	if !need() {
+		t.mu.Unlock()
+		t.collecting.Unlock()
+		return 0
+	}
+	t.cycle++
+	t.mu.Unlock()
+	runtime.GC()
+	dead, alive := t.sweep()
+	t.mu.Lock()
+	t.goal = max(2*alive, t.floor)
+	t.mu.Unlock()
+	t.collecting.Unlock()
+	t.tell(dead)
+	return len(dead)
+}
+
+// sweep takes the Buffers that are unreachable out of the table and frees them,
+// if that is wanted. Alive are the bytes of those that are not, and that were
+// there when the last collection of ours began. Caller holds t.collecting.
+func (t *buffers) sweep() (leaks []Leak, alive uint64) {
+	var dead []entry
+	t.mu.Lock()
+	for i := range t.table {
+		e := &t.table[i]
+		switch {
+		case e.block.IsZero():
+		case e.buffer.Value() == nil:
+			dead = append(dead, *e)
+			t.vacate(i)
+		case e.cycle != t.cycle:
+			alive += e.block.Size
+		}
+	}
+	t.mu.Unlock()
+	if len(dead) == 0 {
+		return nil, alive
+	}
+
+	errs := make([]error, len(dead))
+	if t.free {
+		t.pool.mu.Lock()
+		for i := range dead {
+			errs[i] = t.pool.free(dead[i].block)
+		}
+		t.pool.wake()
+		t.pool.mu.Unlock()
+	}
+	var bytes uint64
+	for i, e := range dead {
+		bytes += e.block.Size
+		if errors.Is(errs[i], ErrDoubleFree) { // by a finalizer
+			continue
+		}
+		leaks = append(leaks, Leak{Block: e.block, Bytes: e.bytes, Err: errs[i]})
+		if s := t.pool.stacks; s != nil {
+			leaks[len(leaks)-1].Stack = s.text(e.site)
+		}
+	}
+	t.mu.Lock()
+	t.bytes -= bytes
+	t.mu.Unlock()
+	return leaks, alive
+}
+
+// tell reports what was found. Caller holds no lock.
+func (t *buffers) tell(leaks []Leak) {
+	if t.leaks != nil {
+		for _, l := range leaks {
+			t.leaks(l)
+		}
+	}
+}
+
+// sentinel is what nobody holds. A pointer in it keeps it from being put together
+// with others, which might live.
+type sentinel struct{ _ *sentinel }
+
+// arm has the runtime tell of its next collection. Caller holds t.mu.
+func (t *buffers) arm() {
+	t.armed = true
+	// A cleanup holds up all others of the program, so it only starts a goroutine.
+	runtime.AddCleanup(new(sentinel), func(t *buffers) { go t.collected() }, t)
+}
+
+// collected is told of a collection of the runtime's. It does not touch the goal,
+// for what was dropped since that collection would count as alive.
+func (t *buffers) collected() {
+	t.mu.Lock()
+	t.armed = false
+	if t.live > 0 {
+		t.arm()
+	}
+	t.mu.Unlock()
+	t.collecting.Lock()
+	dead, _ := t.sweep()
+	t.collecting.Unlock()
+	t.tell(dead)
+}
+
+// close forgets all Buffers: their memory is the device's again.
+func (t *buffers) close() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.closed = true
+	t.table, t.vacant, t.live = nil, nil, 0
+}
