@@ -45,6 +45,7 @@ import (
 	"gpumem/alloc/vmm"
 	"gpumem/device"
 	"gpumem/policy"
+	"gpumem/trace"
 )
 
 // The words of package alloc that users of a Pool need.
@@ -99,6 +100,8 @@ type Pool struct {
 	refused int             // refusals so far; guarded by mu
 
 	buffers *buffers // nil: nobody asks after dropped Buffers
+
+	record *recording // what it holds is guarded by mu; nil: nobody wants one
 }
 
 type config struct {
@@ -109,6 +112,7 @@ type config struct {
 	idle          idleConfig
 	leaks         func(Leak)
 	collect       bool
+	record        *trace.Writer
 }
 
 // Option changes how a pool works, not where its blocks lie.
@@ -292,6 +296,7 @@ func Open(dev device.GPU, p policy.Policy, opts ...Option) (*Pool, error) {
 		pool.stacks = newStacks()
 	}
 	pool.buffers = newBuffers(pool, c)
+	pool.record = newRecording(pool, c.record)
 	return pool, nil
 }
 
@@ -326,7 +331,10 @@ func (p *Pool) Request(ctx context.Context, r Request) (Block, error) {
 func (p *Pool) alloc(r Request) (Block, error) {
 	b, err := p.a.Alloc(r)
 	if err == nil && p.order != nil && !p.order.Idle(r.Stream) {
-		return p.ordered(b, r)
+		b, err = p.ordered(b, r)
+	}
+	if err == nil && p.record != nil {
+		p.record.alloc(p, b, r)
 	}
 	return b, err
 }
@@ -343,10 +351,16 @@ func (p *Pool) free(b Block) error {
 	if p.idle != nil {
 		p.idle.used()
 	}
+	var err error
 	if p.order != nil && p.order.Several() {
-		return p.order.Free(b, func() error { return p.a.Free(b) })
+		err = p.order.Free(b, func() error { return p.a.Free(b) })
+	} else {
+		err = p.a.Free(b)
 	}
-	return p.a.Free(b)
+	if err == nil && p.record != nil {
+		p.record.free(b.Addr)
+	}
+	return err
 }
 
 // TryAlloc is Alloc for callers that have another way when there is no room: it
@@ -455,7 +469,9 @@ func (p *Pool) FreeAddr(addr uint64) error {
 		if p.idle != nil {
 			p.idle.used()
 		}
-		err = p.a.FreeAddr(addr)
+		if err = p.a.FreeAddr(addr); err == nil && p.record != nil {
+			p.record.free(addr)
+		}
 	}
 	if p.waiting > 0 {
 		p.wake()
@@ -602,5 +618,5 @@ func (p *Pool) Close() error {
 		err = errors.Join(err, p.order.Close())
 	}
 	p.wake()
-	return err
+	return errors.Join(err, p.record.close())
 }
