@@ -72,7 +72,7 @@ func judge(g *gathered, names *names) *Report {
 		}
 	}
 	c := clockOf(g, s)
-	if c.steps > 0 {
+	if c.steps > 0 && (len(leaky) > 0 || !c.alone) {
 		n := uint64(math.Round(c.steps))
 		rep.Steps = &n
 	}

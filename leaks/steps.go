@@ -13,7 +13,8 @@ type clock struct {
 	steps float64 // in the span; 0 if they cannot be told
 	// most is how often the busiest place that goes on and on allocates in the
 	// middle; it repeats, even if the steps cannot be told.
-	most float64
+	most  float64
+	alone bool // there is only one such place
 }
 
 // clockOf finds the count of steps in s; steps is 0 if it cannot be told.
@@ -57,7 +58,7 @@ func clockOf(g *gathered, s span) clock {
 		if like[i] == 0 || like[i]*4 < best || len(list) >= 4 && like[i] < 2 {
 			continue
 		}
-		c := clock{most: most}
+		c := clock{most: most, alone: len(list) == 1}
 		for _, u := range list {
 			if near(u, t, t) {
 				c.steps += u / float64(like[i])

@@ -24,8 +24,13 @@ func writeAdvice(w io.Writer, rep *advise.Report) error {
 	}
 	torch := rep.Trace.Format == "torch"
 	line("%s", adviceVerdict(rep))
-	if rep.Advice != nil && !rep.FitsAsItIs {
-		export(rep.Advice.Set)
+	if rep.Advice != nil {
+		if !rep.FitsAsItIs {
+			export(rep.Advice.Set)
+		}
+		for _, n := range rep.Advice.Notes {
+			line("  on the way: %s", n)
+		}
 	}
 	b.WriteString("\n")
 	if err := adviceTable(&b, rep); err != nil {

@@ -71,9 +71,12 @@ type Report struct {
 
 // Candidate is one way to run, replayed.
 type Candidate struct {
-	Policy string   `json:"policy"` // as for gpumem replay --policy
-	Set    []string `json:"set"`    // NAME=VALUE for the environment; empty: nothing
-	Ours   bool     `json:"ours"`   // only programs of this project's pool can
+	// Policy is the name for gpumem replay --policy. What is replayed here is
+	// what Set means; only async differs in more than the last bits of a limit:
+	// JAX does not let the driver's pool keep what is unused.
+	Policy string   `json:"policy"`
+	Set    []string `json:"set"`  // NAME=VALUE for the environment; empty: nothing
+	Ours   bool     `json:"ours"` // only programs of this project's pool can
 
 	Fits          bool    `json:"fits"`
 	Refused       uint64  `json:"refused"`
@@ -88,6 +91,8 @@ type Candidate struct {
 	// 1 MiB, with nobody else on it; nil if there is none.
 	SmallestDevice *uint64 `json:"smallest_device_bytes"`
 	SmallestCard   *uint64 `json:"smallest_card_bytes"` // nominal, as in Report
+
+	Notes []string `json:"notes,omitempty"` // what the policy did on the way, such as backing off
 
 	at func(total uint64) policy.Policy // on a device of so many bytes
 }
@@ -159,14 +164,26 @@ func (a *adviser) replay(p policy.Policy, alone bool) replay.Config {
 	}
 }
 
+// fits says whether nothing is refused on a device of total bytes.
+func (a *adviser) fits(ctx context.Context, p policy.Policy, alone bool, total uint64) (bool, error) {
+	ok, err := replay.Fits(ctx, a.trace, a.replay(p, alone), total)
+	if errors.Is(err, device.ErrOutOfMemory) { // not even for the pool itself
+		return false, nil
+	}
+	return ok, err
+}
+
 // try replays a candidate on the card, and looks for the smallest.
 func (a *adviser) try(ctx context.Context, c *Candidate, rep *Report) error {
 	cfg := a.cfg
 	ran, err := replay.Run(ctx, a.trace, a.replay(c.at(cfg.Sim.Total), false))
+	if errors.Is(err, device.ErrOutOfMemory) {
+		ran, err = &replay.Report{}, nil // not even the pool itself can be made
+	}
 	if err != nil {
 		return err
 	}
-	c.Fits = true
+	c.Fits = len(ran.Results) > 0
 	for _, r := range ran.Results {
 		c.Fits = c.Fits && r.Fits
 		c.Refused += r.Refused
@@ -176,6 +193,7 @@ func (a *adviser) try(ctx context.Context, c *Candidate, rep *Report) error {
 		c.HeldPeak = max(c.HeldPeak, r.HeldPeak)
 		c.DriverCalls += r.DriverCalls
 		c.DriverSeconds += r.DriverSeconds
+		c.Notes = append(c.Notes, r.Notes...)
 		rep.LowerBound = max(rep.LowerBound, r.LowerBound)
 	}
 	if c.Fits {
@@ -191,7 +209,7 @@ func (a *adviser) try(ctx context.Context, c *Candidate, rep *Report) error {
 		}
 		// A larger device is no promise with a pool that cuts its blocks
 		// elsewhere, so the card itself is tried.
-		ok, err := replay.Fits(ctx, a.trace, a.replay(c.at(card.total), true), card.total)
+		ok, err := a.fits(ctx, c.at(card.total), true, card.total)
 		if err != nil {
 			return err
 		}

@@ -11,7 +11,6 @@ import (
 
 	"gpumem/device/sim"
 	"gpumem/policy"
-	"gpumem/replay"
 )
 
 // The variables that are advised.
@@ -112,7 +111,7 @@ func (a *adviser) limited(ctx context.Context, spec, line string) (*Candidate, e
 		}
 	}
 	plain := a.env(spec, line)
-	ok, err := replay.Fits(ctx, a.trace, a.replay(plain, false), card.Total)
+	ok, err := a.fits(ctx, plain, false, card.Total)
 	c := &Candidate{Policy: spec, Set: []string{line}}
 	if !ok {
 		c.Policy, c.Set = most(card.Used + card.Display + a.cfg.Context)(card.Total)
@@ -172,14 +171,15 @@ func (a *adviser) second(rep *Report) {
 	if first == nil {
 		return
 	}
-	percent := int(float64(room(first)) / float64(total) * 100)
+	// 2 MiB less, for JAX rounds its limit up to a multiple of that.
+	percent := int(float64(room(first)-min(room(first), 2*mib)) / float64(total) * 100)
 	if percent < 1 {
 		return
 	}
 	text := percentText(min(percent, mostPercent))
 	rep.Second = &Second{Bytes: room(first), First: first.Set, Other: []string{fractionVar + "=" + text}}
 	if rep.Trace.Format == "torch" {
-		held := percentOf(total, total-min(total, first.HeldPeak+total/100)) // rounded up
+		held := min(mostPercent, int(float64(first.HeldPeak)/float64(total)*100)+1) // rounded up
 		rep.Second.First = []string{torchConf + "=per_process_memory_fraction:0" + percentText(held)}
 		rep.Second.Other = []string{torchConf + "=per_process_memory_fraction:0" + text}
 	}

@@ -6,8 +6,6 @@ package advise
 import (
 	"context"
 	"sort"
-
-	"gpumem/replay"
 )
 
 // mostPercent is the largest fraction that is advised, in hundredths.
@@ -34,7 +32,7 @@ func (a *adviser) percent(ctx context.Context) (int, error) {
 		if failed != nil {
 			return true
 		}
-		ok, err := replay.Fits(ctx, a.trace, a.replay(a.fraction(i+1), false), card.Total)
+		ok, err := a.fits(ctx, a.fraction(i+1), false, card.Total)
 		failed = err
 		return ok
 	})
@@ -49,7 +47,7 @@ const maxDevice = 1 << 40
 // bound is what any allocator must hold. nil: none up to 1 TiB.
 func (a *adviser) smallest(ctx context.Context, c *Candidate, bound uint64) (*uint64, error) {
 	fits := func(n uint64) (bool, error) {
-		return replay.Fits(ctx, a.trace, a.replay(c.at(n*mib), true), n*mib)
+		return a.fits(ctx, c.at(n*mib), true, n*mib)
 	}
 	lo := bound / mib
 	if lo > 0 {
