@@ -48,6 +48,8 @@ type Config struct {
 	Pool   string // only the recording's pool of this name; "" means all
 	// Smallest looks for the smallest device, too.
 	Smallest bool
+	// Untimed leaves the timed passes out: Result.Seconds stays 0.
+	Untimed bool
 	// Progress, if set, is told what is being done, and how far it is (0 to 1).
 	// It is called a few times a second at most.
 	Progress func(doing string, part float64)

@@ -27,6 +27,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
+	"sync"
 
 	"gpumem/device"
 	"gpumem/device/sim"
@@ -87,14 +89,16 @@ type Candidate struct {
 	DriverSeconds float64 `json:"driver_seconds"` // modelled
 	Left          uint64  `json:"left_bytes"`     // of the card, for others; 0 if it does not fit
 
-	// SmallestDevice is the smallest device on which nothing is refused, to
-	// 1 MiB, with nobody else on it; nil if there is none.
+	// SmallestDevice is the smallest device on which nothing is refused, with
+	// nobody else on it; to 1 MiB, and to 1 % where the recording has more than a
+	// million events. nil: there is none.
 	SmallestDevice *uint64 `json:"smallest_device_bytes"`
 	SmallestCard   *uint64 `json:"smallest_card_bytes"` // nominal, as in Report
 
 	Notes []string `json:"notes,omitempty"` // what the policy did on the way, such as backing off
 
-	at func(total uint64) policy.Policy // on a device of so many bytes
+	bound uint64                           // what any allocator must hold at the peak
+	at    func(total uint64) policy.Policy // on a device of so many bytes
 }
 
 // Second is how two programs share the card.
@@ -117,11 +121,12 @@ func Run(ctx context.Context, t *trace.Trace, cfg Config) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := a.tryAll(ctx, list); err != nil {
+		return nil, err
+	}
+	rep.Candidates = list
 	for _, c := range list {
-		if err := a.try(ctx, c, rep); err != nil {
-			return nil, err
-		}
-		rep.Candidates = append(rep.Candidates, c)
+		rep.LowerBound = max(rep.LowerBound, c.bound)
 		if c.Fits && rep.Advice == nil {
 			rep.Advice = c
 		}
@@ -141,7 +146,29 @@ func Run(ctx context.Context, t *trace.Trace, cfg Config) (*Report, error) {
 type adviser struct {
 	cfg   Config
 	trace *trace.Trace
-	wrong error // a policy of ours that is not understood, which a test would find
+
+	mu    sync.Mutex // guards wrong and Config.Progress
+	wrong error      // a policy of ours that is not understood, which a test would find
+}
+
+// tryAll tries the candidates, as many at a time as there are processors: each
+// replay has its own device and its own cursor.
+func (a *adviser) tryAll(ctx context.Context, list []*Candidate) error {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	var all sync.WaitGroup
+	places := make(chan struct{}, runtime.GOMAXPROCS(0))
+	for _, c := range list {
+		places <- struct{}{}
+		all.Go(func() {
+			defer func() { <-places }()
+			if err := a.try(ctx, c); err != nil {
+				stop(err) // the first counts
+			}
+		})
+	}
+	all.Wait()
+	return context.Cause(ctx)
 }
 
 // replay is the configuration of replays under p; alone leaves others out.
@@ -151,7 +178,14 @@ func (a *adviser) replay(p policy.Policy, alone bool) replay.Config {
 		card.Used, card.Display = 0, 0
 	}
 	return replay.Config{
-		Policies: []policy.Policy{p}, Total: card.Total, Pool: a.cfg.Pool, Progress: a.cfg.Progress,
+		Policies: []policy.Policy{p}, Total: card.Total, Pool: a.cfg.Pool, Untimed: true,
+		Progress: func(doing string, part float64) {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			if a.cfg.Progress != nil {
+				a.cfg.Progress(doing, part)
+			}
+		},
 		Device: func(total uint64) (device.GPU, error) {
 			card := card
 			card.Total = total
@@ -174,7 +208,7 @@ func (a *adviser) fits(ctx context.Context, p policy.Policy, alone bool, total u
 }
 
 // try replays a candidate on the card, and looks for the smallest.
-func (a *adviser) try(ctx context.Context, c *Candidate, rep *Report) error {
+func (a *adviser) try(ctx context.Context, c *Candidate) error {
 	cfg := a.cfg
 	ran, err := replay.Run(ctx, a.trace, a.replay(c.at(cfg.Sim.Total), false))
 	if errors.Is(err, device.ErrOutOfMemory) {
@@ -194,13 +228,13 @@ func (a *adviser) try(ctx context.Context, c *Candidate, rep *Report) error {
 		c.DriverCalls += r.DriverCalls
 		c.DriverSeconds += r.DriverSeconds
 		c.Notes = append(c.Notes, r.Notes...)
-		rep.LowerBound = max(rep.LowerBound, r.LowerBound)
+		c.bound = max(c.bound, r.LowerBound)
 	}
 	if c.Fits {
-		free := cfg.Sim.Total - min(cfg.Sim.Total, rep.UsedBytes+cfg.Context)
+		free := cfg.Sim.Total - min(cfg.Sim.Total, cfg.Sim.Used+cfg.Sim.Display+cfg.Context)
 		c.Left = free - min(free, c.HeldPeak)
 	}
-	if c.SmallestDevice, err = a.smallest(ctx, c, rep.LowerBound); err != nil || c.SmallestDevice == nil {
+	if c.SmallestDevice, err = a.smallest(ctx, c); err != nil || c.SmallestDevice == nil {
 		return err
 	}
 	for _, card := range cards {

@@ -27,15 +27,22 @@ func percentText(percent int) string { return fmt.Sprintf(".%02d", percent) }
 // env is the policy of an environment, under the name that a replay knows it by.
 func (a *adviser) env(spec string, set ...string) policy.Policy {
 	p, _, err := policy.FromEnv(policy.Environ(set))
-	a.wrong = errors.Join(a.wrong, err)
+	a.note(err)
 	p.Spec = spec
 	return p
+}
+
+// note keeps an error that no input can cause.
+func (a *adviser) note(err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.wrong = errors.Join(a.wrong, err)
 }
 
 // parsed is a policy by its words.
 func (a *adviser) parsed(spec string) policy.Policy {
 	p, err := policy.Parse(spec)
-	a.wrong = errors.Join(a.wrong, err)
+	a.note(err)
 	return p
 }
 

@@ -39,17 +39,20 @@ func (a *adviser) percent(ctx context.Context) (int, error) {
 	return least, failed
 }
 
+// longEvents is from where on a search that is exact takes minutes.
+const longEvents = 1_000_000
+
 // maxDevice is where the search for a device ends: 1 TiB, more than any GPU has.
 const maxDevice = 1 << 40
 
 // smallest is the smallest device on which nothing is refused, to 1 MiB, as
-// replay's --smallest is; the fraction, where there is one, goes with the size.
-// bound is what any allocator must hold. nil: none up to 1 TiB.
-func (a *adviser) smallest(ctx context.Context, c *Candidate, bound uint64) (*uint64, error) {
+// replay's --smallest is, or to 1 % where the recording is long; the fraction,
+// where there is one, goes with the size. nil: none up to 1 TiB.
+func (a *adviser) smallest(ctx context.Context, c *Candidate) (*uint64, error) {
 	fits := func(n uint64) (bool, error) {
 		return a.fits(ctx, c.at(n*mib), true, n*mib)
 	}
-	lo := bound / mib
+	lo := (c.bound + a.cfg.Context) / mib
 	if lo > 0 {
 		lo-- // the bound itself may do
 	}
@@ -67,7 +70,7 @@ func (a *adviser) smallest(ctx context.Context, c *Candidate, bound uint64) (*ui
 			return nil, nil
 		}
 	}
-	for hi-lo > 1 {
+	for hi-lo > 1 && (a.trace.Events <= longEvents || (hi-lo)*100 > hi) {
 		mid := lo + (hi-lo)/2
 		ok, err := fits(mid)
 		if err != nil {
