@@ -66,7 +66,7 @@ func writeAdvice(w io.Writer, rep *advise.Report) error {
 	line("device of %s%s; any allocator must hold %s at the peak", size.Format(rep.DeviceBytes), used, size.Format(rep.LowerBound))
 	line("Assumed: %s beside the pool, for the CUDA context, code and libraries (--beside), and another run that asks for no more than this one.", size.Format(rep.ContextBytes))
 	if torch {
-		line("Replayed through pools like PyTorch's, not through PyTorch's own, which rounds and splits its blocks in its own way: the figures are about right. Before PyTorch 2.9 the variable is PYTORCH_CUDA_ALLOC_CONF.")
+		line("Replayed through pools like PyTorch's, not through PyTorch's own, which rounds and splits its blocks in its own way: the figures are about right. Before PyTorch 2.10 the variable is PYTORCH_CUDA_ALLOC_CONF, and a fraction is told by torch.cuda.set_per_process_memory_fraction.")
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

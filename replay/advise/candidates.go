@@ -18,7 +18,7 @@ const (
 	fractionVar    = "XLA_CLIENT_MEM_FRACTION" // since jaxlib 0.4.32; XLA_PYTHON_CLIENT_MEM_FRACTION before
 	preallocateVar = "XLA_PYTHON_CLIENT_PREALLOCATE"
 	allocatorVar   = "XLA_PYTHON_CLIENT_ALLOCATOR"
-	torchConf      = "PYTORCH_ALLOC_CONF" // since PyTorch 2.9; PYTORCH_CUDA_ALLOC_CONF before
+	torchConf      = "PYTORCH_ALLOC_CONF" // since PyTorch 2.10; PYTORCH_CUDA_ALLOC_CONF before
 )
 
 // percentText writes hundredths as people write a fraction: .92.
