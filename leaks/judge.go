@@ -90,6 +90,7 @@ func judge(g *gathered, names *names) *Report {
 	rep.KeptPart = math.Round(keptPart(g, leaky, s.low, s.high)*1000) / 1000
 	rep.Unnamed = unnamed(g, all[0], leaky)
 	rep.Grew = stopped(g, all[0], leaky, names)
+	regrown := regrown(g, all[0], leaky, rep, c, names)
 	k := rep.KeptPart
 	switch {
 	case len(leaky) > 0 && (k > 0.5 && len(leaky) > 1 || k > 0.25 && (g.coarse || len(leaky) > 3)):
@@ -99,8 +100,10 @@ func judge(g *gathered, names *names) *Report {
 		rep.Verdict = Growth
 	case len(leaky) > 0 && !slices.ContainsFunc(leaky, func(p *place) bool { return !perWeight(p, s) }):
 		rep.Verdict = Growth
-	case len(leaky) > 0:
+	case len(leaky) > 0 || regrown && repeats(g, all[0]):
 		rep.Verdict = Leak
+	case regrown:
+		rep.Verdict = Growth
 	case rep.Unnamed > 0:
 		rep.Verdict = Growth
 	case c.most >= leastLater || keptPart(g, g.places, all[0].low, all[0].high) < 0.05:
@@ -258,6 +261,42 @@ func unnamed(g *gathered, s span, leaky []*place) uint64 {
 	return uint64(rise)
 }
 
+// regrown finds among what is not named yet the places whose blocks are replaced
+// by larger ones, such as a list that is joined anew in each step: what lives
+// grows steadily, and next to nothing survives. Only stacks can show it, for the
+// sizes differ.
+func regrown(g *gathered, s span, leaky []*place, rep *Report, c clock, names *names) (found bool) {
+	for _, p := range g.places {
+		if rep.Unnamed == 0 || p.curve == nil || p.site == 0 || len(p.born) == 0 || slices.Contains(leaky, p) {
+			continue
+		}
+		rise, ups, last := rising(p.curve, s)
+		if ups < parts-1 || last*2*(parts-1) < rise || 2*rise < float64(rep.Unnamed) {
+			continue
+		}
+		one := held(g, p, p.born[len(p.born)-1:], names)
+		one.Regrows = true
+		// The rise is from the first part of the middle to the last.
+		events := float64(s.highEvent-s.lowEvent) * (parts - 1) / parts
+		one.rate = rise / events
+		if c.steps > 0 {
+			n := uint64(math.Round(one.rate * float64(s.end-s.from) / c.steps))
+			one.BytesPerStep = &n
+		}
+		rep.Leaks = append(rep.Leaks, one)
+		rep.Unnamed -= min(rep.Unnamed, uint64(rise))
+		found = true
+	}
+	if found && rep.Unnamed*20 < uint64(g.peak) {
+		rep.Unnamed = 0
+	}
+	if found && c.steps > 0 {
+		n := uint64(math.Round(c.steps))
+		rep.Steps = &n
+	}
+	return found
+}
+
 // stopped are places that grew into the middle of the run and no further.
 func stopped(g *gathered, s span, leaky []*place, names *names) []Place {
 	list := []Place{}
@@ -272,7 +311,7 @@ func stopped(g *gathered, s span, leaky []*place, names *names) []Place {
 		if last < s.lowEvent || s.end-last < max(run/10, 5*grew/k) || grew < run/10 || total(p.born) < uint64(g.peak)/100 {
 			continue
 		}
-		list = add(list, place0(g, p, p.born, names))
+		list = add(list, held(g, p, p.born, names))
 	}
 	return list
 }
@@ -306,13 +345,13 @@ func describe(g *gathered, p *place, s span, names *names) Place {
 			kept = append(kept, b)
 		}
 	}
-	one := place0(g, p, kept, names)
+	one := held(g, p, kept, names)
 	one.rate = float64(total(middle)) / float64(s.highEvent-s.lowEvent)
 	return one
 }
 
-// place0 is a place with these survivors.
-func place0(g *gathered, p *place, kept []birth, names *names) Place {
+// held is a place with these survivors.
+func held(g *gathered, p *place, kept []birth, names *names) Place {
 	one := Place{
 		Site: names.of(p, g.coarse), Bytes: total(kept), Blocks: uint64(len(kept)),
 		FirstEvent: kept[0].event + 1, GrowsToEvent: kept[len(kept)-1].event + 1,

@@ -232,3 +232,32 @@ func TestCoarse(t *testing.T) {
 		}
 	}
 }
+
+// TestRegrown: a list that is joined anew in each step, each time in a larger
+// block.
+func TestRegrown(t *testing.T) {
+	r := &run{bytes: map[uint32]int{}}
+	kept := r.alloc(800, mib)
+	for step := range 60 {
+		var live []uint32
+		for site := 1; site < 12; site++ {
+			live = append(live, r.alloc(site, sizeOf(site)))
+		}
+		next := r.alloc(800, (step+2)*mib)
+		r.release(kept)
+		kept = next
+		r.release(live...)
+	}
+	rep, err := find(context.Background(), r.recording(), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rep.Verdict != Leak || len(rep.Leaks) != 1 || rep.Steps == nil || *rep.Steps != 60 {
+		t.Fatalf("%+v", rep)
+	}
+	p := rep.Leaks[0]
+	if !p.Regrows || p.Site != "f800 (train.py:800)" || p.Bytes != 61*mib || p.BytesPerStep == nil ||
+		*p.BytesPerStep < mib*8/10 || *p.BytesPerStep > mib*12/10 {
+		t.Errorf("%+v", p)
+	}
+}

@@ -105,7 +105,10 @@ type Place struct {
 	// FirstEvent and GrowsToEvent are the first and the last of them.
 	FirstEvent   uint64 `json:"first_event"`
 	GrowsToEvent uint64 `json:"grows_to_event"`
-	Pool         string `json:"pool,omitempty"`
+	// Regrows: a block is replaced by a larger one again and again; Blocks and
+	// the events are those of the last.
+	Regrows bool   `json:"regrows,omitempty"`
+	Pool    string `json:"pool,omitempty"`
 
 	rate float64 // bytes an event
 }

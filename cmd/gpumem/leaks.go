@@ -193,7 +193,11 @@ func leaksTable(b *strings.Builder, rep leaksReport) error {
 		if p.BytesPerStep != nil {
 			each = size.Format(*p.BytesPerStep)
 		}
-		tab.Row(each, size.Format(p.Bytes), report.Count(p.Blocks), report.Count(p.FirstEvent), where(p))
+		site := where(p)
+		if p.Regrows {
+			site += ", each time a larger block"
+		}
+		tab.Row(each, size.Format(p.Bytes), report.Count(p.Blocks), report.Count(p.FirstEvent), site)
 	}
 	if _, err := tab.WriteTo(b); err != nil {
 		return err
