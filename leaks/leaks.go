@@ -29,8 +29,8 @@
 // allocated is kept at several places, the answer is [Growth] and not [Leak].
 //
 // Files: leaks.go what goes in and comes out, gather.go the two passes over the
-// recording, judge.go what is a leak, steps.go the count of steps, site.go
-// stacks in words.
+// recording, judge.go what is a leak, describe.go how it is reported, steps.go
+// the count of steps, site.go stacks in words.
 package leaks
 
 import (
