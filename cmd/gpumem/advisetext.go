@@ -89,8 +89,12 @@ func adviceVerdict(rep *advise.Report) string {
 	}
 	switch {
 	case rep.Advice == nil:
-		return fmt.Sprintf("It does not fit %s, whatever is set: %s live at the peak, and %s are wanted beside them.",
-			size.Format(rep.DeviceBytes), size.Format(rep.LowerBound), size.Format(rep.ContextBytes))
+		others := ""
+		if rep.UsedBytes > 0 {
+			others = fmt.Sprintf(", of which others hold %s", size.Format(rep.UsedBytes))
+		}
+		return fmt.Sprintf("It does not fit %s%s, whatever is set: %s live at the peak, and %s are wanted beside them.",
+			size.Format(rep.DeviceBytes), others, size.Format(rep.LowerBound), size.Format(rep.ContextBytes))
 	case rep.Advice.Ours:
 		return fmt.Sprintf("It does not fit with any setting of the framework%s. It fits with the policy %s, for programs that use this project's pool.", why, rep.Advice.Policy)
 	}
@@ -144,13 +148,10 @@ func smallestWith(rep *advise.Report) string {
 		if c.Ours || c.SmallestCard == nil || *c.SmallestCard != *rep.SmallestCard {
 			continue
 		}
-		switch {
-		case len(c.Set) == 0:
+		if len(c.CardSet) == 0 {
 			return "nothing set"
-		case strings.HasPrefix(c.Policy, "jax:fraction=") && len(c.Set) == 1:
-			return "a fraction of " + advise.MostFraction(*rep.SmallestCard, rep.ContextBytes) + " at most"
 		}
-		return strings.Join(c.Set, " ")
+		return strings.Join(c.CardSet, " ")
 	}
 	return "our own pool"
 }

@@ -94,11 +94,14 @@ type Candidate struct {
 	// million events. nil: there is none.
 	SmallestDevice *uint64 `json:"smallest_device_bytes"`
 	SmallestCard   *uint64 `json:"smallest_card_bytes"` // nominal, as in Report
+	// CardSet is Set for the smallest card: a fraction goes with the size.
+	CardSet []string `json:"smallest_card_set"`
 
 	Notes []string `json:"notes,omitempty"` // what the policy did on the way, such as backing off
 
-	bound uint64                           // what any allocator must hold at the peak
-	at    func(total uint64) policy.Policy // on a device of so many bytes
+	bound uint64                 // what any allocator must hold at the peak
+	here  way                    // on the card at hand
+	alone func(total uint64) way // on another, with nobody else on it
 }
 
 // Second is how two programs share the card.
@@ -210,7 +213,8 @@ func (a *adviser) fits(ctx context.Context, p policy.Policy, alone bool, total u
 // try replays a candidate on the card, and looks for the smallest.
 func (a *adviser) try(ctx context.Context, c *Candidate) error {
 	cfg := a.cfg
-	ran, err := replay.Run(ctx, a.trace, a.replay(c.at(cfg.Sim.Total), false))
+	c.Policy, c.Set, c.CardSet = c.here.policy.Spec, append([]string{}, c.here.set...), []string{}
+	ran, err := replay.Run(ctx, a.trace, a.replay(c.here.policy, false))
 	if errors.Is(err, device.ErrOutOfMemory) {
 		ran, err = &replay.Report{}, nil // not even the pool itself can be made
 	}
@@ -243,12 +247,14 @@ func (a *adviser) try(ctx context.Context, c *Candidate) error {
 		}
 		// A larger device is no promise with a pool that cuts its blocks
 		// elsewhere, so the card itself is tried.
-		ok, err := a.fits(ctx, c.at(card.total), true, card.total)
+		w := c.alone(card.total)
+		ok, err := a.fits(ctx, w.policy, true, card.total)
 		if err != nil {
 			return err
 		}
 		if ok {
 			c.SmallestCard = &card.nominal
+			c.CardSet = append(c.CardSet, w.set...)
 			return nil
 		}
 	}

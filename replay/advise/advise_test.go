@@ -202,6 +202,15 @@ func TestTrue(t *testing.T) {
 			}
 		}
 		for _, c := range rep.Candidates {
+			if c.SmallestCard != nil {
+				on := &advise.Candidate{Policy: c.Policy, Set: c.CardSet, Ours: c.Ours}
+				alone.Total = advise.Usable(*c.SmallestCard)
+				if !fits(t, tr, on, alone) {
+					say("%v does not fit a card of %d GiB", c.CardSet, *c.SmallestCard>>30)
+				}
+			}
+		}
+		for _, c := range rep.Candidates {
 			if c.Fits {
 				if rep.Advice != c {
 					say("%s fits, and the advice is %v", c.Policy, rep.Advice)

@@ -52,6 +52,17 @@ func (a *adviser) fraction(percent int) policy.Policy {
 	return a.env("jax:fraction="+text, fractionVar+"="+text)
 }
 
+// A way is a policy with what sets it in the environment.
+type way struct {
+	policy policy.Policy
+	set    []string
+}
+
+// always is a candidate that is the same on every card.
+func always(w way) *Candidate {
+	return &Candidate{here: w, alone: func(uint64) way { return w }}
+}
+
 // candidates are the ways to try, the cheapest for the user first.
 func (a *adviser) candidates(ctx context.Context) ([]*Candidate, error) {
 	info, err := a.info()
@@ -61,105 +72,73 @@ func (a *adviser) candidates(ctx context.Context) ([]*Candidate, error) {
 	if a.trace.Format == "torch" {
 		return a.torchCandidates(info.HasPages), nil
 	}
-	always := func(p policy.Policy) func(uint64) policy.Policy {
-		return func(uint64) policy.Policy { return p }
+	byEnv := func(spec string, set ...string) way { return way{a.env(spec, set...), set} }
+	fraction := func(percent int) way {
+		return way{a.fraction(percent), []string{fractionVar + "=" + percentText(percent)}}
 	}
-	list := []*Candidate{{Policy: "jax", Set: []string{}, at: always(a.env("jax"))}}
 	least, err := a.percent(ctx)
 	if err != nil {
 		return nil, err
 	}
-	total := a.cfg.Sim.Total
-	list = append(list, &Candidate{
-		Policy: a.fraction(least).Spec, Set: []string{fractionVar + "=" + percentText(least)},
-		at: func(n uint64) policy.Policy {
-			if n == total {
-				return a.fraction(least)
-			}
-			return a.fraction(percentOf(n, a.cfg.Context)) // alone on another card
-		},
-	})
-	grow, err := a.limited(ctx, "jax:preallocate=false", preallocateVar+"=false")
-	if err != nil {
+	list := []*Candidate{always(byEnv("jax")), {
+		here:  fraction(least),
+		alone: func(total uint64) way { return fraction(percentOf(total, a.cfg.Context)) },
+	}}
+	// These two take what they need up to the default fraction, or, where that is
+	// not enough, up to the largest that there is room for.
+	limited := func(plain way, most func(percent string) way) error {
+		c := &Candidate{here: plain, alone: func(total uint64) way {
+			return most(percentText(percentOf(total, a.cfg.Context)))
+		}}
+		card := a.cfg.Sim
+		ok, err := a.fits(ctx, plain.policy, false, card.Total)
+		if !ok {
+			c.here = most(percentText(percentOf(card.Total, card.Used+card.Display+a.cfg.Context)))
+		}
+		list = append(list, c)
+		return err
+	}
+	grow, vmm := preallocateVar+"=false", allocatorVar+"=vmm"
+	if err := limited(byEnv("jax:preallocate=false", grow), func(f string) way {
+		return byEnv("jax:fraction="+f+",preallocate=false", grow, fractionVar+"="+f)
+	}); err != nil {
 		return nil, err
 	}
-	list = append(list, grow)
 	if info.HasPools {
-		set := []string{allocatorVar + "=cuda_async", preallocateVar + "=false"}
-		list = append(list, &Candidate{Policy: "async", Set: set, at: always(a.env("async", set...))})
+		list = append(list, always(byEnv("async", allocatorVar+"=cuda_async", preallocateVar+"=false")))
 	}
 	if info.HasPages {
-		vmm, err := a.limited(ctx, "vmm:fraction=.75", allocatorVar+"=vmm")
-		if err != nil {
+		if err := limited(byEnv("vmm:fraction=.75", vmm), func(f string) way {
+			return byEnv("vmm:fraction="+f, vmm, fractionVar+"="+f)
+		}); err != nil {
 			return nil, err
 		}
-		list = append(list, vmm)
 	}
-	set := []string{allocatorVar + "=platform"}
-	list = append(list, &Candidate{Policy: "platform", Set: set, at: always(a.env("platform", set...))})
+	list = append(list, always(byEnv("platform", allocatorVar+"=platform")))
 	if info.HasPages {
-		list = append(list, &Candidate{Policy: "elastic", Set: []string{}, Ours: true, at: always(a.parsed("elastic"))})
+		ours := always(way{a.parsed("elastic"), nil})
+		ours.Ours = true
+		list = append(list, ours)
 	}
 	return list, nil
-}
-
-// limited is a policy that takes what it needs up to the default fraction, or,
-// where that is not enough, up to the largest fraction there is room for.
-func (a *adviser) limited(ctx context.Context, spec, line string) (*Candidate, error) {
-	card := a.cfg.Sim
-	most := func(taken uint64) func(uint64) (string, []string) {
-		return func(total uint64) (string, []string) {
-			f := percentText(percentOf(total, taken))
-			name, keys, _ := strings.Cut(spec, ":")
-			if !strings.HasPrefix(keys, "fraction") {
-				return name + ":fraction=" + f + "," + keys, []string{line, fractionVar + "=" + f}
-			}
-			return name + ":fraction=" + f, []string{line, fractionVar + "=" + f}
-		}
-	}
-	plain := a.env(spec, line)
-	ok, err := a.fits(ctx, plain, false, card.Total)
-	c := &Candidate{Policy: spec, Set: []string{line}}
-	if !ok {
-		c.Policy, c.Set = most(card.Used + card.Display + a.cfg.Context)(card.Total)
-	}
-	c.at = func(total uint64) policy.Policy {
-		if total == card.Total {
-			return a.env(c.Policy, c.Set...)
-		}
-		name, set := most(a.cfg.Context)(total)
-		return a.env(name, set...)
-	}
-	return c, err
 }
 
 // torchCandidates are PyTorch's: its own pool, which grows as needed up to the
 // whole card; expandable segments, which keep pages behind what lives; and no
 // pool at all. Each is replayed through ours that is most like it.
 func (a *adviser) torchCandidates(pages bool) []*Candidate {
-	growing := func(taken uint64) func(uint64) policy.Policy {
-		return func(total uint64) policy.Policy {
-			return a.parsed(fmt.Sprintf("bfc:preallocate=false,gc=true,limit=%d", max(1, total-min(total, taken))))
-		}
+	growing := func(total, taken uint64) way {
+		return way{a.parsed(fmt.Sprintf("bfc:preallocate=false,gc=true,limit=%d", max(1, total-min(total, taken)))), nil}
 	}
 	card := a.cfg.Sim
-	here := growing(card.Used + card.Display + a.cfg.Context)(card.Total)
-	list := []*Candidate{{Policy: here.Spec, Set: []string{}, at: func(total uint64) policy.Policy {
-		if total == card.Total {
-			return here
-		}
-		return growing(a.cfg.Context)(total)
-	}}}
+	list := []*Candidate{{
+		here:  growing(card.Total, card.Used+card.Display+a.cfg.Context),
+		alone: func(total uint64) way { return growing(total, a.cfg.Context) },
+	}}
 	if pages {
-		list = append(list, &Candidate{
-			Policy: "elastic", Set: []string{torchConf + "=expandable_segments:True"},
-			at: func(uint64) policy.Policy { return a.parsed("elastic") },
-		})
+		list = append(list, always(way{a.parsed("elastic"), []string{torchConf + "=expandable_segments:True"}}))
 	}
-	return append(list, &Candidate{
-		Policy: "platform", Set: []string{"PYTORCH_NO_CUDA_MEMORY_CACHING=1"},
-		at: func(uint64) policy.Policy { return a.parsed("platform") },
-	})
+	return append(list, always(way{a.parsed("platform"), []string{"PYTORCH_NO_CUDA_MEMORY_CACHING=1"}}))
 }
 
 // second says how another program gets the rest, if there is any: this one is

@@ -50,7 +50,7 @@ const maxDevice = 1 << 40
 // where there is one, goes with the size. nil: none up to 1 TiB.
 func (a *adviser) smallest(ctx context.Context, c *Candidate) (*uint64, error) {
 	fits := func(n uint64) (bool, error) {
-		return a.fits(ctx, c.at(n*mib), true, n*mib)
+		return a.fits(ctx, c.alone(n*mib).policy, true, n*mib)
 	}
 	lo := (c.bound + a.cfg.Context) / mib
 	if lo > 0 {
@@ -84,10 +84,4 @@ func (a *adviser) smallest(ctx context.Context, c *Candidate) (*uint64, error) {
 	}
 	hi *= mib
 	return &hi, nil
-}
-
-// MostFraction is the largest fraction that is advised on a card of this nominal
-// size, with so many bytes beside the pool.
-func MostFraction(nominal, context uint64) string {
-	return percentText(percentOf(Usable(nominal), context))
 }
