@@ -48,6 +48,8 @@ type Config struct {
 	Pool   string // only the recording's pool of this name; "" means all
 	// Smallest looks for the smallest device, too.
 	Smallest bool
+	// Untimed leaves the timed passes out: Result.Seconds stays 0.
+	Untimed bool
 	// Progress, if set, is told what is being done, and how far it is (0 to 1).
 	// It is called a few times a second at most.
 	Progress func(doing string, part float64)
@@ -161,20 +163,10 @@ func Run(ctx context.Context, t *trace.Trace, cfg Config) (*Report, error) {
 	if cfg.Device == nil {
 		return nil, errors.New("replay: no device")
 	}
-	var pools []*trace.Pool
-	rep := &Report{Trace: TraceInfo{
-		Events: t.Events - t.Seeds, Allocs: t.Allocs - t.Seeds, Seeds: t.Seeds, PeakLive: t.PeakLive, Source: t.Source, Format: t.Format, Notes: t.Notes,
-	}}
-	for _, p := range t.Pools {
-		if cfg.Pool == "" || p.Name == cfg.Pool {
-			pools = append(pools, p)
-		}
-		if len(t.Pools) > 1 {
-			rep.Trace.PoolNames = append(rep.Trace.PoolNames, p.Name)
-		}
-	}
-	if len(pools) == 0 {
-		return nil, fmt.Errorf("%s: no pool is named %q; %s", t.Source, cfg.Pool, poolNames(t.Pools))
+	rep := &Report{Trace: Describe(t)}
+	pools, err := choose(t, cfg.Pool)
+	if err != nil {
+		return nil, err
 	}
 	for _, pol := range cfg.Policies {
 		for _, pool := range pools {
@@ -190,6 +182,33 @@ func Run(ctx context.Context, t *trace.Trace, cfg Config) (*Report, error) {
 		}
 	}
 	return rep, nil
+}
+
+// choose is the pools that are meant by a name, "" for all.
+func choose(t *trace.Trace, name string) ([]*trace.Pool, error) {
+	var pools []*trace.Pool
+	for _, p := range t.Pools {
+		if name == "" || p.Name == name {
+			pools = append(pools, p)
+		}
+	}
+	if len(pools) == 0 {
+		return nil, fmt.Errorf("%s: no pool is named %q; %s", t.Source, name, poolNames(t.Pools))
+	}
+	return pools, nil
+}
+
+// Describe is what a report says of the recording itself.
+func Describe(t *trace.Trace) TraceInfo {
+	info := TraceInfo{
+		Events: t.Events - t.Seeds, Allocs: t.Allocs - t.Seeds, Seeds: t.Seeds, PeakLive: t.PeakLive, Source: t.Source, Format: t.Format, Notes: t.Notes,
+	}
+	for _, p := range t.Pools {
+		if len(t.Pools) > 1 {
+			info.PoolNames = append(info.PoolNames, p.Name)
+		}
+	}
+	return info
 }
 
 // poolNames says in an error which pools there are to choose from.

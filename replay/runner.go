@@ -48,18 +48,20 @@ func (r *runner) run(ctx context.Context) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	best := time.Duration(math.MaxInt64)
-	for range 3 {
-		took, err := r.timed(ctx)
-		if err != nil {
-			return nil, err
+	if !r.cfg.Untimed {
+		best := time.Duration(math.MaxInt64)
+		for range 3 {
+			took, err := r.timed(ctx)
+			if err != nil {
+				return nil, err
+			}
+			best = min(best, took)
+			if took > shortPass {
+				break
+			}
 		}
-		best = min(best, took)
-		if took > shortPass {
-			break
-		}
+		res.Seconds = best.Seconds()
 	}
-	res.Seconds = best.Seconds()
 	if r.cfg.Smallest {
 		res.searched = true
 		if res.Smallest, err = r.smallest(ctx); err != nil {

@@ -13,6 +13,25 @@ import (
 // errRefused ends a pass at the first refusal.
 var errRefused = errors.New("refused")
 
+// Fits says whether every policy serves every pool of t in whole on a device of
+// total bytes, each pool on a device of its own. It only runs up to the first
+// refusal, so it is quicker than Run. Errors are those of Run.
+func Fits(ctx context.Context, t *trace.Trace, cfg Config, total uint64) (bool, error) {
+	pools, err := choose(t, cfg.Pool)
+	if err != nil {
+		return false, err
+	}
+	for _, pol := range cfg.Policies {
+		for _, pool := range pools {
+			r := &runner{cfg: &cfg, trace: t, pool: pool, policy: pol}
+			if ok, err := r.fits(ctx, total); !ok || err != nil {
+				return false, err
+			}
+		}
+	}
+	return true, nil
+}
+
 // fits says whether nothing is refused on a device of total bytes.
 func (r *runner) fits(ctx context.Context, total uint64) (bool, error) {
 	dev, err := r.cfg.Device(total)

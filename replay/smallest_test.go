@@ -112,3 +112,31 @@ func TestSmallestKnown(t *testing.T) {
 		t.Errorf("nobody asked: %d", *r.Smallest)
 	}
 }
+
+// TestFits: Fits says what Run says, for each pool and policy together.
+func TestFits(t *testing.T) {
+	tr := text(t, "a 1 1000\na 2 3000000\n")
+	for _, tc := range []struct {
+		total    uint64
+		policies []string
+		want     bool
+	}{
+		{6 * mib, []string{"platform"}, true},
+		{5 * mib, []string{"platform"}, false},
+		{6 * mib, []string{"platform", "bfc:limit=1MiB"}, false},
+	} {
+		got, err := replay.Fits(t.Context(), tr, config(t, "sim:1GiB", tc.policies...), tc.total)
+		if err != nil || got != tc.want {
+			t.Errorf("%v on %d MiB: %v, %v", tc.policies, tc.total/mib, got, err)
+		}
+	}
+	cfg := config(t, "sim:1GiB", "jax")
+	cfg.Pool = "x"
+	if _, err := replay.Fits(t.Context(), tr, cfg, mib); err == nil {
+		t.Error("there is no such pool")
+	}
+	cfg.Pool, cfg.Untimed = "", true
+	if r := run(t, tr, cfg).Results[0]; r.Seconds != 0 || !r.Fits {
+		t.Errorf("untimed: %+v", r)
+	}
+}

@@ -79,7 +79,7 @@ func TestFormats(t *testing.T) {
 		t.Fatal(err)
 	}
 	doc, _, _ := strings.Cut(string(code), "\npackage trace\n")
-	page, err := os.ReadFile(filepath.Join("..", "docs", "recordings.md"))
+	page, err := os.ReadFile(filepath.Join("..", "docs", "recording.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +88,7 @@ func TestFormats(t *testing.T) {
 			t.Errorf("the package's documentation has no %s", f.Name)
 		}
 		if !strings.Contains(string(page), "| `"+f.Name+"` | "+f.What+" |") {
-			t.Errorf("docs/recordings.md has no row for %s, %s", f.Name, f.What)
+			t.Errorf("docs/recording.md has no row for %s, %s", f.Name, f.What)
 		}
 	}
 	for want, words := range map[string][]string{"": nil, "a": {"a"}, "a and b": {"a", "b"}, "a, b and c": {"a", "b", "c"}} {

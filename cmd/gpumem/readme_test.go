@@ -2,7 +2,9 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -37,5 +39,40 @@ func TestReadmeExplain(t *testing.T) {
 	}
 	if out.String() != want {
 		t.Errorf("it prints\n%s\nthe README has\n%s", out.String(), want)
+	}
+}
+
+// TestReadmeRecordings: so are its examples of advise and leaks.
+func TestReadmeRecordings(t *testing.T) {
+	page, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var loop strings.Builder // what the line of awk prints
+	for i := range 50 {
+		fmt.Fprintf(&loop, "a x 300000\na k%d 1048576\nf x\n", i)
+	}
+	path := filepath.Join(t.TempDir(), "loop.txt")
+	if err := os.WriteFile(path, []byte(loop.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for shown, args := range map[string][]string{
+		"$ gpumem advise examples/training.txt.gz --device sim:12GiB\n": {"advise", "../../examples/training.txt.gz", "--device", "sim:12GiB"},
+		"| gpumem leaks -\n": {"leaks", path},
+	} {
+		_, block, ok := strings.Cut(string(page), shown)
+		if !ok {
+			t.Fatalf("the README has no %q", shown)
+		}
+		want, _, _ := strings.Cut(block, "```")
+		var out, errs bytes.Buffer
+		if status := run(t.Context(), args, &out, &errs); status != 0 || errs.Len() > 0 {
+			t.Fatalf("%v: status %d, %s", args, status, errs.String())
+		}
+		got := strings.ReplaceAll(strings.ReplaceAll(out.String(), "../../", ""), path, "stdin")
+		// The path may break a line elsewhere than in the README.
+		if strings.Join(strings.Fields(got), " ") != strings.Join(strings.Fields(want), " ") {
+			t.Errorf("it prints\n%s\nthe README has\n%s", got, want)
+		}
 	}
 }

@@ -41,9 +41,8 @@ func replayCommand() *cobra.Command {
 		asJSON   bool
 		paths    bool
 	)
-	var formats, kinds []string
+	var kinds []string
 	for _, f := range trace.Formats() {
-		formats = append(formats, f.Name)
 		kinds = append(kinds, fmt.Sprintf("  %-9s %s\n", f.Name, f.What))
 	}
 	cmd := &cobra.Command{
@@ -152,10 +151,19 @@ func replayCommand() *cobra.Command {
 	f.StringArrayVar(&policies, "policy", nil, "`POLICY` to run, NAME[@VERSION][:key=value,...]; repeat for several (default jax, jax:preallocate=false, platform, and async, vmm, elastic where the device can)")
 	f.StringVar(&device, "device", "", "`DEVICE`: sim:80GiB[,used=8GiB], sim@FILE or cuda:N (default $GPUMEM_DEVICE, else cuda:0 if a driver loads, else "+open.Default+")")
 	f.StringVar(&pool, "pool", "", "only the pool `NAME` of a recording that has several")
-	f.StringVar(&format, "format", "", "`FORMAT` of the recording: "+strings.Join(formats, ", ")+" (default: by its content)")
+	formatFlag(cmd, &format)
 	f.StringVar(&save, "save", "", "also write the recording to `FILE` in gpumem's own format, which is small and read fast")
 	f.BoolVar(&smallest, "smallest", false, "also find the smallest device on which nothing is refused")
 	f.BoolVar(&asJSON, "json", false, "print JSON")
 	f.BoolVar(&paths, "paths", false, "keep whole file paths in stacks")
 	return cmd
+}
+
+// formatFlag is the one of every command that reads a recording.
+func formatFlag(cmd *cobra.Command, format *string) {
+	var names []string
+	for _, x := range trace.Formats() {
+		names = append(names, x.Name)
+	}
+	cmd.Flags().StringVar(format, "format", "", "`FORMAT` of the recording: "+strings.Join(names, ", ")+" (default: by its content)")
 }

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"gpumem/leaks"
+	"gpumem/replay"
+	"gpumem/replay/advise"
+)
+
+// TestWriteAdviceOurs: where only our own pool can, no line to export is given.
+func TestWriteAdviceOurs(t *testing.T) {
+	event, bytes := uint64(7), uint64(8<<30)
+	jax := &advise.Candidate{Policy: "jax", Refused: 1, FirstRefused: &event, RefusedBytes: 3 * mib, HeldPeak: 6 * mib}
+	ours := &advise.Candidate{Policy: "elastic", Ours: true, Fits: true, HeldPeak: 8 * mib, Left: mib, SmallestDevice: &bytes, SmallestCard: &bytes, Notes: []string{"a remark"}}
+	rep := &advise.Report{
+		Trace: replay.TraceInfo{Source: "run.txt", Notes: []string{"read so"}}, DeviceBytes: 9 * mib, UsedBytes: mib,
+		Candidates: []*advise.Candidate{jax, ours}, Advice: ours,
+	}
+	var b strings.Builder
+	if err := writeAdvice(&b, rep); err != nil {
+		t.Fatal(err)
+	}
+	got := strings.Join(strings.Fields(b.String()), " ")
+	for _, want := range []string{
+		"It does not fit with any setting of the framework (holding 6 MiB of 9 MiB, event 7 is refused, which asks for 3 MiB). It fits with the policy elastic, for programs that use this project's pool.",
+		"on the way: a remark",
+		"(policy elastic) yes 8 MiB 1 MiB 0 0 8 GiB 8 GiB",
+		"(nothing) NO 6 MiB 0 0 none none",
+		"For a second program there is no room.",
+		"No card that is sold is large enough.",
+		"device of 9 MiB, 1 MiB of it held by others",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%q is not in\n%s", want, b.String())
+		}
+	}
+	if strings.Contains(got, "export") {
+		t.Errorf("an export in\n%s", b.String())
+	}
+}
+
+// TestWriteLeaks: each verdict in words, and what does not fit on a screen.
+func TestWriteLeaks(t *testing.T) {
+	steps, each := uint64(50), uint64(mib)
+	place := leaks.Place{Site: "keep (train.py:12)", Stack: "keep (train.py:12)\nmain (train.py:3)", BytesPerStep: &each, Bytes: 50 * mib, Blocks: 50, FirstEvent: 2, GrowsToEvent: 149}
+	deep := place
+	deep.Stack = strings.TrimSuffix(strings.Repeat("f (x.py:1)\n", 14), "\n")
+	bigger := place
+	bigger.Regrows, bigger.BytesPerStep, bigger.Pool = true, nil, "cuda:1"
+	for _, tc := range []struct {
+		name string
+		rep  leaks.Report
+		want []string
+	}{
+		{"two leaks", leaks.Report{Verdict: leaks.Leak, Steps: &steps, Leaks: []leaks.Place{place, bigger}, Grew: []leaks.Place{place}}, []string{
+			"2 leaks: keep (train.py:12) keeps 1 MiB more in each step, in about 50 steps; 50 MiB at the end.",
+			"? 50 MiB 50 2 keep (train.py:12) on cuda:1, each time a larger block",
+			"50 MiB until event 149, then no more: keep (train.py:12)",
+			"Keep loss.item() or x.detach()",
+		}},
+		{"a deep stack, many places", leaks.Report{Verdict: leaks.Leak, Leaks: []leaks.Place{deep, place, place, place, place, place, place, place, place, place}}, []string{
+			"10 leaks: keep", "and 2 places more (--json)", "and 4 frames more (--json)",
+		}},
+		{"perhaps one step", leaks.Report{Verdict: leaks.Growth, Steps: &steps, Leaks: []leaks.Place{place}}, []string{
+			"It grows to the end: keep (train.py:12) keeps more and more; 50 MiB at the end. The recording shows no step that surely repeats", "a round",
+		}},
+		{"nothing to name", leaks.Report{Verdict: leaks.Growth, Unnamed: 3 * mib}, []string{
+			"Live memory grows steadily, by 3 MiB from a quarter to nine tenths of the recording, but no one place keeps it",
+		}},
+		{"none", leaks.Report{Verdict: leaks.None}, []string{"No leak: nothing grows to the end. How many steps there are cannot be told"}},
+		{"too short", leaks.Report{Verdict: leaks.TooShort}, []string{"Too short to say"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var b strings.Builder
+			if err := writeLeaks(&b, leaksReport{replay.TraceInfo{Source: "x.pickle", Format: "torch"}, &tc.rep}); err != nil {
+				t.Fatal(err)
+			}
+			got := strings.Join(strings.Fields(b.String()), " ")
+			for _, want := range tc.want {
+				if !strings.Contains(got, want) {
+					t.Errorf("%q is not in\n%s", want, b.String())
+				}
+			}
+			if n := strings.Count(b.String(), "\n"); n > 40 {
+				t.Errorf("%d lines", n)
+			}
+		})
+	}
+}

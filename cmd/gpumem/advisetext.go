@@ -1,0 +1,157 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"gpumem/replay/advise"
+	"gpumem/report"
+	"gpumem/size"
+)
+
+// writeAdvice is the answer for people: the verdict, what to set, the table of
+// what was tried, a second program, the smallest card, what was assumed.
+func writeAdvice(w io.Writer, rep *advise.Report) error {
+	var b strings.Builder
+	line := func(format string, args ...any) {
+		b.WriteString(report.Wrap(fmt.Sprintf(format, args...), textWidth) + "\n")
+	}
+	export := func(set []string) {
+		for _, s := range set {
+			b.WriteString("  export " + s + "\n")
+		}
+	}
+	torch := rep.Trace.Format == "torch"
+	line("%s", adviceVerdict(rep))
+	if rep.Advice != nil {
+		if !rep.FitsAsItIs {
+			export(rep.Advice.Set)
+		}
+		for _, n := range rep.Advice.Notes {
+			line("  on the way: %s", n)
+		}
+	}
+	b.WriteString("\n")
+	if err := adviceTable(&b, rep); err != nil {
+		return err
+	}
+	b.WriteString("\n")
+	if s := rep.Second; s != nil {
+		line("For a second program there would be %s, and %s for its context. Set here, then there:", size.Format(s.Bytes), size.Format(rep.ContextBytes))
+		if len(s.First) == 0 {
+			b.WriteString("  (nothing)\n")
+		}
+		export(s.First)
+		export(s.Other)
+	} else if rep.Advice != nil {
+		line("For a second program there is no room.")
+	}
+	if rep.SmallestCard == nil {
+		line("No card that is sold is large enough.")
+	} else {
+		line("The smallest card: %s, of which programs see %s at least, with %s.", size.Format(*rep.SmallestCard),
+			size.Format(advise.Usable(*rep.SmallestCard)), smallestWith(rep))
+	}
+	b.WriteString("\n")
+	t := rep.Trace
+	line("%s: %s, %s, at most %s live", t.Source, counted(t.Events, "event"), counted(t.Allocs, "allocation"), size.Format(t.PeakLive))
+	for _, n := range t.Notes {
+		line("  %s", n)
+	}
+	used := ""
+	if rep.UsedBytes > 0 {
+		used = fmt.Sprintf(", %s of it held by others", size.Format(rep.UsedBytes))
+	}
+	line("device of %s%s; any allocator must hold %s at the peak", size.Format(rep.DeviceBytes), used, size.Format(rep.LowerBound))
+	line("Assumed: %s beside the pool, for the CUDA context, code and libraries (--beside), and another run that asks for no more than this one.", size.Format(rep.ContextBytes))
+	if torch {
+		line("Replayed through pools like PyTorch's, not through PyTorch's own, which rounds and splits its blocks in its own way: the figures are about right. Before PyTorch 2.10 the variable is PYTORCH_CUDA_ALLOC_CONF, and a fraction is told by torch.cuda.set_per_process_memory_fraction.")
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// adviceVerdict is the answer in a sentence or two.
+func adviceVerdict(rep *advise.Report) string {
+	first := rep.Candidates[0]
+	defaults := "JAX's defaults"
+	if rep.Trace.Format == "torch" {
+		defaults = "PyTorch's defaults"
+	}
+	if rep.FitsAsItIs {
+		return fmt.Sprintf("It fits as it is: with %s nothing is refused; they hold %s of %s.", defaults, size.Format(first.HeldPeak), size.Format(rep.DeviceBytes))
+	}
+	why := ""
+	if first.FirstRefused != nil {
+		why = fmt.Sprintf(" (holding %s of %s, event %s is refused, which asks for %s)",
+			size.Format(first.HeldPeak), size.Format(rep.DeviceBytes), report.Count(*first.FirstRefused), size.Format(first.RefusedBytes))
+	}
+	switch {
+	case rep.Advice == nil:
+		others := ""
+		if rep.UsedBytes > 0 {
+			others = fmt.Sprintf(", of which others hold %s", size.Format(rep.UsedBytes))
+		}
+		return fmt.Sprintf("It does not fit %s%s, whatever is set: %s live at the peak, and %s are wanted beside them.",
+			size.Format(rep.DeviceBytes), others, size.Format(rep.LowerBound), size.Format(rep.ContextBytes))
+	case rep.Advice.Ours:
+		return fmt.Sprintf("It does not fit with any setting of the framework%s. It fits with the policy %s, for programs that use this project's pool.", why, rep.Advice.Policy)
+	}
+	return fmt.Sprintf("It does not fit with %s%s. It fits with:", defaults, why)
+}
+
+func adviceTable(b *strings.Builder, rep *advise.Report) error {
+	tab := report.NewTable("setting", "fits", ">held peak", ">left", ">driver calls", ">driver time", ">smallest device", ">card")
+	for _, c := range rep.Candidates {
+		fits, left := "yes", size.Format(c.Left)
+		if !c.Fits {
+			fits, left = "NO", ""
+		}
+		device, card := "none", "none"
+		if c.SmallestDevice != nil {
+			device = size.Format(*c.SmallestDevice)
+		}
+		if c.SmallestCard != nil {
+			card = size.Format(*c.SmallestCard)
+		}
+		names := c.Set
+		switch {
+		case c.Ours:
+			names = []string{"(policy " + c.Policy + ")"}
+		case len(names) == 0:
+			names = []string{"(nothing)"}
+		}
+		tab.Row(shortSetting(names[0]), fits, size.Format(c.HeldPeak), left, report.Count(c.DriverCalls), report.Seconds(c.DriverSeconds), device, card)
+		for _, more := range names[1:] {
+			tab.Row("  " + shortSetting(more))
+		}
+	}
+	_, err := tab.WriteTo(b)
+	return err
+}
+
+// shortSetting leaves out what the variables' names have in common, so that the
+// table stays narrow; the whole line is above it.
+func shortSetting(s string) string {
+	for _, prefix := range []string{"XLA_PYTHON_CLIENT_", "XLA_CLIENT_", "PYTORCH_ALLOC_CONF="} {
+		if rest, ok := strings.CutPrefix(s, prefix); ok {
+			return rest
+		}
+	}
+	return s
+}
+
+// smallestWith is the first setting with which the smallest card is enough.
+func smallestWith(rep *advise.Report) string {
+	for _, c := range rep.Candidates {
+		if c.Ours || c.SmallestCard == nil || *c.SmallestCard != *rep.SmallestCard {
+			continue
+		}
+		if len(c.CardSet) == 0 {
+			return "nothing set"
+		}
+		return strings.Join(c.CardSet, " ")
+	}
+	return "our own pool"
+}

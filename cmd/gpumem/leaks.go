@@ -1,0 +1,228 @@
+package main
+
+// gpumem leaks: what a recorded program keeps more and more of, by the place
+// that allocates.
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"gpumem/leaks"
+	"gpumem/replay"
+	"gpumem/report"
+	"gpumem/size"
+	"gpumem/trace"
+)
+
+// leaksReport is the command's JSON.
+type leaksReport struct {
+	Trace replay.TraceInfo `json:"trace"`
+	*leaks.Report
+}
+
+func leaksCommand() *cobra.Command {
+	var (
+		pool, format  string
+		asJSON, paths bool
+	)
+	cmd := &cobra.Command{
+		Use:   "leaks TRACE",
+		Short: "Find what a recorded run keeps more and more of",
+		Long: "leaks reads a recorded run of many steps and says which place in the program keeps memory in\n" +
+			"step after step: how much a step, how much in all, since when, and the stack.\n\n" +
+			"TRACE is a recording as for replay; a PyTorch memory snapshot has stacks, a text trace only sizes.\n" +
+			"Twenty steps or more tell it from a warm-up. Exit status: 0 whatever the answer, 2 on bad input.",
+		Example: "  gpumem leaks snapshot.pickle\n  gpumem leaks run.txt.gz --json",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return fmt.Errorf("leaks takes one TRACE, a file or - for standard input, and got %d; gpumem leaks --help has examples", len(args))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			line := newProgress(cmd.ErrOrStderr())
+			defer line.clear()
+			t, err := trace.Open(cmd.Context(), args[0], trace.Options{
+				Format: format, KeepPaths: true, // they tell the program's files from a library's
+				Progress: func(done, total int64) { line.bytes("reading", done, total) },
+			})
+			if err != nil {
+				return err
+			}
+			defer t.Close()
+			found, err := leaks.Find(cmd.Context(), t, leaks.Config{
+				Pool: pool, KeepPaths: paths,
+				Progress: func(part float64) { line.show("looking", part) },
+			})
+			line.clear()
+			if err != nil {
+				return err
+			}
+			rep := leaksReport{replay.Describe(t), found}
+			if !asJSON {
+				return writeLeaks(cmd.OutOrStdout(), rep)
+			}
+			enc := json.NewEncoder(cmd.OutOrStdout())
+			enc.SetIndent("", "  ")
+			enc.SetEscapeHTML(false) // stacks have <module>
+			return enc.Encode(rep)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&pool, "pool", "", "only the pool `NAME` of a recording that has several")
+	formatFlag(cmd, &format)
+	f.BoolVar(&asJSON, "json", false, "print JSON")
+	f.BoolVar(&paths, "paths", false, "keep whole file paths in stacks")
+	return cmd
+}
+
+// What fits on a screen; --json has all.
+const (
+	leaksRows   = 8
+	leaksFrames = 10
+	grewRows    = 3
+)
+
+// writeLeaks is the answer for people: the verdict, the places, the stack of the
+// first, what to do.
+func writeLeaks(w io.Writer, rep leaksReport) error {
+	var b strings.Builder
+	line := func(format string, args ...any) {
+		b.WriteString(report.Wrap(fmt.Sprintf(format, args...), textWidth) + "\n")
+	}
+	line("%s", leaksVerdict(rep))
+	if oneStep := rep.Verdict == leaks.Growth && len(rep.Leaks) > 0; oneStep {
+		line("The recording shows no step that surely repeats: it may be one step, whose layers or weights keep memory each in turn. To know, record twenty steps or more.")
+	}
+	line("%s: %s, %s, at most %s live", rep.Trace.Source,
+		counted(rep.Trace.Events, "event"), counted(rep.Trace.Allocs, "allocation"), size.Format(rep.Trace.PeakLive))
+	for _, n := range rep.Trace.Notes {
+		line("  %s", n)
+	}
+	if len(rep.Leaks) > 0 {
+		b.WriteString("\n")
+		if err := leaksTable(&b, rep); err != nil {
+			return err
+		}
+	}
+	if len(rep.Leaks) > 0 && rep.Leaks[0].Stack != "" {
+		b.WriteString("\nThe stack that keeps the most at the first\n")
+		frames := strings.Split(rep.Leaks[0].Stack, "\n")
+		for _, f := range frames[:min(len(frames), leaksFrames)] {
+			b.WriteString("  " + oneLine(f) + "\n")
+		}
+		if more := len(frames) - leaksFrames; more > 0 {
+			fmt.Fprintf(&b, "  and %s more (--json)\n", counted(uint64(more), "frame"))
+		}
+	}
+	if len(rep.Grew) > 0 {
+		b.WriteString("\nGrew and stopped, which is no leak\n")
+		for _, p := range rep.Grew[:min(len(rep.Grew), grewRows)] {
+			line("  %s until event %s, then no more: %s", size.Format(p.Bytes), report.Count(p.GrowsToEvent), where(p))
+		}
+	}
+	for i, advice := range leaksAdvice(rep) {
+		if i == 0 {
+			b.WriteString("\nWhat to do\n")
+		}
+		line("  %s", advice)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// leaksVerdict is the answer in a sentence.
+func leaksVerdict(rep leaksReport) string {
+	switch {
+	case len(rep.Leaks) > 0:
+		first := rep.Leaks[0]
+		what := "A leak"
+		if len(rep.Leaks) > 1 {
+			what = counted(uint64(len(rep.Leaks)), "leak")
+		}
+		more := "more and more"
+		if first.BytesPerStep != nil {
+			more = size.Format(*first.BytesPerStep) + " more in each step"
+		}
+		if rep.Verdict == leaks.Growth {
+			what, more = "It grows to the end", "more and more"
+		}
+		s := fmt.Sprintf("%s: %s %s %s", what, where(first), keeps(first), more)
+		if rep.Steps != nil && rep.Verdict == leaks.Leak {
+			s += fmt.Sprintf(", in about %s", counted(*rep.Steps, "step"))
+		}
+		return s + fmt.Sprintf("; %s at the end.", size.Format(first.Bytes))
+	case rep.Verdict == leaks.Growth:
+		return fmt.Sprintf("Live memory grows steadily, by %s from a quarter to nine tenths of the recording, but no one place keeps it: blocks may be replaced by larger ones, or the recording may be one step.", size.Format(rep.Unnamed))
+	case rep.Verdict == leaks.None && rep.Steps != nil:
+		return fmt.Sprintf("No leak: nothing grows to the end, in about %s.", counted(*rep.Steps, "step"))
+	case rep.Verdict == leaks.None:
+		return "No leak: nothing grows to the end. How many steps there are cannot be told from the recording."
+	}
+	return "Too short to say: the recording shows no step that repeats often enough. Record twenty steps or more."
+}
+
+// keeps is the verb for a place: requests keep, a line keeps.
+func keeps(p leaks.Place) string {
+	if p.Stack == "" {
+		return "keep"
+	}
+	return "keeps"
+}
+
+// where is a place in a sentence.
+func where(p leaks.Place) string {
+	if p.Pool != "" {
+		return oneLine(p.Site) + " on " + p.Pool
+	}
+	return oneLine(p.Site)
+}
+
+func leaksTable(b *strings.Builder, rep leaksReport) error {
+	step := ">a step"
+	if rep.Verdict == leaks.Growth {
+		step = ">a round" // of a step or of a layer
+	}
+	tab := report.NewTable(step, ">at the end", ">blocks", ">since event", "where")
+	for _, p := range rep.Leaks[:min(len(rep.Leaks), leaksRows)] {
+		each := "?"
+		if p.BytesPerStep != nil {
+			each = size.Format(*p.BytesPerStep)
+		}
+		site := where(p)
+		if p.Regrows {
+			site += ", each time a larger block"
+		}
+		tab.Row(each, size.Format(p.Bytes), report.Count(p.Blocks), report.Count(p.FirstEvent), site)
+	}
+	if _, err := tab.WriteTo(b); err != nil {
+		return err
+	}
+	if more := len(rep.Leaks) - leaksRows; more > 0 {
+		fmt.Fprintf(b, "and %s more (--json)\n", counted(uint64(more), "place"))
+	}
+	return nil
+}
+
+// leaksAdvice says what to do next: only causes that are well known.
+func leaksAdvice(rep leaksReport) []string {
+	if rep.Verdict != leaks.Leak {
+		return nil
+	}
+	const (
+		jax   = "JAX: an array lives as long as Python refers to it, from a list, a closure or a cache. jax.live_arrays() lists what is alive; keep float(loss) or numpy.asarray(x) instead of the array."
+		torch = "PyTorch: most often a tensor is kept with the graph that made it, as in total += loss. Keep loss.item() or x.detach(); what is only evaluated goes under torch.no_grad()."
+	)
+	if rep.Trace.Format == "torch" {
+		return []string{torch}
+	}
+	list := []string{jax, torch}
+	if rep.Leaks[0].Stack == "" {
+		list = append(list, "This recording has no stacks. A PyTorch memory snapshot has: torch.cuda.memory._record_memory_history() before the loop, _dump_snapshot(\"x.pickle\") after it.")
+	}
+	return list
+}

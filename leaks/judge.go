@@ -1,0 +1,317 @@
+package leaks
+
+// This file is for what is a leak and what is not. The numbers here are chosen
+// so that a leak of one block in every fifth step is found within 50 steps, and
+// checked on random loops (loops_test.go), where they find nearly all and
+// suspect hardly any; docs/leaks.md has the rates.
+
+import (
+	"math"
+	"math/bits"
+	"slices"
+)
+
+const (
+	// leastBlocks is how few survivors in the middle of a run can be a leak.
+	leastBlocks = 5
+	// leastLater is the same where only a later part of the run is looked at.
+	leastLater = 8
+	// parts is how many parts of the middle are compared by what lives at least.
+	parts = 6
+)
+
+// span is the part of a run that is looked at: from is its first event, low and
+// high are the bounds of its middle; in events, and in windows.
+type span struct {
+	from, lowEvent, highEvent, end uint64
+	first, low, high               int
+}
+
+// spans are the whole run, and what is left of it after a quarter, a half and
+// three quarters: a program may take long to load before its steps begin.
+func spans(g *gathered) []span {
+	var list []span
+	for q := range uint64(4) {
+		s := span{end: g.end, first: int(q) * windows / 4}
+		left := windows - s.first
+		s.low, s.high = s.first+left/4, s.first+left*9/10
+		at := func(w int) uint64 { // the first event of window w
+			hi, lo := bits.Mul64(g.end-g.start, uint64(w))
+			lo, carry := bits.Add64(lo, windows-1, 0)
+			n, _ := bits.Div64(hi+carry, lo, windows)
+			return g.start + n
+		}
+		s.from, s.lowEvent, s.highEvent = at(s.first), at(s.low), at(s.high)
+		list = append(list, s)
+	}
+	return list
+}
+
+// judge looks at every place.
+func judge(g *gathered, names *names) *Report {
+	rep := &Report{Verdict: TooShort, Leaks: []Place{}, Grew: []Place{}}
+	if g.end-g.start < 2*leastBlocks {
+		return rep
+	}
+	all := spans(g)
+	var leaky []*place
+	var of []span
+	for _, p := range g.places {
+		for i, s := range all {
+			if p.curve != nil && grows(p, s, i > 0, g.coarse) {
+				leaky, of = append(leaky, p), append(of, s)
+				break
+			}
+		}
+	}
+	// The steps are told by the latest part of the run in which something leaks.
+	s := all[0]
+	for _, o := range of {
+		if o.from > s.from {
+			s = o
+		}
+	}
+	c := clockOf(g, s)
+	if c.steps > 0 && (len(leaky) > 0 || !c.alone) {
+		n := uint64(math.Round(c.steps))
+		rep.Steps = &n
+	}
+	for i, p := range leaky {
+		one := describe(g, p, of[i], names)
+		if middle := allocs(p.curve, s.low, s.high); c.steps > 0 && middle > 0 {
+			// What it keeps of what it allocates, times its allocations a step:
+			// both counts end alike, so that half a step at an end cancels out.
+			kept := float64(total(p.bornIn(s.lowEvent, s.highEvent))) / middle
+			n := uint64(math.Round(kept * allocs(p.curve, s.first, windows) / c.steps))
+			one.BytesPerStep = &n
+		}
+		rep.Leaks = add(rep.Leaks, one)
+	}
+	rep.KeptPart = math.Round(keptPart(g, leaky, s.low, s.high)*1000) / 1000
+	rep.Unnamed = unnamed(g, all[0], leaky)
+	rep.Grew = stopped(g, all[0], leaky, names)
+	regrown := regrown(g, all[0], leaky, rep, c, names)
+	k := rep.KeptPart
+	switch {
+	case len(leaky) > 0 && (k > 0.5 && len(leaky) > 1 || k > 0.25 && (g.coarse || len(leaky) > 3)):
+		rep.Verdict = Growth
+	case len(leaky) > 0 && (s.first > 0 && keptPart(g, g.places, 0, s.first) < 0.25 || !repeats(g, s)):
+		// Before it something else was done, and not only loaded.
+		rep.Verdict = Growth
+	case len(leaky) > 0 && !slices.ContainsFunc(leaky, func(p *place) bool { return !perWeight(p, s) }):
+		rep.Verdict = Growth
+	case len(leaky) > 0 || regrown && repeats(g, all[0]):
+		rep.Verdict = Leak
+	case regrown:
+		rep.Verdict = Growth
+	case rep.Unnamed > 0:
+		rep.Verdict = Growth
+	case c.most >= leastLater || keptPart(g, g.places, all[0].low, all[0].high) < 0.05:
+		rep.Verdict = None
+	}
+	return rep
+}
+
+// perWeight says whether what a place keeps has very different sizes, as what is
+// made for each weight of a model has: gradients, or an optimizer's state, which
+// come in one step and are then kept for good.
+func perWeight(p *place, s span) bool {
+	sizes := map[uint64]bool{}
+	least, most := uint64(math.MaxUint64), uint64(0)
+	for _, b := range p.bornIn(s.lowEvent, s.highEvent) {
+		sizes[b.bytes] = true
+		least, most = min(least, b.bytes), max(most, b.bytes)
+	}
+	return len(sizes) >= 4 && most/16 >= least
+}
+
+// allocs are a curve's allocations in the windows from low on and below high.
+func allocs(c *curve, low, high int) (n float64) {
+	for _, k := range c.counts[low:high] {
+		n += float64(k)
+	}
+	return n
+}
+
+// keptPart is the part of the allocations in some windows that places keep; 1
+// where there are hardly any.
+func keptPart(g *gathered, list []*place, low, high int) float64 {
+	all := allocs(&g.total, low, high)
+	if all < leastBlocks {
+		return 1
+	}
+	kept := 0
+	for _, p := range list {
+		for _, b := range p.born {
+			if w := g.window(b.event); w >= low && w < high {
+				kept++
+			}
+		}
+	}
+	return float64(kept) / all
+}
+
+// repeats says whether most of what is allocated in the middle comes from places
+// that allocate all through it. A single step is made of phases instead: forward
+// through the layers, backward, then an update of each weight.
+func repeats(g *gathered, s span) bool {
+	steadily := 0.0
+	for _, p := range g.places {
+		if p.curve != nil && steady(p.curve, s) {
+			steadily += allocs(p.curve, s.low, s.high)
+		}
+	}
+	return 2*steadily >= allocs(&g.total, s.low, s.high)
+}
+
+// grows says whether a place leaks in s. More is asked of a part of the run, and
+// of a coarse place, which is many things at once.
+func grows(p *place, s span, later, coarse bool) bool {
+	middle := p.bornIn(s.lowEvent, s.highEvent)
+	k := uint64(len(middle))
+	if k < leastBlocks || later && k < leastLater || coarse && k < 2*leastLater {
+		return false
+	}
+	// Born all through the middle, and on to the end.
+	wide := s.highEvent - s.lowEvent
+	longest := wide * 2 / 5
+	if k >= 20 {
+		longest = wide / 4
+	}
+	at, half := s.lowEvent, 0
+	for _, b := range middle {
+		if b.event-at > longest {
+			return false
+		}
+		at = b.event
+		if at < s.lowEvent+wide/2 {
+			half++
+		}
+	}
+	if s.highEvent-at > longest {
+		return false
+	}
+	tail := s.end - p.born[len(p.born)-1].event
+	if tail > max(5*wide/k, (s.end-s.from)/20) {
+		return false
+	}
+	if slower(p, middle, s, half) {
+		return false
+	}
+	if later && !everywhere(middle, s) {
+		return false
+	}
+	// And what lives grows with them.
+	rise, ups, _ := rising(p.curve, s)
+	if coarse && ups < parts-1 {
+		return false
+	}
+	return ups >= parts/2 && 2*rise >= float64(total(middle))*(parts-1)/parts
+}
+
+// slower: ever fewer survivors, as of a cache that soon knows everything; half
+// is how many of those in the middle are from its first half.
+func slower(p *place, middle []birth, s span, half int) bool {
+	if len(middle) >= 12 && 3*(len(middle)-half) < half {
+		return true
+	}
+	third := (s.end - s.from) / 3
+	a, b, c := len(p.bornIn(s.from, s.from+third)), len(p.bornIn(s.from+third, s.from+2*third)), len(p.bornIn(s.from+2*third, s.end))
+	return a >= 2*b && b >= 2*c
+}
+
+// everywhere: six of ten windows have a survivor.
+func everywhere(middle []birth, s span) bool {
+	wide := (s.highEvent - s.lowEvent) / uint64(s.high-s.low)
+	used, last := 0, uint64(math.MaxUint64)
+	for _, b := range middle {
+		if w := (b.event - s.lowEvent) / max(wide, 1); w != last {
+			used, last = used+1, w
+		}
+	}
+	return used*10 >= (s.high-s.low)*6
+}
+
+// rising compares what lives at least in each part of the middle: by how much
+// the last is above the first, how often it goes up from one to the next, and by
+// how much it does so at the end.
+func rising(c *curve, s span) (rise float64, ups int, last float64) {
+	wide := s.high - s.low
+	var least [parts]int64
+	for i := range least {
+		from, to := s.low+i*wide/parts, s.low+(i+1)*wide/parts
+		least[i] = slices.Min(c.least[from:to])
+		if i > 0 && least[i] > least[i-1] {
+			ups++
+		}
+	}
+	return float64(least[parts-1] - least[0]), ups, float64(least[parts-1] - least[parts-2])
+}
+
+// unnamed is by how much the whole grows, steadily, beyond what leaks.
+func unnamed(g *gathered, s span, leaky []*place) uint64 {
+	rise, ups, last := rising(&g.total, s)
+	for _, p := range leaky {
+		one, _, end := rising(p.curve, s)
+		rise, last = rise-one, last-end
+	}
+	if ups < parts-1 || rise*20 < float64(g.peak) || last*2*(parts-1) < rise {
+		return 0
+	}
+	return uint64(rise)
+}
+
+// regrown finds among what is not named yet the places whose blocks are replaced
+// by larger ones, such as a list that is joined anew in each step: what lives
+// grows steadily, and next to nothing survives. Only stacks can show it, for the
+// sizes differ.
+func regrown(g *gathered, s span, leaky []*place, rep *Report, c clock, names *names) (found bool) {
+	for _, p := range g.places {
+		if rep.Unnamed == 0 || p.curve == nil || p.site == 0 || len(p.born) == 0 || slices.Contains(leaky, p) {
+			continue
+		}
+		rise, ups, last := rising(p.curve, s)
+		if ups < parts-1 || last*2*(parts-1) < rise || 2*rise < float64(rep.Unnamed) {
+			continue
+		}
+		one := held(g, p, p.born[len(p.born)-1:], names)
+		one.Regrows = true
+		// The rise is from the first part of the middle to the last.
+		events := float64(s.highEvent-s.lowEvent) * (parts - 1) / parts
+		one.rate = rise / events
+		if c.steps > 0 {
+			n := uint64(math.Round(one.rate * float64(s.end-s.from) / c.steps))
+			one.BytesPerStep = &n
+		}
+		rep.Leaks = append(rep.Leaks, one)
+		rep.Unnamed -= min(rep.Unnamed, uint64(rise))
+		found = true
+	}
+	if found && rep.Unnamed*20 < uint64(g.peak) {
+		rep.Unnamed = 0
+	}
+	if found && c.steps > 0 {
+		n := uint64(math.Round(c.steps))
+		rep.Steps = &n
+	}
+	return found
+}
+
+// stopped are places that grew into the middle of the run and no further.
+func stopped(g *gathered, s span, leaky []*place, names *names) []Place {
+	list := []Place{}
+	run := s.end - s.from
+	for _, p := range g.places {
+		k := uint64(len(p.born))
+		if k < leastLater || slices.Contains(leaky, p) {
+			continue
+		}
+		first, last := p.born[0].event, p.born[k-1].event
+		grew := last - first
+		if last < s.lowEvent || s.end-last < max(run/10, 5*grew/k) || grew < run/10 || total(p.born) < uint64(g.peak)/100 {
+			continue
+		}
+		list = add(list, held(g, p, p.born, names))
+	}
+	return list
+}

@@ -1,0 +1,93 @@
+package leaks
+
+// This file is for stacks in words: which line of a stack is the program's own,
+// and what a place is called.
+
+import (
+	"strings"
+
+	"gpumem/size"
+)
+
+// names knows the stacks of a recording. Each is put together once.
+type names struct {
+	site      func(uint32) string
+	keepPaths bool
+	groups    []uint32          // first site with the same frame of the program, plus 1
+	byFrame   map[string]uint32 // that site by the frame
+}
+
+func newNames(site func(uint32) string, sites uint32, keepPaths bool) *names {
+	return &names{site, keepPaths, make([]uint32, sites), map[string]uint32{}}
+}
+
+// group is the first site whose innermost frame of the program is that of site.
+func (n *names) group(site uint32) uint32 {
+	if site == 0 {
+		return 0
+	}
+	if n.groups[site] == 0 {
+		frame := ownFrame(n.site(site))
+		first, ok := n.byFrame[frame]
+		if !ok {
+			first = site
+			n.byFrame[frame] = site
+		}
+		n.groups[site] = first + 1
+	}
+	return n.groups[site] - 1
+}
+
+// of is what a place is called.
+func (n *names) of(p *place, coarse bool) string {
+	switch {
+	case p.site != 0:
+		return n.shown(ownFrame(n.site(p.site)))
+	case coarse:
+		return "requests of " + size.Format(p.bytes) + " to " + size.Format(2*p.bytes)
+	}
+	return "requests of " + size.Format(p.bytes)
+}
+
+// stack is the whole stack of a site.
+func (n *names) stack(site uint32) string { return n.shown(n.site(site)) }
+
+// shown leaves the directories of files out.
+func (n *names) shown(stack string) string {
+	if n.keepPaths {
+		return stack
+	}
+	lines := strings.Split(stack, "\n")
+	for i, l := range lines {
+		name, file, ok := strings.Cut(l, " (")
+		if at := strings.LastIndexAny(file, `/\`); ok && at >= 0 {
+			lines[i] = name + " (" + file[at+1:]
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+// ownFrame is the innermost frame of a stack that is not of a library, or the
+// innermost at all.
+func ownFrame(stack string) string {
+	first, _, _ := strings.Cut(stack, "\n")
+	for l := range strings.Lines(stack) {
+		l = strings.TrimSuffix(l, "\n")
+		if strings.HasSuffix(l, ")") && strings.Contains(l, ".py:") && !isLibrary(l) {
+			return l
+		}
+	}
+	return first
+}
+
+// isLibrary: where pip, conda and Debian put packages, and Python's own files.
+func isLibrary(frame string) bool {
+	_, file, _ := strings.Cut(frame, " (")
+	file = strings.ReplaceAll(file, `\`, "/")
+	for _, dir := range []string{"/site-packages/", "/dist-packages/", "/lib/python3", "<"} {
+		if strings.Contains(file, dir) {
+			return true
+		}
+	}
+	return false
+}
