@@ -1,0 +1,48 @@
+package main
+
+// replay --report and --svg: where they write. What they show is in packages
+// replay and report.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"gpumem/replay"
+	"gpumem/report"
+)
+
+// checkPictures says whether the files may be written, before a long recording
+// is read.
+func checkPictures(recording, page, drawing string) error {
+	for _, f := range []struct{ flag, path string }{{"--report", page}, {"--svg", drawing}} {
+		if f.path != "" && sameFile(recording, f.path) {
+			return fmt.Errorf("%s %s: this is the recording itself; name another file", f.flag, f.path)
+		}
+	}
+	if page != "" && (page == drawing || sameFile(page, drawing)) {
+		return fmt.Errorf("--svg %s: --report has the same file; name another", drawing)
+	}
+	return nil
+}
+
+// writePictures writes what was asked for.
+func writePictures(ctx context.Context, rep *replay.Report, page, drawing string) error {
+	for _, f := range []struct {
+		flag, path string
+		write      func(io.Writer, *report.Page) error
+	}{{"--report", page, report.WritePage}, {"--svg", drawing, report.WriteSVG}} {
+		if f.path == "" {
+			continue
+		}
+		p := rep.Page()
+		if f.flag == "--svg" && len(p.Pools) > 1 {
+			return errors.New("--svg draws one pool, and the recording has several; name one by --pool")
+		}
+		if err := writeWhole(ctx, f.path, func(w io.Writer) error { return f.write(w, p) }); err != nil {
+			return fmt.Errorf("%s: %w", f.flag, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,408 @@
+package replay
+
+// What a page shows of a run. It is gathered in the pass that looks, never in
+// one that is timed, and its size does not follow the recording's length: curves
+// have so many buckets, and the whole pool is looked at so many times.
+//
+// Where to look is known before a policy runs: a pass over the recording alone
+// (findShape) finds the event with the most bytes alive in each stretch, so that
+// no peak falls between two looks.
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"math"
+	"math/bits"
+	"slices"
+	"strings"
+
+	"gpumem/alloc"
+	"gpumem/report"
+	"gpumem/trace"
+)
+
+const (
+	// pictureBuckets and pictureInstants are for one policy; many policies on
+	// many pools share those of pictureLayers.
+	pictureBuckets  = 4096
+	pictureInstants = 300
+	pictureLayers   = 8
+	// peakWindow is how many events on both sides of the peak have a bucket of
+	// their own.
+	peakWindow = 1024
+	// walkBudget is how many pieces of the pool all looks of a policy may visit,
+	// those at the peak, at the first refusal and at the end aside: a second.
+	walkBudget = 20_000_000
+
+	// Cells of a map and rows of a list: of most instants, and of those at the
+	// peak, at the first refusal and at the end.
+	mapCells, keyCells = 512, 4096
+	listRows, keyRows  = 12, 60
+	holeRows           = 8
+	// maxRefusals is how many refusals are listed.
+	maxRefusals = 100
+	// maxNames and maxNameBytes bound the texts of stacks and frames.
+	maxNames     = 4 << 20
+	maxNameBytes = 4 << 10
+)
+
+// wide is a sum of bytes that may pass 2^64, for the requests of a recording may.
+type wide struct{ hi, lo uint64 }
+
+func (w *wide) add(n uint64) {
+	var c uint64
+	w.lo, c = bits.Add64(w.lo, n, 0)
+	w.hi += c
+}
+
+func (w *wide) sub(n uint64) {
+	var c uint64
+	w.lo, c = bits.Sub64(w.lo, n, 0)
+	w.hi -= c
+}
+
+// cap stops at the largest uint64.
+func (w wide) cap() uint64 {
+	if w.hi != 0 {
+		return math.MaxUint64
+	}
+	return w.lo
+}
+
+// A shape is what all policies' pictures of a pool have in common.
+type shape struct {
+	timeline *report.Timeline
+	looks    []uint64 // events after which the pool is looked at, in order
+}
+
+// findShape reads a pool's events twice. share is how many layers there are for
+// each that has everything.
+func (r *runner) findShape(ctx context.Context, share int) (*shape, error) {
+	t := &report.Timeline{Pool: r.pool.Name, Events: r.pool.Events}
+	stretches := min(uint64(max(1, pictureInstants/share)), t.Events)
+	looks := make([]uint64, 0, stretches+1)
+	var end, most uint64 // of the stretch
+	err := r.asked(ctx, func(n, live uint64) {
+		if n > end {
+			end = (uint64(len(looks)) + 1) * t.Events / stretches
+			looks, most = append(looks, n), live
+		}
+		if live > most {
+			looks[len(looks)-1], most = n, live
+		}
+		if live > t.Peak || n == 1 {
+			t.Peak, t.PeakAt = live, n
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	if looks[len(looks)-1] != t.Events {
+		looks = append(looks, t.Events)
+	}
+	t.Ends = ends(t.Events, uint64(max(1, pictureBuckets/share)), t.PeakAt, uint64(peakWindow/share))
+	b := bucket{ends: t.Ends}
+	err = r.asked(ctx, func(n, live uint64) {
+		if b.add(live); n == b.end() {
+			b.close(&t.Asked)
+			b.at++
+		}
+	})
+	return &shape{t, looks}, err
+}
+
+// asked tells after each event how many requested bytes are live.
+func (r *runner) asked(ctx context.Context, f func(n, live uint64)) error {
+	bytes := make([]uint64, r.pool.Slots)
+	var live wide
+	var n uint64
+	return r.pass(ctx, "looking", func(events []trace.Event) error {
+		for i := range events {
+			e := &events[i]
+			if e.Op == trace.Free {
+				live.sub(bytes[e.Slot])
+			} else {
+				bytes[e.Slot] = e.Bytes
+				live.add(e.Bytes)
+			}
+			n++
+			f(n, live.cap())
+		}
+		return nil
+	})
+}
+
+// ends are the last events of about so many buckets; each event near the peak
+// has one to itself, and all have where there are few.
+func ends(events, buckets, peak, window uint64) report.Numbers {
+	if events <= 2*buckets {
+		buckets = events
+	}
+	low, high := peak-min(peak, window+1), min(peak+window, events)
+	var list report.Numbers
+	for k := uint64(1); k <= buckets; k++ {
+		hi, lo := bits.Mul64(k, events)
+		end, _ := bits.Div64(hi, lo, buckets)
+		if end <= low || end > high {
+			list = append(list, end)
+		}
+	}
+	for n := max(1, low); n <= high; n++ {
+		list = append(list, n)
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+// A bucket gathers a curve's values.
+type bucket struct {
+	ends        []uint64
+	at          int
+	some        bool
+	least, most uint64
+}
+
+// end is the last event of the bucket.
+func (b *bucket) end() uint64 { return b.ends[b.at] }
+
+func (b *bucket) add(v uint64) {
+	if !b.some {
+		b.some, b.least, b.most = true, v, v
+	}
+	b.least, b.most = min(b.least, v), max(b.most, v)
+}
+
+func (b *bucket) close(c *report.Curve) {
+	c.Min, c.Max = append(c.Min, b.least), append(c.Max, b.most)
+	b.some = false
+}
+
+// A names table gives each text one index.
+type names struct {
+	list  []string
+	index map[string]int
+	bytes int
+}
+
+func (t *names) of(text string) int {
+	if len(text) > maxNameBytes {
+		text = text[:maxNameBytes] + "..."
+	}
+	k, ok := t.index[text]
+	if ok {
+		return k
+	}
+	if t.bytes+len(text) > maxNames {
+		return t.of("(a stack; there are too many to show)")
+	}
+	if t.index == nil {
+		t.index = map[string]int{}
+	}
+	t.bytes += len(text)
+	t.list = append(t.list, text)
+	t.index[text] = len(t.list) - 1
+	return len(t.list) - 1
+}
+
+// A picture is gathered while one policy runs.
+type picture struct {
+	layer  *report.Layer
+	trace  *trace.Trace
+	names  *names
+	shape  *shape
+	next   int    // in shape.looks
+	walked int    // pieces that were visited
+	used   bucket // its index is that of held, too
+	held   bucket
+	sites  map[alloc.Site][2]int // stack and frame of a site, in names
+	a      alloc.Allocator
+	stats  func() alloc.Stats
+	calls  func() uint64 // of the driver, so far
+}
+
+// after is called after each event, n of them so far, with what is in use and
+// held then.
+func (p *picture) after(n, used, held, refused uint64, blocks int) {
+	p.used.add(used)
+	p.held.add(held)
+	if n == p.used.end() {
+		p.close(refused)
+	}
+	if p.next < len(p.shape.looks) && n == p.shape.looks[p.next] {
+		p.next++
+		key := n == p.shape.timeline.PeakAt || n == p.shape.timeline.Events
+		if !key && p.walked+blocks > walkBudget/len(p.shape.looks)*p.next {
+			return
+		}
+		p.look(n, key)
+	}
+}
+
+func (p *picture) close(refused uint64) {
+	l := p.layer
+	p.used.close(&l.Used)
+	p.held.close(&l.Held)
+	s := p.stats()
+	l.Free = append(l.Free, s.PoolBytes-min(s.BytesInUse, s.PoolBytes))
+	l.Hole = append(l.Hole, s.LargestFreeBlock)
+	l.Calls = append(l.Calls, p.calls())
+	l.Refused = append(l.Refused, refused)
+	p.used.at++
+}
+
+// refuse is called for each refusal, before after.
+func (p *picture) refuse(n uint64, e *trace.Event) {
+	if len(p.layer.Refusals) == maxRefusals {
+		return
+	}
+	r := report.Refusal{Event: n, Bytes: e.Bytes, Stack: -1}
+	if e.Site != 0 {
+		r.Stack = p.names.of(p.trace.Site(e.Site))
+	}
+	if p.layer.Refusals = append(p.layer.Refusals, r); len(p.layer.Refusals) > 1 {
+		return
+	}
+	p.layer.First = &r
+	if p.next == len(p.shape.looks) || p.shape.looks[p.next] != n {
+		p.look(n, true)
+	}
+}
+
+// stackOf are the texts of a site: its stack, and its innermost frame.
+func (p *picture) stackOf(s alloc.Site) [2]int {
+	at, ok := p.sites[s]
+	if !ok {
+		text := p.trace.Site(uint32(s))
+		if text == "" {
+			text = "(no stack was recorded)"
+		}
+		first, _, _ := strings.Cut(text, "\n")
+		at = [2]int{p.names.of(text), p.names.of(first)}
+		p.sites[s] = at
+	}
+	return at
+}
+
+// look visits the whole pool.
+func (p *picture) look(n uint64, key bool) {
+	cells, rows := mapCells, listRows
+	if key {
+		cells, rows = keyCells, keyRows
+	}
+	s := p.stats()
+	in := &report.Instant{Event: n, Used: s.BytesInUse, Held: s.PoolBytes, Hole: s.LargestFreeBlock}
+	var walked uint64
+	p.a.Walk(func(c alloc.Chunk) bool {
+		walked += c.Size
+		return true
+	})
+	m := newMap(cells, max(walked, s.PoolBytes))
+	sizes := map[uint64]report.Group{}
+	sites := map[alloc.Site]report.Group{}
+	region := -1
+	p.a.Walk(func(c alloc.Chunk) bool {
+		p.walked++
+		m.add(c.Size, c.Live, c.Region != region)
+		region = c.Region
+		if c.Live {
+			in.Blocks++
+			in.Asked += c.Requested
+			put(sizes, c.Requested, c.Requested, 1)
+			put(sites, c.Site, c.Requested, 1)
+		}
+		return true
+	})
+	in.Map, in.Holes, in.Largest = m.done()
+	in.Sizes = largest(sizes, rows)
+	if p.trace.Sites() > 1 {
+		stacks, frames := map[uint64]report.Group{}, map[uint64]report.Group{}
+		for site, g := range sites {
+			at := p.stackOf(site)
+			put(stacks, uint64(at[0]), g.Bytes, g.Blocks)
+			put(frames, uint64(at[1]), g.Bytes, g.Blocks)
+		}
+		in.Stacks, in.Frames = largest(stacks, rows), largest(frames, rows)
+	}
+	p.layer.Instants = append(p.layer.Instants, in)
+}
+
+func put[K comparable](m map[K]report.Group, key K, bytes uint64, blocks int) {
+	g := m[key]
+	g.Bytes, g.Blocks = g.Bytes+bytes, g.Blocks+blocks
+	m[key] = g
+}
+
+// largest are the rows with the most bytes.
+func largest(m map[uint64]report.Group, rows int) []report.Group {
+	list := make([]report.Group, 0, len(m))
+	for _, key := range slices.Sorted(maps.Keys(m)) {
+		g := m[key]
+		g.Key = key
+		list = append(list, g)
+	}
+	slices.SortStableFunc(list, func(a, b report.Group) int { return cmp.Compare(b.Bytes, a.Bytes) })
+	return slices.Clone(list[:min(len(list), rows)])
+}
+
+// A poolMap is the pool in cells, as report.Instant has it.
+type poolMap struct {
+	used   []float64 // bytes of each cell in use
+	known  uint64    // bytes so far
+	total  uint64
+	holes  [][2]uint64
+	joined bool // the last piece is the hole at the end of holes
+}
+
+func newMap(cells int, total uint64) *poolMap {
+	return &poolMap{used: make([]float64, min(uint64(cells), total)), total: total}
+}
+
+// add is the next piece; apart says that it does not lie beside the last one.
+func (m *poolMap) add(size uint64, live, apart bool) {
+	from := m.known
+	m.known += size
+	switch {
+	case !live && m.joined && !apart:
+		m.holes[len(m.holes)-1][1] += size
+	case !live:
+		m.holes = append(m.holes, [2]uint64{from, size})
+	default:
+		width := float64(m.total) / float64(len(m.used))
+		first, last := m.cell(from), m.cell(from+max(size, 1)-1)
+		for k := first; k <= last; k++ {
+			low := max(float64(from), float64(k)*width)
+			high := min(float64(from+size), float64(k+1)*width)
+			m.used[k] += max(0, high-low) / width
+		}
+	}
+	m.joined = !live
+}
+
+// cell is where a byte lies.
+func (m *poolMap) cell(at uint64) int {
+	hi, lo := bits.Mul64(at, uint64(len(m.used)))
+	k, _ := bits.Div64(hi, lo, m.total)
+	return min(int(k), len(m.used)-1)
+}
+
+// done is the map, how many holes there are, and the largest.
+func (m *poolMap) done() (text string, holes int, largest [][2]uint64) {
+	cells := make([]byte, len(m.used))
+	for k, part := range m.used {
+		// Only what is quite free or quite used up is shown so.
+		switch eighths := math.Round(8 * part); {
+		case part < 1e-9:
+			cells[k] = '0'
+		case part > 1-1e-9:
+			cells[k] = '8'
+		default:
+			cells[k] = '0' + byte(min(7, max(1, eighths)))
+		}
+		if m.known < m.total && k > m.cell(m.known) || m.known == 0 {
+			cells[k] = '?'
+		}
+	}
+	slices.SortStableFunc(m.holes, func(a, b [2]uint64) int { return cmp.Compare(b[1], a[1]) })
+	return string(cells), len(m.holes), slices.Clone(m.holes[:min(len(m.holes), holeRows)])
+}

@@ -1,0 +1,555 @@
+"use strict";
+// The page of a replay, in the browser. The data is report.Page's JSON. What is
+// looked at is one instant (a "look") of one policy of one pool; the plots are
+// uPlot's, the maps are drawn pixel by pixel. Texts of the recording are only
+// ever set as text.
+(function () {
+	const page = document.getElementById("page"), root = document.documentElement;
+	const fail = (e) => { page.dataset.errors += (e.message || e.violatedDirective) + "\n"; };
+	addEventListener("error", fail);
+	addEventListener("securitypolicyviolation", fail);
+
+	const data = JSON.parse(document.getElementById("data").textContent);
+	const el = (id) => document.getElementById(id);
+	const $$ = (css) => [...document.querySelectorAll(css)];
+	const color = (name) => getComputedStyle(root).getPropertyValue("--" + name).trim();
+	root.classList.add("on");
+
+	// ---- numbers ----
+
+	const count = (n) => String(Math.round(n)).replace(/\B(?=(\d{3})+$)/g, ",");
+	const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+	// bytes is the same text as package size's Format.
+	function bytes(n) {
+		let i = 0, scale = 1;
+		while (n / scale >= 1024 && i < 6) { scale *= 1024; i++; }
+		if (n % scale === 0) return n / scale + " " + units[i];
+		const text = (n / scale).toFixed(2);
+		return text === "1024.00" ? "1.00 " + units[i + 1] : text + " " + units[i];
+	}
+	// counted is "1 block" or "1,234 blocks".
+	const counted = (n, what) => count(n) + " " + what + (n === 1 ? "" : "s");
+	const percent = (part, whole) => (whole > 0 ? (100 * part / whole).toFixed(1) : "0.0") + " %";
+	// sums undoes the differences that lists are written as.
+	function sums(list) {
+		let last = 0;
+		return list.map((d) => last += d);
+	}
+	// nearest is the index of the value of an ascending list that is nearest to v.
+	function nearest(list, v) {
+		let low = 0, high = list.length - 1;
+		while (low < high) {
+			const mid = (low + high) >> 1;
+			if (list[mid] < v) low = mid + 1; else high = mid;
+		}
+		return low > 0 && v - list[low - 1] <= list[low] - v ? low - 1 : low;
+	}
+
+	// ---- the data, undone ----
+
+	for (const t of data.pools) {
+		t.ends = sums(t.ends);
+		// A bucket's value stands from its first event to the next one's.
+		t.x = t.ends.map((_, k) => k ? t.ends[k - 1] + 1 : 1);
+		t.askedMost = sums(t.asked.max);
+		for (const l of t.layers) {
+			l.usedLeast = sums(l.used.min); l.usedMost = sums(l.used.max);
+			l.heldLeast = sums(l.held.min); l.heldMost = sums(l.held.max);
+			l.free = sums(l.free); l.hole = sums(l.hole); l.calls = sums(l.calls); l.refused = sums(l.refused);
+			l.events = l.instants.map((i) => i.event);
+			l.frag = l.free.map((f, k) => f > 0 && l.hole[k] > 0 ? 100 * Math.max(0, f - l.hole[k]) / f : 0);
+			l.on = true;
+		}
+	}
+
+	const S = { pool: 0, layer: 0, at: 0, hover: null, by: "sizes", fit: false };
+	const T = () => data.pools[S.pool], L = () => T().layers[S.layer];
+	const look = () => L().instants[S.hover === null ? S.at : S.hover];
+	const bucketOf = (event) => { const t = T(); let k = nearest(t.ends, event); if (t.ends[k] < event) k++; return Math.min(k, t.ends.length - 1); };
+	const dashes = [[], [8, 3], [2, 3], [10, 3, 2, 3], [5, 5], [14, 4], [1, 5], [6, 2, 1, 2, 1, 2]];
+
+	// ---- the plots ----
+
+	let plots = [], zooming = false;
+	const narrow = () => innerWidth < 640;
+	const font = "12px system-ui, sans-serif";
+
+	// splits are round numbers: 1, 2 or 5 times a power of ten of a unit.
+	function splits(top, unit, n) {
+		const raw = top / unit / n, ten = Math.pow(10, Math.floor(Math.log10(raw)));
+		const step = ten * [1, 2, 5, 10].find((f) => f * ten >= raw * (1 - 1e-9)) * unit;
+		const list = [];
+		for (let v = 0; v <= top * (1 + 1e-9); v += step) list.push(v);
+		return list;
+	}
+	function unitOf(top) {
+		let unit = 1;
+		while (top / unit >= 1024 && unit < Math.pow(1024, 6)) unit *= 1024;
+		return unit;
+	}
+
+	function axes(values, height, byteAxis) {
+		const line = { stroke: () => color("grid"), width: 1 };
+		return [
+			{
+				stroke: () => color("quiet"), font, grid: { show: false }, ticks: { stroke: () => color("rule"), size: 4 }, size: 26, space: 90,
+				incrs: [1, 2, 5, 10, 20, 50].concat(...Array.from({ length: 14 }, (_, k) => [1, 2, 5].map((f) => f * Math.pow(10, k + 2)))),
+				values: (_, list) => list.map((v) => Number.isInteger(v) ? count(v) : ""),
+			},
+			{
+				stroke: () => color("quiet"), font, grid: line, ticks: { show: false }, size: narrow() ? 46 : 62,
+				splits: (u, _, min, max) => splits(max, byteAxis ? unitOf(max) : 1, Math.max(1, Math.floor(height / 45))),
+				values,
+			},
+		];
+	}
+
+	function options(el, height, series, axesOf, hooks, top) {
+		return {
+			width: el.clientWidth, height, series, axes: axesOf, hooks, legend: { show: false }, padding: [14, 26, 0, 0],
+			scales: {
+				x: { time: false, range: (u, min, max) => range(min, max) },
+				y: { range: (u, min, max) => [0, top(u, max)] },
+			},
+			cursor: {
+				y: false, points: { show: false }, drag: { x: true, y: false, dist: 4 },
+				sync: { key: "gpumem", scales: ["x", null], filters: { pub: (type) => type === "mousemove" || type === "mouseleave" } },
+			},
+		};
+	}
+
+	// range keeps the view inside the run and at least four events wide.
+	function range(min, max) {
+		const last = Math.max(T().events, 2);
+		if (min == null || !isFinite(min) || !isFinite(max)) return [1, last];
+		let width = Math.min(Math.max(max - min, 4), last - 1);
+		let low = Math.max(1, Math.min(min - (width - (max - min)) / 2, last - width));
+		return [low, low + width];
+	}
+
+	function build() {
+		const view = plots.length ? [plots[0].scales.x.min, plots[0].scales.x.max] : null;
+		plots.forEach((u) => u.destroy());
+		const t = T(), l = L();
+		const steps = uPlot.paths.stepped({ align: 1 });
+		const x = t.x.concat(t.events + 1), last = (list) => list.concat(list[list.length - 1]);
+		const series = [{}], columns = [x];
+		const add = (list, s) => { columns.push(last(list)); series.push(Object.assign({ paths: steps, points: { show: false }, scale: "y" }, s)); };
+		add(l.usedMost, { fill: () => color("live"), stroke: () => color("edge"), width: 0.75 });
+		add(l.usedLeast, { fill: () => color("livelow"), width: 0 });
+		// What was asked for differs from what is alive by rounding and by refusals;
+		// only these are worth a line.
+		el("askedkey").hidden = !l.first;
+		add(t.askedMost, { stroke: () => color("asked"), width: 1.5, dash: [2, 3], show: !!l.first });
+		const before = series.length;
+		t.layers.forEach((o, k) => add(o.heldMost, { stroke: () => color("held"), width: k === S.layer ? 2.5 : 1.25, dash: dashes[k % dashes.length], show: o.on }));
+		const height = narrow() ? 260 : 320;
+		const top = (u, most) => {
+			if (S.fit) most = Math.max(...l.usedMost.concat(l.first ? t.askedMost : []));
+			return Math.max(most || 0, 1) * 1.06;
+		};
+		const plot = new uPlot(options(el("plot"), height, series, axes((u, list) => list.map((v) => trim(v / unitOf(u.scales.y.max))), height, true), {
+			draw: [(u) => { marks(u, before); unitWord(u); }], setCursor: [pointed], setScale: [(u, key) => { if (key === "x") zoomed(u); }],
+		}, top), columns, el("plot"));
+		const thin = { stroke: () => color("edge"), width: 1.5, paths: steps, points: { show: false } };
+		const low = narrow() ? 84 : 92;
+		const frag = new uPlot(options(el("frag"), low, [{}, Object.assign({ fill: () => color("live") }, thin)], axes((u, list) => list.map(String), low / 2, false), {}, () => 106), [x, last(l.frag)], el("frag"));
+		const calls = new uPlot(options(el("calls"), low, [{}, thin], axes((u, list) => list.map(short), low / 1.5, false), {}, (u, most) => Math.max(most || 0, 4) * 1.1), [x, last(l.calls)], el("calls"));
+		plots = [plot, frag, calls];
+		for (const u of plots) u.over.addEventListener("click", () => { if (S.hover !== null) { S.at = S.hover; shown(); } });
+		if (view) zoom(view[0], view[1]); else zoomed(plot);
+	}
+	const trim = (v) => String(+v.toFixed(6));
+	const short = (v) => v >= 1e6 ? trim(v / 1e6) + "M" : v >= 1e4 ? trim(v / 1e3) + "k" : count(v);
+	function unitWord(u) { el("unit").textContent = bytes(unitOf(u.scales.y.max)).replace("1 ", ""); }
+
+	// marks are what stands on the timeline: the peak, refusals, the look, and the
+	// lines' numbers.
+	function marks(u, firstHeld) {
+		const c = u.ctx, d = devicePixelRatio, t = T(), l = L(), box = u.bbox;
+		const X = (e) => u.valToPos(e, "x", true), Y = (v) => u.valToPos(v, "y", true);
+		const inside = (px) => px >= box.left - 1 && px <= box.left + box.width + 1;
+		const text = (s, px, py, name, align) => {
+			c.font = "600 " + 12 * d + "px system-ui, sans-serif";
+			const half = c.measureText(s).width / 2;
+			if (!align) px = Math.max(box.left + half + 2 * d, Math.min(px, box.left + box.width - half - 2 * d));
+			c.textAlign = align || "center"; c.textBaseline = "middle";
+			c.lineWidth = 4 * d; c.lineJoin = "round"; c.strokeStyle = color("page"); c.strokeText(s, px, py);
+			c.fillStyle = color(name); c.fillText(s, px, py);
+		};
+		c.save();
+		// Refusals: a mark above each bucket that has some.
+		c.fillStyle = color("no");
+		l.refused.forEach((n, k) => {
+			const px = X(t.x[k]);
+			if (n === (k ? l.refused[k - 1] : 0) || !inside(px)) return;
+			c.beginPath(); c.moveTo(px, box.top); c.lineTo(px - 4 * d, box.top - 8 * d); c.lineTo(px + 4 * d, box.top - 8 * d); c.fill();
+		});
+		if (l.first && inside(X(l.first.event))) {
+			const px = X(l.first.event);
+			c.strokeStyle = color("no"); c.lineWidth = 1 * d;
+			c.beginPath(); c.moveTo(px, box.top); c.lineTo(px, box.top + box.height); c.stroke();
+			text("first refused: " + bytes(l.first.bytes), px, box.top + 10 * d, "no");
+		}
+		// The peak, on what this policy has alive, or on what was asked for.
+		const k = bucketOf(t.peak_at), value = l.first ? t.peak : l.usedMost[k];
+		const px = X(t.peak_at), py = Y(value);
+		if (inside(px) && py >= box.top) {
+			c.beginPath(); c.arc(px, py, 4.5 * d, 0, 7); c.fillStyle = color("page"); c.fill();
+			c.lineWidth = 2 * d; c.strokeStyle = color("text"); c.stroke();
+			text("peak " + bytes(t.peak), px, Math.max(py - 13 * d, box.top + (l.first ? 26 : 8) * d), "text");
+		}
+		const at = X(L().instants[S.at].event);
+		if (inside(at)) {
+			c.strokeStyle = color("at"); c.lineWidth = 1.5 * d; c.setLineDash([4 * d, 3 * d]);
+			c.beginPath(); c.moveTo(at, box.top); c.lineTo(at, box.top + box.height); c.stroke(); c.setLineDash([]);
+		}
+		// The number of each line, at its right end, moved apart.
+		const end = bucketOf(Math.min(u.scales.x.max, t.events));
+		const labels = t.layers.map((o, n) => ({ n, y: Y(o.heldMost[end]), on: o.on })).filter((o) => o.on && o.y >= box.top - 1).sort((a, b) => a.y - b.y || a.n - b.n);
+		let bottom = box.top + box.height;
+		labels.forEach((o, n) => { if (n) o.y = Math.max(o.y, labels[n - 1].y + 13 * d); });
+		for (const o of labels.reverse()) { o.y = Math.min(o.y, bottom); bottom = o.y - 13 * d; }
+		for (const o of labels) text(String(o.n + 1), box.left + box.width + 12 * d, o.y, "text", "center");
+		c.restore();
+		const from = u.scales.x.min, to = u.scales.x.max;
+		page.dataset.points = t.x.filter((v) => v >= from && v <= to).length * u.series.filter((s) => s.show).length;
+	}
+
+	// zoomed follows the timeline's view in all other drawings.
+	function zoomed(u) {
+		if (zooming) return;
+		zooming = true;
+		const { min, max } = u.scales.x;
+		plots.slice(1).forEach((o) => o.setScale("x", { min, max }));
+		zooming = false;
+		overview();
+		keep();
+	}
+	function zoom(min, max) { plots[0].setScale("x", { min, max }); }
+	function zoomBy(factor) {
+		const { min, max } = plots[0].scales.x, at = look().event;
+		const middle = at >= min && at <= max ? at : (min + max) / 2;
+		const width = (max - min) * factor, part = (middle - min) / (max - min);
+		zoom(middle - width * part, middle + width * (1 - part));
+	}
+	// into moves the view so that the look is in it.
+	function into() {
+		const { min, max } = plots[0].scales.x, at = L().instants[S.at].event;
+		if (at < min || at > max) zoom(at - (max - min) / 2, at + (max - min) / 2);
+	}
+
+	// pointed is called when the pointer moves over a plot.
+	function pointed(u) {
+		if (u.cursor.left == null || u.cursor.left < 0) {
+			if (S.hover !== null) { S.hover = null; el("pointer").textContent = ""; shownLook(); }
+			return;
+		}
+		pointAt(u.posToVal(u.cursor.left, "x"));
+	}
+	function pointAt(event) {
+		const t = T(), l = L(), k = bucketOf(Math.max(1, Math.min(t.events, event)));
+		const between = (a, b) => a === b ? bytes(a) : bytes(a) + " to " + bytes(b);
+		const events = t.x[k] === t.ends[k] ? "event " + count(t.ends[k]) : "events " + count(t.x[k]) + " to " + count(t.ends[k]);
+		el("pointer").textContent = "Under the pointer, " + events + ": alive " + between(l.usedLeast[k], l.usedMost[k]) + ", held " + between(l.heldLeast[k], l.heldMost[k]) +
+			", asked for at most " + bytes(t.askedMost[k]) + "; driver calls so far " + count(l.calls[k]) + (l.refused[k] ? ", refused so far " + count(l.refused[k]) : "") + ".";
+		const near = nearest(l.events, event);
+		if (near !== S.hover) { S.hover = near; shownLook(); }
+	}
+
+	// ---- the maps ----
+
+	function rgb(name) {
+		const c = color(name), n = parseInt(c.length === 4 ? c.replace(/[^#]/g, "$&$&").slice(1) : c.slice(1), 16);
+		return [n >> 16, n >> 8 & 255, n & 255];
+	}
+	// shade is the colour of cells from to to of a map, averaged.
+	function shader() {
+		const used = rgb("used"), free = rgb("free"), untold = rgb("untold");
+		return (map, from, to, x, y) => {
+			let sum = 0, dark = 0, n = 0;
+			for (let k = from; k < to; k++, n++) {
+				const ch = map.charCodeAt(k);
+				if (ch === 63) dark++; else sum += (ch - 48) / 8;
+			}
+			const part = sum / n;
+			if (dark * 2 > n) return (x + y) % 6 < 3 ? untold : free;
+			return [0, 1, 2].map((c) => Math.round(used[c] * part + free[c] * (1 - part)));
+		};
+	}
+	function canvas(id) {
+		const c = el(id), d = devicePixelRatio || 1;
+		c.width = Math.max(1, Math.round(c.clientWidth * d)); c.height = Math.max(1, Math.round(c.clientHeight * d));
+		return { c, g: c.getContext("2d"), d, w: c.width, h: c.height };
+	}
+	function cellsAt(map, k, n) {
+		const from = Math.floor(k * map.length / n);
+		return [from, Math.max(from + 1, Math.floor((k + 1) * map.length / n))];
+	}
+
+	// overview has a column for each look, as high as what is held.
+	function overview() {
+		const { g, d, w, h } = canvas("over"), l = L(), u = plots[0];
+		const left = Math.round(u.bbox.left), width = Math.round(u.bbox.width), low = h - 2 * d, room = h - 10 * d;
+		const most = Math.max(1, ...l.instants.map((i) => i.held));
+		const image = g.createImageData(width, Math.round(room)), shade = shader();
+		const { min, max } = u.scales.x;
+		let last = -1, column = null;
+		for (let x = 0; x < width; x++) {
+			const k = nearest(l.events, min + (max - min) * (x + 0.5) / width), i = l.instants[k];
+			const high = Math.round(image.height * i.held / most);
+			if (k !== last || i.map.includes("?")) {
+				column = [];
+				for (let y = 0; y < high; y++) { const [a, b] = cellsAt(i.map, y, high); column.push(shade(i.map, a, b, x, y)); }
+				last = k;
+			}
+			for (let y = 0; y < high; y++) {
+				const at = 4 * ((image.height - 1 - y) * width + x);
+				image.data.set(column[y], at); image.data[at + 3] = 255;
+			}
+		}
+		g.putImageData(image, left, Math.round(low - image.height));
+		g.fillStyle = color("quiet"); g.font = 12 * d + "px system-ui, sans-serif"; g.textAlign = "right";
+		const [number, unit] = bytes(most).split(" ");
+		g.textBaseline = "top"; g.fillText(number, left - 8 * d, low - image.height); g.fillText(unit, left - 8 * d, low - image.height + 15 * d);
+		g.textBaseline = "bottom"; g.fillText("0", left - 8 * d, low);
+		g.strokeStyle = color("quiet"); g.lineWidth = d; g.beginPath(); g.moveTo(left, low); g.lineTo(left + width, low); g.stroke();
+		const at = left + (l.instants[S.hover === null ? S.at : S.hover].event - min) / (max - min) * width;
+		if (at >= left && at <= left + width) {
+			g.strokeStyle = color("at"); g.lineWidth = 1.5 * d; g.setLineDash([4 * d, 3 * d]);
+			g.beginPath(); g.moveTo(at, low - image.height); g.lineTo(at, low); g.stroke();
+		}
+	}
+
+	// strip is the map of the look, its largest hole, and below it, to scale, what
+	// was asked for if it is that of the first refusal.
+	function strip() {
+		const { g, d, w } = canvas("strip"), i = look(), l = L(), shade = shader();
+		const high = Math.round(34 * d), top = Math.round(22 * d);
+		const ask = l.first && l.first.event === i.event ? l.first.bytes : 0;
+		const all = Math.max(i.held, ask, 1), width = Math.round((w - 2) * i.held / all);
+		if (width > 0 && i.map) {
+			const image = g.createImageData(width, high);
+			for (let x = 0; x < width; x++) {
+				const [a, b] = cellsAt(i.map, x, width);
+				for (let y = 0; y < high; y++) {
+					const at = 4 * (y * width + x);
+					image.data.set(shade(i.map, a, b, x, y), at); image.data[at + 3] = 255;
+				}
+			}
+			g.putImageData(image, 1, top);
+			g.strokeStyle = color("quiet"); g.lineWidth = d; g.strokeRect(0.5, top - 0.5, width + 1, high + 1);
+		}
+		g.font = "600 " + 12 * d + "px system-ui, sans-serif"; g.textBaseline = "middle";
+		const span = (from, size, y, words, name, up) => {
+			const a = 1 + (w - 2) * from / all, b = 1 + (w - 2) * (from + size) / all, tick = (up ? 5 : -5) * d;
+			g.strokeStyle = g.fillStyle = color(name); g.lineWidth = 2 * d;
+			g.beginPath(); g.moveTo(a, y + tick); g.lineTo(a, y); g.lineTo(Math.max(b, a + 2), y); g.lineTo(Math.max(b, a + 2), y + tick); g.stroke();
+			const half = g.measureText(words).width / 2;
+			g.textAlign = "center";
+			g.fillText(words, Math.max(half + 2, Math.min((a + b) / 2, w - half - 2)), y + (up ? -9 : 11) * d);
+		};
+		if (i.largest && i.largest.length) span(i.largest[0][0], i.largest[0][1], top - 5 * d, "largest hole " + bytes(i.largest[0][1]), "text", true);
+		if (ask) span(0, ask, top + high + 6 * d, "asked for " + bytes(ask), "no", false);
+	}
+
+	// ---- the look ----
+
+	function which(i) {
+		const t = T(), l = L(), words = ["event " + count(i.event) + " of " + count(t.events)];
+		if (i.event === t.peak_at) words.push("the peak");
+		if (l.first && i.event === l.first.event) words.push("the first refusal");
+		if (i.event === t.events) words.push("the end");
+		return words.join(", ");
+	}
+
+	function shownLook() {
+		const t = T(), l = L(), i = look(), free = Math.max(0, i.held - i.used), k = bucketOf(i.event);
+		const places = l.instants.some((o) => o.largest && o.largest.length) || i.holes > 0;
+		const parts = [
+			"At " + which(i) + ", " + l.policy + " has " + bytes(i.used) + " alive in " + counted(i.blocks, "block") + " (asked for " + bytes(i.asked) + ") and holds " + bytes(i.held) + ".",
+			bytes(free) + " of that is free" + (i.hole > 0 && free > 0 ? ", the largest hole " + bytes(i.hole) + ": fragmentation " + percent(Math.max(0, free - i.hole), free) : "") + ".",
+		];
+		el("now").textContent = parts.join(" ");
+		$$(".at").forEach((p) => { p.textContent = l.policy + " at " + which(i) + "; look " + count(l.instants.indexOf(i) + 1) + " of " + count(l.instants.length) + "."; });
+		rows(i);
+		const named = (i.largest || []).map((h) => bytes(h[1]));
+		el("holes").textContent = "The pool from its lowest address to its highest; what is not held is left out. " +
+			(i.map.includes("?") ? "Of " + bytes(i.held) + " held nobody can tell where all of the free memory lies. " : "") +
+			(i.holes ? counted(i.holes, "hole") + ", the largest " + named.join(", ") + (i.holes > named.length ? " and smaller ones" : "") + "." : "No holes.");
+		if (plots.length) { overview(); }
+		strip();
+		Object.assign(page.dataset, { event: i.event, used: i.used, asked: i.asked, askedtext: bytes(i.asked), held: i.held, holes: i.holes, policy: l.policy, peak: t.peak, peaktext: bytes(t.peak), bucket: k });
+	}
+
+	function rows(i) {
+		const body = el("rows"), l = L(), by = i[S.by] ? S.by : "sizes", list = i[by] || [];
+		el("by").hidden = !i.stacks;
+		el("what").textContent = { sizes: "of size", stacks: "asked for by", frames: "asked for in" }[by];
+		body.replaceChildren();
+		let sum = 0, blocks = 0;
+		const row = (size, n, what) => {
+			const tr = document.createElement("tr");
+			const cell = (tag, text, cls) => { const c = document.createElement(tag); c.textContent = text; c.className = cls; tr.append(c); return c; };
+			cell("td", bytes(size), "n"); cell("td", percent(size, i.asked), "n"); cell("td", count(n), "n");
+			const w = cell("td", "", "what");
+			w.append(what);
+			if (size > 0) { const m = document.createElement("span"); m.className = "meter"; m.style.width = 100 * size / i.asked + "%"; w.append(m); }
+			body.append(tr);
+		};
+		for (const [key, size, n] of list) {
+			sum += size; blocks += n;
+			if (by === "sizes") { row(size, n, bytes(key)); continue; }
+			const text = data.names[key], cut = text.indexOf("\n");
+			if (cut < 0) { row(size, n, text); continue; }
+			const d = document.createElement("details"), s = document.createElement("summary"), rest = document.createElement("div");
+			s.textContent = text.slice(0, cut); rest.textContent = text.slice(cut + 1); rest.style.whiteSpace = "pre-line";
+			d.append(s, rest);
+			row(size, n, d);
+		}
+		if (blocks < i.blocks) row(Math.max(0, i.asked - sum), i.blocks - blocks, "all others");
+		if (!i.blocks) row(0, 0, "nothing is alive");
+	}
+
+	// shown draws everything that follows the pinned look.
+	function shown() {
+		el("at").max = L().instants.length - 1;
+		el("at").value = S.at;
+		el("at").setAttribute("aria-valuetext", which(L().instants[S.at]));
+		shownLook();
+		if (plots.length) plots[0].redraw(false);
+		keep();
+	}
+
+	function go(k) {
+		S.at = Math.max(0, Math.min(L().instants.length - 1, k));
+		S.hover = null;
+		into();
+		shown();
+	}
+	const goEvent = (event) => go(nearest(L().events, event));
+
+	function setLayer(k) {
+		if (!T().layers[k]) return;
+		const event = L().instants[S.at].event;
+		S.layer = k; S.hover = null;
+		S.at = nearest(L().events, event);
+		layerWords();
+		build();
+		shown();
+	}
+	function layerWords() {
+		$$(".policy").forEach((b) => { b.textContent = L().policy; });
+		tables().forEach((table, p) => [...table.tBodies[0].rows].forEach((tr, k) => {
+			tr.classList.toggle("looked", p === S.pool && k === S.layer);
+			tr.querySelector("[type=radio]").checked = p === S.pool && k === S.layer;
+			tr.querySelector("[type=checkbox]").checked = data.pools[p].layers[k].on;
+		}));
+		$$("[data-do=refused]").forEach((b) => { b.disabled = !L().first; });
+		$$("[name=by]").forEach((b) => { b.checked = b.value === S.by; });
+		$$("[data-do=fit]").forEach((b) => b.setAttribute("aria-pressed", S.fit));
+	}
+	const tables = () => $$("table.policies");
+	function toggle(k) {
+		const l = T().layers[k];
+		if (!l) return;
+		l.on = !l.on;
+		layerWords(); build(); shown();
+	}
+
+	// ---- what is shown, in the address ----
+
+	let ready = false;
+	function keep() {
+		if (!ready) return;
+		const t = T(), i = L().instants[S.at], p = new URLSearchParams();
+		p.set("at", i.event === t.peak_at ? "peak" : i.event);
+		p.set("policy", L().policy);
+		if (t.pool) p.set("pool", t.pool);
+		const { min, max } = plots[0].scales.x;
+		if (max - min < t.events - 1.5) p.set("zoom", Math.round(min) + "-" + Math.round(max));
+		if (S.by !== "sizes") p.set("by", S.by);
+		if (S.fit) p.set("fit", 1);
+		const hidden = t.layers.map((l, k) => l.on ? 0 : k + 1).filter(Boolean);
+		if (hidden.length) p.set("hide", hidden.join(","));
+		if (root.dataset.theme) p.set("theme", root.dataset.theme);
+		try { history.replaceState(null, "", "#" + p); } catch (e) { /* not in every frame */ }
+	}
+	function restore() {
+		const hash = location.hash.slice(1);
+		if (ready && !hash.includes("=")) return; // a place on the page
+		const p = new URLSearchParams(hash);
+		if (p.get("theme")) root.dataset.theme = p.get("theme") === "dark" ? "dark" : "light";
+		S.pool = Math.max(0, data.pools.findIndex((t) => t.pool === p.get("pool")));
+		const t = T();
+		const broken = t.layers.findIndex((l) => l.first), named = t.layers.findIndex((l) => l.policy === p.get("policy"));
+		S.layer = named >= 0 ? named : Math.max(0, broken);
+		const hide = (p.get("hide") || "").split(",").map(Number);
+		t.layers.forEach((l, k) => { l.on = !hide.includes(k + 1); });
+		S.by = ["stacks", "frames"].includes(p.get("by")) ? p.get("by") : "sizes";
+		S.fit = p.get("fit") === "1";
+		el("pool").value = S.pool;
+		tables().forEach((table, k) => { table.parentElement.hidden = k !== S.pool; });
+		const at = p.get("at") || (L().first ? "refused" : "peak"), l = L();
+		const event = at === "peak" ? t.peak_at : at === "refused" && l.first ? l.first.event : at === "end" ? t.events : Number(at) || t.peak_at;
+		S.at = nearest(l.events, event);
+		plots.forEach((u) => u.destroy()); plots = [];
+		layerWords(); build();
+		const z = /^(\d+)-(\d+)$/.exec(p.get("zoom") || "");
+		if (z) zoom(+z[1], +z[2]);
+		shown();
+	}
+
+	// ---- hands ----
+
+	const does = {
+		peak: () => goEvent(T().peak_at), refused: () => L().first && goEvent(L().first.event),
+		in: () => zoomBy(0.5), out: () => zoomBy(2), whole: () => zoom(1, T().events),
+		fit: () => { S.fit = !S.fit; layerWords(); build(); keep(); },
+		prev: () => go(S.at - 1), next: () => go(S.at + 1), first: () => go(0), last: () => go(L().instants.length - 1),
+		policy: () => setLayer((S.layer + 1) % T().layers.length),
+		by: () => { const all = look().stacks ? ["sizes", "stacks", "frames"] : ["sizes"]; S.by = all[(all.indexOf(S.by) + 1) % all.length]; layerWords(); shown(); },
+		theme: () => {
+			const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+			root.dataset.theme = dark ? "light" : "dark";
+			shown();
+		},
+	};
+	const keys = { ArrowLeft: "prev", ArrowRight: "next", Home: "first", End: "last", p: "peak", r: "refused", "+": "in", "=": "in", "-": "out", 0: "whole", y: "fit", n: "policy", s: "by", d: "theme" };
+	addEventListener("keydown", (e) => {
+		if (e.ctrlKey || e.metaKey || e.altKey || e.target.matches("input:not([type=checkbox]), select, textarea") && e.key.length > 1) return;
+		if (e.key.length > 1 && e.target.closest && e.target.closest(".wrap")) return; // it scrolls
+		if (/^[1-9]$/.test(e.key)) toggle(e.key - 1);
+		else if (keys[e.key]) does[keys[e.key]]();
+		else return;
+		e.preventDefault();
+	});
+	$$("[data-do]").forEach((b) => b.addEventListener("click", () => does[b.dataset.do]()));
+	el("theme").addEventListener("click", does.theme);
+	el("at").addEventListener("input", (e) => go(+e.target.value));
+	el("pool").addEventListener("change", (e) => { location.hash = new URLSearchParams({ pool: data.pools[e.target.value].pool, at: "peak" }); });
+	$$("[name=by]").forEach((b) => b.addEventListener("change", () => { S.by = b.value; shown(); }));
+	tables().forEach((table) => [...table.tBodies[0].rows].forEach((tr, k) => {
+		tr.querySelector("[type=radio]").addEventListener("change", () => setLayer(k));
+		tr.querySelector("[type=checkbox]").addEventListener("change", () => toggle(k));
+		tr.querySelector("path").setAttribute("stroke-dasharray", dashes[k % dashes.length].join(" "));
+	}));
+	const over = el("over");
+	const eventAt = (e) => {
+		const u = plots[0], box = over.getBoundingClientRect(), d = devicePixelRatio || 1, { min, max } = u.scales.x;
+		return min + (max - min) * (e.clientX - box.left - u.bbox.left / d) / (u.bbox.width / d);
+	};
+	over.addEventListener("pointermove", (e) => { if (e.pointerType === "mouse") pointAt(eventAt(e)); });
+	over.addEventListener("pointerleave", () => { S.hover = null; el("pointer").textContent = ""; shownLook(); });
+	over.addEventListener("click", (e) => goEvent(eventAt(e)));
+	addEventListener("hashchange", restore);
+	matchMedia("(prefers-color-scheme: dark)").addEventListener("change", shown);
+	let width = innerWidth;
+	addEventListener("resize", () => { if (innerWidth !== width) { width = innerWidth; build(); shown(); } });
+
+	el("pools").hidden = data.pools.length < 2;
+	restore();
+	ready = true;
+	keep();
+	page.dataset.ready = "yes";
+})();
