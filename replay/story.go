@@ -79,7 +79,7 @@ func (r *Report) served(fit []*Result, device string) []string {
 	if len(fit) == 1 {
 		out = append(out, fmt.Sprintf("%s held %s of the device's %s at most.", label(least, r), size.Format(least.HeldPeak), device))
 	} else {
-		out = append(out, fmt.Sprintf("%s held least, %s at most, and %s held most, %s of the device's %s.",
+		out = append(out, fmt.Sprintf("Of the policies %s held least, %s at most, and %s held most, %s of the device's %s.",
 			label(least, r), size.Format(least.HeldPeak), label(most, r), size.Format(most.HeldPeak), device))
 	}
 	return append(out, "Nothing was refused.")

@@ -65,12 +65,13 @@
 	const S = { pool: 0, layer: 0, at: 0, hover: null, by: "sizes", fit: false };
 	const T = () => data.pools[S.pool], L = () => T().layers[S.layer];
 	const look = () => L().instants[S.hover === null ? S.at : S.hover];
+	// bucketOf is the bucket that an event lies in.
 	const bucketOf = (event) => { const t = T(); let k = nearest(t.ends, event); if (t.ends[k] < event) k++; return Math.min(k, t.ends.length - 1); };
 	const dashes = [[], [8, 3], [2, 3], [10, 3, 2, 3], [5, 5], [14, 4], [1, 5], [6, 2, 1, 2, 1, 2]];
 
 	// ---- the plots ----
 
-	let plots = [], zooming = false;
+	let plots = [];
 	const narrow = () => innerWidth < 640;
 	const font = "12px system-ui, sans-serif";
 
@@ -88,34 +89,42 @@
 		return unit;
 	}
 
-	function axes(values, height, byteAxis) {
+	function axes(values, height, list) {
 		const line = { stroke: () => color("grid"), width: 1 };
 		return [
-			{
+			height < 60 ? { stroke: () => color("rule"), grid: { show: false }, ticks: { show: false }, values: () => [], size: 6, border: { show: true, stroke: () => color("rule"), width: 1 } } : {
 				stroke: () => color("quiet"), font, grid: { show: false }, ticks: { stroke: () => color("rule"), size: 4 }, size: 26, space: 90,
 				incrs: [1, 2, 5, 10, 20, 50].concat(...Array.from({ length: 14 }, (_, k) => [1, 2, 5].map((f) => f * Math.pow(10, k + 2)))),
 				values: (_, list) => list.map((v) => Number.isInteger(v) ? count(v) : ""),
 			},
 			{
 				stroke: () => color("quiet"), font, grid: line, ticks: { show: false }, size: narrow() ? 46 : 62,
-				splits: (u, _, min, max) => splits(max, byteAxis ? unitOf(max) : 1, Math.max(1, Math.floor(height / 45))),
-				values,
+				splits: (u, _, min, max) => list(max), values,
 			},
 		];
 	}
 
 	function options(el, height, series, axesOf, hooks, top) {
 		return {
-			width: el.clientWidth, height, series, axes: axesOf, hooks, legend: { show: false }, padding: [14, 26, 0, 0],
+			width: el.clientWidth, height, series, axes: axesOf, hooks: Object.assign({ setSelect: [selected] }, hooks), legend: { show: false }, padding: [14, 26, 0, 0],
 			scales: {
-				x: { time: false, range: (u, min, max) => range(min, max) },
+				x: { time: false, range: () => S.view },
 				y: { range: (u, min, max) => [0, top(u, max)] },
 			},
 			cursor: {
-				y: false, points: { show: false }, drag: { x: true, y: false, dist: 4 },
+				y: false, points: { show: false }, drag: { x: true, y: false, dist: 4, setScale: false },
+				bind: { dblclick: () => () => does.whole() },
 				sync: { key: "gpumem", scales: ["x", null], filters: { pub: (type) => type === "mousemove" || type === "mouseleave" } },
 			},
 		};
+	}
+
+	// selected is called when the pointer was dragged over a plot.
+	function selected(u) {
+		const { left, width } = u.select;
+		if (width < 4) return;
+		u.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
+		zoom(u.posToVal(left, "x"), u.posToVal(left + width, "x"));
 	}
 
 	// range keeps the view inside the run and at least four events wide.
@@ -127,37 +136,63 @@
 		return [low, low + width];
 	}
 
+	// columns are the three plots' numbers for a view: as they are where there is
+	// room, else the most, or the least, of each few pixels, so that lines which go
+	// up and down all the time show their edge.
+	function columns(min, max) {
+		const t = T(), l = L(), first = Math.max(0, bucketOf(min) - 1), last = Math.min(t.ends.length - 1, bucketOf(max) + 1);
+		const room = Math.max(50, Math.floor(el("plot").clientWidth / 3)), starts = [];
+		if (last - first < room) for (let k = first; k <= last; k++) starts.push(k);
+		else for (let n = 0, before = -1; n < room; n++) {
+			const k = Math.max(first, bucketOf(min + (max - min) * n / room));
+			if (k > before) { starts.push(k); before = k; }
+		}
+		const x = starts.map((k) => t.x[k]);
+		x.push(t.ends[last] + 1);
+		const over = (list, better) => {
+			const out = starts.map((k, n) => {
+				let v = list[k];
+				for (const end = n + 1 < starts.length ? starts[n + 1] : last + 1; ++k < end;) v = better(v, list[k]);
+				return v;
+			});
+			out.push(out[out.length - 1]);
+			return out;
+		};
+		return [
+			[x, over(l.usedMost, Math.max), over(l.usedLeast, Math.min), ...t.layers.map((o) => over(o.heldMost, Math.max)), over(t.askedMost, Math.max)],
+			[x, over(l.frag, Math.max)], [x, over(l.calls, Math.max)],
+		];
+	}
+
 	function build() {
-		const view = plots.length ? [plots[0].scales.x.min, plots[0].scales.x.max] : null;
 		plots.forEach((u) => u.destroy());
 		const t = T(), l = L();
 		const steps = uPlot.paths.stepped({ align: 1 });
-		const x = t.x.concat(t.events + 1), last = (list) => list.concat(list[list.length - 1]);
-		const series = [{}], columns = [x];
-		const add = (list, s) => { columns.push(last(list)); series.push(Object.assign({ paths: steps, points: { show: false }, scale: "y" }, s)); };
-		add(l.usedMost, { fill: () => color("live"), stroke: () => color("edge"), width: 0.75 });
-		add(l.usedLeast, { fill: () => color("livelow"), width: 0 });
+		const numbers = columns(...S.view);
+		const series = [{}];
+		const add = (s) => series.push(Object.assign({ paths: steps, points: { show: false }, scale: "y" }, s));
+		add({ fill: () => color("live"), stroke: () => color("edge"), width: 0.75 });
+		add({ fill: () => color("livelow"), width: 0 });
+		t.layers.forEach((o, k) => add({ stroke: () => color(k === S.layer ? "held" : "quiet"), width: k === S.layer ? 2.5 : 1.25, dash: dashes[k % dashes.length], show: o.on }));
 		// What was asked for differs from what is alive by rounding and by refusals;
 		// only these are worth a line.
 		el("askedkey").hidden = !l.first;
-		add(t.askedMost, { stroke: () => color("asked"), width: 1.5, dash: [2, 3], show: !!l.first });
-		const before = series.length;
-		t.layers.forEach((o, k) => add(o.heldMost, { stroke: () => color("held"), width: k === S.layer ? 2.5 : 1.25, dash: dashes[k % dashes.length], show: o.on }));
+		add({ stroke: () => color("asked"), width: 1.5, dash: [2, 3], show: !!l.first });
 		const height = narrow() ? 260 : 320;
 		const top = (u, most) => {
 			if (S.fit) most = Math.max(...l.usedMost.concat(l.first ? t.askedMost : []));
 			return Math.max(most || 0, 1) * 1.06;
 		};
-		const plot = new uPlot(options(el("plot"), height, series, axes((u, list) => list.map((v) => trim(v / unitOf(u.scales.y.max))), height, true), {
-			draw: [(u) => { marks(u, before); unitWord(u); }], setCursor: [pointed], setScale: [(u, key) => { if (key === "x") zoomed(u); }],
-		}, top), columns, el("plot"));
+		const plot = new uPlot(options(el("plot"), height, series, axes((u, list) => list.map((v) => trim(v / unitOf(u.scales.y.max))), height, (max) => splits(max, unitOf(max), 6)), {
+			draw: [(u) => { marks(u); unitWord(u); }], setCursor: [pointed],
+		}, top), numbers[0], el("plot"));
 		const thin = { stroke: () => color("edge"), width: 1.5, paths: steps, points: { show: false } };
-		const low = narrow() ? 84 : 92;
-		const frag = new uPlot(options(el("frag"), low, [{}, Object.assign({ fill: () => color("live") }, thin)], axes((u, list) => list.map(String), low / 2, false), {}, () => 106), [x, last(l.frag)], el("frag"));
-		const calls = new uPlot(options(el("calls"), low, [{}, thin], axes((u, list) => list.map(short), low / 1.5, false), {}, (u, most) => Math.max(most || 0, 4) * 1.1), [x, last(l.calls)], el("calls"));
+		const low = 78;
+		const frag = new uPlot(options(el("frag"), low, [{}, Object.assign({ fill: () => color("live") }, thin)], axes((u, list) => list.map(String), 0, () => [0, 50, 100]), {}, () => 106), numbers[1], el("frag"));
+		const calls = new uPlot(options(el("calls"), low, [{}, thin], axes((u, list) => list.map(short), 0, (max) => splits(max, 1, 2)), {}, (u, most) => Math.max(most || 0, 2) * 1.1), numbers[2], el("calls"));
 		plots = [plot, frag, calls];
 		for (const u of plots) u.over.addEventListener("click", () => { if (S.hover !== null) { S.at = S.hover; shown(); } });
-		if (view) zoom(view[0], view[1]); else zoomed(plot);
+		overview(true);
 	}
 	const trim = (v) => String(+v.toFixed(6));
 	const short = (v) => v >= 1e6 ? trim(v / 1e6) + "M" : v >= 1e4 ? trim(v / 1e3) + "k" : count(v);
@@ -165,7 +200,7 @@
 
 	// marks are what stands on the timeline: the peak, refusals, the look, and the
 	// lines' numbers.
-	function marks(u, firstHeld) {
+	function marks(u) {
 		const c = u.ctx, d = devicePixelRatio, t = T(), l = L(), box = u.bbox;
 		const X = (e) => u.valToPos(e, "x", true), Y = (v) => u.valToPos(v, "y", true);
 		const inside = (px) => px >= box.left - 1 && px <= box.left + box.width + 1;
@@ -174,10 +209,22 @@
 			const half = c.measureText(s).width / 2;
 			if (!align) px = Math.max(box.left + half + 2 * d, Math.min(px, box.left + box.width - half - 2 * d));
 			c.textAlign = align || "center"; c.textBaseline = "middle";
-			c.lineWidth = 4 * d; c.lineJoin = "round"; c.strokeStyle = color("page"); c.strokeText(s, px, py);
+			const left = align === "left" ? px : px - half;
+			c.globalAlpha = 0.85; c.fillStyle = color("page"); c.fillRect(left - 3 * d, py - 7 * d, 2 * half + 6 * d, 14 * d); c.globalAlpha = 1;
 			c.fillStyle = color(name); c.fillText(s, px, py);
 		};
 		c.save();
+		const at = X(L().instants[S.at].event);
+		if (inside(at)) {
+			c.strokeStyle = color("at"); c.lineWidth = 1.5 * d; c.setLineDash([4 * d, 3 * d]);
+			c.beginPath(); c.moveTo(at, box.top); c.lineTo(at, box.top + box.height); c.stroke(); c.setLineDash([]);
+		}
+		let words = box.top + 10 * d; // where the next text at the top stands
+		if (Y(data.device) >= box.top) {
+			c.strokeStyle = color("no"); c.lineWidth = d; c.beginPath(); c.moveTo(box.left, Y(data.device)); c.lineTo(box.left + box.width, Y(data.device)); c.stroke();
+			text("the device, " + bytes(data.device), box.left + 6 * d, Y(data.device), "no", "left");
+			words = Y(data.device) + 14 * d;
+		}
 		// Refusals: a mark above each bucket that has some.
 		c.fillStyle = color("no");
 		l.refused.forEach((n, k) => {
@@ -189,7 +236,8 @@
 			const px = X(l.first.event);
 			c.strokeStyle = color("no"); c.lineWidth = 1 * d;
 			c.beginPath(); c.moveTo(px, box.top); c.lineTo(px, box.top + box.height); c.stroke();
-			text("first refused: " + bytes(l.first.bytes), px, box.top + 10 * d, "no");
+			text("first refused: " + bytes(l.first.bytes), px, words, "no");
+			words += 16 * d;
 		}
 		// The peak, on what this policy has alive, or on what was asked for.
 		const k = bucketOf(t.peak_at), value = l.first ? t.peak : l.usedMost[k];
@@ -197,45 +245,37 @@
 		if (inside(px) && py >= box.top) {
 			c.beginPath(); c.arc(px, py, 4.5 * d, 0, 7); c.fillStyle = color("page"); c.fill();
 			c.lineWidth = 2 * d; c.strokeStyle = color("text"); c.stroke();
-			text("peak " + bytes(t.peak), px, Math.max(py - 13 * d, box.top + (l.first ? 26 : 8) * d), "text");
-		}
-		const at = X(L().instants[S.at].event);
-		if (inside(at)) {
-			c.strokeStyle = color("at"); c.lineWidth = 1.5 * d; c.setLineDash([4 * d, 3 * d]);
-			c.beginPath(); c.moveTo(at, box.top); c.lineTo(at, box.top + box.height); c.stroke(); c.setLineDash([]);
+			text("peak " + bytes(t.peak), px, Math.abs(py - 13 * d - words) < 16 * d || py - 13 * d < words ? Math.max(words, py - 13 * d) : py - 13 * d, "text");
 		}
 		// The number of each line, at its right end, moved apart.
-		const end = bucketOf(Math.min(u.scales.x.max, t.events));
+		const end = bucketOf(Math.min(S.view[1], t.events));
 		const labels = t.layers.map((o, n) => ({ n, y: Y(o.heldMost[end]), on: o.on })).filter((o) => o.on && o.y >= box.top - 1).sort((a, b) => a.y - b.y || a.n - b.n);
 		let bottom = box.top + box.height;
 		labels.forEach((o, n) => { if (n) o.y = Math.max(o.y, labels[n - 1].y + 13 * d); });
 		for (const o of labels.reverse()) { o.y = Math.min(o.y, bottom); bottom = o.y - 13 * d; }
 		for (const o of labels) text(String(o.n + 1), box.left + box.width + 12 * d, o.y, "text", "center");
 		c.restore();
-		const from = u.scales.x.min, to = u.scales.x.max;
-		page.dataset.points = t.x.filter((v) => v >= from && v <= to).length * u.series.filter((s) => s.show).length;
+		const [from, to] = S.view;
+		page.dataset.points = u.data[0].filter((v) => v >= from && v <= to).length * u.series.filter((s, k) => k && s.show).length;
 	}
 
-	// zoomed follows the timeline's view in all other drawings.
-	function zoomed(u) {
-		if (zooming) return;
-		zooming = true;
-		const { min, max } = u.scales.x;
-		plots.slice(1).forEach((o) => o.setScale("x", { min, max }));
-		zooming = false;
-		overview();
+	// zoom shows the events from min to max in every drawing.
+	function zoom(min, max) {
+		S.view = range(min, max);
+		const numbers = columns(...S.view);
+		plots.forEach((u, k) => { u.setData(numbers[k], false); u.setScale("x", { min: S.view[0], max: S.view[1] }); });
+		overview(true);
 		keep();
 	}
-	function zoom(min, max) { plots[0].setScale("x", { min, max }); }
 	function zoomBy(factor) {
-		const { min, max } = plots[0].scales.x, at = look().event;
+		const [min, max] = S.view, at = look().event;
 		const middle = at >= min && at <= max ? at : (min + max) / 2;
 		const width = (max - min) * factor, part = (middle - min) / (max - min);
 		zoom(middle - width * part, middle + width * (1 - part));
 	}
 	// into moves the view so that the look is in it.
 	function into() {
-		const { min, max } = plots[0].scales.x, at = L().instants[S.at].event;
+		const [min, max] = S.view, at = L().instants[S.at].event;
 		if (at < min || at > max) zoom(at - (max - min) / 2, at + (max - min) / 2);
 	}
 
@@ -287,15 +327,18 @@
 		return [from, Math.max(from + 1, Math.floor((k + 1) * map.length / n))];
 	}
 
-	// overview has a column for each look, as high as what is held.
-	function overview() {
+	// overview has a column for each look, as high as what is held. What does not
+	// change with the look is drawn once.
+	let drawn = null;
+	function overview(again) {
+		if (again) drawn = null;
 		const { g, d, w, h } = canvas("over"), l = L(), u = plots[0];
 		const left = Math.round(u.bbox.left), width = Math.round(u.bbox.width), low = h - 2 * d, room = h - 10 * d;
 		const most = Math.max(1, ...l.instants.map((i) => i.held));
-		const image = g.createImageData(width, Math.round(room)), shade = shader();
-		const { min, max } = u.scales.x;
+		const [min, max] = S.view;
+		const image = drawn || g.createImageData(width, Math.round(room)), shade = shader();
 		let last = -1, column = null;
-		for (let x = 0; x < width; x++) {
+		for (let x = drawn ? width : 0; x < width; x++) {
 			const k = nearest(l.events, min + (max - min) * (x + 0.5) / width), i = l.instants[k];
 			const high = Math.round(image.height * i.held / most);
 			if (k !== last || i.map.includes("?")) {
@@ -308,6 +351,7 @@
 				image.data.set(column[y], at); image.data[at + 3] = 255;
 			}
 		}
+		drawn = image;
 		g.putImageData(image, left, Math.round(low - image.height));
 		g.fillStyle = color("quiet"); g.font = 12 * d + "px system-ui, sans-serif"; g.textAlign = "right";
 		const [number, unit] = bytes(most).split(" ");
@@ -377,7 +421,7 @@
 		el("holes").textContent = "The pool from its lowest address to its highest; what is not held is left out. " +
 			(i.map.includes("?") ? "Of " + bytes(i.held) + " held nobody can tell where all of the free memory lies. " : "") +
 			(i.holes ? counted(i.holes, "hole") + ", the largest " + named.join(", ") + (i.holes > named.length ? " and smaller ones" : "") + "." : "No holes.");
-		if (plots.length) { overview(); }
+		if (plots.length) overview();
 		strip();
 		Object.assign(page.dataset, { event: i.event, used: i.used, asked: i.asked, askedtext: bytes(i.asked), held: i.held, holes: i.holes, policy: l.policy, peak: t.peak, peaktext: bytes(t.peak), bucket: k });
 	}
@@ -420,6 +464,8 @@
 		if (plots.length) plots[0].redraw(false);
 		keep();
 	}
+	// repaint is for other colours.
+	function repaint() { plots.forEach((u) => u.redraw(false)); overview(true); shown(); }
 
 	function go(k) {
 		S.at = Math.max(0, Math.min(L().instants.length - 1, k));
@@ -466,7 +512,7 @@
 		p.set("at", i.event === t.peak_at ? "peak" : i.event);
 		p.set("policy", L().policy);
 		if (t.pool) p.set("pool", t.pool);
-		const { min, max } = plots[0].scales.x;
+		const [min, max] = S.view;
 		if (max - min < t.events - 1.5) p.set("zoom", Math.round(min) + "-" + Math.round(max));
 		if (S.by !== "sizes") p.set("by", S.by);
 		if (S.fit) p.set("fit", 1);
@@ -493,11 +539,9 @@
 		const at = p.get("at") || (L().first ? "refused" : "peak"), l = L();
 		const event = at === "peak" ? t.peak_at : at === "refused" && l.first ? l.first.event : at === "end" ? t.events : Number(at) || t.peak_at;
 		S.at = nearest(l.events, event);
-		plots.forEach((u) => u.destroy()); plots = [];
-		layerWords(); build();
 		const z = /^(\d+)-(\d+)$/.exec(p.get("zoom") || "");
-		if (z) zoom(+z[1], +z[2]);
-		shown();
+		S.view = z ? range(+z[1], +z[2]) : range();
+		layerWords(); build(); shown();
 	}
 
 	// ---- hands ----
@@ -512,7 +556,7 @@
 		theme: () => {
 			const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
 			root.dataset.theme = dark ? "light" : "dark";
-			shown();
+			repaint(); keep();
 		},
 	};
 	const keys = { ArrowLeft: "prev", ArrowRight: "next", Home: "first", End: "last", p: "peak", r: "refused", "+": "in", "=": "in", "-": "out", 0: "whole", y: "fit", n: "policy", s: "by", d: "theme" };
@@ -536,14 +580,14 @@
 	}));
 	const over = el("over");
 	const eventAt = (e) => {
-		const u = plots[0], box = over.getBoundingClientRect(), d = devicePixelRatio || 1, { min, max } = u.scales.x;
+		const u = plots[0], box = over.getBoundingClientRect(), d = devicePixelRatio || 1, [min, max] = S.view;
 		return min + (max - min) * (e.clientX - box.left - u.bbox.left / d) / (u.bbox.width / d);
 	};
 	over.addEventListener("pointermove", (e) => { if (e.pointerType === "mouse") pointAt(eventAt(e)); });
 	over.addEventListener("pointerleave", () => { S.hover = null; el("pointer").textContent = ""; shownLook(); });
 	over.addEventListener("click", (e) => goEvent(eventAt(e)));
 	addEventListener("hashchange", restore);
-	matchMedia("(prefers-color-scheme: dark)").addEventListener("change", shown);
+	matchMedia("(prefers-color-scheme: dark)").addEventListener("change", repaint);
 	let width = innerWidth;
 	addEventListener("resize", () => { if (innerWidth !== width) { width = innerWidth; build(); shown(); } });
 
