@@ -38,10 +38,13 @@ const (
 	// Cells of a map and rows of a list: of most instants, and of those at the
 	// peak, at the first refusal and at the end.
 	mapCells, keyCells = 512, 4096
-	listRows, keyRows  = 12, 60
+	listRows, keyRows  = 24, 60
 	holeRows           = 8
 	// maxRefusals is how many refusals are listed.
 	maxRefusals = 100
+	// exactEvents is how many events a recording may have for its page to have
+	// every block: 2 MB of it.
+	exactEvents = 200_000
 	// maxNames and maxNameBytes bound the texts of stacks and frames.
 	maxNames     = 4 << 20
 	maxNameBytes = 4 << 10
@@ -109,7 +112,45 @@ func (r *runner) findShape(ctx context.Context, share int) (*shape, error) {
 			b.at++
 		}
 	})
+	if err == nil && r.trace.Events <= exactEvents {
+		err = r.blocks(ctx, t)
+	}
 	return &shape{t, looks}, err
+}
+
+// blocks are all of a pool's.
+func (r *runner) blocks(ctx context.Context, t *report.Timeline) error {
+	t.Blocks = &report.Blocks{}
+	b := t.Blocks
+	sites := map[uint32]int{}
+	at := make([]int, r.pool.Slots) // the last block of each slot
+	var n uint64
+	return r.pass(ctx, "looking", func(events []trace.Event) error {
+		for i := range events {
+			e := &events[i]
+			n++
+			if e.Op == trace.Free {
+				b.For[at[e.Slot]] = n - b.From[at[e.Slot]]
+				continue
+			}
+			at[e.Slot] = len(b.From)
+			b.From, b.For, b.Bytes = append(b.From, n), append(b.For, 0), append(b.Bytes, e.Bytes)
+			if r.trace.Sites() > 1 {
+				k, ok := sites[e.Site]
+				if !ok {
+					k = r.names.of(stack(r.trace, e.Site))
+					sites[e.Site] = k
+				}
+				b.Stacks = append(b.Stacks, k)
+			}
+		}
+		return nil
+	})
+}
+
+// stack is a site's, in words.
+func stack(t *trace.Trace, site uint32) string {
+	return cmp.Or(t.Site(site), "(no stack was recorded)")
 }
 
 // asked tells after each event how many requested bytes are live.
@@ -253,6 +294,9 @@ func (p *picture) close(refused uint64) {
 
 // refuse is called for each refusal, before after.
 func (p *picture) refuse(n uint64, e *trace.Event) {
+	if p.shape.timeline.Blocks != nil {
+		p.layer.RefusedAt = append(p.layer.RefusedAt, n)
+	}
 	if len(p.layer.Refusals) == maxRefusals {
 		return
 	}
@@ -273,10 +317,7 @@ func (p *picture) refuse(n uint64, e *trace.Event) {
 func (p *picture) stackOf(s alloc.Site) [2]int {
 	at, ok := p.sites[s]
 	if !ok {
-		text := p.trace.Site(uint32(s))
-		if text == "" {
-			text = "(no stack was recorded)"
-		}
+		text := stack(p.trace, uint32(s))
 		first, _, _ := strings.Cut(text, "\n")
 		at = [2]int{p.names.of(text), p.names.of(first)}
 		p.sites[s] = at
@@ -298,6 +339,7 @@ func (p *picture) look(n uint64, key bool) {
 		return true
 	})
 	m := newMap(cells, max(walked, s.PoolBytes))
+	alive := p.shape.timeline.Blocks == nil // to be gathered
 	sizes := map[uint64]report.Group{}
 	sites := map[alloc.Site]report.Group{}
 	region := -1
@@ -308,13 +350,26 @@ func (p *picture) look(n uint64, key bool) {
 		if c.Live {
 			in.Blocks++
 			in.Asked += c.Requested
-			put(sizes, c.Requested, c.Requested, 1)
-			put(sites, c.Site, c.Requested, 1)
+			if alive {
+				put(sizes, c.Requested, c.Requested, 1)
+				put(sites, c.Site, c.Requested, 1)
+			}
 		}
 		return true
 	})
 	in.Map, in.Holes, in.Largest = m.done()
+	p.layer.Instants = append(p.layer.Instants, in)
+	if !alive {
+		return
+	}
 	in.Sizes = largest(sizes, rows)
+	if sum(in.Sizes) < in.Asked/2 {
+		ranges := map[uint64]report.Group{}
+		for size, g := range sizes {
+			put(ranges, 1<<max(0, bits.Len64(size)-1), g.Bytes, g.Blocks)
+		}
+		in.Sizes, in.Ranges = largest(ranges, rows), true
+	}
 	if p.trace.Sites() > 1 {
 		stacks, frames := map[uint64]report.Group{}, map[uint64]report.Group{}
 		for site, g := range sites {
@@ -324,7 +379,13 @@ func (p *picture) look(n uint64, key bool) {
 		}
 		in.Stacks, in.Frames = largest(stacks, rows), largest(frames, rows)
 	}
-	p.layer.Instants = append(p.layer.Instants, in)
+}
+
+func sum(list []report.Group) (bytes uint64) {
+	for _, g := range list {
+		bytes += g.Bytes
+	}
+	return bytes
 }
 
 func put[K comparable](m map[K]report.Group, key K, bytes uint64, blocks int) {

@@ -190,7 +190,7 @@ func Run(ctx context.Context, t *trace.Trace, cfg Config) (*Report, error) {
 		if !cfg.Picture {
 			break
 		}
-		r := &runner{cfg: &cfg, trace: t, pool: pool}
+		r := &runner{cfg: &cfg, trace: t, pool: pool, names: &texts}
 		s, err := r.findShape(ctx, (len(pools)*len(cfg.Policies)+pictureLayers-1)/pictureLayers)
 		if err != nil {
 			return nil, err

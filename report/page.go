@@ -64,8 +64,20 @@ type Timeline struct {
 	Asked  Curve   `json:"asked"`   // requested bytes live at once, refused ones included
 	Peak   uint64  `json:"peak"`    // the most of it
 	PeakAt uint64  `json:"peak_at"` // first event with that
+	// Blocks are all that was asked for, in the order of the events, so that what
+	// is alive can be told at every event. nil where they are too many: then it is
+	// known at the instants of the layers.
+	Blocks *Blocks `json:"blocks,omitempty"`
 	// Layers are the policies.
 	Layers []*Layer `json:"layers"`
+}
+
+// Blocks are lists of the same length.
+type Blocks struct {
+	From   Numbers  `json:"from"`            // the event that asks for it
+	For    []uint64 `json:"for"`             // how many events later it is freed; 0: never
+	Bytes  []uint64 `json:"bytes"`           // asked for
+	Stacks []int    `json:"stack,omitempty"` // in Page.Names; nil: none were recorded
 }
 
 // A Curve is a value that changes with events, as the least and the most of each
@@ -93,8 +105,10 @@ type Layer struct {
 	First *Refusal `json:"first"`
 	Why   []string `json:"-"` // First's account, a line each
 	Notes []string `json:"-"`
-	// Refusals are the first refusals.
-	Refusals []Refusal `json:"refusals"`
+	// Refusals are the first refusals, and RefusedAt the events of all of them if
+	// the timeline has Blocks.
+	Refusals  []Refusal `json:"-"`
+	RefusedAt Numbers   `json:"refused_at,omitempty"`
 }
 
 // A Refusal is a request that was not served.
@@ -121,8 +135,11 @@ type Instant struct {
 	// large.
 	Largest [][2]uint64 `json:"largest"`
 	// What is alive, the most bytes first: by the size asked for, by stack and
-	// by innermost frame. What a list leaves out is the rest to Asked.
-	Sizes  []Group `json:"sizes"`
+	// by innermost frame. What a list leaves out is the rest to Asked. nil where
+	// the timeline has Blocks. Where there are very many sizes, Ranges says that
+	// a key stands for all sizes from it to less than twice as much.
+	Sizes  []Group `json:"sizes,omitempty"`
+	Ranges bool    `json:"ranges,omitempty"`
 	Stacks []Group `json:"stacks,omitempty"`
 	Frames []Group `json:"frames,omitempty"`
 }

@@ -59,12 +59,19 @@
 			l.events = l.instants.map((i) => i.event);
 			l.frag = l.free.map((f, k) => f > 0 && l.hole[k] > 0 ? 100 * Math.max(0, f - l.hole[k]) / f : 0);
 			l.on = true;
+			l.refusedAt = new Set(sums(l.refused_at || []));
 		}
+		if (t.blocks) t.blocks.from = sums(t.blocks.from);
 	}
 
-	const S = { pool: 0, layer: 0, at: 0, hover: null, by: "sizes", fit: false };
+	// event is what is looked at, hover what the pointer is on instead.
+	const S = { pool: 0, layer: 0, event: 1, hover: null, by: "sizes", fit: false };
 	const T = () => data.pools[S.pool], L = () => T().layers[S.layer];
-	const look = () => L().instants[S.hover === null ? S.at : S.hover];
+	const here = () => S.hover === null ? S.event : S.hover;
+	const lookAt = (event) => nearest(L().events, event);
+	const look = () => L().instants[lookAt(here())];
+	// known is the event nearest to one of which it is known what is alive.
+	const known = (event) => T().blocks ? Math.max(1, Math.min(T().events, Math.round(event))) : L().events[lookAt(event)];
 	// bucketOf is the bucket that an event lies in.
 	const bucketOf = (event) => { const t = T(); let k = nearest(t.ends, event); if (t.ends[k] < event) k++; return Math.min(k, t.ends.length - 1); };
 	const dashes = [[], [8, 3], [2, 3], [10, 3, 2, 3], [5, 5], [14, 4], [1, 5], [6, 2, 1, 2, 1, 2]];
@@ -189,9 +196,9 @@
 		const thin = { stroke: () => color("edge"), width: 1.5, paths: steps, points: { show: false } };
 		const low = 78;
 		const frag = new uPlot(options(el("frag"), low, [{}, Object.assign({ fill: () => color("live") }, thin)], axes((u, list) => list.map(String), 0, () => [0, 50, 100]), {}, () => 106), numbers[1], el("frag"));
-		const calls = new uPlot(options(el("calls"), low, [{}, thin], axes((u, list) => list.map(short), 0, (max) => splits(max, 1, 2)), {}, (u, most) => Math.max(most || 0, 2) * 1.1), numbers[2], el("calls"));
+		const calls = new uPlot(options(el("calls"), low, [{}, thin], axes((u, list) => list.map(short), 0, (max) => splits(max, 1, 3)), {}, (u, most) => Math.max(most || 0, 2) * 1.1), numbers[2], el("calls"));
 		plots = [plot, frag, calls];
-		for (const u of plots) u.over.addEventListener("click", () => { if (S.hover !== null) { S.at = S.hover; shown(); } });
+		for (const u of plots) u.over.addEventListener("click", () => { if (S.hover !== null) { S.event = S.hover; shown(); } });
 		overview(true);
 	}
 	const trim = (v) => String(+v.toFixed(6));
@@ -214,7 +221,7 @@
 			c.fillStyle = color(name); c.fillText(s, px, py);
 		};
 		c.save();
-		const at = X(L().instants[S.at].event);
+		const at = X(S.event);
 		if (inside(at)) {
 			c.strokeStyle = color("at"); c.lineWidth = 1.5 * d; c.setLineDash([4 * d, 3 * d]);
 			c.beginPath(); c.moveTo(at, box.top); c.lineTo(at, box.top + box.height); c.stroke(); c.setLineDash([]);
@@ -268,14 +275,14 @@
 		keep();
 	}
 	function zoomBy(factor) {
-		const [min, max] = S.view, at = look().event;
+		const [min, max] = S.view, at = S.event;
 		const middle = at >= min && at <= max ? at : (min + max) / 2;
 		const width = (max - min) * factor, part = (middle - min) / (max - min);
 		zoom(middle - width * part, middle + width * (1 - part));
 	}
 	// into moves the view so that the look is in it.
 	function into() {
-		const [min, max] = S.view, at = L().instants[S.at].event;
+		const [min, max] = S.view, at = S.event;
 		if (at < min || at > max) zoom(at - (max - min) / 2, at + (max - min) / 2);
 	}
 
@@ -293,7 +300,7 @@
 		const events = t.x[k] === t.ends[k] ? "event " + count(t.ends[k]) : "events " + count(t.x[k]) + " to " + count(t.ends[k]);
 		el("pointer").textContent = "Under the pointer, " + events + ": alive " + between(l.usedLeast[k], l.usedMost[k]) + ", held " + between(l.heldLeast[k], l.heldMost[k]) +
 			", asked for at most " + bytes(t.askedMost[k]) + "; driver calls so far " + count(l.calls[k]) + (l.refused[k] ? ", refused so far " + count(l.refused[k]) : "") + ".";
-		const near = nearest(l.events, event);
+		const near = known(event);
 		if (near !== S.hover) { S.hover = near; shownLook(); }
 	}
 
@@ -358,7 +365,7 @@
 		g.textBaseline = "top"; g.fillText(number, left - 8 * d, low - image.height); g.fillText(unit, left - 8 * d, low - image.height + 15 * d);
 		g.textBaseline = "bottom"; g.fillText("0", left - 8 * d, low);
 		g.strokeStyle = color("quiet"); g.lineWidth = d; g.beginPath(); g.moveTo(left, low); g.lineTo(left + width, low); g.stroke();
-		const at = left + (l.instants[S.hover === null ? S.at : S.hover].event - min) / (max - min) * width;
+		const at = left + (look().event - min) / (max - min) * width;
 		if (at >= left && at <= left + width) {
 			g.strokeStyle = color("at"); g.lineWidth = 1.5 * d; g.setLineDash([4 * d, 3 * d]);
 			g.beginPath(); g.moveTo(at, low - image.height); g.lineTo(at, low); g.stroke();
@@ -399,67 +406,101 @@
 
 	// ---- the look ----
 
-	function which(i) {
-		const t = T(), l = L(), words = ["event " + count(i.event) + " of " + count(t.events)];
-		if (i.event === t.peak_at) words.push("the peak");
-		if (l.first && i.event === l.first.event) words.push("the first refusal");
-		if (i.event === t.events) words.push("the end");
+	function which(event) {
+		const t = T(), l = L(), words = ["event " + count(event) + " of " + count(t.events)];
+		if (event === t.peak_at) words.push("the peak");
+		if (l.first && event === l.first.event) words.push("the first refusal");
+		if (event === t.events) words.push("the end");
 		return words.join(", ");
 	}
 
+	// alive is what lives after an event: in all, and in groups, the most bytes
+	// first. At a look it is listed; with all blocks it is worked out.
+	function alive(event, i, by) {
+		const b = T().blocks;
+		if (!b) return { asked: i.asked, blocks: i.blocks, by, groups: i[by].map(([key, size, n]) => ({ size, n, what: by === "sizes" ? sized(key, i.ranges) : data.names[key] })) };
+		const refused = L().refusedAt, sum = new Map();
+		let asked = 0, blocks = 0;
+		for (let k = 0; k < b.from.length && b.from[k] <= event; k++) {
+			const until = b.for[k] ? b.from[k] + b.for[k] : Infinity;
+			if (until <= event || !b.bytes[k] || refused.has(b.from[k])) continue;
+			asked += b.bytes[k]; blocks++;
+			const name = b.stack ? data.names[b.stack[k]] : "";
+			const key = by === "sizes" ? b.bytes[k] : by === "stacks" ? name : by === "frames" ? name.split("\n", 1)[0] : k;
+			const g = sum.get(key) || { size: 0, n: 0, key };
+			g.size += b.bytes[k]; g.n++;
+			sum.set(key, g);
+		}
+		const groups = [...sum.values()].sort((a, c) => c.size - a.size).slice(0, 60);
+		for (const g of groups) {
+			g.what = by === "sizes" ? sized(g.key) : g.key;
+			if (by === "blocks") g.what = "from event " + count(b.from[g.key]) + (b.for[g.key] ? " to " + count(b.from[g.key] + b.for[g.key]) : ", never freed") + (b.stack ? ": " + data.names[b.stack[g.key]] : "");
+		}
+		return { asked, blocks, by, groups };
+	}
+	const sized = (n, ranges) => ranges ? bytes(n) + " to " + bytes(2 * n) : bytes(n) + (n >= 1024 && bytes(n).includes(".") ? " (" + count(n) + ")" : "");
+
 	function shownLook() {
-		const t = T(), l = L(), i = look(), free = Math.max(0, i.held - i.used), k = bucketOf(i.event);
-		const places = l.instants.some((o) => o.largest && o.largest.length) || i.holes > 0;
-		const parts = [
-			"At " + which(i) + ", " + l.policy + " has " + bytes(i.used) + " alive in " + counted(i.blocks, "block") + " (asked for " + bytes(i.asked) + ") and holds " + bytes(i.held) + ".",
-			bytes(free) + " of that is free" + (i.hole > 0 && free > 0 ? ", the largest hole " + bytes(i.hole) + ": fragmentation " + percent(Math.max(0, free - i.hole), free) : "") + ".",
-		];
-		el("now").textContent = parts.join(" ");
-		$$(".at").forEach((p) => { p.textContent = l.policy + " at " + which(i) + "; look " + count(l.instants.indexOf(i) + 1) + " of " + count(l.instants.length) + "."; });
-		rows(i);
+		const t = T(), l = L(), i = look(), event = here(), k = bucketOf(event);
+		const by = !t.blocks && S.by === "blocks" || !stacked() && (S.by === "stacks" || S.by === "frames") ? "sizes" : S.by;
+		const now = alive(event, i, by);
+		let words;
+		if (event === i.event) {
+			const free = Math.max(0, i.held - i.used);
+			words = l.policy + " has " + bytes(i.used) + " alive in " + counted(i.blocks, "block") + " (asked for " + bytes(i.asked) + ") and holds " + bytes(i.held) + ". " +
+				bytes(free) + " of that is free" + (i.hole > 0 && free > 0 ? ", the largest hole " + bytes(i.hole) + ": fragmentation " + percent(Math.max(0, free - i.hole), free) : "") + ".";
+		} else {
+			const held = l.heldLeast[k] === l.heldMost[k] ? "holds " : "holds up to ";
+			words = l.policy + " has " + counted(now.blocks, "block") + " alive, asked for " + bytes(now.asked) + ", and " + held + bytes(l.heldMost[k]) + ".";
+		}
+		el("now").textContent = "At " + which(event) + ", " + words;
+		el("alive").querySelector(".at").textContent = l.policy + " at " + which(event) + ".";
+		el("place").querySelector(".at").textContent = l.policy + " at " + which(i.event) + (event === i.event ? "" : ", the look nearest to event " + count(event)) + "; look " + count(l.instants.indexOf(i) + 1) + " of " + count(l.instants.length) + ".";
+		rows(now);
 		const named = (i.largest || []).map((h) => bytes(h[1]));
 		el("holes").textContent = "The pool from its lowest address to its highest; what is not held is left out. " +
 			(i.map.includes("?") ? "Of " + bytes(i.held) + " held nobody can tell where all of the free memory lies. " : "") +
 			(i.holes ? counted(i.holes, "hole") + ", the largest " + named.join(", ") + (i.holes > named.length ? " and smaller ones" : "") + "." : "No holes.");
 		if (plots.length) overview();
 		strip();
-		Object.assign(page.dataset, { event: i.event, used: i.used, asked: i.asked, askedtext: bytes(i.asked), held: i.held, holes: i.holes, policy: l.policy, peak: t.peak, peaktext: bytes(t.peak), bucket: k });
+		Object.assign(page.dataset, { event, look: i.event, used: i.used, asked: now.asked, blocks: now.blocks, askedtext: bytes(now.asked), held: i.held, holes: i.holes, policy: l.policy, peak: t.peak });
 	}
+	// stacked says whether stacks were recorded.
+	const stacked = () => T().blocks ? T().blocks.stack : L().instants.some((i) => i.stacks);
+	const ways = () => ["sizes"].concat(stacked() ? ["stacks", "frames"] : [], T().blocks ? ["blocks"] : []);
 
-	function rows(i) {
-		const body = el("rows"), l = L(), by = i[S.by] ? S.by : "sizes", list = i[by] || [];
-		el("by").hidden = !i.stacks;
-		el("what").textContent = { sizes: "of size", stacks: "asked for by", frames: "asked for in" }[by];
+	function rows(now) {
+		const body = el("rows");
+		el("what").textContent = { sizes: "of size", stacks: "asked for by", frames: "asked for in", blocks: "alive" }[now.by];
 		body.replaceChildren();
 		let sum = 0, blocks = 0;
 		const row = (size, n, what) => {
 			const tr = document.createElement("tr");
-			const cell = (tag, text, cls) => { const c = document.createElement(tag); c.textContent = text; c.className = cls; tr.append(c); return c; };
-			cell("td", bytes(size), "n"); cell("td", percent(size, i.asked), "n"); cell("td", count(n), "n");
-			const w = cell("td", "", "what");
+			const cell = (text, cls) => { const c = document.createElement("td"); c.textContent = text; c.className = cls; tr.append(c); return c; };
+			cell(bytes(size), "n"); cell(percent(size, now.asked), "n"); cell(count(n), "n");
+			const w = cell("", "what");
 			w.append(what);
-			if (size > 0) { const m = document.createElement("span"); m.className = "meter"; m.style.width = 100 * size / i.asked + "%"; w.append(m); }
+			if (size > 0) { const m = document.createElement("span"); m.className = "meter"; m.style.width = 100 * size / now.asked + "%"; w.append(m); }
 			body.append(tr);
 		};
-		for (const [key, size, n] of list) {
+		for (const { size, n, what } of now.groups) {
 			sum += size; blocks += n;
-			if (by === "sizes") { row(size, n, bytes(key)); continue; }
-			const text = data.names[key], cut = text.indexOf("\n");
-			if (cut < 0) { row(size, n, text); continue; }
+			const cut = what.indexOf("\n");
+			if (cut < 0) { row(size, n, what); continue; }
 			const d = document.createElement("details"), s = document.createElement("summary"), rest = document.createElement("div");
-			s.textContent = text.slice(0, cut); rest.textContent = text.slice(cut + 1); rest.style.whiteSpace = "pre-line";
+			s.textContent = what.slice(0, cut); rest.textContent = what.slice(cut + 1);
 			d.append(s, rest);
 			row(size, n, d);
 		}
-		if (blocks < i.blocks) row(Math.max(0, i.asked - sum), i.blocks - blocks, "all others");
-		if (!i.blocks) row(0, 0, "nothing is alive");
+		if (blocks < now.blocks) row(Math.max(0, now.asked - sum), now.blocks - blocks, "all others");
+		if (!now.blocks) row(0, 0, "nothing is alive");
 	}
 
-	// shown draws everything that follows the pinned look.
+	// shown draws everything that follows the event looked at.
 	function shown() {
 		el("at").max = L().instants.length - 1;
-		el("at").value = S.at;
-		el("at").setAttribute("aria-valuetext", which(L().instants[S.at]));
+		el("at").value = lookAt(S.event);
+		el("at").setAttribute("aria-valuetext", which(S.event));
 		shownLook();
 		if (plots.length) plots[0].redraw(false);
 		keep();
@@ -467,19 +508,22 @@
 	// repaint is for other colours.
 	function repaint() { plots.forEach((u) => u.redraw(false)); overview(true); shown(); }
 
-	function go(k) {
-		S.at = Math.max(0, Math.min(L().instants.length - 1, k));
+	function go(event) {
+		S.event = known(event);
 		S.hover = null;
 		into();
 		shown();
 	}
-	const goEvent = (event) => go(nearest(L().events, event));
+	// step goes to the look before or after.
+	function step(by) {
+		const list = L().events, k = lookAt(S.event), on = list[k] === S.event || (by > 0) === (list[k] < S.event);
+		go(list[Math.max(0, Math.min(list.length - 1, on ? k + by : k))]);
+	}
 
 	function setLayer(k) {
 		if (!T().layers[k]) return;
-		const event = L().instants[S.at].event;
 		S.layer = k; S.hover = null;
-		S.at = nearest(L().events, event);
+		S.event = known(S.event);
 		layerWords();
 		build();
 		shown();
@@ -492,7 +536,8 @@
 			tr.querySelector("[type=checkbox]").checked = data.pools[p].layers[k].on;
 		}));
 		$$("[data-do=refused]").forEach((b) => { b.disabled = !L().first; });
-		$$("[name=by]").forEach((b) => { b.checked = b.value === S.by; });
+		$$("[name=by]").forEach((b) => { b.checked = b.value === S.by; b.parentElement.hidden = !ways().includes(b.value); });
+		el("by").hidden = ways().length < 2;
 		$$("[data-do=fit]").forEach((b) => b.setAttribute("aria-pressed", S.fit));
 	}
 	const tables = () => $$("table.policies");
@@ -508,8 +553,8 @@
 	let ready = false;
 	function keep() {
 		if (!ready) return;
-		const t = T(), i = L().instants[S.at], p = new URLSearchParams();
-		p.set("at", i.event === t.peak_at ? "peak" : i.event);
+		const t = T(), p = new URLSearchParams();
+		p.set("at", S.event === t.peak_at ? "peak" : S.event);
 		p.set("policy", L().policy);
 		if (t.pool) p.set("pool", t.pool);
 		const [min, max] = S.view;
@@ -532,13 +577,14 @@
 		S.layer = named >= 0 ? named : Math.max(0, broken);
 		const hide = (p.get("hide") || "").split(",").map(Number);
 		t.layers.forEach((l, k) => { l.on = !hide.includes(k + 1); });
-		S.by = ["stacks", "frames"].includes(p.get("by")) ? p.get("by") : "sizes";
+		S.by = ["stacks", "frames", "blocks"].includes(p.get("by")) ? p.get("by") : "sizes";
 		S.fit = p.get("fit") === "1";
 		el("pool").value = S.pool;
 		tables().forEach((table, k) => { table.parentElement.hidden = k !== S.pool; });
 		const at = p.get("at") || (L().first ? "refused" : "peak"), l = L();
 		const event = at === "peak" ? t.peak_at : at === "refused" && l.first ? l.first.event : at === "end" ? t.events : Number(at) || t.peak_at;
-		S.at = nearest(l.events, event);
+		S.hover = null;
+		S.event = known(event);
 		const z = /^(\d+)-(\d+)$/.exec(p.get("zoom") || "");
 		S.view = z ? range(+z[1], +z[2]) : range();
 		layerWords(); build(); shown();
@@ -547,12 +593,13 @@
 	// ---- hands ----
 
 	const does = {
-		peak: () => goEvent(T().peak_at), refused: () => L().first && goEvent(L().first.event),
+		peak: () => go(T().peak_at), refused: () => L().first && go(L().first.event),
 		in: () => zoomBy(0.5), out: () => zoomBy(2), whole: () => zoom(1, T().events),
 		fit: () => { S.fit = !S.fit; layerWords(); build(); keep(); },
-		prev: () => go(S.at - 1), next: () => go(S.at + 1), first: () => go(0), last: () => go(L().instants.length - 1),
+		prev: () => step(-1), next: () => step(1), first: () => go(1), last: () => go(T().events),
+		before: () => T().blocks ? go(S.event - 1) : step(-1), after: () => T().blocks ? go(S.event + 1) : step(1),
 		policy: () => setLayer((S.layer + 1) % T().layers.length),
-		by: () => { const all = look().stacks ? ["sizes", "stacks", "frames"] : ["sizes"]; S.by = all[(all.indexOf(S.by) + 1) % all.length]; layerWords(); shown(); },
+		by: () => { const all = ways(); S.by = all[(all.indexOf(S.by) + 1) % all.length]; layerWords(); shown(); },
 		theme: () => {
 			const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
 			root.dataset.theme = dark ? "light" : "dark";
@@ -564,13 +611,14 @@
 		if (e.ctrlKey || e.metaKey || e.altKey || e.target.matches("input:not([type=checkbox]), select, textarea") && e.key.length > 1) return;
 		if (e.key.length > 1 && e.target.closest && e.target.closest(".wrap")) return; // it scrolls
 		if (/^[1-9]$/.test(e.key)) toggle(e.key - 1);
+		else if (e.shiftKey && e.key.startsWith("Arrow") && keys[e.key]) does[e.key === "ArrowLeft" ? "before" : "after"]();
 		else if (keys[e.key]) does[keys[e.key]]();
 		else return;
 		e.preventDefault();
 	});
 	$$("[data-do]").forEach((b) => b.addEventListener("click", () => does[b.dataset.do]()));
 	el("theme").addEventListener("click", does.theme);
-	el("at").addEventListener("input", (e) => go(+e.target.value));
+	el("at").addEventListener("input", (e) => go(L().events[e.target.value]));
 	el("pool").addEventListener("change", (e) => { location.hash = new URLSearchParams({ pool: data.pools[e.target.value].pool, at: "peak" }); });
 	$$("[name=by]").forEach((b) => b.addEventListener("change", () => { S.by = b.value; shown(); }));
 	tables().forEach((table) => [...table.tBodies[0].rows].forEach((tr, k) => {
@@ -585,7 +633,7 @@
 	};
 	over.addEventListener("pointermove", (e) => { if (e.pointerType === "mouse") pointAt(eventAt(e)); });
 	over.addEventListener("pointerleave", () => { S.hover = null; el("pointer").textContent = ""; shownLook(); });
-	over.addEventListener("click", (e) => goEvent(eventAt(e)));
+	over.addEventListener("click", (e) => go(eventAt(e)));
 	addEventListener("hashchange", restore);
 	matchMedia("(prefers-color-scheme: dark)").addEventListener("change", repaint);
 	let width = innerWidth;

@@ -184,10 +184,12 @@ func (b *browser) size(width, height int) {
 // open opens a file with a fragment, and waits until it is there.
 func (b *browser) open(path, fragment string) {
 	b.t.Helper()
-	b.call("Page.navigate", map[string]any{"url": "about:blank"}, nil)
-	b.requests, b.errors = nil, nil
-	b.send("Page.navigate", map[string]any{"url": "file://" + path + "#" + fragment})
-	for b.next().Method != "Page.domContentEventFired" {
+	// From an empty page, for another fragment alone would not open it anew.
+	for _, url := range []string{"about:blank", "file://" + path + "#" + fragment} {
+		b.requests, b.errors = nil, nil
+		b.send("Page.navigate", map[string]any{"url": url})
+		for b.next().Method != "Page.loadEventFired" {
+		}
 	}
 	b.frame()
 }

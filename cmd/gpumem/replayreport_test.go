@@ -157,13 +157,15 @@ func TestPageInBrowser(t *testing.T) {
 		b.key("End")
 		wants(t, "event", "5161")
 		b.key("Home")
+		wants(t, "event", "1", "blocks", "1")
+		b.key("ArrowRight")
 		first := b.state()["event"]
 		b.key("ArrowRight")
 		if b.state()["event"] == first {
 			t.Error("the right arrow does not move")
 		}
 		b.key("ArrowLeft")
-		wants(t, "event", first)
+		wants(t, "event", first, "look", first)
 		b.key("p")
 		wants(t, "event", "4786")
 		b.key("n")
