@@ -430,8 +430,8 @@ func (m *poolMap) add(size uint64, live, apart bool) {
 		m.holes = append(m.holes, [2]uint64{from, size})
 	default:
 		width := float64(m.total) / float64(len(m.used))
-		first, last := m.cell(from), m.cell(from+max(size, 1)-1)
-		for k := first; k <= last; k++ {
+		// The byte before the end may lie in two cells.
+		for k := m.cell(from); k < len(m.used) && float64(k)*width < float64(from+size); k++ {
 			low := max(float64(from), float64(k)*width)
 			high := min(float64(from+size), float64(k+1)*width)
 			m.used[k] += max(0, high-low) / width

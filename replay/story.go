@@ -75,7 +75,11 @@ func label(res *Result, r *Report) string {
 func (r *Report) served(fit []*Result, device string) []string {
 	least := slices.MinFunc(fit, func(a, b *Result) int { return cmp.Compare(a.HeldPeak, b.HeldPeak) })
 	most := slices.MaxFunc(fit, func(a, b *Result) int { return cmp.Compare(a.HeldPeak, b.HeldPeak) })
-	out := []string{fmt.Sprintf("The program asked for %s at once at most, in %s events.", size.Format(r.Trace.PeakLive), report.Count(r.Trace.Events))}
+	events := "events"
+	if r.Trace.Events == 1 {
+		events = "event"
+	}
+	out := []string{fmt.Sprintf("The program asked for %s at once at most, in %s %s.", size.Format(r.Trace.PeakLive), report.Count(r.Trace.Events), events)}
 	if len(fit) == 1 {
 		out = append(out, fmt.Sprintf("%s held %s of the device's %s at most.", label(least, r), size.Format(least.HeldPeak), device))
 	} else {
@@ -99,11 +103,19 @@ func sentence(c alloc.Cause) string {
 	case c.Rounded > c.Limit && c.Limit > 0:
 		return fmt.Sprintf("That is more than the limit of %s, so nothing that is freed would have helped.", b(c.Limit))
 	case len(c.Words) > 0:
-		return strings.ReplaceAll(strings.TrimSuffix(c.Words[0], "."), ". ", "; ") + "."
+		parts := strings.Split(c.Words[0], ". ")
+		for k := range parts[1:] {
+			parts[k+1] = strings.ToLower(parts[k+1][:1]) + parts[k+1][1:]
+		}
+		return strings.Join(parts, "; ")
 	case c.Pool == 0:
 		return fmt.Sprintf("The pool held nothing yet%s.", device)
 	case free >= c.Rounded:
 		return fmt.Sprintf("Of the pool's %s, %s was free, enough, but in pieces of which the largest was %s%s.", b(c.Pool), b(free), b(c.Hole), device)
+	case c.Growth() && free == 0 && c.Limit-min(c.Pool, c.Limit) < c.Rounded:
+		return fmt.Sprintf("Every byte of the pool's %s was taken, and the limit of %s kept it from taking more of the %s that the device had left.", b(c.Pool), b(c.Limit), b(c.DeviceFree))
+	case free == 0:
+		return fmt.Sprintf("Every byte of the pool's %s was taken%s.", b(c.Pool), device)
 	case c.Growth() && c.Limit-min(c.Pool, c.Limit) < c.Rounded:
 		return fmt.Sprintf("Of the pool's %s only %s was free, and the limit of %s kept it from taking more of the %s that the device had left.", b(c.Pool), b(free), b(c.Limit), b(c.DeviceFree))
 	}

@@ -29,16 +29,16 @@ func checkPictures(recording, page, drawing string) error {
 
 // writePictures writes what was asked for.
 func writePictures(ctx context.Context, rep *replay.Report, page, drawing string) error {
+	p := rep.Page()
+	if drawing != "" && len(p.Pools) > 1 {
+		return errors.New("--svg draws one pool, and the recording has several; name one by --pool")
+	}
 	for _, f := range []struct {
 		flag, path string
 		write      func(io.Writer, *report.Page) error
 	}{{"--report", page, report.WritePage}, {"--svg", drawing, report.WriteSVG}} {
 		if f.path == "" {
 			continue
-		}
-		p := rep.Page()
-		if f.flag == "--svg" && len(p.Pools) > 1 {
-			return errors.New("--svg draws one pool, and the recording has several; name one by --pool")
 		}
 		if err := writeWhole(ctx, f.path, func(w io.Writer) error { return f.write(w, p) }); err != nil {
 			return fmt.Errorf("%s: %w", f.flag, err)
