@@ -18,18 +18,21 @@ func (r *Report) story() (headline string, sentences []string) {
 	name := filepath.Base(r.Trace.Source)
 	var fit []*Result
 	var first *Result // of those that refused
+	policies, refuse := map[string]bool{}, map[string]bool{}
 	for _, res := range r.Results {
+		policies[res.Policy] = true
 		if res.Fits {
 			fit = append(fit, res)
-		} else if first == nil {
-			first = res
+			continue
 		}
+		refuse[res.Policy] = true
+		first = cmp.Or(first, res)
 	}
 	device := size.Format(r.Results[0].DeviceBytes)
 	if first == nil {
-		return fmt.Sprintf("%s fits %s under %s", name, device, all(len(r.Results), "policy", "policies")), r.served(fit, device)
+		return fmt.Sprintf("%s fits %s under %s", name, device, all(len(policies), "policy", "policies")), r.served(fit, device)
 	}
-	headline = fmt.Sprintf("%s runs out of memory on %s under %s", name, device, one(len(r.Results), len(r.Results)-len(fit), first))
+	headline = fmt.Sprintf("%s runs out of memory on %s under %s", name, device, one(len(policies), len(refuse), first))
 	f := first.Failure
 	what := fmt.Sprintf("Under %s, event %s of %s asked for %s", label(first, r), report.Count(f.Event), report.Count(first.events), size.Format(f.Bytes))
 	if who, _, _ := strings.Cut(f.Stack, "\n"); who != "" {

@@ -134,9 +134,10 @@
 		zoom(u.posToVal(left, "x"), u.posToVal(left + width, "x"));
 	}
 
-	// range keeps the view inside the run and at least four events wide.
+	// range keeps the view inside the run and at least four events wide. The last
+	// event's value stands to the next number.
 	function range(min, max) {
-		const last = Math.max(T().events, 2);
+		const last = T().events + 1;
 		if (min == null || !isFinite(min) || !isFinite(max)) return [1, last];
 		let width = Math.min(Math.max(max - min, 4), last - 1);
 		let low = Math.max(1, Math.min(min - (width - (max - min)) / 2, last - width));
@@ -558,7 +559,7 @@
 		p.set("policy", L().policy);
 		if (t.pool) p.set("pool", t.pool);
 		const [min, max] = S.view;
-		if (max - min < t.events - 1.5) p.set("zoom", Math.round(min) + "-" + Math.round(max));
+		if (max - min < t.events - 0.5) p.set("zoom", Math.round(min) + "-" + Math.round(max));
 		if (S.by !== "sizes") p.set("by", S.by);
 		if (S.fit) p.set("fit", 1);
 		const hidden = t.layers.map((l, k) => l.on ? 0 : k + 1).filter(Boolean);
@@ -594,7 +595,7 @@
 
 	const does = {
 		peak: () => go(T().peak_at), refused: () => L().first && go(L().first.event),
-		in: () => zoomBy(0.5), out: () => zoomBy(2), whole: () => zoom(1, T().events),
+		in: () => zoomBy(0.5), out: () => zoomBy(2), whole: () => zoom(),
 		fit: () => { S.fit = !S.fit; layerWords(); build(); keep(); },
 		prev: () => step(-1), next: () => step(1), first: () => go(1), last: () => go(T().events),
 		before: () => T().blocks ? go(S.event - 1) : step(-1), after: () => T().blocks ? go(S.event + 1) : step(1),

@@ -191,7 +191,6 @@ func (b *browser) open(path, fragment string) {
 		for b.next().Method != "Page.loadEventFired" {
 		}
 	}
-	b.frame()
 }
 
 // frame waits until what was done is drawn.

@@ -222,6 +222,22 @@ func TestPageInBrowser(t *testing.T) {
 	})
 }
 
+// TestPageWithoutScripts: the story, the drawing and the tables are there, and
+// nothing that would do nothing.
+func TestPageWithoutScripts(t *testing.T) {
+	path, _, _ := pageOf(t, fragmentation, "--device", "sim:16GiB")
+	b := openBrowser(t)
+	b.size(1000, 1800)
+	b.call("Emulation.setScriptExecutionDisabled", map[string]any{"value": true}, nil)
+	b.open(path, "")
+	drawn(t, b, "noscript svg", "without scripts")
+	var buttons bool
+	b.eval("[...document.querySelectorAll('button, input, canvas')].some(e => e.offsetParent)", &buttons)
+	if buttons {
+		t.Error("there are controls that do nothing")
+	}
+}
+
 // drawn says whether an element of the page has several colours, and much of two.
 func drawn(t *testing.T, b *browser, css, what string) {
 	t.Helper()
