@@ -81,7 +81,7 @@ func page(events uint64, policies int) *report.Page {
 			Free: t.Asked.Min, Hole: t.Asked.Min, Calls: t.Asked.Min, Refused: t.Asked.Min,
 			Instants: []*report.Instant{{Event: t.PeakAt, Map: "08"}},
 		}
-		if k == 1 {
+		if k == 1 || k == 4 {
 			l.First = &report.Refusal{Event: events, Bytes: 1, Stack: -1}
 			l.Why = []string{"Why: </pre><script>"}
 		}
@@ -158,8 +158,9 @@ func TestWriteSVG(t *testing.T) {
 					t.Errorf("%d events: no %q", events, want)
 				}
 			}
-			if strings.Contains(svg, "2 refuses") != (policies > 1) {
-				t.Errorf("%d policies: the refusal", policies)
+			words := map[int]string{1: "", 2: ">2 refuses<", 12: ">2, 5 refuse<"}[policies]
+			if !strings.Contains(svg, words) || policies == 1 && strings.Contains(svg, "refuse") {
+				t.Errorf("%d policies: the refusals", policies)
 			}
 			for _, m := range number.FindAllStringSubmatch(svg, -1) {
 				if m[1][0] == '-' || len(m[1]) > 5 {

@@ -4,6 +4,7 @@ package report
 // for the page where scripts are off.
 
 import (
+	"cmp"
 	"fmt"
 	"html"
 	"io"
@@ -19,7 +20,7 @@ const (
 	drawWidth, drawHeight = 960, 330
 	drawLeft, drawTop     = 56, 34
 	drawRight, drawBelow  = 34, 34
-	keyLine, keyColumn    = 20, 300
+	keyLine, keyColumn    = 20, 280
 )
 
 // dashes tell the policies' lines apart without colour.
@@ -27,7 +28,7 @@ var dashes = []string{"", "8 3", "2 3", "10 3 2 3", "5 5", "14 4", "1 5", "6 2 1
 
 // drawStyle is for both colour schemes; its names are the drawing's own, for it
 // may stand in a page.
-const drawStyle = `.gm-back{fill:#fff}.gm-text{fill:#1b1f24;font:12px system-ui,sans-serif}.gm-quiet{fill:#57606a}.gm-bold{font-weight:600}.gm-halo{paint-order:stroke;stroke:#fff;stroke-width:4px;stroke-linejoin:round}.gm-grid{stroke:#e6e9ed}.gm-base{stroke:#57606a}.gm-live{fill:#9cc3ea;stroke:#1f5f9e;stroke-width:.75}.gm-held{fill:none;stroke:#1b1f24;stroke-width:1.75}.gm-ring{fill:#fff;stroke:#1b1f24;stroke-width:2}.gm-no{fill:#a40e26}` +
+const drawStyle = `.gm-back{fill:#fff}.gm-text{fill:#1b1f24;font:12px system-ui,sans-serif}.gm-quiet{fill:#57606a}.gm-bold{font-weight:600}.gm-halo{paint-order:stroke;stroke:#fff;stroke-width:4px;stroke-linejoin:round}.gm-grid{stroke:#e6e9ed}.gm-base{stroke:#57606a}.gm-live{fill:#9cc3ea;stroke:#1f5f9e;stroke-width:.75}.gm-held{fill:none;stroke:#1b1f24;stroke-width:1.5}.gm-ring{fill:#fff;stroke:#1b1f24;stroke-width:2}.gm-no{fill:#a40e26}` +
 	`@media screen and (prefers-color-scheme:dark){.gm-back{fill:#0f1318}.gm-text{fill:#e6e9ed}.gm-quiet{fill:#a3adb8}.gm-halo{stroke:#0f1318}.gm-grid{stroke:#242b33}.gm-base{stroke:#a3adb8}.gm-live{fill:#2c5b8c;stroke:#8cc0f5}.gm-held{stroke:#e6e9ed}.gm-ring{fill:#0f1318;stroke:#e6e9ed}.gm-no{fill:#ff9aa5}}`
 
 // WriteSVG writes the timeline of the page's first pool as an SVG of its own.
@@ -76,12 +77,9 @@ func drawTimeline(t *Timeline) string {
 	for k, at := range apart(labels, 14, drawTop, y(0)) {
 		text(" gm-bold", drawWidth-drawRight+8, at+4, "start", strconv.Itoa(k+1))
 	}
-	for k, l := range t.Layers {
-		if l.First != nil {
-			at := x(l.First.Event)
-			out(`<path class="gm-no" d="M%s %dl-5 -9h10z"/>`, coordinate(at), drawTop)
-			text(" gm-no gm-bold", at, drawTop-12, anchor(at), fmt.Sprintf("%d refuses", k+1))
-		}
+	for _, r := range refusals(t, x) {
+		out(`<path class="gm-no" d="M%s %dl-5 -9h10z"/>`, coordinate(r.at), drawTop)
+		text(" gm-no gm-bold", r.at, drawTop-12, anchor(r.at), strings.Join(r.who, ", ")+r.verb)
 	}
 	px, py := x(t.PeakAt), y(float64(t.Peak))
 	out(`<circle class="gm-ring" cx="%s" cy="%s" r="4.5"/>`, coordinate(px), coordinate(py))
@@ -103,6 +101,35 @@ func drawTimeline(t *Timeline) string {
 	return b.String()
 }
 
+// A refusalMark stands where policies refuse for the first time.
+type refusalMark struct {
+	at   float64
+	who  []string // their numbers
+	verb string
+}
+
+// refusals are in the order of the events; those too near for a text of their own
+// share one.
+func refusals(t *Timeline, x func(uint64) float64) (marks []refusalMark) {
+	const room = 80
+	var first []int // layers
+	for k, l := range t.Layers {
+		if l.First != nil {
+			first = append(first, k)
+		}
+	}
+	slices.SortStableFunc(first, func(a, b int) int { return cmp.Compare(t.Layers[a].First.Event, t.Layers[b].First.Event) })
+	for _, k := range first {
+		at, who := x(t.Layers[k].First.Event), strconv.Itoa(k+1)
+		if n := len(marks) - 1; n >= 0 && at-marks[n].at < room {
+			marks[n].who, marks[n].verb = append(marks[n].who, who), " refuse"
+			continue
+		}
+		marks = append(marks, refusalMark{at, []string{who}, " refuses"})
+	}
+	return marks
+}
+
 // anchor keeps a text at x inside the drawing.
 func anchor(x float64) string {
 	switch {
@@ -122,7 +149,7 @@ func cut(s string, n int) string {
 	return s
 }
 
-// path draws the most of each column of one unit, in steps.
+// path draws the most of each column of two units, in steps.
 func path(t *Timeline, values []uint64, x func(uint64) float64, y func(float64) float64) string {
 	var b strings.Builder
 	column, most := -1, uint64(0)
@@ -139,7 +166,7 @@ func path(t *Timeline, values []uint64, x func(uint64) float64, y func(float64) 
 	}
 	start := uint64(0)
 	for k, v := range values {
-		if c := int(x(start)); c != column {
+		if c := int(x(start)) &^ 1; c != column {
 			if column >= 0 {
 				step()
 			}
@@ -160,14 +187,7 @@ func apart(at []float64, room, low, high float64) []float64 {
 	for k := range order {
 		order[k] = k
 	}
-	slices.SortStableFunc(order, func(a, b int) int {
-		if at[a] < at[b] {
-			return -1
-		} else if at[a] > at[b] {
-			return 1
-		}
-		return 0
-	})
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(at[a], at[b]) })
 	out := slices.Clone(at)
 	next := low
 	for _, k := range order {

@@ -97,6 +97,24 @@ func TestReplayPage(t *testing.T) {
 	}
 }
 
+// TestDocsDrawing: the drawing in the documents is what the command draws.
+func TestDocsDrawing(t *testing.T) {
+	const at = "../../docs/fragmentation.svg"
+	path := filepath.Join(t.TempDir(), "new.svg")
+	args := []string{"replay", fragmentation, "--device", "sim:16GiB", "--policy", "jax", "--policy", "jax:preallocate=false", "--policy", "elastic", "--svg", path}
+	var stdout, stderr bytes.Buffer
+	if status := run(t.Context(), args, &stdout, &stderr); status != 1 {
+		t.Fatalf("status %d: %s", status, stderr.String())
+	}
+	got, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want, err := os.ReadFile(at); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("%s is not what gpumem %s draws (%v)", at, strings.Join(args, " "), err)
+	}
+}
+
 // TestPageInBrowser opens pages from the disk, and uses them.
 func TestPageInBrowser(t *testing.T) {
 	path, _, rep := pageOf(t, fragmentation, "--device", "sim:16GiB")
