@@ -29,7 +29,7 @@ const (
 	pictureInstants = 300
 	pictureLayers   = 8
 	// peakWindow is how many events on both sides of the peak have a bucket of
-	// their own.
+	// their own, and how many around the first refusal are known one by one.
 	peakWindow = 1024
 	// walkBudget is how many pieces of the pool all looks of a policy may visit,
 	// those at the peak, at the first refusal and at the end aside: a second.
@@ -256,10 +256,13 @@ type picture struct {
 	walked int    // pieces that were visited
 	used   bucket // its index is that of held, too
 	held   bucket
-	sites  map[alloc.Site][2]int // stack and frame of a site, in names
-	a      alloc.Allocator
-	stats  func() alloc.Stats
-	calls  func() uint64 // of the driver, so far
+	// Before the first refusal, what was used and held after the last events, by
+	// their number; nil where each event has a bucket anyway.
+	ring  [][2]uint64
+	sites map[alloc.Site][2]int // stack and frame of a site, in names
+	a     alloc.Allocator
+	stats func() alloc.Stats
+	calls func() uint64 // of the driver, so far
 }
 
 // after is called after each event, n of them so far, with what is in use and
@@ -267,6 +270,9 @@ type picture struct {
 func (p *picture) after(n, used, held, refused uint64, blocks int) {
 	p.used.add(used)
 	p.held.add(held)
+	if p.ring != nil {
+		p.nearby(n, used, held, refused)
+	}
 	if n == p.used.end() {
 		p.close(refused)
 	}
@@ -290,6 +296,26 @@ func (p *picture) close(refused uint64) {
 	l.Calls = append(l.Calls, p.calls())
 	l.Refused = append(l.Refused, refused)
 	p.used.at++
+}
+
+// nearby keeps the events around the first refusal.
+func (p *picture) nearby(n, used, held, refused uint64) {
+	near, window := p.layer.Near, uint64(len(p.ring))
+	switch {
+	case refused == 0:
+		p.ring[n%window] = [2]uint64{used, held}
+		return
+	case near == nil:
+		near = &report.Near{From: max(1, n-min(n, window))}
+		for e := near.From; e < n; e++ {
+			v := p.ring[e%window]
+			near.Used, near.Held, near.Refused = append(near.Used, v[0]), append(near.Held, v[1]), append(near.Refused, 0)
+		}
+		p.layer.Near = near
+	}
+	if n-near.From < 2*window {
+		near.Used, near.Held, near.Refused = append(near.Used, used), append(near.Held, held), append(near.Refused, refused)
+	}
 }
 
 // refuse is called for each refusal, before after.

@@ -198,6 +198,20 @@ func checkLayer(t *rapid.T, tl *report.Timeline, l *report.Layer, states []state
 	if !slices.IsSorted(l.Calls) {
 		t.Fatalf("calls %d", l.Calls)
 	}
+	if near := l.Near; near != nil {
+		for k, used := range near.Used {
+			s := states[near.From-1+uint64(k)]
+			if used != s.stats.BytesInUse || near.Held[k] != s.stats.PoolBytes || near.Refused[k] != s.allRefused {
+				t.Fatalf("event %d: %d used, %d held, %d refused", near.From+uint64(k), used, near.Held[k], near.Refused[k])
+			}
+		}
+		if first := l.First.Event - near.From; near.Refused[first] != 1 || first > 0 && near.Refused[first-1] != 0 {
+			t.Fatalf("refused near the first: %d", near.Refused)
+		}
+	}
+	if few := len(tl.Ends) < len(states); (l.Near != nil) != (few && l.First != nil) {
+		t.Fatalf("few buckets: %v, refused: %v, near: %v", few, l.First, l.Near)
+	}
 	seen := map[uint64]bool{}
 	for k, in := range l.Instants {
 		s := states[in.Event-1]

@@ -254,10 +254,14 @@ func (r *runner) picture(a alloc.Allocator, stats func() alloc.Stats, calls func
 	if r.shape == nil {
 		return nil
 	}
-	return &picture{
+	p := &picture{
 		layer: &report.Layer{Policy: r.policy.Spec}, trace: r.trace, names: r.names, shape: r.shape,
 		used: bucket{ends: r.shape.timeline.Ends}, sites: map[alloc.Site][2]int{}, a: a, stats: stats, calls: calls,
 	}
+	if t := r.shape.timeline; uint64(len(t.Ends)) < t.Events {
+		p.ring = make([][2]uint64, peakWindow)
+	}
+	return p
 }
 
 // failure describes the first refusal while the allocator is as it was then.

@@ -99,6 +99,8 @@ type Layer struct {
 	Hole    Numbers `json:"hole"`
 	Calls   Numbers `json:"calls"`   // of the driver, up to the end of each bucket
 	Refused Numbers `json:"refused"` // allocations refused, up to the end of each bucket
+	// Near are single events around the first refusal, where buckets have several.
+	Near *Near `json:"near,omitempty"`
 	// Instants are looks at the whole pool, in the order of the events.
 	Instants []*Instant `json:"instants"`
 	// First is the first refusal, nil if there is none.
@@ -109,6 +111,14 @@ type Layer struct {
 	// the timeline has Blocks.
 	Refusals  []Refusal `json:"-"`
 	RefusedAt Numbers   `json:"refused_at,omitempty"`
+}
+
+// Near are the values after events From, From+1 and so on.
+type Near struct {
+	From    uint64  `json:"from"`
+	Used    Numbers `json:"used"`
+	Held    Numbers `json:"held"`
+	Refused Numbers `json:"refused"`
 }
 
 // A Refusal is a request that was not served.

@@ -47,15 +47,45 @@
 
 	// ---- the data, undone ----
 
+	// finer cuts the buckets near each first refusal into single events. A bucket's
+	// least and most hold for its parts, too; what the policy itself had is known.
+	function finer(t) {
+		const ends = new Set(t.ends);
+		for (const { near } of t.layers) if (near) for (let k = -1; k < near.used.length; k++) if (near.from + k > 0) ends.add(near.from + k);
+		const old = t.ends;
+		t.ends = [...ends].sort((a, b) => a - b);
+		if (t.ends.length === old.length) return;
+		let k = 0;
+		const from = t.ends.map((end) => { while (old[k] < end) k++; return k; });
+		const cut = (list) => from.map((k) => list[k]);
+		t.askedMost = cut(t.askedMost);
+		for (const l of t.layers) {
+			for (const name of ["usedLeast", "usedMost", "heldLeast", "heldMost", "free", "hole", "calls", "refused"]) l[name] = cut(l[name]);
+			if (!l.near) continue;
+			const first = nearest(t.ends, l.near.from);
+			l.near.used.forEach((v, n) => { l.usedLeast[first + n] = l.usedMost[first + n] = v; });
+			l.near.held.forEach((v, n) => { l.heldLeast[first + n] = l.heldMost[first + n] = v; });
+			l.near.refused.forEach((v, n) => { l.refused[first + n] = v; });
+			// Before it nothing was refused.
+			for (let n = 0; n < first; n++) l.refused[n] = 0;
+		}
+	}
+
+	data.names = data.names || [];
+	data.frames = data.names.map((s) => s.split("\n", 1)[0]);
 	for (const t of data.pools) {
 		t.ends = sums(t.ends);
-		// A bucket's value stands from its first event to the next one's.
-		t.x = t.ends.map((_, k) => k ? t.ends[k - 1] + 1 : 1);
 		t.askedMost = sums(t.asked.max);
 		for (const l of t.layers) {
 			l.usedLeast = sums(l.used.min); l.usedMost = sums(l.used.max);
 			l.heldLeast = sums(l.held.min); l.heldMost = sums(l.held.max);
 			l.free = sums(l.free); l.hole = sums(l.hole); l.calls = sums(l.calls); l.refused = sums(l.refused);
+			if (l.near) for (const name of ["used", "held", "refused"]) l.near[name] = sums(l.near[name]);
+		}
+		finer(t);
+		// A bucket's value stands from its first event to the next one's.
+		t.x = t.ends.map((_, k) => k ? t.ends[k - 1] + 1 : 1);
+		for (const l of t.layers) {
 			l.events = l.instants.map((i) => i.event);
 			l.frag = l.free.map((f, k) => f > 0 && l.hole[k] > 0 ? 100 * Math.max(0, f - l.hole[k]) / f : 0);
 			l.on = true;
@@ -295,7 +325,8 @@
 		}
 		pointAt(u.posToVal(u.cursor.left, "x"));
 	}
-	function pointAt(event) {
+	function pointAt(at) {
+		const event = Math.floor(at);
 		const t = T(), l = L(), k = bucketOf(Math.max(1, Math.min(t.events, event)));
 		const between = (a, b) => a === b ? bytes(a) : bytes(a) + " to " + bytes(b);
 		const events = t.x[k] === t.ends[k] ? "event " + count(t.ends[k]) : "events " + count(t.x[k]) + " to " + count(t.ends[k]);
@@ -419,15 +450,14 @@
 	// first. At a look it is listed; with all blocks it is worked out.
 	function alive(event, i, by) {
 		const b = T().blocks;
-		if (!b) return { asked: i.asked, blocks: i.blocks, by, groups: i[by].map(([key, size, n]) => ({ size, n, what: by === "sizes" ? sized(key, i.ranges) : data.names[key] })) };
+		if (!b) return { asked: i.asked, blocks: i.blocks, by, groups: (i[by] || []).map(([key, size, n]) => ({ size, n, what: by === "sizes" ? sized(key, i.ranges) : data.names[key] })) };
 		const refused = L().refusedAt, sum = new Map();
 		let asked = 0, blocks = 0;
 		for (let k = 0; k < b.from.length && b.from[k] <= event; k++) {
 			const until = b.for[k] ? b.from[k] + b.for[k] : Infinity;
 			if (until <= event || !b.bytes[k] || refused.has(b.from[k])) continue;
 			asked += b.bytes[k]; blocks++;
-			const name = b.stack ? data.names[b.stack[k]] : "";
-			const key = by === "sizes" ? b.bytes[k] : by === "stacks" ? name : by === "frames" ? name.split("\n", 1)[0] : k;
+			const key = by === "sizes" ? b.bytes[k] : by === "stacks" ? data.names[b.stack[k]] : by === "frames" ? data.frames[b.stack[k]] : k;
 			const g = sum.get(key) || { size: 0, n: 0, key };
 			g.size += b.bytes[k]; g.n++;
 			sum.set(key, g);
@@ -609,8 +639,9 @@
 	};
 	const keys = { ArrowLeft: "prev", ArrowRight: "next", Home: "first", End: "last", p: "peak", r: "refused", "+": "in", "=": "in", "-": "out", 0: "whole", y: "fit", n: "policy", s: "by", d: "theme" };
 	addEventListener("keydown", (e) => {
-		if (e.ctrlKey || e.metaKey || e.altKey || e.target.matches("input:not([type=checkbox]), select, textarea") && e.key.length > 1) return;
-		if (e.key.length > 1 && e.target.closest && e.target.closest(".wrap")) return; // it scrolls
+		const on = e.target instanceof Element ? e.target : root;
+		if (e.ctrlKey || e.metaKey || e.altKey || on.matches("select")) return;
+		if (e.key.length > 1 && on.closest(".wrap, input")) return; // it scrolls, or moves itself
 		if (/^[1-9]$/.test(e.key)) toggle(e.key - 1);
 		else if (e.shiftKey && e.key.startsWith("Arrow") && keys[e.key]) does[e.key === "ArrowLeft" ? "before" : "after"]();
 		else if (keys[e.key]) does[keys[e.key]]();
@@ -637,6 +668,10 @@
 	over.addEventListener("click", (e) => go(eventAt(e)));
 	addEventListener("hashchange", restore);
 	matchMedia("(prefers-color-scheme: dark)").addEventListener("change", repaint);
+	// On paper all is dark on white.
+	let theme;
+	addEventListener("beforeprint", () => { theme = root.dataset.theme; root.dataset.theme = "light"; repaint(); });
+	addEventListener("afterprint", () => { if (theme) root.dataset.theme = theme; else delete root.dataset.theme; repaint(); });
 	let width = innerWidth;
 	addEventListener("resize", () => { if (innerWidth !== width) { width = innerWidth; build(); shown(); } });
 

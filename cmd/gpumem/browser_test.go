@@ -69,8 +69,15 @@ func openBrowser(t *testing.T) *browser {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// Not t.TempDir: what the browser leaves behind may still write to it when all
+	// is over, and that fails no test.
+	profile, err := os.MkdirTemp("", "gpumem-browser-*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(profile) })
 	cmd := exec.CommandContext(ctx, program, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--remote-debugging-pipe",
-		"--user-data-dir="+filepath.Join(t.TempDir(), "profile"), "about:blank")
+		"--user-data-dir="+profile, "about:blank")
 	cmd.ExtraFiles = []*os.File{theirIn, theirOut}
 	if err := cmd.Start(); err != nil {
 		t.Skipf("%s does not start: %v", program, err)
@@ -111,6 +118,13 @@ func openBrowser(t *testing.T) *browser {
 		b.call(domain+".enable", nil, nil)
 	}
 	return b
+}
+
+// on makes a subtest the one that fails.
+func (b *browser) on(t *testing.T) {
+	whole := b.t
+	b.t = t
+	t.Cleanup(func() { b.t = whole })
 }
 
 func (b *browser) send(method string, params any) int {

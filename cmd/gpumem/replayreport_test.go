@@ -138,6 +138,7 @@ func TestPageInBrowser(t *testing.T) {
 	}
 	b.open(path, "")
 	t.Run("opens", func(t *testing.T) {
+		b.on(t)
 		// At the first refusal, under the policy that has it.
 		wants(t, "policy", "jax:preallocate=false", "event", fmt.Sprint(*rep.Results[1].First), "held", fmt.Sprint(12<<30))
 		if len(b.requests) != 1 || !strings.HasPrefix(b.requests[0], "file://") {
@@ -145,6 +146,7 @@ func TestPageInBrowser(t *testing.T) {
 		}
 	})
 	t.Run("draws", func(t *testing.T) {
+		b.on(t)
 		for _, scheme := range []string{"light", "dark"} {
 			b.call("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme", "value": scheme}}}, nil)
 			b.frame()
@@ -166,11 +168,13 @@ func TestPageInBrowser(t *testing.T) {
 		wants(t)
 	})
 	t.Run("peak", func(t *testing.T) {
+		b.on(t)
 		b.open(path, "at=peak&policy=jax")
 		peak := fmt.Sprint(rep.Trace.Peak)
 		wants(t, "policy", "jax", "asked", peak, "peak", peak, "askedtext", size.Format(rep.Trace.Peak), "event", "4786")
 	})
 	t.Run("keys", func(t *testing.T) {
+		b.on(t)
 		b.open(path, "at=peak&policy=jax")
 		b.key("End")
 		wants(t, "event", "5161")
@@ -209,6 +213,7 @@ func TestPageInBrowser(t *testing.T) {
 		wants(t, "points", whole)
 	})
 	t.Run("pointer", func(t *testing.T) {
+		b.on(t)
 		b.open(path, "at=peak&policy=jax")
 		b.mouse("mouseMoved", "#plot .u-over", 0.5, 0.5)
 		var words string
@@ -261,7 +266,6 @@ func drawn(t *testing.T, b *browser, css, what string) {
 	t.Helper()
 	var box struct{ X, Y, W, H float64 }
 	b.eval(fmt.Sprintf("(() => { const r = document.querySelector(%q).getBoundingClientRect(); return {X: r.x, Y: r.y, W: r.width, H: r.height} })()", css), &box)
-	b.t = t // names the picture
 	img := b.picture()
 	at := image.Rect(int(box.X), int(box.Y), int(box.X+box.W), int(box.Y+box.H)).Intersect(img.Bounds())
 	colours := map[[3]uint32]int{}
@@ -294,7 +298,7 @@ func TestPageOfAnything(t *testing.T) {
 		{"two", "a 1 1048576\na 2 3\n"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			b.t = t
+			b.on(t)
 			path, _, _ := pageOf(t, recording(t, test.events), "--device", "sim:1GiB")
 			for _, at := range []string{"", "at=peak", "at=end", "at=7&zoom=0-99999&policy=elastic&by=stacks&hide=1,2,99", "at=%22%3E%3Cscript%3Ealert(1)%3C/script%3E=1"} {
 				b.open(path, at)
@@ -304,7 +308,40 @@ func TestPageOfAnything(t *testing.T) {
 			}
 		})
 	}
-	b.t = t
+}
+
+// TestLongPage: a recording of too many events for all of them to be in the page.
+// The peak and what is around the first refusal is known all the same.
+func TestLongPage(t *testing.T) {
+	const many, first = 100_000, 2*100_000 + 1
+	var in strings.Builder
+	for k := range many {
+		fmt.Fprintf(&in, "a %d %d\nf %d\n", k, 1+k%7777, k)
+	}
+	for k := range 8 { // the fourth is refused
+		fmt.Fprintf(&in, "a x%d 268435456\n", k)
+	}
+	path, page, _ := pageOf(t, recording(t, in.String()), "--device", "sim:1GiB", "--policy", "jax")
+	if len(page) > 1<<20 {
+		t.Errorf("%d bytes", len(page))
+	}
+	b := openBrowser(t)
+	b.size(1280, 900)
+	b.open(path, fmt.Sprintf("at=refused&zoom=%d-%d", first-4, first+6))
+	s := b.state()
+	if s["event"] != fmt.Sprint(first+3) || s["asked"] != fmt.Sprint(3<<28) || s["blocks"] != "3" || s["errors"] != "" {
+		t.Errorf("at the first refusal: %q", s)
+	}
+	b.mouse("mouseMoved", "#plot .u-over", 0.55, 0.5) // in the middle of the second
+	var words string
+	b.eval("document.getElementById('pointer').textContent", &words)
+	if want := fmt.Sprintf("Under the pointer, event 200,%03d: alive 512 MiB, held 768 MiB", first+1-200_000); !strings.HasPrefix(words, want) {
+		t.Errorf("%q, want %q", words, want)
+	}
+	b.open(path, "at=peak")
+	if s := b.state(); s["peak"] != fmt.Sprint(8<<28) || s["event"] != fmt.Sprint(first+7) || s["errors"] != "" || len(b.errors) > 0 {
+		t.Errorf("at the peak: %q, %q", s, b.errors)
+	}
 }
 
 // TestHostilePage: whatever stands in a recording's names is shown as it stands,
