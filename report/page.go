@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"html/template"
 	"io"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -189,12 +190,16 @@ func (n Numbers) MarshalJSON() ([]byte, error) {
 	return append(b, ']'), nil
 }
 
+// numberUnit are a number and its unit, which stay on one line.
+var numberUnit = regexp.MustCompile(`(\d) ((?:[KMGTPE]i)?B)\b`)
+
 var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
 	"bytes": size.Format, "count": Count,
 	"inc":   func(n int) int { return n + 1 },
 	"title": func(s string) string { return strings.TrimPrefix(s, ">") },
 	"right": func(s string) bool { return strings.HasPrefix(s, ">") },
 	"rows":  textRows,
+	"glue":  func(s string) string { return numberUnit.ReplaceAllString(s, "$1\u00a0$2") },
 	"draw":  func(t *Timeline) template.HTML { return template.HTML(drawTimeline(t)) },
 }).Parse(pageHTML))
 

@@ -29,6 +29,8 @@
 	}
 	// counted is "1 block" or "1,234 blocks".
 	const counted = (n, what) => count(n) + " " + what + (n === 1 ? "" : "s");
+	// glue keeps a number and its unit on one line.
+	const glue = (s) => s.replace(/(\d) ((?:[KMGTPE]i)?B|%)/g, "$1\u00a0$2");
 	const percent = (part, whole) => (whole > 0 ? (100 * part / whole).toFixed(1) : "0.0") + " %";
 	// sums undoes the differences that lists are written as.
 	function sums(list) {
@@ -484,14 +486,14 @@
 			const held = l.heldLeast[k] === l.heldMost[k] ? "holds " : "holds up to ";
 			words = l.policy + " has " + counted(now.blocks, "block") + " alive, asked for " + bytes(now.asked) + ", and " + held + bytes(l.heldMost[k]) + ".";
 		}
-		el("now").textContent = "At " + which(event) + ", " + words;
+		el("now").textContent = glue("At " + which(event) + ", " + words);
 		el("alive").querySelector(".at").textContent = l.policy + " at " + which(event) + ".";
 		el("place").querySelector(".at").textContent = l.policy + " at " + which(i.event) + (event === i.event ? "" : ", the look nearest to event " + count(event)) + "; look " + count(l.instants.indexOf(i) + 1) + " of " + count(l.instants.length) + ".";
 		rows(now);
 		const named = (i.largest || []).map((h) => bytes(h[1]));
-		el("holes").textContent = "The pool from its lowest address to its highest; what is not held is left out. " +
+		el("holes").textContent = glue("The pool from its lowest address to its highest; what is not held is left out. " +
 			(i.map.includes("?") ? "Of " + bytes(i.held) + " held nobody can tell where all of the free memory lies. " : "") +
-			(i.holes ? counted(i.holes, "hole") + ", the largest " + named.join(", ") + (i.holes > named.length ? " and smaller ones" : "") + "." : "No holes.");
+			(i.holes ? counted(i.holes, "hole") + ", the largest " + named.join(", ") + (i.holes > named.length ? " and smaller ones" : "") + "." : "No holes."));
 		if (plots.length) overview();
 		strip();
 		Object.assign(page.dataset, { event, look: i.event, used: i.used, asked: now.asked, blocks: now.blocks, askedtext: bytes(now.asked), held: i.held, holes: i.holes, policy: l.policy, peak: t.peak });

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"image"
 	"image/png"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -69,8 +70,7 @@ func openBrowser(t *testing.T) *browser {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Not t.TempDir: what the browser leaves behind may still write to it when all
-	// is over, and that fails no test.
+	// Not t.TempDir: what cannot be removed fails no test.
 	profile, err := os.MkdirTemp("", "gpumem-browser-*")
 	if err != nil {
 		t.Fatal(err)
@@ -78,6 +78,8 @@ func openBrowser(t *testing.T) *browser {
 	t.Cleanup(func() { _ = os.RemoveAll(profile) })
 	cmd := exec.CommandContext(ctx, program, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--remote-debugging-pipe",
 		"--user-data-dir="+profile, "about:blank")
+	// All processes of the browser have this pipe, so Wait waits for all.
+	cmd.Stderr, cmd.WaitDelay = io.Discard, 10*time.Second
 	cmd.ExtraFiles = []*os.File{theirIn, theirOut}
 	if err := cmd.Start(); err != nil {
 		t.Skipf("%s does not start: %v", program, err)
