@@ -40,6 +40,8 @@ const (
 	mapCells, keyCells = 512, 4096
 	listRows, keyRows  = 24, 60
 	holeRows           = 8
+	// topBlocks and keyBlocks are how many blocks on a map can be pointed at.
+	topBlocks, keyBlocks = 32, 256
 	// maxRefusals is how many refusals are listed.
 	maxRefusals = 100
 	// exactEvents is how many events a recording may have for its page to have
@@ -353,10 +355,11 @@ func (p *picture) stackOf(s alloc.Site) [2]int {
 
 // look visits the whole pool.
 func (p *picture) look(n uint64, key bool) {
-	cells, rows := mapCells, listRows
+	cells, rows, tops := mapCells, listRows, topBlocks
 	if key {
-		cells, rows = keyCells, keyRows
+		cells, rows, tops = keyCells, keyRows, keyBlocks
 	}
+	top := topList{most: tops}
 	s := p.stats()
 	in := &report.Instant{Event: n, Used: s.BytesInUse, Held: s.PoolBytes, Hole: s.LargestFreeBlock}
 	var walked uint64
@@ -371,6 +374,9 @@ func (p *picture) look(n uint64, key bool) {
 	region := -1
 	p.a.Walk(func(c alloc.Chunk) bool {
 		p.walked++
+		if c.Live {
+			top.add(topBlock{m.known, c.Size, c.Site})
+		}
 		m.add(c.Size, c.Live, c.Region != region)
 		region = c.Region
 		if c.Live {
@@ -384,6 +390,13 @@ func (p *picture) look(n uint64, key bool) {
 		return true
 	})
 	in.Map, in.Holes, in.Largest = m.done()
+	for _, b := range top.done() {
+		name := uint64(0)
+		if b.site != 0 {
+			name = uint64(p.stackOf(b.site)[0]) + 1
+		}
+		in.Top = append(in.Top, [3]uint64{b.at, b.size, name})
+	}
 	p.layer.Instants = append(p.layer.Instants, in)
 	if !alive {
 		return
@@ -412,6 +425,35 @@ func sum(list []report.Group) (bytes uint64) {
 		bytes += g.Bytes
 	}
 	return bytes
+}
+
+// A topBlock is a live block on a map.
+type topBlock struct {
+	at, size uint64
+	site     alloc.Site
+}
+
+// A topList keeps the largest blocks of many, the first of those as large.
+type topList struct {
+	most int
+	list []topBlock // up to twice as many
+}
+
+func (t *topList) add(b topBlock) {
+	if t.list = append(t.list, b); len(t.list) == 2*t.most {
+		t.cut()
+	}
+}
+
+func (t *topList) cut() {
+	slices.SortStableFunc(t.list, func(a, b topBlock) int { return cmp.Compare(b.size, a.size) })
+	t.list = t.list[:min(len(t.list), t.most)]
+}
+
+// done is the list, the largest first.
+func (t *topList) done() []topBlock {
+	t.cut()
+	return t.list
 }
 
 func put[K comparable](m map[K]report.Group, key K, bytes uint64, blocks int) {

@@ -224,6 +224,19 @@ func checkLayer(t *rapid.T, tl *report.Timeline, l *report.Layer, states []state
 		if len(in.Map) > keyCells || in.Held > 0 != (in.Map != "") {
 			t.Fatalf("event %d: a map of %d cells of %d bytes", in.Event, len(in.Map), in.Held)
 		}
+		// The largest blocks, whole and apart, on what the map shows as used.
+		end, free := uint64(0), uint64(0)
+		top := slices.SortedFunc(slices.Values(in.Top), func(a, b [3]uint64) int { return cmp.Compare(a[0], b[0]) })
+		for n, b := range top {
+			if b[0] < end || n > 0 && in.Top[n][1] > in.Top[n-1][1] {
+				t.Fatalf("event %d: blocks %d", in.Event, in.Top)
+			}
+			free += b[0] - end
+			end = b[0] + b[1]
+		}
+		if len(in.Top) != min(in.Blocks, len(in.Top)) || len(in.Top) < min(in.Blocks, topBlocks) || end-free > in.Used {
+			t.Fatalf("event %d: %d blocks, %d on the map with %d bytes of %d", in.Event, in.Blocks, len(in.Top), end-free, in.Used)
+		}
 		seen[in.Event] = true
 	}
 	var refused []uint64

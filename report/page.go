@@ -145,6 +145,9 @@ type Instant struct {
 	// Largest are the largest holes: how far from the beginning of Map, and how
 	// large.
 	Largest [][2]uint64 `json:"largest"`
+	// Top are the largest blocks: how far from the beginning of Map, how large,
+	// and 1 more than the index of the stack in Page.Names, 0 if there is none.
+	Top [][3]uint64 `json:"top"`
 	// What is alive, the most bytes first: by the size asked for, by stack and
 	// by innermost frame. What a list leaves out is the rest to Asked. nil where
 	// the timeline has Blocks. Where there are very many sizes, Ranges says that

@@ -332,7 +332,7 @@
 		const t = T(), l = L(), k = bucketOf(Math.max(1, Math.min(t.events, event)));
 		const between = (a, b) => a === b ? bytes(a) : bytes(a) + " to " + bytes(b);
 		const events = t.x[k] === t.ends[k] ? "event " + count(t.ends[k]) : "events " + count(t.x[k]) + " to " + count(t.ends[k]);
-		el("pointer").textContent = "Under the pointer, " + events + ": alive " + between(l.usedLeast[k], l.usedMost[k]) + ", held " + between(l.heldLeast[k], l.heldMost[k]) +
+		el("pointer").textContent = "Under the pointer, " + events + ": alive " + between(l.usedLeast[k], l.usedMost[k]) + ", held " + between(l.heldLeast[k], l.heldMost[k]) + (t.x[k] === t.ends[k] ? ", free " + bytes(l.heldMost[k] - l.usedMost[k]) : "") +
 			", asked for at most " + bytes(t.askedMost[k]) + "; driver calls so far " + count(l.calls[k]) + (l.refused[k] ? ", refused so far " + count(l.refused[k]) : "") + ".";
 		const near = known(event);
 		if (near !== S.hover) { S.hover = near; shownLook(); }
@@ -423,6 +423,9 @@
 				}
 			}
 			g.putImageData(image, 1, top);
+			// A gap between blocks that have room for it.
+			g.fillStyle = color("page");
+			for (const [from, size] of i.top || []) if (size / i.held * width > 4 * d) g.fillRect(1 + (from + size) / all * (w - 2) - d / 2, top, d, high);
 			g.strokeStyle = color("quiet"); g.lineWidth = d; g.strokeRect(0.5, top - 0.5, width + 1, high + 1);
 		}
 		g.font = "600 " + 12 * d + "px system-ui, sans-serif"; g.textBaseline = "middle";
@@ -436,6 +439,15 @@
 		};
 		if (i.largest && i.largest.length) span(i.largest[0][0], i.largest[0][1], top - 5 * d, "largest hole " + bytes(i.largest[0][1]), "text", true);
 		if (ask) span(0, ask, top + high + 6 * d, "asked for " + bytes(ask), "no", false);
+	}
+
+	// pointBlock tells which block of the strip the pointer is on.
+	function pointBlock(e) {
+		const i = look(), l = L(), box = el("strip").getBoundingClientRect();
+		const ask = l.first && l.first.event === i.event ? l.first.bytes : 0, at = (e.clientX - box.left) / box.width * Math.max(i.held, ask, 1);
+		const hit = (list) => (list || []).find(([from, size]) => from <= at && at < from + size), b = hit(i.top), h = hit(i.largest);
+		el("block").textContent = glue(b ? "Under the pointer: a block of " + bytes(b[1]) + ", " + bytes(b[0]) + " from the left" + (b[2] ? ", asked for by " + data.names[b[2] - 1].split("\n").slice(0, 3).join(", ") : "") + "." :
+			h ? "Under the pointer: a hole of " + bytes(h[1]) + ", " + bytes(h[0]) + " from the left." : at < i.held ? "Under the pointer: smaller blocks and holes." : "");
 	}
 
 	// ---- the look ----
@@ -493,7 +505,8 @@
 		const named = (i.largest || []).map((h) => bytes(h[1]));
 		el("holes").textContent = glue("The pool from its lowest address to its highest; what is not held is left out. " +
 			(i.map.includes("?") ? "Of " + bytes(i.held) + " held nobody can tell where all of the free memory lies. " : "") +
-			(i.holes ? counted(i.holes, "hole") + ", the largest " + named.join(", ") + (i.holes > named.length ? " and smaller ones" : "") + "." : "No holes."));
+			(i.holes ? counted(i.holes, "hole") + ", the largest " + named.join(", ") + (i.holes > named.length ? " and smaller ones" : "") + "." : "No holes.") +
+			(i.holes && i.hole > i.largest[0][1] ? " The policy counts one of " + bytes(i.hole) + ": it can put idle pages side by side." : ""));
 		if (plots.length) overview();
 		strip();
 		Object.assign(page.dataset, { event, look: i.event, used: i.used, asked: now.asked, blocks: now.blocks, askedtext: bytes(now.asked), held: i.held, holes: i.holes, policy: l.policy, peak: t.peak });
@@ -668,6 +681,9 @@
 	over.addEventListener("pointermove", (e) => { if (e.pointerType === "mouse") pointAt(eventAt(e)); });
 	over.addEventListener("pointerleave", () => { S.hover = null; el("pointer").textContent = ""; shownLook(); });
 	over.addEventListener("click", (e) => go(eventAt(e)));
+	el("strip").addEventListener("pointermove", pointBlock);
+	el("strip").addEventListener("pointerdown", pointBlock);
+	el("strip").addEventListener("pointerleave", (e) => { if (e.pointerType === "mouse") el("block").textContent = ""; });
 	addEventListener("hashchange", restore);
 	matchMedia("(prefers-color-scheme: dark)").addEventListener("change", repaint);
 	// On paper all is dark on white.

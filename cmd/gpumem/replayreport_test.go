@@ -230,6 +230,11 @@ func TestPageInBrowser(t *testing.T) {
 		if at := b.state()["event"]; !strings.HasPrefix(at, "25") {
 			t.Errorf("after a click event %s is looked at", at)
 		}
+		b.mouse("mouseMoved", "#strip", 0.01, 0.4)
+		b.eval("document.getElementById('block').textContent", &words)
+		if !strings.HasPrefix(words, "Under the pointer: a block of ") {
+			t.Errorf("on the map: %q", words)
+		}
 		// Dragged over, it zooms.
 		b.mouse("mouseMoved", "#plot .u-over", 0.25, 0.5)
 		b.mouse("mousePressed", "#plot .u-over", 0.25, 0.5)
@@ -335,7 +340,7 @@ func TestLongPage(t *testing.T) {
 	b.mouse("mouseMoved", "#plot .u-over", 0.55, 0.5) // in the middle of the second
 	var words string
 	b.eval("document.getElementById('pointer').textContent", &words)
-	if want := fmt.Sprintf("Under the pointer, event 200,%03d: alive 512 MiB, held 768 MiB", first+1-200_000); !strings.HasPrefix(words, want) {
+	if want := fmt.Sprintf("Under the pointer, event 200,%03d: alive 512 MiB, held 768 MiB, free 256 MiB", first+1-200_000); !strings.HasPrefix(words, want) {
 		t.Errorf("%q, want %q", words, want)
 	}
 	b.open(path, "at=peak")
