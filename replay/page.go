@@ -3,6 +3,7 @@ package replay
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -10,8 +11,9 @@ import (
 	"gpumem/size"
 )
 
-// Page is the report as report.WritePage and report.WriteSVG want it. It needs
-// Config.Picture; without, it is nil.
+// Page is the report as report.WritePage and report.WriteSVG want it, without
+// pools in which nothing happened. It is nil without Config.Picture, and if nothing
+// happened in any.
 func (r *Report) Page() *report.Page {
 	if r.pools == nil {
 		return nil
@@ -25,8 +27,12 @@ func (r *Report) Page() *report.Page {
 	for _, t := range p.Pools {
 		t.Layers = nil
 	}
-	for k, res := range r.Results {
+	for _, res := range r.Results {
 		l := res.picture
+		at := slices.IndexFunc(p.Pools, func(t *report.Timeline) bool { return t.Pool == res.Pool })
+		if l == nil || at < 0 {
+			continue
+		}
 		l.Notes, l.Why = res.Notes, nil
 		l.Cells = []string{
 			"yes", report.Count(res.Refused), size.Format(res.HeldPeak), size.Format(uint64(res.HeldMean)), size.Format(res.HeldIdle),
@@ -37,7 +43,7 @@ func (r *Report) Page() *report.Page {
 			l.Cells[0] = "NO"
 		}
 		if res.searched {
-			if k == 0 {
+			if len(p.Columns) == len(l.Cells) {
 				p.Columns = append(p.Columns, ">smallest device")
 			}
 			l.Cells = append(l.Cells, "none")
@@ -48,9 +54,7 @@ func (r *Report) Page() *report.Page {
 		if res.Failure != nil {
 			l.Why = strings.Split(strings.TrimSuffix(res.Failure.Why, "\n"), "\n")
 		}
-		// Results are in the order of the policies, and for each in that of the pools.
-		t := p.Pools[k%len(p.Pools)]
-		t.Layers = append(t.Layers, l)
+		p.Pools[at].Layers = append(p.Pools[at].Layers, l)
 	}
 	return p
 }

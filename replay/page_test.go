@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"gpumem/replay"
+	"gpumem/trace"
 )
 
 // TestStory: the line and the three sentences at the top of a page.
@@ -139,5 +140,21 @@ func TestPictureCancelled(t *testing.T) {
 	cfg.Picture = true
 	if _, err := replay.Run(ctx, text(t, strings.Repeat("a 1 1\nf 1\n", 5000)), cfg); err != context.Canceled {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestPageEmptyPool: a pool in which nothing happens is not in the page.
+func TestPageEmptyPool(t *testing.T) {
+	tr := text(t, "a 1 1\n")
+	tr.Pools = append([]*trace.Pool{{Name: "empty"}}, tr.Pools...)
+	cfg := config(t, "sim:1GiB", "jax", "platform")
+	cfg.Picture, cfg.Smallest = true, true
+	p := run(t, tr, cfg).Page()
+	if len(p.Pools) != 1 || p.Pools[0].Pool != "" || len(p.Pools[0].Layers) != 2 || p.Pools[0].Layers[1].Policy != "platform" || len(p.Columns) != 10 {
+		t.Errorf("%+v", p)
+	}
+	cfg.Pool = "empty"
+	if p := run(t, tr, cfg).Page(); p != nil {
+		t.Errorf("a page of nothing: %+v", p)
 	}
 }

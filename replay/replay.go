@@ -18,7 +18,7 @@
 // missing, and the free of it does nothing.
 //
 // Files: replay.go what goes in and comes out, runner.go the passes, smallest.go
-// the search for a device, notes.go, digest.go and picture.go what is gathered on
+// the search for a device, notes.go, digest.go, picture.go and look.go what is gathered on
 // the way, page.go and story.go what a page says of it.
 package replay
 
@@ -187,8 +187,8 @@ func Run(ctx context.Context, t *trace.Trace, cfg Config) (*Report, error) {
 	var texts names
 	shapes := make([]*shape, len(pools)) // nil without Config.Picture
 	for k, pool := range pools {
-		if !cfg.Picture {
-			break
+		if !cfg.Picture || pool.Events == 0 {
+			continue
 		}
 		r := &runner{cfg: &cfg, trace: t, pool: pool, names: &texts}
 		s, err := r.findShape(ctx, (len(pools)*len(cfg.Policies)+pictureLayers-1)/pictureLayers)

@@ -2,7 +2,7 @@ package report
 
 // The page of a replay: what it shows, and how it is written. One file of HTML
 // that asks for nothing from outside. The drawings are made in the reader's
-// browser, by page.js with uPlot; without scripts there are the story, the
+// browser, by page/*.js with uPlot; without scripts there are the story, the
 // tables and the drawing of timeline.go.
 
 import (
@@ -32,13 +32,24 @@ var (
 )
 
 var (
-	//go:embed page.html
+	//go:embed page/page.html
 	pageHTML string
-	//go:embed page.css
+	//go:embed page/page.css
 	pageCSS string
-	//go:embed page.js
-	pageJS string
+	//go:embed page/data.js
+	dataJS string
+	//go:embed page/plots.js
+	plotsJS string
+	//go:embed page/maps.js
+	mapsJS string
+	//go:embed page/look.js
+	lookJS string
+	//go:embed page/hands.js
+	handsJS string
 )
+
+// pageJS is the page's script; page/data.js says of what.
+var pageJS = "\"use strict\";\n(function () {\n" + dataJS + plotsJS + mapsJS + lookJS + handsJS + "})();\n"
 
 // A Page is what the page of a replay shows. Sizes are bytes, events are counted
 // from 1, and a value at an event is the one after it. Texts may be anything:

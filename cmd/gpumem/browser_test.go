@@ -23,7 +23,7 @@ import (
 )
 
 // browserTime is how long a test may take with its browser.
-const browserTime = 2 * time.Minute
+const browserTime = 4 * time.Minute
 
 // A browser shows one page.
 type browser struct {

@@ -30,6 +30,9 @@ func checkPictures(recording, page, drawing string) error {
 // writePictures writes what was asked for.
 func writePictures(ctx context.Context, rep *replay.Report, page, drawing string) error {
 	p := rep.Page()
+	if p == nil && page+drawing != "" {
+		return errors.New("--report, --svg: nothing happens in this pool of the recording; name another by --pool")
+	}
 	if drawing != "" && len(p.Pools) > 1 {
 		return errors.New("--svg draws one pool, and the recording has several; name one by --pool")
 	}
