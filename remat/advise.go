@@ -133,7 +133,7 @@ const maxLayers = 200
 // are none where op_name has no numbered layers, or marking them saves nothing.
 func ByHandPlans(m *hlo.Module, limit uint64, rates cost.Rates) ([]ByHand, error) {
 	text := m.String()
-	given, err := measured(text, "off", 0, rates)
+	given, err := BestOptions{}.measured(text, "off", 0, rates)
 	if err != nil {
 		return nil, err
 	}
@@ -153,16 +153,16 @@ func ByHandPlans(m *hlo.Module, limit uint64, rates cost.Rates) ([]ByHand, error
 						return nil, err
 					}
 				}
-				p, err := measured(c.String(), "mark", 0, rates)
+				p, err := BestOptions{}.measured(c.String(), "mark", 0, rates)
 				if err != nil {
 					return nil, err
 				}
 				// XLA makes an order of its own of what was marked.
-				other, err := reordered(c.String(), p.Peak)
+				other, err := BestOptions{}.reordered(c.String(), p.Peak)
 				if err != nil || other == "" {
 					return p, err
 				}
-				return measured(other, "mark", 0, rates)
+				return BestOptions{}.measured(other, "mark", 0, rates)
 			}
 			count := len(name.patterns)
 			p, err := try(count)

@@ -3,6 +3,7 @@ package remat
 // The best of several plans for one limit.
 
 import (
+	"strings"
 	"time"
 
 	"gpumem/hlo"
@@ -19,8 +20,26 @@ type Plan struct {
 	Peak    uint64
 	Seconds float64
 	Added   int    // instructions, those that only moved left out
-	By      string // what made it: off, xla, gap, or gap on another order of instructions; searched, if a search did better
+	By      string // what made it: off, xla, gap, or gap on another order of instructions; host, if values were moved there before; searched, if a search did better
+	// Host is what is on the host for a while; in a plan that may not move values there,
+	// what the module as given has.
+	Host HostResult
 }
+
+// BestOptions say what plans may do. The zero value recomputes, and does not search.
+type BestOptions struct {
+	// Search is how long to look for a better plan. The search ends late by one round,
+	// some milliseconds to a tenth of a second. How far it gets differs, so that the
+	// plan may be another each time, but none is worse than that without.
+	Search time.Duration
+	// Host is the host's memory: with it plans may move values there as [MoveToHost]
+	// does, and what lies there takes nothing. Host.Seconds nil is the cost model's; the
+	// host is taken to have room.
+	Host *HostMemory
+}
+
+// memory is how plans are measured.
+func (o BestOptions) memory() memory.Options { return memory.Options{HostFree: o.Host != nil} }
 
 // meets says whether the plan takes no more than so many bytes.
 func (p *Plan) meets(limit uint64) bool { return p.Peak <= limit }
@@ -43,105 +62,190 @@ func (p *Plan) betterThan(q *Plan, limit uint64) bool {
 // other does where it meets the limit at less cost or comes nearer. The module is
 // left as it is.
 func Best(m *hlo.Module, limit uint64, rates cost.Rates) (*Plan, error) {
-	return BestFor(m, limit, rates, 0)
+	return BestFor(m, limit, rates, BestOptions{})
 }
 
-// BestFor is [Best] and then a search for a better plan, for so long; 0 or less: none. It
-// starts from the better plan of gap splitting, and ends late by one round, some
-// milliseconds to a tenth of a second. The plan is no worse than that of Best, and may be
-// another each time: how far a search gets in a time differs.
-func BestFor(m *hlo.Module, limit uint64, rates cost.Rates, search time.Duration) (*Plan, error) {
+// BestFor is [Best] with options. A search starts from the better plan of gap splitting.
+func BestFor(m *hlo.Module, limit uint64, rates cost.Rates, o BestOptions) (*Plan, error) {
 	text := m.String()
-	given, err := measured(text, "off", 0, rates)
+	given, err := o.measured(text, "off", 0, rates)
 	if err != nil || given.meets(limit) {
 		return given, err
 	}
-	best := given
+	k := &plans{o: o, limit: limit, rates: rates, best: given}
+	k.starts = []start{{"gap", text, 0}}
 	// Another order alone may do.
-	texts := map[string]string{"gap": text}
-	if other, err := reordered(text, best.Peak); err != nil {
+	if other, err := o.reordered(text, given.Peak); err != nil {
 		return nil, err
 	} else if other != "" {
-		texts["gap, rescheduled"] = other
-		p, err := measured(other, "rescheduled", 0, rates)
-		if err != nil {
+		k.starts = append(k.starts, start{"gap, rescheduled", other, 0})
+		if _, err := k.take(other, "rescheduled", 0); err != nil {
 			return nil, err
 		}
-		if p.betterThan(best, limit) {
-			best = p
-		}
 	}
-	var gap *Plan   // the best of gap splitting
-	var from string // what it was made of
-	split := func(text, by string, to uint64, search time.Duration) error {
-		c, err := hlo.ParseString(text)
-		if err != nil {
-			return err
-		}
-		prices, err := cost.New(c, rates)
-		if err != nil {
-			return err
-		}
-		r, err := Gap(c, GapOptions{Limit: to, Seconds: func(i *hlo.Instruction) float64 { return prices.Of(i).Seconds }, Time: search})
-		if err != nil {
-			return err
-		}
-		p, err := measured(c.String(), by, r.Added, rates)
-		if err != nil {
-			return err
-		}
-		if gap == nil || p.betterThan(gap, limit) {
-			gap, from = p, text
-		}
-		if p.betterThan(best, limit) {
-			best = p
-		}
-		return nil
-	}
-	theirs, _, err := XLAPlan(m, limit, rates)
-	if err == nil && theirs.betterThan(best, limit) {
-		best = theirs
-	}
-	for _, by := range []string{"gap", "gap, rescheduled"} {
-		if err == nil && texts[by] != "" {
-			err = split(texts[by], by, limit, 0)
-		}
-	}
-	// Where the limit is out of reach, plans for others may come nearer.
-	for _, part := range []float64{.9, 1.1, .8, 1.25, 1.5, 2} {
-		if err != nil || best.meets(limit) {
-			break
-		}
-		for _, by := range []string{"gap", "gap, rescheduled"} {
-			if err == nil && texts[by] != "" {
-				err = split(texts[by], by, uint64(part*float64(limit)), 0)
-			}
-		}
-	}
-	// What takes no more time than the module as given is good enough.
-	if err == nil && search > 0 && (!best.meets(limit) || best.Seconds > given.Seconds) {
-		// Where the limit is out of reach, for a little less than was reached: who is asked for
-		// far more spends much on what does not lower the peak.
-		to := limit
-		if !gap.meets(limit) {
-			to = max(to, gap.Peak/100*98)
-		}
-		err = split(from, gap.By+", searched", to, search)
+	theirs, _, err := XLAPlan(m, limit, rates, nil)
+	if err == nil && o.Host != nil { // count as the others do
+		theirs, err = o.measured(theirs.Module.String(), theirs.By, theirs.Added, rates)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return best, nil
+	if theirs.betterThan(k.best, limit) {
+		k.best = theirs
+	}
+	if o.Host != nil {
+		if err := k.toHost(); err != nil {
+			return nil, err
+		}
+		if k.best.meets(limit) && k.best.Seconds <= given.Seconds {
+			return k.best, nil
+		}
+	}
+	// Where the limit is out of reach, plans for others may come nearer.
+	for _, part := range []float64{1, .9, 1.1, .8, 1.25, 1.5, 2} {
+		if part != 1 && k.best.meets(limit) {
+			break
+		}
+		for _, s := range k.starts {
+			if err := k.split(s, uint64(part*float64(limit)), 0); err != nil {
+				return nil, err
+			}
+		}
+	}
+	// What takes no more time than the module as given is good enough.
+	if o.Search > 0 && (!k.best.meets(limit) || k.best.Seconds > given.Seconds) {
+		// Where the limit is out of reach, for a little less than was reached: who is asked for
+		// far more spends much on what does not lower the peak.
+		to := limit
+		if !k.gap.meets(limit) {
+			to = max(to, k.gap.Peak/100*98)
+		}
+		if err := k.split(start{k.gap.By + ", searched", k.from.text, k.from.added}, to, o.Search); err != nil {
+			return nil, err
+		}
+	}
+	return k.best, nil
+}
+
+// A start is a text that plans are made of, and what they are called.
+type start struct {
+	by, text string
+	added    int // instructions that were computed again in it
+}
+
+// plans is the best of those made so far.
+type plans struct {
+	o      BestOptions
+	limit  uint64
+	rates  cost.Rates
+	starts []start
+	best   *Plan
+	gap    *Plan // the best of gap splitting
+	from   start // what it was made of
+}
+
+// take measures a plan, and keeps it if it is the best.
+func (k *plans) take(text, by string, added int) (*Plan, error) {
+	p, err := k.o.measured(text, by, added, k.rates)
+	if err == nil && p.betterThan(k.best, k.limit) {
+		k.best = p
+	}
+	return p, err
+}
+
+// gapped is what gap splitting makes of a text, and how many instructions that adds.
+func (k *plans) gapped(text string, limit uint64, search time.Duration) (string, int, error) {
+	m, err := hlo.ParseString(text)
+	if err != nil {
+		return "", 0, err
+	}
+	prices, err := cost.New(m, k.rates)
+	if err != nil {
+		return "", 0, err
+	}
+	r, err := Gap(m, GapOptions{Limit: limit, Seconds: func(i *hlo.Instruction) float64 { return prices.Of(i).Seconds }, Time: search, HostFree: k.o.Host != nil})
+	if err != nil {
+		return "", 0, err
+	}
+	return m.String(), r.Added, nil
+}
+
+// split makes a plan of gap splitting.
+func (k *plans) split(s start, limit uint64, search time.Duration) error {
+	text, added, err := k.gapped(s.text, limit, search)
+	if err != nil {
+		return err
+	}
+	p, err := k.take(text, s.by, s.added+added)
+	if err == nil && (k.gap == nil || p.betterThan(k.gap, k.limit)) {
+		k.gap, k.from = p, s
+	}
+	return err
+}
+
+// hostParts are the limits, as parts of that of the plan, to which values are computed
+// again before others move to the host; 0: none are. The link carries little, and serves
+// best where the last bytes cost most to compute again. Which part is best differs: of
+// real modules each was for some limit and speed.
+var hostParts = []float64{0, 1.1, 1.2, 1.3, 1.5}
+
+// toHost moves values to the host: of each start, and of what gap splitting makes of it
+// for larger limits. Copies cost no time. Where they do not do, gap splitting goes on.
+func (k *plans) toHost() error {
+	for _, s := range k.starts {
+		for _, part := range hostParts {
+			text, added := s.text, 0
+			if part > 0 {
+				var err error
+				if text, added, err = k.gapped(text, uint64(part*float64(k.limit)), 0); err != nil {
+					return err
+				}
+			}
+			m, err := hlo.ParseString(text)
+			if err != nil {
+				return err
+			}
+			host, err := k.o.Host.of(m, k.rates)
+			if err != nil {
+				return err
+			}
+			r, err := MoveToHost(m, k.limit, host)
+			if err != nil {
+				return err
+			}
+			if r.Values == 0 {
+				continue
+			}
+			by := strings.Replace(s.by, "gap", "host", 1)
+			if part > 0 {
+				by = "gap, " + by
+			}
+			text = m.String()
+			p, err := k.take(text, by, added)
+			if err != nil {
+				return err
+			}
+			if !p.meets(k.limit) {
+				err = k.split(start{"gap, " + strings.TrimPrefix(by, "gap, "), text, added}, k.limit, 0)
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // AsGiven is the module as it is.
 func AsGiven(m *hlo.Module, rates cost.Rates) (*Plan, error) {
-	return measured(m.String(), "off", 0, rates)
+	return BestOptions{}.measured(m.String(), "off", 0, rates)
 }
 
 // XLAPlan is what XLA's pass makes of a copy of the module for a limit in bytes, as
-// memory.TempPeak counts, and what it warns of besides that the limit is not met.
-func XLAPlan(m *hlo.Module, limit uint64, rates cost.Rates) (*Plan, []string, error) {
+// memory.TempPeak counts, and what it warns of besides that the limit is not met. With host
+// it may move values there, and what lies there takes nothing; host.Seconds nil is the
+// cost model's.
+func XLAPlan(m *hlo.Module, limit uint64, rates cost.Rates, host *HostMemory) (*Plan, []string, error) {
 	c, err := hlo.ParseString(m.String())
 	if err != nil {
 		return nil, nil, err
@@ -150,7 +254,14 @@ func XLAPlan(m *hlo.Module, limit uint64, rates cost.Rates) (*Plan, []string, er
 	if err != nil {
 		return nil, nil, err
 	}
-	r, err := XLA(c, Options{Limit: limit + uint64(result)})
+	o := Options{Limit: limit + uint64(result)}
+	if host != nil {
+		o.Strategies = Recompute | Offload
+		if o.Host, err = host.of(c, rates); err != nil {
+			return nil, nil, err
+		}
+	}
+	r, err := XLA(c, o)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -160,12 +271,12 @@ func XLAPlan(m *hlo.Module, limit uint64, rates cost.Rates) (*Plan, []string, er
 			warnings = append(warnings, w.Text)
 		}
 	}
-	p, err := measured(c.String(), "xla", r.Added, rates)
+	p, err := BestOptions{Host: host}.measured(c.String(), "xla", r.Added, rates)
 	return p, warnings, err
 }
 
 // measured reads a module's text and says what it takes.
-func measured(text, by string, added int, rates cost.Rates) (*Plan, error) {
+func (o BestOptions) measured(text, by string, added int, rates cost.Rates) (*Plan, error) {
 	m, err := hlo.ParseString(text)
 	if err == nil {
 		err = m.Verify()
@@ -173,8 +284,8 @@ func measured(text, by string, added int, rates cost.Rates) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Plan{Module: m, By: by, Added: added}
-	if p.Peak, _, err = memory.TempPeak(m, memory.Options{}); err != nil {
+	p := &Plan{Module: m, By: by, Added: added, Host: onHost(m)}
+	if p.Peak, _, err = memory.TempPeak(m, o.memory()); err != nil {
 		return nil, err
 	}
 	p.Seconds, err = Seconds(m, rates)
@@ -200,7 +311,7 @@ func Seconds(m *hlo.Module, rates cost.Rates) (float64, error) {
 
 // reordered is the text in that of XLA's orders whose temporaries take least,
 // empty where none takes less than it does now. A scheduled module stays as it is.
-func reordered(text string, now uint64) (string, error) {
+func (o BestOptions) reordered(text string, now uint64) (string, error) {
 	m, err := hlo.ParseString(text)
 	if err != nil || m.Scheduled {
 		return "", err
@@ -210,7 +321,7 @@ func reordered(text string, now uint64) (string, error) {
 		return "", err
 	}
 	best := ""
-	for _, o := range orders {
+	for _, order := range orders {
 		c, err := hlo.ParseString(text)
 		if err != nil {
 			return "", err
@@ -220,11 +331,11 @@ func reordered(text string, now uint64) (string, error) {
 			return "", err
 		}
 		for _, k := range again {
-			if k.Name == o.Name {
+			if k.Name == order.Name {
 				k.Apply(c)
 			}
 		}
-		peak, _, err := memory.TempPeak(c, memory.Options{})
+		peak, _, err := memory.TempPeak(c, o.memory())
 		if err != nil {
 			return "", err
 		}

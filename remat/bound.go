@@ -10,9 +10,10 @@ import (
 // LowerBound is what the entry takes at least in bytes, in any order and with
 // any amount of recomputing, in the pass's own count ([memory.TempPeak]):
 // while an instruction runs, what it reads, what it makes and what it calls are
-// there at once. Parameters and results count for nothing, as there.
-func LowerBound(m *hlo.Module) (uint64, error) {
-	b := bounds{done: map[*hlo.Computation]int64{}}
+// there at once. Parameters and results count for nothing, as there; nor, with
+// o.HostFree, does what lies on the host.
+func LowerBound(m *hlo.Module, o memory.Options) (uint64, error) {
+	b := bounds{options: o, done: map[*hlo.Computation]int64{}}
 	n, err := b.of(m.Entry)
 	return uint64(max(n, 0)), err
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"gpumem/hlo"
+	"gpumem/hlo/memory"
 )
 
 func TestLowerBound(t *testing.T) {
@@ -51,7 +52,7 @@ ENTRY e {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if got, err := LowerBound(parsed(t, tt.text)); err != nil || got != tt.want {
+			if got, err := LowerBound(parsed(t, tt.text), memory.Options{}); err != nil || got != tt.want {
 				t.Errorf("%d, %v; want %d", got, err, tt.want)
 			}
 		})
@@ -62,7 +63,7 @@ ENTRY e {
 func TestLowerBoundHolds(t *testing.T) {
 	for n := 2; n < 12; n += 3 {
 		m := parsed(t, layers(n, true))
-		bound, err := LowerBound(m)
+		bound, err := LowerBound(m, memory.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

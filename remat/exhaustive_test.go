@@ -359,7 +359,7 @@ func TestAgainstAllPlans(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		xla, _, err := XLAPlan(m, limit, rates)
+		xla, _, err := XLAPlan(m, limit, rates, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -24,6 +24,8 @@ type GapOptions struct {
 	// both 0: no search. With Time 0 the plan is the same each time.
 	Time   time.Duration
 	Rounds int
+	// HostFree is that of memory.Options.
+	HostFree bool
 }
 
 // A GapResult is what [Gap] did.
@@ -70,7 +72,7 @@ func (p *gapPlan) called(i *hlo.Instruction) int64 {
 	for _, c := range memory.ControlFlow(i) {
 		n, ok := p.peaks[c]
 		if !ok {
-			peak, err := memory.Options{}.PeakOf(c)
+			peak, err := memory.Options{HostFree: p.o.HostFree}.PeakOf(c)
 			if err != nil && p.err == nil {
 				p.err = err
 			}
@@ -103,7 +105,7 @@ func (p *gapPlan) computation(c *hlo.Computation, limit int64, depth int) error 
 
 // search plans a computation, nil where it fits as it is.
 func (p *gapPlan) search(c *hlo.Computation, limit int64) (*gapper, error) {
-	g, err := newGapper(c, limit, memory.Options{}, p.o.Seconds, p.called, p.effects)
+	g, err := newGapper(c, limit, memory.Options{HostFree: p.o.HostFree}, p.o.Seconds, p.called, p.effects)
 	if err == nil {
 		err = p.err
 	}

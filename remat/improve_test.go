@@ -131,7 +131,7 @@ func TestSearch(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		best, err := BestFor(m, limit, rates, time.Microsecond)
+		best, err := BestFor(m, limit, rates, BestOptions{Search: time.Microsecond})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -14,12 +14,13 @@ import (
 // about the same at each limit: two or three do.
 const packTries = 5
 
-// BestPacked is [Best] for a limit in bytes on the heap of temporaries as
+// BestPacked is [BestFor] for a limit in bytes on the heap of temporaries as
 // [memory.Assign] packs it, and gives that heap. It plans for live limits that are
 // corrected by what packing made of the plan before. If none meets the limit, it
 // is the plan with the smallest heap.
-func BestPacked(m *hlo.Module, limit uint64, rates cost.Rates) (best *Plan, heap uint64, err error) {
-	if best, err = AsGiven(m, rates); err != nil {
+func BestPacked(m *hlo.Module, limit uint64, rates cost.Rates, o BestOptions) (best *Plan, heap uint64, err error) {
+	o.Search /= packTries
+	if best, err = o.measured(m.String(), "off", 0, rates); err != nil {
 		return nil, 0, err
 	}
 	s, err := memory.Assign(best.Module)
@@ -30,7 +31,7 @@ func BestPacked(m *hlo.Module, limit uint64, rates cost.Rates) (best *Plan, heap
 	live := best.Peak
 	for try := 0; try < packTries && s.Temp > limit; try++ {
 		live = uint64(.99 * float64(live) * float64(limit) / float64(s.Temp)) // a little more, so that it ends
-		p, err := Best(m, live, rates)
+		p, err := BestFor(m, live, rates, o)
 		if err != nil {
 			return nil, 0, err
 		}

@@ -18,7 +18,7 @@ func TestBestPacked(t *testing.T) {
 		var last float64
 		for part := 1.0; part > .5; part -= .1 {
 			limit := uint64(part * float64(s.Temp))
-			p, heap, err := BestPacked(m, limit, cost.Rates{})
+			p, heap, err := BestPacked(m, limit, cost.Rates{}, BestOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}

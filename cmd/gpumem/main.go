@@ -74,7 +74,7 @@ func newRoot(stdout, stderr io.Writer) *cobra.Command {
 	}
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	root.AddCommand(replayCommand(), explainCommand(), doctorCommand(), hloCommand(), rematCommand(), runCommand(), devicesCommand(), psCommand(), topCommand(), versionCommand())
+	root.AddCommand(replayCommand(), explainCommand(), doctorCommand(), hloCommand(), rematCommand(), runCommand(), devicesCommand(), psCommand(), topCommand(), serveCommand(), versionCommand())
 	finish(root)
 	return root
 }

@@ -34,6 +34,7 @@ type rematFlags struct {
 	report    string
 	bandwidth float64
 	flops     float64
+	host      float64
 	frontier  bool
 	fuse      bool
 	packed    bool
@@ -65,6 +66,10 @@ between uses wherever memory is short, and then looks for better plans for --tim
 expression finds in op_name or in names of instructions is computed again for the
 backward pass, behind a barrier. --save says what is kept all the same: nothing
 (the default), everything, dots, dots_no_batch, or names=PATTERN.
+
+--host-bytes-per-second lets values wait in the host's memory while nobody needs
+them, where the copies to it and back fit beside what runs meanwhile: 50e9 is about
+a PCIe 5.0 x16, 400e9 what a Grace Hopper has. XLA's own pass may do so, too.
 
 --fuse first puts chains of elementwise operations into fusions, as XLA does before
 it recomputes: of a module that is not compiled yet, much of what seems to live
@@ -98,9 +103,10 @@ Exit status: 0, also where the limit is not met; 2 bad usage or bad input.`,
 	flags.StringVar(&f.out, "out", "", "write the changed module to `FILE`, as text")
 	flags.Float64Var(&f.bandwidth, "bytes-per-second", 3e12, "how fast the device moves memory, for the price")
 	flags.Float64Var(&f.flops, "flops-per-second", 4e14, "how fast the device computes, for the price")
+	flags.Float64Var(&f.host, "host-bytes-per-second", 0, "how fast the link to the host's memory is, in each direction: values may wait there while nobody needs them, where the copies fit beside what runs meanwhile (default 0: none do)")
 	flags.StringVar(&f.report, "report", "", "also write what the plan does to `FILE`, a page of HTML, with plans for less memory")
 	flags.BoolVar(&f.frontier, "frontier", false, "plans for ever less memory, in place of one limit")
-	flags.DurationVar(&f.time, "time", 10*time.Second, "how long gap looks for a better plan for one limit; with --packed, --frontier and for the curve of --report it does not")
+	flags.DurationVar(&f.time, "time", 10*time.Second, "how long gap looks for a better plan for one limit; with --frontier and for the curve of --report it does not")
 	flags.BoolVar(&f.packed, "packed", false, "the limit is for the heap that the temporaries are packed into; for gap")
 	flags.BoolVar(&f.fuse, "fuse", false, "fuse chains of elementwise operations first")
 	flags.BoolVar(&f.asJSON, "json", false, "print JSON")
@@ -119,13 +125,18 @@ type rematAnswer struct {
 	After        uint64 `json:"temp_peak_after"`
 	// The heap that temporaries are packed into, results in place of operands, before
 	// and after. With --packed it is what the limit is for.
-	HeapBefore uint64  `json:"heap_before,omitempty"`
-	HeapAfter  uint64  `json:"heap_after,omitempty"`
-	HeapBest   uint64  `json:"heap_after_best,omitempty"` // by a better packing than XLA's
-	Met        bool    `json:"met"`
-	Recomputed int     `json:"recomputed"` // instructions that were added
-	Extra      float64 `json:"extra_compute_percent"`
-	LowerBound uint64  `json:"lower_bound_bytes"`
+	HeapBefore uint64 `json:"heap_before,omitempty"`
+	HeapAfter  uint64 `json:"heap_after,omitempty"`
+	HeapBest   uint64 `json:"heap_after_best,omitempty"` // by a better packing than XLA's
+	Met        bool   `json:"met"`
+	Recomputed int    `json:"recomputed"` // instructions that were added
+	// What is on the host for a while, how often it is copied back, and the bytes copied in
+	// both directions; with --host-bytes-per-second.
+	HostValues  int     `json:"host_values,omitempty"`
+	HostReloads int     `json:"host_reloads,omitempty"`
+	HostBytes   uint64  `json:"host_bytes_copied,omitempty"`
+	Extra       float64 `json:"extra_compute_percent"`
+	LowerBound  uint64  `json:"lower_bound_bytes"`
 	// LowerPercent is the least extra compute, as far as it is proven, of a plan for this
 	// limit that runs each instruction at its place in the text, and some again. Plans that move
 	// instructions may do better. 0: nothing is proven, or no such plan exists (see OutOfReach).
@@ -141,6 +152,7 @@ type rematAnswer struct {
 	name, from string // of the module; where the limit is from
 	by         string // what made the plan
 	packed     bool   // the limit is for the heap
+	toHost     bool   // values may wait on the host
 	marked     []remat.Region
 	warnings   []string
 }
@@ -167,6 +179,10 @@ func (f *rematFlags) run(cmd *cobra.Command, path string) error {
 		return fmt.Errorf("--packed: %s plans for what lives at once; say --algorithm gap", f.algorithm)
 	case f.time < 0:
 		return fmt.Errorf("--time %s: want 0 or more", f.time)
+	case !(f.host >= 0) || f.host > math.MaxFloat32:
+		return fmt.Errorf("--host-bytes-per-second %g: want 0 or more, such as 50e9", f.host)
+	case f.host > 0 && f.algorithm == "off":
+		return errors.New("--host-bytes-per-second: off moves nothing; say --algorithm gap or xla")
 	case f.packed && f.frontier:
 		return errors.New("--packed is for one limit, and --frontier is for many: leave one of them out")
 	}
@@ -190,9 +206,9 @@ func (f *rematFlags) run(cmd *cobra.Command, path string) error {
 	if err != nil {
 		return err
 	}
-	a := &rematAnswer{Algorithm: f.algorithm, Instructions: m.Instructions(), name: m.Name, packed: f.packed, marked: remat.Regions(m)}
+	a := &rematAnswer{Algorithm: f.algorithm, Instructions: m.Instructions(), name: m.Name, packed: f.packed, toHost: f.host > 0, marked: remat.Regions(m)}
 	if f.fuse {
-		if err := a.fuse(m); err != nil {
+		if err := a.fuse(f, m); err != nil {
 			return fmt.Errorf("%s: %w", path, err)
 		}
 	}
@@ -231,8 +247,8 @@ func (f *rematFlags) run(cmd *cobra.Command, path string) error {
 }
 
 // fuse fuses the module, and keeps what it took before.
-func (a *rematAnswer) fuse(m *hlo.Module) (err error) {
-	if a.Unfused, _, err = memory.TempPeak(m, memory.Options{}); err != nil {
+func (a *rematAnswer) fuse(f *rematFlags, m *hlo.Module) (err error) {
+	if a.Unfused, _, err = memory.TempPeak(m, f.memory()); err != nil {
 		return err
 	}
 	a.Fused, err = remat.Fuse(m)
@@ -242,7 +258,7 @@ func (a *rematAnswer) fuse(m *hlo.Module) (err error) {
 // plan changes the module, gives the changed one, and measures it before and
 // after. With --frontier it gives plans for many limits instead.
 func (f *rematFlags) plan(cmd *cobra.Command, a *rematAnswer, m *hlo.Module, marks []*regexp.Regexp, save remat.Policy) (_ *hlo.Module, curve []*rematAnswer, err error) {
-	if a.Before, _, err = memory.TempPeak(m, memory.Options{}); err != nil {
+	if a.Before, _, err = memory.TempPeak(m, f.memory()); err != nil {
 		return nil, nil, err
 	}
 	if !f.frontier {
@@ -250,7 +266,7 @@ func (f *rematFlags) plan(cmd *cobra.Command, a *rematAnswer, m *hlo.Module, mar
 			return nil, nil, err
 		}
 	}
-	if a.LowerBound, err = remat.LowerBound(m); err != nil {
+	if a.LowerBound, err = remat.LowerBound(m, f.memory()); err != nil {
 		return nil, nil, err
 	}
 	if !f.frontier {
@@ -285,13 +301,13 @@ func (f *rematFlags) plan(cmd *cobra.Command, a *rematAnswer, m *hlo.Module, mar
 	if err != nil {
 		return nil, nil, err
 	}
-	a.take(p, before, time.Since(start))
+	a.take(f, p, before, time.Since(start))
 	if err := a.pack(p.Module, &a.HeapAfter, &a.HeapBest); err != nil {
 		return nil, nil, err
 	}
 	if f.packed {
 		a.Met = a.HeapAfter <= a.Limit // and what is proven is for what lives at once
-	} else if err := a.prove(m, rates, before); err != nil {
+	} else if err := a.prove(f, m, rates, before); err != nil {
 		return nil, nil, err
 	}
 	if f.algorithm == "gap" && a.Before > a.Limit {
@@ -302,27 +318,47 @@ func (f *rematFlags) plan(cmd *cobra.Command, a *rematAnswer, m *hlo.Module, mar
 	return p.Module, nil, nil
 }
 
+// hostMemory is the host's memory, nil where nothing moves there.
+func (f *rematFlags) hostMemory() *remat.HostMemory {
+	if f.host == 0 {
+		return nil
+	}
+	return &remat.HostMemory{ToHost: float32(f.host), FromHost: float32(f.host)}
+}
+
+// memory is how the device's memory is counted.
+func (f *rematFlags) memory() memory.Options { return memory.Options{HostFree: f.host > 0} }
+
 // one is the plan of the algorithm for a limit.
 func (f *rematFlags) one(a *rematAnswer, m *hlo.Module, limit uint64, rates cost.Rates, search time.Duration) (*remat.Plan, error) {
+	o := remat.BestOptions{Search: search, Host: f.hostMemory()}
 	switch f.algorithm {
 	case "gap":
 		if f.packed {
-			p, _, err := remat.BestPacked(m, limit, rates)
+			p, _, err := remat.BestPacked(m, limit, rates, o)
 			return p, err
 		}
-		return remat.BestFor(m, limit, rates, search)
+		return remat.BestFor(m, limit, rates, o)
 	case "xla":
-		p, warnings, err := remat.XLAPlan(m, limit, rates)
+		p, warnings, err := remat.XLAPlan(m, limit, rates, o.Host)
 		a.warnings = append(a.warnings, warnings...)
+		if err == nil && o.Host != nil {
+			if link := float64(p.Host.Bytes) / 2 / f.host; link > p.Seconds {
+				a.warnings = append(a.warnings, fmt.Sprintf("XLA plans each copy as if it had the link to the host for itself: one way they take %.3g s together, and a step %.3g s; --algorithm gap lets them take turns", link, p.Seconds))
+			}
+		}
 		return p, err
 	}
 	return remat.AsGiven(m, rates)
 }
 
 // take is what a plan does.
-func (a *rematAnswer) take(p *remat.Plan, before float64, took time.Duration) {
+func (a *rematAnswer) take(f *rematFlags, p *remat.Plan, before float64, took time.Duration) {
 	a.After, a.Met = p.Peak, p.Peak <= a.Limit
 	a.Recomputed += p.Added
+	if f.host > 0 {
+		a.HostValues, a.HostReloads, a.HostBytes = p.Host.Values, p.Host.Reloads, p.Host.Bytes
+	}
 	a.Seconds, a.by = took.Seconds(), p.By
 	if before > 0 {
 		a.Extra = percentMore(p.Seconds, before)
@@ -363,8 +399,11 @@ func percentMore(now, before float64) float64 {
 	return math.Round(1e6*(now-before)/before)/1e4 + 0 // not -0
 }
 
-// prove says what the limit costs at least.
-func (a *rematAnswer) prove(m *hlo.Module, rates cost.Rates, before float64) error {
+// prove says what the limit costs at least, where values do not move to the host.
+func (a *rematAnswer) prove(f *rematFlags, m *hlo.Module, rates cost.Rates, before float64) error {
+	if f.host > 0 {
+		return nil // the proof is for plans that keep values or compute them again
+	}
 	c, err := cost.New(m, rates)
 	if err != nil {
 		return err
@@ -399,8 +438,8 @@ func (f *rematFlags) curve(a *rematAnswer, m *hlo.Module, rates cost.Rates, befo
 		}
 		k := *a
 		k.Limit, k.warnings = limit, nil
-		k.take(p, before, time.Since(start))
-		if err := k.prove(m, rates, before); err != nil {
+		k.take(f, p, before, time.Since(start))
+		if err := k.prove(f, m, rates, before); err != nil {
 			return nil, err
 		}
 		if len(all) > 0 { // what more memory costs at least, less does, too

@@ -112,7 +112,7 @@ func (f *rematFlags) newReport(m *hlo.Module) (*rematReport, error) {
 	if r.seconds, err = remat.Seconds(m, f.rates()); err != nil {
 		return nil, err
 	}
-	r.before, err = r.side("before", m)
+	r.before, err = r.side(f, "before", m)
 	return r, err
 }
 
@@ -120,15 +120,15 @@ func (f *rematFlags) newReport(m *hlo.Module) (*rematReport, error) {
 func (r *rematReport) added(i *hlo.Instruction) bool { return !r.names[i.Name] }
 
 // side measures a program.
-func (r *rematReport) side(which string, m *hlo.Module) (s rematSide, err error) {
+func (r *rematReport) side(f *rematFlags, which string, m *hlo.Module) (s rematSide, err error) {
 	s = rematSide{Which: which}
-	if s.curve, err = memory.TempCurve(m, memory.Options{}); err != nil {
+	if s.curve, err = memory.TempCurve(m, f.memory()); err != nil {
 		return s, err
 	}
 	s.peak = slices.Max(s.curve)
 	s.place = slices.Index(s.curve, s.peak)
 	s.Peak, s.At = size.Format(s.peak), m.Entry.Instructions[s.place].Name
-	alive, err := memory.TempAlive(m, memory.Options{})
+	alive, err := memory.TempAlive(m, f.memory())
 	if err != nil {
 		return s, err
 	}
@@ -156,7 +156,7 @@ func (r *rematReport) side(which string, m *hlo.Module) (s rematSide, err error)
 
 // writeReport writes the page for a plan: its answer and its module.
 func (f *rematFlags) writeReport(ctx context.Context, r *rematReport, a *rematAnswer, m *hlo.Module) error {
-	after, err := r.side("after", m)
+	after, err := r.side(f, "after", m)
 	if err != nil {
 		return err
 	}

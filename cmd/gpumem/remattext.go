@@ -28,6 +28,8 @@ func writeRemat(w io.Writer, a *rematAnswer, width int) error {
 		line("%s takes more than its limit, and nothing is recomputed.", a.name)
 	case then >= now && !a.Met:
 		line("%s takes more than its limit, and recomputing does not help.", a.name)
+	case a.Met && a.Recomputed == 0 && a.HostValues > 0:
+		line("%s meets its limit with %s on the host for a while; nothing is recomputed.", a.name, counted(uint64(a.HostValues), "value"))
 	case a.Met:
 		line("%s meets its limit with %s more, at %.1f %% more compute.", a.name, counted(uint64(a.Recomputed), "instruction"), a.Extra)
 	default:
@@ -41,6 +43,9 @@ func writeRemat(w io.Writer, a *rematAnswer, width int) error {
 	}
 	row("now", a.Before, "temporaries at their peak, in "+counted(uint64(a.Instructions), "instruction"))
 	row("then", a.After, partOf(a.After, a.Before)+" of that")
+	if a.HostValues > 0 {
+		row("on the host", a.HostBytes, fmt.Sprintf("copied to it and back beside what runs meanwhile: %s, %s", counted(uint64(a.HostValues), "value"), counted(uint64(a.HostReloads), "reload")))
+	}
 	if a.HeapBefore > 0 && a.HeapAfter > 0 {
 		better := ""
 		if a.HeapBest < a.HeapAfter {
@@ -102,7 +107,11 @@ func writeFrontier(w io.Writer, a *rematAnswer, curve []*rematAnswer) error {
 	if _, err := table.WriteTo(&t.b); err != nil {
 		return err
 	}
-	t.raw("\nat least: proven for plans that run each instruction at its place, too; moving some\nmay do better. In the order of the text.")
+	if a.toHost {
+		t.raw("\nValues may wait on the host, so that nothing is proven of the least compute.\nIn the order of the text.")
+	} else {
+		t.raw("\nat least: proven for plans that run each instruction at its place, too; moving some\nmay do better. In the order of the text.")
+	}
 	_, err := io.WriteString(w, t.b.String())
 	return err
 }

@@ -31,7 +31,8 @@ type Cost struct {
 	Transcendentals uint64 // exponentials, roots, sines and the like: not in Flops
 	Bytes           uint64 // read and written
 	// Seconds are the larger of Bytes and Flops at their rates. Those of a computation are the
-	// sum, as if instructions ran one after the other.
+	// sum, as if instructions ran one after the other. Copies between the memories of the host
+	// and the device take none: they run beside the rest.
 	Seconds float64
 }
 
@@ -85,12 +86,21 @@ func New(m *hlo.Module, rates Rates) (*Analysis, error) {
 				}
 				return nil, err
 			}
+			if i.Opcode == hlo.CopyStart && len(i.Operands) > 0 && betweenMemories(i) {
+				cost.Seconds = 0
+			}
 			a.Costs[i.ID] = cost
 			sum = plus(sum, cost)
 		}
 		a.sums[c] = sum
 	}
 	return a, nil
+}
+
+// betweenMemories says whether the start of a copy has the host's memory on one side.
+func betweenMemories(i *hlo.Instruction) bool {
+	e := i.Shape.Elements
+	return len(e) > 0 && (e[0].Space() == hlo.HostSpace) != (i.Operands[0].Shape.Space() == hlo.HostSpace)
 }
 
 // Of is the cost of an instruction, and nothing for one that was made later.

@@ -26,6 +26,21 @@ func analyse(t testing.TB, text string) (*hlo.Module, *Analysis) {
 	return m, a
 }
 
+// TestBetweenMemories: XLA counts the bytes of every copy; those to the host and back take
+// no time of the device's.
+func TestBetweenMemories(t *testing.T) {
+	for _, tt := range []struct {
+		to, from string
+		free     bool
+	}{{":S(5)", "", true}, {"", ":S(5)", true}, {"", "", false}, {":S(5)", ":S(5)", false}} {
+		m, a := analyse(t, "ENTRY e { p = f32[8]{0"+tt.from+"} parameter(0)\n s = (f32[8]{0"+tt.to+"}, f32[8]{0"+tt.from+"}, u32[]) copy-start(p)\n ROOT d = f32[8]{0"+tt.to+"} copy-done(s) }")
+		c := a.Of(m.Entry.Instructions[1])
+		if c.Bytes != 64 || (c.Seconds == 0) != tt.free {
+			t.Errorf("to %q from %q: %+v", tt.to, tt.from, c)
+		}
+	}
+}
+
 const sumOf = "sum { a = f32[] parameter(0)\n b = f32[] parameter(1)\n ROOT s = f32[] add(a, b) }\n"
 
 // costs are modules and the figures of the entry's root. They are those of

@@ -203,6 +203,14 @@ func (r *machine) instruction(i *hlo.Instruction, arguments []Value) (Value, err
 		return r.conditional(i, in)
 	case hlo.While:
 		return r.while(i, in[0])
+	case hlo.CopyStart:
+		if e := i.Shape.Elements; len(e) == 3 && in[0].Shape.IsArray() && e[2].Type == "u32" && len(e[2].Dims) == 0 {
+			return Value{Shape: i.Shape, Elements: []Value{{Shape: e[0], Bits: in[0].Bits}, {Shape: e[1], Bits: in[0].Bits}, {Shape: e[2], Bits: make([]uint64, 1)}}}, nil
+		}
+	case hlo.CopyDone:
+		if len(in[0].Elements) == 3 {
+			return in[0].Elements[0], nil
+		}
 	case hlo.CustomCall:
 		if target, _ := i.Attribute("custom_call_target"); target == `"Sharding"` && len(in) == 1 {
 			return in[0], nil

@@ -82,6 +82,11 @@ var tests = []struct{ name, text, arguments, want string }{
 	{"conditional", branches + "ENTRY e { c = pred[] parameter(0)\n p = s32[] parameter(1)\n ROOT r = s32[] conditional(c, p, p), true_computation=plus, false_computation=minus }", "true; 5", "10"},
 	{"conditional, not", branches + "ENTRY e { c = pred[] parameter(0)\n p = s32[] parameter(1)\n ROOT r = s32[] conditional(c, p, p), true_computation=plus, false_computation=minus }", "false; 5", "-5"},
 	{"the last branch for all others", branches + "ENTRY e { c = s32[] parameter(0)\n p = s32[] parameter(1)\n ROOT r = s32[] conditional(c, p, p, p), branch_computations={plus, plus, minus} }", "-4; 5", "-5"},
+	{"to the host and back", `ENTRY e { p = s32[2] parameter(0)
+		s = (s32[2]{0:S(5)}, s32[2], u32[]) copy-start(p)
+		d = s32[2]{0:S(5)} copy-done(s)
+		t = (s32[2], s32[2]{0:S(5)}, u32[]) copy-start(d)
+		ROOT b = s32[2] copy-done(t) }`, "{3, -4}", "{3, -4}"},
 	{"while", `body { t = (s32[], s32[]) parameter(0)
 		i = s32[] get-tuple-element(t), index=0
 		x = s32[] get-tuple-element(t), index=1

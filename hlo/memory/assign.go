@@ -53,6 +53,23 @@ func (a *Analysis) Assign() (*Assignment, error) { return a.AssignBest(0) }
 // AssignBest is Assign with heaps that are packed better than XLA does, by up to
 // work more steps for each: see [PackBest].
 func (a *Analysis) AssignBest(work int) (*Assignment, error) {
+	return a.assign(work, func(int, uint64) {})
+}
+
+// Offsets is where each value lies in the heap of temporaries that AssignBest(work)
+// packs, in bytes, by the value's ID; -1 for one that lies elsewhere. Each memory space
+// has a heap of its own, which begins at 0.
+func (a *Analysis) Offsets(work int) ([]int64, error) {
+	list := make([]int64, len(a.Values))
+	for v := range list {
+		list[v] = -1
+	}
+	_, err := a.assign(work, func(v int, offset uint64) { list[v] = int64(offset) })
+	return list, err
+}
+
+// assign calls place with each value of a heap, and where it lies.
+func (a *Analysis) assign(work int, place func(value int, offset uint64)) (*Assignment, error) {
 	s := &Assignment{}
 	g := &assigner{a: a, in: make([]int32, len(a.BufferBytes))}
 	temp := g.allocations()
@@ -77,17 +94,22 @@ func (a *Analysis) AssignBest(work int) (*Assignment, error) {
 		s.Total += bytes
 	}
 	for space, use := range temp {
-		blocks, most := a.blocks(use)
-		heap, _, err := PackBest(blocks, Alignment, work)
+		r := a.record(use)
+		heap, offsets, err := PackBest(r.blocks, Alignment, work)
 		if err != nil {
 			return nil, err
+		}
+		for v, of := range use {
+			if of {
+				place(v, offsets[r.block[v]])
+			}
 		}
 		if space == hlo.HostSpace {
 			s.Host += heap
 			continue
 		}
 		s.Temp += heap
-		s.Fragmentation += heap - most
+		s.Fragmentation += heap - r.peak
 	}
 	s.Total += s.Temp
 	s.TotalFragmentation = int64(s.Total) - int64(a.minimum)
@@ -306,13 +328,12 @@ func (f *flow) at(p int32) (i *hlo.Instruction, index []int) {
 	return i, index
 }
 
-// blocks are the values that use says, as blocks whose times count what is made
-// and freed, and the most of them that lives at once.
-func (a *Analysis) blocks(use []bool) ([]Block, uint64) {
-	u := a.usage()
-	r := &recorder{usage: u, block: make([]int32, len(a.Values))}
+// record makes blocks of the values that use says; their times count what is made
+// and freed.
+func (a *Analysis) record(use []bool) *recorder {
+	r := &recorder{usage: a.usage(), block: make([]int32, len(a.Values))}
 	a.replay(use, r)
-	return r.blocks, u.peak
+	return r
 }
 
 // recorder is the ledger that notes blocks.

@@ -242,7 +242,7 @@ func TestPackBestOfModules(t *testing.T) {
 				t.Fatal(err)
 			}
 			g := &assigner{a: a, in: make([]int32, len(a.BufferBytes))}
-			blocks, _ := a.blocks(g.allocations()[0])
+			blocks := a.record(g.allocations()[0]).blocks
 			pack, _, err := Pack(blocks, Alignment)
 			if err != nil || pack != c.pack {
 				t.Errorf("Pack: %d, %v; want %d", pack, err, c.pack)

@@ -1,0 +1,118 @@
+package serve
+
+// Metrics for Prometheus, in its text format 0.0.4. Names follow its conventions: a
+// prefix, the unit at the end, _total for what only grows, and no unit but bytes.
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// A metric is one name with its samples.
+type metric struct {
+	name, kind, help string
+	samples          []sample
+}
+
+type sample struct {
+	labels string
+	value  uint64
+}
+
+// labels are pairs of a name and a value.
+func labels(pairs ...string) string {
+	var b strings.Builder
+	for k := 0; k < len(pairs); k += 2 {
+		b.WriteString([]string{"{", ","}[min(k, 1)])
+		b.WriteString(pairs[k] + `="` + escape.Replace(strings.ToValidUTF8(pairs[k+1], "�")) + `"`)
+	}
+	return b.String() + "}"
+}
+
+var escape = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
+
+// metricsOf are those of a state. Those of all devices, programs and pools of one
+// name stand together, as the format wants it.
+func metricsOf(s *State) []metric {
+	var all []metric
+	at := map[string]int{}
+	add := func(name, kind, help, labels string, value uint64) {
+		k, ok := at[name]
+		if !ok {
+			k = len(all)
+			at[name], all = k, append(all, metric{name: name, kind: kind, help: help})
+		}
+		all[k].samples = append(all[k].samples, sample{labels, value})
+	}
+	for _, d := range s.Devices {
+		l := labels("device", d.Device, "name", d.Name, "uuid", d.UUID)
+		add("gpumem_device_memory_total_bytes", "gauge", "Memory of the device.", l, d.Total)
+		if d.Told {
+			add("gpumem_device_memory_used_bytes", "gauge", "Memory held by all programs.", l, d.Used)
+			add("gpumem_device_memory_free_bytes", "gauge", "Memory that nobody holds.", l, d.Free)
+		}
+		add("gpumem_device_leased_bytes", "gauge", "Memory that leases set aside, used or not.", l, d.Leased)
+		add("gpumem_device_lease_waiting", "gauge", "Programs that wait for a lease.", l, uint64(len(d.Waiting)))
+		for _, p := range summed(d.Programs) {
+			l := labels("device", d.Device, "pid", strconv.Itoa(p.PID), "user", p.User, "name", p.Name)
+			if p.Told {
+				add("gpumem_program_memory_used_bytes", "gauge", "Memory that a program holds.", l, p.Used)
+			}
+			if p.Lease > 0 {
+				add("gpumem_program_lease_bytes", "gauge", "Memory that a program's lease sets aside.", l, p.Lease)
+			}
+		}
+	}
+	for _, p := range s.Pools {
+		l := labels("pool", p.Name, "policy", p.Policy)
+		x := p.Stats
+		add("gpumem_pool_in_use_bytes", "gauge", "Memory in live blocks.", l, x.BytesInUse)
+		add("gpumem_pool_in_use_peak_bytes", "gauge", "Most memory that was in live blocks.", l, x.PeakBytesInUse)
+		add("gpumem_pool_held_bytes", "gauge", "Memory taken from the device.", l, x.PoolBytes)
+		add("gpumem_pool_held_peak_bytes", "gauge", "Most memory that was taken from the device.", l, x.PeakPoolBytes)
+		add("gpumem_pool_limit_bytes", "gauge", "Most memory that may be taken from the device.", l, x.BytesLimit)
+		add("gpumem_pool_largest_free_block_bytes", "gauge", "The largest hole.", l, x.LargestFreeBlock)
+		add("gpumem_pool_allocations_total", "counter", "Blocks handed out so far.", l, uint64(max(x.NumAllocs, 0)))
+	}
+	return all
+}
+
+// summed are programs without two of the same labels, which Prometheus refuses: their
+// memory is added up.
+func summed(programs []Program) []Program {
+	var list []Program
+	for _, p := range programs {
+		k := slices.IndexFunc(list, func(q Program) bool { return q.PID == p.PID && q.User == p.User && q.Name == p.Name })
+		if k < 0 {
+			list = append(list, p)
+			continue
+		}
+		list[k].Used += p.Used
+		list[k].Lease += p.Lease
+		list[k].Told = list[k].Told || p.Told
+	}
+	slices.SortStableFunc(list, func(a, b Program) int { return cmp.Compare(a.PID, b.PID) })
+	return list
+}
+
+func (s *server) metrics(w http.ResponseWriter, r *http.Request) {
+	state, err := s.looks.now(r.Context())
+	if err != nil {
+		http.Error(w, "gpumem: "+err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	var b bytes.Buffer
+	for _, m := range metricsOf(state) {
+		fmt.Fprintf(&b, "# HELP %s %s\n# TYPE %s %s\n", m.name, m.help, m.name, m.kind)
+		for _, x := range m.samples {
+			fmt.Fprintf(&b, "%s%s %d\n", m.name, x.labels, x.value)
+		}
+	}
+	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+	_, _ = w.Write(b.Bytes()) // who asked has gone
+}

@@ -1,0 +1,284 @@
+// Package serve shows GPU memory live: a page in the browser that is told of each
+// change, the same as JSON, and metrics for Prometheus. Of a machine (gpumem serve),
+// or of a program that uses package gpumem:
+//
+//	http.Handle("/memory/", http.StripPrefix("/memory", serve.Handler(serve.Pools(pool), serve.Options{})))
+//
+// # What is served
+//
+//	/         the page; it needs nothing from elsewhere
+//	/state    one [State] as JSON
+//	/events   a State every so often, as server-sent events
+//	/metrics  text for Prometheus, see metrics.go
+//
+// Nothing can be changed over it: all is GET and HEAD. Without a token only this
+// machine is answered, and only where the request names it by address or as
+// localhost: a page of another site that has its own name point here is not.
+//
+// All who watch share the looks: however many they are, the source is asked once for each
+// Options.Every, and not at all while nobody watches.
+package serve
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	_ "embed"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"time"
+)
+
+// A State is what there is to see at one moment. Sizes are bytes.
+type State struct {
+	Time    time.Time `json:"time"`
+	Title   string    `json:"title"` // of whom it is, such as the host's or program's name
+	Devices []Device  `json:"devices,omitempty"`
+	Pools   []Pool    `json:"pools,omitempty"`
+	Notes   []string  `json:"notes,omitempty"` // what could not be told
+}
+
+// A Device is a GPU and who uses it.
+type Device struct {
+	Device   string    `json:"device"` // as --device takes it
+	Name     string    `json:"name"`
+	UUID     string    `json:"uuid,omitempty"`
+	Total    uint64    `json:"total_bytes"`
+	Used     uint64    `json:"used_bytes"`
+	Free     uint64    `json:"free_bytes"`
+	Told     bool      `json:"told"` // Used and Free are known
+	Leased   uint64    `json:"leased_bytes"`
+	Programs []Program `json:"programs"`
+	Waiting  []Waiting `json:"waiting"` // for a lease, who is next first
+}
+
+// A Program holds memory of a device, or a lease on it.
+type Program struct {
+	PID     int      `json:"pid,omitempty"`
+	User    string   `json:"user,omitempty"`
+	Name    string   `json:"name"`              // short
+	Command string   `json:"command,omitempty"` // whole
+	Used    uint64   `json:"used_bytes"`
+	Told    bool     `json:"told"` // Used is known
+	Lease   uint64   `json:"lease_bytes,omitempty"`
+	Marks   []string `json:"marks,omitempty"` // such as "parent gone"
+}
+
+// Waiting is who waits for a lease.
+type Waiting struct {
+	PID     int       `json:"pid,omitempty"`
+	User    string    `json:"user,omitempty"`
+	Command string    `json:"command"`
+	Wants   uint64    `json:"wants_bytes"` // 0: all that can be had
+	Since   time.Time `json:"since"`
+}
+
+// A Look finds out how things stand.
+type Look func(context.Context) (*State, error)
+
+// Options say how a Handler behaves. The zero value is good on one machine.
+type Options struct {
+	// Every is how often those who watch are told; 0 is a second, and less than 100
+	// milliseconds is taken as that.
+	Every time.Duration
+	// Token is asked of everyone, as "Authorization: Bearer TOKEN" or once as
+	// "?token=TOKEN", which a browser then keeps as a cookie. Without one only this
+	// machine is answered.
+	Token string
+}
+
+const (
+	leastEvery = 100 * time.Millisecond
+	// mostStreams is how many may watch at once. Each holds a connection.
+	mostStreams = 64
+	// patience is how long one that watches may take to read what it is told.
+	patience = 10 * time.Second
+	cookie   = "gpumem_token"
+)
+
+//go:embed page.html
+var page []byte
+
+// Handler serves what look finds.
+func Handler(look Look, o Options) http.Handler { return newServer(look, o).handler() }
+
+func newServer(look Look, o Options) *server {
+	if o.Every == 0 {
+		o.Every = time.Second
+	}
+	o.Every = max(o.Every, leastEvery)
+	return &server{o: o, looks: looks{look: look, age: o.Every / 2, turn: make(chan struct{}, 1)}, streams: make(chan struct{}, mostStreams)}
+}
+
+func (s *server) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /{$}", s.page)
+	mux.HandleFunc("GET /state", s.state)
+	mux.HandleFunc("GET /events", s.events)
+	mux.HandleFunc("GET /metrics", s.metrics)
+	return s.guard(mux)
+}
+
+type server struct {
+	o       Options
+	looks   looks
+	streams chan struct{}
+}
+
+// guard lets in who may look.
+func (s *server) guard(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		w.Header().Set("Referrer-Policy", "no-referrer")
+		w.Header().Set("Cache-Control", "no-store")
+		if s.o.Token == "" {
+			if why := local(r); why != "" {
+				http.Error(w, why, http.StatusForbidden)
+				return
+			}
+			next.ServeHTTP(w, r)
+			return
+		}
+		if given := r.URL.Query().Get("token"); given != "" && s.right(given) {
+			http.SetCookie(w, &http.Cookie{Name: cookie, Value: cookieValue(given), HttpOnly: true, SameSite: http.SameSiteStrictMode})
+			next.ServeHTTP(w, r)
+			return
+		}
+		if given, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); ok && s.right(given) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		if c, err := r.Cookie(cookie); err == nil && same(c.Value, cookieValue(s.o.Token)) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		w.Header().Set("WWW-Authenticate", "Bearer")
+		http.Error(w, "gpumem: a token is needed: open the address that gpumem serve printed, or send it as Authorization: Bearer", http.StatusUnauthorized)
+	})
+}
+
+func (s *server) right(token string) bool { return same(token, s.o.Token) }
+
+// cookieValue stands for a token in a cookie, which cannot hold every letter.
+func cookieValue(token string) string {
+	sum := sha256.Sum256([]byte("gpumem serve " + token))
+	return base64.RawURLEncoding.EncodeToString(sum[:])
+}
+
+// same takes as long for a wrong text as for a right one.
+func same(a, b string) bool {
+	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
+	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
+}
+
+// local says why a request is not from this machine to this machine, empty where it is.
+func local(r *http.Request) string {
+	if from, err := netip.ParseAddrPort(r.RemoteAddr); err != nil || !from.Addr().Unmap().IsLoopback() {
+		return "gpumem: without a token only this machine is answered; start gpumem serve with --token"
+	}
+	host := r.Host
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		host = h
+	}
+	host = strings.Trim(host, "[]")
+	if _, err := netip.ParseAddr(host); err != nil && !strings.EqualFold(host, "localhost") {
+		return "gpumem: without a token this is localhost only, and the request is for another name"
+	}
+	return ""
+}
+
+func (s *server) page(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
+	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(page))
+}
+
+func (s *server) state(w http.ResponseWriter, r *http.Request) {
+	state, err := s.looks.now(r.Context())
+	if err != nil {
+		http.Error(w, "gpumem: "+err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(state) // who asked has gone
+}
+
+// events tells of each look until the client goes or the server ends.
+func (s *server) events(w http.ResponseWriter, r *http.Request) {
+	select {
+	case s.streams <- struct{}{}:
+		defer func() { <-s.streams }()
+	default:
+		http.Error(w, "gpumem: as many watch as there is room for; try again later", http.StatusServiceUnavailable)
+		return
+	}
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("X-Accel-Buffering", "no") // proxies such as nginx keep nothing back
+	out := http.NewResponseController(w)
+	tick := time.NewTicker(s.o.Every)
+	defer tick.Stop()
+	for {
+		event, data := "state", []byte(nil)
+		state, err := s.looks.now(r.Context())
+		if err == nil {
+			data, err = json.Marshal(state)
+		}
+		if r.Context().Err() != nil {
+			return
+		}
+		if err != nil {
+			event = "trouble"
+			data, _ = json.Marshal(err.Error())
+		}
+		// Not every kind of connection can be given up on in time.
+		if err := out.SetWriteDeadline(time.Now().Add(patience)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+			return
+		}
+		if _, err := w.Write([]byte("event: " + event + "\ndata: " + string(data) + "\n\n")); err != nil {
+			return
+		}
+		if out.Flush() != nil {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-r.Context().Done():
+			return
+		}
+	}
+}
+
+// looks are shared by all who watch.
+type looks struct {
+	look Look
+	age  time.Duration // how old a look may be that is shown again
+
+	turn  chan struct{} // holds one while somebody looks, who alone may use what follows
+	at    time.Time     // of the last look
+	state *State        // not changed any more
+	err   error
+}
+
+// now is how things stand. Who comes while another looks waits for that.
+func (l *looks) now(ctx context.Context) (*State, error) {
+	select {
+	case l.turn <- struct{}{}:
+		defer func() { <-l.turn }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if l.at.IsZero() || time.Since(l.at) > l.age {
+		state, err := l.look(ctx)
+		if ctx.Err() != nil { // who asked has gone: others ask again
+			return nil, ctx.Err()
+		}
+		l.state, l.err, l.at = state, err, time.Now()
+	}
+	return l.state, l.err
+}

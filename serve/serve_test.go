@@ -1,0 +1,251 @@
+package serve
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"gpumem/internal/browser"
+)
+
+// some is a look at things of which text must not be taken for markup.
+func some() *State {
+	return &State{
+		Time: time.Unix(1e9, 0), Title: "here",
+		Devices: []Device{{
+			Device: "cuda:0", Name: `NVIDIA "H200"`, UUID: "GPU-1", Total: 100 << 30, Used: 40 << 30, Free: 60 << 30, Told: true, Leased: 50 << 30,
+			Programs: []Program{
+				{PID: 7, User: "ann", Name: "python", Command: "python <b>train</b>.py", Used: 30 << 30, Told: true, Lease: 50 << 30},
+				{PID: 7, User: "ann", Name: "python", Used: 1 << 30, Told: true},
+				{PID: 8, Name: "back\\slash\nline", Used: 5, Told: true, Marks: []string{"parent gone"}},
+			},
+			Waiting: []Waiting{{PID: 9, Command: "python", Wants: 1 << 30}},
+		}, {Device: "cuda:1", Total: 8 << 30, Programs: []Program{}, Waiting: []Waiting{}}},
+	}
+}
+
+func looking(s *State, err error) Look {
+	return func(context.Context) (*State, error) { return s, err }
+}
+
+// ask is a request of this machine, unless it is told otherwise.
+func ask(h http.Handler, method, target string, change func(*http.Request)) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(method, target, nil)
+	r.Host, r.RemoteAddr = "127.0.0.1:8787", "127.0.0.1:50000"
+	if change != nil {
+		change(r)
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+func TestWhoMayLook(t *testing.T) {
+	open, closed := Handler(looking(some(), nil), Options{}), Handler(looking(some(), nil), Options{Token: "a b;c"})
+	for _, tt := range []struct {
+		name   string
+		h      http.Handler
+		method string
+		target string
+		change func(*http.Request)
+		want   int
+	}{
+		{"the page", open, "GET", "/", nil, 200},
+		{"its head", open, "HEAD", "/", nil, 200},
+		{"nothing is changed", open, "POST", "/", nil, 405},
+		{"nor deleted", open, "DELETE", "/state", nil, 405},
+		{"no other page", open, "GET", "/secret", nil, 404},
+		{"by name", open, "GET", "/state", func(r *http.Request) { r.Host = "LocalHost:1" }, 200},
+		{"IPv6", open, "GET", "/state", func(r *http.Request) { r.Host, r.RemoteAddr = "[::1]:8787", "[::1]:5" }, 200},
+		{"IPv4 in IPv6", open, "GET", "/state", func(r *http.Request) { r.RemoteAddr = "[::ffff:127.0.0.1]:5" }, 200},
+		{"another machine", open, "GET", "/", func(r *http.Request) { r.RemoteAddr = "10.0.0.7:5" }, 403},
+		{"another site's name for here", open, "GET", "/state", func(r *http.Request) { r.Host = "evil.example:8787" }, 403},
+		{"no address", open, "GET", "/", func(r *http.Request) { r.RemoteAddr = "@" }, 403},
+		{"no token", closed, "GET", "/", nil, 401},
+		{"a wrong one", closed, "GET", "/?token=no", nil, 401},
+		{"a wrong cookie", closed, "GET", "/", func(r *http.Request) { r.AddCookie(&http.Cookie{Name: cookie, Value: "no"}) }, 401},
+		{"the token, from elsewhere", closed, "GET", "/?token=a+b%3Bc", func(r *http.Request) { r.RemoteAddr, r.Host = "10.0.0.7:5", "gpu.example" }, 200},
+		{"as a bearer", closed, "GET", "/metrics", func(r *http.Request) { r.Header.Set("Authorization", "Bearer a b;c") }, 200},
+		{"a part of it", closed, "GET", "/metrics", func(r *http.Request) { r.Header.Set("Authorization", "Bearer a b") }, 401},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := ask(tt.h, tt.method, tt.target, tt.change)
+			if w.Code != tt.want {
+				t.Errorf("%d %s, want %d", w.Code, w.Body, tt.want)
+			}
+			if w.Code == 403 && !strings.HasPrefix(w.Body.String(), "gpumem: without a token") {
+				t.Errorf("it says %q", w.Body)
+			}
+		})
+	}
+	// The cookie that comes with the page lets in.
+	w := ask(closed, "GET", "/?token=a+b%3Bc", nil)
+	got := w.Result().Cookies()
+	if len(got) != 1 || !got[0].HttpOnly || got[0].SameSite != http.SameSiteStrictMode || strings.Contains(got[0].Value, "a b") {
+		t.Fatalf("cookies %v", got)
+	}
+	if w := ask(closed, "GET", "/state", func(r *http.Request) { r.AddCookie(got[0]) }); w.Code != 200 {
+		t.Errorf("with the cookie %d", w.Code)
+	}
+}
+
+func TestState(t *testing.T) {
+	w := ask(Handler(looking(some(), nil), Options{}), "GET", "/state", nil)
+	var got State
+	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || len(got.Devices) != 2 || got.Devices[0].Programs[0].Command != "python <b>train</b>.py" {
+		t.Errorf("%v, %s", err, w.Body)
+	}
+	for _, path := range []string{"/state", "/metrics"} {
+		if w := ask(Handler(looking(nil, errors.New("the driver is gone")), Options{}), "GET", path, nil); w.Code != 503 || !strings.Contains(w.Body.String(), "gpumem: the driver is gone") {
+			t.Errorf("%s: %d %s", path, w.Code, w.Body)
+		}
+	}
+}
+
+func TestMetrics(t *testing.T) {
+	w := ask(Handler(looking(some(), nil), Options{}), "GET", "/metrics", nil)
+	want, err := os.ReadFile("testdata/metrics.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := w.Body.String(); got != string(want) {
+		t.Errorf("got\n%s\nwant testdata/metrics.txt", got)
+	}
+	if got := w.Header().Get("Content-Type"); got != "text/plain; version=0.0.4; charset=utf-8" {
+		t.Errorf("type %s", got)
+	}
+}
+
+// event reads the next of a stream.
+func event(t *testing.T, r *bufio.Reader) (name, data string) {
+	t.Helper()
+	for {
+		line, err := r.ReadString('\n')
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch line = strings.TrimSuffix(line, "\n"); {
+		case line == "":
+			return name, data
+		case strings.HasPrefix(line, "event: "):
+			name = line[7:]
+		case strings.HasPrefix(line, "data: "):
+			data = line[6:]
+		default:
+			t.Fatalf("line %q", line)
+		}
+	}
+}
+
+// TestEvents: all who watch share the looks, and a look that fails ends nothing.
+func TestEvents(t *testing.T) {
+	var n atomic.Int64
+	s := httptest.NewServer(Handler(func(context.Context) (*State, error) {
+		if n.Add(1) == 2 {
+			return nil, errors.New("gone\nfor a moment")
+		}
+		return some(), nil
+	}, Options{Every: time.Millisecond})) // taken as the least there is
+	defer s.Close()
+	watch := func() (*bufio.Reader, io.Closer) {
+		res, err := http.Get(s.URL + "/events")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := res.Header.Get("Content-Type"); got != "text/event-stream" {
+			t.Fatalf("type %s", got)
+		}
+		return bufio.NewReader(res.Body), res.Body
+	}
+	first, c := watch()
+	for k, want := range []string{"state", "trouble", "state"} {
+		name, data := event(t, first)
+		if name != want || !json.Valid([]byte(data)) {
+			t.Errorf("event %d: %s %s, want %s", k, name, data, want)
+		}
+		if want == "trouble" && data != `"gone\nfor a moment"` {
+			t.Errorf("it says %s", data)
+		}
+	}
+	second, d := watch()
+	before := n.Load()
+	const rounds = 5
+	for range rounds {
+		event(t, first)
+		event(t, second)
+	}
+	if looks := n.Load() - before; looks > 2*rounds {
+		t.Errorf("%d looks for two who watch %d times", looks, rounds)
+	}
+	c.Close()
+	d.Close()
+}
+
+// TestFull: who comes when there is no room is told so, and there is room again.
+func TestFull(t *testing.T) {
+	s := newServer(looking(some(), nil), Options{})
+	gone, end := context.WithCancel(context.Background())
+	end() // so that a stream that is let in ends
+	watch := func() int {
+		return ask(s.handler(), "GET", "/events", func(r *http.Request) { *r = *r.WithContext(gone) }).Code
+	}
+	for range mostStreams {
+		s.streams <- struct{}{}
+	}
+	if got := watch(); got != 503 {
+		t.Errorf("with %d that watch: %d", mostStreams, got)
+	}
+	<-s.streams
+	for range 3 {
+		if got := watch(); got != 200 {
+			t.Errorf("with one less: %d", got)
+		}
+	}
+}
+
+// TestPage: the page in a real browser draws what it is told, as text.
+func TestPage(t *testing.T) {
+	s := httptest.NewServer(Handler(looking(some(), nil), Options{Every: leastEvery}))
+	defer s.Close()
+	p := browser.Open(t, 1000, 800, "light")
+	defer p.Go("about:blank?") // the stream ends before the server
+	p.Go(s.URL)
+	p.Wait("document.body.dataset.looks > 3")
+	text := p.Text()
+	for _, want := range []string{"GPU memory: here", "live", "40 GiB of 100 GiB in use, 60 GiB free; leases set 50 GiB aside", "python <b>train</b>.py", "parent gone", "8 GiB; what is in use is not told", "Waiting for a lease, next first: python (1 GiB)"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q on the page", want)
+		}
+	}
+	if t.Failed() {
+		t.Log(text)
+	}
+	p.Press("p")
+	p.Wait(`document.getElementById("pause").getAttribute("aria-pressed") === "true"`)
+	var paused, later int
+	p.Eval("Number(document.body.dataset.looks)", &paused)
+	p.Eval("new Promise(done => events.addEventListener('state', () => done(Number(document.body.dataset.looks)), {once: true}))", &later)
+	if later != paused {
+		t.Errorf("%d looks were drawn after the pause at %d", later, paused)
+	}
+	p.Press("p")
+	p.Wait(fmt.Sprintf("document.body.dataset.looks > %d", paused+1))
+	for _, trouble := range p.Troubles() {
+		t.Error(trouble)
+	}
+	for _, r := range p.Requests() {
+		if !strings.HasPrefix(r, s.URL) {
+			t.Errorf("it asked for %s", r)
+		}
+	}
+}
