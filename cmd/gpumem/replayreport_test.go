@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"image"
+	"image/png"
 	"io"
 	"os"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	"strings"
 	"testing"
 
+	"gpumem/internal/browser"
 	"gpumem/report"
 	"gpumem/size"
 )
@@ -115,138 +117,172 @@ func TestDocsDrawing(t *testing.T) {
 	}
 }
 
+// A tried page is open in a browser.
+type tried struct {
+	*browser.Page
+	t     *testing.T
+	opens int
+}
+
+// open opens a file with a fragment, anew each time.
+func (p *tried) open(path, fragment string) {
+	p.t.Helper()
+	p.opens++
+	p.Go(fmt.Sprintf("file://%s?%d#%s", path, p.opens, fragment))
+}
+
+// frame waits until what was done is drawn.
+func (p *tried) frame() {
+	p.t.Helper()
+	p.Eval("new Promise(r => requestAnimationFrame(() => requestAnimationFrame(() => r(1))))", nil)
+}
+
+// state is what the page tells of itself.
+func (p *tried) state() (s map[string]string) {
+	p.t.Helper()
+	p.frame()
+	p.Eval("({...document.getElementById('page').dataset})", &s)
+	return s
+}
+
+// wants checks what the page tells of itself, in pairs, and that nothing failed.
+func (p *tried) wants(t *testing.T, pairs ...string) {
+	t.Helper()
+	s := p.state()
+	for k := 0; k < len(pairs); k += 2 {
+		if s[pairs[k]] != pairs[k+1] {
+			t.Errorf("%s is %q, want %q", pairs[k], s[pairs[k]], pairs[k+1])
+		}
+	}
+	if s["ready"] != "yes" || s["errors"] != "" || len(p.Troubles()) > 0 {
+		t.Errorf("the page fails: ready %q, %q, %q", s["ready"], s["errors"], p.Troubles())
+	}
+	if n, err := strconv.Atoi(s["points"]); err != nil || n < 3 {
+		t.Errorf("%q points are drawn", s["points"])
+	}
+}
+
+// text is that of an element.
+func (p *tried) text(id string) (s string) {
+	p.t.Helper()
+	p.frame()
+	p.Eval("document.getElementById('"+id+"').textContent", &s)
+	return s
+}
+
+// hash is the fragment of the page's address.
+func (p *tried) hash() (s string) {
+	p.t.Helper()
+	p.frame()
+	p.Eval("location.hash", &s)
+	return s
+}
+
+func tryPage(t *testing.T, width, height int) *tried {
+	return &tried{Page: browser.Open(t, width, height, "light"), t: t}
+}
+
 // TestPageInBrowser opens pages from the disk, and uses them.
 func TestPageInBrowser(t *testing.T) {
 	path, _, rep := pageOf(t, fragmentation, "--device", "sim:16GiB")
-	b := openBrowser(t)
-	b.size(1280, 900)
-	// wants checks what the page tells of itself, in pairs.
-	wants := func(t *testing.T, pairs ...string) {
-		t.Helper()
-		s := b.state()
-		for k := 0; k < len(pairs); k += 2 {
-			if s[pairs[k]] != pairs[k+1] {
-				t.Errorf("%s is %q, want %q", pairs[k], s[pairs[k]], pairs[k+1])
-			}
-		}
-		if s["ready"] != "yes" || s["errors"] != "" || len(b.errors) > 0 {
-			t.Errorf("the page fails: ready %q, %q, %q", s["ready"], s["errors"], b.errors)
-		}
-		if n, err := strconv.Atoi(s["points"]); err != nil || n < 4 {
-			t.Errorf("%q points are drawn", s["points"])
-		}
-	}
+	b := tryPage(t, 1280, 900)
 	b.open(path, "")
 	t.Run("opens", func(t *testing.T) {
-		b.on(t)
 		// At the first refusal, under the policy that has it.
-		wants(t, "policy", "jax:preallocate=false", "event", fmt.Sprint(*rep.Results[1].First), "held", fmt.Sprint(12<<30))
-		if len(b.requests) != 1 || !strings.HasPrefix(b.requests[0], "file://") {
-			t.Errorf("it asks for %q", b.requests)
+		b.wants(t, "policy", "jax:preallocate=false", "event", fmt.Sprint(*rep.Results[1].First), "held", fmt.Sprint(12<<30))
+		if r := b.Requests(); len(r) != 1 || !strings.HasPrefix(r[0], "file://") {
+			t.Errorf("it asks for %q", r)
 		}
 	})
 	t.Run("draws", func(t *testing.T) {
-		b.on(t)
 		for _, scheme := range []string{"light", "dark"} {
-			b.call("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme", "value": scheme}}}, nil)
-			b.frame()
+			b.Scheme(scheme)
 			for _, width := range []int{1280, 390} {
-				b.size(width, 900)
+				b.Size(width, 900, width < 640)
 				for _, css := range []string{"#plot", "#over", "#strip"} {
-					b.eval(fmt.Sprintf("document.querySelector(%q).scrollIntoView({block: 'center'})", css), nil)
-					b.frame()
 					drawn(t, b, css, scheme)
 				}
 				var wide bool
-				b.eval("document.documentElement.scrollWidth > innerWidth", &wide)
+				b.Eval("document.documentElement.scrollWidth > innerWidth", &wide)
 				if wide {
 					t.Errorf("%s, %d wide: it has to be scrolled sideways", scheme, width)
 				}
 			}
 		}
-		b.size(1280, 900)
-		wants(t)
+		b.Size(1280, 900, false)
+		b.wants(t)
 	})
 	t.Run("peak", func(t *testing.T) {
-		b.on(t)
 		b.open(path, "at=peak&policy=jax")
 		peak := fmt.Sprint(rep.Trace.Peak)
-		wants(t, "policy", "jax", "asked", peak, "peak", peak, "askedtext", size.Format(rep.Trace.Peak), "event", "4786")
+		b.wants(t, "policy", "jax", "asked", peak, "peak", peak, "askedtext", size.Format(rep.Trace.Peak), "event", "4786")
 	})
 	t.Run("keys", func(t *testing.T) {
-		b.on(t)
 		b.open(path, "at=peak&policy=jax")
-		b.key("End")
-		wants(t, "event", "5161")
-		b.key("Home")
-		wants(t, "event", "1", "blocks", "1")
-		b.key("ArrowRight")
+		b.Press("End")
+		b.wants(t, "event", "5161")
+		b.Press("Home")
+		b.wants(t, "event", "1", "blocks", "1")
+		b.Press("ArrowRight")
 		first := b.state()["event"]
-		b.key("ArrowRight")
+		b.Press("ArrowRight")
 		if b.state()["event"] == first {
 			t.Error("the right arrow does not move")
 		}
-		b.key("ArrowLeft")
-		wants(t, "event", first, "look", first)
-		b.key("p")
-		wants(t, "event", "4786")
-		b.key("n")
-		wants(t, "policy", "jax:preallocate=false", "event", "4786")
-		b.key("r")
-		wants(t, "event", "3156")
+		b.Press("ArrowLeft")
+		b.wants(t, "event", first, "look", first)
+		b.Press("p")
+		b.wants(t, "event", "4786")
+		b.Press("n")
+		b.wants(t, "policy", "jax:preallocate=false", "event", "4786")
+		b.Press("r")
+		b.wants(t, "event", "3156")
 		whole := b.state()["points"]
-		b.key("3")
+		b.Press("3")
 		if b.state()["points"] == whole {
 			t.Error("3 does not take the third policy's line away")
 		}
-		b.key("3")
+		b.Press("3")
 		for range 8 {
-			b.key("+")
+			b.Press("+")
 		}
-		var hash string
-		b.eval("location.hash", &hash)
-		if !strings.Contains(hash, "zoom=31") {
+		if hash := b.hash(); !strings.Contains(hash, "zoom=31") {
 			t.Errorf("after zooming in the address is %s", hash)
 		}
-		wants(t, "event", "3156")
-		b.key("0")
-		wants(t, "points", whole)
+		b.wants(t, "event", "3156")
+		b.Press("0")
+		b.wants(t, "points", whole)
 	})
 	t.Run("pointer", func(t *testing.T) {
-		b.on(t)
 		b.open(path, "at=peak&policy=jax")
-		b.mouse("mouseMoved", "#plot .u-over", 0.5, 0.5)
-		var words string
-		b.eval("document.getElementById('pointer').textContent", &words)
+		b.Mouse("mouseMoved", "#plot .u-over", 0.5, 0.5)
+		words := b.text("pointer")
 		if !strings.Contains(words, "event 2,5") || !strings.Contains(words, "alive ") {
 			t.Errorf("under the pointer: %q", words)
 		}
 		if at := b.state()["event"]; !strings.HasPrefix(at, "25") {
 			t.Errorf("under the pointer event %s is looked at", at)
 		}
-		b.mouse("mousePressed", "#plot .u-over", 0.5, 0.5)
-		b.mouse("mouseReleased", "#plot .u-over", 0.5, 0.5)
-		b.mouse("mouseMoved", "h1", 0.5, 0.5)
+		b.Mouse("mousePressed", "#plot .u-over", 0.5, 0.5)
+		b.Mouse("mouseReleased", "#plot .u-over", 0.5, 0.5)
+		b.Mouse("mouseMoved", "h1", 0.5, 0.5)
 		if at := b.state()["event"]; !strings.HasPrefix(at, "25") {
 			t.Errorf("after a click event %s is looked at", at)
 		}
-		b.mouse("mouseMoved", "#strip", 0.01, 0.4)
-		b.eval("document.getElementById('block').textContent", &words)
-		if !strings.HasPrefix(words, "Under the pointer: a block of ") {
+		b.Mouse("mouseMoved", "#strip", 0.01, 0.4)
+		if words = b.text("block"); !strings.HasPrefix(words, "Under the pointer: a block of ") {
 			t.Errorf("on the map: %q", words)
 		}
 		// Dragged over, it zooms.
-		b.mouse("mouseMoved", "#plot .u-over", 0.25, 0.5)
-		b.mouse("mousePressed", "#plot .u-over", 0.25, 0.5)
-		b.mouse("mouseMoved", "#plot .u-over", 0.4, 0.5)
-		b.mouse("mouseMoved", "#plot .u-over", 0.5, 0.5)
-		b.mouse("mouseReleased", "#plot .u-over", 0.5, 0.5)
-		var hash string
-		b.eval("location.hash", &hash)
-		if !regexp.MustCompile("zoom=12..-25..$").MatchString(hash) {
+		b.Mouse("mouseMoved", "#plot .u-over", 0.25, 0.5)
+		b.Mouse("mousePressed", "#plot .u-over", 0.25, 0.5)
+		b.Mouse("mouseMoved", "#plot .u-over", 0.4, 0.5)
+		b.Mouse("mouseMoved", "#plot .u-over", 0.5, 0.5)
+		b.Mouse("mouseReleased", "#plot .u-over", 0.5, 0.5)
+		if hash := b.hash(); !regexp.MustCompile("zoom=12..-25..$").MatchString(hash) {
 			t.Errorf("after dragging the address is %s", hash)
 		}
-		wants(t)
+		b.wants(t)
 	})
 }
 
@@ -254,24 +290,27 @@ func TestPageInBrowser(t *testing.T) {
 // nothing that would do nothing.
 func TestPageWithoutScripts(t *testing.T) {
 	path, _, _ := pageOf(t, fragmentation, "--device", "sim:16GiB")
-	b := openBrowser(t)
-	b.size(1000, 1800)
-	b.call("Emulation.setScriptExecutionDisabled", map[string]any{"value": true}, nil)
-	b.open(path, "")
+	b := tryPage(t, 1000, 1800)
+	b.WithoutScripts("file://" + path)
 	drawn(t, b, "noscript svg", "without scripts")
 	var buttons bool
-	b.eval("[...document.querySelectorAll('button, input, canvas')].some(e => e.offsetParent)", &buttons)
+	b.Eval("[...document.querySelectorAll('button, input, canvas')].some(e => e.offsetParent)", &buttons)
 	if buttons {
 		t.Error("there are controls that do nothing")
 	}
 }
 
 // drawn says whether an element of the page has several colours, and much of two.
-func drawn(t *testing.T, b *browser, css, what string) {
+func drawn(t *testing.T, b *tried, css, what string) {
 	t.Helper()
-	var box struct{ X, Y, W, H float64 }
-	b.eval(fmt.Sprintf("(() => { const r = document.querySelector(%q).getBoundingClientRect(); return {X: r.x, Y: r.y, W: r.width, H: r.height} })()", css), &box)
-	img := b.picture()
+	box := b.Box(css)
+	var down float64 // the picture is of the whole page
+	b.Eval("scrollY", &down)
+	box.Y += down
+	img, err := png.Decode(bytes.NewReader(b.Screenshot()))
+	if err != nil {
+		t.Fatal(err)
+	}
 	at := image.Rect(int(box.X), int(box.Y), int(box.X+box.W), int(box.Y+box.H)).Intersect(img.Bounds())
 	colours := map[[3]uint32]int{}
 	for y := at.Min.Y; y < at.Max.Y; y++ {
@@ -294,8 +333,7 @@ func drawn(t *testing.T, b *browser, css, what string) {
 // TestPageOfAnything: texts of a recording stay text, and the oddest recordings
 // have a page.
 func TestPageOfAnything(t *testing.T) {
-	b := openBrowser(t)
-	b.size(800, 900)
+	b := tryPage(t, 800, 900)
 	for _, test := range []struct{ name, events string }{
 		{"one event", "a 1 1\n"},
 		{"nothing", "a 1 0\nf 1\n"},
@@ -303,12 +341,11 @@ func TestPageOfAnything(t *testing.T) {
 		{"two", "a 1 1048576\na 2 3\n"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			b.on(t)
 			path, _, _ := pageOf(t, recording(t, test.events), "--device", "sim:1GiB")
 			for _, at := range []string{"", "at=peak", "at=end", "at=7&zoom=0-99999&policy=elastic&by=stacks&hide=1,2,99", "at=%22%3E%3Cscript%3Ealert(1)%3C/script%3E=1"} {
 				b.open(path, at)
-				if s := b.state(); s["ready"] != "yes" || s["errors"] != "" || len(b.errors) > 0 {
-					t.Errorf("#%s: %q, %q", at, s, b.errors)
+				if s := b.state(); s["ready"] != "yes" || s["errors"] != "" || len(b.Troubles()) > 0 {
+					t.Errorf("#%s: %q, %q", at, s, b.Troubles())
 				}
 			}
 		})
@@ -330,22 +367,20 @@ func TestLongPage(t *testing.T) {
 	if len(page) > 1<<20 {
 		t.Errorf("%d bytes", len(page))
 	}
-	b := openBrowser(t)
-	b.size(1280, 900)
+	b := tryPage(t, 1280, 900)
 	b.open(path, fmt.Sprintf("at=refused&zoom=%d-%d", first-4, first+6))
 	s := b.state()
 	if s["event"] != fmt.Sprint(first+3) || s["asked"] != fmt.Sprint(3<<28) || s["blocks"] != "3" || s["errors"] != "" {
 		t.Errorf("at the first refusal: %q", s)
 	}
-	b.mouse("mouseMoved", "#plot .u-over", 0.55, 0.5) // in the middle of the second
-	var words string
-	b.eval("document.getElementById('pointer').textContent", &words)
+	b.Mouse("mouseMoved", "#plot .u-over", 0.55, 0.5) // in the middle of the second
+	words := b.text("pointer")
 	if want := fmt.Sprintf("Under the pointer, event 200,%03d: alive 512 MiB, held 768 MiB, free 256 MiB", first+1-200_000); !strings.HasPrefix(words, want) {
 		t.Errorf("%q, want %q", words, want)
 	}
 	b.open(path, "at=peak")
-	if s := b.state(); s["peak"] != fmt.Sprint(8<<28) || s["event"] != fmt.Sprint(first+7) || s["errors"] != "" || len(b.errors) > 0 {
-		t.Errorf("at the peak: %q, %q", s, b.errors)
+	if s := b.state(); s["peak"] != fmt.Sprint(8<<28) || s["event"] != fmt.Sprint(first+7) || s["errors"] != "" || len(b.Troubles()) > 0 {
+		t.Errorf("at the peak: %q, %q", s, b.Troubles())
 	}
 }
 
@@ -379,18 +414,17 @@ func TestHostilePage(t *testing.T) {
 	if err := errors.Join(report.WritePage(f, p), f.Close()); err != nil {
 		t.Fatal(err)
 	}
-	b := openBrowser(t)
-	b.size(800, 900)
+	b := tryPage(t, 800, 900)
 	b.open(path, "by=stacks")
 	var shown, title string
 	var images int
-	b.eval("document.getElementById('rows').textContent", &shown)
-	b.eval("document.title", &title)
-	b.eval("document.images.length", &images)
+	b.Eval("document.getElementById('rows').textContent", &shown)
+	b.Eval("document.title", &title)
+	b.Eval("document.images.length", &images)
 	if title != bad[0] || images > 0 || !strings.Contains(shown, bad[0]) || !strings.Contains(shown, "onerror") {
 		t.Errorf("title %q, %d images, %q", title, images, shown)
 	}
-	if s := b.state(); s["ready"] != "yes" || s["errors"] != "" || len(b.errors) > 0 || len(b.requests) != 1 {
-		t.Errorf("%q, %q, %q", s, b.errors, b.requests)
+	if s := b.state(); s["ready"] != "yes" || s["errors"] != "" || len(b.Troubles()) > 0 || len(b.Requests()) != 1 {
+		t.Errorf("%q, %q, %q", s, b.Troubles(), b.Requests())
 	}
 }
