@@ -23,7 +23,7 @@ const (
 	// topBlocks and keyBlocks are how many blocks on a map can be pointed at.
 	topBlocks, keyBlocks = 32, 256
 	// maxNames and maxNameBytes bound the texts of stacks and frames.
-	maxNames     = 4 << 20
+	maxNames     = 2 << 20
 	maxNameBytes = 4 << 10
 )
 
