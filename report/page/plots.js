@@ -107,6 +107,7 @@ function build() {
 	// What was asked for differs from what is alive by rounding and by refusals;
 	// only these are worth a line.
 	el("askedkey").hidden = !l.first;
+	el("untold").textContent = l.hole.some((h) => h > 0) ? "" : "; " + l.policy + " has no holes that it knows of";
 	add({ stroke: () => color("asked"), width: 1.5, dash: [2, 3], show: !!l.first });
 	const height = narrow() ? 260 : 320;
 	const top = (u, most) => {
