@@ -69,3 +69,28 @@ func empty(t *testing.T, p *trace.Pool) (n uint64) {
 		}
 	}
 }
+
+// TestRealProfile: what is counted is what was recorded, whatever was put in
+// front, and a pool by its name is replayed alone.
+func TestRealProfile(t *testing.T) {
+	path := filepath.Join("..", "..", "shared", "data", "traces", "tf-gpu-multi-worker.xplane.pb.gz")
+	if _, err := os.Stat(path); err != nil {
+		t.Skipf("the recording of a real program is not here: %v", err)
+	}
+	tr := file(t, path)
+	cfg := config(t, "sim:16GiB", "platform", "bfc:limit=15477102400")
+	rep := run(t, tr, cfg)
+	if rep.Trace.Events != 2493 || rep.Trace.Seeds != 15 || len(rep.Results) != 8 {
+		t.Errorf("%d events, %d seeds, %d results", rep.Trace.Events, rep.Trace.Seeds, len(rep.Results))
+	}
+	for _, r := range rep.Results {
+		if !r.Fits {
+			t.Errorf("%s refuses %d in %s, on the GPU that it ran on", r.Policy, r.Refused, r.Pool)
+		}
+	}
+	cfg.Pool = "GPU_6_bfc"
+	rep = run(t, tr, cfg)
+	if rep.Trace.Events != 2493 || len(rep.Results) != 2 || rep.Results[0].Pool != cfg.Pool || rep.Results[1].Stats.NumAllocs != 762 {
+		t.Errorf("%+v", rep)
+	}
+}

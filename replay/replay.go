@@ -69,8 +69,9 @@ type Report struct {
 
 // TraceInfo describes the recording.
 type TraceInfo struct {
-	Events    uint64   `json:"events"`          // allocations and frees
-	Allocs    uint64   `json:"allocs"`          // allocations
+	Events    uint64   `json:"events"`          // allocations and frees that were recorded
+	Allocs    uint64   `json:"allocs"`          // allocations among them
+	Seeds     uint64   `json:"seeds,omitempty"` // allocations before the first event, of what is older than the recording
 	PeakLive  uint64   `json:"peak_live_bytes"` // most requested bytes live at once, refused ones included
 	Source    string   `json:"source"`          // the file
 	Format    string   `json:"format"`
@@ -85,7 +86,7 @@ type Result struct {
 	DeviceBytes  uint64  `json:"device_bytes"`
 	Fits         bool    `json:"fits"`                // nothing was refused
 	Refused      uint64  `json:"refused"`             // allocations refused
-	FirstRefused *uint64 `json:"first_refused_event"` // counted from 1; null if none
+	FirstRefused *uint64 `json:"first_refused_event"` // counted from 1, the pool's seeds included; null if none
 
 	HeldPeak   uint64  `json:"held_peak_bytes"`    // most device memory held at once
 	HeldMean   float64 `json:"held_mean_bytes"`    // mean over events; whole bytes in JSON
@@ -146,7 +147,7 @@ func (r *Result) EventNanos() float64 {
 
 // Failure is the first refusal: what was asked, by whom, and why not.
 type Failure struct {
-	Event uint64      `json:"event"` // counted from 1
+	Event uint64      `json:"event"` // counted from 1, the pool's seeds included
 	Bytes uint64      `json:"bytes"`
 	Hole  uint64      `json:"largest_hole_bytes"`
 	Stack string      `json:"stack,omitempty"` // if the recording has it
@@ -171,7 +172,7 @@ func Run(ctx context.Context, t *trace.Trace, cfg Config) (*Report, error) {
 	}
 	var pools []*trace.Pool
 	rep := &Report{Trace: TraceInfo{
-		Events: t.Events, Allocs: t.Allocs, PeakLive: t.PeakLive, Source: t.Source, Format: t.Format, Notes: t.Notes,
+		Events: t.Events - t.Seeds, Allocs: t.Allocs - t.Seeds, Seeds: t.Seeds, PeakLive: t.PeakLive, Source: t.Source, Format: t.Format, Notes: t.Notes,
 	}}
 	for _, p := range t.Pools {
 		if cfg.Pool == "" || p.Name == cfg.Pool {

@@ -8,6 +8,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -72,13 +73,16 @@ func BenchmarkText(b *testing.B) {
 }
 
 func BenchmarkCursor(b *testing.B) {
+	text := generated(benchEvents, decimalID)
+	var timed bytes.Buffer
+	generatedRMM(&timed, benchEvents)
 	for _, c := range []struct {
 		name  string
 		limit int
-	}{{"memory", 0}, {"file", -1}} {
+		data  []byte
+	}{{"memory", 0, text}, {"file", -1, text}, {"timed", 0, timed.Bytes()}} {
 		b.Run(c.name, func(b *testing.B) {
-			data := generated(benchEvents, decimalID)
-			tr, err := Read(context.Background(), bytes.NewReader(data), "bench", Options{SpoolLimit: c.limit, TempDir: b.TempDir()})
+			tr, err := Read(context.Background(), bytes.NewReader(c.data), "bench", Options{SpoolLimit: c.limit, TempDir: b.TempDir()})
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -96,5 +100,77 @@ func BenchmarkCursor(b *testing.B) {
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/benchEvents, "ns/event")
 		})
+	}
+}
+
+// generatedRMM is an RMM log of n events, as generated makes them: addresses are
+// used again, ten microseconds lie between two events.
+func generatedRMM(out io.Writer, n int) {
+	rnd := rand.New(rand.NewPCG(1, 2))
+	type block struct{ addr, size int }
+	var live []block
+	var free []int // addresses
+	next := 0x7f0000000000
+	fmt.Fprintln(out, rmmHeader)
+	for i := range n {
+		us := i * 10
+		s := us / 1_000_000
+		at := fmt.Sprintf("4711,%02d:%02d:%02d.%06d", s/3600%24, s/60%60, s%60, us%1_000_000)
+		if len(live) > 0 && rnd.IntN(20000) < len(live) {
+			k := rnd.IntN(len(live))
+			fmt.Fprintf(out, "%s,free,%#x,%d,0x2\n", at, live[k].addr, live[k].size)
+			free = append(free, live[k].addr)
+			live[k] = live[len(live)-1]
+			live = live[:len(live)-1]
+			continue
+		}
+		b := block{next, 256 * (1 + rnd.IntN(1<<12))}
+		if len(free) > 0 {
+			b.addr = free[len(free)-1]
+			free = free[:len(free)-1]
+		} else {
+			next += 1 << 20
+		}
+		fmt.Fprintf(out, "%s,allocate,%#x,%d,0x2\n", at, b.addr, b.size)
+		live = append(live, b)
+	}
+}
+
+func BenchmarkRMM(b *testing.B) {
+	var data bytes.Buffer
+	generatedRMM(&data, benchEvents)
+	benchRead(b, data.Bytes(), Options{})
+}
+
+// BenchmarkSaved reads our own format, as --save writes it of a text recording,
+// of an RMM log and of the PyTorch sample.
+func BenchmarkSaved(b *testing.B) {
+	var rmm bytes.Buffer
+	generatedRMM(&rmm, benchEvents)
+	for _, c := range []struct {
+		name string
+		data []byte
+	}{{"text", generated(benchEvents, decimalID)}, {"rmm", rmm.Bytes()}} {
+		file := saved(b, mustRead(b, c.data, Options{}))
+		b.Run(c.name, func(b *testing.B) {
+			benchRead(b, file, Options{})
+			b.ReportMetric(float64(len(file))/benchEvents, "fileB/event")
+		})
+	}
+}
+
+func BenchmarkWriter(b *testing.B) {
+	w, err := NewWriter(io.Discard)
+	if err != nil {
+		b.Fatal(err)
+	}
+	const site = "alloc (pool.go:1)\nstep (train.go:2)"
+	for i := uint64(0); b.Loop(); i++ {
+		if i >= 1000 {
+			err = w.Free(Call{Pool: "cuda:0", ID: i - 1000, Time: i * 100, Site: site})
+		}
+		if err := errors.Join(err, w.Alloc(Call{Pool: "cuda:0", ID: i, Bytes: 1 << 20, Time: i * 100, Site: site})); err != nil {
+			b.Fatal(err)
+		}
 	}
 }

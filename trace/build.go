@@ -12,9 +12,12 @@ import (
 // builder makes one Trace.
 type builder struct {
 	trace *Trace
+	sites *siteMaker
 	pools []*poolBuilder
 	live  sum // over all pools
 	peak  sum
+	first uint64 // the first time that at was told
+	now   uint64 // of the events that follow, from first on
 }
 
 func newBuilder(name, format string, opt Options) *builder {
@@ -25,11 +28,12 @@ func newBuilder(name, format string, opt Options) *builder {
 	case limit < 0:
 		limit = 0
 	}
-	return &builder{trace: &Trace{
+	t := &Trace{
 		Source: name,
 		Format: format,
 		spool:  &spool{limit: limit, dir: opt.TempDir},
-	}}
+	}
+	return &builder{trace: t, sites: newSiteMaker(&t.sites, opt.KeepPaths)}
 }
 
 // pool adds a pool.
@@ -40,6 +44,17 @@ func (b *builder) pool(name string) *poolBuilder {
 	return p
 }
 
+// at sets the time of the events that follow, in nanoseconds from any origin;
+// the first call of all makes the origin of the trace, so it must come with the
+// recording's earliest event. Within a pool time does not go back: events that
+// are told earlier than one before them get that one's time.
+func (b *builder) at(ns uint64) {
+	if !b.trace.Timed {
+		b.trace.Timed, b.first = true, ns
+	}
+	b.now = min(max(ns, b.first)-b.first, math.MaxInt64)
+}
+
 // finish seals the last blocks and sets the sums of the trace.
 func (b *builder) finish() error {
 	t := b.trace
@@ -47,8 +62,12 @@ func (b *builder) finish() error {
 		if err := p.seal(); err != nil {
 			return err
 		}
+		if err := p.sealOlder(); err != nil {
+			return err
+		}
 		t.Events += p.p.Events
 		t.Allocs += p.p.Allocs
+		t.Seeds += p.p.Seeds
 		p.p.Slots = uint32(len(p.bytes))
 		p.p.PeakLive = p.peak.cap()
 		p.p.PeakLive256 = p.peak256.cap()
@@ -75,6 +94,8 @@ type poolBuilder struct {
 	enc     encoder
 	free    []uint32 // slots without a block, the last one freed on top
 	bytes   []uint64 // requested bytes of the block in each slot
+	older   []olderBlock
+	time    uint64 // of the latest event
 	live    sum
 	live256 sum
 	peak    sum
@@ -92,11 +113,10 @@ func (p *poolBuilder) alloc(n uint64, site, stream uint32, upper bool) (uint32, 
 		p.free = p.free[:top]
 		p.bytes[slot] = n
 	} else {
-		if uint64(len(p.bytes)) >= maxSlots {
-			return 0, &Error{File: p.b.trace.Source, Msg: errTooManyBlocks.Error(), Err: errTooManyBlocks}
+		var err error
+		if slot, err = p.newSlot(n); err != nil {
+			return 0, err
 		}
-		slot = uint32(len(p.bytes))
-		p.bytes = append(p.bytes, n)
 	}
 	p.p.Events++
 	p.p.Allocs++
@@ -109,6 +129,15 @@ func (p *poolBuilder) alloc(n uint64, site, stream uint32, upper bool) (uint32, 
 	p.b.live.add(n)
 	p.b.peak.raise(p.b.live)
 	return slot, p.put(Event{Bytes: n, Slot: slot, Site: site, Stream: stream, Upper: upper})
+}
+
+// newSlot returns a slot that no block had before.
+func (p *poolBuilder) newSlot(n uint64) (uint32, error) {
+	if uint64(len(p.bytes)) >= maxSlots {
+		return 0, &Error{File: p.b.trace.Source, Msg: errTooManyBlocks.Error(), Err: errTooManyBlocks}
+	}
+	p.bytes = append(p.bytes, n)
+	return uint32(len(p.bytes) - 1), nil
 }
 
 // release adds the Free of a live slot. The caller knows that it is live.
@@ -124,6 +153,16 @@ func (p *poolBuilder) release(slot, site, stream uint32, upper bool) error {
 }
 
 func (p *poolBuilder) put(ev Event) error {
+	if p.b.trace.Timed {
+		if !p.enc.timed { // the first event with a time; seeds have none
+			if err := p.seal(); err != nil {
+				return err
+			}
+			p.enc.timed = true
+		}
+		p.time = max(p.time, p.b.now)
+		ev.Time = p.time
+	}
 	p.enc.put(ev)
 	if p.enc.full() {
 		return p.seal()
@@ -141,7 +180,7 @@ func (p *poolBuilder) seal() error {
 	if err != nil {
 		return err
 	}
-	blk.events = events
+	blk.events, blk.timed = events, p.enc.timed
 	p.p.blocks = append(p.p.blocks, blk)
 	p.enc.reset()
 	return nil

@@ -14,9 +14,11 @@ type Cursor struct {
 	next int    // number of the block after the current one
 	left uint32 // events left in the current block
 	rest []byte // the current block from the next event on, padding included
-	slot uint32 // of the previous event in the block
+	prev prev   // of the previous event in the block
 	buf  []byte // holds a block that came from the file
 	err  error  // what every later Next answers
+
+	timed bool // the current block has times
 }
 
 // Cursor returns a cursor at the first event. Many may be open at once, also in
@@ -41,12 +43,12 @@ func (c *Cursor) Next(dst []Event) (int, error) {
 			}
 		}
 		part := dst[n:min(len(dst), n+int(c.left))]
-		used, slot, err := decode(part, c.rest, c.slot, c.pool.Slots)
+		used, last, err := decode(part, c.rest, c.prev, c.pool.Slots, c.timed)
 		if err != nil {
 			c.err = err
 			break
 		}
-		c.rest, c.slot = c.rest[used:], slot
+		c.rest, c.prev = c.rest[used:], last
 		c.left -= uint32(len(part))
 		n += len(part)
 	}
@@ -73,7 +75,7 @@ func (c *Cursor) load() error {
 		c.buf = data
 	}
 	c.next++
-	c.rest, c.left, c.slot = data, blk.events, 0
+	c.rest, c.left, c.prev, c.timed = data, blk.events, prev{}, blk.timed
 	return nil
 }
 

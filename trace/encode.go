@@ -17,10 +17,15 @@ package trace
 //	      bits 4-6  bytes of the site (0 to 4; above 4 is damage)
 //	      bit 7     0
 //	stream, site
+//	time  in a timed block alone, see putTime
 //
-// All numbers are little-endian. A block stands alone: its first slot is
-// relative to 0. It ends with padBytes zero bytes, so that the decoder's wide
-// loads stay inside it.
+// All numbers are little-endian. A block stands alone: its first slot and its
+// first time are relative to 0. It ends with padBytes zero bytes, so that the
+// decoder's wide loads stay inside it.
+//
+// A block is timed or not as a whole. So a recording without times pays nothing
+// for those of others, and the decoder's one branch for them always goes the
+// same way.
 
 import (
 	"encoding/binary"
@@ -32,8 +37,11 @@ const (
 	tagFree = 1 << 0
 	tagExt  = 1 << 1
 
-	// maxEvent is the longest event: tag, slot, size, ext, stream, site.
+	// maxEvent is the longest event without its time: tag, slot, size, ext,
+	// stream, site.
 	maxEvent = 1 + 4 + 8 + 1 + 4 + 4
+	// maxTime is the longest time.
+	maxTime = 9
 	// padBytes lets an 8-byte load begin anywhere inside the last event.
 	padBytes = 24
 	// blockBytes is where a block is sealed: large enough that a read of the
@@ -44,22 +52,29 @@ const (
 
 // encoder packs the events of one pool into the current block.
 type encoder struct {
-	buf    []byte // blockBytes + maxEvent + padBytes long once used
+	buf    []byte // blockBytes + maxEvent + maxTime + padBytes long once used
 	n      int    // bytes filled
 	events uint32
-	slot   uint32 // of the previous event
+	prev   prev
+	timed  bool // of the current block; changed only while it is empty
+}
+
+// prev is what an event is relative to: the one before it in its block.
+type prev struct {
+	time uint64
+	slot uint32
 }
 
 func (e *encoder) full() bool { return e.n >= blockBytes }
 
 func (e *encoder) put(ev Event) {
 	if e.buf == nil {
-		e.buf = make([]byte, blockBytes+maxEvent+padBytes)
+		e.buf = make([]byte, blockBytes+maxEvent+maxTime+padBytes)
 	}
-	b := e.buf[e.n : e.n+maxEvent+padBytes]
-	d := int32(ev.Slot - e.slot)
+	b := e.buf[e.n : e.n+maxEvent+maxTime+padBytes]
+	d := int32(ev.Slot - e.prev.slot)
 	z := uint32(d<<1) ^ uint32(d>>31)
-	e.slot = ev.Slot
+	e.prev.slot = ev.Slot
 	slotBytes := max(1, byteLen(uint64(z)))
 	sizeBytes := byteLen(ev.Bytes)
 	tag := byte(slotBytes-1)<<2 | byte(sizeBytes)<<4
@@ -86,8 +101,51 @@ func (e *encoder) put(ev Event) {
 		i += siteBytes
 	}
 	b[0] = tag
+	if e.timed {
+		i += putTime(b[i:], ev.Time-e.prev.time)
+		e.prev.time = ev.Time
+	}
 	e.n += i
 	e.events++
+}
+
+// putTime writes d, the nanoseconds since the previous event, below 2^63, and
+// returns how many bytes it took.
+//
+// Most clocks count microseconds, so the number that is written is d/1000 or d,
+// and its lowest bit says which: 1 is microseconds. As many zero bits as further
+// bytes follow, a one, and the number from the next bit on. So one byte holds 7
+// bits, two 14, eight 56. Where that is not enough a zero byte is followed by
+// the number in eight.
+func putTime(b []byte, d uint64) int {
+	z := d << 1
+	if us := d / 1000; us*1000 == d {
+		z = us<<1 | 1
+	}
+	n := max(1, (bits.Len64(z)+6)/7)
+	if n > 8 {
+		b[0] = 0
+		binary.LittleEndian.PutUint64(b[1:], z)
+		return maxTime
+	}
+	binary.LittleEndian.PutUint64(b, (z<<1|1)<<(n-1))
+	return n
+}
+
+// takeTime reads what putTime wrote from the start of b, which is maxTime bytes
+// long at least, and returns how many bytes it took.
+func takeTime(b []byte) (d uint64, n int) {
+	w := binary.LittleEndian.Uint64(b)
+	n = bits.TrailingZeros8(b[0]) + 1
+	z := w >> n & (1<<(7*n) - 1)
+	if n == maxTime {
+		z = binary.LittleEndian.Uint64(b[1:])
+	}
+	d = z >> 1
+	if z&1 != 0 {
+		d *= 1000
+	}
+	return d, n
 }
 
 // seal returns the block so far, padding included, and its number of events.
@@ -101,7 +159,7 @@ func (e *encoder) seal() ([]byte, uint32) {
 }
 
 // reset begins a new block.
-func (e *encoder) reset() { e.n, e.events, e.slot = 0, 0, 0 }
+func (e *encoder) reset() { e.n, e.events, e.prev = 0, 0, prev{} }
 
 // byteLen is how many bytes v needs, 0 for 0.
 func byteLen(v uint64) int { return (bits.Len64(v) + 7) / 8 }
@@ -118,14 +176,15 @@ var (
 		1<<40 - 1, 1<<48 - 1, 1<<56 - 1, 1<<64 - 1}
 )
 
-// decode fills dst from b, the rest of a block; slot is the previous one. It
-// returns how many bytes it used and the last slot. Every slot is below slots,
-// and the block's padding is never read as events, or the answer is errSpool.
-func decode(dst []Event, b []byte, slot, slots uint32) (used int, last uint32, err error) {
-	i := 0
+// decode fills dst from b, the rest of a block, which is timed or not; last is
+// the event before. It returns how many bytes it used and the new last event.
+// Every slot is below slots, and the block's padding is never read as events, or
+// the answer is errSpool.
+func decode(dst []Event, b []byte, last prev, slots uint32, timed bool) (used int, _ prev, err error) {
+	i, slot, now := 0, last.slot, last.time
 	for k := range dst {
 		if len(b)-i < maxEvent {
-			return i, slot, errSpool
+			return i, prev{now, slot}, errSpool
 		}
 		w := b[i : i+maxEvent : i+maxEvent]
 		tag := w[0]
@@ -133,7 +192,7 @@ func decode(dst []Event, b []byte, slot, slots uint32) (used int, last uint32, e
 		z := binary.LittleEndian.Uint32(w[1:]) & mask32[n]
 		slot += z>>1 ^ -(z & 1)
 		if tag >= 9<<4 || slot >= slots {
-			return i, slot, errSpool
+			return i, prev{now, slot}, errSpool
 		}
 		size := int(tag >> 4)
 		ev := &dst[k]
@@ -143,20 +202,29 @@ func decode(dst []Event, b []byte, slot, slots uint32) (used int, last uint32, e
 		n += 1 + size
 		if tag&tagExt == 0 {
 			ev.Site, ev.Stream, ev.Upper = 0, 0, false
+		} else {
+			ext := w[n]
+			streamBytes, siteBytes := int(ext>>1&7), int(ext>>4)
+			if streamBytes > 4 || siteBytes > 4 {
+				return i, prev{now, slot}, errSpool
+			}
+			n++
+			ev.Upper = ext&1 != 0
+			ev.Stream = binary.LittleEndian.Uint32(w[n:]) & mask32[streamBytes]
+			n += streamBytes
+			ev.Site = binary.LittleEndian.Uint32(w[n:]) & mask32[siteBytes]
+			n += siteBytes
+		}
+		i += n
+		if timed {
+			if len(b)-i < maxTime {
+				return i, prev{now, slot}, errSpool
+			}
+			d, n := takeTime(b[i:])
+			now += d
 			i += n
-			continue
 		}
-		ext := w[n]
-		streamBytes, siteBytes := int(ext>>1&7), int(ext>>4)
-		if streamBytes > 4 || siteBytes > 4 {
-			return i, slot, errSpool
-		}
-		n++
-		ev.Upper = ext&1 != 0
-		ev.Stream = binary.LittleEndian.Uint32(w[n:]) & mask32[streamBytes]
-		n += streamBytes
-		ev.Site = binary.LittleEndian.Uint32(w[n:]) & mask32[siteBytes]
-		i += n + siteBytes
+		ev.Time = now
 	}
-	return i, slot, nil
+	return i, prev{now, slot}, nil
 }

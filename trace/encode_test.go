@@ -7,14 +7,16 @@ import (
 	"encoding/binary"
 	"errors"
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 )
 
-// encoded puts events into one block.
+// encoded puts events into one block, timed if one of them has a time.
 func encoded(t testing.TB, evs []Event) []byte {
 	var e encoder
+	e.timed = hasTimes(evs)
 	for _, ev := range evs {
 		if e.full() {
 			t.Fatal("the events do not fit one block")
@@ -26,6 +28,10 @@ func encoded(t testing.TB, evs []Event) []byte {
 		t.Fatalf("%d events sealed, want %d", n, len(evs))
 	}
 	return append([]byte(nil), data...)
+}
+
+func hasTimes(evs []Event) bool {
+	return slices.ContainsFunc(evs, func(ev Event) bool { return ev.Time != 0 })
 }
 
 func TestEncodeSizes(t *testing.T) {
@@ -43,6 +49,15 @@ func TestEncodeSizes(t *testing.T) {
 		{"upper", []Event{{Bytes: 1, Upper: true}}, 4},
 		{"site and stream", []Event{{Bytes: 1, Site: 300, Stream: 2}}, 7},
 		{"longest", []Event{{Bytes: math.MaxUint64, Slot: 1 << 31, Site: math.MaxUint32, Stream: math.MaxUint32, Upper: true}}, maxEvent},
+		{"at once", []Event{{Time: 1}, {Time: 1, Op: Free}}, 3 + 3},
+		{"63 microseconds later", []Event{{Time: 63000}}, 3},
+		{"64 microseconds later", []Event{{Time: 64000}}, 4},
+		{"63 nanoseconds later", []Event{{Time: 63}}, 3},
+		{"8191 nanoseconds later", []Event{{Time: 8191}}, 4},
+		{"an hour later", []Event{{Time: 3600e9}}, 2 + 5},
+		{"a day and a bit later", []Event{{Time: 86400e9 + 1}}, 2 + 7},
+		{"292 years later", []Event{{Time: math.MaxInt64}}, 2 + maxTime},
+		{"longest of all", []Event{{Time: math.MaxInt64, Bytes: math.MaxUint64, Slot: 1 << 31, Site: math.MaxUint32, Stream: math.MaxUint32, Upper: true}}, maxEvent + maxTime},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			data := encoded(t, c.evs)
@@ -50,7 +65,7 @@ func TestEncodeSizes(t *testing.T) {
 				t.Errorf("%d bytes, want %d", got, c.want)
 			}
 			dst := make([]Event, len(c.evs))
-			used, _, err := decode(dst, data, 0, math.MaxUint32)
+			used, _, err := decode(dst, data, prev{}, math.MaxUint32, hasTimes(c.evs))
 			if err != nil || used != c.want {
 				t.Fatalf("used %d, %v", used, err)
 			}
@@ -65,22 +80,24 @@ func TestDecodeDamage(t *testing.T) {
 	good := encoded(t, []Event{{Bytes: 5, Slot: 3}, {Slot: 3, Op: Free, Site: 1}})
 	pad := make([]byte, padBytes)
 	for _, c := range []struct {
-		name string
-		data []byte
-		n    int
+		name  string
+		data  []byte
+		n     int
+		timed bool
 	}{
-		{"empty", nil, 1},
-		{"shorter than an event may be", make([]byte, maxEvent-1), 1},
-		{"more events than bytes", good, 30},
-		{"slot out of range", append([]byte{0, 200}, pad...), 1},
-		{"size of 9 bytes", append([]byte{9 << 4, 0}, pad...), 1},
-		{"size of 15 bytes", append([]byte{15 << 4, 0}, pad...), 1},
-		{"stream of 5 bytes", append([]byte{tagExt, 0, 5 << 1}, pad...), 1},
-		{"site of 5 bytes", append([]byte{tagExt, 0, 5 << 4}, pad...), 1},
-		{"high bit of ext", append([]byte{tagExt, 0, 1 << 7}, pad...), 1},
+		{"empty", nil, 1, false},
+		{"shorter than an event may be", make([]byte, maxEvent-1), 1, false},
+		{"more events than bytes", good, 30, false},
+		{"slot out of range", append([]byte{0, 200}, pad...), 1, false},
+		{"size of 9 bytes", append([]byte{9 << 4, 0}, pad...), 1, false},
+		{"size of 15 bytes", append([]byte{15 << 4, 0}, pad...), 1, false},
+		{"stream of 5 bytes", append([]byte{tagExt, 0, 5 << 1}, pad...), 1, false},
+		{"site of 5 bytes", append([]byte{tagExt, 0, 5 << 4}, pad...), 1, false},
+		{"high bit of ext", append([]byte{tagExt, 0, 1 << 7}, pad...), 1, false},
+		{"no room for a time", append([]byte{8 << 4, 0}, make([]byte, maxEvent-2)...), 2, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if _, _, err := decode(make([]Event, c.n), c.data, 0, 10); !errors.Is(err, errSpool) {
+			if _, _, err := decode(make([]Event, c.n), c.data, prev{}, 10, c.timed); !errors.Is(err, errSpool) {
 				t.Errorf("got %v, want %v", err, errSpool)
 			}
 		})
@@ -93,7 +110,8 @@ func FuzzEncode(f *testing.F) {
 	f.Add([]byte{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22})
 	f.Fuzz(func(t *testing.T, in []byte) {
 		var evs []Event
-		for len(in) >= 22 && len(evs) < blockBytes/maxEvent {
+		var now uint64
+		for len(in) >= 22 && len(evs) < blockBytes/(maxEvent+maxTime) {
 			ev := Event{
 				Op:     Op(in[0] & 1),
 				Upper:  in[0]&2 != 0,
@@ -101,15 +119,22 @@ func FuzzEncode(f *testing.F) {
 				Site:   binary.LittleEndian.Uint32(in[5:]) >> (in[9] & 31),
 				Stream: binary.LittleEndian.Uint32(in[10:]) >> (in[9] >> 3),
 				Bytes:  binary.LittleEndian.Uint64(in[14:]) >> (in[13] & 63),
+				Time:   now,
 			}
+			if in[0]&4 != 0 { // a clock of nanoseconds, or of microseconds
+				now += binary.LittleEndian.Uint64(in[10:]) >> (2 + in[13]&63)
+			} else {
+				now += binary.LittleEndian.Uint64(in[10:]) >> (14 + in[13]&31) * 1000
+			}
+			now = min(now, math.MaxInt64)
 			if ev.Slot != math.MaxUint32 { // a slot is below Pool.Slots
 				evs = append(evs, ev)
 			}
 			in = in[22:]
 		}
-		data := encoded(t, evs)
+		data, timed := encoded(t, evs), hasTimes(evs)
 		got := make([]Event, len(evs))
-		used, _, err := decode(got, data, 0, math.MaxUint32)
+		used, _, err := decode(got, data, prev{}, math.MaxUint32, timed)
 		if err != nil || len(evs) > 0 && used != len(data)-padBytes {
 			t.Fatalf("used %d of %d: %v", used, len(data), err)
 		}
@@ -123,11 +148,12 @@ func FuzzEncode(f *testing.F) {
 
 // FuzzDecode: any bytes give events in range or errSpool.
 func FuzzDecode(f *testing.F) {
-	f.Add([]byte{}, uint16(1), uint32(1))
-	f.Add(encoded(f, []Event{{Bytes: 5, Slot: 3}, {Slot: 3, Op: Free, Site: 1, Upper: true}}), uint16(2), uint32(4))
-	f.Fuzz(func(t *testing.T, data []byte, n uint16, slots uint32) {
+	f.Add([]byte{}, uint16(1), uint32(1), false)
+	f.Add(encoded(f, []Event{{Bytes: 5, Slot: 3}, {Slot: 3, Op: Free, Site: 1, Upper: true}}), uint16(2), uint32(4), false)
+	f.Add(encoded(f, []Event{{Bytes: 5, Slot: 3, Time: 7}, {Slot: 3, Op: Free, Time: 1 << 60}}), uint16(2), uint32(4), true)
+	f.Fuzz(func(t *testing.T, data []byte, n uint16, slots uint32, timed bool) {
 		dst := make([]Event, n)
-		used, _, err := decode(dst, data, 0, slots)
+		used, _, err := decode(dst, data, prev{}, slots, timed)
 		if used > len(data) {
 			t.Fatalf("used %d of %d bytes", used, len(data))
 		}

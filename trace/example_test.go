@@ -3,6 +3,7 @@ package trace_test
 // This file is for the examples in the documentation.
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -73,6 +74,64 @@ func ExampleOpen() {
 	// cuda:0 5 events, 4 of them blocks older than the recording
 	// forward (model.py:12)
 	// <module> (train.py:40)
+}
+
+// A program records its own allocations as it runs.
+func ExampleWriter() {
+	var file bytes.Buffer // or an os.File
+	w, err := trace.NewWriter(&file)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	err = errors.Join(
+		w.Alloc(trace.Call{Pool: "cuda:0", ID: 0x7f0000000000, Bytes: 1 << 20, Time: 1_000, Site: "load (model.go:12)\nmain (main.go:40)"}),
+		w.Free(trace.Call{Pool: "cuda:0", ID: 0x7f0000000000, Time: 5_000}),
+		w.Flush(),
+	)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	t, err := trace.Read(context.Background(), &file, "run.gpumem", trace.Options{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer t.Close()
+	fmt.Println(t.Format, t.Pools[0].Name, t.Events, "events, at most", t.PeakLive, "bytes live")
+	fmt.Println(t.Site(1))
+	// Output:
+	// gpumem cuda:0 2 events, at most 1048576 bytes live
+	// load (model.go:12)
+	// main (main.go:40)
+}
+
+// A profile of JAX or TensorFlow has the allocations of every allocator, with
+// the operation that asked. What is older than the profile was put in front.
+func ExampleOpen_profile() {
+	t, err := trace.Open(context.Background(), "testdata/tensorflow.xplane.pb", trace.Options{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer t.Close()
+	fmt.Println(t.Format, t.Events-t.Seeds, "events,", t.Seeds, "blocks in front of them")
+	for _, note := range t.Notes {
+		fmt.Println(note)
+	}
+	events := make([]trace.Event, t.Seeds+1)
+	if _, err := t.Pools[0].Cursor().Next(events); err != nil {
+		fmt.Println(err)
+		return
+	}
+	first := events[t.Seeds]
+	fmt.Println(t.Pools[0].Name, first.Op, first.Bytes, t.Site(first.Site))
+	// Output:
+	// xplane 12 events, 3 blocks in front of them
+	// 760576 bytes are live when the recording begins and are not freed in it; allocated at its start as one block
+	// 2 blocks older than the recording (240000 bytes), known from their frees, are allocated at its start, in the order of the addresses
+	// bfc_cpu_allocator_for_gpu alloc 40000 _MklMatMul (float32[100,100], output)
 }
 
 // Bad input says where it is wrong.

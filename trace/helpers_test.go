@@ -79,6 +79,9 @@ func listEvents(evs []Event) string {
 		if e.Site != 0 {
 			fmt.Fprintf(&out, " site=%d", e.Site)
 		}
+		if e.Time != 0 {
+			fmt.Fprintf(&out, " at=%d", e.Time)
+		}
 		out.WriteByte('\n')
 	}
 	return out.String()
@@ -103,7 +106,10 @@ func checkPool(p *Pool) error {
 	}
 	for i, e := range evs {
 		n, isLive := size[e.Slot]
+		before := evs[max(i, 1)-1].Time
 		switch {
+		case e.Time < before, e.Time != 0 && (!p.trace.Timed || uint64(i) < p.Seeds), e.Time > math.MaxInt64:
+			return fmt.Errorf("event %d: at %d, the one before at %d", i, e.Time, before)
 		case e.Slot >= p.Slots:
 			return fmt.Errorf("event %d: slot %d of %d", i, e.Slot, p.Slots)
 		case isLive != (e.Op == Free):
@@ -184,4 +190,20 @@ func zipped(data []byte) []byte {
 	w.Write(data)
 	w.Close()
 	return z.Bytes()
+}
+
+// fuzzRead reads any bytes as a format, or as what they look like: a consistent
+// trace, or an *Error.
+func fuzzRead(t *testing.T, in []byte, format string) {
+	tr, err := Read(context.Background(), bytes.NewReader(in), "in", Options{Format: format})
+	if err != nil {
+		if !isInput(err) {
+			t.Fatalf("%v is not an *Error", err)
+		}
+		return
+	}
+	defer tr.Close()
+	if err := checkTrace(tr); err != nil {
+		t.Fatal(err)
+	}
 }

@@ -6,23 +6,20 @@ import (
 	"bufio"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
-	"slices"
-	"strings"
 )
 
 // Options say how to read a recording. The zero value is a good default.
 type Options struct {
-	// Format is the name of the format; "" recognises it by content. "text" and
-	// "torch" are read; another name of the list is an error that says so.
+	// Format is the name of the format, one of [Formats]; "" recognises it by
+	// content.
 	Format string
 	// KeepPaths keeps the directories of files in stacks. Without it only the
 	// base name of each file is kept, since paths name users and machines.
 	KeepPaths bool
 	// SpoolLimit is how many bytes of encoded events stay in memory before the
-	// rest goes to a temporary file; an event takes about 3 to 9 bytes. 0 means
+	// rest goes to a temporary file; an event takes about 3 to 11 bytes. 0 means
 	// 64 MiB; below 0 everything goes to the file.
 	SpoolLimit int
 	// TempDir is where the temporary file is made; "" means os.TempDir().
@@ -44,9 +41,10 @@ const headBytes = maxLine
 // compact events, so that it can be replayed any number of times. The caller
 // closes the trace.
 //
-// Memory follows the most blocks that are live at once, and Options.SpoolLimit.
-// Only torch needs more while it is read: its whole pickle lies in memory as a
-// tree, about six times the size of the file.
+// Memory follows the most blocks that are live at once, the sites, and
+// Options.SpoolLimit. Only torch needs more while it is read: its whole pickle
+// lies in memory as a tree, about six times the size of the file; and xplane, up
+// to half of SpoolLimit again.
 //
 // Bad input, a file that cannot be opened and a read that fails give an *Error.
 // If ctx ends first, Open stops at once, and errors.Is(err, context.Cause(ctx))
@@ -122,8 +120,12 @@ func readFile(ctx context.Context, f *os.File, name string, opt Options) (*Trace
 // read does the work of Open and Read. total is the size of r in bytes, 0 if
 // not known.
 func read(ctx context.Context, r io.Reader, name string, total int64, mayBlock bool, opt Options) (*Trace, error) {
-	if err := checkFormat(name, opt.Format); err != nil {
-		return nil, err
+	var f *format
+	var err error
+	if opt.Format != "" {
+		if f, err = formatNamed(name, opt.Format); err != nil {
+			return nil, err
+		}
 	}
 	if ctx.Err() != nil {
 		return nil, stopped(ctx, name)
@@ -142,20 +144,14 @@ func read(ctx context.Context, r io.Reader, name string, total int64, mayBlock b
 	if err != nil && err != io.EOF && !errors.Is(err, bufio.ErrBufferFull) {
 		return nil, err
 	}
-	format := opt.Format
-	if format == "" {
-		if format, err = recognise(name, head); err != nil {
+	if f == nil {
+		if f, err = recognise(name, head); err != nil {
 			return nil, err
 		}
 	}
 
-	b := newBuilder(name, format, opt)
-	if format == "torch" {
-		err = readTorch(ctx, in, b, opt.KeepPaths)
-	} else {
-		err = readText(in, b)
-	}
-	if err == nil {
+	b := newBuilder(name, f.Name, opt)
+	if err = f.read(ctx, in, b); err == nil {
 		err = b.finish()
 	}
 	if err != nil {
@@ -164,22 +160,4 @@ func read(ctx context.Context, r io.Reader, name string, total int64, mayBlock b
 	}
 	src.report(true)
 	return b.trace, nil
-}
-
-// The names of --format: what this version reads, and what others will.
-var (
-	readFormats  = []string{"text", "torch"}
-	otherFormats = []string{"xplane", "rmm", "memdebug", "memdump", "pprof", "minimalloc", "gpumem"}
-)
-
-func checkFormat(name, format string) error {
-	switch {
-	case format == "" || slices.Contains(readFormats, format):
-		return nil
-	case slices.Contains(otherFormats, format):
-		return &Error{File: name, Msg: fmt.Sprintf("format %s is known, but this version does not read it; it reads %s",
-			format, strings.Join(readFormats, " and "))}
-	}
-	return &Error{File: name, Msg: fmt.Sprintf("there is no format %s; the formats are %s",
-		quote(format), strings.Join(append(slices.Clone(readFormats), otherFormats...), ", "))}
 }

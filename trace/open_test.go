@@ -161,8 +161,7 @@ func TestGzip(t *testing.T) {
 
 func TestFormatOption(t *testing.T) {
 	for _, c := range []struct{ name, format, want string }{
-		{"not read yet", "rmm", "in: format rmm is known, but this version does not read it; it reads text and torch"},
-		{"unknown", "txet", `in: there is no format "txet"; the formats are text, torch, xplane, rmm, memdebug, memdump, pprof, minimalloc, gpumem`},
+		{"unknown", "txet", `in: there is no format "txet"; the formats are text, memdebug, torch, xplane, rmm, memdump, pprof, minimalloc, gpumem`},
 		{"text as torch", "torch", "in: is not a pickle of protocol 2 to 5, so not a PyTorch snapshot"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -247,13 +246,16 @@ func TestProgress(t *testing.T) {
 	mustRead(t, data, opt)
 }
 
-// FuzzOpen is the whole way: gzip, recognition, both readers.
+// FuzzOpen is the whole way: gzip, recognition, every reader.
 func FuzzOpen(f *testing.F) {
 	f.Add([]byte(small))
 	f.Add(zipped([]byte(small)))
 	f.Add(zipped(zipped([]byte(small)))[:40])
 	f.Add([]byte("\x80\x04}."))
-	f.Add([]byte("Thread,Time,Action\n"))
+	f.Add([]byte(binaryMagic + "\x01"))
+	for _, name := range []string{"rmm.csv", "memdebug.log", "minimalloc.csv"} {
+		f.Add(sample(f, name))
+	}
 	for _, name := range snapshots {
 		data, err := os.ReadFile(filepath.Join("testdata", name))
 		if err != nil {
@@ -262,17 +264,8 @@ func FuzzOpen(f *testing.F) {
 		f.Add(data)
 		f.Add(zipped(data))
 	}
-	f.Fuzz(func(t *testing.T, in []byte) {
-		tr, err := Read(context.Background(), bytes.NewReader(in), "in", Options{})
-		if err != nil {
-			if !isInput(err) {
-				t.Fatalf("%v is not an *Error", err)
-			}
-			return
-		}
-		defer tr.Close()
-		if err := checkTrace(tr); err != nil {
-			t.Fatal(err)
-		}
-	})
+	for name := range profiles {
+		f.Add(profile(f, name))
+	}
+	f.Fuzz(func(t *testing.T, in []byte) { fuzzRead(t, in, "") })
 }

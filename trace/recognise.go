@@ -1,44 +1,23 @@
 package trace
 
-// This file is for telling formats apart by their first bytes.
+// This file is for telling formats apart by their first bytes. The functions
+// are those of the table of formats.
 
 import (
 	"bytes"
-	"fmt"
 	"strings"
 	"unicode/utf8"
 )
 
-// recognise names the format of a recording that begins with head: all of it if
-// it is short, else headBytes of it. Content of a format that is known but not
-// read, and content that nothing knows, are an *Error.
-func recognise(name string, head []byte) (string, error) {
-	if len(head) == 0 {
-		return "", &Error{File: name, Msg: "the recording is empty: no events"}
+// looksText: the first line that is neither blank nor a comment is an event, or
+// there is no such line so far.
+func looksText(head []byte) bool {
+	line, _ := firstLine(head)
+	if line == nil {
+		return true
 	}
-	if looksPickled(head) {
-		return "torch", nil
-	}
-	if kind := binaryKind(head); kind != "" {
-		return "", notRead(name, 0, kind)
-	}
-	line, n := firstLine(head)
-	if line == nil { // nothing but blank lines and comments, so far
-		return "text", nil
-	}
-	verb, _, _ := bytes.Cut(bytes.ReplaceAll(line, []byte{'\t'}, []byte{' '}), []byte{' '})
-	if string(verb) == "a" || string(verb) == "f" {
-		return "text", nil
-	}
-	if kind := csvKind(line); kind != "" {
-		return "", notRead(name, n, kind)
-	}
-	hint := fmt.Sprintf("not a recording that this version knows; it reads text (lines %q and %q) and torch (a pickle of torch.cuda.memory._dump_snapshot)",
-		"a ID BYTES", "f ID")
-	if i := bytes.IndexFunc(line, func(r rune) bool { return r < ' ' && r != '\t' || r == utf8.RuneError }); i >= 0 {
-		return "", &Error{File: name, Msg: hint}
-	}
-	return "", &Error{File: name, Line: n, Msg: quote(line) + ": " + hint}
+	verb, _ := field(line, 0)
+	return string(verb) == "a" || string(verb) == "f"
 }
 
 // looksPickled: opcode PROTO (0x80) and a protocol number. Protocol 2 is the
@@ -47,48 +26,32 @@ func looksPickled(head []byte) bool {
 	return len(head) >= 2 && head[0] == 0x80 && head[1] >= 2 && head[1] <= 5
 }
 
-// binaryKind names a binary format that is not read, or returns "".
-func binaryKind(head []byte) string {
-	start := head[:min(len(head), 256)]
-	switch {
-	case bytes.HasPrefix(head, []byte("PK\x03\x04")):
-		return "a zip file (torch.save writes those; a snapshot comes from torch.cuda.memory._dump_snapshot)"
-	case head[0] != 0x0a || len(head) < 3:
-		return ""
-	// Both are protobuf messages whose field 1 holds messages. An XSpace begins
-	// with a plane, named "/host:..." or "/device:...". A profile begins with a
-	// sample type: two small string numbers, of which the first is field 1.
-	case bytes.Contains(start, []byte("/host:")), bytes.Contains(start, []byte("/device:")):
-		return "an xplane file of the XLA profiler"
-	case head[1] <= 8 && head[2] == 0x08:
-		return "a pprof profile"
-	}
-	return ""
-}
+func isZip(head []byte) bool { return bytes.HasPrefix(head, []byte("PK\x03\x04")) }
 
-// csvKind names a format of comma-separated lines that is not read, or
-// returns "".
-func csvKind(line []byte) string {
+// looksRMM: the header of RMM's logging adaptor, or a line as it writes them.
+func looksRMM(head []byte) bool {
+	line, _ := firstLine(head)
 	fields := strings.Split(strings.ToLower(string(line[:min(len(line), 256)])), ",")
+	if len(fields) != 6 {
+		return false
+	}
 	for i := range fields {
 		fields[i] = strings.TrimSpace(fields[i])
 	}
-	has := func(i int, words ...string) bool {
-		for _, w := range words {
-			if i < len(fields) && fields[i] == w {
-				return true
-			}
-		}
-		return false
+	switch fields[2] {
+	case "action":
+		return fields[0] == "thread" && fields[1] == "time"
+	case "allocate", "allocate failure", "free", "deallocate":
+		return true
 	}
-	switch {
-	case has(0, "thread") && has(1, "time") && has(2, "action"),
-		len(fields) >= 5 && has(2, "allocate", "allocate failure", "free", "deallocate"):
-		return "an RMM log"
-	case has(0, "id") && (has(1, "lower") || has(1, "upper")):
-		return "a minimalloc problem"
-	}
-	return ""
+	return false
+}
+
+// looksMinimalloc: the header of a problem.
+func looksMinimalloc(head []byte) bool {
+	line, _ := firstLine(head)
+	_, err := minimallocColumns(line)
+	return err == nil
 }
 
 // firstLine returns the first line that is neither blank nor a comment, without
@@ -106,6 +69,59 @@ func firstLine(head []byte) ([]byte, int) {
 	return nil, 0
 }
 
-func notRead(name string, line int, kind string) error {
-	return &Error{File: name, Line: line, Msg: "looks like " + kind + "; this version reads text and torch"}
+// isPrintable: s is text, with nothing in it that a terminal would act on.
+func isPrintable(s []byte) bool {
+	return bytes.IndexFunc(s, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f || r == utf8.RuneError }) < 0
+}
+
+// The formats of protocol buffers have no magic number, but each begins with
+// field 1, which is another thing in each: in an xplane a message that has a
+// name (2) behind a number (1), in a profile a message of two small numbers, in
+// a pool dump text. C++ writes fields in the order of their numbers.
+//
+// A tag is the number of the field, times 8, plus the kind: 0 of numbers, 2 of
+// bytes.
+const (
+	tagNumber1 = 1 << 3
+	tagNumber2 = 2 << 3
+	tagBytes1  = 1<<3 | 2
+	tagBytes2  = 2<<3 | 2
+	tagBytes3  = 3<<3 | 2
+	tagBytes5  = 5<<3 | 2
+)
+
+// looksXPlane: an XSpace begins with a plane, and a plane with its number, which
+// is left out if it is 0, and its name.
+func looksXPlane(head []byte) bool {
+	if head[0] != tagBytes1 {
+		return false
+	}
+	m := message{b: head[1:]}
+	m.number() // how long the plane is
+	if m.startsWith(tagNumber1) {
+		m.b = m.b[1:]
+		m.number()
+	}
+	if m.startsWith(tagBytes2) && m.next() && len(m.data) > 0 && isPrintable(m.data) {
+		return true
+	}
+	// A file that was taken for text on its way still has the names.
+	start := head[:min(len(head), 256)]
+	return bytes.Contains(start, []byte("/host:")) || bytes.Contains(start, []byte("/device:"))
+}
+
+// looksPprof: a profile begins with a sample type, two numbers of small strings.
+func looksPprof(head []byte) bool {
+	return len(head) > 4 && head[0] == tagBytes1 && head[1] <= 8 && head[2] == tagNumber1 && head[4] == tagNumber2
+}
+
+// looksMemDump: a dump begins with the name of its pool, and bins, chunks or
+// statistics follow.
+func looksMemDump(head []byte) bool {
+	if head[0] != tagBytes1 {
+		return false
+	}
+	m := message{b: head}
+	return m.next() && len(m.data) > 0 && isPrintable(m.data) &&
+		(m.startsWith(tagBytes2) || m.startsWith(tagBytes3) || m.startsWith(tagBytes5))
 }

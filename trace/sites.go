@@ -1,7 +1,7 @@
 package trace
 
 // This file is for sites, the places in a program that allocate: the table of a
-// trace, and how a stack of PyTorch frames becomes an entry.
+// trace, and how a stack or a name becomes an entry.
 //
 // A site is a list of frame numbers, and its text is put together when it is
 // asked for. So a million stacks over a few hundred frames stay small, and a
@@ -46,21 +46,12 @@ const (
 	maxFileBytes = 400
 )
 
-// siteMaker fills the table of a trace from PyTorch frames. Frames and lists of
-// frames are shared in the pickle, so each is looked at once.
+// siteMaker fills the table of a trace.
 type siteMaker struct {
 	table     *siteTable
 	keepPaths bool
 	byText    map[string]uint32 // frame number by text
 	byFrames  map[string]uint32 // site by its frame numbers, 4 bytes each
-	byDict    map[*dict]frame
-	byList    map[*list]uint32
-}
-
-type frame struct {
-	number uint32
-	python bool
-	noise  bool
 }
 
 func newSiteMaker(table *siteTable, keepPaths bool) *siteMaker {
@@ -69,9 +60,96 @@ func newSiteMaker(table *siteTable, keepPaths bool) *siteMaker {
 		keepPaths: keepPaths,
 		byText:    make(map[string]uint32),
 		byFrames:  make(map[string]uint32),
-		byDict:    make(map[*dict]frame),
-		byList:    make(map[*list]uint32),
 	}
+}
+
+// named returns the site of a text of one line, for formats that have names
+// instead of stacks.
+func (m *siteMaker) named(text []byte) uint32 {
+	if len(text) == 0 {
+		return 0
+	}
+	n, ok := m.byText[string(text)]
+	if !ok {
+		n = m.frame(string(text))
+	}
+	return m.intern([]uint32{n})
+}
+
+// frame returns the number of a frame by its text.
+func (m *siteMaker) frame(text string) uint32 {
+	n, ok := m.byText[text]
+	if !ok {
+		n = uint32(len(m.table.frames))
+		m.table.frames = append(m.table.frames, text)
+		m.byText[text] = n
+	}
+	return n
+}
+
+// intern returns the site of a list of frames, which becomes its own.
+func (m *siteMaker) intern(frames []uint32) uint32 {
+	if len(frames) == 0 {
+		return 0
+	}
+	key := make([]byte, 0, 4*maxFrames)
+	for _, f := range frames {
+		key = binary.LittleEndian.AppendUint32(key, f)
+	}
+	if s, ok := m.byFrames[string(key)]; ok {
+		return s
+	}
+	s := m.table.len()
+	m.table.sites = append(m.table.sites, frames)
+	m.byFrames[string(key)] = s
+	return s
+}
+
+// frameText is "name (file:line)", or less where less is known. A line below 1
+// is not known.
+func (m *siteMaker) frameText(name, file string, line int64) string {
+	if !m.keepPaths {
+		if i := strings.LastIndexAny(file, `/\`); i >= 0 {
+			file = file[i+1:]
+		}
+	}
+	name = printable(cutName(name, maxNameBytes))
+	file = printable(cutName(file, maxFileBytes))
+	if name == "" {
+		name = "?"
+	}
+	if file == "" || file == "??" { // the unwinder's word for not known
+		return name
+	}
+	if line > 0 {
+		return name + " (" + file + ":" + strconv.FormatInt(line, 10) + ")"
+	}
+	return name + " (" + file + ")"
+}
+
+func cutName(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return cutRunes(s, n) + "..."
+}
+
+// torchSites makes sites of PyTorch frames. Frames and lists of frames are
+// shared in the pickle, so each is looked at once.
+type torchSites struct {
+	*siteMaker
+	byDict map[*dict]frame
+	byList map[*list]uint32
+}
+
+type frame struct {
+	number uint32
+	python bool
+	noise  bool
+}
+
+func newTorchSites(m *siteMaker) *torchSites {
+	return &torchSites{siteMaker: m, byDict: make(map[*dict]frame), byList: make(map[*list]uint32)}
 }
 
 // site returns the number for a value that should be a list of frames,
@@ -80,7 +158,7 @@ func newSiteMaker(table *siteTable, keepPaths bool) *siteMaker {
 // A stack with Python frames keeps only those: what lies between and below them
 // is the interpreter and the dispatcher. A stack without (the backward pass runs
 // in C++ threads) keeps everything but the allocator's own frames at its top.
-func (m *siteMaker) site(v any) uint32 {
+func (m *torchSites) site(v any) uint32 {
 	l, ok := v.(*list)
 	if !ok || len(l.items) == 0 {
 		return 0
@@ -110,74 +188,22 @@ func (m *siteMaker) site(v any) uint32 {
 	return s
 }
 
-// intern returns the site of a list of frames.
-func (m *siteMaker) intern(frames []uint32) uint32 {
-	if len(frames) == 0 {
-		return 0
-	}
-	key := make([]byte, 0, 4*maxFrames)
-	for _, f := range frames {
-		key = binary.LittleEndian.AppendUint32(key, f)
-	}
-	if s, ok := m.byFrames[string(key)]; ok {
-		return s
-	}
-	s := m.table.len()
-	m.table.sites = append(m.table.sites, frames)
-	m.byFrames[string(key)] = s
-	return s
-}
-
 // frame reads {'name', 'filename', 'line'}; what is missing is left out.
-func (m *siteMaker) frame(d *dict) frame {
+func (m *torchSites) frame(d *dict) frame {
 	if f, ok := m.byDict[d]; ok {
 		return f
 	}
 	name := stringField(d, "name")
 	file := stringField(d, "filename")
+	v, _ := d.get("line")
+	line, _ := v.(int64)
 	f := frame{
+		number: m.siteMaker.frame(m.frameText(name, file, line)),
 		python: isPython(file),
 		noise:  isNoise(name),
 	}
-	text := frameText(name, file, d, m.keepPaths)
-	n, ok := m.byText[text]
-	if !ok {
-		n = uint32(len(m.table.frames))
-		m.table.frames = append(m.table.frames, text)
-		m.byText[text] = n
-	}
-	f.number = n
 	m.byDict[d] = f
 	return f
-}
-
-// frameText is "name (file:line)", or less where less is known.
-func frameText(name, file string, d *dict, keepPaths bool) string {
-	if !keepPaths {
-		if i := strings.LastIndexAny(file, `/\`); i >= 0 {
-			file = file[i+1:]
-		}
-	}
-	name = printable(cutName(name, maxNameBytes))
-	file = printable(cutName(file, maxFileBytes))
-	if name == "" {
-		name = "?"
-	}
-	if file == "" || file == "??" { // the unwinder's word for not known
-		return name
-	}
-	v, _ := d.get("line")
-	if line, ok := v.(int64); ok && line > 0 {
-		return name + " (" + file + ":" + strconv.FormatInt(line, 10) + ")"
-	}
-	return name + " (" + file + ")"
-}
-
-func cutName(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	return cutRunes(s, n) + "..."
 }
 
 // isPython: a Python source file, or code that Python made itself, such as

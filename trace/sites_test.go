@@ -47,7 +47,7 @@ func TestSites(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var table siteTable
-			m := newSiteMaker(&table, c.keep)
+			m := newTorchSites(newSiteMaker(&table, c.keep))
 			s := m.site(c.frames)
 			if got := table.text(s); got != c.want || (s == 0) != (c.want == "") {
 				t.Errorf("site %d:\n got %q\nwant %q", s, got, c.want)
@@ -63,7 +63,7 @@ func TestSites(t *testing.T) {
 // whether or not the pickle shares them.
 func TestSitesShared(t *testing.T) {
 	var table siteTable
-	m := newSiteMaker(&table, false)
+	m := newTorchSites(newSiteMaker(&table, false))
 	a := m.site(l(fr("f", "x/a.py", 1), fr("g", "a.py", 2)))
 	b := m.site(l(fr("f", "y/a.py", 1), fr("g", "a.py", 2)))
 	c := m.site(l(fr("g", "a.py", 2), fr("f", "a.py", 1)))
@@ -76,7 +76,7 @@ func TestSitesShared(t *testing.T) {
 // table holds numbers, not text.
 func TestSitesStaySmall(t *testing.T) {
 	var table siteTable
-	m := newSiteMaker(&table, false)
+	m := newTorchSites(newSiteMaker(&table, false))
 	huge := fr(strings.Repeat("n", 1<<20), strings.Repeat("f", 1<<20), 1)
 	for i := range 1000 {
 		m.site(l(huge, huge, fr("f", "b.c", i), huge))
@@ -90,5 +90,15 @@ func TestSitesStaySmall(t *testing.T) {
 	}
 	if table.len() != 1001 || bytes > 64<<10 {
 		t.Errorf("%d sites take %d bytes", table.len(), bytes)
+	}
+}
+
+// TestSitesNamed: a name is a site, the same one each time, and no name is none.
+func TestSitesNamed(t *testing.T) {
+	var table siteTable
+	m := newSiteMaker(&table, false)
+	a, b := m.named([]byte("matmul")), m.named([]byte("relu"))
+	if m.named(nil) != 0 || a == b || m.named([]byte("matmul")) != a || table.text(a) != "matmul" || table.text(b) != "relu" || table.len() != 3 {
+		t.Errorf("sites %d and %d of %d: %q", a, b, table.len(), table.frames)
 	}
 }

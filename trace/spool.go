@@ -17,6 +17,7 @@ type block struct {
 	off    int64  // in the file
 	n      int32  // bytes, padding included
 	events uint32
+	timed  bool
 }
 
 // spool stores the blocks of all pools of a trace. It is written by one

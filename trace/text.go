@@ -4,25 +4,16 @@ package trace
 
 import (
 	"bufio"
-	"bytes"
+	"context"
 	"errors"
-	"fmt"
 	"io"
 	"strconv"
 )
 
-// maxLine is the longest line in bytes, without its newline. Longer ones are
-// not lines of a recording, and must not be gathered in memory.
-const maxLine = 64 << 10
-
-// utf8BOM is what some editors put in front of UTF-8.
-var utf8BOM = []byte("\xef\xbb\xbf")
-
 // textReader reads one text recording.
 type textReader struct {
-	b    *builder
+	*lineReader
 	pool *poolBuilder
-	line int // number of the current line, from 1
 
 	// The live blocks by ID. Most recordings number their blocks; those IDs
 	// need no string.
@@ -32,57 +23,25 @@ type textReader struct {
 }
 
 // readText reads a whole text recording into b.
-func readText(in *bufio.Reader, b *builder) error {
+func readText(_ context.Context, in *bufio.Reader, b *builder) error {
 	t := &textReader{
-		b:        b,
-		pool:     b.pool(""),
-		byNumber: newIDTable(),
-		byName:   make(map[string]uint32),
+		lineReader: newLineReader(in, b.trace.Source),
+		pool:       b.pool(""),
+		byNumber:   newIDTable(),
+		byName:     make(map[string]uint32),
 	}
-	if head, _ := in.Peek(len(utf8BOM)); bytes.Equal(head, utf8BOM) {
-		in.Discard(len(utf8BOM)) // they are in the buffer
-	}
-	// buf holds the bytes that are read and not parsed: whole lines, then the
-	// beginning of one. It is four lines long at least, so that moving that
-	// beginning to the front is rare.
-	buf := make([]byte, 4*maxLine)
-	start, end := 0, 0
 	for {
-		i := bytes.IndexByte(buf[start:end], '\n')
-		if i >= 0 {
-			t.line++
-			if i > maxLine {
-				return t.tooLong()
-			}
-			if err := t.parse(buf[start : start+i]); err != nil {
-				return err
-			}
-			start += i + 1
-			continue
-		}
-		if end-start > maxLine {
-			t.line++
-			return t.tooLong()
-		}
-		end = copy(buf, buf[start:end])
-		start = 0
-		n, err := in.Read(buf[end:])
-		end += n
-		if err == nil {
-			continue
-		}
-		if err != io.EOF {
-			return err
-		}
-		if end > 0 && bytes.IndexByte(buf[:end], '\n') < 0 { // a last line without a newline
-			t.line++
-			if end > maxLine {
-				return t.tooLong()
-			}
-			return t.parse(buf[:end])
-		}
-		if end == 0 {
+		line, long, err := t.next()
+		switch {
+		case err == io.EOF:
 			return nil
+		case err != nil:
+			return err
+		case long:
+			return t.tooLong("a text recording")
+		}
+		if err := t.parse(line); err != nil {
+			return err
 		}
 	}
 }
@@ -225,14 +184,6 @@ func show(id []byte) string {
 	return string(id)
 }
 
-func (t *textReader) fail(format string, args ...any) error {
-	return &Error{File: t.b.trace.Source, Line: t.line, Msg: fmt.Sprintf(format, args...)}
-}
-
-func (t *textReader) tooLong() error {
-	return t.fail("the line is longer than %d bytes; this is not a text recording", maxLine)
-}
-
 func (t *textReader) control(line []byte, i int) error {
 	return t.fail("%s: byte %d of the line is the control character 0x%02x; this is not a text recording",
 		quote(line), i+1, line[i])
@@ -247,13 +198,4 @@ func (t *textReader) badSize(size []byte, err error) error {
 		return t.fail("%s bytes is more than 2^64-1", quote(size))
 	}
 	return t.fail("%s is not a number of bytes; write it in decimal digits, without a unit", quote(size))
-}
-
-// place adds the line to an error of the pool builder.
-func (t *textReader) place(err error) error {
-	var e *Error
-	if errors.As(err, &e) && e.Line == 0 {
-		e.Line = t.line
-	}
-	return err
 }

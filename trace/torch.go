@@ -28,6 +28,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 )
 
@@ -61,7 +62,7 @@ func ptr[T any](v T) *T { return &v }
 type torchEvent struct {
 	addr   uint64 // of torchOOM: the free bytes of the device
 	size   uint64
-	time   int64 // microseconds; 0 = not given
+	time   int64 // microseconds; 0 or less = not given
 	stream uint32
 	site   uint32
 	action torchAction
@@ -94,7 +95,7 @@ type torchDevice struct {
 type torchReader struct {
 	ctx     context.Context
 	b       *builder
-	sites   *siteMaker
+	sites   *torchSites
 	devices map[int64]*torchDevice
 	// seen guards against a small pickle whose lists are one list many times
 	// over: what is walked from two places is walked once.
@@ -102,7 +103,7 @@ type torchReader struct {
 }
 
 // readTorch reads a whole snapshot into b.
-func readTorch(ctx context.Context, in *bufio.Reader, b *builder, keepPaths bool) error {
+func readTorch(ctx context.Context, in *bufio.Reader, b *builder) error {
 	name := b.trace.Source
 	if head, _ := in.Peek(2); !looksPickled(head) {
 		return &Error{File: name, Msg: "is not a pickle of protocol 2 to 5, so not a PyTorch snapshot"}
@@ -119,15 +120,15 @@ func readTorch(ctx context.Context, in *bufio.Reader, b *builder, keepPaths bool
 	if more || err == nil {
 		b.note("what follows the end of the pickle was not read")
 	}
-	return readTree(ctx, tree, b, keepPaths)
+	return readTree(ctx, tree, b)
 }
 
 // readTree reads the tree of a snapshot into b.
-func readTree(ctx context.Context, tree any, b *builder, keepPaths bool) error {
+func readTree(ctx context.Context, tree any, b *builder) error {
 	t := &torchReader{
 		ctx:     ctx,
 		b:       b,
-		sites:   newSiteMaker(&b.trace.sites, keepPaths),
+		sites:   newTorchSites(b.sites),
 		devices: make(map[int64]*torchDevice),
 		seen:    make(map[any]bool),
 	}
@@ -287,7 +288,7 @@ func (t *torchReader) event(d *torchDevice, v any) string {
 	}
 	e.stream = d.stream(intField(ev, "stream"))
 	e.time = intField(ev, "time_us")
-	d.timed = d.timed && e.time != 0
+	d.timed = d.timed && e.time > 0 && e.time <= math.MaxInt64/1000
 	if e.action == torchAlloc || e.action == torchFreeCompleted {
 		frames, _ := ev.get("frames")
 		e.site = t.sites.site(frames)

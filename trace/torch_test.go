@@ -80,12 +80,12 @@ func TestTorch2025(t *testing.T) {
 	const want = `cuda:0: 2 seeds, 2 streams, peak 2006600, end 1055176 in 4
 a 0 4000 site=1
 a 1 3000
-f 1 site=1
-a 1 2500 site=2
-a 2 2000000 site=3
-a 3 100 stream=1 site=2
-f 2 site=1
-a 2 1048576 site=1
+f 1 site=1 at=10000
+a 1 2500 site=2 at=20000
+a 2 2000000 site=3 at=40000
+a 3 100 stream=1 site=2 at=50000
+f 2 site=1 at=70000
+a 2 1048576 site=1 at=100000
 `
 	if d := cmp.Diff(want, showPools(t, tr)); d != "" {
 		t.Error(d)
@@ -120,12 +120,12 @@ func TestTorch2026(t *testing.T) {
 	tr := readSnapshot(t, "torch2026.pickle", Options{KeepPaths: true})
 	const want = `cuda:0: 0 seeds, 1 streams, peak 1600, end 1000 in 1
 a 0 1000 site=1
-a 1 600 site=1
-f 1 site=2
+a 1 600 site=1 at=200000
+f 1 site=2 at=400000
 cuda:2: 1 seeds, 1 streams, peak 7000, end 2000 in 1
 a 0 2000 site=2
-a 1 5000 site=3
-f 1 site=2
+a 1 5000 site=3 at=100000
+f 1 site=2 at=150000
 `
 	if d := cmp.Diff(want, showPools(t, tr)); d != "" {
 		t.Error(d)
@@ -179,7 +179,7 @@ func seg(device int, blocks ...any) *dict {
 // played makes a trace of a tree.
 func played(tree any) (*Trace, error) {
 	b := newBuilder("in", "torch", Options{})
-	err := readTree(context.Background(), tree, b, false)
+	err := readTree(context.Background(), tree, b)
 	if err == nil {
 		err = b.finish()
 	}

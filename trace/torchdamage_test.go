@@ -45,7 +45,7 @@ func TestTorchCancel(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	for _, tree := range []any{d("segments", l(seg(0, blk(1, 1)))), d("device_traces", l(l(ev("alloc", 1, 1))))} {
-		err := readTree(ctx, tree, newBuilder("in", "torch", Options{}), false)
+		err := readTree(ctx, tree, newBuilder("in", "torch", Options{}))
 		if !errors.Is(err, context.Canceled) || isInput(err) {
 			t.Errorf("got %v", err)
 		}

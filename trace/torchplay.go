@@ -71,6 +71,9 @@ func playTorch(ctx context.Context, b *builder, devices []*torchDevice) error {
 		if d == nil {
 			break
 		}
+		if timed {
+			b.at(uint64(d.events[d.play.next].time) * 1000)
+		}
 		if err := d.event(); err != nil {
 			return err
 		}

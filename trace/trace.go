@@ -8,9 +8,11 @@
 //
 //  1. [Open] (open.go, source.go) opens the file or stdin, undoes gzip, and
 //     counts bytes for the progress report.
-//  2. recognise (recognise.go) looks at the first bytes and picks the reader.
-//  3. The reader (text.go; torch.go over pickle.go) turns what it reads into
-//     calls of alloc and release on a pool builder (build.go).
+//  2. recognise (formats.go, recognise.go) looks at the first bytes and picks the
+//     reader from the table of formats.
+//  3. The reader turns what it reads into calls of alloc and release on a pool
+//     builder (build.go), and of at where it knows the time. Those of protocol
+//     buffers stand on wire.go, those of lines on lines.go.
 //  4. The pool builder names each block by a slot, a small dense number that is
 //     used again after the block's free. It keeps the sums: events, peaks, the
 //     largest request. Nothing is kept per event.
@@ -21,8 +23,10 @@
 //     batch by batch. Any number may be open at once.
 //
 // So memory depends on how many blocks are live at once, and not on how long
-// the recording is. The exception is the torch format: a pickle can only be read
-// whole, so its tree of values is in memory until Open returns.
+// the recording is. The exceptions: a pickle can only be read whole, so its tree of
+// values is in memory until Open returns; the lines of a MiniMalloc problem are not
+// in the order of time, and lie in memory, too; an xplane has its events in another
+// order as well, and they are sorted through temporary files of their own.
 //
 // # Formats
 //
@@ -36,9 +40,35 @@
 // end of the pool. An ID may be used again after its free.
 //
 // "torch": what PyTorch's torch.cuda.memory._dump_snapshot writes, in the
-// layouts of 2023, 2025 and 2026; see torch.go.
+// layouts of 2023, 2025 and 2026, with times from 2025 on; see torch.go.
 //
-// Either may be gzip-compressed; that is seen from the content.
+// "rmm": the CSV of RMM's logging adaptor, with times; see rmm.go.
+//
+// "memdebug": the lines "[mem-debug] AllocateRaw" and "DeallocateRaw" of XLA's
+// and TensorFlow's BFC allocator in the log of a program, with times where the
+// lines have them; a pool per allocator; see memdebug.go.
+//
+// "minimalloc": a problem of MiniMalloc, CSV with id, lower, upper and size; see
+// minimalloc.go.
+//
+// "gpumem": our own, which [Trace.Save] writes of a recording in any format, and
+// [Writer] of a running program: compact, with everything that the model has,
+// readable up to where a killed program left it; see binary.go.
+//
+// "xplane": what the profiler of XLA writes for JAX and TensorFlow,
+// NAME.xplane.pb. A pool is an allocator, by its name or the number of its
+// device, "GPU_0_bfc" or "0". What a pool held before the recording is seeded;
+// see xplaneplay.go. A site is an operation with the type, shape and use of its
+// block.
+//
+// "memdump": what XLA's BFC allocator writes when it refuses a request and
+// TF_BFC_MEMORY_DUMP is set: one pool at one instant, so allocations only.
+//
+// "pprof": what jax.profiler.save_device_memory_profile writes: one instant, so
+// allocations only. A pool is a device, "cuda:0", or "executable" for programs,
+// which lie outside of the devices' pools.
+//
+// Each may be gzip-compressed; that is seen from the content.
 package trace
 
 import "math"
@@ -69,6 +99,10 @@ type Event struct {
 	// Bytes is how many bytes were asked for, before any rounding; 0 is
 	// possible. Of a Free it is 0.
 	Bytes uint64
+	// Time is nanoseconds since the recording's first event, and at most 2^63-1.
+	// It never decreases within a pool. It is 0 where the recording has no times
+	// (Trace.Timed is false), and of blocks older than the recording.
+	Time uint64
 	// Slot names the block, from 0. It is live between its Alloc and its Free
 	// and is used again after that, so it is always below Pool.Slots, the most
 	// blocks that were live at once.
@@ -80,8 +114,9 @@ type Event struct {
 	Stream uint32
 	// Op says whether the event is an Alloc or a Free.
 	Op Op
-	// Upper asks for the upper end of the pool. Only text recordings have it
-	// (an ID that begins with 'u'), on the Alloc and on its Free.
+	// Upper asks for the upper end of the pool. Text recordings have it (an ID
+	// that begins with 'u'), on the Alloc and on its Free, and what is saved of
+	// them.
 	Upper bool
 }
 
@@ -90,10 +125,12 @@ type Event struct {
 type Trace struct {
 	// Source is the path as it was given, or "stdin", or the name given to Read.
 	Source string
-	// Format is the format that was read: "text" or "torch".
+	// Format is the format that was read, by its name in [Formats].
 	Format string
-	// Pools has at least one pool. Text has one, named ""; torch has one per
-	// device, "cuda:0", "cuda:1" and so on, in the order of the numbers.
+	// Pools has at least one pool. Text, rmm and minimalloc have one, named "";
+	// torch has one per device, "cuda:0", "cuda:1" and so on, in the order of the
+	// numbers; memdebug one per allocator, in the order of their first lines. The
+	// package's documentation has those of other formats.
 	Pools []*Pool
 	// Notes are sentences for people: what was seeded, dropped or assumed.
 	Notes []string
@@ -101,10 +138,15 @@ type Trace struct {
 	Events uint64
 	// Allocs counts the Alloc events over all pools, seeds included.
 	Allocs uint64
+	// Seeds counts the Alloc events over all pools that the recording does not
+	// have itself; see Pool.Seeds. So Events - Seeds were recorded.
+	Seeds uint64
 	// PeakLive is the most requested bytes that were live at once over all
 	// pools, in the recording's order. Pools whose events carry no times are
 	// taken one after the other. It stops at the largest uint64.
 	PeakLive uint64
+	// Timed says that the events carry times.
+	Timed bool
 
 	sites siteTable
 	spool *spool
@@ -118,8 +160,9 @@ func (t *Trace) Close() error {
 }
 
 // Site returns the stack of a site: one line per frame, innermost first, each
-// "name (file:line)", no newline at the end. It is "" for 0 and for a number
-// that no event bears. The text is put together on each call.
+// "name (file:line)", no newline at the end. A format that names operations
+// instead has one line. It is "" for 0 and for a number that no event bears. The
+// text is put together on each call.
 func (t *Trace) Site(i uint32) string {
 	return t.sites.text(i)
 }
@@ -137,7 +180,8 @@ type Pool struct {
 	// Allocs counts the Alloc events, seeds included.
 	Allocs uint64
 	// Seeds counts the Alloc events at the front that stand for blocks older
-	// than the recording. They are the first events of the pool.
+	// than the recording. They are the first events of the pool. Where only
+	// their bytes are known, one stands for all.
 	Seeds uint64
 	// Slots is the most blocks that were live at once.
 	Slots uint32

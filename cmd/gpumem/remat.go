@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -40,6 +41,8 @@ type rematFlags struct {
 	packed    bool
 	time      time.Duration
 	asJSON    bool
+
+	line *progress
 }
 
 // algorithms are the names that --algorithm takes.
@@ -167,7 +170,8 @@ type markAnswer struct {
 	Late        int    `json:"late_users"`
 }
 
-func (f *rematFlags) run(cmd *cobra.Command, path string) error {
+// check finds what is wrong with the flags, before anything takes time.
+func (f *rematFlags) check(path string) error {
 	if !slices.Contains(algorithms, f.algorithm) {
 		return fmt.Errorf("--algorithm %q: want one of %s", f.algorithm, strings.Join(algorithms, ", "))
 	}
@@ -189,7 +193,11 @@ func (f *rematFlags) run(cmd *cobra.Command, path string) error {
 	if f.out != "" && sameFile(path, f.out) {
 		return fmt.Errorf("--out %s: this is the module itself; name another file", f.out)
 	}
-	if err := f.checkReport(path); err != nil {
+	return f.checkReport(path)
+}
+
+func (f *rematFlags) run(cmd *cobra.Command, path string) error {
+	if err := f.check(path); err != nil {
 		return err
 	}
 	save, err := savePolicy(f.save)
@@ -206,6 +214,8 @@ func (f *rematFlags) run(cmd *cobra.Command, path string) error {
 	if err != nil {
 		return err
 	}
+	f.line = newProgress(cmd.ErrOrStderr())
+	defer f.line.clear()
 	a := &rematAnswer{Algorithm: f.algorithm, Instructions: m.Instructions(), name: m.Name, packed: f.packed, toHost: f.host > 0, marked: remat.Regions(m)}
 	if f.fuse {
 		if err := a.fuse(f, m); err != nil {
@@ -232,6 +242,7 @@ func (f *rematFlags) run(cmd *cobra.Command, path string) error {
 			return fmt.Errorf("--report: %w", err)
 		}
 	}
+	f.line.clear()
 	for _, w := range a.warnings {
 		fmt.Fprintln(cmd.ErrOrStderr(), "gpumem: "+oneLine(w))
 	}
@@ -294,7 +305,7 @@ func (f *rematFlags) plan(cmd *cobra.Command, a *rematAnswer, m *hlo.Module, mar
 		}
 	}
 	if f.frontier {
-		curve, err = f.curve(a, m, rates, before, frontierStep)
+		curve, err = f.curve(cmd.Context(), a, m, rates, before, frontierStep)
 		return m, curve, err
 	}
 	p, err := f.one(a, m, a.Limit, rates, f.time)
@@ -423,13 +434,17 @@ const frontierStep = 5
 
 // curve are plans for ever less memory, those left out that are beaten in both
 // memory and time. step is in percent of the peak.
-func (f *rematFlags) curve(a *rematAnswer, m *hlo.Module, rates cost.Rates, before float64, step int) ([]*rematAnswer, error) {
+func (f *rematFlags) curve(ctx context.Context, a *rematAnswer, m *hlo.Module, rates cost.Rates, before float64, step int) ([]*rematAnswer, error) {
 	const patience = 4 // limits in a row that were not met
 	missed, least := 0, 0.0
 	live := *f
 	live.packed = false
 	all := []*rematAnswer{}
 	for part := 100; part >= step; part -= step {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		f.line.show("plans for less memory", float64(100-part)/100)
 		start := time.Now()
 		limit := a.Before / 100 * uint64(part)
 		p, err := live.one(a, m, limit, rates, 0)

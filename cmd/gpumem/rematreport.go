@@ -169,7 +169,7 @@ func (f *rematFlags) writeReport(ctx context.Context, r *rematReport, a *rematAn
 	if a.Instructions > largeModule {
 		step *= 2
 	}
-	curve, err := f.curve(&base, r.given, f.rates(), r.seconds, step)
+	curve, err := f.curve(ctx, &base, r.given, f.rates(), r.seconds, step)
 	if err != nil {
 		return err
 	}

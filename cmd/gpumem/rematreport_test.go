@@ -180,7 +180,7 @@ func TestLayersAddUp(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			f := &rematFlags{bandwidth: 3e12, flops: 4e14}
+			f := &rematFlags{bandwidth: 3e12, flops: 4e14, line: newProgress(io.Discard)}
 			r, err := f.newReport(m)
 			if err != nil {
 				t.Fatal(err)

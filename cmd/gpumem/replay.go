@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -35,18 +36,24 @@ func replayCommand() *cobra.Command {
 		device   string
 		pool     string
 		format   string
+		save     string
 		smallest bool
 		asJSON   bool
 		paths    bool
 		page     string
 		drawing  string
 	)
+	var formats, kinds []string
+	for _, f := range trace.Formats() {
+		formats = append(formats, f.Name)
+		kinds = append(kinds, fmt.Sprintf("  %-9s %s\n", f.Name, f.What))
+	}
 	cmd := &cobra.Command{
 		Use:   "replay TRACE",
 		Short: "Run a recording under several policies and compare",
 		Long: "replay runs the allocations of a recorded program under each policy, on a device of its own,\n" +
 			"and says whether they fit, what was held, what the driver cost, and where it breaks.\n\n" +
-			"TRACE is a text trace or a PyTorch memory snapshot, gzip or not; - is standard input.\n" +
+			"TRACE is one of these, gzip or not; - is standard input:\n" + strings.Join(kinds, "") +
 			"Exit status: 0 if every policy serves the whole recording, 1 if one refuses a request, 2 on bad input.",
 		Example: "  gpumem replay examples/training.txt.gz\n" +
 			"  gpumem replay run.txt --policy jax --policy jax:fraction=.9 --policy platform --device sim:24GiB\n" +
@@ -89,6 +96,11 @@ func replayCommand() *cobra.Command {
 			if err := replay.CheckPolicies(cfg); err != nil {
 				return err
 			}
+			if save != "" {
+				if err := checkSave(save, args[0]); err != nil {
+					return err
+				}
+			}
 			line := newProgress(cmd.ErrOrStderr())
 			defer line.clear()
 			cfg.Progress = line.show
@@ -100,6 +112,11 @@ func replayCommand() *cobra.Command {
 				return err
 			}
 			defer t.Close()
+			if save != "" {
+				if err := saveRecording(cmd.Context(), save, t); err != nil {
+					return err
+				}
+			}
 			rep, err := replay.Run(cmd.Context(), t, cfg)
 			line.clear()
 			if err != nil {
@@ -144,7 +161,8 @@ func replayCommand() *cobra.Command {
 	f.StringArrayVar(&policies, "policy", nil, "`POLICY` to run, NAME[@VERSION][:key=value,...]; repeat for several (default jax, jax:preallocate=false, platform, and async, vmm, elastic where the device can)")
 	f.StringVar(&device, "device", "", "`DEVICE`: sim:80GiB[,used=8GiB], sim@FILE or cuda:N (default $GPUMEM_DEVICE, else cuda:0 if a driver loads, else "+open.Default+")")
 	f.StringVar(&pool, "pool", "", "only the pool `NAME` of a recording that has several")
-	f.StringVar(&format, "format", "", "`FORMAT` of the recording, text or torch (default: by its content)")
+	f.StringVar(&format, "format", "", "`FORMAT` of the recording: "+strings.Join(formats, ", ")+" (default: by its content)")
+	f.StringVar(&save, "save", "", "also write the recording to `FILE` in gpumem's own format, which is small and read fast")
 	f.BoolVar(&smallest, "smallest", false, "also find the smallest device on which nothing is refused")
 	f.BoolVar(&asJSON, "json", false, "print JSON")
 	f.StringVar(&page, "report", "", "write a page to look at to `FILE`.html: the timeline, what is alive, the pool's map, what was refused")

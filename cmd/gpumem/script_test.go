@@ -29,8 +29,8 @@ import (
 //	gz FILE NEW [BYTES]         NEW is FILE compressed, or only its first BYTES
 //	cut FILE NEW BYTES          NEW is the first BYTES of FILE
 //
-// the condition [gpu], true where there is a real one, and the small PyTorch
-// snapshots of package trace.
+// the condition [gpu], true where there is a real one, and the small snapshots,
+// profiles and dumps of package trace.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 filepath.Join("testdata", "script"),
@@ -43,7 +43,7 @@ func TestScripts(t *testing.T) {
 			return false, fmt.Errorf("unknown condition %q", cond)
 		},
 		Setup: func(env *testscript.Env) error {
-			for _, name := range []string{"torch2025.pickle", "torch2026.pickle"} {
+			for _, name := range []string{"torch2025.pickle", "torch2026.pickle", "tensorflow.xplane.pb", "tensorflow.memdump", "jax.pprof"} {
 				data, err := os.ReadFile(filepath.Join("..", "..", "trace", "testdata", name))
 				if err != nil {
 					return err

@@ -1,0 +1,400 @@
+package trace
+
+// This file is for our own format: what is written is read, a file that ends
+// early is read up to there, and damage is told.
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"pgregory.net/rapid"
+)
+
+// saved writes a trace in our format.
+func saved(t testing.TB, tr *Trace) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	if err := tr.Save(context.Background(), &out); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+// diffTraces compares all but the source, the format and the slots.
+func diffTraces(want, got *Trace) string {
+	sums := cmpopts.IgnoreUnexported(Trace{}, Pool{})
+	rest := cmpopts.IgnoreFields(Trace{}, "Source", "Format")
+	if d := cmp.Diff(want, got, sums, rest); d != "" {
+		return d
+	}
+	if want.Sites() != got.Sites() {
+		return fmt.Sprintf("%d sites, want %d", got.Sites(), want.Sites())
+	}
+	for i := range want.Sites() {
+		if want.Site(i) != got.Site(i) {
+			return fmt.Sprintf("site %d is %q, want %q", i, got.Site(i), want.Site(i))
+		}
+	}
+	for i, p := range want.Pools {
+		x, errX := eventsOf(p, 100)
+		y, errY := eventsOf(got.Pools[i], 100)
+		if err := errors.Join(errX, errY); err != nil {
+			return err.Error()
+		}
+		slots := make([]uint32, p.Slots)
+		for k := range x {
+			if x[k].Op == Alloc {
+				slots[x[k].Slot] = y[k].Slot
+			}
+			x[k].Slot = slots[x[k].Slot]
+		}
+		if d := cmp.Diff(x, y); d != "" {
+			return d
+		}
+	}
+	return ""
+}
+
+// samples are recordings of every format.
+func samples(t testing.TB) map[string][]byte {
+	out := map[string][]byte{
+		"text":  []byte("a u1 5\na 2 0\nf u1\na 3 18446744073709551615\na 4 18446744073709551615\n"),
+		"large": generated(100_000, decimalID),
+	}
+	for _, name := range append([]string{"rmm.csv", "memdebug.log", "minimalloc.csv"}, snapshots...) {
+		out[name] = sample(t, name)
+	}
+	return out
+}
+
+// TestBinarySample: the file in testdata, written out by hand, is read, and what
+// Save writes of it is the same bytes.
+func TestBinarySample(t *testing.T) {
+	var file []byte
+	for line := range strings.Lines(string(sample(t, "gpumem.hex"))) {
+		line, _, _ = strings.Cut(line, "#")
+		b, err := hex.DecodeString(strings.Join(strings.Fields(line), ""))
+		if err != nil {
+			t.Fatal(err)
+		}
+		file = append(file, b...)
+	}
+	tr := mustRead(t, file, Options{})
+	const want = `gpu: 1 seeds, 1 streams, peak 1124, end 100 in 1
+a 0 1024
+a 1 100 site=1 at=3000
+f 0 at=3005
+host: 0 seeds, 3 streams, peak 7, end 0 in 0
+a 0 7 upper stream=2
+f 0 upper at=1000
+`
+	if d := cmp.Diff(want, showPools(t, tr)); d != "" {
+		t.Error(d)
+	}
+	if tr.Site(1) != "step (a.py:7)\nmain (a.py:9)" || tr.PeakLive != 1131 || !tr.Timed {
+		t.Errorf("site %q, peak %d, timed %v", tr.Site(1), tr.PeakLive, tr.Timed)
+	}
+	if d := cmp.Diff([]string{"note"}, tr.Notes); d != "" {
+		t.Error(d)
+	}
+	if err := checkTrace(tr); err != nil {
+		t.Error(err)
+	}
+	if got := saved(t, tr); !bytes.Equal(got, file) {
+		t.Errorf("saved\n% x\n% x", got, file)
+	}
+}
+
+func TestSaved(t *testing.T) {
+	for name, data := range samples(t) {
+		t.Run(name, func(t *testing.T) {
+			tr := mustRead(t, data, Options{})
+			file := saved(t, tr)
+			again := mustRead(t, file, Options{SpoolLimit: 1000, TempDir: t.TempDir()})
+			if again.Format != "gpumem" {
+				t.Errorf("format %q", again.Format)
+			}
+			if d := diffTraces(tr, again); d != "" {
+				t.Error(d)
+			}
+			if err := checkTrace(again); err != nil {
+				t.Error(err)
+			}
+			if !bytes.Equal(saved(t, again), file) {
+				t.Error("the copy of the copy differs")
+			}
+		})
+	}
+}
+
+// traceOf makes a trace of anything at random that the model can hold.
+func traceOf(t *rapid.T) *Trace {
+	b := newBuilder("in", "torch", Options{})
+	sites := &b.trace.sites
+	frames := rapid.IntRange(0, 20).Draw(t, "frames")
+	for i := range frames {
+		sites.frames = append(sites.frames, strings.Repeat("f", i*40)+fmt.Sprint(i))
+	}
+	for range rapid.IntRange(0, min(frames, 10)).Draw(t, "sites") {
+		sites.sites = append(sites.sites, rapid.SliceOfN(rapid.Uint32Range(0, uint32(frames-1)), 1, maxFrames).Draw(t, "site"))
+	}
+	for range rapid.IntRange(0, 3).Draw(t, "notes") {
+		b.note(rapid.StringMatching("[a-zé ]{0,50}").Draw(t, "note"))
+	}
+	type block struct {
+		pool *poolBuilder
+		slot uint32
+	}
+	var live []block
+	timed := rapid.Bool().Draw(t, "timed")
+	draw := func() (site, stream uint32) {
+		return rapid.Uint32Range(0, sites.len()-1).Draw(t, "site"), uint32(rapid.Uint64Range(0, math.MaxUint32-1).Draw(t, "stream") >> rapid.IntRange(0, 32).Draw(t, "shift"))
+	}
+	alloc := func(p *poolBuilder) {
+		site, stream := draw()
+		slot, err := p.alloc(rapid.Uint64().Draw(t, "bytes"), site, stream, rapid.Bool().Draw(t, "upper"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		live = append(live, block{p, slot})
+	}
+	var pools []*poolBuilder
+	for i := range rapid.IntRange(1, 3).Draw(t, "pools") {
+		p := b.pool(fmt.Sprint("pool", i))
+		pools = append(pools, p)
+		for range rapid.IntRange(0, 3).Draw(t, "seeds") {
+			alloc(p)
+			p.p.Seeds++
+		}
+	}
+	alloc(pools[0]) // one event at least
+	now := rapid.Uint64Range(0, 1e18).Draw(t, "origin")
+	for range rapid.IntRange(0, 100).Draw(t, "events") {
+		if timed {
+			now += rapid.SampledFrom([]uint64{0, 1, 999, 1000, 70_000, 1e9, 1e12 + 1}).Draw(t, "step")
+			b.at(now)
+		}
+		p := rapid.SampledFrom(pools).Draw(t, "pool")
+		switch k := rapid.IntRange(0, 9).Draw(t, "op"); {
+		case k < 5:
+			alloc(p)
+		case k == 9:
+			site, stream := draw()
+			if err := p.freeOlder(rapid.Uint64().Draw(t, "addr"), rapid.Uint64().Draw(t, "bytes"), site, stream); err != nil {
+				t.Fatal(err)
+			}
+		case len(live) > 0:
+			i := rapid.IntRange(0, len(live)-1).Draw(t, "which")
+			site, stream := draw()
+			if err := live[i].pool.release(live[i].slot, site, stream, rapid.Bool().Draw(t, "upper")); err != nil {
+				t.Fatal(err)
+			}
+			live = slices.Delete(live, i, i+1)
+		}
+	}
+	if err := b.finish(); err != nil {
+		t.Fatal(err)
+	}
+	return b.trace
+}
+
+// TestSavedModel: any trace comes back.
+func TestSavedModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		tr := traceOf(t)
+		defer tr.Close()
+		var out bytes.Buffer
+		if err := tr.Save(context.Background(), &out); err != nil {
+			t.Fatal(err)
+		}
+		again, err := Read(context.Background(), &out, "in", Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer again.Close()
+		if d := diffTraces(tr, again); d != "" {
+			t.Fatal(d)
+		}
+	})
+}
+
+// blockStarts are the offsets of a file's blocks, and its length.
+func blockStarts(file []byte) []int {
+	var out []int
+	for i := binaryHead; i < len(file); i += frameBytes + int(binary.LittleEndian.Uint32(file[i:])) {
+		out = append(out, i)
+	}
+	return append(out, len(file))
+}
+
+// TestTorn: a file that ends anywhere is read up to the last whole block, with
+// zeros behind it or not.
+func TestTorn(t *testing.T) {
+	tr := mustRead(t, generated(45_000, decimalID), Options{})
+	file := saved(t, tr)
+	want := events(t, tr.Pools[0], 1000)
+	starts := blockStarts(file)
+	if len(starts) < 4 {
+		t.Fatalf("%d blocks", len(starts)-1)
+	}
+	for _, start := range starts[1:] {
+		for _, n := range []int{0, 1, 4, 11, 12, 13, 5000} {
+			for _, zeros := range []int{0, 11, 5000} {
+				cut := min(start+n, len(file))
+				data := append(slices.Clone(file[:cut]), make([]byte, zeros)...)
+				got := mustRead(t, data, Options{})
+				last, _ := slices.BinarySearch(starts, cut+1)
+				lost := len(data) - starts[last-1]
+				var notes []string
+				if lost > 0 {
+					notes = []string{fmt.Sprintf("the file ends within a block, as when the program that wrote it was killed: the last %s of it %s left out", count(lost, "byte"), is(lost))}
+				}
+				if d := cmp.Diff(notes, got.Notes); d != "" {
+					t.Fatalf("cut to %d of %d: %s", cut, len(file), d)
+				}
+				evs := events(t, got.Pools[0], 1000)
+				if !slices.Equal(evs, want[:len(evs)]) || got.Events != uint64(len(evs)) {
+					t.Fatalf("cut to %d of %d: the events differ", cut, len(file))
+				}
+				if cut == len(file) && len(evs) != len(want) {
+					t.Fatalf("%d events of %d", len(evs), len(want))
+				}
+			}
+		}
+	}
+}
+
+// TestDamagedMiddle changes bytes of a file: before the last block each is an
+// error that names the block.
+func TestDamagedMiddle(t *testing.T) {
+	file := saved(t, mustRead(t, generated(45_000, decimalID), Options{}))
+	starts := blockStarts(file)
+	for _, start := range starts[:len(starts)-2] {
+		for _, n := range []int{0, 1, 2, 3, 4, 7, 8, 11, 12, 13, 1000, 65_000} {
+			bad := slices.Clone(file)
+			bad[start+n] ^= 1 << (n % 8)
+			_, err := Read(context.Background(), bytes.NewReader(bad), "in", Options{})
+			what := "the block"
+			if n < frameBytes { // the frame has a sum of its own
+				what = "the length of the block"
+			}
+			wantInputError(t, err, fmt.Sprintf("in: byte %d: %s is damaged (its checksum is wrong); copy the file again, or keep what is before with head -c %[1]d", start, what))
+		}
+	}
+}
+
+// inBlock is a file of one block with these records.
+func inBlock(records ...string) []byte {
+	payload := strings.Join(records, "")
+	out := append([]byte(binaryMagic+"\x01"), make([]byte, frameBytes)...)
+	out = append(out, payload...)
+	putFrame(out[binaryHead:], []byte(payload))
+	return out
+}
+
+func TestBinaryErrors(t *testing.T) {
+	const pool = "\x80\x01p\x00" // one letter, no seeds
+	const not = "; the file was not written by gpumem"
+	many := strings.Repeat(pool, maxPools+1)
+	for _, c := range []struct {
+		name string
+		in   []byte
+		want string
+	}{
+		{"nothing behind the magic", []byte(binaryMagic), "in: ends within its first 8 bytes: no events"},
+		{"newer", []byte(binaryMagic + "\x02???"), "in: is in version 2 of the format, and this gpumem reads version 1; read it with the gpumem that wrote it, or a newer one"},
+		{"no block", []byte(binaryMagic + "\x01"), "in: the recording has no events"},
+		{"no events", inBlock(pool), "in: the recording has no events"},
+		{"kind", inBlock("\x90"), "in: byte 20: there is no record of kind 0x90" + not},
+		{"text too long", inBlock(pool, "\x83\x7fabc"), "in: byte 24: a record ends after its block" + not},
+		{"number not whole", inBlock(pool, "\x84\xff"), "in: byte 24: a record ends after its block" + not},
+		{"event not whole", inBlock(pool, "\x00"), "in: byte 24: an event ends after its block" + not},
+		{"no pool", inBlock("\x00\x05"), "in: byte 20: an event is of a pool that is not known" + not},
+		{"another pool", inBlock(pool, "\x20\x01\x05"), "in: byte 24: an event is of a pool that is not known" + not},
+		{"site", inBlock(pool, "\x08\x05\x01"), "in: byte 24: an event is of a site that is not known" + not},
+		{"frame", inBlock("\x82\x01\x00"), "in: byte 20: a stack has a frame that is not known" + not},
+		{"no frames", inBlock("\x82\x00"), "in: byte 20: a stack has no frames, or too many" + not},
+		{"too many frames", inBlock("\x82\x41"), "in: byte 20: a stack has no frames, or too many" + not},
+		{"stream", inBlock(pool, "\x10\x05\xff\xff\xff\xff\x0f"), "in: byte 24: an event is of stream 4294967295 or above" + not},
+		{"free", inBlock(pool, "\x00\x05", "\x01\x00", "\x01\x00"), "in: byte 28: a block is freed that is not live" + not},
+		{"free of a slot out of reach", inBlock(pool, "\x00\x05", "\x01\x02"), "in: byte 26: a block is freed that is not live" + not},
+		{"slot", inBlock(pool, "\x00\x05", "\x01\xff\xff\xff\xff\x7f"), "in: byte 26: a slot is out of range" + not},
+		{"time that was not announced", inBlock(pool, "\x02\x05\x05"), "in: byte 24: an event has a time that cannot be" + not},
+		{"too late", inBlock(pool, "\x85", "\x02\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01\x05"), "in: byte 25: an event has a time that cannot be" + not},
+		{"too late in microseconds", inBlock(pool, "\x85", "\x06\xff\xff\xff\xff\xff\xff\xff\x7f\x05"), "in: byte 25: an event is later than 292 years" + not},
+		{"seed with a time", inBlock("\x80\x01p\x01\x85", "\x02\x01\x05"), "in: byte 25: a block older than the recording has a time" + not},
+		{"seed freed", inBlock("\x80\x01p\x02", "\x00\x05", "\x01\x00"), "in: byte 26: a block older than the recording is freed before all of them are there" + not},
+		{"pools", inBlock(many), "in: byte 4116: there are more than 1024 pools" + not},
+		{"peak too low", inBlock(pool, "\x00\x05", "\x84\x04"), "in: byte 28: the peak of all pools is 4, and by the events from 5 to 5" + not},
+		{"peak too high", inBlock(pool, "\x00\x05", "\x84\x06"), "in: byte 28: the peak of all pools is 6, and by the events from 5 to 5" + not},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := Read(context.Background(), bytes.NewReader(c.in), "in", Options{Format: "gpumem"})
+			wantInputError(t, err, c.want)
+		})
+	}
+	_, err := Read(context.Background(), strings.NewReader("a 0 1\n"), "in", Options{Format: "gpumem"})
+	wantInputError(t, err, "in: does not begin as a recording that --save wrote")
+}
+
+func TestSaveFails(t *testing.T) {
+	tr := mustRead(t, generated(60_000, decimalID), Options{})
+	for _, room := range []int{0, 10, 70_000} {
+		err := tr.Save(context.Background(), &fullDisk{room})
+		if !errors.Is(err, errFull) {
+			t.Errorf("room for %d bytes: %v", room, err)
+		}
+	}
+	why := errors.New("enough")
+	ctx, cancel := context.WithCancelCause(context.Background())
+	cancel(why)
+	if err := tr.Save(ctx, &bytes.Buffer{}); !errors.Is(err, why) {
+		t.Errorf("got %v", err)
+	}
+}
+
+var errFull = errors.New("the disk is full")
+
+type fullDisk struct{ room int }
+
+func (d *fullDisk) Write(b []byte) (int, error) {
+	if len(b) > d.room {
+		return 0, errFull
+	}
+	d.room -= len(b)
+	return len(b), nil
+}
+
+// FuzzBinary: the bytes are a file as it is, and the payload of a block whose
+// sums are right.
+func FuzzBinary(f *testing.F) {
+	for name, data := range samples(f) {
+		if name == "large" {
+			continue
+		}
+		tr, err := Read(context.Background(), bytes.NewReader(data), "in", Options{})
+		if err != nil {
+			f.Fatal(err)
+		}
+		file := saved(f, tr)
+		f.Add(file)
+		f.Add(file[binaryHead+frameBytes:])
+		tr.Close()
+	}
+	f.Fuzz(func(t *testing.T, in []byte) {
+		fuzzFormat(t, in, "gpumem")
+		if len(in) > 0 && len(in) <= maxPayload {
+			fuzzFormat(t, inBlock(string(in)), "gpumem")
+		}
+	})
+}

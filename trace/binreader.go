@@ -1,0 +1,337 @@
+package trace
+
+// This file is for reading our own format; binary.go describes it.
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"math"
+)
+
+// binaryReader reads one file.
+type binaryReader struct {
+	in  *bufio.Reader
+	b   *builder
+	off int64 // of the current block in the file
+
+	frame   [frameBytes]byte
+	payload []byte
+
+	pools []*readPool
+	last  uint32 // pool of the last event in the block
+	peak  uint64 // what the file says that Trace.PeakLive is
+	timed bool   // the events have times
+	saved bool   // peak was told
+}
+
+// readPool is one pool of the file.
+type readPool struct {
+	pool  *poolBuilder
+	live  []bool // by slot
+	prev  prev   // the last event in the block
+	seeds uint64 // events that are still to come as seeds
+}
+
+// readBinary reads a whole file into b.
+func readBinary(_ context.Context, in *bufio.Reader, b *builder) error {
+	r := &binaryReader{in: in, b: b, payload: make([]byte, maxPayload)}
+	var head [binaryHead]byte
+	n, err := io.ReadFull(in, head[:])
+	switch {
+	case err != nil && err != io.EOF && err != io.ErrUnexpectedEOF:
+		return err
+	case !looksBinary(head[:n]):
+		return &Error{File: b.trace.Source, Msg: "does not begin as a recording that --save wrote"}
+	case n < binaryHead:
+		return &Error{File: b.trace.Source, Msg: fmt.Sprintf("ends within its first %d bytes: no events", binaryHead)}
+	case head[n-1] != binaryVersion:
+		return &Error{File: b.trace.Source, Msg: fmt.Sprintf("is in version %d of the format, and this gpumem reads version %d; read it with the gpumem that wrote it, or a newer one",
+			head[n-1], binaryVersion)}
+	}
+	r.off = int64(binaryHead)
+	for {
+		payload, err := r.block()
+		if err == io.EOF {
+			break
+		}
+		if err == nil {
+			err = r.records(payload)
+		}
+		if err != nil {
+			return err
+		}
+		r.off += frameBytes + int64(len(payload))
+	}
+	return r.setPeak()
+}
+
+// fail is damage at a byte of the file.
+func (r *binaryReader) fail(off int64, format string, args ...any) error {
+	return &Error{File: r.b.trace.Source, Offset: off, Msg: fmt.Sprintf(format, args...)}
+}
+
+// block reads the next block and returns its payload; io.EOF after the last
+// whole one.
+func (r *binaryReader) block() ([]byte, error) {
+	n, err := io.ReadFull(r.in, r.frame[:])
+	if err == io.EOF {
+		return nil, err
+	}
+	if err == io.ErrUnexpectedEOF {
+		return nil, r.tail(n, "")
+	}
+	if err != nil {
+		return nil, err
+	}
+	le := binary.LittleEndian
+	size := le.Uint32(r.frame[:])
+	if crc32.Checksum(r.frame[:8], castagnoli) != le.Uint32(r.frame[8:]) || size == 0 || size > maxPayload {
+		return nil, r.tail(n, "the length of the block")
+	}
+	payload := r.payload[:size]
+	n, err = io.ReadFull(r.in, payload)
+	switch {
+	case err == io.EOF || err == io.ErrUnexpectedEOF:
+		return nil, r.tail(frameBytes+n, "")
+	case err != nil:
+		return nil, err
+	case crc32.Checksum(payload, castagnoli) != le.Uint32(r.frame[4:]):
+		return nil, r.tail(frameBytes+n, "the block")
+	}
+	return payload, nil
+}
+
+// tail is for a block that is not whole, of which n bytes are read. If nothing
+// but zeros follows it, it is the end of a file that was not finished. Else what
+// is damaged.
+func (r *binaryReader) tail(n int, what string) error {
+	lost := int64(n)
+	for {
+		c, err := r.in.ReadByte()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		if c != 0 {
+			return r.fail(r.off, "%s is damaged (its checksum is wrong); copy the file again, or keep what is before with head -c %d", what, r.off)
+		}
+		lost++
+	}
+	r.b.note(fmt.Sprintf("the file ends within a block, as when the program that wrote it was killed: the last %s of it %s left out",
+		count(int(lost), "byte"), is(int(lost))))
+	return io.EOF
+}
+
+// records plays the records of a block.
+func (r *binaryReader) records(payload []byte) error {
+	r.last = 0
+	for _, p := range r.pools {
+		p.prev = prev{}
+	}
+	f := fields{b: payload}
+	for f.i < len(payload) {
+		start := f.i
+		f.i++
+		var err error
+		if tag := payload[start]; tag&binOther == 0 {
+			err = r.event(tag, &f)
+		} else {
+			err = r.record(tag, &f)
+		}
+		if err != nil {
+			if bad, ok := err.(recordError); ok {
+				err = r.fail(r.off+frameBytes+int64(start), "%v; the file was not written by gpumem", bad)
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+// recordError is a record that no writer writes.
+type recordError string
+
+func (e recordError) Error() string { return string(e) }
+
+// fields reads the numbers and texts of records. After the end of the block all
+// are zero, and bad is set.
+type fields struct {
+	b   []byte
+	i   int
+	bad bool
+}
+
+func (f *fields) uvarint() uint64 {
+	if f.i < len(f.b) && f.b[f.i] < 0x80 { // most are short
+		f.i++
+		return uint64(f.b[f.i-1])
+	}
+	v, n := binary.Uvarint(f.b[f.i:])
+	if n <= 0 {
+		f.bad = true
+		return 0
+	}
+	f.i += n
+	return v
+}
+
+func (f *fields) text() string {
+	n := f.uvarint()
+	if n > maxText || n > uint64(len(f.b)-f.i) {
+		f.bad = true
+		return ""
+	}
+	f.i += int(n)
+	return printable(string(f.b[f.i-int(n) : f.i]))
+}
+
+// record plays a record that is not an event.
+func (r *binaryReader) record(tag byte, f *fields) error {
+	sites := &r.b.trace.sites
+	switch tag {
+	case binNewPool:
+		name, seeds := f.text(), f.uvarint()
+		if len(r.pools) == maxPools {
+			return recordError(fmt.Sprintf("there are more than %d pools", maxPools))
+		}
+		r.pools = append(r.pools, &readPool{pool: r.b.pool(name), seeds: seeds})
+	case binNewFrame:
+		sites.frames = append(sites.frames, f.text())
+	case binNewSite:
+		n := f.uvarint()
+		if n == 0 || n > maxFrames {
+			return recordError("a stack has no frames, or too many")
+		}
+		frames := make([]uint32, n)
+		for i := range frames {
+			v := f.uvarint()
+			if v >= uint64(len(sites.frames)) {
+				return recordError("a stack has a frame that is not known")
+			}
+			frames[i] = uint32(v)
+		}
+		sites.sites = append(sites.sites, frames)
+	case binNote:
+		r.b.note(f.text())
+	case binPeak:
+		r.peak, r.saved = f.uvarint(), true
+	case binTimed:
+		r.timed = true
+		r.b.at(0)
+	default:
+		return recordError(fmt.Sprintf("there is no record of kind %#x", tag))
+	}
+	if f.bad {
+		return recordError("a record ends after its block")
+	}
+	return nil
+}
+
+// event plays an event.
+func (r *binaryReader) event(tag byte, f *fields) error {
+	if tag&binPool != 0 {
+		n := f.uvarint()
+		if n >= uint64(len(r.pools)) {
+			return recordError("an event is of a pool that is not known")
+		}
+		r.last = uint32(n)
+	}
+	if len(r.pools) == 0 {
+		return recordError("an event is of a pool that is not known")
+	}
+	p := r.pools[r.last]
+	if tag&binTime != 0 {
+		d := f.uvarint()
+		if tag&binMicro != 0 {
+			if d > math.MaxInt64/1000 {
+				return recordError("an event is later than 292 years")
+			}
+			d *= 1000
+		}
+		if !r.timed || d > math.MaxInt64-p.prev.time {
+			return recordError("an event has a time that cannot be")
+		}
+		p.prev.time += d
+	}
+	if r.timed {
+		r.b.at(p.prev.time)
+	}
+	what := f.uvarint()
+	var site, stream uint64
+	if tag&binSite != 0 {
+		site = f.uvarint()
+	}
+	if tag&binStream != 0 {
+		stream = f.uvarint()
+	}
+	switch {
+	case f.bad:
+		return recordError("an event ends after its block")
+	case site >= uint64(r.b.trace.sites.len()):
+		return recordError("an event is of a site that is not known")
+	case stream >= math.MaxUint32:
+		return recordError("an event is of stream 4294967295 or above")
+	}
+	if tag&binFree != 0 {
+		return r.free(p, what, uint32(site), uint32(stream), tag&binUpper != 0)
+	}
+	if p.seeds > 0 {
+		if p.prev.time != 0 {
+			return recordError("a block older than the recording has a time")
+		}
+		p.seeds--
+		p.pool.p.Seeds++
+	}
+	slot, err := p.pool.alloc(what, uint32(site), uint32(stream), tag&binUpper != 0)
+	if err != nil {
+		return err
+	}
+	if int(slot) == len(p.live) {
+		p.live = append(p.live, false)
+	}
+	p.live[slot] = true
+	p.prev.slot = slot
+	return nil
+}
+
+// free plays a Free; z is its slot as the file has it.
+func (r *binaryReader) free(p *readPool, z uint64, site, stream uint32, upper bool) error {
+	if z > math.MaxUint32 {
+		return recordError("a slot is out of range")
+	}
+	slot := p.prev.slot + (uint32(z)>>1 ^ -(uint32(z) & 1))
+	if uint64(slot) >= uint64(len(p.live)) || !p.live[slot] {
+		return recordError("a block is freed that is not live")
+	}
+	if p.seeds > 0 {
+		return recordError("a block older than the recording is freed before all of them are there")
+	}
+	p.live[slot] = false
+	p.prev.slot = slot
+	return p.pool.release(slot, site, stream, upper)
+}
+
+// setPeak takes over the peak of all pools as the file has it: Save writes the
+// pools one after the other, and their order is lost. It must be possible.
+func (r *binaryReader) setPeak() error {
+	if !r.saved {
+		return nil
+	}
+	var least uint64
+	var most sum
+	for _, p := range r.pools {
+		least = max(least, p.pool.peak.cap())
+		most.add(p.pool.peak.cap())
+	}
+	if r.peak < least || r.peak > most.cap() {
+		return r.fail(r.off, "the peak of all pools is %d, and by the events from %d to %d; the file was not written by gpumem", r.peak, least, most.cap())
+	}
+	r.b.peak = sum{lo: r.peak}
+	return nil
+}

@@ -1,0 +1,274 @@
+package trace
+
+// This file is for writing our own format (binary.go): Writer, which records a
+// live program, and Save, which writes a trace that was read. Both stand on
+// blockWriter (binblocks.go).
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strings"
+	"sync"
+	"time"
+)
+
+// flushAfter is how long a Writer keeps records before it writes them.
+const flushAfter = time.Second
+
+// Writer records the allocations of a running program in our own format, for
+// Open. Any number of goroutines may use it at once; the order of the events is
+// that in which their calls got in.
+//
+// Records are gathered and written as blocks, each with one Write: when 64 KiB
+// are full, which is 10,000 to 20,000 events, when a call comes a second after
+// the oldest record that is not written, and on Flush. A program that is killed
+// so loses at most 64 KiB, and nothing that is more than a second older than the
+// last call; the file is good up to there. Whoever wants it to survive the loss
+// of power syncs the file.
+type Writer struct {
+	mu    sync.Mutex
+	out   blockWriter
+	pools map[string]*livePool
+	sites map[string]uint32
+	lines map[string]uint32 // frame numbers by text
+
+	timed bool
+	first uint64 // time of the first event
+
+	now    func() time.Time
+	oldest time.Time // when the oldest record that is not written came
+}
+
+// livePool is one pool of a Writer.
+type livePool struct {
+	number uint32
+	slots  map[uint64]uint32 // of the live blocks by their IDs
+}
+
+// Call is one allocation or free, as a Writer is told of it.
+type Call struct {
+	// Pool names the pool of memory; "" is a good name if there is one. Longer
+	// names than 200 bytes are cut.
+	Pool string
+	// ID names the block while it is live: its address, or any number.
+	ID uint64
+	// Bytes is how many bytes were asked for. Of a Free it is not used.
+	Bytes uint64
+	// Stream is a number from 0 within the pool, best dense, and below 2^32-1; 0
+	// is the default stream.
+	Stream uint32
+	// Upper asks for the upper end of the pool.
+	Upper bool
+	// Site is the place in the program: a line for each frame, innermost first;
+	// "" is none. 64 frames are kept, and of each 1000 bytes.
+	Site string
+	// Time is in nanoseconds from any origin. A time before that of the last
+	// event of the pool counts as that. 0 throughout is a recording without
+	// times.
+	Time uint64
+}
+
+// NewWriter begins a recording on w. The error is that of writing the first
+// bytes.
+func NewWriter(w io.Writer) (*Writer, error) {
+	out := &Writer{
+		out:   blockWriter{w: w},
+		pools: make(map[string]*livePool),
+		sites: map[string]uint32{"": 0},
+		lines: make(map[string]uint32),
+		now:   time.Now,
+	}
+	return out, out.out.begin()
+}
+
+// Alloc records an allocation that was served. The error is that of writing,
+// which comes again on every later call, or that the pool has a live block of
+// this ID; nothing is recorded then.
+func (w *Writer) Alloc(c Call) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	p, err := w.pool(c.Pool)
+	if err != nil {
+		return err
+	}
+	if _, live := p.slots[c.ID]; live {
+		return fmt.Errorf("trace: block %#x of pool %q is already live; record its free first", c.ID, c.Pool)
+	}
+	ev, err := w.event(c)
+	if err != nil {
+		return err
+	}
+	slot, err := w.out.alloc(p.number, ev)
+	if err != nil {
+		return err
+	}
+	p.slots[c.ID] = slot
+	return w.flushIfOld()
+}
+
+// Free records a free. The error is as Alloc's, or that the pool has no live
+// block of this ID: blocks older than the recording are to be recorded with
+// Alloc first.
+func (w *Writer) Free(c Call) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	p, err := w.pool(c.Pool)
+	if err != nil {
+		return err
+	}
+	slot, live := p.slots[c.ID]
+	if !live {
+		return fmt.Errorf("trace: block %#x of pool %q is not live; record its allocation first", c.ID, c.Pool)
+	}
+	ev, err := w.event(c)
+	if err != nil {
+		return err
+	}
+	delete(p.slots, c.ID)
+	if err := w.out.free(p.number, slot, ev); err != nil {
+		return err
+	}
+	return w.flushIfOld()
+}
+
+// Flush writes what is recorded so far. Call it at the end; the writer may be
+// used on after it.
+func (w *Writer) Flush() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.flush()
+}
+
+func (w *Writer) flush() error {
+	w.oldest = time.Time{}
+	return w.out.flush()
+}
+
+// flushIfOld writes what is recorded if a part of it has waited long enough.
+func (w *Writer) flushIfOld() error {
+	now := w.now()
+	if w.oldest.IsZero() || len(w.out.buf) == frameBytes {
+		w.oldest = now
+	}
+	if now.Sub(w.oldest) < flushAfter {
+		return nil
+	}
+	return w.flush()
+}
+
+// pool returns the pool of a name, new if need be.
+func (w *Writer) pool(name string) (*livePool, error) {
+	p := w.pools[name]
+	if p == nil {
+		if len(w.pools) == maxPools {
+			return nil, fmt.Errorf("trace: pool %q is one more than the %d that a recording may have", name, maxPools)
+		}
+		p = &livePool{number: w.out.newPool(name, 0), slots: make(map[uint64]uint32)}
+		w.pools[name] = p
+	}
+	return p, w.out.err
+}
+
+// event is a call without what Alloc and Free know better.
+func (w *Writer) event(c Call) (Event, error) {
+	if c.Stream == math.MaxUint32 {
+		return Event{}, errors.New("trace: stream 4294967295 is one too many")
+	}
+	if c.Time != 0 && !w.timed {
+		w.timed, w.first = true, c.Time
+		w.out.begins()
+	}
+	return Event{
+		Bytes: c.Bytes, Stream: c.Stream, Upper: c.Upper, Site: w.site(c.Site),
+		Time: min(max(c.Time, w.first)-w.first, math.MaxInt64),
+	}, w.out.err
+}
+
+// site returns the number of a stack, which is written when it is first seen.
+func (w *Writer) site(text string) uint32 {
+	n, ok := w.sites[text]
+	if ok {
+		return n
+	}
+	var frames []uint32
+	for line := range strings.SplitSeq(text, "\n") {
+		if len(frames) == maxFrames {
+			break
+		}
+		f, ok := w.lines[line]
+		if !ok {
+			f = uint32(len(w.lines))
+			w.lines[line] = f
+			w.out.text(binNewFrame, cutName(printable(line), maxFrameBytes))
+		}
+		frames = append(frames, f)
+	}
+	w.out.newSite(frames)
+	n = uint32(len(w.sites))
+	w.sites[text] = n
+	return n
+}
+
+// Save writes the recording in our own format, so that it is read faster and
+// takes less room. What is read from it has the same pools, sums, sites and
+// notes, and the same events but for their slots, which may be numbered anew.
+// The error is that of w, of the temporary file, or the cause of ctx.
+func (t *Trace) Save(ctx context.Context, w io.Writer) error {
+	out := &blockWriter{w: w}
+	if err := out.begin(); err != nil {
+		return err
+	}
+	for _, f := range t.sites.frames {
+		out.text(binNewFrame, f)
+	}
+	for _, frames := range t.sites.sites {
+		out.newSite(frames)
+	}
+	for _, n := range t.Notes {
+		out.text(binNote, n)
+	}
+	for _, p := range t.Pools {
+		out.newPool(p.Name, p.Seeds)
+	}
+	if t.Timed {
+		out.begins()
+	}
+	for i, p := range t.Pools {
+		if err := p.save(ctx, uint32(i), out); err != nil {
+			return err
+		}
+	}
+	out.uvarint(binPeak, t.PeakLive)
+	return out.flush()
+}
+
+// save writes the events of pool number n.
+func (p *Pool) save(ctx context.Context, n uint32, out *blockWriter) error {
+	cur := p.Cursor()
+	defer cur.Close()
+	slots := make([]uint32, p.Slots) // the file's by ours
+	batch := make([]Event, 4096)
+	for {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		got, err := cur.Next(batch)
+		if err == io.EOF {
+			return nil
+		}
+		for i := 0; i < got && err == nil; i++ {
+			ev := batch[i]
+			if ev.Op == Free {
+				err = out.free(n, slots[ev.Slot], ev)
+			} else {
+				slots[ev.Slot], err = out.alloc(n, ev)
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+}

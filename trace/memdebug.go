@@ -1,0 +1,212 @@
+package trace
+
+// This file is for the lines that the BFC allocator of XLA and TensorFlow writes
+// into a program's log when TF_CPP_VMODULE=bfc_allocator=4 is set (and
+// TF_CPP_MIN_LOG_LEVEL is 0, as XLA and JAX need):
+//
+//	2026-01-01 12:00:00.123456: I xla/tsl/framework/bfc_allocator.cc:480] [mem-debug] AllocateRaw,GPU_0_bfc,1024,0x7f2a00000000,*** Begin stack trace ***
+//	2026-01-01 12:00:00.123789: I xla/tsl/framework/bfc_allocator.cc:840] [mem-debug] DeallocateRaw,GPU_0_bfc,1024,0x7f2a00000000,*** Begin stack trace ***
+//
+// The fields are the allocator's name, which is the pool here, the bytes that
+// were asked for, and the address. This is the form of openxla/xla of 2026;
+// releases up to about 2023 (google/tsl) have no such lines, and those that they
+// have do not say which block is freed. An allocation is written after it is
+// made, a refused one with the address 0, a free before. Everything else in the
+// log is skipped, the stacks that follow the lines too: wheels have hardly any
+// names in them.
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"time"
+)
+
+// memDebug marks the lines.
+const memDebug = "[mem-debug]"
+
+// Each line has one of these behind the mark and a blank.
+var (
+	memAlloc = []byte(memDebug + " AllocateRaw,")
+	memFree  = []byte(memDebug + " DeallocateRaw,")
+)
+
+// hasMemDebug reports whether such a line is among the first of a log.
+func hasMemDebug(head []byte) bool {
+	return bytes.Contains(head, memAlloc) || bytes.Contains(head, memFree)
+}
+
+// memDebugReader reads one log.
+type memDebugReader struct {
+	*lineReader
+	b       *builder
+	clock   logClock
+	pools   map[string]*addressPlay
+	names   []string // of the pools, in the order of their first lines
+	skipped int      // lines of other kinds
+}
+
+// maxPools bounds what a damaged log can ask for: a pool has buffers. A program
+// has an allocator for each GPU, and some for the host.
+const maxPools = 1024
+
+// readMemDebug reads a whole log into b.
+func readMemDebug(_ context.Context, in *bufio.Reader, b *builder) error {
+	r := &memDebugReader{
+		lineReader: newLineReader(in, b.trace.Source),
+		b:          b,
+		pools:      make(map[string]*addressPlay),
+	}
+	for {
+		line, _, err := r.next()
+		if err == io.EOF {
+			return r.end()
+		}
+		if err != nil {
+			return err
+		}
+		if err := r.event(line); err != nil {
+			return r.place(err)
+		}
+	}
+}
+
+// end tells what the log had.
+func (r *memDebugReader) end() error {
+	if len(r.pools) == 0 {
+		return &Error{File: r.name, Msg: fmt.Sprintf("no line has %q; run the program with TF_CPP_VMODULE=bfc_allocator=4 TF_CPP_MIN_LOG_LEVEL=0 and keep its stderr", memDebug)}
+	}
+	for _, name := range r.names {
+		prefix := ""
+		if len(r.names) > 1 {
+			prefix = r.pools[name].pool.p.Name + ": "
+		}
+		r.pools[name].notes(r.b, prefix)
+	}
+	if r.skipped > 0 {
+		r.b.note(fmt.Sprintf("%s without an allocation or a free; skipped", count(r.skipped, "line")))
+	}
+	return nil
+}
+
+// event reads one line, if it is one of ours.
+func (r *memDebugReader) event(line []byte) error {
+	i := bytes.Index(line, []byte(memDebug))
+	if i < 0 {
+		r.skipped++
+		return nil
+	}
+	prefix, rest := line[:i], line[i:]
+	isFree := bytes.HasPrefix(rest, memFree)
+	switch {
+	case isFree:
+		rest = rest[len(memFree):]
+	case bytes.HasPrefix(rest, memAlloc):
+		rest = rest[len(memAlloc):]
+	default:
+		r.skipped++
+		return nil
+	}
+	name, rest, _ := bytes.Cut(rest, []byte{','})
+	bytesField, rest, _ := bytes.Cut(rest, []byte{','})
+	addrField, _, whole := bytes.Cut(rest, []byte{','})
+	size, ok := decimal(bytesField)
+	addr, okAddr := pointer(addrField)
+	if !whole || !ok || !okAddr {
+		return r.fail("%s is not followed by a name, a number of bytes, an address and a comma; the line is cut or mixed with another, take it out",
+			quote(line[i:]))
+	}
+	play, err := r.pool(name)
+	if err != nil {
+		return err
+	}
+	if now, ok := r.clock.parse(prefix); ok {
+		r.b.at(now)
+	}
+	switch {
+	case addr != 0 && isFree:
+		return play.free(addr, size, 0)
+	case addr != 0:
+		return play.alloc(addr, size, 0)
+	case size != 0:
+		play.refused.add(r.line, size)
+	}
+	return nil // 0 bytes lie nowhere, and freeing nothing does nothing
+}
+
+// pool returns the pool of an allocator, new if need be.
+func (r *memDebugReader) pool(name []byte) (*addressPlay, error) {
+	if p := r.pools[string(name)]; p != nil {
+		return p, nil
+	}
+	if len(r.pools) == maxPools {
+		return nil, r.fail("the log has more than %d allocators; it is damaged", maxPools)
+	}
+	shown := printable(cutName(string(name), maxNameBytes))
+	p := newAddressPlay(r.b.pool(shown))
+	r.pools[string(name)] = p
+	r.names = append(r.names, string(name))
+	return p, nil
+}
+
+// logClock reads the times in front of log lines.
+type logClock struct {
+	years int // turns of the year so far
+	last  time.Month
+}
+
+// parse reads the time that a line begins with, in nanoseconds; false if there
+// is none. These forms are known:
+//
+//	2026-01-01 12:00:00.123456: I file.cc:1]           TensorFlow, XLA, JAX
+//	I0101 12:00:00.123456    1234 file.cc:1]           glog, Abseil: no year
+//	I0000 00:00:1767268800.123456    1234 file.cc:1]   Abseil before it knows the time zone
+func (c *logClock) parse(s []byte) (uint64, bool) {
+	s = bytes.TrimLeft(s, " \t")
+	switch {
+	case len(s) >= len("2026-01-01 12:00:00") && s[4] == '-' && s[10] == ' ':
+		year, okY := decimal(s[:4])
+		month, okM := twoDigits(s[5:7])
+		date, okD := twoDigits(s[8:10])
+		if !okY || !okM || !okD || year < 1970 || year > 2500 {
+			return 0, false
+		}
+		return onDate(int(year), month, date, s[11:])
+	case len(s) > len("I0101 12:00:00") && s[5] == ' ':
+		month, okM := twoDigits(s[1:3])
+		date, okD := twoDigits(s[3:5])
+		if !okM || !okD {
+			return 0, false
+		}
+		if month == 0 {
+			if s = s[6:]; bytes.HasPrefix(s, []byte("00:00:")) {
+				var d dayClock
+				s = s[len("00:00:"):]
+				return d.parse(s[:len(s)-len(bytes.TrimLeft(s, "0123456789."))])
+			}
+			return 0, false
+		}
+		// A log has no year; 2000 has every date. It is the next year after
+		// December.
+		if c.last == time.December && time.Month(month) == time.January {
+			c.years++
+		}
+		c.last = time.Month(month)
+		return onDate(2000+c.years, month, date, s[6:])
+	}
+	return 0, false
+}
+
+// onDate reads the time of day that s begins with.
+func onDate(year int, month, date uint64, s []byte) (uint64, bool) {
+	now, ok := timeOfDay(s[:8])
+	if s = s[8:]; len(s) > 0 && s[0] == '.' {
+		s = s[1:]
+		ns, okNs := fractionOf(s[:len(s)-len(bytes.TrimLeft(s, "0123456789"))])
+		now, ok = now+ns, ok && okNs
+	}
+	midnight := time.Date(year, time.Month(month), int(date), 0, 0, 0, 0, time.UTC)
+	return uint64(midnight.Unix())*1e9 + now, ok
+}
