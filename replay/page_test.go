@@ -3,6 +3,7 @@ package replay_test
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 
@@ -111,6 +112,9 @@ func TestPage(t *testing.T) {
 	for k, pool := range p.Pools {
 		if pool.Events != tr.Pools[k].Events || pool.Peak != tr.Pools[k].PeakLive || len(pool.Layers) != 3 || len(pool.Blocks.Stacks) != len(pool.Blocks.From) {
 			t.Errorf("%s: %d events, peak %d, %d layers", pool.Pool, pool.Events, pool.Peak, len(pool.Layers))
+		}
+		if len(pool.Times) != len(pool.Ends) || !tr.Timed || !slices.IsSorted(pool.Times) {
+			t.Errorf("%s: times %d of %d events", pool.Pool, pool.Times, pool.Events)
 		}
 		for n, l := range pool.Layers {
 			if l.Policy != cfg.Policies[n].Spec || len(l.Cells) != len(p.Columns) {

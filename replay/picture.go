@@ -76,7 +76,7 @@ func (r *runner) findShape(ctx context.Context, share int) (*shape, error) {
 	stretches := min(uint64(max(1, pictureInstants/share)), t.Events)
 	looks := make([]uint64, 0, stretches+1)
 	var end, most uint64 // of the stretch
-	err := r.asked(ctx, func(n, live uint64) {
+	err := r.asked(ctx, func(n, live, _ uint64) {
 		if n > end {
 			end = (uint64(len(looks)) + 1) * t.Events / stretches
 			looks, most = append(looks, n), live
@@ -96,10 +96,13 @@ func (r *runner) findShape(ctx context.Context, share int) (*shape, error) {
 	}
 	t.Ends = ends(t.Events, uint64(max(1, pictureBuckets/share)), t.PeakAt, uint64(peakWindow/share))
 	b := bucket{ends: t.Ends}
-	err = r.asked(ctx, func(n, live uint64) {
+	err = r.asked(ctx, func(n, live, time uint64) {
 		if b.add(live); n == b.end() {
 			b.close(&t.Asked)
 			b.at++
+			if r.trace.Timed {
+				t.Times = append(t.Times, time)
+			}
 		}
 	})
 	if err == nil && r.trace.Events <= exactEvents {
@@ -143,8 +146,8 @@ func stack(t *trace.Trace, site uint32) string {
 	return cmp.Or(t.Site(site), "(no stack was recorded)")
 }
 
-// asked tells after each event how many requested bytes are live.
-func (r *runner) asked(ctx context.Context, f func(n, live uint64)) error {
+// asked tells after each event how many requested bytes are live, and its time.
+func (r *runner) asked(ctx context.Context, f func(n, live, time uint64)) error {
 	bytes := make([]uint64, r.pool.Slots)
 	var live wide
 	var n uint64
@@ -158,7 +161,7 @@ func (r *runner) asked(ctx context.Context, f func(n, live uint64)) error {
 				live.add(e.Bytes)
 			}
 			n++
-			f(n, live.cap())
+			f(n, live.cap(), e.Time)
 		}
 		return nil
 	})

@@ -73,9 +73,10 @@ type Timeline struct {
 	// Ends are the last events of the buckets into which the events are
 	// gathered, up to Events. Curves have a value or two for each.
 	Ends   Numbers `json:"ends"`
-	Asked  Curve   `json:"asked"`   // requested bytes live at once, refused ones included
-	Peak   uint64  `json:"peak"`    // the most of it
-	PeakAt uint64  `json:"peak_at"` // first event with that
+	Times  Numbers `json:"times,omitempty"` // of the last event of each, in ns since the first; nil: not recorded
+	Asked  Curve   `json:"asked"`           // requested bytes live at once, refused ones included
+	Peak   uint64  `json:"peak"`            // the most of it
+	PeakAt uint64  `json:"peak_at"`         // first event with that
 	// Blocks are all that was asked for, in the order of the events, so that what
 	// is alive can be told at every event. nil where they are too many: then it is
 	// known at the instants of the layers.

@@ -66,7 +66,7 @@ func replayCommand() *cobra.Command {
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkPictures(args[0], page, drawing); err != nil {
+			if err := checkPictures(args[0], save, page, drawing); err != nil {
 				return err
 			}
 			spec, note, err := open.Choose(device, os.LookupEnv, smallest)

@@ -14,15 +14,17 @@ import (
 )
 
 // checkPictures says whether the files may be written, before a long recording
-// is read.
-func checkPictures(recording, page, drawing string) error {
+// is read. save is that of --save.
+func checkPictures(recording, save, page, drawing string) error {
 	for _, f := range []struct{ flag, path string }{{"--report", page}, {"--svg", drawing}} {
 		if f.path != "" && sameFile(recording, f.path) {
 			return fmt.Errorf("%s %s: this is the recording itself; name another file", f.flag, f.path)
 		}
 	}
-	if page != "" && (page == drawing || sameFile(page, drawing)) {
-		return fmt.Errorf("--svg %s: --report has the same file; name another", drawing)
+	for _, f := range []struct{ flag, path, other, otherPath string }{{"--svg", drawing, "--report", page}, {"--report", page, "--save", save}, {"--svg", drawing, "--save", save}} {
+		if f.path != "" && (f.path == f.otherPath || sameFile(f.path, f.otherPath)) {
+			return fmt.Errorf("%s %s: %s has the same file; name another", f.flag, f.path, f.other)
+		}
 	}
 	return nil
 }

@@ -31,6 +31,12 @@ const counted = (n, what) => count(n) + " " + what + (n === 1 ? "" : "s");
 // glue keeps a number and its unit on one line.
 const glue = (s) => s.replace(/(\d) ((?:[KMGTPE]i)?B|%)/g, "$1\u00a0$2");
 const percent = (part, whole) => (whole > 0 ? (100 * part / whole).toFixed(1) : "0.0") + " %";
+// time is like package report's Seconds.
+function time(ns) {
+	if (ns >= 999.5e9) return count(ns / 1e9) + " s";
+	for (const [unit, name] of [[1e9, "s"], [1e6, "ms"], [1e3, "us"], [1, "ns"]]) if (ns >= 0.9995 * unit) return +(ns / unit).toPrecision(3) + " " + name;
+	return "0 s";
+}
 // sums undoes the differences that lists are written as.
 function sums(list) {
 	let last = 0;
@@ -58,6 +64,7 @@ function finer(t) {
 	const from = t.ends.map((end) => { while (old[k] < end) k++; return k; });
 	const cut = (list) => from.map((k) => list[k]);
 	t.askedMost = cut(t.askedMost);
+	if (t.times) t.times = cut(t.times);
 	for (const l of t.layers) {
 		for (const name of ["usedLeast", "usedMost", "heldLeast", "heldMost", "free", "hole", "calls", "refused"]) l[name] = cut(l[name]);
 		if (!l.near) continue;
@@ -74,6 +81,7 @@ data.names = data.names || [];
 data.frames = data.names.map((s) => s.split("\n", 1)[0]);
 for (const t of data.pools) {
 	t.ends = sums(t.ends);
+	if (t.times) t.times = sums(t.times);
 	t.askedMost = sums(t.asked.max);
 	for (const l of t.layers) {
 		l.usedLeast = sums(l.used.min); l.usedMost = sums(l.used.max);
@@ -103,4 +111,6 @@ const look = () => L().instants[lookAt(here())];
 const known = (event) => T().blocks ? Math.max(1, Math.min(T().events, Math.round(event))) : L().events[lookAt(event)];
 // bucketOf is the bucket that an event lies in.
 const bucketOf = (event) => { const t = T(); let k = nearest(t.ends, event); if (t.ends[k] < event) k++; return Math.min(k, t.ends.length - 1); };
+// when is the time of an event, as far as it is known.
+const when = (event) => T().times ? time(T().times[bucketOf(event)]) : "";
 const dashes = [[], [8, 3], [2, 3], [10, 3, 2, 3], [5, 5], [14, 4], [1, 5], [6, 2, 1, 2, 1, 2]];

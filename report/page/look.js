@@ -5,6 +5,7 @@ function which(event) {
 	if (event === t.peak_at) words.push("the peak");
 	if (l.first && event === l.first.event) words.push("the first refusal");
 	if (event === t.events) words.push("the end");
+	if (t.times) words.push(when(event) + " after the first");
 	return words.join(", ");
 }
 

@@ -22,9 +22,9 @@ function axes(values, height, list) {
 	const line = { stroke: () => color("grid"), width: 1 };
 	return [
 		height < 60 ? { stroke: () => color("rule"), grid: { show: false }, ticks: { show: false }, values: () => [], size: 6, border: { show: true, stroke: () => color("rule"), width: 1 } } : {
-			stroke: () => color("quiet"), font, grid: { show: false }, ticks: { stroke: () => color("rule"), size: 4 }, size: 26, space: 90,
+			stroke: () => color("quiet"), font, grid: { show: false }, ticks: { stroke: () => color("rule"), size: 4 }, size: T().times ? 40 : 26, space: 90,
 			incrs: [1, 2, 5, 10, 20, 50].concat(...Array.from({ length: 14 }, (_, k) => [1, 2, 5].map((f) => f * Math.pow(10, k + 2)))),
-			values: (_, list) => list.map((v) => Number.isInteger(v) ? count(v) : ""),
+			values: (_, list) => list.map((v) => Number.isInteger(v) ? count(v) + (T().times ? "\n" + when(v) : "") : ""),
 		},
 		{
 			stroke: () => color("quiet"), font, grid: line, ticks: { show: false }, size: narrow() ? 46 : 62,
@@ -223,7 +223,8 @@ function pointAt(at) {
 	const t = T(), l = L(), k = bucketOf(Math.max(1, Math.min(t.events, event)));
 	const between = (a, b) => a === b ? bytes(a) : bytes(a) + " to " + bytes(b);
 	const events = t.x[k] === t.ends[k] ? "event " + count(t.ends[k]) : "events " + count(t.x[k]) + " to " + count(t.ends[k]);
-	el("pointer").textContent = "Under the pointer, " + events + ": alive " + between(l.usedLeast[k], l.usedMost[k]) + ", held " + between(l.heldLeast[k], l.heldMost[k]) + (t.x[k] === t.ends[k] ? ", free " + bytes(l.heldMost[k] - l.usedMost[k]) : "") +
+	const times = t.times ? " at " + when(event) : "";
+	el("pointer").textContent = "Under the pointer, " + events + times + ": alive " + between(l.usedLeast[k], l.usedMost[k]) + ", held " + between(l.heldLeast[k], l.heldMost[k]) + (t.x[k] === t.ends[k] ? ", free " + bytes(l.heldMost[k] - l.usedMost[k]) : "") +
 		", asked for at most " + bytes(t.askedMost[k]) + "; driver calls so far " + count(l.calls[k]) + (l.refused[k] ? ", refused so far " + count(l.refused[k]) : "") + ".";
 	const near = known(event);
 	if (near !== S.hover) { S.hover = near; shownLook(); }
