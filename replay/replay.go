@@ -18,7 +18,8 @@
 // missing, and the free of it does nothing.
 //
 // Files: replay.go what goes in and comes out, runner.go the passes, smallest.go
-// the search for a device, notes.go and digest.go what is gathered on the way.
+// the search for a device, notes.go, digest.go, picture.go and look.go what is gathered on
+// the way, page.go and story.go what a page says of it.
 package replay
 
 import (
@@ -35,6 +36,7 @@ import (
 	"gpumem/alloc"
 	"gpumem/device"
 	"gpumem/policy"
+	"gpumem/report"
 	"gpumem/trace"
 )
 
@@ -50,6 +52,9 @@ type Config struct {
 	Smallest bool
 	// Untimed leaves the timed passes out: Result.Seconds stays 0.
 	Untimed bool
+	// Picture gathers what Report.Page shows. It costs two passes over the
+	// recording, without an allocator, and looks at each policy's pool.
+	Picture bool
 	// Progress, if set, is told what is being done, and how far it is (0 to 1).
 	// It is called a few times a second at most.
 	Progress func(doing string, part float64)
@@ -59,6 +64,9 @@ type Config struct {
 type Report struct {
 	Trace   TraceInfo `json:"trace"`
 	Results []*Result `json:"results"`
+
+	pools []*report.Timeline // with Config.Picture
+	names []string
 }
 
 // TraceInfo describes the recording.
@@ -107,6 +115,7 @@ type Result struct {
 
 	events   uint64
 	searched bool // for Smallest
+	picture  *report.Layer
 }
 
 // MarshalJSON writes sizes as integers, and Smallest as null only where it was
@@ -168,9 +177,23 @@ func Run(ctx context.Context, t *trace.Trace, cfg Config) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
+	var texts names
+	shapes := make([]*shape, len(pools)) // nil without Config.Picture
+	for k, pool := range pools {
+		if !cfg.Picture || pool.Events == 0 {
+			continue
+		}
+		r := &runner{cfg: &cfg, trace: t, pool: pool, names: &texts}
+		s, err := r.findShape(ctx, (len(pools)*len(cfg.Policies)+pictureLayers-1)/pictureLayers)
+		if err != nil {
+			return nil, err
+		}
+		shapes[k] = s
+		rep.pools = append(rep.pools, s.timeline)
+	}
 	for _, pol := range cfg.Policies {
-		for _, pool := range pools {
-			r := &runner{cfg: &cfg, trace: t, pool: pool, policy: pol}
+		for k, pool := range pools {
+			r := &runner{cfg: &cfg, trace: t, pool: pool, policy: pol, shape: shapes[k], names: &texts}
 			res, err := r.run(ctx)
 			if err != nil {
 				if ctx.Err() != nil {
@@ -181,6 +204,7 @@ func Run(ctx context.Context, t *trace.Trace, cfg Config) (*Report, error) {
 			rep.Results = append(rep.Results, res)
 		}
 	}
+	rep.names = texts.list
 	return rep, nil
 }
 

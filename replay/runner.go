@@ -12,6 +12,7 @@ import (
 	"gpumem/alloc"
 	"gpumem/device"
 	"gpumem/policy"
+	"gpumem/report"
 	"gpumem/trace"
 )
 
@@ -41,6 +42,9 @@ type runner struct {
 	pool   *trace.Pool
 	policy policy.Policy
 	last   time.Time // of the last word on progress
+	// With Config.Picture: what the pool's policies share, and the texts.
+	shape *shape
+	names *names
 }
 
 func (r *runner) run(ctx context.Context) (*Result, error) {
@@ -169,6 +173,9 @@ func (r *runner) observe(ctx context.Context) (*Result, error) {
 	stats := func() (s alloc.Stats) { ask(func() { s = a.Stats() }); return s }
 	var heldSum float64
 	early := r.pool.Events / 100 // late is after these
+	pic := r.picture(a, stats, func() uint64 { return dev.Counters().Calls - ours.Calls })
+	var used uint64
+	var live int
 	err = r.pass(ctx, "running", func(events []trace.Event) error {
 		for i := range events {
 			e := &events[i]
@@ -179,6 +186,9 @@ func (r *runner) observe(ctx context.Context) (*Result, error) {
 				if err := a.Free(b); err != nil {
 					return fmt.Errorf("event %d: %w", n, err)
 				}
+				if used -= b.Size; !b.IsZero() {
+					live--
+				}
 			} else {
 				b, err := a.Alloc(request(e))
 				switch {
@@ -188,13 +198,18 @@ func (r *runner) observe(ctx context.Context) (*Result, error) {
 					if res.Failure == nil {
 						ask(func() { res.Failure = r.failure(a, deviceFree(dev), e, n) })
 					}
+					if pic != nil {
+						pic.refuse(n, e)
+					}
 				case err != nil:
 					return fmt.Errorf("event %d: %w", n, err)
 				case b.IsZero(): // of 0 bytes: served, and it lies nowhere
 					digest.add(nowhere)
 				default:
 					digest.add(b.Addr - info.Base)
+					live++
 				}
+				used += b.Size
 				blocks[e.Slot] = b
 			}
 			if c := dev.Counters().Calls - ours.Calls; c != calls {
@@ -205,6 +220,9 @@ func (r *runner) observe(ctx context.Context) (*Result, error) {
 				}
 			}
 			heldSum += float64(held)
+			if pic != nil {
+				pic.after(n, used, held, res.Refused, live)
+			}
 		}
 		return nil
 	})
@@ -227,7 +245,25 @@ func (r *runner) observe(ctx context.Context) (*Result, error) {
 	}
 	res.HeldIdle = stats().PoolBytes
 	res.Notes = notes.list()
+	if pic != nil {
+		res.picture = pic.layer
+	}
 	return res, nil
+}
+
+// picture is what the pass that looks gathers for a page; nil if nobody asked.
+func (r *runner) picture(a alloc.Allocator, stats func() alloc.Stats, calls func() uint64) *picture {
+	if r.shape == nil {
+		return nil
+	}
+	p := &picture{
+		layer: &report.Layer{Policy: r.policy.Spec}, trace: r.trace, names: r.names, shape: r.shape,
+		used: bucket{ends: r.shape.timeline.Ends}, sites: map[alloc.Site][2]int{}, a: a, stats: stats, calls: calls,
+	}
+	if t := r.shape.timeline; uint64(len(t.Ends)) < t.Events {
+		p.ring = make([][2]uint64, peakWindow)
+	}
+	return p
 }
 
 // failure describes the first refusal while the allocator is as it was then.

@@ -40,6 +40,8 @@ func replayCommand() *cobra.Command {
 		smallest bool
 		asJSON   bool
 		paths    bool
+		page     string
+		drawing  string
 	)
 	var kinds []string
 	for _, f := range trace.Formats() {
@@ -54,7 +56,8 @@ func replayCommand() *cobra.Command {
 			"Exit status: 0 if every policy serves the whole recording, 1 if one refuses a request, 2 on bad input.",
 		Example: "  gpumem replay examples/training.txt.gz\n" +
 			"  gpumem replay run.txt --policy jax --policy jax:fraction=.9 --policy platform --device sim:24GiB\n" +
-			"  gpumem replay snapshot.pickle --smallest --json",
+			"  gpumem replay snapshot.pickle --smallest --json\n" +
+			"  gpumem replay snapshot.pickle --report memory.html",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return fmt.Errorf("replay takes one TRACE, a file or - for standard input, and got %d; gpumem replay --help has examples", len(args))
@@ -62,6 +65,9 @@ func replayCommand() *cobra.Command {
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkPictures(args[0], save, page, drawing); err != nil {
+				return err
+			}
 			spec, note, err := open.Choose(device, os.LookupEnv, smallest)
 			if err != nil {
 				return err
@@ -76,7 +82,7 @@ func replayCommand() *cobra.Command {
 			if len(policies) == 0 {
 				policies = defaultPolicies(info)
 			}
-			cfg := replay.Config{Device: spec.WithTotal, Total: info.Total, Pool: pool, Smallest: smallest}
+			cfg := replay.Config{Device: spec.WithTotal, Total: info.Total, Pool: pool, Smallest: smallest, Picture: page != "" || drawing != ""}
 			for _, s := range policies {
 				p, err := policy.Parse(s)
 				if err != nil {
@@ -113,6 +119,9 @@ func replayCommand() *cobra.Command {
 			rep, err := replay.Run(cmd.Context(), t, cfg)
 			line.clear()
 			if err != nil {
+				return err
+			}
+			if err := writePictures(cmd.Context(), rep, page, drawing); err != nil {
 				return err
 			}
 			// Not earlier: with an error stderr has that one line alone.
@@ -155,6 +164,8 @@ func replayCommand() *cobra.Command {
 	f.StringVar(&save, "save", "", "also write the recording to `FILE` in gpumem's own format, which is small and read fast")
 	f.BoolVar(&smallest, "smallest", false, "also find the smallest device on which nothing is refused")
 	f.BoolVar(&asJSON, "json", false, "print JSON")
+	f.StringVar(&page, "report", "", "write a page to look at to `FILE`.html: the timeline, what is alive, the pool's map, what was refused")
+	f.StringVar(&drawing, "svg", "", "write the timeline to `FILE`.svg, for documents")
 	f.BoolVar(&paths, "paths", false, "keep whole file paths in stacks")
 	return cmd
 }

@@ -12,6 +12,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -79,6 +80,9 @@ func Open(t testing.TB, width, height int, scheme string) *Page {
 	ctx, cancel := context.WithCancel(context.Background())
 	cmd := exec.CommandContext(ctx, path, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--remote-debugging-pipe",
 		"--no-first-run", "--disable-background-networking", "--user-data-dir="+filepath.Join(t.TempDir(), "profile"))
+	// All processes of the browser have this pipe, so Wait waits for all of them, and
+	// none writes to its profile any more when that is removed.
+	cmd.Stderr, cmd.WaitDelay = io.Discard, patience
 	cmd.ExtraFiles = []*os.File{fromUs, fromBrowser} // 3 and 4 there
 	if err := cmd.Start(); err != nil {
 		cancel()
@@ -116,9 +120,31 @@ func Open(t testing.TB, width, height int, scheme string) *Page {
 	for _, domain := range []string{"Page", "Runtime", "Log", "Network"} {
 		p.call(domain+".enable", nil, nil)
 	}
-	p.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false}, nil)
-	p.call("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme", "value": scheme}}}, nil)
+	p.Size(width, height, false)
+	p.Scheme(scheme)
 	return p
+}
+
+// Size makes the page so many pixels wide and high, as a phone has it or not.
+func (p *Page) Size(width, height int, phone bool) {
+	p.t.Helper()
+	p.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": phone}, nil)
+}
+
+// Scheme is what the reader prefers: "light" or "dark".
+func (p *Page) Scheme(scheme string) {
+	p.t.Helper()
+	p.call("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme", "value": scheme}}}, nil)
+}
+
+// WithoutScripts switches the scripts of pages off. Wait does not work then.
+func (p *Page) WithoutScripts(url string) {
+	p.t.Helper()
+	p.call("Emulation.setScriptExecutionDisabled", map[string]any{"value": true}, nil)
+	p.call("Page.navigate", map[string]any{"url": url}, nil)
+	for state := ""; state != "complete"; {
+		p.Eval("document.readyState", &state)
+	}
 }
 
 // read hands out what the browser says until it ends.
@@ -280,6 +306,36 @@ func (p *Page) Press(key string) {
 		}
 		p.call("Input.dispatchKeyEvent", params, nil)
 	}
+}
+
+// Mouse does "mouseMoved", "mousePressed" or "mouseReleased" at a part of the first
+// element that a selector finds, from 0 to 1 in both directions.
+func (p *Page) Mouse(kind, selector string, x, y float64) {
+	p.t.Helper()
+	at := p.Box(selector)
+	params := map[string]any{"type": kind, "x": at.X + x*at.W, "y": at.Y + y*at.H, "button": "none"}
+	if kind != "mouseMoved" {
+		params["button"], params["clickCount"] = "left", 1
+	}
+	if kind == "mousePressed" {
+		params["buttons"] = 1
+	}
+	p.call("Input.dispatchMouseEvent", params, nil)
+}
+
+// A Box is where an element lies in the window, in pixels.
+type Box struct{ X, Y, W, H float64 }
+
+// Box brings an element to the middle of the window, and says where it lies then.
+func (p *Page) Box(selector string) (at Box) {
+	p.t.Helper()
+	p.Eval(fmt.Sprintf(`(() => {
+		const e = document.querySelector(%q);
+		e.scrollIntoView({block: "center"});
+		const r = e.getBoundingClientRect();
+		return {X: r.x, Y: r.y, W: r.width, H: r.height};
+	})()`, selector), &at)
+	return at
 }
 
 // Screenshot is the whole page as PNG.

@@ -1,0 +1,250 @@
+package replay
+
+// One look at the whole pool, for a page: what is alive, and the map.
+
+import (
+	"cmp"
+	"maps"
+	"math"
+	"math/bits"
+	"slices"
+	"strings"
+
+	"gpumem/alloc"
+	"gpumem/report"
+)
+
+const (
+	// Cells of a map and rows of a list: of most instants, and of those at the
+	// peak, at the first refusal and at the end.
+	mapCells, keyCells = 512, 4096
+	listRows, keyRows  = 24, 60
+	holeRows           = 8
+	// topBlocks and keyBlocks are how many blocks on a map can be pointed at.
+	topBlocks, keyBlocks = 32, 256
+	// maxNames and maxNameBytes bound the texts of stacks and frames.
+	maxNames     = 2 << 20
+	maxNameBytes = 4 << 10
+)
+
+// A names table gives each text one index.
+type names struct {
+	list  []string
+	index map[string]int
+	bytes int
+}
+
+func (t *names) of(text string) int {
+	if len(text) > maxNameBytes {
+		text = text[:maxNameBytes] + "..."
+	}
+	k, ok := t.index[text]
+	if ok {
+		return k
+	}
+	if t.bytes+len(text) > maxNames {
+		return t.of("(a stack; there are too many to show)")
+	}
+	if t.index == nil {
+		t.index = map[string]int{}
+	}
+	t.bytes += len(text)
+	t.list = append(t.list, text)
+	t.index[text] = len(t.list) - 1
+	return len(t.list) - 1
+}
+
+// stackOf are the texts of a site: its stack, and its innermost frame.
+func (p *picture) stackOf(s alloc.Site) [2]int {
+	at, ok := p.sites[s]
+	if !ok {
+		text := stack(p.trace, uint32(s))
+		first, _, _ := strings.Cut(text, "\n")
+		at = [2]int{p.names.of(text), p.names.of(first)}
+		p.sites[s] = at
+	}
+	return at
+}
+
+// look visits the whole pool.
+func (p *picture) look(n uint64, key bool) {
+	cells, rows, tops := mapCells, listRows, topBlocks
+	if key {
+		cells, rows, tops = keyCells, keyRows, keyBlocks
+	}
+	top := topList{most: tops}
+	s := p.stats()
+	in := &report.Instant{Event: n, Used: s.BytesInUse, Held: s.PoolBytes, Hole: s.LargestFreeBlock}
+	var walked uint64
+	p.a.Walk(func(c alloc.Chunk) bool {
+		walked += c.Size
+		return true
+	})
+	m := newMap(cells, max(walked, s.PoolBytes))
+	alive := p.shape.timeline.Blocks == nil // to be gathered
+	sizes := map[uint64]report.Group{}
+	sites := map[alloc.Site]report.Group{}
+	region := -1
+	p.a.Walk(func(c alloc.Chunk) bool {
+		p.walked++
+		if c.Live {
+			top.add(topBlock{m.known, c.Size, c.Site})
+		}
+		m.add(c.Size, c.Live, c.Region != region)
+		region = c.Region
+		if c.Live {
+			in.Blocks++
+			in.Asked += c.Requested
+			if alive {
+				put(sizes, c.Requested, c.Requested, 1)
+				put(sites, c.Site, c.Requested, 1)
+			}
+		}
+		return true
+	})
+	in.Map, in.Holes, in.Largest = m.done()
+	for _, b := range top.done() {
+		name := uint64(0)
+		if b.site != 0 {
+			name = uint64(p.stackOf(b.site)[0]) + 1
+		}
+		in.Top = append(in.Top, [3]uint64{b.at, b.size, name})
+	}
+	p.layer.Instants = append(p.layer.Instants, in)
+	if !alive {
+		return
+	}
+	in.Sizes = largest(sizes, rows)
+	if sum(in.Sizes) < in.Asked/2 {
+		ranges := map[uint64]report.Group{}
+		for size, g := range sizes {
+			put(ranges, 1<<max(0, bits.Len64(size)-1), g.Bytes, g.Blocks)
+		}
+		in.Sizes, in.Ranges = largest(ranges, rows), true
+	}
+	if p.trace.Sites() > 1 {
+		stacks, frames := map[uint64]report.Group{}, map[uint64]report.Group{}
+		for site, g := range sites {
+			at := p.stackOf(site)
+			put(stacks, uint64(at[0]), g.Bytes, g.Blocks)
+			put(frames, uint64(at[1]), g.Bytes, g.Blocks)
+		}
+		in.Stacks, in.Frames = largest(stacks, rows), largest(frames, rows)
+	}
+}
+
+func sum(list []report.Group) (bytes uint64) {
+	for _, g := range list {
+		bytes += g.Bytes
+	}
+	return bytes
+}
+
+// A topBlock is a live block on a map.
+type topBlock struct {
+	at, size uint64
+	site     alloc.Site
+}
+
+// A topList keeps the largest blocks of many, the first of those as large.
+type topList struct {
+	most int
+	list []topBlock // up to twice as many
+}
+
+func (t *topList) add(b topBlock) {
+	if t.list = append(t.list, b); len(t.list) == 2*t.most {
+		t.cut()
+	}
+}
+
+func (t *topList) cut() {
+	slices.SortStableFunc(t.list, func(a, b topBlock) int { return cmp.Compare(b.size, a.size) })
+	t.list = t.list[:min(len(t.list), t.most)]
+}
+
+// done is the list, the largest first.
+func (t *topList) done() []topBlock {
+	t.cut()
+	return t.list
+}
+
+func put[K comparable](m map[K]report.Group, key K, bytes uint64, blocks int) {
+	g := m[key]
+	g.Bytes, g.Blocks = g.Bytes+bytes, g.Blocks+blocks
+	m[key] = g
+}
+
+// largest are the rows with the most bytes.
+func largest(m map[uint64]report.Group, rows int) []report.Group {
+	list := make([]report.Group, 0, len(m))
+	for _, key := range slices.Sorted(maps.Keys(m)) {
+		g := m[key]
+		g.Key = key
+		list = append(list, g)
+	}
+	slices.SortStableFunc(list, func(a, b report.Group) int { return cmp.Compare(b.Bytes, a.Bytes) })
+	return slices.Clone(list[:min(len(list), rows)])
+}
+
+// A poolMap is the pool in cells, as report.Instant has it.
+type poolMap struct {
+	used   []float64 // bytes of each cell in use
+	known  uint64    // bytes so far
+	total  uint64
+	holes  [][2]uint64
+	joined bool // the last piece is the hole at the end of holes
+}
+
+func newMap(cells int, total uint64) *poolMap {
+	return &poolMap{used: make([]float64, min(uint64(cells), total)), total: total}
+}
+
+// add is the next piece; apart says that it does not lie beside the last one.
+func (m *poolMap) add(size uint64, live, apart bool) {
+	from := m.known
+	m.known += size
+	switch {
+	case !live && m.joined && !apart:
+		m.holes[len(m.holes)-1][1] += size
+	case !live:
+		m.holes = append(m.holes, [2]uint64{from, size})
+	default:
+		width := float64(m.total) / float64(len(m.used))
+		// The byte before the end may lie in two cells.
+		for k := m.cell(from); k < len(m.used) && float64(k)*width < float64(from+size); k++ {
+			low := max(float64(from), float64(k)*width)
+			high := min(float64(from+size), float64(k+1)*width)
+			m.used[k] += max(0, high-low) / width
+		}
+	}
+	m.joined = !live
+}
+
+// cell is where a byte lies.
+func (m *poolMap) cell(at uint64) int {
+	hi, lo := bits.Mul64(at, uint64(len(m.used)))
+	k, _ := bits.Div64(hi, lo, m.total)
+	return min(int(k), len(m.used)-1)
+}
+
+// done is the map, how many holes there are, and the largest.
+func (m *poolMap) done() (text string, holes int, largest [][2]uint64) {
+	cells := make([]byte, len(m.used))
+	for k, part := range m.used {
+		// Only what is quite free or quite used up is shown so.
+		switch eighths := math.Round(8 * part); {
+		case part < 1e-9:
+			cells[k] = '0'
+		case part > 1-1e-9:
+			cells[k] = '8'
+		default:
+			cells[k] = '0' + byte(min(7, max(1, eighths)))
+		}
+		if m.known < m.total && k > m.cell(m.known) || m.known == 0 {
+			cells[k] = '?'
+		}
+	}
+	slices.SortStableFunc(m.holes, func(a, b [2]uint64) int { return cmp.Compare(b[1], a[1]) })
+	return string(cells), len(m.holes), slices.Clone(m.holes[:min(len(m.holes), holeRows)])
+}

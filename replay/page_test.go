@@ -1,0 +1,164 @@
+package replay_test
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"gpumem/replay"
+	"gpumem/trace"
+)
+
+// TestStory: the line and the three sentences at the top of a page.
+func TestStory(t *testing.T) {
+	const mib2 = " 2097152\n"
+	holes := "a 1" + mib2 + "a 2" + mib2 + "a 3" + mib2 + "a 4" + mib2 + "a 5" + mib2 + "a 6" + mib2 + "f 1\nf 3\nf 5\na 7 5242880\n"
+	for _, c := range []struct {
+		name, events, device string
+		policies             []string
+		headline             string
+		story                []string
+	}{
+		{
+			"one fits", "a 1 100\n", "sim:1GiB", []string{"jax"},
+			"in fits 1 GiB under the policy",
+			[]string{"The program asked for 100 B at once at most, in 1 event.", "jax held 768 MiB of the device's 1 GiB at most.", "Nothing was refused."},
+		},
+		{
+			"all fit", "a 1 100\n", "sim:1GiB", []string{"jax", "platform"},
+			"in fits 1 GiB under all 2 policies",
+			[]string{"The program asked for 100 B at once at most, in 1 event.", "Of the policies platform held least, 2 MiB at most, and jax held most, 768 MiB of the device's 1 GiB.", "Nothing was refused."},
+		},
+		{
+			"fragmentation", holes, "sim:1GiB", []string{"bfc:limit=16MiB", "elastic:limit=16MiB"},
+			"in runs out of memory on 1 GiB under bfc:limit=16MiB alone",
+			[]string{
+				"Under bfc:limit=16MiB, event 10 of 10 asked for 5 MiB and was refused.",
+				"Of the pool's 16 MiB, 10 MiB was free, enough, but in pieces of which the largest was 4 MiB, and the device had 1008 MiB left.",
+				"On the same device elastic:limit=16MiB served every request; it held 16 MiB at most.",
+			},
+		},
+		{
+			"the limit", "a 1 5242880\na 2 5242880\nf 1\na 3 6291456\n", "sim:1GiB", []string{"bfc:limit=8MiB"},
+			"in runs out of memory on 1 GiB under bfc:limit=8MiB",
+			[]string{
+				"Under bfc:limit=8MiB, event 2 of 4 asked for 5 MiB and was refused.",
+				"Every byte of the pool's 8 MiB was taken, and the limit of 8 MiB kept it from taking more of the 1016 MiB that the device had left.",
+				"None of the policies that were tried served it; any allocator must hold 12 MiB at the peak, and the device has 1 GiB.",
+			},
+		},
+		{
+			"more than the limit", "a 1 9000000\na 2 9000000\n", "sim:1GiB", []string{"bfc:limit=8MiB", "vmm:limit=8MiB"},
+			"in runs out of memory on 1 GiB under every policy",
+			[]string{
+				"Under bfc:limit=8MiB, event 1 of 2 asked for 8.58 MiB and was refused, the first of 2 refusals.",
+				"That is more than the limit of 8 MiB, so nothing that is freed would have helped.",
+				"None of the policies that were tried served it; any allocator must hold 18 MiB at the peak, and the device has 1 GiB.",
+			},
+		},
+		{
+			"no device large enough", "a 1 6291456\na 2 6291456\n", "sim:8MiB", []string{"platform", "elastic", "async"},
+			"in runs out of memory on 8 MiB under every policy",
+			[]string{
+				"Under platform, event 2 of 2 asked for 6 MiB and was refused.",
+				"Every block is the device's own: 6 MiB was live, and the device had 2 MiB left.",
+				"No policy can serve it on this device: any allocator must hold 12 MiB at the peak, and the device has 8 MiB.",
+			},
+		},
+		{
+			"pages", "a 1 6291456\na 2 6291456\n", "sim:8MiB", []string{"elastic"},
+			"in runs out of memory on 8 MiB under elastic",
+			[]string{
+				"Under elastic, event 2 of 2 asked for 6 MiB and was refused.",
+				"It needs 3 pages of 2 MiB; of 4 that may be held, blocks hold 3 and 0 are idle; holes do not matter.",
+				"No policy can serve it on this device: any allocator must hold 12 MiB at the peak, and the device has 8 MiB.",
+			},
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			cfg := config(t, c.device, c.policies...)
+			cfg.Picture = true
+			p := run(t, text(t, c.events), cfg).Page()
+			if p.Headline != c.headline {
+				t.Errorf("headline %q, want %q", p.Headline, c.headline)
+			}
+			if diff := cmp.Diff(c.story, p.Story); diff != "" {
+				t.Errorf("(-want +got)\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestPage: without Picture there is none; with it the report is the same, and
+// each pool has a layer for each policy.
+func TestPage(t *testing.T) {
+	tr := file(t, "..", "trace", "testdata", "torch2026.pickle")
+	cfg := config(t, "sim:1GiB", "jax", "platform", "elastic")
+	cfg.Smallest = true
+	plain := run(t, tr, cfg)
+	if plain.Page() != nil {
+		t.Error("a page that nobody asked for")
+	}
+	cfg.Picture = true
+	rep := run(t, tr, cfg)
+	p := rep.Page()
+	if len(p.Pools) != len(tr.Pools) || len(p.Columns) != 10 {
+		t.Fatalf("%d pools, %d columns", len(p.Pools), len(p.Columns))
+	}
+	for k, pool := range p.Pools {
+		if pool.Events != tr.Pools[k].Events || pool.Peak != tr.Pools[k].PeakLive || len(pool.Layers) != 3 || len(pool.Blocks.Stacks) != len(pool.Blocks.From) {
+			t.Errorf("%s: %d events, peak %d, %d layers", pool.Pool, pool.Events, pool.Peak, len(pool.Layers))
+		}
+		if len(pool.Times) != len(pool.Ends) || !tr.Timed || !slices.IsSorted(pool.Times) {
+			t.Errorf("%s: times %d of %d events", pool.Pool, pool.Times, pool.Events)
+		}
+		for n, l := range pool.Layers {
+			if l.Policy != cfg.Policies[n].Spec || len(l.Cells) != len(p.Columns) {
+				t.Errorf("layer %d is %s with %d cells", n, l.Policy, len(l.Cells))
+			}
+		}
+	}
+	for _, r := range append(plain.Results, rep.Results...) {
+		r.Seconds = 0 // the only thing that may differ
+	}
+	a, _ := json.Marshal(plain)
+	b, _ := json.Marshal(rep)
+	if diff := cmp.Diff(string(a), string(b)); diff != "" {
+		t.Errorf("the report differs:\n%s", diff)
+	}
+	// Asked for again it is the same page.
+	if again := rep.Page(); len(again.Pools[0].Layers) != 3 {
+		t.Errorf("%d layers the second time", len(again.Pools[0].Layers))
+	}
+}
+
+// TestPictureCancelled: a stop is heeded in the passes for a page, too.
+func TestPictureCancelled(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	cfg := config(t, "sim:1GiB", "jax")
+	cfg.Picture = true
+	if _, err := replay.Run(ctx, text(t, strings.Repeat("a 1 1\nf 1\n", 5000)), cfg); err != context.Canceled {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestPageEmptyPool: a pool in which nothing happens is not in the page.
+func TestPageEmptyPool(t *testing.T) {
+	tr := text(t, "a 1 1\n")
+	tr.Pools = append([]*trace.Pool{{Name: "empty"}}, tr.Pools...)
+	cfg := config(t, "sim:1GiB", "jax", "platform")
+	cfg.Picture, cfg.Smallest = true, true
+	p := run(t, tr, cfg).Page()
+	if len(p.Pools) != 1 || p.Pools[0].Pool != "" || len(p.Pools[0].Layers) != 2 || p.Pools[0].Layers[1].Policy != "platform" || len(p.Columns) != 10 {
+		t.Errorf("%+v", p)
+	}
+	cfg.Pool = "empty"
+	if p := run(t, tr, cfg).Page(); p != nil {
+		t.Errorf("a page of nothing: %+v", p)
+	}
+}

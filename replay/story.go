@@ -1,0 +1,159 @@
+package replay
+
+import (
+	"cmp"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"gpumem/alloc"
+	"gpumem/report"
+	"gpumem/size"
+)
+
+// story says in a line, and then in three sentences, what came of the replay: of
+// the first refusal, if there is one.
+func (r *Report) story() (headline string, sentences []string) {
+	name := filepath.Base(r.Trace.Source)
+	var fit []*Result
+	var first *Result // of those that refused
+	policies, refuse := map[string]bool{}, map[string]bool{}
+	for _, res := range r.Results {
+		policies[res.Policy] = true
+		if res.Fits {
+			fit = append(fit, res)
+			continue
+		}
+		refuse[res.Policy] = true
+		first = cmp.Or(first, res)
+	}
+	device := size.Format(r.Results[0].DeviceBytes)
+	if first == nil {
+		return fmt.Sprintf("%s fits %s under %s", name, device, all(len(policies), "policy", "policies")), r.served(fit, device)
+	}
+	headline = fmt.Sprintf("%s runs out of memory on %s under %s", name, device, one(len(policies), len(refuse), first))
+	f := first.Failure
+	what := fmt.Sprintf("Under %s, event %s of %s asked for %s", label(first, r), report.Count(f.Event), report.Count(first.events), size.Format(f.Bytes))
+	if who, _, _ := strings.Cut(f.Stack, "\n"); who != "" {
+		what += ", in " + who + ","
+	}
+	what += " and was refused"
+	if first.Refused > 1 {
+		what += fmt.Sprintf(", the first of %s refusals", report.Count(first.Refused))
+	}
+	return headline, []string{what + ".", sentence(f.Cause), r.cure(fit, first)}
+}
+
+// one is which policy refuses, of all.
+func one(all, refuse int, first *Result) string {
+	switch {
+	case all == 1:
+		return first.Policy
+	case refuse == all:
+		return "every policy"
+	case refuse == 1:
+		return first.Policy + " alone"
+	}
+	return fmt.Sprintf("%d of %d policies", refuse, all)
+}
+
+// all is "the policy" or "all 3 policies".
+func all(n int, one, many string) string {
+	if n == 1 {
+		return "the " + one
+	}
+	return fmt.Sprintf("all %d %s", n, many)
+}
+
+// label is the policy, and its pool where there are several.
+func label(res *Result, r *Report) string {
+	if len(r.Trace.PoolNames) > 1 {
+		return res.Policy + " on " + res.Pool
+	}
+	return res.Policy
+}
+
+// served is what there is to say where nothing was refused.
+func (r *Report) served(fit []*Result, device string) []string {
+	least := slices.MinFunc(fit, func(a, b *Result) int { return cmp.Compare(a.HeldPeak, b.HeldPeak) })
+	most := slices.MaxFunc(fit, func(a, b *Result) int { return cmp.Compare(a.HeldPeak, b.HeldPeak) })
+	events := "events"
+	if r.Trace.Events == 1 {
+		events = "event"
+	}
+	out := []string{fmt.Sprintf("The program asked for %s at once at most, in %s %s.", size.Format(r.Trace.PeakLive), report.Count(r.Trace.Events), events)}
+	if len(fit) == 1 {
+		out = append(out, fmt.Sprintf("%s held %s of the device's %s at most.", label(least, r), size.Format(least.HeldPeak), device))
+	} else {
+		out = append(out, fmt.Sprintf("Of the policies %s held least, %s at most, and %s held most, %s of the device's %s.",
+			label(least, r), size.Format(least.HeldPeak), label(most, r), size.Format(most.HeldPeak), device))
+	}
+	return append(out, "Nothing was refused.")
+}
+
+// sentence is why the request did not fit, in one sentence.
+func sentence(c alloc.Cause) string {
+	b := size.Format
+	free := c.Pool - min(c.Live, c.Pool)
+	device := ""
+	if c.DeviceKnown {
+		device = fmt.Sprintf(", and the device had %s left", b(c.DeviceFree))
+	}
+	switch {
+	case c.PassThrough && c.Rounded <= c.Limit, c.PassThrough && c.Limit == 0:
+		return fmt.Sprintf("Every block is the device's own: %s was live%s.", b(c.Live), device)
+	case c.Rounded > c.Limit && c.Limit > 0:
+		return fmt.Sprintf("That is more than the limit of %s, so nothing that is freed would have helped.", b(c.Limit))
+	case len(c.Words) > 0:
+		parts := strings.Split(c.Words[0], ". ")
+		for k := range parts[1:] {
+			parts[k+1] = strings.ToLower(parts[k+1][:1]) + parts[k+1][1:]
+		}
+		return strings.Join(parts, "; ")
+	case c.Pool == 0:
+		return fmt.Sprintf("The pool held nothing yet%s.", device)
+	case free >= c.Rounded:
+		return fmt.Sprintf("Of the pool's %s, %s was free, enough, but in pieces of which the largest was %s%s.", b(c.Pool), b(free), b(c.Hole), device)
+	case c.Growth() && free == 0 && c.Limit-min(c.Pool, c.Limit) < c.Rounded:
+		return fmt.Sprintf("Every byte of the pool's %s was taken, and the limit of %s kept it from taking more of the %s that the device had left.", b(c.Pool), b(c.Limit), b(c.DeviceFree))
+	case free == 0:
+		return fmt.Sprintf("Every byte of the pool's %s was taken%s.", b(c.Pool), device)
+	case c.Growth() && c.Limit-min(c.Pool, c.Limit) < c.Rounded:
+		return fmt.Sprintf("Of the pool's %s only %s was free, and the limit of %s kept it from taking more of the %s that the device had left.", b(c.Pool), b(free), b(c.Limit), b(c.DeviceFree))
+	}
+	return fmt.Sprintf("Of the pool's %s, %s was live and %s free, in one piece %s%s.", b(c.Pool), b(c.Live), b(free), b(c.Hole), device)
+}
+
+// cure is what would have helped.
+func (r *Report) cure(fit []*Result, first *Result) string {
+	// On the same pool of the recording, for one that serves another is no help.
+	fit = slices.DeleteFunc(slices.Clone(fit), func(res *Result) bool { return res.Pool != first.Pool })
+	if len(fit) > 0 {
+		slices.SortStableFunc(fit, func(a, b *Result) int { return cmp.Compare(a.HeldPeak, b.HeldPeak) })
+		var list []string
+		for _, res := range fit {
+			list = append(list, res.Policy)
+		}
+		served := fmt.Sprintf("On the same device %s served every request", and(list))
+		if len(fit) == 1 {
+			return fmt.Sprintf("%s; it held %s at most.", served, size.Format(fit[0].HeldPeak))
+		}
+		return fmt.Sprintf("%s; %s held least, %s at most.", served, fit[0].Policy, size.Format(fit[0].HeldPeak))
+	}
+	if first.LowerBound > first.DeviceBytes {
+		return fmt.Sprintf("No policy can serve it on this device: any allocator must hold %s at the peak, and the device has %s.", size.Format(first.LowerBound), size.Format(first.DeviceBytes))
+	}
+	if first.Smallest != nil {
+		return fmt.Sprintf("None of the policies that were tried served it; this one needs a device of %s.", size.Format(*first.Smallest))
+	}
+	return fmt.Sprintf("None of the policies that were tried served it; any allocator must hold %s at the peak, and the device has %s.", size.Format(first.LowerBound), size.Format(first.DeviceBytes))
+}
+
+// and joins a list as people do.
+func and(list []string) string {
+	if len(list) < 2 {
+		return strings.Join(list, "")
+	}
+	return strings.Join(list[:len(list)-1], ", ") + " and " + list[len(list)-1]
+}

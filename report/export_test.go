@@ -1,0 +1,4 @@
+package report
+
+// Apart is for the tests of labels.
+var Apart = apart

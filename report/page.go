@@ -1,0 +1,283 @@
+package report
+
+// The page of a replay: what it shows, and how it is written. One file of HTML
+// that asks for nothing from outside. The drawings are made in the reader's
+// browser, by page/*.js with uPlot; without scripts there are the story, the
+// tables and the drawing of timeline.go.
+
+import (
+	"crypto/sha256"
+	_ "embed"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"html/template"
+	"io"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"gpumem/size"
+)
+
+// uPlot 1.6.32 by Leon Sorokin, MIT, from npm (uplot@1.6.32, dist/), unchanged.
+// A test knows their checksums.
+var (
+	//go:embed uplot/uPlot.iife.min.js
+	uplotJS string
+	//go:embed uplot/uPlot.min.css
+	uplotCSS string
+	//go:embed uplot/LICENSE
+	uplotLicence string
+)
+
+var (
+	//go:embed page/page.html
+	pageHTML string
+	//go:embed page/page.css
+	pageCSS string
+	//go:embed page/data.js
+	dataJS string
+	//go:embed page/plots.js
+	plotsJS string
+	//go:embed page/maps.js
+	mapsJS string
+	//go:embed page/look.js
+	lookJS string
+	//go:embed page/hands.js
+	handsJS string
+)
+
+// pageJS is the page's script; page/data.js says of what.
+var pageJS = "\"use strict\";\n(function () {\n" + dataJS + plotsJS + mapsJS + lookJS + handsJS + "})();\n"
+
+// A Page is what the page of a replay shows. Sizes are bytes, events are counted
+// from 1, and a value at an event is the one after it. Texts may be anything:
+// they are escaped.
+type Page struct {
+	Title    string
+	Headline string
+	Story    []string // sentences
+	Notes    []string // what the reader of the recording wants known
+	Columns  []string // of the table of policies, as for NewTable
+	Device   uint64   // its total
+	Pools    []*Timeline
+	// Names are texts that others point to by their index: stacks and frames.
+	Names []string
+}
+
+// A Timeline is one pool of the recording.
+type Timeline struct {
+	Pool   string `json:"pool"`
+	Events uint64 `json:"events"`
+	// Ends are the last events of the buckets into which the events are
+	// gathered, up to Events. Curves have a value or two for each.
+	Ends   Numbers `json:"ends"`
+	Times  Numbers `json:"times,omitempty"` // of the last event of each, in ns since the first; nil: not recorded
+	Asked  Curve   `json:"asked"`           // requested bytes live at once, refused ones included
+	Peak   uint64  `json:"peak"`            // the most of it
+	PeakAt uint64  `json:"peak_at"`         // first event with that
+	// Blocks are all that was asked for, in the order of the events, so that what
+	// is alive can be told at every event. nil where they are too many: then it is
+	// known at the instants of the layers.
+	Blocks *Blocks `json:"blocks,omitempty"`
+	// Layers are the policies.
+	Layers []*Layer `json:"layers"`
+}
+
+// Blocks are lists of the same length.
+type Blocks struct {
+	From   Numbers  `json:"from"`            // the event that asks for it
+	For    []uint64 `json:"for"`             // how many events later it is freed; 0: never
+	Bytes  []uint64 `json:"bytes"`           // asked for
+	Stacks []int    `json:"stack,omitempty"` // in Page.Names; nil: none were recorded
+}
+
+// A Curve is a value that changes with events, as the least and the most of each
+// bucket.
+type Curve struct {
+	Min Numbers `json:"min"`
+	Max Numbers `json:"max"`
+}
+
+// A Layer is one policy on one pool.
+type Layer struct {
+	Policy string   `json:"policy"`
+	Cells  []string `json:"-"` // of the table of policies
+	Used   Curve    `json:"used"`
+	Held   Curve    `json:"held"`
+	// At the end of each bucket: what is free of the memory held, and the largest
+	// hole in it, 0 where nobody can tell.
+	Free    Numbers `json:"free"`
+	Hole    Numbers `json:"hole"`
+	Calls   Numbers `json:"calls"`   // of the driver, up to the end of each bucket
+	Refused Numbers `json:"refused"` // allocations refused, up to the end of each bucket
+	// Near are single events around the first refusal, where buckets have several.
+	Near *Near `json:"near,omitempty"`
+	// Instants are looks at the whole pool, in the order of the events.
+	Instants []*Instant `json:"instants"`
+	// First is the first refusal, nil if there is none.
+	First *Refusal `json:"first"`
+	Why   []string `json:"-"` // First's account, a line each
+	Notes []string `json:"-"`
+	// Refusals are the first refusals, and RefusedAt the events of all of them if
+	// the timeline has Blocks.
+	Refusals  []Refusal `json:"-"`
+	RefusedAt Numbers   `json:"refused_at,omitempty"`
+}
+
+// Near are the values after events From, From+1 and so on.
+type Near struct {
+	From    uint64  `json:"from"`
+	Used    Numbers `json:"used"`
+	Held    Numbers `json:"held"`
+	Refused Numbers `json:"refused"`
+}
+
+// A Refusal is a request that was not served.
+type Refusal struct {
+	Event uint64 `json:"event"`
+	Bytes uint64 `json:"bytes"`
+	Stack int    `json:"stack"` // in Page.Names; -1: not recorded
+}
+
+// An Instant is the pool after one event.
+type Instant struct {
+	Event  uint64 `json:"event"`
+	Used   uint64 `json:"used"`  // whole blocks
+	Asked  uint64 `json:"asked"` // what they were asked for
+	Blocks int    `json:"blocks"`
+	Held   uint64 `json:"held"`
+	Hole   uint64 `json:"hole"`  // largest, as the allocator counts it
+	Holes  int    `json:"holes"` // pieces of free memory whose place is known
+	// Map is the pool from its lowest address to its highest, what is not held
+	// left out, in cells of the same width: 0 is free, 8 is used up, and the
+	// digits between are eighths. ? is held, and nobody can tell what lies there.
+	Map string `json:"map"`
+	// Largest are the largest holes: how far from the beginning of Map, and how
+	// large.
+	Largest [][2]uint64 `json:"largest"`
+	// Top are the largest blocks: how far from the beginning of Map, how large,
+	// and 1 more than the index of the stack in Page.Names, 0 if there is none.
+	Top [][3]uint64 `json:"top"`
+	// What is alive, the most bytes first: by the size asked for, by stack and
+	// by innermost frame. What a list leaves out is the rest to Asked. nil where
+	// the timeline has Blocks. Where there are very many sizes, Ranges says that
+	// a key stands for all sizes from it to less than twice as much.
+	Sizes  []Group `json:"sizes,omitempty"`
+	Ranges bool    `json:"ranges,omitempty"`
+	Stacks []Group `json:"stacks,omitempty"`
+	Frames []Group `json:"frames,omitempty"`
+}
+
+// A Group is blocks that have something in common.
+type Group struct {
+	Key    uint64 // the size, or an index of Page.Names
+	Bytes  uint64 // asked for
+	Blocks int
+}
+
+// MarshalJSON writes a group as a list of three.
+func (g Group) MarshalJSON() ([]byte, error) {
+	return fmt.Appendf(nil, "[%d,%d,%d]", g.Key, g.Bytes, g.Blocks), nil
+}
+
+// Numbers are written to JSON as differences, the first from 0: curves mostly
+// stay where they are.
+type Numbers []uint64
+
+// MarshalJSON writes the differences.
+func (n Numbers) MarshalJSON() ([]byte, error) {
+	b := []byte{'['}
+	last := uint64(0)
+	for i, v := range n {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		if v < last {
+			b = append(b, '-')
+			b = strconv.AppendUint(b, last-v, 10)
+		} else {
+			b = strconv.AppendUint(b, v-last, 10)
+		}
+		last = v
+	}
+	return append(b, ']'), nil
+}
+
+// numberUnit are a number and its unit, which stay on one line.
+var numberUnit = regexp.MustCompile(`(\d) ((?:[KMGTPE]i)?B)\b`)
+
+var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
+	"bytes": size.Format, "count": Count,
+	"inc":   func(n int) int { return n + 1 },
+	"title": func(s string) string { return strings.TrimPrefix(s, ">") },
+	"right": func(s string) bool { return strings.HasPrefix(s, ">") },
+	"rows":  textRows,
+	"glue":  func(s string) string { return numberUnit.ReplaceAllString(s, "$1\u00a0$2") },
+	"draw":  func(t *Timeline) template.HTML { return template.HTML(drawTimeline(t)) },
+}).Parse(pageHTML))
+
+// WritePage writes the page. The errors are the writer's.
+func WritePage(w io.Writer, p *Page) error {
+	data, err := json.Marshal(struct {
+		Device uint64      `json:"device"`
+		Pools  []*Timeline `json:"pools"`
+		Names  []string    `json:"names"`
+	}{p.Device, p.Pools, p.Names})
+	if err != nil {
+		return err
+	}
+	uplot := "/*\n" + uplotLicence + "*/\n" + uplotJS
+	return pageTemplate.Execute(w, struct {
+		*Page
+		Policy        string
+		CSS           template.CSS
+		UPlot, Script template.JS
+		Data          template.JS // json.Marshal writes <, > and & as \u003c and so on
+	}{
+		Page: p,
+		// Only the page's own two scripts may run, whatever stands in the data.
+		Policy: fmt.Sprintf("default-src 'none'; style-src 'unsafe-inline'; script-src '%s' '%s'", sourceHash(uplot), sourceHash(pageJS)),
+		CSS:    template.CSS(uplotCSS + pageCSS), UPlot: template.JS(uplot), Script: template.JS(pageJS),
+		Data: template.JS(data),
+	})
+}
+
+// sourceHash names a script in a content security policy.
+func sourceHash(script string) string {
+	sum := sha256.Sum256([]byte(script))
+	return "sha256-" + base64.StdEncoding.EncodeToString(sum[:])
+}
+
+// A textRow is a row of the timeline as text.
+type textRow struct {
+	Event string
+	Asked string
+	Held  []string // by each policy
+}
+
+// textRows are about twenty rows of a timeline, and the one with the peak.
+func textRows(t *Timeline) (rows []textRow) {
+	const about = 20
+	step := max(1, len(t.Ends)/about)
+	for k, end := range t.Ends {
+		first := uint64(1)
+		if k > 0 {
+			first = t.Ends[k-1] + 1
+		}
+		peak := first <= t.PeakAt && t.PeakAt <= end
+		if !peak && k%step != 0 && k != len(t.Ends)-1 {
+			continue
+		}
+		row := textRow{Event: Count(end), Asked: size.Format(t.Asked.Max[k])}
+		if peak {
+			row.Event = Count(t.PeakAt) + ", the peak"
+		}
+		for _, l := range t.Layers {
+			row.Held = append(row.Held, size.Format(l.Held.Max[k]))
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
