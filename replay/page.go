@@ -1,7 +1,6 @@
 package replay
 
 import (
-	"fmt"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -37,7 +36,7 @@ func (r *Report) Page() *report.Page {
 		l.Cells = []string{
 			"yes", report.Count(res.Refused), size.Format(res.HeldPeak), size.Format(uint64(res.HeldMean)), size.Format(res.HeldIdle),
 			strconv.FormatFloat(res.Fragmentation, 'f', 2, 64), report.Count(res.DriverCalls), report.Seconds(res.DriverSeconds),
-			fmt.Sprintf("%.0f ns/event", res.EventNanos()),
+			res.OwnTime(),
 		}
 		if !res.Fits {
 			l.Cells[0] = "NO"

@@ -402,3 +402,40 @@ func TestNames(t *testing.T) {
 		t.Errorf("%d bytes of names", total)
 	}
 }
+
+// TestLongPicture: a page of a long recording does without the time, and says so.
+func TestLongPicture(t *testing.T) {
+	defer func(n uint64) { longPicture = n }(longPicture)
+	longPicture = 3
+	spec, err := open.Parse("sim:1GiB")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := policy.Parse("jax")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		text    string
+		picture bool
+		timed   bool
+	}{
+		{"a 1 1\nf 1\na 2 1\nf 2\n", true, false},
+		{"a 1 1\nf 1\na 2 1\n", true, true},
+		{"a 1 1\nf 1\na 2 1\nf 2\n", false, true},
+	} {
+		tr, err := trace.Read(context.Background(), strings.NewReader(tt.text), "in", trace.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		rep, err := Run(context.Background(), tr, Config{Policies: []policy.Policy{p}, Device: spec.WithTotal, Total: spec.Sim.Total, Picture: tt.picture})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := rep.Results[0]
+		if (r.Seconds > 0) != tt.timed || (r.OwnTime() != "-") != tt.timed || (len(rep.Trace.Notes) == 0) != tt.timed {
+			t.Errorf("%q, picture %v: %v s, %s, notes %q", tt.text, tt.picture, r.Seconds, r.OwnTime(), rep.Trace.Notes)
+		}
+		_ = tr.Close()
+	}
+}

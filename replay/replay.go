@@ -29,6 +29,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -53,7 +54,8 @@ type Config struct {
 	// Untimed leaves the timed passes out: Result.Seconds stays 0.
 	Untimed bool
 	// Picture gathers what Report.Page shows. It costs two passes over the
-	// recording, without an allocator, and looks at each policy's pool.
+	// recording, without an allocator, and looks at each policy's pool. Longer
+	// recordings than longPicture are then not timed: they are run once.
 	Picture bool
 	// Progress, if set, is told what is being done, and how far it is (0 to 1).
 	// It is called a few times a second at most.
@@ -115,6 +117,7 @@ type Result struct {
 
 	events   uint64
 	searched bool // for Smallest
+	timed    bool // Seconds was measured
 	picture  *report.Layer
 }
 
@@ -137,6 +140,15 @@ func (r *Result) MarshalJSON() ([]byte, error) {
 	enc.SetEscapeHTML(false)
 	err := enc.Encode(out)
 	return b.Bytes(), err
+}
+
+// OwnTime is the real time per event for people, "47 ns/event"; "-" where it was not
+// measured.
+func (r *Result) OwnTime() string {
+	if !r.timed {
+		return "-"
+	}
+	return fmt.Sprintf("%.0f ns/event", r.EventNanos())
 }
 
 // EventNanos is the real time per event, in nanoseconds.
@@ -187,6 +199,12 @@ func Run(ctx context.Context, t *trace.Trace, cfg Config) (*Report, error) {
 		s, err := r.findShape(ctx, (len(pools)*len(cfg.Policies)+pictureLayers-1)/pictureLayers)
 		if err != nil {
 			return nil, err
+		}
+		if pool.Events > longPicture {
+			note := "own time is not measured with a page of so long a recording; without one it is"
+			if !slices.Contains(rep.Trace.Notes, note) {
+				rep.Trace.Notes = append(slices.Clone(rep.Trace.Notes), note)
+			}
 		}
 		shapes[k] = s
 		rep.pools = append(rep.pools, s.timeline)

@@ -35,6 +35,11 @@ const batch = 4096
 // shortPass is the length of a timed pass under which it is repeated.
 const shortPass = time.Second
 
+// longPicture is how many events a recording may have to be timed as well when a page is
+// made of it: who wants to look does not want to wait twice. 2 GB of an RMM log are 35
+// million.
+var longPicture uint64 = 5_000_000
+
 // runner is one policy on one pool.
 type runner struct {
 	cfg    *Config
@@ -52,7 +57,8 @@ func (r *runner) run(ctx context.Context) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !r.cfg.Untimed {
+	if !r.cfg.Untimed && !(r.cfg.Picture && r.pool.Events > longPicture) {
+		res.timed = true
 		best := time.Duration(math.MaxInt64)
 		for range 3 {
 			took, err := r.timed(ctx)

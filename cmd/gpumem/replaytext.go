@@ -87,7 +87,7 @@ func writeTable(b *strings.Builder, rep *replay.Report, smallest bool) error {
 		}
 		cells = append(cells, fits, report.Count(r.Refused), size.Format(r.HeldPeak), size.Format(uint64(r.HeldMean)), size.Format(r.HeldIdle),
 			strconv.FormatFloat(r.Fragmentation, 'f', 2, 64), report.Count(r.DriverCalls), report.Seconds(r.DriverSeconds),
-			fmt.Sprintf("%.0f ns/event", r.EventNanos()))
+			r.OwnTime())
 		if smallest {
 			s := "none"
 			if r.Smallest != nil {
