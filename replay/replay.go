@@ -117,7 +117,6 @@ type Result struct {
 
 	events   uint64
 	searched bool // for Smallest
-	timed    bool // Seconds was measured
 	picture  *report.Layer
 }
 
@@ -145,7 +144,7 @@ func (r *Result) MarshalJSON() ([]byte, error) {
 // OwnTime is the real time per event for people, "47 ns/event"; "-" where it was not
 // measured.
 func (r *Result) OwnTime() string {
-	if !r.timed {
+	if r.Seconds == 0 && r.events > 0 {
 		return "-"
 	}
 	return fmt.Sprintf("%.0f ns/event", r.EventNanos())

@@ -58,7 +58,6 @@ func (r *runner) run(ctx context.Context) (*Result, error) {
 		return nil, err
 	}
 	if !r.cfg.Untimed && !(r.cfg.Picture && r.pool.Events > longPicture) {
-		res.timed = true
 		best := time.Duration(math.MaxInt64)
 		for range 3 {
 			took, err := r.timed(ctx)
