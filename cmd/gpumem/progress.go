@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync"
 	"time"
 
 	"gpumem/size"
@@ -15,6 +16,7 @@ import (
 type progress struct {
 	w     io.Writer
 	on    bool
+	mu    sync.Mutex // guards the rest: work that was interrupted may still tell of itself
 	shown bool
 	start time.Time
 	last  time.Time
@@ -46,6 +48,8 @@ func (p *progress) bytes(doing string, done, total int64) {
 
 func (p *progress) line(format string, args ...any) {
 	now := time.Now()
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if !p.on || now.Sub(p.start) < 500*time.Millisecond || now.Sub(p.last) < 100*time.Millisecond {
 		return
 	}
@@ -70,6 +74,8 @@ func shorten(s string, width int) string {
 
 // clear takes the line away.
 func (p *progress) clear() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if p.shown {
 		p.shown = false
 		fmt.Fprint(p.w, "\r\x1b[K")

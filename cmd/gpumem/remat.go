@@ -228,7 +228,19 @@ func (f *rematFlags) run(cmd *cobra.Command, path string) error {
 			return fmt.Errorf("%s: %w", path, err)
 		}
 	}
-	m, curve, err := f.plan(cmd, a, m, marks, save)
+	var curve []*rematAnswer
+	// A plan may take many seconds and leaves nothing behind: who interrupts it does not wait.
+	planned := make(chan error, 1)
+	go func() {
+		var err error
+		m, curve, err = f.plan(cmd, a, m, marks, save)
+		planned <- err
+	}()
+	select {
+	case err = <-planned:
+	case <-cmd.Context().Done():
+		return cmd.Context().Err()
+	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
