@@ -13,7 +13,7 @@ const (
 	hookRecordVar = "GPUMEM_RECORD" // see hook/gpumem_record.py
 
 	// The BFC allocator of XLA and TensorFlow writes to FILE_POOL.MICROSECONDS
-	// what it holds each time that it refuses a request (TensorFlow since 2.4,
+	// what it holds each time that it cannot serve a request (TensorFlow since 2.1,
 	// JAX's plugin in all releases on PyPI, 0.4.23 to 0.12.0.1).
 	dumpVar = "TF_BFC_MEMORY_DUMP"
 )
