@@ -3,6 +3,7 @@ package given
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -29,6 +30,10 @@ def oom():
 func TestRecordTorch(t *testing.T) {
 	const want = "[['all', [('max_entries', 1000000), ('stacks', 'python')]]"
 	read := "\ndef read():\n    import os; name = os.environ['GPUMEM_RECORD']\n    return open(name).read() if os.path.exists(name) else None\n"
+	pickled, err := exec.Command(python(t), "-c", "import pickle, sys; sys.stdout.buffer.write(pickle.dumps([(True, 1000000, True)]))").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, tc := range []struct {
 		name, module, code string
 		stdout, stderr     string            // what the program says
@@ -45,7 +50,8 @@ func TestRecordTorch(t *testing.T) {
 		{"another process", "", "import torch, subprocess, sys; torch.init(); torch.oom(); subprocess.check_call([sys.executable, '-c', 'import torch; torch.init()'])",
 			"", "", map[string]string{"FILE": want + ", 'oom']", "FILE.PID": want + "]"}},
 		{"PyTorch 2.0", "def _record_memory_history(enabled, trace_alloc_max_entries=1, trace_alloc_record_context=False): asked.append((enabled, trace_alloc_max_entries, trace_alloc_record_context))\n" +
-			"cuda.memory._record_memory_history = _record_memory_history\n_C = types.SimpleNamespace()\n", "import torch; torch.init()", "", "", map[string]string{"FILE": "[(True, 1000000, True)]"}},
+			"cuda.memory._record_memory_history, cuda.memory._snapshot = _record_memory_history, lambda: asked\ndel cuda.memory._dump_snapshot\n_C = types.SimpleNamespace()\n",
+			"import torch; torch.init()", "", "", map[string]string{"FILE": string(pickled)}},
 		{"older", "del cuda.memory._record_memory_history\n", "import torch; torch.init(); print(1)", "1", "gpumem: nothing is recorded in torch: AttributeError", nil},
 		{"older still", "del cuda._lazy_call\n", "import torch; print(1)", "1", "gpumem: the lease is not enforced in torch: AttributeError: LINE gpumem: nothing is recorded in torch: AttributeError", nil},
 		{"refused", "def no(*a, **k): raise RuntimeError('not with\\nthis allocator')\ncuda.memory._record_memory_history = no\n", "import torch; torch.init(); print(1)", "1",

@@ -61,7 +61,7 @@ class Torch(object):
             return
         part = "%s.%d.part" % (self.name, self.process)
         try:
-            self.module.cuda.memory._dump_snapshot(part)
+            self.dump(part)
             if self.path is None:
                 self.path = self.take()
             os.replace(part, self.path)
@@ -71,6 +71,15 @@ class Torch(object):
                 os.remove(part)
             except OSError:
                 pass
+
+    def dump(self, name):
+        memory = self.module.cuda.memory
+        if hasattr(memory, "_dump_snapshot"):
+            return memory._dump_snapshot(name)
+        import pickle  # 2.0
+
+        with open(name, "wb") as file:
+            pickle.dump(memory._snapshot(), file)
 
     def take(self):
         """Makes the file, so that no other process takes its name."""
