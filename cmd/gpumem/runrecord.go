@@ -79,7 +79,7 @@ func (r *recording) tell(say func(string)) {
 	}
 	switch n := len(fresh); n {
 	case 0:
-		say("nothing was recorded to " + r.file + ": no PyTorch used a GPU and ended by itself, and no pool of JAX or TensorFlow was out of memory")
+		say("nothing was recorded to " + r.file + ": PyTorch writes there when it has used a GPU and ends by itself, JAX and TensorFlow when a pool is out of memory")
 	case 1:
 		say("recorded " + fresh[0] + "; gpumem replay reads it")
 	default:

@@ -127,6 +127,10 @@ func TestRecord(t *testing.T) {
 			}
 		})
 	}
+	deaf := must(t, nil, []string{filepath.Join(tree(t, map[string]string{"python3": ""}), "python3"), "-I"}, g).Changes
+	if why := deaf[len(deaf)-1].Why; !strings.Contains(why, "PyTorch is not recorded") {
+		t.Errorf("python3 -I: %s", why)
+	}
 	g.Record = "x.pickle"
 	if _, err := For(nil, nil, g); err == nil || !strings.Contains(err.Error(), "want an absolute path") {
 		t.Errorf("a relative path: %v", err)
