@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes jax092.memdump, jax092.prof, jax092.log.gz and jax092.xplane.pb.gz beside itself.
+"""Writes jax092.memdump, jax092.pprof, jax092.log.gz and jax092.xplane.pb.gz beside itself.
 
 JAX 0.9.2 with its GPU plugin, both real and unchanged, on a machine without a
 GPU: policy/testdata/xla/libcuda.c stands in for the driver. To do it again:
@@ -55,7 +55,7 @@ def main():
                    TF_CPP_MIN_LOG_LEVEL="0", TF_CPP_VMODULE="bfc_allocator=4")
         with open(tmp + "/log", "wb") as log:
             subprocess.run([sys.executable, __file__, tmp], env=env, stderr=log)
-        for pattern, name in ("dump_GPU_0_bfc.*", "memdump"), ("prof", "prof"), ("log", "log.gz"), ("plugins/profile/*/*.xplane.pb", "xplane.pb.gz"):
+        for pattern, name in ("dump_GPU_0_bfc.*", "memdump"), ("prof", "pprof"), ("log", "log.gz"), ("plugins/profile/*/*.xplane.pb", "xplane.pb.gz"):
             data = pathlib.Path(sorted(glob.glob(tmp + "/" + pattern))[-1]).read_bytes()
             (HERE / ("jax092." + name)).write_bytes(gzip.compress(data, 9, mtime=0) if name.endswith(".gz") else data)
 
