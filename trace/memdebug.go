@@ -2,15 +2,15 @@ package trace
 
 // This file is for the lines that the BFC allocator of XLA and TensorFlow writes
 // into a program's log when TF_CPP_VMODULE=bfc_allocator=4 is set (and
-// TF_CPP_MIN_LOG_LEVEL is 0, as XLA and JAX need):
+// TF_CPP_MIN_LOG_LEVEL is 0, as JAX needs, which sets 1):
 //
 //	2026-01-01 12:00:00.123456: I xla/tsl/framework/bfc_allocator.cc:480] [mem-debug] AllocateRaw,GPU_0_bfc,1024,0x7f2a00000000,*** Begin stack trace ***
 //	2026-01-01 12:00:00.123789: I xla/tsl/framework/bfc_allocator.cc:840] [mem-debug] DeallocateRaw,GPU_0_bfc,1024,0x7f2a00000000,*** Begin stack trace ***
 //
 // The fields are the allocator's name, which is the pool here, the bytes that
-// were asked for, and the address. This is the form of openxla/xla of 2026;
-// releases up to about 2023 (google/tsl) have no such lines, and those that they
-// have do not say which block is freed. An allocation is written after it is
+// were asked for, and the address. JAX's plugins have such lines from 0.4.26 to
+// 0.12.0.1 (asked of ten of them), TensorFlow 2.21.0 too; 0.4.23 has none, and what it
+// has instead does not say which block is freed. An allocation is written after it is
 // made, a refused one with the address 0, a free before. Everything else in the
 // log is skipped, the stacks that follow the lines too: wheels have hardly any
 // names in them.

@@ -22,11 +22,12 @@ import (
 
 func runCommand() *cobra.Command {
 	var (
-		gpus, device, mem, reserve, overhead, wait string
-		part                                       float64
-		copies                                     int
-		grant                                      given.Grant
-		printEnv                                   bool
+		gpus, device, mem, reserve, overhead, wait, record string
+
+		part     float64
+		copies   int
+		grant    given.Grant
+		printEnv bool
 	)
 	cmd := &cobra.Command{
 		Use:   "run [flags] -- COMMAND ARGS...",
@@ -41,11 +42,17 @@ exit status are its own. Its lease ends when it ends, however that is. Nobody
 else's program is ever touched.
 
 Without --mem and --share it gets all that can be shared: what no lease and no
-other program has, less what a display needs.`,
+other program has, less what a display needs.
+
+With --record the program's memory is recorded for gpumem replay, as far as that
+can be asked for from outside: PyTorch writes its events to FILE when it ends,
+JAX and TensorFlow write what a pool holds to FILE_POOL.TIME when it is out of
+memory. docs/recording.md has what else there is, and how to ask for it.`,
 		Example: `  gpumem run --mem 6GiB -- python train.py
   gpumem run --copies 4 -- python worker.py
   gpumem run --gpu 0,1 --share .5 --wait -- python train.py
-  gpumem run --mem 6GiB --print-env -- python train.py`,
+  gpumem run --mem 6GiB --print-env -- python train.py
+  gpumem run --record train.pickle -- python train.py`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return errors.New("run needs a COMMAND; gpumem run --help has examples")
@@ -85,6 +92,13 @@ other program has, less what a display needs.`,
 					}
 				}
 			}
+			var recorded *recording
+			if flags.Changed("record") {
+				if recorded, err = newRecording(record, copies); err != nil {
+					return err
+				}
+				plan.Grant.Record = recorded.file
+			}
 			if err := targets(&plan, gpus, device); err != nil {
 				return err
 			}
@@ -116,6 +130,7 @@ other program has, less what a display needs.`,
 			case err != nil:
 				return noRoom(cmd.ErrOrStderr(), err)
 			}
+			recorded.tell(plan.Say)
 			return ended{outcome}
 		},
 	}
@@ -133,6 +148,7 @@ other program has, less what a display needs.`,
 	f.Lookup("wait").NoOptDefVal = "forever"
 	f.StringVar(&reserve, "reserve", "", "`SIZE` to leave for the desktop and others")
 	f.StringVar(&overhead, "overhead", "", "`SIZE` to leave of the lease for what lies outside of the pool (default: by framework, or as measured before)")
+	f.StringVar(&record, "record", "", "record the program's memory to `FILE`, which must not be there; with several copies to FILE.1, FILE.2, ...")
 	f.BoolVar(&printEnv, "print-env", false, "show what the program would be given, with reasons, and do not run it")
 	return cmd
 }

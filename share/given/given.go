@@ -63,6 +63,10 @@ type Grant struct {
 	// HookDir is where the Python hook is written, see [Hook]. Empty gives none:
 	// then TensorFlow has no limit, nor has PyTorch before 2.10.
 	HookDir string
+	// Record is a file, its path absolute, to which the program's memory is
+	// recorded as far as that can be asked for from outside, see [For]; "" for
+	// no recording.
+	Record string
 }
 
 // A Change is one variable of the program's environment, in order.
@@ -102,6 +106,10 @@ type Outfit struct {
 // What the user set is kept where it is stricter than the lease. What a framework
 // refuses stays, so that it says so itself, and a Change tells.
 //
+// Grant.Record has PyTorch's events of the whole run written to that file, through
+// the hook, and what a pool of JAX or TensorFlow holds whenever it is out of
+// memory to files whose names begin with it and "_".
+//
 // The error says which part of the grant makes no sense, that a lease leaves no
 // pool beside what is held outside of it, or that the hook cannot be written.
 func For(env []string, command []string, g Grant) (Outfit, error) {
@@ -110,7 +118,7 @@ func For(env []string, command []string, g Grant) (Outfit, error) {
 	}
 	o := newOutfit(env)
 	o.visible(g)
-	for _, give := range []func(Grant) error{o.jax, o.gomlx, o.tensorflow, func(g Grant) error { return o.torch(g, command) }, o.cupy, func(g Grant) error { return o.hook(g, command) }} {
+	for _, give := range []func(Grant) error{o.jax, o.gomlx, o.tensorflow, func(g Grant) error { return o.torch(g, command) }, o.cupy, o.record, func(g Grant) error { return o.hook(g, command) }} {
 		if err := give(g); err != nil {
 			return Outfit{}, err
 		}

@@ -85,7 +85,11 @@ func (o *outfit) hook(g Grant, command []string) error {
 	}
 	o.set(pythonPath, value, "the hook that sets TensorFlow's and PyTorch's limits when they are imported; it then runs the user's own sitecustomize")
 	if flag := deafFlag(command, o.get); flag != "" {
-		o.keep(pythonPath, "Python is started with "+flag+" and does not look at it: the lease is not enforced for TensorFlow, nor for PyTorch before 2.10")
+		why := "Python is started with " + flag + " and does not look at it: the lease is not enforced for TensorFlow, nor for PyTorch before 2.10"
+		if g.Record != "" {
+			why += "; PyTorch is not recorded"
+		}
+		o.keep(pythonPath, why)
 	}
 	return nil
 }

@@ -41,7 +41,7 @@ type Plan struct {
 	// Wait is how long room is waited for; below 0 means as long as it takes, 0
 	// not at all.
 	Wait    time.Duration
-	Grant   given.Grant // Leases are filled in
+	Grant   given.Grant // Leases are filled in, and Record is made of what RecordFile says for each copy
 	Command []string
 	Program string // what is learnt of the command is kept under this name, see [given.Program]
 	Env     []string
@@ -152,9 +152,20 @@ func closeAll(leases [][]*share.Lease) {
 	}
 }
 
+// RecordFile is the file to which one of several copies records: the file that was
+// asked for, with the copy's number behind it where there are several. copy is
+// counted from 0.
+func RecordFile(file string, copy, copies int) string {
+	if file == "" || copies == 1 {
+		return file
+	}
+	return fmt.Sprintf("%s.%d", file, copy+1)
+}
+
 // outfit is the environment of one copy.
-func (p *Plan) outfit(leases []*share.Lease, status []device.Status) (given.Outfit, error) {
+func (p *Plan) outfit(copy int, leases []*share.Lease, status []device.Status) (given.Outfit, error) {
 	g := p.Grant
+	g.Record = RecordFile(g.Record, copy, p.Copies)
 	g.HookDir = p.Dir
 	for i, l := range leases {
 		s := status[i]
@@ -178,7 +189,7 @@ func (p *Plan) Show(ctx context.Context) (given.Outfit, error) {
 		return given.Outfit{}, err
 	}
 	defer closeAll(leases)
-	return p.outfit(leases[0], status)
+	return p.outfit(0, leases[0], status)
 }
 
 // Run runs the command, all copies at once, each in leases of its own. A lease
@@ -192,12 +203,12 @@ func (p *Plan) Run(ctx context.Context) (Outcome, error) {
 	defer closeAll(leases)
 	outfits := make([]given.Outfit, p.Copies)
 	for c := range outfits {
-		if outfits[c], err = p.outfit(leases[c], status); err != nil {
+		if outfits[c], err = p.outfit(c, leases[c], status); err != nil {
 			return Outcome{}, err
 		}
 	}
 	for _, change := range outfits[0].Changes {
-		if change.Kept { // a setting of the user's that defeats the lease
+		if change.Kept { // a setting of the user's that defeats the lease, or the recording
 			p.say("%s: %s", change.Name, change.Why)
 		}
 	}

@@ -6,6 +6,7 @@
 #   GPUMEM_TF_FRACTION     sessions, as TensorFlow 1 has them: one fraction
 #   GPUMEM_TF_CPU          1: TensorFlow sees no GPU
 #   GPUMEM_TORCH_FRACTION  PyTorch
+#   GPUMEM_RECORD          not a cap: the file that PyTorch's memory is recorded to
 #
 # Without them it does nothing. With them it waits until the program imports the
 # framework, and sets the cap as late as it can: when the framework makes its
@@ -17,10 +18,10 @@ import os
 import sys
 
 
-def say(name, error):
+def say(name, error, what="the lease is not enforced"):
     try:
         text = " ".join(str(error).split())
-        sys.stderr.write("gpumem: the lease is not enforced in %s: %s: %s\n" % (name, type(error).__name__, text))
+        sys.stderr.write("gpumem: %s in %s: %s: %s\n" % (what, name, type(error).__name__, text))
     except Exception:
         pass
 
@@ -37,11 +38,15 @@ def of(limits, i):
 def install():
     if sys.version_info < (3, 4):
         return
-    wanted = {}
+    wanted = {}  # what to do, by module
     if os.environ.get("GPUMEM_TF_LIMIT_MIB") or os.environ.get("GPUMEM_TF_CPU"):
-        wanted["tensorflow"] = tensorflow
+        wanted["tensorflow"] = [tensorflow]
     if os.environ.get("GPUMEM_TORCH_FRACTION"):
-        wanted["torch"] = torch
+        wanted["torch"] = [torch]
+    if os.environ.get("GPUMEM_RECORD"):
+        import gpumem_record  # now, while its folder is on sys.path
+
+        wanted.setdefault("torch", []).append(gpumem_record.torch)
     if wanted:
         sys.meta_path.insert(0, Finder(wanted))
 
@@ -53,8 +58,8 @@ class Finder(object):
         self.wanted = wanted
 
     def find_spec(self, name, path=None, target=None):
-        act = self.wanted.get(name)
-        if act is None:
+        acts = self.wanted.get(name)
+        if acts is None:
             return None
         for finder in list(sys.meta_path):
             find = getattr(finder, "find_spec", None)
@@ -63,13 +68,13 @@ class Finder(object):
             spec = find(name, path, target)
             if spec is not None:
                 try:
-                    self.follow(spec, name, act)
+                    self.follow(spec, name, acts)
                 except Exception as error:
                     say(name, error)
                 return spec
         return None
 
-    def follow(self, spec, name, act):
+    def follow(self, spec, name, acts):
         # The loader is of this one spec. What is set on it goes when it has done
         # its work, so that the program finds it as it always is.
         loader = spec.loader
@@ -89,10 +94,11 @@ class Finder(object):
                 return
             if not self.wanted and self in sys.meta_path:
                 sys.meta_path.remove(self)
-            try:
-                act(module)
-            except Exception as error:
-                say(name, error)
+            for act in acts:
+                try:
+                    act(module)
+                except Exception as error:
+                    say(name, error)
 
         loader.exec_module = exec_module
 

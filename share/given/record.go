@@ -1,0 +1,41 @@
+// Recording what a program does with its memory: PyTorch by the hook, the pools of
+// JAX and TensorFlow by a variable.
+
+package given
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+)
+
+const (
+	hookRecordVar = "GPUMEM_RECORD" // see hook/gpumem_record.py
+
+	// The BFC allocator of XLA and TensorFlow writes to FILE_POOL.MICROSECONDS
+	// what it holds each time that it cannot serve a request (TensorFlow since 2.1,
+	// JAX's plugin in all releases on PyPI, 0.4.23 to 0.12.0.1).
+	dumpVar = "TF_BFC_MEMORY_DUMP"
+)
+
+// record has the program's memory recorded.
+func (o *outfit) record(g Grant) error {
+	if g.Record == "" {
+		o.unset(hookRecordVar, "of another lease")
+		return nil
+	}
+	if !filepath.IsAbs(g.Record) || strings.ContainsRune(g.Record, 0) {
+		return fmt.Errorf("cannot record to %q: want an absolute path, for the program may work in another folder", g.Record)
+	}
+	if o.get(dumpVar) != "" {
+		o.keep(dumpVar, "as the user has it: what JAX's and TensorFlow's pools hold when they are out of memory goes there")
+	} else {
+		o.set(dumpVar, g.Record, "JAX's and TensorFlow's pools write what they hold to a file of this name with _POOL.TIME behind it whenever they are out of memory")
+	}
+	if g.HookDir == "" {
+		o.keep(hookRecordVar, "there is no hook that reads it: PyTorch is not recorded")
+		return nil
+	}
+	o.set(hookRecordVar, g.Record, "the hook has PyTorch record its events, and writes them there when memory runs out and when the program ends")
+	return nil
+}
