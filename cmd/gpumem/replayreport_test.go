@@ -52,8 +52,8 @@ type replayJSON struct {
 	} `json:"results"`
 }
 
-// recording writes a text trace.
-func recording(t *testing.T, events string) string {
+// textTrace writes a text trace.
+func textTrace(t *testing.T, events string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "in.txt")
 	if err := os.WriteFile(path, []byte(events), 0o600); err != nil {
@@ -341,7 +341,7 @@ func TestPageOfAnything(t *testing.T) {
 		{"two", "a 1 1048576\na 2 3\n"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			path, _, _ := pageOf(t, recording(t, test.events), "--device", "sim:1GiB")
+			path, _, _ := pageOf(t, textTrace(t, test.events), "--device", "sim:1GiB")
 			for _, at := range []string{"", "at=peak", "at=end", "at=7&zoom=0-99999&policy=elastic&by=stacks&hide=1,2,99", "at=%22%3E%3Cscript%3Ealert(1)%3C/script%3E=1"} {
 				b.open(path, at)
 				if s := b.state(); s["ready"] != "yes" || s["errors"] != "" || len(b.Troubles()) > 0 {
@@ -363,7 +363,7 @@ func TestLongPage(t *testing.T) {
 	for k := range 8 { // the fourth is refused
 		fmt.Fprintf(&in, "a x%d 268435456\n", k)
 	}
-	path, page, _ := pageOf(t, recording(t, in.String()), "--device", "sim:1GiB", "--policy", "jax")
+	path, page, _ := pageOf(t, textTrace(t, in.String()), "--device", "sim:1GiB", "--policy", "jax")
 	if len(page) > 1<<20 {
 		t.Errorf("%d bytes", len(page))
 	}
