@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"testing"
@@ -199,4 +200,38 @@ func BenchmarkRecord(b *testing.B) {
 			run(b, p)
 		})
 	}
+}
+
+// A program records its pool, and reads back what it did.
+func ExampleWithRecord() {
+	dev, _ := sim.New(sim.Config{Total: 1 << 30})
+	defer dev.Close()
+	var file bytes.Buffer // or an os.File
+	w, err := trace.NewWriter(&file)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	pool, err := Open(dev, policy.Default(), WithRecord(w))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for range 3 {
+		b, _ := pool.Alloc(context.Background(), 64<<20)
+		_ = pool.Free(b)
+	}
+	if err := pool.Close(); err != nil {
+		fmt.Println(err)
+		return
+	}
+	t, err := trace.Read(context.Background(), &file, "run", trace.Options{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer t.Close()
+	fmt.Println(t.Events, "events, at most", t.PeakLive, "bytes live")
+	// Output:
+	// 6 events, at most 67108864 bytes live
 }
