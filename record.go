@@ -15,7 +15,7 @@ import (
 // is refused is not in it. Several pools may have the same writer; each is a pool of
 // the recording, by its name and the device's number.
 //
-// It costs about 0.2 microseconds a call, and twice that with stacks. The pool is locked
+// It costs about 0.15 microseconds a call, and twice that with stacks. The pool is locked
 // meanwhile, also while a block of 64 KiB is written. A failure to write ends the
 // recording, not the program: Close says so. Close also flushes w; who made the file
 // closes it.

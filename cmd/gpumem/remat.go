@@ -388,8 +388,8 @@ func (a *rematAnswer) take(f *rematFlags, p *remat.Plan, before float64, took ti
 	}
 }
 
-// packWork is how hard a better packing is searched for: half a second at most.
-const packWork = 2e8
+// packWork is how hard a better packing is searched for: a second at most.
+const packWork = 8e8
 
 // pack tells the heap of a module, as XLA packs it and, if best is not nil, better.
 // That it has none is an error if the limit is for it, and otherwise a warning.
