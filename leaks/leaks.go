@@ -39,8 +39,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
-	"strings"
 
 	"gpumem/trace"
 )
@@ -118,11 +116,12 @@ type Place struct {
 // whose temporary file is gone, as after its Close.
 func Find(ctx context.Context, t *trace.Trace, cfg Config) (*Report, error) {
 	rep := &Report{Verdict: TooShort, Leaks: []Place{}, Grew: []Place{}}
+	pools, err := t.Choose(cfg.Pool)
+	if err != nil {
+		return nil, err
+	}
 	most, found := uint64(0), false
-	for _, p := range t.Pools {
-		if cfg.Pool != "" && p.Name != cfg.Pool {
-			continue
-		}
+	for _, p := range pools {
 		one, err := find(ctx, recording{
 			seeds: p.Seeds, slots: p.Slots, sites: t.Sites(), site: t.Site,
 			events: func(f func([]trace.Event)) error { return read(ctx, p, cfg.Progress, f) },
@@ -152,9 +151,6 @@ func Find(ctx context.Context, t *trace.Trace, cfg Config) (*Report, error) {
 		}
 		found = true
 	}
-	if !found {
-		return nil, fmt.Errorf("%s: no pool is named %q; %s", t.Source, cfg.Pool, poolNames(t.Pools))
-	}
 	sortPlaces(rep)
 	return rep, nil
 }
@@ -164,18 +160,6 @@ var gravest = []Verdict{Leak, Growth, None, TooShort}
 func sortPlaces(rep *Report) {
 	slices.SortStableFunc(rep.Leaks, func(a, b Place) int { return cmp.Compare(b.rate, a.rate) })
 	slices.SortStableFunc(rep.Grew, func(a, b Place) int { return cmp.Compare(b.Bytes, a.Bytes) })
-}
-
-// poolNames says in an error which pools there are to choose from.
-func poolNames(pools []*trace.Pool) string {
-	if len(pools) == 1 && pools[0].Name == "" {
-		return "the recording has one pool, without a name"
-	}
-	var out []string
-	for _, p := range pools {
-		out = append(out, strconv.Quote(p.Name))
-	}
-	return "there are " + strings.Join(out, ", ")
 }
 
 // batch is how many events are decoded before they are looked at.

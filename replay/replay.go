@@ -30,8 +30,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strconv"
-	"strings"
 
 	"gpumem"
 	"gpumem/alloc"
@@ -184,7 +182,7 @@ func Run(ctx context.Context, t *trace.Trace, cfg Config) (*Report, error) {
 		return nil, errors.New("replay: no device")
 	}
 	rep := &Report{Trace: Describe(t)}
-	pools, err := choose(t, cfg.Pool)
+	pools, err := t.Choose(cfg.Pool)
 	if err != nil {
 		return nil, err
 	}
@@ -225,20 +223,6 @@ func Run(ctx context.Context, t *trace.Trace, cfg Config) (*Report, error) {
 	return rep, nil
 }
 
-// choose is the pools that are meant by a name, "" for all.
-func choose(t *trace.Trace, name string) ([]*trace.Pool, error) {
-	var pools []*trace.Pool
-	for _, p := range t.Pools {
-		if name == "" || p.Name == name {
-			pools = append(pools, p)
-		}
-	}
-	if len(pools) == 0 {
-		return nil, fmt.Errorf("%s: no pool is named %q; %s", t.Source, name, poolNames(t.Pools))
-	}
-	return pools, nil
-}
-
 // Describe is what a report says of the recording itself.
 func Describe(t *trace.Trace) TraceInfo {
 	info := TraceInfo{
@@ -250,18 +234,6 @@ func Describe(t *trace.Trace) TraceInfo {
 		}
 	}
 	return info
-}
-
-// poolNames says in an error which pools there are to choose from.
-func poolNames(pools []*trace.Pool) string {
-	if len(pools) == 1 && pools[0].Name == "" {
-		return "the recording has one pool, without a name"
-	}
-	var out []string
-	for _, p := range pools {
-		out = append(out, strconv.Quote(p.Name))
-	}
-	return "there are " + strings.Join(out, ", ")
 }
 
 // CheckPolicies says whether every policy can be opened on the device, so that

@@ -17,7 +17,7 @@ var errRefused = errors.New("refused")
 // total bytes, each pool on a device of its own. It only runs up to the first
 // refusal, so it is quicker than Run. Errors are those of Run.
 func Fits(ctx context.Context, t *trace.Trace, cfg Config, total uint64) (bool, error) {
-	pools, err := choose(t, cfg.Pool)
+	pools, err := t.Choose(cfg.Pool)
 	if err != nil {
 		return false, err
 	}

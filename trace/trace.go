@@ -71,7 +71,12 @@
 // Each may be gzip-compressed; that is seen from the content.
 package trace
 
-import "math"
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+)
 
 // Op says what an [Event] does.
 type Op uint8
@@ -170,6 +175,29 @@ func (t *Trace) Site(i uint32) string {
 // Sites returns how many site numbers there are, 0 included: every Event.Site
 // is below it.
 func (t *Trace) Sites() uint32 { return t.sites.len() }
+
+// Choose is the pools that a name means; "" means all. The error is an *Error that says
+// which there are.
+func (t *Trace) Choose(name string) ([]*Pool, error) {
+	var pools []*Pool
+	for _, p := range t.Pools {
+		if name == "" || p.Name == name {
+			pools = append(pools, p)
+		}
+	}
+	if len(pools) > 0 {
+		return pools, nil
+	}
+	have := "the recording has one pool, without a name"
+	if len(t.Pools) > 1 || t.Pools[0].Name != "" {
+		var names []string
+		for _, p := range t.Pools {
+			names = append(names, strconv.Quote(p.Name))
+		}
+		have = "there are " + strings.Join(names, ", ")
+	}
+	return nil, &Error{File: t.Source, Msg: fmt.Sprintf("no pool is named %q; %s", name, have)}
+}
 
 // Pool is the events of one pool of memory, with its sums.
 type Pool struct {

@@ -46,6 +46,7 @@ def install():
     if os.environ.get("GPUMEM_RECORD"):
         import gpumem_record  # now, while its folder is on sys.path
 
+        gpumem_record.say = say
         wanted.setdefault("torch", []).append(gpumem_record.torch)
     if wanted:
         sys.meta_path.insert(0, Finder(wanted))

@@ -10,7 +10,7 @@
 import atexit
 import os
 
-from gpumem_hook import say
+say = None  # tells of an error; gpumem_hook sets it
 
 # Events that PyTorch keeps: the last of them. Without a limit a program that runs
 # for days would fill the host's memory.
