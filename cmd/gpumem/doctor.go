@@ -311,6 +311,21 @@ func replayFlags(d *dump.Dump) string {
 	return fmt.Sprintf("--policy bfc:limit=%d%s --device sim:%[1]d,granularity=1", d.Pool, ends)
 }
 
+// checkMakable says whether the file of a flag can be made, as far as its folder tells:
+// before work that may take long. An empty path is none.
+func checkMakable(flag, path string) error {
+	if path == "" {
+		return nil
+	}
+	if st, err := os.Stat(path); err == nil && st.IsDir() {
+		return fmt.Errorf("%s: %s: is a directory; name a file in it", flag, path)
+	}
+	if _, err := os.Stat(filepath.Dir(path)); err != nil {
+		return fmt.Errorf("%s: %s: cannot be made: %w", flag, path, reason(err))
+	}
+	return nil
+}
+
 // writeWhole makes a file of what write gives. A regular file is replaced at
 // the end; a pipe or a device is written to.
 func writeWhole(ctx context.Context, path string, write func(io.Writer) error) (err error) {

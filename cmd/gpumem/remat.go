@@ -193,6 +193,9 @@ func (f *rematFlags) check(path string) error {
 	if f.out != "" && sameFile(path, f.out) {
 		return fmt.Errorf("--out %s: this is the module itself; name another file", f.out)
 	}
+	if err := errors.Join(checkMakable("--out", f.out), checkMakable("--report", f.report)); err != nil {
+		return err
+	}
 	return f.checkReport(path)
 }
 

@@ -16,6 +16,11 @@ import (
 // checkPictures says whether the files may be written, before a long recording
 // is read. save is that of --save.
 func checkPictures(recording, save, page, drawing string) error {
+	for _, f := range []struct{ flag, path string }{{"--report", page}, {"--svg", drawing}, {"--save", save}} {
+		if err := checkMakable(f.flag, f.path); err != nil {
+			return err
+		}
+	}
 	for _, f := range []struct{ flag, path string }{{"--report", page}, {"--svg", drawing}} {
 		if f.path != "" && sameFile(recording, f.path) {
 			return fmt.Errorf("%s %s: this is the recording itself; name another file", f.flag, f.path)
