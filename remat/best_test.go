@@ -148,6 +148,9 @@ func TestBestByText(t *testing.T) {
 }
 
 func TestBestByTextReal(t *testing.T) {
+	if testing.Short() {
+		t.Skip("skipped: -short")
+	}
 	for _, file := range realModules(t) {
 		m := read(t, file)
 		if m.Instructions() > 3000 {

@@ -49,6 +49,9 @@ func card(t testing.TB, words string) sim.Config {
 // TestAdvice runs testdata/advice.txt: each line that begins with a recording is
 // a case, and what follows it is the answer.
 func TestAdvice(t *testing.T) {
+	if testing.Short() {
+		t.Skip("skipped: -short")
+	}
 	path := filepath.Join("testdata", "advice.txt")
 	data, err := os.ReadFile(path)
 	if err != nil {
