@@ -38,6 +38,8 @@ type BestOptions struct {
 	// does, and what lies there takes nothing. Host.Seconds nil is the cost model's; the
 	// host is taken to have room.
 	Host *HostMemory
+	// Collectives is that of GapOptions. XLA's own plan may run collectives again in any case.
+	Collectives bool
 }
 
 // memory is how plans are measured.
@@ -283,7 +285,7 @@ func newSource(m *hlo.Module, by string, added int, rates cost.Rates) (*source, 
 // split is what gap splitting makes of a copy, which has the source's IDs.
 func (s *source) split(o BestOptions, limit uint64, search time.Duration, rates cost.Rates) (*Plan, error) {
 	c := s.m.Clone()
-	r, err := Gap(c, GapOptions{Limit: limit, Seconds: func(i *hlo.Instruction) float64 { return s.prices.Of(i).Seconds }, Time: search, HostFree: o.Host != nil})
+	r, err := Gap(c, GapOptions{Limit: limit, Seconds: func(i *hlo.Instruction) float64 { return s.prices.Of(i).Seconds }, Time: search, HostFree: o.Host != nil, Collectives: o.Collectives})
 	if err != nil {
 		return nil, err
 	}

@@ -44,8 +44,8 @@ func TestMinimumExtraHolds(t *testing.T) {
 			return sum
 		}
 		was := total()
-		p := &gapPlan{o: GapOptions{Seconds: price}, peaks: memory.Options{}.NewMeter(), effects: map[*hlo.Computation]bool{}, result: &GapResult{}}
-		g, err := newGapper(m.Entry, int64(limit), memory.Options{}, price, p.called, p.effects)
+		p := &gapPlan{o: GapOptions{Seconds: price}, peaks: memory.Options{}.NewMeter(), rules: newGapRules(false), result: &GapResult{}}
+		g, err := newGapper(m.Entry, int64(limit), memory.Options{}, price, p.called, p.rules)
 		if err != nil {
 			t.Fatal(err)
 		}

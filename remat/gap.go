@@ -22,6 +22,7 @@ package remat
 
 import (
 	"container/heap"
+	"fmt"
 	"slices"
 
 	"gpumem/hlo"
@@ -86,6 +87,8 @@ type gapper struct {
 	// By value: a factor on what splits are worth, 0 for no splits; nil: 1 for all.
 	bias   []float64
 	enough int // stop at so many splits; 0: go on
+	// What should not be: the plan is not to be used.
+	fault error
 }
 
 // touch notes that a value's segments change.
@@ -191,7 +194,7 @@ func (g *gapper) leave(id, at int32) {
 	}
 }
 
-func newGapper(c *hlo.Computation, limit int64, o memory.Options, seconds func(*hlo.Instruction) float64, called func(*hlo.Instruction) int64, effects map[*hlo.Computation]bool) (*gapper, error) {
+func newGapper(c *hlo.Computation, limit int64, o memory.Options, seconds func(*hlo.Instruction) float64, called func(*hlo.Instruction) int64, rules *gapRules) (*gapper, error) {
 	b, err := memory.Analyze(c, o.Size)
 	if err != nil {
 		return nil, err
@@ -207,7 +210,7 @@ func newGapper(c *hlo.Computation, limit int64, o memory.Options, seconds func(*
 	able := make([]bool, len(c.Instructions))
 	for p, i := range c.Instructions {
 		g.extra[p] = called(i)
-		able[p] = len(b.Defined[p]) == 1 && i.Shape.IsArray() && !pinned[i] && i != c.Root && gapAble(i, effects)
+		able[p] = len(b.Defined[p]) == 1 && i.Shape.IsArray() && !pinned[i] && i != c.Root && rules.able(i)
 	}
 	for id := range b.List {
 		x, v := &b.List[id], &g.values[id]
@@ -242,20 +245,54 @@ func newGapper(c *hlo.Computation, limit int64, o memory.Options, seconds func(*
 	return g, nil
 }
 
-// gapAble says whether an instruction may be computed again. Collectives have to
-// run alike on all devices, and random bits differ each time: neither is. Calls of
-// pure computations are, and annotations of sharding, which are no work.
-func gapAble(i *hlo.Instruction, effects map[*hlo.Computation]bool) bool {
-	switch i.Opcode {
-	case hlo.Call, hlo.Copy:
-		return !sideEffect(i, effects)
-	case hlo.CustomCall:
-		target, _ := i.Attribute("custom_call_target")
-		return target == `"Sharding"` && !sideEffect(i, effects)
-	case hlo.AllReduce, hlo.AllGather, hlo.ReduceScatter, hlo.AllToAll, hlo.CollectivePermute, "ragged-all-to-all", hlo.RngBitGenerator:
+// gapRules say what gap splitting may compute again.
+type gapRules struct {
+	collectives bool                      // those without an effect, and random bits made from a state
+	effects     map[*hlo.Computation]bool // known to have one, or none
+	apart       map[*hlo.Computation]bool // known to have such collectives or random bits, or none
+}
+
+func newGapRules(collectives bool) *gapRules {
+	return &gapRules{collectives, map[*hlo.Computation]bool{}, map[*hlo.Computation]bool{}}
+}
+
+// able says whether an instruction may be computed again. Collectives have to
+// run alike on all devices, and random bits are the same again only by their state: neither
+// is unless asked, nor what has them inside. Calls of pure computations are, and
+// annotations of sharding, which are no work.
+func (r *gapRules) able(i *hlo.Instruction) bool {
+	if !r.collectives && r.isApart(i) {
 		return false
 	}
-	return !i.Opcode.IsAsyncStart() && !i.Opcode.IsAsyncDone() && recomputable(i, effects)
+	switch i.Opcode {
+	case hlo.Call, hlo.Copy:
+		return !sideEffect(i, r.effects)
+	case hlo.CustomCall:
+		target, _ := i.Attribute("custom_call_target")
+		return target == `"Sharding"` && !sideEffect(i, r.effects)
+	}
+	return !i.Opcode.IsAsyncStart() && !i.Opcode.IsAsyncDone() && recomputable(i, r.effects)
+}
+
+// isApart says whether an instruction is a collective or makes random bits, or what it
+// calls does.
+func (r *gapRules) isApart(i *hlo.Instruction) bool {
+	switch i.Opcode {
+	case hlo.AllReduce, hlo.AllGather, hlo.ReduceScatter, hlo.AllToAll, hlo.CollectivePermute, hlo.CollectiveBroadcast, "ragged-all-to-all", hlo.RngBitGenerator:
+		return true
+	}
+	for _, c := range i.Called() {
+		has, known := r.apart[c]
+		if !known {
+			r.apart[c] = false // for one that calls itself
+			has = slices.ContainsFunc(c.Instructions, r.isApart)
+			r.apart[c] = has
+		}
+		if has {
+			return true
+		}
+	}
+	return false
 }
 
 // count counts the slots over the limit anew.
@@ -638,8 +675,9 @@ func (v *held) insert(s segment) {
 func (g *gapper) addUse(id, slot int32) {
 	v := &g.values[id]
 	n, live := v.around(slot)
-	if !live {
-		panic("remat: a value is read where it does not live")
+	if !live { // a fault of the planner: the plan is no plan, and Gap says so
+		g.fault = fmt.Errorf("remat: gap: %s is read in slot %d, where it does not live", hlo.Where(g.c.Instructions[v.definer]), slot)
+		return
 	}
 	s := &v.segments[n]
 	k, found := slices.BinarySearchFunc(s.uses, slot, func(u reading, at int32) int { return int(u.slot - at) })

@@ -4,6 +4,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -36,7 +37,7 @@ func TestGapPlan(t *testing.T) {
 		}
 		sum := entryMeaning(m)
 		limit := uint64(float64(before) * rapid.Float64Range(0, 1).Draw(t, "limit"))
-		p := &gapPlan{o: GapOptions{Limit: limit, Seconds: bySize}, peaks: memory.Options{}.NewMeter(), effects: map[*hlo.Computation]bool{}, result: &GapResult{}}
+		p := &gapPlan{o: GapOptions{Limit: limit, Seconds: bySize}, peaks: memory.Options{}.NewMeter(), rules: newGapRules(false), result: &GapResult{}}
 		g, err := p.search(m.Entry, int64(limit))
 		if err != nil {
 			t.Fatal(err)
@@ -147,14 +148,27 @@ ENTRY e {
 }
 
 // TestGapLeavesAlone: what must not run twice does not.
+// TestGapLeavesAlone: a value that waits long is computed again where that may be, and
+// not where it may not; collectives and random bits from a state only when asked.
 func TestGapLeavesAlone(t *testing.T) {
-	for _, op := range []string{
-		"all-reduce(p), replica_groups={}, to_apply=add",
-		"custom-call(p), custom_call_target=\"f\"",
-		"rng(zero, one), distribution=rng_uniform",
-		"custom-call(p), custom_call_target=\"Sharding\", custom_call_has_side_effect=true",
+	for _, tt := range []struct {
+		op           string
+		again, asked bool
+	}{
+		{"negate(p)", true, true},
+		{"call(p), to_apply=pure", true, true},
+		{"custom-call(p), custom_call_target=\"Sharding\"", true, true},
+		{"all-reduce(p), replica_groups={}, to_apply=add", false, true},
+		{"call(p), to_apply=reduced", false, true},
+		{"collective-permute(p), channel_id=4, source_target_pairs={{0,1}}", false, true},
+		{"all-reduce(p), replica_groups={}, constrain_layout=true, to_apply=add", false, false},
+		{"rng(zero, one), distribution=rng_uniform", false, false},
+		{"call(p), to_apply=random", false, false},
+		{"custom-call(p), custom_call_target=\"f\"", false, false},
+		{"custom-call(p), custom_call_target=\"Sharding\", custom_call_has_side_effect=true", false, false},
 	} {
-		m := parsed(t, `HloModule m, is_scheduled=true
+		for _, asked := range []bool{false, true} {
+			m := parsed(t, `HloModule m, is_scheduled=true
 
 add {
   x = f32[] parameter(0)
@@ -162,26 +176,93 @@ add {
   ROOT z = f32[] add(x, y)
 }
 
+pure {
+  x = f32[256] parameter(0)
+  ROOT y = f32[256] sine(x)
+}
+
+reduced {
+  x = f32[256] parameter(0)
+  ROOT y = f32[256] all-reduce(x), replica_groups={}, to_apply=add
+}
+
+random {
+  x = f32[256] parameter(0)
+  zero = f32[] constant(0)
+  one = f32[] constant(1)
+  r = f32[256] rng(zero, one), distribution=rng_uniform
+  ROOT y = f32[256] add(x, r)
+}
+
 ENTRY e {
   p = f32[256] parameter(0)
   zero = f32[] constant(0)
   one = f32[] constant(1)
-  a = f32[256] `+op+`
-  b = f32[256] negate(a)
-  c = f32[256] sine(p)
-  d = f32[256] add(c, c)
-  f = f32[256] add(d, c)
-  ROOT r = (f32[256], f32[256], f32[256]) tuple(f, a, b)
+  a0 = f32[256] `+tt.op+`
+  b = f32[256] negate(a0)
+  c = f32[256] sine(b)
+  d = f32[512] concatenate(c, c), dimensions={0}
+  e = f32[512] sine(d)
+  f = f32[256] slice(e), slice={[0:256]}
+  ROOT g = f32[256] add(f, a0)
 }
 `)
-		n := strings.Count(m.String(), op[:strings.IndexByte(op, '(')+1])
-		if _, err := Gap(m, GapOptions{Seconds: bySize}); err != nil {
-			t.Fatal(err)
-		}
-		if got := strings.Count(m.String(), op[:strings.IndexByte(op, '(')+1]); got != n {
-			t.Errorf("%s: %d times, before %d", op, got, n)
+			op := tt.op[:strings.IndexByte(tt.op, '(')+1]
+			n := strings.Count(m.String(), " "+op)
+			if _, err := Gap(m, GapOptions{Limit: 4100, Seconds: bySize, Collectives: asked}); err != nil {
+				t.Fatal(err)
+			}
+			want := tt.again || asked && tt.asked
+			if got := strings.Count(m.String(), " "+op) > n; got != want {
+				t.Errorf("%s, asked %v: again %v, want %v\n%s", tt.op, asked, got, want, m)
+			}
 		}
 	}
+}
+
+// TestGapRules: random bits from a state are for those who ask, also inside of a call.
+func TestGapRules(t *testing.T) {
+	m := parsed(t, `HloModule m
+
+bits {
+  s = u64[2] parameter(0)
+  ROOT b = (u64[2], u32[8]) rng-bit-generator(s), algorithm=rng_default
+}
+
+ENTRY e {
+  s = u64[2] parameter(0)
+  g = (u64[2], u32[8]) rng-bit-generator(s), algorithm=rng_default
+  ROOT c = (u64[2], u32[8]) call(s), to_apply=bits
+}
+`)
+	for _, asked := range []bool{false, true} {
+		rules := newGapRules(asked)
+		for _, name := range []string{"g", "c", "g"} {
+			if got := rules.able(at(t, m.Entry, name)); got != asked {
+				t.Errorf("%s, asked %v: %v", name, asked, got)
+			}
+		}
+	}
+}
+
+// TestGapFault: a plan that is no plan is an error, not a panic and not used.
+func TestGapFault(t *testing.T) {
+	m := parsed(t, layers(3, false))
+	p := &gapPlan{o: GapOptions{Seconds: bySize}, peaks: memory.Options{}.NewMeter(), rules: newGapRules(false), result: &GapResult{}}
+	g, err := newGapper(m.Entry, 1, memory.Options{}, bySize, p.called, p.rules)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for id := range g.values {
+		if v := &g.values[id]; v.size > 0 && v.definer > 3 {
+			g.addUse(int32(id), 0)
+			break
+		}
+	}
+	if g.fault == nil || !strings.Contains(g.fault.Error(), "where it does not live") {
+		t.Errorf("fault %v", g.fault)
+	}
+	g.improve(100, time.Time{})
 }
 
 // TestGapReal: real training steps at 0.8 and 0.6 of their peak. All that are

@@ -26,6 +26,9 @@ type GapOptions struct {
 	Rounds int
 	// HostFree is that of memory.Options.
 	HostFree bool
+	// Collectives lets collectives without an effect, and random bits made from a state,
+	// run again. All devices have to run the same plan then.
+	Collectives bool
 }
 
 // A GapResult is what [Gap] did.
@@ -37,10 +40,10 @@ type GapResult struct {
 // Gap changes the module so that it takes at most o.Limit, at as little extra
 // time as it finds. It may fail, and has done what it could then. Instructions
 // keep their order; what is computed again stands before its next use.
-// Collectives, random bits, loops, conditionals and what has an effect are not
-// computed again.
+// Collectives and random bits are not computed again unless o.Collectives says so; loops,
+// conditionals and what has an effect never.
 func Gap(m *hlo.Module, o GapOptions) (*GapResult, error) {
-	p := &gapPlan{o: o, peaks: memory.Options{HostFree: o.HostFree}.NewMeter(), effects: map[*hlo.Computation]bool{}, result: &GapResult{}}
+	p := &gapPlan{o: o, peaks: memory.Options{HostFree: o.HostFree}.NewMeter(), rules: newGapRules(o.Collectives), result: &GapResult{}}
 	if o.Time > 0 {
 		p.until = time.Now().Add(o.Time)
 		if o.Rounds == 0 {
@@ -58,12 +61,12 @@ func Gap(m *hlo.Module, o GapOptions) (*GapResult, error) {
 const maxGapDepth = 32
 
 type gapPlan struct {
-	o       GapOptions
-	peaks   *memory.Meter
-	effects map[*hlo.Computation]bool
-	until   time.Time // when the search ends; zero: by rounds
-	err     error
-	result  *GapResult
+	o      GapOptions
+	peaks  *memory.Meter
+	rules  *gapRules
+	until  time.Time // when the search ends; zero: by rounds
+	err    error
+	result *GapResult
 }
 
 // called is what the callees of an instruction take together.
@@ -95,7 +98,10 @@ func (p *gapPlan) computation(c *hlo.Computation, limit int64, depth int) error 
 			return err
 		}
 	}
-	if g.improve(p.o.Rounds, p.until); g.splits > 0 {
+	if g.improve(p.o.Rounds, p.until); g.fault != nil {
+		return g.fault
+	}
+	if g.splits > 0 {
 		p.result.Added += g.build()
 		p.result.Splits += g.splits
 		p.peaks.Forget(c)
@@ -105,7 +111,7 @@ func (p *gapPlan) computation(c *hlo.Computation, limit int64, depth int) error 
 
 // search plans a computation, nil where it fits as it is.
 func (p *gapPlan) search(c *hlo.Computation, limit int64) (*gapper, error) {
-	g, err := newGapper(c, limit, memory.Options{HostFree: p.o.HostFree}, p.o.Seconds, p.called, p.effects)
+	g, err := newGapper(c, limit, memory.Options{HostFree: p.o.HostFree}, p.o.Seconds, p.called, p.rules)
 	if err == nil {
 		err = p.err
 	}
@@ -113,7 +119,7 @@ func (p *gapPlan) search(c *hlo.Computation, limit int64) (*gapper, error) {
 		return nil, err
 	}
 	g.run()
-	return g, nil
+	return g, g.fault
 }
 
 // callees brings down what is called where that is over the limit. It says whether

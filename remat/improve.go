@@ -118,7 +118,7 @@ func (g *gapper) improve(rounds int, until time.Time) {
 	g.bias = make([]float64, len(g.values))
 	idle := 0
 	for n := range rounds {
-		if !until.IsZero() && !time.Now().Before(until) || g.splits == 0 && n == patience || idle == mostIdle {
+		if !until.IsZero() && !time.Now().Before(until) || g.splits == 0 && n == patience || idle == mostIdle || g.fault != nil {
 			break
 		}
 		g.round(r)

@@ -31,7 +31,7 @@ func TestImprove(t *testing.T) {
 		}
 		sum := entryMeaning(m)
 		limit := uint64(float64(before) * rapid.Float64Range(0, 1).Draw(t, "limit"))
-		p := &gapPlan{o: GapOptions{Limit: limit, Seconds: bySize}, peaks: memory.Options{}.NewMeter(), effects: map[*hlo.Computation]bool{}, result: &GapResult{}}
+		p := &gapPlan{o: GapOptions{Limit: limit, Seconds: bySize}, peaks: memory.Options{}.NewMeter(), rules: newGapRules(false), result: &GapResult{}}
 		g, err := p.search(m.Entry, int64(limit))
 		if err != nil {
 			t.Fatal(err)

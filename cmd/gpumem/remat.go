@@ -36,6 +36,7 @@ type rematFlags struct {
 	bandwidth float64
 	flops     float64
 	host      float64
+	together  bool
 	frontier  bool
 	fuse      bool
 	packed    bool
@@ -111,6 +112,7 @@ Exit status: 0, also where the limit is not met; 2 bad usage or bad input.`,
 	flags.BoolVar(&f.frontier, "frontier", false, "plans for ever less memory, in place of one limit")
 	flags.DurationVar(&f.time, "time", 10*time.Second, "how long gap looks for a better plan for one limit; with --frontier and for the curve of --report it does not")
 	flags.BoolVar(&f.packed, "packed", false, "the limit is for the heap that the temporaries are packed into; for gap")
+	flags.BoolVar(&f.together, "recompute-collectives", false, "gap may also run collectives, and random bits made from a state, again; every device must run the same plan")
 	flags.BoolVar(&f.fuse, "fuse", false, "fuse chains of elementwise operations first")
 	flags.BoolVar(&f.asJSON, "json", false, "print JSON")
 	_ = cmd.RegisterFlagCompletionFunc("algorithm", cobra.FixedCompletions(algorithms, cobra.ShellCompDirectiveNoFileComp))
@@ -187,6 +189,8 @@ func (f *rematFlags) check(path string) error {
 		return fmt.Errorf("--host-bytes-per-second %g: want 0 or more, such as 50e9", f.host)
 	case f.host > 0 && f.algorithm == "off":
 		return errors.New("--host-bytes-per-second: off moves nothing; say --algorithm gap or xla")
+	case f.together && f.algorithm != "gap":
+		return fmt.Errorf("--recompute-collectives: %s has rules of its own; say --algorithm gap", f.algorithm)
 	case f.packed && f.frontier:
 		return errors.New("--packed is for one limit, and --frontier is for many: leave one of them out")
 	}
@@ -357,7 +361,7 @@ func (f *rematFlags) memory() memory.Options { return memory.Options{HostFree: f
 
 // one is the plan of the algorithm for a limit.
 func (f *rematFlags) one(a *rematAnswer, m *hlo.Module, limit uint64, rates cost.Rates, search time.Duration) (*remat.Plan, error) {
-	o := remat.BestOptions{Search: search, Host: f.hostMemory()}
+	o := remat.BestOptions{Search: search, Host: f.hostMemory(), Collectives: f.together}
 	switch f.algorithm {
 	case "gap":
 		if f.packed {
