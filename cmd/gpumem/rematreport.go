@@ -207,6 +207,11 @@ func (r *rematReport) layers(m *hlo.Module, rates cost.Rates) ([]*layerRow, erro
 	return list, nil
 }
 
+// hostCopy says whether an instruction is of a copy that a plan adds: to the host or back.
+func hostCopy(i *hlo.Instruction) bool {
+	return i.Opcode == hlo.CopyStart || i.Opcode == hlo.CopyDone
+}
+
 // withoutDead is a copy without what nothing uses. Its computations have callees first.
 func withoutDead(m *hlo.Module) (*hlo.Module, error) {
 	lean, err := hlo.ParseString(m.String())
@@ -239,8 +244,8 @@ func count(rows map[string]*layerRow, m, other *hlo.Module, rates cost.Rates, si
 				}
 				continue
 			}
-			// What a new call runs is in its own price.
-			if memory.HandsOn(i) || i.Opcode == hlo.Parameter {
+			// What a new call runs is in its own price. Copies to the host and back compute nothing.
+			if hostCopy(i) || memory.HandsOn(i) || i.Opcode == hlo.Parameter {
 				continue
 			}
 			n, err := i.Shape.TotalBytes()
@@ -363,6 +368,9 @@ func facts(a *rematAnswer, before float64) []factRow {
 		{"more compute", fmt.Sprintf("%.1f %%", a.Extra), fmt.Sprintf("%s for each run, which takes %s", report.Seconds(before*a.Extra/100), report.Seconds(before))},
 		{"recomputed", report.Count(uint64(a.Recomputed)), "instructions were added, those that went taken off"},
 		{"lower bound", size.Format(a.LowerBound), "no plan goes below, in any order"},
+	}
+	if a.HostValues > 0 {
+		rows = append(rows, factRow{"on the host", size.Format(a.HostBytes), fmt.Sprintf("copied to it and back beside what runs meanwhile: %s, %s", counted(uint64(a.HostValues), "value"), counted(uint64(a.HostReloads), "reload"))})
 	}
 	switch {
 	case a.OutOfReach:
