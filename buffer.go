@@ -47,7 +47,7 @@ func (p *Pool) RequestBuffer(ctx context.Context, r Request) (*Buffer, error) {
 		t.reserve(r.Bytes)
 	}
 	p.mu.Lock()
-	block, err := p.alloc(r)
+	block, err := p.alloc(ctx, r)
 	p.mu.Unlock()
 	if err != nil {
 		block, err = p.wait(ctx, r, err)

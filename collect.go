@@ -241,6 +241,7 @@ func (t *buffers) sweep() (leaks []Leak, alive uint64) {
 
 	errs := make([]error, len(dead))
 	if t.free {
+		t.pool.quiesce()
 		t.pool.mu.Lock()
 		for i := range dead {
 			errs[i] = t.pool.free(dead[i].block)

@@ -32,7 +32,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -41,7 +40,8 @@ import (
 	"gpumem/alloc/bfc"
 	"gpumem/alloc/direct"
 	"gpumem/alloc/elastic"
-	"gpumem/alloc/order"
+	"gpumem/alloc/reclaim"
+	"gpumem/alloc/streams"
 	"gpumem/alloc/vmm"
 	"gpumem/device"
 	"gpumem/policy"
@@ -64,7 +64,7 @@ var (
 	ErrTooLarge     = alloc.ErrTooLarge     // the size passes 2^64 when rounded; also ErrOutOfMemory
 	ErrBadRequest   = alloc.ErrBadRequest   // such as an alignment that is no power of two
 	ErrClosed       = alloc.ErrClosed       // the pool was closed
-	ErrNoPolicy     = errors.New("unknown") // the policy asks for no allocator that there is
+	ErrNoPolicy     = errors.New("no such allocator")
 )
 
 // DefaultRetry is how long JAX waits for memory to be freed before it reports
@@ -91,13 +91,15 @@ type Pool struct {
 	idle   *idle   // nil: nothing goes back by itself
 
 	mu      sync.Mutex
-	a       alloc.Allocator // guarded by mu
-	order   *order.Guard    // guarded by mu; nil: the driver orders the streams
-	streams []device.Stream // by number; guarded by mu
-	waiting int             // goroutines that wait for freed; guarded by mu
-	freed   chan struct{}   // closed when something was freed while anyone waits; guarded by mu
-	closed  bool            // guarded by mu
-	refused int             // refusals so far; guarded by mu
+	a       alloc.Allocator  // guarded by mu
+	streams *streams.Tracker // guarded by mu
+	order   *streams.Guard   // guarded by mu; nil if the driver orders the streams
+	leave   func()           // out of the pools that release memory to each other; nil if it is not one
+	undone  int64            // blocks that were released again because their stream could not be ordered; guarded by mu
+	waiting int              // goroutines that wait for freed; guarded by mu
+	freed   chan struct{}    // closed when something was freed while anyone waits; guarded by mu
+	closed  bool             // guarded by mu
+	refused int              // refusals so far; guarded by mu
 
 	buffers *buffers // nil: nobody asks after dropped Buffers
 
@@ -148,20 +150,18 @@ func WithDeterministic() Option { return func(c *config) { c.deterministic = tru
 //
 // ErrNoPolicy: the policy is not known.
 func NewAllocator(dev device.GPU, p policy.Policy, log func(Message)) (alloc.Allocator, error) {
-	made := map[uint32]device.Stream{0: 0}
-	return newAllocator(dev, p, config{log: log}, func(n uint32) (device.Stream, error) {
-		if h, ok := made[n]; ok {
-			return h, nil
-		}
-		h, err := dev.StreamCreate()
-		if err == nil {
-			made[n] = h
-		}
-		return h, err
-	})
+	if dev == nil {
+		return nil, errNoDevice
+	}
+	return newAllocator(dev, p, config{log: log}, streams.Creating(dev))
 }
 
-func newAllocator(dev device.GPU, p policy.Policy, c config, streamOf alloc.StreamOf) (alloc.Allocator, error) {
+var errNoDevice = fmt.Errorf("%w: the device is nil; package device/open opens one", ErrBadRequest)
+
+func newAllocator(dev device.GPU, p policy.Policy, c config, tracker *streams.Tracker) (alloc.Allocator, error) {
+	if p == (policy.Policy{}) {
+		return nil, fmt.Errorf("the policy is empty: %w; policy.Default and policy.Parse make one", ErrNoPolicy)
+	}
 	limited, err := asPolicySees(dev, p)
 	if err != nil {
 		return nil, fmt.Errorf("policy %s: the pool is a part of what is free: %w", p.Spec, err)
@@ -199,16 +199,16 @@ func newAllocator(dev device.GPU, p policy.Policy, c config, streamOf alloc.Stre
 		case policy.Async:
 			keep, first := p.AsyncBytes(limited)
 			return made(async.New(dev, async.Config{
-				Reserve: keep, Preallocate: first, Deterministic: c.deterministic, StreamOf: streamOf, Log: c.log,
+				Reserve: keep, Preallocate: first, Deterministic: c.deterministic, Streams: tracker, Log: c.log,
 			}))
 		case policy.VMM:
-			return made(vmm.New(dev, vmm.Config{Budget: limit, StreamOf: streamOf, Log: c.log}))
+			return made(vmm.New(dev, vmm.Config{Budget: limit, Streams: tracker, Log: c.log}))
 		case policy.Elastic:
 			return made(elastic.New(dev, elastic.Config{
-				Limit: limit, Reserve: p.Reserve, Eager: p.Eager, Deterministic: c.deterministic, StreamOf: streamOf, Log: c.log,
+				Limit: limit, Reserve: p.Reserve, Eager: p.Eager, Deterministic: c.deterministic, Streams: tracker, Log: c.log,
 			}))
 		}
-		return nil, fmt.Errorf("the allocator %v is %w", p.Kind, ErrNoPolicy)
+		return nil, fmt.Errorf("%w: %v", ErrNoPolicy, p.Kind)
 	}()
 	if err != nil {
 		return nil, fmt.Errorf("policy %s: %w", p.Spec, err)
@@ -265,25 +265,33 @@ func made[A alloc.Allocator](a A, err error) (alloc.Allocator, error) {
 
 // Open makes a pool on dev that does what p asks for. It takes no memory.
 func Open(dev device.GPU, p policy.Policy, opts ...Option) (*Pool, error) {
+	if dev == nil {
+		return nil, errNoDevice
+	}
 	c := config{retry: DefaultRetry, idle: defaultIdle(dev.Info().Total)}
 	if p.Kind == policy.Async || p.Kind == policy.VMM {
 		c.retry = 0
 	}
-	for _, o := range opts {
+	for i, o := range opts {
+		if o == nil {
+			return nil, fmt.Errorf("%w: option %d is nil", ErrBadRequest, i)
+		}
 		o(&c)
 	}
-	pool := &Pool{dev: dev, policy: p, retry: c.retry, name: p.Kind.String(), freed: make(chan struct{}), streams: []device.Stream{0}}
-	a, err := newAllocator(dev, p, c, pool.streamOf)
+	pool := &Pool{dev: dev, policy: p, retry: c.retry, name: p.Kind.String(), freed: make(chan struct{}), streams: streams.New(dev)}
+	pool.streams.Defer()
+	a, err := newAllocator(dev, p, c, pool.streams)
 	if err != nil {
 		return nil, err
 	}
 	pool.a = a
 	switch p.Kind {
 	case policy.BFC, policy.VMM, policy.Elastic: // they hand out at once what was freed
-		pool.order = order.New(dev, pool.streamOf)
+		pool.order = streams.NewGuard(pool.streams)
 	}
 	if p.Kind == policy.Elastic {
 		pool.idle = newIdle(pool, c.idle)
+		pool.leave = reclaim.Join(dev, pool.idle)
 	}
 	if n, ok := a.(interface{ Name() string }); ok {
 		pool.name = n.Name()
@@ -318,7 +326,7 @@ func (p *Pool) Request(ctx context.Context, r Request) (Block, error) {
 		r.Site = p.stacks.caller()
 	}
 	p.mu.Lock()
-	b, err := p.alloc(r)
+	b, err := p.alloc(ctx, r)
 	p.mu.Unlock()
 	if err != nil {
 		return p.wait(ctx, r, err)
@@ -327,104 +335,219 @@ func (p *Pool) Request(ctx context.Context, r Request) (Block, error) {
 }
 
 // alloc asks the allocator, and orders the block's stream after those that used
-// its memory before. Caller holds p.mu.
-func (p *Pool) alloc(r Request) (Block, error) {
+// its memory before. Caller holds p.mu, which is unlocked while the device has to
+// be waited for.
+func (p *Pool) alloc(ctx context.Context, r Request) (Block, error) {
+	for {
+		b, err := p.try(ctx, r)
+		if err == nil {
+			if p.record != nil {
+				p.record.alloc(p, b, r)
+			}
+			return b, nil
+		}
+		if err = p.await(ctx, err); err != nil {
+			return Block{}, err
+		}
+	}
+}
+
+func (p *Pool) try(ctx context.Context, r Request) (Block, error) {
+	if err := p.streams.Use(r.Stream); err != nil {
+		if p.closed {
+			err = ErrClosed
+		}
+		return Block{}, err
+	}
 	b, err := p.a.Alloc(r)
 	if err == nil && p.order != nil && !p.order.Idle(r.Stream) {
-		b, err = p.ordered(b, r)
-	}
-	if err == nil && p.record != nil {
-		p.record.alloc(p, b, r)
+		return p.ordered(ctx, b, r)
 	}
 	return b, err
 }
 
-func (p *Pool) ordered(b Block, r Request) (Block, error) {
-	if err := p.order.Alloc(b, r.Stream); err != nil {
-		return Block{}, errors.Join(err, p.a.Free(b))
+func (p *Pool) ordered(ctx context.Context, b Block, r Request) (Block, error) {
+	for {
+		err := p.order.Alloc(b, r.Stream)
+		if err == nil {
+			return b, nil
+		}
+		if err = p.await(ctx, err); err == nil {
+			continue
+		}
+		if !p.closed {
+			p.undone++
+			err = errors.Join(err, p.a.Free(b))
+		}
+		return Block{}, err
 	}
-	return b, nil
 }
 
-// free is the counterpart. Caller holds p.mu.
-func (p *Pool) free(b Block) error {
-	if p.idle != nil {
-		p.idle.used()
+// await unlocks the pool and waits for the device, if err is a *streams.Pending:
+// nil then means that the operation is to be repeated. Any other err is returned
+// as it is. Caller holds p.mu, and has it again afterwards.
+func (p *Pool) await(ctx context.Context, err error) error {
+	pending, ok := err.(*streams.Pending)
+	if !ok && !errors.As(err, &pending) {
+		return err
 	}
-	var err error
-	if p.order != nil && p.order.Several() {
-		err = p.order.Free(b, func() error { return p.a.Free(b) })
+	p.mu.Unlock()
+	done := make(chan error, 1)
+	if ctx.Done() == nil {
+		done <- pending.Wait()
 	} else {
-		err = p.a.Free(b)
+		go func() { done <- pending.Wait() }()
 	}
-	if err == nil && p.record != nil {
-		p.record.free(b.Addr)
+	select {
+	case err = <-done:
+	case <-ctx.Done():
+		// The device cannot be interrupted; what it was asked is noted when it
+		// answers.
+		go func() {
+			err := <-done
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			pending.Settle(err)
+		}()
+		p.mu.Lock()
+		return ctx.Err()
+	}
+	p.mu.Lock()
+	pending.Settle(err)
+	if p.closed {
+		return ErrClosed
 	}
 	return err
 }
 
-// TryAlloc is Alloc for callers that have another way when there is no room: it
-// does not wait, and a refusal is the bare ErrOutOfMemory, which costs nothing.
+// free is the counterpart of alloc. Caller holds p.mu, which is unlocked while
+// the device has to be waited for.
+func (p *Pool) free(b Block) error {
+	if p.idle != nil {
+		p.idle.used()
+	}
+	for {
+		err := p.release(b)
+		if err == nil {
+			if p.record != nil {
+				p.record.free(b.Addr)
+			}
+			if p.policy.Eager {
+				p.finish()
+			}
+			return nil
+		}
+		if err = p.await(context.Background(), err); err != nil {
+			return err
+		}
+	}
+}
+
+func (p *Pool) release(b Block) error {
+	if p.order != nil && p.order.Several() {
+		return p.order.Free(b, func() error { return p.a.Free(b) })
+	}
+	return p.a.Free(b)
+}
+
+// finish has the allocator release the pages of a freed block when the device has
+// finished with them. Caller holds p.mu.
+func (p *Pool) finish() {
+	f, ok := p.a.(interface{ Finish() *streams.Pending })
+	for ok && !p.closed {
+		pending := f.Finish()
+		if pending == nil || p.await(context.Background(), pending) != nil {
+			return
+		}
+	}
+}
+
+// trim is Trim of the allocator. Caller holds p.mu, which is unlocked while the
+// device has to be waited for.
+func (p *Pool) trim(keep uint64) (released uint64, err error) {
+	for {
+		n, err := p.a.Trim(keep)
+		released += n
+		if err == nil {
+			return released, nil
+		}
+		if err = p.await(context.Background(), err); err != nil {
+			return released, err
+		}
+	}
+}
+
+// quiesce waits for the device before the pool is locked, if each free is a call
+// of the driver that waits for all work.
+func (p *Pool) quiesce() {
+	if _, ok := p.a.(alloc.PassThrough); ok {
+		_ = p.dev.Synchronize() // the free itself says what is wrong
+	}
+}
+
+// TryAlloc is Alloc for callers that have another way when there is not enough
+// free memory. It waits for nobody's free, only for work on the device if that
+// still uses memory of the pool. A refusal is the bare ErrOutOfMemory, which
+// costs nothing.
 func (p *Pool) TryAlloc(bytes uint64) (Block, error) {
 	r := Request{Bytes: bytes}
 	if p.stacks != nil {
 		r.Site = p.stacks.caller()
 	}
 	p.mu.Lock()
-	b, err := p.alloc(r)
-	p.mu.Unlock()
-	return b, err
+	defer p.mu.Unlock()
+	return p.alloc(context.Background(), r)
 }
 
-// wait is what happens after a first refusal: try again whenever something was
+// wait is what happens after a first refusal. Other pools on the device release
+// what is idle in them. Then the request is repeated whenever something was
 // freed, until the time is over or there is nothing to wait for.
 func (p *Pool) wait(ctx context.Context, r Request, err error) (Block, error) {
 	if !errors.Is(err, ErrOutOfMemory) {
 		return Block{}, err
 	}
 	start := time.Now()
-	if p.buffers != nil && !errors.Is(err, alloc.ErrNever) {
+	never := errors.Is(err, alloc.ErrNever)
+	if p.buffers != nil && !never {
 		p.buffers.refused()
 	}
-	var timeout <-chan time.Time
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	w := waiter{p: p, bytes: r.Bytes, grows: !never && p.grows()}
+	defer w.stop()
+	if w.grows {
+		p.mu.Unlock()
+		w.ask()
+		p.mu.Lock()
+	}
 	for {
-		// Between the first attempt and now another may have freed.
-		b, err := p.alloc(r)
+		// Between the first attempt and now memory may have become free.
+		b, err := p.alloc(ctx, r)
 		if err == nil {
 			return b, nil
 		}
 		if !errors.Is(err, ErrOutOfMemory) {
 			return Block{}, err
 		}
-		if p.retry <= 0 || errors.Is(err, alloc.ErrNever) || p.a.Stats().BytesInUse == 0 {
-			return Block{}, p.outOfMemory(r, err, time.Since(start), nil)
+		limit := p.retry
+		if p.a.Stats().BytesInUse == 0 {
+			limit = min(limit, w.patience()) // nobody can free a block
 		}
-		if timeout == nil {
-			t := time.NewTimer(p.retry)
-			defer t.Stop()
-			timeout = t.C
+		limit -= time.Since(start)
+		if limit <= 0 || errors.Is(err, alloc.ErrNever) {
+			return Block{}, p.outOfMemory(r, err, time.Since(start), nil)
 		}
 		freed := p.freed
 		p.waiting++
 		p.mu.Unlock()
-		var last bool
-		var stopped error
-		select {
-		case <-freed:
-		case <-timeout:
-			last = true
-		case <-ctx.Done():
-			last, stopped = true, ctx.Err()
-		}
+		last, stopped := w.wait(ctx, freed, limit)
 		if last && p.buffers != nil { // others have dropped some since
 			p.buffers.refused()
 		}
 		p.mu.Lock()
 		p.waiting--
 		if last {
-			if b, err = p.alloc(r); err == nil {
+			if b, err = p.alloc(context.WithoutCancel(ctx), r); err == nil {
 				return b, nil
 			}
 			if !errors.Is(err, ErrOutOfMemory) {
@@ -446,6 +569,7 @@ func (p *Pool) wake() {
 // Free takes a block back. Errors: ErrDoubleFree, ErrNotAllocated, ErrClosed,
 // or the device's; then the block is as it was.
 func (p *Pool) Free(b Block) error {
+	p.quiesce()
 	p.mu.Lock()
 	err := p.free(b)
 	if p.waiting > 0 {
@@ -458,30 +582,46 @@ func (p *Pool) Free(b Block) error {
 // FreeAddr takes back the block that starts at addr, for callers that keep
 // only addresses. Free is faster. 0 does nothing.
 func (p *Pool) FreeAddr(addr uint64) error {
+	p.quiesce()
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	var err error
-	if p.order != nil && p.order.Several() {
+	if p.order != nil && p.order.Several() || p.policy.Eager {
 		var b Block
 		if b, err = p.a.BlockAt(addr); err == nil {
 			err = p.free(b)
 		}
 	} else {
-		if p.idle != nil {
-			p.idle.used()
-		}
-		if err = p.a.FreeAddr(addr); err == nil && p.record != nil {
-			p.record.free(addr)
-		}
+		err = p.freeAddr(addr)
 	}
 	if p.waiting > 0 {
 		p.wake()
 	}
-	p.mu.Unlock()
 	return err
 }
 
+// freeAddr is free for a pool without a second stream. Caller holds p.mu.
+func (p *Pool) freeAddr(addr uint64) error {
+	if p.idle != nil {
+		p.idle.used()
+	}
+	for {
+		err := p.a.FreeAddr(addr)
+		if err == nil {
+			if p.record != nil {
+				p.record.free(addr)
+			}
+			return nil
+		}
+		if err = p.await(context.Background(), err); err != nil {
+			return err
+		}
+	}
+}
+
 // Stream is the number to put into a [Request] for a stream of the device. The
-// device's zero stream is number 0, which needs no asking.
+// device's zero stream is number 0, which needs no asking. A stream keeps its
+// number until it is destroyed; a stream that gets its handle later has another.
 //
 // Memory freed in one stream is at once reusable there. A block that takes it
 // over in another stream is safe as well: that stream is made to wait for an
@@ -489,20 +629,25 @@ func (p *Pool) FreeAddr(addr uint64) error {
 func (p *Pool) Stream(s device.Stream) uint32 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	n := slices.Index(p.streams, s)
-	if n < 0 {
-		n = len(p.streams)
-		p.streams = append(p.streams, s)
-	}
-	return uint32(n)
+	return p.streams.Number(s)
 }
 
-// streamOf is the counterpart. Caller holds p.mu.
-func (p *Pool) streamOf(number uint32) (device.Stream, error) {
-	if int64(number) >= int64(len(p.streams)) {
-		return 0, fmt.Errorf("%w: stream number %d; Pool.Stream gives numbers", ErrBadRequest, number)
+// RetireStream says that the program is about to destroy a stream, or just has.
+// Blocks used there may still be freed afterwards. Requests that name the
+// stream's number answer ErrBadRequest from now on. Stream 0 cannot be retired.
+//
+// A program that destroys a stream without this call stays safe: the pool notices
+// when it next uses the stream, and then has to wait for all work on the device
+// before the memory is used elsewhere. Only a pool that never saw a second stream
+// does not notice, so that a program with one stream which replaces that stream
+// must say so, or ask [Pool.Stream] for the new one's number.
+func (p *Pool) RetireStream(s device.Stream) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return ErrClosed
 	}
-	return p.streams[number], nil
+	return p.streams.Retire(s)
 }
 
 // recorder is an allocator that orders streams itself, or that takes pages away.
@@ -512,12 +657,32 @@ type recorder interface {
 
 // RecordStream says that a live block is used in another stream than the one it
 // was asked for in. When the block is freed, its memory is not used by others
-// before the work that is in that stream then is done.
+// before the work that is in that stream then is done. Errors: ErrDoubleFree or
+// ErrNotAllocated for a block that is not live, ErrBadRequest, ErrClosed, or the
+// device's.
 func (p *Pool) RecordStream(b Block, stream uint32) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	for {
+		err := p.recordStream(b, stream)
+		if err == nil {
+			return nil
+		}
+		if err = p.await(context.Background(), err); err != nil {
+			return err
+		}
+	}
+}
+
+func (p *Pool) recordStream(b Block, stream uint32) error {
 	if p.closed {
 		return ErrClosed
+	}
+	if err := p.a.Live(b); err != nil {
+		return err
+	}
+	if err := p.streams.Use(stream); err != nil {
+		return err
 	}
 	if r, ok := p.a.(recorder); ok {
 		if err := r.Record(b, stream); err != nil {
@@ -530,7 +695,7 @@ func (p *Pool) RecordStream(b Block, stream uint32) error {
 	return nil
 }
 
-// AllocBatch serves requests in order under one lock, without waiting, and
+// AllocBatch serves requests in order under one lock, without waiting for frees, and
 // puts the blocks into out, which is at least as long. It stops at the first
 // that is refused: n blocks were handed out, and stay so.
 func (p *Pool) AllocBatch(reqs []Request, out []Block) (n int, err error) {
@@ -544,7 +709,7 @@ func (p *Pool) AllocBatch(reqs []Request, out []Block) (n int, err error) {
 		if p.stacks != nil {
 			r.Site = site
 		}
-		if out[i], err = p.alloc(r); err != nil {
+		if out[i], err = p.alloc(context.Background(), r); err != nil {
 			if errors.Is(err, ErrOutOfMemory) {
 				err = p.outOfMemory(r, err, 0, nil)
 			}
@@ -557,6 +722,7 @@ func (p *Pool) AllocBatch(reqs []Request, out []Block) (n int, err error) {
 // FreeBatch takes blocks back under one lock. It goes on after a failure; the
 // failures are joined.
 func (p *Pool) FreeBatch(blocks []Block) error {
+	p.quiesce()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var errs []error
@@ -574,7 +740,14 @@ func (p *Pool) FreeBatch(blocks []Block) error {
 func (p *Pool) Stats() Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.a.Stats()
+	return p.stats()
+}
+
+// stats is Stats. Caller holds p.mu.
+func (p *Pool) stats() Stats {
+	s := p.a.Stats()
+	s.NumAllocs -= p.undone
+	return s
 }
 
 // Trim gives memory that no block needs back to the device, as far as the
@@ -583,7 +756,7 @@ func (p *Pool) Stats() Stats {
 func (p *Pool) Trim() (released uint64, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.a.Trim(0)
+	return p.trim(0)
 }
 
 // Walk visits every piece of the pool in address order until yield says no.
@@ -613,10 +786,14 @@ func (p *Pool) Close() error {
 	if p.idle != nil {
 		p.idle.stop()
 	}
+	if p.leave != nil {
+		p.leave()
+	}
 	err := p.a.Close()
 	if p.order != nil {
-		err = errors.Join(err, p.order.Close())
+		p.order.Close()
 	}
+	err = errors.Join(err, p.streams.Close())
 	p.wake()
 	return errors.Join(err, p.record.close())
 }

@@ -1,8 +1,11 @@
 package gpumem
 
 import (
+	"errors"
 	"math"
 	"time"
+
+	"gpumem/device"
 )
 
 // What goes back to the device by itself, under the policy elastic: memory that
@@ -42,15 +45,22 @@ func WithIdleTrim(after time.Duration) Option { return func(c *config) { c.idle.
 // default is a 64th of the device.
 func WithLowWater(bytes uint64) Option { return func(c *config) { c.idle.low = bytes } }
 
+// quick is how often a pool on a device that other processes use looks whether
+// one of them waits for memory. It looks only while it holds idle memory.
+const quick = 50 * time.Millisecond
+
 // idle is a pool's timer. Its pool's lock guards all of it.
 type idle struct {
-	pool  *Pool
-	cfg   idleConfig
-	every time.Duration // between looks
-	timer *time.Timer   // nil: it does not run
-	frees uint64        // since the pool was opened
-	seen  uint64        // frees at the last look that found some
-	since int           // looks since then
+	pool    *Pool
+	cfg     idleConfig
+	sharing device.Sharing // nil if no other process can announce that it waits
+	every   time.Duration  // between looks
+	timer   *time.Timer    // nil: it does not run
+	frees   uint64         // since the pool was opened
+	seen    uint64         // frees at the last look that found some
+	still   time.Duration  // since then
+	ticks   int            // looks since the device was last asked what is free
+	wanted  uint64         // number of the last announcement that was seen
 }
 
 func newIdle(p *Pool, cfg idleConfig) *idle {
@@ -58,13 +68,21 @@ func newIdle(p *Pool, cfg idleConfig) *idle {
 	if cfg.after == 0 {
 		every = DefaultIdleTrim / looks
 	}
-	return &idle{pool: p, cfg: cfg, every: max(every, time.Millisecond)}
+	i := &idle{pool: p, cfg: cfg, every: max(every, time.Millisecond)}
+	if s, ok := p.dev.(device.Sharing); ok {
+		if err := s.Want(0); !errors.Is(err, device.ErrNotSupported) {
+			i.sharing = s
+			i.wanted, _ = s.Wanted()
+			i.every = min(i.every, quick)
+		}
+	}
+	return i
 }
 
-// used is told of each free.
+// used counts a free.
 func (i *idle) used() {
 	i.frees++
-	if i.timer == nil && (i.cfg.after != 0 || i.cfg.low != 0) {
+	if i.timer == nil && (i.cfg.after != 0 || i.cfg.low != 0 || i.sharing != nil) {
 		i.timer = time.AfterFunc(i.every, i.look)
 	}
 }
@@ -85,28 +103,55 @@ func (i *idle) look() {
 		return
 	}
 	if i.frees != i.seen {
-		i.seen, i.since = i.frees, 0
+		i.seen, i.still = i.frees, 0
 	} else {
-		i.since++
+		i.still += i.every
 	}
+	if keep := i.keep(); keep != math.MaxUint64 {
+		released, err := p.trim(keep)
+		if p.closed {
+			return
+		}
+		if err == nil && i.frees == i.seen && (keep == 0 || released == 0 && i.sharing == nil) {
+			i.timer = nil // nothing is left to release, until the next free
+			return
+		}
+		// What could not be released now is tried again at the next look.
+	}
+	i.timer = time.AfterFunc(i.every, i.look)
+}
+
+// keep is how many bytes the pool may hold now; 2^64-1 means that nothing is to
+// be released.
+func (i *idle) keep() uint64 {
 	keep := uint64(math.MaxUint64)
-	if i.cfg.after != 0 && i.since >= looks {
-		keep = 0
+	if i.cfg.after != 0 && i.still >= i.cfg.after {
+		return 0
 	}
-	if i.cfg.low != 0 {
+	held := i.pool.a.Stats().PoolBytes
+	if i.sharing != nil {
+		if number, bytes := i.sharing.Wanted(); number != 0 && number != i.wanted {
+			i.wanted = number
+			keep = held - min(held, bytes)
+		}
+	}
+	i.ticks++
+	if i.cfg.low != 0 && time.Duration(i.ticks)*i.every >= i.cfg.after/looks {
+		i.ticks = 0
 		// A device that does not say what is free is found by the next request.
-		if free, _, err := p.dev.MemInfo(); err == nil && free < i.cfg.low {
-			held := p.a.Stats().PoolBytes
+		if free, _, err := i.pool.dev.MemInfo(); err == nil && free < i.cfg.low {
 			keep = min(keep, held-min(held, i.cfg.low-free))
 		}
 	}
-	if keep != math.MaxUint64 {
-		released, err := p.a.Trim(keep)
-		if err == nil && (keep == 0 || released == 0) {
-			i.timer = nil // nothing is left to give back, until the next free
-			return
-		}
-		// What could not go back now is tried again at the next look.
-	}
-	i.timer = time.AfterFunc(i.every, i.look)
+	return keep
+}
+
+// Release releases bytes of idle memory, or all there is, and returns how many.
+func (i *idle) Release(bytes uint64) uint64 {
+	p := i.pool
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	held := p.a.Stats().PoolBytes
+	released, _ := p.trim(held - min(held, bytes))
+	return released
 }

@@ -99,7 +99,7 @@ func (p *Pool) outOfMemory(r Request, reason error, waited time.Duration, ended 
 		Pool:    p.name,
 		Device:  p.dev.Info().Ordinal,
 		Waited:  waited,
-		Stats:   p.a.Stats(),
+		Stats:   p.stats(),
 		Cause:   alloc.Explain(p.a, r, deviceFree),
 		reason:  reason,
 		ended:   ended,

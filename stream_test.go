@@ -132,6 +132,9 @@ func TestStreamNumbers(t *testing.T) {
 	if pool.Stream(0) != 0 || pool.Stream(s) != 1 || pool.Stream(s) != 1 {
 		t.Error("the numbers of streams are not 0 and 1")
 	}
+	if b, err := pool.TryAlloc(1); err != nil || pool.Free(b) != nil {
+		t.Fatal(err)
+	}
 	if _, err := pool.Request(t.Context(), gpumem.Request{Bytes: 1, Stream: 7}); !errors.Is(err, gpumem.ErrBadRequest) {
 		t.Errorf("stream number 7: %v", err)
 	}

@@ -26,7 +26,6 @@ import (
 	"fmt"
 	"sync/atomic"
 
-	"gpumem/device"
 	"gpumem/size"
 )
 
@@ -77,16 +76,24 @@ type Request struct {
 	Bytes       uint64 // at least this many
 	Align       uint64 // a power of two; 0 means what the allocator gives anyway
 	FreedBefore uint64 // only memory freed at or before this count (bfc with a timing counter); 0: any
-	Stream      uint32 // on which the block will be used first; see StreamOf
+	Stream      uint32 // on which the block will be used first: a number of package streams
 	Site        Site
 	End         End
 	OneHandle   bool // its memory must be one handle of its own, for export to others (elastic, vmm); elsewhere it always is
 }
 
-// StreamOf gives the device's stream for the number that a [Request] has. An
-// allocator that knows of streams asks it at most a few times for each number.
-// nil means that all is in stream 0.
-type StreamOf func(number uint32) (device.Stream, error)
+// CheckRequest reports why no allocator of at most limit bytes can serve a
+// request: an error that wraps ErrBadRequest for an alignment that is no power of
+// two, ErrNever for one above the limit.
+func CheckRequest(r Request, limit uint64) error {
+	if r.Align&(r.Align-1) != 0 {
+		return fmt.Errorf("%w: alignment %d is not a power of two", ErrBadRequest, r.Align)
+	}
+	if r.Align > limit {
+		return ErrNever
+	}
+	return nil
+}
 
 // Block is memory handed out. It is a value: copying it copies no memory. The
 // zero Block is what a request of 0 bytes gives, and freeing it does nothing.
@@ -173,6 +180,9 @@ type Allocator interface {
 	Free(Block) error
 	// FreeAddr takes back the block that starts at addr; 0 does nothing.
 	FreeAddr(addr uint64) error
+	// Live reports why a block is not live: nil if it is, or the zero block.
+	// Errors: ErrDoubleFree, ErrNotAllocated, ErrClosed.
+	Live(Block) error
 	// BlockAt is the live block that starts at addr: what Alloc gave. 0 gives
 	// the zero block. Errors: ErrNotAllocated, ErrClosed.
 	BlockAt(addr uint64) (Block, error)

@@ -68,6 +68,7 @@ func (picture) Free(alloc.Block) error                   { return alloc.ErrNotAl
 func (picture) FreeAddr(uint64) error                    { return alloc.ErrNotAllocated }
 func (picture) Trim(uint64) (uint64, error)              { return 0, nil }
 func (picture) BlockAt(uint64) (alloc.Block, error)      { return alloc.Block{}, alloc.ErrNotAllocated }
+func (picture) Live(alloc.Block) error                   { return nil }
 func (picture) Close() error                             { return nil }
 
 func TestExplain(t *testing.T) {

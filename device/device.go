@@ -150,6 +150,9 @@ type Streams interface {
 	StreamCreate() (Stream, error)
 	// StreamDestroy does not wait: what is queued still runs.
 	StreamDestroy(s Stream) error
+	// StreamID is the stream's identity in this process: unlike the handle, no
+	// later stream has it (cuStreamGetId). It is not 0, and makes no driver call.
+	StreamID(s Stream) (id uint64, err error)
 	// StreamQuery says whether all work in s is done, without waiting.
 	StreamQuery(s Stream) (done bool, err error)
 	// StreamSynchronize waits until all work in s is done.
@@ -274,6 +277,18 @@ type GPU interface {
 	Pools
 	Pages
 	Managed
+}
+
+// Sharing is a device whose memory other processes use, too, and through which
+// they hear of it when one of them waits for memory.
+type Sharing interface {
+	// Want announces that this process waits until bytes are free. A device that
+	// reaches no other process answers ErrNotSupported.
+	Want(bytes uint64) error
+	// Wanted returns the last announcement on this device, of any process: a
+	// number that differs from one to the next, and the bytes. Number 0 means
+	// that there was none.
+	Wanted() (number, bytes uint64)
 }
 
 // Process is one program's use of a device.

@@ -46,6 +46,7 @@ import (
 
 	"gpumem/alloc"
 	"gpumem/alloc/internal/chunks"
+	"gpumem/alloc/streams"
 	"gpumem/device"
 	"gpumem/internal/invariants"
 )
@@ -78,8 +79,9 @@ type Config struct {
 	// the device is with its work, so that runs repeat; the pool then takes more.
 	// In XLA that is TF_DETERMINISTIC_ALLOCATOR.
 	Deterministic bool
-	// StreamOf gives the streams of requests; nil means that all is in stream 0.
-	StreamOf alloc.StreamOf
+	// Streams has the streams that requests name; nil means that all is in
+	// stream 0. Close closes it.
+	Streams *streams.Tracker
 	// Log is told what XLA would log, but for refused requests: those are for
 	// Report. It must not use the allocator. It may be nil.
 	Log func(alloc.Message)
@@ -98,12 +100,11 @@ type Allocator struct {
 	ready   bool      // the pool is as Config wants it
 	set     []setting // attributes that were changed, to be put back
 	owed    uint64    // address of the preallocation while it is not given back; 0: none
-	owedIn  device.Stream
-	mark    uint64 // the pool's high mark before us, in bytes
-	final   bool   // closed, and what the pool held then is known
-	streams map[uint32]device.Stream
-	event   device.Event // for await
-	events  bool         // event was made
+	owedIn  uint32    // number of the stream that it was taken in
+	mark    uint64    // the pool's high mark before us, in bytes
+	final   bool      // closed, and what the pool held then is known
+	streams *streams.Tracker
+	drained map[uint32]*streams.Mark // by stream: what a refused request had waited for; see take
 
 	store    chunks.Store
 	live     *chunks.Table
@@ -116,8 +117,8 @@ type Allocator struct {
 
 // extra is what few blocks have.
 type extra struct {
-	start   uint64          // where the driver's allocation begins, if that is below the block; else 0
-	streams []device.Stream // that use the block beside its own; of Record
+	start   uint64   // where the driver's allocation begins, if that is below the block; else 0
+	streams []uint32 // that use the block beside its own; of Record
 }
 
 var (
@@ -136,7 +137,10 @@ func New(dev Device, cfg Config) (*Allocator, error) {
 	}
 	a := &Allocator{
 		dev: dev, cfg: cfg, info: info, name: fmt.Sprintf("gpu_async_%d", info.Ordinal),
-		streams: map[uint32]device.Stream{}, extra: map[chunks.H]extra{}, firstGen: alloc.FirstGen(),
+		streams: cfg.Streams, drained: map[uint32]*streams.Mark{}, extra: map[chunks.H]extra{}, firstGen: alloc.FirstGen(),
+	}
+	if a.streams == nil {
+		a.streams = streams.Single(dev)
 	}
 	a.live = chunks.NewTable(&a.store, 0)
 	a.stats.BytesLimit = cfg.Reserve
@@ -162,8 +166,8 @@ func (a *Allocator) Alloc(r alloc.Request) (alloc.Block, error) {
 	if r.Bytes == 0 {
 		return alloc.Block{}, nil
 	}
-	if r.Align&(r.Align-1) != 0 {
-		return alloc.Block{}, fmt.Errorf("%w: alignment %d is not a power of two", alloc.ErrBadRequest, r.Align)
+	if err := alloc.CheckRequest(r, a.info.Total); err != nil {
+		return alloc.Block{}, err
 	}
 	pad := max(r.Align, driverAlign) - driverAlign
 	if r.Bytes > math.MaxUint64-pad {
@@ -200,45 +204,59 @@ func (a *Allocator) Alloc(r alloc.Request) (alloc.Block, error) {
 
 // grant is take for a stream's number, once the pool is as it should be.
 func (a *Allocator) grant(n uint64, number uint32) (device.Range, error) {
-	s, err := a.stream(number)
-	if err != nil {
+	if err := a.streams.Use(number); err != nil {
 		return device.Range{}, err
 	}
 	if !a.ready {
-		if err := a.open(s); err != nil {
+		if err := a.open(number); err != nil {
 			return device.Range{}, err
 		}
 	}
-	return a.take(n, s)
+	return a.take(n, number)
 }
 
 // take asks the pool for n bytes. Where it has no room, waiting for the stream
 // lets the driver join what was freed in it and give back what is of no use;
 // then it is asked once more.
-func (a *Allocator) take(n uint64, s device.Stream) (device.Range, error) {
+func (a *Allocator) take(n uint64, number uint32) (device.Range, error) {
+	s, ok, err := a.streams.Handle(number)
+	if err != nil || !ok {
+		return device.Range{}, errors.Join(err, a.streams.Use(number)) // Use says why it has ended
+	}
 	got, err := a.dev.AllocAsync(a.pool, n, s)
+	if a.streams.Gone(number, err) {
+		return device.Range{}, a.streams.Use(number)
+	}
 	if !errors.Is(err, device.ErrOutOfMemory) {
 		return got, err
 	}
-	if err := a.dev.StreamSynchronize(s); err != nil {
+	if err := a.drain(number, s); err != nil {
 		return device.Range{}, err
 	}
 	return a.dev.AllocAsync(a.pool, n, s)
 }
 
-// stream is the device's stream for a number.
-func (a *Allocator) stream(number uint32) (device.Stream, error) {
-	if a.cfg.StreamOf == nil {
-		return 0, nil
+// drain waits for what is queued in a stream now. If the wait is the owner's, the
+// next call for that stream finds it done.
+func (a *Allocator) drain(number uint32, s device.Stream) error {
+	if !a.streams.Deferred() {
+		return a.dev.StreamSynchronize(s)
 	}
-	if s, ok := a.streams[number]; ok {
-		return s, nil
+	m, asked := a.drained[number]
+	if !asked {
+		var err error
+		if m, err = a.streams.Mark(number); err != nil {
+			return err
+		}
+		a.drained[number] = m
 	}
-	s, err := a.cfg.StreamOf(number)
-	if err == nil {
-		a.streams[number] = s
+	err := a.streams.Wait(m)
+	if pending := (*streams.Pending)(nil); errors.As(err, &pending) {
+		return err
 	}
-	return s, err
+	delete(a.drained, number)
+	a.streams.Release(m)
+	return err
 }
 
 // find is the live chunk of a block, 0 for the zero block.
@@ -260,31 +278,31 @@ func (a *Allocator) find(what string, b alloc.Block) (chunks.H, error) {
 
 // Record says that a live block is used in another stream, too: at its free,
 // that stream's work until then comes first. It does not order the use after the
-// allocation; that is the program's to do, with an event. The stream is to live
-// until the free. Telling it twice does nothing more. Errors: those of Free, and
-// those of Config.StreamOf.
+// allocation; that is the program's to do, with an event. A second call does
+// nothing. Errors: those of Free, and those of streams.Tracker.Use.
 func (a *Allocator) Record(b alloc.Block, stream uint32) error {
 	h, err := a.find("record", b)
 	if h == 0 || err != nil {
 		return err
 	}
-	own, err := a.stream(a.store.At(h).Stream)
-	if err != nil {
+	if err := a.streams.Use(stream); err != nil {
 		return err
 	}
-	s, err := a.stream(stream)
-	if err != nil {
-		return err
-	}
-	if x := a.extra[h]; s != own && !slices.Contains(x.streams, s) {
-		x.streams = append(x.streams, s)
+	if x := a.extra[h]; stream != a.store.At(h).Stream && !slices.Contains(x.streams, stream) {
+		x.streams = append(x.streams, stream)
 		a.extra[h] = x
 	}
 	return nil
 }
 
-// Free gives a block back to the pool, in the block's own stream, which is to
-// live until then.
+// Live reports why a block is not live.
+func (a *Allocator) Live(b alloc.Block) error {
+	_, err := a.find("use", b)
+	return err
+}
+
+// Free gives a block back to the pool, in the block's stream, or in stream 0
+// after the last work of a stream that has ended.
 func (a *Allocator) Free(b alloc.Block) error {
 	h, err := a.find("free", b)
 	if h == 0 || err != nil {
@@ -323,21 +341,12 @@ func (a *Allocator) release(h chunks.H) error {
 		defer func() { invariants.Must(a.Check()) }()
 	}
 	c := a.store.At(h)
-	own, err := a.stream(c.Stream)
-	if err != nil {
-		return err
-	}
+	x := a.extra[h]
 	start := c.Addr
-	if len(a.extra) > 0 {
-		x := a.extra[h]
-		if err := a.await(own, x.streams); err != nil {
-			return err
-		}
-		if x.start != 0 {
-			start = x.start
-		}
+	if x.start != 0 {
+		start = x.start
 	}
-	if err := a.dev.FreeAsync(start, own); err != nil {
+	if err := a.freeIn(start, c.Stream, x.streams); err != nil {
 		return err
 	}
 	delete(a.extra, h)
@@ -347,23 +356,35 @@ func (a *Allocator) release(h chunks.H) error {
 	return nil
 }
 
-// await makes a stream wait for the work that is in others now. One event does
-// for all: a stream waits for it as it was recorded when the wait was asked for.
-func (a *Allocator) await(own device.Stream, others []device.Stream) error {
-	if len(others) > 0 && !a.events {
-		e, err := a.dev.EventCreate()
+// freeIn frees an allocation after the work that is queued now in its stream and
+// in others.
+func (a *Allocator) freeIn(start uint64, own uint32, others []uint32) error {
+	in, ok, err := a.streams.Handle(own)
+	if err != nil {
+		return err
+	}
+	number := own
+	if !ok {
+		number = 0 // always exists
+		if in, _, err = a.streams.Handle(0); err != nil {
+			return err
+		}
+		others = append(slices.Clip(others), own)
+	}
+	for _, n := range others {
+		m, err := a.streams.Mark(n)
 		if err != nil {
 			return err
 		}
-		a.event, a.events = e, true
-	}
-	for _, s := range others {
-		if err := a.dev.EventRecord(a.event, s); err != nil {
-			return err
-		}
-		if err := a.dev.StreamWaitEvent(own, a.event); err != nil {
+		err = a.streams.After(number, m)
+		a.streams.Release(m)
+		if err != nil {
 			return err
 		}
 	}
-	return nil
+	err = a.dev.FreeAsync(start, in)
+	if ok && a.streams.Gone(own, err) {
+		return a.freeIn(start, own, others)
+	}
+	return err
 }

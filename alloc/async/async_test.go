@@ -10,6 +10,7 @@ import (
 
 	"gpumem/alloc"
 	"gpumem/alloc/async"
+	"gpumem/alloc/streams"
 	"gpumem/device"
 	"gpumem/device/sim"
 )
@@ -41,7 +42,7 @@ func newWorld(t testing.TB, total uint64, cfg async.Config) *world {
 			t.Fatal(err)
 		}
 	}
-	cfg.StreamOf = func(n uint32) (device.Stream, error) { return w.streams[n], nil }
+	cfg.Streams = streams.Of(dev, func(n uint32) (device.Stream, error) { return w.streams[n], nil })
 	cfg.Log = func(m alloc.Message) { w.log = append(w.log, m) }
 	if w.a, err = async.New(dev, cfg); err != nil {
 		t.Fatal(err)
@@ -131,7 +132,7 @@ func TestCalls(t *testing.T) {
 		{"what does not fit now", alloc.Request{Bytes: 48 * mib}, alloc.ErrNoMemory, 3},
 		{"2^64-1", alloc.Request{Bytes: math.MaxUint64}, alloc.ErrNever, 3},
 		{"past 2^64", alloc.Request{Bytes: math.MaxUint64 - 10, Align: 512}, alloc.ErrTooLarge, 0},
-		{"never with its alignment", alloc.Request{Bytes: 1, Align: 1 << 40}, alloc.ErrNever, 3},
+		{"never with its alignment", alloc.Request{Bytes: 1, Align: 1 << 40}, alloc.ErrNever, 0},
 		{"no alignment", alloc.Request{Bytes: 1, Align: 24}, alloc.ErrBadRequest, 0},
 		{"aligned", alloc.Request{Bytes: 1, Align: 4096}, nil, 1},
 	} {
@@ -397,12 +398,12 @@ func TestNoStream(t *testing.T) {
 		t.Fatal(err)
 	}
 	no := errors.New("no such stream")
-	a, err := async.New(dev, async.Config{StreamOf: func(n uint32) (device.Stream, error) {
+	a, err := async.New(dev, async.Config{Streams: streams.Of(dev, func(n uint32) (device.Stream, error) {
 		if n == 1 {
 			return 0, no
 		}
 		return 0, nil
-	}})
+	})})
 	if err != nil {
 		t.Fatal(err)
 	}

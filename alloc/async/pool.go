@@ -20,7 +20,7 @@ type setting struct {
 // open finds the pool and makes it what Config wants. It may be called again
 // after an error, and goes on from there; Close puts back what was done until
 // then.
-func (a *Allocator) open(s device.Stream) error {
+func (a *Allocator) open(number uint32) error {
 	if !a.found {
 		pool, err := a.dev.DefaultPool()
 		if err != nil {
@@ -48,7 +48,7 @@ func (a *Allocator) open(s device.Stream) error {
 		}
 		a.set = append(a.set, setting{w.attribute, old})
 	}
-	if err := a.preallocate(s); err != nil {
+	if err := a.preallocate(number); err != nil {
 		return err
 	}
 	a.ready = true
@@ -57,10 +57,10 @@ func (a *Allocator) open(s device.Stream) error {
 
 // preallocate has the pool take memory. What is refused is logged and done
 // without.
-func (a *Allocator) preallocate(s device.Stream) error {
+func (a *Allocator) preallocate(number uint32) error {
 	n := a.cfg.Preallocate
 	if n > 0 && a.owed == 0 {
-		got, err := a.take(n, s)
+		got, err := a.take(n, number)
 		if errors.Is(err, device.ErrOutOfMemory) {
 			if a.cfg.Log != nil {
 				for _, m := range a.Report(alloc.Request{Bytes: n}) {
@@ -72,18 +72,12 @@ func (a *Allocator) preallocate(s device.Stream) error {
 		if err != nil {
 			return err
 		}
-		a.owed, a.owedIn = got.Addr, s
+		a.owed, a.owedIn = got.Addr, number
 	}
-	return a.settle(a.owedIn)
-}
-
-// settle gives the preallocation back to the pool, in a stream that comes after
-// it.
-func (a *Allocator) settle(s device.Stream) error {
 	if a.owed == 0 {
 		return nil
 	}
-	err := a.dev.FreeAsync(a.owed, s)
+	err := a.freeIn(a.owed, a.owedIn, nil)
 	if err == nil {
 		a.owed = 0
 	}
@@ -160,7 +154,11 @@ func (a *Allocator) Close() error {
 	}
 	// From here on the host knows that nobody uses a block any more, whatever
 	// was recorded.
-	errs := []error{a.dev.Synchronize(), a.settle(0)}
+	errs := []error{a.dev.Synchronize()}
+	if a.owed != 0 {
+		errs = append(errs, a.dev.FreeAsync(a.owed, 0))
+		a.owed = 0
+	}
 	for _, h := range a.blocks() {
 		c := a.store.At(h)
 		start := c.Addr
@@ -175,9 +173,10 @@ func (a *Allocator) Close() error {
 	for _, s := range a.set {
 		errs = append(errs, a.dev.PoolSetAttribute(a.pool, s.attribute, s.old))
 	}
-	if a.events {
-		errs = append(errs, a.dev.EventDestroy(a.event))
+	for _, m := range a.drained {
+		a.streams.Release(m)
 	}
+	errs = append(errs, a.streams.Close())
 	a.stats.BytesInUse = 0
 	a.store, a.extra = chunks.Store{}, nil
 	a.live = chunks.NewTable(&a.store, 0)

@@ -8,6 +8,7 @@ import (
 	"gpumem/alloc"
 	"gpumem/alloc/async"
 	"gpumem/alloc/bfc"
+	"gpumem/alloc/streams"
 	"gpumem/device"
 	"gpumem/device/sim"
 	"gpumem/internal/golden"
@@ -141,7 +142,7 @@ func newQuiet(t testing.TB) *async.Allocator {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := async.New(&quiet{Device: dev}, async.Config{StreamOf: func(n uint32) (device.Stream, error) { return device.Stream(n), nil }})
+	a, err := async.New(&quiet{Device: dev}, async.Config{Streams: streams.Of(dev, func(n uint32) (device.Stream, error) { return device.Stream(n), nil })})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,6 +30,18 @@ func (a *Allocator) Free(b alloc.Block) error {
 	return nil
 }
 
+// Live reports why a block is not live.
+func (a *Allocator) Live(b alloc.Block) error {
+	if a.closed {
+		return alloc.ErrClosed
+	}
+	h, gen := b.Key()
+	if b.IsZero() || a.store.Live(h, gen, b.Addr) != nil {
+		return nil
+	}
+	return a.badFree(b)
+}
+
 // tableOrder makes a first table of addresses of 8,192 slots, 64 KiB: most
 // programs have some hundred blocks live at once and never fill an eighth of it.
 const tableOrder = 13

@@ -36,6 +36,7 @@ type Allocator struct {
 	lastID   uint64
 	firstGen uint32 // added to that number in blocks
 	stats    alloc.Stats
+	owed     []device.Range // granted, of no use, and not released yet: the device failed
 	closed   bool
 }
 
@@ -72,8 +73,11 @@ func (a *Allocator) Alloc(r alloc.Request) (alloc.Block, error) {
 	if r.Bytes == 0 {
 		return alloc.Block{}, nil
 	}
-	if r.Align&(r.Align-1) != 0 {
-		return alloc.Block{}, fmt.Errorf("%w: alignment %d is not a power of two", alloc.ErrBadRequest, r.Align)
+	if err := alloc.CheckRequest(r, a.stats.BytesLimit); err != nil {
+		return alloc.Block{}, err
+	}
+	if err := a.settle(); err != nil {
+		return alloc.Block{}, err
 	}
 	if r.Bytes > a.stats.BytesLimit {
 		return alloc.Block{}, alloc.ErrNever
@@ -90,7 +94,9 @@ func (a *Allocator) Alloc(r alloc.Request) (alloc.Block, error) {
 	}
 	if r.Align > 1 && got.Addr%r.Align != 0 {
 		err := fmt.Errorf("%w: alignment %d: the device granted %#x", alloc.ErrBadRequest, r.Align, got.Addr)
-		return alloc.Block{}, errors.Join(err, a.dev.Free(got.Addr))
+		a.owed = append(a.owed, got)
+		a.held(got.Bytes)
+		return alloc.Block{}, errors.Join(err, a.settle())
 	}
 	h, c := a.store.New()
 	a.lastID++
@@ -104,28 +110,61 @@ func (a *Allocator) Alloc(r alloc.Request) (alloc.Block, error) {
 	s.BytesInUse += got.Bytes
 	s.PeakBytesInUse = max(s.PeakBytesInUse, s.BytesInUse)
 	s.LargestAllocSize = max(s.LargestAllocSize, got.Bytes)
-	s.PoolBytes = s.BytesInUse
-	s.PeakPoolBytes = s.PeakBytesInUse
+	a.held(got.Bytes)
 	return alloc.MakeBlock(c.Addr, c.Size, h, c.Gen()), nil
 }
 
-// Free gives a block back to the device.
-func (a *Allocator) Free(b alloc.Block) error {
+// held counts bytes that the device granted.
+func (a *Allocator) held(bytes uint64) {
+	a.stats.PoolBytes += bytes
+	a.stats.PeakPoolBytes = max(a.stats.PeakPoolBytes, a.stats.PoolBytes)
+}
+
+// settle releases the grants that no request could use. Those that the device
+// does not take are tried again with the next request.
+func (a *Allocator) settle() error {
+	for n := len(a.owed); n > 0; n-- {
+		if err := a.dev.Free(a.owed[n-1].Addr); err != nil {
+			return err
+		}
+		a.stats.PoolBytes -= a.owed[n-1].Bytes
+		a.owed = a.owed[:n-1]
+	}
+	return nil
+}
+
+// Live reports why a block is not live.
+func (a *Allocator) Live(b alloc.Block) error {
+	_, _, err := a.find("use", b)
+	return err
+}
+
+// find returns the chunk of a live block, nil for the zero block.
+func (a *Allocator) find(what string, b alloc.Block) (chunks.H, *chunks.Chunk, error) {
 	if a.closed {
-		return alloc.ErrClosed
+		return 0, nil, alloc.ErrClosed
 	}
 	h, gen := b.Key()
 	if h == 0 && b.Addr == 0 {
-		return nil
+		return 0, nil, nil
 	}
 	c := a.store.Live(h, gen, b.Addr)
 	switch {
 	case c != nil:
-		return a.release(h, c)
+		return h, c, nil
 	case !a.store.Valid(h):
-		return fmt.Errorf("free of %v: %w: it is not of this allocator", b, alloc.ErrNotAllocated)
+		return 0, nil, fmt.Errorf("%s of %v: %w: it is not of this allocator", what, b, alloc.ErrNotAllocated)
 	}
-	return fmt.Errorf("free of %v: %w", b, alloc.ErrDoubleFree)
+	return 0, nil, fmt.Errorf("%s of %v: %w", what, b, alloc.ErrDoubleFree)
+}
+
+// Free gives a block back to the device.
+func (a *Allocator) Free(b alloc.Block) error {
+	h, c, err := a.find("free", b)
+	if c == nil {
+		return err
+	}
+	return a.release(h, c)
 }
 
 // FreeAddr gives the block that starts at addr back.
@@ -162,7 +201,7 @@ func (a *Allocator) release(h chunks.H, c *chunks.Chunk) error {
 	}
 	a.live.RemoveChunk(h, c.Addr)
 	a.stats.BytesInUse -= c.Size
-	a.stats.PoolBytes = a.stats.BytesInUse
+	a.stats.PoolBytes -= c.Size
 	a.store.Drop(h)
 	return nil
 }
@@ -171,12 +210,14 @@ func (a *Allocator) release(h chunks.H, c *chunks.Chunk) error {
 // for this allocator.
 func (a *Allocator) Stats() alloc.Stats { return a.stats }
 
-// Trim has nothing to give back.
+// Trim has nothing to give back but what the device did not take before.
 func (a *Allocator) Trim(uint64) (uint64, error) {
 	if a.closed {
 		return 0, alloc.ErrClosed
 	}
-	return 0, nil
+	before := a.stats.PoolBytes
+	err := a.settle()
+	return before - a.stats.PoolBytes, err
 }
 
 // blocks are the live chunks in address order.
@@ -239,7 +280,11 @@ func (a *Allocator) Check() error {
 		}
 		end = c.Addr + c.Size
 	}
-	if used != a.stats.BytesInUse || used != a.stats.PoolBytes || len(hs) != a.live.Len() || len(hs) != a.store.Len() {
+	pool := used
+	for _, r := range a.owed {
+		pool += r.Bytes
+	}
+	if used != a.stats.BytesInUse || pool != a.stats.PoolBytes || len(hs) != a.live.Len() || len(hs) != a.store.Len() {
 		return fmt.Errorf("statistics say %d bytes in use and %d held, %d blocks; a walk counts %d bytes, %d blocks",
 			a.stats.BytesInUse, a.stats.PoolBytes, a.live.Len(), used, len(hs))
 	}
@@ -253,7 +298,7 @@ func (a *Allocator) Close() error {
 		return alloc.ErrClosed
 	}
 	a.closed = true
-	var errs []error
+	errs := []error{a.settle()}
 	for _, h := range a.blocks() {
 		c := a.store.At(h)
 		if err := a.dev.Free(c.Addr); err != nil {

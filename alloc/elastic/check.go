@@ -99,7 +99,7 @@ func (a *Allocator) checkSpace(sp *space, lo, hi uint64, ordered map[chunks.H]bo
 		wholes := c.State == chunks.Free && c.Tag == tagMapped && a.wholes(c.Addr, end(c)) > 0
 		if wholes {
 			w.ordered++
-			if c.Stream > a.epoch {
+			if c.Stream > a.epochs.Now() {
 				return fmt.Errorf("chunk %d was freed in epoch %d, which is to come", h, c.Stream)
 			}
 		}

@@ -56,7 +56,8 @@ func (a *Allocator) Close() error {
 	if a.bytes > 0 && a.mapped == 0 && !errors.Is(first, device.ErrLost) {
 		failed(a.dev.AddressFree(a.base, a.bytes))
 	}
-	a.streams.close(a.dev, failed)
+	a.epochs.End()
+	failed(a.streams.Close())
 	a.stats.BytesInUse = 0
 	a.store = chunks.Store{}
 	a.large, a.small, a.live, a.handles = space{}, space{}, nil, nil

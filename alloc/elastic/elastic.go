@@ -48,9 +48,9 @@
 // # Streams
 //
 // Unmapping does not wait for work that is queued. Memory freed may be unmapped
-// only when the work that was queued until then is known to be done. streams.go
-// keeps count of that, in epochs. Who hands memory on in place from one stream
-// to another must order them; package order does.
+// only when the work that was queued until then is known to be done, which
+// streams.Epochs tells. Where memory passes from one stream to another in place,
+// the owner orders the two, with a streams.Guard.
 //
 // # Failing
 //
@@ -63,17 +63,19 @@
 // Files: elastic.go the requests, free.go the way back, place.go where a block
 // goes, list.go chunks cut and joined, lru.go the order in which they were freed,
 // pages.go what is asked of the driver, close.go the end, whole.go blocks of one
-// handle, streams.go whose work is done, stats.go figures and report, check.go
+// handle, stats.go figures and report, check.go
 // the invariants.
 package elastic
 
 import (
 	"errors"
 	"fmt"
+	"math"
 	"math/bits"
 
 	"gpumem/alloc"
 	"gpumem/alloc/internal/chunks"
+	"gpumem/alloc/streams"
 	"gpumem/device"
 	"gpumem/internal/invariants"
 )
@@ -112,9 +114,9 @@ type Config struct {
 	// whether work happens to be done, it is waited for and not asked.
 	Deterministic bool
 
-	// StreamOf is asked once for each number in a [alloc.Request]; nil: all is
-	// in the device's stream 0.
-	StreamOf alloc.StreamOf
+	// Streams has the streams that requests name; nil means that all is in the
+	// device's stream 0. Close closes it.
+	Streams *streams.Tracker
 
 	// Log, if set, is told when pages are moved about all the time, and of pages
 	// that the driver does not take back.
@@ -133,10 +135,9 @@ type Allocator struct {
 	large   space
 	small   space
 	live    *chunks.Table // by address; nil until a block is freed by address
-	stream  uint64        // number of the last request's stream, which is known; 2^64-1: none yet
-	epoch   uint32        // of what is freed now
-	freed   bool          // something was, in this epoch
-	oldest  chunks.H      // of the chunks with idle pages, the one freed the longest ago
+	streams *streams.Tracker
+	epochs  streams.Epochs // when the work on freed memory is done
+	oldest  chunks.H       // of the chunks with idle pages, the one freed the longest ago
 	newest  chunks.H
 	held    uint64 // pages that a live byte lies on
 	peak    uint64 // most of it in this window
@@ -164,11 +165,10 @@ type Allocator struct {
 	at      chunks.H          // a chunk near the spot that pages are being got for; 0: none
 
 	moves      Moves
-	remapped   uint64 // moves.Remapped when the window began
-	complained uint64 // pages remapped in the window that was complained about; only twice as many are worth another word
-	full       bool   // the driver's tables were, once
-
-	streams streams
+	remapped   uint64              // moves.Remapped when the window began
+	complained uint64              // pages remapped in the window that was complained about; only twice as many are worth another word
+	full       bool                // the driver's tables were, once
+	leaving    map[chunks.H]uint32 // blocks of one handle whose Free waits, and the epoch it waits for
 }
 
 // space is one of the two runs of addresses. Its chunks tile it.
@@ -200,9 +200,13 @@ func New(dev Device, cfg Config) (*Allocator, error) {
 		shift:    uint8(bits.TrailingZeros64(info.Page)),
 		mask:     info.Page - 1,
 		firstGen: alloc.FirstGen(),
-		stream:   1<<64 - 1,
-		epoch:    1,
+		leaving:  map[chunks.H]uint32{},
+		streams:  cfg.Streams,
 	}
+	if a.streams == nil {
+		a.streams = streams.Single(dev)
+	}
+	a.epochs = streams.NewEpochs(a.streams, cfg.Deterministic, a.renumber)
 	limit := info.Total
 	if cfg.Limit != 0 {
 		limit = min(limit, cfg.Limit)
@@ -257,9 +261,8 @@ func (a *Allocator) Alloc(r alloc.Request) (alloc.Block, error) {
 	if n < r.Bytes {
 		return alloc.Block{}, alloc.ErrTooLarge
 	}
-	if uint64(r.Stream) != a.stream {
-		a.UseStream(r.Stream)
-		a.stream = uint64(r.Stream)
+	if err := a.streams.Use(r.Stream); err != nil {
+		return alloc.Block{}, err
 	}
 	var h chunks.H
 	var c *chunks.Chunk
@@ -298,8 +301,8 @@ func (a *Allocator) tight(need uint64) bool {
 // miss serves what the best fit does not: pages must be mapped, or the request
 // is a special one.
 func (a *Allocator) miss(r alloc.Request, n uint64) (chunks.H, *chunks.Chunk, error) {
-	if r.Align&(r.Align-1) != 0 {
-		return 0, nil, fmt.Errorf("%w: alignment %d is not a power of two", alloc.ErrBadRequest, r.Align)
+	if err := alloc.CheckRequest(r, math.MaxUint64); err != nil {
+		return 0, nil, err
 	}
 	need := a.pages(n)
 	if need > a.limit {
@@ -311,6 +314,9 @@ func (a *Allocator) miss(r alloc.Request, n uint64) (chunks.H, *chunks.Chunk, er
 		}
 	}
 	align := max(r.Align, unit)
+	if !a.reaches(n, align, r.OneHandle) {
+		return 0, nil, alloc.ErrNever
+	}
 	asked := false // whether the device refused memory just now
 	for {
 		var h chunks.H
@@ -335,6 +341,17 @@ func (a *Allocator) miss(r alloc.Request, n uint64) (chunks.H, *chunks.Chunk, er
 			return 0, nil, err
 		}
 	}
+}
+
+// reaches reports whether the pool has an address with that alignment at which n
+// bytes could lie.
+func (a *Allocator) reaches(n, align uint64, oneHandle bool) bool {
+	lo, hi := a.base, a.split
+	if n <= a.mask && !oneHandle {
+		lo, hi = a.split, a.base+a.bytes
+	}
+	x := (lo + align - 1) &^ (align - 1)
+	return x >= lo && x < hi && n <= hi-x
 }
 
 // spread is a block of pages from anywhere.

@@ -3,10 +3,12 @@ package elastic
 // The way back: a block becomes a mapped chunk, and is found by its address.
 
 import (
+	"errors"
 	"fmt"
 
 	"gpumem/alloc"
 	"gpumem/alloc/internal/chunks"
+	"gpumem/alloc/streams"
 	"gpumem/internal/invariants"
 )
 
@@ -23,7 +25,7 @@ func (a *Allocator) Free(b alloc.Block) error {
 	}
 	c := a.store.Live(h, gen, b.Addr)
 	if c == nil {
-		return a.badFree(b)
+		return a.badFree("free", b)
 	}
 	return a.release(h, c)
 }
@@ -93,19 +95,60 @@ func (a *Allocator) release(h chunks.H, c *chunks.Chunk) error {
 	if a.eager && a.oldest != 0 {
 		// The block is free whatever happens to its pages; they are tried again
 		// at the next free.
-		if err := a.shrink(a.held + a.cfg.Reserve>>a.shift); err != nil {
-			a.logf(alloc.Warning, "%s: idle pages were not given back: %v", a.name, err)
+		if pending := a.Finish(); pending != nil {
+			pending.Settle(pending) // the owner calls Finish
 		}
 	}
 	return nil
 }
 
-// badFree says what is wrong with a block that is not live.
-func (a *Allocator) badFree(b alloc.Block) error {
-	if h, _ := b.Key(); !a.store.Valid(h) || b.Addr-a.base >= a.bytes {
-		return fmt.Errorf("free of %v: %w: it is not of this pool", b, alloc.ErrNotAllocated)
+// Finish does what a Free under Config.Eager leaves to be done when the device
+// has finished with the pages: it releases idle ones. If that has to be waited
+// for first it returns a Pending, and is called again then.
+func (a *Allocator) Finish() *streams.Pending {
+	if !a.eager || a.closed || a.oldest == 0 {
+		return nil
 	}
-	return fmt.Errorf("free of %v: %w", b, alloc.ErrDoubleFree)
+	err := a.shrink(a.held + a.cfg.Reserve>>a.shift)
+	if pending := (*streams.Pending)(nil); errors.As(err, &pending) {
+		return pending
+	}
+	if err != nil {
+		a.logf(alloc.Warning, "%s: idle pages were not released: %v", a.name, err)
+	}
+	return nil
+}
+
+// Live reports why a block is not live.
+func (a *Allocator) Live(b alloc.Block) error {
+	if a.closed {
+		return alloc.ErrClosed
+	}
+	h, gen := b.Key()
+	if b.IsZero() || a.store.Live(h, gen, b.Addr) != nil {
+		return nil
+	}
+	return a.badFree("use", b)
+}
+
+// renumber stamps all free memory with epoch 1.
+func (a *Allocator) renumber() {
+	for _, c := range a.chunks() {
+		if c.State == chunks.Free && c.Tag == tagMapped {
+			c.Stream = 1
+		}
+	}
+	for h := range a.leaving {
+		a.leaving[h] = 1
+	}
+}
+
+// badFree is the error of an operation on a block that is not live.
+func (a *Allocator) badFree(what string, b alloc.Block) error {
+	if h, _ := b.Key(); !a.store.Valid(h) || b.Addr-a.base >= a.bytes {
+		return fmt.Errorf("%s of %v: %w: it is not of this pool", what, b, alloc.ErrNotAllocated)
+	}
+	return fmt.Errorf("%s of %v: %w", what, b, alloc.ErrDoubleFree)
 }
 
 // badAddr says what is wrong with an address at which no live block starts.

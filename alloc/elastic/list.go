@@ -134,8 +134,7 @@ func (a *Allocator) free(h chunks.H, c *chunks.Chunk) {
 			h, c = p, d
 		}
 	}
-	c.State, c.Tag, c.Stream = chunks.Free, tagMapped, a.epoch
-	a.freed = true
+	c.State, c.Tag, c.Stream = chunks.Free, tagMapped, a.epochs.Stamp()
 	ix.Insert(h, c)
 	if w := a.wholes(c.Addr, end(c)); w > 0 {
 		a.held -= w - was

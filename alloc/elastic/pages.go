@@ -133,7 +133,8 @@ func (a *Allocator) back(s spot, n uint64) error {
 			return err
 		}
 	}
-	a.closeEpoch()
+	// Where the device fails the epoch stays open, and is waited for as a whole.
+	_ = a.epochs.Close()
 	return nil
 }
 
@@ -206,11 +207,11 @@ func (a *Allocator) steal(n, lo, hi uint64, wait bool) error {
 			h = newer(c)
 			continue
 		}
-		if !a.passed(c.Stream) {
+		if !a.epochs.Passed(c.Stream) {
 			if !wait {
 				return nil
 			}
-			if err := a.await(c.Stream); err != nil {
+			if err := a.epochs.Wait(c.Stream); err != nil {
 				return err
 			}
 		}

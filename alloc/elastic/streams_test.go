@@ -9,6 +9,7 @@ import (
 
 	"gpumem/alloc"
 	"gpumem/alloc/elastic"
+	"gpumem/alloc/streams"
 	"gpumem/device"
 	"gpumem/device/sim"
 )
@@ -17,13 +18,14 @@ import (
 // hands memory on it orders its streams by events, as package order does, so
 // that the host knows nothing of what is done.
 type kernels struct {
-	t       *testing.T
-	r       *rand.Rand
-	dev     *sim.Device
-	a       *elastic.Allocator
-	streams []device.Stream
-	event   device.Event
-	live    []busy
+	t         *testing.T
+	r         *rand.Rand
+	dev       *sim.Device
+	a         *elastic.Allocator
+	streamsOf *streams.Tracker
+	streams   []device.Stream
+	event     device.Event
+	live      []busy
 }
 
 type busy struct {
@@ -31,24 +33,28 @@ type busy struct {
 	streams []int
 }
 
-func newKernels(t *testing.T, seed, pages uint64, streams int, cfg elastic.Config) *kernels {
+func newKernels(t *testing.T, seed, pages uint64, count int, cfg elastic.Config) *kernels {
 	t.Helper()
 	k := &kernels{t: t, r: rand.New(rand.NewPCG(seed, 3)), dev: newSim(t, pages), streams: []device.Stream{0}}
-	for len(k.streams) < streams {
+	for len(k.streams) < count {
 		s, err := k.dev.StreamCreate()
 		k.must(err)
 		k.streams = append(k.streams, s)
 	}
-	if streams > 1 {
+	if count > 1 {
 		asked := map[uint32]bool{}
-		cfg.StreamOf = func(n uint32) (device.Stream, error) {
+		cfg.Streams = streams.Of(k.dev, func(n uint32) (device.Stream, error) {
 			if asked[n] {
 				t.Errorf("stream %d is asked for twice", n)
 			}
 			asked[n] = true
 			return k.streams[n], nil
-		}
+		})
 	}
+	if cfg.Streams == nil {
+		cfg.Streams = streams.Single(k.dev)
+	}
+	k.streamsOf = cfg.Streams
 	k.a = newPool(t, k.dev, cfg)
 	var err error
 	k.event, err = k.dev.EventCreate()
@@ -90,7 +96,7 @@ func (k *kernels) step() {
 		if len(k.live) > 0 { // a kernel in another stream
 			u := &k.live[k.r.IntN(len(k.live))]
 			s := k.r.IntN(len(k.streams))
-			k.must(k.a.Record(u.b, uint32(s)))
+			k.must(k.streamsOf.Use(uint32(s)))
 			u.streams = append(u.streams, s)
 			k.follow(s)
 			k.launch(u.b, s)
@@ -237,20 +243,16 @@ func TestStreamGone(t *testing.T) {
 	k.end()
 }
 
-// TestStreamUnknown: a number that StreamOf refuses is an error when somebody
-// must wait for it, and takes nothing.
+// TestStreamUnknown: a request in a stream that cannot be had is refused with the
+// reason, and changes nothing.
 func TestStreamUnknown(t *testing.T) {
 	dev := newSim(t, 16)
 	no := errors.New("no such stream")
-	a := newPool(t, dev, elastic.Config{StreamOf: func(uint32) (device.Stream, error) { return 0, no }})
-	b, err := a.Alloc(alloc.Request{Bytes: 10 * page, Stream: 9})
-	if err != nil {
-		t.Fatal(err)
+	a := newPool(t, dev, elastic.Config{Streams: streams.Of(dev, func(uint32) (device.Stream, error) { return 0, no })})
+	if b, err := a.Alloc(alloc.Request{Bytes: 10 * page, Stream: 9}); err != no || !b.IsZero() {
+		t.Fatalf("Alloc: %v, %v", b, err)
 	}
-	if err := a.Free(b); err != nil {
-		t.Fatal(err)
-	}
-	if n, err := a.Trim(0); n != 0 || err != no {
+	if n, err := a.Trim(0); n != 0 || err != nil {
 		t.Fatalf("Trim: %d, %v", n, err)
 	}
 	if err := a.Check(); err != nil {

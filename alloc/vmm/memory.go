@@ -142,9 +142,7 @@ func (a *Allocator) reclaimDone() error {
 	if err := a.closeBatch(); err != nil {
 		return err
 	}
-	if err := a.poll(); err != nil {
-		return err
-	}
+	a.poll()
 	for h := a.pending.head; h != 0; {
 		c := a.store.At(h)
 		next := c.Next

@@ -13,7 +13,7 @@ package vmm
 import (
 	"gpumem/alloc"
 	"gpumem/alloc/internal/chunks"
-	"gpumem/device"
+	"gpumem/alloc/streams"
 )
 
 // A batch is closed when the next free finds it with batchBlocks blocks, or
@@ -48,17 +48,10 @@ type class struct {
 type batch struct {
 	blocks       int
 	bytes        uint64
-	streams      uint64 // whose work its blocks may be in use by; once it is closed
-	marks        []mark // in each of its streams, from then on until it is known that they have passed
-	done         bool   // that is known
-	wanted       bool   // by reclaim, until wait
+	marks        []*streams.Mark // in each stream whose work may use its blocks; from when it is closed until it is known that they have passed
+	done         bool            // that is known
+	wanted       bool            // by reclaim, until wait
 	older, newer int32
-}
-
-// mark is an event that was recorded in a stream.
-type mark struct {
-	event device.Event
-	bit   uint64 // of the stream
 }
 
 func newPending() pending {
@@ -157,7 +150,7 @@ func (a *Allocator) unqueue(h chunks.H) {
 	b.blocks--
 	b.bytes -= c.Size
 	if b.blocks == 0 {
-		a.spare(b)
+		a.releaseMarks(b)
 		q.dropBatch(r.batch)
 	}
 }
@@ -172,7 +165,7 @@ func (q *pending) openBatch() {
 		q.open = q.unused[n-1]
 		q.unused = q.unused[:n-1]
 	}
-	// The room of the marks is used again.
+	// The slice of the marks is used again.
 	q.batches[q.open] = batch{marks: q.batches[q.open].marks[:0], older: q.newest}
 	if q.newest != 0 {
 		q.batches[q.newest].newer = q.open

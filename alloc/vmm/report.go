@@ -164,9 +164,6 @@ func (a *Allocator) checkPending(mapped int) error {
 		if at == 0 {
 			return fmt.Errorf("pending block %d is out of its batch's order", h)
 		}
-		if at != q.open && r.streams&^q.batches[at].streams != 0 {
-			return fmt.Errorf("batch %d does not know of all streams of block %d", at, h)
-		}
 		count[at].blocks++
 		count[at].bytes += c.Size
 		next[r.class], prev = r.after, h

@@ -87,16 +87,15 @@ func TestOneWait(t *testing.T) {
 }
 
 func TestManyStreams(t *testing.T) {
-	var dev *sim.Device
 	asked := map[uint32]int{}
-	b := open(t, sim.Config{Total: 1 << 30}, vmm.Config{StreamOf: func(n uint32) (device.Stream, error) {
+	b := open(t, sim.Config{Total: 1 << 30}, vmm.Config{})
+	b.streamOf = func(n uint32) (device.Stream, error) {
 		asked[n]++
 		if n == 1000 {
 			return 0, errors.New("no stream 1000")
 		}
-		return dev.StreamCreate()
-	}})
-	dev = b.dev
+		return b.dev.StreamCreate()
+	}
 	var blocks []alloc.Block
 	for n := range uint32(80) {
 		k := b.alloc(alloc.Request{Bytes: page, Stream: n})

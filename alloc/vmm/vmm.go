@@ -29,8 +29,7 @@
 // full is closed by a mark in every stream that its blocks were used in, and
 // when the marks have passed its blocks may be unmapped. XLA's mark is a 64-bit
 // word that the stream writes and the host polls every 50 microseconds, its lock
-// released; ours is an event, and the wait for it is the driver's, with the
-// owner's lock held.
+// released; ours is an event, and the wait for it is the driver's.
 //
 // What is pending and was freed in the upper end, which is collective memory,
 // never goes back in steps 3 and 4: other devices may have it mapped. Trim and
@@ -42,7 +41,7 @@
 // may be used in others (Record), and no memory is unmapped before all of
 // them are past it. Reuse does not wait: where a block passes from one stream to
 // another, to order the two is the owner's part, as with the other allocators
-// that reuse memory (package order).
+// that reuse memory (streams.Guard).
 package vmm
 
 import (
@@ -52,6 +51,7 @@ import (
 
 	"gpumem/alloc"
 	"gpumem/alloc/internal/chunks"
+	"gpumem/alloc/streams"
 	"gpumem/device"
 	"gpumem/internal/invariants"
 )
@@ -69,9 +69,9 @@ type Config struct {
 	// blocks count. 0: the device's total. JAX's is the fraction of the total
 	// that its options say, cut to a whole number and not rounded.
 	Budget uint64
-	// StreamOf gives the streams for the numbers in requests. They must live
-	// until Close.
-	StreamOf alloc.StreamOf
+	// Streams has the streams that requests name; nil means that all is in
+	// stream 0. Close closes it.
+	Streams *streams.Tracker
 	// Log gets the message that XLA logs at the beginning; nil means nobody.
 	Log func(alloc.Message)
 }
@@ -89,7 +89,7 @@ type Allocator struct {
 	lastID   uint64
 	firstGen uint32 // added to that number in blocks
 	pending  pending
-	streams  streams
+	streams  *streams.Tracker
 	stats    alloc.Stats // but for LargestFreeBlock
 	closed   bool
 }
@@ -117,7 +117,10 @@ func New(dev Device, cfg Config) (*Allocator, error) {
 	if cfg.Budget == 0 {
 		cfg.Budget = info.Total
 	}
-	a := &Allocator{dev: dev, cfg: cfg, info: info, firstGen: alloc.FirstGen()}
+	a := &Allocator{dev: dev, cfg: cfg, info: info, firstGen: alloc.FirstGen(), streams: cfg.Streams}
+	if a.streams == nil {
+		a.streams = streams.Single(dev)
+	}
 	a.reset()
 	a.stats.BytesLimit = cfg.Budget
 	if cfg.Log != nil {
@@ -140,7 +143,7 @@ func (a *Allocator) Name() string { return "vmm" }
 // Alloc hands out a block of whole pages. It waits for work on the device only
 // where the memory is short and pending frees can help. An alignment above the
 // page is a bad request. An error of the device while it gives pending memory
-// back, or of Config.StreamOf, ends the request, too.
+// back, or of the request's stream, ends the request, too.
 func (a *Allocator) Alloc(r alloc.Request) (alloc.Block, error) {
 	if invariants.Enabled {
 		defer func() { invariants.Must(a.Check()) }()
@@ -151,8 +154,8 @@ func (a *Allocator) Alloc(r alloc.Request) (alloc.Block, error) {
 	if r.Bytes == 0 {
 		return alloc.Block{}, nil
 	}
-	if r.Align&(r.Align-1) != 0 {
-		return alloc.Block{}, fmt.Errorf("%w: alignment %d is not a power of two", alloc.ErrBadRequest, r.Align)
+	if err := alloc.CheckRequest(r, a.stats.BytesLimit); err != nil {
+		return alloc.Block{}, err
 	}
 	p, ok := a.pages(r.Bytes)
 	if !ok {
@@ -165,7 +168,7 @@ func (a *Allocator) Alloc(r alloc.Request) (alloc.Block, error) {
 	if r.Align > 1 && a.info.Page%r.Align != 0 {
 		return alloc.Block{}, fmt.Errorf("%w: alignment %d: blocks of vmm are aligned to the page, %d bytes", alloc.ErrBadRequest, r.Align, a.info.Page)
 	}
-	bit, err := a.stream(r.Stream)
+	bit, err := a.streams.Bit(r.Stream)
 	if err != nil {
 		return alloc.Block{}, err
 	}
@@ -227,6 +230,20 @@ func (a *Allocator) obtain(p uint64, end alloc.End) (chunks.H, error) {
 		return a.fresh(p, end)
 	}
 	return 0, nil
+}
+
+// Live reports why a block is not live.
+func (a *Allocator) Live(b alloc.Block) error {
+	if a.closed {
+		return alloc.ErrClosed
+	}
+	if b.IsZero() {
+		return nil
+	}
+	if _, err := a.find(b); err != nil {
+		return fmt.Errorf("use of %v: %w", b, err)
+	}
+	return nil
 }
 
 // Free makes a block pending. It waits for nothing. Where the open batch is full
@@ -299,7 +316,7 @@ func (a *Allocator) BlockAt(addr uint64) (alloc.Block, error) {
 // was asked for: once it is freed, its memory does not go back to the device
 // before that stream is past it. Saying it twice does nothing more. Errors:
 // alloc.ErrNotAllocated for a block that is not live, alloc.ErrClosed, or that of
-// Config.StreamOf.
+// streams.Tracker.Use.
 func (a *Allocator) Record(b alloc.Block, stream uint32) error {
 	if a.closed {
 		return alloc.ErrClosed
@@ -314,7 +331,7 @@ func (a *Allocator) Record(b alloc.Block, stream uint32) error {
 	if err != nil {
 		return fmt.Errorf("use of %v in stream %d: %w", b, stream, err)
 	}
-	bit, err := a.stream(stream)
+	bit, err := a.streams.Bit(stream)
 	if err != nil {
 		return err
 	}
@@ -349,7 +366,11 @@ func (a *Allocator) Close() error {
 		return alloc.ErrClosed
 	}
 	a.closed = true
-	errs := a.destroyEvents()
+	q := &a.pending
+	for i := q.oldest; i != 0; i = q.batches[i].newer {
+		a.streams.Release(q.batches[i].marks...)
+	}
+	errs := []error{a.streams.Close()}
 	if a.store.Len() > 0 {
 		if err := a.dev.Synchronize(); err != nil {
 			errs = append(errs, err)

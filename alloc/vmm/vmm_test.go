@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"gpumem/alloc"
+	"gpumem/alloc/streams"
 	"gpumem/alloc/vmm"
 	"gpumem/device"
 	"gpumem/device/sim"
@@ -27,6 +28,8 @@ type bench struct {
 	a     *vmm.Allocator
 	calls []string // since the last look
 	marks int      // calls that record an event, in all
+	// streamOf gives the streams of requests; nil: a number is the device's stream
+	streamOf func(uint32) (device.Stream, error)
 }
 
 // open makes one whose stream numbers are the device's streams, of which there
@@ -43,9 +46,12 @@ func open(t testing.TB, dev sim.Config, cfg vmm.Config) *bench {
 			t.Fatal(err)
 		}
 	}
-	if cfg.StreamOf == nil {
-		cfg.StreamOf = func(n uint32) (device.Stream, error) { return device.Stream(n), nil }
-	}
+	cfg.Streams = streams.Of(d, func(n uint32) (device.Stream, error) {
+		if b.streamOf != nil {
+			return b.streamOf(n)
+		}
+		return device.Stream(n), nil
+	})
 	if b.a, err = vmm.New(d, cfg); err != nil {
 		t.Fatal(err)
 	}

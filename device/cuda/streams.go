@@ -39,7 +39,7 @@ func (d *Device) StreamCreate() (device.Stream, error) {
 	if err := c.do(); err != nil {
 		return 0, err
 	}
-	keep(d, d.streams, c.out[0], true)
+	keep(d, d.streams, c.out[0], d.newID())
 	return device.Stream(c.out[0]), nil
 }
 
@@ -50,6 +50,26 @@ func (d *Device) StreamDestroy(s device.Stream) error {
 	c.check(s != 0)
 	c.arg(uint64(s))
 	return forget(c, d.streams, uint64(s))
+}
+
+// StreamID is the number of the stream's creation: the driver uses handles again.
+func (d *Device) StreamID(s device.Stream) (uint64, error) {
+	if s == 0 {
+		return 1, nil
+	}
+	id, ok := known(d, d.streams, uint64(s))
+	if !ok {
+		return 0, &device.CallError{Call: "cuStreamGetId", Device: d.info.Name, Err: device.ErrInvalidValue}
+	}
+	return id, nil
+}
+
+// newID numbers the streams from 2; 1 is stream 0's.
+func (d *Device) newID() uint64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.lastID++
+	return d.lastID + 1
 }
 
 // StreamQuery says whether all work in s is done.

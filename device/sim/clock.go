@@ -56,7 +56,8 @@ func (c *clock) set(lane int, n uint64) {
 // the most streams that ever lived together.
 type queue struct {
 	stream device.Stream
-	open   bool // not destroyed
+	id     uint64 // see StreamID
+	open   bool   // not destroyed
 	lane   int
 	last   uint64        // number of the newest work
 	seen   clock         // what comes before the next work here, beside what the host knows
@@ -76,7 +77,9 @@ type work struct {
 	queues     []*queue      // by lane
 	streams    map[device.Stream]*queue
 	events     map[device.Event]*event
-	lastStream device.Stream // newest handle; handles are not used again
+	lastStream device.Stream   // newest handle
+	unused     []device.Stream // handles that may be used again; see Config.ReuseStreams
+	lastID     uint64          // of the stream created last
 	lastEvent  device.Event
 	host       clock // what the host knows to be done
 	hazards    []*Hazard
@@ -84,8 +87,9 @@ type work struct {
 
 // newWork is a device with its stream 0.
 func newWork() work {
-	q := &queue{open: true}
+	q := &queue{id: 1, open: true}
 	return work{
+		lastID:  1,
 		queues:  []*queue{q},
 		streams: map[device.Stream]*queue{0: q},
 		events:  map[device.Event]*event{},
@@ -94,8 +98,15 @@ func newWork() work {
 
 // open makes a stream.
 func (w *work) open() device.Stream {
-	w.lastStream++
-	q := &queue{stream: w.lastStream, open: true, lane: len(w.queues)}
+	w.lastID++
+	h := w.lastStream + 1
+	if n := len(w.unused); n > 0 {
+		h = w.unused[n-1]
+		w.unused = w.unused[:n-1]
+	} else {
+		w.lastStream = h
+	}
+	q := &queue{stream: h, id: w.lastID, open: true, lane: len(w.queues)}
 	i := slices.IndexFunc(w.queues, func(q *queue) bool { return !q.open && w.host.at(q.lane) >= q.last })
 	if i < 0 {
 		w.queues = append(w.queues, q)

@@ -71,6 +71,28 @@ type common struct {
 	index int
 }
 
+// Want announces to the programs that share the device that this one waits until
+// bytes are free.
+func (d *Device) Want(bytes uint64) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if c, ok := d.ledger.(*common); ok && !d.closed {
+		c.file.Want(c.index, bytes)
+		return nil
+	}
+	return device.ErrNotSupported
+}
+
+// Wanted returns the last announcement of any of them.
+func (d *Device) Wanted() (number, bytes uint64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if c, ok := d.ledger.(*common); ok && !d.closed {
+		return c.file.Wanted(c.index)
+	}
+	return 0, 0
+}
+
 func (c *common) take(n uint64) error    { return c.file.Take(c.index, n) }
 func (c *common) give(n uint64) error    { return c.file.Give(c.index, n) }
 func (c *common) free() (uint64, error)  { return c.file.Free(c.index) }

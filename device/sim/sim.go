@@ -72,13 +72,16 @@ type Config struct {
 	Host      uint64 // bytes of the host's memory, for managed grants; 0 means DefaultHost
 	CCMajor   int    // compute capability; 0.0 means 9.0
 	CCMinor   int
-	NoPages   bool   // without virtual memory, as some virtual GPUs are
-	NoPools   bool   // without stream-ordered pools
-	NoManaged bool   // without managed memory
-	Unified   bool   // its memory is the host's
-	MIG       string // the slice's name, such as "1g.10gb"; "" means a whole GPU
-	Name      string // "" means "sim:SIZE"
-	Costs     Costs  // zero means DefaultCosts
+	NoPages   bool // without virtual memory, as some virtual GPUs are
+	NoPools   bool // without stream-ordered pools
+	NoManaged bool // without managed memory
+	// ReuseStreams gives the handle of a destroyed stream to the next one that is
+	// created, as real drivers do. Without it no handle is used twice.
+	ReuseStreams bool
+	Unified      bool   // its memory is the host's
+	MIG          string // the slice's name, such as "1g.10gb"; "" means a whole GPU
+	Name         string // "" means "sim:SIZE"
+	Costs        Costs  // zero means DefaultCosts
 
 	// Faults that it has from the beginning; zero means none.
 	FailAt      uint64        // see Device.FailCall

@@ -53,7 +53,21 @@ func (d *Device) StreamDestroy(s device.Stream) error {
 	}
 	q.open = false
 	delete(d.work.streams, s)
+	if d.cfg.ReuseStreams {
+		d.work.unused = append(d.work.unused, s)
+	}
 	return nil
+}
+
+// StreamID is the number of the stream's creation.
+func (d *Device) StreamID(s device.Stream) (uint64, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	q, ok := d.work.streams[s]
+	if !ok {
+		return 0, &device.CallError{Call: "cuStreamGetId", Device: d.info.Name, Err: device.ErrInvalidValue}
+	}
+	return q.id, nil
 }
 
 // StreamQuery says whether all work in s is done now. If it is, the host knows.

@@ -36,7 +36,7 @@ const (
 // image is the whole file.
 type image struct {
 	fixed fixed
-	_     [16]byte // state begins a cache line
+	want  want // fills up a cache line
 	state state
 	slots [MaxProcesses]slot
 }
@@ -72,6 +72,14 @@ const (
 	flagNoManaged
 	flagsKnown = 1<<iota - 1
 )
+
+// want is the last announcement of a process that waits for memory. It is written
+// without the lock: a reader that sees half of one, or misses one, is off by one
+// announcement, and a process that waits announces again.
+type want struct {
+	number atomic.Uint64 // counts the announcements; below it, in the last 8 bits, the device's index
+	bytes  atomic.Uint64
+}
 
 // state is common to all slots. Guarded by the lock of the file, as the slots
 // are; sums are packed.

@@ -31,6 +31,8 @@ func (f *File) Devices() []Descriptor { return slices.Clone(f.devs) }
 // Take fails on this system, as do the others.
 func (f *File) Take(int, uint64) error { return errHere }
 
+func (f *File) Want(int, uint64)                        {}
+func (f *File) Wanted(int) (uint64, uint64)             { return 0, 0 }
 func (f *File) Give(int, uint64) error                  { return errHere }
 func (f *File) Free(int) (uint64, error)                { return 0, errHere }
 func (f *File) SetUsed(int, uint64) error               { return errHere }

@@ -1,4 +1,4 @@
-package order_test
+package streams_test
 
 import (
 	"errors"
@@ -10,7 +10,7 @@ import (
 
 	"gpumem/alloc"
 	"gpumem/alloc/bfc"
-	"gpumem/alloc/order"
+	"gpumem/alloc/streams"
 	"gpumem/device"
 	"gpumem/device/sim"
 )
@@ -25,7 +25,8 @@ type world struct {
 	t       testing.TB
 	dev     *sim.Device
 	pool    alloc.Allocator
-	guard   *order.Guard // nil: without
+	guard   *streams.Guard // nil: without
+	tracker *streams.Tracker
 	streams [4]device.Stream
 }
 
@@ -45,7 +46,8 @@ func newWorld(t testing.TB, guarded bool) *world {
 		t.Fatal(err)
 	}
 	if guarded {
-		w.guard = order.New(dev, func(n uint32) (device.Stream, error) { return w.streams[n], nil })
+		w.tracker = streams.Of(dev, func(n uint32) (device.Stream, error) { return w.streams[n], nil })
+		w.guard = streams.NewGuard(w.tracker)
 	}
 	return w
 }
@@ -230,7 +232,8 @@ func TestRandom(t *testing.T) {
 		if a, b := guarded.dev.Counters(), again.dev.Counters(); a != b {
 			t.Errorf("seed %d: driver calls differ from run to run: %+v, %+v", seed, a, b)
 		}
-		if err := guarded.guard.Close(); err != nil {
+		guarded.guard.Close()
+		if err := guarded.tracker.Close(); err != nil {
 			t.Error(err)
 		}
 	}
@@ -307,7 +310,7 @@ func TestEventsAreReused(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n := order.Events(w.guard); n > 1000 {
+	if n := w.tracker.Events(); n > 1000 {
 		t.Errorf("%d events for 20,000 blocks of which none lives", n)
 	}
 }
@@ -316,18 +319,19 @@ func Example() {
 	dev, _ := sim.New(sim.Config{Total: 64 << 20})
 	compute, _ := dev.StreamCreate()
 	copies, _ := dev.StreamCreate()
-	streams := []device.Stream{compute, copies}
 	pool, _ := bfc.New(dev, bfc.Config{Limit: 16 << 20})
-	guard := order.New(dev, func(n uint32) (device.Stream, error) { return streams[n], nil })
+	tracker := streams.New(dev)
+	guard := streams.NewGuard(tracker)
+	first, second := tracker.Number(compute), tracker.Number(copies)
 
 	// A block of the compute stream is freed while a kernel still works on it.
-	a, _ := pool.Alloc(alloc.Request{Bytes: 1 << 20, Stream: 0})
-	fmt.Println(guard.Alloc(a, 0))
+	a, _ := pool.Alloc(alloc.Request{Bytes: 1 << 20, Stream: first})
+	fmt.Println(guard.Alloc(a, first))
 	fmt.Println(dev.Work(compute, time.Second, nil, []device.Range{{Addr: a.Addr, Bytes: a.Size}}))
 	fmt.Println(guard.Free(a, func() error { return pool.Free(a) }))
 	// The copying stream gets the same memory, and waits for the kernel.
-	b, _ := pool.Alloc(alloc.Request{Bytes: 1 << 20, Stream: 1})
-	fmt.Println(guard.Alloc(b, 1), b.Addr == a.Addr)
+	b, _ := pool.Alloc(alloc.Request{Bytes: 1 << 20, Stream: second})
+	fmt.Println(guard.Alloc(b, second), b.Addr == a.Addr)
 	fmt.Println(dev.FillAsync(b.Addr, b.Size, 0, copies))
 	// Output:
 	// <nil>

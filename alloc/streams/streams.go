@@ -1,0 +1,385 @@
+// Package streams answers one question for every allocator: is the work on this
+// memory done?
+//
+// A GPU works through queues, its streams. Memory that a program frees may still
+// be read or written by work that was queued before the free. An allocator may
+// hand such memory out again if it orders the new work after the old, and may
+// unmap it only when the old work is done. Both need the same things: which
+// streams there are, marks in them, and a way to wait. A [Tracker] has them for
+// one pool.
+//
+// # Parts
+//
+//   - [Tracker] (streams.go): streams by number. A number is given out once: a
+//     stream that is destroyed takes its number with it, even if the driver uses
+//     the handle again.
+//   - [Mark] (mark.go): a point in a stream. It has passed when all work queued
+//     before it is done.
+//   - [Epochs] (epochs.go): one number for "everything freed until then", for
+//     allocators that unmap memory (elastic).
+//   - [Guard] (guard.go, notes.go): orders streams where memory passes from one
+//     to another, for allocators that reuse memory at once (bfc, elastic, vmm).
+//
+// # One stream, from its first block to its end
+//
+//	Number(h)     stream 3 gets a number, and its identity is noted
+//	Use(3)        a request names it: the number is valid
+//	Mark(3)       a block of it is freed: an event is recorded
+//	Passed(m)     the event is queried, or a later one has passed already
+//	Retire(h)     the program is about to destroy it: a last event is recorded.
+//	              Blocks that are freed later have that event, and the number
+//	              is refused from now on
+//
+// A program may destroy a stream without a word, as CUDA allows. The driver then
+// refuses the next event there, or the handle's identity (cuStreamGetId) is
+// another one. The stream is lost: what was queued in it may still run, and no
+// event can say when it is done. The one call that waits for it is Synchronize.
+// It is made outside the pool's lock, and only when its memory is needed.
+//
+// # Waiting
+//
+// [Tracker.Wait] waits in place, which suits an owner without a lock, such as a
+// replay. After [Tracker.Defer] it returns a [Pending] error instead. The
+// operation that returns one has changed nothing that its owner could see. The
+// owner unlocks, calls Pending.Wait, locks, calls Pending.Settle, and repeats the
+// operation. So nobody waits for the GPU with the pool's lock held.
+//
+// Nothing here is safe for concurrent use but Pending.Wait; the pool's lock guards
+// the rest.
+package streams
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"gpumem/alloc"
+	"gpumem/device"
+)
+
+// Tracker knows the streams of one pool and how far they are.
+type Tracker struct {
+	dev  device.Streams
+	open func(number uint32) (device.Stream, error) // resolves numbers that Number did not give; nil: none are valid
+	one  bool                                       // every number is stream 0
+
+	recent   uint64 // number of the last Use, which is valid; none: no number
+	byNumber map[uint32]*stream
+	byHandle map[device.Stream]uint32 // of streams that have not ended
+	next     uint32                   // the next number that Number gives; below it, a number that byNumber lacks has ended and passed
+	used     []*stream                // that blocks were used in, in order of their first use; those that have ended, until their work is done
+	lost     int                      // of used: destroyed without Retire, and not waited for yet
+	slots    uint64                   // the slots that streams in used have; see Bit
+
+	round    uint64 // of Look
+	spare    []*Mark
+	marks    int // in use
+	deferred bool
+	closed   bool
+}
+
+// none is no stream's number.
+const none = 1<<64 - 1
+
+// manyLost is how many destroyed streams are kept before the device is waited
+// for: they can be forgotten only then.
+const manyLost = 64
+
+// stream is one of the device's. Marks in it are numbered from 1.
+type stream struct {
+	number uint32
+	handle device.Stream
+	id     uint64 // the driver's, unique in the process; 0: unknown
+	slot   int
+	inUse  bool // it is in used
+	joined bool // it waits for all that was freed while there was one stream; see Guard
+
+	last   uint64 // number of the last mark
+	passed uint64 // the marks up to this have passed
+	round  uint64 // in this round
+	busy   uint64 // the marks from this on had not passed
+	end    *Mark  // after its last work; nil while it lives
+}
+
+// New makes a tracker whose numbers come from [Tracker.Number]. Number 0 is the
+// device's stream 0.
+func New(dev device.Streams) *Tracker { return Of(dev, nil) }
+
+// Of makes a tracker that calls open once for each number that it does not
+// know. Number 0 is open's to resolve, too. A nil open is New.
+func Of(dev device.Streams, open func(number uint32) (device.Stream, error)) *Tracker {
+	t := &Tracker{dev: dev, open: open, recent: none, byNumber: map[uint32]*stream{}, byHandle: map[device.Stream]uint32{}}
+	if open == nil {
+		t.add(0, 0)
+		t.next = 1
+	}
+	return t
+}
+
+// Single makes a tracker for which every number is stream 0.
+func Single(dev device.Streams) *Tracker {
+	t := New(dev)
+	t.one = true
+	return t
+}
+
+// Creating makes a tracker that creates a stream of the device for each number
+// but 0. The streams end with the device.
+func Creating(dev device.Streams) *Tracker {
+	return Of(dev, func(n uint32) (device.Stream, error) {
+		if n == 0 {
+			return 0, nil
+		}
+		return dev.StreamCreate()
+	})
+}
+
+// Deferred reports whether Wait returns a *Pending.
+func (t *Tracker) Deferred() bool { return t.deferred }
+
+// Defer makes Wait return a *Pending for its caller's owner to wait for.
+func (t *Tracker) Defer() { t.deferred = true }
+
+func (t *Tracker) add(number uint32, h device.Stream) *stream {
+	s := &stream{number: number, handle: h}
+	if id, err := t.dev.StreamID(h); err == nil {
+		s.id = id
+	}
+	t.byNumber[number] = s
+	t.byHandle[h] = number
+	return s
+}
+
+// Number returns the number of a stream of the device. A handle that the driver
+// gives to a new stream gets a new number.
+func (t *Tracker) Number(h device.Stream) uint32 {
+	if n, ok := t.byHandle[h]; ok {
+		s := t.byNumber[n]
+		if !t.replaced(s) {
+			return n
+		}
+		t.lose(s)
+	}
+	n := t.next
+	t.next++
+	t.add(n, h)
+	t.forget()
+	return n
+}
+
+// replaced reports whether the handle of s is known to be another stream's now,
+// or none's.
+func (t *Tracker) replaced(s *stream) bool {
+	if s.id == 0 {
+		return false
+	}
+	id, err := t.dev.StreamID(s.handle)
+	if err == nil {
+		return id != s.id
+	}
+	return t.vanished(s, err)
+}
+
+// vanished reports whether err, of a call with the handle of s, means that the
+// stream does not exist any more. A second call has to say so, too.
+func (t *Tracker) vanished(s *stream, err error) bool {
+	if !errors.Is(err, device.ErrInvalidValue) {
+		return false
+	}
+	_, err = t.dev.StreamQuery(s.handle)
+	return errors.Is(err, device.ErrInvalidValue)
+}
+
+// lose ends a stream that the program has destroyed without Retire.
+func (t *Tracker) lose(s *stream) {
+	s.last++
+	s.finish(t, &Mark{s: s, seq: s.last, users: 1, lost: true})
+	if s.inUse {
+		t.lost++
+	}
+}
+
+// finish ends a stream whose last work is before m.
+func (s *stream) finish(t *Tracker, m *Mark) {
+	s.end = m
+	t.recent = none
+	if t.byHandle[s.handle] == s.number {
+		delete(t.byHandle, s.handle)
+	}
+}
+
+// Use reports whether requests may name the number: nil, or an error that wraps
+// alloc.ErrBadRequest, or that of the callback of Of. Marks of all streams have
+// a mark in this one from now on.
+func (t *Tracker) Use(number uint32) error {
+	if uint64(number) == t.recent {
+		return nil
+	}
+	_, err := t.use(number)
+	return err
+}
+
+func (t *Tracker) use(number uint32) (*stream, error) {
+	s, err := t.find(number)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case s == nil || s.end != nil:
+		return nil, fmt.Errorf("%w: stream number %d: its stream was retired or destroyed; Pool.Stream gives the number of another", alloc.ErrBadRequest, number)
+	case !s.inUse:
+		if t.lost >= manyLost {
+			if err := t.waitLost(); err != nil {
+				return nil, err
+			}
+		}
+		t.forget()
+		s.inUse = true
+		for s.slot = 0; s.slot < 63 && t.slots&(1<<s.slot) != 0; s.slot++ {
+		}
+		t.slots |= 1 << s.slot
+		t.used = append(t.used, s)
+	}
+	t.recent = uint64(number)
+	return s, nil
+}
+
+// find returns the stream of a number. It is nil if the stream has ended and its
+// work is done.
+func (t *Tracker) find(number uint32) (*stream, error) {
+	if t.one {
+		number = 0
+	}
+	if s := t.byNumber[number]; s != nil {
+		return s, nil
+	}
+	if t.open == nil {
+		if number < t.next {
+			return nil, nil
+		}
+		return nil, fmt.Errorf("%w: stream number %d: no such stream; Pool.Stream gives numbers", alloc.ErrBadRequest, number)
+	}
+	h, err := t.open(number)
+	if err != nil {
+		return nil, err
+	}
+	return t.add(number, h), nil
+}
+
+// Handle returns the device's stream for a number; ok is false if the stream has
+// ended. Errors are those of Use.
+func (t *Tracker) Handle(number uint32) (h device.Stream, ok bool, err error) {
+	s, err := t.find(number)
+	if err != nil || s == nil || s.end != nil {
+		return 0, false, err
+	}
+	return s.handle, true, nil
+}
+
+// Gone reports whether err, of a call in the stream of that number, means that
+// the program has destroyed the stream. It has ended then.
+func (t *Tracker) Gone(number uint32, err error) bool {
+	s := t.byNumber[number]
+	if t.one || s == nil || s.end != nil || !errors.Is(err, device.ErrInvalidValue) {
+		return false
+	}
+	if !t.replaced(s) && !t.vanished(s, err) {
+		return false
+	}
+	t.lose(s)
+	return true
+}
+
+// Bit returns the bit of a stream in sets of streams. No more streams share it
+// than are alive at once beyond 63. It is another stream's when this one has
+// ended and its work is done. Errors are those of Use.
+func (t *Tracker) Bit(number uint32) (uint64, error) {
+	s, err := t.use(number)
+	if err != nil {
+		return 0, err
+	}
+	return 1 << s.slot, nil
+}
+
+// Retire ends a stream that the program is about to destroy, or has destroyed.
+// What was queued in it counts as before; requests can no longer name its number.
+// A stream without a number is ignored. Stream 0 cannot end: alloc.ErrBadRequest.
+func (t *Tracker) Retire(h device.Stream) error {
+	if h == 0 {
+		return fmt.Errorf("%w: retire stream 0: it always exists", alloc.ErrBadRequest)
+	}
+	n, ok := t.byHandle[h]
+	if !ok {
+		return nil
+	}
+	s := t.byNumber[n]
+	if !s.inUse { // nothing of the pool was ever used there
+		s.finish(t, nil)
+		delete(t.byNumber, n)
+		return nil
+	}
+	m, err := t.mark(s)
+	if err != nil {
+		return err
+	}
+	if s.end == nil {
+		s.finish(t, m)
+	} else {
+		t.Release(m) // it was destroyed before
+	}
+	return nil
+}
+
+// forget drops the streams that have ended and whose work is done.
+func (t *Tracker) forget() {
+	t.Look()
+	t.used = slices.DeleteFunc(t.used, func(s *stream) bool {
+		if s.end == nil || !t.Passed(s.end) {
+			return false
+		}
+		t.drop(s)
+		return true
+	})
+	t.slots = 0
+	for _, s := range t.used {
+		t.slots |= 1 << s.slot
+	}
+}
+
+func (t *Tracker) drop(s *stream) {
+	if s.end.lost {
+		t.lost--
+	}
+	t.Release(s.end)
+	delete(t.byNumber, s.number)
+}
+
+func (t *Tracker) waitLost() error {
+	var lost []*Mark
+	for _, s := range t.used {
+		if s.end != nil && s.end.lost {
+			lost = append(lost, s.end)
+		}
+	}
+	return t.Wait(lost...)
+}
+
+// Close destroys the events. Those that a Pending still has are destroyed when it
+// is settled. The streams are the program's.
+func (t *Tracker) Close() error {
+	if t.closed {
+		return nil
+	}
+	t.closed = true
+	for _, s := range t.used {
+		if s.end != nil {
+			t.Release(s.end)
+		}
+	}
+	var errs []error
+	for _, m := range t.spare {
+		errs = append(errs, t.dev.EventDestroy(m.event))
+	}
+	t.spare, t.used = nil, nil
+	return errors.Join(errs...)
+}

@@ -1,0 +1,42 @@
+package shared
+
+import "runtime/debug"
+
+// Want announces that this process waits until n bytes are free on a device.
+func (f *File) Want(index int, n uint64) {
+	f.onWant(func(w *want) {
+		w.bytes.Store(n)
+		for {
+			old := w.number.Load()
+			if w.number.CompareAndSwap(old, (old>>8+1)<<8|uint64(index)) {
+				return
+			}
+		}
+	})
+}
+
+// Wanted returns the last announcement and its bytes; 0, 0 if that was for
+// another device.
+func (f *File) Wanted(index int) (number, n uint64) {
+	f.onWant(func(w *want) {
+		if number = w.number.Load(); number&0xff != uint64(index) {
+			number = 0
+			return
+		}
+		n = w.bytes.Load()
+	})
+	return number, n
+}
+
+// onWant calls f with the announcement. A file that was closed or cut short has
+// none.
+func (f *File) onWant(do func(*want)) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	var lost error // the same as none
+	defer f.fault(&lost)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.h.img != nil {
+		do(&f.h.img.want)
+	}
+}
