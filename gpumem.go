@@ -189,6 +189,7 @@ func newAllocator(dev device.GPU, p policy.Policy, c config, streamOf alloc.Stre
 				Growth:        !p.Preallocate,
 				FirstRegion:   p.FirstRegion,
 				Spatial:       p.Spatial,
+				TopDown:       p.TopDown,
 				GC:            p.GC,
 				Coalesce:      p.Coalesce,
 				Fragmentation: p.Fragmentation,

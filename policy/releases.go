@@ -142,6 +142,7 @@ func (r *jaxRelease) policy() Policy {
 		Of:          r.of,
 		RoundLimit:  r.roundLimit,
 		Spatial:     r.spatial,
+		TopDown:     r.topDown,
 		IgnoreAlign: r.ignoreAlign,
 	}
 }

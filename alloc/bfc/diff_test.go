@@ -54,7 +54,7 @@ func newPair(cfg bfc.Config, capacity, granularity uint64, timed bool) (*pair, e
 // oracleConfig is the same configuration for the oracle.
 func oracleConfig(cfg bfc.Config, capacity, granularity uint64) oracle.Config {
 	return oracle.Config{
-		Limit: cfg.Limit, Align: cfg.Align, Growth: cfg.Growth, Spatial: cfg.Spatial, GC: cfg.GC,
+		Limit: cfg.Limit, Align: cfg.Align, Growth: cfg.Growth, Spatial: cfg.Spatial, TopDown: cfg.TopDown, GC: cfg.GC,
 		Coalesce: cfg.Coalesce, Fragmentation: cfg.Fragmentation, Timed: cfg.Counter != nil,
 		DeviceTotal: capacity, Granularity: granularity,
 	}
@@ -157,6 +157,10 @@ func variants() []variant {
 		{"spatial", bfc.Config{Limit: 64 * mib, Spatial: true}, 64 * mib, 1, false},
 		{"spatial aligned", bfc.Config{Limit: 64 * mib, Spatial: true, Align: 65536}, 64 * mib, 1, false},
 		{"spatial backs off", bfc.Config{Limit: 96 * mib, Spatial: true}, 70 * mib, 1, false},
+		{"top down", bfc.Config{Limit: 64 * mib, Spatial: true, TopDown: true}, 64 * mib, 1, false},
+		{"top down aligned", bfc.Config{Limit: 64 * mib, Spatial: true, TopDown: true, Align: 65536}, 64 * mib, 1, false},
+		{"top down backs off", bfc.Config{Limit: 96 * mib, Spatial: true, TopDown: true}, 70 * mib, 1, false},
+		{"top down always splits", bfc.Config{Limit: 64 * mib, Spatial: true, TopDown: true, Fragmentation: 1e-12}, 64 * mib, 1, false},
 		{"aligned", bfc.Config{Limit: 64 * mib, Align: 4096}, 64 * mib, 1, false},
 		{"exact split", bfc.Config{Limit: 64 * mib, Fragmentation: 0.001}, 64 * mib, 1, false},
 		{"always split", bfc.Config{Limit: 64 * mib, Fragmentation: 1e-12}, 64 * mib, 1, false},

@@ -124,7 +124,7 @@ func (a *Allocator) addRegion(got device.Range) {
 	if a.timed {
 		a.setAge(h, 0)
 	}
-	c.Tag = tagLower
+	c.Tag = a.home
 	if a.spatial && a.gap == 0 {
 		c.Tag = tagGap
 	}
@@ -236,7 +236,7 @@ func (a *Allocator) regainRegion(g device.Range) region {
 	if a.timed {
 		a.setAge(h, 0)
 	}
-	c.Tag = tagLower
+	c.Tag = a.home
 	if a.spatial {
 		c.Tag = tagGap
 	}
