@@ -188,6 +188,7 @@ func newAllocator(dev device.GPU, p policy.Policy, c config, streamOf alloc.Stre
 				Limit:         limit,
 				Growth:        !p.Preallocate,
 				FirstRegion:   p.FirstRegion,
+				RegionUnit:    p.RegionUnit,
 				Spatial:       p.Spatial,
 				TopDown:       p.TopDown,
 				GC:            p.GC,

@@ -43,7 +43,7 @@ func TestParse(t *testing.T) {
 		{"jax:fraction=.9", with(jax, func(p *P) { p.Fraction = 0.8999999761581421 })},
 		{"bfc:fraction=.9", with(bfc, func(p *P) { p.Fraction = 0.9 })},
 		{"bfc:of=free", with(bfc, func(p *P) { p.Of = policy.Free })},
-		{"jax@0.4.0:of=total", P{Name: "jax", Version: "0.4.0", Preallocate: true, Fraction: 0.9, IgnoreAlign: true}},
+		{"jax@0.4.0:of=total", P{Name: "jax", Version: "0.4.0", Preallocate: true, Fraction: 0.9, RegionUnit: 256, IgnoreAlign: true}},
 		{"bfc:limit=10GiB", with(bfc, func(p *P) { p.Limit = 10 << 30 })},
 		{"bfc:limit=80 g", with(bfc, func(p *P) { p.Limit = 80 << 30 })},
 		{"bfc:limit=8EiB", with(bfc, func(p *P) { p.Limit = 1 << 63 })},

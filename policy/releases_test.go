@@ -50,8 +50,13 @@ func TestJAX(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			unit := tc.round // regions are made of pages from the same release on
+			if unit == 0 {
+				unit = 256
+			}
 			want := policy.Policy{
-				Spec: "jax@" + tc.version, Name: "jax", Version: tc.version,
+				RegionUnit: unit,
+				Spec:       "jax@" + tc.version, Name: "jax", Version: tc.version,
 				Kind: policy.BFC, Preallocate: true,
 				Fraction: tc.fraction, Of: tc.of, RoundLimit: tc.round,
 				Spatial: tc.spatial, TopDown: tc.topDown, IgnoreAlign: tc.ignoreAlign,
@@ -70,7 +75,7 @@ func TestJAXNewest(t *testing.T) {
 	}
 	want := policy.Policy{
 		Spec: "jax", Name: "jax", Kind: policy.BFC, Preallocate: true,
-		Fraction: 0.75, RoundLimit: 2 << 20, Spatial: true, TopDown: true,
+		Fraction: 0.75, RoundLimit: 2 << 20, RegionUnit: 2 << 20, Spatial: true, TopDown: true,
 	}
 	if got != want || policy.Default() != want {
 		t.Errorf("JAX(\"\") = %+v, Default() = %+v; want %+v", got, policy.Default(), want)

@@ -101,6 +101,7 @@ type Config struct {
 	Fragmentation float64 // fraction of the limit that a block may waste; 0 means 128 MiB
 	Align         uint64  // least alignment of every block, a power of two; 0 means 256
 	FirstRegion   uint64  // what a growing pool asks for first, in bytes; 0 means 2 MiB
+	RegionUnit    uint64  // a region is what is asked for, rounded up to a multiple of this; 0: what the device grants
 	IgnoreAlign   bool    // do not honour any alignment past 256, as before JAX 0.10.1
 	Layout        Layout  // of the report
 
@@ -134,6 +135,8 @@ type Allocator struct {
 	name    string
 	regions []region // by address
 	next    uint64   // bytes to ask for next (curr_region_allocation_bytes_)
+
+	unusable []device.Range // grants at odd addresses that the device did not take back
 
 	ages     []uint64 // by chunk: the count at which it was freed, 0 when that is safe
 	stamped  []stamp  // freed chunks that wait for the safe frontier
@@ -293,9 +296,28 @@ func (a *Allocator) alignment(align uint64) (uint64, error) {
 	case a.cfg.IgnoreAlign:
 		return a.align, nil
 	case align > maxAlign:
-		return 0, fmt.Errorf("alignment %s: %w", size.Format(align), alloc.ErrNever)
+		return 0, neverAligned(align)
 	}
 	return max(align, a.align), nil
+}
+
+func neverAligned(align uint64) error {
+	return fmt.Errorf("no block can be aligned to %s here: %w", size.Format(align), alloc.ErrNever)
+}
+
+// misses reports whether an aligned block of n bytes lies in no region, even if
+// all of it was free, and the pool can take no further region.
+func (a *Allocator) misses(n, align uint64) bool {
+	if a.cfg.GC || n <= a.cfg.Limit-min(a.stats.PoolBytes, a.cfg.Limit) {
+		return false
+	}
+	for i := range a.regions {
+		r := &a.regions[i]
+		if pad := -r.addr & (align - 1); n <= r.size && pad <= r.size-n {
+			return false
+		}
+	}
+	return true
 }
 
 // makeRoom is what is tried when no free chunk fits: another region, joining
@@ -333,6 +355,9 @@ func (a *Allocator) makeRoom(end uint8, n, align, freedBefore uint64) (chunks.H,
 	}
 	if n > a.cfg.Limit {
 		return 0, alloc.ErrNever // not earlier: the original joins chunks even for this
+	}
+	if align > MinAllocation && a.misses(n, align) {
+		return 0, neverAligned(align)
 	}
 	return 0, alloc.ErrNoMemory
 }

@@ -55,7 +55,7 @@ func newPair(cfg bfc.Config, capacity, granularity uint64, timed bool) (*pair, e
 func oracleConfig(cfg bfc.Config, capacity, granularity uint64) oracle.Config {
 	return oracle.Config{
 		Limit: cfg.Limit, Align: cfg.Align, Growth: cfg.Growth, Spatial: cfg.Spatial, TopDown: cfg.TopDown, GC: cfg.GC,
-		Coalesce: cfg.Coalesce, Fragmentation: cfg.Fragmentation, Timed: cfg.Counter != nil,
+		Coalesce: cfg.Coalesce, Fragmentation: cfg.Fragmentation, RegionUnit: cfg.RegionUnit, Timed: cfg.Counter != nil,
 		DeviceTotal: capacity, Granularity: granularity,
 	}
 }
@@ -151,6 +151,8 @@ func variants() []variant {
 		{"prealloc large", bfc.Config{Limit: 3 << 30}, 4 << 30, 2 * mib, false},
 		{"growth", bfc.Config{Limit: 64 * mib, Growth: true}, 64 * mib, 1, false},
 		{"growth backs off", bfc.Config{Limit: 64 * mib, Growth: true}, 50 * mib, 4096, false},
+		{"growth backs off in pages", bfc.Config{Limit: 64 * mib, Growth: true, RegionUnit: 2 * mib}, 51 * mib, 4096, false},
+		{"growth as asked", bfc.Config{Limit: 64 * mib, Growth: true, RegionUnit: 256}, 51 * mib, 2 * mib, false},
 		{"growth coalesce", bfc.Config{Limit: 64 * mib, Growth: true, Coalesce: true}, 64 * mib, 1, false},
 		{"growth gc", bfc.Config{Limit: 96 * mib, Growth: true, GC: true}, 64 * mib, 1, false},
 		{"growth gc coalesce", bfc.Config{Limit: 96 * mib, Growth: true, GC: true, Coalesce: true}, 64 * mib, 1, false},

@@ -24,6 +24,7 @@ type Config struct {
 
 	DeviceTotal uint64 // what the device can grant in all
 	Granularity uint64 // it rounds a grant up to a multiple of this
+	RegionUnit  uint64 // what is asked of it is rounded up to a multiple of this, and no more is used; 0: no such rule
 
 	// SkipSmall begins a walk at the first chunk that is large enough. The
 	// original begins at the bin's first; what is found is the same.
@@ -196,6 +197,10 @@ func binOf(size uint64) int {
 }
 
 func (m *Pool) grant(n uint64) (addr, got uint64, ok bool) {
+	if unit := m.cfg.RegionUnit; unit > 0 {
+		n = (n + unit - 1) / unit * unit
+		defer func() { got = n }()
+	}
 	got = (n + m.cfg.Granularity - 1) / m.cfg.Granularity * m.cfg.Granularity
 	if got > m.cfg.DeviceTotal-m.held {
 		return 0, 0, false
