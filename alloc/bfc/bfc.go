@@ -38,7 +38,8 @@
 // JAX 0.11 serves ordinary blocks from the lower end. JAX 0.12 serves them from
 // the upper one (TopDown), and is its mirror image: the same chunk at the same
 // distance from the other end, so the highest in address among equals, cut from
-// its top. Collective memory takes the lowest among equals in both.
+// its top. Collective memory takes the lowest among equals in both. Where the
+// device had less than the limit, such a pool never takes a second region.
 //
 // # Where we differ, on purpose
 //
@@ -95,7 +96,7 @@ type Config struct {
 	Limit         uint64  // bytes that may be taken from the device in all
 	Growth        bool    // take regions as needed; otherwise one of the whole limit
 	Spatial       bool    // two ends; not together with Growth
-	TopDown       bool    // ordinary blocks at the upper end, collective memory at the lower; only with Spatial
+	TopDown       bool    // ordinary blocks at the upper end, collective memory at the lower, and one region only; with Spatial
 	GC            bool    // give wholly free regions back when that makes room
 	Coalesce      bool    // regions that touch become one (the device must grant such)
 	Fragmentation float64 // fraction of the limit that a block may waste; 0 means 128 MiB

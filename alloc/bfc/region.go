@@ -44,7 +44,7 @@ func (a *Allocator) extend(n uint64) (bool, error) {
 	if a.cfg.Limit > a.stats.PoolBytes {
 		avail = (a.cfg.Limit - a.stats.PoolBytes) &^ (MinAllocation - 1)
 	}
-	if n > avail {
+	if n > avail || a.cfg.TopDown && len(a.regions) > 0 {
 		return false, nil
 	}
 	doubled := false

@@ -473,7 +473,7 @@ func (m *Pool) extend(r uint64) bool {
 		return false
 	}
 	avail := (m.cfg.Limit - m.PoolBytes) / 256 * 256
-	if r > avail {
+	if r > avail || m.cfg.TopDown && len(m.Regions) > 0 {
 		return false
 	}
 	doubled := false
