@@ -53,7 +53,7 @@ func TestJAXEnvironment(t *testing.T) {
 		change(&p)
 		return p
 	}
-	growing := with(jax, func(p *P) { p.Preallocate, p.Spatial = false, false })
+	growing := with(jax, func(p *P) { p.Preallocate, p.Spatial, p.TopDown = false, false, false })
 	async := P{Spec: "jax", Name: "jax", Kind: policy.Async, Preallocate: true, Fraction: 0.75}
 	onDemand := with(async, func(p *P) { p.Preallocate = false })
 
@@ -221,7 +221,7 @@ func FuzzFromEnv(f *testing.F) {
 			}
 			return
 		}
-		if p.Spatial && !p.Preallocate || p.AsyncPrealloc < -1 {
+		if p.Spatial && !p.Preallocate || p.TopDown && !p.Spatial || p.AsyncPrealloc < -1 {
 			t.Errorf("%q gives %+v", e, p)
 		}
 		for _, w := range warnings {

@@ -43,5 +43,5 @@ func ExampleParse() {
 	// jax bfc 60 GiB
 	// jax@0.4.0 bfc 36 GiB
 	// elastic:limit=10GB elastic 10 GiB
-	// policy "bfc:fracton=.5": unknown key "fracton" (did you mean "fraction"?); bfc takes preallocate, fraction, of, limit, spatial, gc, coalesce, fragmentation, align
+	// policy "bfc:fracton=.5": unknown key "fracton" (did you mean "fraction"?); bfc takes preallocate, fraction, of, limit, spatial, topdown, gc, coalesce, fragmentation, align
 }

@@ -257,6 +257,9 @@ func (a *Answer) fill(d Device) {
 	a.Gets = a.First
 	if p.Kind == BFC && !p.Managed {
 		a.Gets = backOff(a.First, p.GrantLimit, d)
+		if unit := p.RegionUnit; unit > 0 {
+			a.Gets = (a.Gets + unit - 1) / unit * unit
+		}
 	}
 	if p.Kind == Platform || p.Kind == Address {
 		return

@@ -228,7 +228,11 @@ func jaxPools(p Policy, a asked, r jaxRelease, d Device) []Pool {
 		most := Policy{Fraction: 1 - p.Fraction, RoundLimit: r.roundLimit}.LimitBytes(d)
 		switch {
 		case p.Spatial:
-			c.Name, c.Text, c.Limit = main.Name, "the upper end of the same pool", main.Limit
+			end := "upper"
+			if p.TopDown {
+				end = "lower"
+			}
+			c.Name, c.Text, c.Limit = main.Name, "the "+end+" end of the same pool", main.Limit
 		case p.CollectiveBytes > 0:
 			most = Policy{Limit: p.CollectiveBytes}.LimitBytes(d)
 			c.First, c.Limit, c.Text = most, &most, "its whole size with the first collective operation that asks for it"

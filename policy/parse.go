@@ -48,6 +48,7 @@ var keys = []key{
 	{"limit", []Kind{BFC, Async, VMM, Elastic}, "a size above 0, such as 10GiB",
 		setSize(1, func(p *Policy) *uint64 { return &p.Limit })},
 	{"spatial", []Kind{BFC}, wantBool, setBool(func(p *Policy) *bool { return &p.Spatial })},
+	{"topdown", []Kind{BFC}, wantBool, setBool(func(p *Policy) *bool { return &p.TopDown })},
 	{"gc", []Kind{BFC}, wantBool, setBool(func(p *Policy) *bool { return &p.GC })},
 	{"coalesce", []Kind{BFC}, wantBool, setBool(func(p *Policy) *bool { return &p.Coalesce })},
 	{"fragmentation", []Kind{BFC}, "a number from 0 to 1", setFragmentation},
@@ -163,6 +164,12 @@ func (p *Policy) apply(settings string) error {
 			return errors.New(`key "spatial": true needs preallocate=true; leave one of the two out`)
 		}
 		p.Spatial = false
+	}
+	if p.TopDown && !p.Spatial {
+		if seen["topdown"] {
+			return errors.New(`key "topdown": true needs spatial=true; leave one of the two out`)
+		}
+		p.TopDown = false
 	}
 	return nil
 }

@@ -34,14 +34,16 @@ func TestParse(t *testing.T) {
 		{"vmm", P{Name: "vmm", Kind: policy.VMM, Fraction: 1}},
 		{"elastic", elastic},
 
-		{"jax:preallocate=false", with(jax, func(p *P) { p.Preallocate, p.Spatial = false, false })},
+		{"jax:preallocate=false", with(jax, func(p *P) { p.Preallocate, p.Spatial, p.TopDown = false, false, false })},
 		{"jax:preallocate=true", jax},
-		{"jax:spatial=false", with(jax, func(p *P) { p.Spatial = false })},
-		{"jax:preallocate=false,spatial=false", with(jax, func(p *P) { p.Preallocate, p.Spatial = false, false })},
+		{"jax:spatial=false", with(jax, func(p *P) { p.Spatial, p.TopDown = false, false })},
+		{"jax:topdown=false", with(jax, func(p *P) { p.TopDown = false })},
+		{"bfc:topdown=yes,spatial=yes", with(bfc, func(p *P) { p.Spatial, p.TopDown = true, true })},
+		{"jax:preallocate=false,spatial=false", with(jax, func(p *P) { p.Preallocate, p.Spatial, p.TopDown = false, false, false })},
 		{"jax:fraction=.9", with(jax, func(p *P) { p.Fraction = 0.8999999761581421 })},
 		{"bfc:fraction=.9", with(bfc, func(p *P) { p.Fraction = 0.9 })},
 		{"bfc:of=free", with(bfc, func(p *P) { p.Of = policy.Free })},
-		{"jax@0.4.0:of=total", P{Name: "jax", Version: "0.4.0", Preallocate: true, Fraction: 0.9, IgnoreAlign: true}},
+		{"jax@0.4.0:of=total", P{Name: "jax", Version: "0.4.0", Preallocate: true, Fraction: 0.9, RegionUnit: 256, IgnoreAlign: true}},
 		{"bfc:limit=10GiB", with(bfc, func(p *P) { p.Limit = 10 << 30 })},
 		{"bfc:limit=80 g", with(bfc, func(p *P) { p.Limit = 80 << 30 })},
 		{"bfc:limit=8EiB", with(bfc, func(p *P) { p.Limit = 1 << 63 })},
@@ -85,7 +87,7 @@ func TestParseErrors(t *testing.T) {
 		{"jax@x:gc=true", `"x" is not a JAX release`},
 		{"env:gc=true", "env takes no keys"},
 
-		{"jax:", `"" is not key=value; jax takes preallocate, fraction, of, limit, spatial, gc, coalesce, fragmentation, align`},
+		{"jax:", `"" is not key=value; jax takes preallocate, fraction, of, limit, spatial, topdown, gc, coalesce, fragmentation, align`},
 		{"jax:gc", `"gc" is not key=value`},
 		{"jax:gc=true,", `"" is not key=value`},
 		{"bfc:fracton=1", `unknown key "fracton" (did you mean "fraction"?); bfc takes`},
@@ -121,6 +123,8 @@ func TestParseErrors(t *testing.T) {
 		{"elastic:reserve=x", `want a size, such as 256MiB`},
 		{"jax:spatial=true,preallocate=false", `key "spatial": true needs preallocate=true`},
 		{"jax:preallocate=false,spatial=true", `key "spatial": true needs preallocate=true`},
+		{"bfc:topdown=true", `key "topdown": true needs spatial=true`},
+		{"jax:topdown=true,preallocate=false", `key "topdown": true needs spatial=true`},
 		{"bfc:preallocate=false,spatial=true", `key "spatial": true needs preallocate=true`},
 	} {
 		t.Run(tc.spec, func(t *testing.T) {
@@ -195,6 +199,9 @@ func FuzzParse(f *testing.F) {
 		}
 		if p.Spatial && !p.Preallocate {
 			t.Errorf("%q: spatial without preallocation", spec)
+		}
+		if p.TopDown && !p.Spatial {
+			t.Errorf("%q: topdown without spatial", spec)
 		}
 		if p.Align&(p.Align-1) != 0 || p.AsyncPrealloc < -1 || !(p.Fragmentation >= 0 && p.Fragmentation <= 1) {
 			t.Errorf("%q: out of range: %+v", spec, p)

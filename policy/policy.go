@@ -85,9 +85,17 @@ type Policy struct {
 
 	// FirstRegion is what a growing pool asks for first, in bytes; 0 means 2 MiB.
 	FirstRegion uint64
-	// Spatial serves collective memory from the upper end of the same pool. Only
-	// with Preallocate.
+	// RegionUnit is what the sizes of the pool's regions are multiples of: 2 MiB
+	// where they are made of pages, 256 bytes where they are plain allocations of
+	// the driver, used as far as they were asked for. 0 takes what the device
+	// grants.
+	RegionUnit uint64
+	// Spatial serves collective memory from the far end of the same pool: the
+	// upper one, or the lower one with TopDown. Only with Preallocate.
 	Spatial bool
+	// TopDown serves ordinary memory from the upper end of the pool, as JAX does
+	// since 0.12. Only with Spatial.
+	TopDown bool
 	// GC gives regions without a live block back before a request is refused.
 	GC bool
 	// Coalesce merges regions whose addresses touch.

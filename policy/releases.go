@@ -141,7 +141,21 @@ func (r *jaxRelease) policy() Policy {
 		Fraction:    r.fraction,
 		Of:          r.of,
 		RoundLimit:  r.roundLimit,
+		RegionUnit:  r.regionUnit(),
 		Spatial:     r.spatial,
+		TopDown:     r.topDown,
 		IgnoreAlign: r.ignoreAlign,
 	}
 }
+
+// regionUnit is the RegionUnit of a release.
+func (r *jaxRelease) regionUnit() uint64 {
+	if r.poolByPages {
+		return 2 << 20
+	}
+	return plainUnit
+}
+
+// plainUnit is the RegionUnit of a pool that is made of cuMemAlloc or
+// cuMemAllocManaged.
+const plainUnit = 256

@@ -23,34 +23,43 @@ func TestJAX(t *testing.T) {
 		ignoreAlign bool
 		round       uint64
 		spatial     bool
+		topDown     bool
 	}{
-		{"0.1.16", ninety, policy.Free, true, 0, false},
-		{"0.2", ninety, policy.Free, true, 0, false},
-		{"0.4.0", ninety, policy.Free, true, 0, false},
-		{"0.4.1", ninety, policy.Total, true, 0, false},
-		{"0.4.3", ninety, policy.Total, true, 0, false},
-		{"0.4.4", seventyFive, policy.Total, true, 0, false},
-		{"0.4.30", seventyFive, policy.Total, true, 0, false}, // 30 is after 4
-		{"0.10.0", seventyFive, policy.Total, true, 0, false},
-		{"0.10.1", seventyFive, policy.Total, false, 0, false},
-		{"0.10.2", seventyFive, policy.Total, false, mib2, false},
-		{"0.11", seventyFive, policy.Total, false, mib2, true},
-		{"0.11.0", seventyFive, policy.Total, false, mib2, true},
-		{"0.11.1.dev20260808+cec06d11", seventyFive, policy.Total, false, mib2, true},
-		{"0.4.1rc1", ninety, policy.Total, true, 0, false},
-		{"0.4.30+cuda12", seventyFive, policy.Total, true, 0, false},
-		{"3.0.0", seventyFive, policy.Total, false, mib2, true}, // like the newest known
+		{"0.1.16", ninety, policy.Free, true, 0, false, false},
+		{"0.2", ninety, policy.Free, true, 0, false, false},
+		{"0.4.0", ninety, policy.Free, true, 0, false, false},
+		{"0.4.1", ninety, policy.Total, true, 0, false, false},
+		{"0.4.3", ninety, policy.Total, true, 0, false, false},
+		{"0.4.4", seventyFive, policy.Total, true, 0, false, false},
+		{"0.4.30", seventyFive, policy.Total, true, 0, false, false}, // 30 is after 4
+		{"0.10.0", seventyFive, policy.Total, true, 0, false, false},
+		{"0.10.1", seventyFive, policy.Total, false, 0, false, false},
+		{"0.10.2", seventyFive, policy.Total, false, mib2, false, false},
+		{"0.11", seventyFive, policy.Total, false, mib2, true, false},
+		{"0.11.0", seventyFive, policy.Total, false, mib2, true, false},
+		{"0.11.1.dev20260808+cec06d11", seventyFive, policy.Total, false, mib2, true, false},
+		{"0.4.1rc1", ninety, policy.Total, true, 0, false, false},
+		{"0.4.30+cuda12", seventyFive, policy.Total, true, 0, false, false},
+		{"0.11.2", seventyFive, policy.Total, false, mib2, true, false},
+		{"0.12.0", seventyFive, policy.Total, false, mib2, true, true},
+		{"0.12.0.1", seventyFive, policy.Total, false, mib2, true, true},
+		{"3.0.0", seventyFive, policy.Total, false, mib2, true, true}, // like the newest known
 	} {
 		t.Run(tc.version, func(t *testing.T) {
 			got, err := policy.JAX(tc.version)
 			if err != nil {
 				t.Fatal(err)
 			}
+			unit := tc.round // regions are made of pages from the same release on
+			if unit == 0 {
+				unit = 256
+			}
 			want := policy.Policy{
-				Spec: "jax@" + tc.version, Name: "jax", Version: tc.version,
+				RegionUnit: unit,
+				Spec:       "jax@" + tc.version, Name: "jax", Version: tc.version,
 				Kind: policy.BFC, Preallocate: true,
 				Fraction: tc.fraction, Of: tc.of, RoundLimit: tc.round,
-				Spatial: tc.spatial, IgnoreAlign: tc.ignoreAlign,
+				Spatial: tc.spatial, TopDown: tc.topDown, IgnoreAlign: tc.ignoreAlign,
 			}
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("want -, got +:\n%s", diff)
@@ -66,7 +75,7 @@ func TestJAXNewest(t *testing.T) {
 	}
 	want := policy.Policy{
 		Spec: "jax", Name: "jax", Kind: policy.BFC, Preallocate: true,
-		Fraction: 0.75, RoundLimit: 2 << 20, Spatial: true,
+		Fraction: 0.75, RoundLimit: 2 << 20, RegionUnit: 2 << 20, Spatial: true, TopDown: true,
 	}
 	if got != want || policy.Default() != want {
 		t.Errorf("JAX(\"\") = %+v, Default() = %+v; want %+v", got, policy.Default(), want)

@@ -26,6 +26,7 @@ type jaxRelease struct {
 	spatialFlag bool     // knows xla_gpu_enable_allocator_spatial_partitioning
 	updateModes []string // what xla_gpu_command_buffer_update_mode may be; none: the flag is not known
 	spatial     bool     // whenever preallocating
+	topDown     bool     // and then ordinary memory comes from the upper end
 	remat       bool     // reads JAX_COMPILER_ENABLE_REMAT_PASS
 	rematAdds   bool     // and leaves other passes of xla_disable_hlo_passes disabled
 }
@@ -111,9 +112,9 @@ var jaxReleases = []row[jaxRelease]{
 			r.rematAdds, r.updateModes = true, []string{"ALWAYS_UPDATE", "SKIP_TEMP", "SKIP_PROFILED"}
 		}},
 	{version{0, 12, 0}, "2026-10-16",
-		"Ordinary memory comes from the upper end of the pool, collective memory from the lower (a replay places as 0.11.2 does: where blocks lie changes, how many bytes are taken does not). The client option `memory_fraction_policy`, which only `JAX_PJRT_CLIENT_CREATE_OPTIONS` reaches.",
+		"A preallocated pool serves ordinary memory from its upper end, collective memory from its lower: the mirror image of before. The client option `memory_fraction_policy`, which only `JAX_PJRT_CLIENT_CREATE_OPTIONS` reaches.",
 		"XLA PR 48834; the plugin jax-cuda12-pjrt 0.12.0 itself",
-		func(*jaxRelease) {}},
+		func(r *jaxRelease) { r.topDown = true }},
 }
 
 // newestJAX is the newest release that was looked at.

@@ -121,7 +121,7 @@ func readGPUOptions(env Environment, r tfRelease, o GPUOptions) (reading, *Setti
 // tensorflow is the policy, in the order in which TensorFlow decides
 // (SingleVirtualDeviceMemoryLimit, then GPUProcessState::GetGPUAllocator).
 func (n *notes) tensorflow(r tfRelease, o GPUOptions) (Policy, *SettingError) {
-	p := Policy{Name: "tensorflow", Kind: BFC, Preallocate: !o.AllowGrowth, GC: true, FirstRegion: r.firstRegion,
+	p := Policy{Name: "tensorflow", Kind: BFC, Preallocate: !o.AllowGrowth, GC: true, FirstRegion: r.firstRegion, RegionUnit: plainUnit,
 		Managed: o.Unified || o.Fraction > 1}
 	switch {
 	case o.Limit != nil:

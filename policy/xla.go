@@ -87,10 +87,11 @@ func (r *jaxRelease) build(a asked) Policy {
 	p := Policy{Name: "jax", Kind: a.kind, Of: r.of}
 	switch {
 	case a.allocator == "platform" && a.kind == BFC: // 0.10.1 and 0.10.2
-		p.Fraction, p.IgnoreAlign = 1, r.ignoreAlign
+		p.Fraction, p.IgnoreAlign, p.RegionUnit = 1, r.ignoreAlign, r.regionUnit()
 	case a.kind == BFC:
 		p.Fraction, p.Preallocate, p.CollectiveBytes = a.fraction, a.preallocate, uint64(max(a.collective, 0))
 		p.RoundLimit, p.IgnoreAlign, p.Spatial = r.roundLimit, r.ignoreAlign, r.spatial && a.preallocate
+		p.TopDown, p.RegionUnit = r.topDown && p.Spatial, r.regionUnit()
 	case a.kind == Async: // it and BFC have a second pool for collective memory
 		p.Fraction, p.Preallocate, p.CollectiveBytes = a.fraction, a.preallocate, uint64(max(a.collective, 0))
 		p.AsyncKeep = r.asyncKeep && !a.preallocate
@@ -118,7 +119,7 @@ func (n *notes) xla(a *asked, r jaxRelease) (Policy, *SettingError) {
 	p := r.build(*a)
 	if text, ok := flags[spatialFlag]; ok && p.Spatial {
 		if on, _ := flagBool(text); !on {
-			p.Spatial = false
+			p.Spatial, p.TopDown = false, false
 			n.effect(xlaFlagsVar, "%s=%s: collective memory has a pool of its own", spatialFlag, text)
 		}
 	}
@@ -182,7 +183,7 @@ func (n *notes) unified(p *Policy) *SettingError {
 	case on && p.Kind != BFC:
 		n.warn(unifiedVar, "-"+unifiedVar, "ignored: only the pool (bfc) takes unified memory")
 	case on:
-		p.Managed = true
+		p.Managed, p.RegionUnit = true, plainUnit
 		n.effect(unifiedVar, "the pool's memory moves between the GPU and the host; a fraction above 1 is more than the GPU has, one below counts as 1")
 	}
 	return nil

@@ -30,10 +30,16 @@
 //
 // # Two ends
 //
-// Since 2026 a preallocated JAX pool is partitioned: ordinary blocks grow from
-// the lower end, collective memory from the upper one, and what lies between
-// is the central gap, a free chunk that is in no index and is used only when no
-// hole fits. Each end has an index of its own holes.
+// Since JAX 0.11 a preallocated pool is partitioned: ordinary blocks grow from
+// one end, collective memory from the other, and what lies between is the
+// central gap, a free chunk that is in no index and is used only when no hole
+// fits. Each end has an index of its holes.
+//
+// JAX 0.11 serves ordinary blocks from the lower end. JAX 0.12 serves them from
+// the upper one (TopDown), and is its mirror image: the same chunk at the same
+// distance from the other end, so the highest in address among equals, cut from
+// its top. Collective memory takes the lowest among equals in both. Where the
+// device had less than the limit, such a pool never takes a second region.
 //
 // # Where we differ, on purpose
 //
@@ -56,6 +62,7 @@ import (
 	"gpumem/alloc/internal/chunks"
 	"gpumem/device"
 	"gpumem/internal/invariants"
+	"gpumem/size"
 )
 
 // Constants of XLA's tsl/framework/bfc_allocator.h.
@@ -89,11 +96,13 @@ type Config struct {
 	Limit         uint64  // bytes that may be taken from the device in all
 	Growth        bool    // take regions as needed; otherwise one of the whole limit
 	Spatial       bool    // two ends; not together with Growth
+	TopDown       bool    // ordinary blocks at the upper end, collective memory at the lower, and one region only; with Spatial
 	GC            bool    // give wholly free regions back when that makes room
 	Coalesce      bool    // regions that touch become one (the device must grant such)
 	Fragmentation float64 // fraction of the limit that a block may waste; 0 means 128 MiB
 	Align         uint64  // least alignment of every block, a power of two; 0 means 256
 	FirstRegion   uint64  // what a growing pool asks for first, in bytes; 0 means 2 MiB
+	RegionUnit    uint64  // a region is what is asked for, rounded up to a multiple of this; 0: what the device grants
 	IgnoreAlign   bool    // do not honour any alignment past 256, as before JAX 0.10.1
 	Layout        Layout  // of the report
 
@@ -111,11 +120,12 @@ type Allocator struct {
 	closed   bool
 	timed    bool     // there is a timing counter; stamp.go
 	spatial  bool     // cfg.Spatial
+	home     uint8    // the end of ordinary blocks: tagUpper with cfg.TopDown, else tagLower
 	gap      chunks.H // the central gap; 0: none
 	align    uint64   // least alignment, at least 256
 	waste    uint64   // a chunk this much larger than the request is always cut
 	store    chunks.Store
-	free     [2]*chunks.Index // holes of the lower and the upper end; [1] is nil until there is one
+	free     [2]*chunks.Index // holes of the lower and the upper end; nil until there is one but for [home]
 	live     *chunks.Table    // by address; nil until a block is freed by address
 	lastID   uint64           // allocations are numbered from 1
 	firstGen uint32           // added to that number in blocks
@@ -126,6 +136,8 @@ type Allocator struct {
 	name    string
 	regions []region // by address
 	next    uint64   // bytes to ask for next (curr_region_allocation_bytes_)
+
+	unusable []device.Range // grants at odd addresses that the device did not take back
 
 	ages     []uint64 // by chunk: the count at which it was freed, 0 when that is safe
 	stamped  []stamp  // freed chunks that wait for the safe frontier
@@ -141,6 +153,9 @@ func New(dev device.Device, cfg Config) (*Allocator, error) {
 	}
 	if cfg.Spatial && cfg.Counter != nil {
 		return nil, fmt.Errorf("bfc: %w: a partitioned pool has no timing counter", alloc.ErrBadRequest)
+	}
+	if cfg.TopDown && !cfg.Spatial {
+		return nil, fmt.Errorf("bfc: %w: only a partitioned pool serves from the upper end (topdown=true needs spatial=true)", alloc.ErrBadRequest)
 	}
 	if cfg.Align == 0 {
 		cfg.Align = MinAllocation
@@ -176,7 +191,12 @@ func New(dev device.Device, cfg Config) (*Allocator, error) {
 		a.next, _ = round256(min(cfg.Limit, first))
 	}
 	a.stats.BytesLimit = cfg.Limit
-	a.free[tagLower] = chunks.NewIndex(&a.store, cfg.Limit)
+	if cfg.TopDown {
+		a.home = tagUpper
+		a.free[tagUpper] = chunks.NewHighIndex(&a.store, cfg.Limit)
+	} else {
+		a.free[tagLower] = chunks.NewIndex(&a.store, cfg.Limit)
+	}
 	return a, nil
 }
 
@@ -205,28 +225,23 @@ func (a *Allocator) Alloc(r alloc.Request) (alloc.Block, error) {
 		return alloc.Block{}, alloc.ErrTooLarge
 	}
 	align := a.align
-	if r.Align > align {
-		if r.Align&(r.Align-1) != 0 {
-			return alloc.Block{}, fmt.Errorf("%w: alignment %d is not a power of two", alloc.ErrBadRequest, r.Align)
-		}
-		if !a.cfg.IgnoreAlign {
-			align = r.Align
+	if r.Align != 0 {
+		var err error
+		if align, err = a.alignment(r.Align); err != nil {
+			return alloc.Block{}, err
 		}
 	}
-	end := tagLower
-	if a.spatial && r.End == alloc.Upper {
-		end = tagUpper
-	}
+	end := a.end(r)
 	if len(a.stamped) > 0 {
 		a.mergeStamped(0)
 	}
 	var h chunks.H
 	var c *chunks.Chunk
-	if end == tagLower && align == MinAllocation && r.FreedBefore == 0 {
+	if end == a.home && align == MinAllocation && r.FreedBefore == 0 {
 		// The common case: the best fit is the block, whatever chunk it is.
-		if h, c = a.free[tagLower].Take(n); h != 0 {
+		if h, c = a.free[end].Take(n); h != 0 {
 			if c.Size != n {
-				a.cut(h, c, n)
+				h, c = a.cut(h, c, n)
 			}
 		} else {
 			h = a.inGap(end, n, align, 0)
@@ -259,6 +274,51 @@ func (a *Allocator) Alloc(r alloc.Request) (alloc.Block, error) {
 	a.stats.PeakBytesInUse = max(a.stats.PeakBytesInUse, a.stats.BytesInUse)
 	a.stats.LargestAllocSize = max(a.stats.LargestAllocSize, c.Size)
 	return alloc.MakeBlock(c.Addr, c.Size, h, c.Gen()), nil
+}
+
+// end is the end of the pool that serves a request.
+func (a *Allocator) end(r alloc.Request) uint8 {
+	if a.spatial && r.End == alloc.Upper {
+		return tagUpper - a.home
+	}
+	return a.home
+}
+
+// maxAlign is the largest alignment of which any address is a multiple: GPUs
+// have addresses of at most 57 bits (CUDA programming guide, unified virtual
+// address space).
+const maxAlign = 1 << 56
+
+// alignment is the alignment of a block for a request that asks for one.
+func (a *Allocator) alignment(align uint64) (uint64, error) {
+	switch {
+	case align&(align-1) != 0:
+		return 0, fmt.Errorf("%w: alignment %d is not a power of two", alloc.ErrBadRequest, align)
+	case a.cfg.IgnoreAlign:
+		return a.align, nil
+	case align > maxAlign:
+		return 0, neverAligned(align)
+	}
+	return max(align, a.align), nil
+}
+
+func neverAligned(align uint64) error {
+	return fmt.Errorf("no block can be aligned to %s here: %w", size.Format(align), alloc.ErrNever)
+}
+
+// misses reports whether an aligned block of n bytes lies in no region, even if
+// all of it was free, and the pool can take no further region.
+func (a *Allocator) misses(n, align uint64) bool {
+	if a.cfg.GC || n <= a.cfg.Limit-min(a.stats.PoolBytes, a.cfg.Limit) {
+		return false
+	}
+	for i := range a.regions {
+		r := &a.regions[i]
+		if pad := -r.addr & (align - 1); n <= r.size && pad <= r.size-n {
+			return false
+		}
+	}
+	return true
 }
 
 // makeRoom is what is tried when no free chunk fits: another region, joining
@@ -296,6 +356,9 @@ func (a *Allocator) makeRoom(end uint8, n, align, freedBefore uint64) (chunks.H,
 	}
 	if n > a.cfg.Limit {
 		return 0, alloc.ErrNever // not earlier: the original joins chunks even for this
+	}
+	if align > MinAllocation && a.misses(n, align) {
+		return 0, neverAligned(align)
 	}
 	return 0, alloc.ErrNoMemory
 }

@@ -205,6 +205,43 @@ func TestGarbageCollectionLogs(t *testing.T) {
 	}
 }
 
+func TestAlignment(t *testing.T) {
+	const mib = 1 << 20
+	pooled := bfc.Config{Limit: 8 * mib}
+	for _, tc := range []struct {
+		name   string
+		cfg    bfc.Config
+		align  uint64
+		before bool // a block is live already
+		want   error
+	}{
+		{"of 3 is a bad request", pooled, 3, false, alloc.ErrBadRequest},
+		{"of 257 is a bad request", pooled, 257, false, alloc.ErrBadRequest},
+		{"of 3 is a bad request where alignment is ignored", bfc.Config{Limit: 8 * mib, IgnoreAlign: true}, 3, false, alloc.ErrBadRequest},
+		{"of 1 is served", pooled, 1, false, nil},
+		{"of 4 MiB is served", pooled, 4 * mib, true, nil},
+		{"of 2^62 is never served", pooled, 1 << 62, false, alloc.ErrNever},
+		{"of 2^62 is never served by a growing pool", bfc.Config{Limit: 8 * mib, Growth: true}, 1 << 62, false, alloc.ErrNever},
+		{"of 2^62 is served where alignment is ignored", bfc.Config{Limit: 8 * mib, IgnoreAlign: true}, 1 << 62, false, nil},
+		{"of 2^45 is never served by a pool that lies elsewhere", pooled, 1 << 45, true, alloc.ErrNever},
+		{"of 8 MiB is refused while the one place is taken", pooled, 8 * mib, true, alloc.ErrNoMemory},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			a, dev := pool(t, 8*mib, tc.cfg)
+			if tc.before {
+				take(t, a, alloc.Request{Bytes: 1})
+			}
+			_, err := a.Alloc(alloc.Request{Bytes: 1000, Align: tc.align})
+			if !errors.Is(err, tc.want) || errors.Is(err, alloc.ErrNever) != errors.Is(tc.want, alloc.ErrNever) {
+				t.Errorf("alignment %d: %v, want %v", tc.align, err, tc.want)
+			}
+			if held, _ := dev.Held(); tc.want != nil && !tc.before && held != 0 {
+				t.Errorf("%d bytes were taken for a request that cannot be served", held)
+			}
+		})
+	}
+}
+
 // badDevice grants memory at an odd address.
 type badDevice struct{ device.Device }
 
@@ -225,11 +262,23 @@ func TestOddGrant(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := a.Alloc(alloc.Request{Bytes: 1}); err == nil || errors.Is(err, alloc.ErrNoMemory) {
-		t.Errorf("%v, want an error about the device", err)
+	for _, free := range []error{nil, device.ErrInvalidValue} {
+		dev.OnCall(func(_ uint64, name string, _ uint64) error {
+			if strings.Contains(name, "Free") {
+				return free
+			}
+			return nil
+		})
+		if _, err := a.Alloc(alloc.Request{Bytes: 1}); err == nil || errors.Is(err, alloc.ErrNoMemory) || !errors.Is(err, free) && free != nil {
+			t.Errorf("%v, want an error about the device", err)
+		}
+	}
+	dev.OnCall(nil)
+	if err := a.Close(); err != nil {
+		t.Error(err)
 	}
 	if held, _ := dev.Held(); held != 0 {
-		t.Errorf("%d bytes are held", held)
+		t.Errorf("%d bytes are held after Close", held)
 	}
 }
 

@@ -33,57 +33,81 @@ func (a *Allocator) inGap(end uint8, n, align, freedBefore uint64) chunks.H {
 	return 0
 }
 
-// fits says whether n bytes can be cut from h at the given end.
+// fits reports whether n bytes can be cut from h at the given end.
 func (a *Allocator) fits(h chunks.H, end uint8, n, align, freedBefore uint64) bool {
 	c := a.store.At(h)
 	if c.Size < n || freedBefore > 0 && a.age(h) > freedBefore {
 		return false
 	}
+	at := place(c, end, n, align)
+	return at >= c.Addr && at-c.Addr <= c.Size-n
+}
+
+// place is the aligned address nearest to the given end of chunk c at which n
+// bytes, which are at most its size, end or begin within it. Where there is
+// none it lies outside.
+func place(c *chunks.Chunk, end uint8, n, align uint64) uint64 {
 	if end == tagUpper {
-		return (c.Addr+c.Size-n)&-align >= c.Addr
+		return (c.Addr + c.Size - n) & -align
 	}
-	pad := -c.Addr & (align - 1)
-	return pad <= c.Size-n
+	return (c.Addr + align - 1) & -align
 }
 
 // carve takes chunk h, which fits, out of the free ones and cuts it to the
-// request. The chunk that it returns is the block's.
+// request. The chunk that it returns is the block's. What lies towards the end
+// of the pool is there for alignment only and becomes a hole of that end. What
+// lies on the other side stays what it was, gap or hole. Collective memory gets
+// just what it asks for, an ordinary block the rest, too, if that is not worth
+// a cut.
 func (a *Allocator) carve(h chunks.H, end uint8, n, align uint64) (chunks.H, *chunks.Chunk) {
 	c := a.store.At(h)
 	a.takeFree(h, c)
-	if end == tagUpper {
-		// Exact at both sides: what lies below stays what it was (gap or hole),
-		// what lies above is a hole of the upper end.
-		start := (c.Addr + c.Size - n) & -align
-		if start > c.Addr {
-			rest, r := a.split(h, c, start-c.Addr)
-			a.putFree(h, c)
-			h, c = rest, r
+	at := place(c, end, n, align)
+	below, above := at-c.Addr, c.Addr+c.Size-n-at
+	belowTag, aboveTag := c.Tag, c.Tag
+	if end == tagLower {
+		belowTag = tagLower
+		if end == a.home && !a.worth(above, n) {
+			above = 0
 		}
-		if c.Size > n {
-			rest, r := a.split(h, c, n)
-			r.Tag = tagUpper
-			a.putFree(rest, r)
+	} else {
+		aboveTag = tagUpper
+		if end == a.home && !a.worth(below, n) && c.Addr&(align-1) == 0 {
+			below = 0
 		}
-		return h, c
 	}
-	if pad := -c.Addr & (align - 1); pad > 0 {
-		rest, r := a.split(h, c, pad)
-		c.Tag = tagLower
+	if below > 0 {
+		rest, r := a.split(h, c, below)
+		c.Tag = belowTag
 		a.putFree(h, c)
 		h, c = rest, r
 	}
-	a.cut(h, c, n)
+	if above > 0 {
+		rest, r := a.split(h, c, c.Size-above)
+		r.Tag = aboveTag
+		a.putFree(rest, r)
+	}
 	return h, c
 }
 
-// cut takes off what chunk h, which is in no index, has beyond n bytes, if that
-// is worth it: the split rule of the original, which holds for the central gap,
-// too.
-func (a *Allocator) cut(h chunks.H, c *chunks.Chunk, n uint64) {
-	if over := c.Size - n; over > 0 && (over >= n || over >= a.waste) {
-		a.putFree(a.split(h, c, n))
+// worth reports whether a rest of that many bytes is cut off a chunk that serves
+// n bytes: the split rule of the original, which holds for the central gap, too.
+func (a *Allocator) worth(rest, n uint64) bool { return rest >= n || rest >= a.waste }
+
+// cut takes off what chunk h, which is in no index and larger than n bytes, has
+// beyond them, if that is worth it. The chunk that it returns is the block's.
+func (a *Allocator) cut(h chunks.H, c *chunks.Chunk, n uint64) (chunks.H, *chunks.Chunk) {
+	rest := c.Size - n
+	if !a.worth(rest, n) {
+		return h, c
 	}
+	if a.home == tagLower {
+		a.putFree(a.split(h, c, n))
+		return h, c
+	}
+	block, b := a.split(h, c, rest)
+	a.putFree(h, c)
+	return block, b
 }
 
 // split cuts chunk h after size bytes. The upper part is a new chunk, free, of
@@ -118,14 +142,14 @@ func (a *Allocator) takeFree(h chunks.H, c *chunks.Chunk) {
 // putFree puts a free chunk into the index of its tag, or makes it the gap.
 // What a partitioned pool does besides is kept out of the common path.
 func (a *Allocator) putFree(h chunks.H, c *chunks.Chunk) {
-	if c.Tag != tagLower {
+	if c.Tag != a.home {
 		a.putTagged(h, c)
 		return
 	}
-	a.free[tagLower].Insert(h, c)
+	a.free[c.Tag].Insert(h, c)
 }
 
-// putTagged is putFree in a partitioned pool.
+// putTagged is putFree for the gap and for holes of the collective end.
 func (a *Allocator) putTagged(h chunks.H, c *chunks.Chunk) {
 	if c.Tag == tagGap {
 		if a.gap == 0 {
@@ -134,10 +158,12 @@ func (a *Allocator) putTagged(h chunks.H, c *chunks.Chunk) {
 		}
 		// There is a gap elsewhere: this one lies in a later region, which is
 		// used as an unpartitioned pool would use it.
-		c.Tag = tagLower
+		c.Tag = a.home
 	}
-	if c.Tag == tagUpper && a.free[tagUpper] == nil {
-		a.free[tagUpper] = chunks.NewIndex(&a.store, a.cfg.Limit)
+	x := a.free[c.Tag]
+	if x == nil {
+		x = chunks.NewIndex(&a.store, a.cfg.Limit)
+		a.free[c.Tag] = x
 	}
-	a.free[c.Tag].Insert(h, c)
+	x.Insert(h, c)
 }

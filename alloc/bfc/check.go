@@ -37,7 +37,7 @@ func (a *Allocator) Check() error {
 			if int(c.Tag) != tag {
 				return fmt.Errorf("chunk %d of tag %s is in the index of %s", h, tagNames[c.Tag], tagNames[tag])
 			}
-			if last != nil && (c.Size < last.Size || c.Size == last.Size && c.Addr <= last.Addr) {
+			if last != nil && (c.Size < last.Size || c.Size == last.Size && (c.Addr <= last.Addr) == (tag == int(tagLower) || a.home == tagLower)) {
 				return fmt.Errorf("index of %s: chunk %d is out of order", tagNames[tag], h)
 			}
 			if inFree[h] {

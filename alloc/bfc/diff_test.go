@@ -54,8 +54,8 @@ func newPair(cfg bfc.Config, capacity, granularity uint64, timed bool) (*pair, e
 // oracleConfig is the same configuration for the oracle.
 func oracleConfig(cfg bfc.Config, capacity, granularity uint64) oracle.Config {
 	return oracle.Config{
-		Limit: cfg.Limit, Align: cfg.Align, Growth: cfg.Growth, Spatial: cfg.Spatial, GC: cfg.GC,
-		Coalesce: cfg.Coalesce, Fragmentation: cfg.Fragmentation, Timed: cfg.Counter != nil,
+		Limit: cfg.Limit, Align: cfg.Align, Growth: cfg.Growth, Spatial: cfg.Spatial, TopDown: cfg.TopDown, GC: cfg.GC,
+		Coalesce: cfg.Coalesce, Fragmentation: cfg.Fragmentation, RegionUnit: cfg.RegionUnit, Timed: cfg.Counter != nil,
 		DeviceTotal: capacity, Granularity: granularity,
 	}
 }
@@ -151,12 +151,18 @@ func variants() []variant {
 		{"prealloc large", bfc.Config{Limit: 3 << 30}, 4 << 30, 2 * mib, false},
 		{"growth", bfc.Config{Limit: 64 * mib, Growth: true}, 64 * mib, 1, false},
 		{"growth backs off", bfc.Config{Limit: 64 * mib, Growth: true}, 50 * mib, 4096, false},
+		{"growth backs off in pages", bfc.Config{Limit: 64 * mib, Growth: true, RegionUnit: 2 * mib}, 51 * mib, 4096, false},
+		{"growth as asked", bfc.Config{Limit: 64 * mib, Growth: true, RegionUnit: 256}, 51 * mib, 2 * mib, false},
 		{"growth coalesce", bfc.Config{Limit: 64 * mib, Growth: true, Coalesce: true}, 64 * mib, 1, false},
 		{"growth gc", bfc.Config{Limit: 96 * mib, Growth: true, GC: true}, 64 * mib, 1, false},
 		{"growth gc coalesce", bfc.Config{Limit: 96 * mib, Growth: true, GC: true, Coalesce: true}, 64 * mib, 1, false},
 		{"spatial", bfc.Config{Limit: 64 * mib, Spatial: true}, 64 * mib, 1, false},
 		{"spatial aligned", bfc.Config{Limit: 64 * mib, Spatial: true, Align: 65536}, 64 * mib, 1, false},
 		{"spatial backs off", bfc.Config{Limit: 96 * mib, Spatial: true}, 70 * mib, 1, false},
+		{"top down", bfc.Config{Limit: 64 * mib, Spatial: true, TopDown: true}, 64 * mib, 1, false},
+		{"top down aligned", bfc.Config{Limit: 64 * mib, Spatial: true, TopDown: true, Align: 65536}, 64 * mib, 1, false},
+		{"top down backs off", bfc.Config{Limit: 96 * mib, Spatial: true, TopDown: true}, 70 * mib, 1, false},
+		{"top down always splits", bfc.Config{Limit: 64 * mib, Spatial: true, TopDown: true, Fragmentation: 1e-12}, 64 * mib, 1, false},
 		{"aligned", bfc.Config{Limit: 64 * mib, Align: 4096}, 64 * mib, 1, false},
 		{"exact split", bfc.Config{Limit: 64 * mib, Fragmentation: 0.001}, 64 * mib, 1, false},
 		{"always split", bfc.Config{Limit: 64 * mib, Fragmentation: 1e-12}, 64 * mib, 1, false},

@@ -44,7 +44,7 @@ func (a *Allocator) extend(n uint64) (bool, error) {
 	if a.cfg.Limit > a.stats.PoolBytes {
 		avail = (a.cfg.Limit - a.stats.PoolBytes) &^ (MinAllocation - 1)
 	}
-	if n > avail {
+	if n > avail || a.cfg.TopDown && len(a.regions) > 0 {
 		return false, nil
 	}
 	doubled := false
@@ -62,7 +62,7 @@ func (a *Allocator) extend(n uint64) (bool, error) {
 	var got device.Range
 	for {
 		var err error
-		if got, err = a.dev.Alloc(ask); err == nil {
+		if got, err = a.grant(ask); err == nil {
 			break
 		}
 		if !errors.Is(err, device.ErrOutOfMemory) {
@@ -82,7 +82,11 @@ func (a *Allocator) extend(n uint64) (bool, error) {
 	}
 	if got.Addr%MinAllocation != 0 {
 		err := fmt.Errorf("bfc: the device granted memory at %#x, which is not a multiple of %d", got.Addr, MinAllocation)
-		return false, errors.Join(err, a.dev.Free(got.Addr))
+		free := a.dev.Free(got.Addr)
+		if free != nil {
+			a.unusable = append(a.unusable, got)
+		}
+		return false, errors.Join(err, free)
 	}
 	if !doubled && a.next < 1<<63 {
 		a.next *= 2
@@ -98,6 +102,23 @@ func (a *Allocator) extend(n uint64) (bool, error) {
 	}
 	a.addRegion(got)
 	return true, nil
+}
+
+// grant takes a region of at least n bytes from the device. What the device
+// grants beyond the configured unit is not used.
+func (a *Allocator) grant(n uint64) (device.Range, error) {
+	unit := a.cfg.RegionUnit
+	if unit == 0 {
+		return a.dev.Alloc(n)
+	}
+	if over := n % unit; over != 0 {
+		if n += unit - over; n < unit {
+			return device.Range{}, device.ErrOutOfMemory // passed 2^64
+		}
+	}
+	got, err := a.dev.Alloc(n)
+	got.Bytes = min(got.Bytes, n)
+	return got, err
 }
 
 // backOff is the next size to ask for when the device refused ask: 0.9 of it,
@@ -124,7 +145,7 @@ func (a *Allocator) addRegion(got device.Range) {
 	if a.timed {
 		a.setAge(h, 0)
 	}
-	c.Tag = tagLower
+	c.Tag = a.home
 	if a.spatial && a.gap == 0 {
 		c.Tag = tagGap
 	}
@@ -196,9 +217,8 @@ func (a *Allocator) idle(i int) bool {
 // releaseIdle gives wholly free regions back, in address order, while more
 // than keep bytes are held. What cannot be given back stays in the pool.
 func (a *Allocator) releaseIdle(keep uint64) (released uint64, err error) {
-	kept := a.regions[:0]
-	for i := range a.regions {
-		r := a.regions[i]
+	var kept []region // not in place: one region may become several
+	for i, r := range a.regions {
 		if err != nil || a.stats.PoolBytes <= keep || !a.idle(i) {
 			kept = append(kept, r)
 			continue
@@ -222,7 +242,6 @@ func (a *Allocator) releaseIdle(keep uint64) (released uint64, err error) {
 			released += g.Bytes
 		}
 	}
-	clear(a.regions[len(kept):])
 	a.regions = kept
 	return released, err
 }
@@ -236,7 +255,7 @@ func (a *Allocator) regainRegion(g device.Range) region {
 	if a.timed {
 		a.setAge(h, 0)
 	}
-	c.Tag = tagLower
+	c.Tag = a.home
 	if a.spatial {
 		c.Tag = tagGap
 	}
@@ -265,6 +284,9 @@ func (a *Allocator) Close() error {
 	}
 	a.closed = true
 	var errs []error
+	for _, g := range a.unusable {
+		errs = append(errs, a.dev.Free(g.Addr))
+	}
 	for _, r := range a.regions {
 		for _, g := range r.grants {
 			if err := a.dev.Free(g.Addr); err != nil {
@@ -274,7 +296,7 @@ func (a *Allocator) Close() error {
 			a.stats.PoolBytes -= g.Bytes
 		}
 	}
-	a.regions = nil
+	a.regions, a.unusable = nil, nil
 	a.store = chunks.Store{}
 	a.free = [2]*chunks.Index{}
 	a.live, a.stamped, a.gap = nil, nil, 0

@@ -37,10 +37,7 @@ func (a *Allocator) Report(r alloc.Request) alloc.Report {
 		n = math.MaxUint64 &^ (MinAllocation - 1)
 	}
 	w := reporter{a: a, old: a.cfg.Layout == Layout2025}
-	end := tagLower
-	if a.spatial && r.End == alloc.Upper {
-		end = tagUpper
-	}
+	end := a.end(r)
 	w.head(r, n, end)
 	w.bins()
 	w.binOf(n)
@@ -56,7 +53,7 @@ func (a *Allocator) Report(r alloc.Request) alloc.Report {
 func (a *Allocator) Summary(r alloc.Request) alloc.Message {
 	end := ""
 	if a.cfg.Layout != Layout2025 {
-		end = fmt.Sprintf(" from the %v end", r.End)
+		end = fmt.Sprintf(" from the %s end", tagNames[a.end(r)])
 	}
 	return alloc.Message{Severity: alloc.Warning, Text: fmt.Sprintf(
 		"Allocator (%s) ran out of memory trying to allocate %s%s with freed_by_count=%d.",

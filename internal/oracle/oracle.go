@@ -16,6 +16,7 @@ type Config struct {
 	Align         uint64
 	Growth        bool
 	Spatial       bool
+	TopDown       bool
 	GC            bool
 	Coalesce      bool
 	Fragmentation float64
@@ -23,6 +24,7 @@ type Config struct {
 
 	DeviceTotal uint64 // what the device can grant in all
 	Granularity uint64 // it rounds a grant up to a multiple of this
+	RegionUnit  uint64 // what is asked of it is rounded up to a multiple of this, and no more is used; 0: no such rule
 
 	// SkipSmall begins a walk at the first chunk that is large enough. The
 	// original begins at the bin's first; what is found is the same.
@@ -92,22 +94,27 @@ type node struct {
 	left, right *node
 }
 
-func less(a, b *Chunk) bool {
+// less is the order of a bin: size, tag, address. With TopDown the ordinary
+// chunks, those of the upper end, go by descending address.
+func (m *Pool) less(a, b *Chunk) bool {
 	if a.Size != b.Size {
 		return a.Size < b.Size
 	}
 	if a.Tag != b.Tag {
 		return a.Tag < b.Tag
 	}
+	if m.cfg.TopDown && a.Tag == Upper {
+		return a.Addr > b.Addr
+	}
 	return a.Addr < b.Addr
 }
 
-func insert(n *node, c *Chunk, pri uint64) *node {
+func (m *Pool) insert(n *node, c *Chunk, pri uint64) *node {
 	if n == nil {
 		return &node{c: c, pri: pri}
 	}
-	if less(c, n.c) {
-		n.left = insert(n.left, c, pri)
+	if m.less(c, n.c) {
+		n.left = m.insert(n.left, c, pri)
 		if n.left.pri > n.pri {
 			l := n.left
 			n.left, l.right = l.right, n
@@ -115,7 +122,7 @@ func insert(n *node, c *Chunk, pri uint64) *node {
 		}
 		return n
 	}
-	n.right = insert(n.right, c, pri)
+	n.right = m.insert(n.right, c, pri)
 	if n.right.pri > n.pri {
 		r := n.right
 		n.right, r.left = r.left, n
@@ -124,14 +131,14 @@ func insert(n *node, c *Chunk, pri uint64) *node {
 	return n
 }
 
-func remove(n *node, c *Chunk) *node {
+func (m *Pool) remove(n *node, c *Chunk) *node {
 	if n.c == c {
 		return join(n.left, n.right)
 	}
-	if less(c, n.c) {
-		n.left = remove(n.left, c)
+	if m.less(c, n.c) {
+		n.left = m.remove(n.left, c)
 	} else {
-		n.right = remove(n.right, c)
+		n.right = m.remove(n.right, c)
 	}
 	return n
 }
@@ -190,6 +197,10 @@ func binOf(size uint64) int {
 }
 
 func (m *Pool) grant(n uint64) (addr, got uint64, ok bool) {
+	if unit := m.cfg.RegionUnit; unit > 0 {
+		n = (n + unit - 1) / unit * unit
+		defer func() { got = n }()
+	}
 	got = (n + m.cfg.Granularity - 1) / m.cfg.Granularity * m.cfg.Granularity
 	if got > m.cfg.DeviceTotal-m.held {
 		return 0, 0, false
@@ -204,13 +215,13 @@ func (m *Pool) bin(c *Chunk) {
 	c.binned = true
 	m.rand = m.rand*6364136223846793005 + 1442695040888963407
 	b := &m.bins[binOf(c.Size)]
-	*b = insert(*b, c, m.rand>>11)
+	*b = m.insert(*b, c, m.rand>>11)
 }
 
 func (m *Pool) unbin(c *Chunk) {
 	c.binned = false
 	b := &m.bins[binOf(c.Size)]
-	*b = remove(*b, c)
+	*b = m.remove(*b, c)
 }
 
 func (m *Pool) put(c *Chunk) {
@@ -219,7 +230,7 @@ func (m *Pool) put(c *Chunk) {
 		return
 	}
 	if c.Tag == Gap {
-		c.Tag = Lower // the rule of ours: one gap only
+		c.Tag = m.home() // the rule of ours: one gap only
 	}
 	m.bin(c)
 }
@@ -293,9 +304,17 @@ func (m *Pool) split(c *Chunk, size uint64) *Chunk {
 	return n
 }
 
+// home is the end of ordinary blocks.
+func (m *Pool) home() Tag {
+	if m.cfg.TopDown {
+		return Upper
+	}
+	return Lower
+}
+
 // Alloc is one request for n bytes; ok is false if it is refused. before is the
 // count at or before which the memory was freed, 0 for any.
-func (m *Pool) Alloc(n, align, before uint64, upper bool) (addr uint64, ok bool) {
+func (m *Pool) Alloc(n, align, before uint64, collective bool) (addr uint64, ok bool) {
 	if n == 0 {
 		return 0, true
 	}
@@ -304,7 +323,8 @@ func (m *Pool) Alloc(n, align, before uint64, upper bool) (addr uint64, ok bool)
 	}
 	r := round256(n)
 	align = max(align, m.cfg.Align)
-	upper = upper && m.cfg.Spatial
+	collective = collective && m.cfg.Spatial
+	upper := collective != m.cfg.TopDown
 	m.mergeStamped(0)
 	c := m.find(upper, r, align, before)
 	if c == nil && m.extend(r) {
@@ -322,6 +342,9 @@ func (m *Pool) Alloc(n, align, before uint64, upper bool) (addr uint64, ok bool)
 	m.take(c)
 	if upper {
 		start := (c.Addr + c.Size - r) / align * align
+		if rest := start - c.Addr; !collective && c.Addr%align == 0 && rest < r && rest < m.maxWaste {
+			start, r = c.Addr, r+rest // not worth a cut: all of it
+		}
 		if start > c.Addr {
 			rest := m.split(c, start-c.Addr)
 			m.put(c)
@@ -340,7 +363,7 @@ func (m *Pool) Alloc(n, align, before uint64, upper bool) (addr uint64, ok bool)
 			m.put(c)
 			c = rest
 		}
-		if c.Size > r && (c.Size >= 2*r || c.Size-r >= m.maxWaste) {
+		if c.Size > r && (collective || c.Size >= 2*r || c.Size-r >= m.maxWaste) {
 			m.put(m.split(c, r))
 		}
 		c.Tag = Lower
@@ -450,7 +473,7 @@ func (m *Pool) extend(r uint64) bool {
 		return false
 	}
 	avail := (m.cfg.Limit - m.PoolBytes) / 256 * 256
-	if r > avail {
+	if r > avail || m.cfg.TopDown && len(m.Regions) > 0 {
 		return false
 	}
 	doubled := false
@@ -473,7 +496,7 @@ func (m *Pool) extend(r uint64) bool {
 	}
 	m.PoolBytes += got
 	m.PeakPoolBytes = max(m.PeakPoolBytes, m.PoolBytes)
-	c := m.number(&Chunk{Addr: addr, Size: got})
+	c := m.number(&Chunk{Addr: addr, Size: got, Tag: m.home()})
 	if m.cfg.Spatial && m.gap == nil {
 		c.Tag = Gap
 	}

@@ -3,7 +3,8 @@ package chunks
 import "math/bits"
 
 // Index orders free chunks by size, then address, and finds the best fit: the
-// smallest chunk that is large enough, the lowest in address among equals.
+// smallest chunk that is large enough, the lowest in address among equals (or
+// the highest: see NewHighIndex).
 // That is the order of the original's bins, which are sets sorted by exactly
 // that key, so the first fit in its order is the best fit in ours.
 //
@@ -22,7 +23,8 @@ import "math/bits"
 // ns when thousands of chunks in it are a little too small.
 type Index struct {
 	store *Store
-	roots []H // of each class; 0: empty
+	flip  uint64 // ^0 orders equal chunks by descending address, 0 by ascending
+	roots []H    // of each class; 0: empty
 	exact uint32
 	l0    []word   // bits for each class
 	l1    []uint64 // a bit for each word of l0 that has any
@@ -66,6 +68,14 @@ func NewIndex(st *Store, limit uint64) *Index {
 		l0:    make([]word, words),
 		l1:    make([]uint64, (words+63)/64),
 	}
+}
+
+// NewHighIndex makes an index that orders equal chunks by descending address,
+// so that it finds the highest of them.
+func NewHighIndex(st *Store, limit uint64) *Index {
+	x := NewIndex(st, limit)
+	x.flip = ^uint64(0)
+	return x
 }
 
 // Len is how many chunks are in the index, by a walk: an operation keeps no
@@ -242,7 +252,7 @@ func (x *Index) After(h H) H {
 	var succ H
 	for n := x.roots[k]; n != h; {
 		d := x.store.At(n)
-		if before(c, d) {
+		if x.before(c, d) {
 			succ, n = n, d.left
 		} else {
 			n = d.right
@@ -303,9 +313,9 @@ func (x *Index) lowerBound(h H, size uint64) H {
 	return best
 }
 
-// before is the order: size, then address.
-func before(a, b *Chunk) bool {
-	return a.Size < b.Size || a.Size == b.Size && a.Addr < b.Addr
+// before reports whether a comes first: by size, then address.
+func (x *Index) before(a, b *Chunk) bool {
+	return a.Size < b.Size || a.Size == b.Size && a.Addr^x.flip < b.Addr^x.flip
 }
 
 // priority makes the treap's shape: a hash of the handle, so that it need not
@@ -334,7 +344,7 @@ func (x *Index) insert(k uint32, h H, c *Chunk) {
 	link := &x.roots[k]
 	for *link != 0 && priority(*link) >= p {
 		d := x.store.At(*link)
-		if before(c, d) {
+		if x.before(c, d) {
 			link = &d.left
 		} else {
 			link = &d.right
@@ -345,7 +355,7 @@ func (x *Index) insert(k uint32, h H, c *Chunk) {
 	lo, hi := &c.left, &c.right
 	for n != 0 {
 		d := x.store.At(n)
-		if before(d, c) {
+		if x.before(d, c) {
 			*lo = n
 			lo = &d.right
 			n = d.right
@@ -364,7 +374,7 @@ func (x *Index) remove(k uint32, h H, c *Chunk) {
 	link := &x.roots[k]
 	for *link != h {
 		d := x.store.At(*link)
-		if before(c, d) {
+		if x.before(c, d) {
 			link = &d.left
 		} else {
 			link = &d.right
