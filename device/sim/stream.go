@@ -90,7 +90,7 @@ func (d *Device) StreamWaitEvent(s device.Stream, e device.Event) error {
 	}
 	ev, ok := d.work.events[e]
 	if !ok {
-		return d.refuse("cuStreamWaitEvent", 0, device.ErrInvalidValue)
+		return d.refuse("cuStreamWaitEvent", 0, device.ErrInvalidHandle)
 	}
 	q.await(ev.at, ev.seen)
 	return nil
@@ -129,7 +129,7 @@ func (d *Device) EventRecord(e device.Event, s device.Stream) error {
 	}
 	q, ok := d.work.streams[s]
 	if !ok {
-		return d.refuse("cuEventRecord", 0, device.ErrInvalidValue)
+		return d.refuse("cuEventRecord", 0, device.ErrInvalidHandle)
 	}
 	*ev = event{seen: append(clock(nil), q.seen...), at: q.end}
 	return nil
@@ -264,7 +264,7 @@ func (d *Device) onStream(call string, cost time.Duration, s device.Stream) (*qu
 	}
 	q, ok := d.work.streams[s]
 	if !ok {
-		return nil, d.refuse(call, 0, device.ErrInvalidValue)
+		return nil, d.refuse(call, 0, device.ErrInvalidHandle)
 	}
 	return q, nil
 }
@@ -276,7 +276,7 @@ func (d *Device) onEvent(call string, cost time.Duration, e device.Event) (*even
 	}
 	ev, ok := d.work.events[e]
 	if !ok {
-		return nil, d.refuse(call, 0, device.ErrInvalidValue)
+		return nil, d.refuse(call, 0, device.ErrInvalidHandle)
 	}
 	return ev, nil
 }
