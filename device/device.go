@@ -33,6 +33,9 @@ var (
 	// ErrInvalidValue: an argument that makes no sense, such as freeing an
 	// address that was never granted.
 	ErrInvalidValue = errors.New("CUDA_ERROR_INVALID_VALUE: invalid argument")
+	// ErrInvalidHandle: a stream or event that was never created, or was
+	// destroyed. It is an ErrInvalidValue, too: errors.Is reports true for both.
+	ErrInvalidHandle error = invalidHandle{}
 	// ErrLost: the device fell off the bus or was reset. Every later call
 	// fails the same way.
 	ErrLost = errors.New("CUDA_ERROR_DEVICE_UNAVAILABLE: the device is lost; restart the program")
@@ -46,6 +49,12 @@ var (
 	// ErrClosed: the program has closed this device.
 	ErrClosed = errors.New("the device is closed")
 )
+
+// invalidHandle is the type of ErrInvalidHandle.
+type invalidHandle struct{}
+
+func (invalidHandle) Error() string { return "CUDA_ERROR_INVALID_HANDLE: invalid resource handle" }
+func (invalidHandle) Unwrap() error { return ErrInvalidValue }
 
 // CallError is a refused driver call: which call, on which device, why.
 type CallError struct {
@@ -145,7 +154,9 @@ type Stream uint64
 // Event is a mark in a stream.
 type Event uint64
 
-// Streams are queues of work. Handles that do not exist answer ErrInvalidValue.
+// Streams are queues of work. A stream or event that was never created, or was
+// destroyed, answers ErrInvalidHandle. The driver may use the handle of a
+// destroyed stream or event again for a new one; then it is the new one's.
 type Streams interface {
 	StreamCreate() (Stream, error)
 	// StreamDestroy does not wait: what is queued still runs.

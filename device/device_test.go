@@ -56,11 +56,23 @@ func TestCallError(t *testing.T) {
 // of its own.
 func TestErrorNames(t *testing.T) {
 	seen := map[string]bool{}
-	for _, err := range []error{device.ErrOutOfMemory, device.ErrInvalidValue, device.ErrLost} {
+	for _, err := range []error{device.ErrOutOfMemory, device.ErrInvalidValue, device.ErrInvalidHandle, device.ErrLost} {
 		name, rest, ok := strings.Cut(err.Error(), ": ")
 		if !ok || !strings.HasPrefix(name, "CUDA_ERROR_") || rest == "" || seen[name] {
 			t.Errorf("%q does not begin with a driver's name of its own", err)
 		}
 		seen[name] = true
+	}
+}
+
+// TestInvalidHandleIsAnInvalidValue: who asks for the wider error finds the
+// narrower one, and not the other way round.
+func TestInvalidHandleIsAnInvalidValue(t *testing.T) {
+	handle := &device.CallError{Call: "cuEventRecord", Device: "gpu", Err: device.ErrInvalidHandle}
+	if !errors.Is(handle, device.ErrInvalidHandle) || !errors.Is(handle, device.ErrInvalidValue) || errors.Is(handle, device.ErrLost) {
+		t.Errorf("%v is not what it should be", handle)
+	}
+	if errors.Is(&device.CallError{Err: device.ErrInvalidValue}, device.ErrInvalidHandle) {
+		t.Error("an invalid value is an invalid handle")
 	}
 }

@@ -82,6 +82,14 @@ func (c *call) check(ok bool) {
 	}
 }
 
+// handle refuses the call, as the driver does, unless a handle is in the table
+// of those that this program holds.
+func (c *call) handle(table map[uint64]bool, h uint64) {
+	if _, ok := known(c.d, table, h); !ok {
+		c.refuse(Code(400))
+	}
+}
+
 // arg adds a number.
 func (c *call) arg(v uint64) {
 	c.args[c.n] = uintptr(v)

@@ -142,10 +142,10 @@ func checkRefused(t *testing.T, err error, f int, code Code) {
 		}
 	}
 	for _, is := range []error{
-		device.ErrOutOfMemory, device.ErrInvalidValue, device.ErrLost, device.ErrIllegalAddress,
+		device.ErrOutOfMemory, device.ErrInvalidValue, device.ErrInvalidHandle, device.ErrLost, device.ErrIllegalAddress,
 		device.ErrNotSupported, device.ErrNotPermitted, device.ErrClosed, ErrNoDriver,
 	} {
-		if errors.Is(err, is) != (codes[code].is == is) {
+		if errors.Is(err, is) != errors.Is(codes[code].is, is) {
 			t.Errorf("%s: errors.Is(%v, %v) = %v", cuFunctions[f].symbol, err, is, errors.Is(err, is))
 		}
 	}

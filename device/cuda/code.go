@@ -4,6 +4,7 @@
 package cuda
 
 import (
+	"errors"
 	"fmt"
 
 	"gpumem/device"
@@ -64,7 +65,7 @@ var codes = map[Code]codeText{
 	302: {name: "CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND", text: "shared object symbol not found", advice: "the driver's libraries are of different versions; install the driver again"},
 	303: {name: "CUDA_ERROR_SHARED_OBJECT_INIT_FAILED", text: "shared object initialization failed", advice: "the driver's libraries are of different versions; install the driver again"},
 	304: {name: "CUDA_ERROR_OPERATING_SYSTEM", text: "OS call failed or operation not supported on this OS", advice: "see dmesg, ulimit -v and the permissions of /dev/nvidia*"},
-	400: {name: "CUDA_ERROR_INVALID_HANDLE", text: "invalid resource handle", is: device.ErrInvalidValue},
+	400: {name: "CUDA_ERROR_INVALID_HANDLE", text: "invalid resource handle", is: device.ErrInvalidHandle},
 	401: {name: "CUDA_ERROR_ILLEGAL_STATE", text: "the operation cannot be performed in the present state"},
 	500: {name: "CUDA_ERROR_NOT_FOUND", text: "named symbol not found"},
 	600: {name: "CUDA_ERROR_NOT_READY", text: "device not ready"},
@@ -122,10 +123,10 @@ func (c Code) Error() string {
 	return t.name + ": " + t.text + "; " + t.advice
 }
 
-// Is tells whether target is the error of package device that c stands for.
+// Is reports whether target is the error of package device that c stands for.
 func (c Code) Is(target error) bool {
 	is := codes[c].is
-	return is != nil && is == target
+	return is != nil && errors.Is(is, target)
 }
 
 // fatal tells whether every later call of this process fails as well.

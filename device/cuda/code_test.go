@@ -15,7 +15,7 @@ func TestCodes(t *testing.T) {
 	}
 	is := map[Code]error{
 		1: device.ErrInvalidValue, 2: device.ErrOutOfMemory, 36: device.ErrNotSupported, 102: device.ErrNotPermitted,
-		400: device.ErrInvalidValue, 700: device.ErrIllegalAddress, 800: device.ErrNotPermitted, 801: device.ErrNotSupported,
+		400: device.ErrInvalidHandle, 700: device.ErrIllegalAddress, 800: device.ErrNotPermitted, 801: device.ErrNotSupported,
 		900: device.ErrNotPermitted,
 	}
 	for c, text := range codes {

@@ -179,12 +179,15 @@ func (f *fake) result(err error) int32 {
 	if err == nil {
 		return 0
 	}
-	for code, is := range map[int32]error{
-		1: device.ErrInvalidValue, 2: device.ErrOutOfMemory, 46: device.ErrLost,
-		700: device.ErrIllegalAddress, 801: device.ErrNotSupported, 800: device.ErrNotPermitted,
+	for _, known := range []struct { // the first that fits
+		code int32
+		is   error
+	}{
+		{400, device.ErrInvalidHandle}, {1, device.ErrInvalidValue}, {2, device.ErrOutOfMemory}, {46, device.ErrLost},
+		{700, device.ErrIllegalAddress}, {801, device.ErrNotSupported}, {800, device.ErrNotPermitted},
 	} {
-		if errors.Is(err, is) {
-			return code
+		if errors.Is(err, known.is) {
+			return known.code
 		}
 	}
 	f.problem("the simulated GPU says %v", err)

@@ -35,7 +35,7 @@ type twins struct {
 // both worked.
 func (w *twins) both(what string, ask func(i int, d device.GPU) error) bool {
 	errs := [2]error{ask(0, w.gpu[0]), ask(1, w.gpu[1])}
-	for _, is := range []error{device.ErrOutOfMemory, device.ErrInvalidValue, device.ErrNotSupported, device.ErrNotPermitted, device.ErrLost} {
+	for _, is := range []error{device.ErrOutOfMemory, device.ErrInvalidHandle, device.ErrInvalidValue, device.ErrNotSupported, device.ErrNotPermitted, device.ErrLost} {
 		if errors.Is(errs[0], is) != errors.Is(errs[1], is) {
 			w.t.Fatalf("%s: %v, but simulated %v", what, errs[0], errs[1])
 		}

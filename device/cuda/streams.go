@@ -17,15 +17,13 @@ func (c *call) stream(s device.Stream) {
 		c.arg(c.d.zero)
 		return
 	}
-	_, ok := known(c.d, c.d.streams, uint64(s))
-	c.check(ok)
+	c.handle(c.d.streams, uint64(s))
 	c.arg(uint64(s))
 }
 
 // event adds e to the call, which is refused where there is no such event.
 func (c *call) event(e device.Event) {
-	_, ok := known(c.d, c.d.events, uint64(e))
-	c.check(ok)
+	c.handle(c.d.events, uint64(e))
 	c.arg(uint64(e))
 }
 
@@ -48,6 +46,7 @@ func (d *Device) StreamDestroy(s device.Stream) error {
 	c := d.begin(cuStreamDestroy, 0)
 	defer c.end()
 	c.check(s != 0)
+	c.handle(d.streams, uint64(s))
 	c.arg(uint64(s))
 	return forget(c, d.streams, uint64(s))
 }
@@ -115,6 +114,7 @@ func (d *Device) EventCreate() (device.Event, error) {
 func (d *Device) EventDestroy(e device.Event) error {
 	c := d.begin(cuEventDestroy, 0)
 	defer c.end()
+	c.handle(d.events, uint64(e))
 	c.arg(uint64(e))
 	return forget(c, d.events, uint64(e))
 }

@@ -41,6 +41,7 @@ func Run(t *testing.T, cfg Config) {
 		{"Contents", testContents},
 		{"Streams", testStreams},
 		{"StreamErrors", testStreamErrors},
+		{"StreamDestroyed", testStreamDestroyed},
 		{"Pool", testPool},
 		{"PoolErrors", testPoolErrors},
 		{"PoolLimit", testPoolLimit},
@@ -304,25 +305,76 @@ func testStreamErrors(t *testing.T, s *suite) {
 	e, err := s.EventCreate()
 	s.ok(err)
 	const none = 987654321
-	_, err = s.StreamQuery(none)
-	s.refused(err, "cuStreamQuery", device.ErrInvalidValue)
-	s.refused(s.StreamSynchronize(none), "cuStreamSynchronize", device.ErrInvalidValue)
-	s.refused(s.StreamDestroy(none), "cuStreamDestroy", device.ErrInvalidValue)
-	s.refused(s.StreamWaitEvent(h, none), "cuStreamWaitEvent", device.ErrInvalidValue)
-	s.refused(s.StreamWaitEvent(none, e), "cuStreamWaitEvent", device.ErrInvalidValue)
-	s.refused(s.EventRecord(e, none), "cuEventRecord", device.ErrInvalidValue)
-	s.refused(s.EventRecord(none, h), "cuEventRecord", device.ErrInvalidValue)
-	_, err = s.EventQuery(none)
-	s.refused(err, "cuEventQuery", device.ErrInvalidValue)
-	s.refused(s.EventSynchronize(none), "cuEventSynchronize", device.ErrInvalidValue)
-	s.refused(s.EventDestroy(none), "cuEventDestroy", device.ErrInvalidValue)
+	s.refused(s.StreamWaitEvent(h, none), "cuStreamWaitEvent", device.ErrInvalidHandle)
+	s.refused(s.EventRecord(none, h), "cuEventRecord", device.ErrInvalidHandle)
+	s.noStream(none, e, r.Addr)
+	s.noEvent(none, h)
 	s.refused(s.FillAsync(r.Addr, r.Bytes+1, 1, h), "cuMemsetD8Async", device.ErrInvalidValue)
-	s.refused(s.FillAsync(r.Addr, mib, 1, none), "cuMemsetD8Async", device.ErrInvalidValue)
 	s.refused(s.CopyAsync(r.Addr, r.Addr+r.Bytes, 1, h), "cuMemcpyDtoDAsync", device.ErrInvalidValue)
+	s.refused(s.StreamDestroy(0), "cuStreamDestroy", device.ErrInvalidValue)
 	s.ok(s.EventDestroy(e))
-	s.refused(s.EventDestroy(e), "cuEventDestroy", device.ErrInvalidValue)
 	s.ok(s.StreamDestroy(h))
-	s.refused(s.StreamDestroy(h), "cuStreamDestroy", device.ErrInvalidValue)
+}
+
+// testStreamDestroyed asks every call about a stream and an event that are
+// destroyed, on a real GPU, too: allocators tell by the error that a stream is
+// gone. No other is created meanwhile, which could have the same handle.
+func testStreamDestroyed(t *testing.T, s *suite) {
+	r, err := s.Alloc(2 * mib)
+	s.ok(err)
+	h, err := s.StreamCreate()
+	s.ok(err)
+	e, err := s.EventCreate()
+	s.ok(err)
+	s.ok(s.FillAsync(r.Addr, mib, 7, h))
+	s.ok(s.EventRecord(e, h))
+	s.ok(s.StreamDestroy(h))
+	s.noStream(h, e, r.Addr)
+
+	// What was queued still runs, and can still be waited for.
+	s.ok(s.StreamWaitEvent(0, e))
+	s.ok(s.CopyAsync(r.Addr+mib, r.Addr, mib, 0))
+	s.ok(s.EventSynchronize(e))
+	s.ok(s.Synchronize())
+	s.holds(r.Addr+mib, bytes.Repeat([]byte{7}, mib), "copied from what a destroyed stream wrote")
+	if done, err := s.EventQuery(e); !done || err != nil {
+		t.Errorf("an event of a destroyed stream, after a wait for everything: done %v, %v", done, err)
+	}
+	s.ok(s.EventDestroy(e))
+	s.noEvent(e, 0)
+	s.ok(s.Free(r.Addr))
+}
+
+// noStream asserts that each call about a stream that is not there says so. e
+// is an event, addr a grant of at least 2 MiB.
+func (s *suite) noStream(h device.Stream, e device.Event, addr uint64) {
+	s.Helper()
+	_, err := s.StreamQuery(h)
+	s.refused(err, "cuStreamQuery", device.ErrInvalidHandle)
+	s.refused(s.StreamSynchronize(h), "cuStreamSynchronize", device.ErrInvalidHandle)
+	s.refused(s.StreamWaitEvent(h, e), "cuStreamWaitEvent", device.ErrInvalidHandle)
+	s.refused(s.StreamDestroy(h), "cuStreamDestroy", device.ErrInvalidHandle)
+	s.refused(s.EventRecord(e, h), "cuEventRecord", device.ErrInvalidHandle)
+	s.refused(s.FillAsync(addr, mib, 1, h), "cuMemsetD8Async", device.ErrInvalidHandle)
+	s.refused(s.CopyAsync(addr+mib, addr, mib, h), "cuMemcpyDtoDAsync", device.ErrInvalidHandle)
+	if s.Info().HasPools {
+		p, err := s.DefaultPool()
+		s.ok(err)
+		_, err = s.AllocAsync(p, mib, h)
+		s.refused(err, "cuMemAllocFromPoolAsync", device.ErrInvalidHandle)
+		s.refused(s.FreeAsync(addr, h), "cuMemFreeAsync", device.ErrInvalidHandle)
+	}
+}
+
+// noEvent is the same for an event; h is a stream.
+func (s *suite) noEvent(e device.Event, h device.Stream) {
+	s.Helper()
+	_, err := s.EventQuery(e)
+	s.refused(err, "cuEventQuery", device.ErrInvalidHandle)
+	s.refused(s.EventSynchronize(e), "cuEventSynchronize", device.ErrInvalidHandle)
+	s.refused(s.EventRecord(e, h), "cuEventRecord", device.ErrInvalidHandle)
+	s.refused(s.StreamWaitEvent(h, e), "cuStreamWaitEvent", device.ErrInvalidHandle)
+	s.refused(s.EventDestroy(e), "cuEventDestroy", device.ErrInvalidHandle)
 }
 
 func (s *suite) attribute(p device.Pool, a device.PoolAttribute) uint64 {

@@ -211,7 +211,10 @@ func (d *Device) AllocAsync(h device.Pool, bytes uint64, s device.Stream) (devic
 		return device.Range{}, err
 	}
 	q, ok := d.work.streams[s]
-	if !ok || bytes == 0 {
+	if !ok {
+		return device.Range{}, d.refuse(call, bytes, device.ErrInvalidHandle)
+	}
+	if bytes == 0 {
 		return device.Range{}, d.refuse(call, bytes, device.ErrInvalidValue)
 	}
 	n, ok := roundUp(bytes, poolStep)
@@ -250,8 +253,11 @@ func (d *Device) FreeAsync(addr uint64, s device.Stream) error {
 		return err
 	}
 	q, ok := d.work.streams[s]
+	if !ok {
+		return d.refuse(call, 0, device.ErrInvalidHandle)
+	}
 	block := d.space.starting(addr)
-	if !ok || block == nil || block.kind != pooled && block.kind != granted {
+	if block == nil || block.kind != pooled && block.kind != granted {
 		return d.refuse(call, 0, device.ErrInvalidValue)
 	}
 	// A plain grant that nobody looked at has no memory yet; then there is

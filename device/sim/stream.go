@@ -104,7 +104,7 @@ func (d *Device) StreamWaitEvent(s device.Stream, e device.Event) error {
 	}
 	ev, ok := d.work.events[e]
 	if !ok {
-		return d.refuse("cuStreamWaitEvent", 0, device.ErrInvalidValue)
+		return d.refuse("cuStreamWaitEvent", 0, device.ErrInvalidHandle)
 	}
 	q.await(ev.at, ev.seen)
 	return nil
@@ -143,7 +143,7 @@ func (d *Device) EventRecord(e device.Event, s device.Stream) error {
 	}
 	q, ok := d.work.streams[s]
 	if !ok {
-		return d.refuse("cuEventRecord", 0, device.ErrInvalidValue)
+		return d.refuse("cuEventRecord", 0, device.ErrInvalidHandle)
 	}
 	*ev = event{seen: append(clock(nil), q.seen...), at: q.end}
 	return nil
@@ -278,7 +278,7 @@ func (d *Device) onStream(call string, cost time.Duration, s device.Stream) (*qu
 	}
 	q, ok := d.work.streams[s]
 	if !ok {
-		return nil, d.refuse(call, 0, device.ErrInvalidValue)
+		return nil, d.refuse(call, 0, device.ErrInvalidHandle)
 	}
 	return q, nil
 }
@@ -290,7 +290,7 @@ func (d *Device) onEvent(call string, cost time.Duration, e device.Event) (*even
 	}
 	ev, ok := d.work.events[e]
 	if !ok {
-		return nil, d.refuse(call, 0, device.ErrInvalidValue)
+		return nil, d.refuse(call, 0, device.ErrInvalidHandle)
 	}
 	return ev, nil
 }
