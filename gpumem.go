@@ -95,6 +95,7 @@ type Pool struct {
 	streams *streams.Tracker // guarded by mu
 	order   *streams.Guard   // guarded by mu; nil if the driver orders the streams
 	leave   func()           // out of the pools that release memory to each other; nil if it is not one
+	owed    []Block          // blocks that no request got and the device did not let go; guarded by mu
 	undone  int64            // blocks that were released again because their stream could not be ordered; guarded by mu
 	waiting int              // goroutines that wait for freed; guarded by mu
 	freed   chan struct{}    // closed when something was freed while anyone waits; guarded by mu
@@ -340,18 +341,16 @@ func (p *Pool) Request(ctx context.Context, r Request) (Block, error) {
 // its memory before. Caller holds p.mu, which is unlocked while the device has to
 // be waited for.
 func (p *Pool) alloc(ctx context.Context, r Request) (Block, error) {
-	for {
-		b, err := p.try(ctx, r)
-		if err == nil {
-			if p.record != nil {
-				p.record.alloc(p, b, r)
-			}
-			return b, nil
-		}
-		if err = p.await(ctx, err); err != nil {
+	b, err := p.try(ctx, r)
+	if err != nil {
+		if err = p.repeat(ctx, err, func() error { b, err = p.try(ctx, r); return err }); err != nil {
 			return Block{}, err
 		}
 	}
+	if p.record != nil {
+		p.record.alloc(p, b, r)
+	}
+	return b, nil
 }
 
 func (p *Pool) try(ctx context.Context, r Request) (Block, error) {
@@ -369,30 +368,60 @@ func (p *Pool) try(ctx context.Context, r Request) (Block, error) {
 }
 
 func (p *Pool) ordered(ctx context.Context, b Block, r Request) (Block, error) {
-	for {
-		err := p.order.Alloc(b, r.Stream)
-		if err == nil {
-			return b, nil
+	order := func() error { return p.order.Alloc(b, r.Stream) }
+	err := order()
+	if err != nil {
+		err = p.repeat(ctx, err, order)
+	}
+	if err == nil {
+		return b, nil
+	}
+	if !p.closed {
+		p.undone++
+		p.owed = append(p.owed, b)
+		p.settle()
+	}
+	return Block{}, err
+}
+
+// settle frees the blocks that no request got. What the device does not let go is
+// tried again with the next operation. Caller holds p.mu.
+func (p *Pool) settle() {
+	owed := p.owed
+	p.owed = nil
+	for _, b := range owed {
+		free := func() error { return p.a.Free(b) }
+		if err := free(); err != nil && p.repeat(context.Background(), err, free) != nil {
+			p.owed = append(p.owed, b)
 		}
-		if err = p.await(ctx, err); err == nil {
-			continue
-		}
-		if !p.closed {
-			p.undone++
-			err = errors.Join(err, p.a.Free(b))
-		}
-		return Block{}, err
 	}
 }
 
-// await unlocks the pool and waits for the device, if err is a *streams.Pending:
-// nil then means that the operation is to be repeated. Any other err is returned
-// as it is. Caller holds p.mu, and has it again afterwards.
-func (p *Pool) await(ctx context.Context, err error) error {
-	pending, ok := err.(*streams.Pending)
-	if !ok && !errors.As(err, &pending) {
-		return err
+// repeat waits for the device and repeats op for as long as it returns a
+// *streams.Pending, as it just did if err is one. It returns the last error.
+// Caller holds p.mu, and has it again afterwards.
+func (p *Pool) repeat(ctx context.Context, err error, op func() error) error {
+	var last *streams.Pending
+	for {
+		var pending *streams.Pending
+		if !errors.As(err, &pending) {
+			if err != nil && last != nil {
+				last.Stop()
+			}
+			return err
+		}
+		if err := p.await(ctx, pending); err != nil {
+			pending.Stop()
+			return err
+		}
+		last = pending
+		err = op()
 	}
+}
+
+// await unlocks the pool and waits for the device. An error means that the
+// operation is not to be repeated.
+func (p *Pool) await(ctx context.Context, pending *streams.Pending) error {
 	p.mu.Unlock()
 	done := make(chan error, 1)
 	if ctx.Done() == nil {
@@ -401,10 +430,15 @@ func (p *Pool) await(ctx context.Context, err error) error {
 		go func() { done <- pending.Wait() }()
 	}
 	select {
-	case err = <-done:
+	case err := <-done:
+		p.mu.Lock()
+		pending.Settle(err)
+		if p.closed {
+			return ErrClosed
+		}
+		return err
 	case <-ctx.Done():
-		// The device cannot be interrupted; what it was asked is noted when it
-		// answers.
+		// The device cannot be interrupted. What it answers is noted then.
 		go func() {
 			err := <-done
 			p.mu.Lock()
@@ -414,12 +448,6 @@ func (p *Pool) await(ctx context.Context, err error) error {
 		p.mu.Lock()
 		return ctx.Err()
 	}
-	p.mu.Lock()
-	pending.Settle(err)
-	if p.closed {
-		return ErrClosed
-	}
-	return err
 }
 
 // free is the counterpart of alloc. Caller holds p.mu, which is unlocked while
@@ -428,21 +456,14 @@ func (p *Pool) free(b Block) error {
 	if p.idle != nil {
 		p.idle.used()
 	}
-	for {
-		err := p.release(b)
-		if err == nil {
-			if p.record != nil {
-				p.record.free(b.Addr)
-			}
-			if p.policy.Eager {
-				p.finish()
-			}
-			return nil
-		}
-		if err = p.await(context.Background(), err); err != nil {
+	err := p.release(b)
+	if err != nil {
+		if err = p.repeat(context.Background(), err, func() error { return p.release(b) }); err != nil {
 			return err
 		}
 	}
+	p.gone(b.Addr)
+	return nil
 }
 
 func (p *Pool) release(b Block) error {
@@ -450,6 +471,34 @@ func (p *Pool) release(b Block) error {
 		return p.order.Free(b, func() error { return p.a.Free(b) })
 	}
 	return p.a.Free(b)
+}
+
+// freeAddr is free by address, for a pool without a second stream.
+func (p *Pool) freeAddr(addr uint64) error {
+	if p.idle != nil {
+		p.idle.used()
+	}
+	err := p.a.FreeAddr(addr)
+	if err != nil {
+		if err = p.repeat(context.Background(), err, func() error { return p.a.FreeAddr(addr) }); err != nil {
+			return err
+		}
+	}
+	p.gone(addr)
+	return nil
+}
+
+// gone is what follows the free of a block. Caller holds p.mu.
+func (p *Pool) gone(addr uint64) {
+	if p.record != nil {
+		p.record.free(addr)
+	}
+	if p.policy.Eager {
+		p.finish()
+	}
+	if p.owed != nil {
+		p.settle()
+	}
 }
 
 // finish has the allocator release the pages of a freed block when the device has
@@ -467,16 +516,16 @@ func (p *Pool) finish() {
 // trim is Trim of the allocator. Caller holds p.mu, which is unlocked while the
 // device has to be waited for.
 func (p *Pool) trim(keep uint64) (released uint64, err error) {
-	for {
+	p.settle()
+	trim := func() error {
 		n, err := p.a.Trim(keep)
 		released += n
-		if err == nil {
-			return released, nil
-		}
-		if err = p.await(context.Background(), err); err != nil {
-			return released, err
-		}
+		return err
 	}
+	if err = trim(); err != nil {
+		err = p.repeat(context.Background(), err, trim)
+	}
+	return released, err
 }
 
 // quiesce waits for the device before the pool is locked, if each free is a call
@@ -588,7 +637,7 @@ func (p *Pool) FreeAddr(addr uint64) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var err error
-	if p.order != nil && p.order.Several() || p.policy.Eager {
+	if p.order != nil && p.order.Several() {
 		var b Block
 		if b, err = p.a.BlockAt(addr); err == nil {
 			err = p.free(b)
@@ -600,25 +649,6 @@ func (p *Pool) FreeAddr(addr uint64) error {
 		p.wake()
 	}
 	return err
-}
-
-// freeAddr is free for a pool without a second stream. Caller holds p.mu.
-func (p *Pool) freeAddr(addr uint64) error {
-	if p.idle != nil {
-		p.idle.used()
-	}
-	for {
-		err := p.a.FreeAddr(addr)
-		if err == nil {
-			if p.record != nil {
-				p.record.free(addr)
-			}
-			return nil
-		}
-		if err = p.await(context.Background(), err); err != nil {
-			return err
-		}
-	}
 }
 
 // Stream is the number to put into a [Request] for a stream of the device. The
@@ -665,15 +695,8 @@ type recorder interface {
 func (p *Pool) RecordStream(b Block, stream uint32) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for {
-		err := p.recordStream(b, stream)
-		if err == nil {
-			return nil
-		}
-		if err = p.await(context.Background(), err); err != nil {
-			return err
-		}
-	}
+	record := func() error { return p.recordStream(b, stream) }
+	return p.repeat(context.Background(), record(), record)
 }
 
 func (p *Pool) recordStream(b Block, stream uint32) error {

@@ -251,11 +251,17 @@ func (a *Allocator) drain(number uint32, s device.Stream) error {
 		a.drained[number] = m
 	}
 	err := a.streams.Wait(m)
+	forget := func() {
+		if a.drained[number] == m {
+			delete(a.drained, number)
+			a.streams.Release(m)
+		}
+	}
 	if pending := (*streams.Pending)(nil); errors.As(err, &pending) {
+		pending.Stopped = forget
 		return err
 	}
-	delete(a.drained, number)
-	a.streams.Release(m)
+	forget()
 	return err
 }
 

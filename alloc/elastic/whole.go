@@ -127,6 +127,7 @@ func (a *Allocator) releaseWhole(h chunks.H, c *chunks.Chunk) error {
 	err := a.epochs.Wait(n)
 	if pending := (*streams.Pending)(nil); errors.As(err, &pending) {
 		a.leaving[h] = n
+		pending.Stopped = func() { delete(a.leaving, h) } // the block is used on
 		return err
 	}
 	delete(a.leaving, h)

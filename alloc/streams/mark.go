@@ -31,7 +31,7 @@ func (t *Tracker) Mark(number uint32) (*Mark, error) {
 }
 
 func (t *Tracker) mark(s *stream) (*Mark, error) {
-	if s.end == nil && t.replaced(s) {
+	if s.end == nil && t.gone(s) {
 		t.lose(s)
 	}
 	if s.end != nil {
@@ -43,10 +43,6 @@ func (t *Tracker) mark(s *stream) (*Mark, error) {
 	}
 	if err := t.dev.EventRecord(m.event, s.handle); err != nil {
 		t.spare = append(t.spare, m)
-		if s.handle != 0 && t.vanished(s, err) {
-			t.lose(s)
-			return s.end.Share(), nil
-		}
 		return nil, err
 	}
 	s.last++
@@ -205,6 +201,17 @@ func (t *Tracker) await(m *Mark) error {
 type Pending struct {
 	t     *Tracker
 	marks []*Mark
+
+	// Stopped, if not nil, is called by Stop.
+	Stopped func()
+}
+
+// Stop tells the operation that it is not repeated: what it does next time is
+// something new. The owner's lock is held. It may come before Settle.
+func (p *Pending) Stop() {
+	if p.Stopped != nil {
+		p.Stopped()
+	}
 }
 
 func (p *Pending) Error() string { return "work on the device has to end first" }

@@ -30,10 +30,9 @@
 //	              Blocks that are freed later have that event, and the number
 //	              is refused from now on
 //
-// A program may destroy a stream without a word, as CUDA allows. The driver then
-// refuses the next event there, or the handle's identity (cuStreamGetId) is
-// another one. The stream is lost: what was queued in it may still run, and no
-// event can say when it is done. The one call that waits for it is Synchronize.
+// A program may destroy a stream without a word, as CUDA allows. The identity of
+// its handle is then another one, or none (Streams.StreamID). The stream is lost:
+// what was queued in it may still run, and no event can say when it is done. The one call that waits for it is Synchronize.
 // It is made outside the pool's lock, and only when its memory is needed.
 //
 // # Waiting
@@ -89,7 +88,7 @@ const manyLost = 64
 type stream struct {
 	number uint32
 	handle device.Stream
-	id     uint64 // the driver's, unique in the process; 0: unknown
+	id     uint64 // the device's, which no later stream has
 	slot   int
 	inUse  bool // it is in used
 	joined bool // it waits for all that was freed while there was one stream; see Guard
@@ -142,9 +141,7 @@ func (t *Tracker) Defer() { t.deferred = true }
 
 func (t *Tracker) add(number uint32, h device.Stream) *stream {
 	s := &stream{number: number, handle: h}
-	if id, err := t.dev.StreamID(h); err == nil {
-		s.id = id
-	}
+	s.id, _ = t.dev.StreamID(h) // a handle that is no stream's is noticed at its first use
 	t.byNumber[number] = s
 	t.byHandle[h] = number
 	return s
@@ -155,7 +152,7 @@ func (t *Tracker) add(number uint32, h device.Stream) *stream {
 func (t *Tracker) Number(h device.Stream) uint32 {
 	if n, ok := t.byHandle[h]; ok {
 		s := t.byNumber[n]
-		if !t.replaced(s) {
+		if !t.gone(s) {
 			return n
 		}
 		t.lose(s)
@@ -167,27 +164,14 @@ func (t *Tracker) Number(h device.Stream) uint32 {
 	return n
 }
 
-// replaced reports whether the handle of s is known to be another stream's now,
-// or none's.
-func (t *Tracker) replaced(s *stream) bool {
-	if s.id == 0 {
+// gone reports whether the program has destroyed a stream: its handle is another
+// stream's now, or none's.
+func (t *Tracker) gone(s *stream) bool {
+	if s.handle == 0 {
 		return false
 	}
 	id, err := t.dev.StreamID(s.handle)
-	if err == nil {
-		return id != s.id
-	}
-	return t.vanished(s, err)
-}
-
-// vanished reports whether err, of a call with the handle of s, means that the
-// stream does not exist any more. A second call has to say so, too.
-func (t *Tracker) vanished(s *stream, err error) bool {
-	if !errors.Is(err, device.ErrInvalidValue) {
-		return false
-	}
-	_, err = t.dev.StreamQuery(s.handle)
-	return errors.Is(err, device.ErrInvalidValue)
+	return err != nil || id != s.id
 }
 
 // lose ends a stream that the program has destroyed without Retire.
@@ -267,23 +251,23 @@ func (t *Tracker) find(number uint32) (*stream, error) {
 }
 
 // Handle returns the device's stream for a number; ok is false if the stream has
-// ended. Errors are those of Use.
+// ended, as far as can be known. Errors are those of Use.
 func (t *Tracker) Handle(number uint32) (h device.Stream, ok bool, err error) {
 	s, err := t.find(number)
-	if err != nil || s == nil || s.end != nil {
+	if err != nil || s == nil {
 		return 0, false, err
 	}
-	return s.handle, true, nil
+	if s.end == nil && t.gone(s) {
+		t.lose(s)
+	}
+	return s.handle, s.end == nil, nil
 }
 
 // Gone reports whether err, of a call in the stream of that number, means that
 // the program has destroyed the stream. It has ended then.
 func (t *Tracker) Gone(number uint32, err error) bool {
 	s := t.byNumber[number]
-	if t.one || s == nil || s.end != nil || !errors.Is(err, device.ErrInvalidValue) {
-		return false
-	}
-	if !t.replaced(s) && !t.vanished(s, err) {
+	if t.one || s == nil || s.end != nil || err == nil || !t.gone(s) {
 		return false
 	}
 	t.lose(s)

@@ -31,7 +31,7 @@ func libc(t testing.TB, symbol string) uintptr {
 func trivial(t testing.TB) *Device {
 	labs := libc(t, "labs")
 	lib := bind(cuFunctions[:], func(string) (uintptr, error) { return labs, nil })
-	d := &Device{m: &machine{cuda: lib, version: 12080}, grants: map[uint64]origin{}, streams: map[uint64]uint64{}, events: map[uint64]bool{}}
+	d := &Device{m: &machine{cuda: lib, version: 12080}, grants: map[uint64]origin{}, streams: map[uint64]bool{}, events: map[uint64]bool{}}
 	d.info.Name, d.info.Total = "labs", 1<<40
 	return d
 }

@@ -43,7 +43,8 @@ type Device struct {
 	// What this program holds, so that Close can give it back and no handle
 	// gets to the driver that it did not give.
 	grants   map[uint64]origin // by address
-	streams  map[uint64]uint64 // the handle's identity; see StreamID
+	streams  map[uint64]bool   // keys only, as in the next one
+	ids      map[uint64]uint64 // of the streams; see StreamID
 	lastID   uint64            // streams created so far
 	events   map[uint64]bool
 	pools    map[uint64]bool   // false: the default pool, which is not ours to destroy
@@ -80,7 +81,7 @@ func (m *machine) open(ordinal int) (*Device, error) {
 	m.identify(&info) // what NVML cannot tell stays as the driver told it
 	d := &Device{
 		m: m, id: id, info: info,
-		grants: map[uint64]origin{}, streams: map[uint64]uint64{}, events: map[uint64]bool{}, pools: map[uint64]bool{},
+		grants: map[uint64]origin{}, streams: map[uint64]bool{}, ids: map[uint64]uint64{}, events: map[uint64]bool{}, pools: map[uint64]bool{},
 		handles: map[uint64]uint64{}, reserved: map[uint64]uint64{}, mapped: map[uint64]uint64{},
 	}
 	ctx := new(uintptr)

@@ -37,7 +37,7 @@ func (d *Device) StreamCreate() (device.Stream, error) {
 	if err := c.do(); err != nil {
 		return 0, err
 	}
-	keep(d, d.streams, c.out[0], d.newID())
+	d.created(c.out[0])
 	return device.Stream(c.out[0]), nil
 }
 
@@ -56,19 +56,20 @@ func (d *Device) StreamID(s device.Stream) (uint64, error) {
 	if s == 0 {
 		return 1, nil
 	}
-	id, ok := known(d, d.streams, uint64(s))
-	if !ok {
-		return 0, &device.CallError{Call: "cuStreamGetId", Device: d.info.Name, Err: device.ErrInvalidValue}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if _, ok := d.streams[uint64(s)]; !ok {
+		return 0, &device.CallError{Call: "cuStreamGetId", Device: d.info.Name, Err: device.ErrInvalidHandle}
 	}
-	return id, nil
+	return d.ids[uint64(s)], nil
 }
 
-// newID numbers the streams from 2; 1 is stream 0's.
-func (d *Device) newID() uint64 {
+// created notes a stream that the driver created. 1 is stream 0's number.
+func (d *Device) created(s uint64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.lastID++
-	return d.lastID + 1
+	d.streams[s], d.ids[s] = true, d.lastID+1
 }
 
 // StreamQuery says whether all work in s is done.

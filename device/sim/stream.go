@@ -65,7 +65,7 @@ func (d *Device) StreamID(s device.Stream) (uint64, error) {
 	defer d.mu.Unlock()
 	q, ok := d.work.streams[s]
 	if !ok {
-		return 0, &device.CallError{Call: "cuStreamGetId", Device: d.info.Name, Err: device.ErrInvalidValue}
+		return 0, &device.CallError{Call: "cuStreamGetId", Device: d.info.Name, Err: device.ErrInvalidHandle}
 	}
 	return q.id, nil
 }
