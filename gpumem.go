@@ -343,6 +343,9 @@ func (p *Pool) Request(ctx context.Context, r Request) (Block, error) {
 func (p *Pool) alloc(ctx context.Context, r Request) (Block, error) {
 	b, err := p.try(ctx, r)
 	if err != nil {
+		if err == alloc.ErrNoMemory || err == alloc.ErrNever { // costs nothing
+			return Block{}, err
+		}
 		if err = p.repeat(ctx, err, func() error { b, err = p.try(ctx, r); return err }); err != nil {
 			return Block{}, err
 		}

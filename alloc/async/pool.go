@@ -8,6 +8,7 @@ import (
 
 	"gpumem/alloc"
 	"gpumem/alloc/internal/chunks"
+	"gpumem/alloc/streams"
 	"gpumem/device"
 )
 
@@ -131,9 +132,17 @@ func (a *Allocator) Trim(keep uint64) (released uint64, err error) {
 		return 0, err
 	}
 	before := a.stats.PoolBytes
-	if err := a.dev.Synchronize(); err != nil {
-		return 0, err
+	if !a.synced {
+		err := a.streams.Synchronize()
+		if pending := (*streams.Pending)(nil); errors.As(err, &pending) {
+			a.synced = true // when this is called again
+			pending.Stopped = func() { a.synced = false }
+		}
+		if err != nil {
+			return 0, err
+		}
 	}
+	a.synced = false
 	err = a.dev.PoolTrim(a.pool, keep)
 	if err := errors.Join(err, a.look()); err != nil {
 		return 0, err

@@ -76,9 +76,7 @@ func (a *Allocator) Alloc(r alloc.Request) (alloc.Block, error) {
 	if err := alloc.CheckRequest(r, a.stats.BytesLimit); err != nil {
 		return alloc.Block{}, err
 	}
-	if err := a.settle(); err != nil {
-		return alloc.Block{}, err
-	}
+	_ = a.settle() // tried again with the next request
 	if r.Bytes > a.stats.BytesLimit {
 		return alloc.Block{}, alloc.ErrNever
 	}

@@ -187,6 +187,14 @@ func (t *Tracker) Wait(marks ...*Mark) error {
 	return p
 }
 
+// Synchronize waits for all work on the device, or returns a *Pending for that.
+func (t *Tracker) Synchronize() error {
+	if t.deferred {
+		return &Pending{t: t, all: true}
+	}
+	return t.dev.Synchronize()
+}
+
 // await waits for one mark. It reads nothing that the pool's lock guards.
 func (t *Tracker) await(m *Mark) error {
 	if m.lost {
@@ -201,6 +209,7 @@ func (t *Tracker) await(m *Mark) error {
 type Pending struct {
 	t     *Tracker
 	marks []*Mark
+	all   bool // wait for all work on the device
 
 	// Stopped, if not nil, is called by Stop.
 	Stopped func()
@@ -218,7 +227,7 @@ func (p *Pending) Error() string { return "work on the device has to end first" 
 
 // Wait waits. The owner's lock is not held.
 func (p *Pending) Wait() error {
-	if slices.ContainsFunc(p.marks, func(m *Mark) bool { return m.lost }) {
+	if p.all || slices.ContainsFunc(p.marks, func(m *Mark) bool { return m.lost }) {
 		return p.t.dev.Synchronize()
 	}
 	for _, m := range p.marks {

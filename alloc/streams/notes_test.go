@@ -80,3 +80,21 @@ func TestNotes(t *testing.T) {
 		}
 	})
 }
+
+// TestNotesStayInLeaves: however many notes there are, an insertion moves at most
+// one leaf, and the leaves are at least a quarter full on average.
+func TestNotesStayInLeaves(t *testing.T) {
+	var n notes
+	const many = 50_000
+	for i := range uint64(many) {
+		n.add(note{addr: i * 7919 % many * 10, bytes: 10}) // 7919 is prime: all places, in disorder
+	}
+	if n.n != many || len(n.leaves) > 4*many/leafNotes {
+		t.Errorf("%d notes in %d leaves", n.n, len(n.leaves))
+	}
+	for _, l := range n.leaves {
+		if len(l) > leafNotes {
+			t.Fatalf("a leaf of %d notes", len(l))
+		}
+	}
+}
