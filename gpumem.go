@@ -96,6 +96,7 @@ type Pool struct {
 	order   *streams.Guard   // guarded by mu; nil if the driver orders the streams
 	leave   func()           // out of the pools that release memory to each other; nil if it is not one
 	owed    []Block          // blocks that no request got and the device did not let go; guarded by mu
+	after   bool             // there is something to do after a free; see gone
 	undone  int64            // blocks that were released again because their stream could not be ordered; guarded by mu
 	waiting int              // goroutines that wait for freed; guarded by mu
 	freed   chan struct{}    // closed when something was freed while anyone waits; guarded by mu
@@ -308,6 +309,7 @@ func Open(dev device.GPU, p policy.Policy, opts ...Option) (*Pool, error) {
 	}
 	pool.buffers = newBuffers(pool, c)
 	pool.record = newRecording(pool, c.record)
+	pool.after = pool.record != nil || p.Eager
 	return pool, nil
 }
 
@@ -341,12 +343,9 @@ func (p *Pool) Request(ctx context.Context, r Request) (Block, error) {
 // its memory before. Caller holds p.mu, which is unlocked while the device has to
 // be waited for.
 func (p *Pool) alloc(ctx context.Context, r Request) (Block, error) {
-	b, err := p.try(ctx, r)
+	b, err := p.try(ctx, &r)
 	if err != nil {
-		if err == alloc.ErrNoMemory || err == alloc.ErrNever { // costs nothing
-			return Block{}, err
-		}
-		if err = p.repeat(ctx, err, func() error { b, err = p.try(ctx, r); return err }); err != nil {
+		if b, err = p.again(ctx, &r, err); err != nil {
 			return Block{}, err
 		}
 	}
@@ -356,21 +355,30 @@ func (p *Pool) alloc(ctx context.Context, r Request) (Block, error) {
 	return b, nil
 }
 
-func (p *Pool) try(ctx context.Context, r Request) (Block, error) {
-	if err := p.streams.Use(r.Stream); err != nil {
-		if p.closed {
-			err = ErrClosed
+func (p *Pool) try(ctx context.Context, r *Request) (b Block, err error) {
+	if err = p.streams.Use(r.Stream); err == nil {
+		b, err = p.a.Alloc(*r)
+		if err == nil && p.order != nil && !p.order.Idle(r.Stream) {
+			b, err = p.ordered(ctx, b, r)
 		}
-		return Block{}, err
-	}
-	b, err := p.a.Alloc(r)
-	if err == nil && p.order != nil && !p.order.Idle(r.Stream) {
-		return p.ordered(ctx, b, r)
 	}
 	return b, err
 }
 
-func (p *Pool) ordered(ctx context.Context, b Block, r Request) (Block, error) {
+// again is what follows an error: the request is repeated if the device had to be
+// waited for.
+func (p *Pool) again(ctx context.Context, r *Request, err error) (b Block, _ error) {
+	if err == alloc.ErrNoMemory || err == alloc.ErrNever { // costs nothing
+		return Block{}, err
+	}
+	if p.closed {
+		return Block{}, ErrClosed
+	}
+	err = p.repeat(ctx, err, func() error { b, err = p.try(ctx, r); return err })
+	return b, err
+}
+
+func (p *Pool) ordered(ctx context.Context, b Block, r *Request) (Block, error) {
 	order := func() error { return p.order.Alloc(b, r.Stream) }
 	err := order()
 	if err != nil {
@@ -396,6 +404,7 @@ func (p *Pool) settle() {
 		free := func() error { return p.a.Free(b) }
 		if err := free(); err != nil && p.repeat(context.Background(), err, free) != nil {
 			p.owed = append(p.owed, b)
+			p.after = true
 		}
 	}
 }
@@ -459,13 +468,20 @@ func (p *Pool) free(b Block) error {
 	if p.idle != nil {
 		p.idle.used()
 	}
-	err := p.release(b)
+	var err error
+	if p.order == nil || !p.order.Several() {
+		err = p.a.Free(b)
+	} else {
+		err = p.release(b)
+	}
 	if err != nil {
 		if err = p.repeat(context.Background(), err, func() error { return p.release(b) }); err != nil {
 			return err
 		}
 	}
-	p.gone(b.Addr)
+	if p.after {
+		p.gone(b.Addr)
+	}
 	return nil
 }
 
@@ -487,7 +503,9 @@ func (p *Pool) freeAddr(addr uint64) error {
 			return err
 		}
 	}
-	p.gone(addr)
+	if p.after {
+		p.gone(addr)
+	}
 	return nil
 }
 

@@ -104,7 +104,7 @@ type Allocator struct {
 	mark    uint64    // the pool's high mark before us, in bytes
 	final   bool      // closed, and what the pool held then is known
 	streams *streams.Tracker
-	synced  bool // the owner has waited for the device, for Trim
+	synced  bool                     // the owner has waited for the device, for Trim
 	drained map[uint32]*streams.Mark // by stream: what a refused request had waited for; see take
 
 	store    chunks.Store
