@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/ebitengine/purego"
+
+	"gpumem/device"
 )
 
 // libc finds a function of the C library.
@@ -26,14 +28,12 @@ func libc(t testing.TB, symbol string) uintptr {
 	return at
 }
 
-// trivial is a device every function of whose driver is labs, which returns its
-// argument.
+// trivial is a device every function of whose driver returns 0 and does nothing
+// else (pthread_getconcurrency). So every thread has its context.
 func trivial(t testing.TB) *Device {
-	labs := libc(t, "labs")
-	lib := bind(cuFunctions[:], func(string) (uintptr, error) { return labs, nil })
-	d := &Device{m: &machine{cuda: lib, version: 12080}, grants: map[uint64]origin{}, streams: map[uint64]bool{}, events: map[uint64]bool{}}
-	d.info.Name, d.info.Total = "labs", 1<<40
-	return d
+	nothing := libc(t, "pthread_getconcurrency")
+	lib := bind(cuFunctions[:], func(string) (uintptr, error) { return nothing, nil })
+	return newDevice(&machine{cuda: lib, version: 12080}, 0, device.Info{Name: "nothing", Total: 1 << 40})
 }
 
 // BenchmarkPlain is the reference: purego alone, with arguments made anew for

@@ -22,14 +22,18 @@ import (
 // reads out, and ends it, all on one goroutine. The first thing that goes wrong
 // stays in err, and do then does nothing.
 type call struct {
-	d     *Device
-	f     int    // the function
-	bytes uint64 // that the caller asked for, for the error
-	err   error
+	d       *Device
+	f       int    // the function
+	bytes   uint64 // that the caller asked for, for the error
+	err     error
+	alive   bool // Device.alive is held
+	closing bool // the call is Close's, which waits although the device is closed
+	handles bool // an argument is a stream or event of the caller's
 
 	n    int        // arguments so far
 	args [6]uintptr // no function takes more
-	ctx  [1]uintptr // the argument of cuCtxSetCurrent
+	thread
+	marks []uint64 // events to wait for; see awaitStreams
 
 	// What the arguments point to. host is the caller's memory, which by lying
 	// here is moved to the heap and kept alive.
@@ -37,6 +41,7 @@ type call struct {
 	props  memProps
 	access memAccess
 	pool   poolProps
+	status int32
 	host   unsafe.Pointer
 }
 
@@ -47,12 +52,13 @@ var calls = sync.Pool{New: func() any { return new(call) }}
 var epoch = time.Now()
 
 // begin starts a call of function f about so many bytes, and keeps Close away
-// until its end. On a device that is closed or lost it is refused already.
+// until its end. On a device that is closed or lost it is refused already: also
+// while Close is still waiting for a call before it, which may be for ever.
 func (d *Device) begin(f int, bytes uint64) *call {
 	c := calls.Get().(*call)
-	c.d, c.f, c.bytes, c.err, c.n = d, f, bytes, nil, 0
-	d.alive.RLock()
-	if d.closed {
+	c.d, c.f, c.bytes, c.err, c.n, c.handles = d, f, bytes, nil, 0, false
+	c.alive = d.alive.TryRLock() // only Close locks it for writing
+	if !c.alive || d.closed {
 		c.refuse(device.ErrClosed)
 	} else if code := Code(d.fatal.Load()); code != 0 {
 		c.refuse(code)
@@ -62,7 +68,9 @@ func (d *Device) begin(f int, bytes uint64) *call {
 
 // end is the end of a call.
 func (c *call) end() {
-	c.d.alive.RUnlock()
+	if c.alive {
+		c.d.alive.RUnlock()
+	}
 	c.d, c.host, c.err = nil, nil, nil
 	calls.Put(c)
 }
@@ -78,15 +86,16 @@ func (c *call) refuse(err error) {
 // unless ok.
 func (c *call) check(ok bool) {
 	if !ok {
-		c.refuse(Code(1))
+		c.refuse(invalidValue)
 	}
 }
 
-// handle refuses the call, as the driver does, unless a handle is in the table
-// of those that this program holds.
+// handle refuses the call, as the driver does, unless a stream or event is in
+// the table of those that this program holds.
 func (c *call) handle(table map[uint64]bool, h uint64) {
+	c.handles = true
 	if _, ok := known(c.d, table, h); !ok {
-		c.refuse(Code(400))
+		c.refuse(invalidHandle)
 	}
 }
 
@@ -127,42 +136,58 @@ func (c *call) query() (done bool, err error) {
 
 // run makes the call, on a thread that has the device's context.
 func (c *call) run() Code {
-	d, at := c.d, c.d.m.cuda.at
-	if at[c.f] == 0 {
+	start := time.Since(epoch)
+	code := c.lock(c.f)
+	if code == success {
+		code = c.invoke()
+		c.unlock()
+	}
+	c.count(start)
+	return code
+}
+
+// count adds a call that began at start to the device's counters.
+func (c *call) count(start time.Duration) {
+	c.d.calls.Add(1)
+	c.d.nanos.Add(int64(time.Since(epoch) - start))
+}
+
+// make calls function f with at most two arguments, and 0 after them, in place
+// of the one that the call was begun with, on a thread that lock has prepared.
+func (c *call) make(f int, a, b uint64) Code {
+	c.f, c.n = f, 0
+	c.arg(a)
+	c.arg(b)
+	c.arg(0)
+	return c.invoke()
+}
+
+// invoke calls the function, on a thread that lock has prepared.
+func (c *call) invoke() Code {
+	at := c.d.m.cuda.at[c.f]
+	if at == 0 {
 		return missing
 	}
-	start := time.Since(epoch)
-	runtime.LockOSThread()
-	c.ctx[0] = d.ctx
-	r, _, _ := purego.SyscallN(at[cuCtxSetCurrent], c.ctx[:]...)
-	if Code(r) == success {
-		r, _, _ = purego.SyscallN(at[c.f], c.args[:c.n]...)
-	} else {
-		c.f = cuCtxSetCurrent
-	}
-	runtime.UnlockOSThread()
+	r, _, _ := purego.SyscallN(at, c.args[:c.n]...)
 	runtime.KeepAlive(c)
-	d.calls.Add(1)
-	d.nanos.Add(int64(time.Since(epoch) - start))
+	if Code(r) == contextDestroyed && c.handles && c.current() == success {
+		// The context is there, so it is the stream or event that is not: someone
+		// destroyed it past this package.
+		return invalidHandle
+	}
 	return Code(r)
 }
 
 // fail makes the driver's result the call's error, and remembers one after
 // which nothing will work again.
 func (c *call) fail(code Code) {
-	if code.fatal() {
-		c.d.fatal.CompareAndSwap(0, int32(code))
-	}
+	c.d.remember(code)
 	c.refuse(c.d.m.cause(c.f, code))
 }
 
-// then makes a second call, of function f with the given argument, on behalf of
-// the first.
-func (c *call) then(f int, arg uint64) error {
-	if c.err == nil {
-		c.f, c.n = f, 0
-		c.arg(arg)
-		c.do()
+// remember keeps a code after which nothing will work again.
+func (d *Device) remember(code Code) {
+	if code.fatal() {
+		d.fatal.CompareAndSwap(0, int32(code))
 	}
-	return c.err
 }

@@ -60,54 +60,61 @@ func newThings(t *testing.T, d *Device) *things {
 // ops are the calls on a device: the function that each makes and how. What
 // one takes away does not matter to the others, which have things of their own.
 var ops = []struct {
-	f  int
-	do func(*things) error
+	f      int
+	do     func(*things) error
+	waits  bool // it calls f until that says that the work is done
+	handle bool // f is given a stream or an event that is the caller's
 }{
-	{cuCtxSetCurrent, func(x *things) error { return x.d.Synchronize() }},
-	{cuCtxSynchronize, func(x *things) error { return x.d.Synchronize() }},
-	{cuMemGetInfo, func(x *things) error { _, _, err := x.d.MemInfo(); return err }},
-	{cuMemAlloc, func(x *things) error { _, err := x.d.Alloc(100); return err }},
-	{cuMemAllocManaged, func(x *things) error { _, err := x.d.AllocManaged(100); return err }},
-	{cuMemFree, func(x *things) error { return x.d.Free(x.grant.Addr) }},
-	{cuMemFree, func(x *things) error { return x.d.Free(x.managed.Addr) }},
-	{cuMemcpyHtoD, func(x *things) error { return x.d.Write(x.grant.Addr, []byte{1}) }},
-	{cuStreamSynchronize, func(x *things) error { return x.d.Write(x.grant.Addr, []byte{1}) }},
-	{cuMemcpyDtoH, func(x *things) error { return x.d.Read(x.grant.Addr, make([]byte, 1)) }},
-	{cuMemsetD8, func(x *things) error { return x.d.Fill(x.grant.Addr, 5, 0xff) }},
-	{cuStreamSynchronize, func(x *things) error { return x.d.Fill(x.grant.Addr, 5, 0xff) }},
-	{cuMemcpyDtoDAsync, func(x *things) error { return x.d.CopyAsync(x.grant.Addr, x.grant.Addr+1024, 9, x.s) }},
-	{cuMemsetD8Async, func(x *things) error { return x.d.FillAsync(x.grant.Addr, 5, 0xff, 0) }},
-	{cuStreamCreate, func(x *things) error { _, err := x.d.StreamCreate(); return err }},
-	{cuStreamDestroy, func(x *things) error { return x.d.StreamDestroy(x.s) }},
-	{cuStreamQuery, func(x *things) error { _, err := x.d.StreamQuery(x.s); return err }},
-	{cuStreamSynchronize, func(x *things) error { return x.d.StreamSynchronize(x.s) }},
-	{cuStreamWaitEvent, func(x *things) error { return x.d.StreamWaitEvent(x.s, x.e) }},
-	{cuEventCreate, func(x *things) error { _, err := x.d.EventCreate(); return err }},
-	{cuEventDestroy, func(x *things) error { return x.d.EventDestroy(x.e) }},
-	{cuEventRecord, func(x *things) error { return x.d.EventRecord(x.e, x.s) }},
-	{cuEventQuery, func(x *things) error { _, err := x.d.EventQuery(x.e); return err }},
-	{cuEventSynchronize, func(x *things) error { return x.d.EventSynchronize(x.e) }},
-	{cuDeviceGetDefaultMemPool, func(x *things) error { _, err := x.d.DefaultPool(); return err }},
-	{cuMemPoolCreate, func(x *things) error { _, err := x.d.PoolCreate(64 << 20); return err }},
-	{cuMemPoolDestroy, func(x *things) error { return x.d.PoolDestroy(x.p) }},
-	{cuMemPoolGetAttribute, func(x *things) error { _, err := x.d.PoolGetAttribute(x.p, 1); return err }},
-	{cuMemPoolSetAttribute, func(x *things) error { return x.d.PoolSetAttribute(x.p, device.PoolReleaseThreshold, 1<<40) }},
-	{cuMemPoolTrimTo, func(x *things) error { return x.d.PoolTrim(x.p, 1) }},
-	{cuMemAllocFromPoolAsync, func(x *things) error { _, err := x.d.AllocAsync(x.p, 7, x.s); return err }},
-	{cuMemFreeAsync, func(x *things) error { return x.d.FreeAsync(x.async.Addr, x.s) }},
-	{cuMemAddressReserve, func(x *things) error { _, err := x.d.AddressReserve(page, page); return err }},
-	{cuMemAddressFree, func(x *things) error { return x.d.AddressFree(x.free, page) }},
-	{cuMemCreate, func(x *things) error { _, err := x.d.MemCreate(page); return err }},
-	{cuMemRelease, func(x *things) error { return x.d.MemRelease(x.loose) }},
-	{cuMemMap, func(x *things) error { return x.d.MemMap(x.free, page, x.loose) }},
-	{cuMemSetAccess, func(x *things) error { return x.d.MemSetAccess(x.va, page) }},
-	{cuMemUnmap, func(x *things) error { return x.d.MemUnmap(x.va, page) }},
+	{f: cuCtxPushCurrent, do: func(x *things) error { return x.d.Synchronize() }},
+	{f: cuThreadExchangeStreamCaptureMode, do: func(x *things) error { return x.d.Synchronize() }},
+	{f: cuStreamIsCapturing, do: func(x *things) error { return x.d.Synchronize() }, waits: true, handle: true},
+	{f: cuEventRecord, do: func(x *things) error { return x.d.Synchronize() }, waits: true, handle: true},
+	{f: cuEventQuery, do: func(x *things) error { return x.d.Synchronize() }, waits: true, handle: true},
+	{f: cuEventSynchronize, do: func(x *things) error { return x.d.Synchronize() }, waits: true, handle: true},
+	{f: cuMemGetInfo, do: func(x *things) error { _, _, err := x.d.MemInfo(); return err }},
+	{f: cuMemAlloc, do: func(x *things) error { _, err := x.d.Alloc(100); return err }},
+	{f: cuMemAllocManaged, do: func(x *things) error { _, err := x.d.AllocManaged(100); return err }},
+	{f: cuMemFree, do: func(x *things) error { return x.d.Free(x.grant.Addr) }},
+	{f: cuMemFree, do: func(x *things) error { return x.d.Free(x.managed.Addr) }},
+	{f: cuMemcpyHtoD, do: func(x *things) error { return x.d.Write(x.grant.Addr, []byte{1}) }},
+	{f: cuEventSynchronize, do: func(x *things) error { return x.d.Write(x.grant.Addr, []byte{1}) }, waits: true},
+	{f: cuMemcpyDtoH, do: func(x *things) error { return x.d.Read(x.grant.Addr, make([]byte, 1)) }},
+	{f: cuMemsetD8, do: func(x *things) error { return x.d.Fill(x.grant.Addr, 5, 0xff) }},
+	{f: cuEventRecord, do: func(x *things) error { return x.d.Fill(x.grant.Addr, 5, 0xff) }, waits: true},
+	{f: cuMemcpyDtoDAsync, do: func(x *things) error { return x.d.CopyAsync(x.grant.Addr, x.grant.Addr+1024, 9, x.s) }, handle: true},
+	{f: cuMemsetD8Async, do: func(x *things) error { return x.d.FillAsync(x.grant.Addr, 5, 0xff, 0) }},
+	{f: cuStreamCreate, do: func(x *things) error { _, err := x.d.StreamCreate(); return err }},
+	{f: cuStreamDestroy, do: func(x *things) error { return x.d.StreamDestroy(x.s) }, handle: true},
+	{f: cuStreamQuery, do: func(x *things) error { _, err := x.d.StreamQuery(x.s); return err }, handle: true},
+	{f: cuEventQuery, do: func(x *things) error { return x.d.StreamSynchronize(x.s) }, waits: true, handle: true},
+	{f: cuStreamWaitEvent, do: func(x *things) error { return x.d.StreamDestroy(x.s) }, handle: true},
+	{f: cuStreamWaitEvent, do: func(x *things) error { return x.d.StreamWaitEvent(x.s, x.e) }, handle: true},
+	{f: cuEventCreate, do: func(x *things) error { _, err := x.d.EventCreate(); return err }},
+	{f: cuEventDestroy, do: func(x *things) error { return x.d.EventDestroy(x.e) }, handle: true},
+	{f: cuEventRecord, do: func(x *things) error { return x.d.EventRecord(x.e, x.s) }, handle: true},
+	{f: cuEventQuery, do: func(x *things) error { _, err := x.d.EventQuery(x.e); return err }, handle: true},
+	{f: cuEventSynchronize, do: func(x *things) error { return x.d.EventSynchronize(x.e) }, waits: true, handle: true},
+	{f: cuDeviceGetDefaultMemPool, do: func(x *things) error { _, err := x.d.DefaultPool(); return err }},
+	{f: cuMemPoolCreate, do: func(x *things) error { _, err := x.d.PoolCreate(64 << 20); return err }},
+	{f: cuMemPoolDestroy, do: func(x *things) error { return x.d.PoolDestroy(x.p) }},
+	{f: cuMemPoolGetAttribute, do: func(x *things) error { _, err := x.d.PoolGetAttribute(x.p, 1); return err }},
+	{f: cuMemPoolSetAttribute, do: func(x *things) error { return x.d.PoolSetAttribute(x.p, device.PoolReleaseThreshold, 1<<40) }},
+	{f: cuMemPoolTrimTo, do: func(x *things) error { return x.d.PoolTrim(x.p, 1) }},
+	{f: cuMemAllocFromPoolAsync, do: func(x *things) error { _, err := x.d.AllocAsync(x.p, 7, x.s); return err }, handle: true},
+	{f: cuMemFreeAsync, do: func(x *things) error { return x.d.FreeAsync(x.async.Addr, x.s) }, handle: true},
+	{f: cuMemAddressReserve, do: func(x *things) error { _, err := x.d.AddressReserve(page, page); return err }},
+	{f: cuMemAddressFree, do: func(x *things) error { return x.d.AddressFree(x.free, page) }},
+	{f: cuMemCreate, do: func(x *things) error { _, err := x.d.MemCreate(page); return err }},
+	{f: cuMemRelease, do: func(x *things) error { return x.d.MemRelease(x.loose) }},
+	{f: cuMemMap, do: func(x *things) error { return x.d.MemMap(x.free, page, x.loose) }},
+	{f: cuMemSetAccess, do: func(x *things) error { return x.d.MemSetAccess(x.va, page) }},
+	{f: cuMemUnmap, do: func(x *things) error { return x.d.MemUnmap(x.va, page) }},
 }
 
 // opening are the functions that Open cannot do without.
 var opening = []int{
 	cuDeviceGetCount, cuDeviceGet, cuDeviceGetName, cuDeviceTotalMem, cuDeviceGetAttribute,
-	cuMemGetAllocationGranularity, cuDevicePrimaryCtxRetain, cuCtxSetCurrent, cuStreamCreate,
+	cuMemGetAllocationGranularity, cuDevicePrimaryCtxRetain, cuCtxPushCurrent, cuThreadExchangeStreamCaptureMode, cuStreamCreate,
 }
 
 // unknownCode is one that the fake driver knows and this package does not;
@@ -173,27 +180,37 @@ func TestEveryFailure(t *testing.T) {
 		t.Run(cuFunctions[op.f].name(), func(t *testing.T) {
 			f := newFake(t)
 			x := newThings(t, f.open())
-			query := op.f == cuStreamQuery || op.f == cuEventQuery
+			thread := op.f == cuCtxPushCurrent || op.f == cuThreadExchangeStreamCaptureMode // needed by every call
 			for _, code := range allCodes() {
+				if op.waits && op.f == cuEventQuery && code == notReady {
+					continue // it goes on waiting
+				}
+				if op.handle && (code == invalidHandle || code == contextDestroyed) {
+					continue // see TestDestroyedElsewhere
+				}
 				f.setFail(op.f, code)
 				err := op.do(x)
-				if code == notReady && query {
+				if code == notReady && (op.f == cuStreamQuery || op.f == cuEventQuery) {
 					if err != nil {
 						t.Errorf("work under way is told as %v", err)
 					}
 					continue
 				}
-				checkRefused(t, err, op.f, code)
+				want := code
+				if op.f == cuCtxPushCurrent && code == invalidContext {
+					want = contextDestroyed
+				}
+				checkRefused(t, err, op.f, want)
 
 				// What ends the process's use of the GPU ends every call.
-				calls := f.count(cuCtxSetCurrent)
+				calls := f.count(cuCtxGetId)
 				_, _, err = x.d.MemInfo()
-				if !code.fatal() && op.f != cuMemGetInfo && op.f != cuCtxSetCurrent && err != nil {
+				if !want.fatal() && op.f != cuMemGetInfo && !thread && err != nil {
 					t.Errorf("after %v: %v", code, err)
 				}
-				if code.fatal() {
-					checkRefused(t, err, cuMemGetInfo, code)
-					if f.count(cuCtxSetCurrent) != calls {
+				if want.fatal() {
+					checkRefused(t, err, cuMemGetInfo, want)
+					if f.count(cuCtxGetId) != calls {
 						t.Errorf("after %v the driver was called again", code)
 					}
 					x.d.fatal.Store(0)
@@ -228,6 +245,9 @@ func TestOpenFailures(t *testing.T) {
 			if fn == cuDeviceGetAttribute && code == 1 {
 				continue // an attribute that the driver does not know
 			}
+			if fn == cuCtxPushCurrent && code == invalidContext {
+				continue // told as a context that was reset
+			}
 			f.setFail(fn, code)
 			d, err := m.open(0)
 			if d != nil || f.gpus[0].refs != 0 {
@@ -254,7 +274,8 @@ func TestOpenFailures(t *testing.T) {
 // TestCloseFailures: whatever fails while closing, the rest is given back.
 func TestCloseFailures(t *testing.T) {
 	for _, fn := range []int{
-		cuCtxSynchronize, cuMemUnmap, cuMemRelease, cuMemAddressFree, cuMemFreeAsync, cuMemFree, cuStreamSynchronize,
+		cuStreamIsCapturing, cuEventRecord, cuEventQuery, cuEventSynchronize,
+		cuMemUnmap, cuMemRelease, cuMemAddressFree, cuMemFreeAsync, cuMemFree,
 		cuEventDestroy, cuStreamDestroy, cuMemPoolDestroy, cuMemPoolTrimTo, cuDevicePrimaryCtxRelease,
 	} {
 		for _, code := range []Code{1, 999, 700} {
@@ -351,13 +372,33 @@ func TestSymbols(t *testing.T) {
 	}
 	m.nvml.names()
 	_ = m.cause(cuInit, unknownCode).Error()
-	for _, old := range []string{"cuDeviceGetUuid_v2", "nvmlDeviceGetMemoryInfo_v2"} {
+	// What is asked when something went wrong.
+	d := f.open()
+	x := newThings(t, d)
+	f.setFail(cuMemFree, 999)
+	if err := d.Free(x.grant.Addr); !errors.Is(err, Code(999)) {
+		t.Error(err)
+	}
+	f.setFail(cuMemFree, 0)
+	if err := f.gpus[0].sim.StreamDestroy(device.Stream(f.handle(f.gpus[0], uint64(x.s), streamBits))); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Synchronize(); err != nil {
+		t.Error(err)
+	}
+	// And of older libraries.
+	for _, old := range []string{"cuDeviceGetUuid_v2", "nvmlDeviceGetMemoryInfo_v2", "cuCtxGetId"} {
 		f.lacks[old] = true
 	}
 	if _, err := f.use().list(); err != nil {
 		t.Fatal(err)
 	}
+	if err := f.open().Synchronize(); err != nil {
+		t.Fatal(err)
+	}
+	symbols := map[string]bool{}
 	for _, fn := range append(cuFunctions[:], nvmlFunctions[:]...) {
+		symbols[fn.symbol] = true
 		if fn.symbol == "" || callbacks()[fn.symbol] == 0 {
 			t.Errorf("function %q has no stand-in", fn.symbol)
 		}
@@ -365,8 +406,8 @@ func TestSymbols(t *testing.T) {
 			t.Errorf("%s is never called", fn.symbol)
 		}
 	}
-	if n := len(callbacks()); n != numCUDA+numNVML {
-		t.Errorf("%d stand-ins for %d functions", n, numCUDA+numNVML)
+	if n := len(callbacks()); n != len(symbols) {
+		t.Errorf("%d stand-ins for %d functions", n, len(symbols))
 	}
 	for symbol, want := range map[string]string{
 		"cuMemAlloc_v2": "cuMemAlloc", "cuInit": "cuInit", "nvmlDeviceGetComputeRunningProcesses_v3": "nvmlDeviceGetComputeRunningProcesses",
@@ -430,12 +471,14 @@ func TestThreads(t *testing.T) {
 	f.add(1 << 30)
 	m := f.use()
 	var ds [2]*Device
+	var opened [2]uint64 // calls
 	for i := range ds {
 		var err error
 		if ds[i], err = m.open(i); err != nil {
 			t.Fatal(err)
 		}
 		defer ds[i].Close()
+		opened[i] = ds[i].Counters().Calls
 	}
 	var wg sync.WaitGroup
 	for g := range 64 {
@@ -458,7 +501,7 @@ func TestThreads(t *testing.T) {
 		if now, peak := g.sim.Held(); now != 0 || peak == 0 {
 			t.Errorf("GPU %d: %d bytes held, %d at most", i, now, peak)
 		}
-		if c := ds[i].Counters(); c.Calls != 32*25*2+1 || c.Time <= 0 {
+		if c := ds[i].Counters(); c.Calls != opened[i]+32*25*2 || c.Time <= 0 {
 			t.Errorf("GPU %d: %+v", i, c)
 		}
 	}
@@ -499,6 +542,7 @@ func TestCloseMeanwhile(t *testing.T) {
 func TestNoBytes(t *testing.T) {
 	f := newFake(t)
 	d := f.open()
+	opened := d.Counters().Calls
 	for _, want := range []error{nil, device.ErrClosed} {
 		for call, err := range map[string]error{
 			"Write": d.Write(1, nil), "Read": d.Read(1, nil), "Fill": d.Fill(1, 0, 1),
@@ -508,7 +552,7 @@ func TestNoBytes(t *testing.T) {
 				t.Errorf("%s: %v, want %v", call, err, want)
 			}
 		}
-		if n := d.Counters().Calls; want == nil && n != 1 {
+		if n := d.Counters().Calls; want == nil && n != opened {
 			t.Errorf("%d calls", n)
 		}
 		checkClosed(t, f, d)

@@ -73,7 +73,7 @@ var codes = map[Code]codeText{
 	701: {name: "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES", text: "too many resources requested for launch"},
 	702: {name: "CUDA_ERROR_LAUNCH_TIMEOUT", text: "the launch timed out and was terminated", advice: restart + "; a display's watchdog ends long kernels", is: device.ErrLost, fatal: true},
 	708: {name: "CUDA_ERROR_PRIMARY_CONTEXT_ACTIVE", text: "cannot set while device is active in this process"},
-	709: {name: "CUDA_ERROR_CONTEXT_IS_DESTROYED", text: "context is destroyed", advice: "something in this process reset the GPU (cudaDeviceReset) and its memory is gone; restart the process", is: device.ErrLost, fatal: true},
+	709: {name: "CUDA_ERROR_CONTEXT_IS_DESTROYED", text: "context is destroyed", advice: "another library in this process reset the GPU (cudaDeviceReset): its memory, streams and events are gone; close the device and open it again, or restart the process", is: device.ErrLost, fatal: true},
 	710: {name: "CUDA_ERROR_ASSERT", text: "device-side assert triggered", advice: restart, is: device.ErrLost, fatal: true},
 	714: {name: "CUDA_ERROR_HARDWARE_STACK_ERROR", text: "hardware stack error", advice: restart, is: device.ErrLost, fatal: true},
 	715: {name: "CUDA_ERROR_ILLEGAL_INSTRUCTION", text: "an illegal instruction was encountered", advice: restart, is: device.ErrLost, fatal: true},

@@ -5,6 +5,7 @@
 package cuda
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -21,23 +22,37 @@ import (
 // use by several goroutines, but a handle must not be destroyed while another
 // goroutine's call is using it, as with the driver itself.
 //
-// Lock order: alive, then mu. No driver call is made with mu held.
+// Lock order: alive, destroying, mu. No driver call is made with mu held.
 type Device struct {
-	m    *machine
-	id   int32   // the driver's CUdevice
-	ctx  uintptr // the primary context
-	info device.Info
-	// zero is what stands for Stream 0: a stream of its own. The driver's null
-	// stream would wait for the streams that other libraries in this process
-	// made without CU_STREAM_NON_BLOCKING, and they for it.
-	zero uint64
+	m          *machine
+	id         int32   // the driver's CUdevice
+	ctx        uintptr // the primary context
+	generation uint64  // its id, where the driver has ids; another one after a reset
+	info       device.Info
+	// Streams of the device's own. zero is what stands for Stream 0: the
+	// driver's null stream would wait for the streams that other libraries in
+	// this process made without CU_STREAM_NON_BLOCKING, and they for it. side is
+	// for copies from and to the host. ended waits for destroyed streams.
+	zero, side, ended uint64
 
-	calls atomic.Uint64
-	nanos atomic.Int64
-	fatal atomic.Int32 // the Code that ended this process's use of the GPU; 0: none
+	calls   atomic.Uint64
+	nanos   atomic.Int64
+	fatal   atomic.Int32 // the Code that ended this process's use of the GPU; 0: none
+	earlier atomic.Int32 // the Code of earlier work, for the next wait; 0: none
+
+	blocked chan struct{} // holds one for each thread that waits in the driver
+	// Of Close. begun is closed by the first, done when all is given back.
+	closing  sync.Once
+	begun    chan struct{}
+	done     chan struct{}
+	result   error         // of closing; written before done is closed
+	patience time.Duration // how long Close waits
 
 	alive  sync.RWMutex // held for reading during a call, for writing by Close
 	closed bool         // guarded by alive
+	// destroying is held for reading while streams are used that the caller did
+	// not name, for writing while one is destroyed.
+	destroying sync.RWMutex
 
 	mu sync.Mutex // guards all below
 	// What this program holds, so that Close can give it back and no handle
@@ -51,6 +66,7 @@ type Device struct {
 	handles  map[uint64]uint64 // bytes of each
 	reserved map[uint64]uint64 // bytes at each address
 	mapped   map[uint64]uint64 // bytes at each address
+	spares   map[uint64]bool   // events to wait by that are not in use; keys only
 }
 
 var _ device.GPU = (*Device)(nil)
@@ -79,24 +95,40 @@ func (m *machine) open(ordinal int) (*Device, error) {
 		return nil, err
 	}
 	m.identify(&info) // what NVML cannot tell stays as the driver told it
-	d := &Device{
-		m: m, id: id, info: info,
-		grants: map[uint64]origin{}, streams: map[uint64]bool{}, ids: map[uint64]uint64{}, events: map[uint64]bool{}, pools: map[uint64]bool{},
-		handles: map[uint64]uint64{}, reserved: map[uint64]uint64{}, mapped: map[uint64]uint64{},
-	}
+	d := newDevice(m, id, info)
 	ctx := new(uintptr)
 	if code := Code(m.cuda.ask(cuDevicePrimaryCtxRetain, uintptr(unsafe.Pointer(ctx)), uintptr(id))); code != success {
 		return nil, m.refused(cuDevicePrimaryCtxRetain, info.Name, code)
 	}
 	d.ctx = *ctx
-	zero, err := d.StreamCreate()
-	if err != nil {
-		m.cuda.ask(cuDevicePrimaryCtxRelease, uintptr(id))
-		return nil, err
+	if m.cuda.at[cuCtxGetId] != 0 {
+		n := new(uint64)
+		if code := Code(m.cuda.ask(cuCtxGetId, d.ctx, uintptr(unsafe.Pointer(n)))); code != success {
+			m.cuda.ask(cuDevicePrimaryCtxRelease, uintptr(id))
+			return nil, m.refused(cuCtxGetId, info.Name, code)
+		}
+		d.generation = *n
 	}
-	d.zero = uint64(zero)
-	delete(d.streams, d.zero) // not the caller's
+	for _, own := range []*uint64{&d.zero, &d.side, &d.ended} {
+		s, err := d.StreamCreate()
+		if err != nil {
+			_ = d.Close()
+			return nil, err
+		}
+		*own = uint64(s)
+		delete(d.streams, *own) // not the caller's
+	}
 	return d, nil
+}
+
+// newDevice makes a device that holds nothing.
+func newDevice(m *machine, id int32, info device.Info) *Device {
+	return &Device{
+		m: m, id: id, info: info,
+		blocked: make(chan struct{}, maxBlocked), begun: make(chan struct{}), done: make(chan struct{}), patience: patience,
+		grants: map[uint64]origin{}, streams: map[uint64]bool{}, ids: map[uint64]uint64{}, events: map[uint64]bool{}, pools: map[uint64]bool{},
+		handles: map[uint64]uint64{}, reserved: map[uint64]uint64{}, mapped: map[uint64]uint64{}, spares: map[uint64]bool{},
+	}
 }
 
 // describe asks the driver about a device, which makes no context. After an
@@ -232,7 +264,7 @@ func (d *Device) MemInfo() (free, total uint64, err error) {
 func (c *call) fits(bytes, most uint64) {
 	c.check(bytes != 0)
 	if bytes > most {
-		c.refuse(Code(2))
+		c.refuse(outOfMemory)
 	}
 }
 
@@ -287,6 +319,9 @@ func (d *Device) Free(addr uint64) error {
 	defer c.end()
 	from, ok := known(d, d.grants, addr)
 	c.check(ok && from != byAllocAsync)
+	if c.block() {
+		defer c.unblock()
+	}
 	c.arg(addr)
 	return forget(c, d.grants, addr)
 }
@@ -307,8 +342,8 @@ func known[V any](d *Device, table map[uint64]V, key uint64) (V, bool) {
 }
 
 // forget makes the call that ends key. The key leaves the table before, since
-// the driver may give it to someone else at once; if the call fails it is back.
-// Of two that want to end it, one is refused.
+// the driver may give it to someone else at once; if the call fails it is back,
+// unless it has ended all the same. Of two that want to end it, one is refused.
 func forget[V any](c *call, table map[uint64]V, key uint64) error {
 	d := c.d
 	if c.err != nil {
@@ -319,27 +354,97 @@ func forget[V any](c *call, table map[uint64]V, key uint64) error {
 	delete(table, key)
 	d.mu.Unlock()
 	c.check(ok)
-	if err := c.do(); err != nil {
-		if ok {
-			keep(d, table, key, v)
-		}
-		return err
+	if c.do() == nil || !ok || c.over(key) {
+		return c.err
 	}
-	return nil
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if _, again := table[key]; !again {
+		table[key] = v
+	}
+	return c.err
 }
 
+// over reports whether a call that failed to end key finds it ended. A stream or
+// event that the driver does not know is. cuMemFree may return an error of
+// earlier work, and does not say what that means for the memory: so the driver
+// is asked whether the memory is still granted. If not, the error is kept for
+// the next wait, and the call has done what it was for. After an error that is
+// fatal nothing is asked: the memory ended with the context.
+func (c *call) over(key uint64) bool {
+	d := c.d
+	switch {
+	case c.f == cuStreamDestroy || c.f == cuEventDestroy:
+		return errors.Is(c.err, invalidHandle)
+	case c.f != cuMemFree || d.fatal.Load() != 0:
+		return false
+	}
+	err := c.err
+	c.err, c.f, c.n = nil, cuMemGetAddressRange, 0
+	c.ptr(unsafe.Pointer(&c.out[0]))
+	c.ptr(unsafe.Pointer(&c.out[1]))
+	c.arg(key)
+	code := c.run()
+	c.err = err
+	if code != notFound && code != invalidValue {
+		d.remember(code)
+		return false
+	}
+	var earlier Code
+	if errors.As(err, &earlier) && earlier != invalidValue {
+		d.earlier.Store(int32(earlier))
+		c.err = nil
+	}
+	return true
+}
+
+// patience is how long Close waits for the GPU. An assumption: longer than the
+// work that a program leaves behind in good order takes.
+const patience = 30 * time.Second
+
 // Close gives back all that this program still holds on the device, after the
-// work under way and the calls of other goroutines, and releases the primary
-// context. On a device that is lost there is nothing to give back.
+// work under way, and releases the primary context. Calls that wait for the GPU
+// end at once with ErrClosed.
+//
+// If the work under way does not end within 30 seconds, Close returns
+// [ErrRunning] and goes on behind: all is given back when the work ends. Close
+// called again waits again. On a device that is lost, or whose context was
+// reset, there is nothing to give back.
 func (d *Device) Close() error {
+	d.closing.Do(func() {
+		close(d.begun)
+		go func() {
+			d.result = d.giveBack()
+			close(d.done)
+		}()
+	})
+	timeout := time.NewTimer(d.patience)
+	defer timeout.Stop()
+	select {
+	case <-d.done:
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		err := d.result
+		d.result = nil // said once
+		return err
+	case <-timeout.C:
+		return &device.CallError{Call: "cuCtxSynchronize", Device: d.info.Name, Err: fmt.Errorf(
+			"%w after %v; its memory is given back when the work ends, at the latest with the process", ErrRunning, d.patience)}
+	}
+}
+
+// giveBack is what Close does, however long it takes.
+func (d *Device) giveBack() error {
 	d.alive.Lock()
 	defer d.alive.Unlock()
-	if d.closed {
-		return nil
-	}
 	d.closed = true
 	var first error
-	call := func(f int, args ...uint64) {
+	note := func(err error) {
+		if first == nil {
+			first = err
+		}
+	}
+	ask := func(f int, args ...uint64) {
 		if d.fatal.Load() != 0 {
 			return
 		}
@@ -347,47 +452,52 @@ func (d *Device) Close() error {
 		for _, a := range args {
 			c.arg(a)
 		}
-		if err := c.do(); err != nil && first == nil {
-			first = err
+		note(c.do())
+	}
+	wait := func(await func(*call) error) {
+		if d.fatal.Load() == 0 {
+			note(await(&call{d: d, f: cuCtxSynchronize, closing: true}))
 		}
 	}
-	call(cuCtxSynchronize)
+	wait((*call).awaitAll)
 	for _, addr := range keys(d.mapped) {
-		call(cuMemUnmap, addr, d.mapped[addr])
+		ask(cuMemUnmap, addr, d.mapped[addr])
 	}
 	for _, h := range keys(d.handles) {
-		call(cuMemRelease, h)
+		ask(cuMemRelease, h)
 	}
 	for _, addr := range keys(d.reserved) {
-		call(cuMemAddressFree, addr, d.reserved[addr])
+		ask(cuMemAddressFree, addr, d.reserved[addr])
 	}
 	for _, addr := range keys(d.grants) {
 		if d.grants[addr] == byAllocAsync {
-			call(cuMemFreeAsync, addr, d.zero)
+			ask(cuMemFreeAsync, addr, d.zero)
 		} else {
-			call(cuMemFree, addr)
+			ask(cuMemFree, addr)
 		}
 	}
-	call(cuStreamSynchronize, d.zero)
-	for _, e := range keys(d.events) {
-		call(cuEventDestroy, e)
+	wait(func(c *call) error { return c.awaitStreams([]uint64{d.zero}, nil) })
+	for _, e := range append(keys(d.events), keys(d.spares)...) {
+		ask(cuEventDestroy, e)
 	}
-	for _, s := range append(keys(d.streams), d.zero) {
-		call(cuStreamDestroy, s)
+	for _, s := range append(keys(d.streams), d.zero, d.side, d.ended) {
+		if s != 0 { // not created, for Open failed
+			ask(cuStreamDestroy, s)
+		}
 	}
 	for _, p := range keys(d.pools) {
 		if d.pools[p] {
-			call(cuMemPoolDestroy, p)
+			ask(cuMemPoolDestroy, p)
 		} else {
-			call(cuMemPoolTrimTo, p, 0) // it lives on, with what it may keep
+			ask(cuMemPoolTrimTo, p, 0) // it lives on, with what it may keep
 		}
 	}
 	code := Code(d.m.cuda.ask(cuDevicePrimaryCtxRelease, uintptr(d.id)))
 	if d.fatal.Load() != 0 {
 		return nil
 	}
-	if code != success && first == nil {
-		first = d.m.refused(cuDevicePrimaryCtxRelease, d.info.Name, code)
+	if code != success {
+		note(d.m.refused(cuDevicePrimaryCtxRelease, d.info.Name, code))
 	}
 	return first
 }

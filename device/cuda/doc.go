@@ -36,3 +36,6 @@ import "errors"
 // ErrNoDriver: there is no NVIDIA driver, or none that works, or it has no GPU
 // for this program. The error that wraps it says which, and what to do.
 var ErrNoDriver = errors.New("no usable NVIDIA driver")
+
+// ErrRunning is what Close wraps when the GPU does not end its work.
+var ErrRunning = errors.New("work on the device is still running")

@@ -128,6 +128,7 @@ var cudaCallbacks = map[string]any{
 			f.mu.Lock()
 			defer f.mu.Unlock()
 			g.refs++
+			g.active = true
 			*ctx = contextBits + g.id
 		}
 		return code
@@ -144,15 +145,91 @@ var cudaCallbacks = map[string]any{
 			if g.refs--; g.refs < 0 {
 				return 201
 			}
+			if g.refs == 0 {
+				g.active = false
+			}
 		}
 		return code
 	},
-	"cuCtxSetCurrent": func(ctx uint64) int32 {
-		f, code := enter("cuCtxSetCurrent")
+	"cuDevicePrimaryCtxGetState": func(dev uint64, flags *uint32, active *int32) int32 {
+		f, code := enter("cuDevicePrimaryCtxGetState")
+		if code != 0 {
+			return code
+		}
+		g, code := f.gpu(dev)
 		if code == 0 {
 			f.mu.Lock()
 			defer f.mu.Unlock()
-			f.current[syscall.Gettid()] = ctx
+			if *flags, *active = 0, 0; g.active {
+				*active = 1
+			}
+		}
+		return code
+	},
+	"cuCtxGetCurrent": func(ctx *uint64) int32 {
+		f, code := enter("cuCtxGetCurrent")
+		if code == 0 {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			*ctx = 0
+			if stack := f.stacks[syscall.Gettid()]; len(stack) > 0 {
+				*ctx = stack[len(stack)-1]
+			}
+		}
+		return code
+	},
+	"cuCtxPushCurrent_v2": func(ctx uint64) int32 {
+		f, code := enter("cuCtxPushCurrent_v2")
+		if code == 0 {
+			if ctx>>32 != contextBits>>32 {
+				return f.problem("%#x is pushed as a context", ctx)
+			}
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.stacks[syscall.Gettid()] = append(f.stacks[syscall.Gettid()], ctx)
+		}
+		return code
+	},
+	"cuCtxPopCurrent_v2": func(ctx *uint64) int32 {
+		f, code := enter("cuCtxPopCurrent_v2")
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		stack := f.stacks[syscall.Gettid()]
+		if len(stack) == 0 {
+			return 201
+		}
+		*ctx = stack[len(stack)-1]
+		f.stacks[syscall.Gettid()] = stack[:len(stack)-1]
+		return code
+	},
+	"cuCtxGetId": func(ctx uint64, id *uint64) int32 {
+		f, code := enter("cuCtxGetId")
+		if code != 0 {
+			return code
+		}
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if ctx != 0 { // of the primary contexts, which are never freed
+			for _, g := range f.gpus {
+				if ctx == contextBits+g.id {
+					*id = g.id<<32 + g.generation
+					return 0
+				}
+			}
+			return 201
+		}
+		g, code := f.current()
+		if code == 0 {
+			*id = g.id<<32 + g.generation
+		}
+		return code
+	},
+	"cuThreadExchangeStreamCaptureMode": func(mode *int32) int32 {
+		f, code := enter("cuThreadExchangeStreamCaptureMode")
+		if code == 0 {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			*mode, f.modes[syscall.Gettid()] = f.modes[syscall.Gettid()], *mode
 		}
 		return code
 	},
@@ -196,37 +273,42 @@ var cudaCallbacks = map[string]any{
 		f, g, code := in("cuMemFree_v2")
 		if code == 0 {
 			code = f.result(g.Free(addr))
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			code = max(code, f.late["cuMemFree_v2"])
 		}
 		return code
 	},
-	"cuMemcpyHtoD_v2": func(to uint64, from *byte, n uint64) int32 {
-		f, g, code := in("cuMemcpyHtoD_v2")
+	"cuMemGetAddressRange_v2": func(base, n *uint64, addr uint64) int32 {
+		_, g, code := in("cuMemGetAddressRange_v2")
 		if code == 0 {
+			if g.Read(addr, make([]byte, 1)) != nil { // nothing is there
+				return 500
+			}
+			*base, *n = addr, 1
+		}
+		return code
+	},
+	"cuMemcpyHtoDAsync_v2": func(to uint64, from *byte, n, s uint64) int32 {
+		f, g, code := in("cuMemcpyHtoDAsync_v2")
+		if code == 0 {
+			f.ofStream(g, s, false)
 			code = f.result(g.Write(to, unsafe.Slice(from, n)))
 		}
 		return code
 	},
-	"cuMemcpyDtoH_v2": func(to *byte, from, n uint64) int32 {
-		f, g, code := in("cuMemcpyDtoH_v2")
+	"cuMemcpyDtoHAsync_v2": func(to *byte, from, n, s uint64) int32 {
+		f, g, code := in("cuMemcpyDtoHAsync_v2")
 		if code == 0 {
+			f.ofStream(g, s, false)
 			code = f.result(g.Read(from, unsafe.Slice(to, n)))
-		}
-		return code
-	},
-	"cuMemsetD8_v2": func(addr, b, n uint64) int32 {
-		f, g, code := in("cuMemsetD8_v2")
-		if code == 0 {
-			if b > 255 {
-				return f.problem("cuMemsetD8 of %#x", b)
-			}
-			code = f.result(g.Fill(addr, n, byte(b)))
 		}
 		return code
 	},
 	"cuMemcpyDtoDAsync_v2": func(to, from, n, s uint64) int32 {
 		f, g, code := in("cuMemcpyDtoDAsync_v2")
 		if code == 0 {
-			code = f.result(g.CopyAsync(to, from, n, device.Stream(f.handle(s, streamBits))))
+			code = f.result(g.CopyAsync(to, from, n, f.ofStream(g, s, false)))
 		}
 		return code
 	},
@@ -236,7 +318,7 @@ var cudaCallbacks = map[string]any{
 			if b > 255 {
 				return f.problem("cuMemsetD8Async of %#x", b)
 			}
-			code = f.result(g.FillAsync(addr, n, byte(b), device.Stream(f.handle(s, streamBits))))
+			code = f.result(g.FillAsync(addr, n, byte(b), f.ofStream(g, s, false)))
 		}
 		return code
 	},
@@ -248,28 +330,33 @@ var cudaCallbacks = map[string]any{
 				return f.problem("cuStreamCreate with flags %d", flags)
 			}
 			s, err := g.StreamCreate()
-			*p, code = uint64(s)|streamBits, f.result(err)
+			*p, code = f.give(g, uint64(s), streamBits), f.result(err)
 		}
 		return code
 	},
 	"cuStreamDestroy_v2": func(s uint64) int32 {
 		f, g, code := in("cuStreamDestroy_v2")
 		if code == 0 {
-			code = f.result(g.StreamDestroy(device.Stream(f.handle(s, streamBits))))
+			code = f.result(g.StreamDestroy(f.ofStream(g, s, false)))
 		}
 		return code
 	},
 	"cuStreamQuery": func(s uint64) int32 {
 		f, g, code := in("cuStreamQuery")
 		if code == 0 {
-			code = f.done(g.StreamQuery(device.Stream(f.handle(s, streamBits))))
+			code = f.done(g, func() (bool, error) { return g.StreamQuery(f.ofStream(g, s, true)) })
 		}
 		return code
 	},
-	"cuStreamSynchronize": func(s uint64) int32 {
-		f, g, code := in("cuStreamSynchronize")
+	"cuStreamIsCapturing": func(s uint64, status *int32) int32 {
+		f, g, code := in("cuStreamIsCapturing")
 		if code == 0 {
-			code = f.result(g.StreamSynchronize(device.Stream(f.handle(s, streamBits))))
+			f.ofStream(g, s, false)
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			if *status = 0; f.capture != nil && f.capture.stream == s {
+				*status = 1
+			}
 		}
 		return code
 	},
@@ -279,7 +366,7 @@ var cudaCallbacks = map[string]any{
 			if flags != 0 {
 				return f.problem("cuStreamWaitEvent with flags %d", flags)
 			}
-			code = f.result(g.StreamWaitEvent(device.Stream(f.handle(s, streamBits)), device.Event(f.handle(e, eventBits))))
+			code = f.result(g.StreamWaitEvent(f.ofStream(g, s, false), device.Event(f.handle(g, e, eventBits))))
 		}
 		return code
 	},
@@ -290,35 +377,39 @@ var cudaCallbacks = map[string]any{
 				return f.problem("cuEventCreate with flags %d", flags)
 			}
 			e, err := g.EventCreate()
-			*p, code = uint64(e)|eventBits, f.result(err)
+			*p, code = f.give(g, uint64(e), eventBits), f.result(err)
 		}
 		return code
 	},
 	"cuEventDestroy_v2": func(e uint64) int32 {
 		f, g, code := in("cuEventDestroy_v2")
 		if code == 0 {
-			code = f.result(g.EventDestroy(device.Event(f.handle(e, eventBits))))
+			code = f.result(g.EventDestroy(device.Event(f.handle(g, e, eventBits))))
 		}
 		return code
 	},
 	"cuEventRecord": func(e, s uint64) int32 {
 		f, g, code := in("cuEventRecord")
 		if code == 0 {
-			code = f.result(g.EventRecord(device.Event(f.handle(e, eventBits)), device.Stream(f.handle(s, streamBits))))
+			code = f.result(g.EventRecord(device.Event(f.handle(g, e, eventBits)), f.ofStream(g, s, false)))
 		}
 		return code
 	},
 	"cuEventQuery": func(e uint64) int32 {
 		f, g, code := in("cuEventQuery")
 		if code == 0 {
-			code = f.done(g.EventQuery(device.Event(f.handle(e, eventBits))))
+			code = f.done(g, func() (bool, error) { return g.EventQuery(device.Event(f.handle(g, e, eventBits))) })
 		}
 		return code
 	},
 	"cuEventSynchronize": func(e uint64) int32 {
 		f, g, code := in("cuEventSynchronize")
 		if code == 0 {
-			code = f.result(g.EventSynchronize(device.Event(f.handle(e, eventBits))))
+			h := device.Event(f.handle(g, e, eventBits))
+			if done, err := g.EventQuery(h); err == nil && !done {
+				f.problem("a thread waits in the driver")
+			}
+			code = f.result(g.EventSynchronize(h))
 		}
 		return code
 	},
@@ -331,7 +422,7 @@ var cudaCallbacks = map[string]any{
 		g, code := f.gpu(dev)
 		if code == 0 {
 			h, err := g.DefaultPool()
-			*p, code = uint64(h)|poolBits, f.result(err)
+			*p, code = f.give(g, uint64(h), poolBits), f.result(err)
 		}
 		return code
 	},
@@ -346,21 +437,21 @@ var cudaCallbacks = map[string]any{
 				return f.problem("a limited pool on CUDA %d", f.version)
 			}
 			h, err := g.PoolCreate(max)
-			*p, code = uint64(h)|poolBits, f.result(err)
+			*p, code = f.give(g, uint64(h), poolBits), f.result(err)
 		}
 		return code
 	},
 	"cuMemPoolDestroy": func(p uint64) int32 {
 		f, g, code := in("cuMemPoolDestroy")
 		if code == 0 {
-			code = f.result(g.PoolDestroy(device.Pool(f.handle(p, poolBits))))
+			code = f.result(g.PoolDestroy(device.Pool(f.handle(g, p, poolBits))))
 		}
 		return code
 	},
 	"cuMemPoolGetAttribute": func(p, a uint64, v unsafe.Pointer) int32 {
 		f, g, code := in("cuMemPoolGetAttribute")
 		if code == 0 {
-			n, err := g.PoolGetAttribute(device.Pool(f.handle(p, poolBits)), device.PoolAttribute(a))
+			n, err := g.PoolGetAttribute(device.Pool(f.handle(g, p, poolBits)), device.PoolAttribute(a))
 			if a <= 3 {
 				*(*uint32)(v) = uint32(n)
 			} else {
@@ -377,21 +468,21 @@ var cudaCallbacks = map[string]any{
 			if a > 3 {
 				n = *(*uint64)(v)
 			}
-			code = f.result(g.PoolSetAttribute(device.Pool(f.handle(p, poolBits)), device.PoolAttribute(a), n))
+			code = f.result(g.PoolSetAttribute(device.Pool(f.handle(g, p, poolBits)), device.PoolAttribute(a), n))
 		}
 		return code
 	},
 	"cuMemPoolTrimTo": func(p, keep uint64) int32 {
 		f, g, code := in("cuMemPoolTrimTo")
 		if code == 0 {
-			code = f.result(g.PoolTrim(device.Pool(f.handle(p, poolBits)), keep))
+			code = f.result(g.PoolTrim(device.Pool(f.handle(g, p, poolBits)), keep))
 		}
 		return code
 	},
 	"cuMemAllocFromPoolAsync": func(addr *uint64, n, p, s uint64) int32 {
 		f, g, code := in("cuMemAllocFromPoolAsync")
 		if code == 0 {
-			r, err := g.AllocAsync(device.Pool(f.handle(p, poolBits)), n, device.Stream(f.handle(s, streamBits)))
+			r, err := g.AllocAsync(device.Pool(f.handle(g, p, poolBits)), n, f.ofStream(g, s, false))
 			*addr, code = r.Addr, f.result(err)
 		}
 		return code
@@ -399,7 +490,7 @@ var cudaCallbacks = map[string]any{
 	"cuMemFreeAsync": func(addr, s uint64) int32 {
 		f, g, code := in("cuMemFreeAsync")
 		if code == 0 {
-			code = f.result(g.FreeAsync(addr, device.Stream(f.handle(s, streamBits))))
+			code = f.result(g.FreeAsync(addr, f.ofStream(g, s, false)))
 		}
 		return code
 	},
@@ -446,14 +537,14 @@ var cudaCallbacks = map[string]any{
 				return f.problem("cuMemCreate with flags %d", flags)
 			}
 			h, err := g.MemCreate(n)
-			*p, code = uint64(h)|memoryBits, f.result(err)
+			*p, code = f.give(g, uint64(h), memoryBits), f.result(err)
 		}
 		return code
 	},
 	"cuMemRelease": func(h uint64) int32 {
 		f, g, code := in("cuMemRelease")
 		if code == 0 {
-			code = f.result(g.MemRelease(device.Handle(f.handle(h, memoryBits))))
+			code = f.result(g.MemRelease(device.Handle(f.handle(g, h, memoryBits))))
 		}
 		return code
 	},
@@ -463,7 +554,7 @@ var cudaCallbacks = map[string]any{
 			if offset != 0 || flags != 0 {
 				return f.problem("cuMemMap at offset %d with flags %d", offset, flags)
 			}
-			code = f.result(g.MemMap(addr, n, device.Handle(f.handle(h, memoryBits))))
+			code = f.result(g.MemMap(addr, n, device.Handle(f.handle(g, h, memoryBits))))
 		}
 		return code
 	},

@@ -16,6 +16,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 	"unsafe"
 
 	"github.com/ebitengine/purego"
@@ -33,11 +34,18 @@ type fake struct {
 	mu       sync.Mutex
 	version  int32
 	gpus     []*fakeGPU
-	lacks    map[string]bool  // symbols that are not there
-	fail     map[string]int32 // what a function answers instead of working
-	called   map[string]int   // how often each was called
-	current  map[int]uint64   // context of each thread
-	problems []string         // what the real driver would not have forgiven
+	lacks    map[string]bool          // symbols that are not there
+	late     map[string]int32         // what a function answers when it has worked
+	asked    func()                   // called when a question finds work under way
+	fail     map[string]int32         // what a function answers instead of working
+	called   map[string]int           // how often each was called
+	block    map[string]chan struct{} // what a function waits for before it works
+	inside   map[string]int           // how many threads are in a function that has a block
+	most     map[string]int           // the most that ever were
+	stacks   map[int][]uint64         // contexts of each thread, the current one last
+	modes    map[int]int32            // capture mode of each thread; 0 is global
+	capture  *fakeCapture             // a graph that is being captured
+	problems []string                 // what the real driver would not have forgiven
 	nv       fakeNVML
 }
 
@@ -50,7 +58,16 @@ type fakeGPU struct {
 	uuid       [16]byte // of the slice, where it is one
 	parent     [16]byte // of the GPU that it is a slice of; else the same
 	attributes map[uint64]int32
-	refs       int // of the primary context
+	refs       int    // of the primary context
+	active     bool   // the primary context is set up
+	generation uint64 // counts how often it was reset; part of handles
+}
+
+// fakeCapture is a graph that is being captured, by a thread that is no test's,
+// in the mode that is strictest to others (global).
+type fakeCapture struct {
+	stream uint64 // handle
+	broken string // the call that spoiled it
 }
 
 // Handles look as pointers do, so that a truncated one is noticed.
@@ -60,6 +77,8 @@ const (
 	eventBits   = 0x5603_0000_0000
 	poolBits    = 0x5604_0000_0000
 	memoryBits  = 0x5605_0000_0000
+
+	generationStep = 1 << 24 // of handles: what is above it counts generations
 )
 
 // now is the driver that the callbacks are.
@@ -69,7 +88,8 @@ var now atomic.Pointer[fake]
 func newFake(t testing.TB) *fake {
 	f := &fake{
 		t: t, version: 12080,
-		lacks: map[string]bool{}, fail: map[string]int32{}, called: map[string]int{}, current: map[int]uint64{},
+		lacks: map[string]bool{}, late: map[string]int32{}, fail: map[string]int32{}, called: map[string]int{},
+		block: map[string]chan struct{}{}, inside: map[string]int{}, most: map[string]int{}, stacks: map[int][]uint64{}, modes: map[int]int32{},
 		host: host{proc: t.TempDir(), dev: t.TempDir(), openFile: os.OpenFile, lookupEnv: func(string) (string, bool) { return "", false }},
 	}
 	f.nv.version = "580.82.07"
@@ -79,11 +99,7 @@ func newFake(t testing.TB) *fake {
 
 // add adds a GPU.
 func (f *fake) add(total uint64) *fakeGPU {
-	dev, err := sim.New(sim.Config{Total: total, Granularity: granularity})
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	f.t.Cleanup(func() { _ = dev.Close() })
+	dev := f.newSim(total)
 	i := len(f.gpus)
 	g := &fakeGPU{
 		GPU: dev, sim: dev, id: uint64(i) + 3, name: "NVIDIA Fake",
@@ -94,6 +110,26 @@ func (f *fake) add(total uint64) *fakeGPU {
 	f.gpus = append(f.gpus, g)
 	f.nv.add(g)
 	return g
+}
+
+// newSim makes the memory of a GPU.
+func (f *fake) newSim(total uint64) *sim.Device {
+	dev, err := sim.New(sim.Config{Total: total, Granularity: granularity})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.t.Cleanup(func() { _ = dev.Close() })
+	return dev
+}
+
+// reset is cudaDeviceReset of another library: all in the primary context is
+// gone. Its handle and the references stay.
+func (f *fake) reset(g *fakeGPU) {
+	dev := f.newSim(g.sim.Info().Total)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	g.GPU, g.sim, g.active = dev, dev, false
+	g.generation++
 }
 
 // use makes f the driver, loads it, and expects of the test that nothing was
@@ -145,7 +181,22 @@ func enter(symbol string) (*fake, int32) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.called[symbol]++
+	if gate := f.block[symbol]; gate != nil {
+		f.inside[symbol]++
+		f.most[symbol] = max(f.most[symbol], f.inside[symbol])
+		f.mu.Unlock()
+		<-gate
+		f.mu.Lock()
+		f.inside[symbol]--
+	}
 	return f, f.fail[symbol]
+}
+
+// legal are the calls that go into a stream, or ask for what concerns no work,
+// and so are legal in every capture mode.
+var legal = map[string]bool{
+	"cuMemcpyDtoDAsync_v2": true, "cuMemsetD8Async": true, "cuStreamWaitEvent": true, "cuEventRecord": true,
+	"cuMemAllocFromPoolAsync": true, "cuMemFreeAsync": true, "cuStreamIsCapturing": true,
 }
 
 // in begins a call that needs a context, and returns its GPU.
@@ -156,12 +207,48 @@ func in(symbol string) (*fake, *fakeGPU, int32) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, g := range f.gpus {
-		if f.current[syscall.Gettid()] == contextBits+g.id && g.refs > 0 {
-			return f, g, 0
+	g, code := f.current()
+	if code == 0 && f.capture != nil {
+		// A wait for the context is never legal, and the rest is where the thread's
+		// mode says so. The null stream waits for blocking streams.
+		if symbol == "cuCtxSynchronize" || !legal[symbol] && f.modes[syscall.Gettid()] != 2 {
+			f.capture.broken = symbol
+			return f, nil, 900
 		}
 	}
-	return f, nil, 201
+	return f, g, code
+}
+
+// current is the GPU of the calling thread's context. Caller holds f.mu.
+func (f *fake) current() (*fakeGPU, int32) {
+	stack := f.stacks[syscall.Gettid()]
+	if len(stack) == 0 {
+		return nil, 201
+	}
+	for _, g := range f.gpus {
+		if stack[len(stack)-1] != contextBits+g.id {
+			continue
+		}
+		if !g.active {
+			return g, 709
+		}
+		return g, 0
+	}
+	return nil, 201
+}
+
+// ofStream is the simulated stream with a handle; one that a graph is being
+// captured in must not be asked or waited for.
+func (f *fake) ofStream(g *fakeGPU, s uint64, asked bool) device.Stream {
+	if s == 0 {
+		f.problem("the null stream is used")
+	}
+	f.mu.Lock()
+	if f.capture != nil && f.capture.stream == s && asked {
+		f.capture.broken = "a question about the capturing stream"
+	}
+	f.mu.Unlock()
+	return device.Stream(f.handle(g, s, streamBits))
 }
 
 // gpu is the GPU with a CUdevice.
@@ -194,21 +281,30 @@ func (f *fake) result(err error) int32 {
 	return 999
 }
 
-// done is the answer to a query.
-func (f *fake) done(done bool, err error) int32 {
+// done is the answer to a query. Where work is under way a program that asks
+// again does so later.
+func (f *fake) done(g *fakeGPU, query func() (bool, error)) int32 {
+	done, err := query()
 	if err == nil && !done {
+		g.sim.Advance(20 * time.Microsecond)
+		if f.asked != nil {
+			f.asked()
+		}
 		return 600
 	}
 	return f.result(err)
 }
 
-// handle undoes the bits of a handle; one without them would have crashed the
-// process. The null stream has none.
-func (f *fake) handle(h, bits uint64) uint64 {
-	if h>>32 != bits>>32 && (h != 0 || bits != streamBits) {
-		f.problem("%#x is no handle of kind %#x", h, uint64(bits))
+// give is the handle of what g calls h.
+func (f *fake) give(g *fakeGPU, h, bits uint64) uint64 { return bits + g.generation*generationStep + h }
+
+// handle undoes give. A handle of another kind, or from before the context was
+// reset, would have crashed the process.
+func (f *fake) handle(g *fakeGPU, h, bits uint64) uint64 {
+	if h>>32 != bits>>32 || h&0xffff_ffff/generationStep != g.generation {
+		f.problem("%#x is no handle of kind %#x and generation %d", h, uint64(bits), g.generation)
 	}
-	return h &^ bits
+	return h % generationStep
 }
 
 // uuidText is how NVML writes a UUID.

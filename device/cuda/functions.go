@@ -20,12 +20,18 @@ const (
 	cuDeviceGetAttribute
 	cuDevicePrimaryCtxRetain
 	cuDevicePrimaryCtxRelease
-	cuCtxSetCurrent
+	cuDevicePrimaryCtxGetState
+	cuCtxGetCurrent
+	cuCtxPushCurrent
+	cuCtxPopCurrent
+	cuCtxGetId
 	cuCtxSynchronize
+	cuThreadExchangeStreamCaptureMode
 	cuMemGetInfo
 	cuMemAlloc
 	cuMemAllocManaged
 	cuMemFree
+	cuMemGetAddressRange
 	cuMemcpyHtoD
 	cuMemcpyDtoH
 	cuMemsetD8
@@ -35,6 +41,7 @@ const (
 	cuStreamDestroy
 	cuStreamQuery
 	cuStreamSynchronize
+	cuStreamIsCapturing
 	cuStreamWaitEvent
 	cuEventCreate
 	cuEventDestroy
@@ -64,63 +71,72 @@ const (
 // them where that is later than the oldest driver that works here (11.0, for
 // cuDevicePrimaryCtxRelease_v2), and their C arguments.
 var cuFunctions = [numCUDA]function{
-	cuInit:                        {"cuInit", 0},                        // unsigned flags
-	cuDriverGetVersion:            {"cuDriverGetVersion", 0},            // int *version
-	cuGetErrorName:                {"cuGetErrorName", 0},                // CUresult, const char **
-	cuGetErrorString:              {"cuGetErrorString", 0},              // CUresult, const char **
-	cuDeviceGetCount:              {"cuDeviceGetCount", 0},              // int *count
-	cuDeviceGet:                   {"cuDeviceGet", 0},                   // CUdevice *, int ordinal
-	cuDeviceGetName:               {"cuDeviceGetName", 0},               // char *, int length, CUdevice
-	cuDeviceGetUuid:               {"cuDeviceGetUuid", 0},               // CUuuid *, CUdevice; of the whole GPU
-	cuDeviceGetUuid_v2:            {"cuDeviceGetUuid_v2", 11040},        // CUuuid *, CUdevice; of the MIG slice
-	cuDeviceTotalMem:              {"cuDeviceTotalMem_v2", 0},           // size_t *, CUdevice
-	cuDeviceGetAttribute:          {"cuDeviceGetAttribute", 0},          // int *, CUdevice_attribute, CUdevice
-	cuDevicePrimaryCtxRetain:      {"cuDevicePrimaryCtxRetain", 0},      // CUcontext *, CUdevice
-	cuDevicePrimaryCtxRelease:     {"cuDevicePrimaryCtxRelease_v2", 0},  // CUdevice
-	cuCtxSetCurrent:               {"cuCtxSetCurrent", 0},               // CUcontext
-	cuCtxSynchronize:              {"cuCtxSynchronize", 0},              // void
-	cuMemGetInfo:                  {"cuMemGetInfo_v2", 0},               // size_t *free, size_t *total
-	cuMemAlloc:                    {"cuMemAlloc_v2", 0},                 // CUdeviceptr *, size_t
-	cuMemAllocManaged:             {"cuMemAllocManaged", 0},             // CUdeviceptr *, size_t, unsigned flags
-	cuMemFree:                     {"cuMemFree_v2", 0},                  // CUdeviceptr
-	cuMemcpyHtoD:                  {"cuMemcpyHtoD_v2", 0},               // CUdeviceptr, const void *, size_t
-	cuMemcpyDtoH:                  {"cuMemcpyDtoH_v2", 0},               // void *, CUdeviceptr, size_t
-	cuMemsetD8:                    {"cuMemsetD8_v2", 0},                 // CUdeviceptr, unsigned char, size_t
-	cuMemcpyDtoDAsync:             {"cuMemcpyDtoDAsync_v2", 0},          // CUdeviceptr to, from, size_t, CUstream
-	cuMemsetD8Async:               {"cuMemsetD8Async", 0},               // CUdeviceptr, unsigned char, size_t, CUstream
-	cuStreamCreate:                {"cuStreamCreate", 0},                // CUstream *, unsigned flags
-	cuStreamDestroy:               {"cuStreamDestroy_v2", 0},            // CUstream
-	cuStreamQuery:                 {"cuStreamQuery", 0},                 // CUstream
-	cuStreamSynchronize:           {"cuStreamSynchronize", 0},           // CUstream
-	cuStreamWaitEvent:             {"cuStreamWaitEvent", 0},             // CUstream, CUevent, unsigned flags
-	cuEventCreate:                 {"cuEventCreate", 0},                 // CUevent *, unsigned flags
-	cuEventDestroy:                {"cuEventDestroy_v2", 0},             // CUevent
-	cuEventRecord:                 {"cuEventRecord", 0},                 // CUevent, CUstream
-	cuEventQuery:                  {"cuEventQuery", 0},                  // CUevent
-	cuEventSynchronize:            {"cuEventSynchronize", 0},            // CUevent
-	cuDeviceGetDefaultMemPool:     {"cuDeviceGetDefaultMemPool", 11020}, // CUmemoryPool *, CUdevice
-	cuMemPoolCreate:               {"cuMemPoolCreate", 11020},           // CUmemoryPool *, const CUmemPoolProps *
-	cuMemPoolDestroy:              {"cuMemPoolDestroy", 11020},          // CUmemoryPool
-	cuMemPoolGetAttribute:         {"cuMemPoolGetAttribute", 11020},     // CUmemoryPool, attribute, void *
-	cuMemPoolSetAttribute:         {"cuMemPoolSetAttribute", 11020},     // CUmemoryPool, attribute, void *
-	cuMemPoolTrimTo:               {"cuMemPoolTrimTo", 11020},           // CUmemoryPool, size_t keep
-	cuMemAllocFromPoolAsync:       {"cuMemAllocFromPoolAsync", 11020},   // CUdeviceptr *, size_t, CUmemoryPool, CUstream
-	cuMemFreeAsync:                {"cuMemFreeAsync", 11020},            // CUdeviceptr, CUstream
-	cuMemGetAllocationGranularity: {"cuMemGetAllocationGranularity", 0}, // size_t *, const CUmemAllocationProp *, option
-	cuMemAddressReserve:           {"cuMemAddressReserve", 0},           // CUdeviceptr *, size_t, size_t align, CUdeviceptr hint, u64 flags
-	cuMemAddressFree:              {"cuMemAddressFree", 0},              // CUdeviceptr, size_t
-	cuMemCreate:                   {"cuMemCreate", 0},                   // handle *, size_t, const CUmemAllocationProp *, u64 flags
-	cuMemRelease:                  {"cuMemRelease", 0},                  // handle
-	cuMemMap:                      {"cuMemMap", 0},                      // CUdeviceptr, size_t, size_t offset, handle, u64 flags
-	cuMemSetAccess:                {"cuMemSetAccess", 0},                // CUdeviceptr, size_t, const CUmemAccessDesc *, size_t count
-	cuMemUnmap:                    {"cuMemUnmap", 0},                    // CUdeviceptr, size_t
+	cuInit:                            {symbol: "cuInit"},                                               // unsigned flags
+	cuDriverGetVersion:                {symbol: "cuDriverGetVersion"},                                   // int *version
+	cuGetErrorName:                    {symbol: "cuGetErrorName"},                                       // CUresult, const char **
+	cuGetErrorString:                  {symbol: "cuGetErrorString"},                                     // CUresult, const char **
+	cuDeviceGetCount:                  {symbol: "cuDeviceGetCount"},                                     // int *count
+	cuDeviceGet:                       {symbol: "cuDeviceGet"},                                          // CUdevice *, int ordinal
+	cuDeviceGetName:                   {symbol: "cuDeviceGetName"},                                      // char *, int length, CUdevice
+	cuDeviceGetUuid:                   {symbol: "cuDeviceGetUuid"},                                      // CUuuid *, CUdevice; of the whole GPU
+	cuDeviceGetUuid_v2:                {symbol: "cuDeviceGetUuid_v2", since: 11040},                     // CUuuid *, CUdevice; of the MIG slice
+	cuDeviceTotalMem:                  {symbol: "cuDeviceTotalMem_v2"},                                  // size_t *, CUdevice
+	cuDeviceGetAttribute:              {symbol: "cuDeviceGetAttribute"},                                 // int *, CUdevice_attribute, CUdevice
+	cuDevicePrimaryCtxRetain:          {symbol: "cuDevicePrimaryCtxRetain"},                             // CUcontext *, CUdevice
+	cuDevicePrimaryCtxRelease:         {symbol: "cuDevicePrimaryCtxRelease_v2"},                         // CUdevice
+	cuDevicePrimaryCtxGetState:        {symbol: "cuDevicePrimaryCtxGetState"},                           // CUdevice, unsigned *flags, int *active
+	cuCtxGetCurrent:                   {symbol: "cuCtxGetCurrent"},                                      // CUcontext *
+	cuCtxPushCurrent:                  {symbol: "cuCtxPushCurrent_v2"},                                  // CUcontext
+	cuCtxPopCurrent:                   {symbol: "cuCtxPopCurrent_v2"},                                   // CUcontext *
+	cuCtxGetId:                        {symbol: "cuCtxGetId", since: 12000},                             // CUcontext (0: the current one), unsigned long long *id
+	cuCtxSynchronize:                  {symbol: "cuCtxSynchronize"},                                     // void
+	cuThreadExchangeStreamCaptureMode: {symbol: "cuThreadExchangeStreamCaptureMode"},                    // CUstreamCaptureMode *, in and out
+	cuMemGetInfo:                      {symbol: "cuMemGetInfo_v2"},                                      // size_t *free, size_t *total
+	cuMemAlloc:                        {symbol: "cuMemAlloc_v2"},                                        // CUdeviceptr *, size_t
+	cuMemAllocManaged:                 {symbol: "cuMemAllocManaged"},                                    // CUdeviceptr *, size_t, unsigned flags
+	cuMemFree:                         {symbol: "cuMemFree_v2"},                                         // CUdeviceptr
+	cuMemGetAddressRange:              {symbol: "cuMemGetAddressRange_v2"},                              // CUdeviceptr *base, size_t *, CUdeviceptr
+	cuMemcpyHtoD:                      {symbol: "cuMemcpyHtoDAsync_v2", as: "cuMemcpyHtoD"},             // CUdeviceptr, const void *, size_t, CUstream
+	cuMemcpyDtoH:                      {symbol: "cuMemcpyDtoHAsync_v2", as: "cuMemcpyDtoH"},             // void *, CUdeviceptr, size_t, CUstream
+	cuMemsetD8:                        {symbol: "cuMemsetD8Async", as: "cuMemsetD8"},                    // CUdeviceptr, unsigned char, size_t, CUstream
+	cuMemcpyDtoDAsync:                 {symbol: "cuMemcpyDtoDAsync_v2", ordered: true},                  // CUdeviceptr to, from, size_t, CUstream
+	cuMemsetD8Async:                   {symbol: "cuMemsetD8Async", ordered: true},                       // CUdeviceptr, unsigned char, size_t, CUstream
+	cuStreamCreate:                    {symbol: "cuStreamCreate"},                                       // CUstream *, unsigned flags
+	cuStreamDestroy:                   {symbol: "cuStreamDestroy_v2"},                                   // CUstream
+	cuStreamQuery:                     {symbol: "cuStreamQuery"},                                        // CUstream
+	cuStreamSynchronize:               {symbol: "cuEventSynchronize", as: "cuStreamSynchronize"},        // CUevent; see wait.go
+	cuStreamIsCapturing:               {symbol: "cuStreamIsCapturing"},                                  // CUstream, CUstreamCaptureStatus *
+	cuStreamWaitEvent:                 {symbol: "cuStreamWaitEvent", ordered: true},                     // CUstream, CUevent, unsigned flags
+	cuEventCreate:                     {symbol: "cuEventCreate"},                                        // CUevent *, unsigned flags
+	cuEventDestroy:                    {symbol: "cuEventDestroy_v2"},                                    // CUevent
+	cuEventRecord:                     {symbol: "cuEventRecord", ordered: true},                         // CUevent, CUstream
+	cuEventQuery:                      {symbol: "cuEventQuery"},                                         // CUevent
+	cuEventSynchronize:                {symbol: "cuEventSynchronize"},                                   // CUevent
+	cuDeviceGetDefaultMemPool:         {symbol: "cuDeviceGetDefaultMemPool", since: 11020},              // CUmemoryPool *, CUdevice
+	cuMemPoolCreate:                   {symbol: "cuMemPoolCreate", since: 11020},                        // CUmemoryPool *, const CUmemPoolProps *
+	cuMemPoolDestroy:                  {symbol: "cuMemPoolDestroy", since: 11020},                       // CUmemoryPool
+	cuMemPoolGetAttribute:             {symbol: "cuMemPoolGetAttribute", since: 11020},                  // CUmemoryPool, attribute, void *
+	cuMemPoolSetAttribute:             {symbol: "cuMemPoolSetAttribute", since: 11020},                  // CUmemoryPool, attribute, void *
+	cuMemPoolTrimTo:                   {symbol: "cuMemPoolTrimTo", since: 11020},                        // CUmemoryPool, size_t keep
+	cuMemAllocFromPoolAsync:           {symbol: "cuMemAllocFromPoolAsync", since: 11020, ordered: true}, // CUdeviceptr *, size_t, CUmemoryPool, CUstream
+	cuMemFreeAsync:                    {symbol: "cuMemFreeAsync", since: 11020, ordered: true},          // CUdeviceptr, CUstream
+	cuMemGetAllocationGranularity:     {symbol: "cuMemGetAllocationGranularity"},                        // size_t *, const CUmemAllocationProp *, option
+	cuMemAddressReserve:               {symbol: "cuMemAddressReserve"},                                  // CUdeviceptr *, size_t, size_t align, CUdeviceptr hint, u64 flags
+	cuMemAddressFree:                  {symbol: "cuMemAddressFree"},                                     // CUdeviceptr, size_t
+	cuMemCreate:                       {symbol: "cuMemCreate"},                                          // handle *, size_t, const CUmemAllocationProp *, u64 flags
+	cuMemRelease:                      {symbol: "cuMemRelease"},                                         // handle
+	cuMemMap:                          {symbol: "cuMemMap"},                                             // CUdeviceptr, size_t, size_t offset, handle, u64 flags
+	cuMemSetAccess:                    {symbol: "cuMemSetAccess"},                                       // CUdeviceptr, size_t, const CUmemAccessDesc *, size_t count
+	cuMemUnmap:                        {symbol: "cuMemUnmap"},                                           // CUdeviceptr, size_t
 }
 
 // needed are the functions without which there is no device at all.
 var needed = []int{
 	cuInit, cuDriverGetVersion, cuDeviceGetCount, cuDeviceGet, cuDeviceGetName,
 	cuDeviceTotalMem, cuDeviceGetAttribute, cuDevicePrimaryCtxRetain,
-	cuDevicePrimaryCtxRelease, cuCtxSetCurrent, cuStreamCreate, cuStreamDestroy,
+	cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxGetState, cuCtxGetCurrent,
+	cuCtxPushCurrent, cuCtxPopCurrent, cuThreadExchangeStreamCaptureMode,
+	cuStreamCreate, cuStreamDestroy,
 }
 
 // poolFunctions and pageFunctions are those of device.Pools and device.Pages,
@@ -130,10 +146,24 @@ const (
 	firstPageFunction, lastPageFunction = cuMemGetAllocationGranularity, cuMemUnmap
 )
 
+// Results that are treated by name.
+const (
+	success          Code = 0
+	invalidValue     Code = 1
+	outOfMemory      Code = 2
+	invalidContext   Code = 201
+	invalidHandle    Code = 400
+	notFound         Code = 500
+	notReady         Code = 600 // work is under way; no failure
+	contextDestroyed Code = 709
+	notSupported     Code = 801
+	captureForbids   Code = 900
+)
+
 // Numbers of cuda.h.
 const (
-	success  Code = 0
-	notReady Code = 600 // work is under way; no failure
+	captureRelaxed = 2 // CU_STREAM_CAPTURE_MODE_RELAXED
+	captureNone    = 0 // CU_STREAM_CAPTURE_STATUS_NONE
 
 	streamNonBlocking   = 1 // CU_STREAM_NON_BLOCKING
 	eventDisableTiming  = 2 // CU_EVENT_DISABLE_TIMING

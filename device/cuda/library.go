@@ -18,11 +18,19 @@ import (
 type function struct {
 	symbol string // as dlsym knows it
 	since  int    // the CUDA version that brought it, such as 11020 for 11.2; 0: old
+	as     string // its name in errors, where that is not the symbol's
+	// ordered: it goes into a stream, in order with the work there, and so is
+	// legal while other threads capture graphs.
+	ordered bool
 }
 
-// name is the function as manuals call it, without the version of its
-// interface.
+// name is the function's name in errors: as manuals call it, without the
+// version of its interface. Copies and fills for the host have the name of the
+// call that waits, as on every device.
 func (f function) name() string {
+	if f.as != "" {
+		return f.as
+	}
 	if i := strings.LastIndex(f.symbol, "_v"); i > 0 {
 		return f.symbol[:i]
 	}

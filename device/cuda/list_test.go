@@ -22,7 +22,7 @@ func (f *fake) statusOf() device.Status {
 	if err != nil || len(all) != 1 {
 		f.t.Fatalf("%d devices, %v", len(all), err)
 	}
-	if f.called["cuDevicePrimaryCtxRetain"] != 0 || f.called["cuCtxSetCurrent"] != 0 {
+	if f.called["cuDevicePrimaryCtxRetain"] != 0 || f.called["cuCtxPushCurrent_v2"] != 0 {
 		f.t.Error("a context was made")
 	}
 	return all[0]

@@ -1,53 +1,55 @@
 //go:build linux && (amd64 || arm64) && !nodriver
 
 // What lies in the device's memory. About no bytes the driver is not asked.
+//
+// The copies and fills go through a stream of their own. The driver's waiting
+// calls use its null stream, which waits for the streams that other libraries
+// made without CU_STREAM_NON_BLOCKING, and spoils the graph that is being
+// captured in one of those.
 
 package cuda
 
 import "unsafe"
 
-// Write copies p to addr. The driver's call returns when p may be used again,
-// which for small copies is before the bytes have arrived; so Write waits for
-// the null stream, where the copy was made, and for nothing else.
+// Write copies p to addr.
 func (d *Device) Write(addr uint64, p []byte) error {
 	c := d.begin(cuMemcpyHtoD, uint64(len(p)))
 	defer c.end()
-	if len(p) == 0 {
-		return c.err
-	}
 	c.host = unsafe.Pointer(unsafe.SliceData(p))
 	c.arg(addr)
 	c.ptr(c.host)
-	c.arg(uint64(len(p)))
-	c.do()
-	return c.then(cuStreamSynchronize, 0)
+	return c.copy(uint64(len(p)))
 }
 
-// Read fills p from addr. The driver waits by itself.
+// Read fills p from addr.
 func (d *Device) Read(addr uint64, p []byte) error {
 	c := d.begin(cuMemcpyDtoH, uint64(len(p)))
 	defer c.end()
-	if len(p) == 0 {
-		return c.err
-	}
 	c.host = unsafe.Pointer(unsafe.SliceData(p))
 	c.ptr(c.host)
 	c.arg(addr)
-	c.arg(uint64(len(p)))
-	return c.do()
+	return c.copy(uint64(len(p)))
 }
 
-// Fill sets bytes bytes from addr to b, and waits as Write does: the driver's
-// call only queues.
+// Fill sets bytes bytes from addr to b.
 func (d *Device) Fill(addr, bytes uint64, b byte) error {
 	c := d.begin(cuMemsetD8, bytes)
 	defer c.end()
+	c.arg(addr)
+	c.arg(uint64(b))
+	return c.copy(bytes)
+}
+
+// copy makes a call about so many bytes in the stream for copies, and waits for
+// it.
+func (c *call) copy(bytes uint64) error {
 	if bytes == 0 {
 		return c.err
 	}
-	c.arg(addr)
-	c.arg(uint64(b))
 	c.arg(bytes)
-	c.do()
-	return c.then(cuStreamSynchronize, 0)
+	c.arg(c.d.side)
+	if c.do() != nil {
+		return c.err
+	}
+	return c.awaitStreams([]uint64{c.d.side}, nil)
 }

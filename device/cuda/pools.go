@@ -26,7 +26,7 @@ func (c *call) requires(has bool) {
 	case c.d.m.cuda.at[c.f] == 0:
 		c.fail(missing)
 	default:
-		c.refuse(Code(801))
+		c.refuse(notSupported)
 	}
 }
 
@@ -153,9 +153,9 @@ func (d *Device) AllocAsync(p device.Pool, bytes uint64, s device.Stream) (devic
 func (d *Device) FreeAsync(addr uint64, s device.Stream) error {
 	c := d.beginPool(cuMemFreeAsync, 0)
 	defer c.end()
-	from, _ := known(d, d.grants, addr)
-	c.check(from != byAllocManaged)
 	c.arg(addr)
 	c.stream(s)
+	from, _ := known(d, d.grants, addr)
+	c.check(from != byAllocManaged)
 	return forget(c, d.grants, addr)
 }

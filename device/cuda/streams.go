@@ -47,6 +47,10 @@ func (d *Device) StreamDestroy(s device.Stream) error {
 	defer c.end()
 	c.check(s != 0)
 	c.handle(d.streams, uint64(s))
+	d.destroying.Lock()
+	defer d.destroying.Unlock()
+	c.handOver(uint64(s))
+	c.f, c.n = cuStreamDestroy, 0
 	c.arg(uint64(s))
 	return forget(c, d.streams, uint64(s))
 }
@@ -72,6 +76,27 @@ func (d *Device) created(s uint64) {
 	d.streams[s], d.ids[s] = true, d.lastID+1
 }
 
+// handOver makes the stream ended wait for the work that is in s now, for
+// nothing can be recorded in s later.
+func (c *call) handOver(s uint64) {
+	if c.err != nil {
+		return
+	}
+	e, code := c.spare()
+	if code == success {
+		if code = c.lock(cuEventRecord); code == success {
+			if code = c.make(cuEventRecord, e, s); code == success {
+				code = c.make(cuStreamWaitEvent, c.d.ended, e)
+			}
+			c.unlock()
+		}
+		keep(c.d, c.d.spares, e, true)
+	}
+	if code != success {
+		c.fail(code)
+	}
+}
+
 // StreamQuery says whether all work in s is done.
 func (d *Device) StreamQuery(s device.Stream) (done bool, err error) {
 	c := d.begin(cuStreamQuery, 0)
@@ -80,12 +105,15 @@ func (d *Device) StreamQuery(s device.Stream) (done bool, err error) {
 	return c.query()
 }
 
-// StreamSynchronize waits until all work in s is done.
+// StreamSynchronize waits until the work that is in s now is done.
 func (d *Device) StreamSynchronize(s device.Stream) error {
 	c := d.begin(cuStreamSynchronize, 0)
 	defer c.end()
 	c.stream(s)
-	return c.do()
+	if c.err != nil {
+		return c.err
+	}
+	return c.awaitStreams([]uint64{uint64(c.args[0])}, nil)
 }
 
 // StreamWaitEvent makes later work in s wait for e.
@@ -137,20 +165,22 @@ func (d *Device) EventQuery(e device.Event) (done bool, err error) {
 	return c.query()
 }
 
-// EventSynchronize waits for e.
+// EventSynchronize waits for e. Recorded anew meanwhile, it is waited for anew.
 func (d *Device) EventSynchronize(e device.Event) error {
 	c := d.begin(cuEventSynchronize, 0)
 	defer c.end()
 	c.event(e)
-	return c.do()
+	return c.awaitEvent(uint64(e))
 }
 
-// Synchronize waits for all work in the primary context, other libraries' in
-// this process included.
+// Synchronize waits for all work in the streams of this device, the destroyed
+// ones included. It does not wait for the streams of other libraries in the
+// process, as cuCtxSynchronize would: that fails while one of them captures a
+// graph, and spoils the graph.
 func (d *Device) Synchronize() error {
 	c := d.begin(cuCtxSynchronize, 0)
 	defer c.end()
-	return c.do()
+	return c.awaitAll()
 }
 
 // CopyAsync queues a copy within the device.
