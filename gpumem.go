@@ -187,18 +187,19 @@ func newAllocator(dev device.GPU, p policy.Policy, c config, tracker *streams.Tr
 				backing = unified{dev}
 			}
 			return made(bfc.New(backing, bfc.Config{
-				Limit:         limit,
-				Growth:        !p.Preallocate,
-				FirstRegion:   p.FirstRegion,
-				RegionUnit:    p.RegionUnit,
-				Spatial:       p.Spatial,
-				TopDown:       p.TopDown,
-				GC:            p.GC,
-				Coalesce:      p.Coalesce,
-				Fragmentation: p.Fragmentation,
-				Align:         p.Align,
-				IgnoreAlign:   p.IgnoreAlign,
-				Log:           c.log,
+				Limit:           limit,
+				Growth:          !p.Preallocate,
+				FirstRegion:     p.FirstRegion,
+				RegionUnit:      p.RegionUnit,
+				Spatial:         p.Spatial,
+				TopDown:         p.TopDown,
+				CollectiveAlign: p.CollectiveAlign,
+				GC:              p.GC,
+				Coalesce:        p.Coalesce,
+				Fragmentation:   p.Fragmentation,
+				Align:           p.Align,
+				IgnoreAlign:     p.IgnoreAlign,
+				Log:             c.log,
 			}))
 		case policy.Async:
 			keep, first := p.AsyncBytes(limited)

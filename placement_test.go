@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"gpumem"
+	"gpumem/alloc"
 	"gpumem/device"
 	"gpumem/device/sim"
 	"gpumem/internal/golden"
@@ -84,7 +85,11 @@ func samePlaces(t *testing.T, p golden.Program, c golden.Column) {
 			continue
 		}
 		place := "-"
-		b, err := pool.TryAlloc(op.Bytes)
+		r := gpumem.Request{Bytes: op.Bytes}
+		if op.Upper {
+			r.End = alloc.Upper
+		}
+		b, err := pool.Request(t.Context(), r)
 		switch {
 		case err == nil:
 			blocks[op.Block] = b

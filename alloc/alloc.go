@@ -50,13 +50,14 @@ var (
 	ErrBadRequest = errors.New("bad request")
 )
 
-// End is the end of the pool from which a block is taken, where the allocator
-// has two.
+// End is the kind of memory that a request is for, named after the end of the
+// pool that JAX 0.11 takes it from. A pool that works top down, as JAX 0.12's,
+// takes each from the other end. Where a pool has one end both are the same.
 type End uint8
 
 const (
 	Lower End = iota // ordinary memory
-	Upper            // collective memory, in a partitioned pool; elsewhere the same as Lower
+	Upper            // collective memory
 )
 
 // String is "lower" or "upper".

@@ -21,7 +21,8 @@
 //
 // Then C++ (XLA's PJRT_Client_Create and CreateBFCAllocator). The fraction
 // passes through a 32-bit float and becomes 0.89999997615814. Preallocation is
-// on, so the pool is divided between two ends (Spatial).
+// on, so the pool is divided between two ends (Spatial), with ordinary memory
+// at the upper one (TopDown).
 //
 // The policy holds the fraction and not yet the bytes, because it does not know
 // the device. [Policy.LimitBytes] gives them. On a GPU of 85,045,542,912 bytes

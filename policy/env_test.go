@@ -53,7 +53,7 @@ func TestJAXEnvironment(t *testing.T) {
 		change(&p)
 		return p
 	}
-	growing := with(jax, func(p *P) { p.Preallocate, p.Spatial, p.TopDown = false, false, false })
+	growing := with(jax, func(p *P) { p.Preallocate, p.Spatial, p.TopDown, p.CollectiveAlign = false, false, false, 0 })
 	async := P{Spec: "jax", Name: "jax", Kind: policy.Async, Preallocate: true, Fraction: 0.75}
 	onDemand := with(async, func(p *P) { p.Preallocate = false })
 

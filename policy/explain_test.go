@@ -65,6 +65,27 @@ func TestSummary(t *testing.T) {
 	}
 }
 
+// TestCollectiveEndByRelease: JAX 0.12 turned the ends of the pool round.
+func TestCollectiveEndByRelease(t *testing.T) {
+	for as, want := range map[string]string{
+		"jax@0.11.0": "the upper end of the same pool", "jax@0.11.2": "the upper end of the same pool",
+		"jax@0.12.0": "the lower end of the same pool", "jax@0.12.0.1": "the lower end of the same pool", "jax": "the lower end of the same pool",
+	} {
+		found := false
+		for _, p := range explain(t, as, 0).Pools {
+			if p.Space == "collective" {
+				found = true
+				if p.Text != want {
+					t.Errorf("%s: %q, want %q", as, p.Text, want)
+				}
+			}
+		}
+		if !found {
+			t.Errorf("%s: no pool for collective memory", as)
+		}
+	}
+}
+
 // TestCommand: the one line to write instead.
 func TestCommand(t *testing.T) {
 	for _, tc := range []struct {

@@ -165,11 +165,11 @@ func (p *Policy) apply(settings string) error {
 		}
 		p.Spatial = false
 	}
-	if p.TopDown && !p.Spatial {
-		if seen["topdown"] {
+	if !p.Spatial {
+		if p.TopDown && seen["topdown"] {
 			return errors.New(`key "topdown": true needs spatial=true; leave one of the two out`)
 		}
-		p.TopDown = false
+		p.ends(false, false)
 	}
 	return nil
 }

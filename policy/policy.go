@@ -96,6 +96,9 @@ type Policy struct {
 	// TopDown serves ordinary memory from the upper end of the pool, as JAX does
 	// since 0.12. Only with Spatial.
 	TopDown bool
+	// CollectiveAlign is the least alignment in bytes of collective memory in the
+	// same pool: a power of two, or 0 for Align. Only with Spatial.
+	CollectiveAlign uint64
 	// GC gives regions without a live block back before a request is refused.
 	GC bool
 	// Coalesce merges regions whose addresses touch.

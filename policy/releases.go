@@ -133,7 +133,7 @@ func JAX(version string) (Policy, error) {
 }
 
 func (r *jaxRelease) policy() Policy {
-	return Policy{
+	p := Policy{
 		Name:        "jax",
 		Kind:        BFC,
 		Preallocate: true,
@@ -142,11 +142,23 @@ func (r *jaxRelease) policy() Policy {
 		Of:          r.of,
 		RoundLimit:  r.roundLimit,
 		RegionUnit:  r.regionUnit(),
-		Spatial:     r.spatial,
-		TopDown:     r.topDown,
 		IgnoreAlign: r.ignoreAlign,
 	}
+	p.ends(r.spatial, r.topDown)
+	return p
 }
+
+// ends divides a pool between two ends, or does not.
+func (p *Policy) ends(spatial, topDown bool) {
+	p.Spatial, p.TopDown, p.CollectiveAlign = spatial, spatial && topDown, 0
+	if spatial {
+		p.CollectiveAlign = collectiveAlign
+	}
+}
+
+// collectiveAlign is the alignment that XLA asks for collective memory: the
+// least granularity of multicast objects, 2 MiB where the GPU has none, too.
+const collectiveAlign = 2 << 20
 
 // regionUnit is the RegionUnit of a release.
 func (r *jaxRelease) regionUnit() uint64 {

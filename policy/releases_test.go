@@ -54,9 +54,13 @@ func TestJAX(t *testing.T) {
 			if unit == 0 {
 				unit = 256
 			}
+			collective := uint64(0)
+			if tc.spatial {
+				collective = mib2
+			}
 			want := policy.Policy{
-				RegionUnit: unit,
-				Spec:       "jax@" + tc.version, Name: "jax", Version: tc.version,
+				RegionUnit: unit, CollectiveAlign: collective,
+				Spec: "jax@" + tc.version, Name: "jax", Version: tc.version,
 				Kind: policy.BFC, Preallocate: true,
 				Fraction: tc.fraction, Of: tc.of, RoundLimit: tc.round,
 				Spatial: tc.spatial, TopDown: tc.topDown, IgnoreAlign: tc.ignoreAlign,
@@ -75,7 +79,7 @@ func TestJAXNewest(t *testing.T) {
 	}
 	want := policy.Policy{
 		Spec: "jax", Name: "jax", Kind: policy.BFC, Preallocate: true,
-		Fraction: 0.75, RoundLimit: 2 << 20, RegionUnit: 2 << 20, Spatial: true, TopDown: true,
+		Fraction: 0.75, RoundLimit: 2 << 20, RegionUnit: 2 << 20, Spatial: true, TopDown: true, CollectiveAlign: 2 << 20,
 	}
 	if got != want || policy.Default() != want {
 		t.Errorf("JAX(\"\") = %+v, Default() = %+v; want %+v", got, policy.Default(), want)

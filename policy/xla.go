@@ -90,8 +90,8 @@ func (r *jaxRelease) build(a asked) Policy {
 		p.Fraction, p.IgnoreAlign, p.RegionUnit = 1, r.ignoreAlign, r.regionUnit()
 	case a.kind == BFC:
 		p.Fraction, p.Preallocate, p.CollectiveBytes = a.fraction, a.preallocate, uint64(max(a.collective, 0))
-		p.RoundLimit, p.IgnoreAlign, p.Spatial = r.roundLimit, r.ignoreAlign, r.spatial && a.preallocate
-		p.TopDown, p.RegionUnit = r.topDown && p.Spatial, r.regionUnit()
+		p.RoundLimit, p.IgnoreAlign, p.RegionUnit = r.roundLimit, r.ignoreAlign, r.regionUnit()
+		p.ends(r.spatial && a.preallocate, r.topDown)
 	case a.kind == Async: // it and BFC have a second pool for collective memory
 		p.Fraction, p.Preallocate, p.CollectiveBytes = a.fraction, a.preallocate, uint64(max(a.collective, 0))
 		p.AsyncKeep = r.asyncKeep && !a.preallocate
@@ -119,7 +119,7 @@ func (n *notes) xla(a *asked, r jaxRelease) (Policy, *SettingError) {
 	p := r.build(*a)
 	if text, ok := flags[spatialFlag]; ok && p.Spatial {
 		if on, _ := flagBool(text); !on {
-			p.Spatial, p.TopDown = false, false
+			p.ends(false, false)
 			n.effect(xlaFlagsVar, "%s=%s: collective memory has a pool of its own", spatialFlag, text)
 		}
 	}

@@ -60,7 +60,7 @@ type Call struct {
 	// Stream is a number from 0 within the pool, best dense, and below 2^32-1; 0
 	// is the default stream.
 	Stream uint32
-	// Upper asks for the upper end of the pool.
+	// Upper asks for collective memory: alloc.Upper.
 	Upper bool
 	// Site is the place in the program: a line for each frame, innermost first;
 	// "" is none. 64 frames are kept, and of each 1000 bytes.

@@ -36,8 +36,8 @@
 //	a ID BYTES    ID asks for BYTES bytes
 //	f ID          ID is freed
 //
-// ID is any text without blanks. An ID that begins with 'u' asks for the upper
-// end of the pool. An ID may be used again after its free.
+// ID is any text without blanks. An ID that begins with 'u' asks for
+// collective memory: alloc.Upper. An ID may be used again after its free.
 //
 // "torch": what PyTorch's torch.cuda.memory._dump_snapshot writes, in the
 // layouts of 2023, 2025 and 2026, with times from 2025 on; see torch.go.
@@ -119,9 +119,9 @@ type Event struct {
 	Stream uint32
 	// Op says whether the event is an Alloc or a Free.
 	Op Op
-	// Upper asks for the upper end of the pool. Text recordings have it (an ID
-	// that begins with 'u'), on the Alloc and on its Free, and what is saved of
-	// them.
+	// Upper asks for collective memory: alloc.Upper. Text recordings have it (an
+	// ID that begins with 'u'), on the Alloc and on its Free, and what is saved
+	// of them.
 	Upper bool
 }
 

@@ -28,7 +28,8 @@ func benchOps(a *bfc.Allocator, ops []golden.Op, blocks []alloc.Block, byAddr bo
 }
 
 // BenchmarkReplay is a whole trace on a fresh pool per iteration, without a
-// lock: classic by block and by address, and partitioned as JAX's default is.
+// lock: classic by block and by address, and partitioned as JAX's default was
+// in 0.11 and is since 0.12.
 // ns/event is the figure. With the lock: the benchmark of that name in the root
 // package.
 func BenchmarkReplay(b *testing.B) {
@@ -46,15 +47,15 @@ func BenchmarkReplay(b *testing.B) {
 		}
 		blocks := make([]alloc.Block, len(ops))
 		for _, way := range []struct {
-			name            string
-			byAddr, spatial bool
-		}{{"block", false, false}, {"addr", true, false}, {"spatial", false, true}} {
+			name                     string
+			byAddr, spatial, topDown bool
+		}{{name: "block"}, {name: "addr", byAddr: true}, {name: "spatial", spatial: true}, {name: "topdown", spatial: true, topDown: true}} {
 			b.Run(tc.trace+"/"+way.name, func(b *testing.B) {
 				n := 0
 				for b.Loop() {
 					b.StopTimer()
 					dev, _ := sim.New(sim.Config{Total: 160 << 30})
-					a, err := bfc.New(dev, bfc.Config{Limit: tc.limit, Spatial: way.spatial})
+					a, err := bfc.New(dev, bfc.Config{Limit: tc.limit, Spatial: way.spatial, TopDown: way.topDown})
 					if err != nil {
 						b.Fatal(err)
 					}

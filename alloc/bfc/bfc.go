@@ -102,9 +102,12 @@ type Config struct {
 	Fragmentation float64 // fraction of the limit that a block may waste; 0 means 128 MiB
 	Align         uint64  // least alignment of every block, a power of two; 0 means 256
 	FirstRegion   uint64  // what a growing pool asks for first, in bytes; 0 means 2 MiB
-	RegionUnit    uint64  // a region is what is asked for, rounded up to a multiple of this; 0: what the device grants
-	IgnoreAlign   bool    // do not honour any alignment past 256, as before JAX 0.10.1
-	Layout        Layout  // of the report
+	// CollectiveAlign is the least alignment of collective memory in a partitioned
+	// pool, a power of two; 0 means Align.
+	CollectiveAlign uint64
+	RegionUnit      uint64 // a region is what is asked for, rounded up to a multiple of this; 0: what the device grants
+	IgnoreAlign     bool   // do not honour any alignment past 256, as before JAX 0.10.1
+	Layout          Layout // of the report
 
 	// Counter, if set, is TensorFlow's timing counter: a freed chunk bears the
 	// next count and is not joined with others before SetSafeFrontier passes it.
@@ -159,6 +162,9 @@ func New(dev device.Device, cfg Config) (*Allocator, error) {
 	}
 	if cfg.Align == 0 {
 		cfg.Align = MinAllocation
+	}
+	if c := cfg.CollectiveAlign; c&(c-1) != 0 {
+		return nil, fmt.Errorf("bfc: %w: alignment %d of collective memory is not a power of two", alloc.ErrBadRequest, c)
 	}
 	if cfg.Align&(cfg.Align-1) != 0 {
 		return nil, fmt.Errorf("bfc: %w: alignment %d is not a power of two", alloc.ErrBadRequest, cfg.Align)
@@ -247,6 +253,9 @@ func (a *Allocator) Alloc(r alloc.Request) (alloc.Block, error) {
 			h = a.inGap(end, n, align, 0)
 		}
 	} else {
+		if end != a.home {
+			align = max(align, a.cfg.CollectiveAlign)
+		}
 		h = a.find(end, n, align, r.FreedBefore)
 	}
 	if c == nil {

@@ -45,9 +45,11 @@ func TestBadConfigurations(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, cfg := range map[string]bfc.Config{
-		"partitioned and growing": {Limit: 1 << 20, Spatial: true, Growth: true},
-		"partitioned and timed":   {Limit: 1 << 20, Spatial: true, Counter: func() uint64 { return 1 }},
-		"odd alignment":           {Limit: 1 << 20, Align: 768},
+		"partitioned and growing":   {Limit: 1 << 20, Spatial: true, Growth: true},
+		"partitioned and timed":     {Limit: 1 << 20, Spatial: true, Counter: func() uint64 { return 1 }},
+		"odd alignment":             {Limit: 1 << 20, Align: 768},
+		"odd collective alignment":  {Limit: 1 << 20, Spatial: true, CollectiveAlign: 768},
+		"top down, not partitioned": {Limit: 1 << 20, TopDown: true},
 	} {
 		if _, err := bfc.New(dev, cfg); !errors.Is(err, alloc.ErrBadRequest) {
 			t.Errorf("%s: %v, want ErrBadRequest", name, err)

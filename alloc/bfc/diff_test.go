@@ -55,7 +55,7 @@ func newPair(cfg bfc.Config, capacity, granularity uint64, timed bool) (*pair, e
 func oracleConfig(cfg bfc.Config, capacity, granularity uint64) oracle.Config {
 	return oracle.Config{
 		Limit: cfg.Limit, Align: cfg.Align, Growth: cfg.Growth, Spatial: cfg.Spatial, TopDown: cfg.TopDown, GC: cfg.GC,
-		Coalesce: cfg.Coalesce, Fragmentation: cfg.Fragmentation, RegionUnit: cfg.RegionUnit, Timed: cfg.Counter != nil,
+		Coalesce: cfg.Coalesce, Fragmentation: cfg.Fragmentation, RegionUnit: cfg.RegionUnit, CollectiveAlign: cfg.CollectiveAlign, Timed: cfg.Counter != nil,
 		DeviceTotal: capacity, Granularity: granularity,
 	}
 }
@@ -160,6 +160,8 @@ func variants() []variant {
 		{"spatial aligned", bfc.Config{Limit: 64 * mib, Spatial: true, Align: 65536}, 64 * mib, 1, false},
 		{"spatial backs off", bfc.Config{Limit: 96 * mib, Spatial: true}, 70 * mib, 1, false},
 		{"top down", bfc.Config{Limit: 64 * mib, Spatial: true, TopDown: true}, 64 * mib, 1, false},
+		{"spatial as jax", bfc.Config{Limit: 64 * mib, Spatial: true, CollectiveAlign: 2 * mib}, 64 * mib, 1, false},
+		{"top down as jax", bfc.Config{Limit: 64 * mib, Spatial: true, TopDown: true, CollectiveAlign: 2 * mib}, 64 * mib, 1, false},
 		{"top down aligned", bfc.Config{Limit: 64 * mib, Spatial: true, TopDown: true, Align: 65536}, 64 * mib, 1, false},
 		{"top down backs off", bfc.Config{Limit: 96 * mib, Spatial: true, TopDown: true}, 70 * mib, 1, false},
 		{"top down always splits", bfc.Config{Limit: 64 * mib, Spatial: true, TopDown: true, Fragmentation: 1e-12}, 64 * mib, 1, false},

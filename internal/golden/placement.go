@@ -64,7 +64,8 @@ func program(path string) (Program, error) {
 		if w[0] == "#" {
 			continue
 		}
-		id, err := strconv.Atoi(w[1])
+		number, upper := strings.CutPrefix(w[1], "u")
+		id, err := strconv.Atoi(number)
 		if err != nil {
 			return p, err
 		}
@@ -79,7 +80,7 @@ func program(path string) (Program, error) {
 			}
 			p.Columns = append(p.Columns, c)
 		case "a":
-			op := Op{Block: int32(id)}
+			op := Op{Block: int32(id), Upper: upper}
 			op.Bytes, err = bytes(w[2])
 			p.Ops = append(p.Ops, op)
 			last := ""

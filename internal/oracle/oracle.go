@@ -12,15 +12,16 @@ import "math"
 // Config says how the pool works and on what device. Fields that bfc.Config
 // has, too, mean the same.
 type Config struct {
-	Limit         uint64
-	Align         uint64
-	Growth        bool
-	Spatial       bool
-	TopDown       bool
-	GC            bool
-	Coalesce      bool
-	Fragmentation float64
-	Timed         bool // a timing counter is installed
+	Limit           uint64
+	Align           uint64
+	Growth          bool
+	Spatial         bool
+	TopDown         bool
+	CollectiveAlign uint64
+	GC              bool
+	Coalesce        bool
+	Fragmentation   float64
+	Timed           bool // a timing counter is installed
 
 	DeviceTotal uint64 // what the device can grant in all
 	Granularity uint64 // it rounds a grant up to a multiple of this
@@ -325,6 +326,9 @@ func (m *Pool) Alloc(n, align, before uint64, collective bool) (addr uint64, ok 
 	align = max(align, m.cfg.Align)
 	collective = collective && m.cfg.Spatial
 	upper := collective != m.cfg.TopDown
+	if collective {
+		align = max(align, m.cfg.CollectiveAlign)
+	}
 	m.mergeStamped(0)
 	c := m.find(upper, r, align, before)
 	if c == nil && m.extend(r) {
