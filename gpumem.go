@@ -372,6 +372,9 @@ func (p *Pool) TryAlloc(bytes uint64) (Block, error) {
 	}
 	p.mu.Lock()
 	b, err := p.alloc(r)
+	if err != nil && errors.Is(err, ErrOutOfMemory) {
+		p.record.refuse(p, r)
+	}
 	p.mu.Unlock()
 	return b, err
 }

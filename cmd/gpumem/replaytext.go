@@ -77,14 +77,15 @@ func traceLine(t replay.TraceInfo) string {
 func writePlacements(b *strings.Builder, rep *replay.Report) {
 	space := "\n"
 	for _, r := range rep.Results {
-		if r.Placed == nil {
+		text := r.Placements()
+		if text == "" {
 			continue
 		}
 		of := r.Policy
 		if len(rep.Trace.PoolNames) > 1 {
 			of += ", pool " + r.Pool
 		}
-		fmt.Fprintf(b, "%s%s: %s of %s placements as recorded\n", space, of, report.Count(*r.AsRecorded), report.Count(*r.Placed))
+		fmt.Fprintf(b, "%s%s: %s\n", space, of, text)
 		space = ""
 	}
 }
