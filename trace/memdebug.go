@@ -11,9 +11,9 @@ package trace
 // were asked for, and the address. JAX's plugins have such lines from 0.4.26 to
 // 0.12.0.1 (asked of ten of them), TensorFlow 2.21.0 too; 0.4.23 has none, and what it
 // has instead does not say which block is freed. An allocation is written after it is
-// made, a refused one with the address 0, a free before. Everything else in the
-// log is skipped, the stacks that follow the lines too: wheels have hardly any
-// names in them.
+// made, a refused one with the address 0, a free before. logorder.go puts the
+// lines of several threads in order. Everything else in the log is skipped, the
+// stacks that follow the lines too: wheels have hardly any names in them.
 
 import (
 	"bufio"

@@ -96,5 +96,7 @@ func TestMemDebugErrors(t *testing.T) {
 func FuzzMemDebug(f *testing.F) {
 	f.Add(sample(f, "memdebug.log"))
 	f.Add([]byte(memLine("I1231 23:59:59.1 7 x] ", "AllocateRaw,x,5,0x1") + memLine("I0000 00:00:1767268800.5 1 x] ", "DeallocateRaw,x,5,0x2")))
+	f.Add([]byte(servedAt(1, 7, 1) + servedAt(2, 8, 2) + allocAt(3, 8, 5, 2) + allocAt(4, 7, 5, 1) + freeAt(5, 8, 5, 2) + servedAt(6, 7, 3) + freedAt(7, 8)))
+	f.Add([]byte(allocAt(9, 7, 5, 1) + allocAt(3, 8, 5, 1) + freeAt(5, 8, 5, 1) + servedAt(6, 7, 3) + freeAt(5, 8, 5, 1)))
 	f.Fuzz(func(t *testing.T, in []byte) { fuzzFormat(t, in, "memdebug") })
 }

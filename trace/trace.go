@@ -16,6 +16,8 @@
 //  4. The pool builder names each block by a slot, a small dense number that is
 //     used again after the block's free. It keeps the sums: events, peaks, the
 //     largest request. Nothing is kept per event.
+//     Where the recording has addresses, they are spooled beside the events
+//     (places.go).
 //  5. The encoder (encode.go) packs each event into a few bytes. Full blocks of
 //     64 KiB go to the spool (spool.go): in memory up to a limit, then into one
 //     unlinked temporary file.
