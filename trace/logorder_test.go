@@ -34,8 +34,8 @@ func freedAt(us, thread int) string { return at(us, thread, "F: ***___") }
 
 func TestLogOrder(t *testing.T) {
 	const moved = "1 line out of order, as several threads write the log; played in the order that the "
-	byTimes := moved + "times give"
-	byMarks := moved + "lines that the allocator writes as it serves give"
+	byTimes := moved + "times give, which is not sure within microseconds; a log that also has the lines \"Returning\" and \"F\" is sure"
+	byMarks := moved + "lines give that the allocator writes as it serves"
 	lines := func(l ...string) string { return strings.Join(l, "") }
 	for _, c := range []struct{ name, in, want, note string }{
 		{"an allocation written late comes before what was written before it",

@@ -92,11 +92,11 @@ func (r *memDebugReader) end() error {
 		r.pools[name].notes(r.b, prefix)
 	}
 	if n := r.order.moved; n > 0 {
-		by := "times"
+		by := "times give, which is not sure within microseconds; a log that also has the lines \"Returning\" and \"F\" is sure"
 		if r.order.marked {
-			by = "lines that the allocator writes as it serves"
+			by = "lines give that the allocator writes as it serves"
 		}
-		r.b.note(fmt.Sprintf("%s out of order, as several threads write the log; played in the order that the %s give", count(n, "line"), by))
+		r.b.note(fmt.Sprintf("%s out of order, as several threads write the log; played in the order that the %s", count(n, "line"), by))
 	}
 	if r.skipped > 0 {
 		r.b.note(fmt.Sprintf("%s without an allocation or a free; skipped", count(r.skipped, "line")))
