@@ -569,7 +569,11 @@ func (p *Pool) TryAlloc(bytes uint64) (Block, error) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.alloc(context.Background(), r)
+	b, err := p.alloc(context.Background(), r)
+	if err != nil && errors.Is(err, ErrOutOfMemory) {
+		p.record.refuse(p, r)
+	}
+	return b, err
 }
 
 // wait is what happens after a first refusal. Other pools on the device release

@@ -108,6 +108,7 @@ func (p *Pool) outOfMemory(r Request, reason error, waited time.Duration, ended 
 		e.Layout = rep.Report(r)
 	}
 	p.refused++
+	p.record.refuse(p, r)
 	if p.stacks != nil {
 		e.Stack = p.stacks.text(r.Site)
 		e.Live = p.named(p.live())

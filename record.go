@@ -11,8 +11,8 @@ import (
 
 // WithRecord writes every block that is handed out and every free to w, so that the
 // run can be replayed, drawn and searched for leaks afterwards: gpumem replay, leaks and
-// advise read the file. Sites are there if the pool keeps stacks (see [WithStacks]). What
-// is refused is not in it. Several pools may have the same writer; each is a pool of
+// advise read the file. Sites are there if the pool keeps stacks (see [WithStacks]). A
+// request that is refused is in it once, when the pool has given up waiting. Several pools may have the same writer; each is a pool of
 // the recording, by its name and the device's number.
 //
 // It costs about 0.15 microseconds a call, and twice that with stacks. The pool is locked
@@ -44,11 +44,25 @@ func (r *recording) alloc(p *Pool, b Block, of Request) {
 	if r.err != nil || b.IsZero() {
 		return
 	}
-	c := trace.Call{Pool: r.pool, ID: b.Addr, Bytes: of.Bytes, Stream: of.Stream, Upper: of.End == alloc.Upper, Time: uint64(time.Now().UnixNano())}
+	c := r.call(p, of)
+	c.ID, c.Addr = b.Addr, b.Addr
+	r.err = r.w.Alloc(c)
+}
+
+// refuse records a request that the pool refused for good.
+func (r *recording) refuse(p *Pool, of Request) {
+	if r == nil || r.err != nil {
+		return
+	}
+	r.err = r.w.Refuse(r.call(p, of))
+}
+
+func (r *recording) call(p *Pool, of Request) trace.Call {
+	c := trace.Call{Pool: r.pool, Bytes: of.Bytes, Stream: of.Stream, Upper: of.End == alloc.Upper, Time: uint64(time.Now().UnixNano())}
 	if p.stacks != nil {
 		c.Site = strings.TrimSuffix(p.stacks.text(of.Site), "\n")
 	}
-	r.err = r.w.Alloc(c)
+	return c
 }
 
 func (r *recording) free(addr uint64) {

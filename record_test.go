@@ -45,7 +45,7 @@ func readBack(t interface{ Fatal(...any) }, file []byte) *trace.Trace {
 }
 
 // TestRecord: what is read back is what was done, under every policy: each event with its
-// size, in order, and what lives at the end; refusals are not there.
+// size, in order, each refusal once, and what lives at the end.
 func TestRecord(t *testing.T) {
 	for _, spec := range []string{"jax", "jax:preallocate=false", "platform", "async", "vmm", "elastic"} {
 		t.Run(spec, func(t *testing.T) {
@@ -53,8 +53,9 @@ func TestRecord(t *testing.T) {
 				var file bytes.Buffer
 				p := recorded(t, spec, &file)
 				type event struct {
-					free  bool
-					bytes uint64
+					free    bool
+					bytes   uint64
+					refused bool
 				}
 				var want []event
 				var live []Block
@@ -76,15 +77,21 @@ func TestRecord(t *testing.T) {
 							t.Fatal("freed twice")
 						}
 						inUse -= sizes[b.Addr]
-						want = append(want, event{true, 0})
+						want = append(want, event{free: true})
 						continue
 					}
 					n := uint64(rapid.IntRange(0, 40<<20).Draw(t, "bytes"))
 					b, err := p.TryAlloc(n)
-					if err == nil && n > 0 {
+					if rapid.Bool().Draw(t, "waits") && err != nil {
+						want = append(want, event{bytes: n, refused: true})
+						_, err = p.Alloc(t.Context(), n)
+					}
+					if err != nil {
+						want = append(want, event{bytes: n, refused: true})
+					} else if n > 0 {
 						live, sizes[b.Addr] = append(live, b), n
 						inUse += n
-						want = append(want, event{false, n})
+						want = append(want, event{bytes: n})
 					}
 				}
 				if err := p.Close(); err != nil {
@@ -101,7 +108,7 @@ func TestRecord(t *testing.T) {
 					t.Fatalf("%d events, want %d; %v", n, len(want), err)
 				}
 				for k, e := range got[:n] {
-					if (e.Op == trace.Free) != want[k].free || e.Bytes != want[k].bytes {
+					if (e.Op == trace.Free) != want[k].free || e.Bytes != want[k].bytes || e.Refused != want[k].refused {
 						t.Fatalf("event %d: %+v, want %+v", k, e, want[k])
 					}
 				}

@@ -80,3 +80,21 @@ func TestRealSnapshots(t *testing.T) {
 		}
 	}
 }
+
+// TestRefusedRequestIsNoLeak: nothing lives after a request that was refused, in whichever
+// step.
+func TestRefusedRequestIsNoLeak(t *testing.T) {
+	log := "Thread,Time,Action,Pointer,Size,Stream\n"
+	for range 60 {
+		log += "1,12:00:00,allocate,0x100,1000,0\n1,12:00:00,allocate failure,(nil),1048576,0\n1,12:00:00,free,0x100,1000,0\n"
+	}
+	tr, err := trace.Read(context.Background(), strings.NewReader(log), "log", trace.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tr.Close()
+	rep, err := leaks.Find(context.Background(), tr, leaks.Config{})
+	if err != nil || rep.Verdict != leaks.None || len(rep.Leaks)+len(rep.Grew) > 0 {
+		t.Errorf("%+v, %v", rep, err)
+	}
+}

@@ -132,6 +132,9 @@ func gather(r recording, names *names, coarse bool) (*gathered, error) {
 				last = append(last, e.Slot)
 				continue
 			}
+			if e.Refused { // nothing lives after it
+				continue
+			}
 			for _, slot := range last {
 				blocks[slot].event = 0
 			}
@@ -211,6 +214,9 @@ func watch(r recording, g *gathered, x *index, blocks []block) error {
 				}
 			}
 			n++
+			if e.Refused {
+				continue
+			}
 			b := blocks[e.Slot]
 			if e.Op == trace.Alloc {
 				b = block{bytes: min(e.Bytes, maxBlock), place: x.of(e)}

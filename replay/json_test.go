@@ -35,7 +35,7 @@ func keys(m map[string]any) []string { return slices.Sorted(maps.Keys(m)) }
 
 // The names that scripts rely on.
 var (
-	traceFields  = strings.Fields("events allocs peak_live_bytes source")
+	traceFields  = strings.Fields("events allocs peak_live_bytes refused source")
 	resultFields = strings.Fields(`policy pool device_bytes fits refused first_refused_event
 		held_peak_bytes held_mean_bytes held_idle_bytes lower_bound_bytes late_driver_allocs
 		stats fragmentation placement_fnv1a64 driver_calls driver_seconds seconds`)

@@ -33,6 +33,9 @@ func (r *Report) Page() *report.Page {
 			continue
 		}
 		l.Notes, l.Why = res.Notes, nil
+		if p := res.Placements(); p != "" {
+			l.Notes = append(slices.Clone(l.Notes), p)
+		}
 		l.Cells = []string{
 			"yes", report.Count(res.Refused), size.Format(res.HeldPeak), size.Format(uint64(res.HeldMean)), size.Format(res.HeldIdle),
 			strconv.FormatFloat(res.Fragmentation, 'f', 2, 64), report.Count(res.DriverCalls), report.Seconds(res.DriverSeconds),

@@ -128,6 +128,9 @@ func (r *runner) blocks(ctx context.Context, t *report.Timeline) error {
 			}
 			at[e.Slot] = len(b.From)
 			b.From, b.For, b.Bytes = append(b.From, n), append(b.For, 0), append(b.Bytes, e.Bytes)
+			if e.Refused {
+				b.For[len(b.For)-1] = 1
+			}
 			if r.trace.Sites() > 1 {
 				k, ok := sites[e.Site]
 				if !ok {
@@ -162,6 +165,9 @@ func (r *runner) asked(ctx context.Context, f func(n, live, time uint64)) error 
 			}
 			n++
 			f(n, live.cap(), e.Time)
+			if e.Refused {
+				live.sub(e.Bytes)
+			}
 		}
 		return nil
 	})

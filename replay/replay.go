@@ -15,10 +15,12 @@
 //     first refusal.
 //
 // A refusal does not stop a replay: the request is tried once, its block is
-// missing, and the free of it does nothing.
+// missing, and the free of it does nothing. A request that the recorded program
+// was refused is tried as any other; what is served is freed at once, as nobody
+// knows for how long the program would have kept it.
 //
 // Files: replay.go what goes in and comes out, runner.go the passes, smallest.go
-// the search for a device, notes.go, digest.go, picture.go and look.go what is gathered on
+// the search for a device, notes.go, digest.go, places.go, picture.go and look.go what is gathered on
 // the way, page.go and story.go what a page says of it.
 package replay
 
@@ -71,11 +73,13 @@ type Report struct {
 
 // TraceInfo describes the recording.
 type TraceInfo struct {
-	Events    uint64   `json:"events"`          // allocations and frees that were recorded
-	Allocs    uint64   `json:"allocs"`          // allocations among them
-	Seeds     uint64   `json:"seeds,omitempty"` // allocations before the first event, of what is older than the recording
-	PeakLive  uint64   `json:"peak_live_bytes"` // most requested bytes live at once, refused ones included
-	Source    string   `json:"source"`          // the file
+	Events    uint64   `json:"events"`                        // allocations and frees that were recorded
+	Allocs    uint64   `json:"allocs"`                        // allocations among them
+	Seeds     uint64   `json:"seeds,omitempty"`               // allocations before the first event, of what is older than the recording
+	Refused   uint64   `json:"refused"`                       // allocations that the recorded program was refused
+	Placed    uint64   `json:"placements_recorded,omitempty"` // allocations whose address the recording has
+	PeakLive  uint64   `json:"peak_live_bytes"`               // most requested bytes live at once, refused ones included
+	Source    string   `json:"source"`                        // the file
 	Format    string   `json:"format"`
 	Notes     []string `json:"notes,omitempty"` // what the reader wants known
 	PoolNames []string `json:"pools,omitempty"` // where there are several
@@ -95,6 +99,13 @@ type Result struct {
 	HeldIdle   uint64  `json:"held_idle_bytes"`    // after the last event and a trim
 	LowerBound uint64  `json:"lower_bound_bytes"`  // what any allocator must hold at the peak, on pages of 2 MiB
 	LateAllocs uint64  `json:"late_driver_allocs"` // allocations past the first Events/100 events that called the driver, refused ones included
+
+	// Placed is how many allocations have an address in the recording, and
+	// AsRecorded how many of those lie at the same offset of the same region here.
+	// Both are nil where there is nothing to compare: the recording has no
+	// addresses, or the driver places the policy's blocks.
+	Placed     *uint64 `json:"placements_recorded,omitempty"`
+	AsRecorded *uint64 `json:"placements_matched,omitempty"`
 
 	Stats         alloc.Stats `json:"stats"` // after the last event
 	Fragmentation float64     `json:"fragmentation"`
@@ -139,6 +150,16 @@ func (r *Result) MarshalJSON() ([]byte, error) {
 	return b.Bytes(), err
 }
 
+// Placements says for people how many blocks lie where they lay in the recorded
+// program, "1,323 of 1,323 placements as recorded"; "" where there is nothing to
+// compare.
+func (r *Result) Placements() string {
+	if r.Placed == nil {
+		return ""
+	}
+	return fmt.Sprintf("%s of %s placements as recorded", report.Count(*r.AsRecorded), report.Count(*r.Placed))
+}
+
 // OwnTime is the real time per event for people, "47 ns/event"; "-" where it was not
 // measured.
 func (r *Result) OwnTime() string {
@@ -158,12 +179,14 @@ func (r *Result) EventNanos() float64 {
 
 // Failure is the first refusal: what was asked, by whom, and why not.
 type Failure struct {
-	Event uint64      `json:"event"` // counted from 1, the pool's seeds included
-	Bytes uint64      `json:"bytes"`
-	Hole  uint64      `json:"largest_hole_bytes"`
-	Stack string      `json:"stack,omitempty"` // if the recording has it
-	Cause alloc.Cause `json:"-"`
-	Why   string      `json:"why"` // the cause in words
+	Event uint64 `json:"event"` // counted from 1, the pool's seeds included
+	Bytes uint64 `json:"bytes"`
+	Hole  uint64 `json:"largest_hole_bytes"`
+	Stack string `json:"stack,omitempty"` // if the recording has it
+	// Recorded says that the recorded program was refused this request, too.
+	Recorded bool        `json:"refused_when_recorded,omitempty"`
+	Cause    alloc.Cause `json:"-"`
+	Why      string      `json:"why"` // the cause in words
 }
 
 // Run replays t under every policy, on every pool. Results are in the order of
@@ -226,9 +249,10 @@ func Run(ctx context.Context, t *trace.Trace, cfg Config) (*Report, error) {
 // Describe is what a report says of the recording itself.
 func Describe(t *trace.Trace) TraceInfo {
 	info := TraceInfo{
-		Events: t.Events - t.Seeds, Allocs: t.Allocs - t.Seeds, Seeds: t.Seeds, PeakLive: t.PeakLive, Source: t.Source, Format: t.Format, Notes: t.Notes,
+		Events: t.Events - t.Seeds, Allocs: t.Allocs - t.Seeds, Seeds: t.Seeds, Refused: t.Refused, PeakLive: t.PeakLive, Source: t.Source, Format: t.Format, Notes: t.Notes,
 	}
 	for _, p := range t.Pools {
+		info.Placed += p.Placed
 		if len(t.Pools) > 1 {
 			info.PoolNames = append(info.PoolNames, p.Name)
 		}

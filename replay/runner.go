@@ -91,10 +91,14 @@ func (r *runner) progress(doing string, done uint64) {
 }
 
 // open opens the device and the policy's allocator on it; close ends both.
-func (r *runner) open(total uint64, log func(alloc.Message)) (dev device.GPU, a alloc.Allocator, close func(), err error) {
+// watch, if not nil, is put around the device.
+func (r *runner) open(total uint64, watch func(device.GPU) device.GPU, log func(alloc.Message)) (dev device.GPU, a alloc.Allocator, close func(), err error) {
 	dev, err = r.cfg.Device(total)
 	if err != nil {
 		return nil, nil, nil, err
+	}
+	if watch != nil {
+		dev = watch(dev)
 	}
 	a, err = gpumem.NewAllocator(dev, r.policy, log)
 	if err != nil {
@@ -146,7 +150,8 @@ func request(e *trace.Event) alloc.Request {
 func (r *runner) observe(ctx context.Context) (*Result, error) {
 	// What is said when the allocator is made is about its settings, not the run.
 	notes, begun := newNotes(), false
-	dev, a, done, err := r.open(r.cfg.Total, func(m alloc.Message) {
+	places := r.places()
+	dev, a, done, err := r.open(r.cfg.Total, places.watch(), func(m alloc.Message) {
 		if begun {
 			notes.add(m)
 		}
@@ -214,6 +219,9 @@ func (r *runner) observe(ctx context.Context) (*Result, error) {
 					digest.add(b.Addr - info.Base)
 					live++
 				}
+				if err := places.compare(e, b); err != nil {
+					return err
+				}
 				used += b.Size
 				blocks[e.Slot] = b
 			}
@@ -228,12 +236,25 @@ func (r *runner) observe(ctx context.Context) (*Result, error) {
 			if pic != nil {
 				pic.after(n, used, held, res.Refused, live)
 			}
+			if b := blocks[e.Slot]; e.Refused && !b.IsZero() {
+				blocks[e.Slot] = alloc.Block{}
+				if err := a.Free(b); err != nil {
+					return fmt.Errorf("event %d: %w", n, err)
+				}
+				used -= b.Size
+				live--
+				if c := dev.Counters().Calls - ours.Calls; c != calls {
+					calls = c
+					held = stats().PoolBytes
+				}
+			}
 		}
 		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
+	places.result(res)
 	res.Fits = res.Refused == 0
 	if res.Failure != nil {
 		res.FirstRefused = &res.Failure.Event
@@ -273,7 +294,7 @@ func (r *runner) picture(a alloc.Allocator, stats func() alloc.Stats, calls func
 
 // failure describes the first refusal while the allocator is as it was then.
 func (r *runner) failure(a alloc.Allocator, free int64, e *trace.Event, event uint64) *Failure {
-	f := &Failure{Event: event, Bytes: e.Bytes, Stack: r.trace.Site(e.Site), Cause: alloc.Explain(a, request(e), free)}
+	f := &Failure{Event: event, Bytes: e.Bytes, Recorded: e.Refused, Stack: r.trace.Site(e.Site), Cause: alloc.Explain(a, request(e), free)}
 	f.Hole = f.Cause.Hole
 	f.Why = f.Cause.Text(func(s alloc.Site) string { return r.trace.Site(uint32(s)) })
 	return f
@@ -291,7 +312,7 @@ func deviceFree(dev device.Device) int64 {
 // timed is a pass that only runs, and says how long the allocator took. It
 // follows observe, which has met every error that is not a refusal.
 func (r *runner) timed(ctx context.Context) (time.Duration, error) {
-	_, a, done, err := r.open(r.cfg.Total, nil)
+	_, a, done, err := r.open(r.cfg.Total, nil, nil)
 	if err != nil {
 		return 0, err
 	}
@@ -312,6 +333,12 @@ func (r *runner) timed(ctx context.Context) (time.Duration, error) {
 			// The comparison first, for a refusal is part of what is timed.
 			if err != nil && err != alloc.ErrNoMemory && !errors.Is(err, alloc.ErrNoMemory) {
 				return err
+			}
+			if e.Refused {
+				if err := a.Free(b); err != nil {
+					return err
+				}
+				continue
 			}
 			blocks[e.Slot] = b // after a refusal the zero block, whose free does nothing
 		}

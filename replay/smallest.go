@@ -61,6 +61,12 @@ func (r *runner) fits(ctx context.Context, total uint64) (bool, error) {
 			if err != nil {
 				return err
 			}
+			if e.Refused {
+				if err := a.Free(b); err != nil {
+					return err
+				}
+				continue
+			}
 			blocks[e.Slot] = b
 		}
 		return nil

@@ -39,6 +39,9 @@ func (r *Report) story() (headline string, sentences []string) {
 		what += ", in " + who + ","
 	}
 	what += " and was refused"
+	if f.Recorded {
+		what += ", as in the recorded run"
+	}
 	if first.Refused > 1 {
 		what += fmt.Sprintf(", the first of %s refusals", report.Count(first.Refused))
 	}
@@ -88,6 +91,13 @@ func (r *Report) served(fit []*Result, device string) []string {
 	} else {
 		out = append(out, fmt.Sprintf("Of the policies %s held least, %s at most, and %s held most, %s of the device's %s.",
 			label(least, r), size.Format(least.HeldPeak), label(most, r), size.Format(most.HeldPeak), device))
+	}
+	if n := r.Trace.Refused; n > 0 {
+		requests := "requests"
+		if n == 1 {
+			requests = "request"
+		}
+		return append(out, fmt.Sprintf("Nothing was refused, nor the %s %s that the recorded run was refused.", report.Count(n), requests))
 	}
 	return append(out, "Nothing was refused.")
 }

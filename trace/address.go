@@ -34,25 +34,13 @@ type addressPlay struct {
 // do not get there.
 const maxFreed = 1<<19 - 1
 
-// refusals are the requests that the recorded program saw refused.
-//
-// They are no events. The program saw an error and went on in some way: it
-// waited and asked again, freed something and asked again, or ended. What it did
-// is in the log, the request that failed holds nothing. (RMM's own replay
-// benchmark leaves them out as well.)
+// refusals are the requests that the recorded program was refused, for the note.
+// Each is an event of the pool, too.
 type refusals struct {
 	n       int
 	line    int    // of the first
 	bytes   uint64 // of the first
 	largest uint64
-}
-
-func (r *refusals) add(line int, bytes uint64) {
-	if r.n == 0 {
-		r.line, r.bytes = line, bytes
-	}
-	r.n++
-	r.largest = max(r.largest, bytes)
 }
 
 func newAddressPlay(pool *poolBuilder) *addressPlay {
@@ -70,7 +58,21 @@ func (a *addressPlay) alloc(addr, bytes uint64, stream uint32) error {
 	// The slot is known only now, and nothing else uses the table in between.
 	slot, err := a.pool.alloc(bytes, 0, stream, false)
 	*cell = slot + 1
-	return err
+	if err != nil {
+		return err
+	}
+	return a.pool.placed(addr)
+}
+
+// refuse adds a request that was refused; line is where the log says so.
+func (a *addressPlay) refuse(line int, bytes uint64, stream uint32) error {
+	r := &a.refused
+	if r.n == 0 {
+		r.line, r.bytes = line, bytes
+	}
+	r.n++
+	r.largest = max(r.largest, bytes)
+	return a.pool.refuse(bytes, 0, stream, false)
 }
 
 // free frees the block at addr; bytes is its size as the free gives it.
@@ -103,9 +105,9 @@ func (a *addressPlay) notes(b *builder, prefix string) {
 			count(n, "block"), bytes.cap(), is(n))
 	}
 	if r := a.refused; r.n == 1 {
-		note("the recorded program was refused 1 allocation, of %d bytes (line %d); left out", r.bytes, r.line)
+		note("the recorded program was refused 1 allocation, of %d bytes (line %d)", r.bytes, r.line)
 	} else if r.n > 1 {
-		note("the recorded program was refused %d allocations, first of %d bytes (line %d), the largest of %d; left out",
+		note("the recorded program was refused %d allocations, first of %d bytes (line %d), the largest of %d",
 			r.n, r.bytes, r.line, r.largest)
 	}
 	if n := a.again; n > 0 {

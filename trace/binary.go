@@ -46,6 +46,11 @@ package trace
 //
 // If its high bit is 1, it is one of the kinds below. A text is its length as a
 // varint, and its bytes.
+//
+// # Versions
+//
+// Version 1 has no binPlace and no binRefused. It is read as version 2 is; what is
+// written is version 2.
 
 import (
 	"encoding/binary"
@@ -54,7 +59,7 @@ import (
 
 const (
 	binaryMagic   = "\x89gpumem"
-	binaryVersion = 1
+	binaryVersion = 2
 	// binaryHead is the magic and the version.
 	binaryHead = len(binaryMagic) + 1
 	// frameBytes is the length and the two sums.
@@ -70,7 +75,8 @@ const (
 	// (maxNameBytes, maxFileBytes).
 	maxFrameBytes = 1000
 	// maxRecord is the longest record: kind, length, text, number.
-	// A site is shorter: maxFrames varints of 5 bytes at most.
+	// A site is shorter: maxFrames varints of 5 bytes at most. So is an event with
+	// the record in front of it.
 	maxRecord = 1 + 2 + maxText + binary.MaxVarintLen64
 )
 
@@ -94,6 +100,8 @@ const (
 	binNote                       // text
 	binPeak                       // varint: Trace.PeakLive, where the order across pools is lost
 	binTimed                      // nothing: the events that follow have times
+	binPlace                      // varint: the address of the Alloc that follows, as the zigzag difference to the last one in the block
+	binRefused                    // nothing: the Alloc that follows was refused
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)

@@ -61,6 +61,14 @@ func diffTraces(want, got *Trace) string {
 		if d := cmp.Diff(x, y); d != "" {
 			return d
 		}
+		a, errA := placesOf(p, x)
+		b, errB := placesOf(got.Pools[i], y)
+		if err := errors.Join(errA, errB); err != nil {
+			return err.Error()
+		}
+		if d := cmp.Diff(a, b); d != "" {
+			return d
+		}
 	}
 	return ""
 }
@@ -110,6 +118,7 @@ f 0 upper at=1000
 	if err := checkTrace(tr); err != nil {
 		t.Error(err)
 	}
+	file[len(binaryMagic)] = binaryVersion // the file is in version 1
 	if got := saved(t, tr); !bytes.Equal(got, file) {
 		t.Errorf("saved\n% x\n% x", got, file)
 	}
@@ -185,9 +194,19 @@ func traceOf(t *rapid.T) *Trace {
 			b.at(now)
 		}
 		p := rapid.SampledFrom(pools).Draw(t, "pool")
-		switch k := rapid.IntRange(0, 9).Draw(t, "op"); {
+		switch k := rapid.IntRange(0, 10).Draw(t, "op"); {
 		case k < 5:
 			alloc(p)
+			if rapid.Bool().Draw(t, "placed") {
+				if err := p.placed(rapid.Uint64().Draw(t, "addr")); err != nil {
+					t.Fatal(err)
+				}
+			}
+		case k == 10:
+			site, stream := draw()
+			if err := p.refuse(rapid.Uint64().Draw(t, "bytes"), site, stream, rapid.Bool().Draw(t, "upper")); err != nil {
+				t.Fatal(err)
+			}
 		case k == 9:
 			site, stream := draw()
 			if err := p.freeOlder(rapid.Uint64().Draw(t, "addr"), rapid.Uint64().Draw(t, "bytes"), site, stream); err != nil {
@@ -312,7 +331,7 @@ func TestBinaryErrors(t *testing.T) {
 		want string
 	}{
 		{"nothing behind the magic", []byte(binaryMagic), "in: ends within its first 8 bytes: no events"},
-		{"newer", []byte(binaryMagic + "\x02???"), "in: is in version 2 of the format, and this gpumem reads version 1; read it with the gpumem that wrote it, or a newer one"},
+		{"newer", []byte(binaryMagic + "\x03???"), "in: is in version 3 of the format, and this gpumem reads versions 1 to 2; read it with the gpumem that wrote it, or a newer one"},
 		{"no block", []byte(binaryMagic + "\x01"), "in: the recording has no events"},
 		{"no events", inBlock(pool), "in: the recording has no events"},
 		{"kind", inBlock("\x90"), "in: byte 20: there is no record of kind 0x90" + not},
@@ -325,6 +344,11 @@ func TestBinaryErrors(t *testing.T) {
 		{"frame", inBlock("\x82\x01\x00"), "in: byte 20: a stack has a frame that is not known" + not},
 		{"no frames", inBlock("\x82\x00"), "in: byte 20: a stack has no frames, or too many" + not},
 		{"too many frames", inBlock("\x82\x41"), "in: byte 20: a stack has no frames, or too many" + not},
+		{"a refusal that is freed", inBlock(pool, "\x00\x05", "\x87", "\x01\x00"), "in: byte 27: no allocation follows a record about one" + not},
+		{"a place at the end of a block", inBlock(pool, "\x00\x05", "\x86\x08"), "in: byte 26: no allocation follows a record about one" + not},
+		{"a place before a note", inBlock(pool, "\x86\x08", "\x83\x00"), "in: byte 26: no allocation follows a record about one" + not},
+		{"a refusal with a place", inBlock(pool, "\x86\x08", "\x87", "\x00\x05"), "in: byte 26: no allocation follows a record about one" + not},
+		{"an older block with a place", inBlock("\x80\x01p\x01", "\x86\x08", "\x00\x05"), "in: byte 26: a block older than the recording has an address, or was refused" + not},
 		{"stream", inBlock(pool, "\x10\x05\xff\xff\xff\xff\x0f"), "in: byte 24: an event is of stream 4294967295 or above" + not},
 		{"free", inBlock(pool, "\x00\x05", "\x01\x00", "\x01\x00"), "in: byte 28: a block is freed that is not live" + not},
 		{"free of a slot out of reach", inBlock(pool, "\x00\x05", "\x01\x02"), "in: byte 26: a block is freed that is not live" + not},

@@ -15,6 +15,7 @@ type blockWriter struct {
 
 	pools []filePool
 	last  uint32 // pool of the last event in the block
+	addr  uint64 // the last one in the block
 }
 
 // filePool is what the reader will know about a pool when it comes to the next
@@ -40,7 +41,7 @@ func (b *blockWriter) flush() error {
 	putFrame(b.buf[:frameBytes], b.buf[frameBytes:])
 	_, b.err = b.w.Write(b.buf)
 	b.buf = b.buf[:frameBytes]
-	b.last = 0
+	b.last, b.addr = 0, 0
 	for i := range b.pools {
 		b.pools[i].prev = prev{}
 	}
@@ -88,8 +89,40 @@ func (b *blockWriter) uvarint(kind byte, n uint64) {
 	b.buf = binary.AppendUvarint(b.buf, n)
 }
 
-// alloc writes an Alloc and returns the slot that it has in the file.
-func (b *blockWriter) alloc(pool uint32, ev Event) (uint32, error) {
+// alloc writes an Alloc and returns the slot that it has in the file. addr is
+// where its block lies, 0 if that is not known.
+func (b *blockWriter) alloc(pool uint32, ev Event, addr uint64) (uint32, error) {
+	slot, err := b.slot(pool)
+	if err != nil {
+		return 0, err
+	}
+	b.room() // one block has both records
+	if addr != 0 {
+		d := int64(addr - b.addr)
+		b.buf = append(b.buf, binPlace)
+		b.buf = binary.AppendUvarint(b.buf, uint64(d<<1)^uint64(d>>63))
+		b.addr = addr
+	}
+	b.event(pool, slot, ev, 0, ev.Bytes)
+	return slot, b.err
+}
+
+// refuse writes an Alloc that was refused.
+func (b *blockWriter) refuse(pool uint32, ev Event) error {
+	slot, err := b.slot(pool)
+	if err != nil {
+		return err
+	}
+	b.room()
+	b.buf = append(b.buf, binRefused)
+	b.event(pool, slot, ev, 0, ev.Bytes)
+	p := &b.pools[pool]
+	p.free = append(p.free, slot)
+	return b.err
+}
+
+// slot takes the slot that the reader will take.
+func (b *blockWriter) slot(pool uint32) (uint32, error) {
 	p := &b.pools[pool]
 	var slot uint32
 	if top := len(p.free) - 1; top >= 0 {
@@ -102,8 +135,7 @@ func (b *blockWriter) alloc(pool uint32, ev Event) (uint32, error) {
 		slot = p.next
 		p.next++
 	}
-	b.event(pool, slot, ev, 0, ev.Bytes)
-	return slot, b.err
+	return slot, nil
 }
 
 // free writes the Free of a slot of the file.
@@ -116,9 +148,8 @@ func (b *blockWriter) free(pool, slot uint32, ev Event) error {
 	return b.err
 }
 
-// event writes an event; what is its size or its slot.
+// event writes an event; what is its size or its slot. The caller has made room.
 func (b *blockWriter) event(pool, slot uint32, ev Event, tag byte, what uint64) {
-	b.room()
 	p := &b.pools[pool]
 	at := len(b.buf)
 	b.buf = append(b.buf, 0)

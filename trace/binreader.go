@@ -23,9 +23,12 @@ type binaryReader struct {
 
 	pools []*readPool
 	last  uint32 // pool of the last event in the block
-	peak  uint64 // what the file says that Trace.PeakLive is
-	timed bool   // the events have times
-	saved bool   // peak was told
+	addr  uint64 // the last one in the block
+	// What a record in front of an Alloc says of it.
+	placed, refused bool
+	peak            uint64 // what the file says that Trace.PeakLive is
+	timed           bool   // the events have times
+	saved           bool   // peak was told
 }
 
 // readPool is one pool of the file.
@@ -48,8 +51,8 @@ func readBinary(_ context.Context, in *bufio.Reader, b *builder) error {
 		return &Error{File: b.trace.Source, Msg: "does not begin as a recording that --save wrote"}
 	case n < binaryHead:
 		return &Error{File: b.trace.Source, Msg: fmt.Sprintf("ends within its first %d bytes: no events", binaryHead)}
-	case head[n-1] != binaryVersion:
-		return &Error{File: b.trace.Source, Msg: fmt.Sprintf("is in version %d of the format, and this gpumem reads version %d; read it with the gpumem that wrote it, or a newer one",
+	case head[n-1] < 1 || head[n-1] > binaryVersion:
+		return &Error{File: b.trace.Source, Msg: fmt.Sprintf("is in version %d of the format, and this gpumem reads versions 1 to %d; read it with the gpumem that wrote it, or a newer one",
 			head[n-1], binaryVersion)}
 	}
 	r.off = int64(binaryHead)
@@ -130,7 +133,7 @@ func (r *binaryReader) tail(n int, what string) error {
 
 // records plays the records of a block.
 func (r *binaryReader) records(payload []byte) error {
-	r.last = 0
+	r.last, r.addr = 0, 0
 	for _, p := range r.pools {
 		p.prev = prev{}
 	}
@@ -138,11 +141,9 @@ func (r *binaryReader) records(payload []byte) error {
 	for f.i < len(payload) {
 		start := f.i
 		f.i++
-		var err error
-		if tag := payload[start]; tag&binOther == 0 {
-			err = r.event(tag, &f)
-		} else {
-			err = r.record(tag, &f)
+		err := r.next(payload[start], &f)
+		if f.i == len(payload) && err == nil && (r.placed || r.refused) {
+			err = recordError("no allocation follows a record about one")
 		}
 		if err != nil {
 			if bad, ok := err.(recordError); ok {
@@ -152,6 +153,17 @@ func (r *binaryReader) records(payload []byte) error {
 		}
 	}
 	return nil
+}
+
+// next plays a record of any kind.
+func (r *binaryReader) next(tag byte, f *fields) error {
+	if tag&binOther == 0 {
+		return r.event(tag, f)
+	}
+	if r.placed || r.refused {
+		return recordError("no allocation follows a record about one")
+	}
+	return r.record(tag, f)
 }
 
 // recordError is a record that no writer writes.
@@ -224,6 +236,12 @@ func (r *binaryReader) record(tag byte, f *fields) error {
 	case binTimed:
 		r.timed = true
 		r.b.at(0)
+	case binPlace:
+		z := f.uvarint()
+		r.addr += z>>1 ^ -(z & 1)
+		r.placed = true
+	case binRefused:
+		r.refused = true
 	default:
 		return recordError(fmt.Sprintf("there is no record of kind %#x", tag))
 	}
@@ -279,25 +297,42 @@ func (r *binaryReader) event(tag byte, f *fields) error {
 		return recordError("an event is of stream 4294967295 or above")
 	}
 	if tag&binFree != 0 {
+		if r.placed || r.refused {
+			return recordError("no allocation follows a record about one")
+		}
 		return r.free(p, what, uint32(site), uint32(stream), tag&binUpper != 0)
 	}
+	return r.alloc(p, Event{Bytes: what, Site: uint32(site), Stream: uint32(stream), Upper: tag&binUpper != 0})
+}
+
+// alloc plays an Alloc.
+func (r *binaryReader) alloc(p *readPool, ev Event) error {
+	placed, refused := r.placed, r.refused
+	r.placed, r.refused = false, false
 	if p.seeds > 0 {
 		if p.prev.time != 0 {
 			return recordError("a block older than the recording has a time")
 		}
+		if placed || refused {
+			return recordError("a block older than the recording has an address, or was refused")
+		}
 		p.seeds--
 		p.pool.p.Seeds++
 	}
-	slot, err := p.pool.alloc(what, uint32(site), uint32(stream), tag&binUpper != 0)
+	ev.Refused = refused
+	slot, err := p.pool.take(ev)
 	if err != nil {
 		return err
 	}
 	if int(slot) == len(p.live) {
 		p.live = append(p.live, false)
 	}
-	p.live[slot] = true
+	p.live[slot] = !refused
 	p.prev.slot = slot
-	return nil
+	if !placed {
+		return nil
+	}
+	return p.pool.placed(r.addr)
 }
 
 // free plays a Free; z is its slot as the file has it.

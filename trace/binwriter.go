@@ -53,8 +53,12 @@ type Call struct {
 	// Pool names the pool of memory; "" is a good name if there is one. Longer
 	// names than 200 bytes are cut.
 	Pool string
-	// ID names the block while it is live: its address, or any number.
+	// ID names the block while it is live: its address, or any number. Of what
+	// was refused it is not used.
 	ID uint64
+	// Addr is the address of a block that is allocated; 0 is unknown. A replay
+	// then says how many of its placements are as recorded.
+	Addr uint64
 	// Bytes is how many bytes were asked for. Of a Free it is not used.
 	Bytes uint64
 	// Stream is a number from 0 within the pool, best dense, and below 2^32-1; 0
@@ -101,11 +105,30 @@ func (w *Writer) Alloc(c Call) error {
 	if err != nil {
 		return err
 	}
-	slot, err := w.out.alloc(p.number, ev)
+	slot, err := w.out.alloc(p.number, ev, c.Addr)
 	if err != nil {
 		return err
 	}
 	p.slots[c.ID] = slot
+	return w.flushIfOld()
+}
+
+// Refuse records an allocation that was refused for good: a replay tries it, too.
+// The error is that of writing, which comes again on every later call.
+func (w *Writer) Refuse(c Call) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	p, err := w.pool(c.Pool)
+	if err != nil {
+		return err
+	}
+	ev, err := w.event(c)
+	if err != nil {
+		return err
+	}
+	if err := w.out.refuse(p.number, ev); err != nil {
+		return err
+	}
 	return w.flushIfOld()
 }
 
@@ -214,7 +237,8 @@ func (w *Writer) site(text string) uint32 {
 
 // Save writes the recording in our own format, so that it is read faster and
 // takes less room. What is read from it has the same pools, sums, sites and
-// notes, and the same events but for their slots, which may be numbered anew.
+// notes, and the same events but for their slots, which may be numbered anew. So
+// have their blocks the same places.
 // The error is that of w, of the temporary file, or the cause of ctx.
 func (t *Trace) Save(ctx context.Context, w io.Writer) error {
 	out := &blockWriter{w: w}
@@ -251,6 +275,7 @@ func (p *Pool) save(ctx context.Context, n uint32, out *blockWriter) error {
 	defer cur.Close()
 	slots := make([]uint32, p.Slots) // the file's by ours
 	batch := make([]Event, 4096)
+	places := p.Places()
 	for {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -261,10 +286,17 @@ func (p *Pool) save(ctx context.Context, n uint32, out *blockWriter) error {
 		}
 		for i := 0; i < got && err == nil; i++ {
 			ev := batch[i]
-			if ev.Op == Free {
+			var addr uint64
+			if addr, err = places.Of(&ev); err != nil {
+				break
+			}
+			switch {
+			case ev.Op == Free:
 				err = out.free(n, slots[ev.Slot], ev)
-			} else {
-				slots[ev.Slot], err = out.alloc(n, ev)
+			case ev.Refused:
+				err = out.refuse(n, ev)
+			default:
+				slots[ev.Slot], err = out.alloc(n, ev, addr)
 			}
 		}
 		if err != nil {

@@ -65,8 +65,12 @@ func (b *builder) finish() error {
 		if err := p.sealOlder(); err != nil {
 			return err
 		}
+		if err := p.sealPlaces(); err != nil {
+			return err
+		}
 		t.Events += p.p.Events
 		t.Allocs += p.p.Allocs
+		t.Refused += p.p.Refused
 		t.Seeds += p.p.Seeds
 		p.p.Slots = uint32(len(p.bytes))
 		p.p.PeakLive = p.peak.cap()
@@ -92,6 +96,7 @@ type poolBuilder struct {
 	b       *builder
 	p       *Pool
 	enc     encoder
+	places  placeEncoder
 	free    []uint32 // slots without a block, the last one freed on top
 	bytes   []uint64 // requested bytes of the block in each slot
 	older   []olderBlock
@@ -104,31 +109,45 @@ type poolBuilder struct {
 
 var errTooManyBlocks = errors.New("more than 4294967295 blocks are live at once; this version cannot number them")
 
-// alloc adds an Alloc and returns its slot. The slot freed last is used first:
-// it is near the encoder's previous slot, and near in the reader's memory.
+// alloc adds an Alloc and returns its slot.
 func (p *poolBuilder) alloc(n uint64, site, stream uint32, upper bool) (uint32, error) {
-	var slot uint32
+	return p.take(Event{Bytes: n, Site: site, Stream: stream, Upper: upper})
+}
+
+// refuse adds an Alloc that the recorded program was refused.
+func (p *poolBuilder) refuse(n uint64, site, stream uint32, upper bool) error {
+	_, err := p.take(Event{Bytes: n, Site: site, Stream: stream, Upper: upper, Refused: true})
+	return err
+}
+
+// take adds an Alloc in a free slot, and returns that. The slot freed last is
+// used first: it is near the encoder's previous slot, and near in the reader's
+// memory. If ev was refused the slot is free again.
+func (p *poolBuilder) take(ev Event) (slot uint32, err error) {
+	n := ev.Bytes
 	if top := len(p.free) - 1; top >= 0 {
 		slot = p.free[top]
 		p.free = p.free[:top]
 		p.bytes[slot] = n
-	} else {
-		var err error
-		if slot, err = p.newSlot(n); err != nil {
-			return 0, err
-		}
+	} else if slot, err = p.newSlot(n); err != nil {
+		return 0, err
 	}
 	p.p.Events++
 	p.p.Allocs++
 	p.p.LargestAlloc = max(p.p.LargestAlloc, n)
-	p.p.Streams = max(p.p.Streams, stream+1)
+	p.p.Streams = max(p.p.Streams, ev.Stream+1)
 	p.live.add(n)
 	p.peak.raise(p.live)
 	p.live256.add256(n)
 	p.peak256.raise(p.live256)
 	p.b.live.add(n)
 	p.b.peak.raise(p.b.live)
-	return slot, p.put(Event{Bytes: n, Slot: slot, Site: site, Stream: stream, Upper: upper})
+	if ev.Refused {
+		p.p.Refused++
+		p.drop(slot)
+	}
+	ev.Slot = slot
+	return slot, p.put(ev)
 }
 
 // newSlot returns a slot that no block had before.
@@ -142,14 +161,19 @@ func (p *poolBuilder) newSlot(n uint64) (uint32, error) {
 
 // release adds the Free of a live slot. The caller knows that it is live.
 func (p *poolBuilder) release(slot, site, stream uint32, upper bool) error {
-	n := p.bytes[slot]
-	p.free = append(p.free, slot)
+	p.drop(slot)
 	p.p.Events++
 	p.p.Streams = max(p.p.Streams, stream+1)
+	return p.put(Event{Slot: slot, Site: site, Stream: stream, Upper: upper, Op: Free})
+}
+
+// drop takes the block of a slot out of what is live.
+func (p *poolBuilder) drop(slot uint32) {
+	n := p.bytes[slot]
+	p.free = append(p.free, slot)
 	p.live.sub(n)
 	p.live256.sub256(n)
 	p.b.live.sub(n)
-	return p.put(Event{Slot: slot, Site: site, Stream: stream, Upper: upper, Op: Free})
 }
 
 func (p *poolBuilder) put(ev Event) error {

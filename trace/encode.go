@@ -15,7 +15,7 @@ package trace
 //	ext   bit 0     Upper
 //	      bits 1-3  bytes of the stream (0 to 4; above 4 is damage)
 //	      bits 4-6  bytes of the site (0 to 4; above 4 is damage)
-//	      bit 7     0
+//	      bit 7     Refused
 //	stream, site
 //	time  in a timed block alone, see putTime
 //
@@ -86,12 +86,15 @@ func (e *encoder) put(ev Event) {
 	i += slotBytes
 	binary.LittleEndian.PutUint64(b[i:], ev.Bytes)
 	i += sizeBytes
-	if ev.Upper || ev.Stream != 0 || ev.Site != 0 {
+	if ev.Upper || ev.Refused || ev.Stream != 0 || ev.Site != 0 {
 		tag |= tagExt
 		streamBytes, siteBytes := byteLen(uint64(ev.Stream)), byteLen(uint64(ev.Site))
 		ext := byte(streamBytes)<<1 | byte(siteBytes)<<4
 		if ev.Upper {
 			ext |= 1
+		}
+		if ev.Refused {
+			ext |= 1 << 7
 		}
 		b[i] = ext
 		i++
@@ -201,15 +204,16 @@ func decode(dst []Event, b []byte, last prev, slots uint32, timed bool) (used in
 		ev.Op = Op(tag & tagFree)
 		n += 1 + size
 		if tag&tagExt == 0 {
-			ev.Site, ev.Stream, ev.Upper = 0, 0, false
+			ev.Site, ev.Stream, ev.Upper, ev.Refused = 0, 0, false, false
 		} else {
 			ext := w[n]
-			streamBytes, siteBytes := int(ext>>1&7), int(ext>>4)
+			streamBytes, siteBytes := int(ext>>1&7), int(ext>>4&7)
 			if streamBytes > 4 || siteBytes > 4 {
 				return i, prev{now, slot}, errSpool
 			}
 			n++
 			ev.Upper = ext&1 != 0
+			ev.Refused = ext>>7 != 0
 			ev.Stream = binary.LittleEndian.Uint32(w[n:]) & mask32[streamBytes]
 			n += streamBytes
 			ev.Site = binary.LittleEndian.Uint32(w[n:]) & mask32[siteBytes]

@@ -61,6 +61,20 @@ func eventsOf(p *Pool, batch int) ([]Event, error) {
 	}
 }
 
+// placesOf reads the address of each event of a pool, 0 where there is none.
+func placesOf(p *Pool, evs []Event) ([]uint64, error) {
+	var all []uint64
+	places := p.Places()
+	for i := range evs {
+		addr, err := places.Of(&evs[i])
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, addr)
+	}
+	return all, nil
+}
+
 // list writes events as lines: a SLOT BYTES or f SLOT, and what is not zero.
 func listEvents(evs []Event) string {
 	var out strings.Builder
@@ -72,6 +86,9 @@ func listEvents(evs []Event) string {
 		}
 		if e.Upper {
 			out.WriteString(" upper")
+		}
+		if e.Refused {
+			out.WriteString(" refused")
 		}
 		if e.Stream != 0 {
 			fmt.Fprintf(&out, " stream=%d", e.Stream)
@@ -97,7 +114,7 @@ func checkPool(p *Pool) error {
 	size := map[uint32]uint64{}
 	live, live256 := new(big.Int), new(big.Int)
 	peak, peak256 := new(big.Int), new(big.Int)
-	var allocs, largest uint64
+	var allocs, largest, refused uint64
 	var most int
 	rounded := func(n uint64) *big.Int {
 		b := new(big.Int).SetUint64(n)
@@ -136,6 +153,12 @@ func checkPool(p *Pool) error {
 		if live256.Cmp(peak256) > 0 {
 			peak256.Set(live256)
 		}
+		if e.Refused {
+			refused++
+			delete(size, e.Slot)
+			live.Sub(live, new(big.Int).SetUint64(e.Bytes))
+			live256.Sub(live256, rounded(e.Bytes))
+		}
 	}
 	capped := func(b *big.Int) uint64 {
 		if !b.IsUint64() {
@@ -143,12 +166,30 @@ func checkPool(p *Pool) error {
 		}
 		return b.Uint64()
 	}
-	got := []uint64{p.Events, p.Allocs, p.LargestAlloc, uint64(p.Slots), p.PeakLive, p.PeakLive256, p.EndLive, p.EndBlocks}
-	want := []uint64{uint64(len(evs)), allocs, largest, uint64(most), capped(peak), capped(peak256), capped(live), uint64(len(size))}
+	got := []uint64{p.Events, p.Allocs, p.LargestAlloc, uint64(p.Slots), p.PeakLive, p.PeakLive256, p.EndLive, p.EndBlocks, p.Refused}
+	want := []uint64{uint64(len(evs)), allocs, largest, uint64(most), capped(peak), capped(peak256), capped(live), uint64(len(size)), refused}
 	for i := range got {
 		if got[i] != want[i] {
-			return fmt.Errorf("events, allocs, largest, slots, peak, peak256, end bytes, end blocks:\n got %d\nwant %d", got, want)
+			return fmt.Errorf("events, allocs, largest, slots, peak, peak256, end bytes, end blocks, refused:\n got %d\nwant %d", got, want)
 		}
+	}
+	var placed uint64
+	places := p.Places()
+	for i := range evs {
+		e := &evs[i]
+		addr, err := places.Of(e)
+		if err != nil {
+			return err
+		}
+		if addr == 0 {
+			continue
+		}
+		if placed++; e.Op == Free || e.Refused || uint64(i) < p.Seeds {
+			return fmt.Errorf("event %d: %+v at %#x", i, e, addr)
+		}
+	}
+	if placed != p.Placed {
+		return fmt.Errorf("%d places, want %d", placed, p.Placed)
 	}
 	return nil
 }

@@ -99,6 +99,17 @@ func (t *idTable) del(key uint64) (value uint32, found bool) {
 	return value, true
 }
 
+// has reports whether key is there.
+func (t *idTable) has(key uint64) bool {
+	mask := len(t.cells) - 1
+	for i := t.home(key); t.cells[i].slot != 0; i = (i + 1) & mask {
+		if t.cells[i].key == key {
+			return true
+		}
+	}
+	return false
+}
+
 // grow doubles the table.
 func (t *idTable) grow() {
 	old := t.cells

@@ -11,14 +11,15 @@ package trace
 // were asked for, and the address. JAX's plugins have such lines from 0.4.26 to
 // 0.12.0.1 (asked of ten of them), TensorFlow 2.21.0 too; 0.4.23 has none, and what it
 // has instead does not say which block is freed. An allocation is written after it is
-// made, a refused one with the address 0, a free before. Everything else in the
-// log is skipped, the stacks that follow the lines too: wheels have hardly any
-// names in them.
+// made, a refused one with the address 0, a free before. logorder.go puts the
+// lines of several threads in order. Everything else in the log is skipped, the
+// stacks that follow the lines too: wheels have hardly any names in them.
 
 import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -43,6 +44,7 @@ type memDebugReader struct {
 	*lineReader
 	b       *builder
 	clock   logClock
+	order   logOrder
 	pools   map[string]*addressPlay
 	names   []string // of the pools, in the order of their first lines
 	skipped int      // lines of other kinds
@@ -59,9 +61,13 @@ func readMemDebug(_ context.Context, in *bufio.Reader, b *builder) error {
 		b:          b,
 		pools:      make(map[string]*addressPlay),
 	}
+	r.order.play = r.play
 	for {
 		line, _, err := r.next()
 		if err == io.EOF {
+			if err := r.order.end(); err != nil {
+				return err
+			}
 			return r.end()
 		}
 		if err != nil {
@@ -85,6 +91,13 @@ func (r *memDebugReader) end() error {
 		}
 		r.pools[name].notes(r.b, prefix)
 	}
+	if n := r.order.moved; n > 0 {
+		by := "times give, which is not sure within microseconds; a log that also has the lines \"Returning\" and \"F\" is sure"
+		if r.order.marked {
+			by = "lines give that the allocator writes as it serves"
+		}
+		r.b.note(fmt.Sprintf("%s out of order, as several threads write the log; played in the order that the %s", count(n, "line"), by))
+	}
 	if r.skipped > 0 {
 		r.b.note(fmt.Sprintf("%s without an allocation or a free; skipped", count(r.skipped, "line")))
 	}
@@ -96,7 +109,7 @@ func (r *memDebugReader) event(line []byte) error {
 	i := bytes.Index(line, []byte(memDebug))
 	if i < 0 {
 		r.skipped++
-		return nil
+		return r.mark(line)
 	}
 	prefix, rest := line[:i], line[i:]
 	isFree := bytes.HasPrefix(rest, memFree)
@@ -122,18 +135,59 @@ func (r *memDebugReader) event(line []byte) error {
 	if err != nil {
 		return err
 	}
-	if now, ok := r.clock.parse(prefix); ok {
-		r.b.at(now)
+	if addr == 0 && (isFree || size == 0) {
+		return nil // 0 bytes lie nowhere, and freeing nothing does nothing
 	}
+	e := &logEvent{play: play, addr: addr, size: size, line: r.line, free: isFree, thread: threadOf(prefix)}
+	e.now, e.timed = r.clock.parse(prefix)
+	return r.order.add(e)
+}
+
+// mark reads a line that is none of ours: it may be one that the allocator writes
+// as it serves.
+func (r *memDebugReader) mark(line []byte) error {
+	text := bfcText(line)
 	switch {
-	case addr != 0 && isFree:
-		return play.free(addr, size, 0)
-	case addr != 0:
-		return play.alloc(addr, size, 0)
-	case size != 0:
-		play.refused.add(r.line, size)
+	case bytes.HasPrefix(text, bfcServed):
+		if addr, ok := pointer(text[len(bfcServed):]); ok {
+			return r.order.served(threadOf(line), addr)
+		}
+	case bytes.HasPrefix(text, bfcFreed):
+		return r.order.freed(threadOf(line))
 	}
-	return nil // 0 bytes lie nowhere, and freeing nothing does nothing
+	return nil
+}
+
+// play plays an event; they come in order.
+func (r *memDebugReader) play(e *logEvent) error {
+	if e.timed {
+		r.b.at(e.now)
+	}
+	err := r.playAt(e)
+	var bad *Error
+	if errors.As(err, &bad) {
+		bad.Line = e.line
+	}
+	return err
+}
+
+func (r *memDebugReader) playAt(e *logEvent) error {
+	switch {
+	case e.free:
+		return e.play.free(e.addr, e.size, 0)
+	case e.addr == 0:
+		return e.play.refuse(e.line, e.size, 0)
+	}
+	if e.play.live.has(e.addr) {
+		// Its free must come first, wherever that stands.
+		if free := r.order.pull(e.play, e.addr); free != nil {
+			r.order.moved++
+			if err := r.playAt(free); err != nil {
+				return err
+			}
+		}
+	}
+	return e.play.alloc(e.addr, e.size, 0)
 }
 
 // pool returns the pool of an allocator, new if need be.

@@ -100,7 +100,7 @@ func (r *rmmReader) event(line []byte) error {
 	}
 	thread, ok := decimal(f[0])
 	if !ok {
-		if r.play.pool.p.Events == 0 && r.play.refused.n == 0 && bytes.EqualFold(line, []byte(rmmHeader)) {
+		if r.play.pool.p.Events == 0 && bytes.EqualFold(line, []byte(rmmHeader)) {
 			return nil
 		}
 		return r.fail("%s is not the number of a thread; a line of an RMM log is %s", quote(f[0]), rmmHeader)
@@ -141,8 +141,7 @@ func (r *rmmReader) event(line []byte) error {
 		}
 		return r.play.free(addr, size, stream)
 	case "allocate failure":
-		r.play.refused.add(r.line, size)
-		return nil
+		return r.play.refuse(r.line, size, stream)
 	}
 	return r.fail("%s is not an action; the actions are allocate, allocate failure, free and deallocate", quote(f[2]))
 }

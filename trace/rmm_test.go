@@ -27,16 +27,18 @@ func sample(t testing.TB, name string) []byte {
 // TestRMMSample: a log with everything that a log has.
 func TestRMMSample(t *testing.T) {
 	tr := mustRead(t, sample(t, "rmm.csv"), Options{})
-	const want = `: 2 seeds, 3 streams, peak 1051392, end 2048 in 1
+	const want = `: 2 seeds, 3 streams, peak 4296018688, end 2048 in 1
 a 2 1024
-a 3 512 stream=1
+a 4 512 stream=1
 a 0 256 stream=1
 a 1 1048576 at=1000
 f 2 at=5000000
 a 2 2048 stream=2 at=6000000
 f 1 stream=2 at=9000000
 a 1 1048576 at=10000000
-f 3 stream=1 at=2000000000
+a 3 4294967296 refused stream=1 at=1000000000
+a 3 2147483648 refused stream=1 at=1500000000
+f 4 stream=1 at=2000000000
 f 0 stream=1 at=2000000000
 f 1 at=2500000000
 `
@@ -45,7 +47,7 @@ f 1 at=2500000000
 	}
 	notes := []string{
 		"2 blocks older than the recording (1536 bytes) are allocated at its start, in the order of the addresses; known from the frees",
-		"the recorded program was refused 2 allocations, first of 4294967296 bytes (line 9), the largest of 4294967296; left out",
+		"the recorded program was refused 2 allocations, first of 4294967296 bytes (line 9), the largest of 4294967296",
 		"1 free of blocks that are not live; dropped",
 	}
 	if d := cmp.Diff(notes, tr.Notes); d != "" {
@@ -78,8 +80,8 @@ func TestRMM(t *testing.T) {
 			"a 0 1\na 1 1\na 2 1 stream=1\na 3 1 stream=2\na 4 1 stream=3\na 5 1 stream=3\n", nil},
 		{"nothing asked", "7,12:00:00,allocate,(nil),0,0\n7,12:00:01,allocate,0x1,0,0\n7,12:00:02,free,(nil),0,0\n7,12:00:03,free,0x0,0,0\n",
 			"a 0 0 at=1000000000\n", nil},
-		{"refused once", "7,12:00:00,allocate failure,(nil),99,0\n7,12:00:00,allocate,0x1,5,0\n", "a 0 5\n",
-			[]string{"the recorded program was refused 1 allocation, of 99 bytes (line 1); left out"}},
+		{"refused once", "7,12:00:00,allocate failure,(nil),99,0\n7,12:00:00,allocate,0x1,5,0\n", "a 0 99 refused\na 0 5\n",
+			[]string{"the recorded program was refused 1 allocation, of 99 bytes (line 1)"}},
 		{"older, freed in the order 3, 1", "7,12:00:00,allocate,0x2,5,0\n7,12:00:01,free,0x3,30,0\n7,12:00:02,free,0x1,10,0\n7,12:00:03,free,0x2,5,0\n7,12:00:04,free,0x3,30,0\n",
 			"a 2 10\na 1 30\na 0 5\nf 1 at=1000000000\nf 2 at=2000000000\nf 0 at=3000000000\n",
 			[]string{"2 blocks older than the recording (40 bytes) are allocated at its start, in the order of the addresses; known from the frees",

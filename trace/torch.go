@@ -289,7 +289,7 @@ func (t *torchReader) event(d *torchDevice, v any) string {
 	e.stream = d.stream(intField(ev, "stream"))
 	e.time = intField(ev, "time_us")
 	d.timed = d.timed && e.time > 0 && e.time <= math.MaxInt64/1000
-	if e.action == torchAlloc || e.action == torchFreeCompleted {
+	if e.action != torchFreeRequested {
 		frames, _ := ev.get("frames")
 		e.site = t.sites.site(frames)
 	}

@@ -77,7 +77,7 @@ f 1
 
 func TestTorch2025(t *testing.T) {
 	tr := readSnapshot(t, "torch2025.pickle", Options{})
-	const want = `cuda:0: 2 seeds, 2 streams, peak 2006600, end 1055176 in 4
+	const want = `cuda:0: 2 seeds, 2 streams, peak 8589941192, end 1055176 in 4
 a 0 4000 site=1
 a 1 3000
 f 1 site=1 at=10000
@@ -85,7 +85,9 @@ a 1 2500 site=2 at=20000
 a 2 2000000 site=3 at=40000
 a 3 100 stream=1 site=2 at=50000
 f 2 site=1 at=70000
+a 2 8589934592 refused site=2 at=80000
 a 2 1048576 site=1 at=100000
+a 4 4294967296 refused site=2 at=120000
 `
 	if d := cmp.Diff(want, showPools(t, tr)); d != "" {
 		t.Error(d)
@@ -247,7 +249,7 @@ func TestTorchOddities(t *testing.T) {
 		},
 		{
 			"out of memory without numbers of the device", l(), l(l(ev("alloc", 1, 1), d("action", "oom", "size", 99), ev("free_completed", 1, 1))),
-			"cuda:0: 0 seeds, 1 streams, peak 1, end 0 in 0\na 0 1\nf 0\n",
+			"cuda:0: 0 seeds, 1 streams, peak 100, end 0 in 0\na 0 1\na 1 99 refused\nf 0\n",
 			[]string{"the recording itself ran out of memory 1 time; first at event 2 asking 99 bytes (device_free 0)"},
 		},
 		{

@@ -157,7 +157,10 @@ func (d *torchDevice) event() error {
 				return err
 			}
 		}
-		return d.alloc(e.addr, e.size, e.site, e.stream)
+		if err := d.alloc(e.addr, e.size, e.site, e.stream); err != nil {
+			return err
+		}
+		return p.pool.placed(e.addr)
 	case torchFreeRequested:
 		if _, live := p.slots[e.addr]; live {
 			p.pending[e.addr] = struct{}{}
@@ -173,6 +176,7 @@ func (d *torchDevice) event() error {
 			p.oomAt, p.oomSize, p.oomFree = p.pool.p.Events, e.size, e.addr
 		}
 		p.oom++
+		return p.pool.refuse(e.size, e.site, e.stream, false)
 	}
 	return nil
 }

@@ -16,6 +16,8 @@
 //  4. The pool builder names each block by a slot, a small dense number that is
 //     used again after the block's free. It keeps the sums: events, peaks, the
 //     largest request. Nothing is kept per event.
+//     Where the recording has addresses, they are spooled beside the events
+//     (places.go).
 //  5. The encoder (encode.go) packs each event into a few bytes. Full blocks of
 //     64 KiB go to the spool (spool.go): in memory up to a limit, then into one
 //     unlinked temporary file.
@@ -119,6 +121,11 @@ type Event struct {
 	Stream uint32
 	// Op says whether the event is an Alloc or a Free.
 	Op Op
+	// Refused says of an Alloc that the recorded program was refused it. Nothing
+	// is live after such an event: no Free follows, and the slot, which was free
+	// before, stays free. How long the program would have kept the block is
+	// unknown, so the least is assumed: it is wanted at this event alone.
+	Refused bool
 	// Upper asks for collective memory: alloc.Upper. Text recordings have it (an
 	// ID that begins with 'u'), on the Alloc and on its Free, and what is saved
 	// of them.
@@ -143,12 +150,16 @@ type Trace struct {
 	Events uint64
 	// Allocs counts the Alloc events over all pools, seeds included.
 	Allocs uint64
+	// Refused counts the Alloc events over all pools that the recorded program
+	// was refused.
+	Refused uint64
 	// Seeds counts the Alloc events over all pools that the recording does not
 	// have itself; see Pool.Seeds. So Events - Seeds were recorded.
 	Seeds uint64
 	// PeakLive is the most requested bytes that were live at once over all
-	// pools, in the recording's order. Pools whose events carry no times are
-	// taken one after the other. It stops at the largest uint64.
+	// pools, in the recording's order, a refused request counted at its event.
+	// Pools whose events carry no times are taken one after the other. It stops at
+	// the largest uint64.
 	PeakLive uint64
 	// Timed says that the events carry times.
 	Timed bool
@@ -207,16 +218,23 @@ type Pool struct {
 	Events uint64
 	// Allocs counts the Alloc events, seeds included.
 	Allocs uint64
+	// Refused counts the Alloc events that the recorded program was refused.
+	Refused uint64
+	// Placed counts the Alloc events whose address the recording has, for Places.
+	// It is 0 where the format has none, or where the order in which the blocks
+	// were allocated is lost. So it leaves out the seeds.
+	Placed uint64
 	// Seeds counts the Alloc events at the front that stand for blocks older
 	// than the recording. They are the first events of the pool. Where only
 	// their bytes are known, one stands for all.
 	Seeds uint64
-	// Slots is the most blocks that were live at once.
+	// Slots is the most blocks that were live at once, a refused request
+	// counted as one at its event.
 	Slots uint32
 	// Streams is one more than the largest Event.Stream.
 	Streams uint32
-	// PeakLive is the most requested bytes live at once. It stops at the
-	// largest uint64.
+	// PeakLive is the most requested bytes live at once, a refused request
+	// counted at its event. It stops at the largest uint64.
 	PeakLive uint64
 	// PeakLive256 is the same with each block rounded up to 256 bytes, the
 	// grain of the GPU allocators (a request for 0 bytes counts 0). A pool of
@@ -231,6 +249,7 @@ type Pool struct {
 
 	trace  *Trace
 	blocks []block
+	places []block // of Places
 }
 
 // maxSlots is the most blocks that may be live at once: a slot is 32 bits and

@@ -231,8 +231,11 @@ func (p *xplanePool) event(e *memEvent) error {
 	}
 	size, _ := e.size()
 	slot, err := p.out.alloc(size, e.site, 0, false)
+	if err != nil {
+		return err
+	}
 	p.live[e.addr] = xplaneBlock{allocated: e.allocated, slot: slot, sized: sized}
-	return err
+	return p.out.placed(e.addr)
 }
 
 // notes tells what was assumed. With several pools each note names its own.

@@ -55,7 +55,7 @@ func writeAdvice(w io.Writer, rep *advise.Report) error {
 	}
 	b.WriteString("\n")
 	t := rep.Trace
-	line("%s: %s, %s, at most %s live", t.Source, counted(t.Events, "event"), counted(t.Allocs, "allocation"), size.Format(t.PeakLive))
+	line("%s", traceLine(t))
 	for _, n := range t.Notes {
 		line("  %s", n)
 	}
@@ -80,7 +80,11 @@ func adviceVerdict(rep *advise.Report) string {
 		defaults = "PyTorch's defaults"
 	}
 	if rep.FitsAsItIs {
-		return fmt.Sprintf("It fits as it is: with %s nothing is refused; they hold %s of %s.", defaults, size.Format(first.HeldPeak), size.Format(rep.DeviceBytes))
+		nor := ""
+		if n := rep.Trace.Refused; n > 0 {
+			nor = fmt.Sprintf(", nor what the recorded run was refused (%s)", counted(n, "request"))
+		}
+		return fmt.Sprintf("It fits as it is: with %s nothing is refused%s; they hold %s of %s.", defaults, nor, size.Format(first.HeldPeak), size.Format(rep.DeviceBytes))
 	}
 	why := ""
 	if first.FirstRefused != nil {

@@ -98,8 +98,7 @@ func writeLeaks(w io.Writer, rep leaksReport) error {
 	if oneStep := rep.Verdict == leaks.Growth && len(rep.Leaks) > 0; oneStep {
 		line("The recording shows no step that surely repeats: it may be one step, whose layers or weights keep memory each in turn. To know, record twenty steps or more.")
 	}
-	line("%s: %s, %s, at most %s live", rep.Trace.Source,
-		counted(rep.Trace.Events, "event"), counted(rep.Trace.Allocs, "allocation"), size.Format(rep.Trace.PeakLive))
+	line("%s", traceLine(rep.Trace))
 	for _, n := range rep.Trace.Notes {
 		line("  %s", n)
 	}

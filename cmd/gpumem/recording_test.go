@@ -63,7 +63,7 @@ func TestCuPyHook(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tr.Close()
-	if p := tr.Pools[0]; p.Events != 3 || p.Allocs != 2 || p.EndBlocks != 1 || p.EndLive != 200 {
+	if p := tr.Pools[0]; p.Events != 5 || p.Allocs != 3 || p.PeakLive != 5200 || p.EndBlocks != 1 || p.EndLive != 200 {
 		t.Errorf("%d events, %d allocations, %d blocks of %d bytes in the end", p.Events, p.Allocs, p.EndBlocks, p.EndLive)
 	}
 }

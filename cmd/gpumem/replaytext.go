@@ -27,6 +27,7 @@ func writeReplay(w io.Writer, rep *replay.Report, smallest bool) error {
 	if err := writeTable(&b, rep, smallest); err != nil {
 		return err
 	}
+	writePlacements(&b, rep)
 	for _, r := range rep.Results {
 		if len(r.Notes) > 0 || r.Failure != nil {
 			b.WriteString("\n")
@@ -40,8 +41,7 @@ func writeReplay(w io.Writer, rep *replay.Report, smallest bool) error {
 // writeTrace is about the recording alone.
 func writeTrace(b *strings.Builder, rep *replay.Report) {
 	t := rep.Trace
-	fmt.Fprintf(b, "%s: %s, %s, at most %s live\n", t.Source,
-		counted(t.Events, "event"), counted(t.Allocs, "allocation"), size.Format(t.PeakLive))
+	b.WriteString(traceLine(t) + "\n")
 	for _, n := range t.Notes {
 		b.WriteString(report.Wrap("  "+n, textWidth) + "\n")
 	}
@@ -61,6 +61,33 @@ func writeTrace(b *strings.Builder, rep *replay.Report) {
 	}
 	fmt.Fprintf(b, "device of %s; any allocator must hold %s at the peak\n",
 		size.Format(rep.Results[0].DeviceBytes), strings.Join(bounds, ", "))
+}
+
+// traceLine is the recording in a line.
+func traceLine(t replay.TraceInfo) string {
+	allocs := counted(t.Allocs, "allocation")
+	if t.Refused > 0 {
+		allocs += fmt.Sprintf(" (%s refused in the recorded run)", report.Count(t.Refused))
+	}
+	return fmt.Sprintf("%s: %s, %s, at most %s live", t.Source, counted(t.Events, "event"), allocs, size.Format(t.PeakLive))
+}
+
+// writePlacements says of each result how many blocks lie where they lay in the
+// recorded run, where the recording has that.
+func writePlacements(b *strings.Builder, rep *replay.Report) {
+	space := "\n"
+	for _, r := range rep.Results {
+		text := r.Placements()
+		if text == "" {
+			continue
+		}
+		of := r.Policy
+		if len(rep.Trace.PoolNames) > 1 {
+			of += ", pool " + r.Pool
+		}
+		fmt.Fprintf(b, "%s%s: %s\n", space, of, text)
+		space = ""
+	}
 }
 
 // writeTable has a row for each result.
@@ -133,7 +160,11 @@ func writeResult(b *strings.Builder, r *replay.Result, several bool) {
 	if f == nil {
 		return
 	}
-	fmt.Fprintf(b, "  first refused: event %s, %s\n", report.Count(f.Event), size.Format(f.Bytes))
+	too := ""
+	if f.Recorded {
+		too = ", which the recorded run was refused, too"
+	}
+	fmt.Fprintf(b, "  first refused: event %s, %s%s\n", report.Count(f.Event), size.Format(f.Bytes), too)
 	if f.Stack != "" {
 		fmt.Fprintf(b, "    %s\n", strings.ReplaceAll(strings.TrimSuffix(f.Stack, "\n"), "\n", "\n    "))
 	}

@@ -311,3 +311,40 @@ func TestTorch(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 }
+
+// TestMoreThanAnyDeviceHoldsHasNoSmallestDevice: a wrong length, recorded faithfully.
+func TestMoreThanAnyDeviceHoldsHasNoSmallestDevice(t *testing.T) {
+	for _, bytes := range []string{"1099511627777", "18446744073709551615"} {
+		rep, err := advise.Run(context.Background(), read(t, "a 1 "+bytes+"\n"), advise.Config{Sim: card(t, "sim:24GiB"), Context: advise.DefaultContext})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if rep.Advice != nil || rep.SmallestCard != nil || rep.Candidates[0].SmallestDevice != nil {
+			t.Errorf("%s bytes: %+v", bytes, rep)
+		}
+	}
+}
+
+// TestRefusedWhenRecordedDoesNotFit: a request that the recorded run was refused is what
+// does not fit, in the whole answer.
+func TestRefusedWhenRecordedDoesNotFit(t *testing.T) {
+	for _, name := range []string{"torch201.pickle", "torch280.pickle", "torch2150.pickle"} {
+		tr, err := trace.Open(context.Background(), filepath.Join("..", "..", "trace", "testdata", name), trace.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer tr.Close()
+		rep, err := advise.Run(context.Background(), tr, advise.Config{Sim: card(t, "sim:4GiB"), Context: advise.DefaultContext})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if rep.FitsAsItIs || rep.Advice != nil || rep.Trace.Refused != 1 || rep.LowerBound < 5368709120 {
+			t.Errorf("%s: as it is %v, bound %d", name, rep.FitsAsItIs, rep.LowerBound)
+		}
+		for _, c := range rep.Candidates {
+			if c.Fits || c.Refused != 1 || c.RefusedBytes != 5368709120 || c.SmallestDevice == nil || *c.SmallestDevice < rep.LowerBound {
+				t.Errorf("%s: %+v", name, c)
+			}
+		}
+	}
+}

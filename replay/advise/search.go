@@ -52,6 +52,9 @@ func (a *adviser) smallest(ctx context.Context, c *Candidate) (*uint64, error) {
 	fits := func(n uint64) (bool, error) {
 		return a.fits(ctx, c.alone(n*mib).policy, true, n*mib)
 	}
+	if c.bound > maxDevice-min(maxDevice, a.cfg.Context) {
+		return nil, nil
+	}
 	lo := (c.bound + a.cfg.Context) / mib
 	if lo > 0 {
 		lo-- // the bound itself may do
