@@ -42,7 +42,7 @@ func newGPUs(t *testing.T, total string) *gpus {
 		}
 	}
 	device := "sim@" + filepath.Join(g.dir, "gpu")
-	g.env = append(os.Environ(), "GPUMEM_DEVICE="+device, "GPUMEM_RUN_DIR="+filepath.Join(g.dir, "registry"),
+	g.env = append(os.Environ(), "GPUMEM_DEVICE="+device, "GPUMEM_RUN_DIR="+filepath.Join(g.dir, "registry"), "XDG_CACHE_HOME="+filepath.Join(g.dir, "cache"),
 		"PATH="+g.bin+":"+os.Getenv("PATH"))
 	if out, err := g.command("gpumem", "devices", "--device", device+",total="+total+",create").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -59,7 +59,7 @@ func (g *gpus) command(name string, args ...string) *exec.Cmd {
 // free is what the GPU has free now, in bytes.
 func (g *gpus) free(t *testing.T) uint64 {
 	t.Helper()
-	out, err := g.command("gpumem", "devices", "--device", strings.TrimPrefix(g.env[len(g.env)-3], "GPUMEM_DEVICE="), "--json").Output()
+	out, err := g.command("gpumem", "devices", "--device", strings.TrimPrefix(g.env[len(g.env)-4], "GPUMEM_DEVICE="), "--json").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,8 +136,7 @@ func TestCopies(t *testing.T) {
 	}
 }
 
-// TestKilled: a launcher or its program is killed at random, as others start and
-// wait. Nobody fails who was not killed, and what is free is back in the end.
+// TestKilled: a program or its group is killed at random, as others start and wait. Nobody fails who was not killed, and what is free is back in the end.
 func TestKilled(t *testing.T) {
 	g := newGPUs(t, "24GiB")
 	full := g.free(t)
@@ -162,7 +161,7 @@ func TestKilled(t *testing.T) {
 		if err := waiter.Start(); err != nil {
 			t.Fatal(err)
 		}
-		if r.IntN(2) == 0 { // the launcher alone: its program, and the lease, live on
+		if r.IntN(2) == 0 { // the program alone, and not its group
 			_ = victim.Process.Kill()
 			_ = victim.Wait()
 		}

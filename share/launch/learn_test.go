@@ -55,7 +55,8 @@ func TestLearner(t *testing.T) {
 			if tc.want == nil {
 				return
 			}
-			where := given.NewLearned(t.TempDir())
+			t.Setenv("XDG_CACHE_HOME", t.TempDir())
+			where := given.NewLearned()
 			l.save(where, "python train.py", t.Logf)
 			if got, err := where.Load("python train.py"); err != nil || got["jax"] < tc.want["jax"] {
 				t.Errorf("remembered %v, %v", got, err)
@@ -65,20 +66,4 @@ func TestLearner(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	(&learner{}).watch(ctx) // ends at once
-}
-
-func TestLackOfMemory(t *testing.T) {
-	for text, want := range map[string]string{
-		"fine": "",
-		"first\nRESOURCE_EXHAUSTED: Out of memory while trying to allocate 1GiB.\nTraceback\n": "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 1GiB.",
-		"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.":              "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
-		"cupy.cuda.memory.OutOfMemoryError: Out of memory allocating 8 bytes":                  "cupy.cuda.memory.OutOfMemoryError: Out of memory allocating 8 bytes",
-	} {
-		if got := lackOfMemory(Result{Status: 1, Tail: []byte(text)}); got != want {
-			t.Errorf("%q: %q, want %q", text, got, want)
-		}
-		if got := lackOfMemory(Result{Tail: []byte(text)}); got != "" {
-			t.Errorf("a program that ended well is told %q", got)
-		}
-	}
 }
