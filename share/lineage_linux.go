@@ -192,9 +192,11 @@ func (r *Registry) Enclosing(device string) (e Entry, ok bool, err error) {
 	}
 	leases, _, _ := r.all(key, files[key]) // what cannot be read encloses nobody
 	self := os.Getpid()
-	inherited := locksIn(strconv.Itoa(self))
+	// Also from the program that this process was before: gpumem run takes a lease
+	// and becomes its command, which may be gpumem run.
+	inherited := locksIn(strconv.Itoa(self), true)
 	for _, l := range leases {
-		if l.PID != self && (inherited[l.inode] || inherited[l.Lost]) {
+		if inherited[l.inode] || inherited[l.Lost] {
 			return r.entry(l), true, nil
 		}
 	}

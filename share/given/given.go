@@ -38,7 +38,8 @@ type Lease struct {
 	// "MIG-...") or an ordinal as the driver counts. Empty on all leases leaves
 	// that variable alone.
 	Visible string
-	ID      string // the lease's name, by which its processes are counted; "" counts none
+	ID      string // names the limits, by which the processes under them are counted; "" counts none
+	Path    string // of the lease's record, for programs that read it; "" for none
 	Ordinal int    // number of the GPU, for messages
 	Bytes   uint64 // of the lease, from 1 to Total
 	Total   uint64 // bytes of the GPU, as CUDA reports them
@@ -80,8 +81,11 @@ type Change struct {
 	Old  string // as it was; "" also where it was not set
 	New  string // as it is; "" also where it is not set
 	Set  bool   // it is set now
-	Kept bool   // nothing was changed: Why is a remark, such as that a setting defeats the lease
-	Why  string // one line
+	Kept bool   // nothing was changed
+	// Remark is set if something is to be said about a variable that is kept, such
+	// as that it defeats the lease. Otherwise it has the value that it is to have.
+	Remark bool
+	Why    string // one line
 }
 
 // String is the change as a shell would write it.
@@ -246,6 +250,7 @@ const (
 	// What the hook reads to count the processes of a lease, see
 	// hook/gpumem_hook.py.
 	leaseVar     = "GPUMEM_LEASE_ID"
+	leasePathVar = "GPUMEM_LEASE" // share.EnvLease
 	leaseSizeVar = "GPUMEM_LEASE_SIZE"
 	procsVar     = "GPUMEM_PROCS"
 )
@@ -254,6 +259,11 @@ const (
 // limits are made for.
 func (o *outfit) processes(g Grant) {
 	l := g.Leases[0]
+	if l.Path == "" {
+		o.unset(leasePathVar, "of another lease")
+	} else {
+		o.set(leasePathVar, l.Path, "the record of the lease, of several the first, for programs that read it")
+	}
 	if l.ID == "" {
 		for _, name := range []string{leaseVar, leaseSizeVar, procsVar} {
 			o.unset(name, "of another lease")

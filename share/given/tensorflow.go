@@ -48,7 +48,7 @@ func (o *outfit) tensorflow(g Grant) error {
 	if err != nil {
 		return err
 	}
-	if o.has(tfGrowthVar) {
+	if o.has(tfGrowthVar) && o.get(tfGrowthVar) != "true" {
 		o.keep(tfGrowthVar, "as the user has it")
 	} else {
 		o.set(tfGrowthVar, "true", "TensorFlow takes memory as it is needed")

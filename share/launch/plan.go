@@ -95,7 +95,7 @@ func (p *Plan) take(ctx context.Context) (leases [][]*share.Lease, status []devi
 			closeAll(leases)
 			return nil, nil, err
 		}
-		q := share.Request{Device: t.Key, Meter: t.Meter, Bytes: p.Bytes, Copies: p.Copies, Reserve: p.Reserve, Command: p.Command}
+		q := share.Request{Device: t.Key, Meter: t.Meter, Bytes: p.Bytes, Copies: p.Copies, Reserve: p.Reserve, Command: p.Command, Nested: true}
 		if q.Bytes == 0 {
 			if q.Share = p.Share; q.Share == 0 {
 				q.Share = 1
@@ -180,8 +180,12 @@ func (p *Plan) outfit(copy int, leases []*share.Lease, status []device.Status) (
 	g.Record = RecordFile(g.Record, copy, p.Copies)
 	for i, l := range leases {
 		s := status[i]
+		id := l.ID()
+		if l.File() == nil { // a part of an enclosing lease, whose other parts have their own limits
+			id = fmt.Sprintf("%s.%d.%d", id, os.Getpid(), copy)
+		}
 		g.Leases = append(g.Leases, given.Lease{
-			Visible: p.Targets[i].Visible, ID: l.ID(), Ordinal: s.Ordinal, Bytes: l.Bytes(), Total: s.Total, CCMajor: s.CCMajor,
+			Visible: p.Targets[i].Visible, ID: id, Path: l.Path(), Ordinal: s.Ordinal, Bytes: l.Bytes(), Total: s.Total, CCMajor: s.CCMajor,
 			Context: p.Targets[i].Context, Simulated: s.Simulated,
 		})
 	}
@@ -227,7 +231,7 @@ func (p *Plan) Run(ctx context.Context) (Outcome, error) {
 		}
 		envs[c] = o.Env
 		for _, change := range o.Changes {
-			if c == 0 && change.Kept { // a setting of the user's that defeats the lease, or the recording
+			if c == 0 && change.Remark { // a setting of the user's that defeats the lease, or the recording
 				p.say("%s: %s", change.Name, change.Why)
 			}
 		}
