@@ -3,6 +3,7 @@ package launch
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 
 	"gpumem/device"
@@ -66,4 +67,30 @@ func TestLearner(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	(&learner{}).watch(ctx) // ends at once
+}
+
+// TestWithoutPrivateFolder: a program runs without the hook, which is said, but not
+// where something was asked for that only the hook can do.
+func TestWithoutPrivateFolder(t *testing.T) {
+	none := errors.New("no folder that only user 1 can write to")
+	pythonHook = func() (string, error) { return "", none }
+	defer func() { pythonHook = given.Hook }()
+	for _, tc := range []struct {
+		g       given.Grant
+		refused string
+	}{
+		{given.Grant{}, ""},
+		{given.Grant{CPUTensorFlow: true}, "--cpu-tensorflow: Python hook: no folder"},
+		{given.Grant{Record: "/x"}, "--record: Python hook: no folder"},
+	} {
+		var said []string
+		p := Plan{Grant: tc.g, Say: func(line string) { said = append(said, line) }}
+		err := p.hook()
+		switch {
+		case tc.refused != "" && (!errors.Is(err, none) || !strings.HasPrefix(err.Error(), tc.refused)):
+			t.Errorf("%+v: %v; want %s", tc.g, err, tc.refused)
+		case tc.refused == "" && (err != nil || len(said) != 1 || !strings.HasPrefix(said[0], "the lease is not enforced for TensorFlow, nor for PyTorch before 2.10: Python hook: no folder")):
+			t.Errorf("%v, said %q", err, said)
+		}
+	}
 }

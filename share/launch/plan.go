@@ -153,11 +153,14 @@ func RecordFile(file string, copy, copies int) string {
 	return fmt.Sprintf("%s.%d", file, copy+1)
 }
 
+// pythonHook is given.Hook. Tests have another.
+var pythonHook = given.Hook
+
 // hook makes the folder of the Python hook. Without one the program is started all
 // the same, and what is lost is said; but not where something was asked for that
 // nothing else can do.
 func (p *Plan) hook() error {
-	path, err := given.Hook()
+	path, err := pythonHook()
 	if err == nil {
 		p.Grant.Hook = path
 		return nil
@@ -167,10 +170,10 @@ func (p *Plan) hook() error {
 		is   bool
 	}{{"--cpu-tensorflow", p.Grant.CPUTensorFlow}, {"--record", p.Grant.Record != ""}} {
 		if asked.is {
-			return fmt.Errorf("%s needs the Python hook: %w", asked.flag, err)
+			return fmt.Errorf("%s: Python hook: %w", asked.flag, err)
 		}
 	}
-	p.say("the lease is not enforced for TensorFlow, nor for PyTorch before 2.10: the Python hook needs %v", err)
+	p.say("the lease is not enforced for TensorFlow, nor for PyTorch before 2.10: Python hook: %v", err)
 	return nil
 }
 
