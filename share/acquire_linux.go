@@ -210,6 +210,7 @@ func (a *attempt) pass(ctx context.Context) (step, error) {
 	var fam *family
 	fits := false
 	reckon := func() (err error) {
+		a.r.identify(leases)
 		fam = newFamily(readStat, records(leases), a.r.namespace)
 		if f, err = count(st, records(leases), a.q.Reserve, fam.owner); err != nil {
 			return fmt.Errorf("%s: %w", a.q.Device, err)

@@ -104,7 +104,7 @@ func (p *Plan) take(ctx context.Context) (leases [][]*share.Lease, status []devi
 			closeAll(leases)
 			return nil, nil, err
 		}
-		q := share.Request{Device: t.Key, Meter: t.Meter, Bytes: p.Bytes, Copies: p.Copies, Reserve: p.Reserve, Command: p.Command}
+		q := share.Request{Device: t.Key, Meter: t.Meter, Bytes: p.Bytes, Copies: p.Copies, Reserve: p.Reserve, Command: p.Command, Nested: true}
 		if q.Bytes == 0 {
 			if q.Share = p.Share; q.Share == 0 {
 				q.Share = 1
@@ -228,7 +228,9 @@ func (p *Plan) Run(ctx context.Context) (Outcome, error) {
 				cfg.Stdin = null
 			}
 			for _, l := range leases[c] {
-				cfg.Keep = append(cfg.Keep, l.File())
+				if f := l.File(); f != nil { // nil: a part of the lease that we run in
+					cfg.Keep = append(cfg.Keep, f)
+				}
 			}
 			watching, stop := context.WithCancel(context.Background())
 			var watch sync.WaitGroup
