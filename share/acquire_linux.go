@@ -460,6 +460,9 @@ func (a *attempt) grant(g *guard, left figures) ([]*Lease, error) {
 		undo()
 		return nil, nil
 	}
+	for _, l := range leases {
+		taken.Store(l.rec.ID, true)
+	}
 	a.leave()
 	return leases, nil
 }

@@ -223,9 +223,12 @@ func TestNested(t *testing.T) {
 	r, gpu := newGPU(t)
 	l, err := take(r, gpu, 20, 1)
 	must(t, err)
-	must(t, l[0].Tell(os.Getppid())) // so that this process is inside of it
-	if e, ok, err := r.Enclosing(gpu); err != nil || !ok || e.ID != l[0].ID() {
-		t.Fatalf("enclosing: %+v, %t, %v", e, ok, err)
+	taken.Delete(l[0].ID()) // as in a program that it was taken for
+	for _, program := range []int{os.Getpid(), os.Getppid()} {
+		must(t, l[0].Tell(program))
+		if e, ok, err := r.Enclosing(gpu); err != nil || !ok || e.ID != l[0].ID() {
+			t.Fatalf("inside of the lease of process %d: %+v, %t, %v", program, e, ok, err)
+		}
 	}
 	if e, ok, err := r.Enclosing("another GPU"); err != nil || ok {
 		t.Errorf("enclosing on another GPU: %+v, %v", e, err)
@@ -266,8 +269,8 @@ func TestNested(t *testing.T) {
 			}
 		})
 	}
-	// One's own lease is no enclosing one.
-	must(t, l[0].Tell(os.Getpid()))
+	// A lease that this process took is no enclosing one.
+	taken.Store(l[0].ID(), true)
 	if e, ok, _ := r.Enclosing(gpu); ok {
 		t.Errorf("this process is inside of its own lease %+v", e)
 	}
@@ -280,9 +283,12 @@ func TestEnclosingByInheritedLock(t *testing.T) {
 	r, gpu := newGPU(t)
 	l, err := take(r, gpu, 20, 1)
 	must(t, err)
-	must(t, l[0].Tell(1)) // nobody's ancestor but all's: the kernel's first process
 	stranger := start(t, "step", "nothing")
 	must(t, l[0].Tell(stranger.Process.Pid))
+	if e, ok, err := r.Enclosing(gpu); err != nil || ok {
+		t.Errorf("a lease that this process took: %+v, %v", e, err)
+	}
+	taken.Delete(l[0].ID())
 	if e, ok, err := r.Enclosing(gpu); err != nil || !ok || e.ID != l[0].ID() {
 		t.Errorf("with the lock: %+v, %t, %v", e, ok, err)
 	}
