@@ -210,6 +210,7 @@ func (a *attempt) pass(ctx context.Context) (step, error) {
 	var fam *family
 	fits := false
 	reckon := func() (err error) {
+		a.r.identify(leases)
 		fam = newFamily(readStat, records(leases), a.r.namespace)
 		if f, err = count(st, records(leases), a.q.Reserve, fam.owner); err != nil {
 			return fmt.Errorf("%s: %w", a.q.Device, err)
@@ -458,6 +459,9 @@ func (a *attempt) grant(g *guard, left figures) ([]*Lease, error) {
 		// one: the request is decided anew, by the lock that stands now.
 		undo()
 		return nil, nil
+	}
+	for _, l := range leases {
+		taken.Store(l.rec.ID, true)
 	}
 	a.leave()
 	return leases, nil

@@ -175,6 +175,7 @@ func (l *Lease) Close() error {
 	if l.f == nil {
 		return nil
 	}
+	defer taken.Delete(l.rec.ID)
 	// Under the lock, so that who looks next knows that memory is about to become
 	// free. Without it the tidying up is left to the others.
 	ctx, cancel := within(patienceOfClose)

@@ -7,8 +7,10 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -180,10 +182,13 @@ func (o *Owners) Of(pid int) (e Entry, ok bool) {
 	return e, ok
 }
 
+// taken are the ids of leases that this process took and has not closed.
+var taken sync.Map
+
 // Enclosing returns the lease on a GPU that this process runs in: one whose lock it
-// has inherited, else that of its nearest ancestor with one, of several the
-// largest. A lease of this process itself does not count. ok is false if there is
-// none.
+// has inherited, else that of this process or its nearest ancestor, of several the
+// largest. A lease that this process took itself does not count. ok is false if
+// there is none.
 func (r *Registry) Enclosing(device string) (e Entry, ok bool, err error) {
 	key := keyOf(device)
 	files, err := r.files(key)
@@ -191,32 +196,28 @@ func (r *Registry) Enclosing(device string) (e Entry, ok bool, err error) {
 		return Entry{}, false, err
 	}
 	leases, _, _ := r.all(key, files[key]) // what cannot be read encloses nobody
-	self := os.Getpid()
-	// Also from the program that this process was before: gpumem run takes a lease
-	// and becomes its command, which may be gpumem run.
-	inherited := locksIn(strconv.Itoa(self), true)
+	leases = slices.DeleteFunc(leases, func(l found) bool { _, ok := taken.Load(l.ID); return ok })
+	inherited := locksIn(strconv.Itoa(os.Getpid()))
 	for _, l := range leases {
 		if inherited[l.inode] || inherited[l.Lost] {
 			return r.entry(l), true, nil
 		}
 	}
-	f := newFamily(readStat, records(leases), r.namespace)
-	pid := self
+	pid := os.Getpid()
 	for range 1000 { // parents that end meanwhile could make it go round
-		s := f.stat(pid)
-		if s == nil || s.parent <= 0 {
+		s, there := readStat(pid)
+		if !there {
 			break
 		}
-		pid = s.parent
-		parent := f.stat(pid)
 		for _, l := range leases {
-			if parent != nil && l.PID == pid && l.Start == parent.start && l.Namespace == r.namespace && (!ok || l.Bytes > e.Bytes) {
+			if l.PID == pid && l.Start == s.start && l.Namespace == r.namespace && (!ok || l.Bytes > e.Bytes) {
 				e, ok = r.entry(l), true
 			}
 		}
 		if ok {
 			return e, true, nil
 		}
+		pid = s.parent
 	}
 	return Entry{}, false, nil
 }

@@ -608,6 +608,33 @@ func (r *Registry) lost(key string, leases []found) []found {
 	return all
 }
 
+// identify fills in the process of leases whose record is lost, for the count of
+// memory: the youngest that has the lock, which is the program and not its launcher.
+// Where none is to be seen their memory counts twice.
+func (r *Registry) identify(leases []found) {
+	wanted := map[uint64]bool{}
+	for _, l := range leases {
+		if l.PID == 0 {
+			wanted[l.inode] = true
+		}
+	}
+	if len(wanted) == 0 {
+		return
+	}
+	by, err := holders(wanted)
+	if err != nil {
+		return
+	}
+	for i := range leases {
+		l := &leases[i]
+		for _, pid := range by[l.inode] {
+			if s, ok := readStat(pid); ok && l.Start <= s.start {
+				l.PID, l.Start, l.Namespace, l.Command = pid, s.start, r.namespace, commandOf(pid)
+			}
+		}
+	}
+}
+
 // List returns every lease that lives and every waiter, of all GPUs: by device,
 // leases before waiters, those in order. Leases whose files were removed are there,
 // too, on GPUs that other files or the given device keys show. It takes no lock. An
@@ -696,8 +723,11 @@ func findHolders(entries []Entry) {
 	}
 	for i, e := range entries {
 		for _, pid := range by[e.inode] {
-			entries[i].HeldBy = append(entries[i].HeldBy, Holder{pid, commandOf(pid)})
+			s, _ := readStat(pid)
+			entries[i].HeldBy = append(entries[i].HeldBy, Holder{pid, commandOf(pid), s.start})
 		}
+		// A program is younger than its launcher.
+		slices.SortFunc(entries[i].HeldBy, func(a, b Holder) int { return cmp.Or(cmp.Compare(b.start, a.start), cmp.Compare(b.PID, a.PID)) })
 	}
 }
 

@@ -176,7 +176,7 @@ type Entry struct {
 	// HeldBy are processes that have the lease's lock, with their numbers here,
 	// where PID does not tell: it is unknown, ended, or of another namespace. Only
 	// processes that this user may look into are found.
-	HeldBy []Holder
+	HeldBy []Holder // the youngest first
 
 	inode uint64 // of the file with the lock
 }
@@ -185,6 +185,7 @@ type Entry struct {
 type Holder struct {
 	PID     int
 	Command []string
+	start   uint64
 }
 
 // checked fills in what is not given; its error says what makes no sense.

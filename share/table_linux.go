@@ -120,7 +120,7 @@ func holders(inodes map[uint64]bool) (map[uint64][]int, error) {
 		if err != nil {
 			continue
 		}
-		for inode := range locksIn(name, false) {
+		for inode := range locksIn(name) {
 			if inodes[inode] {
 				by[inode] = append(by[inode], pid)
 			}
@@ -130,10 +130,8 @@ func holders(inodes map[uint64]bool) (map[uint64][]int, error) {
 }
 
 // locksIn returns the inodes on which descriptions of a process hold locks for
-// writing. inherited leaves out descriptors that are closed when the process starts
-// another program in its place: what this process opened itself is closed then, and
-// what it has from the program before it is not. A file made without a name is still shown as "FOLDER/#INODE (deleted)".
-func locksIn(pid string, inherited bool) map[uint64]bool {
+// writing. A file made without a name is still shown as "FOLDER/#INODE (deleted)".
+func locksIn(pid string) map[uint64]bool {
 	dir := filepath.Join("/proc", pid, "fd")
 	d, err := os.Open(dir)
 	if err != nil {
@@ -155,12 +153,6 @@ func locksIn(pid string, inherited bool) map[uint64]bool {
 			continue
 		}
 		for line := range strings.Lines(string(data)) {
-			if rest, ok := strings.CutPrefix(line, "flags:"); ok && inherited {
-				flags, err := strconv.ParseUint(strings.TrimSpace(rest), 8, 64)
-				if err != nil || flags&syscall.O_CLOEXEC != 0 {
-					break // the locks come after the flags
-				}
-			}
 			if rest, ok := strings.CutPrefix(line, "lock:"); ok {
 				if l, ok := parseLock(rest); ok {
 					if all == nil {
