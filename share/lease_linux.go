@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"sync"
 	"time"
 )
@@ -28,6 +29,19 @@ type Lease struct {
 	rec    record
 	again  *os.File // has the lock of a lock file that replaces a removed one; nil: none
 	closed bool
+}
+
+// Attend returns the lease with the record at path, see [Lease.Path], for the process
+// that stays beside the program. It holds nothing: lock is the lease's lock file, open
+// for writing by another description than the one with the lock. record is the open
+// record, which may have been removed. Keep makes files again that are removed, and
+// Close closes lock and removes what is left of the lease if it has ended.
+func Attend(path string, record, lock *os.File) (*Lease, error) {
+	rec, err := recordIn(record)
+	if err != nil {
+		return nil, fmt.Errorf("lease %s: %w", path, err)
+	}
+	return &Lease{r: &Registry{dir: filepath.Dir(path), namespace: namespace()}, key: keyOf(rec.Device), f: lock, rec: rec}, nil
 }
 
 // Bytes returns the size.

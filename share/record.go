@@ -87,18 +87,24 @@ func ReadLease(path string) (Entry, error) {
 		return Entry{}, fmt.Errorf("lease %s: %w", path, err)
 	}
 	defer f.Close()
-	file, err := io.ReadAll(io.LimitReader(f, fileSize+1))
+	r, err := recordIn(f)
 	if err != nil {
 		return Entry{}, fmt.Errorf("lease %s: %w", path, err)
+	}
+	return r.entry(0), nil
+}
+
+// recordIn reads a lease's record from the beginning of a file.
+func recordIn(f *os.File) (record, error) {
+	file, err := io.ReadAll(io.NewSectionReader(f, 0, fileSize+1))
+	if err != nil {
+		return record{}, err
 	}
 	r, err := decode(file)
 	if err == nil && r.Kind != leaseKind {
 		err = fmt.Errorf("%w: it is a %s", ErrDamaged, r.Kind)
 	}
-	if err != nil {
-		return Entry{}, fmt.Errorf("lease %s: %w", path, err)
-	}
-	return r.entry(0), nil
+	return r, err
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -218,4 +219,53 @@ func TestInterruptedWait(t *testing.T) {
 	if err == nil || strings.Contains(string(text), "waiting before") || !strings.Contains(string(text), "leases: process ") {
 		t.Errorf("%v: %s", err, text)
 	}
+}
+
+// TestRemovedRecordIsMadeAgain: the keeper puts back what a clean-up of the registry
+// has taken, so that lists name the program. In the end nothing is left.
+func TestRemovedRecordIsMadeAgain(t *testing.T) {
+	g := newGPUs(t, "24GiB")
+	cmd := g.command("gpumem", "run", "--mem", "20GiB", "--", "cat")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = in.Write([]byte("ready"))
+	if _, err := out.Read(make([]byte, 10)); err != nil {
+		t.Fatal(err)
+	}
+	records := func() []string {
+		list, _ := filepath.Glob(filepath.Join(g.dir, "registry", "*.lease"))
+		return list
+	}
+	eventually := func(what string, holds func() bool) {
+		t.Helper()
+		for begin := time.Now(); !holds(); time.Sleep(10 * time.Millisecond) {
+			if time.Since(begin) > time.Minute {
+				t.Fatalf("never: %s", what)
+			}
+		}
+	}
+	for _, name := range records() {
+		if err := os.Remove(name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually("the record is there again", func() bool { return len(records()) == 1 })
+	text, _ := g.command("gpumem", "run", "--mem", "20GiB", "--", "true").CombinedOutput()
+	if want := "process " + strconv.Itoa(cmd.Process.Pid); !strings.Contains(string(text), want) {
+		t.Errorf("%s; want %s", text, want)
+	}
+	in.Close()
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+	eventually("the record has gone", func() bool { return len(records()) == 0 })
 }

@@ -179,7 +179,7 @@ func (p *Plan) copies(ctx context.Context, envs [][]string, leases [][]*share.Le
 		if c > 0 { // one of them has the keyboard
 			files[0] = null
 		}
-		process, err := startWith(path, p.Command, &os.ProcAttr{Env: env, Files: files}, filesOf(leases[c]))
+		process, err := startWith(path, p.Command, &os.ProcAttr{Env: env, Files: files}, holdings(leases[c]))
 		if err != nil {
 			closeAll(leases[c:]) // the copies that run keep theirs
 			for _, other := range running {
@@ -191,6 +191,7 @@ func (p *Plan) copies(ctx context.Context, envs [][]string, leases [][]*share.Le
 		running = append(running, process)
 		for _, l := range leases[c] {
 			_ = l.Tell(process.Pid) // for lists; it may have ended already
+			go l.Keep(ctx)          // until it is closed
 		}
 		all.Go(func() {
 			measured := p.measure(process.Pid, env)
@@ -234,11 +235,11 @@ func (p *Plan) measure(pid int, env []string) (end func()) {
 	}
 }
 
-// startWith starts a program that inherits the files of keep.
-func startWith(path string, argv []string, attr *os.ProcAttr, keep []*os.File) (*os.Process, error) {
+// startWith starts a program that inherits the lock files of its leases.
+func startWith(path string, argv []string, attr *os.ProcAttr, leases []holding) (*os.Process, error) {
 	// Copies are started one after the other, so that none has another's lease.
-	for _, f := range keep {
-		fd, err := dupHigh(f)
+	for _, l := range leases {
+		fd, err := dupHigh(l.file)
 		if err != nil {
 			return nil, err
 		}

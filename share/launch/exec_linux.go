@@ -44,9 +44,9 @@ func descriptors() []int {
 }
 
 // replace makes this process the program. Besides the standard streams and what is
-// inherited the program has the files of keep, each under a number from firstHigh on.
-// It returns only if the program cannot be started.
-func replace(command, env []string, inherited map[int]bool, keep []*os.File) error {
+// inherited the program has the lock files of its leases, under numbers from firstHigh
+// on. It returns only if the program cannot be started.
+func replace(command, env []string, inherited map[int]bool, leases []holding) error {
 	path, err := lookPath(command[0])
 	if err != nil {
 		return err
@@ -58,8 +58,8 @@ func replace(command, env []string, inherited map[int]bool, keep []*os.File) err
 		}
 	}
 	var high []int
-	for _, f := range keep {
-		fd, err := dupHigh(f)
+	for _, l := range leases {
+		fd, err := dupHigh(l.file)
 		if err != nil {
 			return notStarted(command[0], err)
 		}
@@ -92,7 +92,7 @@ func fcntl(fd, command, arg int) (int, error) {
 }
 
 // become makes this process the program of a plan.
-func (p *Plan) become(env []string, leases []*os.File) error {
+func (p *Plan) become(env []string, leases []holding) error {
 	if _, err := lookPath(p.Command[0]); err != nil { // before anything is started for it
 		return err
 	}

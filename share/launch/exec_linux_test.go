@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 		leaked, err := syscall.Open(os.DevNull, syscall.O_RDONLY, 0) // as a library may
 		fail(err)
 		p := Plan{Command: rest[1:], Inherited: inherited, Keeper: strings.Fields(os.Getenv("LAUNCH_KEEPER")), Say: func(line string) { fmt.Fprintln(os.Stderr, line) }}
-		err = p.become(os.Environ(), []*os.File{f})
+		err = p.become(os.Environ(), []holding{{f, rest[0]}})
 		syscall.Close(leaked)
 		fail(err)
 	case "copies": // N COMMAND...: runs the copies

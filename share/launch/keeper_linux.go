@@ -5,7 +5,8 @@
 // so nobody waits for it at the end of a pipe, and its own session, so that no signal
 // of the terminal or of the process group reaches it.
 //
-// It has no part in the lease as long as the program has its descriptor. Otherwise
+// It makes files of the lease again that somebody removes, see [share.Lease.Keep]. It
+// has no part in the lease as long as the program has its descriptor. Otherwise
 // the lease would end a moment after the program, and a command that follows at once
 // would not find the memory free.
 
@@ -44,17 +45,30 @@ var tick = time.Second
 type Keeper struct {
 	PID     int
 	Start   uint64      // of the process, in clock ticks since the machine's start
-	Locks   []string    // a lease's lock each, as START+LENGTH
 	Program string      // measurements are kept under this name, see [given.Program]
 	Meter   share.Meter // of the first GPU; nil measures nothing
-	files   []*os.File  // the lock files, in the order of Locks
-	pidfd   *os.File    // /dev/null where this kernel has no pidfd
+	leases  []keptLease
+	pidfd   *os.File // /dev/null where this kernel has no pidfd
 }
+
+// A keptLease is a lease as the keeper has it.
+type keptLease struct {
+	record string // its file, see [share.Lease.Path]
+	lock   syscall.Flock_t
+	file   *os.File // the lock file; its description does not hold the lease
+}
+
+// The keeper's descriptors: the program's pidfd, and of each lease the lock file and
+// the record.
+const (
+	pidfdAt = 3
+	filesAt = 4
+)
 
 // startKeeper starts the keeper's command for this process, which is about to become
 // the program. It does nothing where the keeper would become a child of the program:
 // in the first process of a container, and in a process that adopts orphans.
-func startKeeper(command, env []string, program string, leases []*os.File) error {
+func startKeeper(command, env []string, program string, leases []holding) error {
 	if len(command) == 0 || os.Getpid() == 1 || adoptsOrphans() {
 		return nil
 	}
@@ -68,10 +82,11 @@ func startKeeper(command, env []string, program string, leases []*os.File) error
 		files[3] = os.NewFile(fd, "pidfd")
 		defer files[3].Close()
 	}
-	var locks []string
-	for _, f := range leases {
+	start, _ := startOf(os.Getpid())
+	args := append(command[:len(command):len(command)], strconv.Itoa(os.Getpid()), strconv.FormatUint(start, 10), program)
+	for _, l := range leases {
 		// The same file, but another description, which does not hold the lease.
-		again, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", f.Fd()), os.O_RDWR, 0)
+		again, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", l.file.Fd()), os.O_RDWR, 0)
 		if err != nil {
 			return err
 		}
@@ -80,13 +95,16 @@ func startKeeper(command, env []string, program string, leases []*os.File) error
 		if err != nil {
 			return err
 		}
+		record, err := os.Open(l.record)
+		if err != nil {
+			return err
+		}
+		defer record.Close()
 		if ok {
-			locks = append(locks, fmt.Sprintf("%d+%d", lock.Start, lock.Len))
-			files = append(files, again)
+			args = append(args, fmt.Sprintf("%d+%d", lock.Start, lock.Len), l.record)
+			files = append(files, again, record)
 		}
 	}
-	start, _ := startOf(os.Getpid())
-	args := append(command[:len(command):len(command)], strconv.Itoa(os.Getpid()), strconv.FormatUint(start, 10), strings.Join(locks, ","), program)
 	p, err := os.StartProcess(command[0], args, &os.ProcAttr{Dir: "/", Env: env, Files: files, Sys: &syscall.SysProcAttr{Setsid: true}})
 	if err != nil {
 		return err
@@ -113,10 +131,10 @@ func adoptsOrphans() bool {
 
 // NewKeeper reads the words that startKeeper puts behind the keeper's command.
 func NewKeeper(args []string) (*Keeper, error) {
-	if len(args) != 4 {
-		return nil, fmt.Errorf("the keeper has %d arguments; want 4: it is started by gpumem run alone", len(args))
+	if len(args) < 3 || len(args)%2 == 0 {
+		return nil, fmt.Errorf("the keeper has %d arguments; want PID START PROGRAM and for each lease LOCK RECORD: gpumem run starts it", len(args))
 	}
-	k := &Keeper{Program: args[3]}
+	k := &Keeper{Program: args[2]}
 	var err error
 	if k.PID, err = strconv.Atoi(args[0]); err != nil || k.PID <= 0 {
 		return nil, fmt.Errorf("the keeper's process is %q; want a number above 0", args[0])
@@ -124,13 +142,12 @@ func NewKeeper(args []string) (*Keeper, error) {
 	if k.Start, err = strconv.ParseUint(args[1], 10, 64); err != nil {
 		return nil, fmt.Errorf("the start of the keeper's process is %q; want a number", args[1])
 	}
-	if args[2] != "" {
-		k.Locks = strings.Split(args[2], ",")
-	}
-	for _, text := range k.Locks {
-		if _, err := parseLock(text); err != nil {
+	for rest := args[3:]; len(rest) > 0; rest = rest[2:] {
+		lock, err := parseLock(rest[0])
+		if err != nil {
 			return nil, err
 		}
+		k.leases = append(k.leases, keptLease{lock: lock, record: rest[1]})
 	}
 	return k, nil
 }
@@ -152,8 +169,8 @@ func (k *Keeper) Detach() (first bool, err error) {
 		return false, nil
 	}
 	files := []*os.File{os.Stdin, os.Stdout, os.Stderr}
-	mine := 4 + len(k.Locks)
-	for fd := 3; fd < mine; fd++ {
+	mine := filesAt + 2*len(k.leases)
+	for fd := pidfdAt; fd < mine; fd++ {
 		files = append(files, os.NewFile(uintptr(fd), ""))
 	}
 	for _, fd := range descriptors() {
@@ -173,12 +190,18 @@ func (k *Keeper) Detach() (first bool, err error) {
 func (k *Keeper) Run() {
 	// A stop of the whole service reaches the keeper, too; it ends with the program.
 	signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT)
-	k.pidfd = os.NewFile(3, "pidfd")
-	for i := range k.Locks {
-		k.files = append(k.files, os.NewFile(uintptr(4+i), "lock"))
-	}
+	k.pidfd = os.NewFile(pidfdAt, "pidfd")
 	measured := make(chan struct{})
 	ctx, cancel := context.WithCancel(context.Background())
+	var attended []*share.Lease
+	for i := range k.leases {
+		file, record := os.NewFile(uintptr(filesAt+2*i), "lock"), os.NewFile(uintptr(filesAt+2*i+1), "record")
+		k.leases[i].file = file
+		if l, err := share.Attend(k.leases[i].record, record, file); err == nil {
+			attended = append(attended, l)
+			go l.Keep(ctx)
+		}
+	}
 	l := newLearner(k.PID, os.Environ(), k.Meter)
 	go func() {
 		defer close(measured)
@@ -189,25 +212,30 @@ func (k *Keeper) Run() {
 	for !k.ended() {
 		k.hold()
 	}
-	for _, f := range k.files { // before anything that takes time
-		f.Close()
+	for _, l := range k.leases { // before anything that takes time
+		_ = unlock(l)
 	}
 	cancel()
+	for _, l := range attended {
+		_ = l.Close() // what is left is removed by the next one who looks
+	}
 	<-measured
 	l.save(given.NewLearned(), k.Program, func(string, ...any) {}) // there is nobody to read it
 }
 
-// hold takes the lock of each lease that the program no longer has. Closing the
-// file gives it up.
+// hold takes the lock of each lease that the program no longer has.
 func (k *Keeper) hold() {
-	for i, f := range k.files {
-		if _, taken, err := lockOn(f); err != nil || taken {
-			continue
-		}
-		if lock, err := parseLock(k.Locks[i]); err == nil {
-			_ = syscall.FcntlFlock(f.Fd(), ofdSetlk, &lock) // tried again at the next tick
+	for _, l := range k.leases {
+		if _, taken, err := lockOn(l.file); err == nil && !taken {
+			_ = syscall.FcntlFlock(l.file.Fd(), ofdSetlk, &l.lock) // tried again at the next tick
 		}
 	}
+}
+
+// unlock gives up what hold has taken.
+func unlock(l keptLease) error {
+	l.lock.Type = syscall.F_UNLCK
+	return syscall.FcntlFlock(l.file.Fd(), ofdSetlk, &l.lock)
 }
 
 // ended waits a tick for the end of the program and reports whether it has ended.

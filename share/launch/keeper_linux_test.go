@@ -122,15 +122,15 @@ func TestLeaseEndsWithProgram(t *testing.T) {
 
 func TestNewKeeper(t *testing.T) {
 	for _, tc := range []struct{ args, want string }{
-		{"12 345 1+2,0+0 prog", ""},
-		{"12 345  prog", ""},
-		{"12 345 prog", "3 arguments"},
-		{"x 345 1+2 prog", `process is "x"`},
-		{"0 345 1+2 prog", `process is "0"`},
-		{"12 -1 1+2 prog", `start of the keeper's process is "-1"`},
-		{"12 345 1-2 prog", `lock is "1-2"`},
-		{"12 345 1+2, prog", `lock is ""`},
-		{"12 345 -1+2 prog", `lock is "-1+2"`},
+		{"12 345 prog 1+2 /run/a 0+0 /run/b", ""},
+		{"12 345 prog", ""},
+		{"12 345", "2 arguments"},
+		{"12 345 prog 1+2", "4 arguments"},
+		{"x 345 prog", `process is "x"`},
+		{"0 345 prog", `process is "0"`},
+		{"12 -1 prog", `start of the keeper's process is "-1"`},
+		{"12 345 prog 1-2 /run/a", `lock is "1-2"`},
+		{"12 345 prog -1+2 /run/a", `lock is "-1+2"`},
 	} {
 		if _, err := NewKeeper(strings.Split(tc.args, " ")); tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
 			t.Errorf("%q: %v, want %q", tc.args, err, tc.want)

@@ -5,7 +5,6 @@ package launch
 import (
 	"context"
 	"errors"
-	"os"
 
 	"gpumem/share"
 )
@@ -15,7 +14,7 @@ import (
 // Inherited returns nil on this system.
 func Inherited() map[int]bool { return nil }
 
-func (p *Plan) become([]string, []*os.File) error { return errors.ErrUnsupported }
+func (p *Plan) become([]string, []holding) error { return errors.ErrUnsupported }
 
 func (p *Plan) copies(context.Context, [][]string, [][]*share.Lease) (Outcome, error) {
 	return Outcome{}, errors.ErrUnsupported

@@ -240,18 +240,24 @@ func (p *Plan) Run(ctx context.Context) (Outcome, error) {
 		}
 	}
 	if p.Copies == 1 {
-		return Outcome{}, p.become(envs[0], filesOf(leases[0]))
+		return Outcome{}, p.become(envs[0], holdings(leases[0]))
 	}
 	return p.copies(ctx, envs, leases)
 }
 
-// filesOf returns the files that hold leases.
-func filesOf(leases []*share.Lease) []*os.File {
-	var files []*os.File
+// A holding is a lease as its program has it.
+type holding struct {
+	file   *os.File // holds the lease
+	record string   // see [share.Lease.Path]
+}
+
+// holdings returns what holds leases; a part of an enclosing lease needs nothing.
+func holdings(leases []*share.Lease) []holding {
+	var list []holding
 	for _, l := range leases {
 		if f := l.File(); f != nil {
-			files = append(files, f)
+			list = append(list, holding{f, l.Path()})
 		}
 	}
-	return files
+	return list
 }
