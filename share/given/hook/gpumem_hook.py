@@ -48,6 +48,7 @@ def install():
         wanted["torch"] = [torch]
     if os.environ.get("GPUMEM_LEASE_ID"):
         wanted["jax._src.xla_bridge"] = [jax]
+        wanted["jax._src.lib.xla_bridge"] = [jax]  # before 0.4.2
     if os.environ.get("GPUMEM_RECORD"):
         import gpumem_record
 
@@ -389,4 +390,7 @@ def jax(bridge):
 
         return _init_backend
 
-    wrap(bridge, "_init_backend", make)
+    if hasattr(bridge, "_init_backend"):  # 0.3.25 to 0.12 have it
+        wrap(bridge, "_init_backend", make)
+    else:
+        say("jax", AttributeError("_init_backend"), "the processes of the lease are not counted")
