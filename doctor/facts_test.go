@@ -174,7 +174,7 @@ func TestAnchorsOnly(t *testing.T) {
 // TestAnchors checks what the search relies on.
 func TestAnchors(t *testing.T) {
 	for _, p := range patterns {
-		if len(p.anchors) == 0 || p.kind == "" || p.line && p.whole {
+		if len(p.anchors) == 0 || p.kind == "" || p.line && p.whole || p.re() == nil { // which compiles it
 			t.Errorf("%+v", p)
 		}
 		for _, a := range p.anchors {

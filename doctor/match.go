@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"gpumem/size"
 )
@@ -41,7 +42,7 @@ type pattern struct {
 	framework, code string
 	name, value     string
 
-	re *regexp.Regexp
+	re func() *regexp.Regexp // compiled at its first use: every command starts with this table
 }
 
 // sizeText is a number with or without a unit: 26.83GiB, 2.44G, 184549376B,
@@ -85,7 +86,7 @@ func compile(all []pattern) []pattern {
 			}
 			start += "(?:" + strings.Join(words, "|") + ")"
 		}
-		p.re = regexp.MustCompile(start + macros.Replace(p.rest))
+		p.re = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(start + macros.Replace(p.rest)) })
 	}
 	return all
 }
@@ -101,12 +102,12 @@ func (p *pattern) match(line []byte, at int) (f Fact, first, last int, ok bool) 
 		return f, 0, 0, false
 	}
 	text := line[first:min(len(line), at+margin)]
-	groups := p.re.FindSubmatchIndex(text)
+	groups := p.re().FindSubmatchIndex(text)
 	if groups == nil {
 		return f, 0, 0, false
 	}
 	f = Fact{Kind: p.kind, Device: -1, Nonfatal: p.nonfatal, Framework: p.framework, Code: p.code, Name: p.name, Value: p.value}
-	for i, name := range p.re.SubexpNames() {
+	for i, name := range p.re().SubexpNames() {
 		if from := groups[2*i]; name != "" && from >= 0 {
 			f.set(name, string(text[from:groups[2*i+1]]))
 		}

@@ -49,8 +49,15 @@ func metricsOf(s *State) []metric {
 		}
 		all[k].samples = append(all[k].samples, sample{labels, value})
 	}
+	if s.Driver != nil {
+		up := uint64(0)
+		if s.Driver.Up {
+			up = 1
+		}
+		add("gpumem_driver_up", "gauge", "Whether the GPUs' driver answers, 1 or 0.", "", up)
+	}
 	for _, d := range s.Devices {
-		l := labels("device", d.Device, "name", d.Name, "uuid", d.UUID)
+		l := labels("device", d.Device, "name", d.Name, "uuid", d.UUID, "simulated", strconv.FormatBool(d.Simulated))
 		add("gpumem_device_memory_total_bytes", "gauge", "Memory of the device.", l, d.Total)
 		if d.Told {
 			add("gpumem_device_memory_used_bytes", "gauge", "Memory held by all programs.", l, d.Used)
@@ -59,7 +66,7 @@ func metricsOf(s *State) []metric {
 		add("gpumem_device_leased_bytes", "gauge", "Memory that leases set aside, used or not.", l, d.Leased)
 		add("gpumem_device_lease_waiting", "gauge", "Programs that wait for a lease.", l, uint64(len(d.Waiting)))
 		for _, p := range summed(d.Programs) {
-			l := labels("device", d.Device, "pid", strconv.Itoa(p.PID), "user", p.User, "name", p.Name)
+			l := labels("device", d.Device, "simulated", strconv.FormatBool(d.Simulated), "pid", strconv.Itoa(p.PID), "user", p.User, "name", p.Name)
 			if p.Told {
 				add("gpumem_program_memory_used_bytes", "gauge", "Memory that a program holds.", l, p.Used)
 			}

@@ -12,8 +12,11 @@
 //	/metrics  text for Prometheus, see metrics.go
 //
 // Nothing can be changed over it: all is GET and HEAD. Without a token only this
-// machine is answered, and only where the request names it by address or as
-// localhost: a page of another site that has its own name point here is not.
+// machine is answered, and only where the request names it by a loopback address or
+// as localhost: a page of another site that has its own name point here is not, and
+// neither is a request that a proxy passes on and says so (Forwarded, X-Forwarded-*,
+// X-Real-IP, Via). A proxy that says nothing cannot be told from this machine's own
+// programs: behind a proxy a token is needed.
 //
 // All who watch share the looks: however many they are, the source is asked once for each
 // Options.Every, and not at all while nobody watches.
@@ -38,24 +41,32 @@ import (
 // A State is what there is to see at one moment. Sizes are bytes.
 type State struct {
 	Time    time.Time `json:"time"`
-	Title   string    `json:"title"` // of whom it is, such as the host's or program's name
+	Title   string    `json:"title"`            // of whom it is, such as the host's or program's name
+	Driver  *Driver   `json:"driver,omitempty"` // nil: unknown, or not needed
 	Devices []Device  `json:"devices,omitempty"`
 	Pools   []Pool    `json:"pools,omitempty"`
 	Notes   []string  `json:"notes,omitempty"` // what could not be told
 }
 
+// Driver is the state of the GPUs' driver.
+type Driver struct {
+	Up  bool   `json:"up"`
+	Why string `json:"why,omitempty"` // it is not
+}
+
 // A Device is a GPU and who uses it.
 type Device struct {
-	Device   string    `json:"device"` // as --device takes it
-	Name     string    `json:"name"`
-	UUID     string    `json:"uuid,omitempty"`
-	Total    uint64    `json:"total_bytes"`
-	Used     uint64    `json:"used_bytes"`
-	Free     uint64    `json:"free_bytes"`
-	Told     bool      `json:"told"` // Used and Free are known
-	Leased   uint64    `json:"leased_bytes"`
-	Programs []Program `json:"programs"`
-	Waiting  []Waiting `json:"waiting"` // for a lease, who is next first
+	Device    string    `json:"device"` // as --device takes it
+	Name      string    `json:"name"`
+	UUID      string    `json:"uuid,omitempty"`
+	Simulated bool      `json:"simulated"`
+	Total     uint64    `json:"total_bytes"`
+	Used      uint64    `json:"used_bytes"`
+	Free      uint64    `json:"free_bytes"`
+	Told      bool      `json:"told"` // Used and Free are known
+	Leased    uint64    `json:"leased_bytes"`
+	Programs  []Program `json:"programs"`
+	Waiting   []Waiting `json:"waiting"` // for a lease, who is next first
 }
 
 // A Program holds memory of a device, or a lease on it.
@@ -89,7 +100,7 @@ type Options struct {
 	Every time.Duration
 	// Token is asked of everyone, as "Authorization: Bearer TOKEN" or once as
 	// "?token=TOKEN", which a browser then keeps as a cookie. Without one only this
-	// machine is answered.
+	// machine is answered. Behind a proxy it is needed.
 	Token string
 }
 
@@ -177,17 +188,32 @@ func same(a, b string) bool {
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
 }
 
+// passedOn reports whether a proxy says that it passes a request on for another. One
+// on this machine has this machine's address, so that says nothing of who asks.
+func passedOn(h http.Header) bool {
+	for name := range h {
+		switch {
+		case name == "Forwarded", name == "Via", name == "X-Real-Ip", strings.HasPrefix(name, "X-Forwarded-"):
+			return true
+		}
+	}
+	return false
+}
+
 // local says why a request is not from this machine to this machine, empty where it is.
 func local(r *http.Request) string {
 	if from, err := netip.ParseAddrPort(r.RemoteAddr); err != nil || !from.Addr().Unmap().IsLoopback() {
 		return "gpumem: without a token only this machine is answered; start gpumem serve with --token"
+	}
+	if passedOn(r.Header) {
+		return "gpumem: without a token no proxy is answered; start gpumem serve with --token"
 	}
 	host := r.Host
 	if h, _, err := net.SplitHostPort(host); err == nil {
 		host = h
 	}
 	host = strings.Trim(host, "[]")
-	if _, err := netip.ParseAddr(host); err != nil && !strings.EqualFold(host, "localhost") {
+	if at, err := netip.ParseAddr(host); (err != nil || !at.Unmap().IsLoopback()) && !strings.EqualFold(host, "localhost") {
 		return "gpumem: without a token this is localhost only, and the request is for another name"
 	}
 	return ""
@@ -221,6 +247,10 @@ func (s *server) events(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("X-Accel-Buffering", "no") // proxies such as nginx keep nothing back
 	out := http.NewResponseController(w)
+	// A server's time limit for reading a request would end the stream.
+	if err := out.SetReadDeadline(time.Time{}); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return
+	}
 	tick := time.NewTicker(s.o.Every)
 	defer tick.Stop()
 	for {

@@ -21,7 +21,7 @@ import (
 // some is a look at things of which text must not be taken for markup.
 func some() *State {
 	return &State{
-		Time: time.Unix(1e9, 0), Title: "here",
+		Time: time.Unix(1e9, 0), Title: "here", Driver: &Driver{Up: true},
 		Devices: []Device{{
 			Device: "cuda:0", Name: `NVIDIA "H200"`, UUID: "GPU-1", Total: 100 << 30, Used: 40 << 30, Free: 60 << 30, Told: true, Leased: 50 << 30,
 			Programs: []Program{
@@ -30,7 +30,7 @@ func some() *State {
 				{PID: 8, Name: "back\\slash\nline", Used: 5, Told: true, Marks: []string{"parent gone"}},
 			},
 			Waiting: []Waiting{{PID: 9, Command: "python", Wants: 1 << 30}},
-		}, {Device: "cuda:1", Total: 8 << 30, Programs: []Program{}, Waiting: []Waiting{}}},
+		}, {Device: "sim:8GiB", Simulated: true, Total: 8 << 30, Programs: []Program{}, Waiting: []Waiting{}}},
 	}
 }
 
@@ -70,6 +70,13 @@ func TestWhoMayLook(t *testing.T) {
 		{"IPv4 in IPv6", open, "GET", "/state", func(r *http.Request) { r.RemoteAddr = "[::ffff:127.0.0.1]:5" }, 200},
 		{"another machine", open, "GET", "/", func(r *http.Request) { r.RemoteAddr = "10.0.0.7:5" }, 403},
 		{"another site's name for here", open, "GET", "/state", func(r *http.Request) { r.Host = "evil.example:8787" }, 403},
+		{"by another address of this machine", open, "GET", "/state", func(r *http.Request) { r.Host = "10.0.0.7:8787" }, 403},
+		{"through a proxy here: Forwarded", open, "GET", "/state", func(r *http.Request) { r.Header.Set("Forwarded", "for=10.0.0.7") }, 403},
+		{"through a proxy here: X-Forwarded-For", open, "GET", "/metrics", func(r *http.Request) { r.Header.Set("X-Forwarded-For", "10.0.0.7") }, 403},
+		{"through a proxy here: X-Forwarded-Host", open, "GET", "/", func(r *http.Request) { r.Header.Set("X-Forwarded-Host", "gpu.example") }, 403},
+		{"through a proxy here: X-Real-IP", open, "GET", "/events", func(r *http.Request) { r.Header.Set("X-Real-IP", "10.0.0.7") }, 403},
+		{"through a proxy here: Via", open, "GET", "/state", func(r *http.Request) { r.Header.Set("Via", "1.1 proxy") }, 403},
+		{"through a proxy, with the token", closed, "GET", "/?token=a+b%3Bc", func(r *http.Request) { r.Header.Set("X-Forwarded-For", "10.0.0.7") }, 200},
 		{"no address", open, "GET", "/", func(r *http.Request) { r.RemoteAddr = "@" }, 403},
 		{"no token", closed, "GET", "/", nil, 401},
 		{"a wrong one", closed, "GET", "/?token=no", nil, 401},

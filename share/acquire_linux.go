@@ -1,16 +1,18 @@
-// From a request to leases. One pass:
+// Requests: from the first look to leases. One pass:
 //
 //	lock the GPU
-//	read the leases and tickets, remove those of the dead
-//	somebody awake is before me: take a ticket, look again later
+//	read the leases and the names of the tickets, remove those of the dead
+//	a waiter before this one is awake: take a ticket, wait for that one to leave
 //	ask the GPU how it stands
 //	not settled: take a ticket, look again in 50 ms
 //	there is room: make the leases, remove the ticket
 //	no room: that is the answer; or take a ticket, look again later
 //	unlock
 //
-// So who finds nobody before him, nothing moving and room makes one pass and no
-// ticket.
+// A request that finds nobody before it, nothing moving and room makes one pass
+// and no ticket. One that waits and is not next waits in the kernel, for the lock
+// on the nearest ticket before its own whose owner is awake; so only the next one
+// looks, and each end of a wait wakes one process.
 
 package share
 
@@ -18,8 +20,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"reflect"
+	"slices"
+	"syscall"
 	"time"
 
 	"gpumem/device"
@@ -30,71 +35,115 @@ const (
 	// how long this goes on at most.
 	apart    = 50 * time.Millisecond
 	settling = 2 * time.Second
-	// poll is how long one that waits sleeps between looks. Memory of programs
+	// poll is how long the next one sleeps between looks. Memory of programs
 	// without a lease becomes free without a sign, so that it has to look.
 	poll = 25 * time.Millisecond
-	// refresh is how often one that is not next looks at more than who is before
-	// it; and beats is how often it shows that it is alive.
-	refresh = time.Second
-	beats   = time.Second
+	// A waiter's place is read again after refresh, and the later the longer the
+	// queue is: all places of n waiters together cost n log n names a second.
+	refresh      = time.Second
+	refreshPlace = 50 * time.Millisecond // for each place
 )
 
-// Acquire takes the leases that are asked for, all or none. "No" is a
+// beats is how often a waiter shows that it is alive, and looks whether the one
+// that it waits for is.
+func beats() time.Duration { return asleep / 3 }
+
+// Acquire takes the leases that are asked for, all or none. A refusal is a
 // *[NoRoomError]. With Wait it waits for its turn and for room until ctx is done,
 // which then is a *NoRoomError too, that wraps ctx's error; but what would not
 // fit if nobody else used the GPU is refused at once. Without Wait it takes at
 // most 2 s, plus as much for each that came before and is being decided.
 //
-// Who takes leases on several GPUs takes them in the order of their keys, or two
-// may wait for each other.
+// A caller that takes leases on several GPUs takes them in the order of their
+// keys, or two may wait for each other.
+//
+// A wait that is given up may leave a thread of this process in the kernel until
+// the waiter before it has left the queue.
 func (r *Registry) Acquire(ctx context.Context, q Request) ([]*Lease, error) {
 	q, err := q.checked()
 	if err != nil {
 		return nil, err
 	}
+	if q.Nested {
+		e, ok, err := r.Enclosing(q.Device)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			return r.parts(q, e)
+		}
+	}
 	a := &attempt{r: r, q: q, key: keyOf(q.Device)}
 	defer a.leave()
-	var told *Position
 	for {
 		if err := ctx.Err(); err != nil {
 			return nil, a.stopped(err)
 		}
-		step, err := a.pass(ctx)
+		s, err := a.pass(ctx)
 		if err != nil && err == ctx.Err() {
 			err = a.stopped(err)
 		}
 		if err != nil {
 			return nil, err
 		}
-		if step.leases != nil {
-			return step.leases, nil
+		if s.leases != nil {
+			return s.leases, nil
 		}
-		if step.no {
-			return nil, a.why
+		if s.no {
+			return nil, a.refused()
 		}
-		p := Position{step.place, step.missing, a.why}
-		if q.Wait != nil && p.Place+int(min(p.Missing, 1)) > 0 && (told == nil || differ(*told, p)) {
-			told = &p
-			q.Wait(p)
-		}
-		if err := a.pause(ctx, step); err != nil {
+		a.report(s.place)
+		if err := a.pause(ctx, s); err != nil {
 			return nil, err
 		}
 	}
 }
 
+// parts are parts of an enclosing lease: nothing is taken.
+func (r *Registry) parts(q Request, e Entry) ([]*Lease, error) {
+	each := e.Bytes / uint64(q.Copies)
+	switch {
+	case q.Bytes != 0:
+		each = q.Bytes
+	case q.Share != 0:
+		each = min(uint64(q.Share*float64(e.Bytes)), e.Bytes)
+	}
+	if want := times(each, q.Copies); want > e.Bytes {
+		return nil, &NoRoomError{Device: q.Device, Want: want, Copies: q.Copies, Free: e.Bytes, Inside: &e}
+	}
+	var leases []*Lease
+	for range q.Copies {
+		leases = append(leases, &Lease{r: r, key: keyOf(q.Device), rec: record{Kind: leaseKind, ID: e.ID, Device: e.Device, Bytes: each}})
+	}
+	return leases, nil
+}
+
 // stopped is the error of a request whose context is done.
 func (a *attempt) stopped(err error) error {
 	if a.why == nil {
-		return fmt.Errorf("share: nothing was asked of %s: %w", a.q.Device, err)
+		return fmt.Errorf("share: %s was not asked for memory: %w", a.q.Device, err)
 	}
 	a.why.Waited = err
+	return a.refused()
+}
+
+// refused is the refusal as of the last look, with the processes that hold leases
+// of ended ones.
+func (a *attempt) refused() error {
+	findHolders(a.why.Holders)
 	return a.why
 }
 
-// differ: there is something to tell.
-func differ(a, b Position) bool {
-	return a.Place != b.Place || a.Missing != b.Missing || !reflect.DeepEqual(a.Why.Holders, b.Why.Holders)
+// report calls Wait if there is news.
+func (a *attempt) report(place int) {
+	p := Position{place, a.missing, a.why}
+	if a.q.Wait == nil || p.Place == 0 && p.Missing == 0 {
+		return
+	}
+	if t := a.reported; t == nil || t.Place != p.Place || t.Missing != p.Missing || !reflect.DeepEqual(t.Why.Holders, p.Why.Holders) {
+		a.reported = &p
+		a.q.Wait(p)
+	}
 }
 
 // attempt is a request under way.
@@ -102,29 +151,35 @@ type attempt struct {
 	r   *Registry
 	q   Request
 	key string
-	why *NoRoomError // as of the last pass
 
-	ticket *os.File // nil: none
-	path   string
-	rec    record
-	beat   time.Time
+	// As of the last look at the GPU.
+	why     *NoRoomError // nil: not yet looked at
+	each    uint64
+	missing uint64
+
+	reported *Position
+
+	ticket  *os.File // nil: none
+	number  uint64   // that the request has or had; 0: none yet
+	rec     record   // of the ticket
+	beat    time.Time
+	watches []*watch
 
 	settle settle
 }
 
-// step is what came out of a pass. Neither leases nor no: look again.
+// step is the outcome of a pass. Neither leases nor no: look again.
 type step struct {
-	leases  []*Lease
-	no      bool
-	place   int
-	missing uint64
-	before  string // the ticket right before this one; "": this is next
-	pause   time.Duration
+	leases []*Lease
+	no     bool
+	place  int
+	before *found // the nearest waiter before this one that is awake; nil: this one is next
+	pause  time.Duration
 }
 
 // pass makes one, under the lock of the GPU.
 func (a *attempt) pass(ctx context.Context) (step, error) {
-	g, err := a.r.lock(ctx, a.key)
+	g, err := a.r.lock(ctx, a.key, a.touch)
 	if err != nil {
 		return step{}, err
 	}
@@ -133,71 +188,154 @@ func (a *attempt) pass(ctx context.Context) (step, error) {
 	if err != nil {
 		return step{}, err
 	}
-	var ahead []found
-	there := false
-	for _, t := range l.tickets {
-		if there = a.ticket != nil && t.ID == a.rec.ID; there {
-			break
-		}
-		ahead = append(ahead, t)
+	if _, ok := slices.BinarySearch(l.tickets, a.rec.ID); a.ticket != nil && !ok {
+		a.drop() // somebody removed it; it is made again, with its number
 	}
-	if a.ticket != nil && !there {
-		return step{}, fmt.Errorf("registry %s: somebody has removed %s, the place of this request in the queue; ask again", a.r.dir, a.path)
+	q, err := a.queueOf(l)
+	if err != nil {
+		return step{}, err
+	}
+	s := step{place: q.place, before: q.before, pause: poll}
+	if q.before != nil && a.q.Wait != nil && a.why != nil {
+		a.settle = settle{}
+		return s, a.queue(l, false)
 	}
 
 	st, err := a.q.Meter.Status()
 	if err != nil {
 		return step{}, fmt.Errorf("how %s stands: %w", a.q.Device, err)
 	}
-	records := l.records()
-	fam := newFamily(readStat, records, a.r.namespace)
-	f, err := count(st, records, a.q.Reserve, fam.owner)
-	if err != nil {
-		return step{}, fmt.Errorf("%s: %w", a.q.Device, err)
+	leases := l.leases
+	var f figures
+	var fam *family
+	fits := false
+	reckon := func() (err error) {
+		a.r.identify(leases)
+		fam = newFamily(readStat, records(leases), a.r.namespace)
+		if f, err = count(st, records(leases), a.q.Reserve, fam.owner); err != nil {
+			return fmt.Errorf("%s: %w", a.q.Device, err)
+		}
+		a.each, fits = a.q.want(f)
+		return nil
 	}
-	each, fits := a.q.want(f)
-	a.why = a.noRoom(st, f, l, ahead, each)
-
-	s := step{place: len(ahead), missing: less(a.why.Want, f.left()), pause: poll}
-	if fits {
-		s.missing = 0
-	}
-	waits := false // somebody before this one has found no room
-	for _, t := range ahead {
-		if t.awake() {
-			s.before = t.path
-			waits = waits || t.Waiting
+	err = reckon()
+	if err == nil && fits { // the table is long on a busy machine: it is read last
+		if lost := a.r.lost(a.key, leases); len(lost) > 0 {
+			leases = append(leases, lost...)
+			err = reckon()
 		}
 	}
-	recent := g.recent() || movement(l, f, fam)
+	if err != nil {
+		return step{}, err
+	}
+	a.why = a.noRoom(st, f, leases, q)
+	a.missing = less(a.why.Want, f.left())
+	if fits {
+		a.missing = 0
+	}
+	recent := g.recent() || movement(leases, f, fam)
 	switch {
-	case a.why.Never, s.before != "" && waits && a.q.Wait == nil:
+	case a.why.Never, s.before != nil && q.waits && a.q.Wait == nil:
 		s.no = true
 		return s, nil
-	case s.before != "":
+	case s.before != nil:
 		a.settle = settle{}
-		return s, a.queue(l, false, each)
+		return s, a.queue(l, false)
 	case fits && a.settle.done(time.Now(), recent, f.shareable):
-		s.leases, err = a.grant(each, f)
+		s.leases, err = a.grant(g, f)
 		return s, err
 	case fits:
 		s.pause = apart
-		return s, a.queue(l, false, each)
+		return s, a.queue(l, false)
 	case a.q.Wait != nil:
 		a.settle = settle{}
-		return s, a.queue(l, true, each)
-	case recent && times(each, a.q.Copies) <= less(f.most, f.leased) && !a.settle.over(time.Now()):
+		return s, a.queue(l, true)
+	case recent && times(a.each, a.q.Copies) <= less(f.most, f.leased) && !a.settle.over(time.Now()):
 		// Leases alone would leave room, and memory may be about to become free.
 		s.pause = apart
-		return s, a.queue(l, false, each)
+		return s, a.queue(l, false)
 	}
 	s.no = true
 	return s, nil
 }
 
-// movement says whether somebody started within the last second.
-func movement(l look, f figures, fam *family) bool {
-	for _, x := range l.leases {
+// queueState is what is before a request in the queue.
+type queueState struct {
+	place  int    // tickets before it
+	before *found // the nearest that is awake; nil: none
+	waits  bool   // the first that is awake has found no room
+	first  []Entry
+}
+
+// queueOf reads the tickets before this request's: the first ones, for messages,
+// and the nearest ones until one is awake. It removes those of the dead that it
+// comes across.
+func (a *attempt) queueOf(l look) (q queueState, err error) {
+	ahead := l.tickets
+	if a.number > 0 {
+		n, _ := slices.BinarySearch(ahead, ticketID(a.number))
+		ahead = ahead[:n]
+	}
+	q.place = len(ahead)
+	read := map[string]*found{}
+	get := func(id string) (*found, error) {
+		if t, ok := read[id]; ok {
+			return t, nil
+		}
+		t, err := a.r.readTicket(a.key, id)
+		switch {
+		case err == nil:
+			read[id] = &t
+		case errors.Is(err, errDead):
+			_ = os.Remove(a.r.path(a.key, id, ticketKind))
+			at("look: a dead ticket removed")
+			read[id] = nil
+			q.place--
+		case errors.Is(err, fs.ErrNotExist):
+			read[id] = nil
+			q.place--
+		default:
+			return nil, err
+		}
+		return read[id], nil
+	}
+	for _, id := range slices.Backward(ahead) {
+		t, err := get(id)
+		if err != nil {
+			return q, err
+		}
+		if t != nil && a.r.awake(*t) {
+			q.before = t
+			break
+		}
+	}
+	awake := q.before == nil // looked for in what follows
+	for _, id := range ahead {
+		if awake && len(q.first) >= shown {
+			break
+		}
+		t, err := get(id)
+		if err != nil {
+			return q, err
+		}
+		if t == nil {
+			continue
+		}
+		if !awake && a.r.awake(*t) {
+			awake, q.waits = true, t.Waiting
+		}
+		if len(q.first) < shown {
+			e := a.r.entry(*t)
+			e.Place = len(q.first)
+			q.first = append(q.first, e)
+		}
+	}
+	return q, nil
+}
+
+// movement reports whether a process started within the last second.
+func movement(leases []found, f figures, fam *family) bool {
+	for _, x := range leases {
 		if time.Since(time.Unix(0, x.Since)).Abs() < recently {
 			return true
 		}
@@ -217,7 +355,7 @@ type settle struct {
 	shareable   uint64
 }
 
-// done says whether what was seen now can be believed.
+// done reports whether what was seen now can be believed.
 func (s *settle) done(now time.Time, recent bool, shareable uint64) bool {
 	if !recent {
 		*s = settle{}
@@ -233,7 +371,7 @@ func (s *settle) done(now time.Time, recent bool, shareable uint64) bool {
 	return now.Sub(s.last) >= apart || s.over(now)
 }
 
-// over says whether it has moved so long that it is believed anyway; the clock
+// over reports whether it has moved so long that it is believed anyway; the clock
 // starts with the first call.
 func (s *settle) over(now time.Time) bool {
 	if s.begun.IsZero() {
@@ -242,9 +380,11 @@ func (s *settle) over(now time.Time) bool {
 	return now.Sub(s.begun) >= settling
 }
 
+func ticketID(number uint64) string { return fmt.Sprintf("%016x", number) }
+
 // queue takes a ticket if there is none yet, and notes on it that there was no
 // room at its turn. Caller holds the GPU's lock.
-func (a *attempt) queue(l look, waiting bool, each uint64) error {
+func (a *attempt) queue(l look, waiting bool) error {
 	if a.ticket != nil {
 		if !waiting || a.rec.Waiting {
 			return nil
@@ -253,102 +393,223 @@ func (a *attempt) queue(l look, waiting bool, each uint64) error {
 		_, err := a.ticket.WriteAt(a.rec.encode(), 0)
 		at("queue: noted")
 		if err != nil {
-			return a.r.why(a.path, err)
+			return a.r.why(a.path(), err)
 		}
 		return nil
 	}
-	a.rec = a.record(ticketKind, times(each, a.q.Copies))
-	a.rec.Number, a.rec.Waiting = 1, waiting
+	last := uint64(0)
 	if n := len(l.tickets); n > 0 {
-		a.rec.Number = l.tickets[n-1].Number + 1
+		if _, err := fmt.Sscanf(l.tickets[n-1], "%x", &last); err != nil || last == 1<<64-1 {
+			path := a.r.path(a.key, l.tickets[n-1], ticketKind)
+			return bad(path, fmt.Errorf("%w: not a name of a ticket", ErrDamaged))
+		}
 	}
-	var err error
-	a.ticket, a.path, err = a.r.create(a.key, &a.rec)
-	a.beat = time.Now()
-	return err
+	if _, taken := slices.BinarySearch(l.tickets, ticketID(a.number)); a.number == 0 || taken {
+		a.number = last + 1
+	}
+	a.rec = a.record(ticketKind, ticketID(a.number), times(a.each, a.q.Copies))
+	a.rec.Number, a.rec.Waiting = a.number, waiting
+	f, err := a.r.publish(a.path(), 0o644, func(f *os.File) error {
+		if _, err := f.WriteAt(a.rec.encode(), 0); err != nil {
+			return err
+		}
+		return setLock(f)
+	})
+	if err != nil {
+		return a.r.why(a.path(), err)
+	}
+	a.ticket, a.beat = f, time.Now()
+	return nil
 }
 
+// path is the ticket's name.
+func (a *attempt) path() string { return a.r.path(a.key, a.rec.ID, ticketKind) }
+
 // record is a new file's.
-func (a *attempt) record(kind string, bytes uint64) record {
+func (a *attempt) record(kind, id string, bytes uint64) record {
 	self, _ := readStat(os.Getpid())
-	return record{Kind: kind, Device: a.q.Device, Bytes: bytes, PID: os.Getpid(), Start: self.start, Namespace: a.r.namespace,
+	return record{Kind: kind, ID: id, Device: a.q.Device, Bytes: bytes, PID: os.Getpid(), Start: self.start, Namespace: a.r.namespace,
 		Since: time.Now().UnixNano(), Command: a.q.Command}
 }
 
 // grant makes the leases. Caller holds the GPU's lock.
-func (a *attempt) grant(each uint64, left figures) ([]*Lease, error) {
+func (a *attempt) grant(g *guard, left figures) ([]*Lease, error) {
 	var leases []*Lease
+	undo := func() {
+		for _, l := range leases {
+			_ = a.r.remove(a.key, l.rec.ID)
+			l.f.Close()
+		}
+	}
+	if a.each > mostBytes {
+		return nil, fmt.Errorf("share: a lease of %d bytes; want at most %d", a.each, uint64(mostBytes))
+	}
 	for range a.q.Copies {
-		rec := a.record(leaseKind, each)
-		f, path, err := a.r.create(a.key, &rec)
+		rec := a.record(leaseKind, newID(), a.each)
+		f, err := a.r.lease(a.key, rec)
 		if err != nil {
-			for _, l := range leases {
-				os.Remove(l.path)
-				l.f.Close()
-			}
+			undo()
 			return nil, err
 		}
-		leases = append(leases, &Lease{r: a.r, key: a.key, path: path, f: f, rec: rec, display: left.display, host: left.host})
+		leases = append(leases, &Lease{r: a.r, key: a.key, f: f, rec: rec, display: left.display, host: left.host})
 	}
 	at("grant: made")
+	if !g.stands() {
+		// Somebody removed the lock's file, and another may be deciding beside this
+		// one: the request is decided anew, by the lock that stands now.
+		undo()
+		return nil, nil
+	}
+	for _, l := range leases {
+		taken.Store(l.rec.ID, true)
+	}
 	a.leave()
 	return leases, nil
 }
 
-// leave gives the ticket back.
+// leave gives up the place in the queue.
 func (a *attempt) leave() {
 	if a.ticket == nil {
 		return
 	}
-	os.Remove(a.path)
+	os.Remove(a.path())
 	at("leave: removed")
+	a.drop()
+}
+
+// drop lets go of the ticket, which wakes the waiter behind it.
+func (a *attempt) drop() {
+	unsetLock(a.ticket)
 	a.ticket.Close()
 	a.ticket = nil
 }
 
-// noRoom says how a request stands that is not granted.
-func (a *attempt) noRoom(st device.Status, f figures, l look, ahead []found, each uint64) *NoRoomError {
-	e := &NoRoomError{Device: a.q.Device, Want: times(each, a.q.Copies), Copies: a.q.Copies, Total: st.Total, Shareable: f.shareable, Free: f.left(),
-		Never: a.q.never(f, each), Holders: l.holders(), Foreign: f.foreign, Display: f.display, Reserve: a.q.Reserve}
-	for i, t := range ahead {
-		w := t.entry()
-		w.Place = i
-		e.Ahead = append(e.Ahead, w)
-	}
-	return e
+// noRoom describes how a request stands that is not granted.
+func (a *attempt) noRoom(st device.Status, f figures, leases []found, q queueState) *NoRoomError {
+	return &NoRoomError{Device: a.q.Device, Want: times(a.each, a.q.Copies), Copies: a.q.Copies, Total: st.Total, Shareable: f.shareable, Free: f.left(),
+		Never: a.q.never(f, a.each), Holders: a.r.holders(leases), Ahead: q.first, Before: q.place, Foreign: f.foreign, Display: f.display, Reserve: a.q.Reserve}
 }
 
-// pause waits until it is worth while to look again. One that is not next looks
-// at who is right before it only, and at the rest once a second, so that a long
-// queue costs little.
-func (a *attempt) pause(ctx context.Context, s step) error {
-	full := time.Now().Add(refresh)
-	if a.q.Wait == nil {
-		full = time.Now().Add(apart)
+// touch shows that the waiter is alive.
+func (a *attempt) touch() {
+	if now := time.Now(); a.ticket != nil && now.Sub(a.beat) >= beats()/2 {
+		// If the file is gone the next pass makes it again.
+		_ = os.Chtimes(a.path(), time.Time{}, now)
+		a.beat = now
 	}
+}
+
+// watch is a wait in the kernel for a ticket's owner to leave the queue.
+type watch struct {
+	f    *os.File
+	t    found
+	gone chan struct{} // closed when its lock is gone
+}
+
+// watch returns the wait for a ticket; a second wait for one is the first. The
+// error is that of a ticket that is gone. A wait ends when the ticket's owner
+// leaves the queue, however that is; nothing else ends it.
+func (a *attempt) watch(t found) (*watch, error) {
+	f, err := os.OpenFile(t.path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && inodeOf(info) != t.inode {
+		err = fs.ErrNotExist
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	a.watches = slices.DeleteFunc(a.watches, func(w *watch) bool {
+		select {
+		case <-w.gone:
+			return true
+		default:
+			return false
+		}
+	})
+	for _, w := range a.watches {
+		if w.t.inode == t.inode {
+			f.Close()
+			return w, nil
+		}
+	}
+	w := &watch{f, t, make(chan struct{})}
+	a.watches = append(a.watches, w)
+	go func() {
+		// A lock for reading: the ticket is another user's. It is dropped at once.
+		_ = fcntl(f, ofdSetlkw, &syscall.Flock_t{Type: syscall.F_RDLCK})
+		close(w.gone)
+		f.Close()
+	}()
+	return w, nil
+}
+
+// pause waits until it is worth while to look again.
+func (a *attempt) pause(ctx context.Context, s step) error {
+	if s.before == nil {
+		a.touch()
+		sleep(ctx, s.pause)
+		return nil
+	}
+	w, err := a.watch(*s.before)
+	if err != nil {
+		return nil // it has left the queue
+	}
+	if a.q.Wait == nil {
+		// It is refused as soon as one before it is found to wait for room.
+		ctx, cancel := context.WithTimeout(ctx, apart+time.Duration(s.place)*time.Millisecond)
+		defer cancel()
+		select {
+		case <-ctx.Done():
+		case <-w.gone:
+		}
+		a.touch()
+		return nil
+	}
+	beat := time.NewTicker(beats())
+	defer beat.Stop()
+	again := func(place int) time.Duration { return max(refresh, time.Duration(place)*refreshPlace) }
+	fresh := time.NewTimer(again(s.place))
+	defer fresh.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(s.pause):
-		}
-		now := time.Now()
-		if now.Sub(a.beat) >= beats {
-			if err := os.Chtimes(a.path, time.Time{}, now); err != nil && !errors.Is(err, os.ErrNotExist) {
-				return a.r.why(a.path, err)
+		case <-w.gone:
+			return nil
+		case <-beat.C:
+			a.touch()
+			if _, err := os.Lstat(a.path()); err != nil {
+				return nil
 			}
-			a.beat = now
+			info, err := w.f.Stat()
+			if err != nil {
+				return nil
+			}
+			if w.t.beat = info.ModTime(); !a.r.awake(w.t) {
+				return nil
+			}
+		case <-fresh.C:
+			files, err := a.r.files(a.key)
+			if err != nil {
+				return err
+			}
+			place, _ := slices.BinarySearch(files[a.key][ticketKind], a.rec.ID)
+			a.report(place)
+			fresh.Reset(again(place))
 		}
-		if s.before == "" || !now.Before(full) {
-			return nil
-		}
-		if f, err := os.Open(s.before); err != nil {
-			return nil
-		} else if info, err := f.Stat(); err != nil || !(found{beat: info.ModTime()}).awake() {
-			f.Close()
-			return nil
-		} else if alive, err := locked(f); f.Close() != nil || err != nil || !alive {
-			return nil
-		}
+	}
+}
+
+// sleep waits for a while, or until ctx is done.
+func sleep(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
 	}
 }

@@ -2,7 +2,6 @@ package share
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -16,10 +15,11 @@ func sample(device string) record {
 	return record{Kind: leaseKind, ID: "0123456789abcdef", Device: device, Bytes: gib, PID: 1, Start: 1, Since: 1}
 }
 
-// TestDamage: a lease's file is written over, replaced or hidden, while the
-// holder lives and when it is dead. It is named, nothing is given, and the other
-// leases are still listed.
-func TestDamage(t *testing.T) {
+// TestDamagedRecordKeepsTheSizeOfTheLease: a record is written over, replaced,
+// hidden or removed while its lease lives. The lease counts as before, is listed
+// without a program, and the file is named. Only another version stops the GPU.
+// Once the lease has ended the file is nobody's, whatever it says.
+func TestDamagedRecordKeepsTheSizeOfTheLease(t *testing.T) {
 	over := func(b []byte) func(t *testing.T, path string) {
 		return func(t *testing.T, path string) { must(t, os.WriteFile(path, b, 0o644)) }
 	}
@@ -27,62 +27,115 @@ func TestDamage(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		spoil func(t *testing.T, path string)
-		want  error
+		want  error // of List; nil: none
 		text  string
+		stops bool
 	}{
-		{"empty", over(nil), ErrDamaged, "does not begin"},
-		{"garbage", over([]byte("garbage\n")), ErrDamaged, "does not begin"},
-		{"cut short", func(t *testing.T, path string) { must(t, os.Truncate(path, 100)) }, ErrDamaged, "it has 100 bytes"},
-		{"longer", func(t *testing.T, path string) { must(t, os.Truncate(path, 1<<30)) }, ErrDamaged, "it has 4097 bytes"},
+		{"empty", over(nil), ErrDamaged, "does not begin", false},
+		{"garbage", over([]byte("garbage\n")), ErrDamaged, "does not begin", false},
+		{"cut short", func(t *testing.T, path string) { must(t, os.Truncate(path, 100)) }, ErrDamaged, "it has 100 bytes", false},
+		{"longer", func(t *testing.T, path string) { must(t, os.Truncate(path, 1<<30)) }, ErrDamaged, "it has 4097 bytes", false},
 		{"a digit", func(t *testing.T, path string) {
 			b, err := os.ReadFile(path)
 			must(t, err)
 			over([]byte(strings.Replace(string(b), `"bytes":8`, `"bytes":1`, 1)))(t, path)
-		}, ErrDamaged, "checksum"},
-		{"newer", over([]byte("gpumem-share 2 of another shape\n")), ErrVersion, "its format is version 2, this program's is 1; upgrade"},
-		{"another's", over(good), ErrDamaged, "copy of another"},
+		}, ErrDamaged, "checksum", false},
+		{"newer", over([]byte("gpumem-share 3 of another shape\n")), ErrVersion, "its format is version 3, this program's is 2; upgrade", true},
+		{"older", over([]byte("gpumem-share 1 of another shape\n")), ErrVersion, "its format is version 1, this program's is 2; wait until", true},
+		{"another's", over(good), ErrDamaged, "copy of another", false},
+		{"removed", func(t *testing.T, path string) { must(t, os.Remove(path)) }, nil, "", false},
 		{"a fifo", func(t *testing.T, path string) {
 			must(t, os.Remove(path))
 			must(t, syscall.Mkfifo(path, 0o644))
-		}, ErrDamaged, "not a regular file"},
+		}, ErrDamaged, "", false},
 		{"a folder", func(t *testing.T, path string) {
 			must(t, os.Remove(path))
 			must(t, os.Mkdir(path, 0o755))
-		}, ErrDamaged, "not a regular file"},
+		}, ErrDamaged, "", false},
 		{"a link", func(t *testing.T, path string) {
 			must(t, os.Rename(path, path+".moved"))
 			must(t, os.Symlink(path+".moved", path))
-		}, syscall.ELOOP, "symbolic"},
+		}, syscall.ELOOP, "symbolic", false},
 	} {
-		for _, alive := range []bool{true, false} {
-			t.Run(fmt.Sprintf("%s/alive %t", tc.name, alive), func(t *testing.T) {
+		t.Run(tc.name, func(t *testing.T) {
+			r, gpu := newGPU(t)
+			l, err := take(r, gpu, 8, 2)
+			must(t, err)
+			path := l[0].Path()
+			tc.spoil(t, path)
+			one, errTake := take(r, gpu, 1, 1)
+			if tc.stops != (errTake != nil) || tc.stops && !errors.Is(errTake, tc.want) {
+				t.Errorf("1 GiB of 8: %v", errTake)
+			}
+			if _, err := take(r, gpu, 9, 1); err == nil {
+				t.Error("more was given than is left")
+			}
+			all, errList := r.List()
+			if !errors.Is(errList, tc.want) || errList != nil && (!strings.Contains(errList.Error(), path) || !strings.Contains(errList.Error(), tc.text) || strings.Contains(errList.Error(), "\n")) {
+				t.Errorf("%v\nwant %v with %q", errList, tc.want, tc.text)
+			}
+			unknown := 0
+			for _, e := range all {
+				if e.PID == 0 && e.Bytes == 8*gib && e.Device == gpu && len(e.HeldBy) == 1 && e.HeldBy[0].PID == os.Getpid() {
+					unknown++
+				}
+			}
+			if want := 2 + len(one); !tc.stops && (len(all) != want || unknown != 1) {
+				t.Errorf("%d listed, want %d; %d without a program: %+v", len(all), want, unknown, all)
+			}
+			// Another GPU's leases have nothing to do with it.
+			must(t, os.Link(gpu, gpu+"2"))
+			other, err := take(r, gpu+"2", 24, 1)
+			must(t, err)
+			for _, l := range append(other, one...) {
+				must(t, l.Close())
+			}
+			must(t, l[0].f.Close()) // as if it were killed
+			rest, err := take(r, gpu, 8, 2)
+			must(t, err)
+			for _, l := range append(rest, l...) {
+				l.Close()
+			}
+			for _, name := range files(t, r) {
+				if strings.Contains(name, l[0].ID()) && !strings.HasSuffix(name, ".moved") {
+					t.Errorf("left: %s", name)
+				}
+			}
+		})
+	}
+}
+
+// TestDeadFilesAreIgnored: anything with the name of a lease or a ticket, but
+// without a lock, is nobody's, whatever it is; also for a user who may not remove
+// or open it.
+func TestDeadFilesAreIgnored(t *testing.T) {
+	for _, kind := range []string{leaseKind, lockKind, ticketKind} {
+		for name, put := range map[string]func(t *testing.T, path string){
+			"empty":      func(t *testing.T, path string) { must(t, os.WriteFile(path, nil, 0o644)) },
+			"garbage":    func(t *testing.T, path string) { must(t, os.WriteFile(path, []byte("x"), 0o644)) },
+			"unreadable": func(t *testing.T, path string) { must(t, os.WriteFile(path, []byte("x"), 0)) },
+			"a fifo":     func(t *testing.T, path string) { must(t, syscall.Mkfifo(path, 0o644)) },
+			"a folder":   func(t *testing.T, path string) { must(t, os.Mkdir(path, 0o755)) },
+			"a link":     func(t *testing.T, path string) { must(t, os.Symlink("/nonexistent", path)) },
+		} {
+			t.Run(kind+"/"+name, func(t *testing.T) {
 				r, gpu := newGPU(t)
-				l, err := take(r, gpu, 8, 2)
-				must(t, err)
-				tc.spoil(t, l[0].path)
-				if !alive {
-					must(t, l[0].f.Close())
-				}
-				_, errTake := take(r, gpu, 1, 1)
-				all, errList := r.List()
-				for _, err := range []error{errTake, errList} {
-					if !errors.Is(err, tc.want) || !strings.Contains(err.Error(), l[0].path) || !strings.Contains(err.Error(), tc.text) || strings.Contains(err.Error(), "\n") {
-						t.Errorf("%v\nwant %v with %q", err, tc.want, tc.text)
-					}
-				}
-				if len(all) != 1 || all[0].ID != l[1].ID() {
+				put(t, r.path(keyOf(gpu), "00000000000000aa", kind))
+				if all := listed(t, r); len(all) != 0 {
 					t.Errorf("listed: %+v", all)
 				}
-				// Another GPU's leases have nothing to do with it.
-				must(t, os.Link(gpu, gpu+"2"))
-				other, err := take(r, gpu+"2", 24, 1)
+				if os.Getuid() == 0 {
+					reachable(t, filepath.Dir(gpu))
+					must(t, os.Chmod(gpu, 0o666))
+					other := asNobody(t, command("hold", r.Dir(), gpu, 24, 1, "")).begin(t)
+					other.said(t, "have")
+					other.end(t)
+				}
+				l, err := take(r, gpu, 24, 1)
 				must(t, err)
-				must(t, other[0].Close())
-				must(t, os.Remove(l[0].path))
-				rest, err := take(r, gpu, 8, 2)
-				must(t, err)
-				for _, l := range append(rest, l...) {
-					l.Close()
+				must(t, l[0].Close())
+				if left := files(t, r); len(left) != 0 {
+					t.Errorf("left: %q", left)
 				}
 			})
 		}
@@ -159,8 +212,8 @@ func TestOtherUser(t *testing.T) {
 	// Dead, and not removable for the other: it is no more in the way.
 	must(t, l[0].f.Close())
 	asNobody(t, command("hold", r.Dir(), gpu, 24, 1, "")).begin(t).said(t, "have")
-	if n := len(files(t, r)); n != 2 {
-		t.Errorf("%d files, want a dead one and a lease", n)
+	if n := len(files(t, r)); n != 4 {
+		t.Errorf("%d files, want two of a dead lease and two of one that lives", n)
 	}
 }
 
@@ -271,7 +324,7 @@ func FuzzDecode(f *testing.F) {
 	ticket := sample("gpu")
 	ticket.Kind, ticket.Number, ticket.Command = ticketKind, 3, []string{"a", "\xff\x00"}
 	f.Add(ticket.encode())
-	f.Add([]byte("gpumem-share 2 x\n"))
+	f.Add([]byte("gpumem-share 3 x\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		r, err := decode(b)
 		if err != nil {

@@ -1,44 +1,71 @@
+// A lease that was given: its life, from the grant until the last description of
+// its lock is closed.
+
 package share
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"sync"
 	"time"
 )
 
+// keeps is how often Keep looks whether the files are there.
+var keeps = time.Second
+
 // Lease is memory of a GPU that this process was given. It may be used by
 // several goroutines.
 type Lease struct {
-	r    *Registry
-	key  string
-	path string
-	f    *os.File
+	r   *Registry
+	key string
+	f   *os.File // has the lock; nil for a part of an enclosing lease
 
 	display, host uint64 // see Left
 
-	mu     sync.Mutex // guards what follows, but of rec only the process
+	mu     sync.Mutex // guards what follows, but of rec only the process and Lost
 	rec    record
+	again  *os.File // has the lock of a lock file that replaces a removed one; nil: none
 	closed bool
 }
 
-// Bytes is how much it is.
+// Attend returns the lease with the record at path, see [Lease.Path], for the process
+// that stays beside the program. It holds nothing: lock is the lease's lock file, open
+// for writing by another description than the one with the lock. record is the open
+// record, which may have been removed. Keep makes files again that are removed, and
+// Close closes lock and removes what is left of the lease if it has ended.
+func Attend(path string, record, lock *os.File) (*Lease, error) {
+	rec, err := recordIn(record)
+	if err != nil {
+		return nil, fmt.Errorf("lease %s: %w", path, err)
+	}
+	return &Lease{r: &Registry{dir: filepath.Dir(path), namespace: namespace()}, key: keyOf(rec.Device), f: lock, rec: rec}, nil
+}
+
+// Bytes returns the size.
 func (l *Lease) Bytes() uint64 { return l.rec.Bytes }
 
-// Device is the GPU's key, as in the request.
+// Device returns the GPU's key, as in the request.
 func (l *Lease) Device() string { return l.rec.Device }
 
-// ID names the lease in lists.
+// ID returns the lease's name in lists.
 func (l *Lease) ID() string { return l.rec.ID }
 
-// File is the lease's open file, whose description holds the lease. A program
-// that is started with it among exec.Cmd.ExtraFiles keeps the lease alive until
-// it ends, whatever becomes of this process. Nobody else is to close it.
+// Path returns the name of the lease's record, which others can read, see
+// [ReadLease]. It is the value for [EnvLease].
+func (l *Lease) Path() string { return l.r.path(l.key, l.rec.ID, leaseKind) }
+
+// File returns the open file whose description holds the lease. A program that
+// inherits it keeps the lease alive until it ends, whatever becomes of this
+// process; what it writes there is never read. Only Close closes it. It is nil for
+// a part of an enclosing lease, see [Request].Nested.
 func (l *Lease) File() *os.File { return l.f }
 
-// Tell says which process the lease is for, for lists, and so that memory of
-// that process and its descendants counts for the lease. Before, it is this
-// process. It is an error if there is no such process, and after Close.
+// Tell sets the process that the lease is for: lists show it, and memory of it and
+// its descendants counts for the lease. Before, it is this process. It is an error
+// if there is no such process, and after Close.
 func (l *Lease) Tell(pid int) error {
 	s, ok := readStat(pid)
 	if !ok {
@@ -49,25 +76,109 @@ func (l *Lease) Tell(pid int) error {
 	if l.closed {
 		return fmt.Errorf("lease %s: %w", l.rec.ID, os.ErrClosed)
 	}
+	if l.f == nil {
+		return nil
+	}
 	ctx, cancel := within(patience)
 	defer cancel()
-	g, err := l.r.lock(ctx, l.key)
+	g, err := l.r.lock(ctx, l.key, nil)
 	if err != nil {
 		return err
 	}
 	defer g.unlock()
 	rec := l.rec
 	rec.PID, rec.Start, rec.Namespace = pid, s.start, l.r.namespace
-	if _, err := l.f.WriteAt(rec.encode(), 0); err != nil {
-		return l.r.why(l.path, err)
+	if err := l.r.write(l.key, rec); err != nil {
+		return err
 	}
 	at("tell: written")
 	l.rec.PID, l.rec.Start, l.rec.Namespace = rec.PID, rec.Start, rec.Namespace
 	return nil
 }
 
-// Close lets go: the lease ends, unless another process has its file. Closing
-// again does nothing.
+// Keep watches the files of the lease until ctx is done or the lease is closed, and
+// makes them again within a second if somebody removes them, as a clean-up of
+// /dev/shm does at a user's logout. Without it the memory stays taken all the same,
+// since the kernel knows the lock, but lists cannot name the program. It is for the
+// process that stays beside the program. A file that cannot be made now is tried
+// again.
+func (l *Lease) Keep(ctx context.Context) {
+	t := time.NewTicker(keeps)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		if err := l.restore(ctx); errors.Is(err, os.ErrClosed) {
+			return
+		}
+	}
+}
+
+// restore makes the files that are missing.
+func (l *Lease) restore(ctx context.Context) error {
+	if l.f == nil || l.complete() {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return os.ErrClosed
+	}
+	g, err := l.r.lock(ctx, l.key, nil)
+	if err != nil {
+		return err
+	}
+	defer g.unlock()
+	if !l.hasLockFile() {
+		f, err := l.r.lockFile(l.key, l.rec)
+		if err != nil {
+			return err
+		}
+		if l.again != nil {
+			l.again.Close()
+		}
+		info, err := l.f.Stat()
+		if err != nil {
+			f.Close()
+			return err
+		}
+		l.again, l.rec.Lost = f, inodeOf(info)
+	}
+	at("restore: locked")
+	return l.r.write(l.key, l.rec)
+}
+
+// complete reports whether the lease has its files.
+func (l *Lease) complete() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return false
+	}
+	_, err := os.Lstat(l.Path())
+	return err == nil && l.hasLockFile()
+}
+
+// hasLockFile reports whether the lock file's name is that of a file locked by this
+// lease. Caller holds mu.
+func (l *Lease) hasLockFile() bool {
+	f := l.f
+	if l.again != nil {
+		f = l.again
+	}
+	mine, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	there, err := os.Lstat(l.r.path(l.key, l.rec.ID, lockKind))
+	return err == nil && os.SameFile(mine, there)
+}
+
+// Close ends the lease, unless another process has its file. Closing again does
+// nothing.
 func (l *Lease) Close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -75,30 +186,33 @@ func (l *Lease) Close() error {
 		return nil
 	}
 	l.closed = true
-	// Under the lock, so that whoever looks next knows that memory is about to
-	// become free. Who does not get it leaves the tidying up to the others.
+	if l.f == nil {
+		return nil
+	}
+	defer taken.Delete(l.rec.ID)
+	// Under the lock, so that who looks next knows that memory is about to become
+	// free. Without it the tidying up is left to the others.
 	ctx, cancel := within(patienceOfClose)
 	defer cancel()
-	g, err := l.r.lock(ctx, l.key)
+	g, err := l.r.lock(ctx, l.key, nil)
+	// The lock is not released but by closing: it is the program's, too.
 	closeErr := l.f.Close()
+	if l.again != nil {
+		closeErr = errors.Join(closeErr, l.again.Close())
+	}
 	at("close: closed")
 	if err != nil {
 		return closeErr
 	}
 	defer g.unlock()
-	if f, err := os.Open(l.path); err == nil {
-		alive, err := locked(f)
-		f.Close()
-		if err == nil && !alive && os.Remove(l.path) == nil {
-			at("close: removed")
-			g.ended = time.Now()
-			g.write()
-		}
+	if _, _, err := l.r.readLease(l.key, l.rec.ID); errors.Is(err, errDead) && l.r.remove(l.key, l.rec.ID) == nil {
+		g.ended = time.Now()
+		g.write()
 	}
 	return closeErr
 }
 
-// Left is what was left of the GPU, in bytes, when the lease was given: for a
+// Left returns what was left of the GPU, in bytes, when the lease was given: for a
 // desktop that it draws, with what that used, and for the host where its memory
 // is the host's. Mostly both are 0.
 func (l *Lease) Left() (display, host uint64) { return l.display, l.host }

@@ -1,4 +1,5 @@
-// The kernel's locks, and the file of each GPU whose lock guards every decision.
+// Locks of open file descriptions, and the lock of each GPU that guards every
+// decision.
 
 package share
 
@@ -9,26 +10,20 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
 	"syscall"
 	"time"
 )
 
 const (
-	// F_OFD_GETLK and F_OFD_SETLK of Linux's fcntl.h, the same on every
-	// architecture. Package syscall lacks them.
-	ofdGetlk = 36
-	ofdSetlk = 37
-
-	// A turn under the lock takes some ten microseconds and a question to the
-	// driver, so one that finds it taken lets others run and tries again, this
-	// often, and then sleeps this long between tries.
-	yields = 20
-	nap    = 200 * time.Microsecond
+	// F_OFD_GETLK, F_OFD_SETLK and F_OFD_SETLKW of Linux's fcntl.h, the same on
+	// every architecture. Package syscall lacks them.
+	ofdGetlk  = 36
+	ofdSetlk  = 37
+	ofdSetlkw = 38
 )
 
-// patience is how long to wait for a GPU's lock. Those who run give it up within
-// milliseconds; tests are less patient.
+// patience is how long the GPU's lock may stay with one process until the others
+// give up; a turn takes milliseconds. Tests are less patient.
 var patience = 10 * time.Second
 
 // crash, in the children of tests, is called after every step that another
@@ -41,99 +36,150 @@ func at(step string) {
 	}
 }
 
-// setLock locks the whole of an open file, without waiting. It must be open for
-// writing, which only its owner may: nobody can prolong another's lease.
-func setLock(f *os.File) error {
+func fcntl(f *os.File, command int, l *syscall.Flock_t) error {
 	for {
-		err := syscall.FcntlFlock(f.Fd(), ofdSetlk, &syscall.Flock_t{Type: syscall.F_WRLCK})
-		if err != syscall.EINTR {
+		if err := syscall.FcntlFlock(f.Fd(), command, l); err != syscall.EINTR {
 			return err
 		}
 	}
 }
 
-// locked says whether another description than this one has a file locked for
-// writing. Locks for reading do not count: everybody may set those.
-func locked(f *os.File) (bool, error) {
-	l := syscall.Flock_t{Type: syscall.F_RDLCK}
-	for {
-		err := syscall.FcntlFlock(f.Fd(), ofdGetlk, &l)
-		if err != syscall.EINTR {
-			return l.Type != syscall.F_UNLCK, err
-		}
-	}
+// setLock locks the whole of an open file, without waiting. The file must be open
+// for writing, which only its owner can do: nobody prolongs another's lease.
+func setLock(f *os.File) error {
+	return fcntl(f, ofdSetlk, &syscall.Flock_t{Type: syscall.F_WRLCK})
 }
 
-// guard is a GPU's lock, held. The file says who holds it or did last, when a
-// lease was last seen to have ended, and how many files of ended leases are left
-// that who saw them may not remove. All users write to it, so nothing depends on
-// it but how soon free memory is believed.
+// unsetLock releases the lock, also where a child that is just being started
+// still shares the description.
+func unsetLock(f *os.File) {
+	_ = fcntl(f, ofdSetlk, &syscall.Flock_t{Type: syscall.F_UNLCK})
+}
+
+// held is a lock for writing on a file. A length of 0 reaches to the end.
+type held struct{ start, length uint64 }
+
+// lockOf returns the lock for writing that another description has on a file; ok
+// is false if there is none. Locks for reading do not count: everybody may set
+// those.
+func lockOf(f *os.File) (h held, ok bool, err error) {
+	l := syscall.Flock_t{Type: syscall.F_RDLCK}
+	if err := fcntl(f, ofdGetlk, &l); err != nil || l.Type == syscall.F_UNLCK {
+		return held{}, false, err
+	}
+	return held{uint64(l.Start), uint64(l.Len)}, true, nil
+}
+
+// guard is a GPU's lock, held. Its file has the process that holds it or held it
+// last, the time at which a lease was last seen to have ended, the number of
+// files of ended leases that their finder could not remove, and the number of
+// turns so far. All users write to it, so only patience and the time until free
+// memory is believed depend on it.
 type guard struct {
 	f     *os.File
+	path  string
+	pid   int
 	ended time.Time
 	dead  int
+	turn  uint64
 }
 
 // text of the file, of one length so that it is written over in one piece.
-const guardText = "%20d %20d %20d\n"
+const guardText = "%20d %20d %20d %20d\n"
 
-// lock takes the lock of a GPU. The caller unlocks it.
-func (r *Registry) lock(ctx context.Context, key string) (*guard, error) {
+// lock takes the lock of a GPU, which the caller releases. Processes that find it
+// taken wait in the kernel, in turn, for as long as turns go on; beat is called
+// meanwhile, at least once a second. The error is ErrLocked if one process has
+// held the lock for longer than patience.
+func (r *Registry) lock(ctx context.Context, key string, beat func()) (*guard, error) {
 	path := filepath.Join(r.dir, key+".lock")
-	begin := time.Now()
-	for tries := 0; ; {
-		f, err := r.openLock(path)
+	for range 1000 {
+		f, err := r.openLock(key)
 		if err != nil {
 			return nil, r.why(path, err)
 		}
-		for ; ; tries++ {
-			if err = setLock(f); err == nil || !taken(err) {
-				break
-			}
-			if err = ctx.Err(); err != nil {
-				break
-			}
-			if waited := time.Since(begin); waited > patience {
-				g := guard{f: f}
-				pid := g.read()
-				err = fmt.Errorf("%w: waited %v for %s, which process %d has or had last; is it stopped? continue it (kill -CONT %d) or end it (kill -KILL %d)", ErrLocked, patience, path, pid, pid, pid)
-				break
-			}
-			if tries < yields {
-				runtime.Gosched()
-			} else {
-				time.Sleep(nap)
+		if err = setLock(f); err == syscall.EAGAIN || err == syscall.EACCES {
+			err = await(ctx, f, path, beat)
+			if errors.Is(err, ErrLocked) || err != nil && err == ctx.Err() {
+				return nil, err
 			}
 		}
 		if err != nil {
 			f.Close()
-			if !errors.Is(err, ErrLocked) && ctx.Err() == nil {
-				err = r.why(path, err)
-			}
-			return nil, err
+			return nil, r.why(path, err)
 		}
-		// Whoever removed the file meanwhile made this lock worthless.
-		mine, errMine := f.Stat()
-		there, errThere := os.Lstat(path)
-		if errMine != nil || errThere != nil || !os.SameFile(mine, there) {
+		g := &guard{f: f, path: path}
+		if !g.stands() { // a lock on a file that was removed is worth nothing
 			f.Close()
-			if time.Since(begin) > patience {
-				return nil, fmt.Errorf("registry %s: %s is removed again and again", r.dir, path)
-			}
 			continue
 		}
 		at("lock: locked")
-		g := &guard{f: f}
 		g.read()
+		g.pid, g.turn = os.Getpid(), g.turn+1
 		g.write()
 		return g, nil
 	}
+	return nil, fmt.Errorf("registry %s: %s: removed by another process while being acquired; check for cleanup jobs", r.dir, path)
 }
 
-// taken: somebody else has it, or the kernel does not say so.
-func taken(err error) bool { return err == syscall.EAGAIN || err == syscall.EACCES }
+// await waits in the kernel for the lock of f. Unless it returns nil or an error
+// of the kernel, f is closed once the kernel lets go of it.
+func await(ctx context.Context, f *os.File, path string, beat func()) error {
+	got, left := make(chan error), make(chan struct{})
+	go func() {
+		err := fcntl(f, ofdSetlkw, &syscall.Flock_t{Type: syscall.F_WRLCK})
+		select {
+		case got <- err:
+		case <-left:
+			unsetLock(f)
+			f.Close()
+		}
+	}()
+	last := guard{f: f}
+	last.read()
+	since := time.Now()
+	tick := time.NewTicker(min(time.Second, patience/4))
+	defer tick.Stop()
+	for {
+		select {
+		case err := <-got:
+			return err
+		case <-ctx.Done():
+			close(left)
+			return ctx.Err()
+		case <-tick.C:
+		}
+		if beat != nil {
+			beat()
+		}
+		now := guard{f: f}
+		if now.read(); now.turn != last.turn {
+			last, since = now, time.Now()
+		}
+		if waited := time.Since(since); waited > patience {
+			err := stuck(f, path, last.pid, waited)
+			close(left)
+			return err
+		}
+	}
+}
 
-func (r *Registry) openLock(path string) (*os.File, error) {
+// stuck names the process that does not release a GPU's lock. Of another user's
+// process only what the lock's file says is known, and that may be out of date.
+func stuck(f *os.File, path string, pid int, waited time.Duration) error {
+	waited = waited.Round(time.Millisecond)
+	if info, err := f.Stat(); err == nil {
+		if by := heldBy(inodeOf(info)); len(by) > 0 {
+			return fmt.Errorf("%w: process %d has held %s for %v; continue it (kill -CONT %[2]d) or end it (kill -KILL %[2]d)", ErrLocked, by[0], path, waited)
+		}
+	}
+	return fmt.Errorf("%w: a process, probably %d, has held %s for %v; if it is stopped, continue it (kill -CONT %[2]d)", ErrLocked, pid, path, waited)
+}
+
+// openLock opens a GPU's lock file, and makes it where it is missing: with its
+// mode before its name, so that nobody finds one that cannot be opened.
+func (r *Registry) openLock(key string) (*os.File, error) {
+	path := filepath.Join(r.dir, key+".lock")
 	for range 100 {
 		f, err := os.OpenFile(path, os.O_RDWR|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 		if err == nil {
@@ -150,49 +196,44 @@ func (r *Registry) openLock(path string) (*os.File, error) {
 		if !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
 		}
-		// Made under another name, so that nobody finds it with a mode that
-		// keeps him out; linked, for that never replaces one that is there.
-		f, err = os.CreateTemp(r.dir, ".lock-*")
-		if err != nil {
+		f, err = r.publish(path, 0o666, func(*os.File) error { return nil })
+		switch {
+		case err == nil:
+			f.Close()
+			at("lock: made")
+		case errors.Is(err, fs.ErrNotExist): // the folder is gone
+			if err := r.make(); err != nil {
+				return nil, err
+			}
+		case !errors.Is(err, fs.ErrExist):
 			return nil, err
 		}
-		err = f.Chmod(0o666)
-		if err == nil {
-			err = os.Link(f.Name(), path)
-		}
-		os.Remove(f.Name())
-		f.Close()
-		if err != nil && !errors.Is(err, fs.ErrExist) {
-			return nil, err
-		}
-		at("lock: made")
 	}
-	return nil, errors.New("it is removed again and again")
+	return nil, errors.New("removed again and again; check for cleanup jobs")
 }
 
-// read reads what the file says; what cannot be read is that a lease ended now.
-func (g *guard) read() (pid int) {
-	var b [63]byte
+// read reads the file. If it is damaged a lease counts as ended just now.
+func (g *guard) read() {
+	var b [84]byte
 	n, _ := g.f.ReadAt(b[:], 0)
 	var ended int64
-	if _, err := fmt.Sscanf(string(b[:n]), guardText, &pid, &ended, &g.dead); err != nil {
-		pid, ended, g.dead = 0, time.Now().UnixNano(), 0
+	if _, err := fmt.Sscanf(string(b[:n]), guardText, &g.pid, &ended, &g.dead, &g.turn); err != nil {
+		g.pid, ended, g.dead, g.turn = 0, time.Now().UnixNano(), 0, 0
 		if n == 0 { // new
 			ended = 0
 		}
 	}
 	g.ended = time.Unix(0, ended)
-	return pid
 }
 
 // write has no error: on a full disk the file stays empty or as it was, which
 // costs time and nothing else.
 func (g *guard) write() {
-	_, _ = g.f.WriteAt(fmt.Appendf(nil, guardText, os.Getpid(), g.ended.UnixNano(), g.dead), 0)
+	_, _ = g.f.WriteAt(fmt.Appendf(nil, guardText, g.pid, g.ended.UnixNano(), g.dead, g.turn), 0)
 }
 
-// saw takes note of what a look found: so many files of ended leases, of which
-// so many are left.
+// saw notes what a look found: the files of ended leases, and how many of them
+// are left.
 func (g *guard) saw(dead, left int) {
 	if dead == g.dead && left == g.dead {
 		return
@@ -204,11 +245,23 @@ func (g *guard) saw(dead, left int) {
 	g.write()
 }
 
-// recent says whether a lease ended within the last second. A clock that was
+// recent reports whether a lease ended within the last second. A clock that was
 // set does not make that last longer.
 func (g *guard) recent() bool { return time.Since(g.ended).Abs() < recently }
 
+// stands reports whether the lock's file still has its name. Without it others
+// lock another file.
+func (g *guard) stands() bool {
+	mine, err := g.f.Stat()
+	if err != nil {
+		return false
+	}
+	there, err := os.Lstat(g.path)
+	return err == nil && os.SameFile(mine, there)
+}
+
 func (g *guard) unlock() {
-	g.f.Close() // the last of its description, so the lock goes with it
+	unsetLock(g.f)
+	g.f.Close()
 	at("unlocked")
 }

@@ -1,4 +1,4 @@
-// "No" in one line.
+// The error returned when a lease does not fit.
 
 package share
 
@@ -12,18 +12,20 @@ import (
 	"gpumem/size"
 )
 
-// NoRoomError is "no": what was asked for is not there, and who has it. All
+// NoRoomError is a refusal: what was asked for is not there, and who has it. All
 // sizes are bytes.
 type NoRoomError struct {
 	Device    string
 	Want      uint64 // in all
-	Copies    int    // in so many leases
+	Copies    int    // in this number of leases
 	Total     uint64 // of the GPU
 	Shareable uint64 // what can be shared
 	Free      uint64 // what no lease has of it
 	Never     bool   // it would not fit if no other program used the GPU
 	Holders   []Entry
-	Ahead     []Entry          // who waits, and came before
+	Ahead     []Entry          // the first waiters of those that came before
+	Before    int              // all of those
+	Inside    *Entry           // the lease that this process runs in, which is too small; then only Device, Want, Copies and Free are set
 	Foreign   []device.Process // programs on the GPU that belong to no lease
 	Display   uint64           // left for the desktop; 0 without a display
 	Reserve   uint64           // left because the request says so
@@ -42,6 +44,10 @@ func (e *NoRoomError) Error() string {
 	if e.Copies > 1 {
 		fmt.Fprintf(&b, " (%d x %s)", e.Copies, size.Format(e.Want/uint64(e.Copies)))
 	}
+	if e.Inside != nil {
+		fmt.Fprintf(&b, "; this program runs inside a lease of %s, that of %s; ask for at most that, or start it outside of the lease", size.Format(e.Free), e.Inside.who())
+		return b.String()
+	}
 	fmt.Fprintf(&b, "; of %s %s can be shared", size.Format(e.Total), size.Format(e.Shareable))
 	var kept []string
 	if e.Display > 0 {
@@ -54,13 +60,13 @@ func (e *NoRoomError) Error() string {
 		fmt.Fprintf(&b, " (leaving %s)", strings.Join(kept, " and "))
 	}
 	fmt.Fprintf(&b, ", and %s of that is left", size.Format(e.Free))
-	list(&b, "leases", e.Holders, Entry.text)
-	list(&b, "waiting before", e.Ahead, Entry.text)
-	list(&b, "without a lease", e.Foreign, foreignText)
+	list(&b, "leases", e.Holders, len(e.Holders), Entry.text)
+	list(&b, "waiting before", e.Ahead, max(e.Before, len(e.Ahead)), Entry.text)
+	list(&b, "without a lease", e.Foreign, len(e.Foreign), foreignText)
 	switch {
 	case e.Never:
 		fmt.Fprintf(&b, "; that is more than can ever be shared here: ask for less")
-	case len(e.Ahead) > 0:
+	case e.Before > 0 || len(e.Ahead) > 0:
 		fmt.Fprintf(&b, "; wait for a turn, or ask again later")
 	case e.Free > 0:
 		fmt.Fprintf(&b, "; ask for at most %s, wait for room, or end one of these programs", size.Format(e.Free))
@@ -78,29 +84,61 @@ func (e *NoRoomError) Error() string {
 	return b.String()
 }
 
-// shown is how many of a list are told.
+// shown is how many of a list a message has.
 const shown = 8
 
-func list[T any](b *strings.Builder, title string, all []T, text func(T) string) {
-	for i, x := range all {
-		switch {
-		case i == 0:
+func list[T any](b *strings.Builder, title string, some []T, all int, text func(T) string) {
+	some = some[:min(len(some), shown)]
+	for i, x := range some {
+		if i == 0 {
 			fmt.Fprintf(b, "; %s: ", title)
-		case i == shown:
-			fmt.Fprintf(b, ", and %d more", len(all)-shown)
-			return
-		default:
+		} else {
 			b.WriteString(", ")
 		}
 		b.WriteString(text(x))
 	}
+	if n := all - len(some); n > 0 && len(some) > 0 {
+		fmt.Fprintf(b, ", and %d more", n)
+	}
+}
+
+// who names the process that has a lease or waits, as far as that is known here.
+func (e Entry) who() string {
+	var holder string
+	if len(e.HeldBy) > 0 {
+		holder = processText(e.HeldBy[0].PID, e.HeldBy[0].Command)
+		if n := len(e.HeldBy) - 1; n > 0 {
+			holder += fmt.Sprintf(" and %d more", n)
+		}
+	}
+	its := processText(e.PID, e.Command)
+	switch {
+	case e.Elsewhere && holder != "":
+		return holder + " in another pid namespace"
+	case e.Elsewhere:
+		return its + " of another pid namespace"
+	case e.PID == 0 && holder != "":
+		return holder
+	case e.PID == 0:
+		return "an unknown process"
+	case e.Ended && holder != "":
+		return holder + ", left by " + its + " that has ended,"
+	case e.Ended:
+		return "an unknown process, left by " + its + " that has ended,"
+	}
+	return its
+}
+
+func processText(pid int, command []string) string {
+	s := fmt.Sprintf("process %d", pid)
+	if len(command) > 0 {
+		s += " (" + printable(strings.Join(command, " ")) + ")"
+	}
+	return s
 }
 
 func (e Entry) text() string {
-	s := fmt.Sprintf("process %d", e.PID)
-	if len(e.Command) > 0 {
-		s += " (" + printable(strings.Join(e.Command, " ")) + ")"
-	}
+	s := e.who()
 	if e.State == Waits && e.Bytes == 0 {
 		return s
 	}
@@ -108,10 +146,11 @@ func (e Entry) text() string {
 }
 
 func foreignText(p device.Process) string {
-	s := fmt.Sprintf("process %d", p.PID)
+	var command []string
 	if p.Name != "" {
-		s += " (" + printable(p.Name) + ")"
+		command = []string{p.Name}
 	}
+	s := processText(p.PID, command)
 	if !p.Known {
 		return s + " of unknown size"
 	}

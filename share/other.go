@@ -25,7 +25,19 @@ func (r *Registry) Dir() string { return "" }
 func (r *Registry) Acquire(context.Context, Request) ([]*Lease, error) { return nil, errHere }
 
 // List fails on this system.
-func (r *Registry) List() ([]Entry, error) { return nil, errHere }
+func (r *Registry) List(...string) ([]Entry, error) { return nil, errHere }
+
+// Enclosing fails on this system.
+func (r *Registry) Enclosing(string) (Entry, bool, error) { return Entry{}, false, errHere }
+
+// Owners finds the leases that processes belong to. Here there are none.
+type Owners struct{}
+
+// NewOwners returns one that finds none.
+func NewOwners([]Entry) *Owners { return &Owners{} }
+
+// Of finds none on this system.
+func (*Owners) Of(int) (Entry, bool) { return Entry{}, false }
 
 // Lease is memory of a GPU that this process was given. Here there is none.
 type Lease struct{}
@@ -42,6 +54,12 @@ func (l *Lease) Device() string { return "" }
 // ID names the lease in lists.
 func (l *Lease) ID() string { return "" }
 
+// Path is "" on this system.
+func (l *Lease) Path() string { return "" }
+
+// Keep does nothing on this system.
+func (l *Lease) Keep(context.Context) {}
+
 // File is nil on this system.
 func (l *Lease) File() *os.File { return nil }
 
@@ -50,3 +68,6 @@ func (l *Lease) Tell(int) error { return errHere }
 
 // Close does nothing on this system.
 func (l *Lease) Close() error { return nil }
+
+// Attend fails on this system.
+func Attend(string, *os.File, *os.File) (*Lease, error) { return nil, errHere }

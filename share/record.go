@@ -1,12 +1,33 @@
-// The text of a file of the registry. It has 4096 bytes:
+// The files of a lease. This is the one description of their format, version 2.
 //
-//	gpumem-share 1 1c291ca3
+// A lease with the id ID on the GPU with the key KEY (see registry_linux.go) has
+//
+//	KEY.ID.held     the lock; empty, and never read
+//	KEY.ID.lease    the record, which others read
+//	KEY.ID.ledger   what its programs hold, if they keep an account (not made here)
+//
+// The description of KEY.ID.held that has the lock goes to the programs of the
+// lease. They may write to it, close it or empty it: nothing depends on what the
+// file has in it. Its lock for writing begins at an offset that the registry and
+// the GPU determine, at least 1<<62, and is as long as the lease is large. So the
+// kernel knows which leases live, on which GPU and how large they are, also when
+// their files have been removed or damaged.
+//
+// The record has 4096 bytes:
+//
+//	gpumem-share 2 1c291ca3
 //	{"kind":"lease","id":"9f3b62d1c0a4e857","device":"GPU-...","bytes":6442450944,...}
 //
-// and then line feeds. The first line is the version of the format and the
-// CRC-32C of all that follows it. A file is one page long, always, so that it is
-// written over in one piece: no reader under the lock and no crash ever sees half
-// of one, and a full disk has room for it once it is there.
+// and then line feeds. The first line is the version of the format and the CRC-32C
+// of all that follows it. A record is one page long, always, so that it is written
+// over in one piece, and a full disk has room for it once it is there. Its name is
+// what [EnvLease] gives to programs; [ReadLease] reads it.
+//
+// A ticket of the queue is one file, KEY.NUMBER.ticket: a record that is locked
+// itself. NUMBER has 16 hex digits, so the names alone are in the queue's order.
+//
+// Version 1 had the lock on KEY.ID.lease. Such a file that is locked is an error
+// that says so; version 1 in turn refuses a record of version 2 by its first line.
 
 package share
 
@@ -15,6 +36,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"hash/crc32"
+	"io"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -24,14 +47,17 @@ import (
 const (
 	fileSize   = 4096
 	magic      = "gpumem-share "
-	version    = 1
+	version    = 2
 	headerSize = len(magic) + len("1 ") + 8 + 1
 )
 
 // The kinds of files, which are also how their names end.
 const (
 	leaseKind  = "lease"
+	lockKind   = "held"
+	ledgerKind = "ledger"
 	ticketKind = "ticket"
+	newKind    = "new" // being made, where files cannot be made without a name
 )
 
 // record is what a file says.
@@ -47,9 +73,39 @@ type record struct {
 	Command   []string `json:"command,omitempty"`
 	Number    uint64   `json:"number,omitempty"`  // ticket: its turn, from 1
 	Waiting   bool     `json:"waiting,omitempty"` // ticket: there was no room at its turn
+	Lost      uint64   `json:"lost,omitempty"`    // lease: inode of a removed KEY.ID.held whose lock means this lease, too
 }
 
 func (r record) who() who { return who{r.PID, r.Start} }
+
+// ReadLease reads the record of a lease, such as the one that [EnvLease] names. It
+// does not tell whether the lease still lives. The error is ErrDamaged, ErrVersion
+// or one of the file system.
+func ReadLease(path string) (Entry, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return Entry{}, fmt.Errorf("lease %s: %w", path, err)
+	}
+	defer f.Close()
+	r, err := recordIn(f)
+	if err != nil {
+		return Entry{}, fmt.Errorf("lease %s: %w", path, err)
+	}
+	return r.entry(0), nil
+}
+
+// recordIn reads a lease's record from the beginning of a file.
+func recordIn(f *os.File) (record, error) {
+	file, err := io.ReadAll(io.NewSectionReader(f, 0, fileSize+1))
+	if err != nil {
+		return record{}, err
+	}
+	r, err := decode(file)
+	if err == nil && r.Kind != leaseKind {
+		err = fmt.Errorf("%w: it is a %s", ErrDamaged, r.Kind)
+	}
+	return r, err
+}
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
@@ -107,6 +163,8 @@ func decode(file []byte) (record, error) {
 		return damaged("its first line has no version")
 	case v > version:
 		return record{}, fmt.Errorf("%w: its format is version %d, this program's is %d; upgrade this one", ErrVersion, v, version)
+	case v < version:
+		return record{}, fmt.Errorf("%w: its format is version %d, this program's is %d; wait until the program with it has ended", ErrVersion, v, version)
 	case len(file) != fileSize:
 		return damaged("it has %d bytes and not %d", len(file), fileSize)
 	}
@@ -134,9 +192,12 @@ func decode(file []byte) (record, error) {
 	return r, nil
 }
 
-// entry is the record as others are told of it.
+// entry is the record for lists.
 func (r record) entry(uid int) Entry {
-	e := Entry{ID: r.ID, Device: r.Device, Bytes: r.Bytes, PID: r.PID, UID: uid, Command: r.Command, Since: time.Unix(0, r.Since)}
+	e := Entry{ID: r.ID, Device: r.Device, Bytes: r.Bytes, PID: r.PID, UID: uid, Command: r.Command, Start: r.Start, Namespace: r.Namespace}
+	if r.Since != 0 {
+		e.Since = time.Unix(0, r.Since)
+	}
 	if r.Kind == ticketKind {
 		e.State = Waits
 	}

@@ -1,10 +1,11 @@
-// The registry: a folder with a lock file for each GPU and a file for each lease
+// The registry: a folder with a lock file for each GPU and files for each lease
 // and ticket. Their names are
 //
-//	KEY.lock   KEY.ID.lease   KEY.ID.ticket   KEY.ID.new
+//	KEY.lock   KEY.ID.held   KEY.ID.lease   KEY.NUMBER.ticket   KEY.ID.new
 //
-// with KEY of 16 hex digits from the GPU's key and ID of 16 by chance. The last
-// is a file that is being made, under the lock of the GPU.
+// with KEY of 16 hex digits from the GPU's key, ID of 16 by chance, and NUMBER of
+// 16 that count up. The last is a file that is being made, where the file system
+// cannot make one without a name. See record.go for what they hold.
 
 package share
 
@@ -12,6 +13,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -23,6 +25,7 @@ import (
 	"strings"
 	"syscall"
 	"time"
+	"unsafe"
 )
 
 // The folders where the machine's registry is, unless the environment says
@@ -35,11 +38,15 @@ var (
 // Times, which tests shorten.
 var (
 	// asleep is how long a waiter gives no sign of life until it is passed over.
+	// One that is seen to run, on a machine with too much to do, has frozen times
+	// as long.
 	asleep = 5 * time.Second
 	// recently is how long it may take until memory of a program that ended is
 	// free, or one that started has taken what it takes.
 	recently = time.Second
 )
+
+const frozen = 12
 
 // patienceOfClose is how long Close waits for the GPU's lock to tidy up; without
 // it, the next one does.
@@ -47,16 +54,19 @@ const patienceOfClose = 100 * time.Millisecond
 
 // Registry is a folder with leases. It may be used by several goroutines.
 type Registry struct {
-	dir       string
+	dir       string // absolute
 	namespace uint64
 }
 
-// Open opens the registry in a folder, which is made if there is none, with mode
+// Open opens the registry in a folder, which is made if it is missing, with mode
 // 1777: all may add files, and remove only their own. "" means the folder that
 // GPUMEM_RUN_DIR names, else /run/gpumem if all may write there, else
 // /dev/shm/gpumem. (/run/gpumem is not made: only root could, and where others
-// already use the second there would be two registries.) An error names the
-// folder and the way out.
+// already use the second there would be two registries.)
+//
+// A folder that another user than root owns, or that others may write to without
+// the sticky bit, is refused with [ErrUntrusted]: there another user could remove
+// or rename the files of a lease. An error names the folder and the way out.
 func Open(dir string) (*Registry, error) {
 	if dir == "" {
 		dir = os.Getenv(EnvDir)
@@ -67,33 +77,58 @@ func Open(dir string) (*Registry, error) {
 			dir = runDir
 		}
 		if info, err := os.Lstat(dir); err == nil && info.Mode()&fs.ModeSymlink != 0 {
-			return nil, fmt.Errorf("registry %s is a symbolic link, which somebody put there; remove it, or set %s to another folder", dir, EnvDir)
+			return nil, fmt.Errorf("registry %s: it is a symbolic link; remove it, or set %s to another folder", dir, EnvDir)
 		}
 	}
-	r := &Registry{dir: dir, namespace: namespace()}
-	if err := os.Mkdir(dir, 0o700); err == nil {
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, fmt.Errorf("registry %s: %w", dir, err)
+	}
+	r := &Registry{dir: abs, namespace: namespace()}
+	return r, r.make()
+}
+
+// make makes the folder if it is missing, and checks that it can be used.
+func (r *Registry) make() error {
+	if err := os.Mkdir(r.dir, 0o700); err == nil {
 		// Not by Mkdir, which leaves the sticky bit out and heeds the umask.
-		if err := os.Chmod(dir, fs.ModeSticky|0o777); err != nil {
-			return nil, r.why(dir, err)
+		if err := os.Chmod(r.dir, fs.ModeSticky|0o777); err != nil {
+			return r.why(r.dir, err)
 		}
 	} else if !errors.Is(err, fs.ErrExist) {
-		return nil, r.why(dir, err)
+		return r.why(r.dir, err)
 	}
-	info, err := os.Stat(dir)
+	info, err := os.Stat(r.dir)
 	if err == nil && !info.IsDir() {
 		err = syscall.ENOTDIR
 	}
 	if err == nil {
+		err = trusted(info)
+	}
+	if err == nil {
 		const writable, searchable = 2, 1
-		err = syscall.Access(dir, writable|searchable)
+		err = syscall.Access(r.dir, writable|searchable)
 	}
 	if err != nil {
-		return nil, r.why(dir, err)
+		return r.why(r.dir, err)
 	}
-	return r, nil
+	return nil
 }
 
-// Dir is the folder.
+// trusted reports, as an error, who else could remove or rename files in a folder.
+func trusted(info fs.FileInfo) error {
+	const others = 0o022
+	owner := int(info.Sys().(*syscall.Stat_t).Uid)
+	switch {
+	case owner != 0 && owner != os.Geteuid():
+		return fmt.Errorf("%w: it belongs to user %d", ErrUntrusted, owner)
+	case info.Mode().Perm()&others != 0 && info.Mode()&fs.ModeSticky == 0:
+		return fmt.Errorf("%w: its mode is %04o without the sticky bit", ErrUntrusted, info.Mode().Perm())
+	}
+	return nil
+}
+
+// Dir returns the folder, as an absolute path.
 func (r *Registry) Dir() string { return r.dir }
 
 // why is an error of the file system, with the way out.
@@ -104,6 +139,8 @@ func (r *Registry) why(path string, err error) error {
 	}
 	way := fmt.Sprintf("set %s to another folder, the same for all who share the GPU", EnvDir)
 	switch {
+	case errors.Is(err, ErrUntrusted):
+		way = fmt.Sprintf("as root make a folder for all users (mkdir -m 1777 %s), or set %s to a folder of root's or of this user", runDir, EnvDir)
 	case errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS):
 		way = fmt.Sprintf("let all users write there (as root: chmod 1777 %s), or %s", r.dir, way)
 	case errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EFBIG):
@@ -123,238 +160,575 @@ func keyOf(device string) string {
 	return fmt.Sprintf("%x", sum[:8])
 }
 
+// base is where the locks of a GPU's leases begin. Registries apart, by folder or
+// file system, have others. A lease is at most mostBytes.
+func (r *Registry) base(key string) uint64 {
+	var dev uint64
+	if info, err := os.Stat(r.dir); err == nil {
+		dev = uint64(info.Sys().(*syscall.Stat_t).Dev)
+	}
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%d\x00%s", r.dir, dev, key))
+	return lowestBase | binary.BigEndian.Uint64(sum[:])>>4
+}
+
+const (
+	lowestBase = 1 << 62
+	mostBytes  = 1 << 61 // 2 EiB; with the highest base still below 1<<63
+)
+
 func (r *Registry) path(key, id, kind string) string {
 	return filepath.Join(r.dir, key+"."+id+"."+kind)
 }
 
-// found is a file of the registry.
+// publish makes a file that appears under its name as a whole: fill writes and
+// locks it before. The file is open for writing. It never replaces another.
+func (r *Registry) publish(path string, mode fs.FileMode, fill func(*os.File) error) (*os.File, error) {
+	const tmpfile = 0x400000 | syscall.O_DIRECTORY // O_TMPFILE of fcntl.h
+	temp := ""
+	f, err := os.OpenFile(r.dir, tmpfile|os.O_RDWR, 0o600)
+	if named || errors.Is(err, syscall.EOPNOTSUPP) || errors.Is(err, syscall.EISDIR) || errors.Is(err, syscall.EINVAL) {
+		if err == nil {
+			f.Close()
+		}
+		key, _, _ := strings.Cut(filepath.Base(path), ".")
+		temp = r.path(key, newID(), newKind)
+		f, err = os.OpenFile(temp, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	}
+	if err != nil {
+		return nil, err
+	}
+	at("publish: opened")
+	if err = f.Chmod(mode); err == nil {
+		err = fill(f)
+	}
+	at("publish: filled")
+	if err == nil && temp == "" {
+		err = linkFile(f, path)
+	} else if err == nil {
+		err = os.Link(temp, path)
+	}
+	at("publish: named")
+	if temp != "" {
+		os.Remove(temp)
+		at("publish: unlinked")
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// named makes publish use files with a name of their own; only tests set it.
+var named = false
+
+// linkFile gives a file without a name one.
+func linkFile(f *os.File, path string) error {
+	const follow = 0x400 // AT_SYMLINK_FOLLOW
+	here := -100         // AT_FDCWD
+	from, err := syscall.BytePtrFromString(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
+	if err != nil {
+		return err
+	}
+	to, err := syscall.BytePtrFromString(path)
+	if err != nil {
+		return err
+	}
+	_, _, errno := syscall.Syscall6(syscall.SYS_LINKAT, uintptr(here), uintptr(unsafe.Pointer(from)), uintptr(here), uintptr(unsafe.Pointer(to)), follow, 0)
+	if errno != 0 {
+		return &fs.PathError{Op: "linkat", Path: path, Err: errno}
+	}
+	return nil
+}
+
+// lockFile makes the lock file of a lease, locked.
+func (r *Registry) lockFile(key string, rec record) (*os.File, error) {
+	path := r.path(key, rec.ID, lockKind)
+	base := r.base(key)
+	f, err := r.publish(path, 0o644, func(f *os.File) error {
+		return fcntl(f, ofdSetlk, &syscall.Flock_t{Type: syscall.F_WRLCK, Start: int64(base), Len: int64(rec.Bytes)})
+	})
+	if err != nil {
+		return nil, r.why(path, err)
+	}
+	return f, nil
+}
+
+// write writes a lease's record, over the one that is there.
+func (r *Registry) write(key string, rec record) error {
+	path := r.path(key, rec.ID, leaseKind)
+	f, err := os.OpenFile(path, os.O_WRONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	switch {
+	case err == nil:
+		_, err = f.WriteAt(rec.encode(), 0)
+	case errors.Is(err, fs.ErrNotExist):
+		f, err = r.publish(path, 0o644, func(f *os.File) error {
+			_, err := f.WriteAt(rec.encode(), 0)
+			return err
+		})
+	}
+	if err == nil {
+		err = f.Close()
+	}
+	if err != nil {
+		return r.why(path, err)
+	}
+	return nil
+}
+
+// newID returns a name for a lease.
+func newID() string { return fmt.Sprintf("%016x", rand.Uint64()) }
+
+// lease makes the files of a new lease and returns its lock file. Caller holds the
+// lock of the GPU.
+func (r *Registry) lease(key string, rec record) (*os.File, error) {
+	f, err := r.lockFile(key, rec)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.write(key, rec); err != nil {
+		r.remove(key, rec.ID)
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// remove removes the files of a lease, and returns the first error.
+func (r *Registry) remove(key, id string) error {
+	var first error
+	for _, kind := range []string{ledgerKind, leaseKind, lockKind} {
+		if err := os.Remove(r.path(key, id, kind)); err != nil && !errors.Is(err, fs.ErrNotExist) && first == nil {
+			first = err
+		}
+		at("removed: " + kind)
+	}
+	return first
+}
+
+// found is a lease or a ticket that lives.
 type found struct {
 	record
 	path  string
 	uid   int
-	alive bool
+	inode uint64    // of the file with the lock
 	beat  time.Time // of a ticket: the last sign of life
 }
 
-// awake: the waiter runs. A clock that was set makes waiters look asleep until
-// their next beat.
-func (f found) awake() bool { return time.Since(f.beat).Abs() < asleep }
-
-func (f found) entry() Entry {
+func (r *Registry) entry(f found) Entry {
 	e := f.record.entry(f.uid)
-	e.Asleep = f.Kind == ticketKind && !f.awake()
+	e.Asleep = f.Kind == ticketKind && !r.awake(f)
+	e.Elsewhere = f.PID > 0 && f.Namespace != r.namespace
+	e.inode = f.inode
+	if f.PID > 0 && !e.Elsewhere {
+		s, ok := readStat(f.PID)
+		e.Ended = !ok || s.start != f.Start || s.ended()
+	}
 	return e
 }
 
-// readFile reads a lease or a ticket. An error names it; fs.ErrNotExist is that
-// it is gone.
-func (r *Registry) readFile(name string) (found, error) {
-	path := filepath.Join(r.dir, name)
-	key, rest, _ := strings.Cut(name, ".")
-	id, kind, _ := strings.Cut(rest, ".")
-	bad := func(err error) (found, error) {
-		if errors.Is(err, fs.ErrNotExist) {
-			return found{}, err
-		}
-		var p *fs.PathError
-		if errors.As(err, &p) {
-			err = p.Err
-		}
-		return found{}, fmt.Errorf("registry: %s: %w; nothing is given on its GPU while it is there; once no program uses it (fuser %s) remove it", path, err, path)
+// awake reports whether a waiter runs: whether it has given a sign of life within
+// the last five seconds, or within a minute where its process is seen and is not
+// stopped. A clock that was set makes waiters look asleep until their next sign.
+func (r *Registry) awake(f found) bool {
+	silent := time.Since(f.beat).Abs()
+	if silent < asleep {
+		return true
 	}
+	s, ok := readStat(f.PID)
+	return ok && f.Namespace == r.namespace && s.start == f.Start && !s.stopped() && silent < frozen*asleep
+}
+
+// errDead: the lock of a file is gone, so what it stood for has ended.
+var errDead = errors.New("it has ended")
+
+// locked opens a file and returns its lock. The error is errDead if the file is
+// not locked, whatever it is, and fs.ErrNotExist if it is gone.
+func (r *Registry) locked(path string) (f *os.File, h held, info fs.FileInfo, err error) {
+	f, err = os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if errors.Is(err, syscall.ELOOP) || errors.Is(err, syscall.ENXIO) { // a link, a socket
+		return nil, h, nil, errDead
+	}
+	if err != nil {
+		return nil, h, nil, err
+	}
+	if info, err = f.Stat(); err == nil {
+		var ok bool
+		if !info.Mode().IsRegular() {
+			err = errDead
+		} else if h, ok, err = lockOf(f); err == nil && !ok {
+			err = errDead
+		}
+	}
+	if err != nil {
+		f.Close()
+		return nil, h, nil, err
+	}
+	return f, h, info, nil
+}
+
+// bad is the error of a file that blocks its GPU.
+func bad(path string, err error) error {
+	var p *fs.PathError
+	if errors.As(err, &p) {
+		err = p.Err
+	}
+	return fmt.Errorf("registry: %s: %w; nothing is given on its GPU while it is there", path, err)
+}
+
+// readLease reads a lease. Its lock says whether it lives and how large it is. A
+// record that is damaged or missing is a note; then only that is known. The error
+// is errDead, fs.ErrNotExist, or one that names the file.
+func (r *Registry) readLease(key, id string) (l found, note, err error) {
+	path := r.path(key, id, lockKind)
+	f, h, info, err := r.locked(path)
+	if errors.Is(err, fs.ErrPermission) {
+		// Its owner lets nobody open it; the kernel's table knows it all the same.
+		if info, err = os.Lstat(path); err == nil {
+			var ok bool
+			if h, ok, err = lockOfInode(inodeOf(info)); err == nil && !ok {
+				err = errDead
+			}
+		}
+	}
+	if errors.Is(err, errDead) || errors.Is(err, fs.ErrNotExist) {
+		return l, nil, err
+	}
+	if err != nil {
+		return l, nil, bad(path, err)
+	}
+	f.Close()
+	l = found{path: r.path(key, id, leaseKind), uid: int(info.Sys().(*syscall.Stat_t).Uid), inode: inodeOf(info)}
+	// A record may just be written over.
+	for range 3 {
+		if l.record, err = readRecord(l.path, key, id); !errors.Is(err, ErrDamaged) {
+			break
+		}
+	}
+	switch {
+	case errors.Is(err, ErrVersion):
+		return l, nil, bad(l.path, err)
+	case err != nil && h.length == 0:
+		return l, nil, bad(l.path, err)
+	case err != nil:
+		note = fmt.Errorf("registry: %s: %w; the program of this lease is unknown", l.path, err)
+		l.record = record{Kind: leaseKind, ID: id}
+	}
+	if h.length > 0 {
+		l.Bytes = h.length
+	}
+	return l, note, nil
+}
+
+// readRecord reads a record that must have the name of this file.
+func readRecord(path, key, id string) (record, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {
-		return bad(err)
+		return record{}, err
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return bad(err)
-	}
-	if !info.Mode().IsRegular() {
-		return bad(fmt.Errorf("%w: it is not a regular file", ErrDamaged))
-	}
-	// Before it is read: one that dies in between is as good as alive.
-	alive, err := locked(f)
-	if err != nil {
-		return bad(err)
-	}
+	return readFrom(f, key, id, leaseKind)
+}
+
+func readFrom(f *os.File, key, id, kind string) (record, error) {
 	b := make([]byte, fileSize+1)
 	n, err := f.ReadAt(b, 0)
 	if err != nil && err != io.EOF {
-		return bad(err)
+		return record{}, fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
 	rec, err := decode(b[:n])
 	if err == nil && (rec.ID != id || rec.Kind != kind || keyOf(rec.Device) != key) {
 		err = fmt.Errorf("%w: it is a copy of another, or has another's name", ErrDamaged)
 	}
-	if err != nil {
-		return bad(err)
-	}
-	return found{rec, path, int(info.Sys().(*syscall.Stat_t).Uid), alive, info.ModTime()}, nil
+	return rec, err
 }
 
-// names are the files whose names begin with that, without the locks.
-func (r *Registry) names(prefix string) ([]string, error) {
+// readTicket reads a ticket. What cannot be read of one that lives is unknown. The
+// error is errDead, fs.ErrNotExist or ErrVersion.
+func (r *Registry) readTicket(key, id string) (found, error) {
+	path := r.path(key, id, ticketKind)
+	f, _, info, err := r.locked(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return found{}, err
+	}
+	if err != nil {
+		return found{}, errDead // no memory hangs on it
+	}
+	defer f.Close()
+	rec, err := readFrom(f, key, id, ticketKind)
+	if errors.Is(err, ErrVersion) {
+		return found{}, bad(path, err)
+	}
+	if err != nil {
+		rec = record{Kind: ticketKind, ID: id, Waiting: true}
+	}
+	return found{rec, path, int(info.Sys().(*syscall.Stat_t).Uid), inodeOf(info), info.ModTime()}, nil
+}
+
+// files returns the ids in the registry by key and kind, those of a kind in order.
+// prefix is a key, or "" for all.
+func (r *Registry) files(prefix string) (map[string]map[string][]string, error) {
 	d, err := os.Open(r.dir)
 	if err != nil {
 		return nil, r.why(r.dir, err)
 	}
 	defer d.Close()
-	all, err := d.Readdirnames(-1)
+	names, err := d.Readdirnames(-1)
 	if err != nil {
 		return nil, r.why(r.dir, err)
 	}
-	return slices.DeleteFunc(all, func(name string) bool {
-		return !strings.HasPrefix(name, prefix) || len(strings.Split(name, ".")) != 3 || strings.HasPrefix(name, ".")
-	}), nil
+	all := map[string]map[string][]string{}
+	for _, name := range names {
+		key, rest, ok := strings.Cut(name, ".")
+		if !ok || key == "" || prefix != "" && key != prefix {
+			continue
+		}
+		id, kind, ok := strings.Cut(rest, ".")
+		if !ok && rest == "lock" {
+			id, kind, ok = "", rest, true
+		}
+		if !ok {
+			continue
+		}
+		if all[key] == nil {
+			all[key] = map[string][]string{}
+		}
+		all[key][kind] = append(all[key][kind], id)
+	}
+	for _, kinds := range all {
+		for _, ids := range kinds {
+			slices.Sort(ids)
+		}
+	}
+	return all, nil
 }
 
-// look is what is alive of a GPU.
+// look is what lives on a GPU.
 type look struct {
 	leases  []found
-	tickets []found // in order
+	tickets []string // ids in order; some may be of the dead
 }
 
-func (l look) records() []record {
+func records(leases []found) []record {
 	var all []record
-	for _, f := range l.leases {
+	for _, f := range leases {
 		all = append(all, f.record)
 	}
 	return all
 }
 
-// holders are the leases as others are told of them, the largest first.
-func (l look) holders() []Entry {
+// holders lists the leases, the largest first.
+func (r *Registry) holders(leases []found) []Entry {
 	var all []Entry
-	for _, f := range l.leases {
-		all = append(all, f.entry())
+	for _, f := range leases {
+		all = append(all, r.entry(f))
 	}
 	slices.SortFunc(all, func(a, b Entry) int { return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.ID, b.ID)) })
 	return all
 }
 
-// look reads what is there of a GPU and removes what is left of the dead.
-// Caller holds the lock of the GPU. A file that cannot be read is an error.
+// look reads the leases of a GPU and the names of its tickets, and removes the
+// files of ended leases. Caller holds the lock of the GPU. A lease of unknown size
+// or version is an error.
 func (r *Registry) look(g *guard, key string) (look, error) {
 	var l look
-	names, err := r.names(key + ".")
+	files, err := r.files(key)
 	if err != nil {
 		return l, err
 	}
+	kinds := files[key]
+	for _, id := range kinds[newKind] {
+		// Its maker died, or makes it again.
+		_ = os.Remove(r.path(key, id, newKind))
+		at("look: half a file removed")
+	}
 	var errs []error
 	dead, left := 0, 0
-	for _, name := range names {
-		if strings.HasSuffix(name, ".new") {
-			// Its maker had the lock and died.
-			_ = os.Remove(filepath.Join(r.dir, name))
-			at("look: half a file removed")
-			continue
-		}
-		f, err := r.readFile(name)
+	for _, id := range kinds[lockKind] {
+		f, _, err := r.readLease(key, id)
 		switch {
-		case errors.Is(err, fs.ErrNotExist):
-		case err != nil:
-			errs = append(errs, err)
-		case !f.alive:
-			// Others' files cannot be removed, and do no harm.
-			err := os.Remove(f.path)
-			at("look: a dead one removed")
-			if f.Kind == leaseKind {
-				dead++
-				if err != nil && !errors.Is(err, fs.ErrNotExist) {
-					left++
-				}
-			}
-		case f.Kind == leaseKind:
+		case err == nil:
 			l.leases = append(l.leases, f)
-		default:
-			l.tickets = append(l.tickets, f)
+		case errors.Is(err, errDead):
+			// Others' files cannot be removed, and do no harm.
+			dead++
+			if r.remove(key, id) != nil {
+				left++
+			}
+		case !errors.Is(err, fs.ErrNotExist):
+			errs = append(errs, err)
+		}
+	}
+	for _, id := range kinds[leaseKind] {
+		if _, ok := slices.BinarySearch(kinds[lockKind], id); !ok {
+			errs = append(errs, r.single(key, id))
 		}
 	}
 	g.saw(dead, left)
-	slices.SortFunc(l.tickets, byNumber)
+	l.tickets = kinds[ticketKind]
 	return l, errors.Join(errs...)
 }
 
-// byNumber is the order of the queue. Only who forges a file has the number of
-// another.
-func byNumber(a, b found) int {
-	return cmp.Or(cmp.Compare(a.Number, b.Number), cmp.Compare(a.ID, b.ID))
+// single deals with a record that has no lock file: of a lease that has ended, or
+// of version 1, which locked the record.
+func (r *Registry) single(key, id string) error {
+	path := r.path(key, id, leaseKind)
+	f, _, _, err := r.locked(path)
+	if err != nil { // a dead one, or one that cannot be opened, has no memory
+		_ = os.Remove(path)
+		return nil
+	}
+	defer f.Close()
+	b := make([]byte, fileSize+1)
+	n, _ := f.ReadAt(b, 0)
+	if _, err := decode(b[:n]); err != nil {
+		return bad(path, err)
+	}
+	return bad(path, fmt.Errorf("%w: it is locked itself", ErrDamaged))
 }
 
-// create makes a file: written and locked before it has its name. Caller holds
-// the lock of the GPU.
-func (r *Registry) create(key string, rec *record) (f *os.File, path string, err error) {
-	rec.ID = fmt.Sprintf("%016x", rand.Uint64())
-	path = r.path(key, rec.ID, rec.Kind)
-	temp := r.path(key, rec.ID, "new")
-	f, err = os.OpenFile(temp, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+// lost returns leases on a GPU whose lock file was removed while the lease lives.
+// The kernel's table of locks has them, with their size; without a table there are
+// none to be seen.
+func (r *Registry) lost(key string, leases []found) []found {
+	locks, err := locksAt(r.base(key))
 	if err != nil {
-		return nil, "", r.why(temp, err)
+		return nil
 	}
-	at("create: opened")
-	if err = f.Chmod(0o644); err == nil {
-		_, err = f.WriteAt(rec.encode(), 0)
+	known := map[uint64]bool{}
+	for _, l := range leases {
+		known[l.inode], known[l.Lost] = true, true
 	}
-	at("create: written")
-	if err == nil {
-		err = setLock(f)
+	var all []found
+	for _, l := range locks {
+		if !known[l.inode] {
+			all = append(all, found{record: record{Kind: leaseKind, Bytes: l.length}, inode: l.inode, uid: -1})
+		}
 	}
-	at("create: locked")
-	if err == nil {
-		err = os.Rename(temp, path)
-	}
-	if err != nil {
-		f.Close()
-		os.Remove(temp)
-		return nil, "", r.why(path, err)
-	}
-	at("create: named")
-	return f, path, nil
+	return all
 }
 
-// List is every lease that lives and everybody who waits for one, of all GPUs:
-// by device, leases before waiters, those in order. It takes no lock. An error
-// names the files that cannot be read; the list has the others.
-func (r *Registry) List() ([]Entry, error) {
-	names, err := r.names("")
+// identify fills in the process of leases whose record is lost, for the count of
+// memory: the youngest that has the lock, which is the program and not its launcher.
+// Where none is to be seen their memory counts twice.
+func (r *Registry) identify(leases []found) {
+	wanted := map[uint64]bool{}
+	for _, l := range leases {
+		if l.PID == 0 {
+			wanted[l.inode] = true
+		}
+	}
+	if len(wanted) == 0 {
+		return
+	}
+	by, err := holders(wanted)
+	if err != nil {
+		return
+	}
+	for i := range leases {
+		l := &leases[i]
+		for _, pid := range by[l.inode] {
+			if s, ok := readStat(pid); ok && l.Start <= s.start {
+				l.PID, l.Start, l.Namespace, l.Command = pid, s.start, r.namespace, commandOf(pid)
+			}
+		}
+	}
+}
+
+// List returns every lease that lives and every waiter, of all GPUs: by device,
+// leases before waiters, those in order. Leases whose files were removed are there,
+// too, on GPUs that other files or the given device keys show. It takes no lock. An
+// error names the files that cannot be read; the list has the others.
+func (r *Registry) List(devices ...string) ([]Entry, error) {
+	files, err := r.files("")
 	if err != nil {
 		return nil, err
 	}
-	var all []found
+	names := map[string]string{} // devices by key
+	for key := range files {
+		names[key] = ""
+	}
+	for _, d := range devices {
+		names[keyOf(d)] = d
+	}
+	var all []Entry
 	var errs []error
-	for _, name := range names {
-		if !strings.HasSuffix(name, "."+leaseKind) && !strings.HasSuffix(name, "."+ticketKind) {
-			continue
+	for key, device := range names {
+		leases, tickets, err := r.all(key, files[key])
+		errs = append(errs, err)
+		for _, l := range append(leases, tickets...) {
+			if device == "" {
+				device = l.Device
+			}
 		}
-		f, err := r.readFile(name)
-		// It may just be written over.
-		for try := 0; errors.Is(err, ErrDamaged) && try < 3; try++ {
-			f, err = r.readFile(name)
+		for _, l := range append(leases, r.lost(key, leases)...) {
+			e := r.entry(l)
+			e.Device = device
+			all = append(all, e)
 		}
-		switch {
-		case errors.Is(err, fs.ErrNotExist):
-		case err != nil:
-			errs = append(errs, err)
-		case f.alive:
-			all = append(all, f)
+		for i, t := range tickets {
+			e := r.entry(t)
+			e.Device, e.Place = device, i
+			all = append(all, e)
 		}
 	}
-	slices.SortFunc(all, func(a, b found) int {
-		return cmp.Or(cmp.Compare(a.Device, b.Device), cmp.Compare(a.Kind, b.Kind), byNumber(a, b))
+	slices.SortStableFunc(all, func(a, b Entry) int {
+		return cmp.Or(cmp.Compare(a.Device, b.Device), cmp.Compare(a.State, b.State), cmp.Compare(a.Place, b.Place), cmp.Compare(a.ID, b.ID))
 	})
-	var list []Entry
-	place := map[string]int{}
-	for _, f := range all {
-		e := f.entry()
-		if f.Kind == ticketKind {
-			e.Place = place[f.Device]
-			place[f.Device]++
+	findHolders(all)
+	return all, errors.Join(errs...)
+}
+
+// all reads the leases and the tickets of a GPU.
+func (r *Registry) all(key string, kinds map[string][]string) (leases, tickets []found, err error) {
+	var errs []error
+	for _, id := range kinds[lockKind] {
+		l, note, err := r.readLease(key, id)
+		switch {
+		case err == nil:
+			leases = append(leases, l)
+			if !errors.Is(note, fs.ErrNotExist) { // it may just be made
+				errs = append(errs, note)
+			}
+		case !errors.Is(err, errDead) && !errors.Is(err, fs.ErrNotExist):
+			errs = append(errs, err)
 		}
-		list = append(list, e)
 	}
-	return list, errors.Join(errs...)
+	for _, id := range kinds[ticketKind] {
+		t, err := r.readTicket(key, id)
+		switch {
+		case err == nil:
+			tickets = append(tickets, t)
+		case !errors.Is(err, errDead) && !errors.Is(err, fs.ErrNotExist):
+			errs = append(errs, err)
+		}
+	}
+	return leases, tickets, errors.Join(errs...)
+}
+
+// findHolders fills in HeldBy of leases whose process is not known to live.
+func findHolders(entries []Entry) {
+	wanted := map[uint64]bool{}
+	for _, e := range entries {
+		if e.State == Holds && (e.PID == 0 || e.Ended || e.Elsewhere) {
+			wanted[e.inode] = true
+		}
+	}
+	if len(wanted) == 0 {
+		return
+	}
+	by, err := holders(wanted)
+	if err != nil {
+		return
+	}
+	for i, e := range entries {
+		for _, pid := range by[e.inode] {
+			s, _ := readStat(pid)
+			entries[i].HeldBy = append(entries[i].HeldBy, Holder{pid, commandOf(pid), s.start})
+		}
+		// A program is younger than its launcher.
+		slices.SortFunc(entries[i].HeldBy, func(a, b Holder) int { return cmp.Or(cmp.Compare(b.start, a.start), cmp.Compare(b.PID, a.PID)) })
+	}
 }
 
 // within is a context for what must not hold anything up.

@@ -5,23 +5,35 @@
 //
 // # A lease
 //
-// is a file of its user (mode 0644), written by its holder alone. The holder
-// keeps it open, and keeps it locked by a lock of the open file description
-// (F_OFD_SETLK). The description goes to a program that is started with
-// [Lease.File]; the kernel drops the lock when the last process that has it is
-// gone, however it ended. A file whose lock is gone is a lease that has ended,
-// whatever it says. So nothing need be cleaned up for the memory to be free
-// again, a pid that is used anew does no harm, and containers that share the
-// folder share the GPU. Nobody can end another's lease or change it.
+// is a lock of an open file description (F_OFD_SETLK) on a file in the registry,
+// with a record beside it that others read (mode 0644); record.go has the format.
+// The description goes to a program that is started with [Lease.File]; the kernel
+// drops the lock when the last process that has it is gone, however it ended. A
+// file without its lock is a lease that has ended, whatever it says. So nothing
+// need be cleaned up for the memory to be free again, a pid that is used anew does
+// no harm, and containers that share the folder share the GPU. Nobody can end
+// another's lease or change it, and nothing that a program writes to the inherited
+// file is ever read.
+//
+// The place and length of the lock are the GPU and the size of the lease. So the
+// kernel's table (/proc/locks) has every lease, also one whose files somebody has
+// removed: a clean-up of /dev/shm at a user's logout frees nobody's memory. A
+// process that stays beside the program calls [Lease.Keep], which makes the files
+// again, for lists.
+//
+// A program inside a lease that asks again gets a part of that lease where the
+// request is [Request].Nested; [Registry.Enclosing] finds it. It never waits for
+// its own ancestor.
 //
 // # One at a time
 //
 // Each GPU has a file whose lock guards every decision: under it the leases are
 // read, the GPU is asked how it stands, and new files are made. It is held for
-// as long as that takes, milliseconds at most, never while waiting. Who is
-// killed under it leaves nothing half done: a file is written and locked before
-// it gets its name, and is then there as a whole. Who is stopped under it
-// (Ctrl-Z, a debugger) holds the others up; they give up after 10 s, see
+// as long as that takes, milliseconds at most, never while waiting; processes that
+// find it taken wait in the kernel. A process that is killed under it leaves
+// nothing half done: a file is written and locked before it gets its name, and is
+// then there as a whole. A process that is stopped under it (Ctrl-Z, a debugger)
+// holds the others up; they give up when 10 s have passed without a turn, see
 // [ErrLocked].
 //
 // # What can be shared
@@ -46,23 +58,28 @@
 //
 // # The queue
 //
-// Who does not find room and may wait has a ticket, a file with a number, locked
-// as a lease is. Tickets take their turn strictly by their numbers. Nobody is
-// served before one who waits, even if his own request would fit; who may not
+// A request that does not find room and may wait has a ticket, a locked file with
+// a number. Tickets take their turn strictly by their numbers. Nobody is served
+// before one who waits, even if his own request would fit; a request that may not
 // wait is refused then. A ticket whose lock is gone is out of the queue.
 //
-// A waiter that lives sets the time of its ticket at least once a second. One
-// that has not for 5 s (it is stopped, or frozen) is passed over, and messages
-// name it; it keeps its number, so once it runs again it is before all who came
-// later and still wait.
+// Only the first in the queue looks at the GPU. Each of the others waits in the
+// kernel for the lock on the nearest ticket before its own whose owner is awake:
+// when that one is served, or killed, one process wakes. So thousands can wait.
+//
+// A waiter sets the time of its ticket every two seconds. One that has not for 5 s
+// and is seen to be stopped, or cannot be seen, is passed over, as is one that has
+// not for a minute; messages name it. It keeps its number, so once it runs again it
+// is before all who came later and still wait.
 //
 // # What is not trusted
 //
-// A file that is damaged, from a newer version or not readable is named in an
-// error, and nothing is given on that GPU while it is there: what cannot be
-// read is never counted as free. The files of this package do not become so by
-// a crash. Users who distrust each other need a folder that belongs to root
-// (mkdir -m 1777 /run/gpumem), for who owns a folder may remove the files in it.
+// A folder that another user than root owns, or in which others may remove files,
+// is refused, see [ErrUntrusted]: who owns a folder may remove and rename all in
+// it. Users who do not trust each other need one of root's (mkdir -m 1777
+// /run/gpumem). A record that is damaged is named in an error of [Registry.List],
+// and the size of its lease is read from the lock; a lease made by another version
+// is an error, and nothing is given on its GPU while it lives.
 //
 // Leases keep honest programs out of each other's way. They do not keep a
 // program from taking more than it was given.
@@ -81,15 +98,20 @@ import (
 var (
 	// ErrDamaged: a file of the registry is not as this package left it.
 	ErrDamaged = errors.New("the file is damaged")
-	// ErrVersion: a newer version of gpumem made a file of the registry.
-	ErrVersion = errors.New("a newer version of gpumem made the file")
-	// ErrLocked: somebody has held a GPU's lock too long, as a stopped process
+	// ErrVersion: another version of gpumem made a file of the registry.
+	ErrVersion = errors.New("another version of gpumem made the file")
+	// ErrLocked: one process has held a GPU's lock too long, as a stopped process
 	// does.
 	ErrLocked = errors.New("the GPU's lock is taken")
+	// ErrUntrusted: another user could remove or rename the registry's files.
+	ErrUntrusted = errors.New("another user could remove the leases in this folder")
 )
 
-// EnvDir names the folder of the registry where [Open] is given none.
-const EnvDir = "GPUMEM_RUN_DIR"
+// Environment variables.
+const (
+	EnvDir   = "GPUMEM_RUN_DIR" // the folder of the registry where [Open] is given none
+	EnvLease = "GPUMEM_LEASE"   // the record of the lease that a program runs in, see [Lease.Path] and [ReadLease]
+)
 
 // A Meter says how a GPU stands without using it.
 type Meter interface {
@@ -107,15 +129,16 @@ type Request struct {
 	Share   float64          // of each lease, as a part of what can be shared, above 0 and at most 1
 	Copies  int              // leases of that size each, taken together or not at all; 0 means 1, at most 1024
 	Reserve uint64           // bytes left for the desktop and others, besides what the display needs
-	Command []string         // told to others in lists; a long one is cut
+	Command []string         // for lists; a long one is cut
+	Nested  bool             // inside a lease on that GPU, take a part of it, or be refused at once
 	Wait    func(p Position) // nil: do not wait for room. Else called as the place in the queue or what is missing changes
 }
 
 // Position is how a waiting request stands.
 type Position struct {
 	Place   int          // in the queue; 0: next
-	Missing uint64       // bytes that are missing now; 0: there is room, and only the turn has to come
-	Why     *NoRoomError // who holds what, and who is before
+	Missing uint64       // bytes that were missing at the last look at the GPU; 0: only the turn has to come
+	Why     *NoRoomError // who held what then, and who was before
 }
 
 // State is what somebody does in the registry.
@@ -135,20 +158,37 @@ func (s State) String() string {
 	return "holds"
 }
 
-// Entry is a lease that lives, or somebody who waits for one.
+// Entry is a lease that lives, or a waiter for one.
 type Entry struct {
-	ID, Device string
+	ID, Device string // empty where the record cannot be read
 	State      State
-	Bytes      uint64    // of the lease; of one who waits: wanted in all, 0 where that was not known when it came
-	PID        int       // of the program if its launcher told it, else of who asked; as that one sees it, which in a container may be of another namespace
-	UID        int       // whose file it is
+	Bytes      uint64    // of the lease; of a waiter: wanted in all, 0 where that was not known when it came
+	PID        int       // of the program if its launcher called Tell, else of the process that asked; 0: unknown
+	Start      uint64    // of that process, in clock ticks since the machine's
+	Namespace  uint64    // inode of the pid namespace that PID is of
+	UID        int       // the owner of the files; -1: unknown
 	Command    []string  // as [Request].Command
-	Since      time.Time // when it was given, or when the wait began
-	Place      int       // of one who waits, in the queue of its GPU; 0: next
-	Asleep     bool      // one who waits and gives no sign of life: it is stopped, and passed over while it is
+	Since      time.Time // when it was given, or when the wait began; zero: unknown
+	Place      int       // of a waiter, in the queue of its GPU; 0: next
+	Asleep     bool      // a waiter that gives no sign of life: it is stopped, and passed over meanwhile
+	Elsewhere  bool      // PID is of another pid namespace than this process's
+	Ended      bool      // the process PID has ended, and others hold the lease
+	// HeldBy are processes that have the lease's lock, with their numbers here,
+	// where PID does not tell: it is unknown, ended, or of another namespace. Only
+	// processes that this user may look into are found.
+	HeldBy []Holder // the youngest first
+
+	inode uint64 // of the file with the lock
 }
 
-// checked fills in what is not given, and says what makes no sense.
+// Holder is a process that has a lease's lock.
+type Holder struct {
+	PID     int
+	Command []string
+	start   uint64
+}
+
+// checked fills in what is not given; its error says what makes no sense.
 func (q Request) checked() (Request, error) {
 	bad := func(format string, args ...any) (Request, error) {
 		return q, fmt.Errorf("share: "+format, args...)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -25,9 +26,23 @@ func listed(t reporter, r *Registry) []Entry {
 // files are the names in the registry's folder but for the locks.
 func files(t reporter, r *Registry) []string {
 	t.Helper()
-	names, err := r.names("")
+	all, err := r.files("")
 	must(t, err)
-	return names
+	var names []string
+	for key, kinds := range all {
+		for kind, ids := range kinds {
+			if kind == "lock" {
+				continue
+			}
+			for _, id := range ids {
+				names = append(names, key+"."+id+"."+kind)
+			}
+		}
+	}
+	// What was being made without a name's file system, or by an older version.
+	odd, err := filepath.Glob(filepath.Join(r.Dir(), ".*"))
+	must(t, err)
+	return append(names, odd...)
 }
 
 func pid(t testing.TB, line string) int {
@@ -145,7 +160,7 @@ func TestStopped(t *testing.T) {
 	for stoppedOutsideTheLock := false; !stoppedOutsideTheLock; {
 		stopped.signal(t, syscall.SIGSTOP)
 		ctx, cancel := within(200 * time.Millisecond)
-		g, err := r.lock(ctx, keyOf(gpu))
+		g, err := r.lock(ctx, keyOf(gpu), nil)
 		cancel()
 		if stoppedOutsideTheLock = err == nil; err == nil {
 			g.unlock()
@@ -179,7 +194,7 @@ func TestLockTaken(t *testing.T) {
 	defer func(old time.Duration) { patience = old }(patience)
 	patience = 20 * time.Millisecond
 	r, gpu := newGPU(t)
-	g, err := r.lock(t.Context(), keyOf(gpu))
+	g, err := r.lock(t.Context(), keyOf(gpu), nil)
 	must(t, err)
 	q := Request{Device: gpu, Meter: simulated(gpu)}
 	if _, err := r.Acquire(t.Context(), q); !errors.Is(err, ErrLocked) || !strings.Contains(err.Error(), fmt.Sprint("kill -CONT ", os.Getpid())) {

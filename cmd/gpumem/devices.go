@@ -24,7 +24,9 @@ func devicesCommand() *cobra.Command {
 		Long: `List GPUs, real and simulated, and who holds memory on them.
 
 Without --device: every GPU that the driver shows, and the device that
-$GPUMEM_DEVICE names. Looking takes no memory on a GPU.
+$GPUMEM_DEVICE names; without a driver and a named device there are none. With
+--json driver.up says whether the driver answers. Looking takes no memory on a
+GPU.
 
 A simulated GPU that programs share is a file. It is made once:
 
@@ -45,15 +47,15 @@ pools, unified, mig, managed, host. Removing the file ends the device.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			list, note, err := listDevices(words)
+			list, driver, err := listDevices(words)
 			if err != nil {
 				return err
 			}
-			if note != "" {
-				fmt.Fprintln(cmd.ErrOrStderr(), "gpumem: "+oneLine(note))
+			if driver != nil && !driver.Up {
+				fmt.Fprintln(cmd.ErrOrStderr(), "gpumem: "+oneLine(driver.Why))
 			}
 			if asJSON {
-				return writeDevicesJSON(cmd.OutOrStdout(), list)
+				return writeDevicesJSON(cmd.OutOrStdout(), list, driver)
 			}
 			return writeDevices(cmd.OutOrStdout(), list)
 		},
@@ -63,25 +65,27 @@ pools, unified, mig, managed, host. Removing the file ends the device.`,
 	return cmd
 }
 
-// listDevices is what was asked for, or all there is.
-func listDevices(words []string) (list []open.Listed, note string, err error) {
+// listDevices returns the devices that are named, or all there are. driver is nil
+// if they are named, and then need none or have one.
+func listDevices(words []string) (list []open.Listed, driver *open.Driver, err error) {
 	if len(words) == 0 {
-		return open.All(os.LookupEnv)
+		list, d, err := open.All(os.LookupEnv)
+		return list, &d, err
 	}
 	specs := make([]open.Spec, len(words))
 	for i, w := range words { // all words are read before a file is made
 		if specs[i], err = open.Parse(w); err != nil {
-			return nil, "", err
+			return nil, nil, err
 		}
 	}
 	for _, s := range specs {
 		some, err := s.Status()
 		if err != nil {
-			return nil, "", err
+			return nil, nil, err
 		}
 		list = append(list, some...)
 	}
-	return list, "", nil
+	return list, nil, nil
 }
 
 // deviceJSON is one device as scripts see it. The names of a state file
@@ -120,7 +124,7 @@ type processJSON struct {
 	Used *uint64 `json:"used_bytes"` // null: the driver does not tell
 }
 
-func writeDevicesJSON(w io.Writer, list []open.Listed) error {
+func writeDevicesJSON(w io.Writer, list []open.Listed, driver *open.Driver) error {
 	out := []deviceJSON{}
 	for _, d := range list {
 		j := deviceJSON{
@@ -138,10 +142,18 @@ func writeDevicesJSON(w io.Writer, list []open.Listed) error {
 		}
 		out = append(out, j)
 	}
+	return encodeDevices(w, out, driver)
+}
+
+// encodeDevices writes devices, and the driver where all of them were asked for.
+func encodeDevices[D any](w io.Writer, devices []D, driver *open.Driver) error {
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")
 	enc.SetEscapeHTML(false)
-	return enc.Encode(map[string]any{"devices": out})
+	return enc.Encode(struct {
+		Devices []D          `json:"devices"`
+		Driver  *open.Driver `json:"driver,omitempty"`
+	}{devices, driver})
 }
 
 func capability(d open.Listed) string { return fmt.Sprintf("%d.%d", d.CCMajor, d.CCMinor) }

@@ -2,10 +2,13 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
+	"strings"
 	"testing"
 
 	"gpumem/device"
 	"gpumem/device/open"
+	"gpumem/share"
 )
 
 // listed are devices as a driver could show them, which no test machine has all.
@@ -56,7 +59,7 @@ cuda:1: NVML: no permission
 
 func TestDevicesJSON(t *testing.T) {
 	var b bytes.Buffer
-	if err := writeDevicesJSON(&b, listed[:1]); err != nil {
+	if err := writeDevicesJSON(&b, listed[:1], &open.Driver{Up: true}); err != nil {
 		t.Fatal(err)
 	}
 	const want = `{
@@ -97,11 +100,53 @@ func TestDevicesJSON(t *testing.T) {
         }
       ]
     }
-  ]
+  ],
+  "driver": {
+    "up": true
+  }
 }
 `
 	if b.String() != want {
 		t.Errorf("got\n%s\nwant\n%s", b.String(), want)
+	}
+}
+
+// TestNoDriverInventsNoDevice: no driver and no named device are no device, in text
+// and JSON, and the state says that the driver is down.
+func TestNoDriverInventsNoDevice(t *testing.T) {
+	t.Setenv(open.EnvVar, "")
+	t.Setenv(share.EnvDir, t.TempDir())
+	if _, driver, err := listDevices(nil); err != nil || driver.Up {
+		t.Skip("NOT TESTED: a driver is here")
+	}
+	for _, args := range [][]string{{"devices"}, {"ps"}, {"top", "--once"}} {
+		var out, errs bytes.Buffer
+		if code := run(t.Context(), args, &out, &errs); code != 0 || !strings.Contains(out.String(), "no devices\n") || strings.Contains(out.String(), "sim:") || !strings.Contains(errs.String(), "no usable NVIDIA driver") {
+			t.Errorf("%v: status %d, %q, stderr %q", args, code, &out, &errs)
+		}
+		out.Reset()
+		var got struct {
+			Devices []any
+			Driver  struct {
+				Up  *bool
+				Why string
+			}
+		}
+		if code := run(t.Context(), append(args[:1:1], "--json"), &out, &errs); code != 0 {
+			t.Errorf("%v --json: status %d", args, code)
+		}
+		if err := json.Unmarshal(out.Bytes(), &got); err != nil || got.Devices == nil || len(got.Devices) > 0 || got.Driver.Up == nil || *got.Driver.Up || got.Driver.Why == "" {
+			t.Errorf("%v --json: %v, %s", args, err, &out)
+		}
+	}
+	// One that is named is there, and is simulated.
+	t.Setenv(open.EnvVar, "sim:24GiB")
+	for _, command := range []string{"devices", "ps"} {
+		var out, errs bytes.Buffer
+		run(t.Context(), []string{command, "--json"}, &out, &errs)
+		if !strings.Contains(out.String(), `"simulated": true`) || !strings.Contains(out.String(), `"up": false`) {
+			t.Errorf("%s: %s", command, &out)
+		}
 	}
 }
 

@@ -14,7 +14,6 @@ import (
 	"github.com/charmbracelet/x/term"
 	"github.com/spf13/cobra"
 
-	"gpumem/device/open"
 	"gpumem/doctor"
 	"gpumem/doctor/dump"
 	"gpumem/internal/proc"
@@ -209,8 +208,7 @@ func (f *doctorFlags) readState(ctx context.Context) (*doctor.State, []string, e
 	return state, nil, nil
 }
 
-// machineState is what gpumem ps --json shows, with the process of --pid. The
-// simulated GPU that stands in where there is no real one is no evidence.
+// machineState is what gpumem ps --json shows, with the process of --pid.
 func (f *doctorFlags) machineState() (*doctor.State, []string, error) {
 	look, err := psLooker(f.devices)
 	if err != nil {
@@ -219,9 +217,6 @@ func (f *doctorFlags) machineState() (*doctor.State, []string, error) {
 	seen, err := look()
 	if err != nil {
 		return nil, nil, err
-	}
-	if len(f.devices) == 0 && os.Getenv(open.EnvVar) == "" {
-		seen.devices = slices.DeleteFunc(seen.devices, func(d psDevice) bool { return d.Simulated })
 	}
 	if len(seen.devices) == 0 {
 		seen.notes = []string{"this machine shows no GPU, so nothing is known of one; gpumem devices says why, and --device names one"}

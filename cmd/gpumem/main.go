@@ -32,10 +32,42 @@ const (
 var errNo = errors.New("no")
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// The first signal asks the command to end; a second one ends it.
-	context.AfterFunc(ctx, stop)
-	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+	os.Exit(run(interruptible(context.Background()), os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// released is the key of the function in a command's context that ends the catching
+// of signals.
+type released struct{}
+
+// interruptible returns a context that the first SIGINT or SIGTERM cancels. A second
+// one ends this process.
+func interruptible(ctx context.Context) context.Context {
+	ctx, cancel := context.WithCancel(ctx)
+	caught := make(chan os.Signal, 1)
+	signal.Notify(caught, os.Interrupt, syscall.SIGTERM)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if _, ok := <-caught; ok {
+			cancel()
+			signal.Stop(caught)
+		}
+	}()
+	return context.WithValue(ctx, released{}, func() error {
+		signal.Stop(caught) // what has come by now is in the channel
+		close(caught)
+		<-done
+		return ctx.Err()
+	})
+}
+
+// releaseSignals ends the catching of signals: the next one ends this process, or what has
+// taken its place. The error is that one has come before.
+func releaseSignals(ctx context.Context) error {
+	if f, ok := ctx.Value(released{}).(func() error); ok {
+		return f()
+	}
+	return nil
 }
 
 // run is the program: the command line in, the exit status out.
@@ -43,13 +75,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root := newRoot(stdout, stderr)
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
-	var program ended
 	var status exitStatus
 	switch {
 	case err == nil:
 		return 0
-	case errors.As(err, &program):
-		return program.end()
 	case errors.As(err, &status):
 		return int(status)
 	case errors.Is(err, errNo):
@@ -74,7 +103,7 @@ func newRoot(stdout, stderr io.Writer) *cobra.Command {
 	}
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	root.AddCommand(replayCommand(), adviseCommand(), leaksCommand(), explainCommand(), doctorCommand(), hloCommand(), rematCommand(), runCommand(), devicesCommand(), psCommand(), topCommand(), serveCommand(), versionCommand())
+	root.AddCommand(replayCommand(), adviseCommand(), leaksCommand(), explainCommand(), doctorCommand(), hloCommand(), rematCommand(), runCommand(), keepCommand(), devicesCommand(), psCommand(), topCommand(), serveCommand(), versionCommand())
 	finish(root)
 	return root
 }

@@ -31,14 +31,17 @@ func psCommand() *cobra.Command {
 		Long: `Show every program on every GPU: its process, user, age and command, what it
 holds, its lease, its framework, and what its environment asks for. Programs
 that have a lease and hold nothing yet are there, and who waits for one, in
-turn.
+turn. Where several programs share a lease, and where the program of a lease has
+ended and left it to another process, that is said.
 
 "parent gone" marks a program that the one that started it has left behind, such
 as a worker whose parent was killed. What cannot be told is said to be so: in a
 container the driver may know programs by other numbers. Nothing is ended.
 
 Without --device: every GPU that the driver shows, and the device that
-$GPUMEM_DEVICE names. --json is a state file for gpumem doctor.`,
+$GPUMEM_DEVICE names; without a driver and a named device there are none. --json
+is a state file for gpumem doctor, in which driver.up says whether the driver
+answers.`,
 		Example: `  gpumem ps
   gpumem ps --device sim@/dev/shm/gpu
   gpumem ps --json > state.json`,
@@ -83,14 +86,15 @@ func noWords(command string) cobra.PositionalArgs {
 type psState struct {
 	at      time.Time
 	devices []psDevice
-	notes   []string // for stderr
+	driver  *open.Driver // nil: not asked for
+	notes   []string     // for stderr
 }
 
 type psDevice struct {
 	open.Listed
-	programs []psProgram // what holds most first
-	leased   uint64      // bytes, by all leases
-	waiting  []psLease   // whose turn is next first
+	programs []psProgram   // what holds most first
+	leased   uint64        // bytes, by all leases
+	waiting  []share.Entry // whose turn is next first
 }
 
 // A psProgram holds memory on a device, or a lease there.
@@ -101,24 +105,19 @@ type psProgram struct {
 	why    string           // it is not told
 	loaded []proc.Framework // nil: none, or not told
 	opaque bool             // what it has loaded is not told
+	left   *share.Entry     // the lease whose program has ended and left it to this one
 	asks   *policy.Answer   // nil: it has no framework that is known here, or not told
 }
 
-// A psLease is a lease, or a place in the queue for one.
+// A psLease is all leases of one process on a device.
 type psLease struct {
-	Device  string // as deviceKey has it
-	Waits   bool
-	Place   int    // of one that waits; 0 is next
-	Asleep  bool   // one that waits is stopped, and passed over
-	Bytes   uint64 // of one that waits: 0 for all that can be had
-	PID     int    // 0: not known yet
-	UID     int
-	Command []string
-	Since   time.Time
+	share.Entry        // of the first; Bytes of all
+	programs    int    // that use the device under it
+	used        uint64 // bytes, by those of which it is known
 }
 
-// psLeases are those of this machine, on all devices.
-var psLeases = func() ([]psLease, error) {
+// psLeases are those of this machine, and all on the devices with these keys.
+var psLeases = func(keys []string) ([]share.Entry, error) {
 	if runtime.GOOS != "linux" { // where nobody has a lease
 		return nil, nil
 	}
@@ -126,15 +125,7 @@ var psLeases = func() ([]psLease, error) {
 	if err != nil {
 		return nil, err
 	}
-	entries, err := r.List() // with an error, those that can be read
-	var list []psLease
-	for _, e := range entries {
-		list = append(list, psLease{
-			Device: e.Device, Waits: e.State == share.Waits, Place: e.Place, Asleep: e.Asleep, Bytes: e.Bytes,
-			PID: e.PID, UID: e.UID, Command: e.Command, Since: e.Since,
-		})
-	}
-	return list, err
+	return r.List(keys...) // with an error, those that can be read
 }
 
 // deviceKey is the device's name in the registry of leases, the same for
@@ -173,15 +164,21 @@ func psLooker(words []string) (func() (*psState, error), error) {
 		}
 	}
 	return func() (*psState, error) {
-		listed, note, err := listDevices(words)
+		listed, driver, err := listDevices(words)
 		if err != nil {
 			return nil, err
 		}
-		state := &psState{at: time.Now()}
-		if note != "" {
-			state.notes = append(state.notes, note)
+		state := &psState{at: time.Now(), driver: driver}
+		if driver != nil && !driver.Up {
+			state.notes = append(state.notes, driver.Why)
 		}
-		leases, err := psLeases()
+		var keys []string
+		for _, d := range listed {
+			if key := deviceKey(d); key != "" {
+				keys = append(keys, key)
+			}
+		}
+		leases, err := psLeases(keys)
 		if err != nil {
 			state.notes = append(state.notes, fmt.Sprintf("not all leases are shown: %v", err))
 		}
@@ -246,7 +243,7 @@ func atOnce(n int, do func(i int)) {
 }
 
 // fill finds out about every program of the devices and leases.
-func (s *psState) fill(listed []open.Listed, leases []psLease) {
+func (s *psState) fill(listed []open.Listed, leases []share.Entry) {
 	var pids []int
 	for _, d := range listed {
 		for _, p := range d.Processes {
@@ -254,15 +251,14 @@ func (s *psState) fill(listed []open.Listed, leases []psLease) {
 		}
 	}
 	for _, l := range leases {
-		if l.PID > 0 {
-			pids = append(pids, l.PID)
+		if pid := seenAs(l); pid > 0 {
+			pids = append(pids, pid)
 		}
 	}
 	slices.Sort(pids)
 	facts := psFactsOf(slices.Compact(pids))
-	parents := map[int]int{}
 	for _, d := range listed {
-		s.devices = append(s.devices, psDeviceOf(d, leases, facts, parents))
+		s.devices = append(s.devices, psDeviceOf(d, leases, facts))
 	}
 	s.explain(facts)
 }
@@ -310,53 +306,100 @@ func (p *psProgram) found(d psDevice) policy.Device {
 	return policy.Device{Ordinal: d.Ordinal, Total: d.Total, Free: min(d.Total, free), Granularity: d.Granularity, CCMajor: d.CCMajor}
 }
 
-func psDeviceOf(listed open.Listed, leases []psLease, facts map[int]*psFacts, parents map[int]int) psDevice {
+// seenAs returns the process of a lease by its number here, 0 if there is none to
+// be seen.
+func seenAs(l share.Entry) int {
+	switch {
+	case l.PID > 0 && !l.Elsewhere && !l.Ended:
+		return l.PID
+	case len(l.HeldBy) > 0:
+		return l.HeldBy[0].PID
+	}
+	return 0
+}
+
+// psProcess is a process; its number alone may be another's.
+type psProcess struct {
+	pid              int
+	start, namespace uint64
+}
+
+func processOf(l share.Entry) psProcess { return psProcess{l.PID, l.Start, l.Namespace} }
+
+func psDeviceOf(listed open.Listed, leases []share.Entry, facts map[int]*psFacts) psDevice {
 	d := psDevice{Listed: listed}
-	held := map[int]*psLease{} // by process
+	var held []share.Entry
+	of := map[psProcess]*psLease{}
 	var order []*psLease
 	key := deviceKey(listed)
 	for _, l := range leases {
-		switch first := held[l.PID]; {
-		case l.Device != key || key == "":
-		case l.Waits:
-			d.waiting = append(d.waiting, l)
-		default:
-			d.leased += l.Bytes
-			if first != nil && l.PID > 0 {
-				first.Bytes += l.Bytes
-				continue
-			}
-			held[l.PID] = &l
-			order = append(order, &l)
+		if l.Device != key || key == "" {
+			continue
 		}
+		if l.State == share.Waits {
+			d.waiting = append(d.waiting, l)
+			continue
+		}
+		d.leased += l.Bytes
+		held = append(held, l)
+		if first := of[processOf(l)]; first != nil && l.PID > 0 {
+			first.Bytes += l.Bytes
+			continue
+		}
+		one := &psLease{Entry: l}
+		order = append(order, one)
+		of[processOf(l)] = one
 	}
-	delete(held, 0)
-	slices.SortStableFunc(d.waiting, func(a, b psLease) int { return cmp.Compare(a.Place, b.Place) })
+	slices.SortStableFunc(d.waiting, func(a, b share.Entry) int { return cmp.Compare(a.Place, b.Place) })
 
-	used := map[*psLease]bool{}
+	owners := share.NewOwners(held)
 	for _, p := range listed.Processes {
 		program := psProgram{Process: p}
 		program.tell(facts[p.PID], !d.Simulated)
-		if program.info != nil && len(held) > 0 {
-			program.lease = leaseOf(program.info, held, parents)
-			used[program.lease] = true
+		if l, ok := owners.Of(p.PID); ok && program.info != nil {
+			program.lease = of[processOf(l)]
+			program.lease.programs++
+			program.lease.used += p.Used
+			program.leftBy(l)
 		}
 		d.programs = append(d.programs, program)
 	}
 	for _, l := range order {
-		if used[l] {
+		if l.programs > 0 {
 			continue
 		}
-		program := psProgram{Process: gpu.Process{PID: l.PID}, lease: l}
-		if f := facts[l.PID]; f != nil && f.err == nil && f.info.UID == l.UID {
+		pid := seenAs(l.Entry)
+		program := psProgram{Process: gpu.Process{PID: pid}, lease: l}
+		if f := facts[pid]; f != nil && f.err == nil && (f.info.UID == l.UID || len(l.HeldBy) > 0) {
 			program.tell(f, false)
+			program.leftBy(l.Entry)
 		} else {
-			program.why = "its process cannot be seen from here"
+			program.why = unseen(l.Entry)
 		}
 		d.programs = append(d.programs, program)
 	}
 	d.sort("memory")
 	return d
+}
+
+// leftBy notes that a lease's own process has ended.
+func (p *psProgram) leftBy(l share.Entry) {
+	if l.Ended {
+		p.left = &l
+	}
+}
+
+// unseen says why a lease's process is not shown.
+func unseen(l share.Entry) string {
+	switch {
+	case l.PID == 0:
+		return "the files of a lease are gone, and the process that holds it cannot be seen from here"
+	case l.Elsewhere:
+		return fmt.Sprintf("process %d of a lease is in another pid namespace, such as a container, and cannot be seen from here", l.PID)
+	case l.Ended:
+		return fmt.Sprintf("process %d has ended and left its lease to one that cannot be seen from here", l.PID)
+	}
+	return "its process cannot be seen from here"
 }
 
 // tell fills in who a program is. real: a driver gave its number, which is the
@@ -396,32 +439,6 @@ func asksFor(environ []string, loaded []proc.Framework, d policy.Device) *policy
 		}
 	}
 	return nil
-}
-
-// leaseOf is the lease of a process, or of the nearest one that it descends
-// from, or of what leads its group or session, as package share counts; nil if
-// there is none. parents are those that were looked up before.
-func leaseOf(info *proc.Info, held map[int]*psLease, parents map[int]int) *psLease {
-	pid := info.PID
-	for range 100 { // deeper than any
-		if l := held[pid]; l != nil {
-			return l
-		}
-		if pid <= 1 {
-			break
-		}
-		parent, ok := parents[pid]
-		if !ok {
-			info, _ := proc.Look(pid) // of one that has ended nothing is known
-			parent = info.Parent
-			parents[pid] = parent
-		}
-		pid = parent
-	}
-	if l := held[info.Group]; l != nil {
-		return l
-	}
-	return held[info.Session]
 }
 
 // sort orders the programs: "memory" those that hold most first, "pid", or

@@ -138,29 +138,37 @@ func another(t testing.TB, dir, file string, libraries ...string) int {
 // from; leases without memory, and those who wait, are shown.
 func TestPsLeases(t *testing.T) {
 	file, pid := hold(t)
-	defer func(f func() ([]psLease, error)) { psLeases = f }(psLeases)
+	defer func(f func([]string) ([]share.Entry, error)) { psLeases = f }(psLeases)
 	key := deviceKey(meterOf(t, file).listed(t))
 	look, err := psLooker([]string{"sim@" + file})
 	if err != nil {
 		t.Fatal(err)
 	}
+	of := func(pid int, bytes uint64) share.Entry {
+		e := entryOf(t, pid)
+		e.Device, e.Bytes = key, bytes
+		return e
+	}
 	for _, tc := range []struct {
 		name   string
-		leases []psLease
+		leases []share.Entry
 		lease  uint64 // of the program
 		others int    // rows
 		waits  int
 	}{
 		{"none", nil, 0, 0, 0},
-		{"its own", []psLease{{Device: key, PID: pid, Bytes: 5}}, 5, 0, 0},
-		{"two", []psLease{{Device: key, PID: pid, Bytes: 5}, {Device: key, PID: pid, Bytes: 6}}, 11, 0, 0},
-		{"its parent's", []psLease{{Device: key, PID: os.Getpid(), Bytes: 7}}, 7, 0, 0},
-		{"of another device", []psLease{{Device: "GPU-1", PID: pid, Bytes: 5}}, 0, 0, 0},
-		{"one that holds nothing yet", []psLease{{Device: key, PID: pid, Bytes: 5}, {Device: key, PID: 1 << 30, Bytes: 8}, {Device: key, Bytes: 9}, {Device: key, Bytes: 9}}, 5, 3, 0},
-		{"those who wait", []psLease{{Device: key, PID: pid, Bytes: 5, Waits: true}, {Device: key, PID: 9, Bytes: 5, Waits: true, Place: 1}}, 0, 0, 2},
+		{"its own", []share.Entry{of(pid, 5)}, 5, 0, 0},
+		{"two", []share.Entry{of(pid, 5), of(pid, 6)}, 11, 0, 0},
+		{"its parent's", []share.Entry{of(os.Getpid(), 7)}, 7, 0, 0},
+		{"of another device", []share.Entry{{Device: "GPU-1", PID: pid, Bytes: 5}}, 0, 0, 0},
+		{"one that had its number before", []share.Entry{{Device: key, PID: pid, Start: 1, Namespace: of(pid, 5).Namespace, Bytes: 5}}, 0, 1, 0},
+		{"one with its number in a container", []share.Entry{{Device: key, PID: pid, Start: of(pid, 5).Start, Namespace: 1, Elsewhere: true, Bytes: 5}}, 0, 1, 0},
+		{"left to it by one that has ended", []share.Entry{{Device: key, PID: 1 << 30, Ended: true, Bytes: 5, HeldBy: []share.Holder{{PID: pid}}}}, 5, 0, 0},
+		{"one that holds nothing yet", []share.Entry{of(pid, 5), {Device: key, PID: 1 << 30, Bytes: 8}, {Device: key, Bytes: 9}, {Device: key, Bytes: 9}}, 5, 3, 0},
+		{"those who wait", []share.Entry{{Device: key, PID: pid, Bytes: 5, State: share.Waits}, {Device: key, PID: 9, Bytes: 5, State: share.Waits, Place: 1}}, 0, 0, 2},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			psLeases = func() ([]psLease, error) { return tc.leases, nil }
+			psLeases = func([]string) ([]share.Entry, error) { return tc.leases, nil }
 			state, err := look()
 			if err != nil {
 				t.Fatal(err)
@@ -178,9 +186,64 @@ func TestPsLeases(t *testing.T) {
 			}
 		})
 	}
-	psLeases = func() ([]psLease, error) { return nil, errors.New("damaged") }
+	psLeases = func([]string) ([]share.Entry, error) { return nil, errors.New("damaged") }
 	if state, err := look(); err != nil || len(state.notes) != 1 || len(state.devices[0].programs) != 1 {
 		t.Errorf("%+v, %v", state, err)
+	}
+}
+
+// entryOf is a lease of a process, as the registry has it.
+func entryOf(t *testing.T, pid int) share.Entry {
+	t.Helper()
+	r, err := share.Open(filepath.Join(t.TempDir(), "registry"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	leases, err := r.Acquire(t.Context(), share.Request{Device: "x", Meter: psFree{}, Bytes: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer leases[0].Close()
+	if err := leases[0].Tell(pid); err != nil {
+		t.Fatal(err)
+	}
+	list, err := r.List()
+	if err != nil || len(list) != 1 {
+		t.Fatal(list, err)
+	}
+	return list[0]
+}
+
+// psFree is a GPU that nobody uses.
+type psFree struct{}
+
+func (psFree) Status() (gpu.Status, error) {
+	return gpu.Status{Info: gpu.Info{Total: 100}, Free: 100}, nil
+}
+
+// TestPsSharedLease: several programs use a GPU under one lease, which is said.
+func TestPsSharedLease(t *testing.T) {
+	file, pid := hold(t)
+	second := another(t, filepath.Dir(file), file)
+	defer func(f func([]string) ([]share.Entry, error)) { psLeases = f }(psLeases)
+	e := entryOf(t, os.Getpid())
+	e.Device, e.Bytes = deviceKey(meterOf(t, file).listed(t)), 1<<20
+	psLeases = func([]string) ([]share.Entry, error) { return []share.Entry{e}, nil }
+	look, err := psLooker([]string{"sim@" + file})
+	if err != nil {
+		t.Fatal(err)
+	}
+	state, err := look()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := fmt.Sprintf("  the lease of process %d: 2 programs under it use this GPU, and hold 4 MiB of its 1 MiB together\n", os.Getpid())
+	if text := psText(state, 0); strings.Count(text, want) != 1 {
+		t.Errorf("%s\nlacks %q once; the programs are %d and %d", text, want, pid, second)
+	}
+	var b strings.Builder
+	if err := writePsJSON(&b, state); err != nil || strings.Count(b.String(), `"lease_programs": 2`) != 2 {
+		t.Errorf("%v: %s", err, &b)
 	}
 }
 

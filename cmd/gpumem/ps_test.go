@@ -40,13 +40,13 @@ func psExample(t testing.TB) *psState {
 		programs: []psProgram{
 			{Process: device.Process{PID: 11, Name: "python3", Kind: "compute", Used: 20 << 30, Known: true}, info: info(11, 26*time.Hour, "/usr/bin/python3", "train.py"),
 				loaded: []proc.Framework{{Name: "jax", Version: "0.4.30"}}, asks: asks("XLA_PYTHON_CLIENT_MEM_FRACTION=.25", "TF_GPU_ALLOCATOR=cuda_malloc_async"),
-				lease: &psLease{Bytes: 22 << 30}},
+				lease: &psLease{Entry: share.Entry{Bytes: 22 << 30}, programs: 1}},
 			{Process: device.Process{PID: 12, Name: "python3", Kind: "compute", Used: 1 << 30, Known: true}, info: info(12, 65*time.Minute, "ray::f\x1b[31m"), opaque: true},
 			{Process: device.Process{PID: 13, Name: "Xorg", Kind: "graphics"}, why: "process 13: there is no such process"},
-			{Process: device.Process{PID: 14}, info: info(14, 3*time.Second), lease: &psLease{Bytes: 4 << 30}},
-			{lease: &psLease{Bytes: 4 << 30, UID: 3999999999, Command: []string{"python3", "x.py"}}, why: "its process cannot be seen from here"},
+			{Process: device.Process{PID: 14}, info: info(14, 3*time.Second), lease: &psLease{Entry: share.Entry{Bytes: 4 << 30}}},
+			{lease: &psLease{Entry: share.Entry{Bytes: 4 << 30, UID: 3999999999, Command: []string{"python3", "x.py"}}}, why: "its process cannot be seen from here"},
 		},
-		waiting: []psLease{
+		waiting: []share.Entry{
 			{Bytes: 30 << 30, PID: 15, Command: []string{"./a"}, Since: psNow.Add(-90 * time.Second)},
 			{Place: 1, Since: psNow.Add(-time.Second), Asleep: true},
 		},
@@ -164,7 +164,7 @@ func TestPsJSON(t *testing.T) {
 	}
 	for i, p := range []string{
 		`{"pid":11,"name":"python3","kind":"compute","used_bytes":21474836480,"frameworks":["jax"],"releases":["0.4.30"],"parent_gone":false,"parent":1,"user":"ann",
-			"command":["/usr/bin/python3","train.py"],"started":"2026-09-20T10:00:00Z","lease_bytes":23622320128,
+			"command":["/usr/bin/python3","train.py"],"started":"2026-09-20T10:00:00Z","lease_bytes":23622320128,"lease_programs":1,
 			"asks":{"framework":"jax","version":"0.4.30","summary":"Takes 20 GiB of the 80 GiB at the first operation, and keeps it.","allocator":"bfc",
 			"taken_at_first_operation_bytes":21474836480,"limit_bytes":21474836480,"warnings":1,"errors":0}}`,
 		`{"pid":12,"name":"python3","kind":"compute","used_bytes":1073741824,"parent_gone":true,"parent":1,"user":"ann","command":["ray::f\u001b[31m"],"container":"0123456789ab","started":"2026-09-21T10:55:00Z"}`,

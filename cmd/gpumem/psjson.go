@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"io"
 	"time"
 
@@ -42,6 +41,8 @@ type psProgramJSON struct {
 	Container  string      `json:"container,omitempty"`
 	Started    *time.Time  `json:"started,omitempty"`
 	Lease      *uint64     `json:"lease_bytes,omitempty"`
+	Programs   int         `json:"lease_programs,omitempty"` // that use the device under this lease
+	LeftBy     int         `json:"lease_left_by,omitempty"`  // the process that had the lease and has ended
 	Asks       *psAsksJSON `json:"asks,omitempty"`
 	NotTold    string      `json:"not_told,omitempty"` // why
 }
@@ -89,10 +90,15 @@ func writePsJSON(w io.Writer, s *psState) error {
 		}
 		out = append(out, j)
 	}
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	enc.SetEscapeHTML(false)
-	return enc.Encode(map[string]any{"devices": out})
+	return encodeDevices(w, out, s.driver)
+}
+
+// leaseUser names the owner of a lease's files; "" if it is unknown.
+func leaseUser(l *psLease) string {
+	if l.UID < 0 {
+		return ""
+	}
+	return proc.UserName(l.UID)
 }
 
 func (p psProgram) json() psProgramJSON {
@@ -101,8 +107,11 @@ func (p psProgram) json() psProgramJSON {
 		j.Used = &p.Used
 	}
 	if p.lease != nil {
-		j.Lease, j.Command = &p.lease.Bytes, p.lease.Command
-		j.User = proc.UserName(p.lease.UID)
+		j.Lease, j.Command, j.Programs = &p.lease.Bytes, p.lease.Command, p.lease.programs
+		j.User = leaseUser(p.lease)
+	}
+	if p.left != nil {
+		j.LeftBy = p.left.PID
 	}
 	if i := p.info; i != nil {
 		j.ParentGone, j.Parent, j.User, j.Command, j.Container, j.Started = &i.ParentGone, &i.Parent, i.User, i.Command, i.Container, &i.Started

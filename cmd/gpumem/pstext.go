@@ -7,9 +7,9 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"gpumem/internal/proc"
 	"gpumem/policy"
 	"gpumem/report"
+	"gpumem/share"
 	"gpumem/size"
 )
 
@@ -31,13 +31,20 @@ func psText(s *psState, width int) string {
 		} else {
 			psTable(&b, d, s.at, width)
 		}
+		said := map[*psLease]bool{}
+		for _, p := range d.programs {
+			if l := p.lease; l != nil && l.programs > 1 && !said[l] {
+				said[l] = true
+				psLine(&b, "  "+sharedLine(l), width)
+			}
+		}
 		for _, l := range d.waiting {
 			psLine(&b, "  "+waitingLine(l, s.at), width)
 		}
-		said := map[string]bool{}
+		unknown := map[string]bool{}
 		for _, p := range d.programs {
-			if p.why != "" && !said[p.why] {
-				said[p.why] = true
+			if p.why != "" && !unknown[p.why] {
+				unknown[p.why] = true
 				psLine(&b, "  not told: "+oneLine(p.why), width)
 			}
 		}
@@ -79,8 +86,17 @@ func (d psDevice) heading() string {
 	return oneLine(s)
 }
 
+// sharedLine is about a lease under which several programs use the device.
+func sharedLine(l *psLease) string {
+	who := "one lease"
+	if pid := seenAs(l.Entry); pid > 0 {
+		who = fmt.Sprintf("the lease of process %d", pid)
+	}
+	return fmt.Sprintf("%s: %d programs under it use this GPU, and hold %s of its %s together", who, l.programs, size.Format(l.used), size.Format(l.Bytes))
+}
+
 // waitingLine is who waits for a lease.
-func waitingLine(l psLease, now time.Time) string {
+func waitingLine(l share.Entry, now time.Time) string {
 	place := "next"
 	if l.Place > 0 {
 		place = fmt.Sprintf("%d before it", l.Place)
@@ -95,6 +111,9 @@ func waitingLine(l psLease, now time.Time) string {
 	who := "a program"
 	if l.PID > 0 {
 		who = "process " + strconv.Itoa(l.PID)
+	}
+	if l.Elsewhere {
+		who += " of another pid namespace"
 	}
 	s := fmt.Sprintf("%s has waited for %s for %s (%s)", who, wants, age(now.Sub(l.Since)), place)
 	if command := commandLine(l.Command); command != "" {
@@ -144,7 +163,10 @@ var psColumns = []psColumn{
 		return orDash(p.info.Container)
 	}},
 	{"mark", 1, func(p psProgram, _ time.Time) string {
-		if p.info != nil && p.info.ParentGone {
+		switch {
+		case p.left != nil:
+			return fmt.Sprintf("left by %d", p.left.PID)
+		case p.info != nil && p.info.ParentGone:
 			return "parent gone"
 		}
 		return "-"
@@ -246,7 +268,7 @@ func (p psProgram) user() string {
 	case p.info != nil:
 		return p.info.User
 	case p.lease != nil:
-		return proc.UserName(p.lease.UID)
+		return leaseUser(p.lease)
 	}
 	return ""
 }

@@ -34,22 +34,26 @@ func runCommand() *cobra.Command {
 		Short: "Start a program with its share of a GPU, unchanged",
 		Long: `Start a program with its share of a GPU, unchanged.
 
-run takes a lease on the GPU's memory, so much as is asked for and only if it is
-there, and starts COMMAND with settings that keep it within: one fraction for
-JAX, a limit for TensorFlow and PyTorch (through a start-up file in Python), one
-for CuPy, and CUDA_VISIBLE_DEVICES. The program's streams, terminal, signals and
-exit status are its own. Its lease ends when it ends, however that is. Nobody
-else's program is ever touched.
+run reserves GPU memory for COMMAND, sets the environment variables that keep
+each framework below that limit (JAX, TensorFlow, PyTorch, CuPy), and becomes
+COMMAND. If the memory is not available it fails, or waits with --wait. The
+program has the process number, descriptors, signals and exit status that it
+would have without run. Its lease ends when it and its children have ended.
 
 Without --mem and --share it gets all that can be shared: what no lease and no
-other program has, less what a display needs.
+other program has, less what a display needs. The limits are made for one process.
+With --procs N each of N processes gets an equal part; without it a second process
+that uses the GPU says so on standard error.
 
-With --record the program's memory is recorded for gpumem replay, as far as that
-can be asked for from outside: PyTorch writes its events to FILE when it ends,
-JAX and TensorFlow write what a pool holds to FILE_POOL.TIME when it is out of
-memory. docs/recording.md has what else there is, and how to ask for it.`,
+With --record the program's memory is recorded for gpumem replay: PyTorch writes
+its events to FILE when it ends, JAX and TensorFlow write what a pool holds to
+FILE_POOL.TIME when it is out of memory. docs/recording.md has the other ways.
+
+Exit status: the program's own; of several copies the first that is not zero. 1
+if the memory is not available, 126 or 127 if the program cannot be started.`,
 		Example: `  gpumem run --mem 6GiB -- python train.py
   gpumem run --copies 4 -- python worker.py
+  gpumem run --mem 8GiB --procs 4 -- pytest -n 4
   gpumem run --gpu 0,1 --share .5 --wait -- python train.py
   gpumem run --mem 6GiB --print-env -- python train.py
   gpumem run --record train.pickle -- python train.py`,
@@ -60,7 +64,7 @@ memory. docs/recording.md has what else there is, and how to ask for it.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			plan := launch.Plan{Copies: copies, Grant: grant, Command: args, Env: os.Environ(), Share: part}
+			plan := launch.Plan{Copies: copies, Grant: grant, Command: args, Env: os.Environ(), Share: part, Inherited: launch.Inherited()}
 			var err error
 			for _, f := range []struct {
 				name, text string
@@ -81,6 +85,8 @@ memory. docs/recording.md has what else there is, and how to ask for it.`,
 				return errors.New("--mem 0 leaves nothing to run in; give a size such as 6GiB")
 			case flags.Changed("share") && !(part > 0 && part <= 1):
 				return fmt.Errorf("--share %v: want a number above 0 and at most 1, such as .5 for half", part)
+			case grant.Procs < 1 || grant.Procs > 1024:
+				return fmt.Errorf("--procs %d: want a number from 1 to 1024", grant.Procs)
 			case copies < 1 || copies > 1024:
 				return fmt.Errorf("--copies %d: want a number from 1 to 1024", copies)
 			}
@@ -102,13 +108,11 @@ memory. docs/recording.md has what else there is, and how to ask for it.`,
 			if err := targets(&plan, gpus, device); err != nil {
 				return err
 			}
-			dir := os.Getenv(share.EnvDir)
-			if plan.Registry, err = share.Open(dir); err != nil {
+			if plan.Registry, err = share.Open(""); err != nil {
 				return err
 			}
-			plan.Dir = plan.Registry.Dir()
 			plan.Program = given.Program(args, workingDir())
-			learned, err := given.NewLearned(plan.Dir).Load(plan.Program)
+			learned, err := given.NewLearned().Load(plan.Program)
 			if err != nil {
 				fmt.Fprintln(cmd.ErrOrStderr(), "gpumem: "+oneLine(err.Error()))
 			}
@@ -121,7 +125,12 @@ memory. docs/recording.md has what else there is, and how to ask for it.`,
 				}
 				return writeOutfit(cmd.OutOrStdout(), outfit)
 			}
-			outcome, err := plan.Run(cmd.Context())
+			if plan.Keeper, err = keeperCommand(plan.Targets[0]); err != nil {
+				return err
+			}
+			plan.Release = func() error { return releaseSignals(cmd.Context()) }
+			recorded.say(plan.Say)
+			outcome, err := plan.Run(cmd.Context()) // of one copy only an error
 			var missing *launch.NotStarted
 			switch {
 			case errors.As(err, &missing):
@@ -130,8 +139,7 @@ memory. docs/recording.md has what else there is, and how to ask for it.`,
 			case err != nil:
 				return noRoom(cmd.ErrOrStderr(), err)
 			}
-			recorded.tell(plan.Say)
-			return ended{outcome}
+			return exitStatus(outcome.Status())
 		},
 	}
 	f := cmd.Flags()
@@ -141,6 +149,7 @@ memory. docs/recording.md has what else there is, and how to ask for it.`,
 	f.StringVar(&mem, "mem", "", "`SIZE` of the lease on each GPU, for each copy, with all that the program holds outside of its pool")
 	f.Float64Var(&part, "share", 0, "the lease as a `FRACTION` of what can be shared, for all copies together")
 	f.IntVar(&copies, "copies", 1, "run `N` of the program at once, each with an equal share; the status is the first that is not zero")
+	f.IntVar(&grant.Procs, "procs", 1, "divide each lease among `N` processes that use a GPU at once, such as the workers of pytest -n N")
 	f.StringVar(&grant.Allocator, "allocator", "", "the allocator `NAME` of JAX: bfc, platform, address, cuda_async, vmm")
 	f.BoolVar(&grant.CPUTensorFlow, "cpu-tensorflow", false, "keep TensorFlow off the GPU")
 	f.BoolVar(&grant.Growth, "growth", false, "take memory as it is needed in place of all at once; the lease caps it all the same")
@@ -151,20 +160,6 @@ memory. docs/recording.md has what else there is, and how to ask for it.`,
 	f.StringVar(&record, "record", "", "record the program's memory to `FILE`, which must not be there; with several copies to FILE.1, FILE.2, ...")
 	f.BoolVar(&printEnv, "print-env", false, "show what the program would be given, with reasons, and do not run it")
 	return cmd
-}
-
-// ended is the end of a program that was run: the command ends as it did.
-type ended struct{ launch.Outcome }
-
-func (ended) Error() string { return "the program has ended" }
-
-// end is the status to end with, if the program did not end by a signal, which
-// we then end by, too.
-func (e ended) end() int {
-	if len(e.Results) == 1 && e.Results[0].Signal != nil {
-		e.End()
-	}
-	return e.Outcome.Status()
 }
 
 // exitStatus ends a command with a status; what there is to say has been said.
@@ -260,7 +255,7 @@ func addTarget(plan *launch.Plan, spec open.Spec) error {
 		return fmt.Errorf("%s has no device", spec.Text)
 	}
 	d := list[0]
-	t := launch.Target{Key: deviceKey(d), Visible: d.UUID, Meter: meter{spec}}
+	t := launch.Target{Key: deviceKey(d), Visible: d.UUID, Words: spec.Text, Meter: meter{spec}}
 	switch {
 	case spec.Kind == open.Shared:
 		t.Visible = ""

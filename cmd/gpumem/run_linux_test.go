@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -42,7 +43,7 @@ func newGPUs(t *testing.T, total string) *gpus {
 		}
 	}
 	device := "sim@" + filepath.Join(g.dir, "gpu")
-	g.env = append(os.Environ(), "GPUMEM_DEVICE="+device, "GPUMEM_RUN_DIR="+filepath.Join(g.dir, "registry"),
+	g.env = append(os.Environ(), "GPUMEM_DEVICE="+device, "GPUMEM_RUN_DIR="+filepath.Join(g.dir, "registry"), "XDG_CACHE_HOME="+filepath.Join(g.dir, "cache"),
 		"PATH="+g.bin+":"+os.Getenv("PATH"))
 	if out, err := g.command("gpumem", "devices", "--device", device+",total="+total+",create").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -59,7 +60,7 @@ func (g *gpus) command(name string, args ...string) *exec.Cmd {
 // free is what the GPU has free now, in bytes.
 func (g *gpus) free(t *testing.T) uint64 {
 	t.Helper()
-	out, err := g.command("gpumem", "devices", "--device", strings.TrimPrefix(g.env[len(g.env)-3], "GPUMEM_DEVICE="), "--json").Output()
+	out, err := g.command("gpumem", "devices", "--device", strings.TrimPrefix(g.env[len(g.env)-4], "GPUMEM_DEVICE="), "--json").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,8 +137,7 @@ func TestCopies(t *testing.T) {
 	}
 }
 
-// TestKilled: a launcher or its program is killed at random, as others start and
-// wait. Nobody fails who was not killed, and what is free is back in the end.
+// TestKilled: a program or its group is killed at random, as others start and wait. Nobody fails who was not killed, and what is free is back in the end.
 func TestKilled(t *testing.T) {
 	g := newGPUs(t, "24GiB")
 	full := g.free(t)
@@ -162,7 +162,7 @@ func TestKilled(t *testing.T) {
 		if err := waiter.Start(); err != nil {
 			t.Fatal(err)
 		}
-		if r.IntN(2) == 0 { // the launcher alone: its program, and the lease, live on
+		if r.IntN(2) == 0 { // the program alone, and not its group
 			_ = victim.Process.Kill()
 			_ = victim.Wait()
 		}
@@ -219,4 +219,53 @@ func TestInterruptedWait(t *testing.T) {
 	if err == nil || strings.Contains(string(text), "waiting before") || !strings.Contains(string(text), "leases: process ") {
 		t.Errorf("%v: %s", err, text)
 	}
+}
+
+// TestRemovedRecordIsMadeAgain: the keeper puts back what a clean-up of the registry
+// has taken, so that lists name the program. In the end nothing is left.
+func TestRemovedRecordIsMadeAgain(t *testing.T) {
+	g := newGPUs(t, "24GiB")
+	cmd := g.command("gpumem", "run", "--mem", "20GiB", "--", "cat")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = in.Write([]byte("ready"))
+	if _, err := out.Read(make([]byte, 10)); err != nil {
+		t.Fatal(err)
+	}
+	records := func() []string {
+		list, _ := filepath.Glob(filepath.Join(g.dir, "registry", "*.lease"))
+		return list
+	}
+	eventually := func(what string, holds func() bool) {
+		t.Helper()
+		for begin := time.Now(); !holds(); time.Sleep(10 * time.Millisecond) {
+			if time.Since(begin) > time.Minute {
+				t.Fatalf("never: %s", what)
+			}
+		}
+	}
+	for _, name := range records() {
+		if err := os.Remove(name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually("the record is there again", func() bool { return len(records()) == 1 })
+	text, _ := g.command("gpumem", "run", "--mem", "20GiB", "--", "true").CombinedOutput()
+	if want := "process " + strconv.Itoa(cmd.Process.Pid); !strings.Contains(string(text), want) {
+		t.Errorf("%s; want %s", text, want)
+	}
+	in.Close()
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+	eventually("the record has gone", func() bool { return len(records()) == 0 })
 }

@@ -1,4 +1,4 @@
-// gpumem run --record: the file, and what was recorded in the end.
+// gpumem run --record: the file.
 
 package main
 
@@ -8,15 +8,13 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"gpumem/share/launch"
 )
 
 // recording is what a run is recorded to.
 type recording struct {
-	file   string          // its path is absolute
-	before map[string]bool // files that were there
+	file string // its path is absolute
 }
 
 // newRecording is the error of a file that cannot be recorded to: nothing that is
@@ -29,7 +27,7 @@ func newRecording(file string, copies int) (*recording, error) {
 	case err != nil:
 		return nil, fmt.Errorf("--record %s: %w", file, err)
 	}
-	r := &recording{file: path, before: map[string]bool{}}
+	r := &recording{file: path}
 	for c := range copies {
 		name := launch.RecordFile(path, c, copies)
 		f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
@@ -43,46 +41,12 @@ func newRecording(file string, copies int) (*recording, error) {
 			return nil, fmt.Errorf("--record: %w", err)
 		}
 	}
-	for _, name := range r.files() {
-		r.before[name] = true
-	}
 	return r, nil
 }
 
-// files are those in the folder that may be of this recording.
-func (r *recording) files() []string {
-	entries, err := os.ReadDir(filepath.Dir(r.file))
-	if err != nil {
-		return nil
-	}
-	base := filepath.Base(r.file)
-	var found []string
-	for _, e := range entries {
-		rest, ok := strings.CutPrefix(e.Name(), base)
-		if ok && (rest == "" || rest[0] == '.' || rest[0] == '_') && !strings.HasSuffix(rest, ".part") {
-			found = append(found, filepath.Join(filepath.Dir(r.file), e.Name()))
-		}
-	}
-	return found
-}
-
-// tell says in a line what was recorded. No recording has nothing to say.
-func (r *recording) tell(say func(string)) {
-	if r == nil {
-		return
-	}
-	var fresh []string
-	for _, name := range r.files() {
-		if !r.before[name] {
-			fresh = append(fresh, name)
-		}
-	}
-	switch n := len(fresh); n {
-	case 0:
-		say("nothing was recorded to " + r.file + ": PyTorch writes there when it has used a GPU and ends by itself, JAX and TensorFlow when a pool is out of memory")
-	case 1:
-		say("recorded " + fresh[0] + "; gpumem replay reads it")
-	default:
-		say(fmt.Sprintf("recorded %s and %d more beside it; gpumem replay reads each", fresh[0], n-1))
+// say says in a line what is recorded, and where. No recording has nothing to say.
+func (r *recording) say(line func(string)) {
+	if r != nil {
+		line("recording to " + r.file + ": PyTorch writes it when it has used a GPU and ends, JAX and TensorFlow write " + filepath.Base(r.file) + "_POOL.TIME when a pool is out of memory")
 	}
 }

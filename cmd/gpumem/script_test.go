@@ -43,6 +43,7 @@ func TestScripts(t *testing.T) {
 			return false, fmt.Errorf("unknown condition %q", cond)
 		},
 		Setup: func(env *testscript.Env) error {
+			env.Setenv("XDG_CACHE_HOME", filepath.Join(env.WorkDir, ".cache")) // for the Python hook
 			for _, name := range []string{"torch2025.pickle", "torch2026.pickle", "torch280.pickle", "jax012.log.gz", "tensorflow.xplane.pb", "tensorflow.memdump", "jax.pprof"} {
 				data, err := os.ReadFile(filepath.Join("..", "..", "trace", "testdata", name))
 				if err != nil {

@@ -45,7 +45,9 @@ Nothing can be changed over it. It listens on this machine only, unless --listen
 says otherwise; then a token is needed, which it makes and prints if none is
 given. The token is for the page's address; Prometheus sends it as a bearer token.
 What programs are called is shown to all who can look. The connection is not
-encrypted: beyond networks that you trust, put it behind a proxy that is.
+encrypted: beyond networks that you trust, put it behind a proxy that is, and
+always give a token there (--token or $GPUMEM_TOKEN): to this server a proxy on
+this machine is this machine.
 
 A program that uses package gpumem shows its own pools so: package gpumem/serve.`,
 		Example: `  gpumem serve
@@ -115,11 +117,24 @@ func listenReason(err error) error {
 	return err
 }
 
+// How long a connection may take for one request, be written to, and stay idle
+// between two. A stream of events sets its own times for each event.
+var (
+	readTime  = 10 * time.Second
+	writeTime = time.Minute
+	idleTime  = time.Minute
+)
+
+// mostHeader is the size of a request's header in bytes; a browser's are some
+// hundreds.
+const mostHeader = 64 << 10
+
 // serveUntil serves until the context ends, which is no error.
 func serveUntil(ctx context.Context, l net.Listener, h http.Handler) error {
 	watch, stop := context.WithCancel(context.Background())
 	defer stop()
-	s := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, BaseContext: func(net.Listener) context.Context { return watch }}
+	s := &http.Server{Handler: h, ReadHeaderTimeout: readTime, ReadTimeout: readTime, WriteTimeout: writeTime, IdleTimeout: idleTime,
+		MaxHeaderBytes: mostHeader, BaseContext: func(net.Listener) context.Context { return watch }}
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(l) }()
 	select {
@@ -139,12 +154,15 @@ func serveUntil(ctx context.Context, l net.Listener, h http.Handler) error {
 // serveState is what ps knows, for the page.
 func serveState(s *psState, host string) *serve.State {
 	out := &serve.State{Time: s.at, Title: host, Devices: []serve.Device{}}
+	if s.driver != nil {
+		out.Driver = &serve.Driver{Up: s.driver.Up, Why: s.driver.Why}
+	}
 	for _, n := range s.notes {
 		out.Notes = append(out.Notes, oneLine(n))
 	}
 	for _, d := range s.devices {
 		v := serve.Device{
-			Device: d.Words, Name: d.Name, UUID: d.UUID, Total: d.Total, Used: d.Used, Free: d.Free, Told: d.Free > 0 || d.Used > 0,
+			Device: d.Words, Name: d.Name, UUID: d.UUID, Simulated: d.Simulated, Total: d.Total, Used: d.Used, Free: d.Free, Told: d.Free > 0 || d.Used > 0,
 			Leased: d.leased, Programs: []serve.Program{}, Waiting: []serve.Waiting{},
 		}
 		for _, n := range d.Notes {
@@ -165,7 +183,13 @@ func serveProgram(p psProgram) serve.Program {
 	v := serve.Program{PID: p.PID, Name: p.Name, Used: p.Used, Told: p.Known}
 	command := []string(nil)
 	if p.lease != nil {
-		v.Lease, command, v.User = p.lease.Bytes, p.lease.Command, proc.UserName(p.lease.UID)
+		v.Lease, command, v.User = p.lease.Bytes, p.lease.Command, leaseUser(p.lease)
+		if p.lease.programs > 1 {
+			v.Marks = append(v.Marks, fmt.Sprintf("%d programs in one lease", p.lease.programs))
+		}
+	}
+	if p.left != nil {
+		v.Marks = append(v.Marks, fmt.Sprintf("left by %d", p.left.PID))
 	}
 	if i := p.info; i != nil {
 		command, v.User = i.Command, i.User

@@ -63,22 +63,26 @@ func (s Spec) Status() ([]Listed, error) {
 	return []Listed{{Words: s.Text, Status: st}}, nil
 }
 
-// All is every real GPU, and what the environment names beside them. note says
-// for people why there is no real one, if there is none.
-func All(lookup func(string) (string, bool)) (list []Listed, note string, err error) {
+// Driver is the state of the GPUs' driver.
+type Driver struct {
+	Up  bool   `json:"up"`
+	Why string `json:"why,omitempty"` // it is not, for people
+}
+
+// All returns every real GPU, and the device that the environment names beside
+// them. Without a driver and a named device the list is empty.
+func All(lookup func(string) (string, bool)) (list []Listed, driver Driver, err error) {
+	driver.Up = true
 	real, err := cuda.List()
 	if err != nil {
-		note = err.Error()
+		driver = Driver{Why: err.Error()}
 	}
 	for i, st := range real {
 		list = append(list, Listed{Words: fmt.Sprintf("cuda:%d", i), Status: st})
 	}
 	words, ok := lookup(EnvVar)
 	if !ok || words == "" {
-		if len(list) > 0 {
-			return list, note, nil
-		}
-		words = Default
+		return list, driver, nil
 	}
 	spec, err := Parse(words)
 	if err == nil && spec.Kind != CUDA {
@@ -87,7 +91,7 @@ func All(lookup func(string) (string, bool)) (list []Listed, note string, err er
 		list = append(list, sims...)
 	}
 	if err != nil {
-		return nil, "", fmt.Errorf("%s: %w", EnvVar, err)
+		return nil, driver, fmt.Errorf("%s: %w", EnvVar, err)
 	}
-	return list, note, nil
+	return list, driver, nil
 }

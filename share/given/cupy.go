@@ -34,7 +34,7 @@ func (o *outfit) cupy(g Grant) error {
 	case !number:
 		o.keep(cupyVar, "left as it is: it is neither a number of bytes nor a percentage, which CuPy says at its first allocation")
 	case within:
-		o.keep(cupyVar, "the user's own limit is within "+why)
+		o.set(cupyVar, text, "the user's own limit is within "+why)
 	default:
 		o.set(cupyVar, ours, why+"; "+text+" would be outside of it")
 	}

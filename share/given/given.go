@@ -25,6 +25,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"gpumem/policy"
@@ -37,6 +38,8 @@ type Lease struct {
 	// "MIG-...") or an ordinal as the driver counts. Empty on all leases leaves
 	// that variable alone.
 	Visible string
+	ID      string // names the limits, by which the processes under them are counted; "" counts none
+	Path    string // of the lease's record, for programs that read it; "" for none
 	Ordinal int    // number of the GPU, for messages
 	Bytes   uint64 // of the lease, from 1 to Total
 	Total   uint64 // bytes of the GPU, as CUDA reports them
@@ -60,9 +63,12 @@ type Grant struct {
 	Overhead uint64
 	// Learned is the room by framework, in bytes, as [Learned.Load] gives it.
 	Learned map[string]uint64
-	// HookDir is where the Python hook is written, see [Hook]. Empty gives none:
+	// Procs is the number of processes of the program that use a GPU at once; 0
+	// means 1. Each gets an equal part of the lease.
+	Procs int
+	// Hook is the folder of the Python hook, as [Hook] returns it; "" for none:
 	// then TensorFlow has no limit, nor has PyTorch before 2.10.
-	HookDir string
+	Hook string
 	// Record is a file, its path absolute, to which the program's memory is
 	// recorded as far as that can be asked for from outside, see [For]; "" for
 	// no recording.
@@ -75,8 +81,11 @@ type Change struct {
 	Old  string // as it was; "" also where it was not set
 	New  string // as it is; "" also where it is not set
 	Set  bool   // it is set now
-	Kept bool   // nothing was changed: Why is a remark, such as that a setting defeats the lease
-	Why  string // one line
+	Kept bool   // nothing was changed
+	// Remark is set if something is to be said about a variable that is kept, such
+	// as that it defeats the lease. Otherwise it has the value that it is to have.
+	Remark bool
+	Why    string // one line
 }
 
 // String is the change as a shell would write it.
@@ -110,25 +119,30 @@ type Outfit struct {
 // the hook, and what a pool of JAX or TensorFlow holds whenever it is out of
 // memory to files whose names begin with it and "_".
 //
-// The error says which part of the grant makes no sense, that a lease leaves no
-// pool beside what is held outside of it, or that the hook cannot be written.
+// The error says which part of the grant makes no sense, or that a lease leaves no
+// pool beside what is held outside of it.
 func For(env []string, command []string, g Grant) (Outfit, error) {
 	if err := g.check(); err != nil {
 		return Outfit{}, err
 	}
 	o := newOutfit(env)
 	o.visible(g)
-	for _, give := range []func(Grant) error{o.jax, o.gomlx, o.tensorflow, func(g Grant) error { return o.torch(g, command) }, o.cupy, o.record, func(g Grant) error { return o.hook(g, command) }} {
+	o.processes(g)
+	for _, give := range []func(Grant) error{o.jax, o.gomlx, o.tensorflow, func(g Grant) error { return o.torch(g, command) }, o.cupy, o.record} {
 		if err := give(g); err != nil {
 			return Outfit{}, err
 		}
 	}
+	o.hook(g, command)
 	return Outfit{Env: o.lines(), Changes: o.changes}, nil
 }
 
 func (g Grant) check() error {
 	if len(g.Leases) == 0 {
 		return fmt.Errorf("a grant without a lease; give at least one")
+	}
+	if g.Procs < 0 || g.Procs > maxProcs {
+		return fmt.Errorf("%d processes in a lease; want from 1 to %d", g.Procs, maxProcs)
 	}
 	seen := map[string]bool{}
 	for _, l := range g.Leases {
@@ -145,6 +159,20 @@ func (g Grant) check() error {
 		seen[l.Visible] = true
 	}
 	return nil
+}
+
+// maxProcs is the most processes in a lease: as many as the hook counts.
+const maxProcs = 1024
+
+// each is a process's part of a lease, in bytes.
+func (g Grant) each(l Lease) uint64 { return l.Bytes / uint64(max(g.Procs, 1)) }
+
+// part names a process's part of a lease.
+func (g Grant) part(l Lease) string {
+	if g.Procs > 1 {
+		return fmt.Sprintf("1/%d of the lease of %s, %s,", g.Procs, size.Format(l.Bytes), size.Format(g.each(l)))
+	}
+	return "the lease of " + size.Format(l.Bytes)
 }
 
 // outside is the room outside of a framework's pool.
@@ -164,11 +192,11 @@ const leastPool = 2 << 20
 
 // pool is what a framework's pool may be on one GPU, in bytes.
 func (g Grant) pool(framework string, l Lease) (uint64, error) {
-	if room := g.outside(framework, l); room+leastPool > l.Bytes {
-		return 0, fmt.Errorf("GPU %d: a lease of %s leaves nothing for the pool of %s, which holds %s outside of it (CUDA context, libraries); ask for more, or say how much that program needs there",
-			l.Ordinal, size.Format(l.Bytes), framework, size.Format(room))
+	if room := g.outside(framework, l); room+leastPool > g.each(l) {
+		return 0, fmt.Errorf("GPU %d: %s leaves nothing for the pool of %s, which holds %s outside of it (CUDA context, libraries); ask for more, or say how much that program needs there",
+			l.Ordinal, strings.TrimSuffix(g.part(l), ","), framework, size.Format(room))
 	}
-	return l.Bytes - g.outside(framework, l), nil
+	return g.each(l) - g.outside(framework, l), nil
 }
 
 // fractions are what a framework's pool may be of each GPU, each the largest
@@ -194,10 +222,13 @@ func (g Grant) fractions(framework string, round uint64) ([]float64, error) {
 func (g Grant) why(framework string, i int) string {
 	const outside = " for what is held outside of the pool"
 	if i < 0 && len(g.Leases) > 1 {
+		if g.Procs > 1 {
+			return fmt.Sprintf("1/%d of each GPU's lease, less the room", g.Procs) + outside
+		}
 		return "each GPU's lease, less the room" + outside
 	}
 	l := g.Leases[max(i, 0)]
-	text := "the lease of " + size.Format(l.Bytes)
+	text := g.part(l)
 	if room := g.outside(framework, l); room > 0 {
 		text += " less " + size.Format(room) + outside
 	}
@@ -213,7 +244,36 @@ func least[T cmp.Ordered](list []T) (T, int) {
 	return smallest, slices.Index(list, smallest)
 }
 
-const visibleVar = "CUDA_VISIBLE_DEVICES"
+const (
+	visibleVar = "CUDA_VISIBLE_DEVICES"
+
+	// What the hook reads to count the processes of a lease, see
+	// hook/gpumem_hook.py.
+	leaseVar     = "GPUMEM_LEASE_ID"
+	leasePathVar = "GPUMEM_LEASE" // share.EnvLease
+	leaseSizeVar = "GPUMEM_LEASE_SIZE"
+	procsVar     = "GPUMEM_PROCS"
+)
+
+// processes names the lease for the hook, with the number of processes that the
+// limits are made for.
+func (o *outfit) processes(g Grant) {
+	l := g.Leases[0]
+	if l.Path == "" {
+		o.unset(leasePathVar, "of another lease")
+	} else {
+		o.set(leasePathVar, l.Path, "the record of the lease, of several the first, for programs that read it")
+	}
+	if l.ID == "" {
+		for _, name := range []string{leaseVar, leaseSizeVar, procsVar} {
+			o.unset(name, "of another lease")
+		}
+		return
+	}
+	o.set(leaseVar, l.ID, "the hook counts the processes of this lease that use a GPU, and says so where they are more than the limits are made for")
+	o.set(leaseSizeVar, size.Format(l.Bytes)+" of "+size.Format(l.Total), "the lease, for the hook's messages")
+	o.set(procsVar, strconv.Itoa(max(g.Procs, 1)), "the number of processes that the limits below are made for (--procs)")
+}
 
 // visible names the GPUs. JAX takes memory on every one that it sees, and what
 // is not seen needs no limit.

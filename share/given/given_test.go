@@ -145,7 +145,7 @@ func TestRestStays(t *testing.T) {
 
 // TestTwice: the outfit of an outfit is the same, and changes nothing.
 func TestTwice(t *testing.T) {
-	g := Grant{Leases: []Lease{simulated(6 * gib)}, HookDir: t.TempDir(), Growth: true}
+	g := Grant{Leases: []Lease{simulated(6 * gib)}, Hook: "/the/hook", Growth: true}
 	once := must(t, []string{"PYTHONPATH=/mine", "GOMLX_BACKEND=xla:cuda"}, nil, g)
 	twice := must(t, once.Env, nil, g)
 	if !slices.Equal(once.Env, twice.Env) {
@@ -175,7 +175,8 @@ func TestRefusals(t *testing.T) {
 		{"less than the user says", Grant{Leases: []Lease{simulated(gib)}, Overhead: gib}, "leaves nothing for the pool"},
 		{"less than one step", Grant{Leases: []Lease{{Bytes: 2*mib + 1, Total: 1 << 50, Simulated: true}}, Overhead: 2}, "leaves nothing for the pool"},
 		{"an unknown allocator", Grant{Leases: []Lease{simulated(gib)}, Allocator: "elastic"}, `allocator "elastic": XLA_PYTHON_CLIENT_ALLOCATOR env var must be one of`},
-		{"no folder for the hook", Grant{Leases: []Lease{simulated(gib)}, HookDir: "/nowhere/at/all"}, "cannot write the Python hook to /nowhere/at/all/hook-"},
+		{"less than a process needs", Grant{Leases: []Lease{simulated(gib)}, Procs: 2, Overhead: 600 * mib}, "1/2 of the lease of 1 GiB, 512 MiB leaves nothing for the pool of jax, which holds 600 MiB outside"},
+		{"too many processes", Grant{Leases: []Lease{simulated(gib)}, Procs: 1025}, "want from 1 to 1024"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			_, err := For(nil, nil, tc.g)

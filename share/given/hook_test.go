@@ -1,6 +1,7 @@
 package given
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -9,42 +10,82 @@ import (
 	"testing"
 )
 
-// TestHookAtOnce: many programs that write the hook at once all get the same
-// whole folder, and nothing else is left.
-func TestHookAtOnce(t *testing.T) {
+// TestMain gives the tests a folder of caches, so that they leave the user's alone.
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "given")
+	if err != nil {
+		panic(err)
+	}
+	os.Setenv("XDG_CACHE_HOME", dir)
+	status := m.Run()
+	os.RemoveAll(dir)
+	os.Exit(status)
+}
+
+// cache sets a folder of caches for one test and returns it.
+func cache(t *testing.T) string {
+	t.Helper()
 	dir := t.TempDir()
+	for _, name := range []string{"HOME", "XDG_RUNTIME_DIR"} {
+		t.Setenv(name, "")
+	}
+	t.Setenv("XDG_CACHE_HOME", dir)
+	return dir
+}
+
+// whole is the error of a hook folder that does not have all files, or others.
+func whole(path string) error {
+	content := hookContent()
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return err
+	}
+	if len(entries) != len(content) {
+		return fmt.Errorf("%s has %v", path, entries)
+	}
+	for name, want := range content {
+		if got, err := os.ReadFile(filepath.Join(path, name)); err != nil || string(got) != string(want) {
+			return fmt.Errorf("%s is not as it was written: %v", name, err)
+		}
+	}
+	return nil
+}
+
+// TestHookByManyAtOnceIsOneWholeFolder: none of the programs that start at once
+// finds half a hook.
+func TestHookByManyAtOnceIsOneWholeFolder(t *testing.T) {
+	dir := cache(t)
 	var wg sync.WaitGroup
 	paths := make([]string, 32)
 	for i := range paths {
 		wg.Go(func() {
-			path, err := Hook(dir)
+			path, err := Hook()
 			if err != nil {
 				t.Error(err)
 				return
 			}
-			if err := hookIsThere(path, hookContent()); err != nil {
-				t.Error(err)
+			for name := range hookContent() {
+				if _, err := os.Stat(filepath.Join(path, name)); err != nil {
+					t.Error(err)
+				}
 			}
 			paths[i] = path
 		})
 	}
 	wg.Wait()
-	entries, _ := os.ReadDir(dir)
-	if len(entries) != 1 || paths[0] != filepath.Join(dir, entries[0].Name()) {
-		t.Errorf("left behind: %v", entries)
-	}
 	for _, p := range paths {
 		if p != paths[0] {
 			t.Errorf("%s and %s", p, paths[0])
 		}
 	}
+	if err := whole(paths[0]); err != nil || filepath.Dir(paths[0]) != filepath.Join(dir, "gpumem") {
+		t.Errorf("%s: %v", paths[0], err)
+	}
 }
 
-// TestHookDamaged: a folder whose files were changed is replaced; one that is not
-// ours alone is refused.
-func TestHookDamaged(t *testing.T) {
-	dir := t.TempDir()
-	path, err := Hook(dir)
+func TestHookRepairsDamagedFiles(t *testing.T) {
+	cache(t)
+	path, err := Hook()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,28 +97,46 @@ func TestHookDamaged(t *testing.T) {
 		if err := damage(); err != nil {
 			t.Fatal(err)
 		}
-		again, err := Hook(dir)
-		if err != nil || again != path {
-			t.Fatalf("%s: %s, %v", name, again, err)
+		again, err := Hook()
+		if err != nil || again != path || whole(path) != nil {
+			t.Fatalf("%s: %s, %v, %v", name, again, err, whole(path))
 		}
 	}
-	if entries, _ := os.ReadDir(dir); len(entries) != 1 {
-		t.Errorf("left behind: %v", entries)
-	}
-	if err := os.Chmod(path, 0o777); err != nil {
+}
+
+// TestHookIsNotWrittenWhereOthersMayWrite: a Python runs what lies there.
+func TestHookIsNotWrittenWhereOthersMayWrite(t *testing.T) {
+	dir := cache(t)
+	path, err := Hook()
+	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Hook(dir); err == nil || !strings.Contains(err.Error(), path) {
-		t.Errorf("a folder that all may write to: %v", err)
+	if os.Geteuid() == 0 { // who has one more folder
+		t.Skip("skipped: root has /var/cache besides")
 	}
-	if err := os.RemoveAll(path); err != nil {
-		t.Fatal(err)
+	for _, folder := range []string{path, filepath.Join(dir, "gpumem"), dir} {
+		if err := os.Chmod(folder, 0o777); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Hook(); err == nil || !strings.Contains(err.Error(), "other users may write to "+folder+" ") {
+			t.Errorf("%v; want that others may write to %s", err, folder)
+		}
+		if err := os.Chmod(folder, 0o755); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if err := os.WriteFile(path, nil, 0o644); err != nil {
-		t.Fatal(err)
+}
+
+// TestHookInFolderWithColonIsRefused: it would put a relative folder on sys.path.
+func TestHookInFolderWithColonIsRefused(t *testing.T) {
+	dir := cache(t)
+	t.Setenv("XDG_CACHE_HOME", filepath.Join(dir, "a:b"))
+	path, err := Hook()
+	if strings.Contains(path, ":") || err != nil && !strings.Contains(err.Error(), `its path has ":" in it`) {
+		t.Errorf("%s, %v", path, err)
 	}
-	if _, err := Hook(dir); err == nil || !strings.Contains(err.Error(), "not a folder") {
-		t.Errorf("a file in its place: %v", err)
+	if err == nil && os.Geteuid() != 0 {
+		t.Errorf("it lies in %s", path)
 	}
 }
 
@@ -87,6 +146,16 @@ func python(t *testing.T) string {
 	path, err := exec.LookPath("python3")
 	if err != nil {
 		t.Skip("skipped: there is no python3 on PATH")
+	}
+	return path
+}
+
+// hook is the folder of the hook.
+func hook(t testing.TB) string {
+	t.Helper()
+	path, err := Hook()
+	if err != nil {
+		t.Fatal(err)
 	}
 	return path
 }
@@ -112,8 +181,8 @@ func (s script) run(t *testing.T) (stdout, stderr string) {
 			t.Fatal(err)
 		}
 	}
-	if s.grant.HookDir == "" {
-		s.grant.HookDir = t.TempDir()
+	if s.grant.Hook == "" {
+		s.grant.Hook = hook(t)
 	}
 	if s.grant.Leases == nil {
 		s.grant.Leases = []Lease{simulated(6 * gib)}
@@ -313,7 +382,7 @@ func BenchmarkStart(b *testing.B) {
 		b.Skip("skipped: there is no python3 on PATH")
 	}
 	env := []string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME")}
-	hooked := must(b, env, nil, Grant{Leases: []Lease{simulated(gib)}, HookDir: b.TempDir()}).Env
+	hooked := must(b, env, nil, Grant{Leases: []Lease{simulated(gib)}, Hook: hook(b)}).Env
 	for name, env := range map[string][]string{"without": env, "with": hooked} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {

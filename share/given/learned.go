@@ -8,20 +8,30 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
+
+	"gpumem/internal/privdir"
 )
 
-// Learned is a folder of measured overheads: one file for each program, in a
-// folder of each user's own. Several processes may use it at once; of two that
-// save at the same instant the later one may undo the earlier one's measurement.
+// Learned is a folder of measured overheads, private to this user: one file for
+// each program. Several processes may use it at once; of two that save at the same
+// instant the later one may undo the earlier one's measurement.
 type Learned struct {
-	dir string // of the registry
+	open func() (*privdir.Dir, error)
 }
 
-// NewLearned is what is learnt under dir, which must exist before Save.
-func NewLearned(dir string) Learned { return Learned{dir} }
+// NewLearned is the folder in this user's private folder, see [privdir.User].
+func NewLearned() Learned {
+	return Learned{func() (*privdir.Dir, error) {
+		user, err := privdir.User(nil)
+		if err != nil {
+			return nil, err
+		}
+		defer user.Close()
+		return privdir.Open(filepath.Join(user.Path(), "measured"))
+	}}
+}
 
 // kept is how many measurements of a program and framework are kept.
 const kept = 8
@@ -67,7 +77,12 @@ func Program(command []string, dir string) string {
 // The error is a note: what there is cannot be read, or is damaged, and counts
 // as nothing.
 func (l Learned) Load(program string) (map[string]uint64, error) {
-	file, err := l.read(program)
+	dir, err := l.open()
+	if err != nil { // where nothing can be kept, nothing was
+		return nil, nil
+	}
+	defer dir.Close()
+	file, err := read(dir, program)
 	if err != nil {
 		return nil, err
 	}
@@ -84,52 +99,40 @@ func (l Learned) Load(program string) (map[string]uint64, error) {
 
 // Save adds a measurement of a program, in bytes. What is damaged is replaced.
 func (l Learned) Save(program, framework string, bytes uint64) error {
-	folder, err := ownFolder(l.dir, "learned")
+	dir, err := l.open()
 	if err != nil {
-		return err
+		return fmt.Errorf("cannot remember what %s needs: %w", program, err)
 	}
-	file, err := l.read(program)
+	defer dir.Close()
+	file, err := read(dir, program)
 	if err != nil || file.Bytes == nil {
 		file = learnt{Format: 1, Program: program, Bytes: map[string][]uint64{}}
 	}
 	list := append(file.Bytes[framework], bytes)
 	file.Bytes[framework] = list[max(0, len(list)-kept):]
 	data, err := json.Marshal(file)
-	if err != nil {
-		return err
+	if err == nil {
+		err = dir.WriteFile(fileName(program), append(data, '\n'))
 	}
-	// Whole or not at all: readers see the old file or the new one.
-	temp, err := os.CreateTemp(folder, ".new-*")
 	if err != nil {
 		return fmt.Errorf("cannot remember what %s needs: %w", program, err)
 	}
-	_, err = temp.Write(append(data, '\n'))
-	err = errors.Join(err, temp.Close())
-	if err == nil {
-		err = os.Rename(temp.Name(), filepath.Join(folder, fileName(program)))
-	}
-	if err != nil {
-		err = errors.Join(fmt.Errorf("cannot remember what %s needs: %w", program, err), os.Remove(temp.Name()))
-	}
-	return err
+	return nil
 }
 
 // sane bounds a measurement: no GPU has as much.
 const sane = 1 << 50
 
-func (l Learned) read(program string) (learnt, error) {
-	path := filepath.Join(l.dir, ownName("learned"), fileName(program))
-	data, err := os.ReadFile(path)
+func read(dir *privdir.Dir, program string) (learnt, error) {
+	name := fileName(program)
+	data, err := dir.ReadFile(name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return learnt{}, nil
 	case err != nil:
 		return learnt{}, fmt.Errorf("what was learnt of %s is not used: %w", program, err)
 	}
-	if err := checkOwn(filepath.Dir(path)); err != nil {
-		return learnt{}, fmt.Errorf("what was learnt of %s is not used: %w", program, err)
-	}
-	return parseLearned(path, program, data)
+	return parseLearned(filepath.Join(dir.Path(), name), program, data)
 }
 
 // parseLearned reads one file.

@@ -56,7 +56,7 @@ func (o *outfit) has(name string) bool { _, set := o.values[name]; return set }
 func (o *outfit) set(name, value, why string) {
 	old, was := o.values[name]
 	if was && old == value {
-		o.keep(name, why)
+		o.changes = append(o.changes, Change{Name: name, Old: old, New: old, Set: true, Kept: true, Why: why})
 		return
 	}
 	if !was {
@@ -78,5 +78,5 @@ func (o *outfit) unset(name, why string) {
 // keep tells something about a variable that is not changed.
 func (o *outfit) keep(name, why string) {
 	value, set := o.values[name]
-	o.changes = append(o.changes, Change{Name: name, Old: value, New: value, Set: set, Kept: true, Why: why})
+	o.changes = append(o.changes, Change{Name: name, Old: value, New: value, Set: set, Kept: true, Remark: true, Why: why})
 }

@@ -32,7 +32,7 @@ func (o *outfit) record(g Grant) error {
 	} else {
 		o.set(dumpVar, g.Record, "JAX's and TensorFlow's pools write what they hold to a file of this name with _POOL.TIME behind it whenever they are out of memory")
 	}
-	if g.HookDir == "" {
+	if g.Hook == "" {
 		o.keep(hookRecordVar, "there is no hook that reads it: PyTorch is not recorded")
 		return nil
 	}

@@ -86,11 +86,11 @@ func TestRecordTorch(t *testing.T) {
 
 func TestRecord(t *testing.T) {
 	dir := t.TempDir()
-	g := Grant{Leases: []Lease{simulated(6 * gib)}, Record: "/tmp/x.pickle", HookDir: dir}
+	g := Grant{Leases: []Lease{simulated(6 * gib)}, Record: "/tmp/x.pickle", Hook: dir}
 	without := g
 	without.Record = ""
 	hookless := g
-	hookless.HookDir = ""
+	hookless.Hook = ""
 	for _, tc := range []struct {
 		name   string
 		env    []string

@@ -48,7 +48,7 @@ func (o *outfit) tensorflow(g Grant) error {
 	if err != nil {
 		return err
 	}
-	if o.has(tfGrowthVar) {
+	if o.has(tfGrowthVar) && o.get(tfGrowthVar) != "true" {
 		o.keep(tfGrowthVar, "as the user has it")
 	} else {
 		o.set(tfGrowthVar, "true", "TensorFlow takes memory as it is needed")
@@ -63,25 +63,22 @@ func (o *outfit) tensorflow(g Grant) error {
 	return nil
 }
 
+const pythonPath = "PYTHONPATH"
+
 // hook puts the Python files on PYTHONPATH, before all others.
-func (o *outfit) hook(g Grant, command []string) error {
-	if g.HookDir == "" {
+func (o *outfit) hook(g Grant, command []string) {
+	if g.Hook == "" {
 		for _, name := range []string{hookLimitVar, hookFractionVar, hookCPUVar, hookTorchVar} {
 			if o.has(name) {
 				o.keep(name, "there is no hook that reads it: the lease is not enforced for this framework")
 			}
 		}
-		return nil
+		return
 	}
-	path, err := Hook(g.HookDir)
-	if err != nil {
-		return err
-	}
-	const pythonPath = "PYTHONPATH"
-	value := path
+	value := g.Hook
 	if old := o.get(pythonPath); old != "" {
-		folders := slices.DeleteFunc(strings.Split(old, listSeparator), func(p string) bool { return p == path })
-		value = strings.Join(append([]string{path}, folders...), listSeparator)
+		folders := slices.DeleteFunc(strings.Split(old, listSeparator), func(p string) bool { return p == g.Hook })
+		value = strings.Join(append([]string{g.Hook}, folders...), listSeparator)
 	}
 	o.set(pythonPath, value, "the hook that sets TensorFlow's and PyTorch's limits when they are imported; it then runs the user's own sitecustomize")
 	if flag := deafFlag(command, o.get); flag != "" {
@@ -91,5 +88,4 @@ func (o *outfit) hook(g Grant, command []string) error {
 		}
 		o.keep(pythonPath, why)
 	}
-	return nil
 }

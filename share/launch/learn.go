@@ -32,6 +32,10 @@ type learner struct {
 	most   map[string]uint64 // by framework: the most held outside of the pool
 }
 
+func newLearner(pid int, env []string, meter share.Meter) *learner {
+	return &learner{pid: pid, env: env, meter: meter, parent: parentOf, loaded: loadedBy, most: map[string]uint64{}}
+}
+
 // watch looks at the program until ctx is done.
 func (l *learner) watch(ctx context.Context) {
 	t := time.NewTimer(firstLook)

@@ -3,6 +3,7 @@ package launch
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 
 	"gpumem/device"
@@ -55,7 +56,8 @@ func TestLearner(t *testing.T) {
 			if tc.want == nil {
 				return
 			}
-			where := given.NewLearned(t.TempDir())
+			t.Setenv("XDG_CACHE_HOME", t.TempDir())
+			where := given.NewLearned()
 			l.save(where, "python train.py", t.Logf)
 			if got, err := where.Load("python train.py"); err != nil || got["jax"] < tc.want["jax"] {
 				t.Errorf("remembered %v, %v", got, err)
@@ -67,18 +69,28 @@ func TestLearner(t *testing.T) {
 	(&learner{}).watch(ctx) // ends at once
 }
 
-func TestLackOfMemory(t *testing.T) {
-	for text, want := range map[string]string{
-		"fine": "",
-		"first\nRESOURCE_EXHAUSTED: Out of memory while trying to allocate 1GiB.\nTraceback\n": "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 1GiB.",
-		"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.":              "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
-		"cupy.cuda.memory.OutOfMemoryError: Out of memory allocating 8 bytes":                  "cupy.cuda.memory.OutOfMemoryError: Out of memory allocating 8 bytes",
+// TestWithoutPrivateFolder: a program runs without the hook, which is said, but not
+// where something was asked for that only the hook can do.
+func TestWithoutPrivateFolder(t *testing.T) {
+	none := errors.New("no folder that only user 1 can write to")
+	pythonHook = func() (string, error) { return "", none }
+	defer func() { pythonHook = given.Hook }()
+	for _, tc := range []struct {
+		g       given.Grant
+		refused string
+	}{
+		{given.Grant{}, ""},
+		{given.Grant{CPUTensorFlow: true}, "--cpu-tensorflow: Python hook: no folder"},
+		{given.Grant{Record: "/x"}, "--record: Python hook: no folder"},
 	} {
-		if got := lackOfMemory(Result{Status: 1, Tail: []byte(text)}); got != want {
-			t.Errorf("%q: %q, want %q", text, got, want)
-		}
-		if got := lackOfMemory(Result{Tail: []byte(text)}); got != "" {
-			t.Errorf("a program that ended well is told %q", got)
+		var said []string
+		p := Plan{Grant: tc.g, Say: func(line string) { said = append(said, line) }}
+		err := p.hook()
+		switch {
+		case tc.refused != "" && (!errors.Is(err, none) || !strings.HasPrefix(err.Error(), tc.refused)):
+			t.Errorf("%+v: %v; want %s", tc.g, err, tc.refused)
+		case tc.refused == "" && (err != nil || len(said) != 1 || !strings.HasPrefix(said[0], "the lease is not enforced for TensorFlow, nor for PyTorch before 2.10: Python hook: no folder")):
+			t.Errorf("%v, said %q", err, said)
 		}
 	}
 }

@@ -1,18 +1,14 @@
-// A command in its lease: take the leases, make its environment, start it, and
-// say what happened where it died of lack of memory.
+// A command in its lease: the leases are taken, its environment is made, and it is
+// started.
 
 package launch
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"os"
-	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"gpumem/device"
@@ -25,14 +21,14 @@ import (
 type Target struct {
 	Key     string // of the registry, see [share.Request]
 	Visible string // for CUDA_VISIBLE_DEVICES; empty where the GPU is simulated
+	Words   string // the device as a command line names it, see package device/open
 	Meter   share.Meter
 	Context uint64 // bytes of a CUDA context, where that is known; 0: by a table
 }
 
-// Plan is what to run, and on how much.
+// Plan describes a command and the memory that it runs in.
 type Plan struct {
 	Registry *share.Registry
-	Dir      string   // the registry's folder, for the Python hook and what is learnt
 	Targets  []Target // at least one
 	Bytes    uint64   // for each copy, on each GPU; 0: by Share
 	Share    float64  // of what can be shared, for all copies together; 0 means all of it
@@ -40,36 +36,31 @@ type Plan struct {
 	Reserve  uint64   // left for the desktop and others
 	// Wait is how long room is waited for; below 0 means as long as it takes, 0
 	// not at all.
-	Wait    time.Duration
-	Grant   given.Grant // Leases are filled in, and Record is made of what RecordFile says for each copy
-	Command []string
-	Program string // what is learnt of the command is kept under this name, see [given.Program]
-	Env     []string
-	Extra   []string          // NAME=value set in any case, such as the simulated device
-	Say     func(line string) // messages for people; nil: nobody
+	Wait      time.Duration
+	Grant     given.Grant // Leases and Hook are filled in, and Record is made of what RecordFile says for each copy
+	Command   []string
+	Program   string // what is learnt of the command is kept under this name, see [given.Program]
+	Env       []string
+	Extra     []string          // NAME=value set in any case, such as the simulated device
+	Inherited map[int]bool      // descriptors of the caller, see [Inherited]
+	Keeper    []string          // the command line of the keeper, see [NewKeeper]; nil starts none
+	Release   func() error      // called before the program takes this process's place: signals are no longer caught. The error is that one has come
+	Say       func(line string) // messages for people; nil discards them
 }
 
-// Outcome is how it went.
+// Outcome is how several copies ended.
 type Outcome struct {
-	Results []Result // by copy
+	Statuses []int // by copy: the exit status, or 128 and the number of the signal that ended it
 }
 
-// Status is that of the first copy that did not end well, else 0.
+// Status returns that of the first copy that did not end well, else 0.
 func (o Outcome) Status() int {
-	for _, r := range o.Results {
-		if r.Status != 0 {
-			return r.Status
+	for _, s := range o.Statuses {
+		if s != 0 {
+			return s
 		}
 	}
 	return 0
-}
-
-// End ends this process as the command ended.
-func (o Outcome) End() {
-	if len(o.Results) == 1 {
-		o.Results[0].End()
-	}
-	os.Exit(o.Status())
 }
 
 func (p *Plan) say(format string, args ...any) {
@@ -104,7 +95,7 @@ func (p *Plan) take(ctx context.Context) (leases [][]*share.Lease, status []devi
 			closeAll(leases)
 			return nil, nil, err
 		}
-		q := share.Request{Device: t.Key, Meter: t.Meter, Bytes: p.Bytes, Copies: p.Copies, Reserve: p.Reserve, Command: p.Command}
+		q := share.Request{Device: t.Key, Meter: t.Meter, Bytes: p.Bytes, Copies: p.Copies, Reserve: p.Reserve, Command: p.Command, Nested: true}
 		if q.Bytes == 0 {
 			if q.Share = p.Share; q.Share == 0 {
 				q.Share = 1
@@ -162,15 +153,42 @@ func RecordFile(file string, copy, copies int) string {
 	return fmt.Sprintf("%s.%d", file, copy+1)
 }
 
+// pythonHook is given.Hook. Tests have another.
+var pythonHook = given.Hook
+
+// hook makes the folder of the Python hook. Without one the program is started all
+// the same, and what is lost is said; but not where something was asked for that
+// nothing else can do.
+func (p *Plan) hook() error {
+	path, err := pythonHook()
+	if err == nil {
+		p.Grant.Hook = path
+		return nil
+	}
+	for _, asked := range []struct {
+		flag string
+		is   bool
+	}{{"--cpu-tensorflow", p.Grant.CPUTensorFlow}, {"--record", p.Grant.Record != ""}} {
+		if asked.is {
+			return fmt.Errorf("%s: Python hook: %w", asked.flag, err)
+		}
+	}
+	p.say("the lease is not enforced for TensorFlow, nor for PyTorch before 2.10: Python hook: %v", err)
+	return nil
+}
+
 // outfit is the environment of one copy.
 func (p *Plan) outfit(copy int, leases []*share.Lease, status []device.Status) (given.Outfit, error) {
 	g := p.Grant
 	g.Record = RecordFile(g.Record, copy, p.Copies)
-	g.HookDir = p.Dir
 	for i, l := range leases {
 		s := status[i]
+		id := l.ID()
+		if l.File() == nil { // a part of an enclosing lease, whose other parts have their own limits
+			id = fmt.Sprintf("%s.%d.%d", id, os.Getpid(), copy)
+		}
 		g.Leases = append(g.Leases, given.Lease{
-			Visible: p.Targets[i].Visible, Ordinal: s.Ordinal, Bytes: l.Bytes(), Total: s.Total, CCMajor: s.CCMajor,
+			Visible: p.Targets[i].Visible, ID: id, Path: l.Path(), Ordinal: s.Ordinal, Bytes: l.Bytes(), Total: s.Total, CCMajor: s.CCMajor,
 			Context: p.Targets[i].Context, Simulated: s.Simulated,
 		})
 	}
@@ -182,8 +200,11 @@ func (p *Plan) outfit(copy int, leases []*share.Lease, status []device.Status) (
 	return given.For(env, p.Command, g)
 }
 
-// Show takes the leases, gives the first copy's environment and lets go again.
+// Show takes the leases, returns the first copy's environment and lets go again.
 func (p *Plan) Show(ctx context.Context) (given.Outfit, error) {
+	if err := p.hook(); err != nil {
+		return given.Outfit{}, err
+	}
 	leases, status, err := p.take(ctx)
 	if err != nil {
 		return given.Outfit{}, err
@@ -192,121 +213,51 @@ func (p *Plan) Show(ctx context.Context) (given.Outfit, error) {
 	return p.outfit(0, leases[0], status)
 }
 
-// Run runs the command, all copies at once, each in leases of its own. A lease
-// ends when its copy has ended. The error is about the leases or the start; how
-// the copies ended is in the Outcome.
+// Run runs the command. One copy takes the place of this process, so Run returns
+// only with an error then. Several copies run at once, each in its own leases, which
+// end when the copy has ended. The error is about the leases or the start; how the
+// copies ended is in the Outcome.
 func (p *Plan) Run(ctx context.Context) (Outcome, error) {
+	if err := p.hook(); err != nil {
+		return Outcome{}, err
+	}
 	leases, status, err := p.take(ctx)
 	if err != nil {
 		return Outcome{}, err
 	}
 	defer closeAll(leases)
-	outfits := make([]given.Outfit, p.Copies)
-	for c := range outfits {
-		if outfits[c], err = p.outfit(c, leases[c], status); err != nil {
+	envs := make([][]string, p.Copies)
+	for c := range envs {
+		o, err := p.outfit(c, leases[c], status)
+		if err != nil {
 			return Outcome{}, err
 		}
-	}
-	for _, change := range outfits[0].Changes {
-		if change.Kept { // a setting of the user's that defeats the lease, or the recording
-			p.say("%s: %s", change.Name, change.Why)
-		}
-	}
-	null, err := os.Open(os.DevNull)
-	if err != nil {
-		return Outcome{}, err
-	}
-	defer null.Close()
-	o := Outcome{Results: make([]Result, p.Copies)}
-	errs := make([]error, p.Copies)
-	var all sync.WaitGroup
-	for c := range p.Copies {
-		all.Go(func() {
-			defer closeAll(leases[c : c+1])
-			cfg := Config{Command: p.Command, Env: outfits[c].Env}
-			if c > 0 { // one of them has the keyboard
-				cfg.Stdin = null
-			}
-			for _, l := range leases[c] {
-				cfg.Keep = append(cfg.Keep, l.File())
-			}
-			watching, stop := context.WithCancel(context.Background())
-			var watch sync.WaitGroup
-			l := &learner{env: outfits[c].Env, meter: p.Targets[0].Meter, parent: parentOf, loaded: loadedBy, most: map[string]uint64{}}
-			cfg.Started = func(pid int) {
-				for _, lease := range leases[c] {
-					_ = lease.Tell(pid) // for lists; it may have ended already
-				}
-				l.pid = pid
-				watch.Go(func() { l.watch(watching) })
-			}
-			defer func() {
-				stop()
-				watch.Wait()
-				l.save(given.NewLearned(p.Dir), p.Program, p.say)
-			}()
-			// An interrupt is the program's to answer: we go on until it ends.
-			o.Results[c], errs[c] = Run(context.WithoutCancel(ctx), cfg)
-		})
-	}
-	all.Wait()
-	if err := errors.Join(errs...); err != nil {
-		for _, e := range errs { // one is enough: all start the same program
-			if e != nil {
-				return o, e
+		envs[c] = o.Env
+		for _, change := range o.Changes {
+			if c == 0 && change.Remark { // a setting of the user's that defeats the lease, or the recording
+				p.say("%s: %s", change.Name, change.Why)
 			}
 		}
 	}
-	for c, r := range o.Results {
-		if line := lackOfMemory(r); line != "" {
-			p.explain(c, r, line, leases[c], status)
-			break
-		}
+	if p.Copies == 1 {
+		return Outcome{}, p.become(envs[0], holdings(leases[0]))
 	}
-	return o, nil
+	return p.copies(ctx, envs, leases)
 }
 
-// lacks are words of a program that died of lack of GPU memory, as JAX,
-// TensorFlow, PyTorch, CuPy and the driver put it.
-var lacks = regexp.MustCompile(`(?i)RESOURCE_EXHAUSTED|ResourceExhaustedError|CUDA out of memory|CUDA_ERROR_OUT_OF_MEMORY|OutOfMemoryError|out of memory (?:while )?(?:trying to )?allocat|cudaErrorMemoryAllocation|Not enough PA budget`)
-
-// lackOfMemory is the last line in which a program that failed says that memory
-// of the GPU was missing; empty if it does not.
-func lackOfMemory(r Result) string {
-	if r.Status == 0 {
-		return ""
-	}
-	lines := bytes.Split(r.Tail, []byte("\n"))
-	for _, line := range slices.Backward(lines) {
-		if lacks.Match(line) {
-			return strings.TrimSpace(string(line[:min(len(line), 300)]))
-		}
-	}
-	return ""
+// A holding is a lease as its program has it.
+type holding struct {
+	file   *os.File // holds the lease
+	record string   // see [share.Lease.Path]
 }
 
-// explain says in a few lines what a program that ran out of memory had, and
-// what there is.
-func (p *Plan) explain(copy int, r Result, line string, leases []*share.Lease, status []device.Status) {
-	who := p.Command[0]
-	if p.Copies > 1 {
-		who = fmt.Sprintf("copy %d of %s", copy+1, who)
-	}
-	p.say("%s ended with status %d after %s, out of GPU memory: %s", who, r.Status, r.Ran.Round(100*time.Millisecond), line)
-	for i, l := range leases {
-		s := status[i]
-		text := fmt.Sprintf("its lease on %s was %s of %s", s.Name, size.Format(l.Bytes()), size.Format(s.Total))
-		if now, err := p.Targets[i].Meter.Status(); err == nil {
-			text += fmt.Sprintf("; %s are free now", size.Format(now.Free))
+// holdings returns what holds leases; a part of an enclosing lease needs nothing.
+func holdings(leases []*share.Lease) []holding {
+	var list []holding
+	for _, l := range leases {
+		if f := l.File(); f != nil {
+			list = append(list, holding{f, l.Path()})
 		}
-		p.say("%s", text)
 	}
-	switch {
-	case p.Copies > 1:
-		p.say("give each more with fewer --copies, or --mem SIZE for each")
-	case p.Bytes != 0 || p.Share != 0:
-		p.say("give it more with --mem SIZE or --share FRACTION; without either it gets all that can be shared")
-	default:
-		p.say("it had all that can be shared: it needs a smaller problem, a larger GPU, or less beside it")
-	}
+	return list
 }

@@ -1,19 +1,23 @@
-# Caps what TensorFlow and PyTorch take of each GPU, in a program that knows
-# nothing of it. install() looks at these variables, in which numbers of several
-# GPUs have commas between, in the order in which the program sees the GPUs:
+# Limits of TensorFlow and PyTorch on each GPU, in an unchanged program, and the
+# count of the processes that share a lease. sitecustomize.py loads it when the
+# program imports a framework. install() reads these variables. Numbers of several
+# GPUs have commas between, in the order in which the program sees the GPUs.
 #
 #   GPUMEM_TF_LIMIT_MIB    TensorFlow 2: the limit of the logical device
 #   GPUMEM_TF_FRACTION     sessions, as TensorFlow 1 has them: one fraction
 #   GPUMEM_TF_CPU          1: TensorFlow sees no GPU
 #   GPUMEM_TORCH_FRACTION  PyTorch
-#   GPUMEM_RECORD          not a cap: the file that PyTorch's memory is recorded to
+#   GPUMEM_RECORD          not a limit: the file that PyTorch's memory is recorded to
+#   GPUMEM_LEASE_ID        the lease's name, one for all of its GPUs
+#   GPUMEM_LEASE_SIZE      its size, as text
+#   GPUMEM_PROCS           the number of processes that the limits are made for
 #
-# Without them it does nothing. With them it waits until the program imports the
-# framework, and sets the cap as late as it can: when the framework makes its
-# devices. So it starts no driver, and the program's own settings come first.
-# No error of it reaches the program: it is told in one line on stderr.
+# Without them it does nothing. With them it sets the limits as late as it can:
+# when the framework makes its devices. So it starts no driver, and the program's
+# own settings come first. No error of it reaches the program: each is one line on
+# stderr.
 #
-# Written for every Python 3; Python 2 may read it and does nothing.
+# Written for every Python from 3.4 on.
 import os
 import sys
 
@@ -36,20 +40,99 @@ def of(limits, i):
 
 
 def install():
-    if sys.version_info < (3, 4):
-        return
+    """Returns the finder that sets the limits, or None if there are none to set."""
     wanted = {}  # what to do, by module
     if os.environ.get("GPUMEM_TF_LIMIT_MIB") or os.environ.get("GPUMEM_TF_CPU"):
         wanted["tensorflow"] = [tensorflow]
     if os.environ.get("GPUMEM_TORCH_FRACTION"):
         wanted["torch"] = [torch]
+    if os.environ.get("GPUMEM_LEASE_ID"):
+        wanted["jax._src.xla_bridge"] = [jax]
+        wanted["jax._src.lib.xla_bridge"] = [jax]  # before 0.4.2
     if os.environ.get("GPUMEM_RECORD"):
-        import gpumem_record  # now, while its folder is on sys.path
+        import gpumem_record
 
         gpumem_record.say = say
         wanted.setdefault("torch", []).append(gpumem_record.torch)
-    if wanted:
-        sys.meta_path.insert(0, Finder(wanted))
+    if not wanted:
+        return None
+    finder = Finder(wanted)
+    sys.meta_path.insert(0, finder)
+    return finder
+
+
+def end(error):
+    """Says what to do where lack of GPU memory has ended the program."""
+    try:
+        text = "%s: %s" % (type(error).__name__, error)
+        words = ("RESOURCE_EXHAUSTED", "ResourceExhaustedError", "CUDA out of memory", "CUDA_ERROR_OUT_OF_MEMORY", "OutOfMemoryError", "cudaErrorMemoryAllocation")
+        if any(word in text for word in words):
+            sys.stderr.write("gpumem: out of GPU memory in %s; more: gpumem run --mem SIZE, or fewer copies; gpumem ps shows what is free\n" % size())
+    except Exception:
+        pass
+
+
+# Processes that share a lease.
+#
+# Each framework's limit holds for one process. A process that makes devices locks
+# one byte for each GPU in a file that all processes of this user share: the first
+# free one of the row of bytes for the lease and the GPU. The kernel frees it when
+# the process ends, however that is. The byte's place in the row is how many came
+# before.
+
+ROW = 1024  # bytes in a row: more processes than use one GPU
+counted = set()  # (process, GPU)
+files = []  # the file, open: the locks go when any descriptor of it is closed
+
+
+def size():
+    return "a lease of " + os.environ.get("GPUMEM_LEASE_SIZE", "unknown size")
+
+
+def count(gpus):
+    """Counts this process for the numbers of the GPUs that it is about to use, and
+    says so if it is one more than the limits are made for."""
+    lease = os.environ.get("GPUMEM_LEASE_ID")
+    if not lease:
+        return
+    try:
+        import binascii
+        import fcntl
+
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+        procs = int(os.environ.get("GPUMEM_PROCS") or 1)
+        for gpu in gpus:
+            who = (os.getpid(), gpu)
+            if who in counted:
+                continue
+            counted.add(who)
+            name = visible[gpu] if gpu < len(visible) else str(gpu)
+            row = ROW * (binascii.crc32((lease + " " + name).encode()) & 0xFFFFFFFF)
+            place = take(fcntl, row)
+            if place == procs:
+                sys.stderr.write(
+                    "gpumem: process %d is number %d on GPU %s in %s, and each may take %s; to divide it: gpumem run --procs N\n"
+                    % (os.getpid(), place + 1, name or gpu, size(), "all of it" if procs == 1 else "1/%d" % procs)
+                )
+                sys.stderr.flush()
+    except Exception as error:
+        say("this process", error, "the processes of the lease are not counted")
+
+
+def take(fcntl, row):
+    """Locks the first free byte of a row and returns its place."""
+    if not files:
+        low = os.open(os.path.join(os.path.dirname(__file__), "processes"), os.O_RDWR)
+        # Out of the way of the program's descriptors.
+        files.append(fcntl.fcntl(low, getattr(fcntl, "F_DUPFD_CLOEXEC", 1030), 200))
+        os.close(low)
+    for place in range(ROW):
+        try:
+            fcntl.lockf(files[0], fcntl.LOCK_EX | fcntl.LOCK_NB, 1, row + place)
+            return place
+        except (BlockingIOError, PermissionError):  # taken
+            pass
+    return ROW
 
 
 class Finder(object):
@@ -150,6 +233,8 @@ class Devices(object):
             if self.done:
                 return
             self.done = True
+            if not self.cpu:
+                count(range(max(1, len(self.limits))))
             try:
                 self.limit()
             except Exception as error:
@@ -283,9 +368,29 @@ def torch(module):
 
     def cap():
         try:
+            count([module._C._cuda_getDevice() if hasattr(getattr(module, "_C", None), "_cuda_getDevice") else 0])
             for i in range(cuda.device_count()):
                 inner(of(limits, i), i)
         except Exception as error:
             say("torch", error)
 
     cuda._lazy_call(cap)  # once CUDA is started, which it does not start
+
+
+# JAX, whose limit is a variable: its processes are only counted.
+
+
+def jax(bridge):
+    def make(inner):
+        def _init_backend(platform):
+            if platform in ("cuda", "rocm", "gpu"):
+                visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+                count(range(len(visible.split(","))))
+            return inner(platform)
+
+        return _init_backend
+
+    if hasattr(bridge, "_init_backend"):  # 0.3.25 to 0.12 have it
+        wrap(bridge, "_init_backend", make)
+    else:
+        say("jax", AttributeError("_init_backend"), "the processes of the lease are not counted")

@@ -1,0 +1,108 @@
+// The program takes the place of this process.
+
+package launch
+
+import (
+	"os"
+	"strconv"
+	"syscall"
+)
+
+// fDupfd is F_DUPFD of Linux's fcntl.h, which package syscall lacks.
+const fDupfd = 0
+
+// firstHigh is the number from which on the program's leases are open: above what
+// shells and make use, and below the usual limit of 1024.
+const firstHigh = 1000
+
+// Inherited returns the descriptors above standard error that a program started by
+// this process inherits. Called at the start of a command, that is what its caller
+// has given it.
+func Inherited() map[int]bool {
+	list := map[int]bool{}
+	for _, fd := range descriptors() {
+		if flags, err := fcntl(fd, syscall.F_GETFD, 0); err == nil && flags&syscall.FD_CLOEXEC == 0 {
+			list[fd] = true
+		}
+	}
+	return list
+}
+
+// descriptors are the open descriptors above standard error.
+func descriptors() []int {
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return nil
+	}
+	var list []int
+	for _, e := range entries {
+		if fd, err := strconv.Atoi(e.Name()); err == nil && fd > 2 {
+			list = append(list, fd)
+		}
+	}
+	return list
+}
+
+// replace makes this process the program. Besides the standard streams and what is
+// inherited the program has the lock files of its leases, under numbers from firstHigh
+// on. It returns only if the program cannot be started.
+func replace(command, env []string, inherited map[int]bool, leases []holding) error {
+	path, err := lookPath(command[0])
+	if err != nil {
+		return err
+	}
+	// What a library of this process has left open is not the program's.
+	for fd := range Inherited() {
+		if !inherited[fd] {
+			syscall.CloseOnExec(fd)
+		}
+	}
+	var high []int
+	for _, l := range leases {
+		fd, err := dupHigh(l.file)
+		if err != nil {
+			return notStarted(command[0], err)
+		}
+		high = append(high, fd)
+	}
+	err = syscall.Exec(path, command, env) // which restores the limit of open files
+	for _, fd := range high {
+		syscall.Close(fd)
+	}
+	return notStarted(command[0], err)
+}
+
+// dupHigh returns a descriptor of the same description that a program inherits, with
+// a number as high as the limit of open files allows.
+func dupHigh(f *os.File) (fd int, err error) {
+	for from := firstHigh; from > 2; from /= 2 {
+		if fd, err = fcntl(int(f.Fd()), fDupfd, from); err != syscall.EINVAL {
+			break
+		}
+	}
+	return fd, err
+}
+
+func fcntl(fd, command, arg int) (int, error) {
+	n, _, errno := syscall.Syscall(syscall.SYS_FCNTL, uintptr(fd), uintptr(command), uintptr(arg))
+	if errno != 0 {
+		return -1, errno
+	}
+	return int(n), nil
+}
+
+// become makes this process the program of a plan.
+func (p *Plan) become(env []string, leases []holding) error {
+	if _, err := lookPath(p.Command[0]); err != nil { // before anything is started for it
+		return err
+	}
+	if err := startKeeper(p.Keeper, env, p.Program, leases); err != nil {
+		p.say("the lease ends if the program closes its descriptors: start of the keeper: %v", err)
+	}
+	if p.Release != nil {
+		if err := p.Release(); err != nil {
+			return err
+		}
+	}
+	return replace(p.Command, env, p.Inherited, leases)
+}

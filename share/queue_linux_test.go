@@ -1,0 +1,221 @@
+package share
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"gpumem/device"
+)
+
+// noMovement makes the GPU count as settled at once, for a test.
+func noMovement(t *testing.T) {
+	old := recently
+	recently = 0
+	t.Cleanup(func() { recently = old })
+}
+
+// queued waits until a number of waiters are in the queue.
+func queued(t *testing.T, r *Registry, gpu string, n int) {
+	t.Helper()
+	eventually(t, fmt.Sprint(n, " wait"), func() bool {
+		files, err := r.files(keyOf(gpu))
+		must(t, err)
+		return len(files[keyOf(gpu)][ticketKind]) == n
+	})
+}
+
+// TestManyWaitersAreServedInOrder: 200 wait for the whole GPU, each in the kernel for
+// the one before it. Some give up. The others are served one after another by their
+// numbers, none fails, and the looks at the GPU grow with their number only.
+func TestManyWaitersAreServedInOrder(t *testing.T) {
+	noMovement(t)
+	const waiters = 200
+	r, gpu := newGPU(t)
+	var looks, places atomic.Int64
+	m := meterFunc(func() device.Status {
+		looks.Add(1)
+		return device.Status{Info: device.Info{Total: 24 * gib}, Free: 24 * gib}
+	})
+	first, err := r.Acquire(t.Context(), Request{Device: gpu, Meter: m})
+	must(t, err)
+	var mu sync.Mutex
+	var served []int
+	var all sync.WaitGroup
+	var giveUp []context.CancelFunc
+	for i := range waiters {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		giveUp = append(giveUp, cancel)
+		all.Go(func() {
+			l, err := r.Acquire(ctx, Request{Device: gpu, Meter: m, Wait: func(Position) { places.Add(1) }})
+			if err != nil {
+				if !errors.Is(err, context.Canceled) || i%7 != 3 {
+					t.Errorf("waiter %d: %v", i, err)
+				}
+				return
+			}
+			mu.Lock()
+			served = append(served, i)
+			mu.Unlock()
+			must(t, l[0].Close())
+		})
+		queued(t, r, gpu, i+1)
+	}
+	for i, cancel := range giveUp {
+		if i%7 == 3 {
+			cancel()
+		}
+	}
+	queued(t, r, gpu, waiters-(waiters+3)/7)
+	before := looks.Load()
+	must(t, first[0].Close())
+	all.Wait()
+	if !slices.IsSorted(served) || len(served) != waiters-(waiters+3)/7 {
+		t.Errorf("%d served, in the order %v", len(served), served)
+	}
+	if n := looks.Load() - before; n > 4*waiters {
+		t.Errorf("%d looks at the GPU for %d waiters", n, waiters)
+	}
+	if left := files(t, r); len(left) != 0 {
+		t.Errorf("left: %q", left)
+	}
+}
+
+// TestOnlyTheNextLooks: of many waiters one asks the GPU how it stands.
+func TestOnlyTheNextLooks(t *testing.T) {
+	noMovement(t)
+	r, gpu := newGPU(t)
+	first, err := take(r, gpu, 24, 1)
+	must(t, err)
+	var looks [5]atomic.Int64
+	ctx, cancel := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	for i := range looks {
+		m := meterFunc(func() device.Status {
+			looks[i].Add(1)
+			st, _ := simulated(gpu).Status()
+			return st
+		})
+		all.Go(func() {
+			if _, err := r.Acquire(ctx, Request{Device: gpu, Meter: m, Wait: func(Position) {}}); !errors.Is(err, context.Canceled) {
+				t.Error(err)
+			}
+		})
+		queued(t, r, gpu, i+1)
+	}
+	eventually(t, "the next one looks again and again", func() bool { return looks[0].Load() > 20 })
+	for i := range looks[1:] {
+		if n := looks[i+1].Load(); n != 1 {
+			t.Errorf("waiter %d looked %d times at the GPU, want once as it came", i+1, n)
+		}
+	}
+	cancel()
+	all.Wait()
+	must(t, first[0].Close())
+}
+
+// TestNobodyFailsByContention: many ask at once, and turns under the lock take, all
+// together, much longer than one process may keep the lock.
+func TestNobodyFailsByContention(t *testing.T) {
+	noMovement(t)
+	defer func(old time.Duration) { patience = old }(patience)
+	patience = 40 * time.Millisecond
+	r, gpu := newGPU(t)
+	slow := meterFunc(func() device.Status {
+		begin := time.Now()
+		for time.Since(begin) < 5*time.Millisecond {
+			runtime.Gosched()
+		}
+		return device.Status{Info: device.Info{Total: 24 * gib}, Free: 24 * gib}
+	})
+	var all sync.WaitGroup
+	for range 100 {
+		all.Go(func() {
+			l, err := r.Acquire(t.Context(), Request{Device: gpu, Meter: slow, Bytes: gib / 100})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if err := l[0].Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// TestRemovedTicketKeepsItsPlace: the tickets of two waiters are removed. They are
+// made again with their numbers, and the order holds.
+func TestRemovedTicketKeepsItsPlace(t *testing.T) {
+	defer func(old time.Duration) { asleep = old }(asleep)
+	asleep = 60 * time.Millisecond // which also is how often a waiter looks
+	r, gpu := newGPU(t)
+	first, err := take(r, gpu, 24, 1)
+	must(t, err)
+	order := make(chan int, 2)
+	var all sync.WaitGroup
+	for i := range 2 {
+		all.Go(func() {
+			l, err := r.Acquire(t.Context(), Request{Device: gpu, Meter: simulated(gpu), Wait: func(Position) {}})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			order <- i
+			if err := l[0].Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		queued(t, r, gpu, i+1)
+	}
+	key := keyOf(gpu)
+	for _, id := range []string{ticketID(1), ticketID(2)} {
+		must(t, os.Remove(r.path(key, id, ticketKind)))
+	}
+	eventually(t, "both are in the queue again", func() bool {
+		files, err := r.files(key)
+		must(t, err)
+		return slices.Equal(files[key][ticketKind], []string{ticketID(1), ticketID(2)})
+	})
+	must(t, first[0].Close())
+	all.Wait()
+	if a, b := <-order, <-order; a != 0 || b != 1 {
+		t.Errorf("served: %d, %d", a, b)
+	}
+}
+
+// TestAwake: a waiter that is silent is passed over when it is stopped, cannot be
+// seen, or is silent for long; one that is seen to run is not.
+func TestAwake(t *testing.T) {
+	r, _ := newGPU(t)
+	self, _ := readStat(os.Getpid())
+	mine := record{PID: os.Getpid(), Start: self.start, Namespace: r.namespace}
+	other := mine
+	other.Namespace++
+	ended := mine
+	ended.Start--
+	for _, tc := range []struct {
+		name   string
+		rec    record
+		silent time.Duration
+		want   bool
+	}{
+		{"just now", other, 0, true},
+		{"silent, and seen to run", mine, 2 * asleep, true},
+		{"silent for very long", mine, (frozen + 1) * asleep, false},
+		{"silent, of another namespace", other, 2 * asleep, false},
+		{"silent, and another process has its number", ended, 2 * asleep, false},
+	} {
+		if got := r.awake(found{record: tc.rec, beat: time.Now().Add(-tc.silent)}); got != tc.want {
+			t.Errorf("%s: awake %t, want %t", tc.name, got, tc.want)
+		}
+	}
+}
