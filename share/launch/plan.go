@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -47,6 +48,8 @@ type Plan struct {
 	Env     []string
 	Extra   []string          // NAME=value set in any case, such as the simulated device
 	Say     func(line string) // messages for people; nil: nobody
+
+	idle sync.Once // before the first message about a wait
 }
 
 // Outcome is how it went.
@@ -135,6 +138,7 @@ func (p *Plan) take(ctx context.Context) (leases [][]*share.Lease, status []devi
 
 // position tells how the wait goes.
 func (p *Plan) position(at share.Position) {
+	p.idle.Do(debug.FreeOSMemory) // there may be thousands of us, for hours
 	missing := "its turn comes"
 	if at.Missing > 0 {
 		missing = size.Format(at.Missing) + " are missing"
