@@ -254,6 +254,8 @@ def collective(plugin, client, size):
     arguments, results, run = (ctypes.c_uint64 * 1)(), (ctypes.c_uint64 * 1)(), (ctypes.c_uint64 * 30)(240)
     lists = (ctypes.c_uint64 * 1)(ctypes.addressof(results))
     plugin.call(EXECUTE, {2: loaded, 3: ctypes.addressof(run), 4: ctypes.addressof(arguments), 5: 1, 7: ctypes.addressof(lists)})
+    # A refusal comes when the result is waited for.
+    plugin.call(xla.AWAIT, {2: plugin.call(xla.BUFFER_READY, {2: results[0]})[3]})
     return results[0]
 
 
