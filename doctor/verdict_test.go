@@ -169,7 +169,35 @@ func agrees(d *Diagnosis, c doctortest.Case) error {
 
 // A settled is a log of third parties whose cause is known.
 type settled struct {
-	File, Group, Cause, State string
+	File, Group, Cause, State, Ask string
+	Also                           []string // causes that are right as well
+	NeedsOK                        bool     `json:"needs_ok"` // so is the cause as the first candidate of "needs"
+}
+
+// right reports whether a diagnosis names the cause.
+func (s settled) right(d *Diagnosis) bool {
+	if d.Verdict != VerdictCause && (!s.NeedsOK || d.Verdict != VerdictNeeds) || len(d.Causes) == 0 {
+		return false
+	}
+	return ids(d)[0] == s.Cause || slices.Contains(s.Also, ids(d)[0])
+}
+
+// notYet has the logs, by name, on which the doctor is known to be wrong or to say
+// too little. The file only shrinks: a log in it that is diagnosed well fails the
+// test, too.
+func notYet(t *testing.T) map[string]bool {
+	t.Helper()
+	text, err := os.ReadFile("testdata/notyet.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]bool{}
+	for line := range strings.Lines(string(text)) {
+		if name := strings.TrimSpace(line); name != "" && name[0] != '#' {
+			out[name] = true
+		}
+	}
+	return out
 }
 
 // TestSettled diagnoses logs of third parties, where there are some beside the
@@ -180,6 +208,7 @@ func TestSettled(t *testing.T) {
 		dirs = append(dirs, filepath.SplitList(more)...)
 	}
 	found := false
+	wrong := notYet(t)
 	for _, dir := range dirs {
 		text, err := os.ReadFile(filepath.Join(dir, "manifest.json"))
 		if err != nil {
@@ -196,8 +225,20 @@ func TestSettled(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				state, _ := os.ReadFile(filepath.Join(dir, strings.TrimSuffix(s.File, ".log")+".state.json"))
-				s.check(t, string(log), string(state))
+				var state []byte
+				if s.Ask != "without_state" {
+					state, _ = os.ReadFile(filepath.Join(dir, strings.TrimSuffix(s.File, ".log")+".state.json"))
+				}
+				found := s.check(t, string(log), string(state))
+				name := strings.TrimSuffix(s.File, ".log")
+				switch {
+				case wrong[name] && found == "":
+					t.Error("is diagnosed well: take it out of testdata/notyet.txt")
+				case wrong[name]:
+					t.Skip("known to be wrong: testdata/notyet.txt")
+				case found != "":
+					t.Error(found)
+				}
 			})
 		}
 	}
@@ -206,19 +247,18 @@ func TestSettled(t *testing.T) {
 	}
 }
 
-// check holds a log to its group.
-func (s settled) check(t *testing.T, log, state string) {
+// check holds a log to its group, and returns what is wrong.
+func (s settled) check(t *testing.T, log, state string) (found string) {
 	d := diagnose(t, log, state)
 	say := func(d *Diagnosis, format string, args ...any) {
-		t.Helper()
-		t.Errorf("%s: %s\n%s %v (%s)\nmissing %q\ndecide %s\ncertain %q\n%s", s.Group, fmt.Sprintf(format, args...), d.Verdict, ids(d), rules(d), d.Missing, d.Decide, d.Certain, clipped(log))
+		found += fmt.Sprintf("%s: %s\n%s %v (%s)\nmissing %q\ndecide %s\ncertain %q\n%s\n", s.Group, fmt.Sprintf(format, args...), d.Verdict, ids(d), rules(d), d.Missing, d.Decide, d.Certain, clipped(log))
 	}
 	switch s.Group {
 	case "must_pass_from_log":
-		if bare := diagnose(t, log, ""); bare.Verdict != VerdictCause || ids(bare)[0] != s.Cause {
+		if bare := diagnose(t, log, ""); !s.right(bare) {
 			say(bare, "want cause %s without a state", s.Cause)
 		}
-		if d.Verdict != VerdictCause || ids(d)[0] != s.Cause {
+		if !s.right(d) {
 			say(d, "want cause %s", s.Cause)
 		}
 	case "must_pass_with_state":
@@ -226,7 +266,7 @@ func (s settled) check(t *testing.T, log, state string) {
 		if bare := diagnose(t, log, ""); bare.Verdict != VerdictNeeds && bare.Verdict != VerdictEither && bare.Verdict != VerdictUnknown {
 			say(bare, "asserts something without a state")
 		}
-		if d.Verdict != VerdictCause || ids(d)[0] != s.Cause {
+		if !s.right(d) {
 			say(d, "want cause %s", s.Cause)
 		}
 	case "must_offer_both":
@@ -256,4 +296,5 @@ func (s settled) check(t *testing.T, log, state string) {
 	default:
 		t.Logf("%s (%s): %s %v", s.Group, s.Cause, d.Verdict, ids(d))
 	}
+	return found
 }

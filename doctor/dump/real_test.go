@@ -45,10 +45,10 @@ func TestUsersPrograms(t *testing.T) {
 			continue
 		}
 		found++
-		if stats && (p.Line == 0 || p.Total == 0 || p.Total < max(p.Parameter, p.Temp, p.LiveOut)) {
+		if stats && (p.Line == 0 || p.Complete && p.Total == 0 || p.Total != 0 && p.Total < max(p.Parameter, p.Temp, p.LiveOut)) {
 			t.Errorf("%s: %+v", file, p)
 		}
-		if remat && (len(p.Remats) == 0 || p.Remats[0].Limit == 0) {
+		if remat && (len(p.Remats) == 0 || p.Remats[0].Was == 0) {
 			t.Errorf("%s: %+v", file, p.Remats)
 		}
 	}
