@@ -83,12 +83,13 @@ const fullReports = 10
 // One lock guards the allocator; nothing else is ever locked while it is held,
 // but by the device.
 type Pool struct {
-	dev    device.GPU
-	policy policy.Policy
-	name   string
-	retry  time.Duration
-	stacks *stacks // nil: nobody's stacks are kept
-	idle   *idle   // nil: nothing goes back by itself
+	dev     device.GPU
+	policy  policy.Policy
+	sharing device.Sharing // nil if no other process can hear that this one waits for memory
+	name    string
+	retry   time.Duration
+	stacks  *stacks // nil: nobody's stacks are kept
+	idle    *idle   // nil: nothing goes back by itself
 
 	mu      sync.Mutex
 	a       alloc.Allocator  // guarded by mu
@@ -284,6 +285,7 @@ func Open(dev device.GPU, p policy.Policy, opts ...Option) (*Pool, error) {
 		o(&c)
 	}
 	pool := &Pool{dev: dev, policy: p, retry: c.retry, name: p.Kind.String(), freed: make(chan struct{}), streams: streams.New(dev)}
+	pool.sharing = reclaim.Sharing(dev)
 	pool.streams.Defer()
 	a, err := newAllocator(dev, p, c, pool.streams)
 	if err != nil {

@@ -1,11 +1,8 @@
 package gpumem
 
 import (
-	"errors"
 	"math"
 	"time"
-
-	"gpumem/device"
 )
 
 // What goes back to the device by itself, under the policy elastic: memory that
@@ -51,16 +48,15 @@ const quick = 50 * time.Millisecond
 
 // idle is a pool's timer. Its pool's lock guards all of it.
 type idle struct {
-	pool    *Pool
-	cfg     idleConfig
-	sharing device.Sharing // nil if no other process can announce that it waits
-	every   time.Duration  // between looks
-	timer   *time.Timer    // nil: it does not run
-	frees   uint64         // since the pool was opened
-	seen    uint64         // frees at the last look that found some
-	still   time.Duration  // since then
-	ticks   int            // looks since the device was last asked what is free
-	wanted  uint64         // number of the last announcement that was seen
+	pool   *Pool
+	cfg    idleConfig
+	every  time.Duration // between looks
+	timer  *time.Timer   // nil: it does not run
+	frees  uint64        // since the pool was opened
+	seen   uint64        // frees at the last look that found some
+	still  time.Duration // since then
+	ticks  int           // looks since the device was last asked what is free
+	wanted uint64        // number of the last announcement that was seen
 }
 
 func newIdle(p *Pool, cfg idleConfig) *idle {
@@ -69,12 +65,9 @@ func newIdle(p *Pool, cfg idleConfig) *idle {
 		every = DefaultIdleTrim / looks
 	}
 	i := &idle{pool: p, cfg: cfg, every: max(every, time.Millisecond)}
-	if s, ok := p.dev.(device.Sharing); ok {
-		if err := s.Want(0); !errors.Is(err, device.ErrNotSupported) {
-			i.sharing = s
-			i.wanted, _ = s.Wanted()
-			i.every = min(i.every, quick)
-		}
+	if p.sharing != nil {
+		i.wanted, _ = p.sharing.Wanted()
+		i.every = min(i.every, quick)
 	}
 	return i
 }
@@ -82,7 +75,7 @@ func newIdle(p *Pool, cfg idleConfig) *idle {
 // used counts a free.
 func (i *idle) used() {
 	i.frees++
-	if i.timer == nil && (i.cfg.after != 0 || i.cfg.low != 0 || i.sharing != nil) {
+	if i.timer == nil && (i.cfg.after != 0 || i.cfg.low != 0 || i.pool.sharing != nil) {
 		i.timer = time.AfterFunc(i.every, i.look)
 	}
 }
@@ -112,7 +105,7 @@ func (i *idle) look() {
 		if p.closed {
 			return
 		}
-		if err == nil && i.frees == i.seen && (keep == 0 || released == 0 && i.sharing == nil) {
+		if err == nil && i.frees == i.seen && (keep == 0 || released == 0 && p.sharing == nil) {
 			i.timer = nil // nothing is left to release, until the next free
 			return
 		}
@@ -129,8 +122,8 @@ func (i *idle) keep() uint64 {
 		return 0
 	}
 	held := i.pool.a.Stats().PoolBytes
-	if i.sharing != nil {
-		if number, bytes := i.sharing.Wanted(); number != 0 && number != i.wanted {
+	if i.pool.sharing != nil {
+		if number, bytes := i.pool.sharing.Wanted(); number != 0 && number != i.wanted {
 			i.wanted = number
 			keep = held - min(held, bytes)
 		}

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"gpumem/alloc/reclaim"
-	"gpumem/device"
 	"gpumem/policy"
 )
 
@@ -46,9 +45,9 @@ func (w *waiter) ask() bool {
 		self = w.p.idle
 	}
 	released := reclaim.Ask(w.p.dev, w.bytes, self)
-	if s, ok := w.p.dev.(device.Sharing); ok && time.Since(w.asked) >= quick {
+	if w.p.sharing != nil && time.Since(w.asked) >= quick {
 		w.asked = time.Now()
-		_ = s.Want(w.bytes) // others release nothing then
+		_ = w.p.sharing.Want(w.bytes) // others release nothing then
 	}
 	free, _, err := w.p.dev.MemInfo()
 	more := released > 0 || err == nil && free > w.free
@@ -59,15 +58,10 @@ func (w *waiter) ask() bool {
 // patience is how long other processes may take to release memory; 0 if none can
 // be asked.
 func (w *waiter) patience() time.Duration {
-	if !w.grows {
+	if !w.grows || w.p.sharing == nil {
 		return 0
 	}
-	if s, ok := w.p.dev.(device.Sharing); ok {
-		if number, _ := s.Wanted(); number != 0 {
-			return patience
-		}
-	}
-	return 0
+	return patience
 }
 
 // wait returns when the request is to be repeated: a block was freed, or other
