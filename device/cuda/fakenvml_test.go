@@ -93,9 +93,9 @@ func lists(symbol string, entry int, of func(*nvmlGPU) []nvmlProcess) any {
 		if d.entry != 0 {
 			entry = d.entry
 		}
-		b := unsafe.Slice(p, room*entry)
+		b := unsafe.Slice(p, len(all)*entry)
 		if d.clears {
-			clear(b)
+			clear(unsafe.Slice(p, room*entry))
 		}
 		for i, one := range all {
 			e := b[i*entry : (i+1)*entry]
