@@ -127,7 +127,9 @@ type Device interface {
 	// Counters may be read at any time.
 	Counters() Counters
 	// Close gives back everything that this program holds on the device. Every
-	// later call fails with ErrClosed; closing again does nothing.
+	// later call fails with ErrClosed; closing again does nothing. On a real GPU
+	// whose work does not end, Close returns an error after a while and gives
+	// back the rest when the work ends.
 	Close() error
 }
 
@@ -166,7 +168,7 @@ type Streams interface {
 	StreamID(s Stream) (id uint64, err error)
 	// StreamQuery says whether all work in s is done, without waiting.
 	StreamQuery(s Stream) (done bool, err error)
-	// StreamSynchronize waits until all work in s is done.
+	// StreamSynchronize waits until the work that is in s now is done.
 	StreamSynchronize(s Stream) error
 	// StreamWaitEvent makes later work in s wait for the event as recorded
 	// last; one never recorded counts as done.
@@ -182,8 +184,9 @@ type Streams interface {
 	// EventSynchronize waits for the mark.
 	EventSynchronize(e Event) error
 
-	// Synchronize waits for all work of this program on the device
-	// (cuCtxSynchronize).
+	// Synchronize waits for all work that is now in the streams of this device,
+	// the destroyed ones included. A real GPU may have other streams, of other
+	// libraries in the process; their work is not waited for.
 	Synchronize() error
 
 	// CopyAsync queues a copy within the device (cuMemcpyDtoDAsync). The two

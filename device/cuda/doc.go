@@ -13,20 +13,25 @@
 //     the arguments and what the driver writes back. Go does not move the heap,
 //     so the driver may be given addresses in it, and nothing is allocated.
 //  2. The call checks that the device is neither closed nor lost, and keeps
-//     [Device.Close] out while it runs.
+//     [Device.Close] from giving anything back while it runs.
 //  3. The goroutine is locked to its thread, because a CUDA context belongs to
-//     a thread; the device's primary context is made current there; the
-//     function is called at the address that dlsym gave; the thread is let go.
-//     It keeps the context, which is what every other user of the primary
-//     context wants as well.
+//     a thread. Where the device's primary context is not current there it is
+//     pushed; where the call would spoil a graph that another thread captures,
+//     the thread's capture mode is relaxed. The function is called at the
+//     address that dlsym gave; mode and context are put back as they were; the
+//     thread is let go.
 //  4. A result other than success becomes a [device.CallError] with the
 //     driver's own name of the call and a [Code]. Codes after which NVIDIA says
 //     that the process must be restarted are remembered, and every later call
-//     fails with them at once.
+//     fails with them at once. So is a reset of the primary context by another
+//     library, which is noticed before the call; see [Device.Close].
 //
 // Handles that the caller passes in (streams, events, pools, memory) are looked
 // up in the device's tables first: the driver follows such a handle as a
 // pointer and would take the process down.
+//
+// Calls that wait for the GPU ask it again and again and sleep in between
+// (wait.go). They hold no thread, and Close ends them.
 //
 // [List] tells about all GPUs without using one: it makes no context.
 package cuda

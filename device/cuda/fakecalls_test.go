@@ -318,7 +318,11 @@ var cudaCallbacks = map[string]any{
 			if b > 255 {
 				return f.problem("cuMemsetD8Async of %#x", b)
 			}
-			code = f.result(g.FillAsync(addr, n, byte(b), f.ofStream(g, s, false)))
+			h := f.ofStream(g, s, false)
+			if s == f.side { // the host's, who waits for it
+				return f.result(g.Fill(addr, n, byte(b)))
+			}
+			code = f.result(g.FillAsync(addr, n, byte(b), h))
 		}
 		return code
 	},

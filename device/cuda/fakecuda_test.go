@@ -36,6 +36,7 @@ type fake struct {
 	gpus     []*fakeGPU
 	lacks    map[string]bool          // symbols that are not there
 	late     map[string]int32         // what a function answers when it has worked
+	side     uint64                   // handle of the stream for copies of the device that open opened
 	asked    func()                   // called when a question finds work under way
 	fail     map[string]int32         // what a function answers instead of working
 	called   map[string]int           // how often each was called
@@ -155,6 +156,7 @@ func (f *fake) open() *Device {
 		f.t.Fatal(err)
 	}
 	f.t.Cleanup(func() { _ = d.Close() })
+	f.side = d.side
 	return d
 }
 
@@ -286,7 +288,7 @@ func (f *fake) result(err error) int32 {
 func (f *fake) done(g *fakeGPU, query func() (bool, error)) int32 {
 	done, err := query()
 	if err == nil && !done {
-		g.sim.Advance(20 * time.Microsecond)
+		g.sim.Advance(time.Millisecond)
 		if f.asked != nil {
 			f.asked()
 		}

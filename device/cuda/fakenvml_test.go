@@ -5,6 +5,7 @@
 package cuda
 
 import (
+	"encoding/binary"
 	"os"
 	"path/filepath"
 	"testing"
@@ -26,6 +27,8 @@ type nvmlGPU struct {
 	display, monitor      int32
 	mig                   uint32
 	compute, graphic, mps []nvmlProcess
+	entry                 int            // bytes of an entry of a list; 0: as the function has it
+	clears                bool           // lists are cleared before they are filled
 	grow                  func(*nvmlGPU) // called at each question for a list, before it is answered
 	count                 uint32         // what lists claim to hold; 0: the truth
 }
@@ -66,9 +69,10 @@ func ask(symbol string, h uint64) (*fake, *nvmlGPU, int32) {
 	}
 }
 
-// lists answers a question for a list of processes.
-func lists(symbol string, of func(*nvmlGPU) []nvmlProcess) any {
-	return func(h uint64, count *uint32, p *nvmlProcess) int32 {
+// lists answers a question for a list of processes with entries of so many
+// bytes.
+func lists(symbol string, entry int, of func(*nvmlGPU) []nvmlProcess) any {
+	return func(h uint64, count *uint32, p *byte) int32 {
 		_, d, code := ask(symbol, h)
 		if code != 0 {
 			return code
@@ -85,7 +89,22 @@ func lists(symbol string, of func(*nvmlGPU) []nvmlProcess) any {
 		if room < int(*count) {
 			return 7
 		}
-		copy(unsafe.Slice(p, room), all)
+		entry := entry
+		if d.entry != 0 {
+			entry = d.entry
+		}
+		b := unsafe.Slice(p, len(all)*entry)
+		if d.clears {
+			clear(unsafe.Slice(p, room*entry))
+		}
+		for i, one := range all {
+			e := b[i*entry : (i+1)*entry]
+			binary.NativeEndian.PutUint32(e, one.pid)
+			binary.NativeEndian.PutUint64(e[8:], one.used)
+			for j := range e[16:] {
+				e[16+j] = 0xff // no slice; no protected memory
+			}
+		}
 		return 0
 	}
 }
@@ -157,9 +176,15 @@ var nvmlCallbacks = map[string]any{
 		}
 		return code
 	},
-	"nvmlDeviceGetComputeRunningProcesses_v3":    lists("nvmlDeviceGetComputeRunningProcesses_v3", func(d *nvmlGPU) []nvmlProcess { return d.compute }),
-	"nvmlDeviceGetGraphicsRunningProcesses_v3":   lists("nvmlDeviceGetGraphicsRunningProcesses_v3", func(d *nvmlGPU) []nvmlProcess { return d.graphic }),
-	"nvmlDeviceGetMPSComputeRunningProcesses_v3": lists("nvmlDeviceGetMPSComputeRunningProcesses_v3", func(d *nvmlGPU) []nvmlProcess { return d.mps }),
+	"nvmlDeviceGetComputeRunningProcesses_v3":    lists("nvmlDeviceGetComputeRunningProcesses_v3", 24, func(d *nvmlGPU) []nvmlProcess { return d.compute }),
+	"nvmlDeviceGetComputeRunningProcesses_v2":    lists("nvmlDeviceGetComputeRunningProcesses_v2", 24, func(d *nvmlGPU) []nvmlProcess { return d.compute }),
+	"nvmlDeviceGetComputeRunningProcesses":       lists("nvmlDeviceGetComputeRunningProcesses", 16, func(d *nvmlGPU) []nvmlProcess { return d.compute }),
+	"nvmlDeviceGetGraphicsRunningProcesses_v3":   lists("nvmlDeviceGetGraphicsRunningProcesses_v3", 24, func(d *nvmlGPU) []nvmlProcess { return d.graphic }),
+	"nvmlDeviceGetGraphicsRunningProcesses_v2":   lists("nvmlDeviceGetGraphicsRunningProcesses_v2", 24, func(d *nvmlGPU) []nvmlProcess { return d.graphic }),
+	"nvmlDeviceGetGraphicsRunningProcesses":      lists("nvmlDeviceGetGraphicsRunningProcesses", 16, func(d *nvmlGPU) []nvmlProcess { return d.graphic }),
+	"nvmlDeviceGetMPSComputeRunningProcesses_v3": lists("nvmlDeviceGetMPSComputeRunningProcesses_v3", 24, func(d *nvmlGPU) []nvmlProcess { return d.mps }),
+	"nvmlDeviceGetMPSComputeRunningProcesses_v2": lists("nvmlDeviceGetMPSComputeRunningProcesses_v2", 24, func(d *nvmlGPU) []nvmlProcess { return d.mps }),
+	"nvmlDeviceGetMPSComputeRunningProcesses":    lists("nvmlDeviceGetMPSComputeRunningProcesses", 16, func(d *nvmlGPU) []nvmlProcess { return d.mps }),
 	"nvmlDeviceGetDisplayActive": func(h uint64, on *int32) int32 {
 		_, d, code := ask("nvmlDeviceGetDisplayActive", h)
 		if code == 0 {

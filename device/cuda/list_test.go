@@ -5,6 +5,7 @@
 package cuda
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 	"strings"
@@ -118,8 +119,14 @@ func TestNVMLFailures(t *testing.T) {
 					f.fail[fn.symbol] = code
 				}
 				s := f.statusOf()
-				fallback := tc.f == nvmlDeviceGetMemoryInfo_v2 && (code == missing || code == 13 || code == 25)
+				fallback := tc.f == nvmlDeviceGetMemoryInfo_v2 && lacks(code)
 				switch {
+				case strings.HasSuffix(fn.symbol, "RunningProcesses_v3") && lacks(code):
+					noted(t, s) // an older one does
+					if len(s.Processes) != 1 {
+						t.Errorf("processes %+v", s.Processes)
+					}
+					return
 				case fallback:
 					// The older call has what the driver keeps in what is used.
 					if s.Free != whole.Free || s.Used != whole.Used+whole.Reserved || s.Reserved != 0 {
@@ -238,6 +245,60 @@ func TestGrowingLists(t *testing.T) {
 		f := newFake(t)
 		f.fail["nvmlDeviceGetComputeRunningProcesses_v3"] = 7
 		noted(t, f.statusOf(), "grows faster")
+	})
+}
+
+// TestOlderListsOfProcesses: drivers before 510 have other functions, and some
+// others write entries of other sizes than their function's.
+func TestOlderListsOfProcesses(t *testing.T) {
+	want := []device.Process{
+		{PID: 7, Kind: "mps", Used: 1 << 20, Known: true}, {PID: 8, Kind: "compute"},
+		{PID: 9, Kind: "graphics", Used: 3 << 30, Known: true}, {PID: 70_000, Kind: "compute", Used: 1<<40 + 1, Known: true},
+	}
+	for _, lacking := range [][]string{nil, {"_v3"}, {"_v3", "_v2"}} {
+		for _, entry := range []int{0, 16, 24, 32} {
+			for _, clears := range []bool{false, true} {
+				f := newFake(t)
+				d := f.nv.devices[0]
+				d.entry, d.clears = entry, clears
+				d.compute = []nvmlProcess{{70_000, 1<<40 + 1}, {7, 1 << 20}, {8, nvmlNotAvailable}}
+				d.mps, d.graphic = []nvmlProcess{{7, nvmlNotAvailable}}, []nvmlProcess{{9, 3 << 30}}
+				for _, version := range lacking {
+					for _, kind := range []string{"Compute", "Graphics", "MPSCompute"} {
+						f.lacks["nvmlDeviceGet"+kind+"RunningProcesses"+version] = true
+					}
+				}
+				s := f.statusOf()
+				noted(t, s)
+				if !slices.Equal(s.Processes, want) {
+					t.Errorf("without %q, entries of %d bytes, cleared %v: %+v", lacking, entry, clears, s.Processes)
+				}
+			}
+		}
+	}
+	f := newFake(t)
+	for _, version := range []string{"_v3", "_v2", ""} {
+		f.lacks["nvmlDeviceGetComputeRunningProcesses"+version] = true
+	}
+	noted(t, f.statusOf(), "NVML has no nvmlDeviceGetComputeRunningProcesses;")
+	f = newFake(t)
+	f.nv.devices[0].entry, f.nv.devices[0].compute = 40, []nvmlProcess{{7, 1}}
+	noted(t, f.statusOf(), "unknown way")
+}
+
+// FuzzParseProcesses: whatever a library writes, and says that it wrote, is
+// read within bounds.
+func FuzzParseProcesses(f *testing.F) {
+	f.Add([]byte{7, 0, 0, 0, 1, 1, 1, 1, 9, 9, 9, 9, 9, 9, 9, 9}, uint16(1), uint16(4))
+	f.Add(bytes.Repeat([]byte{1}, 48), uint16(2), uint16(20))
+	f.Add([]byte{}, uint16(3), uint16(2))
+	f.Fuzz(func(t *testing.T, written []byte, count, room uint16) {
+		b := bytes.Repeat([]byte{untouched}, int(room)*32)
+		copy(b, written)
+		list, ok := parseProcesses(b, int(room), int(count))
+		if ok && len(list) != min(int(count), int(room)) || !ok && list != nil {
+			t.Errorf("%d entries, %v", len(list), ok)
+		}
 	})
 }
 

@@ -5,6 +5,8 @@
 package cuda
 
 import (
+	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -26,30 +28,44 @@ const (
 	nvmlDeviceGetMemoryInfo
 	nvmlDeviceGetMemoryInfo_v2
 	nvmlDeviceGetComputeRunningProcesses
+	nvmlDeviceGetComputeRunningProcesses_v2
+	nvmlDeviceGetComputeRunningProcesses_v1
 	nvmlDeviceGetGraphicsRunningProcesses
+	nvmlDeviceGetGraphicsRunningProcesses_v2
+	nvmlDeviceGetGraphicsRunningProcesses_v1
 	nvmlDeviceGetMPSComputeRunningProcesses
+	nvmlDeviceGetMPSComputeRunningProcesses_v2
+	nvmlDeviceGetMPSComputeRunningProcesses_v1
 	nvmlDeviceGetDisplayActive
 	nvmlDeviceGetDisplayMode
 	nvmlDeviceGetMigMode
 	numNVML
 )
 
-// nvmlFunctions are their symbols and C arguments. A device is a pointer.
+// nvmlFunctions are their symbols and C arguments. A device is a pointer. Of the
+// lists of processes there is one for drivers from 510 on and two for older
+// ones, which follow it, the newest first.
 var nvmlFunctions = [numNVML]function{
-	nvmlInit:                                {symbol: "nvmlInit_v2"},                                // void
-	nvmlSystemGetDriverVersion:              {symbol: "nvmlSystemGetDriverVersion"},                 // char *, unsigned length
-	nvmlDeviceGetCount:                      {symbol: "nvmlDeviceGetCount_v2"},                      // unsigned *
-	nvmlDeviceGetHandleByIndex:              {symbol: "nvmlDeviceGetHandleByIndex_v2"},              // unsigned, device *
-	nvmlDeviceGetHandleByUUID:               {symbol: "nvmlDeviceGetHandleByUUID"},                  // const char *, device *
-	nvmlDeviceGetName:                       {symbol: "nvmlDeviceGetName"},                          // device, char *, unsigned length
-	nvmlDeviceGetMemoryInfo:                 {symbol: "nvmlDeviceGetMemoryInfo"},                    // device, nvmlMemory_t *
-	nvmlDeviceGetMemoryInfo_v2:              {symbol: "nvmlDeviceGetMemoryInfo_v2"},                 // device, nvmlMemory_v2_t *
-	nvmlDeviceGetComputeRunningProcesses:    {symbol: "nvmlDeviceGetComputeRunningProcesses_v3"},    // device, unsigned *, nvmlProcessInfo_t *
-	nvmlDeviceGetGraphicsRunningProcesses:   {symbol: "nvmlDeviceGetGraphicsRunningProcesses_v3"},   // the same
-	nvmlDeviceGetMPSComputeRunningProcesses: {symbol: "nvmlDeviceGetMPSComputeRunningProcesses_v3"}, // the same
-	nvmlDeviceGetDisplayActive:              {symbol: "nvmlDeviceGetDisplayActive"},                 // device, nvmlEnableState_t *
-	nvmlDeviceGetDisplayMode:                {symbol: "nvmlDeviceGetDisplayMode"},                   // device, nvmlEnableState_t *
-	nvmlDeviceGetMigMode:                    {symbol: "nvmlDeviceGetMigMode"},                       // device, unsigned *now, unsigned *pending
+	nvmlInit:                                   {symbol: "nvmlInit_v2"},                                // void
+	nvmlSystemGetDriverVersion:                 {symbol: "nvmlSystemGetDriverVersion"},                 // char *, unsigned length
+	nvmlDeviceGetCount:                         {symbol: "nvmlDeviceGetCount_v2"},                      // unsigned *
+	nvmlDeviceGetHandleByIndex:                 {symbol: "nvmlDeviceGetHandleByIndex_v2"},              // unsigned, device *
+	nvmlDeviceGetHandleByUUID:                  {symbol: "nvmlDeviceGetHandleByUUID"},                  // const char *, device *
+	nvmlDeviceGetName:                          {symbol: "nvmlDeviceGetName"},                          // device, char *, unsigned length
+	nvmlDeviceGetMemoryInfo:                    {symbol: "nvmlDeviceGetMemoryInfo"},                    // device, nvmlMemory_t *
+	nvmlDeviceGetMemoryInfo_v2:                 {symbol: "nvmlDeviceGetMemoryInfo_v2"},                 // device, nvmlMemory_v2_t *
+	nvmlDeviceGetComputeRunningProcesses:       {symbol: "nvmlDeviceGetComputeRunningProcesses_v3"},    // device, unsigned *, array of processes
+	nvmlDeviceGetComputeRunningProcesses_v2:    {symbol: "nvmlDeviceGetComputeRunningProcesses_v2"},    // the same
+	nvmlDeviceGetComputeRunningProcesses_v1:    {symbol: "nvmlDeviceGetComputeRunningProcesses"},       // the same
+	nvmlDeviceGetGraphicsRunningProcesses:      {symbol: "nvmlDeviceGetGraphicsRunningProcesses_v3"},   // device, unsigned *, array of processes
+	nvmlDeviceGetGraphicsRunningProcesses_v2:   {symbol: "nvmlDeviceGetGraphicsRunningProcesses_v2"},   // the same
+	nvmlDeviceGetGraphicsRunningProcesses_v1:   {symbol: "nvmlDeviceGetGraphicsRunningProcesses"},      // the same
+	nvmlDeviceGetMPSComputeRunningProcesses:    {symbol: "nvmlDeviceGetMPSComputeRunningProcesses_v3"}, // device, unsigned *, array of processes
+	nvmlDeviceGetMPSComputeRunningProcesses_v2: {symbol: "nvmlDeviceGetMPSComputeRunningProcesses_v2"}, // the same
+	nvmlDeviceGetMPSComputeRunningProcesses_v1: {symbol: "nvmlDeviceGetMPSComputeRunningProcesses"},    // the same
+	nvmlDeviceGetDisplayActive:                 {symbol: "nvmlDeviceGetDisplayActive"},                 // device, nvmlEnableState_t *
+	nvmlDeviceGetDisplayMode:                   {symbol: "nvmlDeviceGetDisplayMode"},                   // device, nvmlEnableState_t *
+	nvmlDeviceGetMigMode:                       {symbol: "nvmlDeviceGetMigMode"},                       // device, unsigned *now, unsigned *pending
 }
 
 // nvmlCode is a result of NVML other than success (nvmlReturn_t).
@@ -106,12 +122,15 @@ type nvmlMemory2 struct {
 
 const nvmlMemory2Version = 2<<24 | 40 // the size is part of it
 
-// nvmlProcess is nvmlProcessInfo_t, as the _v3 calls give it: 24 bytes.
+// nvmlProcess is what all forms of nvmlProcessInfo_t begin with: 16 bytes.
 type nvmlProcess struct {
-	pid                          uint32
-	used                         uint64
-	gpuInstance, computeInstance uint32
+	pid  uint32
+	used uint64
 }
+
+// nvmlProcessSizes are the sizes of those forms, in bytes: without the ids of
+// the MIG slice, with them, and with the protected memory as well.
+var nvmlProcessSizes = []int{16, 24, 32}
 
 // nvml is the library. The handle of a device is a uintptr, 0 for none.
 type nvml struct {
@@ -195,12 +214,16 @@ func (n *nvml) flag(f int, h uintptr) (bool, error) {
 	return *on == 1, n.result(f, r)
 }
 
+// lacks reports whether a result says that there is no such function, or none
+// with such arguments. An older one may do.
+func lacks(r int32) bool { return r == missing || nvmlCode(r) == 13 || nvmlCode(r) == 25 }
+
 // memory is what a device has. On drivers before 510 reserved is 0 and part of
 // used.
 func (n *nvml) memory(h uintptr) (free, used, reserved uint64, err error) {
 	m := &nvmlMemory2{version: nvmlMemory2Version}
 	r := n.lib.ask(nvmlDeviceGetMemoryInfo_v2, h, uintptr(unsafe.Pointer(m)))
-	if r != missing && nvmlCode(r) != 13 && nvmlCode(r) != 25 {
+	if !lacks(r) {
 		return m.free, m.used, m.reserved, n.result(nvmlDeviceGetMemoryInfo_v2, r)
 	}
 	old := new(nvmlMemory)
@@ -211,26 +234,67 @@ func (n *nvml) memory(h uintptr) (free, used, reserved uint64, err error) {
 // maxProcesses bounds a list: more than any machine runs on one GPU.
 const maxProcesses = 1 << 16
 
-// list is one of the three lists of processes. Programs come and go between the
-// question how many and the question which, so it leaves room for more and asks
-// again while that is too little.
+// list is one of the three lists of processes, from function f or the newest
+// older one that there is. Programs come and go between the question how many
+// and the question which, so it leaves room for more and asks again while that
+// is too little.
 func (n *nvml) list(f int, h uintptr) ([]nvmlProcess, error) {
-	var room []nvmlProcess
-	for range 10 {
+	const largest = 32
+	var b []byte
+	room, oldest := 0, f+2
+	for range 12 {
 		count := new(uint32)
-		*count = uint32(len(room))
-		r := n.lib.ask(f, h, uintptr(unsafe.Pointer(count)), uintptr(unsafe.Pointer(unsafe.SliceData(room))))
+		*count = uint32(room)
+		r := n.lib.ask(f, h, uintptr(unsafe.Pointer(count)), uintptr(unsafe.Pointer(unsafe.SliceData(b))))
 		switch {
+		case lacks(r) && f < oldest:
+			f++
+			continue
 		case r == 0:
-			return room[:min(int(*count), len(room))], nil
+			list, ok := parseProcesses(b, room, int(*count))
+			if !ok {
+				return nil, fmt.Errorf("%s: it fills its list in an unknown way", nvmlFunctions[f].name())
+			}
+			return list, nil
 		case nvmlCode(r) != nvmlInsufficientSize:
 			return nil, n.result(f, r)
 		case *count > maxProcesses:
 			return nil, fmt.Errorf("%s: it speaks of %d processes", nvmlFunctions[f].name(), *count)
 		}
-		room = make([]nvmlProcess, max(2*len(room), int(*count)+16))
+		room = max(2*room, int(*count)+16)
+		b = bytes.Repeat([]byte{untouched}, room*largest)
 	}
 	return nil, fmt.Errorf("%s: the list grows faster than it can be read", nvmlFunctions[f].name())
+}
+
+// untouched is what a list is filled with before NVML writes to it.
+const untouched = 0xa5
+
+// parseProcesses reads count entries from a list that has room for more, of the
+// largest form there is. How large the entries are is not a matter of the
+// function alone: early drivers of 535 wrote 32 bytes for each where others
+// write 24, and some 16 (github.com/XuehaiPan/nvitop, pulls 79 and 226). So it is
+// told from how far NVML wrote, be it the entries or all that there was room
+// for. ok is false where neither fits.
+func parseProcesses(b []byte, room, count int) (list []nvmlProcess, ok bool) {
+	count = min(count, room)
+	if count <= 0 {
+		return nil, true
+	}
+	end := len(b)
+	for end > 0 && b[end-1] == untouched {
+		end--
+	}
+	for _, size := range nvmlProcessSizes {
+		if end > count*size && end != room*size {
+			continue
+		}
+		for e := range slices.Chunk(b[:count*size], size) {
+			list = append(list, nvmlProcess{binary.NativeEndian.Uint32(e), binary.NativeEndian.Uint64(e[8:])})
+		}
+		return list, true
+	}
+	return nil, false
 }
 
 // kinds are the lists, the kind that says most of a process first: a client of

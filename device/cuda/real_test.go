@@ -12,11 +12,13 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+	"unsafe"
 
 	"gpumem/device"
 	"gpumem/device/devicetest"
@@ -25,7 +27,8 @@ import (
 var costsFile = flag.String("costs", "", "on a real GPU, measure the driver's calls and write the table to this `file`")
 
 // childVar makes the test binary a program that uses the GPU beside the test:
-// "hold BYTES" takes memory until its input ends, "round" measures.
+// "hold BYTES" takes memory until its input ends, "round" measures, "reset"
+// resets the GPU.
 const childVar = "GPUMEM_CUDA_TEST_CHILD"
 
 func TestMain(m *testing.M) {
@@ -170,6 +173,9 @@ func child(task string) error {
 		_, err = io.Copy(io.Discard, os.Stdin)
 		return err
 	}
+	if task == "reset" {
+		return reset(d)
+	}
 	fmt.Println("ready")
 	if _, err := io.Copy(io.Discard, os.Stdin); err != nil { // all begin at once
 		return err
@@ -181,6 +187,105 @@ func child(task string) error {
 	}
 	b.row("in one process of several", ts)
 	return nil
+}
+
+// reset resets the GPU as another library would, twice, and finds d lost.
+func reset(d *Device) error {
+	find, err := open("libcuda.so.1", "libcuda.so")
+	if err != nil {
+		return err
+	}
+	lib := bind([]function{{symbol: "cuDevicePrimaryCtxReset_v2"}, {symbol: "cuDevicePrimaryCtxRetain"}}, find)
+	for _, again := range []bool{false, true} {
+		s, err := d.StreamCreate()
+		if err != nil {
+			return err
+		}
+		if code := lib.ask(0, uintptr(d.id)); code != 0 {
+			return Code(code)
+		}
+		if again { // and another library sets the context up again
+			ctx := new(uintptr)
+			if code := lib.ask(1, uintptr(unsafe.Pointer(ctx)), uintptr(d.id)); code != 0 {
+				return Code(code)
+			}
+		}
+		if _, err := d.StreamQuery(s); !errors.Is(err, contextDestroyed) {
+			return fmt.Errorf("a stream of a context that was reset (set up again: %v): %w", again, err)
+		}
+		if err := d.Close(); err != nil {
+			return fmt.Errorf("closing it: %w", err)
+		}
+		if d, err = Open(0); err != nil {
+			return fmt.Errorf("opening it again: %w", err)
+		}
+		if _, err := d.Alloc(1 << 20); err != nil {
+			return fmt.Errorf("opened again: %w", err)
+		}
+	}
+	return d.Close()
+}
+
+// TestRealReset: in a process of its own, which may crash.
+func TestRealReset(t *testing.T) {
+	realGPU(t)
+	cmd, _, out := start(t, "reset")
+	said, err := io.ReadAll(out)
+	if err := errors.Join(err, cmd.Wait()); err != nil || len(said) != 0 {
+		t.Errorf("the child says %q and ends with %v", said, err)
+	}
+}
+
+// TestRealCapture: while a graph is captured in a stream of another library
+// every call works, and the capture stays whole.
+func TestRealCapture(t *testing.T) {
+	d := realGPU(t)
+	find, err := open("libcuda.so.1", "libcuda.so")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lib := bind([]function{
+		{symbol: "cuStreamCreate"}, {symbol: "cuStreamBeginCapture_v2"}, {symbol: "cuStreamEndCapture"}, {symbol: "cuStreamDestroy_v2"},
+		{symbol: "cuCtxPushCurrent_v2"}, {symbol: "cuCtxPopCurrent_v2"},
+	}, find)
+	runtime.LockOSThread() // a capture ends where it began
+	defer runtime.UnlockOSThread()
+	call := func(f int, args ...uintptr) {
+		t.Helper()
+		if code := lib.ask(f, args...); code != 0 {
+			t.Fatalf("%s: %v", lib.functions[f].symbol, Code(code))
+		}
+	}
+	stream, graph, ctx := new(uintptr), new(uintptr), new(uintptr)
+	call(4, d.ctx)
+	call(0, uintptr(unsafe.Pointer(stream)), 0) // a blocking one, the harder case
+	call(1, *stream, 0)                         // global
+	errs := make(chan error)
+	go func() {
+		errs <- func() error {
+			r, err := d.Alloc(4 << 20)
+			if err != nil {
+				return err
+			}
+			e, err := d.EventCreate()
+			if err != nil {
+				return err
+			}
+			got := make([]byte, 5)
+			err = errors.Join(d.Fill(r.Addr, 4<<20, 1), d.Write(r.Addr, []byte("hello")), d.Read(r.Addr, got),
+				d.EventRecord(e, 0), d.EventSynchronize(e), d.StreamSynchronize(0), d.Synchronize(), d.EventDestroy(e), d.Free(r.Addr))
+			if string(got) != "hello" {
+				err = errors.Join(err, fmt.Errorf("read %q", got))
+			}
+			return err
+		}()
+	}()
+	if err := <-errs; err != nil {
+		t.Error(err)
+	}
+	call(2, *stream, uintptr(unsafe.Pointer(graph)))
+	call(3, *stream)
+	call(5, uintptr(unsafe.Pointer(ctx)))
 }
 
 // TestRealProcesses: what another process takes is gone here, and back when it

@@ -156,7 +156,7 @@ func TestCloseBehindHangingFree(t *testing.T) {
 func TestWaitEndsThoughWorkIsAdded(t *testing.T) {
 	f := newFake(t)
 	d := f.open()
-	s := f.busy(d, time.Millisecond)
+	s := f.busy(d, 50*time.Millisecond)
 	var once sync.Once
 	f.asked = func() {
 		if err := f.work(s, time.Hour); err != nil {
@@ -168,7 +168,7 @@ func TestWaitEndsThoughWorkIsAdded(t *testing.T) {
 		"Synchronize":       d.Synchronize,
 	} {
 		f.gpus[0].sim.Advance(century / 100)
-		if err := f.work(s, time.Millisecond); err != nil {
+		if err := f.work(s, 50*time.Millisecond); err != nil {
 			t.Fatal(err)
 		}
 		if err := wait(); err != nil {
@@ -186,7 +186,7 @@ func TestWaitEndsThoughWorkIsAdded(t *testing.T) {
 func TestSynchronizeWaitsForDestroyedStream(t *testing.T) {
 	f := newFake(t)
 	d := f.open()
-	s := f.busy(d, 5*time.Millisecond)
+	s := f.busy(d, 50*time.Millisecond)
 	e, err := d.EventCreate()
 	if err := errors.Join(err, d.EventRecord(e, s), d.StreamDestroy(s)); err != nil {
 		t.Fatal(err)
