@@ -41,12 +41,12 @@ const (
 	// A waiter's place is read again after refresh, and the later the longer the
 	// queue is: all places of n waiters together cost n log n names a second.
 	refresh      = time.Second
-	refreshPlace = 50 * time.Millisecond // for each place
+	refreshPlace = 100 * time.Millisecond // for each place
 )
 
 // beats is how often a waiter shows that it is alive, and looks whether the one
 // that it waits for is.
-func beats() time.Duration { return asleep / 3 }
+func beats() time.Duration { return asleep / 2 }
 
 // Acquire takes the leases that are asked for, all or none. A refusal is a
 // *[NoRoomError]. With Wait it waits for its turn and for room until ctx is done,

@@ -67,7 +67,7 @@
 // kernel for the lock on the nearest ticket before its own whose owner is awake:
 // when that one is served, or killed, one process wakes. So thousands can wait.
 //
-// A waiter sets the time of its ticket every two seconds. One that has not for 5 s
+// A waiter sets the time of its ticket every 2.5 s. One that has not for 5 s
 // and is seen to be stopped, or cannot be seen, is passed over, as is one that has
 // not for a minute; messages name it. It keeps its number, so once it runs again it
 // is before all who came later and still wait.

@@ -7,8 +7,10 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"runtime/debug"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"gpumem/device"
@@ -46,6 +48,8 @@ type Plan struct {
 	Keeper    []string          // the command line of the keeper, see [NewKeeper]; nil starts none
 	Release   func() error      // called before the program takes this process's place: signals are no longer caught. The error is that one has come
 	Say       func(line string) // messages for people; nil discards them
+
+	idle sync.Once // before the first message about a wait
 }
 
 // Outcome is how several copies ended.
@@ -126,6 +130,7 @@ func (p *Plan) take(ctx context.Context) (leases [][]*share.Lease, status []devi
 
 // position tells how the wait goes.
 func (p *Plan) position(at share.Position) {
+	p.idle.Do(debug.FreeOSMemory) // there may be thousands of us, for hours
 	missing := "its turn comes"
 	if at.Missing > 0 {
 		missing = size.Format(at.Missing) + " are missing"
