@@ -42,22 +42,28 @@ func hookContent() map[string][]byte {
 // The error is that no folder is one that only this user can write to, or that all
 // of them have a name that PYTHONPATH cannot hold.
 func Hook() (path string, err error) {
-	content := hookContent()
-	sum := sha256.New()
-	for _, name := range slices.Sorted(maps.Keys(content)) {
-		fmt.Fprintf(sum, "%s %d\n%s", name, len(content[name]), content[name])
-	}
 	dir, err := privdir.User(func(d *privdir.Dir) error {
-		path = filepath.Join(d.Path(), fmt.Sprintf("hook-%x", sum.Sum(nil)[:6]))
-		if strings.Contains(path, listSeparator) {
-			return fmt.Errorf("its path has %q in it, which PYTHONPATH cannot hold", listSeparator)
-		}
-		return writeHook(path, content)
+		path, err = hookIn(d.Path())
+		return err
 	})
 	if err != nil {
 		return "", err
 	}
 	return path, dir.Close()
+}
+
+// hookIn writes the hook into a folder of a private folder.
+func hookIn(dir string) (path string, err error) {
+	content := hookContent()
+	sum := sha256.New()
+	for _, name := range slices.Sorted(maps.Keys(content)) {
+		fmt.Fprintf(sum, "%s %d\n%s", name, len(content[name]), content[name])
+	}
+	path = filepath.Join(dir, fmt.Sprintf("hook-%x", sum.Sum(nil)[:6]))
+	if strings.Contains(path, listSeparator) {
+		return "", fmt.Errorf("its path has %q in it, which PYTHONPATH cannot hold", listSeparator)
+	}
+	return path, writeHook(path, content)
 }
 
 // writeHook makes the folder have these files. One that is there as it should be is
