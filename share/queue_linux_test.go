@@ -89,13 +89,21 @@ func TestManyWaitersAreServedInOrder(t *testing.T) {
 	}
 }
 
-// TestOnlyTheNextLooks: of many waiters one asks the GPU how it stands.
+// TestOnlyTheNextLooks: of many waiters one asks the GPU how it stands, and takes
+// its lock to do so.
 func TestOnlyTheNextLooks(t *testing.T) {
 	noMovement(t)
 	r, gpu := newGPU(t)
 	first, err := take(r, gpu, 24, 1)
 	must(t, err)
 	var looks [5]atomic.Int64
+	var turns atomic.Int64
+	crash = func(step string) {
+		if step == "lock: locked" {
+			turns.Add(1)
+		}
+	}
+	defer func() { crash = nil }()
 	ctx, cancel := context.WithCancel(t.Context())
 	var all sync.WaitGroup
 	for i := range looks {
@@ -112,6 +120,9 @@ func TestOnlyTheNextLooks(t *testing.T) {
 		queued(t, r, gpu, i+1)
 	}
 	eventually(t, "the next one looks again and again", func() bool { return looks[0].Load() > 20 })
+	if n := turns.Load() - looks[0].Load(); n > int64(len(looks))+1 {
+		t.Errorf("%d turns under the lock beside those of the next one", n)
+	}
 	for i := range looks[1:] {
 		if n := looks[i+1].Load(); n != 1 {
 			t.Errorf("waiter %d looked %d times at the GPU, want once as it came", i+1, n)
