@@ -247,10 +247,6 @@ func (s *server) events(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("X-Accel-Buffering", "no") // proxies such as nginx keep nothing back
 	out := http.NewResponseController(w)
-	// A server's time limit for reading a request would end the stream.
-	if err := out.SetReadDeadline(time.Time{}); err != nil && !errors.Is(err, http.ErrNotSupported) {
-		return
-	}
 	tick := time.NewTicker(s.o.Every)
 	defer tick.Stop()
 	for {
