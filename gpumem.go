@@ -832,6 +832,12 @@ func (p *Pool) Close() error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if !p.closed && p.a.Stats().PoolBytes > 0 {
+		// The allocator waits for the device, too, and then does not wait long.
+		p.mu.Unlock()
+		_ = p.dev.Synchronize()
+		p.mu.Lock()
+	}
 	if p.closed {
 		return ErrClosed
 	}

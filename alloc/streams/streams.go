@@ -156,6 +156,9 @@ func (t *Tracker) Number(h device.Stream) uint32 {
 			return n
 		}
 		t.lose(s)
+		if !s.inUse { // nothing of the pool was ever used there
+			delete(t.byNumber, n)
+		}
 	}
 	n := t.next
 	t.next++
