@@ -91,18 +91,19 @@ type Pool struct {
 	stacks  *stacks // nil: nobody's stacks are kept
 	idle    *idle   // nil: nothing goes back by itself
 
-	mu      sync.Mutex
-	a       alloc.Allocator  // guarded by mu
-	streams *streams.Tracker // guarded by mu
-	order   *streams.Guard   // guarded by mu; nil if the driver orders the streams
-	leave   func()           // out of the pools that release memory to each other; nil if it is not one
-	owed    []Block          // blocks that no request got and the device did not let go; guarded by mu
-	after   bool             // there is something to do after a free; see gone
-	undone  int64            // blocks that were released again because their stream could not be ordered; guarded by mu
-	waiting int              // goroutines that wait for freed; guarded by mu
-	freed   chan struct{}    // closed when something was freed while anyone waits; guarded by mu
-	closed  bool             // guarded by mu
-	refused int              // refusals so far; guarded by mu
+	mu          sync.Mutex
+	a           alloc.Allocator  // guarded by mu
+	streams     *streams.Tracker // guarded by mu
+	order       *streams.Guard   // guarded by mu; nil if the driver orders the streams
+	leave       func()           // out of the pools that release memory to each other; nil if it is not one
+	owed        []Block          // blocks that no request got and the device did not let go; guarded by mu
+	passThrough bool             // each block is a grant of the device
+	after       bool             // there is something to do after a free; see gone
+	undone      int64            // blocks that were released again because their stream could not be ordered; guarded by mu
+	waiting     int              // goroutines that wait for freed; guarded by mu
+	freed       chan struct{}    // closed when something was freed while anyone waits; guarded by mu
+	closed      bool             // guarded by mu
+	refused     int              // refusals so far; guarded by mu
 
 	buffers *buffers // nil: nobody asks after dropped Buffers
 
@@ -313,6 +314,7 @@ func Open(dev device.GPU, p policy.Policy, opts ...Option) (*Pool, error) {
 	pool.buffers = newBuffers(pool, c)
 	pool.record = newRecording(pool, c.record)
 	pool.after = pool.record != nil || p.Eager
+	_, pool.passThrough = a.(alloc.PassThrough)
 	return pool, nil
 }
 
@@ -346,9 +348,29 @@ func (p *Pool) Request(ctx context.Context, r Request) (Block, error) {
 // its memory before. Caller holds p.mu, which is unlocked while the device has to
 // be waited for.
 func (p *Pool) alloc(ctx context.Context, r Request) (Block, error) {
-	b, err := p.try(ctx, &r)
-	if err != nil {
-		if b, err = p.again(ctx, &r, err); err != nil {
+	err := p.streams.Use(r.Stream)
+	if err == nil {
+		var b Block
+		if b, err = p.a.Alloc(r); err == nil && p.record == nil && (p.order == nil || p.order.Idle(r.Stream)) {
+			return b, nil
+		}
+		if err == nil {
+			b, err = p.entered(ctx, b, r)
+		}
+		if err == nil {
+			return b, nil
+		}
+	}
+	if err == alloc.ErrNoMemory || err == alloc.ErrNever { // costs nothing
+		return Block{}, err
+	}
+	return p.again(ctx, r, err)
+}
+
+// entered is what follows when the allocator has handed out a block.
+func (p *Pool) entered(ctx context.Context, b Block, r Request) (Block, error) {
+	if p.order != nil && !p.order.Idle(r.Stream) {
+		if err := p.ordered(ctx, b, r); err != nil {
 			return Block{}, err
 		}
 	}
@@ -358,44 +380,38 @@ func (p *Pool) alloc(ctx context.Context, r Request) (Block, error) {
 	return b, nil
 }
 
-func (p *Pool) try(ctx context.Context, r *Request) (b Block, err error) {
-	if err = p.streams.Use(r.Stream); err == nil {
-		b, err = p.a.Alloc(*r)
-		if err == nil && p.order != nil && !p.order.Idle(r.Stream) {
-			b, err = p.ordered(ctx, b, r)
-		}
-	}
-	return b, err
-}
-
-// again is what follows an error: the request is repeated if the device had to be
+// again repeats a request after an error, if that is because the device had to be
 // waited for.
-func (p *Pool) again(ctx context.Context, r *Request, err error) (b Block, _ error) {
-	if err == alloc.ErrNoMemory || err == alloc.ErrNever { // costs nothing
-		return Block{}, err
-	}
+func (p *Pool) again(ctx context.Context, r Request, err error) (b Block, _ error) {
 	if p.closed {
 		return Block{}, ErrClosed
 	}
-	err = p.repeat(ctx, err, func() error { b, err = p.try(ctx, r); return err })
+	err = p.repeat(ctx, err, func() error {
+		if err := p.streams.Use(r.Stream); err != nil {
+			return err
+		}
+		if b, err = p.a.Alloc(r); err == nil {
+			b, err = p.entered(ctx, b, r)
+		}
+		return err
+	})
 	return b, err
 }
 
-func (p *Pool) ordered(ctx context.Context, b Block, r *Request) (Block, error) {
+// ordered makes the block's stream wait for those that used its memory before. A
+// block that cannot be ordered is freed.
+func (p *Pool) ordered(ctx context.Context, b Block, r Request) error {
 	order := func() error { return p.order.Alloc(b, r.Stream) }
 	err := order()
 	if err != nil {
 		err = p.repeat(ctx, err, order)
 	}
-	if err == nil {
-		return b, nil
-	}
-	if !p.closed {
+	if err != nil && !p.closed {
 		p.undone++
 		p.owed = append(p.owed, b)
 		p.settle()
 	}
-	return Block{}, err
+	return err
 }
 
 // settle frees the blocks that no request got. What the device does not let go is
@@ -555,7 +571,7 @@ func (p *Pool) trim(keep uint64) (released uint64, err error) {
 // quiesce waits for the device before the pool is locked, if each free is a call
 // of the driver that waits for all work.
 func (p *Pool) quiesce() {
-	if _, ok := p.a.(alloc.PassThrough); ok {
+	if p.passThrough {
 		_ = p.dev.Synchronize() // the free itself says what is wrong
 	}
 }
