@@ -102,27 +102,15 @@ type flow struct {
 	// inline says whether the computations that are called are part of the schedule.
 	inline bool
 	walked map[*hlo.Computation]bool
+	places places
 }
 
 // parts is how many parts a shape has, itself included.
 func parts(s *hlo.Shape) int32 { return int32(countParts(s)) }
 
-// partAt is the preorder number of element k of a tuple.
-func partAt(s *hlo.Shape, k int) int32 {
-	n := int32(1)
-	for _, e := range s.Elements[:k] {
-		if len(e.Elements) == 0 {
-			n++
-		} else {
-			n += parts(e)
-		}
-	}
-	return n
-}
-
 // partOf is the preorder number of the part at an index, and whether there is one.
-func partOf(s *hlo.Shape, index ...int) (int32, bool) {
-	n, ok := offset(s, index)
+func (f *flow) partOf(s *hlo.Shape, index ...int) (int32, bool) {
+	n, ok := f.places.offset(s, index)
 	return int32(n), ok
 }
 
