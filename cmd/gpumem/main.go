@@ -19,6 +19,8 @@ import (
 	"unicode"
 
 	"github.com/spf13/cobra"
+
+	"gpumem/internal/input"
 )
 
 // Exit statuses that scripts rely on.
@@ -42,6 +44,7 @@ func main() {
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root := newRoot(stdout, stderr)
 	root.SetArgs(args)
+	ctx = input.WithNotice(ctx, func(text string) { fmt.Fprintln(stderr, "gpumem: "+oneLine(text)) })
 	err := root.ExecuteContext(ctx)
 	var program ended
 	var status exitStatus

@@ -102,6 +102,7 @@ func walk(s *hlo.Shape, index []int, visit func(*hlo.Shape, []int) error) error 
 func (a *analyzer) pointsTo(c *hlo.Computation) (*points, error) {
 	a.number(c)
 	p := &points{c: c, parts: make([]part, 0, len(c.Instructions)), of: make([][]int32, len(c.Instructions))}
+	total := 0
 	for k, i := range c.Instructions {
 		if i.Shape == nil {
 			return nil, shapeError(i, "it has no shape")
@@ -116,6 +117,9 @@ func (a *analyzer) pointsTo(c *hlo.Computation) (*points, error) {
 			return nil, err
 		}
 		p.of[k] = list
+		if total += len(list); total > maxPositions || len(p.parts) > maxValues {
+			return nil, shapeError(i, errTooManyParts.Error())
+		}
 	}
 	return p, nil
 }

@@ -59,6 +59,12 @@ const (
 	maxDepth     = 1000
 )
 
+// maxValues is how many values, and how many buffers of a computation, there may be: each
+// takes some 150 bytes. It is a variable for tests.
+var maxValues = 1 << 22
+
+var errTooManyParts = errors.New("with it, the results have more than 2^24 parts, or more than 2^22 values of their own")
+
 var errTooManyCalls = errors.New("memory: with a copy of each computation for each of its calls the module has more than 2^20 instructions or 2^24 parts of results; does it call itself?")
 
 // A frame is one walk through a computation.
@@ -123,6 +129,9 @@ func (f *flow) define(fr, node, sub int32, index []int, shape *hlo.Shape) (int32
 	bytes, err := shape.Bytes()
 	if err != nil {
 		return 0, wrong(f.inst[node], "%v", err)
+	}
+	if len(f.a.Values) >= maxValues {
+		return 0, wrong(f.inst[node], "%v", errTooManyParts)
 	}
 	id := int32(len(f.a.Values))
 	v := Value{ID: int(id), Position: Position{Instruction: f.inst[node]}, Bytes: bytes, Space: shape.Space(), Start: -1, End: -1, frame: fr, last: -1}
