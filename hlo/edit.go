@@ -32,11 +32,19 @@ func (m *Module) NewComputation(name string) *Computation {
 
 // AddOperand appends an operand.
 func (i *Instruction) AddOperand(o *Instruction) {
-	// Operands are few, users may be thousands: so users are not searched.
-	if !slices.Contains(i.Operands, o) {
+	if !i.uses(o) {
 		o.Users = append(o.Users, i)
 	}
 	i.Operands = append(i.Operands, o)
+}
+
+// uses reports whether o is an operand. Operands may be thousands, and so may users: the
+// shorter list is searched.
+func (i *Instruction) uses(o *Instruction) bool {
+	if len(o.Users) < len(i.Operands) {
+		return slices.Contains(o.Users, i)
+	}
+	return slices.Contains(i.Operands, o)
 }
 
 // SetOperand replaces operand n.
@@ -45,7 +53,7 @@ func (i *Instruction) SetOperand(n int, o *Instruction) {
 	if old == o {
 		return
 	}
-	if !slices.Contains(i.Operands, o) {
+	if !i.uses(o) {
 		o.Users = append(o.Users, i)
 	}
 	i.Operands[n] = o

@@ -26,8 +26,14 @@ func Parse(r io.Reader) (*Module, error) {
 // What XLA's parser gives a name that it makes up has one here too: nested
 // instructions and computations that stand in an attribute. An instruction
 // behind the # of a tuple (%x#1) becomes a get-tuple-element.
-func ParseString(text string) (*Module, error) {
+func ParseString(text string) (*Module, error) { return ParseWithin(text, nil) }
+
+// ParseWithin is ParseString for text that may be damaged or made to harm: hold is called
+// with the bytes of memory that the module takes beside its text, a part at a time, and its
+// first error ends reading. nil: it is not called.
+func ParseWithin(text string, hold func(bytes int64) error) (*Module, error) {
 	p := newParser(text)
+	p.hold = hold
 	if err := p.module(); err != nil {
 		return nil, err
 	}
@@ -48,6 +54,8 @@ type parser struct {
 	named        map[string]int    // how many names were made up from each
 	depth        int
 	line, lineAt int // the line of a place that was asked for before
+	hold         func(bytes int64) error
+	held         int // bytes of memory that hold was not told of yet
 	*scope
 }
 

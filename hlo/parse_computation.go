@@ -173,6 +173,9 @@ func link(c *Computation) {
 
 // instruction reads "[ROOT] name = ..." and appends it.
 func (p *parser) instruction() error {
+	if err := p.count(); err != nil {
+		return err
+	}
 	at := p.at
 	root := p.keyword("ROOT")
 	if root && p.c.Root != nil {
@@ -262,6 +265,17 @@ func (p *parser) append(i *Instruction) {
 	i.ID = p.m.ids
 	p.m.ids++
 	p.c.Instructions = append(p.c.Instructions, i)
+	p.held += 264 + 32*len(i.Operands) + 96*len(i.Attributes)
+}
+
+// count tells hold of the memory that was taken.
+func (p *parser) count() error {
+	if p.held < 1<<20 || p.hold == nil {
+		return nil
+	}
+	n := p.held
+	p.held = 0
+	return p.hold(int64(n))
 }
 
 // operands reads the list between the brackets.

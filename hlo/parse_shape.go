@@ -101,6 +101,7 @@ func (p *parser) share(start int, make func() *Shape) *Shape {
 	if s == nil {
 		s = make()
 		p.shapes[text] = s
+		p.held += 200 + 16*(len(s.Dims)+len(s.Elements))
 	}
 	return s
 }

@@ -214,7 +214,11 @@ func (r *binaryReader) record(tag byte, f *fields) error {
 		}
 		r.pools = append(r.pools, &readPool{pool: r.b.pool(name), seeds: seeds})
 	case binNewFrame:
-		sites.frames = append(sites.frames, f.text())
+		text := f.text()
+		sites.frames = append(sites.frames, text)
+		if err := r.b.hold(len(text) + 32); err != nil {
+			return err
+		}
 	case binNewSite:
 		n := f.uvarint()
 		if n == 0 || n > maxFrames {
@@ -229,8 +233,15 @@ func (r *binaryReader) record(tag byte, f *fields) error {
 			frames[i] = uint32(v)
 		}
 		sites.sites = append(sites.sites, frames)
+		if err := r.b.hold(4*len(frames) + 48); err != nil {
+			return err
+		}
 	case binNote:
-		r.b.note(f.text())
+		text := f.text()
+		r.b.note(text)
+		if err := r.b.hold(len(text) + 32); err != nil {
+			return err
+		}
 	case binPeak:
 		r.peak, r.saved = f.uvarint(), true
 	case binTimed:

@@ -7,13 +7,17 @@ import (
 	"errors"
 	"math"
 	"math/bits"
+
+	"gpumem/internal/input"
 )
 
 // builder makes one Trace.
 type builder struct {
 	trace *Trace
+	input *input.Reader // nil in tests
 	sites *siteMaker
 	pools []*poolBuilder
+	slots int // of all pools
 	live  sum // over all pools
 	peak  sum
 	first uint64 // the first time that at was told
@@ -33,7 +37,18 @@ func newBuilder(name, format string, opt Options) *builder {
 		Format: format,
 		spool:  &spool{limit: limit, dir: opt.TempDir},
 	}
-	return &builder{trace: t, sites: newSiteMaker(&t.sites, opt.KeepPaths)}
+	b := &builder{trace: t, sites: newSiteMaker(&t.sites, opt.KeepPaths)}
+	b.sites.hold = b.hold
+	return b
+}
+
+// hold counts n bytes of memory that the recording needs. The error says that it is more
+// than is in proportion to the file.
+func (b *builder) hold(n int) error {
+	if b.input == nil {
+		return nil
+	}
+	return b.input.Take(int64(n))
 }
 
 // pool adds a pool.
@@ -57,6 +72,9 @@ func (b *builder) at(ns uint64) {
 
 // finish seals the last blocks and sets the sums of the trace.
 func (b *builder) finish() error {
+	if b.sites.err != nil {
+		return b.sites.err
+	}
 	t := b.trace
 	for _, p := range b.pools {
 		if err := p.seal(); err != nil {
@@ -124,6 +142,9 @@ func (p *poolBuilder) refuse(n uint64, site, stream uint32, upper bool) error {
 // used first: it is near the encoder's previous slot, and near in the reader's
 // memory. If ev was refused the slot is free again.
 func (p *poolBuilder) take(ev Event) (slot uint32, err error) {
+	if p.b.sites.err != nil {
+		return 0, p.b.sites.err
+	}
 	n := ev.Bytes
 	if top := len(p.free) - 1; top >= 0 {
 		slot = p.free[top]
@@ -150,10 +171,22 @@ func (p *poolBuilder) take(ev Event) (slot uint32, err error) {
 	return slot, p.put(ev)
 }
 
+// A slot counts bytesOfSlot: what readers and a replay need for a block that is live, 60 and
+// 100 to 400 bytes. It is counted for slotsAtOnce slots at once.
+const (
+	bytesOfSlot = 200
+	slotsAtOnce = 4096
+)
+
 // newSlot returns a slot that no block had before.
 func (p *poolBuilder) newSlot(n uint64) (uint32, error) {
 	if uint64(len(p.bytes)) >= maxSlots {
 		return 0, &Error{File: p.b.trace.Source, Msg: errTooManyBlocks.Error(), Err: errTooManyBlocks}
+	}
+	if p.b.slots++; p.b.slots%slotsAtOnce == 0 {
+		if err := p.b.hold(slotsAtOnce * bytesOfSlot); err != nil {
+			return 0, err
+		}
 	}
 	p.bytes = append(p.bytes, n)
 	return uint32(len(p.bytes) - 1), nil

@@ -116,7 +116,9 @@ func (d *memDump) chunk() error {
 		c.size = uint64(size)
 	}
 	d.ordered = d.ordered || c.action != 0
-	d.used = append(d.used, c)
+	if d.used = append(d.used, c); len(d.used)%4096 == 0 {
+		return d.b.hold(4096 * 64)
+	}
 	return nil
 }
 

@@ -123,7 +123,11 @@ func readMinimalloc(_ context.Context, in *bufio.Reader, b *builder) error {
 			empty++
 			continue
 		}
-		rows = append(rows, row)
+		if rows = append(rows, row); len(rows)%4096 == 0 {
+			if err := b.hold(4096 * 64); err != nil {
+				return err
+			}
+		}
 	}
 	if cols.inclusive {
 		b.note("the column \"end\" is taken as the last step of a block, as MiniMalloc does; where it is the step after that, name it \"upper\"")

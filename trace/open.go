@@ -3,11 +3,10 @@ package trace
 // This file is for the way in: Open, Read, and what they may be told.
 
 import (
-	"bufio"
 	"context"
-	"errors"
 	"io"
-	"os"
+
+	"gpumem/internal/input"
 )
 
 // Options say how to read a recording. The zero value is a good default.
@@ -44,104 +43,64 @@ const headBytes = maxLine
 // Memory follows the most blocks that are live at once, the sites, and
 // Options.SpoolLimit. Only torch needs more while it is read: its whole pickle
 // lies in memory as a tree, about six times the size of the file; and xplane, up
-// to half of SpoolLimit again.
+// to half of SpoolLimit again. All that is bounded by the size of the file, see
+// gpumem/internal/input: a small file that stands for very much is refused.
 //
 // Bad input, a file that cannot be opened and a read that fails give an *Error.
 // If ctx ends first, Open stops at once, and errors.Is(err, context.Cause(ctx))
 // holds. Any other error is about the spool (a full disk).
 func Open(ctx context.Context, path string, opt Options) (*Trace, error) {
-	if path == "-" {
-		return readFile(ctx, os.Stdin, "stdin", opt)
-	}
-	f, err := openFile(ctx, path)
+	f, err := formatOf(path, opt)
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
-	return readFile(ctx, f, path, opt)
+	in, err := input.Open(ctx, path, opt.input())
+	if err != nil {
+		return nil, err
+	}
+	defer in.Close()
+	return read(ctx, in, f, opt)
 }
 
 // Read is Open for a reader; name is what messages call it. If ctx ends while
 // r.Read blocks, Read returns and leaves that one call behind in a goroutine: r
 // must not be used again then.
 func Read(ctx context.Context, r io.Reader, name string, opt Options) (*Trace, error) {
-	return read(ctx, r, name, 0, true, opt)
-}
-
-// openFile is os.Open under a context: opening a named pipe waits for a writer,
-// perhaps for ever.
-func openFile(ctx context.Context, path string) (*os.File, error) {
-	type opened struct {
-		f   *os.File
-		err error
-	}
-	done := make(chan opened, 1)
-	go func() {
-		f, err := os.Open(path)
-		done <- opened{f, err}
-	}()
-	select {
-	case o := <-done:
-		if o.err != nil {
-			msg := o.err.Error()
-			var pe *os.PathError
-			if errors.As(o.err, &pe) { // the path is in File already
-				msg = "cannot be opened: " + pe.Err.Error()
-			}
-			return nil, &Error{File: path, Msg: msg, Err: o.err}
-		}
-		return o.f, nil
-	case <-ctx.Done():
-		go func() {
-			if o := <-done; o.f != nil {
-				o.f.Close()
-			}
-		}()
-		return nil, stopped(ctx, path)
-	}
-}
-
-// readFile is read with what a file knows about itself: its size, and whether
-// reading it may block.
-func readFile(ctx context.Context, f *os.File, name string, opt Options) (*Trace, error) {
-	var total int64
-	mayBlock := true
-	if st, err := f.Stat(); err == nil {
-		switch {
-		case st.IsDir():
-			return nil, &Error{File: name, Msg: "is a directory; name the file of one recording"}
-		case st.Mode().IsRegular():
-			total, mayBlock = st.Size(), false
-		}
-	}
-	return read(ctx, f, name, total, mayBlock, opt)
-}
-
-// read does the work of Open and Read. total is the size of r in bytes, 0 if
-// not known.
-func read(ctx context.Context, r io.Reader, name string, total int64, mayBlock bool, opt Options) (*Trace, error) {
-	var f *format
-	var err error
-	if opt.Format != "" {
-		if f, err = formatNamed(name, opt.Format); err != nil {
-			return nil, err
-		}
-	}
-	if ctx.Err() != nil {
-		return nil, stopped(ctx, name)
-	}
-	src := &source{ctx: ctx, r: r, name: name, total: total, progress: opt.Progress}
-	if mayBlock && ctx.Done() != nil {
-		p := newPump(ctx, r)
-		defer p.stop()
-		src.r = p
-	}
-	in, err := gunzip(ctx, src)
+	f, err := formatOf(name, opt)
 	if err != nil {
 		return nil, err
 	}
+	in, err := input.New(ctx, r, name, opt.input())
+	if err != nil {
+		return nil, err
+	}
+	defer in.Close()
+	return read(ctx, in, f, opt)
+}
+
+// formatOf is the format that the options name, and nil if they name none.
+func formatOf(name string, opt Options) (*format, error) {
+	if opt.Format == "" {
+		return nil, nil
+	}
+	if name == "-" {
+		name = "stdin"
+	}
+	return formatNamed(name, opt.Format)
+}
+
+// input is how a recording is read.
+func (opt Options) input() input.Options {
+	return input.Options{Kind: "one recording", Progress: opt.Progress, Error: func(e *input.Error) error {
+		return &Error{File: e.File, Offset: e.Offset, Msg: e.Msg, Err: e.Err}
+	}}
+}
+
+// read does the work of Open and Read. f is nil where the content says what the format is.
+func read(ctx context.Context, src *input.Reader, f *format, opt Options) (*Trace, error) {
+	in, name := src.Content(), src.Name()
 	head, err := in.Peek(headBytes)
-	if err != nil && err != io.EOF && !errors.Is(err, bufio.ErrBufferFull) {
+	if err != nil && err != io.EOF {
 		return nil, err
 	}
 	if f == nil {
@@ -151,6 +110,7 @@ func read(ctx context.Context, r io.Reader, name string, total int64, mayBlock b
 	}
 
 	b := newBuilder(name, f.Name, opt)
+	b.input = src
 	if err = f.read(ctx, in, b); err == nil {
 		err = b.finish()
 	}
@@ -158,6 +118,6 @@ func read(ctx context.Context, r io.Reader, name string, total int64, mayBlock b
 		b.discard()
 		return nil, err
 	}
-	src.report(true)
+	src.Report()
 	return b.trace, nil
 }

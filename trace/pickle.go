@@ -83,13 +83,21 @@ type unpickler struct {
 	err   error
 	at    int64 // offset of the opcode at hand
 	name  string
+	hold  func(bytes int) error // counts memory, see builder.hold; nil: it is not counted
+	held  int                   // bytes that are not counted yet
+	lists int                   // bytes of the stack and the memo, as far as they are in held
 }
 
 // unpickle reads one pickle from r; name is the file in messages. more reports
 // bytes after the pickle that were read with it.
 func unpickle(r io.Reader, name string) (v any, more bool, err error) {
 	u := &unpickler{name: name}
+	return u.read(r)
+}
+
+func (u *unpickler) read(r io.Reader) (v any, more bool, err error) {
 	u.in.init(r)
+	u.in.hold = u.hold
 	v, err = u.run()
 	return v, u.in.pos < u.in.end, err
 }
@@ -111,12 +119,26 @@ func (u *unpickler) run() (any, error) {
 		}
 		if u.in.err == nil {
 			u.step(op)
+			u.count()
 		}
 		if u.in.err != nil {
 			u.inputEnded()
 		}
 	}
 	return nil, u.err
+}
+
+// count counts the memory that the last opcodes took.
+func (u *unpickler) count() {
+	const place = 16 // on the stack and in the memo
+	if n := place * (cap(u.stack) + cap(u.memo) + 4*len(u.far)); n > u.lists {
+		u.held += n - u.lists
+		u.lists = n
+	}
+	if u.held >= 64<<10 && u.hold != nil && u.err == nil {
+		u.err = u.hold(u.held)
+		u.held = 0
+	}
 }
 
 // inputEnded turns the input's error into the pickle's.
@@ -186,8 +208,7 @@ func (u *unpickler) step(op byte) {
 	case opPopMark:
 		u.popMark()
 	case opDup:
-		v := u.top()
-		u.push(v)
+		u.stack = append(u.stack, u.top())
 
 	case opEmptyList, opEmptyTuple, opEmptySet:
 		u.push(&list{})
@@ -246,7 +267,19 @@ func (u *unpickler) refuse(op byte) {
 	u.fail("0x%02x is not a pickle opcode; the file is damaged", op)
 }
 
-func (u *unpickler) push(v any) { u.stack = append(u.stack, v) }
+func (u *unpickler) push(v any) {
+	switch v := v.(type) {
+	case string:
+		u.held += 16 + len(v)
+	case int64, uint64, float64:
+		u.held += 8
+	case *list:
+		u.held += 32 + 16*cap(v.items)
+	case *dict:
+		u.held += 48
+	}
+	u.stack = append(u.stack, v)
+}
 
 // floor is the stack height below which the opcode at hand may not reach.
 func (u *unpickler) floor() int {
@@ -294,7 +327,8 @@ func (u *unpickler) pushTuple(n int) {
 	}
 	from := len(u.stack) - n
 	t := &list{items: copied(u.stack[from:])}
-	u.stack = append(u.stack[:from], t)
+	u.stack = u.stack[:from]
+	u.push(t)
 }
 
 func copied(items []any) []any { return append([]any(nil), items...) }
@@ -307,6 +341,7 @@ func (u *unpickler) extend(items []any) {
 		return
 	}
 	l.items = append(l.items, items...)
+	u.held += 20 * len(items)
 }
 
 // setItems adds keys and values, by turns, to the dict on top of the stack.
@@ -322,6 +357,7 @@ func (u *unpickler) setItems(kv []any) {
 	for i := 0; i < len(kv); i += 2 {
 		d.items = append(d.items, item{kv[i], kv[i+1]})
 	}
+	u.held += 20 * len(kv)
 }
 
 // remember stores v in the memo. Writers number from 0 upward; other numbers go
@@ -343,7 +379,7 @@ func (u *unpickler) remember(n uint32, v any) {
 
 func (u *unpickler) recall(n uint32) {
 	if uint64(n) < uint64(len(u.memo)) {
-		u.push(u.memo[n])
+		u.stack = append(u.stack, u.memo[n])
 		return
 	}
 	v, ok := u.far[n]
@@ -351,7 +387,7 @@ func (u *unpickler) recall(n uint32) {
 		u.fail("the memo has no number %d; the pickle is damaged", n)
 		return
 	}
-	u.push(v)
+	u.stack = append(u.stack, v)
 }
 
 // memoNumber reads the number of the text opcodes GET and PUT.

@@ -18,6 +18,7 @@ type pickleInput struct {
 	pos, end int
 	base     int64 // offset of buf[0]
 	err      error
+	hold     func(bytes int) error // counts the memory of long texts; nil: it is not counted
 }
 
 // pickleBuffer is larger than anything but a string that an opcode reads.
@@ -110,7 +111,11 @@ func (in *pickleInput) string(n uint64) string {
 		s.Write(in.buf[in.pos : in.pos+k])
 		in.pos += k
 		n -= uint64(k)
+		if in.count(2 * k); in.err != nil { // it grows by doubling
+			return ""
+		}
 	}
+	in.count(-2 * s.Len()) // the stack counts the text that it keeps
 	return s.String()
 }
 
@@ -125,7 +130,19 @@ func (in *pickleInput) line() string {
 		if c == '\n' {
 			return strings.TrimSuffix(s.String(), "\r")
 		}
-		s.WriteByte(c)
+		if s.WriteByte(c); s.Len()%pickleBuffer == 0 {
+			in.count(2 * pickleBuffer)
+		}
+	}
+}
+
+// count counts memory.
+func (in *pickleInput) count(bytes int) {
+	if in.hold == nil || in.err != nil {
+		return
+	}
+	if err := in.hold(bytes); err != nil {
+		in.err = err
 	}
 }
 

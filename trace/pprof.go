@@ -41,6 +41,7 @@ type pprofReader struct {
 	locations map[uint64][]pprofLine
 	functions map[uint64]pprofFunction
 	strings   []string
+	held      int // bytes of memory, as far as they are not counted yet
 }
 
 type pprofSample struct {
@@ -75,6 +76,12 @@ func readPprof(ctx context.Context, in *bufio.Reader, b *builder) error {
 		if !ok {
 			return r.play(ctx)
 		}
+		if r.held >= 64<<10 {
+			if err := b.hold(r.held); err != nil {
+				return err
+			}
+			r.held = 0
+		}
 		switch r.num {
 		case 1, 2, 4, 5:
 			err = r.entry()
@@ -82,6 +89,7 @@ func readPprof(ctx context.Context, in *bufio.Reader, b *builder) error {
 			var s []byte
 			s, err = r.take("a text")
 			r.strings = append(r.strings, cutName(string(s), maxFileBytes))
+			r.held += 32 + min(len(s), maxFileBytes)
 		default:
 			err = r.skip()
 		}
@@ -126,6 +134,7 @@ func (r *pprofReader) entry() error {
 			}
 		}
 		r.functions[id] = f
+		r.held += 80
 	}
 	if m.bad {
 		return r.fail(at, "damaged: field %d does not end where it should", kind)
@@ -163,6 +172,7 @@ func (r *pprofReader) sample(m *message, at int64) {
 		}
 	}
 	r.samples = append(r.samples, s)
+	r.held += 200 + 16*(len(s.stack)+len(s.values)) + 32*len(s.labels)
 }
 
 func (r *pprofReader) location(m *message) {
@@ -184,10 +194,13 @@ func (r *pprofReader) location(m *message) {
 				}
 			}
 			m.bad = m.bad || lm.bad
-			lines = append(lines, l)
+			if len(lines) < maxFrames {
+				lines = append(lines, l)
+			}
 		}
 	}
 	r.locations[id] = lines
+	r.held += 100 + 32*len(lines)
 }
 
 // text is an entry of the string table; "" if there is none.
@@ -347,10 +360,11 @@ func (r *pprofReader) site(s *pprofSample) uint32 {
 	var frames []uint32
 	for _, loc := range s.stack {
 		for _, l := range r.locations[loc] {
-			f := r.functions[l.function]
-			if len(frames) < maxFrames {
-				frames = append(frames, r.b.sites.frame(r.b.sites.frameText(r.text(f.name), r.text(f.file), l.line)))
+			if len(frames) == maxFrames {
+				return r.b.sites.intern(frames)
 			}
+			f := r.functions[l.function]
+			frames = append(frames, r.b.sites.frame(r.b.sites.frameText(r.text(f.name), r.text(f.file), l.line)))
 		}
 	}
 	return r.b.sites.intern(frames)

@@ -52,6 +52,18 @@ type siteMaker struct {
 	keepPaths bool
 	byText    map[string]uint32 // frame number by text
 	byFrames  map[string]uint32 // site by its frame numbers, 4 bytes each
+	// hold counts memory, see builder.hold. From its first error on, which stays in err,
+	// nothing is added.
+	hold func(bytes int) error
+	err  error
+}
+
+// full counts memory that is to be added, and reports whether there is none left.
+func (m *siteMaker) full(bytes int) bool {
+	if m.err == nil && m.hold != nil {
+		m.err = m.hold(bytes)
+	}
+	return m.err != nil
 }
 
 func newSiteMaker(table *siteTable, keepPaths bool) *siteMaker {
@@ -80,6 +92,9 @@ func (m *siteMaker) named(text []byte) uint32 {
 func (m *siteMaker) frame(text string) uint32 {
 	n, ok := m.byText[text]
 	if !ok {
+		if m.full(len(text) + 64) {
+			return 0
+		}
 		n = uint32(len(m.table.frames))
 		m.table.frames = append(m.table.frames, text)
 		m.byText[text] = n
@@ -98,6 +113,9 @@ func (m *siteMaker) intern(frames []uint32) uint32 {
 	}
 	if s, ok := m.byFrames[string(key)]; ok {
 		return s
+	}
+	if m.full(8*len(frames) + 96) {
+		return 0
 	}
 	s := m.table.len()
 	m.table.sites = append(m.table.sites, frames)

@@ -107,6 +107,9 @@ func (t *textReader) alloc(id []byte, n uint64) error {
 		*cell = slot + 1
 	} else {
 		t.byName[string(id)] = slot
+		if err := t.pool.b.hold(len(id)); err != nil {
+			return err
+		}
 	}
 	if int(slot) == len(t.born) {
 		t.born = append(t.born, t.line)
@@ -125,6 +128,7 @@ func (t *textReader) free(id []byte) error {
 		slot, live = t.byNumber.del(num)
 	} else if slot, live = t.byName[string(id)]; live {
 		delete(t.byName, string(id))
+		_ = t.pool.b.hold(-len(id)) // less is never too much
 	}
 	if !live {
 		return t.fail("id %s is not live: it was never allocated, or it is already freed", show(id))

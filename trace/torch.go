@@ -108,7 +108,7 @@ func readTorch(ctx context.Context, in *bufio.Reader, b *builder) error {
 	if head, _ := in.Peek(2); !looksPickled(head) {
 		return &Error{File: name, Msg: "is not a pickle of protocol 2 to 5, so not a PyTorch snapshot"}
 	}
-	tree, more, err := unpickle(in, name)
+	tree, more, err := (&unpickler{name: name, hold: b.hold}).read(in)
 	if err != nil {
 		return err
 	}

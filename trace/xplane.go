@@ -45,6 +45,7 @@ type xplaneReader struct {
 	events *memEvents
 	play   *xplanePlay
 	text   []byte // for the text of a site
+	held   int    // bytes of memory, as far as they are not counted yet
 }
 
 // xplane is the plane that is being read.
@@ -114,6 +115,12 @@ func (x *xplaneReader) plane() error {
 		if !ok {
 			return x.keep(p)
 		}
+		if x.held >= 64<<10 {
+			if err := x.b.hold(x.held); err != nil {
+				return err
+			}
+			x.held = 0
+		}
 		switch x.num {
 		case 2:
 			var name []byte
@@ -136,6 +143,7 @@ func (x *xplaneReader) plane() error {
 			})
 		case 5:
 			err = x.metadata(func(id uint64, name []byte) {
+				x.held += 150
 				if s := statNamed(name); s != 0 {
 					p.stats[id] = s
 				}
@@ -143,6 +151,7 @@ func (x *xplaneReader) plane() error {
 				// If a plane has them before its lines, all may be.
 				if _, ok := p.want[id]; ok || !p.lined {
 					p.refs[id] = cutName(string(name), maxNameBytes)
+					x.held += min(len(name), maxNameBytes)
 				}
 			})
 		default:
@@ -223,7 +232,9 @@ func (x *xplaneReader) candidate(p *xplane, event []byte, at int64) (bool, error
 		s := message{b: m.data}
 		for s.next() {
 			if s.num == 7 {
+				n := len(p.want)
 				p.want[s.v] = struct{}{}
+				x.held += 64 * (len(p.want) - n)
 			}
 		}
 		if s.bad {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -149,23 +150,23 @@ func (f *doctorFlags) diagnose(ctx context.Context, logs []string, stdout, stder
 			all = append(all, diagnosed{"", d})
 			continue
 		}
-		in, err := openLog(ctx, name, line)
+		in, err := openLog(ctx, name, "a log", line)
 		if err != nil {
 			return err
 		}
 		d, err := doctor.Diagnose(in, state)
-		in.close()
+		in.Close()
 		switch {
 		case in.failed != nil:
 			return in.failed
 		case err != nil:
-			return fmt.Errorf("%s: %w", in.name, err)
-		case in.read == 0 && !f.looks():
-			notes = append(notes, in.name+": the log is empty; messages often go to stderr: python train.py > train.log 2>&1")
+			return fmt.Errorf("%s: %w", in.Name(), err)
+		case in.size == 0 && !f.looks():
+			notes = append(notes, in.Name()+": the log is empty; messages often go to stderr: python train.py > train.log 2>&1")
 		case in.strange && d.Verdict == doctor.VerdictUnknown && d.Dump == nil:
-			notes = append(notes, in.name+": this is no text; a log is what the program printed")
+			notes = append(notes, in.Name()+": this is no text; a log is what the program printed")
 		}
-		all = append(all, diagnosed{in.name, d})
+		all = append(all, diagnosed{in.Name(), d})
 	}
 	line.clear()
 	if f.save != "" {
@@ -193,17 +194,17 @@ func (f *doctorFlags) readState(ctx context.Context) (*doctor.State, []string, e
 	case f.state == "":
 		return nil, nil, nil
 	}
-	in, err := openLog(ctx, f.state, nil)
+	in, err := openLog(ctx, f.state, "a state", nil)
 	if err != nil {
 		return nil, nil, err
 	}
-	defer in.close()
+	defer in.Close()
 	state, err := doctor.ReadState(in)
 	if in.failed != nil {
 		return nil, nil, in.failed
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", in.name, err)
+		return nil, nil, fmt.Errorf("%s: %w", in.Name(), err)
 	}
 	return state, nil, nil
 }
@@ -319,6 +320,15 @@ func checkMakable(flag, path string) error {
 		return fmt.Errorf("%s: %s: cannot be made: %w", flag, path, reason(err))
 	}
 	return nil
+}
+
+// reason is an error of a file without its path, which the message has already.
+func reason(err error) error {
+	var path *fs.PathError
+	if errors.As(err, &path) {
+		return path.Err
+	}
+	return err
 }
 
 // writeWhole makes a file of what write gives. A regular file is replaced at

@@ -120,7 +120,7 @@ func TestDoctorPipe(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	go cancel()
-	if _, err := openLog(ctx, path, nil); !errors.Is(err, context.Canceled) {
+	if _, err := openLog(ctx, path, "a log", nil); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 	both, err := os.OpenFile(path, os.O_RDWR, 0)
@@ -132,11 +132,11 @@ func TestDoctorPipe(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, cancel = context.WithCancel(t.Context())
-	l, err := openLog(ctx, path, nil)
+	l, err := openLog(ctx, path, "a log", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.close()
+	defer l.Close()
 	if n, err := l.Read(make([]byte, 10)); n != 4 || err != nil {
 		t.Fatalf("%d, %v", n, err)
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -15,6 +14,7 @@ import (
 	"gpumem/hlo"
 	"gpumem/hlo/memory"
 	"gpumem/hlo/proto"
+	"gpumem/internal/input"
 	"gpumem/remat"
 )
 
@@ -71,24 +71,12 @@ func oneModule(cmd *cobra.Command, args []string) error {
 
 // readModule reads and checks a module.
 func readModule(ctx context.Context, path string) (*hlo.Module, error) {
-	in, err := openLog(ctx, path, nil)
+	in, err := input.Open(ctx, path, input.Options{Kind: "a module"})
 	if err != nil {
 		return nil, err
 	}
-	defer in.close()
-	text, err := io.ReadAll(in)
-	if in.failed != nil {
-		return nil, in.failed
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", in.name, err)
-	}
-	var m *hlo.Module
-	if isBinary(text) {
-		m, err = proto.Read(bytes.NewReader(text))
-	} else {
-		m, err = hlo.Parse(bytes.NewReader(text))
-	}
+	defer in.Close()
+	m, text, err := parseModule(in)
 	if err == nil {
 		err = m.Verify()
 	}
@@ -97,16 +85,41 @@ func readModule(ctx context.Context, path string) (*hlo.Module, error) {
 	}
 	var at *hlo.SyntaxError
 	var wrong *hlo.VerifyError
+	var unread *input.Error
 	switch {
+	case errors.As(err, &unread), ctx.Err() != nil:
+		return nil, err
 	case errors.As(err, &at):
-		return nil, fmt.Errorf("%s:%w", in.name, err) // FILE:LINE:COLUMN:
+		return nil, fmt.Errorf("%s:%w", in.Name(), err) // FILE:LINE:COLUMN:
 	case errors.As(err, &wrong) && wrong.Instruction != nil && wrong.Instruction.Line > 0:
 		i := wrong.Instruction
-		return nil, fmt.Errorf("%s:%d:%d: %s in %s: %s", in.name, i.Line, columnOf(text, i), i.Name, wrong.Computation.Name, wrong.Problem)
+		return nil, fmt.Errorf("%s:%d:%d: %s in %s: %s", in.Name(), i.Line, columnOf(text, i), i.Name, wrong.Computation.Name, wrong.Problem)
 	case err != nil:
-		return nil, fmt.Errorf("%s: %w", in.name, err)
+		return nil, fmt.Errorf("%s: %w", in.Name(), err)
 	}
 	return m, nil
+}
+
+// parseModule reads a module, and its text where it has one.
+func parseModule(in *input.Reader) (*hlo.Module, string, error) {
+	head, err := in.Content().Peek(4 << 10)
+	if err != nil && err != io.EOF {
+		return nil, "", err
+	}
+	if isBinary(head) {
+		b, err := in.ReadAll()
+		if err != nil {
+			return nil, "", err
+		}
+		m, _, err := proto.Decode(b, in.Take)
+		return m, "", err
+	}
+	text, err := in.Text()
+	if err != nil {
+		return nil, "", err
+	}
+	m, err := hlo.ParseWithin(text, in.Take)
+	return m, text, err
 }
 
 // sized checks that all shapes have a size.
@@ -122,18 +135,18 @@ func sized(m *hlo.Module) error {
 }
 
 // columnOf is where an instruction's name stands in its line, from 1.
-func columnOf(text []byte, i *hlo.Instruction) int {
+func columnOf(text string, i *hlo.Instruction) int {
 	for range i.Line - 1 {
-		_, text, _ = bytes.Cut(text, []byte("\n"))
+		_, text, _ = strings.Cut(text, "\n")
 	}
-	line, _, _ := bytes.Cut(text, []byte("\n"))
-	return bytes.Index(line, []byte(i.Name)) + 1
+	line, _, _ := strings.Cut(text, "\n")
+	return strings.Index(line, i.Name) + 1
 }
 
 // isBinary says whether bytes are no text: a message of protobuf has control
 // characters near its beginning, the lengths of its fields.
-func isBinary(text []byte) bool {
-	return slices.ContainsFunc(text[:min(len(text), 4<<10)], func(b byte) bool { return b < '\t' || b > '\r' && b < ' ' && b != 0x1b })
+func isBinary(head []byte) bool {
+	return slices.ContainsFunc(head, func(b byte) bool { return b < '\t' || b > '\r' && b < ' ' && b != 0x1b })
 }
 
 // hloLargest is how many of the values alive at the peak are told.

@@ -19,6 +19,8 @@ import (
 	"unicode"
 
 	"github.com/spf13/cobra"
+
+	"gpumem/internal/input"
 )
 
 // Exit statuses that scripts rely on.
@@ -74,6 +76,7 @@ func releaseSignals(ctx context.Context) error {
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root := newRoot(stdout, stderr)
 	root.SetArgs(args)
+	ctx = input.WithNotice(ctx, func(text string) { fmt.Fprintln(stderr, "gpumem: "+oneLine(text)) })
 	err := root.ExecuteContext(ctx)
 	var status exitStatus
 	switch {

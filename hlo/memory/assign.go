@@ -143,7 +143,7 @@ type allocation struct {
 	buffer                              int
 	constant, parameter, liveOut, table bool
 	reusable                            bool
-	values                              []int32
+	lives                               lifeList // of what lies in it, where it is reusable
 }
 
 // assigner goes through the buffers as XLA does, the largest first.
@@ -188,9 +188,10 @@ func (g *assigner) allocations() map[uint64][]bool {
 		return cmp.Or(cmp.Compare(y.bytes, x.bytes), outs, cmp.Compare(x.begin, y.begin))
 	})
 	temp := map[uint64][]bool{}
+	donated := donations(a.Module)
 	for _, next := range order {
 		b := next.number
-		x := allocation{buffer: b, liveOut: next.liveOut, values: a.members[b]}
+		x := allocation{buffer: b, liveOut: next.liveOut}
 		for _, v := range a.members[b] {
 			value := &a.Values[v]
 			i := value.Instruction
@@ -198,7 +199,7 @@ func (g *assigner) allocations() map[uint64][]bool {
 				x.constant = true
 			} else if i.Opcode == hlo.Parameter && value.frame == 0 {
 				x.parameter = true
-				x.reusable = x.reusable || aliased(a.Module, i.Parameter, value.Index)
+				x.reusable = x.reusable || donated(i.Parameter, value.Index)
 			}
 			x.table = x.table || i.Shape.At(value.Index...).Type == hlo.Tuple
 		}
@@ -220,6 +221,9 @@ func (g *assigner) allocations() map[uint64][]bool {
 				temp[space][v] = true
 			}
 			continue
+		}
+		if x.reusable {
+			g.occupy(&x, b)
 		}
 		g.list = append(g.list, x)
 		g.in[b] = int32(len(g.list))
@@ -278,15 +282,29 @@ func (g *assigner) fits(b int, k int32) bool {
 		return false
 	}
 	for _, v := range a.members[b] {
-		for _, w := range x.values {
-			if a.interferes(v, w) {
-				return false
-			}
+		free := true
+		if value := &a.Values[v]; value.Start >= 0 {
+			x.lives.each(value.Start, value.End, func(w int32) bool {
+				free = !a.interferes(v, w)
+				return free
+			})
+		}
+		if !free {
+			return false
 		}
 	}
 	g.in[b] = k + 1
-	x.values = append(slices.Clip(x.values), a.members[b]...)
+	g.occupy(x, b)
 	return true
+}
+
+// occupy puts the values of a buffer into an allocation in which there is room for them.
+func (g *assigner) occupy(x *allocation, b int) {
+	for _, v := range g.a.members[b] {
+		if value := &g.a.Values[v]; value.Start >= 0 {
+			x.lives.add(life{value.Start, value.End, v})
+		}
+	}
 }
 
 // interferes says whether two values need memory at the same time. One may be
@@ -304,6 +322,9 @@ func (a *Analysis) interferes(v, w int32) bool {
 
 // takesOver says whether a value may be made in place of an operand's.
 func (a *Analysis) takesOver(operand, made *Value) bool {
+	if len(a.share.candidates(made.Instruction, made.Index)) == 0 {
+		return false
+	}
 	o, index := operand.Instruction, operand.Index
 	if operand.last >= 0 {
 		o, index = a.flow.at(operand.last)
@@ -318,14 +339,7 @@ func (f *flow) at(p int32) (i *hlo.Instruction, index []int) {
 		n--
 	}
 	i = f.inst[n]
-	at := f.first[n] - 1
-	_ = walk(i.Shape, nil, func(_ *hlo.Shape, x []int) error {
-		if at++; at == p {
-			index = slices.Clone(x)
-		}
-		return nil
-	})
-	return i, index
+	return i, f.places.index(i.Shape, int(p-f.first[n]))
 }
 
 // record makes blocks of the values that use says; their times count what is made

@@ -6,6 +6,7 @@ package memory
 // assignment, which the rest of this package has.
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -71,17 +72,23 @@ func Analyze(c *hlo.Computation, size Size) (*Buffers, error) {
 
 // An analyzer has what the analyses of several computations share.
 type analyzer struct {
-	size  Size
-	place []int32 // by ID less base: the place in the list of the last computation analyzed
-	base  int
-	fused map[*hlo.Computation]*fusedUses
+	size    Size
+	maxUses int     // see mostUses
+	place   []int32 // by ID less base: the place in the list of the last computation analyzed
+	base    int
+	fused   map[*hlo.Computation]*fusedUses
+
+	places  places
+	wide    map[*hlo.Instruction][]int32 // see numbers
+	scratch []int32
+	looked  int // operands and uses that were looked at, for tests
 }
 
 func newAnalyzer(size Size) *analyzer {
 	if size == nil {
 		size = (*hlo.Shape).Bytes
 	}
-	return &analyzer{size: size, fused: map[*hlo.Computation]*fusedUses{}}
+	return &analyzer{size: size, maxUses: mostUses, fused: map[*hlo.Computation]*fusedUses{}, wide: map[*hlo.Instruction][]int32{}}
 }
 
 // A part is a buffer before it has users: a part of an instruction's result
@@ -101,6 +108,7 @@ type points struct {
 }
 
 func (a *analyzer) analyze(c *hlo.Computation) (*Buffers, error) {
+	clear(a.wide) // operands may have changed
 	p, err := a.pointsTo(c)
 	if err != nil {
 		return nil, err
@@ -124,9 +132,10 @@ func (a *analyzer) analyze(c *hlo.Computation) (*Buffers, error) {
 	number := make([]int32, len(p.parts)) // of the buffer of each part
 	last := make([]int32, n)              // by user: 1 + the last buffer that it was counted for
 	var sum uint64
+	var known userSet
 	for q, d := range p.parts {
 		if w := c.Instructions[d.definer]; w.Opcode == hlo.While {
-			if err := b.joinWhile(a, p, q, number, uses[q], liveOut[q]); err != nil {
+			if err := b.joinWhile(a, p, q, number, uses[q], liveOut[q], &known); err != nil {
 				return nil, err
 			}
 			continue
@@ -153,6 +162,7 @@ func (a *analyzer) analyze(c *hlo.Computation) (*Buffers, error) {
 		first := len(ids) - 1 - len(b.Defined[d.definer])
 		b.Defined[d.definer] = ids[first:len(ids):len(ids)]
 	}
+	a.looked += known.looked
 	seen := make([]int32, len(b.List))
 	total := 0
 	for _, list := range p.of {
@@ -193,7 +203,7 @@ func usedRoom(uses [][]Use, n int) [][]int32 {
 }
 
 // joinWhile gives the buffer of a while's operand the users of the while's own part q.
-func (b *Buffers) joinWhile(a *analyzer, p *points, q int, number []int32, uses []Use, liveOut bool) error {
+func (b *Buffers) joinWhile(a *analyzer, p *points, q int, number []int32, uses []Use, liveOut bool, known *userSet) error {
 	d := p.parts[q]
 	w := p.c.Instructions[d.definer]
 	if len(w.Operands) != 1 {
@@ -203,7 +213,7 @@ func (b *Buffers) joinWhile(a *analyzer, p *points, q int, number []int32, uses 
 	if !ok {
 		return shapeError(w, "its operand stands in another computation")
 	}
-	sub, ok := offset(w.Shape, d.index)
+	sub, ok := a.places.offset(w.Shape, d.index)
 	if !ok || sub >= len(p.of[k]) {
 		return shapeError(w, "its shape is not that of its operand")
 	}
@@ -213,7 +223,7 @@ func (b *Buffers) joinWhile(a *analyzer, p *points, q int, number []int32, uses 
 	buffer.Indirect = true
 	buffer.LiveOut = buffer.LiveOut || liveOut
 	for _, u := range uses {
-		if !slices.ContainsFunc(buffer.Uses, func(v Use) bool { return v.User == u.User }) {
+		if !known.has(id, buffer.Uses, u.User) {
 			buffer.Users++
 			buffer.Uses = append(buffer.Uses, u)
 			b.Used[u.User] = append(b.Used[u.User], id)
@@ -222,18 +232,53 @@ func (b *Buffers) joinWhile(a *analyzer, p *points, q int, number []int32, uses 
 	return nil
 }
 
+// mostUses is how many uses the parts of results in a computation may have: an instruction
+// that takes a tuple as many of its operands uses each part as often.
+const mostUses = 1 << 24
+
+// A partUse is a use and the part that is used.
+type partUse struct {
+	part int32
+	Use
+}
+
+// A userSet knows who uses the buffers of whiles.
+type userSet struct {
+	filled map[int32]int     // by buffer: how many of its uses are in set
+	looked int               // uses that were looked at, for tests
+	set    map[[2]int32]bool // buffer and user, where the uses are many
+}
+
+// has reports whether a user is among the uses of a buffer, which only grow.
+func (s *userSet) has(id int32, uses []Use, user int32) bool {
+	if len(uses) < wideTuple {
+		s.looked += len(uses)
+		return slices.ContainsFunc(uses, func(u Use) bool { return u.User == user })
+	}
+	if s.set == nil {
+		s.filled, s.set = map[int32]int{}, map[[2]int32]bool{}
+	}
+	s.looked += len(uses) - s.filled[id]
+	for _, u := range uses[s.filled[id]:] {
+		s.set[[2]int32{id, u.User}] = true
+	}
+	s.filled[id] = len(uses)
+	return s.set[[2]int32{id, user}]
+}
+
 // uses finds who uses each part and whether something hands it on.
 func (a *analyzer) uses(p *points) (uses [][]Use, indirect []bool, err error) {
 	uses, indirect = make([][]Use, len(p.parts)), make([]bool, len(p.parts))
 	seen := make([]int32, len(p.parts)) // 1 + the last instruction that pointed there
-	// All uses as they are found, and the part of each.
-	type found struct {
-		part int32
-		Use
-	}
-	all := make([]found, 0, 2*len(p.parts))
+	// All uses as they are found.
+	all := make([]partUse, 0, 2*len(p.parts))
+	known := useSet{}
 	for k, i := range p.c.Instructions {
-		from := len(all)
+		known.begin(len(all))
+		readers, err := a.readers(i, len(p.of[k]))
+		if err != nil {
+			return nil, nil, err
+		}
 		for sub, q := range p.of[k] {
 			again := seen[q] == int32(k)+1
 			seen[q] = int32(k) + 1
@@ -241,20 +286,8 @@ func (a *analyzer) uses(p *points) (uses [][]Use, indirect []bool, err error) {
 			if len(p.parts[q].index) == 1 {
 				index = int32(p.parts[q].index[0])
 			}
-			for _, u := range i.Users {
-				// A get-tuple-element reads the table of its operand alone.
-				if u.Opcode == hlo.GetTupleElement && sub > 0 {
-					continue
-				}
-				if isLoopFusion(u) {
-					used, err := a.fusionUses(u, i, sub)
-					if err != nil {
-						return nil, nil, err
-					}
-					if !used {
-						continue
-					}
-				}
+			for _, u := range readers.of(sub) {
+				a.looked++
 				user, ok := a.at(p.c, u)
 				if !ok {
 					return nil, nil, shapeError(u, "it uses an instruction of another computation")
@@ -262,16 +295,20 @@ func (a *analyzer) uses(p *points) (uses [][]Use, indirect []bool, err error) {
 				if int(p.parts[q].definer) != k && !HandsOn(i) {
 					indirect[q] = true
 				}
-				for n, o := range u.Operands {
-					use := found{q, Use{User: user, Operand: int32(n), Index: index}}
+				for _, n := range a.numbers(u, i) {
+					use := partUse{q, Use{User: user, Operand: n, Index: index}}
 					// A tuple may have a part twice.
-					if o == i && (!again || !slices.Contains(all[from:], use)) {
+					if !again || !known.has(all, use) {
 						all = append(all, use)
 					}
+				}
+				if len(all) > a.maxUses {
+					return nil, nil, fmt.Errorf("%s: with it, the parts of results have more than %d uses", hlo.Where(u), a.maxUses)
 				}
 			}
 		}
 	}
+	a.looked += known.looked
 	// By part, in one piece of memory.
 	count := make([]int32, len(p.parts))
 	for n := range all {
@@ -288,6 +325,67 @@ func (a *analyzer) uses(p *points) (uses [][]Use, indirect []bool, err error) {
 		uses[q] = append(uses[q], all[n].Use)
 	}
 	return uses, indirect, nil
+}
+
+// numbers returns which operands of u are o, in order. The list is good until the next
+// call.
+func (a *analyzer) numbers(u, o *hlo.Instruction) []int32 {
+	if len(u.Operands) < wideTuple {
+		a.looked += len(u.Operands)
+		a.scratch = a.scratch[:0]
+		for n, x := range u.Operands {
+			if x == o {
+				a.scratch = append(a.scratch, int32(n))
+			}
+		}
+		return a.scratch
+	}
+	// Going through all operands for each of them would take their square.
+	list, ok := a.wide[u]
+	if !ok {
+		a.looked += len(u.Operands)
+		list = make([]int32, len(u.Operands))
+		for n := range list {
+			list[n] = int32(n)
+		}
+		slices.SortStableFunc(list, func(m, n int32) int { return cmp.Compare(u.Operands[m].ID, u.Operands[n].ID) })
+		a.wide[u] = list
+	}
+	from, _ := slices.BinarySearchFunc(list, o.ID, func(n int32, id int) int { return cmp.Compare(u.Operands[n].ID, id) })
+	to := from
+	for to < len(list) && u.Operands[list[to]] == o {
+		to++
+	}
+	return list[from:to]
+}
+
+// A useSet knows which uses were found through one instruction.
+type useSet struct {
+	from, filled int              // those from from on are meant, of which those below filled are in set
+	set          map[partUse]bool // where they are many
+	looked       int              // uses that were looked at, for tests
+}
+
+// begin is called before the uses through another instruction are found, n so far.
+func (s *useSet) begin(n int) {
+	s.from, s.filled = n, n
+	clear(s.set)
+}
+
+// has reports whether a use is among those found through the instruction.
+func (s *useSet) has(all []partUse, use partUse) bool {
+	if len(all)-s.from < wideTuple {
+		s.looked += len(all) - s.from
+		return slices.Contains(all[s.from:], use)
+	}
+	if s.set == nil {
+		s.set = map[partUse]bool{}
+	}
+	for ; s.filled < len(all); s.filled++ {
+		s.looked++
+		s.set[all[s.filled]] = true
+	}
+	return s.set[use]
 }
 
 // HandsOn says whether an instruction only hands buffers on, in a way that the

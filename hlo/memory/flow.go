@@ -86,15 +86,7 @@ func (f *flow) element(fr, node int32) error {
 	if k >= len(s.Elements) {
 		return wrong(i, "index=%d of a tuple of %d", k, len(s.Elements))
 	}
-	return f.forward(node, 0, i.Shape, p+f.elementAt(i.Operands[0], k), s.Elements[k])
-}
-
-// elementAt is partAt without counting where no element is a tuple with elements.
-func (f *flow) elementAt(i *hlo.Instruction, k int) int32 {
-	if int(f.width[i.ID]) == 1+len(i.Shape.Elements) {
-		return int32(1 + k)
-	}
-	return partAt(i.Shape, k)
+	return f.forward(node, 0, i.Shape, p+int32(f.places.element(s, k)), s.Elements[k])
 }
 
 func (f *flow) tuple(fr, node int32) error {
@@ -134,8 +126,8 @@ func (f *flow) part(fr, node int32, k int, from []int, to ...int) error {
 	if err != nil {
 		return err
 	}
-	source, ok := partOf(i.Operands[k].Shape, from...)
-	target, ok2 := partOf(i.Shape, to...)
+	source, ok := f.partOf(i.Operands[k].Shape, from...)
+	target, ok2 := f.partOf(i.Shape, to...)
 	if !ok || !ok2 {
 		return wrong(i, "its result, or that of its operand, has not the parts of such an operation")
 	}
@@ -158,7 +150,7 @@ func (f *flow) inputs(fr, node int32) error {
 		if err != nil {
 			return err
 		}
-		target, ok := partOf(i.Shape, 0, k)
+		target, ok := f.partOf(i.Shape, 0, k)
 		if !ok {
 			return wrong(i, "its result does not begin with its operands")
 		}
@@ -176,7 +168,7 @@ func (f *flow) leaves(fr, node int32, k int) error {
 	if err != nil {
 		return err
 	}
-	source, ok := partOf(i.Operands[0].Shape, k)
+	source, ok := f.partOf(i.Operands[0].Shape, k)
 	if !ok {
 		return wrong(i, "its operand has no element %d", k)
 	}

@@ -35,10 +35,10 @@ func (f *flow) async(fr, node int32, scheduled bool, depth int) error {
 	fresh, old := i.Operands, 0
 	if chained {
 		fresh, old = i.Operands[1:], len(i.Operands[0].Shape.At(0).Elements)
-		source, _ := partOf(i.Operands[0].Shape, 0)
+		source, _ := f.partOf(i.Operands[0].Shape, 0)
 		for k := range old {
-			from := partAt(i.Operands[0].Shape.Elements[0], k)
-			to, ok := partOf(i.Shape, 0, k)
+			from := int32(f.places.element(i.Operands[0].Shape.Elements[0], k))
+			to, ok := f.partOf(i.Shape, 0, k)
 			if !ok {
 				return wrong(i, "its result does not have the operands of the start")
 			}
@@ -48,7 +48,7 @@ func (f *flow) async(fr, node int32, scheduled bool, depth int) error {
 		}
 	}
 	for k, o := range fresh {
-		to, ok := partOf(i.Shape, 0, old+k)
+		to, ok := f.partOf(i.Shape, 0, old+k)
 		if !ok {
 			return wrong(i, "its result does not begin with its operands")
 		}
@@ -63,13 +63,13 @@ func (f *flow) async(fr, node int32, scheduled bool, depth int) error {
 			return err
 		}
 	}
-	result, _ := partOf(i.Shape, 1)
+	result, _ := f.partOf(i.Shape, 1)
 	if ran >= 0 {
 		if err := f.forwardLeaves(node, result, i.Shape.Elements[1], f.root(ran), c.Root.Shape); err != nil {
 			return err
 		}
 	} else if chained && same(i.Operands[0].Shape.At(1), i.Shape.Elements[1]) {
-		source, _ := partOf(i.Operands[0].Shape, 1)
+		source, _ := f.partOf(i.Operands[0].Shape, 1)
 		if err := f.forwardLeaves(node, result, i.Shape.Elements[1], given+source, i.Operands[0].Shape.At(1)); err != nil {
 			return err
 		}
@@ -119,7 +119,7 @@ func (f *flow) walkAsync(fr, node, p int32, operands *hlo.Shape, c *hlo.Computat
 		if params[k] == nil || !same(params[k].Shape, s) {
 			return 0, wrong(f.inst[node], "operand %d does not fit parameter %d of %s", k, k, c.Name)
 		}
-		args[k] = p + partAt(operands, k)
+		args[k] = p + int32(f.places.element(operands, k))
 	}
 	from := len(f.frames)
 	g, err := f.enter(c, args, scheduled && f.inline, depth+1)

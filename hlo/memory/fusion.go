@@ -5,6 +5,7 @@ package memory
 
 import (
 	"fmt"
+	"slices"
 
 	"gpumem/hlo"
 )
@@ -33,11 +34,8 @@ func (a *analyzer) fusionUses(fusion, o *hlo.Instruction, sub int) (bool, error)
 	if err != nil {
 		return false, err
 	}
-	for n, x := range fusion.Operands {
-		if x != o {
-			continue
-		}
-		if n >= len(uses.read) || sub >= len(uses.read[n]) {
+	for _, n := range a.numbers(fusion, o) {
+		if int(n) >= len(uses.read) || sub >= len(uses.read[n]) {
 			return false, shapeError(fusion, "its operands are not the parameters of the computation that it calls")
 		}
 		if uses.read[n][sub] {
@@ -45,6 +43,60 @@ func (a *analyzer) fusionUses(fusion, o *hlo.Instruction, sub int) (bool, error)
 		}
 	}
 	return false, nil
+}
+
+// readers are the users of an instruction that read each part of its result, in the order
+// of its users.
+type readers struct {
+	whole []*hlo.Instruction   // of the first part
+	rest  []*hlo.Instruction   // of each other part
+	each  [][]*hlo.Instruction // where not nil: by part
+}
+
+func (r *readers) of(sub int) []*hlo.Instruction {
+	switch {
+	case r.each != nil:
+		return r.each[sub]
+	case sub == 0:
+		return r.whole
+	}
+	return r.rest
+}
+
+// readers finds who reads the parts of i's result, which has a number of them: a
+// get-tuple-element the table of its operand alone, a loop fusion what it uses.
+func (a *analyzer) readers(i *hlo.Instruction, parts int) (readers, error) {
+	r := readers{whole: i.Users}
+	if !slices.ContainsFunc(i.Users, isLoopFusion) {
+		if parts > 1 {
+			for _, u := range i.Users {
+				if u.Opcode != hlo.GetTupleElement {
+					r.rest = append(r.rest, u)
+				}
+			}
+		}
+		return r, nil
+	}
+	r.each = make([][]*hlo.Instruction, parts)
+	for _, u := range i.Users {
+		fusion := isLoopFusion(u)
+		for sub := range parts {
+			if sub > 0 && u.Opcode == hlo.GetTupleElement {
+				break
+			}
+			if fusion {
+				used, err := a.fusionUses(u, i, sub)
+				if err != nil {
+					return r, err
+				}
+				if !used {
+					continue
+				}
+			}
+			r.each[sub] = append(r.each[sub], u)
+		}
+	}
+	return r, nil
 }
 
 // inFusion finds what a fused computation reads of its parameters.
@@ -74,31 +126,19 @@ func (a *analyzer) inFusion(c *hlo.Computation) (*fusedUses, error) {
 	read := func(q int32) {
 		d := p.parts[q]
 		if i := c.Instructions[d.definer]; i.Opcode == hlo.Parameter && i.Parameter < len(uses.read) {
-			if sub, ok := offset(i.Shape, d.index); ok && i.Parameter >= 0 && sub < len(uses.read[i.Parameter]) {
+			if sub, ok := a.places.offset(i.Shape, d.index); ok && i.Parameter >= 0 && sub < len(uses.read[i.Parameter]) {
 				uses.read[i.Parameter][sub] = true
 			}
 		}
 	}
 	for k, i := range c.Instructions {
+		readers, err := a.readers(i, len(p.of[k]))
+		if err != nil {
+			return nil, err
+		}
 		for sub, q := range p.of[k] {
-			if i == c.Root {
+			if i == c.Root || len(readers.of(sub)) > 0 {
 				read(q)
-			}
-			for _, u := range i.Users {
-				if u.Opcode == hlo.GetTupleElement && sub > 0 {
-					continue
-				}
-				if isLoopFusion(u) {
-					used, err := a.fusionUses(u, i, sub)
-					if err != nil {
-						return nil, err
-					}
-					if !used {
-						continue
-					}
-				}
-				read(q)
-				break
 			}
 		}
 	}

@@ -107,11 +107,16 @@ func trace(c *hlo.Computation, orders map[*hlo.Computation][]*hlo.Instruction, i
 	return a, f, nil
 }
 
-// aliased says whether a parameter of the entry gives its memory to an output.
-func aliased(m *hlo.Module, parameter int, index []int) bool {
-	return slices.ContainsFunc(m.Aliases, func(x hlo.Alias) bool {
-		return x.Parameter == parameter && slices.Equal(x.Index, index)
-	})
+// donations returns a function that reports whether a parameter of the entry gives the
+// memory of one of its parts to an output.
+func donations(m *hlo.Module) func(parameter int, index []int) bool {
+	set := make(map[string]bool, len(m.Aliases))
+	for _, x := range m.Aliases {
+		set[fmt.Sprint(x.Parameter, x.Index)] = true
+	}
+	return func(parameter int, index []int) bool {
+		return len(set) > 0 && set[fmt.Sprint(parameter, index)]
+	}
 }
 
 // ranges sets Start and End of the values that are made in scheduled frames,
@@ -122,6 +127,10 @@ func (f *flow) ranges(entry *hlo.Computation) {
 	// makes it, and that position.
 	shown, at := make([]int32, len(a.Values)), make([]int32, len(a.Values))
 	made := make([]int32, len(a.Values))
+	reads := make([]lastRead, len(f.inst))
+	for n := range reads {
+		reads[n] = lastRead{-1, -1}
+	}
 	for k := range f.frames {
 		fr := &f.frames[k]
 		if fr.start < 0 {
@@ -154,7 +163,17 @@ func (f *flow) ranges(entry *hlo.Computation) {
 					shown[id], at[id] = end, f.first[node]+sub
 				}
 			}
-			f.uses(int32(k), node)
+			f.uses(int32(k), node, reads)
+		}
+	}
+	for n, last := range reads {
+		w := f.width[f.inst[n].ID]
+		for sub := range w {
+			v := &a.Values[f.val[f.first[n]+sub]]
+			v.End = max(v.End, int(last.parts))
+			if sub == 0 {
+				v.End = max(v.End, int(last.table))
+			}
 		}
 	}
 	for k := range a.Values {
@@ -170,6 +189,7 @@ func (f *flow) ranges(entry *hlo.Computation) {
 	}
 	fr := &f.frames[0]
 	root := f.root(0)
+	donated := donations(a.Module)
 	for sub := range f.width[entry.Root.ID] {
 		a.Values[f.val[root+sub]].LiveOut = true
 	}
@@ -180,16 +200,20 @@ func (f *flow) ranges(entry *hlo.Computation) {
 		node := fr.nodes + int32(n)
 		for sub := range f.width[i.ID] {
 			v := &a.Values[f.val[f.first[node]+sub]]
-			if a.Module.Entry != entry || !aliased(a.Module, i.Parameter, v.Index) {
+			if a.Module.Entry != entry || !donated(i.Parameter, v.Index) {
 				v.End = len(a.Schedule)
 			}
 		}
 	}
 }
 
-// uses lets the operands of a node live to its step. What hands values on does
+// A lastRead is the last step at which a node's result is read: all its parts, and the
+// table alone. It is -1 where there is none.
+type lastRead struct{ parts, table int32 }
+
+// uses notes that a node reads its operands at its step. What hands values on does
 // not read them; that they are part of its result is counted elsewhere.
-func (f *flow) uses(k, node int32) {
+func (f *flow) uses(k, node int32, reads []lastRead) {
 	i := f.inst[node]
 	step := f.when[node]
 	switch i.Opcode {
@@ -207,13 +231,10 @@ func (f *flow) uses(k, node int32) {
 	}
 	for _, o := range i.Operands {
 		n, _ := f.node(k, o)
-		w := f.width[o.ID]
 		if i.Opcode == hlo.GetTupleElement || i.Opcode == hlo.Copy {
-			w = 1 // the table alone
-		}
-		for sub := range w {
-			v := &f.a.Values[f.val[f.first[n]+sub]]
-			v.End = max(v.End, int(step))
+			reads[n].table = max(reads[n].table, step)
+		} else {
+			reads[n].parts = max(reads[n].parts, step)
 		}
 	}
 }
@@ -237,8 +258,8 @@ func (f *flow) buffers(entry *hlo.Computation) error {
 			node := fr.nodes + int32(n)
 			for _, p := range list {
 				o, _ := f.node(int32(k), i.Operands[p.operand])
-				from, ok := partOf(f.inst[o].Shape, p.from...)
-				to, ok2 := partOf(i.Shape, p.to...)
+				from, ok := f.partOf(f.inst[o].Shape, p.from...)
+				to, ok2 := f.partOf(i.Shape, p.to...)
 				if !ok || !ok2 {
 					return wrong(i, "result %v lies in operand %d %v, but there is no such part", p.to, p.operand, p.from)
 				}
@@ -285,12 +306,12 @@ func (f *flow) donated(entry *hlo.Computation) error {
 	}
 	params := entry.Parameters()
 	for _, x := range m.Aliases {
-		out, ok := partOf(entry.Root.Shape, x.Output...)
+		out, ok := f.partOf(entry.Root.Shape, x.Output...)
 		if !ok || x.Parameter < 0 || x.Parameter >= len(params) || params[x.Parameter] == nil {
 			return fmt.Errorf("memory: input_output_alias: there is no output %v or no parameter %d", x.Output, x.Parameter)
 		}
 		p := params[x.Parameter]
-		in, ok := partOf(p.Shape, x.Index...)
+		in, ok := f.partOf(p.Shape, x.Index...)
 		if !ok {
 			return fmt.Errorf("memory: input_output_alias: parameter %d has no part %v", x.Parameter, x.Index)
 		}
@@ -355,11 +376,11 @@ func (a *Analysis) ValueAt(i *hlo.Instruction, index ...int) (Value, bool) {
 	if i == nil || i.ID < 0 || i.ID >= len(a.first) || a.first[i.ID] < 0 {
 		return Value{}, false
 	}
-	sub, ok := partOf(i.Shape, index...)
+	sub, ok := new(places).offset(i.Shape, index)
 	if !ok {
 		return Value{}, false
 	}
-	return a.Values[a.flow.val[a.flow.first[a.first[i.ID]]+sub]], true
+	return a.Values[a.flow.val[a.flow.first[a.first[i.ID]]+int32(sub)]], true
 }
 
 // ValuesOf are the values that have to lie in a buffer, which is a number below

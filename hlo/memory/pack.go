@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"math/bits"
 	"slices"
 )
 
@@ -67,6 +66,7 @@ type packer struct {
 	// Times, numbered in their order from 0.
 	start, end []int32
 	times      int
+	looked     int // spans that were looked at, for tests
 }
 
 func newPacker(blocks []Block, alignment uint64) (*packer, error) {
@@ -168,45 +168,40 @@ func (p *packer) byDuration() []int32 {
 	})
 }
 
-var errHeap = errors.New("memory: a heap of more than 2^63-1 bytes, or of more places than can be told apart")
+var errHeap = errors.New("memory: a heap of more than 2^63-1 bytes")
 
 // place puts groups down in an order.
 func (p *packer) place(order []int32) (heap uint64, offsets []uint64, err error) {
 	offsets = make([]uint64, len(p.blocks))
-	spans := make([]span, len(order))
-	t := newTimeline(p.times)
-	// A key is a span's place, in steps of the alignment, then its number: so that
-	// numbers are sorted, which takes most of the time.
-	shift := bits.Len(uint(len(order)))
-	var used []uint64
-	for n, k := range order {
+	t := newTimeline(p.times, p.alignment)
+	var used merger
+	for _, k := range order {
 		group := p.groups[k]
-		used = used[:0]
+		used.lists = used.lists[:0]
 		for _, b := range group {
-			used = t.overlapping(used, p.start[b], p.end[b])
+			used.lists = t.overlapping(used.lists, p.start[b], p.end[b])
 		}
-		slices.Sort(used)
 		bytes := p.bytes(group)
-		at, ok := p.hole(used, spans, 1<<shift-1, bytes)
-		if !ok || bits.Len64(at/p.alignment) > 64-shift {
+		at, ok := p.hole(used.merge(), bytes)
+		if !ok {
 			return 0, nil, errHeap
 		}
-		spans[n] = span{at, at + bytes}
 		heap = max(heap, at+bytes)
 		for _, b := range group {
 			offsets[b] = at
-			t.add(p.start[b], p.end[b], at/p.alignment<<shift|uint64(n))
+			t.add(p.start[b], p.end[b], span{at, at + bytes})
 		}
 	}
+	p.looked += t.looked
 	return heap, offsets, nil
 }
 
 // A span is bytes that are taken.
 type span struct{ from, to uint64 }
 
-// hole is the smallest hole between the spans of sorted keys that holds bytes, the
-// lowest of equal ones. Behind the last span there is one without end.
-func (p *packer) hole(used []uint64, spans []span, mask, bytes uint64) (at uint64, ok bool) {
+// hole is the smallest hole between sorted spans that holds bytes, the lowest of equal
+// ones. Behind the last span there is one without end.
+func (p *packer) hole(used []span, bytes uint64) (at uint64, ok bool) {
 	best := uint64(math.MaxUint64)
 	from := uint64(0)
 	try := func(to uint64) {
@@ -218,10 +213,9 @@ func (p *packer) hole(used []uint64, spans []span, mask, bytes uint64) (at uint6
 		}
 	}
 	for k := 0; k < len(used); {
-		s := spans[used[k]&mask]
-		start, end := s.from, s.to
-		for k++; k < len(used) && spans[used[k]&mask].from < end; k++ {
-			end = max(end, spans[used[k]&mask].to)
+		start, end := used[k].from, used[k].to
+		for k++; k < len(used) && used[k].from < end; k++ {
+			end = max(end, used[k].to)
 		}
 		try(start)
 		if end > maxHeap-p.alignment {
@@ -233,43 +227,132 @@ func (p *packer) hole(used []uint64, spans []span, mask, bytes uint64) (at uint6
 	return at, ok
 }
 
-// A timeline knows which keys are there when. Those that are at a time lie in the
-// nodes above that time's leaf of a binary tree; those that begin in a stretch of
-// time are found by their beginning. So none is found twice.
+// A timeline knows which bytes are taken when, in a binary tree over time. What is taken
+// for a stretch of time lies in the few nodes that make it up (whole), and in all nodes
+// above its ends (some). Spans between which there is no hole are one: blocks that are
+// packed well make few, however many they are.
 type timeline struct {
-	leaves int
-	nodes  [][]uint64
-	begin  [][]uint64
+	leaves      int
+	alignment   uint64
+	whole, some [][]span
+	looked      int // spans that were looked at, for tests
 }
 
-func newTimeline(times int) *timeline {
+func newTimeline(times int, alignment uint64) *timeline {
 	leaves := 1
 	for leaves < times {
 		leaves *= 2
 	}
-	return &timeline{leaves, make([][]uint64, 2*leaves), make([][]uint64, times)}
+	return &timeline{leaves: leaves, alignment: alignment, whole: make([][]span, 2*leaves), some: make([][]span, 2*leaves)}
 }
 
-func (t *timeline) add(start, end int32, key uint64) {
-	t.begin[start] = append(t.begin[start], key)
+// add takes a span from start to end, both included.
+func (t *timeline) add(start, end int32, s span) {
+	first, last := t.leaves+int(start), t.leaves+int(end)
+	t.cover(start, end, func(n int) {
+		t.whole[n] = t.join(t.whole[n], s)
+		t.some[n] = t.join(t.some[n], s)
+	})
+	for l, r := first, last; l > 0; l, r = l/2, r/2 {
+		t.some[l] = t.join(t.some[l], s)
+		if r != l {
+			t.some[r] = t.join(t.some[r], s)
+		}
+	}
+}
+
+// overlapping appends lists of what is taken at some time from start to end, each sorted,
+// with some of it more than once.
+func (t *timeline) overlapping(lists [][]span, start, end int32) [][]span {
+	add := func(list []span) {
+		if len(list) > 0 {
+			lists = append(lists, list)
+			t.looked += len(list)
+		}
+	}
+	t.cover(start, end, func(n int) { add(t.some[n]) })
+	for l, r := t.leaves+int(start), t.leaves+int(end); l > 0; l, r = l/2, r/2 {
+		add(t.whole[l])
+		if r != l {
+			add(t.whole[r])
+		}
+	}
+	return lists
+}
+
+// cover calls f with the nodes that together are the time from start to end.
+func (t *timeline) cover(start, end int32, f func(node int)) {
 	for l, r := t.leaves+int(start), t.leaves+int(end)+1; l < r; l, r = l/2, r/2 {
 		if l&1 == 1 {
-			t.nodes[l] = append(t.nodes[l], key)
+			f(l)
 			l++
 		}
 		if r&1 == 1 {
 			r--
-			t.nodes[r] = append(t.nodes[r], key)
+			f(r)
 		}
 	}
 }
 
-func (t *timeline) overlapping(list []uint64, start, end int32) []uint64 {
-	for n := t.leaves + int(start); n > 0; n /= 2 {
-		list = append(list, t.nodes[n]...)
+// join puts a span into a sorted list, as one with those that it leaves no hole to.
+func (t *timeline) join(list []span, s span) []span {
+	i, _ := slices.BinarySearchFunc(list, s.from, func(x span, from uint64) int { return cmp.Compare(t.up(x.to), from) })
+	j := i
+	for end := t.up(s.to); j < len(list) && list[j].from <= end; j++ {
+		s.from, s.to = min(s.from, list[j].from), max(s.to, list[j].to)
+		end = t.up(s.to)
 	}
-	for _, keys := range t.begin[start+1 : end+1] {
-		list = append(list, keys...)
+	return slices.Replace(list, i, j, s)
+}
+
+// up is where the next block can begin.
+func (t *timeline) up(to uint64) uint64 { return (to + t.alignment - 1) / t.alignment * t.alignment }
+
+// A merger makes one sorted list of several.
+type merger struct {
+	lists [][]span
+	room  [2][]span // in which lists are merged by turns
+}
+
+// merge returns all spans of the lists, sorted, and leaves lists to be filled anew. The
+// result is good until the next call.
+func (m *merger) merge() []span {
+	for turn := 0; len(m.lists) > 1; turn ^= 1 {
+		out := m.room[turn][:0]
+		n := 0
+		for k := 0; k < len(m.lists); k += 2 {
+			from := len(out)
+			if k+1 < len(m.lists) {
+				out = mergeTwo(out, m.lists[k], m.lists[k+1])
+			} else {
+				out = append(out, m.lists[k]...)
+			}
+			m.lists[n] = out[from:] // what is appended later may lie elsewhere, and this stays
+			n++
+		}
+		m.lists, m.room[turn] = m.lists[:n], out
 	}
-	return list
+	if len(m.lists) == 0 {
+		return nil
+	}
+	return m.lists[0]
+}
+
+// mergeTwo appends the spans of two sorted lists in order, and those that overlap as one.
+func mergeTwo(out, a, b []span) []span {
+	from := len(out)
+	for len(a) > 0 || len(b) > 0 {
+		var s span
+		if len(b) == 0 || len(a) > 0 && a[0].from <= b[0].from {
+			s, a = a[0], a[1:]
+		} else {
+			s, b = b[0], b[1:]
+		}
+		if n := len(out) - 1; n >= from && s.from <= out[n].to {
+			out[n].to = max(out[n].to, s.to)
+		} else {
+			out = append(out, s)
+		}
+	}
+	return out
 }

@@ -5,6 +5,7 @@ package memory
 import (
 	"fmt"
 	"slices"
+	"sort"
 	"strconv"
 	"strings"
 
@@ -20,20 +21,67 @@ func countParts(s *hlo.Shape) int {
 	return n
 }
 
-// offset is the place in preorder of the part at an index, and whether the shape has it.
-func offset(s *hlo.Shape, index []int) (int, bool) {
+// A places table has the preorder numbers of the elements of wide tuples, each tuple's
+// once: counting them for each element would take the square of the elements.
+type places struct {
+	starts map[*hlo.Shape][]int32
+	looked int // elements that were looked at, for tests
+}
+
+// wideTuple is how many elements a tuple needs to be worth a table.
+const wideTuple = 16
+
+// offset returns the place in preorder of the part at an index, and reports whether the
+// shape has it.
+func (t *places) offset(s *hlo.Shape, index []int) (int, bool) {
 	at := 0
 	for _, k := range index {
 		if k < 0 || k >= len(s.Elements) {
 			return 0, false
 		}
-		at++
-		for _, e := range s.Elements[:k] {
-			at += countParts(e)
-		}
+		at += t.element(s, k)
 		s = s.Elements[k]
 	}
 	return at, true
+}
+
+// element returns the place in preorder of element k of a tuple.
+func (t *places) element(s *hlo.Shape, k int) int {
+	if len(s.Elements) < wideTuple {
+		at := 1
+		for _, e := range s.Elements[:k] {
+			at += countParts(e)
+		}
+		t.looked += k
+		return at
+	}
+	starts, ok := t.starts[s]
+	if !ok {
+		t.looked += len(s.Elements)
+		starts = make([]int32, len(s.Elements))
+		at := int32(1)
+		for n, e := range s.Elements {
+			starts[n] = at
+			at += int32(countParts(e))
+		}
+		if t.starts == nil {
+			t.starts = map[*hlo.Shape][]int32{}
+		}
+		t.starts[s] = starts
+	}
+	return int(starts[k])
+}
+
+// index returns the index of the part at a place in preorder.
+func (t *places) index(s *hlo.Shape, at int) (index []int) {
+	for at > 0 {
+		// The last element that begins at the place or before.
+		k := sort.Search(len(s.Elements), func(k int) bool { return t.element(s, k) > at }) - 1
+		index = append(index, k)
+		at -= t.element(s, k)
+		s = s.Elements[k]
+	}
+	return index
 }
 
 // walk visits the parts of a shape in preorder. The index is only good for the call.
@@ -54,6 +102,7 @@ func walk(s *hlo.Shape, index []int, visit func(*hlo.Shape, []int) error) error 
 func (a *analyzer) pointsTo(c *hlo.Computation) (*points, error) {
 	a.number(c)
 	p := &points{c: c, parts: make([]part, 0, len(c.Instructions)), of: make([][]int32, len(c.Instructions))}
+	total := 0
 	for k, i := range c.Instructions {
 		if i.Shape == nil {
 			return nil, shapeError(i, "it has no shape")
@@ -68,6 +117,9 @@ func (a *analyzer) pointsTo(c *hlo.Computation) (*points, error) {
 			return nil, err
 		}
 		p.of[k] = list
+		if total += len(list); total > maxPositions || len(p.parts) > maxValues {
+			return nil, shapeError(i, errTooManyParts.Error())
+		}
 	}
 	return p, nil
 }
@@ -132,7 +184,7 @@ func (a *analyzer) partOf(p *points, i *hlo.Instruction, n int, index []int) (in
 	if err != nil {
 		return 0, err
 	}
-	at, ok := offset(i.Operands[n].Shape, index)
+	at, ok := a.places.offset(i.Operands[n].Shape, index)
 	if !ok {
 		return 0, shapeError(i, fmt.Sprintf("operand %s has no part at %v", i.Operands[n].Name, index))
 	}
@@ -211,7 +263,7 @@ func (a *analyzer) element(p *points, i *hlo.Instruction) ([]int32, error) {
 	if err != nil {
 		return nil, err
 	}
-	at, ok := offset(i.Operands[0].Shape, []int{n})
+	at, ok := a.places.offset(i.Operands[0].Shape, []int{n})
 	count := countParts(i.Shape)
 	if !ok || at+count > len(list) {
 		return nil, shapeError(i, fmt.Sprintf("operand %s has no such element", i.Operands[0].Name))
@@ -258,11 +310,10 @@ func (a *analyzer) fusion(p *points, k int, i *hlo.Instruction) ([]int32, error)
 		}
 		return list, err
 	}
+	of := aliasOf(aliases)
 	return p.own(k, i, func(index []int) (int32, error) {
-		for _, x := range aliases {
-			if slices.Equal(x.output, index) {
-				return a.partOf(p, i, x.operand, x.index)
-			}
+		if x, ok := of(index); ok {
+			return a.partOf(p, i, x.operand, x.index)
 		}
 		return -1, nil
 	})
@@ -274,14 +325,13 @@ func (a *analyzer) asyncStart(p *points, k int, i *hlo.Instruction) ([]int32, er
 	if err != nil {
 		return nil, err
 	}
+	of := aliasOf(slices.DeleteFunc(aliases, func(x outputAlias) bool { return x.operand >= len(i.Operands) }))
 	return p.own(k, i, func(index []int) (int32, error) {
 		if len(index) >= 2 && index[0] == 0 {
 			return a.partOf(p, i, index[1], index[2:])
 		}
-		for _, x := range aliases {
-			if slices.Equal(x.output, index) && x.operand < len(i.Operands) {
-				return a.partOf(p, i, x.operand, x.index)
-			}
+		if x, ok := of(index); ok {
+			return a.partOf(p, i, x.operand, x.index)
 		}
 		return -1, nil
 	})
@@ -316,6 +366,27 @@ type outputAlias struct {
 	output  []int
 	operand int
 	index   []int
+}
+
+// aliasOf returns a function that finds the first alias of an output.
+func aliasOf(list []outputAlias) func(index []int) (outputAlias, bool) {
+	if len(list) < wideTuple {
+		return func(index []int) (outputAlias, bool) {
+			n := slices.IndexFunc(list, func(x outputAlias) bool { return slices.Equal(x.output, index) })
+			if n < 0 {
+				return outputAlias{}, false
+			}
+			return list[n], true
+		}
+	}
+	byOutput := make(map[string]outputAlias, len(list))
+	for _, x := range slices.Backward(list) { // the first is written last
+		byOutput[fmt.Sprint(x.output)] = x
+	}
+	return func(index []int) (outputAlias, bool) {
+		x, ok := byOutput[fmt.Sprint(index)]
+		return x, ok
+	}
 }
 
 // outputAliases reads output_to_operand_aliasing={{0}: (1, {}), {1}: (0, {2})}.

@@ -66,7 +66,8 @@ func (a *Analysis) dying(v int32, step int, use, taken []bool) int32 {
 	if len(a.members[x.Buffer]) > 1 || x.Instruction.Opcode == hlo.Copy {
 		return -1
 	}
-	for _, o := range x.Instruction.Operands {
+	for _, o := range a.share.candidates(x.Instruction, x.Index) {
+		*a.share.looked++
 		n, _ := a.flow.node(x.frame, o)
 		w := a.flow.val[a.flow.first[n]]
 		y := &a.Values[w]

@@ -154,18 +154,100 @@ func follow(i *hlo.Instruction, index []int) (*hlo.Instruction, []int) {
 // (HloDataflowAnalysis::CanShareOperandBufferWithUser, 2026).
 type sharing struct {
 	through map[*hlo.Instruction]bool // by a fusion's parameter
+	// What is found once, as looking again for each of many operands takes their square.
+	parameters map[*hlo.Computation][]*hlo.Instruction
+	shareable  map[*hlo.Instruction][]*hlo.Instruction          // see candidates
+	wide       map[*hlo.Instruction]map[*hlo.Instruction][2]int // see numbers
+	looked     *int                                             // operands that were looked at, for tests
 }
 
-func newSharing() sharing { return sharing{map[*hlo.Instruction]bool{}} }
+func newSharing() sharing {
+	return sharing{
+		through:    map[*hlo.Instruction]bool{},
+		parameters: map[*hlo.Computation][]*hlo.Instruction{},
+		shareable:  map[*hlo.Instruction][]*hlo.Instruction{},
+		wide:       map[*hlo.Instruction]map[*hlo.Instruction][2]int{},
+		looked:     new(int),
+	}
+}
+
+// candidates returns the operands of a user whose memory the part of its result at the
+// index to may take over, in order, with some that it may not: see may.
+func (s sharing) candidates(u *hlo.Instruction, to []int) []*hlo.Instruction {
+	only := func(k int) []*hlo.Instruction {
+		if k >= len(u.Operands) {
+			return nil
+		}
+		return u.Operands[k : k+1]
+	}
+	switch u.Opcode {
+	case hlo.Copy, hlo.CustomCall:
+		return nil
+	case hlo.Scatter, hlo.SetDimensionSize, hlo.DynamicUpdateSlice:
+		return only(0)
+	case hlo.TriangularSolve:
+		return only(1)
+	case hlo.Sort:
+		if len(u.Operands) > 1 && len(to) > 0 {
+			return only(to[0])
+		}
+		return only(0)
+	case hlo.Fusion:
+		if len(u.Operands) < wideTuple {
+			return u.Operands
+		}
+		list, ok := s.shareable[u]
+		if !ok {
+			for _, o := range u.Operands {
+				// What hands on another's value stays: may is asked about that other.
+				makes := o.Opcode == hlo.Parameter || o.Opcode == hlo.Fusion || o.Opcode.Unary() || o.Opcode.Binary()
+				if first, _ := s.numbers(u, o); !makes || s.fusion(u, first) {
+					list = append(list, o)
+				}
+			}
+			s.shareable[u] = list
+		}
+		return list
+	}
+	if !s.elementwise(u, 0) {
+		return nil
+	}
+	return u.Operands
+}
+
+// numbers returns the first and the last number of an operand, -1 for what is none.
+func (s sharing) numbers(u, o *hlo.Instruction) (first, last int) {
+	if len(u.Operands) < wideTuple {
+		*s.looked += len(u.Operands)
+		return slices.Index(u.Operands, o), lastIndex(u.Operands, o)
+	}
+	all, ok := s.wide[u]
+	if !ok {
+		*s.looked += len(u.Operands)
+		all = make(map[*hlo.Instruction][2]int, len(u.Operands))
+		for n, o := range u.Operands {
+			if x, ok := all[o]; ok {
+				all[o] = [2]int{x[0], n}
+			} else {
+				all[o] = [2]int{n, n}
+			}
+		}
+		s.wide[u] = all
+	}
+	if x, ok := all[o]; ok {
+		return x[0], x[1]
+	}
+	return -1, -1
+}
 
 // may says whether the part of a user's result at the index to may lie where the
 // part of its operand o at the index from does.
 func (s sharing) may(o *hlo.Instruction, from []int, u *hlo.Instruction, to []int) bool {
-	number := slices.Index(u.Operands, o)
+	number, last := s.numbers(u, o)
 	if o.Opcode == hlo.Constant || u.Opcode == hlo.Copy || number < 0 || !equal(o.Shape.At(from...), u.Shape.At(to...)) {
 		return false
 	}
-	once := number == lastIndex(u.Operands, o)
+	once := number == last
 	switch u.Opcode {
 	case hlo.CustomCall:
 		return false
@@ -218,15 +300,15 @@ func (s sharing) fusion(u *hlo.Instruction, number int) bool {
 	if c == nil || c.Root == nil {
 		return false
 	}
-	var p *hlo.Instruction
-	for _, x := range c.Instructions {
-		if x.Opcode == hlo.Parameter && x.Parameter == number {
-			p = x
-		}
+	params, ok := s.parameters[c]
+	if !ok {
+		params = c.Parameters()
+		s.parameters[c] = params
 	}
-	if p == nil {
+	if number >= len(params) || params[number] == nil {
 		return false
 	}
+	p := params[number]
 	switch kind, _ := u.Attribute("kind"); {
 	case kind == "kLoop" || kind == "kInput":
 		return s.tree(p)

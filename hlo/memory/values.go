@@ -59,6 +59,12 @@ const (
 	maxDepth     = 1000
 )
 
+// maxValues is how many values, and how many buffers of a computation, there may be: each
+// takes some 150 bytes. It is a variable for tests.
+var maxValues = 1 << 22
+
+var errTooManyParts = errors.New("with it, the results have more than 2^24 parts, or more than 2^22 values of their own")
+
 var errTooManyCalls = errors.New("memory: with a copy of each computation for each of its calls the module has more than 2^20 instructions or 2^24 parts of results; does it call itself?")
 
 // A frame is one walk through a computation.
@@ -102,27 +108,15 @@ type flow struct {
 	// inline says whether the computations that are called are part of the schedule.
 	inline bool
 	walked map[*hlo.Computation]bool
+	places places
 }
 
 // parts is how many parts a shape has, itself included.
 func parts(s *hlo.Shape) int32 { return int32(countParts(s)) }
 
-// partAt is the preorder number of element k of a tuple.
-func partAt(s *hlo.Shape, k int) int32 {
-	n := int32(1)
-	for _, e := range s.Elements[:k] {
-		if len(e.Elements) == 0 {
-			n++
-		} else {
-			n += parts(e)
-		}
-	}
-	return n
-}
-
 // partOf is the preorder number of the part at an index, and whether there is one.
-func partOf(s *hlo.Shape, index ...int) (int32, bool) {
-	n, ok := offset(s, index)
+func (f *flow) partOf(s *hlo.Shape, index ...int) (int32, bool) {
+	n, ok := f.places.offset(s, index)
 	return int32(n), ok
 }
 
@@ -135,6 +129,9 @@ func (f *flow) define(fr, node, sub int32, index []int, shape *hlo.Shape) (int32
 	bytes, err := shape.Bytes()
 	if err != nil {
 		return 0, wrong(f.inst[node], "%v", err)
+	}
+	if len(f.a.Values) >= maxValues {
+		return 0, wrong(f.inst[node], "%v", errTooManyParts)
 	}
 	id := int32(len(f.a.Values))
 	v := Value{ID: int(id), Position: Position{Instruction: f.inst[node]}, Bytes: bytes, Space: shape.Space(), Start: -1, End: -1, frame: fr, last: -1}

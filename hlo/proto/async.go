@@ -14,7 +14,7 @@ import (
 // unwrap turns async-start and what follows it into the form of the text, where the
 // computation that it calls is one operation on its parameters in their order.
 func (d *decoder) unwrap(built []*computation) {
-	var wrappers []*hlo.Computation
+	wrappers := map[*hlo.Computation]bool{}
 	for _, c := range built {
 		for _, x := range c.list {
 			if x.i.Opcode != hlo.AsyncStart {
@@ -34,7 +34,7 @@ func (d *decoder) unwrap(built []*computation) {
 			}
 			x.i.Attributes = append(thread, own...)
 			x.i.Opcode = w.Root.Opcode + "-start"
-			wrappers = append(wrappers, w)
+			wrappers[w] = true
 			rename(x.i, w.Root.Opcode)
 		}
 	}
@@ -50,7 +50,7 @@ func (d *decoder) unwrap(built []*computation) {
 		}
 	}
 	d.m.Computations = slices.DeleteFunc(d.m.Computations, func(c *hlo.Computation) bool {
-		return !called[c] && slices.Contains(wrappers, c)
+		return !called[c] && wrappers[c]
 	})
 }
 
@@ -70,7 +70,9 @@ func rename(start *hlo.Instruction, op hlo.Opcode) {
 				if u.Opcode.IsAsyncDone() {
 					continue
 				}
-				next = u
+				if u.Opcode != hlo.AsyncUpdate { // once: a message may have a cycle
+					next = u
+				}
 			}
 		}
 		at = next

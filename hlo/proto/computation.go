@@ -70,7 +70,7 @@ func (d *decoder) computation(b []byte) (*computation, error) {
 	if d.computations[c.id] != nil {
 		return nil, fmt.Errorf("computation %s: id %d is there twice", c.c.Name, c.id)
 	}
-	d.computations[c.id] = c.c
+	d.computations[c.id] = c
 	for n, b := range instructions {
 		i, err := d.instruction(b)
 		if err != nil {
@@ -106,12 +106,16 @@ func (d *decoder) link(c *computation, i *instruction) error {
 		}
 		i.i.AddOperand(o.i)
 	}
+	seen := make(map[*instruction]bool, len(i.after))
 	for _, id := range i.after {
 		p := c.find(id)
 		if p == nil {
 			return fmt.Errorf("control predecessor %d is not in the computation", id)
 		}
-		i.i.AddAfter(p.i)
+		if !seen[p] {
+			seen[p] = true
+			i.i.After = append(i.i.After, p.i)
+		}
 	}
 	var called []*hlo.Computation
 	for _, id := range i.called {
@@ -119,7 +123,7 @@ func (d *decoder) link(c *computation, i *instruction) error {
 		if callee == nil {
 			return fmt.Errorf("computation %d, which it calls, is not there", id)
 		}
-		called = append(called, callee)
+		called = append(called, callee.c)
 	}
 	return d.finish(i, called)
 }

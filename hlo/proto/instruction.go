@@ -86,10 +86,16 @@ func (f *fields) bytes(n protowire.Number) (b []byte) {
 
 func (d *decoder) instruction(b []byte) (*instruction, error) {
 	f := fieldsOf(b)
+	if err := d.count(264 + 2*len(b) + 64*len(f.list)); err != nil {
+		return nil, err
+	}
 	x := &instruction{id: f.int(35), operands: f.ints(36), after: f.ints(37), called: f.ints(38)}
 	name, op := f.string(1), hlo.Opcode(f.string(2))
 	if f.err != nil {
 		return nil, f.err
+	}
+	if err := d.count(32 * (len(x.operands) + len(x.after) + len(x.called))); err != nil {
+		return nil, err
 	}
 	x.i = d.m.NewInstruction(name, op, nil)
 	if err := named(name); err != nil {
@@ -130,6 +136,9 @@ var silent = []protowire.Number{4, 5, 6, 9, 10, 12, 14, 26, 45, 50, 51, 56, 57, 
 func (d *decoder) left(i *hlo.Instruction, f *fields) {
 	var numbers []protowire.Number
 	for _, x := range f.list {
+		if len(numbers) == maxNotes {
+			break
+		}
 		read := x.n < 256 && f.read[x.n/64]>>(x.n%64)&1 != 0
 		if !read && (x.value != 0 || len(x.bytes) > 0) && !slices.Contains(silent, x.n) && !slices.Contains(numbers, x.n) {
 			numbers = append(numbers, x.n)

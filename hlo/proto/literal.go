@@ -18,6 +18,14 @@ import (
 // (print_large_constants_limit of HloPrintOptions).
 const shown = 10
 
+const (
+	// mostRows is how many rows of no elements are shown.
+	mostRows = 1000
+	// mostLiteral is how many bytes a value that is shown may have: its elements have 10
+	// bytes each at most, and its shape some more.
+	mostLiteral = 64 << 10
+)
+
 // leftOut is the text of a value that is not shown.
 const leftOut = "{...}"
 
@@ -31,10 +39,14 @@ func (d *decoder) literal(s *hlo.Shape, b []byte) (string, error) {
 		return leftOut, err
 	}
 	// An array without elements may still have many rows of none.
+	rows := int64(1)
 	for _, size := range s.Dims {
-		if size > shown {
+		if rows *= max(size, 1); size > shown || rows > mostRows {
 			return leftOut, nil
 		}
+	}
+	if len(b) > mostLiteral {
+		return "", fmt.Errorf("a value of %d bytes for %s", len(b), s)
 	}
 	f := fieldsOf(b)
 	texts, err := elements(s.Type, f, int(n))

@@ -14,7 +14,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -57,6 +56,13 @@ func ReadNotes(r io.Reader) (*hlo.Module, []string, error) {
 			return nil, nil, fmt.Errorf("hlo/proto: %w", err)
 		}
 	}
+	return Decode(b, nil)
+}
+
+// Decode is [ReadNotes] for bytes in memory, which may be damaged or made to harm: hold is
+// called with the bytes of memory that the module takes beside them, a part at a time, and
+// its first error ends reading. nil: it is not called.
+func Decode(b []byte, hold func(bytes int64) error) (*hlo.Module, []string, error) {
 	if len(b) > maxBytes {
 		return nil, nil, ErrTooLarge
 	}
@@ -66,7 +72,8 @@ func ReadNotes(r io.Reader) (*hlo.Module, []string, error) {
 			d := &decoder{
 				m:            &hlo.Module{Style: hlo.Style{Percent: true, Signatures: true}},
 				shapes:       map[string]*hlo.Shape{},
-				computations: map[int64]*hlo.Computation{},
+				computations: map[int64]*computation{},
+				hold:         hold,
 			}
 			if err := d.module(b); err != nil {
 				return nil, nil, fmt.Errorf("hlo/proto: %w", err)
@@ -118,8 +125,20 @@ func first(b []byte) (inner []byte, ok bool) {
 type decoder struct {
 	m            *hlo.Module
 	shapes       map[string]*hlo.Shape
-	computations map[int64]*hlo.Computation // by id
+	computations map[int64]*computation // by id
 	notes        []string
+	hold         func(bytes int64) error
+	held         int // bytes of memory that hold was not told of yet
+}
+
+// count counts memory.
+func (d *decoder) count(bytes int) error {
+	if d.held += bytes; d.held < 1<<20 || d.hold == nil {
+		return nil
+	}
+	n := d.held
+	d.held = 0
+	return d.hold(int64(n))
 }
 
 // maxNotes is enough to see what is left out.
@@ -188,13 +207,15 @@ func (d *decoder) module(b []byte) error {
 		}
 	}
 	d.unwrap(built)
-	if d.m.Entry = d.computations[entry]; !hasEntry || d.m.Entry == nil {
+	if c := d.computations[entry]; hasEntry && c != nil {
+		d.m.Entry = c.c
+	} else {
 		if d.m.Entry = d.m.Computation(entryName); d.m.Entry == nil {
 			return fmt.Errorf("the entry %q is none of the computations", entryName)
 		}
 	}
 	if schedule != nil {
-		if err := d.schedule(schedule, built); err != nil {
+		if err := d.schedule(schedule); err != nil {
 			return err
 		}
 	}
@@ -416,7 +437,7 @@ func tables(b []byte) (string, error) {
 }
 
 // schedule puts the instructions of computations into the order in which they run.
-func (d *decoder) schedule(b []byte, built []*computation) error {
+func (d *decoder) schedule(b []byte) error {
 	found := false
 	err := walk(b, func(x field) error {
 		if x.n != 1 {
@@ -441,11 +462,10 @@ func (d *decoder) schedule(b []byte, built []*computation) error {
 		}); err != nil {
 			return err
 		}
-		at := slices.IndexFunc(built, func(c *computation) bool { return c.id == id })
-		if at < 0 {
+		c := d.computations[id]
+		if c == nil {
 			return fmt.Errorf("the schedule is of computation %d, which is not there", id)
 		}
-		c := built[at]
 		list := make([]*hlo.Instruction, 0, len(ids))
 		seen := map[*hlo.Instruction]bool{}
 		for _, n := range ids {

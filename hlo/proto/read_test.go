@@ -249,6 +249,16 @@ func TestErrors(t *testing.T) {
 	if m, err := Read(bytes.NewReader(one(parameter(), empty))); err != nil || m.Entry.Root.Literal != "{...}" {
 		t.Error(m, err)
 	}
+	// Nor are rows of which each is small, and all are many.
+	rows = message{}.with(2, 11)
+	for range 20 {
+		rows = rows.with(3, 10)
+	}
+	rows = rows.with(3, 0)
+	empty = message{}.with(1, "n").with(2, "constant").with(3, rows).with(35, 2).with(8, message{}.with(1, rows))
+	if m, err := Read(bytes.NewReader(one(parameter(), empty))); err != nil || m.Entry.Root.Literal != "{...}" {
+		t.Error(m, err)
+	}
 	// A shape in a shape in a shape.
 	deep := f32
 	for range 200 {

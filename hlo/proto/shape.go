@@ -70,7 +70,7 @@ func (d *decoder) shapeAt(b []byte, depth int) (*hlo.Shape, error) {
 		of := *s.Elements[0]
 		of.Buffer = true
 		d.shapes[string(b)] = &of
-		return &of, nil
+		return &of, d.count(len(b) + 200)
 	}
 	if s.Type = types[element]; s.Type == "" {
 		return nil, fmt.Errorf("element type %d is none of XLA's", element)
@@ -101,7 +101,7 @@ func (d *decoder) shapeAt(b []byte, depth int) (*hlo.Shape, error) {
 		s.HasLayout = s.Layout != ""
 	}
 	d.shapes[string(b)] = s
-	return s, nil
+	return s, d.count(len(b) + 200 + len(s.Layout) + 16*(len(s.Dims)+len(s.Elements)))
 }
 
 // layout is the text between the braces.

@@ -1,0 +1,220 @@
+package memory
+
+// That the analyses take time in proportion to a module: what they look at is counted.
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"gpumem/hlo"
+)
+
+// repeated joins a text for each of n numbers.
+func repeated(n int, between string, f func(k int) string) string {
+	list := make([]string, n)
+	for k := range list {
+		list[k] = f(k)
+	}
+	return strings.Join(list, between)
+}
+
+const vector = "f32[64]{0}"
+
+// wideModules are modules with one instruction of n operands or parts.
+var wideModules = map[string]func(n int) string{
+	"a tuple of many": func(n int) string {
+		return "ENTRY e {\n  p = " + vector + " parameter(0)\n" +
+			repeated(n, "", func(k int) string { return fmt.Sprintf("  a%d = %s negate(p)\n", k, vector) }) +
+			"  ROOT r = " + tupleOf(n) + " tuple(" + named("a", n) + ")\n}\n"
+	},
+	"get-tuple-element of each part": func(n int) string {
+		return "ENTRY e {\n  p = " + tupleOf(n) + " parameter(0)\n" +
+			repeated(n, "", func(k int) string { return fmt.Sprintf("  a%d = %s get-tuple-element(p), index=%d\n", k, vector, k) }) +
+			"  ROOT r = " + tupleOf(n) + " tuple(" + named("a", n) + ")\n}\n"
+	},
+	"a part many times in a tuple": func(n int) string {
+		return "ENTRY e {\n  p = " + vector + " parameter(0)\n" +
+			repeated(n/2, "", func(k int) string { return fmt.Sprintf("  a%d = %s negate(p)\n", k, vector) }) +
+			"  t = " + tupleOf(n) + " tuple(" + repeated(n, ", ", func(k int) string { return fmt.Sprintf("a%d", k%(n/2)) }) + ")\n" +
+			"  ROOT b = " + tupleOf(n) + " opt-barrier(t)\n}\n"
+	},
+	"a loop fusion with many results": func(n int) string {
+		return "f {\n  p = " + tupleOf(n) + " parameter(0)\n" +
+			repeated(n, "", func(k int) string {
+				return fmt.Sprintf("  g%d = %s get-tuple-element(p), index=%d\n  s%d = %s negate(g%d)\n", k, vector, k, k, vector, k)
+			}) + "  ROOT x = " + tupleOf(n) + " tuple(" + named("s", n) + ")\n}\n\n" +
+			"ENTRY e {\n  q = " + tupleOf(n) + " parameter(0)\n  ROOT z = " + tupleOf(n) + " fusion(q), kind=kLoop, calls=f\n}\n"
+	},
+	"a while after the other": func(n int) string {
+		state := "(" + vector + ", " + vector + ")"
+		return "b {\n  ROOT p = " + state + " parameter(0)\n}\n\nc {\n  q = " + state + " parameter(0)\n  ROOT k = pred[] constant(false)\n}\n\n" +
+			"ENTRY e {\n  w0 = " + state + " parameter(0)\n" +
+			repeated(n, "", func(k int) string {
+				return fmt.Sprintf("  w%d = %s while(w%d), condition=c, body=b\n", k+1, state, k)
+			}) + fmt.Sprintf("  ROOT r = %s copy(w%d)\n}\n", state, n)
+	},
+	"a collective of many": func(n int) string {
+		return "add {\n  x = f32[] parameter(0)\n  y = f32[] parameter(1)\n  ROOT z = f32[] add(x, y)\n}\n\n" +
+			"ENTRY e {\n  p = " + vector + " parameter(0)\n" +
+			repeated(n, "", func(k int) string { return fmt.Sprintf("  a%d = %s negate(p)\n", k, vector) }) +
+			"  r = " + tupleOf(n) + " all-reduce(" + named("a", n) + "), to_apply=add\n  ROOT g = " + vector + " get-tuple-element(r), index=0\n}\n"
+	},
+	"a chain in the memory of one output": func(n int) string {
+		return "ENTRY e {\n  a0 = " + vector + " parameter(0)\n" +
+			repeated(n, "", func(k int) string { return fmt.Sprintf("  a%d = %s negate(a%d)\n", k+1, vector, k) }) +
+			fmt.Sprintf("  ROOT r = %s negate(a%d)\n}\n", vector, n)
+	},
+	"a forward and a backward pass": func(n int) string {
+		return "ENTRY e {\n  a0 = " + vector + " parameter(0)\n" +
+			repeated(n, "", func(k int) string { return fmt.Sprintf("  a%d = %s negate(a%d)\n", k+1, vector, k) }) +
+			fmt.Sprintf("  b%d = %s negate(a%d)\n", n, vector, n) +
+			repeated(n, "", func(k int) string {
+				return fmt.Sprintf("  b%d = %s add(b%d, a%d)\n", n-1-k, vector, n-k, n-k)
+			}) + "  ROOT r = " + vector + " negate(b0)\n}\n"
+	},
+}
+
+func tupleOf(n int) string { return "(" + repeated(n, ", ", func(int) string { return vector }) + ")" }
+
+func named(name string, n int) string {
+	return repeated(n, ", ", func(k int) string { return fmt.Sprint(name, k) })
+}
+
+// looked is how much both models, the assignment and the packing look at.
+func looked(t *testing.T, text string) map[string]int {
+	t.Helper()
+	m, err := hlo.ParseString("HloModule m, is_scheduled=true\n\n" + text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := Options{}.NewMeter()
+	if _, err := p.Peak(m.Entry); err != nil {
+		t.Fatal(err)
+	}
+	a, err := AnalyzeModule(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := &assigner{a: a, in: make([]int32, len(a.BufferBytes))}
+	packed := 0
+	for _, use := range g.allocations() {
+		p, err := newPacker(a.record(use).blocks, Alignment)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, order := range [][]int32{p.bySize(), p.byDuration()} {
+			if _, _, err := p.place(order); err != nil {
+				t.Fatal(err)
+			}
+		}
+		packed += p.looked
+	}
+	lives := 0
+	for _, x := range g.list {
+		lives += x.lives.looked
+	}
+	return map[string]int{
+		"the pass's model":        p.a.looked + p.a.places.looked,
+		"parts of shapes":         a.flow.places.looked,
+		"operands taken over":     *a.share.looked,
+		"lives in an allocation":  lives,
+		"bytes taken in the heap": packed,
+	}
+}
+
+func TestWideModulesTakeTimeInProportion(t *testing.T) {
+	const n = 400
+	for name, text := range wideModules {
+		t.Run(name, func(t *testing.T) {
+			small, large := looked(t, text(n)), looked(t, text(4*n))
+			for what, k := range large {
+				// 4 times as much, and logarithms; the square would be 16 times.
+				if k > 8*small[what]+1000 {
+					t.Errorf("%s: looks at %d for %d, and at %d for %d", what, small[what], n, k, 4*n)
+				}
+			}
+		})
+	}
+}
+
+// An instruction that takes a tuple of n parts as n of its operands uses n*n of them.
+func TestTooManyUsesAreRefused(t *testing.T) {
+	const n = 200
+	m, err := hlo.ParseString("HloModule m\n\nENTRY e {\n  p = " + tupleOf(n) + " parameter(0)\n  ROOT c = " + vector + " custom-call(" +
+		repeated(n, ", ", func(int) string { return "p" }) + "), custom_call_target=\"x\"\n}\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := newAnalyzer(nil)
+	a.maxUses = (n+1)*n - 1 // the table, too
+	if _, err := a.analyze(m.Entry); err == nil || err.Error() != "line 5: c in e: with it, the parts of results have more than 40199 uses" {
+		t.Errorf("error %v; want one of too many uses", err)
+	}
+	a.maxUses = (n + 1) * n
+	if _, err := a.analyze(m.Entry); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestLifeListFindsWhatLookingAtAllFinds(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 20 {
+		var l lifeList
+		var all []life
+		// Lives that at most touch, put in without order.
+		at := 0
+		for v := range 1500 {
+			end := at + r.IntN(3)
+			all = append(all, life{at, end, int32(v)})
+			at = end + r.IntN(2)
+		}
+		r.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+		for k, x := range all {
+			l.add(x)
+			if k%10 != 0 {
+				continue
+			}
+			start := r.IntN(at + 1)
+			end := start + r.IntN(20)
+			var got, want []int32
+			l.each(start, end, func(v int32) bool { got = append(got, v); return true })
+			for _, y := range all[:k+1] {
+				if y.start <= end && start <= y.end {
+					want = append(want, y.value)
+				}
+			}
+			slices.Sort(got)
+			slices.Sort(want)
+			if !slices.Equal(got, want) {
+				t.Fatalf("from %d to %d: %v, want %v", start, end, got, want)
+			}
+		}
+		if len(l.chunks) < 2 {
+			t.Fatal("one chunk: nothing was split")
+		}
+	}
+}
+
+// A line of 20 bytes may have a result of thousands of parts.
+func TestTooManyPartsAreRefused(t *testing.T) {
+	defer func(was int) { maxValues = was }(maxValues)
+	maxValues = 1000
+	text := "HloModule m\n\nENTRY e {\n  p = " + tupleOf(100) + " parameter(0)\n" +
+		repeated(9, "", func(k int) string {
+			return fmt.Sprintf("  c%d = %s custom-call(p), custom_call_target=\"x\"\n", k, tupleOf(100))
+		}) + "}\n"
+	m, err := hlo.ParseString(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = "with it, the results have more than 2^24 parts, or more than 2^22 values of their own"
+	if _, _, err := TempPeak(m, Options{}); err == nil || !strings.HasSuffix(err.Error(), want) {
+		t.Errorf("the pass's model: %v", err)
+	}
+	if _, err := AnalyzeModule(m); err == nil || !strings.HasSuffix(err.Error(), want) {
+		t.Errorf("the values: %v", err)
+	}
+}
