@@ -206,8 +206,12 @@ func Explain(env Environment, as Framework, d Device) (Answer, error) {
 		a.Version = v.String()
 	case f.newest.less(v):
 		a.Note = fmt.Sprintf("%s %s is newer than any release known here (%s) and is taken to do as that does.", f.title, a.Version, f.newest)
+		if f.name == "jax" {
+			a.Note += " Under way for it: a preallocated pool that grows (openxla/xla#48985) and a limit in bytes (#48907)."
+		}
 	}
 
+	env.noPages = d.NoPages
 	r, raised := f.read(env, v)
 	if raised != nil {
 		a.Errors = append(a.Errors, *raised)
