@@ -56,6 +56,10 @@ func (e Environment) In(root, dir string) Environment {
 	return e
 }
 
+// OnGPU returns e without the variables that choose JAX's platform, for a program
+// that is to use the GPU whatever they say.
+func (e Environment) OnGPU() Environment { return e.without(platformsVar).without(platformVar) }
+
 // maxFlagFile is the most that is read of a file, in bytes.
 const maxFlagFile = 1 << 20
 

@@ -224,7 +224,11 @@ func Explain(env Environment, as Framework, d Device) (Answer, error) {
 				rest = rest.without(next.Name)
 			}
 			if r, next = f.read(rest, v); next != nil && !seen[*next] {
-				a.Warnings = append(a.Warnings, Warning{next.Name, "is refused, too, once " + raised.Name + " is repaired: " + next.Text, next.Fix})
+				text := "is refused, too, once " + raised.Name + " is repaired: " + next.Text
+				if next.CPU {
+					text = "once " + raised.Name + " is repaired, " + next.Then
+				}
+				a.Warnings = append(a.Warnings, Warning{next.Name, text, next.Fix})
 			}
 		}
 		a.Set = fixes(a)

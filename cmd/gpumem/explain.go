@@ -145,8 +145,8 @@ func ask(cmd *cobra.Command, as, device string, pid int) (*question, error) {
 		q.chooseLoaded(cmd.Flags().Changed("as"))
 	}
 	q.env = policy.Environ(environ)
-	if q.process != nil { // the files that its variables name
-		q.env = q.env.In(fmt.Sprintf("/proc/%d/root", pid), fmt.Sprintf("/proc/%d/cwd", pid))
+	if q.process != nil {
+		q.env = environmentOf(pid, environ)
 	}
 
 	spec, note, err := open.Choose(device, os.LookupEnv, false)
@@ -168,6 +168,12 @@ func ask(cmd *cobra.Command, as, device string, pid int) (*question, error) {
 		q.note("process %d has %s=%q and this program %q: %s may be another GPU there; --device chooses", pid, visibleVar, theirs, ours, spec.Text)
 	}
 	return q, nil
+}
+
+// environmentOf is a process's environment, with the files that its values name
+// where the process finds them.
+func environmentOf(pid int, environ []string) policy.Environment {
+	return policy.Environ(environ).In(fmt.Sprintf("/proc/%d/root", pid), fmt.Sprintf("/proc/%d/cwd", pid))
 }
 
 // countGPUs is how many there are of the kind of a device.
