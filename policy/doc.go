@@ -1,7 +1,8 @@
 // Package policy says what an environment or a command line asks for, as one
 // struct, [Policy], that the allocators are built from. It knows the words and
 // the quirks of each framework and release; nothing else in this module knows
-// versions. It touches no device and keeps no state.
+// versions. It touches no device, keeps no state, and reads no file but one that
+// XLA_FLAGS names.
 //
 // # From an environment to a policy
 //

@@ -36,8 +36,12 @@ func readOurs(env Environment) (reading, *SettingError) {
 	if choice != "" {
 		jax = env.with(allocatorVar, choice)
 	}
-	// JAX's way with the variable is not ours.
-	r, err := readJAX(jax.without(asyncVar), newest, at(jaxReleases, newest))
+	// JAX's way with the variable is not ours, and we have no platforms and no pinned pool.
+	jax = jax.OnGPU()
+	for _, name := range []string{asyncVar, hostPreVar, hostLimitVar} {
+		jax = jax.without(name)
+	}
+	r, err := readJAX(jax, newestJAX, at(jaxReleases, newest))
 	if err != nil {
 		err.Then = notOpened
 		return r, err

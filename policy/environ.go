@@ -4,7 +4,12 @@
 package policy
 
 import (
+	"errors"
 	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 )
 
@@ -12,6 +17,11 @@ import (
 type Environment struct {
 	names  []string // in the order given, each once
 	values map[string]string
+	// root and dir are the directories that absolute and relative file names
+	// begin from; empty: this program's.
+	root, dir string
+	// noPages reports that the device has no virtual memory management.
+	noPages bool
 }
 
 // Environ makes an Environment of lines NAME=value, as [os.Environ] or
@@ -39,13 +49,61 @@ func (e Environment) Lookup(name string) (value string, ok bool) {
 // Get is the value of a variable; empty if it is not set.
 func (e Environment) Get(name string) string { return e.values[name] }
 
+// In returns e with the files that its values name looked for where another
+// program finds them: absolute names below root, relative ones below dir.
+func (e Environment) In(root, dir string) Environment {
+	e.root, e.dir = root, dir
+	return e
+}
+
+// OnGPU returns e without the variables that choose JAX's platform, for a program
+// that is to use the GPU whatever they say.
+func (e Environment) OnGPU() Environment { return e.without(platformsVar).without(platformVar) }
+
+// maxFlagFile is the most that is read of a file, in bytes.
+const maxFlagFile = 1 << 20
+
+// readFile reads a file that a value names. It does not wait for one that is no
+// regular file, and refuses one of more than maxFlagFile bytes.
+func (e Environment) readFile(name string) (string, error) {
+	if filepath.IsAbs(name) {
+		name = filepath.Join(e.root, name)
+	} else {
+		name = filepath.Join(e.dir, name)
+	}
+	info, err := os.Stat(name)
+	switch {
+	case err != nil:
+		return "", err
+	case !info.Mode().IsRegular():
+		return "", &fs.PathError{Op: "read", Path: name, Err: errors.New("not a regular file")}
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxFlagFile+1))
+	if err == nil && len(b) > maxFlagFile {
+		err = &fs.PathError{Op: "read", Path: name, Err: errors.New("larger than 1 MiB")}
+	}
+	return string(b), err
+}
+
+// renew is e with other variables.
+func (e Environment) renew(lines []string) Environment {
+	other := Environ(lines)
+	other.root, other.dir, other.noPages = e.root, e.dir, e.noPages
+	return other
+}
+
 // with is e with one variable set.
 func (e Environment) with(name, value string) Environment {
 	lines := []string{name + "=" + value}
 	for _, n := range e.names {
 		lines = append(lines, n+"="+e.values[n])
 	}
-	return Environ(lines)
+	return e.renew(lines)
 }
 
 // without is e less one variable.
@@ -56,7 +114,7 @@ func (e Environment) without(name string) Environment {
 			lines = append(lines, n+"="+e.values[n])
 		}
 	}
-	return Environ(lines)
+	return e.renew(lines)
 }
 
 // apply is e after a repair: words NAME=value and -NAME.
@@ -101,10 +159,12 @@ type Warning struct {
 
 // A SettingError is what the framework itself would raise for a setting.
 type SettingError struct {
-	Name string `json:"name"`          // the variable
-	Text string `json:"text"`          // the framework's own words, without the exception's type
-	Then string `json:"then"`          // what becomes of the program, one sentence
-	Fix  string `json:"fix,omitempty"` // as in [Warning]
+	Name string `json:"name"` // the variable
+	Text string `json:"text"` // the framework's own words, without the exception's type
+	Then string `json:"then"` // what becomes of the program, one sentence
+	// CPU reports that nothing is refused: the settings choose the CPU.
+	CPU bool   `json:"cpu,omitempty"`
+	Fix string `json:"fix,omitempty"` // as in [Warning]
 }
 
 // Error is Text.

@@ -206,8 +206,12 @@ func Explain(env Environment, as Framework, d Device) (Answer, error) {
 		a.Version = v.String()
 	case f.newest.less(v):
 		a.Note = fmt.Sprintf("%s %s is newer than any release known here (%s) and is taken to do as that does.", f.title, a.Version, f.newest)
+		if f.name == "jax" {
+			a.Note += " Under way for it: a preallocated pool that grows (openxla/xla#48985) and a limit in bytes (#48907)."
+		}
 	}
 
+	env.noPages = d.NoPages
 	r, raised := f.read(env, v)
 	if raised != nil {
 		a.Errors = append(a.Errors, *raised)
@@ -220,7 +224,11 @@ func Explain(env Environment, as Framework, d Device) (Answer, error) {
 				rest = rest.without(next.Name)
 			}
 			if r, next = f.read(rest, v); next != nil && !seen[*next] {
-				a.Warnings = append(a.Warnings, Warning{next.Name, "is refused, too, once " + raised.Name + " is repaired: " + next.Text, next.Fix})
+				text := "is refused, too, once " + raised.Name + " is repaired: " + next.Text
+				if next.CPU {
+					text = "once " + raised.Name + " is repaired, " + next.Then
+				}
+				a.Warnings = append(a.Warnings, Warning{next.Name, text, next.Fix})
 			}
 		}
 		a.Set = fixes(a)

@@ -156,39 +156,100 @@ type reading struct {
 	options []Option            // of a PJRT client; nil for other frameworks
 	pools   func(Device) []Pool // nil: there is no more to tell than the policy
 	noRemat bool                // XLA's recompute pass is switched off
+	copies  *SettingError       // what becomes of copies to the GPU, the client being made; nil: they work
 	notes
 }
 
-// readJAX is what a release of JAX does with an environment.
+// readJAX is what a release of JAX does with an environment, in its order: import,
+// the clients of its platforms one by one, and the choice between them.
 func readJAX(env Environment, v version, r jaxRelease) (reading, *SettingError) {
 	n := notes{env: env}
-	off, err := n.remat(r)
+	flags, badFlags := n.flags(v)
+	off, err := n.remat(r, flags)
 	if err != nil {
 		return reading{notes: n}, err
 	}
-	options, err := jaxOptions(env, r)
-	if err != nil {
-		err.Then = r.swallows()
-		return reading{notes: n}, err
-	}
-	if r.float32 { // there is a C API
-		if options, err = createOptions(env, options); err != nil {
+	options, noPlugin := jaxOptions(env, r) // refused: JAX goes on without the plugin
+	choice := n.backends(r)
+	result := reading{notes: n}
+	var made []string
+	for _, name := range choice.list {
+		switch {
+		case name == "cpu":
+			err = badFlags
+		case name != "cuda":
+			err = r.refusePlatform(name, noPlugin == nil)
+			err.Fix = n.fixPlatforms()
+		case noPlugin != nil && choice.explicit:
+			noPlugin.Then = r.stops(r.refusePlatform(name, false))
+			return reading{notes: n}, noPlugin
+		case noPlugin != nil:
+			continue
+		default:
+			client := notes{env: env, settings: slices.Clone(n.settings), warnings: slices.Clone(n.warnings)}
+			if result, err = client.client(options, v, r, flags, badFlags); err == nil {
+				result.noRemat = off
+			}
+		}
+		if err != nil {
 			return reading{notes: n}, err
+		}
+		if !slices.Contains(made, name) {
+			made = append(made, name)
+		}
+	}
+	platform, by, err := n.choose(r, choice, made)
+	switch {
+	case err != nil && noPlugin != nil:
+		noPlugin.Then = r.stops(err)
+		return reading{notes: n}, noPlugin
+	case err != nil:
+		return reading{notes: n}, err
+	case platform == "cuda":
+		return result, result.copies
+	case by == "":
+		noPlugin.Then = r.swallows()
+		return reading{notes: n}, noPlugin
+	}
+	return reading{notes: n}, n.cpuChosen(by, slices.Contains(made, "cuda"), result.policy)
+}
+
+// client is what the GPU's client makes of its options and of the variables that
+// XLA reads.
+func (n *notes) client(options []Option, v version, r jaxRelease, flags xlaFlags, badFlags *SettingError) (reading, *SettingError) {
+	var err *SettingError
+	if r.float32 { // there is a C API
+		if options, err = createOptions(n.env, options); err != nil {
+			return reading{}, err
 		}
 		if err := tooLarge(options); err != nil {
-			return reading{notes: n}, err
+			return reading{}, err
 		}
-		if err := checkOptions(env, options, v, r); err != nil {
-			return reading{notes: n}, err
+		if err := checkOptions(n.env, options, v, r); err != nil {
+			return reading{}, err
 		}
+	}
+	refused := r.needPages && n.env.noPages
+	if _, known := flagKind(noPagesFlag, v); refused && known != flagKnown { // the flags are not looked at
+		return reading{}, n.noPages(v)
+	}
+	if badFlags != nil {
+		return reading{}, badFlags
+	}
+	if refused && !flags.on(noPagesFlag) {
+		return reading{}, n.noPages(v)
 	}
 	a := r.asked(options)
-	p, err := n.xla(&a, r)
+	p, err := n.xla(&a, flags, r)
 	if err != nil {
-		return reading{notes: n}, err
+		return reading{}, err
+	}
+	copies, err := n.host(r)
+	if err != nil {
+		return reading{}, err
 	}
 	n.python(p, a, r)
-	return reading{p, options, func(d Device) []Pool { return jaxPools(p, a, r, d) }, off, n}, nil
+	return reading{policy: p, options: options, pools: func(d Device) []Pool { return jaxPools(p, a, r, d) }, copies: copies, notes: *n}, nil
 }
 
 // tooLarge is the error of an integer that Python can hold and the C API cannot.
@@ -256,6 +317,15 @@ func (r *jaxRelease) swallows() string {
 	return "JAX says that it falls back to the CPU, and the program runs there (with JAX_PLATFORMS=cuda it stops: Unable to initialize backend 'cuda')"
 }
 
+// stops is what becomes of such an error where the GPU was asked for by name: JAX
+// then raises another.
+func (r *jaxRelease) stops(then *SettingError) string {
+	if r.float32 {
+		return "JAX logs it as a plugin configuration error and then raises RuntimeError: " + then.Text
+	}
+	return notInitialized
+}
+
 // python says what the variables that Python reads do to p and what they do
 // not.
 func (n *notes) python(p Policy, a asked, r jaxRelease) {
@@ -264,6 +334,9 @@ func (n *notes) python(p Policy, a asked, r jaxRelease) {
 	said.fraction(p, a, r)
 	said.preallocate(p, a, r)
 	said.collective(p, a, r)
+	if a.grow != "" && a.most > a.fraction && p.Kind == BFC {
+		said.warn(createVar, "", "%s: in this release the pool does not grow beyond the %s that it begins with; openxla/xla#48985, which no release has yet, makes it grow", growOption, percent(a.fraction))
+	}
 	n.settings = append(said.settings, n.settings...)
 	n.warnings = append(said.warnings, n.warnings...)
 }

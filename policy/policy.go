@@ -152,6 +152,7 @@ type Device struct {
 	Free        uint64 // of them free, whoever holds the rest
 	Granularity uint64 // a grant is rounded up to a multiple of this; 0 means 2 MiB
 	CCMajor     int    // compute capability, such as 9 of 9.0
+	NoPages     bool   // without virtual memory management (cuMemCreate), as some virtual GPUs are
 }
 
 // LimitBytes is the most that the policy takes of a device. It is

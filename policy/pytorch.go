@@ -48,6 +48,7 @@ func (r *torchRelease) variables(env Environment) (common, own string) {
 // What becomes of a program whose settings are refused.
 const (
 	torchAtUse  = "PyTorch raises it at the first use of a GPU, not at import"
+	torchLater  = "PyTorch raises it where the settings are looked at, as for pinned memory; the driver's pool itself does not read them"
 	torchAtLoad = "import torch aborts the process"
 )
 
@@ -59,7 +60,7 @@ func readPyTorch(env Environment, v version) (reading, *SettingError) {
 	common, own := r.variables(env)
 	loaded, err := r.backendAt(env.Get(own))
 	if err != nil {
-		return reading{notes: n}, &SettingError{Name: own, Text: err.Error(), Then: torchAtLoad, Fix: r.repair(env, own, "")}
+		return reading{notes: n}, &SettingError{Name: own, Text: r.printed(err), Then: torchAtLoad, Fix: r.repair(env, own, "")}
 	}
 	// A program's first use of a GPU asks for the fraction, which is CUDA's own.
 	s, err := r.read(env.Get(common), env.Get(own), loaded, true)
@@ -67,6 +68,9 @@ func readPyTorch(env Environment, v version) (reading, *SettingError) {
 		name, then := common, torchAtUse
 		if s.own {
 			name = own
+		}
+		if loaded == torchAsync && r.grammar == torchTwice {
+			then = torchLater
 		}
 		if err == errTorchCrash {
 			then = "the process crashes at the first use of a GPU"
@@ -78,7 +82,10 @@ func readPyTorch(env Environment, v version) (reading, *SettingError) {
 				then += "; did you mean " + near + "?"
 			}
 		}
-		return reading{notes: n}, &SettingError{Name: name, Text: err.Error(), Then: then, Fix: r.repair(env, name, s.failed)}
+		if _, other := r.read(env.Get(common), env.Get(own), loaded, false); other != nil && other.Error() != err.Error() {
+			then += "; a look at the settings without a GPU, as in torch.cuda.memory._snapshot(), raises: " + r.printed(other)
+		}
+		return reading{notes: n}, &SettingError{Name: name, Text: r.printed(err), Then: then, Fix: r.repair(env, name, s.failed)}
 	}
 
 	p := Policy{Name: "pytorch", Kind: Caching}
@@ -96,6 +103,18 @@ func readPyTorch(env Environment, v version) (reading, *SettingError) {
 	}
 	n.torch(p, &r, s, common, own)
 	return reading{policy: p, pools: func(d Device) []Pool { return torchPools(p, s, d) }, notes: n}, nil
+}
+
+// printed is an error as the release prints it: with the place in its source,
+// where that is known.
+func (r *torchRelease) printed(err error) string {
+	text := err.Error()
+	for about, place := range r.places {
+		if strings.Contains(text, about) {
+			return strings.Replace(text, "ASSERT FAILED,", "ASSERT FAILED at "+place+",", 1)
+		}
+	}
+	return text
 }
 
 func (r *torchRelease) names() []string {

@@ -13,8 +13,8 @@ const (
 // remat reads what is about the pass, and says whether it is switched off. JAX
 // reads its variable at import, before anything else of all this
 // (jax/_src/config.py, bool_state).
-func (n *notes) remat(r jaxRelease) (off bool, err *SettingError) {
-	disabled := strings.Split(xlaFlags(n.env.Get(xlaFlagsVar))[disabledFlag], ",")
+func (n *notes) remat(r jaxRelease, flags xlaFlags) (off bool, err *SettingError) {
+	disabled := strings.Split(flags[disabledFlag], ",")
 	has := false
 	for _, pass := range disabled {
 		has = has || pass == rematPass

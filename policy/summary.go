@@ -13,6 +13,9 @@ import (
 func (a Answer) Summary() string {
 	if len(a.Errors) > 0 {
 		e := a.Errors[0]
+		if e.CPU {
+			return fmt.Sprintf("%s: %s.", e.Text, e.Then)
+		}
 		return fmt.Sprintf("%s is refused: %s.", e.Name, e.Then)
 	}
 	if a.hidden {

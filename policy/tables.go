@@ -23,12 +23,14 @@ type jaxRelease struct {
 	roundLimit  uint64   // bytes
 	poolByPages bool     // the pool's regions are made of pages (cuMemCreate), no longer of cuMemAlloc
 	tfrtAsync   bool     // the client of XLA_PYTHON_CLIENT_USE_TFRT_GPU_CLIENT has cuda_async, too
-	spatialFlag bool     // knows xla_gpu_enable_allocator_spatial_partitioning
-	updateModes []string // what xla_gpu_command_buffer_update_mode may be; none: the flag is not known
 	spatial     bool     // whenever preallocating
 	topDown     bool     // and then ordinary memory comes from the upper end
 	remat       bool     // reads JAX_COMPILER_ENABLE_REMAT_PASS
 	rematAdds   bool     // and leaves other passes of xla_disable_hlo_passes disabled
+	needPages   bool     // refuses a device without virtual memory management
+
+	platforms, gpuPlatforms []string     // that JAX_PLATFORMS may name without a plugin; that gpu means there
+	noHostMemory            SettingError // what becomes of a limit of 0 for pinned host memory
 }
 
 // jaxReleases, oldest first. All of them preallocate with BFC.
@@ -38,7 +40,9 @@ var jaxReleases = []row[jaxRelease]{
 		"JAX's documentation of 2019-07; `AllocatorConfig` in xla/python of that time",
 		func(r *jaxRelease) {
 			*r = jaxRelease{fraction: 0.9, of: Free, platform: Platform, asyncKeep: true, ignoreAlign: true,
-				allocators: []string{"default", "platform", "bfc", "cuda_async"}}
+				allocators: []string{"default", "platform", "bfc", "cuda_async"},
+				platforms:  []string{"cpu", "rocm", "tpu"}, gpuPlatforms: []string{"cuda", "rocm"},
+				noHostMemory: SettingError{Text: "Segmentation fault", Then: "the process dies by SIGSEGV at one of the first copies to the GPU, or waits 10 seconds at each and then goes without pinned memory"}}
 		}},
 	{version{0, 4, 1}, "2022-12-13",
 		"The fraction is of the total memory, no longer of what is free.",
@@ -74,6 +78,10 @@ var jaxReleases = []row[jaxRelease]{
 		"`JAX_COMPILER_ENABLE_REMAT_PASS` (`jax_compiler_enable_remat_pass`), on by default: XLA's recompute pass can be switched off.",
 		"jax/_src/config.py and compiler.py of 0.4.33 and 0.4.34",
 		func(r *jaxRelease) { r.remat = true }},
+	{version{0, 6, 0}, "2025-04",
+		"`rocm` in `JAX_PLATFORMS` needs a plugin, as `cuda` does.",
+		"jax/_src/xla_bridge.py of 0.5.3 and 0.6.0",
+		func(r *jaxRelease) { r.platforms = []string{"cpu", "tpu"} }},
 	{version{0, 7, 0}, "2025-07-22",
 		"`XLA_PYTHON_CLIENT_ABORT_COLLECTIVES_ON_FAILURE` is read: not about memory, but a text that is no integer is an error.",
 		"jaxlib/xla_client.py of 0.7.0",
@@ -87,12 +95,12 @@ var jaxReleases = []row[jaxRelease]{
 		"jaxlib/xla_client.py of 0.10.0",
 		func(r *jaxRelease) {
 			r.allocators = []string{"default", "platform", "bfc", "cuda_async", "vmm"}
-			r.tfrtAsync, r.updateModes = true, []string{"ALWAYS_UPDATE", "NEVER_UPDATE", "CAPTURE_CMD_NEVER_UPDATE"}
+			r.tfrtAsync = true
 		}},
 	{version{0, 10, 1}, "2026-05-18",
 		"The allocator `platform` silently gives a growing pool of the whole GPU. The pool honours the alignment asked for.",
 		"openxla/xla#41761, #41659; XLA's BFCAllocator of 2026-04",
-		func(r *jaxRelease) { r.platform, r.ignoreAlign = BFC, false }},
+		func(r *jaxRelease) { r.platform, r.ignoreAlign, r.needPages = BFC, false, true }},
 	{version{0, 10, 2}, "2026-06-17",
 		"The limit is rounded up to 2 MiB.",
 		"XLA of 2026-06-03",
@@ -102,19 +110,23 @@ var jaxReleases = []row[jaxRelease]{
 		"XLA of 2026-06-15 (xla_gpu_enable_allocator_spatial_partitioning) and commit 604c077c",
 		func(r *jaxRelease) {
 			r.spatial, r.platform = true, Platform
-			r.spatialFlag, r.updateModes = true, []string{"ALWAYS_UPDATE", "SKIP_TEMP"}
+			r.noHostMemory = SettingError{Text: "Segmentation fault", Then: "the process dies by SIGSEGV at one of the first copies to the GPU"}
 			r.allocators = []string{"default", "platform", "bfc", "cuda_async", "vmm", "address"}
 		}},
 	{version{0, 11, 1}, "2026-08-17",
 		"The out-of-memory error names the allocator and the device. Switching the recompute pass off leaves the other passes of `xla_disable_hlo_passes` as they are.",
 		"the plugin jax-cuda12-pjrt 0.11.1 itself; jax/_src/compiler.py of 0.11.0 and 0.11.1",
 		func(r *jaxRelease) {
-			r.rematAdds, r.updateModes = true, []string{"ALWAYS_UPDATE", "SKIP_TEMP", "SKIP_PROFILED"}
+			r.rematAdds = true
 		}},
 	{version{0, 12, 0}, "2026-10-16",
 		"A preallocated pool serves ordinary memory from its upper end, collective memory from its lower: the mirror image of before. The client option `memory_fraction_policy`, which only `JAX_PJRT_CLIENT_CREATE_OPTIONS` reaches.",
 		"XLA PR 48834; the plugin jax-cuda12-pjrt 0.12.0 itself",
-		func(r *jaxRelease) { r.topDown = true }},
+		func(r *jaxRelease) {
+			r.topDown = true
+			r.platforms = []string{"cpu", "tpu", "proxy"}
+			r.noHostMemory = SettingError{Text: "The pinned host pool may be exhausted or fragmented (see XLA_PJRT_GPU_HOST_MEMORY_LIMIT_GB), or the underlying pinned allocation failed; check earlier allocator warnings for the root cause.", Then: "JAX raises JaxRuntimeError at the first copy to the GPU: there is no pinned host memory"}
+		}},
 }
 
 // newestJAX is the newest release that was looked at.
@@ -176,6 +188,9 @@ type torchRelease struct {
 	scolds    bool   // calls PYTORCH_CUDA_ALLOC_CONF deprecated and reads nothing else
 	hipNoPool bool   // PYTORCH_NO_HIP_MEMORY_CACHING counts, too
 	noPoolIs1 bool   // only the value 1 turns the pool off, not that the variable is set
+	// places are where failed assertions are in PyTorch's source, by a part of
+	// their text; none where that is not known.
+	places map[string]string
 }
 
 // torchReleases, oldest first.
@@ -260,6 +275,11 @@ var torchReleases = []row[torchRelease]{
 		func(r *torchRelease) {
 			r.know(false, (*torchReader).reserve, torchAddresses)
 			r.know(false, (*torchReader).reserves, torchAddresses+"_by_class")
+			const header = `"/__w/pytorch/pytorch/c10/core/AllocatorConfig.h":`
+			r.places = map[string]string{
+				"Index out of bounds": header + "123", "Expected closing bracket": header + "114",
+				"Allocator backend": `"/__w/pytorch/pytorch/c10/cuda/CUDAAllocatorConfig.cpp":64`,
+			}
 		}},
 }
 

@@ -143,8 +143,8 @@ func (n *notes) tensorflow(r tfRelease, o GPUOptions) (Policy, *SettingError) {
 	if err := n.tfPerDevice(&p); err != nil {
 		return p, err
 	}
-	n.tfOthers(r)
-	return p, nil
+	n.tfOthers()
+	return p, n.tfHost(r)
 }
 
 // tfPerDevice reads TF_PER_DEVICE_MEMORY_LIMIT_MB, which StreamExecutor holds
@@ -320,15 +320,35 @@ func (n *notes) tfPrealloc(p *Policy) *SettingError {
 	return nil
 }
 
-// tfOthers reads what changes no pool.
-func (n *notes) tfOthers(r tfRelease) {
-	if text, set := n.env.Lookup(tfHostVar); set {
-		if mib, ok := tfInt(text, r); !ok {
-			n.warn(tfHostVar, "-"+tfHostVar, "%s is no number of MiB and is ignored; write one such as 65536", pyRepr(text))
-		} else {
-			n.effect(tfHostVar, "at most %d MiB of pinned host memory", mib)
-		}
+// tfHost reads TF_GPU_HOST_MEM_LIMIT_IN_MB. A text that is no number means the
+// default, and since 2.20, whatever the log says, the number that it begins with.
+func (n *notes) tfHost(r tfRelease) *SettingError {
+	text, set := n.env.Lookup(tfHostVar)
+	if !set {
+		return nil
 	}
+	mib, ok := tfInt(text, r)
+	if !ok && r.plus { // absl::SimpleAtoi leaves what it has read, or the nearest number
+		digits := cInteger.FindString(text)
+		mib, _ = strconv.ParseInt(strings.TrimLeft(digits, " \t\n\v\f\r"), 10, 64)
+	}
+	switch limit := uint64(mib) << 20; {
+	case !ok && !r.plus:
+		n.warn(tfHostVar, "-"+tfHostVar, "%s is no number of MiB and is ignored; write one such as 65536", pyRepr(text))
+	case limit == 0:
+		return &SettingError{Name: tfHostVar, Text: "SameWorkerRecvDone unable to allocate output tensor.", Then: "TensorFlow raises ResourceExhaustedError at a session's first copy from the GPU: the limit of pinned host memory is 0", Fix: "-" + tfHostVar}
+	case !ok:
+		n.warn(tfHostVar, "-"+tfHostVar, "%s is no number of MiB: the limit of pinned host memory is %s, not the default that the log names; write one such as 65536", pyRepr(text), size.Format(limit))
+	case mib < 0:
+		n.warn(tfHostVar, "-"+tfHostVar, "%d makes no sense, and TensorFlow takes it for no limit at all; write MiB, such as 65536", mib)
+	default:
+		n.effect(tfHostVar, "at most %s of pinned host memory", size.Format(limit))
+	}
+	return nil
+}
+
+// tfOthers reads what changes no pool.
+func (n *notes) tfOthers() {
 	if text := n.env.Get(unifiedVar); text != "" {
 		n.warn(unifiedVar, "-"+unifiedVar, "TensorFlow's own pool does not read it; unified memory is per_process_gpu_memory_fraction above 1, or experimental.use_unified_memory")
 	}

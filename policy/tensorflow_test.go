@@ -133,6 +133,9 @@ func (c tfCase) check(t *testing.T, n int, release, answer string) bool {
 	}
 	v, _ := parseVersion(release, "", "")
 	r, refused := readGPUOptions(c.env, at(tfReleases, v), o)
+	if refused != nil && refused.Name == tfHostVar { // see TestTensorFlowHostLimit
+		return false
+	}
 	if crash := strings.HasPrefix(answer, "crash"); crash || refused != nil {
 		if crash != (refused != nil) || refused != nil && refused.Then != aborts {
 			t.Errorf("pools.txt:%d: %s: %v, want %s", n, release, refused, answer)
@@ -190,4 +193,48 @@ func (c tfCase) check(t *testing.T, n int, release, answer string) bool {
 		}
 	}
 	return true
+}
+
+// TestTensorFlowHostLimit: what a limit of pinned host memory makes of copies of
+// up to 3 MiB.
+func TestTensorFlowHostLimit(t *testing.T) {
+	b, err := os.ReadFile(filepath.FromSlash("testdata/tensorflow/host.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var env Environment
+	var releases []string
+	asked := 0
+	for n, line := range strings.Split(strings.TrimSpace(string(b)), "\n") {
+		switch list, ok := strings.CutPrefix(line, "# Releases asked: "); {
+		case ok:
+			releases = strings.Split(strings.TrimSuffix(list, "."), ", ")
+			continue
+		case line == "" || line[0] == '#':
+			continue
+		case line[0] != ' ':
+			env = quotedEnvironment(t, line)
+			continue
+		}
+		span, answer, _ := strings.Cut(strings.TrimSpace(line), " ")
+		first, last, many := strings.Cut(span, "..")
+		if !many {
+			last = first
+		}
+		for _, release := range releases[slices.Index(releases, first) : slices.Index(releases, last)+1] {
+			asked++
+			a, err := Explain(env, Framework{"tensorflow", release}, Device{Total: 6442450944, Free: 6291456000, CCMajor: 8})
+			if err != nil {
+				t.Fatal(err)
+			}
+			fails := strings.Contains(answer, "then !")
+			small := slices.ContainsFunc(a.Warnings, func(w Warning) bool { return strings.Contains(w.Text, "memory is 1 MiB") })
+			if refused := len(a.Errors) > 0; refused && !fails || !refused && fails != small {
+				t.Errorf("host.txt:%d: %s %v: errors %v, warnings %v; want %s", n+1, release, env.values, a.Errors, a.Warnings, answer)
+			}
+		}
+	}
+	if asked < 2*16 {
+		t.Errorf("%d answers", asked)
+	}
 }

@@ -7,13 +7,12 @@ package policy
 import (
 	"fmt"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 )
 
 // The variables that XLA itself reads, when the client is made; of the first
-// two, what is no number or truth value ends the process.
+// two, what is no number ends the process.
 const (
 	asyncVar         = "TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC" // by cuda_async alone
 	perDeviceVar     = "TF_PER_DEVICE_MEMORY_LIMIT_MB"
@@ -25,12 +24,6 @@ const (
 	xlaFlagsVar      = "XLA_FLAGS"
 	// Read by TensorFlow alone, although JAX's documentation names it.
 	tfAllocatorVar = "TF_GPU_ALLOCATOR"
-)
-
-// The XLA flags that have to do with memory.
-const (
-	spatialFlag = "xla_gpu_enable_allocator_spatial_partitioning" // bool, default true since JAX 0.11.0
-	updateFlag  = "xla_gpu_command_buffer_update_mode"            // other than ALWAYS_UPDATE needs vmm
 )
 
 // asked is the options as XLA has them.
@@ -104,24 +97,24 @@ func (r *jaxRelease) build(a asked) Policy {
 }
 
 // xla is the second step of the reading.
-func (n *notes) xla(a *asked, r jaxRelease) (Policy, *SettingError) {
-	flags := xlaFlags(n.env.Get(xlaFlagsVar))
-	if err := r.flags(flags); err != nil {
-		return Policy{}, err
-	}
+func (n *notes) xla(a *asked, flags xlaFlags, r jaxRelease) (Policy, *SettingError) {
 	if a.tfrt && a.kind == Async && !r.tfrtAsync {
 		return Policy{}, &SettingError{Name: tfrtVar, Text: "UNIMPLEMENTED: CudaAsync allocator is not supported in TfrtGpuClient.", Then: notInitialized, Fix: "-" + tfrtVar}
 	}
-	if mode, ok := flags[updateFlag]; ok && mode != r.updateModes[0] && a.kind != VMM {
+	if mode, ok := flags[updateFlag]; ok && mode != "ALWAYS_UPDATE" && a.kind != VMM {
 		n.warn(xlaFlagsVar, "", "%s=%s makes XLA use the allocator vmm, whatever %s says", updateFlag, mode, allocatorVar)
 		a.kind = VMM
 	}
 	p := r.build(*a)
 	if text, ok := flags[spatialFlag]; ok && p.Spatial {
-		if on, _ := flagBool(text); !on {
+		if !flags.on(spatialFlag) {
 			p.ends(false, false)
 			n.effect(xlaFlagsVar, "%s=%s: collective memory has a pool of its own", spatialFlag, text)
 		}
+	}
+	if flags.on(noPagesFlag) {
+		r.poolByPages = false
+		n.effect(xlaFlagsVar, "%s: the pool's regions are plain allocations (cuMemAlloc), which every GPU has", noPagesFlag)
 	}
 
 	if err := n.perDevice(&p, r); err != nil {
@@ -140,7 +133,6 @@ func (n *notes) xla(a *asked, r jaxRelease) (Policy, *SettingError) {
 			n.warn(memoryDumpVar, "", "ignored: only the pool (bfc) writes such a dump")
 		}
 	}
-	n.host()
 	return p, nil
 }
 
@@ -230,26 +222,56 @@ func (n *notes) asyncPrealloc(p *Policy) *SettingError {
 	return nil
 }
 
-// host reads what is about pinned host memory.
-func (n *notes) host() {
+// host reads what is about pinned host memory. What is neither a number nor a
+// truth value fails the client; without any such memory, copies to the GPU fail.
+func (n *notes) host(r jaxRelease) (copies, err *SettingError) {
+	refuse := func(name, kind, fallback string) *SettingError {
+		return &SettingError{Name: name, Text: "INVALID_ARGUMENT: " + cParse(name, n.env.Get(name), kind, fallback), Then: notInitialized, Fix: "-" + name}
+	}
+	limit := "64" // GiB, XLA's default
 	if text, set := n.env.Lookup(hostPreVar); set {
 		on, ok := cBool(text)
 		switch {
 		case !ok:
-			n.warn(hostPreVar, "", "%s is not recognised and means no; write true or 1", pyRepr(text))
+			return nil, refuse(hostPreVar, "bool", "0")
 		case on:
+			limit = "16"
 			n.effect(hostPreVar, "pinned host memory is taken at once: 16 GiB for each GPU, or what %s says", hostLimitVar)
 		}
 	}
-	if text, set := n.env.Lookup(hostLimitVar); set {
-		gib, ok := cInt(text)
-		switch {
-		case !ok:
-			n.warn(hostLimitVar, "", "%s is no whole number and is ignored; write GiB, such as 64", pyRepr(text))
-		default:
-			n.effect(hostLimitVar, "at most %d GiB of pinned host memory for each GPU", gib)
-		}
+	text, set := n.env.Lookup(hostLimitVar)
+	if !set {
+		return nil, nil
 	}
+	gib, ok := cInt(text)
+	switch {
+	case !ok:
+		return nil, refuse(hostLimitVar, "int64", limit)
+	case gib<<30 == 0: // also what overflows
+		none := r.noHostMemory
+		none.Name, none.Fix = hostLimitVar, "-"+hostLimitVar
+		return &none, nil
+	case gib < 0:
+		n.warn(hostLimitVar, "", "%d makes no sense, and XLA takes it for no limit at all; write GiB, such as 64", gib)
+	default:
+		n.effect(hostLimitVar, "at most %d GiB of pinned host memory for each GPU", gib)
+	}
+	return nil, nil
+}
+
+// noPages is the error of a device without virtual memory management.
+func (n *notes) noPages(v version) *SettingError {
+	e := &SettingError{Name: "device", Text: "INTERNAL: no supported devices found for platform CUDA", Then: notInitialized + ": the GPU has no virtual memory management"}
+	cure := "--" + noPagesFlag + "=true"
+	if _, known := flagKind(noPagesFlag, v); known != flagKnown {
+		e.Then += ", and this release has no flag to do without"
+		return e
+	}
+	e.Text += `: Device 0: Device 0 does not support CUDA Virtual Memory Management (VMM). VMM is required for device memory allocation in XLA. If it is expected that the VMM API is not available, use the "--` + noPagesFlag + `" flag. Note that this might slow down some operations, especially cross-GPU collectives.`
+	if e.Then += "; " + cure + " does without"; n.env.Get(xlaFlagsVar) == "" {
+		e.Fix = xlaFlagsVar + "=" + cure
+	}
+	return e
 }
 
 // abort is an error that ends the process.
@@ -280,56 +302,6 @@ func cBool(text string) (on, ok bool) {
 	}
 	return false, false
 }
-
-// xlaFlags are the --name=value of XLA_FLAGS; a flag alone has the value "". A
-// text that does not begin with a dash is the name of a file with flags, which
-// is not read here.
-func xlaFlags(text string) map[string]string {
-	flags := map[string]string{}
-	if !strings.HasPrefix(strings.TrimSpace(text), "-") {
-		return flags
-	}
-	for _, word := range strings.Fields(text) {
-		name, value, _ := strings.Cut(strings.TrimLeft(word, "-"), "=")
-		flags[name] = strings.Trim(value, `"'`)
-	}
-	return flags
-}
-
-// flagBool is a truth value of a flag.
-func flagBool(text string) (on, ok bool) {
-	if text == "" { // --flag
-		return true, true
-	}
-	return cBool(text)
-}
-
-// flags is the error of a flag about memory that the release does not know.
-func (r *jaxRelease) flags(flags map[string]string) *SettingError {
-	refuse := func(text string) *SettingError {
-		return &SettingError{Name: xlaFlagsVar, Text: text, Then: aborts}
-	}
-	if text, ok := flags[spatialFlag]; ok {
-		if !r.spatialFlag {
-			return refuse("Unknown flag in XLA_FLAGS: --" + spatialFlag + "=" + text)
-		}
-		if _, ok := flagBool(text); !ok {
-			return refuse(flagParsing)
-		}
-	}
-	if mode, ok := flags[updateFlag]; ok {
-		if r.updateModes == nil {
-			return refuse("Unknown flag in XLA_FLAGS: --" + updateFlag + "=" + mode)
-		}
-		if !slices.Contains(r.updateModes, mode) {
-			return refuse(flagParsing)
-		}
-	}
-	return nil
-}
-
-// flagParsing is how XLA ends over a flag's value.
-const flagParsing = "Check failed: tsl::Flags::Parse(&env_argv->argc, env_argv->argv.data(), flag_list) Flag parsing failed."
 
 // fractionName is the name under which the release likes its fraction.
 func (r *jaxRelease) fractionName() string {

@@ -43,7 +43,8 @@ framework that the process has loaded, and without @VERSION as its release.
 
 --diff A B compares two releases on the same environment and device.
 
-Exit status: 0 the settings are accepted, 1 the framework would raise, 2 bad usage.`,
+Exit status: 0 the settings are accepted; 1 the framework would raise, die, or
+run on the CPU; 2 bad usage.`,
 		Example: `  gpumem explain
   XLA_PYTHON_CLIENT_PREALLOCATE=off gpumem explain
   gpumem explain --as jax@0.4.30 --device sim:24GiB,used=20GiB
@@ -144,6 +145,9 @@ func ask(cmd *cobra.Command, as, device string, pid int) (*question, error) {
 		q.chooseLoaded(cmd.Flags().Changed("as"))
 	}
 	q.env = policy.Environ(environ)
+	if q.process != nil {
+		q.env = environmentOf(pid, environ)
+	}
 
 	spec, note, err := open.Choose(device, os.LookupEnv, false)
 	if err != nil {
@@ -164,6 +168,12 @@ func ask(cmd *cobra.Command, as, device string, pid int) (*question, error) {
 		q.note("process %d has %s=%q and this program %q: %s may be another GPU there; --device chooses", pid, visibleVar, theirs, ours, spec.Text)
 	}
 	return q, nil
+}
+
+// environmentOf is a process's environment, with the files that its values name
+// where the process finds them.
+func environmentOf(pid int, environ []string) policy.Environment {
+	return policy.Environ(environ).In(fmt.Sprintf("/proc/%d/root", pid), fmt.Sprintf("/proc/%d/cwd", pid))
 }
 
 // countGPUs is how many there are of the kind of a device.
@@ -279,7 +289,7 @@ func (q *question) policyDevice() policy.Device {
 	if q.process != nil && q.process.holds != nil {
 		free = min(d.Total, free+*q.process.holds)
 	}
-	return policy.Device{Ordinal: d.Ordinal, Total: d.Total, Free: free, Granularity: d.Granularity, CCMajor: d.CCMajor}
+	return policy.Device{Ordinal: d.Ordinal, Total: d.Total, Free: free, Granularity: d.Granularity, CCMajor: d.CCMajor, NoPages: !d.HasPages}
 }
 
 // explainJSON is an answer with what it is about.

@@ -98,7 +98,7 @@ func TestSetDevice(t *testing.T) {
 			if tc.pid != 0 {
 				q.process = &process{pid: tc.pid}
 			}
-			tc.status.Info = device.Info{Name: "H200", Ordinal: 2, Total: 10 * gib, Granularity: 512, CCMajor: 9}
+			tc.status.Info = device.Info{Name: "H200", Ordinal: 2, HasPages: true, Total: 10 * gib, Granularity: 512, CCMajor: 9}
 			tc.status.Notes = []string{"NVML: no\npermission"}
 			q.setDevice(open.Listed{Words: "cuda:0", Status: tc.status})
 			want := policy.Device{Ordinal: 2, Total: 10 * gib, Free: tc.free, Granularity: 512, CCMajor: 9}

@@ -261,6 +261,10 @@ func told(a policy.Answer) (names []string, texts map[string]string) {
 		add(w.Name, w.Text)
 	}
 	for _, e := range a.Errors {
+		if e.CPU {
+			add(e.Name, e.Then)
+			continue
+		}
 		add(e.Name, "raised: "+e.Text)
 	}
 	return names, texts

@@ -283,7 +283,7 @@ func (s *psState) explain(facts map[int]*psFacts) {
 	keys := slices.Collect(maps.Keys(same))
 	atOnce(len(keys), func(i int) {
 		all := same[keys[i]]
-		asks := asksFor(facts[all[0].PID].environ, all[0].loaded, devices[keys[i]])
+		asks := asksFor(environmentOf(all[0].PID, facts[all[0].PID].environ), all[0].loaded, devices[keys[i]])
 		for _, p := range all {
 			p.asks = asks
 		}
@@ -430,10 +430,10 @@ func usesGPU(pid int) bool {
 
 // asksFor is what an environment asks for in the words of the first framework
 // that is known here, of its release where that is known.
-func asksFor(environ []string, loaded []proc.Framework, d policy.Device) *policy.Answer {
+func asksFor(env policy.Environment, loaded []proc.Framework, d policy.Device) *policy.Answer {
 	for _, f := range loaded {
 		for _, version := range []string{f.Version, ""} {
-			if a, err := policy.Explain(policy.Environ(environ), policy.Framework{Name: f.Name, Version: version}, d); err == nil {
+			if a, err := policy.Explain(env, policy.Framework{Name: f.Name, Version: version}, d); err == nil {
 				return &a
 			}
 		}

@@ -204,17 +204,17 @@ func TestAsksShort(t *testing.T) {
 		{[]string{"CUDA_VISIBLE_DEVICES=-1"}, policy.Framework{Name: "jax", Version: "0.4.30"}, "sees no GPU"},
 	} {
 		d := policy.Device{Total: 24 << 30, Free: 24 << 30, Granularity: 2 << 20, CCMajor: 9}
-		a := asksFor(tc.env, []proc.Framework{{Name: "nosuch"}, {Name: tc.as.Name, Version: tc.as.Version}}, d)
+		a := asksFor(policy.Environ(tc.env), []proc.Framework{{Name: "nosuch"}, {Name: tc.as.Name, Version: tc.as.Version}}, d)
 		got := psProgram{asks: a}.asksShort()
 		if got != tc.want {
 			t.Errorf("%v in %v: %s, want %s", tc.env, tc.as, got, tc.want)
 		}
 	}
 	// A release that is too old to be known is explained as the newest.
-	if a := asksFor(nil, []proc.Framework{{Name: "jax", Version: "0.0.1"}}, policy.Device{Total: 1 << 30}); a == nil || a.Version == "0.0.1" {
+	if a := asksFor(policy.Environ(nil), []proc.Framework{{Name: "jax", Version: "0.0.1"}}, policy.Device{Total: 1 << 30}); a == nil || a.Version == "0.0.1" {
 		t.Errorf("%+v", a)
 	}
-	if a := asksFor(nil, []proc.Framework{{Name: "nosuch"}}, policy.Device{}); a != nil {
+	if a := asksFor(policy.Environ(nil), []proc.Framework{{Name: "nosuch"}}, policy.Device{}); a != nil {
 		t.Errorf("%+v", a)
 	}
 }

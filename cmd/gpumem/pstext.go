@@ -296,6 +296,8 @@ func (p psProgram) asksShort() string {
 	a := *p.asks
 	s := "as needed"
 	switch {
+	case len(a.Errors) > 0 && a.Errors[0].CPU:
+		s = "runs on the CPU"
 	case len(a.Errors) > 0:
 		s = a.Errors[0].Name + " is refused"
 	case a.Allocator == "":

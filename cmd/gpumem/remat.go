@@ -551,7 +551,7 @@ func (f *rematFlags) deviceLimit(cmd *cobra.Command, a *rematAnswer, m *hlo.Modu
 	if q.as.Name != "jax" {
 		return fmt.Errorf("--as %s: the limit is computed as JAX has it; want jax or jax@VERSION", q.as.Name)
 	}
-	e, err := policy.Explain(q.env, q.as, q.policyDevice())
+	e, err := policy.Explain(q.env.OnGPU(), q.as, q.policyDevice())
 	if err != nil {
 		return err
 	}

@@ -4,7 +4,6 @@ package main
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -26,19 +25,13 @@ type outcome struct {
 // choose is what a framework makes of an environment. The policy is for a
 // program that uses the GPU.
 func choose(as policy.Framework, env policy.Environment) (policy.Policy, outcome) {
-	gpu := true
-	if as.Name == "jax" {
-		gpu = wantsGPU(env.Get("JAX_PLATFORMS"))
-	}
 	// The policy is the same on all devices, so none is told of.
 	a, err := policy.Explain(env, as, policy.Device{})
 	switch {
 	case err != nil:
 		return policy.Policy{}, outcome{status: 2, text: "sharing: " + err.Error()}
-	case !gpu:
-		return policy.Policy{}, outcome{cpu: true}
 	case len(a.Errors) > 0:
-		return policy.Policy{}, refused(a.Errors[0], env)
+		return policy.Policy{}, refused(a.Errors[0])
 	case a.Allocator == "": // no GPU is visible
 		return policy.Policy{}, outcome{cpu: true}
 	}
@@ -60,26 +53,22 @@ func choose(as policy.Framework, env policy.Environment) (policy.Policy, outcome
 	return p, outcome{}
 }
 
-// wantsGPU is whether JAX_PLATFORMS names NVIDIA's GPUs. Without it JAX takes
-// them if it can.
-func wantsGPU(platforms string) bool {
-	list := strings.Split(platforms, ",")
-	return platforms == "" || slices.Contains(list, "cuda") || slices.Contains(list, "gpu")
-}
-
 // refused is what the newest JAX does, and says, about a setting that is refused
 // (jax/_src/xla_bridge.py of 0.12.0). TensorFlow refuses only what aborts it.
-func refused(e policy.SettingError, env policy.Environment) outcome {
+func refused(e policy.SettingError) outcome {
+	log := "Jax plugin configuration error: " + e.Text + "\n"
+	_, raised, _ := strings.Cut(e.Then, " then raises ")
 	switch {
+	case e.CPU:
+		return outcome{cpu: true}
 	case strings.Contains(e.Then, "aborts"):
 		return outcome{status: 134, text: e.Text} // 128 and SIGABRT
-	case !strings.Contains(e.Then, "runs on the CPU"):
+	case raised != "": // the plugin is not there, and was asked for
+		return outcome{status: 1, text: log + raised}
+	case strings.Contains(e.Then, "runs on the CPU"):
+		return outcome{cpu: true, text: log + "An NVIDIA GPU may be present on this machine, but a CUDA-enabled jaxlib is not installed. Falling back to cpu."}
+	case strings.Contains(e.Then, "Unable to initialize"):
 		return outcome{status: 1, text: "RuntimeError: Unable to initialize backend 'cuda': " + e.Text}
 	}
-	// The plugin is not there then. Only where it was asked for that is an error.
-	text := "Jax plugin configuration error: " + e.Text + "\n"
-	if env.Get("JAX_PLATFORMS") != "" {
-		return outcome{status: 1, text: text + "RuntimeError: Unable to initialize backend 'cuda'"}
-	}
-	return outcome{cpu: true, text: text + "An NVIDIA GPU may be present on this machine, but a CUDA-enabled jaxlib is not installed. Falling back to cpu."}
+	return outcome{status: 1, text: "RuntimeError: " + e.Text}
 }

@@ -119,6 +119,10 @@ func (o *outfit) jaxRemarks(g Grant) {
 		return
 	}
 	for _, e := range a.Errors {
+		if e.CPU {
+			o.keep(e.Name, "left as it is: "+e.Then)
+			continue
+		}
 		o.keep(e.Name, "left as it is: JAX refuses it ("+e.Text+"); "+e.Then)
 	}
 	switch a.Allocator {

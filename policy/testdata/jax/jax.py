@@ -1,6 +1,6 @@
-"""What JAX's own Python makes of environments: remakes options.txt and bridge.txt.
+"""What JAX's own Python makes of environments: remakes options.txt, bridge.txt and platforms.txt.
 
-Usage: python3 jax.py [--check] [--dir DIR] [--python PATH]... [RELEASE]...
+Usage: python3 jax.py [--check] [--only TABLE] [--dir DIR] [--python PATH]... [RELEASE]...
 
 Every release named below is fetched from PyPI with pip and imported, and its
 own functions are called:
@@ -9,11 +9,14 @@ own functions are called:
                0.5.3, make_gpu_client
   bridge.txt   jax._src.xla_bridge: register_plugin and what it registers and,
                up to 0.5.3, make_gpu_client
+  platforms.txt
+               jax._src.xla_bridge: get_backend, with a plugin for CUDA registered
 
 Only native calls at the end of these functions, which need a GPU, are replaced
 by ones that record what they were given.
 
 RELEASE     print the tables of these releases only, and write nothing
+--only      one table: options, bridge or platforms
 --check     compare with the tables that are here, and write nothing
 --dir       where the packages go, and stay (1 GB for three releases). Without
             it they go to a temporary folder and are removed one by one.
@@ -84,7 +87,9 @@ VISIBLE = {p: "JAX_%s_VISIBLE_DEVICES" % p.upper() for p in ("cuda", "rocm", "on
 
 VISIBLE_FLAG = {p: name.lower() for p, name in VISIBLE.items()}
 
-NAMES = [ALLOCATOR, FRACTION, OLD_FRACTION, PREALLOCATE, COLLECTIVE, ABORT, TFRT, CREATE, *VISIBLE.values(), CREATE.lower(),
+PLATFORMS, PLATFORM = "JAX_PLATFORMS", "JAX_PLATFORM_NAME"
+
+NAMES = [PLATFORMS, PLATFORM, ALLOCATOR, FRACTION, OLD_FRACTION, PREALLOCATE, COLLECTIVE, ABORT, TFRT, CREATE, *VISIBLE.values(), CREATE.lower(),
          *VISIBLE_FLAG.values()]
 
 ALLOCATORS = [
@@ -254,6 +259,17 @@ def grid(axes):
     return envs
 
 
+def platform_environments():
+    for name in ("", "cpu", "cuda", "gpu", "tpu", "rocm", "oneapi", "metal", "CPU", "CUDA", "GPU", " cpu", "cuda ", "x", ","):
+        yield {PLATFORMS: name}
+        yield {PLATFORM: name}
+    for names in ("cpu,cuda", "cuda,cpu", "cuda,", ",cuda", "cuda, cpu", "cuda,cuda", "cpu,tpu", "cuda,rocm", "cuda,cpu,x", "cpu;cuda", "cuda:0"):
+        yield {PLATFORMS: names}
+        yield {PLATFORM: names}
+    for platforms, name in (("cuda,cpu", "cpu"), ("cpu,cuda", "cuda"), ("cpu", "cuda"), ("cuda", "cpu"), ("cpu,cuda", "gpu"), ("cpu", "gpu"), ("cuda", "x")):
+        yield {PLATFORMS: platforms, PLATFORM: name}
+
+
 def distinct(envs):
     """Without repetitions, every value as bytes and every name in its place."""
     seen = {}
@@ -273,7 +289,8 @@ def child(table, folders):
     envs = [{n: v.encode("latin-1") for n, v in env.items()} for env in json.load(sys.stdin)]
     out = os.fdopen(os.dup(1), "w")  # jax prints, and must not print in between
     os.dup2(2, 1)
-    json.dump(list(ask_jaxlib(envs) if table == "options" else ask_jax(envs)), out)
+    asked = {"bridge": ask_bridge, "platforms": ask_platforms}
+    json.dump(list(ask_jaxlib(envs) if table == "options" else ask_jax(envs, asked[table])), out)
     out.close()
 
 
@@ -324,7 +341,7 @@ def ask_jaxlib(envs):
         yield {who: outcome(call) for who, call in asked.items()}
 
 
-def ask_jax(envs):
+def ask_jax(envs, ask):
     """jax reads its variables when imported, so that every environment needs a
     process. All fork from this one, which has imported what jax needs."""
     import numpy, scipy, jaxlib.xla_client, importlib.metadata  # noqa: F401, E401
@@ -337,7 +354,7 @@ def ask_jax(envs):
                 os.close(read)
                 set_environment(env)
                 with os.fdopen(write, "w") as f:
-                    json.dump(ask_bridge(env), f)
+                    json.dump(ask(env), f)
             except BaseException:
                 traceback.print_exc()
             finally:
@@ -349,18 +366,20 @@ def ask_jax(envs):
         yield json.loads(answer)
 
 
-def ask_bridge(env):
+def ignore(*_, **__):
+    return None
+
+
+def import_bridge():
+    """xla_bridge and xla_client of the release, without a GPU's plugin to load."""
     import types
 
     # jax/__init__.py imports all of jax, which takes seconds and is not asked.
     jax = types.ModuleType("jax")
     jax.__path__ = [p + "/jax" for p in sys.path if os.path.isdir(p + "/jax/_src")]
     sys.modules["jax"] = jax
-    from jax._src import config, xla_bridge as bridge
+    from jax._src import xla_bridge as bridge
     from jax._src.lib import xla_client
-
-    def ignore(*_, **__):
-        return None
 
     xla_client.load_pjrt_plugin_dynamically = lambda *_: object()
     xla_client.pjrt_plugin_initialized = lambda _: True
@@ -368,6 +387,43 @@ def ask_bridge(env):
     for module in (getattr(xla_client, "profiler", None), getattr(bridge, "_profiler", None)):
         if module:
             module.register_plugin_profiler = ignore
+    return bridge, xla_client
+
+
+def ask_platforms(env):
+    """The platform of the default backend, and the platforms that a client was made
+    for, in order, where the packages for CUDA are installed and all clients can be
+    made but the TPU's."""
+    import dataclasses
+
+    bridge, _ = import_bridge()
+    made = []
+
+    class Client:
+        process_index, local_devices = lambda self: 0, lambda self: [0]
+        device_count, _get_all_devices = lambda self: 1, lambda self: [0]
+
+        def __init__(self, platform):
+            self.platform = platform
+            made.append(platform)
+
+    bridge._backend_factories.pop("cuda", None)  # jaxlib's own up to 0.5.3, which CPU wheels lack
+    bridge.register_plugin("cuda", priority=500, library_path="/none", options={})
+    for name in "discover_pjrt_plugins", "register_pjrt_plugin_factories_from_env":
+        setattr(bridge, name, ignore)
+    if hasattr(bridge, "hardware_utils"):
+        bridge.hardware_utils.has_visible_nvidia_gpu = lambda: True
+    for name in "cpu", "cuda":
+        old = bridge._backend_factories[name]
+        bridge._backend_factories[name] = dataclasses.replace(old, factory=lambda name=name: Client(name))
+    return {"backend": outcome(lambda: {"platform": bridge.get_backend().platform, "made": ",".join(made)})}
+
+
+def ask_bridge(env):
+    import types
+
+    bridge, xla_client = import_bridge()
+    from jax._src import config
 
     def set_flags():
         for flag in (n for n in env if n.islower()):
@@ -456,6 +512,14 @@ BRIDGE_HEAD = """\
 """
 
 
+PLATFORMS_HEAD = """\
+# Which backend jax chooses, said by the releases themselves. Made by jax.py;
+# README.md says how to read it.
+# backend: the default backend's platform, and the platforms that xla_bridge made a
+# client for, where the packages for CUDA are installed
+"""
+
+
 def table(head, envs, releases, answers):
     """The text of a table. answers[release][i] is {who: answer} to envs[i]."""
     lines = [head.rstrip()]
@@ -520,7 +584,7 @@ def ask(which, release, envs, pythons, folder, keep):
     install(python, beside, needs)
     install(python, own, ["jaxlib==" + release])
     folders = [own, beside]
-    if which == "bridge":
+    if which != "options":
         folders.insert(0, folder / ("jax-" + release))
         install(python, folders[0], ["jax==" + release])
     # -I: neither this folder, with its jax.py, nor the user's packages. -X utf8:
@@ -553,6 +617,7 @@ def find_pythons(given):
 def main():
     parser = argparse.ArgumentParser(usage=__doc__.split("\n")[2].removeprefix("Usage: "))
     parser.add_argument("--check", action="store_true")
+    parser.add_argument("--only", choices=["options", "bridge", "platforms"])
     parser.add_argument("--dir")
     parser.add_argument("--python", action="append")
     parser.add_argument("releases", nargs="*")
@@ -564,7 +629,10 @@ def main():
         for name, head, releases, envs in (
             ("options", OPTIONS_HEAD, JAXLIB, distinct(option_environments())),
             ("bridge", BRIDGE_HEAD, JAX, distinct(bridge_environments())),
+            ("platforms", PLATFORMS_HEAD, JAX, distinct([{}, *platform_environments()])),
         ):
+            if args.only not in (None, name):
+                continue
             releases = args.releases or releases
             answers = {r: ask(name, r, envs, pythons, folder, args.dir) for r in releases}
             got = table(head, envs, releases, answers)

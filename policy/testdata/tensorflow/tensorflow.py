@@ -2,6 +2,7 @@
 """Remakes pools.txt, api.txt, fields.txt and names.txt: what real TensorFlow releases make of memory settings.
 
     python3 tensorflow.py FOLDER [RELEASE...]     no GPU needed; about 3 GB and 6 minutes per release; needs gcc
+    python3 tensorflow.py --host FOLDER [RELEASE...]     host.txt alone: pinned host memory, asked of HOST_RELEASES
 
 Each release of PyPI (the CUDA build) is installed by pip into FOLDER/RELEASE and asked with standin.c in place of NVIDIA's
 libraries: TensorFlow believes it has one GPU of a chosen size and makes its device, so that its own code says how large the pool is
@@ -93,6 +94,11 @@ CASES.append(case("device_count { key: 'GPU' value: 0 }"))
 for value in ["1", "abc"]:
     CASES.append(case(TF_GPU_HOST_MEM_LIMIT_IN_MB=value))
 CASES += [case(TF_CUDA_HOST_MEM_LIMIT_IN_MB="1"), case(experimental("gpu_host_mem_limit_in_mb: 1")), case(TF_PER_DEVICE_MEMORY_LIMIT_MB="1024")]
+
+# Pinned host memory: the last release of one reader of numbers, the first of the next, and the newest.
+HOST_RELEASES = ["2.18.1", "2.20.0", "2.21.0"]
+HOST_CASES = [case(TF_GPU_HOST_MEM_LIMIT_IN_MB=value) for value in [
+    "", "x", "1.5", "0", "64", "-1", " 64 ", "+64", "64MB", "1e3", "0x40", "64 x", "-x", "9223372036854775807", "9223372036854775808", "-9223372036854775809"]]
 
 # Python's own checks. Each is one program; g is the list of GPUs, c is tf.config, L is LogicalDeviceConfiguration.
 PROGRAMS = [
@@ -226,7 +232,7 @@ def build(folder):
     return lib
 
 
-def ask(folder, release):
+def ask(folder, release, cases, programs, answer):
     version, pins = RELEASES[release]
     python = os.environ.get("PYTHON" + version.replace(".", "_"), "python" + version)
     home = os.path.join(folder, release)
@@ -236,11 +242,11 @@ def ask(folder, release):
     env = {k: v for k, v in os.environ.items() if not k.startswith(("TF_", "CUDA_", "XLA_", "NVIDIA_"))}
     env.update(PYTHONPATH=home, LD_LIBRARY_PATH=build(folder), TF_CPP_MIN_LOG_LEVEL="0")
     sizes = {"STANDIN_TOTAL": str(TOTAL), "STANDIN_FREE": str(FREE), "STANDIN_CC": "80"}
-    p = subprocess.run([python, "-c", ASK], input=json.dumps({"cases": CASES, "programs": PROGRAMS, "sizes": sizes}), env=env,
+    p = subprocess.run([python, "-c", ASK], input=json.dumps({"cases": cases, "programs": programs, "sizes": sizes}), env=env,
                        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True, universal_newlines=True)
     got = json.loads(p.stdout)
     got["names"] = sorted(names(home))
-    with open(os.path.join(folder, release + ".json"), "w") as f:
+    with open(answer, "w") as f:
         json.dump(got, f)
     shutil.rmtree(home)
 
@@ -335,14 +341,18 @@ def title(c):
     return " ".join(out + ["%s=%s" % (k, quote(v)) for k, v in c["env"].items()]) or "usual"
 
 
+def write_pools(path, cases, releases, answers):
+    with open(path, "w") as f:
+        f.write(POOLS_HEAD % (TOTAL, FREE, ", ".join(releases)))
+        for c in cases:
+            if "memory_guard" not in c["env"].values():  # writes and reads device memory: not without a GPU
+                f.write("\n%s\n%s" % (title(c), ranges([(r, pool_said(c, a)) for r in releases for d, a in answers[r]["pools"] if c == d])))
+
+
 def write(answers):
     here = os.path.dirname(os.path.abspath(__file__))
     releases = [r for r in RELEASES if r in answers]
-    with open(os.path.join(here, "pools.txt"), "w") as f:
-        f.write(POOLS_HEAD % (TOTAL, FREE, ", ".join(releases)))
-        for c in CASES:
-            if "memory_guard" not in c["env"].values():  # writes and reads device memory: not without a GPU
-                f.write("\n%s\n%s" % (title(c), ranges([(r, pool_said(c, a)) for r in releases for d, a in answers[r]["pools"] if c == d])))
+    write_pools(os.path.join(here, "pools.txt"), CASES, releases, answers)
     with open(os.path.join(here, "api.txt"), "w") as f:
         f.write(API_HEAD % ", ".join(releases))
         for program in PROGRAMS:
@@ -384,17 +394,21 @@ FIELDS_HEAD = """# The fields of GPUOptions: number, name, type, first and last 
 
 
 def main():
-    folder = os.path.abspath(sys.argv[1])
+    host = "--host" in sys.argv
+    folder, *asked = [os.path.abspath(a) if i == 0 else a for i, a in enumerate(a for a in sys.argv[1:] if a != "--host")]
     os.makedirs(folder, exist_ok=True)
     answers = {}
-    for release in sys.argv[2:] or RELEASES:
-        if not os.path.exists(os.path.join(folder, release + ".json")):
-            ask(folder, release)
     for release in RELEASES:
-        if os.path.exists(os.path.join(folder, release + ".json")):
-            with open(os.path.join(folder, release + ".json")) as f:
+        answer = os.path.join(folder, release + (".host.json" if host else ".json"))
+        if release in (asked or (HOST_RELEASES if host else RELEASES)) and not os.path.exists(answer):
+            ask(folder, release, HOST_CASES if host else CASES, [] if host else PROGRAMS, answer)
+        if os.path.exists(answer):
+            with open(answer) as f:
                 answers[release] = json.load(f)
-    write(answers)
+    if host:
+        write_pools(os.path.join(os.path.dirname(os.path.abspath(__file__)), "host.txt"), HOST_CASES, list(answers), answers)
+    else:
+        write(answers)
 
 
 if __name__ == "__main__":

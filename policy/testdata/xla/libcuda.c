@@ -3,7 +3,8 @@
 // nothing is ever computed or copied.
 //
 // The environment says what the device is: STANDIN_TOTAL and STANDIN_FREE in
-// bytes, STANDIN_CC (80 is compute capability 8.0), STANDIN_LOG a file that gets
+// bytes, STANDIN_CC (80 is compute capability 8.0), STANDIN_VMM=0 a device without
+// virtual memory management, STANDIN_LOG a file that gets
 // one line for each memory call: name, the size asked for in bytes (or an
 // attribute and its value), "=", the CUresult (0, or 2 for out of memory) and the
 // address, if there is one.
@@ -140,7 +141,8 @@ FN cuDeviceGetAttribute(int *v, int attr, int d) {
   case 106: *v = 32; break;                             // blocks of a multiprocessor
   case 15: case 19: case 31: case 40: case 41: case 78: case 79: case 80: case 83: case 89: case 90:
   case 92: case 93: case 94: case 122: case 123:        // stream memory operations
-  case 102: case 103: case 110:                         // virtual memory management, file handles, RDMA with it
+  case 102: *v = (int)env("STANDIN_VMM", 1); break;     // virtual memory management
+  case 103: case 110:                                   // file handles, RDMA with it
   case 115: *v = 1; break;                              // memory pools
   default: *v = 0;
   }

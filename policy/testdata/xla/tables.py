@@ -178,3 +178,49 @@ def pool_lines(releases, question, raws):
     env = quoted(";".join(settings)).replace(" ", "\\x20")
     return ["%s %s %d %d %d %s %s" % (first, last, total, free, cc, env, answer)
             for first, last, answer in runs(releases, [pool_answer(r) for r in raws])]
+
+
+FLAGS_HEAD = """# The flags that XLA's GPU plugins take in XLA_FLAGS, asked of the plugins themselves by
+# testdata/xla/flags.py. A line: flag, then for each run of releases first, last and what values
+# it takes: bool, int32, int64, float, text (any), or word (only certain ones; which, after a
+# colon where they are known).
+# Releases asked: %s
+"""
+
+
+def flag_lines(releases, kinds):
+    return [" ".join([flag] + [word for run in runs(releases, [k.get(flag) for k in kinds]) for word in run])
+            for flag in sorted(set().union(*kinds))]
+
+
+ENVIRONMENTS_HEAD = """# What whole JAX releases make of random environments: made by environments.py, seed %s.
+#
+# "env": the device's total and free bytes, 1 if it has virtual memory management, and the environment,
+# values as Go strings. Then lines: first and last release with the same answer, and the answer:
+#   gpu LIMIT POOL CALLS   the first device is the GPU: bytes_limit and, after a first put, pool_bytes of memory_stats
+#                          (none where it has no such number), and the driver's calls on device memory up to then
+#   cpu [CALLS]            the first device is the CPU
+#   raise STAGE TEXT       an exception, while the devices are listed (create) or at a put; its text is a Go string
+#   end STAGE N TEXT       the process ended itself, N its status, or -N the signal; the log line that says why
+# Releases asked: %s
+"""
+
+
+def environment_answer(raw):
+    steps, (calls, _) = raw["steps"], stages(raw["calls"])
+    stage = "import" if not steps else {"import": "create", "create": "put", "put": "put"}.get(steps[-1]["step"], "")
+    calls += ["-"] * 3
+    if raw["code"] != 0:
+        fatal = [m.group(1) for m in re.finditer(r"(?m)^F\d{4} [\d:.]+ +\d+ [\w./+-]+:\d+\] (.*)", raw["log"])]
+        reason = [m.group(1) for m in re.finditer(r"(?m)^E\d{4} [\d:.]+ +\d+ [\w./+-]+:\d+\] (Couldn't interpret .*|Illegal value .*)", raw["log"])]
+        return "end %s %s %s" % (stage, raw["code"], quoted("\n".join(reason[:1] + fatal[:1])))
+    errors = [s for s in steps if s["step"] == "error"]
+    if errors:
+        stage = {1: "import", 2: "create"}.get(len(steps), "put")
+        return "raise %s %s" % (stage, quoted(errors[0]["type"] + ": " + errors[0]["text"].split("\n")[0]))
+    created, put = steps[1], steps[2]
+    if created["platform"] != "gpu":
+        return "cpu" + ("" if calls[0] == "-" else " " + calls[0])
+    number = lambda s, name: str((s["stats"] or {}).get(name, "none"))
+    together = ",".join(c for c in calls[:2] if c != "-")
+    return "gpu %s %s %s" % (number(created, "bytes_limit"), number(put, "pool_bytes"), together or "-")

@@ -1,10 +1,10 @@
 """Asks the GPU plugins of JAX releases what they do with memory settings.
 
-  python3 xla.py [--dir DIR] [--cuda 12|13] [--releases 0.11.0,0.12.0] [--only options|pools]
+  python3 xla.py [--dir DIR] [--cuda 12|13] [--releases 0.11.0,0.12.0] [--only options|pools|edges]
 
 Needs Linux on x86-64, Python 3.8 or newer with pip, and gcc; no GPU. Fetches the
 plugins (jax-cuda12-pjrt of PyPI, 100 to 200 MB each) into DIR, by default a
-temporary folder, and writes options.txt and pools.txt next to this file. What
+temporary folder, and writes options.txt, pools.txt and edges.txt next to this file. What
 was already asked is kept in DIR/raw and not asked again.
 
 The plugin is real and unchanged; libcuda.c stands in for the driver, the CUDA
@@ -108,6 +108,23 @@ def questions():
         yield GB8, GB8, 80, ("XLA_PYTHON_CLIENT_USE_TFRT_GPU_CLIENT=1", ALLOCATOR + name)
     for mode in "NEVER_UPDATE", "SKIP_TEMP", "SKIP_PROFILED":
         yield GB8, GB8, 80, ("XLA_FLAGS=--xla_gpu_command_buffer_update_mode=" + mode,)
+
+
+def edges():
+    """The same, where the client or a first put fails or dies. STANDIN_VMM=0 is a device without virtual memory."""
+    for value in "", "x", "1.5", "0", "-1", "+4", " 2 ", "0x10", "17179869184":
+        yield GB8, GB8, 80, (HOST + "LIMIT_GB=" + value,)
+    for value in "", "yes", "True", "1 ":
+        yield GB8, GB8, 80, (HOST + "PREALLOCATE=" + value,)
+    yield GB8, GB8, 80, (HOST + "PREALLOCATE=1", HOST + "LIMIT_GB=0")
+    yield GB8, GB8, 80, (HOST + "LIMIT_GB=0", ALLOCATOR + "platform")
+    none = "STANDIN_VMM=0"
+    for settings in (), (PREALLOCATE + "false",), (ALLOCATOR + "platform",), (ALLOCATOR + "vmm",), (ALLOCATOR + "cuda_async",), \
+            ("XLA_FLAGS=--xla_gpu_experimental_vmm_disabled=true",):
+        yield GB8, GB8, 80, (none,) + settings
+    off = "XLA_FLAGS=--xla_gpu_experimental_vmm_disabled=true"
+    for settings in (), (ALLOCATOR + "vmm",), (ALLOCATOR + "platform",), ("TF_PER_DEVICE_MEMORY_LIMIT_MB=100",):
+        yield GB8, GB8, 80, (off,) + settings
 
 
 STRING, INT64, LIST, FLOAT, BOOL = range(5)  # PJRT_NamedValue_Type
@@ -331,8 +348,11 @@ class Asker:
             wheel.unlink()
         return str(path)
 
+    def kept(self, name):
+        return self.folder / "raw" / ("%s-%s.json" % (self.cuda, name))
+
     def cached(self, name, ask):
-        path = self.folder / "raw" / ("%s-%s.json" % (self.cuda, name))
+        path = self.kept(name)
         if not path.exists():
             answer = ask()
             path.write_text(json.dumps(answer))
@@ -346,10 +366,13 @@ class Asker:
             return json.loads(answer.read_text())
         return self.cached("options-" + release, ask)
 
-    def pool(self, release, question):
+    def key(self, question):
         total, free, cc, settings = question
         key = "%d-%d-%d-%s" % (total, free, cc, ",".join(settings))
-        key = re.sub("[^A-Za-z0-9.,=_-]", "+", key).replace("XLA_PYTHON_CLIENT_", "")
+        return re.sub("[^A-Za-z0-9.,=_-]", "+", key).replace("XLA_PYTHON_CLIENT_", "")
+
+    def pool(self, release, question):
+        key = self.key(question)
         return self.cached("%s-%s" % (release, key), lambda: self.ask(release, question, key))
 
     def ask(self, release, question, key):
@@ -381,23 +404,26 @@ def main():
     p.add_argument("--dir", type=pathlib.Path)
     p.add_argument("--cuda", default="12")
     p.add_argument("--releases", default=",".join(RELEASES))
-    p.add_argument("--only", choices=["options", "pools"])
+    p.add_argument("--only", choices=["options", "pools", "edges"])
     args = p.parse_args()
     releases = args.releases.split(",")
     asker = Asker((args.dir or pathlib.Path(tempfile.mkdtemp(prefix="xla-"))).resolve(), args.cuda)
-    if args.only != "pools":
+    if args.only in (None, "options"):
         answers = [asker.options(r) for r in releases]
         write("options.txt", releases, tables.OPTIONS_HEAD, tables.option_lines(releases, answers))
-    if args.only != "options":
-        asked, lines = list(questions()), []
+    for name, asked in ("pools", list(questions())), ("edges", list(edges())):
+        if args.only not in (None, name):
+            continue
+        lines = []
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 1) as threads:
             for release in releases:
-                asker.plugin(release)
+                if not all(asker.kept("%s-%s" % (release, asker.key(q))).exists() for q in asked):
+                    asker.plugin(release)
                 list(threads.map(lambda q: asker.pool(release, q), asked))
                 print("asked", release, flush=True)
         for question in asked:
             lines += tables.pool_lines(releases, question, [asker.pool(r, question) for r in releases])
-        write("pools.txt", releases, tables.POOLS_HEAD, lines)
+        write(name + ".txt", releases, tables.POOLS_HEAD, lines)
 
 
 def write(name, releases, head, lines):
