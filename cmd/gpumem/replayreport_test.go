@@ -269,7 +269,7 @@ func TestPageInBrowser(t *testing.T) {
 		if at := b.state()["event"]; !strings.HasPrefix(at, "25") {
 			t.Errorf("after a click event %s is looked at", at)
 		}
-		b.Mouse("mouseMoved", "#strip", 0.01, 0.4)
+		b.Mouse("mouseMoved", "#strip", 0.99, 0.4) // the pool is filled from its upper end
 		if words = b.text("block"); !strings.HasPrefix(words, "Under the pointer: a block of ") {
 			t.Errorf("on the map: %q", words)
 		}
