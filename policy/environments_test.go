@@ -123,6 +123,9 @@ func (row environmentRow) compare(want environmentAnswer) string {
 	var e SettingError
 	if len(a.Errors) > 0 {
 		e = a.Errors[0]
+		if line, _, more := strings.Cut(e.Text, "\n"); more { // of a text with line breaks the table has the first line
+			e.Text = line
+		}
 		said = fmt.Sprintf("%s: %q, %s", e.Name, e.Text, e.Then)
 	}
 	rest := strings.Join(want.words, " ")
