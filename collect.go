@@ -40,7 +40,7 @@ type Leak struct {
 	Block Block
 	Bytes uint64 // as it was asked for
 	Stack string // of who asked, innermost first, a line for each frame; "" if stacks are not kept
-	Err   error  // why it could not be freed, which leaves it allocated; nil if it was, or nobody asked for that
+	Err   error  // why it could not be freed; under WithCollect that is tried again after the next collection; nil if it was freed, or without WithCollect
 }
 
 // WithLeaks calls f for each [Buffer] that is found unreachable and not freed,
@@ -91,13 +91,15 @@ type buffers struct {
 
 	mu     sync.Mutex // guards the rest
 	table  []entry
-	vacant []int  // entries of it that have no Buffer
-	live   int    // entries that have one
-	bytes  uint64 // of blocks in the table, and of those that a sweep is freeing
-	coming uint64 // bytes of requests under way
-	goal   uint64 // when bytes and coming would pass it a collection comes first
-	cycle  uint32 // collections that this pool began
-	armed  bool   // the runtime will tell of its next collection
+	vacant []int   // entries of it that have no Buffer
+	live   int     // entries that have one
+	bytes  uint64  // of blocks in the table, and of those that a sweep is freeing
+	coming uint64  // bytes of requests under way
+	goal   uint64  // when bytes and coming would pass it a collection comes first
+	cycle  uint32  // collections that this pool began
+	armed  bool    // the runtime will tell of its next collection
+	owed   []entry // blocks of dropped Buffers that the device did not free, to be tried again; guarded by collecting
+	again  bool    // there are owed blocks
 	closed bool
 }
 
@@ -108,6 +110,7 @@ type entry struct {
 	bytes  uint64 // as asked for
 	site   alloc.Site
 	cycle  uint32 // in which it was made
+	told   bool   // reported as a leak
 }
 
 // newBuffers is nil if nobody asks after dropped Buffers.
@@ -186,7 +189,7 @@ func (t *buffers) vacate(i int) {
 // refused is told that the pool has no room, before it waits or gives up.
 func (t *buffers) refused() {
 	t.mu.Lock()
-	before, some := t.cycle, t.free && t.live > 0
+	before, some := t.cycle, t.free && (t.live > 0 || t.again)
 	t.mu.Unlock()
 	if some {
 		// A collection that another began meanwhile has found all there is.
@@ -221,7 +224,8 @@ func (t *buffers) collect(need func() bool) (found int) {
 // if that is wanted. Alive are the bytes of those that are not, and that were
 // there when the last collection of ours began. Caller holds t.collecting.
 func (t *buffers) sweep() (leaks []Leak, alive uint64) {
-	var dead []entry
+	dead := t.owed
+	t.owed = nil
 	t.mu.Lock()
 	for i := range t.table {
 		e := &t.table[i]
@@ -251,8 +255,14 @@ func (t *buffers) sweep() (leaks []Leak, alive uint64) {
 	}
 	var bytes uint64
 	for i, e := range dead {
-		bytes += e.block.Size
-		if errors.Is(errs[i], ErrDoubleFree) { // by a finalizer
+		if err := errs[i]; err != nil && !errors.Is(err, ErrDoubleFree) && !errors.Is(err, ErrNotAllocated) && !errors.Is(err, ErrClosed) {
+			kept := e
+			kept.told = true
+			t.owed = append(t.owed, kept)
+		} else {
+			bytes += e.block.Size
+		}
+		if e.told || errors.Is(errs[i], ErrDoubleFree) { // by a finalizer
 			continue
 		}
 		leaks = append(leaks, Leak{Block: e.block, Bytes: e.bytes, Err: errs[i]})
@@ -262,6 +272,7 @@ func (t *buffers) sweep() (leaks []Leak, alive uint64) {
 	}
 	t.mu.Lock()
 	t.bytes -= bytes
+	t.again = len(t.owed) > 0
 	t.mu.Unlock()
 	return leaks, alive
 }
@@ -291,7 +302,7 @@ func (t *buffers) arm() {
 func (t *buffers) collected() {
 	t.mu.Lock()
 	t.armed = false
-	if t.live > 0 {
+	if t.live > 0 || t.again {
 		t.arm()
 	}
 	t.mu.Unlock()

@@ -32,7 +32,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"gpumem/alloc"
@@ -80,16 +82,18 @@ const fullReports = 10
 // at once. Nothing is taken from the device before the first allocation that is
 // not empty.
 //
-// One lock guards the allocator; nothing else is ever locked while it is held,
-// but by the device.
+// One lock guards the allocator. While it is held the locks of the device, of
+// package reclaim and of a trace.Writer may be taken, and no other pool's.
 type Pool struct {
-	dev     device.GPU
-	policy  policy.Policy
-	sharing device.Sharing // nil if no other process can hear that this one waits for memory
-	name    string
-	retry   time.Duration
-	stacks  *stacks // nil: nobody's stacks are kept
-	idle    *idle   // nil: nothing goes back by itself
+	dev       device.GPU
+	policy    policy.Policy
+	sharing   device.Sharing // nil if no other process can hear that this one waits for memory
+	name      string
+	retry     time.Duration
+	freeBytes atomic.Uint64 // on the device when a waiter asked last
+	polled    atomic.Int64  // when that was, in nanoseconds
+	stacks    *stacks       // nil: nobody's stacks are kept
+	idle      *idle         // nil: nothing goes back by itself
 
 	mu          sync.Mutex
 	a           alloc.Allocator  // guarded by mu
@@ -287,7 +291,7 @@ func Open(dev device.GPU, p policy.Policy, opts ...Option) (*Pool, error) {
 	}
 	pool := &Pool{dev: dev, policy: p, retry: c.retry, name: p.Kind.String(), freed: make(chan struct{}), streams: streams.New(dev)}
 	pool.sharing = reclaim.Sharing(dev)
-	pool.streams.Defer()
+	pool.streams.Defer(c.deterministic)
 	a, err := newAllocator(dev, p, c, pool.streams)
 	if err != nil {
 		return nil, err
@@ -321,10 +325,11 @@ func Open(dev device.GPU, p policy.Policy, opts ...Option) (*Pool, error) {
 // Alloc hands out at least bytes of memory. 0 bytes give the zero Block, which
 // may be freed like any other.
 //
-// When there is no room it waits for others to free some, as JAX does: at most
-// as long as WithRetry says, no longer than ctx, and not at all if nothing is
-// live that could be freed. An allocation that need not wait does not look at
-// ctx. Errors: *OutOfMemoryError, ErrClosed, or the device's.
+// When there is not enough free memory it waits for others to free some, as JAX
+// does: at most as long as WithRetry says, and no longer than ctx. If nothing is
+// live in the pool that could be freed it does not wait, but for a second where
+// other processes may release idle memory. An allocation that need not wait does
+// not look at ctx. Errors: *OutOfMemoryError, ErrClosed, or the device's.
 func (p *Pool) Alloc(ctx context.Context, bytes uint64) (Block, error) {
 	return p.Request(ctx, Request{Bytes: bytes})
 }
@@ -361,7 +366,7 @@ func (p *Pool) alloc(ctx context.Context, r Request) (Block, error) {
 			return b, nil
 		}
 	}
-	if err == alloc.ErrNoMemory || err == alloc.ErrNever { // costs nothing
+	if (err == alloc.ErrNoMemory || err == alloc.ErrNever) && len(p.owed) == 0 { // costs nothing
 		return Block{}, err
 	}
 	return p.again(ctx, r, err)
@@ -381,20 +386,23 @@ func (p *Pool) entered(ctx context.Context, b Block, r Request) (Block, error) {
 }
 
 // again repeats a request after an error, if that is because the device had to be
-// waited for.
+// waited for, or because blocks that no request got take the memory.
 func (p *Pool) again(ctx context.Context, r Request, err error) (b Block, _ error) {
-	if p.closed {
-		return Block{}, ErrClosed
-	}
-	err = p.repeat(ctx, err, func() error {
+	op := func() error {
 		if err := p.streams.Use(r.Stream); err != nil {
 			return err
 		}
+		var err error
 		if b, err = p.a.Alloc(r); err == nil {
 			b, err = p.entered(ctx, b, r)
 		}
 		return err
-	})
+	}
+	if len(p.owed) > 0 {
+		p.settle()
+		err = op()
+	}
+	err = p.repeat(ctx, err, op)
 	return b, err
 }
 
@@ -414,70 +422,81 @@ func (p *Pool) ordered(ctx context.Context, b Block, r Request) error {
 	return err
 }
 
-// settle frees the blocks that no request got. What the device does not let go is
-// tried again with the next operation. Caller holds p.mu.
+// settle frees the blocks that no request got. Those that the device does not let
+// go yet are tried again after the next free, and before a request is refused.
+// Caller holds p.mu.
 func (p *Pool) settle() {
-	owed := p.owed
-	p.owed = nil
-	for _, b := range owed {
-		free := func() error { return p.a.Free(b) }
-		if err := free(); err != nil && p.repeat(context.Background(), err, free) != nil {
-			p.owed = append(p.owed, b)
-			p.after = true
+	p.owed = slices.DeleteFunc(p.owed, func(b Block) bool {
+		err := p.a.Free(b)
+		if pending, ok := err.(*streams.Pending); ok {
+			pending.Settle(err) // not now
 		}
-	}
+		return err == nil
+	})
+	p.after = p.record != nil || p.policy.Eager || len(p.owed) > 0
 }
 
 // repeat waits for the device and repeats op for as long as it returns a
 // *streams.Pending, as it just did if err is one. It returns the last error.
 // Caller holds p.mu, and has it again afterwards.
 func (p *Pool) repeat(ctx context.Context, err error, op func() error) error {
-	var last *streams.Pending
 	for {
 		var pending *streams.Pending
 		if !errors.As(err, &pending) {
-			if err != nil && last != nil {
-				last.Stop()
-			}
 			return err
 		}
 		if err := p.await(ctx, pending); err != nil {
-			pending.Stop()
 			return err
 		}
-		last = pending
+		p.streams.SetRepeated(true)
 		err = op()
+		p.streams.SetRepeated(false)
 	}
 }
 
 // await unlocks the pool and waits for the device. An error means that the
 // operation is not to be repeated.
 func (p *Pool) await(ctx context.Context, pending *streams.Pending) error {
+	p.streams.SetRepeated(false) // what others do meanwhile is not
 	p.mu.Unlock()
-	done := make(chan error, 1)
+	var err error
 	if ctx.Done() == nil {
-		done <- pending.Wait()
-	} else {
-		go func() { done <- pending.Wait() }()
+		err = pending.Wait()
+	} else if err = p.awaitOr(ctx, pending); err != nil && err == ctx.Err() {
+		p.mu.Lock()
+		return err
 	}
+	p.mu.Lock()
+	pending.Settle(err)
+	if p.closed {
+		return ErrClosed
+	}
+	return err
+}
+
+// awaitOr waits for the device or for the end of ctx, whose error it returns. The
+// device cannot be interrupted: what it answers then is noted when it does.
+func (p *Pool) awaitOr(ctx context.Context, pending *streams.Pending) error {
+	var ended atomic.Bool // by the device or by ctx, whichever was first
+	done := make(chan error, 1)
+	go func() {
+		err := pending.Wait()
+		if ended.CompareAndSwap(false, true) {
+			done <- err
+			return
+		}
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		pending.Settle(err)
+	}()
 	select {
 	case err := <-done:
-		p.mu.Lock()
-		pending.Settle(err)
-		if p.closed {
-			return ErrClosed
-		}
 		return err
 	case <-ctx.Done():
-		// The device cannot be interrupted. What it answers is noted then.
-		go func() {
-			err := <-done
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			pending.Settle(err)
-		}()
-		p.mu.Lock()
-		return ctx.Err()
+		if ended.CompareAndSwap(false, true) {
+			return ctx.Err()
+		}
+		return <-done
 	}
 }
 
@@ -536,7 +555,7 @@ func (p *Pool) gone(addr uint64) {
 	if p.policy.Eager {
 		p.finish()
 	}
-	if p.owed != nil {
+	if len(p.owed) > 0 {
 		p.settle()
 	}
 }
@@ -612,8 +631,11 @@ func (p *Pool) wait(ctx context.Context, r Request, err error) (Block, error) {
 	defer w.stop()
 	if w.grows {
 		p.mu.Unlock()
-		w.ask()
+		_, lost := w.ask()
 		p.mu.Lock()
+		if lost != nil {
+			return Block{}, lost
+		}
 	}
 	for {
 		// Between the first attempt and now memory may have become free.
@@ -641,6 +663,9 @@ func (p *Pool) wait(ctx context.Context, r Request, err error) (Block, error) {
 		}
 		p.mu.Lock()
 		p.waiting--
+		if errors.Is(stopped, device.ErrLost) {
+			return Block{}, stopped
+		}
 		if last {
 			if b, err = p.alloc(context.WithoutCancel(ctx), r); err == nil {
 				return b, nil
@@ -713,8 +738,8 @@ func (p *Pool) Stream(s device.Stream) uint32 {
 // stream's number answer ErrBadRequest from now on. Stream 0 cannot be retired.
 //
 // A program that destroys a stream without this call stays safe: the pool notices
-// when it next uses the stream, and then has to wait for all work on the device
-// before the memory is used elsewhere. Only a pool that never saw a second stream
+// when a block of the stream is freed, and then has to wait for all work on the
+// device before the memory is used elsewhere. Only a pool that never saw a second stream
 // does not notice, so that a program with one stream which replaces that stream
 // must say so, or ask [Pool.Stream] for the new one's number.
 func (p *Pool) RetireStream(s device.Stream) error {

@@ -3,10 +3,12 @@ package gpumem
 import (
 	"math"
 	"time"
+
+	"gpumem/alloc/streams"
 )
 
-// What goes back to the device by itself, under the policy elastic: memory that
-// nobody has used for a while, and memory that others want.
+// Memory that the policy elastic releases by itself: what was not used for a
+// while, and what others want.
 //
 // While a pool holds memory that nothing lives in, a timer looks at it now and
 // then. If no block was freed between two looks that lie the idle time apart,
@@ -48,15 +50,16 @@ const quick = 50 * time.Millisecond
 
 // idle is a pool's timer. Its pool's lock guards all of it.
 type idle struct {
-	pool   *Pool
-	cfg    idleConfig
-	every  time.Duration // between looks
-	timer  *time.Timer   // nil: it does not run
-	frees  uint64        // since the pool was opened
-	seen   uint64        // frees at the last look that found some
-	still  time.Duration // since then
-	ticks  int           // looks since the device was last asked what is free
-	wanted uint64        // number of the last announcement that was seen
+	pool      *Pool
+	cfg       idleConfig
+	every     time.Duration // between looks
+	timer     *time.Timer   // nil: it does not run
+	frees     uint64        // since the pool was opened
+	seen      uint64        // frees at the last look that found some
+	still     time.Duration // since then
+	releasing bool          // a goroutine waits for the device to release more
+	ticks     int           // looks since the device was last asked what is free
+	wanted    uint64        // number of the last announcement that was seen
 }
 
 func newIdle(p *Pool, cfg idleConfig) *idle {
@@ -93,6 +96,10 @@ func (i *idle) look() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
+		return
+	}
+	if a, ok := p.a.(interface{ Idle() uint64 }); ok && a.Idle() == 0 {
+		i.timer = nil // until the next free
 		return
 	}
 	if i.frees != i.seen {
@@ -140,11 +147,30 @@ func (i *idle) keep() uint64 {
 }
 
 // Release releases bytes of idle memory, or all there is, and returns how many.
+// It does not wait for the device.
 func (i *idle) Release(bytes uint64) uint64 {
 	p := i.pool
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	held := p.a.Stats().PoolBytes
-	released, _ := p.trim(held - min(held, bytes))
+	keep := held - min(held, bytes)
+	released, err := p.a.Trim(keep)
+	if pending, ok := err.(*streams.Pending); ok {
+		// The rest is released when the device has finished with it. The caller
+		// does not wait for that here.
+		pending.Settle(err)
+		if !i.releasing {
+			i.releasing = true
+			go i.releaseLater(keep)
+		}
+	}
 	return released
+}
+
+func (i *idle) releaseLater(keep uint64) {
+	p := i.pool
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_, _ = p.trim(keep) // what the device does not take stays with the pool
+	i.releasing = false
 }

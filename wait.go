@@ -2,13 +2,15 @@ package gpumem
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"gpumem/alloc/reclaim"
+	"gpumem/device"
 	"gpumem/policy"
 )
 
-// What a refused request does until it is repeated.
+// The wait of a refused request until it is repeated.
 
 const (
 	// poll is how often a waiter looks whether another pool has released memory.
@@ -23,9 +25,7 @@ const (
 type waiter struct {
 	p      *Pool
 	bytes  uint64
-	grows  bool   // memory that others release could serve it
-	free   uint64 // on the device when the request was repeated last
-	asked  time.Time
+	grows  bool // memory that others release could serve it
 	timer  *time.Timer
 	ticker *time.Ticker
 }
@@ -37,22 +37,27 @@ func (p *Pool) grows() bool {
 	return p.policy.Kind == policy.Async || s.PoolBytes < s.BytesLimit
 }
 
-// ask has the other pools on the device release what is idle in them. It reports
-// whether the request is worth repeating.
-func (w *waiter) ask() bool {
-	var self reclaim.Member
-	if w.p.idle != nil {
-		self = w.p.idle
+// ask has the other pools on the device release what is idle in them, and asks
+// the device what is free. It reports whether there is more than the last time;
+// lost is the error of a device that is lost. It waits for no work.
+func (w *waiter) ask() (more bool, lost error) {
+	p := w.p
+	released := uint64(0)
+	if w.grows {
+		var self reclaim.Member
+		if p.idle != nil {
+			self = p.idle
+		}
+		released = reclaim.Ask(p.dev, w.bytes, self)
+		if p.sharing != nil {
+			_ = p.sharing.Want(w.bytes) // others release nothing then
+		}
 	}
-	released := reclaim.Ask(w.p.dev, w.bytes, self)
-	if w.p.sharing != nil && time.Since(w.asked) >= quick {
-		w.asked = time.Now()
-		_ = w.p.sharing.Want(w.bytes) // others release nothing then
+	free, _, err := p.dev.MemInfo()
+	if errors.Is(err, device.ErrLost) {
+		return false, err
 	}
-	free, _, err := w.p.dev.MemInfo()
-	more := released > 0 || err == nil && free > w.free
-	w.free = free
-	return more
+	return released > 0 || err == nil && free > p.freeBytes.Swap(free), nil
 }
 
 // patience is how long other processes may take to release memory; 0 if none can
@@ -66,7 +71,8 @@ func (w *waiter) patience() time.Duration {
 
 // wait returns when the request is to be repeated: a block was freed, or other
 // pools released memory. last is true if that is for the last time, because the
-// limit is over or ctx ended; then stopped is ctx's error.
+// limit is over or ctx ended; then stopped is ctx's error, or that of a lost
+// device.
 func (w *waiter) wait(ctx context.Context, freed <-chan struct{}, limit time.Duration) (last bool, stopped error) {
 	if w.timer == nil {
 		w.timer = time.NewTimer(limit)
@@ -79,8 +85,19 @@ func (w *waiter) wait(ctx context.Context, freed <-chan struct{}, limit time.Dur
 		case <-freed:
 			return false, nil
 		case <-w.ticker.C:
-			if w.grows && w.ask() {
-				return false, nil
+			// One of the pool's waiters asks for all of them.
+			now, before := time.Now().UnixNano(), w.p.polled.Load()
+			if now-before < int64(poll)/2 || !w.p.polled.CompareAndSwap(before, now) {
+				continue
+			}
+			more, lost := w.ask()
+			if lost != nil {
+				return true, lost
+			}
+			if more {
+				w.p.mu.Lock()
+				w.p.wake()
+				w.p.mu.Unlock()
 			}
 		case <-w.timer.C:
 			return true, nil

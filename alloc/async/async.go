@@ -104,8 +104,6 @@ type Allocator struct {
 	mark    uint64    // the pool's high mark before us, in bytes
 	final   bool      // closed, and what the pool held then is known
 	streams *streams.Tracker
-	synced  bool                     // the owner has waited for the device, for Trim
-	drained map[uint32]*streams.Mark // by stream: what a refused request had waited for; see take
 
 	store    chunks.Store
 	live     *chunks.Table
@@ -138,7 +136,7 @@ func New(dev Device, cfg Config) (*Allocator, error) {
 	}
 	a := &Allocator{
 		dev: dev, cfg: cfg, info: info, name: fmt.Sprintf("gpu_async_%d", info.Ordinal),
-		streams: cfg.Streams, drained: map[uint32]*streams.Mark{}, extra: map[chunks.H]extra{}, firstGen: alloc.FirstGen(),
+		streams: cfg.Streams, extra: map[chunks.H]extra{}, firstGen: alloc.FirstGen(),
 	}
 	if a.streams == nil {
 		a.streams = streams.Single(dev)
@@ -237,33 +235,21 @@ func (a *Allocator) take(n uint64, number uint32) (device.Range, error) {
 	return a.dev.AllocAsync(a.pool, n, s)
 }
 
-// drain waits for what is queued in a stream now. If the wait is the owner's, the
-// next call for that stream finds it done.
+// drain waits for what is queued in a stream now, unless the operation has done
+// so before.
 func (a *Allocator) drain(number uint32, s device.Stream) error {
 	if !a.streams.Deferred() {
 		return a.dev.StreamSynchronize(s)
 	}
-	m, asked := a.drained[number]
-	if !asked {
-		var err error
-		if m, err = a.streams.Mark(number); err != nil {
-			return err
-		}
-		a.drained[number] = m
+	if a.streams.Repeated() {
+		return nil
 	}
-	err := a.streams.Wait(m)
-	forget := func() {
-		if a.drained[number] == m {
-			delete(a.drained, number)
-			a.streams.Release(m)
-		}
-	}
-	if pending := (*streams.Pending)(nil); errors.As(err, &pending) {
-		pending.Stopped = forget
+	m, err := a.streams.Mark(number)
+	if err != nil {
 		return err
 	}
-	forget()
-	return err
+	defer a.streams.Release(m)
+	return a.streams.Wait(m)
 }
 
 // find is the live chunk of a block, 0 for the zero block.

@@ -8,7 +8,6 @@ import (
 
 	"gpumem/alloc"
 	"gpumem/alloc/internal/chunks"
-	"gpumem/alloc/streams"
 	"gpumem/device"
 )
 
@@ -132,17 +131,11 @@ func (a *Allocator) Trim(keep uint64) (released uint64, err error) {
 		return 0, err
 	}
 	before := a.stats.PoolBytes
-	if !a.synced {
-		err := a.streams.Synchronize()
-		if pending := (*streams.Pending)(nil); errors.As(err, &pending) {
-			a.synced = true // when this is called again
-			pending.Stopped = func() { a.synced = false }
-		}
-		if err != nil {
+	if !a.streams.Repeated() {
+		if err := a.streams.Synchronize(); err != nil {
 			return 0, err
 		}
 	}
-	a.synced = false
 	err = a.dev.PoolTrim(a.pool, keep)
 	if err := errors.Join(err, a.look()); err != nil {
 		return 0, err
@@ -181,9 +174,6 @@ func (a *Allocator) Close() error {
 	errs = append(errs, a.dev.StreamSynchronize(0), a.dev.PoolTrim(a.pool, 0))
 	for _, s := range a.set {
 		errs = append(errs, a.dev.PoolSetAttribute(a.pool, s.attribute, s.old))
-	}
-	for _, m := range a.drained {
-		a.streams.Release(m)
 	}
 	errs = append(errs, a.streams.Close())
 	a.stats.BytesInUse = 0

@@ -142,6 +142,11 @@ func newQuiet(t testing.TB) *async.Allocator {
 	if err != nil {
 		t.Fatal(err)
 	}
+	for range 3 {
+		if _, err := dev.StreamCreate(); err != nil {
+			t.Fatal(err)
+		}
+	}
 	a, err := async.New(&quiet{Device: dev}, async.Config{Streams: streams.Of(dev, func(n uint32) (device.Stream, error) { return device.Stream(n), nil })})
 	if err != nil {
 		t.Fatal(err)
@@ -160,7 +165,10 @@ func TestNoGarbage(t *testing.T) {
 	var blocks [64]alloc.Block
 	turn := func() {
 		for i := range blocks {
-			blocks[i], _ = a.Alloc(alloc.Request{Bytes: uint64(i*i*50 + 1), Stream: uint32(i % 4)})
+			var err error
+			if blocks[i], err = a.Alloc(alloc.Request{Bytes: uint64(i*i*50 + 1), Stream: uint32(i % 4)}); err != nil {
+				t.Fatal(err)
+			}
 		}
 		for _, b := range blocks {
 			_ = a.Free(b)

@@ -165,10 +165,9 @@ type Allocator struct {
 	at      chunks.H          // a chunk near the spot that pages are being got for; 0: none
 
 	moves      Moves
-	remapped   uint64              // moves.Remapped when the window began
-	complained uint64              // pages remapped in the window that was complained about; only twice as many are worth another word
-	full       bool                // the driver's tables were, once
-	leaving    map[chunks.H]uint32 // blocks of one handle whose Free waits, and the epoch it waits for
+	remapped   uint64 // moves.Remapped when the window began
+	complained uint64 // pages remapped in the window that was complained about; only twice as many are worth another word
+	full       bool   // the driver's tables were, once
 }
 
 // space is one of the two runs of addresses. Its chunks tile it.
@@ -200,7 +199,6 @@ func New(dev Device, cfg Config) (*Allocator, error) {
 		shift:    uint8(bits.TrailingZeros64(info.Page)),
 		mask:     info.Page - 1,
 		firstGen: alloc.FirstGen(),
-		leaving:  map[chunks.H]uint32{},
 		streams:  cfg.Streams,
 	}
 	if a.streams == nil {

@@ -138,9 +138,6 @@ func (a *Allocator) renumber() {
 			c.Stream = 1
 		}
 	}
-	for h := range a.leaving {
-		a.leaving[h] = 1
-	}
 }
 
 // badFree is the error of an operation on a block that is not live.

@@ -46,6 +46,10 @@ func (a *Allocator) Walk(yield func(alloc.Chunk) bool) {
 	}
 }
 
+// Idle returns how many bytes are owned and hold no live byte: what Trim could
+// release but for Config.Reserve.
+func (a *Allocator) Idle() uint64 { return (a.owned() - a.held) << a.shift }
+
 // Stats are JAX's statistics. PoolBytes is what the device counts as this
 // pool's. LargestFreeBlock is the largest block that could be had without more
 // memory from the device: all idle pages make one, and a piece may be a little

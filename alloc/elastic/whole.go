@@ -10,7 +10,6 @@ import (
 
 	"gpumem/alloc"
 	"gpumem/alloc/internal/chunks"
-	"gpumem/alloc/streams"
 	"gpumem/device"
 )
 
@@ -119,20 +118,10 @@ func (a *Allocator) orphan(p device.Handle, pages uint64) {
 // releaseWhole frees the block h, which has a handle of its own, when all work
 // is done that was queued. If the driver does not unmap it, it stays as it was.
 func (a *Allocator) releaseWhole(h chunks.H, c *chunks.Chunk) error {
-	// If the wait is the owner's, this is called again, for the same epoch.
-	n, waited := a.leaving[h]
-	if !waited {
-		n = a.epochs.Stamp()
-	}
-	err := a.epochs.Wait(n)
-	if pending := (*streams.Pending)(nil); errors.As(err, &pending) {
-		a.leaving[h] = n
-		pending.Stopped = func() { delete(a.leaving, h) } // the block is used on
-		return err
-	}
-	delete(a.leaving, h)
-	if err != nil {
-		return err
+	if !a.streams.Repeated() {
+		if err := a.epochs.Wait(a.epochs.Stamp()); err != nil {
+			return err
+		}
 	}
 	if err := a.dev.MemUnmap(c.Addr, c.Size); err != nil {
 		return err

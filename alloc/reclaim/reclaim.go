@@ -16,8 +16,9 @@ import (
 
 // Member is a pool that keeps idle memory.
 type Member interface {
-	// Release gives idle memory back to the device, bytes or more if it has that
-	// much, and returns how many bytes it gave. It may wait for the device.
+	// Release releases idle memory to the device, bytes or more if it has that
+	// much, and returns how many bytes it released. It does not wait for work on
+	// the device.
 	Release(bytes uint64) uint64
 }
 
@@ -72,7 +73,10 @@ func Ask(dev device.Device, bytes uint64, but Member) (released uint64) {
 	members := groups[k] // never changed in place
 	mu.Unlock()
 	for _, m := range members {
-		if m != but && released < bytes {
+		if released >= bytes {
+			break
+		}
+		if m != but {
 			released += m.Release(bytes - released)
 		}
 	}

@@ -72,9 +72,6 @@ func (g *Guard) see(number uint32) error {
 			return err
 		}
 		g.multi, g.base = true, base
-		if first, _ := g.t.find(g.first); first != nil {
-			first.joined = true
-		}
 	}
 	if g.multi && !s.joined {
 		if err := g.t.After(number, g.base); err != nil {
@@ -187,5 +184,4 @@ func (g *Guard) prune() {
 func (g *Guard) Close() {
 	g.notes.drop(func(note) bool { return true }, g.t.Release)
 	g.t.Release(g.base)
-	*g = Guard{t: g.t, blocks: map[uint64][]uint32{}}
 }

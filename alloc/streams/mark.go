@@ -1,10 +1,6 @@
 package streams
 
-import (
-	"slices"
-
-	"gpumem/device"
-)
+import "gpumem/device"
 
 // Mark is a point in a stream. It has passed when all work that was queued in
 // the stream before it is done. The nil Mark has passed.
@@ -160,8 +156,8 @@ func (t *Tracker) After(number uint32, m *Mark) error {
 }
 
 // Wait waits until the marks have passed. After Defer it returns a *Pending
-// instead, or nil if they are known to have passed already. Marks of one stream
-// should come with the latest first.
+// instead, or nil if they have passed already. Marks of one stream should come
+// with the latest first.
 func (t *Tracker) Wait(marks ...*Mark) error {
 	if !t.deferred {
 		for _, m := range marks {
@@ -176,8 +172,9 @@ func (t *Tracker) Wait(marks ...*Mark) error {
 		return nil
 	}
 	p := &Pending{t: t}
+	t.Look()
 	for _, m := range marks {
-		if !m.known() {
+		if !m.known() && (t.blind || !t.Passed(m)) {
 			p.marks = append(p.marks, m.Share())
 		}
 	}
@@ -210,24 +207,13 @@ type Pending struct {
 	t     *Tracker
 	marks []*Mark
 	all   bool // wait for all work on the device
-
-	// Stopped, if not nil, is called by Stop.
-	Stopped func()
-}
-
-// Stop tells the operation that it is not repeated: what it does next time is
-// something new. The owner's lock is held. It may come before Settle.
-func (p *Pending) Stop() {
-	if p.Stopped != nil {
-		p.Stopped()
-	}
 }
 
 func (p *Pending) Error() string { return "work on the device has to end first" }
 
 // Wait waits. The owner's lock is not held.
 func (p *Pending) Wait() error {
-	if p.all || slices.ContainsFunc(p.marks, func(m *Mark) bool { return m.lost }) {
+	if p.all {
 		return p.t.dev.Synchronize()
 	}
 	for _, m := range p.marks {

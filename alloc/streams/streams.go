@@ -70,10 +70,14 @@ type Tracker struct {
 	lost     int                      // of used: destroyed without Retire, and not waited for yet
 	slots    uint64                   // the slots that streams in used have; see Bit
 
+	tidyAt int // how many streams there may be before those that have ended are looked for
+
 	round    uint64 // of Look
 	spare    []*Mark
 	marks    int // in use
 	deferred bool
+	blind    bool // Wait does not query
+	repeated bool // see Repeated
 	closed   bool
 }
 
@@ -136,8 +140,18 @@ func Creating(dev device.Streams) *Tracker {
 // Deferred reports whether Wait returns a *Pending.
 func (t *Tracker) Deferred() bool { return t.deferred }
 
-// Defer makes Wait return a *Pending for its caller's owner to wait for.
-func (t *Tracker) Defer() { t.deferred = true }
+// SetRepeated says whether the operation that follows is the repetition of one
+// that has waited.
+func (t *Tracker) SetRepeated(on bool) { t.repeated = on }
+
+// Repeated reports whether the operation has waited already, for what it would
+// wait for now if the wait is for everything that is queued. Such a wait is made
+// once: others may queue work all the time.
+func (t *Tracker) Repeated() bool { return t.repeated }
+
+// Defer makes Wait return a *Pending for its caller's owner to wait for. With
+// deterministic Wait does not query whether the work happens to be done.
+func (t *Tracker) Defer(deterministic bool) { t.deferred, t.blind = true, deterministic }
 
 func (t *Tracker) add(number uint32, h device.Stream) *stream {
 	s := &stream{number: number, handle: h}
@@ -156,14 +170,11 @@ func (t *Tracker) Number(h device.Stream) uint32 {
 			return n
 		}
 		t.lose(s)
-		if !s.inUse { // nothing of the pool was ever used there
-			delete(t.byNumber, n)
-		}
 	}
+	t.tidy()
 	n := t.next
 	t.next++
 	t.add(n, h)
-	t.forget()
 	return n
 }
 
@@ -183,6 +194,8 @@ func (t *Tracker) lose(s *stream) {
 	s.finish(t, &Mark{s: s, seq: s.last, users: 1, lost: true})
 	if s.inUse {
 		t.lost++
+	} else { // nothing of the pool was ever used there
+		delete(t.byNumber, s.number)
 	}
 }
 
@@ -220,7 +233,7 @@ func (t *Tracker) use(number uint32) (*stream, error) {
 				return nil, err
 			}
 		}
-		t.forget()
+		t.tidy()
 		s.inUse = true
 		for s.slot = 0; s.slot < 63 && t.slots&(1<<s.slot) != 0; s.slot++ {
 		}
@@ -317,9 +330,22 @@ func (t *Tracker) Retire(h device.Stream) error {
 	return nil
 }
 
-// forget drops the streams that have ended and whose work is done.
-func (t *Tracker) forget() {
+// fewStreams is how many streams are kept without a look at them.
+const fewStreams = 16
+
+// tidy drops the streams that have ended and whose work is done, and finds those
+// that were destroyed without Retire. It looks when there are twice as many as
+// were left the last time, so that each stream costs O(1).
+func (t *Tracker) tidy() {
+	if len(t.byNumber) < max(t.tidyAt, fewStreams) {
+		return
+	}
 	t.Look()
+	for _, s := range t.byNumber {
+		if s.end == nil && t.gone(s) {
+			t.lose(s)
+		}
+	}
 	t.used = slices.DeleteFunc(t.used, func(s *stream) bool {
 		if s.end == nil || !t.Passed(s.end) {
 			return false
@@ -331,6 +357,7 @@ func (t *Tracker) forget() {
 	for _, s := range t.used {
 		t.slots |= 1 << s.slot
 	}
+	t.tidyAt = 2 * len(t.byNumber)
 }
 
 func (t *Tracker) drop(s *stream) {

@@ -158,7 +158,8 @@ func (a *Allocator) reclaimDone() error {
 
 // reclaim waits for the pending blocks that were freed first, as many as have
 // bytes together (or all), and gives their memory back. Those of the upper end
-// are passed over unless upper.
+// are passed over unless upper. An operation that has waited before gives back
+// what is done by now.
 func (a *Allocator) reclaim(bytes uint64, upper bool) error {
 	var chosen uint64
 	var end chunks.H // the first that is not looked at
@@ -177,7 +178,7 @@ func (a *Allocator) reclaim(bytes uint64, upper bool) error {
 	for h := a.pending.head; h != end; {
 		c := a.store.At(h)
 		next := c.Next
-		if upper || c.Tag != uint8(alloc.Upper) {
+		if (upper || c.Tag != uint8(alloc.Upper)) && a.pending.batches[a.more[h].batch].done {
 			if err := a.retire(h); err != nil {
 				return err
 			}

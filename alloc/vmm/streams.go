@@ -55,9 +55,10 @@ func (a *Allocator) poll() {
 	}
 }
 
-// wait closes the open batch and waits for the batches that are wanted. A mark
-// that has passed stands for the earlier ones in its stream, so in a program of
-// one stream this is one wait.
+// wait closes the open batch and waits for the batches that are wanted, unless
+// the operation has waited before: then it finds out which of them are done. A
+// mark that has passed stands for the earlier ones in its stream, so in a program
+// of one stream this is one wait.
 func (a *Allocator) wait() error {
 	q := &a.pending
 	err := a.closeBatch()
@@ -67,12 +68,17 @@ func (a *Allocator) wait() error {
 			marks = append(marks, b.marks...)
 		}
 	}
-	if err == nil {
+	repeated := a.streams.Repeated()
+	switch {
+	case err != nil:
+	case repeated:
+		a.poll()
+	default:
 		err = a.streams.Wait(marks...)
 	}
 	for i := q.newest; i != 0; i = q.batches[i].older {
 		b := &q.batches[i]
-		if b.wanted && err == nil {
+		if b.wanted && err == nil && !repeated {
 			a.finish(b)
 		}
 		b.wanted = false
