@@ -70,8 +70,8 @@ type logEvent struct {
 // logOrder hands events on in the order in which they happened.
 type logOrder struct {
 	play  func(*logEvent) error
-	moved int // events that were played before one of an earlier line
-	last  int // the largest line played
+	moved int // events that were played right after one of a later line
+	last  int // the line played last
 
 	// By times.
 	waiting logHeap
@@ -177,11 +177,18 @@ func (o *logOrder) drain(most int) error {
 }
 
 func (o *logOrder) emit(e *logEvent) error {
+	err := o.play(e)
+	o.count(e)
+	return err
+}
+
+// count notes that e was played. Only the event played just before it counts: a
+// line that is played early makes one event late, not all that stand before it.
+func (o *logOrder) count(e *logEvent) {
 	if e.line < o.last {
 		o.moved++
 	}
-	o.last = max(o.last, e.line)
-	return o.play(e)
+	o.last = e.line
 }
 
 // addByTime takes an event of a log without marks.
@@ -206,7 +213,8 @@ func (o *logOrder) addByTime(e *logEvent) error {
 	return nil
 }
 
-// pull takes the free of an address out of those that wait; nil if there is none.
+// pull takes the free of an address out of those that wait, to be played now; nil
+// if there is none.
 func (o *logOrder) pull(play *addressPlay, addr uint64) *logEvent {
 	first := -1
 	for i, e := range o.waiting {
@@ -217,7 +225,9 @@ func (o *logOrder) pull(play *addressPlay, addr uint64) *logEvent {
 	if first < 0 {
 		return nil
 	}
-	return heap.Remove(&o.waiting, first).(*logEvent)
+	e := heap.Remove(&o.waiting, first).(*logEvent)
+	o.count(e)
+	return e
 }
 
 func (o *logOrder) endTimes() error {

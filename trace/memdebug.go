@@ -181,7 +181,6 @@ func (r *memDebugReader) playAt(e *logEvent) error {
 	if e.play.live.has(e.addr) {
 		// Its free must come first, wherever that stands.
 		if free := r.order.pull(e.play, e.addr); free != nil {
-			r.order.moved++
 			if err := r.playAt(free); err != nil {
 				return err
 			}

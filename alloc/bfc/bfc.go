@@ -48,6 +48,8 @@
 // wraps a size near 2^64 to 0: we refuse. It aborts when a partitioned pool
 // that had to back off takes a second region while a gap exists: we treat that
 // region as an unpartitioned one. It aborts on a bad free: we return an error.
+// XLA's plugin opens a second pool for collective memory where the first is not
+// partitioned: an unpartitioned pool here takes it like ordinary memory.
 //
 // Files: bfc.go the requests, carve.go which chunk serves one and how it is cut,
 // free.go the way back, region.go what is taken from the device, stamp.go the
