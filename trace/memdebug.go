@@ -125,9 +125,9 @@ func (r *memDebugReader) event(line []byte) error {
 	name, rest, _ := bytes.Cut(rest, []byte{','})
 	bytesField, rest, _ := bytes.Cut(rest, []byte{','})
 	addrField, _, whole := bytes.Cut(rest, []byte{','})
-	size, ok := decimal(bytesField)
+	size, err := byteCount(bytesField)
 	addr, okAddr := pointer(addrField)
-	if !whole || !ok || !okAddr {
+	if !whole || err != nil || !okAddr {
 		return r.fail("%s is not followed by a name, a number of bytes, an address and a comma; the line is cut or mixed with another, take it out",
 			quote(line[i:]))
 	}
