@@ -33,9 +33,9 @@ func servedAt(us, thread, addr int) string {
 func freedAt(us, thread int) string { return at(us, thread, "F: ***___") }
 
 func TestLogOrder(t *testing.T) {
-	const moved = "1 line out of order, as several threads write the log; played in the order that the "
-	byTimes := moved + "times give, which is not sure within microseconds; a log that also has the lines \"Returning\" and \"F\" is sure"
-	byMarks := moved + "lines give that the allocator writes as it serves"
+	const moved = "1 line out of order, as several threads write the log; put in order by the "
+	byTimes := moved + "times, which can be wrong by microseconds; a log with the lines \"Returning\" and \"F\" has the exact order"
+	byMarks := moved + "allocator's lines \"Returning\" and \"F\""
 	lines := func(l ...string) string { return strings.Join(l, "") }
 	for _, c := range []struct{ name, in, want, note string }{
 		{"an allocation written late comes before what was written before it",
