@@ -18,7 +18,7 @@ func (r *Report) Page() *report.Page {
 		return nil
 	}
 	p := &report.Page{
-		Title: filepath.Base(r.Trace.Source), Notes: r.Trace.Notes, Names: r.names, Pools: r.pools,
+		Title: filepath.Base(r.Trace.Source), Notes: slices.Concat(r.Trace.Notes, r.Placements()), Names: r.names, Pools: r.pools,
 		Device:  r.Results[0].DeviceBytes,
 		Columns: []string{"fits", ">refused", ">held peak", ">mean", ">idle", ">fragmentation", ">driver calls", ">driver time", ">own time"},
 	}
@@ -33,9 +33,6 @@ func (r *Report) Page() *report.Page {
 			continue
 		}
 		l.Notes, l.Why = res.Notes, nil
-		if p := res.Placements(); p != "" {
-			l.Notes = append(slices.Clone(l.Notes), p)
-		}
 		l.Cells = []string{
 			"yes", report.Count(res.Refused), size.Format(res.HeldPeak), size.Format(uint64(res.HeldMean)), size.Format(res.HeldIdle),
 			strconv.FormatFloat(res.Fragmentation, 'f', 2, 64), report.Count(res.DriverCalls), report.Seconds(res.DriverSeconds),

@@ -13,12 +13,15 @@ package replay
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"gpumem/alloc"
 	"gpumem/device"
 	"gpumem/policy"
+	"gpumem/report"
 	"gpumem/trace"
 )
 
@@ -192,4 +195,56 @@ func (w *watched) AddressReserve(bytes, align uint64) (uint64, error) {
 
 func (w *watched) AddressFree(addr, bytes uint64) error {
 	return w.remove(addr, w.GPU.AddressFree(addr, bytes))
+}
+
+// Placements says, a line for each pool of the recording, under which of the policies
+// the blocks lie where they lay in the recorded run. It is empty where there is
+// nothing to compare. That 99 % agree is a finding; fewer is the nearest policy,
+// and less than half is chance: some of its blocks agree under any policy.
+func (r *Report) Placements() []string {
+	var pools []string
+	byPool := map[string][]*Result{}
+	for _, res := range r.Results {
+		// A single block is as recorded wherever it lies.
+		if res.Placed == nil || *res.Placed < 2 {
+			continue
+		}
+		if byPool[res.Pool] == nil {
+			pools = append(pools, res.Pool)
+		}
+		byPool[res.Pool] = append(byPool[res.Pool], res)
+	}
+	var lines []string
+	for _, pool := range pools {
+		same := "the recorded run"
+		if len(r.Trace.PoolNames) > 1 {
+			same = pool + " of the recorded run"
+		}
+		best := byPool[pool][0]
+		var tried, agree []string
+		for _, res := range byPool[pool] {
+			tried = append(tried, res.Policy)
+			if *res.AsRecorded > *best.AsRecorded {
+				best = res
+			}
+			if *res.Placed-*res.AsRecorded <= *res.Placed/100 {
+				agree = append(agree, res.agreement())
+			}
+		}
+		if len(agree) > 0 {
+			lines = append(lines, same+" is placed as by "+strings.Join(agree, ", and as by "))
+			continue
+		}
+		line := same + " is not placed as by " + strings.Join(tried, ", ")
+		if *best.AsRecorded >= *best.Placed-*best.AsRecorded {
+			line += "; the nearest is " + best.agreement()
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+// agreement is "jax:preallocate=false: 180 of 180".
+func (r *Result) agreement() string {
+	return fmt.Sprintf("%s: %s of %s", r.Policy, report.Count(*r.AsRecorded), report.Count(*r.Placed))
 }

@@ -3,13 +3,17 @@ package replay_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"gpumem"
 	"gpumem/device/sim"
 	"gpumem/policy"
+	"gpumem/replay"
 	"gpumem/trace"
 )
 
@@ -20,8 +24,53 @@ func TestPlacementsOfJAX012AreAsRecorded(t *testing.T) {
 	for i, r := range run(t, tr, config(t, "sim:1000000000", "jax@0.12.0:preallocate=false")).Results {
 		p := tr.Pools[i]
 		if r.Refused != 0 || r.Placed == nil || *r.Placed != p.Allocs || *r.AsRecorded != p.Allocs || p.Allocs < 178 {
-			t.Errorf("%s: refused %d; %s of %d", r.Pool, r.Refused, r.Placements(), p.Allocs)
+			t.Errorf("%s: refused %d; %s of %d", r.Pool, r.Refused, agreement(r), p.Allocs)
 		}
+	}
+}
+
+// agreement is how many blocks are as recorded, "2 of 3".
+func agreement(r *replay.Result) string {
+	if r.Placed == nil {
+		return "nothing to compare"
+	}
+	return fmt.Sprintf("%d of %d", *r.AsRecorded, *r.Placed)
+}
+
+// TestPlacementsAreAFindingOrNone: what nearly all blocks agree with is said, the nearest
+// where none does, and what agrees by chance is not.
+func TestPlacementsAreAFindingOrNone(t *testing.T) {
+	n := func(x uint64) *uint64 { return &x }
+	res := func(policy, pool string, matched, placed uint64) *replay.Result {
+		return &replay.Result{Policy: policy, Pool: pool, Placed: n(placed), AsRecorded: n(matched)}
+	}
+	const not = "the recorded run is not placed as by "
+	for _, c := range []struct {
+		name    string
+		pools   []string
+		results []*replay.Result
+		want    []string
+	}{
+		{"nothing to compare", nil, []*replay.Result{{Policy: "platform"}}, nil},
+		{"a single block", nil, []*replay.Result{res("jax", "", 1, 1)}, nil},
+		{"all", nil, []*replay.Result{res("jax", "", 2, 180), res("bfc", "", 180, 180), {Policy: "vmm"}},
+			[]string{"the recorded run is placed as by bfc: 180 of 180"}},
+		{"99 % of two policies", nil, []*replay.Result{res("jax", "", 1980, 2000), res("bfc", "", 2000, 2000), res("elastic", "", 1979, 2000)},
+			[]string{"the recorded run is placed as by jax: 1,980 of 2,000, and as by bfc: 2,000 of 2,000"}},
+		{"98 of 99", nil, []*replay.Result{res("jax", "", 98, 99)}, []string{not + "jax; the nearest is jax: 98 of 99"}},
+		{"the nearest, half", nil, []*replay.Result{res("jax", "", 3, 24), res("bfc", "", 12, 24), res("elastic", "", 9, 24)},
+			[]string{not + "jax, bfc, elastic; the nearest is bfc: 12 of 24"}},
+		{"less than half", nil, []*replay.Result{res("jax", "", 11, 24)}, []string{not + "jax"}},
+		{"two pools", []string{"a", "b"}, []*replay.Result{res("jax", "a", 9, 9), res("jax", "b", 2, 9), res("bfc", "a", 3, 9), res("bfc", "b", 8, 9)},
+			[]string{"a of the recorded run is placed as by jax: 9 of 9", "b of the recorded run is not placed as by jax, bfc; the nearest is bfc: 8 of 9"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			rep := &replay.Report{Results: c.results}
+			rep.Trace.PoolNames = c.pools
+			if d := cmp.Diff(c.want, rep.Placements()); d != "" {
+				t.Error(d)
+			}
+		})
 	}
 }
 
@@ -30,9 +79,9 @@ func TestPlacementsOfJAX012AreAsRecorded(t *testing.T) {
 func TestPlacementsElsewhereDoNotCount(t *testing.T) {
 	const line = "[mem-debug] AllocateRaw,p,1048576,"
 	for _, c := range []struct{ name, addrs, want string }{
-		{"as here", "0x100000 0x200000 0x900000", "3 of 3 placements as recorded"},
-		{"two changed places", "0x200000 0x100000 0x900000", "2 of 3 placements as recorded"},
-		{"the second region lies in the first", "0x100000 0x200000 0x280000", "2 of 3 placements as recorded"},
+		{"as here", "0x100000 0x200000 0x900000", "3 of 3"},
+		{"two changed places", "0x200000 0x100000 0x900000", "2 of 3"},
+		{"the second region lies in the first", "0x100000 0x200000 0x280000", "2 of 3"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var log strings.Builder
@@ -46,7 +95,7 @@ func TestPlacementsElsewhereDoNotCount(t *testing.T) {
 			defer tr.Close()
 			// Regions of 2 and 4 MiB, so the third block is in the second.
 			rep := run(t, tr, config(t, "sim:1GiB", "bfc:preallocate=false", "platform"))
-			if got := rep.Results[0].Placements(); got != c.want {
+			if got := agreement(rep.Results[0]); got != c.want {
 				t.Errorf("%s, want %s", got, c.want)
 			}
 			if rep.Results[1].Placed != nil {
@@ -89,7 +138,7 @@ func TestRecordedPoolIsReplayedAsItRan(t *testing.T) {
 			defer tr.Close()
 			r := run(t, tr, config(t, "sim:64MiB", spec)).Results[0]
 			if tr.Refused != refused || r.Refused != refused || *r.Placed != tr.Allocs-refused || *r.AsRecorded != *r.Placed {
-				t.Errorf("%s, seed %d: %d refused, %d recorded, %d in the replay; %s", spec, seed, refused, tr.Refused, r.Refused, r.Placements())
+				t.Errorf("%s, seed %d: %d refused, %d recorded, %d in the replay; %s", spec, seed, refused, tr.Refused, r.Refused, agreement(r))
 			}
 		}
 	}

@@ -150,16 +150,6 @@ func (r *Result) MarshalJSON() ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// Placements says for people how many blocks lie where they lay in the recorded
-// program, "1,323 of 1,323 placements as recorded"; "" where there is nothing to
-// compare.
-func (r *Result) Placements() string {
-	if r.Placed == nil {
-		return ""
-	}
-	return fmt.Sprintf("%s of %s placements as recorded", report.Count(*r.AsRecorded), report.Count(*r.Placed))
-}
-
 // OwnTime is the real time per event for people, "47 ns/event"; "-" where it was not
 // measured.
 func (r *Result) OwnTime() string {

@@ -7,6 +7,7 @@ import (
 
 	"gpumem"
 	"gpumem/alloc"
+	"gpumem/device"
 	"gpumem/trace"
 )
 
@@ -55,7 +56,9 @@ func (r *runner) fits(ctx context.Context, total uint64) (bool, error) {
 				continue
 			}
 			b, err := a.Alloc(request(e))
-			if errors.Is(err, alloc.ErrNoMemory) {
+			// The latter where the device is so large that elastic has too few
+			// addresses for all its pages.
+			if errors.Is(err, alloc.ErrNoMemory) || errors.Is(err, device.ErrOutOfMemory) {
 				return errRefused
 			}
 			if err != nil {
@@ -77,19 +80,27 @@ func (r *runner) fits(ctx context.Context, total uint64) (bool, error) {
 	return err == nil, err
 }
 
-// smallest looks for the smallest device by bisection: it begins with the one
-// at hand, doubles it until nothing is refused, and then halves the distance.
+// maxDevice is the largest device that is tried, 1 PiB, in MiB.
+const maxDevice = 1 << 30
+
+// smallest looks for the smallest device. It begins with one of the most bytes
+// that were live at once. If that refuses something it tries larger ones, at
+// growing distances, and then halves the last distance. So a device far larger
+// than the answer, which takes long to simulate, is rarely tried.
 // The result is in bytes, a multiple of 1 MiB, at least that (there is no device
 // of 0 bytes); nil if even 1 PiB is too small, as where the policy has a limit
-// of its own.
+// of its own or a request is larger.
 //
 // Nothing is refused on a device of that size and something is at 1 MiB less.
 // More cannot be promised: with a larger pool BFC cuts its blocks elsewhere, so
 // a run may fit, not fit, and fit again on smaller and smaller devices.
 func (r *runner) smallest(ctx context.Context) (*uint64, error) {
 	const mib = 1 << 20
-	lo, hi := uint64(0), max(r.cfg.Total/mib, 1) // in MiB; lo is refused
-	for {
+	peak := r.pool.PeakLive
+	first := min(max((peak-min(peak, 1))/mib+1, 1), maxDevice) // in MiB, as all below
+	lo, hi := uint64(0), first                                 // lo is refused
+	mid := first - 1                                           // on most policies refused, too
+	for step := max(first/64, 1); ; step *= 4 {
 		ok, err := r.fits(ctx, hi*mib)
 		if err != nil {
 			return nil, err
@@ -97,13 +108,13 @@ func (r *runner) smallest(ctx context.Context) (*uint64, error) {
 		if ok {
 			break
 		}
-		lo = hi
-		if hi *= 2; hi > 1<<30 {
+		if hi == maxDevice {
 			return nil, nil
 		}
+		lo, hi = hi, min(hi+step, maxDevice)
+		mid = lo + (hi-lo)/2
 	}
-	for hi-lo > 1 {
-		mid := lo + (hi-lo)/2
+	for ; hi-lo > 1; mid = lo + (hi-lo)/2 {
 		ok, err := r.fits(ctx, mid*mib)
 		if err != nil {
 			return nil, err

@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"gpumem/device"
 	"gpumem/replay"
 	"gpumem/trace"
 )
@@ -90,6 +91,8 @@ func TestSmallestKnown(t *testing.T) {
 		{"a 1 5242880\n", "sim:1GiB", "bfc:limit=4MiB", 0},
 		{"a 1 5242880\n", "sim:1GiB", "jax:limit=4MiB,preallocate=false", 0},
 		{"a 1 18446744073709551615\n", "sim:1GiB", "platform", 0},
+		{"a 1 1048576\na 2 9223372036854775808\n", "sim:80GiB", "elastic", 0},
+		{"a 1 1048576\na 2 9223372036854775808\n", "sim:80GiB", "jax", 0},
 		{"a 1 5242880\n", "sim:1GiB", "bfc:limit=5MiB", 6}, // in grants of 2 MiB
 		{"a 1 5242880\n", "sim:1GiB,granularity=1", "bfc:limit=5MiB", 5},
 		{"a 1 5242880\n", "sim:1KiB,granularity=1", "platform", 5},
@@ -110,6 +113,36 @@ func TestSmallestKnown(t *testing.T) {
 	}
 	if r := one(t, "a 1 1\n", "sim:1GiB", "jax"); r.Smallest != nil {
 		t.Errorf("nobody asked: %d", *r.Smallest)
+	}
+}
+
+// TestSmallestTriesNoDeviceFarFromTheAnswer: a pool of pages takes time and memory for
+// each page of the device that it maps.
+func TestSmallestTriesNoDeviceFarFromTheAnswer(t *testing.T) {
+	for _, c := range []struct {
+		policy     string
+		tries      int
+		want, most uint64 // MiB
+	}{
+		{"elastic", 2, 4096, 4096},
+		{"platform", 2, 4096, 4096},
+		{"jax:fraction=.5,preallocate=false", 20, 8189, 12288},
+	} {
+		cfg := config(t, "sim:80GiB", c.policy)
+		cfg.Smallest = true
+		cfg.Untimed = true
+		open := cfg.Device
+		tries, most := 0, uint64(0)
+		cfg.Device = func(total uint64) (device.GPU, error) {
+			if total != cfg.Total {
+				tries, most = tries+1, max(most, total)
+			}
+			return open(total)
+		}
+		r := run(t, text(t, "a 1 4294967296\nf 1\n"), cfg).Results[0]
+		if *r.Smallest != c.want*mib || tries > c.tries || most > c.most*mib {
+			t.Errorf("%s: %d MiB after %d devices, the largest of %d MiB; want %d after %d of at most %d", c.policy, *r.Smallest/mib, tries, most/mib, c.want, c.tries, c.most)
+		}
 	}
 }
 

@@ -93,11 +93,7 @@ func (r *Report) served(fit []*Result, device string) []string {
 			label(least, r), size.Format(least.HeldPeak), label(most, r), size.Format(most.HeldPeak), device))
 	}
 	if n := r.Trace.Refused; n > 0 {
-		requests := "requests"
-		if n == 1 {
-			requests = "request"
-		}
-		return append(out, fmt.Sprintf("Nothing was refused, nor the %s %s that the recorded run was refused.", report.Count(n), requests))
+		return append(out, fmt.Sprintf("Every request was served, also the %s that the recorded run was refused.", report.Count(n)))
 	}
 	return append(out, "Nothing was refused.")
 }

@@ -7,6 +7,8 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+
+	"gpumem/size"
 )
 
 // addressPlay plays the events of one pool.
@@ -38,9 +40,38 @@ const maxFreed = 1<<19 - 1
 // Each is an event of the pool, too.
 type refusals struct {
 	n       int
-	line    int    // of the first
 	bytes   uint64 // of the first
+	at      string // where the recording has it, "line 5"
+	free    uint64 // what the device had free then; 0: the recording does not say
 	largest uint64
+}
+
+func (r *refusals) add(bytes, free uint64, unit string, at uint64) {
+	if r.n == 0 {
+		r.bytes, r.free, r.at = bytes, free, fmt.Sprintf("%s %d", unit, at)
+	}
+	r.n++
+	r.largest = max(r.largest, bytes)
+}
+
+// note is what there is to say of them; "" if there were none.
+func (r *refusals) note() string {
+	if r.n == 0 {
+		return ""
+	}
+	s := fmt.Sprintf("the recorded run was refused %s: ", count(r.n, "request"))
+	if r.n > 1 {
+		s += "the first "
+	}
+	s += fmt.Sprintf("%s (%s", size.Format(r.bytes), r.at)
+	if r.free > 0 {
+		s += fmt.Sprintf("; the device had %s free", size.Format(r.free))
+	}
+	s += ")"
+	if r.n > 1 {
+		s += fmt.Sprintf(", the largest %s", size.Format(r.largest))
+	}
+	return s
 }
 
 func newAddressPlay(pool *poolBuilder) *addressPlay {
@@ -66,12 +97,7 @@ func (a *addressPlay) alloc(addr, bytes uint64, stream uint32) error {
 
 // refuse adds a request that was refused; line is where the log says so.
 func (a *addressPlay) refuse(line int, bytes uint64, stream uint32) error {
-	r := &a.refused
-	if r.n == 0 {
-		r.line, r.bytes = line, bytes
-	}
-	r.n++
-	r.largest = max(r.largest, bytes)
+	a.refused.add(bytes, 0, "line", uint64(line))
 	return a.pool.refuse(bytes, 0, stream, false)
 }
 
@@ -104,11 +130,8 @@ func (a *addressPlay) notes(b *builder, prefix string) {
 		note("%s older than the recording (%d bytes) %s allocated at its start, in the order of the addresses; known from the frees",
 			count(n, "block"), bytes.cap(), is(n))
 	}
-	if r := a.refused; r.n == 1 {
-		note("the recorded program was refused 1 allocation, of %d bytes (line %d)", r.bytes, r.line)
-	} else if r.n > 1 {
-		note("the recorded program was refused %d allocations, first of %d bytes (line %d), the largest of %d",
-			r.n, r.bytes, r.line, r.largest)
+	if s := a.refused.note(); s != "" {
+		note("%s", s)
 	}
 	if n := a.again; n > 0 {
 		note("%s at the address of a live block; the older block is freed there", count(n, "allocation"))

@@ -92,11 +92,11 @@ func (r *memDebugReader) end() error {
 		r.pools[name].notes(r.b, prefix)
 	}
 	if n := r.order.moved; n > 0 {
-		by := "times give, which is not sure within microseconds; a log that also has the lines \"Returning\" and \"F\" is sure"
+		by := "times, which can be wrong by microseconds; a log with the lines \"Returning\" and \"F\" has the exact order"
 		if r.order.marked {
-			by = "lines give that the allocator writes as it serves"
+			by = "allocator's lines \"Returning\" and \"F\""
 		}
-		r.b.note(fmt.Sprintf("%s out of order, as several threads write the log; played in the order that the %s", count(n, "line"), by))
+		r.b.note(fmt.Sprintf("%s out of order, as several threads write the log; put in order by the %s", count(n, "line"), by))
 	}
 	if r.skipped > 0 {
 		r.b.note(fmt.Sprintf("%s without an allocation or a free; skipped", count(r.skipped, "line")))
@@ -125,9 +125,9 @@ func (r *memDebugReader) event(line []byte) error {
 	name, rest, _ := bytes.Cut(rest, []byte{','})
 	bytesField, rest, _ := bytes.Cut(rest, []byte{','})
 	addrField, _, whole := bytes.Cut(rest, []byte{','})
-	size, ok := decimal(bytesField)
+	size, err := byteCount(bytesField)
 	addr, okAddr := pointer(addrField)
-	if !whole || !ok || !okAddr {
+	if !whole || err != nil || !okAddr {
 		return r.fail("%s is not followed by a name, a number of bytes, an address and a comma; the line is cut or mixed with another, take it out",
 			quote(line[i:]))
 	}

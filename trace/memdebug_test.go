@@ -27,7 +27,7 @@ f 0 at=3999900000
 	}
 	notes := []string{
 		"GPU_0_bfc: 1 block older than the recording (4096 bytes) is allocated at its start, in the order of the addresses; known from the frees",
-		"GPU_0_bfc: the recorded program was refused 1 allocation, of 34359738368 bytes (line 13)",
+		"GPU_0_bfc: the recorded run was refused 1 request: 32 GiB (line 13)",
 		"10 lines without an allocation or a free; skipped",
 	}
 	if d := cmp.Diff(notes, tr.Notes); d != "" {
@@ -58,6 +58,7 @@ func TestMemDebug(t *testing.T) {
 		{"nothing but a refusal", memLine("", "AllocateRaw,x,5,0"), "a 0 5 refused\n"},
 		{"other prefixes", memLine("[rank 3] [2026-01-01 12:00:00] ", "AllocateRaw,x,5,0x1") + memLine("I00ab 00:00:00 ", "DeallocateRaw,x,5,0x1"), "a 0 5\nf 0\n"},
 		{"a very long line of something else", "x" + strings.Repeat("y", 3*maxLine) + "\n" + memLine("", "AllocateRaw,x,5,0x1"), "a 0 5\n"},
+		{"refused, a size that underflowed", memLine("", "AllocateRaw,x,18446744073709551615,0"), "a 0 18446744073709551615 refused\n"},
 		{"no comma in front of a stack that is not there", memDebug + " AllocateRaw,x,5,0x1,", "a 0 5\n"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

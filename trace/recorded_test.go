@@ -28,7 +28,7 @@ func TestRecordedTorch(t *testing.T) {
 			if p.Events != 45 || p.Allocs != 25 || p.Refused != 1 || p.Placed != 24 || p.PeakLive < 5368709120 || p.EndBlocks != 4 || p.EndLive != 4*3000000+2+4+6+8 {
 				t.Errorf("%d events, %d allocations; %d blocks of %d bytes in the end", p.Events, p.Allocs, p.EndBlocks, p.EndLive)
 			}
-			if notes := strings.Join(tr.Notes, "\n"); !strings.Contains(notes, "ran out of memory 1 time") {
+			if notes := strings.Join(tr.Notes, "\n"); !strings.Contains(notes, "the recorded run was refused 1 request: 5 GiB (event 41; the device had ") {
 				t.Errorf("notes: %s", notes)
 			}
 		})

@@ -113,9 +113,9 @@ func (r *rmmReader) event(line []byte) error {
 	if !ok {
 		return r.fail("%s is not a pointer such as 0x30a000000", quote(f[3]))
 	}
-	size, ok := decimal(f[4])
-	if !ok {
-		return r.fail("%s is not a number of bytes below 10^18", quote(f[4]))
+	size, err := byteCount(f[4])
+	if err != nil {
+		return r.fail("%s is not a number of bytes below 2^64", quote(f[4]))
 	}
 	handle, ok := pointer(f[5])
 	if !ok {

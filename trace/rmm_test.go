@@ -47,7 +47,7 @@ f 1 at=2500000000
 	}
 	notes := []string{
 		"2 blocks older than the recording (1536 bytes) are allocated at its start, in the order of the addresses; known from the frees",
-		"the recorded program was refused 2 allocations, first of 4294967296 bytes (line 9), the largest of 4294967296",
+		"the recorded run was refused 2 requests: the first 4 GiB (line 9), the largest 4 GiB",
 		"1 free of blocks that are not live; dropped",
 	}
 	if d := cmp.Diff(notes, tr.Notes); d != "" {
@@ -81,7 +81,9 @@ func TestRMM(t *testing.T) {
 		{"nothing asked", "7,12:00:00,allocate,(nil),0,0\n7,12:00:01,allocate,0x1,0,0\n7,12:00:02,free,(nil),0,0\n7,12:00:03,free,0x0,0,0\n",
 			"a 0 0 at=1000000000\n", nil},
 		{"refused once", "7,12:00:00,allocate failure,(nil),99,0\n7,12:00:00,allocate,0x1,5,0\n", "a 0 99 refused\na 0 5\n",
-			[]string{"the recorded program was refused 1 allocation, of 99 bytes (line 1)"}},
+			[]string{"the recorded run was refused 1 request: 99 B (line 1)"}},
+		{"refused, a size that underflowed", "7,12:00:00,allocate failure,0x0,18446744073709551615,0\n7,12:00:00,allocate,0x1,5,0\n", "a 0 18446744073709551615 refused\na 0 5\n",
+			[]string{"the recorded run was refused 1 request: 16.00 EiB (line 1)"}},
 		{"older, freed in the order 3, 1", "7,12:00:00,allocate,0x2,5,0\n7,12:00:01,free,0x3,30,0\n7,12:00:02,free,0x1,10,0\n7,12:00:03,free,0x2,5,0\n7,12:00:04,free,0x3,30,0\n",
 			"a 2 10\na 1 30\na 0 5\nf 1 at=1000000000\nf 2 at=2000000000\nf 0 at=3000000000\n",
 			[]string{"2 blocks older than the recording (40 bytes) are allocated at its start, in the order of the addresses; known from the frees",
@@ -120,7 +122,8 @@ func TestRMMErrors(t *testing.T) {
 		{"action", "1,12:00:00,grow,0x1,1,0\n", `in:1: "grow" is not an action; the actions are allocate, allocate failure, free and deallocate`},
 		{"pointer", "1,12:00:00,free,0xg,1,0\n", `in:1: "0xg" is not a pointer such as 0x30a000000`},
 		{"long pointer", "1,12:00:00,free,0x12345678901234567,1,0\n", `in:1: "0x12345678901234567" is not a pointer such as 0x30a000000`},
-		{"size", "1,12:00:00,free,0x1,-1,0\n", `in:1: "-1" is not a number of bytes below 10^18`},
+		{"size", "1,12:00:00,free,0x1,-1,0\n", `in:1: "-1" is not a number of bytes below 2^64`},
+		{"size of 65 bits", "1,12:00:00,allocate failure,0x0,18446744073709551616,0\n", `in:1: "18446744073709551616" is not a number of bytes below 2^64`},
 		{"stream", "1,12:00:00,free,0x1,1,\n", `in:1: "" is not a stream such as 0 or 0x7f8a38001020`},
 		{"no pointer", "1,12:00:00,allocate,(nil),1,0\n", "in:1: the allocation of 1 bytes has no pointer"},
 		{"long line", "1,12:00:00,free,0x1,1,0\n" + string(bytes.Repeat([]byte{'1'}, maxLine+1)), "in:2: the line is longer than 65536 bytes; this is not an RMM log"},

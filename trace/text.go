@@ -77,12 +77,9 @@ func (t *textReader) parse(line []byte) error {
 	case len(extra) > 0:
 		return t.fail("%s: nothing may follow the number of bytes", quote(line))
 	}
-	n, ok := decimal(size)
-	if !ok {
-		var err error
-		if n, err = strconv.ParseUint(string(size), 10, 64); err != nil {
-			return t.badSize(size, err)
-		}
+	n, err := byteCount(size)
+	if err != nil {
+		return t.badSize(size, err)
 	}
 	return t.alloc(id, n)
 }
@@ -178,6 +175,15 @@ func decimal(s []byte) (uint64, bool) {
 		n = n*10 + uint64(d)
 	}
 	return n, true
+}
+
+// byteCount reads a size in decimal digits: any 64 bits, since a size that
+// underflowed is a usual cause of a refusal.
+func byteCount(s []byte) (uint64, error) {
+	if n, ok := decimal(s); ok {
+		return n, nil
+	}
+	return strconv.ParseUint(string(s), 10, 64)
 }
 
 // show is an ID in a message: as it is if it is short and plain, else quoted.

@@ -95,7 +95,7 @@ a 4 4294967296 refused site=2 at=120000
 	notes := []string{
 		fmt.Sprintf(noteSeeds, 2, 7000),
 		"1 free of blocks allocated before the recording began; seeded from their size",
-		"the recording itself ran out of memory 2 times; first at event 8 asking 8589934592 bytes (device_free 1048576)",
+		"the recorded run was refused 2 requests: the first 8 GiB (event 8; the device had 1 MiB free), the largest 8 GiB",
 		"1 block asked to be freed and never completed by the end; left live",
 	}
 	if d := cmp.Diff(notes, tr.Notes); d != "" {
@@ -250,7 +250,7 @@ func TestTorchOddities(t *testing.T) {
 		{
 			"out of memory without numbers of the device", l(), l(l(ev("alloc", 1, 1), d("action", "oom", "size", 99), ev("free_completed", 1, 1))),
 			"cuda:0: 0 seeds, 1 streams, peak 100, end 0 in 0\na 0 1\na 1 99 refused\nf 0\n",
-			[]string{"the recording itself ran out of memory 1 time; first at event 2 asking 99 bytes (device_free 0)"},
+			[]string{"the recorded run was refused 1 request: 99 B (event 2)"},
 		},
 		{
 			"streams are numbered as they come", l(d("device", 0, "address", 50, "stream", 777, "blocks", l(d("size", 5, "state", "active_pending_free")))),

@@ -41,10 +41,7 @@ type torchPlay struct {
 
 	again   int // allocations at an address that is live
 	dropped int // frees of blocks that are not live
-	oom     int
-	oomAt   uint64 // pool events before the first oom
-	oomSize uint64
-	oomFree uint64
+	refused refusals
 }
 
 // playTorch makes a pool of each device and plays the events into them.
@@ -172,10 +169,7 @@ func (d *torchDevice) event() error {
 		}
 		return d.free(e.addr, e.site, e.stream)
 	case torchOOM:
-		if p.oom == 0 {
-			p.oomAt, p.oomSize, p.oomFree = p.pool.p.Events, e.size, e.addr
-		}
-		p.oom++
+		p.refused.add(e.size, e.addr, "event", p.pool.p.Events+1)
 		return p.pool.refuse(e.size, e.site, e.stream, false)
 	}
 	return nil
@@ -218,9 +212,8 @@ func (d *torchDevice) notes(b *builder, several bool) {
 	if n := p.unseen; n > 0 {
 		note("%s of blocks allocated before the recording began; seeded from their size", count(n, "free"))
 	}
-	if n := p.oom; n > 0 {
-		note("the recording itself ran out of memory %s; first at event %d asking %d bytes (device_free %d)",
-			count(n, "time"), p.oomAt+1, p.oomSize, p.oomFree)
+	if s := p.refused.note(); s != "" {
+		note("%s", s)
 	}
 	if n := p.again; n > 0 {
 		note("%s at the address of a live block; the older block is freed there", count(n, "allocation"))

@@ -80,11 +80,11 @@ func adviceVerdict(rep *advise.Report) string {
 		defaults = "PyTorch's defaults"
 	}
 	if rep.FitsAsItIs {
-		nor := ""
+		served := "nothing is refused"
 		if n := rep.Trace.Refused; n > 0 {
-			nor = fmt.Sprintf(", nor what the recorded run was refused (%s)", counted(n, "request"))
+			served = fmt.Sprintf("every request is served, also the %s that the recorded run was refused", report.Count(n))
 		}
-		return fmt.Sprintf("It fits as it is: with %s nothing is refused%s; they hold %s of %s.", defaults, nor, size.Format(first.HeldPeak), size.Format(rep.DeviceBytes))
+		return fmt.Sprintf("It fits as it is: with %s %s; they hold %s of %s.", defaults, served, size.Format(first.HeldPeak), size.Format(rep.DeviceBytes))
 	}
 	why := ""
 	if first.FirstRefused != nil {

@@ -27,7 +27,12 @@ func writeReplay(w io.Writer, rep *replay.Report, smallest bool) error {
 	if err := writeTable(&b, rep, smallest); err != nil {
 		return err
 	}
-	writePlacements(&b, rep)
+	for k, line := range rep.Placements() {
+		if k == 0 {
+			b.WriteString("\n")
+		}
+		b.WriteString(report.Wrap(line, textWidth) + "\n")
+	}
 	for _, r := range rep.Results {
 		if len(r.Notes) > 0 || r.Failure != nil {
 			b.WriteString("\n")
@@ -70,24 +75,6 @@ func traceLine(t replay.TraceInfo) string {
 		allocs += fmt.Sprintf(" (%s refused in the recorded run)", report.Count(t.Refused))
 	}
 	return fmt.Sprintf("%s: %s, %s, at most %s live", t.Source, counted(t.Events, "event"), allocs, size.Format(t.PeakLive))
-}
-
-// writePlacements says of each result how many blocks lie where they lay in the
-// recorded run, where the recording has that.
-func writePlacements(b *strings.Builder, rep *replay.Report) {
-	space := "\n"
-	for _, r := range rep.Results {
-		text := r.Placements()
-		if text == "" {
-			continue
-		}
-		of := r.Policy
-		if len(rep.Trace.PoolNames) > 1 {
-			of += ", pool " + r.Pool
-		}
-		fmt.Fprintf(b, "%s%s: %s\n", space, of, text)
-		space = ""
-	}
 }
 
 // writeTable has a row for each result.
