@@ -444,7 +444,7 @@ func readFrom(f *os.File, key, id, kind string) (record, error) {
 }
 
 // readTicket reads a ticket. What cannot be read of one that lives is unknown. The
-// error is errDead, fs.ErrNotExist or ErrVersion.
+// error is errDead or fs.ErrNotExist.
 func (r *Registry) readTicket(key, id string) (found, error) {
 	path := r.path(key, id, ticketKind)
 	f, _, info, err := r.locked(path)
@@ -456,16 +456,14 @@ func (r *Registry) readTicket(key, id string) (found, error) {
 	}
 	defer f.Close()
 	rec, err := readFrom(f, key, id, ticketKind)
-	if errors.Is(err, ErrVersion) {
-		return found{}, bad(path, err)
-	}
-	if err != nil {
+	if err != nil { // or of another version
 		rec = record{Kind: ticketKind, ID: id, Waiting: true}
 	}
 	return found{rec, path, int(info.Sys().(*syscall.Stat_t).Uid), inodeOf(info), info.ModTime()}, nil
 }
 
-// files returns the ids in the registry by key and kind, those of a kind in order.
+// files returns the ids in the registry by key and kind, those of a kind in order,
+// of tickets only the turns.
 // prefix is a key, or "" for all.
 func (r *Registry) files(prefix string) (map[string]map[string][]string, error) {
 	d, err := os.Open(r.dir)
@@ -499,6 +497,7 @@ func (r *Registry) files(prefix string) (map[string]map[string][]string, error) 
 		for _, ids := range kinds {
 			slices.Sort(ids)
 		}
+		kinds[ticketKind] = turns(kinds[ticketKind])
 	}
 	return all, nil
 }
@@ -695,12 +694,8 @@ func (r *Registry) all(key string, kinds map[string][]string) (leases, tickets [
 		}
 	}
 	for _, id := range kinds[ticketKind] {
-		t, err := r.readTicket(key, id)
-		switch {
-		case err == nil:
+		if t, err := r.readTicket(key, id); err == nil {
 			tickets = append(tickets, t)
-		case !errors.Is(err, errDead) && !errors.Is(err, fs.ErrNotExist):
-			errs = append(errs, err)
 		}
 	}
 	return leases, tickets, errors.Join(errs...)
