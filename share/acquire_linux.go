@@ -138,10 +138,10 @@ func (a *attempt) refused() error {
 // report calls Wait if there is news.
 func (a *attempt) report(place int) {
 	p := Position{place, a.missing, a.why}
-	if a.q.Wait == nil || p.Place == 0 && p.Missing == 0 {
+	if a.q.Wait == nil || p.Place == 0 && p.Missing == 0 && (a.why == nil || a.why.Blocked == nil) {
 		return
 	}
-	if t := a.reported; t == nil || t.Place != p.Place || t.Missing != p.Missing || !reflect.DeepEqual(t.Why.Holders, p.Why.Holders) {
+	if t := a.reported; t == nil || t.Place != p.Place || t.Missing != p.Missing || (t.Why.Blocked == nil) != (p.Why.Blocked == nil) || !reflect.DeepEqual(t.Why.Holders, p.Why.Holders) {
 		a.reported = &p
 		a.q.Wait(p)
 	}
@@ -185,9 +185,9 @@ func (a *attempt) pass(ctx context.Context) (step, error) {
 		return step{}, err
 	}
 	defer g.unlock()
-	l, err := a.r.look(g, a.key)
-	if err != nil {
-		return step{}, err
+	l, blocked := a.r.look(g, a.key)
+	if blocked != nil && (a.q.Wait == nil || !errors.Is(blocked, ErrVersion)) {
+		return step{}, blocked
 	}
 	if _, ok := slices.BinarySearch(l.tickets, a.rec.ID); a.ticket != nil && !ok {
 		a.drop() // somebody removed it; it is made again, with its number
@@ -197,6 +197,11 @@ func (a *attempt) pass(ctx context.Context) (step, error) {
 	if q.before != nil && a.q.Wait != nil && a.why != nil {
 		a.settle = settle{}
 		return s, a.queue(l, false)
+	}
+	if blocked != nil {
+		a.why = &NoRoomError{Device: a.q.Device, Want: times(a.q.Bytes, a.q.Copies), Copies: a.q.Copies, Ahead: q.first, Before: q.place, Blocked: blocked}
+		a.missing = 0
+		return s, a.queue(l, true)
 	}
 
 	st, err := a.q.Meter.Status()

@@ -1,6 +1,7 @@
 package share
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"os"
@@ -342,4 +343,54 @@ func FuzzDecode(f *testing.F) {
 		}
 		parseStat(b) // any answer but a panic
 	})
+}
+
+// TestLeaseOfEarlierVersion: its record is locked itself and has no lock file. It is
+// named in lists, nothing is given while it lives, and who waits does so for its end.
+func TestLeaseOfEarlierVersion(t *testing.T) {
+	r, gpu := newGPU(t)
+	path := r.path(keyOf(gpu), "0123456789abcdef", leaseKind)
+	f, err := os.Create(path)
+	must(t, err)
+	defer f.Close()
+	_, err = f.WriteString("gpumem-share 1 of another shape\n")
+	must(t, err)
+	must(t, setLock(f))
+	named := func(what string, err error) {
+		t.Helper()
+		if err == nil || !strings.Contains(err.Error(), path) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %v; want one line that names %s", what, err, path)
+		}
+	}
+	_, err = r.List()
+	named("list", err)
+	_, err = take(r, gpu, 1, 1)
+	named("without waiting", err)
+	ctx, cancel := context.WithCancel(t.Context())
+	var no *NoRoomError
+	_, err = r.Acquire(ctx, Request{Device: gpu, Meter: simulated(gpu), Bytes: gib, Wait: func(p Position) { cancel() }})
+	named("given up", err)
+	if !errors.As(err, &no) || !errors.Is(err, context.Canceled) {
+		t.Errorf("given up: %v; want a NoRoomError", err)
+	}
+	why := make(chan error, 9)
+	got := make(chan error, 1)
+	go func() {
+		l, err := r.Acquire(t.Context(), Request{Device: gpu, Meter: simulated(gpu), Bytes: gib, Wait: func(p Position) { why <- p.Why.Blocked }})
+		if err == nil {
+			err = l[0].Close()
+		}
+		got <- err
+	}()
+	select {
+	case err := <-got:
+		t.Fatalf("it did not wait: %v", err)
+	case err := <-why:
+		named("waiting", err)
+	}
+	must(t, f.Close())
+	must(t, <-got)
+	if left := files(t, r); len(left) != 0 {
+		t.Errorf("left: %q", left)
+	}
 }

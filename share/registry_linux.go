@@ -558,9 +558,11 @@ func (r *Registry) look(g *guard, key string) (look, error) {
 			errs = append(errs, err)
 		}
 	}
-	for _, id := range kinds[leaseKind] {
-		if _, ok := slices.BinarySearch(kinds[lockKind], id); !ok {
-			errs = append(errs, r.single(key, id))
+	for _, id := range singles(kinds) {
+		if err := r.single(key, id); err != nil {
+			errs = append(errs, err)
+		} else {
+			_ = os.Remove(r.path(key, id, leaseKind))
 		}
 	}
 	g.saw(dead, left)
@@ -568,13 +570,22 @@ func (r *Registry) look(g *guard, key string) (look, error) {
 	return l, errors.Join(errs...)
 }
 
-// single deals with a record that has no lock file: of a lease that has ended, or
-// of version 1, which locked the record.
+// singles returns the records that have no lock file.
+func singles(kinds map[string][]string) (ids []string) {
+	for _, id := range kinds[leaseKind] {
+		if _, ok := slices.BinarySearch(kinds[lockKind], id); !ok {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// single reports, as an error, a record without a lock file whose lease lives: it is
+// of version 1, which locked the record. nil is one of a lease that has ended.
 func (r *Registry) single(key, id string) error {
 	path := r.path(key, id, leaseKind)
 	f, _, _, err := r.locked(path)
 	if err != nil { // a dead one, or one that cannot be opened, has no memory
-		_ = os.Remove(path)
 		return nil
 	}
 	defer f.Close()
@@ -692,6 +703,9 @@ func (r *Registry) all(key string, kinds map[string][]string) (leases, tickets [
 		case !errors.Is(err, errDead) && !errors.Is(err, fs.ErrNotExist):
 			errs = append(errs, err)
 		}
+	}
+	for _, id := range singles(kinds) {
+		errs = append(errs, r.single(key, id))
 	}
 	for _, id := range kinds[ticketKind] {
 		if t, err := r.readTicket(key, id); err == nil {

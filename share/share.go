@@ -82,7 +82,8 @@
 // it. Users who do not trust each other need one of root's (mkdir -m 1777
 // /run/gpumem). A record that is damaged is named in an error of [Registry.List],
 // and the size of its lease is read from the lock; a lease made by another version
-// is an error, and nothing is given on its GPU while it lives.
+// is an error, and nothing is given on its GPU while it lives; a request with Wait
+// waits for its end.
 //
 // Leases keep honest programs out of each other's way. They do not keep a
 // program from taking more than it was given.
