@@ -394,3 +394,61 @@ func TestLeaseOfEarlierVersion(t *testing.T) {
 		t.Errorf("left: %q", left)
 	}
 }
+
+// TestLockOfUnknownLengthBlocksTheGPU: neither the lock nor the record says how large
+// the lease is, so nothing is given. With its record it counts by that.
+func TestLockOfUnknownLengthBlocksTheGPU(t *testing.T) {
+	r, gpu := newGPU(t)
+	rec := sample(gpu)
+	f, err := r.publish(r.path(keyOf(gpu), rec.ID, lockKind), 0o644, setLock)
+	must(t, err)
+	path := r.path(keyOf(gpu), rec.ID, leaseKind)
+	for _, text := range []string{"", "garbage"} {
+		if text != "" {
+			must(t, os.WriteFile(path, []byte(text), 0o644))
+		}
+		for _, wait := range []func(Position){nil, func(Position) {}} {
+			l, err := r.Acquire(t.Context(), Request{Device: gpu, Meter: simulated(gpu), Bytes: 1, Wait: wait})
+			if err == nil {
+				l[0].Close()
+			}
+			if err == nil || !strings.Contains(err.Error(), path) {
+				t.Errorf("record %q, 1 byte: %v; want an error that names %s", text, err, path)
+			}
+		}
+		if _, err := r.List(); err == nil || !strings.Contains(err.Error(), path) {
+			t.Errorf("record %q, listed: %v; want an error that names %s", text, err, path)
+		}
+	}
+	must(t, os.WriteFile(path, rec.encode(), 0o644))
+	if _, err := take(r, gpu, 24, 1); err == nil {
+		t.Error("25 of 24 GiB")
+	}
+	l, err := take(r, gpu, 23, 1)
+	must(t, err)
+	must(t, errors.Join(l[0].Close(), f.Close()))
+}
+
+// TestRecordThatIsJustWrittenIsReadAgain: half of it may be seen, twice.
+func TestRecordThatIsJustWrittenIsReadAgain(t *testing.T) {
+	r, gpu := newGPU(t)
+	l, err := take(r, gpu, 8, 1)
+	must(t, err)
+	whole, err := os.ReadFile(l[0].Path())
+	must(t, err)
+	must(t, os.WriteFile(l[0].Path(), whole[:100], 0o644))
+	half := 0
+	crash = func(step string) {
+		if step == "readLease: damaged" {
+			if half++; half == 2 {
+				must(t, os.WriteFile(l[0].Path(), whole, 0o644))
+			}
+		}
+	}
+	defer func() { crash = nil }()
+	got, note, err := r.readLease(l[0].key, l[0].ID())
+	if err != nil || note != nil || got.PID != os.Getpid() || half != 2 {
+		t.Errorf("after %d halves %+v, %v, %v; want the lease after 2", half, got, note, err)
+	}
+	must(t, l[0].Close())
+}

@@ -404,12 +404,13 @@ func (r *Registry) readLease(key, id string) (l found, note, err error) {
 		if l.record, err = readRecord(l.path, key, id); !errors.Is(err, ErrDamaged) {
 			break
 		}
+		at("readLease: damaged")
 	}
 	switch {
 	case errors.Is(err, ErrVersion):
 		return l, nil, bad(l.path, err)
-	case err != nil && h.length == 0:
-		return l, nil, bad(l.path, err)
+	case err != nil && h.length == 0: // not fs.ErrNotExist: the lease is there
+		return l, nil, bad(l.path, fmt.Errorf("%w: neither it nor the lock says how large the lease is (%v)", ErrDamaged, err))
 	case err != nil:
 		note = fmt.Errorf("registry: %s: %w; the program of this lease is unknown", l.path, err)
 		l.record = record{Kind: leaseKind, ID: id}
@@ -637,12 +638,21 @@ func (r *Registry) identify(leases []found) {
 	}
 	for i := range leases {
 		l := &leases[i]
-		for _, pid := range by[l.inode] {
-			if s, ok := readStat(pid); ok && l.Start <= s.start {
-				l.PID, l.Start, l.Namespace, l.Command = pid, s.start, r.namespace, commandOf(pid)
-			}
+		if pid, start := youngest(by[l.inode], readStat); pid > 0 {
+			l.PID, l.Start, l.Namespace, l.Command = pid, start, r.namespace, commandOf(pid)
 		}
 	}
+}
+
+// youngest returns the process that started last, of several the last one; 0: none
+// can be seen.
+func youngest(pids []int, read func(pid int) (stat, bool)) (pid int, start uint64) {
+	for _, p := range pids {
+		if s, ok := read(p); ok && start <= s.start {
+			pid, start = p, s.start
+		}
+	}
+	return pid, start
 }
 
 // List returns every lease that lives and every waiter, of all GPUs: by device,

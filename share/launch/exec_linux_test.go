@@ -37,6 +37,12 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run())
 	case "run": // LOCKFILE COMMAND...: becomes the command, in a lease that is a lock on the file
 		inherited := Inherited()
+		if os.Getenv("LAUNCH_REAPER") != "" {
+			const setChildSubreaper = 36
+			if _, _, errno := syscall.Syscall(syscall.SYS_PRCTL, setChildSubreaper, 1, 0); errno != 0 {
+				fail(errno)
+			}
+		}
 		f, err := os.OpenFile(rest[0], os.O_RDWR, 0)
 		fail(err)
 		fail(setTestLock(f))
