@@ -24,6 +24,7 @@ import (
 	"os"
 	"reflect"
 	"slices"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -137,10 +138,10 @@ func (a *attempt) refused() error {
 // report calls Wait if there is news.
 func (a *attempt) report(place int) {
 	p := Position{place, a.missing, a.why}
-	if a.q.Wait == nil || p.Place == 0 && p.Missing == 0 {
+	if a.q.Wait == nil || p.Place == 0 && p.Missing == 0 && (a.why == nil || a.why.Blocked == nil) {
 		return
 	}
-	if t := a.reported; t == nil || t.Place != p.Place || t.Missing != p.Missing || !reflect.DeepEqual(t.Why.Holders, p.Why.Holders) {
+	if t := a.reported; t == nil || t.Place != p.Place || t.Missing != p.Missing || (t.Why.Blocked == nil) != (p.Why.Blocked == nil) || !reflect.DeepEqual(t.Why.Holders, p.Why.Holders) {
 		a.reported = &p
 		a.q.Wait(p)
 	}
@@ -184,21 +185,23 @@ func (a *attempt) pass(ctx context.Context) (step, error) {
 		return step{}, err
 	}
 	defer g.unlock()
-	l, err := a.r.look(g, a.key)
-	if err != nil {
-		return step{}, err
+	l, blocked := a.r.look(g, a.key)
+	if blocked != nil && (a.q.Wait == nil || !errors.Is(blocked, ErrVersion)) {
+		return step{}, blocked
 	}
 	if _, ok := slices.BinarySearch(l.tickets, a.rec.ID); a.ticket != nil && !ok {
 		a.drop() // somebody removed it; it is made again, with its number
 	}
-	q, err := a.queueOf(l)
-	if err != nil {
-		return step{}, err
-	}
+	q := a.queueOf(l)
 	s := step{place: q.place, before: q.before, pause: poll}
 	if q.before != nil && a.q.Wait != nil && a.why != nil {
 		a.settle = settle{}
 		return s, a.queue(l, false)
+	}
+	if blocked != nil {
+		a.why = &NoRoomError{Device: a.q.Device, Want: times(a.q.Bytes, a.q.Copies), Copies: a.q.Copies, Ahead: q.first, Before: q.place, Blocked: blocked}
+		a.missing = 0
+		return s, a.queue(l, true)
 	}
 
 	st, err := a.q.Meter.Status()
@@ -270,7 +273,7 @@ type queueState struct {
 // queueOf reads the tickets before this request's: the first ones, for messages,
 // and the nearest ones until one is awake. It removes those of the dead that it
 // comes across.
-func (a *attempt) queueOf(l look) (q queueState, err error) {
+func (a *attempt) queueOf(l look) (q queueState) {
 	ahead := l.tickets
 	if a.number > 0 {
 		n, _ := slices.BinarySearch(ahead, ticketID(a.number))
@@ -278,33 +281,25 @@ func (a *attempt) queueOf(l look) (q queueState, err error) {
 	}
 	q.place = len(ahead)
 	read := map[string]*found{}
-	get := func(id string) (*found, error) {
+	get := func(id string) *found {
 		if t, ok := read[id]; ok {
-			return t, nil
+			return t
 		}
 		t, err := a.r.readTicket(a.key, id)
-		switch {
-		case err == nil:
+		if err == nil {
 			read[id] = &t
-		case errors.Is(err, errDead):
+			return &t
+		}
+		if errors.Is(err, errDead) {
 			_ = os.Remove(a.r.path(a.key, id, ticketKind))
 			at("look: a dead ticket removed")
-			read[id] = nil
-			q.place--
-		case errors.Is(err, fs.ErrNotExist):
-			read[id] = nil
-			q.place--
-		default:
-			return nil, err
 		}
-		return read[id], nil
+		read[id] = nil
+		q.place--
+		return nil
 	}
 	for _, id := range slices.Backward(ahead) {
-		t, err := get(id)
-		if err != nil {
-			return q, err
-		}
-		if t != nil && a.r.awake(*t) {
+		if t := get(id); t != nil && a.r.awake(*t) {
 			q.before = t
 			break
 		}
@@ -314,10 +309,7 @@ func (a *attempt) queueOf(l look) (q queueState, err error) {
 		if awake && len(q.first) >= shown {
 			break
 		}
-		t, err := get(id)
-		if err != nil {
-			return q, err
-		}
+		t := get(id)
 		if t == nil {
 			continue
 		}
@@ -330,7 +322,7 @@ func (a *attempt) queueOf(l look) (q queueState, err error) {
 			q.first = append(q.first, e)
 		}
 	}
-	return q, nil
+	return q
 }
 
 // movement reports whether a process started within the last second.
@@ -382,6 +374,32 @@ func (s *settle) over(now time.Time) bool {
 
 func ticketID(number uint64) string { return fmt.Sprintf("%016x", number) }
 
+// numberOf returns the number that a ticket's name has; ok is false if it is no
+// name of a ticket.
+func numberOf(id string) (n uint64, ok bool) {
+	n, err := strconv.ParseUint(id, 16, 64)
+	return n, err == nil && n > 0 && id == ticketID(n)
+}
+
+// farthest is how far a ticket's number may be from the one before it. Numbers
+// count up by one and begin again when nobody waits, so honest ones are near.
+const farthest = 1 << 40
+
+// turns returns the tickets among names in order. Other names are left out, and
+// numbers beyond a gap that counting does not leave: so no file of another user,
+// locked or not, makes the numbers run out.
+func turns(ids []string) []string {
+	last := uint64(0)
+	return slices.DeleteFunc(ids, func(id string) bool {
+		n, ok := numberOf(id)
+		if !ok || n-last > farthest {
+			return true
+		}
+		last = n
+		return false
+	})
+}
+
 // queue takes a ticket if there is none yet, and notes on it that there was no
 // room at its turn. Caller holds the GPU's lock.
 func (a *attempt) queue(l look, waiting bool) error {
@@ -397,29 +415,38 @@ func (a *attempt) queue(l look, waiting bool) error {
 		}
 		return nil
 	}
-	last := uint64(0)
-	if n := len(l.tickets); n > 0 {
-		if _, err := fmt.Sscanf(l.tickets[n-1], "%x", &last); err != nil || last == 1<<64-1 {
-			path := a.r.path(a.key, l.tickets[n-1], ticketKind)
-			return bad(path, fmt.Errorf("%w: not a name of a ticket", ErrDamaged))
-		}
-	}
 	if _, taken := slices.BinarySearch(l.tickets, ticketID(a.number)); a.number == 0 || taken {
-		a.number = last + 1
+		a.number = a.r.lastNumber(a.key, l.tickets) + 1
 	}
-	a.rec = a.record(ticketKind, ticketID(a.number), times(a.each, a.q.Copies))
-	a.rec.Number, a.rec.Waiting = a.number, waiting
-	f, err := a.r.publish(a.path(), 0o644, func(f *os.File) error {
-		if _, err := f.WriteAt(a.rec.encode(), 0); err != nil {
-			return err
+	for {
+		a.rec = a.record(ticketKind, ticketID(a.number), times(a.each, a.q.Copies))
+		a.rec.Number, a.rec.Waiting = a.number, waiting
+		f, err := a.r.publish(a.path(), 0o644, func(f *os.File) error {
+			if _, err := f.WriteAt(a.rec.encode(), 0); err != nil {
+				return err
+			}
+			return setLock(f)
+		})
+		switch {
+		case err == nil:
+			a.ticket, a.beat = f, time.Now()
+			return nil
+		case !errors.Is(err, fs.ErrExist):
+			return a.r.why(a.path(), err)
 		}
-		return setLock(f)
-	})
-	if err != nil {
-		return a.r.why(a.path(), err)
+		a.number++ // the name is that of a dead file of another user, who alone can remove it
 	}
-	a.ticket, a.beat = f, time.Now()
-	return nil
+}
+
+// lastNumber returns the highest number of those who wait; 0: nobody waits.
+func (r *Registry) lastNumber(key string, tickets []string) uint64 {
+	for _, id := range slices.Backward(tickets) {
+		if _, err := r.readTicket(key, id); err == nil {
+			n, _ := numberOf(id)
+			return n
+		}
+	}
+	return 0
 }
 
 // path is the ticket's name.

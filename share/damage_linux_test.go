@@ -1,6 +1,7 @@
 package share
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"os"
@@ -342,4 +343,112 @@ func FuzzDecode(f *testing.F) {
 		}
 		parseStat(b) // any answer but a panic
 	})
+}
+
+// TestLeaseOfEarlierVersion: its record is locked itself and has no lock file. It is
+// named in lists, nothing is given while it lives, and who waits does so for its end.
+func TestLeaseOfEarlierVersion(t *testing.T) {
+	r, gpu := newGPU(t)
+	path := r.path(keyOf(gpu), "0123456789abcdef", leaseKind)
+	f, err := os.Create(path)
+	must(t, err)
+	defer f.Close()
+	_, err = f.WriteString("gpumem-share 1 of another shape\n")
+	must(t, err)
+	must(t, setLock(f))
+	named := func(what string, err error) {
+		t.Helper()
+		if err == nil || !strings.Contains(err.Error(), path) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %v; want one line that names %s", what, err, path)
+		}
+	}
+	_, err = r.List()
+	named("list", err)
+	_, err = take(r, gpu, 1, 1)
+	named("without waiting", err)
+	ctx, cancel := context.WithCancel(t.Context())
+	var no *NoRoomError
+	_, err = r.Acquire(ctx, Request{Device: gpu, Meter: simulated(gpu), Bytes: gib, Wait: func(p Position) { cancel() }})
+	named("given up", err)
+	if !errors.As(err, &no) || !errors.Is(err, context.Canceled) {
+		t.Errorf("given up: %v; want a NoRoomError", err)
+	}
+	why := make(chan error, 9)
+	got := make(chan error, 1)
+	go func() {
+		l, err := r.Acquire(t.Context(), Request{Device: gpu, Meter: simulated(gpu), Bytes: gib, Wait: func(p Position) { why <- p.Why.Blocked }})
+		if err == nil {
+			err = l[0].Close()
+		}
+		got <- err
+	}()
+	select {
+	case err := <-got:
+		t.Fatalf("it did not wait: %v", err)
+	case err := <-why:
+		named("waiting", err)
+	}
+	must(t, f.Close())
+	must(t, <-got)
+	if left := files(t, r); len(left) != 0 {
+		t.Errorf("left: %q", left)
+	}
+}
+
+// TestLockOfUnknownLengthBlocksTheGPU: neither the lock nor the record says how large
+// the lease is, so nothing is given. With its record it counts by that.
+func TestLockOfUnknownLengthBlocksTheGPU(t *testing.T) {
+	r, gpu := newGPU(t)
+	rec := sample(gpu)
+	f, err := r.publish(r.path(keyOf(gpu), rec.ID, lockKind), 0o644, setLock)
+	must(t, err)
+	path := r.path(keyOf(gpu), rec.ID, leaseKind)
+	for _, text := range []string{"", "garbage"} {
+		if text != "" {
+			must(t, os.WriteFile(path, []byte(text), 0o644))
+		}
+		for _, wait := range []func(Position){nil, func(Position) {}} {
+			l, err := r.Acquire(t.Context(), Request{Device: gpu, Meter: simulated(gpu), Bytes: 1, Wait: wait})
+			if err == nil {
+				l[0].Close()
+			}
+			if err == nil || !strings.Contains(err.Error(), path) {
+				t.Errorf("record %q, 1 byte: %v; want an error that names %s", text, err, path)
+			}
+		}
+		if _, err := r.List(); err == nil || !strings.Contains(err.Error(), path) {
+			t.Errorf("record %q, listed: %v; want an error that names %s", text, err, path)
+		}
+	}
+	must(t, os.WriteFile(path, rec.encode(), 0o644))
+	if _, err := take(r, gpu, 24, 1); err == nil {
+		t.Error("25 of 24 GiB")
+	}
+	l, err := take(r, gpu, 23, 1)
+	must(t, err)
+	must(t, errors.Join(l[0].Close(), f.Close()))
+}
+
+// TestRecordThatIsJustWrittenIsReadAgain: half of it may be seen, twice.
+func TestRecordThatIsJustWrittenIsReadAgain(t *testing.T) {
+	r, gpu := newGPU(t)
+	l, err := take(r, gpu, 8, 1)
+	must(t, err)
+	whole, err := os.ReadFile(l[0].Path())
+	must(t, err)
+	must(t, os.WriteFile(l[0].Path(), whole[:100], 0o644))
+	half := 0
+	crash = func(step string) {
+		if step == "readLease: damaged" {
+			if half++; half == 2 {
+				must(t, os.WriteFile(l[0].Path(), whole, 0o644))
+			}
+		}
+	}
+	defer func() { crash = nil }()
+	got, note, err := r.readLease(l[0].key, l[0].ID())
+	if err != nil || note != nil || got.PID != os.Getpid() || half != 2 {
+		t.Errorf("after %d halves %+v, %v, %v; want the lease after 2", half, got, note, err)
+	}
+	must(t, l[0].Close())
 }

@@ -25,7 +25,9 @@ type Lease struct {
 
 	display, host uint64 // see Left
 
-	mu     sync.Mutex // guards what follows, but of rec only the process and Lost
+	// mu guards what follows, but of rec only the process and Lost. It comes after
+	// the GPU's lock, which nobody waits for with mu held.
+	mu     sync.Mutex
 	rec    record
 	again  *os.File // has the lock of a lock file that replaces a removed one; nil: none
 	closed bool
@@ -71,21 +73,23 @@ func (l *Lease) Tell(pid int) error {
 	if !ok {
 		return fmt.Errorf("lease %s: there is no process %d", l.rec.ID, pid)
 	}
+	if l.f != nil {
+		ctx, cancel := within(patience)
+		defer cancel()
+		g, err := l.r.lock(ctx, l.key, nil)
+		if err != nil {
+			return err
+		}
+		defer g.unlock()
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closed {
+	switch {
+	case l.closed:
 		return fmt.Errorf("lease %s: %w", l.rec.ID, os.ErrClosed)
-	}
-	if l.f == nil {
+	case l.f == nil:
 		return nil
 	}
-	ctx, cancel := within(patience)
-	defer cancel()
-	g, err := l.r.lock(ctx, l.key, nil)
-	if err != nil {
-		return err
-	}
-	defer g.unlock()
 	rec := l.rec
 	rec.PID, rec.Start, rec.Namespace = pid, s.start, l.r.namespace
 	if err := l.r.write(l.key, rec); err != nil {
@@ -119,19 +123,19 @@ func (l *Lease) Keep(ctx context.Context) {
 
 // restore makes the files that are missing.
 func (l *Lease) restore(ctx context.Context) error {
-	if l.f == nil || l.complete() {
-		return nil
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.closed {
-		return os.ErrClosed
+	if done, err := l.complete(); done || err != nil {
+		return err
 	}
 	g, err := l.r.lock(ctx, l.key, nil)
 	if err != nil {
 		return err
 	}
 	defer g.unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed { // meanwhile
+		return os.ErrClosed
+	}
 	if !l.hasLockFile() {
 		f, err := l.r.lockFile(l.key, l.rec)
 		if err != nil {
@@ -151,15 +155,19 @@ func (l *Lease) restore(ctx context.Context) error {
 	return l.r.write(l.key, l.rec)
 }
 
-// complete reports whether the lease has its files.
-func (l *Lease) complete() bool {
+// complete reports whether the lease has its files; a part of an enclosing lease
+// needs none. The error is os.ErrClosed.
+func (l *Lease) complete() (bool, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
-		return false
+		return false, os.ErrClosed
+	}
+	if l.f == nil {
+		return true, nil
 	}
 	_, err := os.Lstat(l.Path())
-	return err == nil && l.hasLockFile()
+	return err == nil && l.hasLockFile(), nil
 }
 
 // hasLockFile reports whether the lock file's name is that of a file locked by this
@@ -177,16 +185,14 @@ func (l *Lease) hasLockFile() bool {
 	return err == nil && os.SameFile(mine, there)
 }
 
-// Close ends the lease, unless another process has its file. Closing again does
-// nothing.
+// Close ends the lease, unless another process has its file. It waits at most a
+// moment for others. Closing again does nothing.
 func (l *Lease) Close() error {
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.closed {
-		return nil
-	}
-	l.closed = true
-	if l.f == nil {
+	first := !l.closed
+	l.closed = true // from here on f and again are this call's alone
+	l.mu.Unlock()
+	if !first || l.f == nil {
 		return nil
 	}
 	defer taken.Delete(l.rec.ID)

@@ -52,3 +52,24 @@ func TestReadStat(t *testing.T) {
 		}
 	}
 }
+
+// TestYoungest: numbers of processes do not count up with their starts.
+func TestYoungest(t *testing.T) {
+	starts := map[int]uint64{9: 50, 7: 80, 8: 60, 3: 80}
+	read := func(pid int) (stat, bool) { s, ok := starts[pid]; return stat{start: s}, ok }
+	for _, tc := range []struct {
+		pids []int
+		want int
+	}{
+		{nil, 0},
+		{[]int{1}, 0}, // cannot be seen
+		{[]int{8}, 8},
+		{[]int{7, 8, 9}, 7},
+		{[]int{8, 9}, 8},
+		{[]int{1, 7, 3}, 3},
+	} {
+		if pid, start := youngest(tc.pids, read); pid != tc.want || start != starts[pid] {
+			t.Errorf("of %v it is %d, started at %d; want %d", tc.pids, pid, start, tc.want)
+		}
+	}
+}

@@ -364,3 +364,55 @@ func FuzzParseLock(f *testing.F) {
 		}
 	})
 }
+
+// TestCloseDoesNotWaitForKeepOrTell: both wait for the GPU's lock, which a stopped
+// process has. Close ends the lease all the same.
+func TestCloseDoesNotWaitForKeepOrTell(t *testing.T) {
+	defer func(old time.Duration) { patience = old }(patience)
+	patience = time.Hour
+	defer func(old time.Duration) { keeps = old }(keeps)
+	keeps = time.Millisecond
+	for name, wait := range map[string]func(*Lease){
+		"keep": func(l *Lease) { l.Keep(background) },
+		"tell": func(l *Lease) { _ = l.Tell(os.Getpid()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, gpu := newGPU(t)
+			l, err := take(r, gpu, 8, 1)
+			must(t, err)
+			g, err := r.lock(t.Context(), keyOf(gpu), nil)
+			must(t, err)
+			must(t, os.Remove(l[0].Path()))
+			info, err := g.f.Stat()
+			must(t, err)
+			var waits sync.WaitGroup
+			waits.Go(func() { wait(l[0]) })
+			eventually(t, "it waits for the lock", func() bool {
+				table, err := os.ReadFile(tableFile)
+				must(t, err)
+				for line := range strings.Lines(string(table)) {
+					if strings.Contains(line, "-> OFDLCK") && strings.Contains(line, fmt.Sprintf(":%d ", inodeOf(info))) {
+						return true
+					}
+				}
+				return false
+			})
+			closed := make(chan error)
+			go func() { closed <- l[0].Close() }()
+			select {
+			case err := <-closed:
+				must(t, err)
+			case <-time.After(20 * time.Second):
+				t.Fatal("Close waits for who waits for the GPU's lock")
+			}
+			if _, _, err := r.readLease(l[0].key, l[0].ID()); !errors.Is(err, errDead) {
+				t.Errorf("the lease is %v, want that it has ended", err)
+			}
+			g.unlock()
+			waits.Wait() // they find it closed
+			if all := listed(t, r); len(all) != 0 {
+				t.Errorf("listed: %+v", all)
+			}
+		})
+	}
+}

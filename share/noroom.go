@@ -29,6 +29,7 @@ type NoRoomError struct {
 	Foreign   []device.Process // programs on the GPU that belong to no lease
 	Display   uint64           // left for the desktop; 0 without a display
 	Reserve   uint64           // left because the request says so
+	Blocked   error            // names a lease of another version, which is waited for; then only Device, Want, Copies, Ahead and Before are set
 	Waited    error            // why the wait for room ended; nil: it was not waited for
 }
 
@@ -46,6 +47,11 @@ func (e *NoRoomError) Error() string {
 	}
 	if e.Inside != nil {
 		fmt.Fprintf(&b, "; this program runs inside a lease of %s, that of %s; ask for at most that, or start it outside of the lease", size.Format(e.Free), e.Inside.who())
+		return b.String()
+	}
+	if e.Blocked != nil {
+		fmt.Fprintf(&b, "; %s", strings.ReplaceAll(e.Blocked.Error(), "\n", "; "))
+		e.waited(&b)
 		return b.String()
 	}
 	fmt.Fprintf(&b, "; of %s %s can be shared", size.Format(e.Total), size.Format(e.Shareable))
@@ -78,10 +84,14 @@ func (e *NoRoomError) Error() string {
 			fmt.Fprintf(&b, "; process %d is stopped: continue it (kill -CONT %d) or end it", h.PID, h.PID)
 		}
 	}
-	if e.Waited != nil {
-		fmt.Fprintf(&b, " (waited: %v)", e.Waited)
-	}
+	e.waited(&b)
 	return b.String()
+}
+
+func (e *NoRoomError) waited(b *strings.Builder) {
+	if e.Waited != nil {
+		fmt.Fprintf(b, " (waited: %v)", e.Waited)
+	}
 }
 
 // shown is how many of a list a message has.

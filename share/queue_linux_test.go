@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -225,4 +227,129 @@ func TestAwake(t *testing.T) {
 			t.Errorf("%s: awake %t, want %t", tc.name, got, tc.want)
 		}
 	}
+}
+
+// TestFileWithNameOfTicketDoesNotStopTheQueue: other users' files of any name, dead
+// or locked. Those who wait are numbered and served in order all the same.
+func TestFileWithNameOfTicketDoesNotStopTheQueue(t *testing.T) {
+	noMovement(t)
+	const most = "ffffffffffffffff"
+	empty := func(path string) error { return os.WriteFile(path, nil, 0o644) }
+	folder := func(path string) error { return os.MkdirAll(filepath.Join(path, "x"), 0o755) }
+	locked := func(path string) error {
+		f, err := os.Create(path)
+		if err != nil {
+			return err
+		}
+		t.Cleanup(func() { f.Close() })
+		return setLock(f)
+	}
+	for _, tc := range []struct {
+		name, id string
+		put      func(path string) error
+		first    uint64 // number that is given then
+	}{
+		{"no number and empty", "zzz", empty, 1},
+		{"no number and a folder", "zzz", folder, 1},
+		{"no number and locked", "zzz", locked, 1},
+		{"number of other length and locked", "1", locked, 1},
+		{"upper case and locked", "00000000000000AA", locked, 1},
+		{"number 0 and locked", ticketID(0), locked, 1},
+		{"largest number and empty", most, empty, 1},
+		{"largest number and a folder", most, folder, 1},
+		{"largest number and locked", most, locked, 1},
+		{"nearly the largest and locked", most[:15] + "e", locked, 1},
+		{"first number and a folder", ticketID(1), folder, 2},
+		{"far number and a folder", ticketID(farthest), folder, 1},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r, gpu := newGPU(t)
+			first, err := take(r, gpu, 20, 1)
+			must(t, err)
+			must(t, tc.put(r.path(keyOf(gpu), tc.id, ticketKind)))
+			order := make(chan int, 2)
+			var all sync.WaitGroup
+			for i := range 2 {
+				all.Go(func() {
+					l, err := r.Acquire(t.Context(), Request{Device: gpu, Meter: simulated(gpu), Bytes: 20 * gib, Wait: func(Position) {}})
+					if err != nil {
+						t.Error(err)
+						order <- -1
+						return
+					}
+					order <- i
+					if err := l[0].Close(); err != nil {
+						t.Error(err)
+					}
+				})
+				eventually(t, "it waits", func() bool {
+					_, err := r.readTicket(keyOf(gpu), ticketID(tc.first+uint64(i)))
+					return err == nil || len(order) > 0
+				})
+			}
+			if waits := len(listed(t, r)) - 1; waits != 2 {
+				t.Errorf("%d wait, want 2", waits)
+			}
+			must(t, first[0].Close())
+			all.Wait()
+			if a, b := <-order, <-order; a != 0 || b != 1 {
+				t.Errorf("served: %d, %d", a, b)
+			}
+			l, err := take(r, gpu, 24, 1) // without waiting
+			must(t, err)
+			must(t, l[0].Close())
+		})
+	}
+}
+
+// TestTicketOfAnotherVersionTakesItsTurn: nothing of it can be read, so it is an
+// unknown waiter until its lock is gone.
+func TestTicketOfAnotherVersionTakesItsTurn(t *testing.T) {
+	noMovement(t)
+	r, gpu := newGPU(t)
+	f, err := os.Create(r.path(keyOf(gpu), ticketID(1), ticketKind))
+	must(t, err)
+	_, err = f.WriteString("gpumem-share 1 of another shape\n")
+	must(t, err)
+	must(t, setLock(f))
+	if all := listed(t, r); len(all) != 1 || all[0].State != Waits || all[0].PID != 0 {
+		t.Errorf("listed: %+v", all)
+	}
+	places := make(chan int, 100)
+	got := make(chan error, 1)
+	go func() {
+		l, err := r.Acquire(t.Context(), Request{Device: gpu, Meter: simulated(gpu), Bytes: gib, Wait: func(p Position) { places <- p.Place }})
+		if err == nil {
+			err = l[0].Close()
+		}
+		got <- err
+	}()
+	select {
+	case err := <-got:
+		t.Fatalf("it did not wait: %v", err)
+	case place := <-places:
+		if place != 1 {
+			t.Errorf("place %d, want 1", place)
+		}
+	}
+	f.Close()
+	must(t, <-got)
+}
+
+func FuzzTurns(f *testing.F) {
+	f.Add("zzz ffffffffffffffff 0000000000000001")
+	f.Add("0000000000000001 0000010000000001 0000020000000002")
+	f.Fuzz(func(t *testing.T, names string) {
+		ids := strings.Fields(names)
+		slices.Sort(ids)
+		ids = slices.Compact(ids)
+		last := uint64(0)
+		for _, id := range turns(ids) {
+			n, ok := numberOf(id)
+			if !ok || n <= last || n-last > farthest {
+				t.Errorf("%q after %d", id, last)
+			}
+			last = n
+		}
+	})
 }

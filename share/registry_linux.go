@@ -404,12 +404,13 @@ func (r *Registry) readLease(key, id string) (l found, note, err error) {
 		if l.record, err = readRecord(l.path, key, id); !errors.Is(err, ErrDamaged) {
 			break
 		}
+		at("readLease: damaged")
 	}
 	switch {
 	case errors.Is(err, ErrVersion):
 		return l, nil, bad(l.path, err)
-	case err != nil && h.length == 0:
-		return l, nil, bad(l.path, err)
+	case err != nil && h.length == 0: // not fs.ErrNotExist: the lease is there
+		return l, nil, bad(l.path, fmt.Errorf("%w: neither it nor the lock says how large the lease is (%v)", ErrDamaged, err))
 	case err != nil:
 		note = fmt.Errorf("registry: %s: %w; the program of this lease is unknown", l.path, err)
 		l.record = record{Kind: leaseKind, ID: id}
@@ -444,7 +445,7 @@ func readFrom(f *os.File, key, id, kind string) (record, error) {
 }
 
 // readTicket reads a ticket. What cannot be read of one that lives is unknown. The
-// error is errDead, fs.ErrNotExist or ErrVersion.
+// error is errDead or fs.ErrNotExist.
 func (r *Registry) readTicket(key, id string) (found, error) {
 	path := r.path(key, id, ticketKind)
 	f, _, info, err := r.locked(path)
@@ -456,16 +457,14 @@ func (r *Registry) readTicket(key, id string) (found, error) {
 	}
 	defer f.Close()
 	rec, err := readFrom(f, key, id, ticketKind)
-	if errors.Is(err, ErrVersion) {
-		return found{}, bad(path, err)
-	}
-	if err != nil {
+	if err != nil { // or of another version
 		rec = record{Kind: ticketKind, ID: id, Waiting: true}
 	}
 	return found{rec, path, int(info.Sys().(*syscall.Stat_t).Uid), inodeOf(info), info.ModTime()}, nil
 }
 
-// files returns the ids in the registry by key and kind, those of a kind in order.
+// files returns the ids in the registry by key and kind, those of a kind in order,
+// of tickets only the turns.
 // prefix is a key, or "" for all.
 func (r *Registry) files(prefix string) (map[string]map[string][]string, error) {
 	d, err := os.Open(r.dir)
@@ -499,6 +498,7 @@ func (r *Registry) files(prefix string) (map[string]map[string][]string, error) 
 		for _, ids := range kinds {
 			slices.Sort(ids)
 		}
+		kinds[ticketKind] = turns(kinds[ticketKind])
 	}
 	return all, nil
 }
@@ -559,9 +559,11 @@ func (r *Registry) look(g *guard, key string) (look, error) {
 			errs = append(errs, err)
 		}
 	}
-	for _, id := range kinds[leaseKind] {
-		if _, ok := slices.BinarySearch(kinds[lockKind], id); !ok {
-			errs = append(errs, r.single(key, id))
+	for _, id := range singles(kinds) {
+		if err := r.single(key, id); err != nil {
+			errs = append(errs, err)
+		} else {
+			_ = os.Remove(r.path(key, id, leaseKind))
 		}
 	}
 	g.saw(dead, left)
@@ -569,13 +571,22 @@ func (r *Registry) look(g *guard, key string) (look, error) {
 	return l, errors.Join(errs...)
 }
 
-// single deals with a record that has no lock file: of a lease that has ended, or
-// of version 1, which locked the record.
+// singles returns the records that have no lock file.
+func singles(kinds map[string][]string) (ids []string) {
+	for _, id := range kinds[leaseKind] {
+		if _, ok := slices.BinarySearch(kinds[lockKind], id); !ok {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// single reports, as an error, a record without a lock file whose lease lives: it is
+// of version 1, which locked the record. nil is one of a lease that has ended.
 func (r *Registry) single(key, id string) error {
 	path := r.path(key, id, leaseKind)
 	f, _, _, err := r.locked(path)
 	if err != nil { // a dead one, or one that cannot be opened, has no memory
-		_ = os.Remove(path)
 		return nil
 	}
 	defer f.Close()
@@ -627,12 +638,21 @@ func (r *Registry) identify(leases []found) {
 	}
 	for i := range leases {
 		l := &leases[i]
-		for _, pid := range by[l.inode] {
-			if s, ok := readStat(pid); ok && l.Start <= s.start {
-				l.PID, l.Start, l.Namespace, l.Command = pid, s.start, r.namespace, commandOf(pid)
-			}
+		if pid, start := youngest(by[l.inode], readStat); pid > 0 {
+			l.PID, l.Start, l.Namespace, l.Command = pid, start, r.namespace, commandOf(pid)
 		}
 	}
+}
+
+// youngest returns the process that started last, of several the last one; 0: none
+// can be seen.
+func youngest(pids []int, read func(pid int) (stat, bool)) (pid int, start uint64) {
+	for _, p := range pids {
+		if s, ok := read(p); ok && start <= s.start {
+			pid, start = p, s.start
+		}
+	}
+	return pid, start
 }
 
 // List returns every lease that lives and every waiter, of all GPUs: by device,
@@ -694,13 +714,12 @@ func (r *Registry) all(key string, kinds map[string][]string) (leases, tickets [
 			errs = append(errs, err)
 		}
 	}
+	for _, id := range singles(kinds) {
+		errs = append(errs, r.single(key, id))
+	}
 	for _, id := range kinds[ticketKind] {
-		t, err := r.readTicket(key, id)
-		switch {
-		case err == nil:
+		if t, err := r.readTicket(key, id); err == nil {
 			tickets = append(tickets, t)
-		case !errors.Is(err, errDead) && !errors.Is(err, fs.ErrNotExist):
-			errs = append(errs, err)
 		}
 	}
 	return leases, tickets, errors.Join(errs...)

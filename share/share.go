@@ -30,7 +30,9 @@
 // Each GPU has a file whose lock guards every decision: under it the leases are
 // read, the GPU is asked how it stands, and new files are made. It is held for
 // as long as that takes, milliseconds at most, never while waiting; processes that
-// find it taken wait in the kernel. A process that is killed under it leaves
+// find it taken wait in the kernel. Within a process it comes before the mutex of a
+// [Lease]: nothing waits for it with that mutex held, so that Close never hangs. A
+// process that is killed under it leaves
 // nothing half done: a file is written and locked before it gets its name, and is
 // then there as a whole. A process that is stopped under it (Ctrl-Z, a debugger)
 // holds the others up; they give up when 10 s have passed without a turn, see
@@ -61,7 +63,8 @@
 // A request that does not find room and may wait has a ticket, a locked file with
 // a number. Tickets take their turn strictly by their numbers. Nobody is served
 // before one who waits, even if his own request would fit; a request that may not
-// wait is refused then. A ticket whose lock is gone is out of the queue.
+// wait is refused then. A ticket whose lock is gone is out of the queue. A file whose
+// name is no number, or a number far beyond the others, is no ticket, locked or not.
 //
 // Only the first in the queue looks at the GPU. Each of the others waits in the
 // kernel for the lock on the nearest ticket before its own whose owner is awake:
@@ -79,7 +82,8 @@
 // it. Users who do not trust each other need one of root's (mkdir -m 1777
 // /run/gpumem). A record that is damaged is named in an error of [Registry.List],
 // and the size of its lease is read from the lock; a lease made by another version
-// is an error, and nothing is given on its GPU while it lives.
+// is an error, and nothing is given on its GPU while it lives; a request with Wait
+// waits for its end.
 //
 // Leases keep honest programs out of each other's way. They do not keep a
 // program from taking more than it was given.

@@ -20,6 +20,7 @@ import (
 	"gpumem/internal/proc"
 	"gpumem/policy"
 	"gpumem/share"
+	"gpumem/share/given"
 )
 
 func psCommand() *cobra.Command {
@@ -106,6 +107,7 @@ type psProgram struct {
 	loaded []proc.Framework // nil: none, or not told
 	opaque bool             // what it has loaded is not told
 	left   *share.Entry     // the lease whose program has ended and left it to this one
+	hooked *bool            // its environment has the Python hook; nil: it is in no lease, or not told
 	asks   *policy.Answer   // nil: it has no framework that is known here, or not told
 }
 
@@ -212,9 +214,7 @@ func psFactsOf(pids []int) map[int]*psFacts {
 			return
 		}
 		f.loaded, f.loadErr = proc.Frameworks(pid)
-		if len(f.loaded) > 0 {
-			f.environ, f.readErr = proc.Environ(pid)
-		}
+		f.environ, f.readErr = proc.Environ(pid)
 	})
 	facts := map[int]*psFacts{}
 	for i, pid := range pids {
@@ -361,6 +361,7 @@ func psDeviceOf(listed open.Listed, leases []share.Entry, facts map[int]*psFacts
 			program.lease.programs++
 			program.lease.used += p.Used
 			program.leftBy(l)
+			program.findHook(facts[p.PID])
 		}
 		d.programs = append(d.programs, program)
 	}
@@ -373,6 +374,7 @@ func psDeviceOf(listed open.Listed, leases []share.Entry, facts map[int]*psFacts
 		if f := facts[pid]; f != nil && f.err == nil && (f.info.UID == l.UID || len(l.HeldBy) > 0) {
 			program.tell(f, false)
 			program.leftBy(l.Entry)
+			program.findHook(f)
 		} else {
 			program.why = unseen(l.Entry)
 		}
@@ -386,6 +388,15 @@ func psDeviceOf(listed open.Listed, leases []share.Entry, facts map[int]*psFacts
 func (p *psProgram) leftBy(l share.Entry) {
 	if l.Ended {
 		p.left = &l
+	}
+}
+
+// findHook fills in hooked, for a program of a lease. The folder of the hook in a
+// container is not this one's.
+func (p *psProgram) findHook(f *psFacts) {
+	if p.info != nil && p.info.Container == "" && f.readErr == nil {
+		hooked := given.Hooked(f.environ)
+		p.hooked = &hooked
 	}
 }
 
@@ -413,7 +424,7 @@ func (p *psProgram) tell(f *psFacts, real bool) {
 	case real && !proc.HostPIDs() && !usesGPU(p.PID):
 		p.why = fmt.Sprintf("process %d here has no GPU open: the GPU's is another, outside this container", p.PID)
 	default:
-		p.info, p.loaded, p.opaque = &f.info, f.loaded, f.loadErr != nil || f.readErr != nil
+		p.info, p.loaded, p.opaque = &f.info, f.loaded, f.loadErr != nil || len(f.loaded) > 0 && f.readErr != nil
 	}
 }
 

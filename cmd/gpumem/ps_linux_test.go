@@ -361,3 +361,56 @@ func BenchmarkPs(b *testing.B) {
 		}
 	}
 }
+
+// TestPsHook: of the programs of a lease those are named whose environment lacks the
+// Python hook, such as one with a PYTHONPATH that replaces that of gpumem run.
+func TestPsHook(t *testing.T) {
+	hook := t.TempDir()
+	if err := os.WriteFile(filepath.Join(hook, "gpumem_hook.py"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	defer func(f func([]string) ([]share.Entry, error)) { psLeases = f }(psLeases)
+	for _, tc := range []struct {
+		name, path string
+		leased     bool
+		named      bool
+		json       string // "": none
+	}{
+		{"with the hook", "/x:" + hook, true, false, `"hooked": true`},
+		{"another path", "/x", true, true, `"hooked": false`},
+		{"another path and no lease", "/x", false, false, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Setenv("PYTHONPATH", tc.path)
+			file, pid := hold(t)
+			psLeases = func([]string) ([]share.Entry, error) {
+				if !tc.leased {
+					return nil, nil
+				}
+				e := entryOf(t, pid)
+				e.Device, e.Bytes = deviceKey(meterOf(t, file).listed(t)), 1<<20
+				return []share.Entry{e}, nil
+			}
+			look, err := psLooker([]string{"sim@" + file})
+			if err != nil {
+				t.Fatal(err)
+			}
+			state, err := look()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if state.devices[0].programs[0].info.Container != "" {
+				t.Skip("skipped: in a container the hook's folder is not told")
+			}
+			line := fmt.Sprintf("process %d: its environment lacks the Python hook", pid)
+			if text := psText(state, 0); strings.Contains(text, line) != tc.named {
+				t.Errorf("%s\nhas %q: %t, want %t", text, line, !tc.named, tc.named)
+			}
+			var b strings.Builder
+			err = writePsJSON(&b, state)
+			if tc.json == "" && strings.Contains(b.String(), `"hooked"`) || !strings.Contains(b.String(), tc.json) || err != nil {
+				t.Errorf("%v: %s\nlacks %q", err, &b, tc.json)
+			}
+		})
+	}
+}

@@ -43,6 +43,7 @@ type psProgramJSON struct {
 	Lease      *uint64     `json:"lease_bytes,omitempty"`
 	Programs   int         `json:"lease_programs,omitempty"` // that use the device under this lease
 	LeftBy     int         `json:"lease_left_by,omitempty"`  // the process that had the lease and has ended
+	Hooked     *bool       `json:"hooked,omitempty"`         // of a program of a lease: its environment has the Python hook
 	Asks       *psAsksJSON `json:"asks,omitempty"`
 	NotTold    string      `json:"not_told,omitempty"` // why
 }
@@ -110,6 +111,7 @@ func (p psProgram) json() psProgramJSON {
 		j.Lease, j.Command, j.Programs = &p.lease.Bytes, p.lease.Command, p.lease.programs
 		j.User = leaseUser(p.lease)
 	}
+	j.Hooked = p.hooked
 	if p.left != nil {
 		j.LeftBy = p.left.PID
 	}

@@ -38,6 +38,11 @@ func psText(s *psState, width int) string {
 				psLine(&b, "  "+sharedLine(l), width)
 			}
 		}
+		for _, p := range d.programs {
+			if p.hooked != nil && !*p.hooked {
+				psLine(&b, "  "+unhookedLine(p), width)
+			}
+		}
 		for _, l := range d.waiting {
 			psLine(&b, "  "+waitingLine(l, s.at), width)
 		}
@@ -93,6 +98,12 @@ func sharedLine(l *psLease) string {
 		who = fmt.Sprintf("the lease of process %d", pid)
 	}
 	return fmt.Sprintf("%s: %d programs under it use this GPU, and hold %s of its %s together", who, l.programs, size.Format(l.used), size.Format(l.Bytes))
+}
+
+// unhookedLine is about a program of a lease whose environment lacks the hook.
+func unhookedLine(p psProgram) string {
+	return fmt.Sprintf("process %d: its environment lacks the Python hook of its lease; "+
+		"if it runs Python, the lease does not limit TensorFlow, nor PyTorch before 2.10; keep the folder that gpumem run puts in PYTHONPATH", p.PID)
 }
 
 // waitingLine is who waits for a lease.

@@ -28,6 +28,10 @@ import (
 // is passed on this much later.
 const grace = 100 * time.Millisecond
 
+// patience is how long the witness may take to start; after that, as of one that was
+// stopped, copies do without it. Tests are less patient.
+var patience = 5 * time.Second
+
 // meant are the signals that may be meant for the copies: those that a process can
 // catch, without those that come of its own doings or that stop it.
 func meant() []os.Signal {
@@ -70,8 +74,8 @@ type sighting struct {
 	when time.Time
 }
 
-// startWitness starts the witness and waits until it catches signals. Without a
-// command there is none, and every signal counts as sent to the parent alone.
+// startWitness starts the witness and waits until it catches signals, at most for
+// patience. Without a witness every signal counts as sent to the parent alone.
 func startWitness(command []string) (*witness, error) {
 	if len(command) == 0 {
 		return nil, nil
@@ -112,7 +116,13 @@ func startWitness(command []string) (*witness, error) {
 			w.seen <- sighting{syscall.Signal(b[0]), time.Now()}
 		}
 	}()
-	<-ready
+	t := time.NewTimer(patience)
+	defer t.Stop()
+	select {
+	case <-ready:
+	case <-t.C:
+		_ = w.p.Kill() // the copies are worth more than it
+	}
 	return w, nil
 }
 
@@ -139,9 +149,11 @@ func (w *witness) saw(sig os.Signal, when time.Time) bool {
 	}
 }
 
+// stop ends the witness, also one that is stopped.
 func (w *witness) stop() {
 	if w != nil {
 		w.in.Close()
+		_ = w.p.Kill()
 		_, _ = w.p.Wait()
 	}
 }

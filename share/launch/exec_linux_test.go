@@ -37,6 +37,12 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run())
 	case "run": // LOCKFILE COMMAND...: becomes the command, in a lease that is a lock on the file
 		inherited := Inherited()
+		if os.Getenv("LAUNCH_REAPER") != "" {
+			const setChildSubreaper = 36
+			if _, _, errno := syscall.Syscall(syscall.SYS_PRCTL, setChildSubreaper, 1, 0); errno != 0 {
+				fail(errno)
+			}
+		}
 		f, err := os.OpenFile(rest[0], os.O_RDWR, 0)
 		fail(err)
 		fail(setTestLock(f))
@@ -131,6 +137,9 @@ func sh(t *testing.T) string {
 // nothing is written about it.
 func TestProgramEndsByEverySignalAsWithoutRun(t *testing.T) {
 	shell := sh(t)
+	// An ignored signal stays ignored in programs that are started, as under nohup.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP, syscall.SIGINT)
+	defer signal.Reset(syscall.SIGHUP, syscall.SIGINT)
 	harmless := []syscall.Signal{syscall.SIGCHLD, syscall.SIGCONT, syscall.SIGURG, syscall.SIGWINCH, syscall.SIGSTOP, syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU}
 	for n := syscall.Signal(1); n < 65; n++ {
 		if slices.Contains(harmless, n) || n == 32 || n == 33 { // those two are the C library's

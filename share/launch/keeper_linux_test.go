@@ -25,10 +25,11 @@ func eventually(t *testing.T, what string, holds func() bool) {
 
 // kept starts "closes" in a lease with a keeper. The file is the program's standard
 // input; the program ends when it is closed.
-func kept(t *testing.T) (*exec.Cmd, *os.File) {
+func kept(t *testing.T, env ...string) (*exec.Cmd, *os.File) {
 	t.Helper()
 	cmd := launcher(t, os.Args[0], "closes")
 	cmd.Env = append(os.Environ(), "LAUNCH_KEEPER="+os.Args[0]+" keep", "XDG_CACHE_HOME="+t.TempDir())
+	cmd.Env = append(cmd.Env, env...)
 	in, held, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -87,6 +88,15 @@ func TestKeeperHoldsLeaseOfProgramThatClosedIt(t *testing.T) {
 	_ = cmd.Wait()
 	eventually(t, "the lease has ended", func() bool { return !locked(t, cmd) })
 	eventually(t, "the keeper has ended", func() bool { return len(keepersOf(cmd.Process.Pid)) == 0 })
+}
+
+// TestNoKeeperOfProgramThatAdoptsOrphans: the keeper would become its child, which
+// it knows nothing of.
+func TestNoKeeperOfProgramThatAdoptsOrphans(t *testing.T) {
+	cmd, _ := kept(t, "LAUNCH_REAPER=1")
+	if keepers := keepersOf(cmd.Process.Pid); len(keepers) > 0 {
+		t.Errorf("keepers %v", keepers)
+	}
 }
 
 // TestKeeperHasNoneOfTheCallersDescriptors: who reads to the end of a pipe would wait

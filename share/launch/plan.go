@@ -132,7 +132,9 @@ func (p *Plan) take(ctx context.Context) (leases [][]*share.Lease, status []devi
 func (p *Plan) position(at share.Position) {
 	p.idle.Do(debug.FreeOSMemory) // there may be thousands of us, for hours
 	missing := "its turn comes"
-	if at.Missing > 0 {
+	if at.Why != nil && at.Why.Blocked != nil {
+		missing = strings.ReplaceAll(at.Why.Blocked.Error(), "\n", "; ")
+	} else if at.Missing > 0 {
 		missing = size.Format(at.Missing) + " are missing"
 	}
 	p.say("waiting for room, place %d in the queue: %s", at.Place+1, missing)

@@ -1,0 +1,124 @@
+package launch
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"gpumem/device"
+	"gpumem/share"
+)
+
+// orderMeter is a GPU with room that notes when it is asked.
+type orderMeter struct {
+	name  string
+	asked *[]string
+}
+
+func (m orderMeter) Status() (device.Status, error) {
+	*m.asked = append(*m.asked, m.name)
+	return device.Status{Info: device.Info{Total: 1 << 30}, Free: 1 << 30}, nil
+}
+
+func newRegistry(t *testing.T) *share.Registry {
+	t.Helper()
+	r, err := share.Open(filepath.Join(t.TempDir(), "registry"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// TestLeasesAreTakenInOrderOfKeys: whatever order the GPUs are named in; two that
+// name them in different orders would wait for each other. The leases are in the
+// order that was asked for.
+func TestLeasesAreTakenInOrderOfKeys(t *testing.T) {
+	for _, keys := range [][]string{{"a", "b", "c"}, {"c", "b", "a"}, {"b", "c", "a"}} {
+		var asked []string
+		p := Plan{Registry: newRegistry(t), Bytes: 1 << 20, Copies: 2}
+		for _, key := range keys {
+			p.Targets = append(p.Targets, Target{Key: key, Meter: orderMeter{key, &asked}})
+		}
+		leases, _, err := p.take(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if order := slices.Compact(asked); !slices.Equal(order, []string{"a", "b", "c"}) {
+			t.Errorf("of %v they are taken in the order %v", keys, order)
+		}
+		for _, copies := range leases {
+			for i, l := range copies {
+				if l.Device() != keys[i] {
+					t.Errorf("of %v lease %d is of %s", keys, i, l.Device())
+				}
+			}
+		}
+		closeAll(leases)
+	}
+}
+
+// TestLeaseEndsWithItsCopy: another copy that runs on keeps only its own.
+func TestLeaseEndsWithItsCopy(t *testing.T) {
+	shell := sh(t)
+	room := fixedMeter{s: device.Status{Info: device.Info{Total: 1 << 30}, Free: 1 << 30}}
+	fifo := filepath.Join(t.TempDir(), "fifo")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { // after a failure, too, the copy ends
+		if f, err := os.OpenFile(fifo, os.O_WRONLY|syscall.O_NONBLOCK, 0); err == nil {
+			f.Close()
+		}
+	})
+	p := Plan{
+		Registry: newRegistry(t), Bytes: 1 << 20, Copies: 2, Targets: []Target{{Key: "a", Meter: room}},
+		Command: []string{shell, "-c", `[ "$COPY" = 0 ] || read x < ` + fifo},
+	}
+	leases, _, err := p.take(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, second := leases[0][0].ID(), leases[1][0].ID()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	type result struct {
+		o   Outcome
+		err error
+	}
+	done := make(chan result, 1)
+	go func() {
+		o, err := p.copies(ctx, [][]string{append(os.Environ(), "COPY=0"), append(os.Environ(), "COPY=1")}, leases)
+		done <- result{o, err}
+	}()
+	var left []string
+	eventually(t, "the lease of the copy that ended has ended", func() bool {
+		all, err := p.Registry.List()
+		if err != nil && !strings.Contains(err.Error(), "damaged") { // just being written
+			t.Fatal(err)
+		}
+		left = nil
+		for _, e := range all {
+			left = append(left, e.ID)
+		}
+		return !slices.Contains(left, first)
+	})
+	if !slices.Equal(left, []string{second}) {
+		t.Errorf("left are %q, want the second of %q and %q", left, first, second)
+	}
+	f, err := os.OpenFile(fifo, os.O_WRONLY, 0) // waits for the copy
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+	r := <-done
+	if r.err != nil || r.o.Statuses[0] != 0 || r.o.Statuses[1] != 1 {
+		t.Errorf("%+v, %v; want the statuses 0 and 1, of a read at the end of a file", r.o, r.err)
+	}
+	if all, err := p.Registry.List(); err != nil || len(all) > 0 {
+		t.Errorf("left: %+v, %v", all, err)
+	}
+}
