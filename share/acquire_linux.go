@@ -101,19 +101,23 @@ func (r *Registry) Acquire(ctx context.Context, q Request) ([]*Lease, error) {
 
 // parts are parts of an enclosing lease: nothing is taken.
 func (r *Registry) parts(q Request, e Entry) ([]*Lease, error) {
-	each := e.Bytes / uint64(q.Copies)
+	most := e.Bytes
+	if part, ok := q.Parts[e.ID]; ok {
+		most = min(most, part)
+	}
+	each := most / uint64(q.Copies)
 	switch {
 	case q.Bytes != 0:
 		each = q.Bytes
 	case q.Share != 0:
-		each = min(uint64(q.Share*float64(e.Bytes)), e.Bytes)
+		each = min(uint64(q.Share*float64(most)), most)
 	}
-	if want := times(each, q.Copies); want > e.Bytes {
-		return nil, &NoRoomError{Device: q.Device, Want: want, Copies: q.Copies, Free: e.Bytes, Inside: &e}
+	if want := times(each, q.Copies); want > most {
+		return nil, &NoRoomError{Device: q.Device, Want: want, Copies: q.Copies, Free: most, Inside: &e}
 	}
 	var leases []*Lease
 	for range q.Copies {
-		leases = append(leases, &Lease{r: r, key: keyOf(q.Device), rec: record{Kind: leaseKind, ID: e.ID, Device: e.Device, Bytes: each}})
+		leases = append(leases, &Lease{r: r, key: keyOf(q.Device), within: e.Bytes, rec: record{Kind: leaseKind, ID: e.ID, Device: e.Device, Bytes: each}})
 	}
 	return leases, nil
 }

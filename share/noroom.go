@@ -45,7 +45,11 @@ func (e *NoRoomError) Error() string {
 		fmt.Fprintf(&b, " (%d x %s)", e.Copies, size.Format(e.Want/uint64(e.Copies)))
 	}
 	if e.Inside != nil {
-		fmt.Fprintf(&b, "; this program runs inside a lease of %s, that of %s; ask for at most that, or start it outside of the lease", size.Format(e.Free), e.Inside.who())
+		fmt.Fprintf(&b, "; this program runs inside the lease of %s that an outer gpumem run took", size.Format(e.Inside.Bytes))
+		if e.Free < e.Inside.Bytes {
+			fmt.Fprintf(&b, ", and has %s of it", size.Format(e.Free))
+		}
+		fmt.Fprintf(&b, "; ask for at most %s, or start it outside of the lease", size.Format(e.Free))
 		return b.String()
 	}
 	fmt.Fprintf(&b, "; of %s %s can be shared", size.Format(e.Total), size.Format(e.Shareable))

@@ -39,7 +39,7 @@ type Plan struct {
 	// Wait is how long room is waited for; below 0 means as long as it takes, 0
 	// not at all.
 	Wait      time.Duration
-	Grant     given.Grant // Leases and Hook are filled in, and Record is made of what RecordFile says for each copy
+	Grant     given.Grant // Leases, Copies and Hook are filled in, and Record is made of what RecordFile says for each copy
 	Command   []string
 	Program   string // what is learnt of the command is kept under this name, see [given.Program]
 	Env       []string
@@ -99,7 +99,7 @@ func (p *Plan) take(ctx context.Context) (leases [][]*share.Lease, status []devi
 			closeAll(leases)
 			return nil, nil, err
 		}
-		q := share.Request{Device: t.Key, Meter: t.Meter, Bytes: p.Bytes, Copies: p.Copies, Reserve: p.Reserve, Command: p.Command, Nested: true}
+		q := share.Request{Device: t.Key, Meter: t.Meter, Bytes: p.Bytes, Copies: p.Copies, Reserve: p.Reserve, Command: p.Command, Nested: true, Parts: given.Shares(p.Env)}
 		if q.Bytes == 0 {
 			if q.Share = p.Share; q.Share == 0 {
 				q.Share = 1
@@ -185,15 +185,12 @@ func (p *Plan) hook() error {
 // outfit is the environment of one copy.
 func (p *Plan) outfit(copy int, leases []*share.Lease, status []device.Status) (given.Outfit, error) {
 	g := p.Grant
+	g.Copies = p.Copies
 	g.Record = RecordFile(g.Record, copy, p.Copies)
 	for i, l := range leases {
 		s := status[i]
-		id := l.ID()
-		if l.File() == nil { // a part of an enclosing lease, whose other parts have their own limits
-			id = fmt.Sprintf("%s.%d.%d", id, os.Getpid(), copy)
-		}
 		g.Leases = append(g.Leases, given.Lease{
-			Visible: p.Targets[i].Visible, ID: id, Path: l.Path(), Ordinal: s.Ordinal, Bytes: l.Bytes(), Total: s.Total, CCMajor: s.CCMajor,
+			Visible: p.Targets[i].Visible, ID: l.ID(), Path: l.Path(), Ordinal: s.Ordinal, Bytes: l.Bytes(), Within: l.Within(), Total: s.Total, CCMajor: s.CCMajor,
 			Context: p.Targets[i].Context, Simulated: s.Simulated,
 		})
 	}
