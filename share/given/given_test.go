@@ -32,6 +32,15 @@ func get(o Outfit, name string) string {
 	return text
 }
 
+// TestWithoutHookNothingIsRemarked: who asked for the hook has said that there is none.
+func TestWithoutHookNothingIsRemarked(t *testing.T) {
+	for _, c := range must(t, nil, nil, Grant{Leases: []Lease{simulated(gib)}}).Changes {
+		if c.Remark {
+			t.Errorf("%+v", c)
+		}
+	}
+}
+
 // TestFor: each case is an environment, and the variables that must come of it;
 // "-" is one that must not be set. remark is part of what must be said.
 func TestFor(t *testing.T) {
@@ -52,7 +61,7 @@ func TestFor(t *testing.T) {
 		{"nothing set", nil, six, []string{
 			"CUDA_VISIBLE_DEVICES=GPU-a", "XLA_PYTHON_CLIENT_MEM_FRACTION=0.25", "XLA_CLIENT_MEM_FRACTION=-", "XLA_PYTHON_CLIENT_PREALLOCATE=-",
 			"TF_FORCE_GPU_ALLOW_GROWTH=true", "GPUMEM_TF_LIMIT_MIB=6144", "GPUMEM_TF_FRACTION=0.25", "GPUMEM_TORCH_FRACTION=0.25",
-			"CUPY_GPU_MEMORY_LIMIT=6442450944", "GOMLX_BACKEND=-", "PYTHONPATH=-"}, "there is no hook"},
+			"CUPY_GPU_MEMORY_LIMIT=6442450944", "GOMLX_BACKEND=-", "PYTHONPATH=-"}, ""},
 		{"two GPUs", nil, two, []string{
 			"CUDA_VISIBLE_DEVICES=1,0", "XLA_PYTHON_CLIENT_MEM_FRACTION=0.25", "GPUMEM_TF_LIMIT_MIB=6144,8192", "GPUMEM_TF_FRACTION=0.25",
 			"GPUMEM_TORCH_FRACTION=0.25,0.5", "CUPY_GPU_MEMORY_LIMIT=6442450944"}, "GPU 1, which has the least of 2"},
