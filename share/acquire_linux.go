@@ -73,7 +73,7 @@ func (r *Registry) Acquire(ctx context.Context, q Request) ([]*Lease, error) {
 			return r.parts(q, e)
 		}
 	}
-	a := &attempt{r: r, q: q, key: keyOf(q.Device)}
+	a := &attempt{r: r, q: q, key: keyOf(q.Device), begun: time.Now()}
 	defer a.leave()
 	for {
 		if err := ctx.Err(); err != nil {
@@ -127,7 +127,7 @@ func (a *attempt) stopped(err error) error {
 	if a.why == nil {
 		return fmt.Errorf("share: %s was not asked for memory: %w", a.q.Device, err)
 	}
-	a.why.Waited = err
+	a.why.Waited, a.why.After = err, time.Since(a.begun)
 	return a.refused()
 }
 
@@ -155,6 +155,8 @@ type attempt struct {
 	r   *Registry
 	q   Request
 	key string
+
+	begun time.Time
 
 	// As of the last look at the GPU.
 	why     *NoRoomError // nil: not yet looked at
@@ -490,8 +492,12 @@ func (a *attempt) drop() {
 
 // noRoom describes how a request stands that is not granted.
 func (a *attempt) noRoom(st device.Status, f figures, leases []found, q queueState) *NoRoomError {
+	holders := a.r.holders(leases)
+	for i, e := range holders {
+		holders[i].Over = f.over[who{e.PID, e.Start}]
+	}
 	return &NoRoomError{Device: a.q.Device, Want: times(a.each, a.q.Copies), Copies: a.q.Copies, Total: st.Total, Shareable: f.shareable, Free: f.left(),
-		Never: a.q.never(f, a.each), Holders: a.r.holders(leases), Ahead: q.first, Before: q.place, Foreign: f.foreign, Display: f.display, Reserve: a.q.Reserve}
+		Never: a.q.never(f, a.each), Holders: holders, Ahead: q.first, Before: q.place, Foreign: f.foreign, Display: f.display, Reserve: a.q.Reserve}
 }
 
 // touch shows that the waiter is alive.

@@ -413,7 +413,7 @@ func (r *Registry) readLease(key, id string) (l found, note, err error) {
 	case err != nil && h.length == 0:
 		return l, nil, bad(l.path, err)
 	case err != nil:
-		note = fmt.Errorf("registry: %s: %w; the program of this lease is unknown", l.path, err)
+		note = fmt.Errorf("registry: %s: %w; the lease counts, and its size is read from its lock", l.path, err)
 		l.record = record{Kind: leaseKind, ID: id}
 	}
 	if h.length > 0 {

@@ -179,6 +179,8 @@ type Entry struct {
 	// where PID does not tell: it is unknown, ended, or of another namespace. Only
 	// processes that this user may look into are found.
 	HeldBy []Holder // the youngest first
+	// Over is how many bytes its processes hold beyond Bytes; set in a NoRoomError alone.
+	Over uint64
 
 	inode uint64 // of the file with the lock
 }

@@ -133,8 +133,10 @@ if the memory is not available, 126 or 127 if the program cannot be started.`,
 			if plan.Keeper, err = keeperCommand(plan.Targets[0]); err != nil {
 				return err
 			}
-			plan.Release = func() error { return releaseSignals(cmd.Context()) }
-			recorded.say(plan.Say)
+			plan.Release = func() error {
+				recorded.say(plan.Say, copies) // now that it starts
+				return releaseSignals(cmd.Context())
+			}
 			outcome, err := plan.Run(cmd.Context()) // of one copy only an error
 			var missing *launch.NotStarted
 			switch {

@@ -197,8 +197,14 @@ const leastPool = 2 << 20
 // pool is what a framework's pool may be on one GPU, in bytes.
 func (g Grant) pool(framework string, l Lease) (uint64, error) {
 	if room := g.outside(framework, l); room+leastPool > g.each(l) {
-		return 0, fmt.Errorf("GPU %d: %s leaves nothing for the pool of %s, which holds %s outside of it (CUDA context, libraries); ask for more, or say how much that program needs there",
-			l.Ordinal, strings.TrimSuffix(g.part(l), ","), framework, size.Format(room))
+		outside, remedy := "", "take a larger --mem"
+		if room > 0 {
+			outside = ", " + size.Format(room) + " of that outside of the pool (CUDA context, libraries)"
+			if remedy += ", or set that part with --overhead"; g.Overhead > 0 {
+				remedy = "take a larger --mem, or a smaller --overhead"
+			}
+		}
+		return 0, fmt.Errorf("GPU %d: %s is too small for %s, which needs at least %s%s; %s", l.Ordinal, strings.TrimSuffix(g.part(l), ","), framework, size.Format(room+leastPool), outside, remedy)
 	}
 	return g.each(l) - g.outside(framework, l), nil
 }

@@ -131,11 +131,15 @@ func (p *Plan) take(ctx context.Context) (leases [][]*share.Lease, status []devi
 // position tells how the wait goes.
 func (p *Plan) position(at share.Position) {
 	p.idle.Do(debug.FreeOSMemory) // there may be thousands of us, for hours
-	missing := "its turn comes"
+	missing := "its turn has not come"
 	if at.Missing > 0 {
 		missing = size.Format(at.Missing) + " are missing"
 	}
-	p.say("waiting for room, place %d in the queue: %s", at.Place+1, missing)
+	place := "next"
+	if at.Place > 0 {
+		place = fmt.Sprintf("%d before it", at.Place)
+	}
+	p.say("waiting for room (%s): %s", place, missing)
 }
 
 func closeAll(leases [][]*share.Lease) {
@@ -199,7 +203,12 @@ func (p *Plan) outfit(copy int, leases []*share.Lease, status []device.Status) (
 		name, _, _ := strings.Cut(e, "=")
 		env = append([]string{e}, slices.DeleteFunc(slices.Clone(env), func(l string) bool { return strings.HasPrefix(l, name+"=") })...)
 	}
-	return given.For(env, p.Command, g)
+	o, err := given.For(env, p.Command, g)
+	for _, e := range p.Extra {
+		name, value, _ := strings.Cut(e, "=")
+		o.Changes = append([]given.Change{{Name: name, New: value, Set: true, Why: "the simulated GPU of the lease"}}, o.Changes...)
+	}
+	return o, err
 }
 
 // Show takes the leases, returns the first copy's environment and lets go again.
