@@ -229,7 +229,7 @@ func TestPage(t *testing.T) {
 	p.Go(s.URL)
 	p.Wait("document.body.dataset.looks > 3")
 	text := p.Text()
-	for _, want := range []string{"GPU memory: here", "live", "40 GiB of 100 GiB in use, 60 GiB free; leases set 50 GiB aside", "python <b>train</b>.py", "parent gone", "8 GiB; what is in use is not told", "Waiting for a lease, next first: python (1 GiB)"} {
+	for _, want := range []string{"GPU memory: here", "live", "40 GiB of 100 GiB in use, 60 GiB free; leases set 50 GiB aside", "python <b>train</b>.py", "parent gone", "8 GiB; what is in use is unknown", "Waiting for a lease, next first: python (process 9, 1 GiB, since "} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q on the page", want)
 		}

@@ -74,7 +74,7 @@ func (r *Registry) Acquire(ctx context.Context, q Request) ([]*Lease, error) {
 			return r.parts(q, e)
 		}
 	}
-	a := &attempt{r: r, q: q, key: keyOf(q.Device)}
+	a := &attempt{r: r, q: q, key: keyOf(q.Device), begun: time.Now()}
 	defer a.leave()
 	for {
 		if err := ctx.Err(); err != nil {
@@ -102,19 +102,23 @@ func (r *Registry) Acquire(ctx context.Context, q Request) ([]*Lease, error) {
 
 // parts are parts of an enclosing lease: nothing is taken.
 func (r *Registry) parts(q Request, e Entry) ([]*Lease, error) {
-	each := e.Bytes / uint64(q.Copies)
+	most := e.Bytes
+	if part, ok := q.Parts[e.ID]; ok {
+		most = min(most, part)
+	}
+	each := most / uint64(q.Copies)
 	switch {
 	case q.Bytes != 0:
 		each = q.Bytes
 	case q.Share != 0:
-		each = min(uint64(q.Share*float64(e.Bytes)), e.Bytes)
+		each = min(uint64(q.Share*float64(most)), most)
 	}
-	if want := times(each, q.Copies); want > e.Bytes {
-		return nil, &NoRoomError{Device: q.Device, Want: want, Copies: q.Copies, Free: e.Bytes, Inside: &e}
+	if want := times(each, q.Copies); want > most {
+		return nil, &NoRoomError{Device: q.Device, Want: want, Copies: q.Copies, Free: most, Inside: &e}
 	}
 	var leases []*Lease
 	for range q.Copies {
-		leases = append(leases, &Lease{r: r, key: keyOf(q.Device), rec: record{Kind: leaseKind, ID: e.ID, Device: e.Device, Bytes: each}})
+		leases = append(leases, &Lease{r: r, key: keyOf(q.Device), within: e.Bytes, rec: record{Kind: leaseKind, ID: e.ID, Device: e.Device, Bytes: each}})
 	}
 	return leases, nil
 }
@@ -124,7 +128,7 @@ func (a *attempt) stopped(err error) error {
 	if a.why == nil {
 		return fmt.Errorf("share: %s was not asked for memory: %w", a.q.Device, err)
 	}
-	a.why.Waited = err
+	a.why.Waited, a.why.After = err, time.Since(a.begun)
 	return a.refused()
 }
 
@@ -152,6 +156,8 @@ type attempt struct {
 	r   *Registry
 	q   Request
 	key string
+
+	begun time.Time
 
 	// As of the last look at the GPU.
 	why     *NoRoomError // nil: not yet looked at
@@ -513,8 +519,12 @@ func (a *attempt) drop() {
 
 // noRoom describes how a request stands that is not granted.
 func (a *attempt) noRoom(st device.Status, f figures, leases []found, q queueState) *NoRoomError {
+	holders := a.r.holders(leases)
+	for i, e := range holders {
+		holders[i].Over = f.over[who{e.PID, e.Start}]
+	}
 	return &NoRoomError{Device: a.q.Device, Want: times(a.each, a.q.Copies), Copies: a.q.Copies, Total: st.Total, Shareable: f.shareable, Free: f.left(),
-		Never: a.q.never(f, a.each), Holders: a.r.holders(leases), Ahead: q.first, Before: q.place, Foreign: f.foreign, Display: f.display, Reserve: a.q.Reserve}
+		Never: a.q.never(f, a.each), Holders: holders, Ahead: q.first, Before: q.place, Foreign: f.foreign, Display: f.display, Reserve: a.q.Reserve}
 }
 
 // touch shows that the waiter is alive.

@@ -75,6 +75,9 @@ func TestDamagedRecordKeepsTheSizeOfTheLease(t *testing.T) {
 			if !errors.Is(errList, tc.want) || errList != nil && (!strings.Contains(errList.Error(), path) || !strings.Contains(errList.Error(), tc.text) || strings.Contains(errList.Error(), "\n")) {
 				t.Errorf("%v\nwant %v with %q", errList, tc.want, tc.text)
 			}
+			if errList != nil && !tc.stops && !strings.Contains(errList.Error(), "the lease counts, and its size is read from its lock") {
+				t.Errorf("%v: it does not say that the lease counts", errList)
+			}
 			unknown := 0
 			for _, e := range all {
 				if e.PID == 0 && e.Bytes == 8*gib && e.Device == gpu && len(e.HeldBy) == 1 && e.HeldBy[0].PID == os.Getpid() {

@@ -26,6 +26,7 @@ type figures struct {
 	display   uint64 // left for the desktop, with what it uses
 	host      uint64 // left for the host, where the memory is the host's
 	foreign   []device.Process
+	over      map[who]uint64 // held by a lease's processes beyond it
 }
 
 // left is what no lease has of what can be shared.
@@ -40,7 +41,7 @@ func count(st device.Status, leases []record, reserve uint64, owner func(pid int
 	if st.Total == 0 || st.Free == 0 && st.Used == 0 {
 		return figures{}, fmt.Errorf("it is not known how much memory of the GPU is free (%s)", strings.Join(append([]string{"total " + fmt.Sprint(st.Total)}, st.Notes...), "; "))
 	}
-	f := figures{}
+	f := figures{over: map[who]uint64{}}
 	leased := map[who]uint64{} // by all leases of a process
 	for _, l := range leases {
 		leased[l.who()] = plus(leased[l.who()], l.Bytes)
@@ -66,6 +67,7 @@ func count(st device.Status, leases []record, reserve uint64, owner func(pid int
 	foreign := taken
 	for w, bytes := range leased {
 		n := min(used[w], bytes)
+		f.over[w] = used[w] - n
 		if hidden[w] {
 			more := min(bytes-n, rest)
 			n += more

@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"time"
 
 	"gpumem/device"
 )
@@ -92,13 +93,13 @@ func TestWant(t *testing.T) {
 // TestNoRoomText: one line, whatever others call their programs.
 func TestNoRoomText(t *testing.T) {
 	e := &NoRoomError{Device: "GPU-1", Want: 12 * gib, Copies: 2, Total: 24 * gib, Shareable: 20 * gib, Free: 4 * gib, Display: gib, Reserve: 2 * gib,
-		Ahead: []Entry{{PID: 5, State: Waits, Bytes: gib, Command: []string{"x"}}}, Foreign: []device.Process{{PID: 9, Name: "game", Known: true, Used: gib}, {PID: 8}}, Waited: context.DeadlineExceeded}
+		Ahead: []Entry{{PID: 5, State: Waits, Bytes: gib, Command: []string{"x"}}}, Foreign: []device.Process{{PID: 9, Name: "game", Known: true, Used: gib}, {PID: 8}}, Waited: context.DeadlineExceeded, After: 1010 * time.Millisecond}
 	for i := range 10 {
-		e.Holders = append(e.Holders, Entry{PID: 100 + i, Bytes: gib, Command: []string{"a\x1b[2J\nb", strings.Repeat("y", 100)}})
+		e.Holders = append(e.Holders, Entry{PID: 100 + i, Bytes: gib, Command: []string{"a\x1b[2J\nb", strings.Repeat("y", 100)}, Over: 2 * gib})
 	}
 	got := e.Error()
-	for _, want := range []string{"asked for 12GiB (2 x 6GiB)", "of 24GiB 20GiB can be shared (leaving 1GiB for the display and 2GiB in reserve), and 4GiB of that is left",
-		`process 100 ("a\x1b[2J\nb yyy`, "and 2 more", "waiting before: process 5 (x) 1GiB", "without a lease: process 9 (game) 1GiB, process 8 of unknown size", "wait for a turn", "deadline exceeded"} {
+	for _, want := range []string{"requested 12GiB (2 x 6GiB), available 4GiB (of 20GiB shareable, 24GiB total; 1GiB for the display and 2GiB in reserve)",
+		`process 100 ("a\x1b[2J\nb yyy`, "and 2 more", "waiting before: process 5 (x) 1GiB", "without a lease: process 9 (game) 1GiB, process 8 of unknown size", "wait for a turn", "gave up after 1s", "1GiB (and holds 2GiB more than it has)"} {
 		if !strings.Contains(strings.ReplaceAll(got, " GiB", "GiB"), want) {
 			t.Errorf("%s\nlacks %q", got, want)
 		}

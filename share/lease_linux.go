@@ -24,6 +24,7 @@ type Lease struct {
 	f   *os.File // has the lock; nil for a part of an enclosing lease
 
 	display, host uint64 // see Left
+	within        uint64 // see Within
 
 	// mu guards what follows, but of rec only the process and Lost. It comes after
 	// the GPU's lock, which nobody waits for with mu held.
@@ -49,10 +50,14 @@ func Attend(path string, record, lock *os.File) (*Lease, error) {
 // Bytes returns the size.
 func (l *Lease) Bytes() uint64 { return l.rec.Bytes }
 
+// Within returns the size in bytes of the enclosing lease that this is a part of, and
+// 0 for a lease that is no part.
+func (l *Lease) Within() uint64 { return l.within }
+
 // Device returns the GPU's key, as in the request.
 func (l *Lease) Device() string { return l.rec.Device }
 
-// ID returns the lease's name in lists.
+// ID returns the lease's name in lists; that of a part is the enclosing lease's.
 func (l *Lease) ID() string { return l.rec.ID }
 
 // Path returns the name of the lease's record, which others can read, see

@@ -244,6 +244,8 @@ func TestNested(t *testing.T) {
 		{"copies", Request{Bytes: 10 * gib, Copies: 2}, 10 * gib},
 		{"more than it has", Request{Bytes: 21 * gib}, 0},
 		{"more in copies", Request{Bytes: 11 * gib, Copies: 2}, 0},
+		{"all of one process's part", Request{Parts: map[string]uint64{l[0].ID(): 5 * gib}}, 5 * gib},
+		{"more than one process's part", Request{Bytes: 6 * gib, Parts: map[string]uint64{l[0].ID(): 5 * gib}}, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			q := tc.q
@@ -252,13 +254,13 @@ func TestNested(t *testing.T) {
 			parts, err := r.Acquire(t.Context(), q)
 			var no *NoRoomError
 			if tc.each == 0 {
-				if !errors.As(err, &no) || no.Inside == nil || !strings.Contains(err.Error(), "runs inside a lease of 20 GiB") {
+				if !errors.As(err, &no) || no.Inside == nil || !strings.Contains(err.Error(), "runs inside the lease of 20 GiB") {
 					t.Errorf("%v", err)
 				}
 				return
 			}
 			must(t, err)
-			if len(parts) != max(1, q.Copies) || parts[0].Bytes() != tc.each || parts[0].File() != nil || parts[0].Path() != l[0].Path() {
+			if len(parts) != max(1, q.Copies) || parts[0].Bytes() != tc.each || parts[0].Within() != 20*gib || parts[0].File() != nil || parts[0].Path() != l[0].Path() {
 				t.Errorf("%d parts of %d bytes; want %d", len(parts), parts[0].Bytes(), tc.each)
 			}
 			for _, p := range parts {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 	"unicode"
 
 	"gpumem/device"
@@ -31,6 +32,7 @@ type NoRoomError struct {
 	Reserve   uint64           // left because the request says so
 	Blocked   error            // names a lease of another version, which is waited for; then only Device, Want, Copies, Ahead and Before are set
 	Waited    error            // why the wait for room ended; nil: it was not waited for
+	After     time.Duration    // how long that was
 }
 
 // Unwrap gives Waited, so that errors.Is(err, context.DeadlineExceeded) tells
@@ -41,12 +43,20 @@ func (e *NoRoomError) Unwrap() error { return e.Waited }
 // would help.
 func (e *NoRoomError) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "no room on %s: asked for %s", printable(e.Device), size.Format(e.Want))
+	want := size.Format(e.Want)
+	if e.Want == 0 {
+		want = "all that can be shared"
+	}
+	fmt.Fprintf(&b, "not enough free memory on %s: requested %s", printable(e.Device), want)
 	if e.Copies > 1 {
 		fmt.Fprintf(&b, " (%d x %s)", e.Copies, size.Format(e.Want/uint64(e.Copies)))
 	}
 	if e.Inside != nil {
-		fmt.Fprintf(&b, "; this program runs inside a lease of %s, that of %s; ask for at most that, or start it outside of the lease", size.Format(e.Free), e.Inside.who())
+		fmt.Fprintf(&b, "; this program runs inside the lease of %s that an outer gpumem run took", size.Format(e.Inside.Bytes))
+		if e.Free < e.Inside.Bytes {
+			fmt.Fprintf(&b, ", and has %s of it", size.Format(e.Free))
+		}
+		fmt.Fprintf(&b, "; ask for at most %s, or start it outside of the lease", size.Format(e.Free))
 		return b.String()
 	}
 	if e.Blocked != nil {
@@ -54,7 +64,7 @@ func (e *NoRoomError) Error() string {
 		e.waited(&b)
 		return b.String()
 	}
-	fmt.Fprintf(&b, "; of %s %s can be shared", size.Format(e.Total), size.Format(e.Shareable))
+	fmt.Fprintf(&b, ", available %s (of %s shareable, %s total", size.Format(e.Free), size.Format(e.Shareable), size.Format(e.Total))
 	var kept []string
 	if e.Display > 0 {
 		kept = append(kept, size.Format(e.Display)+" for the display")
@@ -63,13 +73,15 @@ func (e *NoRoomError) Error() string {
 		kept = append(kept, size.Format(e.Reserve)+" in reserve")
 	}
 	if len(kept) > 0 {
-		fmt.Fprintf(&b, " (leaving %s)", strings.Join(kept, " and "))
+		fmt.Fprintf(&b, "; %s", strings.Join(kept, " and "))
 	}
-	fmt.Fprintf(&b, ", and %s of that is left", size.Format(e.Free))
+	b.WriteString(")")
 	list(&b, "leases", e.Holders, len(e.Holders), Entry.text)
 	list(&b, "waiting before", e.Ahead, max(e.Before, len(e.Ahead)), Entry.text)
 	list(&b, "without a lease", e.Foreign, len(e.Foreign), foreignText)
 	switch {
+	case e.Never && e.Reserve > 0 && e.Want <= e.Total:
+		fmt.Fprintf(&b, "; with this reserve there can never be so much: take a smaller --reserve")
 	case e.Never:
 		fmt.Fprintf(&b, "; that is more than can ever be shared here: ask for less")
 	case e.Before > 0 || len(e.Ahead) > 0:
@@ -90,7 +102,7 @@ func (e *NoRoomError) Error() string {
 
 func (e *NoRoomError) waited(b *strings.Builder) {
 	if e.Waited != nil {
-		fmt.Fprintf(b, " (waited: %v)", e.Waited)
+		fmt.Fprintf(b, "; gave up after %v", e.After.Round(100*time.Millisecond))
 	}
 }
 
@@ -152,7 +164,11 @@ func (e Entry) text() string {
 	if e.State == Waits && e.Bytes == 0 {
 		return s
 	}
-	return s + " " + size.Format(e.Bytes)
+	s += " " + size.Format(e.Bytes)
+	if e.Over > 0 {
+		s += " (and holds " + size.Format(e.Over) + " more than it has)"
+	}
+	return s
 }
 
 func foreignText(p device.Process) string {

@@ -48,6 +48,9 @@ func (l *Lease) Left() (display, host uint64) { return 0, 0 }
 // Bytes is how much it is.
 func (l *Lease) Bytes() uint64 { return 0 }
 
+// Within returns 0: there are no leases on this system.
+func (l *Lease) Within() uint64 { return 0 }
+
 // Device is the GPU's key.
 func (l *Lease) Device() string { return "" }
 

@@ -60,8 +60,8 @@ type Registry struct {
 
 // Open opens the registry in a folder, which is made if it is missing, with mode
 // 1777: all may add files, and remove only their own. "" means the folder that
-// GPUMEM_RUN_DIR names, else /run/gpumem if all may write there, else
-// /dev/shm/gpumem. (/run/gpumem is not made: only root could, and where others
+// GPUMEM_RUN_DIR names, an absolute path, else /run/gpumem if all may write there,
+// else /dev/shm/gpumem. (/run/gpumem is not made: only root could, and where others
 // already use the second there would be two registries.)
 //
 // A folder that another user than root owns, or that others may write to without
@@ -69,7 +69,9 @@ type Registry struct {
 // or rename the files of a lease. An error names the folder and the way out.
 func Open(dir string) (*Registry, error) {
 	if dir == "" {
-		dir = os.Getenv(EnvDir)
+		if dir = os.Getenv(EnvDir); dir != "" && !filepath.IsAbs(dir) {
+			return nil, fmt.Errorf("registry %s: %s is a relative path, which is another folder in each working directory; give an absolute one", dir, EnvDir)
+		}
 	}
 	if dir == "" {
 		dir = shmDir
@@ -412,7 +414,7 @@ func (r *Registry) readLease(key, id string) (l found, note, err error) {
 	case err != nil && h.length == 0: // not fs.ErrNotExist: the lease is there
 		return l, nil, bad(l.path, fmt.Errorf("%w: neither it nor the lock says how large the lease is (%v)", ErrDamaged, err))
 	case err != nil:
-		note = fmt.Errorf("registry: %s: %w; the program of this lease is unknown", l.path, err)
+		note = fmt.Errorf("registry: %s: %w; the lease counts, and its size is read from its lock", l.path, err)
 		l.record = record{Kind: leaseKind, ID: id}
 	}
 	if h.length > 0 {

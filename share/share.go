@@ -23,7 +23,8 @@
 //
 // A program inside a lease that asks again gets a part of that lease where the
 // request is [Request].Nested; [Registry.Enclosing] finds it. It never waits for
-// its own ancestor.
+// its own ancestor. Parts are not recorded: several that live at once may exceed the
+// lease, which the programs in it count themselves, see package given.
 //
 // # One at a time
 //
@@ -127,15 +128,16 @@ type Meter interface {
 // Request is what is asked for. Of Bytes and Share at most one is set; neither
 // means all that can be shared, in equal parts with Copies.
 type Request struct {
-	Device  string           // the GPU's key, the same for everyone who means it: its UUID, or the file and number of a simulated one; 1 to 512 bytes of text
-	Meter   Meter            // of that GPU
-	Bytes   uint64           // of each lease
-	Share   float64          // of each lease, as a part of what can be shared, above 0 and at most 1
-	Copies  int              // leases of that size each, taken together or not at all; 0 means 1, at most 1024
-	Reserve uint64           // bytes left for the desktop and others, besides what the display needs
-	Command []string         // for lists; a long one is cut
-	Nested  bool             // inside a lease on that GPU, take a part of it, or be refused at once
-	Wait    func(p Position) // nil: do not wait for room. Else called as the place in the queue or what is missing changes
+	Device  string            // the GPU's key, the same for everyone who means it: its UUID, or the file and number of a simulated one; 1 to 512 bytes of text
+	Meter   Meter             // of that GPU
+	Bytes   uint64            // of each lease
+	Share   float64           // of each lease, as a part of what can be shared, above 0 and at most 1
+	Copies  int               // leases of that size each, taken together or not at all; 0 means 1, at most 1024
+	Reserve uint64            // bytes left for the desktop and others, besides what the display needs
+	Command []string          // for lists; a long one is cut
+	Nested  bool              // inside a lease on that GPU, take a part of it, or be refused at once
+	Parts   map[string]uint64 // with Nested, by lease ID: the bytes of that lease that this program may use; without an entry all of it
+	Wait    func(p Position)  // nil: do not wait for room. Else called as the place in the queue or what is missing changes
 }
 
 // Position is how a waiting request stands.
@@ -181,6 +183,8 @@ type Entry struct {
 	// where PID does not tell: it is unknown, ended, or of another namespace. Only
 	// processes that this user may look into are found.
 	HeldBy []Holder // the youngest first
+	// Over is how many bytes its processes hold beyond Bytes; set in a NoRoomError alone.
+	Over uint64
 
 	inode uint64 // of the file with the lock
 }

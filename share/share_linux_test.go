@@ -61,8 +61,8 @@ func TestTogether(t *testing.T) {
 	b := start(t, "launch", r.Dir(), gpu, 8, 1, "")
 	started := pid(t, b.said(t, "started"))
 	c := start(t, "hold", r.Dir(), gpu, 7, 1, "")
-	no := c.said(t, "no no room on "+gpu[:20])
-	for _, want := range []string{"asked for 7GiB; of 24GiB 24GiB can be shared, and 6GiB of that is left",
+	no := c.said(t, "no not enough free memory on "+gpu[:20])
+	for _, want := range []string{"requested 7GiB, available 6GiB (of 24GiB shareable, 24GiB total)",
 		fmt.Sprintf("leases: process %d (hold 8) 8GiB, process %d (hold 5) 5GiB, process %d (hold 5) 5GiB", started, a.Process.Pid, a.Process.Pid),
 		"ask for at most 6GiB, wait for room, or end one of these programs"} {
 		if !strings.Contains(strings.ReplaceAll(no, " GiB", "GiB"), want) {
@@ -324,7 +324,7 @@ func TestRequests(t *testing.T) {
 		{"negative copies", Request{Device: "x", Meter: m, Copies: -1}, "-1 copies"},
 		{"many copies", Request{Device: "x", Meter: m, Copies: 1025}, "1025 copies"},
 		{"far too much", Request{Device: "x", Meter: m, Bytes: 1 << 63, Copies: 2}, "ask for less"},
-		{"all is reserved", Request{Device: "x", Meter: m, Reserve: 100, Wait: func(Position) {}}, "ask for less"},
+		{"all is reserved", Request{Device: "x", Meter: m, Reserve: 100, Wait: func(Position) {}}, "take a smaller --reserve"},
 		{"a meter that fails", Request{Device: "x", Meter: failing{lost}}, "the GPU is lost"},
 		{"one that knows nothing", Request{Device: "x", Meter: meterFunc(func() device.Status {
 			return device.Status{Info: device.Info{Total: 100}, Notes: []string{"no NVML"}}

@@ -51,8 +51,8 @@ pools, unified, mig, managed, host. Removing the file ends the device.`,
 			if err != nil {
 				return err
 			}
-			if driver != nil && !driver.Up {
-				fmt.Fprintln(cmd.ErrOrStderr(), "gpumem: "+oneLine(driver.Why))
+			if note := driverNote(list, driver); note != "" {
+				fmt.Fprintln(cmd.ErrOrStderr(), "gpumem: "+oneLine(note))
 			}
 			if asJSON {
 				return writeDevicesJSON(cmd.OutOrStdout(), list, driver)
@@ -86,6 +86,15 @@ func listDevices(words []string) (list []open.Listed, driver *open.Driver, err e
 		list = append(list, some...)
 	}
 	return list, nil, nil
+}
+
+// driverNote says why there is no device; "" where there is one, such as a simulated
+// one that the environment names.
+func driverNote(list []open.Listed, driver *open.Driver) string {
+	if len(list) > 0 || driver == nil {
+		return ""
+	}
+	return driver.Why
 }
 
 // deviceJSON is one device as scripts see it. The names of a state file
@@ -178,7 +187,7 @@ func writeDevices(w io.Writer, list []open.Listed) error {
 			size.Format(d.Granularity), orDash(driver), capability(d), display(d), orDash(d.MIG))
 		for _, p := range d.Processes {
 			anyone = true
-			holds := "not told"
+			holds := "unknown"
 			if p.Known {
 				holds = size.Format(p.Used)
 			}

@@ -42,9 +42,9 @@ func TestDevicesTable(t *testing.T) {
 cuda:0  NVIDIA H200             139.80 GiB  39.06 GiB  100.74 GiB      512 B  580.82.07  9.0  off          -
 cuda:1  NVIDIA A100 MIG 1g.5gb    4.75 GiB   4.75 GiB         0 B      512 B  580.82.07  8.0  on, monitor  1g.5gb
 
-device      pid  program  kind         holds
-cuda:0      101  python3  compute    100 GiB
-cuda:0  2345678  -        graphics  not told
+device      pid  program  kind        holds
+cuda:0      101  python3  compute   100 GiB
+cuda:0  2345678  -        graphics  unknown
 
 cuda:0: the driver keeps 615 MiB for itself
 cuda:1: its memory is the host's: what programs on the host take is missing here

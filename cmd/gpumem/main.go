@@ -14,11 +14,13 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"unicode"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"gpumem/internal/input"
 )
@@ -41,23 +43,32 @@ func main() {
 // of signals.
 type released struct{}
 
-// interruptible returns a context that the first SIGINT or SIGTERM cancels. A second
-// one ends this process.
+// A caught is the signal that ended a command: the cause of its context's end.
+type caught struct{ syscall.Signal }
+
+func (c caught) Error() string { return c.String() }
+
+// Is reports that it is a cancellation.
+func (c caught) Is(err error) bool { return err == context.Canceled }
+
+// interruptible returns a context that the first of the ending signals cancels. A
+// second one ends this process.
 func interruptible(ctx context.Context) context.Context {
-	ctx, cancel := context.WithCancel(ctx)
-	caught := make(chan os.Signal, 1)
-	signal.Notify(caught, os.Interrupt, syscall.SIGTERM)
+	ctx, cancel := context.WithCancelCause(ctx)
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, ending...)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if _, ok := <-caught; ok {
-			cancel()
-			signal.Stop(caught)
+		if sig, ok := <-signals; ok {
+			n, _ := sig.(syscall.Signal)
+			cancel(caught{n})
+			signal.Stop(signals)
 		}
 	}()
 	return context.WithValue(ctx, released{}, func() error {
-		signal.Stop(caught) // what has come by now is in the channel
-		close(caught)
+		signal.Stop(signals) // what has come by now is in the channel
+		close(signals)
 		<-done
 		return ctx.Err()
 	})
@@ -87,11 +98,25 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	case errors.Is(err, errNo):
 		return exitNo
 	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
-		fmt.Fprintln(stderr, "gpumem: interrupted")
-		return exitInterrupted
+		return interrupted(ctx, stderr)
 	}
 	fmt.Fprintln(stderr, "gpumem: "+oneLine(err.Error()))
 	return exitUsage
+}
+
+// interrupted returns the status of a command that a signal ended, as shells count it:
+// 128 and the signal's number. Of the signals that people do not send it says nothing.
+func interrupted(ctx context.Context, stderr io.Writer) int {
+	var c caught
+	switch errors.As(context.Cause(ctx), &c); c.Signal {
+	case syscall.SIGTERM:
+		fmt.Fprintln(stderr, "gpumem: terminated")
+		return 128 + int(c.Signal)
+	case 0, syscall.SIGINT:
+		fmt.Fprintln(stderr, "gpumem: interrupted")
+		return exitInterrupted
+	}
+	return 128 + int(c.Signal)
 }
 
 func newRoot(stdout, stderr io.Writer) *cobra.Command {
@@ -107,6 +132,7 @@ func newRoot(stdout, stderr io.Writer) *cobra.Command {
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	root.AddCommand(replayCommand(), adviseCommand(), leaksCommand(), explainCommand(), doctorCommand(), hloCommand(), rematCommand(), runCommand(), keepCommand(), devicesCommand(), psCommand(), topCommand(), serveCommand(), versionCommand())
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return noEmptyFlags(cmd) }
 	finish(root)
 	return root
 }
@@ -133,6 +159,21 @@ func finish(root *cobra.Command) {
 			}
 		}
 	}
+}
+
+// noEmptyFlags is the error of a flag that is given without a value, as an unset
+// variable of a shell leaves it. It is not what the flag does where it is not given.
+func noEmptyFlags(cmd *cobra.Command) (err error) {
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		empty := f.Value.String() == ""
+		if list, ok := f.Value.(pflag.SliceValue); ok {
+			empty = slices.Contains(list.GetSlice(), "")
+		}
+		if empty && err == nil {
+			err = fmt.Errorf("--%s \"\": it is empty; give a value, or leave the flag out", f.Name)
+		}
+	})
+	return err
 }
 
 // oneLine makes one printable line of a message, whatever it quotes.

@@ -171,8 +171,8 @@ func psLooker(words []string) (func() (*psState, error), error) {
 			return nil, err
 		}
 		state := &psState{at: time.Now(), driver: driver}
-		if driver != nil && !driver.Up {
-			state.notes = append(state.notes, driver.Why)
+		if note := driverNote(listed, driver); note != "" {
+			state.notes = append(state.notes, note)
 		}
 		var keys []string
 		for _, d := range listed {
@@ -182,7 +182,7 @@ func psLooker(words []string) (func() (*psState, error), error) {
 		}
 		leases, err := psLeases(keys)
 		if err != nil {
-			state.notes = append(state.notes, fmt.Sprintf("not all leases are shown: %v", err))
+			state.notes = append(state.notes, fmt.Sprintf("leases: %v", err))
 		}
 		state.fill(listed, leases)
 		return state, nil

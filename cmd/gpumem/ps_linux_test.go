@@ -237,7 +237,7 @@ func TestPsSharedLease(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := fmt.Sprintf("  the lease of process %d: 2 programs under it use this GPU, and hold 4 MiB of its 1 MiB together\n", os.Getpid())
+	want := fmt.Sprintf("  the lease of process %d: 2 programs under it hold 4 MiB together, 3 MiB more than its 1 MiB; gpumem run --procs 2 divides it\n", os.Getpid())
 	if text := psText(state, 0); strings.Count(text, want) != 1 {
 		t.Errorf("%s\nlacks %q once; the programs are %d and %d", text, want, pid, second)
 	}

@@ -60,14 +60,14 @@ func TestPsText(t *testing.T) {
 	const want = `cuda:0 NVIDIA H200: 139.80 GiB, 100.74 GiB used, 39.06 GiB free, 30 GiB leased
   pid  user          age        holds   lease  framework   asks for                    container     mark         command
    11  ann         1d02h       20 GiB  22 GiB  jax 0.4.30  20 GiB at once (1 warning)  -             -            python3 train.py
-   12  ann         1h05m        1 GiB       -  not told    -                           0123456789ab  parent gone  ray::f?[31m
-   13  -               -     not told       -  -           -                           -             -            not told
+   12  ann         1h05m        1 GiB       -  unknown     -                           0123456789ab  parent gone  ray::f?[31m
+   13  -               -      unknown       -  -           -                           -             -            unknown
    14  ann            3s  nothing yet   4 GiB  -           -                           -             -            [python3]
     -  3999999999      -  nothing yet   4 GiB  -           -                           -             -            python3 x.py
   process 15 has waited for 30 GiB for 1m (next): a
   a program has waited for all that can be shared for 1s (1 before it, stopped: it is passed over)
-  not told: process 13: there is no such process
-  not told: its process cannot be seen from here
+  unknown: process 13: there is no such process
+  unknown: its process cannot be seen from here
 
 cuda:1 NVIDIA A100 MIG 1g.5gb: 4.75 GiB, 0 B used, 4.75 GiB free, drives a display
   no program holds memory
@@ -80,7 +80,7 @@ cuda:1 NVIDIA A100 MIG 1g.5gb: 4.75 GiB, 0 B used, 4.75 GiB free, drives a displ
 		t.Errorf("%q", got)
 	}
 	blind := open.Listed{Words: "cuda:0", Status: device.Status{Info: device.Info{Name: "cuda:0", Total: 1 << 30}}}
-	if got := psText(&psState{devices: []psDevice{{Listed: blind}}}, 0); !strings.HasPrefix(got, "cuda:0: 1 GiB, how much of it is used is not told\n") {
+	if got := psText(&psState{devices: []psDevice{{Listed: blind}}}, 0); !strings.HasPrefix(got, "cuda:0: 1 GiB, used unknown\n") {
 		t.Errorf("%q", got)
 	}
 }

@@ -50,7 +50,7 @@ func psText(s *psState, width int) string {
 		for _, p := range d.programs {
 			if p.why != "" && !unknown[p.why] {
 				unknown[p.why] = true
-				psLine(&b, "  not told: "+oneLine(p.why), width)
+				psLine(&b, "  unknown: "+oneLine(p.why), width)
 			}
 		}
 		for _, n := range d.Notes {
@@ -78,7 +78,7 @@ func (d psDevice) heading() string {
 	}
 	s += ": " + size.Format(d.Total)
 	if d.Free == 0 && d.Used == 0 {
-		s += ", how much of it is used is not told"
+		s += ", used unknown"
 	} else {
 		s += fmt.Sprintf(", %s used, %s free", size.Format(d.Used), size.Format(d.Free))
 	}
@@ -97,7 +97,11 @@ func sharedLine(l *psLease) string {
 	if pid := seenAs(l.Entry); pid > 0 {
 		who = fmt.Sprintf("the lease of process %d", pid)
 	}
-	return fmt.Sprintf("%s: %d programs under it use this GPU, and hold %s of its %s together", who, l.programs, size.Format(l.used), size.Format(l.Bytes))
+	text := fmt.Sprintf("%s: %d programs under it hold %s together, ", who, l.programs, size.Format(l.used))
+	if l.used > l.Bytes {
+		return text + fmt.Sprintf("%s more than its %s; gpumem run --procs %d divides it", size.Format(l.used-l.Bytes), size.Format(l.Bytes), l.programs)
+	}
+	return text + "of its " + size.Format(l.Bytes)
 }
 
 // unhookedLine is about a program of a lease whose environment lacks the hook.
@@ -157,7 +161,7 @@ var psColumns = []psColumn{
 		case p.Kind == "": // it has a lease alone
 			return "nothing yet"
 		}
-		return "not told"
+		return "unknown"
 	}},
 	{">lease", 2, func(p psProgram, _ time.Time) string {
 		if p.lease == nil {
@@ -294,7 +298,7 @@ func (p psProgram) framework() string {
 	case len(all) > 0:
 		return strings.Join(all, ", ")
 	case p.info != nil && p.opaque:
-		return "not told"
+		return "unknown"
 	}
 	return "-"
 }
@@ -339,7 +343,7 @@ func (p psProgram) command() string {
 	case p.lease != nil && len(p.lease.Command) > 0:
 		return commandLine(p.lease.Command)
 	}
-	return "not told"
+	return "unknown"
 }
 
 func commandLine(command []string) string {

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -58,12 +60,15 @@ if the memory is not available, 126 or 127 if the program cannot be started.`,
   gpumem run --mem 6GiB --print-env -- python train.py
   gpumem run --record train.pickle -- python train.py`,
 		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 {
+			if len(args) == 0 || args[0] == "" {
 				return errors.New("run needs a COMMAND; gpumem run --help has examples")
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			// Messages that nobody can read must not keep the program from starting. What is
+			// caught is not ignored in the program.
+			signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 			plan := launch.Plan{Copies: copies, Grant: grant, Command: args, Env: os.Environ(), Share: part, Inherited: launch.Inherited()}
 			var err error
 			for _, f := range []struct {
@@ -128,8 +133,10 @@ if the memory is not available, 126 or 127 if the program cannot be started.`,
 			if plan.Keeper, err = keeperCommand(plan.Targets[0]); err != nil {
 				return err
 			}
-			plan.Release = func() error { return releaseSignals(cmd.Context()) }
-			recorded.say(plan.Say)
+			plan.Release = func() error {
+				recorded.say(plan.Say, copies) // now that it starts
+				return releaseSignals(cmd.Context())
+			}
 			outcome, err := plan.Run(cmd.Context()) // of one copy only an error
 			var missing *launch.NotStarted
 			switch {
@@ -192,11 +199,14 @@ func targets(plan *launch.Plan, gpus, words string) error {
 		if err != nil {
 			return err
 		}
+		if spec.Kind == open.Private && note != "" { // not named: there is no driver, which says why
+			spec, err = open.Parse("cuda:0")
+		}
+		if err != nil {
+			return err
+		}
 		if spec.Kind == open.Private {
-			if note != "" {
-				note = " (" + note + ")"
-			}
-			return fmt.Errorf("%s is private to each program, so there is nothing to share%s; name a GPU, cuda:N, or a simulated one that is shared, sim@FILE", spec.Text, note)
+			return fmt.Errorf("%s is private to each program, so there is nothing to share; name a GPU, cuda:N, or a simulated one that is shared, sim@FILE", spec.Text)
 		}
 		return addTarget(plan, spec)
 	}

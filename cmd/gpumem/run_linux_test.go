@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"flag"
+	"io"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -186,8 +187,9 @@ func TestKilled(t *testing.T) {
 	t.Logf("%d kills", *kills)
 }
 
-// TestInterruptedWait: who waits and is interrupted leaves the queue.
-func TestInterruptedWait(t *testing.T) {
+// TestSignalledWaitEndsAsByTheSignal: who waits and gets a signal leaves the queue, with
+// the status that a program has which does not catch it.
+func TestSignalledWaitEndsAsByTheSignal(t *testing.T) {
 	g := newGPUs(t, "24GiB")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -202,22 +204,42 @@ func TestInterruptedWait(t *testing.T) {
 	if _, err := out.Read(make([]byte, 100)); err != nil {
 		t.Fatal(err)
 	}
-	waiter := g.command("gpumem", "run", "--wait", "--mem", "1GiB", "--", "sharing")
-	errs, _ := waiter.StderrPipe()
-	if err := waiter.Start(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := errs.Read(make([]byte, 200)); err != nil { // "waiting for room": it is in the queue
-		t.Fatal(err)
-	}
-	_ = waiter.Process.Signal(os.Interrupt)
-	if err := waiter.Wait(); err == nil || waiter.ProcessState.ExitCode() != exitInterrupted {
-		t.Errorf("interrupted: %v", err)
+	for sig, want := range map[syscall.Signal]string{syscall.SIGINT: "gpumem: interrupted\n", syscall.SIGTERM: "gpumem: terminated\n", syscall.SIGQUIT: "", syscall.SIGUSR1: ""} {
+		waiter := g.command("gpumem", "run", "--wait", "--mem", "1GiB", "--", "sharing")
+		errs, _ := waiter.StderrPipe()
+		if err := waiter.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := errs.Read(make([]byte, 200)); err != nil { // "waiting for room": it is in the queue
+			t.Fatal(err)
+		}
+		_ = waiter.Process.Signal(sig)
+		text, _ := io.ReadAll(errs)
+		if err := waiter.Wait(); err == nil || waiter.ProcessState.ExitCode() != 128+int(sig) || string(text) != want {
+			t.Errorf("%v: %v, %q; want status %d, %q", sig, err, text, 128+int(sig), want)
+		}
 	}
 	cmd := g.command("gpumem", "run", "--mem", "1GiB", "--", "sharing")
 	text, err := cmd.CombinedOutput()
 	if err == nil || strings.Contains(string(text), "waiting before") || !strings.Contains(string(text), "leases: process ") {
 		t.Errorf("%v: %s", err, text)
+	}
+}
+
+// TestClosedStderrDoesNotEndTheWaiter: a message that nobody can read is no reason not to
+// start the program.
+func TestClosedStderrDoesNotEndTheWaiter(t *testing.T) {
+	g := newGPUs(t, "24GiB")
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	read.Close()
+	defer write.Close()
+	cmd := g.command("gpumem", "run", "--mem", "1GiB", "--record", filepath.Join(g.dir, "recording"), "--", "echo", "started")
+	cmd.Stderr = write
+	if out, err := cmd.Output(); err != nil || string(out) != "started\n" {
+		t.Errorf("%q, %v", out, err)
 	}
 }
 

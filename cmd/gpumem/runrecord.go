@@ -45,8 +45,14 @@ func newRecording(file string, copies int) (*recording, error) {
 }
 
 // say says in a line what is recorded, and where. No recording has nothing to say.
-func (r *recording) say(line func(string)) {
-	if r != nil {
-		line("recording to " + r.file + ": PyTorch writes it when it has used a GPU and ends, JAX and TensorFlow write " + filepath.Base(r.file) + "_POOL.TIME when a pool is out of memory")
+func (r *recording) say(line func(string), copies int) {
+	if r == nil {
+		return
 	}
+	first := launch.RecordFile(r.file, 0, copies)
+	to := first
+	if copies > 1 {
+		to += " to " + launch.RecordFile(r.file, copies-1, copies)
+	}
+	line("recording to " + to + ": PyTorch writes it when it has used a GPU and ends, JAX and TensorFlow write " + filepath.Base(first) + "_POOL.TIME when a pool is out of memory")
 }

@@ -180,7 +180,7 @@ func serveState(s *psState, host string) *serve.State {
 }
 
 func serveProgram(p psProgram) serve.Program {
-	v := serve.Program{PID: p.PID, Name: p.Name, Used: p.Used, Told: p.Known}
+	v := serve.Program{PID: p.PID, Name: p.Name, Used: p.Used, Told: p.Known || p.Kind == ""} // with a lease alone it holds nothing
 	command := []string(nil)
 	if p.lease != nil {
 		v.Lease, command, v.User = p.lease.Bytes, p.lease.Command, leaseUser(p.lease)

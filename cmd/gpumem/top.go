@@ -171,7 +171,15 @@ func (m *topModel) body() []string {
 	for i := range m.state.devices {
 		m.state.devices[i].sort(m.by)
 	}
-	return strings.Split(strings.TrimSuffix(psText(m.state, m.width), "\n"), "\n")
+	text := psText(m.state, m.width)
+	if m.height > 0 { // else they are on stderr
+		var b strings.Builder
+		for _, n := range m.state.notes {
+			psLine(&b, oneLine(n), m.width)
+		}
+		text += b.String()
+	}
+	return strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 }
 
 // frame is all that is on the screen. With no screen it is the text alone, with

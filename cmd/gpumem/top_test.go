@@ -56,7 +56,7 @@ cuda:0 NVIDIA H200: 139.80 GiB, 100.74 GiB used, 39.06 GiB
    11       20 GiB  22 GiB  -            python3 train.py
    12        1 GiB       -  parent gone  ray::f?[31m
     -  nothing yet   4 GiB  -            python3 x.py
-   13     not told       -  -            not told
+   13      unknown       -  -            unknown
 lines 1 to 7 of 18; by memory; m memory, p pid, a age, q end`
 	if got := m.View().Content; got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
@@ -79,6 +79,16 @@ lines 1 to 7 of 18; by memory; m memory, p pid, a age, q end`
 	m.Update(topSeen{later, nil})
 	if s := screen(m); s[0] != "gpumem top 12:00:01, 0 programs" || len(s) != 9 || s[8] != "by pid; m memory, p pid, a age, q end" {
 		t.Errorf("%q", s)
+	}
+}
+
+// TestTopWithoutDriverSaysWhy: on the screen, where stderr is not seen.
+func TestTopWithoutDriverSaysWhy(t *testing.T) {
+	m := topExample(t)
+	m.width, m.height = 60, 9
+	m.state = &psState{notes: []string{"no usable NVIDIA driver: why"}}
+	if got := m.frame(); !strings.Contains(got, "no devices\nno usable NVIDIA driver: why\n") {
+		t.Errorf("%s", got)
 	}
 }
 

@@ -42,7 +42,7 @@ func newMachine(h host, find lookup, err error, nv *nvml) *machine {
 			advice = fmt.Sprintf("NVML is there and sees %d GPUs (%s): in a container set NVIDIA_DRIVER_CAPABILITIES=compute,utility, else install the driver's CUDA library",
 				len(names), strings.Join(names, ", "))
 		}
-		m.broken = fmt.Errorf("%w: %v; %s, or use a simulated GPU: --device sim:80GiB", ErrNoDriver, err, advice)
+		m.broken = fmt.Errorf("%w: %v; %s, or name a simulated GPU: gpumem devices --help shows how", ErrNoDriver, err, advice)
 		return m
 	}
 	m.cuda = bind(cuFunctions[:], find)

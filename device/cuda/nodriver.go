@@ -17,7 +17,7 @@ var errNone = func() error {
 	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" && runtime.GOARCH != "arm64" {
 		why = "is for " + runtime.GOOS + "/" + runtime.GOARCH + ", and the driver is used on linux/amd64 and linux/arm64"
 	}
-	return fmt.Errorf("%w: this build has none: it %s; use a simulated GPU: --device sim:80GiB", ErrNoDriver, why)
+	return fmt.Errorf("%w: this build has none: it %s; name a simulated GPU: gpumem devices --help shows how", ErrNoDriver, why)
 }()
 
 // Device is a GPU of the NVIDIA driver. In this build there is none: every call

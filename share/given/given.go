@@ -38,10 +38,11 @@ type Lease struct {
 	// "MIG-...") or an ordinal as the driver counts. Empty on all leases leaves
 	// that variable alone.
 	Visible string
-	ID      string // names the limits, by which the processes under them are counted; "" counts none
+	ID      string // of the lease, or of the enclosing one: its processes are counted by it; "" counts none
 	Path    string // of the lease's record, for programs that read it; "" for none
 	Ordinal int    // number of the GPU, for messages
 	Bytes   uint64 // of the lease, from 1 to Total
+	Within  uint64 // bytes of the enclosing lease of which this is a part; 0: it is no part
 	Total   uint64 // bytes of the GPU, as CUDA reports them
 	CCMajor int    // compute capability, such as 9 of 9.0; 0: not known
 	// Context is what a CUDA context takes of this GPU, in bytes; 0: by a table,
@@ -66,6 +67,9 @@ type Grant struct {
 	// Procs is the number of processes of the program that use a GPU at once; 0
 	// means 1. Each gets an equal part of the lease.
 	Procs int
+	// Copies is the number of programs, each with its own Leases, that are parts of one
+	// enclosing lease; 0 means 1.
+	Copies int
 	// Hook is the folder of the Python hook, as [Hook] returns it; "" for none:
 	// then TensorFlow has no limit, nor has PyTorch before 2.10.
 	Hook string
@@ -193,8 +197,14 @@ const leastPool = 2 << 20
 // pool is what a framework's pool may be on one GPU, in bytes.
 func (g Grant) pool(framework string, l Lease) (uint64, error) {
 	if room := g.outside(framework, l); room+leastPool > g.each(l) {
-		return 0, fmt.Errorf("GPU %d: %s leaves nothing for the pool of %s, which holds %s outside of it (CUDA context, libraries); ask for more, or say how much that program needs there",
-			l.Ordinal, strings.TrimSuffix(g.part(l), ","), framework, size.Format(room))
+		outside, remedy := "", "take a larger --mem"
+		if room > 0 {
+			outside = ", " + size.Format(room) + " of that outside of the pool (CUDA context, libraries)"
+			if remedy += ", or set that part with --overhead"; g.Overhead > 0 {
+				remedy = "take a larger --mem, or a smaller --overhead"
+			}
+		}
+		return 0, fmt.Errorf("GPU %d: %s is too small for %s, which needs at least %s%s; %s", l.Ordinal, strings.TrimSuffix(g.part(l), ","), framework, size.Format(room+leastPool), outside, remedy)
 	}
 	return g.each(l) - g.outside(framework, l), nil
 }
@@ -251,12 +261,28 @@ const (
 	// hook/gpumem_hook.py.
 	leaseVar     = "GPUMEM_LEASE_ID"
 	leasePathVar = "GPUMEM_LEASE" // share.EnvLease
-	leaseSizeVar = "GPUMEM_LEASE_SIZE"
+	partVar      = "GPUMEM_LEASE_PART"
 	procsVar     = "GPUMEM_PROCS"
 )
 
-// processes names the lease for the hook, with the number of processes that the
-// limits are made for.
+// Shares are the bytes that one process may use of each lease of its environment, by
+// the lease's ID. There are none outside of a lease.
+func Shares(env []string) map[string]uint64 {
+	parts := map[string]uint64{}
+	for entry := range strings.SplitSeq(newOutfit(env).get(partVar), ",") {
+		words := strings.Fields(entry)
+		if len(words) < 3 {
+			continue
+		}
+		if n, err := strconv.ParseUint(words[1], 10, 64); err == nil && n > 0 {
+			parts[words[0]] = n
+		}
+	}
+	return parts
+}
+
+// processes names the lease for the hook, with what each process may use of it. A part
+// of an enclosing lease is counted with all that runs in that lease.
 func (o *outfit) processes(g Grant) {
 	l := g.Leases[0]
 	if l.Path == "" {
@@ -265,14 +291,28 @@ func (o *outfit) processes(g Grant) {
 		o.set(leasePathVar, l.Path, "the record of the lease, of several the first, for programs that read it")
 	}
 	if l.ID == "" {
-		for _, name := range []string{leaseVar, leaseSizeVar, procsVar} {
+		for _, name := range []string{leaseVar, partVar, procsVar} {
 			o.unset(name, "of another lease")
 		}
 		return
 	}
-	o.set(leaseVar, l.ID, "the hook counts the processes of this lease that use a GPU, and says so where they are more than the limits are made for")
-	o.set(leaseSizeVar, size.Format(l.Bytes)+" of "+size.Format(l.Total), "the lease, for the hook's messages")
-	o.set(procsVar, strconv.Itoa(max(g.Procs, 1)), "the number of processes that the limits below are made for (--procs)")
+	id, procs := l.ID, max(g.Procs, 1)
+	if l.Within > 0 {
+		procs *= max(g.Copies, 1)
+		if _, ours := Shares(o.lines())[l.ID]; ours { // the environment is the enclosing lease's
+			id = cmp.Or(o.get(leaseVar), id)
+			if outer, err := strconv.Atoi(o.get(procsVar)); err == nil && outer > 0 && outer <= maxProcs {
+				procs *= outer
+			}
+		}
+	}
+	var parts []string
+	for _, l := range g.Leases {
+		parts = append(parts, strings.TrimSpace(fmt.Sprintf("%s %d %d %s", cmp.Or(l.ID, "-"), g.each(l), max(l.Within, l.Bytes), l.Visible)))
+	}
+	o.set(leaseVar, id, "the hook counts the processes of this lease that use a GPU, and says so where their parts are more than the lease")
+	o.set(partVar, strings.Join(parts, ","), "of each GPU the lease, a process's bytes of it, its bytes, and the GPU's name")
+	o.set(procsVar, strconv.Itoa(procs), "the number of processes that the limits below are made for (--procs)")
 }
 
 // visible names the GPUs. JAX takes memory on every one that it sees, and what

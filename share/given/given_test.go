@@ -32,6 +32,15 @@ func get(o Outfit, name string) string {
 	return text
 }
 
+// TestWithoutHookNothingIsRemarked: who asked for the hook has said that there is none.
+func TestWithoutHookNothingIsRemarked(t *testing.T) {
+	for _, c := range must(t, nil, nil, Grant{Leases: []Lease{simulated(gib)}}).Changes {
+		if c.Remark {
+			t.Errorf("%+v", c)
+		}
+	}
+}
+
 // TestFor: each case is an environment, and the variables that must come of it;
 // "-" is one that must not be set. remark is part of what must be said.
 func TestFor(t *testing.T) {
@@ -52,7 +61,7 @@ func TestFor(t *testing.T) {
 		{"nothing set", nil, six, []string{
 			"CUDA_VISIBLE_DEVICES=GPU-a", "XLA_PYTHON_CLIENT_MEM_FRACTION=0.25", "XLA_CLIENT_MEM_FRACTION=-", "XLA_PYTHON_CLIENT_PREALLOCATE=-",
 			"TF_FORCE_GPU_ALLOW_GROWTH=true", "GPUMEM_TF_LIMIT_MIB=6144", "GPUMEM_TF_FRACTION=0.25", "GPUMEM_TORCH_FRACTION=0.25",
-			"CUPY_GPU_MEMORY_LIMIT=6442450944", "GOMLX_BACKEND=-", "PYTHONPATH=-"}, "there is no hook"},
+			"CUPY_GPU_MEMORY_LIMIT=6442450944", "GOMLX_BACKEND=-", "PYTHONPATH=-"}, ""},
 		{"two GPUs", nil, two, []string{
 			"CUDA_VISIBLE_DEVICES=1,0", "XLA_PYTHON_CLIENT_MEM_FRACTION=0.25", "GPUMEM_TF_LIMIT_MIB=6144,8192", "GPUMEM_TF_FRACTION=0.25",
 			"GPUMEM_TORCH_FRACTION=0.25,0.5", "CUPY_GPU_MEMORY_LIMIT=6442450944"}, "GPU 1, which has the least of 2"},
@@ -171,11 +180,11 @@ func TestRefusals(t *testing.T) {
 		{"two names in one", Grant{Leases: []Lease{{Visible: "0,1", Bytes: 1, Total: 1}}}, "is not one GPU"},
 		{"one GPU twice", Grant{Leases: []Lease{simulated(gib), simulated(gib)}}, "two leases on GPU-a"},
 		{"half named", Grant{Leases: []Lease{simulated(gib), {Bytes: gib, Total: gib}}}, "name all or none"},
-		{"less than the context", Grant{Leases: []Lease{real}}, "leaves nothing for the pool of jax, which holds 1.09 GiB outside"},
-		{"less than the user says", Grant{Leases: []Lease{simulated(gib)}, Overhead: gib}, "leaves nothing for the pool"},
-		{"less than one step", Grant{Leases: []Lease{{Bytes: 2*mib + 1, Total: 1 << 50, Simulated: true}}, Overhead: 2}, "leaves nothing for the pool"},
+		{"less than the context", Grant{Leases: []Lease{real}}, "is too small for jax, which needs at least 1.09 GiB, 1.09 GiB of that outside of the pool (CUDA context, libraries); take a larger --mem, or set that part with --overhead"},
+		{"less than the user says", Grant{Leases: []Lease{simulated(gib)}, Overhead: gib}, "or a smaller --overhead"},
+		{"less than one step", Grant{Leases: []Lease{{Bytes: 2*mib + 1, Total: 1 << 50, Simulated: true}}, Overhead: 2}, "is too small for"},
 		{"an unknown allocator", Grant{Leases: []Lease{simulated(gib)}, Allocator: "elastic"}, `allocator "elastic": XLA_PYTHON_CLIENT_ALLOCATOR env var must be one of`},
-		{"less than a process needs", Grant{Leases: []Lease{simulated(gib)}, Procs: 2, Overhead: 600 * mib}, "1/2 of the lease of 1 GiB, 512 MiB leaves nothing for the pool of jax, which holds 600 MiB outside"},
+		{"less than a process needs", Grant{Leases: []Lease{simulated(gib)}, Procs: 2, Overhead: 600 * mib}, "1/2 of the lease of 1 GiB, 512 MiB is too small for jax, which needs at least 602 MiB, 600 MiB of that outside"},
 		{"too many processes", Grant{Leases: []Lease{simulated(gib)}, Procs: 1025}, "want from 1 to 1024"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -2,7 +2,6 @@ package given
 
 import (
 	"fmt"
-	"os/exec"
 	"regexp"
 	"strings"
 	"testing"
@@ -24,6 +23,7 @@ def backends(): return _init_backend("cuda")
 // one doubles what is taken.
 func TestSecondProcessOnAGPUSaysSo(t *testing.T) {
 	one := Lease{ID: "abc", Bytes: 6 * gib, Total: 24 * gib, Simulated: true}
+	part := func(of uint64) Lease { l := one; l.Bytes, l.Within = of*gib, l.Bytes; return l }
 	named := func(name string) Lease { l := one; l.Visible = name; return l }
 	modules := map[string]string{
 		"torch.py":               standInTorch,
@@ -40,14 +40,17 @@ func TestSecondProcessOnAGPUSaysSo(t *testing.T) {
 		code string
 		want string // PID for the process; "": nothing is said
 	}{
-		{"PyTorch", Grant{Leases: []Lease{one}}, torch + "spawn('" + torch + "')", "process PID is number 2 on GPU 0 in a lease of 6 GiB of 24 GiB, and each may take all of it; to divide it: gpumem run --procs N"},
+		{"PyTorch", Grant{Leases: []Lease{one}}, torch + "spawn('" + torch + "')", "process PID is number 2 on GPU 0 in a lease of 6 GiB, and may take all of it, more than the others leave; to divide it: gpumem run --procs 2"},
 		{"JAX after TensorFlow", Grant{Leases: []Lease{one}}, tensorflow + "spawn('" + jax + "')", "process PID is number 2 on GPU 0"},
 		{"JAX before 0.4.2", Grant{Leases: []Lease{one}}, torch + "spawn('from jax._src.lib import xla_bridge as b; b.backends()')", "process PID is number 2 on GPU 0"},
 		{"a JAX that makes backends in another way", Grant{Leases: []Lease{one}}, "sys.path.insert(0, os.environ['PYTHONPATH'].split(':')[1] + '/later'); import jax._src.xla_bridge", "the processes of the lease are not counted in jax: AttributeError: _init_backend"},
 		{"TensorFlow after JAX", Grant{Leases: []Lease{named("GPU-a")}}, jax + "spawn('" + tensorflow + "')", "process PID is number 2 on GPU GPU-a"},
 		{"once for many", Grant{Leases: []Lease{one}}, torch + "spawn('import two')", "process PID is number 2"},
 		{"as many as the limits are for", Grant{Leases: []Lease{one}, Procs: 2}, torch + "spawn('" + torch + "')", ""},
-		{"one more than the limits are for", Grant{Leases: []Lease{one}, Procs: 2}, torch + "spawn('import two')", "process PID is number 3 on GPU 0 in a lease of 6 GiB of 24 GiB, and each may take 1/2"},
+		{"one more than the limits are for", Grant{Leases: []Lease{one}, Procs: 2}, torch + "spawn('import two')", "process PID is number 3 on GPU 0 in a lease of 6 GiB, and may take 3 GiB of it, more than the others leave; to divide it: gpumem run --procs 3"},
+		{"nested runs that fit", Grant{Leases: []Lease{part(2)}}, torch + "spawn('" + torch + "', GPUMEM_LEASE_PART='x 4294967296 6442450944')", ""},
+		{"nested runs that do not", Grant{Leases: []Lease{part(4)}}, torch + "spawn('" + torch + "')", "process PID is number 2 on GPU 0 in a lease of 6 GiB, and may take 4 GiB of it, more than the others leave"},
+		{"a nested run beside one without", Grant{Leases: []Lease{one}}, torch + "spawn('" + torch + "', GPUMEM_LEASE_PART='x 1073741824 6442450944', GPUMEM_PROCS='8')", "process PID is number 2 on GPU 0"},
 		{"one after the other", Grant{Leases: []Lease{one}}, "spawn('" + torch + "'); spawn('" + torch + "')", ""},
 		{"one that only imports it", Grant{Leases: []Lease{one}}, torch + "spawn('import torch')", ""},
 		{"twice in one process", Grant{Leases: []Lease{one}}, torch + torch + jax + tensorflow, ""},
@@ -63,7 +66,7 @@ func TestSecondProcessOnAGPUSaysSo(t *testing.T) {
 			t.Parallel()
 			for i := range tc.g.Leases { // counted apart from the other tests
 				if id := &tc.g.Leases[i].ID; *id != "" {
-					*id = tc.name
+					*id = strings.NewReplacer(" ", "_", ",", "_").Replace(tc.name)
 				}
 			}
 			_, stderr := script{grant: tc.g, modules: modules, code: strings.Replace(spawn, "\n", "", 1) + tc.code}.run(t)
@@ -79,32 +82,63 @@ func TestSecondProcessOnAGPUSaysSo(t *testing.T) {
 // TestProgramThatDiesOfLackOfMemoryIsToldItsLease: and one that lives, or dies of
 // something else, is told nothing.
 func TestProgramThatDiesOfLackOfMemoryIsToldItsLease(t *testing.T) {
-	l := Lease{ID: "abc", Bytes: 2 * gib, Total: 24 * gib, Simulated: true}
-	g := Grant{Leases: []Lease{l}}
+	const torch = "import torch; torch.init()\n"
+	const jax = "import jax._src.xla_bridge as b; b._init_backend('%s')\n"
+	const full = "raise RuntimeError('RESOURCE_EXHAUSTED: Out of memory while trying to allocate 1GiB.')"
+	one := Grant{Leases: []Lease{{ID: "abc", Bytes: 6 * gib, Total: 24 * gib, Simulated: true}}}
+	third := one
+	third.Procs = 3
+	two := Grant{Leases: []Lease{{ID: "abc", Bytes: 6 * gib, Total: 24 * gib, Visible: "GPU-a", Simulated: true}, {ID: "def", Bytes: 2 * gib, Total: 24 * gib, Visible: "GPU-b", Simulated: true}}}
+	modules := map[string]string{"torch.py": standInTorch, "jax/__init__.py": "", "jax/_src/__init__.py": "", "jax/_src/xla_bridge.py": standInBridge,
+		"cupy/__init__.py": "", "cupy/cuda.py": "class OutOfMemoryError(MemoryError): pass\n"}
 	for _, tc := range []struct {
-		name, code string
-		want       bool
+		name string
+		g    Grant
+		code string
+		want string // what it had; "": nothing is said
 	}{
-		{"JAX", "raise RuntimeError('RESOURCE_EXHAUSTED: Out of memory while trying to allocate 1GiB.')", true},
-		{"PyTorch", "class OutOfMemoryError(RuntimeError): pass\nraise OutOfMemoryError('CUDA out of memory. Tried to allocate 2.00 GiB.')", true},
-		{"the driver", "raise OSError('CUDA_ERROR_OUT_OF_MEMORY: out of memory')", true},
-		{"something else", "raise ValueError('no')", false},
-		{"handled", "try: raise RuntimeError('RESOURCE_EXHAUSTED')\nexcept RuntimeError: pass", false},
-		{"the end", "pass", false},
+		{"JAX", one, fmt.Sprintf(jax, "cuda") + full, "a lease of 6 GiB"},
+		{"JAX on the CPU", one, fmt.Sprintf(jax, "cpu") + full, ""},
+		{"no framework", one, full, ""},
+		{"PyTorch", one, torch + "class OutOfMemoryError(RuntimeError): pass\nraise OutOfMemoryError('CUDA out of memory. Tried to allocate 2.00 GiB.')", "a lease of 6 GiB"},
+		{"the driver", one, torch + "raise OSError('CUDA_ERROR_OUT_OF_MEMORY: out of memory')", "a lease of 6 GiB"},
+		{"CuPy", one, "import cupy.cuda\nraise cupy.cuda.OutOfMemoryError('Out of memory allocating 1,024 bytes')", "a lease of 6 GiB"},
+		{"one of three processes", third, torch + "raise OSError('CUDA_ERROR_OUT_OF_MEMORY')", "2 GiB, 1/3 of a lease of 6 GiB"},
+		{"on the second GPU", two, "import torch, types; torch._C = types.SimpleNamespace(_cuda_getDevice=lambda: 1); torch.init()\nraise OSError('CUDA_ERROR_OUT_OF_MEMORY')", "a lease of 2 GiB"},
+		{"on both", two, fmt.Sprintf(jax, "cuda") + full, "a lease of 6 GiB on GPU GPU-a and a lease of 2 GiB on GPU GPU-b"},
+		{"another server's quota", one, torch + "raise RuntimeError('429 RESOURCE_EXHAUSTED. Quota exceeded for requests per minute')", ""},
+		{"only its name", one, torch + "raise ValueError('read the docs about OutOfMemoryError')", ""},
+		{"something else", one, torch + "raise ValueError('no')", ""},
+		{"handled", one, torch + "try: raise RuntimeError('CUDA out of memory')\nexcept RuntimeError: pass", ""},
+		{"the end", one, torch, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			exe := python(t)
-			g := g
-			g.Hook = hook(t)
-			cmd := exec.Command(exe, "-c", tc.code)
-			cmd.Env = must(t, []string{"PATH=/usr/bin:/bin"}, []string{exe}, g).Env
-			said, _ := cmd.CombinedOutput()
-			lines := strings.Split(strings.TrimSpace(string(said)), "\n")
-			last := lines[len(lines)-1]
-			if got := strings.HasPrefix(last, "gpumem: out of GPU memory in a lease of 2 GiB of 24 GiB; "); got != tc.want {
-				t.Errorf("%s", said)
+			for i := range tc.g.Leases { // counted apart from the other tests
+				tc.g.Leases[i].ID = strings.ReplaceAll(t.Name(), " ", "_")
+			}
+			_, stderr := script{grant: tc.g, modules: modules, code: tc.code, ends: true}.run(t)
+			lines := strings.Split(stderr, "\n")
+			got := lines[len(lines)-1]
+			if want := "gpumem: out of GPU memory: this process had " + tc.want + "; run it with a larger gpumem run --mem, or give this output to gpumem doctor"; tc.want != "" && got != want || tc.want == "" && strings.Contains(stderr, "gpumem") {
+				t.Errorf("%s; want %s", stderr, want)
 			}
 		})
+	}
+}
+
+// TestNestedRunIsCountedWithItsLease: a part keeps the name of the enclosing lease and
+// multiplies the processes.
+func TestNestedRunIsCountedWithItsLease(t *testing.T) {
+	outer := must(t, nil, nil, Grant{Leases: []Lease{{ID: "abc", Bytes: 6 * gib, Total: 24 * gib, Simulated: true}}, Procs: 3, Hook: "/the/hook"})
+	part := Shares(outer.Env)["abc"]
+	if part != 2*gib {
+		t.Fatalf("a part of %d bytes", part)
+	}
+	inner := must(t, outer.Env, nil, Grant{Leases: []Lease{{ID: "abc", Bytes: part, Within: 6 * gib, Total: 24 * gib, Simulated: true}}, Procs: 2, Hook: "/the/hook"})
+	for name, want := range map[string]string{"GPUMEM_LEASE_ID": "abc", "GPUMEM_PROCS": "6", "GPUMEM_LEASE_PART": "abc 1073741824 6442450944", "GPUMEM_TF_LIMIT_MIB": "1024"} {
+		if got := get(inner, name); got != want {
+			t.Errorf("%s=%s, want %s", name, got, want)
+		}
 	}
 }
 

@@ -68,12 +68,7 @@ const pythonPath = "PYTHONPATH"
 // hook puts the Python files on PYTHONPATH, before all others.
 func (o *outfit) hook(g Grant, command []string) {
 	if g.Hook == "" {
-		for _, name := range []string{hookLimitVar, hookFractionVar, hookCPUVar, hookTorchVar} {
-			if o.has(name) {
-				o.keep(name, "there is no hook that reads it: the lease is not enforced for this framework")
-			}
-		}
-		return
+		return // which who asked for the hook has said
 	}
 	value := g.Hook
 	if old := o.get(pythonPath); old != "" {

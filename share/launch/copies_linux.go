@@ -12,6 +12,7 @@ package launch
 
 import (
 	"context"
+	"errors"
 	"io"
 	"os"
 	"os/signal"
@@ -257,7 +258,12 @@ func startWith(path string, argv []string, attr *os.ProcAttr, leases []holding) 
 		}
 		defer syscall.Close(fd)
 	}
-	return os.StartProcess(path, argv, attr)
+	p, err := os.StartProcess(path, argv, attr)
+	if errors.Is(err, syscall.ENOEXEC) {
+		path, argv = byShell(path, argv)
+		p, err = os.StartProcess(path, argv, attr)
+	}
+	return p, err
 }
 
 // statusOf waits for a process and returns its status as a shell has it.

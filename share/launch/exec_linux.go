@@ -3,6 +3,7 @@
 package launch
 
 import (
+	"errors"
 	"os"
 	"strconv"
 	"syscall"
@@ -66,10 +67,20 @@ func replace(command, env []string, inherited map[int]bool, leases []holding) er
 		high = append(high, fd)
 	}
 	err = syscall.Exec(path, command, env) // which restores the limit of open files
+	if errors.Is(err, syscall.ENOEXEC) {
+		shell, argv := byShell(path, command)
+		err = syscall.Exec(shell, argv, env)
+	}
 	for _, fd := range high {
 		syscall.Close(fd)
 	}
 	return notStarted(command[0], err)
+}
+
+// byShell is the command line of a file that the kernel does not know, a script
+// without a first line: shells and execvp give it to /bin/sh.
+func byShell(path string, command []string) (shell string, argv []string) {
+	return "/bin/sh", append([]string{"/bin/sh", path}, command[1:]...)
 }
 
 // dupHigh returns a descriptor of the same description that a program inherits, with

@@ -320,13 +320,13 @@ func TestNotStarted(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := filepath.Join(dir, "text")
-	if err := os.WriteFile(text, []byte("text"), 0o755); err != nil {
+	if err := os.WriteFile(text, []byte("#!/no/such/shell"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	for _, tc := range []struct {
 		command string
 		status  int
-	}{{"no-such-program-anywhere", 127}, {filepath.Join(dir, "gone"), 127}, {plain, 126}, {dir, 126}, {text, 126}} {
+	}{{"no-such-program-anywhere", 127}, {filepath.Join(dir, "gone"), 127}, {plain, 126}, {dir, 126}, {text, 127}} {
 		for name, err := range map[string]error{
 			"one": func() error { return (&Plan{Command: []string{tc.command}}).become(nil, nil) }(),
 			"copies": func() error {

@@ -39,7 +39,7 @@ type Plan struct {
 	// Wait is how long room is waited for; below 0 means as long as it takes, 0
 	// not at all.
 	Wait      time.Duration
-	Grant     given.Grant // Leases and Hook are filled in, and Record is made of what RecordFile says for each copy
+	Grant     given.Grant // Leases, Copies and Hook are filled in, and Record is made of what RecordFile says for each copy
 	Command   []string
 	Program   string // what is learnt of the command is kept under this name, see [given.Program]
 	Env       []string
@@ -99,7 +99,7 @@ func (p *Plan) take(ctx context.Context) (leases [][]*share.Lease, status []devi
 			closeAll(leases)
 			return nil, nil, err
 		}
-		q := share.Request{Device: t.Key, Meter: t.Meter, Bytes: p.Bytes, Copies: p.Copies, Reserve: p.Reserve, Command: p.Command, Nested: true}
+		q := share.Request{Device: t.Key, Meter: t.Meter, Bytes: p.Bytes, Copies: p.Copies, Reserve: p.Reserve, Command: p.Command, Nested: true, Parts: given.Shares(p.Env)}
 		if q.Bytes == 0 {
 			if q.Share = p.Share; q.Share == 0 {
 				q.Share = 1
@@ -131,13 +131,17 @@ func (p *Plan) take(ctx context.Context) (leases [][]*share.Lease, status []devi
 // position tells how the wait goes.
 func (p *Plan) position(at share.Position) {
 	p.idle.Do(debug.FreeOSMemory) // there may be thousands of us, for hours
-	missing := "its turn comes"
+	missing := "its turn has not come"
 	if at.Why != nil && at.Why.Blocked != nil {
 		missing = strings.ReplaceAll(at.Why.Blocked.Error(), "\n", "; ")
 	} else if at.Missing > 0 {
 		missing = size.Format(at.Missing) + " are missing"
 	}
-	p.say("waiting for room, place %d in the queue: %s", at.Place+1, missing)
+	place := "next"
+	if at.Place > 0 {
+		place = fmt.Sprintf("%d before it", at.Place)
+	}
+	p.say("waiting for room (%s): %s", place, missing)
 }
 
 func closeAll(leases [][]*share.Lease) {
@@ -187,15 +191,12 @@ func (p *Plan) hook() error {
 // outfit is the environment of one copy.
 func (p *Plan) outfit(copy int, leases []*share.Lease, status []device.Status) (given.Outfit, error) {
 	g := p.Grant
+	g.Copies = p.Copies
 	g.Record = RecordFile(g.Record, copy, p.Copies)
 	for i, l := range leases {
 		s := status[i]
-		id := l.ID()
-		if l.File() == nil { // a part of an enclosing lease, whose other parts have their own limits
-			id = fmt.Sprintf("%s.%d.%d", id, os.Getpid(), copy)
-		}
 		g.Leases = append(g.Leases, given.Lease{
-			Visible: p.Targets[i].Visible, ID: id, Path: l.Path(), Ordinal: s.Ordinal, Bytes: l.Bytes(), Total: s.Total, CCMajor: s.CCMajor,
+			Visible: p.Targets[i].Visible, ID: l.ID(), Path: l.Path(), Ordinal: s.Ordinal, Bytes: l.Bytes(), Within: l.Within(), Total: s.Total, CCMajor: s.CCMajor,
 			Context: p.Targets[i].Context, Simulated: s.Simulated,
 		})
 	}
@@ -204,7 +205,12 @@ func (p *Plan) outfit(copy int, leases []*share.Lease, status []device.Status) (
 		name, _, _ := strings.Cut(e, "=")
 		env = append([]string{e}, slices.DeleteFunc(slices.Clone(env), func(l string) bool { return strings.HasPrefix(l, name+"=") })...)
 	}
-	return given.For(env, p.Command, g)
+	o, err := given.For(env, p.Command, g)
+	for _, e := range p.Extra {
+		name, value, _ := strings.Cut(e, "=")
+		o.Changes = append([]given.Change{{Name: name, New: value, Set: true, Why: "the simulated GPU of the lease"}}, o.Changes...)
+	}
+	return o, err
 }
 
 // Show takes the leases, returns the first copy's environment and lets go again.

@@ -9,7 +9,8 @@
 #   GPUMEM_TORCH_FRACTION  PyTorch
 #   GPUMEM_RECORD          not a limit: the file that PyTorch's memory is recorded to
 #   GPUMEM_LEASE_ID        the lease's name, one for all of its GPUs
-#   GPUMEM_LEASE_SIZE      its size, as text
+#   GPUMEM_LEASE_PART      of each GPU: the lease there, the bytes of it that each
+#                          process may use, its bytes, and the GPU's name if it has one
 #   GPUMEM_PROCS           the number of processes that the limits are made for
 #
 # Without them it does nothing. With them it sets the limits as late as it can:
@@ -61,13 +62,23 @@ def install():
     return finder
 
 
+# What the allocators of GPU memory say, and the driver, and no others.
+NO_MEMORY = (
+    r"CUDA out of memory|HIP out of memory|Out of memory (while trying to allocate|allocating) |OOM when allocating tensor"
+    r"|Failed to allocate (request for|memory)|CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation"
+)
+
+
 def end(error):
     """Says what to do where lack of GPU memory has ended the program."""
     try:
-        text = "%s: %s" % (type(error).__name__, error)
-        words = ("RESOURCE_EXHAUSTED", "ResourceExhaustedError", "CUDA out of memory", "CUDA_ERROR_OUT_OF_MEMORY", "OutOfMemoryError", "cudaErrorMemoryAllocation")
-        if any(word in text for word in words):
-            sys.stderr.write("gpumem: out of GPU memory in %s; more: gpumem run --mem SIZE, or fewer copies; gpumem ps shows what is free\n" % size())
+        import re
+
+        gpus = sorted(using.get(os.getpid(), ()))
+        cupy = type(error).__module__.startswith("cupy.") and type(error).__name__ == "OutOfMemoryError"
+        if cupy or gpus and re.search(NO_MEMORY, str(error)):
+            had = " and ".join(part_of(gpu).text(len(gpus) > 1) for gpu in gpus or [0])
+            sys.stderr.write("gpumem: out of GPU memory: this process had %s; run it with a larger gpumem run --mem, or give this output to gpumem doctor\n" % had)
     except Exception:
         pass
 
@@ -75,23 +86,64 @@ def end(error):
 # Processes that share a lease.
 #
 # Each framework's limit holds for one process. A process that makes devices locks
-# one byte for each GPU in a file that all processes of this user share: the first
-# free one of the row of bytes for the lease and the GPU. The kernel frees it when
-# the process ends, however that is. The byte's place in the row is how many came
-# before.
+# bytes for each GPU in a file that all processes of this user share. The lease and the
+# GPU have a row of bytes: one for each process, then ROW that stand for the lease, of
+# which a process locks as many as its part, then one for the process that has said that
+# there are too few. So nested runs with parts of several sizes are added up. The kernel
+# unlocks them when the process ends, however that is.
 
-ROW = 1024  # bytes in a row: more processes than use one GPU
+ROW = 1024  # more processes than use one GPU
+SAID = 2 * ROW
+STRIDE = 4 * ROW  # between two rows
 counted = set()  # (process, GPU)
+using = {}  # by process: numbers of the GPUs on which it has made devices
 files = []  # the file, open: the locks go when any descriptor of it is closed
 
 
-def size():
-    return "a lease of " + os.environ.get("GPUMEM_LEASE_SIZE", "unknown size")
+class Part(object):
+    """What this process may use of the lease on a GPU, in bytes."""
+
+    def __init__(self, text, gpu):
+        words = text.split()
+        self.bytes, self.lease, self.gpu = int(words[1]), int(words[2]), gpu
+        self.name = words[3] if len(words) > 3 else ""
+
+    def text(self, named):
+        times = self.lease // self.bytes
+        of = ""
+        if times == 1 and self.bytes == self.lease:
+            of = "a lease of "
+        elif self.bytes == self.lease // times:
+            of = "%s, 1/%d of a lease of " % (iec(self.bytes), times)
+        else:
+            of = "%s of a lease of " % iec(self.bytes)
+        return of + iec(self.lease) + (" on GPU %s" % (self.name or self.gpu) if named else "")
+
+
+def iec(count):
+    for unit, name in ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+        if count >= unit:
+            return ("%.2f" % (float(count) / unit)).rstrip("0").rstrip(".") + " " + name
+    return "%d B" % count
+
+
+def part_of(gpu):
+    # A process may see other GPUs than the program that was started, by name.
+    parts = [Part(text, i) for i, text in enumerate(os.environ["GPUMEM_LEASE_PART"].split(","))]
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    for part in parts:
+        if part.name and gpu < len(visible) and visible[gpu] == part.name:
+            return part
+    return parts[gpu] if gpu < len(parts) else parts[0]
+
+
+def used(gpus):
+    using.setdefault(os.getpid(), set()).update(gpus)
 
 
 def count(gpus):
     """Counts this process for the numbers of the GPUs that it is about to use, and
-    says so if it is one more than the limits are made for."""
+    says so if the parts of all processes are more than the lease."""
     lease = os.environ.get("GPUMEM_LEASE_ID")
     if not lease:
         return
@@ -100,39 +152,44 @@ def count(gpus):
         import fcntl
 
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
-        procs = int(os.environ.get("GPUMEM_PROCS") or 1)
         for gpu in gpus:
             who = (os.getpid(), gpu)
             if who in counted:
                 continue
             counted.add(who)
+            part = part_of(gpu)
             name = visible[gpu] if gpu < len(visible) else str(gpu)
-            row = ROW * (binascii.crc32((lease + " " + name).encode()) & 0xFFFFFFFF)
-            place = take(fcntl, row)
-            if place == procs:
+            row = STRIDE * (binascii.crc32((lease + " " + name).encode()) & 0xFFFFFFFF)
+            number = (take(fcntl, row, 0, ROW, 1) or [ROW])[0] + 1
+            wanted = max(1, ROW * part.bytes // part.lease)
+            if len(take(fcntl, row, ROW, 2 * ROW, wanted)) < wanted and take(fcntl, row, SAID, SAID + 1, 1):
                 sys.stderr.write(
-                    "gpumem: process %d is number %d on GPU %s in %s, and each may take %s; to divide it: gpumem run --procs N\n"
-                    % (os.getpid(), place + 1, name or gpu, size(), "all of it" if procs == 1 else "1/%d" % procs)
+                    "gpumem: process %d is number %d on GPU %s in a lease of %s, and may take %s of it, more than the others leave; to divide it: gpumem run --procs %d\n"
+                    % (os.getpid(), number, name or gpu, iec(part.lease), "all" if part.bytes == part.lease else iec(part.bytes), number)
                 )
                 sys.stderr.flush()
     except Exception as error:
         say("this process", error, "the processes of the lease are not counted")
 
 
-def take(fcntl, row):
-    """Locks the first free byte of a row and returns its place."""
+def take(fcntl, row, low, high, wanted):
+    """Locks the first free bytes of a row from low to high, as many as are wanted, and
+    returns their places."""
     if not files:
-        low = os.open(os.path.join(os.path.dirname(__file__), "processes"), os.O_RDWR)
+        fd = os.open(os.path.join(os.path.dirname(__file__), "processes"), os.O_RDWR)
         # Out of the way of the program's descriptors.
-        files.append(fcntl.fcntl(low, getattr(fcntl, "F_DUPFD_CLOEXEC", 1030), 200))
-        os.close(low)
-    for place in range(ROW):
+        files.append(fcntl.fcntl(fd, getattr(fcntl, "F_DUPFD_CLOEXEC", 1030), 200))
+        os.close(fd)
+    places = []
+    for place in range(low, high):
+        if len(places) == wanted:
+            break
         try:
             fcntl.lockf(files[0], fcntl.LOCK_EX | fcntl.LOCK_NB, 1, row + place)
-            return place
+            places.append(place)
         except (BlockingIOError, PermissionError):  # taken
             pass
-    return ROW
+    return places
 
 
 class Finder(object):
@@ -255,6 +312,7 @@ class Devices(object):
             if not get(gpu):
                 put(gpu, [device(memory_limit=of(self.limits, i))])
                 self.ours.append(gpu)
+        used(range(len(gpus)))
 
     def follow(self, context):
         """Sets the limits when the devices are made, after all that the program says."""
@@ -368,7 +426,9 @@ def torch(module):
 
     def cap():
         try:
-            count([module._C._cuda_getDevice() if hasattr(getattr(module, "_C", None), "_cuda_getDevice") else 0])
+            gpu = module._C._cuda_getDevice() if hasattr(getattr(module, "_C", None), "_cuda_getDevice") else 0
+            count([gpu])
+            used([gpu])
             for i in range(cuda.device_count()):
                 inner(of(limits, i), i)
         except Exception as error:
@@ -383,10 +443,13 @@ def torch(module):
 def jax(bridge):
     def make(inner):
         def _init_backend(platform):
-            if platform in ("cuda", "rocm", "gpu"):
-                visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-                count(range(len(visible.split(","))))
-            return inner(platform)
+            if platform not in ("cuda", "rocm", "gpu"):
+                return inner(platform)
+            gpus = range(len(os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")))
+            count(gpus)
+            backend = inner(platform)
+            used(gpus)  # it has some
+            return backend
 
         return _init_backend
 
