@@ -244,12 +244,15 @@ func least[T cmp.Ordered](list []T) (T, int) {
 	return smallest, slices.Index(list, smallest)
 }
 
+// EnvLeaseID is the variable with the name of the lease that a program runs in, of
+// several the first. A part of a lease has the lease's name, a dot, and more.
+const EnvLeaseID = "GPUMEM_LEASE_ID"
+
 const (
 	visibleVar = "CUDA_VISIBLE_DEVICES"
 
 	// What the hook reads to count the processes of a lease, see
 	// hook/gpumem_hook.py.
-	leaseVar     = "GPUMEM_LEASE_ID"
 	leasePathVar = "GPUMEM_LEASE" // share.EnvLease
 	leaseSizeVar = "GPUMEM_LEASE_SIZE"
 	procsVar     = "GPUMEM_PROCS"
@@ -265,12 +268,12 @@ func (o *outfit) processes(g Grant) {
 		o.set(leasePathVar, l.Path, "the record of the lease, of several the first, for programs that read it")
 	}
 	if l.ID == "" {
-		for _, name := range []string{leaseVar, leaseSizeVar, procsVar} {
+		for _, name := range []string{EnvLeaseID, leaseSizeVar, procsVar} {
 			o.unset(name, "of another lease")
 		}
 		return
 	}
-	o.set(leaseVar, l.ID, "the hook counts the processes of this lease that use a GPU, and says so where they are more than the limits are made for")
+	o.set(EnvLeaseID, l.ID, "the hook counts the processes of this lease that use a GPU, and says so where they are more than the limits are made for")
 	o.set(leaseSizeVar, size.Format(l.Bytes)+" of "+size.Format(l.Total), "the lease, for the hook's messages")
 	o.set(procsVar, strconv.Itoa(max(g.Procs, 1)), "the number of processes that the limits below are made for (--procs)")
 }
