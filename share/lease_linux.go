@@ -33,8 +33,8 @@ type Lease struct {
 
 // Attend returns the lease with the record at path, see [Lease.Path], for the process
 // that stays beside the program. It holds nothing: lock is the lease's lock file, open
-// for writing by another description than the one with the lock, see [Attending]. record is the open
-// record, which may have been removed. Keep makes files again that are removed, and
+// for writing by another description than the one with the lock, see [Attending].
+// record is the open record, which may have been removed. Keep makes files again that are removed, and
 // Close closes lock and removes what is left of the lease if it has ended.
 func Attend(path string, record, lock *os.File) (*Lease, error) {
 	rec, err := recordIn(record)
