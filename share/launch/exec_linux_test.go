@@ -10,23 +10,14 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
-	"unsafe"
 
 	"gpumem/share"
 )
-
-// As cmd/gpumem does: execve is called by the main thread.
-func init() {
-	if len(os.Args) > 1 && os.Args[1] == "run" {
-		runtime.LockOSThread()
-	}
-}
 
 // The test binary is also the launcher and the programs of these tests. The first
 // argument says which.
@@ -97,10 +88,6 @@ func TestMain(m *testing.M) {
 		cmd := exec.Command(os.Args[0], "closes")
 		cmd.Stdin, cmd.Stdout, cmd.SysProcAttr = os.Stdin, os.Stdout, &syscall.SysProcAttr{Setsid: true}
 		fail(cmd.Start())
-	case "deathsig": // says which signal it gets when its parent ends
-		var sig int32
-		_, _, errno := syscall.Syscall(syscall.SYS_PRCTL, syscall.PR_GET_PDEATHSIG, uintptr(unsafe.Pointer(&sig)), 0)
-		fmt.Println(sig, errno)
 	}
 	os.Exit(0)
 }
@@ -219,17 +206,6 @@ ls -l /proc/self/fd | sed 's/.* \([0-9]* -> \)/\1/'; cut -d' ' -f5,6 /proc/$$/st
 	with = slices.DeleteFunc(with, func(line string) bool { return line == lease })
 	if !slices.Equal(with, without) {
 		t.Errorf("with run:\n%s\nwithout:\n%s", strings.Join(with, "\n"), strings.Join(without, "\n"))
-	}
-}
-
-// TestProgramHasTheDeathSignalOfItsCaller: it is set for the main thread alone.
-func TestProgramHasTheDeathSignalOfItsCaller(t *testing.T) {
-	for range 5 { // the thread is a matter of chance otherwise
-		cmd := launcher(t, os.Args[0], "deathsig")
-		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGUSR2}
-		if out, err := cmd.Output(); err != nil || string(out) != "12 errno 0\n" {
-			t.Fatalf("%q, %v", out, err)
-		}
 	}
 }
 

@@ -170,6 +170,7 @@ func TestNamed(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
+		eventually(t, "it has its environment", func() bool { return named(cmd.Process.Pid, "abc") != unknown })
 		if got := named(cmd.Process.Pid, "abc"); got != tc.want {
 			t.Errorf("%q: %d, want %d", tc.env, got, tc.want)
 		}
