@@ -242,7 +242,7 @@ func (a *attempt) pass(ctx context.Context) (step, error) {
 	if fits {
 		a.missing = 0
 	}
-	recent := g.recent() || movement(leases, f, fam)
+	recent, ending := g.recent() || movement(leases, f, fam), a.r.ending(leases)
 	switch {
 	case a.why.Never, s.before != nil && q.waits && a.q.Wait == nil:
 		s.no = true
@@ -259,8 +259,8 @@ func (a *attempt) pass(ctx context.Context) (step, error) {
 	case a.q.Wait != nil:
 		a.settle = settle{}
 		return s, a.queue(l, true)
-	case recent && times(a.each, a.q.Copies) <= less(f.most, f.leased) && !a.settle.over(time.Now()):
-		// Leases alone would leave room, and memory may be about to become free.
+	case (recent || ending > 0) && times(a.each, a.q.Copies) <= less(f.most, less(f.leased, ending)) && !a.settle.over(time.Now()):
+		// Leases that go on would leave room, and memory may be about to become free.
 		s.pause = apart
 		return s, a.queue(l, false)
 	}

@@ -36,8 +36,8 @@ type Lease struct {
 
 // Attend returns the lease with the record at path, see [Lease.Path], for the process
 // that stays beside the program. It holds nothing: lock is the lease's lock file, open
-// for writing by another description than the one with the lock. record is the open
-// record, which may have been removed. Keep makes files again that are removed, and
+// for writing by another description than the one with the lock, see [Attending].
+// record is the open record, which may have been removed. Keep makes files again that are removed, and
 // Close closes lock and removes what is left of the lease if it has ended.
 func Attend(path string, record, lock *os.File) (*Lease, error) {
 	rec, err := recordIn(record)
@@ -155,6 +155,7 @@ func (l *Lease) restore(ctx context.Context) error {
 			return err
 		}
 		l.again, l.rec.Lost = f, inodeOf(info)
+		_ = Attending(f) // without it a request right after the end may be refused
 	}
 	at("restore: locked")
 	return l.r.write(l.key, l.rec)

@@ -74,3 +74,6 @@ func (l *Lease) Close() error { return nil }
 
 // Attend fails on this system.
 func Attend(string, *os.File, *os.File) (*Lease, error) { return nil, errHere }
+
+// Attending fails on this system.
+func Attending(*os.File) error { return errHere }

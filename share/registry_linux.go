@@ -315,6 +315,8 @@ type found struct {
 	uid   int
 	inode uint64    // of the file with the lock
 	beat  time.Time // of a ticket: the last sign of life
+
+	attended bool // a lease: a process beside the program holds it too, see Attending
 }
 
 func (r *Registry) entry(f found) Entry {
@@ -322,10 +324,7 @@ func (r *Registry) entry(f found) Entry {
 	e.Asleep = f.Kind == ticketKind && !r.awake(f)
 	e.Elsewhere = f.PID > 0 && f.Namespace != r.namespace
 	e.inode = f.inode
-	if f.PID > 0 && !e.Elsewhere {
-		s, ok := readStat(f.PID)
-		e.Ended = !ok || s.start != f.Start || s.ended()
-	}
+	e.Ended = r.ended(f)
 	return e
 }
 
@@ -399,8 +398,11 @@ func (r *Registry) readLease(key, id string) (l found, note, err error) {
 	if err != nil {
 		return l, nil, bad(path, err)
 	}
-	f.Close()
 	l = found{path: r.path(key, id, leaseKind), uid: int(info.Sys().(*syscall.Stat_t).Uid), inode: inodeOf(info)}
+	if f != nil {
+		l.attended = attended(f)
+		f.Close()
+	}
 	// A record may just be written over.
 	for range 3 {
 		if l.record, err = readRecord(l.path, key, id); !errors.Is(err, ErrDamaged) {
@@ -462,7 +464,7 @@ func (r *Registry) readTicket(key, id string) (found, error) {
 	if err != nil { // or of another version
 		rec = record{Kind: ticketKind, ID: id, Waiting: true}
 	}
-	return found{rec, path, int(info.Sys().(*syscall.Stat_t).Uid), inodeOf(info), info.ModTime()}, nil
+	return found{record: rec, path: path, uid: int(info.Sys().(*syscall.Stat_t).Uid), inode: inodeOf(info), beat: info.ModTime()}, nil
 }
 
 // files returns the ids in the registry by key and kind, those of a kind in order,

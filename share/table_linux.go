@@ -130,7 +130,7 @@ func holders(inodes map[uint64]bool) (map[uint64][]int, error) {
 }
 
 // locksIn returns the inodes on which descriptions of a process hold locks for
-// writing. A file made without a name is still shown as "FOLDER/#INODE (deleted)".
+// writing, without those that it attends, see Attending. A file made without a name is still shown as "FOLDER/#INODE (deleted)".
 func locksIn(pid string) map[uint64]bool {
 	dir := filepath.Join("/proc", pid, "fd")
 	d, err := os.Open(dir)
@@ -143,6 +143,7 @@ func locksIn(pid string) map[uint64]bool {
 		return nil
 	}
 	var all map[uint64]bool
+	var attends []uint64
 	for _, fd := range fds {
 		target, err := os.Readlink(filepath.Join(dir, fd))
 		if err != nil || !strings.HasSuffix(target, " (deleted)") && !strings.HasSuffix(target, "."+lockKind) && !strings.HasSuffix(target, ".lock") {
@@ -159,9 +160,14 @@ func locksIn(pid string) map[uint64]bool {
 						all = map[uint64]bool{}
 					}
 					all[l.inode] = true
+				} else if inode, ok := parseMark(rest); ok {
+					attends = append(attends, inode)
 				}
 			}
 		}
+	}
+	for _, inode := range attends {
+		delete(all, inode)
 	}
 	return all
 }

@@ -14,6 +14,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -34,6 +35,14 @@ const (
 
 // errNo ends a command whose answer is no; it has been printed.
 var errNo = errors.New("no")
+
+func init() {
+	// run becomes its program, which has what its caller has set for the main thread
+	// alone, such as prctl's PR_SET_PDEATHSIG, only if that thread calls execve.
+	if len(os.Args) > 1 && os.Args[1] == "run" {
+		runtime.LockOSThread()
+	}
+}
 
 func main() {
 	os.Exit(run(interruptible(context.Background()), os.Args[1:], os.Stdout, os.Stderr))

@@ -16,7 +16,10 @@ import (
 )
 
 // TestMain lets scripts and tests run this very program by the name gpumem.
-func TestMain(m *testing.M) { testscript.Main(m, map[string]func(){"gpumem": main}) }
+// programs are what the test binary is under other names.
+var programs = map[string]func(){"gpumem": main}
+
+func TestMain(m *testing.M) { testscript.Main(m, programs) }
 
 // TestHelp: every command explains itself and gives an example, on stdout.
 func TestHelp(t *testing.T) {

@@ -254,12 +254,15 @@ func least[T cmp.Ordered](list []T) (T, int) {
 	return smallest, slices.Index(list, smallest)
 }
 
+// EnvLeaseID is the variable with the name of the lease that a program runs in, of
+// several the first. A part of a lease has the lease's name, a dot, and more.
+const EnvLeaseID = "GPUMEM_LEASE_ID"
+
 const (
 	visibleVar = "CUDA_VISIBLE_DEVICES"
 
 	// What the hook reads to count the processes of a lease, see
 	// hook/gpumem_hook.py.
-	leaseVar     = "GPUMEM_LEASE_ID"
 	leasePathVar = "GPUMEM_LEASE" // share.EnvLease
 	partVar      = "GPUMEM_LEASE_PART"
 	procsVar     = "GPUMEM_PROCS"
@@ -291,7 +294,7 @@ func (o *outfit) processes(g Grant) {
 		o.set(leasePathVar, l.Path, "the record of the lease, of several the first, for programs that read it")
 	}
 	if l.ID == "" {
-		for _, name := range []string{leaseVar, partVar, procsVar} {
+		for _, name := range []string{EnvLeaseID, partVar, procsVar} {
 			o.unset(name, "of another lease")
 		}
 		return
@@ -300,7 +303,7 @@ func (o *outfit) processes(g Grant) {
 	if l.Within > 0 {
 		procs *= max(g.Copies, 1)
 		if _, ours := Shares(o.lines())[l.ID]; ours { // the environment is the enclosing lease's
-			id = cmp.Or(o.get(leaseVar), id)
+			id = cmp.Or(o.get(EnvLeaseID), id)
 			if outer, err := strconv.Atoi(o.get(procsVar)); err == nil && outer > 0 && outer <= maxProcs {
 				procs *= outer
 			}
@@ -310,7 +313,7 @@ func (o *outfit) processes(g Grant) {
 	for _, l := range g.Leases {
 		parts = append(parts, strings.TrimSpace(fmt.Sprintf("%s %d %d %s", cmp.Or(l.ID, "-"), g.each(l), max(l.Within, l.Bytes), l.Visible)))
 	}
-	o.set(leaseVar, id, "the hook counts the processes of this lease that use a GPU, and says so where their parts are more than the lease")
+	o.set(EnvLeaseID, id, "the hook counts the processes of this lease that use a GPU, and says so where their parts are more than the lease")
 	o.set(partVar, strings.Join(parts, ","), "of each GPU the lease, a process's bytes of it, its bytes, and the GPU's name")
 	o.set(procsVar, strconv.Itoa(procs), "the number of processes that the limits below are made for (--procs)")
 }

@@ -46,7 +46,9 @@ func descriptors() []int {
 
 // replace makes this process the program. Besides the standard streams and what is
 // inherited the program has the lock files of its leases, under numbers from firstHigh
-// on. It returns only if the program cannot be started.
+// on. It returns only if the program cannot be started. What the caller has set for
+// one thread, such as prctl's PR_SET_PDEATHSIG, the program has if this is the main
+// thread.
 func replace(command, env []string, inherited map[int]bool, leases []holding) error {
 	path, err := lookPath(command[0])
 	if err != nil {

@@ -90,8 +90,25 @@ func TestMain(m *testing.M) {
 		}
 		fmt.Println("closed")
 		_, _ = io.Copy(io.Discard, os.Stdin)
+	case "daemon": // leaves "closes" behind, in a session of its own
+		cmd := exec.Command(os.Args[0], "closes")
+		cmd.Stdin, cmd.Stdout, cmd.SysProcAttr = os.Stdin, os.Stdout, &syscall.SysProcAttr{Setsid: true}
+		fail(cmd.Start())
 	}
 	os.Exit(0)
+}
+
+// Of Linux's fcntl.h, which package syscall lacks.
+const (
+	ofdGetlk = 36
+	ofdSetlk = 37
+)
+
+// lockOn returns the lock for writing that another description has on a file.
+func lockOn(f *os.File) (l syscall.Flock_t, ok bool, err error) {
+	l = syscall.Flock_t{Type: syscall.F_RDLCK}
+	err = syscall.FcntlFlock(f.Fd(), ofdGetlk, &l)
+	return l, err == nil && l.Type != syscall.F_UNLCK, err
 }
 
 func setTestLock(f *os.File) error {

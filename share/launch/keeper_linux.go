@@ -5,18 +5,23 @@
 // so nobody waits for it at the end of a pipe, and its own session, so that no signal
 // of the terminal or of the process group reaches it.
 //
-// It makes files of the lease again that somebody removes, see [share.Lease.Keep]. It
-// has no part in the lease as long as the program has its descriptor. Otherwise
-// the lease would end a moment after the program, and a command that follows at once
-// would not find the memory free.
+// It makes files of the lease again that somebody removes, see [share.Lease.Keep]. And
+// it holds the lease from before the program's first instruction until it has seen its
+// end, so a program that closes every descriptor still has its memory. Then it looks
+// for processes that the program has left behind, and goes on for them.
+//
+// A command that follows the program at once may find the lease still held. It waits
+// for the keeper then, see [share.Attending].
 
 package launch
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -27,17 +32,11 @@ import (
 	"gpumem/share/given"
 )
 
-// F_OFD_GETLK and F_OFD_SETLK of Linux's fcntl.h, the same on every architecture.
-const (
-	ofdGetlk = 36
-	ofdSetlk = 37
-)
-
 // sysPidfdOpen is pidfd_open (Linux 5.3), the same on every architecture.
 const sysPidfdOpen = 434
 
-// tick is how often the keeper looks whether the program still has its lease. Tests
-// shorten it.
+// tick is how often the keeper looks whether the process that it watches still is the
+// one that it was, or, without a pidfd, whether it has ended. Tests shorten it.
 var tick = time.Second
 
 // A Keeper is what the keeper's process has to know. Its command line has it as
@@ -47,22 +46,16 @@ type Keeper struct {
 	Start   uint64      // of the process, in clock ticks since the machine's start
 	Program string      // measurements are kept under this name, see [given.Program]
 	Meter   share.Meter // of the first GPU; nil measures nothing
-	leases  []keptLease
-	pidfd   *os.File // /dev/null where this kernel has no pidfd
+	ID      string      // of the lease, as its programs have it, see [given.EnvLeaseID]; empty where they have none
+	records []string    // the file of each lease, see [share.Lease.Path]
 }
 
-// A keptLease is a lease as the keeper has it.
-type keptLease struct {
-	record string // its file, see [share.Lease.Path]
-	lock   syscall.Flock_t
-	file   *os.File // the lock file; its description does not hold the lease
-}
-
-// The keeper's descriptors: the program's pidfd, and of each lease the lock file and
-// the record.
+// The keeper's descriptors: the program's pidfd (/dev/null where this kernel has none),
+// and of each lease what holds it, the lock file by another description, and the record.
 const (
-	pidfdAt = 3
-	filesAt = 4
+	pidfdAt  = 3
+	filesAt  = 4
+	perLease = 3
 )
 
 // startKeeper starts the keeper's command for this process, which is about to become
@@ -78,12 +71,21 @@ func startKeeper(command, env []string, program string, leases []holding) error 
 	}
 	defer null.Close()
 	files := []*os.File{null, null, null, null}
-	if fd, _, errno := syscall.Syscall(sysPidfdOpen, uintptr(os.Getpid()), 0, 0); errno == 0 {
-		files[3] = os.NewFile(fd, "pidfd")
-		defer files[3].Close()
+	if f, ok := pidfdOf(os.Getpid()); ok {
+		files[3] = f
+		defer f.Close()
 	}
 	start, _ := startOf(os.Getpid())
-	args := append(command[:len(command):len(command)], strconv.Itoa(os.Getpid()), strconv.FormatUint(start, 10), program)
+	// Without the variable in its own environment, by which it looks for others.
+	id := ""
+	env = slices.DeleteFunc(slices.Clone(env), func(e string) bool {
+		value, found := strings.CutPrefix(e, given.EnvLeaseID+"=")
+		if found {
+			id = value
+		}
+		return found
+	})
+	args := append(command[:len(command):len(command)], strconv.Itoa(os.Getpid()), strconv.FormatUint(start, 10), program, id)
 	for _, l := range leases {
 		// The same file, but another description, which does not hold the lease.
 		again, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", l.file.Fd()), os.O_RDWR, 0)
@@ -91,8 +93,7 @@ func startKeeper(command, env []string, program string, leases []holding) error 
 			return err
 		}
 		defer again.Close()
-		lock, ok, err := lockOn(again)
-		if err != nil {
+		if err := share.Attending(again); err != nil {
 			return err
 		}
 		record, err := os.Open(l.record)
@@ -100,10 +101,8 @@ func startKeeper(command, env []string, program string, leases []holding) error 
 			return err
 		}
 		defer record.Close()
-		if ok {
-			args = append(args, fmt.Sprintf("%d+%d", lock.Start, lock.Len), l.record)
-			files = append(files, again, record)
-		}
+		args = append(args, l.record)
+		files = append(files, l.file, again, record)
 	}
 	p, err := os.StartProcess(command[0], args, &os.ProcAttr{Dir: "/", Env: env, Files: files, Sys: &syscall.SysProcAttr{Setsid: true}})
 	if err != nil {
@@ -111,13 +110,6 @@ func startKeeper(command, env []string, program string, leases []holding) error 
 	}
 	_, err = p.Wait() // it has started the keeper
 	return err
-}
-
-// lockOn returns the lock that another description has on a file.
-func lockOn(f *os.File) (l syscall.Flock_t, ok bool, err error) {
-	l = syscall.Flock_t{Type: syscall.F_WRLCK}
-	err = syscall.FcntlFlock(f.Fd(), ofdGetlk, &l)
-	return l, err == nil && l.Type != syscall.F_UNLCK, err
 }
 
 // adoptsOrphans reports whether processes that lose their parent become children of
@@ -131,10 +123,10 @@ func adoptsOrphans() bool {
 
 // NewKeeper reads the words that startKeeper puts behind the keeper's command.
 func NewKeeper(args []string) (*Keeper, error) {
-	if len(args) < 3 || len(args)%2 == 0 {
-		return nil, fmt.Errorf("the keeper has %d arguments; want PID START PROGRAM and for each lease LOCK RECORD: gpumem run starts it", len(args))
+	if len(args) < 4 {
+		return nil, fmt.Errorf("the keeper has %d arguments; want PID START PROGRAM ID and for each lease RECORD: gpumem run starts it", len(args))
 	}
-	k := &Keeper{Program: args[2]}
+	k := &Keeper{Program: args[2], ID: args[3], records: args[4:]}
 	var err error
 	if k.PID, err = strconv.Atoi(args[0]); err != nil || k.PID <= 0 {
 		return nil, fmt.Errorf("the keeper's process is %q; want a number above 0", args[0])
@@ -142,22 +134,7 @@ func NewKeeper(args []string) (*Keeper, error) {
 	if k.Start, err = strconv.ParseUint(args[1], 10, 64); err != nil {
 		return nil, fmt.Errorf("the start of the keeper's process is %q; want a number", args[1])
 	}
-	for rest := args[3:]; len(rest) > 0; rest = rest[2:] {
-		lock, err := parseLock(rest[0])
-		if err != nil {
-			return nil, err
-		}
-		k.leases = append(k.leases, keptLease{lock: lock, record: rest[1]})
-	}
 	return k, nil
-}
-
-func parseLock(text string) (l syscall.Flock_t, err error) {
-	l.Type = syscall.F_WRLCK
-	if n, err := fmt.Sscanf(text, "%d+%d", &l.Start, &l.Len); n != 2 || err != nil || l.Start < 0 || l.Len < 0 {
-		return l, fmt.Errorf("the keeper's lock is %q; want START+LENGTH in bytes", text)
-	}
-	return l, nil
 }
 
 // Detach starts this command a second time, for the keeper, and reports whether this
@@ -169,7 +146,7 @@ func (k *Keeper) Detach() (first bool, err error) {
 		return false, nil
 	}
 	files := []*os.File{os.Stdin, os.Stdout, os.Stderr}
-	mine := filesAt + 2*len(k.leases)
+	mine := filesAt + perLease*len(k.records)
 	for fd := pidfdAt; fd < mine; fd++ {
 		files = append(files, os.NewFile(uintptr(fd), ""))
 	}
@@ -186,18 +163,19 @@ func (k *Keeper) Detach() (first bool, err error) {
 	return true, err
 }
 
-// Run stays until the program has ended.
+// Run stays until the program has ended, and all that it has left behind.
 func (k *Keeper) Run() {
 	// A stop of the whole service reaches the keeper, too; it ends with the program.
 	signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT)
-	k.pidfd = os.NewFile(pidfdAt, "pidfd")
 	measured := make(chan struct{})
 	ctx, cancel := context.WithCancel(context.Background())
+	var holding []*os.File
 	var attended []*share.Lease
-	for i := range k.leases {
-		file, record := os.NewFile(uintptr(filesAt+2*i), "lock"), os.NewFile(uintptr(filesAt+2*i+1), "record")
-		k.leases[i].file = file
-		if l, err := share.Attend(k.leases[i].record, record, file); err == nil {
+	for i, path := range k.records {
+		at := uintptr(filesAt + perLease*i)
+		lock, record := os.NewFile(at+1, "lock"), os.NewFile(at+2, "record")
+		holding = append(holding, os.NewFile(at, "lease"))
+		if l, err := share.Attend(path, record, lock); err == nil {
 			attended = append(attended, l)
 			go l.Keep(ctx)
 		}
@@ -209,11 +187,11 @@ func (k *Keeper) Run() {
 			l.watch(ctx)
 		}
 	}()
-	for !k.ended() {
-		k.hold()
+	for pidfd := os.NewFile(pidfdAt, "pidfd"); !k.ended(pidfd); {
 	}
-	for _, l := range k.leases { // before anything that takes time
-		_ = unlock(l)
+	k.stayForOthers(attended)
+	for _, f := range holding { // before anything that takes time
+		_ = f.Close()
 	}
 	cancel()
 	for _, l := range attended {
@@ -223,25 +201,10 @@ func (k *Keeper) Run() {
 	l.save(given.NewLearned(), k.Program, func(string, ...any) {}) // there is nobody to read it
 }
 
-// hold takes the lock of each lease that the program no longer has.
-func (k *Keeper) hold() {
-	for _, l := range k.leases {
-		if _, taken, err := lockOn(l.file); err == nil && !taken {
-			_ = syscall.FcntlFlock(l.file.Fd(), ofdSetlk, &l.lock) // tried again at the next tick
-		}
-	}
-}
-
-// unlock gives up what hold has taken.
-func unlock(l keptLease) error {
-	l.lock.Type = syscall.F_UNLCK
-	return syscall.FcntlFlock(l.file.Fd(), ofdSetlk, &l.lock)
-}
-
 // ended waits a tick for the end of the program and reports whether it has ended.
-func (k *Keeper) ended() bool {
+func (k *Keeper) ended(pidfd *os.File) bool {
 	var stat syscall.Stat_t
-	if syscall.Fstat(int(k.pidfd.Fd()), &stat) == nil && stat.Mode&syscall.S_IFMT == syscall.S_IFCHR {
+	if syscall.Fstat(int(pidfd.Fd()), &stat) == nil && stat.Mode&syscall.S_IFMT == syscall.S_IFCHR {
 		time.Sleep(tick) // it is /dev/null: this kernel has no pidfd
 		if syscall.Kill(k.PID, 0) == syscall.ESRCH {
 			return true
@@ -249,12 +212,111 @@ func (k *Keeper) ended() bool {
 		start, ok := startOf(k.PID)
 		return ok && start != k.Start
 	}
+	return await(pidfd)
+}
+
+// stayForOthers returns when no process is left whose environment names the lease: a
+// daemon has closed what holds it. Lists show the process that is stayed for.
+func (k *Keeper) stayForOthers(leases []*share.Lease) {
+	if k.ID == "" || len(k.records) == 0 {
+		return
+	}
+	for pid := k.other(); pid != 0; pid = k.other() {
+		for _, l := range leases {
+			_ = l.Tell(pid) // it may have ended already
+		}
+		for named(pid, k.ID) == yes {
+			if f, ok := pidfdOf(pid); ok {
+				await(f)
+				f.Close()
+			} else {
+				time.Sleep(tick)
+			}
+		}
+	}
+}
+
+// other returns a process whose environment names the lease, 0 if there is none. It
+// sees only processes that this user may look into.
+func (k *Keeper) other() int {
+	// The environment of a process that is just becoming another program cannot be
+	// told for less than a millisecond.
+	for range 10 {
+		entries, _ := os.ReadDir("/proc")
+		doubt := false
+		for _, e := range entries {
+			pid, err := strconv.Atoi(e.Name())
+			if err != nil {
+				continue
+			}
+			switch named(pid, k.ID) {
+			case yes:
+				return pid
+			case unknown:
+				doubt = true
+			}
+		}
+		if !doubt {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return 0
+}
+
+// An answer is what can be said of a process.
+type answer int
+
+const (
+	no answer = iota
+	yes
+	unknown
+)
+
+// named reports whether a process's environment names a lease or a part of it. That is
+// unknown where a program has no environment, or does not have it yet.
+func named(pid int, id string) answer {
+	dir := "/proc/" + strconv.Itoa(pid)
+	env, err := os.ReadFile(dir + "/environ")
+	if err != nil {
+		return no
+	}
+	if len(env) == 0 {
+		if _, err := os.Readlink(dir + "/exe"); err != nil {
+			return no // of the kernel, or ended
+		}
+		return unknown
+	}
+	for e := range bytes.SplitSeq(env, []byte{0}) {
+		if value, ok := bytes.CutPrefix(e, []byte(given.EnvLeaseID+"=")); ok {
+			rest, ok := bytes.CutPrefix(value, []byte(id))
+			if ok && (len(rest) == 0 || rest[0] == '.') {
+				return yes
+			}
+			return no
+		}
+	}
+	return no
+}
+
+// pidfdOf returns a descriptor that stands for a process; ok is false where there is
+// no such process, or this kernel has none.
+func pidfdOf(pid int) (f *os.File, ok bool) {
+	fd, _, errno := syscall.Syscall(sysPidfdOpen, uintptr(pid), 0, 0)
+	if errno != 0 {
+		return nil, false
+	}
+	return os.NewFile(fd, "pidfd"), true
+}
+
+// await waits a tick for the end of a process and reports whether it has ended.
+func await(pidfd *os.File) bool {
 	type pollfd struct {
 		fd              int32
 		events, revents int16
 	}
 	const pollin = 1
-	p := pollfd{fd: int32(k.pidfd.Fd()), events: pollin}
+	p := pollfd{fd: int32(pidfd.Fd()), events: pollin}
 	t := syscall.NsecToTimespec(int64(tick))
 	_, _, _ = syscall.Syscall6(syscall.SYS_PPOLL, uintptr(unsafe.Pointer(&p)), 1, uintptr(unsafe.Pointer(&t)), 0, 0, 0)
 	return p.revents != 0

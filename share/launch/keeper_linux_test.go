@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"gpumem/share/given"
 )
 
 // eventually waits until something holds, which is a matter of milliseconds.
@@ -23,26 +25,29 @@ func eventually(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// kept starts "closes" in a lease with a keeper. The file is the program's standard
-// input; the program ends when it is closed.
-func kept(t *testing.T, env ...string) (*exec.Cmd, *os.File) {
+// kept starts "closes", or a mode that ends in it, in a lease with a keeper. It returns
+// when the lease's descriptor is closed; the file is the program's standard input, and
+// the program ends when it is closed.
+func kept(t *testing.T, mode string, env ...string) (*exec.Cmd, *os.File) {
 	t.Helper()
-	cmd := launcher(t, os.Args[0], "closes")
-	cmd.Env = append(os.Environ(), "LAUNCH_KEEPER="+os.Args[0]+" keep", "XDG_CACHE_HOME="+t.TempDir())
+	cmd := launcher(t, os.Args[0], mode)
+	cmd.Env = append(os.Environ(), "LAUNCH_KEEPER="+os.Args[0]+" keep", "XDG_CACHE_HOME="+t.TempDir(), given.EnvLeaseID+"="+t.Name())
 	cmd.Env = append(cmd.Env, env...)
 	in, held, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd.Stdin, cmd.Stderr = in, os.Stderr
-	out, err := cmd.StdoutPipe()
+	out, said, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer out.Close()
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, said, os.Stderr
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	in.Close()
+	said.Close()
 	t.Cleanup(func() { held.Close(); _ = cmd.Wait() })
 	if line, err := bufio.NewReader(out).ReadString('\n'); line != "closed\n" {
 		t.Fatalf("%q, %v", line, err)
@@ -67,8 +72,10 @@ func keepersOf(pid int) []int {
 // TestKeeperHoldsLeaseOfProgramThatClosedIt: sudo and daemons close every descriptor;
 // their memory would be given to others.
 func TestKeeperHoldsLeaseOfProgramThatClosedIt(t *testing.T) {
-	cmd, in := kept(t)
-	eventually(t, "the lease is held", func() bool { return locked(t, cmd) })
+	cmd, in := kept(t, "closes")
+	if !locked(t, cmd) { // also at the moment when the program has just closed it
+		t.Error("the lease is not held")
+	}
 	keepers := keepersOf(cmd.Process.Pid)
 	if len(keepers) != 1 {
 		t.Fatalf("keepers %v", keepers)
@@ -102,7 +109,7 @@ func TestNoKeeperOfProgramThatAdoptsOrphans(t *testing.T) {
 // TestKeeperHasNoneOfTheCallersDescriptors: who reads to the end of a pipe would wait
 // for it.
 func TestKeeperHasNoneOfTheCallersDescriptors(t *testing.T) {
-	cmd, _ := kept(t)
+	cmd, _ := kept(t, "closes")
 	keepers := keepersOf(cmd.Process.Pid)
 	if len(keepers) != 1 {
 		t.Fatalf("keepers %v", keepers)
@@ -115,47 +122,88 @@ func TestKeeperHasNoneOfTheCallersDescriptors(t *testing.T) {
 	}
 }
 
-// TestLeaseEndsWithProgram: the keeper has no part in it, so a command that follows
-// finds the memory free.
-func TestLeaseEndsWithProgram(t *testing.T) {
-	for range 20 {
-		cmd := launcher(t, "true")
-		cmd.Env = append(os.Environ(), "LAUNCH_KEEPER="+os.Args[0]+" keep", "XDG_CACHE_HOME="+t.TempDir())
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s", err, out)
+// TestKeeperHoldsLeaseForDaemon: it has lost its descriptors and its parents, but not
+// its environment.
+func TestKeeperHoldsLeaseForDaemon(t *testing.T) {
+	cmd, in := kept(t, "daemon")
+	if err := cmd.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	// The keeper has seen the end when it waits for the daemon.
+	eventually(t, "the keeper waits for another process", func() bool {
+		for _, keeper := range keepersOf(cmd.Process.Pid) {
+			links, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", keeper))
+			for _, link := range links {
+				info, _ := os.ReadFile(link)
+				_, pid, found := strings.Cut(string(info), "Pid:")
+				if line, _, _ := strings.Cut(pid, "\n"); found && strings.TrimSpace(line) != "-1" && strings.TrimSpace(line) != strconv.Itoa(cmd.Process.Pid) {
+					return true
+				}
+			}
 		}
-		if locked(t, cmd) {
-			t.Fatal("the lease is held after the end of its program")
+		return false
+	})
+	if !locked(t, cmd) {
+		t.Error("the lease has ended before the daemon")
+	}
+	in.Close()
+	eventually(t, "the lease has ended", func() bool { return !locked(t, cmd) })
+}
+
+// TestLeaseEndsWithProgram: also where its environment names the lease.
+func TestLeaseEndsWithProgram(t *testing.T) {
+	cmd := launcher(t, "true")
+	cmd.Env = append(os.Environ(), "LAUNCH_KEEPER="+os.Args[0]+" keep", "XDG_CACHE_HOME="+t.TempDir(), given.EnvLeaseID+"="+t.Name())
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	eventually(t, "the lease has ended", func() bool { return !locked(t, cmd) })
+}
+
+func TestNamed(t *testing.T) {
+	for _, tc := range []struct {
+		env  []string
+		want answer
+	}{
+		{[]string{"A=1", "GPUMEM_LEASE_ID=abc", "B=2"}, yes},
+		{[]string{"GPUMEM_LEASE_ID=abc.12.0"}, yes},
+		{[]string{"GPUMEM_LEASE_ID=abcd"}, no},
+		{[]string{"GPUMEM_LEASE_ID=ab"}, no},
+		{[]string{"X_GPUMEM_LEASE_ID=abc"}, no},
+	} {
+		cmd := exec.Command(os.Args[0], "closes")
+		cmd.Env = tc.env
+		in, err := cmd.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "it has its environment", func() bool { return named(cmd.Process.Pid, "abc") != unknown })
+		if got := named(cmd.Process.Pid, "abc"); got != tc.want {
+			t.Errorf("%q: %d, want %d", tc.env, got, tc.want)
+		}
+		in.Close()
+		_ = cmd.Wait()
+		if got := named(cmd.Process.Pid, "abc"); got != no {
+			t.Errorf("%q, ended: %d", tc.env, got)
 		}
 	}
 }
 
 func TestNewKeeper(t *testing.T) {
 	for _, tc := range []struct{ args, want string }{
-		{"12 345 prog 1+2 /run/a 0+0 /run/b", ""},
-		{"12 345 prog", ""},
-		{"12 345", "2 arguments"},
-		{"12 345 prog 1+2", "4 arguments"},
-		{"x 345 prog", `process is "x"`},
-		{"0 345 prog", `process is "0"`},
-		{"12 -1 prog", `start of the keeper's process is "-1"`},
-		{"12 345 prog 1-2 /run/a", `lock is "1-2"`},
-		{"12 345 prog -1+2 /run/a", `lock is "-1+2"`},
+		{"12 345 prog id /run/a /run/b", ""},
+		{"12 345 prog id", ""},
+		{"12 345 prog ", ""},
+		{"12 345 prog", "3 arguments"},
+		{"x 345 prog id", `process is "x"`},
+		{"0 345 prog id", `process is "0"`},
+		{"12 -1 prog id", `start of the keeper's process is "-1"`},
 	} {
 		if _, err := NewKeeper(strings.Split(tc.args, " ")); tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
 			t.Errorf("%q: %v, want %q", tc.args, err, tc.want)
 		}
 	}
-}
-
-// FuzzParseLock: what is read is a range that the kernel takes.
-func FuzzParseLock(f *testing.F) {
-	f.Add("4611686018427387904+6442450944")
-	f.Add("0+0")
-	f.Fuzz(func(t *testing.T, text string) {
-		l, err := parseLock(text)
-		if err == nil && (l.Start < 0 || l.Len < 0 || l.Type != syscall.F_WRLCK) {
-			t.Errorf("%q gives %+v", text, l)
-		}
-	})
 }

@@ -17,7 +17,9 @@
 // What differs from a start without gpumem: the environment; one descriptor for each
 // lease, from 1000 on, which is open on a file without content; and what Go's runtime
 // does at its start: signals other than SIGHUP and SIGINT that the caller ignores are
-// not ignored, and a standard stream that is closed is open on /dev/null.
+// not ignored, those that end a process are not blocked (the runtime has the mask as it
+// was, and shows it to nobody), and a standard stream that is closed is open on
+// /dev/null.
 //
 // The descriptor holds the lease: its description has the lock. The program's
 // children inherit it, so the lease ends when the last of them has ended or has
@@ -26,9 +28,10 @@
 // # The keeper
 //
 // A second process, in its own session and no child of the program, stays until the
-// program ends, see keeper_linux.go. It takes the lock if the program closes every
-// descriptor that it was not given by its own caller, as sudo does, and measures what
-// the program holds outside of its framework's pool. The program does not need it.
+// program and all that it leaves behind have ended, see keeper_linux.go. It holds the
+// lease, too, so a program may close every descriptor that it was not given by its own
+// caller, as sudo does. And it measures what the program holds outside of its
+// framework's pool. The program does not need it.
 //
 // # Copies
 //
