@@ -27,6 +27,10 @@ const (
 	maxNameBytes = 4 << 10
 )
 
+// maxSizes is how many different sizes a look tells apart; of more, ranges are shown. It is
+// a variable for tests.
+var maxSizes = 1 << 16
+
 // A names table gives each text one index.
 type names struct {
 	list  []string
@@ -82,7 +86,7 @@ func (p *picture) look(n uint64, key bool) {
 	})
 	m := newMap(cells, max(walked, s.PoolBytes))
 	alive := p.shape.timeline.Blocks == nil // to be gathered
-	sizes := map[uint64]report.Group{}
+	sizes, ranges := map[uint64]report.Group{}, map[uint64]report.Group{}
 	sites := map[alloc.Site]report.Group{}
 	region := -1
 	p.a.Walk(func(c alloc.Chunk) bool {
@@ -96,7 +100,13 @@ func (p *picture) look(n uint64, key bool) {
 			in.Blocks++
 			in.Asked += c.Requested
 			if alive {
-				put(sizes, c.Requested, c.Requested, 1)
+				if sizes != nil {
+					put(sizes, c.Requested, c.Requested, 1)
+				}
+				if len(sizes) > maxSizes {
+					sizes = nil
+				}
+				put(ranges, 1<<max(0, bits.Len64(c.Requested)-1), c.Requested, 1)
 				put(sites, c.Site, c.Requested, 1)
 			}
 		}
@@ -115,11 +125,7 @@ func (p *picture) look(n uint64, key bool) {
 		return
 	}
 	in.Sizes = largest(sizes, rows)
-	if sum(in.Sizes) < in.Asked/2 {
-		ranges := map[uint64]report.Group{}
-		for size, g := range sizes {
-			put(ranges, 1<<max(0, bits.Len64(size)-1), g.Bytes, g.Blocks)
-		}
+	if sizes == nil || sum(in.Sizes) < in.Asked/2 {
 		in.Sizes, in.Ranges = largest(ranges, rows), true
 	}
 	if p.trace.Sites() > 1 {
@@ -192,8 +198,11 @@ type poolMap struct {
 	used   []float64 // bytes of each cell in use
 	known  uint64    // bytes so far
 	total  uint64
-	holes  [][2]uint64
-	joined bool // the last piece is the hole at the end of holes
+	hole   [2]uint64 // the last piece, where joined
+	joined bool      // the last piece is a hole
+	holes  int
+	// largest are holes: the largest so far, up to twice as many as are shown.
+	largest [][2]uint64
 }
 
 func newMap(cells int, total uint64) *poolMap {
@@ -206,10 +215,13 @@ func (m *poolMap) add(size uint64, live, apart bool) {
 	m.known += size
 	switch {
 	case !live && m.joined && !apart:
-		m.holes[len(m.holes)-1][1] += size
+		m.hole[1] += size
 	case !live:
-		m.holes = append(m.holes, [2]uint64{from, size})
+		m.end()
+		m.hole = [2]uint64{from, size}
+		m.holes++
 	default:
+		m.end()
 		width := float64(m.total) / float64(len(m.used))
 		// The byte before the end may lie in two cells.
 		for k := m.cell(from); k < len(m.used) && float64(k)*width < float64(from+size); k++ {
@@ -219,6 +231,23 @@ func (m *poolMap) add(size uint64, live, apart bool) {
 		}
 	}
 	m.joined = !live
+}
+
+// end ends the hole that is the last piece, if it is one.
+func (m *poolMap) end() {
+	if !m.joined {
+		return
+	}
+	m.joined = false
+	if m.largest = append(m.largest, m.hole); len(m.largest) == 2*holeRows {
+		m.cut()
+	}
+}
+
+// cut keeps the largest holes, the first of equal ones.
+func (m *poolMap) cut() {
+	slices.SortStableFunc(m.largest, func(a, b [2]uint64) int { return cmp.Compare(b[1], a[1]) })
+	m.largest = m.largest[:min(len(m.largest), holeRows)]
 }
 
 // cell is where a byte lies.
@@ -245,6 +274,7 @@ func (m *poolMap) done() (text string, holes int, largest [][2]uint64) {
 			cells[k] = '?'
 		}
 	}
-	slices.SortStableFunc(m.holes, func(a, b [2]uint64) int { return cmp.Compare(b[1], a[1]) })
-	return string(cells), len(m.holes), slices.Clone(m.holes[:min(len(m.holes), holeRows)])
+	m.end()
+	m.cut()
+	return string(cells), m.holes, m.largest
 }

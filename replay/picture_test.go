@@ -301,6 +301,57 @@ func TestAliveListed(t *testing.T) {
 	})
 }
 
+// What a look holds does not follow how many blocks live or how many holes there are.
+func TestLookHoldsNoMoreThanItShows(t *testing.T) {
+	defer func(was int) { maxSizes = was }(maxSizes)
+	maxSizes = 100
+	var b strings.Builder
+	const n = 1000
+	for k := range n { // of many sizes, and large ones of one
+		fmt.Fprintf(&b, "a %d %d\na x%[1]d 100000\n", k, 1000+k)
+	}
+	tr, err := trace.Read(context.Background(), strings.NewReader(b.String()), "in", trace.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tr.Close()
+	spec, err := open.Parse("sim:1GiB")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := Config{Device: spec.WithTotal, Total: spec.Sim.Total}
+	p, _ := policy.Parse("jax")
+	r := &runner{cfg: &cfg, trace: tr, pool: tr.Pools[0], policy: p, names: &names{}}
+	if r.shape, err = r.findShape(context.Background(), 1); err != nil {
+		t.Fatal(err)
+	}
+	r.shape.timeline.Blocks = nil
+	res, err := r.observe(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := res.picture.Instants
+	in := list[len(list)-1]
+	if !in.Ranges || len(in.Sizes) != 3 || in.Sizes[0].Key != 65536 || in.Sizes[0].Blocks != n || sum(in.Sizes) != in.Asked {
+		t.Errorf("%d blocks: ranges %v, %+v", in.Blocks, in.Ranges, in.Sizes)
+	}
+
+	m := newMap(10, 3*n*n)
+	var holes [][2]uint64
+	for k := range uint64(n) {
+		m.add(1, true, false)
+		holes = append(holes, [2]uint64{m.known, 1 + k*7919%n})
+		m.add(1+k*7919%n, false, false)
+		if len(m.largest) > 2*holeRows {
+			t.Fatalf("%d holes are held", len(m.largest))
+		}
+	}
+	slices.SortStableFunc(holes, func(a, b [2]uint64) int { return cmp.Compare(b[1], a[1]) })
+	if _, got, largest := m.done(); got != n || !slices.Equal(largest, holes[:holeRows]) {
+		t.Errorf("%d holes, the largest %v, want %v", got, largest, holes[:holeRows])
+	}
+}
+
 // TestEnds: buckets follow each other to the last event, are not too many, and
 // those around the peak have one event each.
 func TestEnds(t *testing.T) {

@@ -154,6 +154,21 @@ func TestRecordingsAreFarFromTheLimit(t *testing.T) {
 	}
 }
 
+// A GPU's streams take the square of their number.
+func TestTooManyStreamsAreRefused(t *testing.T) {
+	for name, data := range map[string][]byte{
+		"gpumem": inBlocks(10_000, func(k int) string { return "\x10\x01" + string([]byte{byte(k) | 0x80, byte(k>>7) | 0x80, 1}) }),
+		"rmm":    append([]byte(rmmHeader+"\n"), many(10_000, func(k int) string { return fmt.Sprintf("1,10:00:00:000000,allocate,0x%x,1,0x%x\n", k+1, k+3) })...),
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := Read(context.Background(), bytes.NewReader(data), "in", Options{})
+			if err == nil || !strings.HasSuffix(err.Error(), "more than 2048 streams; it is damaged") {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 // A sample may name a place with very many lines: those beyond a stack's are not looked at.
 func TestLongPlacesAreCutToAStack(t *testing.T) {
 	lines := pb{}.num(1, 1)

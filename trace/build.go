@@ -5,6 +5,7 @@ package trace
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"math/bits"
 
@@ -17,8 +18,9 @@ type builder struct {
 	input *input.Reader // nil in tests
 	sites *siteMaker
 	pools []*poolBuilder
-	slots int // of all pools
-	live  sum // over all pools
+	slots int                 // of all pools
+	far   map[uint32]struct{} // streams from maxStreams on
+	live  sum                 // over all pools
 	peak  sum
 	first uint64 // the first time that at was told
 	now   uint64 // of the events that follow, from first on
@@ -145,7 +147,14 @@ func (p *poolBuilder) take(ev Event) (slot uint32, err error) {
 	if p.b.sites.err != nil {
 		return 0, p.b.sites.err
 	}
+<<<<<<< HEAD
 	n := ev.Bytes
+=======
+	if err := p.b.stream(stream); err != nil {
+		return 0, err
+	}
+	var slot uint32
+>>>>>>> w-budgets
 	if top := len(p.free) - 1; top >= 0 {
 		slot = p.free[top]
 		p.free = p.free[:top]
@@ -172,11 +181,30 @@ func (p *poolBuilder) take(ev Event) (slot uint32, err error) {
 }
 
 // A slot counts bytesOfSlot: what readers and a replay need for a block that is live, 60 and
-// 100 to 400 bytes. It is counted for slotsAtOnce slots at once.
+// 100 to 500 bytes. It is counted for slotsAtOnce slots at once.
 const (
-	bytesOfSlot = 200
+	bytesOfSlot = 400
 	slotsAtOnce = 4096
 )
+
+// maxStreams bounds the streams of a recording: a simulated GPU knows of each of them what
+// every other one knows. CUDA programs have tens.
+const maxStreams = 2048
+
+// stream notes a stream.
+func (b *builder) stream(n uint32) error {
+	if n < maxStreams {
+		return nil
+	}
+	if b.far == nil {
+		b.far = make(map[uint32]struct{})
+	}
+	b.far[n] = struct{}{}
+	if len(b.far) > maxStreams {
+		return &Error{File: b.trace.Source, Msg: fmt.Sprintf("the recording has more than %d streams; it is damaged", maxStreams)}
+	}
+	return nil
+}
 
 // newSlot returns a slot that no block had before.
 func (p *poolBuilder) newSlot(n uint64) (uint32, error) {
@@ -194,7 +222,15 @@ func (p *poolBuilder) newSlot(n uint64) (uint32, error) {
 
 // release adds the Free of a live slot. The caller knows that it is live.
 func (p *poolBuilder) release(slot, site, stream uint32, upper bool) error {
+<<<<<<< HEAD
 	p.drop(slot)
+=======
+	if err := p.b.stream(stream); err != nil {
+		return err
+	}
+	n := p.bytes[slot]
+	p.free = append(p.free, slot)
+>>>>>>> w-budgets
 	p.p.Events++
 	p.p.Streams = max(p.p.Streams, stream+1)
 	return p.put(Event{Slot: slot, Site: site, Stream: stream, Upper: upper, Op: Free})

@@ -53,9 +53,6 @@ const (
 	perThreadStream = 2
 )
 
-// maxStreams bounds what a damaged log can ask for. CUDA programs have tens.
-const maxStreams = 1 << 16
-
 // readRMM reads a whole log into b.
 func readRMM(_ context.Context, in *bufio.Reader, b *builder) error {
 	r := &rmmReader{

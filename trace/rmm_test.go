@@ -139,7 +139,7 @@ func TestRMMErrors(t *testing.T) {
 		fmt.Fprintf(&many, "1,12:00:00,allocate,%#x,1,%#x\n", i+1, i+16)
 	}
 	_, err := readString(many.String())
-	wantInputError(t, err, "in:65536: the log has more than 65536 streams; it is damaged")
+	wantInputError(t, err, "in:2048: the log has more than 2048 streams; it is damaged")
 }
 
 // TestRMMModel writes logs at random, leaves out the first lines, and compares

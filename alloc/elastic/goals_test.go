@@ -1,6 +1,7 @@
 package elastic_test
 
 import (
+	"flag"
 	"testing"
 
 	"gpumem/alloc/elastic"
@@ -32,7 +33,7 @@ var goals = []struct {
 // beyond is how many sizes above the smallest are tried one by one: with what
 // is placed by what happens to be mapped, a larger device may refuse what a
 // smaller one serves.
-const beyond = 50
+var beyond = flag.Uint64("beyond", 12, "how many sizes above the smallest TestSmallest tries one by one")
 
 // TestSmallest looks for the smallest device by bisection and then tries every
 // size above it. What counts is the size from which on none refuses.
@@ -48,7 +49,7 @@ func TestSmallest(t *testing.T) {
 		tr := readTrace(t, g.trace)
 		found := tr.smallest(t)
 		safe := found
-		for size := found + 1; size <= found+beyond; size++ {
+		for size := found + 1; size <= found+*beyond; size++ {
 			if !tr.fits(t, size) {
 				safe = size + 1
 			}

@@ -144,14 +144,25 @@ type allocation struct {
 	constant, parameter, liveOut, table bool
 	reusable                            bool
 	lives                               lifeList // of what lies in it, where it is reusable
+	open                                int32    // 1 + its place in assigner.open; 0: none
+}
+
+// An openAllocation is one that others may use. What lies in it makes one stretch of time,
+// from start to end, unless there are gaps.
+type openAllocation struct {
+	start, end int
+	space      uint64
+	number     int32
+	gaps       bool
+	firm       bool // what is made at start is not made in place of anything
 }
 
 // assigner goes through the buffers as XLA does, the largest first.
 type assigner struct {
 	a    *Analysis
 	list []allocation
-	in   []int32 // by buffer: 1 + its allocation
-	open []int32 // allocations that others may use, the largest first
+	in   []int32          // by buffer: 1 + its allocation
+	open []openAllocation // the largest first
 }
 
 // allocations makes those of all buffers but the temporary ones, which it returns,
@@ -222,13 +233,15 @@ func (g *assigner) allocations() map[uint64][]bool {
 			}
 			continue
 		}
-		if x.reusable {
-			g.occupy(&x, b)
-		}
 		g.list = append(g.list, x)
 		g.in[b] = int32(len(g.list))
-		if x.reusable && (x.parameter || x.liveOut) {
-			g.open = append(g.open, int32(len(g.list)-1))
+		if x.reusable {
+			at := &g.list[len(g.list)-1]
+			if x.parameter || x.liveOut {
+				g.open = append(g.open, openAllocation{start: -1, space: a.space(b), number: int32(len(g.list) - 1)})
+				at.open = int32(len(g.open))
+			}
+			g.occupy(at, b)
 		}
 	}
 	return temp
@@ -266,8 +279,21 @@ func (g *assigner) reuse(b int) bool {
 			}
 		}
 	}
+	// Most allocations are taken at the time, which is seen without a search: two that
+	// have more than one step in common need memory at the same time.
+	space := a.space(b)
+	start, end := -1, -1
+	for _, v := range a.members[b] {
+		if x := &a.Values[v]; x.Start >= 0 && x.End-x.Start > end-start {
+			start, end = x.Start, x.End
+		}
+	}
 	for k := len(g.open) - 1; k >= 0; k-- {
-		if g.fits(b, g.open[k]) {
+		o := &g.open[k]
+		if o.space != space || !o.gaps && o.start >= 0 && start < end && start < o.end && (o.start < end || o.firm && o.start == end) {
+			continue
+		}
+		if g.fits(b, o.number) {
 			return true
 		}
 	}
@@ -301,8 +327,24 @@ func (g *assigner) fits(b int, k int32) bool {
 // occupy puts the values of a buffer into an allocation in which there is room for them.
 func (g *assigner) occupy(x *allocation, b int) {
 	for _, v := range g.a.members[b] {
-		if value := &g.a.Values[v]; value.Start >= 0 {
-			x.lives.add(life{value.Start, value.End, v})
+		value := &g.a.Values[v]
+		if value.Start < 0 {
+			continue
+		}
+		x.lives.add(life{value.Start, value.End, v})
+		if x.open == 0 {
+			continue
+		}
+		firm := len(g.a.share.candidates(value.Instruction, value.Index)) == 0
+		switch o := &g.open[x.open-1]; {
+		case o.start < 0:
+			o.start, o.end, o.firm = value.Start, value.End, firm
+		case value.End == o.start:
+			o.start, o.firm = value.Start, firm
+		case value.Start == o.end:
+			o.end = value.End
+		default:
+			o.gaps = true
 		}
 	}
 }

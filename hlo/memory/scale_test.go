@@ -62,6 +62,21 @@ var wideModules = map[string]func(n int) string{
 			repeated(n, "", func(k int) string { return fmt.Sprintf("  a%d = %s negate(p)\n", k, vector) }) +
 			"  r = " + tupleOf(n) + " all-reduce(" + named("a", n) + "), to_apply=add\n  ROOT g = " + vector + " get-tuple-element(r), index=0\n}\n"
 	},
+	"a fusion of many": func(n int) string {
+		return "f {\n" +
+			repeated(n, "", func(k int) string { return fmt.Sprintf("  p%d = %s parameter(%d)\n", k, vector, k) }) +
+			"  s0 = " + vector + " negate(p0)\n" +
+			repeated(n-1, "", func(k int) string { return fmt.Sprintf("  s%d = %s add(s%d, p%d)\n", k+1, vector, k, k+1) }) +
+			fmt.Sprintf("  ROOT x = %s dot(s%d, s%[2]d)\n}\n\nENTRY e {\n  q = %[1]s parameter(0)\n", vector, n-1) +
+			repeated(n, "", func(k int) string { return fmt.Sprintf("  a%d = %s negate(q)\n", k, vector) }) +
+			"  ROOT z = " + vector + " fusion(" + named("a", n) + "), kind=kLoop, calls=f\n}\n"
+	},
+	"outputs that one operation makes": func(n int) string {
+		return "ENTRY e {\n  p = " + vector + " parameter(0)\n" +
+			repeated(n, "", func(k int) string { return fmt.Sprintf("  a%d = %s negate(p)\n", k, vector) }) +
+			"  t = " + tupleOf(n) + " tuple(" + named("a", n) + ")\n  r = " + tupleOf(n) + " custom-call(t), custom_call_target=\"x\"\n" +
+			"  ROOT c = " + tupleOf(n) + " copy(r)\n}\n"
+	},
 	"a chain in the memory of one output": func(n int) string {
 		return "ENTRY e {\n  a0 = " + vector + " parameter(0)\n" +
 			repeated(n, "", func(k int) string { return fmt.Sprintf("  a%d = %s negate(a%d)\n", k+1, vector, k) }) +

@@ -153,17 +153,18 @@ func follow(i *hlo.Instruction, index []int) (*hlo.Instruction, []int) {
 // sharing says which results may take over the memory of an operand that dies
 // (HloDataflowAnalysis::CanShareOperandBufferWithUser, 2026).
 type sharing struct {
-	through map[*hlo.Instruction]bool // by a fusion's parameter
 	// What is found once, as looking again for each of many operands takes their square.
-	parameters map[*hlo.Computation][]*hlo.Instruction
-	shareable  map[*hlo.Instruction][]*hlo.Instruction          // see candidates
-	wide       map[*hlo.Instruction]map[*hlo.Instruction][2]int // see numbers
-	looked     *int                                             // operands that were looked at, for tests
+	trees, single map[*hlo.Computation][]bool // see through
+	parameters    map[*hlo.Computation][]*hlo.Instruction
+	shareable     map[*hlo.Instruction][]*hlo.Instruction          // see candidates
+	wide          map[*hlo.Instruction]map[*hlo.Instruction][2]int // see numbers
+	looked        *int                                             // operands that were looked at, for tests
 }
 
 func newSharing() sharing {
 	return sharing{
-		through:    map[*hlo.Instruction]bool{},
+		trees:      map[*hlo.Computation][]bool{},
+		single:     map[*hlo.Computation][]bool{},
 		parameters: map[*hlo.Computation][]*hlo.Instruction{},
 		shareable:  map[*hlo.Instruction][]*hlo.Instruction{},
 		wide:       map[*hlo.Instruction]map[*hlo.Instruction][2]int{},
@@ -311,7 +312,7 @@ func (s sharing) fusion(u *hlo.Instruction, number int) bool {
 	p := params[number]
 	switch kind, _ := u.Attribute("kind"); {
 	case kind == "kLoop" || kind == "kInput":
-		return s.tree(p)
+		return s.through(c, number, true)
 	case kind == "kOutput" && c.Root.Opcode == hlo.Add && len(c.Root.Operands) == 2:
 		// The operand is what is added to a product.
 		for k, x := range c.Root.Operands {
@@ -324,36 +325,41 @@ func (s sharing) fusion(u *hlo.Instruction, number int) bool {
 	return s.elementwise(u, number)
 }
 
-// tree says whether everything that uses a fusion's parameter, in as many steps
-// as may be, computes element by element or makes a tuple of it.
-func (s sharing) tree(p *hlo.Instruction) bool {
-	if known, ok := s.through[p]; ok {
-		return known
+// through reports whether everything that uses a fusion's parameter, in as many steps
+// as may be, computes element by element or, where tuples is set, makes a tuple of it.
+func (s sharing) through(c *hlo.Computation, number int, tuples bool) bool {
+	known := s.single
+	if tuples {
+		known = s.trees
 	}
-	s.through[p] = false
-	ok := s.all(p, true)
-	s.through[p] = ok
-	return ok
+	list, ok := known[c]
+	if !ok {
+		known[c] = nil // a fusion that contains itself ends here
+		list = s.allThrough(c, tuples)
+		known[c] = list
+	}
+	return number < len(list) && list[number]
 }
 
-func (s sharing) all(p *hlo.Instruction, tuples bool) bool {
-	seen := map[*hlo.Instruction]bool{p: true}
-	for work := []*hlo.Instruction{p}; len(work) > 0; {
-		i := work[len(work)-1]
-		work = work[:len(work)-1]
-		for _, u := range i.Users {
-			for k, o := range u.Operands {
-				if o == i && !(tuples && u.Opcode == hlo.TupleOp) && !s.elementwise(u, k) {
-					return false
-				}
-			}
-			if !seen[u] {
-				seen[u] = true
-				work = append(work, u)
+// allThrough is through for all parameters of a computation. Users stand behind what they
+// use, so one pass from the end knows of each user before of what it uses.
+func (s sharing) allThrough(c *hlo.Computation, tuples bool) []bool {
+	params := c.Parameters()
+	list := make([]bool, len(params))
+	bad := map[*hlo.Instruction]bool{}
+	for _, i := range slices.Backward(c.Instructions) {
+		*s.looked++
+		for k, o := range i.Operands {
+			*s.looked++
+			if bad[i] || !(tuples && i.Opcode == hlo.TupleOp) && !s.elementwise(i, k) {
+				bad[o] = true
 			}
 		}
 	}
-	return true
+	for n, p := range params {
+		list[n] = p != nil && !bad[p]
+	}
+	return list
 }
 
 // elementwise says whether each element of the result needs, of operand k, only
@@ -381,15 +387,7 @@ func (s sharing) elementwise(i *hlo.Instruction, k int) bool {
 		return true
 	case hlo.Fusion:
 		c := i.Call("calls")
-		if c == nil {
-			return false
-		}
-		for _, p := range c.Instructions {
-			if p.Opcode == hlo.Parameter && p.Parameter == k {
-				return s.all(p, false)
-			}
-		}
-		return false
+		return c != nil && s.through(c, k, false)
 	}
 	return o.Unary() || o.Binary()
 }
