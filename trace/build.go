@@ -147,14 +147,10 @@ func (p *poolBuilder) take(ev Event) (slot uint32, err error) {
 	if p.b.sites.err != nil {
 		return 0, p.b.sites.err
 	}
-<<<<<<< HEAD
-	n := ev.Bytes
-=======
-	if err := p.b.stream(stream); err != nil {
+	if err := p.b.stream(ev.Stream); err != nil {
 		return 0, err
 	}
-	var slot uint32
->>>>>>> w-budgets
+	n := ev.Bytes
 	if top := len(p.free) - 1; top >= 0 {
 		slot = p.free[top]
 		p.free = p.free[:top]
@@ -222,15 +218,10 @@ func (p *poolBuilder) newSlot(n uint64) (uint32, error) {
 
 // release adds the Free of a live slot. The caller knows that it is live.
 func (p *poolBuilder) release(slot, site, stream uint32, upper bool) error {
-<<<<<<< HEAD
-	p.drop(slot)
-=======
 	if err := p.b.stream(stream); err != nil {
 		return err
 	}
-	n := p.bytes[slot]
-	p.free = append(p.free, slot)
->>>>>>> w-budgets
+	p.drop(slot)
 	p.p.Events++
 	p.p.Streams = max(p.p.Streams, stream+1)
 	return p.put(Event{Slot: slot, Site: site, Stream: stream, Upper: upper, Op: Free})

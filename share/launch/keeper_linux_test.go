@@ -100,7 +100,7 @@ func TestKeeperHoldsLeaseOfProgramThatClosedIt(t *testing.T) {
 // TestNoKeeperOfProgramThatAdoptsOrphans: the keeper would become its child, which
 // it knows nothing of.
 func TestNoKeeperOfProgramThatAdoptsOrphans(t *testing.T) {
-	cmd, _ := kept(t, "LAUNCH_REAPER=1")
+	cmd, _ := kept(t, "closes", "LAUNCH_REAPER=1")
 	if keepers := keepersOf(cmd.Process.Pid); len(keepers) > 0 {
 		t.Errorf("keepers %v", keepers)
 	}
