@@ -343,6 +343,32 @@ func (a *Allocator) shrink(keep uint64) error {
 	return a.releaseSpare(keep)
 }
 
+// shrinkOnce is shrink for an owner that others use while it waits. It waits once,
+// for what is idle when it is first called: what is freed meanwhile has work of
+// its own, and there may be no end to that.
+func (a *Allocator) shrinkOnce(keep uint64) error {
+	if err := a.releaseSpare(keep); err != nil || a.owned() <= keep {
+		return err
+	}
+	if !a.streams.Repeated() && a.oldest != 0 {
+		last := uint32(0)
+		n := a.owned() - keep
+		for h, pages := a.oldest, uint64(0); h != 0 && pages < n; {
+			c := a.store.At(h)
+			last = max(last, c.Stream)
+			pages += a.wholes(c.Addr, end(c))
+			h = newer(c)
+		}
+		if err := a.epochs.Wait(last); err != nil {
+			return err
+		}
+	}
+	if err := a.steal(a.owned()-keep, 0, 0, false); err != nil {
+		return err
+	}
+	return a.releaseSpare(keep)
+}
+
 // Trim gives idle pages back, those free the longest first, until at most keep
 // bytes are held or only Config.Reserve of them is idle. It waits for the work
 // that may still use them. Blocks stay where they are.
@@ -353,7 +379,12 @@ func (a *Allocator) Trim(keep uint64) (released uint64, err error) {
 	before := a.owned()
 	err = a.releaseOrphans()
 	if err == nil {
-		err = a.shrink(max(keep>>a.shift, a.held+a.cfg.Reserve>>a.shift))
+		least := max(keep>>a.shift, a.held+a.cfg.Reserve>>a.shift)
+		if a.streams.Deferred() {
+			err = a.shrinkOnce(least)
+		} else {
+			err = a.shrink(least)
+		}
 	}
 	return (before - a.owned()) << a.shift, err
 }
