@@ -76,7 +76,9 @@ func (e *NoRoomError) Error() string {
 		fmt.Fprintf(&b, "; %s", strings.Join(kept, " and "))
 	}
 	b.WriteString(")")
-	list(&b, "leases", e.Holders, len(e.Holders), Entry.text)
+	if !e.Never { // no end of a lease would help
+		list(&b, "leases", e.Holders, len(e.Holders), Entry.text)
+	}
 	list(&b, "waiting before", e.Ahead, max(e.Before, len(e.Ahead)), Entry.text)
 	list(&b, "without a lease", e.Foreign, len(e.Foreign), foreignText)
 	switch {

@@ -269,8 +269,14 @@ func TestPageInBrowser(t *testing.T) {
 		if at := b.state()["event"]; !strings.HasPrefix(at, "25") {
 			t.Errorf("after a click event %s is looked at", at)
 		}
-		b.Mouse("mouseMoved", "#strip", 0.99, 0.4) // the pool is filled from its upper end
-		if words = b.text("block"); !strings.HasPrefix(words, "Under the pointer: a block of ") {
+		// The map shows a block somewhere under the pointer.
+		for _, x := range []float64{.99, .95, .9, .85, .8, .7, .6, .5} {
+			b.Mouse("mouseMoved", "#strip", x, 0.4)
+			if words = b.text("block"); strings.HasPrefix(words, "Under the pointer: a block of ") {
+				break
+			}
+		}
+		if !strings.HasPrefix(words, "Under the pointer: a block of ") {
 			t.Errorf("on the map: %q", words)
 		}
 		// Dragged over, it zooms.

@@ -66,7 +66,7 @@ func TestMissingLibrary(t *testing.T) {
 	f := newFake(t)
 	now.Store(f)
 	m := newMachine(f.host, nil, err, newNVML(nil, err))
-	nothing(t, m, ErrNoDriver, "libgpumem-no-such-library.so.1: cannot open", "--gpus all", "nvidia-container-toolkit", "install", "--device sim:80GiB")
+	nothing(t, m, ErrNoDriver, "libgpumem-no-such-library.so.1: cannot open", "--gpus all", "nvidia-container-toolkit", "install", "name a simulated GPU")
 	// A container that was given NVML but not CUDA.
 	m = newMachine(f.host, nil, err, newNVML(f.find, nil))
 	nothing(t, m, ErrNoDriver, "cannot open", "sees 1 GPUs (NVIDIA Fake)", "NVIDIA_DRIVER_CAPABILITIES=compute,utility")
