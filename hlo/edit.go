@@ -201,11 +201,18 @@ func (c *Computation) Clone(suffix string, called map[*Computation]*Computation)
 		}
 	}
 	m := c.Module
-	taken := map[string]bool{}
-	for _, other := range m.Computations {
-		taken[other.Name] = true
+	// Of all names only those matter that unique may try.
+	name, taken := c.Name+suffix, map[string]bool{}
+	base := name
+	if dot := strings.LastIndexByte(name, '.'); dot > 0 {
+		base = name[:dot]
 	}
-	copied := &Computation{Name: unique(c.Name+suffix, taken), Module: m, Thread: c.Thread}
+	for _, other := range m.Computations {
+		if strings.HasPrefix(other.Name, base) {
+			taken[other.Name] = true
+		}
+	}
+	copied := &Computation{Name: unique(name, taken), Module: m, Thread: c.Thread}
 	m.Computations = slices.Insert(m.Computations, slices.Index(m.Computations, c)+1, copied)
 	called[c] = copied
 	of := make(map[*Instruction]*Instruction, len(c.Instructions))

@@ -13,7 +13,7 @@ import (
 // there at once. Parameters and results count for nothing, as there; nor, with
 // o.HostFree, does what lies on the host.
 func LowerBound(m *hlo.Module, o memory.Options) (uint64, error) {
-	b := bounds{options: o, done: map[*hlo.Computation]int64{}}
+	b := newBounds(o)
 	n, err := b.of(m.Entry)
 	return uint64(max(n, 0)), err
 }
@@ -21,6 +21,11 @@ func LowerBound(m *hlo.Module, o memory.Options) (uint64, error) {
 type bounds struct {
 	options memory.Options
 	done    map[*hlo.Computation]int64
+	effects map[*hlo.Computation]bool // see sideEffect
+}
+
+func newBounds(o memory.Options) bounds {
+	return bounds{o, map[*hlo.Computation]int64{}, map[*hlo.Computation]bool{}}
 }
 
 func (b *bounds) of(c *hlo.Computation) (int64, error) {
@@ -31,7 +36,7 @@ func (b *bounds) of(c *hlo.Computation) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	needed := live(c)
+	needed := live(c, b.effects)
 	var most int64
 	for place, i := range c.Instructions {
 		// What hands its operands on reads nothing.
@@ -59,8 +64,8 @@ func (b *bounds) of(c *hlo.Computation) (int64, error) {
 }
 
 // live are the instructions that have to run: those that the result needs, and those
-// with an effect.
-func live(c *hlo.Computation) map[*hlo.Instruction]bool {
+// with an effect: effects is what is known of computations, see sideEffect.
+func live(c *hlo.Computation, effects map[*hlo.Computation]bool) map[*hlo.Instruction]bool {
 	needed := make(map[*hlo.Instruction]bool, len(c.Instructions))
 	var work []*hlo.Instruction
 	need := func(i *hlo.Instruction) {
@@ -71,7 +76,7 @@ func live(c *hlo.Computation) map[*hlo.Instruction]bool {
 	}
 	need(c.Root)
 	for _, i := range c.Instructions {
-		if i.Opcode != hlo.Parameter && !again(i) {
+		if i.Opcode != hlo.Parameter && !again(i, effects) {
 			need(i)
 		}
 	}

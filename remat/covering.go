@@ -76,7 +76,7 @@ func covering(c *hlo.Computation, b *memory.Buffers, limit int64, seconds func(*
 	o := memory.Options{}
 	n := len(c.Instructions)
 	change := make([]int64, n+1)
-	inside := bounds{done: map[*hlo.Computation]int64{}}
+	inside := newBounds(memory.Options{})
 	for id := range b.List {
 		x := &b.List[id]
 		size := o.Allocated(b, int32(id))
@@ -85,7 +85,7 @@ func covering(c *hlo.Computation, b *memory.Buffers, limit int64, seconds func(*
 		}
 		definer := c.Instructions[x.Definer]
 		last := int(x.Definer)
-		pure := again(definer)
+		pure := again(definer, inside.effects)
 		uses := make([]int, 0, len(x.Uses))
 		for _, u := range x.Uses { // by place
 			if k := int(u.User); k != last || len(uses) == 0 {

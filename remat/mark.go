@@ -103,8 +103,9 @@ func backward(i *hlo.Instruction) bool { return strings.Contains(i.OpName(), "tr
 // again says whether an instruction may be computed twice with the same result
 // and no other effect. Both halves of what is asynchronous would have to be
 // cloned together.
-func again(i *hlo.Instruction) bool {
-	return i.Opcode != hlo.Parameter && !i.Opcode.IsAsyncStart() && !i.Opcode.IsAsyncDone() && !sideEffect(i, map[*hlo.Computation]bool{})
+// effects is what is known of computations, see sideEffect.
+func again(i *hlo.Instruction, effects map[*hlo.Computation]bool) bool {
+	return i.Opcode != hlo.Parameter && !i.Opcode.IsAsyncStart() && !i.Opcode.IsAsyncDone() && !sideEffect(i, effects)
 }
 
 // marker is the marking of one computation.
@@ -117,10 +118,11 @@ type marker struct {
 	inputs []*hlo.Instruction // of the clones, from outside of them
 	order  []*hlo.Instruction // clones in the order of their originals
 	result Marked
+	effect map[*hlo.Computation]bool // see sideEffect
 }
 
 func markOne(c *hlo.Computation, in map[*hlo.Instruction]bool, save Policy) (Marked, error) {
-	k := &marker{c: c, in: in, save: save, at: make(map[*hlo.Instruction]int, len(c.Instructions)), clones: map[*hlo.Instruction]*hlo.Instruction{}}
+	k := &marker{c: c, in: in, save: save, at: make(map[*hlo.Instruction]int, len(c.Instructions)), clones: map[*hlo.Instruction]*hlo.Instruction{}, effect: map[*hlo.Computation]bool{}}
 	k.result = Marked{Computation: c, Region: len(in)}
 	for n, i := range c.Instructions {
 		k.at[i] = n
@@ -178,7 +180,9 @@ func markOne(c *hlo.Computation, in map[*hlo.Instruction]bool, save Policy) (Mar
 }
 
 // recomputes says whether a value of the region is to be computed again.
-func (k *marker) recomputes(i *hlo.Instruction) bool { return k.in[i] && !k.save(i) && again(i) }
+func (k *marker) recomputes(i *hlo.Instruction) bool {
+	return k.in[i] && !k.save(i) && again(i, k.effect)
+}
 
 // late are the users that run late.
 func (k *marker) late() map[*hlo.Instruction]bool {

@@ -104,10 +104,10 @@ func (t *tracker) clone(i *hlo.Instruction) (*hlo.Instruction, error) {
 	c := i.Clone(t.p.names.free(cloneName(i.Name)))
 	c.Parent = t.c
 	if i.Opcode == hlo.Fusion || memory.WrapsStart(i.Opcode) {
-		kept := map[*hlo.Computation]*hlo.Computation{}
+		kept, seen := map[*hlo.Computation]*hlo.Computation{}, map[*hlo.Computation]bool{}
 		for n := range c.Attributes {
 			for k, callee := range c.Attributes[n].Calls {
-				keepShared(callee, kept)
+				keepShared(callee, kept, seen)
 				c.Attributes[n].Calls[k] = callee.Clone(".clone", kept)
 			}
 		}
@@ -120,12 +120,16 @@ func (t *tracker) clone(i *hlo.Instruction) (*hlo.Instruction, error) {
 }
 
 // keepShared notes computations that clones of c are to share with it: all that
-// it calls but for those of fusions.
-func keepShared(c *hlo.Computation, kept map[*hlo.Computation]*hlo.Computation) {
+// it calls but for those of fusions. seen are those that were looked at.
+func keepShared(c *hlo.Computation, kept map[*hlo.Computation]*hlo.Computation, seen map[*hlo.Computation]bool) {
+	if seen[c] {
+		return
+	}
+	seen[c] = true
 	for _, i := range c.Instructions {
 		for _, callee := range i.Called() {
 			if i.Opcode == hlo.Fusion {
-				keepShared(callee, kept)
+				keepShared(callee, kept, seen)
 			} else {
 				kept[callee] = callee
 			}
