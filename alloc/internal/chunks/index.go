@@ -243,6 +243,7 @@ func (x *Index) Take(size uint64) (H, *Chunk) {
 // index. For callers whose requests can be refused by a chunk that is large
 // enough, such as an aligned one.
 func (x *Index) After(h H) H {
+	flip := x.flip
 	c := x.store.At(h)
 	if c.right != 0 {
 		return x.leftmost(c.right)
@@ -252,7 +253,7 @@ func (x *Index) After(h H) H {
 	var succ H
 	for n := x.roots[k]; n != h; {
 		d := x.store.At(n)
-		if x.before(c, d) {
+		if before(c, d, flip) {
 			succ, n = n, d.left
 		} else {
 			n = d.right
@@ -313,9 +314,9 @@ func (x *Index) lowerBound(h H, size uint64) H {
 	return best
 }
 
-// before reports whether a comes first: by size, then address.
-func (x *Index) before(a, b *Chunk) bool {
-	return a.Size < b.Size || a.Size == b.Size && a.Addr^x.flip < b.Addr^x.flip
+// before reports whether a comes first: by size, then address; see Index.flip.
+func before(a, b *Chunk, flip uint64) bool {
+	return a.Size < b.Size || a.Size == b.Size && a.Addr^flip < b.Addr^flip
 }
 
 // priority makes the treap's shape: a hash of the handle, so that it need not
@@ -340,11 +341,12 @@ func priority(h H) uint32 {
 // priority is the highest, then the subtree found there is split around it
 // into its two children.
 func (x *Index) insert(k uint32, h H, c *Chunk) {
+	flip := x.flip
 	p := priority(h)
 	link := &x.roots[k]
 	for *link != 0 && priority(*link) >= p {
 		d := x.store.At(*link)
-		if x.before(c, d) {
+		if before(c, d, flip) {
 			link = &d.left
 		} else {
 			link = &d.right
@@ -355,7 +357,7 @@ func (x *Index) insert(k uint32, h H, c *Chunk) {
 	lo, hi := &c.left, &c.right
 	for n != 0 {
 		d := x.store.At(n)
-		if x.before(d, c) {
+		if before(d, c, flip) {
 			*lo = n
 			lo = &d.right
 			n = d.right
@@ -371,10 +373,11 @@ func (x *Index) insert(k uint32, h H, c *Chunk) {
 // remove takes h out of the treap of class k: its two children are merged in
 // its place.
 func (x *Index) remove(k uint32, h H, c *Chunk) {
+	flip := x.flip
 	link := &x.roots[k]
 	for *link != h {
 		d := x.store.At(*link)
-		if x.before(c, d) {
+		if before(c, d, flip) {
 			link = &d.left
 		} else {
 			link = &d.right

@@ -158,7 +158,7 @@ func (x *Index) wellFormed() error {
 		switch {
 		case x.class(c.Size) != k:
 			return fmt.Errorf("chunk %d of %d bytes is in class %d", h, c.Size, k)
-		case lo != nil && !x.before(lo, c) || hi != nil && !x.before(c, hi):
+		case lo != nil && !before(lo, c, x.flip) || hi != nil && !before(c, hi, x.flip):
 			return fmt.Errorf("chunk %d is out of order", h)
 		}
 		for _, child := range []H{c.left, c.right} {
