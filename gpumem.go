@@ -353,7 +353,10 @@ func (p *Pool) Request(ctx context.Context, r Request) (Block, error) {
 // its memory before. Caller holds p.mu, which is unlocked while the device has to
 // be waited for.
 func (p *Pool) alloc(ctx context.Context, r Request) (Block, error) {
-	err := p.streams.Use(r.Stream)
+	var err error
+	if r.Stream != 0 { // which is always valid
+		err = p.streams.Use(r.Stream)
+	}
 	if err == nil {
 		var b Block
 		if b, err = p.a.Alloc(r); err == nil && p.record == nil && (p.order == nil || p.order.Idle(r.Stream)) {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -25,7 +27,8 @@ type soak struct {
 	dev     *sim.Device
 	pool    *gpumem.Pool
 	other   *gpumem.Pool
-	faults  bool
+	faulty  bool        // the program runs with faults
+	faults  atomic.Bool // read by the device's hook, also in the goroutines of a pool
 	streams []device.Stream
 	live    []soakBlock // by address
 	foreign []gpumem.Block
@@ -40,18 +43,17 @@ type soakBlock struct {
 // fine are the errors that a fault or a full device may cause.
 func (s *soak) fine(err error) bool {
 	return err == nil || errors.Is(err, gpumem.ErrOutOfMemory) ||
-		s.faults && (errors.Is(err, device.ErrInvalidValue) || errors.Is(err, device.ErrOutOfMemory))
+		s.faulty && (errors.Is(err, device.ErrInvalidValue) || errors.Is(err, device.ErrOutOfMemory))
 }
 
 // calm runs the program's own calls of the device without faults.
 func (s *soak) calm(f func() error) {
 	s.t.Helper()
-	faults := s.faults
-	s.faults = false
+	faults := s.faults.Swap(false)
 	if err := f(); err != nil {
 		s.t.Fatal(err)
 	}
-	s.faults = faults
+	s.faults.Store(faults)
 }
 
 func (s *soak) stream() device.Stream { return s.streams[s.r.IntN(len(s.streams))] }
@@ -223,7 +225,7 @@ func (s *soak) step() {
 
 func (s *soak) end() {
 	s.t.Helper()
-	s.faults = false
+	s.faults.Store(false)
 	s.dev.OnCall(nil)
 	for _, l := range s.live {
 		if err := s.pool.Free(l.b); err != nil {
@@ -254,12 +256,17 @@ func TestSoak(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				s := &soak{t: t, r: rand.New(rand.NewPCG(uint64(*soakOps), uint64(len(spec)))), dev: dev, faults: faults}
+				s := &soak{t: t, r: rand.New(rand.NewPCG(uint64(*soakOps), uint64(len(spec)))), dev: dev, faulty: faults}
+				s.faults.Store(faults)
+				var mu sync.Mutex // guards chance
+				chance := rand.New(rand.NewPCG(uint64(len(spec)), 77))
 				dev.OnCall(func(_ uint64, name string, _ uint64) error {
-					if !s.faults || s.r.IntN(50) != 0 {
+					mu.Lock()
+					defer mu.Unlock()
+					if !s.faults.Load() || chance.IntN(50) != 0 {
 						return nil
 					}
-					return []error{device.ErrInvalidValue, device.ErrInvalidHandle, device.ErrOutOfMemory}[s.r.IntN(3)]
+					return []error{device.ErrInvalidValue, device.ErrInvalidHandle, device.ErrOutOfMemory}[chance.IntN(3)]
 				})
 				s.pool = newPool(t, dev, spec, gpumem.WithRetry(0), gpumem.WithIdleTrim(0), gpumem.WithLowWater(0))
 				s.other = newPool(t, dev, "elastic:limit=24MiB", gpumem.WithRetry(0), gpumem.WithIdleTrim(0), gpumem.WithLowWater(0))
