@@ -515,6 +515,14 @@ func (p *Pool) free(b Block) error {
 	} else {
 		err = p.release(b)
 	}
+	if err != nil || p.after {
+		return p.afterFree(b, err)
+	}
+	return nil
+}
+
+// afterFree is what follows a free that failed, or that more is to be done after.
+func (p *Pool) afterFree(b Block, err error) error {
 	if err != nil {
 		if err = p.repeat(context.Background(), err, func() error { return p.release(b) }); err != nil {
 			return err
@@ -608,11 +616,11 @@ func (p *Pool) TryAlloc(bytes uint64) (Block, error) {
 		r.Site = p.stacks.caller()
 	}
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	b, err := p.alloc(context.Background(), r)
 	if err != nil && errors.Is(err, ErrOutOfMemory) {
 		p.record.refuse(p, r)
 	}
+	p.mu.Unlock()
 	return b, err
 }
 
@@ -707,7 +715,6 @@ func (p *Pool) Free(b Block) error {
 func (p *Pool) FreeAddr(addr uint64) error {
 	p.quiesce()
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	var err error
 	if p.order != nil && p.order.Several() {
 		var b Block
@@ -720,6 +727,7 @@ func (p *Pool) FreeAddr(addr uint64) error {
 	if p.waiting > 0 {
 		p.wake()
 	}
+	p.mu.Unlock()
 	return err
 }
 
