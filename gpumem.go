@@ -85,6 +85,18 @@ const fullReports = 10
 // One lock guards the allocator. While it is held the locks of the device, of
 // package reclaim and of a trace.Writer may be taken, and no other pool's.
 type Pool struct {
+	// First what every operation touches.
+	mu          sync.Mutex
+	a           alloc.Allocator  // guarded by mu
+	streams     *streams.Tracker // guarded by mu
+	order       *streams.Guard   // guarded by mu; nil if the driver orders the streams
+	idle        *idle            // nil: nothing goes back by itself
+	record      *recording       // what it holds is guarded by mu; nil: nobody wants one
+	stacks      *stacks          // nil: nobody's stacks are kept
+	waiting     int              // goroutines that wait for freed; guarded by mu
+	passThrough bool             // each block is a grant of the device
+	after       bool             // there is something to do after a free; see gone
+
 	dev       device.GPU
 	policy    policy.Policy
 	sharing   device.Sharing // nil if no other process can hear that this one waits for memory
@@ -92,26 +104,16 @@ type Pool struct {
 	retry     time.Duration
 	freeBytes atomic.Uint64 // on the device when a waiter asked last
 	polled    atomic.Int64  // when that was, in nanoseconds
-	stacks    *stacks       // nil: nobody's stacks are kept
-	idle      *idle         // nil: nothing goes back by itself
 
-	mu          sync.Mutex
-	a           alloc.Allocator  // guarded by mu
-	streams     *streams.Tracker // guarded by mu
-	order       *streams.Guard   // guarded by mu; nil if the driver orders the streams
-	leave       func()           // out of the pools that release memory to each other; nil if it is not one
-	owed        []Block          // blocks that no request got and the device did not let go; guarded by mu
-	passThrough bool             // each block is a grant of the device
-	after       bool             // there is something to do after a free; see gone
-	undone      int64            // blocks that were released again because their stream could not be ordered; guarded by mu
-	waiting     int              // goroutines that wait for freed; guarded by mu
-	freed       chan struct{}    // closed when something was freed while anyone waits; guarded by mu
-	closed      bool             // guarded by mu
-	refused     int              // refusals so far; guarded by mu
+	leave   func()        // out of the pools that release memory to each other; nil if it is not one
+	owed    []Block       // blocks that no request got and the device did not let go; guarded by mu
+	undone  int64         // blocks that were released again because their stream could not be ordered; guarded by mu
+	freed   chan struct{} // closed when something was freed while anyone waits; guarded by mu
+	closed  bool          // guarded by mu
+	refused int           // refusals so far; guarded by mu
 
 	buffers *buffers // nil: nobody asks after dropped Buffers
 
-	record *recording // what it holds is guarded by mu; nil: nobody wants one
 }
 
 type config struct {
