@@ -343,7 +343,10 @@ func (p *Pool) Request(ctx context.Context, r Request) (Block, error) {
 		r.Site = p.stacks.caller()
 	}
 	p.mu.Lock()
-	b, err := p.alloc(ctx, r)
+	b, err := p.attempt(r)
+	if err != nil {
+		b, err = p.complete(ctx, b, r, err)
+	}
 	p.mu.Unlock()
 	if err != nil {
 		return p.wait(ctx, r, err)
@@ -355,19 +358,36 @@ func (p *Pool) Request(ctx context.Context, r Request) (Block, error) {
 // its memory before. Caller holds p.mu, which is unlocked while the device has to
 // be waited for.
 func (p *Pool) alloc(ctx context.Context, r Request) (Block, error) {
-	var err error
-	if r.Stream != 0 { // which is always valid
-		err = p.streams.Use(r.Stream)
+	b, err := p.attempt(r)
+	if err != nil {
+		return p.complete(ctx, b, r, err)
 	}
-	if err == nil {
-		var b Block
-		if b, err = p.a.Alloc(r); err == nil && p.record == nil && (p.order == nil || p.order.Idle(r.Stream)) {
-			return b, nil
+	return b, nil
+}
+
+// errIncomplete is attempt's word for complete, which nobody else sees.
+var errIncomplete = errors.New("a block that is not ordered or recorded yet")
+
+// attempt is alloc as far as it goes without waiting; errIncomplete comes with a
+// block. It has no context: with one more argument a Request no longer travels in
+// registers. Caller holds p.mu.
+func (p *Pool) attempt(r Request) (Block, error) {
+	if r.Stream != 0 { // which is always valid
+		if err := p.streams.Use(r.Stream); err != nil {
+			return Block{}, err
 		}
-		if err == nil {
-			b, err = p.entered(ctx, b, r)
-		}
-		if err == nil {
+	}
+	b, err := p.a.Alloc(r)
+	if err == nil && (p.record != nil || p.order != nil && !p.order.Idle(r.Stream)) {
+		err = errIncomplete
+	}
+	return b, err
+}
+
+// complete is what follows an attempt that returned err. Caller holds p.mu.
+func (p *Pool) complete(ctx context.Context, b Block, r Request, err error) (Block, error) {
+	if err == errIncomplete {
+		if b, err = p.entered(ctx, b, r); err == nil {
 			return b, nil
 		}
 	}
@@ -618,9 +638,11 @@ func (p *Pool) TryAlloc(bytes uint64) (Block, error) {
 		r.Site = p.stacks.caller()
 	}
 	p.mu.Lock()
-	b, err := p.alloc(context.Background(), r)
-	if err != nil && errors.Is(err, ErrOutOfMemory) {
-		p.record.refuse(p, r)
+	b, err := p.attempt(r)
+	if err != nil {
+		if b, err = p.complete(context.Background(), b, r, err); errors.Is(err, ErrOutOfMemory) {
+			p.record.refuse(p, r)
+		}
 	}
 	p.mu.Unlock()
 	return b, err
@@ -702,13 +724,25 @@ func (p *Pool) wake() {
 // Free takes a block back. Errors: ErrDoubleFree, ErrNotAllocated, ErrClosed,
 // or the device's; then the block is as it was.
 func (p *Pool) Free(b Block) error {
-	p.quiesce()
+	if p.passThrough {
+		return p.freeGrant(b)
+	}
 	p.mu.Lock()
 	err := p.free(b)
 	if p.waiting > 0 {
 		p.wake()
 	}
 	p.mu.Unlock()
+	return err
+}
+
+// freeGrant is Free of a block that is a grant of the device.
+func (p *Pool) freeGrant(b Block) error {
+	p.quiesce()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	err := p.free(b)
+	p.wake()
 	return err
 }
 

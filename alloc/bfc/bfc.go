@@ -123,12 +123,13 @@ type Config struct {
 type Allocator struct {
 	// First what every operation touches.
 	closed   bool
-	timed    bool     // there is a timing counter; stamp.go
-	spatial  bool     // cfg.Spatial
-	home     uint8    // the end of ordinary blocks: tagUpper with cfg.TopDown, else tagLower
-	gap      chunks.H // the central gap; 0: none
-	align    uint64   // least alignment, at least 256
-	waste    uint64   // a chunk this much larger than the request is always cut
+	timed    bool          // there is a timing counter; stamp.go
+	spatial  bool          // cfg.Spatial
+	home     uint8         // the end of ordinary blocks: tagUpper with cfg.TopDown, else tagLower
+	gap      chunks.H      // the central gap; 0: none
+	align    uint64        // least alignment, at least 256
+	waste    uint64        // a chunk this much larger than the request is always cut
+	ordinary *chunks.Index // free[home]
 	store    chunks.Store
 	free     [2]*chunks.Index // holes of the lower and the upper end; nil until there is one but for [home]
 	live     *chunks.Table    // by address; nil until a block is freed by address
@@ -201,10 +202,11 @@ func New(dev device.Device, cfg Config) (*Allocator, error) {
 	a.stats.BytesLimit = cfg.Limit
 	if cfg.TopDown {
 		a.home = tagUpper
-		a.free[tagUpper] = chunks.NewHighIndex(&a.store, cfg.Limit)
+		a.ordinary = chunks.NewHighIndex(&a.store, cfg.Limit)
 	} else {
-		a.free[tagLower] = chunks.NewIndex(&a.store, cfg.Limit)
+		a.ordinary = chunks.NewIndex(&a.store, cfg.Limit)
 	}
+	a.free[a.home] = a.ordinary
 	return a, nil
 }
 
@@ -239,7 +241,10 @@ func (a *Allocator) Alloc(r alloc.Request) (alloc.Block, error) {
 			return alloc.Block{}, err
 		}
 	}
-	end := a.end(r)
+	end := a.home
+	if r.End == alloc.Upper && a.spatial {
+		end = tagUpper - end
+	}
 	if len(a.stamped) > 0 {
 		a.mergeStamped(0)
 	}
@@ -247,7 +252,7 @@ func (a *Allocator) Alloc(r alloc.Request) (alloc.Block, error) {
 	var c *chunks.Chunk
 	if end == a.home && align == MinAllocation && r.FreedBefore == 0 {
 		// The common case: the best fit is the block, whatever chunk it is.
-		if h, c = a.free[end].Take(n); h != 0 {
+		if h, c = a.ordinary.Take(n); h != 0 {
 			if c.Size != n {
 				h, c = a.cut(h, c, n)
 			}

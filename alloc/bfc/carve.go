@@ -146,7 +146,7 @@ func (a *Allocator) putFree(h chunks.H, c *chunks.Chunk) {
 		a.putTagged(h, c)
 		return
 	}
-	a.free[c.Tag].Insert(h, c)
+	a.ordinary.Insert(h, c)
 }
 
 // putTagged is putFree for the gap and for holes of the collective end.
