@@ -1,18 +1,27 @@
 // Requests: from the first look to leases. One pass:
 //
-//	lock the GPU
-//	read the leases and the names of the tickets, remove those of the dead
-//	a waiter before this one is awake: take a ticket, wait for that one to leave
-//	ask the GPU how it stands
-//	not settled: take a ticket, look again in 50 ms
-//	there is room: make the leases, remove the ticket
-//	no room: that is the answer; or take a ticket, look again later
+//	lock the GPUs, in the order of their keys
+//	on each
+//		read the leases and the names of the tickets, remove those of the dead
+//		a waiter before this one holds it up: wait for that one to leave
+//		ask the GPU how it stands
+//		not settled: look again in 50 ms
+//		no room: that is the answer; or look again later
+//	there is room on all: make the leases, remove the tickets
+//	else take a ticket on each, or note on it what was found
 //	unlock
 //
 // A request that finds nobody before it, nothing moving and room makes one pass
 // and no ticket. One that waits and is not next waits in the kernel, for the lock
-// on the nearest ticket before its own whose owner is awake; so only the next one
+// on the nearest ticket before its own that holds it up; so only the next one
 // looks, and each end of a wait wakes one process.
+//
+// A request for several GPUs holds none of them while it waits. Its tickets are
+// taken under the locks of all its GPUs, so any two such requests have the same
+// order on every GPU that both want, and no circle of them waits for each other.
+// While it waits for a ticket on one GPU, its tickets on the others name that one, and
+// who comes behind them there goes before. When it is its turn on all it waits for
+// room as any other does, so it is served in the end.
 
 package share
 
@@ -20,12 +29,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"reflect"
 	"slices"
-	"strconv"
-	"syscall"
+	"strings"
 	"time"
 
 	"gpumem/device"
@@ -39,15 +46,7 @@ const (
 	// poll is how long the next one sleeps between looks. Memory of programs
 	// without a lease becomes free without a sign, so that it has to look.
 	poll = 25 * time.Millisecond
-	// A waiter's place is read again after refresh, and the later the longer the
-	// queue is: all places of n waiters together cost n log n names a second.
-	refresh      = time.Second
-	refreshPlace = 100 * time.Millisecond // for each place
 )
-
-// beats is how often a waiter shows that it is alive, and looks whether the one
-// that it waits for is.
-func beats() time.Duration { return asleep / 2 }
 
 // Acquire takes the leases that are asked for, all or none. A refusal is a
 // *[NoRoomError]. With Wait it waits for its turn and for room until ctx is done,
@@ -55,49 +54,57 @@ func beats() time.Duration { return asleep / 2 }
 // fit if nobody else used the GPU is refused at once. Without Wait it takes at
 // most 2 s, plus as much for each that came before and is being decided.
 //
-// A caller that takes leases on several GPUs takes them in the order of their
-// keys, or two may wait for each other.
-//
 // A wait that is given up may leave a thread of this process in the kernel until
 // the waiter before it has left the queue.
 func (r *Registry) Acquire(ctx context.Context, q Request) ([]*Lease, error) {
-	q, err := q.checked()
+	leases, err := r.AcquireAll(ctx, q)
 	if err != nil {
 		return nil, err
 	}
-	if q.Nested {
-		e, ok, err := r.Enclosing(q.Device)
+	return leases[0], nil
+}
+
+// AcquireAll is [Registry.Acquire] for several requests, each for another GPU: it
+// takes the leases of all of them or none, and none is held while it waits. Either
+// all requests have Wait, or none has.
+func (r *Registry) AcquireAll(ctx context.Context, qs ...Request) ([][]*Lease, error) {
+	a := &acquisition{r: r, begun: time.Now(), woken: make(chan bool, 1)}
+	leases := make([][]*Lease, len(qs))
+	for i, q := range qs {
+		q, err := q.checked()
 		if err != nil {
 			return nil, err
 		}
-		if ok {
-			return r.parts(q, e)
+		if (q.Wait == nil) != (qs[0].Wait == nil) {
+			return nil, errors.New("share: some requests wait and others do not")
+		}
+		if q.Nested {
+			e, ok, err := r.Enclosing(q.Device)
+			if err != nil {
+				return nil, err
+			}
+			if ok {
+				if leases[i], err = r.parts(q, e); err != nil {
+					return nil, err
+				}
+				continue
+			}
+		}
+		a.bids = append(a.bids, &bid{r: r, q: q, key: keyOf(q.Device), at: i})
+	}
+	slices.SortFunc(a.bids, func(x, y *bid) int { return strings.Compare(x.key, y.key) })
+	for i, b := range a.bids[min(1, len(a.bids)):] {
+		if b.key == a.bids[i].key {
+			return nil, fmt.Errorf("share: %s is asked for twice; want one request for each GPU", b.q.Device)
 		}
 	}
-	a := &attempt{r: r, q: q, key: keyOf(q.Device), begun: time.Now()}
-	defer a.leave()
-	for {
-		if err := ctx.Err(); err != nil {
-			return nil, a.stopped(err)
-		}
-		s, err := a.pass(ctx)
-		if err != nil && err == ctx.Err() {
-			err = a.stopped(err)
-		}
-		if err != nil {
-			return nil, err
-		}
-		if s.leases != nil {
-			return s.leases, nil
-		}
-		if s.no {
-			return nil, a.refused()
-		}
-		a.report(s.place)
-		if err := a.pause(ctx, s); err != nil {
-			return nil, err
-		}
+	if err := a.run(ctx); err != nil {
+		return nil, err
 	}
+	for _, b := range a.bids {
+		leases[b.at] = b.leases
+	}
+	return leases, nil
 }
 
 // parts are parts of an enclosing lease: nothing is taken.
@@ -123,41 +130,165 @@ func (r *Registry) parts(q Request, e Entry) ([]*Lease, error) {
 	return leases, nil
 }
 
-// stopped is the error of a request whose context is done.
-func (a *attempt) stopped(err error) error {
-	if a.why == nil {
-		return fmt.Errorf("share: %s was not asked for memory: %w", a.q.Device, err)
-	}
-	a.why.Waited, a.why.After = err, time.Since(a.begun)
-	return a.refused()
+// acquisition is what AcquireAll is doing: a bid for each GPU, in the order of the
+// keys, which is the order of their locks.
+type acquisition struct {
+	r     *Registry
+	bids  []*bid
+	begun time.Time
+	woken chan bool // has a value when a wait for a ticket has ended
 }
 
-// refused is the refusal as of the last look, with the processes that hold leases
-// of ended ones.
-func (a *attempt) refused() error {
-	findHolders(a.why.Holders)
-	return a.why
+func (a *acquisition) run(ctx context.Context) error {
+	defer func() {
+		for _, b := range a.bids {
+			b.leave()
+		}
+	}()
+	for {
+		if err := ctx.Err(); err != nil {
+			return a.stopped(err)
+		}
+		steps, err := a.pass(ctx)
+		if err != nil && err == ctx.Err() {
+			err = a.stopped(err)
+		}
+		if err != nil || steps == nil {
+			return err
+		}
+		for i, b := range a.bids {
+			if steps[i].no {
+				return b.refused()
+			}
+		}
+		for i, b := range a.bids {
+			b.report(steps[i].place)
+		}
+		if err := a.pause(ctx, steps); err != nil {
+			return err
+		}
+	}
 }
 
-// report calls Wait if there is news.
-func (a *attempt) report(place int) {
-	p := Position{place, a.missing, a.why}
-	if a.q.Wait == nil || p.Place == 0 && p.Missing == 0 && (a.why == nil || a.why.Blocked == nil) {
-		return
+// stopped is the error of a request whose context is done: that of a GPU on which it
+// was not served.
+func (a *acquisition) stopped(err error) error {
+	var on *bid
+	for _, b := range a.bids {
+		if b.why != nil && (on == nil || on.missing == 0 && b.missing > 0) {
+			on = b
+		}
 	}
-	if t := a.reported; t == nil || t.Place != p.Place || t.Missing != p.Missing || (t.Why.Blocked == nil) != (p.Why.Blocked == nil) || !reflect.DeepEqual(t.Why.Holders, p.Why.Holders) {
-		a.reported = &p
-		a.q.Wait(p)
+	if on == nil {
+		return fmt.Errorf("share: %s was not asked for memory: %w", a.bids[0].q.Device, err)
+	}
+	on.why.Waited, on.why.After = err, time.Since(a.begun)
+	return on.refused()
+}
+
+// touch shows that the waiter is alive.
+func (a *acquisition) touch() {
+	for _, b := range a.bids {
+		b.touch()
 	}
 }
 
-// attempt is a request under way.
-type attempt struct {
+// pass makes one, under the locks of all GPUs. No steps are left when the leases are
+// there.
+func (a *acquisition) pass(ctx context.Context) ([]step, error) {
+	var guards []*guard
+	defer func() {
+		for _, g := range slices.Backward(guards) {
+			g.unlock()
+		}
+	}()
+	for i, b := range a.bids {
+		most := patience
+		if i > 0 {
+			most /= 2 // others wait for the locks that are held here
+		}
+		g, err := a.r.lock(ctx, b.key, most, a.touch)
+		if err != nil {
+			return nil, err
+		}
+		guards = append(guards, g)
+	}
+	steps := make([]step, len(a.bids))
+	ready, roomless := 0, false
+	for i, b := range a.bids {
+		s, err := b.look(guards[i])
+		if err != nil {
+			return nil, err
+		}
+		steps[i] = s
+		if s.no {
+			return steps, nil
+		}
+		if s.ready {
+			ready++
+		}
+		roomless = roomless || s.roomless
+	}
+	if ready == len(a.bids) {
+		done, err := a.grant(guards, steps)
+		if done || err != nil {
+			return nil, err
+		}
+		return steps, nil
+	}
+	for i, b := range a.bids {
+		passing := ""
+		for j, other := range a.bids {
+			if before := steps[j].before; before != nil && j != i {
+				passing = other.key + "." + before.ID
+			}
+		}
+		if err := b.queue(steps[i].tickets, roomless, passing); err != nil {
+			return nil, err
+		}
+	}
+	return steps, nil
+}
+
+// grant makes the leases. It reports false if they have to be decided anew. Caller
+// holds the locks of all GPUs.
+func (a *acquisition) grant(guards []*guard, steps []step) (done bool, err error) {
+	defer func() {
+		if done {
+			return
+		}
+		for _, b := range a.bids {
+			b.undo()
+		}
+	}()
+	for i, b := range a.bids {
+		if err := b.make(steps[i].figures); err != nil {
+			return false, err
+		}
+	}
+	at("grant: made")
+	for _, g := range guards {
+		if !g.stands() {
+			// Somebody removed the lock's file, and another may be deciding beside this
+			// one: the request is decided anew, by the lock that stands now.
+			return false, nil
+		}
+	}
+	for _, b := range a.bids {
+		for _, l := range b.leases {
+			taken.Store(l.rec.ID, true)
+		}
+		b.leave()
+	}
+	return true, nil
+}
+
+// bid is the part of a request that is for one GPU.
+type bid struct {
 	r   *Registry
 	q   Request
 	key string
-
-	begun time.Time
+	at  int // its index among what was asked for
 
 	// As of the last look at the GPU.
 	why     *NoRoomError // nil: not yet looked at
@@ -165,71 +296,66 @@ type attempt struct {
 	missing uint64
 
 	reported *Position
-
-	ticket  *os.File // nil: none
-	number  uint64   // that the request has or had; 0: none yet
-	rec     record   // of the ticket
-	beat    time.Time
-	watches []*watch
-
+	place
 	settle settle
-}
 
-// step is the outcome of a pass. Neither leases nor no: look again.
-type step struct {
 	leases []*Lease
-	no     bool
-	place  int
-	before *found // the nearest waiter before this one that is awake; nil: this one is next
-	pause  time.Duration
 }
 
-// pass makes one, under the lock of the GPU.
-func (a *attempt) pass(ctx context.Context) (step, error) {
-	g, err := a.r.lock(ctx, a.key, a.touch)
-	if err != nil {
-		return step{}, err
-	}
-	defer g.unlock()
-	l, blocked := a.r.look(g, a.key)
-	if blocked != nil && (a.q.Wait == nil || !errors.Is(blocked, ErrVersion)) {
+// step is what a look found.
+type step struct {
+	ready    bool   // it is its turn, there is room, and the GPU has settled
+	no       bool   // refused
+	before   *found // the nearest waiter that holds this one up; nil: this one is next
+	roomless bool   // it is its turn, and there is no room
+	place    int
+	pause    time.Duration
+	tickets  []string
+	figures  figures
+}
+
+// look looks at the registry and the GPU, under its lock.
+func (b *bid) look(g *guard) (step, error) {
+	l, blocked := b.r.look(g, b.key)
+	if blocked != nil && (b.q.Wait == nil || !errors.Is(blocked, ErrVersion)) {
 		return step{}, blocked
 	}
-	if _, ok := slices.BinarySearch(l.tickets, a.rec.ID); a.ticket != nil && !ok {
-		a.drop() // somebody removed it; it is made again, with its number
+	if _, ok := slices.BinarySearch(l.tickets, b.rec.ID); b.ticket != nil && !ok {
+		b.drop() // somebody removed it; it is made again, with its number
 	}
-	q := a.queueOf(l)
-	s := step{place: q.place, before: q.before, pause: poll}
-	if q.before != nil && a.q.Wait != nil && a.why != nil {
-		a.settle = settle{}
-		return s, a.queue(l, false)
+	q := b.queueOf(l)
+	s := step{place: q.place, before: q.before, pause: poll, tickets: l.tickets}
+	if q.before != nil && b.q.Wait != nil && b.why != nil {
+		b.settle = settle{}
+		return s, nil
 	}
 	if blocked != nil {
-		a.why = &NoRoomError{Device: a.q.Device, Want: times(a.q.Bytes, a.q.Copies), Copies: a.q.Copies, Ahead: q.first, Before: q.place, Blocked: blocked}
-		a.missing = 0
-		return s, a.queue(l, true)
+		b.why = &NoRoomError{Device: b.q.Device, Want: times(b.q.Bytes, b.q.Copies), Copies: b.q.Copies, Ahead: q.first, Before: q.place, Blocked: blocked}
+		b.missing = 0
+		s.roomless = true
+		return s, nil
 	}
 
-	st, err := a.q.Meter.Status()
+	st, err := b.q.Meter.Status()
 	if err != nil {
-		return step{}, fmt.Errorf("how %s stands: %w", a.q.Device, err)
+		return step{}, fmt.Errorf("how %s stands: %w", b.q.Device, err)
 	}
 	leases := l.leases
 	var f figures
 	var fam *family
 	fits := false
 	reckon := func() (err error) {
-		a.r.identify(leases)
-		fam = newFamily(readStat, records(leases), a.r.namespace)
-		if f, err = count(st, records(leases), a.q.Reserve, fam.owner); err != nil {
-			return fmt.Errorf("%s: %w", a.q.Device, err)
+		b.r.identify(leases)
+		fam = newFamily(readStat, records(leases), b.r.namespace)
+		if f, err = count(st, records(leases), b.q.Reserve, fam.owner); err != nil {
+			return fmt.Errorf("%s: %w", b.q.Device, err)
 		}
-		a.each, fits = a.q.want(f)
+		b.each, fits = b.q.want(f)
 		return nil
 	}
 	err = reckon()
 	if err == nil && fits { // the table is long on a busy machine: it is read last
-		if lost := a.r.lost(a.key, leases); len(lost) > 0 {
+		if lost := b.r.lost(b.key, leases); len(lost) > 0 {
 			leases = append(leases, lost...)
 			err = reckon()
 		}
@@ -237,98 +363,94 @@ func (a *attempt) pass(ctx context.Context) (step, error) {
 	if err != nil {
 		return step{}, err
 	}
-	a.why = a.noRoom(st, f, leases, q)
-	a.missing = less(a.why.Want, f.left())
+	b.why = b.noRoom(st, f, leases, q)
+	b.missing = less(b.why.Want, f.left())
 	if fits {
-		a.missing = 0
+		b.missing = 0
 	}
-	recent, ending := g.recent() || movement(leases, f, fam), a.r.ending(leases)
+	s.figures = f
+	recent, ending := g.recent() || movement(leases, f, fam), b.r.ending(leases)
 	switch {
-	case a.why.Never, s.before != nil && q.waits && a.q.Wait == nil:
+	case b.why.Never, s.before != nil && q.waits && b.q.Wait == nil:
 		s.no = true
-		return s, nil
 	case s.before != nil:
-		a.settle = settle{}
-		return s, a.queue(l, false)
-	case fits && a.settle.done(time.Now(), recent, f.shareable):
-		s.leases, err = a.grant(g, f)
-		return s, err
+		b.settle = settle{}
+	case fits && b.settle.done(time.Now(), recent, f.shareable):
+		s.ready = true
 	case fits:
 		s.pause = apart
-		return s, a.queue(l, false)
-	case a.q.Wait != nil:
-		a.settle = settle{}
-		return s, a.queue(l, true)
-	case (recent || ending > 0) && times(a.each, a.q.Copies) <= less(f.most, less(f.leased, ending)) && !a.settle.over(time.Now()):
+	case b.q.Wait != nil:
+		b.settle = settle{}
+		s.roomless = true
+	case (recent || ending > 0) && times(b.each, b.q.Copies) <= less(f.most, less(f.leased, ending)) && !b.settle.over(time.Now()):
 		// Leases that go on would leave room, and memory may be about to become free.
 		s.pause = apart
-		return s, a.queue(l, false)
+	default:
+		s.no = true
 	}
-	s.no = true
 	return s, nil
 }
 
-// queueState is what is before a request in the queue.
-type queueState struct {
-	place  int    // tickets before it
-	before *found // the nearest that is awake; nil: none
-	waits  bool   // the first that is awake has found no room
-	first  []Entry
+// make makes the leases of a bid; what it has made is in b.leases, also after an
+// error. Caller holds the GPU's lock.
+func (b *bid) make(f figures) error {
+	if b.each > mostBytes {
+		return fmt.Errorf("share: a lease of %d bytes; want at most %d", b.each, uint64(mostBytes))
+	}
+	for range b.q.Copies {
+		rec := b.record(leaseKind, newID(), b.each)
+		file, err := b.r.lease(b.key, rec)
+		if err != nil {
+			return err
+		}
+		b.leases = append(b.leases, &Lease{r: b.r, key: b.key, f: file, rec: rec, display: f.display, host: f.host})
+	}
+	return nil
 }
 
-// queueOf reads the tickets before this request's: the first ones, for messages,
-// and the nearest ones until one is awake. It removes those of the dead that it
-// comes across.
-func (a *attempt) queueOf(l look) (q queueState) {
-	ahead := l.tickets
-	if a.number > 0 {
-		n, _ := slices.BinarySearch(ahead, ticketID(a.number))
-		ahead = ahead[:n]
+// undo ends the leases that make has made.
+func (b *bid) undo() {
+	for _, l := range b.leases {
+		_ = b.r.remove(b.key, l.rec.ID)
+		l.f.Close()
 	}
-	q.place = len(ahead)
-	read := map[string]*found{}
-	get := func(id string) *found {
-		if t, ok := read[id]; ok {
-			return t
-		}
-		t, err := a.r.readTicket(a.key, id)
-		if err == nil {
-			read[id] = &t
-			return &t
-		}
-		if errors.Is(err, errDead) {
-			_ = os.Remove(a.r.path(a.key, id, ticketKind))
-			at("look: a dead ticket removed")
-		}
-		read[id] = nil
-		q.place--
-		return nil
+	b.leases = nil
+}
+
+// refused is the refusal as of the last look, with the processes that hold leases
+// of ended ones.
+func (b *bid) refused() error {
+	findHolders(b.why.Holders)
+	return b.why
+}
+
+// report calls Wait if there is news.
+func (b *bid) report(place int) {
+	p := Position{place, b.missing, b.why}
+	if b.q.Wait == nil || p.Place == 0 && p.Missing == 0 && (b.why == nil || b.why.Blocked == nil) {
+		return
 	}
-	for _, id := range slices.Backward(ahead) {
-		if t := get(id); t != nil && a.r.awake(*t) {
-			q.before = t
-			break
-		}
+	if t := b.reported; t == nil || t.Place != p.Place || t.Missing != p.Missing || (t.Why.Blocked == nil) != (p.Why.Blocked == nil) || !reflect.DeepEqual(t.Why.Holders, p.Why.Holders) {
+		b.reported = &p
+		b.q.Wait(p)
 	}
-	awake := q.before == nil // looked for in what follows
-	for _, id := range ahead {
-		if awake && len(q.first) >= shown {
-			break
-		}
-		t := get(id)
-		if t == nil {
-			continue
-		}
-		if !awake && a.r.awake(*t) {
-			awake, q.waits = true, t.Waiting
-		}
-		if len(q.first) < shown {
-			e := a.r.entry(*t)
-			e.Place = len(q.first)
-			q.first = append(q.first, e)
-		}
+}
+
+// noRoom describes how a request stands that is not granted.
+func (b *bid) noRoom(st device.Status, f figures, leases []found, q queueState) *NoRoomError {
+	holders := b.r.holders(leases)
+	for i, e := range holders {
+		holders[i].Over = f.over[who{e.PID, e.Start}]
 	}
-	return q
+	return &NoRoomError{Device: b.q.Device, Want: times(b.each, b.q.Copies), Copies: b.q.Copies, Total: st.Total, Shareable: f.shareable, Free: f.left(),
+		Never: b.q.never(f, b.each), Holders: holders, Ahead: q.first, Before: q.place, Foreign: f.foreign, Display: f.display, Reserve: b.q.Reserve}
+}
+
+// record is a new file's.
+func (b *bid) record(kind, id string, bytes uint64) record {
+	self, _ := readStat(os.Getpid())
+	return record{Kind: kind, ID: id, Device: b.q.Device, Bytes: bytes, PID: os.Getpid(), Start: self.start, Namespace: b.r.namespace,
+		Since: time.Now().UnixNano(), Command: b.q.Command}
 }
 
 // movement reports whether a process started within the last second.
@@ -376,269 +498,6 @@ func (s *settle) over(now time.Time) bool {
 		s.begun, s.last = now, now
 	}
 	return now.Sub(s.begun) >= settling
-}
-
-func ticketID(number uint64) string { return fmt.Sprintf("%016x", number) }
-
-// numberOf returns the number that a ticket's name has; ok is false if it is no
-// name of a ticket.
-func numberOf(id string) (n uint64, ok bool) {
-	n, err := strconv.ParseUint(id, 16, 64)
-	return n, err == nil && n > 0 && id == ticketID(n)
-}
-
-// farthest is how far a ticket's number may be from the one before it. Numbers
-// count up by one and begin again when nobody waits, so honest ones are near.
-const farthest = 1 << 40
-
-// turns returns the tickets among names in order. Other names are left out, and
-// numbers beyond a gap that counting does not leave: so no file of another user,
-// locked or not, makes the numbers run out.
-func turns(ids []string) []string {
-	last := uint64(0)
-	return slices.DeleteFunc(ids, func(id string) bool {
-		n, ok := numberOf(id)
-		if !ok || n-last > farthest {
-			return true
-		}
-		last = n
-		return false
-	})
-}
-
-// queue takes a ticket if there is none yet, and notes on it that there was no
-// room at its turn. Caller holds the GPU's lock.
-func (a *attempt) queue(l look, waiting bool) error {
-	if a.ticket != nil {
-		if !waiting || a.rec.Waiting {
-			return nil
-		}
-		a.rec.Waiting = true
-		_, err := a.ticket.WriteAt(a.rec.encode(), 0)
-		at("queue: noted")
-		if err != nil {
-			return a.r.why(a.path(), err)
-		}
-		return nil
-	}
-	if _, taken := slices.BinarySearch(l.tickets, ticketID(a.number)); a.number == 0 || taken {
-		a.number = a.r.lastNumber(a.key, l.tickets) + 1
-	}
-	for {
-		a.rec = a.record(ticketKind, ticketID(a.number), times(a.each, a.q.Copies))
-		a.rec.Number, a.rec.Waiting = a.number, waiting
-		f, err := a.r.publish(a.path(), 0o644, func(f *os.File) error {
-			if _, err := f.WriteAt(a.rec.encode(), 0); err != nil {
-				return err
-			}
-			return setLock(f)
-		})
-		switch {
-		case err == nil:
-			a.ticket, a.beat = f, time.Now()
-			return nil
-		case !errors.Is(err, fs.ErrExist):
-			return a.r.why(a.path(), err)
-		}
-		a.number++ // the name is that of a dead file of another user, who alone can remove it
-	}
-}
-
-// lastNumber returns the highest number of those who wait; 0: nobody waits.
-func (r *Registry) lastNumber(key string, tickets []string) uint64 {
-	for _, id := range slices.Backward(tickets) {
-		if _, err := r.readTicket(key, id); err == nil {
-			n, _ := numberOf(id)
-			return n
-		}
-	}
-	return 0
-}
-
-// path is the ticket's name.
-func (a *attempt) path() string { return a.r.path(a.key, a.rec.ID, ticketKind) }
-
-// record is a new file's.
-func (a *attempt) record(kind, id string, bytes uint64) record {
-	self, _ := readStat(os.Getpid())
-	return record{Kind: kind, ID: id, Device: a.q.Device, Bytes: bytes, PID: os.Getpid(), Start: self.start, Namespace: a.r.namespace,
-		Since: time.Now().UnixNano(), Command: a.q.Command}
-}
-
-// grant makes the leases. Caller holds the GPU's lock.
-func (a *attempt) grant(g *guard, left figures) ([]*Lease, error) {
-	var leases []*Lease
-	undo := func() {
-		for _, l := range leases {
-			_ = a.r.remove(a.key, l.rec.ID)
-			l.f.Close()
-		}
-	}
-	if a.each > mostBytes {
-		return nil, fmt.Errorf("share: a lease of %d bytes; want at most %d", a.each, uint64(mostBytes))
-	}
-	for range a.q.Copies {
-		rec := a.record(leaseKind, newID(), a.each)
-		f, err := a.r.lease(a.key, rec)
-		if err != nil {
-			undo()
-			return nil, err
-		}
-		leases = append(leases, &Lease{r: a.r, key: a.key, f: f, rec: rec, display: left.display, host: left.host})
-	}
-	at("grant: made")
-	if !g.stands() {
-		// Somebody removed the lock's file, and another may be deciding beside this
-		// one: the request is decided anew, by the lock that stands now.
-		undo()
-		return nil, nil
-	}
-	for _, l := range leases {
-		taken.Store(l.rec.ID, true)
-	}
-	a.leave()
-	return leases, nil
-}
-
-// leave gives up the place in the queue.
-func (a *attempt) leave() {
-	if a.ticket == nil {
-		return
-	}
-	os.Remove(a.path())
-	at("leave: removed")
-	a.drop()
-}
-
-// drop lets go of the ticket, which wakes the waiter behind it.
-func (a *attempt) drop() {
-	unsetLock(a.ticket)
-	a.ticket.Close()
-	a.ticket = nil
-}
-
-// noRoom describes how a request stands that is not granted.
-func (a *attempt) noRoom(st device.Status, f figures, leases []found, q queueState) *NoRoomError {
-	holders := a.r.holders(leases)
-	for i, e := range holders {
-		holders[i].Over = f.over[who{e.PID, e.Start}]
-	}
-	return &NoRoomError{Device: a.q.Device, Want: times(a.each, a.q.Copies), Copies: a.q.Copies, Total: st.Total, Shareable: f.shareable, Free: f.left(),
-		Never: a.q.never(f, a.each), Holders: holders, Ahead: q.first, Before: q.place, Foreign: f.foreign, Display: f.display, Reserve: a.q.Reserve}
-}
-
-// touch shows that the waiter is alive.
-func (a *attempt) touch() {
-	if now := time.Now(); a.ticket != nil && now.Sub(a.beat) >= beats()/2 {
-		// If the file is gone the next pass makes it again.
-		_ = os.Chtimes(a.path(), time.Time{}, now)
-		a.beat = now
-	}
-}
-
-// watch is a wait in the kernel for a ticket's owner to leave the queue.
-type watch struct {
-	f    *os.File
-	t    found
-	gone chan struct{} // closed when its lock is gone
-}
-
-// watch returns the wait for a ticket; a second wait for one is the first. The
-// error is that of a ticket that is gone. A wait ends when the ticket's owner
-// leaves the queue, however that is; nothing else ends it.
-func (a *attempt) watch(t found) (*watch, error) {
-	f, err := os.OpenFile(t.path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	info, err := f.Stat()
-	if err == nil && inodeOf(info) != t.inode {
-		err = fs.ErrNotExist
-	}
-	if err != nil {
-		f.Close()
-		return nil, err
-	}
-	a.watches = slices.DeleteFunc(a.watches, func(w *watch) bool {
-		select {
-		case <-w.gone:
-			return true
-		default:
-			return false
-		}
-	})
-	for _, w := range a.watches {
-		if w.t.inode == t.inode {
-			f.Close()
-			return w, nil
-		}
-	}
-	w := &watch{f, t, make(chan struct{})}
-	a.watches = append(a.watches, w)
-	go func() {
-		// A lock for reading: the ticket is another user's. It is dropped at once.
-		_ = fcntl(f, ofdSetlkw, &syscall.Flock_t{Type: syscall.F_RDLCK})
-		close(w.gone)
-		f.Close()
-	}()
-	return w, nil
-}
-
-// pause waits until it is worth while to look again.
-func (a *attempt) pause(ctx context.Context, s step) error {
-	if s.before == nil {
-		a.touch()
-		sleep(ctx, s.pause)
-		return nil
-	}
-	w, err := a.watch(*s.before)
-	if err != nil {
-		return nil // it has left the queue
-	}
-	if a.q.Wait == nil {
-		// It is refused as soon as one before it is found to wait for room.
-		ctx, cancel := context.WithTimeout(ctx, apart+time.Duration(s.place)*time.Millisecond)
-		defer cancel()
-		select {
-		case <-ctx.Done():
-		case <-w.gone:
-		}
-		a.touch()
-		return nil
-	}
-	beat := time.NewTicker(beats())
-	defer beat.Stop()
-	again := func(place int) time.Duration { return max(refresh, time.Duration(place)*refreshPlace) }
-	fresh := time.NewTimer(again(s.place))
-	defer fresh.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-w.gone:
-			return nil
-		case <-beat.C:
-			a.touch()
-			if _, err := os.Lstat(a.path()); err != nil {
-				return nil
-			}
-			info, err := w.f.Stat()
-			if err != nil {
-				return nil
-			}
-			if w.t.beat = info.ModTime(); !a.r.awake(w.t) {
-				return nil
-			}
-		case <-fresh.C:
-			files, err := a.r.files(a.key)
-			if err != nil {
-				return err
-			}
-			place, _ := slices.BinarySearch(files[a.key][ticketKind], a.rec.ID)
-			a.report(place)
-			fresh.Reset(again(place))
-		}
-	}
 }
 
 // sleep waits for a while, or until ctx is done.

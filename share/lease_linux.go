@@ -81,7 +81,7 @@ func (l *Lease) Tell(pid int) error {
 	if l.f != nil {
 		ctx, cancel := within(patience)
 		defer cancel()
-		g, err := l.r.lock(ctx, l.key, nil)
+		g, err := l.r.lock(ctx, l.key, patience, nil)
 		if err != nil {
 			return err
 		}
@@ -131,7 +131,7 @@ func (l *Lease) restore(ctx context.Context) error {
 	if done, err := l.complete(); done || err != nil {
 		return err
 	}
-	g, err := l.r.lock(ctx, l.key, nil)
+	g, err := l.r.lock(ctx, l.key, patience, nil)
 	if err != nil {
 		return err
 	}
@@ -206,7 +206,7 @@ func (l *Lease) Close() error {
 	// free. Without it the tidying up is left to the others.
 	ctx, cancel := within(patienceOfClose)
 	defer cancel()
-	g, err := l.r.lock(ctx, l.key, nil)
+	g, err := l.r.lock(ctx, l.key, patience, nil)
 	// The lock is not released but by closing: it is the program's, too.
 	closeErr := l.f.Close()
 	if l.again != nil {

@@ -91,7 +91,7 @@ const guardText = "%20d %20d %20d %20d\n"
 // taken wait in the kernel, in turn, for as long as turns go on; beat is called
 // meanwhile, at least once a second. The error is ErrLocked if one process has
 // held the lock for longer than patience.
-func (r *Registry) lock(ctx context.Context, key string, beat func()) (*guard, error) {
+func (r *Registry) lock(ctx context.Context, key string, patience time.Duration, beat func()) (*guard, error) {
 	path := filepath.Join(r.dir, key+".lock")
 	for range 1000 {
 		f, err := r.openLock(key)
@@ -99,7 +99,7 @@ func (r *Registry) lock(ctx context.Context, key string, beat func()) (*guard, e
 			return nil, r.why(path, err)
 		}
 		if err = setLock(f); err == syscall.EAGAIN || err == syscall.EACCES {
-			err = await(ctx, f, path, beat)
+			err = await(ctx, f, path, patience, beat)
 			if errors.Is(err, ErrLocked) || err != nil && err == ctx.Err() {
 				return nil, err
 			}
@@ -124,7 +124,7 @@ func (r *Registry) lock(ctx context.Context, key string, beat func()) (*guard, e
 
 // await waits in the kernel for the lock of f. Unless it returns nil or an error
 // of the kernel, f is closed once the kernel lets go of it.
-func await(ctx context.Context, f *os.File, path string, beat func()) error {
+func await(ctx context.Context, f *os.File, path string, patience time.Duration, beat func()) error {
 	got, left := make(chan error), make(chan struct{})
 	go func() {
 		err := fcntl(f, ofdSetlkw, &syscall.Flock_t{Type: syscall.F_WRLCK})

@@ -382,7 +382,7 @@ func TestCloseDoesNotWaitForKeepOrTell(t *testing.T) {
 			r, gpu := newGPU(t)
 			l, err := take(r, gpu, 8, 1)
 			must(t, err)
-			g, err := r.lock(t.Context(), keyOf(gpu), nil)
+			g, err := r.lock(t.Context(), keyOf(gpu), patience, nil)
 			must(t, err)
 			must(t, os.Remove(l[0].Path()))
 			info, err := g.f.Stat()

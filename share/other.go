@@ -24,6 +24,9 @@ func (r *Registry) Dir() string { return "" }
 // Acquire fails on this system.
 func (r *Registry) Acquire(context.Context, Request) ([]*Lease, error) { return nil, errHere }
 
+// AcquireAll fails on this system.
+func (r *Registry) AcquireAll(context.Context, ...Request) ([][]*Lease, error) { return nil, errHere }
+
 // List fails on this system.
 func (r *Registry) List(...string) ([]Entry, error) { return nil, errHere }
 

@@ -73,6 +73,7 @@ type record struct {
 	Command   []string `json:"command,omitempty"`
 	Number    uint64   `json:"number,omitempty"`  // ticket: its turn, from 1
 	Waiting   bool     `json:"waiting,omitempty"` // ticket: there was no room at its turn
+	Passing   string   `json:"passing,omitempty"` // ticket: KEY.NUMBER of a ticket that the request waits for on another GPU; while that one waits, those behind may go before
 	Lost      uint64   `json:"lost,omitempty"`    // lease: inode of a removed KEY.ID.held whose lock means this lease, too
 }
 

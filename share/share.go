@@ -68,13 +68,17 @@
 // name is no number, or a number far beyond the others, is no ticket, locked or not.
 //
 // Only the first in the queue looks at the GPU. Each of the others waits in the
-// kernel for the lock on the nearest ticket before its own whose owner is awake:
-// when that one is served, or killed, one process wakes. So thousands can wait.
+// kernel for the lock on the nearest ticket before its own that holds it up: when
+// that one is served, or killed, one process wakes. So thousands can wait.
 //
 // A waiter sets the time of its ticket every 2.5 s. One that has not for 5 s
 // and is seen to be stopped, or cannot be seen, is passed over, as is one that has
 // not for a minute; messages name it. It keeps its number, so once it runs again it
 // is before all who came later and still wait.
+//
+// A request for several GPUs has a ticket in the queue of each, and holds nothing
+// until there is room on all. While it waits for a turn on one of them, those behind
+// it on the others go before it.
 //
 // # What is not trusted
 //

@@ -160,7 +160,7 @@ func TestStopped(t *testing.T) {
 	for stoppedOutsideTheLock := false; !stoppedOutsideTheLock; {
 		stopped.signal(t, syscall.SIGSTOP)
 		ctx, cancel := within(200 * time.Millisecond)
-		g, err := r.lock(ctx, keyOf(gpu), nil)
+		g, err := r.lock(ctx, keyOf(gpu), patience, nil)
 		cancel()
 		if stoppedOutsideTheLock = err == nil; err == nil {
 			g.unlock()
@@ -194,7 +194,7 @@ func TestLockTaken(t *testing.T) {
 	defer func(old time.Duration) { patience = old }(patience)
 	patience = 20 * time.Millisecond
 	r, gpu := newGPU(t)
-	g, err := r.lock(t.Context(), keyOf(gpu), nil)
+	g, err := r.lock(t.Context(), keyOf(gpu), patience, nil)
 	must(t, err)
 	q := Request{Device: gpu, Meter: simulated(gpu)}
 	if _, err := r.Acquire(t.Context(), q); !errors.Is(err, ErrLocked) || !strings.Contains(err.Error(), fmt.Sprint("kill -CONT ", os.Getpid())) {

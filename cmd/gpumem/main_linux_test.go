@@ -14,6 +14,9 @@ import (
 
 // A program that says which signal it gets when its parent ends.
 func init() {
+	if filepath.Base(os.Args[0]) == "deathsig" { // which asks about the main thread
+		runtime.LockOSThread()
+	}
 	programs["deathsig"] = func() {
 		var sig int32
 		_, _, errno := syscall.Syscall(syscall.SYS_PRCTL, syscall.PR_GET_PDEATHSIG, uintptr(unsafe.Pointer(&sig)), 0)

@@ -81,22 +81,10 @@ func (p *Plan) take(ctx context.Context) (leases [][]*share.Lease, status []devi
 		ctx, cancel = context.WithTimeout(ctx, p.Wait)
 		defer cancel()
 	}
-	leases = make([][]*share.Lease, p.Copies)
-	// In the order of the keys, so that two who want the same GPUs do not each
-	// wait for the other's.
-	order := make([]int, len(p.Targets))
-	for i := range order {
-		order[i] = i
-		for c := range leases {
-			leases[c] = append(leases[c], nil)
-		}
-	}
-	slices.SortFunc(order, func(a, b int) int { return strings.Compare(p.Targets[a].Key, p.Targets[b].Key) })
 	status = make([]device.Status, len(p.Targets))
-	for _, i := range order {
-		t := p.Targets[i]
+	var requests []share.Request
+	for i, t := range p.Targets {
 		if status[i], err = t.Meter.Status(); err != nil {
-			closeAll(leases)
 			return nil, nil, err
 		}
 		q := share.Request{Device: t.Key, Meter: t.Meter, Bytes: p.Bytes, Copies: p.Copies, Reserve: p.Reserve, Command: p.Command, Nested: true, Parts: given.Shares(p.Env)}
@@ -107,15 +95,22 @@ func (p *Plan) take(ctx context.Context) (leases [][]*share.Lease, status []devi
 			q.Share /= float64(p.Copies)
 		}
 		if p.Wait != 0 {
-			q.Wait = p.position
+			on := ""
+			if len(p.Targets) > 1 {
+				on = " on " + t.Words
+			}
+			q.Wait = func(at share.Position) { p.position(on, at) }
 		}
-		got, err := p.Registry.Acquire(ctx, q)
-		if err != nil {
-			closeAll(leases)
-			return nil, nil, err
-		}
+		requests = append(requests, q)
+	}
+	byTarget, err := p.Registry.AcquireAll(ctx, requests...)
+	if err != nil {
+		return nil, nil, err
+	}
+	leases = make([][]*share.Lease, p.Copies)
+	for i, got := range byTarget {
 		for c := range leases {
-			leases[c][i] = got[c]
+			leases[c] = append(leases[c], got[c])
 		}
 		display, host := got[0].Left()
 		if display > 0 {
@@ -128,8 +123,8 @@ func (p *Plan) take(ctx context.Context) (leases [][]*share.Lease, status []devi
 	return leases, status, nil
 }
 
-// position tells how the wait goes.
-func (p *Plan) position(at share.Position) {
+// position says how the wait goes; on names the GPU where there are several.
+func (p *Plan) position(on string, at share.Position) {
 	p.idle.Do(debug.FreeOSMemory) // there may be thousands of us, for hours
 	missing := "its turn has not come"
 	if at.Why != nil && at.Why.Blocked != nil {
@@ -141,7 +136,7 @@ func (p *Plan) position(at share.Position) {
 	if at.Place > 0 {
 		place = fmt.Sprintf("%d before it", at.Place)
 	}
-	p.say("waiting for room (%s): %s", place, missing)
+	p.say("waiting for room%s (%s): %s", on, place, missing)
 }
 
 func closeAll(leases [][]*share.Lease) {

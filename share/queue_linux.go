@@ -1,0 +1,364 @@
+// The queue of a GPU: tickets, and the wait for those before.
+
+package share
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+const (
+	// A waiter's place is read again after refresh, and the later the longer the
+	// queue is: all places of n waiters together cost n log n names a second.
+	refresh      = time.Second
+	refreshPlace = 100 * time.Millisecond // for each place
+)
+
+// beats is how often a waiter shows that it is alive, and looks whether the one
+// that it waits for is.
+func beats() time.Duration { return asleep / 2 }
+
+// place is a request's place in the queue of one GPU.
+type place struct {
+	ticket  *os.File // nil: none
+	number  uint64   // that the request has or had; 0: none yet
+	rec     record   // of the ticket
+	beat    time.Time
+	watches []*watch
+}
+
+// queueState is what is before a request in the queue.
+type queueState struct {
+	place  int    // tickets before it
+	before *found // the nearest that holds this one up; nil: none
+	waits  bool   // the first of those has found no room
+	first  []Entry
+}
+
+// queueOf reads the tickets before this request's: the first ones, for messages,
+// and the nearest ones until one holds this one up. It removes those of the dead
+// that it comes across.
+func (b *bid) queueOf(l look) (q queueState) {
+	ahead := l.tickets
+	if b.number > 0 {
+		n, _ := slices.BinarySearch(ahead, ticketID(b.number))
+		ahead = ahead[:n]
+	}
+	q.place = len(ahead)
+	read := map[string]*found{}
+	get := func(id string) *found {
+		if t, ok := read[id]; ok {
+			return t
+		}
+		t, err := b.r.readTicket(b.key, id)
+		if err == nil {
+			read[id] = &t
+			return &t
+		}
+		if errors.Is(err, errDead) {
+			_ = os.Remove(b.r.path(b.key, id, ticketKind))
+			at("look: a dead ticket removed")
+		}
+		read[id] = nil
+		q.place--
+		return nil
+	}
+	for _, id := range slices.Backward(ahead) {
+		if t := get(id); t != nil && b.r.holdsUp(*t) {
+			q.before = t
+			break
+		}
+	}
+	known := q.before == nil // the first of those is looked for in what follows
+	for _, id := range ahead {
+		if known && len(q.first) >= shown {
+			break
+		}
+		t := get(id)
+		if t == nil {
+			continue
+		}
+		if !known && b.r.holdsUp(*t) {
+			known, q.waits = true, t.Waiting
+		}
+		if len(q.first) < shown {
+			e := b.r.entry(*t)
+			e.Place = len(q.first)
+			q.first = append(q.first, e)
+		}
+	}
+	return q
+}
+
+func ticketID(number uint64) string { return fmt.Sprintf("%016x", number) }
+
+// numberOf returns the number that a ticket's name has; ok is false if it is no
+// name of a ticket.
+func numberOf(id string) (n uint64, ok bool) {
+	n, err := strconv.ParseUint(id, 16, 64)
+	return n, err == nil && n > 0 && id == ticketID(n)
+}
+
+// farthest is how far a ticket's number may be from the one before it. Numbers
+// count up by one and begin again when nobody waits, so honest ones are near.
+const farthest = 1 << 40
+
+// turns returns the tickets among names in order. Other names are left out, and
+// numbers beyond a gap that counting does not leave: so no file of another user,
+// locked or not, makes the numbers run out.
+func turns(ids []string) []string {
+	last := uint64(0)
+	return slices.DeleteFunc(ids, func(id string) bool {
+		n, ok := numberOf(id)
+		if !ok || n-last > farthest {
+			return true
+		}
+		last = n
+		return false
+	})
+}
+
+// queue takes a ticket if there is none yet, and notes on it how the request stands:
+// whether there was no room at its turn, and the ticket on another GPU that it waits
+// for. Caller holds the locks of all GPUs of the request.
+func (b *bid) queue(tickets []string, waiting bool, passing string) error {
+	if b.ticket != nil {
+		waiting = waiting || b.rec.Waiting
+		if waiting == b.rec.Waiting && passing == b.rec.Passing {
+			return nil
+		}
+		b.rec.Waiting, b.rec.Passing = waiting, passing
+		_, err := b.ticket.WriteAt(b.rec.encode(), 0)
+		at("queue: noted")
+		if err != nil {
+			return b.r.why(b.path(), err)
+		}
+		return nil
+	}
+	if _, taken := slices.BinarySearch(tickets, ticketID(b.number)); b.number == 0 || taken {
+		b.number = b.r.lastNumber(b.key, tickets) + 1
+	}
+	for {
+		b.rec = b.record(ticketKind, ticketID(b.number), times(b.each, b.q.Copies))
+		b.rec.Number, b.rec.Waiting, b.rec.Passing = b.number, waiting, passing
+		f, err := b.r.publish(b.path(), 0o644, func(f *os.File) error {
+			if _, err := f.WriteAt(b.rec.encode(), 0); err != nil {
+				return err
+			}
+			return setLock(f)
+		})
+		switch {
+		case err == nil:
+			b.ticket, b.beat = f, time.Now()
+			return nil
+		case !errors.Is(err, fs.ErrExist):
+			return b.r.why(b.path(), err)
+		}
+		b.number++ // the name is that of a dead file of another user, who alone can remove it
+	}
+}
+
+// lastNumber returns the highest number of those who wait; 0: nobody waits.
+func (r *Registry) lastNumber(key string, tickets []string) uint64 {
+	for _, id := range slices.Backward(tickets) {
+		if _, err := r.readTicket(key, id); err == nil {
+			n, _ := numberOf(id)
+			return n
+		}
+	}
+	return 0
+}
+
+// path is the ticket's name.
+func (b *bid) path() string { return b.r.path(b.key, b.rec.ID, ticketKind) }
+
+// leave gives up the place in the queue.
+func (b *bid) leave() {
+	if b.ticket == nil {
+		return
+	}
+	os.Remove(b.path())
+	at("leave: removed")
+	b.drop()
+}
+
+// drop lets go of the ticket, which wakes the waiter behind it.
+func (b *bid) drop() {
+	unsetLock(b.ticket)
+	b.ticket.Close()
+	b.ticket = nil
+}
+
+// touch shows that the waiter is alive.
+func (b *bid) touch() {
+	if now := time.Now(); b.ticket != nil && now.Sub(b.beat) >= beats()/2 {
+		// If the file is gone the next pass makes it again.
+		_ = os.Chtimes(b.path(), time.Time{}, now)
+		b.beat = now
+	}
+}
+
+// watch is a wait in the kernel for a ticket's owner to leave the queue.
+type watch struct {
+	f    *os.File
+	t    found
+	gone chan struct{} // closed when its lock is gone
+}
+
+// over reports whether the wait has ended.
+func (w *watch) over() bool {
+	select {
+	case <-w.gone:
+		return true
+	default:
+		return false
+	}
+}
+
+// watch returns the wait for a ticket; a second wait for one is the first. The
+// error is that of a ticket that is gone. A wait ends when the ticket's owner
+// leaves the queue, however that is; nothing else ends it. There is a value in
+// woken then, which has room for one.
+func (b *bid) watch(t found, woken chan<- bool) (*watch, error) {
+	f, err := os.OpenFile(t.path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && inodeOf(info) != t.inode {
+		err = fs.ErrNotExist
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	b.watches = slices.DeleteFunc(b.watches, (*watch).over)
+	for _, w := range b.watches {
+		if w.t.inode == t.inode {
+			f.Close()
+			return w, nil
+		}
+	}
+	w := &watch{f, t, make(chan struct{})}
+	b.watches = append(b.watches, w)
+	go func() {
+		// A lock for reading: the ticket is another user's. It is dropped at once.
+		_ = fcntl(f, ofdSetlkw, &syscall.Flock_t{Type: syscall.F_RDLCK})
+		close(w.gone)
+		f.Close()
+		select {
+		case woken <- true:
+		default:
+		}
+	}()
+	return w, nil
+}
+
+// pause waits until it is worth while to look again: for a waiter before this request.
+func (a *acquisition) pause(ctx context.Context, steps []step) error {
+	var watched []*watch
+	longest, pause := 0, poll
+	for i, s := range steps {
+		pause, longest = max(pause, s.pause), max(longest, s.place)
+		if s.before == nil {
+			continue
+		}
+		w, err := a.bids[i].watch(*s.before, a.woken)
+		if err != nil {
+			return nil // it has left the queue
+		}
+		watched = append(watched, w)
+	}
+	if watched == nil {
+		a.touch()
+		sleep(ctx, pause)
+		return nil
+	}
+	over := func() bool { return slices.ContainsFunc(watched, (*watch).over) }
+	if a.bids[0].q.Wait == nil {
+		// It is refused as soon as one before it is found to wait for room.
+		ctx, cancel := context.WithTimeout(ctx, apart+time.Duration(longest)*time.Millisecond)
+		defer cancel()
+		for ctx.Err() == nil && !over() {
+			select {
+			case <-ctx.Done():
+			case <-a.woken:
+			}
+		}
+		a.touch()
+		return nil
+	}
+	beat := time.NewTicker(beats())
+	defer beat.Stop()
+	again := func() time.Duration { return max(refresh, time.Duration(longest)*refreshPlace) }
+	fresh := time.NewTimer(again())
+	defer fresh.Stop()
+	for !over() {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-a.woken:
+		case <-beat.C:
+			a.touch()
+			for _, b := range a.bids {
+				if _, err := os.Lstat(b.path()); err != nil {
+					return nil
+				}
+			}
+			for _, w := range watched {
+				if !a.r.holdsUpStill(w) {
+					return nil
+				}
+			}
+		case <-fresh.C:
+			longest = 0
+			for _, b := range a.bids {
+				files, err := a.r.files(b.key)
+				if err != nil {
+					return err
+				}
+				place, _ := slices.BinarySearch(files[b.key][ticketKind], b.rec.ID)
+				b.report(place)
+				longest = max(longest, place)
+			}
+			fresh.Reset(again())
+		}
+	}
+	return nil
+}
+
+// holdsUp reports whether nobody behind a waiter goes before it.
+func (r *Registry) holdsUp(t found) bool { return !r.passing(t.record) && r.awake(t) }
+
+// passing reports whether a waiter waits for a ticket on another GPU.
+func (r *Registry) passing(t record) bool {
+	key, id, ok := strings.Cut(t.Passing, ".")
+	if _, number := numberOf(id); !ok || !number || strings.ContainsRune(key, '/') {
+		return false
+	}
+	_, err := r.readTicket(key, id)
+	return err == nil
+}
+
+// holdsUpStill is holdsUp for a waiter that is watched, as of now.
+func (r *Registry) holdsUpStill(w *watch) bool {
+	info, err := w.f.Stat()
+	if err != nil {
+		return false
+	}
+	if w.t.beat = info.ModTime(); !r.awake(w.t) {
+		return false
+	}
+	file := make([]byte, fileSize)
+	n, _ := w.f.ReadAt(file, 0)
+	rec, err := decode(file[:n])
+	return err != nil || !r.passing(rec) // what cannot be read of a waiter holds others up
+}

@@ -1,0 +1,235 @@
+package share
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"gpumem/device"
+)
+
+// Requests for several GPUs.
+
+// fixed is a GPU of 24 GiB that nobody uses.
+var fixed = meterFunc(func() device.Status {
+	return device.Status{Info: device.Info{Total: 24 * gib}, Free: 24 * gib}
+})
+
+// ask makes a request for some GiB of each GPU.
+func ask(gibs uint64, wait bool, gpus ...string) []Request {
+	var qs []Request
+	for _, gpu := range gpus {
+		q := Request{Device: gpu, Meter: fixed, Bytes: gibs * gib}
+		if wait {
+			q.Wait = func(Position) {}
+		}
+		qs = append(qs, q)
+	}
+	return qs
+}
+
+// asked is a request that runs in a goroutine.
+type asked struct {
+	cancel context.CancelFunc
+	done   chan struct{}
+	leases [][]*Lease
+	err    error
+}
+
+func askLater(t *testing.T, r *Registry, qs []Request) *asked {
+	ctx, cancel := context.WithCancel(t.Context())
+	a := &asked{cancel: cancel, done: make(chan struct{})}
+	go func() {
+		defer close(a.done)
+		a.leases, a.err = r.AcquireAll(ctx, qs...)
+	}()
+	t.Cleanup(func() { cancel(); <-a.done; a.close() })
+	return a
+}
+
+func (a *asked) served() bool {
+	select {
+	case <-a.done:
+		return true
+	default:
+		return false
+	}
+}
+
+func (a *asked) close() {
+	for _, ls := range a.leases {
+		for _, l := range ls {
+			_ = l.Close()
+		}
+	}
+}
+
+func newRegistry(t *testing.T) *Registry {
+	t.Helper()
+	noMovement(t)
+	r, err := Open(t.TempDir())
+	must(t, err)
+	return r
+}
+
+// TestSeveralHoldNothingWhileTheyWait: a request for two GPUs that waits behind
+// another on the second leaves the first to those who came later. When it is its turn
+// on both it is passed by nobody, and is served when there is room on both.
+func TestSeveralHoldNothingWhileTheyWait(t *testing.T) {
+	r := newRegistry(t)
+	holder, err := r.AcquireAll(t.Context(), ask(20, false, "B")...)
+	must(t, err)
+	before := askLater(t, r, ask(20, true, "B"))
+	queued(t, r, "B", 1)
+	both := askLater(t, r, ask(20, true, "A", "B"))
+	queued(t, r, "A", 1)
+	queued(t, r, "B", 2)
+
+	// It has no lease on A, and lets others pass, those that wait and those that do not.
+	passing, err := r.AcquireAll(t.Context(), ask(20, false, "A")...)
+	must(t, err)
+	must(t, passing[0][0].Close())
+	passed := askLater(t, r, ask(20, true, "A"))
+	<-passed.done
+	must(t, passed.err)
+
+	// Its turn on B comes: now it holds up those behind it on A, too.
+	must(t, holder[0][0].Close())
+	<-before.done
+	must(t, before.err)
+	eventually(t, "it is its turn on both", func() bool {
+		ticket, err := r.readTicket(keyOf("A"), ticketID(1))
+		return err == nil && !r.passing(ticket.record)
+	})
+	if _, err := r.AcquireAll(t.Context(), ask(1, false, "A")...); err == nil || !strings.Contains(err.Error(), "waiting before") {
+		t.Errorf("a request behind it: %v", err)
+	}
+	behind := askLater(t, r, ask(1, true, "A"))
+	queued(t, r, "A", 2)
+	before.close()
+	if both.served() || behind.served() {
+		t.Error("served without room on A")
+	}
+	passed.close()
+	<-both.done
+	must(t, both.err)
+	<-behind.done // beside it there are 4 GiB
+	must(t, behind.err)
+}
+
+// TestSeveralAreRefusedWhole: nothing is held after a refusal, whichever GPU it is on.
+func TestSeveralAreRefusedWhole(t *testing.T) {
+	r := newRegistry(t)
+	full, err := r.AcquireAll(t.Context(), ask(20, false, "full")...)
+	must(t, err)
+	defer full[0][0].Close()
+	mixed := ask(1, true, "A", "B")
+	mixed[1].Wait = nil
+	bad := ask(1, false, "A", "B")
+	bad[1].Meter = failing{}
+	for _, tc := range []struct {
+		name string
+		qs   []Request
+		want string
+	}{
+		{"no room on the last", ask(5, false, "A", "full"), "not enough free memory on full"},
+		{"no room on the first", ask(5, false, "full", "z"), "not enough free memory on full"},
+		{"more than the GPU has", ask(25, true, "A", "B"), "more than can ever be shared"},
+		{"twice", ask(1, false, "A", "B", "A"), "A is asked for twice"},
+		{"some wait", mixed, "some requests wait"},
+		{"unknown room", bad, "it is not known how much"},
+		{"none", nil, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			leases, err := r.AcquireAll(t.Context(), tc.qs...)
+			if (err == nil) != (tc.want == "") || err != nil && !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("%v, %v; want an error with %q", leases, err, tc.want)
+			}
+			if all, err := r.List(); err != nil || len(all) != 1 {
+				t.Errorf("then there are %v, %v", all, err)
+			}
+		})
+	}
+}
+
+// TestSeveralNeverWaitForEachOther: many programs ask for random sets of GPUs, in
+// random order, some give up. All others are served, and no GPU is ever given twice.
+// Programs that ask for the same GPUs are served in the order in which they came.
+func TestSeveralNeverWaitForEachOther(t *testing.T) {
+	r := newRegistry(t)
+	gpus := []string{"A", "B", "C", "D"}
+	rounds, programs := 10, 12
+	if testing.Short() {
+		rounds = 4
+	}
+	for round := range rounds {
+		rnd := rand.New(rand.NewPCG(uint64(round), 1))
+		var mu sync.Mutex
+		used := map[string]uint64{}
+		var order []int // of those that want all GPUs
+		var all sync.WaitGroup
+		first, err := r.AcquireAll(t.Context(), ask(24, false, gpus...)...)
+		must(t, err)
+		for i := range programs {
+			set := slices.Clone(gpus)
+			rnd.Shuffle(len(set), func(i, j int) { set[i], set[j] = set[j], set[i] })
+			if i%3 > 0 {
+				set = set[:1+rnd.IntN(len(set))]
+			}
+			gibs := 1 + rnd.Uint64N(24)
+			ctx, cancel := context.WithCancel(t.Context())
+			gone := rnd.IntN(5) == 0
+			waits, once := make(chan bool), sync.Once{}
+			qs := ask(gibs, true, set...)
+			for i := range qs {
+				qs[i].Wait = func(Position) { once.Do(func() { close(waits) }) }
+			}
+			all.Go(func() {
+				defer cancel()
+				leases, err := r.AcquireAll(ctx, qs...)
+				if err != nil {
+					if !gone || !errors.Is(err, context.Canceled) {
+						t.Errorf("program %d: %v", i, err)
+					}
+					return
+				}
+				mu.Lock()
+				if len(set) == len(gpus) && gibs > 12 {
+					order = append(order, i)
+				}
+				for _, gpu := range set {
+					if used[gpu] += gibs; used[gpu] > 24 {
+						t.Errorf("%d GiB of %s are given", used[gpu], gpu)
+					}
+				}
+				mu.Unlock()
+				mu.Lock()
+				for _, gpu := range set {
+					used[gpu] -= gibs
+				}
+				mu.Unlock()
+				for _, ls := range leases {
+					must(t, ls[0].Close())
+				}
+			})
+			<-waits
+			if gone {
+				cancel()
+			}
+		}
+		for _, ls := range first {
+			must(t, ls[0].Close())
+		}
+		all.Wait()
+		if !slices.IsSorted(order) {
+			t.Errorf("round %d: those that want all GPUs are served in the order %v", round, order)
+		}
+		if left, err := r.List(); err != nil || len(left) > 0 {
+			t.Fatalf("round %d: left %v, %v", round, left, err)
+		}
+	}
+}
