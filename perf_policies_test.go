@@ -13,7 +13,7 @@ import (
 	"gpumem"
 	"gpumem/device"
 	"gpumem/device/sim"
-	"gpumem/internal/golden"
+	"gpumem/internal/test/golden"
 	"gpumem/policy"
 	"gpumem/replay"
 	"gpumem/report"

@@ -16,8 +16,8 @@ import (
 	"gpumem"
 	"gpumem/alloc/bfc"
 	"gpumem/device/sim"
-	"gpumem/internal/golden"
-	"gpumem/internal/oracle"
+	"gpumem/internal/test/golden"
+	"gpumem/internal/test/oracle"
 	"gpumem/report"
 )
 

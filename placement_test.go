@@ -9,7 +9,7 @@ import (
 	"gpumem/alloc"
 	"gpumem/device"
 	"gpumem/device/sim"
-	"gpumem/internal/golden"
+	"gpumem/internal/test/golden"
 	"gpumem/policy"
 )
 

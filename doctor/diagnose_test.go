@@ -11,8 +11,8 @@ import (
 	"testing"
 	"testing/iotest"
 
-	"gpumem/doctor/doctortest"
-	"gpumem/internal/golden"
+	"gpumem/internal/test/doctortest"
+	"gpumem/internal/test/golden"
 )
 
 // FuzzDiagnose: any bytes, with any state that can be read, get an answer that

@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/txtar"
 
-	"gpumem/doctor/doctortest"
+	"gpumem/internal/test/doctortest"
 )
 
 var update = flag.Bool("update", false, "write what is diagnosed into testdata/verdicts, to be read before it is believed")

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"gpumem/doctor/doctortest"
+	"gpumem/internal/test/doctortest"
 )
 
 // diagnose is the diagnosis of a log and a state; empty: none.

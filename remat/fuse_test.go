@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"gpumem/hlo"
-	"gpumem/hlo/interp"
+	"gpumem/internal/test/hlointerp"
 )
 
 func TestFuse(t *testing.T) {
@@ -59,19 +59,19 @@ func TestFuseRandom(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%v\n%s", err, m)
 		}
-		args, err := interp.Arguments(before, 1)
+		args, err := hlointerp.Arguments(before, 1)
 		if err != nil {
 			t.Fatal(err)
 		}
-		x, err := interp.Run(before, args, interp.Options{Work: 1 << 22})
+		x, err := hlointerp.Run(before, args, hlointerp.Options{Work: 1 << 22})
 		if err != nil {
 			return // what the interpreter cannot run, such as a loop without end
 		}
-		y, err := interp.Run(after, args, interp.Options{Work: 1 << 22})
+		y, err := hlointerp.Run(after, args, hlointerp.Options{Work: 1 << 22})
 		if err != nil {
 			t.Fatalf("%v\n%s", err, m)
 		}
-		if !interp.Equal(x, y) {
+		if !hlointerp.Equal(x, y) {
 			t.Errorf("the results differ\n%s\n%s", text, m)
 		}
 	})

@@ -9,8 +9,8 @@ import (
 	"pgregory.net/rapid"
 
 	"gpumem/hlo"
-	"gpumem/hlo/interp"
 	"gpumem/hlo/memory"
+	"gpumem/internal/test/hlointerp"
 )
 
 // layers is a training step of n layers, out = tanh(sin(x*w)) + x, with their
@@ -125,19 +125,19 @@ func TestMark(t *testing.T) {
 // same runs both modules on the same arguments.
 func same(t testing.TB, a, b *hlo.Module) {
 	t.Helper()
-	args, err := interp.Arguments(a, 1)
+	args, err := hlointerp.Arguments(a, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	x, err := interp.Run(a, args, interp.Options{})
+	x, err := hlointerp.Run(a, args, hlointerp.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	y, err := interp.Run(b, args, interp.Options{})
+	y, err := hlointerp.Run(b, args, hlointerp.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !interp.Equal(x, y) {
+	if !hlointerp.Equal(x, y) {
 		t.Error("the results differ")
 	}
 }
@@ -208,19 +208,19 @@ func TestMarkRandom(t *testing.T) {
 			t.Fatalf("%v\n%s", err, m)
 		}
 		after := readAgain(t, m.String())
-		args, err := interp.Arguments(before, 1)
+		args, err := hlointerp.Arguments(before, 1)
 		if err != nil {
 			t.Fatal(err)
 		}
-		x, err := interp.Run(before, args, interp.Options{})
+		x, err := hlointerp.Run(before, args, hlointerp.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		y, err := interp.Run(after, args, interp.Options{})
+		y, err := hlointerp.Run(after, args, hlointerp.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !interp.Equal(x, y) {
+		if !hlointerp.Equal(x, y) {
 			t.Errorf("the results differ\n%s", m)
 		}
 	})

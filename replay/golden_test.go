@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"gpumem/internal/golden"
+	"gpumem/internal/test/golden"
 	"gpumem/replay"
 	"gpumem/trace"
 )

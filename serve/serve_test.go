@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"gpumem/internal/browser"
+	"gpumem/internal/test/browser"
 )
 
 // some is a look at things of which text must not be taken for markup.

@@ -11,8 +11,8 @@ import (
 	"gpumem/alloc/streams"
 	"gpumem/device"
 	"gpumem/device/sim"
-	"gpumem/internal/golden"
 	"gpumem/internal/invariants"
+	"gpumem/internal/test/golden"
 )
 
 func trace(t testing.TB, name string) []golden.Op {

@@ -6,7 +6,7 @@ import (
 	"gpumem/alloc"
 	"gpumem/alloc/bfc"
 	"gpumem/device/sim"
-	"gpumem/internal/golden"
+	"gpumem/internal/test/golden"
 )
 
 // benchOps replays ops once and returns. Blocks are kept in a slice by number,

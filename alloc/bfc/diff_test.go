@@ -13,8 +13,8 @@ import (
 	"gpumem/alloc"
 	"gpumem/alloc/bfc"
 	"gpumem/device/sim"
-	"gpumem/internal/golden"
-	"gpumem/internal/oracle"
+	"gpumem/internal/test/golden"
+	"gpumem/internal/test/oracle"
 )
 
 // diffOps is how many operations TestDifferential compares. CI does a small

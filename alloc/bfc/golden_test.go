@@ -15,7 +15,7 @@ import (
 	"gpumem/alloc/bfc"
 	"gpumem/device"
 	"gpumem/device/sim"
-	"gpumem/internal/golden"
+	"gpumem/internal/test/golden"
 )
 
 // recorder is a device that writes down what it was asked, as the original's

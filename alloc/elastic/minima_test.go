@@ -6,7 +6,7 @@ import (
 	"gpumem/alloc"
 	"gpumem/alloc/elastic"
 	"gpumem/device/sim"
-	"gpumem/internal/golden"
+	"gpumem/internal/test/golden"
 )
 
 const page = 2 << 20

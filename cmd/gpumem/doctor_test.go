@@ -20,7 +20,7 @@ import (
 	"gpumem/device/open"
 	"gpumem/device/sim"
 	"gpumem/doctor"
-	"gpumem/doctor/doctortest"
+	"gpumem/internal/test/doctortest"
 )
 
 // TestDoctorJSON: every field of the contract is there, whatever the verdict,

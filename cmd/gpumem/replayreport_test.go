@@ -16,7 +16,7 @@ import (
 	"strings"
 	"testing"
 
-	"gpumem/internal/browser"
+	"gpumem/internal/test/browser"
 	"gpumem/report"
 	"gpumem/size"
 )

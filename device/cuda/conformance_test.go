@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"gpumem/device"
-	"gpumem/device/devicetest"
+	"gpumem/internal/test/devicetest"
 )
 
 // TestConformance runs the suite of all devices over this package on a

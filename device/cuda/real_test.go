@@ -21,7 +21,7 @@ import (
 	"unsafe"
 
 	"gpumem/device"
-	"gpumem/device/devicetest"
+	"gpumem/internal/test/devicetest"
 )
 
 var costsFile = flag.String("costs", "", "on a real GPU, measure the driver's calls and write the table to this `file`")

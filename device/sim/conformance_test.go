@@ -4,8 +4,8 @@ import (
 	"testing"
 
 	"gpumem/device"
-	"gpumem/device/devicetest"
 	"gpumem/device/sim"
+	"gpumem/internal/test/devicetest"
 )
 
 func TestConformance(t *testing.T) {

@@ -20,8 +20,8 @@ import (
 	"time"
 
 	"gpumem/device"
-	"gpumem/device/devicetest"
 	"gpumem/device/sim"
+	"gpumem/internal/test/devicetest"
 )
 
 var (

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"gpumem/doctor/dump"
-	"gpumem/internal/golden"
+	"gpumem/internal/test/golden"
 )
 
 func goldenFile(t testing.TB, name string) []byte {

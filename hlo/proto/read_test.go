@@ -14,7 +14,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"gpumem/hlo"
-	"gpumem/hlo/interp"
+	"gpumem/internal/test/hlointerp"
 )
 
 // pairs are the modules of testdata by name: make.py there made them.
@@ -102,11 +102,11 @@ func TestInterpretedAsXLA(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				var arguments []interp.Value
+				var arguments []hlointerp.Value
 				for n, p := range m.Entry.Parameters() {
-					arguments = append(arguments, interp.Value{Shape: p.Shape, Bits: bits.Arguments[n]})
+					arguments = append(arguments, hlointerp.Value{Shape: p.Shape, Bits: bits.Arguments[n]})
 				}
-				v, err := interp.Run(m, arguments, interp.Options{})
+				v, err := hlointerp.Run(m, arguments, hlointerp.Options{})
 				if err != nil {
 					t.Fatal(err)
 				}

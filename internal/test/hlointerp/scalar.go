@@ -1,4 +1,4 @@
-package interp
+package hlointerp
 
 // One element: types, rounding, arithmetic.
 

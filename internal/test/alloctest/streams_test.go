@@ -3,7 +3,7 @@ package alloctest_test
 import (
 	"testing"
 
-	"gpumem/alloc/alloctest"
+	"gpumem/internal/test/alloctest"
 )
 
 // TestStreams runs the contract for streams over every policy.

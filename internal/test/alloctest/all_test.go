@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"gpumem/alloc"
-	"gpumem/alloc/alloctest"
 	"gpumem/alloc/async"
 	"gpumem/alloc/bfc"
 	"gpumem/alloc/direct"
@@ -14,6 +13,7 @@ import (
 	"gpumem/alloc/vmm"
 	"gpumem/device"
 	"gpumem/device/sim"
+	"gpumem/internal/test/alloctest"
 )
 
 // makers are every allocator in every way it can be configured.

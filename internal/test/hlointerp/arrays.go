@@ -1,4 +1,4 @@
-package interp
+package hlointerp
 
 // Operations that move, cut and join arrays, element by element.
 

@@ -1,4 +1,4 @@
-// Package interp runs small HLO modules, one element at a time. It is there to
+// Package hlointerp runs small HLO modules, one element at a time. It is there to
 // show that a change of a module does not change its results: so each
 // instruction is a pure function of its operands, the order of additions is
 // fixed, and results are compared bit by bit.
@@ -6,7 +6,7 @@
 // It is not XLA: sums are added in the order of the elements, transcendental
 // functions are those of Go's math package, and random bits come from a generator
 // of its own.
-package interp
+package hlointerp
 
 import (
 	"fmt"

@@ -4,7 +4,7 @@ package doctortest_test
 import (
 	"fmt"
 
-	"gpumem/doctor/doctortest"
+	"gpumem/internal/test/doctortest"
 )
 
 func Example() {

@@ -1,4 +1,4 @@
-package interp
+package hlointerp
 
 // Running computations: which instructions, in which order, and what calls others.
 

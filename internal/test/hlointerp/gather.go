@@ -1,4 +1,4 @@
-package interp
+package hlointerp
 
 // Gather and scatter.
 

@@ -1,4 +1,4 @@
-package interp
+package hlointerp
 
 // Operations that combine elements: sums of products, and whatever a computation
 // makes of them.

@@ -13,7 +13,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"gpumem/doctor/doctortest"
+	"gpumem/internal/test/doctortest"
 	"gpumem/size"
 )
 

@@ -1,10 +1,10 @@
-package interp_test
+package hlointerp_test
 
 import (
 	"fmt"
 
 	"gpumem/hlo"
-	"gpumem/hlo/interp"
+	"gpumem/internal/test/hlointerp"
 )
 
 // A value that is computed again where it is used gives the same bits.
@@ -20,12 +20,12 @@ ENTRY main {
 		fmt.Println(err)
 		return
 	}
-	arguments, err := interp.Arguments(m, 1)
+	arguments, err := hlointerp.Arguments(m, 1)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	before, err := interp.Run(m, arguments, interp.Options{})
+	before, err := hlointerp.Run(m, arguments, hlointerp.Options{})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -34,7 +34,7 @@ ENTRY main {
 	again := y.Clone("y.remat")
 	m.Entry.Insert(3, again)
 	m.Entry.Root.SetOperand(1, again)
-	after, err := interp.Run(m, arguments, interp.Options{})
-	fmt.Println(interp.Equal(before, after), err)
+	after, err := hlointerp.Run(m, arguments, hlointerp.Options{})
+	fmt.Println(hlointerp.Equal(before, after), err)
 	// Output: true <nil>
 }

@@ -21,7 +21,7 @@ import (
 // Dir is the folder of this project's recorded data.
 func Dir() string {
 	_, file, _, _ := runtime.Caller(0)
-	return filepath.Join(filepath.Dir(file), "..", "..", "testdata")
+	return filepath.Join(filepath.Dir(file), "..", "..", "..", "testdata")
 }
 
 // Op is one event of a trace: an allocation of Bytes, or a free. Block numbers
