@@ -38,13 +38,9 @@ import (
 	"time"
 
 	"gpumem/alloc"
-	"gpumem/alloc/async"
-	"gpumem/alloc/bfc"
-	"gpumem/alloc/direct"
-	"gpumem/alloc/elastic"
+	"gpumem/alloc/build"
 	"gpumem/alloc/reclaim"
 	"gpumem/alloc/streams"
-	"gpumem/alloc/vmm"
 	"gpumem/device"
 	"gpumem/policy"
 	"gpumem/trace"
@@ -66,7 +62,7 @@ var (
 	ErrTooLarge     = alloc.ErrTooLarge     // the size passes 2^64 when rounded; also ErrOutOfMemory
 	ErrBadRequest   = alloc.ErrBadRequest   // such as an alignment that is no power of two
 	ErrClosed       = alloc.ErrClosed       // the pool was closed
-	ErrNoPolicy     = errors.New("no such allocator")
+	ErrNoPolicy     = build.ErrNoPolicy
 )
 
 // DefaultRetry is how long JAX waits for memory to be freed before it reports
@@ -152,134 +148,10 @@ func WithLog(f func(Message)) Option { return func(c *config) { c.log = f } }
 // waits, under the policies async and elastic; the others are so anyway.
 func WithDeterministic() Option { return func(c *config) { c.deterministic = true } }
 
-// NewAllocator makes the allocator that a policy asks for, without a lock,
-// without waiting, without stacks and with nothing that orders its streams: for
-// one goroutine that brings its own of these, such as a replay. Most programs
-// want [Open]. log may be nil. A stream of the device is made for each number
-// in requests; it ends with the device.
-//
-// ErrNoPolicy: the policy is not known.
-func NewAllocator(dev device.GPU, p policy.Policy, log func(Message)) (alloc.Allocator, error) {
-	if dev == nil {
-		return nil, errNoDevice
-	}
-	return newAllocator(dev, p, config{log: log}, streams.Creating(dev))
-}
-
-var errNoDevice = fmt.Errorf("%w: the device is nil; package device/open opens one", ErrBadRequest)
-
-func newAllocator(dev device.GPU, p policy.Policy, c config, tracker *streams.Tracker) (alloc.Allocator, error) {
-	if p == (policy.Policy{}) {
-		return nil, fmt.Errorf("the policy is empty: %w; policy.Default and policy.Parse make one", ErrNoPolicy)
-	}
-	limited, err := asPolicySees(dev, p)
-	if err != nil {
-		return nil, fmt.Errorf("policy %s: the pool is a part of what is free: %w", p.Spec, err)
-	}
-	if err := p.Check(limited); err != nil {
-		return nil, fmt.Errorf("policy %s: %w", p.Spec, err)
-	}
-	// XLA takes a negative fraction for a limit of nearly 2^64 bytes and backs
-	// off; half of that does as well, and leaves room to count.
-	limit := min(p.LimitBytes(limited), 1<<63)
-	a, err := func() (alloc.Allocator, error) {
-		switch p.Kind {
-		case policy.Platform, policy.Address:
-			return direct.New(capped(dev, p.GrantLimit), direct.Config{Name: p.Kind.String(), Limit: p.Limit}), nil
-		case policy.BFC:
-			backing := capped(dev, p.GrantLimit)
-			if p.Managed {
-				if !dev.Info().HasManaged {
-					return nil, fmt.Errorf("%s has no unified memory: %w", dev.Info().Name, device.ErrNotSupported)
-				}
-				backing = unified{dev}
-			}
-			return made(bfc.New(backing, bfc.Config{
-				Limit:           limit,
-				Growth:          !p.Preallocate,
-				FirstRegion:     p.FirstRegion,
-				RegionUnit:      p.RegionUnit,
-				Spatial:         p.Spatial,
-				TopDown:         p.TopDown,
-				CollectiveAlign: p.CollectiveAlign,
-				GC:              p.GC,
-				Coalesce:        p.Coalesce,
-				Fragmentation:   p.Fragmentation,
-				Align:           p.Align,
-				IgnoreAlign:     p.IgnoreAlign,
-				Log:             c.log,
-			}))
-		case policy.Async:
-			keep, first := p.AsyncBytes(limited)
-			return made(async.New(dev, async.Config{
-				Reserve: keep, Preallocate: first, Deterministic: c.deterministic, Streams: tracker, Log: c.log,
-			}))
-		case policy.VMM:
-			return made(vmm.New(dev, vmm.Config{Budget: limit, Streams: tracker, Log: c.log}))
-		case policy.Elastic:
-			return made(elastic.New(dev, elastic.Config{
-				Limit: limit, Reserve: p.Reserve, Eager: p.Eager, Deterministic: c.deterministic, Streams: tracker, Log: c.log,
-			}))
-		}
-		return nil, fmt.Errorf("%w: %v", ErrNoPolicy, p.Kind)
-	}()
-	if err != nil {
-		return nil, fmt.Errorf("policy %s: %w", p.Spec, err)
-	}
-	return a, nil
-}
-
-// asPolicySees is what a policy must know of dev. What is free is asked of the
-// driver only where the policy goes by it.
-func asPolicySees(dev device.GPU, p policy.Policy) (policy.Device, error) {
-	info := dev.Info()
-	d := policy.Device{Total: info.Total, CCMajor: info.CCMajor}
-	if !p.GoesByFree() {
-		return d, nil
-	}
-	var err error
-	d.Free, _, err = dev.MemInfo()
-	return d, err
-}
-
-// capped is dev, or a device like it that grants no more than most bytes at
-// once; 0 means as many as there are.
-func capped(dev device.GPU, most uint64) device.Device {
-	if most == 0 {
-		return dev
-	}
-	return cappedGrants{dev, most}
-}
-
-type cappedGrants struct {
-	device.GPU
-	most uint64
-}
-
-func (c cappedGrants) Alloc(bytes uint64) (device.Range, error) {
-	if bytes > c.most {
-		return device.Range{}, &device.CallError{Call: "grant", Device: c.Info().Name, Bytes: bytes, Err: device.ErrOutOfMemory}
-	}
-	return c.GPU.Alloc(bytes)
-}
-
-// unified is a device whose plain grants are unified memory.
-type unified struct{ device.GPU }
-
-func (u unified) Alloc(bytes uint64) (device.Range, error) { return u.AllocManaged(bytes) }
-
-// made keeps a nil pointer from becoming an allocator that is not nil.
-func made[A alloc.Allocator](a A, err error) (alloc.Allocator, error) {
-	if err != nil {
-		return nil, err
-	}
-	return a, nil
-}
-
 // Open makes a pool on dev that does what p asks for. It takes no memory.
 func Open(dev device.GPU, p policy.Policy, opts ...Option) (*Pool, error) {
 	if dev == nil {
-		return nil, errNoDevice
+		return nil, build.ErrNoDevice
 	}
 	c := config{retry: DefaultRetry, idle: defaultIdle(dev.Info().Total)}
 	if p.Kind == policy.Async || p.Kind == policy.VMM {
@@ -294,7 +166,7 @@ func Open(dev device.GPU, p policy.Policy, opts ...Option) (*Pool, error) {
 	pool := &Pool{dev: dev, policy: p, retry: c.retry, name: p.Kind.String(), freed: make(chan struct{}), streams: streams.New(dev)}
 	pool.sharing = reclaim.Sharing(dev)
 	pool.streams.Defer(c.deterministic)
-	a, err := newAllocator(dev, p, c, pool.streams)
+	a, err := build.New(dev, p, build.Options{Log: c.log, Deterministic: c.deterministic, Streams: pool.streams})
 	if err != nil {
 		return nil, err
 	}

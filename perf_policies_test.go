@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"gpumem"
+	"gpumem/alloc/build"
 	"gpumem/device"
 	"gpumem/device/sim"
 	"gpumem/internal/test/golden"
@@ -199,7 +200,7 @@ func lateAllocs(t testing.TB, name string, total uint64, n int) int {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := gpumem.NewAllocator(dev, p, nil)
+	a, err := build.New(dev, p, build.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

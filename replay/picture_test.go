@@ -13,8 +13,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"gpumem"
 	"gpumem/alloc"
+	"gpumem/alloc/build"
 	"gpumem/device/open"
 	"gpumem/policy"
 	"gpumem/report"
@@ -56,7 +56,7 @@ func watch(tb rapid.TB, tr *trace.Trace, cfg Config, p policy.Policy) (states []
 		tb.Fatal(err)
 	}
 	defer dev.Close()
-	a, err := gpumem.NewAllocator(dev, p, nil)
+	a, err := build.New(dev, p, build.Options{})
 	if err != nil {
 		tb.Fatal(err)
 	}

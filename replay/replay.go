@@ -33,8 +33,8 @@ import (
 	"math"
 	"slices"
 
-	"gpumem"
 	"gpumem/alloc"
+	"gpumem/alloc/build"
 	"gpumem/device"
 	"gpumem/policy"
 	"gpumem/report"
@@ -258,7 +258,7 @@ func CheckPolicies(cfg Config) error {
 		if err != nil {
 			return err
 		}
-		a, err := gpumem.NewAllocator(dev, p, nil)
+		a, err := build.New(dev, p, build.Options{})
 		if err == nil {
 			err = a.Close()
 		}

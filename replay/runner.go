@@ -8,8 +8,8 @@ import (
 	"math"
 	"time"
 
-	"gpumem"
 	"gpumem/alloc"
+	"gpumem/alloc/build"
 	"gpumem/device"
 	"gpumem/policy"
 	"gpumem/report"
@@ -100,7 +100,7 @@ func (r *runner) open(total uint64, watch func(device.GPU) device.GPU, log func(
 	if watch != nil {
 		dev = watch(dev)
 	}
-	a, err = gpumem.NewAllocator(dev, r.policy, log)
+	a, err = build.New(dev, r.policy, build.Options{Log: log})
 	if err != nil {
 		_ = dev.Close()
 		return nil, nil, nil, err

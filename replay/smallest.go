@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 
-	"gpumem"
 	"gpumem/alloc"
+	"gpumem/alloc/build"
 	"gpumem/device"
 	"gpumem/trace"
 )
@@ -40,7 +40,7 @@ func (r *runner) fits(ctx context.Context, total uint64) (bool, error) {
 		return false, nil // what others hold does not fit on so small a device
 	}
 	defer dev.Close()
-	a, err := gpumem.NewAllocator(dev, r.policy, nil)
+	a, err := build.New(dev, r.policy, build.Options{})
 	if err != nil {
 		return false, err
 	}

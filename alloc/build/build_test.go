@@ -1,0 +1,88 @@
+package build_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"gpumem/alloc"
+	"gpumem/alloc/build"
+	"gpumem/device"
+	"gpumem/device/sim"
+	"gpumem/policy"
+)
+
+func Example() {
+	dev, _ := sim.New(sim.Config{Total: 24 << 30})
+	p, _ := policy.Parse("jax:fraction=.5")
+	a, err := build.New(dev, p, build.Options{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	b, _ := a.Alloc(alloc.Request{Bytes: 1 << 20})
+	fmt.Println(b.Size, a.Stats().BytesLimit>>30, a.Close())
+	// Output: 1048576 12 <nil>
+}
+
+func parse(t *testing.T, spec string) policy.Policy {
+	t.Helper()
+	p, err := policy.Parse(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// TestEveryKindIsBuilt: each kind of policy gives its allocator, which hands out and
+// takes back a block.
+func TestEveryKindIsBuilt(t *testing.T) {
+	for _, spec := range []string{"jax", "jax:preallocate=false", "tensorflow", "platform", "address", "async", "vmm", "elastic"} {
+		t.Run(spec, func(t *testing.T) {
+			dev, err := sim.New(sim.Config{Total: 1 << 30})
+			if err != nil {
+				t.Fatal(err)
+			}
+			a, err := build.New(dev, parse(t, spec), build.Options{Deterministic: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			b, err := a.Alloc(alloc.Request{Bytes: 3 << 20})
+			if err != nil || b.Size < 3<<20 || a.Free(b) != nil || a.Close() != nil {
+				t.Errorf("%v, %v", b, err)
+			}
+			if free, total, err := dev.MemInfo(); err != nil || free != total {
+				t.Errorf("%d of %d free after Close, %v", free, total, err)
+			}
+		})
+	}
+}
+
+// TestWhatCannotBeBuilt: the error names the policy, and no allocator comes with it,
+// not even a nil pointer in an interface.
+func TestWhatCannotBeBuilt(t *testing.T) {
+	dev, err := sim.New(sim.Config{Total: 1 << 30, NoManaged: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		name string
+		dev  device.GPU
+		p    policy.Policy
+		want error
+	}{
+		{"no device", nil, policy.Default(), build.ErrNoDevice},
+		{"empty policy", dev, policy.Policy{}, build.ErrNoPolicy},
+		{"unknown kind", dev, policy.Policy{Spec: "x", Kind: 99}, build.ErrNoPolicy},
+		{"explained only", dev, policy.Policy{Spec: "torch", Kind: policy.Caching}, build.ErrNoPolicy},
+		{"no unified memory", dev, policy.Policy{Spec: "x", Kind: policy.BFC, Fraction: .5, Managed: true}, device.ErrNotSupported},
+		{"a grown pool with two ends", dev, policy.Policy{Spec: "x", Kind: policy.BFC, Fraction: .5, Spatial: true}, alloc.ErrBadRequest},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			a, err := build.New(tc.dev, tc.p, build.Options{})
+			if a != nil || !errors.Is(err, tc.want) {
+				t.Errorf("%v, %v; want %v", a, err, tc.want)
+			}
+		})
+	}
+}
