@@ -46,14 +46,6 @@ import (
 	"gpumem/trace"
 )
 
-// The words of package alloc that users of a Pool need.
-type (
-	Block   = alloc.Block   // memory handed out
-	Request = alloc.Request // asks for a block
-	Stats   = alloc.Stats   // JAX's statistics
-	Message = alloc.Message // a record of the log
-)
-
 // Errors of a Pool. Each comes wrapped in one that names the block or request.
 var (
 	ErrOutOfMemory  = alloc.ErrNoMemory     // wrapped in an *OutOfMemoryError
@@ -66,7 +58,8 @@ var (
 )
 
 // DefaultRetry is how long JAX waits for memory to be freed before it reports
-// that there is none (tsl/framework/allocator_retry.h: 10,000 ms).
+// that there is none (tsl/framework/allocator_retry.h: 10,000 ms). A pool under the
+// policy env does so, too; under others [WithRetry] asks for it.
 const DefaultRetry = 10 * time.Second
 
 // fullReports is how many refusals of a pool come with the list of all its
@@ -98,6 +91,7 @@ type Pool struct {
 	sharing   device.Sharing // nil if no other process can hear that this one waits for memory
 	name      string
 	retry     time.Duration
+	patient   bool          // without WithRetry: waits for other processes to release idle memory
 	freeBytes atomic.Uint64 // on the device when a waiter asked last
 	polled    atomic.Int64  // when that was, in nanoseconds
 
@@ -114,6 +108,7 @@ type Pool struct {
 
 type config struct {
 	retry         time.Duration
+	retrySet      bool
 	stacks        *bool
 	log           func(Message)
 	deterministic bool
@@ -123,13 +118,25 @@ type config struct {
 	record        *trace.Writer
 }
 
+// logger returns the callback for the allocator; nil if there is none.
+func (c *config) logger() func(alloc.Message) {
+	if c.log == nil {
+		return nil
+	}
+	return func(m alloc.Message) { c.log(Message(m)) }
+}
+
 // Option changes how a pool works, not where its blocks lie.
 type Option func(*config)
 
-// WithRetry sets how long an allocation waits for others to free memory; 0
-// means not at all. The default is [DefaultRetry]; under the policies async and
-// vmm, which in XLA do not wait, 0.
-func WithRetry(d time.Duration) Option { return func(c *config) { c.retry = d } }
+// WithRetry sets how long a failed allocation waits for others to free memory; 0
+// means not at all. Without this option it waits for no free, except under the policy
+// env, which waits [DefaultRetry] as JAX does where its allocator is bfc or platform.
+// Without it an allocation still waits up to a second for other processes to release
+// idle memory, where they share the device and can be asked.
+func WithRetry(d time.Duration) Option {
+	return func(c *config) { c.retry, c.retrySet = d, true }
+}
 
 // WithStacks keeps the stack of every allocation, so that reports name who
 // holds the memory. It costs about a microsecond for each. The default is to
@@ -153,9 +160,9 @@ func Open(dev device.GPU, p policy.Policy, opts ...Option) (*Pool, error) {
 	if dev == nil {
 		return nil, build.ErrNoDevice
 	}
-	c := config{retry: DefaultRetry, idle: defaultIdle(dev.Info().Total)}
-	if p.Kind == policy.Async || p.Kind == policy.VMM {
-		c.retry = 0
+	c := config{idle: defaultIdle(dev.Info().Total)}
+	if p.Name == "env" && p.Kind != policy.Async && p.Kind != policy.VMM { // those do not wait in XLA
+		c.retry = DefaultRetry
 	}
 	for i, o := range opts {
 		if o == nil {
@@ -163,10 +170,10 @@ func Open(dev device.GPU, p policy.Policy, opts ...Option) (*Pool, error) {
 		}
 		o(&c)
 	}
-	pool := &Pool{dev: dev, policy: p, retry: c.retry, name: p.Kind.String(), freed: make(chan struct{}), streams: streams.New(dev)}
+	pool := &Pool{dev: dev, policy: p, retry: c.retry, patient: !c.retrySet, name: p.Kind.String(), freed: make(chan struct{}), streams: streams.New(dev)}
 	pool.sharing = reclaim.Sharing(dev)
 	pool.streams.Defer(c.deterministic)
-	a, err := build.New(dev, p, build.Options{Log: c.log, Deterministic: c.deterministic, Streams: pool.streams})
+	a, err := build.New(dev, p, build.Options{Log: c.logger(), Deterministic: c.deterministic, Streams: pool.streams})
 	if err != nil {
 		return nil, err
 	}
@@ -199,11 +206,11 @@ func Open(dev device.GPU, p policy.Policy, opts ...Option) (*Pool, error) {
 // Alloc hands out at least bytes of memory. 0 bytes give the zero Block, which
 // may be freed like any other.
 //
-// When there is not enough free memory it waits for others to free some, as JAX
-// does: at most as long as WithRetry says, and no longer than ctx. If nothing is
-// live in the pool that could be freed it does not wait, but for a second where
-// other processes may release idle memory. An allocation that need not wait does
-// not look at ctx. Errors: *OutOfMemoryError, ErrClosed, or the device's.
+// When there is not enough free memory, other pools of the process release what is
+// idle in them. Then it waits for others to free some: at most as long as [WithRetry]
+// says, and no longer than ctx. If no block is live in the pool that could be freed,
+// it waits only for other processes to release idle memory. An allocation that need
+// not wait does not look at ctx. Errors: *OutOfMemoryError, ErrClosed, or the device's.
 func (p *Pool) Alloc(ctx context.Context, bytes uint64) (Block, error) {
 	return p.Request(ctx, Request{Bytes: bytes})
 }
@@ -249,11 +256,11 @@ func (p *Pool) attempt(r Request) (Block, error) {
 			return Block{}, err
 		}
 	}
-	b, err := p.a.Alloc(r)
+	b, err := p.a.Alloc(alloc.Request(r))
 	if err == nil && (p.record != nil || p.order != nil && !p.order.Idle(r.Stream)) {
 		err = errIncomplete
 	}
-	return b, err
+	return Block(b), err
 }
 
 // complete is what follows an attempt that returned err. Caller holds p.mu.
@@ -289,9 +296,9 @@ func (p *Pool) again(ctx context.Context, r Request, err error) (b Block, _ erro
 		if err := p.streams.Use(r.Stream); err != nil {
 			return err
 		}
-		var err error
-		if b, err = p.a.Alloc(r); err == nil {
-			b, err = p.entered(ctx, b, r)
+		got, err := p.a.Alloc(alloc.Request(r))
+		if err == nil {
+			b, err = p.entered(ctx, Block(got), r)
 		}
 		return err
 	}
@@ -306,7 +313,7 @@ func (p *Pool) again(ctx context.Context, r Request, err error) (b Block, _ erro
 // ordered makes the block's stream wait for those that used its memory before. A
 // block that cannot be ordered is freed.
 func (p *Pool) ordered(ctx context.Context, b Block, r Request) error {
-	order := func() error { return p.order.Alloc(b, r.Stream) }
+	order := func() error { return p.order.Alloc(alloc.Block(b), r.Stream) }
 	err := order()
 	if err != nil {
 		err = p.repeat(ctx, err, order)
@@ -324,7 +331,7 @@ func (p *Pool) ordered(ctx context.Context, b Block, r Request) error {
 // Caller holds p.mu.
 func (p *Pool) settle() {
 	p.owed = slices.DeleteFunc(p.owed, func(b Block) bool {
-		err := p.a.Free(b)
+		err := p.a.Free(alloc.Block(b))
 		if pending, ok := err.(*streams.Pending); ok {
 			pending.Settle(err) // not now
 		}
@@ -405,7 +412,7 @@ func (p *Pool) free(b Block) error {
 	}
 	var err error
 	if p.order == nil || !p.order.Several() {
-		err = p.a.Free(b)
+		err = p.a.Free(alloc.Block(b))
 	} else {
 		err = p.release(b)
 	}
@@ -430,9 +437,9 @@ func (p *Pool) afterFree(b Block, err error) error {
 
 func (p *Pool) release(b Block) error {
 	if p.order != nil && p.order.Several() {
-		return p.order.Free(b, func() error { return p.a.Free(b) })
+		return p.order.Free(alloc.Block(b), func() error { return p.a.Free(alloc.Block(b)) })
 	}
-	return p.a.Free(b)
+	return p.a.Free(alloc.Block(b))
 }
 
 // freeAddr is free by address, for a pool without a second stream.
@@ -557,6 +564,9 @@ func (p *Pool) wait(ctx context.Context, r Request, err error) (Block, error) {
 		if p.a.Stats().BytesInUse == 0 {
 			limit = min(limit, w.patience()) // nobody can free a block
 		}
+		if p.patient {
+			limit = max(limit, w.patience())
+		}
 		limit -= time.Since(start)
 		if limit <= 0 || errors.Is(err, alloc.ErrNever) {
 			return Block{}, p.outOfMemory(r, err, time.Since(start), nil)
@@ -625,9 +635,9 @@ func (p *Pool) FreeAddr(addr uint64) error {
 	p.mu.Lock()
 	var err error
 	if p.order != nil && p.order.Several() {
-		var b Block
+		var b alloc.Block
 		if b, err = p.a.BlockAt(addr); err == nil {
-			err = p.free(b)
+			err = p.free(Block(b))
 		}
 	} else {
 		err = p.freeAddr(addr)
@@ -672,7 +682,7 @@ func (p *Pool) RetireStream(s device.Stream) error {
 
 // recorder is an allocator that orders streams itself, or that takes pages away.
 type recorder interface {
-	Record(b Block, stream uint32) error
+	Record(b alloc.Block, stream uint32) error
 }
 
 // RecordStream says that a live block is used in another stream than the one it
@@ -691,19 +701,19 @@ func (p *Pool) recordStream(b Block, stream uint32) error {
 	if p.closed {
 		return ErrClosed
 	}
-	if err := p.a.Live(b); err != nil {
+	if err := p.a.Live(alloc.Block(b)); err != nil {
 		return err
 	}
 	if err := p.streams.Use(stream); err != nil {
 		return err
 	}
 	if r, ok := p.a.(recorder); ok {
-		if err := r.Record(b, stream); err != nil {
+		if err := r.Record(alloc.Block(b), stream); err != nil {
 			return err
 		}
 	}
 	if p.order != nil {
-		return p.order.Use(b, stream)
+		return p.order.Use(alloc.Block(b), stream)
 	}
 	return nil
 }
@@ -758,7 +768,7 @@ func (p *Pool) Stats() Stats {
 
 // stats is Stats. Caller holds p.mu.
 func (p *Pool) stats() Stats {
-	s := p.a.Stats()
+	s := Stats(p.a.Stats())
 	s.NumAllocs -= p.undone
 	return s
 }

@@ -140,6 +140,41 @@ func TestBackOff(t *testing.T) {
 	}
 }
 
+// TestEnvWaitsAsJAX: the policy env has JAX's retry, unless the allocator is one that
+// does not wait in XLA.
+func TestEnvWaitsAsJAX(t *testing.T) {
+	for _, tc := range []struct {
+		env  []string
+		want time.Duration
+	}{
+		{nil, gpumem.DefaultRetry},
+		{[]string{"XLA_PYTHON_CLIENT_ALLOCATOR=platform"}, gpumem.DefaultRetry},
+		{[]string{"XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async"}, 0},
+		{[]string{"XLA_PYTHON_CLIENT_ALLOCATOR=vmm"}, 0},
+	} {
+		t.Run(fmt.Sprint(tc.env), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p, _, err := policy.FromEnv(policy.Environ(tc.env))
+				if err != nil {
+					t.Fatal(err)
+				}
+				pool, err := gpumem.Open(device64(t), p)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer pool.Close()
+				if _, err := pool.Alloc(t.Context(), 40*mib); err != nil {
+					t.Fatal(err)
+				}
+				start := time.Now()
+				if _, err := pool.Alloc(t.Context(), 40*mib); !errors.Is(err, gpumem.ErrOutOfMemory) || time.Since(start) != tc.want {
+					t.Errorf("%v after %v, want out of memory after %v", err, time.Since(start), tc.want)
+				}
+			})
+		})
+	}
+}
+
 // TestWait is the retry of the original: an allocation that does not fit waits
 // for a free, at most ten seconds, no longer than its context, and not at all
 // when nothing is live. Time is the test's own.
@@ -151,7 +186,7 @@ func TestWait(t *testing.T) {
 		}
 		t.Run(spec+" freed", func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				pool := newPool(t, device64(t), spec)
+				pool := newPool(t, device64(t), spec, gpumem.WithRetry(gpumem.DefaultRetry))
 				first, err := pool.Alloc(t.Context(), block)
 				if err != nil {
 					t.Fatal(err)
@@ -173,7 +208,7 @@ func TestWait(t *testing.T) {
 		})
 		t.Run(spec+" ten seconds", func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				pool := newPool(t, device64(t), spec)
+				pool := newPool(t, device64(t), spec, gpumem.WithRetry(gpumem.DefaultRetry))
 				if _, err := pool.Alloc(t.Context(), block); err != nil {
 					t.Fatal(err)
 				}
@@ -188,9 +223,21 @@ func TestWait(t *testing.T) {
 				}
 			})
 		})
-		t.Run(spec+" context", func(t *testing.T) {
+		t.Run(spec+" by default", func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				pool := newPool(t, device64(t), spec)
+				if _, err := pool.Alloc(t.Context(), block); err != nil {
+					t.Fatal(err)
+				}
+				start := time.Now()
+				if _, err := pool.Alloc(t.Context(), block); !errors.Is(err, gpumem.ErrOutOfMemory) || time.Since(start) != 0 {
+					t.Errorf("%v after %v; want out of memory at once", err, time.Since(start))
+				}
+			})
+		})
+		t.Run(spec+" context", func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				pool := newPool(t, device64(t), spec, gpumem.WithRetry(gpumem.DefaultRetry))
 				if _, err := pool.Alloc(t.Context(), block); err != nil {
 					t.Fatal(err)
 				}
@@ -210,7 +257,7 @@ func TestWait(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				dev := device64(t)
 				dev.RefuseAbove(1 * mib)
-				pool := newPool(t, dev, spec)
+				pool := newPool(t, dev, spec, gpumem.WithRetry(gpumem.DefaultRetry))
 				start := time.Now()
 				if _, err := pool.Alloc(t.Context(), block); !errors.Is(err, gpumem.ErrOutOfMemory) {
 					t.Fatalf("%v, want out of memory", err)
@@ -222,7 +269,7 @@ func TestWait(t *testing.T) {
 		})
 		t.Run(spec+" more than the limit", func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				pool := newPool(t, device64(t), spec)
+				pool := newPool(t, device64(t), spec, gpumem.WithRetry(gpumem.DefaultRetry))
 				if _, err := pool.Alloc(t.Context(), block); err != nil {
 					t.Fatal(err)
 				}
@@ -239,7 +286,7 @@ func TestWait(t *testing.T) {
 		})
 		t.Run(spec+" closed", func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				pool := newPool(t, device64(t), spec)
+				pool := newPool(t, device64(t), spec, gpumem.WithRetry(gpumem.DefaultRetry))
 				if _, err := pool.Alloc(t.Context(), block); err != nil {
 					t.Fatal(err)
 				}

@@ -100,12 +100,12 @@ func (p *Pool) outOfMemory(r Request, reason error, waited time.Duration, ended 
 		Device:  p.dev.Info().Ordinal,
 		Waited:  waited,
 		Stats:   p.stats(),
-		Cause:   alloc.Explain(p.a, r, deviceFree),
+		Cause:   alloc.Explain(p.a, alloc.Request(r), deviceFree),
 		reason:  reason,
 		ended:   ended,
 	}
 	if rep, ok := p.a.(alloc.Reporter); ok && p.refused < fullReports {
-		e.Layout = rep.Report(r)
+		e.Layout = rep.Report(alloc.Request(r))
 	}
 	p.refused++
 	p.record.refuse(p, r)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"gpumem"
+	"gpumem/alloc"
 	"gpumem/alloc/build"
 	"gpumem/device"
 	"gpumem/device/sim"
@@ -206,7 +207,7 @@ func lateAllocs(t testing.TB, name string, total uint64, n int) int {
 	}
 	defer a.Close()
 	ops := perfTrace(t, name)
-	blocks := make([]gpumem.Block, len(ops))
+	blocks := make([]alloc.Block, len(ops))
 	late := 0
 	for i := range ops {
 		op := &ops[i]
@@ -217,7 +218,7 @@ func lateAllocs(t testing.TB, name string, total uint64, n int) int {
 			continue
 		}
 		before := dev.Counters().Calls
-		if blocks[op.Block], err = a.Alloc(gpumem.Request{Bytes: op.Bytes}); err != nil {
+		if blocks[op.Block], err = a.Alloc(alloc.Request{Bytes: op.Bytes}); err != nil {
 			t.Fatal(err)
 		}
 		if dev.Counters().Calls != before && i >= 3*len(ops)/n {

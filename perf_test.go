@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"gpumem"
+	"gpumem/alloc"
 	"gpumem/alloc/bfc"
 	"gpumem/device/sim"
 	"gpumem/internal/test/golden"
@@ -314,7 +315,7 @@ func startUp(t testing.TB, limit uint64) (took time.Duration, index int) {
 			t.Fatal(err)
 		}
 		index = a.MetadataBytes()
-		if _, err := a.Alloc(gpumem.Request{Bytes: 4096}); err != nil {
+		if _, err := a.Alloc(alloc.Request{Bytes: 4096}); err != nil {
 			t.Fatal(err)
 		}
 		took = min(took, time.Since(began))
@@ -334,12 +335,12 @@ func metadata(t testing.TB, ops []golden.Op, limit uint64, byAddr bool) (chunks 
 		t.Fatal(err)
 	}
 	index := a.MetadataBytes()
-	blocks := make([]gpumem.Block, len(ops))
+	blocks := make([]alloc.Block, len(ops))
 	for i := range ops {
 		op := &ops[i]
 		switch {
 		case !op.Free:
-			blocks[op.Block], _ = a.Alloc(gpumem.Request{Bytes: op.Bytes})
+			blocks[op.Block], _ = a.Alloc(alloc.Request{Bytes: op.Bytes})
 		case byAddr:
 			err = a.FreeAddr(blocks[op.Block].Addr)
 		default:

@@ -99,16 +99,22 @@ func CheckRequest(r Request, limit uint64) error {
 // Block is memory handed out. It is a value: copying it copies no memory. The
 // zero Block is what a request of 0 bytes gives, and freeing it does nothing.
 type Block struct {
-	Addr   uint64 // device address
-	Size   uint64 // bytes that may be used; at least what was asked for
+	Addr uint64 // device address
+	Size uint64 // bytes that may be used; at least as many as requested
+	Ref  Ref    // set by the allocator
+}
+
+// Ref tells an allocator which of its blocks a Block is. Only the allocator that
+// set it can use it.
+type Ref struct {
 	handle int32
 	gen    uint32
 }
 
-// MakeBlock is for allocators: handle and gen are their own way to find the
-// block again and to tell it from a later one in the same place.
+// MakeBlock is for allocators. They find a block again by its handle, and tell it
+// from a later one in the same place by gen.
 func MakeBlock(addr, size uint64, handle int32, gen uint32) Block {
-	return Block{Addr: addr, Size: size, handle: handle, gen: gen}
+	return Block{addr, size, Ref{handle, gen}}
 }
 
 // allocators counts those that were made.
@@ -121,10 +127,10 @@ func FirstGen() uint32 {
 	return allocators.Add(1) * 0x9E3779B1 // 2^32 / the golden ratio: neighbours are far apart
 }
 
-// Key is for allocators: what MakeBlock was given.
-func (b Block) Key() (handle int32, gen uint32) { return b.handle, b.gen }
+// Key returns the handle and gen that MakeBlock was given.
+func (b Block) Key() (handle int32, gen uint32) { return b.Ref.handle, b.Ref.gen }
 
-// IsZero says whether the block is that of an empty request.
+// IsZero reports whether the block is that of an empty request.
 func (b Block) IsZero() bool { return b == Block{} }
 
 // String names the block for messages.

@@ -50,7 +50,7 @@ func Pools(pools ...*gpumem.Pool) Look {
 }
 
 func poolOf(p *gpumem.Pool, n int) Pool {
-	v := Pool{Name: p.Policy().Kind.String() + "_" + strconv.Itoa(n), Policy: p.Policy().Spec, Stats: p.Stats()}
+	v := Pool{Name: p.Policy().Kind.String() + "_" + strconv.Itoa(n), Policy: p.Policy().Spec, Stats: alloc.Stats(p.Stats())}
 	for k, u := range p.Live() {
 		if k < mostSites {
 			v.Live = append(v.Live, Site{strings.TrimSuffix(u.Stack, "\n"), u.Blocks, u.Bytes})

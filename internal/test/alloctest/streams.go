@@ -150,7 +150,7 @@ func deadBlock(t *testing.T, p policy.Policy) {
 	if err := s.pool.RecordStream(b, n); !errors.Is(err, gpumem.ErrDoubleFree) && !errors.Is(err, gpumem.ErrNotAllocated) {
 		t.Errorf("RecordStream of a freed block: %v", err)
 	}
-	if err := s.pool.RecordStream(alloc.MakeBlock(12345, 1, 1<<20, 3), n); !errors.Is(err, gpumem.ErrNotAllocated) {
+	if err := s.pool.RecordStream(gpumem.Block(alloc.MakeBlock(12345, 1, 1<<20, 3)), n); !errors.Is(err, gpumem.ErrNotAllocated) {
 		t.Errorf("RecordStream of another pool's block: %v", err)
 	}
 	s.must(s.pool.RecordStream(gpumem.Block{}, n))
