@@ -72,7 +72,7 @@ func (b *Buffer) Bytes() uint64 { return b.block.Size }
 // be freed by itself.
 func (b *Buffer) Block() Block { return b.block }
 
-// Free gives the memory back. It does so once: later calls change nothing and
+// Free releases the memory. It does so once: later calls change nothing and
 // say ErrDoubleFree, so a deferred Free may follow an early one. A Buffer of 0
 // bytes may be freed any number of times. Errors: ErrDoubleFree, ErrClosed, or
 // the device's; then the Buffer owns the memory as before.

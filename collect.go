@@ -9,7 +9,8 @@ import (
 	"gpumem/alloc"
 )
 
-// What becomes of Buffers that nobody holds any more and nobody has freed.
+// Buffers that are unreachable and were not freed: how they are found, reported and
+// freed.
 //
 // A table has a weak pointer to each Buffer. It is swept after each collection of
 // the Go runtime: what weak pointers no longer lead to is reported, freed, or
@@ -27,7 +28,7 @@ import (
 // meets.
 //
 // Locks: collecting before the pool's or the table's; never these two together.
-// Nothing is locked while someone is told of a leak.
+// Nothing is locked during the callback of WithLeaks.
 
 // collectFloor is up to how many bytes of Buffers a pool does not collect for,
 // but a 64th of a smaller device: a collection for every megabyte would cost more
@@ -49,7 +50,7 @@ type Leak struct {
 // now. Those that are there at Close are not reported. Stacks are kept unless
 // WithStacks says no.
 //
-// f is called by a goroutine of its own, or by one that is in AllocBuffer, Alloc,
+// f is called by a separate goroutine, or by one that is in AllocBuffer, Alloc,
 // Request or Collect, and at times by several at once. No lock is held, and f may
 // use the pool. The memory stays allocated unless the pool has WithCollect.
 func WithLeaks(f func(Leak)) Option { return func(c *config) { c.leaks = f } }
@@ -83,7 +84,7 @@ func (p *Pool) Collect() (found int) {
 // buffers is the table of a pool's Buffers.
 type buffers struct {
 	pool  *Pool
-	leaks func(Leak) // nil: nobody is told
+	leaks func(Leak) // nil unless WithLeaks is set
 	free  bool       // what is unreachable is freed
 	floor uint64     // least value of goal
 
@@ -105,15 +106,15 @@ type buffers struct {
 
 // entry is a Buffer; without one it is zero.
 type entry struct {
-	buffer weak.Pointer[Buffer]
-	block  Block
-	bytes  uint64 // as asked for
-	site   alloc.Site
-	cycle  uint32 // in which it was made
-	told   bool   // reported as a leak
+	buffer   weak.Pointer[Buffer]
+	block    Block
+	bytes    uint64 // as asked for
+	site     alloc.Site
+	cycle    uint32 // in which it was made
+	reported bool   // as a leak
 }
 
-// newBuffers is nil if nobody asks after dropped Buffers.
+// newBuffers returns nil unless WithLeaks or WithCollect is set.
 func newBuffers(p *Pool, c config) *buffers {
 	if c.leaks == nil && !c.collect {
 		return nil
@@ -125,7 +126,7 @@ func newBuffers(p *Pool, c config) *buffers {
 // asked keeps the count from wrapping for requests that cannot be.
 func asked(bytes uint64) uint64 { return min(bytes, 1<<48) }
 
-// over says whether a request would pass the goal. Caller holds t.mu.
+// over reports whether a request would pass the goal. Caller holds t.mu.
 func (t *buffers) over(bytes uint64) bool {
 	return t.free && t.live > 0 && t.bytes+t.coming+asked(bytes) > t.goal
 }
@@ -168,7 +169,7 @@ func (t *buffers) reserved(r Request, b *Buffer) {
 	}
 }
 
-// remove is told that b was freed. A finalizer of the user's may do that after a
+// remove takes the entry of b, which was freed, out of the table. A finalizer of the user's may do that after a
 // sweep has taken the entry, and it is another's by now: it is left alone.
 func (t *buffers) remove(b *Buffer) {
 	t.mu.Lock()
@@ -186,7 +187,7 @@ func (t *buffers) vacate(i int) {
 	t.live--
 }
 
-// refused is told that the pool has no room, before it waits or gives up.
+// refused collects before a request that does not fit waits or fails.
 func (t *buffers) refused() {
 	t.mu.Lock()
 	before, some := t.cycle, t.free && (t.live > 0 || t.again)
@@ -257,12 +258,12 @@ func (t *buffers) sweep() (leaks []Leak, alive uint64) {
 	for i, e := range dead {
 		if err := errs[i]; err != nil && !errors.Is(err, ErrDoubleFree) && !errors.Is(err, ErrNotAllocated) && !errors.Is(err, ErrClosed) {
 			kept := e
-			kept.told = true
+			kept.reported = true
 			t.owed = append(t.owed, kept)
 		} else {
 			bytes += e.block.Size
 		}
-		if e.told || errors.Is(errs[i], ErrDoubleFree) { // by a finalizer
+		if e.reported || errors.Is(errs[i], ErrDoubleFree) { // by a finalizer
 			continue
 		}
 		leaks = append(leaks, Leak{Block: e.block, Bytes: e.bytes, Err: errs[i]})
@@ -286,7 +287,7 @@ func (t *buffers) tell(leaks []Leak) {
 	}
 }
 
-// sentinel is what nobody holds. A pointer in it keeps it from being put together
+// sentinel is an object without references. A pointer in it keeps it from being put together
 // with others, which might live.
 type sentinel struct{ _ *sentinel }
 
@@ -297,7 +298,7 @@ func (t *buffers) arm() {
 	runtime.AddCleanup(new(sentinel), func(t *buffers) { go t.collected() }, t)
 }
 
-// collected is told of a collection of the runtime's. It does not touch the goal,
+// collected follows a collection of the runtime's. It does not touch the goal,
 // for what was dropped since that collection would count as alive.
 func (t *buffers) collected() {
 	t.mu.Lock()

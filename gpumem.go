@@ -79,9 +79,9 @@ type Pool struct {
 	a           alloc.Allocator  // guarded by mu
 	streams     *streams.Tracker // guarded by mu
 	order       *streams.Guard   // guarded by mu; nil if the driver orders the streams
-	idle        *idle            // nil: nothing goes back by itself
-	record      *recording       // what it holds is guarded by mu; nil: nobody wants one
-	stacks      *stacks          // nil: nobody's stacks are kept
+	idle        *idle            // nil if the policy releases nothing by itself
+	record      *recording       // nil if the pool is not recorded; its contents are guarded by mu
+	stacks      *stacks          // nil if no stacks are kept
 	waiting     int              // goroutines that wait for freed; guarded by mu
 	passThrough bool             // each block is a grant of the device
 	after       bool             // there is something to do after a free; see gone
@@ -102,7 +102,7 @@ type Pool struct {
 	closed  bool          // guarded by mu
 	refused int           // refusals so far; guarded by mu
 
-	buffers *buffers // nil: nobody asks after dropped Buffers
+	buffers *buffers // nil unless WithLeaks or WithCollect is set
 
 }
 
@@ -145,9 +145,9 @@ func WithRetry(d time.Duration) Option {
 // [WithLeaks].
 func WithStacks(on bool) Option { return func(c *config) { c.stacks = &on } }
 
-// WithLog is told what the framework would log: refusals of the device, the
-// back-off after them, garbage collection. f is called while the pool is
-// locked and must not use it.
+// WithLog sets a callback for the events that the framework would log: failed device
+// allocations, retries with smaller sizes, garbage collection. The pool is locked
+// during the call, so f must not use it.
 func WithLog(f func(Message)) Option { return func(c *config) { c.log = f } }
 
 // WithDeterministic makes the same calls give the same blocks in every run: no
@@ -244,7 +244,7 @@ func (p *Pool) alloc(ctx context.Context, r Request) (Block, error) {
 	return b, nil
 }
 
-// errIncomplete is attempt's word for complete, which nobody else sees.
+// errIncomplete never leaves the pool: it sends an attempt on to complete.
 var errIncomplete = errors.New("a block that is not ordered or recorded yet")
 
 // attempt is alloc as far as it goes without waiting; errIncomplete comes with a
@@ -508,7 +508,7 @@ func (p *Pool) quiesce() {
 }
 
 // TryAlloc is Alloc for callers that have another way when there is not enough
-// free memory. It waits for nobody's free, only for work on the device if that
+// free memory. It waits for no free, only for work on the device if that
 // still uses memory of the pool. A refusal is the bare ErrOutOfMemory, which
 // costs nothing.
 func (p *Pool) TryAlloc(bytes uint64) (Block, error) {
@@ -773,9 +773,9 @@ func (p *Pool) stats() Stats {
 	return s
 }
 
-// Trim gives memory that no block needs back to the device, as far as the
+// Trim releases memory that no block needs to the device, as far as the
 // policy can (see its allocator), and says how many bytes. JAX's pool never
-// gives any back.
+// releases any.
 func (p *Pool) Trim() (released uint64, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -793,7 +793,7 @@ func (p *Pool) Walk(yield func(alloc.Chunk) bool) {
 // Policy is what the pool was opened with.
 func (p *Pool) Policy() policy.Policy { return p.policy }
 
-// Close gives everything back to the device, live blocks included, and lets
+// Close releases everything to the device, live blocks included, and lets
 // those who wait go with ErrClosed. A second Close says ErrClosed, and so does
 // the Free of a Buffer that is still held.
 func (p *Pool) Close() error {

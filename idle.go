@@ -7,13 +7,13 @@ import (
 	"gpumem/alloc/streams"
 )
 
-// Memory that the policy elastic releases by itself: what was not used for a
-// while, and what others want.
+// Idle memory of the policy elastic, which the pool releases by itself: what was not
+// used for a while, and what others need.
 //
 // While a pool holds memory that nothing lives in, a timer looks at it now and
 // then. If no block was freed between two looks that lie the idle time apart,
-// all of that memory goes back. If less than the low-water mark is free on the
-// device, so much goes back as is missing there, whatever the pool does: others
+// all of that memory is released. If less than the low-water mark is free on the
+// device, as much is released as is missing there, whatever the pool does: others
 // are short of it, and this program has it mapped for nothing. When nothing more
 // can go back the timer stops, until the next free.
 

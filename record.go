@@ -28,7 +28,7 @@ type recording struct {
 	err  error // the first; nothing is recorded after it
 }
 
-// newRecording is nil if nobody wants one.
+// newRecording returns nil if the pool is not recorded.
 func newRecording(p *Pool, w *trace.Writer) *recording {
 	if w == nil {
 		return nil

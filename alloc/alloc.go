@@ -16,7 +16,7 @@
 //     device, and says [ErrNoMemory].
 //   - Freeing what is not live is an error and changes nothing.
 //   - An allocator takes nothing from the device before the first request that
-//     is not empty, and gives everything back at Close.
+//     is not empty, and releases everything at Close.
 //
 // The one suite in package alloctest checks this for every implementation.
 package alloc
@@ -68,8 +68,8 @@ func (e End) String() string {
 	return "lower"
 }
 
-// Site is who asked: the number of a stack or name that the caller keeps. 0 is
-// nobody in particular.
+// Site numbers an allocation site: a stack or name that the caller keeps. 0 means
+// unknown.
 type Site uint32
 
 // Request asks for a block.
@@ -80,7 +80,7 @@ type Request struct {
 	Stream      uint32 // on which the block will be used first: a number of package streams
 	Site        Site
 	End         End
-	OneHandle   bool // its memory must be one handle of its own, for export to others (elastic, vmm); elsewhere it always is
+	OneHandle   bool // its memory must be a dedicated allocation, for export to others (elastic, vmm); elsewhere it always is
 }
 
 // CheckRequest reports why no allocator of at most limit bytes can serve a
@@ -155,7 +155,7 @@ type Stats struct {
 
 // Fragmentation is the part of the free memory in the pool that the largest
 // hole leaves out: 0 when it is all in one piece (or nothing is free), towards
-// 1 when it is in many. Also 0 where nobody can tell where the free memory lies,
+// 1 when it is in many. Also 0 where it is unknown where the free memory lies,
 // because it is the driver's: then there is no largest hole.
 func (s Stats) Fragmentation() float64 {
 	free := s.PoolBytes - s.BytesInUse
@@ -165,7 +165,7 @@ func (s Stats) Fragmentation() float64 {
 	return float64(free-s.LargestFreeBlock) / float64(free)
 }
 
-// Chunk is one piece of the pool, for whoever walks it.
+// Chunk is one piece of the pool, for a caller of Walk.
 type Chunk struct {
 	Addr      uint64
 	Size      uint64
@@ -196,14 +196,14 @@ type Allocator interface {
 	// Stats are cheap enough to read often, but are not kept ready: they cost
 	// more than an allocation.
 	Stats() Stats
-	// Trim gives memory that no block needs back to the device until at most
+	// Trim releases memory that no block needs to the device until at most
 	// keep bytes are held, as far as the policy can, and says how many bytes
 	// it gave back.
 	Trim(keep uint64) (released uint64, err error)
 	// Walk visits every piece in address order until yield says no. The
 	// allocator must not be used meanwhile.
 	Walk(yield func(Chunk) bool)
-	// Close gives everything back, live blocks included. Later calls say
+	// Close releases everything, live blocks included. Later calls say
 	// ErrClosed.
 	Close() error
 }

@@ -34,7 +34,7 @@ func (r Report) String() string {
 	return b.String()
 }
 
-// Reporter is an Allocator that has a report of its own for a request that was
+// Reporter is an Allocator that writes the original's report for a request that was
 // refused.
 type Reporter interface {
 	Report(Request) Report

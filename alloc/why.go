@@ -138,12 +138,12 @@ func Explain(a Allocator, r Request, deviceFree int64) Cause {
 	return c
 }
 
-// Growth says whether taking more memory from the device would have served the
+// Growth reports whether taking more memory from the device would have served the
 // request, had the limit allowed it.
 func (c Cause) Growth() bool { return c.DeviceKnown && c.DeviceFree >= c.Rounded }
 
-// Splitting says whether the request would have fitted if blocks had been cut
-// to their requests. Where each block is a grant of its own: if they had shared
+// Splitting reports whether the request would have fitted if blocks had been cut
+// to their requests. Where each block is a separate grant: if they had shared
 // grants, as a pool does it.
 func (c Cause) Splitting() bool {
 	if c.PassThrough {
@@ -152,7 +152,7 @@ func (c Cause) Splitting() bool {
 	return c.SplitHole >= c.Rounded
 }
 
-// Paged says whether whole free pages, in the pool and on the device, would
+// Paged reports whether whole free pages, in the pool and on the device, would
 // have held the request.
 func (c Cause) Paged() bool {
 	need := (c.Rounded + page - 1) &^ (page - 1)
@@ -223,7 +223,7 @@ func (c Cause) Text(site func(Site) string) string {
 	return b.String()
 }
 
-// passThroughText is Text where each block is a grant of its own.
+// passThroughText is Text where each block is a separate grant.
 func (c Cause) passThroughText(line func(format string, args ...any)) {
 	line("Why: %s was asked for. Each block is a grant of the device's own, which it rounds up.", size.Format(c.Request))
 	if c.Rounded > c.Limit {

@@ -93,7 +93,7 @@ type Info struct {
 	HasManaged     bool   // the call of [Managed] works
 	Oversubscribes bool   // and grants more than the device has; not before compute capability 6.0, nor under Windows
 	Simulated      bool   // no hardware behind it
-	Base           uint64 // where the first grant lies, if that is known beforehand; placements are told relative to it
+	Base           uint64 // where the first grant lies, if that is known beforehand; placements are reported relative to it
 }
 
 // Range is granted memory: Bytes at Addr. Bytes is what the device gave, which
@@ -111,7 +111,7 @@ type Counters struct {
 
 // Device is one GPU as one program sees it: how much there is, and plain
 // grants. Implementations are safe for use by several goroutines. A call that
-// fails takes nothing and gives nothing back, and returns a [CallError].
+// fails takes nothing and releases nothing, and returns a [CallError].
 type Device interface {
 	// Info never fails and makes no driver call.
 	Info() Info
@@ -121,12 +121,12 @@ type Device interface {
 	// Alloc grants bytes (at least 1), rounded up to the granularity. A device
 	// that has not that much left answers ErrOutOfMemory.
 	Alloc(bytes uint64) (Range, error)
-	// Free gives a granted range back; addr is its start. It waits for all
+	// Free releases a granted range; addr is its start. It waits for all
 	// work on the device, as the driver does.
 	Free(addr uint64) error
 	// Counters may be read at any time.
 	Counters() Counters
-	// Close gives back everything that this program holds on the device. Every
+	// Close releases everything that this program holds on the device. Every
 	// later call fails with ErrClosed; closing again does nothing. On a real GPU
 	// whose work does not end, Close returns an error after a while and gives
 	// back the rest when the work ends.
@@ -166,7 +166,7 @@ type Streams interface {
 	// StreamID is the stream's identity in this process: unlike the handle, no
 	// later stream has it (cuStreamGetId). It is not 0, and makes no driver call.
 	StreamID(s Stream) (id uint64, err error)
-	// StreamQuery says whether all work in s is done, without waiting.
+	// StreamQuery reports whether all work in s is done, without waiting.
 	StreamQuery(s Stream) (done bool, err error)
 	// StreamSynchronize waits until the work that is in s now is done.
 	StreamSynchronize(s Stream) error
@@ -178,7 +178,7 @@ type Streams interface {
 	EventDestroy(e Event) error
 	// EventRecord puts the mark after the work that is in s now.
 	EventRecord(e Event, s Stream) error
-	// EventQuery says whether the work before the mark is done; true for one
+	// EventQuery reports whether the work before the mark is done; true for one
 	// never recorded.
 	EventQuery(e Event) (done bool, err error)
 	// EventSynchronize waits for the mark.
@@ -208,7 +208,7 @@ const (
 	PoolReuseFollowEventDependencies   PoolAttribute = 1 // reuse what was freed in another stream where an event orders it; default 1
 	PoolReuseAllowOpportunistic        PoolAttribute = 2 // reuse it where its free happens to be done; default 1
 	PoolReuseAllowInternalDependencies PoolAttribute = 3 // reuse it by making the stream wait; default 1
-	PoolReleaseThreshold               PoolAttribute = 4 // unused memory above this goes back at the next synchronise; default 0
+	PoolReleaseThreshold               PoolAttribute = 4 // unused memory above this is released at the next synchronise; default 0
 	PoolReservedCurrent                PoolAttribute = 5 // held from the device now
 	PoolReservedHigh                   PoolAttribute = 6
 	PoolUsedCurrent                    PoolAttribute = 7 // of it in allocations
@@ -222,12 +222,12 @@ type Pools interface {
 	DefaultPool() (Pool, error)
 	// PoolCreate makes another that holds at most max bytes; 0 means no limit.
 	PoolCreate(max uint64) (Pool, error)
-	// PoolDestroy ends a pool; what is still allocated from it goes back to
+	// PoolDestroy ends a pool; what is still allocated from it is released to
 	// the device as it is freed.
 	PoolDestroy(p Pool) error
 	PoolGetAttribute(p Pool, a PoolAttribute) (uint64, error)
 	PoolSetAttribute(p Pool, a PoolAttribute, v uint64) error
-	// PoolTrim gives unused memory back, but keeps the pool from holding less
+	// PoolTrim releases unused memory, but keeps the pool from holding less
 	// than keep bytes. What is allocated, or freed but not known by the host to
 	// be done, stays, and so does what shares the driver's unit with it.
 	PoolTrim(p Pool, keep uint64) error
@@ -254,7 +254,7 @@ type Pages interface {
 	AddressFree(addr, bytes uint64) error
 	// MemCreate takes physical memory from the device.
 	MemCreate(bytes uint64) (Handle, error)
-	// MemRelease gives it back once it is mapped nowhere; the handle is gone at
+	// MemRelease releases it once it is mapped nowhere; the handle is gone at
 	// once.
 	MemRelease(h Handle) error
 	// MemMap puts the whole of h at addr, bytes being its size, inside one
@@ -273,7 +273,7 @@ type Pages interface {
 type Managed interface {
 	// AllocManaged grants bytes (at least 1), rounded up to the granularity
 	// (cuMemAllocManaged). It is used as a plain grant is, in all streams, and
-	// Free gives it back.
+	// Free releases it.
 	//
 	// With Info.Oversubscribes it takes nothing of the device until it is
 	// touched, and goes to the host when plain grants need the room. So grants
@@ -308,7 +308,7 @@ type Sharing interface {
 // Process is one program's use of a device.
 type Process struct {
 	PID   int    // as the driver sees it, which in a container may be of another namespace
-	Name  string // of the program; "" where it cannot be told
+	Name  string // of the program; "" where it is unknown
 	Kind  string // "compute", "graphics" or "mps"
 	Used  uint64 // bytes held, if Known
 	Known bool   // false where the driver does not tell (NVML_VALUE_NOT_AVAILABLE)
@@ -319,7 +319,7 @@ type Process struct {
 type Status struct {
 	Info
 	Free        uint64    // bytes
-	Reserved    uint64    // bytes that the driver keeps for itself, part of neither Free nor Used; 0 where not told
+	Reserved    uint64    // bytes that the driver keeps for itself, part of neither Free nor Used; 0 where unknown
 	Used        uint64    // bytes held by all
 	DisplayMode bool      // a monitor is plugged in
 	Processes   []Process // by PID

@@ -19,9 +19,9 @@
 //	Free          makes the block's own stream wait for the recorded ones, and
 //	              frees in it
 //
-// # When memory goes back
+// # When memory is released
 //
-// The pool gives unused memory above the threshold back when someone
+// The pool releases unused memory above the threshold when someone
 // synchronises: a stream, an event or the whole device. This allocator
 // synchronises only before it refuses a request, in Trim and in Close. All other
 // synchronises are the program's. A program that makes none, as a replay does,
@@ -29,7 +29,7 @@
 //
 // # Shared with others
 //
-// The default pool is the device's: whoever uses it in this process shares its
+// The default pool is the device's: what else uses it in this process shares its
 // threshold and is counted in PoolBytes. Two allocators on one device are to be
 // closed in the reverse order, since each puts the attributes back that it
 // found.
@@ -82,7 +82,7 @@ type Config struct {
 	// Streams has the streams that requests name; nil means that all is in
 	// stream 0. Close closes it.
 	Streams *streams.Tracker
-	// Log is told what XLA would log, but for refused requests: those are for
+	// Log, if set, is called for what XLA would log, but for refused requests: those are for
 	// Report. It must not use the allocator. It may be nil.
 	Log func(alloc.Message)
 }
@@ -99,7 +99,7 @@ type Allocator struct {
 	found   bool      // pool is known
 	ready   bool      // the pool is as Config wants it
 	set     []setting // attributes that were changed, to be put back
-	owed    uint64    // address of the preallocation while it is not given back; 0: none
+	owed    uint64    // address of the preallocation while it is not released; 0: none
 	owedIn  uint32    // number of the stream that it was taken in
 	mark    uint64    // the pool's high mark before us, in bytes
 	final   bool      // closed, and what the pool held then is known
@@ -215,7 +215,7 @@ func (a *Allocator) grant(n uint64, number uint32) (device.Range, error) {
 }
 
 // take asks the pool for n bytes. Where it has no room, waiting for the stream
-// lets the driver join what was freed in it and give back what is of no use;
+// lets the driver join what was freed in it and release what is of no use;
 // then it is asked once more.
 func (a *Allocator) take(n uint64, number uint32) (device.Range, error) {
 	s, ok, err := a.streams.Handle(number)
@@ -294,7 +294,7 @@ func (a *Allocator) Live(b alloc.Block) error {
 	return err
 }
 
-// Free gives a block back to the pool, in the block's stream, or in stream 0
+// Free releases a block to the pool, in the block's stream, or in stream 0
 // after the last work of a stream that has ended.
 func (a *Allocator) Free(b alloc.Block) error {
 	h, err := a.find("free", b)
@@ -327,7 +327,7 @@ func (a *Allocator) BlockAt(addr uint64) (alloc.Block, error) {
 	return a.live.Block(addr)
 }
 
-// release gives a live block back. If the device does not take it, it stays
+// release releases a live block. If the device does not take it, it stays
 // live; that its stream may by then wait for others does no harm.
 func (a *Allocator) release(h chunks.H) error {
 	if invariants.Enabled {

@@ -23,7 +23,7 @@ func (a *Allocator) blocks() []chunks.H {
 
 // Walk visits the live blocks in address order. What is free in the pool is the
 // driver's to know, and so is which blocks share a chunk of it: each block
-// counts as a region of its own.
+// counts as a separate region.
 func (a *Allocator) Walk(yield func(alloc.Chunk) bool) {
 	for i, h := range a.blocks() {
 		c := a.store.At(h)

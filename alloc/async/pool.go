@@ -116,7 +116,7 @@ func (a *Allocator) look() error {
 	return errors.Join(err, err2)
 }
 
-// Trim waits for all work on the device, and has the pool give back what is
+// Trim waits for all work on the device, and has the pool release what is
 // unused until it holds keep bytes; what shares the driver's unit with a live
 // block stays. The bytes are those that the pool gave back in this time, to
 // whomever they belonged.
@@ -143,7 +143,7 @@ func (a *Allocator) Trim(keep uint64) (released uint64, err error) {
 	return before - min(before, a.stats.PoolBytes), nil
 }
 
-// Close gives every block back, has the pool give back all that is unused, and
+// Close releases every block, has the pool release all that is unused, and
 // puts its attributes back. It waits for all work on the device. A call that
 // fails does not keep it from the others; the errors are joined.
 func (a *Allocator) Close() error {
@@ -154,7 +154,7 @@ func (a *Allocator) Close() error {
 	if !a.found {
 		return nil
 	}
-	// From here on the host knows that nobody uses a block any more, whatever
+	// From here on the host knows that no work uses a block any more, whatever
 	// was recorded.
 	errs := []error{a.dev.Synchronize()}
 	if a.owed != 0 {

@@ -99,7 +99,7 @@ type Config struct {
 	Growth        bool    // take regions as needed; otherwise one of the whole limit
 	Spatial       bool    // two ends; not together with Growth
 	TopDown       bool    // ordinary blocks at the upper end, collective memory at the lower, and one region only; with Spatial
-	GC            bool    // give wholly free regions back when that makes room
+	GC            bool    // release wholly free regions when that makes room
 	Coalesce      bool    // regions that touch become one (the device must grant such)
 	Fragmentation float64 // fraction of the limit that a block may waste; 0 means 128 MiB
 	Align         uint64  // least alignment of every block, a power of two; 0 means 256
@@ -115,7 +115,7 @@ type Config struct {
 	// next count and is not joined with others before SetSafeFrontier passes it.
 	Counter func() uint64
 
-	// Log, if set, is told what the original would log while it works.
+	// Log, if set, is called for what the original would log.
 	Log func(alloc.Message)
 }
 

@@ -102,7 +102,7 @@ func (a *Allocator) release(h chunks.H, c *chunks.Chunk) {
 	a.putFree(a.join(h, c))
 }
 
-// bordersGap says whether a chunk that was live is the last of its end, so that
+// bordersGap reports whether a chunk that was live is the last of its end, so that
 // what becomes free there is part of the gap.
 func (a *Allocator) bordersGap(c *chunks.Chunk) bool {
 	if c.Tag == tagUpper {

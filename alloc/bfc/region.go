@@ -17,7 +17,7 @@ type region struct {
 	addr   uint64
 	size   uint64
 	first  chunks.H
-	grants []device.Range // what to give back
+	grants []device.Range // what to release
 }
 
 func (r *region) end() uint64 { return r.addr + r.size }
@@ -36,7 +36,7 @@ func (a *Allocator) regionOf(addr uint64) int {
 	return -1
 }
 
-// extend takes another region that can hold n bytes, and says whether it did.
+// extend takes another region that can hold n bytes, and reports whether it did.
 // A device that refuses is asked for less and less; any other failure of the
 // device is an error.
 func (a *Allocator) extend(n uint64) (bool, error) {
@@ -179,8 +179,8 @@ func (a *Allocator) addRegion(got device.Range) {
 	a.putFree(h, c)
 }
 
-// collect gives all wholly free regions back, if that can make room for n
-// bytes, and says whether it did.
+// collect releases all wholly free regions, if that can make room for n
+// bytes, and reports whether it did.
 func (a *Allocator) collect(n uint64) (bool, error) {
 	var idle uint64
 	for i := range a.regions {
@@ -202,7 +202,7 @@ const gcText = "Garbage collection: deallocate free memory regions (i.e., alloca
 	"You may try smaller batch sizes to observe the performance impact. " +
 	"Set TF_ENABLE_GPU_GARBAGE_COLLECTION=false if you'd like to disable this feature."
 
-// idle says whether nothing lives in region i.
+// idle reports whether nothing lives in region i.
 func (a *Allocator) idle(i int) bool {
 	for h := a.regions[i].first; h != 0; {
 		c := a.store.At(h)
@@ -214,8 +214,8 @@ func (a *Allocator) idle(i int) bool {
 	return true
 }
 
-// releaseIdle gives wholly free regions back, in address order, while more
-// than keep bytes are held. What cannot be given back stays in the pool.
+// releaseIdle releases wholly free regions, in address order, while more
+// than keep bytes are held. What cannot be released stays in the pool.
 func (a *Allocator) releaseIdle(keep uint64) (released uint64, err error) {
 	var kept []region // not in place: one region may become several
 	for i, r := range a.regions {
@@ -247,7 +247,7 @@ func (a *Allocator) releaseIdle(keep uint64) (released uint64, err error) {
 }
 
 // regainRegion is a region of one free chunk over a grant that could not be
-// given back.
+// released.
 func (a *Allocator) regainRegion(g device.Range) region {
 	h, c := a.store.New()
 	c.State = chunks.Free
@@ -263,7 +263,7 @@ func (a *Allocator) regainRegion(g device.Range) region {
 	return region{addr: c.Addr, size: c.Size, first: h, grants: []device.Range{g}}
 }
 
-// Trim gives wholly free regions back until at most keep bytes are held, but
+// Trim releases wholly free regions until at most keep bytes are held, but
 // only in a pool with garbage collection (TensorFlow's). JAX's pool never gives
 // anything back, and neither does this one: a policy that does is elastic.
 func (a *Allocator) Trim(keep uint64) (uint64, error) {
@@ -276,8 +276,8 @@ func (a *Allocator) Trim(keep uint64) (uint64, error) {
 	return a.releaseIdle(keep)
 }
 
-// Close gives every region back, whatever lives in it. A device that fails
-// does not keep the other regions from being given back; its errors are joined.
+// Close releases every region, whatever lives in it. A device that fails
+// does not keep the other regions from being released; its errors are joined.
 func (a *Allocator) Close() error {
 	if a.closed {
 		return alloc.ErrClosed

@@ -19,7 +19,7 @@ type stamp struct {
 }
 
 // SetSafeFrontier tells the pool that the GPU is done with everything freed
-// before count. It never goes back.
+// before count. It never decreases.
 func (a *Allocator) SetSafeFrontier(count uint64) {
 	a.frontier = max(a.frontier, count)
 }
@@ -74,7 +74,7 @@ func (a *Allocator) joinSafe(h chunks.H, c *chunks.Chunk, force bool) (chunks.H,
 
 // mergeStamped joins what the frontier has passed with its neighbours. With
 // need > 0 it also joins what is not safe yet, until a chunk of need bytes has
-// come about, and says whether one has.
+// come about, and reports whether one has.
 func (a *Allocator) mergeStamped(need uint64) bool {
 	var ready []stamp
 	kept := a.stamped[:0]

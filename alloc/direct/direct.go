@@ -1,7 +1,7 @@
 // Package direct passes every request on to the device: JAX's platform
 // allocator, and the one it calls address, which today is the same.
 //
-// Each block is one grant and each free gives one back, so the program holds
+// Each block is one grant and each free releases it, so the program holds
 // exactly what it uses (rounded up by the device), and pays a driver call for
 // every operation. That is why the page recommends it for debugging: a refusal
 // is about this very request, and names what is alive by who asked for it.
@@ -156,7 +156,7 @@ func (a *Allocator) find(what string, b alloc.Block) (chunks.H, *chunks.Chunk, e
 	return 0, nil, fmt.Errorf("%s of %v: %w", what, b, alloc.ErrDoubleFree)
 }
 
-// Free gives a block back to the device.
+// Free releases a block to the device.
 func (a *Allocator) Free(b alloc.Block) error {
 	h, c, err := a.find("free", b)
 	if c == nil {
@@ -188,7 +188,7 @@ func (a *Allocator) BlockAt(addr uint64) (alloc.Block, error) {
 	return a.live.Block(addr)
 }
 
-// release gives a live block back. If the device does not take it, it stays
+// release releases a live block. If the device does not take it, it stays
 // live: it still counts against what is free.
 func (a *Allocator) release(h chunks.H, c *chunks.Chunk) error {
 	if invariants.Enabled {
@@ -208,7 +208,7 @@ func (a *Allocator) release(h chunks.H, c *chunks.Chunk) error {
 // for this allocator.
 func (a *Allocator) Stats() alloc.Stats { return a.stats }
 
-// Trim has nothing to give back but what the device did not take before.
+// Trim has nothing to release but what the device did not take before.
 func (a *Allocator) Trim(uint64) (uint64, error) {
 	if a.closed {
 		return 0, alloc.ErrClosed
@@ -289,8 +289,8 @@ func (a *Allocator) Check() error {
 	return nil
 }
 
-// Close gives every block back. A device that fails does not keep the others
-// from being given back; its errors are joined.
+// Close releases every block. A device that fails does not keep the others
+// from being released; its errors are joined.
 func (a *Allocator) Close() error {
 	if a.closed {
 		return alloc.ErrClosed

@@ -118,7 +118,7 @@ type Config struct {
 	// device's stream 0. Close closes it.
 	Streams *streams.Tracker
 
-	// Log, if set, is told when pages are moved about all the time, and of pages
+	// Log, if set, is called when pages are moved about all the time, and for pages
 	// that the driver does not take back.
 	Log func(alloc.Message)
 }
@@ -290,7 +290,7 @@ func (a *Allocator) Alloc(r alloc.Request) (alloc.Block, error) {
 	return alloc.MakeBlock(c.Addr, c.Size, h, c.Gen()), nil
 }
 
-// tight says whether a block of that many pages is to be put where it holds the
+// tight reports whether a block of that many pages is to be put where it holds the
 // fewest pages more, whatever must be mapped for it.
 func (a *Allocator) tight(need uint64) bool {
 	return max(a.peak, a.before, a.held+need) >= a.tightAt

@@ -10,11 +10,11 @@ import "gpumem/alloc/internal/chunks"
 const (
 	tagMapped   uint8 = iota // every byte has memory behind it; also of an ordinary block
 	tagUnmapped              // whole pages with none
-	tagWhole                 // a block with a handle of its own
+	tagWhole                 // a block with a dedicated handle
 	tagStuck                 // pages that the driver neither let us use nor took back: live for ever, and no block
 )
 
-// isBlock says whether a chunk was handed out.
+// isBlock reports whether a chunk was handed out.
 func isBlock(c *chunks.Chunk) bool { return c.State == chunks.Live && c.Tag != tagStuck }
 
 func end(c *chunks.Chunk) uint64 { return c.Addr + c.Size }
@@ -185,7 +185,7 @@ func (a *Allocator) isolate(h chunks.H, c *chunks.Chunk, lo, hi uint64) (chunks.
 
 // settle puts chunk h, whole pages in no index and in no order, back as a free
 // one of that kind, joined with its neighbours. Joined mapped chunks have the
-// later of their places in the order, and the later epoch; pages nobody used
+// later of their places in the order, and the later epoch; pages not used
 // yet are the oldest.
 func (a *Allocator) settle(h chunks.H, c *chunks.Chunk, tag uint8) {
 	ix := a.space(c.Addr).index(tag)

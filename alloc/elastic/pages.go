@@ -305,7 +305,7 @@ func (a *Allocator) strand(h chunks.H, lo, hi uint64) {
 	a.held += (hi - lo) >> a.shift
 }
 
-// releaseSpare gives spare pages back until no more than keep pages are owned.
+// releaseSpare releases spare pages until no more than keep pages are owned.
 func (a *Allocator) releaseSpare(keep uint64) error {
 	for n := len(a.spare); n > 0 && a.owned() > keep; n-- {
 		if err := a.dev.MemRelease(a.spare[n-1]); err != nil {
@@ -316,7 +316,7 @@ func (a *Allocator) releaseSpare(keep uint64) error {
 	return nil
 }
 
-// releaseOrphans tries again to give back what the driver did not take.
+// releaseOrphans tries again to release what the driver did not take.
 func (a *Allocator) releaseOrphans() error {
 	for n := len(a.orphans); n > 0; n-- {
 		if err := a.dev.MemRelease(a.orphans[n-1].handle); err != nil {
@@ -328,7 +328,7 @@ func (a *Allocator) releaseOrphans() error {
 	return nil
 }
 
-// shrink gives pages back until no more than keep are owned, or no idle one is
+// shrink releases pages until no more than keep are owned, or no idle one is
 // left.
 func (a *Allocator) shrink(keep uint64) error {
 	if err := a.releaseSpare(keep); err != nil {
@@ -369,7 +369,7 @@ func (a *Allocator) shrinkOnce(keep uint64) error {
 	return a.releaseSpare(keep)
 }
 
-// Trim gives idle pages back, those free the longest first, until at most keep
+// Trim releases idle pages, those free the longest first, until at most keep
 // bytes are held or only Config.Reserve of them is idle. It waits for the work
 // that may still use them. Blocks stay where they are.
 func (a *Allocator) Trim(keep uint64) (released uint64, err error) {

@@ -95,7 +95,7 @@ func (a *Allocator) starts(lo, hi, n uint64) [6]uint64 {
 	return [6]uint64{lo, hi - n, first, first - odd, last - even, last - a.up(n)}
 }
 
-// legal says whether a block of n bytes touches no more pages at x than it must.
+// legal reports whether a block of n bytes touches no more pages at x than it must.
 func (a *Allocator) legal(x, n uint64) bool {
 	return n <= a.mask || x&a.mask+n <= a.up(n)
 }
@@ -217,7 +217,7 @@ type search struct {
 	found bool
 }
 
-// better says whether s is before t in the order of spots.
+// better reports whether s is before t in the order of spots.
 func (f *search) better(s, t spot) bool {
 	s1, s2, t1, t2 := s.newMap, s.newHeld, t.newMap, t.newHeld
 	if f.tight {
@@ -259,7 +259,7 @@ func (f *search) around(h chunks.H) {
 	}
 }
 
-// enough says whether looking further is of no use: when pages are short, a
+// enough reports whether looking further is of no use: when pages are short, a
 // block whose odd end costs no page is as good as any.
 func (f *search) enough() bool {
 	return f.tight && f.found && f.best.newHeld <= f.n>>f.a.shift
@@ -292,7 +292,7 @@ func (f *search) run(sp *space, need uint64) {
 	f.fresh(sp, need)
 }
 
-// roomy says whether free addresses lie beside a mapped chunk.
+// roomy reports whether free addresses lie beside a mapped chunk.
 func (a *Allocator) roomy(c *chunks.Chunk) bool {
 	return c.Prev != 0 && a.store.At(c.Prev).State == chunks.Free ||
 		c.Next != 0 && a.store.At(c.Next).State == chunks.Free

@@ -1,8 +1,8 @@
 package elastic
 
 // Blocks of one handle: what other processes and network cards are given is a
-// handle, so such a block has one of its own, in addresses of its own. Nobody
-// shares its pages, and it is given back to the device when it is freed.
+// handle, so such a block has a dedicated one, at separate addresses. Its pages are
+// shared with no other block, and it is released to the device when it is freed.
 
 import (
 	"errors"
@@ -99,7 +99,7 @@ func (a *Allocator) vacancy(bytes, align uint64) (chunks.H, uint64) {
 	return h, (a.store.At(h).Addr + align - 1) &^ (align - 1)
 }
 
-// discard gives the handle of a block back that err kept from being made.
+// discard releases the handle of a block that err kept from being made.
 func (a *Allocator) discard(p device.Handle, pages uint64, err error) error {
 	if undo := a.dev.MemRelease(p); undo != nil {
 		a.orphan(p, pages)
@@ -115,7 +115,7 @@ func (a *Allocator) orphan(p device.Handle, pages uint64) {
 	a.grew()
 }
 
-// releaseWhole frees the block h, which has a handle of its own, when all work
+// releaseWhole frees the block h, which has a dedicated handle, when all work
 // is done that was queued. If the driver does not unmap it, it stays as it was.
 func (a *Allocator) releaseWhole(h chunks.H, c *chunks.Chunk) error {
 	if !a.streams.Repeated() {

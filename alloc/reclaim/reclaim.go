@@ -28,7 +28,7 @@ var (
 )
 
 // key is the same for pools that share memory. It is nil for a device that
-// cannot be told from others: its pools stay alone.
+// cannot be distinguished from others: its pools stay alone.
 func key(dev device.Device) any {
 	if info := dev.Info(); info.UUID != "" && !info.Simulated {
 		return info.UUID

@@ -9,7 +9,7 @@ const maxEpochs = 16
 // Epochs tell when the work on freed memory is done, for an allocator that
 // unmaps memory. To record an event at each free would cost more than the free.
 // So time is cut into epochs: a free stamps the memory with the number of the
-// open epoch and calls nobody. When the driver is called for pages anyway, the
+// open epoch and makes no driver call. When the driver is called for pages anyway, the
 // epoch is closed by a mark in every stream in use. When these have passed, all
 // work is done that was queued before anything in that epoch was freed, and
 // before anything in the epochs before.

@@ -157,7 +157,7 @@ func (g *Guard) Free(b alloc.Block, release func() error) error {
 		return err
 	}
 	delete(g.blocks, b.Addr)
-	g.notes.cut(b.Addr, b.Size, g.t.Release) // none: whoever got the memory took them
+	g.notes.cut(b.Addr, b.Size, g.t.Release) // none: the new owner took them
 	if len(marks) > 0 {
 		g.notes.add(note{b.Addr, b.Size, marks})
 	}

@@ -41,7 +41,7 @@
 // replay. After [Tracker.Defer] it returns a [Pending] error instead. The
 // operation that returns one has changed nothing that its owner could see. The
 // owner unlocks, calls Pending.Wait, locks, calls Pending.Settle, and repeats the
-// operation. So nobody waits for the GPU with the pool's lock held.
+// operation. So the pool's lock is never held during a wait for the GPU.
 //
 // Nothing here is safe for concurrent use but Pending.Wait; the pool's lock guards
 // the rest.
@@ -140,7 +140,7 @@ func Creating(dev device.Streams) *Tracker {
 // Deferred reports whether Wait returns a *Pending.
 func (t *Tracker) Deferred() bool { return t.deferred }
 
-// SetRepeated says whether the operation that follows is the repetition of one
+// SetRepeated sets whether the operation that follows is the repetition of one
 // that has waited.
 func (t *Tracker) SetRepeated(on bool) { t.repeated = on }
 

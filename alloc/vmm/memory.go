@@ -1,4 +1,4 @@
-// This file takes memory from the device and gives it back. Both are several
+// This file takes memory from the device and releases it. Both are several
 // driver calls, each of which may fail: a record says how far it is, so that it
 // can be taken up again.
 
@@ -55,7 +55,7 @@ func (a *Allocator) fresh(p uint64, end alloc.End) (chunks.H, error) {
 		a.mapped.Insert(h, c.Addr)
 		return h, nil
 	}
-	if back := a.giveBack(h); back != nil {
+	if back := a.releaseMemory(h); back != nil {
 		a.stuck = append(a.stuck, h)
 		return 0, fmt.Errorf("%w; what was taken before that is held until it can be given back: %w", err, back)
 	}
@@ -84,9 +84,9 @@ func (a *Allocator) take(c *chunks.Chunk, r *record) (err error) {
 	return a.dev.MemSetAccess(c.Addr, c.Size)
 }
 
-// giveBack gives back what is held for h, which nothing on the device uses any
+// releaseMemory releases what is held for h, which nothing on the device uses any
 // more, and forgets h. After an error it can be called again.
-func (a *Allocator) giveBack(h chunks.H) error {
+func (a *Allocator) releaseMemory(h chunks.H) error {
 	c, r := a.store.At(h), &a.more[h]
 	if r.has&hasMapping != 0 {
 		if err := a.dev.MemUnmap(c.Addr, c.Size); err != nil {
@@ -114,18 +114,18 @@ func (a *Allocator) giveBack(h chunks.H) error {
 func (a *Allocator) retire(h chunks.H) error {
 	a.unqueue(h)
 	a.mapped.RemoveChunk(h, a.store.At(h).Addr)
-	if err := a.giveBack(h); err != nil {
+	if err := a.releaseMemory(h); err != nil {
 		a.stuck = append(a.stuck, h)
 		return err
 	}
 	return nil
 }
 
-// settle tries again to give back what is stuck.
+// settle tries again to release what is stuck.
 func (a *Allocator) settle() error {
 	for len(a.stuck) > 0 {
 		last := len(a.stuck) - 1
-		if err := a.giveBack(a.stuck[last]); err != nil {
+		if err := a.releaseMemory(a.stuck[last]); err != nil {
 			return err
 		}
 		a.stuck = a.stuck[:last]
@@ -133,7 +133,7 @@ func (a *Allocator) settle() error {
 	return nil
 }
 
-// reclaimDone gives back all pending memory whose work is done, but for the
+// reclaimDone releases all pending memory whose work is done, but for the
 // upper end's. It waits for nothing.
 func (a *Allocator) reclaimDone() error {
 	if err := a.settle(); err != nil {
@@ -157,8 +157,8 @@ func (a *Allocator) reclaimDone() error {
 }
 
 // reclaim waits for the pending blocks that were freed first, as many as have
-// bytes together (or all), and gives their memory back. Those of the upper end
-// are passed over unless upper. An operation that has waited before gives back
+// bytes together (or all), and releases their memory. Those of the upper end
+// are passed over unless upper. An operation that has waited before releases
 // what is done by now.
 func (a *Allocator) reclaim(bytes uint64, upper bool) error {
 	var chosen uint64

@@ -2,7 +2,7 @@
 // work on the device. Each is in three places:
 //
 //   - in the order of all frees, linked by the chunks' Prev and Next: memory
-//     goes back in this order;
+//     is released in this order;
 //   - in its class, the pending blocks of the same size and end, in the same
 //     order: the first of them serves the next request of that size. XLA looks
 //     through all pending blocks for it;
@@ -17,7 +17,7 @@ import (
 )
 
 // A batch is closed when the next free finds it with batchBlocks blocks, or
-// would bring it above batchBytes; one larger block has a batch of its own. Both
+// would bring it above batchBytes; one larger block is a batch by itself. Both
 // are XLA's. With pages of 2 MiB, which all NVIDIA GPUs have, the bytes come
 // first.
 const (

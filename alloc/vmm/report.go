@@ -77,9 +77,9 @@ func (a *Allocator) Report(r alloc.Request) alloc.Report {
 }
 
 // Why says what stands in a refused request's way. There are no holes: a request
-// needs memory of its own, or a freed block of just its size.
+// needs separate memory, or a freed block of just its size.
 //
-// After a refusal nothing freed is left that could be given back, but for blocks
+// After a refusal nothing freed is left that could be released, but for blocks
 // of the upper end.
 func (a *Allocator) Why(r alloc.Request, deviceFree int64) []string {
 	s := a.Stats()

@@ -1,6 +1,6 @@
 // Package vmm is JAX's allocator vmm (XLA_PYTHON_CLIENT_ALLOCATOR=vmm), which
-// XLA calls DeviceAddressVmmAllocator: every block is physical memory of its own
-// at addresses of its own, and a block that was freed stays mapped until it is
+// XLA calls DeviceAddressVmmAllocator: every block is separate physical memory
+// at separate addresses, and a block that was freed stays mapped until it is
 // wanted again or the memory is.
 //
 // The program takes no memory before it needs some, and never holds more than
@@ -21,7 +21,7 @@
 //     addresses are reserved, the one is mapped onto the other and access is
 //     granted (memory.go).
 //  3. The budget or the driver refuses: all that is pending and known to be done
-//     goes back to the device, and step 2 is tried again.
+//     is released, and step 2 is tried again.
 //  4. Refused again: of what is pending, the first 4.4 MiB or more, in the order
 //     of the frees, are waited for and go back; step 2 is tried a last time.
 //
@@ -32,8 +32,8 @@
 // released; ours is an event, and the wait for it is the driver's.
 //
 // What is pending and was freed in the upper end, which is collective memory,
-// never goes back in steps 3 and 4: other devices may have it mapped. Trim and
-// Close do give it back.
+// never is released in steps 3 and 4: other devices may have it mapped. Trim and
+// Close do release it.
 //
 // # Streams
 //
@@ -72,7 +72,7 @@ type Config struct {
 	// Streams has the streams that requests name; nil means that all is in
 	// stream 0. Close closes it.
 	Streams *streams.Tracker
-	// Log gets the message that XLA logs at the beginning; nil means nobody.
+	// Log gets the message that XLA logs at the beginning; nil if it is not wanted.
 	Log func(alloc.Message)
 }
 
@@ -85,7 +85,7 @@ type Allocator struct {
 	store    chunks.Store // what is live, pending or stuck
 	more     []record     // by handle: what the store does not say
 	mapped   *chunks.Table
-	stuck    []chunks.H // to be given back, but the device failed; memory.go
+	stuck    []chunks.H // to be released, but the device failed; memory.go
 	lastID   uint64
 	firstGen uint32 // added to that number in blocks
 	pending  pending
@@ -162,7 +162,7 @@ func (a *Allocator) Alloc(r alloc.Request) (alloc.Block, error) {
 		return alloc.Block{}, alloc.ErrTooLarge
 	}
 	if p > a.stats.BytesLimit {
-		// XLA gives pending memory back before it says so; to no avail.
+		// XLA also releases pending memory first, which cannot help here.
 		return alloc.Block{}, alloc.ErrNever
 	}
 	if r.Align > 1 && a.info.Page%r.Align != 0 {
@@ -339,7 +339,7 @@ func (a *Allocator) Record(b alloc.Block, stream uint32) error {
 	return nil
 }
 
-// Trim waits for pending blocks, the first freed first, and gives them back to
+// Trim waits for pending blocks, the first freed first, and releases them to
 // the device until at most keep bytes are held, or nothing is pending. The
 // original has no such call.
 func (a *Allocator) Trim(keep uint64) (released uint64, err error) {
@@ -357,8 +357,8 @@ func (a *Allocator) Trim(keep uint64) (released uint64, err error) {
 	return before - a.stats.PoolBytes, err
 }
 
-// Close waits for all work on the device and gives everything back. A device
-// that fails does not keep the rest from being given back; its errors are
+// Close waits for all work on the device and releases everything. A device
+// that fails does not keep the rest from being released; its errors are
 // joined. If it does not even say that the work is done, all stays mapped, for
 // work may still use it.
 func (a *Allocator) Close() error {
@@ -376,7 +376,7 @@ func (a *Allocator) Close() error {
 			errs = append(errs, err)
 		} else {
 			for h := range a.held {
-				if err := a.giveBack(h); err != nil {
+				if err := a.releaseMemory(h); err != nil {
 					errs = append(errs, err)
 				}
 			}

@@ -51,7 +51,7 @@ var calls = sync.Pool{New: func() any { return new(call) }}
 // half of what time.Now does.
 var epoch = time.Now()
 
-// begin starts a call of function f about so many bytes, and keeps Close away
+// begin starts a call of function f about a number of bytes, and keeps Close away
 // until its end. On a device that is closed or lost it is refused already: also
 // while Close is still waiting for a call before it, which may be for ever.
 func (d *Device) begin(f int, bytes uint64) *call {

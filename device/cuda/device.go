@@ -41,7 +41,7 @@ type Device struct {
 	earlier atomic.Int32 // the Code of earlier work, for the next wait; 0: none
 
 	blocked chan struct{} // holds one for each thread that waits in the driver
-	// Of Close. begun is closed by the first, done when all is given back.
+	// Of Close. begun is closed by the first, done when all is released.
 	closing  sync.Once
 	begun    chan struct{}
 	done     chan struct{}
@@ -55,7 +55,7 @@ type Device struct {
 	destroying sync.RWMutex
 
 	mu sync.Mutex // guards all below
-	// What this program holds, so that Close can give it back and no handle
+	// What this program holds, so that Close can release it and no handle
 	// gets to the driver that it did not give.
 	grants   map[uint64]origin // by address
 	streams  map[uint64]bool   // keys only, as in the next one
@@ -94,7 +94,7 @@ func (m *machine) open(ordinal int) (*Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.identify(&info) // what NVML cannot tell stays as the driver told it
+	m.identify(&info) // what NVML does not know stays as the driver reported it
 	d := newDevice(m, id, info)
 	ctx := new(uintptr)
 	if code := Code(m.cuda.ask(cuDevicePrimaryCtxRetain, uintptr(unsafe.Pointer(ctx)), uintptr(id))); code != success {
@@ -238,7 +238,7 @@ func (d *Device) Counters() device.Counters {
 // MemInfo is what is free and the total, in bytes. On a MIG slice both are the
 // slice's. Where the GPU's memory is the host's, free is at most what the
 // kernel says is available: the driver counts all that is not in use, and
-// whoever takes that drives the host into its swap, where no error tells of it.
+// who takes that drives the host into its swap, where no error tells of it.
 func (d *Device) MemInfo() (free, total uint64, err error) {
 	c := d.begin(cuMemGetInfo, 0)
 	defer c.end()
@@ -402,14 +402,14 @@ func (c *call) over(key uint64) bool {
 // work that a program leaves behind in good order takes.
 const patience = 30 * time.Second
 
-// Close gives back all that this program still holds on the device, after the
+// Close releases all that this program still holds on the device, after the
 // work under way, and releases the primary context. Calls that wait for the GPU
 // end at once with ErrClosed.
 //
 // If the work under way does not end within 30 seconds, Close returns
-// [ErrRunning] and goes on behind: all is given back when the work ends. Close
+// [ErrRunning] and goes on behind: all is released when the work ends. Close
 // called again waits again. On a device that is lost, or whose context was
-// reset, there is nothing to give back.
+// reset, there is nothing to release.
 func (d *Device) Close() error {
 	d.closing.Do(func() {
 		close(d.begun)

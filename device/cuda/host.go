@@ -76,9 +76,9 @@ func parseMemAvailable(text string) (uint64, error) {
 	return 0, errors.New("no line MemAvailable")
 }
 
-// program is the name of a running program, "" if it cannot be told: it has
+// program is the name of a running program, "" if it is unknown: it has
 // ended, or its number is of another namespace. In the latter case the number
-// may be another program's here, which nobody can tell.
+// may be another program's here, which cannot be known.
 func (h host) program(pid int) string {
 	b, err := os.ReadFile(filepath.Join(h.proc, strconv.Itoa(pid), "comm"))
 	if err != nil {

@@ -69,7 +69,7 @@ func open(names ...string) (lookup, error) {
 	return nil, first
 }
 
-// bind looks all functions up. Those that are not there are told by the calls
+// bind looks all functions up. Those that are missing are reported by the calls
 // that want them.
 func bind(functions []function, find lookup) *library {
 	l := &library{functions: functions, at: make([]uintptr, len(functions))}

@@ -35,7 +35,7 @@ func (m *machine) status(ordinal int) (s device.Status) {
 
 	switch {
 	case s.Unified:
-		// NVML has no memory of its own to tell of.
+		// NVML reports no separate memory.
 		free, err := m.host.memAvailable()
 		note(err)
 		s.Free = min(free, s.Total)

@@ -40,7 +40,7 @@ func (d *Device) Fill(addr, bytes uint64, b byte) error {
 	return c.copy(bytes)
 }
 
-// copy makes a call about so many bytes in the stream for copies, and waits for
+// copy makes a call about that many bytes in the stream for copies, and waits for
 // it.
 func (c *call) copy(bytes uint64) error {
 	if bytes == 0 {

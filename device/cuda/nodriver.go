@@ -21,7 +21,7 @@ var errNone = func() error {
 }()
 
 // Device is a GPU of the NVIDIA driver. In this build there is none: every call
-// panics, but nobody can get one.
+// panics, but none can be made.
 type Device struct{ device.GPU }
 
 // Open fails with ErrNoDriver.

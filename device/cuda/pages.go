@@ -17,7 +17,7 @@ func (d *Device) beginPages(f int, bytes uint64) *call {
 	return c
 }
 
-// pinned describes memory of device id, shared with nobody.
+// pinned describes memory of device id, shared with no other device.
 func pinned(id int32) memProps {
 	return memProps{kind: allocationPinned, location: memLocation{locationDevice, id}}
 }
@@ -80,7 +80,7 @@ func (d *Device) MemCreate(bytes uint64) (device.Handle, error) {
 	return device.Handle(c.out[0]), nil
 }
 
-// MemRelease gives a handle back; its memory follows when it is mapped nowhere.
+// MemRelease releases a handle; its memory follows when it is mapped nowhere.
 func (d *Device) MemRelease(h device.Handle) error {
 	c := d.beginPages(cuMemRelease, 0)
 	defer c.end()

@@ -122,7 +122,7 @@ func (d *Device) PoolSetAttribute(p device.Pool, a device.PoolAttribute, v uint6
 	return c.do()
 }
 
-// PoolTrim gives unused memory back until at most keep bytes are held.
+// PoolTrim releases unused memory until at most keep bytes are held.
 func (d *Device) PoolTrim(p device.Pool, keep uint64) error {
 	c := d.beginPool(cuMemPoolTrimTo, 0)
 	defer c.end()

@@ -97,7 +97,7 @@ func (c *call) handOver(s uint64) {
 	}
 }
 
-// StreamQuery says whether all work in s is done.
+// StreamQuery reports whether all work in s is done.
 func (d *Device) StreamQuery(s device.Stream) (done bool, err error) {
 	c := d.begin(cuStreamQuery, 0)
 	defer c.end()
@@ -157,7 +157,7 @@ func (d *Device) EventRecord(e device.Event, s device.Stream) error {
 	return c.do()
 }
 
-// EventQuery says whether the work before e is done.
+// EventQuery reports whether the work before e is done.
 func (d *Device) EventQuery(e device.Event) (done bool, err error) {
 	c := d.begin(cuEventQuery, 0)
 	defer c.end()

@@ -17,7 +17,7 @@ import (
 // answers the questions about it.
 type thread struct {
 	pushed  bool  // the device's context lies on top of the caller's
-	relaxed bool  // mode is the caller's, to be given back
+	relaxed bool  // mode is the caller's, to be restored
 	mode    int32 // CUstreamCaptureMode
 	flags   uint32
 	active  int32

@@ -184,7 +184,7 @@ func (c *call) closed() <-chan struct{} {
 	return c.d.begun
 }
 
-// spare is an event to wait by, which goes back into spares.
+// spare is an event to wait by, which is put back into spares.
 func (c *call) spare() (uint64, Code) {
 	d := c.d
 	d.mu.Lock()

@@ -155,7 +155,7 @@ var driverLoads = cuda.Available
 // Choose is the device to use when flag is the command line's word ("" if not
 // given): the flag, else the environment's, else the first GPU where a driver
 // loads, else [Default], which is also for those who need a device whose size
-// can be changed. note is a line for people when the choice was nobody's.
+// can be changed. note is a line for people when the choice was made for them.
 func Choose(flag string, lookup func(string) (string, bool), resize bool) (spec Spec, note string, err error) {
 	if flag != "" {
 		spec, err = Parse(flag)
@@ -209,7 +209,7 @@ func (s Spec) Make() error {
 	return sim.CreateFile(s.File, s.Create...)
 }
 
-// CanResize says whether [Spec.WithTotal] can make the device at another size.
+// CanResize reports whether [Spec.WithTotal] can make the device at another size.
 func (s Spec) CanResize() bool { return s.Kind == Private }
 
 // Info describes the device without using it.

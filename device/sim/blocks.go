@@ -10,7 +10,7 @@ import (
 const smallStep = 512
 
 // blocks are the 2 MiB blocks that small grants share, as the cost model sees
-// them: a grant is cheap if some open block has room for it, and giving it back
+// them: a grant is cheap if some open block has room for it, and releasing it
 // is cheap if something else still lies in its block. Room is counted in bytes;
 // where the holes in a block lie does not matter.
 type blocks struct {
@@ -45,7 +45,7 @@ func (b *blocks) take(n uint64) (id uint64, opened bool) {
 	return b.last, true
 }
 
-// give returns n bytes to the block that take named, and says whether that
+// give returns n bytes to the block that take named, and reports whether that
 // closed it, nothing else being in it.
 func (b *blocks) give(id, n uint64) (closed bool) {
 	r := room{b.left[id], id}

@@ -1,5 +1,5 @@
 // This file has the memory of pools: what of it is free and since when, who may
-// have it, and how a pool grows and gives back.
+// have it, and how a pool grows and shrinks.
 //
 // Free memory is a list of spans, each with the mark of its free. A stream may
 // always have what has no mark or one of its own, so for each stream that
@@ -55,7 +55,7 @@ func (p *pools) block(c *chunk) *memory {
 	return &memory{bytes: c.bytes, pages: c.pages}
 }
 
-// unblock is told of a block's memory that nobody uses any more.
+// unblock takes the memory of a block that is no longer used.
 func (p *pools) unblock(m *memory) {
 	m.uses, m.pages = m.uses[:0], nil
 	p.spare = append(p.spare, m)
@@ -253,7 +253,7 @@ func (d *Device) grow(p *pool, n uint64) (uint64, error) {
 	return 0, device.ErrOutOfMemory
 }
 
-// release gives free chunks back, the newest first, as long as the pool keeps
+// release releases free chunks, the newest first, as long as the pool keeps
 // at least keep bytes. All go or none. Caller holds d.mu.
 func (d *Device) release(p *pool, keep uint64) error {
 	p.settle(d.work.host)

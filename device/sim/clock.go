@@ -24,7 +24,7 @@ const far = 100 * 365 * 24 * time.Hour
 // known to come before. Lanes past its end stand at 0.
 type clock []uint64
 
-// knows says whether the n-th work of a lane comes before.
+// knows reports whether the n-th work of a lane comes before.
 func (c clock) knows(lane int, n uint64) bool { return lane < len(c) && c[lane] >= n }
 
 // learn adds what another clock knows.
@@ -51,7 +51,7 @@ func (c *clock) set(lane int, n uint64) {
 // queue is the work of one stream.
 //
 // Its lane is its place in the clocks. Once the host knows all work of a
-// destroyed stream to be done, nobody asks for it any more, and a new stream
+// destroyed stream to be done, no call asks for it any more, and a new stream
 // takes over the lane and counts on from there. So the clocks are as long as
 // the most streams that ever lived together.
 type queue struct {

@@ -7,7 +7,7 @@ import "time"
 //
 // Nothing here was measured by this project yet. Each constant names the
 // public measurement that it rests on; where those disagree it lies between
-// them. A figure from a real GPU belongs here with its source in place of the
+// them. A figure from a real GPU belongs here with its source instead of the
 // public one. Of two public files the repository could not be told: those for
 // an H100 are from a write-up of a shared cache, run partly under strace, and
 // those for an RTX 3070 Laptop from an nsys profile; both tools add to a call.
@@ -24,10 +24,10 @@ type Costs struct {
 	// AllocPerMiB is added for each MiB past the first two. An assumption: no
 	// trustworthy curve against size was found for a current data-centre GPU.
 	AllocPerMiB time.Duration
-	// SmallFree gives back a part of a block that stays open, or fails: 2.6-9.9 us on an
+	// SmallFree releases a part of a block that stays open, or fails: 2.6-9.9 us on an
 	// A100 (same source).
 	SmallFree time.Duration
-	// BlockFree gives a whole block back: 110-167 us on an A100 (same source).
+	// BlockFree releases a whole block: 110-167 us on an A100 (same source).
 	// The wait for running work comes on top on a real device; a simulated one
 	// has none.
 	BlockFree time.Duration
@@ -88,8 +88,8 @@ type Costs struct {
 	// MemRelease ends a handle: 12 us on an RTX 3070, 34 us on an H100 under
 	// strace.
 	MemRelease time.Duration
-	// MemReleasePerMiB is added for each MiB that goes back to the device, to the
-	// call that gives it back: this one, or the last unmap after it. An
+	// MemReleasePerMiB is added for each MiB that is released, to the
+	// call that releases it: this one, or the last unmap after it. An
 	// assumption, as MemCreatePerMiB.
 	MemReleasePerMiB time.Duration
 

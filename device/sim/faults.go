@@ -78,7 +78,7 @@ func (d *Device) ask(n uint64, name string, bytes uint64) error {
 	return err
 }
 
-// Hook is told of each driver call before it does anything: its number, from
+// Hook is called for each driver call before it does anything: its number, from
 // 1, the name that the driver has for it, such as "cuMemAlloc", and the bytes
 // that it names, 0 where it names none. What it returns the call fails with;
 // nil lets it go on. It may block, which holds that call still while others go

@@ -181,7 +181,7 @@ func (d *Device) hostTouch(call string, pieces []piece, write bool) error {
 }
 
 // settled refuses with a hazard where the host does not know that all work on p
-// is done: it is about to be unmapped or given back without waiting. Where p
+// is done: it is about to be unmapped or released without waiting. Where p
 // has an address, work that uses the memory by other addresses does not count.
 // Caller holds d.mu.
 func (d *Device) settled(call string, p piece) error {

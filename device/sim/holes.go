@@ -190,7 +190,7 @@ func (hs *holes) add(h hole) {
 	hs.sizes.put(bySize(h))
 }
 
-// cut takes out what there is of [addr, addr+bytes).
+// cut removes the parts that lie in [addr, addr+bytes).
 func (hs *holes) cut(addr, bytes uint64) {
 	end := addr + bytes
 	p := hs.addrs.seek(byAddr{addr: addr})

@@ -7,9 +7,9 @@ import (
 	"gpumem/device/sim/shared"
 )
 
-// A shared simulated GPU is a file. Every program that opens it has a state
-// machine of its own, for addresses, mappings and streams are each program's
-// own on a real GPU, too; what they share is how many bytes each holds, and that
+// A shared simulated GPU is a file. Every program that opens it has its own state
+// machine, since addresses, mappings and streams belong to one program on a real GPU,
+// too; what they share is how many bytes each holds, and that
 // is what the file counts (package shared).
 
 // CreateFile makes a file with simulated GPUs for programs to share. It never

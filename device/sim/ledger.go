@@ -15,12 +15,12 @@ type ledger interface {
 	take(n uint64) error
 	// give ends holding n bytes, of those taken.
 	give(n uint64) error
-	// free is what nobody holds, in bytes.
+	// free returns the bytes that no program holds.
 	free() (uint64, error)
 	// setUsed says what others hold that are no programs of this ledger; more
 	// than what is free is cut to that.
 	setUsed(n uint64) error
-	// close gives back all that this program holds.
+	// close releases all that this program holds.
 	close() error
 }
 

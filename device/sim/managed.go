@@ -13,7 +13,7 @@ import "gpumem/device"
 //     it gave 1 TB on a DGX-1 (rmm#14). Who touches all of that fails later;
 //   - pages move in no time.
 //
-// A device that does not oversubscribe grants managed memory out of its own, as
+// A device that does not oversubscribe grants managed memory from its memory, as
 // real ones do: those before compute capability 6.0, and those whose memory is
 // the host's, where there is no more of it elsewhere.
 //
@@ -44,7 +44,7 @@ func (d *Device) HeldManaged() uint64 {
 	return d.managed
 }
 
-// apart says whether a grant of that kind takes nothing of the device.
+// apart reports whether a grant of that kind takes nothing of the device.
 func (d *Device) apart(k kind) bool { return k == managed && d.info.Oversubscribes }
 
 // hold is take for a grant of that kind. Caller holds d.mu.

@@ -22,7 +22,7 @@ type memory struct {
 	uses  []use           // work that touches it and that the host does not know to be done (hazard.go)
 	pages map[uint64]page // by offset / pageSize; one that is missing is all zero
 
-	// Of a handle's memory alone. It goes back to the device when both end.
+	// Of a handle's memory alone. It is released when both end.
 	handle bool // the handle is there
 	maps   int  // mappings of it
 }

@@ -17,7 +17,7 @@ import (
 //   - neither waits for work, and MemUnmap and MemRelease refuse what the host
 //     does not know to be done with.
 //
-// A handle's memory goes back to the device when the handle is released and
+// A handle's memory is released when the handle is released and
 // its last mapping is gone, whichever comes later.
 
 const (
@@ -123,7 +123,7 @@ func (d *Device) MemCreate(bytes uint64) (device.Handle, error) {
 	return d.lastHandle, nil
 }
 
-// MemRelease ends a handle, and gives its memory back if it is mapped nowhere.
+// MemRelease ends a handle, and releases its memory if it is mapped nowhere.
 // A handle that is not there answers device.ErrInvalidValue.
 func (d *Device) MemRelease(h device.Handle) error {
 	const name = "cuMemRelease"
@@ -252,7 +252,7 @@ func (d *Device) MemUnmap(addr, bytes uint64) error {
 	return nil
 }
 
-// whole says whether bytes is a number of pages, at least one.
+// whole reports whether bytes is a number of pages, at least one.
 func (d *Device) whole(bytes uint64) bool { return bytes > 0 && bytes%d.info.Page == 0 }
 
 // mappings are those that make up [addr, addr+bytes) exactly, nil if none do.

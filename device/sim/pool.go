@@ -11,7 +11,7 @@
 //
 //  1. AllocAsync of 1 MiB in stream 1 finds nothing and grows: the ledger gives
 //     32 MiB, a chunk, all free without a mark. Its first MiB is the block.
-//  2. FreeAsync in stream 1 checks that whoever used the block comes before, and
+//  2. FreeAsync in stream 1 checks that the work that used the block comes before, and
 //     leaves its MiB free with a mark: stream 1, number 7.
 //  3. AllocAsync in stream 1 may have it at once: what comes in stream 1 comes
 //     after. In stream 2 it may have it if stream 2 waits for an event after
@@ -20,11 +20,11 @@
 //     all before the pool grows.
 //  4. A synchronise tells the host that number 7 is done. Marks that the host
 //     knows to be done are taken away, since whatever is queued from now on
-//     comes after them. A chunk that is free without marks goes back to the
+//     comes after them. A chunk that is free without marks is released to the
 //     device if that leaves the pool at least its release threshold.
 //
 // Where the driver's manual is silent the rules here are the simplest that fit:
-// the best fit, at the lowest address; no chunk is given back in parts; a pool
+// the best fit, at the lowest address; no chunk is released in parts; a pool
 // takes nothing from another one.
 
 package sim
@@ -49,7 +49,7 @@ const (
 )
 
 // pool is a pool of the driver. Ended ones stay until all their chunks are
-// given back.
+// released.
 type pool struct {
 	handle device.Pool // 0: ended
 	max    uint64      // bytes; 0: no limit
@@ -71,7 +71,7 @@ type pools struct {
 	spare   []*memory // of blocks that are gone
 }
 
-// pendingFree is a plain grant that was freed in a stream. It goes back to the
+// pendingFree is a plain grant that was freed in a stream. It is released to the
 // device at the first synchronise that tells the host that the free is done.
 type pendingFree struct {
 	grant segment
@@ -182,7 +182,7 @@ func (d *Device) PoolSetAttribute(h device.Pool, a device.PoolAttribute, v uint6
 	return nil
 }
 
-// PoolTrim gives chunks back that are free, as far as the host knows, and that
+// PoolTrim releases chunks that are free, as far as the host knows, and that
 // leave the pool at least keep bytes. cuMemPoolTrimTo promises the latter, so
 // more than keep may stay: up to a chunk, and what is in use.
 func (d *Device) PoolTrim(h device.Pool, keep uint64) error {
@@ -242,7 +242,7 @@ func (d *Device) AllocAsync(h device.Pool, bytes uint64, s device.Stream) (devic
 }
 
 // FreeAsync frees what AllocAsync or Alloc gave, when the work that is in s now
-// is done; addr is its start. From here on nobody may use it. A plain grant goes
+// is done; addr is its start. From here on it must not be used. A plain grant goes
 // back to the device at the next synchronise that tells the host that the free
 // is done.
 func (d *Device) FreeAsync(addr uint64, s device.Stream) error {
@@ -260,7 +260,7 @@ func (d *Device) FreeAsync(addr uint64, s device.Stream) error {
 	if block == nil || block.kind != pooled && block.kind != granted {
 		return d.refuse(call, 0, device.ErrInvalidValue)
 	}
-	// A plain grant that nobody looked at has no memory yet; then there is
+	// A plain grant that was never looked at has no memory yet; then there is
 	// nothing to check either.
 	var all []access
 	if block.mem != nil {
@@ -324,7 +324,7 @@ func (p *pools) holding(addr uint64) (*pool, *chunk) {
 	return nil, nil
 }
 
-// freedIn says whether a part of r is free in a pool, or a plain grant that was
+// freedIn reports whether a part of r is free in a pool, or a plain grant that was
 // freed in a stream, and tells h where and by whom. Caller holds d.mu.
 func (d *Device) freedIn(r device.Range, h *Hazard) bool {
 	tell := func(at, bytes uint64, m *mark) bool {

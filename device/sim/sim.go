@@ -17,7 +17,7 @@
 //   - every call, refused ones included, is counted, and adds to a modelled
 //     time that depends on the calls before it alone ([Costs]).
 //
-// A call that fails takes nothing and gives nothing back.
+// A call that fails takes nothing and releases nothing.
 //
 // One request's way through it: Alloc locks the device and passes the gate
 // that every driver call passes (call, faults.go), which counts it, lets the
@@ -58,7 +58,7 @@ const (
 )
 
 // Config describes a simulated GPU. The zero value but for Total is a plain
-// one: 2 MiB granularity, nobody else on it, compute capability 9.0, pages,
+// one: 2 MiB granularity, no other program on it, compute capability 9.0, pages,
 // pools and managed memory, no faults.
 type Config struct {
 	Total       uint64 // bytes, at least 1
@@ -103,7 +103,7 @@ type Device struct {
 	context bool   // the context's bytes are taken
 	next    uint64 // where the next grant goes
 	high    uint64 // where the next reservation or pool's chunk goes, at the earliest
-	held    uint64 // bytes granted and not given back
+	held    uint64 // bytes granted and not released
 	peak    uint64 // most that held ever was
 	managed uint64 // bytes of managed grants, if they take nothing of the device
 	space   space  // what has memory behind it
@@ -240,7 +240,7 @@ func (d *Device) give(n uint64) error {
 	return nil
 }
 
-// Close gives back everything. Later calls fail with device.ErrClosed, and so
+// Close releases everything. Later calls fail with device.ErrClosed, and so
 // do those that a [Hook] holds at the time.
 func (d *Device) Close() error {
 	d.mu.Lock()
@@ -316,7 +316,7 @@ func (d *Device) Free(addr uint64) error {
 	return d.ungrant("cuMemFree", *g)
 }
 
-// ungrant gives a grant back for the call that is named, which has waited for
+// ungrant releases a grant for the call that is named, which has waited for
 // the work that touches it. Caller holds d.mu.
 func (d *Device) ungrant(call string, g segment) error {
 	if err := d.letGo(g.bytes, g.kind); err != nil {
@@ -337,7 +337,7 @@ func (d *Device) refuse(call string, bytes uint64, err error) error {
 }
 
 // place charges a grant of n bytes what it costs beyond a small one, and says
-// in which shared block it lies; 0: it has blocks of its own. Caller holds d.mu.
+// in which shared block it lies; 0: it has separate blocks. Caller holds d.mu.
 func (d *Device) place(n uint64) (block uint64) {
 	if n >= driverBlock {
 		d.count.Time += ofSize(d.costs.BlockAlloc, d.costs.AllocPerMiB, n) - d.costs.SmallAlloc

@@ -25,7 +25,7 @@ type segment struct {
 	addr, bytes uint64
 	mem         *memory // what lies there; nil: a grant's, made when somebody looks, or a reservation
 	off         uint64  // of the first address in mem
-	block       uint64  // a grant's shared block; 0: it has blocks of its own
+	block       uint64  // a grant's shared block; 0: it has separate blocks
 	kind        kind
 }
 
@@ -33,8 +33,8 @@ type segment struct {
 type kind uint8
 
 const (
-	granted  kind = iota // by Alloc; Free gives it back
-	managed              // by AllocManaged; Free gives it back
+	granted  kind = iota // by Alloc; Free releases it
+	managed              // by AllocManaged; Free releases it
 	pooled               // allocated from a pool
 	mapped               // by MemMap, without access
 	readable             // the same, after MemSetAccess
@@ -125,7 +125,7 @@ func (s *space) holding(addr, bytes uint64) *segment {
 	return nil
 }
 
-// empty says whether nothing lies in [addr, addr+bytes), which does not pass
+// empty reports whether nothing lies in [addr, addr+bytes), which does not pass
 // the end of the addresses.
 func (s *space) empty(addr, bytes uint64) bool {
 	for g := range s.from(addr) {

@@ -146,7 +146,7 @@ func parseBool(s string) (bool, error) {
 	return false, fmt.Errorf("%q is not true or false", s)
 }
 
-// parseText refuses an empty text: nobody writes "name=" to get the default; an
+// parseText refuses an empty text: "name=" is never meant as the default; an
 // empty variable in a script does.
 func parseText(s string) (string, error) {
 	if s == "" {

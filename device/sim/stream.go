@@ -70,7 +70,7 @@ func (d *Device) StreamID(s device.Stream) (uint64, error) {
 	return q.id, nil
 }
 
-// StreamQuery says whether all work in s is done now. If it is, the host knows.
+// StreamQuery reports whether all work in s is done now. If it is, the host knows.
 func (d *Device) StreamQuery(s device.Stream) (done bool, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -81,7 +81,7 @@ func (d *Device) StreamQuery(s device.Stream) (done bool, err error) {
 	return d.query(q.end, q.seen), nil
 }
 
-// StreamSynchronize waits until all work in s is done. Then pools give back
+// StreamSynchronize waits until all work in s is done. Then pools release
 // what is above their release threshold.
 func (d *Device) StreamSynchronize(s device.Stream) error {
 	d.mu.Lock()
@@ -149,7 +149,7 @@ func (d *Device) EventRecord(e device.Event, s device.Stream) error {
 	return nil
 }
 
-// EventQuery says whether the work before the mark is done now. If it is, the
+// EventQuery reports whether the work before the mark is done now. If it is, the
 // host knows.
 func (d *Device) EventQuery(e device.Event) (done bool, err error) {
 	d.mu.Lock()
@@ -161,7 +161,7 @@ func (d *Device) EventQuery(e device.Event) (done bool, err error) {
 	return d.query(ev.at, ev.seen), nil
 }
 
-// EventSynchronize waits for the mark. Then pools give back what is above their
+// EventSynchronize waits for the mark. Then pools release what is above their
 // release threshold.
 func (d *Device) EventSynchronize(e device.Event) error {
 	d.mu.Lock()
@@ -175,7 +175,7 @@ func (d *Device) EventSynchronize(e device.Event) error {
 }
 
 // Synchronize waits for all work, that of destroyed streams included. Then
-// pools give back what is above their release threshold.
+// pools release what is above their release threshold.
 func (d *Device) Synchronize() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -238,8 +238,8 @@ func (d *Device) FillAsync(addr, bytes uint64, b byte, s device.Stream) error {
 }
 
 // Work queues a kernel in s that runs for t, at least 0, and reads and writes
-// these ranges; what is in them stays as it is. It is to be told of all that a
-// kernel touches: what is not told is not checked. A range that is not there
+// these ranges; what is in them stays as it is. The caller lists all that a
+// kernel touches: what is not listed is not checked. A range that is not there
 // is a [Hazard], as it is for a kernel on a GPU; ranges of 0 bytes are passed
 // over.
 func (d *Device) Work(s device.Stream, t time.Duration, reads, writes []device.Range) error {
@@ -295,7 +295,7 @@ func (d *Device) onEvent(call string, cost time.Duration, e device.Event) (*even
 	return ev, nil
 }
 
-// query says whether what ends at that time is done; then the host knows what
+// query reports whether what ends at that time is done; then the host knows what
 // seen knows. Caller holds d.mu.
 func (d *Device) query(at time.Duration, seen clock) bool {
 	if at > d.now() {

@@ -321,7 +321,7 @@ func before(a, b *Chunk, flip uint64) bool {
 
 // priority makes the treap's shape: a hash of the handle, so that it need not
 // be stored. Handles are handed out by the Store and not chosen by a caller,
-// so nobody can aim for a bad shape.
+// so no caller can aim for a bad shape.
 //
 // Both multiplications are needed. Neighbouring holes have handles a constant
 // stride apart, and one multiplication alone maps these to an arithmetic

@@ -128,7 +128,7 @@ func (s *Store) Peak() int { return int(s.used) }
 // Cap is the bytes of host memory that the store holds.
 func (s *Store) Cap() int { return len(s.pages) * pageSize * chunkBytes }
 
-// Valid says whether h can be given to At: whether it was ever handed out.
+// Valid reports whether h can be given to At: whether it was ever handed out.
 func (s *Store) Valid(h H) bool { return h > 0 && h <= s.used }
 
 // Live is the live chunk that a block with these marks lies in, nil if there is

@@ -58,7 +58,7 @@ func (t *Table) Cap() int { return (len(t.slots) + len(t.old)) * 8 }
 
 // home is where a key lies in a table of 2^(64-shift) slots. Only the key
 // counts, so that moving entries about touches no chunk. Two addresses 2^40
-// bytes apart share a key; they are told apart by the chunk.
+// bytes apart share a key; the chunk distinguishes them.
 //
 // Addresses of equal blocks are an arithmetic progression. The multiplication
 // alone (Fibonacci hashing) keeps it one, and for some strides, 6765 units among

@@ -112,7 +112,7 @@ func (h *handle) word(w uint64, dev int, what string, args ...any) (uint64, erro
 	return n, nil
 }
 
-// free is what nobody holds, by the census.
+// free returns what no process holds, by the census.
 func (h *handle) free(c *census, dev int) (uint64, error) {
 	others, err := h.others(dev)
 	return h.devs[dev].Total - h.devs[dev].Display - others - c.held[dev], err

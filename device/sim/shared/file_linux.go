@@ -207,8 +207,7 @@ func (f *File) hold(own *slot, dev int, held, used uint64) {
 	at("hold: clean")
 }
 
-// Free is what nobody holds of a device, in bytes. It counts all who live and
-// nobody else.
+// Free returns the bytes of a device that no living process holds.
 func (f *File) Free(dev int) (uint64, error) {
 	var free uint64
 	err := f.do(dev, func(*slot) error {
@@ -250,7 +249,7 @@ func (f *File) Processes(dev int) ([]device.Process, error) {
 	return list, err
 }
 
-// Close gives back all that this File holds. Later calls fail with
+// Close releases all that this File holds. Later calls fail with
 // device.ErrClosed; closing again does nothing. It waits for calls under way,
 // but not for other programs: it leaves a dead slot, as a process does that is
 // killed.

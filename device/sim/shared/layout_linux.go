@@ -133,7 +133,7 @@ func unpack(w uint64) (n uint64, ok bool) {
 	return n, pack(n) == w
 }
 
-// marked says whether a slot is in use.
+// marked reports whether a slot is in use.
 func (s *state) marked(number int) bool {
 	return s.marks[number/64].Load()&(1<<(number%64)) != 0
 }

@@ -94,7 +94,7 @@ func (h *handle) locked() error {
 	return h.errorf("%w: waited %v, and process %d holds the lock; is it stopped? continue it (kill -CONT %d) or end it (kill -KILL %d)", ErrLocked, patience, pid, pid, pid)
 }
 
-// alive says whether somebody holds the lock of a slot. Locks of one's own
+// alive reports whether somebody holds the lock of a slot. Locks of one's own
 // description do not show, so the own slot is known, not asked for.
 func (h *handle) alive(number int) (bool, error) {
 	if number == h.own {

@@ -173,7 +173,7 @@ func comm() string {
 }
 
 // startTime is when this process was started, in the kernel's ticks since boot;
-// 0 if it cannot be told.
+// 0 if it is unknown.
 func startTime() uint64 {
 	b, _ := os.ReadFile("/proc/self/stat")
 	// The 22nd field. The 2nd is the name, in brackets, and may have blanks.

@@ -30,7 +30,7 @@
 // Another such byte is the lock of the whole file. All that is read or written
 // below the header is read and written under it: for writing by [File], for
 // reading by [Look]. A process that is killed in there lets go of it; one that
-// is stopped (Ctrl-Z, a debugger) does not, so nobody waits for ever: see
+// is stopped (Ctrl-Z, a debugger) does not, so no process waits for ever: see
 // [ErrLocked].
 //
 // # Killed at any instruction
@@ -57,7 +57,7 @@
 //
 // The file is the user's: it may be of another version, cut short, or written
 // over, even while it is in use. It is checked before it is mapped, each word
-// carries a check of its own, the sums must agree with the slots, and a page
+// carries a checksum, the sums must agree with the slots, and a page
 // that is no longer there is an error, not a crash. See [ErrDamaged].
 //
 // # Limits
