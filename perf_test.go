@@ -128,7 +128,7 @@ func reference(skip bool) perfRunner {
 		m := oracle.New(oracle.Config{Limit: limit, DeviceTotal: 160 << 30, Granularity: 2 << 20, SkipSmall: skip})
 		addrs := make([]uint64, len(ops))
 		live := make([]bool, len(ops))
-		if a, ok := m.Alloc(1, 0, 0, false); ok {
+		if a, ok := m.Alloc(1, 0, false); ok {
 			m.Free(a)
 		}
 		var mu sync.Mutex
@@ -141,7 +141,7 @@ func reference(skip bool) perfRunner {
 					m.Free(addrs[op.Block])
 				}
 			} else {
-				addrs[op.Block], live[op.Block] = m.Alloc(op.Bytes, 0, 0, false)
+				addrs[op.Block], live[op.Block] = m.Alloc(op.Bytes, 0, false)
 			}
 			mu.Unlock()
 		}

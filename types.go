@@ -23,13 +23,12 @@ func (b Block) String() string { return alloc.Block(b).String() }
 
 // Request asks a [Pool] for a block.
 type Request struct {
-	Bytes       uint64     // at least as many are handed out
-	Align       uint64     // of the address: a power of two; 0 means what the policy gives anyway, at least 256
-	FreedBefore uint64     // only memory freed at or before this count (bfc with a timing counter); 0: any
-	Stream      uint32     // on which the block will be used first: a number of Pool.Stream; 0 is the device's zero stream
-	Site        alloc.Site // set by a pool that keeps stacks; else the caller's number for who asked
-	End         alloc.End  // alloc.Upper for collective memory, where the pool is partitioned
-	OneHandle   bool       // the memory must be a dedicated allocation, for export to others (elastic, vmm); elsewhere it always is
+	Bytes     uint64     // at least as many are handed out
+	Align     uint64     // of the address: a power of two; 0 means what the policy gives anyway, at least 256
+	Stream    uint32     // on which the block will be used first: a number of Pool.Stream; 0 is the device's zero stream
+	Site      alloc.Site // set by a pool that keeps stacks; else the caller's number for who asked
+	End       alloc.End  // alloc.Upper for collective memory, where the pool is partitioned
+	OneHandle bool       // the memory must be a dedicated allocation, for export to others (elastic, vmm); elsewhere it always is
 }
 
 // Stats are JAX's memory statistics, in bytes but for NumAllocs. The JSON keys are

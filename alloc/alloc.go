@@ -74,13 +74,12 @@ type Site uint32
 
 // Request asks for a block.
 type Request struct {
-	Bytes       uint64 // at least this many
-	Align       uint64 // a power of two; 0 means what the allocator gives anyway
-	FreedBefore uint64 // only memory freed at or before this count (bfc with a timing counter); 0: any
-	Stream      uint32 // on which the block will be used first: a number of package streams
-	Site        Site
-	End         End
-	OneHandle   bool // its memory must be a dedicated allocation, for export to others (elastic, vmm); elsewhere it always is
+	Bytes     uint64 // at least this many
+	Align     uint64 // a power of two; 0 means what the allocator gives anyway
+	Stream    uint32 // on which the block will be used first: a number of package streams
+	Site      Site
+	End       End
+	OneHandle bool // its memory must be a dedicated allocation, for export to others (elastic, vmm); elsewhere it always is
 }
 
 // CheckRequest reports why no allocator of at most limit bytes can serve a

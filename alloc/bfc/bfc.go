@@ -51,10 +51,9 @@
 // XLA's plugin opens a second pool for collective memory where the first is not
 // partitioned: an unpartitioned pool here takes it like ordinary memory.
 //
-// Files: bfc.go the requests, carve.go which chunk serves one and how it is cut,
-// free.go the way back, region.go what is taken from the device, stamp.go the
-// timing counter, stats.go the counters, report.go the out-of-memory report,
-// memdump.go the binary one, check.go the invariants.
+// Files: bfc.go requests, carve.go the chunk that serves one and how it is cut, free.go
+// frees, region.go regions of the device, stats.go the counters, report.go the
+// out-of-memory report, memdump.go the binary one, check.go the invariants.
 package bfc
 
 import (
@@ -111,10 +110,6 @@ type Config struct {
 	IgnoreAlign     bool   // do not honour any alignment past 256, as before JAX 0.10.1
 	Layout          Layout // of the report
 
-	// Counter, if set, is TensorFlow's timing counter: a freed chunk bears the
-	// next count and is not joined with others before SetSafeFrontier passes it.
-	Counter func() uint64
-
 	// Log, if set, is called for what the original would log.
 	Log func(alloc.Message)
 }
@@ -123,7 +118,6 @@ type Config struct {
 type Allocator struct {
 	// First what every operation touches.
 	closed   bool
-	timed    bool          // there is a timing counter; stamp.go
 	spatial  bool          // cfg.Spatial
 	home     uint8         // the end of ordinary blocks: tagUpper with cfg.TopDown, else tagLower
 	gap      chunks.H      // the central gap; 0: none
@@ -145,9 +139,6 @@ type Allocator struct {
 
 	unusable []device.Range // grants at odd addresses that the device did not take back
 
-	ages     []uint64 // by chunk: the count at which it was freed, 0 when that is safe
-	stamped  []stamp  // freed chunks that wait for the safe frontier
-	frontier uint64
 }
 
 var _ alloc.Allocator = (*Allocator)(nil)
@@ -156,9 +147,6 @@ var _ alloc.Allocator = (*Allocator)(nil)
 func New(dev device.Device, cfg Config) (*Allocator, error) {
 	if cfg.Spatial && cfg.Growth {
 		return nil, fmt.Errorf("bfc: %w: a partitioned pool must be preallocated (spatial=true needs preallocate=true)", alloc.ErrBadRequest)
-	}
-	if cfg.Spatial && cfg.Counter != nil {
-		return nil, fmt.Errorf("bfc: %w: a partitioned pool has no timing counter", alloc.ErrBadRequest)
 	}
 	if cfg.TopDown && !cfg.Spatial {
 		return nil, fmt.Errorf("bfc: %w: only a partitioned pool serves from the upper end (topdown=true needs spatial=true)", alloc.ErrBadRequest)
@@ -180,7 +168,6 @@ func New(dev device.Device, cfg Config) (*Allocator, error) {
 		cfg:      cfg,
 		name:     cfg.Name,
 		firstGen: alloc.FirstGen(),
-		timed:    cfg.Counter != nil,
 		spatial:  cfg.Spatial,
 		align:    MinAllocation,
 		waste:    defaultWaste,
@@ -245,30 +232,27 @@ func (a *Allocator) Alloc(r alloc.Request) (alloc.Block, error) {
 	if r.End == alloc.Upper && a.spatial {
 		end = tagUpper - end
 	}
-	if len(a.stamped) > 0 {
-		a.mergeStamped(0)
-	}
 	var h chunks.H
 	var c *chunks.Chunk
-	if end == a.home && align == MinAllocation && r.FreedBefore == 0 {
+	if end == a.home && align == MinAllocation {
 		// The common case: the best fit is the block, whatever chunk it is.
 		if h, c = a.ordinary.Take(n); h != 0 {
 			if c.Size != n {
 				h, c = a.cut(h, c, n)
 			}
 		} else {
-			h = a.inGap(end, n, align, 0)
+			h = a.inGap(end, n, align)
 		}
 	} else {
 		if end != a.home {
 			align = max(align, a.cfg.CollectiveAlign)
 		}
-		h = a.find(end, n, align, r.FreedBefore)
+		h = a.find(end, n, align)
 	}
 	if c == nil {
 		if h == 0 {
 			var err error
-			if h, err = a.makeRoom(end, n, align, r.FreedBefore); err != nil {
+			if h, err = a.makeRoom(end, n, align); err != nil {
 				return alloc.Block{}, err
 			}
 		}
@@ -282,9 +266,6 @@ func (a *Allocator) Alloc(r alloc.Request) (alloc.Block, error) {
 	c.Stream = r.Stream
 	if a.live != nil {
 		a.live.Insert(h, c.Addr)
-	}
-	if a.timed {
-		a.setAge(h, 0)
 	}
 	a.stats.BytesInUse += c.Size
 	a.stats.PeakBytesInUse = max(a.stats.PeakBytesInUse, a.stats.BytesInUse)
@@ -337,20 +318,15 @@ func (a *Allocator) misses(n, align uint64) bool {
 	return true
 }
 
-// makeRoom is what is tried when no free chunk fits: another region, joining
-// chunks that the timing counter keeps apart, giving free regions back.
-func (a *Allocator) makeRoom(end uint8, n, align, freedBefore uint64) (chunks.H, error) {
+// makeRoom is what is tried when no free chunk fits: another region, releasing free
+// regions.
+func (a *Allocator) makeRoom(end uint8, n, align uint64) (chunks.H, error) {
 	grown, err := a.extend(n)
 	if err != nil {
 		return 0, err
 	}
 	if grown {
-		if h := a.find(end, n, align, freedBefore); h != 0 {
-			return h, nil
-		}
-	}
-	if freedBefore == 0 && len(a.stamped) > 0 && a.mergeStamped(n) {
-		if h := a.find(end, n, align, freedBefore); h != 0 {
+		if h := a.find(end, n, align); h != 0 {
 			return h, nil
 		}
 	}
@@ -364,14 +340,14 @@ func (a *Allocator) makeRoom(end uint8, n, align, freedBefore uint64) (chunks.H,
 				return 0, err
 			}
 			if grown {
-				if h := a.find(end, n, align, freedBefore); h != 0 {
+				if h := a.find(end, n, align); h != 0 {
 					return h, nil
 				}
 			}
 		}
 	}
 	if n > a.cfg.Limit {
-		return 0, alloc.ErrNever // not earlier: the original joins chunks even for this
+		return 0, alloc.ErrNever
 	}
 	if align > MinAllocation && a.misses(n, align) {
 		return 0, neverAligned(align)

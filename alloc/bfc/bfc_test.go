@@ -46,7 +46,6 @@ func TestBadConfigurations(t *testing.T) {
 	}
 	for name, cfg := range map[string]bfc.Config{
 		"partitioned and growing":   {Limit: 1 << 20, Spatial: true, Growth: true},
-		"partitioned and timed":     {Limit: 1 << 20, Spatial: true, Counter: func() uint64 { return 1 }},
 		"odd alignment":             {Limit: 1 << 20, Align: 768},
 		"odd collective alignment":  {Limit: 1 << 20, Spatial: true, CollectiveAlign: 768},
 		"top down, not partitioned": {Limit: 1 << 20, TopDown: true},
@@ -109,44 +108,6 @@ func TestSecondRegionWhileGap(t *testing.T) {
 	}
 	take(t, a, alloc.Request{Bytes: 1000, End: alloc.Upper})
 	take(t, a, alloc.Request{Bytes: 1000})
-}
-
-// TestCounter: with a timing counter what was freed stays apart until the safe
-// frontier passes it, and a request may ask for what is old enough.
-func TestCounter(t *testing.T) {
-	var now uint64
-	a, _ := pool(t, 1<<20, bfc.Config{Limit: 1 << 20, Counter: func() uint64 { now++; return now }})
-	first := take(t, a, alloc.Request{Bytes: 256 << 10})
-	second := take(t, a, alloc.Request{Bytes: 256 << 10})
-	rest := take(t, a, alloc.Request{Bytes: 512 << 10})
-	for _, b := range []alloc.Block{first, second} { // counts 1 and 2
-		if err := a.Free(b); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if got := a.Stats().LargestFreeBlock; got != 256<<10 {
-		t.Errorf("largest hole %d: chunks were joined before the frontier passed them", got)
-	}
-	// Only the first is old enough for a request that wants memory freed by 1.
-	if b := take(t, a, alloc.Request{Bytes: 100 << 10, FreedBefore: 1}); b.Addr != first.Addr {
-		t.Errorf("freed by 1: at %#x, want %#x", b.Addr, first.Addr)
-	}
-	if _, err := a.Alloc(alloc.Request{Bytes: 200 << 10, FreedBefore: 1}); !errors.Is(err, alloc.ErrNoMemory) {
-		t.Errorf("200 KiB freed by 1: %v", err)
-	}
-	if err := a.Free(rest); err != nil { // count 3
-		t.Fatal(err)
-	}
-	// Without a bound, what is not safe is joined by force before a request is
-	// refused: here all that lies above the 100 KiB.
-	if b := take(t, a, alloc.Request{Bytes: 800 << 10}); b.Addr != first.Addr+100<<10 || b.Size != 924<<10 {
-		t.Errorf("by force: %v at %#x, want 924 KiB at %#x", b, b.Addr, first.Addr+100<<10)
-	}
-	if _, err := a.Alloc(alloc.Request{Bytes: 1}); !errors.Is(err, alloc.ErrNoMemory) {
-		t.Errorf("of a full pool: %v", err)
-	}
-	a.SetSafeFrontier(10)
-	a.SetSafeFrontier(5) // never lowers
 }
 
 // TestUpperEnd: collective memory comes from the upper end, exactly cut, and a

@@ -5,38 +5,38 @@ package bfc
 import "gpumem/alloc/internal/chunks"
 
 // find is the chunk to use, 0 if none fits. It stays where it is.
-func (a *Allocator) find(end uint8, n, align, freedBefore uint64) chunks.H {
+func (a *Allocator) find(end uint8, n, align uint64) chunks.H {
 	x := a.free[end]
-	if align == MinAllocation && freedBefore == 0 {
+	if align == MinAllocation {
 		if x != nil {
 			if h := x.Find(n); h != 0 {
 				return h
 			}
 		}
 	} else if x != nil {
-		// A chunk that is large enough can still be refused, by its alignment or
-		// its age, so the order is followed from the best fit on.
+		// A chunk that is large enough can still be refused, by its alignment, so the
+		// order is followed from the best fit on.
 		for h := x.Find(n); h != 0; h = x.After(h) {
-			if a.fits(h, end, n, align, freedBefore) {
+			if a.fits(h, end, n, align) {
 				return h
 			}
 		}
 	}
-	return a.inGap(end, n, align, freedBefore)
+	return a.inGap(end, n, align)
 }
 
 // inGap is the central gap if the request fits there, else 0.
-func (a *Allocator) inGap(end uint8, n, align, freedBefore uint64) chunks.H {
-	if a.gap != 0 && a.fits(a.gap, end, n, align, freedBefore) {
+func (a *Allocator) inGap(end uint8, n, align uint64) chunks.H {
+	if a.gap != 0 && a.fits(a.gap, end, n, align) {
 		return a.gap
 	}
 	return 0
 }
 
 // fits reports whether n bytes can be cut from h at the given end.
-func (a *Allocator) fits(h chunks.H, end uint8, n, align, freedBefore uint64) bool {
+func (a *Allocator) fits(h chunks.H, end uint8, n, align uint64) bool {
 	c := a.store.At(h)
-	if c.Size < n || freedBefore > 0 && a.age(h) > freedBefore {
+	if c.Size < n {
 		return false
 	}
 	at := place(c, end, n, align)
@@ -111,7 +111,7 @@ func (a *Allocator) cut(h chunks.H, c *chunks.Chunk, n uint64) (chunks.H, *chunk
 }
 
 // split cuts chunk h after size bytes. The upper part is a new chunk, free, of
-// the same tag and age, in no index.
+// the same tag, in no index.
 func (a *Allocator) split(h chunks.H, c *chunks.Chunk, size uint64) (chunks.H, *chunks.Chunk) {
 	rest, r := a.store.New()
 	r.State = chunks.Free
@@ -124,9 +124,6 @@ func (a *Allocator) split(h chunks.H, c *chunks.Chunk, size uint64) (chunks.H, *
 	}
 	c.Size = size
 	c.Next = rest
-	if a.timed {
-		a.setAge(rest, a.age(h))
-	}
 	return rest, r
 }
 

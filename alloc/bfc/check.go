@@ -18,7 +18,7 @@ import (
 //     (but for a region whose grant was not);
 //   - a live chunk is in no index; a free one is in the
 //     index of its tag or is the gap, exactly once;
-//   - no two neighbours are free, unless the timing counter keeps them apart;
+//   - no two neighbours are free;
 //   - there is at most one gap, only in a partitioned pool, and in its region
 //     no chunk above it is lower and none below it is upper;
 //   - the statistics equal what a walk counts.
@@ -85,7 +85,7 @@ func (a *Allocator) Check() error {
 				}
 				if prev != 0 {
 					p := a.store.At(prev)
-					if p.State == chunks.Free && !a.timed {
+					if p.State == chunks.Free {
 						return fmt.Errorf("free chunks %d and %d are neighbours", prev, h)
 					}
 				}

@@ -23,11 +23,10 @@ var diffOps = flag.Int("ops", 400_000, "operations that TestDifferential compare
 
 // pair is a pool and the oracle, given the same requests.
 type pair struct {
-	a     *bfc.Allocator
-	m     *oracle.Pool
-	count uint64 // the pool's timing counter
-	live  []pairBlock
-	ops   int
+	a    *bfc.Allocator
+	m    *oracle.Pool
+	live []pairBlock
+	ops  int
 }
 
 type pairBlock struct {
@@ -35,15 +34,12 @@ type pairBlock struct {
 	addr uint64 // in the model
 }
 
-func newPair(cfg bfc.Config, capacity, granularity uint64, timed bool) (*pair, error) {
+func newPair(cfg bfc.Config, capacity, granularity uint64) (*pair, error) {
 	dev, err := sim.New(sim.Config{Total: capacity, Granularity: granularity})
 	if err != nil {
 		return nil, err
 	}
 	p := &pair{}
-	if timed {
-		cfg.Counter = func() uint64 { p.count++; return p.count }
-	}
 	if p.a, err = bfc.New(dev, cfg); err != nil {
 		return nil, err
 	}
@@ -55,7 +51,7 @@ func newPair(cfg bfc.Config, capacity, granularity uint64, timed bool) (*pair, e
 func oracleConfig(cfg bfc.Config, capacity, granularity uint64) oracle.Config {
 	return oracle.Config{
 		Limit: cfg.Limit, Align: cfg.Align, Growth: cfg.Growth, Spatial: cfg.Spatial, TopDown: cfg.TopDown, GC: cfg.GC,
-		Coalesce: cfg.Coalesce, Fragmentation: cfg.Fragmentation, RegionUnit: cfg.RegionUnit, CollectiveAlign: cfg.CollectiveAlign, Timed: cfg.Counter != nil,
+		Coalesce: cfg.Coalesce, Fragmentation: cfg.Fragmentation, RegionUnit: cfg.RegionUnit, CollectiveAlign: cfg.CollectiveAlign,
 		DeviceTotal: capacity, Granularity: granularity,
 	}
 }
@@ -67,7 +63,7 @@ func (p *pair) alloc(r alloc.Request) error {
 	if err != nil && !errors.Is(err, alloc.ErrNoMemory) {
 		return err
 	}
-	addr, ok := p.m.Alloc(r.Bytes, r.Align, r.FreedBefore, r.End == alloc.Upper)
+	addr, ok := p.m.Alloc(r.Bytes, r.Align, r.End == alloc.Upper)
 	if ok != (err == nil) {
 		return fmt.Errorf("operation %d: %+v: pool says %v, model says %v", p.ops, r, err, ok)
 	}
@@ -141,38 +137,35 @@ type variant struct {
 	cfg         bfc.Config
 	capacity    uint64
 	granularity uint64
-	timed       bool
 }
 
 func variants() []variant {
 	const mib = 1 << 20
 	return []variant{
-		{"prealloc", bfc.Config{Limit: 64 * mib}, 64 * mib, 1, false},
-		{"prealloc large", bfc.Config{Limit: 3 << 30}, 4 << 30, 2 * mib, false},
-		{"growth", bfc.Config{Limit: 64 * mib, Growth: true}, 64 * mib, 1, false},
-		{"growth backs off", bfc.Config{Limit: 64 * mib, Growth: true}, 50 * mib, 4096, false},
-		{"growth backs off in pages", bfc.Config{Limit: 64 * mib, Growth: true, RegionUnit: 2 * mib}, 51 * mib, 4096, false},
-		{"growth as asked", bfc.Config{Limit: 64 * mib, Growth: true, RegionUnit: 256}, 51 * mib, 2 * mib, false},
-		{"growth coalesce", bfc.Config{Limit: 64 * mib, Growth: true, Coalesce: true}, 64 * mib, 1, false},
-		{"growth gc", bfc.Config{Limit: 96 * mib, Growth: true, GC: true}, 64 * mib, 1, false},
-		{"growth gc coalesce", bfc.Config{Limit: 96 * mib, Growth: true, GC: true, Coalesce: true}, 64 * mib, 1, false},
-		{"spatial", bfc.Config{Limit: 64 * mib, Spatial: true}, 64 * mib, 1, false},
-		{"spatial aligned", bfc.Config{Limit: 64 * mib, Spatial: true, Align: 65536}, 64 * mib, 1, false},
-		{"spatial backs off", bfc.Config{Limit: 96 * mib, Spatial: true}, 70 * mib, 1, false},
-		{"top down", bfc.Config{Limit: 64 * mib, Spatial: true, TopDown: true}, 64 * mib, 1, false},
-		{"spatial as jax", bfc.Config{Limit: 64 * mib, Spatial: true, CollectiveAlign: 2 * mib}, 64 * mib, 1, false},
-		{"top down as jax", bfc.Config{Limit: 64 * mib, Spatial: true, TopDown: true, CollectiveAlign: 2 * mib}, 64 * mib, 1, false},
-		{"top down aligned", bfc.Config{Limit: 64 * mib, Spatial: true, TopDown: true, Align: 65536}, 64 * mib, 1, false},
-		{"top down backs off", bfc.Config{Limit: 96 * mib, Spatial: true, TopDown: true}, 70 * mib, 1, false},
-		{"top down always splits", bfc.Config{Limit: 64 * mib, Spatial: true, TopDown: true, Fragmentation: 1e-12}, 64 * mib, 1, false},
-		{"aligned", bfc.Config{Limit: 64 * mib, Align: 4096}, 64 * mib, 1, false},
-		{"exact split", bfc.Config{Limit: 64 * mib, Fragmentation: 0.001}, 64 * mib, 1, false},
-		{"always split", bfc.Config{Limit: 64 * mib, Fragmentation: 1e-12}, 64 * mib, 1, false},
-		{"timed", bfc.Config{Limit: 64 * mib}, 64 * mib, 1, true},
-		{"timed growth gc", bfc.Config{Limit: 96 * mib, Growth: true, GC: true}, 64 * mib, 1, true},
-		{"full device", bfc.Config{Limit: 4 * mib, Growth: true}, 2 * mib, 1, false},
-		{"odd limit", bfc.Config{Limit: 10_000_001}, 20_000_000, 1, false},
-		{"tiny limit", bfc.Config{Limit: 1000}, 2000, 1, false},
+		{"prealloc", bfc.Config{Limit: 64 * mib}, 64 * mib, 1},
+		{"prealloc large", bfc.Config{Limit: 3 << 30}, 4 << 30, 2 * mib},
+		{"growth", bfc.Config{Limit: 64 * mib, Growth: true}, 64 * mib, 1},
+		{"growth backs off", bfc.Config{Limit: 64 * mib, Growth: true}, 50 * mib, 4096},
+		{"growth backs off in pages", bfc.Config{Limit: 64 * mib, Growth: true, RegionUnit: 2 * mib}, 51 * mib, 4096},
+		{"growth as asked", bfc.Config{Limit: 64 * mib, Growth: true, RegionUnit: 256}, 51 * mib, 2 * mib},
+		{"growth coalesce", bfc.Config{Limit: 64 * mib, Growth: true, Coalesce: true}, 64 * mib, 1},
+		{"growth gc", bfc.Config{Limit: 96 * mib, Growth: true, GC: true}, 64 * mib, 1},
+		{"growth gc coalesce", bfc.Config{Limit: 96 * mib, Growth: true, GC: true, Coalesce: true}, 64 * mib, 1},
+		{"spatial", bfc.Config{Limit: 64 * mib, Spatial: true}, 64 * mib, 1},
+		{"spatial aligned", bfc.Config{Limit: 64 * mib, Spatial: true, Align: 65536}, 64 * mib, 1},
+		{"spatial backs off", bfc.Config{Limit: 96 * mib, Spatial: true}, 70 * mib, 1},
+		{"top down", bfc.Config{Limit: 64 * mib, Spatial: true, TopDown: true}, 64 * mib, 1},
+		{"spatial as jax", bfc.Config{Limit: 64 * mib, Spatial: true, CollectiveAlign: 2 * mib}, 64 * mib, 1},
+		{"top down as jax", bfc.Config{Limit: 64 * mib, Spatial: true, TopDown: true, CollectiveAlign: 2 * mib}, 64 * mib, 1},
+		{"top down aligned", bfc.Config{Limit: 64 * mib, Spatial: true, TopDown: true, Align: 65536}, 64 * mib, 1},
+		{"top down backs off", bfc.Config{Limit: 96 * mib, Spatial: true, TopDown: true}, 70 * mib, 1},
+		{"top down always splits", bfc.Config{Limit: 64 * mib, Spatial: true, TopDown: true, Fragmentation: 1e-12}, 64 * mib, 1},
+		{"aligned", bfc.Config{Limit: 64 * mib, Align: 4096}, 64 * mib, 1},
+		{"exact split", bfc.Config{Limit: 64 * mib, Fragmentation: 0.001}, 64 * mib, 1},
+		{"always split", bfc.Config{Limit: 64 * mib, Fragmentation: 1e-12}, 64 * mib, 1},
+		{"full device", bfc.Config{Limit: 4 * mib, Growth: true}, 2 * mib, 1},
+		{"odd limit", bfc.Config{Limit: 10_000_001}, 20_000_000, 1},
+		{"tiny limit", bfc.Config{Limit: 1000}, 2000, 1},
 	}
 }
 
@@ -187,7 +180,7 @@ func TestDifferential(t *testing.T) {
 			t.Parallel()
 			r := rand.New(rand.NewPCG(7, uint64(i)))
 			for done := 0; done < *diffOps/len(vs); {
-				p, err := newPair(v.cfg, v.capacity, v.granularity, v.timed)
+				p, err := newPair(v.cfg, v.capacity, v.granularity)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -238,16 +231,6 @@ func (p *pair) run(r *rand.Rand, v variant, steps int) error {
 		if r.IntN(4) == 0 {
 			req.End = alloc.Upper
 		}
-		if v.timed {
-			if r.IntN(5) == 0 {
-				safe := p.count/2 + uint64(r.IntN(int(p.count/2+2)))
-				p.m.SetSafeFrontier(safe)
-				p.a.SetSafeFrontier(safe)
-			}
-			if r.IntN(6) == 0 {
-				req.FreedBefore = p.count
-			}
-		}
 		if err := p.alloc(req); err != nil {
 			return err
 		}
@@ -273,7 +256,7 @@ func FuzzDifferential(f *testing.F) {
 		}
 		vs := variants()
 		v := vs[int(data[0])%len(vs)]
-		p, err := newPair(v.cfg, v.capacity, v.granularity, v.timed)
+		p, err := newPair(v.cfg, v.capacity, v.granularity)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -282,9 +265,6 @@ func FuzzDifferential(f *testing.F) {
 			switch op := data[0] % 8; {
 			case op < 3 && len(p.live) > 0:
 				err = p.free(int(arg)%len(p.live), op == 2)
-			case op == 3 && v.timed:
-				p.m.SetSafeFrontier(uint64(arg))
-				p.a.SetSafeFrontier(uint64(arg))
 			default:
 				// 5 bits of exponent, 11 of mantissa: 1 byte to 4 GiB
 				req := alloc.Request{Bytes: uint64(arg&0x7ff+1) << (arg >> 11)}
@@ -332,7 +312,7 @@ func TestOracle(t *testing.T) {
 					}
 					continue
 				}
-				addr, ok := m.Alloc(op.Bytes, 0, 0, op.Upper)
+				addr, ok := m.Alloc(op.Bytes, 0, op.Upper)
 				if !ok {
 					d.Add(golden.Refused)
 					continue

@@ -96,7 +96,6 @@ func TestDeviceFailureLosesNoGrant(t *testing.T) {
 		"growth gc coalesce": {Limit: 64 * mib, Growth: true, GC: true, Coalesce: true},
 		"growth gc":          {Limit: 64 * mib, Growth: true, GC: true},
 		"growth gc in pages": {Limit: 64 * mib, Growth: true, GC: true, RegionUnit: 2 * mib},
-		"timed":              {Limit: 64 * mib, Growth: true, GC: true, Counter: new(counter).next},
 		"partitioned gc":     {Limit: 80 * mib, Spatial: true, GC: true},
 		"top down gc":        {Limit: 80 * mib, Spatial: true, TopDown: true, GC: true},
 	} {
@@ -111,10 +110,6 @@ func TestDeviceFailureLosesNoGrant(t *testing.T) {
 		}
 	}
 }
-
-type counter uint64
-
-func (c *counter) next() uint64 { *c++; return uint64(*c) }
 
 // failsAt runs a program in which the n-th call of the device fails, and
 // reports whether the program made as many.

@@ -92,10 +92,6 @@ func (a *Allocator) release(h chunks.H, c *chunks.Chunk) {
 	}
 	a.stats.BytesInUse -= c.Size
 	c.State = chunks.Free
-	if a.timed {
-		a.stamp(h, c)
-		return
-	}
 	if a.spatial && a.bordersGap(c) {
 		c.Tag = tagGap
 	}
@@ -113,7 +109,6 @@ func (a *Allocator) bordersGap(c *chunks.Chunk) bool {
 
 // join joins the free chunk h, which is in no index, with its free neighbours,
 // first the one above, then the one below, and returns the chunk that is left.
-// A pool with a timing counter has joinSafe instead.
 func (a *Allocator) join(h chunks.H, c *chunks.Chunk) (chunks.H, *chunks.Chunk) {
 	if n := c.Next; n != 0 {
 		if d := a.store.At(n); d.State == chunks.Free {

@@ -35,7 +35,6 @@ func (a *Allocator) MemoryDump() []byte {
 			bin = int64(binOf(c.Size))
 		}
 		m = number(m, 4, uint64(bin))
-		m = number(m, 6, a.age(h))
 		if c.State == chunks.Live {
 			m = number(m, 8, 1)
 		}

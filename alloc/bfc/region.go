@@ -142,9 +142,6 @@ func (a *Allocator) addRegion(got device.Range) {
 	c.State = chunks.Free
 	c.Addr = got.Addr
 	c.Size = got.Bytes &^ (MinAllocation - 1) // a device that grants odd sizes loses the odd end
-	if a.timed {
-		a.setAge(h, 0)
-	}
 	c.Tag = a.home
 	if a.spatial && a.gap == 0 {
 		c.Tag = tagGap
@@ -166,11 +163,7 @@ func (a *Allocator) addRegion(got device.Range) {
 		a.store.At(last).Next = h
 		r.size += c.Size
 		r.grants = append(r.grants, got)
-		if a.timed {
-			a.putFree(a.joinSafe(h, c, false))
-		} else {
-			a.putFree(a.join(h, c))
-		}
+		a.putFree(a.join(h, c))
 		return
 	}
 	a.regions = slices.Insert(a.regions, i, region{
@@ -252,9 +245,6 @@ func (a *Allocator) regainRegion(g device.Range) region {
 	h, c := a.store.New()
 	c.State = chunks.Free
 	c.Addr, c.Size = g.Addr, g.Bytes&^(MinAllocation-1)
-	if a.timed {
-		a.setAge(h, 0)
-	}
 	c.Tag = a.home
 	if a.spatial {
 		c.Tag = tagGap
@@ -299,7 +289,7 @@ func (a *Allocator) Close() error {
 	a.regions, a.unusable = nil, nil
 	a.store = chunks.Store{}
 	a.free = [2]*chunks.Index{}
-	a.live, a.stamped, a.gap = nil, nil, 0
+	a.live, a.gap = nil, 0
 	a.stats.BytesInUse = 0
 	return errors.Join(errs...)
 }

@@ -56,8 +56,8 @@ func (a *Allocator) Summary(r alloc.Request) alloc.Message {
 		end = fmt.Sprintf(" from the %s end", tagNames[a.end(r)])
 	}
 	return alloc.Message{Severity: alloc.Warning, Text: fmt.Sprintf(
-		"Allocator (%s) ran out of memory trying to allocate %s%s with freed_by_count=%d.",
-		a.name, xla(r.Bytes), end, r.FreedBefore)}
+		"Allocator (%s) ran out of memory trying to allocate %s%s with freed_by_count=0.",
+		a.name, xla(r.Bytes), end)}
 }
 
 type reporter struct {
@@ -158,8 +158,7 @@ func (w *reporter) binOf(n uint64) {
 	}
 }
 
-// neighbour is a chunk next to a free one: live, or the central gap, or kept
-// apart by the timing counter.
+// neighbour is a chunk next to a free one: live, or the central gap.
 func (w *reporter) neighbour(h chunks.H) string {
 	c := w.a.store.At(h)
 	bin := -1
@@ -199,9 +198,6 @@ func (w *reporter) regions() {
 				next = uint64(c.Next - 1)
 			}
 			b.WriteString(" next " + strconv.FormatUint(next, 10))
-			if a.timed {
-				fmt.Fprintf(&b, " freed_at_count %d", a.age(h))
-			}
 			w.add(alloc.Info, b.String())
 			h = c.Next
 		}

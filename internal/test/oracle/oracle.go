@@ -21,7 +21,6 @@ type Config struct {
 	GC              bool
 	Coalesce        bool
 	Fragmentation   float64
-	Timed           bool // a timing counter is installed
 
 	DeviceTotal uint64 // what the device can grant in all
 	Granularity uint64 // it rounds a grant up to a multiple of this
@@ -50,10 +49,7 @@ type Chunk struct {
 
 	prev      *Chunk
 	requested uint64
-	freedAt   uint64
 	binned    bool
-	gone      bool // merged into another
-	handle    int  // its number, which another chunk gets when it is gone
 }
 
 // Region is one grant.
@@ -67,7 +63,6 @@ type Pool struct {
 	NumAllocs                                           int64
 	InUse, PeakInUse, Largest, PoolBytes, PeakPoolBytes uint64
 	Regions                                             []*Region
-	Count                                               uint64 // the timing counter
 
 	cfg      Config
 	bins     [21]*node
@@ -76,13 +71,6 @@ type Pool struct {
 	next     uint64
 	maxWaste uint64
 	rand     uint64 // for the trees' shape
-
-	// The original remembers freed chunks by number, and numbers are reused,
-	// last in first out: what is looked at may by then be another chunk.
-	frontier uint64
-	stamped  []int
-	byNum    []*Chunk
-	unused   []int
 
 	held, place uint64 // of the device
 }
@@ -244,8 +232,8 @@ func (m *Pool) take(c *Chunk) {
 	m.unbin(c)
 }
 
-func (m *Pool) fits(c *Chunk, upper bool, r, align, before uint64) bool {
-	if before > 0 && c.freedAt > before || c.Size < r {
+func (m *Pool) fits(c *Chunk, upper bool, r, align uint64) bool {
+	if c.Size < r {
 		return false
 	}
 	if upper {
@@ -254,7 +242,7 @@ func (m *Pool) fits(c *Chunk, upper bool, r, align, before uint64) bool {
 	return (c.Addr+align-1)/align*align-c.Addr+r <= c.Size
 }
 
-func (m *Pool) find(upper bool, r, align, before uint64) *Chunk {
+func (m *Pool) find(upper bool, r, align uint64) *Chunk {
 	want := Lower
 	if upper {
 		want = Upper
@@ -266,38 +254,20 @@ func (m *Pool) find(upper bool, r, align, before uint64) *Chunk {
 			from = r
 		}
 		walk(m.bins[b], from, func(c *Chunk) bool {
-			if c.Tag == want && m.fits(c, upper, r, align, before) {
+			if c.Tag == want && m.fits(c, upper, r, align) {
 				found = c
 			}
 			return found == nil
 		})
 	}
-	if found == nil && m.gap != nil && m.fits(m.gap, upper, r, align, before) {
+	if found == nil && m.gap != nil && m.fits(m.gap, upper, r, align) {
 		found = m.gap
 	}
 	return found
 }
 
-// number gives a new chunk its number.
-func (m *Pool) number(c *Chunk) *Chunk {
-	if n := len(m.unused); n > 0 {
-		c.handle = m.unused[n-1]
-		m.unused = m.unused[:n-1]
-		m.byNum[c.handle] = c
-		return c
-	}
-	c.handle = len(m.byNum)
-	m.byNum = append(m.byNum, c)
-	return c
-}
-
-func (m *Pool) drop(c *Chunk) {
-	c.gone = true
-	m.unused = append(m.unused, c.handle)
-}
-
 func (m *Pool) split(c *Chunk, size uint64) *Chunk {
-	n := m.number(&Chunk{Addr: c.Addr + size, Size: c.Size - size, prev: c, Next: c.Next, Tag: c.Tag, freedAt: c.freedAt})
+	n := &Chunk{Addr: c.Addr + size, Size: c.Size - size, prev: c, Next: c.Next, Tag: c.Tag}
 	if n.Next != nil {
 		n.Next.prev = n
 	}
@@ -313,9 +283,8 @@ func (m *Pool) home() Tag {
 	return Lower
 }
 
-// Alloc is one request for n bytes; ok is false if it is refused. before is the
-// count at or before which the memory was freed, 0 for any.
-func (m *Pool) Alloc(n, align, before uint64, collective bool) (addr uint64, ok bool) {
+// Alloc is one request for n bytes; ok is false if it is refused.
+func (m *Pool) Alloc(n, align uint64, collective bool) (addr uint64, ok bool) {
 	if n == 0 {
 		return 0, true
 	}
@@ -329,16 +298,12 @@ func (m *Pool) Alloc(n, align, before uint64, collective bool) (addr uint64, ok 
 	if collective {
 		align = max(align, m.cfg.CollectiveAlign)
 	}
-	m.mergeStamped(0)
-	c := m.find(upper, r, align, before)
+	c := m.find(upper, r, align)
 	if c == nil && m.extend(r) {
-		c = m.find(upper, r, align, before)
-	}
-	if c == nil && before == 0 && len(m.stamped) > 0 && m.mergeStamped(r) {
-		c = m.find(upper, r, align, before)
+		c = m.find(upper, r, align)
 	}
 	if c == nil && m.cfg.GC && m.collect(r) && m.extend(r) {
-		c = m.find(upper, r, align, before)
+		c = m.find(upper, r, align)
 	}
 	if c == nil {
 		return 0, false
@@ -372,7 +337,7 @@ func (m *Pool) Alloc(n, align, before uint64, collective bool) (addr uint64, ok 
 		}
 		c.Tag = Lower
 	}
-	c.Live, c.requested, c.freedAt = true, n, 0
+	c.Live, c.requested = true, n
 	m.live[c.Addr] = c
 	m.NumAllocs++
 	m.InUse += c.Size
@@ -387,31 +352,21 @@ func (m *Pool) Free(addr uint64) {
 	delete(m.live, addr)
 	c.Live = false
 	m.InUse -= c.Size
-	if m.cfg.Timed {
-		m.Count++
-		c.freedAt = m.Count
-		m.stamped = append(m.stamped, c.handle)
-		m.put(c)
-		return
-	}
 	if m.cfg.Spatial {
 		if c.Tag == Lower && (c.Next == nil || c.Next.Tag != Lower) ||
 			c.Tag == Upper && (c.prev == nil || c.prev.Tag != Upper) {
 			c.Tag = Gap
 		}
 	}
-	m.put(m.coalesce(c, false))
+	m.put(m.coalesce(c))
 }
 
-func (m *Pool) coalesce(c *Chunk, force bool) *Chunk {
-	if c.freedAt > 0 && !force {
-		return c
-	}
-	if n := c.Next; n != nil && !n.Live && (n.freedAt == 0 || force) {
+func (m *Pool) coalesce(c *Chunk) *Chunk {
+	if n := c.Next; n != nil && !n.Live {
 		m.take(n)
 		m.merge(c, n)
 	}
-	if p := c.prev; p != nil && !p.Live && (p.freedAt == 0 || force) {
+	if p := c.prev; p != nil && !p.Live {
 		m.take(p)
 		m.merge(p, c)
 		return p
@@ -421,7 +376,6 @@ func (m *Pool) coalesce(c *Chunk, force bool) *Chunk {
 
 func (m *Pool) merge(lo, hi *Chunk) {
 	lo.Size += hi.Size
-	lo.freedAt = max(lo.freedAt, hi.freedAt)
 	if lo.Tag != hi.Tag {
 		lo.Tag = Gap
 	}
@@ -429,47 +383,6 @@ func (m *Pool) merge(lo, hi *Chunk) {
 	if hi.Next != nil {
 		hi.Next.prev = lo
 	}
-	m.drop(hi)
-}
-
-func (m *Pool) mergeStamped(need uint64) bool {
-	var kept []int
-	var ready []*Chunk
-	for _, h := range m.stamped {
-		c := m.byNum[h]
-		if c.Live || c.gone || !c.binned {
-			continue
-		}
-		if c.freedAt != 0 && c.freedAt < m.frontier {
-			c.freedAt = 0
-		}
-		if c.freedAt == 0 || need > 0 {
-			ready = append(ready, c)
-		} else {
-			kept = append(kept, h)
-		}
-	}
-	m.stamped = kept
-	done := false
-	for _, c := range ready {
-		if c.gone {
-			continue
-		}
-		if done {
-			m.stamped = append(m.stamped, c.handle)
-			continue
-		}
-		m.take(c)
-		n := m.coalesce(c, need > 0)
-		m.put(n)
-		if need > 0 {
-			if n != c && n.freedAt > 0 {
-				m.stamped = append(m.stamped, n.handle)
-			}
-			done = n.Size >= need
-		}
-	}
-	return done
 }
 
 func (m *Pool) extend(r uint64) bool {
@@ -500,7 +413,7 @@ func (m *Pool) extend(r uint64) bool {
 	}
 	m.PoolBytes += got
 	m.PeakPoolBytes = max(m.PeakPoolBytes, m.PoolBytes)
-	c := m.number(&Chunk{Addr: addr, Size: got, Tag: m.home()})
+	c := &Chunk{Addr: addr, Size: got, Tag: m.home()}
 	if m.cfg.Spatial && m.gap == nil {
 		c.Tag = Gap
 	}
@@ -513,7 +426,7 @@ func (m *Pool) extend(r uint64) bool {
 				}
 				c.prev, last.Next = last, c
 				old.Size += got
-				m.put(m.coalesce(c, false))
+				m.put(m.coalesce(c))
 				return true
 			}
 		}
@@ -544,7 +457,6 @@ func (m *Pool) collect(r uint64) bool {
 	for _, reg := range free {
 		for c := reg.First; c != nil; c = c.Next {
 			m.take(c)
-			m.drop(c)
 		}
 		m.PoolBytes -= reg.Size
 		m.held -= reg.Size
@@ -565,6 +477,3 @@ func (m *Pool) LargestFree() uint64 {
 	}
 	return n
 }
-
-// SetSafeFrontier raises the frontier of the timing counter.
-func (m *Pool) SetSafeFrontier(count uint64) { m.frontier = max(m.frontier, count) }
