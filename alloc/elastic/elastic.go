@@ -385,13 +385,13 @@ func (a *Allocator) turn() {
 	// the program needs, and that ends by itself.
 	if moved > max(thrash, 2*a.complained) && a.owned()*tightDen >= a.cap*tightNum {
 		a.complained = moved
-		a.logf(alloc.Warning, "%s: %d pages were remapped in the last %d operations, which takes time; about 2 %% more memory than the %d pages there are would stop it",
+		a.warnf("%s: %d pages were remapped in the last %d operations, which takes time; about 2 %% more memory than the %d pages there are would stop it",
 			a.name, moved, window, a.cap)
 	}
 }
 
-func (a *Allocator) logf(s alloc.Severity, format string, args ...any) {
+func (a *Allocator) warnf(format string, args ...any) {
 	if a.cfg.Log != nil {
-		a.cfg.Log(alloc.Message{Severity: s, Text: fmt.Sprintf(format, args...)})
+		a.cfg.Log(alloc.Message{Severity: alloc.Warning, Text: fmt.Sprintf(format, args...)})
 	}
 }

@@ -114,7 +114,7 @@ func (a *Allocator) Finish() *streams.Pending {
 		return pending
 	}
 	if err != nil {
-		a.logf(alloc.Warning, "%s: idle pages were not released: %v", a.name, err)
+		a.warnf("%s: idle pages were not released: %v", a.name, err)
 	}
 	return nil
 }

@@ -77,7 +77,7 @@ func (a *Allocator) carve(sp *space, h chunks.H, c *chunks.Chunk, x, n uint64) (
 	all, below, above := a.wholes(lo, hi), a.wholes(lo, x), a.wholes(x+n, hi)
 	a.held += all - below - above
 	if all > 0 && below+above == 0 {
-		a.unlink(h, c)
+		a.unlink(c)
 	}
 	switch {
 	case c.Size == n:
@@ -100,7 +100,7 @@ func (a *Allocator) carve(sp *space, h chunks.H, c *chunks.Chunk, x, n uint64) (
 		if above > 0 {
 			a.linkAfter(h, c, r, d)
 			if below == 0 {
-				a.unlink(h, c)
+				a.unlink(c)
 			}
 		}
 	}
@@ -118,7 +118,7 @@ func (a *Allocator) free(h chunks.H, c *chunks.Chunk) {
 			ix.Remove(n, d)
 			if w := a.wholes(d.Addr, end(d)); w > 0 {
 				was += w
-				a.unlink(n, d)
+				a.unlink(d)
 			}
 			a.swallow(h, c, n, d)
 		}
@@ -128,7 +128,7 @@ func (a *Allocator) free(h chunks.H, c *chunks.Chunk) {
 			ix.Remove(p, d)
 			if w := a.wholes(d.Addr, end(d)); w > 0 {
 				was += w
-				a.unlink(p, d)
+				a.unlink(d)
 			}
 			a.swallow(p, d, h, c)
 			h, c = p, d
@@ -171,14 +171,14 @@ func (a *Allocator) isolate(h chunks.H, c *chunks.Chunk, lo, hi uint64) (chunks.
 	}
 	if lo == c.Addr {
 		if ordered {
-			a.unlink(h, c)
+			a.unlink(c)
 		}
 		return h, c
 	}
 	m, d := a.cut(h, c, lo-c.Addr)
 	ix.Insert(h, c)
 	if ordered && a.wholes(c.Addr, end(c)) == 0 {
-		a.unlink(h, c)
+		a.unlink(c)
 	}
 	return m, d
 }
@@ -208,10 +208,10 @@ func (a *Allocator) settle(h chunks.H, c *chunks.Chunk, tag uint8) {
 			ordered := tag == tagMapped && a.wholes(d.Addr, end(d)) > 0
 			switch {
 			case placed && ordered && d.Stream > c.Stream:
-				a.unlink(h, c)
+				a.unlink(c)
 			case placed:
 				if ordered {
-					a.unlink(p, d)
+					a.unlink(d)
 				}
 				a.takePlace(h, c, p, d)
 			}

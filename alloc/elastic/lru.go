@@ -50,8 +50,8 @@ func (a *Allocator) linkAfter(h chunks.H, c *chunks.Chunk, n chunks.H, d *chunks
 	}
 }
 
-// unlink takes h out.
-func (a *Allocator) unlink(h chunks.H, c *chunks.Chunk) {
+// unlink takes the chunk c out.
+func (a *Allocator) unlink(c *chunks.Chunk) {
 	prev, next := older(c), newer(c)
 	if prev != 0 {
 		setNewer(a.store.At(prev), next)
@@ -68,5 +68,5 @@ func (a *Allocator) unlink(h chunks.H, c *chunks.Chunk) {
 // takePlace puts n, which is not in the order, where h is, and takes h out.
 func (a *Allocator) takePlace(h chunks.H, c *chunks.Chunk, n chunks.H, d *chunks.Chunk) {
 	a.linkAfter(h, c, n, d)
-	a.unlink(h, c)
+	a.unlink(c)
 }

@@ -278,7 +278,7 @@ func (a *Allocator) mapRun(h chunks.H, lo, hi uint64) error {
 	// are spare are of no use.
 	if !a.full {
 		a.full = true
-		a.logf(alloc.Warning, "%s: the driver maps no more than %d pages: %v", a.name, a.mapped, err)
+		a.warnf("%s: the driver maps no more than %d pages: %v", a.name, a.mapped, err)
 	}
 	if err := a.releaseSpare(0); err != nil {
 		return err

@@ -132,7 +132,7 @@ func (a *Allocator) releaseWhole(h chunks.H, c *chunks.Chunk) error {
 	a.held -= pages
 	if err := a.dev.MemRelease(*p); err != nil {
 		a.orphan(*p, pages)
-		a.logf(alloc.Warning, "%s: %d pages of a freed block were not given back: %v", a.name, pages, err)
+		a.warnf("%s: %d pages of a freed block were not given back: %v", a.name, pages, err)
 	}
 	*p = 0
 	a.settle(h, c, tagUnmapped)
