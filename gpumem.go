@@ -26,6 +26,15 @@
 // before they fill the device.
 //
 // Device memory is addresses (uint64), never Go pointers.
+//
+// # Lock order
+//
+//	buffers.collecting   one collection of a pool at a time
+//	Pool.mu              the allocator, its streams, idle memory and recording
+//	buffers.mu           the table of Buffers; never together with Pool.mu
+//	stacks.mu, package reclaim's, a trace.Writer's, the device's
+//
+// Pool.mu is not held during a wait for the GPU, nor the locks of two pools at once.
 package gpumem
 
 import (
@@ -71,8 +80,7 @@ const fullReports = 10
 // at once. Nothing is taken from the device before the first allocation that is
 // not empty.
 //
-// One lock guards the allocator. While it is held the locks of the device, of
-// package reclaim and of a trace.Writer may be taken, and no other pool's.
+// One lock guards the allocator, see the lock order of the package.
 type Pool struct {
 	// First what every operation touches.
 	mu          sync.Mutex

@@ -34,6 +34,14 @@
 // (wait.go). They hold no thread, and Close ends them.
 //
 // [List] tells about all GPUs without using one: it makes no context.
+//
+// # Lock order
+//
+//	Device.alive        held for reading during every call; Close writes
+//	Device.destroying   held for reading while all streams are waited for
+//	Device.mu           the tables of handles; not held during a driver call
+//
+// NVML's lock stands alone.
 package cuda
 
 import "errors"

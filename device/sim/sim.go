@@ -28,6 +28,14 @@
 // (memory.go), makes sure that no work under way touches them (hazard.go) and
 // puts the bytes there. MemMap (pages.go) makes such pieces appear at other
 // addresses.
+//
+// # Lock order
+//
+//	Device.mu        all state of one program's device
+//	shared.File.mu   the mapping of a shared file
+//	the file's lock  between processes, an open file description's
+//
+// A [Hook] is called with none of them held.
 package sim
 
 import (
