@@ -156,6 +156,20 @@ func (i *Instruction) Call(key string) *Computation {
 	return nil
 }
 
+// Branches are the computations of a conditional: those of branch_computations,
+// or the true one and the false one.
+func (i *Instruction) Branches() []*Computation {
+	for _, a := range i.Attributes {
+		if a.Key == "branch_computations" {
+			return a.Calls
+		}
+	}
+	if t, f := i.Call("true_computation"), i.Call("false_computation"); t != nil && f != nil {
+		return []*Computation{t, f}
+	}
+	return nil
+}
+
 // Parameters are the parameters by number. A gap is nil.
 func (c *Computation) Parameters() []*Instruction {
 	var all []*Instruction

@@ -79,3 +79,28 @@ func (o Opcode) IsAsyncStart() bool { return strings.HasSuffix(string(o), "-star
 
 // IsAsyncDone says whether it ends one.
 func (o Opcode) IsAsyncDone() bool { return strings.HasSuffix(string(o), "-done") }
+
+// Those that compute element by element have operands of the dimensions of their result.
+var (
+	unary = opcodes(`abs acos acosh asin asinh atanh bitcast-convert cbrt ceil convert copy cosine cosh
+		count-leading-zeros erf exponential exponential-minus-one floor imag is-finite log log-plus-one
+		logistic negate not popcnt real reduce-precision round-nearest-afz round-nearest-even rsqrt sign
+		sine sinh sqrt tan tanh`)
+	binary = opcodes(`add and atan2 compare complex divide maximum minimum multiply or power remainder
+		shift-left shift-right-arithmetic shift-right-logical subtract xor`)
+)
+
+func opcodes(names string) map[Opcode]bool {
+	set := map[Opcode]bool{}
+	for _, name := range strings.Fields(names) {
+		set[Opcode(name)] = true
+	}
+	return set
+}
+
+// Unary says whether the opcode computes each element from one of one operand.
+func (o Opcode) Unary() bool { return unary[o] }
+
+// Binary says whether the opcode computes each element from one of each of two
+// operands.
+func (o Opcode) Binary() bool { return binary[o] }

@@ -10,6 +10,7 @@ import (
 	"gpumem/hlo"
 	"gpumem/hlo/cost"
 	"gpumem/hlo/memory"
+	"gpumem/hlo/verify"
 )
 
 // bestByText is Best in plain words: one plan after the other, and whatever is changed or
@@ -18,7 +19,7 @@ func bestByText(m *hlo.Module, limit uint64) (*Plan, error) {
 	read := func(text string) *hlo.Module {
 		m, err := hlo.ParseString(text)
 		if err == nil {
-			err = m.Verify()
+			err = verify.Module(m)
 		}
 		if err != nil {
 			panic(err) // of the test

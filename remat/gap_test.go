@@ -11,6 +11,7 @@ import (
 	"gpumem/hlo"
 	"gpumem/hlo/cost"
 	"gpumem/hlo/memory"
+	"gpumem/hlo/verify"
 )
 
 // bySize is a price that goes by the bytes made.
@@ -53,7 +54,7 @@ func TestGapPlan(t *testing.T) {
 			planned = max(planned, n)
 		}
 		g.build()
-		if err := m.Verify(); err != nil {
+		if err := verify.Module(m); err != nil {
 			t.Fatalf("%v\n%s\n%s", err, text, m)
 		}
 		after, err := hlo.ParseString(m.String())

@@ -12,6 +12,7 @@ import (
 	"gpumem/hlo"
 	"gpumem/hlo/cost"
 	"gpumem/hlo/memory"
+	"gpumem/hlo/verify"
 )
 
 // TestLink compares the free times of a link with a search over all ends.
@@ -132,7 +133,7 @@ func TestMoveToHostProperties(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%v\n%s", err, m)
 		}
-		if err := again.Verify(); err != nil {
+		if err := verify.Module(again); err != nil {
 			t.Fatalf("%v\n%s", err, m)
 		}
 		if err := hlo.Equal(m, again); err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"gpumem/hlo"
 	"gpumem/hlo/memory"
+	"gpumem/hlo/verify"
 	"gpumem/internal/test/hlointerp"
 )
 
@@ -51,7 +52,7 @@ func parsed(t testing.TB, text string) *hlo.Module {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := m.Verify(); err != nil {
+	if err := verify.Module(m); err != nil {
 		t.Fatal(err)
 	}
 	return m
@@ -60,7 +61,7 @@ func parsed(t testing.TB, text string) *hlo.Module {
 // written prints and parses a module, and checks it.
 func written(t testing.TB, m *hlo.Module) *hlo.Module {
 	t.Helper()
-	if err := m.Verify(); err != nil {
+	if err := verify.Module(m); err != nil {
 		t.Fatalf("%v\n%s", err, m)
 	}
 	return parsed(t, m.String())
@@ -204,7 +205,7 @@ func TestMarkRandom(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := m.Verify(); err != nil {
+		if err := verify.Module(m); err != nil {
 			t.Fatalf("%v\n%s", err, m)
 		}
 		after := readAgain(t, m.String())
@@ -229,7 +230,7 @@ func TestMarkRandom(t *testing.T) {
 func readAgain(t *rapid.T, text string) *hlo.Module {
 	m, err := hlo.ParseString(text)
 	if err == nil {
-		err = m.Verify()
+		err = verify.Module(m)
 	}
 	if err != nil {
 		t.Fatalf("%v\n%s", err, text)

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"gpumem/hlo"
+	"gpumem/hlo/verify"
 )
 
 // Whatever reads as a module and verifies, the pass takes or refuses, and what it
@@ -34,7 +35,7 @@ func FuzzXLA(f *testing.F) {
 		if _, err := XLA(m, o); err != nil {
 			return
 		}
-		if err := m.Verify(); err != nil {
+		if err := verify.Module(m); err != nil {
 			t.Fatalf("%v\n%s\nbecame\n%s", err, text, m)
 		}
 		again, err := hlo.ParseString(m.String())

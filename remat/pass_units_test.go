@@ -10,6 +10,7 @@ import (
 
 	"gpumem/hlo"
 	"gpumem/hlo/memory"
+	"gpumem/hlo/verify"
 )
 
 func TestNames(t *testing.T) {
@@ -208,7 +209,7 @@ ENTRY e {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := m.Verify(); err != nil {
+			if err := verify.Module(m); err != nil {
 				t.Fatalf("%v\n%s", err, m)
 			}
 			var more []string

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"gpumem/hlo"
+	"gpumem/hlo/verify"
 )
 
 // A generator writes a module line by line and knows the values of each shape.
@@ -198,7 +199,7 @@ func TestProperties(t *testing.T) {
 		if int64(r.Before) != before {
 			t.Errorf("%d bytes before, want %d", r.Before, before)
 		}
-		if err := m.Verify(); err != nil {
+		if err := verify.Module(m); err != nil {
 			t.Fatalf("%v\n%s", err, m)
 		}
 		again, err := hlo.ParseString(m.String())

@@ -10,6 +10,7 @@ import (
 
 	"gpumem/hlo"
 	"gpumem/hlo/memory"
+	"gpumem/hlo/verify"
 )
 
 // realModules are modules of JAX, XLA and PyTorch that lie beside the working tree.
@@ -75,7 +76,7 @@ func TestRealModules(t *testing.T) {
 				if sum != 0 && entryMeaning(m) != sum {
 					t.Error("it computes something else")
 				}
-				if err := m.Verify(); err != nil {
+				if err := verify.Module(m); err != nil {
 					t.Fatal(err)
 				}
 				t.Logf("%d instructions, peak %.2f GB at %s (%v); limit %.1f: after %.3f, measured %.3f, chosen %d, added %d (%v)", m.Instructions(), float64(peak)/1e9, at.Name, measured.Round(time.Millisecond), part,

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"gpumem/hlo"
+	"gpumem/hlo/verify"
 )
 
 const realDir = "../../../shared/data/hlo"
@@ -93,7 +94,7 @@ func TestRealModules(t *testing.T) {
 				t.Fatal(err)
 			}
 			best.Apply(a.Module)
-			if err := a.Module.Verify(); err != nil {
+			if err := verify.Module(a.Module); err != nil {
 				t.Error(err)
 			}
 			b, err := AnalyzeModule(a.Module)

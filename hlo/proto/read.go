@@ -20,6 +20,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"gpumem/hlo"
+	"gpumem/hlo/verify"
 )
 
 // maxBytes is what a message of protocol buffers may have.
@@ -223,7 +224,7 @@ func (d *decoder) module(b []byte) error {
 		return err
 	}
 	// A text cannot have a cycle or a second parameter 0; a message can.
-	return d.m.VerifyGraph()
+	return verify.Graph(d.m)
 }
 
 // attributes sets those of the module, in the printer's order.

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"gpumem/hlo"
+	"gpumem/hlo/verify"
 	"gpumem/internal/test/hlointerp"
 )
 
@@ -62,7 +63,7 @@ func TestReadAsText(t *testing.T) {
 			if len(notes) > 0 {
 				t.Errorf("left out: %s", notes)
 			}
-			if err := got.Verify(); err != nil {
+			if err := verify.Module(got); err != nil {
 				t.Error(err)
 			}
 			// Its own text is the same module again.
@@ -336,10 +337,10 @@ func FuzzRead(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if err := m.VerifyGraph(); err != nil {
+		if err := verify.Graph(m); err != nil {
 			t.Error(err)
 		}
 		_ = m.String()
-		_ = m.Verify()
+		_ = verify.Module(m)
 	})
 }
