@@ -1,4 +1,4 @@
-package hlo
+package hlo_test
 
 import (
 	"io"
@@ -7,6 +7,9 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+
+	. "gpumem/hlo"
+	"gpumem/internal/test/hlotest"
 )
 
 // parsed is the module of a text that has no errors.
@@ -17,6 +20,15 @@ func parsed(t testing.TB, text string) *Module {
 		t.Fatalf("%v\n%s", err, text)
 	}
 	return m
+}
+
+// names are the names of instructions.
+func names(list []*Instruction) []string {
+	var all []string
+	for _, i := range list {
+		all = append(all, i.Name)
+	}
+	return all
 }
 
 // entry is the module of one computation with these lines, whose last one is its root.
@@ -340,7 +352,7 @@ func TestParse(t *testing.T) {
 				t.Errorf("printed:\n%s\nexpected:\n%s", got, want)
 			}
 			again := parsed(t, m.String())
-			if err := Equal(m, again); err != nil {
+			if err := hlotest.Equal(m, again); err != nil {
 				t.Errorf("parsed again: %v", err)
 			}
 			if again.Style != m.Style {

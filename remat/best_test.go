@@ -11,6 +11,7 @@ import (
 	"gpumem/hlo/cost"
 	"gpumem/hlo/memory"
 	"gpumem/hlo/verify"
+	"gpumem/internal/test/hlotest"
 )
 
 // bestByText is Best in plain words: one plan after the other, and whatever is changed or
@@ -191,7 +192,7 @@ func TestSeconds(t *testing.T) {
 		if got != p.Seconds {
 			t.Fatalf("%v s, read again %v", got, p.Seconds)
 		}
-		if err := hlo.Equal(m.Clone(), p.Module); err != nil {
+		if err := hlotest.Equal(m.Clone(), p.Module); err != nil {
 			t.Fatal(err)
 		}
 	})

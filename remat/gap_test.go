@@ -12,6 +12,7 @@ import (
 	"gpumem/hlo/cost"
 	"gpumem/hlo/memory"
 	"gpumem/hlo/verify"
+	"gpumem/internal/test/hlotest"
 )
 
 // bySize is a price that goes by the bytes made.
@@ -96,7 +97,7 @@ func TestGapLayers(t *testing.T) {
 		same(t, before, after)
 	}
 	m := parsed(t, layers(3, true))
-	if r, err := Gap(m, GapOptions{Limit: was, Seconds: bySize}); err != nil || r.Added != 0 || r.Splits != 0 || hlo.Equal(m, parsed(t, layers(3, true))) != nil {
+	if r, err := Gap(m, GapOptions{Limit: was, Seconds: bySize}); err != nil || r.Added != 0 || r.Splits != 0 || hlotest.Equal(m, parsed(t, layers(3, true))) != nil {
 		t.Errorf("what fits is changed: %+v, %v", r, err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"gpumem/hlo/memory"
 	"gpumem/hlo/verify"
 	"gpumem/internal/test/hlointerp"
+	"gpumem/internal/test/hlotest"
 )
 
 // layers is a training step of n layers, out = tanh(sin(x*w)) + x, with their
@@ -100,7 +101,7 @@ func TestMark(t *testing.T) {
 			after := written(t, m)
 			same(t, before, after)
 			if tt.want.Late == 0 {
-				if err := hlo.Equal(before, after); err != nil {
+				if err := hlotest.Equal(before, after); err != nil {
 					t.Error(err)
 				}
 				return

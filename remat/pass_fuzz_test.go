@@ -5,6 +5,7 @@ import (
 
 	"gpumem/hlo"
 	"gpumem/hlo/verify"
+	"gpumem/internal/test/hlotest"
 )
 
 // Whatever reads as a module and verifies, the pass takes or refuses, and what it
@@ -40,7 +41,7 @@ func FuzzXLA(f *testing.F) {
 		}
 		again, err := hlo.ParseString(m.String())
 		if err == nil {
-			err = hlo.Equal(again, m.Clone())
+			err = hlotest.Equal(again, m.Clone())
 		}
 		if err != nil {
 			t.Fatalf("%v\n%s", err, m)

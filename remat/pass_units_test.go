@@ -11,6 +11,7 @@ import (
 	"gpumem/hlo"
 	"gpumem/hlo/memory"
 	"gpumem/hlo/verify"
+	"gpumem/internal/test/hlotest"
 )
 
 func TestNames(t *testing.T) {
@@ -114,7 +115,7 @@ ENTRY e {
 
 func TestSameShape(t *testing.T) {
 	shape := func(text string) *hlo.Shape {
-		s, err := hlo.ParseShape(text)
+		s, err := hlotest.ParseShape(text)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -12,6 +12,7 @@ import (
 
 	"gpumem/hlo"
 	"gpumem/hlo/verify"
+	"gpumem/internal/test/hlotest"
 )
 
 // A generator writes a module line by line and knows the values of each shape.
@@ -206,7 +207,7 @@ func TestProperties(t *testing.T) {
 		if err != nil {
 			t.Fatalf("its text: %v\n%s", err, m)
 		}
-		if err := hlo.Equal(m, again); err != nil {
+		if err := hlotest.Equal(m, again); err != nil {
 			t.Fatalf("its text says something else: %v\n%s", err, m)
 		}
 		if now := entryMeaning(m); now != sum {

@@ -16,6 +16,7 @@ import (
 	"gpumem/hlo"
 	"gpumem/hlo/verify"
 	"gpumem/internal/test/hlointerp"
+	"gpumem/internal/test/hlotest"
 )
 
 // pairs are the modules of testdata by name: make.py there made them.
@@ -71,12 +72,12 @@ func TestReadAsText(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := hlo.Equal(got, again); err != nil {
+			if err := hlotest.Equal(got, again); err != nil {
 				t.Error("written and read:", err)
 			}
 			alike(got)
 			alike(want)
-			if err := hlo.Equal(got, want); err != nil {
+			if err := hlotest.Equal(got, want); err != nil {
 				t.Error(err)
 			}
 		})
@@ -145,7 +146,7 @@ func TestContainers(t *testing.T) {
 		m, err := Read(bytes.NewReader(b))
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
-		} else if err := hlo.Equal(m, want); err != nil {
+		} else if err := hlotest.Equal(m, want); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -314,7 +315,7 @@ func TestShapes(t *testing.T) {
 			t.Errorf("%v, %v, want %s", s, err, test.want)
 			continue
 		}
-		if again, err := hlo.ParseShape(test.want); err != nil || !again.Equal(s) {
+		if again, err := hlotest.ParseShape(test.want); err != nil || !hlotest.EqualShapes(again, s) {
 			t.Errorf("%s: parsed %v, %v", test.want, again, err)
 		}
 		if again, _ := d.shape(test.shape); again != s {

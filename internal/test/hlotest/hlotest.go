@@ -68,3 +68,25 @@ func Module(t testing.TB, name string) *hlo.Module {
 	}
 	return m
 }
+
+// ParseShape reads a shape, such as "f32[2,3]{1,0}" or "(s32[], pred[<=8])".
+func ParseShape(text string) (*hlo.Shape, error) {
+	m, err := hlo.ParseString("HloModule m\n\nENTRY e {\n  ROOT p = " + text + " parameter(0)\n}\n")
+	if err != nil {
+		return nil, err
+	}
+	return m.Entry.Root.Shape, nil
+}
+
+// Shape is [ParseShape] that fails the test on an error.
+func Shape(t interface {
+	Helper()
+	Fatalf(format string, args ...any)
+}, text string) *hlo.Shape {
+	t.Helper()
+	s, err := ParseShape(text)
+	if err != nil {
+		t.Fatalf("%s: %v", text, err)
+	}
+	return s
+}
