@@ -1,7 +1,7 @@
 // Package hlo is XLA's intermediate language: modules read from text or from a
 // binary dump, checked, changed, measured and written again.
 //
-// [Parse] reads HLO text as XLA prints it, from 2020 on. [Module.Write] writes
+// [ParseString] reads HLO text as XLA prints it, from 2020 on. [Module.Write] writes
 // it. What the package does not know is kept as it stood. A module is a graph
 // that may be changed with the methods of edit.go, which keep users and
 // operands in step.

@@ -1,12 +1,9 @@
 package hlo_test
 
 import (
-	"io"
 	"reflect"
 	"slices"
-	"strings"
 	"testing"
-	"testing/iotest"
 
 	. "gpumem/hlo"
 	"gpumem/internal/test/hlotest"
@@ -429,15 +426,5 @@ ENTRY %main (x: f32[]) -> f32[] {
 	}
 	if x := m.Entry.Parameters()[0]; x.Literal != "0" || x.Shape != y.Shape {
 		t.Errorf("parameter %+v", x)
-	}
-}
-
-func TestParseReader(t *testing.T) {
-	text := entry("p = f32[] parameter(0)")
-	if m, err := Parse(iotest.OneByteReader(strings.NewReader(text))); err != nil || m.Entry.Name != "main" {
-		t.Error(m, err)
-	}
-	if _, err := Parse(iotest.ErrReader(io.ErrClosedPipe)); err != io.ErrClosedPipe {
-		t.Error(err)
 	}
 }

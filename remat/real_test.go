@@ -1,8 +1,6 @@
 package remat
 
 import (
-	"compress/gzip"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -11,6 +9,7 @@ import (
 	"gpumem/hlo"
 	"gpumem/hlo/memory"
 	"gpumem/hlo/verify"
+	"gpumem/internal/test/hlotest"
 )
 
 // realModules are modules of JAX, XLA and PyTorch that lie beside the working tree.
@@ -23,20 +22,8 @@ func realModules(t testing.TB) []string {
 }
 
 func read(t testing.TB, file string) *hlo.Module {
-	f, err := os.Open(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := hlo.Parse(z)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return m
+	t.Helper()
+	return hlotest.Module(t, strings.TrimSuffix(filepath.Base(file), ".hlo.gz"))
 }
 
 // The pass on real modules: at most of them, single instructions do not get it far

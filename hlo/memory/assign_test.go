@@ -7,6 +7,7 @@ import (
 	"pgregory.net/rapid"
 
 	"gpumem/hlo/pack"
+	"gpumem/internal/test/hlotest"
 )
 
 func assignText(t failer, text string) *Assignment {
@@ -157,7 +158,7 @@ func TestSearchOfModules(t *testing.T) {
 		{"xla_dlrm_keras_train_step", 39614721, 38410500},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			a, err := AnalyzeModule(realModule(t, c.name))
+			a, err := AnalyzeModule(hlotest.Module(t, c.name))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -145,7 +145,7 @@ func TestOrdersAgainstSlowModel(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		a, f, err := trace(m.Entry, nil, true)
+		a, f, err := trace(m.Entry, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
