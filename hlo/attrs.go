@@ -75,6 +75,15 @@ func (i *Instruction) Int(key string, absent int64) (int64, error) {
 	return list[0], nil
 }
 
+// TupleIndex returns which element a get-tuple-element gets, its attribute index.
+func (i *Instruction) TupleIndex() (int, error) {
+	n, err := i.Int("index", -1)
+	if err != nil || n < 0 || n > math.MaxInt32 {
+		return 0, &AttributeError{i, "index", "the number of an element"}
+	}
+	return int(n), nil
+}
+
 // inBraces is what stands between the braces, and whether there were any.
 func inBraces(text string) (string, bool) {
 	text = strings.TrimSpace(text)

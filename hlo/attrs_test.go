@@ -1,10 +1,12 @@
-package hlo
+package hlo_test
 
 import (
 	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
+
+	. "gpumem/hlo"
 )
 
 func TestAttributes(t *testing.T) {

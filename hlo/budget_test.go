@@ -1,10 +1,12 @@
-package hlo
+package hlo_test
 
 import (
 	"errors"
 	"fmt"
 	"strings"
 	"testing"
+
+	. "gpumem/hlo"
 )
 
 // The memory that a module takes beside its text is counted, and its limit ends reading.

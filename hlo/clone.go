@@ -5,7 +5,7 @@ package hlo
 // Clone is a copy that may be changed by itself: what [ParseString] makes of the
 // module's text, in a small part of the time. As there, computations stand behind
 // those they call, and IDs and users are in the order of the text. Shapes are shared,
-// and lines stay those of the original. The module must pass [Module.VerifyGraph].
+// and lines stay those of the original. The module must pass hlo/verify.Graph.
 func (m *Module) Clone() *Module {
 	d := *m
 	d.Attributes = cloneAttributes(m.Attributes, make([]Attribute, 0, len(m.Attributes)), nil)

@@ -1,4 +1,4 @@
-package hlo
+package hlo_test
 
 import (
 	"fmt"
@@ -6,6 +6,9 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	. "gpumem/hlo"
+	"gpumem/internal/test/hlotest"
 )
 
 // cloned says where a copy of the module differs from what its text is read as, shapes
@@ -20,7 +23,7 @@ func cloned(m *Module) error {
 	if err != nil {
 		return fmt.Errorf("%w\n%s", err, text)
 	}
-	if err := Equal(c, again); err != nil {
+	if err := hlotest.Equal(c, again); err != nil {
 		return fmt.Errorf("%w\n%s", err, text)
 	}
 	if c.IDs() != again.IDs() || c.Style != m.Style {
@@ -91,7 +94,7 @@ func TestCloneModule(t *testing.T) {
 }
 
 func TestCloneReal(t *testing.T) {
-	for name, text := range realModules(t) {
+	for name, text := range hlotest.Texts(t) {
 		t.Run(name, func(t *testing.T) {
 			if err := cloned(parsed(t, text)); err != nil {
 				t.Error(err)
@@ -123,7 +126,7 @@ func TestCloneGenerated(t *testing.T) {
 func BenchmarkClone(b *testing.B) {
 	var modules []*Module
 	size := 0
-	for _, text := range realModules(b) {
+	for _, text := range hlotest.Texts(b) {
 		modules = append(modules, parsed(b, text))
 		size += len(text)
 	}

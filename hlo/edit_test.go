@@ -1,4 +1,4 @@
-package hlo
+package hlo_test
 
 import (
 	"fmt"
@@ -7,6 +7,9 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	. "gpumem/hlo"
+	"gpumem/internal/test/hlotest"
 )
 
 // edited is a module with what the edits below need, and its entry.
@@ -42,7 +45,7 @@ func same(t *testing.T, c *Computation, want string) {
 	t.Helper()
 	var got []string
 	for _, i := range c.Instructions {
-		got = append(got, strings.TrimSpace(string(i.append(nil))))
+		got = append(got, strings.TrimSpace(Text(i)))
 		// Edits append users; linked wants them in the order of the list.
 		slices.SortFunc(i.Users, func(a, b *Instruction) int {
 			return slices.Index(c.Instructions, a) - slices.Index(c.Instructions, b)
@@ -191,7 +194,7 @@ a = f32[] call(p), to_apply=inner
 b = f32[] map(a), to_apply=inner
 ROOT c = f32[] add(a, b), control-predecessors={p}`)
 	c.Instruction("t").Attributes[0].Calls[0] = copied
-	if err := Equal(m, parsed(t, m.String())); err != nil {
+	if err := hlotest.Equal(m, parsed(t, m.String())); err != nil {
 		t.Error(err)
 	}
 	// Names never collide, whatever the suffix.
@@ -218,15 +221,6 @@ func TestNewComputation(t *testing.T) {
 	m.Entry = second
 	if m.NewComputation("c"); m.Computations[2].Name != "c" {
 		t.Error("or at the end, where the entry is not the last")
-	}
-}
-
-func TestUnique(t *testing.T) {
-	taken := map[string]bool{"a": true, "a.1": true, "b.7": true, ".1": true, "c.x": true, "d.0": true}
-	for name, want := range map[string]string{"new": "new", "a": "a.2", "a.1": "a.2", "b.7": "b.8", ".1": ".1.1", "c.x": "c.x.1", "d.0": "d.0.1"} {
-		if got := unique(name, taken); got != want {
-			t.Errorf("%s: %s, expected %s", name, got, want)
-		}
 	}
 }
 

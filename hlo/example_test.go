@@ -5,6 +5,7 @@ import (
 	"os"
 
 	"gpumem/hlo"
+	"gpumem/internal/test/hlotest"
 )
 
 func ExampleParseString() {
@@ -61,7 +62,7 @@ ENTRY main {
 func ExampleEqual() {
 	a, _ := hlo.ParseString("ENTRY e { ROOT x = f32[8]{0} parameter(0) }")
 	b, _ := hlo.ParseString("ENTRY e { ROOT x = f32[9]{0} parameter(0) }")
-	fmt.Println(hlo.Equal(a, b))
+	fmt.Println(hlotest.Equal(a, b))
 	// Output:
 	// x in e: the shape: f32[8]{0} and f32[9]{0}
 }

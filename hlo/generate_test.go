@@ -1,10 +1,13 @@
-package hlo
+package hlo_test
 
 import (
 	"fmt"
 	"testing"
 
 	"pgregory.net/rapid"
+
+	. "gpumem/hlo"
+	"gpumem/internal/test/hlotest"
 )
 
 // generated makes modules of any kind that a text can hold, well shaped or not.
@@ -77,7 +80,7 @@ func TestGenerated(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%v\n%s", err, text)
 		}
-		if err := Equal(m, again); err != nil {
+		if err := hlotest.Equal(m, again); err != nil {
 			t.Fatalf("%v\n%s", err, text)
 		}
 		if twice := again.String(); twice != text {

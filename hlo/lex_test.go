@@ -82,3 +82,12 @@ func FuzzLex(f *testing.F) {
 		}
 	})
 }
+
+func TestUnique(t *testing.T) {
+	taken := map[string]bool{"a": true, "a.1": true, "b.7": true, ".1": true, "c.x": true, "d.0": true}
+	for name, want := range map[string]string{"new": "new", "a": "a.2", "a.1": "a.2", "b.7": "b.8", ".1": ".1.1", "c.x": "c.x.1", "d.0": "d.0.1"} {
+		if got := unique(name, taken); got != want {
+			t.Errorf("%s: %s, expected %s", name, got, want)
+		}
+	}
+}

@@ -1,6 +1,10 @@
-package hlo
+package hlo_test
 
-import "testing"
+import (
+	"testing"
+
+	. "gpumem/hlo"
+)
 
 func TestOpName(t *testing.T) {
 	for value, want := range map[string]string{

@@ -1,7 +1,7 @@
 // Package hlo is XLA's intermediate language: modules read from text or from a
 // binary dump, checked, changed, measured and written again.
 //
-// [Parse] reads HLO text as XLA prints it, from 2020 on. [Module.Write] writes
+// [ParseString] reads HLO text as XLA prints it, from 2020 on. [Module.Write] writes
 // it. What the package does not know is kept as it stood. A module is a graph
 // that may be changed with the methods of edit.go, which keep users and
 // operands in step.
@@ -152,6 +152,20 @@ func (i *Instruction) Call(key string) *Computation {
 		if a.Key == key && len(a.Calls) > 0 {
 			return a.Calls[0]
 		}
+	}
+	return nil
+}
+
+// Branches are the computations of a conditional: those of branch_computations,
+// or the true one and the false one.
+func (i *Instruction) Branches() []*Computation {
+	for _, a := range i.Attributes {
+		if a.Key == "branch_computations" {
+			return a.Calls
+		}
+	}
+	if t, f := i.Call("true_computation"), i.Call("false_computation"); t != nil && f != nil {
+		return []*Computation{t, f}
 	}
 	return nil
 }

@@ -73,9 +73,58 @@ const (
 	While                Opcode = "while"
 )
 
-// IsAsyncStart says whether the opcode begins an asynchronous operation: async-start,
+// IsAsyncStart reports whether the opcode begins an asynchronous operation: async-start,
 // a generic one such as call-start, or a native pair's such as all-gather-start.
 func (o Opcode) IsAsyncStart() bool { return strings.HasSuffix(string(o), "-start") }
 
-// IsAsyncDone says whether it ends one.
+// IsAsyncUpdate reports whether it continues one.
+func (o Opcode) IsAsyncUpdate() bool { return strings.HasSuffix(string(o), "-update") }
+
+// IsAsyncDone reports whether it ends one.
 func (o Opcode) IsAsyncDone() bool { return strings.HasSuffix(string(o), "-done") }
+
+// WrapsStart reports whether the opcode begins an asynchronous operation that wraps
+// another one, such as async-start and call-start. The starts that XLA has as operations
+// by themselves, such as copy-start, do not.
+func (o Opcode) WrapsStart() bool { return o.IsAsyncStart() && !o.paired() }
+
+// WrapsEnd reports whether the opcode continues or ends such an operation: async-update,
+// async-done, call-done and so on.
+func (o Opcode) WrapsEnd() bool {
+	return o.IsAsyncUpdate() || o.IsAsyncDone() && o != SendDone && o != RecvDone && !o.paired()
+}
+
+// paired reports whether the opcode is of a pair that XLA has as operations by themselves.
+func (o Opcode) paired() bool {
+	for _, pair := range []string{"all-gather-", "all-reduce-", "collective-permute-", "copy-"} {
+		if strings.HasPrefix(string(o), pair) {
+			return true
+		}
+	}
+	return false
+}
+
+// Those that compute element by element have operands of the dimensions of their result.
+var (
+	unary = opcodes(`abs acos acosh asin asinh atanh bitcast-convert cbrt ceil convert copy cosine cosh
+		count-leading-zeros erf exponential exponential-minus-one floor imag is-finite log log-plus-one
+		logistic negate not popcnt real reduce-precision round-nearest-afz round-nearest-even rsqrt sign
+		sine sinh sqrt tan tanh`)
+	binary = opcodes(`add and atan2 compare complex divide maximum minimum multiply or power remainder
+		shift-left shift-right-arithmetic shift-right-logical subtract xor`)
+)
+
+func opcodes(names string) map[Opcode]bool {
+	set := map[Opcode]bool{}
+	for _, name := range strings.Fields(names) {
+		set[Opcode(name)] = true
+	}
+	return set
+}
+
+// Unary says whether the opcode computes each element from one of one operand.
+func (o Opcode) Unary() bool { return unary[o] }
+
+// Binary says whether the opcode computes each element from one of each of two
+// operands.
+func (o Opcode) Binary() bool { return binary[o] }

@@ -4,24 +4,13 @@ package hlo
 
 import (
 	"fmt"
-	"io"
 	"math"
 	"strings"
 )
 
-// Parse reads a module from HLO text of any release since 2020. The module
-// keeps the text in memory: its names and values are parts of it.
-//
-// Errors in the text are a [*SyntaxError]; others are the reader's.
-func Parse(r io.Reader) (*Module, error) {
-	var text strings.Builder
-	if _, err := io.Copy(&text, r); err != nil {
-		return nil, err
-	}
-	return ParseString(text.String())
-}
-
-// ParseString reads a module from HLO text: see [Parse].
+// ParseString reads a module from HLO text of any release since 2020. The module
+// keeps the text in memory: its names and values are parts of it. The error is a
+// [*SyntaxError].
 //
 // What XLA's parser gives a name that it makes up has one here too: nested
 // instructions and computations that stand in an attribute. An instruction

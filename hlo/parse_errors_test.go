@@ -1,10 +1,13 @@
-package hlo
+package hlo_test
 
 import (
 	"errors"
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	. "gpumem/hlo"
+	"gpumem/internal/test/hlotest"
 )
 
 func TestParseErrors(t *testing.T) {
@@ -182,7 +185,7 @@ func fuzzed(t *testing.T, text string) {
 	if err != nil {
 		t.Fatalf("%v\nof %q\nprinted as\n%s", err, text, printed)
 	}
-	if err := Equal(m, again); err != nil {
+	if err := hlotest.Equal(m, again); err != nil {
 		t.Fatalf("%v\nof %q\nprinted as\n%s", err, text, printed)
 	}
 	if twice := again.String(); twice != printed {

@@ -13,21 +13,6 @@ import (
 // stand in each other, all together. Tuples in tuples are rare, async ones have three levels.
 const maxDepth = 256
 
-// ParseShape reads a shape: "f32[2,3]{1,0}", "(s32[], pred[<=8])". The error is a
-// [*SyntaxError].
-func ParseShape(text string) (*Shape, error) {
-	p := newParser(text)
-	p.skip()
-	s, err := p.shape()
-	if err != nil {
-		return nil, err
-	}
-	if p.skip(); p.at < len(text) {
-		return nil, p.wanted("the end of the shape")
-	}
-	return s, nil
-}
-
 // deeper counts a level of nesting; the caller takes it back.
 func (p *parser) deeper() error {
 	if p.depth++; p.depth > maxDepth {

@@ -1,12 +1,12 @@
-package hlo
+package hlo_test
 
 import (
-	"io"
 	"reflect"
 	"slices"
-	"strings"
 	"testing"
-	"testing/iotest"
+
+	. "gpumem/hlo"
+	"gpumem/internal/test/hlotest"
 )
 
 // parsed is the module of a text that has no errors.
@@ -17,6 +17,15 @@ func parsed(t testing.TB, text string) *Module {
 		t.Fatalf("%v\n%s", err, text)
 	}
 	return m
+}
+
+// names are the names of instructions.
+func names(list []*Instruction) []string {
+	var all []string
+	for _, i := range list {
+		all = append(all, i.Name)
+	}
+	return all
 }
 
 // entry is the module of one computation with these lines, whose last one is its root.
@@ -340,7 +349,7 @@ func TestParse(t *testing.T) {
 				t.Errorf("printed:\n%s\nexpected:\n%s", got, want)
 			}
 			again := parsed(t, m.String())
-			if err := Equal(m, again); err != nil {
+			if err := hlotest.Equal(m, again); err != nil {
 				t.Errorf("parsed again: %v", err)
 			}
 			if again.Style != m.Style {
@@ -417,15 +426,5 @@ ENTRY %main (x: f32[]) -> f32[] {
 	}
 	if x := m.Entry.Parameters()[0]; x.Literal != "0" || x.Shape != y.Shape {
 		t.Errorf("parameter %+v", x)
-	}
-}
-
-func TestParseReader(t *testing.T) {
-	text := entry("p = f32[] parameter(0)")
-	if m, err := Parse(iotest.OneByteReader(strings.NewReader(text))); err != nil || m.Entry.Name != "main" {
-		t.Error(m, err)
-	}
-	if _, err := Parse(iotest.ErrReader(io.ErrClosedPipe)); err != io.ErrClosedPipe {
-		t.Error(err)
 	}
 }

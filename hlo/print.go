@@ -71,7 +71,7 @@ func separate(b []byte, n int) []byte {
 	return b
 }
 
-// Write writes the module as text, in its own Style. [Parse] gives an equal one
+// Write writes the module as text, in its own Style. [ParseString] gives an equal one
 // back, unless a computation stands before one that it calls: they are put in order.
 // Comments are lost.
 func (m *Module) Write(w io.Writer) error {

@@ -1,4 +1,4 @@
-package hlo
+package hlo_test
 
 import (
 	"fmt"
@@ -6,6 +6,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	. "gpumem/hlo"
+	"gpumem/internal/test/hlotest"
 )
 
 // An attribute that came as a field is printed from it.
@@ -32,7 +35,7 @@ func TestPrintOrder(t *testing.T) {
 	slices.Reverse(m.Computations)
 	again := parsed(t, m.String())
 	slices.Reverse(m.Computations)
-	if err := Equal(m, again); err != nil {
+	if err := hlotest.Equal(m, again); err != nil {
 		t.Error(err)
 	}
 }

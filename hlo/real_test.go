@@ -1,54 +1,30 @@
-package hlo
+package hlo_test
 
 import (
-	"bytes"
-	"compress/gzip"
 	"io"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+
+	. "gpumem/hlo"
+	"gpumem/internal/test/hlotest"
 )
 
-// realModules are the texts of the modules that people and their programs made, by name.
-// They lie beside the repository; a checkout alone has none.
-func realModules(tb testing.TB) map[string]string {
-	files, _ := filepath.Glob("../../shared/data/hlo/*.hlo.gz")
-	if len(files) == 0 {
-		tb.Skip("no real modules in ../../shared/data/hlo: nothing tested")
-	}
-	all := map[string]string{}
-	for _, file := range files {
-		data, err := os.ReadFile(file)
-		if err != nil {
-			tb.Fatal(err)
-		}
-		z, err := gzip.NewReader(bytes.NewReader(data))
-		if err != nil {
-			tb.Fatal(err)
-		}
-		text, err := io.ReadAll(z)
-		if err != nil {
-			tb.Fatal(err)
-		}
-		all[strings.TrimSuffix(filepath.Base(file), ".hlo.gz")] = string(text)
-	}
-	return all
-}
-
 func TestReal(t *testing.T) {
-	for name, text := range realModules(t) {
+	for name, text := range hlotest.Texts(t) {
 		t.Run(name, func(t *testing.T) {
 			m := parsed(t, text)
 			linked(t, m)
 			printed := m.String()
-			if err := Equal(m, parsed(t, printed)); err != nil {
+			if err := hlotest.Equal(m, parsed(t, printed)); err != nil {
 				t.Error(err)
 			}
 			if got, want := plain(printed), plain(text); got != want {
-				err := differ("the text", got, want)
-				t.Error(err)
+				same := 0
+				for same < min(len(got), len(want)) && got[same] == want[same] {
+					same++
+				}
+				t.Errorf("the text differs from byte %d on: %.80q and %.80q", same, got[same:], want[same:])
 			}
 		})
 	}
@@ -84,7 +60,7 @@ func plain(text string) string {
 func BenchmarkParse(b *testing.B) {
 	var texts []string
 	size := 0
-	for _, text := range realModules(b) {
+	for _, text := range hlotest.Texts(b) {
 		texts = append(texts, text)
 		size += len(text)
 	}
@@ -102,7 +78,7 @@ func BenchmarkParse(b *testing.B) {
 func BenchmarkWrite(b *testing.B) {
 	var modules []*Module
 	size := 0
-	for _, text := range realModules(b) {
+	for _, text := range hlotest.Texts(b) {
 		modules = append(modules, parsed(b, text))
 		size += len(text)
 	}

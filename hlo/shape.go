@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"math/bits"
+	"slices"
 )
 
 // A Type is an element's type, or tuple, token or opaque.
@@ -178,3 +179,23 @@ const HostSpace = 5
 
 // Space is the memory space of the layout: 0 is the device's own.
 func (s *Shape) Space() uint64 { return s.part('S') }
+
+// Compatible says whether two shapes are of the same type and dimensions, layouts
+// aside. A dimension without bound agrees with any.
+func (s *Shape) Compatible(t *Shape) bool {
+	if s.Type != t.Type || len(s.Elements) != len(t.Elements) || !sameDims(s.Dims, t.Dims) {
+		return false
+	}
+	for n := range s.Elements {
+		if !s.Elements[n].Compatible(t.Elements[n]) {
+			return false
+		}
+	}
+	return true
+}
+
+func sameDims(a, b []int64) bool {
+	return slices.EqualFunc(a, b, sameDim)
+}
+
+func sameDim(a, b int64) bool { return a == b || a < 0 || b < 0 }

@@ -1,4 +1,4 @@
-package hlo
+package hlo_test
 
 import (
 	"errors"
@@ -7,16 +7,10 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
-)
 
-func shapeOf(t rapid.TB, text string) *Shape {
-	t.Helper()
-	s, err := ParseShape(text)
-	if err != nil {
-		t.Fatalf("%s: %v", text, err)
-	}
-	return s
-}
+	. "gpumem/hlo"
+	"gpumem/internal/test/hlotest"
+)
 
 func TestShapeBytes(t *testing.T) {
 	for _, c := range []struct {
@@ -57,7 +51,7 @@ func TestShapeBytes(t *testing.T) {
 		{"u8[9223372036854775807,<=2]", 0, 0, ErrTooLarge},
 		{"f32[9223372036854775807,9223372036854775807]", 0, 0, ErrTooLarge},
 	} {
-		s := shapeOf(t, c.text)
+		s := hlotest.Shape(t, c.text)
 		bytes, err := s.Bytes()
 		if bytes != c.bytes || !errors.Is(err, c.err) {
 			t.Errorf("%s: %d bytes, %v; expected %d, %v", c.text, bytes, err, c.bytes, c.err)
@@ -67,14 +61,14 @@ func TestShapeBytes(t *testing.T) {
 			t.Errorf("%s: %d bytes in all, %v; expected %d, %v", c.text, total, err, c.total, c.err)
 		}
 	}
-	pair := shapeOf(t, "(u8[9223372036854775807], (u8[9223372036854775807], u8[2]))")
+	pair := hlotest.Shape(t, "(u8[9223372036854775807], (u8[9223372036854775807], u8[2]))")
 	if _, err := pair.TotalBytes(); err != ErrTooLarge {
 		t.Error(err)
 	}
 	if n, err := pair.Bytes(); n != 16 || err != nil {
 		t.Error(n, err)
 	}
-	if _, err := shapeOf(t, "(f32[2], (f32[?]))").TotalBytes(); err != ErrUnbounded {
+	if _, err := hlotest.Shape(t, "(f32[2], (f32[?]))").TotalBytes(); err != ErrUnbounded {
 		t.Error(err)
 	}
 }
@@ -84,7 +78,7 @@ func TestShapeBytesProduct(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := &Shape{Type: rapid.SampledFrom([]Type{"pred", "bf16", "f32", "c128"}).Draw(t, "type")}
 		s.Dims = rapid.SliceOfN(rapid.OneOf(rapid.Int64Range(0, 9), rapid.Int64Range(0, math.MaxInt64)), 0, 4).Draw(t, "dims")
-		want := new(big.Int).SetUint64(widths[s.Type] / 8)
+		want := new(big.Int).SetUint64(map[Type]uint64{"pred": 1, "bf16": 2, "f32": 4, "c128": 16}[s.Type])
 		elems := big.NewInt(1)
 		for _, d := range s.Dims {
 			elems.Mul(elems, big.NewInt(d))
@@ -106,7 +100,7 @@ func TestShapeBytesProduct(t *testing.T) {
 }
 
 func TestShapeAt(t *testing.T) {
-	s := shapeOf(t, "(f32[], (s32[2], ()))")
+	s := hlotest.Shape(t, "(f32[], (s32[2], ()))")
 	for _, c := range []struct {
 		index []int
 		want  string
@@ -129,7 +123,7 @@ func TestShapeSpace(t *testing.T) {
 		"f32[2]": 0, "f32[2]{0}": 0, "f32[2]{0:S(5)}": HostSpace, "f32[2]{0:T(8,128)S(1)}": 1, "f32[2]{0:SC(0:1)}": 0,
 		"f32[2]{0:E(4)S(3)SC(0:1)}": 3, "f32[]{:S(5)}": HostSpace,
 	} {
-		if got := shapeOf(t, text).Space(); got != want {
+		if got := hlotest.Shape(t, text).Space(); got != want {
 			t.Errorf("%s: space %d, expected %d", text, got, want)
 		}
 	}
@@ -137,7 +131,7 @@ func TestShapeSpace(t *testing.T) {
 
 func TestShapeTypes(t *testing.T) {
 	for text, array := range map[string]bool{"f32[]": true, "pred[2]": true, "token[]": false, "opaque[]": false, "()": false} {
-		s := shapeOf(t, text)
+		s := hlotest.Shape(t, text)
 		if s.IsArray() != array || !s.Type.Known() {
 			t.Errorf("%s: array %v, known %v", text, s.IsArray(), s.Type.Known())
 		}
@@ -183,13 +177,13 @@ func shapes(depth int) *rapid.Generator[*Shape] {
 func TestShapeText(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := shapes(3).Draw(t, "shape")
-		again, err := ParseShape(" /* x */" + s.String() + "\n")
-		if err != nil || !s.Equal(again) {
+		again, err := hlotest.ParseShape(" /* x */" + s.String() + "\n")
+		if err != nil || !hlotest.EqualShapes(s, again) {
 			t.Fatalf("%s: %v, %v", s, again, err)
 		}
 	})
 	for _, text := range []string{"", "f32", "f32[2] x", "(f32[2]", "f32[2]]"} {
-		if s, err := ParseShape(text); err == nil {
+		if s, err := hlotest.ParseShape(text); err == nil {
 			t.Errorf("%q is %s", text, s)
 		}
 	}

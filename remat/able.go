@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"gpumem/hlo"
-	"gpumem/hlo/memory"
 )
 
 // able is whether an instruction may be computed again; the zero value is not known yet.
@@ -62,7 +61,7 @@ func sideEffect(i *hlo.Instruction, effects map[*hlo.Computation]bool) bool {
 		in.Opcode = inner
 		return sideEffect(&in, effects)
 	}
-	if memory.WrapsEnd(i.Opcode) && len(i.Operands) > 0 {
+	if i.Opcode.WrapsEnd() && len(i.Operands) > 0 {
 		return sideEffect(i.Operands[0], effects)
 	}
 	for _, c := range i.Called() {
@@ -81,7 +80,7 @@ func sideEffect(i *hlo.Instruction, effects map[*hlo.Computation]bool) bool {
 
 // wrapped is the opcode that a start such as call-start wraps.
 func wrapped(i *hlo.Instruction) (hlo.Opcode, bool) {
-	if !memory.WrapsStart(i.Opcode) || i.Opcode == hlo.AsyncStart {
+	if !i.Opcode.WrapsStart() || i.Opcode == hlo.AsyncStart {
 		return "", false
 	}
 	return hlo.Opcode(strings.TrimSuffix(string(i.Opcode), "-start")), true

@@ -11,6 +11,7 @@ import (
 	"gpumem/hlo"
 	"gpumem/hlo/cost"
 	"gpumem/hlo/memory"
+	"gpumem/hlo/verify"
 )
 
 // A Plan is a module that was changed, and what it takes.
@@ -340,7 +341,7 @@ func xlaFor(m *hlo.Module, limit uint64, host *HostMemory) (*Result, error) {
 func (o BestOptions) measured(text, by string, added int, rates cost.Rates) (*Plan, error) {
 	m, err := hlo.ParseString(text)
 	if err == nil {
-		err = m.Verify()
+		err = verify.Module(m)
 	}
 	if err != nil {
 		return nil, err
@@ -365,7 +366,7 @@ func (o BestOptions) taking(m *hlo.Module, by string, added int, rates cost.Rate
 // Seconds is what one run of a module takes by the cost model, without what
 // nothing uses.
 func Seconds(m *hlo.Module, rates cost.Rates) (float64, error) {
-	if err := m.Verify(); err != nil {
+	if err := verify.Module(m); err != nil {
 		return 0, err
 	}
 	return seconds(m, rates)

@@ -10,6 +10,8 @@ import (
 	"gpumem/hlo"
 	"gpumem/hlo/cost"
 	"gpumem/hlo/memory"
+	"gpumem/hlo/verify"
+	"gpumem/internal/test/hlotest"
 )
 
 // bestByText is Best in plain words: one plan after the other, and whatever is changed or
@@ -18,7 +20,7 @@ func bestByText(m *hlo.Module, limit uint64) (*Plan, error) {
 	read := func(text string) *hlo.Module {
 		m, err := hlo.ParseString(text)
 		if err == nil {
-			err = m.Verify()
+			err = verify.Module(m)
 		}
 		if err != nil {
 			panic(err) // of the test
@@ -190,7 +192,7 @@ func TestSeconds(t *testing.T) {
 		if got != p.Seconds {
 			t.Fatalf("%v s, read again %v", got, p.Seconds)
 		}
-		if err := hlo.Equal(m.Clone(), p.Module); err != nil {
+		if err := hlotest.Equal(m.Clone(), p.Module); err != nil {
 			t.Fatal(err)
 		}
 	})

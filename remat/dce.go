@@ -8,7 +8,6 @@ import (
 	"strconv"
 
 	"gpumem/hlo"
-	"gpumem/hlo/memory"
 )
 
 // removeDead takes out of the module what nothing uses, until nothing more is
@@ -117,7 +116,7 @@ func removeOutputs(c *hlo.Computation, fusion *hlo.Instruction, effects map[*hlo
 		if u.Opcode != hlo.GetTupleElement || len(u.After) > 0 {
 			return false, nil
 		}
-		n, err := memory.TupleIndex(u)
+		n, err := u.TupleIndex()
 		if err != nil {
 			return false, err
 		}
@@ -149,7 +148,7 @@ func removeOutputs(c *hlo.Computation, fusion *hlo.Instruction, effects map[*hlo
 	}
 	fusion.Shape = &hlo.Shape{Type: hlo.Tuple, Elements: shapes}
 	for _, u := range fusion.Users {
-		n, _ := memory.TupleIndex(u)
+		n, _ := u.TupleIndex()
 		for k := range u.Attributes {
 			if u.Attributes[k].Key == "index" {
 				u.Attributes[k].Value = strconv.Itoa(now[n])

@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"gpumem/hlo"
+	"gpumem/hlo/verify"
 	"gpumem/internal/test/hlointerp"
 )
 
@@ -52,7 +53,7 @@ func TestFuseRandom(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := m.Verify(); err != nil {
+		if err := verify.Module(m); err != nil {
 			t.Fatalf("%v\n%s\n%s", err, text, m)
 		}
 		after, err := hlo.ParseString(m.String())

@@ -11,6 +11,8 @@ import (
 	"gpumem/hlo"
 	"gpumem/hlo/cost"
 	"gpumem/hlo/memory"
+	"gpumem/hlo/verify"
+	"gpumem/internal/test/hlotest"
 )
 
 // bySize is a price that goes by the bytes made.
@@ -53,7 +55,7 @@ func TestGapPlan(t *testing.T) {
 			planned = max(planned, n)
 		}
 		g.build()
-		if err := m.Verify(); err != nil {
+		if err := verify.Module(m); err != nil {
 			t.Fatalf("%v\n%s\n%s", err, text, m)
 		}
 		after, err := hlo.ParseString(m.String())
@@ -95,7 +97,7 @@ func TestGapLayers(t *testing.T) {
 		same(t, before, after)
 	}
 	m := parsed(t, layers(3, true))
-	if r, err := Gap(m, GapOptions{Limit: was, Seconds: bySize}); err != nil || r.Added != 0 || r.Splits != 0 || hlo.Equal(m, parsed(t, layers(3, true))) != nil {
+	if r, err := Gap(m, GapOptions{Limit: was, Seconds: bySize}); err != nil || r.Added != 0 || r.Splits != 0 || hlotest.Equal(m, parsed(t, layers(3, true))) != nil {
 		t.Errorf("what fits is changed: %+v, %v", r, err)
 	}
 }

@@ -12,6 +12,8 @@ import (
 	"gpumem/hlo"
 	"gpumem/hlo/cost"
 	"gpumem/hlo/memory"
+	"gpumem/hlo/verify"
+	"gpumem/internal/test/hlotest"
 )
 
 // TestLink compares the free times of a link with a search over all ends.
@@ -132,10 +134,10 @@ func TestMoveToHostProperties(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%v\n%s", err, m)
 		}
-		if err := again.Verify(); err != nil {
+		if err := verify.Module(again); err != nil {
 			t.Fatalf("%v\n%s", err, m)
 		}
-		if err := hlo.Equal(m, again); err != nil {
+		if err := hlotest.Equal(m, again); err != nil {
 			t.Fatalf("its text says something else: %v", err)
 		}
 		if entryMeaning(m) != sum {

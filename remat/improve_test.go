@@ -11,6 +11,7 @@ import (
 	"gpumem/hlo"
 	"gpumem/hlo/cost"
 	"gpumem/hlo/memory"
+	"gpumem/hlo/verify"
 )
 
 // TestImprove: a plan that was searched for is no worse, its profile is that of its
@@ -49,7 +50,7 @@ func TestImprove(t *testing.T) {
 			t.Fatalf("the segments take %d, and the profile says %d\n%s", counted, g.profile.bytes, text)
 		}
 		g.build()
-		if err := m.Verify(); err != nil {
+		if err := verify.Module(m); err != nil {
 			t.Fatalf("%v\n%s\n%s", err, text, m)
 		}
 		after, err := hlo.ParseString(m.String())
@@ -119,7 +120,7 @@ func TestSearch(t *testing.T) {
 			if _, err := Gap(c, o); err != nil {
 				t.Fatal(err)
 			}
-			if err := c.Verify(); err != nil || entryMeaning(c) != sum {
+			if err := verify.Module(c); err != nil || entryMeaning(c) != sum {
 				t.Fatalf("%v, or it computes something else\n%s\n%s", err, text, c)
 			}
 			texts[k] = c.String()

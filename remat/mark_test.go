@@ -10,7 +10,9 @@ import (
 
 	"gpumem/hlo"
 	"gpumem/hlo/memory"
+	"gpumem/hlo/verify"
 	"gpumem/internal/test/hlointerp"
+	"gpumem/internal/test/hlotest"
 )
 
 // layers is a training step of n layers, out = tanh(sin(x*w)) + x, with their
@@ -51,7 +53,7 @@ func parsed(t testing.TB, text string) *hlo.Module {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := m.Verify(); err != nil {
+	if err := verify.Module(m); err != nil {
 		t.Fatal(err)
 	}
 	return m
@@ -60,7 +62,7 @@ func parsed(t testing.TB, text string) *hlo.Module {
 // written prints and parses a module, and checks it.
 func written(t testing.TB, m *hlo.Module) *hlo.Module {
 	t.Helper()
-	if err := m.Verify(); err != nil {
+	if err := verify.Module(m); err != nil {
 		t.Fatalf("%v\n%s", err, m)
 	}
 	return parsed(t, m.String())
@@ -99,7 +101,7 @@ func TestMark(t *testing.T) {
 			after := written(t, m)
 			same(t, before, after)
 			if tt.want.Late == 0 {
-				if err := hlo.Equal(before, after); err != nil {
+				if err := hlotest.Equal(before, after); err != nil {
 					t.Error(err)
 				}
 				return
@@ -204,7 +206,7 @@ func TestMarkRandom(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := m.Verify(); err != nil {
+		if err := verify.Module(m); err != nil {
 			t.Fatalf("%v\n%s", err, m)
 		}
 		after := readAgain(t, m.String())
@@ -229,7 +231,7 @@ func TestMarkRandom(t *testing.T) {
 func readAgain(t *rapid.T, text string) *hlo.Module {
 	m, err := hlo.ParseString(text)
 	if err == nil {
-		err = m.Verify()
+		err = verify.Module(m)
 	}
 	if err != nil {
 		t.Fatalf("%v\n%s", err, text)

@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"gpumem/hlo"
+	"gpumem/hlo/verify"
+	"gpumem/internal/test/hlotest"
 )
 
 // Whatever reads as a module and verifies, the pass takes or refuses, and what it
@@ -34,12 +36,12 @@ func FuzzXLA(f *testing.F) {
 		if _, err := XLA(m, o); err != nil {
 			return
 		}
-		if err := m.Verify(); err != nil {
+		if err := verify.Module(m); err != nil {
 			t.Fatalf("%v\n%s\nbecame\n%s", err, text, m)
 		}
 		again, err := hlo.ParseString(m.String())
 		if err == nil {
-			err = hlo.Equal(again, m.Clone())
+			err = hlotest.Equal(again, m.Clone())
 		}
 		if err != nil {
 			t.Fatalf("%v\n%s", err, m)

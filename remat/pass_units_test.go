@@ -10,6 +10,8 @@ import (
 
 	"gpumem/hlo"
 	"gpumem/hlo/memory"
+	"gpumem/hlo/verify"
+	"gpumem/internal/test/hlotest"
 )
 
 func TestNames(t *testing.T) {
@@ -113,7 +115,7 @@ ENTRY e {
 
 func TestSameShape(t *testing.T) {
 	shape := func(text string) *hlo.Shape {
-		s, err := hlo.ParseShape(text)
+		s, err := hlotest.ParseShape(text)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -208,7 +210,7 @@ ENTRY e {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := m.Verify(); err != nil {
+			if err := verify.Module(m); err != nil {
 				t.Fatalf("%v\n%s", err, m)
 			}
 			var more []string

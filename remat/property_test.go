@@ -11,6 +11,8 @@ import (
 	"pgregory.net/rapid"
 
 	"gpumem/hlo"
+	"gpumem/hlo/verify"
+	"gpumem/internal/test/hlotest"
 )
 
 // A generator writes a module line by line and knows the values of each shape.
@@ -198,14 +200,14 @@ func TestProperties(t *testing.T) {
 		if int64(r.Before) != before {
 			t.Errorf("%d bytes before, want %d", r.Before, before)
 		}
-		if err := m.Verify(); err != nil {
+		if err := verify.Module(m); err != nil {
 			t.Fatalf("%v\n%s", err, m)
 		}
 		again, err := hlo.ParseString(m.String())
 		if err != nil {
 			t.Fatalf("its text: %v\n%s", err, m)
 		}
-		if err := hlo.Equal(m, again); err != nil {
+		if err := hlotest.Equal(m, again); err != nil {
 			t.Fatalf("its text says something else: %v\n%s", err, m)
 		}
 		if now := entryMeaning(m); now != sum {

@@ -1,8 +1,6 @@
 package remat
 
 import (
-	"compress/gzip"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -10,6 +8,8 @@ import (
 
 	"gpumem/hlo"
 	"gpumem/hlo/memory"
+	"gpumem/hlo/verify"
+	"gpumem/internal/test/hlotest"
 )
 
 // realModules are modules of JAX, XLA and PyTorch that lie beside the working tree.
@@ -22,20 +22,8 @@ func realModules(t testing.TB) []string {
 }
 
 func read(t testing.TB, file string) *hlo.Module {
-	f, err := os.Open(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := hlo.Parse(z)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return m
+	t.Helper()
+	return hlotest.Module(t, strings.TrimSuffix(filepath.Base(file), ".hlo.gz"))
 }
 
 // The pass on real modules: at most of them, single instructions do not get it far
@@ -75,7 +63,7 @@ func TestRealModules(t *testing.T) {
 				if sum != 0 && entryMeaning(m) != sum {
 					t.Error("it computes something else")
 				}
-				if err := m.Verify(); err != nil {
+				if err := verify.Module(m); err != nil {
 					t.Fatal(err)
 				}
 				t.Logf("%d instructions, peak %.2f GB at %s (%v); limit %.1f: after %.3f, measured %.3f, chosen %d, added %d (%v)", m.Instructions(), float64(peak)/1e9, at.Name, measured.Round(time.Millisecond), part,

@@ -103,7 +103,7 @@ func (t *tracker) addInstruction(i *hlo.Instruction) int32 {
 func (t *tracker) clone(i *hlo.Instruction) (*hlo.Instruction, error) {
 	c := i.Clone(t.p.names.free(cloneName(i.Name)))
 	c.Parent = t.c
-	if i.Opcode == hlo.Fusion || memory.WrapsStart(i.Opcode) {
+	if i.Opcode == hlo.Fusion || i.Opcode.WrapsStart() {
 		kept, seen := map[*hlo.Computation]*hlo.Computation{}, map[*hlo.Computation]bool{}
 		for n := range c.Attributes {
 			for k, callee := range c.Attributes[n].Calls {
@@ -256,7 +256,7 @@ func (t *tracker) accountHelper(h int32) error {
 		}
 		x.used, x.output = slices.Clone(from), slices.Clone(from)
 	} else {
-		index, err := memory.TupleIndex(x.i)
+		index, err := x.i.TupleIndex()
 		if err != nil {
 			return err
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"gpumem/hlo"
+	"gpumem/internal/test/hlotest"
 )
 
 // padded is a size that rounds the fastest dimension up to 64, and tables of tuples are 4 bytes.
@@ -214,7 +215,7 @@ func TestInHostSpace(t *testing.T) {
 		"s4[8]{0:T(8)E(4)}":         "s4[8]{0:T(8)E(4)S(5)}",
 		"f32[8]{0:T(8)S(3)SC(0:1)}": "f32[8]{0:T(8)S(5)SC(0:1)}",
 	} {
-		s, err := hlo.ParseShape(text)
+		s, err := hlotest.ParseShape(text)
 		if err != nil {
 			t.Fatal(err)
 		}

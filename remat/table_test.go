@@ -11,6 +11,7 @@ import (
 
 	"gpumem/hlo"
 	"gpumem/hlo/cost"
+	"gpumem/internal/test/hlotest"
 )
 
 var table = flag.Bool("table", false, "print what XLA's pass and gap splitting reach on the real modules")
@@ -114,7 +115,7 @@ func TestBest(t *testing.T) {
 				t.Errorf("%d bytes, and %d are told", got, best.Peak)
 			}
 		}
-		if err := hlo.Equal(m, parsed(t, layers(n, true))); err != nil {
+		if err := hlotest.Equal(m, parsed(t, layers(n, true))); err != nil {
 			t.Error(err)
 		}
 	}

@@ -16,6 +16,7 @@ import (
 
 	"gpumem/hlo"
 	"gpumem/hlo/memory"
+	"gpumem/hlo/verify"
 )
 
 // An Algorithm is how the pass goes about.
@@ -148,7 +149,7 @@ var ErrNoHost = errors.New("remat: moving values to the host needs Options.Host 
 // taken to be partitioned by SPMD, as JAX's are: collectives with a channel then have
 // no side effects.
 //
-// The error is of [hlo.Module.Verify] or [memory.Peaks], or ErrNoHost: then the module is
+// The error is of [verify.Module] or [memory.Peaks], or ErrNoHost: then the module is
 // as it was. After an error of Options.Size or Options.Compact it may be half changed.
 func XLA(m *hlo.Module, o Options) (*Result, error) {
 	p, err := newPass(m, o)
@@ -173,7 +174,7 @@ func newPass(m *hlo.Module, o Options) (*pass, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	if err := m.Verify(); err != nil {
+	if err := verify.Module(m); err != nil {
 		return nil, err
 	}
 	p := &pass{m: m, o: o, result: &Result{}, done: map[*hlo.Computation]bool{}, names: newNames(m), start: o.Now()}

@@ -11,6 +11,7 @@ import (
 
 	"gpumem/hlo"
 	"gpumem/hlo/memory"
+	"gpumem/hlo/verify"
 )
 
 // A pattern of two users far apart: 16 KiB at the first concatenation, 12 KiB
@@ -111,7 +112,7 @@ func apply(t *testing.T, m *hlo.Module, o Options) *Result {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := m.Verify(); err != nil {
+	if err := verify.Module(m); err != nil {
 		t.Fatalf("afterwards: %v\n%s", err, m)
 	}
 	if m.Entry.Thread != "" && !o.includes(m.Entry) {

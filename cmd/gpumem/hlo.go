@@ -14,6 +14,7 @@ import (
 	"gpumem/hlo"
 	"gpumem/hlo/memory"
 	"gpumem/hlo/proto"
+	"gpumem/hlo/verify"
 	"gpumem/internal/input"
 	"gpumem/remat"
 )
@@ -78,13 +79,13 @@ func readModule(ctx context.Context, path string) (*hlo.Module, error) {
 	defer in.Close()
 	m, text, err := parseModule(in)
 	if err == nil {
-		err = m.Verify()
+		err = verify.Module(m)
 	}
 	if err == nil {
 		err = sized(m)
 	}
 	var at *hlo.SyntaxError
-	var wrong *hlo.VerifyError
+	var wrong *verify.Error
 	var unread *input.Error
 	switch {
 	case errors.As(err, &unread), ctx.Err() != nil:
@@ -127,7 +128,7 @@ func sized(m *hlo.Module) error {
 	for _, c := range m.Computations {
 		for _, i := range c.Instructions {
 			if _, err := i.Shape.TotalBytes(); err != nil {
-				return &hlo.VerifyError{Computation: c, Instruction: i, Problem: strings.TrimPrefix(err.Error(), "hlo: ")}
+				return &verify.Error{Computation: c, Instruction: i, Problem: strings.TrimPrefix(err.Error(), "hlo: ")}
 			}
 		}
 	}

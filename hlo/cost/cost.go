@@ -17,6 +17,7 @@ import (
 	"math/bits"
 
 	"gpumem/hlo"
+	"gpumem/hlo/verify"
 )
 
 // Rates are what a device does in a second. A zero means the default.
@@ -54,7 +55,7 @@ type readBytes struct {
 	known bool
 }
 
-// New analyses a module as it stands. The error is that of [hlo.Module.Verify],
+// New analyses a module as it stands. The error is that of [verify.Module],
 // or of an attribute that does not read, or of a shape without size.
 func New(m *hlo.Module, rates Rates) (*Analysis, error) {
 	if rates.Bytes == 0 {
@@ -66,7 +67,7 @@ func New(m *hlo.Module, rates Rates) (*Analysis, error) {
 	if !(rates.Bytes > 0) || !(rates.Flops > 0) {
 		return nil, fmt.Errorf("cost: rates of %g bytes and %g flops a second: expected more than 0", rates.Bytes, rates.Flops)
 	}
-	if err := m.Verify(); err != nil {
+	if err := verify.Module(m); err != nil {
 		return nil, err
 	}
 	a := &Analysis{

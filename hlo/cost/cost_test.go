@@ -1,14 +1,12 @@
 package cost
 
 import (
-	"compress/gzip"
 	"fmt"
 	"math"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"gpumem/hlo"
+	"gpumem/internal/test/hlotest"
 
 	"pgregory.net/rapid"
 )
@@ -366,23 +364,9 @@ func TestRealModules(t *testing.T) {
 		"xla_mixtral_8x7b_bf16_1x8":                              {471904364265472, 13503705088},
 		"xla_nv_maxtext_1n1g_jit_train_step_before_optimization": {31693037633536, 3345275648},
 	}
-	seen := false
 	for name, want := range known {
-		f, err := os.Open(filepath.Join("../../../shared/data/hlo", name+".hlo.gz"))
-		if err != nil {
-			continue
-		}
-		defer f.Close()
-		seen = true
 		t.Run(name, func(t *testing.T) {
-			z, err := gzip.NewReader(f)
-			if err != nil {
-				t.Fatal(err)
-			}
-			m, err := hlo.Parse(z)
-			if err != nil {
-				t.Fatal(err)
-			}
+			m := hlotest.Module(t, name)
 			whiles, told := 0, 0
 			for _, c := range m.Computations {
 				for _, i := range c.Instructions {
@@ -412,8 +396,5 @@ func TestRealModules(t *testing.T) {
 				}
 			}
 		})
-	}
-	if !seen {
-		t.Skip("no modules of real programs in ../../../shared/data/hlo")
 	}
 }

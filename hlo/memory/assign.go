@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"gpumem/hlo"
+	"gpumem/hlo/pack"
 	"gpumem/size"
 )
 
@@ -21,7 +22,7 @@ type Assignment struct {
 	// returns included.
 	LiveOut uint64
 	// Temp is the heap of everything else: packed, each value on a multiple of
-	// [Alignment], with the tables of tuples in front. Fragmentation is what the
+	// [pack.Alignment], with the tables of tuples in front. Fragmentation is what the
 	// packing loses.
 	Temp, Fragmentation uint64
 	// Total is all of it. Parameters that are returned count once.
@@ -51,7 +52,7 @@ func Assign(m *hlo.Module) (*Assignment, error) {
 func (a *Analysis) Assign() (*Assignment, error) { return a.AssignBest(0) }
 
 // AssignBest is Assign with heaps that are packed better than XLA does, by up to
-// work more steps for each: see [PackBest].
+// work more steps for each: see [pack.Search].
 func (a *Analysis) AssignBest(work int) (*Assignment, error) {
 	return a.assign(work, func(int, uint64) {})
 }
@@ -85,7 +86,7 @@ func (a *Analysis) assign(work int, place func(value int, offset uint64)) (*Assi
 		case x.parameter:
 			s.Parameters += bytes
 		case x.table && !x.liveOut:
-			s.Temp += (bytes + Alignment - 1) / Alignment * Alignment
+			s.Temp += (bytes + pack.Alignment - 1) / pack.Alignment * pack.Alignment
 			continue
 		}
 		if x.liveOut {
@@ -95,7 +96,7 @@ func (a *Analysis) assign(work int, place func(value int, offset uint64)) (*Assi
 	}
 	for space, use := range temp {
 		r := a.record(use)
-		heap, offsets, err := PackBest(r.blocks, Alignment, work)
+		heap, offsets, err := pack.Search(r.blocks, pack.Alignment, work)
 		if err != nil {
 			return nil, err
 		}
@@ -395,7 +396,7 @@ func (a *Analysis) record(use []bool) *recorder {
 // recorder is the ledger that notes blocks.
 type recorder struct {
 	*usage
-	blocks []Block
+	blocks []pack.Block
 	block  []int32 // of a value
 	clock  int
 }
@@ -407,7 +408,7 @@ func (r *recorder) note(v int32, with int) {
 	}
 	r.block[v] = int32(n)
 	bytes := r.a.size(r.a.Values[v].Buffer)
-	r.blocks = append(r.blocks, Block{Bytes: bytes, Start: r.clock, With: with})
+	r.blocks = append(r.blocks, pack.Block{Bytes: bytes, Start: r.clock, With: with})
 	r.tick(bytes)
 }
 

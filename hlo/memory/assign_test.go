@@ -5,6 +5,9 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"gpumem/hlo/pack"
+	"gpumem/internal/test/hlotest"
 )
 
 func assignText(t failer, text string) *Assignment {
@@ -139,4 +142,59 @@ func TestAssignIsEnough(t *testing.T) {
 			t.Fatalf("%+v\n%s", s, text)
 		}
 	})
+}
+
+// The temporary heaps of real modules: all that is lost to BestFit can be had.
+func TestSearchOfModules(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes a second")
+	}
+	for _, c := range []struct {
+		name      string
+		fit, best uint64
+	}{
+		{"rocm_resnet50.train_step", 5251654784, 5213118720},
+		{"rocm_vit.train_step", 8449426432, 8410891264},
+		{"xla_dlrm_keras_train_step", 39614721, 38410500},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			a, err := AnalyzeModule(hlotest.Module(t, c.name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			g := &assigner{a: a, in: make([]int32, len(a.BufferBytes))}
+			blocks := a.record(g.allocations()[0]).blocks
+			fit, _, err := pack.BestFit(blocks, pack.Alignment)
+			if err != nil || fit != c.fit {
+				t.Errorf("BestFit: %d, %v; want %d", fit, err, c.fit)
+			}
+			best, offsets, err := pack.Search(blocks, pack.Alignment, 2e8)
+			if err != nil || best > c.best {
+				t.Errorf("Search: %d, %v; want at most %d", best, err, c.best)
+			}
+			checkPacking(t, blocks, best, offsets)
+		})
+	}
+}
+
+// checkPacking checks that blocks which share memory lie at the same offset, and that no
+// others overlap that live at the same time.
+func checkPacking(t *testing.T, blocks []pack.Block, heap uint64, offsets []uint64) {
+	t.Helper()
+	first := func(k int) int { // the first block that k lies with
+		for blocks[k].With != k {
+			k = blocks[k].With
+		}
+		return k
+	}
+	for k, x := range blocks {
+		if offsets[k] != offsets[x.With] || offsets[k]+x.Bytes > heap {
+			t.Fatalf("block %d at %d, the one that it lies with at %d, in a heap of %d", k, offsets[k], offsets[x.With], heap)
+		}
+		for j, y := range blocks[:k] {
+			if first(j) != first(k) && x.Start <= y.End && y.Start <= x.End && offsets[j] < offsets[k]+x.Bytes && offsets[k] < offsets[j]+y.Bytes {
+				t.Fatalf("blocks %d and %d overlap", j, k)
+			}
+		}
+	}
 }

@@ -197,7 +197,7 @@ func TestAnalyzeErrors(t *testing.T) {
 			l[0], l[1] = l[1], l[0]
 		}, "line 4: n in e: negate: its operand p does not stand before it"},
 		{"element", func(m *hlo.Module) { m.Entry.Instruction("g").Attributes[0].Value = "2" }, "line 6: g in e: get-tuple-element: operand o has no such element"},
-		{"index", func(m *hlo.Module) { m.Entry.Instruction("g").Attributes[0].Value = "x" }, "index=x is not the number of an element"},
+		{"index", func(m *hlo.Module) { m.Entry.Instruction("g").Attributes[0].Value = "x" }, "attribute index=x: expected the number of an element"},
 		{"tuple", func(m *hlo.Module) { m.Entry.Instruction("o").Shape = big }, "line 5: o in e: tuple: its shape does not have as many parts as its operands"},
 		{"bitcast", func(m *hlo.Module) { m.Entry.Instruction("v").Shape = m.Entry.Instruction("o").Shape }, "line 7: v in e: bitcast: its shape does not have as many parts as its operand's"},
 		{"no operand", func(m *hlo.Module) { m.Entry.Instruction("v").Detach() }, "line 7: v in e: bitcast: it has 0 operands and needs 1"},

@@ -4,7 +4,7 @@
 // which lie in the same memory, as XLA's buffer assignment sees them; from it
 // come the most that lives at once ([Analysis.Peak]), the memory over time
 // ([Analysis.Curve]) and what the packed heap takes ([Assign]). [Best] finds
-// the order among those of XLA that takes least, and [Pack] packs anything.
+// the order among those of XLA that takes least.
 //
 // [Analyze] and [Peaks] are another, poorer model: that of XLA's
 // rematerialization pass, which computes nothing in place and for which

@@ -79,7 +79,7 @@ func (f *flow) element(fr, node int32) error {
 		return err
 	}
 	s := i.Operands[0].Shape
-	k, err := TupleIndex(i)
+	k, err := i.TupleIndex()
 	if err != nil {
 		return err
 	}
@@ -208,7 +208,7 @@ func (f *flow) called(fr, node int32, c *hlo.Computation, operands []*hlo.Instru
 		n, _ := f.node(fr, o)
 		args[k] = f.first[n]
 	}
-	return f.enter(c, args, scheduled && f.inline, depth+1)
+	return f.enter(c, args, scheduled, depth+1)
 }
 
 func (f *flow) call(fr, node int32, scheduled bool, depth int) error {
@@ -241,7 +241,7 @@ func (f *flow) while(fr, node int32, scheduled bool, depth int) error {
 			return wrong(i, "%s: expected one parameter, of the shape of the operand", c.Name)
 		}
 		// What the body returns comes back as its parameter: known only later.
-		if frames[k], err = f.enter(c, nil, scheduled && f.inline, depth+1); err != nil {
+		if frames[k], err = f.enter(c, nil, scheduled, depth+1); err != nil {
 			return err
 		}
 	}

@@ -122,7 +122,7 @@ func (f *flow) walkAsync(fr, node, p int32, operands *hlo.Shape, c *hlo.Computat
 		args[k] = p + int32(f.places.element(operands, k))
 	}
 	from := len(f.frames)
-	g, err := f.enter(c, args, scheduled && f.inline, depth+1)
+	g, err := f.enter(c, args, scheduled, depth+1)
 	if err != nil {
 		return 0, err
 	}

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"gpumem/hlo"
+	"gpumem/hlo/verify"
 )
 
 // Any module that reads is measured, or refused with an error: whatever its
@@ -33,7 +34,7 @@ func FuzzAnalyzeModule(f *testing.F) {
 		if _, err := a.Assign(); err != nil {
 			return
 		}
-		if m.Verify() != nil {
+		if verify.Module(m) != nil {
 			return
 		}
 		best, err := Best(m)
@@ -41,7 +42,7 @@ func FuzzAnalyzeModule(f *testing.F) {
 			return
 		}
 		best.Apply(m)
-		if err := m.Verify(); err != nil {
+		if err := verify.Module(m); err != nil {
 			t.Fatalf("the order %s: %v\n%s", best.Name, err, text)
 		}
 	})

@@ -65,17 +65,12 @@ func AnalyzeModule(m *hlo.Module) (*Analysis, error) {
 	if m.Entry == nil {
 		return nil, errors.New("memory: the module has no entry computation")
 	}
-	return analyze(m.Entry, nil, true)
+	return analyze(m.Entry, nil)
 }
 
-// AnalyzeComputation is AnalyzeModule for one computation as if it were the
-// entry, without the memory of what it calls (XLA's
-// MinimumMemoryForComputation).
-func AnalyzeComputation(c *hlo.Computation) (*Analysis, error) { return analyze(c, nil, false) }
-
 // analyze walks from c. orders are other orders than those of the module.
-func analyze(c *hlo.Computation, orders map[*hlo.Computation][]*hlo.Instruction, inline bool) (*Analysis, error) {
-	a, f, err := trace(c, orders, inline)
+func analyze(c *hlo.Computation, orders map[*hlo.Computation][]*hlo.Instruction) (*Analysis, error) {
+	a, f, err := trace(c, orders)
 	if err != nil {
 		return nil, err
 	}
@@ -89,10 +84,10 @@ func analyze(c *hlo.Computation, orders map[*hlo.Computation][]*hlo.Instruction,
 }
 
 // trace finds the values alone.
-func trace(c *hlo.Computation, orders map[*hlo.Computation][]*hlo.Instruction, inline bool) (*Analysis, *flow, error) {
+func trace(c *hlo.Computation, orders map[*hlo.Computation][]*hlo.Instruction) (*Analysis, *flow, error) {
 	m := c.Module
 	a := &Analysis{Module: m, share: newSharing()}
-	f := &flow{a: a, inline: inline, walked: map[*hlo.Computation]bool{}, loops: map[int32]int32{}, asyncs: map[int32]asyncRun{},
+	f := &flow{a: a, walked: map[*hlo.Computation]bool{}, loops: map[int32]int32{}, asyncs: map[int32]asyncRun{},
 		place: make([]int32, m.IDs()), width: make([]int32, m.IDs())}
 	f.order = func(c *hlo.Computation) []*hlo.Instruction {
 		if list, ok := orders[c]; ok {
@@ -217,12 +212,8 @@ func (f *flow) uses(k, node int32, reads []lastRead) {
 	i := f.inst[node]
 	step := f.when[node]
 	switch i.Opcode {
-	case hlo.TupleOp, hlo.Domain:
+	case hlo.TupleOp, hlo.Domain, hlo.Call:
 		return
-	case hlo.Call:
-		if f.inline {
-			return
-		}
 	case hlo.While:
 		if body := f.frames[f.loops[node]]; body.start >= 0 {
 			p, _ := f.node(f.loops[node], body.c.Parameters()[0])

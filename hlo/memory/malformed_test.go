@@ -37,7 +37,7 @@ ENTRY main {
 `
 	for _, c := range []struct{ line, want string }{
 		{"g = f32[4] get-tuple-element(t), index=2", "index=2 of a tuple of 2"},
-		{"g = f32[4] get-tuple-element(t), index=x", "not the number"},
+		{"g = f32[4] get-tuple-element(t), index=x", "expected the number of an element"},
 		{"g = (f32[4]) get-tuple-element(t), index=0", "other parts"},
 		{"g = (f32[4]) tuple(p, p)", "2 operands for 1 elements"},
 		{"g = f32[4] bitcast(t)", "other parts"},

@@ -78,7 +78,7 @@ func (s *slow) key(path string, i *hlo.Instruction, index []int) string {
 		}
 		return s.loop(caller.path, caller.i, index, own)
 	case hlo.GetTupleElement:
-		n, _ := TupleIndex(i)
+		n, _ := i.TupleIndex()
 		return s.key(path, i.Operands[0], append([]int{n}, index...))
 	case hlo.Bitcast, hlo.OptBarrier:
 		return s.key(path, i.Operands[0], index)

@@ -1,33 +1,12 @@
 package memory
 
 import (
-	"compress/gzip"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"gpumem/hlo"
+	"gpumem/hlo/verify"
+	"gpumem/internal/test/hlotest"
 )
-
-const realDir = "../../../shared/data/hlo"
-
-func realModule(t testing.TB, name string) *hlo.Module {
-	t.Helper()
-	f, err := os.Open(filepath.Join(realDir, name+".hlo.gz"))
-	if err != nil {
-		t.Skipf("no real module: %v", err)
-	}
-	defer f.Close()
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := hlo.Parse(z)
-	if err != nil {
-		t.Fatalf("%s: %v", name, err)
-	}
-	return m
-}
 
 // Real modules, as they stand. temps are what lives at the peak of everything but
 // parameters, results and constants, in GB by two other models: one that computes
@@ -56,7 +35,7 @@ func TestRealModules(t *testing.T) {
 		{name: "xla_mixtral_8x7b_bf16_1x8", parameters: 35028574220, peak: 75159392370, temps: 40.37},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			a, err := AnalyzeModule(realModule(t, c.name))
+			a, err := AnalyzeModule(hlotest.Module(t, c.name))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -93,7 +72,7 @@ func TestRealModules(t *testing.T) {
 				t.Fatal(err)
 			}
 			best.Apply(a.Module)
-			if err := a.Module.Verify(); err != nil {
+			if err := verify.Module(a.Module); err != nil {
 				t.Error(err)
 			}
 			b, err := AnalyzeModule(a.Module)
@@ -105,7 +84,7 @@ func TestRealModules(t *testing.T) {
 }
 
 func BenchmarkMixtral(b *testing.B) {
-	m := realModule(b, "xla_mixtral_8x7b_bf16_1x8")
+	m := hlotest.Module(b, "xla_mixtral_8x7b_bf16_1x8")
 	for _, c := range []struct {
 		name string
 		do   func() error

@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"gpumem/hlo"
+	"gpumem/internal/test/hlotest"
 )
 
 const conc = `  p = f32[1] parameter(0)
@@ -180,7 +181,7 @@ func TestTempPeakOfRealModules(t *testing.T) {
 		"xla_mixtral_8x7b_bf16_1x8": 40.37, "rocm_alphafold3": 1.19, "xla_gemma3_1b_flax_call": 0.60, "xla_dlrm_keras_train_step": 0.04,
 		"xla_nv_maxtext_1n1g_jit_train_step_before_optimization": 37.67,
 	} {
-		bytes, at, err := TempPeak(realModule(t, name), Options{})
+		bytes, at, err := TempPeak(hlotest.Module(t, name), Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -191,7 +192,7 @@ func TestTempPeakOfRealModules(t *testing.T) {
 }
 
 func BenchmarkTempPeak(b *testing.B) {
-	m := realModule(b, "xla_mixtral_8x7b_bf16_1x8")
+	m := hlotest.Module(b, "xla_mixtral_8x7b_bf16_1x8")
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, _, err := TempPeak(m, Options{}); err != nil {

@@ -236,16 +236,16 @@ func (a *analyzer) result(p *points, k int, i *hlo.Instruction) ([]int32, error)
 			}
 			return -1, nil
 		})
-	case WrapsStart(op):
+	case op.WrapsStart():
 		return a.asyncStart(p, k, i)
-	case isUpdate(op):
+	case op.IsAsyncUpdate():
 		return p.own(k, i, func(index []int) (int32, error) {
 			if len(index) > 0 && index[0] < 2 && len(i.Operands) > 0 && i.Operands[0].Shape.At(index...) != nil {
 				return a.partOf(p, i, 0, index)
 			}
 			return -1, nil
 		})
-	case wrapsDone(op):
+	case op.WrapsEnd():
 		return p.own(k, i, func(index []int) (int32, error) {
 			return a.partOf(p, i, 0, append([]int{1}, index...))
 		})
@@ -259,7 +259,7 @@ func (a *analyzer) element(p *points, i *hlo.Instruction) ([]int32, error) {
 	if err != nil {
 		return nil, err
 	}
-	n, err := TupleIndex(i)
+	n, err := i.TupleIndex()
 	if err != nil {
 		return nil, err
 	}
@@ -269,17 +269,6 @@ func (a *analyzer) element(p *points, i *hlo.Instruction) ([]int32, error) {
 		return nil, shapeError(i, fmt.Sprintf("operand %s has no such element", i.Operands[0].Name))
 	}
 	return list[at : at+count : at+count], nil
-}
-
-// TupleIndex is which element a get-tuple-element gets. The error names the
-// instruction if its attribute index is no number.
-func TupleIndex(i *hlo.Instruction) (int, error) {
-	text, _ := i.Attribute("index")
-	n, err := strconv.Atoi(strings.TrimSpace(text))
-	if err != nil || n < 0 {
-		return 0, shapeError(i, fmt.Sprintf("index=%s is not the number of an element", text))
-	}
-	return n, nil
 }
 
 // tuple is a table of its own and the operands.
@@ -335,30 +324,6 @@ func (a *analyzer) asyncStart(p *points, k int, i *hlo.Instruction) ([]int32, er
 		}
 		return -1, nil
 	})
-}
-
-// WrapsStart says whether an opcode begins an asynchronous operation that
-// wraps another one, such as async-start and call-start. The starts of pairs
-// that XLA has as operations of their own are none.
-func WrapsStart(op hlo.Opcode) bool { return op.IsAsyncStart() && !native(string(op)) }
-
-// WrapsEnd says whether an opcode goes on with such an operation or ends it:
-// async-update, async-done, call-done and so on.
-func WrapsEnd(op hlo.Opcode) bool { return isUpdate(op) || wrapsDone(op) }
-
-func isUpdate(op hlo.Opcode) bool { return strings.HasSuffix(string(op), "-update") }
-
-func wrapsDone(op hlo.Opcode) bool {
-	return op.IsAsyncDone() && op != hlo.SendDone && op != hlo.RecvDone && !native(string(op))
-}
-
-func native(op string) bool {
-	for _, pair := range []string{"all-gather-", "all-reduce-", "collective-permute-", "copy-"} {
-		if strings.HasPrefix(op, pair) {
-			return true
-		}
-	}
-	return false
 }
 
 // An outputAlias is one entry of output_to_operand_aliasing.

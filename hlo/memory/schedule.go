@@ -57,7 +57,7 @@ func Orders(m *hlo.Module) ([]Order, error) {
 		return nil, err
 	}
 	for n := range all {
-		a, err := analyze(m.Entry, all[n].Lists, true)
+		a, err := analyze(m.Entry, all[n].Lists)
 		if err != nil {
 			return nil, err
 		}
@@ -124,7 +124,7 @@ type scheduler struct {
 }
 
 func newScheduler(entry *hlo.Computation) (*scheduler, error) {
-	a, f, err := trace(entry, nil, true)
+	a, f, err := trace(entry, nil)
 	if err != nil {
 		return nil, err
 	}

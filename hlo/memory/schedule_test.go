@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"gpumem/hlo"
+	"gpumem/hlo/verify"
 )
 
 func names(list []*hlo.Instruction) string {
@@ -58,7 +59,7 @@ func TestListOfXLA(t *testing.T) {
 	if a, err := AnalyzeModule(m); err != nil || a.MinimumMemory() != best.Bytes || !m.Scheduled {
 		t.Errorf("applied: %v, scheduled %v", err, m.Scheduled)
 	}
-	if err := m.Verify(); err != nil {
+	if err := verify.Module(m); err != nil {
 		t.Error(err)
 	}
 }
@@ -144,7 +145,7 @@ func TestOrdersAgainstSlowModel(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		a, f, err := trace(m.Entry, nil, true)
+		a, f, err := trace(m.Entry, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -176,7 +177,7 @@ func TestOrdersAgainstSlowModel(t *testing.T) {
 			}
 		}
 		best.Apply(m)
-		if err := m.Verify(); err != nil {
+		if err := verify.Module(m); err != nil {
 			t.Fatal(err)
 		}
 	})

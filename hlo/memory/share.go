@@ -138,7 +138,7 @@ func follow(i *hlo.Instruction, index []int) (*hlo.Instruction, []int) {
 		i, index = i.Operands[index[0]], index[1:]
 	}
 	for i.Opcode == hlo.GetTupleElement && len(i.Operands) == 1 {
-		k, err := TupleIndex(i)
+		k, err := i.TupleIndex()
 		if err != nil {
 			break
 		}

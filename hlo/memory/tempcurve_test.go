@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"gpumem/hlo"
+	"gpumem/internal/test/hlotest"
 )
 
 func TestTempCurve(t *testing.T) {
@@ -95,7 +96,7 @@ func TestTempCurveTop(t *testing.T) {
 
 func TestTempCurveOfRealModules(t *testing.T) {
 	for _, name := range []string{"rocm_vit.train_step", "xla_mixtral_8x7b_bf16_1x8", "xla_nv_maxtext_1n1g_jit_train_step_before_optimization", "xla_diffrax.b380012920"} {
-		sameAsPeak(t, realModule(t, name))
+		sameAsPeak(t, hlotest.Module(t, name))
 	}
 }
 

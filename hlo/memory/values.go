@@ -105,8 +105,6 @@ type flow struct {
 	bound  []bound
 	loops  map[int32]int32
 	asyncs map[int32]asyncRun
-	// inline says whether the computations that are called are part of the schedule.
-	inline bool
 	walked map[*hlo.Computation]bool
 	places places
 }

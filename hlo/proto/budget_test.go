@@ -55,7 +55,7 @@ func TestFieldsWithoutTextAreNamedUpToALimit(t *testing.T) {
 	for n := range 100_000 {
 		b = protowire.AppendVarint(protowire.AppendTag(b, protowire.Number(1000+n), protowire.VarintType), 1)
 	}
-	_, notes, err := ReadNotes(strings.NewReader(string(one(parameter(), b))))
+	_, notes, err := Decode(one(parameter(), b), nil)
 	if err != nil || len(notes) != maxNotes {
 		t.Errorf("%d notes, %v", len(notes), err)
 	}
@@ -64,7 +64,7 @@ func TestFieldsWithoutTextAreNamedUpToALimit(t *testing.T) {
 func TestLongValueOfFewElementsIsRefused(t *testing.T) {
 	c := message{}.with(1, "c").with(2, "constant").with(3, message{}.with(2, 5)).with(35, 2).
 		with(8, message{}.with(1, message{}.with(2, 5)).with(5, message(strings.Repeat("\x01", 100_000))))
-	if _, err := Read(strings.NewReader(string(one(parameter(), c)))); err == nil || !strings.Contains(err.Error(), "a value of 100") {
+	if _, err := read(one(parameter(), c)); err == nil || !strings.Contains(err.Error(), "a value of 100") {
 		t.Error(err)
 	}
 }
@@ -76,7 +76,7 @@ func TestUpdatesInACircleEnd(t *testing.T) {
 		message{}.with(1, "u").with(2, "async-update").with(3, f32).with(35, 3).with(36, 2).with(36, 4),
 		message{}.with(1, "v").with(2, "async-update").with(3, f32).with(35, 4).with(36, 3)).
 		with(3, message{}.with(1, "w").with(2, parameter()).with(2, message{}.with(1, "r").with(2, "async").with(3, f32).with(35, 2).with(36, 1)).with(5, 9).with(6, 2))
-	if _, err := Read(strings.NewReader(string(b))); err == nil {
+	if _, err := read(b); err == nil {
 		t.Error("a cycle is no error")
 	}
 }

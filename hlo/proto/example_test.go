@@ -7,14 +7,13 @@ import (
 	"gpumem/hlo/proto"
 )
 
-func ExampleRead() {
-	f, err := os.Open("testdata/loop-0.12.0.1.opt.pb")
+func ExampleDecode() {
+	b, err := os.ReadFile("testdata/loop-0.12.0.1.opt.pb")
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	defer f.Close()
-	m, err := proto.Read(f)
+	m, _, err := proto.Decode(b, nil)
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -9,17 +9,15 @@
 package proto
 
 import (
-	"bytes"
-	"compress/gzip"
 	"errors"
 	"fmt"
-	"io"
 	"strconv"
 	"strings"
 
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"gpumem/hlo"
+	"gpumem/hlo/verify"
 )
 
 // maxBytes is what a message of protocol buffers may have.
@@ -31,38 +29,15 @@ var ErrTooLarge = errors.New("hlo/proto: more than 2^31-1 bytes, which no protoc
 // ErrNoModule is the error of input that is none of the messages with a module.
 var ErrNoModule = errors.New("hlo/proto: neither an HloModuleProto, nor an HloProto or HloSnapshot with one in it")
 
-// Read reads a module from an HloModuleProto, an HloProto, an HloSnapshot or an
-// HloUnoptimizedSnapshot, packed by gzip or not. Errors name the computation and
-// instruction.
-func Read(r io.Reader) (*hlo.Module, error) {
-	m, _, err := ReadNotes(r)
-	return m, err
-}
-
-// ReadNotes is [Read] and says what it left out: fields of instructions that
-// it has no text for. A module with notes may be measured; its text lacks what they
-// name.
-func ReadNotes(r io.Reader) (*hlo.Module, []string, error) {
-	b, err := io.ReadAll(io.LimitReader(r, maxBytes+1))
-	if err != nil {
-		return nil, nil, err
-	}
-	if bytes.HasPrefix(b, []byte{0x1f, 0x8b}) {
-		z, err := gzip.NewReader(bytes.NewReader(b))
-		if err != nil {
-			return nil, nil, fmt.Errorf("hlo/proto: %w", err)
-		}
-		if b, err = io.ReadAll(io.LimitReader(z, maxBytes+1)); err != nil {
-			return nil, nil, fmt.Errorf("hlo/proto: %w", err)
-		}
-	}
-	return Decode(b, nil)
-}
-
-// Decode is [ReadNotes] for bytes in memory, which may be damaged or made to harm: hold is
-// called with the bytes of memory that the module takes beside them, a part at a time, and
-// its first error ends reading. nil: it is not called.
-func Decode(b []byte, hold func(bytes int64) error) (*hlo.Module, []string, error) {
+// Decode reads a module from an HloModuleProto, an HloProto, an HloSnapshot or an
+// HloUnoptimizedSnapshot. Errors name the computation and instruction. The notes name what
+// it left out, fields of instructions that have no text: a module with notes may be
+// measured, but its text lacks them.
+//
+// The bytes may be damaged or made to harm: Decode calls hold, unless it is nil, with the
+// bytes of memory that the module takes beside them, a part at a time. The first error of
+// hold ends reading.
+func Decode(b []byte, hold func(bytes int64) error) (m *hlo.Module, notes []string, err error) {
 	if len(b) > maxBytes {
 		return nil, nil, ErrTooLarge
 	}
@@ -223,7 +198,7 @@ func (d *decoder) module(b []byte) error {
 		return err
 	}
 	// A text cannot have a cycle or a second parameter 0; a message can.
-	return d.m.VerifyGraph()
+	return verify.Graph(d.m)
 }
 
 // attributes sets those of the module, in the printer's order.

@@ -8,6 +8,7 @@ import (
 	"math"
 
 	"gpumem/hlo"
+	"gpumem/hlo/verify"
 )
 
 // DefaultWork is the limit of [Run]'s options: some seconds of one core.
@@ -25,11 +26,11 @@ var ErrWork = errors.New("interp: the limit of work is reached (Options.Work)")
 
 // Run runs the entry computation on the values of its parameters and gives its
 // result. Only instructions that the result needs are run. The error is that of
-// [hlo.Module.Verify], of arguments that do not fit, or names the instruction that
+// [verify.Module], of arguments that do not fit, or names the instruction that
 // cannot be run: one whose opcode or type the interpreter does not have, or that
 // has a side effect.
 func Run(m *hlo.Module, arguments []Value, options Options) (Value, error) {
-	if err := m.Verify(); err != nil {
+	if err := verify.Module(m); err != nil {
 		return Value{}, err
 	}
 	if options.Work == 0 {

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"gpumem/hlo"
+	"gpumem/internal/test/hlotest"
 
 	"pgregory.net/rapid"
 )
@@ -163,7 +164,7 @@ func TestLiteral(t *testing.T) {
 		{"()", "()", "()"},
 		{"(s8[], (s8[1]))", "(1, ({2}))", "(1, ({2}))"},
 	} {
-		s, err := hlo.ParseShape(test.shape)
+		s, err := hlotest.ParseShape(test.shape)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -177,7 +178,7 @@ func TestLiteral(t *testing.T) {
 		{"s8[]", "128"}, {"s8[]", "1.5"}, {"u8[]", "-1"}, {"pred[]", "2"}, {"(s8[])", "1"}, {"(s8[])", "(1"}, {"s8[2]", "{...}"}, {"f32[]", "nan(0x)"},
 		{"f32[]", "/* "}, {"c64[]", "(1, 2)"},
 	} {
-		s, err := hlo.ParseShape(test.shape)
+		s, err := hlotest.ParseShape(test.shape)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -185,7 +186,7 @@ func TestLiteral(t *testing.T) {
 			t.Errorf("%s %q: %s", test.shape, test.text, v)
 		}
 	}
-	s, _ := hlo.ParseShape("s32[100]")
+	s, _ := hlotest.ParseShape("s32[100]")
 	if v, _ := sample(s, new(uint64)); len(v.String()) > 300 {
 		t.Error(v)
 	}

@@ -1,9 +1,20 @@
-package hlo
+package hlotest
 
 import (
 	"strings"
 	"testing"
+
+	"gpumem/hlo"
 )
+
+func parsed(t *testing.T, text string) *hlo.Module {
+	t.Helper()
+	m, err := hlo.ParseString(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
 
 func TestEqual(t *testing.T) {
 	const text = `HloModule m, is_scheduled=true, input_output_alias={ {}: (0, {}, may-alias) }, replica_count=2
@@ -32,7 +43,7 @@ ENTRY main {
   n = f32[] negate(z)
 }
 `
-	same := func() *Module { return parsed(t, text) }
+	same := func() *hlo.Module { return parsed(t, text) }
 	if err := Equal(same(), same()); err != nil {
 		t.Fatal(err)
 	}
@@ -95,14 +106,14 @@ func TestShapeEqual(t *testing.T) {
 	all := []string{"f32[]", "f32[2]", "f32[3]", "f32[2]{0}", "f32[2]{0:S(5)}", "b(f32[2]{0})", "f32[<=2]", "f32[?]", "s32[2]", "()", "(f32[2])", "(f32[2], f32[2])", "((f32[2]))", "token[]"}
 	for _, x := range all {
 		for _, y := range all {
-			a, b := shapeOf(t, x), shapeOf(t, y)
-			if a.Equal(b) != (x == y) {
-				t.Errorf("%s and %s: %v", x, y, a.Equal(b))
+			a, b := Shape(t, x), Shape(t, y)
+			if EqualShapes(a, b) != (x == y) {
+				t.Errorf("%s and %s: %v", x, y, EqualShapes(a, b))
 			}
 		}
 	}
-	var none *Shape
-	if none.Equal(shapeOf(t, "f32[]")) || shapeOf(t, "f32[]").Equal(none) || !none.Equal(none) {
+	var none *hlo.Shape
+	if EqualShapes(none, Shape(t, "f32[]")) || EqualShapes(Shape(t, "f32[]"), none) || !EqualShapes(none, none) {
 		t.Error("no shape")
 	}
 }

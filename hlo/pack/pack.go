@@ -1,7 +1,14 @@
-package memory
-
-// Where in one heap blocks lie whose lives are known beforehand: what XLA's
-// buffer assignment does (GlobalDecreasingSizeBestFitHeap, 2026).
+// Package pack places blocks in one heap when their lifetimes are known beforehand.
+//
+// [BestFit] places them as XLA's buffer assignment does
+// (GlobalDecreasingSizeBestFitHeap, 2026). [Search] spends more time and finds a heap
+// that is at most as large.
+//
+// For example, of four blocks {bytes, start, end}, a {2, 2, 5}, b {3, 5, 8}, c {2, 2, 2}
+// and d {2, 0, 3}, BestFit places the largest first: b at 0. a lives at step 5 as b does
+// and goes above it, to 3; d does not meet b and goes to 0. That leaves no hole for c,
+// which goes to 5: a heap of 7 bytes. Search finds 6, with a at 0, b and c at 2, d at 4.
+package pack
 
 import (
 	"cmp"
@@ -11,27 +18,26 @@ import (
 	"slices"
 )
 
-// A Block is memory of which the life is known.
+// A Block is memory whose lifetime is known.
 type Block struct {
 	Bytes uint64
-	// Start and End are when it is made and freed, both included: blocks of
-	// which one ends when the other starts lie side by side. Nothing happens
-	// between.
+	// Start and End are the steps at which it is allocated and freed, both included:
+	// a block that ends when another starts cannot share its memory.
 	Start, End int
-	// With is another block in whose memory this one has to lie, named by its
-	// place in the list; itself: none. Blocks that lie together may live at
-	// different times, and others may lie there in between.
+	// With is the index of a block whose offset this one must have, or its own index
+	// if there is none. Blocks with the same offset may live at different times, and
+	// others may lie there in between.
 	With int
 }
 
-// Alignment is that of values in XLA's heaps on GPUs: 256 bytes
+// Alignment is the alignment of values in XLA's heaps on GPUs: 256 bytes
 // (kXlaAllocatedBufferAlignBytes, 2026).
 const Alignment = 256
 
 // maxHeap is where addresses end, as in XLA.
 const maxHeap = math.MaxInt64
 
-// Pack places blocks in one heap so that no two overlap that live at the same
+// BestFit places blocks in one heap so that no two overlap that live at the same
 // time. It returns the heap's size in bytes, and the blocks' offsets, multiples
 // of alignment (at least 1), in bytes.
 //
@@ -43,7 +49,7 @@ const maxHeap = math.MaxInt64
 //
 // The error is of blocks that end before they start, lie with none or in a
 // circle, or make a heap of more than 2^63-1 bytes.
-func Pack(blocks []Block, alignment uint64) (heap uint64, offsets []uint64, err error) {
+func BestFit(blocks []Block, alignment uint64) (heap uint64, offsets []uint64, err error) {
 	p, err := newPacker(blocks, alignment)
 	if err != nil {
 		return 0, nil, err
@@ -71,20 +77,20 @@ type packer struct {
 
 func newPacker(blocks []Block, alignment uint64) (*packer, error) {
 	if alignment == 0 || alignment > maxHeap {
-		return nil, fmt.Errorf("memory: alignment %d: expected 1 or more", alignment)
+		return nil, fmt.Errorf("pack: alignment %d: expected 1 or more", alignment)
 	}
 	p := &packer{blocks: blocks, alignment: alignment, groups: make([][]int32, len(blocks)), start: make([]int32, len(blocks)), end: make([]int32, len(blocks))}
 	var times []int
 	top := make([]int32, len(blocks)) // the first block of the group, -1: not known yet
 	for k, b := range blocks {
 		if b.End < b.Start {
-			return nil, fmt.Errorf("memory: block %d ends at %d, before it starts at %d", k, b.End, b.Start)
+			return nil, fmt.Errorf("pack: block %d ends at %d, before it starts at %d", k, b.End, b.Start)
 		}
 		if b.With < 0 || b.With >= len(blocks) {
-			return nil, fmt.Errorf("memory: block %d lies with block %d: there is none", k, b.With)
+			return nil, fmt.Errorf("pack: block %d lies with block %d: there is none", k, b.With)
 		}
 		if b.Bytes > maxHeap {
-			return nil, fmt.Errorf("memory: block %d of %d bytes: a heap ends at 2^63-1", k, b.Bytes)
+			return nil, fmt.Errorf("pack: block %d of %d bytes: a heap ends at 2^63-1", k, b.Bytes)
 		}
 		times = append(times, b.Start, b.End)
 		top[k] = -1
@@ -108,7 +114,7 @@ func findTop(blocks []Block, top []int32, k int) error {
 	var path []int
 	for top[k] < 0 && blocks[k].With != k {
 		if path = append(path, k); len(path) > len(blocks) {
-			return fmt.Errorf("memory: block %d lies with itself, by way of others", k)
+			return fmt.Errorf("pack: block %d lies with itself, by way of others", k)
 		}
 		k = blocks[k].With
 	}
@@ -168,7 +174,7 @@ func (p *packer) byDuration() []int32 {
 	})
 }
 
-var errHeap = errors.New("memory: a heap of more than 2^63-1 bytes")
+var errHeap = errors.New("pack: a heap of more than 2^63-1 bytes")
 
 // place puts groups down in an order.
 func (p *packer) place(order []int32) (heap uint64, offsets []uint64, err error) {

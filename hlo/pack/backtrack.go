@@ -1,6 +1,7 @@
-package memory
+package pack
 
-// The search for places in a heap of a given size.
+// Backtracking search for offsets in a heap of a given size. See search.go for an
+// overview.
 
 import (
 	"math"

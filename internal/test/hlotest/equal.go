@@ -1,17 +1,20 @@
-package hlo
+package hlotest
 
-// Comparing modules.
+// Comparison of modules and shapes.
 
 import (
 	"fmt"
 	"slices"
+	"strconv"
+
+	"gpumem/hlo"
 )
 
 // Equal compares two modules in all that makes a program: names, order, opcodes,
 // shapes with layouts, operands, values, attributes, control predecessors, roots,
 // aliases and tables. Style, lines and IDs do not count. The error says in one
 // line what differs first; nil: nothing.
-func Equal(a, b *Module) error {
+func Equal(a, b *hlo.Module) error {
 	switch {
 	case a.Name != b.Name:
 		return differ("the module's name", a.Name, b.Name)
@@ -49,12 +52,20 @@ func differ(what string, a, b any) error {
 			same++
 		}
 		same = max(0, same-20)
-		return fmt.Errorf("%s differs from byte %d on: %s and %s", what, same, quote(x[same:]), quote(y[same:]))
+		return fmt.Errorf("%s differs from byte %d on: %s and %s", what, same, short(x[same:]), short(y[same:]))
 	}
 	return fmt.Errorf("%s: %s and %s", what, x, y)
 }
 
-func equalAliases(a, b []Alias) error {
+// short quotes a text and cuts it where it is long.
+func short(s string) string {
+	if len(s) > 50 {
+		return strconv.Quote(s[:50]) + "..."
+	}
+	return strconv.Quote(s)
+}
+
+func equalAliases(a, b []hlo.Alias) error {
 	for n := range max(len(a), len(b)) {
 		if n >= len(a) || n >= len(b) {
 			return differ("the number of aliases", len(a), len(b))
@@ -69,13 +80,13 @@ func equalAliases(a, b []Alias) error {
 
 // shown are the attributes that a text shows. Those of the module that are read into fields
 // are left out: the fields are compared.
-func shown(list []Attribute) []Attribute {
-	return slices.DeleteFunc(slices.Clone(list), func(a Attribute) bool {
+func shown(list []hlo.Attribute) []hlo.Attribute {
+	return slices.DeleteFunc(slices.Clone(list), func(a hlo.Attribute) bool {
 		return a.Key == "is_scheduled" || a.Key == "input_output_alias"
 	})
 }
 
-func equalAttributes(a, b []Attribute) error {
+func equalAttributes(a, b []hlo.Attribute) error {
 	a, b = shown(a), shown(b)
 	for n := range max(len(a), len(b)) {
 		switch {
@@ -90,14 +101,14 @@ func equalAttributes(a, b []Attribute) error {
 			return differ(fmt.Sprintf("the key of attribute %d", n), x.Key, y.Key)
 		case x.Value != y.Value:
 			return differ("attribute "+x.Key, x.Value, y.Value)
-		case x.List != y.List || !slices.EqualFunc(x.Calls, y.Calls, func(c, d *Computation) bool { return c.Name == d.Name }):
+		case x.List != y.List || !slices.EqualFunc(x.Calls, y.Calls, func(c, d *hlo.Computation) bool { return c.Name == d.Name }):
 			return differ("attribute "+x.Key, computationNames(x), computationNames(y))
 		}
 	}
 	return nil
 }
 
-func computationNames(a Attribute) any {
+func computationNames(a hlo.Attribute) any {
 	var list []string
 	for _, c := range a.Calls {
 		list = append(list, c.Name)
@@ -108,14 +119,14 @@ func computationNames(a Attribute) any {
 	return list
 }
 
-func computationName(c *Computation) string {
+func computationName(c *hlo.Computation) string {
 	if c == nil {
 		return ""
 	}
 	return c.Name
 }
 
-func equalComputations(a, b *Computation) error {
+func equalComputations(a, b *hlo.Computation) error {
 	if a.Name != b.Name {
 		return differ("the name of a computation", a.Name, b.Name)
 	}
@@ -137,23 +148,23 @@ func equalComputations(a, b *Computation) error {
 			return fmt.Errorf("%s in %s: %w", x.Name, a.Name, err)
 		}
 	}
-	if x, y := names([]*Instruction{a.Root}), names([]*Instruction{b.Root}); !slices.Equal(x, y) {
+	if x, y := names([]*hlo.Instruction{a.Root}), names([]*hlo.Instruction{b.Root}); !slices.Equal(x, y) {
 		return fail("the root", x, y)
 	}
 	return nil
 }
 
-func equalInstructions(a, b *Instruction) error {
+func equalInstructions(a, b *hlo.Instruction) error {
 	if a.Opcode != b.Opcode {
 		return differ("the opcode", a.Opcode, b.Opcode)
 	}
 	if a.Parameter != b.Parameter {
 		return differ("the parameter's number", a.Parameter, b.Parameter)
 	}
-	if a.Opcode != Parameter && a.Literal != b.Literal {
+	if a.Opcode != hlo.Parameter && a.Literal != b.Literal {
 		return differ("the value", a.Literal, b.Literal)
 	}
-	if !a.Shape.Equal(b.Shape) {
+	if !EqualShapes(a.Shape, b.Shape) {
 		return differ("the shape", a.Shape, b.Shape)
 	}
 	if x, y := names(a.Operands), names(b.Operands); !slices.Equal(x, y) {
@@ -165,7 +176,7 @@ func equalInstructions(a, b *Instruction) error {
 	return equalAttributes(a.Attributes, b.Attributes)
 }
 
-func names(list []*Instruction) []string {
+func names(list []*hlo.Instruction) []string {
 	var all []string
 	for _, i := range list {
 		if i == nil {
@@ -177,9 +188,9 @@ func names(list []*Instruction) []string {
 	return all
 }
 
-// Equal says whether two shapes are the same, layouts included. An empty layout, which only a shape
-// without dimensions can have, is as good as none.
-func (s *Shape) Equal(t *Shape) bool {
+// EqualShapes reports whether two shapes are the same, layouts included. An empty layout,
+// which only a shape without dimensions can have, equals no layout.
+func EqualShapes(s, t *hlo.Shape) bool {
 	if s == t {
 		return true
 	}
@@ -188,5 +199,5 @@ func (s *Shape) Equal(t *Shape) bool {
 	}
 	return s.Type == t.Type && s.Layout == t.Layout && s.Buffer == t.Buffer &&
 		slices.Equal(s.Dims, t.Dims) && slices.Equal(s.Dynamic, t.Dynamic) &&
-		slices.EqualFunc(s.Elements, t.Elements, (*Shape).Equal)
+		slices.EqualFunc(s.Elements, t.Elements, EqualShapes)
 }

@@ -1,16 +1,18 @@
-package hlo
+package verify
 
-// The rules of shapes of operations that move, cut and combine arrays.
+// Shape rules of operations that move, cut and combine arrays.
 
 import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"gpumem/hlo"
 )
 
 // dimensions reads the attribute of that key and checks that each is a dimension
 // of an array of the given rank, and there once.
-func dimensions(i *Instruction, key string, rank int) ([]int64, string) {
+func dimensions(i *hlo.Instruction, key string, rank int) ([]int64, string) {
 	list, err := i.Ints(key)
 	if err != nil {
 		return nil, key + ": expected numbers in braces"
@@ -23,7 +25,7 @@ func dimensions(i *Instruction, key string, rank int) ([]int64, string) {
 	return list, ""
 }
 
-func broadcastRule(i *Instruction) string {
+func broadcastRule(i *hlo.Instruction) string {
 	if p := arrays(i); p != "" {
 		return p
 	}
@@ -43,7 +45,7 @@ func broadcastRule(i *Instruction) string {
 	return ""
 }
 
-func reshapeRule(i *Instruction) string {
+func reshapeRule(i *hlo.Instruction) string {
 	if p := arrays(i); p != "" {
 		return p
 	}
@@ -58,7 +60,7 @@ func reshapeRule(i *Instruction) string {
 	return ""
 }
 
-func transposeRule(i *Instruction) string {
+func transposeRule(i *hlo.Instruction) string {
 	if p := arrays(i); p != "" {
 		return p
 	}
@@ -77,7 +79,7 @@ func transposeRule(i *Instruction) string {
 	return result(i, want)
 }
 
-func reverseRule(i *Instruction) string {
+func reverseRule(i *hlo.Instruction) string {
 	if p := arrays(i); p != "" {
 		return p
 	}
@@ -87,7 +89,7 @@ func reverseRule(i *Instruction) string {
 	return result(i, i.Operands[0].Shape.Dims)
 }
 
-func iotaRule(i *Instruction) string {
+func iotaRule(i *hlo.Instruction) string {
 	if !i.Shape.IsArray() || len(i.Shape.Dims) == 0 {
 		return fmt.Sprintf("iota is %s, expected an array with dimensions", short(i.Shape))
 	}
@@ -98,7 +100,7 @@ func iotaRule(i *Instruction) string {
 	return p
 }
 
-func concatenateRule(i *Instruction) string {
+func concatenateRule(i *hlo.Instruction) string {
 	if p := arrays(i); p != "" {
 		return p
 	}
@@ -129,7 +131,7 @@ func concatenateRule(i *Instruction) string {
 	return result(i, want)
 }
 
-func sliceRule(i *Instruction) string {
+func sliceRule(i *hlo.Instruction) string {
 	if p := arrays(i); p != "" {
 		return p
 	}
@@ -151,7 +153,7 @@ func sliceRule(i *Instruction) string {
 	return result(i, want)
 }
 
-func padRule(i *Instruction) string {
+func padRule(i *hlo.Instruction) string {
 	if p := arrays(i); p != "" {
 		return p
 	}
@@ -176,7 +178,7 @@ func padRule(i *Instruction) string {
 	return result(i, want)
 }
 
-func dynamicSliceRule(i *Instruction) string {
+func dynamicSliceRule(i *hlo.Instruction) string {
 	if len(i.Operands) < 1 {
 		return "dynamic-slice of nothing"
 	}
@@ -201,7 +203,7 @@ func dynamicSliceRule(i *Instruction) string {
 
 // starts checks the operands that say where a slice begins: one number for each
 // dimension, or, before 2019, one vector for all.
-func starts(i *Instruction, first, rank int) string {
+func starts(i *hlo.Instruction, first, rank int) string {
 	got := i.Operands[first:]
 	if len(got) == 1 && len(got[0].Shape.Dims) == 1 {
 		return ""
@@ -217,7 +219,7 @@ func starts(i *Instruction, first, rank int) string {
 	return ""
 }
 
-func dynamicUpdateSliceRule(i *Instruction) string {
+func dynamicUpdateSliceRule(i *hlo.Instruction) string {
 	if len(i.Operands) < 2 {
 		return fmt.Sprintf("%s has %d operands, expected 2 and the starts", i.Opcode, len(i.Operands))
 	}
@@ -239,7 +241,7 @@ func dynamicUpdateSliceRule(i *Instruction) string {
 	return result(i, into.Dims)
 }
 
-func dotRule(i *Instruction) string {
+func dotRule(i *hlo.Instruction) string {
 	if n := len(i.Operands); n < 2 {
 		return fmt.Sprintf("dot of %d operands, expected 2", n)
 	}
@@ -282,7 +284,7 @@ func dotRule(i *Instruction) string {
 	return result(i, want)
 }
 
-func convolutionRule(i *Instruction) string {
+func convolutionRule(i *hlo.Instruction) string {
 	if p := arrays(i); p != "" {
 		return p
 	}
@@ -332,14 +334,14 @@ func convolutionRule(i *Instruction) string {
 }
 
 // results are an operation's parts: those of a tuple, or the one.
-func results(s *Shape) []*Shape {
-	if s.Type == Tuple {
+func results(s *hlo.Shape) []*hlo.Shape {
+	if s.Type == hlo.Tuple {
 		return s.Elements
 	}
-	return []*Shape{s}
+	return []*hlo.Shape{s}
 }
 
-func reduceRule(i *Instruction) string {
+func reduceRule(i *hlo.Instruction) string {
 	n := len(i.Operands) / 2
 	if n == 0 || len(i.Operands)%2 != 0 {
 		return fmt.Sprintf("reduce has %d operands, expected arrays and as many initial values", len(i.Operands))
@@ -360,7 +362,7 @@ func reduceRule(i *Instruction) string {
 
 // folded checks what reduce and reduce-window share: n arrays of the same
 // dimensions, n single values, n results, a computation of 2n parameters.
-func folded(i *Instruction, n int, want []int64) string {
+func folded(i *hlo.Instruction, n int, want []int64) string {
 	if c := i.Call("to_apply"); c == nil || len(c.Parameters()) != 2*n {
 		return fmt.Sprintf("to_apply: expected a computation of %d parameters", 2*n)
 	}
@@ -386,7 +388,7 @@ func folded(i *Instruction, n int, want []int64) string {
 	return ""
 }
 
-func reduceWindowRule(i *Instruction) string {
+func reduceWindowRule(i *hlo.Instruction) string {
 	n := len(i.Operands) / 2
 	if n == 0 || len(i.Operands)%2 != 0 {
 		return fmt.Sprintf("reduce-window has %d operands, expected arrays and as many initial values", len(i.Operands))
@@ -409,7 +411,7 @@ func reduceWindowRule(i *Instruction) string {
 	return folded(i, n, want)
 }
 
-func mapRule(i *Instruction) string {
+func mapRule(i *hlo.Instruction) string {
 	if c := i.Call("to_apply"); c == nil || len(c.Parameters()) != len(i.Operands) {
 		return fmt.Sprintf("to_apply: expected a computation of %d parameters", len(i.Operands))
 	}
@@ -421,7 +423,7 @@ func mapRule(i *Instruction) string {
 	return ""
 }
 
-func scatterRule(i *Instruction) string {
+func scatterRule(i *hlo.Instruction) string {
 	n := len(i.Operands) / 2
 	if len(i.Operands)%2 == 0 || len(results(i.Shape)) != n {
 		return fmt.Sprintf("scatter of %d operands is %s, expected arrays, indices and as many updates", len(i.Operands), short(i.Shape))
@@ -434,7 +436,7 @@ func scatterRule(i *Instruction) string {
 	return ""
 }
 
-func sortRule(i *Instruction) string {
+func sortRule(i *hlo.Instruction) string {
 	n := len(i.Operands)
 	if n == 0 || len(results(i.Shape)) != n {
 		return fmt.Sprintf("sort of %d operands is %s", n, short(i.Shape))

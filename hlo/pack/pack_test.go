@@ -1,4 +1,4 @@
-package memory
+package pack
 
 import (
 	"math"
@@ -118,7 +118,7 @@ func TestPackOfXLA(t *testing.T) {
 			if err != nil || heap != c.heap || !slices.Equal(offsets, c.offsets) {
 				t.Errorf("heap %d, offsets %v, %v; want %d, %v", heap, offsets, err, c.heap, c.offsets)
 			}
-			if best, _, err := Pack(p.blocks, c.alignment); err != nil || best > heap {
+			if best, _, err := BestFit(p.blocks, c.alignment); err != nil || best > heap {
 				t.Errorf("the better of both orders: %d, %v", best, err)
 			}
 		})
@@ -139,7 +139,7 @@ func TestPackErrors(t *testing.T) {
 		{"heap", "more than 2^63-1", []Block{{Bytes: 1 << 62, With: 0}, {Bytes: 1 << 62, With: 1}}, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if _, _, err := Pack(c.blocks, c.alignment); err == nil || !strings.Contains(err.Error(), c.want) {
+			if _, _, err := BestFit(c.blocks, c.alignment); err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%v, want %q", err, c.want)
 			}
 		})
@@ -170,7 +170,7 @@ func TestPackIsValid(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		blocks := drawBlocks(t)
 		alignment := rapid.SampledFrom([]uint64{1, 2, 7, 256}).Draw(t, "alignment")
-		heap, offsets, err := Pack(blocks, alignment)
+		heap, offsets, err := BestFit(blocks, alignment)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -237,7 +237,7 @@ func TestPackAgainstBytes(t *testing.T) {
 			}
 			heaps = append(heaps, heap)
 		}
-		if heap, _, err := Pack(blocks, alignment); err != nil || heap != slices.Min(heaps) {
+		if heap, _, err := BestFit(blocks, alignment); err != nil || heap != slices.Min(heaps) {
 			t.Fatalf("heap %d, %v; want the better of %v", heap, err, heaps)
 		}
 	})
@@ -290,4 +290,38 @@ func packBytes(blocks []Block, groups [][]int32, order []int32, alignment uint64
 		}
 	}
 	return heap, offsets
+}
+
+// Packing looks at a number of spans in proportion to the blocks, and logarithms.
+func TestBestFitTakesTimeInProportion(t *testing.T) {
+	shapes := map[string]func(k, n int) (start, end int){
+		"a chain":                       func(k, n int) (int, int) { return k, k + 1 },
+		"all at once":                   func(k, n int) (int, int) { return k, n + k },
+		"a forward and a backward pass": func(k, n int) (int, int) { return k, 2*n - k },
+	}
+	for name, life := range shapes {
+		t.Run(name, func(t *testing.T) {
+			looked := func(n int) int {
+				blocks := make([]Block, n)
+				for k := range blocks {
+					start, end := life(k, n)
+					blocks[k] = Block{Bytes: 256, Start: start, End: end, With: k}
+				}
+				p, err := newPacker(blocks, Alignment)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, order := range [][]int32{p.bySize(), p.byDuration()} {
+					if _, _, err := p.place(order); err != nil {
+						t.Fatal(err)
+					}
+				}
+				return p.looked
+			}
+			const n = 400
+			if small, large := looked(n), looked(4*n); large > 8*small+1000 {
+				t.Errorf("looks at %d for %d, and at %d for %d", small, n, large, 4*n)
+			}
+		})
+	}
 }

@@ -1,61 +1,48 @@
-package hlo
+package verify
 
-// The rules of shapes, opcode by opcode. Layouts are not compared, a dimension
-// without bound (?) agrees with any, and neither is f32 told from bf16 in what
-// computes: XLA's verifier allows mixed precision after optimization.
+// Shape rules by opcode. Layouts are not compared, a dimension without bound (?) agrees
+// with any, and arithmetic may mix f32 and bf16: XLA's verifier allows mixed precision
+// after optimization.
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
+
+	"gpumem/hlo"
 )
-
-// Those that compute element by element have operands of the dimensions of their result.
-var (
-	unary = opcodes(`abs acos acosh asin asinh atanh bitcast-convert cbrt ceil convert copy cosine cosh
-		count-leading-zeros erf exponential exponential-minus-one floor imag is-finite log log-plus-one
-		logistic negate not popcnt real reduce-precision round-nearest-afz round-nearest-even rsqrt sign
-		sine sinh sqrt tan tanh`)
-	binary = opcodes(`add and atan2 compare complex divide maximum minimum multiply or power remainder
-		shift-left shift-right-arithmetic shift-right-logical subtract xor`)
-)
-
-func opcodes(names string) map[Opcode]bool {
-	set := map[Opcode]bool{}
-	for _, name := range strings.Fields(names) {
-		set[Opcode(name)] = true
-	}
-	return set
-}
-
-// Unary says whether the opcode computes each element from one of one operand.
-func (o Opcode) Unary() bool { return unary[o] }
-
-// Binary says whether the opcode computes each element from one of each of two
-// operands.
-func (o Opcode) Binary() bool { return binary[o] }
 
 // checkShapes is what is wrong with the shapes of an instruction, its operands
 // and what it calls: empty if nothing is, or if the opcode's rule is not here.
-func checkShapes(i *Instruction) string {
-	if want, ok := operandCounts[i.Opcode]; ok && len(i.Operands) != want {
+func checkShapes(i *hlo.Instruction) string {
+	want, counted := operandCounts[i.Opcode]
+	rule, ruled := shapeRules[i.Opcode]
+	switch {
+	case i.Opcode.Unary():
+		want, counted = 1, true
+	case i.Opcode.Binary():
+		want, counted = 2, true
+	}
+	if counted && len(i.Operands) != want {
 		return fmt.Sprintf("%s has %d operands, expected %d", i.Opcode, len(i.Operands), want)
 	}
-	if rule := shapeRules[i.Opcode]; rule != nil {
-		return rule(i)
+	if !ruled && (i.Opcode.Unary() || i.Opcode.Binary()) {
+		rule = elementwise
 	}
-	return ""
+	if rule == nil {
+		return ""
+	}
+	return rule(i)
 }
 
 // operandCounts are how many operands an opcode has.
-var operandCounts = func() map[Opcode]int {
-	counts := map[Opcode]int{}
-	for n, list := range [][]Opcode{
-		{Parameter, Constant, Iota, "partition-id", "replica-id", RngGetAndUpdateState},
-		slices.AppendSeq([]Opcode{Bitcast, Broadcast, GetTupleElement, OptBarrier, Reshape, Reverse, Slice, Transpose, While, "get-dimension-size", "cholesky"}, maps.Keys(unary)),
-		slices.AppendSeq([]Opcode{Pad, Convolution, AddDependency, SetDimensionSize, TriangularSolve, Gather}, maps.Keys(binary)),
-		{Select, "clamp", SelectAndScatter},
+var operandCounts = func() map[hlo.Opcode]int {
+	counts := map[hlo.Opcode]int{}
+	for n, list := range [][]hlo.Opcode{
+		{hlo.Parameter, hlo.Constant, hlo.Iota, "partition-id", "replica-id", hlo.RngGetAndUpdateState},
+		{hlo.Bitcast, hlo.Broadcast, hlo.GetTupleElement, hlo.OptBarrier, hlo.Reshape, hlo.Reverse, hlo.Slice, hlo.Transpose, hlo.While, "get-dimension-size", "cholesky"},
+		{hlo.Pad, hlo.Convolution, hlo.AddDependency, hlo.SetDimensionSize, hlo.TriangularSolve, hlo.Gather},
+		{hlo.Select, "clamp", hlo.SelectAndScatter},
 	} {
 		for _, o := range list {
 			counts[o] = n
@@ -64,81 +51,55 @@ var operandCounts = func() map[Opcode]int {
 	return counts
 }()
 
-var shapeRules map[Opcode]func(*Instruction) string
-
-func init() {
-	shapeRules = map[Opcode]func(*Instruction) string{
-		"bitcast-convert": nothing, "real": nothing, "imag": nothing, "complex": nothing,
-		AddDependency:      func(i *Instruction) string { return sameShape(i, i.Operands[0].Shape) },
-		AllReduce:          allReduce,
-		Broadcast:          broadcastRule,
-		Call:               func(i *Instruction) string { return called(i, i.Call("to_apply"), i.Operands, i.Shape) },
-		"clamp":            clampRule,
-		Compare:            compareRule,
-		Concatenate:        concatenateRule,
-		Conditional:        conditionalRule,
-		Convolution:        convolutionRule,
-		Dot:                dotRule,
-		DynamicSlice:       dynamicSliceRule,
-		DynamicUpdateSlice: dynamicUpdateSliceRule,
-		Fusion:             func(i *Instruction) string { return called(i, i.Call("calls"), i.Operands, i.Shape) },
-		GetTupleElement:    getTupleElementRule,
-		Iota:               iotaRule,
-		Map:                mapRule,
-		OptBarrier:         func(i *Instruction) string { return sameShape(i, i.Operands[0].Shape) },
-		Pad:                padRule,
-		Reduce:             reduceRule,
-		ReduceWindow:       reduceWindowRule,
-		Reshape:            reshapeRule,
-		Reverse:            reverseRule,
-		Scatter:            scatterRule,
-		Select:             selectRule,
-		Slice:              sliceRule,
-		Sort:               sortRule,
-		Transpose:          transposeRule,
-		TupleOp:            tupleRule,
-		While:              whileRule,
-	}
-	for _, set := range []map[Opcode]bool{unary, binary} {
-		for o := range set {
-			if shapeRules[o] == nil {
-				shapeRules[o] = elementwise
-			}
-		}
-	}
+// shapeRules are the rules of single opcodes. Other element-wise opcodes have elementwise.
+var shapeRules = map[hlo.Opcode]func(*hlo.Instruction) string{
+	// The type or the dimensions of these change.
+	"bitcast-convert": nil, "real": nil, "imag": nil, "complex": nil,
+	hlo.AddDependency:      func(i *hlo.Instruction) string { return sameShape(i, i.Operands[0].Shape) },
+	hlo.AllReduce:          allReduce,
+	hlo.Broadcast:          broadcastRule,
+	hlo.Call:               func(i *hlo.Instruction) string { return called(i, i.Call("to_apply"), i.Operands, i.Shape) },
+	"clamp":                clampRule,
+	hlo.Compare:            compareRule,
+	hlo.Concatenate:        concatenateRule,
+	hlo.Conditional:        conditionalRule,
+	hlo.Convolution:        convolutionRule,
+	hlo.Dot:                dotRule,
+	hlo.DynamicSlice:       dynamicSliceRule,
+	hlo.DynamicUpdateSlice: dynamicUpdateSliceRule,
+	hlo.Fusion:             func(i *hlo.Instruction) string { return called(i, i.Call("calls"), i.Operands, i.Shape) },
+	hlo.GetTupleElement:    getTupleElementRule,
+	hlo.Iota:               iotaRule,
+	hlo.Map:                mapRule,
+	hlo.OptBarrier:         func(i *hlo.Instruction) string { return sameShape(i, i.Operands[0].Shape) },
+	hlo.Pad:                padRule,
+	hlo.Reduce:             reduceRule,
+	hlo.ReduceWindow:       reduceWindowRule,
+	hlo.Reshape:            reshapeRule,
+	hlo.Reverse:            reverseRule,
+	hlo.Scatter:            scatterRule,
+	hlo.Select:             selectRule,
+	hlo.Slice:              sliceRule,
+	hlo.Sort:               sortRule,
+	hlo.Transpose:          transposeRule,
+	hlo.TupleOp:            tupleRule,
+	hlo.While:              whileRule,
 }
 
-func nothing(*Instruction) string { return "" }
+func sameDims(a, b []int64) bool { return slices.EqualFunc(a, b, sameDim) }
 
-// Compatible says whether two shapes are of the same type and dimensions, layouts
-// aside. A dimension without bound agrees with any.
-func (s *Shape) Compatible(t *Shape) bool {
-	if s.Type != t.Type || len(s.Elements) != len(t.Elements) || !sameDims(s.Dims, t.Dims) {
-		return false
-	}
-	for n := range s.Elements {
-		if !s.Elements[n].Compatible(t.Elements[n]) {
-			return false
-		}
-	}
-	return true
-}
-
-func sameDims(a, b []int64) bool {
-	return slices.EqualFunc(a, b, sameDim)
-}
-
+// sameDim lets a dimension without bound pass for any.
 func sameDim(a, b int64) bool { return a == b || a < 0 || b < 0 }
 
 // floating says whether a type is a real floating point one.
-func floating(t Type) bool { return strings.HasPrefix(string(t), "f") || t == "bf16" }
+func floating(t hlo.Type) bool { return strings.HasPrefix(string(t), "f") || t == "bf16" }
 
 // sameType lets floating types pass for each other.
-func sameType(a, b Type) bool { return a == b || floating(a) && floating(b) }
+func sameType(a, b hlo.Type) bool { return a == b || floating(a) && floating(b) }
 
 // short is a shape in messages.
-func short(s *Shape) string {
-	if s.Type == Tuple {
+func short(s *hlo.Shape) string {
+	if s.Type == hlo.Tuple {
 		return fmt.Sprintf("a tuple of %d", len(s.Elements))
 	}
 	return string(s.Type) + dims(s.Dims)
@@ -146,7 +107,7 @@ func short(s *Shape) string {
 
 func dims(d []int64) string { return strings.ReplaceAll(fmt.Sprint(d), " ", ",") }
 
-func sameShape(i *Instruction, want *Shape) string {
+func sameShape(i *hlo.Instruction, want *hlo.Shape) string {
 	if d := difference(i.Shape, want); d != "" {
 		return "shape " + d
 	}
@@ -155,11 +116,11 @@ func sameShape(i *Instruction, want *Shape) string {
 
 // difference is where two shapes that are not compatible differ first: "f32[2],
 // expected f32[3]", "element 1: ..." in tuples. It is empty if they do not.
-func difference(got, want *Shape) string {
+func difference(got, want *hlo.Shape) string {
 	if got.Compatible(want) {
 		return ""
 	}
-	if got.Type == Tuple && want.Type == Tuple && len(got.Elements) == len(want.Elements) {
+	if got.Type == hlo.Tuple && want.Type == hlo.Tuple && len(got.Elements) == len(want.Elements) {
 		for n := range got.Elements {
 			if d := difference(got.Elements[n], want.Elements[n]); d != "" {
 				return fmt.Sprintf("element %d: %s", n, d)
@@ -170,7 +131,7 @@ func difference(got, want *Shape) string {
 }
 
 // result compares dimensions with what they have to be.
-func result(i *Instruction, want []int64) string {
+func result(i *hlo.Instruction, want []int64) string {
 	if !i.Shape.IsArray() || !sameDims(i.Shape.Dims, want) {
 		return fmt.Sprintf("shape %s, expected dimensions %s", short(i.Shape), dims(want))
 	}
@@ -178,7 +139,7 @@ func result(i *Instruction, want []int64) string {
 }
 
 // arrays says what is wrong if an operand or the result is none.
-func arrays(i *Instruction) string {
+func arrays(i *hlo.Instruction) string {
 	if !i.Shape.IsArray() {
 		return fmt.Sprintf("%s of an array is %s", i.Opcode, short(i.Shape))
 	}
@@ -190,8 +151,8 @@ func arrays(i *Instruction) string {
 	return ""
 }
 
-func elementwise(i *Instruction) string {
-	if i.Opcode == Copy && !i.Shape.IsArray() {
+func elementwise(i *hlo.Instruction) string {
+	if i.Opcode == hlo.Copy && !i.Shape.IsArray() {
 		return sameShape(i, i.Operands[0].Shape)
 	}
 	if p := arrays(i); p != "" {
@@ -210,7 +171,7 @@ func elementwise(i *Instruction) string {
 	return ""
 }
 
-func compareRule(i *Instruction) string {
+func compareRule(i *hlo.Instruction) string {
 	if p := arrays(i); p != "" {
 		return p
 	}
@@ -224,7 +185,7 @@ func compareRule(i *Instruction) string {
 	return ""
 }
 
-func selectRule(i *Instruction) string {
+func selectRule(i *hlo.Instruction) string {
 	if !i.Shape.IsArray() {
 		return ""
 	}
@@ -237,7 +198,7 @@ func selectRule(i *Instruction) string {
 	return likeResult(i, 1, 2)
 }
 
-func likeResult(i *Instruction, operands ...int) string {
+func likeResult(i *hlo.Instruction, operands ...int) string {
 	for _, n := range operands {
 		if o := i.Operands[n].Shape; !sameDims(o.Dims, i.Shape.Dims) || !sameType(o.Type, i.Shape.Type) {
 			return fmt.Sprintf("operand %d is %s, the result %s: expected the same", n, short(o), short(i.Shape))
@@ -246,7 +207,7 @@ func likeResult(i *Instruction, operands ...int) string {
 	return ""
 }
 
-func clampRule(i *Instruction) string {
+func clampRule(i *hlo.Instruction) string {
 	if p := arrays(i); p != "" {
 		return p
 	}
@@ -258,8 +219,8 @@ func clampRule(i *Instruction) string {
 	return likeResult(i, 1)
 }
 
-func tupleRule(i *Instruction) string {
-	if i.Shape.Type != Tuple || len(i.Shape.Elements) != len(i.Operands) {
+func tupleRule(i *hlo.Instruction) string {
+	if i.Shape.Type != hlo.Tuple || len(i.Shape.Elements) != len(i.Operands) {
 		return fmt.Sprintf("shape %s, expected a tuple of %d", short(i.Shape), len(i.Operands))
 	}
 	for n, o := range i.Operands {
@@ -270,13 +231,13 @@ func tupleRule(i *Instruction) string {
 	return ""
 }
 
-func getTupleElementRule(i *Instruction) string {
+func getTupleElementRule(i *hlo.Instruction) string {
 	index, err := i.Int("index", -1)
 	if err != nil {
 		return "index: expected a number"
 	}
 	tuple := i.Operands[0].Shape
-	if tuple.Type != Tuple || index < 0 || index >= int64(len(tuple.Elements)) {
+	if tuple.Type != hlo.Tuple || index < 0 || index >= int64(len(tuple.Elements)) {
 		return fmt.Sprintf("element %d of %s", index, short(tuple))
 	}
 	return sameShape(i, tuple.Elements[index])
@@ -284,7 +245,7 @@ func getTupleElementRule(i *Instruction) string {
 
 // called checks operands against the parameters of what is called, and a result
 // against its root.
-func called(i *Instruction, c *Computation, operands []*Instruction, result *Shape) string {
+func called(i *hlo.Instruction, c *hlo.Computation, operands []*hlo.Instruction, result *hlo.Shape) string {
 	if c == nil {
 		return "it names no computation to call"
 	}
@@ -303,31 +264,17 @@ func called(i *Instruction, c *Computation, operands []*Instruction, result *Sha
 	return ""
 }
 
-func whileRule(i *Instruction) string {
+func whileRule(i *hlo.Instruction) string {
 	if p := called(i, i.Call("body"), i.Operands, i.Shape); p != "" {
 		return "body: " + p
 	}
-	if p := called(i, i.Call("condition"), i.Operands, &Shape{Type: "pred"}); p != "" {
+	if p := called(i, i.Call("condition"), i.Operands, &hlo.Shape{Type: "pred"}); p != "" {
 		return "condition: " + p
 	}
 	return sameShape(i, i.Operands[0].Shape)
 }
 
-// Branches are the computations of a conditional: those of branch_computations,
-// or the true one and the false one.
-func (i *Instruction) Branches() []*Computation {
-	for _, a := range i.Attributes {
-		if a.Key == "branch_computations" {
-			return a.Calls
-		}
-	}
-	if t, f := i.Call("true_computation"), i.Call("false_computation"); t != nil && f != nil {
-		return []*Computation{t, f}
-	}
-	return nil
-}
-
-func conditionalRule(i *Instruction) string {
+func conditionalRule(i *hlo.Instruction) string {
 	branches := i.Branches()
 	if len(branches) == 0 || len(i.Operands) != len(branches)+1 {
 		return fmt.Sprintf("%d branches and %d operands, expected one operand more than branches", len(branches), len(i.Operands))
@@ -343,7 +290,7 @@ func conditionalRule(i *Instruction) string {
 	return ""
 }
 
-func allReduce(i *Instruction) string {
+func allReduce(i *hlo.Instruction) string {
 	if len(i.Operands) == 1 {
 		return sameDimsShape(i.Shape, i.Operands[0].Shape)
 	}
@@ -358,7 +305,7 @@ func allReduce(i *Instruction) string {
 	return ""
 }
 
-func sameDimsShape(a, b *Shape) string {
+func sameDimsShape(a, b *hlo.Shape) string {
 	if !a.IsArray() || !b.IsArray() || !sameDims(a.Dims, b.Dims) {
 		return fmt.Sprintf("%s becomes %s, expected the same dimensions", short(b), short(a))
 	}

@@ -1,24 +1,24 @@
-package memory_test
+package pack_test
 
 import (
 	"fmt"
 
-	"gpumem/hlo/memory"
+	"gpumem/hlo/pack"
 )
 
-func ExamplePackBest() {
-	blocks := []memory.Block{
+func ExampleSearch() {
+	blocks := []pack.Block{
 		{Bytes: 2, Start: 2, End: 5, With: 0},
 		{Bytes: 3, Start: 5, End: 8, With: 1},
 		{Bytes: 2, Start: 2, End: 2, With: 2},
 		{Bytes: 2, Start: 0, End: 3, With: 3},
 	}
-	heap, _, err := memory.Pack(blocks, 1)
+	heap, _, err := pack.BestFit(blocks, 1)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	best, offsets, err := memory.PackBest(blocks, 1, 1000000)
+	best, offsets, err := pack.Search(blocks, 1, 1000000)
 	if err != nil {
 		fmt.Println(err)
 		return

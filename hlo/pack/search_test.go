@@ -1,4 +1,4 @@
-package memory
+package pack
 
 import (
 	"bufio"
@@ -52,21 +52,21 @@ func checkPacking(t interface{ Fatalf(string, ...any) }, blocks []Block, alignme
 	}
 }
 
-func TestPackBestIsValid(t *testing.T) {
+func TestSearchIsValid(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		blocks := drawBlocks(t)
 		alignment := rapid.SampledFrom([]uint64{1, 2, 7, 256}).Draw(t, "alignment")
 		work := rapid.SampledFrom([]int{-1, 0, 1, 1000, 100000}).Draw(t, "work")
-		heap, offsets, err := PackBest(blocks, alignment, work)
+		heap, offsets, err := Search(blocks, alignment, work)
 		if err != nil {
 			t.Fatal(err)
 		}
 		checkPacking(t, blocks, alignment, heap, offsets)
-		simple, where, err := Pack(blocks, alignment)
+		simple, where, err := BestFit(blocks, alignment)
 		if err != nil || heap > simple || work <= 0 && !slices.Equal(offsets, where) {
-			t.Fatalf("a heap of %d at %v, but Pack's is %d at %v, %v", heap, offsets, simple, where, err)
+			t.Fatalf("a heap of %d at %v, but BestFit's is %d at %v, %v", heap, offsets, simple, where, err)
 		}
-		if again, same, err := PackBest(blocks, alignment, work); err != nil || again != heap || !slices.Equal(same, offsets) {
+		if again, same, err := Search(blocks, alignment, work); err != nil || again != heap || !slices.Equal(same, offsets) {
 			t.Fatalf("a heap of %d at %v, then of %d at %v, %v", heap, offsets, again, same, err)
 		}
 	})
@@ -142,8 +142,8 @@ func TestSearchKeepsBooks(t *testing.T) {
 	})
 }
 
-func TestPackBestErrors(t *testing.T) {
-	if _, _, err := PackBest([]Block{{Bytes: 1, With: 1}}, 1, 100); err == nil {
+func TestSearchErrors(t *testing.T) {
+	if _, _, err := Search([]Block{{Bytes: 1, With: 1}}, 1, 100); err == nil {
 		t.Error("a block that lies with none")
 	}
 	// Too many groups for the search, and a heap too large to reckon with.
@@ -152,12 +152,12 @@ func TestPackBestErrors(t *testing.T) {
 		many[k] = Block{Bytes: uint64(1 + k%7), Start: k, End: k + k%3, With: k}
 	}
 	for _, blocks := range [][]Block{many, {{Bytes: 1 << 62, With: 0}, {Bytes: 1, With: 1}}} {
-		want, where, err := Pack(blocks, Alignment)
+		want, where, err := BestFit(blocks, Alignment)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if heap, offsets, err := PackBest(blocks, Alignment, 1000); err != nil || heap != want || !slices.Equal(offsets, where) {
-			t.Errorf("%d blocks: a heap of %d, %v; want Pack's, %d", len(blocks), heap, err, want)
+		if heap, offsets, err := Search(blocks, Alignment, 1000); err != nil || heap != want || !slices.Equal(offsets, where) {
+			t.Errorf("%d blocks: a heap of %d, %v; want BestFit's, %d", len(blocks), heap, err, want)
 		}
 	}
 }
@@ -190,16 +190,16 @@ func miniMalloc(t testing.TB, name string) []Block {
 }
 
 // What 100 million steps find, with the luck of this draw: other first draws leave E
-// at 1.06 to 1.08 with three times the steps. Pack needs 1.26 to 1.40 times the
+// at 1.06 to 1.08 with three times the steps. BestFit needs 1.26 to 1.40 times the
 // capacity.
-func TestPackBestOfMiniMalloc(t *testing.T) {
+func TestSearchOfMiniMalloc(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		heap uint64
 	}{{"A", 1048576}, {"B", 1130000}, {"C", 1039360}, {"D", 1090000}, {"E", 1048576}} {
 		t.Run(c.name, func(t *testing.T) {
 			blocks := miniMalloc(t, c.name)
-			heap, offsets, err := PackBest(blocks, 1, 1e8)
+			heap, offsets, err := Search(blocks, 1, 1e8)
 			if err != nil || heap > c.heap {
 				t.Errorf("a heap of %d, %v; want at most %d", heap, err, c.heap)
 			}
@@ -208,50 +208,17 @@ func TestPackBestOfMiniMalloc(t *testing.T) {
 	}
 }
 
-func BenchmarkPackBest(b *testing.B) {
+func BenchmarkSearch(b *testing.B) {
 	for _, name := range []string{"A", "B", "C", "D", "E"} {
 		b.Run(name, func(b *testing.B) {
 			blocks := miniMalloc(b, name)
 			for b.Loop() {
-				heap, _, err := PackBest(blocks, 1, 3e8)
+				heap, _, err := Search(blocks, 1, 3e8)
 				if err != nil {
 					b.Fatal(err)
 				}
 				b.ReportMetric(float64(heap)/1048576, "heap/capacity")
 			}
-		})
-	}
-}
-
-// The temporary heaps of real modules: all that is lost to Pack can be had.
-func TestPackBestOfModules(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it takes a second")
-	}
-	for _, c := range []struct {
-		name       string
-		pack, best uint64
-	}{
-		{"rocm_resnet50.train_step", 5251654784, 5213118720},
-		{"rocm_vit.train_step", 8449426432, 8410891264},
-		{"xla_dlrm_keras_train_step", 39614721, 38410500},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			a, err := AnalyzeModule(realModule(t, c.name))
-			if err != nil {
-				t.Fatal(err)
-			}
-			g := &assigner{a: a, in: make([]int32, len(a.BufferBytes))}
-			blocks := a.record(g.allocations()[0]).blocks
-			pack, _, err := Pack(blocks, Alignment)
-			if err != nil || pack != c.pack {
-				t.Errorf("Pack: %d, %v; want %d", pack, err, c.pack)
-			}
-			best, offsets, err := PackBest(blocks, Alignment, 2e8)
-			if err != nil || best > c.best {
-				t.Errorf("PackBest: %d, %v; want at most %d", best, err, c.best)
-			}
-			checkPacking(t, blocks, Alignment, best, offsets)
 		})
 	}
 }

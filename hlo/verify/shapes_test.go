@@ -1,9 +1,11 @@
-package hlo
+package verify
 
 import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"gpumem/hlo"
 )
 
 // given begins a module: each test of TestVerifyShapes is its last line.
@@ -180,11 +182,11 @@ func TestVerifyShapes(t *testing.T) {
 		{"r = f32[3] what-is-this(x, t)", ""},
 	} {
 		t.Run(test.line, func(t *testing.T) {
-			m, err := ParseString(given + "ROOT " + test.line + "\n}\n")
+			m, err := hlo.ParseString(given + "ROOT " + test.line + "\n}\n")
 			if err != nil {
 				t.Fatal(err)
 			}
-			err = m.Verify()
+			err = Module(m)
 			if test.want == "" && err != nil {
 				t.Error(err)
 			} else if test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want) || !strings.HasPrefix(err.Error(), "line 34: r in e: ")) {
@@ -194,8 +196,8 @@ func TestVerifyShapes(t *testing.T) {
 	}
 }
 
-func ExampleModule_Verify() {
-	m, err := ParseString(`HloModule sum
+func ExampleModule() {
+	m, err := hlo.ParseString(`HloModule sum
 ENTRY main {
   x = f32[4] parameter(0)
   y = f32[5] parameter(1)
@@ -205,6 +207,6 @@ ENTRY main {
 		fmt.Println(err)
 		return
 	}
-	fmt.Println(m.Verify())
+	fmt.Println(Module(m))
 	// Output: line 5: z in main: operand 1 is f32[5], the result f32[4]: expected the same dimensions
 }

@@ -1,56 +1,58 @@
-package hlo
-
-// Whether a module is one: the graph holds together and shapes agree. What XLA
-// lets pass (layouts that differ, f32 beside bf16 in arithmetic, an opcode it has
-// and this package does not know) passes here too.
+// Package verify checks that a module is well formed: that its graph holds together and
+// that shapes agree.
+//
+// What XLA lets pass also passes here: layouts that differ, f32 beside bf16 in arithmetic,
+// and opcodes that this package does not know.
+package verify
 
 import (
 	"fmt"
 	"slices"
+
+	"gpumem/hlo"
 )
 
-// A VerifyError is the first thing that is wrong with a module.
-type VerifyError struct {
-	Computation *Computation // nil: the module as a whole
-	Instruction *Instruction // nil: the computation as a whole
-	Problem     string       // what is wrong, and what was expected
+// An Error is the first defect found in a module.
+type Error struct {
+	Computation *hlo.Computation // nil if the defect is in the module as a whole
+	Instruction *hlo.Instruction // nil if it is in the computation as a whole
+	Problem     string           // what was found, and what was expected
 }
 
-// Error is one line: "line 12: add.3 in main: what is wrong".
-func (e *VerifyError) Error() string {
+// Error returns one line, such as "line 12: add.3 in main: " and the problem.
+func (e *Error) Error() string {
 	switch {
 	case e.Instruction != nil:
-		return Where(e.Instruction) + ": " + e.Problem
+		return hlo.Where(e.Instruction) + ": " + e.Problem
 	case e.Computation != nil:
 		return "computation " + e.Computation.Name + ": " + e.Problem
 	}
 	return "module: " + e.Problem
 }
 
-// Verify checks all that [Module.VerifyGraph] does, that shapes agree where an
-// opcode's rule is plain, and that aliases name what exists and has the same size. It
-// takes time linear in the module. The error is a [*VerifyError].
-func (m *Module) Verify() error {
-	if err := m.VerifyGraph(); err != nil {
+// Module checks the graph as [Graph] does, the shapes of each instruction whose opcode has
+// a plain rule, and that aliases name parts that exist and have the same size. It takes
+// time linear in the size of the module. The error is an [*Error].
+func Module(m *hlo.Module) error {
+	if err := Graph(m); err != nil {
 		return err
 	}
 	for _, c := range m.Computations {
 		for _, i := range c.Instructions {
 			if problem := checkShapes(i); problem != "" {
-				return &VerifyError{c, i, problem}
+				return &Error{c, i, problem}
 			}
 		}
 	}
-	return m.checkAliases()
+	return checkAliases(m)
 }
 
-// VerifyGraph checks that users and operands are in step, that operands come before
-// their users where the module is scheduled and that no instruction waits for
-// itself otherwise, that computations are called without recursion, that names
-// and parameter numbers are each there once, and that roots are in their
-// computations. The error is a [*VerifyError].
-func (m *Module) VerifyGraph() error {
-	v := &verifier{m: m, seen: make([]int, m.ids), place: make([]int, m.ids)}
+// Graph checks the edges and names of a module: users mirror operands; operands come
+// before their users if the module is scheduled, and no instruction depends on itself
+// otherwise; calls are not recursive; names and parameter numbers are unique; roots are in
+// their computations. The error is an [*Error].
+func Graph(m *hlo.Module) error {
+	v := &verifier{m: m, seen: make([]int, m.IDs()), place: make([]int, m.IDs())}
 	if err := v.computations(); err != nil {
 		return err
 	}
@@ -63,7 +65,7 @@ func (m *Module) VerifyGraph() error {
 }
 
 type verifier struct {
-	m     *Module
+	m     *hlo.Module
 	place []int // by ID: 1 + where the instruction stands in its list, 0: nowhere
 	seen  []int // by ID: a mark
 	mark  int
@@ -74,34 +76,34 @@ func (v *verifier) computations() error {
 	for _, c := range v.m.Computations {
 		switch {
 		case c == nil:
-			return &VerifyError{nil, nil, "a computation is nil"}
+			return &Error{nil, nil, "a computation is nil"}
 		case c.Module != v.m:
-			return &VerifyError{c, nil, "it belongs to another module"}
+			return &Error{c, nil, "it belongs to another module"}
 		case names[c.Name]:
-			return &VerifyError{c, nil, "a second one of this name: names have to be unique"}
+			return &Error{c, nil, "a second one of this name: names have to be unique"}
 		}
 		names[c.Name] = true
 	}
 	if v.m.Entry == nil || !slices.Contains(v.m.Computations, v.m.Entry) {
-		return &VerifyError{nil, nil, "no entry computation"}
+		return &Error{nil, nil, "no entry computation"}
 	}
 	return nil
 }
 
 // graph checks one computation's list, edges, names, parameters and root.
-func (v *verifier) graph(c *Computation) error {
+func (v *verifier) graph(c *hlo.Computation) error {
 	names := make(map[string]bool, len(c.Instructions))
 	parameters := 0
 	for n, i := range c.Instructions {
 		fail := func(format string, a ...any) error {
-			return &VerifyError{c, i, fmt.Sprintf(format, a...)}
+			return &Error{c, i, fmt.Sprintf(format, a...)}
 		}
 		switch {
 		case i == nil:
-			return &VerifyError{c, nil, "an instruction is nil"}
+			return &Error{c, nil, "an instruction is nil"}
 		case i.Shape == nil:
 			return fail("it has no shape")
-		case i.ID < 0 || i.ID >= v.m.ids || v.place[i.ID] != 0:
+		case i.ID < 0 || i.ID >= v.m.IDs() || v.place[i.ID] != 0:
 			return fail("ID %d is not its own: instructions are made by NewInstruction and stand once", i.ID)
 		case i.Parent != c:
 			return fail("it stands here but its parent is another computation")
@@ -110,21 +112,21 @@ func (v *verifier) graph(c *Computation) error {
 		}
 		names[i.Name] = true
 		v.place[i.ID] = n + 1
-		if i.Opcode == Parameter {
+		if i.Opcode == hlo.Parameter {
 			parameters++
 		}
 	}
 	for n, i := range c.Parameters() {
 		if i == nil {
-			return &VerifyError{c, nil, fmt.Sprintf("parameter %d is missing", n)}
+			return &Error{c, nil, fmt.Sprintf("parameter %d is missing", n)}
 		}
 		parameters--
 	}
 	if parameters != 0 {
-		return &VerifyError{c, nil, "a parameter number is there twice or out of range"}
+		return &Error{c, nil, "a parameter number is there twice or out of range"}
 	}
 	if c.Root == nil || !v.in(c, c.Root) {
-		return &VerifyError{c, nil, "the root is not in it"}
+		return &Error{c, nil, "the root is not in it"}
 	}
 	if err := v.edges(c); err != nil {
 		return err
@@ -133,20 +135,20 @@ func (v *verifier) graph(c *Computation) error {
 }
 
 // in says whether an instruction stands in c.
-func (v *verifier) in(c *Computation, i *Instruction) bool {
-	return i != nil && i.Parent == c && i.ID >= 0 && i.ID < v.m.ids &&
+func (v *verifier) in(c *hlo.Computation, i *hlo.Instruction) bool {
+	return i != nil && i.Parent == c && i.ID >= 0 && i.ID < v.m.IDs() &&
 		v.place[i.ID] > 0 && c.Instructions[v.place[i.ID]-1] == i
 }
 
 // edges checks that users are exactly those that have the instruction as operand.
-func (v *verifier) edges(c *Computation) error {
+func (v *verifier) edges(c *hlo.Computation) error {
 	// users are the true ones, in the order of the list.
-	users := make([][]*Instruction, len(c.Instructions))
+	users := make([][]*hlo.Instruction, len(c.Instructions))
 	total := 0
 	for _, i := range c.Instructions {
 		total += len(i.Users)
 	}
-	room := make([]*Instruction, total)
+	room := make([]*hlo.Instruction, total)
 	for n, i := range c.Instructions { // as many as there should be; more make it larger
 		users[n], room = room[:0:len(i.Users)], room[len(i.Users):]
 	}
@@ -154,7 +156,7 @@ func (v *verifier) edges(c *Computation) error {
 		v.mark++
 		for _, o := range i.Operands {
 			if !v.in(c, o) {
-				return &VerifyError{c, i, "operand " + nameOf(o) + " is not in this computation"}
+				return &Error{c, i, "operand " + nameOf(o) + " is not in this computation"}
 			}
 			if v.seen[o.ID] != v.mark {
 				v.seen[o.ID] = v.mark
@@ -163,7 +165,7 @@ func (v *verifier) edges(c *Computation) error {
 		}
 		for _, p := range i.After {
 			if !v.in(c, p) {
-				return &VerifyError{c, i, "control predecessor " + nameOf(p) + " is not in this computation"}
+				return &Error{c, i, "control predecessor " + nameOf(p) + " is not in this computation"}
 			}
 		}
 	}
@@ -175,7 +177,7 @@ func (v *verifier) edges(c *Computation) error {
 		missing := len(users[n])
 		for _, u := range i.Users {
 			if !v.in(c, u) || v.seen[u.ID] != v.mark {
-				return &VerifyError{c, i, "user " + nameOf(u) + " does not use it, or is listed twice"}
+				return &Error{c, i, "user " + nameOf(u) + " does not use it, or is listed twice"}
 			}
 			v.seen[u.ID] = 0
 			missing--
@@ -183,7 +185,7 @@ func (v *verifier) edges(c *Computation) error {
 		if missing > 0 {
 			for _, u := range users[n] {
 				if v.seen[u.ID] == v.mark {
-					return &VerifyError{c, i, "user " + u.Name + " is not among its users"}
+					return &Error{c, i, "user " + u.Name + " is not among its users"}
 				}
 			}
 		}
@@ -191,7 +193,7 @@ func (v *verifier) edges(c *Computation) error {
 	return nil
 }
 
-func nameOf(i *Instruction) string {
+func nameOf(i *hlo.Instruction) string {
 	if i == nil {
 		return "nil"
 	}
@@ -199,16 +201,16 @@ func nameOf(i *Instruction) string {
 }
 
 // order checks that each instruction can run after all that it waits for.
-func (v *verifier) order(c *Computation) error {
+func (v *verifier) order(c *hlo.Computation) error {
 	forward := false
 	for n, i := range c.Instructions {
-		for _, list := range [][]*Instruction{i.Operands, i.After} {
+		for _, list := range [][]*hlo.Instruction{i.Operands, i.After} {
 			for _, o := range list {
 				if v.place[o.ID]-1 < n {
 					continue
 				}
 				if v.m.Scheduled || o == i {
-					return &VerifyError{c, i, "it stands before " + o.Name + ", which it needs"}
+					return &Error{c, i, "it stands before " + o.Name + ", which it needs"}
 				}
 				forward = true
 			}
@@ -222,7 +224,7 @@ func (v *verifier) order(c *Computation) error {
 	next := make([][]int, len(c.Instructions))
 	var ready []int
 	for n, i := range c.Instructions {
-		for _, list := range [][]*Instruction{i.Operands, i.After} {
+		for _, list := range [][]*hlo.Instruction{i.Operands, i.After} {
 			for _, o := range list {
 				waits[n]++
 				at := v.place[o.ID] - 1
@@ -244,7 +246,7 @@ func (v *verifier) order(c *Computation) error {
 	}
 	for n, w := range waits {
 		if w > 0 {
-			return &VerifyError{c, c.Instructions[n], "it waits for itself: a cycle of operands or control predecessors"}
+			return &Error{c, c.Instructions[n], "it waits for itself: a cycle of operands or control predecessors"}
 		}
 	}
 	return nil
@@ -254,12 +256,12 @@ func (v *verifier) order(c *Computation) error {
 // caller. It keeps its own stack: a chain of calls may be as long as the module.
 func (v *verifier) recursion() error {
 	const fresh, open, done = 0, 1, 2
-	state := make(map[*Computation]int, len(v.m.Computations))
+	state := make(map[*hlo.Computation]int, len(v.m.Computations))
 	for _, c := range v.m.Computations {
 		state[c] = fresh
 	}
 	type step struct {
-		c     *Computation
+		c     *hlo.Computation
 		calls []call
 	}
 	for _, c := range v.m.Computations {
@@ -280,9 +282,9 @@ func (v *verifier) recursion() error {
 			s, ok := state[next.to]
 			switch {
 			case !ok:
-				return &VerifyError{top.c, next.from, "it calls a computation that is not in the module"}
+				return &Error{top.c, next.from, "it calls a computation that is not in the module"}
 			case s == open:
-				return &VerifyError{top.c, next.from, "it calls " + next.to.Name + ", which calls it: recursion"}
+				return &Error{top.c, next.from, "it calls " + next.to.Name + ", which calls it: recursion"}
 			case s == fresh:
 				state[next.to] = open
 				stack = append(stack, step{next.to, calls(next.to)})
@@ -293,11 +295,11 @@ func (v *verifier) recursion() error {
 }
 
 type call struct {
-	from *Instruction
-	to   *Computation
+	from *hlo.Instruction
+	to   *hlo.Computation
 }
 
-func calls(c *Computation) (list []call) {
+func calls(c *hlo.Computation) (list []call) {
 	for _, i := range c.Instructions {
 		for _, a := range i.Attributes {
 			for _, to := range a.Calls {
@@ -310,11 +312,11 @@ func calls(c *Computation) (list []call) {
 
 // checkAliases checks that outputs and parameters that share memory exist and are
 // arrays of the same size.
-func (m *Module) checkAliases() error {
+func checkAliases(m *hlo.Module) error {
 	parameters := m.Entry.Parameters()
 	for _, a := range m.Aliases {
 		fail := func(problem string) error {
-			return &VerifyError{m.Entry, nil, fmt.Sprintf("alias of output %v and parameter %d %v: %s", a.Output, a.Parameter, a.Index, problem)}
+			return &Error{m.Entry, nil, fmt.Sprintf("alias of output %v and parameter %d %v: %s", a.Output, a.Parameter, a.Index, problem)}
 		}
 		out := m.Entry.Root.Shape.At(a.Output...)
 		if out == nil {

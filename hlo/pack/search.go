@@ -1,10 +1,9 @@
-package memory
+package pack
 
-// A smaller heap than XLA's two orders find, for those who can wait: orders that
-// learn from where they failed, each followed with a limited amount of turning
-// back. That blocks are put down from the bottom up, that what cannot fit above
-// the present floor is given up at once, and that sections of time stand for all
-// times are ideas of MiniMalloc (Moffitt, ASPLOS 2023).
+// Search for a smaller heap than XLA's two orders give: orders that learn from where
+// they failed, each followed with a limited amount of backtracking. Three ideas are from
+// MiniMalloc (Moffitt, ASPLOS 2023): blocks are placed from the bottom up, what cannot fit
+// above the present floor is given up at once, and sections of time stand for all times.
 
 import (
 	"cmp"
@@ -12,21 +11,21 @@ import (
 	"slices"
 )
 
-// PackBest is [Pack] with up to work more steps to find a smaller heap. It
-// returns one that is at most Pack's and, for the same blocks, alignment and
+// Search is [BestFit] with up to work more steps to find a smaller heap. It
+// returns one that is at most BestFit's and, for the same blocks, alignment and
 // work, always the same. A core does 800 million steps in a second; with
-// none, it is Pack.
+// none, it is BestFit.
 //
 // It ends early where the heap is what lives at once, each block rounded up to the
-// alignment: there is none smaller. Elsewhere it proves nothing. Pack ends 26 to 40 %
+// alignment: there is none smaller. Elsewhere it proves nothing. BestFit ends 26 to 40 %
 // above the known capacity of MiniMalloc's cases A to E, of 154 to 215 blocks; 800
 // million steps end 0 to 0.3 % above it. That is luck in part: with eleven other draws
 // A to D ended at most 2.8 % above it, E 2.7 to 9.9.
 //
-// More than 16384 groups, or too many that live at the same time, are left to Pack.
-// The errors are those of Pack.
-func PackBest(blocks []Block, alignment uint64, work int) (heap uint64, offsets []uint64, err error) {
-	heap, offsets, err = Pack(blocks, alignment)
+// More than 16384 groups, or too many that live at the same time, are left to BestFit.
+// The errors are those of BestFit.
+func Search(blocks []Block, alignment uint64, work int) (heap uint64, offsets []uint64, err error) {
+	heap, offsets, err = BestFit(blocks, alignment)
 	if err != nil || work <= 0 || heap > maxHeap/4 {
 		return heap, offsets, err
 	}
