@@ -256,3 +256,21 @@ func TestNoMemoryMap(t *testing.T) {
 		t.Error(rep)
 	}
 }
+
+// TestReportShowsNeighbours: a free chunk of the request's bin is listed with what lies
+// below and above it, which is what keeps it from being larger.
+func TestReportShowsNeighbours(t *testing.T) {
+	a, _ := pool(t, 1<<20, bfc.Config{Limit: 1 << 20})
+	take(t, a, alloc.Request{Bytes: 200 << 10})
+	free := take(t, a, alloc.Request{Bytes: 300 << 10})
+	take(t, a, alloc.Request{Bytes: 524 << 10})
+	if err := a.Free(free); err != nil {
+		t.Fatal(err)
+	}
+	want := "  Size: 300.0KiB | Requested Size: 300.0KiB | in_use: 0 | bin_num: 10" +
+		", prev:   Size: 200.0KiB | Requested Size: 200.0KiB | in_use: 1 | bin_num: -1" +
+		", next:   Size: 524.0KiB | Requested Size: 524.0KiB | in_use: 1 | bin_num: -1\n"
+	if text := a.Report(alloc.Request{Bytes: 400 << 10}).String(); !strings.Contains(text, want) {
+		t.Errorf("the report is\n%swant in it\n%s", text, want)
+	}
+}
