@@ -20,6 +20,7 @@ import (
 	"gpumem/replay"
 	"gpumem/report"
 	"gpumem/trace"
+	"gpumem/trace/formats"
 )
 
 // fitTraces are those of peers' table, and two of our own recordings of the
@@ -63,7 +64,7 @@ func smallest(t testing.TB, name string, policies ...string) *replay.Report {
 	if err != nil || len(path) != 1 {
 		t.Fatalf("%s: %v, %v", name, path, err)
 	}
-	tr, err := trace.Open(t.Context(), path[0], trace.Options{})
+	tr, err := formats.Open(t.Context(), path[0], trace.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

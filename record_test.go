@@ -14,6 +14,7 @@ import (
 	"gpumem/device/sim"
 	"gpumem/policy"
 	"gpumem/trace"
+	"gpumem/trace/formats"
 )
 
 func recorded(t interface{ Fatal(...any) }, spec string, w io.Writer, o ...Option) *Pool {
@@ -37,7 +38,7 @@ func recorded(t interface{ Fatal(...any) }, spec string, w io.Writer, o ...Optio
 }
 
 func readBack(t interface{ Fatal(...any) }, file []byte) *trace.Trace {
-	tr, err := trace.Read(context.Background(), bytes.NewReader(file), "run", trace.Options{})
+	tr, err := formats.Read(context.Background(), bytes.NewReader(file), "run", trace.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -232,7 +233,7 @@ func ExampleWithRecord() {
 		fmt.Println(err)
 		return
 	}
-	t, err := trace.Read(context.Background(), &file, "run", trace.Options{})
+	t, err := formats.Read(context.Background(), &file, "run", trace.Options{})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -25,7 +25,7 @@ import (
 	"io"
 	"slices"
 
-	"gpumem/doctor/dump"
+	"gpumem/dump"
 )
 
 // Diagnose says why the program of this log failed. The state is what is known

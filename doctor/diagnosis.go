@@ -5,7 +5,7 @@ package doctor
 import (
 	"encoding/json"
 
-	"gpumem/doctor/dump"
+	"gpumem/dump"
 )
 
 // A Verdict is what kind of answer a diagnosis is.

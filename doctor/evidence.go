@@ -12,7 +12,7 @@ import (
 	"strconv"
 	"strings"
 
-	"gpumem/doctor/dump"
+	"gpumem/dump"
 )
 
 const (

@@ -19,6 +19,7 @@ import (
 	"gpumem/report"
 	"gpumem/size"
 	"gpumem/trace"
+	"gpumem/trace/formats"
 )
 
 var update = flag.Bool("update", false, "write the figures of README.md anew")
@@ -44,7 +45,7 @@ func run(t *testing.T, name, device string, smallest bool, policies ...string) *
 		}
 		cfg.Policies = append(cfg.Policies, p)
 	}
-	tr, err := trace.Open(t.Context(), name+".txt.gz", trace.Options{})
+	tr, err := formats.Open(t.Context(), name+".txt.gz", trace.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"gpumem/leaks"
 	"gpumem/size"
 	"gpumem/trace"
+	"gpumem/trace/formats"
 )
 
 // A loop that keeps 1 MiB in each of its steps.
@@ -16,7 +17,7 @@ func Example() {
 	for step := range 50 {
 		fmt.Fprintf(&recording, "a x%d 300000\na kept%d 1048576\nf x%d\n", step, step, step)
 	}
-	t, err := trace.Read(context.Background(), strings.NewReader(recording.String()), "loop.txt", trace.Options{})
+	t, err := formats.Read(context.Background(), strings.NewReader(recording.String()), "loop.txt", trace.Options{})
 	if err != nil {
 		fmt.Println(err)
 		return

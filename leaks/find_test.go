@@ -12,11 +12,12 @@ import (
 
 	"gpumem/leaks"
 	"gpumem/trace"
+	"gpumem/trace/formats"
 )
 
 func open(t *testing.T, path string) *trace.Trace {
 	t.Helper()
-	tr, err := trace.Open(context.Background(), path, trace.Options{KeepPaths: true})
+	tr, err := formats.Open(context.Background(), path, trace.Options{KeepPaths: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +43,7 @@ func TestExamples(t *testing.T) {
 }
 
 func TestErrors(t *testing.T) {
-	tr, err := trace.Read(context.Background(), strings.NewReader("a 1 5\n"), "one.txt", trace.Options{})
+	tr, err := formats.Read(context.Background(), strings.NewReader("a 1 5\n"), "one.txt", trace.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +89,7 @@ func TestRefusedRequestIsNoLeak(t *testing.T) {
 	for range 60 {
 		log += "1,12:00:00,allocate,0x100,1000,0\n1,12:00:00,allocate failure,(nil),1048576,0\n1,12:00:00,free,0x100,1000,0\n"
 	}
-	tr, err := trace.Read(context.Background(), strings.NewReader(log), "log", trace.Options{})
+	tr, err := formats.Read(context.Background(), strings.NewReader(log), "log", trace.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

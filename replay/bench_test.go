@@ -6,12 +6,13 @@ import (
 	"gpumem/device/open"
 	"gpumem/policy"
 	"gpumem/trace"
+	"gpumem/trace/formats"
 )
 
 // BenchmarkPicture is the pass that looks, without a page's picture and with one,
 // and the passes before it that find where to look.
 func BenchmarkPicture(b *testing.B) {
-	tr, err := trace.Open(b.Context(), "../testdata/bfc/steady_1000.txt.gz", trace.Options{})
+	tr, err := formats.Open(b.Context(), "../testdata/bfc/steady_1000.txt.gz", trace.Options{})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"gpumem/device/sim"
 	"gpumem/replay"
 	"gpumem/trace"
+	"gpumem/trace/formats"
 )
 
 // pingPong is a recording of n events: one block at a time comes and goes, on
@@ -66,7 +67,7 @@ func (w *watched) Alloc(n uint64) (device.Range, error) {
 func TestCancel(t *testing.T) {
 	const events = 40_000 // about ten batches; half of them are grants
 	tmp := t.TempDir()
-	tr, err := trace.Read(t.Context(), &pingPong{left: events}, "in", trace.Options{SpoolLimit: -1, TempDir: tmp})
+	tr, err := formats.Read(t.Context(), &pingPong{left: events}, "in", trace.Options{SpoolLimit: -1, TempDir: tmp})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +127,7 @@ func TestMemory(t *testing.T) {
 	if slow {
 		events /= 10
 	}
-	tr, err := trace.Read(t.Context(), &pingPong{left: events}, "in", trace.Options{SpoolLimit: -1, TempDir: t.TempDir()})
+	tr, err := formats.Read(t.Context(), &pingPong{left: events}, "in", trace.Options{SpoolLimit: -1, TempDir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}

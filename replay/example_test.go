@@ -11,12 +11,13 @@ import (
 	"gpumem/replay"
 	"gpumem/size"
 	"gpumem/trace"
+	"gpumem/trace/formats"
 )
 
 // A recording under two policies: a program that holds 3 GiB at its peak.
 func ExampleRun() {
 	ctx := context.Background()
-	t, err := trace.Read(ctx, strings.NewReader(`
+	t, err := formats.Read(ctx, strings.NewReader(`
 a weights 2147483648
 a batch   1073741824
 f batch

@@ -10,6 +10,7 @@ import (
 	"gpumem/policy"
 	"gpumem/replay"
 	"gpumem/trace"
+	"gpumem/trace/formats"
 )
 
 const mib = 1 << 20
@@ -35,7 +36,7 @@ func config(t testing.TB, device string, policies ...string) replay.Config {
 // text reads a text trace.
 func text(t testing.TB, events string) *trace.Trace {
 	t.Helper()
-	tr, err := trace.Read(context.Background(), strings.NewReader(events), "in", trace.Options{})
+	tr, err := formats.Read(context.Background(), strings.NewReader(events), "in", trace.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +47,7 @@ func text(t testing.TB, events string) *trace.Trace {
 // file reads a recording.
 func file(t testing.TB, path ...string) *trace.Trace {
 	t.Helper()
-	tr, err := trace.Open(t.Context(), filepath.Join(path...), trace.Options{})
+	tr, err := formats.Open(t.Context(), filepath.Join(path...), trace.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,6 +19,7 @@ import (
 	"gpumem/policy"
 	"gpumem/report"
 	"gpumem/trace"
+	"gpumem/trace/formats"
 )
 
 // drawTrace is a text recording of some events, which may ask for anything.
@@ -125,7 +126,7 @@ func TestPicture(t *testing.T) {
 					cfg.Policies = append(cfg.Policies, p)
 				}
 				share := (len(cfg.Policies) + pictureLayers - 1) / pictureLayers
-				tr, err := trace.Read(context.Background(), strings.NewReader(drawTrace(t)), "in", trace.Options{})
+				tr, err := formats.Read(context.Background(), strings.NewReader(drawTrace(t)), "in", trace.Options{})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -266,7 +267,7 @@ func checkLayer(t *rapid.T, tl *report.Timeline, l *report.Layer, states []state
 // here they are made for a short one.
 func TestAliveListed(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		tr, err := trace.Read(context.Background(), strings.NewReader(drawTrace(t)), "in", trace.Options{})
+		tr, err := formats.Read(context.Background(), strings.NewReader(drawTrace(t)), "in", trace.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -310,7 +311,7 @@ func TestLookHoldsNoMoreThanItShows(t *testing.T) {
 	for k := range n { // of many sizes, and large ones of one
 		fmt.Fprintf(&b, "a %d %d\na x%[1]d 100000\n", k, 1000+k)
 	}
-	tr, err := trace.Read(context.Background(), strings.NewReader(b.String()), "in", trace.Options{})
+	tr, err := formats.Read(context.Background(), strings.NewReader(b.String()), "in", trace.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -475,7 +476,7 @@ func TestLongPicture(t *testing.T) {
 		{"a 1 1\nf 1\na 2 1\n", true, true},
 		{"a 1 1\nf 1\na 2 1\nf 2\n", false, true},
 	} {
-		tr, err := trace.Read(context.Background(), strings.NewReader(tt.text), "in", trace.Options{})
+		tr, err := formats.Read(context.Background(), strings.NewReader(tt.text), "in", trace.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

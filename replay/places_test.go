@@ -15,6 +15,7 @@ import (
 	"gpumem/policy"
 	"gpumem/replay"
 	"gpumem/trace"
+	"gpumem/trace/formats"
 )
 
 // TestPlacementsOfJAX012AreAsRecorded: JAX 0.12's growing pool, in three threads. A log
@@ -88,7 +89,7 @@ func TestPlacementsElsewhereDoNotCount(t *testing.T) {
 			for _, addr := range strings.Fields(c.addrs) {
 				log.WriteString(line + addr + ",*\n")
 			}
-			tr, err := trace.Read(t.Context(), strings.NewReader(log.String()), "log", trace.Options{Format: "memdebug"})
+			tr, err := formats.Read(t.Context(), strings.NewReader(log.String()), "log", trace.Options{Format: "memdebug"})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -131,7 +132,7 @@ func TestRecordedPoolIsReplayedAsItRan(t *testing.T) {
 			if err := errors.Join(pool.Close(), dev.Close()); err != nil {
 				t.Fatal(err)
 			}
-			tr, err := trace.Read(t.Context(), &out, "run", trace.Options{})
+			tr, err := formats.Read(t.Context(), &out, "run", trace.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -177,7 +178,7 @@ func TestRefusedRequestIsTriedAtItsMomentAlone(t *testing.T) {
 		"1,12:00:00,allocate,0x100,8388608,0\n" +
 		"1,12:00:01,allocate failure,(nil),33554432,0\n" +
 		"1,12:00:02,allocate,0x10000000,16777216,0\n"
-	tr, err := trace.Read(t.Context(), strings.NewReader(log), "log", trace.Options{})
+	tr, err := formats.Read(t.Context(), strings.NewReader(log), "log", trace.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

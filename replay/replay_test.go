@@ -17,6 +17,7 @@ import (
 	"gpumem/policy"
 	"gpumem/replay"
 	"gpumem/trace"
+	"gpumem/trace/formats"
 )
 
 // TestHang: the original asks a device that is full for ever for the last small
@@ -250,7 +251,7 @@ func TestErrors(t *testing.T) {
 	lost.LoseAt(2)
 	noDevice := errors.New("no such device")
 	pools := file(t, "..", "trace", "testdata", "torch2026.pickle")
-	closed, err := trace.Read(t.Context(), strings.NewReader("a 1 1\n"), "in", trace.Options{SpoolLimit: -1, TempDir: t.TempDir()})
+	closed, err := formats.Read(t.Context(), strings.NewReader("a 1 1\n"), "in", trace.Options{SpoolLimit: -1, TempDir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"gpumem/device"
 	"gpumem/replay"
 	"gpumem/trace"
+	"gpumem/trace/formats"
 )
 
 // sound checks what is promised of the smallest device: nothing is refused
@@ -69,7 +70,7 @@ func TestSmallest(t *testing.T) {
 			live = append(live, i)
 		}
 		device := rapid.SampledFrom(devices).Draw(rt, "device")
-		tr, err := trace.Read(context.Background(), strings.NewReader(b.String()), "in", trace.Options{})
+		tr, err := formats.Read(context.Background(), strings.NewReader(b.String()), "in", trace.Options{})
 		if err != nil {
 			rt.Fatal(err)
 		}

@@ -49,7 +49,7 @@ func benchRead(b *testing.B, data []byte, opt Options) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		spooled = tr.spool.inMem
+		spooled = *inside[int](tr.spool, "inMem")
 		tr.Close()
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/benchEvents, "ns/event")
@@ -74,13 +74,11 @@ func BenchmarkText(b *testing.B) {
 
 func BenchmarkCursor(b *testing.B) {
 	text := generated(benchEvents, decimalID)
-	var timed bytes.Buffer
-	generatedRMM(&timed, benchEvents)
 	for _, c := range []struct {
 		name  string
 		limit int
 		data  []byte
-	}{{"memory", 0, text}, {"file", -1, text}, {"timed", 0, timed.Bytes()}} {
+	}{{"memory", 0, text}, {"file", -1, text}, {"timed", 0, timedRecording(b, benchEvents)}} {
 		b.Run(c.name, func(b *testing.B) {
 			tr, err := Read(context.Background(), bytes.NewReader(c.data), "bench", Options{SpoolLimit: c.limit, TempDir: b.TempDir()})
 			if err != nil {
@@ -103,54 +101,28 @@ func BenchmarkCursor(b *testing.B) {
 	}
 }
 
-// generatedRMM is an RMM log of n events, as generated makes them: addresses are
-// used again, ten microseconds lie between two events.
-func generatedRMM(out io.Writer, n int) {
-	rnd := rand.New(rand.NewPCG(1, 2))
-	type block struct{ addr, size int }
-	var live []block
-	var free []int // addresses
-	next := 0x7f0000000000
-	fmt.Fprintln(out, rmmHeader)
-	for i := range n {
-		us := i * 10
-		s := us / 1_000_000
-		at := fmt.Sprintf("4711,%02d:%02d:%02d.%06d", s/3600%24, s/60%60, s%60, us%1_000_000)
-		if len(live) > 0 && rnd.IntN(20000) < len(live) {
-			k := rnd.IntN(len(live))
-			fmt.Fprintf(out, "%s,free,%#x,%d,0x2\n", at, live[k].addr, live[k].size)
-			free = append(free, live[k].addr)
-			live[k] = live[len(live)-1]
-			live = live[:len(live)-1]
-			continue
+// timedRecording is a recording of our own of n events with times.
+func timedRecording(t testing.TB, n uint64) []byte {
+	var out bytes.Buffer
+	w, err := NewWriter(&out)
+	for i := uint64(0); i < n/2 && err == nil; i++ {
+		if err = w.Alloc(Call{ID: i, Bytes: 256 * (1 + i%4096), Time: 1 + i*20_000}); err == nil && i >= 1000 {
+			err = w.Free(Call{ID: i - 1000, Time: 1 + i*20_000})
 		}
-		b := block{next, 256 * (1 + rnd.IntN(1<<12))}
-		if len(free) > 0 {
-			b.addr = free[len(free)-1]
-			free = free[:len(free)-1]
-		} else {
-			next += 1 << 20
-		}
-		fmt.Fprintf(out, "%s,allocate,%#x,%d,0x2\n", at, b.addr, b.size)
-		live = append(live, b)
 	}
+	if err := errors.Join(err, w.Flush()); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
 }
 
-func BenchmarkRMM(b *testing.B) {
-	var data bytes.Buffer
-	generatedRMM(&data, benchEvents)
-	benchRead(b, data.Bytes(), Options{})
-}
-
-// BenchmarkSaved reads our own format, as --save writes it of a text recording,
-// of an RMM log and of the PyTorch sample.
+// BenchmarkSaved reads our own format, as --save writes it of a text recording and of one
+// with times.
 func BenchmarkSaved(b *testing.B) {
-	var rmm bytes.Buffer
-	generatedRMM(&rmm, benchEvents)
 	for _, c := range []struct {
 		name string
 		data []byte
-	}{{"text", generated(benchEvents, decimalID)}, {"rmm", rmm.Bytes()}} {
+	}{{"text", generated(benchEvents, decimalID)}, {"timed", timedRecording(b, benchEvents)}} {
 		file := saved(b, mustRead(b, c.data, Options{}))
 		b.Run(c.name, func(b *testing.B) {
 			benchRead(b, file, Options{})

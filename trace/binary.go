@@ -39,7 +39,7 @@ package trace
 // of the last event of the pool, zigzag.
 //
 // An Alloc does not say its slot, since that follows from what was before: the
-// slot freed last, or a new one (see poolBuilder.alloc). Pools, sites and frames
+// slot freed last, or a new one (see PoolBuilder.Alloc). Pools, sites and frames
 // are numbered from 0, 1 and 0 in the order of their records, which come before
 // their first use. "Last" is within the block: at its start the pool is 0, and
 // all times and slots are relative to 0. So damage does not spread.
@@ -68,6 +68,9 @@ const (
 	// it has room for one more record, whatever that is.
 	payloadBytes = 64 << 10
 	maxPayload   = payloadBytes + maxRecord
+	// maxPools bounds what a damaged file can ask for: a pool has buffers. A program has
+	// an allocator for each GPU, and some for the host.
+	maxPools = 1024
 	// maxText is the longest text of a record; writers cut what is longer. Notes
 	// may list many things.
 	maxText = 4 << 10
@@ -112,6 +115,9 @@ func putFrame(frame, payload []byte) {
 	binary.LittleEndian.PutUint32(frame[4:], crc32.Checksum(payload, castagnoli))
 	binary.LittleEndian.PutUint32(frame[8:], crc32.Checksum(frame[:8], castagnoli))
 }
+
+// Binary is our own format.
+var Binary = Format{"gpumem", "our own, which --save writes", looksBinary, readBinary}
 
 // looksBinary: the magic number.
 func looksBinary(head []byte) bool {

@@ -16,8 +16,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
 	"pgregory.net/rapid"
+
+	"gpumem/size"
 )
 
 // saved writes a trace in our format.
@@ -30,66 +31,19 @@ func saved(t testing.TB, tr *Trace) []byte {
 	return out.Bytes()
 }
 
-// diffTraces compares all but the source, the format and the slots.
-func diffTraces(want, got *Trace) string {
-	sums := cmpopts.IgnoreUnexported(Trace{}, Pool{})
-	rest := cmpopts.IgnoreFields(Trace{}, "Source", "Format")
-	if d := cmp.Diff(want, got, sums, rest); d != "" {
-		return d
-	}
-	if want.Sites() != got.Sites() {
-		return fmt.Sprintf("%d sites, want %d", got.Sites(), want.Sites())
-	}
-	for i := range want.Sites() {
-		if want.Site(i) != got.Site(i) {
-			return fmt.Sprintf("site %d is %q, want %q", i, got.Site(i), want.Site(i))
-		}
-	}
-	for i, p := range want.Pools {
-		x, errX := eventsOf(p, 100)
-		y, errY := eventsOf(got.Pools[i], 100)
-		if err := errors.Join(errX, errY); err != nil {
-			return err.Error()
-		}
-		slots := make([]uint32, p.Slots)
-		for k := range x {
-			if x[k].Op == Alloc {
-				slots[x[k].Slot] = y[k].Slot
-			}
-			x[k].Slot = slots[x[k].Slot]
-		}
-		if d := cmp.Diff(x, y); d != "" {
-			return d
-		}
-		a, errA := placesOf(p, x)
-		b, errB := placesOf(got.Pools[i], y)
-		if err := errors.Join(errA, errB); err != nil {
-			return err.Error()
-		}
-		if d := cmp.Diff(a, b); d != "" {
-			return d
-		}
-	}
-	return ""
-}
-
-// samples are recordings of every format.
-func samples(t testing.TB) map[string][]byte {
-	out := map[string][]byte{
+// samples are recordings in our formats. Package formats saves those of others.
+func samples() map[string][]byte {
+	return map[string][]byte{
 		"text":  []byte("a u1 5\na 2 0\nf u1\na 3 18446744073709551615\na 4 18446744073709551615\n"),
 		"large": generated(100_000, decimalID),
 	}
-	for _, name := range append([]string{"rmm.csv", "memdebug.log", "minimalloc.csv"}, snapshots...) {
-		out[name] = sample(t, name)
-	}
-	return out
 }
 
 // TestBinarySample: the file in testdata, written out by hand, is read, and what
 // Save writes of it is the same bytes.
 func TestBinarySample(t *testing.T) {
 	var file []byte
-	for line := range strings.Lines(string(sample(t, "gpumem.hex"))) {
+	for line := range strings.Lines(string(testdata(t, "gpumem.hex"))) {
 		line, _, _ = strings.Cut(line, "#")
 		b, err := hex.DecodeString(strings.Join(strings.Fields(line), ""))
 		if err != nil {
@@ -106,7 +60,7 @@ host: 0 seeds, 3 streams, peak 7, end 0 in 0
 a 0 7 upper stream=2
 f 0 upper at=1000
 `
-	if d := cmp.Diff(want, showPools(t, tr)); d != "" {
+	if d := cmp.Diff(want, Given.ShowPools(t, tr)); d != "" {
 		t.Error(d)
 	}
 	if tr.Site(1) != "step (a.py:7)\nmain (a.py:9)" || tr.PeakLive != 1131 || !tr.Timed {
@@ -125,7 +79,7 @@ f 0 upper at=1000
 }
 
 func TestSaved(t *testing.T) {
-	for name, data := range samples(t) {
+	for name, data := range samples() {
 		t.Run(name, func(t *testing.T) {
 			tr := mustRead(t, data, Options{})
 			file := saved(t, tr)
@@ -133,7 +87,7 @@ func TestSaved(t *testing.T) {
 			if again.Format != "gpumem" {
 				t.Errorf("format %q", again.Format)
 			}
-			if d := diffTraces(tr, again); d != "" {
+			if d := Given.Diff(tr, again); d != "" {
 				t.Error(d)
 			}
 			if err := checkTrace(again); err != nil {
@@ -148,20 +102,20 @@ func TestSaved(t *testing.T) {
 
 // traceOf makes a trace of anything at random that the model can hold.
 func traceOf(t *rapid.T) *Trace {
-	b := newBuilder("in", "torch", Options{})
+	b := testBuilder("torch", Options{})
 	sites := &b.trace.sites
 	frames := rapid.IntRange(0, 20).Draw(t, "frames")
 	for i := range frames {
 		sites.frames = append(sites.frames, strings.Repeat("f", i*40)+fmt.Sprint(i))
 	}
 	for range rapid.IntRange(0, min(frames, 10)).Draw(t, "sites") {
-		sites.sites = append(sites.sites, rapid.SliceOfN(rapid.Uint32Range(0, uint32(frames-1)), 1, maxFrames).Draw(t, "site"))
+		sites.sites = append(sites.sites, rapid.SliceOfN(rapid.Uint32Range(0, uint32(frames-1)), 1, MaxFrames).Draw(t, "site"))
 	}
 	for range rapid.IntRange(0, 3).Draw(t, "notes") {
-		b.note(rapid.StringMatching("[a-zé ]{0,50}").Draw(t, "note"))
+		b.Note("%s", rapid.StringMatching("[a-zé ]{0,50}").Draw(t, "note"))
 	}
 	type block struct {
-		pool *poolBuilder
+		pool *PoolBuilder
 		slot uint32
 	}
 	var live []block
@@ -169,47 +123,42 @@ func traceOf(t *rapid.T) *Trace {
 	draw := func() (site, stream uint32) {
 		return rapid.Uint32Range(0, sites.len()-1).Draw(t, "site"), uint32(rapid.Uint64Range(0, math.MaxUint32-1).Draw(t, "stream") >> rapid.IntRange(0, 32).Draw(t, "shift"))
 	}
-	alloc := func(p *poolBuilder) {
+	alloc := func(p *PoolBuilder, addr uint64) {
 		site, stream := draw()
-		slot, err := p.alloc(rapid.Uint64().Draw(t, "bytes"), site, stream, rapid.Bool().Draw(t, "upper"))
+		slot, err := p.Alloc(Event{Bytes: rapid.Uint64().Draw(t, "bytes"), Site: site, Stream: stream, Upper: rapid.Bool().Draw(t, "upper")}, addr)
 		if err != nil {
 			t.Fatal(err)
 		}
 		live = append(live, block{p, slot})
 	}
-	var pools []*poolBuilder
+	var pools []*PoolBuilder
 	for i := range rapid.IntRange(1, 3).Draw(t, "pools") {
-		p := b.pool(fmt.Sprint("pool", i))
+		p := b.Pool(fmt.Sprint("pool", i))
 		pools = append(pools, p)
 		for range rapid.IntRange(0, 3).Draw(t, "seeds") {
-			alloc(p)
+			alloc(p, 0)
 			p.p.Seeds++
 		}
 	}
-	alloc(pools[0]) // one event at least
+	alloc(pools[0], 0) // one event at least
 	now := rapid.Uint64Range(0, 1e18).Draw(t, "origin")
 	for range rapid.IntRange(0, 100).Draw(t, "events") {
 		if timed {
 			now += rapid.SampledFrom([]uint64{0, 1, 999, 1000, 70_000, 1e9, 1e12 + 1}).Draw(t, "step")
-			b.at(now)
+			b.At(now)
 		}
 		p := rapid.SampledFrom(pools).Draw(t, "pool")
 		switch k := rapid.IntRange(0, 10).Draw(t, "op"); {
 		case k < 5:
-			alloc(p)
-			if rapid.Bool().Draw(t, "placed") {
-				if err := p.placed(rapid.Uint64().Draw(t, "addr")); err != nil {
-					t.Fatal(err)
-				}
-			}
+			alloc(p, rapid.OneOf(rapid.Just(uint64(0)), rapid.Uint64()).Draw(t, "addr"))
 		case k == 10:
 			site, stream := draw()
-			if err := p.refuse(rapid.Uint64().Draw(t, "bytes"), site, stream, rapid.Bool().Draw(t, "upper")); err != nil {
+			if _, err := p.Alloc(Event{Bytes: rapid.Uint64().Draw(t, "bytes"), Site: site, Stream: stream, Upper: rapid.Bool().Draw(t, "upper"), Refused: true}, 0); err != nil {
 				t.Fatal(err)
 			}
 		case k == 9:
 			site, stream := draw()
-			if err := p.freeOlder(rapid.Uint64().Draw(t, "addr"), rapid.Uint64().Draw(t, "bytes"), site, stream); err != nil {
+			if err := p.freeOlder(rapid.Uint64().Draw(t, "addr"), Event{Bytes: rapid.Uint64().Draw(t, "bytes"), Site: site, Stream: stream}); err != nil {
 				t.Fatal(err)
 			}
 		case len(live) > 0:
@@ -241,7 +190,7 @@ func TestSavedModel(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer again.Close()
-		if d := diffTraces(tr, again); d != "" {
+		if d := Given.Diff(tr, again); d != "" {
 			t.Fatal(d)
 		}
 	})
@@ -276,7 +225,7 @@ func TestTorn(t *testing.T) {
 				lost := len(data) - starts[last-1]
 				var notes []string
 				if lost > 0 {
-					notes = []string{fmt.Sprintf("the file ends within a block, as when the program that wrote it was killed: the last %s of it %s left out", count(lost, "byte"), is(lost))}
+					notes = []string{fmt.Sprintf("the file ends within a block, as when the program that wrote it was killed: the last %s of it %s left out", size.Count(lost, "byte"), size.Are(lost))}
 				}
 				if d := cmp.Diff(notes, got.Notes); d != "" {
 					t.Fatalf("cut to %d of %d: %s", cut, len(file), d)
@@ -402,7 +351,7 @@ func (d *fullDisk) Write(b []byte) (int, error) {
 // FuzzBinary: the bytes are a file as it is, and the payload of a block whose
 // sums are right.
 func FuzzBinary(f *testing.F) {
-	for name, data := range samples(f) {
+	for name, data := range samples() {
 		if name == "large" {
 			continue
 		}
@@ -416,9 +365,9 @@ func FuzzBinary(f *testing.F) {
 		tr.Close()
 	}
 	f.Fuzz(func(t *testing.T, in []byte) {
-		fuzzFormat(t, in, "gpumem")
+		fuzzRead(t, in, "gpumem")
 		if len(in) > 0 && len(in) <= maxPayload {
-			fuzzFormat(t, inBlock(string(in)), "gpumem")
+			fuzzRead(t, inBlock(string(in)), "gpumem")
 		}
 	})
 }

@@ -5,6 +5,8 @@ package trace
 import (
 	"encoding/binary"
 	"io"
+
+	"gpumem/internal/input"
 )
 
 // blockWriter puts records into blocks and writes those.
@@ -56,7 +58,7 @@ func (b *blockWriter) room() {
 }
 
 func (b *blockWriter) newPool(name string, seeds uint64) uint32 {
-	b.text(binNewPool, cutName(printable(name), maxNameBytes))
+	b.text(binNewPool, input.Cut(input.Printable(name), maxNameBytes))
 	b.buf = binary.AppendUvarint(b.buf, seeds)
 	b.pools = append(b.pools, filePool{})
 	return uint32(len(b.pools) - 1)
@@ -77,7 +79,7 @@ func (b *blockWriter) begins() {
 
 func (b *blockWriter) text(kind byte, s string) {
 	if len(s) > maxText {
-		s = cutRunes(s, maxText)
+		s = input.Cut(s, maxText-len("..."))
 	}
 	b.uvarint(kind, uint64(len(s)))
 	b.buf = append(b.buf, s...)

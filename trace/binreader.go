@@ -4,19 +4,22 @@ package trace
 
 import (
 	"bufio"
-	"context"
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
 	"io"
 	"math"
+
+	"gpumem/internal/input"
+	"gpumem/size"
 )
 
 // binaryReader reads one file.
 type binaryReader struct {
-	in  *bufio.Reader
-	b   *builder
-	off int64 // of the current block in the file
+	file *input.Reader
+	in   *bufio.Reader // its content
+	b    *Builder
+	off  int64 // of the current block in the file
 
 	frame   [frameBytes]byte
 	payload []byte
@@ -33,27 +36,28 @@ type binaryReader struct {
 
 // readPool is one pool of the file.
 type readPool struct {
-	pool  *poolBuilder
+	pool  *PoolBuilder
 	live  []bool // by slot
 	prev  prev   // the last event in the block
 	seeds uint64 // events that are still to come as seeds
 }
 
 // readBinary reads a whole file into b.
-func readBinary(_ context.Context, in *bufio.Reader, b *builder) error {
-	r := &binaryReader{in: in, b: b, payload: make([]byte, maxPayload)}
+func readBinary(file *input.Reader, b *Builder) error {
+	in := file.Content()
+	r := &binaryReader{file: file, in: in, b: b, payload: make([]byte, maxPayload)}
 	var head [binaryHead]byte
 	n, err := io.ReadFull(in, head[:])
 	switch {
 	case err != nil && err != io.EOF && err != io.ErrUnexpectedEOF:
 		return err
 	case !looksBinary(head[:n]):
-		return &Error{File: b.trace.Source, Msg: "does not begin as a recording that --save wrote"}
+		return file.Fail("does not begin as a recording that --save wrote")
 	case n < binaryHead:
-		return &Error{File: b.trace.Source, Msg: fmt.Sprintf("ends within its first %d bytes: no events", binaryHead)}
+		return file.Fail("ends within its first %d bytes: no events", binaryHead)
 	case head[n-1] < 1 || head[n-1] > binaryVersion:
-		return &Error{File: b.trace.Source, Msg: fmt.Sprintf("is in version %d of the format, and this gpumem reads versions 1 to %d; read it with the gpumem that wrote it, or a newer one",
-			head[n-1], binaryVersion)}
+		return file.Fail("is in version %d of the format, and this gpumem reads versions 1 to %d; read it with the gpumem that wrote it, or a newer one",
+			head[n-1], binaryVersion)
 	}
 	r.off = int64(binaryHead)
 	for {
@@ -70,11 +74,6 @@ func readBinary(_ context.Context, in *bufio.Reader, b *builder) error {
 		r.off += frameBytes + int64(len(payload))
 	}
 	return r.setPeak()
-}
-
-// fail is damage at a byte of the file.
-func (r *binaryReader) fail(off int64, format string, args ...any) error {
-	return &Error{File: r.b.trace.Source, Offset: off, Msg: fmt.Sprintf(format, args...)}
 }
 
 // block reads the next block and returns its payload; io.EOF after the last
@@ -122,12 +121,12 @@ func (r *binaryReader) tail(n int, what string) error {
 			return err
 		}
 		if c != 0 {
-			return r.fail(r.off, "%s is damaged (its checksum is wrong); copy the file again, or keep what is before with head -c %d", what, r.off)
+			return r.file.FailAt(r.off, "%s is damaged (its checksum is wrong); copy the file again, or keep what is before with head -c %d", what, r.off)
 		}
 		lost++
 	}
-	r.b.note(fmt.Sprintf("the file ends within a block, as when the program that wrote it was killed: the last %s of it %s left out",
-		count(int(lost), "byte"), is(int(lost))))
+	r.b.Note("the file ends within a block, as when the program that wrote it was killed: the last %s of it %s left out",
+		size.Count(uint64(lost), "byte"), size.Are(int(lost)))
 	return io.EOF
 }
 
@@ -147,7 +146,7 @@ func (r *binaryReader) records(payload []byte) error {
 		}
 		if err != nil {
 			if bad, ok := err.(recordError); ok {
-				err = r.fail(r.off+frameBytes+int64(start), "%v; the file was not written by gpumem", bad)
+				err = r.file.FailAt(r.off+frameBytes+int64(start), "%v; the file was not written by gpumem", bad)
 			}
 			return err
 		}
@@ -200,7 +199,7 @@ func (f *fields) text() string {
 		return ""
 	}
 	f.i += int(n)
-	return printable(string(f.b[f.i-int(n) : f.i]))
+	return input.Printable(string(f.b[f.i-int(n) : f.i]))
 }
 
 // record plays a record that is not an event.
@@ -212,16 +211,16 @@ func (r *binaryReader) record(tag byte, f *fields) error {
 		if len(r.pools) == maxPools {
 			return recordError(fmt.Sprintf("there are more than %d pools", maxPools))
 		}
-		r.pools = append(r.pools, &readPool{pool: r.b.pool(name), seeds: seeds})
+		r.pools = append(r.pools, &readPool{pool: r.b.Pool(name), seeds: seeds})
 	case binNewFrame:
 		text := f.text()
 		sites.frames = append(sites.frames, text)
-		if err := r.b.hold(len(text) + 32); err != nil {
+		if err := r.file.Take(int64(len(text)) + 32); err != nil {
 			return err
 		}
 	case binNewSite:
 		n := f.uvarint()
-		if n == 0 || n > maxFrames {
+		if n == 0 || n > MaxFrames {
 			return recordError("a stack has no frames, or too many")
 		}
 		frames := make([]uint32, n)
@@ -233,20 +232,20 @@ func (r *binaryReader) record(tag byte, f *fields) error {
 			frames[i] = uint32(v)
 		}
 		sites.sites = append(sites.sites, frames)
-		if err := r.b.hold(4*len(frames) + 48); err != nil {
+		if err := r.file.Take(4*int64(len(frames)) + 48); err != nil {
 			return err
 		}
 	case binNote:
 		text := f.text()
-		r.b.note(text)
-		if err := r.b.hold(len(text) + 32); err != nil {
+		r.b.Note("%s", text)
+		if err := r.file.Take(int64(len(text)) + 32); err != nil {
 			return err
 		}
 	case binPeak:
 		r.peak, r.saved = f.uvarint(), true
 	case binTimed:
 		r.timed = true
-		r.b.at(0)
+		r.b.At(0)
 	case binPlace:
 		z := f.uvarint()
 		r.addr += z>>1 ^ -(z & 1)
@@ -289,7 +288,7 @@ func (r *binaryReader) event(tag byte, f *fields) error {
 		p.prev.time += d
 	}
 	if r.timed {
-		r.b.at(p.prev.time)
+		r.b.At(p.prev.time)
 	}
 	what := f.uvarint()
 	var site, stream uint64
@@ -318,6 +317,10 @@ func (r *binaryReader) event(tag byte, f *fields) error {
 
 // alloc plays an Alloc.
 func (r *binaryReader) alloc(p *readPool, ev Event) error {
+	var addr uint64
+	if r.placed {
+		addr = r.addr
+	}
 	placed, refused := r.placed, r.refused
 	r.placed, r.refused = false, false
 	if p.seeds > 0 {
@@ -331,7 +334,7 @@ func (r *binaryReader) alloc(p *readPool, ev Event) error {
 		p.pool.p.Seeds++
 	}
 	ev.Refused = refused
-	slot, err := p.pool.take(ev)
+	slot, err := p.pool.Alloc(ev, addr)
 	if err != nil {
 		return err
 	}
@@ -340,10 +343,7 @@ func (r *binaryReader) alloc(p *readPool, ev Event) error {
 	}
 	p.live[slot] = !refused
 	p.prev.slot = slot
-	if !placed {
-		return nil
-	}
-	return p.pool.placed(r.addr)
+	return nil
 }
 
 // free plays a Free; z is its slot as the file has it.
@@ -360,7 +360,7 @@ func (r *binaryReader) free(p *readPool, z uint64, site, stream uint32, upper bo
 	}
 	p.live[slot] = false
 	p.prev.slot = slot
-	return p.pool.release(slot, site, stream, upper)
+	return p.pool.Free(Event{Slot: slot, Site: site, Stream: stream, Upper: upper})
 }
 
 // setPeak takes over the peak of all pools as the file has it: Save writes the
@@ -376,7 +376,7 @@ func (r *binaryReader) setPeak() error {
 		most.add(p.pool.peak.cap())
 	}
 	if r.peak < least || r.peak > most.cap() {
-		return r.fail(r.off, "the peak of all pools is %d, and by the events from %d to %d; the file was not written by gpumem", r.peak, least, most.cap())
+		return r.file.FailAt(r.off, "the peak of all pools is %d, and by the events from %d to %d; the file was not written by gpumem", r.peak, least, most.cap())
 	}
 	r.b.peak = sum{lo: r.peak}
 	return nil

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"gpumem/internal/input"
 )
 
 // flushAfter is how long a Writer keeps records before it writes them.
@@ -218,14 +220,14 @@ func (w *Writer) site(text string) uint32 {
 	}
 	var frames []uint32
 	for line := range strings.SplitSeq(text, "\n") {
-		if len(frames) == maxFrames {
+		if len(frames) == MaxFrames {
 			break
 		}
 		f, ok := w.lines[line]
 		if !ok {
 			f = uint32(len(w.lines))
 			w.lines[line] = f
-			w.out.text(binNewFrame, cutName(printable(line), maxFrameBytes))
+			w.out.text(binNewFrame, input.Cut(input.Printable(line), maxFrameBytes))
 		}
 		frames = append(frames, f)
 	}

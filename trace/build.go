@@ -10,62 +10,70 @@ import (
 	"math/bits"
 
 	"gpumem/internal/input"
+	"gpumem/internal/spool"
 )
 
-// builder makes one Trace.
-type builder struct {
+// Builder makes one Trace: a format's reader adds pools to it, and to the pools what
+// it finds, in the order in which it happened.
+type Builder struct {
 	trace *Trace
-	input *input.Reader // nil in tests
-	sites *siteMaker
-	pools []*poolBuilder
+	in    *input.Reader
+	sites siteMaker
+	pools []*PoolBuilder
 	slots int                 // of all pools
 	far   map[uint32]struct{} // streams from maxStreams on
 	live  sum                 // over all pools
 	peak  sum
-	first uint64 // the first time that at was told
+	first uint64 // the time of the first At
 	now   uint64 // of the events that follow, from first on
 }
 
-func newBuilder(name, format string, opt Options) *builder {
+func newBuilder(in *input.Reader, format string, opt Options) *Builder {
 	limit := opt.SpoolLimit
-	switch {
-	case limit == 0:
+	if limit == 0 {
 		limit = defaultSpoolLimit
-	case limit < 0:
-		limit = 0
 	}
-	t := &Trace{
-		Source: name,
-		Format: format,
-		spool:  &spool{limit: limit, dir: opt.TempDir},
-	}
-	b := &builder{trace: t, sites: newSiteMaker(&t.sites, opt.KeepPaths)}
-	b.sites.hold = b.hold
+	t := &Trace{Source: in.Name(), Format: format, spool: spool.New(max(limit, 0), opt.TempDir)}
+	b := &Builder{trace: t, in: in}
+	b.sites = newSiteMaker(&t.sites, opt.KeepPaths, in.Take)
 	return b
 }
 
-// hold counts n bytes of memory that the recording needs. The error says that it is more
-// than is in proportion to the file.
-func (b *builder) hold(n int) error {
-	if b.input == nil {
-		return nil
-	}
-	return b.input.Take(int64(n))
+// Spool returns a store for what a reader sets aside. The reader closes it.
+func (b *Builder) Spool() *spool.Spool { return b.trace.spool.Part() }
+
+// Note adds a sentence for people: what was dropped or assumed.
+func (b *Builder) Note(format string, args ...any) {
+	b.trace.Notes = append(b.trace.Notes, fmt.Sprintf(format, args...))
 }
 
-// pool adds a pool.
-func (b *builder) pool(name string) *poolBuilder {
-	p := &poolBuilder{b: b, p: &Pool{Name: name, trace: b.trace, Streams: 1}}
+// Site returns the site of a text of one line, for formats that have names instead of
+// stacks; 0 if it is empty.
+func (b *Builder) Site(text []byte) uint32 { return b.sites.named(text) }
+
+// Frame returns the number of a stack frame. file and line may be unknown, "" and 0.
+func (b *Builder) Frame(name, file string, line int64) uint32 {
+	return b.sites.frame(b.sites.frameText(name, file, line))
+}
+
+// Stack returns the site of a list of frames, innermost first and MaxFrames at most. The
+// list must not change afterwards.
+func (b *Builder) Stack(frames []uint32) uint32 { return b.sites.intern(frames) }
+
+// Pool adds a pool. Control characters in its name become blanks, and 200 bytes are kept.
+func (b *Builder) Pool(name string) *PoolBuilder {
+	name = input.Printable(input.Cut(name, maxNameBytes))
+	p := &PoolBuilder{b: b, p: &Pool{Name: name, trace: b.trace, Streams: 1}}
 	b.pools = append(b.pools, p)
 	b.trace.Pools = append(b.trace.Pools, p.p)
 	return p
 }
 
-// at sets the time of the events that follow, in nanoseconds from any origin;
+// At sets the time of the events that follow, in nanoseconds from any origin;
 // the first call of all makes the origin of the trace, so it must come with the
-// recording's earliest event. Within a pool time does not go back: events that
-// are told earlier than one before them get that one's time.
-func (b *builder) at(ns uint64) {
+// recording's earliest event. Within a pool time does not go back: an event with an
+// earlier time than the one before it gets that one's time.
+func (b *Builder) At(ns uint64) {
 	if !b.trace.Timed {
 		b.trace.Timed, b.first = true, ns
 	}
@@ -73,7 +81,7 @@ func (b *builder) at(ns uint64) {
 }
 
 // finish seals the last blocks and sets the sums of the trace.
-func (b *builder) finish() error {
+func (b *Builder) finish() error {
 	if b.sites.err != nil {
 		return b.sites.err
 	}
@@ -100,20 +108,15 @@ func (b *builder) finish() error {
 	}
 	t.PeakLive = b.peak.cap()
 	if t.Events == 0 {
-		return &Error{File: t.Source, Msg: "the recording has no events"}
+		return b.in.Fail("the recording has no events")
 	}
 	return nil
 }
 
-// discard gives back what a failed reading has spooled.
-func (b *builder) discard() {
-	b.trace.spool.close() // the reading's own error is the one to report
-}
-
-// poolBuilder makes one Pool. Its memory is per slot, so per block that was ever
+// PoolBuilder makes one Pool. Its memory is per slot, so per block that was ever
 // live at the same time as others; never per event.
-type poolBuilder struct {
-	b       *builder
+type PoolBuilder struct {
+	b       *Builder
 	p       *Pool
 	enc     encoder
 	places  placeEncoder
@@ -129,21 +132,30 @@ type poolBuilder struct {
 
 var errTooManyBlocks = errors.New("more than 4294967295 blocks are live at once; this version cannot number them")
 
-// alloc adds an Alloc and returns its slot.
-func (p *poolBuilder) alloc(n uint64, site, stream uint32, upper bool) (uint32, error) {
-	return p.take(Event{Bytes: n, Site: site, Stream: stream, Upper: upper})
+// Note is Builder.Note about this pool: where there are several, the note names it.
+func (p *PoolBuilder) Note(format string, args ...any) {
+	if len(p.b.pools) > 1 {
+		format, args = "%s: "+format, append([]any{p.p.Name}, args...)
+	}
+	p.b.Note(format, args...)
 }
 
-// refuse adds an Alloc that the recorded program was refused.
-func (p *poolBuilder) refuse(n uint64, site, stream uint32, upper bool) error {
-	_, err := p.take(Event{Bytes: n, Site: site, Stream: stream, Upper: upper, Refused: true})
-	return err
+// Events returns how many events were added.
+func (p *PoolBuilder) Events() uint64 { return p.p.Events }
+
+// Seed is Alloc of a block that is older than the recording. All seeds come before any
+// other event.
+func (p *PoolBuilder) Seed(ev Event) (slot uint32, err error) {
+	p.p.Seeds++
+	return p.Alloc(ev, 0)
 }
 
-// take adds an Alloc in a free slot, and returns that. The slot freed last is
-// used first: it is near the encoder's previous slot, and near in the reader's
-// memory. If ev was refused the slot is free again.
-func (p *poolBuilder) take(ev Event) (slot uint32, err error) {
+// Alloc adds an Alloc in a free slot, and returns that. Of ev it takes Bytes, Site, Stream,
+// Upper and Refused. addr is where the block lies, 0 if that is not known.
+//
+// The slot freed last is used first: it is near the encoder's previous slot, and near
+// in the reader's memory. If ev was refused the slot is free again.
+func (p *PoolBuilder) Alloc(ev Event, addr uint64) (slot uint32, err error) {
 	if p.b.sites.err != nil {
 		return 0, p.b.sites.err
 	}
@@ -173,7 +185,10 @@ func (p *poolBuilder) take(ev Event) (slot uint32, err error) {
 		p.drop(slot)
 	}
 	ev.Slot = slot
-	return slot, p.put(ev)
+	if err := p.put(ev); err != nil {
+		return slot, err
+	}
+	return slot, p.place(addr)
 }
 
 // A slot counts bytesOfSlot: what readers and a replay need for a block that is live, 60 and
@@ -188,7 +203,7 @@ const (
 const maxStreams = 2048
 
 // stream notes a stream.
-func (b *builder) stream(n uint32) error {
+func (b *Builder) stream(n uint32) error {
 	if n < maxStreams {
 		return nil
 	}
@@ -197,18 +212,18 @@ func (b *builder) stream(n uint32) error {
 	}
 	b.far[n] = struct{}{}
 	if len(b.far) > maxStreams {
-		return &Error{File: b.trace.Source, Msg: fmt.Sprintf("the recording has more than %d streams; it is damaged", maxStreams)}
+		return b.in.Fail("the recording has more than %d streams; it is damaged", maxStreams)
 	}
 	return nil
 }
 
 // newSlot returns a slot that no block had before.
-func (p *poolBuilder) newSlot(n uint64) (uint32, error) {
+func (p *PoolBuilder) newSlot(n uint64) (uint32, error) {
 	if uint64(len(p.bytes)) >= maxSlots {
-		return 0, &Error{File: p.b.trace.Source, Msg: errTooManyBlocks.Error(), Err: errTooManyBlocks}
+		return 0, p.b.in.Fail("%v", errTooManyBlocks)
 	}
 	if p.b.slots++; p.b.slots%slotsAtOnce == 0 {
-		if err := p.b.hold(slotsAtOnce * bytesOfSlot); err != nil {
+		if err := p.b.in.Take(slotsAtOnce * bytesOfSlot); err != nil {
 			return 0, err
 		}
 	}
@@ -216,19 +231,20 @@ func (p *poolBuilder) newSlot(n uint64) (uint32, error) {
 	return uint32(len(p.bytes) - 1), nil
 }
 
-// release adds the Free of a live slot. The caller knows that it is live.
-func (p *poolBuilder) release(slot, site, stream uint32, upper bool) error {
-	if err := p.b.stream(stream); err != nil {
+// Free adds the Free of ev.Slot, whose block the caller knows to be live. Of ev it takes
+// Site, Stream and Upper besides.
+func (p *PoolBuilder) Free(ev Event) error {
+	if err := p.b.stream(ev.Stream); err != nil {
 		return err
 	}
-	p.drop(slot)
+	p.drop(ev.Slot)
 	p.p.Events++
-	p.p.Streams = max(p.p.Streams, stream+1)
-	return p.put(Event{Slot: slot, Site: site, Stream: stream, Upper: upper, Op: Free})
+	p.p.Streams = max(p.p.Streams, ev.Stream+1)
+	return p.put(Event{Slot: ev.Slot, Site: ev.Site, Stream: ev.Stream, Upper: ev.Upper, Op: Free})
 }
 
 // drop takes the block of a slot out of what is live.
-func (p *poolBuilder) drop(slot uint32) {
+func (p *PoolBuilder) drop(slot uint32) {
 	n := p.bytes[slot]
 	p.free = append(p.free, slot)
 	p.live.sub(n)
@@ -236,7 +252,7 @@ func (p *poolBuilder) drop(slot uint32) {
 	p.b.live.sub(n)
 }
 
-func (p *poolBuilder) put(ev Event) error {
+func (p *PoolBuilder) put(ev Event) error {
 	if p.b.trace.Timed {
 		if !p.enc.timed { // the first event with a time; seeds have none
 			if err := p.seal(); err != nil {
@@ -255,17 +271,19 @@ func (p *poolBuilder) put(ev Event) error {
 }
 
 // seal hands the encoder's block to the spool.
-func (p *poolBuilder) seal() error {
+func (p *PoolBuilder) seal() error {
 	data, events := p.enc.seal()
 	if events == 0 {
 		return nil
 	}
-	blk, err := p.b.trace.spool.store(data)
+	if err := p.b.in.Stopped(); err != nil {
+		return err
+	}
+	blk, err := p.b.trace.spool.Store(data)
 	if err != nil {
 		return err
 	}
-	blk.events, blk.timed = events, p.enc.timed
-	p.p.blocks = append(p.p.blocks, blk)
+	p.p.blocks = append(p.p.blocks, block{blk, events, p.enc.timed})
 	p.enc.reset()
 	return nil
 }
@@ -314,6 +332,3 @@ func (s sum) cap() uint64 {
 	}
 	return s.lo
 }
-
-// note adds a sentence for people.
-func (b *builder) note(s string) { b.trace.Notes = append(b.trace.Notes, s) }

@@ -20,9 +20,9 @@ func times(t testing.TB, p *Pool) []uint64 {
 // TestTimes: the first at is the origin, a pool's clock never goes back, and
 // what comes before the first at has time 0.
 func TestTimes(t *testing.T) {
-	b := newBuilder("in", "text", Options{})
-	x, y := b.pool("x"), b.pool("y")
-	alloc := func(p *poolBuilder) {
+	b := testBuilder("text", Options{})
+	x, y := b.Pool("x"), b.Pool("y")
+	alloc := func(p *PoolBuilder) {
 		t.Helper()
 		if _, err := p.alloc(1, 0, 0, false); err != nil {
 			t.Fatal(err)
@@ -30,12 +30,12 @@ func TestTimes(t *testing.T) {
 	}
 	alloc(x) // a seed
 	for _, ns := range []uint64{5000, 5000, 7000, 6500, 9001, 4000, 10_000} {
-		b.at(ns)
+		b.At(ns)
 		alloc(x)
 	}
-	b.at(6500)
+	b.At(6500)
 	alloc(y) // a clock of its own
-	b.at(5000 + math.MaxInt64 + 10)
+	b.At(5000 + math.MaxInt64 + 10)
 	alloc(y)
 	if err := b.finish(); err != nil {
 		t.Fatal(err)
@@ -57,11 +57,11 @@ func TestTimes(t *testing.T) {
 
 // TestTimesAcrossBlocks: each block has its times from its own start.
 func TestTimesAcrossBlocks(t *testing.T) {
-	b := newBuilder("in", "text", Options{SpoolLimit: -1, TempDir: t.TempDir()})
-	p := b.pool("")
+	b := testBuilder("text", Options{SpoolLimit: -1, TempDir: t.TempDir()})
+	p := b.Pool("")
 	const n = 100_000
 	for i := range uint64(n) {
-		b.at(1e18 + i*1001)
+		b.At(1e18 + i*1001)
 		if _, err := p.alloc(i, 0, 0, false); err != nil {
 			t.Fatal(err)
 		}

@@ -1,6 +1,8 @@
 package trace
 
-import "testing"
+import (
+	"testing"
+)
 
 func TestChoose(t *testing.T) {
 	one := &Trace{Source: "in", Pools: []*Pool{{}}}

@@ -5,7 +5,16 @@ package trace
 import (
 	"errors"
 	"io"
+
+	"gpumem/internal/spool"
 )
+
+// block is one encoded block of events.
+type block struct {
+	spool.Block
+	events uint32
+	timed  bool
+}
 
 // Cursor reads the events of one pool in order. One goroutine uses it at a
 // time; cursors of the same pool do not disturb each other.
@@ -61,18 +70,15 @@ func (c *Cursor) Next(dst []Event) (int, error) {
 // load makes the next block the current one.
 func (c *Cursor) load() error {
 	if c.next > 0 && len(c.rest) != padBytes {
-		return errSpool
+		return spool.ErrDamaged
 	}
 	if c.next == len(c.pool.blocks) {
 		return io.EOF
 	}
 	blk := c.pool.blocks[c.next]
-	data, err := c.pool.trace.spool.load(blk, c.buf)
+	data, err := c.pool.trace.spool.Load(blk.Block, &c.buf)
 	if err != nil {
 		return err
-	}
-	if blk.mem == nil {
-		c.buf = data
 	}
 	c.next++
 	c.rest, c.left, c.prev, c.timed = data, blk.events, prev{}, blk.timed

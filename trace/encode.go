@@ -29,8 +29,9 @@ package trace
 
 import (
 	"encoding/binary"
-	"errors"
 	"math/bits"
+
+	"gpumem/internal/spool"
 )
 
 const (
@@ -167,10 +168,6 @@ func (e *encoder) reset() { e.n, e.events, e.prev = 0, 0, prev{} }
 // byteLen is how many bytes v needs, 0 for 0.
 func byteLen(v uint64) int { return (bits.Len64(v) + 7) / 8 }
 
-// errSpool: the spool is memory or an unlinked file that only this process
-// writes, so this is a failing disk or a bug.
-var errSpool = errors.New("trace: the spooled recording is damaged; check the disk of the temporary directory")
-
 // Masks by byte count. The entries that no encoder announces are there so that
 // an index taken from a tag needs no check; decode refuses those tags.
 var (
@@ -182,12 +179,12 @@ var (
 // decode fills dst from b, the rest of a block, which is timed or not; last is
 // the event before. It returns how many bytes it used and the new last event.
 // Every slot is below slots, and the block's padding is never read as events, or
-// the answer is errSpool.
+// the answer is spool.ErrDamaged.
 func decode(dst []Event, b []byte, last prev, slots uint32, timed bool) (used int, _ prev, err error) {
 	i, slot, now := 0, last.slot, last.time
 	for k := range dst {
 		if len(b)-i < maxEvent {
-			return i, prev{now, slot}, errSpool
+			return i, prev{now, slot}, spool.ErrDamaged
 		}
 		w := b[i : i+maxEvent : i+maxEvent]
 		tag := w[0]
@@ -195,7 +192,7 @@ func decode(dst []Event, b []byte, last prev, slots uint32, timed bool) (used in
 		z := binary.LittleEndian.Uint32(w[1:]) & mask32[n]
 		slot += z>>1 ^ -(z & 1)
 		if tag >= 9<<4 || slot >= slots {
-			return i, prev{now, slot}, errSpool
+			return i, prev{now, slot}, spool.ErrDamaged
 		}
 		size := int(tag >> 4)
 		ev := &dst[k]
@@ -209,7 +206,7 @@ func decode(dst []Event, b []byte, last prev, slots uint32, timed bool) (used in
 			ext := w[n]
 			streamBytes, siteBytes := int(ext>>1&7), int(ext>>4&7)
 			if streamBytes > 4 || siteBytes > 4 {
-				return i, prev{now, slot}, errSpool
+				return i, prev{now, slot}, spool.ErrDamaged
 			}
 			n++
 			ev.Upper = ext&1 != 0
@@ -222,7 +219,7 @@ func decode(dst []Event, b []byte, last prev, slots uint32, timed bool) (used in
 		i += n
 		if timed {
 			if len(b)-i < maxTime {
-				return i, prev{now, slot}, errSpool
+				return i, prev{now, slot}, spool.ErrDamaged
 			}
 			d, n := takeTime(b[i:])
 			now += d

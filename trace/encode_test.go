@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"gpumem/internal/spool"
 )
 
 // encoded puts events into one block, timed if one of them has a time.
@@ -97,8 +99,8 @@ func TestDecodeDamage(t *testing.T) {
 		{"no room for a time", append([]byte{8 << 4, 0}, make([]byte, maxEvent-2)...), 2, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if _, _, err := decode(make([]Event, c.n), c.data, prev{}, 10, c.timed); !errors.Is(err, errSpool) {
-				t.Errorf("got %v, want %v", err, errSpool)
+			if _, _, err := decode(make([]Event, c.n), c.data, prev{}, 10, c.timed); !errors.Is(err, spool.ErrDamaged) {
+				t.Errorf("got %v, want %v", err, spool.ErrDamaged)
 			}
 		})
 	}
@@ -146,7 +148,7 @@ func FuzzEncode(f *testing.F) {
 	})
 }
 
-// FuzzDecode: any bytes give events in range or errSpool.
+// FuzzDecode: any bytes give events in range or spool.ErrDamaged.
 func FuzzDecode(f *testing.F) {
 	f.Add([]byte{}, uint16(1), uint32(1), false)
 	f.Add(encoded(f, []Event{{Bytes: 5, Slot: 3}, {Slot: 3, Op: Free, Site: 1, Upper: true}}), uint16(2), uint32(4), false)

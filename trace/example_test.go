@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"gpumem/trace"
+	"gpumem/trace/formats"
 )
 
 // A recording is read once and replayed as often as needed.
@@ -23,7 +24,7 @@ f activations
 a activations 500000
 f activations
 `
-	t, err := trace.Read(context.Background(), strings.NewReader(recording), "steps.txt", trace.Options{})
+	t, err := formats.Read(context.Background(), strings.NewReader(recording), "steps.txt", trace.Options{})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -58,24 +59,6 @@ f activations
 	// free 1 0
 }
 
-// A PyTorch memory snapshot has a pool per device, and stacks.
-func ExampleOpen() {
-	t, err := trace.Open(context.Background(), "testdata/torch2023.pickle", trace.Options{})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer t.Close()
-	for _, p := range t.Pools {
-		fmt.Println(p.Name, p.Events, "events,", p.Seeds, "of them blocks older than the recording")
-	}
-	fmt.Println(t.Site(1))
-	// Output:
-	// cuda:0 5 events, 4 of them blocks older than the recording
-	// forward (model.py:12)
-	// <module> (train.py:40)
-}
-
 // A program records its own allocations as it runs.
 func ExampleWriter() {
 	var file bytes.Buffer // or an os.File
@@ -93,7 +76,7 @@ func ExampleWriter() {
 		fmt.Println(err)
 		return
 	}
-	t, err := trace.Read(context.Background(), &file, "run.gpumem", trace.Options{})
+	t, err := formats.Read(context.Background(), &file, "run.gpumem", trace.Options{})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -107,41 +90,14 @@ func ExampleWriter() {
 	// main (main.go:40)
 }
 
-// A profile of JAX or TensorFlow has the allocations of every allocator, with
-// the operation that asked. What is older than the profile was put in front.
-func ExampleOpen_profile() {
-	t, err := trace.Open(context.Background(), "testdata/tensorflow.xplane.pb", trace.Options{})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer t.Close()
-	fmt.Println(t.Format, t.Events-t.Seeds, "events,", t.Seeds, "blocks in front of them")
-	for _, note := range t.Notes {
-		fmt.Println(note)
-	}
-	events := make([]trace.Event, t.Seeds+1)
-	if _, err := t.Pools[0].Cursor().Next(events); err != nil {
-		fmt.Println(err)
-		return
-	}
-	first := events[t.Seeds]
-	fmt.Println(t.Pools[0].Name, first.Op, first.Bytes, t.Site(first.Site))
-	// Output:
-	// xplane 12 events, 3 blocks in front of them
-	// 760576 bytes are live when the recording begins and are not freed in it; allocated at its start as one block
-	// 2 blocks older than the recording (240000 bytes), known from their frees, are allocated at its start, in the order of the addresses
-	// bfc_cpu_allocator_for_gpu alloc 40000 _MklMatMul (float32[100,100], output)
-}
-
 // Bad input says where it is wrong.
 func ExampleError() {
-	_, err := trace.Read(context.Background(), strings.NewReader("a 7 100\na 7 200\n"), "run.txt", trace.Options{})
+	_, err := formats.Read(context.Background(), strings.NewReader("a 7 100\na 7 200\n"), "run.txt", trace.Options{})
 	fmt.Println(err)
 	var bad *trace.Error
 	fmt.Println(errors.As(err, &bad), bad.Line)
 
-	_, err = trace.Open(context.Background(), os.DevNull, trace.Options{})
+	_, err = formats.Open(context.Background(), os.DevNull, trace.Options{})
 	fmt.Println(errors.As(err, &bad))
 	// Output:
 	// run.txt:2: id 7 is already live (allocated at line 1); free it first

@@ -1,17 +1,19 @@
 package trace
 
-// This file is for the way in: Open, Read, and what they may be told.
+// The way in: options, the list of formats, recognition by content.
 
 import (
 	"context"
+	"fmt"
 	"io"
+	"strings"
 
 	"gpumem/internal/input"
 )
 
 // Options say how to read a recording. The zero value is a good default.
 type Options struct {
-	// Format is the name of the format, one of [Formats]; "" recognises it by
+	// Format is the name of the format, one of the list's; "" recognises it by
 	// content.
 	Format string
 	// KeepPaths keeps the directories of files in stacks. Without it only the
@@ -32,9 +34,20 @@ type Options struct {
 // defaultSpoolLimit holds about 15 million events in memory.
 const defaultSpoolLimit = 64 << 20
 
-// headBytes is how much of the content is looked at to recognise the format. It
-// is the longest line a text recording may have, so one line always fits.
-const headBytes = maxLine
+// Format is a format of recordings. The package's documentation says how to add one.
+type Format struct {
+	Name string // for Options.Format
+	What string // what a file of it is, and what writes it
+	// Looks reports whether content begins as this format does. head is all of it
+	// if it is short, else its first 64 KiB, and never empty.
+	Looks func(head []byte) bool
+	// Read reads a whole recording into b.
+	Read func(in *input.Reader, b *Builder) error
+}
+
+// Formats is a list of formats. Content is tried from the last to the first, which
+// is text: a comment in it may hold anything.
+type Formats []Format
 
 // Open reads the whole recording at path once ("-" is stdin) and keeps it as
 // compact events, so that it can be replayed any number of times. The caller
@@ -43,81 +56,114 @@ const headBytes = maxLine
 // Memory follows the most blocks that are live at once, the sites, and
 // Options.SpoolLimit. Only torch needs more while it is read: its whole pickle
 // lies in memory as a tree, about six times the size of the file; and xplane, up
-// to half of SpoolLimit again. All that is bounded by the size of the file, see
-// gpumem/internal/input: a small file that stands for very much is refused.
+// to half of SpoolLimit again. All that is bounded by the size of the file: a
+// small file that stands for very much is refused.
 //
 // Bad input, a file that cannot be opened and a read that fails give an *Error.
 // If ctx ends first, Open stops at once, and errors.Is(err, context.Cause(ctx))
 // holds. Any other error is about the spool (a full disk).
-func Open(ctx context.Context, path string, opt Options) (*Trace, error) {
-	f, err := formatOf(path, opt)
-	if err != nil {
-		return nil, err
+func (fs Formats) Open(ctx context.Context, path string, opt Options) (*Trace, error) {
+	name := path
+	if path == "-" {
+		name = "stdin"
 	}
-	in, err := input.Open(ctx, path, opt.input())
-	if err != nil {
-		return nil, err
-	}
-	defer in.Close()
-	return read(ctx, in, f, opt)
+	return fs.read(name, opt, func() (*input.Reader, error) { return input.Open(ctx, path, opt.input()) })
 }
 
 // Read is Open for a reader; name is what messages call it. If ctx ends while
 // r.Read blocks, Read returns and leaves that one call behind in a goroutine: r
 // must not be used again then.
-func Read(ctx context.Context, r io.Reader, name string, opt Options) (*Trace, error) {
-	f, err := formatOf(name, opt)
-	if err != nil {
-		return nil, err
-	}
-	in, err := input.New(ctx, r, name, opt.input())
-	if err != nil {
-		return nil, err
-	}
-	defer in.Close()
-	return read(ctx, in, f, opt)
-}
-
-// formatOf is the format that the options name, and nil if they name none.
-func formatOf(name string, opt Options) (*format, error) {
-	if opt.Format == "" {
-		return nil, nil
-	}
-	if name == "-" {
-		name = "stdin"
-	}
-	return formatNamed(name, opt.Format)
+func (fs Formats) Read(ctx context.Context, r io.Reader, name string, opt Options) (*Trace, error) {
+	return fs.read(name, opt, func() (*input.Reader, error) { return input.New(ctx, r, name, opt.input()) })
 }
 
 // input is how a recording is read.
 func (opt Options) input() input.Options {
-	return input.Options{Kind: "one recording", Progress: opt.Progress, Error: func(e *input.Error) error {
-		return &Error{File: e.File, Offset: e.Offset, Msg: e.Msg, Err: e.Err}
-	}}
+	return input.Options{Kind: "one recording", Progress: opt.Progress, Error: func(e *input.Error) error { return (*Error)(e) }}
 }
 
-// read does the work of Open and Read. f is nil where the content says what the format is.
-func read(ctx context.Context, src *input.Reader, f *format, opt Options) (*Trace, error) {
-	in, name := src.Content(), src.Name()
-	head, err := in.Peek(headBytes)
-	if err != nil && err != io.EOF {
+// read does the work of Open and Read.
+func (fs Formats) read(name string, opt Options, open func() (*input.Reader, error)) (*Trace, error) {
+	if _, err := fs.named(name, opt.Format); err != nil {
+		return nil, err
+	}
+	in, err := open()
+	if err != nil {
+		return nil, err
+	}
+	defer in.Close()
+	return fs.ReadFrom(in, opt)
+}
+
+// ReadFrom is Read for input that is open.
+func (fs Formats) ReadFrom(in *input.Reader, opt Options) (*Trace, error) {
+	f, err := fs.named(in.Name(), opt.Format)
+	if err != nil {
+		return nil, err
+	}
+	head, err := in.Head()
+	if err != nil {
 		return nil, err
 	}
 	if f == nil {
-		if f, err = recognise(name, head); err != nil {
+		if f, err = fs.recognise(in.Name(), head); err != nil {
 			return nil, err
 		}
 	}
-
-	b := newBuilder(name, f.Name, opt)
-	b.input = src
-	if err = f.read(ctx, in, b); err == nil {
+	b := newBuilder(in, f.Name, opt)
+	if err = f.Read(in, b); err == nil {
 		err = b.finish()
 	}
 	if err != nil {
-		b.discard()
+		b.trace.Close() // the error of reading is the one to report
 		return nil, err
 	}
-	src.Report()
+	in.Report()
 	return b.trace, nil
+}
+
+// named returns the format of a name; nil if the name is "".
+func (fs Formats) named(file, name string) (*Format, error) {
+	if name == "" {
+		return nil, nil
+	}
+	for i := range fs {
+		if fs[i].Name == name {
+			return &fs[i], nil
+		}
+	}
+	return nil, &Error{File: file, Msg: fmt.Sprintf("there is no format %s; the formats are %s",
+		input.Quote(name), strings.Join(fs.names(), ", "))}
+}
+
+func (fs Formats) names() []string {
+	var out []string
+	for _, f := range fs {
+		out = append(out, f.Name)
+	}
+	return out
+}
+
+// recognise returns the format of a recording that begins with head, see
+// Format.Looks. Content that no format knows is an *Error.
+func (fs Formats) recognise(file string, head []byte) (*Format, error) {
+	if len(head) == 0 {
+		return nil, &Error{File: file, Msg: "the recording is empty: no events"}
+	}
+	for i := len(fs) - 1; i >= 0; i-- {
+		if fs[i].Looks(head) {
+			return &fs[i], nil
+		}
+	}
+	reads := fs.names()
+	if strings.HasPrefix(string(head[:min(len(head), 4)]), "PK\x03\x04") {
+		return nil, &Error{File: file, Msg: "looks like a zip file (torch.save writes those; a snapshot comes from torch.cuda.memory._dump_snapshot); what is read: " + input.And(reads)}
+	}
+	reads[0] += " (" + fs[0].What + ")" // for who wrote the file by hand
+	msg := "not a recording that this version knows; it reads " + input.And(reads)
+	line, n := input.FirstLine(head)
+	if n == 0 || !input.IsPrintable(line) {
+		return nil, &Error{File: file, Msg: msg}
+	}
+	return nil, &Error{File: file, Line: n, Msg: input.Quote(line) + ": " + msg}
 }

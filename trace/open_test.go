@@ -159,20 +159,6 @@ func TestGzip(t *testing.T) {
 	})
 }
 
-func TestFormatOption(t *testing.T) {
-	for _, c := range []struct{ name, format, want string }{
-		{"unknown", "txet", `in: there is no format "txet"; the formats are text, memdebug, torch, xplane, rmm, memdump, pprof, minimalloc, gpumem`},
-		{"text as torch", "torch", "in: is not a pickle of protocol 2 to 5, so not a PyTorch snapshot"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			_, err := Read(context.Background(), strings.NewReader(small), "in", Options{Format: c.format})
-			wantInputError(t, err, c.want)
-		})
-	}
-	_, err := Read(context.Background(), strings.NewReader("\x80\x04]."), "in", Options{Format: "text"})
-	wantInputError(t, err, `in:1: "\x80\x04].": byte 2 of the line is the control character 0x04; this is not a text recording`)
-}
-
 func TestCancel(t *testing.T) {
 	why := errors.New("enough")
 	t.Run("before", func(t *testing.T) {
@@ -244,28 +230,4 @@ func TestProgress(t *testing.T) {
 		}
 	}
 	mustRead(t, data, opt)
-}
-
-// FuzzOpen is the whole way: gzip, recognition, every reader.
-func FuzzOpen(f *testing.F) {
-	f.Add([]byte(small))
-	f.Add(zipped([]byte(small)))
-	f.Add(zipped(zipped([]byte(small)))[:40])
-	f.Add([]byte("\x80\x04}."))
-	f.Add([]byte(binaryMagic + "\x01"))
-	for _, name := range []string{"rmm.csv", "memdebug.log", "minimalloc.csv"} {
-		f.Add(sample(f, name))
-	}
-	for _, name := range snapshots {
-		data, err := os.ReadFile(filepath.Join("testdata", name))
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.Add(data)
-		f.Add(zipped(data))
-	}
-	for name := range profiles {
-		f.Add(profile(f, name))
-	}
-	f.Fuzz(func(t *testing.T, in []byte) { fuzzRead(t, in, "") })
 }

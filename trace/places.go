@@ -12,19 +12,20 @@ package trace
 import (
 	"encoding/binary"
 	"math"
+
+	"gpumem/internal/spool"
 )
 
 // placeEncoder packs the places of one pool into the current block.
 type placeEncoder struct {
-	buf    []byte
-	events uint32
-	next   uint64 // the number of the Alloc after the last one in the block
-	addr   uint64 // of the last one in the block
+	buf  []byte
+	next uint64 // the number of the Alloc after the last one in the block
+	addr uint64 // of the last one in the block
 }
 
-// placed says where the block of the last Alloc lies; 0 is unknown. Of a seed it
-// must not be called: the order in which those were allocated is lost.
-func (p *poolBuilder) placed(addr uint64) error {
+// place notes where the block of the last Alloc lies; 0 is unknown. It is of no seed: the
+// order in which those were allocated is lost.
+func (p *PoolBuilder) place(addr uint64) error {
 	if addr == 0 {
 		return nil
 	}
@@ -34,7 +35,6 @@ func (p *poolBuilder) placed(addr uint64) error {
 	e.buf = binary.AppendUvarint(e.buf, n-e.next)
 	e.buf = binary.AppendUvarint(e.buf, uint64(d<<1)^uint64(d>>63))
 	e.next, e.addr = n+1, addr
-	e.events++
 	p.p.Placed++
 	if len(e.buf) < blockBytes {
 		return nil
@@ -43,16 +43,15 @@ func (p *poolBuilder) placed(addr uint64) error {
 }
 
 // sealPlaces hands the block of places to the spool.
-func (p *poolBuilder) sealPlaces() error {
+func (p *PoolBuilder) sealPlaces() error {
 	e := &p.places
-	if e.events == 0 {
+	if len(e.buf) == 0 {
 		return nil
 	}
-	blk, err := p.b.trace.spool.store(e.buf)
+	blk, err := p.b.trace.spool.Store(e.buf)
 	if err != nil {
 		return err
 	}
-	blk.events = e.events
 	p.p.places = append(p.p.places, blk)
 	*e = placeEncoder{buf: e.buf[:0]}
 	return nil
@@ -112,13 +111,9 @@ func (c *Places) read() error {
 			c.at = math.MaxUint64
 			return nil
 		}
-		blk := c.pool.places[c.next]
-		data, err := c.pool.trace.spool.load(blk, c.buf)
+		data, err := c.pool.trace.spool.Load(c.pool.places[c.next], &c.buf)
 		if err != nil {
 			return err
-		}
-		if blk.mem == nil {
-			c.buf = data
 		}
 		c.next++
 		c.rest, next, c.addr = data, 0, 0
@@ -126,7 +121,7 @@ func (c *Places) read() error {
 	skipped, n := binary.Uvarint(c.rest)
 	z, m := binary.Uvarint(c.rest[max(n, 0):])
 	if n <= 0 || m <= 0 {
-		return errSpool
+		return spool.ErrDamaged
 	}
 	c.rest = c.rest[n+m:]
 	c.at = next + skipped

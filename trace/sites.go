@@ -11,6 +11,8 @@ import (
 	"encoding/binary"
 	"strconv"
 	"strings"
+
+	"gpumem/internal/input"
 )
 
 // siteTable has the sites of a trace. The zero value is an empty table: site 0
@@ -37,9 +39,9 @@ func (t *siteTable) text(site uint32) string {
 }
 
 const (
-	// maxFrames is how many frames of a stack are kept, innermost first.
+	// MaxFrames is how many frames of a stack are kept, innermost first.
 	// PyTorch stacks have 20 to 130, of which most are of the interpreter.
-	maxFrames = 64
+	MaxFrames = 64
 	// maxNameBytes and maxFileBytes cut what a frame shows. C++ names of
 	// templates run to thousands of bytes.
 	maxNameBytes = 200
@@ -52,24 +54,25 @@ type siteMaker struct {
 	keepPaths bool
 	byText    map[string]uint32 // frame number by text
 	byFrames  map[string]uint32 // site by its frame numbers, 4 bytes each
-	// hold counts memory, see builder.hold. From its first error on, which stays in err,
-	// nothing is added.
-	hold func(bytes int) error
+	// hold counts memory, see input.Reader.Take. From its first error on, which stays in
+	// err, nothing is added.
+	hold func(bytes int64) error
 	err  error
 }
 
 // full counts memory that is to be added, and reports whether there is none left.
 func (m *siteMaker) full(bytes int) bool {
-	if m.err == nil && m.hold != nil {
-		m.err = m.hold(bytes)
+	if m.err == nil {
+		m.err = m.hold(int64(bytes))
 	}
 	return m.err != nil
 }
 
-func newSiteMaker(table *siteTable, keepPaths bool) *siteMaker {
-	return &siteMaker{
+func newSiteMaker(table *siteTable, keepPaths bool, hold func(bytes int64) error) siteMaker {
+	return siteMaker{
 		table:     table,
 		keepPaths: keepPaths,
+		hold:      hold,
 		byText:    make(map[string]uint32),
 		byFrames:  make(map[string]uint32),
 	}
@@ -83,7 +86,7 @@ func (m *siteMaker) named(text []byte) uint32 {
 	}
 	n, ok := m.byText[string(text)]
 	if !ok {
-		n = m.frame(string(text))
+		n = m.frame(input.Printable(string(text)))
 	}
 	return m.intern([]uint32{n})
 }
@@ -107,7 +110,7 @@ func (m *siteMaker) intern(frames []uint32) uint32 {
 	if len(frames) == 0 {
 		return 0
 	}
-	key := make([]byte, 0, 4*maxFrames)
+	key := make([]byte, 0, 4*MaxFrames)
 	for _, f := range frames {
 		key = binary.LittleEndian.AppendUint32(key, f)
 	}
@@ -131,8 +134,8 @@ func (m *siteMaker) frameText(name, file string, line int64) string {
 			file = file[i+1:]
 		}
 	}
-	name = printable(cutName(name, maxNameBytes))
-	file = printable(cutName(file, maxFileBytes))
+	name = input.Printable(input.Cut(name, maxNameBytes))
+	file = input.Printable(input.Cut(file, maxFileBytes))
 	if name == "" {
 		name = "?"
 	}
@@ -143,106 +146,4 @@ func (m *siteMaker) frameText(name, file string, line int64) string {
 		return name + " (" + file + ":" + strconv.FormatInt(line, 10) + ")"
 	}
 	return name + " (" + file + ")"
-}
-
-func cutName(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	return cutRunes(s, n) + "..."
-}
-
-// torchSites makes sites of PyTorch frames. Frames and lists of frames are
-// shared in the pickle, so each is looked at once.
-type torchSites struct {
-	*siteMaker
-	byDict map[*dict]frame
-	byList map[*list]uint32
-}
-
-type frame struct {
-	number uint32
-	python bool
-	noise  bool
-}
-
-func newTorchSites(m *siteMaker) *torchSites {
-	return &torchSites{siteMaker: m, byDict: make(map[*dict]frame), byList: make(map[*list]uint32)}
-}
-
-// site returns the number for a value that should be a list of frames,
-// innermost first; 0 if it is not, or is empty.
-//
-// A stack with Python frames keeps only those: what lies between and below them
-// is the interpreter and the dispatcher. A stack without (the backward pass runs
-// in C++ threads) keeps everything but the allocator's own frames at its top.
-func (m *torchSites) site(v any) uint32 {
-	l, ok := v.(*list)
-	if !ok || len(l.items) == 0 {
-		return 0
-	}
-	if s, ok := m.byList[l]; ok {
-		return s
-	}
-	var python, other []uint32
-	for _, it := range l.items {
-		d, ok := it.(*dict)
-		if !ok {
-			continue
-		}
-		f := m.frame(d)
-		switch {
-		case f.python && len(python) < maxFrames:
-			python = append(python, f.number)
-		case !f.python && len(other) < maxFrames && (!f.noise || len(other) > 0):
-			other = append(other, f.number)
-		}
-	}
-	if len(python) > 0 {
-		other = python
-	}
-	s := m.intern(other)
-	m.byList[l] = s
-	return s
-}
-
-// frame reads {'name', 'filename', 'line'}; what is missing is left out.
-func (m *torchSites) frame(d *dict) frame {
-	if f, ok := m.byDict[d]; ok {
-		return f
-	}
-	name := stringField(d, "name")
-	file := stringField(d, "filename")
-	v, _ := d.get("line")
-	line, _ := v.(int64)
-	f := frame{
-		number: m.siteMaker.frame(m.frameText(name, file, line)),
-		python: isPython(file),
-		noise:  isNoise(name),
-	}
-	m.byDict[d] = f
-	return f
-}
-
-// isPython: a Python source file, or code that Python made itself, such as
-// "<frozen runpy>" and "<eval_with_key>.12".
-func isPython(file string) bool {
-	return strings.HasSuffix(file, ".py") || strings.HasPrefix(file, "<")
-}
-
-// isNoise: frames of unwinding the stack and of the caching allocator, which
-// are on top of every C++ stack. The prefixes are those of PyTorch 2.x.
-func isNoise(name string) bool {
-	for _, prefix := range []string{
-		"torch::unwind::",
-		"torch::CapturedTraceback::",
-		"torch::cuda::(anonymous namespace)::gather",
-		"c10::cuda::",
-		"c10::CachingAllocator::",
-	} {
-		if strings.HasPrefix(name, prefix) {
-			return true
-		}
-	}
-	return false
 }

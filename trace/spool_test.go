@@ -10,11 +10,15 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"reflect"
 	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"unsafe"
+
+	"gpumem/internal/spool"
 )
 
 func TestSpoolPlaces(t *testing.T) {
@@ -34,11 +38,11 @@ func TestSpoolPlaces(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			dir := t.TempDir()
 			tr := mustRead(t, data, Options{SpoolLimit: c.limit, TempDir: dir})
-			if got := tr.spool.file != nil; got != c.file {
+			if got := *inside[*os.File](tr.spool, "file") != nil; got != c.file {
 				t.Errorf("a file: %v, want %v", got, c.file)
 			}
-			if c.limit > 0 && tr.spool.inMem > c.limit || tr.spool.inMem > 0 != c.memory {
-				t.Errorf("%d bytes in memory with a limit of %d", tr.spool.inMem, c.limit)
+			if inMem := *inside[int](tr.spool, "inMem"); c.limit > 0 && inMem > c.limit || inMem > 0 != c.memory {
+				t.Errorf("%d bytes in memory with a limit of %d", inMem, c.limit)
 			}
 			if got := left(t, dir); runtime.GOOS != "windows" && len(got) > 0 {
 				t.Errorf("the temporary file has a name while it is open: %v", got)
@@ -56,33 +60,16 @@ func TestSpoolPlaces(t *testing.T) {
 				t.Errorf("left behind: %v", got)
 			}
 			_, err := eventsOf(tr.Pools[0], 10)
-			if c.file && !errors.Is(err, errClosedTrace) {
+			if c.file && !errors.Is(err, spool.ErrClosed) {
 				t.Errorf("reading a closed trace: %v", err)
 			}
 		})
 	}
 }
 
-func left(t *testing.T, dir string) []string {
-	t.Helper()
-	names, err := filepath.Glob(filepath.Join(dir, "*"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return names
-}
-
-// TestSpoolRemovedOnClose stands for systems that cannot remove an open file.
-func TestSpoolRemovedOnClose(t *testing.T) {
-	dir := t.TempDir()
-	f, err := os.CreateTemp(dir, "gpumem-trace-*")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &spool{file: f, path: f.Name()}
-	if err := s.close(); err != nil || len(left(t, dir)) > 0 {
-		t.Errorf("%v, left %v", err, left(t, dir))
-	}
+// inside returns a field of a spool, which has no other way to look at it or to break it.
+func inside[T any](s *spool.Spool, name string) *T {
+	return (*T)(unsafe.Pointer(reflect.ValueOf(s).Elem().FieldByName(name).UnsafeAddr()))
 }
 
 func TestSpoolFails(t *testing.T) {
@@ -98,10 +85,10 @@ func TestSpoolFails(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b := newBuilder("in", "text", Options{SpoolLimit: -1})
-		b.trace.spool.file = f
-		defer b.discard()
-		p := b.pool("")
+		b := testBuilder("text", Options{SpoolLimit: -1})
+		*inside[*os.File](b.trace.spool, "file") = f
+		defer b.trace.Close()
+		p := b.Pool("")
 		_, err = p.alloc(1, 0, 0, false)
 		if err = errors.Join(err, b.finish()); err == nil || isInput(err) || !strings.Contains(err.Error(), "TMPDIR") {
 			t.Errorf("got %v", err)
@@ -109,7 +96,7 @@ func TestSpoolFails(t *testing.T) {
 	})
 	t.Run("file cut short", func(t *testing.T) {
 		tr := mustRead(t, []byte("a 0 1\nf 0\n"), Options{SpoolLimit: -1, TempDir: t.TempDir()})
-		if err := tr.spool.file.Truncate(3); err != nil {
+		if err := (*inside[*os.File](tr.spool, "file")).Truncate(3); err != nil {
 			t.Fatal(err)
 		}
 		c := tr.Pools[0].Cursor()
@@ -121,17 +108,17 @@ func TestSpoolFails(t *testing.T) {
 	})
 	t.Run("file overwritten", func(t *testing.T) {
 		tr := mustRead(t, []byte("a 0 1\nf 0\n"), Options{SpoolLimit: -1, TempDir: t.TempDir()})
-		if _, err := tr.spool.file.WriteAt([]byte{0xff, 0xff, 0xff}, 0); err != nil {
+		if _, err := (*inside[*os.File](tr.spool, "file")).WriteAt([]byte{0xff, 0xff, 0xff}, 0); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := eventsOf(tr.Pools[0], 10); !errors.Is(err, errSpool) {
+		if _, err := eventsOf(tr.Pools[0], 10); !errors.Is(err, spool.ErrDamaged) {
 			t.Errorf("got %v", err)
 		}
 	})
 	t.Run("events do not fill the block", func(t *testing.T) {
 		tr := mustRead(t, []byte("a 0 1\nf 0\n"), Options{})
 		tr.Pools[0].blocks[0].events--
-		if _, err := eventsOf(tr.Pools[0], 10); !errors.Is(err, errSpool) {
+		if _, err := eventsOf(tr.Pools[0], 10); !errors.Is(err, spool.ErrDamaged) {
 			t.Errorf("got %v", err)
 		}
 	})

@@ -1,19 +1,30 @@
 package trace
 
-// This file is for the text format: `a ID BYTES` and `f ID`, one event a line.
-
 import (
-	"bufio"
-	"context"
-	"errors"
-	"io"
-	"strconv"
+	"bytes"
+
+	"gpumem/internal/input"
 )
+
+// Text is the text format: `a ID BYTES` and `f ID`, one event a line.
+var Text = Format{"text", `lines "a ID BYTES" and "f ID"`, looksText, readText}
+
+// looksText: the first line that is neither blank nor a comment is an event, or
+// there is no such line so far.
+func looksText(head []byte) bool {
+	line, _ := input.FirstLine(head)
+	if line == nil {
+		return true
+	}
+	verb, _ := field(line, 0)
+	return string(verb) == "a" || string(verb) == "f"
+}
 
 // textReader reads one text recording.
 type textReader struct {
-	*lineReader
-	pool *poolBuilder
+	*input.Lines
+	in   *input.Reader
+	pool *PoolBuilder
 
 	// The live blocks by ID. Most recordings number their blocks; those IDs
 	// need no string.
@@ -23,27 +34,20 @@ type textReader struct {
 }
 
 // readText reads a whole text recording into b.
-func readText(_ context.Context, in *bufio.Reader, b *builder) error {
+func readText(in *input.Reader, b *Builder) error {
 	t := &textReader{
-		lineReader: newLineReader(in, b.trace.Source),
-		pool:       b.pool(""),
-		byNumber:   newIDTable(),
-		byName:     make(map[string]uint32),
+		Lines:    in.Lines("a text recording"),
+		in:       in,
+		pool:     b.Pool(""),
+		byNumber: newIDTable(),
+		byName:   make(map[string]uint32),
 	}
-	for {
-		line, long, err := t.next()
-		switch {
-		case err == io.EOF:
-			return nil
-		case err != nil:
-			return err
-		case long:
-			return t.tooLong("a text recording")
-		}
-		if err := t.parse(line); err != nil {
+	for t.Next() {
+		if err := t.parse(t.Text()); err != nil {
 			return err
 		}
 	}
+	return t.Err()
 }
 
 // parse reads one line, without its newline.
@@ -65,21 +69,21 @@ func (t *textReader) parse(line []byte) error {
 	case i < len(line) && isControl(line[i]):
 		return t.control(line, i)
 	case len(verb) != 1 || (verb[0] != 'a' && verb[0] != 'f'):
-		return t.fail("%s is not an event; a line is %q or %q", quote(line), "a ID BYTES", "f ID")
+		return t.in.Fail("%s is not an event; a line is %q or %q", input.Quote(line), "a ID BYTES", "f ID")
 	case len(id) == 0:
-		return t.fail("%s: the ID is missing; a line is %q or %q", quote(line), "a ID BYTES", "f ID")
+		return t.in.Fail("%s: the ID is missing; a line is %q or %q", input.Quote(line), "a ID BYTES", "f ID")
 	case verb[0] == 'f' && len(size) > 0:
-		return t.fail("%s: nothing may follow the ID of a free", quote(line))
+		return t.in.Fail("%s: nothing may follow the ID of a free", input.Quote(line))
 	case verb[0] == 'f':
 		return t.free(id)
 	case len(size) == 0:
-		return t.fail("%s: the number of bytes is missing; an allocation is %q", quote(line), "a ID BYTES")
+		return t.in.Fail("%s: the number of bytes is missing; an allocation is %q", input.Quote(line), "a ID BYTES")
 	case len(extra) > 0:
-		return t.fail("%s: nothing may follow the number of bytes", quote(line))
+		return t.in.Fail("%s: nothing may follow the number of bytes", input.Quote(line))
 	}
-	n, err := byteCount(size)
-	if err != nil {
-		return t.badSize(size, err)
+	n, ok := input.Decimal(size)
+	if !ok {
+		return t.badSize(size)
 	}
 	return t.alloc(id, n)
 }
@@ -96,22 +100,22 @@ func (t *textReader) alloc(id []byte, n uint64) error {
 	} else if slot, live := t.byName[string(id)]; live {
 		return t.stillLive(id, slot)
 	}
-	slot, err := t.pool.alloc(n, 0, 0, id[0] == 'u')
+	slot, err := t.pool.Alloc(Event{Bytes: n, Upper: id[0] == 'u'}, 0)
 	if err != nil {
-		return t.place(err)
+		return err
 	}
 	if isNum {
 		*cell = slot + 1
 	} else {
 		t.byName[string(id)] = slot
-		if err := t.pool.b.hold(len(id)); err != nil {
+		if err := t.in.Take(int64(len(id))); err != nil {
 			return err
 		}
 	}
 	if int(slot) == len(t.born) {
-		t.born = append(t.born, t.line)
+		t.born = append(t.born, t.Number())
 	} else {
-		t.born[slot] = t.line
+		t.born[slot] = t.Number()
 	}
 	return nil
 }
@@ -125,15 +129,12 @@ func (t *textReader) free(id []byte) error {
 		slot, live = t.byNumber.del(num)
 	} else if slot, live = t.byName[string(id)]; live {
 		delete(t.byName, string(id))
-		_ = t.pool.b.hold(-len(id)) // less is never too much
+		_ = t.in.Take(-int64(len(id))) // less is never too much
 	}
 	if !live {
-		return t.fail("id %s is not live: it was never allocated, or it is already freed", show(id))
+		return t.in.Fail("id %s is not live: it was never allocated, or it is already freed", show(id))
 	}
-	if err := t.pool.release(slot, 0, 0, id[0] == 'u'); err != nil {
-		return t.place(err)
-	}
-	return nil
+	return t.pool.Free(Event{Slot: slot, Upper: id[0] == 'u'})
 }
 
 // field returns the next run of bytes from i that are neither blank nor
@@ -152,60 +153,35 @@ func field(line []byte, i int) ([]byte, int) {
 // isControl: not part of a field, and not a blank between fields.
 func isControl(c byte) bool { return c < ' ' && c != '\t' || c == 0x7f }
 
-// canonical reads an ID that is a decimal number below 2^63 in its one
+// canonical reads an ID that is a decimal number below 2^64 in its one
 // spelling, without leading zeros: only then may the number stand for the text.
 func canonical(id []byte) (uint64, bool) {
 	if len(id) > 1 && id[0] == '0' {
 		return 0, false
 	}
-	return decimal(id)
-}
-
-// decimal reads 1 to 18 decimal digits, which cannot overflow.
-func decimal(s []byte) (uint64, bool) {
-	if len(s) == 0 || len(s) > 18 {
-		return 0, false
-	}
-	var n uint64
-	for _, c := range s {
-		d := c - '0'
-		if d > 9 {
-			return 0, false
-		}
-		n = n*10 + uint64(d)
-	}
-	return n, true
-}
-
-// byteCount reads a size in decimal digits: any 64 bits, since a size that
-// underflowed is a usual cause of a refusal.
-func byteCount(s []byte) (uint64, error) {
-	if n, ok := decimal(s); ok {
-		return n, nil
-	}
-	return strconv.ParseUint(string(s), 10, 64)
+	return input.Decimal(id)
 }
 
 // show is an ID in a message: as it is if it is short and plain, else quoted.
 func show(id []byte) string {
-	if q := quote(id); len(q) != len(id)+2 {
+	if q := input.Quote(id); len(q) != len(id)+2 {
 		return q
 	}
 	return string(id)
 }
 
 func (t *textReader) control(line []byte, i int) error {
-	return t.fail("%s: byte %d of the line is the control character 0x%02x; this is not a text recording",
-		quote(line), i+1, line[i])
+	return t.in.Fail("%s: byte %d of the line is the control character 0x%02x; this is not a text recording",
+		input.Quote(line), i+1, line[i])
 }
 
 func (t *textReader) stillLive(id []byte, slot uint32) error {
-	return t.fail("id %s is already live (allocated at line %d); free it first", show(id), t.born[slot])
+	return t.in.Fail("id %s is already live (allocated at line %d); free it first", show(id), t.born[slot])
 }
 
-func (t *textReader) badSize(size []byte, err error) error {
-	if errors.Is(err, strconv.ErrRange) {
-		return t.fail("%s bytes is more than 2^64-1", quote(size))
+func (t *textReader) badSize(size []byte) error {
+	if len(bytes.Trim(size, "0123456789")) == 0 {
+		return t.in.Fail("%s bytes is more than 2^64-1", input.Quote(size))
 	}
-	return t.fail("%s is not a number of bytes; write it in decimal digits, without a unit", quote(size))
+	return t.in.Fail("%s is not a number of bytes; write it in decimal digits, without a unit", input.Quote(size))
 }

@@ -13,6 +13,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	"gpumem/internal/input"
 )
 
 func TestText(t *testing.T) {
@@ -54,7 +56,7 @@ func TestText(t *testing.T) {
 }
 
 func TestTextErrors(t *testing.T) {
-	long := strings.Repeat("x", maxLine+1)
+	long := strings.Repeat("x", input.MaxLine+1)
 	const hint = `; a line is "a ID BYTES" or "f ID"`
 	for _, c := range []struct{ name, in, want string }{
 		{"live", "# c\na 7 1\na 8 1\na 7 2\n", "in:4: id 7 is already live (allocated at line 2); free it first"},
@@ -98,11 +100,11 @@ func TestTextErrors(t *testing.T) {
 	}
 }
 
-// TestTextLongestLine: a line of exactly maxLine bytes is read, wherever it
+// TestTextLongestLine: a line of exactly input.MaxLine bytes is read, wherever it
 // falls in the reader's buffer.
 func TestTextLongestLine(t *testing.T) {
-	for _, before := range []int{0, 1, 3*maxLine - 5, 4*maxLine - 5} {
-		id := strings.Repeat("i", maxLine-len("a  9"))
+	for _, before := range []int{0, 1, 3*input.MaxLine - 5, 4*input.MaxLine - 5} {
+		id := strings.Repeat("i", input.MaxLine-len("a  9"))
 		in := strings.Repeat("#\n", before/2) + "a " + id + " 9\nf " + id
 		tr := mustRead(t, []byte(in), Options{Format: "text"})
 		if got := listEvents(events(t, tr.Pools[0], 10)); got != "a 0 9\nf 0\n" {

@@ -78,6 +78,8 @@ import (
 	"math"
 	"strconv"
 	"strings"
+
+	"gpumem/internal/spool"
 )
 
 // Op says what an [Event] does.
@@ -165,14 +167,14 @@ type Trace struct {
 	Timed bool
 
 	sites siteTable
-	spool *spool
+	spool *spool.Spool
 }
 
 // Close gives the spool back: its memory and its temporary file. Cursors of the
 // trace may fail from then on. A second Close does nothing. The error is that of
 // closing or removing the temporary file.
 func (t *Trace) Close() error {
-	return t.spool.close()
+	return t.spool.Close()
 }
 
 // Site returns the stack of a site: one line per frame, innermost first, each
@@ -249,7 +251,7 @@ type Pool struct {
 
 	trace  *Trace
 	blocks []block
-	places []block // of Places
+	places []spool.Block // of Places
 }
 
 // maxSlots is the most blocks that may be live at once: a slot is 32 bits and

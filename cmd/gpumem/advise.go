@@ -16,6 +16,7 @@ import (
 	"gpumem/replay/advise"
 	"gpumem/size"
 	"gpumem/trace"
+	"gpumem/trace/formats"
 )
 
 func adviseCommand() *cobra.Command {
@@ -57,7 +58,7 @@ func adviseCommand() *cobra.Command {
 			line := newProgress(cmd.ErrOrStderr())
 			defer line.clear()
 			cfg.Progress = line.show
-			t, err := trace.Open(cmd.Context(), args[0], trace.Options{
+			t, err := formats.Open(cmd.Context(), args[0], trace.Options{
 				Format: format, Progress: func(done, total int64) { line.bytes("reading", done, total) },
 			})
 			if err != nil {

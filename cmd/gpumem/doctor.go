@@ -16,7 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"gpumem/doctor"
-	"gpumem/doctor/dump"
+	"gpumem/dump"
 	"gpumem/internal/proc"
 	"gpumem/policy"
 )

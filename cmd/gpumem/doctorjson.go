@@ -10,7 +10,7 @@ import (
 	"io"
 	"slices"
 
-	"gpumem/doctor/dump"
+	"gpumem/dump"
 )
 
 // doctorExtra are the fields behind those of a diagnosis.

@@ -14,7 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"gpumem/doctor"
-	"gpumem/doctor/dump"
+	"gpumem/dump"
 )
 
 var update = flag.Bool("update", false, "write testdata/doctor anew")

@@ -16,6 +16,7 @@ import (
 	"gpumem/report"
 	"gpumem/size"
 	"gpumem/trace"
+	"gpumem/trace/formats"
 )
 
 // leaksReport is the command's JSON.
@@ -46,7 +47,7 @@ func leaksCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			line := newProgress(cmd.ErrOrStderr())
 			defer line.clear()
-			t, err := trace.Open(cmd.Context(), args[0], trace.Options{
+			t, err := formats.Open(cmd.Context(), args[0], trace.Options{
 				Format: format, KeepPaths: true, // they tell the program's files from a library's
 				Progress: func(done, total int64) { line.bytes("reading", done, total) },
 			})

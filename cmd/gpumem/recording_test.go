@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"gpumem/trace"
+	"gpumem/trace/formats"
 )
 
 // The part of CuPy that calls hooks: those of the thread, with these names, and a
@@ -58,7 +59,7 @@ func TestCuPyHook(t *testing.T) {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	tr, err := trace.Open(context.Background(), filepath.Join(dir, "cupy.txt"), trace.Options{})
+	tr, err := formats.Open(context.Background(), filepath.Join(dir, "cupy.txt"), trace.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

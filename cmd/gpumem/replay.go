@@ -14,6 +14,7 @@ import (
 	"gpumem/policy"
 	"gpumem/replay"
 	"gpumem/trace"
+	"gpumem/trace/formats"
 )
 
 // defaultPolicies are those of a replay that names none: what JAX does by
@@ -44,7 +45,7 @@ func replayCommand() *cobra.Command {
 		drawing  string
 	)
 	var kinds []string
-	for _, f := range trace.Formats() {
+	for _, f := range formats.All() {
 		kinds = append(kinds, fmt.Sprintf("  %-9s %s\n", f.Name, f.What))
 	}
 	cmd := &cobra.Command{
@@ -103,7 +104,7 @@ func replayCommand() *cobra.Command {
 			line := newProgress(cmd.ErrOrStderr())
 			defer line.clear()
 			cfg.Progress = line.show
-			t, err := trace.Open(cmd.Context(), args[0], trace.Options{
+			t, err := formats.Open(cmd.Context(), args[0], trace.Options{
 				Format: format, KeepPaths: paths,
 				Progress: func(done, total int64) { line.bytes("reading", done, total) },
 			})
@@ -173,7 +174,7 @@ func replayCommand() *cobra.Command {
 // formatFlag is the one of every command that reads a recording.
 func formatFlag(cmd *cobra.Command, format *string) {
 	var names []string
-	for _, x := range trace.Formats() {
+	for _, x := range formats.All() {
 		names = append(names, x.Name)
 	}
 	cmd.Flags().StringVar(format, "format", "", "`FORMAT` of the recording: "+strings.Join(names, ", ")+" (default: by its content)")

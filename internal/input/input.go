@@ -40,22 +40,32 @@ const (
 // proportion to it.
 var ErrTooMuch = errors.New("too much for a file of this size")
 
-// An Error is input that cannot be read. Its text is "FILE: byte OFFSET: MSG", or
-// "FILE: MSG" if Offset is 0.
+// An Error is input that cannot be read. Its text is "FILE:LINE: MSG" if Line is known,
+// "FILE: byte OFFSET: MSG" if Offset is, and else "FILE: MSG".
 type Error struct {
-	File   string
-	Offset int64 // in the content, that is behind gzip; 0: not known
-	Msg    string
-	Err    error // the cause, for errors.Is; Msg already says it
+	File   string // the path, "stdin", or the name given to New
+	Line   int    // from 1; 0 if unknown, or not a format of lines
+	Offset int64  // bytes from the start of the content, that is behind gzip; 0 if unknown
+	Msg    string // what is wrong, and the way out if there is one
+	Err    error  // the cause, for errors.Is; may be nil. Msg already says it.
 }
 
+// Error puts file, place and message together.
 func (e *Error) Error() string {
-	if e.Offset > 0 {
-		return e.File + ": byte " + strconv.FormatInt(e.Offset, 10) + ": " + e.Msg
+	msg := e.Msg
+	if msg == "" && e.Err != nil {
+		msg = e.Err.Error()
 	}
-	return e.File + ": " + e.Msg
+	switch {
+	case e.Line > 0:
+		return e.File + ":" + strconv.Itoa(e.Line) + ": " + msg
+	case e.Offset > 0:
+		return e.File + ": byte " + strconv.FormatInt(e.Offset, 10) + ": " + msg
+	}
+	return e.File + ": " + msg
 }
 
+// Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
 // Options say how input is read.
@@ -88,6 +98,7 @@ type Reader struct {
 	reported int64
 	packed   int           // layers of gzip
 	in       *bufio.Reader // the content
+	lines    *Lines        // of the content; nil if it is not read by the line
 	held     int64         // see Take
 }
 
@@ -137,11 +148,44 @@ func (r *Reader) Name() string { return r.name }
 // Content is the content behind gzip, as Read reads it, through a buffer of 256 KiB.
 func (r *Reader) Content() *bufio.Reader { return r.in }
 
+// Head returns the first 64 KiB of the content, less if it is short, without reading past
+// them. It is called before anything is read.
+func (r *Reader) Head() ([]byte, error) {
+	head, err := r.in.Peek(MaxLine)
+	if err == io.EOF {
+		err = nil
+	}
+	return head, err
+}
+
+// Stopped returns an error if the context has ended, for loops that read nothing.
+func (r *Reader) Stopped() error {
+	if r.ctx.Err() != nil {
+		return r.stopped()
+	}
+	return nil
+}
+
+// Fail returns an error of the input, at the current line if it is read with
+// [Reader.Lines].
+func (r *Reader) Fail(format string, args ...any) error {
+	e := &Error{Msg: fmt.Sprintf(format, args...)}
+	if r.lines != nil {
+		e.Line = r.lines.number
+	}
+	return r.fail(e)
+}
+
+// FailAt returns an error of the input at an offset in the content.
+func (r *Reader) FailAt(offset int64, format string, args ...any) error {
+	return r.fail(&Error{Offset: offset, Msg: fmt.Sprintf(format, args...)})
+}
+
 // Read reads the content, behind gzip. Its errors are those of [Options.Error], those of
 // the context, and io.EOF.
 func (r *Reader) Read(p []byte) (int, error) {
-	if r.ctx.Err() != nil { // a few packed bytes can stand for very many
-		return 0, r.stopped()
+	if err := r.Stopped(); err != nil { // a few packed bytes can stand for very many
+		return 0, err
 	}
 	return r.in.Read(p)
 }

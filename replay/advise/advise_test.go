@@ -22,6 +22,7 @@ import (
 	"gpumem/replay/advise"
 	"gpumem/size"
 	"gpumem/trace"
+	"gpumem/trace/formats"
 )
 
 var update = flag.Bool("update", false, "write testdata anew")
@@ -30,7 +31,7 @@ const mib = 1 << 20
 
 func read(t testing.TB, events string) *trace.Trace {
 	t.Helper()
-	tr, err := trace.Read(context.Background(), strings.NewReader(events), "run.txt", trace.Options{})
+	tr, err := formats.Read(context.Background(), strings.NewReader(events), "run.txt", trace.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +69,7 @@ func TestAdvice(t *testing.T) {
 		}
 		words := strings.Fields(line)
 		got.WriteString(line)
-		tr, err := trace.Open(context.Background(), filepath.Join("..", "..", words[1]), trace.Options{})
+		tr, err := formats.Open(context.Background(), filepath.Join("..", "..", words[1]), trace.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -295,7 +296,7 @@ func TestContextLargerThanCard(t *testing.T) {
 
 // TestTorch: a snapshot's advice is in PyTorch's words.
 func TestTorch(t *testing.T) {
-	tr, err := trace.Open(context.Background(), filepath.Join("..", "..", "trace", "testdata", "torch2026.pickle"), trace.Options{})
+	tr, err := formats.Open(context.Background(), filepath.Join("..", "..", "trace", "testdata", "torch2026.pickle"), trace.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -329,7 +330,7 @@ func TestMoreThanAnyDeviceHoldsHasNoSmallestDevice(t *testing.T) {
 // does not fit, in the whole answer.
 func TestRefusedWhenRecordedDoesNotFit(t *testing.T) {
 	for _, name := range []string{"torch201.pickle", "torch280.pickle", "torch2150.pickle"} {
-		tr, err := trace.Open(context.Background(), filepath.Join("..", "..", "trace", "testdata", name), trace.Options{})
+		tr, err := formats.Open(context.Background(), filepath.Join("..", "..", "trace", "testdata", name), trace.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -8,12 +8,13 @@ import (
 	"gpumem/device/sim"
 	"gpumem/replay/advise"
 	"gpumem/trace"
+	"gpumem/trace/formats"
 )
 
 // A run that needs 7 of the 8 GiB of a card, of which JAX takes 6 by default.
 func Example() {
 	recording := "a weights 3221225472\na activations 4026531840\nf activations\n"
-	t, err := trace.Read(context.Background(), strings.NewReader(recording), "run.txt", trace.Options{})
+	t, err := formats.Read(context.Background(), strings.NewReader(recording), "run.txt", trace.Options{})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -1,0 +1,342 @@
+// Package dump reads what the BFC allocator of XLA and TensorFlow writes about
+// its whole pool when a request is refused: the text report in a log, of any
+// release, and the binary one (TF_BFC_MEMORY_DUMP). A report has a line for
+// every chunk, thousands of them; [Dump.Summary] says on one screen what filled
+// the pool, and [Dump.Trace] writes a recording that rebuilds it.
+//
+// # What there is to read
+//
+// The text has five parts: the request; the 21 bins; every chunk in address
+// order, region by region; the sums by size; the statistics. It changed over
+// the years, and all forms are read:
+//
+//   - TensorFlow 1: "Chunk at 0x.. of size N" for each live chunk, then "Free
+//     at .." for the free ones, no regions; the last of them "InUse at 0x..
+//     next N of size N".
+//   - until December 2025: "InUse at .. of size N next N", plain integers in
+//     the totals and the statistics.
+//   - December 2025 to June 2026: the same with human-readable totals.
+//   - since: chunks have a tag, the end of the pool that they belong to.
+//
+// Chunk lines are exact in all of them. A human-readable number is only as
+// exact as it is printed, so all that can be is computed from the chunks, and
+// the printed numbers serve to check that nothing is missing.
+//
+// Files: dump.go the types, text.go and binary.go the two readers, number.go the
+// numbers of the text, check.go
+// what is computed and compared at the end, summary.go the screen, picture.go
+// its map, trace.go the recording.
+package dump
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"errors"
+	"io"
+	"math"
+	"slices"
+
+	"gpumem/internal/input"
+	"gpumem/size"
+)
+
+// MinAllocation is the unit of chunks, in bytes (kMinAllocationSize of XLA's
+// tsl/framework/bfc_allocator.h).
+const MinAllocation = 256
+
+// ErrNone is the error of [Read] for input without a dump.
+var ErrNone = errors.New("dump: no pool dump of a BFC allocator found: neither chunk lines (\"InUse at .. of size ..\") nor a binary MemoryDump")
+
+// Tag is the end of a partitioned pool that a chunk belongs to (XLA, 2026).
+type Tag uint8
+
+const (
+	Untold  Tag = iota // an older dump, or a binary one
+	Lower              // ordinary blocks
+	Upper              // collective memory
+	Central            // the free chunk between the two, which both may use
+)
+
+var tagNames = [...]string{Untold: "", Lower: "lower", Upper: "upper", Central: "central_gap"}
+
+// String is the tag's name in a dump, "" for Untold and for what is no tag.
+func (t Tag) String() string {
+	if int(t) >= len(tagNames) {
+		return ""
+	}
+	return tagNames[t]
+}
+
+// A Chunk is one piece of a pool, 32 bytes in memory.
+type Chunk struct {
+	Addr      uint64 // where it begins, in bytes
+	Size      uint64 // bytes
+	Requested uint64 // what the caller asked for, in bytes; 0 in text dumps
+	Name      uint32 // of the operation or annotation: an index for [Dump.Name]
+	Live      bool
+	Tag       Tag
+}
+
+// A Region is a stretch of device memory, tiled by chunks in address order.
+type Region struct {
+	Addr   uint64 // of the first chunk
+	Size   uint64 // bytes, as the dump says, or the sum of the chunks
+	Chunks []Chunk
+}
+
+// A Row is the live chunks of one size.
+type Row struct {
+	Size, Count, Bytes uint64 // Bytes is Size times Count
+}
+
+// A Bin is what a dump says of chunks from Size to twice that.
+type Bin struct {
+	Size          uint64 // bytes: 256, 512, ... 256 MiB; the last has no upper limit
+	Chunks, InUse uint64 // how many chunks there are, and how many are live
+	Bytes, Used   uint64 // their bytes
+}
+
+// Request is what was refused. All is empty in a binary dump.
+type Request struct {
+	Bytes   uint64 // as exact as the log prints it
+	Rounded uint64 // to 256 bytes, exact; 0: not told
+	Tag     Tag    // the end it was for
+	Op      string // the operation's name; empty in JAX
+}
+
+// Stats is the block of statistics at a dump's end, in bytes but for NumAllocs.
+// What is not told is 0.
+type Stats struct {
+	Limit, InUse, MaxInUse, NumAllocs, MaxAllocSize     uint64
+	Reserved, PeakReserved, PeakAllocated, LargestBlock uint64
+}
+
+// A Dump is one pool at one moment.
+type Dump struct {
+	Allocator string // such as GPU_0_bfc; "" where not told
+	Request   Request
+	// Limit is the most that the pool may take from the device, in bytes, as
+	// exact as it is printed; 0: not told.
+	Limit uint64
+	// Pool is what it has taken: the sum of the regions.
+	Pool uint64
+	// InUse is the sum of Rows, in bytes.
+	InUse uint64
+	// LargestFree is the largest free chunk that the request's end may use; of
+	// all chunks where no end is told. Without chunk lines it is what the
+	// statistics say, which may be nothing.
+	LargestFree uint64
+	Regions     []Region // in the dump's order, which is that of addresses
+	Rows        []Row    // what is live, by size, ascending
+	Bins        []Bin    // as the dump says them; those with chunks
+	Stats       Stats
+	Sum         string   // "Sum Total of in-use chunks", as printed; "" where missing
+	Complete    bool     // nothing is missing and the sums agree
+	Notes       []string // what is missing or contradicts itself, a sentence each
+	Line        int      // of the log at which the dump begins, from 1; 0 in binary
+	Dumps       int      // how many dumps the log holds
+	Snapshots   int      // of the pool's size over time, in binary dumps of debug builds
+
+	names   []string          // of chunks; names[0] is ""
+	actions map[uint64]uint64 // of chunks by address, see Action
+}
+
+// Name is the name of an operation or annotation that chunks refer to; "" for
+// 0 and for any number that no chunk has.
+func (d *Dump) Name(i uint32) string {
+	if int(i) >= len(d.names) {
+		return ""
+	}
+	return d.names[i]
+}
+
+// Action returns a number that orders the allocations of chunks. It is 0 but in binary
+// dumps of debug builds.
+func (d *Dump) Action(c *Chunk) uint64 { return d.actions[c.Addr] }
+
+// Free is the bytes in free chunks.
+func (d *Dump) Free() uint64 { return d.Pool - min(d.Pool, d.InUse) }
+
+// Fragmentation is how much of the free bytes lies outside the largest free
+// chunk, between 0 and 1: (free - largest) / free. It is 0 where nothing is free.
+func (d *Dump) Fragmentation() float64 {
+	free := d.Free()
+	if free == 0 {
+		return 0
+	}
+	return float64(free-min(free, d.LargestFree)) / float64(free)
+}
+
+// Fits says whether a free chunk of the pool, as it stands, takes a request of
+// bytes, rounded up to 256. What a growing pool could still take from the
+// device (Limit - Pool) does not count: the dump does not say whether the
+// device had it. Where LargestFree is not told, nothing fits.
+func (d *Dump) Fits(bytes uint64) bool {
+	if bytes > math.MaxUint64-MinAllocation {
+		return false
+	}
+	return (bytes+MinAllocation-1)&^(MinAllocation-1) <= d.LargestFree
+}
+
+// Chunks visits every chunk in the dump's order.
+func (d *Dump) Chunks(yield func(*Chunk) bool) {
+	for i := range d.Regions {
+		cs := d.Regions[i].Chunks
+		for k := range cs {
+			if !yield(&cs[k]) {
+				return
+			}
+		}
+	}
+}
+
+// Read reads a dump: a binary one, or a log that holds one, with or without
+// prefixes before the messages. It reads to the end and keeps no more than the
+// chunks of two dumps. Of several dumps it returns the last that is complete,
+// or else the last. Dumps that two writers mixed line by line come out as
+// incomplete ones. What a dump lacks is in its Notes; an error is [ErrNone] or
+// one of r.
+func Read(r io.Reader) (*Dump, error) {
+	in := bufio.NewReaderSize(r, 4<<10)
+	head, err := in.Peek(130) // a name's length in one byte, the name, one tag
+	if err != nil && err != io.EOF {
+		return nil, err
+	}
+	if !IsBinary(head) {
+		return readText(input.NewLines(in))
+	}
+	file, err := input.New(context.Background(), in, "dump", input.Options{})
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	b, err := readBinary(file)
+	var damage *input.Error
+	switch {
+	case errors.As(err, &damage) && damage.Err == nil:
+		b.note("The file breaks off or is damaged at byte %d; what follows is not read.", damage.Offset)
+	case err != nil:
+		return nil, err
+	}
+	if len(b.d.Regions) == 0 {
+		return nil, ErrNone
+	}
+	return b.finish(), nil
+}
+
+// ReadBinary reads a binary dump from an open file, for package trace. Unlike [Read] it
+// takes nothing that is damaged.
+func ReadBinary(file *input.Reader) (*Dump, error) {
+	b, err := readBinary(file)
+	if err != nil {
+		return nil, err
+	}
+	return b.finish(), nil
+}
+
+// builder makes one dump.
+type builder struct {
+	d       Dump
+	byName  map[string]uint32
+	regions bool // the dump has lines for regions
+	bad     int  // lines that could not be read
+	sizes   []Row
+	sum     number // of d.Sum
+	pool    number // as the dump says it
+	limit   number
+	inUse   number // of the statistics
+	stats   bool   // its statistics were reached
+}
+
+func newBuilder(line int) *builder {
+	return &builder{d: Dump{Line: line, Dumps: 1, names: []string{""}}}
+}
+
+const (
+	maxNames = 1 << 16 // different names that are kept
+	maxName  = 200     // bytes of one
+)
+
+// name is the number of a name. Past maxNames all share the last.
+func (b *builder) name(text []byte) uint32 {
+	if len(text) == 0 {
+		return 0
+	}
+	text = text[:min(len(text), maxName)]
+	if i, ok := b.byName[string(text)]; ok {
+		return i
+	}
+	if b.byName == nil {
+		b.byName = map[string]uint32{}
+	}
+	n := uint32(len(b.d.names))
+	name := string(text)
+	if n > maxNames {
+		return maxNames
+	}
+	if n == maxNames {
+		name = "(other names)"
+	}
+	b.d.names = append(b.d.names, name)
+	b.byName[name] = n
+	return n
+}
+
+// region begins a region of a known size.
+func (b *builder) region(size uint64) {
+	b.regions = true
+	b.d.Regions = append(b.d.Regions, Region{Size: size})
+}
+
+// chunk adds one. Without lines for regions all go to one; split divides it.
+func (b *builder) chunk(c Chunk) {
+	if len(b.d.Regions) == 0 {
+		b.d.Regions = append(b.d.Regions, Region{})
+	}
+	r := &b.d.Regions[len(b.d.Regions)-1]
+	r.Chunks = append(r.Chunks, c)
+}
+
+// split makes a region of each run of chunks without a leap, in a dump without
+// lines for regions. TensorFlow 1 lists all live chunks first and then the free
+// ones, so they are sorted before.
+func (b *builder) split() {
+	if b.regions || len(b.d.Regions) == 0 {
+		return
+	}
+	cs := b.d.Regions[0].Chunks
+	byAddr := func(a, b Chunk) int { return cmp.Compare(a.Addr, b.Addr) }
+	if !slices.IsSortedFunc(cs, byAddr) {
+		slices.SortStableFunc(cs, byAddr)
+	}
+	b.d.Regions = nil
+	for from, i := 0, 1; i <= len(cs); i++ {
+		if i < len(cs) && cs[i-1].Addr+cs[i-1].Size >= cs[i].Addr {
+			continue // the next one, or an overlap, which is noted
+		}
+		b.d.Regions = append(b.d.Regions, Region{Chunks: cs[from:i:i]})
+		from = i
+	}
+}
+
+// rows sums live chunks by size.
+func (d *Dump) rows() []Row {
+	at := map[uint64]int{}
+	var rows []Row
+	for c := range d.Chunks {
+		if !c.Live {
+			continue
+		}
+		i, ok := at[c.Size]
+		if !ok {
+			i = len(rows)
+			at[c.Size] = i
+			rows = append(rows, Row{Size: c.Size})
+		}
+		rows[i].Count++
+		rows[i].Bytes = size.Add(rows[i].Bytes, c.Size)
+	}
+	slices.SortFunc(rows, func(a, b Row) int { return cmp.Compare(a.Size, b.Size) })
+	return rows
+}

@@ -1,0 +1,55 @@
+package dump
+
+// Numbers as a text report prints them.
+
+import (
+	"strings"
+
+	"gpumem/size"
+)
+
+// A number is a value as printed: n, give or take slack.
+type number struct {
+	n, slack uint64
+	told     bool
+}
+
+// human reads 1048576, 153B, 258.0KiB or 59.40GiB. The original divides by 1024
+// without a remainder before it rounds, so a value may be a whole last digit
+// larger.
+func human(text []byte) number {
+	s := string(text)
+	n, err := size.Parse(s)
+	if err != nil {
+		return number{}
+	}
+	end := strings.IndexFunc(s, func(r rune) bool { return (r < '0' || r > '9') && r != '.' })
+	if end < 0 {
+		return number{n: n, told: true}
+	}
+	unit, err := size.Parse("1" + s[end:])
+	if err != nil || unit == 1 {
+		return number{n: n, told: err == nil}
+	}
+	slack := unit
+	if _, decimals, ok := strings.Cut(s[:end], "."); ok {
+		for range min(len(decimals), 18) {
+			slack /= 10
+		}
+	}
+	return number{n: n, slack: slack + 1, told: true}
+}
+
+// is reports whether the printed number may stand for v.
+func (n number) is(v uint64) bool {
+	return n.n <= size.Add(v, n.slack) && v <= size.Add(n.n, n.slack)
+}
+
+// labelled is the number after a label.
+func labelled(text []byte, label string) number {
+	rest, ok := after(text, []byte(label))
+	if !ok {
+		return number{}
+	}
+	return human(word(rest))
+}

@@ -1,0 +1,486 @@
+package dump
+
+// This file is for what XLA's compiler says of a program's memory: the report
+// of buffer assignment, which it prints when the program does not fit
+// (buffer_assignment.cc, the same from 2020 to 2026 but for two lines of its
+// statistics), and the message of rematerialization.
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"gpumem/internal/input"
+	"gpumem/size"
+)
+
+// ErrNoProgram is the error of [ReadProgram] for input without a report.
+var ErrNoProgram = errors.New("dump: nothing of XLA's compiler found: neither \"BufferAssignment stats\" nor \"Peak buffers\" nor a message of rematerialization")
+
+// A Program is what XLA says of the memory of one program. Sizes are in bytes,
+// as exact as they are printed: to two decimals of their unit. A size that is
+// not told is 0.
+type Program struct {
+	Parameter         uint64 `json:"parameter_bytes"`
+	Constant          uint64 `json:"constant_bytes"`
+	LiveOut           uint64 `json:"maybe_live_out_bytes"` // what may be results
+	Temp              uint64 `json:"temp_bytes"`
+	TempFragmentation uint64 `json:"temp_fragmentation_bytes"` // within Temp; told since 2022
+	Total             uint64 `json:"total_bytes"`
+	Fragmentation     uint64 `json:"total_fragmentation_bytes"` // within Total
+	// Peak are the largest buffers that live when the program has most, in
+	// the report's order, which is by size. XLA lists 15.
+	Peak []Buffer `json:"peak"`
+	// Remats are what rematerialization said, of this program or of others:
+	// the messages do not name it. The last 8.
+	Remats []Remat `json:"rematerializations,omitempty"`
+	// Line is where the report begins, from 1; 0: there is none, but Remats.
+	Line int `json:"line"`
+	// Reports is how many the log holds. One program's is often printed twice.
+	Reports int `json:"reports"`
+	// Complete says that statistics and buffers are there, and each to its end.
+	Complete bool `json:"complete"`
+
+	open, closed bool // a buffer was begun; the last one was ended
+}
+
+// A Buffer is one value of a program.
+type Buffer struct {
+	Bytes    uint64 `json:"bytes"`
+	Operator string `json:"operator,omitempty"` // its metadata: op_name, source_file and so on
+	Label    string `json:"label,omitempty"`    // its opcode, such as fusion; parameter for the program's own
+	Shape    string `json:"shape"`
+}
+
+// A Remat is what one run of rematerialization came to, in bytes.
+type Remat struct {
+	Limit   uint64 `json:"limit_bytes"`
+	Reached uint64 `json:"reached_bytes"` // 0: not told
+	Was     uint64 `json:"was_bytes"`     // before; 0: not told
+	Line    int    `json:"line"`
+}
+
+const (
+	maxPeak     = 64 // buffers that are kept of a report
+	maxRemats   = 8
+	maxPrograms = 64  // writers of one log that are told apart
+	maxOperator = 600 // bytes
+)
+
+// writer finds who wrote a line, as far as what stands before it says so:
+// reports of several writers may be mixed line by line.
+var writer = regexp.MustCompile(`rank:? ?\d+\]|pid=\d+|^[A-Za-z][\w.-]{0,60} +\||^\[\d+,\d+\]<std(?:err|out)>`)
+
+// ReadProgram reads a log to its end and returns the last complete report of
+// buffer assignment that it holds, or else the last, with what
+// rematerialization said. Prefixes before the lines, several writers, and
+// reports on one line with "\n" between their lines are allowed. The error is
+// [ErrNoProgram] or one of r.
+func ReadProgram(r io.Reader) (*Program, error) {
+	p := programs{of: map[string]*Program{}}
+	lines := input.NewLines(r)
+	for lines.Next() {
+		p.line(lines.Number(), lines.Text())
+	}
+	if err := lines.Err(); err != nil {
+		return nil, err
+	}
+	return p.result()
+}
+
+// programs are the reports of one log.
+type programs struct {
+	of      map[string]*Program // by writer: the one that is being read
+	best    *Program
+	reports int
+	remats  []Remat
+}
+
+func (p *programs) result() (*Program, error) {
+	// The order of ends is that of beginnings, not of the map.
+	var open []*Program
+	for _, q := range p.of {
+		open = append(open, q)
+	}
+	slices.SortFunc(open, func(a, b *Program) int { return cmp.Compare(a.Line, b.Line) })
+	for _, q := range open {
+		p.end(q)
+	}
+	if p.best == nil && len(p.remats) == 0 {
+		return nil, ErrNoProgram
+	}
+	if p.best == nil {
+		p.best = &Program{}
+	}
+	p.best.Remats, p.best.Reports = p.remats, p.reports
+	return p.best, nil
+}
+
+// end takes a report that has ended.
+func (p *programs) end(q *Program) {
+	q.Peak = slices.DeleteFunc(q.Peak, func(b Buffer) bool { return b.Bytes == 0 && b.Shape == "" })
+	if q.Total == 0 && q.Temp == 0 && q.Parameter == 0 && q.LiveOut == 0 && len(q.Peak) == 0 {
+		return // a heading alone
+	}
+	q.Complete = q.Total > 0 && q.closed && len(q.Peak) > 0
+	p.reports++
+	if p.best == nil || q.Complete || !p.best.Complete {
+		p.best = q
+	}
+}
+
+var (
+	literalBreak = []byte(`\n`)
+	rematWords   = []byte("Can't reduce memory use below ")
+	headWords    = [][]byte{[]byte("BufferAssignment OOM Debugging"), []byte("BufferAssignment stats:")}
+	peakWords    = []byte("Peak buffers:")
+	bufferWord   = []byte("Buffer ")
+	ruleWords    = []byte("==========")
+	allocation   = []byte("allocation:")
+	fragments    = []byte("fragmentation:")
+)
+
+// line reads one line, or the several that are written as one.
+func (p *programs) line(number int, line []byte) {
+	for {
+		at := bytes.Index(line, literalBreak)
+		if at < 0 {
+			p.part(number, line)
+			return
+		}
+		p.part(number, line[:at])
+		line = line[at+len(literalBreak):]
+	}
+}
+
+func (p *programs) part(number int, line []byte) {
+	if rest, ok := after(line, rematWords); ok {
+		p.remat(number, rest)
+		return
+	}
+	for i, head := range headWords {
+		if before, _, ok := bytes.Cut(line, head); ok {
+			key := string(writer.Find(before))
+			// The two headings of a report stand one after the other.
+			if q := p.of[key]; q == nil || i == 0 || q.Total > 0 || len(q.Peak) > 0 {
+				p.begin(number, key)
+			}
+			return
+		}
+	}
+	if before, rest, ok := bytes.Cut(line, allocation); ok {
+		p.stat(number, before, rest, false)
+	} else if before, rest, ok := bytes.Cut(line, fragments); ok {
+		p.stat(number, before, rest, true)
+	} else if len(p.of) > 0 || bytes.Contains(line, peakWords) {
+		p.buffer(number, line)
+	}
+}
+
+// begin begins a report of a writer.
+func (p *programs) begin(number int, key string) *Program {
+	if q := p.of[key]; q != nil {
+		p.end(q)
+	} else if len(p.of) >= maxPrograms {
+		return &Program{} // read and forgotten
+	}
+	q := &Program{Line: number}
+	p.of[key] = q
+	return q
+}
+
+// stat reads a line of the statistics: before and behind "allocation:" or
+// "fragmentation:".
+func (p *programs) stat(number int, before, rest []byte, fragmentation bool) {
+	n := human(word(bytes.TrimSpace(rest)))
+	if !n.told {
+		return
+	}
+	before = bytes.TrimRight(before, " ")
+	field := func(q *Program) *uint64 {
+		for _, f := range []struct {
+			name string
+			frag bool
+			to   *uint64
+		}{
+			{"parameter", false, &q.Parameter},
+			{"constant", false, &q.Constant},
+			{"maybe_live_out", false, &q.LiveOut},
+			{"preallocated temp", false, &q.Temp},
+			{"preallocated temp", true, &q.TempFragmentation},
+			{"total", false, &q.Total},
+			{"total", true, &q.Fragmentation},
+		} {
+			if f.frag == fragmentation && bytes.HasSuffix(before, []byte(f.name)) {
+				return f.to
+			}
+		}
+		return nil
+	}
+	key := string(writer.Find(before))
+	q := p.of[key]
+	if q == nil || len(q.Peak) > 0 {
+		if field(&Program{}) == nil || bytes.HasSuffix(before, []byte("total")) {
+			return // not of a report, or too little to begin one
+		}
+		q = p.begin(number, key)
+	}
+	if to := field(q); to != nil {
+		*to = n.n
+	}
+}
+
+// labels are those of a buffer's lines. Nothing but a prefix stands before them.
+var labels = [][]byte{[]byte("Size: "), []byte("Operator: "), []byte("XLA Label: "), []byte("Entry Parameter Subshape: "), []byte("Shape: ")}
+
+// buffer reads a line of "Peak buffers".
+func (p *programs) buffer(number int, line []byte) {
+	if before, _, ok := bytes.Cut(line, peakWords); ok {
+		if key := string(writer.Find(before)); p.of[key] == nil {
+			p.begin(number, key)
+		}
+		return
+	}
+	if at := bytes.Index(line, bufferWord); at >= 0 && own(line[:at]) {
+		_, rest, ok := input.Digits(line[at+len(bufferWord):])
+		if q := p.of[string(writer.Find(line[:at]))]; q != nil && ok && bytes.HasPrefix(rest, []byte(":")) {
+			q.open, q.closed = true, false
+			if len(q.Peak) < maxPeak {
+				q.Peak = append(q.Peak, Buffer{})
+			}
+		}
+		return
+	}
+	if at := bytes.Index(line, ruleWords); at >= 0 {
+		if q := p.of[string(writer.Find(line[:at]))]; q != nil && q.open {
+			q.open, q.closed = false, true
+		}
+		return
+	}
+	for i, label := range labels {
+		at := bytes.Index(line, label)
+		if at < 0 || !own(line[:at]) {
+			continue
+		}
+		q := p.of[string(writer.Find(line[:at]))]
+		if q == nil || !q.open || len(q.Peak) == 0 {
+			return
+		}
+		b, text := &q.Peak[len(q.Peak)-1], bytes.TrimSpace(line[at+len(label):])
+		switch i {
+		case 0:
+			b.Bytes = human(word(text)).n
+		case 1:
+			b.Operator = strings.ReplaceAll(kept(text, maxOperator), `\"`, `"`)
+		case 2:
+			b.Label = kept(text, maxName)
+		case 3:
+			b.Label, b.Shape = "parameter", kept(text, maxName)
+		case 4:
+			b.Shape = kept(text, maxName)
+		}
+		return
+	}
+}
+
+// kept is a text of a report, n bytes at most, up to a terminal's code and
+// without control characters.
+func kept(text []byte, n int) string {
+	text, _, _ = bytes.Cut(text, []byte{0x1b})
+	return strings.Map(func(r rune) rune {
+		if r == utf8.RuneError || unicode.IsControl(r) {
+			return -1
+		}
+		return r
+	}, string(text[:min(len(text), n)]))
+}
+
+// own says whether what stands before a label is no word of the same sentence:
+// the label is indented, by a tab or more than one blank, or what stands there
+// does not end in a letter.
+func own(before []byte) bool {
+	for _, indent := range []string{"\t", `\t`, `\u0009`, "  "} {
+		if bytes.HasSuffix(before, []byte(indent)) {
+			return true
+		}
+	}
+	before = bytes.TrimSuffix(before, []byte(" "))
+	if len(before) == 0 {
+		return true
+	}
+	c := before[len(before)-1] | 0x20
+	return c < 'a' || c > 'z'
+}
+
+var rematRE = regexp.MustCompile(`^([\d.]+ ?\w+)(?: \((\d+) bytes\))? by rematerialization(?:; only reduced to ([\d.]+ ?\w+)(?: \((\d+) bytes\))?(?:, down from ([\d.]+ ?\w+)(?: \((\d+) bytes\))?)?)?`)
+
+// remat reads what follows "Can't reduce memory use below ".
+func (p *programs) remat(number int, rest []byte) {
+	m := rematRE.FindSubmatch(rest[:min(len(rest), 300)])
+	if m == nil {
+		return
+	}
+	exact := func(i int) uint64 {
+		if len(m[i+1]) > 0 {
+			return human(m[i+1]).n
+		}
+		return human(m[i]).n
+	}
+	if len(p.remats) == maxRemats {
+		p.remats = p.remats[1:]
+	}
+	p.remats = append(p.remats, Remat{Limit: exact(1), Reached: exact(3), Was: exact(5), Line: number})
+}
+
+// Summary is the report on at most so many lines, of which 40 are always
+// enough, each cut to width characters (40 at least): what the program takes,
+// what of it is large, and what rematerialization said.
+func (p *Program) Summary(width, lines int) []string {
+	var out []string
+	for _, shown := range []int{15, 10, 6, 3, 0} { // buffers; XLA lists 15
+		if out = p.summary(width, shown); len(out) <= lines {
+			break
+		}
+	}
+	return out[:min(len(out), max(lines, 0))]
+}
+
+func (p *Program) summary(width, shown int) []string {
+	s := &screen{width: max(width, 40)}
+	if p.Line > 0 {
+		p.table(s)
+		p.peak(s, shown)
+	}
+	if n := len(p.Remats); n > 0 {
+		r := p.Remats[n-1]
+		s.line("rematerialization: wanted %s%s", size.Format(r.Limit), told(", reached ", r.Reached)+told(", was ", r.Was))
+		if r.Was > 0 && r.Reached > 0 {
+			s.line("  it saved %s; %s too much are left", size.Format(r.Was-min(r.Was, r.Reached)), size.Format(r.Reached-min(r.Reached, r.Limit)))
+		}
+		if n > 1 {
+			s.line("  the last of %s", size.Count(uint64(n), "such message"))
+		}
+	}
+	return s.out
+}
+
+// told is a size behind a word, and nothing where it is not told.
+func told(word string, n uint64) string {
+	if n == 0 {
+		return ""
+	}
+	return word + size.Format(n)
+}
+
+func (p *Program) table(s *screen) {
+	if p.Total+p.Parameter+p.Temp+p.LiveOut == 0 {
+		return
+	}
+	all := p.Total
+	if all == 0 {
+		all = size.Add(size.Add(p.Parameter, p.Constant), size.Add(p.LiveOut, p.Temp))
+	}
+	s.line("%12s  %6s  %s", "program", "share", "for")
+	for _, row := range []struct {
+		n    uint64
+		what string
+	}{{p.Temp, "temporaries" + told(", of which lost to fragmentation ", p.TempFragmentation)}, {p.Parameter, "parameters"}, {p.LiveOut, "results (maybe live out)"}, {p.Constant, "constants"}} {
+		s.line("%12s  %6s  %s", size.Format(row.n), percent(row.n, all), row.what)
+	}
+	if p.Total > 0 {
+		s.line("%12s  %6s  all%s", size.Format(p.Total), "100 %", told(", of which lost to fragmentation ", p.Fragmentation))
+	}
+}
+
+// peak lists the largest buffers, as many as shown says.
+func (p *Program) peak(s *screen, shown int) {
+	if len(p.Peak) == 0 || shown == 0 {
+		return
+	}
+	s.line("%12s  %s", "at the peak", "shape, by what")
+	for _, b := range p.Peak[:min(len(p.Peak), shown)] {
+		head := fmt.Sprintf("%12s  %s", size.Format(b.Bytes), strings.Join(strings.Fields(b.Shape+" "+b.Label), " "))
+		s.line("%s", head+" "+tail(b.operator(), s.width-len(head)-1))
+	}
+	var sum uint64
+	for _, b := range p.Peak {
+		sum = size.Add(sum, b.Bytes)
+	}
+	of := ""
+	if p.Total > 0 && sum <= p.Total {
+		of = fmt.Sprintf(", %s of all", percent(sum, p.Total))
+	}
+	s.line("%12s  the sum of these %d%s", size.Format(sum), len(p.Peak), of)
+	if d, n, bytes := p.leading(); n > 1 {
+		s.line("%d of them, %s, begin with the dimension %s:", n, size.Format(bytes), d)
+		s.line("  with half of it they take %s less", size.Format(bytes/2))
+	}
+	if !p.Complete {
+		s.line("note: the report is not complete")
+	}
+}
+
+var (
+	opName   = regexp.MustCompile(`op_name="([^"]*)"?`)
+	source   = regexp.MustCompile(`source_file="(?:[^"]*/)?([^"/]+)" source_line=(\d+)`)
+	firstDim = regexp.MustCompile(`^\w+\[(\d{1,9})[,\]]`)
+)
+
+// operator is the operation's name without its attributes, and its place.
+func (b *Buffer) operator() string {
+	text := ""
+	if m := opName.FindStringSubmatch(b.Operator); m != nil {
+		text, _, _ = strings.Cut(m[1], "[")
+	}
+	if m := source.FindStringSubmatch(b.Operator); m != nil {
+		text += " " + m[1] + ":" + m[2]
+	}
+	return strings.TrimSpace(text)
+}
+
+// tail is the end of a text, n characters at most: of an operation's path the
+// end says most.
+func tail(text string, n int) string {
+	r := []rune(text)
+	switch {
+	case len(r) <= n:
+		return text
+	case n <= 3:
+		return ""
+	}
+	return "..." + string(r[len(r)-n+3:])
+}
+
+// leading is the first dimension that most bytes of the peak have in common,
+// parameters left out: how many buffers, and their sum.
+func (p *Program) leading() (dimension string, n int, bytes uint64) {
+	type group struct {
+		n     int
+		bytes uint64
+	}
+	groups := map[string]*group{}
+	for _, b := range p.Peak {
+		m := firstDim.FindStringSubmatch(b.Shape)
+		if m == nil || m[1] == "1" || m[1] == "0" || b.Label == "parameter" {
+			continue
+		}
+		g := groups[m[1]]
+		if g == nil {
+			g = &group{}
+			groups[m[1]] = g
+		}
+		g.n++
+		g.bytes = size.Add(g.bytes, b.Bytes)
+		if g.bytes > bytes || g.bytes == bytes && m[1] < dimension {
+			dimension, n, bytes = m[1], g.n, g.bytes
+		}
+	}
+	return dimension, n, bytes
+}

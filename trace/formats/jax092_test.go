@@ -1,0 +1,50 @@
+package formats
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"gpumem/internal/test/tracetest"
+	"gpumem/trace"
+)
+
+// TestJAX092: one run of JAX 0.9.2 as its pool dump, its log, its profile and its device
+// memory profile have it. testdata/README.md says what it did.
+func TestJAX092(t *testing.T) {
+	for _, tt := range []struct {
+		file, format, pools string // a pool: its name, events, seeds, most and last bytes live
+		notes               []string
+	}{
+		{"jax092.memdump", "memdump", "GPU_0_bfc 14 0 18300000 18300000", []string{"when a request was refused", "1 free chunk"}},
+		{"jax092.log.gz", "memdebug", "GPU_0_bfc 41 0 20400000 0; xla_gpu_host_bfc 40 0 3900000 0", []string{"refused 1 request: 2.00 MiB (line 2323)"}},
+		{"jax092.xplane.pb.gz", "xplane", "GPU_0_bfc 10 3 4000096 3600096; xla_gpu_host_bfc 10 0 900000 0", []string{"100096 bytes are live", "2 blocks older than the recording (700000 bytes)"}},
+		{"jax092.pprof", "pprof", "cuda:0 6 0 3600000 3600000", []string{"one instant"}},
+	} {
+		t.Run(tt.file, func(t *testing.T) {
+			tr, err := Open(context.Background(), filepath.Join("..", "testdata", tt.file), trace.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer tr.Close()
+			if err := tracetest.CheckTrace(tr); err != nil {
+				t.Error(err)
+			}
+			var pools []string
+			for _, p := range tr.Pools {
+				pools = append(pools, fmt.Sprintf("%s %d %d %d %d", p.Name, p.Events, p.Seeds, p.PeakLive, p.EndLive))
+			}
+			if got := strings.Join(pools, "; "); tr.Format != tt.format || got != tt.pools {
+				t.Errorf("%s: %s\nwant %s: %s", tr.Format, got, tt.format, tt.pools)
+			}
+			notes := strings.Join(tr.Notes, "\n")
+			for _, n := range tt.notes {
+				if !strings.Contains(notes, n) {
+					t.Errorf("no note %q in %s", n, notes)
+				}
+			}
+		})
+	}
+}

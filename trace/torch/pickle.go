@@ -1,0 +1,393 @@
+package torch
+
+// This file is for reading Python pickles that are nothing but data.
+//
+// A pickle is a program for a small stack machine. Most of its opcodes push
+// data, and those are understood here, of protocols 2 to 5 (and the text opcodes
+// of protocol 0, which old writers mix in). The opcodes that import a name, call
+// it or look something up outside the pickle are refused by name, so a pickle
+// from a stranger can do no harm.
+//
+// The input may be damaged or hostile:
+//   - a length in it is never trusted: strings grow only as bytes arrive;
+//   - nesting is only pointers, nothing recurses, so depth does not matter;
+//   - memory is at most a constant times the input.
+//
+// The whole tree is in memory, because a memo may refer to anything. What the
+// pickle shares is shared in the tree: a stack frame that 700,000 events name
+// is one *dict and 700,000 pointers.
+
+import (
+	"encoding/binary"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+
+	"gpumem/internal/input"
+)
+
+// The values of a tree are nil, bool, int64, uint64 (2^63 and above), wideInt,
+// float64, string (str, bytes and bytearray), *list and *dict.
+
+// list is a Python list, tuple, set or frozenset.
+type list struct{ items []any }
+
+// dict is a Python dict. Later items win over earlier ones with the same key.
+type dict struct {
+	items []item
+	index map[string]int // of the string keys; made when items are many
+}
+
+type item struct{ key, value any }
+
+// wideInt stands for an integer of more than 64 bits.
+type wideInt struct{}
+
+// indexAbove is how many items a dict may have before get makes an index. The
+// dicts of a snapshot have 3 to 15.
+const indexAbove = 32
+
+// get returns the value of a string key.
+func (d *dict) get(key string) (any, bool) {
+	if len(d.items) > indexAbove {
+		if d.index == nil {
+			d.index = make(map[string]int)
+			for i, it := range d.items {
+				if k, ok := it.key.(string); ok {
+					d.index[k] = i
+				}
+			}
+		}
+		i, ok := d.index[key]
+		if !ok {
+			return nil, false
+		}
+		return d.items[i].value, true
+	}
+	for i := len(d.items) - 1; i >= 0; i-- {
+		if k, ok := d.items[i].key.(string); ok && k == key {
+			return d.items[i].value, true
+		}
+	}
+	return nil, false
+}
+
+// unpickler runs one pickle. The first error stays in err; the methods that
+// read then return zero values, and run stops after the opcode at hand.
+type unpickler struct {
+	in    pickleInput
+	stack []any
+	marks []int // stack heights at each open MARK
+	memo  []any // by number, as long as the numbers come in order
+	far   map[uint32]any
+	err   error
+	at    int64 // offset of the opcode at hand
+	file  *input.Reader
+	held  int // bytes that are not counted yet
+	lists int // bytes of the stack and the memo, as far as they are in held
+}
+
+// unpickle reads one pickle. more reports bytes after the pickle that were read with it.
+func unpickle(file *input.Reader) (v any, more bool, err error) {
+	u := &unpickler{file: file, in: pickleInput{file: file, buf: make([]byte, pickleBuffer)}}
+	v, err = u.run()
+	return v, u.in.pos < u.in.end, err
+}
+
+// fail records what is wrong with the opcode at hand.
+func (u *unpickler) fail(format string, args ...any) {
+	if u.err == nil {
+		u.err = u.file.FailAt(u.at, format, args...)
+	}
+}
+
+func (u *unpickler) run() (any, error) {
+	for u.err == nil {
+		u.at = u.in.offset()
+		op := u.in.byte()
+		if u.in.err == nil && op == opStop {
+			v := u.pop()
+			return v, u.err
+		}
+		if u.in.err == nil {
+			u.step(op)
+			u.tally()
+		}
+		if u.in.err != nil {
+			u.inputEnded()
+		}
+	}
+	return nil, u.err
+}
+
+// tally counts the memory that the last opcodes took.
+func (u *unpickler) tally() {
+	const place = 16 // on the stack and in the memo
+	if n := place * (cap(u.stack) + cap(u.memo) + 4*len(u.far)); n > u.lists {
+		u.held += n - u.lists
+		u.lists = n
+	}
+	if u.held >= 64<<10 && u.err == nil {
+		u.err = u.file.Take(int64(u.held))
+		u.held = 0
+	}
+}
+
+// inputEnded turns the input's error into the pickle's.
+func (u *unpickler) inputEnded() {
+	if u.in.err == io.EOF {
+		u.at = u.in.offset()
+		u.err = nil // whatever came of the missing bytes
+		u.fail("the pickle ends before its STOP opcode; the file is cut short")
+		return
+	}
+	u.err = u.in.err
+}
+
+// step runs one opcode.
+func (u *unpickler) step(op byte) {
+	in := &u.in
+	switch op {
+	case opProto:
+		if v := in.byte(); v > 5 {
+			u.fail("the pickle has protocol %d; this version reads 2 to 5", v)
+		}
+	case opFrame: // only a hint for readers of unbuffered files
+		in.bytes(8)
+
+	case opNone:
+		u.push(nil)
+	case opNewTrue:
+		u.push(true)
+	case opNewFalse:
+		u.push(false)
+	case opBinInt1:
+		u.push(int64(in.byte()))
+	case opBinInt2:
+		u.push(int64(in.uint16()))
+	case opBinInt:
+		u.push(int64(int32(in.uint32())))
+	case opLong1:
+		u.push(longValue(in.bytes(int(in.byte()))))
+	case opLong4:
+		u.long4()
+	case opInt, opLong, opFloat:
+		u.textNumber(op, in.line())
+	case opBinFloat:
+		if b := in.bytes(8); b != nil {
+			u.push(math.Float64frombits(binary.BigEndian.Uint64(b)))
+		}
+
+	case opShortBinUnicode, opShortBinString, opShortBinBytes:
+		u.push(in.string(uint64(in.byte())))
+	case opBinUnicode, opBinString, opBinBytes:
+		u.push(in.string(uint64(in.uint32())))
+	case opBinUnicode8, opBinBytes8, opByteArray8:
+		u.push(in.string(in.uint64()))
+	case opString:
+		u.push(unescape(strings.Trim(in.line(), `'"`)))
+	case opUnicode:
+		u.push(unescape(in.line()))
+
+	case opMark:
+		u.marks = append(u.marks, len(u.stack))
+	case opPop:
+		if n := len(u.marks); n > 0 && u.marks[n-1] == len(u.stack) {
+			u.marks = u.marks[:n-1]
+		} else {
+			u.pop()
+		}
+	case opPopMark:
+		u.popMark()
+	case opDup:
+		u.stack = append(u.stack, u.top())
+
+	case opEmptyList, opEmptyTuple, opEmptySet:
+		u.push(&list{})
+	case opList, opTuple, opFrozenSet:
+		u.push(&list{items: copied(u.popMark())})
+	case opTuple1:
+		u.pushTuple(1)
+	case opTuple2:
+		u.pushTuple(2)
+	case opTuple3:
+		u.pushTuple(3)
+	case opAppend:
+		v := u.pop()
+		u.extend([]any{v})
+	case opAppends, opAddItems:
+		u.extend(u.popMark())
+	case opEmptyDict:
+		u.push(&dict{})
+	case opDict:
+		items := copied(u.popMark()) // the push below would overwrite them
+		u.push(&dict{})
+		u.setItems(items)
+	case opSetItem:
+		v := u.pop()
+		k := u.pop()
+		u.setItems([]any{k, v})
+	case opSetItems:
+		u.setItems(u.popMark())
+
+	case opMemoize:
+		u.remember(uint32(len(u.memo)+len(u.far)), u.top())
+	case opBinPut:
+		u.remember(uint32(in.byte()), u.top())
+	case opLongBinPut:
+		u.remember(in.uint32(), u.top())
+	case opPut:
+		u.remember(u.memoNumber(in.line()), u.top())
+	case opBinGet:
+		u.recall(uint32(in.byte()))
+	case opLongBinGet:
+		u.recall(in.uint32())
+	case opGet:
+		u.recall(u.memoNumber(in.line()))
+
+	default:
+		u.refuse(op)
+	}
+}
+
+// refuse says why an opcode is not run.
+func (u *unpickler) refuse(op byte) {
+	if name, ok := codeOpcodes[op]; ok {
+		u.fail("opcode 0x%02x (%s) is not data: it would run or load something; only pickles of plain data are read", op, name)
+		return
+	}
+	u.fail("0x%02x is not a pickle opcode; the file is damaged", op)
+}
+
+func (u *unpickler) push(v any) {
+	switch v := v.(type) {
+	case string:
+		u.held += 16 + len(v)
+	case int64, uint64, float64:
+		u.held += 8
+	case *list:
+		u.held += 32 + 16*cap(v.items)
+	case *dict:
+		u.held += 48
+	}
+	u.stack = append(u.stack, v)
+}
+
+// floor is the stack height below which the opcode at hand may not reach.
+func (u *unpickler) floor() int {
+	if n := len(u.marks); n > 0 {
+		return u.marks[n-1]
+	}
+	return 0
+}
+
+func (u *unpickler) top() any {
+	if len(u.stack) <= u.floor() {
+		u.fail("the opcode finds nothing on the stack; the pickle is damaged")
+		return nil
+	}
+	return u.stack[len(u.stack)-1]
+}
+
+func (u *unpickler) pop() any {
+	v := u.top()
+	if u.err == nil {
+		u.stack = u.stack[:len(u.stack)-1]
+	}
+	return v
+}
+
+// popMark takes everything above the last MARK. The slice is good until the
+// next push.
+func (u *unpickler) popMark() []any {
+	n := len(u.marks)
+	if n == 0 {
+		u.fail("the opcode finds no MARK on the stack; the pickle is damaged")
+		return nil
+	}
+	from := u.marks[n-1]
+	u.marks = u.marks[:n-1]
+	items := u.stack[from:]
+	u.stack = u.stack[:from]
+	return items
+}
+
+func (u *unpickler) pushTuple(n int) {
+	if len(u.stack)-n < u.floor() {
+		u.fail("the opcode finds fewer than %d values on the stack; the pickle is damaged", n)
+		return
+	}
+	from := len(u.stack) - n
+	t := &list{items: copied(u.stack[from:])}
+	u.stack = u.stack[:from]
+	u.push(t)
+}
+
+func copied(items []any) []any { return append([]any(nil), items...) }
+
+// extend adds items to the list on top of the stack.
+func (u *unpickler) extend(items []any) {
+	l, ok := u.top().(*list)
+	if !ok {
+		u.fail("the opcode adds to something that is not a list; the pickle is damaged")
+		return
+	}
+	l.items = append(l.items, items...)
+	u.held += 20 * len(items)
+}
+
+// setItems adds keys and values, by turns, to the dict on top of the stack.
+func (u *unpickler) setItems(kv []any) {
+	d, ok := u.top().(*dict)
+	if !ok || len(kv)%2 != 0 {
+		u.fail("the opcode sets items of something that is not a dict, or a key has no value; the pickle is damaged")
+		return
+	}
+	if d.items == nil {
+		d.items = make([]item, 0, len(kv)/2)
+	}
+	for i := 0; i < len(kv); i += 2 {
+		d.items = append(d.items, item{kv[i], kv[i+1]})
+	}
+	u.held += 20 * len(kv)
+}
+
+// remember stores v in the memo. Writers number from 0 upward; other numbers go
+// to a map, so that a large number costs nothing.
+func (u *unpickler) remember(n uint32, v any) {
+	switch {
+	case u.err != nil:
+	case uint64(n) < uint64(len(u.memo)):
+		u.memo[n] = v
+	case uint64(n) == uint64(len(u.memo)):
+		u.memo = append(u.memo, v)
+	default:
+		if u.far == nil {
+			u.far = make(map[uint32]any)
+		}
+		u.far[n] = v
+	}
+}
+
+func (u *unpickler) recall(n uint32) {
+	if uint64(n) < uint64(len(u.memo)) {
+		u.stack = append(u.stack, u.memo[n])
+		return
+	}
+	v, ok := u.far[n]
+	if !ok {
+		u.fail("the memo has no number %d; the pickle is damaged", n)
+		return
+	}
+	u.stack = append(u.stack, v)
+}
+
+// memoNumber reads the number of the text opcodes GET and PUT.
+func (u *unpickler) memoNumber(s string) uint32 {
+	n, err := strconv.ParseUint(s, 10, 32)
+	if err != nil {
+		u.fail("the memo number %s is not a number; the pickle is damaged", input.Quote(s))
+	}
+	return uint32(n)
+}

@@ -1,0 +1,313 @@
+package torch
+
+// This file is for the bytes under the pickle machine: its input, its numbers
+// and strings, and the table of opcodes.
+
+import (
+	"encoding/binary"
+	"strconv"
+	"strings"
+
+	"gpumem/internal/input"
+)
+
+// pickleInput reads the pickle through one buffer. Its first error stays; after
+// it everything reads as zero.
+type pickleInput struct {
+	file     *input.Reader
+	buf      []byte
+	pos, end int
+	base     int64 // offset of buf[0]
+	err      error
+}
+
+// pickleBuffer is larger than anything but a string that an opcode reads.
+const pickleBuffer = 64 << 10
+
+func (in *pickleInput) offset() int64 { return in.base + int64(in.pos) }
+
+// fill makes at least n unread bytes available, n <= pickleBuffer.
+func (in *pickleInput) fill(n int) bool {
+	if in.end-in.pos >= n {
+		return true
+	}
+	if in.err != nil {
+		return false
+	}
+	in.base += int64(in.pos)
+	in.end = copy(in.buf, in.buf[in.pos:in.end])
+	in.pos = 0
+	for in.end < n {
+		k, err := in.file.Content().Read(in.buf[in.end:])
+		in.end += k
+		if err != nil && in.end < n {
+			in.err = err
+			in.pos = in.end // the offset in the message is where the input ends
+			return false
+		}
+	}
+	return true
+}
+
+func (in *pickleInput) byte() byte {
+	if in.pos == in.end && !in.fill(1) {
+		return 0
+	}
+	c := in.buf[in.pos]
+	in.pos++
+	return c
+}
+
+// bytes returns the next n bytes, n <= pickleBuffer, or nil. The slice is good
+// until the next call.
+func (in *pickleInput) bytes(n int) []byte {
+	if !in.fill(n) {
+		return nil
+	}
+	b := in.buf[in.pos : in.pos+n]
+	in.pos += n
+	return b
+}
+
+func (in *pickleInput) uint16() uint16 {
+	if b := in.bytes(2); b != nil {
+		return binary.LittleEndian.Uint16(b)
+	}
+	return 0
+}
+
+func (in *pickleInput) uint32() uint32 {
+	if b := in.bytes(4); b != nil {
+		return binary.LittleEndian.Uint32(b)
+	}
+	return 0
+}
+
+func (in *pickleInput) uint64() uint64 {
+	if b := in.bytes(8); b != nil {
+		return binary.LittleEndian.Uint64(b)
+	}
+	return 0
+}
+
+// string reads n bytes. n may be a lie: the string grows as bytes arrive.
+func (in *pickleInput) string(n uint64) string {
+	if n <= uint64(in.end-in.pos) {
+		s := string(in.buf[in.pos : in.pos+int(n)])
+		in.pos += int(n)
+		return s
+	}
+	var s strings.Builder
+	for n > 0 {
+		if !in.fill(1) {
+			return ""
+		}
+		k := int(min(n, uint64(in.end-in.pos)))
+		s.Write(in.buf[in.pos : in.pos+k])
+		in.pos += k
+		n -= uint64(k)
+		if in.take(2 * k); in.err != nil { // it grows by doubling
+			return ""
+		}
+	}
+	in.take(-2 * s.Len()) // the stack counts the text that it keeps
+	return s.String()
+}
+
+// line reads up to a newline and drops it.
+func (in *pickleInput) line() string {
+	var s strings.Builder
+	for {
+		c := in.byte()
+		if in.err != nil {
+			return ""
+		}
+		if c == '\n' {
+			return strings.TrimSuffix(s.String(), "\r")
+		}
+		if s.WriteByte(c); s.Len()%pickleBuffer == 0 {
+			in.take(2 * pickleBuffer)
+		}
+	}
+}
+
+// take counts the memory of long texts.
+func (in *pickleInput) take(bytes int) {
+	if in.err == nil {
+		in.err = in.file.Take(int64(bytes))
+	}
+}
+
+// long4 reads an integer with a 4-byte length. More than 9 bytes cannot be a
+// 64-bit number, and are passed over.
+func (u *unpickler) long4() {
+	n := u.in.uint32()
+	if n > 1<<31-1 {
+		u.fail("an integer says it is %d bytes long; the pickle is damaged", int32(n))
+		return
+	}
+	if n <= 9 {
+		u.push(longValue(u.in.bytes(int(n))))
+		return
+	}
+	for left := int(n); left > 0 && u.in.err == nil; {
+		k := min(left, pickleBuffer)
+		u.in.bytes(k)
+		left -= k
+	}
+	u.push(wideInt{})
+}
+
+// longValue reads a little-endian number in two's complement.
+func longValue(b []byte) any {
+	var v uint64
+	for i, c := range b[:min(len(b), 8)] {
+		v |= uint64(c) << (8 * i)
+	}
+	switch n := len(b); {
+	case n == 0:
+		return int64(0)
+	case n <= 8:
+		unused := 64 - 8*n
+		return int64(v<<unused) >> unused // spread the sign
+	case n == 9 && b[8] == 0: // 2^63 and above have a ninth byte for the sign
+		if v < 1<<63 {
+			return int64(v)
+		}
+		return v
+	case n == 9 && b[8] == 0xff && v >= 1<<63:
+		return int64(v)
+	}
+	return wideInt{}
+}
+
+// textNumber pushes the number of the text opcodes INT, LONG and FLOAT.
+func (u *unpickler) textNumber(op byte, s string) {
+	switch {
+	case op == opFloat:
+		f, err := strconv.ParseFloat(s, 64)
+		if err != nil && f == 0 {
+			u.fail("%s is not a number; the pickle is damaged", input.Quote(s))
+		}
+		u.push(f)
+		return
+	case op == opInt && (s == "00" || s == "01"): // how protocol 0 writes bools
+		u.push(s == "01")
+		return
+	}
+	s = strings.TrimSuffix(s, "L")
+	if v, err := strconv.ParseInt(s, 10, 64); err == nil {
+		u.push(v)
+	} else if v, err := strconv.ParseUint(s, 10, 64); err == nil {
+		u.push(v)
+	} else if strings.Trim(strings.TrimPrefix(s, "-"), "0123456789") == "" && len(s) > 18 {
+		u.push(wideInt{})
+	} else {
+		u.fail("%s is not a number; the pickle is damaged", input.Quote(s))
+	}
+}
+
+// unescape undoes the backslashes of the text opcodes, as far as they are
+// understood.
+func unescape(s string) string {
+	if strings.IndexByte(s, '\\') < 0 {
+		return s
+	}
+	var out strings.Builder
+	for len(s) > 0 {
+		r, wide, rest, err := strconv.UnquoteChar(s, 0)
+		switch {
+		case err != nil:
+			out.WriteByte(s[0])
+			rest = s[1:]
+		case wide:
+			out.WriteRune(r)
+		default:
+			out.WriteByte(byte(r))
+		}
+		s = rest
+	}
+	return out.String()
+}
+
+// The opcodes that are data. Names and numbers are those of Python's
+// Lib/pickletools.py.
+const (
+	opProto = 0x80
+	opFrame = 0x95
+	opStop  = '.'
+	opMark  = '('
+	opPop   = '0'
+	opDup   = '2'
+
+	opPopMark  = '1'
+	opNone     = 'N'
+	opNewTrue  = 0x88
+	opNewFalse = 0x89
+	opInt      = 'I'
+	opLong     = 'L'
+	opFloat    = 'F'
+	opBinInt   = 'J'
+	opBinInt1  = 'K'
+	opBinInt2  = 'M'
+	opLong1    = 0x8a
+	opLong4    = 0x8b
+	opBinFloat = 'G'
+
+	opString          = 'S'
+	opUnicode         = 'V'
+	opBinString       = 'T'
+	opShortBinString  = 'U'
+	opBinUnicode      = 'X'
+	opShortBinUnicode = 0x8c
+	opBinUnicode8     = 0x8d
+	opBinBytes        = 'B'
+	opShortBinBytes   = 'C'
+	opBinBytes8       = 0x8e
+	opByteArray8      = 0x96
+
+	opEmptyList  = ']'
+	opAppend     = 'a'
+	opAppends    = 'e'
+	opList       = 'l'
+	opEmptyTuple = ')'
+	opTuple      = 't'
+	opTuple1     = 0x85
+	opTuple2     = 0x86
+	opTuple3     = 0x87
+	opEmptyDict  = '}'
+	opDict       = 'd'
+	opSetItem    = 's'
+	opSetItems   = 'u'
+	opEmptySet   = 0x8f
+	opAddItems   = 0x90
+	opFrozenSet  = 0x91
+
+	opGet        = 'g'
+	opBinGet     = 'h'
+	opLongBinGet = 'j'
+	opPut        = 'p'
+	opBinPut     = 'q'
+	opLongBinPut = 'r'
+	opMemoize    = 0x94
+)
+
+// codeOpcodes are the ones that are refused: they import, call, or reach
+// outside the pickle.
+var codeOpcodes = map[byte]string{
+	'c':  "GLOBAL",
+	0x93: "STACK_GLOBAL",
+	'R':  "REDUCE",
+	'b':  "BUILD",
+	'i':  "INST",
+	'o':  "OBJ",
+	0x81: "NEWOBJ",
+	0x92: "NEWOBJ_EX",
+	0x82: "EXT1",
+	0x83: "EXT2",
+	0x84: "EXT4",
+	'P':  "PERSID",
+	'Q':  "BINPERSID",
+	0x97: "NEXT_BUFFER",
+	0x98: "READONLY_BUFFER",
+}
