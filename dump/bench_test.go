@@ -1,6 +1,6 @@
 package dump_test
 
-// This file is for how fast dumps are read, and what they take in memory.
+// How fast dumps are read, and what they take in memory.
 
 import (
 	"runtime"

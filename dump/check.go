@@ -1,6 +1,6 @@
 package dump
 
-// This file is for the end of a dump: what is computed from its chunks, and
+// The end of a dump: what is computed from its chunks, and
 // whether that agrees with what it says itself.
 
 import (

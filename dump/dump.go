@@ -168,7 +168,7 @@ func (d *Dump) Fragmentation() float64 {
 	return float64(free-min(free, d.LargestFree)) / float64(free)
 }
 
-// Fits says whether a free chunk of the pool, as it stands, takes a request of
+// Fits reports whether a free chunk of the pool, as it stands, takes a request of
 // bytes, rounded up to 256. What a growing pool could still take from the
 // device (Limit - Pool) does not count: the dump does not say whether the
 // device had it. Where LargestFree is not told, nothing fits.

@@ -1,6 +1,6 @@
 package dump_test
 
-// This file is for what Read understands.
+// What Read understands.
 
 import (
 	"bytes"

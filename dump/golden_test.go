@@ -1,6 +1,6 @@
 package dump_test
 
-// This file is for dumps that the original wrote.
+// Dumps that the original wrote.
 
 import (
 	"bytes"

@@ -1,6 +1,6 @@
 package dump_test
 
-// This file is for pools that the tests dump.
+// Pools that the tests dump.
 
 import (
 	"bytes"

@@ -1,6 +1,6 @@
 package dump
 
-// This file is for the map of the pool.
+// The map of the pool.
 
 // marks stand for how much of a cell is live: nothing, less than half, half or
 // more, all.

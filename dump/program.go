@@ -1,6 +1,6 @@
 package dump
 
-// This file is for what XLA's compiler says of a program's memory: the report
+// What XLA's compiler says of a program's memory: the report
 // of buffer assignment, which it prints when the program does not fit
 // (buffer_assignment.cc, the same from 2020 to 2026 but for two lines of its
 // statistics), and the message of rematerialization.
@@ -302,7 +302,7 @@ func kept(text []byte, n int) string {
 	}, string(text[:min(len(text), n)]))
 }
 
-// own says whether what stands before a label is no word of the same sentence:
+// own reports whether what stands before a label is no word of the same sentence:
 // the label is indented, by a tab or more than one blank, or what stands there
 // does not end in a letter.
 func own(before []byte) bool {

@@ -1,6 +1,6 @@
 package dump_test
 
-// This file is for logs of users, which are not part of the project. They are
+// Logs of users, which are not part of the project. They are
 // read where they lie beside the checkout.
 
 import (

@@ -1,6 +1,6 @@
 package dump
 
-// This file is for the one screen that says what filled the pool.
+// The one screen that says what filled the pool.
 
 import (
 	"cmp"
@@ -186,7 +186,7 @@ func (s *screen) row(bytes uint64, each string, blocks uint64, what string) {
 	s.line("%12s  %12s  %10d  %6s  %s", size.Format(bytes), each, blocks, percent(bytes, s.d.InUse), what)
 }
 
-// check says whether the sum is the dump's own.
+// check reports whether the sum is the dump's own.
 func (s *screen) check() string {
 	d := s.d
 	var told number

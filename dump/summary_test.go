@@ -1,6 +1,6 @@
 package dump_test
 
-// This file is for the screen.
+// The screen.
 
 import (
 	"fmt"

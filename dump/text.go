@@ -1,6 +1,6 @@
 package dump
 
-// This file is for the text report.
+// The text report.
 //
 // A line is known by its words, wherever in it they begin: before them stand
 // the time, the file, a rank or whatever else a log puts there.

@@ -1,6 +1,6 @@
 package dump
 
-// This file is for the recording that rebuilds a pool.
+// The recording that rebuilds a pool.
 
 import (
 	"bufio"

@@ -1,6 +1,6 @@
 package dump_test
 
-// This file is for the recording that rebuilds a pool.
+// The recording that rebuilds a pool.
 
 import (
 	"bytes"

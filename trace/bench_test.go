@@ -1,6 +1,6 @@
 package trace
 
-// This file is for the speed of reading and of replaying from the spool. Each
+// The speed of reading and of replaying from the spool. Each
 // benchmark reports ns/event; the recording is made here and is the same on
 // every run.
 

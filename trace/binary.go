@@ -1,6 +1,6 @@
 package trace
 
-// This file is for our own format: what is in it, and how its blocks are framed.
+// Our own format: what is in it, and how its blocks are framed.
 // binwriter.go and binblocks.go write it, binreader.go reads it.
 //
 // # The file

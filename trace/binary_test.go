@@ -1,6 +1,6 @@
 package trace
 
-// This file is for our own format: what is written is read, a file that ends
+// Our own format: what is written is read, a file that ends
 // early is read up to there, and damage is told.
 
 import (

@@ -1,6 +1,6 @@
 package trace
 
-// This file is for blockWriter, which lays out the records of our own format.
+// BlockWriter, which lays out the records of our own format.
 
 import (
 	"encoding/binary"

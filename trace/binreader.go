@@ -1,6 +1,6 @@
 package trace
 
-// This file is for reading our own format; binary.go describes it.
+// Reading our own format; binary.go describes it.
 
 import (
 	"bufio"

@@ -1,6 +1,6 @@
 package trace
 
-// This file is for writing our own format (binary.go): Writer, which records a
+// Writing our own format (binary.go): Writer, which records a
 // live program, and Save, which writes a trace that was read. Both stand on
 // blockWriter (binblocks.go).
 

@@ -1,6 +1,6 @@
 package trace
 
-// This file is for Writer, which records a live program.
+// Writer, which records a live program.
 
 import (
 	"bytes"

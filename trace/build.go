@@ -1,6 +1,6 @@
 package trace
 
-// This file is for what every reader does with the events it finds: name each
+// What every reader does with the events it finds: name each
 // block by a slot, keep the sums, hand the event to the encoder.
 
 import (

@@ -1,6 +1,6 @@
 package trace
 
-// This file is for the times that the builder gives to events.
+// The times that the builder gives to events.
 
 import (
 	"math"

@@ -1,6 +1,6 @@
 package trace
 
-// This file is for reading a pool's events back.
+// Reading a pool's events back.
 
 import (
 	"errors"

@@ -1,6 +1,6 @@
 package trace
 
-// This file is for the encoding of events in the spool.
+// The encoding of events in the spool.
 //
 // An event is a tag byte and the bytes that the tag announces. There is nothing
 // to search for, so the decoder loads whole words and masks them instead of

@@ -1,6 +1,6 @@
 package trace
 
-// This file is for the encoding of events: it comes back as it went in, and
+// The encoding of events: it comes back as it went in, and
 // damage is an error.
 
 import (

@@ -1,6 +1,6 @@
 package trace_test
 
-// This file is for the examples in the documentation.
+// The examples in the documentation.
 
 import (
 	"bytes"

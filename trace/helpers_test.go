@@ -1,6 +1,6 @@
 package trace
 
-// This file is for what the tests share. Most of it is in package tracetest, which
+// What the tests share. Most of it is in package tracetest, which
 // imports this one: hooks_test.go hands it in.
 
 import (
@@ -20,7 +20,6 @@ var own = Formats{Text, Binary}
 // Helpers are those of package tracetest.
 type Helpers struct {
 	EventsOf       func(p *Pool, batch int) ([]Event, error)
-	PlacesOf       func(p *Pool, evs []Event) ([]uint64, error)
 	ListEvents     func(evs []Event) string
 	CheckTrace     func(tr *Trace) error
 	WantInputError func(t testing.TB, err error, want string)
@@ -35,10 +34,9 @@ type Helpers struct {
 // Given are the helpers.
 var Given Helpers
 
-func eventsOf(p *Pool, batch int) ([]Event, error)    { return Given.EventsOf(p, batch) }
-func placesOf(p *Pool, evs []Event) ([]uint64, error) { return Given.PlacesOf(p, evs) }
-func listEvents(evs []Event) string                   { return Given.ListEvents(evs) }
-func checkTrace(tr *Trace) error                      { return Given.CheckTrace(tr) }
+func eventsOf(p *Pool, batch int) ([]Event, error) { return Given.EventsOf(p, batch) }
+func listEvents(evs []Event) string                { return Given.ListEvents(evs) }
+func checkTrace(tr *Trace) error                   { return Given.CheckTrace(tr) }
 func wantInputError(t testing.TB, err error, want string) {
 	t.Helper()
 	Given.WantInputError(t, err, want)

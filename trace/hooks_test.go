@@ -7,7 +7,7 @@ import (
 
 func init() {
 	trace.Given = trace.Helpers{
-		EventsOf: tracetest.EventsOf, PlacesOf: tracetest.PlacesOf, ListEvents: tracetest.ListEvents,
+		EventsOf: tracetest.EventsOf, ListEvents: tracetest.ListEvents,
 		CheckTrace: tracetest.CheckTrace, WantInputError: tracetest.WantInputError, Zipped: tracetest.Zipped,
 		MustRead: tracetest.MustRead, FuzzRead: tracetest.FuzzRead, Left: tracetest.Left, Diff: tracetest.Diff, ShowPools: tracetest.ShowPools,
 	}

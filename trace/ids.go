@@ -1,6 +1,6 @@
 package trace
 
-// This file is for idTable, the live blocks of a text recording by numeric ID.
+// IdTable, the live blocks of a text recording by numeric ID.
 //
 // Reading a recording spends most of its time here, and a Go map takes about
 // twice as long: it needs a look-up and an insertion where put does both in one

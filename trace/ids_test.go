@@ -1,6 +1,6 @@
 package trace
 
-// This file is for the table of numeric IDs.
+// The table of numeric IDs.
 
 import (
 	"testing"

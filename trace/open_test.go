@@ -1,6 +1,6 @@
 package trace
 
-// This file is for Open and Read: files, stdin, gzip, formats, and a context
+// Open and Read: files, stdin, gzip, formats, and a context
 // that ends.
 
 import (

@@ -1,6 +1,6 @@
 package trace
 
-// This file is for where the recorded program's blocks lay. A replay compares
+// Where the recorded program's blocks lay. A replay compares
 // its own placements with these. They are few bytes, but most passes over a
 // recording do not want them, so they lie apart from the events.
 //

@@ -1,6 +1,6 @@
 package trace
 
-// This file is for sites, the places in a program that allocate: the table of a
+// Sites, the places in a program that allocate: the table of a
 // trace, and how a stack or a name becomes an entry.
 //
 // A site is a list of frame numbers, and its text is put together when it is

@@ -1,6 +1,6 @@
 package trace
 
-// This file is for the spool and its cursors: memory and file give the same
+// The spool and its cursors: memory and file give the same
 // events, nothing is left behind, and many may read at once.
 
 import (

@@ -1,6 +1,6 @@
 package trace
 
-// This file is for the text format: what is accepted, what each mistake says,
+// The text format: what is accepted, what each mistake says,
 // and a model of recordings made at random.
 
 import (

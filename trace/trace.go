@@ -1,27 +1,24 @@
-// Package trace holds recorded allocations: the model, and a reader per format.
+// Package trace holds recorded allocations: the model, what readers of formats
+// build it with, and our own formats.
 //
 // A recording is a list of allocations and frees that a program made on one or
-// more pools of memory. This package reads such a list once, whatever its
+// more pools of memory. Package trace/formats reads such a list once, whatever its
 // format, and keeps it so that it can be replayed any number of times.
 //
 // # The walk of one recording
 //
-//  1. [Open] (open.go, source.go) opens the file or stdin, undoes gzip, and
-//     counts bytes for the progress report.
-//  2. recognise (formats.go, recognise.go) looks at the first bytes and picks the
-//     reader from the table of formats.
-//  3. The reader turns what it reads into calls of alloc and release on a pool
-//     builder (build.go), and of at where it knows the time. Those of protocol
-//     buffers stand on wire.go, those of lines on lines.go.
-//  4. The pool builder names each block by a slot, a small dense number that is
-//     used again after the block's free. It keeps the sums: events, peaks, the
-//     largest request. Nothing is kept per event.
-//     Where the recording has addresses, they are spooled beside the events
-//     (places.go).
-//  5. The encoder (encode.go) packs each event into a few bytes. Full blocks of
-//     64 KiB go to the spool (spool.go): in memory up to a limit, then into one
-//     unlinked temporary file.
-//  6. A [Cursor] (cursor.go) decodes a pool's blocks into a slice of [Event],
+//  1. [Formats.Open] (open.go) opens the file or stdin, undoes gzip, and counts bytes
+//     for the progress report. Then it looks at the first 64 KiB and picks the format.
+//  2. [Format].Read turns what it reads into calls of [Builder.At], [PoolBuilder.Alloc]
+//     and [PoolBuilder.Free].
+//  3. The [PoolBuilder] (build.go) names each block by a slot, a small dense number that
+//     is used again after the block's free. It keeps the sums: events, peaks, the
+//     largest request. Nothing is kept per event. Where the recording has addresses,
+//     they are spooled beside the events (places.go).
+//  4. The encoder (encode.go) packs each event into a few bytes. Full blocks of
+//     64 KiB go to the spool: in memory up to a limit, then into one unlinked
+//     temporary file.
+//  5. A [Cursor] (cursor.go) decodes a pool's blocks into a slice of [Event],
 //     batch by batch. Any number may be open at once.
 //
 // So memory depends on how many blocks are live at once, and not on how long
@@ -30,47 +27,48 @@
 // in the order of time, and lie in memory, too; an xplane has its events in another
 // order as well, and they are sorted through temporary files of their own.
 //
-// # Formats
+// # How to add a format
 //
-// "text": one event a line. Blank lines are skipped, and so are lines whose
-// first character that is not a blank is '#'.
+// Write a package that exports a [Format], and add it to the list in trace/formats.
+// Looks sees the first bytes. Read goes through the input once. A format of lines is
+// this and a parser:
 //
-//	a ID BYTES    ID asks for BYTES bytes
-//	f ID          ID is freed
+//		var Format = trace.Format{Name: "mine", What: "what it is", Looks: looks, Read: read}
 //
-// ID is any text without blanks. An ID that begins with 'u' asks for
-// collective memory: alloc.Upper. An ID may be used again after its free.
+//		func read(in *input.Reader, b *trace.Builder) error {
+//			blocks := b.Pool("").Blocks(true)
+//			lines := in.Lines("a log of mine")
+//			for lines.Next() {
+//				c, err := parse(lines.Text())
+//				if err != nil {
+//					return in.Fail("%v", err) // with the file and the line
+//				}
+//				b.At(c.nanoseconds)
+//				if c.free {
+//					err = blocks.Free(c.addr, trace.Event{Bytes: c.bytes})
+//				} else {
+//					err = blocks.Alloc(c.addr, trace.Event{Bytes: c.bytes, Site: b.Site(c.name)})
+//				}
+//				if err != nil {
+//					return err
+//				}
+//			}
+//			blocks.Notes()
+//			return lines.Err()
+//		}
 //
-// "torch": what PyTorch's torch.cuda.memory._dump_snapshot writes, in the
-// layouts of 2023, 2025 and 2026, with times from 2025 on; see torch.go.
+//	  - Blocks are named by their addresses with [PoolBuilder.Blocks], which knows what is
+//	    live, what is older than the recording and what was refused; by any other name with
+//	    the slots of [PoolBuilder.Alloc]. Events come in the order of time.
+//	  - What is older than the recording comes first, with [Blocks.Seed] or
+//	    [PoolBuilder.Seed].
+//	  - Sites are names ([Builder.Site]) or stacks ([Builder.Frame], [Builder.Stack]).
+//	  - Protocol buffers are walked by package internal/wire. What has to be set aside goes to
+//	    [Builder.Spool], and memory that grows with the input is counted by its Take.
+//	  - Whatever is dropped or assumed is said in a note.
 //
-// "rmm": the CSV of RMM's logging adaptor, with times; see rmm.go.
-//
-// "memdebug": the lines "[mem-debug] AllocateRaw" and "DeallocateRaw" of XLA's
-// and TensorFlow's BFC allocator in the log of a program, with times where the
-// lines have them; a pool per allocator; see memdebug.go.
-//
-// "minimalloc": a problem of MiniMalloc, CSV with id, lower, upper and size; see
-// minimalloc.go.
-//
-// "gpumem": our own, which [Trace.Save] writes of a recording in any format, and
-// [Writer] of a running program: compact, with everything that the model has,
-// readable up to where a killed program left it; see binary.go.
-//
-// "xplane": what the profiler of XLA writes for JAX and TensorFlow,
-// NAME.xplane.pb. A pool is an allocator, by its name or the number of its
-// device, "GPU_0_bfc" or "0". What a pool held before the recording is seeded;
-// see xplaneplay.go. A site is an operation with the type, shape and use of its
-// block.
-//
-// "memdump": what XLA's BFC allocator writes when it refuses a request and
-// TF_BFC_MEMORY_DUMP is set: one pool at one instant, so allocations only.
-//
-// "pprof": what jax.profiler.save_device_memory_profile writes: one instant, so
-// allocations only. A pool is a device, "cuda:0", or "executable" for programs,
-// which lie outside of the devices' pools.
-//
-// Each may be gzip-compressed; that is seen from the content.
+// A row in docs/recording.md and in the comment of package trace/formats tells users.
+// Tests compare with package internal/test/tracetest; a fuzz target calls its FuzzRead.
 package trace
 
 import (
@@ -82,13 +80,13 @@ import (
 	"gpumem/internal/spool"
 )
 
-// Op says what an [Event] does.
+// Op is what an [Event] does.
 type Op uint8
 
 const (
 	// Alloc asks for memory.
 	Alloc Op = iota
-	// Free gives a block back.
+	// Free releases a block.
 	Free
 )
 
@@ -105,7 +103,7 @@ func (op Op) String() string {
 
 // Event is one allocation or free.
 type Event struct {
-	// Bytes is how many bytes were asked for, before any rounding; 0 is
+	// Bytes is the size that was requested, before any rounding; 0 is
 	// possible. Of a Free it is 0.
 	Bytes uint64
 	// Time is nanoseconds since the recording's first event, and at most 2^63-1.
@@ -121,9 +119,9 @@ type Event struct {
 	Site uint32
 	// Stream is a dense number from 0 within the pool; 0 is the default stream.
 	Stream uint32
-	// Op says whether the event is an Alloc or a Free.
+	// Op is Alloc or Free.
 	Op Op
-	// Refused says of an Alloc that the recorded program was refused it. Nothing
+	// Refused marks an Alloc that failed in the recorded program. Nothing
 	// is live after such an event: no Free follows, and the slot, which was free
 	// before, stays free. How long the program would have kept the block is
 	// unknown, so the least is assumed: it is wanted at this event alone.
@@ -134,17 +132,17 @@ type Event struct {
 	Upper bool
 }
 
-// Trace is one recording. It does not change after [Open], so any number of
+// Trace is one recording. It does not change after it is read, so any number of
 // goroutines may use it, except that Close must come last.
 type Trace struct {
 	// Source is the path as it was given, or "stdin", or the name given to Read.
 	Source string
-	// Format is the format that was read, by its name in [Formats].
+	// Format is the format that was read, by its name in the list.
 	Format string
 	// Pools has at least one pool. Text, rmm and minimalloc have one, named "";
 	// torch has one per device, "cuda:0", "cuda:1" and so on, in the order of the
-	// numbers; memdebug one per allocator, in the order of their first lines. The
-	// package's documentation has those of other formats.
+	// numbers; memdebug one per allocator, in the order of their first lines. Package
+	// trace/formats has those of others.
 	Pools []*Pool
 	// Notes are sentences for people: what was seeded, dropped or assumed.
 	Notes []string
@@ -163,14 +161,14 @@ type Trace struct {
 	// Pools whose events carry no times are taken one after the other. It stops at
 	// the largest uint64.
 	PeakLive uint64
-	// Timed says that the events carry times.
+	// Timed reports whether the events carry times.
 	Timed bool
 
 	sites siteTable
 	spool *spool.Spool
 }
 
-// Close gives the spool back: its memory and its temporary file. Cursors of the
+// Close releases the memory and the temporary file of the events. Cursors of the
 // trace may fail from then on. A second Close does nothing. The error is that of
 // closing or removing the temporary file.
 func (t *Trace) Close() error {
@@ -189,8 +187,8 @@ func (t *Trace) Site(i uint32) string {
 // is below it.
 func (t *Trace) Sites() uint32 { return t.sites.len() }
 
-// Choose is the pools that a name means; "" means all. The error is an *Error that says
-// which there are.
+// Choose returns the pools of a name, all for "". If there is none the error is an *Error
+// that lists the pools.
 func (t *Trace) Choose(name string) ([]*Pool, error) {
 	var pools []*Pool
 	for _, p := range t.Pools {

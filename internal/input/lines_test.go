@@ -1,6 +1,6 @@
 package input
 
-// This file is for splitting a recording into lines.
+// Splitting a recording into lines.
 
 import (
 	"bytes"

@@ -43,8 +43,8 @@ const (
 	heldStep = 64 << 10
 )
 
-// SkipRest is returned by the callback of [Stream.Within] to skip the rest of the message.
-var SkipRest = errors.New("skip the rest of this message")
+// ErrSkip is returned by the callback of [Stream.Within] to skip the rest of the message.
+var ErrSkip = errors.New("skip the rest of this message")
 
 // NewStream returns a stream of the content of in. looks reports whether content begins
 // as the format does; it decides what errors advise.
@@ -110,7 +110,7 @@ func (w *Stream) Hold(n int) { w.held += n }
 func (w *Stream) Fields(visit func(field protowire.Number) error) error { return w.walk(toEnd, visit) }
 
 // Within calls visit with the number of each field of the message that the current field
-// is. It may return [SkipRest].
+// is. It may return [ErrSkip].
 func (w *Stream) Within(visit func(field protowire.Number) error) error {
 	if err := w.want(protowire.BytesType); err != nil {
 		return err
@@ -127,7 +127,7 @@ func (w *Stream) walk(end int64, visit func(protowire.Number) error) error {
 		}
 		fieldEnd := w.end
 		switch err := visit(w.num); {
-		case err == SkipRest:
+		case err == ErrSkip:
 			return w.skipTo(end)
 		case err != nil:
 			return err

@@ -1,6 +1,6 @@
 package formats
 
-// This file is for telling formats apart, and for the text of errors.
+// Telling formats apart, and for the text of errors.
 
 import (
 	"context"
@@ -89,11 +89,11 @@ func TestRecognise(t *testing.T) {
 // TestFormats: every format is in the documentation, with its name
 // and its words.
 func TestFormats(t *testing.T) {
-	code, err := os.ReadFile(filepath.Join("..", "trace.go"))
+	code, err := os.ReadFile("formats.go")
 	if err != nil {
 		t.Fatal(err)
 	}
-	doc, _, _ := strings.Cut(string(code), "\npackage trace\n")
+	doc, _, _ := strings.Cut(string(code), "\npackage formats\n")
 	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "recording.md"))
 	if err != nil {
 		t.Fatal(err)

@@ -1,6 +1,6 @@
 package logs
 
-// This file is for the times in logs.
+// The times in logs.
 
 import (
 	"bytes"

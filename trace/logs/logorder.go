@@ -1,6 +1,6 @@
 package logs
 
-// This file is for the order of a log's lines. Several threads write them, and
+// The order of a log's lines. Several threads write them, and
 // each line only says what its thread did some time before or will do next. What
 // the allocator did one after the other, under its lock, is found in two ways.
 //

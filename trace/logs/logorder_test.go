@@ -1,6 +1,6 @@
 package logs
 
-// This file is for the order of a log's lines: what the allocator did first is
+// The order of a log's lines: what the allocator did first is
 // played first, whichever thread wrote its line first.
 
 import (

@@ -1,6 +1,9 @@
+// Package logs reads logs of allocators, and what is like one: the lines of XLA's and
+// TensorFlow's pool (memdebug.go), put in order by logorder.go, its dumps (memdump.go), RMM's
+// CSV (rmm.go) and MiniMalloc's problems (minimalloc.go).
 package logs
 
-// This file is for the lines that the BFC allocator of XLA and TensorFlow writes
+// The lines that the BFC allocator of XLA and TensorFlow writes
 // into a program's log when TF_CPP_VMODULE=bfc_allocator=4 is set (and
 // TF_CPP_MIN_LOG_LEVEL is 0, as JAX needs, which sets 1):
 //

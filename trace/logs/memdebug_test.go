@@ -1,6 +1,6 @@
 package logs
 
-// This file is for the allocator's lines in the logs of XLA and TensorFlow.
+// The allocator's lines in the logs of XLA and TensorFlow.
 
 import (
 	"context"

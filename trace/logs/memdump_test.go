@@ -1,6 +1,6 @@
 package logs
 
-// This file is for pool dumps: made here, and one that TensorFlow wrote.
+// Pool dumps: made here, and one that TensorFlow wrote.
 
 import (
 	"bytes"

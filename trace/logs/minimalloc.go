@@ -1,6 +1,6 @@
 package logs
 
-// This file is for MiniMalloc's problems: CSV with a header and one block a line
+// MiniMalloc's problems: CSV with a header and one block a line
 // that is live from one step to another (google/minimalloc, converter.cc of
 // 2024).
 //

@@ -1,6 +1,6 @@
 package logs
 
-// This file is for MiniMalloc's problems.
+// MiniMalloc's problems.
 
 import (
 	"bytes"

@@ -1,6 +1,6 @@
 package logs
 
-// This file is for where the recorded blocks lay: the addresses of every format
+// Where the recorded blocks lay: the addresses of every format
 // that has them, in memory and in the temporary file.
 
 import (

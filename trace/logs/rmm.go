@@ -1,6 +1,6 @@
 package logs
 
-// This file is for RMM's logs: the CSV that rmm::mr::logging_resource_adaptor
+// RMM's logs: the CSV that rmm::mr::logging_resource_adaptor
 // writes, through rmm.enable_logging, RMM_LOG_FILE or Spark's
 // spark.rapids.memory.gpu.debug.
 //

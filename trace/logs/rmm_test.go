@@ -1,6 +1,6 @@
 package logs
 
-// This file is for RMM's logs.
+// RMM's logs.
 
 import (
 	"bytes"

@@ -1,6 +1,4 @@
-package profile
-
-// This file is for device memory profiles of JAX
+// Package profile reads device memory profiles of JAX
 // (jax.profiler.save_device_memory_profile): a gzip-compressed profile of pprof,
 // which jaxlib's HeapProfile makes of the live buffers and executables of one
 // instant (jaxlib/py_client.cc). Fields (pprof's proto/profile.proto):
@@ -18,6 +16,7 @@ package profile
 // devices' pools, so the executables are a pool of their own. Strings come last
 // in the file, so all samples are in memory until then; they are as many as the
 // sites.
+package profile
 
 import (
 	"cmp"

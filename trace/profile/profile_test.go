@@ -1,6 +1,6 @@
 package profile
 
-// This file is for device memory profiles: made here, and one that JAX wrote.
+// Device memory profiles: made here, and one that JAX wrote.
 
 import (
 	"bytes"

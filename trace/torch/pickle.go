@@ -1,6 +1,6 @@
 package torch
 
-// This file is for reading Python pickles that are nothing but data.
+// Reading Python pickles that are nothing but data.
 //
 // A pickle is a program for a small stack machine. Most of its opcodes push
 // data, and those are understood here, of protocols 2 to 5 (and the text opcodes

@@ -1,6 +1,6 @@
 package torch
 
-// This file is for the pickle machine: every opcode that is data, every one that
+// The pickle machine: every opcode that is data, every one that
 // is refused, and damage of all kinds.
 
 import (

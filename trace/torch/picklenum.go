@@ -1,6 +1,6 @@
 package torch
 
-// This file is for the bytes under the pickle machine: its input, its numbers
+// The bytes under the pickle machine: its input, its numbers
 // and strings, and the table of opcodes.
 
 import (

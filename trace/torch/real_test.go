@@ -1,6 +1,6 @@
 package torch
 
-// This file is for snapshots and profiles of real programs. They are other people's files
+// Snapshots and profiles of real programs. They are other people's files
 // and not part of this repository; the tests are skipped where they are not at
 // hand.
 

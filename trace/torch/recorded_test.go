@@ -1,6 +1,6 @@
 package torch
 
-// This file is for testdata that real programs wrote, run by gpumem run --record.
+// Testdata that real programs wrote, run by gpumem run --record.
 
 import (
 	"context"

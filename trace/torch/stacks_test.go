@@ -1,6 +1,6 @@
 package torch
 
-// This file is for stacks: what of them is kept, and what they cost.
+// Stacks: what of them is kept, and what they cost.
 
 import (
 	"fmt"

@@ -1,8 +1,6 @@
-package torch
-
-// This file is for PyTorch memory snapshots: from the pickle's tree to a list of
-// events and a set of active blocks per device. torchplay.go makes the
-// recording of those.
+// Package torch reads PyTorch's memory snapshots: torch.go goes from the pickle's tree to
+// a list of events and a set of active blocks per device, play.go makes the recording of
+// those.
 //
 // A snapshot is a dict with two parts that matter:
 //
@@ -21,6 +19,7 @@ package torch
 // Sizes are those that the program asked for: size of an event,
 // requested_size of a block. A bare list of segments, as
 // torch.cuda.memory_snapshot returns it, is read as a snapshot without events.
+package torch
 
 import (
 	"cmp"

@@ -1,6 +1,6 @@
 package torch
 
-// This file is for PyTorch snapshots: one small file per layout, and trees made
+// PyTorch snapshots: one small file per layout, and trees made
 // here for all that can be odd about a recording.
 
 import (

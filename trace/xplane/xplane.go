@@ -1,8 +1,6 @@
-package xplane
-
-// This file is for profiles of XLA's profiler: from the planes of an XSpace to a
-// sorted list of memory events. xplaneevent.go reads one event, xplaneplay.go
-// makes the recording of them.
+// Package xplane reads profiles of XLA's profiler: xplane.go goes from the planes of an
+// XSpace to a sorted list of memory events, event.go reads one event, play.go makes the
+// recording of them.
 //
 // An allocator that is profiled writes an instant event for each allocation and
 // each free (XLA's tsl/framework/bfc_allocator.cc, AddTraceMe; the TPU runtime
@@ -23,6 +21,7 @@ package xplane
 // is can be told only when its plane has been read. Events that may be one of
 // memory are set aside as they are, in memory up to a limit and then in a
 // temporary file, and read again at the end of the plane.
+package xplane
 
 import (
 	"bytes"
@@ -137,7 +136,7 @@ func (x *reader) plane() error {
 			name, err := x.Small()
 			if bytes.HasPrefix(name, []byte("/device:")) {
 				// What ran on a device: most of a profile, and no allocations.
-				return wire.SkipRest
+				return wire.ErrSkip
 			}
 			return err
 		case 3:

@@ -1,6 +1,6 @@
 package xplane
 
-// This file is for profiles of XLA's profiler: made here, compared with a slow
+// Profiles of XLA's profiler: made here, compared with a slow
 // model, and one that TensorFlow wrote.
 
 import (

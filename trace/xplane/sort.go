@@ -1,6 +1,6 @@
 package xplane
 
-// This file is for putting the memory events of an xplane in the order of time.
+// Putting the memory events of an xplane in the order of time.
 // Each thread has its own line, so the order of the file is not that of time,
 // and a file may have more events than there is room for. So they are sorted by
 // the piece, the pieces lie in a spool, and reading merges them.

@@ -1,6 +1,6 @@
 package torch
 
-// This file is for snapshots that are cut, damaged or hostile.
+// Snapshots that are cut, damaged or hostile.
 
 import (
 	"context"

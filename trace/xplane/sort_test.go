@@ -1,6 +1,6 @@
 package xplane
 
-// This file is for sorting memory events through the spool.
+// Sorting memory events through the spool.
 
 import (
 	"errors"

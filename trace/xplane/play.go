@@ -1,6 +1,6 @@
 package xplane
 
-// This file is for turning the memory events of an xplane into a recording that
+// Turning the memory events of an xplane into a recording that
 // can be replayed.
 //
 // A profile covers a part of a run, so its pools held blocks before the first

@@ -1,6 +1,6 @@
 package xplane
 
-// This file is for profiles that are larger than memory should be.
+// Profiles that are larger than memory should be.
 
 import (
 	"context"

@@ -1,6 +1,6 @@
 package xplane
 
-// This file is for one event of an xplane: its stats, and what becomes of them.
+// One event of an xplane: its stats, and what becomes of them.
 
 import (
 	"strconv"

@@ -1,6 +1,6 @@
 package torch
 
-// This file is for turning what a PyTorch snapshot says into a recording that
+// Turning what a PyTorch snapshot says into a recording that
 // can be replayed.
 //
 // The events in a snapshot are the last ones of a run, so blocks may be older

@@ -1,6 +1,6 @@
 package torch
 
-// This file is for reading the fields of a snapshot's dicts. A field may be
+// Reading the fields of a snapshot's dicts. A field may be
 // missing or of any type; nothing here fails, it only says what is there.
 
 // stringField reads a string; it is "" if it is missing or something else.
