@@ -6,6 +6,8 @@ package policy
 
 import (
 	_ "embed" // xlaflags.txt
+	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -248,16 +250,25 @@ type flagsTable struct {
 //go:embed xlaflags.txt
 var flagsText string
 
-// flagTable reads xlaflags.txt.
+// flagTable is xlaflags.txt. A damaged table, which a test rules out, would know
+// nothing: every flag would be one of which nobody can tell.
 var flagTable = sync.OnceValue(func() flagsTable {
+	t, _ := readFlagTable(flagsText)
+	return t
+})
+
+// readFlagTable reads the format of xlaflags.txt. The error names the line, and
+// no table comes with it.
+func readFlagTable(text string) (flagsTable, error) {
 	t := flagsTable{flags: map[string][]flagSpan{}}
-	for line := range strings.Lines(flagsText) {
-		words := strings.Fields(line)
-		if after, ok := strings.CutPrefix(line, "# Releases asked: "); ok {
-			for _, text := range strings.Fields(after) {
-				v, err := parseVersion(text, "", "")
+	n := 0
+	for line := range strings.Lines(text) {
+		n++
+		if releases, ok := strings.CutPrefix(line, "# Releases asked: "); ok {
+			for _, word := range strings.Fields(releases) {
+				v, err := parseVersion(word, "JAX", "0.4.30")
 				if err != nil {
-					panic("xlaflags.txt: " + err.Error())
+					return flagsTable{}, fmt.Errorf("xlaflags.txt:%d: %w", n, err)
 				}
 				t.asked = append(t.asked, v)
 			}
@@ -265,14 +276,24 @@ var flagTable = sync.OnceValue(func() flagsTable {
 		if strings.HasPrefix(line, "#") {
 			continue
 		}
-		for i := 1; i+2 < len(words); i += 3 {
-			first, _ := parseVersion(words[i], "", "")
-			last, _ := parseVersion(words[i+1], "", "")
-			t.flags[words[0]] = append(t.flags[words[0]], flagSpan{first, last, words[i+2]})
+		words := strings.Fields(line)
+		if len(words) < 4 || len(words)%3 != 1 {
+			return flagsTable{}, fmt.Errorf("xlaflags.txt:%d: got %d words, want a flag, then first release, last release and values for each run", n, len(words))
+		}
+		for run := range slices.Chunk(words[1:], 3) {
+			first, err1 := parseVersion(run[0], "JAX", "0.4.30")
+			last, err2 := parseVersion(run[1], "JAX", "0.4.30")
+			if err := errors.Join(err1, err2); err != nil {
+				return flagsTable{}, fmt.Errorf("xlaflags.txt:%d: %w", n, err)
+			}
+			t.flags[words[0]] = append(t.flags[words[0]], flagSpan{first, last, run[2]})
 		}
 	}
-	return t
-})
+	if len(t.asked) == 0 {
+		return flagsTable{}, errors.New("xlaflags.txt: no line with the releases that were asked")
+	}
+	return t, nil
+}
 
 // flagKind is what values a flag takes in a release, and whether the release
 // knows it. A release that was not asked knows what both of its neighbours know.
@@ -291,6 +312,8 @@ func flagKind(name string, v version) (string, flagKnowledge) {
 	switch {
 	case exact:
 		kinds = []string{in(v)}
+	case len(t.asked) == 0:
+		return "", flagUnsure
 	case i == 0: // older than all: nothing is known of what it lacks
 		return in(t.asked[0]), flagUnsure
 	case i == len(t.asked): // newer than all: it may know more

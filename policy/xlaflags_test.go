@@ -109,6 +109,33 @@ func TestFlagKnowledge(t *testing.T) {
 	}
 }
 
+// TestReadFlagTable: the embedded table is sound, and a damaged one is an error
+// that names its line.
+func TestReadFlagTable(t *testing.T) {
+	table, err := readFlagTable(flagsText)
+	if err != nil || len(table.asked) < 15 || len(table.flags) < 400 {
+		t.Errorf("%d releases, %d flags, %v", len(table.asked), len(table.flags), err)
+	}
+	if !slices.IsSortedFunc(table.asked, func(a, b version) int { return slices.Compare(a[:], b[:]) }) {
+		t.Error("the releases are not in order")
+	}
+	const head = "# Releases asked: 0.4.31 0.12.0\n"
+	for text, want := range map[string]string{
+		"":                                     "no line with the releases",
+		"xla_a 0.4.31 0.12.0 bool\n":           "no line with the releases",
+		"# Releases asked: 0.4.31 next\n":      `xlaflags.txt:1: "next" is not a JAX release`,
+		head + "xla_a\n":                       "xlaflags.txt:2: got 1 words",
+		head + "xla_a 0.4.31 0.12.0\n":         "xlaflags.txt:2: got 3 words",
+		head + "xla_a first 0.12.0 bool\n":     `xlaflags.txt:2: "first" is not a JAX release`,
+		head + "# x\nxla_a 0.4.31 last bool\n": `xlaflags.txt:3: "last" is not a JAX release`,
+		head + "\n":                            "xlaflags.txt:2: got 0 words",
+	} {
+		if got, err := readFlagTable(text); err == nil || !strings.Contains(err.Error(), want) || got.flags != nil {
+			t.Errorf("%q: %v, %v; want %q", text, got, err, want)
+		}
+	}
+}
+
 // TestFlagErrors: what ends the process, in XLA's words, and what only seems to
 // be read.
 func TestFlagErrors(t *testing.T) {
