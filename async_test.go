@@ -54,7 +54,7 @@ func TestAsyncPolicies(t *testing.T) {
 				p, _, err = policy.FromEnv(env)
 			case "":
 				var a policy.Answer
-				a, err = policy.Explain(env, policy.Framework{Name: "jax"}, policy.Device{})
+				a, err = policy.Explain(env, policy.Release{Name: "jax"}, policy.Device{})
 				p = a.Policy
 			}
 			if err != nil {

@@ -57,7 +57,7 @@ func TestJAXPlacements(t *testing.T) {
 
 func samePlaces(t *testing.T, p golden.Program, c golden.Column) {
 	env := policy.Environ(c.Environment)
-	a, err := policy.Explain(env, policy.Framework{Name: "jax", Version: c.Release}, policy.Device{Total: c.Total, Free: c.Free})
+	a, err := policy.Explain(env, policy.Release{Name: "jax", Version: c.Release}, policy.Device{Total: c.Total, Free: c.Free})
 	if err != nil || len(a.Errors) > 0 {
 		t.Fatal(err, a.Errors)
 	}

@@ -43,7 +43,7 @@ func (e *evidence) fractionName() (name, why string) {
 		return oldFraction, "the name that the program uses"
 	}
 	if v := e.version("jax"); v != "" {
-		if ours, err := policy.ParseFramework("jax@" + v); err == nil && !older(ours.Version, 0, 4, 32) {
+		if ours, err := policy.ParseRelease("jax@" + v); err == nil && !older(ours.Version, 0, 4, 32) {
 			return newFraction, "its name since jaxlib 0.4.32"
 		}
 		return oldFraction, "its name in jaxlib " + v

@@ -175,7 +175,7 @@ func pytorchWants(list string) []want {
 // between as in [Warning], empty where no variable does it or where the value
 // cannot be translated. text says the same to a person, to go on after "only
 // JAX reads it"; it may be empty, too.
-func Counterpart(name, value string, as Framework) (set, text string) {
+func Counterpart(name, value string, as Release) (set, text string) {
 	var sets, texts []string
 	for _, w := range wants(name, value) {
 		way := w.goal.way(as)
@@ -205,16 +205,16 @@ func Counterpart(name, value string, as Framework) (set, text string) {
 }
 
 // way is how a release of a framework is told; the zero way if it cannot be.
-func (g goal) way(as Framework) way {
-	at := newest
+func (g goal) way(as Release) way {
+	at := Newest
 	if as.Version != "" {
-		at, _ = parseVersion(as.Version, "", "")
+		at, _ = ParseVersion(as.Version, "", "")
 	}
 	if as.Name == "gpumem" { // as the newest JAX
-		as.Name, at = "jax", newest
+		as.Name, at = "jax", Newest
 	}
 	for _, w := range goals[g].ways[as.Name] {
-		if since, _ := parseVersion(w.since, "", ""); !at.less(since) {
+		if since, _ := ParseVersion(w.since, "", ""); !at.Less(since) {
 			return w
 		}
 	}

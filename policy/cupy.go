@@ -12,24 +12,24 @@ import (
 )
 
 // readCuPy is what a release of CuPy does with an environment.
-func readCuPy(env Environment, v version) (reading, *SettingError) {
-	r := at(cupyReleases, v)
-	n := notes{env: env}
+func readCuPy(env Environment, v Version) (Reading, *SettingError) {
+	r := At(cupyReleases, v)
+	n := newNotes(env)
 	p := Policy{Name: "cupy", Kind: Caching}
 	text, set := env.Lookup(cupyLimit)
 	switch {
 	case set && !r.limit:
-		n.warn(cupyLimit, "-"+cupyLimit, "this release does not read it, only CuPy 7.0 and later do; here the program calls cupy.get_default_memory_pool().set_limit")
+		n.Warn(cupyLimit, "-"+cupyLimit, "this release does not read it, only CuPy 7.0 and later do; here the program calls cupy.get_default_memory_pool().set_limit")
 	case set:
 		bytes, fraction, problem := cupyParse(text)
 		if problem != "" {
-			return reading{notes: n}, &SettingError{Name: cupyLimit, Text: problem,
+			return Reading{Notes: n.Notes}, &SettingError{Name: cupyLimit, Text: problem,
 				Then: "CuPy raises it at the first allocation on a GPU, not at import", Fix: cupyRepair(text)}
 		}
 		p.Limit, p.Fraction = bytes, fraction
 		n.cupyLimit(bytes, fraction, strings.HasSuffix(text, "%"))
 	}
-	return reading{policy: p, pools: func(d Device) []Pool { return cupyPools(p, d) }, notes: n}, nil
+	return Reading{Policy: p, Pools: func(d Device) []Pool { return cupyPools(p, d) }, Notes: n.Notes}, nil
 }
 
 // cupyParse is _parse_limit_string and set_limit of cupy/cuda/memory.pyx: a
@@ -79,17 +79,17 @@ func pyFloatText(f float64) string {
 func (n *notes) cupyLimit(bytes uint64, fraction float64, percentage bool) {
 	switch {
 	case percentage && fraction == 0:
-		n.warn(cupyLimit, "-"+cupyLimit, "0 %% is no limit, not a small one")
+		n.Warn(cupyLimit, "-"+cupyLimit, "0 %% is no limit, not a small one")
 	case percentage && fraction < 0.001: // 80 MB of 80 GB
-		n.warn(cupyLimit, "", "%s of the GPU's memory is hardly any; a percentage is written as 50%%", percent(fraction))
+		n.Warn(cupyLimit, "", "%s of the GPU's memory is hardly any; a percentage is written as 50%%", percent(fraction))
 	case percentage:
-		n.effect(cupyLimit, "the pool may take %s of the GPU's memory; the CUDA context and other allocators come on top", percent(fraction))
+		n.Effect(cupyLimit, "the pool may take %s of the GPU's memory; the CUDA context and other allocators come on top", percent(fraction))
 	case bytes == 0:
-		n.effect(cupyLimit, "no limit, as by default")
+		n.Effect(cupyLimit, "no limit, as by default")
 	case bytes < 1<<20:
-		n.warn(cupyLimit, "", "%d bytes is next to nothing; the number is of bytes (8 GiB are 8589934592), or a percentage such as 50%%", bytes)
+		n.Warn(cupyLimit, "", "%d bytes is next to nothing; the number is of bytes (8 GiB are 8589934592), or a percentage such as 50%%", bytes)
 	default:
-		n.effect(cupyLimit, "the pool may take %s of each GPU; the CUDA context and other allocators come on top", size.Format(bytes))
+		n.Effect(cupyLimit, "the pool may take %s of each GPU; the CUDA context and other allocators come on top", size.Format(bytes))
 	}
 }
 

@@ -35,7 +35,7 @@ func TestCuPyLimits(t *testing.T) {
 		}
 		span, said, _ := strings.Cut(rest, " ")
 		from, _, _ := strings.Cut(span, "..")
-		v, err := parseVersion(from, "CuPy", "")
+		v, err := ParseVersion(from, "CuPy", "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -43,7 +43,7 @@ func TestCuPyLimits(t *testing.T) {
 		got, raised := readCuPy(Environ([]string{cupyLimit + "=" + text}), v)
 		ok := false
 		switch kind, value, _ := strings.Cut(said, " "); {
-		case text == "%" && v.less(version{8}):
+		case text == "%" && v.Less(Version{8}):
 			skipped++ // the words are Python 3.7's, not CuPy's; later ones quote the empty text
 			continue
 		case kind == "!":
@@ -62,7 +62,7 @@ func TestCuPyLimits(t *testing.T) {
 		default:
 			limit := uint64(0)
 			if raised == nil {
-				if pools := got.pools(Device{Total: cupyTotal}); pools[0].Limit != nil {
+				if pools := got.Pools(Device{Total: cupyTotal}); pools[0].Limit != nil {
 					limit = *pools[0].Limit
 				}
 			}
@@ -79,7 +79,7 @@ func TestCuPyLimits(t *testing.T) {
 func TestCuPyPolicy(t *testing.T) {
 	for _, tc := range []struct {
 		name, text string
-		v          version
+		v          Version
 		limit      uint64
 		fraction   float64
 		effect     string
@@ -92,27 +92,27 @@ func TestCuPyPolicy(t *testing.T) {
 		{"minus nothing", "-0%", newestCuPy, 0, 0, "", "0 % is no limit|-CUPY_GPU_MEMORY_LIMIT"},
 		{"a fraction of a percent", "0.05%", newestCuPy, 0, 0.0005, "", "hardly any|"},
 		{"meant GiB", "8", newestCuPy, 8, 0, "", "8 bytes is next to nothing|"},
-		{"before", "50%", version{6, 7}, 0, 0, "", "only CuPy 7.0 and later do|-CUPY_GPU_MEMORY_LIMIT"},
-		{"before, not even a number", "abc", version{6, 7}, 0, 0, "", "only CuPy 7.0 and later do|-CUPY_GPU_MEMORY_LIMIT"},
+		{"before", "50%", Version{6, 7}, 0, 0, "", "only CuPy 7.0 and later do|-CUPY_GPU_MEMORY_LIMIT"},
+		{"before, not even a number", "abc", Version{6, 7}, 0, 0, "", "only CuPy 7.0 and later do|-CUPY_GPU_MEMORY_LIMIT"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			got, err := readCuPy(Environ([]string{cupyLimit + "=" + tc.text}), tc.v)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if want := (Policy{Name: "cupy", Kind: Caching, Limit: tc.limit, Fraction: tc.fraction}); got.policy != want || math.Signbit(got.policy.Fraction) {
-				t.Errorf("%+v, want %+v", got.policy, want)
+			if want := (Policy{Name: "cupy", Kind: Caching, Limit: tc.limit, Fraction: tc.fraction}); got.Policy != want || math.Signbit(got.Policy.Fraction) {
+				t.Errorf("%+v, want %+v", got.Policy, want)
 			}
-			if tc.effect != "" && (len(got.settings) != 1 || !strings.Contains(got.settings[0].Effect, tc.effect)) {
-				t.Errorf("%+v, want %q", got.settings, tc.effect)
+			if tc.effect != "" && (len(got.Settings) != 1 || !strings.Contains(got.Settings[0].Effect, tc.effect)) {
+				t.Errorf("%+v, want %q", got.Settings, tc.effect)
 			}
 			text, fix, _ := strings.Cut(tc.warning, "|")
-			if tc.warning == "" && len(got.warnings) > 0 || tc.warning != "" && (len(got.warnings) != 1 || !strings.Contains(got.warnings[0].Text, text) || got.warnings[0].Fix != fix) {
-				t.Errorf("%+v, want %q", got.warnings, tc.warning)
+			if tc.warning == "" && len(got.Warnings) > 0 || tc.warning != "" && (len(got.Warnings) != 1 || !strings.Contains(got.Warnings[0].Text, text) || got.Warnings[0].Fix != fix) {
+				t.Errorf("%+v, want %q", got.Warnings, tc.warning)
 			}
 		})
 	}
-	if got, err := readCuPy(Environ(nil), newestCuPy); err != nil || got.policy != (Policy{Name: "cupy", Kind: Caching}) || len(got.settings)+len(got.warnings) > 0 || got.pools(Device{Total: cupyTotal})[0].Limit != nil {
+	if got, err := readCuPy(Environ(nil), newestCuPy); err != nil || got.Policy != (Policy{Name: "cupy", Kind: Caching}) || len(got.Settings)+len(got.Warnings) > 0 || got.Pools(Device{Total: cupyTotal})[0].Limit != nil {
 		t.Errorf("nothing set: %+v, %v", got, err)
 	}
 }
@@ -159,10 +159,10 @@ func FuzzCuPyLimit(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		got, err := readCuPy(Environ([]string{cupyLimit + "=" + text}), newestCuPy)
 		if err == nil {
-			if fraction := got.policy.Fraction; !(fraction >= 0 && fraction <= 1) {
-				t.Fatalf("%+v", got.policy)
+			if fraction := got.Policy.Fraction; !(fraction >= 0 && fraction <= 1) {
+				t.Fatalf("%+v", got.Policy)
 			}
-			got.pools(Device{Total: 1 << 33})
+			got.Pools(Device{Total: 1 << 33})
 			return
 		}
 		if fixed, ok := strings.CutPrefix(err.Fix, cupyLimit+"="); ok {

@@ -22,64 +22,64 @@ func FromEnv(env Environment) (Policy, []Warning, error) {
 	if err != nil {
 		return Policy{}, nil, err
 	}
-	return r.policy, r.warnings, nil
+	return r.Policy, r.Warnings, nil
 }
 
 // notOpened is what our runtime does with a setting that is refused.
 const notOpened = "the pool is not opened"
 
 // readOurs is what our runtime does with an environment.
-func readOurs(env Environment) (reading, *SettingError) {
+func readOurs(env Environment) (Reading, *SettingError) {
 	jax := env
-	ours := notes{env: env}
+	ours := newNotes(env)
 	choice := ours.tfAllocator()
 	if choice != "" {
-		jax = env.with(allocatorVar, choice)
+		jax = env.With(allocatorVar, choice)
 	}
 	// JAX's way with the variable is not ours, and we have no platforms and no pinned pool.
 	jax = jax.OnGPU()
 	for _, name := range []string{asyncVar, hostPreVar, hostLimitVar} {
-		jax = jax.without(name)
+		jax = jax.Without(name)
 	}
-	r, err := readJAX(jax, newestJAX, at(jaxReleases, newest))
+	r, err := readJAX(jax, newestJAX, At(jaxReleases, Newest))
 	if err != nil {
 		err.Then = notOpened
 		return r, err
 	}
-	r.pools = nil // our runtime makes one
-	r.policy.Spec, r.policy.Name = "env", "env"
+	r.Pools = nil // our runtime makes one
+	r.Policy.Spec, r.Policy.Name = "env", "env"
 	if choice != "" {
-		r.settings = r.settings[1:] // that of the allocator is TF_GPU_ALLOCATOR's
+		r.Settings = r.Settings[1:] // that of the allocator is TF_GPU_ALLOCATOR's
 	}
-	if r.policy.Kind == Async && choice != "" && env.Get(preallocateVar) == "" {
-		r.policy.Preallocate, r.policy.AsyncKeep = false, true
+	if r.Policy.Kind == Async && choice != "" && env.Get(preallocateVar) == "" {
+		r.Policy.Preallocate, r.Policy.AsyncKeep = false, true
 	}
-	if err := ours.reserve(&r.policy); err != nil {
+	if err := ours.reserve(&r.Policy); err != nil {
 		return r, err
 	}
-	r.env = env
-	r.settings = append(ours.settings, r.settings...)
-	r.warnings = append(ours.warnings, r.warnings...)
+	r.Env = env
+	r.Settings = append(ours.Settings, r.Settings...)
+	r.Warnings = append(ours.Warnings, r.Warnings...)
 	return r, nil
 }
 
 // tfAllocator reads TF_GPU_ALLOCATOR, and gives what it means in the words of
 // XLA_PYTHON_CLIENT_ALLOCATOR; "" where it means nothing.
 func (n *notes) tfAllocator() string {
-	text := n.env.Get(tfAllocatorVar)
+	text := n.Env.Get(tfAllocatorVar)
 	choice := map[string]string{"cuda_malloc_async": "cuda_async", "cuda_malloc": "platform"}[text]
-	own, set := n.env.Lookup(allocatorVar)
+	own, set := n.Env.Lookup(allocatorVar)
 	switch {
 	case text == "":
 	case choice == "":
-		n.warn(tfAllocatorVar, tfAllocatorVar+"=cuda_malloc_async", "%s is not recognised and means the pool (bfc); write cuda_malloc_async", pyRepr(text))
+		n.Warn(tfAllocatorVar, tfAllocatorVar+"=cuda_malloc_async", "%s is not recognised and means the pool (bfc); write cuda_malloc_async", pyRepr(text))
 	case set && pyLower(own) != "default":
-		n.warn(tfAllocatorVar, "-"+tfAllocatorVar, "ignored: %s=%s goes before it", allocatorVar, own)
+		n.Warn(tfAllocatorVar, "-"+tfAllocatorVar, "ignored: %s=%s goes before it", allocatorVar, own)
 		return ""
 	case choice == "platform":
-		n.effect(tfAllocatorVar, "each allocation is one of the driver's, and each free gives it back; slow")
+		n.Effect(tfAllocatorVar, "each allocation is one of the driver's, and each free gives it back; slow")
 	default:
-		n.effect(tfAllocatorVar, "the driver's own pool (cudaMallocAsync)")
+		n.Effect(tfAllocatorVar, "the driver's own pool (cudaMallocAsync)")
 	}
 	return choice
 }
@@ -87,12 +87,12 @@ func (n *notes) tfAllocator() string {
 // reserve reads TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC as the documentation
 // has it.
 func (n *notes) reserve(p *Policy) *SettingError {
-	text := n.env.Get(asyncVar)
+	text := n.Env.Get(asyncVar)
 	if text == "" {
 		return nil
 	}
 	if p.Kind != Async {
-		n.warn(asyncVar, "", "ignored: only the driver's pool reads it, which %s=cuda_async is", allocatorVar)
+		n.Warn(asyncVar, "", "ignored: only the driver's pool reads it, which %s=cuda_async is", allocatorVar)
 		return nil
 	}
 	bytes, ok := cInt(text)
@@ -100,12 +100,12 @@ func (n *notes) reserve(p *Policy) *SettingError {
 	case !ok:
 		return &SettingError{Name: asyncVar, Text: cParse(asyncVar, text, "int64", "0"), Then: notOpened}
 	case bytes < -1:
-		n.warn(asyncVar, "", "%d makes no sense and reserves nothing; write a number of bytes, or -1", bytes)
+		n.Warn(asyncVar, "", "%d makes no sense and reserves nothing; write a number of bytes, or -1", bytes)
 		return nil
 	case bytes == -1:
-		n.effect(asyncVar, "what would be preallocated by default is taken at once")
+		n.Effect(asyncVar, "what would be preallocated by default is taken at once")
 	default:
-		n.effect(asyncVar, "so many bytes are taken at once; the pool still grows")
+		n.Effect(asyncVar, "so many bytes are taken at once; the pool still grows")
 	}
 	p.Preallocate, p.AsyncKeep, p.AsyncPrealloc = false, true, bytes
 	return nil

@@ -39,7 +39,7 @@ func (e env) environment() policy.Environment {
 // newestJAX is what the newest JAX makes of e.
 func newestJAX(t *testing.T, e env) policy.Answer {
 	t.Helper()
-	a, err := policy.Explain(e.environment(), policy.Framework{Name: "jax"}, policy.Device{Total: 80 << 30, Free: 80 << 30})
+	a, err := policy.Explain(e.environment(), policy.Release{Name: "jax"}, policy.Device{Total: 80 << 30, Free: 80 << 30})
 	if err != nil {
 		t.Fatal(err)
 	}

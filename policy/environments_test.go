@@ -115,7 +115,7 @@ func (row environmentRow) compare(want environmentAnswer) string {
 	if want.kind == "gpu" && strings.Contains(want.words[0], "cuMemAlloc") {
 		d.Granularity = 1 // the stand-in's
 	}
-	a, err := Explain(row.env, Framework{"jax", want.release}, d)
+	a, err := Explain(row.env, Release{"jax", want.release}, d)
 	if err != nil {
 		return err.Error()
 	}

@@ -14,7 +14,7 @@ func Example() {
 		"XLA_PYTHON_CLIENT_MEM_FRACTION=.9",
 		"XLA_PYTHON_CLIENT_PREALLOCATE=no",
 	})
-	a, err := policy.Explain(env, policy.Framework{Name: "jax"}, policy.Device{Total: 85045542912})
+	a, err := policy.Explain(env, policy.Release{Name: "jax"}, policy.Device{Total: 85045542912})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -14,7 +14,7 @@ import (
 // explain is the answer for a GPU of 80 GiB, free as far as used says.
 func explain(t *testing.T, as string, used uint64, env ...string) policy.Answer {
 	t.Helper()
-	f, err := policy.ParseFramework(as)
+	f, err := policy.ParseRelease(as)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,12 +172,12 @@ func TestParseFramework(t *testing.T) {
 		"tensorflow@1.1": "TensorFlow 1.1 is not known; the oldest known release is 2.2.0",
 		"gpumem@1":       "gpumem has no versions; write gpumem alone",
 	} {
-		_, err := policy.ParseFramework(text)
+		_, err := policy.ParseRelease(text)
 		if want == "" && err != nil || want != "" && (err == nil || !strings.HasPrefix(err.Error(), want)) {
 			t.Errorf("%q: %v, want %q", text, err, want)
 		}
 	}
-	if _, err := policy.Explain(policy.Environ(nil), policy.Framework{Name: "jax", Version: "x"}, policy.Device{}); err == nil {
+	if _, err := policy.Explain(policy.Environ(nil), policy.Release{Name: "jax", Version: "x"}, policy.Device{}); err == nil {
 		t.Error("an unknown version is explained")
 	}
 	if a := explain(t, "jax@0.99", 0); !strings.Contains(a.Note, "0.99 is newer than any release known here") || explain(t, "jax", 0).Note != "" {
@@ -187,8 +187,8 @@ func TestParseFramework(t *testing.T) {
 
 func TestChanges(t *testing.T) {
 	versions := func(a, b string) (list []string) {
-		fa, _ := policy.ParseFramework(a)
-		fb, _ := policy.ParseFramework(b)
+		fa, _ := policy.ParseRelease(a)
+		fb, _ := policy.ParseRelease(b)
 		for _, c := range policy.Changes(fa, fb) {
 			if c.Text == "" || c.Source == "" || c.Date == "" {
 				t.Errorf("%+v", c)
@@ -230,7 +230,7 @@ func FuzzExplain(f *testing.F) {
 		env := policy.Environ(strings.Split(lines, "\x00"))
 		d := policy.Device{Total: total % (1 << 60), Free: free % (1 << 60), CCMajor: int(cc)}
 		for _, as := range []string{"jax", "jax@0.1.16", "jax@0.4.22", "jax@0.4.31", "jax@0.10.1", "tensorflow", "tensorflow@2.4", "pytorch", "pytorch@1.13", "pytorch@2.8", "cupy", "gpumem"} {
-			fw, err := policy.ParseFramework(as)
+			fw, err := policy.ParseRelease(as)
 			if err != nil {
 				t.Fatal(err)
 			}

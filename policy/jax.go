@@ -150,28 +150,19 @@ func (r *jaxRelease) oneOf() string {
 	return strings.Join(quoted[:last], ", ") + ", or " + quoted[last]
 }
 
-// reading is what a framework makes of an environment.
-type reading struct {
-	policy  Policy
-	options []Option            // of a PJRT client; nil for other frameworks
-	pools   func(Device) []Pool // nil: there is no more to tell than the policy
-	noRemat bool                // XLA's recompute pass is switched off
-	copies  *SettingError       // what becomes of copies to the GPU, the client being made; nil: they work
-	notes
-}
-
 // readJAX is what a release of JAX does with an environment, in its order: import,
 // the clients of its platforms one by one, and the choice between them.
-func readJAX(env Environment, v version, r jaxRelease) (reading, *SettingError) {
-	n := notes{env: env}
+func readJAX(env Environment, v Version, r jaxRelease) (Reading, *SettingError) {
+	n := newNotes(env)
 	flags, badFlags := n.flags(v)
 	off, err := n.remat(r, flags)
 	if err != nil {
-		return reading{notes: n}, err
+		return Reading{Notes: n.Notes}, err
 	}
 	options, noPlugin := jaxOptions(env, r) // refused: JAX goes on without the plugin
 	choice := n.backends(r)
-	result := reading{notes: n}
+	result := Reading{Notes: n.Notes}
+	var copies *SettingError
 	var made []string
 	for _, name := range choice.list {
 		switch {
@@ -182,17 +173,17 @@ func readJAX(env Environment, v version, r jaxRelease) (reading, *SettingError) 
 			err.Fix = n.fixPlatforms()
 		case noPlugin != nil && choice.explicit:
 			noPlugin.Then = r.stops(r.refusePlatform(name, false))
-			return reading{notes: n}, noPlugin
+			return Reading{Notes: n.Notes}, noPlugin
 		case noPlugin != nil:
 			continue
 		default:
-			client := notes{env: env, settings: slices.Clone(n.settings), warnings: slices.Clone(n.warnings)}
-			if result, err = client.client(options, v, r, flags, badFlags); err == nil {
-				result.noRemat = off
+			client := notes{Notes{Env: env, Settings: slices.Clone(n.Settings), Warnings: slices.Clone(n.Warnings)}}
+			if result, copies, err = client.client(options, v, r, flags, badFlags); err == nil {
+				result.NoRemat = off
 			}
 		}
 		if err != nil {
-			return reading{notes: n}, err
+			return Reading{Notes: n.Notes}, err
 		}
 		if !slices.Contains(made, name) {
 			made = append(made, name)
@@ -202,54 +193,53 @@ func readJAX(env Environment, v version, r jaxRelease) (reading, *SettingError) 
 	switch {
 	case err != nil && noPlugin != nil:
 		noPlugin.Then = r.stops(err)
-		return reading{notes: n}, noPlugin
+		return Reading{Notes: n.Notes}, noPlugin
 	case err != nil:
-		return reading{notes: n}, err
+		return Reading{Notes: n.Notes}, err
 	case platform == "cuda":
-		return result, result.copies
+		return result, copies
 	case by == "":
 		noPlugin.Then = r.swallows()
-		return reading{notes: n}, noPlugin
+		return Reading{Notes: n.Notes}, noPlugin
 	}
-	return reading{notes: n}, n.cpuChosen(by, slices.Contains(made, "cuda"), result.policy)
+	return Reading{Notes: n.Notes}, n.cpuChosen(by, slices.Contains(made, "cuda"), result.Policy)
 }
 
 // client is what the GPU's client makes of its options and of the variables that
-// XLA reads.
-func (n *notes) client(options []Option, v version, r jaxRelease, flags xlaFlags, badFlags *SettingError) (reading, *SettingError) {
-	var err *SettingError
+// XLA reads. copies is what becomes of copies to the GPU once the client is made;
+// nil if they work.
+func (n *notes) client(options []Option, v Version, r jaxRelease, flags xlaFlags, badFlags *SettingError) (reading Reading, copies, err *SettingError) {
 	if r.float32 { // there is a C API
-		if options, err = createOptions(n.env, options); err != nil {
-			return reading{}, err
+		if options, err = createOptions(n.Env, options); err != nil {
+			return Reading{}, nil, err
 		}
 		if err := tooLarge(options); err != nil {
-			return reading{}, err
+			return Reading{}, nil, err
 		}
-		if err := checkOptions(n.env, options, v, r); err != nil {
-			return reading{}, err
+		if err := checkOptions(n.Env, options, v, r); err != nil {
+			return Reading{}, nil, err
 		}
 	}
-	refused := r.needPages && n.env.noPages
+	refused := r.needPages && n.Env.NoPages
 	if _, known := flagKind(noPagesFlag, v); refused && known != flagKnown { // the flags are not looked at
-		return reading{}, n.noPages(v)
+		return Reading{}, nil, n.noPages(v)
 	}
 	if badFlags != nil {
-		return reading{}, badFlags
+		return Reading{}, nil, badFlags
 	}
 	if refused && !flags.on(noPagesFlag) {
-		return reading{}, n.noPages(v)
+		return Reading{}, nil, n.noPages(v)
 	}
 	a := r.asked(options)
 	p, err := n.xla(&a, flags, r)
 	if err != nil {
-		return reading{}, err
+		return Reading{}, nil, err
 	}
-	copies, err := n.host(r)
-	if err != nil {
-		return reading{}, err
+	if copies, err = n.host(r); err != nil {
+		return Reading{}, nil, err
 	}
 	n.python(p, a, r)
-	return reading{policy: p, options: options, pools: func(d Device) []Pool { return jaxPools(p, a, r, d) }, copies: copies, notes: *n}, nil
+	return Reading{Policy: p, Pools: func(d Device) []Pool { return jaxPools(p, a, r, d) }, Notes: n.Notes}, copies, nil
 }
 
 // tooLarge is the error of an integer that Python can hold and the C API cannot.
@@ -329,78 +319,78 @@ func (r *jaxRelease) stops(then *SettingError) string {
 // python says what the variables that Python reads do to p and what they do
 // not.
 func (n *notes) python(p Policy, a asked, r jaxRelease) {
-	said := notes{env: n.env} // these come first: people look for them
+	said := newNotes(n.Env) // these come first: people look for them
 	said.allocator(p, a)
 	said.fraction(p, a, r)
 	said.preallocate(p, a, r)
 	said.collective(p, a, r)
 	if a.grow != "" && a.most > a.fraction && p.Kind == BFC {
-		said.warn(createVar, "", "%s: in this release the pool does not grow beyond the %s that it begins with; openxla/xla#48985, which no release has yet, makes it grow", growOption, percent(a.fraction))
+		said.Warn(createVar, "", "%s: in this release the pool does not grow beyond the %s that it begins with; openxla/xla#48985, which no release has yet, makes it grow", growOption, percent(a.fraction))
 	}
-	n.settings = append(said.settings, n.settings...)
-	n.warnings = append(said.warnings, n.warnings...)
+	n.Settings = append(said.Settings, n.Settings...)
+	n.Warnings = append(said.Warnings, n.Warnings...)
 }
 
 func (n *notes) allocator(p Policy, a asked) {
-	if _, set := n.env.Lookup(allocatorVar); !set {
+	if _, set := n.Env.Lookup(allocatorVar); !set {
 		return
 	}
 	switch {
 	case p.Kind == VMM && a.allocator != "vmm": // an XLA flag said so, and has its own note
 	case p.Kind == Platform || p.Kind == Address:
-		n.effect(allocatorVar, "each allocation is one of the driver's, and each free gives it back; slow")
+		n.Effect(allocatorVar, "each allocation is one of the driver's, and each free gives it back; slow")
 	case p.Kind == Async:
-		n.effect(allocatorVar, "the driver's own pool (cudaMallocAsync)")
+		n.Effect(allocatorVar, "the driver's own pool (cudaMallocAsync)")
 	case p.Kind == VMM:
-		n.effect(allocatorVar, "pages are mapped as they are needed and kept; nothing is preallocated")
+		n.Effect(allocatorVar, "pages are mapped as they are needed and kept; nothing is preallocated")
 	case a.allocator == "platform":
-		n.warn(allocatorVar, "", "in this release platform gives a growing pool (bfc) of the whole GPU, which gives nothing back; JAX 0.11.0 repaired that")
+		n.Warn(allocatorVar, "", "in this release platform gives a growing pool (bfc) of the whole GPU, which gives nothing back; JAX 0.11.0 repaired that")
 	default:
-		n.effect(allocatorVar, "the pool (bfc), as by default")
+		n.Effect(allocatorVar, "the pool (bfc), as by default")
 	}
 }
 
 func (n *notes) fraction(p Policy, a asked, r jaxRelease) {
 	name := oldFractionVar
-	if text := n.env.Get(fractionVar); text != "" {
+	if text := n.Env.Get(fractionVar); text != "" {
 		if !r.newFraction {
-			n.warn(fractionVar, "-"+fractionVar+" "+assign(oldFractionVar, text), "this release does not read it, only JAX 0.4.32 and later do; write %s=%s", oldFractionVar, text)
+			n.Warn(fractionVar, "-"+fractionVar+" "+assign(oldFractionVar, text), "this release does not read it, only JAX 0.4.32 and later do; write %s=%s", oldFractionVar, text)
 		} else {
 			name = fractionVar
 		}
 	}
-	if n.env.Get(name) == "" {
+	if n.Env.Get(name) == "" {
 		return
 	}
 	f := a.fraction
-	text := strings.TrimSpace(n.env.Get(name))
+	text := strings.TrimSpace(n.Env.Get(name))
 	switch {
 	case a.allocator == "platform" && p.Kind == BFC:
-		n.warn(name, "", "ignored: in this release platform is a pool of the whole GPU")
+		n.Warn(name, "", "ignored: in this release platform is a pool of the whole GPU")
 	case p.Kind == Platform || p.Kind == Address:
-		n.warn(name, "-"+name, "ignored: the allocator %s has no limit", a.allocator)
+		n.Warn(name, "-"+name, "ignored: the allocator %s has no limit", a.allocator)
 	case !a.fractionSet: // 0, in the releases with boolAsText
-		n.warn(name, "", "this release takes 0 for unset: the fraction is %g", r.fraction)
+		n.Warn(name, "", "this release takes 0 for unset: the fraction is %g", r.fraction)
 	case p.Kind == Async && !p.Preallocate && !p.AsyncKeep:
-		n.warn(name, "-"+name, "ignored: without preallocation the driver's pool has no limit")
+		n.Warn(name, "-"+name, "ignored: without preallocation the driver's pool has no limit")
 	case math.IsNaN(f):
-		n.warn(name, name+"=.75", "not a number, which XLA takes for an enormous limit: the pool takes nearly all that is free; write .75 for 75 %%")
+		n.Warn(name, name+"=.75", "not a number, which XLA takes for an enormous limit: the pool takes nearly all that is free; write .75 for 75 %%")
 	case f <= 0:
-		n.warn(name, name+"=.75", "%s", outOfRange(f, text))
+		n.Warn(name, name+"=.75", "%s", outOfRange(f, text))
 	case p.Managed && f <= 1:
-		n.warn(name, "", "with %s a fraction below 1 counts as 1", unifiedVar)
+		n.Warn(name, "", "with %s a fraction below 1 counts as 1", unifiedVar)
 	case p.Managed:
-		n.effect(name, "the pool may take %s of the GPU's memory, the rest of it from the host", percent(f))
+		n.Effect(name, "the pool may take %s of the GPU's memory, the rest of it from the host", percent(f))
 	case f >= 2 && f <= 100:
-		n.warn(name, name+"="+hundredth(f), "a fraction, not a percentage: this asks for %s times the GPU; for %s %% write %s", text, text, hundredth(f))
+		n.Warn(name, name+"="+hundredth(f), "a fraction, not a percentage: this asks for %s times the GPU; for %s %% write %s", text, text, hundredth(f))
 	case f > 1:
-		n.warn(name, name+"=.75", "asks for %s times the GPU; the whole is 1, and .75 is 75 %%", text)
+		n.Warn(name, name+"=.75", "asks for %s times the GPU; the whole is 1, and .75 is 75 %%", text)
 	default:
 		old := ""
 		if name == oldFractionVar && r.newFraction {
 			old = "; the name is deprecated, today it is " + fractionVar
 		}
-		n.effect(name, "%s of the %s memory%s", percent(f), p.Of, old)
+		n.Effect(name, "%s of the %s memory%s", percent(f), p.Of, old)
 	}
 }
 
@@ -418,22 +408,22 @@ func hundredth(f float64) string {
 }
 
 func (n *notes) preallocate(p Policy, a asked, r jaxRelease) {
-	text := n.env.Get(preallocateVar)
+	text := n.Env.Get(preallocateVar)
 	meant := !meansNo(text)
 	switch {
 	case text == "":
 	case p.Kind == Platform || p.Kind == Address || p.Kind == VMM:
-		n.warn(preallocateVar, "-"+preallocateVar, "ignored: the allocator %s never preallocates", p.Kind)
+		n.Warn(preallocateVar, "-"+preallocateVar, "ignored: the allocator %s never preallocates", p.Kind)
 	case a.allocator == "platform":
-		n.warn(preallocateVar, "-"+preallocateVar, "ignored: in this release platform is a pool that grows")
+		n.Warn(preallocateVar, "-"+preallocateVar, "ignored: in this release platform is a pool that grows")
 	case !meant && r.boolAsText:
-		n.warn(preallocateVar, "", "in this release every text means yes: preallocation stays on; JAX 0.4.24 repaired that")
+		n.Warn(preallocateVar, "", "in this release every text means yes: preallocation stays on; JAX 0.4.24 repaired that")
 	case a.preallocate && !meansYes(text):
-		n.warn(preallocateVar, preallocateVar+"=false", "%s is not recognised, preallocation stays on; only false, False and 0 turn it off", pyRepr(text))
+		n.Warn(preallocateVar, preallocateVar+"=false", "%s is not recognised, preallocation stays on; only false, False and 0 turn it off", pyRepr(text))
 	case a.preallocate:
-		n.effect(preallocateVar, "the whole limit is taken at once, as by default")
+		n.Effect(preallocateVar, "the whole limit is taken at once, as by default")
 	default:
-		n.effect(preallocateVar, "memory is taken as it is needed")
+		n.Effect(preallocateVar, "memory is taken as it is needed")
 	}
 }
 
@@ -451,18 +441,18 @@ func meansNo(text string) bool { return text == "false" || text == "False" || te
 
 func (n *notes) collective(p Policy, a asked, r jaxRelease) {
 	switch {
-	case n.env.Get(collectiveVar) == "":
+	case n.Env.Get(collectiveVar) == "":
 	case !r.collective:
-		n.warn(collectiveVar, "", "this release does not read it, only JAX 0.4.24 and later do")
+		n.Warn(collectiveVar, "", "this release does not read it, only JAX 0.4.24 and later do")
 	case a.collective == 0:
-		n.effect(collectiveVar, "as without it: the pool for collective memory grows as needed")
+		n.Effect(collectiveVar, "as without it: the pool for collective memory grows as needed")
 	case p.Kind != BFC && p.Kind != Async || a.allocator == "platform":
-		n.warn(collectiveVar, "-"+collectiveVar, "ignored: the allocator %s has no separate pool for collective memory", a.allocator)
+		n.Warn(collectiveVar, "-"+collectiveVar, "ignored: the allocator %s has no separate pool for collective memory", a.allocator)
 	case p.Spatial:
-		n.warn(collectiveVar, "-"+collectiveVar, "ignored since JAX 0.11.0: with preallocation, collective memory comes from the one pool")
+		n.Warn(collectiveVar, "-"+collectiveVar, "ignored since JAX 0.11.0: with preallocation, collective memory comes from the one pool")
 	case a.collective < 0:
-		n.warn(collectiveVar, "-"+collectiveVar, "%d MiB makes no sense and counts as 0 here; write a number above 0", a.collective>>20)
+		n.Warn(collectiveVar, "-"+collectiveVar, "%d MiB makes no sense and counts as 0 here; write a number above 0", a.collective>>20)
 	default:
-		n.effect(collectiveVar, "a second pool of that size for collective memory")
+		n.Effect(collectiveVar, "a second pool of that size for collective memory")
 	}
 }

@@ -22,8 +22,8 @@ const growOption = "memory_fraction_policy"
 type clientOption struct {
 	name  string
 	want  int // type index that it expects
-	since version
-	until version // the first release without it; zero: there is none
+	since Version
+	until Version // the first release without it; zero: there is none
 }
 
 // Type indices as PJRT's errors have them: of a value that is given, and of a
@@ -47,17 +47,17 @@ var clientOptions = []clientOption{
 	{name: "visible_devices", want: wantList},
 	{name: "node_id", want: wantInt},
 	{name: "num_nodes", want: wantInt},
-	{name: "collective_memory_size", want: wantInt, since: version{0, 4, 24}},
-	{name: "enable_mock_nccl", want: wantBool4, since: version{0, 4, 26}},
-	{name: "mock_gpu_topology", want: wantString, since: version{0, 4, 35}},
-	{name: "should_stage_host_to_device_transfers", want: wantBool4, since: version{0, 5, 3}},
-	{name: "slice_index", want: wantInt, since: version{0, 6, 2}, until: version{0, 7}},
-	{name: "partition_index", want: wantInt, since: version{0, 7}},
-	{name: "abort_collectives_on_failure", want: wantBool4, since: version{0, 7}},
-	{name: "use_tfrt_gpu_client", want: wantBool4, since: version{0, 7, 1}},
-	{name: "max_inflight_computations", want: wantInt, since: version{0, 11, 1}},
-	{name: growOption, want: wantString, since: version{0, 12}},
-	{name: "abort_collectives_timeout", want: wantString, since: version{0, 12}},
+	{name: "collective_memory_size", want: wantInt, since: Version{0, 4, 24}},
+	{name: "enable_mock_nccl", want: wantBool4, since: Version{0, 4, 26}},
+	{name: "mock_gpu_topology", want: wantString, since: Version{0, 4, 35}},
+	{name: "should_stage_host_to_device_transfers", want: wantBool4, since: Version{0, 5, 3}},
+	{name: "slice_index", want: wantInt, since: Version{0, 6, 2}, until: Version{0, 7}},
+	{name: "partition_index", want: wantInt, since: Version{0, 7}},
+	{name: "abort_collectives_on_failure", want: wantBool4, since: Version{0, 7}},
+	{name: "use_tfrt_gpu_client", want: wantBool4, since: Version{0, 7, 1}},
+	{name: "max_inflight_computations", want: wantInt, since: Version{0, 11, 1}},
+	{name: growOption, want: wantString, since: Version{0, 12}},
+	{name: "abort_collectives_timeout", want: wantString, since: Version{0, 12}},
 }
 
 // instead are the variables that can say what an option in
@@ -96,7 +96,7 @@ func setOption(options []Option, name string, value any) []Option {
 }
 
 // checkOptions is what the plugin of a release says to options.
-func checkOptions(env Environment, options []Option, v version, r jaxRelease) *SettingError {
+func checkOptions(env Environment, options []Option, v Version, r jaxRelease) *SettingError {
 	refuse := func(name, text string) *SettingError {
 		from := createVar
 		if name == "collective_memory_size" && env.Get(createVar) == "" {
@@ -107,7 +107,7 @@ func checkOptions(env Environment, options []Option, v version, r jaxRelease) *S
 	for _, o := range options {
 		known := false
 		for _, c := range clientOptions {
-			if c.name != o.Name || v.less(c.since) || c.until != (version{}) && !v.less(c.until) {
+			if c.name != o.Name || v.Less(c.since) || c.until != (Version{}) && !v.Less(c.until) {
 				continue
 			}
 			known = true

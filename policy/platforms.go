@@ -35,7 +35,7 @@ type backendChoice struct {
 // backends reads JAX_PLATFORMS. Without it JAX makes a client of every platform
 // that it can. Names are compared as they are, with blanks and case.
 func (n *notes) backends(r jaxRelease) backendChoice {
-	text := n.env.Get(platformsVar)
+	text := n.Env.Get(platformsVar)
 	if text == "" {
 		return backendChoice{list: []string{"cpu", "cuda"}}
 	}
@@ -73,7 +73,7 @@ func (r *jaxRelease) refusePlatform(name string, plugin bool) *SettingError {
 // small letters and without blanks, those for NVIDIA's GPUs as JAX has them.
 func (n *notes) fixPlatforms() string {
 	var names []string
-	for name := range strings.SplitSeq(n.env.Get(platformsVar), ",") {
+	for name := range strings.SplitSeq(n.Env.Get(platformsVar), ",") {
 		name = strings.ToLower(strings.TrimSpace(name))
 		if name == "gpu" || name == "nvidia" || strings.HasPrefix(name, "cuda") {
 			name = "cuda"
@@ -91,7 +91,7 @@ func (n *notes) fixPlatforms() string {
 // choose is the platform of the default backend, given the clients that were
 // made, and the variable that chose it; "" where JAX's own order did.
 func (n *notes) choose(r jaxRelease, c backendChoice, made []string) (platform, by string, err *SettingError) {
-	name := pyLower(n.env.Get(platformVar))
+	name := pyLower(n.Env.Get(platformVar))
 	if name != "" {
 		if name == "gpu" {
 			if !slices.Contains(made, "cuda") {
@@ -122,13 +122,13 @@ func (n *notes) choose(r jaxRelease, c backendChoice, made []string) (platform, 
 // cpuChosen is the answer where the settings choose the CPU; client is whether
 // one of the GPU is made beside it, with the policy p.
 func (n *notes) cpuChosen(by string, client bool, p Policy) *SettingError {
-	e := &SettingError{Name: by, Text: by + "=" + n.env.Get(by) + " chooses the CPU, and no client of the GPU is made", Then: onCPU + ", and takes no GPU memory", Fix: "-" + by, CPU: true}
+	e := &SettingError{Name: by, Text: by + "=" + n.Env.Get(by) + " chooses the CPU, and no client of the GPU is made", Then: onCPU + ", and takes no GPU memory", Fix: "-" + by, CPU: true}
 	switch {
 	case client && p.Kind == Async && (p.Preallocate || p.AsyncPrealloc != 0):
-		e.Text = by + "=" + n.env.Get(by) + " chooses the CPU, although a client of the GPU is made, too"
+		e.Text = by + "=" + n.Env.Get(by) + " chooses the CPU, although a client of the GPU is made, too"
 		e.Then = onCPU + ", and the driver's pool takes its GPU memory all the same"
 	case client:
-		e.Text = by + "=" + n.env.Get(by) + " chooses the CPU, although a client of the GPU is made, too"
+		e.Text = by + "=" + n.Env.Get(by) + " chooses the CPU, although a client of the GPU is made, too"
 		e.Then = onCPU + ", and takes GPU memory only for what it puts there itself"
 	}
 	return e

@@ -57,7 +57,7 @@ func TestPlatformsLikeReleases(t *testing.T) {
 // comparePlatform is how explain differs from an answer; empty if it does not.
 // usual has the platform and the clients of the empty environment by release.
 func comparePlatform(env Environment, release, answer string, usual map[string][2]string) string {
-	a, err := Explain(env, Framework{"jax", release}, Device{Total: 80 << 30, Free: 80 << 30})
+	a, err := Explain(env, Release{"jax", release}, Device{Total: 80 << 30, Free: 80 << 30})
 	if err != nil {
 		return err.Error()
 	}

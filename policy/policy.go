@@ -142,9 +142,6 @@ type Policy struct {
 	CollectiveBytes uint64
 }
 
-// maxLimit bounds the limits on the command line.
-const maxLimit = 1 << 63
-
 // Device is what must be known of a GPU to say how much a policy takes of it.
 type Device struct {
 	Ordinal     int    // number of the device, from 0
@@ -234,6 +231,32 @@ func (p Policy) FirstGrant(d Device) uint64 {
 	return 0
 }
 
+// Granted is what the device grants of FirstGrant, in bytes. Where that much is
+// not free, a pool of XLA or TensorFlow asks for 0.9 times as much until the
+// device grants it (BFCAllocator::Extend, in 32-bit floats).
+func (p Policy) Granted(d Device) uint64 {
+	ask := p.FirstGrant(d)
+	if p.Kind != BFC || p.Managed {
+		return ask
+	}
+	unit := d.Granularity
+	if unit == 0 {
+		unit = 2 << 20
+	}
+	up := func(n, unit uint64) uint64 { return (n + unit - 1) / unit * unit }
+	for ask > 0 {
+		if (p.GrantLimit == 0 || ask <= p.GrantLimit) && ask <= d.Free && up(ask, unit) <= d.Free {
+			return up(ask, max(p.RegionUnit, 1))
+		}
+		next := (uint64(float32(ask)*float32(0.9)) + 255) &^ 255
+		if next >= ask {
+			break
+		}
+		ask = next
+	}
+	return 0
+}
+
 // AsyncBytes is, for the kind Async, what the driver's pool keeps when it is
 // synchronised, and what is taken at once; both in bytes.
 func (p Policy) AsyncBytes(d Device) (keep, first uint64) {
@@ -250,4 +273,18 @@ func (p Policy) AsyncBytes(d Device) (keep, first uint64) {
 		keep = max(limit, first)
 	}
 	return keep, first
+}
+
+// Check is the error of a policy that the framework refuses on a device, in its
+// own words; nil if it builds the pool. It is TensorFlow's alone: below compute
+// capability 6.0 it makes no pool of unified memory.
+func (p Policy) Check(d Device) error {
+	if p.Name == "tensorflow" && p.Managed && d.CCMajor < 6 {
+		return &SettingError{
+			Name: "per_process_gpu_memory_fraction",
+			Text: "Unified memory on GPUs with compute capability lower than 6.0 (pre-Pascal class GPUs) does not support oversubscription.",
+			Then: "TensorFlow makes no GPU device: the session fails",
+		}
+	}
+	return nil
 }

@@ -12,19 +12,19 @@ import (
 
 // The keys that this file speaks of.
 const (
-	torchMaxSplit   = "max_split_size_mb"
-	torchNonSplit   = "max_non_split_rounding_mb"
-	torchLarge      = "large_segment_size_mb"
-	torchGC         = "garbage_collection_threshold"
-	torchRoundup    = "roundup_power2_divisions"
-	torchExpandable = "expandable_segments"
-	torchAddresses  = "expandable_segments_reserve"
-	torchBackend    = "backend"
-	torchFraction   = "per_process_memory_fraction"
-	torchThrow      = "throw_on_cudamalloc_oom"
-	torchReserve    = "pinned_reserve_segment_size_mb"
-	torchRoundMost  = "pinned_max_round_threshold_mb"
-	torchCacheMost  = "pinned_max_cached_size_mb"
+	keyMaxSplit   = "max_split_size_mb"
+	keyNonSplit   = "max_non_split_rounding_mb"
+	keyLarge      = "large_segment_size_mb"
+	keyGC         = "garbage_collection_threshold"
+	keyRoundup    = "roundup_power2_divisions"
+	keyExpandable = "expandable_segments"
+	keyAddresses  = "expandable_segments_reserve"
+	keyBackend    = "backend"
+	keyFraction   = "per_process_memory_fraction"
+	keyThrow      = "throw_on_cudamalloc_oom"
+	keyReserve    = "pinned_reserve_segment_size_mb"
+	keyRoundMost  = "pinned_max_round_threshold_mb"
+	keyCacheMost  = "pinned_max_cached_size_mb"
 
 	torchNative = "native"
 	torchAsync  = "cudaMallocAsync"
@@ -34,7 +34,7 @@ const (
 // variables are the names whose lists count: for the settings that GPUs of all
 // makers have in common, and for CUDA's own. One that is set to the empty text
 // counts, too.
-func (r *torchRelease) variables(env Environment) (common, own string) {
+func (r *release) variables(env Environment) (common, own string) {
 	has := func(name string) bool { _, set := env.Lookup(name); return set }
 	switch {
 	case r.grammar != torchTwice || has(pytorchCudaConf):
@@ -45,6 +45,9 @@ func (r *torchRelease) variables(env Environment) (common, own string) {
 	return pytorchConf, pytorchConf
 }
 
+// torchNotes are what the reader has found so far.
+type torchNotes struct{ Notes }
+
 // What becomes of a program whose settings are refused.
 const (
 	torchAtUse  = "PyTorch raises it at the first use of a GPU, not at import"
@@ -54,13 +57,13 @@ const (
 
 // readPyTorch is what a release of PyTorch's builds for CUDA does with an
 // environment.
-func readPyTorch(env Environment, v version) (reading, *SettingError) {
-	r := at(torchReleases, v)
-	n := notes{env: env}
+func readPyTorch(env Environment, v Version) (Reading, *SettingError) {
+	r := At(releases, v)
+	n := torchNotes{Notes{Env: env}}
 	common, own := r.variables(env)
 	loaded, err := r.backendAt(env.Get(own))
 	if err != nil {
-		return reading{notes: n}, &SettingError{Name: own, Text: r.printed(err), Then: torchAtLoad, Fix: r.repair(env, own, "")}
+		return Reading{Notes: n.Notes}, &SettingError{Name: own, Text: r.printed(err), Then: torchAtLoad, Fix: r.repair(env, own, "")}
 	}
 	// A program's first use of a GPU asks for the fraction, which is CUDA's own.
 	s, err := r.read(env.Get(common), env.Get(own), loaded, true)
@@ -76,7 +79,7 @@ func readPyTorch(env Environment, v version) (reading, *SettingError) {
 			then = "the process crashes at the first use of a GPU"
 		}
 		if _, known := r.key(s.failed); !known {
-			if since, ok := torchSince(s.failed); ok {
+			if since, ok := since(s.failed); ok {
 				then += fmt.Sprintf("; PyTorch %s and later know %s", since, s.failed)
 			} else if near := nearestOf(s.failed, r.names()); near != "" {
 				then += "; did you mean " + near + "?"
@@ -85,7 +88,7 @@ func readPyTorch(env Environment, v version) (reading, *SettingError) {
 		if _, other := r.read(env.Get(common), env.Get(own), loaded, false); other != nil && other.Error() != err.Error() {
 			then += "; a look at the settings without a GPU, as in torch.cuda.memory._snapshot(), raises: " + r.printed(other)
 		}
-		return reading{notes: n}, &SettingError{Name: name, Text: r.printed(err), Then: then, Fix: r.repair(env, name, s.failed)}
+		return Reading{Notes: n.Notes}, &SettingError{Name: name, Text: r.printed(err), Then: then, Fix: r.repair(env, name, s.failed)}
 	}
 
 	p := Policy{Name: "pytorch", Kind: Caching}
@@ -102,12 +105,12 @@ func readPyTorch(env Environment, v version) (reading, *SettingError) {
 		p.Fraction = f
 	}
 	n.torch(p, &r, s, common, own)
-	return reading{policy: p, pools: func(d Device) []Pool { return torchPools(p, s, d) }, notes: n}, nil
+	return Reading{Policy: p, Pools: func(d Device) []Pool { return torchPools(p, s, d) }, Notes: n.Notes}, nil
 }
 
 // printed is an error as the release prints it: with the place in its source,
 // where that is known.
-func (r *torchRelease) printed(err error) string {
+func (r *release) printed(err error) string {
 	text := err.Error()
 	for about, place := range r.places {
 		if strings.Contains(text, about) {
@@ -117,7 +120,7 @@ func (r *torchRelease) printed(err error) string {
 	return text
 }
 
-func (r *torchRelease) names() []string {
+func (r *release) names() []string {
 	var names []string
 	for _, k := range r.keys {
 		names = append(names, k.name)
@@ -126,9 +129,9 @@ func (r *torchRelease) names() []string {
 }
 
 // uncached is the variable that turns the pool off, if one does.
-func (n *notes) uncached(r *torchRelease) string {
+func (n *torchNotes) uncached(r *release) string {
 	for _, name := range []string{pytorchNoCache, torchNoHIP} {
-		text, set := n.env.Lookup(name)
+		text, set := n.Env.Lookup(name)
 		if set && (name == pytorchNoCache || r.hipNoPool) && (!r.noPoolIs1 || text == "1") {
 			return name
 		}
@@ -137,24 +140,24 @@ func (n *notes) uncached(r *torchRelease) string {
 }
 
 // torch says what each variable does and does not.
-func (n *notes) torch(p Policy, r *torchRelease, s torchSettings, common, own string) {
+func (n *torchNotes) torch(p Policy, r *release, s torchSettings, common, own string) {
 	n.pool(p, r)
 	for _, name := range []string{pytorchCudaConf, pytorchHipConf, pytorchConf} {
-		text := n.env.Get(name)
+		text := n.Env.Get(name)
 		switch {
 		case text == "":
 		case name == pytorchConf && r.grammar != torchTwice:
 			n.instead(name, r, text)
 		case name == pytorchHipConf && r.grammar != torchTwice:
-			n.warn(name, "-"+name, "this release's builds for CUDA do not go by it, only by %s", pytorchCudaConf)
+			n.Warn(name, "-"+name, "this release's builds for CUDA do not go by it, only by %s", pytorchCudaConf)
 		case name != common && name != own:
-			if winner := n.env.Get(common); winner != text {
-				n.warn(name, "-"+name, "ignored: %s is set, too, and wins", common)
+			if winner := n.Env.Get(common); winner != text {
+				n.Warn(name, "-"+name, "ignored: %s is set, too, and wins", common)
 			} else {
-				n.effect(name, "the same as %s, which is the one that counts", common)
+				n.Effect(name, "the same as %s, which is the one that counts", common)
 			}
 		case p.Kind == Platform:
-			n.warn(name, "", "without the pool its settings for GPU memory do nothing")
+			n.Warn(name, "", "without the pool its settings for GPU memory do nothing")
 		default:
 			n.list(p, r, s, name, name == common, name == own)
 		}
@@ -162,49 +165,49 @@ func (n *notes) torch(p Policy, r *torchRelease, s torchSettings, common, own st
 }
 
 // pool says what the variables do that turn it off.
-func (n *notes) pool(p Policy, r *torchRelease) {
+func (n *torchNotes) pool(p Policy, r *release) {
 	off := n.uncached(r)
 	for _, name := range []string{pytorchNoCache, torchNoHIP} {
-		text := n.env.Get(name)
-		_, set := n.env.Lookup(name)
+		text := n.Env.Get(name)
+		_, set := n.Env.Lookup(name)
 		no := slices.Contains([]string{"0", "false", "no", "off"}, strings.ToLower(text))
 		switch {
 		case !set:
 		case name == torchNoHIP && !r.hipNoPool:
-			n.warn(name, "-"+name, "this release's builds for CUDA do not read it, only %s", pytorchNoCache)
+			n.Warn(name, "-"+name, "this release's builds for CUDA do not read it, only %s", pytorchNoCache)
 		case r.noPoolIs1 && text == "0":
-			n.effect(name, "the pool is on, as by default")
+			n.Effect(name, "the pool is on, as by default")
 		case r.noPoolIs1 && text != "1" && meansYes(text):
-			n.warn(name, name+"=1", "%s is not recognised, the pool stays on; since PyTorch 2.7 only 1 turns it off", pyRepr(text))
+			n.Warn(name, name+"=1", "%s is not recognised, the pool stays on; since PyTorch 2.7 only 1 turns it off", pyRepr(text))
 		case r.noPoolIs1 && text != "1":
-			n.warn(name, "-"+name, "%s is not recognised, the pool stays on; since PyTorch 2.7 only 1 turns it off", pyRepr(text))
+			n.Warn(name, "-"+name, "%s is not recognised, the pool stays on; since PyTorch 2.7 only 1 turns it off", pyRepr(text))
 		case p.Kind == Async:
-			n.warn(name, "-"+name, "ignored: backend:%s does not look at it", torchAsync)
+			n.Warn(name, "-"+name, "ignored: backend:%s does not look at it", torchAsync)
 		case no:
-			n.warn(name, "-"+name, "turns the pool off whatever it says; to have the pool, remove it")
+			n.Warn(name, "-"+name, "turns the pool off whatever it says; to have the pool, remove it")
 		case name == off:
-			n.effect(name, "each allocation is one of the driver's, and each free gives it back; slow")
+			n.Effect(name, "each allocation is one of the driver's, and each free gives it back; slow")
 		default:
-			n.effect(name, "the same as %s", off)
+			n.Effect(name, "the same as %s", off)
 		}
 	}
 }
 
 // instead warns of PYTORCH_ALLOC_CONF in a release that does not go by it.
-func (n *notes) instead(name string, r *torchRelease, text string) {
+func (n *torchNotes) instead(name string, r *release, text string) {
 	said := fmt.Sprintf("this release goes by %s; %s counts since PyTorch %s", pytorchCudaConf, name, pytorchConfSince)
 	if r.scolds {
 		said += ", although this release's own warning recommends it"
 	}
 	fix := "-" + name
-	if _, set := n.env.Lookup(pytorchCudaConf); !set && r.accepts(text) {
+	if _, set := n.Env.Lookup(pytorchCudaConf); !set && r.accepts(text) {
 		fix += " " + pytorchCudaConf + "=" + text
 	}
-	n.warn(name, fix, "%s", said)
+	n.Warn(name, fix, "%s", said)
 }
 
 // accepts says whether a list is one that can stand in a fix.
-func (r *torchRelease) accepts(text string) bool {
+func (r *release) accepts(text string) bool {
 	loaded, err := r.backendAt(text)
 	if err == nil {
 		_, err = r.parse(text, loaded)
@@ -214,7 +217,7 @@ func (r *torchRelease) accepts(text string) bool {
 
 // list says what a list does; common and own are whether it counts for either
 // part.
-func (n *notes) list(p Policy, r *torchRelease, s torchSettings, name string, common, own bool) {
+func (n *torchNotes) list(p Policy, r *release, s torchSettings, name string, common, own bool) {
 	var effects []string
 	seen := map[string]bool{}
 	for i, key := range s.given {
@@ -226,10 +229,10 @@ func (n *notes) list(p Policy, r *torchRelease, s torchSettings, name string, co
 		switch {
 		case slices.Contains(s.given[i+1:], key):
 			if !seen[target] {
-				n.warn(name, "", "%s is there more than once; the last counts", key)
+				n.Warn(name, "", "%s is there more than once; the last counts", key)
 			}
-		case p.Kind == Async && !strings.HasPrefix(key, "pinned_") && key != torchBackend:
-			n.warn(name, "", "%s is ignored with backend:%s", key, torchAsync)
+		case p.Kind == Async && !strings.HasPrefix(key, "pinned_") && key != keyBackend:
+			n.Warn(name, "", "%s is ignored with backend:%s", key, torchAsync)
 		default:
 			if text := torchEffect(key, s.values[target]); text != "" {
 				effects = append(effects, key+": "+text)
@@ -241,47 +244,47 @@ func (n *notes) list(p Policy, r *torchRelease, s torchSettings, name string, co
 		effects = append(effects, "this release calls the name deprecated, but its pool reads no other")
 	}
 	if len(effects) > 0 {
-		n.effect(name, "%s", strings.Join(effects, "; "))
+		n.Effect(name, "%s", strings.Join(effects, "; "))
 	}
 	for _, odd := range s.odd {
-		n.warn(name, "", "%s is not read, or only the number that it begins with", pyRepr(odd))
+		n.Warn(name, "", "%s is not read, or only the number that it begins with", pyRepr(odd))
 	}
 	if p.Kind != Async {
 		n.useless(r, s, name)
 	}
-	if common && !own && strings.TrimSpace(n.env.Get(name)) != "" {
+	if common && !own && strings.TrimSpace(n.Env.Get(name)) != "" {
 		n.foreignKeys(r, name)
 	}
 }
 
 // useless warns of settings that need others.
-func (n *notes) useless(r *torchRelease, s torchSettings, name string) {
+func (n *torchNotes) useless(r *release, s torchSettings, name string) {
 	how := "the program calls torch.cuda.set_per_process_memory_fraction"
-	if _, ok := r.key(torchFraction); ok {
-		how = torchFraction + " is below 1, or " + how
+	if _, ok := r.key(keyFraction); ok {
+		how = keyFraction + " is below 1, or " + how
 	}
-	for _, key := range []string{torchGC, torchThrow} {
+	for _, key := range []string{keyGC, keyThrow} {
 		if value, ok := s.values[key]; ok && value != false && !s.capped() {
-			n.warn(name, "", "%s does nothing unless %s", key, how)
+			n.Warn(name, "", "%s does nothing unless %s", key, how)
 		}
 	}
 	if f, ok := s.fraction(); ok && f < 1e-9 {
-		n.warn(name, "", "%s:%g leaves no memory to allocate; write .75 for 75 %%", torchFraction, f)
+		n.Warn(name, "", "%s:%g leaves no memory to allocate; write .75 for 75 %%", keyFraction, f)
 	}
-	if on, _ := s.values[torchExpandable].(bool); !on {
-		for _, key := range []string{torchAddresses, torchAddresses + "_by_class"} {
+	if on, _ := s.values[keyExpandable].(bool); !on {
+		for _, key := range []string{keyAddresses, keyAddresses + "_by_class"} {
 			if _, ok := s.values[key]; ok {
-				n.warn(name, "", "%s does nothing without %s:True", key, torchExpandable)
+				n.Warn(name, "", "%s does nothing without %s:True", key, keyExpandable)
 			}
 		}
 	}
 }
 
 // foreignKeys warns of CUDA's own settings in the list for AMD.
-func (n *notes) foreignKeys(r *torchRelease, name string) {
-	for _, item := range torchItems(n.env.Get(name)) {
+func (n *torchNotes) foreignKeys(r *release, name string) {
+	for _, item := range pairs(n.Env.Get(name)) {
 		if k, ok := r.key(item.key); ok && !k.common {
-			n.warn(name, "", "builds for CUDA do not take %s from it; write it into %s", item.key, pytorchCudaConf)
+			n.Warn(name, "", "builds for CUDA do not take %s from it; write it into %s", item.key, pytorchCudaConf)
 		}
 	}
 }
@@ -296,40 +299,40 @@ func torchEffect(key string, value any) string {
 		size = "no limit"
 	}
 	switch torchTarget(key) {
-	case torchMaxSplit:
+	case keyMaxSplit:
 		return "blocks of " + size + " and more are never split"
-	case torchNonSplit:
+	case keyNonSplit:
 		return "a block that is not split may be up to " + size + " too large"
-	case torchLarge:
+	case keyLarge:
 		return "segments for requests of 1 to 10 MiB are of " + size + ", in place of 20"
-	case torchGC:
+	case keyGC:
 		return fmt.Sprintf("from %s of the limit on, blocks that lie idle are given back first", percent(value.(float64)))
-	case torchRoundup:
+	case keyRoundup:
 		return "requests are rounded up to steps between powers of two"
-	case torchExpandable:
+	case keyExpandable:
 		if on {
 			return "segments grow page by page, which wastes less"
 		}
 		return "segments keep their size, as by default"
-	case torchBackend:
+	case keyBackend:
 		if value == torchAsync {
 			return "the driver's own pool (cudaMallocAsync)"
 		}
 		return "PyTorch's own pool, as by default"
-	case torchFraction:
+	case keyFraction:
 		if f := value.(float64); f < 1 {
 			return fmt.Sprintf("the pool may take %s of the GPU's memory; the CUDA context, NCCL and other allocators come on top", percent(f))
 		}
 		return "no limit, as by default"
-	case torchThrow:
+	case keyThrow:
 		return "a request that would pass the limit is refused at once"
-	case torchRoundMost:
+	case keyRoundMost:
 		return "pinned host memory is not rounded up to powers of two above " + size
-	case torchCacheMost:
+	case keyCacheMost:
 		return "freed pinned host memory above " + size + " is not kept"
 	}
 	switch {
-	case strings.HasPrefix(key, torchAddresses):
+	case strings.HasPrefix(key, keyAddresses):
 		return "how many addresses, not memory, a segment reserves"
 	case strings.HasPrefix(key, "pinned_"):
 		return "about pinned host memory"
@@ -347,11 +350,11 @@ func torchPools(p Policy, s torchSettings, d Device) []Pool {
 		main.Text = "no pool: each allocation is one of the driver's"
 	default:
 		large := "20 MiB"
-		if n, ok := s.values[torchLarge].(uint64); ok {
+		if n, ok := s.values[keyLarge].(uint64); ok {
 			large = strconv.FormatUint(n/mib, 10) + " MiB"
 		}
 		main.First, main.Text = torchSegment, "segments of 2 MiB for requests up to 1 MiB, of "+large+" up to 10 MiB, above that of their size in steps of 2 MiB; all are kept"
-		if on, _ := s.values[torchExpandable].(bool); on {
+		if on, _ := s.values[keyExpandable].(bool); on {
 			main.Text = "one segment for small and one for large requests in each stream, which grow by 2 MiB and " + large
 		}
 		if f, _ := s.fraction(); s.capped() {

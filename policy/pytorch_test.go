@@ -92,7 +92,7 @@ func (a torchAnswer) refused(t *testing.T) (text, rest string, ok bool) {
 func (s torchSettings) reported() string {
 	out := map[string]string{}
 	for key, value := range s.values {
-		name := map[string]string{torchMaxSplit: "max_split_size", torchRoundMost: "max_round_threshold", torchCacheMost: "max_cached_size"}[key]
+		name := map[string]string{keyMaxSplit: "max_split_size", keyRoundMost: "max_round_threshold", keyCacheMost: "max_cached_size"}[key]
 		switch v := value.(type) {
 		case uint64:
 			if key == "pinned_num_register_threads" && v != 1 {
@@ -100,11 +100,11 @@ func (s torchSettings) reported() string {
 			}
 			out[name] = strconv.FormatInt(int64(v), 10)
 		case float64:
-			if key == torchGC {
+			if key == keyGC {
 				out[key] = pyFloatText(v)
 			}
 		case bool:
-			if slices.Contains([]string{torchExpandable, "release_lock_on_cudamalloc", "pinned_use_cuda_host_register", "graph_capture_record_stream_reuse"}, key) && v {
+			if slices.Contains([]string{keyExpandable, "release_lock_on_cudamalloc", "pinned_use_cuda_host_register", "graph_capture_record_stream_reuse"}, key) && v {
 				out[key] = "True"
 			}
 		case [16]uint64:
@@ -137,7 +137,7 @@ func TestTorchSettings(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		v, err := parseVersion(a.release, "PyTorch", "")
+		v, err := ParseVersion(a.release, "PyTorch", "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -150,14 +150,14 @@ func TestTorchSettings(t *testing.T) {
 			want, rest, refused = errTorchCrash.Error(), "", true
 		}
 		rest, warns, warned := strings.Cut(rest, " warn ")
-		r := at(torchReleases, v)
+		r := At(releases, v)
 		s, err := r.parse(text, torchNative) // set by a call: the native backend is loaded
 		got := ""
 		if err != nil {
 			got = strings.TrimSpace(err.Error())
 		}
 		ok := refused == (err != nil) && got == want
-		if !v.less(version{2, 4}) && a.said != "crash signal 11" { // the others do not report
+		if !v.Less(Version{2, 4}) && a.said != "crash signal 11" { // the others do not report
 			ok = ok && s.reported() == rest
 		}
 		if warned && strings.Contains(warns, "reserve value") {
@@ -190,7 +190,7 @@ func TestTorchVariables(t *testing.T) {
 			}
 			env = Environ(lines)
 		}
-		v, err := parseVersion(a.release, "PyTorch", "")
+		v, err := ParseVersion(a.release, "PyTorch", "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -198,21 +198,21 @@ func TestTorchVariables(t *testing.T) {
 		want, rest, refused := a.refused(t)
 		rest, _, deprecated := strings.Cut(rest, " warn ")
 		got, raised := readPyTorch(env, v)
-		r := at(torchReleases, v)
+		r := At(releases, v)
 		common, _ := r.variables(env)
 		// A look asks for the common settings first, other than a program does.
 		s, problem := r.parse(env.Get(common), torchNative)
 		switch where := fmt.Sprintf("env.txt:%d: %s %s", a.line, a.release, a.head); {
 		case strings.HasPrefix(want, "Calling snapshot with backend:cudaMallocAsync"):
-			if raised != nil || got.policy.Kind != Async {
-				t.Errorf("%s: %v, %v", where, got.policy, raised)
+			if raised != nil || got.Policy.Kind != Async {
+				t.Errorf("%s: %v, %v", where, got.Policy, raised)
 			}
 		case refused != (raised != nil), refused && problem.Error() != want:
 			t.Errorf("%s: %v, %v, want %q", where, raised, problem, want)
 		case s.reported() != rest:
 			t.Errorf("%s: %s, want %s", where, s.reported(), rest)
-		case deprecated && env.Get(pytorchCudaConf) != "" && !refused && !strings.Contains(got.settings[0].Effect, "deprecated"):
-			t.Errorf("%s: %v", where, got.settings)
+		case deprecated && env.Get(pytorchCudaConf) != "" && !refused && !strings.Contains(got.Settings[0].Effect, "deprecated"):
+			t.Errorf("%s: %v", where, got.Settings)
 		}
 		agree++
 	}
@@ -223,11 +223,11 @@ func TestTorchVariables(t *testing.T) {
 // use of a GPU, asked by hand (with a stand-in for CUDA, as CuPy is in
 // testdata/cupy).
 func TestTorchLoading(t *testing.T) {
-	old, recent := version{2, 3, 1}, version{2, 14, 1}
+	old, recent := Version{2, 3, 1}, Version{2, 14, 1}
 	const end = "i < config_.size() INTERNAL ASSERT FAILED, please report a bug to PyTorch. Index out of bounds in ConfigTokenizer"
 	for _, tc := range []struct {
 		name       string
-		v          version
+		v          Version
 		env        string
 		text, then string // of the error
 		kind       Kind
@@ -253,8 +253,8 @@ func TestTorchLoading(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			got, err := readPyTorch(Environ(strings.Split(tc.env, "\n")), tc.v)
 			switch {
-			case tc.text == "" && (err != nil || got.policy.Kind != tc.kind):
-				t.Errorf("%v, %v", got.policy, err)
+			case tc.text == "" && (err != nil || got.Policy.Kind != tc.kind):
+				t.Errorf("%v, %v", got.Policy, err)
 			case tc.text != "" && (err == nil || err.Text != tc.text || !strings.HasPrefix(err.Then, tc.then)):
 				t.Errorf("%+v", err)
 			}
@@ -267,7 +267,7 @@ func TestTorchPolicy(t *testing.T) {
 	const cuda, both, hip = "PYTORCH_CUDA_ALLOC_CONF=", "PYTORCH_ALLOC_CONF=", "PYTORCH_HIP_ALLOC_CONF="
 	for _, tc := range []struct {
 		name    string
-		v       version
+		v       Version
 		env     string
 		want    Policy
 		effect  string // part of the first
@@ -277,12 +277,12 @@ func TestTorchPolicy(t *testing.T) {
 		{"a fraction", newestTorch, both + "per_process_memory_fraction:0.5", Policy{Kind: Caching, Fraction: 0.5}, "may take 50 % of the GPU's memory; the CUDA context, NCCL", ""},
 		{"the whole", newestTorch, both + "per_process_memory_fraction:1.0", Policy{Kind: Caching}, "no limit", ""},
 		{"nothing to allocate", newestTorch, both + "per_process_memory_fraction:0", Policy{Kind: Caching, Limit: 1}, "may take 0 %", "leaves no memory|"},
-		{"old", version{2, 8}, both + "expandable_segments:True", Policy{Kind: Caching}, "", "counts since PyTorch 2.10|-PYTORCH_ALLOC_CONF PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"},
-		{"old, with a new key", version{2, 8}, both + "per_process_memory_fraction:0.5", Policy{Kind: Caching}, "", "counts since PyTorch 2.10|-PYTORCH_ALLOC_CONF"},
-		{"old, both", version{2, 8}, cuda + "max_split_size_mb:64\n" + both + "expandable_segments:True", Policy{Kind: Caching}, "64 MiB", "counts since|-PYTORCH_ALLOC_CONF"},
-		{"2.9", version{2, 9}, both + "expandable_segments:True", Policy{Kind: Caching}, "", "own warning recommends it|-PYTORCH_ALLOC_CONF PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"},
-		{"2.9 scolds", version{2, 9}, cuda + "expandable_segments:True", Policy{Kind: Caching}, "grow page by page, which wastes less; this release calls the name deprecated", ""},
-		{"old AMD", version{2, 8}, hip + "expandable_segments:True", Policy{Kind: Caching}, "", "do not go by it|-PYTORCH_HIP_ALLOC_CONF"},
+		{"old", Version{2, 8}, both + "expandable_segments:True", Policy{Kind: Caching}, "", "counts since PyTorch 2.10|-PYTORCH_ALLOC_CONF PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"},
+		{"old, with a new key", Version{2, 8}, both + "per_process_memory_fraction:0.5", Policy{Kind: Caching}, "", "counts since PyTorch 2.10|-PYTORCH_ALLOC_CONF"},
+		{"old, both", Version{2, 8}, cuda + "max_split_size_mb:64\n" + both + "expandable_segments:True", Policy{Kind: Caching}, "64 MiB", "counts since|-PYTORCH_ALLOC_CONF"},
+		{"2.9", Version{2, 9}, both + "expandable_segments:True", Policy{Kind: Caching}, "", "own warning recommends it|-PYTORCH_ALLOC_CONF PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"},
+		{"2.9 scolds", Version{2, 9}, cuda + "expandable_segments:True", Policy{Kind: Caching}, "grow page by page, which wastes less; this release calls the name deprecated", ""},
+		{"old AMD", Version{2, 8}, hip + "expandable_segments:True", Policy{Kind: Caching}, "", "do not go by it|-PYTORCH_HIP_ALLOC_CONF"},
 		{"two", newestTorch, cuda + "max_split_size_mb:64\n" + both + "per_process_memory_fraction:0.5", Policy{Kind: Caching}, "64 MiB", "PYTORCH_CUDA_ALLOC_CONF is set, too, and wins|-PYTORCH_ALLOC_CONF"},
 		{"two alike", newestTorch, cuda + "max_split_size_mb:64\n" + both + "max_split_size_mb:64", Policy{Kind: Caching}, "64 MiB", ""},
 		{"empty wins", newestTorch, cuda + "\n" + both + "per_process_memory_fraction:0.5", Policy{Kind: Caching}, "", "PYTORCH_CUDA_ALLOC_CONF is set, too, and wins|-PYTORCH_ALLOC_CONF"},
@@ -291,25 +291,25 @@ func TestTorchPolicy(t *testing.T) {
 		{"async", newestTorch, both + "backend:cudaMallocAsync", Policy{Kind: Async, Fraction: 1, AsyncKeep: true}, "the driver's own pool", ""},
 		{"async with others", newestTorch, both + "backend:cudaMallocAsync,per_process_memory_fraction:0.5", Policy{Kind: Async, Fraction: 1, AsyncKeep: true}, "the driver's own pool", "per_process_memory_fraction is ignored with backend:cudaMallocAsync|"},
 		{"no pool", newestTorch, "PYTORCH_NO_CUDA_MEMORY_CACHING=1", Policy{Kind: Platform}, "one of the driver's", ""},
-		{"no pool, meant otherwise", version{2, 6}, "PYTORCH_NO_CUDA_MEMORY_CACHING=0", Policy{Kind: Platform}, "", "whatever it says|-PYTORCH_NO_CUDA_MEMORY_CACHING"},
-		{"no pool, old", version{2, 6}, "PYTORCH_NO_CUDA_MEMORY_CACHING=", Policy{Kind: Platform}, "one of the driver's", ""},
-		{"a pool", version{2, 7}, "PYTORCH_NO_CUDA_MEMORY_CACHING=0", Policy{Kind: Caching}, "the pool is on", ""},
-		{"a pool, meant otherwise", version{2, 7}, "PYTORCH_NO_CUDA_MEMORY_CACHING=true", Policy{Kind: Caching}, "", "only 1 turns it off|PYTORCH_NO_CUDA_MEMORY_CACHING=1"},
+		{"no pool, meant otherwise", Version{2, 6}, "PYTORCH_NO_CUDA_MEMORY_CACHING=0", Policy{Kind: Platform}, "", "whatever it says|-PYTORCH_NO_CUDA_MEMORY_CACHING"},
+		{"no pool, old", Version{2, 6}, "PYTORCH_NO_CUDA_MEMORY_CACHING=", Policy{Kind: Platform}, "one of the driver's", ""},
+		{"a pool", Version{2, 7}, "PYTORCH_NO_CUDA_MEMORY_CACHING=0", Policy{Kind: Caching}, "the pool is on", ""},
+		{"a pool, meant otherwise", Version{2, 7}, "PYTORCH_NO_CUDA_MEMORY_CACHING=true", Policy{Kind: Caching}, "", "only 1 turns it off|PYTORCH_NO_CUDA_MEMORY_CACHING=1"},
 		{"a pool, empty", newestTorch, "PYTORCH_NO_CUDA_MEMORY_CACHING=", Policy{Kind: Caching}, "", "only 1 turns it off|-PYTORCH_NO_CUDA_MEMORY_CACHING"},
 		{"both names", newestTorch, "PYTORCH_NO_CUDA_MEMORY_CACHING=0\nPYTORCH_NO_HIP_MEMORY_CACHING=1", Policy{Kind: Platform}, "the pool is on", ""},
-		{"AMD's name", version{2, 6}, "PYTORCH_NO_HIP_MEMORY_CACHING=1", Policy{Kind: Platform}, "one of the driver's", ""},
-		{"AMD's name before", version{2, 5}, "PYTORCH_NO_HIP_MEMORY_CACHING=1", Policy{Kind: Caching}, "", "do not read it, only PYTORCH_NO_CUDA|-PYTORCH_NO_HIP_MEMORY_CACHING"},
+		{"AMD's name", Version{2, 6}, "PYTORCH_NO_HIP_MEMORY_CACHING=1", Policy{Kind: Platform}, "one of the driver's", ""},
+		{"AMD's name before", Version{2, 5}, "PYTORCH_NO_HIP_MEMORY_CACHING=1", Policy{Kind: Caching}, "", "do not read it, only PYTORCH_NO_CUDA|-PYTORCH_NO_HIP_MEMORY_CACHING"},
 		{"no pool and a list", newestTorch, "PYTORCH_NO_CUDA_MEMORY_CACHING=1\n" + both + "max_split_size_mb:64", Policy{Kind: Platform}, "one of the driver's", "without the pool|"},
 		{"no pool and async", newestTorch, "PYTORCH_NO_CUDA_MEMORY_CACHING=1\n" + both + "backend:cudaMallocAsync", Policy{Kind: Async, Fraction: 1, AsyncKeep: true}, "", "does not look at it|-PYTORCH_NO_CUDA_MEMORY_CACHING"},
 		{"collection alone", newestTorch, both + "garbage_collection_threshold:0.8", Policy{Kind: Caching}, "from 80 % of the limit", "does nothing unless per_process_memory_fraction is below 1|"},
-		{"collection alone, old", version{2, 8}, cuda + "garbage_collection_threshold:0.8", Policy{Kind: Caching}, "from 80 %", "does nothing unless the program calls|"},
+		{"collection alone, old", Version{2, 8}, cuda + "garbage_collection_threshold:0.8", Policy{Kind: Caching}, "from 80 %", "does nothing unless the program calls|"},
 		{"collection", newestTorch, both + "garbage_collection_threshold:0.8,per_process_memory_fraction:0.5", Policy{Kind: Caching, Fraction: 0.5}, "from 80 %", ""},
 		{"throwing alone", newestTorch, both + "throw_on_cudamalloc_oom:True", Policy{Kind: Caching}, "refused at once", "throw_on_cudamalloc_oom does nothing unless|"},
 		{"twice", newestTorch, both + "max_split_size_mb:64,max_split_size_mb:128", Policy{Kind: Caching}, "128 MiB", "more than once|"},
 		{"a unit", newestTorch, both + "max_split_size_mb:64MB", Policy{Kind: Caching}, "64 MiB", "'64MB' is not read, or only the number|"},
 		{"minus", newestTorch, both + "max_split_size_mb:-1", Policy{Kind: Caching}, "no limit", ""},
 		{"addresses alone", newestTorch, both + "expandable_segments_reserve:0.5", Policy{Kind: Caching}, "addresses", "does nothing without expandable_segments:True|"},
-		{"passed over", version{1, 13}, cuda + "max_split_size_mb: 64", Policy{Kind: Caching}, "", "'max_split_size_mb:' is not read|"},
+		{"passed over", Version{1, 13}, cuda + "max_split_size_mb: 64", Policy{Kind: Caching}, "", "'max_split_size_mb:' is not read|"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			got, err := readPyTorch(Environ(strings.Split(tc.env, "\n")), tc.v)
@@ -317,15 +317,15 @@ func TestTorchPolicy(t *testing.T) {
 				t.Fatal(err)
 			}
 			tc.want.Name = "pytorch"
-			if got.policy != tc.want {
-				t.Errorf("%+v, want %+v", got.policy, tc.want)
+			if got.Policy != tc.want {
+				t.Errorf("%+v, want %+v", got.Policy, tc.want)
 			}
-			if tc.effect != "" && (len(got.settings) == 0 || !strings.Contains(got.settings[0].Effect, tc.effect)) {
-				t.Errorf("effects %+v, want %q", got.settings, tc.effect)
+			if tc.effect != "" && (len(got.Settings) == 0 || !strings.Contains(got.Settings[0].Effect, tc.effect)) {
+				t.Errorf("effects %+v, want %q", got.Settings, tc.effect)
 			}
 			text, fix, _ := strings.Cut(tc.warning, "|")
-			if tc.warning == "" && len(got.warnings) > 0 || tc.warning != "" && !slices.ContainsFunc(got.warnings, func(w Warning) bool { return strings.Contains(w.Text, text) && w.Fix == fix }) {
-				t.Errorf("warnings %+v, want %q", got.warnings, tc.warning)
+			if tc.warning == "" && len(got.Warnings) > 0 || tc.warning != "" && !slices.ContainsFunc(got.Warnings, func(w Warning) bool { return strings.Contains(w.Text, text) && w.Fix == fix }) {
+				t.Errorf("warnings %+v, want %q", got.Warnings, tc.warning)
 			}
 		})
 	}
@@ -335,21 +335,21 @@ func TestTorchPolicy(t *testing.T) {
 func TestTorchFixes(t *testing.T) {
 	for _, tc := range []struct {
 		name      string
-		v         version
+		v         Version
 		list, fix string
 		then      string
 	}{
 		{"percent", newestTorch, "expandable_segments:True,per_process_memory_fraction:80", "expandable_segments:True,per_process_memory_fraction:.8", ""},
 		{"percent sign", newestTorch, "per_process_memory_fraction:50%", "per_process_memory_fraction:.5", ""},
-		{"collection", version{2, 8}, "garbage_collection_threshold:80", "garbage_collection_threshold:.8", ""},
-		{"too small", version{2, 8}, "max_split_size_mb:20", "max_split_size_mb:21", ""},
+		{"collection", Version{2, 8}, "garbage_collection_threshold:80", "garbage_collection_threshold:.8", ""},
+		{"too small", Version{2, 8}, "max_split_size_mb:20", "max_split_size_mb:21", ""},
 		{"true", newestTorch, "expandable_segments:true", "expandable_segments:True", ""},
-		{"off", version{2, 8}, "expandable_segments:off,max_split_size_mb:64", "expandable_segments:False,max_split_size_mb:64", ""},
-		{"newer", version{2, 8}, "max_split_size_mb:64,per_process_memory_fraction:0.5", "max_split_size_mb:64", "PyTorch 2.10.0 and later know per_process_memory_fraction"},
-		{"newer alone", version{2, 0}, "expandable_segments:True", "-", "PyTorch 2.1.0 and later know expandable_segments"},
+		{"off", Version{2, 8}, "expandable_segments:off,max_split_size_mb:64", "expandable_segments:False,max_split_size_mb:64", ""},
+		{"newer", Version{2, 8}, "max_split_size_mb:64,per_process_memory_fraction:0.5", "max_split_size_mb:64", "PyTorch 2.10.0 and later know per_process_memory_fraction"},
+		{"newer alone", Version{2, 0}, "expandable_segments:True", "-", "PyTorch 2.1.0 and later know expandable_segments"},
 		{"misspelt", newestTorch, "expandable_segment:True", "expandable_segments:True", "did you mean expandable_segments?"},
 		{"not a number", newestTorch, "max_split_size_mb:abc", "", ""},
-		{"crash", version{2, 4}, "roundup_power2_divisions:[256:1", "", "crashes"},
+		{"crash", Version{2, 4}, "roundup_power2_divisions:[256:1", "", "crashes"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			_, err := readPyTorch(Environ([]string{pytorchCudaConf + "=" + tc.list}), tc.v)
@@ -387,7 +387,7 @@ func TestTorchPools(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		pools := got.pools(d)
+		pools := got.Pools(d)
 		limit := uint64(0)
 		if pools[0].Limit != nil {
 			limit = *pools[0].Limit
@@ -441,9 +441,9 @@ func TestMergePyTorch(t *testing.T) {
 // before.
 func TestMergePyTorchKeeps(t *testing.T) {
 	values := map[string][]string{
-		torchMaxSplit: {"21", "64", "512"}, torchGC: {"0.5", ".9"}, torchRoundup: {"4", "[256:1,>:4]", "[]"}, torchExpandable: {"True", "False"},
-		torchFraction: {"0.5", "1", "0"}, torchBackend: {torchNative, torchAsync}, "release_lock_on_hipmalloc": {"True"}, "release_lock_on_cudamalloc": {"False"},
-		torchReserve: {"1", "256"}, torchAddresses + "_by_class": {"[main:0.5,nccl:2G]"}, torchLarge: {"20", "21"},
+		keyMaxSplit: {"21", "64", "512"}, keyGC: {"0.5", ".9"}, keyRoundup: {"4", "[256:1,>:4]", "[]"}, keyExpandable: {"True", "False"},
+		keyFraction: {"0.5", "1", "0"}, keyBackend: {torchNative, torchAsync}, "release_lock_on_hipmalloc": {"True"}, "release_lock_on_cudamalloc": {"False"},
+		keyReserve: {"1", "256"}, keyAddresses + "_by_class": {"[main:0.5,nccl:2G]"}, keyLarge: {"20", "21"},
 	}
 	keys := slices.Sorted(maps.Keys(values))
 	rapid.Check(t, func(t *rapid.T) {
@@ -458,7 +458,7 @@ func TestMergePyTorchKeeps(t *testing.T) {
 		}
 		key, value, _ := strings.Cut(strings.ReplaceAll(draw(-1), " ", ""), ":")
 		env := Environ([]string{pytorchConf + "=" + strings.Join(items, ",")})
-		r := at(torchReleases, newestTorch)
+		r := At(releases, newestTorch)
 		before, err := r.check(env.Get(pytorchConf))
 		name, text, merr := MergePyTorch(env, "", key, value)
 		if err != nil { // two backends, or sizes that do not go together
@@ -468,7 +468,7 @@ func TestMergePyTorchKeeps(t *testing.T) {
 			return
 		}
 		if merr != nil {
-			if key != torchLarge && key != torchMaxSplit { // one of which may be too small for the other
+			if key != keyLarge && key != keyMaxSplit { // one of which may be too small for the other
 				t.Fatal(merr)
 			}
 			return
@@ -490,8 +490,8 @@ func TestMergePyTorchKeeps(t *testing.T) {
 
 // TestTorchNumbers compares with C's own functions on what people write.
 func TestTorchNumbers(t *testing.T) {
-	p := func(token string) *torchReader {
-		return &torchReader{r: &torchRelease{grammar: torchTwice}, tokens: []string{token}, torchSettings: torchSettings{values: map[string]any{}}}
+	p := func(token string) *reader {
+		return &reader{r: &release{grammar: torchTwice}, tokens: []string{token}, torchSettings: torchSettings{values: map[string]any{}}}
 	}
 	for token, want := range map[string]float64{"0.8": 0.8, ".8": 0.8, "8.": 8, "1e3": 1000, "1e": 1, "0x1p-1": 0.5, "0x10": 16, "0x.8": 0.5, "0x": 0, "-0.5": -0.5, "+2": 2, "inf": math.Inf(1), "-Infinity": math.Inf(-1), "0e999": 0, "0.8f": 0.8, "0x1p-1022": 0x1p-1022, "1e-300": 1e-300} {
 		if got, err := p(token).real("", 0); err != nil || got != want {
@@ -512,16 +512,16 @@ func TestTorchNumbers(t *testing.T) {
 
 // TestTorchEffects: each key that the newest release knows has words of its own.
 func TestTorchEffects(t *testing.T) {
-	values := map[string]string{torchGC: "0.5", torchFraction: "0.5", torchRoundup: "4", torchBackend: torchNative, torchAddresses: "0.5", torchAddresses + "_by_class": "[main:0.5]"}
-	for _, k := range at(torchReleases, newestTorch).keys {
+	values := map[string]string{keyGC: "0.5", keyFraction: "0.5", keyRoundup: "4", keyBackend: torchNative, keyAddresses: "0.5", keyAddresses + "_by_class": "[main:0.5]"}
+	for _, k := range At(releases, newestTorch).keys {
 		value, ok := values[k.name]
 		for _, value := range []string{value, "64", "True", "False"} {
 			got, err := readPyTorch(Environ([]string{pytorchConf + "=" + k.name + ":" + value}), newestTorch)
 			if err != nil {
 				continue // not a value of this kind
 			}
-			if ok = len(got.settings) == 1 && strings.HasPrefix(got.settings[0].Effect, k.name+": "); !ok {
-				t.Errorf("%s:%s: %+v", k.name, value, got.settings)
+			if ok = len(got.Settings) == 1 && strings.HasPrefix(got.Settings[0].Effect, k.name+": "); !ok {
+				t.Errorf("%s:%s: %+v", k.name, value, got.Settings)
 			}
 		}
 		if !ok {
@@ -545,22 +545,22 @@ func FuzzPyTorchSettings(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		env := Environ([]string{pytorchCudaConf + "=" + text, pytorchConf + "=" + text})
-		for _, row := range torchReleases {
-			got, err := readPyTorch(env, row.version)
+		for _, row := range releases {
+			got, err := readPyTorch(env, row.Version)
 			if err != nil {
 				if err.Text == "" || err.Then == "" {
-					t.Fatalf("%s: %+v", row.version, err)
+					t.Fatalf("%s: %+v", row.Version, err)
 				}
 				if fixed, ok := strings.CutPrefix(err.Fix, pytorchCudaConf+"="); ok {
-					if _, again := readPyTorch(env.with(pytorchCudaConf, fixed), row.version); again != nil {
-						t.Fatalf("%s: %q is no better: %v", row.version, fixed, again)
+					if _, again := readPyTorch(env.With(pytorchCudaConf, fixed), row.Version); again != nil {
+						t.Fatalf("%s: %q is no better: %v", row.Version, fixed, again)
 					}
 				}
 				continue
 			}
-			got.pools(Device{Total: 1 << 33})
-			for _, key := range []string{torchMaxSplit, torchExpandable} {
-				MergePyTorch(env, row.version.String(), key, "64")
+			got.Pools(Device{Total: 1 << 33})
+			for _, key := range []string{keyMaxSplit, keyExpandable} {
+				MergePyTorch(env, row.Version.String(), key, "64")
 			}
 		}
 	})
@@ -585,7 +585,7 @@ func TestPyTorchFirstUseErrors(t *testing.T) {
 			continue
 		}
 		asked++
-		a, err := Explain(env, Framework{"pytorch", "2.15.0"}, Device{Total: 80 << 30, Free: 80 << 30})
+		a, err := Explain(env, Release{"pytorch", "2.15.0"}, Device{Total: 80 << 30, Free: 80 << 30})
 		if err != nil {
 			t.Fatal(err)
 		}

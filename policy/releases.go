@@ -5,40 +5,7 @@ package policy
 
 import (
 	"fmt"
-	"regexp"
-	"slices"
-	"strconv"
 )
-
-// A row is a release from which on something is different.
-type row[R any] struct {
-	version version
-	date    string // of the release
-	change  string // for the documentation
-	source  string
-	apply   func(*R)
-}
-
-// at is what a framework does at a version: the changes up to it, in order.
-func at[R any](rows []row[R], v version) R {
-	var r R
-	for _, row := range rows {
-		if v.less(row.version) {
-			break
-		}
-		row.apply(&r)
-	}
-	return r
-}
-
-// changesOf are the rows for people.
-func changesOf[R any](rows []row[R]) []Change {
-	var list []Change
-	for _, r := range rows {
-		list = append(list, Change{r.version.String(), r.date, r.change, r.source})
-	}
-	return list
-}
 
 // convert is a fraction after its way into XLA.
 func (r *jaxRelease) convert(f float64) float64 {
@@ -48,67 +15,24 @@ func (r *jaxRelease) convert(f float64) float64 {
 	return f
 }
 
-// version is major, minor, patch, and the fourth number of a repaired release
-// (0.9.0.1).
-type version [4]int
-
-func (v version) String() string {
-	s := fmt.Sprintf("%d.%d.%d", v[0], v[1], v[2])
-	if v[3] != 0 {
-		s += "." + strconv.Itoa(v[3])
-	}
-	return s
-}
-
-func (v version) less(w version) bool { return slices.Compare(v[:], w[:]) < 0 }
-
-// versionText is a release as Python packages write it. Development builds,
-// candidates and local builds (0.11.1.dev20260808+cec06d11, 2.16.0rc0) count as
-// the release that they lead to.
-var versionText = regexp.MustCompile(`^([0-9]+)\.([0-9]+)(?:\.([0-9]+))?(?:\.([0-9]+))?(?:(?:\.dev|\.post|a|b|rc|\+)[0-9A-Za-z.+]*)?$`)
-
-// parseVersion reads a version; framework and like are for the error.
-func parseVersion(text, framework, like string) (version, error) {
-	var v version
-	m := versionText.FindStringSubmatch(text)
-	if m == nil {
-		return v, fmt.Errorf("%q is not a %s release; want one such as %s", text, framework, like)
-	}
-	for i, digits := range m[1:] {
-		if digits == "" { // fewer numbers
-			continue
-		}
-		n, err := strconv.Atoi(digits)
-		if err != nil {
-			return v, fmt.Errorf("%q is not a %s release: the number %s is too large", text, framework, digits)
-		}
-		v[i] = n
-	}
-	return v, nil
-}
-
-// newest is a version after all others: what is newer than the newest row is
-// taken to do as that does.
-var newest = version{1 << 30}
-
 // jaxAt is the row of a version; "" means the newest.
-func jaxAt(text string) (jaxRelease, version, error) {
-	v := newest
+func jaxAt(text string) (jaxRelease, Version, error) {
+	v := Newest
 	if text != "" {
 		var err error
-		if v, err = parseVersion(text, "JAX", "0.4.30"); err != nil {
+		if v, err = ParseVersion(text, "JAX", "0.4.30"); err != nil {
 			return jaxRelease{}, v, err
 		}
 	}
-	if first := jaxReleases[0].version; v.less(first) {
+	if first := jaxReleases[0].Version; v.Less(first) {
 		return jaxRelease{}, v, fmt.Errorf("JAX %s is not known; the oldest known release is jaxlib %s", text, first)
 	}
-	return at(jaxReleases, v), v, nil
+	return At(jaxReleases, v), v, nil
 }
 
 // Default is the policy of the newest JAX with nothing set.
 func Default() Policy {
-	r := at(jaxReleases, newest)
+	r := At(jaxReleases, Newest)
 	p := r.policy()
 	p.Spec = "jax"
 	return p

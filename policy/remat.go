@@ -20,24 +20,24 @@ func (n *notes) remat(r jaxRelease, flags xlaFlags) (off bool, err *SettingError
 		has = has || pass == rematPass
 	}
 	if has {
-		n.effect(xlaFlagsVar, "%s=%s: XLA computes nothing twice to save memory", disabledFlag, rematPass)
+		n.Effect(xlaFlagsVar, "%s=%s: XLA computes nothing twice to save memory", disabledFlag, rematPass)
 	}
-	text, set := n.env.Lookup(rematVar)
+	text, set := n.Env.Lookup(rematVar)
 	switch {
 	case !set:
 		return has, nil
 	case !r.remat:
-		n.warn(rematVar, "-"+rematVar, "not read before JAX 0.4.34, which has the pass and no option for it")
+		n.Warn(rematVar, "-"+rematVar, "not read before JAX 0.4.34, which has the pass and no option for it")
 		return has, nil
 	}
 	switch strings.ToLower(text) {
 	case "y", "yes", "t", "true", "on", "1":
-		n.effect(rematVar, "as by default: where a program's peak passes XLA's limit, values may be computed twice")
+		n.Effect(rematVar, "as by default: where a program's peak passes XLA's limit, values may be computed twice")
 		return has, nil
 	case "n", "no", "f", "false", "off", "0":
-		n.effect(rematVar, "XLA computes nothing twice to save memory")
+		n.Effect(rematVar, "XLA computes nothing twice to save memory")
 		if !r.rematAdds && disabled[0] != "" && !has {
-			n.warn(rematVar, "", "up to JAX 0.11.0 it takes the place of %s in XLA_FLAGS: the passes named there run again", disabledFlag)
+			n.Warn(rematVar, "", "up to JAX 0.11.0 it takes the place of %s in XLA_FLAGS: the passes named there run again", disabledFlag)
 		}
 		return true, nil
 	default:

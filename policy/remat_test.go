@@ -29,7 +29,7 @@ func TestRemat(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.as+" "+tt.env, func(t *testing.T) {
-			as, err := ParseFramework("jax@" + tt.as)
+			as, err := ParseRelease("jax@" + tt.as)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -37,16 +37,16 @@ const caseCounts = "- **How.** Case counts in names. `NAME= program` sets an emp
 func Documentation() string {
 	var b strings.Builder
 	b.WriteString(introduction)
-	for _, f := range frameworks {
-		fmt.Fprintf(&b, "  - %s: %s.\n", f.title, f.when)
+	for _, f := range All {
+		fmt.Fprintf(&b, "  - %s: %s.\n", f.Title, f.When)
 	}
 	b.WriteString(caseCounts)
 	writeGoals(&b)
 	for _, s := range sections {
 		writeSection(&b, s.name, s.title, s.text)
 	}
-	for _, f := range frameworks {
-		if len(f.changes) > 0 {
+	for _, f := range All {
+		if len(f.Changes) > 0 {
 			writeReleases(&b, f)
 		}
 	}
@@ -64,7 +64,7 @@ func writeGoals(b *strings.Builder) {
 	for g := range goals {
 		b.WriteString("| " + goals[g].title)
 		for _, name := range columns {
-			way := goal(g).way(Framework{Name: name})
+			way := goal(g).way(Release{Name: name})
 			cell := way.instead
 			if way.set != "" {
 				cell = "`" + example(goal(g)).fill(way.set) + "`"
@@ -140,11 +140,11 @@ func writeVariable(b *strings.Builder, v Variable) {
 }
 
 // writeReleases writes what changed in a framework, the newest first.
-func writeReleases(b *strings.Builder, f framework) {
-	fmt.Fprintf(b, "\n## What releases of %s changed\n\n", f.title)
-	fmt.Fprintf(b, "The newest that was looked at is %s; newer ones are taken to do as it does.\n\n", f.newest)
+func writeReleases(b *strings.Builder, f Framework) {
+	fmt.Fprintf(b, "\n## What releases of %s changed\n\n", f.Title)
+	fmt.Fprintf(b, "The newest that was looked at is %s; newer ones are taken to do as it does.\n\n", f.Newest)
 	b.WriteString("| release | date | change | known from |\n| --- | --- | --- | --- |\n")
-	for _, c := range slices.Backward(f.changes) {
+	for _, c := range slices.Backward(f.Changes) {
 		fmt.Fprintf(b, "| %s | %s | %s | %s |\n", c.Version, c.Date, c.Text, c.Source)
 	}
 }

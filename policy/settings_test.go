@@ -41,14 +41,14 @@ func TestDocumentationSays(t *testing.T) {
 			t.Errorf("%s has no heading, or several", v.Name)
 		}
 	}
-	for _, f := range frameworks {
-		for _, c := range f.changes {
+	for _, f := range All {
+		for _, c := range f.Changes {
 			if !strings.Contains(text, "| "+c.Version+" | "+c.Date+" | "+c.Text+" | ") {
-				t.Errorf("%s %s is not there", f.title, c.Version)
+				t.Errorf("%s %s is not there", f.Title, c.Version)
 			}
 		}
-		if !strings.Contains(text, "- "+f.title+": "+f.when+".\n") {
-			t.Errorf("when %s reads is not there", f.title)
+		if !strings.Contains(text, "- "+f.Title+": "+f.When+".\n") {
+			t.Errorf("when %s reads is not there", f.Title)
 		}
 	}
 }

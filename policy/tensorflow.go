@@ -35,87 +35,34 @@ type GPUOptions struct {
 	Async     bool  // experimental.use_cuda_malloc_async
 }
 
-// Leave says how much of the free memory TensorFlow leaves to the driver and to
-// libraries. The zero value says nothing: the fraction counts.
-type Leave struct {
-	// Rule is how much by the device's size and capability.
-	Rule LeaveRule
-	// Set is whether Bytes are left instead, where that much is free.
-	Set   bool
-	Bytes uint64
-}
-
-// LeaveRule is how much of the free memory some releases of TensorFlow leave
-// (MinSystemMemory in common_runtime/gpu/gpu_device.cc). Where less than 2 GiB
-// are free it is 225 MiB, and nothing where that is not free.
-type LeaveRule uint8
-
-// The rules.
-const (
-	LeaveNone   LeaveRule = iota
-	LeaveSixth            // 6 % of what is free, at least 300 MiB
-	LeaveSteps            // 500 MiB up to compute capability 6, 1050 MiB on 7, 1536 MiB from 8 on
-	LeaveSteps9           // the same, but 1800 MiB from 9 on
-)
-
-// limit is what may be taken of d, where l says anything about it.
-func (l Leave) limit(d Device) (uint64, bool) {
-	if l.Set && l.Bytes <= d.Free {
-		return d.Free - l.Bytes, true
-	}
-	var mib uint64
-	switch major := d.CCMajor; {
-	case l.Rule == LeaveNone:
-		return 0, false
-	case d.Free < 2<<30:
-		mib = 225
-	case l.Rule == LeaveSixth:
-		least := max(300<<20, uint64(float64(d.Free)*0.06))
-		return d.Free - least, true
-	case major <= 6:
-		mib = 500
-	case major == 7:
-		mib = 1050
-	case major == 8 || l.Rule == LeaveSteps:
-		mib = 1536
-	default:
-		mib = 1800
-	}
-	if mib<<20 >= d.Free {
-		return d.Free, true
-	}
-	return d.Free - mib<<20, true
-}
-
 // TensorFlow is the policy of a TensorFlow release, "" for the newest, with
 // nothing set in the environment and o asked for in code. The error is about
 // the version.
 func TensorFlow(version string, o GPUOptions) (Policy, error) {
-	f, _ := frameworkOf("tensorflow")
-	v, err := f.version(version)
+	_, v, err := Release{"tensorflow", version}.Find()
 	if err != nil {
 		return Policy{}, err
 	}
 	n := notes{}
-	p, refused := n.tensorflow(at(tfReleases, v), o)
+	p, refused := n.tensorflow(At(tfReleases, v), o)
 	if refused != nil { // no variable is set that could be refused
 		return Policy{}, refused
 	}
 	p.Version = version
-	p.Spec = Framework{"tensorflow", version}.text()
+	p.Spec = Release{"tensorflow", version}.String()
 	return p, nil
 }
 
 // readTensorFlow is what a release of TensorFlow does with an environment in a
 // program that asks for nothing.
-func readTensorFlow(env Environment, r tfRelease) (reading, *SettingError) {
-	return readGPUOptions(env, r, GPUOptions{})
+func readTensorFlow(env Environment, v Version) (Reading, *SettingError) {
+	return readGPUOptions(env, At(tfReleases, v), GPUOptions{})
 }
 
-func readGPUOptions(env Environment, r tfRelease, o GPUOptions) (reading, *SettingError) {
-	n := notes{env: env}
+func readGPUOptions(env Environment, r tfRelease, o GPUOptions) (Reading, *SettingError) {
+	n := newNotes(env)
 	p, err := n.tensorflow(r, o)
-	return reading{policy: p, pools: func(d Device) []Pool { return tfPools(p, r.hostLimit, d) }, notes: n}, err
+	return Reading{Policy: p, Pools: func(d Device) []Pool { return tfPools(p, r.hostLimit, d) }, Notes: n.Notes}, err
 }
 
 // tensorflow is the policy, in the order in which TensorFlow decides
@@ -150,7 +97,7 @@ func (n *notes) tensorflow(r tfRelease, o GPUOptions) (Policy, *SettingError) {
 // tfPerDevice reads TF_PER_DEVICE_MEMORY_LIMIT_MB, which StreamExecutor holds
 // against every plain request, the pool's regions included.
 func (n *notes) tfPerDevice(p *Policy) *SettingError {
-	text, set := n.env.Lookup(perDeviceVar)
+	text, set := n.Env.Lookup(perDeviceVar)
 	if !set {
 		return nil
 	}
@@ -159,40 +106,40 @@ func (n *notes) tfPerDevice(p *Policy) *SettingError {
 	case !ok:
 		return abort(perDeviceVar, cParse(perDeviceVar, text, "int64", "0"))
 	case mib <= 0:
-		n.effect(perDeviceVar, "as without it")
+		n.Effect(perDeviceVar, "as without it")
 	case p.Kind == Async:
-		n.warn(perDeviceVar, "-"+perDeviceVar, "ignored: the driver's pool does not ask StreamExecutor")
+		n.Warn(perDeviceVar, "-"+perDeviceVar, "ignored: the driver's pool does not ask StreamExecutor")
 	case p.Kind == Platform:
 		p.GrantLimit = uint64(mib) << 20
-		n.effect(perDeviceVar, "no single request may be above %d MiB", mib)
+		n.Effect(perDeviceVar, "no single request may be above %d MiB", mib)
 	default:
 		p.GrantLimit = uint64(mib) << 20
-		n.effect(perDeviceVar, "no region of the pool may be above %d MiB: it backs off to that", mib)
+		n.Effect(perDeviceVar, "no region of the pool may be above %d MiB: it backs off to that", mib)
 	}
 	return nil
 }
 
 // systemMemory reads TF_DEVICE_MIN_SYS_MEMORY_IN_MB.
 func (n *notes) systemMemory(p *Policy, r tfRelease, o GPUOptions) {
-	text := n.env.Get(tfSystemVar)
+	text := n.Env.Get(tfSystemVar)
 	if text == "" {
 		return
 	}
 	mib, ok := tfInt(text, r)
 	switch {
 	case !r.system:
-		n.warn(tfSystemVar, "-"+tfSystemVar, "this release does not read it, only TensorFlow 2.5 and later do")
+		n.Warn(tfSystemVar, "-"+tfSystemVar, "this release does not read it, only TensorFlow 2.5 and later do")
 	case o.Limit != nil:
-		n.warn(tfSystemVar, "-"+tfSystemVar, "ignored: the program sets a limit for its logical device")
+		n.Warn(tfSystemVar, "-"+tfSystemVar, "ignored: the program sets a limit for its logical device")
 	case !ok || mib < 0:
-		n.warn(tfSystemVar, "", "%s is no number of MiB and is ignored; write one such as 1024", pyRepr(text))
+		n.Warn(tfSystemVar, "", "%s is no number of MiB and is ignored; write one such as 1024", pyRepr(text))
 	default:
 		bytes := uint64(mib) << 20
 		if r.wraps && bytes != uint64(int32(bytes)) {
 			bytes = uint64(int32(bytes))
-			n.warn(tfSystemVar, "", "this release counts in 32 bits: the pool is what is free less %s; TensorFlow 2.7 repaired that", size.Format(bytes))
+			n.Warn(tfSystemVar, "", "this release counts in 32 bits: the pool is what is free less %s; TensorFlow 2.7 repaired that", size.Format(bytes))
 		} else {
-			n.effect(tfSystemVar, "the pool is what is free less %s, in place of any fraction", size.Format(bytes))
+			n.Effect(tfSystemVar, "the pool is what is free less %s, in place of any fraction", size.Format(bytes))
 		}
 		p.Of, p.Leave.Set, p.Leave.Bytes = Free, true, bytes
 	}
@@ -210,7 +157,7 @@ func tfInt(text string, r tfRelease) (int64, bool) {
 
 // growth reads TF_FORCE_GPU_ALLOW_GROWTH, which goes before the program.
 func (n *notes) growth(p *Policy, o GPUOptions) {
-	text, set := n.env.Lookup(tfGrowthVar)
+	text, set := n.Env.Lookup(tfGrowthVar)
 	if !set {
 		return
 	}
@@ -221,61 +168,61 @@ func (n *notes) growth(p *Policy, o GPUOptions) {
 	switch text {
 	case "true":
 		p.Preallocate = false
-		n.effect(tfGrowthVar, "memory is taken as it is needed")
+		n.Effect(tfGrowthVar, "memory is taken as it is needed")
 	case "false":
 		p.Preallocate = true
-		n.effect(tfGrowthVar, "the whole pool is taken at once, whatever the program asks for")
+		n.Effect(tfGrowthVar, "the whole pool is taken at once, whatever the program asks for")
 	default:
 		fix := tfGrowthVar + "=true"
 		if no := strings.ToLower(strings.TrimSpace(text)); no == "0" || no == "false" || no == "no" || no == "off" || no == "" {
 			fix = "-" + tfGrowthVar
 		}
-		n.warn(tfGrowthVar, fix, "%s is not recognised, so %s as the program asks; only true and false are, in small letters", pyRepr(text), asked)
+		n.Warn(tfGrowthVar, fix, "%s is not recognised, so %s as the program asks; only true and false are, in small letters", pyRepr(text), asked)
 	}
 }
 
 // collection reads TF_ENABLE_GPU_GARBAGE_COLLECTION.
 func (n *notes) collection(p *Policy) {
-	text, set := n.env.Lookup(tfCollectVar)
+	text, set := n.Env.Lookup(tfCollectVar)
 	switch {
 	case !set:
 	case text == "true":
-		n.effect(tfCollectVar, "free regions are given back before a request is refused, as by default")
+		n.Effect(tfCollectVar, "free regions are given back before a request is refused, as by default")
 	case text == "false":
 		p.GC = false
-		n.effect(tfCollectVar, "free regions are kept, even where giving them back would serve a request")
+		n.Effect(tfCollectVar, "free regions are kept, even where giving them back would serve a request")
 	default:
-		n.warn(tfCollectVar, "", "%s is not recognised and means true; only true and false are, in small letters", pyRepr(text))
+		n.Warn(tfCollectVar, "", "%s is not recognised and means true; only true and false are, in small letters", pyRepr(text))
 	}
 }
 
 // tfAllocatorOf reads TF_GPU_ALLOCATOR and what the driver's pool reads.
 func (n *notes) tfAllocatorOf(p *Policy, r tfRelease, o GPUOptions) *SettingError {
-	text := n.env.Get(tfAllocatorVar)
+	text := n.Env.Get(tfAllocatorVar)
 	async := r.async && text == "cuda_malloc_async" || r.asyncOption && o.Async
 	switch {
 	case text == "cuda_malloc":
 		*p = Policy{Name: p.Name, Kind: Platform}
-		n.effect(tfAllocatorVar, "each allocation is one of the driver's (cudaMalloc), and each free gives it back; slow")
+		n.Effect(tfAllocatorVar, "each allocation is one of the driver's (cudaMalloc), and each free gives it back; slow")
 	case async:
 		*p = Policy{Name: p.Name, Kind: Async, Fraction: p.Fraction, Of: p.Of, Limit: p.Limit, Leave: p.Leave, AsyncKeep: true}
 		if text == "cuda_malloc_async" {
-			n.effect(tfAllocatorVar, "the driver's own pool (cudaMallocAsync)")
+			n.Effect(tfAllocatorVar, "the driver's own pool (cudaMallocAsync)")
 		}
-		if _, set := n.env.Lookup(tfGrowthVar); set {
-			n.settings = without(n.settings, tfGrowthVar)
-			n.warn(tfGrowthVar, "-"+tfGrowthVar, "ignored: the driver's pool always grows")
+		if _, set := n.Env.Lookup(tfGrowthVar); set {
+			n.Settings = without(n.Settings, tfGrowthVar)
+			n.Warn(tfGrowthVar, "-"+tfGrowthVar, "ignored: the driver's pool always grows")
 		}
 	case text == "memory_guard":
-		n.effect(tfAllocatorVar, "the pool (bfc) with guard words around every block: for finding errors, slow")
+		n.Effect(tfAllocatorVar, "the pool (bfc) with guard words around every block: for finding errors, slow")
 	case text == "cuda_malloc_async":
-		n.warn(tfAllocatorVar, "-"+tfAllocatorVar, "this release does not know it and builds the pool (bfc); TensorFlow 2.5 and later do")
+		n.Warn(tfAllocatorVar, "-"+tfAllocatorVar, "this release does not know it and builds the pool (bfc); TensorFlow 2.5 and later do")
 	case text != "":
 		fix := ""
 		if near := nearestOf(strings.TrimSpace(text), []string{"cuda_malloc_async", "cuda_malloc", "memory_guard"}); near != "" {
 			fix = tfAllocatorVar + "=" + near
 		}
-		n.warn(tfAllocatorVar, fix, "%s is not recognised and means the pool (bfc); it may be cuda_malloc_async, cuda_malloc or memory_guard, in small letters", pyRepr(text))
+		n.Warn(tfAllocatorVar, fix, "%s is not recognised and means the pool (bfc); it may be cuda_malloc_async, cuda_malloc or memory_guard, in small letters", pyRepr(text))
 	}
 	return n.tfPrealloc(p)
 }
@@ -293,13 +240,13 @@ func without(settings []Setting, name string) []Setting {
 
 // tfPrealloc reads TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC.
 func (n *notes) tfPrealloc(p *Policy) *SettingError {
-	text, set := n.env.Lookup(asyncVar)
+	text, set := n.Env.Lookup(asyncVar)
 	if !set {
 		return nil
 	}
 	if p.Kind != Async {
 		if text != "" {
-			n.warn(asyncVar, "-"+asyncVar, "ignored: only %s=cuda_malloc_async reads it", tfAllocatorVar)
+			n.Warn(asyncVar, "-"+asyncVar, "ignored: only %s=cuda_malloc_async reads it", tfAllocatorVar)
 		}
 		return nil
 	}
@@ -309,13 +256,13 @@ func (n *notes) tfPrealloc(p *Policy) *SettingError {
 		return abort(asyncVar, cParse(asyncVar, text, "int64", "0"))
 	case bytes > 0:
 		p.AsyncPrealloc = bytes
-		n.effect(asyncVar, "%s are taken at once; the pool still grows", size.Format(uint64(bytes)))
+		n.Effect(asyncVar, "%s are taken at once; the pool still grows", size.Format(uint64(bytes)))
 	case bytes == 0:
-		n.effect(asyncVar, "as without it")
+		n.Effect(asyncVar, "as without it")
 	case bytes == -1:
-		n.warn(asyncVar, "-"+asyncVar, "takes nothing at once, whatever the documentation says of -1; write a number of bytes")
+		n.Warn(asyncVar, "-"+asyncVar, "takes nothing at once, whatever the documentation says of -1; write a number of bytes")
 	default:
-		n.warn(asyncVar, "-"+asyncVar, "%d is refused by the driver, so nothing is taken at once; write a number of bytes", bytes)
+		n.Warn(asyncVar, "-"+asyncVar, "%d is refused by the driver, so nothing is taken at once; write a number of bytes", bytes)
 	}
 	return nil
 }
@@ -323,7 +270,7 @@ func (n *notes) tfPrealloc(p *Policy) *SettingError {
 // tfHost reads TF_GPU_HOST_MEM_LIMIT_IN_MB. A text that is no number means the
 // default, and since 2.20, whatever the log says, the number that it begins with.
 func (n *notes) tfHost(r tfRelease) *SettingError {
-	text, set := n.env.Lookup(tfHostVar)
+	text, set := n.Env.Lookup(tfHostVar)
 	if !set {
 		return nil
 	}
@@ -334,26 +281,26 @@ func (n *notes) tfHost(r tfRelease) *SettingError {
 	}
 	switch limit := uint64(mib) << 20; {
 	case !ok && !r.plus:
-		n.warn(tfHostVar, "-"+tfHostVar, "%s is no number of MiB and is ignored; write one such as 65536", pyRepr(text))
+		n.Warn(tfHostVar, "-"+tfHostVar, "%s is no number of MiB and is ignored; write one such as 65536", pyRepr(text))
 	case limit == 0:
 		return &SettingError{Name: tfHostVar, Text: "SameWorkerRecvDone unable to allocate output tensor.", Then: "TensorFlow raises ResourceExhaustedError at a session's first copy from the GPU: the limit of pinned host memory is 0", Fix: "-" + tfHostVar}
 	case !ok:
-		n.warn(tfHostVar, "-"+tfHostVar, "%s is no number of MiB: the limit of pinned host memory is %s, not the default that the log names; write one such as 65536", pyRepr(text), size.Format(limit))
+		n.Warn(tfHostVar, "-"+tfHostVar, "%s is no number of MiB: the limit of pinned host memory is %s, not the default that the log names; write one such as 65536", pyRepr(text), size.Format(limit))
 	case mib < 0:
-		n.warn(tfHostVar, "-"+tfHostVar, "%d makes no sense, and TensorFlow takes it for no limit at all; write MiB, such as 65536", mib)
+		n.Warn(tfHostVar, "-"+tfHostVar, "%d makes no sense, and TensorFlow takes it for no limit at all; write MiB, such as 65536", mib)
 	default:
-		n.effect(tfHostVar, "at most %s of pinned host memory", size.Format(limit))
+		n.Effect(tfHostVar, "at most %s of pinned host memory", size.Format(limit))
 	}
 	return nil
 }
 
 // tfOthers reads what changes no pool.
 func (n *notes) tfOthers() {
-	if text := n.env.Get(unifiedVar); text != "" {
-		n.warn(unifiedVar, "-"+unifiedVar, "TensorFlow's own pool does not read it; unified memory is per_process_gpu_memory_fraction above 1, or experimental.use_unified_memory")
+	if text := n.Env.Get(unifiedVar); text != "" {
+		n.Warn(unifiedVar, "-"+unifiedVar, "TensorFlow's own pool does not read it; unified memory is per_process_gpu_memory_fraction above 1, or experimental.use_unified_memory")
 	}
-	if text := n.env.Get(memoryDumpVar); text != "" {
-		n.effect(memoryDumpVar, "each failed attempt of the pool writes a binary dump to %s_NAME.TIME", text)
+	if text := n.Env.Get(memoryDumpVar); text != "" {
+		n.Effect(memoryDumpVar, "each failed attempt of the pool writes a binary dump to %s_NAME.TIME", text)
 	}
 }
 
@@ -370,18 +317,4 @@ func tfPools(p Policy, host uint64, d Device) []Pool {
 		main.Text = "grows as needed"
 	}
 	return []Pool{main, {Name: "gpu_host_bfc", Space: "host", Limit: &host, Text: "pinned host memory for transfers, as needed"}}
-}
-
-// Check is the error of a policy that the framework refuses on a device, in its
-// own words; nil if it builds the pool. It is TensorFlow's alone: below compute
-// capability 6.0 it makes no pool of unified memory.
-func (p Policy) Check(d Device) error {
-	if p.Name == "tensorflow" && p.Managed && d.CCMajor < 6 {
-		return &SettingError{
-			Name: "per_process_gpu_memory_fraction",
-			Text: "Unified memory on GPUs with compute capability lower than 6.0 (pre-Pascal class GPUs) does not support oversubscription.",
-			Then: "TensorFlow makes no GPU device: the session fails",
-		}
-	}
-	return nil
 }

@@ -131,8 +131,8 @@ func (c tfCase) check(t *testing.T, n int, release, answer string) bool {
 	if !ok || strings.HasPrefix(answer, "! ParseError") || strings.HasPrefix(answer, "limit untold") {
 		return false
 	}
-	v, _ := parseVersion(release, "", "")
-	r, refused := readGPUOptions(c.env, at(tfReleases, v), o)
+	v, _ := ParseVersion(release, "", "")
+	r, refused := readGPUOptions(c.env, At(tfReleases, v), o)
 	if refused != nil && refused.Name == tfHostVar { // see TestTensorFlowHostLimit
 		return false
 	}
@@ -142,7 +142,7 @@ func (c tfCase) check(t *testing.T, n int, release, answer string) bool {
 		}
 		return true
 	}
-	p, d := r.policy, c.device
+	p, d := r.Policy, c.device
 	if err := p.Check(d); strings.HasPrefix(answer, "!") || err != nil {
 		if err == nil || !strings.Contains(answer, err.Error()) {
 			t.Errorf("pools.txt:%d: %s: %v, want %s", n, release, err, answer)
@@ -177,7 +177,7 @@ func (c tfCase) check(t *testing.T, n int, release, answer string) bool {
 		return true
 	}
 	if p.GrantLimit != 0 { // only what is below it comes to the driver
-		if got := backOff(p.FirstGrant(d), p.GrantLimit, d); got != grant {
+		if got := p.Granted(d); got != grant {
 			t.Errorf("pools.txt:%d: %s: gets %d, want %s", n, release, got, answer)
 		}
 		return true
@@ -188,7 +188,7 @@ func (c tfCase) check(t *testing.T, n int, release, answer string) bool {
 	// What it gets is the last of the calls, where the first was refused.
 	all := strings.Split(calls, ", ")
 	if last := strings.Fields(all[len(all)-1]); strings.HasSuffix(first, "!") {
-		if got := strconv.FormatUint(backOff(grant, 0, d), 10); got != last[1] {
+		if got := strconv.FormatUint(p.Granted(d), 10); got != last[1] {
 			t.Errorf("pools.txt:%d: %s: gets %s, want %s", n, release, got, last[1])
 		}
 	}
@@ -223,7 +223,7 @@ func TestTensorFlowHostLimit(t *testing.T) {
 		}
 		for _, release := range releases[slices.Index(releases, first) : slices.Index(releases, last)+1] {
 			asked++
-			a, err := Explain(env, Framework{"tensorflow", release}, Device{Total: 6442450944, Free: 6291456000, CCMajor: 8})
+			a, err := Explain(env, Release{"tensorflow", release}, Device{Total: 6442450944, Free: 6291456000, CCMajor: 8})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -10,20 +10,20 @@ import (
 	"strings"
 )
 
-// A torchItem is one setting as it is written.
-type torchItem struct{ key, value string }
+// A pair is one setting as it is written.
+type pair struct{ key, value string }
 
-func (i torchItem) String() string {
-	if i.value == "" {
-		return i.key
+func (p pair) String() string {
+	if p.value == "" {
+		return p.key
 	}
-	return i.key + ":" + i.value
+	return p.key + ":" + p.value
 }
 
-// torchItems cuts a list at the commas outside of brackets, and leaves blanks
+// pairs cuts a list at the commas outside of brackets, and leaves blanks
 // out.
-func torchItems(text string) []torchItem {
-	var items []torchItem
+func pairs(text string) []pair {
+	var items []pair
 	depth, start := 0, 0
 	text = strings.Join(strings.FieldsFunc(text, isCSpace), "") + ","
 	for i := range len(text) {
@@ -37,7 +37,7 @@ func torchItems(text string) []torchItem {
 				continue
 			}
 			if key, value, _ := strings.Cut(text[start:i], ":"); text[start:i] != "" {
-				items = append(items, torchItem{key, value})
+				items = append(items, pair{key, value})
 			}
 			start = i + 1
 		}
@@ -45,7 +45,7 @@ func torchItems(text string) []torchItem {
 	return items
 }
 
-func joinTorch(items []torchItem) string {
+func joinTorch(items []pair) string {
 	var texts []string
 	for _, i := range items {
 		texts = append(texts, i.String())
@@ -56,9 +56,9 @@ func joinTorch(items []torchItem) string {
 // repair is the list with what was refused put right, or left out if it is a
 // key that the release does not know; empty if neither gives a list that it
 // takes.
-func (r *torchRelease) repair(env Environment, name, failed string) string {
-	var items []torchItem
-	for _, item := range torchItems(env.Get(name)) {
+func (r *release) repair(env Environment, name, failed string) string {
+	var items []pair
+	for _, item := range pairs(env.Get(name)) {
 		k, known := r.key(item.key)
 		switch near := nearestOf(item.key, r.names()); {
 		case known && item.value == "":
@@ -83,15 +83,15 @@ func (r *torchRelease) repair(env Environment, name, failed string) string {
 }
 
 // repaired is the value that was meant, where that is plain.
-func (k torchKey) repaired(r *torchRelease, value string) string {
+func (k torchKey) repaired(r *release, value string) string {
 	f, err := strconv.ParseFloat(strings.TrimSuffix(value, "%"), 64)
 	switch torchTarget(k.name) {
-	case torchGC, torchFraction:
+	case keyGC, keyFraction:
 		if err == nil && f > 1 && f <= 100 {
 			return hundredth(f)
 		}
 		return value
-	case torchMaxSplit, torchNonSplit:
+	case keyMaxSplit, keyNonSplit:
 		if err == nil && f >= 0 && f < 21 {
 			return "21"
 		}
@@ -120,17 +120,17 @@ func (k torchKey) repaired(r *torchRelease, value string) string {
 func MergePyTorch(env Environment, v string, key, value string) (name, text string, err error) {
 	release := newestTorch
 	if v != "" {
-		if release, err = parseVersion(v, "PyTorch", "2.8.0"); err != nil {
+		if release, err = ParseVersion(v, "PyTorch", "2.8.0"); err != nil {
 			return "", "", err
 		}
-		if first := torchReleases[0].version; release.less(first) {
+		if first := releases[0].Version; release.Less(first) {
 			return "", "", fmt.Errorf("PyTorch %s is not known; the oldest known release is %s", v, first)
 		}
 	}
-	r := at(torchReleases, release)
+	r := At(releases, release)
 	k, known := r.key(key)
 	if !known {
-		if since, ok := torchSince(key); ok {
+		if since, ok := since(key); ok {
 			return "", "", fmt.Errorf("PyTorch %s does not know %s, only %s and later do", release, key, since)
 		}
 		return "", "", fmt.Errorf("PyTorch %s does not know %s%s", release, key, didYouMean(key, r.names()))
@@ -144,13 +144,13 @@ func MergePyTorch(env Environment, v string, key, value string) (name, text stri
 		return "", "", fmt.Errorf("PyTorch %s refuses %s=%s: %w", release, name, env.Get(name), err)
 	}
 
-	var items []torchItem
-	put := torchItem{key, value}
-	for _, item := range torchItems(env.Get(name)) {
+	var items []pair
+	put := pair{key, value}
+	for _, item := range pairs(env.Get(name)) {
 		if torchTarget(item.key) != torchTarget(key) {
 			items = append(items, item)
 		} else if put.key != "" {
-			items, put = append(items, put), torchItem{}
+			items, put = append(items, put), pair{}
 		}
 	}
 	if put.key != "" {
@@ -171,7 +171,7 @@ func MergePyTorch(env Environment, v string, key, value string) (name, text stri
 }
 
 // check reads a list that counts for both parts.
-func (r *torchRelease) check(text string) (torchSettings, error) {
+func (r *release) check(text string) (torchSettings, error) {
 	loaded, err := r.backendAt(text)
 	if err != nil {
 		return torchSettings{}, err

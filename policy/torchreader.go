@@ -20,7 +20,7 @@ const (
 )
 
 // know adds keys to those of a release.
-func (r *torchRelease) know(common bool, read torchRead, names ...string) {
+func (r *release) know(common bool, read torchRead, names ...string) {
 	for _, name := range names {
 		r.keys = append(r.keys, torchKey{name, common, read})
 	}
@@ -35,9 +35,9 @@ type torchKey struct {
 
 // torchRead takes a value that begins with the token i, and says which token
 // was its last.
-type torchRead func(p *torchReader, key string, i int) (int, error)
+type torchRead func(p *reader, key string, i int) (int, error)
 
-func (r *torchRelease) key(name string) (torchKey, bool) {
+func (r *release) key(name string) (torchKey, bool) {
 	i := slices.IndexFunc(r.keys, func(k torchKey) bool { return k.name == name })
 	if i < 0 {
 		return torchKey{}, false
@@ -46,14 +46,14 @@ func (r *torchRelease) key(name string) (torchKey, bool) {
 }
 
 // torchSince is the first release that knows a key.
-func torchSince(key string) (version, bool) {
-	for _, row := range torchReleases {
-		r := at(torchReleases, row.version)
+func since(key string) (Version, bool) {
+	for _, row := range releases {
+		r := At(releases, row.Version)
 		if _, ok := r.key(key); ok {
-			return row.version, true
+			return row.Version, true
 		}
 	}
-	return version{}, false
+	return Version{}, false
 }
 
 // torchTarget is what a key sets: AMD's names are NVIDIA's here.
@@ -70,7 +70,7 @@ type torchSettings struct {
 }
 
 func (s *torchSettings) fraction() (float64, bool) {
-	f, ok := s.values[torchFraction].(float64)
+	f, ok := s.values[keyFraction].(float64)
 	return f, ok
 }
 
@@ -85,8 +85,8 @@ func (s *torchSettings) capped() bool {
 // Since 2.10 there are two: one for the settings that GPUs of all makers have
 // in common, which takes the large segments' size first of all, and one for
 // CUDA's own. Each passes over what is the other's.
-type torchReader struct {
-	r      *torchRelease
+type reader struct {
+	r      *release
 	tokens []string
 	loaded string // the backend, which was chosen when the libraries were loaded
 	torchSettings
@@ -107,16 +107,16 @@ func torchNoBracket(vector string) error {
 
 // parse reads a list as a program's call hands it over. Where the release has
 // two readers the common one comes first.
-func (r *torchRelease) parse(text, loaded string) (torchSettings, error) {
+func (r *release) parse(text, loaded string) (torchSettings, error) {
 	return r.read(text, text, loaded, false)
 }
 
 // read reads the lists of the two readers, of which one comes first.
-func (r *torchRelease) read(common, own, loaded string, ownFirst bool) (torchSettings, error) {
+func (r *release) read(common, own, loaded string, ownFirst bool) (torchSettings, error) {
 	if r.grammar == torchSplit {
 		return r.parseSplit(own)
 	}
-	p := &torchReader{r: r, tokens: r.tokens(common), loaded: loaded, torchSettings: torchSettings{values: map[string]any{}}}
+	p := &reader{r: r, tokens: r.tokens(common), loaded: loaded, torchSettings: torchSettings{values: map[string]any{}}}
 	if r.grammar == torchStrict {
 		err := p.strict()
 		return p.torchSettings, err
@@ -144,7 +144,7 @@ func (r *torchRelease) read(common, own, loaded string, ownFirst bool) (torchSet
 }
 
 // take reads the value of a key, which begins with the token i.
-func (p *torchReader) take(k torchKey, i int) (int, error) {
+func (p *reader) take(k torchKey, i int) (int, error) {
 	p.given, p.failed = append(p.given, k.name), k.name
 	i, err := k.read(p, torchTarget(k.name), i)
 	if err == nil {
@@ -153,8 +153,8 @@ func (p *torchReader) take(k torchKey, i int) (int, error) {
 	return i, err
 }
 
-func (r *torchRelease) parseSplit(text string) (torchSettings, error) {
-	p := &torchReader{r: r, torchSettings: torchSettings{values: map[string]any{}}}
+func (r *release) parseSplit(text string) (torchSettings, error) {
+	p := &reader{r: r, torchSettings: torchSettings{values: map[string]any{}}}
 	for _, option := range strings.FieldsFunc(text, func(c rune) bool { return c == ',' || isCSpace(c) }) {
 		parts := torchColons.Split(option, -1)
 		if parts[len(parts)-1] == "" {
@@ -184,7 +184,7 @@ func isCSpace(c rune) bool { return c == ' ' || '\t' <= c && c <= '\r' }
 
 // tokens are the marks , : [ ] and what is between them, less blanks; until 2.9
 // only the space is one.
-func (r *torchRelease) tokens(text string) []string {
+func (r *release) tokens(text string) []string {
 	var tokens []string
 	var word []byte
 	flush := func() {
@@ -207,7 +207,7 @@ func (r *torchRelease) tokens(text string) []string {
 }
 
 // strict is the reader of 2.0 to 2.9.
-func (p *torchReader) strict() error {
+func (p *reader) strict() error {
 	for i := 0; i < len(p.tokens); i++ {
 		k, known := p.r.key(p.tokens[i])
 		if !known {
@@ -229,7 +229,7 @@ func (p *torchReader) strict() error {
 }
 
 // mark wants a separator at i; since 2.10 any token will do.
-func (p *torchReader) mark(i int, want string) error {
+func (p *reader) mark(i int, want string) error {
 	switch {
 	case p.r.grammar == torchTwice && i >= len(p.tokens):
 		return errTorchEnd
@@ -240,10 +240,10 @@ func (p *torchReader) mark(i int, want string) error {
 }
 
 // segments takes the size of large segments, wherever the list has it.
-func (p *torchReader) segments() error {
-	k, known := p.r.key(torchLarge)
+func (p *reader) segments() error {
+	k, known := p.r.key(keyLarge)
 	for i := 0; known && i < len(p.tokens); i++ {
-		if p.tokens[i] == torchLarge {
+		if p.tokens[i] == keyLarge {
 			err := p.mark(i+1, ":")
 			if err == nil {
 				i, err = p.take(k, i+2)
@@ -259,23 +259,23 @@ func (p *torchReader) segments() error {
 // backendAt is the backend that is chosen while the libraries are loaded, by
 // code of its own: the first that the list names. Since 2.10 a list that ends
 // too soon is an error already here.
-func (r *torchRelease) backendAt(text string) (string, error) {
+func (r *release) backendAt(text string) (string, error) {
 	switch r.grammar {
 	case torchSplit:
 		return torchNative, nil
 	case torchStrict:
 		for _, option := range strings.FieldsFunc(text, func(c rune) bool { return c == ',' || isCSpace(c) }) {
 			parts := torchColons.Split(option, -1)
-			if len(parts) > 1 && parts[0] == torchBackend && (parts[1] == torchNative || parts[1] == torchAsync) {
+			if len(parts) > 1 && parts[0] == keyBackend && (parts[1] == torchNative || parts[1] == torchAsync) {
 				return parts[1], nil
 			}
 		}
 		return torchNative, nil
 	}
-	p := torchReader{r: r, tokens: r.tokens(text)}
+	p := reader{r: r, tokens: r.tokens(text)}
 	for i := 0; i < len(p.tokens); i += 2 {
-		if p.tokens[i] == torchBackend {
-			name, err := p.word(torchBackend, i+2)
+		if p.tokens[i] == keyBackend {
+			name, err := p.word(keyBackend, i+2)
 			if err == nil && name != torchAsync {
 				name = torchNative
 			}
@@ -290,7 +290,7 @@ func (r *torchRelease) backendAt(text string) (string, error) {
 }
 
 // loose is each of the two readers since 2.10.
-func (p *torchReader) loose() error {
+func (p *reader) loose() error {
 	for i := 0; i < len(p.tokens); i++ {
 		k, known := p.r.key(p.tokens[i])
 		var err error
@@ -302,7 +302,7 @@ func (p *torchReader) loose() error {
 				of = "CUDA"
 			}
 			return torchRefused("Unrecognized key '%s' in %s allocator config.", p.tokens[i], of)
-		case k.common == p.own || k.name == torchLarge:
+		case k.common == p.own || k.name == keyLarge:
 			i, err = p.skip(i)
 		default:
 			if err = p.mark(i+1, ":"); err == nil {
@@ -318,7 +318,7 @@ func (p *torchReader) loose() error {
 }
 
 // skip passes over the key at i.
-func (p *torchReader) skip(i int) (int, error) {
+func (p *reader) skip(i int) (int, error) {
 	if i += 2; i >= len(p.tokens) {
 		return i, errTorchEnd
 	}

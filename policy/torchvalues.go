@@ -13,15 +13,15 @@ import (
 )
 
 // word is the token i; key is for the error of 2.0 to 2.9.
-func (p *torchReader) word(key string, i int) (string, error) {
+func (p *reader) word(key string, i int) (string, error) {
 	switch {
 	case i < len(p.tokens):
 		return p.tokens[i], nil
 	case p.r.grammar == torchTwice:
 		return "", errTorchEnd
-	case key == torchBackend:
+	case key == keyBackend:
 		return "", torchRefused("Error parsing backend value")
-	case key == torchExpandable || key == "release_lock_on_cudamalloc":
+	case key == keyExpandable || key == "release_lock_on_cudamalloc":
 		return "", torchRefused("Expected a single True/False argument for %s", key)
 	}
 	return "", torchRefused("Error, expecting %s value", key)
@@ -29,7 +29,7 @@ func (p *torchReader) word(key string, i int) (string, error) {
 
 // number is the token i as a whole number: std::stoi of 32 bits until 2.9,
 // std::stoull since. A minus counts down from 2^64.
-func (p *torchReader) number(key string, i int) (uint64, error) {
+func (p *reader) number(key string, i int) (uint64, error) {
 	token, err := p.word(key, i)
 	if err != nil {
 		return 0, err
@@ -60,7 +60,7 @@ var cInteger = regexp.MustCompile(`^[ \t-\r]*[+-]?[0-9]+`)
 
 // real is the token i as std::stod reads it: the beginning of it that is a
 // number, and an error for one that is too large, or too small to be exact.
-func (p *torchReader) real(key string, i int) (float64, error) {
+func (p *reader) real(key string, i int) (float64, error) {
 	token, err := p.word(key, i)
 	if err != nil {
 		return 0, err
@@ -100,29 +100,29 @@ var cReal = regexp.MustCompile(`^[ \t-\r]*[+-]?(?i:0x(?:[0-9a-f]+\.?[0-9a-f]*|\.
 const mib = 1 << 20
 
 // megabytes reads a size in MiB.
-func (p *torchReader) megabytes(key string, i int) (int, error) {
+func (p *reader) megabytes(key string, i int) (int, error) {
 	n, err := p.number(key, i)
 	if err != nil {
 		return i, err
 	}
 	least := uint64(20) // kLargeBuffer
-	if large, ok := p.values[torchLarge].(uint64); ok {
+	if large, ok := p.values[keyLarge].(uint64); ok {
 		least = large / mib
 	}
 	strict := p.r.grammar != torchTwice
-	switch limited := key == torchMaxSplit || key == torchNonSplit; {
+	switch limited := key == keyMaxSplit || key == keyNonSplit; {
 	case limited && strict && n <= least:
 		return i, torchRefused("CachingAllocator option %s too small, must be > %d", key, least)
 	case limited && n < least:
 		return i, torchRefused("CachingAllocator option %s too small, must be >= %d", key, least)
-	case key == torchLarge && n <= 10: // kMinLargeAlloc
+	case key == keyLarge && n <= 10: // kMinLargeAlloc
 		return i, torchRefused("CachingAllocator option large_segment_size_mb must be > 10 MB")
 	}
 	p.values[key] = min(n, math.MaxUint64/mib) * mib
 	return i, nil
 }
 
-func (p *torchReader) count(key string, i int) (int, error) {
+func (p *reader) count(key string, i int) (int, error) {
 	n, err := p.number(key, i)
 	if err == nil && n == 0 {
 		err = torchRefused("Pinned reserve segment size has to be greater than 0")
@@ -131,7 +131,7 @@ func (p *torchReader) count(key string, i int) (int, error) {
 	return i, err
 }
 
-func (p *torchReader) threads(key string, i int) (int, error) {
+func (p *reader) threads(key string, i int) (int, error) {
 	n, err := p.number(key, i)
 	if err != nil {
 		return i, err
@@ -150,7 +150,7 @@ func (p *torchReader) threads(key string, i int) (int, error) {
 	return i, nil
 }
 
-func (p *torchReader) truth(key string, i int) (int, error) {
+func (p *reader) truth(key string, i int) (int, error) {
 	word, err := p.word(key, i)
 	switch {
 	case err != nil:
@@ -164,7 +164,7 @@ func (p *torchReader) truth(key string, i int) (int, error) {
 	return i, nil
 }
 
-func (p *torchReader) threshold(key string, i int) (int, error) {
+func (p *reader) threshold(key string, i int) (int, error) {
 	f, err := p.real(key, i)
 	switch {
 	case err != nil:
@@ -180,7 +180,7 @@ func (p *torchReader) threshold(key string, i int) (int, error) {
 	return i, nil
 }
 
-func (p *torchReader) fraction(key string, i int) (int, error) {
+func (p *reader) fraction(key string, i int) (int, error) {
 	f, err := p.real(key, i)
 	if err == nil && !(f >= 0 && f <= 1) {
 		err = torchRefused("per_process_memory_fraction is invalid, set it in [0.0, 1.0]")
@@ -191,7 +191,7 @@ func (p *torchReader) fraction(key string, i int) (int, error) {
 	return i, err
 }
 
-func (p *torchReader) backend(key string, i int) (int, error) {
+func (p *reader) backend(key string, i int) (int, error) {
 	name, err := p.word(key, i)
 	switch {
 	case err != nil:
@@ -209,7 +209,7 @@ func (p *torchReader) backend(key string, i int) (int, error) {
 
 // roundup reads one number of divisions for all sizes, or a list of them by
 // size.
-func (p *torchReader) roundup(key string, i int) (int, error) {
+func (p *reader) roundup(key string, i int) (int, error) {
 	word, err := p.word(key, i)
 	if err != nil {
 		return i, err
@@ -231,7 +231,7 @@ func (p *torchReader) roundup(key string, i int) (int, error) {
 	return i, err
 }
 
-func (p *torchReader) roundups(key string, i int) (int, error) {
+func (p *reader) roundups(key string, i int) (int, error) {
 	all, _ := p.values[key].([16]uint64)
 	p.values[key] = all // [] sets nothing, and is no error
 	first, last := true, 0
@@ -295,7 +295,7 @@ func (p *torchReader) roundups(key string, i int) (int, error) {
 }
 
 // interval is the index of a size in MiB.
-func (p *torchReader) interval(i int) (int, error) {
+func (p *reader) interval(i int) (int, error) {
 	text := cInteger.FindString(p.tokens[i])
 	n, err := strconv.ParseUint(strings.TrimLeft(text, "+- \t\n\v\f\r"), 10, 64)
 	switch {
@@ -315,7 +315,7 @@ func (p *torchReader) interval(i int) (int, error) {
 
 // reserve reads how many addresses a segment reserves. What makes no sense is
 // left out with a warning.
-func (p *torchReader) reserve(key string, i int) (int, error) {
+func (p *reader) reserve(key string, i int) (int, error) {
 	word, err := p.word(key, i)
 	if err != nil {
 		return i, err
@@ -338,7 +338,7 @@ var plainReal = regexp.MustCompile(`^[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-
 
 // reserves reads [name:reserve,name:reserve]; the opening bracket may be any
 // token.
-func (p *torchReader) reserves(key string, i int) (int, error) {
+func (p *reader) reserves(key string, i int) (int, error) {
 	classes := map[string]any{}
 	for {
 		switch {
@@ -350,7 +350,7 @@ func (p *torchReader) reserves(key string, i int) (int, error) {
 		case i+3 >= len(p.tokens):
 			return i, errTorchEnd
 		}
-		one := torchReader{r: p.r, tokens: p.tokens, torchSettings: torchSettings{values: map[string]any{}}}
+		one := reader{r: p.r, tokens: p.tokens, torchSettings: torchSettings{values: map[string]any{}}}
 		name := p.tokens[i+1]
 		i += 3
 		one.reserve(name, i)

@@ -13,56 +13,51 @@ import (
 // needs, whichever the program uses.
 const launchedVar = "GPUMEM_TF_LIMIT_MIB"
 
+// corrections are the warnings so far of what is set in vain.
+type corrections struct{ Notes }
+
 // unread warns of the variables about memory that the framework does not read,
 // and of names that nobody reads but that look like one about memory or
 // devices. What r speaks of already is left out, and so is what is empty.
-func unread(env Environment, f framework, v version, r reading) []Warning {
+func unread(env Environment, f Framework, v Version, r Reading) []Warning {
 	said := map[string]bool{}
-	for _, s := range r.settings {
+	for _, s := range r.Settings {
 		said[s.Name] = true
 	}
-	for _, w := range r.warnings {
+	for _, w := range r.Warnings {
 		said[w.Name] = true
 	}
-	n := notes{env: env}
+	n := corrections{Notes{Env: env}}
 	_, launched := env.Lookup(launchedVar)
-	for _, name := range env.names {
+	for _, name := range env.Names() {
 		if said[name] || env.Get(name) == "" {
 			continue
 		}
-		known, ok := variable(name)
+		known, ok := Lookup(name)
 		switch {
 		case ok && launched: // its own framework's were set for whichever it is
-		case ok && (known.About == AboutMemory || known.About == AboutHost) && !known.ReadBy(f.name):
+		case ok && (known.About == AboutMemory || known.About == AboutHost) && !known.ReadBy(f.Name):
 			n.foreign(known, f, v)
 		case !ok:
-			if meant, ok := nearest(name, f.name, v); ok {
+			if meant, ok := nearest(name, f.Name, v); ok {
 				n.misspelt(name, meant, f, v)
 			}
 		}
 	}
-	return n.warnings
+	return n.Warnings
 }
 
 // foreign warns of a variable of another framework.
-func (n *notes) foreign(known Variable, f framework, v version) {
-	set, text := Counterpart(known.Name, n.env.Get(known.Name), Framework{f.name, v.text(f)})
+func (n *corrections) foreign(known Variable, f Framework, v Version) {
+	set, text := Counterpart(known.Name, n.Env.Get(known.Name), f.Release(v))
 	open, taken := n.open(set)
 	switch {
 	case open != "":
 		text = strings.Replace(text, set, open, 1)
 	case taken != "":
-		text = fmt.Sprintf("; %s goes by %s, which is set", f.title, taken)
+		text = fmt.Sprintf("; %s goes by %s, which is set", f.Title, taken)
 	}
-	n.warn(known.Name, n.joined(open), "only %s reads it%s", known.readers(), text)
-}
-
-// text is v as Framework has it: empty for a framework without versions.
-func (v version) text(f framework) string {
-	if f.like == "" {
-		return ""
-	}
-	return v.String()
+	n.Warn(known.Name, n.joined(open), "only %s reads it%s", known.readers(), text)
 }
 
 // same are variables that say the same thing, of which only one should be set.
@@ -70,7 +65,7 @@ var same = [][]string{{fractionVar, oldFractionVar}, {pytorchCudaConf, pytorchHi
 
 // open is the part of assignments that nothing in the environment contradicts,
 // and no fix so far; taken is the last variable that does.
-func (n *notes) open(set string) (open, taken string) {
+func (n *corrections) open(set string) (open, taken string) {
 	var words []string
 	for word := range strings.FieldsSeq(set) {
 		name, _, _ := strings.Cut(word, "=")
@@ -82,10 +77,10 @@ func (n *notes) open(set string) (open, taken string) {
 		}
 		free := true
 		for _, other := range group {
-			if n.env.Get(other) != "" {
+			if n.Env.Get(other) != "" {
 				taken, free = other, false
 			}
-			for _, w := range n.warnings {
+			for _, w := range n.Warnings {
 				free = free && (other == name || !strings.Contains(" "+w.Fix, " "+other+"="))
 			}
 		}
@@ -98,15 +93,15 @@ func (n *notes) open(set string) (open, taken string) {
 
 // joined is the assignment set together with what warnings before this one
 // assign to the same variable, if its value is a list.
-func (n *notes) joined(set string) string {
+func (n *corrections) joined(set string) string {
 	name, value, _ := strings.Cut(set, "=")
 	if name != pytorchConf && name != pytorchCudaConf {
 		return set
 	}
-	for i := range n.warnings {
-		if _, before, ok := strings.Cut(n.warnings[i].Fix, name+"="); ok {
+	for i := range n.Warnings {
+		if _, before, ok := strings.Cut(n.Warnings[i].Fix, name+"="); ok {
 			set = name + "=" + before + "," + value
-			n.warnings[i].Fix = set
+			n.Warnings[i].Fix = set
 		}
 	}
 	return set
@@ -128,25 +123,25 @@ func (v Variable) readers() string {
 var titles = map[string]string{"jax": "JAX", "gpumem": "gpumem", "tensorflow": "TensorFlow", "pytorch": "PyTorch", "cupy": "CuPy", "nobody": "nobody", "driver": "NVIDIA's driver or libraries, under every framework"}
 
 // misspelt warns of a name that nobody reads.
-func (n *notes) misspelt(wrong string, meant Variable, f framework, v version) {
+func (n *corrections) misspelt(wrong string, meant Variable, f Framework, v Version) {
 	why := ""
 	if strings.EqualFold(wrong, meant.Name) {
 		why = ", for case counts"
 	}
 	text := fmt.Sprintf("not a variable that anyone reads%s; did you mean %s?", why, meant.Name)
-	value := n.env.Get(wrong)
+	value := n.Env.Get(wrong)
 	set := meant.Name + "=" + value
 	switch _, taken := n.open(meant.Name + "="); {
 	case taken != "":
 		text += " It is ignored, and " + taken + " is set"
-	case meant.readAt(f.name, v):
+	case meant.ReadAt(f.Name, v):
 		set = n.accepted(wrong, meant.Name, f, v)
 	default:
-		other, more := Counterpart(meant.Name, value, Framework{f.name, v.text(f)})
+		other, more := Counterpart(meant.Name, value, f.Release(v))
 		if open, _ := n.open(other); open != other {
 			other, more = "", ""
 		}
-		if !meant.ReadBy(f.name) {
+		if !meant.ReadBy(f.Name) {
 			text += " Only " + meant.readers() + " reads that" + more
 			set += " " + other
 		} else if other != "" { // but not this release
@@ -158,21 +153,21 @@ func (n *notes) misspelt(wrong string, meant Variable, f framework, v version) {
 	if open, _ := n.open(set); open != "" && len(strings.Fields(value)) == 1 { // else a fix would read otherwise
 		fix += " " + open
 	}
-	n.warn(wrong, fix, "%s", text)
+	n.Warn(wrong, fix, "%s", text)
 }
 
 // accepted is the assignment of the wrong name's value to the right one, or
 // what the framework wants in place of that value; empty if it refuses it.
-func (n *notes) accepted(wrong, right string, f framework, v version) string {
-	value := n.env.Get(wrong)
-	r, err := f.read(n.env.without(wrong).with(right, value), v)
+func (n *corrections) accepted(wrong, right string, f Framework, v Version) string {
+	value := n.Env.Get(wrong)
+	r, err := f.Read(n.Env.Without(wrong).With(right, value), v)
 	if err != nil {
 		if strings.HasPrefix(err.Fix, right+"=") {
 			return err.Fix
 		}
 		return ""
 	}
-	for _, w := range r.warnings {
+	for _, w := range r.Warnings {
 		if w.Name == right && strings.HasPrefix(w.Fix, right+"=") {
 			return w.Fix
 		}
@@ -184,7 +179,7 @@ func (n *notes) accepted(wrong, right string, f framework, v version) string {
 // about memory or devices, within two edits, whatever the case, or with the
 // same words that matter. Of several as near it is one that the framework
 // reads.
-func nearest(name, framework string, v version) (Variable, bool) {
+func nearest(name, framework string, v Version) (Variable, bool) {
 	upper := strings.ToUpper(name)
 	if slices.Contains(namesakes, upper) {
 		return Variable{}, false
@@ -225,11 +220,11 @@ var byWords = sync.OnceValue(func() map[string][]Variable {
 
 // rank is how likely a variable was meant: 0 not at all, for it is not about
 // memory or devices.
-func (v Variable) rank(framework string, at version) int {
+func (v Variable) rank(framework string, at Version) int {
 	switch {
 	case v.About == AboutOther && v.Name != xlaFlagsVar:
 		return 0
-	case v.readAt(framework, at):
+	case v.ReadAt(framework, at):
 		return 2
 	}
 	return 1

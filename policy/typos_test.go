@@ -132,11 +132,11 @@ func TestCorpus(t *testing.T) {
 			t.Errorf("%s is there twice", name)
 		}
 		seen[name] = true
-		if _, ok := variable(name); ok {
+		if _, ok := Lookup(name); ok {
 			t.Errorf("%s is in the table", name)
 		}
-		for _, f := range readers() {
-			if v, ok := nearest(name, f.name, f.newest); ok {
+		for _, f := range All {
+			if v, ok := nearest(name, f.Name, f.Newest); ok {
 				t.Errorf("%s is a real variable, and called a typo of %s", name, v.Name)
 			}
 		}
@@ -145,14 +145,14 @@ func TestCorpus(t *testing.T) {
 
 // TestNoTypoOfAnother: what one framework reads is not another's misspelt.
 func TestNoTypoOfAnother(t *testing.T) {
-	for _, f := range readers() {
+	for _, f := range All {
 		for _, v := range Variables {
 			if v.About == AboutOther && v.Name != xlaFlagsVar {
-				if got, ok := nearest(v.Name, f.name, f.newest); ok {
+				if got, ok := nearest(v.Name, f.Name, f.Newest); ok {
 					t.Errorf("%s is called a typo of %s", v.Name, got.Name)
 				}
 			}
-			for _, w := range unread(Environ([]string{v.Name + "=1"}), f, f.newest, reading{}) {
+			for _, w := range unread(Environ([]string{v.Name + "=1"}), f, f.Newest, Reading{}) {
 				if strings.Contains(w.Text, "did you mean") {
 					t.Errorf("%s: %s", v.Name, w.Text)
 				}
@@ -163,7 +163,7 @@ func TestNoTypoOfAnother(t *testing.T) {
 
 // suspects are the variables whose misspellings are looked for.
 func suspects() []Variable {
-	return slices.DeleteFunc(slices.Clone(Variables), func(v Variable) bool { return v.rank("jax", newest) == 0 })
+	return slices.DeleteFunc(slices.Clone(Variables), func(v Variable) bool { return v.rank("jax", Newest) == 0 })
 }
 
 // letters are some of those that are typed by mistake.
@@ -190,13 +190,13 @@ func oneEdit(s string, use func(string)) {
 
 // known says whether a misspelling is itself a real name.
 func known(name string) bool {
-	_, ok := variable(name)
+	_, ok := Lookup(name)
 	return ok || slices.Contains(namesakes, name)
 }
 
 // finds checks that a misspelling is found and leads to v or to one as near.
 func finds(t interface{ Fatalf(string, ...any) }, wrong string, v Variable) {
-	got, ok := nearest(wrong, "jax", newest)
+	got, ok := nearest(wrong, "jax", Newest)
 	if !ok {
 		t.Fatalf("%s is not found to be %s", wrong, v.Name)
 	}
@@ -307,111 +307,95 @@ func TestWords(t *testing.T) {
 		strings.Repeat("XLA_PYTHON_CLIENT_", 1000):   "",
 		"XLA_PYTHON_CLIENT_MEM_FRACTION\x00\xff\xfe": "",
 	} {
-		got, ok := nearest(wrong, "jax", newest)
+		got, ok := nearest(wrong, "jax", Newest)
 		if ok != (want != "") || ok && got.Name != want {
 			t.Errorf("%.60q: %q, want %q", wrong, got.Name, want)
 		}
 	}
 }
 
-// readerOf is a framework, or, of one that is not known yet, one that reads
-// nothing.
-func readerOf(name string) framework {
-	f, err := frameworkOf(name)
-	if err != nil {
-		f = framework{name: name, title: titles[name], newest: newest, like: "1.0", read: func(Environment, version) (reading, *SettingError) { return reading{}, nil }}
-	}
-	return f
-}
-
-// readers are all of them.
-func readers() []framework {
-	return []framework{readerOf("jax"), readerOf("gpumem"), readerOf("tensorflow"), readerOf("pytorch"), readerOf("cupy")}
-}
-
 // TestUnread: the warning and the fix, in each framework.
 func TestUnread(t *testing.T) {
 	for _, tc := range []struct {
 		name string
-		as   Framework
+		as   Release
 		env  []string
 		want []string // "NAME: text [fix]"
 	}{
-		{"nothing", Framework{"jax", ""}, []string{"HOME=/", "PATH="}, nil},
-		{"own variables have their notes elsewhere", Framework{"jax", ""}, []string{preallocateVar + "=false", fractionVar + "=.5"}, nil},
-		{"empty", Framework{"jax", ""}, []string{tfGrowth + "=", "XLA_MEM_FRACTION="}, nil},
-		{"the driver's", Framework{"jax", ""}, []string{"CUDA_VISIBLE_DEVICES=0", "CUBLAS_WORKSPACE_CONFIG=:16:8"}, nil},
-		{"about devices", Framework{"gpumem", ""}, []string{"JAX_PLATFORMS=cuda", "JAX_CUDA_VISIBLE_DEVICES=0"}, nil},
-		{"not about memory", Framework{"jax", ""}, []string{"TF_CPU_ALLOCATOR_USE_BFC=1"}, nil},
+		{"nothing", Release{"jax", ""}, []string{"HOME=/", "PATH="}, nil},
+		{"own variables have their notes elsewhere", Release{"jax", ""}, []string{preallocateVar + "=false", fractionVar + "=.5"}, nil},
+		{"empty", Release{"jax", ""}, []string{tfGrowth + "=", "XLA_MEM_FRACTION="}, nil},
+		{"the driver's", Release{"jax", ""}, []string{"CUDA_VISIBLE_DEVICES=0", "CUBLAS_WORKSPACE_CONFIG=:16:8"}, nil},
+		{"about devices", Release{"gpumem", ""}, []string{"JAX_PLATFORMS=cuda", "JAX_CUDA_VISIBLE_DEVICES=0"}, nil},
+		{"not about memory", Release{"jax", ""}, []string{"TF_CPU_ALLOCATOR_USE_BFC=1"}, nil},
 
-		{"TensorFlow's allocator in JAX", Framework{"jax", ""}, []string{"TF_GPU_ALLOCATOR=cuda_malloc_async"},
+		{"TensorFlow's allocator in JAX", Release{"jax", ""}, []string{"TF_GPU_ALLOCATOR=cuda_malloc_async"},
 			[]string{"TF_GPU_ALLOCATOR: only TensorFlow reads it; in JAX write XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async [XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async]"}},
-		{"growth", Framework{"jax", ""}, []string{"TF_FORCE_GPU_ALLOW_GROWTH=true"},
+		{"growth", Release{"jax", ""}, []string{"TF_FORCE_GPU_ALLOW_GROWTH=true"},
 			[]string{"TF_FORCE_GPU_ALLOW_GROWTH: only TensorFlow reads it; in JAX write XLA_PYTHON_CLIENT_PREALLOCATE=false [XLA_PYTHON_CLIENT_PREALLOCATE=false]"}},
-		{"growth for our runtime", Framework{"gpumem", ""}, []string{"TF_FORCE_GPU_ALLOW_GROWTH=true"},
+		{"growth for our runtime", Release{"gpumem", ""}, []string{"TF_FORCE_GPU_ALLOW_GROWTH=true"},
 			[]string{"TF_FORCE_GPU_ALLOW_GROWTH: only TensorFlow reads it; in gpumem write XLA_PYTHON_CLIENT_PREALLOCATE=false [XLA_PYTHON_CLIENT_PREALLOCATE=false]"}},
-		{"no growth", Framework{"jax", ""}, []string{"TF_FORCE_GPU_ALLOW_GROWTH=false"},
+		{"no growth", Release{"jax", ""}, []string{"TF_FORCE_GPU_ALLOW_GROWTH=false"},
 			[]string{"TF_FORCE_GPU_ALLOW_GROWTH: only TensorFlow reads it; JAX takes all at once by default []"}},
-		{"said already", Framework{"jax", ""}, []string{"TF_FORCE_GPU_ALLOW_GROWTH=true", preallocateVar + "=true"},
+		{"said already", Release{"jax", ""}, []string{"TF_FORCE_GPU_ALLOW_GROWTH=true", preallocateVar + "=true"},
 			[]string{"TF_FORCE_GPU_ALLOW_GROWTH: only TensorFlow reads it; JAX goes by XLA_PYTHON_CLIENT_PREALLOCATE, which is set []"}},
-		{"a value that says nothing", Framework{"jax", ""}, []string{"TF_FORCE_GPU_ALLOW_GROWTH=perhaps"},
+		{"a value that says nothing", Release{"jax", ""}, []string{"TF_FORCE_GPU_ALLOW_GROWTH=perhaps"},
 			[]string{"TF_FORCE_GPU_ALLOW_GROWTH: only TensorFlow reads it []"}},
-		{"PyTorch's list", Framework{"jax", ""}, []string{"PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:64, per_process_memory_fraction : .5,backend:cudaMallocAsync"},
+		{"PyTorch's list", Release{"jax", ""}, []string{"PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:64, per_process_memory_fraction : .5,backend:cudaMallocAsync"},
 			[]string{"PYTORCH_CUDA_ALLOC_CONF: only PyTorch reads it; in JAX write XLA_CLIENT_MEM_FRACTION=0.5 XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async [XLA_CLIENT_MEM_FRACTION=0.5 XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async]"}},
-		{"an older JAX", Framework{"jax", "0.4.31"}, []string{"CUPY_GPU_MEMORY_LIMIT=30%"},
+		{"an older JAX", Release{"jax", "0.4.31"}, []string{"CUPY_GPU_MEMORY_LIMIT=30%"},
 			[]string{"CUPY_GPU_MEMORY_LIMIT: only CuPy reads it; in JAX write XLA_PYTHON_CLIENT_MEM_FRACTION=0.3 [XLA_PYTHON_CLIENT_MEM_FRACTION=0.3]"}},
-		{"the other name is set", Framework{"jax", ""}, []string{"CUPY_GPU_MEMORY_LIMIT=30%", oldFractionVar + "=.5"},
+		{"the other name is set", Release{"jax", ""}, []string{"CUPY_GPU_MEMORY_LIMIT=30%", oldFractionVar + "=.5"},
 			[]string{"CUPY_GPU_MEMORY_LIMIT: only CuPy reads it; JAX goes by XLA_PYTHON_CLIENT_MEM_FRACTION, which is set []"}},
-		{"pinned memory", Framework{"jax", ""}, []string{"TF_GPU_HOST_MEM_LIMIT_IN_MB=32768"},
+		{"pinned memory", Release{"jax", ""}, []string{"TF_GPU_HOST_MEM_LIMIT_IN_MB=32768"},
 			[]string{"TF_GPU_HOST_MEM_LIMIT_IN_MB: only TensorFlow reads it; in JAX write XLA_PJRT_GPU_HOST_MEMORY_LIMIT_GB=32 [XLA_PJRT_GPU_HOST_MEMORY_LIMIT_GB=32]"}},
 
-		{"several for PyTorch's list", Framework{"pytorch", ""}, []string{"XLA_CLIENT_MEM_FRACTION=.5", "HOME=/", "XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async", "XLA_PYTHON_CLIENT_PREALLOCATE=false"}, []string{
+		{"several for PyTorch's list", Release{"pytorch", ""}, []string{"XLA_CLIENT_MEM_FRACTION=.5", "HOME=/", "XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async", "XLA_PYTHON_CLIENT_PREALLOCATE=false"}, []string{
 			"XLA_CLIENT_MEM_FRACTION: only JAX reads it; in PyTorch write PYTORCH_ALLOC_CONF=per_process_memory_fraction:0.5 [PYTORCH_ALLOC_CONF=per_process_memory_fraction:0.5,backend:cudaMallocAsync]",
 			"XLA_PYTHON_CLIENT_ALLOCATOR: only JAX reads it; in PyTorch write PYTORCH_ALLOC_CONF=backend:cudaMallocAsync [PYTORCH_ALLOC_CONF=per_process_memory_fraction:0.5,backend:cudaMallocAsync]",
 			"XLA_PYTHON_CLIENT_PREALLOCATE: only JAX reads it; PyTorch takes what it needs in any case []"}},
-		{"JAX's in TensorFlow", Framework{"tensorflow", ""}, []string{"XLA_PYTHON_CLIENT_PREALLOCATE=false", "XLA_PYTHON_CLIENT_MEM_FRACTION=.5", "XLA_FLAGS=--a"}, []string{
+		{"JAX's in TensorFlow", Release{"tensorflow", ""}, []string{"XLA_PYTHON_CLIENT_PREALLOCATE=false", "XLA_PYTHON_CLIENT_MEM_FRACTION=.5", "XLA_FLAGS=--a"}, []string{
 			"XLA_PYTHON_CLIENT_PREALLOCATE: only JAX reads it; in TensorFlow write TF_FORCE_GPU_ALLOW_GROWTH=true [TF_FORCE_GPU_ALLOW_GROWTH=true]",
 			"XLA_PYTHON_CLIENT_MEM_FRACTION: only JAX reads it; TensorFlow is told by the program: tf.config.set_logical_device_configuration []"}},
-		{"of two in CuPy", Framework{"cupy", ""}, []string{"TF_BFC_MEMORY_DUMP=/tmp/x", "TF_PER_DEVICE_MEMORY_LIMIT_MB=1"}, []string{
+		{"of two in CuPy", Release{"cupy", ""}, []string{"TF_BFC_MEMORY_DUMP=/tmp/x", "TF_PER_DEVICE_MEMORY_LIMIT_MB=1"}, []string{
 			"TF_BFC_MEMORY_DUMP: only TensorFlow or JAX reads it []",
 			"TF_PER_DEVICE_MEMORY_LIMIT_MB: only JAX or TensorFlow reads it []"}},
 
-		{"misspelt", Framework{"jax", ""}, []string{"XLA_PYTHON_CLIENT_PREALOCATE=false"},
+		{"misspelt", Release{"jax", ""}, []string{"XLA_PYTHON_CLIENT_PREALOCATE=false"},
 			[]string{"XLA_PYTHON_CLIENT_PREALOCATE: not a variable that anyone reads; did you mean XLA_PYTHON_CLIENT_PREALLOCATE? [-XLA_PYTHON_CLIENT_PREALOCATE XLA_PYTHON_CLIENT_PREALLOCATE=false]"}},
-		{"case", Framework{"jax", ""}, []string{"xla_python_client_mem_fraction=.5"},
+		{"case", Release{"jax", ""}, []string{"xla_python_client_mem_fraction=.5"},
 			[]string{"xla_python_client_mem_fraction: not a variable that anyone reads, for case counts; did you mean XLA_PYTHON_CLIENT_MEM_FRACTION? [-xla_python_client_mem_fraction XLA_PYTHON_CLIENT_MEM_FRACTION=.5]"}},
-		{"misspelt, and the value is not recognised", Framework{"jax", ""}, []string{"JAX_PREALLOCATE=no"},
+		{"misspelt, and the value is not recognised", Release{"jax", ""}, []string{"JAX_PREALLOCATE=no"},
 			[]string{"JAX_PREALLOCATE: not a variable that anyone reads; did you mean XLA_PYTHON_CLIENT_PREALLOCATE? [-JAX_PREALLOCATE XLA_PYTHON_CLIENT_PREALLOCATE=false]"}},
-		{"misspelt, a percentage", Framework{"jax", ""}, []string{"XLA_MEM_FRACTION=30"},
+		{"misspelt, a percentage", Release{"jax", ""}, []string{"XLA_MEM_FRACTION=30"},
 			[]string{"XLA_MEM_FRACTION: not a variable that anyone reads; did you mean XLA_CLIENT_MEM_FRACTION? [-XLA_MEM_FRACTION XLA_CLIENT_MEM_FRACTION=.3]"}},
-		{"misspelt, and the value would be refused", Framework{"jax", ""}, []string{"XLA_MEM_FRACTION=half"},
+		{"misspelt, and the value would be refused", Release{"jax", ""}, []string{"XLA_MEM_FRACTION=half"},
 			[]string{"XLA_MEM_FRACTION: not a variable that anyone reads; did you mean XLA_CLIENT_MEM_FRACTION? [-XLA_MEM_FRACTION]"}},
-		{"both names, misspelt", Framework{"jax", ""}, []string{"XLA_CLIENT_MEM_FRACTIO=.3", "XLA_PYTHON_CLIENT_MEM_FRACTIO=.5"}, []string{
+		{"both names, misspelt", Release{"jax", ""}, []string{"XLA_CLIENT_MEM_FRACTIO=.3", "XLA_PYTHON_CLIENT_MEM_FRACTIO=.5"}, []string{
 			"XLA_CLIENT_MEM_FRACTIO: not a variable that anyone reads; did you mean XLA_CLIENT_MEM_FRACTION? [-XLA_CLIENT_MEM_FRACTIO XLA_CLIENT_MEM_FRACTION=.3]",
 			"XLA_PYTHON_CLIENT_MEM_FRACTIO: not a variable that anyone reads; did you mean XLA_PYTHON_CLIENT_MEM_FRACTION? [-XLA_PYTHON_CLIENT_MEM_FRACTIO]"}},
-		{"half of PyTorch's list is said", Framework{"jax", ""}, []string{"PYTORCH_CUDA_ALLOC_CONF=per_process_memory_fraction:.5,backend:cudaMallocAsync", oldFractionVar + "=.4"},
+		{"half of PyTorch's list is said", Release{"jax", ""}, []string{"PYTORCH_CUDA_ALLOC_CONF=per_process_memory_fraction:.5,backend:cudaMallocAsync", oldFractionVar + "=.4"},
 			[]string{"PYTORCH_CUDA_ALLOC_CONF: only PyTorch reads it; in JAX write XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async [XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async]"}},
-		{"misspelt beside the right one", Framework{"jax", ""}, []string{"XLA_MEM_FRACTION=.3", oldFractionVar + "=.5"},
+		{"misspelt beside the right one", Release{"jax", ""}, []string{"XLA_MEM_FRACTION=.3", oldFractionVar + "=.5"},
 			[]string{"XLA_MEM_FRACTION: not a variable that anyone reads; did you mean XLA_CLIENT_MEM_FRACTION? It is ignored, and XLA_PYTHON_CLIENT_MEM_FRACTION is set [-XLA_MEM_FRACTION]"}},
-		{"misspelt, of an older JAX", Framework{"jax", "0.4.30"}, []string{"XLA_CLIENT_MEM_FRACTIO=.3"},
+		{"misspelt, of an older JAX", Release{"jax", "0.4.30"}, []string{"XLA_CLIENT_MEM_FRACTIO=.3"},
 			[]string{"XLA_CLIENT_MEM_FRACTIO: not a variable that anyone reads; did you mean XLA_CLIENT_MEM_FRACTION? This release does not read that; in JAX write XLA_PYTHON_CLIENT_MEM_FRACTION=0.3 [-XLA_CLIENT_MEM_FRACTIO XLA_PYTHON_CLIENT_MEM_FRACTION=0.3]"}},
-		{"words, of an older JAX", Framework{"jax", "0.4.30"}, []string{"JAX_MEM_FRACTION=.3"},
+		{"words, of an older JAX", Release{"jax", "0.4.30"}, []string{"JAX_MEM_FRACTION=.3"},
 			[]string{"JAX_MEM_FRACTION: not a variable that anyone reads; did you mean XLA_PYTHON_CLIENT_MEM_FRACTION? [-JAX_MEM_FRACTION XLA_PYTHON_CLIENT_MEM_FRACTION=.3]"}},
-		{"another framework's, misspelt", Framework{"jax", ""}, []string{"TF_ALLOW_GROWTH=true"},
+		{"another framework's, misspelt", Release{"jax", ""}, []string{"TF_ALLOW_GROWTH=true"},
 			[]string{"TF_ALLOW_GROWTH: not a variable that anyone reads; did you mean TF_FORCE_GPU_ALLOW_GROWTH? Only TensorFlow reads that; in JAX write XLA_PYTHON_CLIENT_PREALLOCATE=false [-TF_ALLOW_GROWTH TF_FORCE_GPU_ALLOW_GROWTH=true XLA_PYTHON_CLIENT_PREALLOCATE=false]"}},
-		{"devices, misspelt", Framework{"jax", ""}, []string{"CUDA_VISIBLE_DEVICE=1"},
+		{"devices, misspelt", Release{"jax", ""}, []string{"CUDA_VISIBLE_DEVICE=1"},
 			[]string{"CUDA_VISIBLE_DEVICE: not a variable that anyone reads; did you mean CUDA_VISIBLE_DEVICES? [-CUDA_VISIBLE_DEVICE CUDA_VISIBLE_DEVICES=1]"}},
-		{"a value with blanks", Framework{"jax", ""}, []string{"XLA_FLAG=--a=1 --b=2"},
+		{"a value with blanks", Release{"jax", ""}, []string{"XLA_FLAG=--a=1 --b=2"},
 			[]string{"XLA_FLAG: not a variable that anyone reads; did you mean XLA_FLAGS? [-XLA_FLAG]"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			f := readerOf(tc.as.Name)
-			v, err := f.version(tc.as.Version)
+			f, v, err := tc.as.Find()
 			if err != nil {
 				t.Fatal(err)
 			}
 			e := Environ(tc.env)
-			r, raised := f.read(e, v)
+			r, raised := f.Read(e, v)
 			if raised != nil {
 				t.Fatal(raised)
 			}
@@ -429,38 +413,38 @@ func TestUnread(t *testing.T) {
 func TestCounterpart(t *testing.T) {
 	for _, tc := range []struct {
 		variable  string // NAME=value
-		as        Framework
+		as        Release
 		set, text string
 	}{
-		{"XLA_PYTHON_CLIENT_PREALLOCATE=false", Framework{"tensorflow", ""}, "TF_FORCE_GPU_ALLOW_GROWTH=true", "; in TensorFlow write TF_FORCE_GPU_ALLOW_GROWTH=true"},
-		{"XLA_PYTHON_CLIENT_PREALLOCATE=off", Framework{"tensorflow", ""}, "TF_FORCE_GPU_ALLOW_GROWTH=true", "; in TensorFlow write TF_FORCE_GPU_ALLOW_GROWTH=true"},
-		{"XLA_PYTHON_CLIENT_PREALLOCATE=true", Framework{"tensorflow", ""}, "", "; TensorFlow takes all at once by default"},
-		{"XLA_PYTHON_CLIENT_PREALLOCATE=false", Framework{"pytorch", ""}, "", "; PyTorch takes what it needs in any case"},
-		{"XLA_CLIENT_MEM_FRACTION=.5", Framework{"pytorch", ""}, "PYTORCH_ALLOC_CONF=per_process_memory_fraction:0.5", "; in PyTorch write PYTORCH_ALLOC_CONF=per_process_memory_fraction:0.5"},
-		{"XLA_CLIENT_MEM_FRACTION=.5", Framework{"pytorch", "2.9"}, "", "; PyTorch is told by the program: torch.cuda.set_per_process_memory_fraction"},
-		{"XLA_PYTHON_CLIENT_MEM_FRACTION=.07", Framework{"cupy", ""}, "CUPY_GPU_MEMORY_LIMIT=7%", "; in CuPy write CUPY_GPU_MEMORY_LIMIT=7%"},
-		{"XLA_CLIENT_MEM_FRACTION=.5", Framework{"tensorflow", ""}, "", "; TensorFlow is told by the program: tf.config.set_logical_device_configuration"},
-		{"XLA_CLIENT_MEM_FRACTION=50", Framework{"cupy", ""}, "", ""},
-		{"XLA_CLIENT_MEM_FRACTION=nan", Framework{"cupy", ""}, "", ""},
-		{"XLA_PYTHON_CLIENT_ALLOCATOR=CUDA_ASYNC", Framework{"pytorch", "2.8"}, "PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync", "; in PyTorch write PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync"},
-		{"XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async", Framework{"tensorflow", "2.4"}, "", "; TensorFlow has none before 2.5"},
-		{"XLA_PYTHON_CLIENT_ALLOCATOR=platform", Framework{"tensorflow", ""}, "TF_GPU_ALLOCATOR=cuda_malloc", "; in TensorFlow write TF_GPU_ALLOCATOR=cuda_malloc"},
-		{"XLA_PYTHON_CLIENT_ALLOCATOR=default", Framework{"tensorflow", ""}, "", ""},
-		{"XLA_PYTHON_CLIENT_ALLOCATOR=vmm", Framework{"pytorch", ""}, "PYTORCH_ALLOC_CONF=expandable_segments:True", "; in PyTorch write PYTORCH_ALLOC_CONF=expandable_segments:True"},
-		{"XLA_PYTHON_CLIENT_ALLOCATOR=vmm", Framework{"tensorflow", ""}, "", "; TensorFlow has nothing like it"},
-		{"PYTORCH_NO_CUDA_MEMORY_CACHING=0", Framework{"jax", ""}, "XLA_PYTHON_CLIENT_ALLOCATOR=platform", "; in JAX write XLA_PYTHON_CLIENT_ALLOCATOR=platform"},
-		{"PYTORCH_ALLOC_CONF=expandable_segments:True", Framework{"jax", "0.9.2"}, "", "; JAX has none before 0.10.0"},
-		{"PYTORCH_ALLOC_CONF=expandable_segments:True,backend:native", Framework{"gpumem", ""}, "XLA_PYTHON_CLIENT_ALLOCATOR=vmm", "; in gpumem write XLA_PYTHON_CLIENT_ALLOCATOR=vmm"},
-		{"PYTORCH_ALLOC_CONF=per_process_memory_fraction:0.5,backend:cudaMallocAsync", Framework{"cupy", ""}, "CUPY_GPU_MEMORY_LIMIT=50%", "; in CuPy write CUPY_GPU_MEMORY_LIMIT=50%; CuPy is told by the program: cupy.cuda.MemoryAsyncPool"},
-		{"CUPY_GPU_MEMORY_LIMIT=50%", Framework{"jax", ""}, "XLA_CLIENT_MEM_FRACTION=0.5", "; in JAX write XLA_CLIENT_MEM_FRACTION=0.5"},
-		{"CUPY_GPU_MEMORY_LIMIT=1073741824", Framework{"jax", ""}, "", ""},
-		{"CUPY_GPU_MEMORY_LIMIT=120%", Framework{"jax", ""}, "", ""},
-		{"XLA_PJRT_GPU_HOST_MEMORY_LIMIT_GB=64", Framework{"tensorflow", ""}, "TF_GPU_HOST_MEM_LIMIT_IN_MB=65536", "; in TensorFlow write TF_GPU_HOST_MEM_LIMIT_IN_MB=65536"},
-		{"TF_GPU_HOST_MEM_LIMIT_IN_MB=100", Framework{"jax", ""}, "", ""},
-		{"TF_GPU_ALLOCATOR=memory_guard", Framework{"jax", ""}, "", ""},
-		{"HOME=/", Framework{"jax", ""}, "", ""},
-		{"TF_FORCE_GPU_ALLOW_GROWTH=true", Framework{"mxnet", ""}, "", ""},
-		{"TF_FORCE_GPU_ALLOW_GROWTH=true", Framework{"jax", "no version"}, "XLA_PYTHON_CLIENT_PREALLOCATE=false", "; in JAX write XLA_PYTHON_CLIENT_PREALLOCATE=false"},
+		{"XLA_PYTHON_CLIENT_PREALLOCATE=false", Release{"tensorflow", ""}, "TF_FORCE_GPU_ALLOW_GROWTH=true", "; in TensorFlow write TF_FORCE_GPU_ALLOW_GROWTH=true"},
+		{"XLA_PYTHON_CLIENT_PREALLOCATE=off", Release{"tensorflow", ""}, "TF_FORCE_GPU_ALLOW_GROWTH=true", "; in TensorFlow write TF_FORCE_GPU_ALLOW_GROWTH=true"},
+		{"XLA_PYTHON_CLIENT_PREALLOCATE=true", Release{"tensorflow", ""}, "", "; TensorFlow takes all at once by default"},
+		{"XLA_PYTHON_CLIENT_PREALLOCATE=false", Release{"pytorch", ""}, "", "; PyTorch takes what it needs in any case"},
+		{"XLA_CLIENT_MEM_FRACTION=.5", Release{"pytorch", ""}, "PYTORCH_ALLOC_CONF=per_process_memory_fraction:0.5", "; in PyTorch write PYTORCH_ALLOC_CONF=per_process_memory_fraction:0.5"},
+		{"XLA_CLIENT_MEM_FRACTION=.5", Release{"pytorch", "2.9"}, "", "; PyTorch is told by the program: torch.cuda.set_per_process_memory_fraction"},
+		{"XLA_PYTHON_CLIENT_MEM_FRACTION=.07", Release{"cupy", ""}, "CUPY_GPU_MEMORY_LIMIT=7%", "; in CuPy write CUPY_GPU_MEMORY_LIMIT=7%"},
+		{"XLA_CLIENT_MEM_FRACTION=.5", Release{"tensorflow", ""}, "", "; TensorFlow is told by the program: tf.config.set_logical_device_configuration"},
+		{"XLA_CLIENT_MEM_FRACTION=50", Release{"cupy", ""}, "", ""},
+		{"XLA_CLIENT_MEM_FRACTION=nan", Release{"cupy", ""}, "", ""},
+		{"XLA_PYTHON_CLIENT_ALLOCATOR=CUDA_ASYNC", Release{"pytorch", "2.8"}, "PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync", "; in PyTorch write PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync"},
+		{"XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async", Release{"tensorflow", "2.4"}, "", "; TensorFlow has none before 2.5"},
+		{"XLA_PYTHON_CLIENT_ALLOCATOR=platform", Release{"tensorflow", ""}, "TF_GPU_ALLOCATOR=cuda_malloc", "; in TensorFlow write TF_GPU_ALLOCATOR=cuda_malloc"},
+		{"XLA_PYTHON_CLIENT_ALLOCATOR=default", Release{"tensorflow", ""}, "", ""},
+		{"XLA_PYTHON_CLIENT_ALLOCATOR=vmm", Release{"pytorch", ""}, "PYTORCH_ALLOC_CONF=expandable_segments:True", "; in PyTorch write PYTORCH_ALLOC_CONF=expandable_segments:True"},
+		{"XLA_PYTHON_CLIENT_ALLOCATOR=vmm", Release{"tensorflow", ""}, "", "; TensorFlow has nothing like it"},
+		{"PYTORCH_NO_CUDA_MEMORY_CACHING=0", Release{"jax", ""}, "XLA_PYTHON_CLIENT_ALLOCATOR=platform", "; in JAX write XLA_PYTHON_CLIENT_ALLOCATOR=platform"},
+		{"PYTORCH_ALLOC_CONF=expandable_segments:True", Release{"jax", "0.9.2"}, "", "; JAX has none before 0.10.0"},
+		{"PYTORCH_ALLOC_CONF=expandable_segments:True,backend:native", Release{"gpumem", ""}, "XLA_PYTHON_CLIENT_ALLOCATOR=vmm", "; in gpumem write XLA_PYTHON_CLIENT_ALLOCATOR=vmm"},
+		{"PYTORCH_ALLOC_CONF=per_process_memory_fraction:0.5,backend:cudaMallocAsync", Release{"cupy", ""}, "CUPY_GPU_MEMORY_LIMIT=50%", "; in CuPy write CUPY_GPU_MEMORY_LIMIT=50%; CuPy is told by the program: cupy.cuda.MemoryAsyncPool"},
+		{"CUPY_GPU_MEMORY_LIMIT=50%", Release{"jax", ""}, "XLA_CLIENT_MEM_FRACTION=0.5", "; in JAX write XLA_CLIENT_MEM_FRACTION=0.5"},
+		{"CUPY_GPU_MEMORY_LIMIT=1073741824", Release{"jax", ""}, "", ""},
+		{"CUPY_GPU_MEMORY_LIMIT=120%", Release{"jax", ""}, "", ""},
+		{"XLA_PJRT_GPU_HOST_MEMORY_LIMIT_GB=64", Release{"tensorflow", ""}, "TF_GPU_HOST_MEM_LIMIT_IN_MB=65536", "; in TensorFlow write TF_GPU_HOST_MEM_LIMIT_IN_MB=65536"},
+		{"TF_GPU_HOST_MEM_LIMIT_IN_MB=100", Release{"jax", ""}, "", ""},
+		{"TF_GPU_ALLOCATOR=memory_guard", Release{"jax", ""}, "", ""},
+		{"HOME=/", Release{"jax", ""}, "", ""},
+		{"TF_FORCE_GPU_ALLOW_GROWTH=true", Release{"mxnet", ""}, "", ""},
+		{"TF_FORCE_GPU_ALLOW_GROWTH=true", Release{"jax", "no version"}, "XLA_PYTHON_CLIENT_PREALLOCATE=false", "; in JAX write XLA_PYTHON_CLIENT_PREALLOCATE=false"},
 	} {
 		t.Run(tc.variable+" in "+tc.as.Name+tc.as.Version, func(t *testing.T) {
 			name, value, _ := strings.Cut(tc.variable, "=")
@@ -483,12 +467,12 @@ func TestGoalsAreRead(t *testing.T) {
 					continue
 				}
 				variableName, _, _ := strings.Cut(w.set, "=")
-				v, ok := variable(variableName)
-				since, err := parseVersion(w.since, "", "")
+				v, ok := Lookup(variableName)
+				since, err := ParseVersion(w.since, "", "")
 				if w.since == "" {
-					since, err = newest, nil
+					since, err = Newest, nil
 				}
-				if err != nil || !ok || !v.readAt(name, since) {
+				if err != nil || !ok || !v.ReadAt(name, since) {
 					t.Errorf("%s in %s: %s since %q: %v", goals[g].title, name, w.set, w.since, err)
 				}
 			}
@@ -500,7 +484,7 @@ func TestGoalsAreRead(t *testing.T) {
 // and has no two names for the same.
 func TestFixesWork(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		f := rapid.SampledFrom(frameworks).Draw(t, "framework")
+		f := rapid.SampledFrom(All).Draw(t, "framework")
 		var lines []string
 		for range rapid.IntRange(1, 4).Draw(t, "variables") {
 			name := rapid.SampledFrom(suspects()).Draw(t, "variable").Name
@@ -512,30 +496,30 @@ func TestFixesWork(t *testing.T) {
 			lines = append(lines, name+"="+value)
 		}
 		e := Environ(lines)
-		a, err := Explain(e, Framework{Name: f.name}, Device{Total: 80 << 30, Free: 80 << 30, CCMajor: 9})
+		a, err := Explain(e, Release{Name: f.Name}, Device{Total: 80 << 30, Free: 80 << 30, CCMajor: 9})
 		if err != nil || len(a.Errors) > 0 {
 			return
 		}
 		for _, word := range a.Set {
 			if name, ok := strings.CutPrefix(word, "-"); ok {
-				e = e.without(name)
+				e = e.Without(name)
 			} else {
 				name, value, _ := strings.Cut(word, "=")
-				e = e.with(name, value)
+				e = e.With(name, value)
 			}
 		}
-		b, err := Explain(e, Framework{Name: f.name}, Device{Total: 80 << 30, Free: 80 << 30, CCMajor: 9})
+		b, err := Explain(e, Release{Name: f.Name}, Device{Total: 80 << 30, Free: 80 << 30, CCMajor: 9})
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, w := range b.Warnings {
 			if strings.Contains(w.Text, "did you mean") {
-				t.Fatalf("%v becomes %v, which draws %s: %s", lines, e.names, w.Name, w.Text)
+				t.Fatalf("%v becomes %v, which draws %s: %s", lines, e.Names(), w.Name, w.Text)
 			}
 		}
 		for _, refused := range b.Errors { // a bad value of the user's own may come to light
 			if strings.Contains(refused.Text, "specified together") {
-				t.Fatalf("%v becomes %v, which is refused: %s", lines, e.names, refused.Text)
+				t.Fatalf("%v becomes %v, which is refused: %s", lines, e.Names(), refused.Text)
 			}
 		}
 	})
@@ -548,8 +532,8 @@ func FuzzTypos(f *testing.F) {
 	f.Add("TF_GPU_HOST_MEM_LIMIT_IN_MB=9223372036854775807\nXLA_PJRT_GPU_HOST_MEMORY_LIMIT_GB=9223372036854775807\nXLA_CLIENT_MEM_FRACTION=1e-300", 7)
 	f.Fuzz(func(t *testing.T, text string, pick int) {
 		e := Environ(append(strings.Split(text, "\n"), corpus[uint(pick)%uint(len(corpus))]+"=1"))
-		for _, as := range readers() {
-			for _, w := range unread(e, as, as.newest, reading{}) {
+		for _, as := range All {
+			for _, w := range unread(e, as, as.Newest, Reading{}) {
 				if slices.Contains(corpus, w.Name) {
 					t.Errorf("%s: %s", w.Name, w.Text)
 				}

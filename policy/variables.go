@@ -50,18 +50,18 @@ func (v Variable) ReadBy(framework string) bool {
 }
 
 // readAt says whether a release of a framework reads v.
-func (v Variable) readAt(framework string, at version) bool {
+func (v Variable) ReadAt(framework string, at Version) bool {
 	return slices.ContainsFunc(v.Readers, func(r Reader) bool {
 		if r.Framework != framework {
 			return r.Framework == "driver"
 		}
-		since, _ := parseVersion(r.Since, "", "") // "": version 0
-		return !at.less(since)
+		since, _ := ParseVersion(r.Since, "", "") // "": version 0
+		return !at.Less(since)
 	})
 }
 
 // variable is the entry of a name.
-func variable(name string) (Variable, bool) {
+func Lookup(name string) (Variable, bool) {
 	i := slices.IndexFunc(Variables, func(v Variable) bool { return v.Name == name })
 	if i < 0 {
 		return Variable{}, false

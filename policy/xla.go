@@ -102,19 +102,19 @@ func (n *notes) xla(a *asked, flags xlaFlags, r jaxRelease) (Policy, *SettingErr
 		return Policy{}, &SettingError{Name: tfrtVar, Text: "UNIMPLEMENTED: CudaAsync allocator is not supported in TfrtGpuClient.", Then: notInitialized, Fix: "-" + tfrtVar}
 	}
 	if mode, ok := flags[updateFlag]; ok && mode != "ALWAYS_UPDATE" && a.kind != VMM {
-		n.warn(xlaFlagsVar, "", "%s=%s makes XLA use the allocator vmm, whatever %s says", updateFlag, mode, allocatorVar)
+		n.Warn(xlaFlagsVar, "", "%s=%s makes XLA use the allocator vmm, whatever %s says", updateFlag, mode, allocatorVar)
 		a.kind = VMM
 	}
 	p := r.build(*a)
 	if text, ok := flags[spatialFlag]; ok && p.Spatial {
 		if !flags.on(spatialFlag) {
 			p.ends(false, false)
-			n.effect(xlaFlagsVar, "%s=%s: collective memory has a pool of its own", spatialFlag, text)
+			n.Effect(xlaFlagsVar, "%s=%s: collective memory has a pool of its own", spatialFlag, text)
 		}
 	}
 	if flags.on(noPagesFlag) {
 		r.poolByPages = false
-		n.effect(xlaFlagsVar, "%s: the pool's regions are plain allocations (cuMemAlloc), which every GPU has", noPagesFlag)
+		n.Effect(xlaFlagsVar, "%s: the pool's regions are plain allocations (cuMemAlloc), which every GPU has", noPagesFlag)
 	}
 
 	if err := n.perDevice(&p, r); err != nil {
@@ -126,11 +126,11 @@ func (n *notes) xla(a *asked, flags xlaFlags, r jaxRelease) (Policy, *SettingErr
 	if err := n.asyncPrealloc(&p); err != nil {
 		return p, err
 	}
-	if text := n.env.Get(memoryDumpVar); text != "" {
+	if text := n.Env.Get(memoryDumpVar); text != "" {
 		if p.Kind == BFC {
-			n.effect(memoryDumpVar, "each failed attempt of the pool writes a binary dump to %s_NAME.TIME", text)
+			n.Effect(memoryDumpVar, "each failed attempt of the pool writes a binary dump to %s_NAME.TIME", text)
 		} else {
-			n.warn(memoryDumpVar, "", "ignored: only the pool (bfc) writes such a dump")
+			n.Warn(memoryDumpVar, "", "ignored: only the pool (bfc) writes such a dump")
 		}
 	}
 	return p, nil
@@ -140,7 +140,7 @@ func (n *notes) xla(a *asked, flags xlaFlags, r jaxRelease) (Policy, *SettingErr
 // driver is asked for at once through AllocateArray. Since JAX 0.10.2 the pool
 // asks by another way.
 func (n *notes) perDevice(p *Policy, r jaxRelease) *SettingError {
-	text, set := n.env.Lookup(perDeviceVar)
+	text, set := n.Env.Lookup(perDeviceVar)
 	if !set {
 		return nil
 	}
@@ -149,34 +149,34 @@ func (n *notes) perDevice(p *Policy, r jaxRelease) *SettingError {
 	case !ok:
 		return abort(perDeviceVar, cParse(perDeviceVar, text, "int64", "0"))
 	case limit <= 0:
-		n.effect(perDeviceVar, "as without it")
+		n.Effect(perDeviceVar, "as without it")
 	case p.Kind == Async || p.Kind == VMM || pool && r.poolByPages:
-		n.warn(perDeviceVar, "-"+perDeviceVar, "does not cap what JAX takes: it bounds single requests of the allocator platform; to cap the whole, set %s", r.fractionName())
+		n.Warn(perDeviceVar, "-"+perDeviceVar, "does not cap what JAX takes: it bounds single requests of the allocator platform; to cap the whole, set %s", r.fractionName())
 	case pool:
 		p.GrantLimit = uint64(limit) << 20
-		n.effect(perDeviceVar, "no region of the pool may be above %d MiB: it backs off to that", limit)
+		n.Effect(perDeviceVar, "no region of the pool may be above %d MiB: it backs off to that", limit)
 	default:
 		p.GrantLimit = uint64(limit) << 20
-		n.effect(perDeviceVar, "no single request may be above %d MiB; the sum of all may", limit)
+		n.Effect(perDeviceVar, "no single request may be above %d MiB; the sum of all may", limit)
 	}
 	return nil
 }
 
 // unified reads TF_FORCE_UNIFIED_MEMORY into p.
 func (n *notes) unified(p *Policy) *SettingError {
-	text, set := n.env.Lookup(unifiedVar)
+	text, set := n.Env.Lookup(unifiedVar)
 	if !set {
 		return nil
 	}
 	on, ok := cBool(text)
 	switch {
 	case !ok:
-		n.warn(unifiedVar, "", "%s is not recognised and means no; write true or 1", pyRepr(text))
+		n.Warn(unifiedVar, "", "%s is not recognised and means no; write true or 1", pyRepr(text))
 	case on && p.Kind != BFC:
-		n.warn(unifiedVar, "-"+unifiedVar, "ignored: only the pool (bfc) takes unified memory")
+		n.Warn(unifiedVar, "-"+unifiedVar, "ignored: only the pool (bfc) takes unified memory")
 	case on:
 		p.Managed, p.RegionUnit = true, plainUnit
-		n.effect(unifiedVar, "the pool's memory moves between the GPU and the host; a fraction above 1 is more than the GPU has, one below counts as 1")
+		n.Effect(unifiedVar, "the pool's memory moves between the GPU and the host; a fraction above 1 is more than the GPU has, one below counts as 1")
 	}
 	return nil
 }
@@ -185,13 +185,13 @@ func (n *notes) unified(p *Policy) *SettingError {
 // what it does not do. In XLA, unlike TensorFlow, the pool's release threshold
 // is what is preallocated, so the variable has an effect in one case alone.
 func (n *notes) asyncPrealloc(p *Policy) *SettingError {
-	text, set := n.env.Lookup(asyncVar)
+	text, set := n.Env.Lookup(asyncVar)
 	if !set {
 		return nil
 	}
 	if p.Kind != Async {
 		if text != "" {
-			n.warn(asyncVar, "-"+asyncVar, "ignored: only %s=cuda_async reads it", allocatorVar)
+			n.Warn(asyncVar, "-"+asyncVar, "ignored: only %s=cuda_async reads it", allocatorVar)
 		}
 		return nil
 	}
@@ -201,22 +201,22 @@ func (n *notes) asyncPrealloc(p *Policy) *SettingError {
 	}
 	switch {
 	case bytes == 0 || bytes == -1 && p.Preallocate: // as without it
-		n.effect(asyncVar, "as without it")
+		n.Effect(asyncVar, "as without it")
 	case p.Preallocate:
-		n.warn(asyncVar, preallocateVar+"=false", "ignored: preallocation is on and reserves its fraction of the GPU; %s=false makes JAX read it", preallocateVar)
+		n.Warn(asyncVar, preallocateVar+"=false", "ignored: preallocation is on and reserves its fraction of the GPU; %s=false makes JAX read it", preallocateVar)
 	case bytes == -1 && p.AsyncKeep:
 		p.AsyncPrealloc = -1
-		n.effect(asyncVar, "the fraction is reserved, as with preallocation")
+		n.Effect(asyncVar, "the fraction is reserved, as with preallocation")
 	case bytes == -1:
-		n.warn(asyncVar, "-"+asyncVar+" -"+preallocateVar, "reserves nothing in JAX while %s is off; leave both out to reserve the fraction", preallocateVar)
+		n.Warn(asyncVar, "-"+asyncVar+" -"+preallocateVar, "reserves nothing in JAX while %s is off; leave both out to reserve the fraction", preallocateVar)
 	case bytes < 0:
-		n.warn(asyncVar, "", "%d is refused by the driver, so nothing is reserved; write a number of bytes", bytes)
+		n.Warn(asyncVar, "", "%d is refused by the driver, so nothing is reserved; write a number of bytes", bytes)
 	default:
 		p.AsyncPrealloc = bytes
 		if p.AsyncKeep {
-			n.effect(asyncVar, "so many bytes are reserved at once")
+			n.Effect(asyncVar, "so many bytes are reserved at once")
 		} else {
-			n.warn(asyncVar, "", "JAX takes so many bytes once, but the driver may take them back when the GPU is idle")
+			n.Warn(asyncVar, "", "JAX takes so many bytes once, but the driver may take them back when the GPU is idle")
 		}
 	}
 	return nil
@@ -226,20 +226,20 @@ func (n *notes) asyncPrealloc(p *Policy) *SettingError {
 // truth value fails the client; without any such memory, copies to the GPU fail.
 func (n *notes) host(r jaxRelease) (copies, err *SettingError) {
 	refuse := func(name, kind, fallback string) *SettingError {
-		return &SettingError{Name: name, Text: "INVALID_ARGUMENT: " + cParse(name, n.env.Get(name), kind, fallback), Then: notInitialized, Fix: "-" + name}
+		return &SettingError{Name: name, Text: "INVALID_ARGUMENT: " + cParse(name, n.Env.Get(name), kind, fallback), Then: notInitialized, Fix: "-" + name}
 	}
 	limit := "64" // GiB, XLA's default
-	if text, set := n.env.Lookup(hostPreVar); set {
+	if text, set := n.Env.Lookup(hostPreVar); set {
 		on, ok := cBool(text)
 		switch {
 		case !ok:
 			return nil, refuse(hostPreVar, "bool", "0")
 		case on:
 			limit = "16"
-			n.effect(hostPreVar, "pinned host memory is taken at once: 16 GiB for each GPU, or what %s says", hostLimitVar)
+			n.Effect(hostPreVar, "pinned host memory is taken at once: 16 GiB for each GPU, or what %s says", hostLimitVar)
 		}
 	}
-	text, set := n.env.Lookup(hostLimitVar)
+	text, set := n.Env.Lookup(hostLimitVar)
 	if !set {
 		return nil, nil
 	}
@@ -252,15 +252,15 @@ func (n *notes) host(r jaxRelease) (copies, err *SettingError) {
 		none.Name, none.Fix = hostLimitVar, "-"+hostLimitVar
 		return &none, nil
 	case gib < 0:
-		n.warn(hostLimitVar, "", "%d makes no sense, and XLA takes it for no limit at all; write GiB, such as 64", gib)
+		n.Warn(hostLimitVar, "", "%d makes no sense, and XLA takes it for no limit at all; write GiB, such as 64", gib)
 	default:
-		n.effect(hostLimitVar, "at most %d GiB of pinned host memory for each GPU", gib)
+		n.Effect(hostLimitVar, "at most %d GiB of pinned host memory for each GPU", gib)
 	}
 	return nil, nil
 }
 
 // noPages is the error of a device without virtual memory management.
-func (n *notes) noPages(v version) *SettingError {
+func (n *notes) noPages(v Version) *SettingError {
 	e := &SettingError{Name: "device", Text: "INTERNAL: no supported devices found for platform CUDA", Then: notInitialized + ": the GPU has no virtual memory management"}
 	cure := "--" + noPagesFlag + "=true"
 	if _, known := flagKind(noPagesFlag, v); known != flagKnown {
@@ -268,7 +268,7 @@ func (n *notes) noPages(v version) *SettingError {
 		return e
 	}
 	e.Text += `: Device 0: Device 0 does not support CUDA Virtual Memory Management (VMM). VMM is required for device memory allocation in XLA. If it is expected that the VMM API is not available, use the "--` + noPagesFlag + `" flag. Note that this might slow down some operations, especially cross-GPU collectives.`
-	if e.Then += "; " + cure + " does without"; n.env.Get(xlaFlagsVar) == "" {
+	if e.Then += "; " + cure + " does without"; n.Env.Get(xlaFlagsVar) == "" {
 		e.Fix = xlaFlagsVar + "=" + cure
 	}
 	return e

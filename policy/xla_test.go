@@ -124,7 +124,7 @@ func TestXLAEdges(t *testing.T) {
 	for _, row := range readXLA(t, "edges.txt") {
 		vmm, set := row.env.Lookup("STANDIN_VMM")
 		row.device.NoPages = set && vmm == "0"
-		row.env = row.env.without("STANDIN_VMM").with(platformsVar, "cuda")
+		row.env = row.env.Without("STANDIN_VMM").With(platformsVar, "cuda")
 		in := false
 		for _, release := range xlaReleases {
 			if in = in || release == row.first; in && release != "0.4.23" && release != "0.4.26" && release != "0.4.30" {
@@ -141,7 +141,7 @@ func TestXLAEdges(t *testing.T) {
 
 func (row xlaRow) checkEdge(t *testing.T, release string) {
 	t.Helper()
-	a, err := Explain(row.env, Framework{"jax", release}, row.device)
+	a, err := Explain(row.env, Release{"jax", release}, row.device)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -175,22 +175,22 @@ func (row xlaRow) check(t *testing.T, release string) {
 	_, v, _ := jaxAt(release)
 	_, flags := row.env.Lookup(xlaFlagsVar)
 	_, tfrt := row.env.Lookup(tfrtVar)
-	if flags && release == "0.4.30" || tfrt && v.less(version{0, 7, 1}) {
+	if flags && release == "0.4.30" || tfrt && v.Less(Version{0, 7, 1}) {
 		return // flags are read later than the client is made; the variable is read by no Python yet
 	}
-	if v.less(version{0, 4, 32}) { // asked with the name that it did not know yet
+	if v.Less(Version{0, 4, 32}) { // asked with the name that it did not know yet
 		if f, ok := row.env.Lookup(fractionVar); ok {
-			row.env = row.env.without(fractionVar).with(oldFractionVar, f)
+			row.env = row.env.Without(fractionVar).With(oldFractionVar, f)
 		}
 	}
-	row.env = row.env.with(platformsVar, "cuda") // else the CPU's client comes first
+	row.env = row.env.With(platformsVar, "cuda") // else the CPU's client comes first
 	d := row.device
 	for _, c := range row.put {
 		if c.call == "cuMemAlloc" || c.call == "cuMemAllocManaged" {
 			d.Granularity = 1 // the stand-in's
 		}
 	}
-	a, err := Explain(row.env, Framework{"jax", release}, d)
+	a, err := Explain(row.env, Release{"jax", release}, d)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,22 +30,22 @@ const flagsEnd = "the process aborts at the first operation, on the CPU too"
 type xlaFlags map[string]string
 
 // flags reads XLA_FLAGS. The error is XLA's own.
-func (n *notes) flags(v version) (xlaFlags, *SettingError) {
-	text := n.env.Get(xlaFlagsVar)
+func (n *notes) flags(v Version) (xlaFlags, *SettingError) {
+	text := n.Env.Get(xlaFlagsVar)
 	if text == "" {
 		return nil, nil
 	}
 	if !strings.HasPrefix(strings.TrimLeft(text, flagSpace), "-") {
-		content, err := n.env.readFile(text)
+		content, err := n.Env.ReadFile(text)
 		if err != nil {
 			return nil, noFlagFile(text)
 		}
-		n.effect(xlaFlagsVar, "flags are read from the file of this name")
+		n.Effect(xlaFlagsVar, "flags are read from the file of this name")
 		text = content
 	}
 	args, unread := flagArgs(text)
 	if unread != "" {
-		n.warn(xlaFlagsVar, "", "%s and all that follows is not read: each flag begins with --", pyRepr(firstRunes(unread, 60)))
+		n.Warn(xlaFlagsVar, "", "%s and all that follows is not read: each flag begins with --", pyRepr(firstRunes(unread, 60)))
 	}
 	return n.parseFlags(args, v)
 }
@@ -107,7 +107,7 @@ func unquoteFlag(text string) (value, rest string) {
 
 // parseFlags gives each argument to the release (tsl::Flags::Parse). Values come
 // before names: one that is refused ends the process even beside unknown flags.
-func (n *notes) parseFlags(args []string, v version) (xlaFlags, *SettingError) {
+func (n *notes) parseFlags(args []string, v Version) (xlaFlags, *SettingError) {
 	flags := xlaFlags{}
 	var unknown, unsure []string
 	var refused string // the line that XLA logs before it ends
@@ -159,7 +159,7 @@ func (n *notes) parseFlags(args []string, v version) (xlaFlags, *SettingError) {
 		return nil, &SettingError{Name: xlaFlagsVar, Text: "Unknown flag" + plural + " in XLA_FLAGS: " + strings.Join(unknown, " "), Then: flagsEnd + flagHint(unknown[0], v)}
 	}
 	for _, name := range unsure {
-		n.warn(xlaFlagsVar, "", "whether this release knows %s is not known here; a flag that it does not know ends the process", name)
+		n.Warn(xlaFlagsVar, "", "whether this release knows %s is not known here; a flag that it does not know ends the process", name)
 	}
 	return flags, nil
 }
@@ -168,7 +168,7 @@ func (n *notes) parseFlags(args []string, v version) (xlaFlags, *SettingError) {
 const flagParsing = "Check failed: tsl::Flags::Parse(&env_argv->argc, env_argv->argv.data(), flag_list) Flag parsing failed."
 
 // flagHint is what may have been meant by an argument that is no flag.
-func flagHint(arg string, v version) string {
+func flagHint(arg string, v Version) string {
 	name, _, has := strings.Cut(strings.TrimLeft(arg, "-"), "=")
 	if kind, known := flagKind(name, v); known == flagKnown {
 		if strings.HasPrefix(arg, "--"+name) && !has && kind != "bool" {
@@ -179,9 +179,9 @@ func flagHint(arg string, v version) string {
 	table := flagTable()
 	if spans := table.flags[name]; spans != nil {
 		last := spans[len(spans)-1].last
-		if first := spans[0].first; v.less(first) {
+		if first := spans[0].first; v.Less(first) {
 			return "; JAX " + first.String() + " and later know it"
-		} else if last.less(v) {
+		} else if last.Less(v) {
 			return "; JAX " + last.String() + " was the last to know it"
 		}
 	}
@@ -238,12 +238,12 @@ const (
 
 // A flagSpan is a run of releases that were asked and know a flag.
 type flagSpan struct {
-	first, last version
+	first, last Version
 	kind        string
 }
 
 type flagsTable struct {
-	asked []version
+	asked []Version
 	flags map[string][]flagSpan
 }
 
@@ -266,7 +266,7 @@ func readFlagTable(text string) (flagsTable, error) {
 		n++
 		if releases, ok := strings.CutPrefix(line, "# Releases asked: "); ok {
 			for _, word := range strings.Fields(releases) {
-				v, err := parseVersion(word, "JAX", "0.4.30")
+				v, err := ParseVersion(word, "JAX", "0.4.30")
 				if err != nil {
 					return flagsTable{}, fmt.Errorf("xlaflags.txt:%d: %w", n, err)
 				}
@@ -281,8 +281,8 @@ func readFlagTable(text string) (flagsTable, error) {
 			return flagsTable{}, fmt.Errorf("xlaflags.txt:%d: got %d words, want a flag, then first release, last release and values for each run", n, len(words))
 		}
 		for run := range slices.Chunk(words[1:], 3) {
-			first, err1 := parseVersion(run[0], "JAX", "0.4.30")
-			last, err2 := parseVersion(run[1], "JAX", "0.4.30")
+			first, err1 := ParseVersion(run[0], "JAX", "0.4.30")
+			last, err2 := ParseVersion(run[1], "JAX", "0.4.30")
 			if err := errors.Join(err1, err2); err != nil {
 				return flagsTable{}, fmt.Errorf("xlaflags.txt:%d: %w", n, err)
 			}
@@ -297,17 +297,17 @@ func readFlagTable(text string) (flagsTable, error) {
 
 // flagKind is what values a flag takes in a release, and whether the release
 // knows it. A release that was not asked knows what both of its neighbours know.
-func flagKind(name string, v version) (string, flagKnowledge) {
+func flagKind(name string, v Version) (string, flagKnowledge) {
 	t := flagTable()
-	in := func(v version) string {
+	in := func(v Version) string {
 		for _, s := range t.flags[name] {
-			if !v.less(s.first) && !s.last.less(v) {
+			if !v.Less(s.first) && !s.last.Less(v) {
 				return s.kind
 			}
 		}
 		return ""
 	}
-	i, exact := slices.BinarySearchFunc(t.asked, v, func(a, b version) int { return slices.Compare(a[:], b[:]) })
+	i, exact := slices.BinarySearchFunc(t.asked, v, func(a, b Version) int { return slices.Compare(a[:], b[:]) })
 	var kinds []string
 	switch {
 	case exact:

@@ -51,7 +51,7 @@ func FuzzFlagArgs(f *testing.F) {
 		if !strings.HasSuffix(text, unread) || strings.HasPrefix(unread, "-") {
 			t.Errorf("%q: unread %q", text, unread)
 		}
-		n := notes{env: Environ([]string{xlaFlagsVar + "=" + text})}
+		n := newNotes(Environ([]string{xlaFlagsVar + "=" + text}))
 		n.parseFlags(args, newestJAX)
 	})
 }
@@ -99,7 +99,7 @@ func TestFlagKnowledge(t *testing.T) {
 		{"xla_no_such_flag", "0.4.20", flagUnsure},
 		{"xla_no_such_flag", "0.10.0.1", flagUnknown}, // not asked; both neighbours lack it
 	} {
-		v, err := parseVersion(tc.release, "", "")
+		v, err := ParseVersion(tc.release, "", "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -116,7 +116,7 @@ func TestReadFlagTable(t *testing.T) {
 	if err != nil || len(table.asked) < 15 || len(table.flags) < 400 {
 		t.Errorf("%d releases, %d flags, %v", len(table.asked), len(table.flags), err)
 	}
-	if !slices.IsSortedFunc(table.asked, func(a, b version) int { return slices.Compare(a[:], b[:]) }) {
+	if !slices.IsSortedFunc(table.asked, func(a, b Version) int { return slices.Compare(a[:], b[:]) }) {
 		t.Error("the releases are not in order")
 	}
 	const head = "# Releases asked: 0.4.31 0.12.0\n"
@@ -161,7 +161,7 @@ func TestFlagErrors(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			env := Environ([]string{xlaFlagsVar + "=" + tc.text}).In("", filepath.FromSlash("testdata/xla/files"))
-			a, err := Explain(env, Framework{"jax", "0.12.0.1"}, Device{Total: 1 << 30, Free: 1 << 30})
+			a, err := Explain(env, Release{"jax", "0.12.0.1"}, Device{Total: 1 << 30, Free: 1 << 30})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -191,11 +191,11 @@ func TestFlagFileWaitsForNobody(t *testing.T) {
 		names = append(names, "pipe")
 	}
 	for _, name := range names {
-		if text, err := Environ(nil).In("", dir).readFile(name); err == nil {
+		if text, err := Environ(nil).In("", dir).ReadFile(name); err == nil {
 			t.Errorf("%s: %d bytes", name, len(text))
 		}
 	}
-	if text, err := Environ(nil).In(dir, "").readFile("/large"); err == nil {
+	if text, err := Environ(nil).In(dir, "").ReadFile("/large"); err == nil {
 		t.Errorf("below the root: %d bytes", len(text))
 	}
 }
@@ -215,7 +215,7 @@ func TestNoPages(t *testing.T) {
 		{"0.12.0.1", "XLA_FLAGS=--xla_gpu_experimental_vmm_disabled=false", true, ""},
 		{"0.12.0.1", "JAX_PLATFORMS=cpu", false, ""},
 	} {
-		a, err := Explain(Environ([]string{tc.flags}), Framework{"jax", tc.release}, Device{Total: 1 << 30, Free: 1 << 30, NoPages: true})
+		a, err := Explain(Environ([]string{tc.flags}), Release{"jax", tc.release}, Device{Total: 1 << 30, Free: 1 << 30, NoPages: true})
 		if err != nil {
 			t.Fatal(err)
 		}

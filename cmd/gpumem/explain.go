@@ -98,7 +98,7 @@ run on the CPU; 2 bad usage.`,
 // documentation.
 func knownFrameworks() []string {
 	return slices.DeleteFunc([]string{"jax", "tensorflow", "pytorch", "cupy", "gpumem"}, func(name string) bool {
-		_, err := policy.ParseFramework(name)
+		_, err := policy.ParseRelease(name)
 		return err != nil
 	})
 }
@@ -106,7 +106,7 @@ func knownFrameworks() []string {
 // A question is what is asked: an environment, a framework and a device.
 type question struct {
 	env       policy.Environment
-	as        policy.Framework
+	as        policy.Release
 	versioned bool // --as names a version
 	device    open.Listed
 	freeKnown bool
@@ -124,9 +124,9 @@ type process struct {
 
 // ask reads the flags, and what they point at.
 func ask(cmd *cobra.Command, as, device string, pid int) (*question, error) {
-	q := &question{as: policy.Framework{Name: "jax"}}
+	q := &question{as: policy.Release{Name: "jax"}}
 	if cmd.Flags().Changed("as") {
-		f, err := policy.ParseFramework(as)
+		f, err := policy.ParseRelease(as)
 		if err != nil {
 			return nil, fmt.Errorf("--as: %w", err)
 		}
@@ -213,8 +213,8 @@ func (q *question) chooseLoaded(named bool) {
 	chosen := named
 	var others []string
 	for _, f := range p.frameworks {
-		loaded := words(policy.Framework{Name: f.Name, Version: f.Version})
-		_, err := policy.ParseFramework(f.Name)
+		loaded := words(policy.Release{Name: f.Name, Version: f.Version})
+		_, err := policy.ParseRelease(f.Name)
 		switch {
 		case named && f.Name != q.as.Name:
 		case named && q.versioned:
@@ -237,17 +237,17 @@ func (q *question) chooseLoaded(named bool) {
 
 // take makes a loaded framework the one to explain.
 func (q *question) take(f proc.Framework) {
-	q.as = policy.Framework{Name: f.Name, Version: f.Version}
+	q.as = policy.Release{Name: f.Name, Version: f.Version}
 	if f.Version == "" {
 		q.note("process %d: the release of %s cannot be told: the newest is explained; --as %s@VERSION names it", q.process.pid, f.Name, f.Name)
-	} else if _, err := policy.ParseFramework(words(q.as)); err != nil {
+	} else if _, err := policy.ParseRelease(words(q.as)); err != nil {
 		q.note("process %d: %v; the newest is explained", q.process.pid, err)
 		q.as.Version = ""
 	}
 }
 
 // words is NAME or NAME@VERSION.
-func words(f policy.Framework) string {
+func words(f policy.Release) string {
 	if f.Version == "" {
 		return f.Name
 	}

@@ -48,9 +48,9 @@ func TestChooseLoaded(t *testing.T) {
 		{"named, and not loaded", []proc.Framework{jax}, "gpumem", "gpumem", nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			q := &question{as: policy.Framework{Name: "jax"}, process: &process{pid: 7, frameworks: tc.loaded}}
+			q := &question{as: policy.Release{Name: "jax"}, process: &process{pid: 7, frameworks: tc.loaded}}
 			if tc.as != "" {
-				f, err := policy.ParseFramework(tc.as)
+				f, err := policy.ParseRelease(tc.as)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -25,7 +25,7 @@ func explainDiff(cmd *cobra.Command, q *question, a, b string, asJSON bool) erro
 	for _, side := range []struct {
 		word   string
 		answer *policy.Answer
-		as     *policy.Framework
+		as     *policy.Release
 	}{{a, &d.A, &d.asA}, {b, &d.B, &d.asB}} {
 		f, err := parseSide(side.word, q.as.Name)
 		if err == nil {
@@ -53,19 +53,19 @@ func explainDiff(cmd *cobra.Command, q *question, a, b string, asJSON bool) erro
 }
 
 // parseSide reads VERSION or FRAMEWORK[@VERSION].
-func parseSide(word, framework string) (policy.Framework, error) {
+func parseSide(word, framework string) (policy.Release, error) {
 	if word == "" {
-		return policy.Framework{}, errors.New("a release is empty; want two, as in --diff 0.4.30 0.11.0")
+		return policy.Release{}, errors.New("a release is empty; want two, as in --diff 0.4.30 0.11.0")
 	}
 	if !strings.Contains(word, "@") && word[0] >= '0' && word[0] <= '9' {
 		word = framework + "@" + word
 	}
-	return policy.ParseFramework(word)
+	return policy.ParseRelease(word)
 }
 
 // explainedDiff is what two releases make of one environment.
 type explainedDiff struct {
-	asA, asB    policy.Framework
+	asA, asB    policy.Release
 	A           policy.Answer   `json:"a"`
 	B           policy.Answer   `json:"b"`
 	Differences []difference    `json:"differences"`

@@ -206,7 +206,7 @@ func TestExplainAnything(t *testing.T) {
 			environ = append(environ, n+"="+values.Draw(t, n))
 		}
 		q := asked(environ...)
-		as := policy.Framework{Name: rapid.SampledFrom(knownFrameworks()).Draw(t, "as")}
+		as := policy.Release{Name: rapid.SampledFrom(knownFrameworks()).Draw(t, "as")}
 		a, err := policy.Explain(q.env, as, q.policyDevice())
 		if err != nil {
 			t.Fatal(err)

@@ -444,7 +444,7 @@ func usesGPU(pid int) bool {
 func asksFor(env policy.Environment, loaded []proc.Framework, d policy.Device) *policy.Answer {
 	for _, f := range loaded {
 		for _, version := range []string{f.Version, ""} {
-			if a, err := policy.Explain(env, policy.Framework{Name: f.Name, Version: version}, d); err == nil {
+			if a, err := policy.Explain(env, policy.Release{Name: f.Name, Version: version}, d); err == nil {
 				return &a
 			}
 		}

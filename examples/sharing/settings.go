@@ -24,7 +24,7 @@ type outcome struct {
 
 // choose is what a framework makes of an environment. The policy is for a
 // program that uses the GPU.
-func choose(as policy.Framework, env policy.Environment) (policy.Policy, outcome) {
+func choose(as policy.Release, env policy.Environment) (policy.Policy, outcome) {
 	// The policy is the same on all devices, so none is told of.
 	a, err := policy.Explain(env, as, policy.Device{})
 	switch {

@@ -69,7 +69,7 @@ func (l *learner) look() {
 		return
 	}
 	f := frameworks[0]
-	pool := poolOf(policy.Framework{Name: f.Name, Version: f.Version}, l.env, s)
+	pool := poolOf(policy.Release{Name: f.Name, Version: f.Version}, l.env, s)
 	if pool > 0 && used > pool {
 		l.most[f.Name] = max(l.most[f.Name], used-pool)
 	}
@@ -90,7 +90,7 @@ func (l *learner) ours(pid int) bool {
 
 // poolOf is what a framework's pool has taken at its first operation; 0 where it
 // takes what it needs.
-func poolOf(f policy.Framework, env []string, s device.Status) uint64 {
+func poolOf(f policy.Release, env []string, s device.Status) uint64 {
 	d := policy.Device{Ordinal: s.Ordinal, Total: s.Total, Free: s.Total, Granularity: s.Granularity, CCMajor: s.CCMajor}
 	a, err := policy.Explain(policy.Environ(env), f, d)
 	if err != nil {
