@@ -39,8 +39,8 @@ var goals = [...]struct {
 	ways  map[string][]way
 }{
 	grow: {"take memory as it is needed", map[string][]way{
-		"jax":        {{"", preallocateVar + "=false", ""}},
-		"tensorflow": {{"", tfGrowth + "=true", ""}},
+		"jax":        {{"", "XLA_PYTHON_CLIENT_PREALLOCATE=false", ""}},
+		"tensorflow": {{"", "TF_FORCE_GPU_ALLOW_GROWTH=true", ""}},
 		"pytorch":    {{"", "", "takes what it needs in any case"}},
 		"cupy":       {{"", "", "takes what it needs in any case"}},
 	}},
@@ -51,32 +51,32 @@ var goals = [...]struct {
 		"cupy":       {{"", "", "never takes all at once"}},
 	}},
 	share: {"use a part of the GPU, here half", map[string][]way{
-		"jax":        {{"0.4.32", fractionVar + "={part}", ""}, {"", oldFractionVar + "={part}", ""}},
+		"jax":        {{"0.4.32", "XLA_CLIENT_MEM_FRACTION={part}", ""}, {"", "XLA_PYTHON_CLIENT_MEM_FRACTION={part}", ""}},
 		"tensorflow": {{"", "", "is told by the program: `tf.config.set_logical_device_configuration`"}},
-		"pytorch":    {{pytorchConfSince, pytorchConf + "=per_process_memory_fraction:{part}", ""}, {"", "", "is told by the program: `torch.cuda.set_per_process_memory_fraction`"}},
-		"cupy":       {{"", cupyLimit + "={percent}%", ""}},
+		"pytorch":    {{"2.10", "PYTORCH_ALLOC_CONF=per_process_memory_fraction:{part}", ""}, {"", "", "is told by the program: `torch.cuda.set_per_process_memory_fraction`"}},
+		"cupy":       {{"", "CUPY_GPU_MEMORY_LIMIT={percent}%", ""}},
 	}},
 	async: {"the driver's own pool", map[string][]way{
-		"jax":        {{"", allocatorVar + "=cuda_async", ""}},
-		"tensorflow": {{"2.5", tfAllocatorVar + "=cuda_malloc_async", ""}, {"", "", "has none before 2.5"}},
-		"pytorch":    {{pytorchConfSince, pytorchConf + "=backend:cudaMallocAsync", ""}, {"2.0", pytorchCudaConf + "=backend:cudaMallocAsync", ""}, {"", "", "has none before 2.0"}},
+		"jax":        {{"", "XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async", ""}},
+		"tensorflow": {{"2.5", "TF_GPU_ALLOCATOR=cuda_malloc_async", ""}, {"", "", "has none before 2.5"}},
+		"pytorch":    {{"2.10", "PYTORCH_ALLOC_CONF=backend:cudaMallocAsync", ""}, {"2.0", "PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync", ""}, {"", "", "has none before 2.0"}},
 		"cupy":       {{"", "", "is told by the program: `cupy.cuda.MemoryAsyncPool`"}},
 	}},
 	direct: {"no pool at all; slow", map[string][]way{
-		"jax":        {{"", allocatorVar + "=platform", ""}},
-		"tensorflow": {{"", tfAllocatorVar + "=cuda_malloc", ""}},
-		"pytorch":    {{"", pytorchNoCache + "=1", ""}},
+		"jax":        {{"", "XLA_PYTHON_CLIENT_ALLOCATOR=platform", ""}},
+		"tensorflow": {{"", "TF_GPU_ALLOCATOR=cuda_malloc", ""}},
+		"pytorch":    {{"", "PYTORCH_NO_CUDA_MEMORY_CACHING=1", ""}},
 		"cupy":       {{"", "", "is told by the program: `cupy.cuda.set_allocator(None)`"}},
 	}},
 	paged: {"pages mapped as they are needed", map[string][]way{
-		"jax":        {{"0.10.0", allocatorVar + "=vmm", ""}, {"", "", "has none before 0.10.0"}},
+		"jax":        {{"0.10.0", "XLA_PYTHON_CLIENT_ALLOCATOR=vmm", ""}, {"", "", "has none before 0.10.0"}},
 		"tensorflow": {{"", "", "has nothing like it"}},
-		"pytorch":    {{pytorchConfSince, pytorchConf + "=expandable_segments:True", ""}, {"2.1", pytorchCudaConf + "=expandable_segments:True", ""}, {"", "", "has none before 2.1"}},
+		"pytorch":    {{"2.10", "PYTORCH_ALLOC_CONF=expandable_segments:True", ""}, {"2.1", "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True", ""}, {"", "", "has none before 2.1"}},
 		"cupy":       {{"", "", "has nothing like it"}},
 	}},
 	pinned: {"a limit for pinned host memory, here 64 GiB", map[string][]way{
-		"jax":        {{"", hostLimitVar + "={gib}", ""}},
-		"tensorflow": {{"", tfHostLimit + "={mib}", ""}},
+		"jax":        {{"", "XLA_PJRT_GPU_HOST_MEMORY_LIMIT_GB={gib}", ""}},
+		"tensorflow": {{"", "TF_GPU_HOST_MEM_LIMIT_IN_MB={mib}", ""}},
 		"pytorch":    {{"", "", "has nothing like it"}},
 		"cupy":       {{"", "", "is told by the program: `cupy.cuda.set_pinned_memory_allocator`"}},
 	}},
@@ -100,9 +100,9 @@ func wants(name, value string) []want {
 	value = strings.TrimSpace(value)
 	lower := strings.ToLower(value)
 	switch name {
-	case preallocateVar, tfGrowth:
+	case "XLA_PYTHON_CLIENT_PREALLOCATE", "TF_FORCE_GPU_ALLOW_GROWTH":
 		yes, no := meansYes(value), slices.Contains([]string{"0", "false", "f", "no", "n", "off"}, lower)
-		if name == preallocateVar {
+		if name == "XLA_PYTHON_CLIENT_PREALLOCATE" {
 			yes, no = no, yes
 		}
 		switch { // yes: growth is wanted
@@ -111,11 +111,11 @@ func wants(name, value string) []want {
 		case no:
 			return []want{{goal: whole}}
 		}
-	case fractionVar, oldFractionVar:
+	case "XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION":
 		if f, ok := pyFloat(value); ok && f > 0 && f <= 1 {
 			return []want{{share, f}}
 		}
-	case allocatorVar, tfAllocatorVar:
+	case "XLA_PYTHON_CLIENT_ALLOCATOR", "TF_GPU_ALLOCATOR":
 		switch lower {
 		case "cuda_async", "cuda_malloc_async":
 			return []want{{goal: async}}
@@ -124,21 +124,21 @@ func wants(name, value string) []want {
 		case "vmm":
 			return []want{{goal: paged}}
 		}
-	case pytorchNoCache:
+	case "PYTORCH_NO_CUDA_MEMORY_CACHING":
 		return []want{{goal: direct}}
-	case pytorchConf, pytorchCudaConf, pytorchHipConf:
+	case "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF":
 		return pytorchWants(value)
-	case cupyLimit:
+	case "CUPY_GPU_MEMORY_LIMIT":
 		if number, ok := strings.CutSuffix(value, "%"); ok {
 			if f, err := strconv.ParseFloat(number, 64); err == nil && f > 0 && f <= 100 {
 				return []want{{share, f / 100}}
 			}
 		}
-	case hostLimitVar, tfHostLimit:
+	case "XLA_PJRT_GPU_HOST_MEMORY_LIMIT_GB", "TF_GPU_HOST_MEM_LIMIT_IN_MB":
 		if n, ok := cInt(value); ok && n > 0 {
-			if name == tfHostLimit && n >= 1024 {
+			if name == "TF_GPU_HOST_MEM_LIMIT_IN_MB" && n >= 1024 {
 				return []want{{pinned, float64(n / 1024)}}
-			} else if name == hostLimitVar {
+			} else if name == "XLA_PJRT_GPU_HOST_MEMORY_LIMIT_GB" {
 				return []want{{pinned, float64(n)}}
 			}
 		}

@@ -3,13 +3,15 @@
 package policy
 
 import (
-	"fmt"
 	"math"
 	"strconv"
 	"strings"
 
 	"gpumem/size"
 )
+
+// cupyLimit is the limit of the pool: bytes, or a percentage of the GPU's memory.
+const cupyLimit = "CUPY_GPU_MEMORY_LIMIT"
 
 // readCuPy is what a release of CuPy does with an environment.
 func readCuPy(env Environment, v Version) (Reading, *SettingError) {
@@ -56,23 +58,6 @@ func cupyParse(text string) (bytes uint64, fraction float64, problem string) {
 		return 0, 0, "Python int too large to convert to C unsigned long"
 	}
 	return n.Uint64(), 0, ""
-}
-
-// pyFloatText is repr(f).
-func pyFloatText(f float64) string {
-	switch a := math.Abs(f); {
-	case math.IsNaN(f):
-		return "nan"
-	case math.IsInf(f, 0):
-		return strings.ToLower(strings.TrimPrefix(fmt.Sprint(f), "+"))
-	case a != 0 && a < 1e-4 || a >= 1e16:
-		return strconv.FormatFloat(f, 'e', -1, 64)
-	}
-	text := strconv.FormatFloat(f, 'f', -1, 64)
-	if !strings.Contains(text, ".") {
-		text += ".0"
-	}
-	return text
 }
 
 // cupyLimit says what the limit does.

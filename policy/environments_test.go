@@ -99,7 +99,7 @@ func TestEnvironmentsLikeWholeReleases(t *testing.T) {
 	for _, row := range readEnvironments(t) {
 		for _, want := range row.answers {
 			asked++
-			if problem := row.compare(want); problem != "" {
+			if problem := row.compare(t, want); problem != "" {
 				t.Errorf("%s:%d: %s %s: %s", *environmentsFile, row.line, want.release, row.text, problem)
 			} else {
 				agreed++
@@ -109,20 +109,16 @@ func TestEnvironmentsLikeWholeReleases(t *testing.T) {
 	t.Logf("%d of %d answers agree", agreed, asked)
 }
 
-// compare is how explain differs from what the release did; empty if it does not.
-func (row environmentRow) compare(want environmentAnswer) string {
+// compare is how the reading differs from what the release did; empty if it does not.
+func (row environmentRow) compare(t *testing.T, want environmentAnswer) string {
+	t.Helper()
 	d := row.device
 	if want.kind == "gpu" && strings.Contains(want.words[0], "cuMemAlloc") {
 		d.Granularity = 1 // the stand-in's
 	}
-	a, err := Explain(row.env, Release{"jax", want.release}, d)
-	if err != nil {
-		return err.Error()
-	}
+	a, e := readAs(t, "jax", want.release, row.env, d)
 	said := "no error"
-	var e SettingError
-	if len(a.Errors) > 0 {
-		e = a.Errors[0]
+	if e.Text != "" {
 		if line, _, more := strings.Cut(e.Text, "\n"); more { // of a text with line breaks the table has the first line
 			e.Text = line
 		}
@@ -142,7 +138,7 @@ func (row environmentRow) compare(want environmentAnswer) string {
 		switch {
 		case err != nil:
 			return err.Error()
-		case strings.Contains(text, "RESOURCE_EXHAUSTED: Out of memory") && len(a.Errors) == 0 && a.Gets == 0: // which explain says
+		case strings.Contains(text, "RESOURCE_EXHAUSTED: Out of memory") && e.Text == "" && a.Policy.Granted(d) == 0: // which explain says
 			return ""
 		case e.Text == "" || !strings.Contains(e.Then, "raise") && !strings.Contains(e.Then, "fails"):
 			return differs
@@ -172,33 +168,33 @@ func (row environmentRow) compare(want environmentAnswer) string {
 		if strings.Contains(e.Then, "SIGSEGV") { // a race: up to 0.11.2 two small copies sometimes get through
 			return ""
 		}
-		if len(a.Errors) > 0 {
+		if e.Text != "" {
 			return differs
 		}
-		return row.compareGPU(a, stage, rest, differs)
+		return row.compareGPU(a.Policy, d, stage, rest, differs)
 	}
 	return ""
 }
 
 // compareGPU compares the limit, what the pool holds after a first put, and what
 // the driver was asked for first.
-func (row environmentRow) compareGPU(a Answer, limit, rest, differs string) string {
+func (row environmentRow) compareGPU(p Policy, d Device, limit, rest, differs string) string {
 	pool, calls, _ := strings.Cut(rest, " ")
 	call, first, _ := strings.Cut(strings.SplitN(calls, ",", 2)[0], ":")
 	firstBytes, _ := strconv.ParseUint(strings.TrimSuffix(first, "!"), 10, 64)
-	switch p := a.Policy; p.Kind {
+	switch p.Kind {
 	case BFC:
-		ours := a.Gets
+		ours := p.Granted(d)
 		if call == "cuMemCreate" { // in whole units
 			ours = up(ours)
 		}
-		ask := a.First
+		ask := p.FirstGrant(d)
 		if call == "cuMemCreate" {
 			ask = up(ask)
 		}
 		switch {
-		case limit != strconv.FormatInt(int64(*a.Limit), 10):
-			return fmt.Sprintf("limit %d; want %s", *a.Limit, limit)
+		case limit != strconv.FormatInt(int64(p.LimitBytes(d)), 10):
+			return fmt.Sprintf("limit %d; want %s", p.LimitBytes(d), limit)
 		case pool != strconv.FormatUint(ours, 10) && up(ours) != up(number(pool)):
 			return fmt.Sprintf("gets %d; want %s", ours, pool)
 		case p.GrantLimit == 0 && ask != firstBytes:
@@ -208,7 +204,7 @@ func (row environmentRow) compareGPU(a Answer, limit, rest, differs string) stri
 		}
 	case Platform, Address, VMM:
 		if limit != "none" {
-			return a.Allocator + ": " + differs
+			return p.Kind.String() + ": " + differs
 		}
 	case Async:
 		keep, first := p.AsyncBytes(row.device)

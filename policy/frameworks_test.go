@@ -16,6 +16,22 @@ import (
 	"testing"
 )
 
+// readAs is what a release of a framework makes of an environment on a device.
+// The error is the zero one if nothing is raised.
+func readAs(t *testing.T, name, release string, env Environment, d Device) (Reading, SettingError) {
+	t.Helper()
+	f, v, err := Release{Name: name, Version: release}.Find()
+	if err != nil {
+		t.Fatal(err)
+	}
+	env.NoPages = d.NoPages
+	r, raised := f.Read(env, v)
+	if raised != nil {
+		return Reading{}, *raised
+	}
+	return r, SettingError{}
+}
+
 // A tableRow is one answer: what some releases make of an environment.
 type tableRow struct {
 	line     int

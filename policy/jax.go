@@ -402,11 +402,6 @@ func outOfRange(f float64, text string) string {
 	return text + " leaves no memory to allocate; write .75 for 75 %"
 }
 
-// hundredth is a percentage as the fraction that was meant.
-func hundredth(f float64) string {
-	return strings.TrimPrefix(strconv.FormatFloat(float64(float32(f/100)), 'g', 6, 64), "0")
-}
-
 func (n *notes) preallocate(p Policy, a asked, r jaxRelease) {
 	text := n.Env.Get(preallocateVar)
 	meant := !meansNo(text)
@@ -425,15 +420,6 @@ func (n *notes) preallocate(p Policy, a asked, r jaxRelease) {
 	default:
 		n.Effect(preallocateVar, "memory is taken as it is needed")
 	}
-}
-
-// meansYes says whether a text that turns preallocation on was meant to.
-func meansYes(text string) bool {
-	switch strings.ToLower(strings.TrimSpace(text)) {
-	case "1", "true", "t", "yes", "y", "on":
-		return true
-	}
-	return false
 }
 
 // meansNo says whether the framework takes a text for no.

@@ -136,25 +136,25 @@ func parse(spec string) (Policy, error) {
 	}
 	p.Spec = spec
 	if hasSettings {
-		err = p.apply(settings)
+		err = applyKeys(&p, settings)
 	}
 	return p, err
 }
 
-// apply reads key=value,...
-func (p *Policy) apply(settings string) error {
+// applyKeys reads key=value,...
+func applyKeys(p *Policy, settings string) error {
 	seen := map[string]bool{}
 	for setting := range strings.SplitSeq(settings, ",") {
 		name, value, ok := strings.Cut(setting, "=")
 		if !ok {
-			return fmt.Errorf("%q is not key=value; %s", setting, p.takes())
+			return fmt.Errorf("%q is not key=value; %s", setting, takes(p))
 		}
 		i := slices.IndexFunc(keys, func(k key) bool { return k.name == name })
 		switch {
 		case i < 0:
-			return fmt.Errorf("unknown key %q%s; %s", name, didYouMean(name, p.keyNames()), p.takes())
+			return fmt.Errorf("unknown key %q%s; %s", name, didYouMean(name, keyNames(p)), takes(p))
 		case !slices.Contains(keys[i].kinds, p.Kind):
-			return fmt.Errorf("key %q does not apply; %s", name, p.takes())
+			return fmt.Errorf("key %q does not apply; %s", name, takes(p))
 		case seen[name]:
 			return fmt.Errorf("key %q is given twice; give it once", name)
 		case !keys[i].set(p, value):
@@ -172,13 +172,13 @@ func (p *Policy) apply(settings string) error {
 		if p.TopDown && seen["topdown"] {
 			return errors.New(`key "topdown": true needs spatial=true; leave one of the two out`)
 		}
-		p.ends(false, false)
+		setEnds(p, false, false)
 	}
 	return nil
 }
 
 // keyNames are the keys that apply to p.
-func (p *Policy) keyNames() []string {
+func keyNames(p *Policy) []string {
 	var list []string
 	for _, k := range keys {
 		if slices.Contains(k.kinds, p.Kind) {
@@ -189,8 +189,8 @@ func (p *Policy) keyNames() []string {
 }
 
 // takes says in an error what keys there are.
-func (p *Policy) takes() string {
-	if list := p.keyNames(); len(list) > 0 {
+func takes(p *Policy) string {
+	if list := keyNames(p); len(list) > 0 {
 		return p.Name + " takes " + strings.Join(list, ", ")
 	}
 	return p.Name + " takes no keys"

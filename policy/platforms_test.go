@@ -40,8 +40,8 @@ func TestPlatformsLikeReleases(t *testing.T) {
 		for _, release := range platformReleases {
 			if in = in || release == first; in {
 				asked++
-				if problem := comparePlatform(env, release, words[2], usual); problem != "" {
-					t.Errorf("platforms.txt:%d: %s %v: %s", n+1, release, env.values, problem)
+				if problem := comparePlatform(t, env, release, words[2], usual); problem != "" {
+					t.Errorf("platforms.txt:%d: %s %v: %s", n+1, release, env, problem)
 				}
 			}
 			if release == last {
@@ -54,17 +54,11 @@ func TestPlatformsLikeReleases(t *testing.T) {
 	}
 }
 
-// comparePlatform is how explain differs from an answer; empty if it does not.
+// comparePlatform is how the reading differs from an answer; empty if it does not.
 // usual has the platform and the clients of the empty environment by release.
-func comparePlatform(env Environment, release, answer string, usual map[string][2]string) string {
-	a, err := Explain(env, Release{"jax", release}, Device{Total: 80 << 30, Free: 80 << 30})
-	if err != nil {
-		return err.Error()
-	}
-	var e SettingError
-	if len(a.Errors) > 0 {
-		e = a.Errors[0]
-	}
+func comparePlatform(t *testing.T, env Environment, release, answer string, usual map[string][2]string) string {
+	t.Helper()
+	_, e := readAs(t, "jax", release, env, Device{Total: 80 << 30, Free: 80 << 30})
 	if quoted, ok := strings.CutPrefix(answer, "! RuntimeError "); ok {
 		want, _ := strconv.Unquote(quoted)
 		ours := strings.Replace(e.Text, noTPU, "", 1) // it was another, without a text, in place of the TPU's library
@@ -83,7 +77,7 @@ func comparePlatform(env Environment, release, answer string, usual map[string][
 			got[1] = value
 		}
 	}
-	if len(env.names) == 0 {
+	if len(env.Names()) == 0 {
 		usual[release] = got
 	}
 	platform, both := "cuda", "although"

@@ -187,3 +187,20 @@ func pyRepr(s string) string {
 	b.WriteRune(quote)
 	return b.String()
 }
+
+// pyFloatText is repr(f).
+func pyFloatText(f float64) string {
+	switch a := math.Abs(f); {
+	case math.IsNaN(f):
+		return "nan"
+	case math.IsInf(f, 0):
+		return strings.ToLower(strings.TrimPrefix(fmt.Sprint(f), "+"))
+	case a != 0 && a < 1e-4 || a >= 1e16:
+		return strconv.FormatFloat(f, 'e', -1, 64)
+	}
+	text := strconv.FormatFloat(f, 'f', -1, 64)
+	if !strings.Contains(text, ".") {
+		text += ".0"
+	}
+	return text
+}

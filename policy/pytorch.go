@@ -10,7 +10,20 @@ import (
 	"strings"
 )
 
-// The keys that this file speaks of.
+// PyTorch's variables.
+const (
+	pytorchConf     = "PYTORCH_ALLOC_CONF"
+	pytorchCudaConf = "PYTORCH_CUDA_ALLOC_CONF"
+	pytorchHipConf  = "PYTORCH_HIP_ALLOC_CONF"
+	pytorchNoCache  = "PYTORCH_NO_CUDA_MEMORY_CACHING"
+	torchNoHIP      = "PYTORCH_NO_HIP_MEMORY_CACHING"
+
+	// PyTorch 2.9 looks at the first name, but its pool for CUDA does not go by
+	// it; 2.10 does.
+	pytorchConfSince = "2.10"
+)
+
+// The keys that this package speaks of.
 const (
 	keyMaxSplit   = "max_split_size_mb"
 	keyNonSplit   = "max_non_split_rounding_mb"
@@ -28,7 +41,6 @@ const (
 
 	torchNative = "native"
 	torchAsync  = "cudaMallocAsync"
-	torchNoHIP  = "PYTORCH_NO_HIP_MEMORY_CACHING"
 )
 
 // variables are the names whose lists count: for the settings that GPUs of all

@@ -68,12 +68,12 @@ func (r *jaxRelease) policy() Policy {
 		RegionUnit:  r.regionUnit(),
 		IgnoreAlign: r.ignoreAlign,
 	}
-	p.ends(r.spatial, r.topDown)
+	setEnds(&p, r.spatial, r.topDown)
 	return p
 }
 
-// ends divides a pool between two ends, or does not.
-func (p *Policy) ends(spatial, topDown bool) {
+// setEnds divides the pool of p between two ends, or makes it one again.
+func setEnds(p *Policy, spatial, topDown bool) {
 	p.Spatial, p.TopDown, p.CollectiveAlign = spatial, spatial && topDown, 0
 	if spatial {
 		p.CollectiveAlign = collectiveAlign

@@ -179,9 +179,6 @@ func (r *release) parseSplit(text string) (torchSettings, error) {
 
 var torchColons = regexp.MustCompile(":+")
 
-// isCSpace is C's isspace.
-func isCSpace(c rune) bool { return c == ' ' || '\t' <= c && c <= '\r' }
-
 // tokens are the marks , : [ ] and what is between them, less blanks; until 2.9
 // only the space is one.
 func (r *release) tokens(text string) []string {

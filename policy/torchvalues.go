@@ -56,8 +56,6 @@ func (p *reader) number(key string, i int) (uint64, error) {
 	return n, nil
 }
 
-var cInteger = regexp.MustCompile(`^[ \t-\r]*[+-]?[0-9]+`)
-
 // real is the token i as std::stod reads it: the beginning of it that is a
 // number, and an error for one that is too large, or too small to be exact.
 func (p *reader) real(key string, i int) (float64, error) {
@@ -94,8 +92,6 @@ func (p *reader) real(key string, i int) (float64, error) {
 	}
 	return f, nil
 }
-
-var cReal = regexp.MustCompile(`^[ \t-\r]*[+-]?(?i:0x(?:[0-9a-f]+\.?[0-9a-f]*|\.[0-9a-f]+)(?:p[+-]?[0-9]+)?|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|inf(?:inity)?|nan)`)
 
 const mib = 1 << 20
 

@@ -9,10 +9,6 @@ import (
 	"sync"
 )
 
-// launchedVar is set by gpumem run, which gives a program what each framework
-// needs, whichever the program uses.
-const launchedVar = "GPUMEM_TF_LIMIT_MIB"
-
 // corrections are the warnings so far of what is set in vain.
 type corrections struct{ Notes }
 
@@ -28,7 +24,7 @@ func unread(env Environment, f Framework, v Version, r Reading) []Warning {
 		said[w.Name] = true
 	}
 	n := corrections{Notes{Env: env}}
-	_, launched := env.Lookup(launchedVar)
+	_, launched := env.Lookup("GPUMEM_TF_LIMIT_MIB")
 	for _, name := range env.Names() {
 		if said[name] || env.Get(name) == "" {
 			continue
@@ -57,11 +53,11 @@ func (n *corrections) foreign(known Variable, f Framework, v Version) {
 	case taken != "":
 		text = fmt.Sprintf("; %s goes by %s, which is set", f.Title, taken)
 	}
-	n.Warn(known.Name, n.joined(open), "only %s reads it%s", known.readers(), text)
+	n.Warn(known.Name, n.joined(open), "only %s reads it%s", readersOf(known), text)
 }
 
 // same are variables that say the same thing, of which only one should be set.
-var same = [][]string{{fractionVar, oldFractionVar}, {pytorchCudaConf, pytorchHipConf, pytorchConf}}
+var same = [][]string{{"XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION"}, {"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_ALLOC_CONF"}}
 
 // open is the part of assignments that nothing in the environment contradicts,
 // and no fix so far; taken is the last variable that does.
@@ -95,7 +91,7 @@ func (n *corrections) open(set string) (open, taken string) {
 // assign to the same variable, if its value is a list.
 func (n *corrections) joined(set string) string {
 	name, value, _ := strings.Cut(set, "=")
-	if name != pytorchConf && name != pytorchCudaConf {
+	if name != "PYTORCH_ALLOC_CONF" && name != "PYTORCH_CUDA_ALLOC_CONF" {
 		return set
 	}
 	for i := range n.Warnings {
@@ -107,9 +103,9 @@ func (n *corrections) joined(set string) string {
 	return set
 }
 
-// readers are those who read v, as a person says it. Our own runtime reads what
+// readersOf is those who read v, as a person says it. Our own runtime reads what
 // JAX does.
-func (v Variable) readers() string {
+func readersOf(v Variable) string {
 	var list []string
 	for _, r := range v.Readers {
 		if r.Framework != "gpumem" || len(v.Readers) == 1 {
@@ -142,7 +138,7 @@ func (n *corrections) misspelt(wrong string, meant Variable, f Framework, v Vers
 			other, more = "", ""
 		}
 		if !meant.ReadBy(f.Name) {
-			text += " Only " + meant.readers() + " reads that" + more
+			text += " Only " + readersOf(meant) + " reads that" + more
 			set += " " + other
 		} else if other != "" { // but not this release
 			text += " This release does not read that" + more
@@ -191,7 +187,7 @@ func nearest(name, framework string, v Version) (Variable, bool) {
 		if d >= far || len(c.Name) < 10 && d > 1 { // two edits make XLA_FLAGS of too much
 			continue
 		}
-		if rank := c.rank(framework, v); d < bestEdits || d == bestEdits && rank > bestRank {
+		if rank := likelihood(c, framework, v); d < bestEdits || d == bestEdits && rank > bestRank {
 			best, bestEdits, bestRank = c, d, rank
 		}
 	}
@@ -199,7 +195,7 @@ func nearest(name, framework string, v Version) (Variable, bool) {
 		return best, bestRank > 0
 	}
 	for _, c := range byWords()[matter(upper)] {
-		if rank := c.rank(framework, v); rank > bestRank {
+		if rank := likelihood(c, framework, v); rank > bestRank {
 			best, bestRank = c, rank
 		}
 	}
@@ -218,11 +214,11 @@ var byWords = sync.OnceValue(func() map[string][]Variable {
 	return table
 })
 
-// rank is how likely a variable was meant: 0 not at all, for it is not about
+// likelihood is how likely a variable was meant: 0 not at all, for it is not about
 // memory or devices.
-func (v Variable) rank(framework string, at Version) int {
+func likelihood(v Variable, framework string, at Version) int {
 	switch {
-	case v.About == AboutOther && v.Name != xlaFlagsVar:
+	case v.About == AboutOther && v.Name != "XLA_FLAGS":
 		return 0
 	case v.ReadAt(framework, at):
 		return 2

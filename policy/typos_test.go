@@ -163,7 +163,7 @@ func TestNoTypoOfAnother(t *testing.T) {
 
 // suspects are the variables whose misspellings are looked for.
 func suspects() []Variable {
-	return slices.DeleteFunc(slices.Clone(Variables), func(v Variable) bool { return v.rank("jax", Newest) == 0 })
+	return slices.DeleteFunc(slices.Clone(Variables), func(v Variable) bool { return likelihood(v, "jax", Newest) == 0 })
 }
 
 // letters are some of those that are typed by mistake.
@@ -275,14 +275,14 @@ func TestWords(t *testing.T) {
 		"JAX_VISIBLE_DEVICES":                        "JAX_CUDA_VISIBLE_DEVICES",
 		"CUDA_DEVICES_VISIBLE":                       "CUDA_VISIBLE_DEVICES",
 		"CUDA_VISIBLE_DEVICE":                        "CUDA_VISIBLE_DEVICES",
-		"TF_ALLOW_GROWTH":                            tfGrowth,
-		"TF_GPU_ALLOW_GROWTH":                        tfGrowth,
-		"TF_FORCE_ALLOW_GROWTH":                      tfGrowth,
-		"TENSORFLOW_FORCE_GPU_ALLOW_GROWTH":          tfGrowth,
+		"TF_ALLOW_GROWTH":                            tfGrowthVar,
+		"TF_GPU_ALLOW_GROWTH":                        tfGrowthVar,
+		"TF_FORCE_ALLOW_GROWTH":                      tfGrowthVar,
+		"TENSORFLOW_FORCE_GPU_ALLOW_GROWTH":          tfGrowthVar,
 		"TF_ALLOCATOR":                               tfAllocatorVar,
 		"TF_CUDA_ALLOCATOR":                          tfAllocatorVar,
 		"TF_UNIFIED_MEMORY":                          unifiedVar,
-		"TF_CUDA_HOST_MEM_LIMIT_IN_MB":               tfHostLimit, // TensorFlow's own until 1.13
+		"TF_CUDA_HOST_MEM_LIMIT_IN_MB":               tfHostVar, // TensorFlow's own until 1.13
 		"TF_MALLOC_ASYNC_SUPPORTED_PREALLOCATION":    asyncVar,
 		"PYTORCH_CUDA_ALLOC_CONFIG":                  pytorchCudaConf,
 		"TORCH_CUDA_ALLOC_CONF":                      pytorchCudaConf,
@@ -324,7 +324,7 @@ func TestUnread(t *testing.T) {
 	}{
 		{"nothing", Release{"jax", ""}, []string{"HOME=/", "PATH="}, nil},
 		{"own variables have their notes elsewhere", Release{"jax", ""}, []string{preallocateVar + "=false", fractionVar + "=.5"}, nil},
-		{"empty", Release{"jax", ""}, []string{tfGrowth + "=", "XLA_MEM_FRACTION="}, nil},
+		{"empty", Release{"jax", ""}, []string{tfGrowthVar + "=", "XLA_MEM_FRACTION="}, nil},
 		{"the driver's", Release{"jax", ""}, []string{"CUDA_VISIBLE_DEVICES=0", "CUBLAS_WORKSPACE_CONFIG=:16:8"}, nil},
 		{"about devices", Release{"gpumem", ""}, []string{"JAX_PLATFORMS=cuda", "JAX_CUDA_VISIBLE_DEVICES=0"}, nil},
 		{"not about memory", Release{"jax", ""}, []string{"TF_CPU_ALLOCATOR_USE_BFC=1"}, nil},

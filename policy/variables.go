@@ -76,20 +76,6 @@ func jaxAndOurs(since string) []Reader { return []Reader{{"jax", since}, {"gpume
 // by is one framework since a release.
 func by(framework, since string) []Reader { return []Reader{{framework, since}} }
 
-const (
-	pytorchConf     = "PYTORCH_ALLOC_CONF"
-	pytorchCudaConf = "PYTORCH_CUDA_ALLOC_CONF"
-	pytorchHipConf  = "PYTORCH_HIP_ALLOC_CONF"
-	pytorchNoCache  = "PYTORCH_NO_CUDA_MEMORY_CACHING"
-	cupyLimit       = "CUPY_GPU_MEMORY_LIMIT"
-	tfGrowth        = "TF_FORCE_GPU_ALLOW_GROWTH"
-	tfHostLimit     = "TF_GPU_HOST_MEM_LIMIT_IN_MB"
-
-	// PyTorch 2.9 looks at the first name, but its pool for CUDA does not go by
-	// it; 2.10 does.
-	pytorchConfSince = "2.10"
-)
-
 // Variables is the table, in the order of the documentation: by the framework
 // whose name a variable bears, the ones that people set most first.
 var Variables = []Variable{
@@ -231,7 +217,7 @@ var Variables = []Variable{
 
 	// TensorFlow.
 	{
-		Name: tfGrowth, Readers: by("tensorflow", ""),
+		Name: "TF_FORCE_GPU_ALLOW_GROWTH", Readers: by("tensorflow", ""),
 		Values:  "`true` or `false`, in exactly this case",
 		Default: "what the program says, else no",
 		Effect:  "Whether the pool grows as it is needed. It goes before what the program says.",
@@ -310,7 +296,7 @@ var Variables = []Variable{
 		Source:  "tensorflow/core/kernels/fft_ops.cc",
 	},
 	{
-		Name: tfHostLimit, Readers: by("tensorflow", ""), About: AboutHost,
+		Name: "TF_GPU_HOST_MEM_LIMIT_IN_MB", Readers: by("tensorflow", ""), About: AboutHost,
 		Values:  "a whole number of MiB",
 		Default: "131,072; 65,536 in older releases",
 		Effect:  "The most pinned host memory, for transfers.",
@@ -332,39 +318,39 @@ var Variables = []Variable{
 
 	// PyTorch.
 	{
-		Name: pytorchConf, Readers: by("pytorch", pytorchConfSince),
+		Name: "PYTORCH_ALLOC_CONF", Readers: by("pytorch", "2.10"),
 		Values:  "`key:value,key:value`, such as `expandable_segments:True,max_split_size_mb:128`",
 		Default: "nothing",
 		Effect:  "How PyTorch's pool works. `per_process_memory_fraction:0.5` caps it, `expandable_segments:True` lets its regions grow, `backend:cudaMallocAsync` uses the driver's pool.",
-		Not:     "PyTorch 2.9 recommends this name in a warning, but its pool for CUDA does not go by it. It is read last: `" + pytorchCudaConf + "` or `" + pytorchHipConf + "` beside it wins, even if empty. The cap does not count the CUDA context or NCCL. A key that the release does not know is an error.",
+		Not:     "PyTorch 2.9 recommends this name in a warning, but its pool for CUDA does not go by it. It is read last: `PYTORCH_CUDA_ALLOC_CONF` or `PYTORCH_HIP_ALLOC_CONF` beside it wins, even if empty. The cap does not count the CUDA context or NCCL. A key that the release does not know is an error.",
 		Source:  "PyTorch's page on CUDA memory; the releases themselves, asked",
 	},
 	{
-		Name: pytorchCudaConf, Readers: by("pytorch", ""),
-		Values:  "as `" + pytorchConf + "`",
+		Name: "PYTORCH_CUDA_ALLOC_CONF", Readers: by("pytorch", ""),
+		Values:  "as `PYTORCH_ALLOC_CONF`",
 		Default: "nothing",
-		Effect:  "The older name of `" + pytorchConf + "`. Every release reads it, and it comes first where several are set.",
+		Effect:  "The older name of `PYTORCH_ALLOC_CONF`. Every release reads it, and it comes first where several are set.",
 		Source:  "PyTorch's page on CUDA environment variables; the releases themselves, asked",
 	},
 	{
-		Name: pytorchHipConf, Readers: by("pytorch", pytorchConfSince),
-		Values:  "as `" + pytorchConf + "`",
+		Name: "PYTORCH_HIP_ALLOC_CONF", Readers: by("pytorch", "2.10"),
+		Values:  "as `PYTORCH_ALLOC_CONF`",
 		Default: "nothing",
-		Effect:  "The name for AMD's GPUs. The builds for CUDA read it, too, before `" + pytorchConf + "`.",
-		Not:     "They take only the settings that all kinds of GPU share from it: `backend` and `per_process_memory_fraction` are looked for under `" + pytorchConf + "`.",
+		Effect:  "The name for AMD's GPUs. The builds for CUDA read it, too, before `PYTORCH_ALLOC_CONF`.",
+		Not:     "They take only the settings that all kinds of GPU share from it: `backend` and `per_process_memory_fraction` are looked for under `PYTORCH_ALLOC_CONF`.",
 		Source:  "the releases themselves, asked",
 	},
 	{
-		Name: pytorchNoCache, Readers: by("pytorch", ""),
+		Name: "PYTORCH_NO_CUDA_MEMORY_CACHING", Readers: by("pytorch", ""),
 		Values:  "`1`; up to 2.6 anything, the empty text included",
 		Default: "not set, the pool",
 		Effect:  "Every request goes to the driver, and every free gives memory back. Slow; for debugging.",
-		Not:     "Up to PyTorch 2.6 `" + pytorchNoCache + "=0` turns the pool off just as `1` does: only that it is set counts. The backend `cudaMallocAsync` does not look at it.",
+		Not:     "Up to PyTorch 2.6 `PYTORCH_NO_CUDA_MEMORY_CACHING=0` turns the pool off just as `1` does: only that it is set counts. The backend `cudaMallocAsync` does not look at it.",
 		Source:  "c10/cuda/CUDACachingAllocator.cpp; PyTorch 2.14.1, run",
 	},
 	{
 		Name: "PYTORCH_NO_HIP_MEMORY_CACHING", Readers: by("pytorch", "2.6"),
-		Values:  "as `" + pytorchNoCache + "`",
+		Values:  "as `PYTORCH_NO_CUDA_MEMORY_CACHING`",
 		Default: "not set, the pool",
 		Effect:  "The same name for AMD's GPUs.",
 		Source:  "the names in PyTorch's wheels",
@@ -380,7 +366,7 @@ var Variables = []Variable{
 
 	// CuPy.
 	{
-		Name: cupyLimit, Readers: by("cupy", "7.0"),
+		Name: "CUPY_GPU_MEMORY_LIMIT", Readers: by("cupy", "7.0"),
 		Values:  "bytes, or a percentage such as `50%`",
 		Default: "0, no limit",
 		Effect:  "The limit of CuPy's pool on each GPU; a percentage is of the total memory.",
@@ -459,7 +445,7 @@ var Variables = []Variable{
 		Source: "CUDA programming guide 5.2",
 	},
 	{
-		Name: launchedVar, Readers: by("gpumem", ""), About: AboutOther,
+		Name: "GPUMEM_TF_LIMIT_MIB", Readers: by("gpumem", ""), About: AboutOther,
 		Values:  "a number of MiB for each GPU, with commas between",
 		Default: "not set",
 		Effect:  "Set by `gpumem run` for its start-up file in Python, which tells TensorFlow so. `GPUMEM_TF_FRACTION`, `GPUMEM_TF_CPU`, `GPUMEM_TORCH_FRACTION`, `GPUMEM_LEASE_ID`, `GPUMEM_LEASE_PART` and `GPUMEM_PROCS` go with it.",

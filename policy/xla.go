@@ -4,13 +4,6 @@
 
 package policy
 
-import (
-	"fmt"
-	"math"
-	"strconv"
-	"strings"
-)
-
 // The variables that XLA itself reads, when the client is made; of the first
 // two, what is no number ends the process.
 const (
@@ -84,7 +77,7 @@ func (r *jaxRelease) build(a asked) Policy {
 	case a.kind == BFC:
 		p.Fraction, p.Preallocate, p.CollectiveBytes = a.fraction, a.preallocate, uint64(max(a.collective, 0))
 		p.RoundLimit, p.IgnoreAlign, p.RegionUnit = r.roundLimit, r.ignoreAlign, r.regionUnit()
-		p.ends(r.spatial && a.preallocate, r.topDown)
+		setEnds(&p, r.spatial && a.preallocate, r.topDown)
 	case a.kind == Async: // it and BFC have a second pool for collective memory
 		p.Fraction, p.Preallocate, p.CollectiveBytes = a.fraction, a.preallocate, uint64(max(a.collective, 0))
 		p.AsyncKeep = r.asyncKeep && !a.preallocate
@@ -108,7 +101,7 @@ func (n *notes) xla(a *asked, flags xlaFlags, r jaxRelease) (Policy, *SettingErr
 	p := r.build(*a)
 	if text, ok := flags[spatialFlag]; ok && p.Spatial {
 		if !flags.on(spatialFlag) {
-			p.ends(false, false)
+			setEnds(&p, false, false)
 			n.Effect(xlaFlagsVar, "%s=%s: collective memory has a pool of its own", spatialFlag, text)
 		}
 	}
@@ -286,35 +279,10 @@ func cParse(name, text, kind, fallback string) string {
 	return "Failed to parse the env-var ${" + name + "} into " + kind + ": " + text + ". Use the default value: " + fallback
 }
 
-// cInt is ReadInt64FromEnvVar's strings::safe_strto64.
-func cInt(text string) (int64, bool) {
-	v, err := strconv.ParseInt(strings.Trim(text, " \t\n\v\f\r"), 10, 64)
-	return v, err == nil
-}
-
-// cBool is ReadBoolFromEnvVar.
-func cBool(text string) (on, ok bool) {
-	switch strings.ToLower(text) {
-	case "1", "true":
-		return true, true
-	case "0", "false":
-		return false, true
-	}
-	return false, false
-}
-
 // fractionName is the name under which the release likes its fraction.
 func (r *jaxRelease) fractionName() string {
 	if r.newFraction {
 		return fractionVar
 	}
 	return oldFractionVar
-}
-
-// percent is a fraction as people say it.
-func percent(f float64) string {
-	if math.IsNaN(f) || math.IsInf(f, 0) {
-		return fmt.Sprint(f)
-	}
-	return strconv.FormatFloat(float64(float32(f*100)), 'g', 6, 64) + " %"
 }

@@ -161,14 +161,7 @@ func TestFlagErrors(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			env := Environ([]string{xlaFlagsVar + "=" + tc.text}).In("", filepath.FromSlash("testdata/xla/files"))
-			a, err := Explain(env, Release{"jax", "0.12.0.1"}, Device{Total: 1 << 30, Free: 1 << 30})
-			if err != nil {
-				t.Fatal(err)
-			}
-			var e SettingError
-			if len(a.Errors) > 0 {
-				e = a.Errors[0]
-			}
+			a, e := readAs(t, "jax", "0.12.0.1", env, Device{Total: 1 << 30, Free: 1 << 30})
 			if tc.want == "" && e.Text != "" || !strings.Contains(e.Text, tc.want) || !strings.Contains(e.Then, tc.then) {
 				t.Errorf("%+v", e)
 			}
@@ -215,13 +208,10 @@ func TestNoPages(t *testing.T) {
 		{"0.12.0.1", "XLA_FLAGS=--xla_gpu_experimental_vmm_disabled=false", true, ""},
 		{"0.12.0.1", "JAX_PLATFORMS=cpu", false, ""},
 	} {
-		a, err := Explain(Environ([]string{tc.flags}), Release{"jax", tc.release}, Device{Total: 1 << 30, Free: 1 << 30, NoPages: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		refused := len(a.Errors) > 0 && a.Errors[0].Name == "device"
-		if refused != tc.refused || refused && a.Errors[0].Fix != tc.fix {
-			t.Errorf("%s %s: %+v", tc.release, tc.flags, a.Errors)
+		_, e := readAs(t, "jax", tc.release, Environ([]string{tc.flags}), Device{Total: 1 << 30, Free: 1 << 30, NoPages: true})
+		refused := e.Name == "device"
+		if refused != tc.refused || refused && e.Fix != tc.fix {
+			t.Errorf("%s %s: %+v", tc.release, tc.flags, e)
 		}
 	}
 }
