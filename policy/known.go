@@ -41,9 +41,9 @@ var All = []Framework{
 		When:    "once, when the GPU is first used or listed; to set them in Python after that is too late",
 	},
 	{
-		Name: "pytorch", Title: "PyTorch", Newest: newestTorch, example: "2.8.0", oldest: releases[0].Version,
+		Name: "pytorch", Title: "PyTorch", Newest: newestTorch, example: "2.8.0", oldest: Oldest,
 		read:    readPyTorch,
-		Changes: ChangesOf(releases),
+		Changes: Changes_,
 		When:    "once: the backend at import torch, the rest when a GPU is first used; to set them in Python after that is too late",
 	},
 	{

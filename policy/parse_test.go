@@ -11,6 +11,15 @@ import (
 	"gpumem/policy"
 )
 
+func parsed(t *testing.T, spec string) policy.Policy {
+	t.Helper()
+	p, err := policy.Parse(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
 func TestParse(t *testing.T) {
 	jax := policy.Default()
 	bfc := policy.Policy{Name: "bfc", Kind: policy.BFC, Preallocate: true, Fraction: 0.75}
@@ -63,7 +72,7 @@ func TestParse(t *testing.T) {
 	} {
 		t.Run(tc.spec, func(t *testing.T) {
 			tc.want.Spec = tc.spec
-			if diff := cmp.Diff(tc.want, mustParse(t, tc.spec)); diff != "" {
+			if diff := cmp.Diff(tc.want, parsed(t, tc.spec)); diff != "" {
 				t.Errorf("want -, got +:\n%s", diff)
 			}
 		})
@@ -157,11 +166,11 @@ func clearEnv(t *testing.T, set map[string]string) {
 
 func TestParseEnv(t *testing.T) {
 	clearEnv(t, map[string]string{"XLA_PYTHON_CLIENT_PREALLOCATE": "0"})
-	p := mustParse(t, "env")
+	p := parsed(t, "env")
 	if p.Spec != "env" || p.Name != "env" || p.Preallocate {
 		t.Errorf("env did not read the environment: %+v", p)
 	}
-	if p := mustParse(t, "jax"); !p.Preallocate {
+	if p := parsed(t, "jax"); !p.Preallocate {
 		t.Error("jax read the environment")
 	}
 }

@@ -107,5 +107,11 @@ var releases = []Row[release]{
 		}},
 }
 
+// Changes is what each release changed, oldest first.
+var Changes_ = ChangesOf(releases)
+
+// Oldest is the oldest release that is known.
+var Oldest = releases[0].Version
+
 // newestTorch is the newest release that was looked at.
 var newestTorch = Version{2, 15}

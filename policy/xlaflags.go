@@ -72,7 +72,7 @@ func flagArgs(text string) (args []string, unread string) {
 			return args, text
 		}
 		name := len(text) - len(strings.TrimLeftFunc(text, func(r rune) bool {
-			return r == '-' || r == '_' || r < 0x80 && (isDigit(byte(r)) || r|0x20 >= 'a' && r|0x20 <= 'z')
+			return r == '-' || r == '_' || r < 0x80 && ('0' <= r && r <= '9' || r|0x20 >= 'a' && r|0x20 <= 'z')
 		}))
 		var arg string
 		if len(text) > name+1 && text[name] == '=' && (text[name+1] == '"' || text[name+1] == '\'') {
