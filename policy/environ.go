@@ -60,7 +60,9 @@ func (e Environment) In(root, dir string) Environment {
 
 // OnGPU returns e without the variables that choose JAX's platform, for a program
 // that is to use the GPU whatever they say.
-func (e Environment) OnGPU() Environment { return e.Without(platformsVar).Without(platformVar) }
+func (e Environment) OnGPU() Environment {
+	return e.Without("JAX_PLATFORMS").Without("JAX_PLATFORM_NAME")
+}
 
 // maxFlagFile is the most that is read of a file, in bytes.
 const maxFlagFile = 1 << 20

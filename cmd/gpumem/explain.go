@@ -13,6 +13,8 @@ import (
 	"gpumem/device/open"
 	"gpumem/internal/proc"
 	"gpumem/policy"
+	"gpumem/policy/explain"
+	"gpumem/policy/frameworks"
 )
 
 // visibleVar says which GPUs a program sees, and in which order.
@@ -68,7 +70,7 @@ run on the CPU; 2 bad usage.`,
 			if cmd.Flags().Changed("diff") {
 				return explainDiff(cmd, q, diff, args[0], asJSON)
 			}
-			a, err := policy.Explain(q.env, q.as, q.policyDevice())
+			a, err := explain.Environment(q.env, q.as, q.policyDevice())
 			if err != nil {
 				return err
 			}
@@ -98,7 +100,7 @@ run on the CPU; 2 bad usage.`,
 // documentation.
 func knownFrameworks() []string {
 	return slices.DeleteFunc([]string{"jax", "tensorflow", "pytorch", "cupy", "gpumem"}, func(name string) bool {
-		_, err := policy.ParseRelease(name)
+		_, err := frameworks.ParseRelease(name)
 		return err != nil
 	})
 }
@@ -106,7 +108,7 @@ func knownFrameworks() []string {
 // A question is what is asked: an environment, a framework and a device.
 type question struct {
 	env       policy.Environment
-	as        policy.Release
+	as        frameworks.Release
 	versioned bool // --as names a version
 	device    open.Listed
 	freeKnown bool
@@ -124,9 +126,9 @@ type process struct {
 
 // ask reads the flags, and what they point at.
 func ask(cmd *cobra.Command, as, device string, pid int) (*question, error) {
-	q := &question{as: policy.Release{Name: "jax"}}
+	q := &question{as: frameworks.Release{Name: "jax"}}
 	if cmd.Flags().Changed("as") {
-		f, err := policy.ParseRelease(as)
+		f, err := frameworks.ParseRelease(as)
 		if err != nil {
 			return nil, fmt.Errorf("--as: %w", err)
 		}
@@ -213,8 +215,8 @@ func (q *question) chooseLoaded(named bool) {
 	chosen := named
 	var others []string
 	for _, f := range p.frameworks {
-		loaded := words(policy.Release{Name: f.Name, Version: f.Version})
-		_, err := policy.ParseRelease(f.Name)
+		loaded := words(frameworks.Release{Name: f.Name, Version: f.Version})
+		_, err := frameworks.ParseRelease(f.Name)
 		switch {
 		case named && f.Name != q.as.Name:
 		case named && q.versioned:
@@ -237,17 +239,17 @@ func (q *question) chooseLoaded(named bool) {
 
 // take makes a loaded framework the one to explain.
 func (q *question) take(f proc.Framework) {
-	q.as = policy.Release{Name: f.Name, Version: f.Version}
+	q.as = frameworks.Release{Name: f.Name, Version: f.Version}
 	if f.Version == "" {
 		q.note("process %d: the release of %s cannot be told: the newest is explained; --as %s@VERSION names it", q.process.pid, f.Name, f.Name)
-	} else if _, err := policy.ParseRelease(words(q.as)); err != nil {
+	} else if _, err := frameworks.ParseRelease(words(q.as)); err != nil {
 		q.note("process %d: %v; the newest is explained", q.process.pid, err)
 		q.as.Version = ""
 	}
 }
 
 // words is NAME or NAME@VERSION.
-func words(f policy.Release) string {
+func words(f frameworks.Release) string {
 	if f.Version == "" {
 		return f.Name
 	}
@@ -294,7 +296,7 @@ func (q *question) policyDevice() policy.Device {
 
 // explainJSON is an answer with what it is about.
 type explainJSON struct {
-	policy.Answer
+	explain.Answer
 	Device  deviceSeen   `json:"device"`
 	Process *processSeen `json:"process,omitempty"`
 }

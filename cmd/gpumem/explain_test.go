@@ -18,6 +18,8 @@ import (
 	"gpumem/device/open"
 	"gpumem/internal/proc"
 	"gpumem/policy"
+	"gpumem/policy/explain"
+	"gpumem/policy/frameworks"
 )
 
 // TestChooseLoaded: which of the frameworks that a process has loaded is
@@ -48,9 +50,9 @@ func TestChooseLoaded(t *testing.T) {
 		{"named, and not loaded", []proc.Framework{jax}, "gpumem", "gpumem", nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			q := &question{as: policy.Release{Name: "jax"}, process: &process{pid: 7, frameworks: tc.loaded}}
+			q := &question{as: frameworks.Release{Name: "jax"}, process: &process{pid: 7, frameworks: tc.loaded}}
 			if tc.as != "" {
-				f, err := policy.ParseRelease(tc.as)
+				f, err := frameworks.ParseRelease(tc.as)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -245,16 +247,16 @@ func TestExplainOutputFails(t *testing.T) {
 }
 
 // answers are two that differ in everything.
-func answers() (a, b policy.Answer) {
+func answers() (a, b explain.Answer) {
 	half, limit, most := 0.5, uint64(math.MaxUint64), uint64(64<<30)
-	a = policy.Answer{
+	a = explain.Answer{
 		Framework: "jax", Version: "0.4.0", Allocator: "bfc", Preallocate: true, Fraction: &half, Of: "free", Limit: &limit, First: 5 << 30, Gets: 4 << 30,
 		Pools:    []policy.Pool{{Name: "GPU_0_bfc", Space: "device", Limit: &limit}, {Name: "p1", Space: "collective", First: 1 << 30, Text: "at once"}},
 		Settings: []policy.Setting{{Name: "A", Value: "1", Effect: "does this"}},
 		Warnings: []policy.Warning{{Name: "B", Text: "does nothing"}, {Name: "B", Text: "nor that"}},
 		Read:     "at the start",
 	}
-	b = policy.Answer{
+	b = explain.Answer{
 		Framework: "tensorflow", Version: "2.15", Allocator: "platform",
 		Pools:    []policy.Pool{{Name: "none", Space: "device"}, {Name: "p2", Space: "collective", Text: "as needed"}, {Name: "host", Space: "host", Limit: &most, Text: "pinned"}},
 		Settings: []policy.Setting{{Name: "C", Value: "3", Effect: "does that"}},

@@ -12,6 +12,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"gpumem/policy"
+	"gpumem/policy/explain"
+	"gpumem/policy/frameworks"
 	"gpumem/report"
 	"gpumem/size"
 )
@@ -24,20 +26,20 @@ func explainDiff(cmd *cobra.Command, q *question, a, b string, asJSON bool) erro
 	d := explainedDiff{}
 	for _, side := range []struct {
 		word   string
-		answer *policy.Answer
-		as     *policy.Release
+		answer *explain.Answer
+		as     *frameworks.Release
 	}{{a, &d.A, &d.asA}, {b, &d.B, &d.asB}} {
 		f, err := parseSide(side.word, q.as.Name)
 		if err == nil {
 			*side.as = f
-			*side.answer, err = policy.Explain(q.env, f, q.policyDevice())
+			*side.answer, err = explain.Environment(q.env, f, q.policyDevice())
 		}
 		if err != nil {
 			return fmt.Errorf("--diff: %w", err)
 		}
 	}
 	d.Differences = differences(d.A, d.B)
-	d.Changes = append([]policy.Change{}, policy.Changes(d.asA, d.asB)...)
+	d.Changes = append([]policy.Change{}, frameworks.Changes(d.asA, d.asB)...)
 	d.Device, d.Process = q.deviceJSON(), q.processJSON()
 	q.writeNotes(cmd.ErrOrStderr())
 	var err error
@@ -53,21 +55,21 @@ func explainDiff(cmd *cobra.Command, q *question, a, b string, asJSON bool) erro
 }
 
 // parseSide reads VERSION or FRAMEWORK[@VERSION].
-func parseSide(word, framework string) (policy.Release, error) {
+func parseSide(word, framework string) (frameworks.Release, error) {
 	if word == "" {
-		return policy.Release{}, errors.New("a release is empty; want two, as in --diff 0.4.30 0.11.0")
+		return frameworks.Release{}, errors.New("a release is empty; want two, as in --diff 0.4.30 0.11.0")
 	}
 	if !strings.Contains(word, "@") && word[0] >= '0' && word[0] <= '9' {
 		word = framework + "@" + word
 	}
-	return policy.ParseRelease(word)
+	return frameworks.ParseRelease(word)
 }
 
 // explainedDiff is what two releases make of one environment.
 type explainedDiff struct {
-	asA, asB    policy.Release
-	A           policy.Answer   `json:"a"`
-	B           policy.Answer   `json:"b"`
+	asA, asB    frameworks.Release
+	A           explain.Answer  `json:"a"`
+	B           explain.Answer  `json:"b"`
 	Differences []difference    `json:"differences"`
 	Changes     []policy.Change `json:"changes"` // of the releases between
 	Device      deviceSeen      `json:"device"`
@@ -84,7 +86,7 @@ type difference struct {
 }
 
 // differences compares two answers, but for their releases.
-func differences(a, b policy.Answer) []difference {
+func differences(a, b explain.Answer) []difference {
 	list := []difference{}
 	add := func(field string, a, b any) {
 		if !reflect.DeepEqual(a, b) {
@@ -121,7 +123,7 @@ func (p partsOf) value(field string) any {
 	return nil
 }
 
-func parts(a policy.Answer) partsOf {
+func parts(a explain.Answer) partsOf {
 	p := partsOf{values: map[string][]any{}}
 	add := func(field string, v any) {
 		if p.values[field] == nil {
@@ -206,34 +208,34 @@ func writeDiff(w io.Writer, q *question, d explainedDiff) error {
 func diffTable(t *text, d explainedDiff) error {
 	tab := report.NewTable("", release(d.A), release(d.B))
 	rows := 0
-	row := func(title string, value func(policy.Answer) string) {
+	row := func(title string, value func(explain.Answer) string) {
 		if a, b := value(d.A), value(d.B); a != b {
 			rows++
 			tab.Row(title, a, b)
 		}
 	}
-	row("allocator", func(a policy.Answer) string { return a.Allocator })
-	row("preallocates", func(a policy.Answer) string {
+	row("allocator", func(a explain.Answer) string { return a.Allocator })
+	row("preallocates", func(a explain.Answer) string {
 		if a.Preallocate {
 			return "yes"
 		}
 		return "no"
 	})
-	row("fraction", func(a policy.Answer) string {
+	row("fraction", func(a explain.Answer) string {
 		if a.Fraction == nil {
 			return "-"
 		}
 		return strconv.FormatFloat(*a.Fraction, 'g', 6, 64) + " of " + a.Of
 	})
-	row("limit", func(a policy.Answer) string {
+	row("limit", func(a explain.Answer) string {
 		if a.Limit == nil {
 			return "none"
 		}
 		return size.Format(*a.Limit)
 	})
-	row("asks for first", func(a policy.Answer) string { return size.Format(a.First) })
+	row("asks for first", func(a explain.Answer) string { return size.Format(a.First) })
 	if d.A.Gets < d.A.First || d.B.Gets < d.B.First {
-		row("gets", func(a policy.Answer) string { return size.Format(a.Gets) })
+		row("gets", func(a explain.Answer) string { return size.Format(a.Gets) })
 	}
 	if rows == 0 {
 		return nil
@@ -244,7 +246,7 @@ func diffTable(t *text, d explainedDiff) error {
 }
 
 // told is what an answer says of each variable, in one text.
-func told(a policy.Answer) (names []string, texts map[string]string) {
+func told(a explain.Answer) (names []string, texts map[string]string) {
 	texts = map[string]string{}
 	add := func(name, text string) {
 		if texts[name] == "" {

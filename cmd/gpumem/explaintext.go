@@ -9,13 +9,14 @@ import (
 	"unicode/utf8"
 
 	"gpumem/policy"
+	"gpumem/policy/explain"
 	"gpumem/report"
 	"gpumem/size"
 )
 
 // writeExplain is the answer for people, the news first: what happens, then why,
 // then what to write instead.
-func writeExplain(w io.Writer, q *question, a policy.Answer) error {
+func writeExplain(w io.Writer, q *question, a explain.Answer) error {
 	t := text{env: q.env}
 	t.about(q, release(a))
 	summary := a.Summary()
@@ -73,7 +74,7 @@ func (t *text) about(q *question, releases string) {
 }
 
 // release is a framework and its release.
-func release(a policy.Answer) string {
+func release(a explain.Answer) string {
 	return strings.TrimSuffix(a.Framework+" "+a.Version, " ")
 }
 

@@ -12,6 +12,8 @@ import (
 	"gpumem/device"
 	"gpumem/device/open"
 	"gpumem/policy"
+	"gpumem/policy/explain"
+	"gpumem/policy/frameworks"
 	"gpumem/report"
 )
 
@@ -31,7 +33,7 @@ func TestWriteExplain(t *testing.T) {
 	q.process = &process{pid: 7}
 	q.gpus = 8
 	host := uint64(64 << 30)
-	a := policy.Answer{
+	a := explain.Answer{
 		Framework: "jax", Version: "0.11.0", Preallocate: true, First: 1 << 30, Gets: 1 << 30, Read: "once, at the start",
 		Policy: policy.Policy{Preallocate: true}, Device: policy.Device{Total: 80 << 30},
 		Pools: []policy.Pool{
@@ -86,7 +88,7 @@ Variables are read once, at the start.
 
 // TestWriteRaised: what is raised, and what comes of it, once.
 func TestWriteRaised(t *testing.T) {
-	a := policy.Answer{
+	a := explain.Answer{
 		Framework: "gpumem", Read: "at the start",
 		Errors: []policy.SettingError{{Name: "A", Text: "A is bad", Then: "it stops"}, {Name: "B", Text: "B is bad", Then: "it burns"}},
 	}
@@ -158,7 +160,7 @@ What the releases between changed
 	}
 
 	// With an error there is nothing to compare but words.
-	d.B = policy.Answer{Framework: "jax", Version: "0.5", Errors: []policy.SettingError{{Name: "A", Text: "A is bad", Then: "it stops"}}}
+	d.B = explain.Answer{Framework: "jax", Version: "0.5", Errors: []policy.SettingError{{Name: "A", Text: "A is bad", Then: "it stops"}}}
 	d.Differences = differences(d.A, d.B)
 	out.Reset()
 	if err := writeDiff(&out, asked("A=1"), d); err != nil {
@@ -206,8 +208,8 @@ func TestExplainAnything(t *testing.T) {
 			environ = append(environ, n+"="+values.Draw(t, n))
 		}
 		q := asked(environ...)
-		as := policy.Release{Name: rapid.SampledFrom(knownFrameworks()).Draw(t, "as")}
-		a, err := policy.Explain(q.env, as, q.policyDevice())
+		as := frameworks.Release{Name: rapid.SampledFrom(knownFrameworks()).Draw(t, "as")}
+		a, err := explain.Environment(q.env, as, q.policyDevice())
 		if err != nil {
 			t.Fatal(err)
 		}
