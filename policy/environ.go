@@ -1,5 +1,4 @@
-// A program's environment, and the notes that a framework's reading of it
-// leaves.
+// Environments: the variables of a program.
 
 package policy
 
@@ -39,16 +38,16 @@ func Environ(lines []string) Environment {
 	return e
 }
 
-// Lookup is the value of a variable, and whether it is set at all.
+// Lookup returns the value of a variable, and reports whether it is set.
 func (e Environment) Lookup(name string) (value string, ok bool) {
 	value, ok = e.values[name]
 	return value, ok
 }
 
-// Get is the value of a variable; empty if it is not set.
+// Get returns the value of a variable; empty if it is not set.
 func (e Environment) Get(name string) string { return e.values[name] }
 
-// Names are the variables' names in the order given.
+// Names returns the names of the variables, in the order given.
 func (e Environment) Names() []string { return e.names }
 
 // In returns e with the files that its values name looked for where another
@@ -67,7 +66,7 @@ func (e Environment) OnGPU() Environment {
 // maxFlagFile is the most that is read of a file, in bytes.
 const maxFlagFile = 1 << 20
 
-// readFile reads a file that a value names. It does not wait for one that is no
+// ReadFile reads a file that a value names. It does not wait for one that is no
 // regular file, and refuses one of more than maxFlagFile bytes.
 func (e Environment) ReadFile(name string) (string, error) {
 	if filepath.IsAbs(name) {
@@ -101,7 +100,7 @@ func (e Environment) renew(lines []string) Environment {
 	return other
 }
 
-// with is e with one variable set.
+// With returns e with one variable set.
 func (e Environment) With(name, value string) Environment {
 	lines := []string{name + "=" + value}
 	for _, n := range e.names {
@@ -110,7 +109,7 @@ func (e Environment) With(name, value string) Environment {
 	return e.renew(lines)
 }
 
-// without is e less one variable.
+// Without returns e without one variable.
 func (e Environment) Without(name string) Environment {
 	var lines []string
 	for _, n := range e.names {
@@ -121,7 +120,7 @@ func (e Environment) Without(name string) Environment {
 	return e.renew(lines)
 }
 
-// apply is e after a repair: words NAME=value and -NAME.
+// Apply returns e after a fix (see [Warning]): words NAME=value and -NAME.
 func (e Environment) Apply(fix string) Environment {
 	for word := range strings.FieldsSeq(fix) {
 		if name, ok := strings.CutPrefix(word, "-"); ok {
@@ -156,7 +155,7 @@ type SettingError struct {
 	Name string `json:"name"` // the variable
 	Text string `json:"text"` // the framework's own words, without the exception's type
 	Then string `json:"then"` // what becomes of the program, one sentence
-	// CPU reports that nothing is refused: the settings choose the CPU.
+	// CPU reports that nothing is refused, but that the settings choose the CPU.
 	CPU bool   `json:"cpu,omitempty"`
 	Fix string `json:"fix,omitempty"` // as in [Warning]
 }

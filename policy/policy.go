@@ -1,6 +1,18 @@
-// The struct that everything else here fills in, and the one thing computed
-// from it: the limit on a device.
-
+// Package policy describes how memory is taken from a GPU and shared out, as one
+// struct, [Policy], that allocators are built from, and computes the limit on a
+// device from it ([Policy.LimitBytes]).
+//
+// It also has what the packages that fill in a Policy work with: environments
+// ([Environment]), release numbers and tables of releases ([Version], [Row]), and
+// the result of a reading ([Reading]). The package itself knows no framework:
+//
+//   - policy/frameworks reads an environment as a release of a framework does, and
+//     a policy's name from a command line;
+//   - policy/torchconf does so for PyTorch, whose settings are a language;
+//   - policy/explain explains to a person what was read.
+//
+// No package here touches a device or keeps state, and the only files read are
+// those that XLA_FLAGS names.
 package policy
 
 import "fmt"

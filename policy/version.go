@@ -9,10 +9,11 @@ import (
 	"strconv"
 )
 
-// version is major, minor, patch, and the fourth number of a repaired release
+// A Version is major, minor, patch, and the fourth number of a repaired release
 // (0.9.0.1).
 type Version [4]int
 
+// String is "0.9.0", with a fourth number only if it is not 0.
 func (v Version) String() string {
 	s := fmt.Sprintf("%d.%d.%d", v[0], v[1], v[2])
 	if v[3] != 0 {
@@ -21,6 +22,7 @@ func (v Version) String() string {
 	return s
 }
 
+// Less reports whether v comes before w.
 func (v Version) Less(w Version) bool { return slices.Compare(v[:], w[:]) < 0 }
 
 // versionText is a release as Python packages write it. Development builds,
@@ -28,7 +30,8 @@ func (v Version) Less(w Version) bool { return slices.Compare(v[:], w[:]) < 0 }
 // the release that they lead to.
 var versionText = regexp.MustCompile(`^([0-9]+)\.([0-9]+)(?:\.([0-9]+))?(?:\.([0-9]+))?(?:(?:\.dev|\.post|a|b|rc|\+)[0-9A-Za-z.+]*)?$`)
 
-// parseVersion reads a version; framework and like are for the error.
+// ParseVersion reads a version as Python packages write it. The error is one line
+// that names the framework and a version like the one wanted.
 func ParseVersion(text, framework, like string) (Version, error) {
 	var v Version
 	m := versionText.FindStringSubmatch(text)
@@ -48,11 +51,11 @@ func ParseVersion(text, framework, like string) (Version, error) {
 	return v, nil
 }
 
-// newest is a version after all others: what is newer than the newest row is
-// taken to do as that does.
+// Newest is a version after all others: a release newer than the last row of a
+// table is taken to do as that does.
 var Newest = Version{1 << 30}
 
-// A row is a release from which on something is different.
+// A Row of a table of releases says what a release changed.
 type Row[R any] struct {
 	Version Version
 	Date    string // of the release
@@ -61,7 +64,8 @@ type Row[R any] struct {
 	Apply   func(*R)
 }
 
-// at is what a framework does at a version: the changes up to it, in order.
+// At returns what a framework does at a version: the changes up to it, applied in
+// order to the zero value.
 func At[R any](rows []Row[R], v Version) R {
 	var r R
 	for _, row := range rows {
@@ -73,7 +77,7 @@ func At[R any](rows []Row[R], v Version) R {
 	return r
 }
 
-// changesOf are the rows for people.
+// ChangesOf returns the rows of a table without their code.
 func ChangesOf[R any](rows []Row[R]) []Change {
 	var list []Change
 	for _, r := range rows {
@@ -82,7 +86,7 @@ func ChangesOf[R any](rows []Row[R]) []Change {
 	return list
 }
 
-// A Change is what a release of a framework does otherwise than those before.
+// A Change is what a release of a framework changed.
 type Change struct {
 	Version string `json:"version"`
 	Date    string `json:"date"`

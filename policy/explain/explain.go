@@ -1,7 +1,10 @@
-// What an environment asks for, told to a person: which allocator a framework
-// builds, what it takes and when, which variable plays which part, which plays
-// none, and what to write instead.
-
+// Package explain explains an environment to a person: which allocator a
+// framework builds, what it takes and when, which variables play a part, which
+// do not, and what to set instead.
+//
+// [Environment] gives the answer for one release and device, [Compare] the
+// differences between two answers. Both are plain values, made to be written as
+// JSON; [Answer.Summary] and [Answer.Command] put them into words.
 package explain
 
 import (
@@ -24,8 +27,8 @@ type Answer struct {
 	// where the settings are refused, or hide every GPU, and nothing is built.
 	Allocator   string   `json:"allocator"`
 	Preallocate bool     `json:"preallocate"`
-	Fraction    *float64 `json:"fraction"` // nil: no fraction plays a part, or it is no number
-	Of          string   `json:"of"`       // what it is a fraction of: total or free; empty: of nothing
+	Fraction    *float64 `json:"fraction"` // nil if no fraction plays a part, or it is not a number
+	Of          string   `json:"of"`       // the basis of the fraction, total or free; empty if there is none
 	Limit       *uint64  `json:"limit_bytes"`
 	First       uint64   `json:"taken_at_first_operation_bytes"` // asked for first, before any back-off
 	// Gets is what comes of First where that much is not free: the pool asks
@@ -43,11 +46,11 @@ type Answer struct {
 	Set []string `json:"set"`
 	// Read says when the framework reads its variables.
 	Read string `json:"read"`
-	// Note is what else a reader should know; empty: nothing.
+	// Note is what else a reader should know; may be empty.
 	Note string `json:"note,omitempty"`
 	// Device is what is known of the device.
 	Device policy.Device `json:"-"`
-	// NoRemat says that XLA's recompute pass is switched off.
+	// NoRemat reports that XLA's rematerialization pass is switched off.
 	NoRemat bool `json:"-"`
 	// Policy is what is built; the zero one where nothing is.
 	Policy policy.Policy `json:"-"`
@@ -55,7 +58,7 @@ type Answer struct {
 	hidden bool // the program sees no GPU
 }
 
-// Explain returns what a release of a framework makes of an environment on a
+// Environment returns what a release of a framework makes of an environment on a
 // device. There is always an answer; the error is about the framework's name or
 // version alone.
 func Environment(env policy.Environment, as frameworks.Release, d policy.Device) (Answer, error) {

@@ -45,14 +45,14 @@ type Reader struct {
 	Since string
 }
 
-// ReadBy says whether a framework reads v, in any release.
+// ReadBy reports whether a framework reads v, in any release.
 func (v Variable) ReadBy(framework string) bool {
 	return slices.ContainsFunc(v.Readers, func(r Reader) bool {
 		return r.Framework == framework || r.Framework == "driver"
 	})
 }
 
-// readAt says whether a release of a framework reads v.
+// ReadAt reports whether a release of a framework reads v.
 func (v Variable) ReadAt(framework string, at policy.Version) bool {
 	return slices.ContainsFunc(v.Readers, func(r Reader) bool {
 		if r.Framework != framework {
@@ -63,7 +63,7 @@ func (v Variable) ReadAt(framework string, at policy.Version) bool {
 	})
 }
 
-// variable is the entry of a name.
+// Lookup returns the entry of a name in [Variables].
 func Lookup(name string) (Variable, bool) {
 	i := slices.IndexFunc(Variables, func(v Variable) bool { return v.Name == name })
 	if i < 0 {

@@ -17,6 +17,7 @@ import (
 // A pair is one setting as it is written.
 type pair struct{ key, value string }
 
+// String is key:value, or the key alone.
 func (p pair) String() string {
 	if p.value == "" {
 		return p.key
@@ -110,7 +111,7 @@ func (k torchKey) repaired(r *release, value string) string {
 	return value
 }
 
-// MergePyTorch puts one setting into those of PyTorch's list that an
+// Merge puts one setting into those of PyTorch's list that an
 // environment has, for a program that is to be started: text is what to set the
 // variable name to, with all other settings kept, and with the same one
 // replaced. v is a release, such as "2.8.0"; empty means the newest known.

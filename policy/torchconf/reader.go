@@ -48,7 +48,7 @@ func (r *release) key(name string) (torchKey, bool) {
 	return r.keys[i], true
 }
 
-// torchSince is the first release that knows a key.
+// since is the first release that knows a key.
 func since(key string) (policy.Version, bool) {
 	for _, row := range releases {
 		r := policy.At(releases, row.Version)
@@ -83,7 +83,7 @@ func (s *torchSettings) capped() bool {
 	return ok && f < 1
 }
 
-// A torchReader reads one list.
+// A reader reads one list.
 //
 // Since 2.10 there are two: one for the settings that GPUs of all makers have
 // in common, which takes the large segments' size first of all, and one for

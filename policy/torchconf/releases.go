@@ -6,7 +6,7 @@ import (
 	"gpumem/policy"
 )
 
-// torchRelease is what a release of PyTorch's builds for CUDA does.
+// release is what a release of PyTorch's builds for CUDA does.
 type release struct {
 	grammar   torchGrammar
 	keys      []torchKey
@@ -21,7 +21,7 @@ type release struct {
 	places map[string]string
 }
 
-// torchReleases, oldest first.
+// releases, oldest first.
 var releases = []policy.Row[release]{
 	{Version: policy.Version{1, 13, 0}, Date: "2022-10-28",
 		Change: "The oldest release known here. `PYTORCH_CUDA_ALLOC_CONF` has `max_split_size_mb`, `roundup_power2_divisions` and `garbage_collection_threshold`; what has no value is passed over in silence.",
@@ -117,5 +117,5 @@ var Changes = policy.ChangesOf(releases)
 // Oldest is the oldest release that is known.
 var Oldest = releases[0].Version
 
-// newestTorch is the newest release that was looked at.
+// Newest is the newest release that was looked at.
 var Newest = policy.Version{2, 15}

@@ -1,6 +1,10 @@
-// PyTorch: its variables, the list of settings in them as each release reads
-// it, and what the settings do.
-
+// Package torchconf reads the memory settings of PyTorch: the list in
+// PYTORCH_ALLOC_CONF and its older names, by the grammar of each release, and the
+// variables that turn the pool off.
+//
+// [Read] makes a policy of an environment. [Merge] puts one setting into a list
+// that an environment has already. What releases do is known from the releases
+// themselves, whose answers are in testdata/pytorch; every answer is a test.
 package torchconf
 
 import (
@@ -61,7 +65,7 @@ func (r *release) variables(env policy.Environment) (common, own string) {
 	return pytorchConf, pytorchConf
 }
 
-// torchNotes are what the reader has found so far.
+// notes are what the reader has found so far.
 type notes struct{ policy.Notes }
 
 // What becomes of a program whose settings are refused.
@@ -71,8 +75,7 @@ const (
 	torchAtLoad = "import torch aborts the process"
 )
 
-// readPyTorch is what a release of PyTorch's builds for CUDA does with an
-// environment.
+// Read is what a release of PyTorch's builds for CUDA does with an environment.
 func Read(env policy.Environment, v policy.Version) (policy.Reading, *policy.SettingError) {
 	r := policy.At(releases, v)
 	n := notes{policy.Notes{Env: env}}

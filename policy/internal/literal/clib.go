@@ -8,13 +8,13 @@ import (
 	"strings"
 )
 
-// cInt is ReadInt64FromEnvVar's strings::safe_strto64.
+// CInt is ReadInt64FromEnvVar's strings::safe_strto64.
 func CInt(text string) (int64, bool) {
 	v, err := strconv.ParseInt(strings.Trim(text, " \t\n\v\f\r"), 10, 64)
 	return v, err == nil
 }
 
-// cBool is ReadBoolFromEnvVar.
+// CBool is ReadBoolFromEnvVar.
 func CBool(text string) (on, ok bool) {
 	switch strings.ToLower(text) {
 	case "1", "true":
@@ -25,11 +25,11 @@ func CBool(text string) (on, ok bool) {
 	return false, false
 }
 
-// cInteger is the beginning of a text that std::stoi reads.
+// CInteger matches the beginning of a text that std::stoi reads.
 var CInteger = regexp.MustCompile(`^[ \t-\r]*[+-]?[0-9]+`)
 
-// cReal is the beginning of a text that std::stod reads.
+// CReal matches the beginning of a text that std::stod reads.
 var CReal = regexp.MustCompile(`^[ \t-\r]*[+-]?(?i:0x(?:[0-9a-f]+\.?[0-9a-f]*|\.[0-9a-f]+)(?:p[+-]?[0-9]+)?|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|inf(?:inity)?|nan)`)
 
-// isCSpace is C's isspace.
+// IsSpace is C's isspace.
 func IsSpace(c rune) bool { return c == ' ' || '\t' <= c && c <= '\r' }

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// meansYes says whether a text that turns preallocation on was meant to.
+// MeansYes reports whether a person who writes text means yes.
 func MeansYes(text string) bool {
 	switch strings.ToLower(strings.TrimSpace(text)) {
 	case "1", "true", "t", "yes", "y", "on":
@@ -18,12 +18,12 @@ func MeansYes(text string) bool {
 	return false
 }
 
-// hundredth is a percentage as the fraction that was meant.
+// Hundredth writes a percentage as the fraction that was meant.
 func Hundredth(f float64) string {
 	return strings.TrimPrefix(strconv.FormatFloat(float64(float32(f/100)), 'g', 6, 64), "0")
 }
 
-// percent is a fraction as people say it.
+// Percent writes a fraction as a percentage.
 func Percent(f float64) string {
 	if math.IsNaN(f) || math.IsInf(f, 0) {
 		return fmt.Sprint(f)

@@ -1,7 +1,6 @@
-// Python's float(), int() and repr() of a string, as far as they decide whether
-// JAX accepts a setting and what it prints if it does not. Checked against
-// CPython 3.11.
-
+// Package literal reads and writes numbers, truth values and strings as Python
+// and C++ do, as far as that decides whether a framework accepts a setting and
+// what it prints if it does not. Python's rules were checked against CPython 3.11.
 package literal
 
 import (
@@ -14,7 +13,7 @@ import (
 	"unicode/utf8"
 )
 
-// pyFloat is float(s). Too large a number is an infinity, not an error.
+// PyFloat is float(s). Too large a number is an infinity, not an error.
 func PyFloat(s string) (f float64, ok bool) {
 	s, ok = asciiNumber(s)
 	if !ok || strings.ContainsAny(s, "xX") { // ParseFloat would read hex
@@ -31,7 +30,7 @@ func PyFloat(s string) (f float64, ok bool) {
 // since CPython 3.10.7 and 3.11).
 const maxDigits = 4300
 
-// pyInt is int(s), or the ValueError's text.
+// PyInt is int(s), or the ValueError's text.
 func PyInt(text string) (n *big.Int, problem string) {
 	problem = "invalid literal for int() with base 10: " + FirstRunes(PyRepr(text), 200) // %.200R
 	s, ok := asciiNumber(text)
@@ -56,7 +55,7 @@ func PyInt(text string) (n *big.Int, problem string) {
 	return n, ""
 }
 
-// firstRunes cuts s to n code points.
+// FirstRunes cuts s to n code points.
 func FirstRunes(s string, n int) string {
 	for i := range s {
 		if n == 0 {
@@ -67,7 +66,7 @@ func FirstRunes(s string, n int) string {
 	return s
 }
 
-// pyLower is s.lower(). Bytes that are not UTF-8 stay. Go's own differs in two
+// PyLower is s.lower(). Bytes that are not UTF-8 stay. Go's own differs in two
 // letters: Python makes two code points of a capital I with a dot, and of a
 // capital sigma at the end of a word the final one.
 func PyLower(s string) string {
@@ -152,7 +151,7 @@ func asciiDigit(r rune) rune {
 	return r
 }
 
-// pyRepr is repr(s), for s as os.environ gives it: bytes that are not UTF-8
+// PyRepr is repr(s), for s as os.environ gives it: bytes that are not UTF-8
 // appear as the lone surrogates U+DC80 to U+DCFF.
 func PyRepr(s string) string {
 	quote := '\''
@@ -188,7 +187,7 @@ func PyRepr(s string) string {
 	return b.String()
 }
 
-// pyFloatText is repr(f).
+// PyFloatText is repr(f).
 func PyFloatText(f float64) string {
 	switch a := math.Abs(f); {
 	case math.IsNaN(f):

@@ -1,5 +1,4 @@
-// The nearest of several names, for what is misspelt.
-
+// Package spelling finds the name that a misspelt one was meant to be.
 package spelling
 
 import (
@@ -7,7 +6,7 @@ import (
 	"strings"
 )
 
-// didYouMean is ` (did you mean "x"?)` for the candidate nearest to word.
+// DidYouMean is ` (did you mean "x"?)` for the candidate nearest to word.
 func DidYouMean(word string, candidates []string) string {
 	if best := Nearest(word, candidates); best != "" {
 		return fmt.Sprintf(" (did you mean %q?)", best)
@@ -15,7 +14,7 @@ func DidYouMean(word string, candidates []string) string {
 	return ""
 }
 
-// nearestOf is the candidate that is nearest to word, if that is within two
+// Nearest is the candidate that is nearest to word, if that is within two
 // edits and at least half of it is as in word; else it is empty.
 func Nearest(word string, candidates []string) string {
 	best, bestEdits := "", 3
@@ -27,7 +26,7 @@ func Nearest(word string, candidates []string) string {
 	return best
 }
 
-// edits is the Levenshtein distance of a and b in bytes, or 3 if it is more than
+// Distance is the Levenshtein distance of a and b in bytes, or 3 if it is more than
 // two.
 func Distance(a, b string) int {
 	if len(a) > len(b)+2 || len(b) > len(a)+2 {

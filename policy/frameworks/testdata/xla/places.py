@@ -26,7 +26,7 @@ import zlib
 import xla
 
 RELEASES = "0.10.1 0.11.2 0.12.0.1".split()
-OUT = xla.HERE.parents[2] / "testdata" / "jax"
+OUT = xla.HERE.parents[3] / "testdata" / "jax"
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
 # Name, total bytes, free bytes, environment.
@@ -42,7 +42,7 @@ SETTINGS = [
 
 HEAD = """\
 # A program, and where JAX placed it: the GPU plugins themselves on a stand-in for the driver,
-# asked by policy/testdata/xla/places.py. All sizes are bytes.
+# asked by policy/frameworks/testdata/xla/places.py. All sizes are bytes.
 #
 # c COLUMN RELEASE SETTING TOTAL FREE ENVIRONMENT   what a column is; settings between semicolons
 # a ID BYTES PLACE...   an allocation, of collective memory if the ID begins with u, and for each column its place: REGION:OFFSET with regions in
