@@ -11,6 +11,9 @@ import (
 	"gpumem/policy"
 )
 
+// Release is the framework and its release, such as "jax 0.4.30".
+func (a Answer) Release() string { return strings.TrimSuffix(a.Framework+" "+a.Version, " ") }
+
 // Summary is the answer in one or two sentences: what is taken, and when.
 func (a Answer) Summary() string {
 	if len(a.Errors) > 0 {
