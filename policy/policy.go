@@ -86,12 +86,12 @@ type Policy struct {
 	// Of is the basis of Fraction.
 	Of Basis
 	// Leave is TensorFlow's way: the limit is what is free less a part for the
-	// driver and libraries, in place of a fraction. The zero value means none.
+	// driver and libraries, instead of a fraction. The zero value means none.
 	Leave Leave
 	// Limit in bytes, taken as it is: neither rounded nor cut to the device.
 	// 0 means none: the limit is computed from Leave or Fraction.
 	Limit uint64
-	// RoundLimit rounds a computed limit up to a multiple of so many bytes; 0 and
+	// RoundLimit rounds a computed limit up to a multiple of this, in bytes; 0 and
 	// 1 leave it alone.
 	RoundLimit uint64
 
@@ -209,7 +209,7 @@ func (p Policy) LimitBytes(d Device) uint64 {
 	return n
 }
 
-// GoesByFree says whether LimitBytes looks at what is free.
+// GoesByFree reports whether LimitBytes looks at what is free.
 func (p Policy) GoesByFree() bool {
 	limited := p.Kind != Platform && p.Kind != Address
 	return limited && p.Limit == 0 && (p.Of == Free || p.Leave != Leave{})

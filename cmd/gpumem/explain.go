@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -103,13 +102,13 @@ run on the CPU; 2 bad usage.`,
 	return cmd
 }
 
-// knownFrameworks are the names that package policy takes, in the order of its
-// documentation.
+// knownFrameworks are the names that --as takes, the default first.
 func knownFrameworks() []string {
-	return slices.DeleteFunc([]string{"jax", "tensorflow", "pytorch", "cupy", "gpumem"}, func(name string) bool {
-		_, err := frameworks.ParseRelease(name)
-		return err != nil
-	})
+	var names []string
+	for _, f := range frameworks.All {
+		names = append(names, f.Name)
+	}
+	return names
 }
 
 // A question is what is asked: an environment, a framework and a device.
@@ -222,7 +221,7 @@ func (q *question) chooseLoaded(named bool) {
 	chosen := named
 	var others []string
 	for _, f := range p.frameworks {
-		loaded := words(frameworks.Release{Name: f.Name, Version: f.Version})
+		loaded := frameworks.Release{Name: f.Name, Version: f.Version}.String()
 		_, err := frameworks.ParseRelease(f.Name)
 		switch {
 		case named && f.Name != q.as.Name:
@@ -249,18 +248,10 @@ func (q *question) take(f proc.Framework) {
 	q.as = frameworks.Release{Name: f.Name, Version: f.Version}
 	if f.Version == "" {
 		q.note("process %d: the release of %s cannot be told: the newest is explained; --as %s@VERSION names it", q.process.pid, f.Name, f.Name)
-	} else if _, err := frameworks.ParseRelease(words(q.as)); err != nil {
+	} else if _, err := frameworks.ParseRelease(q.as.String()); err != nil {
 		q.note("process %d: %v; the newest is explained", q.process.pid, err)
 		q.as.Version = ""
 	}
-}
-
-// words is NAME or NAME@VERSION.
-func words(f frameworks.Release) string {
-	if f.Version == "" {
-		return f.Name
-	}
-	return f.Name + "@" + f.Version
 }
 
 // setDevice takes in what is seen of the device.
@@ -356,7 +347,7 @@ func encode(w io.Writer, v any) error {
 // explainDiff is --diff: the same question of two releases.
 func explainDiff(cmd *cobra.Command, q *question, a, b string, asJSON bool) error {
 	if cmd.Flags().Changed("as") && q.versioned {
-		return fmt.Errorf("--diff names the releases: write --as %s alone, and got --as %s", q.as.Name, words(q.as))
+		return fmt.Errorf("--diff names the releases: write --as %s alone, and got --as %s", q.as.Name, q.as.String())
 	}
 	var answers [2]explain.Answer
 	for i, word := range []string{a, b} {

@@ -57,7 +57,7 @@ func TestChooseLoaded(t *testing.T) {
 				q.as, q.versioned = f, f.Version != ""
 			}
 			q.chooseLoaded(tc.as != "")
-			if got := words(q.as); got != tc.want {
+			if got := q.as.String(); got != tc.want {
 				t.Errorf("%s, want %s", got, tc.want)
 			}
 			if diff := cmp.Diff(tc.notes, q.notes); diff != "" {

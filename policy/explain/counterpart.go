@@ -28,7 +28,7 @@ const (
 	devices
 )
 
-// A way is how a framework is told: by an assignment, in which {part} and
+// A way expresses a goal in one framework: by an assignment, in which {part} and
 // {percent} are a fraction, {gib} and {mib} a size; or, where no variable does
 // it, what to do instead, or why nothing needs doing.
 type way struct {
@@ -174,12 +174,12 @@ func pytorchWants(list string) []want {
 	return all
 }
 
-// Counterpart says how a framework is told what the variable name with this
-// value tells those who read it: by set, assignments NAME=value with blanks
+// counterpart is what to set in a framework for the same effect as the variable
+// name with this value has where it is read: set is assignments NAME=value with blanks
 // between as in [Warning], empty where no variable does it or where the value
 // cannot be translated. text says the same to a person, to go on after "only
 // JAX reads it"; it may be empty, too.
-func Counterpart(name, value string, as frameworks.Release) (set, text string) {
+func counterpart(name, value string, as frameworks.Release) (set, text string) {
 	var sets, texts []string
 	for _, w := range wants(name, value) {
 		way := w.goal.way(as)
@@ -208,7 +208,7 @@ func Counterpart(name, value string, as frameworks.Release) (set, text string) {
 	return set, text
 }
 
-// way is how a release of a framework is told; the zero way if it cannot be.
+// way is how a release expresses the goal; the zero way if it cannot.
 func (g goal) way(as frameworks.Release) way {
 	at := policy.Newest
 	if as.Version != "" {

@@ -49,7 +49,7 @@ func unread(env policy.Environment, f frameworks.Framework, v policy.Version, r 
 
 // foreign warns of a variable of another framework.
 func (n *corrections) foreign(known frameworks.Variable, f frameworks.Framework, v policy.Version) {
-	set, text := Counterpart(known.Name, n.Env.Get(known.Name), f.Release(v))
+	set, text := counterpart(known.Name, n.Env.Get(known.Name), f.Release(v))
 	open, taken := n.open(set)
 	switch {
 	case open != "":
@@ -137,7 +137,7 @@ func (n *corrections) misspelt(wrong string, meant frameworks.Variable, f framew
 	case meant.ReadAt(f.Name, v):
 		set = n.accepted(wrong, meant.Name, f, v)
 	default:
-		other, more := Counterpart(meant.Name, value, f.Release(v))
+		other, more := counterpart(meant.Name, value, f.Release(v))
 		if open, _ := n.open(other); open != other {
 			other, more = "", ""
 		}
@@ -157,7 +157,7 @@ func (n *corrections) misspelt(wrong string, meant frameworks.Variable, f framew
 }
 
 // accepted is the assignment of the wrong name's value to the right one, or
-// what the framework wants in place of that value; empty if it refuses it.
+// what the framework wants instead of that value; empty if it refuses it.
 func (n *corrections) accepted(wrong, right string, f frameworks.Framework, v policy.Version) string {
 	value := n.Env.Get(wrong)
 	r, err := f.Read(n.Env.Without(wrong).With(right, value), v)

@@ -452,7 +452,7 @@ func TestCounterpart(t *testing.T) {
 	} {
 		t.Run(tc.variable+" in "+tc.as.Name+tc.as.Version, func(t *testing.T) {
 			name, value, _ := strings.Cut(tc.variable, "=")
-			if set, text := Counterpart(name, value, tc.as); set != tc.set || text != tc.text {
+			if set, text := counterpart(name, value, tc.as); set != tc.set || text != tc.text {
 				t.Errorf("%q, %q, want %q, %q", set, text, tc.set, tc.text)
 			}
 		})

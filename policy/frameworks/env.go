@@ -110,7 +110,7 @@ func (n *notes) reserve(p *policy.Policy) *policy.SettingError {
 	case bytes == -1:
 		n.Effect(asyncVar, "what would be preallocated by default is taken at once")
 	default:
-		n.Effect(asyncVar, "so many bytes are taken at once; the pool still grows")
+		n.Effect(asyncVar, "preallocates this many bytes; the pool can still grow")
 	}
 	p.Preallocate, p.AsyncKeep, p.AsyncPrealloc = false, true, bytes
 	return nil

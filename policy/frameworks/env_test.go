@@ -130,7 +130,7 @@ func TestJAXEnvironment(t *testing.T) {
 		{"-1 while preallocating", env{allocator: "cuda_async", tfPrealloc: "-1"}, async, nil},
 		{"0 while preallocating", env{allocator: "cuda_async", tfPrealloc: "0"}, async, nil},
 		{"N on demand", env{allocator: "cuda_async", tfPrealloc: " +1024 ", preallocate: "0"},
-			with(onDemand, func(p *P) { p.AsyncPrealloc = 1024 }), []string{tfPrealloc + ": JAX takes so many bytes once"}},
+			with(onDemand, func(p *P) { p.AsyncPrealloc = 1024 }), []string{tfPrealloc + ": JAX takes this many bytes once"}},
 		{"-1 on demand", env{allocator: "cuda_async", tfPrealloc: "-1", preallocate: "0"}, onDemand, []string{tfPrealloc + ": reserves nothing"}},
 		{"-2 on demand", env{allocator: "cuda_async", tfPrealloc: "-2", preallocate: "0"}, onDemand, []string{tfPrealloc + ": -2 is refused"}},
 	} {

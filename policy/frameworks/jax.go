@@ -426,7 +426,7 @@ func (n *notes) preallocate(p policy.Policy, a asked, r jaxRelease) {
 	}
 }
 
-// meansNo says whether the framework takes a text for no.
+// meansNo reports whether the framework takes a text for no.
 func meansNo(text string) bool { return text == "false" || text == "False" || text == "0" }
 
 func (n *notes) collective(p policy.Policy, a asked, r jaxRelease) {

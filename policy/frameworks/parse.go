@@ -226,7 +226,7 @@ func setSize(least uint64, field func(*policy.Policy) *uint64) func(*policy.Poli
 func setFraction(p *policy.Policy, s string) bool {
 	f, err := strconv.ParseFloat(s, 64)
 	if p.Name == "jax" {
-		r, _, _ := jaxAt(p.Version)
+		r, _ := jaxAt(p.Version)
 		f = r.convert(f)
 	}
 	p.Fraction = f

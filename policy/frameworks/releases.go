@@ -17,19 +17,19 @@ func (r *jaxRelease) convert(f float64) float64 {
 	return f
 }
 
-// jaxAt is the row of a version; "" means the newest.
-func jaxAt(text string) (jaxRelease, policy.Version, error) {
+// jaxAt is what a version does; "" means the newest.
+func jaxAt(text string) (jaxRelease, error) {
 	v := policy.Newest
 	if text != "" {
 		var err error
 		if v, err = policy.ParseVersion(text, "JAX", "0.4.30"); err != nil {
-			return jaxRelease{}, v, err
+			return jaxRelease{}, err
 		}
 	}
 	if first := jaxReleases[0].Version; v.Less(first) {
-		return jaxRelease{}, v, fmt.Errorf("JAX %s is not known; the oldest known release is jaxlib %s", text, first)
+		return jaxRelease{}, fmt.Errorf("JAX %s is not known; the oldest known release is jaxlib %s", text, first)
 	}
-	return policy.At(jaxReleases, v), v, nil
+	return policy.At(jaxReleases, v), nil
 }
 
 // Default is the policy of the newest JAX with nothing set.
@@ -49,7 +49,7 @@ func JAX(version string) (policy.Policy, error) {
 	if version == "" {
 		return Default(), nil
 	}
-	r, _, err := jaxAt(version)
+	r, err := jaxAt(version)
 	if err != nil {
 		return policy.Policy{}, err
 	}

@@ -14,7 +14,7 @@ const (
 	rematPass    = "rematerialization" // its name() in XLA, compared as a whole
 )
 
-// remat reads what is about the pass, and says whether it is switched off. JAX
+// remat reads what is about the pass, and reports whether it is switched off. JAX
 // reads its variable at import, before anything else of all this
 // (jax/_src/config.py, bool_state).
 func (n *notes) remat(r jaxRelease, flags xlaFlags) (off bool, err *policy.SettingError) {

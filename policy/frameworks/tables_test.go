@@ -160,7 +160,7 @@ func sameValue(table, ours string, v any) bool {
 func TestJAXOptions(t *testing.T) {
 	asked := 0
 	for _, row := range readTable(t, "testdata/jax/options.txt") {
-		r, _, err := jaxAt(row.releases[0])
+		r, err := jaxAt(row.releases[0])
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -221,10 +221,11 @@ func checkClient(t *testing.T, where string, want map[string]string, a asked, r 
 func TestJAXCreateOptions(t *testing.T) {
 	asked := 0
 	for _, row := range readTable(t, "testdata/jax/bridge.txt") {
-		r, v, err := jaxAt(row.releases[0])
+		v, err := policy.ParseVersion(row.releases[0], "JAX", "")
 		if err != nil {
 			t.Fatal(err)
 		}
+		r := policy.At(jaxReleases, v)
 		flags := slices.ContainsFunc(row.env.Names(), func(name string) bool { return strings.ToUpper(name) != name })
 		if row.who != "cuda" || v.Less(policy.Version{0, 4, 30}) || flags { // set in code, not by the environment
 			continue

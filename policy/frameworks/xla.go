@@ -118,9 +118,7 @@ func (n *notes) xla(a *asked, flags xlaFlags, r jaxRelease) (policy.Policy, *pol
 	if err := n.perDevice(&p, r); err != nil {
 		return p, err
 	}
-	if err := n.unified(&p); err != nil {
-		return p, err
-	}
+	n.unified(&p)
 	if err := n.asyncPrealloc(&p); err != nil {
 		return p, err
 	}
@@ -161,10 +159,10 @@ func (n *notes) perDevice(p *policy.Policy, r jaxRelease) *policy.SettingError {
 }
 
 // unified reads TF_FORCE_UNIFIED_MEMORY into p.
-func (n *notes) unified(p *policy.Policy) *policy.SettingError {
+func (n *notes) unified(p *policy.Policy) {
 	text, set := n.Env.Lookup(unifiedVar)
 	if !set {
-		return nil
+		return
 	}
 	on, ok := literal.CBool(text)
 	switch {
@@ -176,7 +174,6 @@ func (n *notes) unified(p *policy.Policy) *policy.SettingError {
 		p.Managed, p.RegionUnit = true, plainUnit
 		n.Effect(unifiedVar, "the pool's memory moves between the GPU and the host; a fraction above 1 is more than the GPU has, one below counts as 1")
 	}
-	return nil
 }
 
 // asyncPrealloc reads TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC into p, and says
@@ -212,9 +209,9 @@ func (n *notes) asyncPrealloc(p *policy.Policy) *policy.SettingError {
 	default:
 		p.AsyncPrealloc = bytes
 		if p.AsyncKeep {
-			n.Effect(asyncVar, "so many bytes are reserved at once")
+			n.Effect(asyncVar, "preallocates this many bytes")
 		} else {
-			n.Warn(asyncVar, "", "JAX takes so many bytes once, but the driver may take them back when the GPU is idle")
+			n.Warn(asyncVar, "", "JAX takes this many bytes once, but the driver may take them back when the GPU is idle")
 		}
 	}
 	return nil

@@ -167,7 +167,7 @@ func (row xlaRow) checkEdge(t *testing.T, release string) {
 func (row xlaRow) check(t *testing.T, release string) {
 	t.Helper()
 	where := fmt.Sprintf("pools.txt:%d: %s %v", row.line, release, row.env)
-	_, v, _ := jaxAt(release)
+	v, _ := policy.ParseVersion(release, "", "")
 	_, flags := row.env.Lookup(xlaFlagsVar)
 	_, tfrt := row.env.Lookup(tfrtVar)
 	if flags && release == "0.4.30" || tfrt && v.Less(policy.Version{0, 7, 1}) {
@@ -346,10 +346,11 @@ func TestClientOptionErrors(t *testing.T) {
 			t.Fatalf("options.txt:%d: releases %v", n, all)
 		}
 		for _, release := range all[from : to+1] {
-			r, v, err := jaxAt(release)
+			v, err := policy.ParseVersion(release, "JAX", "")
 			if err != nil {
 				t.Fatal(err)
 			}
+			r := policy.At(jaxReleases, v)
 			got := ""
 			if refused := checkOptions(policy.Environ(nil), options, v, r); refused != nil {
 				got = refused.Text

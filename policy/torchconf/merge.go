@@ -69,7 +69,7 @@ func (r *release) repair(env policy.Environment, name, failed string) string {
 		case known && item.value == "":
 			continue // names a setting without saying what
 		case known && item.key == failed:
-			item.value = k.repaired(r, item.value)
+			item.value = k.repaired(item.value)
 		case !known && near != "":
 			item.key = near
 		case !known:
@@ -88,7 +88,7 @@ func (r *release) repair(env policy.Environment, name, failed string) string {
 }
 
 // repaired is the value that was meant, where that is plain.
-func (k torchKey) repaired(r *release, value string) string {
+func (k torchKey) repaired(value string) string {
 	f, err := strconv.ParseFloat(strings.TrimSuffix(value, "%"), 64)
 	switch torchTarget(k.name) {
 	case keyGC, keyFraction:

@@ -77,7 +77,7 @@ func (s *torchSettings) fraction() (float64, bool) {
 	return f, ok
 }
 
-// capped says whether the pool has a limit.
+// capped reports whether the pool has a limit.
 func (s *torchSettings) capped() bool {
 	f, ok := s.fraction()
 	return ok && f < 1

@@ -225,7 +225,7 @@ func (n *notes) instead(name string, r *release, text string) {
 	n.Warn(name, fix, "%s", said)
 }
 
-// accepts says whether a list is one that can stand in a fix.
+// accepts reports whether a list is one that can stand in a fix.
 func (r *release) accepts(text string) bool {
 	loaded, err := r.backendAt(text)
 	if err == nil {

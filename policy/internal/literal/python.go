@@ -90,7 +90,7 @@ func PyLower(s string) string {
 	return b.String()
 }
 
-// wordGoesOn says whether a cased letter comes next.
+// wordGoesOn reports whether a cased letter comes next.
 func wordGoesOn(s string) bool {
 	for _, r := range s {
 		if !caseIgnorable(r) {
