@@ -6,6 +6,8 @@ import (
 	"gpumem"
 	"gpumem/device/sim"
 	"gpumem/policy"
+	"gpumem/policy/explain"
+	"gpumem/policy/frameworks"
 )
 
 // TestAsyncPolicies: what the driver's pool takes at once, and what it keeps over
@@ -44,17 +46,17 @@ func TestAsyncPolicies(t *testing.T) {
 		{"JAX without it, with the default amount", "", map[string]string{allocator: "cuda_async", preallocate: "false", amount: "-1"}, 32, 0, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			p, err := policy.Parse(tc.spec)
+			p, err := frameworks.Parse(tc.spec)
 			var lines []string
 			for name, value := range tc.env {
 				lines = append(lines, name+"="+value)
 			}
 			switch env := policy.Environ(lines); tc.spec {
 			case "env":
-				p, _, err = policy.FromEnv(env)
+				p, _, err = frameworks.FromEnv(env)
 			case "":
-				var a policy.Answer
-				a, err = policy.Explain(env, policy.Framework{Name: "jax"}, policy.Device{})
+				var a explain.Answer
+				a, err = explain.Environment(env, frameworks.Release{Name: "jax"}, policy.Device{})
 				p = a.Policy
 			}
 			if err != nil {

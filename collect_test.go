@@ -13,7 +13,7 @@ import (
 
 	"gpumem"
 	"gpumem/device/sim"
-	"gpumem/policy"
+	"gpumem/policy/frameworks"
 )
 
 // TestDroppedBuffers: 10,000 dropped Buffers never push the pool over two live
@@ -263,7 +263,7 @@ func TestBufferModel(t *testing.T) {
 // A program that drops its Buffers like Go memory.
 func ExampleWithCollect() {
 	dev, _ := sim.New(sim.Config{Total: 24 << 30})
-	pool, _ := gpumem.Open(dev, policy.Default(), gpumem.WithCollect())
+	pool, _ := gpumem.Open(dev, frameworks.Default(), gpumem.WithCollect())
 	defer pool.Close()
 	weights, _ := pool.AllocBuffer(context.Background(), 512<<20)
 	most := uint64(0)

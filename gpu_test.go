@@ -19,7 +19,7 @@ import (
 	"gpumem/device"
 	"gpumem/device/cuda"
 	"gpumem/device/open"
-	"gpumem/policy"
+	"gpumem/policy/frameworks"
 )
 
 // Tests of whole pools on whole devices: what is written into a block is what is
@@ -197,7 +197,7 @@ func contender(words string) error {
 	if err != nil {
 		return err
 	}
-	p, err := policy.Parse(spec)
+	p, err := frameworks.Parse(spec)
 	if err != nil {
 		return err
 	}

@@ -4,7 +4,7 @@
 // Open a [Pool] on a device with a policy, allocate, free:
 //
 //	dev, _ := sim.New(sim.Config{Total: 24 << 30})
-//	pool, err := gpumem.Open(dev, policy.Default())
+//	pool, err := gpumem.Open(dev, frameworks.Default())
 //	...
 //	defer pool.Close()
 //	block, err := pool.Alloc(ctx, 64<<20)

@@ -19,6 +19,7 @@ import (
 	"gpumem/device/sim"
 	"gpumem/internal/invariants"
 	"gpumem/policy"
+	"gpumem/policy/frameworks"
 )
 
 const mib = 1 << 20
@@ -34,7 +35,7 @@ func device64(t testing.TB) *sim.Device {
 
 func newPool(t testing.TB, dev device.GPU, spec string, opts ...gpumem.Option) *gpumem.Pool {
 	t.Helper()
-	p, err := policy.Parse(spec)
+	p, err := frameworks.Parse(spec)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,7 +155,7 @@ func TestEnvWaitsAsJAX(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(tc.env), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				p, _, err := policy.FromEnv(policy.Environ(tc.env))
+				p, _, err := frameworks.FromEnv(policy.Environ(tc.env))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -490,7 +491,7 @@ func TestUnknownPolicies(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, spec := range []string{"async", "vmm", "elastic"} {
-		p, err := policy.Parse(spec)
+		p, err := frameworks.Parse(spec)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -682,7 +683,7 @@ func TestStacks(t *testing.T) {
 
 func Example() {
 	dev, _ := sim.New(sim.Config{Total: 24 << 30})
-	pool, err := gpumem.Open(dev, policy.Default())
+	pool, err := gpumem.Open(dev, frameworks.Default())
 	if err != nil {
 		fmt.Println(err)
 		return

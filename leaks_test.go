@@ -14,7 +14,7 @@ import (
 	"gpumem"
 	"gpumem/device"
 	"gpumem/device/sim"
-	"gpumem/policy"
+	"gpumem/policy/frameworks"
 )
 
 // nextLeak is a report; it may take the runtime some collections to find it.
@@ -230,7 +230,7 @@ func TestFreeDuringSweep(t *testing.T) {
 // A program that wants to know where it forgets to free.
 func ExampleWithLeaks() {
 	dev, _ := sim.New(sim.Config{Total: 24 << 30})
-	pool, _ := gpumem.Open(dev, policy.Default(), gpumem.WithLeaks(func(l gpumem.Leak) {
+	pool, _ := gpumem.Open(dev, frameworks.Default(), gpumem.WithLeaks(func(l gpumem.Leak) {
 		who, _, _ := strings.Cut(l.Stack, " ")
 		fmt.Println(l.Bytes>>20, "MiB were never freed, asked for by", who)
 	}))

@@ -11,6 +11,7 @@ import (
 	"gpumem/device"
 	"gpumem/device/sim"
 	"gpumem/policy"
+	"gpumem/policy/frameworks"
 )
 
 // TestOpenWhatCannotBe: nothing is opened, and the error names the way out.
@@ -23,10 +24,10 @@ func TestOpenWhatCannotBe(t *testing.T) {
 		is   error
 		says string
 	}{
-		"the empty policy":  {dev, policy.Policy{}, nil, gpumem.ErrNoPolicy, "policy.Default"},
+		"the empty policy":  {dev, policy.Policy{}, nil, gpumem.ErrNoPolicy, "frameworks.Default"},
 		"no such allocator": {dev, policy.Policy{Spec: "x", Kind: 99}, nil, gpumem.ErrNoPolicy, "policy x"},
-		"no device":         {nil, policy.Default(), nil, gpumem.ErrBadRequest, "device/open"},
-		"a nil option":      {dev, policy.Default(), []gpumem.Option{gpumem.WithRetry(0), nil}, gpumem.ErrBadRequest, "option 1"},
+		"no device":         {nil, frameworks.Default(), nil, gpumem.ErrBadRequest, "device/open"},
+		"a nil option":      {dev, frameworks.Default(), []gpumem.Option{gpumem.WithRetry(0), nil}, gpumem.ErrBadRequest, "option 1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			pool, err := gpumem.Open(tc.dev, tc.p, tc.opts...)

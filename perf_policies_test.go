@@ -16,7 +16,7 @@ import (
 	"gpumem/device"
 	"gpumem/device/sim"
 	"gpumem/internal/test/golden"
-	"gpumem/policy"
+	"gpumem/policy/frameworks"
 	"gpumem/replay"
 	"gpumem/report"
 	"gpumem/trace"
@@ -74,7 +74,7 @@ func smallest(t testing.TB, name string, policies ...string) *replay.Report {
 		Device: func(total uint64) (device.GPU, error) { return sim.New(sim.Config{Total: total}) },
 	}
 	for _, s := range policies {
-		p, err := policy.Parse(s)
+		p, err := frameworks.Parse(s)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -198,7 +198,7 @@ func lateAllocs(t testing.TB, name string, total uint64, n int) int {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := policy.Parse("elastic")
+	p, err := frameworks.Parse("elastic")
 	if err != nil {
 		t.Fatal(err)
 	}

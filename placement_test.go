@@ -11,6 +11,8 @@ import (
 	"gpumem/device/sim"
 	"gpumem/internal/test/golden"
 	"gpumem/policy"
+	"gpumem/policy/explain"
+	"gpumem/policy/frameworks"
 )
 
 // regions is a device that remembers what it granted, in order.
@@ -57,7 +59,7 @@ func TestJAXPlacements(t *testing.T) {
 
 func samePlaces(t *testing.T, p golden.Program, c golden.Column) {
 	env := policy.Environ(c.Environment)
-	a, err := policy.Explain(env, policy.Framework{Name: "jax", Version: c.Release}, policy.Device{Total: c.Total, Free: c.Free})
+	a, err := explain.Environment(env, frameworks.Release{Name: "jax", Version: c.Release}, policy.Device{Total: c.Total, Free: c.Free})
 	if err != nil || len(a.Errors) > 0 {
 		t.Fatal(err, a.Errors)
 	}

@@ -8,6 +8,7 @@ import (
 	"gpumem"
 	"gpumem/device/sim"
 	"gpumem/policy"
+	"gpumem/policy/frameworks"
 )
 
 // TestFrameworkPools: the limit and the first region of the policies that a
@@ -45,9 +46,9 @@ func TestFrameworkPools(t *testing.T) {
 	} {
 		name := fmt.Sprintf("%s %s cc %d, %d GiB used", tc.spec, strings.Join(tc.env, " "), tc.cc, tc.used/gib)
 		t.Run(name, func(t *testing.T) {
-			p, err := policy.Parse(tc.spec)
+			p, err := frameworks.Parse(tc.spec)
 			if tc.spec == "env" {
-				p, _, err = policy.FromEnv(policy.Environ(tc.env))
+				p, _, err = frameworks.FromEnv(policy.Environ(tc.env))
 			}
 			if err != nil {
 				t.Fatal(err)
@@ -82,7 +83,7 @@ func TestFrameworkPools(t *testing.T) {
 // TestGrantLimit: TF_PER_DEVICE_MEMORY_LIMIT_MB bounds single requests of the
 // driver, not their sum.
 func TestGrantLimit(t *testing.T) {
-	p, _, err := policy.FromEnv(policy.Environ([]string{"XLA_PYTHON_CLIENT_ALLOCATOR=platform", "TF_PER_DEVICE_MEMORY_LIMIT_MB=100"}))
+	p, _, err := frameworks.FromEnv(policy.Environ([]string{"XLA_PYTHON_CLIENT_ALLOCATOR=platform", "TF_PER_DEVICE_MEMORY_LIMIT_MB=100"}))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,7 +18,7 @@ import (
 
 	"gpumem"
 	"gpumem/device/sim"
-	"gpumem/policy"
+	"gpumem/policy/frameworks"
 )
 
 // profileOf writes the pool's profile and parses it.
@@ -250,7 +250,7 @@ func load(pool *gpumem.Pool, n int) {
 // What is alive, by who asked for it, for go tool pprof.
 func ExamplePool_WriteProfile() {
 	dev, _ := sim.New(sim.Config{Total: 24 << 30})
-	pool, _ := gpumem.Open(dev, policy.Default(), gpumem.WithStacks(true))
+	pool, _ := gpumem.Open(dev, frameworks.Default(), gpumem.WithStacks(true))
 	defer pool.Close()
 	load(pool, 3)
 

@@ -12,7 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"gpumem/device/sim"
-	"gpumem/policy"
+	"gpumem/policy/frameworks"
 	"gpumem/trace"
 	"gpumem/trace/formats"
 )
@@ -22,7 +22,7 @@ func recorded(t interface{ Fatal(...any) }, spec string, w io.Writer, o ...Optio
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := policy.Parse(spec)
+	p, err := frameworks.Parse(spec)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -220,7 +220,7 @@ func ExampleWithRecord() {
 		fmt.Println(err)
 		return
 	}
-	pool, err := Open(dev, policy.Default(), WithRecord(w))
+	pool, err := Open(dev, frameworks.Default(), WithRecord(w))
 	if err != nil {
 		fmt.Println(err)
 		return

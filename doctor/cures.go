@@ -16,6 +16,8 @@ import (
 	"strings"
 
 	"gpumem/policy"
+	"gpumem/policy/frameworks"
+	"gpumem/policy/torchconf"
 )
 
 // A cure is what a finding advises.
@@ -43,7 +45,7 @@ func (e *evidence) fractionName() (name, why string) {
 		return oldFraction, "the name that the program uses"
 	}
 	if v := e.version("jax"); v != "" {
-		if ours, err := policy.ParseFramework("jax@" + v); err == nil && !older(ours.Version, 0, 4, 32) {
+		if ours, err := frameworks.ParseRelease("jax@" + v); err == nil && !older(ours.Version, 0, 4, 32) {
 			return newFraction, "its name since jaxlib 0.4.32"
 		}
 		return oldFraction, "its name in jaxlib " + v
@@ -83,7 +85,7 @@ func (e *evidence) fraction() (fraction float64, set bool) {
 			return f, true
 		}
 	}
-	if p, err := policy.JAX(e.version("jax")); err == nil && p.Fraction > 0 && p.Fraction <= 1 {
+	if p, err := frameworks.JAX(e.version("jax")); err == nil && p.Fraction > 0 && p.Fraction <= 1 {
 		return p.Fraction, false
 	}
 	return 1 - defaultLeft, false
@@ -506,7 +508,7 @@ func cureTorchCap(e *evidence) cure {
 func cureTorchHoles(e *evidence) cure {
 	value := "expandable_segments:True"
 	why := "regions that grow by pages have fewer holes; every release since 2.1 reads it under this name"
-	if merged, _, err := policy.MergePyTorch(policy.Environ(envLines(e.env)), e.version("torch"), "expandable_segments", "True"); err == nil && e.env[merged] != "" {
+	if merged, _, err := torchconf.Merge(policy.Environ(envLines(e.env)), e.version("torch"), "expandable_segments", "True"); err == nil && e.env[merged] != "" {
 		why += "; keep what is set there already, with a comma between"
 		value = e.env[merged] + "," + value
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"gpumem/device/open"
-	"gpumem/policy"
+	"gpumem/policy/frameworks"
 	"gpumem/replay"
 	"gpumem/report"
 	"gpumem/size"
@@ -39,7 +39,7 @@ func run(t *testing.T, name, device string, smallest bool, policies ...string) *
 	}
 	cfg := replay.Config{Device: spec.WithTotal, Total: spec.Sim.Total, Smallest: smallest}
 	for _, s := range policies {
-		p, err := policy.Parse(s)
+		p, err := frameworks.Parse(s)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -35,9 +35,9 @@ func (p Policy) ClientOptions(d Device, devices ...int) (map[string]any, error) 
 	case p.GC || p.Coalesce || p.Fragmentation != 0 || p.Align != 0:
 		return nil, fmt.Errorf("policy %s: XLA's client has no option for gc, coalesce, fragmentation or align; leave them out", p.Spec)
 	case p.Managed:
-		return nil, fmt.Errorf("policy %s: unified memory is no option of XLA's client; set %s=true in the environment", p.Spec, unifiedVar)
+		return nil, fmt.Errorf("policy %s: unified memory is no option of XLA's client; set TF_FORCE_UNIFIED_MEMORY=true in the environment", p.Spec)
 	case p.AsyncPrealloc != 0:
-		return nil, fmt.Errorf("policy %s: what the driver's pool takes first is no option of XLA's client; set %s=%d in the environment", p.Spec, asyncVar, p.AsyncPrealloc)
+		return nil, fmt.Errorf("policy %s: what the driver's pool takes first is no option of XLA's client; set TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC=%d in the environment", p.Spec, p.AsyncPrealloc)
 	}
 	options := map[string]any{"allocator": name}
 	if p.Kind != Platform && p.Kind != Address {

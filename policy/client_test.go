@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"gpumem/policy"
+	"gpumem/policy/frameworks"
 )
 
 func TestClientOptions(t *testing.T) {
@@ -71,7 +72,7 @@ func TestClientOptions(t *testing.T) {
 
 // A plan of 40 GiB on GPU 0, as GoMLX takes it.
 func ExamplePolicy_GoMLX() {
-	p, err := policy.Parse("jax:limit=40GiB")
+	p, err := frameworks.Parse("jax:limit=40GiB")
 	if err != nil {
 		fmt.Println(err)
 		return

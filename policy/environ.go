@@ -1,11 +1,9 @@
-// A program's environment, and the notes that a framework's reading of it
-// leaves.
+// Environments: the variables of a program.
 
 package policy
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -21,7 +19,7 @@ type Environment struct {
 	// begin from; empty: this program's.
 	root, dir string
 	// noPages reports that the device has no virtual memory management.
-	noPages bool
+	NoPages bool
 }
 
 // Environ makes an Environment of lines NAME=value, as [os.Environ] or
@@ -40,14 +38,17 @@ func Environ(lines []string) Environment {
 	return e
 }
 
-// Lookup is the value of a variable, and whether it is set at all.
+// Lookup returns the value of a variable, and reports whether it is set.
 func (e Environment) Lookup(name string) (value string, ok bool) {
 	value, ok = e.values[name]
 	return value, ok
 }
 
-// Get is the value of a variable; empty if it is not set.
+// Get returns the value of a variable; empty if it is not set.
 func (e Environment) Get(name string) string { return e.values[name] }
+
+// Names returns the names of the variables, in the order given.
+func (e Environment) Names() []string { return e.names }
 
 // In returns e with the files that its values name looked for where another
 // program finds them: absolute names below root, relative ones below dir.
@@ -58,14 +59,16 @@ func (e Environment) In(root, dir string) Environment {
 
 // OnGPU returns e without the variables that choose JAX's platform, for a program
 // that is to use the GPU whatever they say.
-func (e Environment) OnGPU() Environment { return e.without(platformsVar).without(platformVar) }
+func (e Environment) OnGPU() Environment {
+	return e.Without("JAX_PLATFORMS").Without("JAX_PLATFORM_NAME")
+}
 
 // maxFlagFile is the most that is read of a file, in bytes.
 const maxFlagFile = 1 << 20
 
-// readFile reads a file that a value names. It does not wait for one that is no
+// ReadFile reads a file that a value names. It does not wait for one that is no
 // regular file, and refuses one of more than maxFlagFile bytes.
-func (e Environment) readFile(name string) (string, error) {
+func (e Environment) ReadFile(name string) (string, error) {
 	if filepath.IsAbs(name) {
 		name = filepath.Join(e.root, name)
 	} else {
@@ -93,12 +96,12 @@ func (e Environment) readFile(name string) (string, error) {
 // renew is e with other variables.
 func (e Environment) renew(lines []string) Environment {
 	other := Environ(lines)
-	other.root, other.dir, other.noPages = e.root, e.dir, e.noPages
+	other.root, other.dir, other.NoPages = e.root, e.dir, e.NoPages
 	return other
 }
 
-// with is e with one variable set.
-func (e Environment) with(name, value string) Environment {
+// With returns e with one variable set.
+func (e Environment) With(name, value string) Environment {
 	lines := []string{name + "=" + value}
 	for _, n := range e.names {
 		lines = append(lines, n+"="+e.values[n])
@@ -106,8 +109,8 @@ func (e Environment) with(name, value string) Environment {
 	return e.renew(lines)
 }
 
-// without is e less one variable.
-func (e Environment) without(name string) Environment {
+// Without returns e without one variable.
+func (e Environment) Without(name string) Environment {
 	var lines []string
 	for _, n := range e.names {
 		if n != name {
@@ -117,27 +120,17 @@ func (e Environment) without(name string) Environment {
 	return e.renew(lines)
 }
 
-// apply is e after a repair: words NAME=value and -NAME.
-func (e Environment) apply(fix string) Environment {
+// Apply returns e after a fix (see [Warning]): words NAME=value and -NAME.
+func (e Environment) Apply(fix string) Environment {
 	for word := range strings.FieldsSeq(fix) {
 		if name, ok := strings.CutPrefix(word, "-"); ok {
-			e = e.without(name)
+			e = e.Without(name)
 			continue
 		}
 		name, value, _ := strings.Cut(word, "=")
-		e = e.without(name).with(name, value)
+		e = e.Without(name).With(name, value)
 	}
 	return e
-}
-
-// assign is the repair NAME=value, or none where the value has blanks, which a
-// repair cannot hold, or is empty.
-func assign(name, value string) string {
-	value = strings.TrimSpace(value)
-	if value == "" || len(strings.Fields(value)) > 1 {
-		return ""
-	}
-	return name + "=" + value
 }
 
 // A Setting is a variable that plays a part.
@@ -162,52 +155,10 @@ type SettingError struct {
 	Name string `json:"name"` // the variable
 	Text string `json:"text"` // the framework's own words, without the exception's type
 	Then string `json:"then"` // what becomes of the program, one sentence
-	// CPU reports that nothing is refused: the settings choose the CPU.
+	// CPU reports that nothing is refused, but that the settings choose the CPU.
 	CPU bool   `json:"cpu,omitempty"`
 	Fix string `json:"fix,omitempty"` // as in [Warning]
 }
 
 // Error is Text.
 func (e *SettingError) Error() string { return e.Text }
-
-// notes are what a reading finds on its way.
-type notes struct {
-	env      Environment
-	settings []Setting
-	warnings []Warning
-}
-
-// effect notes what a variable does.
-func (n *notes) effect(name, format string, args ...any) {
-	n.settings = append(n.settings, Setting{name, n.env.Get(name), fmt.Sprintf(format, args...)})
-}
-
-// devices says which GPUs the program sees, and whether it sees none.
-func (n *notes) devices(f framework) (hidden bool) {
-	if text, set := n.env.Lookup(visibleVar); set && f.like != "" {
-		if first, _, _ := strings.Cut(text, ","); strings.TrimSpace(first) == "" || strings.TrimSpace(first) == "-1" {
-			n.effect(visibleVar, "hides every GPU: the program runs on the CPU and takes no GPU memory")
-			hidden = true
-		} else {
-			n.effect(visibleVar, "only these GPUs are seen, and memory is taken on each of them")
-		}
-	}
-	for _, name := range []string{"JAX_CUDA_VISIBLE_DEVICES", "JAX_ROCM_VISIBLE_DEVICES", "JAX_ONEAPI_VISIBLE_DEVICES"} {
-		if text := n.env.Get(name); text != "" && f.name == "jax" {
-			fix := "-" + name
-			if other := assign(visibleVar, text); other != "" && name == "JAX_CUDA_VISIBLE_DEVICES" && text != "all" {
-				fix += " " + other
-			}
-			n.warn(name, fix, "no release reads it: the flag of this name is set in code only; write %s", visibleVar)
-		}
-	}
-	return hidden
-}
-
-// visibleVar is the driver's.
-const visibleVar = "CUDA_VISIBLE_DEVICES"
-
-// warn notes what a variable does not do, and what to set instead.
-func (n *notes) warn(name, fix, format string, args ...any) {
-	n.warnings = append(n.warnings, Warning{name, fmt.Sprintf(format, args...), fix})
-}

@@ -1,6 +1,18 @@
-// The struct that everything else here fills in, and the one thing computed
-// from it: the limit on a device.
-
+// Package policy describes how memory is taken from a GPU and shared out, as one
+// struct, [Policy], that allocators are built from, and computes the limit on a
+// device from it ([Policy.LimitBytes]).
+//
+// It also has what the packages that fill in a Policy work with: environments
+// ([Environment]), release numbers and tables of releases ([Version], [Row]), and
+// the result of a reading ([Reading]). The package itself knows no framework:
+//
+//   - policy/frameworks reads an environment as a release of a framework does, and
+//     a policy's name from a command line;
+//   - policy/torchconf does so for PyTorch, whose settings are a language;
+//   - policy/explain explains to a person what was read.
+//
+// No package here touches a device or keeps state, and the only files read are
+// those that XLA_FLAGS names.
 package policy
 
 import "fmt"
@@ -74,12 +86,12 @@ type Policy struct {
 	// Of is the basis of Fraction.
 	Of Basis
 	// Leave is TensorFlow's way: the limit is what is free less a part for the
-	// driver and libraries, in place of a fraction. The zero value means none.
+	// driver and libraries, instead of a fraction. The zero value means none.
 	Leave Leave
 	// Limit in bytes, taken as it is: neither rounded nor cut to the device.
 	// 0 means none: the limit is computed from Leave or Fraction.
 	Limit uint64
-	// RoundLimit rounds a computed limit up to a multiple of so many bytes; 0 and
+	// RoundLimit rounds a computed limit up to a multiple of this, in bytes; 0 and
 	// 1 leave it alone.
 	RoundLimit uint64
 
@@ -142,9 +154,6 @@ type Policy struct {
 	CollectiveBytes uint64
 }
 
-// maxLimit bounds the limits on the command line.
-const maxLimit = 1 << 63
-
 // Device is what must be known of a GPU to say how much a policy takes of it.
 type Device struct {
 	Ordinal     int    // number of the device, from 0
@@ -200,7 +209,7 @@ func (p Policy) LimitBytes(d Device) uint64 {
 	return n
 }
 
-// GoesByFree says whether LimitBytes looks at what is free.
+// GoesByFree reports whether LimitBytes looks at what is free.
 func (p Policy) GoesByFree() bool {
 	limited := p.Kind != Platform && p.Kind != Address
 	return limited && p.Limit == 0 && (p.Of == Free || p.Leave != Leave{})
@@ -234,6 +243,32 @@ func (p Policy) FirstGrant(d Device) uint64 {
 	return 0
 }
 
+// Granted is what the device grants of FirstGrant, in bytes. Where that much is
+// not free, a pool of XLA or TensorFlow asks for 0.9 times as much until the
+// device grants it (BFCAllocator::Extend, in 32-bit floats).
+func (p Policy) Granted(d Device) uint64 {
+	ask := p.FirstGrant(d)
+	if p.Kind != BFC || p.Managed {
+		return ask
+	}
+	unit := d.Granularity
+	if unit == 0 {
+		unit = 2 << 20
+	}
+	up := func(n, unit uint64) uint64 { return (n + unit - 1) / unit * unit }
+	for ask > 0 {
+		if (p.GrantLimit == 0 || ask <= p.GrantLimit) && ask <= d.Free && up(ask, unit) <= d.Free {
+			return up(ask, max(p.RegionUnit, 1))
+		}
+		next := (uint64(float32(ask)*float32(0.9)) + 255) &^ 255
+		if next >= ask {
+			break
+		}
+		ask = next
+	}
+	return 0
+}
+
 // AsyncBytes is, for the kind Async, what the driver's pool keeps when it is
 // synchronised, and what is taken at once; both in bytes.
 func (p Policy) AsyncBytes(d Device) (keep, first uint64) {
@@ -250,4 +285,18 @@ func (p Policy) AsyncBytes(d Device) (keep, first uint64) {
 		keep = max(limit, first)
 	}
 	return keep, first
+}
+
+// Check is the error of a policy that the framework refuses on a device, in its
+// own words; nil if it builds the pool. It is TensorFlow's alone: below compute
+// capability 6.0 it makes no pool of unified memory.
+func (p Policy) Check(d Device) error {
+	if p.Name == "tensorflow" && p.Managed && d.CCMajor < 6 {
+		return &SettingError{
+			Name: "per_process_gpu_memory_fraction",
+			Text: "Unified memory on GPUs with compute capability lower than 6.0 (pre-Pascal class GPUs) does not support oversubscription.",
+			Then: "TensorFlow makes no GPU device: the session fails",
+		}
+	}
+	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"gpumem/policy"
+	"gpumem/policy/frameworks"
 )
 
 // a100 is what an A100 of 80 GiB reports as its total memory, in bytes.
@@ -15,7 +16,7 @@ const a100 = 85045542912
 
 func mustParse(t *testing.T, spec string) policy.Policy {
 	t.Helper()
-	p, err := policy.Parse(spec)
+	p, err := frameworks.Parse(spec)
 	if err != nil {
 		t.Fatal(err)
 	}

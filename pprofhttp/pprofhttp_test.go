@@ -16,7 +16,7 @@ import (
 
 	"gpumem"
 	"gpumem/device/sim"
-	"gpumem/policy"
+	"gpumem/policy/frameworks"
 	"gpumem/pprofhttp"
 )
 
@@ -26,7 +26,7 @@ func newPool(t testing.TB, opts ...gpumem.Option) *gpumem.Pool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pool, err := gpumem.Open(dev, policy.Default(), opts...)
+	pool, err := gpumem.Open(dev, frameworks.Default(), opts...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,7 +142,7 @@ func TestBeside(t *testing.T) {
 
 func Example() {
 	dev, _ := sim.New(sim.Config{Total: 24 << 30})
-	pool, _ := gpumem.Open(dev, policy.Default())
+	pool, _ := gpumem.Open(dev, frameworks.Default())
 	defer pool.Close()
 	pool.Alloc(context.Background(), 64<<20)
 

@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"gpumem/device/open"
-	"gpumem/policy"
+	"gpumem/policy/frameworks"
 	"gpumem/trace"
 	"gpumem/trace/formats"
 )
@@ -21,7 +21,7 @@ func BenchmarkPicture(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	p, err := policy.Parse("jax")
+	p, err := frameworks.Parse("jax")
 	if err != nil {
 		b.Fatal(err)
 	}

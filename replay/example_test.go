@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"gpumem/device/open"
-	"gpumem/policy"
+	"gpumem/policy/frameworks"
 	"gpumem/replay"
 	"gpumem/size"
 	"gpumem/trace"
@@ -33,7 +33,7 @@ f batch
 	}
 	cfg := replay.Config{Device: gpu.WithTotal, Total: gpu.Sim.Total, Smallest: true}
 	for _, words := range []string{"jax:fraction=.7", "platform"} {
-		p, err := policy.Parse(words)
+		p, err := frameworks.Parse(words)
 		if err != nil {
 			log.Fatal(err)
 		}

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"gpumem/device/open"
-	"gpumem/policy"
+	"gpumem/policy/frameworks"
 	"gpumem/replay"
 	"gpumem/trace"
 	"gpumem/trace/formats"
@@ -24,7 +24,7 @@ func config(t testing.TB, device string, policies ...string) replay.Config {
 	}
 	cfg := replay.Config{Device: spec.WithTotal, Total: spec.Sim.Total}
 	for _, s := range policies {
-		p, err := policy.Parse(s)
+		p, err := frameworks.Parse(s)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -17,6 +17,7 @@ import (
 	"gpumem/alloc/build"
 	"gpumem/device/open"
 	"gpumem/policy"
+	"gpumem/policy/frameworks"
 	"gpumem/report"
 	"gpumem/trace"
 	"gpumem/trace/formats"
@@ -114,7 +115,7 @@ func TestPicture(t *testing.T) {
 	}
 	cfg := Config{Device: spec.WithTotal, Total: spec.Sim.Total, Picture: true}
 	for _, s := range []string{"jax", "jax:preallocate=false", "platform", "async", "vmm", "elastic"} {
-		p, err := policy.Parse(s)
+		p, err := frameworks.Parse(s)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -277,7 +278,7 @@ func TestAliveListed(t *testing.T) {
 			t.Fatal(err)
 		}
 		cfg := Config{Device: spec.WithTotal, Total: spec.Sim.Total}
-		p, _ := policy.Parse("jax")
+		p, _ := frameworks.Parse("jax")
 		r := &runner{cfg: &cfg, trace: tr, pool: tr.Pools[0], policy: p, names: &names{}}
 		if r.shape, err = r.findShape(context.Background(), 1); err != nil {
 			t.Fatal(err)
@@ -321,7 +322,7 @@ func TestLookHoldsNoMoreThanItShows(t *testing.T) {
 		t.Fatal(err)
 	}
 	cfg := Config{Device: spec.WithTotal, Total: spec.Sim.Total}
-	p, _ := policy.Parse("jax")
+	p, _ := frameworks.Parse("jax")
 	r := &runner{cfg: &cfg, trace: tr, pool: tr.Pools[0], policy: p, names: &names{}}
 	if r.shape, err = r.findShape(context.Background(), 1); err != nil {
 		t.Fatal(err)
@@ -463,7 +464,7 @@ func TestLongPicture(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := policy.Parse("jax")
+	p, err := frameworks.Parse("jax")
 	if err != nil {
 		t.Fatal(err)
 	}

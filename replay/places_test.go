@@ -12,7 +12,7 @@ import (
 
 	"gpumem"
 	"gpumem/device/sim"
-	"gpumem/policy"
+	"gpumem/policy/frameworks"
 	"gpumem/replay"
 	"gpumem/trace"
 	"gpumem/trace/formats"
@@ -120,7 +120,7 @@ func TestRecordedPoolIsReplayedAsItRan(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			p, err := policy.Parse(spec)
+			p, err := frameworks.Parse(spec)
 			if err != nil {
 				t.Fatal(err)
 			}

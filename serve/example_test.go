@@ -10,7 +10,7 @@ import (
 
 	"gpumem"
 	"gpumem/device/sim"
-	"gpumem/policy"
+	"gpumem/policy/frameworks"
 	"gpumem/serve"
 )
 
@@ -18,7 +18,7 @@ import (
 func Example() {
 	dev, _ := sim.New(sim.Config{Total: 24 << 30})
 	defer dev.Close()
-	pool, _ := gpumem.Open(dev, policy.Default())
+	pool, _ := gpumem.Open(dev, frameworks.Default())
 	defer pool.Close()
 	_, _ = pool.Alloc(context.Background(), 1<<30)
 

@@ -10,7 +10,7 @@ import (
 	"gpumem"
 	"gpumem/alloc"
 	"gpumem/device/sim"
-	"gpumem/policy"
+	"gpumem/policy/frameworks"
 )
 
 func pool(t testing.TB, spec string, total uint64, o ...gpumem.Option) *gpumem.Pool {
@@ -18,7 +18,7 @@ func pool(t testing.TB, spec string, total uint64, o ...gpumem.Option) *gpumem.P
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := policy.Parse(spec)
+	p, err := frameworks.Parse(spec)
 	if err != nil {
 		t.Fatal(err)
 	}

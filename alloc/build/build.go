@@ -48,7 +48,7 @@ func New(dev device.GPU, p policy.Policy, o Options) (alloc.Allocator, error) {
 		o.Streams = streams.Creating(dev)
 	}
 	if p == (policy.Policy{}) {
-		return nil, fmt.Errorf("the policy is empty: %w; policy.Default and policy.Parse make one", ErrNoPolicy)
+		return nil, fmt.Errorf("the policy is empty: %w; frameworks.Default and frameworks.Parse make one", ErrNoPolicy)
 	}
 	limited, err := asPolicySees(dev, p)
 	if err != nil {

@@ -10,11 +10,12 @@ import (
 	"gpumem/device"
 	"gpumem/device/sim"
 	"gpumem/policy"
+	"gpumem/policy/frameworks"
 )
 
 func Example() {
 	dev, _ := sim.New(sim.Config{Total: 24 << 30})
-	p, _ := policy.Parse("jax:fraction=.5")
+	p, _ := frameworks.Parse("jax:fraction=.5")
 	a, err := build.New(dev, p, build.Options{})
 	if err != nil {
 		fmt.Println(err)
@@ -27,7 +28,7 @@ func Example() {
 
 func parse(t *testing.T, spec string) policy.Policy {
 	t.Helper()
-	p, err := policy.Parse(spec)
+	p, err := frameworks.Parse(spec)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +72,7 @@ func TestWhatCannotBeBuilt(t *testing.T) {
 		p    policy.Policy
 		want error
 	}{
-		{"no device", nil, policy.Default(), build.ErrNoDevice},
+		{"no device", nil, frameworks.Default(), build.ErrNoDevice},
 		{"empty policy", dev, policy.Policy{}, build.ErrNoPolicy},
 		{"unknown kind", dev, policy.Policy{Spec: "x", Kind: 99}, build.ErrNoPolicy},
 		{"explained only", dev, policy.Policy{Spec: "torch", Kind: policy.Caching}, build.ErrNoPolicy},

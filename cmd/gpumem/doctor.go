@@ -19,6 +19,7 @@ import (
 	"gpumem/dump"
 	"gpumem/internal/proc"
 	"gpumem/policy"
+	"gpumem/policy/frameworks"
 )
 
 // doctorFlags are what doctor is told besides its logs.
@@ -264,7 +265,7 @@ func processState(pid int) (state *doctor.ProcessState, note string, err error) 
 	}
 	env := policy.Environ(environ)
 	state.Env = map[string]string{}
-	for _, v := range policy.Variables {
+	for _, v := range frameworks.Variables {
 		if value, set := env.Lookup(v.Name); set {
 			state.Env[v.Name] = value
 		}

@@ -1,18 +1,26 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
-	"slices"
+	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
 	"gpumem/device/open"
 	"gpumem/internal/proc"
 	"gpumem/policy"
+	"gpumem/policy/explain"
+	"gpumem/policy/frameworks"
+	"gpumem/report"
+	"gpumem/size"
 )
 
 // visibleVar says which GPUs a program sees, and in which order.
@@ -68,7 +76,7 @@ run on the CPU; 2 bad usage.`,
 			if cmd.Flags().Changed("diff") {
 				return explainDiff(cmd, q, diff, args[0], asJSON)
 			}
-			a, err := policy.Explain(q.env, q.as, q.policyDevice())
+			a, err := explain.Environment(q.env, q.as, q.policyDevice())
 			if err != nil {
 				return err
 			}
@@ -94,19 +102,19 @@ run on the CPU; 2 bad usage.`,
 	return cmd
 }
 
-// knownFrameworks are the names that package policy takes, in the order of its
-// documentation.
+// knownFrameworks are the names that --as takes, the default first.
 func knownFrameworks() []string {
-	return slices.DeleteFunc([]string{"jax", "tensorflow", "pytorch", "cupy", "gpumem"}, func(name string) bool {
-		_, err := policy.ParseFramework(name)
-		return err != nil
-	})
+	var names []string
+	for _, f := range frameworks.All {
+		names = append(names, f.Name)
+	}
+	return names
 }
 
 // A question is what is asked: an environment, a framework and a device.
 type question struct {
 	env       policy.Environment
-	as        policy.Framework
+	as        frameworks.Release
 	versioned bool // --as names a version
 	device    open.Listed
 	freeKnown bool
@@ -124,9 +132,9 @@ type process struct {
 
 // ask reads the flags, and what they point at.
 func ask(cmd *cobra.Command, as, device string, pid int) (*question, error) {
-	q := &question{as: policy.Framework{Name: "jax"}}
+	q := &question{as: frameworks.Release{Name: "jax"}}
 	if cmd.Flags().Changed("as") {
-		f, err := policy.ParseFramework(as)
+		f, err := frameworks.ParseRelease(as)
 		if err != nil {
 			return nil, fmt.Errorf("--as: %w", err)
 		}
@@ -213,8 +221,8 @@ func (q *question) chooseLoaded(named bool) {
 	chosen := named
 	var others []string
 	for _, f := range p.frameworks {
-		loaded := words(policy.Framework{Name: f.Name, Version: f.Version})
-		_, err := policy.ParseFramework(f.Name)
+		loaded := frameworks.Release{Name: f.Name, Version: f.Version}.String()
+		_, err := frameworks.ParseRelease(f.Name)
 		switch {
 		case named && f.Name != q.as.Name:
 		case named && q.versioned:
@@ -237,21 +245,13 @@ func (q *question) chooseLoaded(named bool) {
 
 // take makes a loaded framework the one to explain.
 func (q *question) take(f proc.Framework) {
-	q.as = policy.Framework{Name: f.Name, Version: f.Version}
+	q.as = frameworks.Release{Name: f.Name, Version: f.Version}
 	if f.Version == "" {
 		q.note("process %d: the release of %s cannot be told: the newest is explained; --as %s@VERSION names it", q.process.pid, f.Name, f.Name)
-	} else if _, err := policy.ParseFramework(words(q.as)); err != nil {
+	} else if _, err := frameworks.ParseRelease(q.as.String()); err != nil {
 		q.note("process %d: %v; the newest is explained", q.process.pid, err)
 		q.as.Version = ""
 	}
-}
-
-// words is NAME or NAME@VERSION.
-func words(f policy.Framework) string {
-	if f.Version == "" {
-		return f.Name
-	}
-	return f.Name + "@" + f.Version
 }
 
 // setDevice takes in what is seen of the device.
@@ -294,7 +294,7 @@ func (q *question) policyDevice() policy.Device {
 
 // explainJSON is an answer with what it is about.
 type explainJSON struct {
-	policy.Answer
+	explain.Answer
 	Device  deviceSeen   `json:"device"`
 	Process *processSeen `json:"process,omitempty"`
 }
@@ -342,4 +342,305 @@ func encode(w io.Writer, v any) error {
 	enc.SetIndent("", "  ")
 	enc.SetEscapeHTML(false)
 	return enc.Encode(v)
+}
+
+// explainDiff is --diff: the same question of two releases.
+func explainDiff(cmd *cobra.Command, q *question, a, b string, asJSON bool) error {
+	if cmd.Flags().Changed("as") && q.versioned {
+		return fmt.Errorf("--diff names the releases: write --as %s alone, and got --as %s", q.as.Name, q.as.String())
+	}
+	var answers [2]explain.Answer
+	for i, word := range []string{a, b} {
+		f, err := parseSide(word, q.as.Name)
+		if err == nil {
+			answers[i], err = explain.Environment(q.env, f, q.policyDevice())
+		}
+		if err != nil {
+			return fmt.Errorf("--diff: %w", err)
+		}
+	}
+	d := explain.Compare(answers[0], answers[1])
+	q.writeNotes(cmd.ErrOrStderr())
+	var err error
+	if asJSON {
+		err = encode(cmd.OutOrStdout(), comparedJSON{d, q.deviceJSON(), q.processJSON()})
+	} else {
+		err = writeDiff(cmd.OutOrStdout(), q, d)
+	}
+	if err == nil && len(d.A.Errors)+len(d.B.Errors) > 0 {
+		err = errNo
+	}
+	return err
+}
+
+// parseSide reads VERSION or FRAMEWORK[@VERSION].
+func parseSide(word, framework string) (frameworks.Release, error) {
+	if word == "" {
+		return frameworks.Release{}, errors.New("a release is empty; want two, as in --diff 0.4.30 0.11.0")
+	}
+	if !strings.Contains(word, "@") && word[0] >= '0' && word[0] <= '9' {
+		word = framework + "@" + word
+	}
+	return frameworks.ParseRelease(word)
+}
+
+// comparedJSON is a comparison with what it is about.
+type comparedJSON struct {
+	explain.Comparison
+	Device  deviceSeen   `json:"device"`
+	Process *processSeen `json:"process,omitempty"`
+}
+
+// writeExplain is the answer for people, the news first: what happens, then why,
+// then what to write instead.
+func writeExplain(w io.Writer, q *question, a explain.Answer) error {
+	t := text{env: q.env}
+	t.about(q, a.Release())
+	summary := a.Summary()
+	t.line("%s", summary)
+	if a.Preallocate && a.First > 0 && q.gpus > 1 {
+		if value, set := q.env.Lookup(visibleVar); set {
+			t.line("As much on each of the %d GPUs of %s=%s.", q.gpus, visibleVar, readable(value))
+		} else {
+			t.line("As much on each of the machine's %d GPUs: %s is not set.", q.gpus, visibleVar)
+		}
+	}
+	for i, p := range a.Pools {
+		if i > 0 && p.Name != a.Pools[0].Name {
+			t.line("Besides (%s): %s.", p.Space, poolLine(p))
+		}
+	}
+
+	t.section("Settings that count")
+	for _, s := range a.Settings {
+		t.entry(s.Name, s.Effect)
+	}
+	t.section("Settings that do not do what they seem to")
+	for _, w := range a.Warnings {
+		t.entry(w.Name, w.Text)
+	}
+	t.section("What is raised")
+	for _, e := range a.Errors {
+		t.entry(e.Name, e.Text)
+		if !strings.Contains(summary, e.Then) {
+			t.entry(e.Name, e.Then)
+		}
+	}
+	if command := a.Command("COMMAND"); command != "" {
+		t.section("Write instead")
+		t.raw("  " + oneLine(command)) // to be copied: one line, however long
+	}
+	read := "Variables are read " + a.Read + "."
+	if len(a.Settings)+len(a.Warnings)+len(a.Errors) == 0 {
+		t.head = "" // no sections
+		read = "Nothing is set that plays a part. " + read
+	} else {
+		t.section("")
+	}
+	t.line("%s", read)
+	_, err := io.WriteString(w, t.b.String())
+	return err
+}
+
+// about is what the answer is about.
+func (t *text) about(q *question, releases string) {
+	t.line("%s on %s", releases, q.deviceLine())
+	if q.process != nil {
+		t.line("Process %d, by the environment that it was started with: what it set itself later is not seen.", q.process.pid)
+	}
+}
+
+// deviceLine is the device in a few words.
+func (q *question) deviceLine() string {
+	d := q.device
+	s := d.Words
+	if d.Name != d.Words && d.Name != "" {
+		s += ", " + d.Name
+	}
+	s += ": " + size.Format(d.Total)
+	switch {
+	case !q.freeKnown:
+		s += ", how much of it is free is not known"
+	case d.Free == d.Total:
+		s += ", all of it free"
+	default:
+		s += ", " + size.Format(d.Free) + " free"
+	}
+	if d.Unified {
+		s += ", shared with the host's programs"
+	}
+	if q.process != nil && q.process.holds != nil {
+		s += fmt.Sprintf(", %s held by process %d", size.Format(*q.process.holds), q.process.pid)
+	}
+	return s
+}
+
+// poolLine is how much a pool takes, and when.
+func poolLine(p policy.Pool) string {
+	switch {
+	case p.First > 0:
+		return size.Format(p.First) + ", " + p.Text
+	case p.Limit != nil:
+		return "up to " + size.Format(*p.Limit) + ", " + p.Text
+	}
+	return p.Text
+}
+
+// writeDiff is the comparison for people.
+func writeDiff(w io.Writer, q *question, d explain.Comparison) error {
+	t := text{env: q.env}
+	nameA, nameB := d.A.Release(), d.B.Release()
+	t.about(q, nameA+" and "+nameB)
+	t.section("")
+	a, b := d.A.Summary(), d.B.Summary()
+	switch {
+	case len(d.Differences) == 0:
+		t.line("No difference in this environment, on this device: %s", a)
+	case a == b:
+		t.line("Both: %s", a)
+	default:
+		t.line("%s: %s", nameA, a)
+		t.line("%s: %s", nameB, b)
+	}
+
+	raises := len(d.A.Errors)+len(d.B.Errors) > 0
+	if !raises { // else there is nothing to compare with
+		if err := diffTable(&t, d); err != nil {
+			return err
+		}
+	}
+	t.section("Variables")
+	for _, v := range d.Variables() {
+		t.entry(v.Name, nameA+": "+cmp.Or(v.A, "plays no part"))
+		t.entry(v.Name, nameB+": "+cmp.Or(v.B, "plays no part"))
+	}
+	t.section("Other pools")
+	for _, f := range d.Differences {
+		if space, ok := strings.CutPrefix(f.Field, "pools."); ok && space != "device" && !raises {
+			t.line("  %s, %s: %s", space, nameA, poolsLine(f.A))
+			t.line("  %s, %s: %s", space, nameB, poolsLine(f.B))
+		}
+	}
+	t.section("What the releases between changed")
+	for _, c := range d.Changes {
+		t.line("  %s (%s): %s", c.Version, c.Date, strings.ReplaceAll(c.Text, "`", ""))
+	}
+	_, err := io.WriteString(w, t.b.String())
+	return err
+}
+
+// diffTable is what differs in a word or a number.
+func diffTable(t *text, d explain.Comparison) error {
+	tab := report.NewTable("", d.A.Release(), d.B.Release())
+	rows := 0
+	row := func(title string, value func(explain.Answer) string) {
+		if a, b := value(d.A), value(d.B); a != b {
+			rows++
+			tab.Row(title, a, b)
+		}
+	}
+	row("allocator", func(a explain.Answer) string { return a.Allocator })
+	row("preallocates", func(a explain.Answer) string {
+		if a.Preallocate {
+			return "yes"
+		}
+		return "no"
+	})
+	row("fraction", func(a explain.Answer) string {
+		if a.Fraction == nil {
+			return "-"
+		}
+		return strconv.FormatFloat(*a.Fraction, 'g', 6, 64) + " of " + a.Of
+	})
+	row("limit", func(a explain.Answer) string {
+		if a.Limit == nil {
+			return "none"
+		}
+		return size.Format(*a.Limit)
+	})
+	row("asks for first", func(a explain.Answer) string { return size.Format(a.First) })
+	if d.A.Gets < d.A.First || d.B.Gets < d.B.First {
+		row("gets", func(a explain.Answer) string { return size.Format(a.Gets) })
+	}
+	if rows == 0 {
+		return nil
+	}
+	t.b.WriteString("\n")
+	_, err := tab.WriteTo(&t.b)
+	return err
+}
+
+// poolsLine is a list of pools in the difference of a field.
+func poolsLine(v any) string {
+	list, _ := v.([]any)
+	if len(list) == 0 {
+		return "none"
+	}
+	var out []string
+	for _, p := range list {
+		out = append(out, poolLine(p.(policy.Pool)))
+	}
+	return strings.Join(out, "; ")
+}
+
+// A text is lines in sections.
+type text struct {
+	b    strings.Builder
+	env  policy.Environment
+	head string // of the section that has no lines yet
+	name string // of the last entry
+}
+
+// section begins one; without lines it does not show.
+func (t *text) section(title string) {
+	t.head, t.name = "\n", ""
+	if title != "" {
+		t.head += title + "\n"
+	}
+}
+
+// line is a line, broken where it is too long.
+func (t *text) line(format string, args ...any) {
+	t.raw(report.Wrap(clean(fmt.Sprintf(format, args...)), textWidth))
+}
+
+// raw is a line as it is.
+func (t *text) raw(line string) {
+	t.b.WriteString(t.head + line + "\n")
+	t.head = ""
+}
+
+// entry is what is told of a variable; its name and value stand above what is
+// told first.
+func (t *text) entry(name, about string) {
+	if name != t.name {
+		t.name = name
+		head := clean(name)
+		if value, set := t.env.Lookup(name); set {
+			head += "=" + readable(value)
+		}
+		t.raw(shorten("  "+head, textWidth))
+	}
+	t.line("    %s", about)
+}
+
+// readable is a value as it is where it can be read, and else in quotes.
+func readable(value string) string {
+	strange := func(r rune) bool { return !unicode.IsPrint(r) }
+	if value == "" || !utf8.ValidString(value) || strings.TrimSpace(value) != value || strings.ContainsFunc(value, strange) {
+		return strconv.Quote(value)
+	}
+	return value
+}
+
+// clean is oneLine for a text with blanks in front, and no word in it is longer
+// than a line.
+func clean(s string) string {
+	text := oneLine(s)
+	indent := s[:len(s)-len(strings.TrimLeft(s, " "))]
+	words := strings.Split(text, " ")
+	for i, w := range words {
+		words[i] = shorten(w, textWidth-len(indent)-2)
+	}
+	return indent + strings.Join(words, " ")
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"math"
 	"strings"
 	"testing"
 	"unicode"
@@ -12,6 +13,8 @@ import (
 	"gpumem/device"
 	"gpumem/device/open"
 	"gpumem/policy"
+	"gpumem/policy/explain"
+	"gpumem/policy/frameworks"
 	"gpumem/report"
 )
 
@@ -31,7 +34,7 @@ func TestWriteExplain(t *testing.T) {
 	q.process = &process{pid: 7}
 	q.gpus = 8
 	host := uint64(64 << 30)
-	a := policy.Answer{
+	a := explain.Answer{
 		Framework: "jax", Version: "0.11.0", Preallocate: true, First: 1 << 30, Gets: 1 << 30, Read: "once, at the start",
 		Policy: policy.Policy{Preallocate: true}, Device: policy.Device{Total: 80 << 30},
 		Pools: []policy.Pool{
@@ -86,7 +89,7 @@ Variables are read once, at the start.
 
 // TestWriteRaised: what is raised, and what comes of it, once.
 func TestWriteRaised(t *testing.T) {
-	a := policy.Answer{
+	a := explain.Answer{
 		Framework: "gpumem", Read: "at the start",
 		Errors: []policy.SettingError{{Name: "A", Text: "A is bad", Then: "it stops"}, {Name: "B", Text: "B is bad", Then: "it burns"}},
 	}
@@ -111,11 +114,32 @@ Variables are read at the start.
 	}
 }
 
+// answers are two that differ in everything.
+func answers() (a, b explain.Answer) {
+	half, limit, most := 0.5, uint64(math.MaxUint64), uint64(64<<30)
+	a = explain.Answer{
+		Framework: "jax", Version: "0.4.0", Allocator: "bfc", Preallocate: true, Fraction: &half, Of: "free", Limit: &limit, First: 5 << 30, Gets: 4 << 30,
+		Pools:    []policy.Pool{{Name: "GPU_0_bfc", Space: "device", Limit: &limit}, {Name: "p1", Space: "collective", First: 1 << 30, Text: "at once"}},
+		Settings: []policy.Setting{{Name: "A", Value: "1", Effect: "does this"}},
+		Warnings: []policy.Warning{{Name: "B", Text: "does nothing"}, {Name: "B", Text: "nor that"}},
+		Read:     "at the start",
+	}
+	b = explain.Answer{
+		Framework: "tensorflow", Version: "2.15", Allocator: "platform",
+		Pools:    []policy.Pool{{Name: "none", Space: "device"}, {Name: "p2", Space: "collective", Text: "as needed"}, {Name: "host", Space: "host", Limit: &most, Text: "pinned"}},
+		Settings: []policy.Setting{{Name: "C", Value: "3", Effect: "does that"}},
+		Warnings: []policy.Warning{{Name: "A", Text: "is ignored"}},
+		Read:     "later",
+	}
+	return a, b
+}
+
 // TestWriteDiff: the comparison for people, with one of everything.
 func TestWriteDiff(t *testing.T) {
 	a, b := answers()
-	d := explainedDiff{A: a, B: b, Differences: differences(a, b), Changes: []policy.Change{{Version: "0.5", Date: "2024", Text: "`A` is new."}}}
-	// The summaries are package policy's.
+	d := explain.Compare(a, b)
+	d.Changes = []policy.Change{{Version: "0.5", Date: "2024", Text: "`A` is new."}}
+	// The summaries are package explain's.
 	summaries := report.Wrap("jax 0.4.0: "+a.Summary(), textWidth) + "\n" + report.Wrap("tensorflow 2.15: "+b.Summary(), textWidth)
 	want := `jax 0.4.0 and tensorflow 2.15 on cuda:0, NVIDIA H200: 80 GiB, 79 GiB free
 
@@ -158,8 +182,8 @@ What the releases between changed
 	}
 
 	// With an error there is nothing to compare but words.
-	d.B = policy.Answer{Framework: "jax", Version: "0.5", Errors: []policy.SettingError{{Name: "A", Text: "A is bad", Then: "it stops"}}}
-	d.Differences = differences(d.A, d.B)
+	d.B = explain.Answer{Framework: "jax", Version: "0.5", Errors: []policy.SettingError{{Name: "A", Text: "A is bad", Then: "it stops"}}}
+	d = explain.Compare(d.A, d.B)
 	out.Reset()
 	if err := writeDiff(&out, asked("A=1"), d); err != nil {
 		t.Fatal(err)
@@ -171,7 +195,7 @@ What the releases between changed
 	// The same sentence is said once.
 	d.B = a
 	d.B.Version, d.B.Read = "0.5", "never"
-	d.Differences = differences(d.A, d.B)
+	d = explain.Compare(d.A, d.B)
 	out.Reset()
 	if err := writeDiff(&out, asked(), d); err != nil {
 		t.Fatal(err)
@@ -206,8 +230,8 @@ func TestExplainAnything(t *testing.T) {
 			environ = append(environ, n+"="+values.Draw(t, n))
 		}
 		q := asked(environ...)
-		as := policy.Framework{Name: rapid.SampledFrom(knownFrameworks()).Draw(t, "as")}
-		a, err := policy.Explain(q.env, as, q.policyDevice())
+		as := frameworks.Release{Name: rapid.SampledFrom(knownFrameworks()).Draw(t, "as")}
+		a, err := explain.Environment(q.env, as, q.policyDevice())
 		if err != nil {
 			t.Fatal(err)
 		}

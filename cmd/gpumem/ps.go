@@ -19,6 +19,8 @@ import (
 	"gpumem/device/open"
 	"gpumem/internal/proc"
 	"gpumem/policy"
+	"gpumem/policy/explain"
+	"gpumem/policy/frameworks"
 	"gpumem/share"
 	"gpumem/share/given"
 )
@@ -108,7 +110,7 @@ type psProgram struct {
 	opaque bool             // what it has loaded is not told
 	left   *share.Entry     // the lease whose program has ended and left it to this one
 	hooked *bool            // its environment has the Python hook; nil: it is in no lease, or not told
-	asks   *policy.Answer   // nil: it has no framework that is known here, or not told
+	asks   *explain.Answer  // nil: it has no framework that is known here, or not told
 }
 
 // A psLease is all leases of one process on a device.
@@ -441,10 +443,10 @@ func usesGPU(pid int) bool {
 
 // asksFor is what an environment asks for in the words of the first framework
 // that is known here, of its release where that is known.
-func asksFor(env policy.Environment, loaded []proc.Framework, d policy.Device) *policy.Answer {
+func asksFor(env policy.Environment, loaded []proc.Framework, d policy.Device) *explain.Answer {
 	for _, f := range loaded {
 		for _, version := range []string{f.Version, ""} {
-			if a, err := policy.Explain(env, policy.Framework{Name: f.Name, Version: version}, d); err == nil {
+			if a, err := explain.Environment(env, frameworks.Release{Name: f.Name, Version: version}, d); err == nil {
 				return &a
 			}
 		}

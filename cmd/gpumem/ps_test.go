@@ -16,6 +16,8 @@ import (
 	"gpumem/device/open"
 	"gpumem/internal/proc"
 	"gpumem/policy"
+	"gpumem/policy/explain"
+	"gpumem/policy/frameworks"
 	"gpumem/share"
 )
 
@@ -27,8 +29,8 @@ func psExample(t testing.TB) *psState {
 	info := func(pid int, ago time.Duration, command ...string) *proc.Info {
 		return &proc.Info{PID: pid, Parent: 1, User: "ann", Command: command, Name: "python3", Started: psNow.Add(-ago)}
 	}
-	asks := func(env ...string) *policy.Answer {
-		a, err := policy.Explain(policy.Environ(env), policy.Framework{Name: "jax", Version: "0.4.30"}, policy.Device{Total: 80 << 30, Free: 80 << 30, CCMajor: 9})
+	asks := func(env ...string) *explain.Answer {
+		a, err := explain.Environment(policy.Environ(env), frameworks.Release{Name: "jax", Version: "0.4.30"}, policy.Device{Total: 80 << 30, Free: 80 << 30, CCMajor: 9})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -191,17 +193,17 @@ func TestPsJSON(t *testing.T) {
 func TestAsksShort(t *testing.T) {
 	for _, tc := range []struct {
 		env  []string
-		as   policy.Framework
+		as   frameworks.Release
 		want string
 	}{
-		{nil, policy.Framework{Name: "jax", Version: "0.4.30"}, "18 GiB at once"},
-		{nil, policy.Framework{Name: "jax", Version: "99"}, "18 GiB at once"},
-		{[]string{"XLA_PYTHON_CLIENT_PREALLOCATE=false"}, policy.Framework{Name: "jax", Version: "0.4.30"}, "up to 18 GiB"},
-		{[]string{"XLA_PYTHON_CLIENT_PREALLOCATE=off"}, policy.Framework{Name: "jax", Version: "0.11.0"}, "18 GiB at once (1 warning)"},
-		{[]string{"XLA_PYTHON_CLIENT_ALLOCATOR=platform"}, policy.Framework{Name: "jax", Version: "0.11.0"}, "as needed, keeps nothing"},
-		{[]string{"XLA_PYTHON_CLIENT_ALLOCATOR=vmm"}, policy.Framework{Name: "jax", Version: "0.11.0"}, "up to 18 GiB"},
-		{[]string{"XLA_CLIENT_MEM_FRACTION=.5", "XLA_PYTHON_CLIENT_MEM_FRACTION=.6"}, policy.Framework{Name: "jax", Version: "0.11.0"}, "XLA_CLIENT_MEM_FRACTION is refused"},
-		{[]string{"CUDA_VISIBLE_DEVICES=-1"}, policy.Framework{Name: "jax", Version: "0.4.30"}, "sees no GPU"},
+		{nil, frameworks.Release{Name: "jax", Version: "0.4.30"}, "18 GiB at once"},
+		{nil, frameworks.Release{Name: "jax", Version: "99"}, "18 GiB at once"},
+		{[]string{"XLA_PYTHON_CLIENT_PREALLOCATE=false"}, frameworks.Release{Name: "jax", Version: "0.4.30"}, "up to 18 GiB"},
+		{[]string{"XLA_PYTHON_CLIENT_PREALLOCATE=off"}, frameworks.Release{Name: "jax", Version: "0.11.0"}, "18 GiB at once (1 warning)"},
+		{[]string{"XLA_PYTHON_CLIENT_ALLOCATOR=platform"}, frameworks.Release{Name: "jax", Version: "0.11.0"}, "as needed, keeps nothing"},
+		{[]string{"XLA_PYTHON_CLIENT_ALLOCATOR=vmm"}, frameworks.Release{Name: "jax", Version: "0.11.0"}, "up to 18 GiB"},
+		{[]string{"XLA_CLIENT_MEM_FRACTION=.5", "XLA_PYTHON_CLIENT_MEM_FRACTION=.6"}, frameworks.Release{Name: "jax", Version: "0.11.0"}, "XLA_CLIENT_MEM_FRACTION is refused"},
+		{[]string{"CUDA_VISIBLE_DEVICES=-1"}, frameworks.Release{Name: "jax", Version: "0.4.30"}, "sees no GPU"},
 	} {
 		d := policy.Device{Total: 24 << 30, Free: 24 << 30, Granularity: 2 << 20, CCMajor: 9}
 		a := asksFor(policy.Environ(tc.env), []proc.Framework{{Name: "nosuch"}, {Name: tc.as.Name, Version: tc.as.Version}}, d)

@@ -19,6 +19,7 @@ import (
 	"gpumem/hlo/cost"
 	"gpumem/hlo/memory"
 	"gpumem/policy"
+	"gpumem/policy/explain"
 	"gpumem/remat"
 	"gpumem/size"
 )
@@ -551,7 +552,7 @@ func (f *rematFlags) deviceLimit(cmd *cobra.Command, a *rematAnswer, m *hlo.Modu
 	if q.as.Name != "jax" {
 		return fmt.Errorf("--as %s: the limit is computed as JAX has it; want jax or jax@VERSION", q.as.Name)
 	}
-	e, err := policy.Explain(q.env.OnGPU(), q.as, q.policyDevice())
+	e, err := explain.Environment(q.env.OnGPU(), q.as, q.policyDevice())
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	gpu "gpumem/device"
 	"gpumem/device/open"
 	"gpumem/policy"
+	"gpumem/policy/frameworks"
 	"gpumem/replay"
 	"gpumem/trace"
 	"gpumem/trace/formats"
@@ -85,7 +86,7 @@ func replayCommand() *cobra.Command {
 			}
 			cfg := replay.Config{Device: spec.WithTotal, Total: info.Total, Pool: pool, Smallest: smallest, Picture: page != "" || drawing != ""}
 			for _, s := range policies {
-				p, err := policy.Parse(s)
+				p, err := frameworks.Parse(s)
 				if err != nil {
 					return err
 				}
@@ -130,7 +131,7 @@ func replayCommand() *cobra.Command {
 				fmt.Fprintln(cmd.ErrOrStderr(), "gpumem: "+note)
 			}
 			if slices.Contains(policies, "env") {
-				_, warnings, err := policy.FromEnv(policy.Environ(os.Environ()))
+				_, warnings, err := frameworks.FromEnv(policy.Environ(os.Environ()))
 				if err != nil {
 					return err
 				}

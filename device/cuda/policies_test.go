@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"gpumem"
-	"gpumem/policy"
+	"gpumem/policy/frameworks"
 )
 
 // TestPolicies runs a program under every policy through the driver's C
@@ -22,7 +22,7 @@ func TestPolicies(t *testing.T) {
 		"async", "async:async_prealloc=64MiB", "vmm", "vmm:limit=100MiB", "elastic", "elastic:limit=100MiB", "elastic:eager=true",
 	} {
 		t.Run(spec, func(t *testing.T) {
-			p, err := policy.Parse(spec)
+			p, err := frameworks.Parse(spec)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -17,7 +17,7 @@ import (
 	"gpumem"
 	"gpumem/alloc"
 	"gpumem/device/sim"
-	"gpumem/policy"
+	"gpumem/policy/frameworks"
 	"gpumem/report"
 	"gpumem/size"
 )
@@ -89,7 +89,7 @@ func run(w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	pool, err := gpumem.Open(dev, policy.Default(), gpumem.WithStacks(true))
+	pool, err := gpumem.Open(dev, frameworks.Default(), gpumem.WithStacks(true))
 	if err != nil {
 		return err
 	}

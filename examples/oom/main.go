@@ -19,7 +19,7 @@ import (
 	"gpumem"
 	"gpumem/alloc"
 	"gpumem/device/sim"
-	"gpumem/policy"
+	"gpumem/policy/frameworks"
 	"gpumem/size"
 )
 
@@ -68,7 +68,7 @@ func fill() (*gpumem.Pool, []gpumem.Block, error) {
 		return nil, nil, err
 	}
 	// JAX waits ten seconds for somebody to free memory. Here nobody will.
-	pool, err := gpumem.Open(dev, policy.Default(), gpumem.WithStacks(true), gpumem.WithRetry(0))
+	pool, err := gpumem.Open(dev, frameworks.Default(), gpumem.WithStacks(true), gpumem.WithRetry(0))
 	if err != nil {
 		return nil, nil, err
 	}

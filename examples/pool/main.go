@@ -13,7 +13,7 @@ import (
 
 	"gpumem"
 	"gpumem/device/sim"
-	"gpumem/policy"
+	"gpumem/policy/frameworks"
 	"gpumem/report"
 	"gpumem/size"
 )
@@ -40,7 +40,7 @@ func first(w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	pool, err := gpumem.Open(dev, policy.Default()) // what the newest JAX does
+	pool, err := gpumem.Open(dev, frameworks.Default()) // what the newest JAX does
 	if err != nil {
 		return err
 	}
@@ -92,7 +92,7 @@ func steps(spec string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := policy.Parse(spec)
+	p, err := frameworks.Parse(spec)
 	if err != nil {
 		return nil, err
 	}

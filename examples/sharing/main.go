@@ -29,6 +29,7 @@ import (
 	"gpumem/alloc"
 	"gpumem/device/open"
 	"gpumem/policy"
+	"gpumem/policy/frameworks"
 	"gpumem/size"
 )
 
@@ -36,7 +37,7 @@ func main() { os.Exit(run(os.Args[1:], os.Environ(), os.Stdout, os.Stderr)) }
 
 // program is what is asked for on the command line.
 type program struct {
-	as     policy.Framework
+	as     frameworks.Release
 	need   uint64        // bytes that it works with
 	works  time.Duration // how long
 	ready  string        // file to make when the first operation is done; "": none
@@ -48,11 +49,11 @@ type program struct {
 // run is the program: the command line and the environment in, the exit status
 // out: 0, 1 for a program that fails, 2 for bad usage, 134 for one that aborts.
 func run(args, environ []string, stdout, stderr io.Writer) int {
-	p := program{as: policy.Framework{Name: "jax"}, need: 3 << 30, env: policy.Environ(environ), stdout: stdout, stderr: stderr}
+	p := program{as: frameworks.Release{Name: "jax"}, need: 3 << 30, env: policy.Environ(environ), stdout: stdout, stderr: stderr}
 	flags := flag.NewFlagSet("sharing", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.Func("as", "`FRAMEWORK[@VERSION]` to behave as: jax or tensorflow (default the newest jax)", func(s string) (err error) {
-		if p.as, err = policy.ParseFramework(s); err == nil && p.as.Name != "jax" && p.as.Name != "tensorflow" {
+		if p.as, err = frameworks.ParseRelease(s); err == nil && p.as.Name != "jax" && p.as.Name != "tensorflow" {
 			err = errors.New("want jax or tensorflow")
 		}
 		return err

@@ -14,7 +14,7 @@ import (
 
 	"gpumem"
 	"gpumem/device/sim"
-	"gpumem/policy"
+	"gpumem/policy/frameworks"
 )
 
 // TestMain lets tests run this very program by the name sharing.
@@ -121,7 +121,7 @@ func TestTrain(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, err := policy.Parse(fmt.Sprintf("bfc:limit=%d", need&^255))
+		p, err := frameworks.Parse(fmt.Sprintf("bfc:limit=%d", need&^255))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -153,7 +153,7 @@ func TestTrainRefused(t *testing.T) {
 	}
 	const need = 3 << 30
 	for limit := uint64(1 << 30); limit < need-need/8; limit += 128 << 20 {
-		p, err := policy.Parse(fmt.Sprintf("bfc:limit=%d", limit))
+		p, err := frameworks.Parse(fmt.Sprintf("bfc:limit=%d", limit))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"gpumem/policy"
+	"gpumem/policy/explain"
+	"gpumem/policy/frameworks"
 )
 
 // limitVar is the cap that a launcher gives to TensorFlow, in MiB. TensorFlow
@@ -24,9 +26,9 @@ type outcome struct {
 
 // choose is what a framework makes of an environment. The policy is for a
 // program that uses the GPU.
-func choose(as policy.Framework, env policy.Environment) (policy.Policy, outcome) {
+func choose(as frameworks.Release, env policy.Environment) (policy.Policy, outcome) {
 	// The policy is the same on all devices, so none is told of.
-	a, err := policy.Explain(env, as, policy.Device{})
+	a, err := explain.Environment(env, as, policy.Device{})
 	switch {
 	case err != nil:
 		return policy.Policy{}, outcome{status: 2, text: "sharing: " + err.Error()}
@@ -44,7 +46,7 @@ func choose(as policy.Framework, env policy.Environment) (policy.Policy, outcome
 		}
 		// It goes before what the environment says of the pool's size, and leaves
 		// all else that is said there.
-		asked, err := policy.TensorFlow(as.Version, policy.GPUOptions{Limit: &mib})
+		asked, err := frameworks.TensorFlow(as.Version, frameworks.GPUOptions{Limit: &mib})
 		if err != nil {
 			return p, outcome{status: 1, text: "sharing: " + err.Error()}
 		}

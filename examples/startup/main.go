@@ -21,7 +21,7 @@ import (
 	"gpumem"
 	"gpumem/device"
 	"gpumem/device/sim"
-	"gpumem/policy"
+	"gpumem/policy/frameworks"
 	"gpumem/report"
 	"gpumem/size"
 )
@@ -64,7 +64,7 @@ func start(spec string) (outcome, error) {
 	if _, err := dev.Alloc(contextBytes); err != nil {
 		return o, fmt.Errorf("no memory for the context: %w", err)
 	}
-	p, err := policy.Parse(spec)
+	p, err := frameworks.Parse(spec)
 	if err != nil {
 		return o, err
 	}

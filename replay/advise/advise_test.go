@@ -18,6 +18,7 @@ import (
 	"gpumem/device/open"
 	"gpumem/device/sim"
 	"gpumem/policy"
+	"gpumem/policy/frameworks"
 	"gpumem/replay"
 	"gpumem/replay/advise"
 	"gpumem/size"
@@ -124,9 +125,9 @@ func show(rep *advise.Report) string {
 // fits replays t with exactly what is to be set, on a card with the context.
 func fits(t testing.TB, tr *trace.Trace, c *advise.Candidate, cfg sim.Config) bool {
 	t.Helper()
-	p, err := policy.Parse(c.Policy)
+	p, err := frameworks.Parse(c.Policy)
 	if !c.Ours {
-		p, _, err = policy.FromEnv(policy.Environ(c.Set))
+		p, _, err = frameworks.FromEnv(policy.Environ(c.Set))
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -243,11 +244,11 @@ func TestWords(t *testing.T) {
 			if c.Ours {
 				continue
 			}
-			p, err := policy.Parse(c.Policy)
+			p, err := frameworks.Parse(c.Policy)
 			if err != nil {
 				t.Fatal(err)
 			}
-			env, warnings, err := policy.FromEnv(policy.Environ(c.Set))
+			env, warnings, err := frameworks.FromEnv(policy.Environ(c.Set))
 			if err != nil || len(warnings) > 0 {
 				t.Fatal(c.Set, warnings, err)
 			}

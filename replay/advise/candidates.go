@@ -11,6 +11,7 @@ import (
 
 	"gpumem/device/sim"
 	"gpumem/policy"
+	"gpumem/policy/frameworks"
 )
 
 // The variables that are advised.
@@ -26,7 +27,7 @@ func percentText(percent int) string { return fmt.Sprintf(".%02d", percent) }
 
 // env is the policy of an environment, under the name that a replay knows it by.
 func (a *adviser) env(spec string, set ...string) policy.Policy {
-	p, _, err := policy.FromEnv(policy.Environ(set))
+	p, _, err := frameworks.FromEnv(policy.Environ(set))
 	a.note(err)
 	p.Spec = spec
 	return p
@@ -41,7 +42,7 @@ func (a *adviser) note(err error) {
 
 // parsed is a policy by its words.
 func (a *adviser) parsed(spec string) policy.Policy {
-	p, err := policy.Parse(spec)
+	p, err := frameworks.Parse(spec)
 	a.note(err)
 	return p
 }

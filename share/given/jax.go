@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"gpumem/policy"
+	"gpumem/policy/explain"
+	"gpumem/policy/frameworks"
 )
 
 const (
@@ -79,7 +81,7 @@ func (o *outfit) fraction(most float64, why string) {
 // false where it is no number.
 func jaxFraction(text string) (f float64, ok bool) {
 	// Until 0.4.29 a fraction is a double, later a 32-bit float.
-	a, err := policy.Explain(policy.Environ([]string{fractionVar + "=" + text}), policy.Framework{Name: "jax", Version: "0.4.29"}, policy.Device{})
+	a, err := explain.Environment(policy.Environ([]string{fractionVar + "=" + text}), frameworks.Release{Name: "jax", Version: "0.4.29"}, policy.Device{})
 	if err != nil || len(a.Errors) > 0 {
 		return 0, false
 	}
@@ -89,7 +91,7 @@ func jaxFraction(text string) (f float64, ok bool) {
 
 // refused is the newest JAX's error for one variable alone; "" for none.
 func refused(name, value string) string {
-	a, err := policy.Explain(policy.Environ([]string{name + "=" + value}), policy.Framework{Name: "jax"}, policy.Device{})
+	a, err := explain.Environment(policy.Environ([]string{name + "=" + value}), frameworks.Release{Name: "jax"}, policy.Device{})
 	if err == nil && len(a.Errors) > 0 {
 		return a.Errors[0].Text
 	}
@@ -114,7 +116,7 @@ func (o *outfit) createOptions() {
 // jaxRemarks tells what JAX refuses, and what has no limit.
 func (o *outfit) jaxRemarks(g Grant) {
 	l := g.Leases[0]
-	a, err := policy.Explain(o.environment(), policy.Framework{Name: "jax"}, policy.Device{Ordinal: l.Ordinal, Total: l.Total, Free: l.Total, CCMajor: l.CCMajor})
+	a, err := explain.Environment(o.environment(), frameworks.Release{Name: "jax"}, policy.Device{Ordinal: l.Ordinal, Total: l.Total, Free: l.Total, CCMajor: l.CCMajor})
 	if err != nil { // of the framework's name
 		return
 	}

@@ -9,13 +9,15 @@ import (
 	"pgregory.net/rapid"
 
 	"gpumem/policy"
+	"gpumem/policy/explain"
+	"gpumem/policy/frameworks"
 )
 
 // releases are all releases of JAX that did something new.
 func releases(t *testing.T) []string {
 	const oldest = "0.1.16"
 	list := []string{oldest}
-	for _, c := range policy.Changes(policy.Framework{Name: "jax", Version: oldest}, policy.Framework{Name: "jax"}) {
+	for _, c := range frameworks.Changes(frameworks.Release{Name: "jax", Version: oldest}, frameworks.Release{Name: "jax"}) {
 		list = append(list, c.Version)
 	}
 	if len(list) < 15 {
@@ -54,7 +56,7 @@ func TestJAXStaysWithin(t *testing.T) {
 		for _, v := range versions {
 			for _, l := range g.Leases {
 				d := policy.Device{Ordinal: l.Ordinal, Total: l.Total, Free: rapid.Uint64Range(0, l.Total).Draw(t, "free"), CCMajor: 8}
-				a, err := policy.Explain(policy.Environ(o.Env), policy.Framework{Name: "jax", Version: v}, d)
+				a, err := explain.Environment(policy.Environ(o.Env), frameworks.Release{Name: "jax", Version: v}, d)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -68,7 +70,7 @@ func TestJAXStaysWithin(t *testing.T) {
 		}
 		if len(g.Leases) == 1 && len(env) == 0 {
 			l := g.Leases[0]
-			a, _ := policy.Explain(policy.Environ(o.Env), policy.Framework{Name: "jax"}, policy.Device{Total: l.Total, Free: l.Total})
+			a, _ := explain.Environment(policy.Environ(o.Env), frameworks.Release{Name: "jax"}, policy.Device{Total: l.Total, Free: l.Total})
 			if least := l.Bytes - l.Context; *a.Limit+2*mib+l.Total>>23 < least {
 				t.Fatalf("JAX takes only %d of %d", *a.Limit, least)
 			}

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"gpumem/policy"
+	"gpumem/policy/explain"
+	"gpumem/policy/frameworks"
 )
 
 const (
@@ -56,7 +58,7 @@ func (o *outfit) tensorflow(g Grant) error {
 	o.set(hookLimitVar, strings.Join(limits, ","), g.why("tensorflow", -1)+", in MiB: the hook makes it TensorFlow's limit")
 	o.set(hookFractionVar, strconv.FormatFloat(slices.Min(fractions), 'f', -1, 64), "the same for sessions, as TensorFlow 1 has them")
 	o.unset(tfSystemVar, "with it a session's pool is what is free less so much, whatever its fraction")
-	a, err := policy.Explain(o.environment(), policy.Framework{Name: "tensorflow"}, policy.Device{Total: g.Leases[0].Total, Free: g.Leases[0].Total, CCMajor: g.Leases[0].CCMajor})
+	a, err := explain.Environment(o.environment(), frameworks.Release{Name: "tensorflow"}, policy.Device{Total: g.Leases[0].Total, Free: g.Leases[0].Total, CCMajor: g.Leases[0].CCMajor})
 	if err == nil && (a.Allocator == "cuda_async" || a.Allocator == "cuda_malloc") {
 		o.keep(tfAllocatorVar, fmt.Sprintf("the lease is not enforced: TensorFlow's allocator %s has no limit", o.get(tfAllocatorVar)))
 	}

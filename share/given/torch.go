@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"strings"
 
-	"gpumem/policy"
+	"gpumem/policy/torchconf"
 )
 
 const torchKey = "per_process_memory_fraction" // a setting since PyTorch 2.10
@@ -39,7 +39,7 @@ func (o *outfit) torch(g Grant, command []string) error {
 	smallest := strconv.FormatFloat(slices.Min(fractions), 'f', -1, 64)
 	name, text, release := "", "", ""
 	for _, v := range torchReleases(command, o.get) {
-		n, t, err := policy.MergePyTorch(o.environment(), v, torchKey, smallest)
+		n, t, err := torchconf.Merge(o.environment(), v, torchKey, smallest)
 		if err != nil || release != "" && (n != name || t != text) {
 			release = ""
 			break

@@ -11,6 +11,8 @@ import (
 	"gpumem/device"
 	"gpumem/internal/proc"
 	"gpumem/policy"
+	"gpumem/policy/explain"
+	"gpumem/policy/frameworks"
 	"gpumem/share"
 	"gpumem/share/given"
 )
@@ -64,12 +66,12 @@ func (l *learner) look() {
 			used += p.Used
 		}
 	}
-	frameworks := l.loaded(l.pid)
-	if used == 0 || len(frameworks) != 1 { // of several nobody can tell whose it is
+	loaded := l.loaded(l.pid)
+	if used == 0 || len(loaded) != 1 { // of several nobody can tell whose it is
 		return
 	}
-	f := frameworks[0]
-	pool := poolOf(policy.Framework{Name: f.Name, Version: f.Version}, l.env, s)
+	f := loaded[0]
+	pool := poolOf(frameworks.Release{Name: f.Name, Version: f.Version}, l.env, s)
 	if pool > 0 && used > pool {
 		l.most[f.Name] = max(l.most[f.Name], used-pool)
 	}
@@ -90,12 +92,12 @@ func (l *learner) ours(pid int) bool {
 
 // poolOf is what a framework's pool has taken at its first operation; 0 where it
 // takes what it needs.
-func poolOf(f policy.Framework, env []string, s device.Status) uint64 {
+func poolOf(f frameworks.Release, env []string, s device.Status) uint64 {
 	d := policy.Device{Ordinal: s.Ordinal, Total: s.Total, Free: s.Total, Granularity: s.Granularity, CCMajor: s.CCMajor}
-	a, err := policy.Explain(policy.Environ(env), f, d)
+	a, err := explain.Environment(policy.Environ(env), f, d)
 	if err != nil {
 		f.Version = "" // a release that is not known
-		if a, err = policy.Explain(policy.Environ(env), f, d); err != nil {
+		if a, err = explain.Environment(policy.Environ(env), f, d); err != nil {
 			return 0
 		}
 	}

@@ -2,7 +2,7 @@
 """Writes jax092.memdump, jax092.pprof, jax092.log.gz and jax092.xplane.pb.gz beside itself.
 
 JAX 0.9.2 with its GPU plugin, both real and unchanged, on a machine without a
-GPU: policy/testdata/xla/libcuda.c stands in for the driver. To do it again:
+GPU: policy/frameworks/testdata/xla/libcuda.c stands in for the driver. To do it again:
 
     pip install jax==0.9.2 && pip install --no-deps jax-cuda12-plugin==0.9.2 jax-cuda12-pjrt==0.9.2
     gcc -O1 -shared -fPIC -fvisibility=hidden -o lib/libcuda.so.1 libcuda.c -lpthread

@@ -12,13 +12,14 @@ import (
 	"gpumem/device"
 	"gpumem/device/sim"
 	"gpumem/policy"
+	"gpumem/policy/frameworks"
 )
 
 // RunStreams runs the contract for streams on a policy's pool: what a number may
 // be, what becomes of blocks whose stream was destroyed, and that nobody waits
 // for the device with the pool locked.
 func RunStreams(t *testing.T, spec string) {
-	p, err := policy.Parse(spec)
+	p, err := frameworks.Parse(spec)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -369,7 +370,7 @@ func waitsUnlocked(t *testing.T, p policy.Policy) {
 func secondPool(t *testing.T, p policy.Policy) {
 	for _, live := range []bool{false, true} {
 		t.Run(fmt.Sprintf("with a live block %v", live), func(t *testing.T) {
-			elastic, err := policy.Parse("elastic")
+			elastic, err := frameworks.Parse("elastic")
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -1,0 +1,109 @@
+// The answer at a glance: one sentence.
+
+package explain
+
+import (
+	"fmt"
+	"strings"
+
+	"gpumem/size"
+
+	"gpumem/policy"
+)
+
+// Release is the framework and its release, such as "jax 0.4.30".
+func (a Answer) Release() string { return strings.TrimSuffix(a.Framework+" "+a.Version, " ") }
+
+// Summary is the answer in one or two sentences: what is taken, and when.
+func (a Answer) Summary() string {
+	if len(a.Errors) > 0 {
+		e := a.Errors[0]
+		if e.CPU {
+			return fmt.Sprintf("%s: %s.", e.Text, e.Then)
+		}
+		return fmt.Sprintf("%s is refused: %s.", e.Name, e.Then)
+	}
+	if a.hidden {
+		return "Sees no GPU, and takes nothing."
+	}
+	p, d := a.Policy, a.Device
+	taken, limit := part(a.First, d.Total), part(p.LimitBytes(d), d.Total)
+	var s string
+	switch {
+	case p.Kind == policy.Platform || p.Kind == policy.Address:
+		return "Takes each allocation from the driver and gives it back when it is freed: no limit, nothing kept, slow."
+	case p.Kind == policy.VMM:
+		return fmt.Sprintf("Maps memory as it is needed, up to %s, and keeps what it mapped.", limit)
+	case p.Kind == policy.Async && a.First > 0 && p.AsyncKeep || p.Kind == policy.Async && p.Preallocate:
+		s = fmt.Sprintf("Takes %s at once, from the driver's own pool, which keeps that much and may grow over it.", taken)
+	case p.Kind == policy.Async && a.First > 0:
+		s = fmt.Sprintf("Takes %s once, from the driver's own pool, which may give it back at the next synchronisation.", taken)
+	case p.Kind == policy.Async && p.AsyncKeep:
+		s = fmt.Sprintf("Takes memory as it is needed, from the driver's own pool, which keeps up to %s and may grow over it.", limit)
+	case p.Kind == policy.Async:
+		s = "Takes memory as it is needed, from the driver's own pool, which gives back what is unused at each synchronisation."
+	case p.Kind == policy.Caching:
+		s = "Takes memory as it is needed, up to " + limit + ", and keeps what it took for its own use."
+	case a.First == 0:
+		s = "Can take nothing: the limit is 0."
+	case p.Preallocate && a.First > d.Total && !p.Managed:
+		s = fmt.Sprintf("Asks for %s at the first operation, which is more than the GPU has.", size.Format(a.First))
+	case p.Preallocate:
+		s = fmt.Sprintf("Takes %s at the first operation, and keeps it.", taken)
+	default:
+		s = fmt.Sprintf("Takes memory as it is needed, up to %s, and keeps what it took.", limit)
+	}
+	if p.Managed {
+		s += " It is unified memory: what the GPU has no room for lies in the host's."
+	}
+	if a.Gets < a.First {
+		if p.GrantLimit > 0 && a.Gets > 0 && a.First <= d.Free {
+			s += fmt.Sprintf(" One grant may be %s at most: it backs off to %s.", size.Format(p.GrantLimit), size.Format(a.Gets))
+		} else if a.Gets == 0 {
+			s += fmt.Sprintf(" Only %s are free: it gets nothing.", size.Format(d.Free))
+		} else {
+			s += fmt.Sprintf(" Only %s are free: it backs off to %s.", size.Format(d.Free), size.Format(a.Gets))
+		}
+	}
+	return s
+}
+
+// part is n bytes of a device's total, for people.
+func part(n, total uint64) string {
+	switch {
+	case n == total:
+		return "all of the " + size.Format(total)
+	case n > total:
+		return size.Format(n) + " (the GPU has " + size.Format(total) + ")"
+	}
+	return size.Format(n) + " of the " + size.Format(total)
+}
+
+// Command is the one line to write instead: env with what is to be removed and
+// set, in front of the program. Empty where nothing need be changed.
+func (a Answer) Command(program string) string {
+	if len(a.Set) == 0 {
+		return ""
+	}
+	words := []string{"env"}
+	for _, w := range a.Set {
+		if name, ok := strings.CutPrefix(w, "-"); ok {
+			words = append(words, "-u", shellQuote(name))
+			continue
+		}
+		name, value, _ := strings.Cut(w, "=")
+		words = append(words, name+"="+shellQuote(value))
+	}
+	return strings.Join(append(words, program), " ")
+}
+
+// shellQuote is a word that a shell reads as s.
+func shellQuote(s string) string {
+	plain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("_-./:,=%+@", r)
+	}
+	if s != "" && strings.TrimFunc(s, plain) == "" {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}

@@ -1,0 +1,212 @@
+// The layer between Python and XLA: the options of PJRT_Client_Create, which of
+// them a release knows, of what type, and what it says to others. Measured with
+// the plugins themselves (testdata/xla/options.txt).
+
+package frameworks
+
+import (
+	"math"
+	"math/big"
+	"slices"
+	"strconv"
+	"strings"
+
+	"gpumem/policy"
+)
+
+// createVar is read into options by jax/_src/xla_bridge.py: key:value;key:value.
+const createVar = "JAX_PJRT_CLIENT_CREATE_OPTIONS"
+
+// growOption is the option that says where a pool begins and how far it grows.
+const growOption = "memory_fraction_policy"
+
+// A clientOption is one that the plugin of a release knows.
+type clientOption struct {
+	name  string
+	want  int // type index that it expects
+	since policy.Version
+	until policy.Version // the first release without it; zero: there is none
+}
+
+// Type indices as PJRT's errors have them: of a value that is given, and of a
+// type that is expected.
+const (
+	givenString, wantString = 0, 0
+	givenBool, wantBool4    = 1, 4
+	givenInt, wantInt       = 2, 1
+	givenList, wantList     = 3, 2
+	givenFloat, wantFloat   = 4, 3
+)
+
+// wantOf is the expected index for a given one.
+var wantOf = map[int]int{givenString: wantString, givenBool: wantBool4, givenInt: wantInt, givenList: wantList, givenFloat: wantFloat}
+
+var clientOptions = []clientOption{
+	{name: "platform_name", want: wantString},
+	{name: "allocator", want: wantString},
+	{name: "memory_fraction", want: wantFloat},
+	{name: "preallocate", want: wantBool4},
+	{name: "visible_devices", want: wantList},
+	{name: "node_id", want: wantInt},
+	{name: "num_nodes", want: wantInt},
+	{name: "collective_memory_size", want: wantInt, since: policy.Version{0, 4, 24}},
+	{name: "enable_mock_nccl", want: wantBool4, since: policy.Version{0, 4, 26}},
+	{name: "mock_gpu_topology", want: wantString, since: policy.Version{0, 4, 35}},
+	{name: "should_stage_host_to_device_transfers", want: wantBool4, since: policy.Version{0, 5, 3}},
+	{name: "slice_index", want: wantInt, since: policy.Version{0, 6, 2}, until: policy.Version{0, 7}},
+	{name: "partition_index", want: wantInt, since: policy.Version{0, 7}},
+	{name: "abort_collectives_on_failure", want: wantBool4, since: policy.Version{0, 7}},
+	{name: "use_tfrt_gpu_client", want: wantBool4, since: policy.Version{0, 7, 1}},
+	{name: "max_inflight_computations", want: wantInt, since: policy.Version{0, 11, 1}},
+	{name: growOption, want: wantString, since: policy.Version{0, 12}},
+	{name: "abort_collectives_timeout", want: wantString, since: policy.Version{0, 12}},
+}
+
+// instead are the variables that can say what an option in
+// JAX_PJRT_CLIENT_CREATE_OPTIONS cannot, being a text there.
+var instead = map[string]string{"memory_fraction": fractionVar, "preallocate": preallocateVar}
+
+// createOptions lays what JAX_PJRT_CLIENT_CREATE_OPTIONS says over options.
+// Every value there is a string.
+func createOptions(env policy.Environment, options []Option) ([]Option, *policy.SettingError) {
+	text := env.Get(createVar)
+	if text == "" {
+		return options, nil
+	}
+	for part := range strings.SplitSeq(text, ";") {
+		words := strings.Split(part, ":")
+		if len(words) != 2 {
+			return nil, &policy.SettingError{Name: createVar, Text: "Multiple ':' separators for option in jax_pjrt_client_create_options: '" + part + "'. Should be in format 'key:value'", Then: notInitialized}
+		}
+		options = setOption(options, words[0], words[1])
+	}
+	// xla_bridge has this one of a flag of its own, and lays it over the rest.
+	return setOption(options, "enable_mock_nccl", false), nil
+}
+
+// notInitialized is what becomes of an error of the client's creation.
+const notInitialized = "JAX raises RuntimeError: Unable to initialize backend 'cuda', with this text"
+
+func setOption(options []Option, name string, value any) []Option {
+	for i := range options {
+		if options[i].Name == name {
+			options[i].Value = value
+			return options
+		}
+	}
+	return append(options, Option{name, value})
+}
+
+// checkOptions is what the plugin of a release says to options.
+func checkOptions(env policy.Environment, options []Option, v policy.Version, r jaxRelease) *policy.SettingError {
+	refuse := func(name, text string) *policy.SettingError {
+		from := createVar
+		if name == "collective_memory_size" && env.Get(createVar) == "" {
+			from = collectiveVar
+		}
+		return &policy.SettingError{Name: from, Text: text, Then: notInitialized}
+	}
+	for _, o := range options {
+		known := false
+		for _, c := range clientOptions {
+			if c.name != o.Name || v.Less(c.since) || c.until != (policy.Version{}) && !v.Less(c.until) {
+				continue
+			}
+			known = true
+			given := givenIndex(o.Value)
+			if given < 0 {
+				continue // see tooLarge
+			}
+			if wantOf[given] != c.want {
+				err := refuse(o.Name, "INVALID_ARGUMENT: Option passed to PJRT_Client_Create with name "+o.Name+
+					" has type index "+strconv.Itoa(given)+" but expected type index is "+strconv.Itoa(c.want))
+				if text, ok := o.Value.(string); ok && instead[o.Name] != "" && !strings.Contains(env.Get(createVar), ";") {
+					err.Fix = "-" + createVar + " " + assign(instead[o.Name], text)
+				}
+				return err
+			}
+		}
+		if !known {
+			return refuse(o.Name, "INVALID_ARGUMENT: Unexpected option name passed to PJRT_Client_Create: "+o.Name)
+		}
+	}
+	for _, o := range options {
+		switch text, _ := o.Value.(string); {
+		case o.Name == "allocator" && !slices.Contains(r.allocators, text):
+			return refuse(o.Name, "UNIMPLEMENTED: Allocator "+text+" not supported for PJRT GPU plugin. Supported allocator options are: "+r.supported()+".")
+		case o.Name == growOption:
+			if _, _, problem := growth(text); problem != "" {
+				return refuse(o.Name, "INVALID_ARGUMENT: "+growOption+": "+problem)
+			}
+		}
+	}
+	return nil
+}
+
+func givenIndex(v any) int {
+	switch v.(type) {
+	case string:
+		return givenString
+	case bool:
+		return givenBool
+	case int64:
+		return givenInt
+	case []int64:
+		return givenList
+	case float64:
+		return givenFloat
+	case *big.Int:
+	}
+	return -1
+}
+
+// supported is the list of allocators as XLA's error has it.
+func (r *jaxRelease) supported() string {
+	last := len(r.allocators) - 1
+	return "'" + strings.Join(r.allocators[:last], "', '") + "' and '" + r.allocators[last] + "'"
+}
+
+// growth reads memory_fraction_policy: START, START+ or START-CAP.
+func growth(text string) (start, most float64, problem string) {
+	refuse := func(why string) (float64, float64, string) {
+		return 0, 0, `Invalid memory fraction "` + text + `": ` + why + `; expected START, START+, or START-CAP as fractions of total device memory, for example "0.75" (fixed at 75%), "0.75+" (preallocate 75%, grow to all memory), or "0.75-0.85" (grow to at most 85%)`
+	}
+	number := func(s string) (float64, bool) {
+		s = strings.Trim(s, " \t\n\v\f\r")
+		if strings.ContainsAny(s, "xX_") {
+			return 0, false
+		}
+		f, err := strconv.ParseFloat(s, 64)
+		return f, err == nil && f > 0 && !math.IsInf(f, 0)
+	}
+	body := strings.Trim(text, " \t\n\v\f\r")
+	begin, limit, ranged := body, "", false
+	for i := 1; i < len(body) && !ranged; i++ { // a dash that is no exponent's
+		if body[i] == '-' && body[i-1]|0x20 != 'e' {
+			begin, limit, ranged = body[:i], body[i+1:], true
+		}
+	}
+	plus := false
+	if !ranged {
+		begin, plus = strings.CutSuffix(body, "+")
+	}
+	start, ok := number(begin)
+	most = start
+	switch {
+	case plus:
+		most = 1
+	case ranged:
+		var ok2 bool
+		most, ok2 = number(limit)
+		ok = ok && ok2
+	}
+	switch {
+	case !ok:
+		return refuse("fractions must be positive numbers")
+	case most < start:
+		return refuse("the cap must be at least the start")
+	case most > 1 && ranged && most != start:
+		return refuse("a growth cap cannot exceed 1 (all of device memory)")
+	}
+	return start, most, ""
+}

@@ -1,0 +1,290 @@
+// What XLA's GPU client makes of its options and of the variables that it
+// reads itself (xla/pjrt/gpu/se_gpu_pjrt_client.cc, gpu_helpers.cc), and what
+// it leaves undone.
+
+package frameworks
+
+import (
+	"gpumem/policy"
+	"gpumem/policy/internal/literal"
+)
+
+// The variables that XLA itself reads, when the client is made; of the first
+// two, what is no number ends the process.
+const (
+	asyncVar         = "TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC" // by cuda_async alone
+	perDeviceVar     = "TF_PER_DEVICE_MEMORY_LIMIT_MB"
+	unifiedVar       = "TF_FORCE_UNIFIED_MEMORY"
+	deterministicVar = "TF_DETERMINISTIC_ALLOCATOR"
+	memoryDumpVar    = "TF_BFC_MEMORY_DUMP"
+	hostLimitVar     = "XLA_PJRT_GPU_HOST_MEMORY_LIMIT_GB"
+	hostPreVar       = "XLA_PJRT_GPU_HOST_MEMORY_PREALLOCATE"
+	xlaFlagsVar      = "XLA_FLAGS"
+	// Read by TensorFlow alone, although JAX's documentation names it.
+	tfAllocatorVar = "TF_GPU_ALLOCATOR"
+)
+
+// asked is the options as XLA has them.
+type asked struct {
+	allocator   string
+	kind        policy.Kind
+	fraction    float64
+	fractionSet bool
+	preallocate bool
+	collective  int64 // bytes
+	tfrt        bool
+	grow        string  // memory_fraction_policy; empty: not given
+	most        float64 // how far the pool may grow by it
+}
+
+// asked reads the options.
+func (r *jaxRelease) asked(options []Option) asked {
+	a := asked{fraction: r.fraction, preallocate: true}
+	for _, o := range options {
+		switch o.Name {
+		case "allocator":
+			a.allocator, _ = o.Value.(string)
+		case "memory_fraction":
+			f, _ := o.Value.(float64)
+			if r.boolAsText && f == 0 {
+				continue
+			}
+			a.fraction, a.fractionSet = r.convert(f), true
+		case "preallocate":
+			yes, _ := o.Value.(bool)
+			a.preallocate = yes || r.boolAsText
+		case "collective_memory_size":
+			a.collective, _ = o.Value.(int64)
+		case "use_tfrt_gpu_client":
+			a.tfrt, _ = o.Value.(bool)
+		case growOption: // goes before the fraction
+			text, _ := o.Value.(string)
+			a.grow = text
+		}
+	}
+	if a.grow != "" {
+		a.fraction, a.most, _ = growth(a.grow)
+		a.fractionSet = true
+	}
+	a.kind = jaxKinds[a.allocator]
+	if a.kind == policy.Platform {
+		a.kind = r.platform
+	}
+	return a
+}
+
+// build is what XLA builds. Each kind takes only what it looks at.
+func (r *jaxRelease) build(a asked) policy.Policy {
+	p := policy.Policy{Name: "jax", Kind: a.kind, Of: r.of}
+	switch {
+	case a.allocator == "platform" && a.kind == policy.BFC: // 0.10.1 and 0.10.2
+		p.Fraction, p.IgnoreAlign, p.RegionUnit = 1, r.ignoreAlign, r.regionUnit()
+	case a.kind == policy.BFC:
+		p.Fraction, p.Preallocate, p.CollectiveBytes = a.fraction, a.preallocate, uint64(max(a.collective, 0))
+		p.RoundLimit, p.IgnoreAlign, p.RegionUnit = r.roundLimit, r.ignoreAlign, r.regionUnit()
+		setEnds(&p, r.spatial && a.preallocate, r.topDown)
+	case a.kind == policy.Async: // it and BFC have a second pool for collective memory
+		p.Fraction, p.Preallocate, p.CollectiveBytes = a.fraction, a.preallocate, uint64(max(a.collective, 0))
+		p.AsyncKeep = r.asyncKeep && !a.preallocate
+	case a.kind == policy.VMM:
+		p.Fraction = a.fraction
+	default:
+		p.Of = policy.Total
+	}
+	return p
+}
+
+// xla is the second step of the reading.
+func (n *notes) xla(a *asked, flags xlaFlags, r jaxRelease) (policy.Policy, *policy.SettingError) {
+	if a.tfrt && a.kind == policy.Async && !r.tfrtAsync {
+		return policy.Policy{}, &policy.SettingError{Name: tfrtVar, Text: "UNIMPLEMENTED: CudaAsync allocator is not supported in TfrtGpuClient.", Then: notInitialized, Fix: "-" + tfrtVar}
+	}
+	if mode, ok := flags[updateFlag]; ok && mode != "ALWAYS_UPDATE" && a.kind != policy.VMM {
+		n.Warn(xlaFlagsVar, "", "%s=%s makes XLA use the allocator vmm, whatever %s says", updateFlag, mode, allocatorVar)
+		a.kind = policy.VMM
+	}
+	p := r.build(*a)
+	if text, ok := flags[spatialFlag]; ok && p.Spatial {
+		if !flags.on(spatialFlag) {
+			setEnds(&p, false, false)
+			n.Effect(xlaFlagsVar, "%s=%s: collective memory has a pool of its own", spatialFlag, text)
+		}
+	}
+	if flags.on(noPagesFlag) {
+		r.poolByPages = false
+		n.Effect(xlaFlagsVar, "%s: the pool's regions are plain allocations (cuMemAlloc), which every GPU has", noPagesFlag)
+	}
+
+	if err := n.perDevice(&p, r); err != nil {
+		return p, err
+	}
+	n.unified(&p)
+	if err := n.asyncPrealloc(&p); err != nil {
+		return p, err
+	}
+	if text := n.Env.Get(memoryDumpVar); text != "" {
+		if p.Kind == policy.BFC {
+			n.Effect(memoryDumpVar, "each failed attempt of the pool writes a binary dump to %s_NAME.TIME", text)
+		} else {
+			n.Warn(memoryDumpVar, "", "ignored: only the pool (bfc) writes such a dump")
+		}
+	}
+	return p, nil
+}
+
+// perDevice reads TF_PER_DEVICE_MEMORY_LIMIT_MB into p: the most that the
+// driver is asked for at once through AllocateArray. Since JAX 0.10.2 the pool
+// asks by another way.
+func (n *notes) perDevice(p *policy.Policy, r jaxRelease) *policy.SettingError {
+	text, set := n.Env.Lookup(perDeviceVar)
+	if !set {
+		return nil
+	}
+	limit, ok := literal.CInt(text)
+	switch pool := p.Kind == policy.BFC; {
+	case !ok:
+		return abort(perDeviceVar, cParse(perDeviceVar, text, "int64", "0"))
+	case limit <= 0:
+		n.Effect(perDeviceVar, "as without it")
+	case p.Kind == policy.Async || p.Kind == policy.VMM || pool && r.poolByPages:
+		n.Warn(perDeviceVar, "-"+perDeviceVar, "does not cap what JAX takes: it bounds single requests of the allocator platform; to cap the whole, set %s", r.fractionName())
+	case pool:
+		p.GrantLimit = uint64(limit) << 20
+		n.Effect(perDeviceVar, "no region of the pool may be above %d MiB: it backs off to that", limit)
+	default:
+		p.GrantLimit = uint64(limit) << 20
+		n.Effect(perDeviceVar, "no single request may be above %d MiB; the sum of all may", limit)
+	}
+	return nil
+}
+
+// unified reads TF_FORCE_UNIFIED_MEMORY into p.
+func (n *notes) unified(p *policy.Policy) {
+	text, set := n.Env.Lookup(unifiedVar)
+	if !set {
+		return
+	}
+	on, ok := literal.CBool(text)
+	switch {
+	case !ok:
+		n.Warn(unifiedVar, "", "%s is not recognised and means no; write true or 1", literal.PyRepr(text))
+	case on && p.Kind != policy.BFC:
+		n.Warn(unifiedVar, "-"+unifiedVar, "ignored: only the pool (bfc) takes unified memory")
+	case on:
+		p.Managed, p.RegionUnit = true, plainUnit
+		n.Effect(unifiedVar, "the pool's memory moves between the GPU and the host; a fraction above 1 is more than the GPU has, one below counts as 1")
+	}
+}
+
+// asyncPrealloc reads TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC into p, and says
+// what it does not do. In XLA, unlike TensorFlow, the pool's release threshold
+// is what is preallocated, so the variable has an effect in one case alone.
+func (n *notes) asyncPrealloc(p *policy.Policy) *policy.SettingError {
+	text, set := n.Env.Lookup(asyncVar)
+	if !set {
+		return nil
+	}
+	if p.Kind != policy.Async {
+		if text != "" {
+			n.Warn(asyncVar, "-"+asyncVar, "ignored: only %s=cuda_async reads it", allocatorVar)
+		}
+		return nil
+	}
+	bytes, ok := literal.CInt(text)
+	if !ok {
+		return abort(asyncVar, cParse(asyncVar, text, "int64", "0"))
+	}
+	switch {
+	case bytes == 0 || bytes == -1 && p.Preallocate: // as without it
+		n.Effect(asyncVar, "as without it")
+	case p.Preallocate:
+		n.Warn(asyncVar, preallocateVar+"=false", "ignored: preallocation is on and reserves its fraction of the GPU; %s=false makes JAX read it", preallocateVar)
+	case bytes == -1 && p.AsyncKeep:
+		p.AsyncPrealloc = -1
+		n.Effect(asyncVar, "the fraction is reserved, as with preallocation")
+	case bytes == -1:
+		n.Warn(asyncVar, "-"+asyncVar+" -"+preallocateVar, "reserves nothing in JAX while %s is off; leave both out to reserve the fraction", preallocateVar)
+	case bytes < 0:
+		n.Warn(asyncVar, "", "%d is refused by the driver, so nothing is reserved; write a number of bytes", bytes)
+	default:
+		p.AsyncPrealloc = bytes
+		if p.AsyncKeep {
+			n.Effect(asyncVar, "preallocates this many bytes")
+		} else {
+			n.Warn(asyncVar, "", "JAX takes this many bytes once, but the driver may take them back when the GPU is idle")
+		}
+	}
+	return nil
+}
+
+// host reads what is about pinned host memory. What is neither a number nor a
+// truth value fails the client; without any such memory, copies to the GPU fail.
+func (n *notes) host(r jaxRelease) (copies, err *policy.SettingError) {
+	refuse := func(name, kind, fallback string) *policy.SettingError {
+		return &policy.SettingError{Name: name, Text: "INVALID_ARGUMENT: " + cParse(name, n.Env.Get(name), kind, fallback), Then: notInitialized, Fix: "-" + name}
+	}
+	limit := "64" // GiB, XLA's default
+	if text, set := n.Env.Lookup(hostPreVar); set {
+		on, ok := literal.CBool(text)
+		switch {
+		case !ok:
+			return nil, refuse(hostPreVar, "bool", "0")
+		case on:
+			limit = "16"
+			n.Effect(hostPreVar, "pinned host memory is taken at once: 16 GiB for each GPU, or what %s says", hostLimitVar)
+		}
+	}
+	text, set := n.Env.Lookup(hostLimitVar)
+	if !set {
+		return nil, nil
+	}
+	gib, ok := literal.CInt(text)
+	switch {
+	case !ok:
+		return nil, refuse(hostLimitVar, "int64", limit)
+	case gib<<30 == 0: // also what overflows
+		none := r.noHostMemory
+		none.Name, none.Fix = hostLimitVar, "-"+hostLimitVar
+		return &none, nil
+	case gib < 0:
+		n.Warn(hostLimitVar, "", "%d makes no sense, and XLA takes it for no limit at all; write GiB, such as 64", gib)
+	default:
+		n.Effect(hostLimitVar, "at most %d GiB of pinned host memory for each GPU", gib)
+	}
+	return nil, nil
+}
+
+// noPages is the error of a device without virtual memory management.
+func (n *notes) noPages(v policy.Version) *policy.SettingError {
+	e := &policy.SettingError{Name: "device", Text: "INTERNAL: no supported devices found for platform CUDA", Then: notInitialized + ": the GPU has no virtual memory management"}
+	cure := "--" + noPagesFlag + "=true"
+	if _, known := flagKind(noPagesFlag, v); known != flagKnown {
+		e.Then += ", and this release has no flag to do without"
+		return e
+	}
+	e.Text += `: Device 0: Device 0 does not support CUDA Virtual Memory Management (VMM). VMM is required for device memory allocation in XLA. If it is expected that the VMM API is not available, use the "--` + noPagesFlag + `" flag. Note that this might slow down some operations, especially cross-GPU collectives.`
+	if e.Then += "; " + cure + " does without"; n.Env.Get(xlaFlagsVar) == "" {
+		e.Fix = xlaFlagsVar + "=" + cure
+	}
+	return e
+}
+
+// abort is an error that ends the process.
+func abort(name, text string) *policy.SettingError {
+	return &policy.SettingError{Name: name, Text: text, Then: aborts, Fix: "-" + name}
+}
+
+const aborts = "the process aborts when the GPU is first used"
+
+// cParse is the message of tsl/util/env_var.cc.
+func cParse(name, text, kind, fallback string) string {
+	return "Failed to parse the env-var ${" + name + "} into " + kind + ": " + text + ". Use the default value: " + fallback
+}
+
+// fractionName is the name under which the release likes its fraction.
+func (r *jaxRelease) fractionName() string {
+	if r.newFraction {
+		return fractionVar
+	}
+	return oldFractionVar
+}
