@@ -17,8 +17,8 @@ import (
 	gpu "gpumem/device"
 	"gpumem/device/open"
 	"gpumem/share"
-	"gpumem/share/given"
 	"gpumem/share/launch"
+	"gpumem/share/runenv"
 	"gpumem/size"
 )
 
@@ -28,7 +28,7 @@ func runCommand() *cobra.Command {
 
 		part     float64
 		copies   int
-		grant    given.Grant
+		grant    runenv.Grant
 		printEnv bool
 	)
 	cmd := &cobra.Command{
@@ -116,8 +116,8 @@ if the memory is not available, 126 or 127 if the program cannot be started.`,
 			if plan.Registry, err = share.Open(""); err != nil {
 				return err
 			}
-			plan.Program = given.Program(args, workingDir())
-			learned, err := given.NewLearned().Load(plan.Program)
+			plan.Program = runenv.Program(args, workingDir())
+			learned, err := runenv.NewLearned().Load(plan.Program)
 			if err != nil {
 				fmt.Fprintln(cmd.ErrOrStderr(), "gpumem: "+oneLine(err.Error()))
 			}
@@ -281,7 +281,7 @@ func addTarget(plan *launch.Plan, spec open.Spec) error {
 }
 
 // writeOutfit shows an environment's changes: what a shell would write, and why.
-func writeOutfit(w io.Writer, o given.Outfit) error {
+func writeOutfit(w io.Writer, o runenv.Outfit) error {
 	var b strings.Builder
 	for _, c := range o.Changes {
 		if c.Kept {

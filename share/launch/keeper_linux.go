@@ -29,7 +29,7 @@ import (
 	"unsafe"
 
 	"gpumem/share"
-	"gpumem/share/given"
+	"gpumem/share/runenv"
 )
 
 // sysPidfdOpen is pidfd_open (Linux 5.3), the same on every architecture.
@@ -44,9 +44,9 @@ var tick = time.Second
 type Keeper struct {
 	PID     int
 	Start   uint64      // of the process, in clock ticks since the machine's start
-	Program string      // measurements are kept under this name, see [given.Program]
+	Program string      // measurements are kept under this name, see [runenv.Program]
 	Meter   share.Meter // of the first GPU; nil measures nothing
-	ID      string      // of the lease, as its programs have it, see [given.EnvLeaseID]; empty where they have none
+	ID      string      // of the lease, as its programs have it, see [runenv.EnvLeaseID]; empty where they have none
 	records []string    // the file of each lease, see [share.Lease.Path]
 }
 
@@ -79,7 +79,7 @@ func startKeeper(command, env []string, program string, leases []holding) error 
 	// Without the variable in its own environment, by which it looks for others.
 	id := ""
 	env = slices.DeleteFunc(slices.Clone(env), func(e string) bool {
-		value, found := strings.CutPrefix(e, given.EnvLeaseID+"=")
+		value, found := strings.CutPrefix(e, runenv.EnvLeaseID+"=")
 		if found {
 			id = value
 		}
@@ -198,7 +198,7 @@ func (k *Keeper) Run() {
 		_ = l.Close() // what is left is removed by the next one who looks
 	}
 	<-measured
-	l.save(given.NewLearned(), k.Program, func(string, ...any) {}) // there is nobody to read it
+	l.save(runenv.NewLearned(), k.Program, func(string, ...any) {}) // there is nobody to read it
 }
 
 // ended waits a tick for the end of the program and reports whether it has ended.
@@ -288,7 +288,7 @@ func named(pid int, id string) answer {
 		return unknown
 	}
 	for e := range bytes.SplitSeq(env, []byte{0}) {
-		if value, ok := bytes.CutPrefix(e, []byte(given.EnvLeaseID+"=")); ok {
+		if value, ok := bytes.CutPrefix(e, []byte(runenv.EnvLeaseID+"=")); ok {
 			rest, ok := bytes.CutPrefix(value, []byte(id))
 			if ok && (len(rest) == 0 || rest[0] == '.') {
 				return yes

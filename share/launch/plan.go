@@ -15,7 +15,7 @@ import (
 
 	"gpumem/device"
 	"gpumem/share"
-	"gpumem/share/given"
+	"gpumem/share/runenv"
 	"gpumem/size"
 )
 
@@ -39,9 +39,9 @@ type Plan struct {
 	// Wait is how long room is waited for; below 0 means as long as it takes, 0
 	// not at all.
 	Wait      time.Duration
-	Grant     given.Grant // Leases, Copies and Hook are filled in, and Record is made of what RecordFile says for each copy
+	Grant     runenv.Grant // Leases, Copies and Hook are filled in, and Record is made of what RecordFile says for each copy
 	Command   []string
-	Program   string // what is learnt of the command is kept under this name, see [given.Program]
+	Program   string // what is learnt of the command is kept under this name, see [runenv.Program]
 	Env       []string
 	Extra     []string          // NAME=value set in any case, such as the simulated device
 	Inherited map[int]bool      // descriptors of the caller, see [Inherited]
@@ -87,7 +87,7 @@ func (p *Plan) take(ctx context.Context) (leases [][]*share.Lease, status []devi
 		if status[i], err = t.Meter.Status(); err != nil {
 			return nil, nil, err
 		}
-		q := share.Request{Device: t.Key, Meter: t.Meter, Bytes: p.Bytes, Copies: p.Copies, Reserve: p.Reserve, Command: p.Command, Nested: true, Parts: given.Shares(p.Env)}
+		q := share.Request{Device: t.Key, Meter: t.Meter, Bytes: p.Bytes, Copies: p.Copies, Reserve: p.Reserve, Command: p.Command, Nested: true, Parts: runenv.Shares(p.Env)}
 		if q.Bytes == 0 {
 			if q.Share = p.Share; q.Share == 0 {
 				q.Share = 1
@@ -159,8 +159,8 @@ func RecordFile(file string, copy, copies int) string {
 	return fmt.Sprintf("%s.%d", file, copy+1)
 }
 
-// pythonHook is given.Hook. Tests have another.
-var pythonHook = given.Hook
+// pythonHook is runenv.Hook. Tests have another.
+var pythonHook = runenv.Hook
 
 // hook makes the folder of the Python hook. Without one the program is started all
 // the same, and what is lost is said; but not where something was asked for that
@@ -184,13 +184,13 @@ func (p *Plan) hook() error {
 }
 
 // outfit is the environment of one copy.
-func (p *Plan) outfit(copy int, leases []*share.Lease, status []device.Status) (given.Outfit, error) {
+func (p *Plan) outfit(copy int, leases []*share.Lease, status []device.Status) (runenv.Outfit, error) {
 	g := p.Grant
 	g.Copies = p.Copies
 	g.Record = RecordFile(g.Record, copy, p.Copies)
 	for i, l := range leases {
 		s := status[i]
-		g.Leases = append(g.Leases, given.Lease{
+		g.Leases = append(g.Leases, runenv.Lease{
 			Visible: p.Targets[i].Visible, ID: l.ID(), Path: l.Path(), Ordinal: s.Ordinal, Bytes: l.Bytes(), Within: l.Within(), Total: s.Total, CCMajor: s.CCMajor,
 			Context: p.Targets[i].Context, Simulated: s.Simulated,
 		})
@@ -200,22 +200,22 @@ func (p *Plan) outfit(copy int, leases []*share.Lease, status []device.Status) (
 		name, _, _ := strings.Cut(e, "=")
 		env = append([]string{e}, slices.DeleteFunc(slices.Clone(env), func(l string) bool { return strings.HasPrefix(l, name+"=") })...)
 	}
-	o, err := given.For(env, p.Command, g)
+	o, err := runenv.For(env, p.Command, g)
 	for _, e := range p.Extra {
 		name, value, _ := strings.Cut(e, "=")
-		o.Changes = append([]given.Change{{Name: name, New: value, Set: true, Why: "the simulated GPU of the lease"}}, o.Changes...)
+		o.Changes = append([]runenv.Change{{Name: name, New: value, Set: true, Why: "the simulated GPU of the lease"}}, o.Changes...)
 	}
 	return o, err
 }
 
 // Show takes the leases, returns the first copy's environment and lets go again.
-func (p *Plan) Show(ctx context.Context) (given.Outfit, error) {
+func (p *Plan) Show(ctx context.Context) (runenv.Outfit, error) {
 	if err := p.hook(); err != nil {
-		return given.Outfit{}, err
+		return runenv.Outfit{}, err
 	}
 	leases, status, err := p.take(ctx)
 	if err != nil {
-		return given.Outfit{}, err
+		return runenv.Outfit{}, err
 	}
 	defer closeAll(leases)
 	return p.outfit(0, leases[0], status)

@@ -1,7 +1,7 @@
 // Recording what a program does with its memory: PyTorch by the hook, the pools of
 // JAX and TensorFlow by a variable.
 
-package given
+package runenv
 
 import (
 	"fmt"

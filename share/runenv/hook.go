@@ -1,6 +1,6 @@
 // The Python files that limit frameworks, and the folder where they lie.
 
-package given
+package runenv
 
 import (
 	"crypto/sha256"

@@ -8,7 +8,7 @@ import (
 
 	"gpumem/device"
 	"gpumem/internal/proc"
-	"gpumem/share/given"
+	"gpumem/share/runenv"
 )
 
 type fixedMeter struct {
@@ -57,7 +57,7 @@ func TestLearner(t *testing.T) {
 				return
 			}
 			t.Setenv("XDG_CACHE_HOME", t.TempDir())
-			where := given.NewLearned()
+			where := runenv.NewLearned()
 			l.save(where, "python train.py", t.Logf)
 			if got, err := where.Load("python train.py"); err != nil || got["jax"] < tc.want["jax"] {
 				t.Errorf("remembered %v, %v", got, err)
@@ -74,14 +74,14 @@ func TestLearner(t *testing.T) {
 func TestWithoutPrivateFolder(t *testing.T) {
 	none := errors.New("no folder that only user 1 can write to")
 	pythonHook = func() (string, error) { return "", none }
-	defer func() { pythonHook = given.Hook }()
+	defer func() { pythonHook = runenv.Hook }()
 	for _, tc := range []struct {
-		g       given.Grant
+		g       runenv.Grant
 		refused string
 	}{
-		{given.Grant{}, ""},
-		{given.Grant{CPUTensorFlow: true}, "--cpu-tensorflow: Python hook: no folder"},
-		{given.Grant{Record: "/x"}, "--record: Python hook: no folder"},
+		{runenv.Grant{}, ""},
+		{runenv.Grant{CPUTensorFlow: true}, "--cpu-tensorflow: Python hook: no folder"},
+		{runenv.Grant{Record: "/x"}, "--record: Python hook: no folder"},
 	} {
 		var said []string
 		p := Plan{Grant: tc.g, Say: func(line string) { said = append(said, line) }}

@@ -1,7 +1,7 @@
 // Which releases of PyTorch a program may import, by the folders of its Python.
 // Nothing is run.
 
-package given
+package runenv
 
 import (
 	"bytes"

@@ -1,16 +1,16 @@
-// The runnable examples of package given.
-package given_test
+// The runnable examples of package runenv.
+package runenv_test
 
 import (
 	"fmt"
 
-	"gpumem/share/given"
+	"gpumem/share/runenv"
 )
 
 // A quarter of a simulated GPU for a program that the user lets have more.
 func Example() {
-	o, err := given.For([]string{"XLA_CLIENT_MEM_FRACTION=.9"}, []string{"python3", "train.py"}, given.Grant{
-		Leases: []given.Lease{{Visible: "GPU-1", Bytes: 6 << 30, Total: 24 << 30, Simulated: true}},
+	o, err := runenv.For([]string{"XLA_CLIENT_MEM_FRACTION=.9"}, []string{"python3", "train.py"}, runenv.Grant{
+		Leases: []runenv.Lease{{Visible: "GPU-1", Bytes: 6 << 30, Total: 24 << 30, Simulated: true}},
 		Growth: true,
 	})
 	if err != nil {

@@ -1,7 +1,7 @@
 // The room outside of a framework's pool: what a program holds of a GPU that its
 // framework's limit does not count.
 
-package given
+package runenv
 
 // A Part is one of the things that a program holds outside of its pool.
 type Part struct {

@@ -12,7 +12,7 @@ import (
 	"gpumem/internal/proc"
 	"gpumem/policy"
 	"gpumem/share"
-	"gpumem/share/given"
+	"gpumem/share/runenv"
 )
 
 // When a running program is looked at: often enough to see what it holds once
@@ -107,7 +107,7 @@ func poolOf(f policy.Framework, env []string, s device.Status) uint64 {
 }
 
 // save keeps what was measured.
-func (l *learner) save(where given.Learned, program string, say func(string, ...any)) {
+func (l *learner) save(where runenv.Learned, program string, say func(string, ...any)) {
 	for framework, bytes := range l.most {
 		if err := where.Save(program, framework, bytes); err != nil {
 			say("%s", strings.TrimSpace(err.Error()))

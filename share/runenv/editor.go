@@ -1,6 +1,6 @@
 // An environment that is being changed, with the list of changes.
 
-package given
+package runenv
 
 import (
 	"slices"

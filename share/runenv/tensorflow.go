@@ -1,6 +1,6 @@
 // TensorFlow: growth by a variable, the limit by the hook.
 
-package given
+package runenv
 
 import (
 	"fmt"

@@ -1,6 +1,6 @@
 // JAX, and GoMLX, which has the same XLA behind it: one fraction of the GPU.
 
-package given
+package runenv
 
 import (
 	"fmt"

@@ -1,4 +1,4 @@
-// Package given says what a program inside a lease is given, so that it stays
+// Package runenv says what a program inside a lease is given, so that it stays
 // within the lease unchanged: environment variables, and a folder on PYTHONPATH
 // whose Python files cap the frameworks that no variable can cap.
 //
@@ -18,7 +18,7 @@
 // A lease counts everything that the program holds, and a framework's limit only
 // its pool. So the limit is the lease less what is held outside of the pool: see
 // [Overhead].
-package given
+package runenv
 
 import (
 	"cmp"

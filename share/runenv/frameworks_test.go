@@ -1,6 +1,6 @@
 // The real frameworks, where Python has them: what starts, and what it reads.
 
-package given
+package runenv
 
 import (
 	"os/exec"

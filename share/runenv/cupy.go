@@ -1,6 +1,6 @@
 // CuPy: the limit of its pool, in bytes (since CuPy 7.0).
 
-package given
+package runenv
 
 import (
 	"strconv"

@@ -1,7 +1,7 @@
 // PyTorch: a fraction by the hook, and in PyTorch's list of settings where every
 // PyTorch that the program may import knows it there.
 
-package given
+package runenv
 
 import (
 	"fmt"

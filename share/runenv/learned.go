@@ -1,6 +1,6 @@
 // What programs were measured to hold outside of their pools, kept between runs.
 
-package given
+package runenv
 
 import (
 	"crypto/sha256"
