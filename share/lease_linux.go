@@ -16,7 +16,7 @@ import (
 // keeps is how often Keep looks whether the files are there.
 var keeps = time.Second
 
-// Lease is memory of a GPU that this process was given. It may be used by
+// Lease is memory of a GPU that this process was runenv. It may be used by
 // several goroutines.
 type Lease struct {
 	r   *Registry

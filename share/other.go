@@ -42,7 +42,7 @@ func NewOwners([]Entry) *Owners { return &Owners{} }
 // Of finds none on this system.
 func (*Owners) Of(int) (Entry, bool) { return Entry{}, false }
 
-// Lease is memory of a GPU that this process was given. Here there is none.
+// Lease is memory of a GPU that this process was runenv. Here there is none.
 type Lease struct{}
 
 // Left is what was left of the GPU for a desktop and for the host, in bytes.

@@ -24,7 +24,7 @@
 // A program inside a lease that asks again gets a part of that lease where the
 // request is [Request].Nested; [Registry.Enclosing] finds it. It never waits for
 // its own ancestor. Parts are not recorded: several that live at once may exceed the
-// lease, which the programs in it count themselves, see package given.
+// lease, which the programs in it count themselves, see package runenv.
 //
 // # One at a time
 //
@@ -46,7 +46,7 @@
 // times what it uses now if that is more), without the host's part where the
 // memory is the host's (1 GiB, or a tenth if that is more), and without what
 // [Request].Reserve leaves. What leases have is taken from that, used or not: the
-// sum of all leases never exceeds it at the moment one is given. What a lease's
+// sum of all leases never exceeds it at the moment one is runenv. What a lease's
 // programs use beyond the lease is counted like foreign use. Memory counts for a
 // lease if it belongs to the lease's process, to a descendant of it, or to a
 // process in a session or process group that it leads. All other memory is
@@ -91,7 +91,7 @@
 // waits for its end.
 //
 // Leases keep honest programs out of each other's way. They do not keep a
-// program from taking more than it was given.
+// program from taking more than it was runenv.
 package share
 
 import (

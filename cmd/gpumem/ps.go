@@ -20,7 +20,7 @@ import (
 	"gpumem/internal/proc"
 	"gpumem/policy"
 	"gpumem/share"
-	"gpumem/share/runenv"
+	"gpumem/share/hook"
 )
 
 func psCommand() *cobra.Command {
@@ -395,7 +395,7 @@ func (p *psProgram) leftBy(l share.Entry) {
 // container is not this one's.
 func (p *psProgram) findHook(f *psFacts) {
 	if p.info != nil && p.info.Container == "" && f.readErr == nil {
-		hooked := runenv.Hooked(f.environ)
+		hooked := hook.Found(f.environ)
 		p.hooked = &hooked
 	}
 }

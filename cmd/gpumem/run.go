@@ -18,17 +18,18 @@ import (
 	"gpumem/device/open"
 	"gpumem/share"
 	"gpumem/share/launch"
+	"gpumem/share/overhead"
 	"gpumem/share/runenv"
 	"gpumem/size"
 )
 
 func runCommand() *cobra.Command {
 	var (
-		gpus, device, mem, reserve, overhead, wait, record string
+		gpus, device, mem, reserve, outside, wait, record string
 
 		part     float64
 		copies   int
-		grant    runenv.Grant
+		limits   runenv.Limits
 		printEnv bool
 	)
 	cmd := &cobra.Command{
@@ -69,12 +70,12 @@ if the memory is not available, 126 or 127 if the program cannot be started.`,
 			// Messages that nobody can read must not keep the program from starting. What is
 			// caught is not ignored in the program.
 			signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-			plan := launch.Plan{Copies: copies, Grant: grant, Command: args, Env: os.Environ(), Share: part, Inherited: launch.Inherited()}
+			plan := launch.Plan{Copies: copies, Limits: limits, Command: args, Env: os.Environ(), Share: part, Inherited: launch.Inherited()}
 			var err error
 			for _, f := range []struct {
 				name, text string
 				to         *uint64
-			}{{"mem", mem, &plan.Bytes}, {"reserve", reserve, &plan.Reserve}, {"overhead", overhead, &plan.Grant.Overhead}} {
+			}{{"mem", mem, &plan.Bytes}, {"reserve", reserve, &plan.Reserve}, {"overhead", outside, &plan.Limits.Overhead}} {
 				if f.text == "" {
 					continue
 				}
@@ -90,8 +91,8 @@ if the memory is not available, 126 or 127 if the program cannot be started.`,
 				return errors.New("--mem 0 leaves nothing to run in; give a size such as 6GiB")
 			case flags.Changed("share") && !(part > 0 && part <= 1):
 				return fmt.Errorf("--share %v: want a number above 0 and at most 1, such as .5 for half", part)
-			case grant.Procs < 1 || grant.Procs > 1024:
-				return fmt.Errorf("--procs %d: want a number from 1 to 1024", grant.Procs)
+			case limits.Procs < 1 || limits.Procs > 1024:
+				return fmt.Errorf("--procs %d: want a number from 1 to 1024", limits.Procs)
 			case copies < 1 || copies > 1024:
 				return fmt.Errorf("--copies %d: want a number from 1 to 1024", copies)
 			}
@@ -108,7 +109,7 @@ if the memory is not available, 126 or 127 if the program cannot be started.`,
 				if recorded, err = newRecording(record, copies); err != nil {
 					return err
 				}
-				plan.Grant.Record = recorded.file
+				plan.Limits.Record = recorded.file
 			}
 			if err := targets(&plan, gpus, device); err != nil {
 				return err
@@ -116,19 +117,19 @@ if the memory is not available, 126 or 127 if the program cannot be started.`,
 			if plan.Registry, err = share.Open(""); err != nil {
 				return err
 			}
-			plan.Program = runenv.Program(args, workingDir())
-			learned, err := runenv.NewLearned().Load(plan.Program)
+			plan.Program = launch.Program(args, workingDir())
+			measured, err := overhead.NewStore().Load(plan.Program)
 			if err != nil {
 				fmt.Fprintln(cmd.ErrOrStderr(), "gpumem: "+oneLine(err.Error()))
 			}
-			plan.Grant.Learned = learned
+			plan.Limits.Measured = measured
 			plan.Say = func(line string) { fmt.Fprintln(cmd.ErrOrStderr(), "gpumem: "+oneLine(line)) }
 			if printEnv {
-				outfit, err := plan.Show(cmd.Context())
+				env, err := plan.Show(cmd.Context())
 				if err != nil {
 					return noRoom(cmd.ErrOrStderr(), err)
 				}
-				return writeOutfit(cmd.OutOrStdout(), outfit)
+				return writeEnvironment(cmd.OutOrStdout(), env)
 			}
 			if plan.Keeper, err = keeperCommand(plan.Targets[0]); err != nil {
 				return err
@@ -156,14 +157,14 @@ if the memory is not available, 126 or 127 if the program cannot be started.`,
 	f.StringVar(&mem, "mem", "", "`SIZE` of the lease on each GPU, for each copy, with all that the program holds outside of its pool")
 	f.Float64Var(&part, "share", 0, "the lease as a `FRACTION` of what can be shared, for all copies together")
 	f.IntVar(&copies, "copies", 1, "run `N` of the program at once, each with an equal share; the status is the first that is not zero")
-	f.IntVar(&grant.Procs, "procs", 1, "divide each lease among `N` processes that use a GPU at once, such as the workers of pytest -n N")
-	f.StringVar(&grant.Allocator, "allocator", "", "the allocator `NAME` of JAX: bfc, platform, address, cuda_async, vmm")
-	f.BoolVar(&grant.CPUTensorFlow, "cpu-tensorflow", false, "keep TensorFlow off the GPU")
-	f.BoolVar(&grant.Growth, "growth", false, "take memory as it is needed in place of all at once; the lease caps it all the same")
+	f.IntVar(&limits.Procs, "procs", 1, "divide each lease among `N` processes that use a GPU at once, such as the workers of pytest -n N")
+	f.StringVar(&limits.Allocator, "allocator", "", "the allocator `NAME` of JAX: bfc, platform, address, cuda_async, vmm")
+	f.BoolVar(&limits.CPUTensorFlow, "cpu-tensorflow", false, "keep TensorFlow off the GPU")
+	f.BoolVar(&limits.Growth, "growth", false, "take memory as it is needed in place of all at once; the lease caps it all the same")
 	f.StringVar(&wait, "wait", "", "wait for room, at most `DURATION`; alone: as long as it takes (default: do not wait)")
 	f.Lookup("wait").NoOptDefVal = "forever"
 	f.StringVar(&reserve, "reserve", "", "`SIZE` to leave for the desktop and others")
-	f.StringVar(&overhead, "overhead", "", "`SIZE` to leave of the lease for what lies outside of the pool (default: by framework, or as measured before)")
+	f.StringVar(&outside, "overhead", "", "`SIZE` to leave of the lease for what lies outside of the pool (default: by framework, or as measured before)")
 	f.StringVar(&record, "record", "", "record the program's memory to `FILE`, which must not be there; with several copies to FILE.1, FILE.2, ...")
 	f.BoolVar(&printEnv, "print-env", false, "show what the program would be given, with reasons, and do not run it")
 	return cmd
@@ -280,8 +281,8 @@ func addTarget(plan *launch.Plan, spec open.Spec) error {
 	return nil
 }
 
-// writeOutfit shows an environment's changes: what a shell would write, and why.
-func writeOutfit(w io.Writer, o runenv.Outfit) error {
+// writeEnvironment shows an environment's changes: what a shell would write, and why.
+func writeEnvironment(w io.Writer, o runenv.Environment) error {
 	var b strings.Builder
 	for _, c := range o.Changes {
 		if c.Kept {

@@ -22,7 +22,7 @@ import (
 	"time"
 
 	"gpumem/share"
-	"gpumem/share/runenv"
+	"gpumem/share/overhead"
 )
 
 // grace is how long the witness may take. A signal that was sent to the parent alone
@@ -244,7 +244,7 @@ func (p *Plan) measure(pid int, env []string) (end func()) {
 	return func() {
 		cancel()
 		<-done
-		l.save(runenv.NewLearned(), p.Program, p.say)
+		l.save(overhead.NewStore(), p.Program, p.say)
 	}
 }
 

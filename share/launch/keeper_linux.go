@@ -29,6 +29,7 @@ import (
 	"unsafe"
 
 	"gpumem/share"
+	"gpumem/share/overhead"
 	"gpumem/share/runenv"
 )
 
@@ -44,7 +45,7 @@ var tick = time.Second
 type Keeper struct {
 	PID     int
 	Start   uint64      // of the process, in clock ticks since the machine's start
-	Program string      // measurements are kept under this name, see [runenv.Program]
+	Program string      // measurements are kept under this name, see [Program]
 	Meter   share.Meter // of the first GPU; nil measures nothing
 	ID      string      // of the lease, as its programs have it, see [runenv.EnvLeaseID]; empty where they have none
 	records []string    // the file of each lease, see [share.Lease.Path]
@@ -198,7 +199,7 @@ func (k *Keeper) Run() {
 		_ = l.Close() // what is left is removed by the next one who looks
 	}
 	<-measured
-	l.save(runenv.NewLearned(), k.Program, func(string, ...any) {}) // there is nobody to read it
+	l.save(overhead.NewStore(), k.Program, func(string, ...any) {}) // there is nobody to read it
 }
 
 // ended waits a tick for the end of the program and reports whether it has ended.

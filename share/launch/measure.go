@@ -5,6 +5,8 @@ package launch
 
 import (
 	"context"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"time"
 
@@ -12,7 +14,7 @@ import (
 	"gpumem/internal/proc"
 	"gpumem/policy"
 	"gpumem/share"
-	"gpumem/share/runenv"
+	"gpumem/share/overhead"
 )
 
 // When a running program is looked at: often enough to see what it holds once
@@ -107,7 +109,7 @@ func poolOf(f policy.Framework, env []string, s device.Status) uint64 {
 }
 
 // save keeps what was measured.
-func (l *learner) save(where runenv.Learned, program string, say func(string, ...any)) {
+func (l *learner) save(where overhead.Store, program string, say func(string, ...any)) {
 	for framework, bytes := range l.most {
 		if err := where.Save(program, framework, bytes); err != nil {
 			say("%s", strings.TrimSpace(err.Error()))
@@ -130,4 +132,34 @@ func loadedBy(pid int) []proc.Framework {
 		return nil
 	}
 	return list
+}
+
+// interpreter is a Python, such as python3.11.
+var interpreter = regexp.MustCompile(`^python([0-9.]*)$`)
+
+// Program is the name under which a command's measurements are kept: the program
+// and, if it is an interpreter's, the script or module (-m), with absolute paths
+// of what is a file in dir.
+func Program(command []string, dir string) string {
+	if len(command) == 0 {
+		return ""
+	}
+	name := filepath.Base(command[0])
+	if !interpreter.MatchString(name) {
+		return name
+	}
+	for i, w := range command[1:] {
+		switch {
+		case w == "-m" && i+2 < len(command):
+			return name + " -m " + command[i+2]
+		case w == "-c":
+			return name + " -c"
+		case strings.HasPrefix(w, "-"):
+			continue
+		case !filepath.IsAbs(w):
+			w = filepath.Join(dir, w)
+		}
+		return name + " " + w
+	}
+	return name
 }

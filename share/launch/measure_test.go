@@ -8,6 +8,8 @@ import (
 
 	"gpumem/device"
 	"gpumem/internal/proc"
+	"gpumem/share/hook"
+	"gpumem/share/overhead"
 	"gpumem/share/runenv"
 )
 
@@ -57,7 +59,7 @@ func TestLearner(t *testing.T) {
 				return
 			}
 			t.Setenv("XDG_CACHE_HOME", t.TempDir())
-			where := runenv.NewLearned()
+			where := overhead.NewStore()
 			l.save(where, "python train.py", t.Logf)
 			if got, err := where.Load("python train.py"); err != nil || got["jax"] < tc.want["jax"] {
 				t.Errorf("remembered %v, %v", got, err)
@@ -74,23 +76,40 @@ func TestLearner(t *testing.T) {
 func TestWithoutPrivateFolder(t *testing.T) {
 	none := errors.New("no folder that only user 1 can write to")
 	pythonHook = func() (string, error) { return "", none }
-	defer func() { pythonHook = runenv.Hook }()
+	defer func() { pythonHook = hook.Install }()
 	for _, tc := range []struct {
-		g       runenv.Grant
+		g       runenv.Limits
 		refused string
 	}{
-		{runenv.Grant{}, ""},
-		{runenv.Grant{CPUTensorFlow: true}, "--cpu-tensorflow: Python hook: no folder"},
-		{runenv.Grant{Record: "/x"}, "--record: Python hook: no folder"},
+		{runenv.Limits{}, ""},
+		{runenv.Limits{CPUTensorFlow: true}, "--cpu-tensorflow: Python hook: no folder"},
+		{runenv.Limits{Record: "/x"}, "--record: Python hook: no folder"},
 	} {
 		var said []string
-		p := Plan{Grant: tc.g, Say: func(line string) { said = append(said, line) }}
+		p := Plan{Limits: tc.g, Say: func(line string) { said = append(said, line) }}
 		err := p.hook()
 		switch {
 		case tc.refused != "" && (!errors.Is(err, none) || !strings.HasPrefix(err.Error(), tc.refused)):
 			t.Errorf("%+v: %v; want %s", tc.g, err, tc.refused)
 		case tc.refused == "" && (err != nil || len(said) != 1 || !strings.HasPrefix(said[0], "the lease is not enforced for TensorFlow, nor for PyTorch before 2.10: Python hook: no folder")):
 			t.Errorf("%v, said %q", err, said)
+		}
+	}
+}
+
+func TestProgram(t *testing.T) {
+	for _, tc := range []struct{ command, want string }{
+		{"", ""},
+		{"/opt/train --x y.py", "train"},
+		{"/usr/bin/python3 -u train.py a", "python3 /home/me/train.py"},
+		{"python3.11 /x/train.py", "python3.11 /x/train.py"},
+		{"python -m pkg.train x", "python -m pkg.train"},
+		{"python -m", "python"},
+		{"python -c pass", "python -c"},
+		{"python", "python"},
+	} {
+		if got := Program(strings.Fields(tc.command), "/home/me"); got != tc.want {
+			t.Errorf("%q: %q, want %q", tc.command, got, tc.want)
 		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"gpumem/device"
 	"gpumem/share"
+	"gpumem/share/hook"
 	"gpumem/share/runenv"
 	"gpumem/size"
 )
@@ -39,9 +40,9 @@ type Plan struct {
 	// Wait is how long room is waited for; below 0 means as long as it takes, 0
 	// not at all.
 	Wait      time.Duration
-	Grant     runenv.Grant // Leases, Copies and Hook are filled in, and Record is made of what RecordFile says for each copy
+	Limits    runenv.Limits // Leases, Copies and Hook are filled in, and Record is made of what RecordFile says for each copy
 	Command   []string
-	Program   string // what is learnt of the command is kept under this name, see [runenv.Program]
+	Program   string // what is learnt of the command is kept under this name, see [Program]
 	Env       []string
 	Extra     []string          // NAME=value set in any case, such as the simulated device
 	Inherited map[int]bool      // descriptors of the caller, see [Inherited]
@@ -159,8 +160,8 @@ func RecordFile(file string, copy, copies int) string {
 	return fmt.Sprintf("%s.%d", file, copy+1)
 }
 
-// pythonHook is runenv.Hook. Tests have another.
-var pythonHook = runenv.Hook
+// pythonHook is hook.Install. Tests have another.
+var pythonHook = hook.Install
 
 // hook makes the folder of the Python hook. Without one the program is started all
 // the same, and what is lost is said; but not where something was asked for that
@@ -168,13 +169,13 @@ var pythonHook = runenv.Hook
 func (p *Plan) hook() error {
 	path, err := pythonHook()
 	if err == nil {
-		p.Grant.Hook = path
+		p.Limits.Hook = path
 		return nil
 	}
 	for _, asked := range []struct {
 		flag string
 		is   bool
-	}{{"--cpu-tensorflow", p.Grant.CPUTensorFlow}, {"--record", p.Grant.Record != ""}} {
+	}{{"--cpu-tensorflow", p.Limits.CPUTensorFlow}, {"--record", p.Limits.Record != ""}} {
 		if asked.is {
 			return fmt.Errorf("%s: Python hook: %w", asked.flag, err)
 		}
@@ -183,9 +184,9 @@ func (p *Plan) hook() error {
 	return nil
 }
 
-// outfit is the environment of one copy.
-func (p *Plan) outfit(copy int, leases []*share.Lease, status []device.Status) (runenv.Outfit, error) {
-	g := p.Grant
+// environment is the environment of one copy.
+func (p *Plan) environment(copy int, leases []*share.Lease, status []device.Status) (runenv.Environment, error) {
+	g := p.Limits
 	g.Copies = p.Copies
 	g.Record = RecordFile(g.Record, copy, p.Copies)
 	for i, l := range leases {
@@ -209,16 +210,16 @@ func (p *Plan) outfit(copy int, leases []*share.Lease, status []device.Status) (
 }
 
 // Show takes the leases, returns the first copy's environment and lets go again.
-func (p *Plan) Show(ctx context.Context) (runenv.Outfit, error) {
+func (p *Plan) Show(ctx context.Context) (runenv.Environment, error) {
 	if err := p.hook(); err != nil {
-		return runenv.Outfit{}, err
+		return runenv.Environment{}, err
 	}
 	leases, status, err := p.take(ctx)
 	if err != nil {
-		return runenv.Outfit{}, err
+		return runenv.Environment{}, err
 	}
 	defer closeAll(leases)
-	return p.outfit(0, leases[0], status)
+	return p.environment(0, leases[0], status)
 }
 
 // Run runs the command. One copy takes the place of this process, so Run returns
@@ -236,7 +237,7 @@ func (p *Plan) Run(ctx context.Context) (Outcome, error) {
 	defer closeAll(leases)
 	envs := make([][]string, p.Copies)
 	for c := range envs {
-		o, err := p.outfit(c, leases[c], status)
+		o, err := p.environment(c, leases[c], status)
 		if err != nil {
 			return Outcome{}, err
 		}

@@ -10,33 +10,33 @@ import (
 const cupyVar = "CUPY_GPU_MEMORY_LIMIT"
 
 // cupy gives CuPy its limit. It holds for each GPU, so that it is the least.
-func (o *outfit) cupy(g Grant) error {
+func (e *editor) cupy(lim Limits) error {
 	var limits []uint64
-	for _, l := range g.Leases {
-		bytes, err := g.pool("cupy", l)
+	for _, l := range lim.Leases {
+		bytes, err := lim.pool("cupy", l)
 		if err != nil {
 			return err
 		}
 		limits = append(limits, bytes)
 	}
 	most, i := least(limits)
-	text, why := o.get(cupyVar), g.why("cupy", i)
+	text, why := e.get(cupyVar), lim.why("cupy", i)
 	ours := strconv.FormatUint(most, 10)
 	within, number := true, true
-	for i, l := range g.Leases {
+	for i, l := range lim.Leases {
 		theirs, ok := cupyLimit(text, l.Total)
 		number = number && ok
 		within = within && theirs > 0 && theirs <= limits[i] // 0 is no limit
 	}
 	switch {
-	case !o.has(cupyVar):
-		o.set(cupyVar, ours, why)
+	case !e.has(cupyVar):
+		e.set(cupyVar, ours, why)
 	case !number:
-		o.keep(cupyVar, "left as it is: it is neither a number of bytes nor a percentage, which CuPy says at its first allocation")
+		e.keep(cupyVar, "left as it is: it is neither a number of bytes nor a percentage, which CuPy says at its first allocation")
 	case within:
-		o.set(cupyVar, text, "the user's own limit is within "+why)
+		e.set(cupyVar, text, "the user's own limit is within "+why)
 	default:
-		o.set(cupyVar, ours, why+"; "+text+" would be outside of it")
+		e.set(cupyVar, ours, why+"; "+text+" would be outside of it")
 	}
 	return nil
 }

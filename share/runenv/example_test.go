@@ -9,7 +9,7 @@ import (
 
 // A quarter of a simulated GPU for a program that the user lets have more.
 func Example() {
-	o, err := runenv.For([]string{"XLA_CLIENT_MEM_FRACTION=.9"}, []string{"python3", "train.py"}, runenv.Grant{
+	o, err := runenv.For([]string{"XLA_CLIENT_MEM_FRACTION=.9"}, []string{"python3", "train.py"}, runenv.Limits{
 		Leases: []runenv.Lease{{Visible: "GPU-1", Bytes: 6 << 30, Total: 24 << 30, Simulated: true}},
 		Growth: true,
 	})

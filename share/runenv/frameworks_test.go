@@ -19,7 +19,7 @@ func installed(t *testing.T, module string) {
 
 func TestRealJAX(t *testing.T) {
 	installed(t, "jax")
-	stdout, stderr := script{grant: Grant{Growth: true}, env: []string{"XLA_CLIENT_MEM_FRACTION=.9", "JAX_PLATFORMS=cpu"}, code: `
+	stdout, stderr := script{grant: Limits{Growth: true}, env: []string{"XLA_CLIENT_MEM_FRACTION=.9", "JAX_PLATFORMS=cpu"}, code: `
 import jax, jaxlib.xla_client as x
 options = x.generate_pjrt_gpu_plugin_options()
 print(options["memory_fraction"], options["preallocate"], float(jax.numpy.ones(3).sum()))`}.run(t)
@@ -31,7 +31,7 @@ print(options["memory_fraction"], options["preallocate"], float(jax.numpy.ones(3
 func TestRealTensorFlow(t *testing.T) {
 	installed(t, "tensorflow")
 	for _, cpu := range []bool{false, true} {
-		stdout, stderr := script{grant: Grant{CPUTensorFlow: cpu}, env: []string{"TF_CPP_MIN_LOG_LEVEL=3"}, code: `
+		stdout, stderr := script{grant: Limits{CPUTensorFlow: cpu}, env: []string{"TF_CPP_MIN_LOG_LEVEL=3"}, code: `
 import tensorflow as tf
 from tensorflow.python.eager import context
 print(context.Context.ensure_initialized.__wrapped__.__name__)

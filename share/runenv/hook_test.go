@@ -1,18 +1,18 @@
 package runenv
 
 import (
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
+
+	"gpumem/share/hook"
 )
 
 // TestMain gives the tests a folder of caches, so that they leave the user's alone.
 func TestMain(m *testing.M) {
-	dir, err := os.MkdirTemp("", "given")
+	dir, err := os.MkdirTemp("", "runenv")
 	if err != nil {
 		panic(err)
 	}
@@ -20,119 +20,6 @@ func TestMain(m *testing.M) {
 	status := m.Run()
 	os.RemoveAll(dir)
 	os.Exit(status)
-}
-
-// cache sets a folder of caches for one test and returns it.
-func cache(t *testing.T) string {
-	t.Helper()
-	dir := t.TempDir()
-	for _, name := range []string{"HOME", "XDG_RUNTIME_DIR"} {
-		t.Setenv(name, "")
-	}
-	t.Setenv("XDG_CACHE_HOME", dir)
-	return dir
-}
-
-// whole is the error of a hook folder that does not have all files, or others.
-func whole(path string) error {
-	content := hookContent()
-	entries, err := os.ReadDir(path)
-	if err != nil {
-		return err
-	}
-	if len(entries) != len(content) {
-		return fmt.Errorf("%s has %v", path, entries)
-	}
-	for name, want := range content {
-		if got, err := os.ReadFile(filepath.Join(path, name)); err != nil || string(got) != string(want) {
-			return fmt.Errorf("%s is not as it was written: %v", name, err)
-		}
-	}
-	return nil
-}
-
-// TestHookByManyAtOnceIsOneWholeFolder: none of the programs that start at once
-// finds half a hook.
-func TestHookByManyAtOnceIsOneWholeFolder(t *testing.T) {
-	dir := cache(t)
-	var wg sync.WaitGroup
-	paths := make([]string, 32)
-	for i := range paths {
-		wg.Go(func() {
-			path, err := Hook()
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			for name := range hookContent() {
-				if _, err := os.Stat(filepath.Join(path, name)); err != nil {
-					t.Error(err)
-				}
-			}
-			paths[i] = path
-		})
-	}
-	wg.Wait()
-	for _, p := range paths {
-		if p != paths[0] {
-			t.Errorf("%s and %s", p, paths[0])
-		}
-	}
-	if err := whole(paths[0]); err != nil || filepath.Dir(paths[0]) != filepath.Join(dir, "gpumem") {
-		t.Errorf("%s: %v", paths[0], err)
-	}
-}
-
-func TestHookRepairsDamagedFiles(t *testing.T) {
-	cache(t)
-	path, err := Hook()
-	if err != nil {
-		t.Fatal(err)
-	}
-	file := filepath.Join(path, "gpumem_hook.py")
-	for name, damage := range map[string]func() error{
-		"changed": func() error { return os.WriteFile(file, []byte("raise SystemExit"), 0o644) },
-		"missing": func() error { return os.Remove(file) },
-	} {
-		if err := damage(); err != nil {
-			t.Fatal(err)
-		}
-		again, err := Hook()
-		if err != nil || again != path || whole(path) != nil {
-			t.Fatalf("%s: %s, %v, %v", name, again, err, whole(path))
-		}
-	}
-}
-
-// TestHookIsNotWrittenWhereOthersMayWrite: a Python runs what lies there.
-func TestHookIsNotWrittenWhereOthersMayWrite(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "dir")
-	path, err := hookIn(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, folder := range []string{path, dir} {
-		if err := os.Chmod(folder, 0o777); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := hookIn(dir); err == nil || !strings.Contains(err.Error(), "other users may write to "+folder+" ") {
-			t.Errorf("%v; want that others may write to %s", err, folder)
-		}
-		if err := os.Chmod(folder, 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-// TestHookInFolderWithColonIsRefused: it would put a relative folder on sys.path.
-func TestHookInFolderWithColonIsRefused(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "a:b")
-	if path, err := hookIn(dir); err == nil || !strings.Contains(err.Error(), `its path has ":" in it`) {
-		t.Errorf("%s, %v", path, err)
-	}
-	if entries, _ := os.ReadDir(dir); len(entries) > 0 {
-		t.Errorf("something is there: %v", entries)
-	}
 }
 
 // python is a Python 3, or the test is skipped.
@@ -145,10 +32,10 @@ func python(t *testing.T) string {
 	return path
 }
 
-// hook is the folder of the hook.
-func hook(t testing.TB) string {
+// hookFolder is the folder of the hook.
+func hookFolder(t testing.TB) string {
 	t.Helper()
-	path, err := Hook()
+	path, err := hook.Install()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,7 +44,7 @@ func hook(t testing.TB) string {
 
 // A script is run in a lease, with a folder of stand-in modules.
 type script struct {
-	grant   Grant
+	grant   Limits
 	modules map[string]string // files of the stand-ins
 	env     []string          // besides PATH and HOME
 	code    string
@@ -178,7 +65,7 @@ func (s script) run(t *testing.T) (stdout, stderr string) {
 		}
 	}
 	if s.grant.Hook == "" {
-		s.grant.Hook = hook(t)
+		s.grant.Hook = hookFolder(t)
 	}
 	if s.grant.Leases == nil {
 		s.grant.Leases = []Lease{simulated(6 * gib)}
@@ -255,7 +142,7 @@ func TestTensorFlow(t *testing.T) {
 	context := map[string]string{"tensorflow/__init__.py": "from . import config\nfrom .python.eager import context\n",
 		"tensorflow/config.py": standIn2, "tensorflow/python/__init__.py": "", "tensorflow/python/eager/__init__.py": "", "tensorflow/python/eager/context.py": standInContext}
 	one := map[string]string{"tensorflow/__init__.py": standIn1}
-	gpus := Grant{Leases: []Lease{{Visible: "0", Bytes: 6 * gib, Total: 24 * gib, Simulated: true}, {Visible: "1", Bytes: 8 * gib, Total: 24 * gib, Simulated: true}}}
+	gpus := Limits{Leases: []Lease{{Visible: "0", Bytes: 6 * gib, Total: 24 * gib, Simulated: true}, {Visible: "1", Bytes: 8 * gib, Total: 24 * gib, Simulated: true}}}
 	cpu := gpus
 	cpu.CPUTensorFlow = true
 	const begin = "import tensorflow as tf\nc = tf.config; s = c._State\ndef mib(): return [l[0].memory_limit for l in s.limits.values()]\n"
@@ -263,7 +150,7 @@ func TestTensorFlow(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
 		modules map[string]string
-		g       Grant
+		g       Limits
 		code    string
 		want    string
 		stderr  string
@@ -312,7 +199,7 @@ def init(): [f() for f in queue]
 `
 
 func TestTorch(t *testing.T) {
-	gpus := Grant{Leases: []Lease{{Visible: "0", Bytes: 6 * gib, Total: 24 * gib, Simulated: true}, {Visible: "1", Bytes: 12 * gib, Total: 24 * gib, Simulated: true}}}
+	gpus := Limits{Leases: []Lease{{Visible: "0", Bytes: 6 * gib, Total: 24 * gib, Simulated: true}, {Visible: "1", Bytes: 12 * gib, Total: 24 * gib, Simulated: true}}}
 	for _, tc := range []struct{ name, module, code, want, stderr string }{
 		{"not before CUDA is started", standInTorch, "import torch; print(torch.calls); torch.init(); print(torch.calls)", "[]\n[(0, 0.25), (1, 0.5), (2, 0.25)]", ""},
 		{"the program's larger fraction", standInTorch, "import torch; torch.cuda.set_per_process_memory_fraction(.9, 1); torch.cuda.memory.set_per_process_memory_fraction(.9); print(torch.calls)", "[(1, 0.25), (None, 0.25)]", ""},
@@ -378,7 +265,7 @@ func BenchmarkStart(b *testing.B) {
 		b.Skip("skipped: there is no python3 on PATH")
 	}
 	env := []string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME")}
-	hooked := must(b, env, nil, Grant{Leases: []Lease{simulated(gib)}, Hook: hook(b)}).Env
+	hooked := must(b, env, nil, Limits{Leases: []Lease{simulated(gib)}, Hook: hookFolder(b)}).Env
 	for name, env := range map[string][]string{"without": env, "with": hooked} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {

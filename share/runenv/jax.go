@@ -29,32 +29,32 @@ const (
 )
 
 // jax gives JAX its fraction.
-func (o *outfit) jax(g Grant) error {
-	fractions, err := g.fractions("jax", jaxRound)
+func (e *editor) jax(lim Limits) error {
+	fractions, err := lim.fractions("jax", jaxRound)
 	if err != nil {
 		return err
 	}
 	most, i := least(fractions)
-	o.fraction(most, g.why("jax", i))
-	if g.Allocator != "" {
-		if text := refused(allocatorVar, g.Allocator); text != "" {
-			return fmt.Errorf("allocator %q: %s", g.Allocator, text)
+	e.fraction(most, lim.why("jax", i))
+	if lim.Allocator != "" {
+		if text := refused(allocatorVar, lim.Allocator); text != "" {
+			return fmt.Errorf("allocator %q: %s", lim.Allocator, text)
 		}
-		o.set(allocatorVar, g.Allocator, "the allocator that was asked for")
+		e.set(allocatorVar, lim.Allocator, "the allocator that was asked for")
 	}
-	if g.Growth {
-		o.set(preallocateVar, "false", "JAX takes memory as it is needed, up to its fraction")
+	if lim.Growth {
+		e.set(preallocateVar, "false", "JAX takes memory as it is needed, up to its fraction")
 	}
-	o.unset(unifiedVar, "with it JAX takes a fraction below 1 for 1, and the pool could be the whole GPU")
-	o.createOptions()
-	o.jaxRemarks(g)
+	e.unset(unifiedVar, "with it JAX takes a fraction below 1 for 1, and the pool could be the whole GPU")
+	e.createOptions()
+	e.jaxRemarks(lim)
 	return nil
 }
 
 // fraction sets JAX's fraction to most, or keeps a smaller one of the user's.
-func (o *outfit) fraction(most float64, why string) {
+func (e *editor) fraction(most float64, why string) {
 	ours := strconv.FormatFloat(most, 'f', -1, 64) // reads as this very float, in 64 bits and in 32
-	old, renamed := o.get(fractionVar), o.get(newFractionVar)
+	old, renamed := e.get(fractionVar), e.get(newFractionVar)
 	text := old
 	if text == "" {
 		text = renamed
@@ -62,16 +62,16 @@ func (o *outfit) fraction(most float64, why string) {
 	theirs, ok := jaxFraction(text)
 	switch {
 	case text == "":
-		o.set(fractionVar, ours, why)
+		e.set(fractionVar, ours, why)
 	case !ok: // in every release, once it stands under the name that all read
-		o.set(fractionVar, text, "is no number, which JAX is left to say")
+		e.set(fractionVar, text, "is no number, which JAX is left to say")
 	case theirs > 0 && theirs <= most:
-		o.set(fractionVar, text, "the user's own fraction is within "+why)
+		e.set(fractionVar, text, "the user's own fraction is within "+why)
 	default:
-		o.set(fractionVar, ours, why+"; "+text+" would be outside of it")
+		e.set(fractionVar, ours, why+"; "+text+" would be outside of it")
 	}
 	if old == "" || renamed == "" { // else JAX refuses both: see jaxRemarks
-		o.unset(newFractionVar, "the fraction stands under its old name, which every release reads; JAX refuses both together")
+		e.unset(newFractionVar, "the fraction stands under its old name, which every release reads; JAX refuses both together")
 	}
 }
 
@@ -98,52 +98,52 @@ func refused(name, value string) string {
 
 // createOptions leaves out of JAX_PJRT_CLIENT_CREATE_OPTIONS what goes before the
 // fraction: memory_fraction_policy, since JAX 0.12.0. Releases before refuse it.
-func (o *outfit) createOptions() {
-	parts := strings.Split(o.get(createVar), ";")
+func (e *editor) createOptions() {
+	parts := strings.Split(e.get(createVar), ";")
 	rest := slices.DeleteFunc(slices.Clone(parts), func(p string) bool { return strings.HasPrefix(p, "memory_fraction_policy:") })
 	const why = "memory_fraction_policy goes before the fraction, and could be more than the lease"
 	switch {
 	case len(rest) == len(parts):
 	case len(rest) == 0:
-		o.unset(createVar, why)
+		e.unset(createVar, why)
 	default:
-		o.set(createVar, strings.Join(rest, ";"), why)
+		e.set(createVar, strings.Join(rest, ";"), why)
 	}
 }
 
 // jaxRemarks tells what JAX refuses, and what has no limit.
-func (o *outfit) jaxRemarks(g Grant) {
-	l := g.Leases[0]
-	a, err := policy.Explain(o.environment(), policy.Framework{Name: "jax"}, policy.Device{Ordinal: l.Ordinal, Total: l.Total, Free: l.Total, CCMajor: l.CCMajor})
+func (e *editor) jaxRemarks(lim Limits) {
+	l := lim.Leases[0]
+	a, err := policy.Explain(e.environment(), policy.Framework{Name: "jax"}, policy.Device{Ordinal: l.Ordinal, Total: l.Total, Free: l.Total, CCMajor: l.CCMajor})
 	if err != nil { // of the framework's name
 		return
 	}
-	for _, e := range a.Errors {
-		if e.CPU {
-			o.keep(e.Name, "left as it is: "+e.Then)
+	for _, x := range a.Errors {
+		if x.CPU {
+			e.keep(x.Name, "left as it is: "+x.Then)
 			continue
 		}
-		o.keep(e.Name, "left as it is: JAX refuses it ("+e.Text+"); "+e.Then)
+		e.keep(x.Name, "left as it is: JAX refuses it ("+x.Text+"); "+x.Then)
 	}
 	switch a.Allocator {
 	case "platform", "address", "cuda_async":
 		name := allocatorVar
-		if !o.has(name) || strings.Contains(o.get(createVar), "allocator:") {
+		if !e.has(name) || strings.Contains(e.get(createVar), "allocator:") {
 			name = createVar
 		}
-		o.keep(name, "the lease is not enforced: JAX's allocator "+a.Allocator+" has no limit")
+		e.keep(name, "the lease is not enforced: JAX's allocator "+a.Allocator+" has no limit")
 	}
 }
 
 // gomlx puts the lease into GoMLX's backend. Where GOMLX_BACKEND is not set, or
 // names another than CUDA's, it is left alone, --allocator or not: to set it
 // would choose the backend of a program that may want another one.
-func (o *outfit) gomlx(g Grant) error {
-	text := o.get(gomlxVar)
+func (e *editor) gomlx(lim Limits) error {
+	text := e.get(gomlxVar)
 	if !strings.HasPrefix(text, "xla:cuda") {
 		return nil
 	}
-	fractions, err := g.fractions("jax", jaxRound)
+	fractions, err := lim.fractions("jax", jaxRound)
 	if err != nil {
 		return err
 	}
@@ -167,16 +167,16 @@ func (o *outfit) gomlx(g Grant) error {
 	if f, err := strconv.ParseFloat(value("memory_fraction"), 32); err != nil || !(f > 0 && f <= most) {
 		put("memory_fraction", strconv.FormatFloat(most, 'f', -1, 32))
 	}
-	if g.Growth {
+	if lim.Growth {
 		put("preallocate", "false")
 	}
-	if g.Allocator != "" {
-		put("allocator", g.Allocator)
+	if lim.Allocator != "" {
+		put("allocator", lim.Allocator)
 	}
-	why := g.why("jax", i) + "; GoMLX up to 0.26.0 knows no such options, and only logs that"
+	why := lim.why("jax", i) + "; GoMLX up to 0.26.0 knows no such options, and only logs that"
 	if a := value("allocator"); a == "platform" || a == "address" || a == "cuda_async" {
 		why = "the lease is not enforced: the allocator " + a + " has no limit"
 	}
-	o.set(gomlxVar, strings.Join(words, ","), why)
+	e.set(gomlxVar, strings.Join(words, ","), why)
 	return nil
 }

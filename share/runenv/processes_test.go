@@ -5,6 +5,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"gpumem/share/hook"
 )
 
 // spawn starts this script again with another argument and waits for it, as
@@ -36,31 +38,31 @@ func TestSecondProcessOnAGPUSaysSo(t *testing.T) {
 	const torch, tensorflow, jax = "import torch; torch.init(); ", "import tensorflow as tf; tf.python.eager.context._the.ensure_initialized(); ", "from jax._src import xla_bridge as b; b.backends(); "
 	for _, tc := range []struct {
 		name string
-		g    Grant
+		g    Limits
 		code string
 		want string // PID for the process; "": nothing is said
 	}{
-		{"PyTorch", Grant{Leases: []Lease{one}}, torch + "spawn('" + torch + "')", "process PID is number 2 on GPU 0 in a lease of 6 GiB, and may take all of it, more than the others leave; to divide it: gpumem run --procs 2"},
-		{"JAX after TensorFlow", Grant{Leases: []Lease{one}}, tensorflow + "spawn('" + jax + "')", "process PID is number 2 on GPU 0"},
-		{"JAX before 0.4.2", Grant{Leases: []Lease{one}}, torch + "spawn('from jax._src.lib import xla_bridge as b; b.backends()')", "process PID is number 2 on GPU 0"},
-		{"a JAX that makes backends in another way", Grant{Leases: []Lease{one}}, "sys.path.insert(0, os.environ['PYTHONPATH'].split(':')[1] + '/later'); import jax._src.xla_bridge", "the processes of the lease are not counted in jax: AttributeError: _init_backend"},
-		{"TensorFlow after JAX", Grant{Leases: []Lease{named("GPU-a")}}, jax + "spawn('" + tensorflow + "')", "process PID is number 2 on GPU GPU-a"},
-		{"once for many", Grant{Leases: []Lease{one}}, torch + "spawn('import two')", "process PID is number 2"},
-		{"as many as the limits are for", Grant{Leases: []Lease{one}, Procs: 2}, torch + "spawn('" + torch + "')", ""},
-		{"one more than the limits are for", Grant{Leases: []Lease{one}, Procs: 2}, torch + "spawn('import two')", "process PID is number 3 on GPU 0 in a lease of 6 GiB, and may take 3 GiB of it, more than the others leave; to divide it: gpumem run --procs 3"},
-		{"nested runs that fit", Grant{Leases: []Lease{part(2)}}, torch + "spawn('" + torch + "', GPUMEM_LEASE_PART='x 4294967296 6442450944')", ""},
-		{"nested runs that do not", Grant{Leases: []Lease{part(4)}}, torch + "spawn('" + torch + "')", "process PID is number 2 on GPU 0 in a lease of 6 GiB, and may take 4 GiB of it, more than the others leave"},
-		{"a nested run beside one without", Grant{Leases: []Lease{one}}, torch + "spawn('" + torch + "', GPUMEM_LEASE_PART='x 1073741824 6442450944', GPUMEM_PROCS='8')", "process PID is number 2 on GPU 0"},
-		{"one after the other", Grant{Leases: []Lease{one}}, "spawn('" + torch + "'); spawn('" + torch + "')", ""},
-		{"one that only imports it", Grant{Leases: []Lease{one}}, torch + "spawn('import torch')", ""},
-		{"twice in one process", Grant{Leases: []Lease{one}}, torch + torch + jax + tensorflow, ""},
-		{"a forked one that uses none", Grant{Leases: []Lease{one}}, torch + "\nif os.fork() == 0: os._exit(0)\nos.wait()", ""},
-		{"each on its own GPU, as torchrun has them", Grant{Leases: []Lease{named("0"), named("1")}}, torch + "spawn('import on_one')", ""},
-		{"each sees its own GPU", Grant{Leases: []Lease{named("0"), named("1")}}, torch + "spawn('" + torch + "', CUDA_VISIBLE_DEVICES='1')", ""},
-		{"the same GPU by another number", Grant{Leases: []Lease{named("0"), named("1")}}, "import on_one; spawn('" + torch + "', CUDA_VISIBLE_DEVICES='1')", "process PID is number 2 on GPU 1"},
-		{"JAX on the CPU", Grant{Leases: []Lease{one}}, torch + "spawn('from jax._src import xla_bridge as b; b._init_backend(\"cpu\")')", ""},
-		{"in another lease", Grant{Leases: []Lease{one}}, torch + "spawn('" + torch + "', GPUMEM_LEASE_ID='def')", ""},
-		{"no lease", Grant{Leases: []Lease{simulated(gib)}}, torch + "spawn('" + torch + "')", ""},
+		{"PyTorch", Limits{Leases: []Lease{one}}, torch + "spawn('" + torch + "')", "process PID is number 2 on GPU 0 in a lease of 6 GiB, and may take all of it, more than the others leave; to divide it: gpumem run --procs 2"},
+		{"JAX after TensorFlow", Limits{Leases: []Lease{one}}, tensorflow + "spawn('" + jax + "')", "process PID is number 2 on GPU 0"},
+		{"JAX before 0.4.2", Limits{Leases: []Lease{one}}, torch + "spawn('from jax._src.lib import xla_bridge as b; b.backends()')", "process PID is number 2 on GPU 0"},
+		{"a JAX that makes backends in another way", Limits{Leases: []Lease{one}}, "sys.path.insert(0, os.environ['PYTHONPATH'].split(':')[1] + '/later'); import jax._src.xla_bridge", "the processes of the lease are not counted in jax: AttributeError: _init_backend"},
+		{"TensorFlow after JAX", Limits{Leases: []Lease{named("GPU-a")}}, jax + "spawn('" + tensorflow + "')", "process PID is number 2 on GPU GPU-a"},
+		{"once for many", Limits{Leases: []Lease{one}}, torch + "spawn('import two')", "process PID is number 2"},
+		{"as many as the limits are for", Limits{Leases: []Lease{one}, Procs: 2}, torch + "spawn('" + torch + "')", ""},
+		{"one more than the limits are for", Limits{Leases: []Lease{one}, Procs: 2}, torch + "spawn('import two')", "process PID is number 3 on GPU 0 in a lease of 6 GiB, and may take 3 GiB of it, more than the others leave; to divide it: gpumem run --procs 3"},
+		{"nested runs that fit", Limits{Leases: []Lease{part(2)}}, torch + "spawn('" + torch + "', GPUMEM_LEASE_PART='x 4294967296 6442450944')", ""},
+		{"nested runs that do not", Limits{Leases: []Lease{part(4)}}, torch + "spawn('" + torch + "')", "process PID is number 2 on GPU 0 in a lease of 6 GiB, and may take 4 GiB of it, more than the others leave"},
+		{"a nested run beside one without", Limits{Leases: []Lease{one}}, torch + "spawn('" + torch + "', GPUMEM_LEASE_PART='x 1073741824 6442450944', GPUMEM_PROCS='8')", "process PID is number 2 on GPU 0"},
+		{"one after the other", Limits{Leases: []Lease{one}}, "spawn('" + torch + "'); spawn('" + torch + "')", ""},
+		{"one that only imports it", Limits{Leases: []Lease{one}}, torch + "spawn('import torch')", ""},
+		{"twice in one process", Limits{Leases: []Lease{one}}, torch + torch + jax + tensorflow, ""},
+		{"a forked one that uses none", Limits{Leases: []Lease{one}}, torch + "\nif os.fork() == 0: os._exit(0)\nos.wait()", ""},
+		{"each on its own GPU, as torchrun has them", Limits{Leases: []Lease{named("0"), named("1")}}, torch + "spawn('import on_one')", ""},
+		{"each sees its own GPU", Limits{Leases: []Lease{named("0"), named("1")}}, torch + "spawn('" + torch + "', CUDA_VISIBLE_DEVICES='1')", ""},
+		{"the same GPU by another number", Limits{Leases: []Lease{named("0"), named("1")}}, "import on_one; spawn('" + torch + "', CUDA_VISIBLE_DEVICES='1')", "process PID is number 2 on GPU 1"},
+		{"JAX on the CPU", Limits{Leases: []Lease{one}}, torch + "spawn('from jax._src import xla_bridge as b; b._init_backend(\"cpu\")')", ""},
+		{"in another lease", Limits{Leases: []Lease{one}}, torch + "spawn('" + torch + "', GPUMEM_LEASE_ID='def')", ""},
+		{"no lease", Limits{Leases: []Lease{simulated(gib)}}, torch + "spawn('" + torch + "')", ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -85,15 +87,15 @@ func TestProgramThatDiesOfLackOfMemoryIsToldItsLease(t *testing.T) {
 	const torch = "import torch; torch.init()\n"
 	const jax = "import jax._src.xla_bridge as b; b._init_backend('%s')\n"
 	const full = "raise RuntimeError('RESOURCE_EXHAUSTED: Out of memory while trying to allocate 1GiB.')"
-	one := Grant{Leases: []Lease{{ID: "abc", Bytes: 6 * gib, Total: 24 * gib, Simulated: true}}}
+	one := Limits{Leases: []Lease{{ID: "abc", Bytes: 6 * gib, Total: 24 * gib, Simulated: true}}}
 	third := one
 	third.Procs = 3
-	two := Grant{Leases: []Lease{{ID: "abc", Bytes: 6 * gib, Total: 24 * gib, Visible: "GPU-a", Simulated: true}, {ID: "def", Bytes: 2 * gib, Total: 24 * gib, Visible: "GPU-b", Simulated: true}}}
+	two := Limits{Leases: []Lease{{ID: "abc", Bytes: 6 * gib, Total: 24 * gib, Visible: "GPU-a", Simulated: true}, {ID: "def", Bytes: 2 * gib, Total: 24 * gib, Visible: "GPU-b", Simulated: true}}}
 	modules := map[string]string{"torch.py": standInTorch, "jax/__init__.py": "", "jax/_src/__init__.py": "", "jax/_src/xla_bridge.py": standInBridge,
 		"cupy/__init__.py": "", "cupy/cuda.py": "class OutOfMemoryError(MemoryError): pass\n"}
 	for _, tc := range []struct {
 		name string
-		g    Grant
+		g    Limits
 		code string
 		want string // what it had; "": nothing is said
 	}{
@@ -129,12 +131,12 @@ func TestProgramThatDiesOfLackOfMemoryIsToldItsLease(t *testing.T) {
 // TestNestedRunIsCountedWithItsLease: a part keeps the name of the enclosing lease and
 // multiplies the processes.
 func TestNestedRunIsCountedWithItsLease(t *testing.T) {
-	outer := must(t, nil, nil, Grant{Leases: []Lease{{ID: "abc", Bytes: 6 * gib, Total: 24 * gib, Simulated: true}}, Procs: 3, Hook: "/the/hook"})
+	outer := must(t, nil, nil, Limits{Leases: []Lease{{ID: "abc", Bytes: 6 * gib, Total: 24 * gib, Simulated: true}}, Procs: 3, Hook: "/the/hook"})
 	part := Shares(outer.Env)["abc"]
 	if part != 2*gib {
 		t.Fatalf("a part of %d bytes", part)
 	}
-	inner := must(t, outer.Env, nil, Grant{Leases: []Lease{{ID: "abc", Bytes: part, Within: 6 * gib, Total: 24 * gib, Simulated: true}}, Procs: 2, Hook: "/the/hook"})
+	inner := must(t, outer.Env, nil, Limits{Leases: []Lease{{ID: "abc", Bytes: part, Within: 6 * gib, Total: 24 * gib, Simulated: true}}, Procs: 2, Hook: "/the/hook"})
 	for name, want := range map[string]string{"GPUMEM_LEASE_ID": "abc", "GPUMEM_PROCS": "6", "GPUMEM_LEASE_PART": "abc 1073741824 6442450944", "GPUMEM_TF_LIMIT_MIB": "1024"} {
 		if got := get(inner, name); got != want {
 			t.Errorf("%s=%s, want %s", name, got, want)
@@ -142,21 +144,21 @@ func TestNestedRunIsCountedWithItsLease(t *testing.T) {
 	}
 }
 
-func TestHookedReportsWhetherPythonFindsTheHook(t *testing.T) {
-	path := hook(t)
+func TestFoundReportsWhetherPythonFindsTheHook(t *testing.T) {
+	path := hookFolder(t)
 	for value, want := range map[string]bool{path: true, "/mine:" + path: true, "/mine": false, "": false, path + "/none": false} {
-		if got := Hooked([]string{"PYTHONPATH=" + value}); got != want {
+		if got := hook.Found([]string{"PYTHONPATH=" + value}); got != want {
 			t.Errorf("PYTHONPATH=%s: %v", value, got)
 		}
 	}
-	if Hooked(nil) {
+	if hook.Found(nil) {
 		t.Error("without PYTHONPATH")
 	}
 }
 
 // TestProcsDivideEachLimit: the parts of all processes together are within the lease.
 func TestProcsDivideEachLimit(t *testing.T) {
-	g := Grant{Leases: []Lease{{ID: "abc", Bytes: 8 * gib, Total: 32 * gib, Simulated: true}}, Procs: 4, Hook: "/the/hook"}
+	g := Limits{Leases: []Lease{{ID: "abc", Bytes: 8 * gib, Total: 32 * gib, Simulated: true}}, Procs: 4, Hook: "/the/hook"}
 	o := must(t, nil, nil, g)
 	for name, want := range map[string]string{
 		"XLA_PYTHON_CLIENT_MEM_FRACTION": "0.0625", "GPUMEM_TF_LIMIT_MIB": "2048", "GPUMEM_TORCH_FRACTION": "0.0625", "CUPY_GPU_MEMORY_LIMIT": fmt.Sprint(2 * gib), "GPUMEM_PROCS": "4",

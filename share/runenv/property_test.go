@@ -30,7 +30,7 @@ func releases(t *testing.T) []string {
 func TestJAXStaysWithin(t *testing.T) {
 	versions := releases(t)
 	rapid.Check(t, func(t *rapid.T) {
-		g := Grant{Growth: rapid.Bool().Draw(t, "growth")}
+		g := Limits{Growth: rapid.Bool().Draw(t, "growth")}
 		for i := range rapid.IntRange(1, 3).Draw(t, "gpus") {
 			total := rapid.Uint64Range(64*mib, 1<<48).Draw(t, "total")
 			if rapid.Bool().Draw(t, "even") {
@@ -93,7 +93,7 @@ func TestFractionText(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		total := rapid.Uint64Range(64*mib, 1<<48).Draw(t, "total")
 		l := Lease{Bytes: rapid.Uint64Range(1, total).Draw(t, "lease"), Total: total, Simulated: true}
-		o, err := For(nil, nil, Grant{Leases: []Lease{l}})
+		o, err := For(nil, nil, Limits{Leases: []Lease{l}})
 		if err != nil {
 			return
 		}
@@ -115,7 +115,7 @@ func TestOthersStayWithin(t *testing.T) {
 		if rapid.Bool().Draw(t, "cupy") {
 			env = []string{"CUPY_GPU_MEMORY_LIMIT=" + rapid.SampledFrom([]string{"0", "50%", "100%", "1000000000", "0%", " 12.5 %"}).Draw(t, "limit")}
 		}
-		o, err := For(env, nil, Grant{Leases: []Lease{l}})
+		o, err := For(env, nil, Limits{Leases: []Lease{l}})
 		if err != nil {
 			return
 		}

@@ -80,7 +80,7 @@ func TestTorchReleases(t *testing.T) {
 	}
 
 	// The setting goes in where all that may be imported know it, and only there.
-	g := Grant{Leases: []Lease{simulated(6 * gib)}}
+	g := Limits{Leases: []Lease{simulated(6 * gib)}}
 	for _, tc := range []struct {
 		name, env, program, want string
 	}{

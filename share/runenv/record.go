@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	hookRecordVar = "GPUMEM_RECORD" // see hook/gpumem_record.py
+	hookRecordVar = "GPUMEM_RECORD" // see share/hook/gpumem_record.py
 
 	// The BFC allocator of XLA and TensorFlow writes to FILE_POOL.MICROSECONDS
 	// what it holds each time that it cannot serve a request (TensorFlow since 2.1,
@@ -19,23 +19,23 @@ const (
 )
 
 // record has the program's memory recorded.
-func (o *outfit) record(g Grant) error {
-	if g.Record == "" {
-		o.unset(hookRecordVar, "of another lease")
+func (e *editor) record(lim Limits) error {
+	if lim.Record == "" {
+		e.unset(hookRecordVar, "of another lease")
 		return nil
 	}
-	if !filepath.IsAbs(g.Record) || strings.ContainsRune(g.Record, 0) {
-		return fmt.Errorf("cannot record to %q: want an absolute path, for the program may work in another folder", g.Record)
+	if !filepath.IsAbs(lim.Record) || strings.ContainsRune(lim.Record, 0) {
+		return fmt.Errorf("cannot record to %q: want an absolute path, for the program may work in another folder", lim.Record)
 	}
-	if o.get(dumpVar) != "" {
-		o.keep(dumpVar, "as the user has it: what JAX's and TensorFlow's pools hold when they are out of memory goes there")
+	if e.get(dumpVar) != "" {
+		e.keep(dumpVar, "as the user has it: what JAX's and TensorFlow's pools hold when they are out of memory goes there")
 	} else {
-		o.set(dumpVar, g.Record, "JAX's and TensorFlow's pools write what they hold to a file of this name with _POOL.TIME behind it whenever they are out of memory")
+		e.set(dumpVar, lim.Record, "JAX's and TensorFlow's pools write what they hold to a file of this name with _POOL.TIME behind it whenever they are out of memory")
 	}
-	if g.Hook == "" {
-		o.keep(hookRecordVar, "there is no hook that reads it: PyTorch is not recorded")
+	if lim.Hook == "" {
+		e.keep(hookRecordVar, "there is no hook that reads it: PyTorch is not recorded")
 		return nil
 	}
-	o.set(hookRecordVar, g.Record, "the hook has PyTorch record its events, and writes them there when memory runs out and when the program ends")
+	e.set(hookRecordVar, lim.Record, "the hook has PyTorch record its events, and writes them there when memory runs out and when the program ends")
 	return nil
 }

@@ -61,7 +61,7 @@ func TestRecordTorch(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			dir := t.TempDir()
-			g := Grant{Record: filepath.Join(dir, "x.pickle")}
+			g := Limits{Record: filepath.Join(dir, "x.pickle")}
 			stdout, stderr := script{grant: g, modules: map[string]string{"torch.py": standInRecording + tc.module}, code: read + tc.code}.run(t)
 			stderr = regexp.MustCompile(`: [^\n:]*\n`).ReplaceAllString(stderr, ": LINE ")
 			if stdout != tc.stdout || !strings.HasPrefix(stderr, tc.stderr) || tc.stderr == "" && stderr != "" {
@@ -86,7 +86,7 @@ func TestRecordTorch(t *testing.T) {
 
 func TestRecord(t *testing.T) {
 	dir := t.TempDir()
-	g := Grant{Leases: []Lease{simulated(6 * gib)}, Record: "/tmp/x.pickle", Hook: dir}
+	g := Limits{Leases: []Lease{simulated(6 * gib)}, Record: "/tmp/x.pickle", Hook: dir}
 	without := g
 	without.Record = ""
 	hookless := g
@@ -94,7 +94,7 @@ func TestRecord(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		env    []string
-		g      Grant
+		g      Limits
 		want   []string // "-" is one that must not be set
 		remark string
 	}{

@@ -1,9 +1,9 @@
-// Package runenv says what a program inside a lease is given, so that it stays
-// within the lease unchanged: environment variables, and a folder on PYTHONPATH
-// whose Python files cap the frameworks that no variable can cap.
+// Package runenv makes the environment of a program in a lease, so that an unchanged
+// program stays within it: environment variables, and a folder on PYTHONPATH whose
+// Python files limit the frameworks that no variable can limit, see package hook.
 //
-// It starts nothing and asks no device. Which framework a program uses is not
-// known before it runs, so that it is given what each of them needs:
+// It starts nothing and reads no device. Which framework a program uses is not known
+// before it runs, so the environment has what each of them needs:
 //
 //   - JAX: one fraction of the GPU, under the one name that all releases read;
 //   - TensorFlow: growth by a variable, and a limit by the hook;
@@ -13,11 +13,11 @@
 //   - GoMLX: options in its backend's text, where the user names a CUDA backend.
 //
 // Each of them may fill the lease. A program that uses two of them at once can
-// exceed it: for JAX beside TensorFlow there is [Grant].CPUTensorFlow.
+// exceed it: for JAX beside TensorFlow there is [Limits].CPUTensorFlow.
 //
 // A lease counts everything that the program holds, and a framework's limit only
-// its pool. So the limit is the lease less what is held outside of the pool: see
-// [Overhead].
+// its pool. So the limit is the lease less what is held outside of the pool, see
+// package overhead.
 package runenv
 
 import (
@@ -29,6 +29,7 @@ import (
 	"strings"
 
 	"gpumem/policy"
+	"gpumem/share/overhead"
 	"gpumem/size"
 )
 
@@ -51,8 +52,8 @@ type Lease struct {
 	Simulated bool // nothing is held outside of the pool but Context
 }
 
-// A Grant is what a program is granted, and what was asked for on its behalf.
-type Grant struct {
+// A Limits is what a program is granted, and what was asked for on its behalf.
+type Limits struct {
 	Leases    []Lease // at least one, each of another GPU, in the order in which the program is to see them
 	Allocator string  // JAX's and GoMLX's: bfc, platform, address, cuda_async, vmm; "" leaves it as it is
 	// Growth takes memory as it is needed in place of all at once. The lease
@@ -60,10 +61,10 @@ type Grant struct {
 	Growth        bool
 	CPUTensorFlow bool // TensorFlow keeps off the GPUs
 	// Overhead is the room outside of the pool on each GPU, in bytes, whatever
-	// the framework; 0: what Learned says, else [Overhead].
+	// the framework; 0: what Measured says, else [Overhead].
 	Overhead uint64
-	// Learned is the room by framework, in bytes, as [Learned.Load] gives it.
-	Learned map[string]uint64
+	// Measured is the room by framework, in bytes, as [Measured.Load] gives it.
+	Measured map[string]uint64
 	// Procs is the number of processes of the program that use a GPU at once; 0
 	// means 1. Each gets an equal part of the lease.
 	Procs int
@@ -105,8 +106,8 @@ func (c Change) String() string {
 	return "unset " + c.Name
 }
 
-// An Outfit is the program's environment.
-type Outfit struct {
+// An Environment is the program's environment.
+type Environment struct {
 	Env     []string // complete, each name once, for execve
 	Changes []Change // against what was given
 }
@@ -119,37 +120,37 @@ type Outfit struct {
 // What the user set is kept where it is stricter than the lease. What a framework
 // refuses stays, so that it says so itself, and a Change tells.
 //
-// Grant.Record has PyTorch's events of the whole run written to that file, through
+// Limits.Record has PyTorch's events of the whole run written to that file, through
 // the hook, and what a pool of JAX or TensorFlow holds whenever it is out of
 // memory to files whose names begin with it and "_".
 //
 // The error says which part of the grant makes no sense, or that a lease leaves no
 // pool beside what is held outside of it.
-func For(env []string, command []string, g Grant) (Outfit, error) {
-	if err := g.check(); err != nil {
-		return Outfit{}, err
+func For(env []string, command []string, lim Limits) (Environment, error) {
+	if err := lim.check(); err != nil {
+		return Environment{}, err
 	}
-	o := newOutfit(env)
-	o.visible(g)
-	o.processes(g)
-	for _, give := range []func(Grant) error{o.jax, o.gomlx, o.tensorflow, func(g Grant) error { return o.torch(g, command) }, o.cupy, o.record} {
-		if err := give(g); err != nil {
-			return Outfit{}, err
+	e := newEditor(env)
+	e.visible(lim)
+	e.processes(lim)
+	for _, give := range []func(Limits) error{e.jax, e.gomlx, e.tensorflow, func(lim Limits) error { return e.torch(lim, command) }, e.cupy, e.record} {
+		if err := give(lim); err != nil {
+			return Environment{}, err
 		}
 	}
-	o.hook(g, command)
-	return Outfit{Env: o.lines(), Changes: o.changes}, nil
+	e.hook(lim, command)
+	return Environment{Env: e.lines(), Changes: e.changes}, nil
 }
 
-func (g Grant) check() error {
-	if len(g.Leases) == 0 {
+func (lim Limits) check() error {
+	if len(lim.Leases) == 0 {
 		return fmt.Errorf("a grant without a lease; give at least one")
 	}
-	if g.Procs < 0 || g.Procs > maxProcs {
-		return fmt.Errorf("%d processes in a lease; want from 1 to %d", g.Procs, maxProcs)
+	if lim.Procs < 0 || lim.Procs > maxProcs {
+		return fmt.Errorf("%d processes in a lease; want from 1 to %d", lim.Procs, maxProcs)
 	}
 	seen := map[string]bool{}
-	for _, l := range g.Leases {
+	for _, l := range lim.Leases {
 		switch {
 		case l.Bytes == 0 || l.Bytes > l.Total:
 			return fmt.Errorf("GPU %d: a lease of %d bytes on a GPU of %d; want from 1 to all of it", l.Ordinal, l.Bytes, l.Total)
@@ -157,7 +158,7 @@ func (g Grant) check() error {
 			return fmt.Errorf("GPU %d: %q is not one GPU for %s; want a UUID or an ordinal", l.Ordinal, l.Visible, visibleVar)
 		case l.Visible != "" && seen[l.Visible]:
 			return fmt.Errorf("GPU %d: two leases on %s in one grant; want one for each GPU", l.Ordinal, l.Visible)
-		case (l.Visible == "") != (g.Leases[0].Visible == ""):
+		case (l.Visible == "") != (lim.Leases[0].Visible == ""):
 			return fmt.Errorf("GPU %d: one lease names its GPU for %s and another does not; name all or none", l.Ordinal, visibleVar)
 		}
 		seen[l.Visible] = true
@@ -169,25 +170,30 @@ func (g Grant) check() error {
 const maxProcs = 1024
 
 // each is a process's part of a lease, in bytes.
-func (g Grant) each(l Lease) uint64 { return l.Bytes / uint64(max(g.Procs, 1)) }
+func (lim Limits) each(l Lease) uint64 { return l.Bytes / uint64(max(lim.Procs, 1)) }
 
 // part names a process's part of a lease.
-func (g Grant) part(l Lease) string {
-	if g.Procs > 1 {
-		return fmt.Sprintf("1/%d of the lease of %s, %s,", g.Procs, size.Format(l.Bytes), size.Format(g.each(l)))
+func (lim Limits) part(l Lease) string {
+	if lim.Procs > 1 {
+		return fmt.Sprintf("1/%d of the lease of %s, %s,", lim.Procs, size.Format(l.Bytes), size.Format(lim.each(l)))
 	}
 	return "the lease of " + size.Format(l.Bytes)
 }
 
 // outside is the room outside of a framework's pool.
-func (g Grant) outside(framework string, l Lease) uint64 {
-	if g.Overhead > 0 {
-		return g.Overhead
+func (lim Limits) outside(framework string, l Lease) uint64 {
+	if lim.Overhead > 0 {
+		return lim.Overhead
 	}
-	if bytes, ok := g.Learned[framework]; ok {
+	if bytes, ok := lim.Measured[framework]; ok {
 		return bytes
 	}
-	return Overhead(framework, l, len(g.Leases))
+	return overhead.Of(framework, l.gpu(), len(lim.Leases))
+}
+
+// gpu describes the GPU of a lease for package overhead.
+func (l Lease) gpu() overhead.GPU {
+	return overhead.GPU{Total: l.Total, CCMajor: l.CCMajor, Context: l.Context, Simulated: l.Simulated}
 }
 
 // leastPool is the smallest pool that any framework can use: JAX rounds it up to
@@ -195,26 +201,26 @@ func (g Grant) outside(framework string, l Lease) uint64 {
 const leastPool = 2 << 20
 
 // pool is what a framework's pool may be on one GPU, in bytes.
-func (g Grant) pool(framework string, l Lease) (uint64, error) {
-	if room := g.outside(framework, l); room+leastPool > g.each(l) {
+func (lim Limits) pool(framework string, l Lease) (uint64, error) {
+	if room := lim.outside(framework, l); room+leastPool > lim.each(l) {
 		outside, remedy := "", "take a larger --mem"
 		if room > 0 {
 			outside = ", " + size.Format(room) + " of that outside of the pool (CUDA context, libraries)"
-			if remedy += ", or set that part with --overhead"; g.Overhead > 0 {
+			if remedy += ", or set that part with --overhead"; lim.Overhead > 0 {
 				remedy = "take a larger --mem, or a smaller --overhead"
 			}
 		}
-		return 0, fmt.Errorf("GPU %d: %s is too small for %s, which needs at least %s%s; %s", l.Ordinal, strings.TrimSuffix(g.part(l), ","), framework, size.Format(room+leastPool), outside, remedy)
+		return 0, fmt.Errorf("GPU %d: %s is too small for %s, which needs at least %s%s; %s", l.Ordinal, strings.TrimSuffix(lim.part(l), ","), framework, size.Format(room+leastPool), outside, remedy)
 	}
-	return g.each(l) - g.outside(framework, l), nil
+	return lim.each(l) - lim.outside(framework, l), nil
 }
 
 // fractions are what a framework's pool may be of each GPU, each the largest
 // 32-bit float that does not exceed the lease; round is in bytes.
-func (g Grant) fractions(framework string, round uint64) ([]float64, error) {
+func (lim Limits) fractions(framework string, round uint64) ([]float64, error) {
 	var list []float64
-	for _, l := range g.Leases {
-		bytes, err := g.pool(framework, l)
+	for _, l := range lim.Leases {
+		bytes, err := lim.pool(framework, l)
 		if err != nil {
 			return nil, err
 		}
@@ -229,21 +235,21 @@ func (g Grant) fractions(framework string, round uint64) ([]float64, error) {
 
 // why says how a limit comes about: by the lease number i, which gives the least,
 // or by each its own where i is below 0.
-func (g Grant) why(framework string, i int) string {
+func (lim Limits) why(framework string, i int) string {
 	const outside = " for what is held outside of the pool"
-	if i < 0 && len(g.Leases) > 1 {
-		if g.Procs > 1 {
-			return fmt.Sprintf("1/%d of each GPU's lease, less the room", g.Procs) + outside
+	if i < 0 && len(lim.Leases) > 1 {
+		if lim.Procs > 1 {
+			return fmt.Sprintf("1/%d of each GPU's lease, less the room", lim.Procs) + outside
 		}
 		return "each GPU's lease, less the room" + outside
 	}
-	l := g.Leases[max(i, 0)]
-	text := g.part(l)
-	if room := g.outside(framework, l); room > 0 {
+	l := lim.Leases[max(i, 0)]
+	text := lim.part(l)
+	if room := lim.outside(framework, l); room > 0 {
 		text += " less " + size.Format(room) + outside
 	}
-	if len(g.Leases) > 1 {
-		text += fmt.Sprintf(" (GPU %d, which has the least of %d)", l.Ordinal, len(g.Leases))
+	if len(lim.Leases) > 1 {
+		text += fmt.Sprintf(" (GPU %d, which has the least of %d)", l.Ordinal, len(lim.Leases))
 	}
 	return text
 }
@@ -262,7 +268,7 @@ const (
 	visibleVar = "CUDA_VISIBLE_DEVICES"
 
 	// What the hook reads to count the processes of a lease, see
-	// hook/gpumem_hook.py.
+	// share/hook/gpumem_hook.py.
 	leasePathVar = "GPUMEM_LEASE" // share.EnvLease
 	partVar      = "GPUMEM_LEASE_PART"
 	procsVar     = "GPUMEM_PROCS"
@@ -272,7 +278,7 @@ const (
 // the lease's ID. There are none outside of a lease.
 func Shares(env []string) map[string]uint64 {
 	parts := map[string]uint64{}
-	for entry := range strings.SplitSeq(newOutfit(env).get(partVar), ",") {
+	for entry := range strings.SplitSeq(newEditor(env).get(partVar), ",") {
 		words := strings.Fields(entry)
 		if len(words) < 3 {
 			continue
@@ -286,46 +292,46 @@ func Shares(env []string) map[string]uint64 {
 
 // processes names the lease for the hook, with what each process may use of it. A part
 // of an enclosing lease is counted with all that runs in that lease.
-func (o *outfit) processes(g Grant) {
-	l := g.Leases[0]
+func (e *editor) processes(lim Limits) {
+	l := lim.Leases[0]
 	if l.Path == "" {
-		o.unset(leasePathVar, "of another lease")
+		e.unset(leasePathVar, "of another lease")
 	} else {
-		o.set(leasePathVar, l.Path, "the record of the lease, of several the first, for programs that read it")
+		e.set(leasePathVar, l.Path, "the record of the lease, of several the first, for programs that read it")
 	}
 	if l.ID == "" {
 		for _, name := range []string{EnvLeaseID, partVar, procsVar} {
-			o.unset(name, "of another lease")
+			e.unset(name, "of another lease")
 		}
 		return
 	}
-	id, procs := l.ID, max(g.Procs, 1)
+	id, procs := l.ID, max(lim.Procs, 1)
 	if l.Within > 0 {
-		procs *= max(g.Copies, 1)
-		if _, ours := Shares(o.lines())[l.ID]; ours { // the environment is the enclosing lease's
-			id = cmp.Or(o.get(EnvLeaseID), id)
-			if outer, err := strconv.Atoi(o.get(procsVar)); err == nil && outer > 0 && outer <= maxProcs {
+		procs *= max(lim.Copies, 1)
+		if _, ours := Shares(e.lines())[l.ID]; ours { // the environment is the enclosing lease's
+			id = cmp.Or(e.get(EnvLeaseID), id)
+			if outer, err := strconv.Atoi(e.get(procsVar)); err == nil && outer > 0 && outer <= maxProcs {
 				procs *= outer
 			}
 		}
 	}
 	var parts []string
-	for _, l := range g.Leases {
-		parts = append(parts, strings.TrimSpace(fmt.Sprintf("%s %d %d %s", cmp.Or(l.ID, "-"), g.each(l), max(l.Within, l.Bytes), l.Visible)))
+	for _, l := range lim.Leases {
+		parts = append(parts, strings.TrimSpace(fmt.Sprintf("%s %d %d %s", cmp.Or(l.ID, "-"), lim.each(l), max(l.Within, l.Bytes), l.Visible)))
 	}
-	o.set(EnvLeaseID, id, "the hook counts the processes of this lease that use a GPU, and says so where their parts are more than the lease")
-	o.set(partVar, strings.Join(parts, ","), "of each GPU the lease, a process's bytes of it, its bytes, and the GPU's name")
-	o.set(procsVar, strconv.Itoa(procs), "the number of processes that the limits below are made for (--procs)")
+	e.set(EnvLeaseID, id, "the hook counts the processes of this lease that use a GPU, and says so where their parts are more than the lease")
+	e.set(partVar, strings.Join(parts, ","), "of each GPU the lease, a process's bytes of it, its bytes, and the GPU's name")
+	e.set(procsVar, strconv.Itoa(procs), "the number of processes that the limits below are made for (--procs)")
 }
 
 // visible names the GPUs. JAX takes memory on every one that it sees, and what
 // is not seen needs no limit.
-func (o *outfit) visible(g Grant) {
+func (e *editor) visible(lim Limits) {
 	var names []string
-	for _, l := range g.Leases {
+	for _, l := range lim.Leases {
 		names = append(names, l.Visible)
 	}
 	if names[0] != "" {
-		o.set(visibleVar, strings.Join(names, ","), "the program sees the GPUs of its leases and no others")
+		e.set(visibleVar, strings.Join(names, ","), "the program sees the GPUs of its leases and no others")
 	}
 }

@@ -7,9 +7,13 @@ import (
 	"testing"
 
 	"gpumem/policy"
+	"gpumem/share/overhead"
 )
 
-const gib = 1 << 30
+const (
+	gib = 1 << 30
+	mib = 1 << 20
+)
 
 // simulated is a lease on a GPU of 24 GiB that takes nothing outside of pools.
 func simulated(bytes uint64) Lease {
@@ -17,7 +21,7 @@ func simulated(bytes uint64) Lease {
 }
 
 // must is For, where it may not fail.
-func must(t testing.TB, env, command []string, g Grant) Outfit {
+func must(t testing.TB, env, command []string, g Limits) Environment {
 	t.Helper()
 	o, err := For(env, command, g)
 	if err != nil {
@@ -27,14 +31,14 @@ func must(t testing.TB, env, command []string, g Grant) Outfit {
 }
 
 // get is a variable as a program sees it.
-func get(o Outfit, name string) string {
+func get(o Environment, name string) string {
 	text, _ := policy.Environ(o.Env).Lookup(name)
 	return text
 }
 
 // TestWithoutHookNothingIsRemarked: who asked for the hook has said that there is none.
 func TestWithoutHookNothingIsRemarked(t *testing.T) {
-	for _, c := range must(t, nil, nil, Grant{Leases: []Lease{simulated(gib)}}).Changes {
+	for _, c := range must(t, nil, nil, Limits{Leases: []Lease{simulated(gib)}}).Changes {
 		if c.Remark {
 			t.Errorf("%+v", c)
 		}
@@ -44,17 +48,17 @@ func TestWithoutHookNothingIsRemarked(t *testing.T) {
 // TestFor: each case is an environment, and the variables that must come of it;
 // "-" is one that must not be set. remark is part of what must be said.
 func TestFor(t *testing.T) {
-	six := Grant{Leases: []Lease{simulated(6 * gib)}}
-	two := Grant{Leases: []Lease{
+	six := Limits{Leases: []Lease{simulated(6 * gib)}}
+	two := Limits{Leases: []Lease{
 		{Visible: "1", Ordinal: 1, Bytes: 6 * gib, Total: 24 * gib, CCMajor: 8, Simulated: true},
 		{Visible: "0", Ordinal: 0, Bytes: 8 * gib, Total: 16 * gib, CCMajor: 8, Simulated: true},
 	}}
-	with := func(change func(*Grant)) Grant { g := six; change(&g); return g }
-	growth := with(func(g *Grant) { g.Growth = true })
+	with := func(change func(*Limits)) Limits { g := six; change(&g); return g }
+	growth := with(func(g *Limits) { g.Growth = true })
 	for _, tc := range []struct {
 		name   string
 		env    []string
-		g      Grant
+		g      Limits
 		want   []string
 		remark string
 	}{
@@ -65,7 +69,7 @@ func TestFor(t *testing.T) {
 		{"two GPUs", nil, two, []string{
 			"CUDA_VISIBLE_DEVICES=1,0", "XLA_PYTHON_CLIENT_MEM_FRACTION=0.25", "GPUMEM_TF_LIMIT_MIB=6144,8192", "GPUMEM_TF_FRACTION=0.25",
 			"GPUMEM_TORCH_FRACTION=0.25,0.5", "CUPY_GPU_MEMORY_LIMIT=6442450944"}, "GPU 1, which has the least of 2"},
-		{"a GPU without a name", nil, Grant{Leases: []Lease{{Bytes: gib, Total: gib, Simulated: true}}}, []string{"CUDA_VISIBLE_DEVICES=-", "XLA_PYTHON_CLIENT_MEM_FRACTION=1"}, ""},
+		{"a GPU without a name", nil, Limits{Leases: []Lease{{Bytes: gib, Total: gib, Simulated: true}}}, []string{"CUDA_VISIBLE_DEVICES=-", "XLA_PYTHON_CLIENT_MEM_FRACTION=1"}, ""},
 		{"the first of a name counts", []string{"CUPY_GPU_MEMORY_LIMIT=5", "CUPY_GPU_MEMORY_LIMIT=9"}, six, []string{"CUPY_GPU_MEMORY_LIMIT=5"}, ""},
 
 		{"a smaller fraction", []string{"XLA_PYTHON_CLIENT_MEM_FRACTION=.1"}, six, []string{"XLA_PYTHON_CLIENT_MEM_FRACTION=.1"}, "user's own"},
@@ -81,8 +85,8 @@ func TestFor(t *testing.T) {
 		{"growth", nil, growth, []string{"XLA_PYTHON_CLIENT_PREALLOCATE=false"}, ""},
 		{"growth that is refused", []string{"XLA_PYTHON_CLIENT_PREALLOCATE=true"}, growth, []string{"XLA_PYTHON_CLIENT_PREALLOCATE=false"}, ""},
 		{"the user's preallocation", []string{"XLA_PYTHON_CLIENT_PREALLOCATE=false"}, six, []string{"XLA_PYTHON_CLIENT_PREALLOCATE=false"}, ""},
-		{"an allocator", nil, with(func(g *Grant) { g.Allocator = "vmm" }), []string{"XLA_PYTHON_CLIENT_ALLOCATOR=vmm"}, ""},
-		{"one without a limit", nil, with(func(g *Grant) { g.Allocator = "cuda_async" }), []string{"XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async"}, "not enforced: JAX's allocator cuda_async"},
+		{"an allocator", nil, with(func(g *Limits) { g.Allocator = "vmm" }), []string{"XLA_PYTHON_CLIENT_ALLOCATOR=vmm"}, ""},
+		{"one without a limit", nil, with(func(g *Limits) { g.Allocator = "cuda_async" }), []string{"XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async"}, "not enforced: JAX's allocator cuda_async"},
 		{"the user's", []string{"XLA_PYTHON_CLIENT_ALLOCATOR=platform"}, six, []string{"XLA_PYTHON_CLIENT_ALLOCATOR=platform"}, "not enforced: JAX's allocator platform"},
 		{"the user's, unknown", []string{"XLA_PYTHON_CLIENT_ALLOCATOR=cuda"}, six, []string{"XLA_PYTHON_CLIENT_ALLOCATOR=cuda"}, "JAX refuses it"},
 		{"as an option", []string{"JAX_PJRT_CLIENT_CREATE_OPTIONS=allocator:cuda_async"}, six, []string{"JAX_PJRT_CLIENT_CREATE_OPTIONS=allocator:cuda_async"}, "not enforced: JAX's allocator cuda_async"},
@@ -90,9 +94,9 @@ func TestFor(t *testing.T) {
 		{"and others", []string{"JAX_PJRT_CLIENT_CREATE_OPTIONS=allocator:bfc;memory_fraction_policy:0.75+"}, six, []string{"JAX_PJRT_CLIENT_CREATE_OPTIONS=allocator:bfc"}, ""},
 		{"unified memory", []string{"TF_FORCE_UNIFIED_MEMORY=1"}, six, []string{"TF_FORCE_UNIFIED_MEMORY=-"}, "below 1 for 1"},
 
-		{"GoMLX on the CPU", []string{"GOMLX_BACKEND=xla:cpu"}, with(func(g *Grant) { g.Allocator = "bfc" }), []string{"GOMLX_BACKEND=xla:cpu"}, ""},
+		{"GoMLX on the CPU", []string{"GOMLX_BACKEND=xla:cpu"}, with(func(g *Limits) { g.Allocator = "bfc" }), []string{"GOMLX_BACKEND=xla:cpu"}, ""},
 		{"GoMLX", []string{"GOMLX_BACKEND=xla:cuda"}, six, []string{"GOMLX_BACKEND=xla:cuda,memory_fraction=0.25"}, ""},
-		{"GoMLX, merged", []string{"GOMLX_BACKEND=xla:cuda,tf32,visible_devices=1;2,preallocate=true,memory_fraction=0.9"}, with(func(g *Grant) { g.Growth, g.Allocator = true, "bfc" }),
+		{"GoMLX, merged", []string{"GOMLX_BACKEND=xla:cuda,tf32,visible_devices=1;2,preallocate=true,memory_fraction=0.9"}, with(func(g *Limits) { g.Growth, g.Allocator = true, "bfc" }),
 			[]string{"GOMLX_BACKEND=xla:cuda,tf32,memory_fraction=0.25,preallocate=false,allocator=bfc"}, ""},
 		{"GoMLX, smaller", []string{"GOMLX_BACKEND=xla:cuda,memory_fraction=0.1"}, six, []string{"GOMLX_BACKEND=xla:cuda,memory_fraction=0.1"}, ""},
 		{"GoMLX without a limit", []string{"GOMLX_BACKEND=xla:cuda,allocator=platform"}, six, []string{"GOMLX_BACKEND=xla:cuda,allocator=platform,memory_fraction=0.25"}, "not enforced: the allocator platform"},
@@ -100,7 +104,7 @@ func TestFor(t *testing.T) {
 		{"TensorFlow as the user has it", []string{"TF_FORCE_GPU_ALLOW_GROWTH=false"}, six, []string{"TF_FORCE_GPU_ALLOW_GROWTH=false"}, "as the user has it"},
 		{"what defeats a session's fraction", []string{"TF_DEVICE_MIN_SYS_MEMORY_IN_MB=1000"}, six, []string{"TF_DEVICE_MIN_SYS_MEMORY_IN_MB=-"}, ""},
 		{"TensorFlow without a limit", []string{"TF_GPU_ALLOCATOR=cuda_malloc_async"}, six, []string{"TF_GPU_ALLOCATOR=cuda_malloc_async"}, "TensorFlow's allocator cuda_malloc_async"},
-		{"TensorFlow off the GPU", []string{"GPUMEM_TF_LIMIT_MIB=7"}, with(func(g *Grant) { g.CPUTensorFlow = true }), []string{"GPUMEM_TF_CPU=1", "GPUMEM_TF_LIMIT_MIB=-", "TF_FORCE_GPU_ALLOW_GROWTH=-"}, ""},
+		{"TensorFlow off the GPU", []string{"GPUMEM_TF_LIMIT_MIB=7"}, with(func(g *Limits) { g.CPUTensorFlow = true }), []string{"GPUMEM_TF_CPU=1", "GPUMEM_TF_LIMIT_MIB=-", "TF_FORCE_GPU_ALLOW_GROWTH=-"}, ""},
 		{"within a lease of another", []string{"GPUMEM_TF_CPU=1", "GPUMEM_TORCH_FRACTION=1"}, six, []string{"GPUMEM_TF_CPU=-", "GPUMEM_TORCH_FRACTION=0.25"}, ""},
 
 		{"PyTorch's smaller fraction", []string{"PYTORCH_ALLOC_CONF=expandable_segments:True,per_process_memory_fraction:0.1"}, two, []string{"GPUMEM_TORCH_FRACTION=0.1,0.1"}, ""},
@@ -146,15 +150,15 @@ func TestFor(t *testing.T) {
 // TestRestStays: what is not ours keeps its value and place, odd lines too.
 func TestRestStays(t *testing.T) {
 	env := []string{"B=2", "A=1=1", "odd", "=C:=C:\\x", "E="}
-	got := must(t, env, nil, Grant{Leases: []Lease{simulated(gib)}}).Env
+	got := must(t, env, nil, Limits{Leases: []Lease{simulated(gib)}}).Env
 	if !slices.Equal(got[:2], []string{"B=2", "A=1=1"}) || !slices.Contains(got, "odd") || !slices.Contains(got, "=C:=C:\\x") || !slices.Contains(got, "E=") {
 		t.Errorf("got %q", got)
 	}
 }
 
-// TestTwice: the outfit of an outfit is the same, and changes nothing.
+// TestTwice: the environment of an environment is the same, and changes nothing.
 func TestTwice(t *testing.T) {
-	g := Grant{Leases: []Lease{simulated(6 * gib)}, Hook: "/the/hook", Growth: true}
+	g := Limits{Leases: []Lease{simulated(6 * gib)}, Hook: "/the/hook", Growth: true}
 	once := must(t, []string{"PYTHONPATH=/mine", "GOMLX_BACKEND=xla:cuda"}, nil, g)
 	twice := must(t, once.Env, nil, g)
 	if !slices.Equal(once.Env, twice.Env) {
@@ -171,21 +175,21 @@ func TestRefusals(t *testing.T) {
 	real := Lease{Visible: "GPU-a", Bytes: 600 * mib, Total: 80 * gib, CCMajor: 9}
 	for _, tc := range []struct {
 		name string
-		g    Grant
+		g    Limits
 		want string
 	}{
-		{"no lease", Grant{}, "at least one"},
-		{"of nothing", Grant{Leases: []Lease{simulated(0)}}, "a lease of 0 bytes"},
-		{"of more than there is", Grant{Leases: []Lease{simulated(25 * gib)}}, "want from 1 to all of it"},
-		{"two names in one", Grant{Leases: []Lease{{Visible: "0,1", Bytes: 1, Total: 1}}}, "is not one GPU"},
-		{"one GPU twice", Grant{Leases: []Lease{simulated(gib), simulated(gib)}}, "two leases on GPU-a"},
-		{"half named", Grant{Leases: []Lease{simulated(gib), {Bytes: gib, Total: gib}}}, "name all or none"},
-		{"less than the context", Grant{Leases: []Lease{real}}, "is too small for jax, which needs at least 1.09 GiB, 1.09 GiB of that outside of the pool (CUDA context, libraries); take a larger --mem, or set that part with --overhead"},
-		{"less than the user says", Grant{Leases: []Lease{simulated(gib)}, Overhead: gib}, "or a smaller --overhead"},
-		{"less than one step", Grant{Leases: []Lease{{Bytes: 2*mib + 1, Total: 1 << 50, Simulated: true}}, Overhead: 2}, "is too small for"},
-		{"an unknown allocator", Grant{Leases: []Lease{simulated(gib)}, Allocator: "elastic"}, `allocator "elastic": XLA_PYTHON_CLIENT_ALLOCATOR env var must be one of`},
-		{"less than a process needs", Grant{Leases: []Lease{simulated(gib)}, Procs: 2, Overhead: 600 * mib}, "1/2 of the lease of 1 GiB, 512 MiB is too small for jax, which needs at least 602 MiB, 600 MiB of that outside"},
-		{"too many processes", Grant{Leases: []Lease{simulated(gib)}, Procs: 1025}, "want from 1 to 1024"},
+		{"no lease", Limits{}, "at least one"},
+		{"of nothing", Limits{Leases: []Lease{simulated(0)}}, "a lease of 0 bytes"},
+		{"of more than there is", Limits{Leases: []Lease{simulated(25 * gib)}}, "want from 1 to all of it"},
+		{"two names in one", Limits{Leases: []Lease{{Visible: "0,1", Bytes: 1, Total: 1}}}, "is not one GPU"},
+		{"one GPU twice", Limits{Leases: []Lease{simulated(gib), simulated(gib)}}, "two leases on GPU-a"},
+		{"half named", Limits{Leases: []Lease{simulated(gib), {Bytes: gib, Total: gib}}}, "name all or none"},
+		{"less than the context", Limits{Leases: []Lease{real}}, "is too small for jax, which needs at least 1.09 GiB, 1.09 GiB of that outside of the pool (CUDA context, libraries); take a larger --mem, or set that part with --overhead"},
+		{"less than the user says", Limits{Leases: []Lease{simulated(gib)}, Overhead: gib}, "or a smaller --overhead"},
+		{"less than one step", Limits{Leases: []Lease{{Bytes: 2*mib + 1, Total: 1 << 50, Simulated: true}}, Overhead: 2}, "is too small for"},
+		{"an unknown allocator", Limits{Leases: []Lease{simulated(gib)}, Allocator: "elastic"}, `allocator "elastic": XLA_PYTHON_CLIENT_ALLOCATOR env var must be one of`},
+		{"less than a process needs", Limits{Leases: []Lease{simulated(gib)}, Procs: 2, Overhead: 600 * mib}, "1/2 of the lease of 1 GiB, 512 MiB is too small for jax, which needs at least 602 MiB, 600 MiB of that outside"},
+		{"too many processes", Limits{Leases: []Lease{simulated(gib)}, Procs: 1025}, "want from 1 to 1024"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			_, err := For(nil, nil, tc.g)
@@ -196,18 +200,18 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestOverheadOrder: what the user says goes before what was learnt, and that
+// TestOverheadOrder: what the user says goes before what was measured, and that
 // before the table.
 func TestOverheadOrder(t *testing.T) {
 	l := Lease{Bytes: 6 * gib, Total: 24 * gib, CCMajor: 8}
 	for _, tc := range []struct {
-		g    Grant
+		g    Limits
 		want uint64
 	}{
-		{Grant{}, 6*gib - Overhead("cupy", l, 1)},
-		{Grant{Learned: map[string]uint64{"cupy": gib}}, 5 * gib},
-		{Grant{Learned: map[string]uint64{"jax": gib}}, 6*gib - Overhead("cupy", l, 1)},
-		{Grant{Learned: map[string]uint64{"cupy": gib}, Overhead: 2 * gib}, 4 * gib},
+		{Limits{}, 6*gib - overhead.Of("cupy", l.gpu(), 1)},
+		{Limits{Measured: map[string]uint64{"cupy": gib}}, 5 * gib},
+		{Limits{Measured: map[string]uint64{"jax": gib}}, 6*gib - overhead.Of("cupy", l.gpu(), 1)},
+		{Limits{Measured: map[string]uint64{"cupy": gib}, Overhead: 2 * gib}, 4 * gib},
 	} {
 		tc.g.Leases = []Lease{l}
 		if got := get(must(t, nil, nil, tc.g), "CUPY_GPU_MEMORY_LIMIT"); got != fmt.Sprint(tc.want) {

@@ -16,7 +16,7 @@ const (
 	tfSystemVar    = "TF_DEVICE_MIN_SYS_MEMORY_IN_MB"
 	tfAllocatorVar = "TF_GPU_ALLOCATOR"
 
-	// What the hook reads; see hook/gpumem_hook.py.
+	// What the hook reads; see share/hook/gpumem_hook.py.
 	hookLimitVar    = "GPUMEM_TF_LIMIT_MIB" // of each GPU, with commas between
 	hookFractionVar = "GPUMEM_TF_FRACTION"  // for sessions (TensorFlow 1): the least of all GPUs
 	hookCPUVar      = "GPUMEM_TF_CPU"       // 1: no GPU at all
@@ -24,41 +24,41 @@ const (
 )
 
 // tensorflow gives TensorFlow its limit.
-func (o *outfit) tensorflow(g Grant) error {
+func (e *editor) tensorflow(lim Limits) error {
 	stale := func(names ...string) { // of a lease around this one
 		for _, name := range names {
-			o.unset(name, "of another lease")
+			e.unset(name, "of another lease")
 		}
 	}
-	if g.CPUTensorFlow {
+	if lim.CPUTensorFlow {
 		stale(hookLimitVar, hookFractionVar)
-		o.set(hookCPUVar, "1", "the hook hides the GPUs from TensorFlow")
+		e.set(hookCPUVar, "1", "the hook hides the GPUs from TensorFlow")
 		return nil
 	}
 	stale(hookCPUVar)
 	var limits []string
-	for _, l := range g.Leases {
-		bytes, err := g.pool("tensorflow", l)
+	for _, l := range lim.Leases {
+		bytes, err := lim.pool("tensorflow", l)
 		if err != nil {
 			return err
 		}
 		limits = append(limits, strconv.FormatUint(bytes>>20, 10))
 	}
-	fractions, err := g.fractions("tensorflow", 0)
+	fractions, err := lim.fractions("tensorflow", 0)
 	if err != nil {
 		return err
 	}
-	if o.has(tfGrowthVar) && o.get(tfGrowthVar) != "true" {
-		o.keep(tfGrowthVar, "as the user has it")
+	if e.has(tfGrowthVar) && e.get(tfGrowthVar) != "true" {
+		e.keep(tfGrowthVar, "as the user has it")
 	} else {
-		o.set(tfGrowthVar, "true", "TensorFlow takes memory as it is needed")
+		e.set(tfGrowthVar, "true", "TensorFlow takes memory as it is needed")
 	}
-	o.set(hookLimitVar, strings.Join(limits, ","), g.why("tensorflow", -1)+", in MiB: the hook makes it TensorFlow's limit")
-	o.set(hookFractionVar, strconv.FormatFloat(slices.Min(fractions), 'f', -1, 64), "the same for sessions, as TensorFlow 1 has them")
-	o.unset(tfSystemVar, "with it a session's pool is what is free less so much, whatever its fraction")
-	a, err := policy.Explain(o.environment(), policy.Framework{Name: "tensorflow"}, policy.Device{Total: g.Leases[0].Total, Free: g.Leases[0].Total, CCMajor: g.Leases[0].CCMajor})
+	e.set(hookLimitVar, strings.Join(limits, ","), lim.why("tensorflow", -1)+", in MiB: the hook makes it TensorFlow's limit")
+	e.set(hookFractionVar, strconv.FormatFloat(slices.Min(fractions), 'f', -1, 64), "the same for sessions, as TensorFlow 1 has them")
+	e.unset(tfSystemVar, "with it a session's pool is what is free less so much, whatever its fraction")
+	a, err := policy.Explain(e.environment(), policy.Framework{Name: "tensorflow"}, policy.Device{Total: lim.Leases[0].Total, Free: lim.Leases[0].Total, CCMajor: lim.Leases[0].CCMajor})
 	if err == nil && (a.Allocator == "cuda_async" || a.Allocator == "cuda_malloc") {
-		o.keep(tfAllocatorVar, fmt.Sprintf("the lease is not enforced: TensorFlow's allocator %s has no limit", o.get(tfAllocatorVar)))
+		e.keep(tfAllocatorVar, fmt.Sprintf("the lease is not enforced: TensorFlow's allocator %s has no limit", e.get(tfAllocatorVar)))
 	}
 	return nil
 }
@@ -66,21 +66,21 @@ func (o *outfit) tensorflow(g Grant) error {
 const pythonPath = "PYTHONPATH"
 
 // hook puts the Python files on PYTHONPATH, before all others.
-func (o *outfit) hook(g Grant, command []string) {
-	if g.Hook == "" {
+func (e *editor) hook(lim Limits, command []string) {
+	if lim.Hook == "" {
 		return // which who asked for the hook has said
 	}
-	value := g.Hook
-	if old := o.get(pythonPath); old != "" {
-		folders := slices.DeleteFunc(strings.Split(old, listSeparator), func(p string) bool { return p == g.Hook })
-		value = strings.Join(append([]string{g.Hook}, folders...), listSeparator)
+	value := lim.Hook
+	if old := e.get(pythonPath); old != "" {
+		folders := slices.DeleteFunc(strings.Split(old, listSeparator), func(p string) bool { return p == lim.Hook })
+		value = strings.Join(append([]string{lim.Hook}, folders...), listSeparator)
 	}
-	o.set(pythonPath, value, "the hook that sets TensorFlow's and PyTorch's limits when they are imported; it then runs the user's own sitecustomize")
-	if flag := deafFlag(command, o.get); flag != "" {
+	e.set(pythonPath, value, "the hook that sets TensorFlow's and PyTorch's limits when they are imported; it then runs the user's own sitecustomize")
+	if flag := deafFlag(command, e.get); flag != "" {
 		why := "Python is started with " + flag + " and does not look at it: the lease is not enforced for TensorFlow, nor for PyTorch before 2.10"
-		if g.Record != "" {
+		if lim.Record != "" {
 			why += "; PyTorch is not recorded"
 		}
-		o.keep(pythonPath, why)
+		e.keep(pythonPath, why)
 	}
 }

@@ -19,12 +19,12 @@ const torchKey = "per_process_memory_fraction" // a setting since PyTorch 2.10
 var torchLists = []string{"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF"}
 
 // torch gives PyTorch its fraction.
-func (o *outfit) torch(g Grant, command []string) error {
-	fractions, err := g.fractions("pytorch", 0)
+func (e *editor) torch(lim Limits, command []string) error {
+	fractions, err := lim.fractions("pytorch", 0)
 	if err != nil {
 		return err
 	}
-	theirs, given := o.torchFraction()
+	theirs, given := e.torchFraction()
 	var texts []string
 	for i, f := range fractions {
 		if given && theirs <= f {
@@ -32,14 +32,14 @@ func (o *outfit) torch(g Grant, command []string) error {
 		}
 		texts = append(texts, strconv.FormatFloat(fractions[i], 'f', -1, 64))
 	}
-	o.set(hookTorchVar, strings.Join(texts, ","), g.why("pytorch", -1)+": the hook makes it PyTorch's fraction")
+	e.set(hookTorchVar, strings.Join(texts, ","), lim.why("pytorch", -1)+": the hook makes it PyTorch's fraction")
 
 	// A setting that a release does not know is an error there, so that it is
 	// put in only where all that are found know it.
 	smallest := strconv.FormatFloat(slices.Min(fractions), 'f', -1, 64)
 	name, text, release := "", "", ""
-	for _, v := range torchReleases(command, o.get) {
-		n, t, err := policy.MergePyTorch(o.environment(), v, torchKey, smallest)
+	for _, v := range torchReleases(command, e.get) {
+		n, t, err := policy.MergePyTorch(e.environment(), v, torchKey, smallest)
 		if err != nil || release != "" && (n != name || t != text) {
 			release = ""
 			break
@@ -47,11 +47,11 @@ func (o *outfit) torch(g Grant, command []string) error {
 		name, text, release = n, t, v
 	}
 	if release != "" {
-		o.set(name, text, fmt.Sprintf("the same as a setting, which PyTorch %s knows", release))
+		e.set(name, text, fmt.Sprintf("the same as a setting, which PyTorch %s knows", release))
 	}
 	for _, off := range []string{"PYTORCH_NO_CUDA_MEMORY_CACHING", "PYTORCH_NO_HIP_MEMORY_CACHING"} {
-		if o.has(off) {
-			o.keep(off, "the lease is not enforced: without its pool PyTorch has no limit")
+		if e.has(off) {
+			e.keep(off, "the lease is not enforced: without its pool PyTorch has no limit")
 		}
 	}
 	return nil
@@ -60,9 +60,9 @@ func (o *outfit) torch(g Grant, command []string) error {
 var torchFraction = regexp.MustCompile(torchKey + `\s*:\s*([0-9.eE+-]+)`)
 
 // torchFraction is the smallest fraction in the user's lists.
-func (o *outfit) torchFraction() (f float64, given bool) {
+func (e *editor) torchFraction() (f float64, given bool) {
 	for _, name := range torchLists {
-		for _, m := range torchFraction.FindAllStringSubmatch(o.get(name), -1) {
+		for _, m := range torchFraction.FindAllStringSubmatch(e.get(name), -1) {
 			if x, err := strconv.ParseFloat(m[1], 64); err == nil && x >= 0 && x <= 1 && (!given || x < f) {
 				f, given = x, true
 			}

@@ -1,6 +1,6 @@
-// What programs were measured to hold outside of their pools, kept between runs.
+// Measurements of earlier runs, kept between runs.
 
-package runenv
+package overhead
 
 import (
 	"crypto/sha256"
@@ -9,21 +9,20 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
-	"strings"
 
 	"gpumem/internal/privdir"
 )
 
-// Learned is a folder of measured overheads, private to this user: one file for
+// Store is a folder of measured overheads, private to this user: one file for
 // each program. Several processes may use it at once; of two that save at the same
 // instant the later one may undo the earlier one's measurement.
-type Learned struct {
+type Store struct {
 	open func() (*privdir.Dir, error)
 }
 
-// NewLearned is the folder in this user's private folder, see [privdir.User].
-func NewLearned() Learned {
-	return Learned{func() (*privdir.Dir, error) {
+// NewStore returns the store in this user's private folder, see [privdir.User].
+func NewStore() Store {
+	return Store{func() (*privdir.Dir, error) {
 		user, err := privdir.User(nil)
 		if err != nil {
 			return nil, err
@@ -36,48 +35,20 @@ func NewLearned() Learned {
 // kept is how many measurements of a program and framework are kept.
 const kept = 8
 
-// learnt is one file.
-type learnt struct {
+// measurements is one file.
+type measurements struct {
 	Format  int                 `json:"format"` // 1
 	Program string              `json:"program"`
 	Bytes   map[string][]uint64 `json:"outside_pool_bytes"` // by framework, the oldest first
 }
 
-// Program is the name under which a command's measurements are kept: the program
-// and, if it is an interpreter's, the script or module (-m), with absolute paths
-// of what is a file in dir.
-func Program(command []string, dir string) string {
-	if len(command) == 0 {
-		return ""
-	}
-	name := filepath.Base(command[0])
-	if !interpreter.MatchString(name) {
-		return name
-	}
-	for i, w := range command[1:] {
-		switch {
-		case w == "-m" && i+2 < len(command):
-			return name + " -m " + command[i+2]
-		case w == "-c":
-			return name + " -c"
-		case strings.HasPrefix(w, "-"):
-			continue
-		case !filepath.IsAbs(w):
-			w = filepath.Join(dir, w)
-		}
-		return name + " " + w
-	}
-	return name
-}
-
-// Load is the room outside of the pool, in bytes, for each framework that a
-// program was measured with: the most of the last 8 measurements, and an eighth
-// on top. It is empty for a program that was never measured.
+// Load returns the overhead in bytes for each framework that a program was measured
+// with: the maximum of the last 8 measurements, plus an eighth. It is empty for a
+// program that was never measured.
 //
-// The error is a note: what there is cannot be read, or is damaged, and counts
-// as nothing.
-func (l Learned) Load(program string) (map[string]uint64, error) {
-	dir, err := l.open()
+// The error is a note: the file is damaged or cannot be read, and is not used.
+func (s Store) Load(program string) (map[string]uint64, error) {
+	dir, err := s.open()
 	if err != nil { // where nothing can be kept, nothing was
 		return nil, nil
 	}
@@ -97,16 +68,16 @@ func (l Learned) Load(program string) (map[string]uint64, error) {
 	return room, nil
 }
 
-// Save adds a measurement of a program, in bytes. What is damaged is replaced.
-func (l Learned) Save(program, framework string, bytes uint64) error {
-	dir, err := l.open()
+// Save adds a measurement of a program, in bytes. A damaged file is replaced.
+func (s Store) Save(program, framework string, bytes uint64) error {
+	dir, err := s.open()
 	if err != nil {
-		return fmt.Errorf("cannot remember what %s needs: %w", program, err)
+		return fmt.Errorf("cannot save the measurement of %s: %w", program, err)
 	}
 	defer dir.Close()
 	file, err := read(dir, program)
 	if err != nil || file.Bytes == nil {
-		file = learnt{Format: 1, Program: program, Bytes: map[string][]uint64{}}
+		file = measurements{Format: 1, Program: program, Bytes: map[string][]uint64{}}
 	}
 	list := append(file.Bytes[framework], bytes)
 	file.Bytes[framework] = list[max(0, len(list)-kept):]
@@ -115,7 +86,7 @@ func (l Learned) Save(program, framework string, bytes uint64) error {
 		err = dir.WriteFile(fileName(program), append(data, '\n'))
 	}
 	if err != nil {
-		return fmt.Errorf("cannot remember what %s needs: %w", program, err)
+		return fmt.Errorf("cannot save the measurement of %s: %w", program, err)
 	}
 	return nil
 }
@@ -123,23 +94,23 @@ func (l Learned) Save(program, framework string, bytes uint64) error {
 // sane bounds a measurement: no GPU has as much.
 const sane = 1 << 50
 
-func read(dir *privdir.Dir, program string) (learnt, error) {
+func read(dir *privdir.Dir, program string) (measurements, error) {
 	name := fileName(program)
 	data, err := dir.ReadFile(name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return learnt{}, nil
+		return measurements{}, nil
 	case err != nil:
-		return learnt{}, fmt.Errorf("what was learnt of %s is not used: %w", program, err)
+		return measurements{}, fmt.Errorf("the measurements of %s are not used: %w", program, err)
 	}
-	return parseLearned(filepath.Join(dir.Path(), name), program, data)
+	return parse(filepath.Join(dir.Path(), name), program, data)
 }
 
-// parseLearned reads one file.
-func parseLearned(path, program string, data []byte) (learnt, error) {
-	var file learnt
-	damaged := func(why string) (learnt, error) {
-		return learnt{}, fmt.Errorf("%s is damaged (%s) and not used; the next measurement replaces it", path, why)
+// parse reads one file.
+func parse(path, program string, data []byte) (measurements, error) {
+	var file measurements
+	damaged := func(why string) (measurements, error) {
+		return measurements{}, fmt.Errorf("%s is damaged (%s) and not used; the next measurement replaces it", path, why)
 	}
 	if err := json.Unmarshal(data, &file); err != nil {
 		return damaged("no JSON of ours")

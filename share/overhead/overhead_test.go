@@ -1,4 +1,4 @@
-package runenv
+package overhead
 
 import (
 	"testing"
@@ -24,7 +24,7 @@ func TestContexts(t *testing.T) {
 		{"RTX PRO 6000", 12, 97247, 555},
 		{"GTX 1650", 7, 3903, 64},
 	} {
-		got := contextBytes(Lease{CCMajor: tc.major, Total: tc.totalMiB * mib}) / mib
+		got := contextBytes(GPU{CCMajor: tc.major, Total: tc.totalMiB * mib}) / mib
 		if got*10 < tc.measured*9 || got > tc.measured*3 {
 			t.Errorf("%s: %d MiB, measured %d", tc.gpu, got, tc.measured)
 		}
@@ -36,11 +36,11 @@ func TestContexts(t *testing.T) {
 }
 
 func TestOverhead(t *testing.T) {
-	h100 := Lease{Total: 81089 * mib, CCMajor: 9}
+	h100 := GPU{Total: 81089 * mib, CCMajor: 9}
 	for _, tc := range []struct {
 		name      string
 		framework string
-		l         Lease
+		l         GPU
 		gpus      int
 		want      uint64
 	}{
@@ -49,20 +49,20 @@ func TestOverhead(t *testing.T) {
 		{"PyTorch", "pytorch", h100, 1, 552 + 150 + 500},
 		{"CuPy", "cupy", h100, 1, 552 + 30 + 32},
 		{"eight of them", "jax", h100, 8, 552 + 30 + 500 + 32 + 512},
-		{"a context that is known", "cupy", Lease{Total: h100.Total, CCMajor: 9, Context: 100 * mib}, 1, 100 + 30 + 32},
-		{"simulated", "jax", Lease{Total: gib, CCMajor: 9, Simulated: true}, 4, 0},
-		{"simulated, with a context", "jax", Lease{Total: gib, CCMajor: 9, Simulated: true, Context: 300 * mib}, 4, 300},
+		{"a context that is known", "cupy", GPU{Total: h100.Total, CCMajor: 9, Context: 100 * mib}, 1, 100 + 30 + 32},
+		{"simulated", "jax", GPU{Total: 1 << 30, CCMajor: 9, Simulated: true}, 4, 0},
+		{"simulated, with a context", "jax", GPU{Total: 1 << 30, CCMajor: 9, Simulated: true, Context: 300 * mib}, 4, 300},
 	} {
-		if got := Overhead(tc.framework, tc.l, tc.gpus); got != tc.want*mib {
+		if got := Of(tc.framework, tc.l, tc.gpus); got != tc.want*mib {
 			t.Errorf("%s: %d MiB, want %d", tc.name, got/mib, tc.want)
 		}
-		for _, p := range Parts(tc.framework, tc.l, tc.gpus) {
-			if p.What == "" || p.Source == "" || p.Bytes == 0 {
+		for _, p := range parts(tc.framework, tc.l, tc.gpus) {
+			if p.what == "" || p.source == "" || p.bytes == 0 {
 				t.Errorf("%s: %+v", tc.name, p)
 			}
 		}
 	}
-	a100 := Overhead("jax", Lease{Total: 81101 * mib, CCMajor: 8}, 1)
+	a100 := Of("jax", GPU{Total: 81101 * mib, CCMajor: 8}, 1)
 	if a100 != (456+30+500+8)*mib+mib/8 {
 		t.Errorf("JAX on an A100: %d", a100)
 	}

@@ -1,4 +1,4 @@
-package runenv
+package overhead
 
 import (
 	"maps"
@@ -13,26 +13,26 @@ import (
 	"gpumem/internal/privdir"
 )
 
-// measured is what is learnt in a folder.
-func measured(dir string) Learned {
-	return Learned{func() (*privdir.Dir, error) { return privdir.Open(dir) }}
+// storeIn is a store in a folder.
+func storeIn(dir string) Store {
+	return Store{func() (*privdir.Dir, error) { return privdir.Open(dir) }}
 }
 
-// TestLearned: against a list for each program and framework.
-func TestLearned(t *testing.T) {
+// TestStore: against a list for each program and framework.
+func TestStore(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		dir, err := os.MkdirTemp("", "learned")
+		dir, err := os.MkdirTemp("", "store")
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer os.RemoveAll(dir)
-		learned := measured(dir)
+		store := storeIn(dir)
 		model := map[string]map[string][]uint64{}
 		for range rapid.IntRange(0, 30).Draw(t, "steps") {
 			program := rapid.SampledFrom([]string{"a", "python x.py", "ü/\x00"}).Draw(t, "program")
 			framework := rapid.SampledFrom([]string{"jax", "pytorch"}).Draw(t, "framework")
 			bytes := rapid.Uint64Range(0, 1<<40).Draw(t, "bytes")
-			if err := learned.Save(program, framework, bytes); err != nil {
+			if err := store.Save(program, framework, bytes); err != nil {
 				t.Fatal(err)
 			}
 			if model[program] == nil {
@@ -49,7 +49,7 @@ func TestLearned(t *testing.T) {
 				}
 				want[f] = most + most/8
 			}
-			got, err := learned.Load(program)
+			got, err := store.Load(program)
 			if err != nil || !maps.Equal(got, want) {
 				t.Fatalf("%q: got %v, %v; want %v", program, got, err, want)
 			}
@@ -57,10 +57,10 @@ func TestLearned(t *testing.T) {
 	})
 }
 
-// TestLearnedDamaged: what is damaged counts as nothing, says so, and is replaced.
-func TestLearnedDamaged(t *testing.T) {
+// TestStoreDamaged: what is damaged counts as nothing, says so, and is replaced.
+func TestStoreDamaged(t *testing.T) {
 	dir := t.TempDir()
-	l := measured(dir)
+	l := storeIn(dir)
 	if room, err := l.Load("prog"); len(room) != 0 || err != nil {
 		t.Errorf("never measured: %v, %v", room, err)
 	}
@@ -102,18 +102,18 @@ func TestLearnedDamaged(t *testing.T) {
 	}
 }
 
-// TestLearnedAtOnce: whoever reads meanwhile sees a whole file.
-func TestLearnedAtOnce(t *testing.T) {
+// TestStoreAtOnce: whoever reads meanwhile sees a whole file.
+func TestStoreAtOnce(t *testing.T) {
 	dir := t.TempDir()
-	learned := measured(dir)
+	store := storeIn(dir)
 	var wg sync.WaitGroup
 	for i := range 16 {
 		wg.Go(func() {
 			for range 20 {
-				if err := learned.Save("prog", "jax", uint64(800+i)); err != nil {
+				if err := store.Save("prog", "jax", uint64(800+i)); err != nil {
 					t.Error(err)
 				}
-				if room, err := learned.Load("prog"); err != nil || room["jax"] < 900 {
+				if room, err := store.Load("prog"); err != nil || room["jax"] < 900 {
 					t.Errorf("%v, %v", room, err)
 				}
 			}
@@ -125,30 +125,13 @@ func TestLearnedAtOnce(t *testing.T) {
 	}
 }
 
-func TestProgram(t *testing.T) {
-	for _, tc := range []struct{ command, want string }{
-		{"", ""},
-		{"/opt/train --x y.py", "train"},
-		{"/usr/bin/python3 -u train.py a", "python3 /home/me/train.py"},
-		{"python3.11 /x/train.py", "python3.11 /x/train.py"},
-		{"python -m pkg.train x", "python -m pkg.train"},
-		{"python -m", "python"},
-		{"python -c pass", "python -c"},
-		{"python", "python"},
-	} {
-		if got := Program(strings.Fields(tc.command), "/home/me"); got != tc.want {
-			t.Errorf("%q: %q, want %q", tc.command, got, tc.want)
-		}
-	}
-}
-
-// FuzzLearned: whatever is in the file, it is read within its bounds or not at all.
-func FuzzLearned(f *testing.F) {
+// FuzzStore: whatever is in the file, it is read within its bounds or not at all.
+func FuzzStore(f *testing.F) {
 	f.Add([]byte(`{"format":1,"program":"prog","outside_pool_bytes":{"jax":[1,2]}}`))
 	f.Add([]byte(`{"format":1,"program":"prog","outside_pool_bytes":null}`))
 	f.Add([]byte(`[]`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		file, err := parseLearned("file", "prog", data)
+		file, err := parse("file", "prog", data)
 		if err != nil {
 			if strings.Contains(err.Error(), "\n") {
 				t.Errorf("%q", err)
