@@ -28,6 +28,7 @@ import (
 	"time"
 	"unsafe"
 
+	"gpumem/device/open"
 	"gpumem/share"
 	"gpumem/share/overhead"
 	"gpumem/share/runenv"
@@ -40,15 +41,36 @@ const sysPidfdOpen = 434
 // one that it was, or, without a pidfd, whether it has ended. Tests shorten it.
 var tick = time.Second
 
-// A Keeper is what the keeper's process has to know. Its command line has it as
-// text, see Args.
-type Keeper struct {
-	PID     int
-	Start   uint64      // of the process, in clock ticks since the machine's start
-	Program string      // measurements are kept under this name, see [Program]
-	Meter   share.Meter // of the first GPU; nil measures nothing
-	ID      string      // of the lease, as its programs have it, see [runenv.EnvLeaseID]; empty where they have none
+// keeper is what the keeper's process knows, from its command line.
+type keeper struct {
+	pid     int
+	start   uint64      // of the process, in clock ticks since the machine's start
+	program string      // measurements are kept under this name, see programName
+	meter   share.Meter // of the first GPU; nil measures nothing
+	id      string      // of the lease, as its programs have it, see [runenv.EnvLeaseID]; empty where they have none
 	records []string    // the file of each lease, see [share.Lease.Path]
+}
+
+// Keep is all that the command does that [Plan].Keeper names: it stays beside the
+// program until the program and what it leaves behind have ended. device is the value
+// of its flag --device, args its other arguments.
+func Keep(device string, args []string) error {
+	if len(args) == 1 && args[0] == witnessArg {
+		reportSignals()
+		return nil
+	}
+	k, err := newKeeper(args)
+	if err != nil {
+		return err
+	}
+	if first, err := k.detach(); first || err != nil {
+		return err
+	}
+	if spec, err := open.Parse(device); err == nil {
+		k.meter = meter{spec}
+	}
+	k.run()
+	return nil
 }
 
 // The keeper's descriptors: the program's pidfd (/dev/null where this kernel has none),
@@ -122,26 +144,26 @@ func adoptsOrphans() bool {
 	return errno == 0 && yes != 0
 }
 
-// NewKeeper reads the words that startKeeper puts behind the keeper's command.
-func NewKeeper(args []string) (*Keeper, error) {
+// newKeeper reads the words that startKeeper puts behind the keeper's command.
+func newKeeper(args []string) (*keeper, error) {
 	if len(args) < 4 {
 		return nil, fmt.Errorf("the keeper has %d arguments; want PID START PROGRAM ID and for each lease RECORD: gpumem run starts it", len(args))
 	}
-	k := &Keeper{Program: args[2], ID: args[3], records: args[4:]}
+	k := &keeper{program: args[2], id: args[3], records: args[4:]}
 	var err error
-	if k.PID, err = strconv.Atoi(args[0]); err != nil || k.PID <= 0 {
+	if k.pid, err = strconv.Atoi(args[0]); err != nil || k.pid <= 0 {
 		return nil, fmt.Errorf("the keeper's process is %q; want a number above 0", args[0])
 	}
-	if k.Start, err = strconv.ParseUint(args[1], 10, 64); err != nil {
+	if k.start, err = strconv.ParseUint(args[1], 10, 64); err != nil {
 		return nil, fmt.Errorf("the start of the keeper's process is %q; want a number", args[1])
 	}
 	return k, nil
 }
 
-// Detach starts this command a second time, for the keeper, and reports whether this
+// detach starts this command a second time, for the keeper, and reports whether this
 // is the first: that one has done its part and ends. The second has lost its parent
 // then, and with it every tie to the program.
-func (k *Keeper) Detach() (first bool, err error) {
+func (k *keeper) detach() (first bool, err error) {
 	const mark = "GPUMEM_KEEPER=1"
 	if name, value, _ := strings.Cut(mark, "="); os.Getenv(name) == value {
 		return false, nil
@@ -164,8 +186,8 @@ func (k *Keeper) Detach() (first bool, err error) {
 	return true, err
 }
 
-// Run stays until the program has ended, and all that it has left behind.
-func (k *Keeper) Run() {
+// run stays until the program has ended, and all that it has left behind.
+func (k *keeper) run() {
 	// A stop of the whole service reaches the keeper, too; it ends with the program.
 	signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT)
 	measured := make(chan struct{})
@@ -181,10 +203,10 @@ func (k *Keeper) Run() {
 			go l.Keep(ctx)
 		}
 	}
-	l := newLearner(k.PID, os.Environ(), k.Meter)
+	l := newLearner(k.pid, os.Environ(), k.meter)
 	go func() {
 		defer close(measured)
-		if k.Meter != nil {
+		if k.meter != nil {
 			l.watch(ctx)
 		}
 	}()
@@ -199,34 +221,34 @@ func (k *Keeper) Run() {
 		_ = l.Close() // what is left is removed by the next one who looks
 	}
 	<-measured
-	l.save(overhead.NewStore(), k.Program, func(string, ...any) {}) // there is nobody to read it
+	l.save(overhead.NewStore(), k.program, func(string, ...any) {}) // there is nobody to read it
 }
 
 // ended waits a tick for the end of the program and reports whether it has ended.
-func (k *Keeper) ended(pidfd *os.File) bool {
+func (k *keeper) ended(pidfd *os.File) bool {
 	var stat syscall.Stat_t
 	if syscall.Fstat(int(pidfd.Fd()), &stat) == nil && stat.Mode&syscall.S_IFMT == syscall.S_IFCHR {
 		time.Sleep(tick) // it is /dev/null: this kernel has no pidfd
-		if syscall.Kill(k.PID, 0) == syscall.ESRCH {
+		if syscall.Kill(k.pid, 0) == syscall.ESRCH {
 			return true
 		}
-		start, ok := startOf(k.PID)
-		return ok && start != k.Start
+		start, ok := startOf(k.pid)
+		return ok && start != k.start
 	}
 	return await(pidfd)
 }
 
 // stayForOthers returns when no process is left whose environment names the lease: a
 // daemon has closed what holds it. Lists show the process that is stayed for.
-func (k *Keeper) stayForOthers(leases []*share.Lease) {
-	if k.ID == "" || len(k.records) == 0 {
+func (k *keeper) stayForOthers(leases []*share.Lease) {
+	if k.id == "" || len(k.records) == 0 {
 		return
 	}
 	for pid := k.other(); pid != 0; pid = k.other() {
 		for _, l := range leases {
 			_ = l.Tell(pid) // it may have ended already
 		}
-		for named(pid, k.ID) == yes {
+		for named(pid, k.id) == yes {
 			if f, ok := pidfdOf(pid); ok {
 				await(f)
 				f.Close()
@@ -239,7 +261,7 @@ func (k *Keeper) stayForOthers(leases []*share.Lease) {
 
 // other returns a process whose environment names the lease, 0 if there is none. It
 // sees only processes that this user may look into.
-func (k *Keeper) other() int {
+func (k *keeper) other() int {
 	// The environment of a process that is just becoming another program cannot be
 	// told for less than a millisecond.
 	for range 10 {
@@ -250,7 +272,7 @@ func (k *Keeper) other() int {
 			if err != nil {
 				continue
 			}
-			switch named(pid, k.ID) {
+			switch named(pid, k.id) {
 			case yes:
 				return pid
 			case unknown:

@@ -202,7 +202,7 @@ func TestNewKeeper(t *testing.T) {
 		{"0 345 prog id", `process is "0"`},
 		{"12 -1 prog id", `start of the keeper's process is "-1"`},
 	} {
-		if _, err := NewKeeper(strings.Split(tc.args, " ")); tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
+		if _, err := newKeeper(strings.Split(tc.args, " ")); tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
 			t.Errorf("%q: %v, want %q", tc.args, err, tc.want)
 		}
 	}

@@ -137,10 +137,10 @@ func loadedBy(pid int) []proc.Framework {
 // interpreter is a Python, such as python3.11.
 var interpreter = regexp.MustCompile(`^python([0-9.]*)$`)
 
-// Program is the name under which a command's measurements are kept: the program
+// programName is the name under which a command's measurements are kept: the program
 // and, if it is an interpreter's, the script or module (-m), with absolute paths
 // of what is a file in dir.
-func Program(command []string, dir string) string {
+func programName(command []string, dir string) string {
 	if len(command) == 0 {
 		return ""
 	}

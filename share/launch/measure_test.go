@@ -78,26 +78,26 @@ func TestWithoutPrivateFolder(t *testing.T) {
 	pythonHook = func() (string, error) { return "", none }
 	defer func() { pythonHook = hook.Install }()
 	for _, tc := range []struct {
-		g       runenv.Limits
+		p       *Plan
 		refused string
 	}{
-		{runenv.Limits{}, ""},
-		{runenv.Limits{CPUTensorFlow: true}, "--cpu-tensorflow: Python hook: no folder"},
-		{runenv.Limits{Record: "/x"}, "--record: Python hook: no folder"},
+		{&Plan{}, ""},
+		{&Plan{Limits: runenv.Limits{CPUTensorFlow: true}}, "--cpu-tensorflow: Python hook: no folder"},
+		{&Plan{Record: "/x"}, "--record: Python hook: no folder"},
 	} {
 		var said []string
-		p := Plan{Limits: tc.g, Say: func(line string) { said = append(said, line) }}
-		err := p.hook()
+		tc.p.Say = func(line string) { said = append(said, line) }
+		err := tc.p.hook()
 		switch {
 		case tc.refused != "" && (!errors.Is(err, none) || !strings.HasPrefix(err.Error(), tc.refused)):
-			t.Errorf("%+v: %v; want %s", tc.g, err, tc.refused)
+			t.Errorf("%+v: %v; want %s", tc.p, err, tc.refused)
 		case tc.refused == "" && (err != nil || len(said) != 1 || !strings.HasPrefix(said[0], "the lease is not enforced for TensorFlow, nor for PyTorch before 2.10: Python hook: no folder")):
 			t.Errorf("%v, said %q", err, said)
 		}
 	}
 }
 
-func TestProgram(t *testing.T) {
+func TestProgramName(t *testing.T) {
 	for _, tc := range []struct{ command, want string }{
 		{"", ""},
 		{"/opt/train --x y.py", "train"},
@@ -108,7 +108,7 @@ func TestProgram(t *testing.T) {
 		{"python -c pass", "python -c"},
 		{"python", "python"},
 	} {
-		if got := Program(strings.Fields(tc.command), "/home/me"); got != tc.want {
+		if got := programName(strings.Fields(tc.command), "/home/me"); got != tc.want {
 			t.Errorf("%q: %q, want %q", tc.command, got, tc.want)
 		}
 	}
