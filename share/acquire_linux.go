@@ -36,6 +36,7 @@ import (
 	"time"
 
 	"gpumem/device"
+	"gpumem/internal/proc"
 )
 
 const (
@@ -346,7 +347,7 @@ func (b *bid) look(g *guard) (step, error) {
 	fits := false
 	reckon := func() (err error) {
 		b.r.identify(leases)
-		fam = newFamily(readStat, records(leases), b.r.namespace)
+		fam = newFamily(proc.ReadStat, records(leases), b.r.namespace)
 		if f, err = count(st, records(leases), b.q.Reserve, fam.owner); err != nil {
 			return fmt.Errorf("%s: %w", b.q.Device, err)
 		}
@@ -448,8 +449,8 @@ func (b *bid) noRoom(st device.Status, f figures, leases []found, q queueState) 
 
 // record is a new file's.
 func (b *bid) record(kind, id string, bytes uint64) record {
-	self, _ := readStat(os.Getpid())
-	return record{Kind: kind, ID: id, Device: b.q.Device, Bytes: bytes, PID: os.Getpid(), Start: self.start, Namespace: b.r.namespace,
+	self, _ := proc.ReadStat(os.Getpid())
+	return record{Kind: kind, ID: id, Device: b.q.Device, Bytes: bytes, PID: os.Getpid(), Start: self.Start, Namespace: b.r.namespace,
 		Since: time.Now().UnixNano(), Command: b.q.Command}
 }
 
@@ -460,7 +461,7 @@ func movement(leases []found, f figures, fam *family) bool {
 			return true
 		}
 	}
-	up := uptime()
+	up := proc.Uptime()
 	for _, p := range f.foreign {
 		if fam.young(p.PID, up) {
 			return true

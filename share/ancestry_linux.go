@@ -4,66 +4,15 @@
 package share
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
+
+	"gpumem/internal/proc"
 )
-
-// stat is part of /proc/PID/stat, see proc(5).
-type stat struct {
-	parent, group, session int
-	start                  uint64 // in ticks since the machine's start
-	state                  byte
-}
-
-// stopped reports whether a signal or a debugger has stopped the process.
-func (s stat) stopped() bool { return s.state == 'T' || s.state == 't' }
-
-// ended reports whether only the process's exit status is left.
-func (s stat) ended() bool { return s.state == 'Z' || s.state == 'X' }
-
-// ticks is USER_HZ, 100 a second on every architecture that Go runs on.
-const ticks = 100
-
-// readStat reads a process's state; ok is false if the process does not exist or is
-// not readable.
-func readStat(pid int) (s stat, ok bool) {
-	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if err != nil {
-		return s, false
-	}
-	return parseStat(data)
-}
-
-// commandOf returns a process's command line, or nil.
-func commandOf(pid int) []string {
-	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
-	if text := strings.TrimRight(string(data), "\x00"); err == nil && text != "" {
-		return strings.Split(text, "\x00")
-	}
-	return nil
-}
-
-func parseStat(data []byte) (s stat, ok bool) {
-	// The second field is the name in brackets, and may have any in it.
-	fields := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))
-	if len(fields) < 20 {
-		return s, false
-	}
-	number := func(i int) uint64 { // of the field that proc(5) calls i
-		n, err := strconv.ParseUint(fields[i-3], 10, 64)
-		ok = ok && err == nil
-		return n
-	}
-	ok = true
-	s = stat{int(number(4)), int(number(5)), int(number(6)), number(22), fields[0][0]}
-	return s, ok
-}
 
 // namespace is the inode of the pid namespace that this process lives in, 0 if
 // it cannot be told.
@@ -82,15 +31,15 @@ func namespace() uint64 {
 // family finds the leases that processes belong to. It asks about each process
 // once, so it is good for one look.
 type family struct {
-	read   func(pid int) (stat, bool)
-	known  map[int]*stat // nil: there is none
+	read   func(pid int) (proc.Stat, bool)
+	known  map[int]*proc.Stat // nil: there is none
 	leases map[int]uint64
 }
 
 // newFamily is for these leases; those of other namespaces have pids that mean
 // nothing here.
-func newFamily(read func(int) (stat, bool), leases []record, namespace uint64) *family {
-	f := &family{read, map[int]*stat{}, map[int]uint64{}}
+func newFamily(read func(int) (proc.Stat, bool), leases []record, namespace uint64) *family {
+	f := &family{read, map[int]*proc.Stat{}, map[int]uint64{}}
 	for _, l := range leases {
 		if l.Namespace == namespace {
 			f.leases[l.PID] = l.Start
@@ -99,7 +48,7 @@ func newFamily(read func(int) (stat, bool), leases []record, namespace uint64) *
 	return f
 }
 
-func (f *family) stat(pid int) *stat {
+func (f *family) stat(pid int) *proc.Stat {
 	s, ok := f.known[pid]
 	if !ok {
 		if got, there := f.read(pid); there {
@@ -120,18 +69,18 @@ func (f *family) owner(pid int) (who, bool) {
 		if s == nil || pid <= 0 {
 			return who{}, false
 		}
-		if start, ok := f.leases[pid]; ok && start == s.start {
+		if start, ok := f.leases[pid]; ok && start == s.Start {
 			return who{pid, start}, true
 		}
-		for _, leader := range []int{s.group, s.session} {
+		for _, leader := range []int{s.Group, s.Session} {
 			// The number of a group is not used again while it has members; so
 			// if there is such a process, it is the leader.
 			start, ok := f.leases[leader]
-			if l := f.stat(leader); ok && start <= s.start && (l == nil || l.start == start) {
+			if l := f.stat(leader); ok && start <= s.Start && (l == nil || l.Start == start) {
 				return who{leader, start}, true
 			}
 		}
-		pid = s.parent
+		pid = s.Parent
 	}
 	return who{}, false
 }
@@ -139,7 +88,7 @@ func (f *family) owner(pid int) (who, bool) {
 // young reports whether a process started within the last second.
 func (f *family) young(pid int, up time.Duration) bool {
 	s := f.stat(pid)
-	return s != nil && up-time.Duration(s.start)*(time.Second/ticks) < recently
+	return s != nil && s.Age(up) < recently
 }
 
 // Owners finds the leases that processes belong to, as the registry counts their
@@ -168,7 +117,7 @@ func NewOwners(entries []Entry) *Owners {
 			o.held[h.PID] = e
 		}
 	}
-	o.f = newFamily(readStat, leases, namespace())
+	o.f = newFamily(proc.ReadStat, leases, namespace())
 	return o
 }
 
@@ -205,28 +154,19 @@ func (r *Registry) Enclosing(device string) (e Entry, ok bool, err error) {
 	}
 	pid := os.Getpid()
 	for range 1000 { // parents that end meanwhile could make it go round
-		s, there := readStat(pid)
+		s, there := proc.ReadStat(pid)
 		if !there {
 			break
 		}
 		for _, l := range leases {
-			if l.PID == pid && l.Start == s.start && l.Namespace == r.namespace && (!ok || l.Bytes > e.Bytes) {
+			if l.PID == pid && l.Start == s.Start && l.Namespace == r.namespace && (!ok || l.Bytes > e.Bytes) {
 				e, ok = r.entry(l), true
 			}
 		}
 		if ok {
 			return e, true, nil
 		}
-		pid = s.parent
+		pid = s.Parent
 	}
 	return Entry{}, false, nil
-}
-
-// uptime is the time since the machine started; 0 if it cannot be told, when
-// every process counts as young.
-func uptime() time.Duration {
-	data, _ := os.ReadFile("/proc/uptime")
-	text, _, _ := strings.Cut(string(data), " ")
-	seconds, _ := strconv.ParseFloat(text, 64)
-	return time.Duration(seconds * float64(time.Second))
 }

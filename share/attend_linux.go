@@ -12,6 +12,8 @@ import (
 	"os"
 	"strings"
 	"syscall"
+
+	"gpumem/internal/proc"
 )
 
 // Attending marks a lease as one whose program another process attends, and that
@@ -50,6 +52,6 @@ func (r *Registry) ended(f found) bool {
 	if f.PID <= 0 || f.Namespace != r.namespace {
 		return false
 	}
-	s, ok := readStat(f.PID)
-	return !ok || s.start != f.Start || s.ended()
+	s, ok := proc.ReadStat(f.PID)
+	return !ok || s.Start != f.Start || s.Ended()
 }

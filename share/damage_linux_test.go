@@ -344,7 +344,6 @@ func FuzzDecode(f *testing.F) {
 		if err != nil || len(file) != fileSize || again.Bytes != r.Bytes || again.ID != r.ID {
 			t.Fatalf("%+v becomes %+v, %v", r, again, err)
 		}
-		parseStat(b) // any answer but a panic
 	})
 }
 

@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"sync"
 	"time"
+
+	"gpumem/internal/proc"
 )
 
 // keeps is how often Keep looks whether the files are there.
@@ -74,7 +76,7 @@ func (l *Lease) File() *os.File { return l.f }
 // its descendants counts for the lease. Before, it is this process. It is an error
 // if there is no such process, and after Close.
 func (l *Lease) Tell(pid int) error {
-	s, ok := readStat(pid)
+	s, ok := proc.ReadStat(pid)
 	if !ok {
 		return fmt.Errorf("lease %s: there is no process %d", l.rec.ID, pid)
 	}
@@ -96,7 +98,7 @@ func (l *Lease) Tell(pid int) error {
 		return nil
 	}
 	rec := l.rec
-	rec.PID, rec.Start, rec.Namespace = pid, s.start, l.r.namespace
+	rec.PID, rec.Start, rec.Namespace = pid, s.Start, l.r.namespace
 	if err := l.r.write(l.key, rec); err != nil {
 		return err
 	}

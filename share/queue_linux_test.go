@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"gpumem/device"
+	"gpumem/internal/proc"
 )
 
 // noMovement makes the GPU count as settled at once, for a test.
@@ -205,8 +206,8 @@ func TestRemovedTicketKeepsItsPlace(t *testing.T) {
 // seen, or is silent for long; one that is seen to run is not.
 func TestAwake(t *testing.T) {
 	r, _ := newGPU(t)
-	self, _ := readStat(os.Getpid())
-	mine := record{PID: os.Getpid(), Start: self.start, Namespace: r.namespace}
+	self, _ := proc.ReadStat(os.Getpid())
+	mine := record{PID: os.Getpid(), Start: self.Start, Namespace: r.namespace}
 	other := mine
 	other.Namespace++
 	ended := mine

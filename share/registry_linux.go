@@ -26,6 +26,8 @@ import (
 	"syscall"
 	"time"
 	"unsafe"
+
+	"gpumem/internal/proc"
 )
 
 // The folders where the machine's registry is, unless the environment says
@@ -336,8 +338,8 @@ func (r *Registry) awake(f found) bool {
 	if silent < asleep {
 		return true
 	}
-	s, ok := readStat(f.PID)
-	return ok && f.Namespace == r.namespace && s.start == f.Start && !s.stopped() && silent < frozen*asleep
+	s, ok := proc.ReadStat(f.PID)
+	return ok && f.Namespace == r.namespace && s.Start == f.Start && !s.Stopped() && silent < frozen*asleep
 }
 
 // errDead: the lock of a file is gone, so what it stood for has ended.
@@ -642,18 +644,18 @@ func (r *Registry) identify(leases []found) {
 	}
 	for i := range leases {
 		l := &leases[i]
-		if pid, start := youngest(by[l.inode], readStat); pid > 0 {
-			l.PID, l.Start, l.Namespace, l.Command = pid, start, r.namespace, commandOf(pid)
+		if pid, start := youngest(by[l.inode], proc.ReadStat); pid > 0 {
+			l.PID, l.Start, l.Namespace, l.Command = pid, start, r.namespace, proc.Command(pid)
 		}
 	}
 }
 
 // youngest returns the process that started last, of several the last one; 0: none
 // can be seen.
-func youngest(pids []int, read func(pid int) (stat, bool)) (pid int, start uint64) {
+func youngest(pids []int, read func(pid int) (proc.Stat, bool)) (pid int, start uint64) {
 	for _, p := range pids {
-		if s, ok := read(p); ok && start <= s.start {
-			pid, start = p, s.start
+		if s, ok := read(p); ok && start <= s.Start {
+			pid, start = p, s.Start
 		}
 	}
 	return pid, start
@@ -746,8 +748,8 @@ func findHolders(entries []Entry) {
 	}
 	for i, e := range entries {
 		for _, pid := range by[e.inode] {
-			s, _ := readStat(pid)
-			entries[i].HeldBy = append(entries[i].HeldBy, Holder{pid, commandOf(pid), s.start})
+			s, _ := proc.ReadStat(pid)
+			entries[i].HeldBy = append(entries[i].HeldBy, Holder{pid, proc.Command(pid), s.Start})
 		}
 		// A program is younger than its launcher.
 		slices.SortFunc(entries[i].HeldBy, func(a, b Holder) int { return cmp.Or(cmp.Compare(b.start, a.start), cmp.Compare(b.PID, a.PID)) })

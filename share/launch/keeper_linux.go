@@ -29,6 +29,7 @@ import (
 	"unsafe"
 
 	"gpumem/device/open"
+	"gpumem/internal/proc"
 	"gpumem/share"
 	"gpumem/share/overhead"
 	"gpumem/share/runenv"
@@ -98,7 +99,7 @@ func startKeeper(command, env []string, program string, leases []holding) error 
 		files[3] = f
 		defer f.Close()
 	}
-	start, _ := startOf(os.Getpid())
+	self, _ := proc.ReadStat(os.Getpid())
 	// Without the variable in its own environment, by which it looks for others.
 	id := ""
 	env = slices.DeleteFunc(slices.Clone(env), func(e string) bool {
@@ -108,7 +109,7 @@ func startKeeper(command, env []string, program string, leases []holding) error 
 		}
 		return found
 	})
-	args := append(command[:len(command):len(command)], strconv.Itoa(os.Getpid()), strconv.FormatUint(start, 10), program, id)
+	args := append(command[:len(command):len(command)], strconv.Itoa(os.Getpid()), strconv.FormatUint(self.Start, 10), program, id)
 	for _, l := range leases {
 		// The same file, but another description, which does not hold the lease.
 		again, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", l.file.Fd()), os.O_RDWR, 0)
@@ -232,8 +233,8 @@ func (k *keeper) ended(pidfd *os.File) bool {
 		if syscall.Kill(k.pid, 0) == syscall.ESRCH {
 			return true
 		}
-		start, ok := startOf(k.pid)
-		return ok && start != k.start
+		s, ok := proc.ReadStat(k.pid)
+		return ok && s.Start != k.start
 	}
 	return await(pidfd)
 }
@@ -343,22 +344,4 @@ func await(pidfd *os.File) bool {
 	t := syscall.NsecToTimespec(int64(tick))
 	_, _, _ = syscall.Syscall6(syscall.SYS_PPOLL, uintptr(unsafe.Pointer(&p)), 1, uintptr(unsafe.Pointer(&t)), 0, 0, 0)
 	return p.revents != 0
-}
-
-// startOf returns when a process started, in clock ticks since the machine's start;
-// ok is false if there is no such process.
-func startOf(pid int) (ticks uint64, ok bool) {
-	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if err != nil {
-		return 0, false
-	}
-	// The second field is the name in brackets, and may have any in it.
-	text := string(data)
-	fields := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])
-	const field = 22 - 3 // see proc(5)
-	if len(fields) <= field {
-		return 0, false
-	}
-	ticks, err = strconv.ParseUint(fields[field], 10, 64)
-	return ticks, err == nil
 }

@@ -119,11 +119,8 @@ func (l *learner) save(where overhead.Store, program string, say func(string, ..
 }
 
 func parentOf(pid int) int {
-	info, err := proc.Look(pid)
-	if err != nil {
-		return 0
-	}
-	return info.Parent
+	s, _ := proc.ReadStat(pid)
+	return s.Parent
 }
 
 func loadedBy(pid int) []proc.Framework {
