@@ -215,7 +215,7 @@ func (a *acquisition) pass(ctx context.Context) ([]step, error) {
 		guards = append(guards, g)
 	}
 	steps := make([]step, len(a.bids))
-	ready, roomless := 0, false
+	ready, short := 0, false
 	for i, b := range a.bids {
 		s, err := b.look(guards[i])
 		if err != nil {
@@ -228,7 +228,7 @@ func (a *acquisition) pass(ctx context.Context) ([]step, error) {
 		if s.ready {
 			ready++
 		}
-		roomless = roomless || s.roomless
+		short = short || s.short
 	}
 	if ready == len(a.bids) {
 		done, err := a.grant(guards, steps)
@@ -244,7 +244,7 @@ func (a *acquisition) pass(ctx context.Context) ([]step, error) {
 				passing = other.key + "." + before.ID
 			}
 		}
-		if err := b.queue(steps[i].tickets, roomless, passing); err != nil {
+		if err := b.queue(steps[i].tickets, short, passing); err != nil {
 			return nil, err
 		}
 	}
@@ -305,14 +305,14 @@ type bid struct {
 
 // step is what a look found.
 type step struct {
-	ready    bool   // it is its turn, there is room, and the GPU has settled
-	no       bool   // refused
-	before   *found // the nearest waiter that holds this one up; nil: this one is next
-	roomless bool   // it is its turn, and there is no room
-	place    int
-	pause    time.Duration
-	tickets  []string
-	figures  figures
+	ready   bool   // it is its turn, there is room, and the GPU has settled
+	no      bool   // refused
+	before  *found // the nearest waiter that holds this one up; nil: this one is next
+	short   bool   // it is its turn, and there is no room
+	place   int
+	pause   time.Duration
+	tickets []string
+	figures figures
 }
 
 // look looks at the registry and the GPU, under its lock.
@@ -333,7 +333,7 @@ func (b *bid) look(g *guard) (step, error) {
 	if blocked != nil {
 		b.why = &NoRoomError{Device: b.q.Device, Want: times(b.q.Bytes, b.q.Copies), Copies: b.q.Copies, Ahead: q.first, Before: q.place, Blocked: blocked}
 		b.missing = 0
-		s.roomless = true
+		s.short = true
 		return s, nil
 	}
 
@@ -343,12 +343,12 @@ func (b *bid) look(g *guard) (step, error) {
 	}
 	leases := l.leases
 	var f figures
-	var fam *family
+	var kin *ancestry
 	fits := false
 	reckon := func() (err error) {
 		b.r.identify(leases)
-		fam = newFamily(proc.ReadStat, records(leases), b.r.namespace)
-		if f, err = count(st, records(leases), b.q.Reserve, fam.owner); err != nil {
+		kin = newAncestry(proc.ReadStat, records(leases), b.r.namespace)
+		if f, err = count(st, records(leases), b.q.Reserve, kin.owner); err != nil {
 			return fmt.Errorf("%s: %w", b.q.Device, err)
 		}
 		b.each, fits = b.q.want(f)
@@ -364,13 +364,13 @@ func (b *bid) look(g *guard) (step, error) {
 	if err != nil {
 		return step{}, err
 	}
-	b.why = b.noRoom(st, f, leases, q)
+	b.why = b.refusal(st, f, leases, q)
 	b.missing = less(b.why.Want, f.left())
 	if fits {
 		b.missing = 0
 	}
 	s.figures = f
-	recent, ending := g.recent() || movement(leases, f, fam), b.r.ending(leases)
+	recent, ending := g.recent() || movement(leases, f, kin), b.r.ending(leases)
 	switch {
 	case b.why.Never, s.before != nil && q.waits && b.q.Wait == nil:
 		s.no = true
@@ -382,7 +382,7 @@ func (b *bid) look(g *guard) (step, error) {
 		s.pause = apart
 	case b.q.Wait != nil:
 		b.settle = settle{}
-		s.roomless = true
+		s.short = true
 	case (recent || ending > 0) && times(b.each, b.q.Copies) <= less(f.most, less(f.leased, ending)) && !b.settle.over(time.Now()):
 		// Leases that go on would leave room, and memory may be about to become free.
 		s.pause = apart
@@ -437,11 +437,11 @@ func (b *bid) report(place int) {
 	}
 }
 
-// noRoom describes how a request stands that is not granted.
-func (b *bid) noRoom(st device.Status, f figures, leases []found, q queueState) *NoRoomError {
+// refusal describes how a request stands that is not granted.
+func (b *bid) refusal(st device.Status, f figures, leases []found, q queueState) *NoRoomError {
 	holders := b.r.holders(leases)
 	for i, e := range holders {
-		holders[i].Over = f.over[who{e.PID, e.Start}]
+		holders[i].Over = f.over[identity{e.PID, e.Start}]
 	}
 	return &NoRoomError{Device: b.q.Device, Want: times(b.each, b.q.Copies), Copies: b.q.Copies, Total: st.Total, Shareable: f.shareable, Free: f.left(),
 		Never: b.q.never(f, b.each), Holders: holders, Ahead: q.first, Before: q.place, Foreign: f.foreign, Display: f.display, Reserve: b.q.Reserve}
@@ -455,7 +455,7 @@ func (b *bid) record(kind, id string, bytes uint64) record {
 }
 
 // movement reports whether a process started within the last second.
-func movement(leases []found, f figures, fam *family) bool {
+func movement(leases []found, f figures, kin *ancestry) bool {
 	for _, x := range leases {
 		if time.Since(time.Unix(0, x.Since)).Abs() < recently {
 			return true
@@ -463,7 +463,7 @@ func movement(leases []found, f figures, fam *family) bool {
 	}
 	up := proc.Uptime()
 	for _, p := range f.foreign {
-		if fam.young(p.PID, up) {
+		if kin.young(p.PID, up) {
 			return true
 		}
 	}

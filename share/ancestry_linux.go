@@ -28,18 +28,18 @@ func namespace() uint64 {
 	return n
 }
 
-// family finds the leases that processes belong to. It asks about each process
+// ancestry finds the leases that processes belong to. It asks about each process
 // once, so it is good for one look.
-type family struct {
+type ancestry struct {
 	read   func(pid int) (proc.Stat, bool)
 	known  map[int]*proc.Stat // nil: there is none
 	leases map[int]uint64
 }
 
-// newFamily is for these leases; those of other namespaces have pids that mean
+// newAncestry is for these leases; those of other namespaces have pids that mean
 // nothing here.
-func newFamily(read func(int) (proc.Stat, bool), leases []record, namespace uint64) *family {
-	f := &family{read, map[int]*proc.Stat{}, map[int]uint64{}}
+func newAncestry(read func(int) (proc.Stat, bool), leases []record, namespace uint64) *ancestry {
+	f := &ancestry{read, map[int]*proc.Stat{}, map[int]uint64{}}
 	for _, l := range leases {
 		if l.Namespace == namespace {
 			f.leases[l.PID] = l.Start
@@ -48,7 +48,7 @@ func newFamily(read func(int) (proc.Stat, bool), leases []record, namespace uint
 	return f
 }
 
-func (f *family) stat(pid int) *proc.Stat {
+func (f *ancestry) stat(pid int) *proc.Stat {
 	s, ok := f.known[pid]
 	if !ok {
 		if got, there := f.read(pid); there {
@@ -62,31 +62,31 @@ func (f *family) stat(pid int) *proc.Stat {
 // owner is the process whose lease memory of pid belongs to: the nearest of it
 // and its ancestors that has one, or that is in a session or group which one
 // with a lease leads.
-func (f *family) owner(pid int) (who, bool) {
+func (f *ancestry) owner(pid int) (identity, bool) {
 	// A parent that ends while this goes upward could make it go round.
 	for range 1000 {
 		s := f.stat(pid)
 		if s == nil || pid <= 0 {
-			return who{}, false
+			return identity{}, false
 		}
 		if start, ok := f.leases[pid]; ok && start == s.Start {
-			return who{pid, start}, true
+			return identity{pid, start}, true
 		}
 		for _, leader := range []int{s.Group, s.Session} {
 			// The number of a group is not used again while it has members; so
 			// if there is such a process, it is the leader.
 			start, ok := f.leases[leader]
 			if l := f.stat(leader); ok && start <= s.Start && (l == nil || l.Start == start) {
-				return who{leader, start}, true
+				return identity{leader, start}, true
 			}
 		}
 		pid = s.Parent
 	}
-	return who{}, false
+	return identity{}, false
 }
 
 // young reports whether a process started within the last second.
-func (f *family) young(pid int, up time.Duration) bool {
+func (f *ancestry) young(pid int, up time.Duration) bool {
 	s := f.stat(pid)
 	return s != nil && s.Age(up) < recently
 }
@@ -94,15 +94,15 @@ func (f *family) young(pid int, up time.Duration) bool {
 // Owners finds the leases that processes belong to, as the registry counts their
 // memory. It reads each process once, so it is good for one look.
 type Owners struct {
-	f     *family
-	first map[who]Entry
+	f     *ancestry
+	first map[identity]Entry
 	held  map[int]Entry
 }
 
 // NewOwners is for the leases among the entries. A lease that lives on in processes
 // that its own has left behind owns those, too.
 func NewOwners(entries []Entry) *Owners {
-	o := &Owners{first: map[who]Entry{}, held: map[int]Entry{}}
+	o := &Owners{first: map[identity]Entry{}, held: map[int]Entry{}}
 	var leases []record
 	for _, e := range entries {
 		if e.State != Holds {
@@ -110,14 +110,14 @@ func NewOwners(entries []Entry) *Owners {
 		}
 		r := record{PID: e.PID, Start: e.Start, Namespace: e.Namespace}
 		leases = append(leases, r)
-		if _, ok := o.first[r.who()]; !ok {
-			o.first[r.who()] = e
+		if _, ok := o.first[r.identity()]; !ok {
+			o.first[r.identity()] = e
 		}
 		for _, h := range e.HeldBy {
 			o.held[h.PID] = e
 		}
 	}
-	o.f = newFamily(proc.ReadStat, leases, namespace())
+	o.f = newAncestry(proc.ReadStat, leases, namespace())
 	return o
 }
 

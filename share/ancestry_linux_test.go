@@ -6,8 +6,8 @@ import (
 	"gpumem/internal/proc"
 )
 
-// TestFamily: lease processes 10 (of start 5) and 20 (9), among others.
-func TestFamily(t *testing.T) {
+// TestAncestry: lease processes 10 (of start 5) and 20 (9), among others.
+func TestAncestry(t *testing.T) {
 	of := func(parent, group, session int, start uint64) proc.Stat {
 		return proc.Stat{Parent: parent, Group: group, Session: session, Start: start}
 	}
@@ -30,7 +30,7 @@ func TestFamily(t *testing.T) {
 		80: of(1, 80, 1, 5), // the pid of a lease of another namespace
 	}
 	leases := []record{{PID: 10, Start: 5, Namespace: 1}, {PID: 20, Start: 9, Namespace: 1}, {PID: 40, Start: 3, Namespace: 1}, {PID: 70, Start: 4, Namespace: 1}, {PID: 80, Start: 5, Namespace: 2}}
-	f := newFamily(func(pid int) (proc.Stat, bool) { s, ok := table[pid]; return s, ok }, leases, 1)
+	f := newAncestry(func(pid int) (proc.Stat, bool) { s, ok := table[pid]; return s, ok }, leases, 1)
 	for pid, want := range map[int]int{10: 10, 11: 10, 12: 10, 20: 20, 21: 20, 30: 10, 31: 40, 32: 40, 33: 0, 50: 0, 60: 0, 61: 0, 70: 0, 71: 0, 80: 0, 1: 0, 99: 0, 0: 0, -1: 0} {
 		if got, ok := f.owner(pid); got.pid != want || ok != (want != 0) {
 			t.Errorf("%d belongs to %+v, %t; want %d", pid, got, ok, want)

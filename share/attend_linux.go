@@ -33,7 +33,7 @@ func attended(f *os.File) bool {
 func parseMark(line string) (inode uint64, ok bool) {
 	before, after, _ := strings.Cut(line, " READ ")
 	l, ok := parseLock(before + " WRITE " + after)
-	return l.inode, ok && l.held == held{0, 1}
+	return l.inode, ok && l.extent == extent{0, 1}
 }
 
 // ending returns the bytes of leases whose program has ended and whose attendant is

@@ -11,9 +11,9 @@ import (
 	"gpumem/device"
 )
 
-// who is a process. A pid alone may be used again; with the time of its start
+// identity names a process. A pid alone may be used again; with the time of its start
 // it is not.
-type who struct {
+type identity struct {
 	pid   int
 	start uint64
 }
@@ -26,7 +26,7 @@ type figures struct {
 	display   uint64 // left for the desktop, with what it uses
 	host      uint64 // left for the host, where the memory is the host's
 	foreign   []device.Process
-	over      map[who]uint64 // held by a lease's processes beyond it
+	over      map[identity]uint64 // held by a lease's processes beyond it
 }
 
 // left is what no lease has of what can be shared.
@@ -37,20 +37,20 @@ func (f figures) left() uint64 { return less(f.shareable, f.leased) }
 const floor = 1 << 30
 
 // count adds up. owner says which lease's process memory of a pid belongs to.
-func count(st device.Status, leases []record, reserve uint64, owner func(pid int) (who, bool)) (figures, error) {
+func count(st device.Status, leases []record, reserve uint64, owner func(pid int) (identity, bool)) (figures, error) {
 	if st.Total == 0 || st.Free == 0 && st.Used == 0 {
 		return figures{}, fmt.Errorf("it is not known how much memory of the GPU is free (%s)", strings.Join(append([]string{"total " + fmt.Sprint(st.Total)}, st.Notes...), "; "))
 	}
-	f := figures{over: map[who]uint64{}}
-	leased := map[who]uint64{} // by all leases of a process
+	f := figures{over: map[identity]uint64{}}
+	leased := map[identity]uint64{} // by all leases of a process
 	for _, l := range leases {
-		leased[l.who()] = plus(leased[l.who()], l.Bytes)
+		leased[l.identity()] = plus(leased[l.identity()], l.Bytes)
 		f.leased = plus(f.leased, l.Bytes)
 	}
 	taken := less(st.Total, st.Free)
 	rest := taken // of which no process is known
-	used := map[who]uint64{}
-	hidden := map[who]bool{} // uses some, and nobody says how much
+	used := map[identity]uint64{}
+	hidden := map[identity]bool{} // uses some, and nobody says how much
 	var display uint64
 	for _, p := range st.Processes {
 		rest = less(rest, p.Used)

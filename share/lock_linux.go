@@ -56,18 +56,18 @@ func unsetLock(f *os.File) {
 	_ = fcntl(f, ofdSetlk, &syscall.Flock_t{Type: syscall.F_UNLCK})
 }
 
-// held is a lock for writing on a file. A length of 0 reaches to the end.
-type held struct{ start, length uint64 }
+// extent is a lock for writing on a file. A length of 0 reaches to the end.
+type extent struct{ start, length uint64 }
 
 // lockOf returns the lock for writing that another description has on a file; ok
 // is false if there is none. Locks for reading do not count: everybody may set
 // those.
-func lockOf(f *os.File) (h held, ok bool, err error) {
+func lockOf(f *os.File) (h extent, ok bool, err error) {
 	l := syscall.Flock_t{Type: syscall.F_RDLCK}
 	if err := fcntl(f, ofdGetlk, &l); err != nil || l.Type == syscall.F_UNLCK {
-		return held{}, false, err
+		return extent{}, false, err
 	}
-	return held{uint64(l.Start), uint64(l.Len)}, true, nil
+	return extent{uint64(l.Start), uint64(l.Len)}, true, nil
 }
 
 // guard is a GPU's lock, held. Its file has the process that holds it or held it

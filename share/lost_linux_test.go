@@ -340,9 +340,9 @@ func TestParseLock(t *testing.T) {
 		want tableLock
 		ok   bool
 	}{
-		{"1: OFDLCK ADVISORY  WRITE -1 00:1b:57 4611686018427387904 4611686018427511359", tableLock{57, held{1 << 62, 123456}}, true},
-		{"1: OFDLCK ADVISORY  WRITE 77 fe:00:10289281 0 EOF\n", tableLock{10289281, held{0, 0}}, true},
-		{"\t1: OFDLCK ADVISORY  WRITE -1 00:1b:57 5 5", tableLock{57, held{5, 1}}, true},
+		{"1: OFDLCK ADVISORY  WRITE -1 00:1b:57 4611686018427387904 4611686018427511359", tableLock{57, extent{1 << 62, 123456}}, true},
+		{"1: OFDLCK ADVISORY  WRITE 77 fe:00:10289281 0 EOF\n", tableLock{10289281, extent{0, 0}}, true},
+		{"\t1: OFDLCK ADVISORY  WRITE -1 00:1b:57 5 5", tableLock{57, extent{5, 1}}, true},
 		{"1: OFDLCK ADVISORY  READ  -1 00:1b:57 0 EOF", tableLock{}, false},
 		{"1: -> OFDLCK ADVISORY  WRITE -1 00:1b:57 0 EOF", tableLock{}, false},
 		{"1: POSIX  ADVISORY  WRITE 9 00:1b:57 0 EOF", tableLock{}, false},

@@ -24,7 +24,7 @@ const (
 
 // beats is how often a waiter shows that it is alive, and looks whether the one
 // that it waits for is.
-func beats() time.Duration { return asleep / 2 }
+func beats() time.Duration { return silence / 2 }
 
 // place is a request's place in the queue of one GPU.
 type place struct {
@@ -111,10 +111,10 @@ func numberOf(id string) (n uint64, ok bool) {
 // count up by one and begin again when nobody waits, so honest ones are near.
 const farthest = 1 << 40
 
-// turns returns the tickets among names in order. Other names are left out, and
+// ticketsAmong returns the tickets among names in order. Other names are left out, and
 // numbers beyond a gap that counting does not leave: so no file of another user,
 // locked or not, makes the numbers run out.
-func turns(ids []string) []string {
+func ticketsAmong(ids []string) []string {
 	last := uint64(0)
 	return slices.DeleteFunc(ids, func(id string) bool {
 		n, ok := numberOf(id)
@@ -336,7 +336,7 @@ func (a *acquisition) pause(ctx context.Context, steps []step) error {
 }
 
 // holdsUp reports whether nobody behind a waiter goes before it.
-func (r *Registry) holdsUp(t found) bool { return !r.passing(t.record) && r.awake(t) }
+func (r *Registry) holdsUp(t found) bool { return !r.passing(t.record) && r.running(t) }
 
 // passing reports whether a waiter waits for a ticket on another GPU.
 func (r *Registry) passing(t record) bool {
@@ -354,7 +354,7 @@ func (r *Registry) holdsUpStill(w *watch) bool {
 	if err != nil {
 		return false
 	}
-	if w.t.beat = info.ModTime(); !r.awake(w.t) {
+	if w.t.beat = info.ModTime(); !r.running(w.t) {
 		return false
 	}
 	file := make([]byte, fileSize)

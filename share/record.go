@@ -77,7 +77,7 @@ type record struct {
 	Lost      uint64   `json:"lost,omitempty"`    // lease: inode of a removed KEY.ID.held whose lock means this lease, too
 }
 
-func (r record) who() who { return who{r.PID, r.Start} }
+func (r record) identity() identity { return identity{r.PID, r.Start} }
 
 // ReadLease reads the record of a lease, such as the one that [EnvLease] names. It
 // does not tell whether the lease still lives. The error is ErrDamaged, ErrVersion

@@ -94,7 +94,7 @@ func (e *NoRoomError) Error() string {
 		fmt.Fprintf(&b, "; wait for room, or end one of these programs")
 	}
 	for _, h := range e.Ahead {
-		if h.Asleep {
+		if h.Stopped {
 			fmt.Fprintf(&b, "; process %d is stopped: continue it (kill -CONT %d) or end it", h.PID, h.PID)
 		}
 	}
@@ -126,8 +126,8 @@ func list[T any](b *strings.Builder, title string, some []T, all int, text func(
 	}
 }
 
-// who names the process that has a lease or waits, as far as that is known here.
-func (e Entry) who() string {
+// holder names the process that has a lease or waits, as far as that is known here.
+func (e Entry) holder() string {
 	var holder string
 	if len(e.HeldBy) > 0 {
 		holder = processText(e.HeldBy[0].PID, e.HeldBy[0].Command)
@@ -162,7 +162,7 @@ func processText(pid int, command []string) string {
 }
 
 func (e Entry) text() string {
-	s := e.who()
+	s := e.holder()
 	if e.State == Waits && e.Bytes == 0 {
 		return s
 	}

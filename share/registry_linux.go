@@ -39,10 +39,10 @@ var (
 
 // Times, which tests shorten.
 var (
-	// asleep is how long a waiter gives no sign of life until it is passed over.
+	// silence is how long a waiter may give no sign of life before it is passed over.
 	// One that is seen to run, on a machine with too much to do, has frozen times
 	// as long.
-	asleep = 5 * time.Second
+	silence = 5 * time.Second
 	// recently is how long it may take until memory of a program that ended is
 	// free, or one that started has taken what it takes.
 	recently = time.Second
@@ -323,23 +323,23 @@ type found struct {
 
 func (r *Registry) entry(f found) Entry {
 	e := f.record.entry(f.uid)
-	e.Asleep = f.Kind == ticketKind && !r.awake(f)
+	e.Stopped = f.Kind == ticketKind && !r.running(f)
 	e.Elsewhere = f.PID > 0 && f.Namespace != r.namespace
 	e.inode = f.inode
 	e.Ended = r.ended(f)
 	return e
 }
 
-// awake reports whether a waiter runs: whether it has given a sign of life within
+// running reports whether a waiter runs: whether it has given a sign of life within
 // the last five seconds, or within a minute where its process is seen and is not
-// stopped. A clock that was set makes waiters look asleep until their next sign.
-func (r *Registry) awake(f found) bool {
+// stopped. After the clock was set, waiters seem stopped until their next sign.
+func (r *Registry) running(f found) bool {
 	silent := time.Since(f.beat).Abs()
-	if silent < asleep {
+	if silent < silence {
 		return true
 	}
 	s, ok := proc.ReadStat(f.PID)
-	return ok && f.Namespace == r.namespace && s.Start == f.Start && !s.Stopped() && silent < frozen*asleep
+	return ok && f.Namespace == r.namespace && s.Start == f.Start && !s.Stopped() && silent < frozen*silence
 }
 
 // errDead: the lock of a file is gone, so what it stood for has ended.
@@ -347,7 +347,7 @@ var errDead = errors.New("it has ended")
 
 // locked opens a file and returns its lock. The error is errDead if the file is
 // not locked, whatever it is, and fs.ErrNotExist if it is gone.
-func (r *Registry) locked(path string) (f *os.File, h held, info fs.FileInfo, err error) {
+func (r *Registry) locked(path string) (f *os.File, h extent, info fs.FileInfo, err error) {
 	f, err = os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if errors.Is(err, syscall.ELOOP) || errors.Is(err, syscall.ENXIO) { // a link, a socket
 		return nil, h, nil, errDead
@@ -504,7 +504,7 @@ func (r *Registry) files(prefix string) (map[string]map[string][]string, error) 
 		for _, ids := range kinds {
 			slices.Sort(ids)
 		}
-		kinds[ticketKind] = turns(kinds[ticketKind])
+		kinds[ticketKind] = ticketsAmong(kinds[ticketKind])
 	}
 	return all, nil
 }

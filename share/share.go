@@ -180,7 +180,7 @@ type Entry struct {
 	Command    []string  // as [Request].Command
 	Since      time.Time // when it was given, or when the wait began; zero: unknown
 	Place      int       // of a waiter, in the queue of its GPU; 0: next
-	Asleep     bool      // a waiter that gives no sign of life: it is stopped, and passed over meanwhile
+	Stopped    bool      // a waiter that gives no sign of life: it is stopped, and passed over meanwhile
 	Elsewhere  bool      // PID is of another pid namespace than this process's
 	Ended      bool      // the process PID has ended, and others hold the lease
 	// HeldBy are processes that have the lease's lock, with their numbers here,

@@ -121,7 +121,7 @@ func TestOrder(t *testing.T) {
 		queue = append(queue, c)
 	}
 	for i, e := range listed(t, r)[1:] {
-		if e.State != Waits || e.Place != i || e.PID != queue[i].Process.Pid || e.Bytes != 24*gib || e.Asleep {
+		if e.State != Waits || e.Place != i || e.PID != queue[i].Process.Pid || e.Bytes != 24*gib || e.Stopped {
 			t.Errorf("%d is listed as %+v", i, e)
 		}
 	}
@@ -174,9 +174,9 @@ func TestStopped(t *testing.T) {
 		t.Errorf("%s\nlacks %q", no, want)
 	}
 	stopped.signal(t, syscall.SIGCONT)
-	eventually(t, "it is awake", func() bool {
+	eventually(t, "it runs again", func() bool {
 		for _, e := range listed(t, r) {
-			if e.State == Waits && !e.Asleep {
+			if e.State == Waits && !e.Stopped {
 				return true
 			}
 		}
