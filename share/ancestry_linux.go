@@ -14,8 +14,7 @@ import (
 	"gpumem/internal/proc"
 )
 
-// namespace is the inode of the pid namespace that this process lives in, 0 if
-// it cannot be told.
+// namespace returns the inode of this process's pid namespace, or 0 if it is unknown.
 func namespace() uint64 {
 	text, err := os.Readlink("/proc/self/ns/pid")
 	if err != nil {
@@ -28,16 +27,16 @@ func namespace() uint64 {
 	return n
 }
 
-// ancestry finds the leases that processes belong to. It asks about each process
-// once, so it is good for one look.
+// ancestry finds the leases that processes belong to. It reads each process once, so
+// it is good for one pass.
 type ancestry struct {
 	read   func(pid int) (proc.Stat, bool)
 	known  map[int]*proc.Stat // nil: there is none
 	leases map[int]uint64
 }
 
-// newAncestry is for these leases; those of other namespaces have pids that mean
-// nothing here.
+// newAncestry is for these leases. Those of other namespaces are left out: their pids
+// mean nothing here.
 func newAncestry(read func(int) (proc.Stat, bool), leases []record, namespace uint64) *ancestry {
 	f := &ancestry{read, map[int]*proc.Stat{}, map[int]uint64{}}
 	for _, l := range leases {
@@ -59,11 +58,11 @@ func (f *ancestry) stat(pid int) *proc.Stat {
 	return s
 }
 
-// owner is the process whose lease memory of pid belongs to: the nearest of it
-// and its ancestors that has one, or that is in a session or group which one
-// with a lease leads.
+// owner returns the process whose lease memory of pid belongs to: the nearest of pid
+// and its ancestors that has a lease, or that is in a session or process group led by a
+// process with a lease.
 func (f *ancestry) owner(pid int) (identity, bool) {
-	// A parent that ends while this goes upward could make it go round.
+	// A parent that ends meanwhile could close a circle.
 	for range 1000 {
 		s := f.stat(pid)
 		if s == nil || pid <= 0 {
@@ -92,15 +91,15 @@ func (f *ancestry) young(pid int, up time.Duration) bool {
 }
 
 // Owners finds the leases that processes belong to, as the registry counts their
-// memory. It reads each process once, so it is good for one look.
+// memory. It reads each process once, so it is good for one reading of the GPU.
 type Owners struct {
 	f     *ancestry
 	first map[identity]Entry
 	held  map[int]Entry
 }
 
-// NewOwners is for the leases among the entries. A lease that lives on in processes
-// that its own has left behind owns those, too.
+// NewOwners returns the owners among the leases in entries. A lease whose process has
+// ended owns the processes that hold it.
 func NewOwners(entries []Entry) *Owners {
 	o := &Owners{first: map[identity]Entry{}, held: map[int]Entry{}}
 	var leases []record
@@ -144,7 +143,7 @@ func (r *Registry) Enclosing(device string) (e Entry, ok bool, err error) {
 	if err != nil {
 		return Entry{}, false, err
 	}
-	leases, _, _ := r.all(key, files[key]) // what cannot be read encloses nobody
+	leases, _, _ := r.all(key, files[key]) // an unreadable lease encloses no process
 	leases = slices.DeleteFunc(leases, func(l found) bool { _, ok := taken.Load(l.ID); return ok })
 	inherited := locksIn(strconv.Itoa(os.Getpid()))
 	for _, l := range leases {

@@ -1,10 +1,11 @@
 // The mark of a process that attends a lease.
 //
 // The keeper of a program holds the lease until it has seen the program's end, which
-// takes milliseconds. Whoever is short of just this memory then waits for it, in
-// place of a refusal. The mark is a lock for reading on the first byte of the lock
-// file: the lease's own lock is far behind, and locks for reading do not count as
-// leases. Anybody could set one; all it costs is the 2 s of a request without Wait.
+// takes milliseconds. A request that lacks just this memory waits for it instead of
+// being refused. The mark is a lock for reading on the first byte of the lock file:
+// the lease's own lock is far behind, and locks for reading do not count as leases.
+// Any process could set one, which costs others at most the 2 s of a request without
+// Wait.
 
 package share
 

@@ -398,7 +398,7 @@ func TestLeaseOfEarlierVersion(t *testing.T) {
 }
 
 // TestLockOfUnknownLengthBlocksTheGPU: neither the lock nor the record says how large
-// the lease is, so nothing is runenv. With its record it counts by that.
+// the lease is, so nothing is granted. With its record it counts by that.
 func TestLockOfUnknownLengthBlocksTheGPU(t *testing.T) {
 	r, gpu := newGPU(t)
 	rec := sample(gpu)

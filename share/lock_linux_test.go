@@ -23,7 +23,7 @@ func TestWaiterForReplacedLockFileTakesTheNewOne(t *testing.T) {
 	go func() {
 		// The first beat comes after a quarter of the patience.
 		g, err := r.lock(t.Context(), key, 40*time.Millisecond, func() {
-			old.turn++
+			old.taken++
 			old.write() // as if others went on taking turns
 			select {
 			case waits <- true:

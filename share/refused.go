@@ -13,34 +13,33 @@ import (
 	"gpumem/size"
 )
 
-// NoRoomError is a refusal: what was asked for is not there, and who has it. All
-// sizes are bytes.
+// NoRoomError is the refusal of a request, with the holders of the memory. All sizes
+// are bytes.
 type NoRoomError struct {
 	Device    string
-	Want      uint64 // in all
-	Copies    int    // in this number of leases
-	Total     uint64 // of the GPU
-	Shareable uint64 // what can be shared
-	Free      uint64 // what no lease has of it
+	Want      uint64 // of all leases together
+	Copies    int    // the number of leases
+	Total     uint64 // memory of the GPU
+	Shareable uint64 // see the package comment
+	Free      uint64 // the part of Shareable that no lease has
 	Never     bool   // it would not fit if no other program used the GPU
 	Holders   []Entry
-	Ahead     []Entry          // the first waiters of those that came before
-	Before    int              // all of those
+	Ahead     []Entry          // the first of the waiters before this request
+	Before    int              // the number of all of those
 	Inside    *Entry           // the lease that this process runs in, which is too small; then only Device, Want, Copies and Free are set
 	Foreign   []device.Process // programs on the GPU that belong to no lease
 	Display   uint64           // left for the desktop; 0 without a display
-	Reserve   uint64           // left because the request says so
+	Reserve   uint64           // left as [Request].Reserve
 	Blocked   error            // names a lease of another version, which is waited for; then only Device, Want, Copies, Ahead and Before are set
-	Waited    error            // why the wait for room ended; nil: it was not waited for
-	After     time.Duration    // how long that was
+	Waited    error            // why the wait ended; nil if there was none
+	After     time.Duration    // how long the wait was
 }
 
-// Unwrap gives Waited, so that errors.Is(err, context.DeadlineExceeded) tells
-// that the time was up.
+// Unwrap returns Waited, so errors.Is(err, context.DeadlineExceeded) reports whether
+// the time was up.
 func (e *NoRoomError) Unwrap() error { return e.Waited }
 
-// Error is one line: what was asked for, what can be shared, who holds it, what
-// would help.
+// Error returns one line: the request, what can be shared, its holders, and a remedy.
 func (e *NoRoomError) Error() string {
 	var b strings.Builder
 	want := size.Format(e.Want)
@@ -83,7 +82,7 @@ func (e *NoRoomError) Error() string {
 	list(&b, "without a lease", e.Foreign, len(e.Foreign), foreignText)
 	switch {
 	case e.Never && e.Reserve > 0 && e.Want <= e.Total:
-		fmt.Fprintf(&b, "; with this reserve there can never be so much: take a smaller --reserve")
+		fmt.Fprintf(&b, "; with this reserve that much can never be shared: take a smaller --reserve")
 	case e.Never:
 		fmt.Fprintf(&b, "; that is more than can ever be shared here: ask for less")
 	case e.Before > 0 || len(e.Ahead) > 0:
@@ -108,7 +107,7 @@ func (e *NoRoomError) waited(b *strings.Builder) {
 	}
 }
 
-// shown is how many of a list a message has.
+// shown is the number of entries of a list in a message.
 const shown = 8
 
 func list[T any](b *strings.Builder, title string, some []T, all int, text func(T) string) {
@@ -126,7 +125,7 @@ func list[T any](b *strings.Builder, title string, some []T, all int, text func(
 	}
 }
 
-// holder names the process that has a lease or waits, as far as that is known here.
+// holder names the process that has a lease or waits, if that is known here.
 func (e Entry) holder() string {
 	var holder string
 	if len(e.HeldBy) > 0 {
@@ -185,7 +184,7 @@ func foreignText(p device.Process) string {
 	return s + " " + size.Format(p.Used)
 }
 
-// printable is another user's text as it may stand in a line on a terminal.
+// printable returns another user's text in a form that is safe on a terminal.
 func printable(s string) string {
 	if r := []rune(s); len(r) > 60 {
 		s = string(r[:57]) + "..."

@@ -43,8 +43,8 @@ var (
 	// One that is seen to run, on a machine with too much to do, has frozen times
 	// as long.
 	silence = 5 * time.Second
-	// recently is how long it may take until memory of a program that ended is
-	// free, or one that started has taken what it takes.
+	// recently is how long it may take until memory of an ended program is free, or
+	// a new program has allocated what it needs.
 	recently = time.Second
 )
 
@@ -119,7 +119,8 @@ func (r *Registry) make() error {
 	return nil
 }
 
-// trusted reports, as an error, who else could remove or rename files in a folder.
+// trusted returns an error that names the other users who could remove or rename files
+// in a folder.
 func trusted(info fs.FileInfo) error {
 	const others = 0o022
 	owner := int(info.Sys().(*syscall.Stat_t).Uid)
@@ -135,7 +136,7 @@ func trusted(info fs.FileInfo) error {
 // Dir returns the folder, as an absolute path.
 func (r *Registry) Dir() string { return r.dir }
 
-// why is an error of the file system, with the way out.
+// why returns an error of the file system with a remedy.
 func (r *Registry) why(path string, err error) error {
 	var p *fs.PathError
 	if errors.As(err, &p) {
@@ -158,14 +159,14 @@ func (r *Registry) why(path string, err error) error {
 	return fmt.Errorf("registry %s: %w; %s", r.dir, err, way)
 }
 
-// keyOf is how the names of a GPU's files begin.
+// keyOf returns the beginning of the names of a GPU's files.
 func keyOf(device string) string {
 	sum := sha256.Sum256([]byte(device))
 	return fmt.Sprintf("%x", sum[:8])
 }
 
-// base is where the locks of a GPU's leases begin. Registries apart, by folder or
-// file system, have others. A lease is at most mostBytes.
+// base returns the offset at which the locks of a GPU's leases begin. It differs
+// between registries, by folder and file system. A lease is at most mostBytes.
 func (r *Registry) base(key string) uint64 {
 	var dev uint64
 	if info, err := os.Stat(r.dir); err == nil {
@@ -223,10 +224,10 @@ func (r *Registry) publish(path string, mode fs.FileMode, fill func(*os.File) er
 	return f, nil
 }
 
-// named makes publish use files with a name of their own; only tests set it.
+// named makes publish use files that have a name from the start; only tests set it.
 var named = false
 
-// linkFile gives a file without a name one.
+// linkFile gives a name to a file that has none.
 func linkFile(f *os.File, path string) error {
 	const follow = 0x400 // AT_SYMLINK_FOLLOW
 	here := -100         // AT_FDCWD
@@ -376,7 +377,7 @@ func bad(path string, err error) error {
 	if errors.As(err, &p) {
 		err = p.Err
 	}
-	return fmt.Errorf("registry: %s: %w; nothing is given on its GPU while it is there", path, err)
+	return fmt.Errorf("registry: %s: %w; nothing is granted on its GPU while it is there", path, err)
 }
 
 // readLease reads a lease. Its lock says whether it lives and how large it is. A
@@ -386,7 +387,7 @@ func (r *Registry) readLease(key, id string) (l found, note, err error) {
 	path := r.path(key, id, lockKind)
 	f, h, info, err := r.locked(path)
 	if errors.Is(err, fs.ErrPermission) {
-		// Its owner lets nobody open it; the kernel's table knows it all the same.
+		// Its owner lets no other user open it; the kernel's table has it all the same.
 		if info, err = os.Lstat(path); err == nil {
 			var ok bool
 			if h, ok, err = lockOfInode(inodeOf(info)); err == nil && !ok {
@@ -470,7 +471,7 @@ func (r *Registry) readTicket(key, id string) (found, error) {
 }
 
 // files returns the ids in the registry by key and kind, those of a kind in order,
-// of tickets only the turns.
+// of tickets only those in the queue.
 // prefix is a key, or "" for all.
 func (r *Registry) files(prefix string) (map[string]map[string][]string, error) {
 	d, err := os.Open(r.dir)
@@ -509,7 +510,7 @@ func (r *Registry) files(prefix string) (map[string]map[string][]string, error) 
 	return all, nil
 }
 
-// look is what lives on a GPU.
+// look is the content of the registry for a GPU.
 type look struct {
 	leases  []found
 	tickets []string // ids in order; some may be of the dead
@@ -756,7 +757,7 @@ func findHolders(entries []Entry) {
 	}
 }
 
-// within is a context for what must not hold anything up.
+// within returns a context for calls that must not hold anything up.
 func within(d time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), d)
 }

@@ -47,8 +47,8 @@ func content() map[string][]byte {
 // has its own folder, which stays: a program that outlives the one that started it
 // still finds it. Several processes may call it at once.
 //
-// The error is that no folder is one that only this user can write to, or that all
-// of them have a name that PYTHONPATH cannot hold.
+// The error is that there is no folder to which only this user can write, or that their
+// names cannot stand in PYTHONPATH.
 func Install() (path string, err error) {
 	dir, err := privdir.User(func(d *privdir.Dir) error {
 		path, err = installIn(d.Path())
@@ -75,7 +75,7 @@ func installIn(dir string) (path string, err error) {
 }
 
 // write makes the folder have these files. One that is there as it should be is
-// left alone, so that programs that run keep what they have open.
+// left alone, so that running programs keep what they have open.
 func write(path string, content map[string][]byte) error {
 	dir, err := privdir.Open(path)
 	if err != nil {

@@ -3,10 +3,10 @@
 // A signal that reaches the parent was sent to it alone (by docker stop, or by a
 // supervisor that knows one number) and is meant for the copies, or it was sent to
 // all: to the process group by a terminal or timeout(1), to the whole job by Slurm or
-// systemd. Then the copies have it already. Nothing that the kernel says of a signal
-// tells which. So there is a witness, a process in the same group and control group
-// that does nothing but report the signals that it gets. What the witness gets too
-// was sent to all; the rest is passed on.
+// systemd. Then the copies have it already. The kernel does not show which it was. So
+// there is a witness, a process in the same group and control group that only reports
+// the signals that it gets. A signal that the witness gets too was sent to all; the
+// others are passed on.
 
 package launch
 
@@ -34,7 +34,7 @@ const grace = 100 * time.Millisecond
 var patience = 5 * time.Second
 
 // meant are the signals that may be meant for the copies: those that a process can
-// catch, without those that come of its own doings or that stop it.
+// catch, except those that its own actions cause and those that stop it.
 func meant() []os.Signal {
 	own := []syscall.Signal{syscall.SIGKILL, syscall.SIGSTOP, syscall.SIGCHLD, syscall.SIGURG, syscall.SIGPIPE, syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU,
 		syscall.SIGPROF, syscall.SIGTRAP, syscall.SIGSEGV, syscall.SIGBUS, syscall.SIGFPE, syscall.SIGILL}
@@ -125,7 +125,7 @@ func startWitness(command []string) (*witness, error) {
 	select {
 	case <-ready:
 	case <-t.C:
-		_ = w.p.Kill() // the copies are worth more than it
+		_ = w.p.Kill() // the copies run without it
 	}
 	return w, nil
 }
@@ -237,10 +237,10 @@ func (p *Plan) copies(ctx context.Context, envs [][]string, leases [][]*share.Le
 	}
 }
 
-// measure watches a copy; what it returns ends that and keeps what was measured.
+// measure measures a copy until the returned function is called, which saves the result.
 func (p *Plan) measure(pid int, env []string) (end func()) {
 	ctx, cancel := context.WithCancel(context.Background())
-	l := newLearner(pid, env, p.targets[0].meter)
+	l := newSampler(pid, env, p.targets[0].meter)
 	done := make(chan struct{})
 	go func() { defer close(done); l.watch(ctx) }()
 	return func() {

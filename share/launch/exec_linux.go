@@ -1,4 +1,4 @@
-// The program takes the place of this process.
+// One copy: the program takes the place of this process.
 
 package launch
 
@@ -17,8 +17,7 @@ const fDupfd = 0
 const firstHigh = 1000
 
 // inherited returns the descriptors above standard error that a program started by
-// this process inherits. Called at the start of a command, that is what its caller
-// has given it.
+// this process inherits: at the start of a command, those that its caller passed on.
 func inherited() map[int]bool {
 	list := map[int]bool{}
 	for _, fd := range descriptors() {
@@ -29,7 +28,7 @@ func inherited() map[int]bool {
 	return list
 }
 
-// descriptors are the open descriptors above standard error.
+// descriptors returns the open descriptors above standard error.
 func descriptors() []int {
 	entries, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
@@ -79,8 +78,8 @@ func replace(command, env []string, theirs map[int]bool, leases []holding) error
 	return notStarted(command[0], err)
 }
 
-// byShell is the command line of a file that the kernel does not know, a script
-// without a first line: shells and execvp give it to /bin/sh.
+// byShell returns the command line of a file that the kernel does not know, such as a
+// script without #!: shells and execvp pass it to /bin/sh.
 func byShell(path string, command []string) (shell string, argv []string) {
 	return "/bin/sh", append([]string{"/bin/sh", path}, command[1:]...)
 }

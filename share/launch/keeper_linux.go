@@ -1,8 +1,8 @@
-// The process that stays beside a program.
+// The keeper: the process that stays beside a program.
 //
-// It is no child of the program, which could otherwise meet it in a wait: run starts
-// it through a process that ends at once. It has none of the caller's descriptors,
-// so nobody waits for it at the end of a pipe, and its own session, so that no signal
+// It is not a child of the program, which could otherwise meet it in a wait: run starts
+// it through a process that ends at once. It has none of the caller's descriptors, so
+// no reader waits for it at the end of a pipe, and its own session, so that no signal
 // of the terminal or of the process group reaches it.
 //
 // It makes files of the lease again that somebody removes, see [share.Lease.Keep]. And
@@ -204,7 +204,7 @@ func (k *keeper) run() {
 			go l.Keep(ctx)
 		}
 	}
-	l := newLearner(k.pid, os.Environ(), k.meter)
+	l := newSampler(k.pid, os.Environ(), k.meter)
 	go func() {
 		defer close(measured)
 		if k.meter != nil {
@@ -222,7 +222,7 @@ func (k *keeper) run() {
 		_ = l.Close() // what is left is removed by the next one who looks
 	}
 	<-measured
-	l.save(overhead.NewStore(), k.program, func(string, ...any) {}) // there is nobody to read it
+	l.save(overhead.NewStore(), k.program, func(string, ...any) {}) // no terminal is left to write to
 }
 
 // ended waits a tick for the end of the program and reports whether it has ended.
@@ -263,8 +263,8 @@ func (k *keeper) stayForOthers(leases []*share.Lease) {
 // other returns a process whose environment names the lease, 0 if there is none. It
 // sees only processes that this user may look into.
 func (k *keeper) other() int {
-	// The environment of a process that is just becoming another program cannot be
-	// told for less than a millisecond.
+	// The environment of a process that is just becoming another program is unknown
+	// for less than a millisecond.
 	for range 10 {
 		entries, _ := os.ReadDir("/proc")
 		doubt := false
@@ -288,7 +288,7 @@ func (k *keeper) other() int {
 	return 0
 }
 
-// An answer is what can be said of a process.
+// An answer is what is known of a process.
 type answer int
 
 const (

@@ -1,5 +1,4 @@
-// What a program holds outside of its pool is estimated before its first run,
-// and measured in every run: next time it has the room that it really needs.
+// Measurement of the memory that a program holds outside of its pool, for its next run.
 
 package launch
 
@@ -17,86 +16,86 @@ import (
 	"gpumem/share/overhead"
 )
 
-// When a running program is looked at: often enough to see what it holds once
-// its libraries are loaded, seldom enough to cost nothing.
+// When a running program is measured: often enough to see what it holds once its
+// libraries are loaded, seldom enough to cost nothing.
 const (
-	firstLook = 2 * time.Second
-	nextLook  = 10 * time.Second
+	firstSample = 2 * time.Second
+	nextSample  = 10 * time.Second
 )
 
-// learner watches one program.
-type learner struct {
+// sampler measures one program while it runs.
+type sampler struct {
 	pid    int
 	env    []string
 	meter  share.Meter
-	parent func(pid int) int // of a process; 0: none, or not known
+	parent func(pid int) int // of a process; 0: none, or unknown
 	loaded func(pid int) []proc.Framework
 	most   map[string]uint64 // by framework: the most held outside of the pool
 }
 
-func newLearner(pid int, env []string, meter share.Meter) *learner {
-	return &learner{pid: pid, env: env, meter: meter, parent: parentOf, loaded: loadedBy, most: map[string]uint64{}}
+func newSampler(pid int, env []string, meter share.Meter) *sampler {
+	return &sampler{pid: pid, env: env, meter: meter, parent: parentOf, loaded: loadedBy, most: map[string]uint64{}}
 }
 
-// watch looks at the program until ctx is done.
-func (l *learner) watch(ctx context.Context) {
-	t := time.NewTimer(firstLook)
+// watch measures the program until ctx is done.
+func (s *sampler) watch(ctx context.Context) {
+	t := time.NewTimer(firstSample)
 	defer t.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-t.C:
-			l.look()
-			t.Reset(nextLook)
+			s.sample()
+			t.Reset(nextSample)
 		}
 	}
 }
 
-// look measures once. Only a framework that takes its whole pool at once can be
+// sample measures once. Only a framework that takes its whole pool at once can be
 // measured from outside: what more the program holds is not the pool's.
-func (l *learner) look() {
-	s, err := l.meter.Status()
+func (s *sampler) sample() {
+	st, err := s.meter.Status()
 	if err != nil {
 		return
 	}
 	var used uint64
-	for _, p := range s.Processes {
-		if p.Known && l.ours(p.PID) {
+	for _, p := range st.Processes {
+		if p.Known && s.ours(p.PID) {
 			used += p.Used
 		}
 	}
-	frameworks := l.loaded(l.pid)
-	if used == 0 || len(frameworks) != 1 { // of several nobody can tell whose it is
+	frameworks := s.loaded(s.pid)
+	if used == 0 || len(frameworks) != 1 { // of several it is unknown whose the memory is
 		return
 	}
 	f := frameworks[0]
-	pool := poolOf(policy.Framework{Name: f.Name, Version: f.Version}, l.env, s)
+	pool := poolOf(policy.Framework{Name: f.Name, Version: f.Version}, s.env, st)
 	if pool > 0 && used > pool {
-		l.most[f.Name] = max(l.most[f.Name], used-pool)
+		s.most[f.Name] = max(s.most[f.Name], used-pool)
 	}
 }
 
-// ours says whether a process is the program or a descendant of it.
-func (l *learner) ours(pid int) bool {
+// ours reports whether a process is the program or a descendant of it.
+func (s *sampler) ours(pid int) bool {
 	for range 32 {
-		if pid == l.pid {
+		if pid == s.pid {
 			return true
 		}
-		if pid = l.parent(pid); pid <= 1 {
+		if pid = s.parent(pid); pid <= 1 {
 			return false
 		}
 	}
 	return false
 }
 
-// poolOf is what a framework's pool has taken at its first operation; 0 where it
-// takes what it needs.
+// poolOf returns what a framework's pool preallocates, in bytes; 0 if it allocates on
+// demand.
 func poolOf(f policy.Framework, env []string, s device.Status) uint64 {
 	d := policy.Device{Ordinal: s.Ordinal, Total: s.Total, Free: s.Total, Granularity: s.Granularity, CCMajor: s.CCMajor}
 	a, err := policy.Explain(policy.Environ(env), f, d)
 	if err != nil {
-		f.Version = "" // a release that is not known
+		f.Version = "" // an unknown release
 		if a, err = policy.Explain(policy.Environ(env), f, d); err != nil {
 			return 0
 		}
@@ -108,9 +107,9 @@ func poolOf(f policy.Framework, env []string, s device.Status) uint64 {
 	return (a.Gets + unit - 1) / unit * unit
 }
 
-// save keeps what was measured.
-func (l *learner) save(where overhead.Store, program string, say func(string, ...any)) {
-	for framework, bytes := range l.most {
+// save saves the measurements.
+func (s *sampler) save(where overhead.Store, program string, say func(string, ...any)) {
+	for framework, bytes := range s.most {
 		if err := where.Save(program, framework, bytes); err != nil {
 			say("%s", strings.TrimSpace(err.Error()))
 			return
@@ -134,9 +133,9 @@ func loadedBy(pid int) []proc.Framework {
 // interpreter is a Python, such as python3.11.
 var interpreter = regexp.MustCompile(`^python([0-9.]*)$`)
 
-// programName is the name under which a command's measurements are kept: the program
-// and, if it is an interpreter's, the script or module (-m), with absolute paths
-// of what is a file in dir.
+// programName returns the name under which a command's measurements are kept: the
+// program and, if that is a Python, its script or module (-m). The path of a script is
+// made absolute from dir.
 func programName(command []string, dir string) string {
 	if len(command) == 0 {
 		return ""

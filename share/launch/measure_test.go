@@ -20,8 +20,8 @@ type fixedMeter struct {
 
 func (m fixedMeter) Status() (device.Status, error) { return m.s, m.err }
 
-// TestLearner: what JAX holds beyond its pool is what lies outside of it.
-func TestLearner(t *testing.T) {
+// TestSampler: what JAX holds beyond its pool is what lies outside of it.
+func TestSampler(t *testing.T) {
 	const gib, mib = 1 << 30, 1 << 20
 	status := device.Status{Info: device.Info{Total: 24 * gib, Granularity: 2 * mib}, Processes: []device.Process{
 		{PID: 50, Used: 6*gib + 100*mib, Known: true},
@@ -48,10 +48,10 @@ func TestLearner(t *testing.T) {
 		{"no status", nil, jax, errors.New("lost"), nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			l := learner{pid: 50, env: tc.env, meter: fixedMeter{status, tc.err}, most: map[string]uint64{},
+			l := sampler{pid: 50, env: tc.env, meter: fixedMeter{status, tc.err}, most: map[string]uint64{},
 				parent: func(pid int) int { return parents[pid] }, loaded: func(int) []proc.Framework { return tc.loaded }}
-			l.look()
-			l.look()
+			l.sample()
+			l.sample()
 			if len(l.most) != len(tc.want) || l.most["jax"] != tc.want["jax"] {
 				t.Fatalf("%v, want %v", l.most, tc.want)
 			}
@@ -68,7 +68,7 @@ func TestLearner(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	(&learner{}).watch(ctx) // ends at once
+	(&sampler{}).watch(ctx) // ends at once
 }
 
 // TestWithoutPrivateFolder: a program runs without the hook, which is said, but not

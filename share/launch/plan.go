@@ -1,5 +1,4 @@
-// A command in its lease: the leases are taken, its environment is made, and it is
-// started.
+// A plan: the leases are taken, the environment is made, and the command is started.
 
 package launch
 
@@ -82,8 +81,8 @@ func (p *Plan) say(format string, args ...any) {
 	}
 }
 
-// take takes the leases of all copies, by copy and then by target, and says how
-// each target stood before. The leases are the caller's to close.
+// take takes the leases of all copies, by copy and then by target, and returns the
+// status of each target before. The caller closes the leases.
 func (p *Plan) take(ctx context.Context) (leases [][]*share.Lease, status []device.Status, err error) {
 	if p.Wait > 0 {
 		var cancel context.CancelFunc
@@ -132,9 +131,9 @@ func (p *Plan) take(ctx context.Context) (leases [][]*share.Lease, status []devi
 	return leases, status, nil
 }
 
-// position says how the wait goes; on names the GPU where there are several.
+// position reports the place in the queue; on names the GPU if there are several.
 func (p *Plan) position(on string, at share.Position) {
-	p.idle.Do(debug.FreeOSMemory) // there may be thousands of us, for hours
+	p.idle.Do(debug.FreeOSMemory) // thousands may wait, for hours
 	missing := "its turn has not come"
 	if at.Why != nil && at.Why.Blocked != nil {
 		missing = strings.ReplaceAll(at.Why.Blocked.Error(), "\n", "; ")
@@ -161,9 +160,8 @@ func closeAll(leases [][]*share.Lease) {
 // pythonHook is hook.Install. Tests have another.
 var pythonHook = hook.Install
 
-// hook makes the folder of the Python hook. Without one the program is started all
-// the same, and what is lost is said; but not where something was asked for that
-// nothing else can do.
+// hook makes the folder of the Python hook. Without one the program is started all the
+// same, with a message, unless a flag needs the hook.
 func (p *Plan) hook() error {
 	path, err := pythonHook()
 	if err == nil {
@@ -182,7 +180,7 @@ func (p *Plan) hook() error {
 	return nil
 }
 
-// environment is the environment of one copy.
+// environment returns the environment of one copy.
 func (p *Plan) environment(copy int, leases []*share.Lease, status []device.Status) (runenv.Environment, error) {
 	g := p.Limits
 	g.Copies = p.Copies

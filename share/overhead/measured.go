@@ -49,7 +49,7 @@ type measurements struct {
 // The error is a note: the file is damaged or cannot be read, and is not used.
 func (s Store) Load(program string) (map[string]uint64, error) {
 	dir, err := s.open()
-	if err != nil { // where nothing can be kept, nothing was
+	if err != nil { // no folder, no measurements
 		return nil, nil
 	}
 	defer dir.Close()
@@ -91,7 +91,7 @@ func (s Store) Save(program, framework string, bytes uint64) error {
 	return nil
 }
 
-// sane bounds a measurement: no GPU has as much.
+// sane bounds a measurement: no GPU has that much.
 const sane = 1 << 50
 
 func read(dir *privdir.Dir, program string) (measurements, error) {
@@ -134,7 +134,7 @@ func parse(path, program string, data []byte) (measurements, error) {
 	return file, nil
 }
 
-// fileName is where a program's measurements are, whatever its name holds.
+// fileName returns the name of a program's file, whatever the program's name contains.
 func fileName(program string) string {
 	return fmt.Sprintf("%x.json", sha256.Sum256([]byte(program)))[:16] + ".json"
 }

@@ -7,7 +7,7 @@ package overhead
 // GPU describes a GPU as far as the table needs it.
 type GPU struct {
 	Total     uint64 // bytes, as CUDA reports them
-	CCMajor   int    // compute capability, such as 9 of 9.0; 0: not known
+	CCMajor   int    // compute capability, such as 9 of 9.0; 0: unknown
 	Context   uint64 // bytes of a CUDA context; 0: by the table, or none where the GPU is simulated
 	Simulated bool   // nothing is held outside of the pool but Context
 }
@@ -90,10 +90,10 @@ var contexts = []struct {
 	{7, 11, 160, "RTX 2080 Ti: 68 of 1024"},
 	{7, 0, 344, "V100, Titan V: 80 of 2048"},
 	{1, 0, 248, "P100: 56 of 2048"},
-	{0, 0, 632, "not known: the largest"},
+	{0, 0, 632, "unknown: the largest"},
 }
 
-// contextBytes is about what a CUDA context takes.
+// contextBytes estimates the bytes of a CUDA context.
 func contextBytes(g GPU) uint64 {
 	for _, c := range contexts {
 		if g.CCMajor >= c.major && (c.gib == 0 || g.Total <= c.gib<<30) {

@@ -9,7 +9,7 @@ import (
 
 const cupyVar = "CUPY_GPU_MEMORY_LIMIT"
 
-// cupy gives CuPy its limit. It holds for each GPU, so that it is the least.
+// cupy sets CuPy's limit. One value holds for every GPU, so it is the least.
 func (e *editor) cupy(lim Limits) error {
 	var limits []uint64
 	for _, l := range lim.Leases {
@@ -32,7 +32,7 @@ func (e *editor) cupy(lim Limits) error {
 	case !e.has(cupyVar):
 		e.set(cupyVar, ours, why)
 	case !number:
-		e.keep(cupyVar, "left as it is: it is neither a number of bytes nor a percentage, which CuPy says at its first allocation")
+		e.keep(cupyVar, "left as it is: neither a number of bytes nor a percentage, which CuPy reports at its first allocation")
 	case within:
 		e.set(cupyVar, text, "the user's own limit is within "+why)
 	default:
@@ -41,7 +41,7 @@ func (e *editor) cupy(lim Limits) error {
 	return nil
 }
 
-// cupyLimit is a text as bytes of a GPU; 0 is no limit.
+// cupyLimit returns a text as bytes of a GPU; 0 is no limit.
 func cupyLimit(text string, total uint64) (bytes uint64, ok bool) {
 	text = strings.TrimSpace(text)
 	if percent, is := strings.CutSuffix(text, "%"); is {

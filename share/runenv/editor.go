@@ -1,4 +1,4 @@
-// An environment that is being changed, with the list of changes.
+// The environment while it is changed, and the list of changes.
 
 package runenv
 
@@ -9,7 +9,7 @@ import (
 	"gpumem/policy"
 )
 
-// editor is an environment in the order in which it was given.
+// editor is an environment in its original order, with the changes made to it.
 type editor struct {
 	names   []string // of variables, each once
 	values  map[string]string
@@ -35,7 +35,7 @@ func newEditor(env []string) *editor {
 	return e
 }
 
-// lines is the environment as execve takes it.
+// lines returns the environment as execve takes it.
 func (e *editor) lines() []string {
 	var lines []string
 	for _, name := range e.names {
@@ -44,10 +44,10 @@ func (e *editor) lines() []string {
 	return append(lines, e.odd...)
 }
 
-// environment is the same for package policy.
+// environment returns it for package policy.
 func (e *editor) environment() policy.Environment { return policy.Environ(e.lines()) }
 
-// get is a variable's value; "" if it is not set.
+// get returns a variable's value, or "" if it is not set.
 func (e *editor) get(name string) string { return e.values[name] }
 
 func (e *editor) has(name string) bool { _, set := e.values[name]; return set }
@@ -75,7 +75,7 @@ func (e *editor) unset(name, why string) {
 	}
 }
 
-// keep tells something about a variable that is not changed.
+// keep adds a remark on a variable that is not changed.
 func (e *editor) keep(name, why string) {
 	value, set := e.values[name]
 	e.changes = append(e.changes, Change{Name: name, Old: value, New: value, Set: set, Kept: true, Remark: true, Why: why})

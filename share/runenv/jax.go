@@ -28,7 +28,7 @@ const (
 	jaxRound = 2 << 20
 )
 
-// jax gives JAX its fraction.
+// jax sets JAX's fraction.
 func (e *editor) jax(lim Limits) error {
 	fractions, err := lim.fractions("jax", jaxRound)
 	if err != nil {
@@ -40,10 +40,10 @@ func (e *editor) jax(lim Limits) error {
 		if text := refused(allocatorVar, lim.Allocator); text != "" {
 			return fmt.Errorf("allocator %q: %s", lim.Allocator, text)
 		}
-		e.set(allocatorVar, lim.Allocator, "the allocator that was asked for")
+		e.set(allocatorVar, lim.Allocator, "as requested (--allocator)")
 	}
 	if lim.Growth {
-		e.set(preallocateVar, "false", "JAX takes memory as it is needed, up to its fraction")
+		e.set(preallocateVar, "false", "JAX allocates on demand, up to its fraction")
 	}
 	e.unset(unifiedVar, "with it JAX takes a fraction below 1 for 1, and the pool could be the whole GPU")
 	e.createOptions()
@@ -75,8 +75,8 @@ func (e *editor) fraction(most float64, why string) {
 	}
 }
 
-// jaxFraction is the largest fraction that any release makes of a text. ok is
-// false where it is no number.
+// jaxFraction returns the largest fraction that any release reads from a text. ok is
+// false if it is not a number.
 func jaxFraction(text string) (f float64, ok bool) {
 	// Until 0.4.29 a fraction is a double, later a 32-bit float.
 	a, err := policy.Explain(policy.Environ([]string{fractionVar + "=" + text}), policy.Framework{Name: "jax", Version: "0.4.29"}, policy.Device{})
@@ -87,7 +87,7 @@ func jaxFraction(text string) (f float64, ok bool) {
 	return math.Max(f, float64(float32(f))), true // NaN stays NaN
 }
 
-// refused is the newest JAX's error for one variable alone; "" for none.
+// refused returns the newest JAX's error for one variable alone, or "".
 func refused(name, value string) string {
 	a, err := policy.Explain(policy.Environ([]string{name + "=" + value}), policy.Framework{Name: "jax"}, policy.Device{})
 	if err == nil && len(a.Errors) > 0 {
@@ -96,8 +96,8 @@ func refused(name, value string) string {
 	return ""
 }
 
-// createOptions leaves out of JAX_PJRT_CLIENT_CREATE_OPTIONS what goes before the
-// fraction: memory_fraction_policy, since JAX 0.12.0. Releases before refuse it.
+// createOptions removes from JAX_PJRT_CLIENT_CREATE_OPTIONS what takes precedence over
+// the fraction: memory_fraction_policy, since JAX 0.12.0. Earlier releases refuse it.
 func (e *editor) createOptions() {
 	parts := strings.Split(e.get(createVar), ";")
 	rest := slices.DeleteFunc(slices.Clone(parts), func(p string) bool { return strings.HasPrefix(p, "memory_fraction_policy:") })
@@ -136,7 +136,7 @@ func (e *editor) jaxRemarks(lim Limits) {
 }
 
 // gomlx puts the lease into GoMLX's backend. Where GOMLX_BACKEND is not set, or
-// names another than CUDA's, it is left alone, --allocator or not: to set it
+// names another than CUDA's, it is left alone, with --allocator too: setting it
 // would choose the backend of a program that may want another one.
 func (e *editor) gomlx(lim Limits) error {
 	text := e.get(gomlxVar)

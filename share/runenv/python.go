@@ -1,4 +1,4 @@
-// Which releases of PyTorch a program may import, by the folders of its Python.
+// The releases of PyTorch that a program may import, by the folders of its Python.
 // Nothing is run.
 
 package runenv
@@ -18,8 +18,8 @@ const listSeparator = string(os.PathListSeparator)
 // interpreter is a Python, such as python3.11.
 var interpreter = regexp.MustCompile(`^python([0-9.]*)$`)
 
-// torchReleases are the versions of all PyTorch packages in the folders that the
-// command's Python searches; none where it is not one, or cannot be told.
+// torchReleases returns the versions of all PyTorch packages in the folders that the
+// command's Python searches. It is empty if the command is not a Python, or unknown.
 func torchReleases(command []string, get func(string) string) []string {
 	python := pythonOf(command, get)
 	if python == "" {
@@ -38,13 +38,13 @@ func torchReleases(command []string, get func(string) string) []string {
 	return found
 }
 
-// escape is a folder's name for Glob.
+// escape returns a folder's name for Glob.
 func escape(name string) string {
 	return strings.NewReplacer(`[`, `\[`, `*`, `\*`, `?`, `\?`).Replace(name)
 }
 
-// pythonOf is the Python that runs a command: itself, or the one that its first
-// line names.
+// pythonOf returns the Python that runs a command: the command itself, or the one that
+// its first line names; else "".
 func pythonOf(command []string, get func(string) string) string {
 	if len(command) == 0 {
 		return ""
@@ -66,8 +66,8 @@ func pythonOf(command []string, get func(string) string) string {
 	return program
 }
 
-// deafFlag is the flag with which a command's Python does not look at PYTHONPATH,
-// or runs no sitecustomize; "" for none.
+// deafFlag returns the flag with which a command's Python ignores PYTHONPATH, or runs no
+// sitecustomize; "" if there is none.
 func deafFlag(command []string, get func(string) string) string {
 	if pythonOf(command, get) == "" {
 		return ""
@@ -109,7 +109,7 @@ func lookPath(name string, get func(string) string) string {
 	return ""
 }
 
-// shebang is the words of a script's first line, without #!.
+// shebang returns the words of a script's first line, without #!.
 func shebang(path string) []string {
 	f, err := os.Open(path)
 	if err != nil {
@@ -124,8 +124,8 @@ func shebang(path string) []string {
 	return nil
 }
 
-// packageFolders are where a Python has packages: those of PYTHONPATH, the
-// user's, and those of its prefix, or of its virtual environment.
+// packageFolders returns the folders in which a Python has packages: those of
+// PYTHONPATH, the user's, and those of its prefix, or of its virtual environment.
 func packageFolders(python string, get func(string) string) []string {
 	folders := filepath.SplitList(get("PYTHONPATH"))
 	real, err := filepath.EvalSymlinks(python)

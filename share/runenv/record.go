@@ -1,5 +1,5 @@
-// Recording what a program does with its memory: PyTorch by the hook, the pools of
-// JAX and TensorFlow by a variable.
+// The recording of a program's memory: PyTorch's by the hook, that of the pools of JAX
+// and TensorFlow by a variable.
 
 package runenv
 
@@ -28,12 +28,12 @@ func (e *editor) record(lim Limits) error {
 		return fmt.Errorf("cannot record to %q: want an absolute path, for the program may work in another folder", lim.Record)
 	}
 	if e.get(dumpVar) != "" {
-		e.keep(dumpVar, "as the user has it: what JAX's and TensorFlow's pools hold when they are out of memory goes there")
+		e.keep(dumpVar, "as the user has it: JAX's and TensorFlow's pools write what they hold there when they are out of memory")
 	} else {
 		e.set(dumpVar, lim.Record, "JAX's and TensorFlow's pools write what they hold to a file of this name with _POOL.TIME behind it whenever they are out of memory")
 	}
 	if lim.Hook == "" {
-		e.keep(hookRecordVar, "there is no hook that reads it: PyTorch is not recorded")
+		e.keep(hookRecordVar, "there is no hook to read it: PyTorch is not recorded")
 		return nil
 	}
 	e.set(hookRecordVar, lim.Record, "the hook has PyTorch record its events, and writes them there when memory runs out and when the program ends")

@@ -33,37 +33,38 @@ import (
 	"gpumem/size"
 )
 
-// A Lease is what the program has of one GPU.
+// Lease describes the program's lease on one GPU.
 type Lease struct {
-	// Visible is what CUDA_VISIBLE_DEVICES is to name: a UUID ("GPU-...",
+	// Visible is the GPU's name for CUDA_VISIBLE_DEVICES: a UUID ("GPU-...",
 	// "MIG-...") or an ordinal as the driver counts. Empty on all leases leaves
 	// that variable alone.
 	Visible string
-	ID      string // of the lease, or of the enclosing one: its processes are counted by it; "" counts none
+	ID      string // of the lease, or of the enclosing one, by which its processes are counted; "" counts none
 	Path    string // of the lease's record, for programs that read it; "" for none
 	Ordinal int    // number of the GPU, for messages
 	Bytes   uint64 // of the lease, from 1 to Total
 	Within  uint64 // bytes of the enclosing lease of which this is a part; 0: it is no part
 	Total   uint64 // bytes of the GPU, as CUDA reports them
 	CCMajor int    // compute capability, such as 9 of 9.0; 0: not known
-	// Context is what a CUDA context takes of this GPU, in bytes; 0: by a table,
-	// or none where it is simulated.
+	// Context is the bytes of a CUDA context on this GPU; 0: by the table of package
+	// overhead, or none where the GPU is simulated.
 	Context   uint64
 	Simulated bool // nothing is held outside of the pool but Context
 }
 
-// A Limits is what a program is granted, and what was asked for on its behalf.
+// Limits describes the leases of a program and the settings wanted with them.
 type Limits struct {
 	Leases    []Lease // at least one, each of another GPU, in the order in which the program is to see them
 	Allocator string  // JAX's and GoMLX's: bfc, platform, address, cuda_async, vmm; "" leaves it as it is
-	// Growth takes memory as it is needed in place of all at once. The lease
-	// caps it all the same.
+	// Growth allocates memory on demand instead of preallocating it. The limit still
+	// applies.
 	Growth        bool
 	CPUTensorFlow bool // TensorFlow keeps off the GPUs
-	// Overhead is the room outside of the pool on each GPU, in bytes, whatever
-	// the framework; 0: what Measured says, else [Overhead].
+	// Overhead is the memory outside of the pool on each GPU, in bytes, for every
+	// framework; 0: as in Measured, else as package overhead estimates it.
 	Overhead uint64
-	// Measured is the room by framework, in bytes, as [Measured.Load] gives it.
+	// Measured is the memory outside of the pool by framework, in bytes, see
+	// [overhead.Store].
 	Measured map[string]uint64
 	// Procs is the number of processes of the program that use a GPU at once; 0
 	// means 1. Each gets an equal part of the lease.
@@ -71,29 +72,28 @@ type Limits struct {
 	// Copies is the number of programs, each with its own Leases, that are parts of one
 	// enclosing lease; 0 means 1.
 	Copies int
-	// Hook is the folder of the Python hook, as [Hook] returns it; "" for none:
-	// then TensorFlow has no limit, nor has PyTorch before 2.10.
+	// Hook is the folder of the Python hook, see [hook.Install]; "" for none: then
+	// TensorFlow has no limit, nor has PyTorch before 2.10.
 	Hook string
-	// Record is a file, its path absolute, to which the program's memory is
-	// recorded as far as that can be asked for from outside, see [For]; "" for
-	// no recording.
+	// Record is the absolute path of a file to which the program's memory is
+	// recorded, see [For]; "" for no recording.
 	Record string
 }
 
-// A Change is one variable of the program's environment, in order.
+// Change describes what was done with one variable of the environment.
 type Change struct {
 	Name string
-	Old  string // as it was; "" also where it was not set
-	New  string // as it is; "" also where it is not set
+	Old  string // value before; "" also if it was not set
+	New  string // value now; "" also if it is not set
 	Set  bool   // it is set now
 	Kept bool   // nothing was changed
-	// Remark is set if something is to be said about a variable that is kept, such
-	// as that it defeats the lease. Otherwise it has the value that it is to have.
+	// Remark is set if Why is a remark on a variable that is kept, such as that it
+	// defeats the lease. Otherwise a kept variable has the wanted value already.
 	Remark bool
 	Why    string // one line
 }
 
-// String is the change as a shell would write it.
+// String returns the change as a shell would write it.
 func (c Change) String() string {
 	switch {
 	case c.Kept && !c.Set:
@@ -106,26 +106,26 @@ func (c Change) String() string {
 	return "unset " + c.Name
 }
 
-// An Environment is the program's environment.
+// Environment is the environment of a program in a lease.
 type Environment struct {
 	Env     []string // complete, each name once, for execve
-	Changes []Change // against what was given
+	Changes []Change // in order
 }
 
-// For is the environment of a program in a lease. env is what it would have
-// without: lines NAME=value, of which the first of a name counts, as in C and in
-// Python. command is the program and its arguments; its interpreter's folders
-// are looked at for a PyTorch, and nothing is run.
+// For returns the environment of a program in a lease. env is its environment without
+// the lease: lines NAME=value, of which the first of a name counts, as in C and in
+// Python. command is the program and its arguments. Its interpreter's folders are
+// searched for PyTorch; nothing is run.
 //
-// What the user set is kept where it is stricter than the lease. What a framework
-// refuses stays, so that it says so itself, and a Change tells.
+// Values that the user set are kept if they are stricter than the lease. A value that a
+// framework refuses is kept too, so that the framework reports it, with a remark.
 //
 // Limits.Record has PyTorch's events of the whole run written to that file, through
 // the hook, and what a pool of JAX or TensorFlow holds whenever it is out of
 // memory to files whose names begin with it and "_".
 //
-// The error says which part of the grant makes no sense, or that a lease leaves no
-// pool beside what is held outside of it.
+// The error names the part of the limits that makes no sense, or a lease that leaves no
+// pool beside the memory outside of it.
 func For(env []string, command []string, lim Limits) (Environment, error) {
 	if err := lim.check(); err != nil {
 		return Environment{}, err
@@ -133,8 +133,8 @@ func For(env []string, command []string, lim Limits) (Environment, error) {
 	e := newEditor(env)
 	e.visible(lim)
 	e.processes(lim)
-	for _, give := range []func(Limits) error{e.jax, e.gomlx, e.tensorflow, func(lim Limits) error { return e.torch(lim, command) }, e.cupy, e.record} {
-		if err := give(lim); err != nil {
+	for _, set := range []func(Limits) error{e.jax, e.gomlx, e.tensorflow, func(lim Limits) error { return e.torch(lim, command) }, e.cupy, e.record} {
+		if err := set(lim); err != nil {
 			return Environment{}, err
 		}
 	}
@@ -144,7 +144,7 @@ func For(env []string, command []string, lim Limits) (Environment, error) {
 
 func (lim Limits) check() error {
 	if len(lim.Leases) == 0 {
-		return fmt.Errorf("a grant without a lease; give at least one")
+		return fmt.Errorf("limits without a lease; want at least one")
 	}
 	if lim.Procs < 0 || lim.Procs > maxProcs {
 		return fmt.Errorf("%d processes in a lease; want from 1 to %d", lim.Procs, maxProcs)
@@ -157,7 +157,7 @@ func (lim Limits) check() error {
 		case strings.ContainsAny(l.Visible, ", \x00"):
 			return fmt.Errorf("GPU %d: %q is not one GPU for %s; want a UUID or an ordinal", l.Ordinal, l.Visible, visibleVar)
 		case l.Visible != "" && seen[l.Visible]:
-			return fmt.Errorf("GPU %d: two leases on %s in one grant; want one for each GPU", l.Ordinal, l.Visible)
+			return fmt.Errorf("GPU %d: two leases on %s; want one for each GPU", l.Ordinal, l.Visible)
 		case (l.Visible == "") != (lim.Leases[0].Visible == ""):
 			return fmt.Errorf("GPU %d: one lease names its GPU for %s and another does not; name all or none", l.Ordinal, visibleVar)
 		}
@@ -169,7 +169,7 @@ func (lim Limits) check() error {
 // maxProcs is the most processes in a lease: as many as the hook counts.
 const maxProcs = 1024
 
-// each is a process's part of a lease, in bytes.
+// each returns a process's part of a lease, in bytes.
 func (lim Limits) each(l Lease) uint64 { return l.Bytes / uint64(max(lim.Procs, 1)) }
 
 // part names a process's part of a lease.
@@ -180,7 +180,7 @@ func (lim Limits) part(l Lease) string {
 	return "the lease of " + size.Format(l.Bytes)
 }
 
-// outside is the room outside of a framework's pool.
+// outside returns the memory outside of a framework's pool, in bytes.
 func (lim Limits) outside(framework string, l Lease) uint64 {
 	if lim.Overhead > 0 {
 		return lim.Overhead
@@ -196,11 +196,11 @@ func (l Lease) gpu() overhead.GPU {
 	return overhead.GPU{Total: l.Total, CCMajor: l.CCMajor, Context: l.Context, Simulated: l.Simulated}
 }
 
-// leastPool is the smallest pool that any framework can use: JAX rounds it up to
-// that since 0.10.2, and the first grant of all is as large.
+// leastPool is the smallest pool that any framework can use: JAX has rounded up to it
+// since 0.10.2, and the first device allocation of every framework is as large.
 const leastPool = 2 << 20
 
-// pool is what a framework's pool may be on one GPU, in bytes.
+// pool returns the limit of a framework's pool on one GPU, in bytes.
 func (lim Limits) pool(framework string, l Lease) (uint64, error) {
 	if room := lim.outside(framework, l); room+leastPool > lim.each(l) {
 		outside, remedy := "", "take a larger --mem"
@@ -215,8 +215,8 @@ func (lim Limits) pool(framework string, l Lease) (uint64, error) {
 	return lim.each(l) - lim.outside(framework, l), nil
 }
 
-// fractions are what a framework's pool may be of each GPU, each the largest
-// 32-bit float that does not exceed the lease; round is in bytes.
+// fractions returns the limit of a framework's pool as a fraction of each GPU, each the
+// largest 32-bit float that does not exceed the lease. round is in bytes.
 func (lim Limits) fractions(framework string, round uint64) ([]float64, error) {
 	var list []float64
 	for _, l := range lim.Leases {
@@ -233,8 +233,8 @@ func (lim Limits) fractions(framework string, round uint64) ([]float64, error) {
 	return list, nil
 }
 
-// why says how a limit comes about: by the lease number i, which gives the least,
-// or by each its own where i is below 0.
+// why describes the origin of a limit: the lease number i, which has the least, or each
+// GPU's lease if i is below 0.
 func (lim Limits) why(framework string, i int) string {
 	const outside = " for what is held outside of the pool"
 	if i < 0 && len(lim.Leases) > 1 {
@@ -254,14 +254,14 @@ func (lim Limits) why(framework string, i int) string {
 	return text
 }
 
-// least is the smallest of a list, and where it is.
+// least returns the smallest element of a list and its index.
 func least[T cmp.Ordered](list []T) (T, int) {
 	smallest := slices.Min(list)
 	return smallest, slices.Index(list, smallest)
 }
 
-// EnvLeaseID is the variable with the name of the lease that a program runs in, of
-// several the first. A part of a lease has the lease's name, a dot, and more.
+// EnvLeaseID is the variable with the ID of the lease that a program runs in, the first
+// of several. A part of a lease has the lease's ID, a dot, and more.
 const EnvLeaseID = "GPUMEM_LEASE_ID"
 
 const (
@@ -274,8 +274,8 @@ const (
 	procsVar     = "GPUMEM_PROCS"
 )
 
-// Shares are the bytes that one process may use of each lease of its environment, by
-// the lease's ID. There are none outside of a lease.
+// Shares returns the bytes that one process may use of each lease of its environment,
+// by the lease's ID. It is empty outside of a lease.
 func Shares(env []string) map[string]uint64 {
 	parts := map[string]uint64{}
 	for entry := range strings.SplitSeq(newEditor(env).get(partVar), ",") {
@@ -290,7 +290,7 @@ func Shares(env []string) map[string]uint64 {
 	return parts
 }
 
-// processes names the lease for the hook, with what each process may use of it. A part
+// processes names the lease for the hook, with the part of each process. A part
 // of an enclosing lease is counted with all that runs in that lease.
 func (e *editor) processes(lim Limits) {
 	l := lim.Leases[0]
@@ -324,8 +324,8 @@ func (e *editor) processes(lim Limits) {
 	e.set(procsVar, strconv.Itoa(procs), "the number of processes that the limits below are made for (--procs)")
 }
 
-// visible names the GPUs. JAX takes memory on every one that it sees, and what
-// is not seen needs no limit.
+// visible names the GPUs. JAX allocates on every GPU that it sees, and a GPU that is not
+// seen needs no limit.
 func (e *editor) visible(lim Limits) {
 	var names []string
 	for _, l := range lim.Leases {

@@ -23,7 +23,7 @@ const (
 	hookTorchVar    = "GPUMEM_TORCH_FRACTION"
 )
 
-// tensorflow gives TensorFlow its limit.
+// tensorflow sets TensorFlow's limit.
 func (e *editor) tensorflow(lim Limits) error {
 	stale := func(names ...string) { // of a lease around this one
 		for _, name := range names {
@@ -51,11 +51,11 @@ func (e *editor) tensorflow(lim Limits) error {
 	if e.has(tfGrowthVar) && e.get(tfGrowthVar) != "true" {
 		e.keep(tfGrowthVar, "as the user has it")
 	} else {
-		e.set(tfGrowthVar, "true", "TensorFlow takes memory as it is needed")
+		e.set(tfGrowthVar, "true", "TensorFlow allocates on demand")
 	}
 	e.set(hookLimitVar, strings.Join(limits, ","), lim.why("tensorflow", -1)+", in MiB: the hook makes it TensorFlow's limit")
 	e.set(hookFractionVar, strconv.FormatFloat(slices.Min(fractions), 'f', -1, 64), "the same for sessions, as TensorFlow 1 has them")
-	e.unset(tfSystemVar, "with it a session's pool is what is free less so much, whatever its fraction")
+	e.unset(tfSystemVar, "with it a session's pool is the free memory less that much, whatever its fraction")
 	a, err := policy.Explain(e.environment(), policy.Framework{Name: "tensorflow"}, policy.Device{Total: lim.Leases[0].Total, Free: lim.Leases[0].Total, CCMajor: lim.Leases[0].CCMajor})
 	if err == nil && (a.Allocator == "cuda_async" || a.Allocator == "cuda_malloc") {
 		e.keep(tfAllocatorVar, fmt.Sprintf("the lease is not enforced: TensorFlow's allocator %s has no limit", e.get(tfAllocatorVar)))
@@ -68,7 +68,7 @@ const pythonPath = "PYTHONPATH"
 // hook puts the Python files on PYTHONPATH, before all others.
 func (e *editor) hook(lim Limits, command []string) {
 	if lim.Hook == "" {
-		return // which who asked for the hook has said
+		return // reported by the caller
 	}
 	value := lim.Hook
 	if old := e.get(pythonPath); old != "" {

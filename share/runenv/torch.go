@@ -18,24 +18,24 @@ const torchKey = "per_process_memory_fraction" // a setting since PyTorch 2.10
 // The lists that some release reads it in.
 var torchLists = []string{"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF"}
 
-// torch gives PyTorch its fraction.
+// torch sets PyTorch's fraction.
 func (e *editor) torch(lim Limits, command []string) error {
 	fractions, err := lim.fractions("pytorch", 0)
 	if err != nil {
 		return err
 	}
-	theirs, given := e.torchFraction()
+	theirs, set := e.torchFraction()
 	var texts []string
 	for i, f := range fractions {
-		if given && theirs <= f {
+		if set && theirs <= f {
 			fractions[i] = theirs
 		}
 		texts = append(texts, strconv.FormatFloat(fractions[i], 'f', -1, 64))
 	}
 	e.set(hookTorchVar, strings.Join(texts, ","), lim.why("pytorch", -1)+": the hook makes it PyTorch's fraction")
 
-	// A setting that a release does not know is an error there, so that it is
-	// put in only where all that are found know it.
+	// A setting that a release does not know is an error there, so it is added only
+	// if all releases that are found know it.
 	smallest := strconv.FormatFloat(slices.Min(fractions), 'f', -1, 64)
 	name, text, release := "", "", ""
 	for _, v := range torchReleases(command, e.get) {
@@ -59,14 +59,14 @@ func (e *editor) torch(lim Limits, command []string) error {
 
 var torchFraction = regexp.MustCompile(torchKey + `\s*:\s*([0-9.eE+-]+)`)
 
-// torchFraction is the smallest fraction in the user's lists.
-func (e *editor) torchFraction() (f float64, given bool) {
+// torchFraction returns the smallest fraction in the user's lists.
+func (e *editor) torchFraction() (f float64, set bool) {
 	for _, name := range torchLists {
 		for _, m := range torchFraction.FindAllStringSubmatch(e.get(name), -1) {
-			if x, err := strconv.ParseFloat(m[1], 64); err == nil && x >= 0 && x <= 1 && (!given || x < f) {
-				f, given = x, true
+			if x, err := strconv.ParseFloat(m[1], 64); err == nil && x >= 0 && x <= 1 && (!set || x < f) {
+				f, set = x, true
 			}
 		}
 	}
-	return f, given
+	return f, set
 }
