@@ -78,9 +78,28 @@ func (l *Lease) Tell(pid int) error {
 	if !ok {
 		return fmt.Errorf("lease %s: there is no process %d", l.rec.ID, pid)
 	}
+	ctx, cancel := within(patience)
+	defer cancel()
+	err := l.update(ctx, func() error {
+		rec := l.rec
+		rec.PID, rec.Start, rec.Namespace = pid, s.Start, l.r.namespace
+		if err := l.r.write(l.key, rec); err != nil {
+			return err
+		}
+		at("tell: written")
+		l.rec.PID, l.rec.Start, l.rec.Namespace = rec.PID, rec.Start, rec.Namespace
+		return nil
+	})
+	if err == os.ErrClosed {
+		return fmt.Errorf("lease %s: %w", l.rec.ID, err)
+	}
+	return err
+}
+
+// update calls f with the GPU's lock and mu held; a part of an enclosing lease has
+// nothing to update. The error is os.ErrClosed after Close.
+func (l *Lease) update(ctx context.Context, f func() error) error {
 	if l.f != nil {
-		ctx, cancel := within(patience)
-		defer cancel()
 		g, err := l.r.lock(ctx, l.key, patience, nil)
 		if err != nil {
 			return err
@@ -91,18 +110,11 @@ func (l *Lease) Tell(pid int) error {
 	defer l.mu.Unlock()
 	switch {
 	case l.closed:
-		return fmt.Errorf("lease %s: %w", l.rec.ID, os.ErrClosed)
+		return os.ErrClosed
 	case l.f == nil:
 		return nil
 	}
-	rec := l.rec
-	rec.PID, rec.Start, rec.Namespace = pid, s.Start, l.r.namespace
-	if err := l.r.write(l.key, rec); err != nil {
-		return err
-	}
-	at("tell: written")
-	l.rec.PID, l.rec.Start, l.rec.Namespace = rec.PID, rec.Start, rec.Namespace
-	return nil
+	return f()
 }
 
 // Keep watches the files of the lease until ctx is done or the lease is closed, and
@@ -130,34 +142,26 @@ func (l *Lease) restore(ctx context.Context) error {
 	if done, err := l.complete(); done || err != nil {
 		return err
 	}
-	g, err := l.r.lock(ctx, l.key, patience, nil)
-	if err != nil {
-		return err
-	}
-	defer g.unlock()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.closed { // meanwhile
-		return os.ErrClosed
-	}
-	if !l.hasLockFile() {
-		f, err := l.r.lockFile(l.key, l.rec)
-		if err != nil {
-			return err
+	return l.update(ctx, func() error {
+		if !l.hasLockFile() {
+			f, err := l.r.lockFile(l.key, l.rec)
+			if err != nil {
+				return err
+			}
+			if l.again != nil {
+				l.again.Close()
+			}
+			info, err := l.f.Stat()
+			if err != nil {
+				f.Close()
+				return err
+			}
+			l.again, l.rec.Lost = f, inodeOf(info)
+			_ = Attending(f) // without it a request right after the end may be refused
 		}
-		if l.again != nil {
-			l.again.Close()
-		}
-		info, err := l.f.Stat()
-		if err != nil {
-			f.Close()
-			return err
-		}
-		l.again, l.rec.Lost = f, inodeOf(info)
-		_ = Attending(f) // without it a request right after the end may be refused
-	}
-	at("restore: locked")
-	return l.r.write(l.key, l.rec)
+		at("restore: locked")
+		return l.r.write(l.key, l.rec)
+	})
 }
 
 // complete reports whether the lease has its files; a part of an enclosing lease

@@ -36,7 +36,7 @@ func TestWaiterForReplacedLockFileTakesTheNewOne(t *testing.T) {
 		got <- g
 	}()
 	<-waits
-	must(t, os.Remove(filepath.Join(r.Dir(), key+".lock")))
+	must(t, os.Remove(filepath.Join(r.dir, key+".lock")))
 	other, err := r.lock(t.Context(), key, patience, nil)
 	must(t, err)
 	old.unlock()
@@ -83,7 +83,7 @@ func TestLockFileOfAnotherKindIsRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, gpu := newGPU(t)
-			must(t, tc.make(filepath.Join(r.Dir(), keyOf(gpu)+".lock")))
+			must(t, tc.make(filepath.Join(r.dir, keyOf(gpu)+".lock")))
 			if _, err := take(r, gpu, 4, 1); err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("%v, want %q", err, tc.want)
 			}

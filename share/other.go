@@ -18,9 +18,6 @@ type Registry struct{}
 // Open fails on this system.
 func Open(string) (*Registry, error) { return nil, errHere }
 
-// Dir is "" on this system.
-func (r *Registry) Dir() string { return "" }
-
 // Acquire fails on this system.
 func (r *Registry) Acquire(context.Context, Request) ([]*Lease, error) { return nil, errHere }
 

@@ -133,9 +133,6 @@ func trusted(info fs.FileInfo) error {
 	return nil
 }
 
-// Dir returns the folder, as an absolute path.
-func (r *Registry) Dir() string { return r.dir }
-
 // why returns an error of the file system with a remedy.
 func (r *Registry) why(path string, err error) error {
 	var p *fs.PathError
