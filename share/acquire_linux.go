@@ -1,27 +1,27 @@
-// Requests: from the first look to leases. One pass:
+// Requests, from the first pass to leases. One pass:
 //
 //	lock the GPUs, in the order of their keys
 //	on each
-//		read the leases and the names of the tickets, remove those of the dead
+//		read the leases and the names of the tickets, remove those of ended processes
 //		a waiter before this one holds it up: wait for that one to leave
-//		ask the GPU how it stands
-//		not settled: look again in 50 ms
-//		no room: that is the answer; or look again later
-//	there is room on all: make the leases, remove the tickets
+//		read the GPU's status
+//		not settled: read it again in 50 ms
+//		not enough memory: refuse, or read it again later
+//	enough memory on all: make the leases, remove the tickets
 //	else take a ticket on each, or note on it what was found
 //	unlock
 //
-// A request that finds nobody before it, nothing moving and room makes one pass
-// and no ticket. One that waits and is not next waits in the kernel, for the lock
-// on the nearest ticket before its own that holds it up; so only the next one
-// looks, and each end of a wait wakes one process.
+// A request that finds no waiter, nothing moving and enough memory makes one pass and
+// no ticket. One that waits and is not next waits in the kernel, for the lock on the
+// nearest ticket before its own that holds it up. So only the next one reads the
+// status, and each end of a wait wakes one process.
 //
 // A request for several GPUs holds none of them while it waits. Its tickets are
 // taken under the locks of all its GPUs, so any two such requests have the same
 // order on every GPU that both want, and no circle of them waits for each other.
 // While it waits for a ticket on one GPU, its tickets on the others name that one, and
-// who comes behind them there goes before. When it is its turn on all it waits for
-// room as any other does, so it is served in the end.
+// those behind it there go before it. When it is next on all it waits for memory as
+// any other does, so it is served in the end.
 
 package share
 
@@ -36,26 +36,27 @@ import (
 	"time"
 
 	"gpumem/device"
+	"gpumem/internal/proc"
 )
 
 const (
-	// apart is how long lies between two looks that must agree, and settling is
-	// how long this goes on at most.
+	// apart is the time between two readings that must agree, and settling is the
+	// most that this may take.
 	apart    = 50 * time.Millisecond
 	settling = 2 * time.Second
-	// poll is how long the next one sleeps between looks. Memory of programs
-	// without a lease becomes free without a sign, so that it has to look.
+	// poll is how long the next waiter sleeps between readings. Nothing announces
+	// that memory of programs without a lease becomes free.
 	poll = 25 * time.Millisecond
 )
 
-// Acquire takes the leases that are asked for, all or none. A refusal is a
-// *[NoRoomError]. With Wait it waits for its turn and for room until ctx is done,
-// which then is a *NoRoomError too, that wraps ctx's error; but what would not
-// fit if nobody else used the GPU is refused at once. Without Wait it takes at
-// most 2 s, plus as much for each that came before and is being decided.
+// Acquire takes the requested leases, all or none. A refusal is a *[NoRoomError]. With
+// Wait it waits in the queue and for memory until ctx is done; the *NoRoomError then
+// wraps ctx's error. A request that would not fit on an otherwise unused GPU is refused
+// at once. Without Wait the call takes at most 2 s, plus as much for each request
+// before it that is being decided.
 //
-// A wait that is given up may leave a thread of this process in the kernel until
-// the waiter before it has left the queue.
+// An abandoned wait may leave a thread of this process in the kernel until the waiter
+// before it has left the queue.
 func (r *Registry) Acquire(ctx context.Context, q Request) ([]*Lease, error) {
 	leases, err := r.AcquireAll(ctx, q)
 	if err != nil {
@@ -107,7 +108,7 @@ func (r *Registry) AcquireAll(ctx context.Context, qs ...Request) ([][]*Lease, e
 	return leases, nil
 }
 
-// parts are parts of an enclosing lease: nothing is taken.
+// parts returns parts of an enclosing lease. Nothing is taken.
 func (r *Registry) parts(q Request, e Entry) ([]*Lease, error) {
 	most := e.Bytes
 	if part, ok := q.Parts[e.ID]; ok {
@@ -130,8 +131,8 @@ func (r *Registry) parts(q Request, e Entry) ([]*Lease, error) {
 	return leases, nil
 }
 
-// acquisition is what AcquireAll is doing: a bid for each GPU, in the order of the
-// keys, which is the order of their locks.
+// acquisition is one call of AcquireAll: a bid for each GPU, in the order of the keys,
+// which is the order of their locks.
 type acquisition struct {
 	r     *Registry
 	bids  []*bid
@@ -170,8 +171,8 @@ func (a *acquisition) run(ctx context.Context) error {
 	}
 }
 
-// stopped is the error of a request whose context is done: that of a GPU on which it
-// was not served.
+// stopped returns the error of a request whose context is done: that of a GPU on which
+// it was not served.
 func (a *acquisition) stopped(err error) error {
 	var on *bid
 	for _, b := range a.bids {
@@ -193,8 +194,8 @@ func (a *acquisition) touch() {
 	}
 }
 
-// pass makes one, under the locks of all GPUs. No steps are left when the leases are
-// there.
+// pass makes one pass, under the locks of all GPUs. The steps are nil when the leases
+// are made.
 func (a *acquisition) pass(ctx context.Context) ([]step, error) {
 	var guards []*guard
 	defer func() {
@@ -214,7 +215,7 @@ func (a *acquisition) pass(ctx context.Context) ([]step, error) {
 		guards = append(guards, g)
 	}
 	steps := make([]step, len(a.bids))
-	ready, roomless := 0, false
+	ready, short := 0, false
 	for i, b := range a.bids {
 		s, err := b.look(guards[i])
 		if err != nil {
@@ -227,7 +228,7 @@ func (a *acquisition) pass(ctx context.Context) ([]step, error) {
 		if s.ready {
 			ready++
 		}
-		roomless = roomless || s.roomless
+		short = short || s.short
 	}
 	if ready == len(a.bids) {
 		done, err := a.grant(guards, steps)
@@ -243,7 +244,7 @@ func (a *acquisition) pass(ctx context.Context) ([]step, error) {
 				passing = other.key + "." + before.ID
 			}
 		}
-		if err := b.queue(steps[i].tickets, roomless, passing); err != nil {
+		if err := b.queue(steps[i].tickets, short, passing); err != nil {
 			return nil, err
 		}
 	}
@@ -302,16 +303,16 @@ type bid struct {
 	leases []*Lease
 }
 
-// step is what a look found.
+// step is the result of one pass on one GPU.
 type step struct {
-	ready    bool   // it is its turn, there is room, and the GPU has settled
-	no       bool   // refused
-	before   *found // the nearest waiter that holds this one up; nil: this one is next
-	roomless bool   // it is its turn, and there is no room
-	place    int
-	pause    time.Duration
-	tickets  []string
-	figures  figures
+	ready   bool   // it is next, the memory is enough, and the GPU has settled
+	no      bool   // refused
+	before  *found // the nearest waiter that holds this one up; nil: this one is next
+	short   bool   // it is next, and the memory is not enough
+	place   int
+	pause   time.Duration
+	tickets []string
+	figures figures
 }
 
 // look looks at the registry and the GPU, under its lock.
@@ -332,22 +333,22 @@ func (b *bid) look(g *guard) (step, error) {
 	if blocked != nil {
 		b.why = &NoRoomError{Device: b.q.Device, Want: times(b.q.Bytes, b.q.Copies), Copies: b.q.Copies, Ahead: q.first, Before: q.place, Blocked: blocked}
 		b.missing = 0
-		s.roomless = true
+		s.short = true
 		return s, nil
 	}
 
 	st, err := b.q.Meter.Status()
 	if err != nil {
-		return step{}, fmt.Errorf("how %s stands: %w", b.q.Device, err)
+		return step{}, fmt.Errorf("status of %s: %w", b.q.Device, err)
 	}
 	leases := l.leases
 	var f figures
-	var fam *family
+	var kin *ancestry
 	fits := false
 	reckon := func() (err error) {
 		b.r.identify(leases)
-		fam = newFamily(readStat, records(leases), b.r.namespace)
-		if f, err = count(st, records(leases), b.q.Reserve, fam.owner); err != nil {
+		kin = newAncestry(proc.ReadStat, records(leases), b.r.namespace)
+		if f, err = count(st, records(leases), b.q.Reserve, kin.owner); err != nil {
 			return fmt.Errorf("%s: %w", b.q.Device, err)
 		}
 		b.each, fits = b.q.want(f)
@@ -363,13 +364,13 @@ func (b *bid) look(g *guard) (step, error) {
 	if err != nil {
 		return step{}, err
 	}
-	b.why = b.noRoom(st, f, leases, q)
+	b.why = b.refusal(st, f, leases, q)
 	b.missing = less(b.why.Want, f.left())
 	if fits {
 		b.missing = 0
 	}
 	s.figures = f
-	recent, ending := g.recent() || movement(leases, f, fam), b.r.ending(leases)
+	recent, ending := g.recent() || movement(leases, f, kin), b.r.ending(leases)
 	switch {
 	case b.why.Never, s.before != nil && q.waits && b.q.Wait == nil:
 		s.no = true
@@ -381,7 +382,7 @@ func (b *bid) look(g *guard) (step, error) {
 		s.pause = apart
 	case b.q.Wait != nil:
 		b.settle = settle{}
-		s.roomless = true
+		s.short = true
 	case (recent || ending > 0) && times(b.each, b.q.Copies) <= less(f.most, less(f.leased, ending)) && !b.settle.over(time.Now()):
 		// Leases that go on would leave room, and memory may be about to become free.
 		s.pause = apart
@@ -391,8 +392,7 @@ func (b *bid) look(g *guard) (step, error) {
 	return s, nil
 }
 
-// make makes the leases of a bid; what it has made is in b.leases, also after an
-// error. Caller holds the GPU's lock.
+// make makes the leases of a bid. They are in b.leases, also after an error. Caller holds the GPU's lock.
 func (b *bid) make(f figures) error {
 	if b.each > mostBytes {
 		return fmt.Errorf("share: a lease of %d bytes; want at most %d", b.each, uint64(mostBytes))
@@ -424,7 +424,7 @@ func (b *bid) refused() error {
 	return b.why
 }
 
-// report calls Wait if there is news.
+// report calls Wait if the position has changed.
 func (b *bid) report(place int) {
 	p := Position{place, b.missing, b.why}
 	if b.q.Wait == nil || p.Place == 0 && p.Missing == 0 && (b.why == nil || b.why.Blocked == nil) {
@@ -436,33 +436,33 @@ func (b *bid) report(place int) {
 	}
 }
 
-// noRoom describes how a request stands that is not granted.
-func (b *bid) noRoom(st device.Status, f figures, leases []found, q queueState) *NoRoomError {
+// refusal describes a request that is not granted.
+func (b *bid) refusal(st device.Status, f figures, leases []found, q queueState) *NoRoomError {
 	holders := b.r.holders(leases)
 	for i, e := range holders {
-		holders[i].Over = f.over[who{e.PID, e.Start}]
+		holders[i].Over = f.over[identity{e.PID, e.Start}]
 	}
 	return &NoRoomError{Device: b.q.Device, Want: times(b.each, b.q.Copies), Copies: b.q.Copies, Total: st.Total, Shareable: f.shareable, Free: f.left(),
 		Never: b.q.never(f, b.each), Holders: holders, Ahead: q.first, Before: q.place, Foreign: f.foreign, Display: f.display, Reserve: b.q.Reserve}
 }
 
-// record is a new file's.
+// record returns the record of a new file.
 func (b *bid) record(kind, id string, bytes uint64) record {
-	self, _ := readStat(os.Getpid())
-	return record{Kind: kind, ID: id, Device: b.q.Device, Bytes: bytes, PID: os.Getpid(), Start: self.start, Namespace: b.r.namespace,
+	self, _ := proc.ReadStat(os.Getpid())
+	return record{Kind: kind, ID: id, Device: b.q.Device, Bytes: bytes, PID: os.Getpid(), Start: self.Start, Namespace: b.r.namespace,
 		Since: time.Now().UnixNano(), Command: b.q.Command}
 }
 
 // movement reports whether a process started within the last second.
-func movement(leases []found, f figures, fam *family) bool {
+func movement(leases []found, f figures, kin *ancestry) bool {
 	for _, x := range leases {
 		if time.Since(time.Unix(0, x.Since)).Abs() < recently {
 			return true
 		}
 	}
-	up := uptime()
+	up := proc.Uptime()
 	for _, p := range f.foreign {
-		if fam.young(p.PID, up) {
+		if kin.young(p.PID, up) {
 			return true
 		}
 	}
@@ -475,7 +475,7 @@ type settle struct {
 	shareable   uint64
 }
 
-// done reports whether what was seen now can be believed.
+// done reports whether the present reading can be believed.
 func (s *settle) done(now time.Time, recent bool, shareable uint64) bool {
 	if !recent {
 		*s = settle{}
@@ -491,7 +491,7 @@ func (s *settle) done(now time.Time, recent bool, shareable uint64) bool {
 	return now.Sub(s.last) >= apart || s.over(now)
 }
 
-// over reports whether it has moved so long that it is believed anyway; the clock
+// over reports whether it has moved for so long that it is believed anyway. The clock
 // starts with the first call.
 func (s *settle) over(now time.Time) bool {
 	if s.begun.IsZero() {

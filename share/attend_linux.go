@@ -1,10 +1,11 @@
 // The mark of a process that attends a lease.
 //
 // The keeper of a program holds the lease until it has seen the program's end, which
-// takes milliseconds. Whoever is short of just this memory then waits for it, in
-// place of a refusal. The mark is a lock for reading on the first byte of the lock
-// file: the lease's own lock is far behind, and locks for reading do not count as
-// leases. Anybody could set one; all it costs is the 2 s of a request without Wait.
+// takes milliseconds. A request that lacks just this memory waits for it instead of
+// being refused. The mark is a lock for reading on the first byte of the lock file:
+// the lease's own lock is far behind, and locks for reading do not count as leases.
+// Any process could set one, which costs others at most the 2 s of a request without
+// Wait.
 
 package share
 
@@ -12,6 +13,8 @@ import (
 	"os"
 	"strings"
 	"syscall"
+
+	"gpumem/internal/proc"
 )
 
 // Attending marks a lease as one whose program another process attends, and that
@@ -31,7 +34,7 @@ func attended(f *os.File) bool {
 func parseMark(line string) (inode uint64, ok bool) {
 	before, after, _ := strings.Cut(line, " READ ")
 	l, ok := parseLock(before + " WRITE " + after)
-	return l.inode, ok && l.held == held{0, 1}
+	return l.inode, ok && l.extent == extent{0, 1}
 }
 
 // ending returns the bytes of leases whose program has ended and whose attendant is
@@ -50,6 +53,6 @@ func (r *Registry) ended(f found) bool {
 	if f.PID <= 0 || f.Namespace != r.namespace {
 		return false
 	}
-	s, ok := readStat(f.PID)
-	return !ok || s.start != f.Start || s.ended()
+	s, ok := proc.ReadStat(f.PID)
+	return !ok || s.Start != f.Start || s.Ended()
 }

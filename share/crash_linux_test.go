@@ -111,7 +111,7 @@ func TestCrashPoints(t *testing.T) {
 				r, gpu := newGPU(t)
 				mine, err := take(r, gpu, 8, 1)
 				must(t, err)
-				c := start(t, "step", r.Dir(), gpu, i, step)
+				c := start(t, "step", r.dir, gpu, i, step)
 				said := c.line()
 				if ended = said == "done"; said == "" || strings.HasPrefix(said, "error") {
 					t.Fatalf("step %d: the child says %q; %s", step, said, &c.errs)

@@ -1,5 +1,5 @@
-// The accounting: what can be shared, what is left of it, and who holds the
-// rest. It knows no files and no kernel.
+// The accounting: the memory that can be shared, the part that is left, and the
+// holders of the rest. It knows no files and no kernel.
 
 package share
 
@@ -11,46 +11,46 @@ import (
 	"gpumem/device"
 )
 
-// who is a process. A pid alone may be used again; with the time of its start
+// identity names a process. A pid alone may be used again; with the time of its start
 // it is not.
-type who struct {
+type identity struct {
 	pid   int
 	start uint64
 }
 
 // figures are a GPU's bytes at one moment.
 type figures struct {
-	most      uint64 // that could be shared if nobody else used the GPU
+	most      uint64 // that could be shared if no other program used the GPU
 	shareable uint64
 	leased    uint64
 	display   uint64 // left for the desktop, with what it uses
 	host      uint64 // left for the host, where the memory is the host's
 	foreign   []device.Process
-	over      map[who]uint64 // held by a lease's processes beyond it
+	over      map[identity]uint64 // held by a lease's processes beyond it
 }
 
-// left is what no lease has of what can be shared.
+// left returns the shareable bytes that no lease has.
 func (f figures) left() uint64 { return less(f.shareable, f.leased) }
 
 // floor is what the desktop of a GPU with a display is left at least, and the
 // host where the memory is the host's.
 const floor = 1 << 30
 
-// count adds up. owner says which lease's process memory of a pid belongs to.
-func count(st device.Status, leases []record, reserve uint64, owner func(pid int) (who, bool)) (figures, error) {
+// count adds up. owner returns the lease's process that memory of a pid belongs to.
+func count(st device.Status, leases []record, reserve uint64, owner func(pid int) (identity, bool)) (figures, error) {
 	if st.Total == 0 || st.Free == 0 && st.Used == 0 {
 		return figures{}, fmt.Errorf("it is not known how much memory of the GPU is free (%s)", strings.Join(append([]string{"total " + fmt.Sprint(st.Total)}, st.Notes...), "; "))
 	}
-	f := figures{over: map[who]uint64{}}
-	leased := map[who]uint64{} // by all leases of a process
+	f := figures{over: map[identity]uint64{}}
+	leased := map[identity]uint64{} // by all leases of a process
 	for _, l := range leases {
-		leased[l.who()] = plus(leased[l.who()], l.Bytes)
+		leased[l.identity()] = plus(leased[l.identity()], l.Bytes)
 		f.leased = plus(f.leased, l.Bytes)
 	}
 	taken := less(st.Total, st.Free)
 	rest := taken // of which no process is known
-	used := map[who]uint64{}
-	hidden := map[who]bool{} // uses some, and nobody says how much
+	used := map[identity]uint64{}
+	hidden := map[identity]bool{} // uses an unknown amount
 	var display uint64
 	for _, p := range st.Processes {
 		rest = less(rest, p.Used)
@@ -98,9 +98,8 @@ func count(st device.Status, leases []record, reserve uint64, owner func(pid int
 	return f, nil
 }
 
-// want is the size of each lease of a request. what is left may be a hundredth
-// less than a share comes to, for what can be shared moves a little as programs
-// come and go; it is given then.
+// want returns the size of each lease of a request. What can be shared varies a little
+// as programs come and go, so a share is cut by up to a hundredth to what is left.
 func (q Request) want(f figures) (each uint64, fits bool) {
 	n := uint64(q.Copies)
 	switch {
@@ -119,15 +118,14 @@ func (q Request) want(f figures) (each uint64, fits bool) {
 	return each, each > 0 && hi == 0 && all <= f.left()
 }
 
-// never says that a request would not fit even if it were alone, with a figure
-// for all its leases.
+// never reports whether a request would not fit even on an otherwise unused GPU.
 func (q Request) never(f figures, each uint64) bool {
 	hi, all := bits.Mul64(each, uint64(q.Copies))
 	return f.most == 0 || hi != 0 || all > f.most
 }
 
-// times is a product, and less and plus are the difference and the sum, that
-// stay within what there is.
+// times, less and plus are the product, difference and sum, saturated at the limits
+// of the type.
 func times(a uint64, n int) uint64 {
 	hi, lo := bits.Mul64(a, uint64(n))
 	if hi != 0 {

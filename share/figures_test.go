@@ -52,7 +52,7 @@ func TestCount(t *testing.T) {
 			if tc.alter != nil {
 				tc.alter(&st)
 			}
-			f, err := count(st, []record{{PID: 10, Start: 7, Bytes: 8 * gib}}, tc.reserve, func(pid int) (who, bool) { return who{10, 7}, pid == 10 })
+			f, err := count(st, []record{{PID: 10, Start: 7, Bytes: 8 * gib}}, tc.reserve, func(pid int) (identity, bool) { return identity{10, 7}, pid == 10 })
 			if err != nil || f.shareable != tc.shareable || f.display != tc.display || f.leased != 8*gib || f.left() != less(tc.shareable, 8*gib) {
 				t.Errorf("%+v, %v; want %d, display %d", f, err, tc.shareable, tc.display)
 			}

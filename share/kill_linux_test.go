@@ -24,7 +24,7 @@ var (
 func TestDoubleStart(t *testing.T) {
 	r, gpu := newGPU(t)
 	for range *starts {
-		pair := [2]*child{command("launch", r.Dir(), gpu, 12, 1, ""), command("launch", r.Dir(), gpu, 12, 1, "")}
+		pair := [2]*child{command("launch", r.dir, gpu, 12, 1, ""), command("launch", r.dir, gpu, 12, 1, "")}
 		var wg sync.WaitGroup
 		for _, c := range pair {
 			wg.Go(func() { c.begin(t) })
@@ -58,7 +58,7 @@ func TestKill(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(rand.Uint64(), 0))
 	spawn := func() *party {
 		role := []string{"hold", "launch"}[rnd.IntN(2)]
-		p := &party{child: start(t, role, r.Dir(), gpu, 3+rnd.IntN(8), 1, "wait")}
+		p := &party{child: start(t, role, r.dir, gpu, 3+rnd.IntN(8), 1, "wait")}
 		go func() {
 			for line := p.line(); line != ""; line = p.line() {
 				p.mu.Lock()

@@ -1,5 +1,4 @@
-// A lease that was given: its life, from the grant until the last description of
-// its lock is closed.
+// A granted lease, until the last description of its lock is closed.
 
 package share
 
@@ -11,13 +10,14 @@ import (
 	"path/filepath"
 	"sync"
 	"time"
+
+	"gpumem/internal/proc"
 )
 
 // keeps is how often Keep looks whether the files are there.
 var keeps = time.Second
 
-// Lease is memory of a GPU that this process was given. It may be used by
-// several goroutines.
+// Lease is a lease that this process has taken. It may be used by several goroutines.
 type Lease struct {
 	r   *Registry
 	key string
@@ -27,7 +27,7 @@ type Lease struct {
 	within        uint64 // see Within
 
 	// mu guards what follows, but of rec only the process and Lost. It comes after
-	// the GPU's lock, which nobody waits for with mu held.
+	// the GPU's lock, which is never waited for with mu held.
 	mu     sync.Mutex
 	rec    record
 	again  *os.File // has the lock of a lock file that replaces a removed one; nil: none
@@ -47,7 +47,7 @@ func Attend(path string, record, lock *os.File) (*Lease, error) {
 	return &Lease{r: &Registry{dir: filepath.Dir(path), namespace: namespace()}, key: keyOf(rec.Device), f: lock, rec: rec}, nil
 }
 
-// Bytes returns the size.
+// Bytes returns the size of the lease.
 func (l *Lease) Bytes() uint64 { return l.rec.Bytes }
 
 // Within returns the size in bytes of the enclosing lease that this is a part of, and
@@ -71,16 +71,35 @@ func (l *Lease) Path() string { return l.r.path(l.key, l.rec.ID, leaseKind) }
 func (l *Lease) File() *os.File { return l.f }
 
 // Tell sets the process that the lease is for: lists show it, and memory of it and
-// its descendants counts for the lease. Before, it is this process. It is an error
+// its descendants counts for the lease. Until then it is this process. It is an error
 // if there is no such process, and after Close.
 func (l *Lease) Tell(pid int) error {
-	s, ok := readStat(pid)
+	s, ok := proc.ReadStat(pid)
 	if !ok {
 		return fmt.Errorf("lease %s: there is no process %d", l.rec.ID, pid)
 	}
+	ctx, cancel := within(patience)
+	defer cancel()
+	err := l.update(ctx, func() error {
+		rec := l.rec
+		rec.PID, rec.Start, rec.Namespace = pid, s.Start, l.r.namespace
+		if err := l.r.write(l.key, rec); err != nil {
+			return err
+		}
+		at("tell: written")
+		l.rec.PID, l.rec.Start, l.rec.Namespace = rec.PID, rec.Start, rec.Namespace
+		return nil
+	})
+	if err == os.ErrClosed {
+		return fmt.Errorf("lease %s: %w", l.rec.ID, err)
+	}
+	return err
+}
+
+// update calls f with the GPU's lock and mu held; a part of an enclosing lease has
+// nothing to update. The error is os.ErrClosed after Close.
+func (l *Lease) update(ctx context.Context, f func() error) error {
 	if l.f != nil {
-		ctx, cancel := within(patience)
-		defer cancel()
 		g, err := l.r.lock(ctx, l.key, patience, nil)
 		if err != nil {
 			return err
@@ -91,26 +110,18 @@ func (l *Lease) Tell(pid int) error {
 	defer l.mu.Unlock()
 	switch {
 	case l.closed:
-		return fmt.Errorf("lease %s: %w", l.rec.ID, os.ErrClosed)
+		return os.ErrClosed
 	case l.f == nil:
 		return nil
 	}
-	rec := l.rec
-	rec.PID, rec.Start, rec.Namespace = pid, s.start, l.r.namespace
-	if err := l.r.write(l.key, rec); err != nil {
-		return err
-	}
-	at("tell: written")
-	l.rec.PID, l.rec.Start, l.rec.Namespace = rec.PID, rec.Start, rec.Namespace
-	return nil
+	return f()
 }
 
 // Keep watches the files of the lease until ctx is done or the lease is closed, and
 // makes them again within a second if somebody removes them, as a clean-up of
 // /dev/shm does at a user's logout. Without it the memory stays taken all the same,
 // since the kernel knows the lock, but lists cannot name the program. It is for the
-// process that stays beside the program. A file that cannot be made now is tried
-// again.
+// process that stays beside the program. If a file cannot be made, Keep tries again.
 func (l *Lease) Keep(ctx context.Context) {
 	t := time.NewTicker(keeps)
 	defer t.Stop()
@@ -131,34 +142,26 @@ func (l *Lease) restore(ctx context.Context) error {
 	if done, err := l.complete(); done || err != nil {
 		return err
 	}
-	g, err := l.r.lock(ctx, l.key, patience, nil)
-	if err != nil {
-		return err
-	}
-	defer g.unlock()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.closed { // meanwhile
-		return os.ErrClosed
-	}
-	if !l.hasLockFile() {
-		f, err := l.r.lockFile(l.key, l.rec)
-		if err != nil {
-			return err
+	return l.update(ctx, func() error {
+		if !l.hasLockFile() {
+			f, err := l.r.lockFile(l.key, l.rec)
+			if err != nil {
+				return err
+			}
+			if l.again != nil {
+				l.again.Close()
+			}
+			info, err := l.f.Stat()
+			if err != nil {
+				f.Close()
+				return err
+			}
+			l.again, l.rec.Lost = f, inodeOf(info)
+			_ = Attending(f) // without it a request right after the end may be refused
 		}
-		if l.again != nil {
-			l.again.Close()
-		}
-		info, err := l.f.Stat()
-		if err != nil {
-			f.Close()
-			return err
-		}
-		l.again, l.rec.Lost = f, inodeOf(info)
-		_ = Attending(f) // without it a request right after the end may be refused
-	}
-	at("restore: locked")
-	return l.r.write(l.key, l.rec)
+		at("restore: locked")
+		return l.r.write(l.key, l.rec)
+	})
 }
 
 // complete reports whether the lease has its files; a part of an enclosing lease
@@ -202,8 +205,8 @@ func (l *Lease) Close() error {
 		return nil
 	}
 	defer taken.Delete(l.rec.ID)
-	// Under the lock, so that who looks next knows that memory is about to become
-	// free. Without it the tidying up is left to the others.
+	// Under the lock, so that the next request knows that memory is about to become
+	// free. Without it the others remove the files.
 	ctx, cancel := within(patienceOfClose)
 	defer cancel()
 	g, err := l.r.lock(ctx, l.key, patience, nil)
@@ -224,7 +227,7 @@ func (l *Lease) Close() error {
 	return closeErr
 }
 
-// Left returns what was left of the GPU, in bytes, when the lease was given: for a
-// desktop that it draws, with what that used, and for the host where its memory
-// is the host's. Mostly both are 0.
+// Left returns the bytes of the GPU that were left when the lease was granted: for the
+// desktop on its display, with what that used, and for the host if the GPU uses the
+// host's memory. Mostly both are 0.
 func (l *Lease) Left() (display, host uint64) { return l.display, l.host }

@@ -22,8 +22,8 @@ const (
 	ofdSetlkw = 38
 )
 
-// patience is how long the GPU's lock may stay with one process until the others
-// give up; a turn takes milliseconds. Tests are less patient.
+// patience is how long one process may have the GPU's lock before the others give
+// up; a decision takes milliseconds. Tests are less patient.
 var patience = 10 * time.Second
 
 // crash, in the children of tests, is called after every step that another
@@ -45,7 +45,7 @@ func fcntl(f *os.File, command int, l *syscall.Flock_t) error {
 }
 
 // setLock locks the whole of an open file, without waiting. The file must be open
-// for writing, which only its owner can do: nobody prolongs another's lease.
+// for writing, which only its owner can do: no user prolongs another's lease.
 func setLock(f *os.File) error {
 	return fcntl(f, ofdSetlk, &syscall.Flock_t{Type: syscall.F_WRLCK})
 }
@@ -56,39 +56,39 @@ func unsetLock(f *os.File) {
 	_ = fcntl(f, ofdSetlk, &syscall.Flock_t{Type: syscall.F_UNLCK})
 }
 
-// held is a lock for writing on a file. A length of 0 reaches to the end.
-type held struct{ start, length uint64 }
+// extent is a lock for writing on a file. A length of 0 reaches to the end.
+type extent struct{ start, length uint64 }
 
 // lockOf returns the lock for writing that another description has on a file; ok
 // is false if there is none. Locks for reading do not count: everybody may set
 // those.
-func lockOf(f *os.File) (h held, ok bool, err error) {
+func lockOf(f *os.File) (h extent, ok bool, err error) {
 	l := syscall.Flock_t{Type: syscall.F_RDLCK}
 	if err := fcntl(f, ofdGetlk, &l); err != nil || l.Type == syscall.F_UNLCK {
-		return held{}, false, err
+		return extent{}, false, err
 	}
-	return held{uint64(l.Start), uint64(l.Len)}, true, nil
+	return extent{uint64(l.Start), uint64(l.Len)}, true, nil
 }
 
-// guard is a GPU's lock, held. Its file has the process that holds it or held it
-// last, the time at which a lease was last seen to have ended, the number of
-// files of ended leases that their finder could not remove, and the number of
-// turns so far. All users write to it, so only patience and the time until free
-// memory is believed depend on it.
+// guard is a GPU's lock while it is held. Its file has the process that holds it or
+// held it last, the time at which a lease was last seen to have ended, the number of
+// files of ended leases that could not be removed, and how often the lock was taken.
+// All users write to it, so only patience and the time until free memory is believed
+// depend on it.
 type guard struct {
 	f     *os.File
 	path  string
 	pid   int
 	ended time.Time
 	dead  int
-	turn  uint64
+	taken uint64
 }
 
 // text of the file, of one length so that it is written over in one piece.
 const guardText = "%20d %20d %20d %20d\n"
 
 // lock takes the lock of a GPU, which the caller releases. Processes that find it
-// taken wait in the kernel, in turn, for as long as turns go on; beat is called
+// taken wait in the kernel, in order, for as long as others take it; beat is called
 // meanwhile, at least once a second. The error is ErrLocked if one process has
 // held the lock for longer than patience.
 func (r *Registry) lock(ctx context.Context, key string, patience time.Duration, beat func()) (*guard, error) {
@@ -115,7 +115,7 @@ func (r *Registry) lock(ctx context.Context, key string, patience time.Duration,
 		}
 		at("lock: locked")
 		g.read()
-		g.pid, g.turn = os.Getpid(), g.turn+1
+		g.pid, g.taken = os.Getpid(), g.taken+1
 		g.write()
 		return g, nil
 	}
@@ -123,7 +123,7 @@ func (r *Registry) lock(ctx context.Context, key string, patience time.Duration,
 }
 
 // await waits in the kernel for the lock of f. Unless it returns nil or an error
-// of the kernel, f is closed once the kernel lets go of it.
+// of the kernel, f is closed when the wait in the kernel has ended.
 func await(ctx context.Context, f *os.File, path string, patience time.Duration, beat func()) error {
 	got, left := make(chan error), make(chan struct{})
 	go func() {
@@ -153,7 +153,7 @@ func await(ctx context.Context, f *os.File, path string, patience time.Duration,
 			beat()
 		}
 		now := guard{f: f}
-		if now.read(); now.turn != last.turn {
+		if now.read(); now.taken != last.taken {
 			last, since = now, time.Now()
 		}
 		if waited := time.Since(since); waited > patience {
@@ -164,8 +164,8 @@ func await(ctx context.Context, f *os.File, path string, patience time.Duration,
 	}
 }
 
-// stuck names the process that does not release a GPU's lock. Of another user's
-// process only what the lock's file says is known, and that may be out of date.
+// stuck names the process that does not release a GPU's lock. Another user's process
+// is known only from the lock's file, which may be out of date.
 func stuck(f *os.File, path string, pid int, waited time.Duration) error {
 	waited = waited.Round(time.Millisecond)
 	if info, err := f.Stat(); err == nil {
@@ -177,7 +177,7 @@ func stuck(f *os.File, path string, pid int, waited time.Duration) error {
 }
 
 // openLock opens a GPU's lock file, and makes it where it is missing: with its
-// mode before its name, so that nobody finds one that cannot be opened.
+// mode before its name, so that no process finds one that cannot be opened.
 func (r *Registry) openLock(key string) (*os.File, error) {
 	path := filepath.Join(r.dir, key+".lock")
 	for range 100 {
@@ -217,8 +217,8 @@ func (g *guard) read() {
 	var b [84]byte
 	n, _ := g.f.ReadAt(b[:], 0)
 	var ended int64
-	if _, err := fmt.Sscanf(string(b[:n]), guardText, &g.pid, &ended, &g.dead, &g.turn); err != nil {
-		g.pid, ended, g.dead, g.turn = 0, time.Now().UnixNano(), 0, 0
+	if _, err := fmt.Sscanf(string(b[:n]), guardText, &g.pid, &ended, &g.dead, &g.taken); err != nil {
+		g.pid, ended, g.dead, g.taken = 0, time.Now().UnixNano(), 0, 0
 		if n == 0 { // new
 			ended = 0
 		}
@@ -226,14 +226,13 @@ func (g *guard) read() {
 	g.ended = time.Unix(0, ended)
 }
 
-// write has no error: on a full disk the file stays empty or as it was, which
-// costs time and nothing else.
+// write has no error: on a full disk the file stays empty or as it was, which costs
+// only time.
 func (g *guard) write() {
-	_, _ = g.f.WriteAt(fmt.Appendf(nil, guardText, g.pid, g.ended.UnixNano(), g.dead, g.turn), 0)
+	_, _ = g.f.WriteAt(fmt.Appendf(nil, guardText, g.pid, g.ended.UnixNano(), g.dead, g.taken), 0)
 }
 
-// saw notes what a look found: the files of ended leases, and how many of them
-// are left.
+// saw records the number of files of ended leases that were found, and that are left.
 func (g *guard) saw(dead, left int) {
 	if dead == g.dead && left == g.dead {
 		return

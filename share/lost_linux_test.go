@@ -18,7 +18,7 @@ import (
 // wipe removes all files of a registry, and the folder, as a clean-up does.
 func wipe(t *testing.T, r *Registry) {
 	t.Helper()
-	must(t, os.RemoveAll(r.Dir()))
+	must(t, os.RemoveAll(r.dir))
 }
 
 // TestRemovedFilesFreeNothing: all files of the registry are removed while a
@@ -28,7 +28,7 @@ func TestRemovedFilesFreeNothing(t *testing.T) {
 	for _, killed := range []bool{false, true} {
 		t.Run(fmt.Sprintf("launcher killed %t", killed), func(t *testing.T) {
 			r, gpu := newGPU(t)
-			a := start(t, "launch", r.Dir(), gpu, 20, 1, "")
+			a := start(t, "launch", r.dir, gpu, 20, 1, "")
 			program := pid(t, a.said(t, "started"))
 			if killed {
 				a.kill(t)
@@ -132,7 +132,7 @@ func TestLockFileRemovedUnderADecision(t *testing.T) {
 	asked := 0
 	m := meterFunc(func() device.Status {
 		if asked++; asked == 1 {
-			must(t, os.Remove(filepath.Join(r.Dir(), keyOf(gpu)+".lock")))
+			must(t, os.Remove(filepath.Join(r.dir, keyOf(gpu)+".lock")))
 		}
 		st, err := simulated(gpu).Status()
 		must(t, err)
@@ -340,9 +340,9 @@ func TestParseLock(t *testing.T) {
 		want tableLock
 		ok   bool
 	}{
-		{"1: OFDLCK ADVISORY  WRITE -1 00:1b:57 4611686018427387904 4611686018427511359", tableLock{57, held{1 << 62, 123456}}, true},
-		{"1: OFDLCK ADVISORY  WRITE 77 fe:00:10289281 0 EOF\n", tableLock{10289281, held{0, 0}}, true},
-		{"\t1: OFDLCK ADVISORY  WRITE -1 00:1b:57 5 5", tableLock{57, held{5, 1}}, true},
+		{"1: OFDLCK ADVISORY  WRITE -1 00:1b:57 4611686018427387904 4611686018427511359", tableLock{57, extent{1 << 62, 123456}}, true},
+		{"1: OFDLCK ADVISORY  WRITE 77 fe:00:10289281 0 EOF\n", tableLock{10289281, extent{0, 0}}, true},
+		{"\t1: OFDLCK ADVISORY  WRITE -1 00:1b:57 5 5", tableLock{57, extent{5, 1}}, true},
 		{"1: OFDLCK ADVISORY  READ  -1 00:1b:57 0 EOF", tableLock{}, false},
 		{"1: -> OFDLCK ADVISORY  WRITE -1 00:1b:57 0 EOF", tableLock{}, false},
 		{"1: POSIX  ADVISORY  WRITE 9 00:1b:57 0 EOF", tableLock{}, false},

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"gpumem/device"
+
 	"pgregory.net/rapid"
 )
 

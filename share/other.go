@@ -9,7 +9,7 @@ import (
 	"os"
 )
 
-// errHere: the locks that tell who is alive are Linux's.
+// errHere is the error of a system without locks of open file descriptions.
 var errHere = fmt.Errorf("sharing a GPU between programs needs Linux: %w", errors.ErrUnsupported)
 
 // Registry is a folder with leases. Here there is none.
@@ -17,9 +17,6 @@ type Registry struct{}
 
 // Open fails on this system.
 func Open(string) (*Registry, error) { return nil, errHere }
-
-// Dir is "" on this system.
-func (r *Registry) Dir() string { return "" }
 
 // Acquire fails on this system.
 func (r *Registry) Acquire(context.Context, Request) ([]*Lease, error) { return nil, errHere }
@@ -42,22 +39,22 @@ func NewOwners([]Entry) *Owners { return &Owners{} }
 // Of finds none on this system.
 func (*Owners) Of(int) (Entry, bool) { return Entry{}, false }
 
-// Lease is memory of a GPU that this process was given. Here there is none.
+// Lease is a lease that this process has taken. Here there is none.
 type Lease struct{}
 
-// Left is what was left of the GPU for a desktop and for the host, in bytes.
+// Left returns 0 on this system.
 func (l *Lease) Left() (display, host uint64) { return 0, 0 }
 
-// Bytes is how much it is.
+// Bytes returns 0 on this system.
 func (l *Lease) Bytes() uint64 { return 0 }
 
-// Within returns 0: there are no leases on this system.
+// Within returns 0 on this system.
 func (l *Lease) Within() uint64 { return 0 }
 
-// Device is the GPU's key.
+// Device returns "" on this system.
 func (l *Lease) Device() string { return "" }
 
-// ID names the lease in lists.
+// ID returns "" on this system.
 func (l *Lease) ID() string { return "" }
 
 // Path is "" on this system.

@@ -1,4 +1,4 @@
-// The queue of a GPU: tickets, and the wait for those before.
+// The queue of a GPU: tickets, and the wait for those before one.
 
 package share
 
@@ -22,9 +22,9 @@ const (
 	refreshPlace = 100 * time.Millisecond // for each place
 )
 
-// beats is how often a waiter shows that it is alive, and looks whether the one
-// that it waits for is.
-func beats() time.Duration { return asleep / 2 }
+// beats returns how often a waiter shows that it is alive, and checks the one that it
+// waits for.
+func beats() time.Duration { return silence / 2 }
 
 // place is a request's place in the queue of one GPU.
 type place struct {
@@ -35,11 +35,11 @@ type place struct {
 	watches []*watch
 }
 
-// queueState is what is before a request in the queue.
+// queueState describes the tickets before a request.
 type queueState struct {
 	place  int    // tickets before it
 	before *found // the nearest that holds this one up; nil: none
-	waits  bool   // the first of those has found no room
+	waits  bool   // the first of those has found too little memory
 	first  []Entry
 }
 
@@ -77,7 +77,7 @@ func (b *bid) queueOf(l look) (q queueState) {
 			break
 		}
 	}
-	known := q.before == nil // the first of those is looked for in what follows
+	known := q.before == nil // the first of those is looked up below
 	for _, id := range ahead {
 		if known && len(q.first) >= shown {
 			break
@@ -107,14 +107,14 @@ func numberOf(id string) (n uint64, ok bool) {
 	return n, err == nil && n > 0 && id == ticketID(n)
 }
 
-// farthest is how far a ticket's number may be from the one before it. Numbers
-// count up by one and begin again when nobody waits, so honest ones are near.
+// farthest is how far a ticket's number may be from the one before it. Numbers count up
+// by one and begin again when the queue is empty, so honest ones are near.
 const farthest = 1 << 40
 
-// turns returns the tickets among names in order. Other names are left out, and
+// ticketsAmong returns the tickets among names in order. Other names are left out, and
 // numbers beyond a gap that counting does not leave: so no file of another user,
 // locked or not, makes the numbers run out.
-func turns(ids []string) []string {
+func ticketsAmong(ids []string) []string {
 	last := uint64(0)
 	return slices.DeleteFunc(ids, func(id string) bool {
 		n, ok := numberOf(id)
@@ -126,9 +126,8 @@ func turns(ids []string) []string {
 	})
 }
 
-// queue takes a ticket if there is none yet, and notes on it how the request stands:
-// whether there was no room at its turn, and the ticket on another GPU that it waits
-// for. Caller holds the locks of all GPUs of the request.
+// queue takes a ticket if there is none yet, and notes on it whether the request was
+// next and short of memory, and the ticket on another GPU that it waits for. Caller holds the locks of all GPUs of the request.
 func (b *bid) queue(tickets []string, waiting bool, passing string) error {
 	if b.ticket != nil {
 		waiting = waiting || b.rec.Waiting
@@ -166,7 +165,7 @@ func (b *bid) queue(tickets []string, waiting bool, passing string) error {
 	}
 }
 
-// lastNumber returns the highest number of those who wait; 0: nobody waits.
+// lastNumber returns the highest number of a waiter, or 0 if there is none.
 func (r *Registry) lastNumber(key string, tickets []string) uint64 {
 	for _, id := range slices.Backward(tickets) {
 		if _, err := r.readTicket(key, id); err == nil {
@@ -180,7 +179,7 @@ func (r *Registry) lastNumber(key string, tickets []string) uint64 {
 // path is the ticket's name.
 func (b *bid) path() string { return b.r.path(b.key, b.rec.ID, ticketKind) }
 
-// leave gives up the place in the queue.
+// leave leaves the queue.
 func (b *bid) leave() {
 	if b.ticket == nil {
 		return
@@ -190,7 +189,7 @@ func (b *bid) leave() {
 	b.drop()
 }
 
-// drop lets go of the ticket, which wakes the waiter behind it.
+// drop closes the ticket, which wakes the waiter behind it.
 func (b *bid) drop() {
 	unsetLock(b.ticket)
 	b.ticket.Close()
@@ -223,10 +222,9 @@ func (w *watch) over() bool {
 	}
 }
 
-// watch returns the wait for a ticket; a second wait for one is the first. The
-// error is that of a ticket that is gone. A wait ends when the ticket's owner
-// leaves the queue, however that is; nothing else ends it. There is a value in
-// woken then, which has room for one.
+// watch returns the wait for a ticket, the same one for a second call. The error is
+// that of a ticket that is gone. A wait ends only when the ticket's owner leaves the
+// queue, for whatever reason. woken, a channel with room for one value, then has one.
 func (b *bid) watch(t found, woken chan<- bool) (*watch, error) {
 	f, err := os.OpenFile(t.path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -262,7 +260,7 @@ func (b *bid) watch(t found, woken chan<- bool) (*watch, error) {
 	return w, nil
 }
 
-// pause waits until it is worth while to look again: for a waiter before this request.
+// pause waits until the next pass is worth while: for the waiter before this request.
 func (a *acquisition) pause(ctx context.Context, steps []step) error {
 	var watched []*watch
 	longest, pause := 0, poll
@@ -284,7 +282,7 @@ func (a *acquisition) pause(ctx context.Context, steps []step) error {
 	}
 	over := func() bool { return slices.ContainsFunc(watched, (*watch).over) }
 	if a.bids[0].q.Wait == nil {
-		// It is refused as soon as one before it is found to wait for room.
+		// It is refused as soon as one before it is found to wait for memory.
 		ctx, cancel := context.WithTimeout(ctx, apart+time.Duration(longest)*time.Millisecond)
 		defer cancel()
 		for ctx.Err() == nil && !over() {
@@ -335,8 +333,8 @@ func (a *acquisition) pause(ctx context.Context, steps []step) error {
 	return nil
 }
 
-// holdsUp reports whether nobody behind a waiter goes before it.
-func (r *Registry) holdsUp(t found) bool { return !r.passing(t.record) && r.awake(t) }
+// holdsUp reports whether those behind a waiter have to wait for it.
+func (r *Registry) holdsUp(t found) bool { return !r.passing(t.record) && r.running(t) }
 
 // passing reports whether a waiter waits for a ticket on another GPU.
 func (r *Registry) passing(t record) bool {
@@ -348,13 +346,13 @@ func (r *Registry) passing(t record) bool {
 	return err == nil
 }
 
-// holdsUpStill is holdsUp for a waiter that is watched, as of now.
+// holdsUpStill is holdsUp for a watched waiter, read again.
 func (r *Registry) holdsUpStill(w *watch) bool {
 	info, err := w.f.Stat()
 	if err != nil {
 		return false
 	}
-	if w.t.beat = info.ModTime(); !r.awake(w.t) {
+	if w.t.beat = info.ModTime(); !r.running(w.t) {
 		return false
 	}
 	file := make([]byte, fileSize)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"gpumem/device"
+	"gpumem/internal/proc"
 )
 
 // noMovement makes the GPU count as settled at once, for a test.
@@ -164,8 +165,8 @@ func TestNobodyFailsByContention(t *testing.T) {
 // TestRemovedTicketKeepsItsPlace: the tickets of two waiters are removed. They are
 // made again with their numbers, and the order holds.
 func TestRemovedTicketKeepsItsPlace(t *testing.T) {
-	defer func(old time.Duration) { asleep = old }(asleep)
-	asleep = 60 * time.Millisecond // which also is how often a waiter looks
+	defer func(old time.Duration) { silence = old }(silence)
+	silence = 60 * time.Millisecond // which also is how often a waiter looks
 	r, gpu := newGPU(t)
 	first, err := take(r, gpu, 24, 1)
 	must(t, err)
@@ -201,12 +202,12 @@ func TestRemovedTicketKeepsItsPlace(t *testing.T) {
 	}
 }
 
-// TestAwake: a waiter that is silent is passed over when it is stopped, cannot be
+// TestRunning: a waiter that is silent is passed over when it is stopped, cannot be
 // seen, or is silent for long; one that is seen to run is not.
-func TestAwake(t *testing.T) {
+func TestRunning(t *testing.T) {
 	r, _ := newGPU(t)
-	self, _ := readStat(os.Getpid())
-	mine := record{PID: os.Getpid(), Start: self.start, Namespace: r.namespace}
+	self, _ := proc.ReadStat(os.Getpid())
+	mine := record{PID: os.Getpid(), Start: self.Start, Namespace: r.namespace}
 	other := mine
 	other.Namespace++
 	ended := mine
@@ -218,13 +219,13 @@ func TestAwake(t *testing.T) {
 		want   bool
 	}{
 		{"just now", other, 0, true},
-		{"silent, and seen to run", mine, 2 * asleep, true},
-		{"silent for very long", mine, (frozen + 1) * asleep, false},
-		{"silent, of another namespace", other, 2 * asleep, false},
-		{"silent, and another process has its number", ended, 2 * asleep, false},
+		{"silent, and seen to run", mine, 2 * silence, true},
+		{"silent for very long", mine, (frozen + 1) * silence, false},
+		{"silent, of another namespace", other, 2 * silence, false},
+		{"silent, and another process has its number", ended, 2 * silence, false},
 	} {
-		if got := r.awake(found{record: tc.rec, beat: time.Now().Add(-tc.silent)}); got != tc.want {
-			t.Errorf("%s: awake %t, want %t", tc.name, got, tc.want)
+		if got := r.running(found{record: tc.rec, beat: time.Now().Add(-tc.silent)}); got != tc.want {
+			t.Errorf("%s: running %t, want %t", tc.name, got, tc.want)
 		}
 	}
 }
@@ -336,7 +337,7 @@ func TestTicketOfAnotherVersionTakesItsTurn(t *testing.T) {
 	must(t, <-got)
 }
 
-func FuzzTurns(f *testing.F) {
+func FuzzTicketsAmong(f *testing.F) {
 	f.Add("zzz ffffffffffffffff 0000000000000001")
 	f.Add("0000000000000001 0000010000000001 0000020000000002")
 	f.Fuzz(func(t *testing.T, names string) {
@@ -344,7 +345,7 @@ func FuzzTurns(f *testing.F) {
 		slices.Sort(ids)
 		ids = slices.Compact(ids)
 		last := uint64(0)
-		for _, id := range turns(ids) {
+		for _, id := range ticketsAmong(ids) {
 			n, ok := numberOf(id)
 			if !ok || n <= last || n-last > farthest {
 				t.Errorf("%q after %d", id, last)

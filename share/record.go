@@ -1,10 +1,10 @@
-// The files of a lease. This is the one description of their format, version 2.
+// The files of a lease: the only description of their format, version 2.
 //
 // A lease with the id ID on the GPU with the key KEY (see registry_linux.go) has
 //
 //	KEY.ID.held     the lock; empty, and never read
 //	KEY.ID.lease    the record, which others read
-//	KEY.ID.ledger   what its programs hold, if they keep an account (not made here)
+//	KEY.ID.ledger   what its programs hold, if they count it (not made here)
 //
 // The description of KEY.ID.held that has the lock goes to the programs of the
 // lease. They may write to it, close it or empty it: nothing depends on what the
@@ -60,27 +60,27 @@ const (
 	newKind    = "new" // being made, where files cannot be made without a name
 )
 
-// record is what a file says.
+// record is the content of a file.
 type record struct {
 	Kind      string   `json:"kind"`
 	ID        string   `json:"id"` // 16 hex digits, as in the file's name
 	Device    string   `json:"device"`
 	Bytes     uint64   `json:"bytes"`     // see Entry
-	PID       int      `json:"pid"`       // of the program, or of who asked
+	PID       int      `json:"pid"`       // of the program, or of the requesting process
 	Start     uint64   `json:"start"`     // of that process, in clock ticks since the machine's
 	Namespace uint64   `json:"namespace"` // inode of the pid namespace that PID is of
 	Since     int64    `json:"since"`     // ns since 1970
 	Command   []string `json:"command,omitempty"`
-	Number    uint64   `json:"number,omitempty"`  // ticket: its turn, from 1
-	Waiting   bool     `json:"waiting,omitempty"` // ticket: there was no room at its turn
+	Number    uint64   `json:"number,omitempty"`  // ticket: its place in the order, from 1
+	Waiting   bool     `json:"waiting,omitempty"` // ticket: it was next, and short of memory
 	Passing   string   `json:"passing,omitempty"` // ticket: KEY.NUMBER of a ticket that the request waits for on another GPU; while that one waits, those behind may go before
 	Lost      uint64   `json:"lost,omitempty"`    // lease: inode of a removed KEY.ID.held whose lock means this lease, too
 }
 
-func (r record) who() who { return who{r.PID, r.Start} }
+func (r record) identity() identity { return identity{r.PID, r.Start} }
 
 // ReadLease reads the record of a lease, such as the one that [EnvLease] names. It
-// does not tell whether the lease still lives. The error is ErrDamaged, ErrVersion
+// does not check whether the lease still lives. The error is ErrDamaged, ErrVersion
 // or one of the file system.
 func ReadLease(path string) (Entry, error) {
 	f, err := os.Open(path)
@@ -110,7 +110,7 @@ func recordIn(f *os.File) (record, error) {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// encode is the file. Of a long command the end is left out.
+// encode returns the file. The end of a long command is left out.
 func (r record) encode() []byte {
 	r.Command = shorten(r.Command, 1024)
 	var body []byte
@@ -131,7 +131,7 @@ func (r record) encode() []byte {
 	return file
 }
 
-// shorten keeps the first bytes of a command.
+// shorten keeps at most the first bytes of a command.
 func shorten(command []string, most int) []string {
 	var out []string
 	for _, arg := range command {
@@ -193,7 +193,7 @@ func decode(file []byte) (record, error) {
 	return r, nil
 }
 
-// entry is the record for lists.
+// entry returns the record for lists.
 func (r record) entry(uid int) Entry {
 	e := Entry{ID: r.ID, Device: r.Device, Bytes: r.Bytes, PID: r.PID, UID: uid, Command: r.Command, Start: r.Start, Namespace: r.Namespace}
 	if r.Since != 0 {

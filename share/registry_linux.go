@@ -26,6 +26,8 @@ import (
 	"syscall"
 	"time"
 	"unsafe"
+
+	"gpumem/internal/proc"
 )
 
 // The folders where the machine's registry is, unless the environment says
@@ -37,12 +39,12 @@ var (
 
 // Times, which tests shorten.
 var (
-	// asleep is how long a waiter gives no sign of life until it is passed over.
+	// silence is how long a waiter may give no sign of life before it is passed over.
 	// One that is seen to run, on a machine with too much to do, has frozen times
 	// as long.
-	asleep = 5 * time.Second
-	// recently is how long it may take until memory of a program that ended is
-	// free, or one that started has taken what it takes.
+	silence = 5 * time.Second
+	// recently is how long it may take until memory of an ended program is free, or
+	// a new program has allocated what it needs.
 	recently = time.Second
 )
 
@@ -117,7 +119,8 @@ func (r *Registry) make() error {
 	return nil
 }
 
-// trusted reports, as an error, who else could remove or rename files in a folder.
+// trusted returns an error that names the other users who could remove or rename files
+// in a folder.
 func trusted(info fs.FileInfo) error {
 	const others = 0o022
 	owner := int(info.Sys().(*syscall.Stat_t).Uid)
@@ -130,10 +133,7 @@ func trusted(info fs.FileInfo) error {
 	return nil
 }
 
-// Dir returns the folder, as an absolute path.
-func (r *Registry) Dir() string { return r.dir }
-
-// why is an error of the file system, with the way out.
+// why returns an error of the file system with a remedy.
 func (r *Registry) why(path string, err error) error {
 	var p *fs.PathError
 	if errors.As(err, &p) {
@@ -156,14 +156,14 @@ func (r *Registry) why(path string, err error) error {
 	return fmt.Errorf("registry %s: %w; %s", r.dir, err, way)
 }
 
-// keyOf is how the names of a GPU's files begin.
+// keyOf returns the beginning of the names of a GPU's files.
 func keyOf(device string) string {
 	sum := sha256.Sum256([]byte(device))
 	return fmt.Sprintf("%x", sum[:8])
 }
 
-// base is where the locks of a GPU's leases begin. Registries apart, by folder or
-// file system, have others. A lease is at most mostBytes.
+// base returns the offset at which the locks of a GPU's leases begin. It differs
+// between registries, by folder and file system. A lease is at most mostBytes.
 func (r *Registry) base(key string) uint64 {
 	var dev uint64
 	if info, err := os.Stat(r.dir); err == nil {
@@ -221,10 +221,10 @@ func (r *Registry) publish(path string, mode fs.FileMode, fill func(*os.File) er
 	return f, nil
 }
 
-// named makes publish use files with a name of their own; only tests set it.
+// named makes publish use files that have a name from the start; only tests set it.
 var named = false
 
-// linkFile gives a file without a name one.
+// linkFile gives a name to a file that has none.
 func linkFile(f *os.File, path string) error {
 	const follow = 0x400 // AT_SYMLINK_FOLLOW
 	here := -100         // AT_FDCWD
@@ -321,23 +321,23 @@ type found struct {
 
 func (r *Registry) entry(f found) Entry {
 	e := f.record.entry(f.uid)
-	e.Asleep = f.Kind == ticketKind && !r.awake(f)
+	e.Stopped = f.Kind == ticketKind && !r.running(f)
 	e.Elsewhere = f.PID > 0 && f.Namespace != r.namespace
 	e.inode = f.inode
 	e.Ended = r.ended(f)
 	return e
 }
 
-// awake reports whether a waiter runs: whether it has given a sign of life within
+// running reports whether a waiter runs: whether it has given a sign of life within
 // the last five seconds, or within a minute where its process is seen and is not
-// stopped. A clock that was set makes waiters look asleep until their next sign.
-func (r *Registry) awake(f found) bool {
+// stopped. After the clock was set, waiters seem stopped until their next sign.
+func (r *Registry) running(f found) bool {
 	silent := time.Since(f.beat).Abs()
-	if silent < asleep {
+	if silent < silence {
 		return true
 	}
-	s, ok := readStat(f.PID)
-	return ok && f.Namespace == r.namespace && s.start == f.Start && !s.stopped() && silent < frozen*asleep
+	s, ok := proc.ReadStat(f.PID)
+	return ok && f.Namespace == r.namespace && s.Start == f.Start && !s.Stopped() && silent < frozen*silence
 }
 
 // errDead: the lock of a file is gone, so what it stood for has ended.
@@ -345,7 +345,7 @@ var errDead = errors.New("it has ended")
 
 // locked opens a file and returns its lock. The error is errDead if the file is
 // not locked, whatever it is, and fs.ErrNotExist if it is gone.
-func (r *Registry) locked(path string) (f *os.File, h held, info fs.FileInfo, err error) {
+func (r *Registry) locked(path string) (f *os.File, h extent, info fs.FileInfo, err error) {
 	f, err = os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if errors.Is(err, syscall.ELOOP) || errors.Is(err, syscall.ENXIO) { // a link, a socket
 		return nil, h, nil, errDead
@@ -374,7 +374,7 @@ func bad(path string, err error) error {
 	if errors.As(err, &p) {
 		err = p.Err
 	}
-	return fmt.Errorf("registry: %s: %w; nothing is given on its GPU while it is there", path, err)
+	return fmt.Errorf("registry: %s: %w; nothing is granted on its GPU while it is there", path, err)
 }
 
 // readLease reads a lease. Its lock says whether it lives and how large it is. A
@@ -384,7 +384,7 @@ func (r *Registry) readLease(key, id string) (l found, note, err error) {
 	path := r.path(key, id, lockKind)
 	f, h, info, err := r.locked(path)
 	if errors.Is(err, fs.ErrPermission) {
-		// Its owner lets nobody open it; the kernel's table knows it all the same.
+		// Its owner lets no other user open it; the kernel's table has it all the same.
 		if info, err = os.Lstat(path); err == nil {
 			var ok bool
 			if h, ok, err = lockOfInode(inodeOf(info)); err == nil && !ok {
@@ -468,7 +468,7 @@ func (r *Registry) readTicket(key, id string) (found, error) {
 }
 
 // files returns the ids in the registry by key and kind, those of a kind in order,
-// of tickets only the turns.
+// of tickets only those in the queue.
 // prefix is a key, or "" for all.
 func (r *Registry) files(prefix string) (map[string]map[string][]string, error) {
 	d, err := os.Open(r.dir)
@@ -502,12 +502,12 @@ func (r *Registry) files(prefix string) (map[string]map[string][]string, error) 
 		for _, ids := range kinds {
 			slices.Sort(ids)
 		}
-		kinds[ticketKind] = turns(kinds[ticketKind])
+		kinds[ticketKind] = ticketsAmong(kinds[ticketKind])
 	}
 	return all, nil
 }
 
-// look is what lives on a GPU.
+// look is the content of the registry for a GPU.
 type look struct {
 	leases  []found
 	tickets []string // ids in order; some may be of the dead
@@ -642,18 +642,18 @@ func (r *Registry) identify(leases []found) {
 	}
 	for i := range leases {
 		l := &leases[i]
-		if pid, start := youngest(by[l.inode], readStat); pid > 0 {
-			l.PID, l.Start, l.Namespace, l.Command = pid, start, r.namespace, commandOf(pid)
+		if pid, start := youngest(by[l.inode], proc.ReadStat); pid > 0 {
+			l.PID, l.Start, l.Namespace, l.Command = pid, start, r.namespace, proc.Command(pid)
 		}
 	}
 }
 
 // youngest returns the process that started last, of several the last one; 0: none
 // can be seen.
-func youngest(pids []int, read func(pid int) (stat, bool)) (pid int, start uint64) {
+func youngest(pids []int, read func(pid int) (proc.Stat, bool)) (pid int, start uint64) {
 	for _, p := range pids {
-		if s, ok := read(p); ok && start <= s.start {
-			pid, start = p, s.start
+		if s, ok := read(p); ok && start <= s.Start {
+			pid, start = p, s.Start
 		}
 	}
 	return pid, start
@@ -746,15 +746,15 @@ func findHolders(entries []Entry) {
 	}
 	for i, e := range entries {
 		for _, pid := range by[e.inode] {
-			s, _ := readStat(pid)
-			entries[i].HeldBy = append(entries[i].HeldBy, Holder{pid, commandOf(pid), s.start})
+			s, _ := proc.ReadStat(pid)
+			entries[i].HeldBy = append(entries[i].HeldBy, Holder{pid, proc.Command(pid), s.Start})
 		}
 		// A program is younger than its launcher.
 		slices.SortFunc(entries[i].HeldBy, func(a, b Holder) int { return cmp.Or(cmp.Compare(b.start, a.start), cmp.Compare(b.PID, a.PID)) })
 	}
 }
 
-// within is a context for what must not hold anything up.
+// within returns a context for calls that must not hold anything up.
 func within(d time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), d)
 }

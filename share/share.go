@@ -1,7 +1,7 @@
-// Package share lets unchanged programs use one GPU together: each takes a
-// lease on so many bytes before it starts, and a lease is given only where there
-// is room. There is no daemon. Leases are files in a folder that all programs of
-// a machine share, the registry, and the kernel says which of them are alive.
+// Package share lets unchanged programs use one GPU together: each takes a lease on a
+// number of bytes before it starts, and a lease is granted only while enough memory is
+// free. There is no daemon. Leases are files in a folder that all programs of a machine
+// share, the registry. The kernel knows which of them are alive.
 //
 // # A lease
 //
@@ -17,81 +17,90 @@
 //
 // The place and length of the lock are the GPU and the size of the lease. So the
 // kernel's table (/proc/locks) has every lease, also one whose files somebody has
-// removed: a clean-up of /dev/shm at a user's logout frees nobody's memory. A
+// removed: a clean-up of /dev/shm at a user's logout frees no memory. A
 // process that stays beside the program calls [Lease.Keep], which makes the files
 // again, for lists.
 //
 // A program inside a lease that asks again gets a part of that lease where the
 // request is [Request].Nested; [Registry.Enclosing] finds it. It never waits for
 // its own ancestor. Parts are not recorded: several that live at once may exceed the
-// lease, which the programs in it count themselves, see package given.
+// lease, which the programs in it count themselves, see package runenv.
 //
 // # One at a time
 //
-// Each GPU has a file whose lock guards every decision: under it the leases are
-// read, the GPU is asked how it stands, and new files are made. It is held for
-// as long as that takes, milliseconds at most, never while waiting; processes that
-// find it taken wait in the kernel. Within a process it comes before the mutex of a
-// [Lease]: nothing waits for it with that mutex held, so that Close never hangs. A
-// process that is killed under it leaves
-// nothing half done: a file is written and locked before it gets its name, and is
-// then there as a whole. A process that is stopped under it (Ctrl-Z, a debugger)
-// holds the others up; they give up when 10 s have passed without a turn, see
-// [ErrLocked].
+// Each GPU has a file whose lock guards every decision: under it the leases and the
+// GPU's status are read, and new files are made. It is held for milliseconds at most
+// and never while waiting for memory. Processes that find it taken wait in the kernel.
+// A process that is killed while it holds the lock leaves nothing half done: a file is
+// written and locked before it gets its name, and then appears as a whole. A process
+// that is stopped while it holds the lock (Ctrl-Z, a debugger) holds the others up.
+// They give up when no other process has had the lock for 10 s, see [ErrLocked].
+//
+// # Lock order
+//
+//	KEY.lock     of each GPU of a request, in the order of the keys
+//	Lease.mu     the record and the files of one lease
+//	KEY.ID.held  the lease itself: taken without waiting, by its maker alone
+//
+// Nothing waits for a KEY.lock with Lease.mu held, so Close never hangs. The lock on a
+// ticket (KEY.NUMBER.ticket) is waited for with no other lock held.
 //
 // # What can be shared
 //
-// It is the GPU's total without what is held by programs that have no lease,
-// without the desktop's part where a display hangs on the GPU (1 GiB, or 1.5
-// times what it uses now if that is more), without the host's part where the
-// memory is the host's (1 GiB, or a tenth if that is more), and without what
-// [Request].Reserve leaves. What leases have is taken from that, used or not: the
-// sum of all leases never exceeds it at the moment one is given. What a lease's
-// programs use beyond the lease is counted like foreign use. Memory counts for a
-// lease if it belongs to the lease's process, to a descendant of it, or to a
-// process in a session or process group that it leads. All other memory is
-// foreign; that of a lease in another pid namespace too, since no process there
-// can be told apart from here: it counts twice then, so that too little is given,
-// never too much.
+// It is the GPU's total memory less
 //
-// Memory that a program gave up may take a moment to be free. So where a lease
-// ended or a program started within the last second, the GPU is asked until two
-// answers 50 ms apart agree on what can be shared, for 2 s at most, and where
-// memory of ended programs is all that is missing a "no" is not said before.
+//   - what programs without a lease hold;
+//   - the desktop's part, if a display is attached: 1 GiB, or 1.5 times what the
+//     desktop uses now if that is more;
+//   - the host's part, if the GPU uses the host's memory: 1 GiB, or a tenth of the
+//     total if that is more;
+//   - [Request].Reserve.
+//
+// Leases are subtracted from it in full, used or not: the sum of all leases never
+// exceeds it when one is granted. What a lease's programs use beyond the lease counts
+// as foreign. Memory belongs to a lease if its process is the lease's process, a
+// descendant of it, or in a session or process group that it leads. All other memory
+// is foreign. So is that of a lease in another pid namespace, whose processes cannot
+// be identified from here: it counts twice then, so that too little is granted, never
+// too much.
+//
+// Memory that a program released may take a moment to be free. So if a lease ended or
+// a program started within the last second, the GPU's status is read until two
+// readings 50 ms apart agree on what can be shared, for at most 2 s. A request that
+// lacks only the memory of ended programs is not refused before.
 //
 // # The queue
 //
-// A request that does not find room and may wait has a ticket, a locked file with
-// a number. Tickets take their turn strictly by their numbers. Nobody is served
-// before one who waits, even if his own request would fit; a request that may not
-// wait is refused then. A ticket whose lock is gone is out of the queue. A file whose
-// name is no number, or a number far beyond the others, is no ticket, locked or not.
+// A request that does not fit and may wait has a ticket, a locked file with a number.
+// Tickets are served strictly in the order of their numbers: no request is served
+// before one that waits, even if it would fit. One that may not wait is refused then. A
+// ticket whose lock is gone has left the queue. A file whose name is not a number, or a
+// number far beyond the others, is not a ticket, locked or not.
 //
-// Only the first in the queue looks at the GPU. Each of the others waits in the
+// Only the first in the queue reads the GPU's status. Each of the others waits in the
 // kernel for the lock on the nearest ticket before its own that holds it up: when
 // that one is served, or killed, one process wakes. So thousands can wait.
 //
-// A waiter sets the time of its ticket every 2.5 s. One that has not for 5 s
-// and is seen to be stopped, or cannot be seen, is passed over, as is one that has
-// not for a minute; messages name it. It keeps its number, so once it runs again it
-// is before all who came later and still wait.
+// A waiter sets the time of its ticket every 2.5 s. A waiter that has not done so for
+// 5 s is passed over if its process is stopped or cannot be seen, and in any case after
+// a minute. Messages name it. It keeps its number, so once it runs again it precedes
+// all that came later and still wait.
 //
 // A request for several GPUs has a ticket in the queue of each, and holds nothing
-// until there is room on all. While it waits for a turn on one of them, those behind
-// it on the others go before it.
+// until all of them have enough memory. While it is not next on one of them, those
+// behind it on the others go before it.
 //
 // # What is not trusted
 //
 // A folder that another user than root owns, or in which others may remove files,
-// is refused, see [ErrUntrusted]: who owns a folder may remove and rename all in
-// it. Users who do not trust each other need one of root's (mkdir -m 1777
-// /run/gpumem). A record that is damaged is named in an error of [Registry.List],
-// and the size of its lease is read from the lock; a lease made by another version
-// is an error, and nothing is given on its GPU while it lives; a request with Wait
-// waits for its end.
+// is refused, see [ErrUntrusted]: the owner of a folder may remove and rename every
+// file in it. Users who do not trust each other need one of root's (mkdir -m 1777
+// /run/gpumem). An error of [Registry.List] names a damaged record, and the size of
+// its lease is read from the lock. A lease made by another version is an error, and
+// nothing is granted on its GPU while it lives; a request with Wait waits for its end.
 //
-// Leases keep honest programs out of each other's way. They do not keep a
-// program from taking more than it was given.
+// Leases keep honest programs out of each other's way. They do not keep a program from
+// allocating more than its lease.
 package share
 
 import (
@@ -122,17 +131,17 @@ const (
 	EnvLease = "GPUMEM_LEASE"   // the record of the lease that a program runs in, see [Lease.Path] and [ReadLease]
 )
 
-// A Meter says how a GPU stands without using it.
+// Meter reads the status of a GPU without using it.
 type Meter interface {
-	// Status is the GPU now. Free and Used both 0 mean that it cannot be told,
-	// and Notes then say why.
+	// Status returns the GPU's current status. Free and Used both 0 mean that they
+	// are unknown, and Notes then have the reason.
 	Status() (device.Status, error)
 }
 
-// Request is what is asked for. Of Bytes and Share at most one is set; neither
-// means all that can be shared, in equal parts with Copies.
+// Request describes the leases wanted on one GPU. At most one of Bytes and Share is
+// set; neither means all that can be shared, in equal parts with Copies.
 type Request struct {
-	Device  string            // the GPU's key, the same for everyone who means it: its UUID, or the file and number of a simulated one; 1 to 512 bytes of text
+	Device  string            // the GPU's key, the same in every process: its UUID, or the file and number of a simulated one; 1 to 512 bytes of text
 	Meter   Meter             // of that GPU
 	Bytes   uint64            // of each lease
 	Share   float64           // of each lease, as a part of what can be shared, above 0 and at most 1
@@ -140,18 +149,18 @@ type Request struct {
 	Reserve uint64            // bytes left for the desktop and others, besides what the display needs
 	Command []string          // for lists; a long one is cut
 	Nested  bool              // inside a lease on that GPU, take a part of it, or be refused at once
-	Parts   map[string]uint64 // with Nested, by lease ID: the bytes of that lease that this program may use; without an entry all of it
-	Wait    func(p Position)  // nil: do not wait for room. Else called as the place in the queue or what is missing changes
+	Parts   map[string]uint64 // with Nested, by lease ID: the bytes of that lease that this program may use; all of it without an entry
+	Wait    func(p Position)  // nil: do not wait. Else called when the place in the queue or the missing memory changes
 }
 
-// Position is how a waiting request stands.
+// Position describes a waiting request.
 type Position struct {
 	Place   int          // in the queue; 0: next
-	Missing uint64       // bytes that were missing at the last look at the GPU; 0: only the turn has to come
-	Why     *NoRoomError // who held what then, and who was before
+	Missing uint64       // bytes that were missing when the GPU was last read; 0: others are before it
+	Why     *NoRoomError // the leases, programs and waiters at that time
 }
 
-// State is what somebody does in the registry.
+// State distinguishes leases from waiters.
 type State int
 
 // The states.
@@ -160,7 +169,7 @@ const (
 	Waits              // has a ticket
 )
 
-// String is "holds" or "waits".
+// String returns "holds" or "waits".
 func (s State) String() string {
 	if s == Waits {
 		return "waits"
@@ -173,21 +182,21 @@ type Entry struct {
 	ID, Device string // empty where the record cannot be read
 	State      State
 	Bytes      uint64    // of the lease; of a waiter: wanted in all, 0 where that was not known when it came
-	PID        int       // of the program if its launcher called Tell, else of the process that asked; 0: unknown
+	PID        int       // of the program if its launcher called Tell, else of the requesting process; 0: unknown
 	Start      uint64    // of that process, in clock ticks since the machine's
 	Namespace  uint64    // inode of the pid namespace that PID is of
 	UID        int       // the owner of the files; -1: unknown
 	Command    []string  // as [Request].Command
-	Since      time.Time // when it was given, or when the wait began; zero: unknown
+	Since      time.Time // when the lease was granted or the wait began; zero: unknown
 	Place      int       // of a waiter, in the queue of its GPU; 0: next
-	Asleep     bool      // a waiter that gives no sign of life: it is stopped, and passed over meanwhile
+	Stopped    bool      // of a waiter: it gives no sign of life, and is passed over meanwhile
 	Elsewhere  bool      // PID is of another pid namespace than this process's
 	Ended      bool      // the process PID has ended, and others hold the lease
-	// HeldBy are processes that have the lease's lock, with their numbers here,
-	// where PID does not tell: it is unknown, ended, or of another namespace. Only
-	// processes that this user may look into are found.
+	// HeldBy are the processes that have the lease's lock, with their pids in this
+	// namespace. It is set where PID is unknown, ended, or of another namespace.
+	// Only processes that this user may read are found.
 	HeldBy []Holder // the youngest first
-	// Over is how many bytes its processes hold beyond Bytes; set in a NoRoomError alone.
+	// Over is what its processes hold beyond Bytes; set only in a NoRoomError.
 	Over uint64
 
 	inode uint64 // of the file with the lock
@@ -200,7 +209,7 @@ type Holder struct {
 	start   uint64
 }
 
-// checked fills in what is not given; its error says what makes no sense.
+// checked fills in defaults; the error names a field that makes no sense.
 func (q Request) checked() (Request, error) {
 	bad := func(format string, args ...any) (Request, error) {
 		return q, fmt.Errorf("share: "+format, args...)

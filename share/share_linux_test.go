@@ -40,7 +40,7 @@ func files(t reporter, r *Registry) []string {
 		}
 	}
 	// What was being made without a name's file system, or by an older version.
-	odd, err := filepath.Glob(filepath.Join(r.Dir(), ".*"))
+	odd, err := filepath.Glob(filepath.Join(r.dir, ".*"))
 	must(t, err)
 	return append(names, odd...)
 }
@@ -56,11 +56,11 @@ func pid(t testing.TB, line string) int {
 // ends it has.
 func TestTogether(t *testing.T) {
 	r, gpu := newGPU(t)
-	a := start(t, "hold", r.Dir(), gpu, 5, 2, "")
+	a := start(t, "hold", r.dir, gpu, 5, 2, "")
 	a.said(t, "have")
-	b := start(t, "launch", r.Dir(), gpu, 8, 1, "")
+	b := start(t, "launch", r.dir, gpu, 8, 1, "")
 	started := pid(t, b.said(t, "started"))
-	c := start(t, "hold", r.Dir(), gpu, 7, 1, "")
+	c := start(t, "hold", r.dir, gpu, 7, 1, "")
 	no := c.said(t, "no not enough free memory on "+gpu[:20])
 	for _, want := range []string{"requested 7GiB, available 6GiB (of 24GiB shareable, 24GiB total)",
 		fmt.Sprintf("leases: process %d (hold 8) 8GiB, process %d (hold 5) 5GiB, process %d (hold 5) 5GiB", started, a.Process.Pid, a.Process.Pid),
@@ -75,9 +75,9 @@ func TestTogether(t *testing.T) {
 		t.Errorf("listed: %+v", all)
 	}
 	a.end(t)
-	d := start(t, "hold", r.Dir(), gpu, 16, 1, "")
+	d := start(t, "hold", r.dir, gpu, 16, 1, "")
 	d.said(t, "have")
-	if e := start(t, "hold", r.Dir(), gpu, 25, 1, "wait"); !strings.Contains(e.said(t, "no"), "more than can ever be shared here") {
+	if e := start(t, "hold", r.dir, gpu, 25, 1, "wait"); !strings.Contains(e.said(t, "no"), "more than can ever be shared here") {
 		t.Error("25 of 24 GiB and no word of that")
 	}
 	d.end(t)
@@ -91,17 +91,17 @@ func TestTogether(t *testing.T) {
 // it. Memory of the program still counts for the lease.
 func TestInherited(t *testing.T) {
 	r, gpu := newGPU(t)
-	a := start(t, "launch", r.Dir(), gpu, 10, 1, "")
+	a := start(t, "launch", r.dir, gpu, 10, 1, "")
 	program := pid(t, a.said(t, "started"))
 	a.kill(t)
 	if all := listed(t, r); len(all) != 1 || all[0].PID != program {
 		t.Fatalf("listed: %+v", all)
 	}
-	b := start(t, "hold", r.Dir(), gpu, 14, 1, "")
+	b := start(t, "hold", r.dir, gpu, 14, 1, "")
 	b.said(t, "have")
-	start(t, "hold", r.Dir(), gpu, 1, 1, "").said(t, "no")
+	start(t, "hold", r.dir, gpu, 1, 1, "").said(t, "no")
 	b.end(t)
-	c := start(t, "hold", r.Dir(), gpu, 24, 1, "wait")
+	c := start(t, "hold", r.dir, gpu, 24, 1, "wait")
 	c.said(t, "place 0")
 	must(t, syscall.Kill(program, syscall.SIGKILL))
 	c.said(t, "have")
@@ -112,20 +112,20 @@ func TestInherited(t *testing.T) {
 // they came; three of them are killed meanwhile.
 func TestOrder(t *testing.T) {
 	r, gpu := newGPU(t)
-	first := start(t, "hold", r.Dir(), gpu, 24, 1, "")
+	first := start(t, "hold", r.dir, gpu, 24, 1, "")
 	first.said(t, "have")
 	var queue []*child
 	for i := range 20 {
-		c := start(t, "hold", r.Dir(), gpu, 24, 1, "wait")
+		c := start(t, "hold", r.dir, gpu, 24, 1, "wait")
 		c.said(t, fmt.Sprint("place ", i))
 		queue = append(queue, c)
 	}
 	for i, e := range listed(t, r)[1:] {
-		if e.State != Waits || e.Place != i || e.PID != queue[i].Process.Pid || e.Bytes != 24*gib || e.Asleep {
+		if e.State != Waits || e.Place != i || e.PID != queue[i].Process.Pid || e.Bytes != 24*gib || e.Stopped {
 			t.Errorf("%d is listed as %+v", i, e)
 		}
 	}
-	start(t, "hold", r.Dir(), gpu, 1, 1, "").said(t, "no")
+	start(t, "hold", r.dir, gpu, 1, 1, "").said(t, "no")
 	first.end(t)
 	for i, c := range queue {
 		if i == 5 || i == 6 || i == 19 {
@@ -151,11 +151,11 @@ func TestOrder(t *testing.T) {
 // again once it goes on.
 func TestStopped(t *testing.T) {
 	r, gpu := newGPU(t)
-	holder := start(t, "hold", r.Dir(), gpu, 20, 1, "")
+	holder := start(t, "hold", r.dir, gpu, 20, 1, "")
 	holder.said(t, "have")
-	stopped := start(t, "hold", r.Dir(), gpu, 24, 1, "wait")
+	stopped := start(t, "hold", r.dir, gpu, 24, 1, "wait")
 	stopped.said(t, "place 0")
-	behind := start(t, "hold", r.Dir(), gpu, 4, 1, "wait")
+	behind := start(t, "hold", r.dir, gpu, 4, 1, "wait")
 	behind.said(t, "place 1")
 	for stoppedOutsideTheLock := false; !stoppedOutsideTheLock; {
 		stopped.signal(t, syscall.SIGSTOP)
@@ -169,21 +169,21 @@ func TestStopped(t *testing.T) {
 		}
 	}
 	behind.said(t, "have")
-	no := start(t, "hold", r.Dir(), gpu, 4, 1, "").said(t, "no")
+	no := start(t, "hold", r.dir, gpu, 4, 1, "").said(t, "no")
 	if want := fmt.Sprintf("process %d is stopped: continue it (kill -CONT %[1]d)", stopped.Process.Pid); !strings.Contains(no, want) {
 		t.Errorf("%s\nlacks %q", no, want)
 	}
 	stopped.signal(t, syscall.SIGCONT)
-	eventually(t, "it is awake", func() bool {
+	eventually(t, "it runs again", func() bool {
 		for _, e := range listed(t, r) {
-			if e.State == Waits && !e.Asleep {
+			if e.State == Waits && !e.Stopped {
 				return true
 			}
 		}
 		return false
 	})
 	holder.end(t)
-	start(t, "hold", r.Dir(), gpu, 4, 1, "").said(t, "no") // it is the turn of the one that was stopped
+	start(t, "hold", r.dir, gpu, 4, 1, "").said(t, "no") // it is the turn of the one that was stopped
 	behind.end(t)
 	stopped.said(t, "have")
 }

@@ -19,7 +19,7 @@ var tableFile = "/proc/locks"
 // tableLock is one lock for writing of an open file description.
 type tableLock struct {
 	inode uint64
-	held
+	extent
 }
 
 // parseLock reads a line of /proc/locks, or of an fdinfo file after "lock:":
@@ -39,7 +39,7 @@ func parseLock(line string) (l tableLock, ok bool) {
 	if err1 != nil || err2 != nil {
 		return l, false
 	}
-	l = tableLock{inode, held{start: start}}
+	l = tableLock{inode, extent{start: start}}
 	if f[7] == "EOF" {
 		return l, true
 	}
@@ -82,17 +82,17 @@ func locksAt(start uint64) ([]tableLock, error) {
 }
 
 // lockOfInode returns the lock for writing on a file that cannot be opened.
-func lockOfInode(inode uint64) (h held, ok bool, err error) {
+func lockOfInode(inode uint64) (h extent, ok bool, err error) {
 	data, err := os.ReadFile(tableFile)
 	if err != nil {
-		return held{}, false, err
+		return extent{}, false, err
 	}
 	for line := range strings.Lines(string(data)) {
 		if l, ok := parseLock(line); ok && l.inode == inode {
-			return l.held, true, nil
+			return l.extent, true, nil
 		}
 	}
-	return held{}, false, nil
+	return extent{}, false, nil
 }
 
 // heldBy returns the processes that have the description with the lock on a file.

@@ -22,7 +22,7 @@ import (
 	"gpumem/policy/explain"
 	"gpumem/policy/frameworks"
 	"gpumem/share"
-	"gpumem/share/given"
+	"gpumem/share/hook"
 )
 
 func psCommand() *cobra.Command {
@@ -397,7 +397,7 @@ func (p *psProgram) leftBy(l share.Entry) {
 // container is not this one's.
 func (p *psProgram) findHook(f *psFacts) {
 	if p.info != nil && p.info.Container == "" && f.readErr == nil {
-		hooked := given.Hooked(f.environ)
+		hooked := hook.Found(f.environ)
 		p.hooked = &hooked
 	}
 }

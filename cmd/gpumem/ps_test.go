@@ -50,7 +50,7 @@ func psExample(t testing.TB) *psState {
 		},
 		waiting: []share.Entry{
 			{Bytes: 30 << 30, PID: 15, Command: []string{"./a"}, Since: psNow.Add(-90 * time.Second)},
-			{Place: 1, Since: psNow.Add(-time.Second), Asleep: true},
+			{Place: 1, Since: psNow.Add(-time.Second), Stopped: true},
 		},
 	}
 	d.programs[1].info.ParentGone = true

@@ -87,7 +87,7 @@ func writePsJSON(w io.Writer, s *psState) error {
 			j.Processes = append(j.Processes, p.json())
 		}
 		for _, l := range d.waiting {
-			j.Waiting = append(j.Waiting, psWaitingJSON{l.Place, l.Asleep, l.PID, proc.UserName(l.UID), l.Bytes, l.Since, l.Command})
+			j.Waiting = append(j.Waiting, psWaitingJSON{l.Place, l.Stopped, l.PID, proc.UserName(l.UID), l.Bytes, l.Since, l.Command})
 		}
 		out = append(out, j)
 	}

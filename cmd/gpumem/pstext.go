@@ -116,7 +116,7 @@ func waitingLine(l share.Entry, now time.Time) string {
 	if l.Place > 0 {
 		place = fmt.Sprintf("%d before it", l.Place)
 	}
-	if l.Asleep {
+	if l.Stopped {
 		place += ", stopped: it is passed over"
 	}
 	wants := "all that can be shared"

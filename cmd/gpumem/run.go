@@ -7,29 +7,23 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	gpu "gpumem/device"
-	"gpumem/device/open"
 	"gpumem/share"
-	"gpumem/share/given"
 	"gpumem/share/launch"
+	"gpumem/share/runenv"
 	"gpumem/size"
 )
 
 func runCommand() *cobra.Command {
 	var (
-		gpus, device, mem, reserve, overhead, wait, record string
-
-		part     float64
-		copies   int
-		grant    given.Grant
-		printEnv bool
+		plan                        launch.Plan
+		mem, reserve, outside, wait string
+		printEnv                    bool
 	)
 	cmd := &cobra.Command{
 		Use:   "run [flags] -- COMMAND ARGS...",
@@ -69,12 +63,12 @@ if the memory is not available, 126 or 127 if the program cannot be started.`,
 			// Messages that nobody can read must not keep the program from starting. What is
 			// caught is not ignored in the program.
 			signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-			plan := launch.Plan{Copies: copies, Grant: grant, Command: args, Env: os.Environ(), Share: part, Inherited: launch.Inherited()}
+			plan.Command = args
 			var err error
 			for _, f := range []struct {
 				name, text string
 				to         *uint64
-			}{{"mem", mem, &plan.Bytes}, {"reserve", reserve, &plan.Reserve}, {"overhead", overhead, &plan.Grant.Overhead}} {
+			}{{"mem", mem, &plan.Bytes}, {"reserve", reserve, &plan.Reserve}, {"overhead", outside, &plan.Limits.Overhead}} {
 				if f.text == "" {
 					continue
 				}
@@ -88,12 +82,12 @@ if the memory is not available, 126 or 127 if the program cannot be started.`,
 				return errors.New("--mem and --share both say how much; give one of them")
 			case flags.Changed("mem") && plan.Bytes == 0:
 				return errors.New("--mem 0 leaves nothing to run in; give a size such as 6GiB")
-			case flags.Changed("share") && !(part > 0 && part <= 1):
-				return fmt.Errorf("--share %v: want a number above 0 and at most 1, such as .5 for half", part)
-			case grant.Procs < 1 || grant.Procs > 1024:
-				return fmt.Errorf("--procs %d: want a number from 1 to 1024", grant.Procs)
-			case copies < 1 || copies > 1024:
-				return fmt.Errorf("--copies %d: want a number from 1 to 1024", copies)
+			case flags.Changed("share") && !(plan.Share > 0 && plan.Share <= 1):
+				return fmt.Errorf("--share %v: want a number above 0 and at most 1, such as .5 for half", plan.Share)
+			case plan.Limits.Procs < 1 || plan.Limits.Procs > 1024:
+				return fmt.Errorf("--procs %d: want a number from 1 to 1024", plan.Limits.Procs)
+			case plan.Copies < 1 || plan.Copies > 1024:
+				return fmt.Errorf("--copies %d: want a number from 1 to 1024", plan.Copies)
 			}
 			if flags.Changed("wait") {
 				plan.Wait = -1
@@ -103,68 +97,44 @@ if the memory is not available, 126 or 127 if the program cannot be started.`,
 					}
 				}
 			}
-			var recorded *recording
-			if flags.Changed("record") {
-				if recorded, err = newRecording(record, copies); err != nil {
-					return err
-				}
-				plan.Grant.Record = recorded.file
-			}
-			if err := targets(&plan, gpus, device); err != nil {
-				return err
-			}
-			if plan.Registry, err = share.Open(""); err != nil {
-				return err
-			}
-			plan.Program = given.Program(args, workingDir())
-			learned, err := given.NewLearned().Load(plan.Program)
-			if err != nil {
-				fmt.Fprintln(cmd.ErrOrStderr(), "gpumem: "+oneLine(err.Error()))
-			}
-			plan.Grant.Learned = learned
 			plan.Say = func(line string) { fmt.Fprintln(cmd.ErrOrStderr(), "gpumem: "+oneLine(line)) }
 			if printEnv {
-				outfit, err := plan.Show(cmd.Context())
+				env, err := plan.Show(cmd.Context())
 				if err != nil {
-					return noRoom(cmd.ErrOrStderr(), err)
+					return refused(plan.Say, err)
 				}
-				return writeOutfit(cmd.OutOrStdout(), outfit)
+				return writeEnvironment(cmd.OutOrStdout(), env)
 			}
-			if plan.Keeper, err = keeperCommand(plan.Targets[0]); err != nil {
-				return err
-			}
-			plan.Release = func() error {
-				recorded.say(plan.Say, copies) // now that it starts
-				return releaseSignals(cmd.Context())
-			}
-			outcome, err := plan.Run(cmd.Context()) // of one copy only an error
+			plan.Keeper = []string{"keep"}
+			plan.Release = func() error { return releaseSignals(cmd.Context()) }
+			status, err := plan.Run(cmd.Context()) // of one copy only an error
 			var missing *launch.NotStarted
 			switch {
 			case errors.As(err, &missing):
-				fmt.Fprintln(cmd.ErrOrStderr(), "gpumem: "+oneLine(err.Error()))
+				plan.Say(err.Error())
 				return exitStatus(missing.Status)
 			case err != nil:
-				return noRoom(cmd.ErrOrStderr(), err)
+				return refused(plan.Say, err)
 			}
-			return exitStatus(outcome.Status())
+			return exitStatus(status)
 		},
 	}
 	f := cmd.Flags()
 	f.SetInterspersed(false) // what follows COMMAND is its own
-	f.StringVar(&gpus, "gpu", "", "the GPUs to use, `N[,M]` (default 0, or the device that --device or $GPUMEM_DEVICE names)")
-	f.StringVar(&device, "device", "", "`DEVICE` to use: cuda:N or sim@FILE[,device=N] (default $GPUMEM_DEVICE, else cuda:0)")
+	f.StringVar(&plan.GPUs, "gpu", "", "the GPUs to use, `N[,M]` (default 0, or the device that --device or $GPUMEM_DEVICE names)")
+	f.StringVar(&plan.Device, "device", "", "`DEVICE` to use: cuda:N or sim@FILE[,device=N] (default $GPUMEM_DEVICE, else cuda:0)")
 	f.StringVar(&mem, "mem", "", "`SIZE` of the lease on each GPU, for each copy, with all that the program holds outside of its pool")
-	f.Float64Var(&part, "share", 0, "the lease as a `FRACTION` of what can be shared, for all copies together")
-	f.IntVar(&copies, "copies", 1, "run `N` of the program at once, each with an equal share; the status is the first that is not zero")
-	f.IntVar(&grant.Procs, "procs", 1, "divide each lease among `N` processes that use a GPU at once, such as the workers of pytest -n N")
-	f.StringVar(&grant.Allocator, "allocator", "", "the allocator `NAME` of JAX: bfc, platform, address, cuda_async, vmm")
-	f.BoolVar(&grant.CPUTensorFlow, "cpu-tensorflow", false, "keep TensorFlow off the GPU")
-	f.BoolVar(&grant.Growth, "growth", false, "take memory as it is needed in place of all at once; the lease caps it all the same")
+	f.Float64Var(&plan.Share, "share", 0, "the lease as a `FRACTION` of what can be shared, for all copies together")
+	f.IntVar(&plan.Copies, "copies", 1, "run `N` of the program at once, each with an equal share; the status is the first that is not zero")
+	f.IntVar(&plan.Limits.Procs, "procs", 1, "divide each lease among `N` processes that use a GPU at once, such as the workers of pytest -n N")
+	f.StringVar(&plan.Limits.Allocator, "allocator", "", "the allocator `NAME` of JAX: bfc, platform, address, cuda_async, vmm")
+	f.BoolVar(&plan.Limits.CPUTensorFlow, "cpu-tensorflow", false, "keep TensorFlow off the GPU")
+	f.BoolVar(&plan.Limits.Growth, "growth", false, "take memory as it is needed in place of all at once; the lease caps it all the same")
 	f.StringVar(&wait, "wait", "", "wait for room, at most `DURATION`; alone: as long as it takes (default: do not wait)")
 	f.Lookup("wait").NoOptDefVal = "forever"
 	f.StringVar(&reserve, "reserve", "", "`SIZE` to leave for the desktop and others")
-	f.StringVar(&overhead, "overhead", "", "`SIZE` to leave of the lease for what lies outside of the pool (default: by framework, or as measured before)")
-	f.StringVar(&record, "record", "", "record the program's memory to `FILE`, which must not be there; with several copies to FILE.1, FILE.2, ...")
+	f.StringVar(&outside, "overhead", "", "`SIZE` to leave of the lease for what lies outside of the pool (default: by framework, or as measured before)")
+	f.StringVar(&plan.Record, "record", "", "record the program's memory to `FILE`, which must not be there; with several copies to FILE.1, FILE.2, ...")
 	f.BoolVar(&printEnv, "print-env", false, "show what the program would be given, with reasons, and do not run it")
 	return cmd
 }
@@ -174,114 +144,19 @@ type exitStatus int
 
 func (exitStatus) Error() string { return "ended" }
 
-// noRoom is status 1 where the answer is no, said in one line.
-func noRoom(stderr io.Writer, err error) error {
+// refused is status 1, with the reason in one line, for a lease that was refused;
+// other errors stay as they are.
+func refused(say func(string), err error) error {
 	var no *share.NoRoomError
 	if !errors.As(err, &no) || errors.Is(err, context.Canceled) { // interrupted while it waited
 		return err
 	}
-	fmt.Fprintln(stderr, "gpumem: "+oneLine(err.Error()))
+	say(err.Error())
 	return errNo
 }
 
-func workingDir() string {
-	dir, err := os.Getwd()
-	if err != nil {
-		return ""
-	}
-	return dir
-}
-
-// targets are the GPUs that the flags and the environment name.
-func targets(plan *launch.Plan, gpus, words string) error {
-	if gpus == "" {
-		spec, note, err := open.Choose(words, os.LookupEnv, false)
-		if err != nil {
-			return err
-		}
-		if spec.Kind == open.Private && note != "" { // not named: there is no driver, which says why
-			spec, err = open.Parse("cuda:0")
-		}
-		if err != nil {
-			return err
-		}
-		if spec.Kind == open.Private {
-			return fmt.Errorf("%s is private to each program, so there is nothing to share; name a GPU, cuda:N, or a simulated one that is shared, sim@FILE", spec.Text)
-		}
-		return addTarget(plan, spec)
-	}
-	seen := map[int]bool{}
-	for word := range strings.SplitSeq(gpus, ",") {
-		n, err := strconv.Atoi(strings.TrimSpace(word))
-		if err != nil || n < 0 {
-			return fmt.Errorf("--gpu %s: want numbers from 0 with commas between, such as 0,1", gpus)
-		}
-		if seen[n] {
-			return fmt.Errorf("--gpu %s names %d twice", gpus, n)
-		}
-		seen[n] = true
-		spec, err := open.Parse(fmt.Sprintf("cuda:%d", n))
-		base := words
-		if base == "" {
-			base = os.Getenv(open.EnvVar)
-		}
-		if err == nil && strings.HasPrefix(base, "sim@") {
-			shared, perr := open.Parse(base)
-			if perr != nil {
-				return perr
-			}
-			spec, err = open.Parse(fmt.Sprintf("sim@%s,device=%d", shared.File, n))
-		}
-		if err != nil {
-			return err
-		}
-		if err := addTarget(plan, spec); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// meter is a device's status, looked up anew.
-type meter struct{ spec open.Spec }
-
-func (m meter) Status() (gpu.Status, error) {
-	list, err := m.spec.Status()
-	if err != nil {
-		return gpu.Status{}, err
-	}
-	if len(list) == 0 {
-		return gpu.Status{}, fmt.Errorf("%s has no device", m.spec.Text)
-	}
-	return list[0].Status, nil
-}
-
-func addTarget(plan *launch.Plan, spec open.Spec) error {
-	list, err := spec.Status()
-	if err != nil {
-		return err
-	}
-	if len(list) == 0 {
-		return fmt.Errorf("%s has no device", spec.Text)
-	}
-	d := list[0]
-	t := launch.Target{Key: deviceKey(d), Visible: d.UUID, Words: spec.Text, Meter: meter{spec}}
-	switch {
-	case spec.Kind == open.Shared:
-		t.Visible = ""
-		if plan.Extra == nil { // a program has one simulated device: the first
-			plan.Extra = []string{open.EnvVar + "=" + t.Key} // which are its words, too
-		}
-	case t.Key == "": // a GPU without a UUID
-		t.Key = fmt.Sprintf("cuda:%d", d.Ordinal)
-		t.Visible = strconv.Itoa(d.Ordinal)
-	}
-	plan.Targets = append(plan.Targets, t)
-	return nil
-}
-
-// writeOutfit shows an environment's changes: what a shell would write, and why.
-func writeOutfit(w io.Writer, o given.Outfit) error {
+// writeEnvironment shows an environment's changes: what a shell would write, and why.
+func writeEnvironment(w io.Writer, o runenv.Environment) error {
 	var b strings.Builder
 	for _, c := range o.Changes {
 		if c.Kept {
@@ -292,4 +167,18 @@ func writeOutfit(w io.Writer, o given.Outfit) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// keepCommand is the hidden command that run starts to stay beside its program.
+func keepCommand() *cobra.Command {
+	var device string
+	cmd := &cobra.Command{
+		Use:     "keep",
+		Short:   "Stay beside a program (used by run)",
+		Example: "  gpumem run -- python train.py",
+		Hidden:  true,
+		RunE:    func(_ *cobra.Command, args []string) error { return launch.Keep(device, args) },
+	}
+	cmd.Flags().StringVar(&device, "device", "", "the `DEVICE` of the lease")
+	return cmd
 }

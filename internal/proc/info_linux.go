@@ -1,7 +1,6 @@
 package proc
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -43,7 +42,7 @@ func (r root) look(pid int) (Info, error) {
 		if err != nil {
 			return Info{}, err
 		}
-		before.state, before.threads, after.state, after.threads = 0, 0, 0, 0
+		before.State, before.Threads, after.State, after.Threads = 0, 0, 0, 0
 		if before == after {
 			return info, nil
 		}
@@ -51,7 +50,7 @@ func (r root) look(pid int) (Info, error) {
 	return Info{}, fmt.Errorf("process %d changes faster than it can be looked at", pid)
 }
 
-func (r root) info(pid int, s stat) (Info, error) {
+func (r root) info(pid int, s Stat) (Info, error) {
 	texts := map[string]string{}
 	for _, name := range []string{"status", "cgroup", "cmdline"} {
 		text, err := r.read(pid, name)
@@ -64,26 +63,26 @@ func (r root) info(pid int, s stat) (Info, error) {
 	if !ok {
 		return Info{}, fmt.Errorf("process %d: its status has no user", pid)
 	}
-	started, err := r.started(s.start)
+	started, err := r.started(s.Start)
 	if err != nil {
 		return Info{}, fmt.Errorf("process %d: %w", pid, err)
 	}
 	container, unit := parseCgroup(texts["cgroup"])
 	info := Info{
-		PID: pid, Parent: s.parent, UID: about.uid, User: UserName(about.uid), Command: words(texts["cmdline"]), Name: s.name,
-		Container: container, Started: started, Session: s.session, Group: s.group,
+		PID: pid, Parent: s.Parent, UID: about.uid, User: UserName(about.uid), Command: words(texts["cmdline"]), Name: s.Name,
+		Container: container, Started: started, Session: s.Session, Group: s.Group,
 	}
-	if s.parent > 0 {
+	if s.Parent > 0 {
 		// A parent that is hidden, or has just ended, tells nothing.
-		if p, err := r.stat(s.parent); err == nil {
+		if p, err := r.stat(s.Parent); err == nil {
 			k := kin{pid: pid, self: s, parent: p, unit: unit, inContainer: container != "", noHangup: about.noHangup}
 			k.first = func() bool {
-				text, _ := r.read(s.parent, "status")
+				text, _ := r.read(s.Parent, "status")
 				parent, _ := parseStatus(text)
 				return parent.first
 			}
 			k.leaderGone = func() bool {
-				_, err := r.stat(s.session)
+				_, err := r.stat(s.Session)
 				return err != nil
 			}
 			info.ParentGone = k.gone()
@@ -92,54 +91,20 @@ func (r root) info(pid int, s stat) (Info, error) {
 	return info, nil
 }
 
-// stat is what is needed of a process's file of that name; proc(5) has it all.
-type stat struct {
-	name                            string
-	state                           byte
-	parent, group, session, threads int
-	start                           uint64 // in ticks since the machine's start
-}
-
-func (r root) stat(pid int) (stat, error) {
+func (r root) stat(pid int) (Stat, error) {
 	text, err := r.read(pid, "stat")
 	if err != nil {
-		return stat{}, err
+		return Stat{}, err
 	}
 	s, ok := parseStat(text)
 	if !ok {
-		return stat{}, fmt.Errorf("process %d: cannot read its state %q", pid, text)
+		return Stat{}, fmt.Errorf("process %d: cannot read its state %q", pid, text)
 	}
 	// Other threads of one whose first thread has ended run on.
-	if (s.state == 'Z' || s.state == 'X') && s.threads <= 1 {
-		return stat{}, fmt.Errorf("process %d has ended, or is the kernel's own", pid)
+	if s.Ended() && s.Threads <= 1 {
+		return Stat{}, fmt.Errorf("process %d has ended, or is the kernel's own", pid)
 	}
 	return s, nil
-}
-
-// parseStat reads PID (NAME) STATE PARENT ..., where the name may have anything
-// in it.
-func parseStat(text string) (s stat, ok bool) {
-	open, end := strings.IndexByte(text, '('), strings.LastIndexByte(text, ')')
-	if open < 0 || end < open {
-		return s, false
-	}
-	f := strings.Fields(text[end+1:])
-	if len(f) < 20 || len(f[0]) != 1 { // from field 3 to 22, the start
-		return s, false
-	}
-	s.name, s.state = text[open+1:end], f[0][0]
-	for i, to := range map[int]*int{1: &s.parent, 2: &s.group, 3: &s.session, 17: &s.threads} {
-		n, err := strconv.ParseInt(f[i], 10, 32)
-		if err != nil || n < 0 {
-			return stat{}, false
-		}
-		*to = int(n)
-	}
-	var err error
-	if s.start, err = strconv.ParseUint(f[19], 10, 64); err != nil {
-		return stat{}, false
-	}
-	return s, true
 }
 
 // status is what is needed of a process's file of that name.
@@ -209,30 +174,21 @@ func words(cmdline string) []string {
 	return strings.Split(cmdline, "\x00")
 }
 
-// ticksPerSecond is USER_HZ, which is 100 on every system that Go runs on.
-const ticksPerSecond = 100
-
-// started is the time at so many ticks after the machine's start.
+// started returns the time that lies ticks after the machine's start.
 func (r root) started(ticks uint64) (time.Time, error) {
-	text, err := os.ReadFile(filepath.Join(string(r), "uptime"))
 	now := time.Now()
+	up, err := r.uptime()
 	if err != nil {
 		return time.Time{}, err
 	}
-	first, _, _ := bytes.Cut(text, []byte(" "))
-	up, err := strconv.ParseFloat(string(first), 64)
-	if err != nil || up < 0 || up > 1e9 {
-		return time.Time{}, fmt.Errorf("cannot read the machine's uptime %q", text)
-	}
-	age := time.Duration((up - float64(ticks)/ticksPerSecond) * float64(time.Second))
-	return now.Add(-max(0, age)).Round(time.Second / ticksPerSecond), nil
+	return now.Add(-max(0, Stat{Start: ticks}.Age(up))).Round(time.Second / ticksPerSecond), nil
 }
 
 // kin is what tells whether a process's parent is the one that started it. What
 // is seldom needed is a function.
 type kin struct {
 	pid          int
-	self, parent stat
+	self, parent Stat
 	unit         string // of systemd
 	inContainer  bool
 	noHangup     bool
@@ -251,15 +207,15 @@ func (k kin) gone() bool {
 	case strings.HasPrefix(k.unit, "app-"), strings.HasPrefix(k.unit, "gnome-launched-"):
 		// systemd's names for what the desktop started; GNOME's before 3.38.
 		return false
-	case k.noHangup && s.group == k.pid && s.session != k.pid:
+	case k.noHangup && s.Group == k.pid && s.Session != k.pid:
 		return false // nohup, by a shell
-	case s.session != 0 && s.session != k.pid && s.session != p.session:
+	case s.Session != 0 && s.Session != k.pid && s.Session != p.Session:
 		// A service that puts itself in the background ends what led its session.
 		return !(strings.HasSuffix(k.unit, ".service") && k.leaderGone())
-	case p.name == "systemd" && strings.HasSuffix(k.unit, ".scope") && !k.inContainer:
+	case p.Name == "systemd" && strings.HasSuffix(k.unit, ".scope") && !k.inContainer:
 		return true
 	}
-	return s.group != 0 && s.group != k.pid && s.group != p.group && !slices.Contains(shells, p.name) && k.first()
+	return s.Group != 0 && s.Group != k.pid && s.Group != p.Group && !slices.Contains(shells, p.Name) && k.first()
 }
 
 // hostNamespace is the machine's own namespace of processes: PROC_PID_INIT_INO

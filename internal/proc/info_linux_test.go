@@ -130,7 +130,7 @@ func TestGone(t *testing.T) {
 		terminal = "session-3.scope"
 		service  = "train.service"
 	)
-	of := func(name string, group, session int) stat { return stat{name: name, group: group, session: session} }
+	of := func(name string, group, session int) Stat { return Stat{Name: name, Group: group, Session: session} }
 	yes, no := func() bool { return true }, func() bool { return false }
 	systemd, tini, bash := of("systemd", 1, 1), of("tini", 1, 1), of("bash", 1, 1)
 	for _, tc := range []struct {
@@ -324,11 +324,11 @@ func FuzzStat(f *testing.F) {
 	f.Add("python3", "1 (x) S 1 1 1")
 	f.Add(") S 1 (", "70 (a) Z 60 70 65 0 -1 1 1 1 1 1 1 1 1 1 20 0 9 0 99000")
 	f.Fuzz(func(t *testing.T, name, text string) {
-		want := stat{name: name, state: 'S', parent: 1, group: 2, session: 3, threads: 4, start: 5}
+		want := Stat{Name: name, State: 'S', Parent: 1, Group: 2, Session: 3, Threads: 4, Start: 5}
 		if got, ok := parseStat("9 (" + name + ") S 1 2 3 0 -1 0 0 0 0 0 0 0 0 0 20 0 4 0 5 0 0\n"); !ok || got != want {
 			t.Errorf("%+v, %v", got, ok)
 		}
-		if s, ok := parseStat(text); !ok && s != (stat{}) && s.start != 0 || min(s.parent, s.group, s.session, s.threads) < 0 {
+		if s, ok := parseStat(text); !ok && s != (Stat{}) && s.Start != 0 || min(s.Parent, s.Group, s.Session, s.Threads) < 0 {
 			t.Errorf("%q: %+v, %v", text, s, ok)
 		}
 		parseStatus(text)

@@ -452,7 +452,7 @@ var Variables = []Variable{
 		Values:  "a number of MiB for each GPU, with commas between",
 		Default: "not set",
 		Effect:  "Set by `gpumem run` for its start-up file in Python, which tells TensorFlow so. `GPUMEM_TF_FRACTION`, `GPUMEM_TF_CPU`, `GPUMEM_TORCH_FRACTION`, `GPUMEM_LEASE_ID`, `GPUMEM_LEASE_PART` and `GPUMEM_PROCS` go with it.",
-		Source:  "share/given",
+		Source:  "share/runenv",
 	},
 	{
 		Name: "JAX_CUDA_VISIBLE_DEVICES", Readers: by("nobody", ""), About: AboutDevices,

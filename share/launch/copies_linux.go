@@ -3,10 +3,10 @@
 // A signal that reaches the parent was sent to it alone (by docker stop, or by a
 // supervisor that knows one number) and is meant for the copies, or it was sent to
 // all: to the process group by a terminal or timeout(1), to the whole job by Slurm or
-// systemd. Then the copies have it already. Nothing that the kernel says of a signal
-// tells which. So there is a witness, a process in the same group and control group
-// that does nothing but report the signals that it gets. What the witness gets too
-// was sent to all; the rest is passed on.
+// systemd. Then the copies have it already. The kernel does not show which it was. So
+// there is a witness, a process in the same group and control group that only reports
+// the signals that it gets. A signal that the witness gets too was sent to all; the
+// others are passed on.
 
 package launch
 
@@ -22,7 +22,7 @@ import (
 	"time"
 
 	"gpumem/share"
-	"gpumem/share/given"
+	"gpumem/share/overhead"
 )
 
 // grace is how long the witness may take. A signal that was sent to the parent alone
@@ -34,7 +34,7 @@ const grace = 100 * time.Millisecond
 var patience = 5 * time.Second
 
 // meant are the signals that may be meant for the copies: those that a process can
-// catch, without those that come of its own doings or that stop it.
+// catch, except those that its own actions cause and those that stop it.
 func meant() []os.Signal {
 	own := []syscall.Signal{syscall.SIGKILL, syscall.SIGSTOP, syscall.SIGCHLD, syscall.SIGURG, syscall.SIGPIPE, syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU,
 		syscall.SIGPROF, syscall.SIGTRAP, syscall.SIGSEGV, syscall.SIGBUS, syscall.SIGFPE, syscall.SIGILL}
@@ -47,9 +47,12 @@ func meant() []os.Signal {
 	return list
 }
 
-// Witness reports the signals that this process gets as bytes on standard output,
+// witnessArg is the one argument of the keeper's command that makes it the witness.
+const witnessArg = "witness"
+
+// reportSignals reports the signals that this process gets as bytes on standard output,
 // after a first byte 0, until standard input ends.
-func Witness() {
+func reportSignals() {
 	caught := make(chan os.Signal, 64)
 	signal.Notify(caught, meant()...)
 	_, _ = os.Stdout.Write([]byte{0})
@@ -62,7 +65,7 @@ func Witness() {
 	}
 }
 
-// A witness is that process as its parent has it.
+// A witness is the process that runs reportSignals, as its parent has it.
 type witness struct {
 	p    *os.Process
 	in   *os.File // its standard input
@@ -93,7 +96,7 @@ func startWitness(command []string) (*witness, error) {
 	}
 	defer reports.Close()
 	w := &witness{in: in, seen: make(chan sighting, 64)}
-	if w.p, err = os.StartProcess(command[0], append(command[:len(command):len(command)], "witness"), &os.ProcAttr{Files: []*os.File{theirs, reports, nil}}); err != nil {
+	if w.p, err = os.StartProcess(command[0], append(command[:len(command):len(command)], witnessArg), &os.ProcAttr{Files: []*os.File{theirs, reports, nil}}); err != nil {
 		in.Close()
 		out.Close()
 		return nil, err
@@ -122,7 +125,7 @@ func startWitness(command []string) (*witness, error) {
 	select {
 	case <-ready:
 	case <-t.C:
-		_ = w.p.Kill() // the copies are worth more than it
+		_ = w.p.Kill() // the copies run without it
 	}
 	return w, nil
 }
@@ -159,32 +162,31 @@ func (w *witness) stop() {
 	}
 }
 
-// copies runs the copies of a plan and waits for them.
-func (p *Plan) copies(ctx context.Context, envs [][]string, leases [][]*share.Lease) (Outcome, error) {
+// copies runs the copies of a plan, waits for them and returns the status of each: the
+// exit status, or 128 and the number of the signal that ended it.
+func (p *Plan) copies(ctx context.Context, envs [][]string, leases [][]*share.Lease) (statuses []int, err error) {
 	path, err := lookPath(p.Command[0])
 	if err != nil {
-		return Outcome{}, err
+		return nil, err
 	}
 	null, err := os.Open(os.DevNull)
 	if err != nil {
-		return Outcome{}, err
+		return nil, err
 	}
 	defer null.Close()
-	w, err := startWitness(p.Keeper)
+	w, err := startWitness(p.keeper)
 	if err != nil {
-		return Outcome{}, err
+		return nil, err
 	}
 	defer w.stop()
 	caught := make(chan os.Signal, 64)
 	signal.Notify(caught, meant()...) // before there is a copy: none is lost
 	defer signal.Stop(caught)
-	if p.Release != nil {
-		if err := p.Release(); err != nil {
-			return Outcome{}, err
-		}
+	if err := p.release(); err != nil {
+		return nil, err
 	}
 
-	o := Outcome{Statuses: make([]int, len(envs))}
+	statuses = make([]int, len(envs))
 	var running []*os.Process
 	var all sync.WaitGroup
 	for c, env := range envs {
@@ -199,7 +201,7 @@ func (p *Plan) copies(ctx context.Context, envs [][]string, leases [][]*share.Le
 				_ = other.Signal(syscall.SIGTERM)
 			}
 			all.Wait()
-			return o, notStarted(p.Command[0], err)
+			return statuses, notStarted(p.Command[0], err)
 		}
 		running = append(running, process)
 		for _, l := range leases[c] {
@@ -208,7 +210,7 @@ func (p *Plan) copies(ctx context.Context, envs [][]string, leases [][]*share.Le
 		}
 		all.Go(func() {
 			measured := p.measure(process.Pid, env)
-			o.Statuses[c] = statusOf(process)
+			statuses[c] = statusOf(process)
 			closeAll(leases[c : c+1])
 			measured()
 		})
@@ -219,7 +221,7 @@ func (p *Plan) copies(ctx context.Context, envs [][]string, leases [][]*share.Le
 	for {
 		select {
 		case <-ended:
-			return o, nil
+			return statuses, nil
 		case <-over:
 			over = nil // asked once
 			for _, process := range running {
@@ -235,16 +237,16 @@ func (p *Plan) copies(ctx context.Context, envs [][]string, leases [][]*share.Le
 	}
 }
 
-// measure watches a copy; what it returns ends that and keeps what was measured.
+// measure measures a copy until the returned function is called, which saves the result.
 func (p *Plan) measure(pid int, env []string) (end func()) {
 	ctx, cancel := context.WithCancel(context.Background())
-	l := newLearner(pid, env, p.Targets[0].Meter)
+	l := newSampler(pid, env, p.targets[0].meter)
 	done := make(chan struct{})
 	go func() { defer close(done); l.watch(ctx) }()
 	return func() {
 		cancel()
 		<-done
-		l.save(given.NewLearned(), p.Program, p.say)
+		l.save(overhead.NewStore(), p.program, p.say)
 	}
 }
 

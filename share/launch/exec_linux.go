@@ -1,4 +1,4 @@
-// The program takes the place of this process.
+// One copy: the program takes the place of this process.
 
 package launch
 
@@ -16,10 +16,9 @@ const fDupfd = 0
 // shells and make use, and below the usual limit of 1024.
 const firstHigh = 1000
 
-// Inherited returns the descriptors above standard error that a program started by
-// this process inherits. Called at the start of a command, that is what its caller
-// has given it.
-func Inherited() map[int]bool {
+// inherited returns the descriptors above standard error that a program started by
+// this process inherits: at the start of a command, those that its caller passed on.
+func inherited() map[int]bool {
 	list := map[int]bool{}
 	for _, fd := range descriptors() {
 		if flags, err := fcntl(fd, syscall.F_GETFD, 0); err == nil && flags&syscall.FD_CLOEXEC == 0 {
@@ -29,7 +28,7 @@ func Inherited() map[int]bool {
 	return list
 }
 
-// descriptors are the open descriptors above standard error.
+// descriptors returns the open descriptors above standard error.
 func descriptors() []int {
 	entries, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
@@ -44,19 +43,19 @@ func descriptors() []int {
 	return list
 }
 
-// replace makes this process the program. Besides the standard streams and what is
-// inherited the program has the lock files of its leases, under numbers from firstHigh
+// replace makes this process the program. Besides the standard streams and the
+// descriptors in theirs the program has the lock files of its leases, under numbers from firstHigh
 // on. It returns only if the program cannot be started. What the caller has set for
 // one thread, such as prctl's PR_SET_PDEATHSIG, the program has if this is the main
 // thread.
-func replace(command, env []string, inherited map[int]bool, leases []holding) error {
+func replace(command, env []string, theirs map[int]bool, leases []holding) error {
 	path, err := lookPath(command[0])
 	if err != nil {
 		return err
 	}
 	// What a library of this process has left open is not the program's.
-	for fd := range Inherited() {
-		if !inherited[fd] {
+	for fd := range inherited() {
+		if !theirs[fd] {
 			syscall.CloseOnExec(fd)
 		}
 	}
@@ -79,8 +78,8 @@ func replace(command, env []string, inherited map[int]bool, leases []holding) er
 	return notStarted(command[0], err)
 }
 
-// byShell is the command line of a file that the kernel does not know, a script
-// without a first line: shells and execvp give it to /bin/sh.
+// byShell returns the command line of a file that the kernel does not know, such as a
+// script without #!: shells and execvp pass it to /bin/sh.
 func byShell(path string, command []string) (shell string, argv []string) {
 	return "/bin/sh", append([]string{"/bin/sh", path}, command[1:]...)
 }
@@ -109,13 +108,11 @@ func (p *Plan) become(env []string, leases []holding) error {
 	if _, err := lookPath(p.Command[0]); err != nil { // before anything is started for it
 		return err
 	}
-	if err := startKeeper(p.Keeper, env, p.Program, leases); err != nil {
+	if err := startKeeper(p.keeper, env, p.program, leases); err != nil {
 		p.say("the lease ends if the program closes its descriptors: start of the keeper: %v", err)
 	}
-	if p.Release != nil {
-		if err := p.Release(); err != nil {
-			return err
-		}
+	if err := p.release(); err != nil {
+		return err
 	}
-	return replace(p.Command, env, p.Inherited, leases)
+	return replace(p.Command, env, p.inherited, leases)
 }

@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 	default:
 		os.Exit(m.Run())
 	case "run": // LOCKFILE COMMAND...: becomes the command, in a lease that is a lock on the file
-		inherited := Inherited()
+		theirs := inherited()
 		if os.Getenv("LAUNCH_REAPER") != "" {
 			const setChildSubreaper = 36
 			if _, _, errno := syscall.Syscall(syscall.SYS_PRCTL, setChildSubreaper, 1, 0); errno != 0 {
@@ -48,32 +48,32 @@ func TestMain(m *testing.M) {
 		fail(setTestLock(f))
 		leaked, err := syscall.Open(os.DevNull, syscall.O_RDONLY, 0) // as a library may
 		fail(err)
-		p := Plan{Command: rest[1:], Inherited: inherited, Keeper: strings.Fields(os.Getenv("LAUNCH_KEEPER")), Say: func(line string) { fmt.Fprintln(os.Stderr, line) }}
+		p := Plan{Command: rest[1:], inherited: theirs, keeper: strings.Fields(os.Getenv("LAUNCH_KEEPER")), Say: func(line string) { fmt.Fprintln(os.Stderr, line) }}
 		err = p.become(os.Environ(), []holding{{f, rest[0]}})
 		syscall.Close(leaked)
 		fail(err)
 	case "copies": // N COMMAND...: runs the copies
 		n, err := strconv.Atoi(rest[0])
 		fail(err)
-		p := Plan{Command: rest[1:], Copies: n, Keeper: []string{os.Args[0]}, Targets: []Target{{Meter: fixedMeter{err: errors.New("none")}}}}
+		p := Plan{Command: rest[1:], Copies: n, keeper: []string{os.Args[0]}, targets: []target{{meter: fixedMeter{err: errors.New("none")}}}}
 		envs := make([][]string, n)
 		for i := range envs {
 			envs[i] = append(os.Environ(), fmt.Sprintf("COPY=%d", i))
 		}
-		o, err := p.copies(context.Background(), envs, make([][]*share.Lease, n))
+		statuses, err := p.copies(context.Background(), envs, make([][]*share.Lease, n))
 		fail(err)
-		os.Exit(o.Status())
+		os.Exit(firstFailure(statuses))
 	case "witness":
-		Witness()
+		reportSignals()
 	case "keep":
-		k, err := NewKeeper(rest)
+		k, err := newKeeper(rest)
 		fail(err)
-		if first, err := k.Detach(); first || err != nil {
+		if first, err := k.detach(); first || err != nil {
 			fail(err)
 			os.Exit(0)
 		}
 		tick /= 100
-		k.Run()
+		k.run()
 	case "signals": // says which signals come, until SIGTERM
 		c := make(chan os.Signal, 8)
 		signal.Notify(c, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGINT)
@@ -347,7 +347,7 @@ func TestNotStarted(t *testing.T) {
 		for name, err := range map[string]error{
 			"one": func() error { return (&Plan{Command: []string{tc.command}}).become(nil, nil) }(),
 			"copies": func() error {
-				_, err := (&Plan{Command: []string{tc.command}, Targets: []Target{{Meter: fixedMeter{}}}}).copies(t.Context(), make([][]string, 2), make([][]*share.Lease, 2))
+				_, err := (&Plan{Command: []string{tc.command}, targets: []target{{meter: fixedMeter{}}}}).copies(t.Context(), make([][]string, 2), make([][]*share.Lease, 2))
 				return err
 			}(),
 		} {

@@ -1,8 +1,8 @@
-// The process that stays beside a program.
+// The keeper: the process that stays beside a program.
 //
-// It is no child of the program, which could otherwise meet it in a wait: run starts
-// it through a process that ends at once. It has none of the caller's descriptors,
-// so nobody waits for it at the end of a pipe, and its own session, so that no signal
+// It is not a child of the program, which could otherwise meet it in a wait: run starts
+// it through a process that ends at once. It has none of the caller's descriptors, so
+// no reader waits for it at the end of a pipe, and its own session, so that no signal
 // of the terminal or of the process group reaches it.
 //
 // It makes files of the lease again that somebody removes, see [share.Lease.Keep]. And
@@ -28,8 +28,11 @@ import (
 	"time"
 	"unsafe"
 
+	"gpumem/device/open"
+	"gpumem/internal/proc"
 	"gpumem/share"
-	"gpumem/share/given"
+	"gpumem/share/overhead"
+	"gpumem/share/runenv"
 )
 
 // sysPidfdOpen is pidfd_open (Linux 5.3), the same on every architecture.
@@ -39,15 +42,36 @@ const sysPidfdOpen = 434
 // one that it was, or, without a pidfd, whether it has ended. Tests shorten it.
 var tick = time.Second
 
-// A Keeper is what the keeper's process has to know. Its command line has it as
-// text, see Args.
-type Keeper struct {
-	PID     int
-	Start   uint64      // of the process, in clock ticks since the machine's start
-	Program string      // measurements are kept under this name, see [given.Program]
-	Meter   share.Meter // of the first GPU; nil measures nothing
-	ID      string      // of the lease, as its programs have it, see [given.EnvLeaseID]; empty where they have none
+// keeper is what the keeper's process knows, from its command line.
+type keeper struct {
+	pid     int
+	start   uint64      // of the process, in clock ticks since the machine's start
+	program string      // measurements are kept under this name, see programName
+	meter   share.Meter // of the first GPU; nil measures nothing
+	id      string      // of the lease, as its programs have it, see [runenv.EnvLeaseID]; empty where they have none
 	records []string    // the file of each lease, see [share.Lease.Path]
+}
+
+// Keep is all that the command does that [Plan].Keeper names: it stays beside the
+// program until the program and what it leaves behind have ended. device is the value
+// of its flag --device, args its other arguments.
+func Keep(device string, args []string) error {
+	if len(args) == 1 && args[0] == witnessArg {
+		reportSignals()
+		return nil
+	}
+	k, err := newKeeper(args)
+	if err != nil {
+		return err
+	}
+	if first, err := k.detach(); first || err != nil {
+		return err
+	}
+	if spec, err := open.Parse(device); err == nil {
+		k.meter = meter{spec}
+	}
+	k.run()
+	return nil
 }
 
 // The keeper's descriptors: the program's pidfd (/dev/null where this kernel has none),
@@ -75,17 +99,17 @@ func startKeeper(command, env []string, program string, leases []holding) error 
 		files[3] = f
 		defer f.Close()
 	}
-	start, _ := startOf(os.Getpid())
+	self, _ := proc.ReadStat(os.Getpid())
 	// Without the variable in its own environment, by which it looks for others.
 	id := ""
 	env = slices.DeleteFunc(slices.Clone(env), func(e string) bool {
-		value, found := strings.CutPrefix(e, given.EnvLeaseID+"=")
+		value, found := strings.CutPrefix(e, runenv.EnvLeaseID+"=")
 		if found {
 			id = value
 		}
 		return found
 	})
-	args := append(command[:len(command):len(command)], strconv.Itoa(os.Getpid()), strconv.FormatUint(start, 10), program, id)
+	args := append(command[:len(command):len(command)], strconv.Itoa(os.Getpid()), strconv.FormatUint(self.Start, 10), program, id)
 	for _, l := range leases {
 		// The same file, but another description, which does not hold the lease.
 		again, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", l.file.Fd()), os.O_RDWR, 0)
@@ -121,26 +145,26 @@ func adoptsOrphans() bool {
 	return errno == 0 && yes != 0
 }
 
-// NewKeeper reads the words that startKeeper puts behind the keeper's command.
-func NewKeeper(args []string) (*Keeper, error) {
+// newKeeper reads the words that startKeeper puts behind the keeper's command.
+func newKeeper(args []string) (*keeper, error) {
 	if len(args) < 4 {
 		return nil, fmt.Errorf("the keeper has %d arguments; want PID START PROGRAM ID and for each lease RECORD: gpumem run starts it", len(args))
 	}
-	k := &Keeper{Program: args[2], ID: args[3], records: args[4:]}
+	k := &keeper{program: args[2], id: args[3], records: args[4:]}
 	var err error
-	if k.PID, err = strconv.Atoi(args[0]); err != nil || k.PID <= 0 {
+	if k.pid, err = strconv.Atoi(args[0]); err != nil || k.pid <= 0 {
 		return nil, fmt.Errorf("the keeper's process is %q; want a number above 0", args[0])
 	}
-	if k.Start, err = strconv.ParseUint(args[1], 10, 64); err != nil {
+	if k.start, err = strconv.ParseUint(args[1], 10, 64); err != nil {
 		return nil, fmt.Errorf("the start of the keeper's process is %q; want a number", args[1])
 	}
 	return k, nil
 }
 
-// Detach starts this command a second time, for the keeper, and reports whether this
+// detach starts this command a second time, for the keeper, and reports whether this
 // is the first: that one has done its part and ends. The second has lost its parent
 // then, and with it every tie to the program.
-func (k *Keeper) Detach() (first bool, err error) {
+func (k *keeper) detach() (first bool, err error) {
 	const mark = "GPUMEM_KEEPER=1"
 	if name, value, _ := strings.Cut(mark, "="); os.Getenv(name) == value {
 		return false, nil
@@ -163,8 +187,8 @@ func (k *Keeper) Detach() (first bool, err error) {
 	return true, err
 }
 
-// Run stays until the program has ended, and all that it has left behind.
-func (k *Keeper) Run() {
+// run stays until the program has ended, and all that it has left behind.
+func (k *keeper) run() {
 	// A stop of the whole service reaches the keeper, too; it ends with the program.
 	signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT)
 	measured := make(chan struct{})
@@ -180,10 +204,10 @@ func (k *Keeper) Run() {
 			go l.Keep(ctx)
 		}
 	}
-	l := newLearner(k.PID, os.Environ(), k.Meter)
+	l := newSampler(k.pid, os.Environ(), k.meter)
 	go func() {
 		defer close(measured)
-		if k.Meter != nil {
+		if k.meter != nil {
 			l.watch(ctx)
 		}
 	}()
@@ -198,34 +222,34 @@ func (k *Keeper) Run() {
 		_ = l.Close() // what is left is removed by the next one who looks
 	}
 	<-measured
-	l.save(given.NewLearned(), k.Program, func(string, ...any) {}) // there is nobody to read it
+	l.save(overhead.NewStore(), k.program, func(string, ...any) {}) // no terminal is left to write to
 }
 
 // ended waits a tick for the end of the program and reports whether it has ended.
-func (k *Keeper) ended(pidfd *os.File) bool {
+func (k *keeper) ended(pidfd *os.File) bool {
 	var stat syscall.Stat_t
 	if syscall.Fstat(int(pidfd.Fd()), &stat) == nil && stat.Mode&syscall.S_IFMT == syscall.S_IFCHR {
 		time.Sleep(tick) // it is /dev/null: this kernel has no pidfd
-		if syscall.Kill(k.PID, 0) == syscall.ESRCH {
+		if syscall.Kill(k.pid, 0) == syscall.ESRCH {
 			return true
 		}
-		start, ok := startOf(k.PID)
-		return ok && start != k.Start
+		s, ok := proc.ReadStat(k.pid)
+		return ok && s.Start != k.start
 	}
 	return await(pidfd)
 }
 
 // stayForOthers returns when no process is left whose environment names the lease: a
 // daemon has closed what holds it. Lists show the process that is stayed for.
-func (k *Keeper) stayForOthers(leases []*share.Lease) {
-	if k.ID == "" || len(k.records) == 0 {
+func (k *keeper) stayForOthers(leases []*share.Lease) {
+	if k.id == "" || len(k.records) == 0 {
 		return
 	}
 	for pid := k.other(); pid != 0; pid = k.other() {
 		for _, l := range leases {
 			_ = l.Tell(pid) // it may have ended already
 		}
-		for named(pid, k.ID) == yes {
+		for named(pid, k.id) == yes {
 			if f, ok := pidfdOf(pid); ok {
 				await(f)
 				f.Close()
@@ -238,9 +262,9 @@ func (k *Keeper) stayForOthers(leases []*share.Lease) {
 
 // other returns a process whose environment names the lease, 0 if there is none. It
 // sees only processes that this user may look into.
-func (k *Keeper) other() int {
-	// The environment of a process that is just becoming another program cannot be
-	// told for less than a millisecond.
+func (k *keeper) other() int {
+	// The environment of a process that is just becoming another program is unknown
+	// for less than a millisecond.
 	for range 10 {
 		entries, _ := os.ReadDir("/proc")
 		doubt := false
@@ -249,7 +273,7 @@ func (k *Keeper) other() int {
 			if err != nil {
 				continue
 			}
-			switch named(pid, k.ID) {
+			switch named(pid, k.id) {
 			case yes:
 				return pid
 			case unknown:
@@ -264,7 +288,7 @@ func (k *Keeper) other() int {
 	return 0
 }
 
-// An answer is what can be said of a process.
+// An answer is what is known of a process.
 type answer int
 
 const (
@@ -288,7 +312,7 @@ func named(pid int, id string) answer {
 		return unknown
 	}
 	for e := range bytes.SplitSeq(env, []byte{0}) {
-		if value, ok := bytes.CutPrefix(e, []byte(given.EnvLeaseID+"=")); ok {
+		if value, ok := bytes.CutPrefix(e, []byte(runenv.EnvLeaseID+"=")); ok {
 			rest, ok := bytes.CutPrefix(value, []byte(id))
 			if ok && (len(rest) == 0 || rest[0] == '.') {
 				return yes
@@ -320,22 +344,4 @@ func await(pidfd *os.File) bool {
 	t := syscall.NsecToTimespec(int64(tick))
 	_, _, _ = syscall.Syscall6(syscall.SYS_PPOLL, uintptr(unsafe.Pointer(&p)), 1, uintptr(unsafe.Pointer(&t)), 0, 0, 0)
 	return p.revents != 0
-}
-
-// startOf returns when a process started, in clock ticks since the machine's start;
-// ok is false if there is no such process.
-func startOf(pid int) (ticks uint64, ok bool) {
-	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if err != nil {
-		return 0, false
-	}
-	// The second field is the name in brackets, and may have any in it.
-	text := string(data)
-	fields := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])
-	const field = 22 - 3 // see proc(5)
-	if len(fields) <= field {
-		return 0, false
-	}
-	ticks, err = strconv.ParseUint(fields[field], 10, 64)
-	return ticks, err == nil
 }

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"gpumem/share/given"
+	"gpumem/share/runenv"
 )
 
 // eventually waits until something holds, which is a matter of milliseconds.
@@ -31,7 +31,7 @@ func eventually(t *testing.T, what string, holds func() bool) {
 func kept(t *testing.T, mode string, env ...string) (*exec.Cmd, *os.File) {
 	t.Helper()
 	cmd := launcher(t, os.Args[0], mode)
-	cmd.Env = append(os.Environ(), "LAUNCH_KEEPER="+os.Args[0]+" keep", "XDG_CACHE_HOME="+t.TempDir(), given.EnvLeaseID+"="+t.Name())
+	cmd.Env = append(os.Environ(), "LAUNCH_KEEPER="+os.Args[0]+" keep", "XDG_CACHE_HOME="+t.TempDir(), runenv.EnvLeaseID+"="+t.Name())
 	cmd.Env = append(cmd.Env, env...)
 	in, held, err := os.Pipe()
 	if err != nil {
@@ -153,7 +153,7 @@ func TestKeeperHoldsLeaseForDaemon(t *testing.T) {
 // TestLeaseEndsWithProgram: also where its environment names the lease.
 func TestLeaseEndsWithProgram(t *testing.T) {
 	cmd := launcher(t, "true")
-	cmd.Env = append(os.Environ(), "LAUNCH_KEEPER="+os.Args[0]+" keep", "XDG_CACHE_HOME="+t.TempDir(), given.EnvLeaseID+"="+t.Name())
+	cmd.Env = append(os.Environ(), "LAUNCH_KEEPER="+os.Args[0]+" keep", "XDG_CACHE_HOME="+t.TempDir(), runenv.EnvLeaseID+"="+t.Name())
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -202,7 +202,7 @@ func TestNewKeeper(t *testing.T) {
 		{"0 345 prog id", `process is "0"`},
 		{"12 -1 prog id", `start of the keeper's process is "-1"`},
 	} {
-		if _, err := NewKeeper(strings.Split(tc.args, " ")); tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
+		if _, err := newKeeper(strings.Split(tc.args, " ")); tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
 			t.Errorf("%q: %v, want %q", tc.args, err, tc.want)
 		}
 	}

@@ -3,23 +3,22 @@
 // # One program
 //
 // gpumem run takes the lease, makes the environment and then becomes the program
-// (execve). There is no launcher between the caller and the program, so nothing has
-// to be passed on and nothing can be passed on wrongly:
+// (execve). No launcher stands between the caller and the program, so nothing has to be
+// passed on and nothing can be passed on wrongly:
 //
 //   - signals, also those to the process group, a stop and a kill, reach the program
 //     itself, once; its exit status or the signal that ends it reach the caller;
 //   - its number is the one that the caller knows (systemd's LISTEN_PID and MAINPID,
 //     a supervisor's pid file), and its parent, process group and terminal are the
 //     caller's;
-//   - it has the caller's descriptors under their numbers, and nothing reads along on
-//     its standard error, so what it leaves in the background can write there.
+//   - it has the caller's descriptors under their numbers, and no process reads its
+//     standard error, so what it leaves in the background can write there.
 //
 // What differs from a start without gpumem: the environment; one descriptor for each
 // lease, from 1000 on, which is open on a file without content; and what Go's runtime
 // does at its start: signals other than SIGHUP and SIGINT that the caller ignores are
-// not ignored, those that end a process are not blocked (the runtime has the mask as it
-// was, and shows it to nobody), and a standard stream that is closed is open on
-// /dev/null.
+// not ignored, those that end a process are not blocked (only the runtime knows the
+// mask as it was), and a standard stream that is closed is open on /dev/null.
 //
 // The descriptor holds the lease: its description has the lock. The program's
 // children inherit it, so the lease ends when the last of them has ended or has
@@ -29,14 +28,14 @@
 //
 // A second process, in its own session and no child of the program, stays until the
 // program and all that it leaves behind have ended, see keeper_linux.go. It holds the
-// lease, too, so a program may close every descriptor that it was not given by its own
-// caller, as sudo does. And it measures what the program holds outside of its
-// framework's pool. The program does not need it.
+// lease, too, so a program may close every descriptor that its own caller did not pass
+// on, as sudo does. And it measures what the program holds outside of its framework's
+// pool. The program does not need it.
 //
 // # Copies
 //
-// Several copies need a process that waits for all of them and makes one exit status
-// of theirs, so there run is their parent, in the same process group.
+// Several copies need a process that waits for all of them and returns one exit status,
+// so run is their parent then, in the same process group.
 package launch
 
 import (
@@ -65,7 +64,7 @@ func notStarted(command string, err error) *NotStarted {
 		status = 127
 	}
 	var e *exec.Error
-	if errors.As(err, &e) { // which says the name again
+	if errors.As(err, &e) { // which repeats the name
 		err = e.Err
 	}
 	var p *os.PathError
@@ -75,7 +74,7 @@ func notStarted(command string, err error) *NotStarted {
 	return &NotStarted{command, status, err}
 }
 
-// lookPath finds a program in PATH, as a shell does: also in a relative folder, which
+// lookPath finds a program in PATH as a shell does, also in a relative folder, which
 // package exec refuses.
 func lookPath(name string) (string, error) {
 	path, err := exec.LookPath(name)

@@ -1,5 +1,4 @@
-// A command in its lease: the leases are taken, its environment is made, and it is
-// started.
+// A plan: the leases are taken, the environment is made, and the command is started.
 
 package launch
 
@@ -14,57 +13,66 @@ import (
 	"time"
 
 	"gpumem/device"
+	"gpumem/device/open"
 	"gpumem/share"
-	"gpumem/share/given"
+	"gpumem/share/hook"
+	"gpumem/share/overhead"
+	"gpumem/share/runenv"
 	"gpumem/size"
 )
 
-// Target is a GPU that the command is to use.
-type Target struct {
-	Key     string // of the registry, see [share.Request]
-	Visible string // for CUDA_VISIBLE_DEVICES; empty where the GPU is simulated
-	Words   string // the device as a command line names it, see package device/open
-	Meter   share.Meter
-	Context uint64 // bytes of a CUDA context, where that is known; 0: by a table
-}
-
-// Plan describes a command and the memory that it runs in.
+// Plan describes a program and the memory that it runs in. It is used once.
 type Plan struct {
-	Registry *share.Registry
-	Targets  []Target // at least one
-	Bytes    uint64   // for each copy, on each GPU; 0: by Share
-	Share    float64  // of what can be shared, for all copies together; 0 means all of it
-	Copies   int      // at least 1
-	Reserve  uint64   // left for the desktop and others
-	// Wait is how long room is waited for; below 0 means as long as it takes, 0
-	// not at all.
-	Wait      time.Duration
-	Grant     given.Grant // Leases, Copies and Hook are filled in, and Record is made of what RecordFile says for each copy
-	Command   []string
-	Program   string // what is learnt of the command is kept under this name, see [given.Program]
-	Env       []string
-	Extra     []string          // NAME=value set in any case, such as the simulated device
-	Inherited map[int]bool      // descriptors of the caller, see [Inherited]
-	Keeper    []string          // the command line of the keeper, see [NewKeeper]; nil starts none
-	Release   func() error      // called before the program takes this process's place: signals are no longer caught. The error is that one has come
-	Say       func(line string) // messages for people; nil discards them
+	Command []string // the program and its arguments
+	GPUs    string   // numbers with commas between, such as "0,1"; empty: the one that Device names
+	Device  string   // as a command line names it, see package device/open; empty: as the environment says
+	Bytes   uint64   // of the lease on each GPU, for each copy; 0: by Share
+	Share   float64  // of what can be shared, for all copies together; 0 means all of it
+	Copies  int      // at least 1
+	Reserve uint64   // bytes left for the desktop and others
+	// Wait is how long to wait for memory; below 0 means without a limit, 0 not at
+	// all.
+	Wait   time.Duration
+	Limits runenv.Limits // Leases, Copies, Hook, Measured and Record are filled in
+	Record string        // a new file for the program's memory, see [runenv.Limits].Record; empty for none
+	// Keeper is what follows this program's name on the command line of the process
+	// that stays beside the program and calls [Keep]; nil starts none.
+	Keeper  []string
+	Release func() error      // called before the program takes this process's place: signals are no longer caught. The error is that one has come
+	Say     func(line string) // messages for people; nil discards them
+
+	env       []string     // of this process
+	inherited map[int]bool // descriptors of its caller
+
+	registry  *share.Registry
+	targets   []target // at least one
+	program   string   // measurements of the command are kept under this name
+	simulated string   // the simulated device that the program has, for its environment; empty for none
+	keeper    []string // the whole command line of the keeper
 
 	idle sync.Once // before the first message about a wait
 }
 
-// Outcome is how several copies ended.
-type Outcome struct {
-	Statuses []int // by copy: the exit status, or 128 and the number of the signal that ended it
-}
-
-// Status returns that of the first copy that did not end well, else 0.
-func (o Outcome) Status() int {
-	for _, s := range o.Statuses {
-		if s != 0 {
-			return s
+// prepare checks what does not depend on the leases and opens the registry.
+func (p *Plan) prepare() (err error) {
+	p.env, p.inherited = os.Environ(), inherited() // before a library opens more
+	if p.Record != "" {
+		if err := p.checkRecord(); err != nil {
+			return err
 		}
 	}
-	return 0
+	if err := p.choose(); err != nil {
+		return err
+	}
+	if p.registry, err = share.Open(""); err != nil {
+		return err
+	}
+	dir, _ := os.Getwd()
+	p.program = programName(p.Command, dir)
+	if p.Limits.Measured, err = overhead.NewStore().Load(p.program); err != nil {
+		p.say("%v", err) // the table has other figures
+	}
+	return p.hook()
 }
 
 func (p *Plan) say(format string, args ...any) {
@@ -73,21 +81,21 @@ func (p *Plan) say(format string, args ...any) {
 	}
 }
 
-// take takes the leases of all copies, by copy and then by target, and says how
-// each target stood before. The leases are the caller's to close.
+// take takes the leases of all copies, by copy and then by target, and returns the
+// status of each target before. The caller closes the leases.
 func (p *Plan) take(ctx context.Context) (leases [][]*share.Lease, status []device.Status, err error) {
 	if p.Wait > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, p.Wait)
 		defer cancel()
 	}
-	status = make([]device.Status, len(p.Targets))
+	status = make([]device.Status, len(p.targets))
 	var requests []share.Request
-	for i, t := range p.Targets {
-		if status[i], err = t.Meter.Status(); err != nil {
+	for i, t := range p.targets {
+		if status[i], err = t.meter.Status(); err != nil {
 			return nil, nil, err
 		}
-		q := share.Request{Device: t.Key, Meter: t.Meter, Bytes: p.Bytes, Copies: p.Copies, Reserve: p.Reserve, Command: p.Command, Nested: true, Parts: given.Shares(p.Env)}
+		q := share.Request{Device: t.key, Meter: t.meter, Bytes: p.Bytes, Copies: p.Copies, Reserve: p.Reserve, Command: p.Command, Nested: true, Parts: runenv.Shares(p.env)}
 		if q.Bytes == 0 {
 			if q.Share = p.Share; q.Share == 0 {
 				q.Share = 1
@@ -96,14 +104,14 @@ func (p *Plan) take(ctx context.Context) (leases [][]*share.Lease, status []devi
 		}
 		if p.Wait != 0 {
 			on := ""
-			if len(p.Targets) > 1 {
-				on = " on " + t.Words
+			if len(p.targets) > 1 {
+				on = " on " + t.words
 			}
 			q.Wait = func(at share.Position) { p.position(on, at) }
 		}
 		requests = append(requests, q)
 	}
-	byTarget, err := p.Registry.AcquireAll(ctx, requests...)
+	byTarget, err := p.registry.AcquireAll(ctx, requests...)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -123,9 +131,9 @@ func (p *Plan) take(ctx context.Context) (leases [][]*share.Lease, status []devi
 	return leases, status, nil
 }
 
-// position says how the wait goes; on names the GPU where there are several.
+// position reports the place in the queue; on names the GPU if there are several.
 func (p *Plan) position(on string, at share.Position) {
-	p.idle.Do(debug.FreeOSMemory) // there may be thousands of us, for hours
+	p.idle.Do(debug.FreeOSMemory) // thousands may wait, for hours
 	missing := "its turn has not come"
 	if at.Why != nil && at.Why.Blocked != nil {
 		missing = strings.ReplaceAll(at.Why.Blocked.Error(), "\n", "; ")
@@ -149,32 +157,21 @@ func closeAll(leases [][]*share.Lease) {
 	}
 }
 
-// RecordFile is the file to which one of several copies records: the file that was
-// asked for, with the copy's number behind it where there are several. copy is
-// counted from 0.
-func RecordFile(file string, copy, copies int) string {
-	if file == "" || copies == 1 {
-		return file
-	}
-	return fmt.Sprintf("%s.%d", file, copy+1)
-}
+// pythonHook is hook.Install. Tests have another.
+var pythonHook = hook.Install
 
-// pythonHook is given.Hook. Tests have another.
-var pythonHook = given.Hook
-
-// hook makes the folder of the Python hook. Without one the program is started all
-// the same, and what is lost is said; but not where something was asked for that
-// nothing else can do.
+// hook makes the folder of the Python hook. Without one the program is started all the
+// same, with a message, unless a flag needs the hook.
 func (p *Plan) hook() error {
 	path, err := pythonHook()
 	if err == nil {
-		p.Grant.Hook = path
+		p.Limits.Hook = path
 		return nil
 	}
 	for _, asked := range []struct {
 		flag string
 		is   bool
-	}{{"--cpu-tensorflow", p.Grant.CPUTensorFlow}, {"--record", p.Grant.Record != ""}} {
+	}{{"--cpu-tensorflow", p.Limits.CPUTensorFlow}, {"--record", p.Record != ""}} {
 		if asked.is {
 			return fmt.Errorf("%s: Python hook: %w", asked.flag, err)
 		}
@@ -183,74 +180,99 @@ func (p *Plan) hook() error {
 	return nil
 }
 
-// outfit is the environment of one copy.
-func (p *Plan) outfit(copy int, leases []*share.Lease, status []device.Status) (given.Outfit, error) {
-	g := p.Grant
+// environment returns the environment of one copy.
+func (p *Plan) environment(copy int, leases []*share.Lease, status []device.Status) (runenv.Environment, error) {
+	g := p.Limits
 	g.Copies = p.Copies
-	g.Record = RecordFile(g.Record, copy, p.Copies)
+	g.Record = recordFile(p.Record, copy, p.Copies)
 	for i, l := range leases {
 		s := status[i]
-		g.Leases = append(g.Leases, given.Lease{
-			Visible: p.Targets[i].Visible, ID: l.ID(), Path: l.Path(), Ordinal: s.Ordinal, Bytes: l.Bytes(), Within: l.Within(), Total: s.Total, CCMajor: s.CCMajor,
-			Context: p.Targets[i].Context, Simulated: s.Simulated,
+		g.Leases = append(g.Leases, runenv.Lease{
+			Visible: p.targets[i].visible, ID: l.ID(), Path: l.Path(), Ordinal: s.Ordinal, Bytes: l.Bytes(), Within: l.Within(), Total: s.Total, CCMajor: s.CCMajor,
+			Simulated: s.Simulated,
 		})
 	}
-	env := p.Env
-	for _, e := range p.Extra {
-		name, _, _ := strings.Cut(e, "=")
-		env = append([]string{e}, slices.DeleteFunc(slices.Clone(env), func(l string) bool { return strings.HasPrefix(l, name+"=") })...)
+	env := p.env
+	if p.simulated != "" {
+		env = append([]string{open.EnvVar + "=" + p.simulated}, slices.DeleteFunc(slices.Clone(env), func(l string) bool { return strings.HasPrefix(l, open.EnvVar+"=") })...)
 	}
-	o, err := given.For(env, p.Command, g)
-	for _, e := range p.Extra {
-		name, value, _ := strings.Cut(e, "=")
-		o.Changes = append([]given.Change{{Name: name, New: value, Set: true, Why: "the simulated GPU of the lease"}}, o.Changes...)
+	e, err := runenv.For(env, p.Command, g)
+	if p.simulated != "" {
+		e.Changes = append([]runenv.Change{{Name: open.EnvVar, New: p.simulated, Set: true, Why: "the simulated GPU of the lease"}}, e.Changes...)
 	}
-	return o, err
+	return e, err
 }
 
-// Show takes the leases, returns the first copy's environment and lets go again.
-func (p *Plan) Show(ctx context.Context) (given.Outfit, error) {
-	if err := p.hook(); err != nil {
-		return given.Outfit{}, err
+// Show takes the leases, returns the first copy's environment and ends the leases.
+func (p *Plan) Show(ctx context.Context) (runenv.Environment, error) {
+	if err := p.prepare(); err != nil {
+		return runenv.Environment{}, err
 	}
 	leases, status, err := p.take(ctx)
 	if err != nil {
-		return given.Outfit{}, err
+		return runenv.Environment{}, err
 	}
 	defer closeAll(leases)
-	return p.outfit(0, leases[0], status)
+	return p.environment(0, leases[0], status)
 }
 
 // Run runs the command. One copy takes the place of this process, so Run returns
 // only with an error then. Several copies run at once, each in its own leases, which
-// end when the copy has ended. The error is about the leases or the start; how the
-// copies ended is in the Outcome.
-func (p *Plan) Run(ctx context.Context) (Outcome, error) {
-	if err := p.hook(); err != nil {
-		return Outcome{}, err
+// end when the copy has ended; the status is that of the first copy that did not end
+// well, else 0. The error is about the leases or the start.
+func (p *Plan) Run(ctx context.Context) (status int, err error) {
+	if err := p.prepare(); err != nil {
+		return 0, err
 	}
-	leases, status, err := p.take(ctx)
+	if p.Keeper != nil {
+		exe, err := os.Executable()
+		if err != nil {
+			return 0, err
+		}
+		p.keeper = append(append([]string{exe}, p.Keeper...), "--device="+p.targets[0].words, "--")
+	}
+	leases, devices, err := p.take(ctx)
 	if err != nil {
-		return Outcome{}, err
+		return 0, err
 	}
 	defer closeAll(leases)
 	envs := make([][]string, p.Copies)
 	for c := range envs {
-		o, err := p.outfit(c, leases[c], status)
+		e, err := p.environment(c, leases[c], devices)
 		if err != nil {
-			return Outcome{}, err
+			return 0, err
 		}
-		envs[c] = o.Env
-		for _, change := range o.Changes {
+		envs[c] = e.Env
+		for _, change := range e.Changes {
 			if c == 0 && change.Remark { // a setting of the user's that defeats the lease, or the recording
 				p.say("%s: %s", change.Name, change.Why)
 			}
 		}
 	}
 	if p.Copies == 1 {
-		return Outcome{}, p.become(envs[0], holdings(leases[0]))
+		return 0, p.become(envs[0], holdings(leases[0]))
 	}
-	return p.copies(ctx, envs, leases)
+	statuses, err := p.copies(ctx, envs, leases)
+	return firstFailure(statuses), err
+}
+
+// firstFailure returns the first status that is not 0, or 0.
+func firstFailure(statuses []int) int {
+	for _, s := range statuses {
+		if s != 0 {
+			return s
+		}
+	}
+	return 0
+}
+
+// release is called when the program is about to start.
+func (p *Plan) release() error {
+	p.sayRecord()
+	if p.Release == nil {
+		return nil
+	}
+	return p.Release()
 }
 
 // A holding is a lease as its program has it.

@@ -26,9 +26,9 @@ func newRegistry(t *testing.T) *share.Registry {
 func TestLeasesAreInTheOrderOfTargets(t *testing.T) {
 	room := fixedMeter{s: device.Status{Info: device.Info{Total: 1 << 30}, Free: 1 << 30}}
 	for _, keys := range [][]string{{"a", "b", "c"}, {"c", "b", "a"}, {"b", "c", "a"}} {
-		p := Plan{Registry: newRegistry(t), Bytes: 1 << 20, Copies: 2}
+		p := Plan{registry: newRegistry(t), Bytes: 1 << 20, Copies: 2}
 		for _, key := range keys {
-			p.Targets = append(p.Targets, Target{Key: key, Meter: room})
+			p.targets = append(p.targets, target{key: key, meter: room})
 		}
 		leases, _, err := p.take(t.Context())
 		if err != nil {
@@ -59,7 +59,7 @@ func TestLeaseEndsWithItsCopy(t *testing.T) {
 		}
 	})
 	p := Plan{
-		Registry: newRegistry(t), Bytes: 1 << 20, Copies: 2, Targets: []Target{{Key: "a", Meter: room}},
+		registry: newRegistry(t), Bytes: 1 << 20, Copies: 2, targets: []target{{key: "a", meter: room}},
 		Command: []string{shell, "-c", `[ "$COPY" = 0 ] || read x < ` + fifo},
 	}
 	leases, _, err := p.take(t.Context())
@@ -70,17 +70,17 @@ func TestLeaseEndsWithItsCopy(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	type result struct {
-		o   Outcome
-		err error
+		statuses []int
+		err      error
 	}
 	done := make(chan result, 1)
 	go func() {
-		o, err := p.copies(ctx, [][]string{append(os.Environ(), "COPY=0"), append(os.Environ(), "COPY=1")}, leases)
-		done <- result{o, err}
+		statuses, err := p.copies(ctx, [][]string{append(os.Environ(), "COPY=0"), append(os.Environ(), "COPY=1")}, leases)
+		done <- result{statuses, err}
 	}()
 	var left []string
 	eventually(t, "the lease of the copy that ended has ended", func() bool {
-		all, err := p.Registry.List()
+		all, err := p.registry.List()
 		if err != nil && !strings.Contains(err.Error(), "damaged") { // just being written
 			t.Fatal(err)
 		}
@@ -99,10 +99,10 @@ func TestLeaseEndsWithItsCopy(t *testing.T) {
 	}
 	f.Close()
 	r := <-done
-	if r.err != nil || r.o.Statuses[0] != 0 || r.o.Statuses[1] != 1 {
-		t.Errorf("%+v, %v; want the statuses 0 and 1, of a read at the end of a file", r.o, r.err)
+	if r.err != nil || r.statuses[0] != 0 || r.statuses[1] != 1 {
+		t.Errorf("%+v, %v; want the statuses 0 and 1, of a read at the end of a file", r.statuses, r.err)
 	}
-	if all, err := p.Registry.List(); err != nil || len(all) > 0 {
+	if all, err := p.registry.List(); err != nil || len(all) > 0 {
 		t.Errorf("left: %+v, %v", all, err)
 	}
 }

@@ -1,0 +1,66 @@
+package share
+
+import (
+	"testing"
+
+	"gpumem/internal/proc"
+)
+
+// TestAncestry: lease processes 10 (of start 5) and 20 (9), among others.
+func TestAncestry(t *testing.T) {
+	of := func(parent, group, session int, start uint64) proc.Stat {
+		return proc.Stat{Parent: parent, Group: group, Session: session, Start: start}
+	}
+	table := map[int]proc.Stat{
+		1:  of(0, 1, 1, 0),
+		10: of(1, 10, 1, 5),
+		11: of(10, 11, 1, 6), // child
+		12: of(11, 12, 12, 7),
+		20: of(12, 20, 12, 9),  // a lease inside the first
+		21: of(20, 20, 12, 10), // its child
+		30: of(1, 10, 30, 8),   // adopted by init, in the group of 10
+		31: of(1, 31, 40, 8),   // in the session of 40, which is dead
+		32: of(31, 32, 32, 8),  // and its child, which left it
+		33: of(1, 33, 40, 2),   // older than the lease: the session is another's
+		50: of(1, 50, 1, 8),
+		60: of(61, 60, 1, 8), // a circle, read while it changed
+		61: of(60, 61, 1, 8),
+		70: of(1, 70, 1, 9), // has the pid of a lease's process that ended
+		71: of(1, 70, 1, 9),
+		80: of(1, 80, 1, 5), // the pid of a lease of another namespace
+	}
+	leases := []record{{PID: 10, Start: 5, Namespace: 1}, {PID: 20, Start: 9, Namespace: 1}, {PID: 40, Start: 3, Namespace: 1}, {PID: 70, Start: 4, Namespace: 1}, {PID: 80, Start: 5, Namespace: 2}}
+	f := newAncestry(func(pid int) (proc.Stat, bool) { s, ok := table[pid]; return s, ok }, leases, 1)
+	for pid, want := range map[int]int{10: 10, 11: 10, 12: 10, 20: 20, 21: 20, 30: 10, 31: 40, 32: 40, 33: 0, 50: 0, 60: 0, 61: 0, 70: 0, 71: 0, 80: 0, 1: 0, 99: 0, 0: 0, -1: 0} {
+		if got, ok := f.owner(pid); got.pid != want || ok != (want != 0) {
+			t.Errorf("%d belongs to %+v, %t; want %d", pid, got, ok, want)
+		}
+	}
+}
+
+func TestNamespaceIsKnown(t *testing.T) {
+	if namespace() == 0 {
+		t.Error("0")
+	}
+}
+
+// TestYoungest: numbers of processes do not count up with their starts.
+func TestYoungest(t *testing.T) {
+	starts := map[int]uint64{9: 50, 7: 80, 8: 60, 3: 80}
+	read := func(pid int) (proc.Stat, bool) { s, ok := starts[pid]; return proc.Stat{Start: s}, ok }
+	for _, tc := range []struct {
+		pids []int
+		want int
+	}{
+		{nil, 0},
+		{[]int{1}, 0}, // cannot be seen
+		{[]int{8}, 8},
+		{[]int{7, 8, 9}, 7},
+		{[]int{8, 9}, 8},
+		{[]int{1, 7, 3}, 3},
+	} {
+		if pid, start := youngest(tc.pids, read); pid != tc.want || start != starts[pid] {
+			t.Errorf("of %v it is %d, started at %d; want %d", tc.pids, pid, start, tc.want)
+		}
+	}
+}

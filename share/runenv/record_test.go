@@ -1,0 +1,138 @@
+package runenv
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// The part of PyTorch 2.1 and later that records. A snapshot is what was asked
+// for, and how often memory ran out.
+const standInRecording = standInTorch + `
+asked, observers = [], []
+def _record_memory_history(enabled="all", *args, **kwargs):
+    if isinstance(enabled, bool) and "max_entries" in kwargs or not isinstance(enabled, bool) and "trace_alloc_max_entries" in kwargs:
+        raise TypeError("unexpected keyword argument")
+    asked.append([enabled, sorted(kwargs.items())])
+def _dump_snapshot(filename="dump_snapshot.pickle"):
+    with open(filename, "w") as f: f.write(repr(asked))
+cuda.memory._record_memory_history, cuda.memory._dump_snapshot = _record_memory_history, _dump_snapshot
+_C = types.SimpleNamespace(_cuda_attach_out_of_memory_observer=observers.append)
+def oom():
+    asked.append("oom")
+    for o in observers: o(0, 1, 2, 3)
+`
+
+func TestRecordTorch(t *testing.T) {
+	const want = "[['all', [('max_entries', 1000000), ('stacks', 'python')]]"
+	read := "\ndef read():\n    import os; name = os.environ['GPUMEM_RECORD']\n    return open(name).read() if os.path.exists(name) else None\n"
+	pickled, err := exec.Command(python(t), "-c", "import pickle, sys; sys.stdout.buffer.write(pickle.dumps([(True, 1000000, True)]))").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		name, module, code string
+		stdout, stderr     string            // what the program says
+		files              map[string]string // what there is in the end, FILE for its name
+	}{
+		{"at the end", "", "import torch; torch.init(); print(torch.asked != [], torch.calls, read())", "True [(0, 0.25), (1, 0.25), (2, 0.25)] None", "", map[string]string{"FILE": want + "]"}},
+		{"no GPU is used", "", "import torch; print(torch.asked)", "[]", "", nil},
+		{"no PyTorch", "", "print(1)", "1", "", nil},
+		{"out of memory, which is written at once, and once", "", "import torch; torch.init(); torch.oom(); print(read()); torch.oom(); print(read())",
+			want + ", 'oom']\n" + want + ", 'oom']", "", map[string]string{"FILE": want + ", 'oom', 'oom']"}},
+		{"killed after that", "", "import torch, os; torch.init(); torch.oom(); torch.oom(); os._exit(0)", "", "", map[string]string{"FILE": want + ", 'oom']"}},
+		{"an error of the program", "", "import torch, sys; torch.init()\ntry: sys.exit(3)\nexcept SystemExit: print('3')", "3", "", map[string]string{"FILE": want + "]"}},
+		{"forked", "", "import torch, os, sys; torch.init()\nif os.fork() == 0: sys.exit()\nos.wait(); print(read())", "None", "", map[string]string{"FILE": want + "]"}},
+		{"another process", "", "import torch, subprocess, sys; torch.init(); torch.oom(); subprocess.check_call([sys.executable, '-c', 'import torch; torch.init()'])",
+			"", "", map[string]string{"FILE": want + ", 'oom']", "FILE.PID": want + "]"}},
+		{"PyTorch 2.0", "def _record_memory_history(enabled, trace_alloc_max_entries=1, trace_alloc_record_context=False): asked.append((enabled, trace_alloc_max_entries, trace_alloc_record_context))\n" +
+			"cuda.memory._record_memory_history, cuda.memory._snapshot = _record_memory_history, lambda: asked\ndel cuda.memory._dump_snapshot\n_C = types.SimpleNamespace()\n",
+			"import torch; torch.init()", "", "", map[string]string{"FILE": string(pickled)}},
+		{"older", "del cuda.memory._record_memory_history\n", "import torch; torch.init(); print(1)", "1", "gpumem: nothing is recorded in torch: AttributeError", nil},
+		{"older still", "del cuda._lazy_call\n", "import torch; print(1)", "1", "gpumem: the lease is not enforced in torch: AttributeError: LINE gpumem: nothing is recorded in torch: AttributeError", nil},
+		{"refused", "def no(*a, **k): raise RuntimeError('not with\\nthis allocator')\ncuda.memory._record_memory_history = no\n", "import torch; torch.init(); print(1)", "1",
+			"gpumem: nothing is recorded in torch: RuntimeError: not with this allocator", nil},
+		{"a full disk", "def no(name): open(name, 'w').close(); raise OSError(28, 'No space left on device')\ncuda.memory._dump_snapshot = no\n", "import torch; torch.init(); print(1)", "1",
+			"gpumem: nothing is recorded in torch: OSError: [Errno 28] No space left on device", nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			dir := t.TempDir()
+			g := Limits{Record: filepath.Join(dir, "x.pickle")}
+			stdout, stderr := script{grant: g, modules: map[string]string{"torch.py": standInRecording + tc.module}, code: read + tc.code}.run(t)
+			stderr = regexp.MustCompile(`: [^\n:]*\n`).ReplaceAllString(stderr, ": LINE ")
+			if stdout != tc.stdout || !strings.HasPrefix(stderr, tc.stderr) || tc.stderr == "" && stderr != "" {
+				t.Errorf("stdout %q, want %q; stderr %q, want %q", stdout, tc.stdout, stderr, tc.stderr)
+			}
+			got := map[string]string{}
+			entries, _ := os.ReadDir(dir)
+			for _, e := range entries {
+				text, _ := os.ReadFile(filepath.Join(dir, e.Name()))
+				name := strings.Replace(e.Name(), "x.pickle", "FILE", 1)
+				got[regexp.MustCompile(`\.[0-9]+$`).ReplaceAllString(name, ".PID")] = string(text)
+			}
+			if tc.files == nil {
+				tc.files = map[string]string{}
+			}
+			if fmt.Sprint(got) != fmt.Sprint(tc.files) {
+				t.Errorf("files %v, want %v", got, tc.files)
+			}
+		})
+	}
+}
+
+func TestRecord(t *testing.T) {
+	dir := t.TempDir()
+	g := Limits{Leases: []Lease{simulated(6 * gib)}, Record: "/tmp/x.pickle", Hook: dir}
+	without := g
+	without.Record = ""
+	hookless := g
+	hookless.Hook = ""
+	for _, tc := range []struct {
+		name   string
+		env    []string
+		g      Limits
+		want   []string // "-" is one that must not be set
+		remark string
+	}{
+		{"nothing set", nil, g, []string{"TF_BFC_MEMORY_DUMP=/tmp/x.pickle", "GPUMEM_RECORD=/tmp/x.pickle"}, ""},
+		{"the user's own dumps", []string{"TF_BFC_MEMORY_DUMP=/tmp/mine"}, g, []string{"TF_BFC_MEMORY_DUMP=/tmp/mine", "GPUMEM_RECORD=/tmp/x.pickle"}, "as the user has it"},
+		{"set to nothing", []string{"TF_BFC_MEMORY_DUMP="}, g, []string{"TF_BFC_MEMORY_DUMP=/tmp/x.pickle"}, ""},
+		{"a recording around this one", []string{"GPUMEM_RECORD=/tmp/outer"}, g, []string{"GPUMEM_RECORD=/tmp/x.pickle"}, ""},
+		{"which is not of this program", []string{"GPUMEM_RECORD=/tmp/outer"}, without, []string{"GPUMEM_RECORD=-", "TF_BFC_MEMORY_DUMP=-"}, ""},
+		{"no hook", nil, hookless, []string{"GPUMEM_RECORD=-", "TF_BFC_MEMORY_DUMP=/tmp/x.pickle"}, "PyTorch is not recorded"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			o := must(t, tc.env, nil, tc.g)
+			for _, w := range tc.want {
+				name, value, _ := strings.Cut(w, "=")
+				if value == "-" {
+					value = ""
+				}
+				if got := get(o, name); got != value {
+					t.Errorf("%s=%s, want %s", name, got, value)
+				}
+			}
+			var said []string
+			for _, c := range o.Changes {
+				if c.Kept {
+					said = append(said, c.Why)
+				}
+			}
+			if !strings.Contains(strings.Join(said, "\n"), tc.remark) || tc.remark == "" && len(said) > 0 {
+				t.Errorf("said %q, want %q", said, tc.remark)
+			}
+		})
+	}
+	deaf := must(t, nil, []string{filepath.Join(tree(t, map[string]string{"python3": ""}), "python3"), "-I"}, g).Changes
+	if why := deaf[len(deaf)-1].Why; !strings.Contains(why, "PyTorch is not recorded") {
+		t.Errorf("python3 -I: %s", why)
+	}
+	g.Record = "x.pickle"
+	if _, err := For(nil, nil, g); err == nil || !strings.Contains(err.Error(), "want an absolute path") {
+		t.Errorf("a relative path: %v", err)
+	}
+}
