@@ -36,22 +36,18 @@ import (
 	"net/netip"
 	"strings"
 	"time"
+
+	"gpumem/machine"
 )
 
 // A State is what there is to see at one moment. Sizes are bytes.
 type State struct {
-	Time    time.Time `json:"time"`
-	Title   string    `json:"title"`            // of whom it is, such as the host's or program's name
-	Driver  *Driver   `json:"driver,omitempty"` // nil: unknown, or not needed
-	Devices []Device  `json:"devices,omitempty"`
-	Pools   []Pool    `json:"pools,omitempty"`
-	Notes   []string  `json:"notes,omitempty"` // what could not be told
-}
-
-// Driver is the state of the GPUs' driver.
-type Driver struct {
-	Up  bool   `json:"up"`
-	Why string `json:"why,omitempty"` // it is not
+	Time    time.Time       `json:"time"`
+	Title   string          `json:"title"`            // of whom it is, such as the host's or program's name
+	Driver  *machine.Driver `json:"driver,omitempty"` // nil: unknown, or not needed
+	Devices []Device        `json:"devices,omitempty"`
+	Pools   []Pool          `json:"pools,omitempty"`
+	Notes   []string        `json:"notes,omitempty"` // what could not be told
 }
 
 // A Device is a GPU and who uses it.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -17,8 +16,8 @@ import (
 
 	"gpumem/doctor"
 	"gpumem/doctor/dump"
-	"gpumem/internal/proc"
-	"gpumem/policy"
+	"gpumem/machine"
+	"gpumem/machine/probe"
 )
 
 // doctorFlags are what doctor is told besides its logs.
@@ -187,10 +186,10 @@ func (f *doctorFlags) diagnose(ctx context.Context, logs []string, stdout, stder
 
 // readState gives what is known of the machine, nil for nothing, and notes for
 // stderr.
-func (f *doctorFlags) readState(ctx context.Context) (*doctor.State, []string, error) {
+func (f *doctorFlags) readState(ctx context.Context) (*machine.Snapshot, []string, error) {
 	switch {
 	case f.looks():
-		return f.machineState()
+		return f.readMachine()
 	case f.state == "":
 		return nil, nil, nil
 	}
@@ -199,7 +198,7 @@ func (f *doctorFlags) readState(ctx context.Context) (*doctor.State, []string, e
 		return nil, nil, err
 	}
 	defer in.Close()
-	state, err := doctor.ReadState(in)
+	state, err := machine.Read(in)
 	if in.failed != nil {
 		return nil, nil, in.failed
 	}
@@ -209,67 +208,25 @@ func (f *doctorFlags) readState(ctx context.Context) (*doctor.State, []string, e
 	return state, nil, nil
 }
 
-// machineState is what gpumem ps --json shows, with the process of --pid.
-func (f *doctorFlags) machineState() (*doctor.State, []string, error) {
-	look, err := psLooker(f.devices)
+// readMachine reads this machine, and the process of --pid.
+func (f *doctorFlags) readMachine() (*machine.Snapshot, []string, error) {
+	_, s, err := startProbe(probe.Options{Devices: f.devices})
 	if err != nil {
 		return nil, nil, err
 	}
-	seen, err := look()
-	if err != nil {
-		return nil, nil, err
-	}
-	if len(seen.devices) == 0 {
-		seen.notes = []string{"this machine shows no GPU, so nothing is known of one; gpumem devices says why, and --device names one"}
-	}
-	var text bytes.Buffer
-	if err := writePsJSON(&text, seen); err != nil {
-		return nil, nil, err
-	}
-	state, err := doctor.ReadState(&text)
-	if err != nil {
-		return nil, nil, err
+	if len(s.Devices) == 0 {
+		s.Notes = []string{"this machine shows no GPU, so nothing is known of one; gpumem devices says why, and --device names one"}
 	}
 	if f.hasPID {
 		var note string
-		if state.Process, note, err = processState(f.pid); err != nil {
+		if s.Process, note, err = probe.Process(f.pid); err != nil {
 			return nil, nil, fmt.Errorf("--pid: %w", err)
 		}
 		if note != "" {
-			seen.notes = append(seen.notes, note)
+			s.Notes = append(s.Notes, note)
 		}
 	}
-	return state, seen.notes, nil
-}
-
-// processState is a running process: what it has loaded, and the variables about
-// GPU memory that it was started with. Others are nobody's business. A process
-// that hides its environment, as those with a title of their own do, still
-// shows what it has loaded; note says so.
-func processState(pid int) (state *doctor.ProcessState, note string, err error) {
-	loaded, err := proc.Frameworks(pid)
-	if err != nil {
-		return nil, "", err
-	}
-	state = &doctor.ProcessState{PID: pid, Frameworks: []string{}, Versions: map[string]string{}}
-	for _, f := range loaded {
-		state.Frameworks = append(state.Frameworks, f.Name)
-		if f.Version != "" {
-			state.Versions[f.Name] = f.Version
-		}
-	}
-	environ, err := proc.Environ(pid)
-	if err != nil {
-		return state, err.Error(), nil
-	}
-	env := policy.Environ(environ)
-	state.Env = map[string]string{}
-	for _, v := range policy.Variables {
-		if value, set := env.Lookup(v.Name); set {
-			state.Env[v.Name] = value
-		}
-	}
-	return state, "", nil
+	return s, s.Notes, nil
 }
 
 // saveTrace writes the recording of a dump. The file is there when it is whole,

@@ -21,6 +21,8 @@ import (
 	"gpumem/device/sim"
 	"gpumem/doctor"
 	"gpumem/internal/test/doctortest"
+	"gpumem/machine"
+	"gpumem/machine/probe"
 )
 
 // TestDoctorJSON: every field of the contract is there, whatever the verdict,
@@ -128,10 +130,10 @@ func TestDoctorScreen(t *testing.T) {
 	}
 	for _, c := range logs {
 		for _, state := range []string{"", c.State} {
-			var known *doctor.State
+			var known *machine.Snapshot
 			if state != "" {
 				var err error
-				if known, err = doctor.ReadState(strings.NewReader(state)); err != nil {
+				if known, err = machine.Read(strings.NewReader(state)); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -404,20 +406,20 @@ func TestWriteWhole(t *testing.T) {
 // named is evidence.
 func TestDoctorNoGPU(t *testing.T) {
 	t.Setenv(open.EnvVar, "")
-	state, notes, err := (&doctorFlags{machine: true}).machineState()
+	state, notes, err := (&doctorFlags{machine: true}).readMachine()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, driver, _ := listDevices(nil); !driver.Up && (len(state.Devices) > 0 || len(notes) != 1 || !strings.HasPrefix(notes[0], "this machine shows no GPU")) {
+	if _, driver, _ := probe.Devices(nil); !driver.Up && (len(state.Devices) > 0 || len(notes) != 1 || !strings.HasPrefix(notes[0], "this machine shows no GPU")) {
 		t.Errorf("%v, %q", state.Devices, notes)
 	}
 	t.Setenv(open.EnvVar, "sim:24GiB,used=20GiB,display=1GiB")
-	state, _, err = (&doctorFlags{machine: true}).machineState()
+	state, _, err = (&doctorFlags{machine: true}).readMachine()
 	if err != nil {
 		t.Fatal(err)
 	}
 	d := state.Devices[len(state.Devices)-1]
-	if d.Total != 24<<30 || d.Used != 21<<30 || !d.Display {
+	if d.Total != 24<<30 || d.InUse() != 21<<30 || !d.Display {
 		t.Errorf("%+v", d)
 	}
 }

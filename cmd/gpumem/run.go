@@ -265,7 +265,7 @@ func addTarget(plan *launch.Plan, spec open.Spec) error {
 		return fmt.Errorf("%s has no device", spec.Text)
 	}
 	d := list[0]
-	t := launch.Target{Key: deviceKey(d), Visible: d.UUID, Words: spec.Text, Meter: meter{spec}}
+	t := launch.Target{Key: d.Key(), Visible: d.UUID, Words: spec.Text, Meter: meter{spec}}
 	switch {
 	case spec.Kind == open.Shared:
 		t.Visible = ""

@@ -2,6 +2,8 @@ package open
 
 import (
 	"fmt"
+	"path/filepath"
+	"strings"
 
 	"gpumem/device"
 	"gpumem/device/cuda"
@@ -12,6 +14,29 @@ import (
 type Listed struct {
 	Words string // for --device
 	device.Status
+}
+
+// Key returns the device's name in the registry of leases, the same in every process
+// that means this GPU. It is empty for a private device.
+func (d Listed) Key() string {
+	switch {
+	case !d.Simulated && d.UUID == "":
+		return fmt.Sprintf("cuda:%d", d.Ordinal)
+	case !d.Simulated:
+		return d.UUID
+	}
+	file, ok := strings.CutPrefix(d.Words, "sim@")
+	if !ok {
+		return ""
+	}
+	file, _, _ = strings.Cut(file, ",")
+	if abs, err := filepath.Abs(file); err == nil {
+		file = abs
+	}
+	if real, err := filepath.EvalSymlinks(file); err == nil {
+		file = real
+	}
+	return fmt.Sprintf("sim@%s,device=%d", file, d.Ordinal)
 }
 
 // Status is what stands behind the words, seen without using it: all devices of
