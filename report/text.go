@@ -67,6 +67,17 @@ func Plural(n uint64, word string) string {
 // Counted returns a number and what it counts: "1 chunk", "1,234 chunks".
 func Counted(n uint64, word string) string { return Count(n) + " " + Plural(n, word) }
 
+// ShellQuote returns a word that a shell reads as s.
+func ShellQuote(s string) string {
+	plain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("_-./:,=%+@", r)
+	}
+	if s != "" && strings.TrimFunc(s, plain) == "" {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
 // Text is lines in sections. Width is that of a line.
 type Text struct {
 	Width int

@@ -9,15 +9,15 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/charmbracelet/x/term"
 	"github.com/spf13/cobra"
 
 	"gpumem/doctor"
-	"gpumem/doctor/dump"
+	"gpumem/doctor/answer"
 	"gpumem/machine"
 	"gpumem/machine/probe"
+	"gpumem/report"
 )
 
 // doctorFlags are what doctor is told besides its logs.
@@ -124,12 +124,6 @@ func sameFile(a, b string) bool {
 	return err == nil && os.SameFile(one, two)
 }
 
-// A diagnosed is a log with its diagnosis.
-type diagnosed struct {
-	log string // what messages call it; empty: there is none
-	*doctor.Diagnosis
-}
-
 // diagnose does what the command is for. Nothing is printed before all is known:
 // with an error stderr has that one line alone.
 func (f *doctorFlags) diagnose(ctx context.Context, logs []string, stdout, stderr io.Writer) error {
@@ -139,33 +133,18 @@ func (f *doctorFlags) diagnose(ctx context.Context, logs []string, stdout, stder
 	}
 	line := newProgress(stderr)
 	defer line.clear()
-	var all []diagnosed
+	var all []answer.Answer
 	for _, name := range logs {
-		if name == "" {
-			d, err := doctor.Diagnose(strings.NewReader(""), state)
-			if err != nil {
-				return err
-			}
-			all = append(all, diagnosed{"", d})
-			continue
-		}
-		in, err := openLog(ctx, name, "a log", line)
-		if err != nil {
-			return err
-		}
-		d, err := doctor.Diagnose(in, state)
-		in.Close()
+		a, err := answer.Read(ctx, name, state, func(read, total int64) { line.bytes("reading", read, total) })
 		switch {
-		case in.failed != nil:
-			return in.failed
 		case err != nil:
-			return fmt.Errorf("%s: %w", in.Name(), err)
-		case in.size == 0 && !f.looks():
-			notes = append(notes, in.Name()+": the log is empty; messages often go to stderr: python train.py > train.log 2>&1")
-		case in.strange && d.Verdict == doctor.VerdictUnknown && d.Dump == nil:
-			notes = append(notes, in.Name()+": this is no text; a log is what the program printed")
+			return err
+		case a.Size == 0 && !f.looks():
+			notes = append(notes, a.Log+": the log is empty; messages often go to stderr: python train.py > train.log 2>&1")
+		case a.Binary && a.Verdict == doctor.VerdictUnknown && a.Dump == nil:
+			notes = append(notes, a.Log+": this is no text; a log is what the program printed")
 		}
-		all = append(all, diagnosed{in.Name(), d})
+		all = append(all, a)
 	}
 	line.clear()
 	if f.save != "" {
@@ -175,13 +154,11 @@ func (f *doctorFlags) diagnose(ctx context.Context, logs []string, stdout, stder
 		}
 		notes = append(notes, note)
 	}
-	for _, n := range notes {
-		fmt.Fprintln(stderr, "gpumem: "+oneLine(n))
-	}
+	writeNotes(stderr, notes)
 	if f.asJSON {
-		return writeDoctorJSON(stdout, all)
+		return answer.WriteJSON(stdout, all)
 	}
-	return writeDoctor(stdout, all, doctorWidth(stdout))
+	return answer.WriteText(stdout, all, doctorWidth(stdout))
 }
 
 // readState gives what is known of the machine, nil for nothing, and notes for
@@ -193,19 +170,8 @@ func (f *doctorFlags) readState(ctx context.Context) (*machine.Snapshot, []strin
 	case f.state == "":
 		return nil, nil, nil
 	}
-	in, err := openLog(ctx, f.state, "a state", nil)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer in.Close()
-	state, err := machine.Read(in)
-	if in.failed != nil {
-		return nil, nil, in.failed
-	}
-	if err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", in.Name(), err)
-	}
-	return state, nil, nil
+	state, err := answer.ReadState(ctx, f.state)
+	return state, nil, err
 }
 
 // readMachine reads this machine, and the process of --pid.
@@ -231,37 +197,36 @@ func (f *doctorFlags) readMachine() (*machine.Snapshot, []string, error) {
 
 // saveTrace writes the recording of a dump. The file is there when it is whole,
 // or not at all. note says how to go on.
-func saveTrace(ctx context.Context, path string, d diagnosed) (note string, err error) {
-	name := d.log
+func saveTrace(ctx context.Context, path string, a answer.Answer) (note string, err error) {
+	name := a.Log
 	if name == "" {
 		name = "--save-trace"
 	}
 	switch {
-	case d.Dump == nil:
+	case a.Dump == nil:
 		return "", fmt.Errorf("%s: no dump of a whole pool in it, so there is none to save; XLA and TensorFlow print one when an allocation is refused", name)
-	case len(d.Dump.Regions) == 0:
+	case len(a.Dump.Regions) == 0:
 		return "", fmt.Errorf("%s: the dump has no lines for its chunks, so the pool cannot be rebuilt", name)
 	}
-	if err := writeWhole(ctx, path, d.Dump.Trace); err != nil {
+	if err := writeWhole(ctx, path, a.Dump.Trace); err != nil {
 		return "", fmt.Errorf("--save-trace: %w", err)
 	}
 	words := "the pool as it was dumped"
-	if !d.Dump.Complete {
+	if !a.Dump.Complete {
 		words = "what is left of the pool (the dump is not whole)"
 	}
-	return fmt.Sprintf("%s: %s; go on: gpumem replay %s %s", path, words, shellQuote(path), replayFlags(d.Dump)), nil
+	return fmt.Sprintf("%s: %s; go on: gpumem replay %s %s", path, words, report.ShellQuote(path), answer.ReplayFlags(a.Dump)), nil
 }
 
-// replayFlags make the pool that a dump's recording rebuilds: it has all of the
-// dump's bytes from the start, not rounded, and two ends if the dump had.
-func replayFlags(d *dump.Dump) string {
-	ends := ""
-	if slices.ContainsFunc(d.Regions, func(r dump.Region) bool {
-		return slices.ContainsFunc(r.Chunks, func(c dump.Chunk) bool { return c.Tag == dump.Upper })
-	}) {
-		ends = ",spatial=true"
+// doctorWidth is where lines are broken: at the screen's edge, but no further
+// than sentences are read with ease.
+func doctorWidth(w io.Writer) int {
+	if screen, ok := w.(*os.File); ok && term.IsTerminal(screen.Fd()) {
+		if width, _, err := term.GetSize(screen.Fd()); err == nil {
+			return max(textWidth, min(width, 100))
+		}
 	}
-	return fmt.Sprintf("--policy bfc:limit=%d%s --device sim:%[1]d,granularity=1", d.Pool, ends)
+	return textWidth
 }
 
 // checkMakable says whether the file of a flag can be made, as far as its folder tells:
