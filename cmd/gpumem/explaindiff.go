@@ -11,26 +11,24 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"gpumem/machine/probe"
 	"gpumem/policy"
 	"gpumem/report"
 	"gpumem/size"
 )
 
 // explainDiff is --diff: the same question of two releases.
-func explainDiff(cmd *cobra.Command, q *question, a, b string, asJSON bool) error {
-	if cmd.Flags().Changed("as") && q.versioned {
-		return fmt.Errorf("--diff names the releases: write --as %s alone, and got --as %s", q.as.Name, words(q.as))
-	}
+func explainDiff(cmd *cobra.Command, q *probe.Question, a, b string, asJSON bool) error {
 	d := explainedDiff{}
 	for _, side := range []struct {
 		word   string
 		answer *policy.Answer
 		as     *policy.Framework
 	}{{a, &d.A, &d.asA}, {b, &d.B, &d.asB}} {
-		f, err := parseSide(side.word, q.as.Name)
+		f, err := parseSide(side.word, q.As.Name)
 		if err == nil {
 			*side.as = f
-			*side.answer, err = policy.Explain(q.env, f, q.policyDevice())
+			*side.answer, err = policy.Explain(q.Env, f, q.On)
 		}
 		if err != nil {
 			return fmt.Errorf("--diff: %w", err)
@@ -38,8 +36,8 @@ func explainDiff(cmd *cobra.Command, q *question, a, b string, asJSON bool) erro
 	}
 	d.Differences = differences(d.A, d.B)
 	d.Changes = append([]policy.Change{}, policy.Changes(d.asA, d.asB)...)
-	d.Device, d.Process = q.deviceJSON(), q.processJSON()
-	q.writeNotes(cmd.ErrOrStderr())
+	d.About = q.About
+	writeNotes(cmd.ErrOrStderr(), q.Notes)
 	var err error
 	if asJSON {
 		err = encode(cmd.OutOrStdout(), d)
@@ -70,8 +68,7 @@ type explainedDiff struct {
 	B           policy.Answer   `json:"b"`
 	Differences []difference    `json:"differences"`
 	Changes     []policy.Change `json:"changes"` // of the releases between
-	Device      deviceSeen      `json:"device"`
-	Process     *processSeen    `json:"process,omitempty"`
+	probe.About
 }
 
 // A difference is a field that differs: one of an answer, or KIND.NAME for what
@@ -156,8 +153,8 @@ func union(a, b []string) []string {
 }
 
 // writeDiff is the comparison for people.
-func writeDiff(w io.Writer, q *question, d explainedDiff) error {
-	t := text{env: q.env}
+func writeDiff(w io.Writer, q *probe.Question, d explainedDiff) error {
+	t := text{env: q.Env}
 	nameA, nameB := release(d.A), release(d.B)
 	t.about(q, nameA+" and "+nameB)
 	t.section("")

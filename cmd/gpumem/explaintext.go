@@ -8,6 +8,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"gpumem/machine/probe"
 	"gpumem/policy"
 	"gpumem/report"
 	"gpumem/size"
@@ -15,16 +16,16 @@ import (
 
 // writeExplain is the answer for people, the news first: what happens, then why,
 // then what to write instead.
-func writeExplain(w io.Writer, q *question, a policy.Answer) error {
-	t := text{env: q.env}
+func writeExplain(w io.Writer, q *probe.Question, a policy.Answer) error {
+	t := text{env: q.Env}
 	t.about(q, release(a))
 	summary := a.Summary()
 	t.line("%s", summary)
-	if a.Preallocate && a.First > 0 && q.gpus > 1 {
-		if value, set := q.env.Lookup(visibleVar); set {
-			t.line("As much on each of the %d GPUs of %s=%s.", q.gpus, visibleVar, readable(value))
+	if a.Preallocate && a.First > 0 && q.GPUs > 1 {
+		if value, set := q.Env.Lookup(visibleVar); set {
+			t.line("As much on each of the %d GPUs of %s=%s.", q.GPUs, visibleVar, readable(value))
 		} else {
-			t.line("As much on each of the machine's %d GPUs: %s is not set.", q.gpus, visibleVar)
+			t.line("As much on each of the machine's %d GPUs: %s is not set.", q.GPUs, visibleVar)
 		}
 	}
 	for i, p := range a.Pools {
@@ -65,10 +66,10 @@ func writeExplain(w io.Writer, q *question, a policy.Answer) error {
 }
 
 // about is what the answer is about.
-func (t *text) about(q *question, releases string) {
-	t.line("%s on %s", releases, q.deviceLine())
-	if q.process != nil {
-		t.line("Process %d, by the environment that it was started with: what it set itself later is not seen.", q.process.pid)
+func (t *text) about(q *probe.Question, releases string) {
+	t.line("%s on %s", releases, deviceLine(q))
+	if q.Process != nil {
+		t.line("Process %d, by the environment that it was started with: what it set itself later is not seen.", q.Process.PID)
 	}
 }
 
@@ -78,26 +79,26 @@ func release(a policy.Answer) string {
 }
 
 // deviceLine is the device in a few words.
-func (q *question) deviceLine() string {
-	d := q.device
-	s := d.Words
-	if d.Name != d.Words && d.Name != "" {
+func deviceLine(q *probe.Question) string {
+	d := q.Device
+	s := d.Spec
+	if d.Name != d.Spec && d.Name != "" {
 		s += ", " + d.Name
 	}
 	s += ": " + size.Format(d.Total)
 	switch {
-	case !q.freeKnown:
+	case d.Free == nil:
 		s += ", how much of it is free is not known"
-	case d.Free == d.Total:
+	case *d.Free == d.Total:
 		s += ", all of it free"
 	default:
-		s += ", " + size.Format(d.Free) + " free"
+		s += ", " + size.Format(*d.Free) + " free"
 	}
 	if d.Unified {
 		s += ", shared with the host's programs"
 	}
-	if q.process != nil && q.process.holds != nil {
-		s += fmt.Sprintf(", %s held by process %d", size.Format(*q.process.holds), q.process.pid)
+	if p := q.Process; p != nil && p.Used != nil {
+		s += fmt.Sprintf(", %s held by process %d", size.Format(*p.Used), p.PID)
 	}
 	return s
 }

@@ -12,9 +12,9 @@ import "fmt"
 
 // A Framework is one that a process has loaded.
 type Framework struct {
-	Name    string // "jax", "tensorflow", "pytorch" or "cupy"
-	Version string // of its Python package, such as "0.4.30" or "2.3.0+cu121"; empty: not known
-	Path    string // of a library of it, as the process sees it
+	Name    string `json:"name"`    // "jax", "tensorflow", "pytorch" or "cupy"
+	Version string `json:"version"` // of its Python package, such as "0.4.30" or "2.3.0+cu121"; empty if unknown
+	Path    string `json:"path"`    // of one of its libraries, as the process sees it
 }
 
 // Environ gives the lines NAME=value that a process was started with. What it

@@ -124,7 +124,7 @@ func fill(s *machine.Snapshot, listed []open.Listed, leases []share.Entry) {
 	slices.Sort(pids)
 	read := readAll(slices.Compact(pids))
 	for _, d := range listed {
-		s.Devices = append(s.Devices, device(d, leases, read))
+		s.Devices = append(s.Devices, deviceOf(d, leases, read))
 	}
 	fillAsks(s.Devices, listed, read)
 }
@@ -155,8 +155,8 @@ type leased struct {
 	first share.Entry
 }
 
-// device joins what is known of a device, its programs and its leases.
-func device(listed open.Listed, leases []share.Entry, read map[int]*reading) machine.Device {
+// deviceOf joins what is known of a device, its programs and its leases.
+func deviceOf(listed open.Listed, leases []share.Entry, read map[int]*reading) machine.Device {
 	d := machine.Device{
 		Index: listed.Ordinal, Spec: listed.Words, Name: listed.Name, UUID: listed.UUID, Simulated: listed.Simulated,
 		Total: listed.Total, Display: listed.Display, Waiting: []machine.Waiting{}, Notes: listed.Notes,
