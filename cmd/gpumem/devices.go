@@ -20,8 +20,8 @@ func devicesCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "devices",
-		Short: "List GPUs, real and simulated, and who holds memory on them",
-		Long: `List GPUs, real and simulated, and who holds memory on them.
+		Short: "List GPUs, real and simulated, and their processes",
+		Long: `List GPUs, real and simulated, and the processes that hold memory on them.
 
 Without --device: every GPU that the driver shows, and the device that
 $GPUMEM_DEVICE names; without a driver and a named device there are none. With
@@ -60,9 +60,8 @@ pools, unified, mig, managed, host. Removing the file ends the device.`,
 	return cmd
 }
 
-// deviceJSON is one device as scripts see it. The names of a state file
-// (index, name, total_bytes, used_bytes, display_active, processes) mean the
-// same here.
+// deviceJSON is a device in the JSON. The names of a state file (index, name,
+// total_bytes, used_bytes, display_active, processes) mean the same here.
 type deviceJSON struct {
 	Index       int           `json:"index"` // of the device among its kind: N of cuda:N
 	Device      string        `json:"device"`
@@ -93,7 +92,7 @@ type processJSON struct {
 	PID  int     `json:"pid"`
 	Name string  `json:"name"`
 	Kind string  `json:"kind"`
-	Used *uint64 `json:"used_bytes"` // null: the driver does not tell
+	Used *uint64 `json:"used_bytes"` // null if the driver does not report it
 }
 
 func writeDevicesJSON(w io.Writer, list []open.Listed, driver *machine.Driver) error {
@@ -122,8 +121,7 @@ func writeDevicesJSON(w io.Writer, list []open.Listed, driver *machine.Driver) e
 
 func capability(d open.Listed) string { return fmt.Sprintf("%d.%d", d.CCMajor, d.CCMinor) }
 
-// writeDevices draws a table of the devices, one of the programs on them, and
-// what else a reader should know.
+// writeDevices writes a table of the devices, one of the programs on them, and notes.
 func writeDevices(w io.Writer, list []open.Listed) error {
 	if len(list) == 0 {
 		_, err := fmt.Fprintln(w, "no devices")
@@ -191,7 +189,7 @@ func display(d open.Listed) string {
 	return "off"
 }
 
-// traits are what is out of the ordinary about a device.
+// traits returns what is out of the ordinary about a device.
 func traits(d open.Listed) []string {
 	var out []string
 	if d.Reserved > 0 {

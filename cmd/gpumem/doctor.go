@@ -18,7 +18,7 @@ import (
 	"gpumem/report"
 )
 
-// doctorFlags are what doctor is told besides its logs.
+// doctorFlags are the flags of doctor.
 type doctorFlags struct {
 	state   string
 	machine bool
@@ -77,11 +77,11 @@ Exit status: 0 whatever the answer is, 2 bad usage or bad input.`,
 	return cmd
 }
 
-// looks says whether this machine is to be looked at.
+// looks reports whether this machine is to be read.
 func (f *doctorFlags) looks() bool { return f.machine || f.hasPID }
 
-// logs checks what was asked for, and gives the logs to read; "" is an empty
-// one, where only the machine is asked about.
+// logs checks the flags, and returns the logs to read; "" is no log, where the question is
+// about the machine alone.
 func (f *doctorFlags) logs(files []string, terminal bool) ([]string, error) {
 	switch {
 	case f.state != "" && f.looks():
@@ -112,7 +112,7 @@ func (f *doctorFlags) logs(files []string, terminal bool) ([]string, error) {
 	return files, nil
 }
 
-// diagnose does what the command is for. Nothing is printed before all is known:
+// diagnose reads the logs and writes the answers. Nothing is printed before all is known:
 // with an error stderr has that one line alone.
 func (f *doctorFlags) diagnose(ctx context.Context, logs []string, stdout, stderr io.Writer) error {
 	state, notes, err := f.readState(ctx)
@@ -149,7 +149,7 @@ func (f *doctorFlags) diagnose(ctx context.Context, logs []string, stdout, stder
 	return answer.WriteText(stdout, all, doctorWidth(stdout))
 }
 
-// readState gives what is known of the machine, nil for nothing, and notes for
+// readState returns what is known of the machine, nil if nothing is, and notes for
 // stderr.
 func (f *doctorFlags) readState(ctx context.Context) (*machine.Snapshot, []string, error) {
 	switch {
@@ -183,8 +183,7 @@ func (f *doctorFlags) readMachine() (*machine.Snapshot, []string, error) {
 	return s, s.Notes, nil
 }
 
-// saveTrace writes the recording of a dump. The file is there when it is whole,
-// or not at all. note says how to go on.
+// saveTrace writes the recording of a dump, whole or not at all. note says how to go on.
 func saveTrace(ctx context.Context, path string, a answer.Answer) (note string, err error) {
 	name := a.Log
 	if name == "" {

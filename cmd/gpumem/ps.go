@@ -21,21 +21,21 @@ func psCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "ps",
-		Short: "Show every program on every GPU: whose it is, what it holds, what it asks for",
-		Long: `Show every program on every GPU: its process, user, age and command, what it
-holds, its lease, its framework, and what its environment asks for. Programs
-that have a lease and hold nothing yet are there, and who waits for one, in
-turn. Where several programs share a lease, and where the program of a lease has
-ended and left it to another process, that is said.
+		Short: "List the programs on each GPU and their memory",
+		Long: `List the programs on each GPU: process, user, age, command, memory in use, lease,
+framework, and the memory that its environment asks for. Programs with a lease
+and no memory yet are listed, too, and those that wait for a lease, in their
+order. Notes say where several programs share a lease, and where the program of
+a lease has ended and left it to another process.
 
-"parent gone" marks a program that the one that started it has left behind, such
-as a worker whose parent was killed. What cannot be told is said to be so: in a
-container the driver may know programs by other numbers. Nothing is ended.
+"parent gone" marks a program whose parent has ended, such as a worker whose
+parent was killed. In a container the driver may report other process numbers;
+then a program is unknown, with the reason. ps changes nothing.
 
-Without --device: every GPU that the driver shows, and the device that
-$GPUMEM_DEVICE names; without a driver and a named device there are none. --json
-is a state file for gpumem doctor, in which driver.up says whether the driver
-answers.`,
+Without --device it lists every GPU of the driver and the device of
+$GPUMEM_DEVICE; without a driver and a named device there are none. --json
+writes a state file for gpumem doctor, in which driver.up says whether the
+driver answers.`,
 		Example: `  gpumem ps
   gpumem ps --device sim@/dev/shm/gpu
   gpumem ps --json > state.json`,
@@ -94,9 +94,9 @@ func writeNotes(w io.Writer, notes []string) {
 	}
 }
 
-// psText is the state for people: a heading for each device and a table of its
-// programs, then who waits, and what could not be told. width is that of the
-// screen; 0 means that there is none, and nothing is left out.
+// psText writes a snapshot for people: a heading for each device and a table of its
+// programs, then those that wait, and what is unknown. width is that of the screen; 0 is
+// no screen, where nothing is left out.
 func psText(s *machine.Snapshot, width int) string {
 	if len(s.Devices) == 0 {
 		return "no devices\n"
@@ -141,7 +141,7 @@ func psText(s *machine.Snapshot, width int) string {
 	return b.String()
 }
 
-// psLine writes a line, broken where the screen is too narrow.
+// psLine writes a line, wrapped where the screen is too narrow.
 func psLine(b *strings.Builder, line string, width int) {
 	if width > 0 {
 		line = report.Wrap(line, width)
@@ -151,7 +151,7 @@ func psLine(b *strings.Builder, line string, width int) {
 	}
 }
 
-// heading is the device in a line.
+// heading describes the device in one line.
 func heading(d machine.Device) string {
 	s := d.Spec
 	if d.Name != d.Spec && d.Name != "" {
@@ -172,7 +172,7 @@ func heading(d machine.Device) string {
 	return oneLine(s)
 }
 
-// sharedLine is about a lease under which several programs use the device.
+// sharedLine describes a lease under which several programs use the device.
 func sharedLine(l *machine.Lease) string {
 	who := "one lease"
 	if l.Holder > 0 {
@@ -185,13 +185,13 @@ func sharedLine(l *machine.Lease) string {
 	return text + "of its " + size.Format(l.Bytes)
 }
 
-// unhookedLine is about a program of a lease whose environment lacks the hook.
+// unhookedLine describes a program of a lease whose environment lacks the hook.
 func unhookedLine(p machine.Program) string {
 	return fmt.Sprintf("process %d: its environment lacks the Python hook of its lease; "+
 		"if it runs Python, the lease does not limit TensorFlow, nor PyTorch before 2.10; keep the folder that gpumem run puts in PYTHONPATH", p.PID)
 }
 
-// waitingLine is who waits for a lease.
+// waitingLine describes a program that waits for a lease.
 func waitingLine(l machine.Waiting, now time.Time) string {
 	place := "next"
 	if l.Place > 0 {
@@ -218,11 +218,11 @@ func waitingLine(l machine.Waiting, now time.Time) string {
 	return oneLine(s)
 }
 
-// A psColumn is one of a table of programs. Where the screen is too narrow those
-// with the highest number go first; those with 0 stay.
+// psColumn is a column of the table of programs. Where the screen is too narrow those
+// with the highest rank are left out first; those with 0 stay.
 type psColumn struct {
 	title string
-	goes  int
+	rank  int
 	cell  func(p machine.Program, now time.Time) string
 }
 
@@ -270,32 +270,32 @@ var psColumns = []psColumn{
 	{"command", 0, func(p machine.Program, _ time.Time) string { return command(p) }},
 }
 
-// Of a command this much is shown where there is no screen, and at least so
-// much on one before another column goes.
+// The width of a command without a screen, and the least on one before another column is
+// left out.
 const (
 	commandWidth = 60
 	commandLeast = 16
 )
 
-// psTable draws the programs of a device. A column in which nothing is told is
-// left out, but for those that always stay.
+// psTable writes the programs of a device. An empty column is left out, but for those
+// that always stay.
 func psTable(b *strings.Builder, d machine.Device, now time.Time, width int) {
-	type filled struct {
+	type column struct {
 		psColumn
 		cells []string
 		width int
 	}
-	var columns []filled
+	var columns []column
 	for _, c := range psColumns {
-		f := filled{psColumn: c, width: utf8.RuneCountInString(strings.TrimPrefix(c.title, ">"))}
-		told := c.goes == 0
+		f := column{psColumn: c, width: utf8.RuneCountInString(strings.TrimPrefix(c.title, ">"))}
+		filled := c.rank == 0
 		for _, p := range d.Programs {
 			cell := oneLine(c.cell(p, now))
-			told = told || cell != "-"
+			filled = filled || cell != "-"
 			f.cells = append(f.cells, cell)
 			f.width = max(f.width, utf8.RuneCountInString(cell))
 		}
-		if told {
+		if filled {
 			columns = append(columns, f)
 		}
 	}
@@ -306,7 +306,7 @@ func psTable(b *strings.Builder, d machine.Device, now time.Time, width int) {
 			others, worst := 2, -1 // two blanks before a column
 			for i, c := range columns[:len(columns)-1] {
 				others += c.width + 2
-				if c.goes > 0 && (worst < 0 || c.goes > columns[worst].goes) {
+				if c.rank > 0 && (worst < 0 || c.rank > columns[worst].rank) {
 					worst = i
 				}
 			}
@@ -389,7 +389,7 @@ func commandLine(command []string) string {
 	return strings.Join(append([]string{first}, command[1:]...), " ")
 }
 
-// age is a duration in the two units that say most: 5s, 3m, 2h05m, 3d04h.
+// age formats a duration in at most two units: 5s, 3m, 2h05m, 3d04h.
 func age(d time.Duration) string {
 	seconds := max(0, int64(d/time.Second))
 	switch {

@@ -25,24 +25,26 @@ func serveCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "serve",
-		Short: "The same as ps, live in a browser, and metrics for Prometheus",
-		Long: `serve shows on a page what gpumem ps shows: devices, programs, leases and who waits
-for one, each second. It prints the address and runs until it is interrupted.
+		Short: "Show GPU memory in a browser, with metrics for Prometheus",
+		Long: `serve shows a page with what gpumem ps shows, updated every second: devices,
+programs, leases and the programs that wait for one. It prints the address and
+runs until it is interrupted.
 
   /         the page
   /state    the same as JSON
   /events   the same as server-sent events
   /metrics  for Prometheus
 
-Nothing can be changed over it. It listens on this machine only, unless --listen
-says otherwise; then a token is needed, which it makes and prints if none is
-given. The token is for the page's address; Prometheus sends it as a bearer token.
-What programs are called is shown to all who can look. The connection is not
-encrypted: beyond networks that you trust, put it behind a proxy that is, and
-always give a token there (--token or $GPUMEM_TOKEN): to this server a proxy on
-this machine is this machine.
+It only reads. It listens on this machine alone unless --listen names another
+address; then a token is needed, and one is made and printed if none is given.
+The token is part of the page's address; Prometheus sends it as a bearer token.
+Everyone with access sees the names of programs. The connection is not
+encrypted: outside of networks that you trust, put serve behind a proxy that
+encrypts, and always set a token there (--token or $GPUMEM_TOKEN), because
+requests from a proxy on this machine look local.
 
-A program that uses package gpumem shows its own pools so: package gpumem/serve.`,
+A program that uses package gpumem can show its own pools with package
+gpumem/serve.`,
 		Example: `  gpumem serve
   gpumem serve --listen 127.0.0.1:0 --device sim@/dev/shm/gpu
   GPUMEM_TOKEN=$(cat token) gpumem serve --listen 0.0.0.0:8787`,
@@ -87,12 +89,12 @@ A program that uses package gpumem shows its own pools so: package gpumem/serve.
 	f := cmd.Flags()
 	f.StringArrayVar(&o.Devices, "device", nil, "only this `DEVICE`: cuda:N or sim@FILE[,device=N]; repeat for several")
 	f.StringVar(&listen, "listen", "127.0.0.1:8787", "`ADDRESS` and port; port 0 is any free one")
-	f.StringVar(&token, "token", "", "`TOKEN` that all who look have to send (default $GPUMEM_TOKEN; others can see the command line)")
-	f.DurationVar(&every, "every", time.Second, "look again after `TIME`")
+	f.StringVar(&token, "token", "", "`TOKEN` that every request must have (default $GPUMEM_TOKEN; other users can see the command line)")
+	f.DurationVar(&every, "every", time.Second, "`TIME` between updates")
 	return cmd
 }
 
-// listenReason is the reason without the address, which is told before it.
+// listenReason returns the reason without the address, which the message has already.
 func listenReason(err error) error {
 	var op *net.OpError
 	if errors.As(err, &op) && op.Err != nil {

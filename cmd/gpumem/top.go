@@ -26,14 +26,14 @@ func topCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "top",
-		Short: "The same as ps, live",
-		Long: `top shows what gpumem ps shows, and looks again every second.
+		Short: "Monitor the programs on each GPU and their memory",
+		Long: `top shows what gpumem ps shows, and updates it every second.
 
   m, p, a       sort by memory, process number, age
   arrows, j, k  further down, and up
   q, Esc        end, as does Ctrl-C
 
-With --once, --json or without a terminal it looks once, prints that, and ends.`,
+With --once, --json or without a terminal it prints one snapshot and ends.`,
 		Example: `  gpumem top
   gpumem top --device sim@/dev/shm/gpu --every 5s
   gpumem top --once`,
@@ -60,8 +60,8 @@ With --once, --json or without a terminal it looks once, prints that, and ends.`
 		},
 	}
 	psFlags(cmd, &o, &asJSON)
-	cmd.Flags().BoolVar(&once, "once", false, "look once, print that and end")
-	cmd.Flags().DurationVar(&every, "every", time.Second, "look again after `TIME`")
+	cmd.Flags().BoolVar(&once, "once", false, "print one snapshot and end")
+	cmd.Flags().DurationVar(&every, "every", time.Second, "`TIME` between updates")
 	return cmd
 }
 
