@@ -164,14 +164,4 @@ func readable(value string) string {
 	return value
 }
 
-// clean is oneLine for a text with blanks in front, and no word in it is longer
-// than a line.
-func clean(s string) string {
-	text := oneLine(s)
-	indent := s[:len(s)-len(strings.TrimLeft(s, " "))]
-	words := strings.Split(text, " ")
-	for i, w := range words {
-		words[i] = shorten(w, textWidth-len(indent)-2)
-	}
-	return indent + strings.Join(words, " ")
-}
+func clean(s string) string { return report.Clean(s, textWidth) }

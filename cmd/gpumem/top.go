@@ -12,6 +12,7 @@ import (
 
 	"gpumem/machine"
 	"gpumem/machine/probe"
+	"gpumem/report"
 )
 
 // topLeast is the shortest time between two snapshots: each costs some milliseconds.
@@ -185,7 +186,7 @@ func (m *topModel) frame() string {
 			}
 		}
 	}
-	head := fmt.Sprintf("gpumem top %s, %d %s", m.s.Time.Format(time.TimeOnly), programs, plural(programs, "program"))
+	head := fmt.Sprintf("gpumem top %s, %d %s", m.s.Time.Format(time.TimeOnly), programs, report.Plural(uint64(programs), "program"))
 	if gone > 0 {
 		head += fmt.Sprintf(", %d whose parent is gone", gone)
 	}
@@ -209,11 +210,4 @@ func (m *topModel) frame() string {
 	}
 	lines = append(lines, fit(foot, m.width))
 	return strings.Join(lines[:max(1, min(len(lines), m.height))], "\n")
-}
-
-func plural(n int, word string) string {
-	if n == 1 {
-		return word
-	}
-	return word + "s"
 }
