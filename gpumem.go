@@ -17,7 +17,7 @@
 // framework would do with it, placement for placement.
 //
 // Who holds the memory: [Pool.Live] by place in the program, [Pool.WriteProfile]
-// for go tool pprof, package pprofhttp beside net/http/pprof. They name places if
+// for go tool pprof, package serve (Profile) beside net/http/pprof. They name places if
 // the pool is opened [WithStacks].
 //
 // A [Block] is a value, and to forget one is a leak. A [Buffer] is a block with an

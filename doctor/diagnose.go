@@ -26,13 +26,14 @@ import (
 	"slices"
 
 	"gpumem/dump"
+	"gpumem/machine"
 )
 
 // Diagnose says why the program of this log failed. The state is what is known
 // of the machine; nil: nothing. The log is read once, to its end, and may be of
 // any size, in UTF-8 or, with a byte order mark, in UTF-16. It may also be a binary dump of a pool (TF_BFC_MEMORY_DUMP). The
 // error is that of reading it.
-func Diagnose(log io.Reader, state *State) (*Diagnosis, error) {
+func Diagnose(log io.Reader, state *machine.Snapshot) (*Diagnosis, error) {
 	e := newEvidence(state)
 	if err := e.read(log); err != nil {
 		return nil, err

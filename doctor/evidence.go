@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"gpumem/dump"
+	"gpumem/machine"
 )
 
 const (
@@ -73,14 +74,14 @@ type evidence struct {
 	facts   map[Kind]*kept
 	series  map[string]*series
 	lines   int // of the last fact
-	state   *State
+	state   *machine.Snapshot
 	dump    *dump.Dump
 	program *dump.Program
 	env     map[string]string // of the program that failed, as far as known
 	envFrom map[string]Fact   // where the log shows it
 }
 
-func newEvidence(state *State) *evidence {
+func newEvidence(state *machine.Snapshot) *evidence {
 	e := &evidence{facts: map[Kind]*kept{}, series: map[string]*series{}, state: state, env: map[string]string{}, envFrom: map[string]Fact{}}
 	if state != nil && state.Process != nil {
 		for name, value := range state.Process.Env {
@@ -319,7 +320,7 @@ func (e *evidence) ordinal() int {
 }
 
 // gpu is what the state tells of it, and nil.
-func (e *evidence) gpu() *DeviceState { return e.state.device(e.ordinal()) }
+func (e *evidence) gpu() *machine.Device { return e.state.Device(e.ordinal()) }
 
 // A sized is a size and the line it is from.
 type sized struct {
@@ -365,8 +366,8 @@ func (e *evidence) free() *Fact {
 // holders are the processes on the GPU that the state or a pasted nvidia-smi
 // table lists. told is false where nothing lists them.
 func (e *evidence) holders() (list []holder, told bool) {
-	if d := e.gpu(); d != nil && d.Processes != nil {
-		for _, p := range d.Processes {
+	if d := e.gpu(); d != nil && d.Programs != nil {
+		for _, p := range d.Programs {
 			text := "devices.processes: pid " + strconv.Itoa(p.PID)
 			if p.Name != "" {
 				text += " " + p.Name
@@ -374,7 +375,7 @@ func (e *evidence) holders() (list []holder, told bool) {
 			if len(p.Frameworks) > 0 {
 				text += " (" + strings.Join(p.Frameworks, ", ") + ")"
 			}
-			list = append(list, holder{p, Evidence{Text: text}})
+			list = append(list, holderOf(p, Evidence{Text: text}))
 		}
 		return list, true
 	}
@@ -387,15 +388,23 @@ func (e *evidence) holders() (list []holder, told bool) {
 		if f.Value == "G" {
 			kind = "graphics"
 		}
-		list = append(list, holder{Holder{PID: f.PID, Name: f.Name, Kind: kind, Used: f.InUse}, quote(&f, "")})
+		list = append(list, holder{PID: f.PID, Name: f.Name, Kind: kind, Used: f.InUse, from: quote(&f, "")})
 	}
 	return list, len(list) > 0
 }
 
-// A holder is a process on the GPU and where it is told.
+// A holder is a process on the GPU, with the line that names it.
 type holder struct {
-	Holder
-	from Evidence
+	PID        int
+	Name, Kind string
+	Used       uint64 // bytes, 0 if unknown
+	Frameworks []string
+	ParentGone bool
+	from       Evidence
+}
+
+func holderOf(p machine.Program, from Evidence) holder {
+	return holder{p.PID, p.Name, p.Kind, p.Holds(), p.Frameworks, p.ParentGone != nil && *p.ParentGone, from}
 }
 
 // isJAX says whether the process looks like a JAX that preallocated: it says

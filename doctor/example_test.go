@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"gpumem/doctor"
+	"gpumem/machine"
 )
 
 func ExampleRead() {
@@ -40,7 +41,8 @@ func ExampleDiagnose() {
 E0412 08:15:30.123456  731 cuda_dnn.cc:532] Could not create cudnn handle: CUDNN_STATUS_INTERNAL_ERROR
 E0412 08:15:30.123460  731 cuda_dnn.cc:536] Memory usage: 104857600 bytes free, 8589934592 bytes total.
 `
-	state := &doctor.State{Devices: []doctor.DeviceState{{Total: 8 << 30, Processes: []doctor.Holder{{PID: 7, Name: "python", Used: 6700 << 20, Frameworks: []string{"jax"}}}}}}
+	holds := uint64(6700 << 20)
+	state := &machine.Snapshot{Devices: []machine.Device{{Total: 8 << 30, Programs: []machine.Program{{PID: 7, Name: "python", Used: &holds, Frameworks: []string{"jax"}}}}}}
 	d, err := doctor.Diagnose(strings.NewReader(text), state)
 	if err != nil {
 		log.Fatal(err)
@@ -57,13 +59,4 @@ E0412 08:15:30.123460  731 cuda_dnn.cc:536] Memory usage: 104857600 bytes free, 
 	//   line 3: 100 MiB of 8 GiB was free (1 %)
 	//   line 0: another JAX process holds 6.54 GiB
 	// XLA_CLIENT_MEM_FRACTION=0.31
-}
-
-func ExampleReadState() {
-	s, err := doctor.ReadState(strings.NewReader(`{"devices": [{"index": 0, "total_bytes": 8589934592, "processes": []}]}`))
-	if err != nil {
-		log.Fatal(err)
-	}
-	fmt.Println(s.Devices[0].Total, "bytes, and", len(s.Devices[0].Processes), "processes")
-	// Output: 8589934592 bytes, and 0 processes
 }

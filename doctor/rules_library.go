@@ -422,8 +422,8 @@ var libraryRules = []rule{
 func (e *evidence) display() []Evidence {
 	if d := e.gpu(); d != nil && d.Display {
 		reading := "a display is on the GPU"
-		if d.Used > 0 {
-			reading += ", and " + human(d.Used) + " in use before"
+		if d.InUse() > 0 {
+			reading += ", and " + human(d.InUse()) + " in use before"
 		}
 		return []Evidence{{Text: "devices.display_active: true", Reading: reading}}
 	}

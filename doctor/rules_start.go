@@ -52,16 +52,16 @@ var startRules = []rule{
 			contexts := e.all(Context)
 			slices.SortStableFunc(contexts, func(a, b Fact) int { return cmp.Compare(a.Device, b.Device) })
 			for _, c := range contexts {
-				d := e.state.device(c.Device)
+				d := e.state.Device(c.Device)
 				if d == nil || seen[d.Index] {
 					continue
 				}
 				seen[d.Index] = true
-				for _, p := range d.Processes {
+				for _, p := range d.Programs {
 					if e.state.Process != nil && e.state.Process.PID == p.PID && p.PID > 0 {
 						continue
 					}
-					h := holder{p, Evidence{Text: fmt.Sprintf("devices[%d].processes: pid %d %s", d.Index, p.PID, p.Name)}}
+					h := holderOf(p, Evidence{Text: fmt.Sprintf("devices[%d].processes: pid %d %s", d.Index, p.PID, p.Name)})
 					q = append(q, readings([]holder{h})...)
 				}
 			}
@@ -304,8 +304,8 @@ var startRules = []rule{
 			switch {
 			case told && t > 0 && sum > t/2:
 				return shown(cureOccupied(e), append(readings(others), q)...)
-			case told && len(others) == 0 && d != nil && d.Total > 0 && d.Used > d.Total*3/4:
-				return shown(cureOccupied(e), q, Evidence{Text: fmt.Sprintf("devices.used_bytes: %d", d.Used), Reading: fmt.Sprintf("%s of %s is in use, and no process is listed: one that died and is not gone, or one outside of this container", human(d.Used), human(d.Total))})
+			case told && len(others) == 0 && d != nil && d.Total > 0 && d.InUse() > d.Total*3/4:
+				return shown(cureOccupied(e), q, Evidence{Text: fmt.Sprintf("devices.used_bytes: %d", d.InUse()), Reading: fmt.Sprintf("%s of %s is in use, and no process is listed: one that died and is not gone, or one outside of this container", human(d.InUse()), human(d.Total))})
 			}
 			return nil
 		},

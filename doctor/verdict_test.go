@@ -10,15 +10,16 @@ import (
 	"testing"
 
 	"gpumem/internal/test/doctortest"
+	"gpumem/machine"
 )
 
 // diagnose is the diagnosis of a log and a state; empty: none.
 func diagnose(t testing.TB, log, state string) *Diagnosis {
 	t.Helper()
-	var s *State
+	var s *machine.Snapshot
 	if state != "" {
 		var err error
-		if s, err = ReadState(strings.NewReader(state)); err != nil {
+		if s, err = machine.Read(strings.NewReader(state)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// A metric is one name with its samples.
+// metric is a name with its samples.
 type metric struct {
 	name, kind, help string
 	samples          []sample
@@ -24,7 +24,7 @@ type sample struct {
 	value  uint64
 }
 
-// labels are pairs of a name and a value.
+// labels formats pairs of a name and a value.
 func labels(pairs ...string) string {
 	var b strings.Builder
 	for k := 0; k < len(pairs); k += 2 {
@@ -36,8 +36,8 @@ func labels(pairs ...string) string {
 
 var escape = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
 
-// metricsOf are those of a state. Those of all devices, programs and pools of one
-// name stand together, as the format wants it.
+// metricsOf returns the metrics of a state. The samples of one name stand together, as
+// the format requires.
 func metricsOf(s *State) []metric {
 	var all []metric
 	at := map[string]int{}
@@ -89,7 +89,7 @@ func metricsOf(s *State) []metric {
 	return all
 }
 
-// summed are programs without two of the same labels, which Prometheus refuses: their
+// summed returns programs without two of the same labels, which Prometheus refuses: their
 // memory is added up.
 func summed(programs []Program) []Program {
 	var list []Program
@@ -121,5 +121,5 @@ func (s *server) metrics(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-	_, _ = w.Write(b.Bytes()) // who asked has gone
+	_, _ = w.Write(b.Bytes()) // the client may be gone
 }

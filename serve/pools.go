@@ -19,26 +19,26 @@ type Pool struct {
 	Name     string      `json:"name"` // policy and number
 	Policy   string      `json:"policy"`
 	Stats    alloc.Stats `json:"stats"`
-	Live     []Site      `json:"live"`       // what is alive, the largest first
-	Rest     uint64      `json:"rest_bytes"` // what Live leaves out
-	Map      []int       `json:"map"`        // per cent in use of equal parts of what is held, in the order of addresses
+	Live     []Site      `json:"live"`       // the live blocks, the largest first
+	Rest     uint64      `json:"rest_bytes"` // live, and not in Live
+	Map      []int       `json:"map"`        // percentages in use of equal parts of the reserved memory, by address
 	MapBytes uint64      `json:"map_bytes"`  // of all parts
 }
 
-// A Site is a place in the program that asked for memory.
+// Site is a place in the program that allocated memory.
 type Site struct {
-	Stack  string `json:"stack"` // innermost first, a line for each frame; empty where none is kept
+	Stack  string `json:"stack"` // innermost first, a line for each frame; empty if not recorded
 	Blocks int    `json:"blocks"`
 	Bytes  uint64 `json:"bytes"`
 }
 
 const (
-	mostSites = 20  // of a pool that are told
+	mostSites = 20  // of a pool that are served
 	mapParts  = 240 // of a pool's map
 )
 
-// Pools looks at pools of this program. Each is locked for as long as a walk over its
-// pieces takes, about a millisecond for 50,000.
+// Pools shows pools of this program. Each is locked for a walk over its blocks, about a
+// millisecond for 50,000.
 func Pools(pools ...*gpumem.Pool) Look {
 	return func(context.Context) (*State, error) {
 		s := &State{Time: time.Now(), Title: filepath.Base(os.Args[0])}
@@ -89,7 +89,7 @@ func poolOf(p *gpumem.Pool, n int) Pool {
 		if whole == 0 {
 			break
 		}
-		v.Map = append(v.Map, int((100*u+whole-1)/whole)) // little is not nothing
+		v.Map = append(v.Map, int((100*u+whole-1)/whole)) // rounded up: little is more than nothing
 	}
 	return v
 }

@@ -1,25 +1,27 @@
-// Package serve shows GPU memory live: a page in the browser that is told of each
-// change, the same as JSON, and metrics for Prometheus. Of a machine (gpumem serve),
-// or of a program that uses package gpumem:
+// Package serve shows GPU memory live over HTTP: a page that follows each change, the
+// same as JSON, and metrics for Prometheus. It serves a machine, see [Machine] and
+// gpumem serve, or a program that uses package gpumem:
 //
 //	http.Handle("/memory/", http.StripPrefix("/memory", serve.Handler(serve.Pools(pool), serve.Options{})))
 //
 // # What is served
 //
-//	/         the page; it needs nothing from elsewhere
+//	/         the page; it loads nothing from elsewhere
 //	/state    one [State] as JSON
-//	/events   a State every so often, as server-sent events
+//	/events   a State each Options.Every, as server-sent events
 //	/metrics  text for Prometheus, see metrics.go
 //
-// Nothing can be changed over it: all is GET and HEAD. Without a token only this
-// machine is answered, and only where the request names it by a loopback address or
-// as localhost: a page of another site that has its own name point here is not, and
-// neither is a request that a proxy passes on and says so (Forwarded, X-Forwarded-*,
-// X-Real-IP, Via). A proxy that says nothing cannot be told from this machine's own
-// programs: behind a proxy a token is needed.
+// All requests are GET and HEAD, and change nothing. Without a token a request is
+// answered only if it comes from this machine and names it by a loopback address or as
+// localhost. So a page of another site whose name resolves to this machine is refused,
+// and so is a request that a proxy has forwarded with a header that says so (Forwarded,
+// X-Forwarded-*, X-Real-IP, Via). Other proxies cannot be told from programs of this
+// machine: behind a proxy a token is needed.
 //
-// All who watch share the looks: however many they are, the source is asked once for each
-// Options.Every, and not at all while nobody watches.
+// All clients share the snapshots: the source is read at most once for each
+// Options.Every, and not at all without clients.
+//
+// [Profile] serves one pool to go tool pprof.
 package serve
 
 import (
@@ -36,25 +38,21 @@ import (
 	"net/netip"
 	"strings"
 	"time"
+
+	"gpumem/machine"
 )
 
-// A State is what there is to see at one moment. Sizes are bytes.
+// State is a snapshot of devices, pools and programs. Sizes are in bytes.
 type State struct {
-	Time    time.Time `json:"time"`
-	Title   string    `json:"title"`            // of whom it is, such as the host's or program's name
-	Driver  *Driver   `json:"driver,omitempty"` // nil: unknown, or not needed
-	Devices []Device  `json:"devices,omitempty"`
-	Pools   []Pool    `json:"pools,omitempty"`
-	Notes   []string  `json:"notes,omitempty"` // what could not be told
+	Time    time.Time       `json:"time"`
+	Title   string          `json:"title"`            // such as the name of the host or the program
+	Driver  *machine.Driver `json:"driver,omitempty"` // nil if unknown or not needed
+	Devices []Device        `json:"devices,omitempty"`
+	Pools   []Pool          `json:"pools,omitempty"`
+	Notes   []string        `json:"notes,omitempty"` // readings that failed, with the reason
 }
 
-// Driver is the state of the GPUs' driver.
-type Driver struct {
-	Up  bool   `json:"up"`
-	Why string `json:"why,omitempty"` // it is not
-}
-
-// A Device is a GPU and who uses it.
+// Device is a GPU and the programs that use it.
 type Device struct {
 	Device    string    `json:"device"` // as --device takes it
 	Name      string    `json:"name"`
@@ -66,10 +64,10 @@ type Device struct {
 	Told      bool      `json:"told"` // Used and Free are known
 	Leased    uint64    `json:"leased_bytes"`
 	Programs  []Program `json:"programs"`
-	Waiting   []Waiting `json:"waiting"` // for a lease, who is next first
+	Waiting   []Waiting `json:"waiting"` // for a lease, the next first
 }
 
-// A Program holds memory of a device, or a lease on it.
+// Program holds memory of a device, or a lease on it.
 type Program struct {
 	PID     int      `json:"pid,omitempty"`
 	User    string   `json:"user,omitempty"`
@@ -81,34 +79,34 @@ type Program struct {
 	Marks   []string `json:"marks,omitempty"` // such as "parent gone"
 }
 
-// Waiting is who waits for a lease.
+// Waiting is a program that waits for a lease.
 type Waiting struct {
 	PID     int       `json:"pid,omitempty"`
 	User    string    `json:"user,omitempty"`
 	Command string    `json:"command"`
-	Wants   uint64    `json:"wants_bytes"` // 0: all that can be had
+	Wants   uint64    `json:"wants_bytes"` // 0 is all that can be shared
 	Since   time.Time `json:"since"`
 }
 
-// A Look finds out how things stand.
+// Look takes a snapshot.
 type Look func(context.Context) (*State, error)
 
-// Options say how a Handler behaves. The zero value is good on one machine.
+// Options configure a handler. The zero value serves this machine alone.
 type Options struct {
-	// Every is how often those who watch are told; 0 is a second, and less than 100
-	// milliseconds is taken as that.
+	// Every is the time between two states of /events. 0 is a second, and less than
+	// 100 milliseconds is taken as that.
 	Every time.Duration
-	// Token is asked of everyone, as "Authorization: Bearer TOKEN" or once as
-	// "?token=TOKEN", which a browser then keeps as a cookie. Without one only this
-	// machine is answered. Behind a proxy it is needed.
+	// Token must be in every request, as "Authorization: Bearer TOKEN" or once as
+	// "?token=TOKEN", which a browser then keeps as a cookie. Without one only requests
+	// of this machine are answered. Behind a proxy it is needed.
 	Token string
 }
 
 const (
 	leastEvery = 100 * time.Millisecond
-	// mostStreams is how many may watch at once. Each holds a connection.
+	// mostStreams limits the streams of events. Each holds a connection.
 	mostStreams = 64
-	// patience is how long one that watches may take to read what it is told.
+	// patience is the time that a client may take to read an event.
 	patience = 10 * time.Second
 	cookie   = "gpumem_token"
 )
@@ -116,7 +114,7 @@ const (
 //go:embed page.html
 var page []byte
 
-// Handler serves what look finds.
+// Handler serves the snapshots of look.
 func Handler(look Look, o Options) http.Handler { return newServer(look, o).handler() }
 
 func newServer(look Look, o Options) *server {
@@ -142,7 +140,7 @@ type server struct {
 	streams chan struct{}
 }
 
-// guard lets in who may look.
+// guard refuses requests without permission.
 func (s *server) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Content-Type-Options", "nosniff")
@@ -176,20 +174,20 @@ func (s *server) guard(next http.Handler) http.Handler {
 
 func (s *server) right(token string) bool { return same(token, s.o.Token) }
 
-// cookieValue stands for a token in a cookie, which cannot hold every letter.
+// cookieValue returns the token as a cookie, which cannot hold every character.
 func cookieValue(token string) string {
 	sum := sha256.Sum256([]byte("gpumem serve " + token))
 	return base64.RawURLEncoding.EncodeToString(sum[:])
 }
 
-// same takes as long for a wrong text as for a right one.
+// same compares in constant time.
 func same(a, b string) bool {
 	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
 }
 
-// passedOn reports whether a proxy says that it passes a request on for another. One
-// on this machine has this machine's address, so that says nothing of who asks.
+// passedOn reports whether a request has the header of a proxy. A proxy on this machine
+// has this machine's address, which says nothing about the client.
 func passedOn(h http.Header) bool {
 	for name := range h {
 		switch {
@@ -200,7 +198,8 @@ func passedOn(h http.Header) bool {
 	return false
 }
 
-// local says why a request is not from this machine to this machine, empty where it is.
+// local returns the reason why a request is not from this machine to this machine, empty
+// if it is.
 func local(r *http.Request) string {
 	if from, err := netip.ParseAddrPort(r.RemoteAddr); err != nil || !from.Addr().Unmap().IsLoopback() {
 		return "gpumem: without a token only this machine is answered; start gpumem serve with --token"
@@ -232,16 +231,16 @@ func (s *server) state(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(state) // who asked has gone
+	_ = json.NewEncoder(w).Encode(state) // the client may be gone
 }
 
-// events tells of each look until the client goes or the server ends.
+// events sends snapshots until the client closes or the server ends.
 func (s *server) events(w http.ResponseWriter, r *http.Request) {
 	select {
 	case s.streams <- struct{}{}:
 		defer func() { <-s.streams }()
 	default:
-		http.Error(w, "gpumem: as many watch as there is room for; try again later", http.StatusServiceUnavailable)
+		http.Error(w, "gpumem: too many clients; try again later", http.StatusServiceUnavailable)
 		return
 	}
 	w.Header().Set("Content-Type", "text/event-stream")
@@ -262,7 +261,7 @@ func (s *server) events(w http.ResponseWriter, r *http.Request) {
 			event = "trouble"
 			data, _ = json.Marshal(err.Error())
 		}
-		// Not every kind of connection can be given up on in time.
+		// Not every kind of connection has deadlines.
 		if err := out.SetWriteDeadline(time.Now().Add(patience)); err != nil && !errors.Is(err, http.ErrNotSupported) {
 			return
 		}
@@ -280,18 +279,18 @@ func (s *server) events(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// looks are shared by all who watch.
+// looks shares snapshots among all clients.
 type looks struct {
 	look Look
-	age  time.Duration // how old a look may be that is shown again
+	age  time.Duration // of a snapshot that may be sent again
 
-	turn  chan struct{} // holds one while somebody looks, who alone may use what follows
-	at    time.Time     // of the last look
+	turn  chan struct{} // holds one during a look; guards what follows
+	at    time.Time     // of the last snapshot
 	state *State        // not changed any more
 	err   error
 }
 
-// now is how things stand. Who comes while another looks waits for that.
+// now returns a snapshot. A request that comes during a look waits for it.
 func (l *looks) now(ctx context.Context) (*State, error) {
 	select {
 	case l.turn <- struct{}{}:
@@ -301,7 +300,7 @@ func (l *looks) now(ctx context.Context) (*State, error) {
 	}
 	if l.at.IsZero() || time.Since(l.at) > l.age {
 		state, err := l.look(ctx)
-		if ctx.Err() != nil { // who asked has gone: others ask again
+		if ctx.Err() != nil { // the client is gone: others look again
 			return nil, ctx.Err()
 		}
 		l.state, l.err, l.at = state, err, time.Now()

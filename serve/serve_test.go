@@ -16,12 +16,13 @@ import (
 	"time"
 
 	"gpumem/internal/test/browser"
+	"gpumem/machine"
 )
 
 // some is a look at things of which text must not be taken for markup.
 func some() *State {
 	return &State{
-		Time: time.Unix(1e9, 0), Title: "here", Driver: &Driver{Up: true},
+		Time: time.Unix(1e9, 0), Title: "here", Driver: &machine.Driver{Up: true},
 		Devices: []Device{{
 			Device: "cuda:0", Name: `NVIDIA "H200"`, UUID: "GPU-1", Total: 100 << 30, Used: 40 << 30, Free: 60 << 30, Told: true, Leased: 50 << 30,
 			Programs: []Program{

@@ -1,27 +1,27 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"gpumem/device/open"
+	"gpumem/machine"
+	"gpumem/machine/probe"
 	"gpumem/report"
 	"gpumem/size"
 )
 
 func devicesCommand() *cobra.Command {
-	var words []string
+	var specs []string
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "devices",
-		Short: "List GPUs, real and simulated, and who holds memory on them",
-		Long: `List GPUs, real and simulated, and who holds memory on them.
+		Short: "List GPUs, real and simulated, and their processes",
+		Long: `List GPUs, real and simulated, and the processes that hold memory on them.
 
 Without --device: every GPU that the driver shows, and the device that
 $GPUMEM_DEVICE names; without a driver and a named device there are none. With
@@ -40,19 +40,14 @@ pools, unified, mig, managed, host. Removing the file ends the device.`,
   gpumem devices --json
   gpumem devices --device sim@/dev/shm/gpu,total=24GiB,create
   gpumem devices --device sim@/dev/shm/gpu`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return fmt.Errorf("devices takes no words but flags, and got %q; to look at one device: gpumem devices --device %s", args[0], args[0])
-			}
-			return nil
-		},
+		Args: noWords("devices"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			list, driver, err := listDevices(words)
+			list, driver, err := probe.Devices(specs)
 			if err != nil {
 				return err
 			}
-			if note := driverNote(list, driver); note != "" {
-				fmt.Fprintln(cmd.ErrOrStderr(), "gpumem: "+oneLine(note))
+			if len(list) == 0 && driver != nil && driver.Why != "" {
+				writeNotes(cmd.ErrOrStderr(), []string{driver.Why})
 			}
 			if asJSON {
 				return writeDevicesJSON(cmd.OutOrStdout(), list, driver)
@@ -60,46 +55,13 @@ pools, unified, mig, managed, host. Removing the file ends the device.`,
 			return writeDevices(cmd.OutOrStdout(), list)
 		},
 	}
-	cmd.Flags().StringArrayVar(&words, "device", nil, "only this `DEVICE`: cuda:N, sim@FILE[,device=N] or sim:SIZE; repeat for several")
+	cmd.Flags().StringArrayVar(&specs, "device", nil, "only this `DEVICE`: cuda:N, sim@FILE[,device=N] or sim:SIZE; repeat for several")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
 
-// listDevices returns the devices that are named, or all there are. driver is nil
-// if they are named, and then need none or have one.
-func listDevices(words []string) (list []open.Listed, driver *open.Driver, err error) {
-	if len(words) == 0 {
-		list, d, err := open.All(os.LookupEnv)
-		return list, &d, err
-	}
-	specs := make([]open.Spec, len(words))
-	for i, w := range words { // all words are read before a file is made
-		if specs[i], err = open.Parse(w); err != nil {
-			return nil, nil, err
-		}
-	}
-	for _, s := range specs {
-		some, err := s.Status()
-		if err != nil {
-			return nil, nil, err
-		}
-		list = append(list, some...)
-	}
-	return list, nil, nil
-}
-
-// driverNote says why there is no device; "" where there is one, such as a simulated
-// one that the environment names.
-func driverNote(list []open.Listed, driver *open.Driver) string {
-	if len(list) > 0 || driver == nil {
-		return ""
-	}
-	return driver.Why
-}
-
-// deviceJSON is one device as scripts see it. The names of a state file
-// (index, name, total_bytes, used_bytes, display_active, processes) mean the
-// same here.
+// deviceJSON is a device in the JSON. The names of a state file (index, name,
+// total_bytes, used_bytes, display_active, processes) mean the same here.
 type deviceJSON struct {
 	Index       int           `json:"index"` // of the device among its kind: N of cuda:N
 	Device      string        `json:"device"`
@@ -130,10 +92,10 @@ type processJSON struct {
 	PID  int     `json:"pid"`
 	Name string  `json:"name"`
 	Kind string  `json:"kind"`
-	Used *uint64 `json:"used_bytes"` // null: the driver does not tell
+	Used *uint64 `json:"used_bytes"` // null if the driver does not report it
 }
 
-func writeDevicesJSON(w io.Writer, list []open.Listed, driver *open.Driver) error {
+func writeDevicesJSON(w io.Writer, list []open.Listed, driver *machine.Driver) error {
 	out := []deviceJSON{}
 	for _, d := range list {
 		j := deviceJSON{
@@ -151,24 +113,15 @@ func writeDevicesJSON(w io.Writer, list []open.Listed, driver *open.Driver) erro
 		}
 		out = append(out, j)
 	}
-	return encodeDevices(w, out, driver)
-}
-
-// encodeDevices writes devices, and the driver where all of them were asked for.
-func encodeDevices[D any](w io.Writer, devices []D, driver *open.Driver) error {
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	enc.SetEscapeHTML(false)
-	return enc.Encode(struct {
-		Devices []D          `json:"devices"`
-		Driver  *open.Driver `json:"driver,omitempty"`
-	}{devices, driver})
+	return encode(w, struct {
+		Devices []deviceJSON    `json:"devices"`
+		Driver  *machine.Driver `json:"driver,omitempty"`
+	}{out, driver})
 }
 
 func capability(d open.Listed) string { return fmt.Sprintf("%d.%d", d.CCMajor, d.CCMinor) }
 
-// writeDevices draws a table of the devices, one of the programs on them, and
-// what else a reader should know.
+// writeDevices writes a table of the devices, one of the programs on them, and notes.
 func writeDevices(w io.Writer, list []open.Listed) error {
 	if len(list) == 0 {
 		_, err := fmt.Fprintln(w, "no devices")
@@ -236,7 +189,7 @@ func display(d open.Listed) string {
 	return "off"
 }
 
-// traits are what is out of the ordinary about a device.
+// traits returns what is out of the ordinary about a device.
 func traits(d open.Listed) []string {
 	var out []string
 	if d.Reserved > 0 {

@@ -8,6 +8,8 @@ import (
 
 	"gpumem/device"
 	"gpumem/device/open"
+	"gpumem/machine"
+	"gpumem/machine/probe"
 	"gpumem/share"
 )
 
@@ -59,7 +61,7 @@ cuda:1: NVML: no permission
 
 func TestDevicesJSON(t *testing.T) {
 	var b bytes.Buffer
-	if err := writeDevicesJSON(&b, listed[:1], &open.Driver{Up: true}); err != nil {
+	if err := writeDevicesJSON(&b, listed[:1], &machine.Driver{Up: true}); err != nil {
 		t.Fatal(err)
 	}
 	const want = `{
@@ -116,7 +118,7 @@ func TestDevicesJSON(t *testing.T) {
 func TestNoDriverInventsNoDevice(t *testing.T) {
 	t.Setenv(open.EnvVar, "")
 	t.Setenv(share.EnvDir, t.TempDir())
-	if _, driver, err := listDevices(nil); err != nil || driver.Up {
+	if _, driver, err := probe.Devices(nil); err != nil || driver.Up {
 		t.Skip("NOT TESTED: a driver is here")
 	}
 	for _, args := range [][]string{{"devices"}, {"ps"}, {"top", "--once"}} {

@@ -1,28 +1,24 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/charmbracelet/x/term"
 	"github.com/spf13/cobra"
 
 	"gpumem/doctor"
-	"gpumem/dump"
-	"gpumem/internal/proc"
-	"gpumem/policy"
-	"gpumem/policy/frameworks"
+	"gpumem/doctor/answer"
+	"gpumem/machine"
+	"gpumem/machine/probe"
+	"gpumem/report"
 )
 
-// doctorFlags are what doctor is told besides its logs.
+// doctorFlags are the flags of doctor.
 type doctorFlags struct {
 	state   string
 	machine bool
@@ -81,11 +77,11 @@ Exit status: 0 whatever the answer is, 2 bad usage or bad input.`,
 	return cmd
 }
 
-// looks says whether this machine is to be looked at.
+// looks reports whether this machine is to be read.
 func (f *doctorFlags) looks() bool { return f.machine || f.hasPID }
 
-// logs checks what was asked for, and gives the logs to read; "" is an empty
-// one, where only the machine is asked about.
+// logs checks the flags, and returns the logs to read; "" is no log, where the question is
+// about the machine alone.
 func (f *doctorFlags) logs(files []string, terminal bool) ([]string, error) {
 	switch {
 	case f.state != "" && f.looks():
@@ -116,23 +112,7 @@ func (f *doctorFlags) logs(files []string, terminal bool) ([]string, error) {
 	return files, nil
 }
 
-// sameFile says whether two paths lead to one file that is there.
-func sameFile(a, b string) bool {
-	one, err := os.Stat(a)
-	if err != nil || !one.Mode().IsRegular() {
-		return false
-	}
-	two, err := os.Stat(b)
-	return err == nil && os.SameFile(one, two)
-}
-
-// A diagnosed is a log with its diagnosis.
-type diagnosed struct {
-	log string // what messages call it; empty: there is none
-	*doctor.Diagnosis
-}
-
-// diagnose does what the command is for. Nothing is printed before all is known:
+// diagnose reads the logs and writes the answers. Nothing is printed before all is known:
 // with an error stderr has that one line alone.
 func (f *doctorFlags) diagnose(ctx context.Context, logs []string, stdout, stderr io.Writer) error {
 	state, notes, err := f.readState(ctx)
@@ -141,33 +121,18 @@ func (f *doctorFlags) diagnose(ctx context.Context, logs []string, stdout, stder
 	}
 	line := newProgress(stderr)
 	defer line.clear()
-	var all []diagnosed
+	var all []answer.Answer
 	for _, name := range logs {
-		if name == "" {
-			d, err := doctor.Diagnose(strings.NewReader(""), state)
-			if err != nil {
-				return err
-			}
-			all = append(all, diagnosed{"", d})
-			continue
-		}
-		in, err := openLog(ctx, name, "a log", line)
-		if err != nil {
-			return err
-		}
-		d, err := doctor.Diagnose(in, state)
-		in.Close()
+		a, err := answer.Read(ctx, name, state, func(read, total int64) { line.bytes("reading", read, total) })
 		switch {
-		case in.failed != nil:
-			return in.failed
 		case err != nil:
-			return fmt.Errorf("%s: %w", in.Name(), err)
-		case in.size == 0 && !f.looks():
-			notes = append(notes, in.Name()+": the log is empty; messages often go to stderr: python train.py > train.log 2>&1")
-		case in.strange && d.Verdict == doctor.VerdictUnknown && d.Dump == nil:
-			notes = append(notes, in.Name()+": this is no text; a log is what the program printed")
+			return err
+		case a.Size == 0 && !f.looks():
+			notes = append(notes, a.Log+": the log is empty; messages often go to stderr: python train.py > train.log 2>&1")
+		case a.Binary && a.Verdict == doctor.VerdictUnknown && a.Dump == nil:
+			notes = append(notes, a.Log+": this is no text; a log is what the program printed")
 		}
-		all = append(all, diagnosed{in.Name(), d})
+		all = append(all, a)
 	}
 	line.clear()
 	if f.save != "" {
@@ -177,184 +142,76 @@ func (f *doctorFlags) diagnose(ctx context.Context, logs []string, stdout, stder
 		}
 		notes = append(notes, note)
 	}
-	for _, n := range notes {
-		fmt.Fprintln(stderr, "gpumem: "+oneLine(n))
-	}
+	writeNotes(stderr, notes)
 	if f.asJSON {
-		return writeDoctorJSON(stdout, all)
+		return answer.WriteJSON(stdout, all)
 	}
-	return writeDoctor(stdout, all, doctorWidth(stdout))
+	return answer.WriteText(stdout, all, doctorWidth(stdout))
 }
 
-// readState gives what is known of the machine, nil for nothing, and notes for
+// readState returns what is known of the machine, nil if nothing is, and notes for
 // stderr.
-func (f *doctorFlags) readState(ctx context.Context) (*doctor.State, []string, error) {
+func (f *doctorFlags) readState(ctx context.Context) (*machine.Snapshot, []string, error) {
 	switch {
 	case f.looks():
-		return f.machineState()
+		return f.readMachine()
 	case f.state == "":
 		return nil, nil, nil
 	}
-	in, err := openLog(ctx, f.state, "a state", nil)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer in.Close()
-	state, err := doctor.ReadState(in)
-	if in.failed != nil {
-		return nil, nil, in.failed
-	}
-	if err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", in.Name(), err)
-	}
-	return state, nil, nil
+	state, err := answer.ReadState(ctx, f.state)
+	return state, nil, err
 }
 
-// machineState is what gpumem ps --json shows, with the process of --pid.
-func (f *doctorFlags) machineState() (*doctor.State, []string, error) {
-	look, err := psLooker(f.devices)
+// readMachine reads this machine, and the process of --pid.
+func (f *doctorFlags) readMachine() (*machine.Snapshot, []string, error) {
+	_, s, err := startProbe(probe.Options{Devices: f.devices})
 	if err != nil {
 		return nil, nil, err
 	}
-	seen, err := look()
-	if err != nil {
-		return nil, nil, err
-	}
-	if len(seen.devices) == 0 {
-		seen.notes = []string{"this machine shows no GPU, so nothing is known of one; gpumem devices says why, and --device names one"}
-	}
-	var text bytes.Buffer
-	if err := writePsJSON(&text, seen); err != nil {
-		return nil, nil, err
-	}
-	state, err := doctor.ReadState(&text)
-	if err != nil {
-		return nil, nil, err
+	if len(s.Devices) == 0 {
+		s.Notes = []string{"this machine shows no GPU, so nothing is known of one; gpumem devices says why, and --device names one"}
 	}
 	if f.hasPID {
 		var note string
-		if state.Process, note, err = processState(f.pid); err != nil {
+		if s.Process, note, err = probe.Process(f.pid); err != nil {
 			return nil, nil, fmt.Errorf("--pid: %w", err)
 		}
 		if note != "" {
-			seen.notes = append(seen.notes, note)
+			s.Notes = append(s.Notes, note)
 		}
 	}
-	return state, seen.notes, nil
+	return s, s.Notes, nil
 }
 
-// processState is a running process: what it has loaded, and the variables about
-// GPU memory that it was started with. Others are nobody's business. A process
-// that hides its environment, as those with a title of their own do, still
-// shows what it has loaded; note says so.
-func processState(pid int) (state *doctor.ProcessState, note string, err error) {
-	loaded, err := proc.Frameworks(pid)
-	if err != nil {
-		return nil, "", err
-	}
-	state = &doctor.ProcessState{PID: pid, Frameworks: []string{}, Versions: map[string]string{}}
-	for _, f := range loaded {
-		state.Frameworks = append(state.Frameworks, f.Name)
-		if f.Version != "" {
-			state.Versions[f.Name] = f.Version
-		}
-	}
-	environ, err := proc.Environ(pid)
-	if err != nil {
-		return state, err.Error(), nil
-	}
-	env := policy.Environ(environ)
-	state.Env = map[string]string{}
-	for _, v := range frameworks.Variables {
-		if value, set := env.Lookup(v.Name); set {
-			state.Env[v.Name] = value
-		}
-	}
-	return state, "", nil
-}
-
-// saveTrace writes the recording of a dump. The file is there when it is whole,
-// or not at all. note says how to go on.
-func saveTrace(ctx context.Context, path string, d diagnosed) (note string, err error) {
-	name := d.log
+// saveTrace writes the recording of a dump, whole or not at all. note says how to go on.
+func saveTrace(ctx context.Context, path string, a answer.Answer) (note string, err error) {
+	name := a.Log
 	if name == "" {
 		name = "--save-trace"
 	}
 	switch {
-	case d.Dump == nil:
+	case a.Dump == nil:
 		return "", fmt.Errorf("%s: no dump of a whole pool in it, so there is none to save; XLA and TensorFlow print one when an allocation is refused", name)
-	case len(d.Dump.Regions) == 0:
+	case len(a.Dump.Regions) == 0:
 		return "", fmt.Errorf("%s: the dump has no lines for its chunks, so the pool cannot be rebuilt", name)
 	}
-	if err := writeWhole(ctx, path, d.Dump.Trace); err != nil {
+	if err := writeWhole(ctx, path, a.Dump.Trace); err != nil {
 		return "", fmt.Errorf("--save-trace: %w", err)
 	}
 	words := "the pool as it was dumped"
-	if !d.Dump.Complete {
+	if !a.Dump.Complete {
 		words = "what is left of the pool (the dump is not whole)"
 	}
-	return fmt.Sprintf("%s: %s; go on: gpumem replay %s %s", path, words, shellQuote(path), replayFlags(d.Dump)), nil
+	return fmt.Sprintf("%s: %s; go on: gpumem replay %s %s", path, words, report.ShellQuote(path), answer.ReplayFlags(a.Dump)), nil
 }
 
-// replayFlags make the pool that a dump's recording rebuilds: it has all of the
-// dump's bytes from the start, not rounded, and two ends if the dump had.
-func replayFlags(d *dump.Dump) string {
-	ends := ""
-	if slices.ContainsFunc(d.Regions, func(r dump.Region) bool {
-		return slices.ContainsFunc(r.Chunks, func(c dump.Chunk) bool { return c.Tag == dump.Upper })
-	}) {
-		ends = ",spatial=true"
+// doctorWidth is where lines are broken: at the screen's edge, but no further
+// than sentences are read with ease.
+func doctorWidth(w io.Writer) int {
+	if screen, ok := w.(*os.File); ok && term.IsTerminal(screen.Fd()) {
+		if width, _, err := term.GetSize(screen.Fd()); err == nil {
+			return max(textWidth, min(width, 100))
+		}
 	}
-	return fmt.Sprintf("--policy bfc:limit=%d%s --device sim:%[1]d,granularity=1", d.Pool, ends)
-}
-
-// checkMakable says whether the file of a flag can be made, as far as its folder tells:
-// before work that may take long. An empty path is none.
-func checkMakable(flag, path string) error {
-	if path == "" {
-		return nil
-	}
-	if st, err := os.Stat(path); err == nil && st.IsDir() {
-		return fmt.Errorf("%s: %s: is a directory; name a file in it", flag, path)
-	}
-	if _, err := os.Stat(filepath.Dir(path)); err != nil {
-		return fmt.Errorf("%s: %s: cannot be made: %w", flag, path, reason(err))
-	}
-	return nil
-}
-
-// reason is an error of a file without its path, which the message has already.
-func reason(err error) error {
-	var path *fs.PathError
-	if errors.As(err, &path) {
-		return path.Err
-	}
-	return err
-}
-
-// writeWhole makes a file of what write gives. A regular file is replaced at
-// the end; a pipe or a device is written to.
-func writeWhole(ctx context.Context, path string, write func(io.Writer) error) (err error) {
-	if real, err := filepath.EvalSymlinks(path); err == nil {
-		path = real
-	}
-	at, flags := fmt.Sprintf("%s.%d.tmp", path, os.Getpid()), os.O_CREATE|os.O_EXCL
-	if st, err := os.Stat(path); err == nil && !st.Mode().IsRegular() {
-		at, flags = path, 0
-	}
-	file, err := os.OpenFile(at, flags|os.O_WRONLY, 0o666)
-	if err != nil {
-		return fmt.Errorf("%s: cannot be made: %w", path, reason(err))
-	}
-	err = errors.Join(write(file), file.Close(), ctx.Err())
-	if at == path {
-		return err
-	}
-	if err == nil {
-		err = os.Rename(at, path)
-	}
-	if err != nil {
-		os.Remove(at)
-	}
-	return err
+	return textWidth
 }

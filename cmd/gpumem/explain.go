@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strconv"
 	"strings"
 	"unicode"
@@ -15,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"gpumem/device/open"
-	"gpumem/internal/proc"
+	"gpumem/machine/probe"
 	"gpumem/policy"
 	"gpumem/policy/explain"
 	"gpumem/policy/frameworks"
@@ -23,7 +22,7 @@ import (
 	"gpumem/size"
 )
 
-// visibleVar says which GPUs a program sees, and in which order.
+// visibleVar chooses the GPUs that a program sees, and their order.
 const visibleVar = "CUDA_VISIBLE_DEVICES"
 
 func explainCommand() *cobra.Command {
@@ -69,20 +68,23 @@ run on the CPU; 2 bad usage.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			q, err := ask(cmd, as, device, pid)
+			q, named, err := question(cmd, as, device, pid)
 			if err != nil {
 				return err
 			}
 			if cmd.Flags().Changed("diff") {
+				if named.Version != "" {
+					return fmt.Errorf("--diff names the releases: write --as %s alone, and got --as %s", named.Name, as)
+				}
 				return explainDiff(cmd, q, diff, args[0], asJSON)
 			}
-			a, err := explain.Environment(q.env, q.as, q.policyDevice())
+			a, err := explain.Environment(q.Env, q.As, q.On)
 			if err != nil {
 				return err
 			}
-			q.writeNotes(cmd.ErrOrStderr())
+			writeNotes(cmd.ErrOrStderr(), q.Notes)
 			if asJSON {
-				err = encode(cmd.OutOrStdout(), explainJSON{a, q.deviceJSON(), q.processJSON()})
+				err = encode(cmd.OutOrStdout(), explainJSON{a, q.About})
 			} else {
 				err = writeExplain(cmd.OutOrStdout(), q, a)
 			}
@@ -111,230 +113,27 @@ func knownFrameworks() []string {
 	return names
 }
 
-// A question is what is asked: an environment, a framework and a device.
-type question struct {
-	env       policy.Environment
-	as        frameworks.Release
-	versioned bool // --as names a version
-	device    open.Listed
-	freeKnown bool
-	gpus      int      // that the program sees; 0: not known
-	process   *process // nil: the environment is this program's own
-	notes     []string // for stderr
-}
-
-// A process is the one that --pid names.
-type process struct {
-	pid        int
-	frameworks []proc.Framework
-	holds      *uint64 // bytes of the device; nil: the driver does not tell
-}
-
-// ask reads the flags, and what they point at.
-func ask(cmd *cobra.Command, as, device string, pid int) (*question, error) {
-	q := &question{as: frameworks.Release{Name: "jax"}}
+// question reads the flags, and what they point at.
+func question(cmd *cobra.Command, as, device string, pid int) (q *probe.Question, framework frameworks.Release, err error) {
 	if cmd.Flags().Changed("as") {
-		f, err := frameworks.ParseRelease(as)
-		if err != nil {
-			return nil, fmt.Errorf("--as: %w", err)
+		if framework, err = frameworks.ParseRelease(as); err != nil {
+			return nil, framework, fmt.Errorf("--as: %w", err)
 		}
-		q.as, q.versioned = f, f.Version != ""
 	}
-	environ := os.Environ()
+	var of *probe.Running
 	if cmd.Flags().Changed("pid") {
-		var err error
-		if environ, err = proc.Environ(pid); err != nil {
-			return nil, fmt.Errorf("--pid: %w", err)
-		}
-		q.process = &process{pid: pid}
-		if q.process.frameworks, err = proc.Frameworks(pid); err != nil {
-			return nil, fmt.Errorf("--pid: %w", err)
-		}
-		q.chooseLoaded(cmd.Flags().Changed("as"))
-	}
-	q.env = policy.Environ(environ)
-	if q.process != nil {
-		q.env = environmentOf(pid, environ)
-	}
-
-	spec, note, err := open.Choose(device, os.LookupEnv, false)
-	if err != nil {
-		return nil, err
-	}
-	list, err := spec.Status()
-	if err != nil {
-		return nil, err
-	}
-	q.setDevice(list[0])
-	if note != "" {
-		q.note("%s", note)
-	}
-	theirs, ours := q.env.Get(visibleVar), os.Getenv(visibleVar)
-	if theirs == ours {
-		q.gpus = countGPUs(spec)
-	} else if spec.Kind == open.CUDA && device == "" {
-		q.note("process %d has %s=%q and this program %q: %s may be another GPU there; --device chooses", pid, visibleVar, theirs, ours, spec.Text)
-	}
-	return q, nil
-}
-
-// environmentOf is a process's environment, with the files that its values name
-// where the process finds them.
-func environmentOf(pid int, environ []string) policy.Environment {
-	return policy.Environ(environ).In(fmt.Sprintf("/proc/%d/root", pid), fmt.Sprintf("/proc/%d/cwd", pid))
-}
-
-// countGPUs is how many there are of the kind of a device.
-func countGPUs(spec open.Spec) int {
-	var list []open.Listed
-	var err error
-	switch spec.Kind {
-	case open.Private:
-		return 1
-	case open.Shared:
-		list, err = open.Spec{Kind: open.Shared, File: spec.File, All: true}.Status()
-	case open.CUDA:
-		list, _, err = open.All(func(string) (string, bool) { return "", false })
-	}
-	if err != nil {
-		return 0
-	}
-	return len(list)
-}
-
-func (q *question) note(format string, args ...any) {
-	q.notes = append(q.notes, fmt.Sprintf(format, args...))
-}
-
-// writeNotes is called when nothing can fail any more: with an error stderr has
-// that one line alone.
-func (q *question) writeNotes(w io.Writer) {
-	for _, n := range q.notes {
-		fmt.Fprintln(w, "gpumem: "+oneLine(n))
-	}
-}
-
-// chooseLoaded takes the framework, or the release of the one that was named,
-// from what the process has loaded.
-func (q *question) chooseLoaded(named bool) {
-	p := q.process
-	chosen := named
-	var others []string
-	for _, f := range p.frameworks {
-		loaded := frameworks.Release{Name: f.Name, Version: f.Version}.String()
-		_, err := frameworks.ParseRelease(f.Name)
-		switch {
-		case named && f.Name != q.as.Name:
-		case named && q.versioned:
-		case err != nil:
-			q.note("process %d has loaded %s, which this version does not explain", p.pid, loaded)
-		case named || !chosen:
-			q.take(f)
-			chosen = true
-		default:
-			others = append(others, loaded)
+		if of, err = probe.ReadRunning(pid); err != nil {
+			return nil, framework, fmt.Errorf("--pid: %w", err)
 		}
 	}
-	if !chosen {
-		q.note("process %d has loaded no framework known here: explained as jax; --as names another", p.pid)
-	}
-	if len(others) > 0 {
-		q.note("process %d has also loaded %s; --as names the one to explain", p.pid, strings.Join(others, ", "))
-	}
-}
-
-// take makes a loaded framework the one to explain.
-func (q *question) take(f proc.Framework) {
-	q.as = frameworks.Release{Name: f.Name, Version: f.Version}
-	if f.Version == "" {
-		q.note("process %d: the release of %s cannot be told: the newest is explained; --as %s@VERSION names it", q.process.pid, f.Name, f.Name)
-	} else if _, err := frameworks.ParseRelease(q.as.String()); err != nil {
-		q.note("process %d: %v; the newest is explained", q.process.pid, err)
-		q.as.Version = ""
-	}
-}
-
-// setDevice takes in what is seen of the device.
-func (q *question) setDevice(d open.Listed) {
-	q.device = d
-	// Where the driver does not tell what is free it does not tell what is
-	// used, either.
-	q.freeKnown = d.Free > 0 || d.Used > 0
-	for _, n := range d.Notes {
-		q.note("%s: %s", d.Words, n)
-	}
-	if q.process == nil {
-		return
-	}
-	for _, p := range d.Processes {
-		if p.PID != q.process.pid || !p.Known {
-			continue
-		}
-		sum := p.Used
-		if h := q.process.holds; h != nil { // one that computes and draws
-			sum = max(sum, *h)
-		}
-		q.process.holds = &sum
-	}
-}
-
-// policyDevice is the device as the framework finds it when it starts. What
-// the process of --pid holds was free then.
-func (q *question) policyDevice() policy.Device {
-	d := q.device
-	free := d.Free
-	if !q.freeKnown {
-		free = d.Total
-	}
-	if q.process != nil && q.process.holds != nil {
-		free = min(d.Total, free+*q.process.holds)
-	}
-	return policy.Device{Ordinal: d.Ordinal, Total: d.Total, Free: free, Granularity: d.Granularity, CCMajor: d.CCMajor, NoPages: !d.HasPages}
+	q, err = probe.Ask(framework, device, of)
+	return q, framework, err
 }
 
 // explainJSON is an answer with what it is about.
 type explainJSON struct {
 	explain.Answer
-	Device  deviceSeen   `json:"device"`
-	Process *processSeen `json:"process,omitempty"`
-}
-
-type deviceSeen struct {
-	Words string  `json:"device"` // for --device
-	Name  string  `json:"name"`
-	Total uint64  `json:"total_bytes"`
-	Free  *uint64 `json:"free_bytes"` // null: the driver does not tell
-}
-
-type processSeen struct {
-	PID        int             `json:"pid"`
-	Frameworks []frameworkSeen `json:"frameworks"`
-	Holds      *uint64         `json:"used_bytes"` // of the device; null: the driver does not tell
-}
-
-type frameworkSeen struct {
-	Name    string `json:"name"`
-	Version string `json:"version"` // empty: not known
-	Path    string `json:"path"`
-}
-
-func (q *question) deviceJSON() deviceSeen {
-	d := deviceSeen{Words: q.device.Words, Name: q.device.Name, Total: q.device.Total}
-	if q.freeKnown {
-		d.Free = &q.device.Free
-	}
-	return d
-}
-
-func (q *question) processJSON() *processSeen {
-	if q.process == nil {
-		return nil
-	}
-	p := &processSeen{PID: q.process.pid, Frameworks: []frameworkSeen{}, Holds: q.process.holds}
-	for _, f := range q.process.frameworks {
-		p.Frameworks = append(p.Frameworks, frameworkSeen(f))
-	}
-	return p
+	probe.About
 }
 
 func encode(w io.Writer, v any) error {
@@ -345,25 +144,22 @@ func encode(w io.Writer, v any) error {
 }
 
 // explainDiff is --diff: the same question of two releases.
-func explainDiff(cmd *cobra.Command, q *question, a, b string, asJSON bool) error {
-	if cmd.Flags().Changed("as") && q.versioned {
-		return fmt.Errorf("--diff names the releases: write --as %s alone, and got --as %s", q.as.Name, q.as.String())
-	}
+func explainDiff(cmd *cobra.Command, q *probe.Question, a, b string, asJSON bool) error {
 	var answers [2]explain.Answer
 	for i, word := range []string{a, b} {
-		f, err := parseSide(word, q.as.Name)
+		f, err := parseSide(word, q.As.Name)
 		if err == nil {
-			answers[i], err = explain.Environment(q.env, f, q.policyDevice())
+			answers[i], err = explain.Environment(q.Env, f, q.On)
 		}
 		if err != nil {
 			return fmt.Errorf("--diff: %w", err)
 		}
 	}
 	d := explain.Compare(answers[0], answers[1])
-	q.writeNotes(cmd.ErrOrStderr())
+	writeNotes(cmd.ErrOrStderr(), q.Notes)
 	var err error
 	if asJSON {
-		err = encode(cmd.OutOrStdout(), comparedJSON{d, q.deviceJSON(), q.processJSON()})
+		err = encode(cmd.OutOrStdout(), comparedJSON{d, q.About})
 	} else {
 		err = writeDiff(cmd.OutOrStdout(), q, d)
 	}
@@ -387,22 +183,21 @@ func parseSide(word, framework string) (frameworks.Release, error) {
 // comparedJSON is a comparison with what it is about.
 type comparedJSON struct {
 	explain.Comparison
-	Device  deviceSeen   `json:"device"`
-	Process *processSeen `json:"process,omitempty"`
+	probe.About
 }
 
 // writeExplain is the answer for people, the news first: what happens, then why,
 // then what to write instead.
-func writeExplain(w io.Writer, q *question, a explain.Answer) error {
-	t := text{env: q.env}
+func writeExplain(w io.Writer, q *probe.Question, a explain.Answer) error {
+	t := text{env: q.Env}
 	t.about(q, a.Release())
 	summary := a.Summary()
 	t.line("%s", summary)
-	if a.Preallocate && a.First > 0 && q.gpus > 1 {
-		if value, set := q.env.Lookup(visibleVar); set {
-			t.line("As much on each of the %d GPUs of %s=%s.", q.gpus, visibleVar, readable(value))
+	if a.Preallocate && a.First > 0 && q.GPUs > 1 {
+		if value, set := q.Env.Lookup(visibleVar); set {
+			t.line("As much on each of the %d GPUs of %s=%s.", q.GPUs, visibleVar, readable(value))
 		} else {
-			t.line("As much on each of the machine's %d GPUs: %s is not set.", q.gpus, visibleVar)
+			t.line("As much on each of the machine's %d GPUs: %s is not set.", q.GPUs, visibleVar)
 		}
 	}
 	for i, p := range a.Pools {
@@ -443,34 +238,34 @@ func writeExplain(w io.Writer, q *question, a explain.Answer) error {
 }
 
 // about is what the answer is about.
-func (t *text) about(q *question, releases string) {
-	t.line("%s on %s", releases, q.deviceLine())
-	if q.process != nil {
-		t.line("Process %d, by the environment that it was started with: what it set itself later is not seen.", q.process.pid)
+func (t *text) about(q *probe.Question, releases string) {
+	t.line("%s on %s", releases, deviceLine(q))
+	if q.Process != nil {
+		t.line("Process %d, by the environment that it was started with: what it set itself later is not seen.", q.Process.PID)
 	}
 }
 
 // deviceLine is the device in a few words.
-func (q *question) deviceLine() string {
-	d := q.device
-	s := d.Words
-	if d.Name != d.Words && d.Name != "" {
+func deviceLine(q *probe.Question) string {
+	d := q.Device
+	s := d.Spec
+	if d.Name != d.Spec && d.Name != "" {
 		s += ", " + d.Name
 	}
 	s += ": " + size.Format(d.Total)
 	switch {
-	case !q.freeKnown:
+	case d.Free == nil:
 		s += ", how much of it is free is not known"
-	case d.Free == d.Total:
+	case *d.Free == d.Total:
 		s += ", all of it free"
 	default:
-		s += ", " + size.Format(d.Free) + " free"
+		s += ", " + size.Format(*d.Free) + " free"
 	}
 	if d.Unified {
 		s += ", shared with the host's programs"
 	}
-	if q.process != nil && q.process.holds != nil {
-		s += fmt.Sprintf(", %s held by process %d", size.Format(*q.process.holds), q.process.pid)
+	if p := q.Process; p != nil && p.Used != nil {
+		s += fmt.Sprintf(", %s held by process %d", size.Format(*p.Used), p.PID)
 	}
 	return s
 }
@@ -487,8 +282,8 @@ func poolLine(p policy.Pool) string {
 }
 
 // writeDiff is the comparison for people.
-func writeDiff(w io.Writer, q *question, d explain.Comparison) error {
-	t := text{env: q.env}
+func writeDiff(w io.Writer, q *probe.Question, d explain.Comparison) error {
+	t := text{env: q.Env}
 	nameA, nameB := d.A.Release(), d.B.Release()
 	t.about(q, nameA+" and "+nameB)
 	t.section("")
@@ -633,14 +428,4 @@ func readable(value string) string {
 	return value
 }
 
-// clean is oneLine for a text with blanks in front, and no word in it is longer
-// than a line.
-func clean(s string) string {
-	text := oneLine(s)
-	indent := s[:len(s)-len(strings.TrimLeft(s, " "))]
-	words := strings.Split(text, " ")
-	for i, w := range words {
-		words[i] = shorten(w, textWidth-len(indent)-2)
-	}
-	return indent + strings.Join(words, " ")
-}
+func clean(s string) string { return report.Clean(s, textWidth) }

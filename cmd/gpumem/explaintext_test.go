@@ -10,8 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"gpumem/device"
-	"gpumem/device/open"
+	"gpumem/machine/probe"
 	"gpumem/policy"
 	"gpumem/policy/explain"
 	"gpumem/policy/frameworks"
@@ -19,20 +18,20 @@ import (
 )
 
 // asked is a question on a device of 80 GiB.
-func asked(environ ...string) *question {
-	q := &question{env: policy.Environ(environ)}
-	q.setDevice(open.Listed{Words: "cuda:0", Status: device.Status{
-		Info: device.Info{Name: "NVIDIA H200", Total: 80 << 30}, Free: 79 << 30, Used: 1 << 30,
-	}})
-	return q
+func asked(environ ...string) *probe.Question {
+	free := uint64(79 << 30)
+	return &probe.Question{
+		Env: policy.Environ(environ), On: policy.Device{Total: 80 << 30, Free: free, NoPages: true},
+		About: probe.About{Device: probe.Device{Spec: "cuda:0", Name: "NVIDIA H200", Total: 80 << 30, Free: &free}},
+	}
 }
 
 // TestWriteExplain: the whole of what people read, with one of everything. The
 // answer is not one that any framework gives.
 func TestWriteExplain(t *testing.T) {
 	q := asked("GOOD=1", "LONG="+strings.Repeat("x", 200), "ODD=two\nlines\x1b[31m", "EMPTY=")
-	q.process = &process{pid: 7}
-	q.gpus = 8
+	q.Process = &probe.Running{PID: 7}
+	q.GPUs = 8
 	host := uint64(64 << 30)
 	a := explain.Answer{
 		Framework: "jax", Version: "0.11.0", Preallocate: true, First: 1 << 30, Gets: 1 << 30, Read: "once, at the start",
@@ -231,7 +230,7 @@ func TestExplainAnything(t *testing.T) {
 		}
 		q := asked(environ...)
 		as := frameworks.Release{Name: rapid.SampledFrom(knownFrameworks()).Draw(t, "as")}
-		a, err := explain.Environment(q.env, as, q.policyDevice())
+		a, err := explain.Environment(q.Env, as, q.On)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -248,7 +247,7 @@ func TestExplainAnything(t *testing.T) {
 				t.Errorf("%q", line)
 			}
 		}
-		if err := encode(&b, explainJSON{a, q.deviceJSON(), nil}); err != nil {
+		if err := encode(&b, explainJSON{a, q.About}); err != nil {
 			t.Error(err)
 		}
 	})

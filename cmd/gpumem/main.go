@@ -16,14 +16,13 @@ import (
 	"os/signal"
 	"runtime"
 	"slices"
-	"strings"
 	"syscall"
-	"unicode"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"gpumem/internal/input"
+	"gpumem/report"
 )
 
 // Exit statuses that scripts rely on.
@@ -185,19 +184,4 @@ func noEmptyFlags(cmd *cobra.Command) (err error) {
 	return err
 }
 
-// oneLine makes one printable line of a message, whatever it quotes.
-func oneLine(s string) string {
-	var lines []string
-	for _, l := range strings.FieldsFunc(s, func(r rune) bool { return r == '\n' || r == '\r' }) {
-		if l = strings.TrimSpace(l); l != "" {
-			lines = append(lines, l)
-		}
-	}
-	s = strings.ReplaceAll(strings.Join(lines, "; "), "?; ", "? ")
-	return strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) && r != ' ' {
-			return '?'
-		}
-		return r
-	}, s)
-}
+func oneLine(s string) string { return report.OneLine(s) }

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"gpumem/report"
 	"gpumem/size"
 )
 
@@ -61,16 +62,7 @@ func (p *progress) line(format string, args ...any) {
 // breaks cannot be taken away.
 const progressWidth = 78
 
-// shorten takes the middle out of a text that is too long. What is being done is at
-// its end, the policy at its front.
-func shorten(s string, width int) string {
-	r := []rune(s)
-	if len(r) <= width {
-		return s
-	}
-	front := (width - 3) / 2
-	return string(r[:front]) + "..." + string(r[len(r)-(width-3-front):])
-}
+func shorten(s string, width int) string { return report.Shorten(s, width) }
 
 // clear takes the line away.
 func (p *progress) clear() {

@@ -1,78 +1,60 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"io"
-	"maps"
-	"os"
-	"path/filepath"
-	"runtime"
-	"slices"
+	"strconv"
 	"strings"
-	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
-	gpu "gpumem/device"
-	"gpumem/device/open"
-	"gpumem/internal/proc"
-	"gpumem/policy"
-	"gpumem/policy/explain"
-	"gpumem/policy/frameworks"
-	"gpumem/share"
-	"gpumem/share/hook"
+	"gpumem/machine"
+	"gpumem/machine/probe"
+	"gpumem/report"
+	"gpumem/size"
 )
 
 func psCommand() *cobra.Command {
-	var words []string
+	var o probe.Options
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "ps",
-		Short: "Show every program on every GPU: whose it is, what it holds, what it asks for",
-		Long: `Show every program on every GPU: its process, user, age and command, what it
-holds, its lease, its framework, and what its environment asks for. Programs
-that have a lease and hold nothing yet are there, and who waits for one, in
-turn. Where several programs share a lease, and where the program of a lease has
-ended and left it to another process, that is said.
+		Short: "List the programs on each GPU and their memory",
+		Long: `List the programs on each GPU: process, user, age, command, memory in use, lease,
+framework, and the memory that its environment asks for. Programs with a lease
+and no memory yet are listed, too, and those that wait for a lease, in their
+order. Notes say where several programs share a lease, and where the program of
+a lease has ended and left it to another process.
 
-"parent gone" marks a program that the one that started it has left behind, such
-as a worker whose parent was killed. What cannot be told is said to be so: in a
-container the driver may know programs by other numbers. Nothing is ended.
+"parent gone" marks a program whose parent has ended, such as a worker whose
+parent was killed. In a container the driver may report other process numbers;
+then a program is unknown, with the reason. ps changes nothing.
 
-Without --device: every GPU that the driver shows, and the device that
-$GPUMEM_DEVICE names; without a driver and a named device there are none. --json
-is a state file for gpumem doctor, in which driver.up says whether the driver
-answers.`,
+Without --device it lists every GPU of the driver and the device of
+$GPUMEM_DEVICE; without a driver and a named device there are none. --json
+writes a state file for gpumem doctor, in which driver.up says whether the
+driver answers.`,
 		Example: `  gpumem ps
   gpumem ps --device sim@/dev/shm/gpu
   gpumem ps --json > state.json`,
 		Args: noWords("ps"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			look, err := psLooker(words)
+			_, s, err := startProbe(o)
 			if err != nil {
 				return err
 			}
-			state, err := look()
-			if err != nil {
-				return err
-			}
-			state.writeNotes(cmd.ErrOrStderr())
-			if asJSON {
-				return writePsJSON(cmd.OutOrStdout(), state)
-			}
-			_, err = io.WriteString(cmd.OutOrStdout(), psText(state, 0))
-			return err
+			return writeSnapshot(cmd, s, asJSON, func() string { return psText(s, 0) })
 		},
 	}
-	psFlags(cmd, &words, &asJSON)
+	psFlags(cmd, &o, &asJSON)
 	return cmd
 }
 
 // psFlags are those that ps and top share.
-func psFlags(cmd *cobra.Command, words *[]string, asJSON *bool) {
-	cmd.Flags().StringArrayVar(words, "device", nil, "only this `DEVICE`: cuda:N or sim@FILE[,device=N]; repeat for several")
+func psFlags(cmd *cobra.Command, o *probe.Options, asJSON *bool) {
+	cmd.Flags().StringArrayVar(&o.Devices, "device", nil, "only this `DEVICE`: cuda:N or sim@FILE[,device=N]; repeat for several")
 	cmd.Flags().BoolVar(asJSON, "json", false, "print JSON")
 }
 
@@ -85,396 +67,338 @@ func noWords(command string) cobra.PositionalArgs {
 	}
 }
 
-// A psState is who uses which GPU, at one moment.
-type psState struct {
-	at      time.Time
-	devices []psDevice
-	driver  *open.Driver // nil: not asked for
-	notes   []string     // for stderr
-}
-
-type psDevice struct {
-	open.Listed
-	programs []psProgram   // what holds most first
-	leased   uint64        // bytes, by all leases
-	waiting  []share.Entry // whose turn is next first
-}
-
-// A psProgram holds memory on a device, or a lease there.
-type psProgram struct {
-	gpu.Process
-	lease  *psLease         // that it is under; several are added up
-	info   *proc.Info       // nil: not told
-	why    string           // it is not told
-	loaded []proc.Framework // nil: none, or not told
-	opaque bool             // what it has loaded is not told
-	left   *share.Entry     // the lease whose program has ended and left it to this one
-	hooked *bool            // its environment has the Python hook; nil: it is in no lease, or not told
-	asks   *explain.Answer  // nil: it has no framework that is known here, or not told
-}
-
-// A psLease is all leases of one process on a device.
-type psLease struct {
-	share.Entry        // of the first; Bytes of all
-	programs    int    // that use the device under it
-	used        uint64 // bytes, by those of which it is known
-}
-
-// psLeases are those of this machine, and all on the devices with these keys.
-var psLeases = func(keys []string) ([]share.Entry, error) {
-	if runtime.GOOS != "linux" { // where nobody has a lease
-		return nil, nil
-	}
-	r, err := share.Open(os.Getenv(share.EnvDir))
+// startProbe takes the first snapshot at once: what is wrong with the flags shows now.
+func startProbe(o probe.Options) (*probe.Probe, *machine.Snapshot, error) {
+	p, err := probe.New(o)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return r.List(keys...) // with an error, those that can be read
+	s, err := p.Snapshot()
+	return p, s, err
 }
 
-// deviceKey is the device's name in the registry of leases, the same for
-// everyone who means that GPU; empty for one that nobody shares.
-func deviceKey(d open.Listed) string {
-	switch {
-	case !d.Simulated && d.UUID == "":
-		return fmt.Sprintf("cuda:%d", d.Ordinal)
-	case !d.Simulated:
-		return d.UUID
+// writeSnapshot writes the notes to stderr and a snapshot to stdout, as JSON or text.
+func writeSnapshot(cmd *cobra.Command, s *machine.Snapshot, asJSON bool, text func() string) error {
+	writeNotes(cmd.ErrOrStderr(), s.Notes)
+	if asJSON {
+		return encode(cmd.OutOrStdout(), s)
 	}
-	file, ok := strings.CutPrefix(d.Words, "sim@")
-	if !ok {
-		return ""
-	}
-	file, _, _ = strings.Cut(file, ",")
-	if abs, err := filepath.Abs(file); err == nil {
-		file = abs
-	}
-	if real, err := filepath.EvalSymlinks(file); err == nil {
-		file = real
-	}
-	return fmt.Sprintf("sim@%s,device=%d", file, d.Ordinal)
+	_, err := io.WriteString(cmd.OutOrStdout(), text())
+	return err
 }
 
-// psLooker reads the words of the devices; what it gives looks at them, as often
-// as it is called.
-func psLooker(words []string) (func() (*psState, error), error) {
-	for _, w := range words {
-		spec, err := open.Parse(w)
-		if err != nil {
-			return nil, err
-		}
-		if spec.Create != nil {
-			return nil, fmt.Errorf("device %q: create makes a device, and here one is looked at; make it with gpumem devices", w)
-		}
-	}
-	return func() (*psState, error) {
-		listed, driver, err := listDevices(words)
-		if err != nil {
-			return nil, err
-		}
-		state := &psState{at: time.Now(), driver: driver}
-		if note := driverNote(listed, driver); note != "" {
-			state.notes = append(state.notes, note)
-		}
-		var keys []string
-		for _, d := range listed {
-			if key := deviceKey(d); key != "" {
-				keys = append(keys, key)
-			}
-		}
-		leases, err := psLeases(keys)
-		if err != nil {
-			state.notes = append(state.notes, fmt.Sprintf("leases: %v", err))
-		}
-		state.fill(listed, leases)
-		return state, nil
-	}, nil
-}
-
-func (s *psState) writeNotes(w io.Writer) {
-	for _, n := range s.notes {
+// writeNotes writes a line for each note.
+func writeNotes(w io.Writer, notes []string) {
+	for _, n := range notes {
 		fmt.Fprintln(w, "gpumem: "+oneLine(n))
 	}
 }
 
-// psFacts is what the system tells of a process.
-type psFacts struct {
-	info             proc.Info
-	err              error // there is no more
-	loaded           []proc.Framework
-	environ          []string
-	loadErr, readErr error // of the two above
-}
-
-// psFactsOf looks at processes, several at once: the list of what a framework
-// has mapped is long, and the kernel writes it slowly.
-func psFactsOf(pids []int) map[int]*psFacts {
-	all := make([]psFacts, len(pids))
-	atOnce(len(pids), func(i int) {
-		f, pid := &all[i], pids[i]
-		if f.info, f.err = proc.Look(pid); f.err != nil {
-			return
+// psText writes a snapshot for people: a heading for each device and a table of its
+// programs, then those that wait, and what is unknown. width is that of the screen; 0 is
+// no screen, where nothing is left out.
+func psText(s *machine.Snapshot, width int) string {
+	if len(s.Devices) == 0 {
+		return "no devices\n"
+	}
+	var b strings.Builder
+	for i, d := range s.Devices {
+		if i > 0 {
+			b.WriteString("\n")
 		}
-		f.loaded, f.loadErr = proc.Frameworks(pid)
-		f.environ, f.readErr = proc.Environ(pid)
-	})
-	facts := map[int]*psFacts{}
-	for i, pid := range pids {
-		facts[pid] = &all[i]
-	}
-	return facts
-}
-
-// atOnce calls do for each number below n, as many at once as there are
-// processors.
-func atOnce(n int, do func(i int)) {
-	next := make(chan int)
-	var group sync.WaitGroup
-	for range min(n, runtime.GOMAXPROCS(0)) {
-		group.Go(func() {
-			for i := range next {
-				do(i)
-			}
-		})
-	}
-	for i := range n {
-		next <- i
-	}
-	close(next)
-	group.Wait()
-}
-
-// fill finds out about every program of the devices and leases.
-func (s *psState) fill(listed []open.Listed, leases []share.Entry) {
-	var pids []int
-	for _, d := range listed {
-		for _, p := range d.Processes {
-			pids = append(pids, p.PID)
-		}
-	}
-	for _, l := range leases {
-		if pid := seenAs(l); pid > 0 {
-			pids = append(pids, pid)
-		}
-	}
-	slices.Sort(pids)
-	facts := psFactsOf(slices.Compact(pids))
-	for _, d := range listed {
-		s.devices = append(s.devices, psDeviceOf(d, leases, facts))
-	}
-	s.explain(facts)
-}
-
-// explain fills in what programs ask for. It takes long, and programs that are
-// started together mostly ask for the same.
-func (s *psState) explain(facts map[int]*psFacts) {
-	same := map[string][]*psProgram{}
-	devices := map[string]policy.Device{}
-	for _, d := range s.devices {
-		for i := range d.programs {
-			p := &d.programs[i]
-			if len(p.loaded) == 0 || p.opaque {
-				continue
-			}
-			on := p.found(d)
-			key := fmt.Sprintf("%v %v %q", on, p.loaded, slices.DeleteFunc(slices.Clone(facts[p.PID].environ), everyday))
-			same[key] = append(same[key], p)
-			devices[key] = on
-		}
-	}
-	keys := slices.Collect(maps.Keys(same))
-	atOnce(len(keys), func(i int) {
-		all := same[keys[i]]
-		asks := asksFor(environmentOf(all[0].PID, facts[all[0].PID].environ), all[0].loaded, devices[keys[i]])
-		for _, p := range all {
-			p.asks = asks
-		}
-	})
-}
-
-// everyday says whether a line of an environment is of a variable that shells
-// set anew for each program.
-func everyday(line string) bool {
-	name, _, _ := strings.Cut(line, "=")
-	return slices.Contains([]string{"_", "PWD", "OLDPWD", "SHLVL", "HOSTNAME"}, name)
-}
-
-// found is the device as a program found it: what it holds was free then.
-func (p *psProgram) found(d psDevice) policy.Device {
-	free := d.Free + p.Used
-	if d.Free == 0 && d.Used == 0 { // not told
-		free = d.Total
-	}
-	return policy.Device{Ordinal: d.Ordinal, Total: d.Total, Free: min(d.Total, free), Granularity: d.Granularity, CCMajor: d.CCMajor}
-}
-
-// seenAs returns the process of a lease by its number here, 0 if there is none to
-// be seen.
-func seenAs(l share.Entry) int {
-	switch {
-	case l.PID > 0 && !l.Elsewhere && !l.Ended:
-		return l.PID
-	case len(l.HeldBy) > 0:
-		return l.HeldBy[0].PID
-	}
-	return 0
-}
-
-// psProcess is a process; its number alone may be another's.
-type psProcess struct {
-	pid              int
-	start, namespace uint64
-}
-
-func processOf(l share.Entry) psProcess { return psProcess{l.PID, l.Start, l.Namespace} }
-
-func psDeviceOf(listed open.Listed, leases []share.Entry, facts map[int]*psFacts) psDevice {
-	d := psDevice{Listed: listed}
-	var held []share.Entry
-	of := map[psProcess]*psLease{}
-	var order []*psLease
-	key := deviceKey(listed)
-	for _, l := range leases {
-		if l.Device != key || key == "" {
-			continue
-		}
-		if l.State == share.Waits {
-			d.waiting = append(d.waiting, l)
-			continue
-		}
-		d.leased += l.Bytes
-		held = append(held, l)
-		if first := of[processOf(l)]; first != nil && l.PID > 0 {
-			first.Bytes += l.Bytes
-			continue
-		}
-		one := &psLease{Entry: l}
-		order = append(order, one)
-		of[processOf(l)] = one
-	}
-	slices.SortStableFunc(d.waiting, func(a, b share.Entry) int { return cmp.Compare(a.Place, b.Place) })
-
-	owners := share.NewOwners(held)
-	for _, p := range listed.Processes {
-		program := psProgram{Process: p}
-		program.tell(facts[p.PID], !d.Simulated)
-		if l, ok := owners.Of(p.PID); ok && program.info != nil {
-			program.lease = of[processOf(l)]
-			program.lease.programs++
-			program.lease.used += p.Used
-			program.leftBy(l)
-			program.findHook(facts[p.PID])
-		}
-		d.programs = append(d.programs, program)
-	}
-	for _, l := range order {
-		if l.programs > 0 {
-			continue
-		}
-		pid := seenAs(l.Entry)
-		program := psProgram{Process: gpu.Process{PID: pid}, lease: l}
-		if f := facts[pid]; f != nil && f.err == nil && (f.info.UID == l.UID || len(l.HeldBy) > 0) {
-			program.tell(f, false)
-			program.leftBy(l.Entry)
-			program.findHook(f)
+		psLine(&b, heading(d), width)
+		if len(d.Programs) == 0 {
+			psLine(&b, "  no program holds memory", width)
 		} else {
-			program.why = unseen(l.Entry)
+			psTable(&b, d, s.Time, width)
 		}
-		d.programs = append(d.programs, program)
-	}
-	d.sort("memory")
-	return d
-}
-
-// leftBy notes that a lease's own process has ended.
-func (p *psProgram) leftBy(l share.Entry) {
-	if l.Ended {
-		p.left = &l
-	}
-}
-
-// findHook fills in hooked, for a program of a lease. The folder of the hook in a
-// container is not this one's.
-func (p *psProgram) findHook(f *psFacts) {
-	if p.info != nil && p.info.Container == "" && f.readErr == nil {
-		hooked := hook.Found(f.environ)
-		p.hooked = &hooked
-	}
-}
-
-// unseen says why a lease's process is not shown.
-func unseen(l share.Entry) string {
-	switch {
-	case l.PID == 0:
-		return "the files of a lease are gone, and the process that holds it cannot be seen from here"
-	case l.Elsewhere:
-		return fmt.Sprintf("process %d of a lease is in another pid namespace, such as a container, and cannot be seen from here", l.PID)
-	case l.Ended:
-		return fmt.Sprintf("process %d has ended and left its lease to one that cannot be seen from here", l.PID)
-	}
-	return "its process cannot be seen from here"
-}
-
-// tell fills in who a program is. real: a driver gave its number, which is the
-// machine's; here another process may have the same.
-func (p *psProgram) tell(f *psFacts, real bool) {
-	switch {
-	case f.err != nil:
-		p.why = f.err.Error()
-	case p.Name != "" && p.Name != f.info.Name:
-		p.why = fmt.Sprintf("process %d is %s here, and the GPU's is %s: its number is another one's here", p.PID, f.info.Name, p.Name)
-	case real && !proc.HostPIDs() && !usesGPU(p.PID):
-		p.why = fmt.Sprintf("process %d here has no GPU open: the GPU's is another, outside this container", p.PID)
-	default:
-		p.info, p.loaded, p.opaque = &f.info, f.loaded, f.loadErr != nil || len(f.loaded) > 0 && f.readErr != nil
-	}
-}
-
-// usesGPU says whether a process has the driver open: NVIDIA's, or Windows'
-// under WSL.
-func usesGPU(pid int) bool {
-	for _, prefix := range []string{"/dev/nvidia", "/dev/dxg"} {
-		if ok, _ := proc.Opens(pid, prefix); ok {
-			return true
-		}
-	}
-	return false
-}
-
-// asksFor is what an environment asks for in the words of the first framework
-// that is known here, of its release where that is known.
-func asksFor(env policy.Environment, loaded []proc.Framework, d policy.Device) *explain.Answer {
-	for _, f := range loaded {
-		for _, version := range []string{f.Version, ""} {
-			if a, err := explain.Environment(env, frameworks.Release{Name: f.Name, Version: version}, d); err == nil {
-				return &a
+		said := map[*machine.Lease]bool{}
+		for _, p := range d.Programs {
+			if l := p.Lease; l != nil && l.Programs > 1 && !said[l] {
+				said[l] = true
+				psLine(&b, "  "+sharedLine(l), width)
 			}
 		}
+		for _, p := range d.Programs {
+			if p.Hooked != nil && !*p.Hooked {
+				psLine(&b, "  "+unhookedLine(p), width)
+			}
+		}
+		for _, l := range d.Waiting {
+			psLine(&b, "  "+waitingLine(l, s.Time), width)
+		}
+		unknown := map[string]bool{}
+		for _, p := range d.Programs {
+			if p.Unknown != "" && !unknown[p.Unknown] {
+				unknown[p.Unknown] = true
+				psLine(&b, "  unknown: "+oneLine(p.Unknown), width)
+			}
+		}
+		for _, n := range d.Notes {
+			psLine(&b, "  "+oneLine(n), width)
+		}
 	}
-	return nil
+	return b.String()
 }
 
-// sort orders the programs: "memory" those that hold most first, "pid", or
-// "age" the oldest first.
-func (d *psDevice) sort(by string) {
-	slices.SortStableFunc(d.programs, func(a, b psProgram) int {
-		switch by {
-		case "memory":
-			if c := cmp.Compare(b.Used, a.Used); c != 0 {
-				return c
-			}
-		case "age":
-			if a.info != nil && b.info != nil {
-				if c := a.info.Started.Compare(b.info.Started); c != 0 {
-					return c
+// psLine writes a line, wrapped where the screen is too narrow.
+func psLine(b *strings.Builder, line string, width int) {
+	if width > 0 {
+		line = report.Wrap(line, width)
+	}
+	for l := range strings.SplitSeq(line, "\n") {
+		b.WriteString(fit(l, width) + "\n")
+	}
+}
+
+// heading describes the device in one line.
+func heading(d machine.Device) string {
+	s := d.Spec
+	if d.Name != d.Spec && d.Name != "" {
+		s += " " + d.Name
+	}
+	s += ": " + size.Format(d.Total)
+	if d.Used == nil {
+		s += ", used unknown"
+	} else {
+		s += fmt.Sprintf(", %s used, %s free", size.Format(*d.Used), size.Format(*d.Free))
+	}
+	if d.Leased > 0 {
+		s += ", " + size.Format(d.Leased) + " leased"
+	}
+	if d.Display {
+		s += ", drives a display"
+	}
+	return oneLine(s)
+}
+
+// sharedLine describes a lease under which several programs use the device.
+func sharedLine(l *machine.Lease) string {
+	who := "one lease"
+	if l.Holder > 0 {
+		who = fmt.Sprintf("the lease of process %d", l.Holder)
+	}
+	text := fmt.Sprintf("%s: %d programs under it hold %s together, ", who, l.Programs, size.Format(l.InUse))
+	if l.InUse > l.Bytes {
+		return text + fmt.Sprintf("%s more than its %s; gpumem run --procs %d divides it", size.Format(l.InUse-l.Bytes), size.Format(l.Bytes), l.Programs)
+	}
+	return text + "of its " + size.Format(l.Bytes)
+}
+
+// unhookedLine describes a program of a lease whose environment lacks the hook.
+func unhookedLine(p machine.Program) string {
+	return fmt.Sprintf("process %d: its environment lacks the Python hook of its lease; "+
+		"if it runs Python, the lease does not limit TensorFlow, nor PyTorch before 2.10; keep the folder that gpumem run puts in PYTHONPATH", p.PID)
+}
+
+// waitingLine describes a program that waits for a lease.
+func waitingLine(l machine.Waiting, now time.Time) string {
+	place := "next"
+	if l.Place > 0 {
+		place = fmt.Sprintf("%d before it", l.Place)
+	}
+	if l.Stopped {
+		place += ", stopped: it is passed over"
+	}
+	wants := "all that can be shared"
+	if l.Wants > 0 {
+		wants = size.Format(l.Wants)
+	}
+	who := "a program"
+	if l.PID > 0 {
+		who = "process " + strconv.Itoa(l.PID)
+	}
+	if l.Elsewhere {
+		who += " of another pid namespace"
+	}
+	s := fmt.Sprintf("%s has waited for %s for %s (%s)", who, wants, age(now.Sub(l.Since)), place)
+	if command := commandLine(l.Command); command != "" {
+		s += ": " + command
+	}
+	return oneLine(s)
+}
+
+// psColumn is a column of the table of programs. Where the screen is too narrow those
+// with the highest rank are left out first; those with 0 stay.
+type psColumn struct {
+	title string
+	rank  int
+	cell  func(p machine.Program, now time.Time) string
+}
+
+var psColumns = []psColumn{
+	{">pid", 0, func(p machine.Program, _ time.Time) string { return dashZero(p.PID) }},
+	{"user", 4, func(p machine.Program, _ time.Time) string { return orDash(p.User) }},
+	{">age", 3, func(p machine.Program, now time.Time) string {
+		if p.Started == nil {
+			return "-"
+		}
+		return age(now.Sub(*p.Started))
+	}},
+	{">holds", 0, func(p machine.Program, _ time.Time) string {
+		switch {
+		case p.Used != nil:
+			return size.Format(*p.Used)
+		case p.Kind == "": // it has a lease alone
+			return "nothing yet"
+		}
+		return "unknown"
+	}},
+	{">lease", 2, func(p machine.Program, _ time.Time) string {
+		if p.Lease == nil {
+			return "-"
+		}
+		return size.Format(p.Lease.Bytes)
+	}},
+	{"framework", 5, func(p machine.Program, _ time.Time) string { return frameworksOf(p) }},
+	{"asks for", 6, func(p machine.Program, _ time.Time) string {
+		if p.Asks == nil {
+			return "-"
+		}
+		return p.Asks.Brief
+	}},
+	{"container", 7, func(p machine.Program, _ time.Time) string { return orDash(p.Container) }},
+	{"mark", 1, func(p machine.Program, _ time.Time) string {
+		switch {
+		case p.LeftBy > 0:
+			return fmt.Sprintf("left by %d", p.LeftBy)
+		case parentGone(p):
+			return "parent gone"
+		}
+		return "-"
+	}},
+	{"command", 0, func(p machine.Program, _ time.Time) string { return command(p) }},
+}
+
+// The width of a command without a screen, and the least on one before another column is
+// left out.
+const (
+	commandWidth = 60
+	commandLeast = 16
+)
+
+// psTable writes the programs of a device. An empty column is left out, but for those
+// that always stay.
+func psTable(b *strings.Builder, d machine.Device, now time.Time, width int) {
+	type column struct {
+		psColumn
+		cells []string
+		width int
+	}
+	var columns []column
+	for _, c := range psColumns {
+		f := column{psColumn: c, width: utf8.RuneCountInString(strings.TrimPrefix(c.title, ">"))}
+		filled := c.rank == 0
+		for _, p := range d.Programs {
+			cell := oneLine(c.cell(p, now))
+			filled = filled || cell != "-"
+			f.cells = append(f.cells, cell)
+			f.width = max(f.width, utf8.RuneCountInString(cell))
+		}
+		if filled {
+			columns = append(columns, f)
+		}
+	}
+	last := &columns[len(columns)-1] // the command, which takes what is left
+	last.width = min(last.width, commandWidth)
+	if width > 0 {
+		for {
+			others, worst := 2, -1 // two blanks before a column
+			for i, c := range columns[:len(columns)-1] {
+				others += c.width + 2
+				if c.rank > 0 && (worst < 0 || c.rank > columns[worst].rank) {
+					worst = i
 				}
-			} else if (a.info == nil) != (b.info == nil) {
-				if a.info != nil {
-					return -1
-				}
-				return 1
 			}
+			if worst < 0 || others+min(last.width, commandLeast) <= width {
+				last.width = max(width-others, 1)
+				break
+			}
+			columns = append(columns[:worst], columns[worst+1:]...)
+			last = &columns[len(columns)-1]
 		}
-		return cmp.Compare(a.PID, b.PID)
-	})
+	}
+	var titles []string
+	for _, c := range columns {
+		titles = append(titles, c.title)
+	}
+	table := report.NewTable(titles...)
+	for i := range d.Programs {
+		var row []string
+		for j, c := range columns {
+			cell := c.cells[i]
+			if j == len(columns)-1 {
+				cell = fit(cell, c.width)
+			}
+			row = append(row, cell)
+		}
+		table.Row(row...)
+	}
+	var text strings.Builder
+	_, _ = table.WriteTo(&text) // a Builder takes everything
+	for line := range strings.Lines(text.String()) {
+		b.WriteString(fit("  "+strings.TrimSuffix(line, "\n"), width) + "\n")
+	}
+}
+
+func fit(line string, width int) string { return report.Fit(line, width) }
+
+func dashZero(n int) string {
+	if n == 0 {
+		return "-"
+	}
+	return strconv.Itoa(n)
+}
+
+func parentGone(p machine.Program) bool { return p.ParentGone != nil && *p.ParentGone }
+
+// frameworksOf returns those that a program has loaded, with their releases.
+func frameworksOf(p machine.Program) string {
+	var all []string
+	for i, name := range p.Frameworks {
+		all = append(all, strings.TrimSuffix(name+" "+p.Releases[i], " "))
+	}
+	switch {
+	case len(all) > 0:
+		return strings.Join(all, ", ")
+	case p.Started != nil && p.Frameworks == nil:
+		return "unknown"
+	}
+	return "-"
+}
+
+// command is the program's command line, without the folder that it lies in.
+func command(p machine.Program) string {
+	switch {
+	case len(p.Command) > 0:
+		return commandLine(p.Command)
+	case p.Started != nil:
+		return "[" + p.Name + "]" // as ps does
+	}
+	return "unknown"
+}
+
+func commandLine(command []string) string {
+	if len(command) == 0 {
+		return ""
+	}
+	first := command[0]
+	if i := strings.LastIndexByte(first, '/'); i >= 0 && i+1 < len(first) && !strings.Contains(first, " ") {
+		first = first[i+1:]
+	}
+	return strings.Join(append([]string{first}, command[1:]...), " ")
+}
+
+// age formats a duration in at most two units: 5s, 3m, 2h05m, 3d04h.
+func age(d time.Duration) string {
+	seconds := max(0, int64(d/time.Second))
+	switch {
+	case seconds < 60:
+		return fmt.Sprintf("%ds", seconds)
+	case seconds < 3600:
+		return fmt.Sprintf("%dm", seconds/60)
+	case seconds < 86400:
+		return fmt.Sprintf("%dh%02dm", seconds/3600, seconds%3600/60)
+	}
+	return fmt.Sprintf("%dd%02dh", seconds/86400, seconds%86400/3600)
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -12,50 +11,46 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"gpumem/device"
-	"gpumem/device/open"
-	"gpumem/internal/proc"
-	"gpumem/policy"
-	"gpumem/policy/explain"
-	"gpumem/policy/frameworks"
+	"gpumem/machine"
 	"gpumem/share"
 )
 
 var psNow = time.Date(2026, 9, 21, 12, 0, 0, 0, time.UTC)
 
 // psExample is a state that has everything.
-func psExample(t testing.TB) *psState {
+func psExample(t testing.TB) *machine.Snapshot {
 	t.Helper()
-	info := func(pid int, ago time.Duration, command ...string) *proc.Info {
-		return &proc.Info{PID: pid, Parent: 1, User: "ann", Command: command, Name: "python3", Started: psNow.Add(-ago)}
+	known := func(pid int, ago time.Duration, command ...string) machine.Program {
+		gone, parent, started := false, 1, psNow.Add(-ago)
+		return machine.Program{PID: pid, Name: "python3", ParentGone: &gone, Parent: &parent, User: "ann", Command: command, Frameworks: []string{}, Started: &started}
 	}
-	asks := func(env ...string) *explain.Answer {
-		a, err := explain.Environment(policy.Environ(env), frameworks.Release{Name: "jax", Version: "0.4.30"}, policy.Device{Total: 80 << 30, Free: 80 << 30, CCMajor: 9})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return &a
+	gib := func(n uint64) *uint64 { n <<= 30; return &n }
+	first := known(11, 26*time.Hour, "/usr/bin/python3", "train.py")
+	first.Kind, first.Used, first.Frameworks, first.Releases = "compute", gib(20), []string{"jax"}, []string{"0.4.30"}
+	first.Asks = &machine.Asks{Framework: "jax", Version: "0.4.30", Summary: "Takes 20 GiB of the 80 GiB at the first operation, and keeps it.",
+		Brief: "20 GiB at once (1 warning)", Allocator: "bfc", First: 20 << 30, Limit: gib(20), Warnings: 1}
+	first.Lease = &machine.Lease{Bytes: 22 << 30, Programs: 1}
+	second := known(12, 65*time.Minute, "ray::f\x1b[31m")
+	second.Kind, second.Used, second.Frameworks, second.Container = "compute", gib(1), nil, "0123456789ab"
+	*second.ParentGone = true
+	fourth := known(14, 3*time.Second)
+	fourth.Lease = &machine.Lease{Bytes: 4 << 30}
+	var devices []machine.Device
+	for _, l := range listed {
+		devices = append(devices, machine.Device{Index: l.Ordinal, Spec: l.Words, Name: l.Name, UUID: l.UUID, Total: l.Total, Free: &l.Free, Used: &l.Used, Display: l.Display, Notes: l.Notes})
 	}
-	d := psDevice{
-		Listed: listed[0],
-		leased: 30 << 30,
-		programs: []psProgram{
-			{Process: device.Process{PID: 11, Name: "python3", Kind: "compute", Used: 20 << 30, Known: true}, info: info(11, 26*time.Hour, "/usr/bin/python3", "train.py"),
-				loaded: []proc.Framework{{Name: "jax", Version: "0.4.30"}}, asks: asks("XLA_PYTHON_CLIENT_MEM_FRACTION=.25", "TF_GPU_ALLOCATOR=cuda_malloc_async"),
-				lease: &psLease{Entry: share.Entry{Bytes: 22 << 30}, programs: 1}},
-			{Process: device.Process{PID: 12, Name: "python3", Kind: "compute", Used: 1 << 30, Known: true}, info: info(12, 65*time.Minute, "ray::f\x1b[31m"), opaque: true},
-			{Process: device.Process{PID: 13, Name: "Xorg", Kind: "graphics"}, why: "process 13: there is no such process"},
-			{Process: device.Process{PID: 14}, info: info(14, 3*time.Second), lease: &psLease{Entry: share.Entry{Bytes: 4 << 30}}},
-			{lease: &psLease{Entry: share.Entry{Bytes: 4 << 30, UID: 3999999999, Command: []string{"python3", "x.py"}}}, why: "its process cannot be seen from here"},
-		},
-		waiting: []share.Entry{
-			{Bytes: 30 << 30, PID: 15, Command: []string{"./a"}, Since: psNow.Add(-90 * time.Second)},
-			{Place: 1, Since: psNow.Add(-time.Second), Stopped: true},
-		},
+	d := &devices[0]
+	d.Leased = 30 << 30
+	d.Programs = []machine.Program{first, second,
+		{PID: 13, Name: "Xorg", Kind: "graphics", Unknown: "process 13: there is no such process"},
+		fourth,
+		{Lease: &machine.Lease{Bytes: 4 << 30}, User: "3999999999", Command: []string{"python3", "x.py"}, Unknown: "its process cannot be seen from here"},
 	}
-	d.programs[1].info.ParentGone = true
-	d.programs[1].info.Container = "0123456789ab"
-	return &psState{at: psNow, devices: []psDevice{d, {Listed: listed[1]}}}
+	d.Waiting = []machine.Waiting{
+		{Wants: 30 << 30, PID: 15, Command: []string{"./a"}, Since: psNow.Add(-90 * time.Second)},
+		{Place: 1, Since: psNow.Add(-time.Second), Stopped: true},
+	}
+	return &machine.Snapshot{Time: psNow, Devices: devices}
 }
 
 func TestPsText(t *testing.T) {
@@ -78,11 +73,11 @@ cuda:1 NVIDIA A100 MIG 1g.5gb: 4.75 GiB, 0 B used, 4.75 GiB free, drives a displ
 	if diff := cmp.Diff(want, psText(psExample(t), 0)); diff != "" {
 		t.Error(diff)
 	}
-	if got := psText(&psState{}, 0); got != "no devices\n" {
+	if got := psText(&machine.Snapshot{}, 0); got != "no devices\n" {
 		t.Errorf("%q", got)
 	}
-	blind := open.Listed{Words: "cuda:0", Status: device.Status{Info: device.Info{Name: "cuda:0", Total: 1 << 30}}}
-	if got := psText(&psState{devices: []psDevice{{Listed: blind}}}, 0); !strings.HasPrefix(got, "cuda:0: 1 GiB, used unknown\n") {
+	blind := machine.Device{Spec: "cuda:0", Name: "cuda:0", Total: 1 << 30}
+	if got := psText(&machine.Snapshot{Devices: []machine.Device{blind}}, 0); !strings.HasPrefix(got, "cuda:0: 1 GiB, used unknown\n") {
 		t.Errorf("%q", got)
 	}
 }
@@ -128,10 +123,10 @@ func TestPsSort(t *testing.T) {
 	for by, want := range map[string][]int{
 		"memory": {11, 12, 0, 13, 14}, "pid": {0, 11, 12, 13, 14}, "age": {11, 12, 14, 0, 13},
 	} {
-		d := psExample(t).devices[0]
-		d.sort(by)
+		d := psExample(t).Devices[0]
+		d.Sort(by)
 		var got []int
-		for _, p := range d.programs {
+		for _, p := range d.Programs {
 			got = append(got, p.PID)
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
@@ -143,7 +138,7 @@ func TestPsSort(t *testing.T) {
 // TestPsJSON: the names of a state file, and what is not told is absent.
 func TestPsJSON(t *testing.T) {
 	var b bytes.Buffer
-	if err := writePsJSON(&b, psExample(t)); err != nil {
+	if err := encode(&b, psExample(t)); err != nil {
 		t.Fatal(err)
 	}
 	var got struct {
@@ -185,57 +180,8 @@ func TestPsJSON(t *testing.T) {
 	if w := d.Waiting; len(w) != 2 || w[0]["pid"] != 15.0 || w[0]["wants_bytes"] != float64(30<<30) || w[1]["place"] != 1.0 {
 		t.Errorf("%v", w)
 	}
-	if err := writePsJSON(failing{}, psExample(t)); err == nil {
+	if err := encode(failing{}, psExample(t)); err == nil {
 		t.Error("an output that is full is no error")
-	}
-}
-
-func TestAsksShort(t *testing.T) {
-	for _, tc := range []struct {
-		env  []string
-		as   frameworks.Release
-		want string
-	}{
-		{nil, frameworks.Release{Name: "jax", Version: "0.4.30"}, "18 GiB at once"},
-		{nil, frameworks.Release{Name: "jax", Version: "99"}, "18 GiB at once"},
-		{[]string{"XLA_PYTHON_CLIENT_PREALLOCATE=false"}, frameworks.Release{Name: "jax", Version: "0.4.30"}, "up to 18 GiB"},
-		{[]string{"XLA_PYTHON_CLIENT_PREALLOCATE=off"}, frameworks.Release{Name: "jax", Version: "0.11.0"}, "18 GiB at once (1 warning)"},
-		{[]string{"XLA_PYTHON_CLIENT_ALLOCATOR=platform"}, frameworks.Release{Name: "jax", Version: "0.11.0"}, "as needed, keeps nothing"},
-		{[]string{"XLA_PYTHON_CLIENT_ALLOCATOR=vmm"}, frameworks.Release{Name: "jax", Version: "0.11.0"}, "up to 18 GiB"},
-		{[]string{"XLA_CLIENT_MEM_FRACTION=.5", "XLA_PYTHON_CLIENT_MEM_FRACTION=.6"}, frameworks.Release{Name: "jax", Version: "0.11.0"}, "XLA_CLIENT_MEM_FRACTION is refused"},
-		{[]string{"CUDA_VISIBLE_DEVICES=-1"}, frameworks.Release{Name: "jax", Version: "0.4.30"}, "sees no GPU"},
-	} {
-		d := policy.Device{Total: 24 << 30, Free: 24 << 30, Granularity: 2 << 20, CCMajor: 9}
-		a := asksFor(policy.Environ(tc.env), []proc.Framework{{Name: "nosuch"}, {Name: tc.as.Name, Version: tc.as.Version}}, d)
-		got := psProgram{asks: a}.asksShort()
-		if got != tc.want {
-			t.Errorf("%v in %v: %s, want %s", tc.env, tc.as, got, tc.want)
-		}
-	}
-	// A release that is too old to be known is explained as the newest.
-	if a := asksFor(policy.Environ(nil), []proc.Framework{{Name: "jax", Version: "0.0.1"}}, policy.Device{Total: 1 << 30}); a == nil || a.Version == "0.0.1" {
-		t.Errorf("%+v", a)
-	}
-	if a := asksFor(policy.Environ(nil), []proc.Framework{{Name: "nosuch"}}, policy.Device{}); a != nil {
-		t.Errorf("%+v", a)
-	}
-}
-
-func TestDeviceKey(t *testing.T) {
-	sim := device.Status{Info: device.Info{Simulated: true, Ordinal: 1}}
-	for words, want := range map[string]string{
-		"sim@/nosuch/gpu,device=1": "sim@/nosuch/gpu,device=1",
-		"sim:24GiB":                "",
-	} {
-		if got := deviceKey(open.Listed{Words: words, Status: sim}); got != want {
-			t.Errorf("%s: %s, want %s", words, got, want)
-		}
-	}
-	if got := deviceKey(listed[0]); got != "GPU-1" {
-		t.Error(got)
-	}
-	if got := deviceKey(listed[1]); got != "cuda:1" {
-		t.Error(got)
 	}
 }
 
@@ -259,7 +205,7 @@ func TestPsOutputFails(t *testing.T) {
 		}
 	}
 	var errs bytes.Buffer
-	(&psState{notes: []string{errors.New("a\nb").Error()}}).writeNotes(&errs)
+	writeNotes(&errs, []string{"a\nb"})
 	if errs.String() != "gpumem: a; b\n" {
 		t.Errorf("%q", errs.String())
 	}

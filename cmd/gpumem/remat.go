@@ -545,32 +545,32 @@ func savePolicy(word string) (remat.Policy, error) {
 // deviceLimit is the limit that XLA computes for the device, as the release
 // reads the environment. Where that switches the pass off, the algorithm is off.
 func (f *rematFlags) deviceLimit(cmd *cobra.Command, a *rematAnswer, m *hlo.Module) error {
-	q, err := ask(cmd, f.as, f.device, 0)
+	q, _, err := question(cmd, f.as, f.device, 0)
 	if err != nil {
 		return err
 	}
-	if q.as.Name != "jax" {
-		return fmt.Errorf("--as %s: the limit is computed as JAX has it; want jax or jax@VERSION", q.as.Name)
+	if q.As.Name != "jax" {
+		return fmt.Errorf("--as %s: the limit is computed as JAX has it; want jax or jax@VERSION", q.As.Name)
 	}
-	e, err := explain.Environment(q.env.OnGPU(), q.as, q.policyDevice())
+	e, err := explain.Environment(q.Env.OnGPU(), q.As, q.On)
 	if err != nil {
 		return err
 	}
 	if len(e.Errors) > 0 {
 		return fmt.Errorf("%s is refused: %s; gpumem explain says what to write", e.Errors[0].Name, e.Errors[0].Text)
 	}
-	total := q.policyDevice().Total
+	total := q.On.Total
 	base, from := total/100*remat.FallbackPercent+total%100*remat.FallbackPercent/100, fmt.Sprintf("%d %% of %s", remat.FallbackPercent, size.Format(total))
 	switch e.Policy.Kind {
 	case policy.BFC, policy.VMM, policy.Async:
-		base = e.Policy.LimitBytes(q.policyDevice())
+		base = e.Policy.LimitBytes(q.On)
 		from = "the pool's " + size.Format(base)
 	}
 	if a.Limit, err = remat.Limit(m, base); err != nil {
-		return fmt.Errorf("%w: %s on %s; --device or --limit name another", err, from, q.device.Words)
+		return fmt.Errorf("%w: %s on %s; --device or --limit name another", err, from, q.Device.Spec)
 	}
-	a.from = fmt.Sprintf("95 %% of what %s leave beside arguments and results, on %s", from, q.device.Words)
-	a.warnings = append(a.warnings, q.notes...)
+	a.from = fmt.Sprintf("95 %% of what %s leave beside arguments and results, on %s", from, q.Device.Spec)
+	a.warnings = append(a.warnings, q.Notes...)
 	if e.NoRemat && !cmd.Flags().Changed("algorithm") {
 		f.algorithm, a.Algorithm = "off", "off"
 		a.warnings = append(a.warnings, "the environment switches the pass off, so nothing is recomputed; --algorithm xla does all the same")

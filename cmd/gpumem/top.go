@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"os"
 	"strings"
 	"time"
@@ -10,28 +9,32 @@ import (
 	tea "charm.land/bubbletea/v2"
 	"github.com/charmbracelet/x/term"
 	"github.com/spf13/cobra"
+
+	"gpumem/machine"
+	"gpumem/machine/probe"
+	"gpumem/report"
 )
 
-// topLeast is the shortest time between two looks: each costs some milliseconds.
+// topLeast is the shortest time between two snapshots: each costs some milliseconds.
 const topLeast = 100 * time.Millisecond
 
 func topCommand() *cobra.Command {
 	var (
-		words  []string
+		o      probe.Options
 		asJSON bool
 		once   bool
 		every  time.Duration
 	)
 	cmd := &cobra.Command{
 		Use:   "top",
-		Short: "The same as ps, live",
-		Long: `top shows what gpumem ps shows, and looks again every second.
+		Short: "Monitor the programs on each GPU and their memory",
+		Long: `top shows what gpumem ps shows, and updates it every second.
 
   m, p, a       sort by memory, process number, age
   arrows, j, k  further down, and up
   q, Esc        end, as does Ctrl-C
 
-With --once, --json or without a terminal it looks once, prints that, and ends.`,
+With --once, --json or without a terminal it prints one snapshot and ends.`,
 		Example: `  gpumem top
   gpumem top --device sim@/dev/shm/gpu --every 5s
   gpumem top --once`,
@@ -40,25 +43,14 @@ With --once, --json or without a terminal it looks once, prints that, and ends.`
 			if every < topLeast || every > 24*time.Hour {
 				return fmt.Errorf("--every %v: want a time from %v to 24h, such as 2s", every, topLeast)
 			}
-			look, err := psLooker(words)
+			p, s, err := startProbe(o)
 			if err != nil {
 				return err
 			}
-			// What is wrong with the words shows now, not on the screen.
-			state, err := look()
-			if err != nil {
-				return err
-			}
-			if asJSON {
-				state.writeNotes(cmd.ErrOrStderr())
-				return writePsJSON(cmd.OutOrStdout(), state)
-			}
-			m := &topModel{look: look, every: every, state: state, by: "memory"}
+			m := &topModel{snapshot: p.Snapshot, every: every, s: s, by: "memory"}
 			screen, ok := cmd.OutOrStdout().(*os.File)
-			if once || !ok || !term.IsTerminal(screen.Fd()) {
-				state.writeNotes(cmd.ErrOrStderr())
-				_, err := io.WriteString(cmd.OutOrStdout(), m.frame())
-				return err
+			if asJSON || once || !ok || !term.IsTerminal(screen.Fd()) {
+				return writeSnapshot(cmd, s, asJSON, m.frame)
 			}
 			// Signals are main's to handle.
 			_, err = tea.NewProgram(m, tea.WithContext(cmd.Context()), tea.WithOutput(screen), tea.WithoutSignalHandler()).Run()
@@ -68,36 +60,36 @@ With --once, --json or without a terminal it looks once, prints that, and ends.`
 			return err
 		},
 	}
-	psFlags(cmd, &words, &asJSON)
-	cmd.Flags().BoolVar(&once, "once", false, "look once, print that and end")
-	cmd.Flags().DurationVar(&every, "every", time.Second, "look again after `TIME`")
+	psFlags(cmd, &o, &asJSON)
+	cmd.Flags().BoolVar(&once, "once", false, "print one snapshot and end")
+	cmd.Flags().DurationVar(&every, "every", time.Second, "`TIME` between updates")
 	return cmd
 }
 
 // topModel is what the screen shows. The program calls its methods one at a
 // time.
 type topModel struct {
-	look  func() (*psState, error)
-	every time.Duration
+	snapshot func() (*machine.Snapshot, error)
+	every    time.Duration
 
-	state         *psState
-	err           error // of the last look; the state is the one before
+	s             *machine.Snapshot
+	err           error // of the last snapshot; s is the one before
 	by            string
 	width, height int // of the screen; 0: there is none
 	down          int // lines that have gone off at the top
 }
 
-// topSeen is the answer to a look.
+// topSeen is the message with a snapshot.
 type topSeen struct {
-	state *psState
-	err   error
+	s   *machine.Snapshot
+	err error
 }
 
-// topAgain says that it is time for another look.
+// topAgain is the message that it is time for another snapshot.
 type topAgain struct{}
 
-// Init begins the rounds: a look follows a pause, and a pause a look, so that
-// looks that take long do not pile up.
+// Init begins the rounds: a snapshot follows a pause, and a pause a snapshot, so that
+// slow ones do not pile up.
 func (m *topModel) Init() tea.Cmd { return m.pause() }
 
 func (m *topModel) pause() tea.Cmd {
@@ -110,12 +102,12 @@ func (m *topModel) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		m.width, m.height = msg.Width, msg.Height
 	case topAgain:
 		return m, func() tea.Msg {
-			state, err := m.look()
-			return topSeen{state, err}
+			s, err := m.snapshot()
+			return topSeen{s, err}
 		}
 	case topSeen:
 		if m.err = msg.err; m.err == nil {
-			m.state = msg.state
+			m.s = msg.s
 		}
 		return m, m.pause()
 	case tea.KeyPressMsg:
@@ -158,7 +150,7 @@ func (m *topModel) View() tea.View {
 	return v
 }
 
-// room is how many lines of the screen are for the body.
+// room returns the number of lines on the screen for the body.
 func (m *topModel) room() int {
 	if m.height == 0 {
 		return 1 << 30
@@ -168,13 +160,13 @@ func (m *topModel) room() int {
 
 // body is the lines about devices, without the frame.
 func (m *topModel) body() []string {
-	for i := range m.state.devices {
-		m.state.devices[i].sort(m.by)
+	for i := range m.s.Devices {
+		m.s.Devices[i].Sort(m.by)
 	}
-	text := psText(m.state, m.width)
+	text := psText(m.s, m.width)
 	if m.height > 0 { // else they are on stderr
 		var b strings.Builder
-		for _, n := range m.state.notes {
+		for _, n := range m.s.Notes {
 			psLine(&b, oneLine(n), m.width)
 		}
 		text += b.String()
@@ -186,15 +178,15 @@ func (m *topModel) body() []string {
 // the time above.
 func (m *topModel) frame() string {
 	programs, gone := 0, 0
-	for _, d := range m.state.devices {
-		programs += len(d.programs)
-		for _, p := range d.programs {
-			if p.info != nil && p.info.ParentGone {
+	for _, d := range m.s.Devices {
+		programs += len(d.Programs)
+		for _, p := range d.Programs {
+			if parentGone(p) {
 				gone++
 			}
 		}
 	}
-	head := fmt.Sprintf("gpumem top %s, %d %s", m.state.at.Format(time.TimeOnly), programs, plural(programs, "program"))
+	head := fmt.Sprintf("gpumem top %s, %d %s", m.s.Time.Format(time.TimeOnly), programs, report.Plural(uint64(programs), "program"))
 	if gone > 0 {
 		head += fmt.Sprintf(", %d whose parent is gone", gone)
 	}
@@ -203,9 +195,9 @@ func (m *topModel) frame() string {
 		return head + "\n\n" + strings.Join(body, "\n") + "\n"
 	}
 	if m.err != nil {
-		head = "gpumem top: as of " + m.state.at.Format(time.TimeOnly) + "; now " + oneLine(m.err.Error())
+		head = "gpumem top: as of " + m.s.Time.Format(time.TimeOnly) + "; now " + oneLine(m.err.Error())
 	}
-	// The size may have changed since the key, and the list since the look.
+	// The size may have changed since the key, and the list since the snapshot.
 	down := max(0, min(m.down, len(body)-m.room()))
 	shown := body[down:min(len(body), down+m.room())]
 	foot := "by " + m.by + "; m memory, p pid, a age, q end"
@@ -218,11 +210,4 @@ func (m *topModel) frame() string {
 	}
 	lines = append(lines, fit(foot, m.width))
 	return strings.Join(lines[:max(1, min(len(lines), m.height))], "\n")
-}
-
-func plural(n int, word string) string {
-	if n == 1 {
-		return word
-	}
-	return word + "s"
 }

@@ -14,7 +14,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 	"pgregory.net/rapid"
 
-	"gpumem/device"
+	"gpumem/machine"
 	"gpumem/share"
 )
 
@@ -40,7 +40,7 @@ func topKey(name string) tea.KeyPressMsg {
 }
 
 func topExample(t testing.TB) *topModel {
-	return &topModel{state: psExample(t), by: "memory", every: time.Second, look: func() (*psState, error) { return psExample(t), nil }}
+	return &topModel{s: psExample(t), by: "memory", every: time.Second, snapshot: func() (*machine.Snapshot, error) { return psExample(t), nil }}
 }
 
 // screen is what the model shows, by lines.
@@ -75,7 +75,7 @@ lines 1 to 7 of 18; by memory; m memory, p pid, a age, q end`
 		t.Errorf("%q", s)
 	}
 	later := psExample(t)
-	later.at, later.devices = later.at.Add(time.Second), later.devices[1:]
+	later.Time, later.Devices = later.Time.Add(time.Second), later.Devices[1:]
 	m.Update(topSeen{later, nil})
 	if s := screen(m); s[0] != "gpumem top 12:00:01, 0 programs" || len(s) != 9 || s[8] != "by pid; m memory, p pid, a age, q end" {
 		t.Errorf("%q", s)
@@ -86,7 +86,7 @@ lines 1 to 7 of 18; by memory; m memory, p pid, a age, q end`
 func TestTopWithoutDriverSaysWhy(t *testing.T) {
 	m := topExample(t)
 	m.width, m.height = 60, 9
-	m.state = &psState{notes: []string{"no usable NVIDIA driver: why"}}
+	m.s = &machine.Snapshot{Notes: []string{"no usable NVIDIA driver: why"}}
 	if got := m.frame(); !strings.Contains(got, "no devices\nno usable NVIDIA driver: why\n") {
 		t.Errorf("%s", got)
 	}
@@ -96,7 +96,7 @@ func TestTopWithoutDriverSaysWhy(t *testing.T) {
 func TestTopRounds(t *testing.T) {
 	m := topExample(t)
 	m.every = 1 // a nanosecond
-	m.state = &psState{}
+	m.s = &machine.Snapshot{}
 	cmd := m.Init()
 	for range 3 {
 		if msg := cmd(); msg != (topAgain{}) {
@@ -104,10 +104,10 @@ func TestTopRounds(t *testing.T) {
 		}
 		_, cmd = m.Update(topAgain{})
 		seen, ok := cmd().(topSeen)
-		if !ok || seen.state == nil {
+		if !ok || seen.s == nil {
 			t.Fatalf("%#v after a look", seen)
 		}
-		if _, cmd = m.Update(seen); m.state != seen.state {
+		if _, cmd = m.Update(seen); m.s != seen.s {
 			t.Fatal("what was seen is not shown")
 		}
 	}
@@ -132,10 +132,11 @@ func TestTopEnds(t *testing.T) {
 // pressed, the picture fits, and the lines that are shown are some that are
 // there.
 func TestTopResize(t *testing.T) {
-	many := func(n int) *psState {
+	many := func(n int) *machine.Snapshot {
 		s := psExample(t)
 		for i := range n {
-			s.devices[0].programs = append(s.devices[0].programs, psProgram{Process: device.Process{PID: 1000 + i, Kind: "compute", Used: 1 << 20, Known: true}})
+			holds := uint64(1 << 20)
+			s.Devices[0].Programs = append(s.Devices[0].Programs, machine.Program{PID: 1000 + i, Kind: "compute", Used: &holds})
 		}
 		return s
 	}
@@ -178,7 +179,7 @@ func TestTopProgram(t *testing.T) {
 	looked := make(chan bool)
 	m := topExample(t)
 	m.every = time.Millisecond
-	m.look = func() (*psState, error) { looked <- true; return psExample(t), nil }
+	m.snapshot = func() (*machine.Snapshot, error) { looked <- true; return psExample(t), nil }
 	p := tea.NewProgram(m, tea.WithInput(in), tea.WithOutput(&out), tea.WithWindowSize(80, 24), tea.WithoutSignalHandler(), tea.WithEnvironment([]string{"TERM=xterm"}))
 	ended := make(chan error)
 	go func() { _, err := p.Run(); ended <- err }()

@@ -234,3 +234,21 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+func TestKey(t *testing.T) {
+	sim := device.Status{Info: device.Info{Simulated: true, Ordinal: 1}}
+	for words, want := range map[string]string{
+		"sim@/nosuch/gpu,device=1": "sim@/nosuch/gpu,device=1",
+		"sim:24GiB":                "",
+	} {
+		if got := (open.Listed{Words: words, Status: sim}).Key(); got != want {
+			t.Errorf("%s: %s, want %s", words, got, want)
+		}
+	}
+	if got := (open.Listed{Status: device.Status{Info: device.Info{UUID: "GPU-1"}}}).Key(); got != "GPU-1" {
+		t.Error(got)
+	}
+	if got := (open.Listed{Status: device.Status{Info: device.Info{Ordinal: 1}}}).Key(); got != "cuda:1" {
+		t.Error(got)
+	}
+}

@@ -1,5 +1,5 @@
-// Who a process is: its user, its command, its container, its age, and whether
-// its parent is still the one that started it.
+// The identity of a process: its user, command, container, age, and whether its parent
+// is still the one that started it.
 
 package proc
 
@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// Info is who a process is.
+// Info describes a process.
 type Info struct {
 	PID    int
-	Parent int // 0: none that can be seen from here
+	Parent int // 0 if none can be seen from here
 	// ParentGone says that the parent that started it has ended, and another
 	// has taken it in. It is true only where that is sure; [Look] has the rule.
 	ParentGone bool
@@ -21,13 +21,13 @@ type Info struct {
 	User       string    // its name, or its number where it has none here
 	Command    []string  // the program and its arguments; empty where it shows none
 	Name       string    // as the kernel has it, up to 15 bytes
-	Container  string    // the first 12 digits of its id; empty: none, or the one that we are in
+	Container  string    // the first 12 digits of its id; empty if none, or this process's own
 	Started    time.Time // to a hundredth of a second
-	Session    int       // 0: one that cannot be seen from here
+	Session    int       // 0 if it cannot be seen from here
 	Group      int       // the same
 }
 
-// Look says who a process is.
+// Look describes a process.
 //
 // ParentGone follows from what the kernel lets a process inherit. A process has
 // the session of the parent that started it, or it leads one of its own; with
@@ -43,15 +43,15 @@ type Info struct {
 // count either.
 func Look(pid int) (Info, error) { return look(pid) }
 
-// HostPIDs says whether processes have the numbers here that they have for the
+// HostPIDs reports whether processes have the numbers here that they have for the
 // machine's drivers: in a container they usually have others.
 func HostPIDs() bool { return hostPIDs() }
 
-// Opens says whether a process has a file open whose name begins with prefix,
+// Opens reports whether a process has a file open whose name begins with prefix,
 // such as "/dev/nvidia".
 func Opens(pid int, prefix string) (bool, error) { return opens(pid, prefix) }
 
-// UserName is what the machine calls a user; where it has no name, the number.
+// UserName returns the name of a user, or the number if it has no name here.
 func UserName(uid int) string {
 	if name, ok := userNames.Load(uid); ok {
 		return name.(string)
@@ -64,5 +64,5 @@ func UserName(uid int) string {
 	return name
 }
 
-// userNames are those that were asked for; a name may come over the network.
+// userNames caches names, which may come over the network.
 var userNames sync.Map

@@ -3,7 +3,7 @@
 // what Linux shows under /proc; on other systems every call is an error.
 //
 // The process runs on meanwhile, and may end at any moment. Then a call is an
-// error; it never gives half of what there was.
+// error; it never returns a part.
 //
 // Every error is one line that names the process.
 package proc
@@ -12,21 +12,21 @@ import "fmt"
 
 // A Framework is one that a process has loaded.
 type Framework struct {
-	Name    string // "jax", "tensorflow", "pytorch" or "cupy"
-	Version string // of its Python package, such as "0.4.30" or "2.3.0+cu121"; empty: not known
-	Path    string // of a library of it, as the process sees it
+	Name    string `json:"name"`    // "jax", "tensorflow", "pytorch" or "cupy"
+	Version string `json:"version"` // of its Python package, such as "0.4.30" or "2.3.0+cu121"; empty if unknown
+	Path    string `json:"path"`    // of one of its libraries, as the process sees it
 }
 
-// Environ gives the lines NAME=value that a process was started with. What it
+// Environ returns the lines NAME=value that a process was started with. What it
 // set itself later is not among them. A process that has written over them, as
 // some do to change what ps shows, is an error.
 func Environ(pid int) ([]string, error) { return environ(pid) }
 
-// Frameworks gives the frameworks that a process has loaded, in the order of
+// Frameworks returns the frameworks that a process has loaded, in the order of
 // [Framework.Name]'s comment. It knows them by the libraries in their Python
 // packages, and their versions by the packages' metadata beside them. Where a
 // library's file is gone since it was loaded, as after an upgrade, the version
-// is not known.
+// is unknown.
 func Frameworks(pid int) ([]Framework, error) { return frameworks(pid) }
 
 func check(pid int) error {

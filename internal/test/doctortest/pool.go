@@ -199,3 +199,26 @@ func programCases() []Case {
 	}
 	return cases
 }
+
+// SmallDump is the dump of a pool of 8 KiB with two free blocks.
+const SmallDump = `Allocator (GPU_0_bfc) ran out of memory trying to allocate 6.00KiB (rounded to 6144)requested by op
+Next region of size 8192
+InUse at 7f0000000000 of size 2048 next 1
+Free  at 7f0000000800 of size 1024 next 2
+InUse at 7f0000000c00 of size 1024 next 3
+Free  at 7f0000001000 of size 4096 next 18446744073709551615
+     Summary of in-use Chunks by size:
+1 Chunks of size 1024 totalling 1.0KiB
+1 Chunks of size 2048 totalling 2.0KiB
+Sum Total of in-use chunks: 3.0KiB
+Total bytes in pool: 8192 memory_limit_: 8192 available bytes: 0 curr_region_allocation_bytes_: 16384
+Stats:
+Limit:                            8192
+InUse:                            3072
+MaxInUse:                         8192
+NumAllocs:                           4
+MaxAllocSize:                     4096
+Reserved:                            0
+PeakReserved:                        0
+LargestFreeBlock:                    0
+`

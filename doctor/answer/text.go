@@ -1,125 +1,109 @@
-package main
+// The text of an answer: the cause first and how sure it is, then the evidence, then
+// what to set.
 
-// The answer of doctor for a person whose program has just died: the cause
-// first and how sure it is, then what shows it, then what to set.
+package answer
 
 import (
 	"fmt"
 	"io"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
-
-	"github.com/charmbracelet/x/term"
 
 	"gpumem/doctor"
 	"gpumem/report"
 )
 
-// doctorWidth is where lines are broken: at the screen's edge, but no further
-// than sentences are read with ease.
-func doctorWidth(w io.Writer) int {
-	if screen, ok := w.(*os.File); ok && term.IsTerminal(screen.Fd()) {
-		if width, _, err := term.GetSize(screen.Fd()); err == nil {
-			return max(textWidth, min(width, 100))
-		}
-	}
-	return textWidth
-}
-
-// writeDoctor is the answer for people, one for each log.
-func writeDoctor(w io.Writer, all []diagnosed, width int) error {
+// WriteText writes the answers for people, in lines of at most width characters but for
+// what is to be copied.
+func WriteText(w io.Writer, all []Answer, width int) error {
 	var b strings.Builder
-	for i, d := range all {
+	for i, a := range all {
 		if i > 0 {
 			b.WriteString("\n")
 		}
 		if len(all) > 1 {
-			b.WriteString(shorten("== "+oneLine(d.log)+" ==", width) + "\n")
+			b.WriteString(report.Shorten("== "+report.OneLine(a.Log)+" ==", width) + "\n")
 		}
-		b.WriteString(onScreen(d, width))
+		b.WriteString(a.onScreen(width))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
-// An answer has at most screenLines, which is what a screen shows. poolLines of
-// them are kept for a pool's dump or a program's buffers, where there are such.
+// An answer has at most screenLines. Of those poolLines are kept for a pool's dump or a
+// program's buffers, if it has them.
 const (
 	screenLines = 40
 	poolLines   = 18
 )
 
-// An extent is how much is told; --json has all.
+// An extent limits an answer; the JSON has all.
 type extent struct {
-	quotes int // lines that are quoted for a cause
-	rows   int // of the screen for each of them
+	quotes int // lines quoted for a cause
+	rows   int // on the screen for each of them
 	advice int // settings, and as many steps, for each of several causes; steps for one that is shortened
 }
 
 // extents are tried until the answer fits.
 var extents = []extent{{5, 2, 3}, {4, 1, 2}, {2, 1, 2}, {2, 1, 1}}
 
-// onScreen is an answer, and behind it what the log told of a pool or of a
-// program.
-func onScreen(d diagnosed, width int) string {
-	pool := len(dumped(d.Diagnosis, width, screenLines))
+// onScreen returns an answer, and the summary of a pool's dump or a program's buffers.
+func (a Answer) onScreen(width int) string {
+	pool := len(a.dumped(width, screenLines))
 	var said string
 	for _, e := range extents {
-		a := answer{Diagnosis: d.Diagnosis, log: d.log, width: width, extent: e}
-		a.write()
-		said = a.b.String()
+		t := text{Text: report.Text{Width: width}, Answer: a, extent: e}
+		t.write()
+		said = t.String()
 		if strings.Count(said, "\n")+min(pool, poolLines) <= screenLines {
 			break
 		}
 	}
-	return said + strings.Join(dumped(d.Diagnosis, width, screenLines-strings.Count(said, "\n")), "")
+	return said + strings.Join(a.dumped(width, screenLines-strings.Count(said, "\n")), "")
 }
 
-// dumped are the lines that a dump and a program say of themselves, with blank
-// lines and titles at most as many as room says.
-func dumped(d *doctor.Diagnosis, width, room int) []string {
-	var t text
+// dumped returns the summaries of a dump and a program: at most room lines, with blank
+// lines and titles.
+func (a Answer) dumped(width, room int) []string {
+	var t report.Text
 	list := func(title string, lines []string) {
 		if len(lines) == 0 {
 			return
 		}
 		room -= 2 + len(lines)
-		t.section(title)
+		t.Section(title)
 		for _, l := range lines {
 			blanks := len(l) - len(strings.TrimLeft(l, " "))
-			t.raw("  " + l[:blanks] + oneLine(l))
+			t.Raw("  " + l[:blanks] + report.OneLine(l))
 		}
 	}
-	if d.Dump != nil {
+	if a.Dump != nil {
 		title := "The pool, as it was dumped"
-		if d.Dump.Line > 0 {
-			title += fmt.Sprintf(" at line %d", d.Dump.Line)
+		if a.Dump.Line > 0 {
+			title += fmt.Sprintf(" at line %d", a.Dump.Line)
 		}
 		lines := room - 2
-		if d.Program != nil {
+		if a.Program != nil {
 			lines = lines * 2 / 3
 		}
-		list(title, d.Dump.Summary(width-2, lines))
+		list(title, a.Dump.Summary(width-2, lines))
 	}
-	if d.Program != nil {
-		list("The program's buffers, as the compiler told of them", d.Program.Summary(width-2, room-2))
+	if a.Program != nil {
+		list("The program's buffers, as the compiler told of them", a.Program.Summary(width-2, room-2))
 	}
-	return slices.Collect(strings.Lines(t.b.String()))
+	return slices.Collect(strings.Lines(t.String()))
 }
 
-// An answer is a diagnosis as text.
-type answer struct {
-	text
-	*doctor.Diagnosis
-	log   string
-	width int
+// text writes one answer.
+type text struct {
+	report.Text
+	Answer
 	extent
 	shown []string // what the quoted lines show
 }
 
-func (a *answer) write() {
+func (a *text) write() {
 	switch {
 	case len(a.Causes) == 0:
 		a.unknown()
@@ -132,7 +116,7 @@ func (a *answer) write() {
 }
 
 // one is the answer where there is one.
-func (a *answer) one() {
+func (a *text) one() {
 	c := a.Causes[0]
 	head := "The cause: " + c.Title
 	switch {
@@ -145,24 +129,24 @@ func (a *answer) one() {
 	case a.Verdict == doctor.VerdictNotMemory:
 		head = "Not a failure of memory: " + c.Title
 	}
-	a.line("%s.", head)
-	a.section("What shows it")
+	a.Line("%s.", head)
+	a.Section("What shows it")
 	a.quotes(a.Causes[:1])
-	a.section("Set")
+	a.Section("Set")
 	a.settings(c.Settings)
-	a.section("Do")
+	a.Section("Do")
 	steps := c.Steps
 	if a.extent != extents[0] {
 		steps = steps[:min(len(steps), a.advice)]
 	}
 	a.steps(steps)
-	a.section("See that it took effect")
+	a.Section("See that it took effect")
 	a.command(c.Check)
-	a.section("Also possible")
+	a.Section("Also possible")
 	for _, c := range a.Causes[1:] {
-		a.line("  %s%s", c.Title, mainEvidence(c))
+		a.Line("  %s%s", c.Title, a.mainEvidence(c))
 	}
-	a.section("To be surer")
+	a.Section("To be surer")
 	a.find()
 	if a.advice > 1 {
 		a.certain("Sure in any case")
@@ -172,63 +156,58 @@ func (a *answer) one() {
 // several is the answer where several causes fit, or a fact is wanted to be
 // sure: the causes, and what tells them apart. Where a fact is wanted, what to
 // set would be a guess.
-func (a *answer) several() {
+func (a *text) several() {
 	tells := "This would tell"
 	switch {
 	case len(a.Causes) == 1:
-		a.line("Perhaps: %s.", a.Causes[0].Title)
+		a.Line("Perhaps: %s.", a.Causes[0].Title)
 	case a.Verdict == doctor.VerdictEither:
-		a.line("One of %s; what is known fits each of them:", counted(uint64(len(a.Causes)), "cause"))
+		a.Line("One of %s; what is known fits each of them:", report.Counted(uint64(len(a.Causes)), "cause"))
 		tells = "This tells them apart"
 	default:
-		a.line("Not certain yet; one of these, the likeliest first:")
+		a.Line("Not certain yet; one of these, the likeliest first:")
 	}
 	if len(a.Causes) > 1 {
 		for i, c := range a.Causes {
-			a.line("  %s  %s", letter(i), c.Title)
+			a.Line("  %s  %s", letter(i), c.Title)
 		}
 	}
-	a.section("What is known")
+	a.Section("What is known")
 	a.quotes(a.Causes)
 	a.certain("Sure in any case")
-	a.section(tells)
+	a.Section(tells)
 	a.find()
 	if a.Verdict != doctor.VerdictEither {
 		return
 	}
 	for i, c := range a.Causes {
-		a.section(fit("If "+letter(i)+", "+oneLine(c.Title), a.width))
+		a.Section(report.Fit("If "+letter(i)+", "+report.OneLine(c.Title), a.Width))
 		a.settings(c.Settings[:min(len(c.Settings), a.advice)])
 		a.steps(c.Steps[:min(len(c.Steps), a.advice)])
 	}
 }
 
 // unknown is the answer where there is none.
-func (a *answer) unknown() {
+func (a *text) unknown() {
 	if a.Verdict == doctor.VerdictNotMemory {
-		a.line("Not a failure of memory, as far as the log tells.")
+		a.Line("Not a failure of memory, as far as the log tells.")
 	} else {
-		a.line("The cause is not known: nothing in the log decides.")
+		a.Line("The cause is not known: nothing in the log decides.")
 	}
 	a.certain("Sure so far")
-	a.section("This would tell")
+	a.Section("This would tell")
 	a.find()
 	if len(a.Missing) == 0 && a.Decide == "" {
-		a.line("  all that the program printed, on stderr as well; the lines before its end count most")
+		a.Line("  all that the program printed, on stderr as well; the lines before its end count most")
 	}
-}
-
-// line is a line, broken at the screen's edge.
-func (a *answer) line(format string, args ...any) {
-	a.raw(report.Wrap(clean(fmt.Sprintf(format, args...)), a.width))
 }
 
 // certain is what is sure whatever the cause is, but for what was just read.
-func (a *answer) certain(title string) {
-	a.section(title)
+func (a *text) certain(title string) {
+	a.Section(title)
 	for _, c := range a.Certain {
 		if !slices.ContainsFunc(a.shown, func(s string) bool { return strings.Contains(s, c) }) {
-			a.line("  %s", c)
+			a.Line("  %s", c)
 		}
 	}
 }
@@ -237,10 +216,10 @@ func (a *answer) certain(title string) {
 var stateName = regexp.MustCompile(`^(?:devices|process)\.[a-z_]+: `)
 
 // find is what is not known and would tell more, and how to learn it.
-func (a *answer) find() {
+func (a *text) find() {
 	decide := a.Decide
 	for _, m := range a.Missing {
-		a.line("  %s", stateName.ReplaceAllLiteralString(m, ""))
+		a.Line("  %s", stateName.ReplaceAllLiteralString(m, ""))
 		if decide == "" && strings.HasPrefix(m, "devices.") {
 			decide = "gpumem ps --json > state.json; gpumem doctor LOG --state state.json  # on the machine where it fails, while it fails"
 		}
@@ -253,17 +232,17 @@ var logWord = regexp.MustCompile(`\bLOG\b`)
 
 // command is to be copied: one line, however long. What stands behind it as a
 // shell's comment is for reading.
-func (a *answer) command(command string) {
+func (a *text) command(command string) {
 	if command == "" {
 		return
 	}
-	command, comment, _ := strings.Cut(oneLine(command), "  # ")
-	if a.log != "" && a.log != "stdin" {
-		command = logWord.ReplaceAllLiteralString(command, shellQuote(oneLine(a.log)))
+	command, comment, _ := strings.Cut(report.OneLine(command), "  # ")
+	if a.Log != "" && a.Log != "stdin" {
+		command = logWord.ReplaceAllLiteralString(command, report.ShellQuote(report.OneLine(a.Log)))
 	}
-	a.raw("  " + strings.TrimRight(command, " "))
+	a.Raw("  " + strings.TrimRight(command, " "))
 	if comment != "" {
-		a.line("    %s", comment)
+		a.Line("    %s", comment)
 	}
 }
 
@@ -272,38 +251,38 @@ func (a *answer) command(command string) {
 var environmentName = regexp.MustCompile(`^[A-Z_][A-Z0-9_]*$`)
 
 // settings are what to type, to be copied, each with its reason.
-func (a *answer) settings(all []doctor.Advice) {
+func (a *text) settings(all []doctor.Advice) {
 	for _, s := range all {
 		words := s.Name
 		switch {
 		case environmentName.MatchString(s.Name) && s.Value == "":
 			words = "unset " + s.Name
 		case environmentName.MatchString(s.Name):
-			words = "export " + s.Name + "=" + shellQuote(s.Value)
+			words = "export " + s.Name + "=" + report.ShellQuote(s.Value)
 		case s.Value != "" && strings.HasPrefix(s.Name, "-"):
-			words += " " + shellQuote(s.Value)
+			words += " " + report.ShellQuote(s.Value)
 		case s.Value != "":
 			words += "=" + s.Value
 		}
-		a.raw("  " + oneLine(words))
+		a.Raw("  " + report.OneLine(words))
 		if s.Why != "" {
-			a.line("    %s", s.Why)
+			a.Line("    %s", s.Why)
 		}
 	}
 }
 
 // steps are in their order.
-func (a *answer) steps(steps []string) {
+func (a *text) steps(steps []string) {
 	for _, s := range steps {
 		if len(steps) > 1 {
 			s = "- " + s
 		}
-		a.line("  %s", s)
+		a.Line("  %s", s)
 	}
 }
 
 // links are the pages of the causes: of the one, or of all that it may be.
-func (a *answer) links() {
+func (a *text) links() {
 	var pages []string
 	last := ""
 	for i, c := range a.Causes {
@@ -318,22 +297,11 @@ func (a *answer) links() {
 		}
 		last = page
 	}
-	a.section("")
+	a.Section("")
 	if len(pages) > 0 {
-		a.line("More: %s", strings.Join(pages, ", "))
+		a.Line("More: %s", strings.Join(pages, ", "))
 	}
 }
 
 // letter is A for 0.
 func letter(i int) string { return string(rune('A' + min(i, 25))) }
-
-// shellQuote is a word that a shell reads as s.
-func shellQuote(s string) string {
-	plain := func(r rune) bool {
-		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("_-./:,=%+@", r)
-	}
-	if s != "" && strings.TrimFunc(s, plain) == "" {
-		return s
-	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
-}

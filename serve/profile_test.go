@@ -1,4 +1,4 @@
-package pprofhttp_test
+package serve_test
 
 import (
 	"bytes"
@@ -17,7 +17,7 @@ import (
 	"gpumem"
 	"gpumem/device/sim"
 	"gpumem/policy/frameworks"
-	"gpumem/pprofhttp"
+	"gpumem/serve"
 )
 
 func newPool(t testing.TB, opts ...gpumem.Option) *gpumem.Pool {
@@ -42,7 +42,7 @@ func weights(t testing.TB, pool *gpumem.Pool) {
 	}
 }
 
-func TestHandler(t *testing.T) {
+func TestProfile(t *testing.T) {
 	pool := newPool(t, gpumem.WithStacks(true))
 	weights(t, pool)
 	bare := newPool(t)
@@ -64,7 +64,7 @@ func TestHandler(t *testing.T) {
 		{"without stacks", bare, "", 200, "application/octet-stream", []string{"3:6291456"}},
 		{"closed", closed, "", 200, "application/octet-stream", nil},
 		{"text", pool, "?debug=1", 200, "text/plain; charset=utf-8", []string{
-			"gpumem profile: 3: 6291456 @ jax\n3: 6291456\n#\tgpumem/pprofhttp_test.weights (pprofhttp_test.go:",
+			"gpumem profile: 3: 6291456 @ jax\n3: 6291456\n#\tgpumem/serve_test.weights (profile_test.go:",
 			"\n# num_allocs = 3\n# bytes_in_use = 6291456\n", "\n# pool_bytes = 805306368\n",
 		}},
 		{"text without stacks", bare, "?debug=1", 200, "text/plain; charset=utf-8", []string{"\n3: 6291456\n#\tunknown: open the pool with gpumem.WithStacks\n"}},
@@ -74,7 +74,7 @@ func TestHandler(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := httptest.NewRecorder()
-			pprofhttp.Handler(tc.pool).ServeHTTP(w, httptest.NewRequest("GET", "/debug/pprof/gpumem"+tc.query, nil))
+			serve.Profile(tc.pool).ServeHTTP(w, httptest.NewRequest("GET", "/debug/pprof/gpumem"+tc.query, nil))
 			if w.Code != tc.status || w.Header().Get("Content-Type") != tc.typ {
 				t.Fatalf("status %d, type %q; want %d, %q", w.Code, w.Header().Get("Content-Type"), tc.status, tc.typ)
 			}
@@ -101,12 +101,12 @@ func TestHandler(t *testing.T) {
 	}
 }
 
-// TestBeside: beside net/http/pprof's own pages, and read by go tool pprof.
-func TestBeside(t *testing.T) {
+// TestProfileBeside: beside net/http/pprof's own pages, and read by go tool pprof.
+func TestProfileBeside(t *testing.T) {
 	pool := newPool(t, gpumem.WithStacks(true))
 	weights(t, pool)
 	mux := http.NewServeMux()
-	mux.Handle("GET /debug/pprof/gpumem", pprofhttp.Handler(pool))
+	mux.Handle("GET /debug/pprof/gpumem", serve.Profile(pool))
 	// As net/http/pprof does on the default mux; without a method in the pattern
 	// above the two would conflict.
 	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
@@ -140,14 +140,14 @@ func TestBeside(t *testing.T) {
 	}
 }
 
-func Example() {
+func ExampleProfile() {
 	dev, _ := sim.New(sim.Config{Total: 24 << 30})
 	pool, _ := gpumem.Open(dev, frameworks.Default())
 	defer pool.Close()
 	pool.Alloc(context.Background(), 64<<20)
 
 	mux := http.NewServeMux()
-	mux.Handle("GET /debug/pprof/gpumem", pprofhttp.Handler(pool))
+	mux.Handle("GET /debug/pprof/gpumem", serve.Profile(pool))
 	server := httptest.NewServer(mux) // or http.ListenAndServe("localhost:6060", mux)
 	defer server.Close()
 	r, err := http.Get(server.URL + "/debug/pprof/gpumem?debug=1")

@@ -1,6 +1,6 @@
-package main
-
 // The lines of a log that an answer quotes, each with what it shows.
+
+package answer
 
 import (
 	"cmp"
@@ -16,15 +16,14 @@ import (
 
 // A quote is a line with what it shows, for one cause or for several.
 type quote struct {
-	line     int // 0: of the state
+	line     int // 0 if it is of the state
 	text     string
 	readings []string
 	causes   []string // for each reading the letters of its causes
 }
 
-// quotesOf are the lines that speak for the causes, at most so many for each,
-// in the order of the log; those of the state come last. more is how many others
-// there are.
+// quotesOf returns the lines that speak for the causes, at most this many for each, in
+// the order of the log; those of the state come last. more is the number of others.
 func quotesOf(causes []doctor.Cause, most int) (list []*quote, more int) {
 	find := func(e doctor.Evidence) *quote {
 		for _, q := range list {
@@ -57,7 +56,7 @@ func quotesOf(causes []doctor.Cause, most int) (list []*quote, more int) {
 	return list, len(others)
 }
 
-// place is where a quote stands among others.
+// place orders quotes.
 func (q *quote) place() int {
 	if q.line == 0 {
 		return math.MaxInt
@@ -65,7 +64,7 @@ func (q *quote) place() int {
 	return q.line
 }
 
-// add has a line show something for a cause.
+// add adds what the line shows for a cause.
 func (q *quote) add(reading, cause string) {
 	i := slices.Index(q.readings, reading)
 	switch {
@@ -77,9 +76,9 @@ func (q *quote) add(reading, cause string) {
 	}
 }
 
-// quotes are the lines that speak for the causes. A line is quoted once, with
-// the letters of those causes for which it shows something of its own.
-func (a *answer) quotes(causes []doctor.Cause) {
+// quotes writes the lines that speak for the causes. A line is quoted once, with the
+// letters of those causes for which it shows something that it does not show for all.
+func (a *text) quotes(causes []doctor.Cause) {
 	var letters []string
 	for i := range causes {
 		letters = append(letters, letter(i))
@@ -92,7 +91,7 @@ func (a *answer) quotes(causes []doctor.Cause) {
 			number = strconv.Itoa(q.line)
 		}
 		const indent = "          "
-		rows := strings.Split(report.Wrap(clean(indent+strings.TrimSpace(strings.ReplaceAll(q.text, "\t", " "))), a.width-3), "\n")
+		rows := strings.Split(report.Wrap(report.Clean(indent+strings.TrimSpace(strings.ReplaceAll(q.text, "\t", " ")), a.Width), a.Width-3), "\n")
 		if len(rows) > a.rows {
 			rows = rows[:a.rows]
 			rows[a.rows-1] += "..."
@@ -102,30 +101,30 @@ func (a *answer) quotes(causes []doctor.Cause) {
 				number = ""
 			}
 			r = fmt.Sprintf("%7s | %s", number, strings.TrimPrefix(r, indent))
-			a.raw(fit(strings.TrimRight(r, " "), a.width))
+			a.Raw(report.Fit(strings.TrimRight(r, " "), a.Width))
 		}
 		for i, r := range q.readings {
 			a.shown = append(a.shown, r)
 			if q.causes[i] != all {
 				r = q.causes[i] + ": " + r
 			}
-			a.line(indent+"%s", r)
+			a.Line(indent+"%s", r)
 		}
 	}
 	if more > 0 {
-		a.line("          (and %s; --json has all)", counted(uint64(more), "more line"))
+		a.Line("          (and %s; --json has all)", report.Counted(uint64(more), "more line"))
 	}
 }
 
-// mainEvidence is the first thing that speaks for a cause.
-func mainEvidence(c doctor.Cause) string {
+// mainEvidence returns the first thing that speaks for a cause.
+func (a *text) mainEvidence(c doctor.Cause) string {
 	if len(c.Evidence) == 0 {
 		return ""
 	}
 	e := c.Evidence[0]
 	what := e.Reading
 	if what == "" {
-		what = shorten(oneLine(e.Text), textWidth/2)
+		what = report.Shorten(report.OneLine(e.Text), a.Width/2)
 	}
 	if e.Line == 0 {
 		return " (" + what + ")"

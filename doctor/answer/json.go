@@ -1,7 +1,6 @@
-package main
+// The JSON of an answer.
 
-// The JSON of doctor: a diagnosis as package doctor writes it, and what the log
-// told of a pool or a program.
+package answer
 
 import (
 	"bytes"
@@ -13,14 +12,14 @@ import (
 	"gpumem/dump"
 )
 
-// doctorExtra are the fields behind those of a diagnosis.
-type doctorExtra struct {
-	Log     string        `json:"log"` // empty: there was none
+// extraJSON are the fields after those of a diagnosis.
+type extraJSON struct {
+	Log     string        `json:"log"` // empty if there is none
 	Dump    *dumpJSON     `json:"dump,omitempty"`
 	Program *dump.Program `json:"program,omitempty"`
 }
 
-// dumpJSON is a pool dump. What the log does not tell is 0.
+// dumpJSON is a pool dump. What the log does not have is 0.
 type dumpJSON struct {
 	Allocator     string      `json:"allocator"`
 	Request       requestJSON `json:"request"`
@@ -34,8 +33,8 @@ type dumpJSON struct {
 	Complete      bool        `json:"complete"`
 	Notes         []string    `json:"notes"`
 	Rows          []rowJSON   `json:"rows"`
-	Line          int         `json:"line"`  // at which it begins; 0: a binary one
-	Dumps         int         `json:"dumps"` // that the log holds
+	Line          int         `json:"line"`  // where it begins, 0 in a binary one
+	Dumps         int         `json:"dumps"` // in the log
 }
 
 type requestJSON struct {
@@ -51,8 +50,8 @@ type rowJSON struct {
 	Bytes uint64 `json:"bytes"`
 }
 
-// doctorRows is how many rows of a dump are written, the largest.
-const doctorRows = 20
+// mostRows is the number of a dump's rows that are written, the largest.
+const mostRows = 20
 
 func newDumpJSON(d *dump.Dump) *dumpJSON {
 	if d == nil {
@@ -70,21 +69,21 @@ func newDumpJSON(d *dump.Dump) *dumpJSON {
 	slices.SortFunc(rows, func(a, b dump.Row) int {
 		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(b.Size, a.Size))
 	})
-	for _, r := range rows[:min(len(rows), doctorRows)] {
+	for _, r := range rows[:min(len(rows), mostRows)] {
 		j.Rows = append(j.Rows, rowJSON(r))
 	}
 	return j
 }
 
-// MarshalJSON puts the fields of the diagnosis first.
-func (d diagnosed) MarshalJSON() ([]byte, error) {
-	diagnosis, err := marshal(d.Diagnosis)
+// MarshalJSON returns one object, the fields of the diagnosis first.
+func (a Answer) MarshalJSON() ([]byte, error) {
+	diagnosis, err := marshal(a.Diagnosis)
 	if err != nil {
 		return nil, err
 	}
-	extra := doctorExtra{Log: d.log, Dump: newDumpJSON(d.Dump)}
-	if d.Program != nil {
-		program := *d.Program
+	extra := extraJSON{Log: a.Log, Dump: newDumpJSON(a.Dump)}
+	if a.Program != nil {
+		program := *a.Program
 		program.Peak = append([]dump.Buffer{}, program.Peak...) // [] and not null
 		extra.Program = &program
 	}
@@ -105,10 +104,13 @@ func marshal(v any) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
 }
 
-// writeDoctorJSON writes an object for one log, and an array for several.
-func writeDoctorJSON(w io.Writer, all []diagnosed) error {
+// WriteJSON writes an object for one log, and an array for several.
+func WriteJSON(w io.Writer, all []Answer) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
 	if len(all) == 1 {
-		return encode(w, all[0])
+		return enc.Encode(all[0])
 	}
-	return encode(w, all)
+	return enc.Encode(all)
 }

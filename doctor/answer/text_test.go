@@ -1,4 +1,4 @@
-package main
+package answer
 
 import (
 	"flag"
@@ -15,9 +15,11 @@ import (
 
 	"gpumem/doctor"
 	"gpumem/dump"
+	"gpumem/internal/test/doctortest"
+	"gpumem/report"
 )
 
-var update = flag.Bool("update", false, "write testdata/doctor anew")
+var update = flag.Bool("update", false, "write testdata anew")
 
 // cause is one with a line of evidence.
 func cause(id doctor.CauseID, title string, line int, text, reading string) doctor.Cause {
@@ -31,29 +33,6 @@ const (
 	handleLine  = "Could not create cudnn handle: CUDNN_STATUS_INTERNAL_ERROR"
 	readingLine = "the pool may take 18 GiB of the GPU's 24 GiB, and 17.2 GiB are in use; 6 GiB are outside of its reach"
 )
-
-// smallDump is a dump of a pool of 8 KiB with a hole.
-const smallDump = `Allocator (GPU_0_bfc) ran out of memory trying to allocate 6.00KiB (rounded to 6144)requested by op
-Next region of size 8192
-InUse at 7f0000000000 of size 2048 next 1
-Free  at 7f0000000800 of size 1024 next 2
-InUse at 7f0000000c00 of size 1024 next 3
-Free  at 7f0000001000 of size 4096 next 18446744073709551615
-     Summary of in-use Chunks by size:
-1 Chunks of size 1024 totalling 1.0KiB
-1 Chunks of size 2048 totalling 2.0KiB
-Sum Total of in-use chunks: 3.0KiB
-Total bytes in pool: 8192 memory_limit_: 8192 available bytes: 0 curr_region_allocation_bytes_: 16384
-Stats:
-Limit:                            8192
-InUse:                            3072
-MaxInUse:                         8192
-NumAllocs:                           4
-MaxAllocSize:                     4096
-Reserved:                            0
-PeakReserved:                        0
-LargestFreeBlock:                    0
-`
 
 func readDump(t testing.TB, text string) *dump.Dump {
 	t.Helper()
@@ -103,17 +82,17 @@ func diagnoses(t testing.TB) map[string]*doctor.Diagnosis {
 		"nothing":   {Verdict: doctor.VerdictUnknown},
 		"warning":   {Verdict: doctor.VerdictNonfatal, Causes: []doctor.Cause{warning}},
 		"notmemory": {Verdict: doctor.VerdictNotMemory, Causes: []doctor.Cause{other}},
-		"dump":      {Verdict: doctor.VerdictCause, Causes: []doctor.Cause{frag}, Dump: readDump(t, smallDump), Program: &dump.Program{}},
+		"dump":      {Verdict: doctor.VerdictCause, Causes: []doctor.Cause{frag}, Dump: readDump(t, doctortest.SmallDump), Program: &dump.Program{}},
 	}
 }
 
-// TestDoctorText: the whole of what people read. go test -update writes it anew.
-func TestDoctorText(t *testing.T) {
+// TestText: the whole of what people read. go test -update writes it anew.
+func TestText(t *testing.T) {
 	for name, d := range diagnoses(t) {
 		t.Run(name, func(t *testing.T) {
-			path := filepath.Join("testdata", "doctor", name+".txt")
+			path := filepath.Join("testdata", name+".txt")
 			var b strings.Builder
-			if err := writeDoctor(&b, []diagnosed{{"train.log", d}}, textWidth); err != nil {
+			if err := WriteText(&b, []Answer{{Log: "train.log", Diagnosis: d}}, 80); err != nil {
 				t.Fatal(err)
 			}
 			if *update {
@@ -132,11 +111,11 @@ func TestDoctorText(t *testing.T) {
 	}
 }
 
-// TestDoctorSeveral: each log has its heading.
-func TestDoctorSeveral(t *testing.T) {
+// TestSeveral: each log has its heading.
+func TestSeveral(t *testing.T) {
 	d := &doctor.Diagnosis{Verdict: doctor.VerdictUnknown}
 	var b strings.Builder
-	if err := writeDoctor(&b, []diagnosed{{"a.log", d}, {"b\n.log", d}}, textWidth); err != nil {
+	if err := WriteText(&b, []Answer{{Log: "a.log", Diagnosis: d}, {Log: "b\n.log", Diagnosis: d}}, 80); err != nil {
 		t.Fatal(err)
 	}
 	const sentence = "The cause is not known: nothing in the log decides.\n" +
@@ -146,9 +125,9 @@ func TestDoctorSeveral(t *testing.T) {
 	}
 }
 
-// TestDoctorAnyText: whatever a diagnosis holds, it is written in printable
+// TestAnyText: whatever a diagnosis holds, it is written in printable
 // lines, no wider than the screen but for what is to be copied.
-func TestDoctorAnyText(t *testing.T) {
+func TestAnyText(t *testing.T) {
 	anything := rapid.OneOf(rapid.String(), rapid.StringMatching(`[ a-z]{0,300}`), rapid.StringMatching(`[a-z]{100,200}`))
 	verdicts := []doctor.Verdict{doctor.VerdictCause, doctor.VerdictEither, doctor.VerdictNeeds, doctor.VerdictNonfatal, doctor.VerdictNotMemory, doctor.VerdictUnknown, ""}
 	causes := rapid.Custom(func(t *rapid.T) doctor.Cause {
@@ -165,7 +144,7 @@ func TestDoctorAnyText(t *testing.T) {
 		}
 		width := rapid.IntRange(80, 100).Draw(t, "width")
 		var b strings.Builder
-		if err := writeDoctor(&b, []diagnosed{{"x", d}}, width); err != nil {
+		if err := WriteText(&b, []Answer{{Log: "x", Diagnosis: d}}, width); err != nil {
 			t.Fatal(err)
 		}
 		for line := range strings.Lines(b.String()) {
@@ -180,8 +159,8 @@ func TestDoctorAnyText(t *testing.T) {
 	})
 }
 
-// TestDoctorQuotes: a line is quoted once, whatever it shows to how many causes.
-func TestDoctorQuotes(t *testing.T) {
+// TestQuotes: a line is quoted once, whatever it shows to how many causes.
+func TestQuotes(t *testing.T) {
 	long := strings.TrimSpace(strings.Repeat("some words of a long line ", 10))
 	one := func(evidence ...doctor.Evidence) doctor.Cause { return doctor.Cause{Evidence: evidence} }
 	for _, tc := range []struct {
@@ -205,18 +184,18 @@ func TestDoctorQuotes(t *testing.T) {
 			"12345678 | some words of a long line some words of a long line some words of a\n        |   long line some words of a long line some words of a long line...\n"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			a := answer{width: textWidth, extent: extent{quotes: 2, rows: 2}}
+			a := text{Text: report.Text{Width: 80}, extent: extent{quotes: 2, rows: 2}}
 			a.quotes(tc.causes)
-			if diff := cmp.Diff(tc.want, a.b.String()); diff != "" {
+			if diff := cmp.Diff(tc.want, a.String()); diff != "" {
 				t.Errorf("(-want +got)\n%s", diff)
 			}
 		})
 	}
 }
 
-// TestDoctorShort: a long answer and a long dump are made to fit, and the answer
+// TestShort: a long answer and a long dump are made to fit, and the answer
 // goes before the dump.
-func TestDoctorShort(t *testing.T) {
+func TestShort(t *testing.T) {
 	var text strings.Builder
 	text.WriteString("Allocator (GPU_0_bfc) ran out of memory trying to allocate 6.00MiB (rounded to 6291456)requested by op\nNext region of size 8388608\n")
 	at := 0
@@ -226,10 +205,11 @@ func TestDoctorShort(t *testing.T) {
 	}
 	whole := *diagnoses(t)["cause"]
 	whole.Dump = readDump(t, text.String())
-	if n := len(dumped(&whole, textWidth, screenLines)); n <= poolLines {
+	a := Answer{Diagnosis: &whole}
+	if n := len(a.dumped(80, screenLines)); n <= poolLines {
 		t.Fatalf("the dump has only %d lines", n)
 	}
-	got := onScreen(diagnosed{Diagnosis: &whole}, textWidth)
+	got := a.onScreen(80)
 	for _, want := range []string{"The cause: ", "\n  export ", "\nThe pool, as it was dumped at line 1", "\n  GPU_0_bfc: ", "\n  would fit: "} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %q in\n%s", want, got)
@@ -237,13 +217,5 @@ func TestDoctorShort(t *testing.T) {
 	}
 	if strings.Count(got, "\n") > screenLines {
 		t.Errorf("%d lines\n%s", strings.Count(got, "\n"), got)
-	}
-}
-
-func TestShellQuote(t *testing.T) {
-	for in, want := range map[string]string{".9": ".9", "": "''", "a b": "'a b'", "it's": `'it'\''s'`, "a:b,c=d/e": "a:b,c=d/e", "$(rm)": "'$(rm)'"} {
-		if got := shellQuote(in); got != want {
-			t.Errorf("%q: %s, want %s", in, got, want)
-		}
 	}
 }

@@ -1,21 +1,6 @@
-// Package pprofhttp shows a pool of GPU memory to go tool pprof over HTTP, beside
-// what net/http/pprof shows of the program:
-//
-//	import _ "net/http/pprof"
-//
-//	http.Handle("GET /debug/pprof/gpumem", pprofhttp.Handler(pool))
-//
-//	go tool pprof -top http://localhost:6060/debug/pprof/gpumem
-//
-// The method belongs into the pattern: net/http/pprof has "GET /debug/pprof/",
-// which another path under it without a method contradicts, and ServeMux panics.
-//
-// As with net/http/pprof, who may ask is the server's matter. A profile names
-// functions and files; a server that listens to others than this machine should
-// not show it to everyone.
-//
-// It is a package of its own because net/http adds four megabytes to a program.
-package pprofhttp
+// The profile of a pool, for go tool pprof over HTTP.
+
+package serve
 
 import (
 	"bytes"
@@ -27,12 +12,26 @@ import (
 	"gpumem"
 )
 
-// Handler answers with what is alive in the pool: gpumem.Pool.WriteProfile's
-// file, or with ?debug=1 text like that of the runtime's heap profile, and the
-// pool's statistics after it. What is not a number there is answered 400, and so
-// is ?seconds=: take two profiles, and compare them by go tool pprof -base. A
-// closed pool has nothing alive.
-func Handler(pool *gpumem.Pool) http.Handler {
+// Profile serves the blocks that are live in a pool to go tool pprof, beside what
+// net/http/pprof shows of the program:
+//
+//	import _ "net/http/pprof"
+//
+//	http.Handle("GET /debug/pprof/gpumem", serve.Profile(pool))
+//
+//	go tool pprof -top http://localhost:6060/debug/pprof/gpumem
+//
+// The pattern needs the method: net/http/pprof has "GET /debug/pprof/", and ServeMux
+// panics at another path under it without one.
+//
+// The answer is the file of gpumem.Pool.WriteProfile. With ?debug=1 it is text like that
+// of the runtime's heap profile, with the pool's statistics. Any other debug than a
+// number is a bad request, and so is ?seconds=: take two profiles, and compare them by go
+// tool pprof -base. A closed pool has no live blocks.
+//
+// It serves everyone, as net/http/pprof does, and a profile names functions and files. A
+// server that others than this machine reach should check who asks.
+func Profile(pool *gpumem.Pool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		debug := 0
@@ -47,11 +46,11 @@ func Handler(pool *gpumem.Pool) http.Handler {
 			http.Error(w, "seconds= is not for this profile, which is of one moment: take two, and compare them by go tool pprof -base", http.StatusBadRequest)
 			return
 		}
-		// Made before it is sent, so that an error can still be said.
+		// It is made before it is sent, so that an error can still be sent.
 		var body bytes.Buffer
 		if debug > 0 {
 			w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-			writeText(&body, pool)
+			writeProfileText(&body, pool)
 		} else {
 			if err := pool.WriteProfile(&body); err != nil {
 				http.Error(w, "the profile cannot be made: "+err.Error(), http.StatusInternalServerError)
@@ -61,13 +60,13 @@ func Handler(pool *gpumem.Pool) http.Handler {
 			w.Header().Set("Content-Disposition", `attachment; filename="gpumem"`)
 		}
 		w.Header().Set("Content-Length", strconv.Itoa(body.Len()))
-		w.Write(body.Bytes()) // who asked may be gone; nobody else is to be told
+		_, _ = w.Write(body.Bytes()) // the client may be gone
 	})
 }
 
-// writeText is the profile for people: the sum, then blocks, bytes and the stack
-// of each use, the largest first.
-func writeText(b *bytes.Buffer, pool *gpumem.Pool) {
+// writeProfileText writes the profile for people: the sum, then blocks, bytes and the
+// stack of each use, the largest first.
+func writeProfileText(b *bytes.Buffer, pool *gpumem.Pool) {
 	live, stats := pool.Live(), pool.Stats()
 	var blocks, bytes uint64
 	for _, u := range live {

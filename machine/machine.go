@@ -1,0 +1,181 @@
+// Package machine holds the state of a machine's GPUs as values: devices, the programs
+// on them, their leases, and the programs that wait for one. [Snapshot] in JSON is a
+// state file: gpumem ps --json writes it and gpumem doctor --state reads it.
+//
+// Package machine/probe fills the values; this one reads nothing but state files. Sizes
+// are in bytes. What is unknown is nil or empty, and absent in the JSON.
+package machine
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// Snapshot is the state of a machine at one moment.
+type Snapshot struct {
+	Time    time.Time `json:"-"`
+	Devices []Device  `json:"devices"`
+	Driver  *Driver   `json:"driver,omitempty"` // nil if unknown or not needed
+	// Process is the program that failed, in a snapshot for doctor.
+	Process *Process `json:"process,omitempty"`
+	// Tried lists settings that were tried, in a snapshot for doctor.
+	Tried []Attempt `json:"tried,omitempty"`
+	Notes []string  `json:"-"` // readings that failed, with the reason
+}
+
+// Driver is the state of the GPUs' driver.
+type Driver struct {
+	Up  bool   `json:"up"`
+	Why string `json:"why,omitempty"` // the reason why it is not up
+}
+
+// Device is a GPU and the programs that use it.
+type Device struct {
+	Index     int     `json:"index"`  // among the devices of its kind: N of cuda:N
+	Spec      string  `json:"device"` // as --device takes it
+	Name      string  `json:"name"`
+	UUID      string  `json:"uuid,omitempty"`
+	Simulated bool    `json:"simulated"`
+	Total     uint64  `json:"total_bytes"`
+	Free      *uint64 `json:"free_bytes,omitempty"`
+	Used      *uint64 `json:"used_bytes,omitempty"`
+	Leased    uint64  `json:"leased_bytes"` // by all leases, used or not
+	Display   bool    `json:"display_active"`
+	// Programs hold memory or a lease, the largest first; nil if unknown, empty if
+	// there are none.
+	Programs []Program `json:"processes,omitzero"`
+	Waiting  []Waiting `json:"waiting"` // the next first
+	Notes    []string  `json:"notes,omitempty"`
+}
+
+// Program is a process that holds memory of a device, or a lease on it.
+type Program struct {
+	PID  int     `json:"pid,omitempty"`
+	Name string  `json:"name,omitempty"`
+	Kind string  `json:"kind,omitempty"` // compute, graphics or both; empty if unknown or without memory
+	Used *uint64 `json:"used_bytes,omitempty"`
+	// Frameworks are loaded, in the words of frameworks.Release, and Releases are
+	// theirs, each empty if unknown. Frameworks is nil if unknown, empty if none is.
+	Frameworks []string   `json:"frameworks,omitzero"`
+	Releases   []string   `json:"releases,omitempty"`
+	ParentGone *bool      `json:"parent_gone,omitempty"` // the process that started it has ended
+	Parent     *int       `json:"parent,omitempty"`
+	User       string     `json:"user,omitempty"`
+	Command    []string   `json:"command,omitempty"`
+	Container  string     `json:"container,omitempty"`
+	Started    *time.Time `json:"started,omitempty"` // nil if the process itself is unknown
+	*Lease                // nil if it has none; shared by all programs under it
+	LeftBy     int        `json:"lease_left_by,omitempty"` // the process that had the lease and has ended
+	Hooked     *bool      `json:"hooked,omitempty"`        // of a program with a lease: its environment has the Python hook
+	Asks       *Asks      `json:"asks,omitempty"`
+	Unknown    string     `json:"not_told,omitempty"` // why the process itself is unknown
+}
+
+// Lease is all that one process has leased of a device.
+type Lease struct {
+	Bytes    uint64 `json:"lease_bytes"`
+	Programs int    `json:"lease_programs,omitempty"` // that use the device under it
+	Holder   int    `json:"-"`                        // the process that has it, 0 if unknown
+	InUse    uint64 `json:"-"`                        // by its programs, as far as known
+}
+
+// Asks is what a program's environment asks for, as its framework reads it.
+type Asks struct {
+	Framework string  `json:"framework"`
+	Version   string  `json:"version"`
+	Summary   string  `json:"summary"`
+	Brief     string  `json:"-"` // the summary in a few words
+	Allocator string  `json:"allocator"`
+	First     uint64  `json:"taken_at_first_operation_bytes"`
+	Limit     *uint64 `json:"limit_bytes"`
+	Warnings  int     `json:"warnings"`
+	Errors    int     `json:"errors"`
+}
+
+// Waiting is a program that waits for a lease.
+type Waiting struct {
+	Place     int       `json:"place"`  // in the queue; 0 is next
+	Stopped   bool      `json:"asleep"` // it is passed over meanwhile
+	PID       int       `json:"pid"`    // 0 if unknown
+	Elsewhere bool      `json:"-"`      // PID is of another pid namespace
+	User      string    `json:"user"`
+	Wants     uint64    `json:"wants_bytes"` // 0 is all that can be shared
+	Since     time.Time `json:"since"`
+	Command   []string  `json:"command"`
+}
+
+// Process is one process, with its settings.
+type Process struct {
+	PID        int               `json:"pid,omitempty"`
+	Frameworks []string          `json:"frameworks,omitempty"`
+	Versions   map[string]string `json:"versions,omitempty"` // of the frameworks
+	Env        map[string]string `json:"env,omitempty"`
+	// Fraction is what torch.cuda.set_per_process_memory_fraction was given.
+	Fraction         *float64 `json:"per_process_memory_fraction,omitempty"`
+	BackendRecreated *bool    `json:"backend_recreated,omitempty"` // JAX made its client again
+}
+
+// Attempt is a setting that was tried.
+type Attempt struct {
+	Env    map[string]string `json:"env"`
+	Helped bool              `json:"helped"`
+}
+
+// InUse returns the bytes in use on the device, 0 if unknown.
+func (d *Device) InUse() uint64 { return orZero(d.Used) }
+
+// Holds returns the bytes that the program holds, 0 if unknown.
+func (p *Program) Holds() uint64 { return orZero(p.Used) }
+
+func orZero(p *uint64) uint64 {
+	if p == nil {
+		return 0
+	}
+	return *p
+}
+
+// Sort orders the programs by "memory", the largest first, by "pid", or by "age", the
+// oldest first.
+func (d *Device) Sort(by string) {
+	slices.SortStableFunc(d.Programs, func(a, b Program) int {
+		switch by {
+		case "memory":
+			if c := cmp.Compare(b.Holds(), a.Holds()); c != 0 {
+				return c
+			}
+		case "age":
+			if c := cmp.Compare(known(b), known(a)); c != 0 {
+				return c
+			}
+			if a.Started != nil && b.Started != nil {
+				if c := a.Started.Compare(*b.Started); c != 0 {
+					return c
+				}
+			}
+		}
+		return cmp.Compare(a.PID, b.PID)
+	})
+}
+
+func known(p Program) int {
+	if p.Started != nil {
+		return 1
+	}
+	return 0
+}
+
+// Device returns the GPU with this index, or the only one if index is below zero. It is
+// nil if the snapshot is nil or has no such device.
+func (s *Snapshot) Device(index int) *Device {
+	if s == nil {
+		return nil
+	}
+	if index < 0 && len(s.Devices) == 1 {
+		return &s.Devices[0]
+	}
+	if i := slices.IndexFunc(s.Devices, func(d Device) bool { return d.Index == max(index, 0) }); i >= 0 {
+		return &s.Devices[i]
+	}
+	return nil
+}

@@ -1,0 +1,200 @@
+package probe
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	gpu "gpumem/device"
+	"gpumem/device/open"
+	"gpumem/internal/proc"
+	"gpumem/internal/test/holder"
+	"gpumem/machine"
+	"gpumem/share"
+)
+
+// TestLeases: a program is under its own lease or that of one it descends
+// from; leases without memory, and those who wait, are shown.
+func TestLeases(t *testing.T) {
+	file, pid := holder.Start(t)
+	key := meterOf(t, file).listed(t).Key()
+	var o Options
+	o.Devices = []string{"sim@" + file}
+	look := func() (*machine.Snapshot, error) {
+		p, err := New(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p.Snapshot()
+	}
+	of := func(pid int, bytes uint64) share.Entry {
+		e := entryOf(t, pid)
+		e.Device, e.Bytes = key, bytes
+		return e
+	}
+	for _, tc := range []struct {
+		name   string
+		leases []share.Entry
+		lease  uint64 // of the program
+		others int    // rows
+		waits  int
+	}{
+		{"none", nil, 0, 0, 0},
+		{"its own", []share.Entry{of(pid, 5)}, 5, 0, 0},
+		{"two", []share.Entry{of(pid, 5), of(pid, 6)}, 11, 0, 0},
+		{"its parent's", []share.Entry{of(os.Getpid(), 7)}, 7, 0, 0},
+		{"of another device", []share.Entry{{Device: "GPU-1", PID: pid, Bytes: 5}}, 0, 0, 0},
+		{"one that had its number before", []share.Entry{{Device: key, PID: pid, Start: 1, Namespace: of(pid, 5).Namespace, Bytes: 5}}, 0, 1, 0},
+		{"one with its number in a container", []share.Entry{{Device: key, PID: pid, Start: of(pid, 5).Start, Namespace: 1, Elsewhere: true, Bytes: 5}}, 0, 1, 0},
+		{"left to it by one that has ended", []share.Entry{{Device: key, PID: 1 << 30, Ended: true, Bytes: 5, HeldBy: []share.Holder{{PID: pid}}}}, 5, 0, 0},
+		{"one that holds nothing yet", []share.Entry{of(pid, 5), {Device: key, PID: 1 << 30, Bytes: 8}, {Device: key, Bytes: 9}, {Device: key, Bytes: 9}}, 5, 3, 0},
+		{"those who wait", []share.Entry{{Device: key, PID: pid, Bytes: 5, State: share.Waits}, {Device: key, PID: 9, Bytes: 5, State: share.Waits, Place: 1}}, 0, 0, 2},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			o.Leases = func([]string) ([]share.Entry, error) { return tc.leases, nil }
+			state, err := look()
+			if err != nil {
+				t.Fatal(err)
+			}
+			d := state.Devices[0]
+			if len(d.Programs) != 1+tc.others || len(d.Waiting) != tc.waits {
+				t.Fatalf("%+v", d)
+			}
+			got := uint64(0)
+			if l := d.Programs[0].Lease; l != nil {
+				got = l.Bytes
+			}
+			if d.Programs[0].PID != pid || d.Programs[0].Started == nil || got != tc.lease {
+				t.Errorf("%+v", d.Programs[0])
+			}
+		})
+	}
+	o.Leases = func([]string) ([]share.Entry, error) { return nil, errors.New("damaged") }
+	if state, err := look(); err != nil || len(state.Notes) != 1 || len(state.Devices[0].Programs) != 1 {
+		t.Errorf("%+v, %v", state, err)
+	}
+}
+
+// entryOf is a lease of a process, as the registry has it.
+func entryOf(t *testing.T, pid int) share.Entry {
+	t.Helper()
+	r, err := share.Open(filepath.Join(t.TempDir(), "registry"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	leases, err := r.Acquire(t.Context(), share.Request{Device: "x", Meter: freeGPU{}, Bytes: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer leases[0].Close()
+	if err := leases[0].Tell(pid); err != nil {
+		t.Fatal(err)
+	}
+	list, err := r.List()
+	if err != nil || len(list) != 1 {
+		t.Fatal(list, err)
+	}
+	return list[0]
+}
+
+// freeGPU is a GPU that nobody uses.
+type freeGPU struct{}
+
+func (freeGPU) Status() (gpu.Status, error) {
+	return gpu.Status{Info: gpu.Info{Total: 100}, Free: 100}, nil
+}
+
+// TestRegistry: the leases are those of the machine's registry.
+func TestRegistry(t *testing.T) {
+	file, pid := holder.Start(t)
+	t.Setenv(share.EnvDir, filepath.Join(t.TempDir(), "run"))
+	r, err := share.Open("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := meterOf(t, file)
+	leases, err := r.Acquire(t.Context(), share.Request{Device: m.listed(t).Key(), Meter: m, Bytes: 3 << 30, Command: []string{"mine"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer leases[0].Close()
+	if err := leases[0].Tell(pid); err != nil {
+		t.Fatal(err)
+	}
+	p, err := New(Options{Devices: []string{"sim@" + file}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	state, err := p.Snapshot()
+	if err != nil || len(state.Notes) > 0 {
+		t.Fatal(err, state)
+	}
+	d := state.Devices[0]
+	if len(d.Programs) != 1 || d.Programs[0].PID != pid || d.Programs[0].Lease == nil || d.Programs[0].Lease.Bytes != 3<<30 || d.Leased != 3<<30 {
+		t.Errorf("%+v", d)
+	}
+}
+
+// sharedGPU is a shared GPU.
+type sharedGPU struct{ spec open.Spec }
+
+func meterOf(t testing.TB, file string) sharedGPU {
+	t.Helper()
+	spec, err := open.Parse("sim@" + file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sharedGPU{spec}
+}
+
+func (m sharedGPU) listed(t testing.TB) open.Listed {
+	t.Helper()
+	list, err := m.spec.Status()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list[0]
+}
+
+func (m sharedGPU) Status() (gpu.Status, error) {
+	list, err := m.spec.Status()
+	if err != nil {
+		return gpu.Status{}, err
+	}
+	return list[0].Status, nil
+}
+
+// TestUnknown: a number that is another program's here is no program of the
+// GPU's.
+func TestUnknown(t *testing.T) {
+	self, err := proc.Look(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		name      string
+		process   gpu.Process
+		simulated bool
+		why       string
+	}{
+		{"it", gpu.Process{PID: self.PID, Name: self.Name}, true, ""},
+		{"no name", gpu.Process{PID: self.PID}, true, ""},
+		{"another name", gpu.Process{PID: self.PID, Name: "python3"}, true, "its number is another one's here"},
+		{"ended", gpu.Process{PID: 1 << 30, Name: self.Name}, true, "there is no such process"},
+		{"a GPU's driver, which this program does not use", gpu.Process{PID: self.PID, Name: self.Name}, false, "no GPU open"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if !tc.simulated && proc.HostPIDs() {
+				t.Skip("numbers are the machine's here")
+			}
+			s := &machine.Snapshot{}
+			fill(s, []open.Listed{{Status: gpu.Status{Info: gpu.Info{Simulated: tc.simulated}, Processes: []gpu.Process{tc.process}}}}, nil)
+			p := s.Devices[0].Programs[0]
+			if (p.Started == nil) != (tc.why != "") || !strings.Contains(p.Unknown, tc.why) || p.PID != tc.process.PID {
+				t.Errorf("%+v", p)
+			}
+		})
+	}
+}

@@ -1,0 +1,110 @@
+package report
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// OneLine makes one printable line of a message, whatever it quotes.
+func OneLine(s string) string {
+	var lines []string
+	for _, l := range strings.FieldsFunc(s, func(r rune) bool { return r == '\n' || r == '\r' }) {
+		if l = strings.TrimSpace(l); l != "" {
+			lines = append(lines, l)
+		}
+	}
+	s = strings.ReplaceAll(strings.Join(lines, "; "), "?; ", "? ")
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) && r != ' ' {
+			return '?'
+		}
+		return r
+	}, s)
+}
+
+// Clean is OneLine for a text with blanks in front. A word that is longer than a line
+// of width characters is shortened.
+func Clean(s string, width int) string {
+	indent := s[:len(s)-len(strings.TrimLeft(s, " "))]
+	words := strings.Split(OneLine(s), " ")
+	for i, w := range words {
+		words[i] = Shorten(w, width-len(indent)-2)
+	}
+	return indent + strings.Join(words, " ")
+}
+
+// Fit cuts the end off a line of more than width characters. A width of 0 has no limit.
+func Fit(line string, width int) string {
+	if width <= 0 || utf8.RuneCountInString(line) <= width {
+		return line
+	}
+	if width < 8 {
+		return string([]rune(line)[:width])
+	}
+	return string([]rune(line)[:width-3]) + "..."
+}
+
+// Shorten takes the middle out of a text of more than width characters.
+func Shorten(s string, width int) string {
+	r := []rune(s)
+	if len(r) <= width {
+		return s
+	}
+	front := (width - 3) / 2
+	return string(r[:front]) + "..." + string(r[len(r)-(width-3-front):])
+}
+
+// Plural returns word for 1, else its plural.
+func Plural(n uint64, word string) string {
+	if n == 1 {
+		return word
+	}
+	return word + "s"
+}
+
+// Counted returns a number and what it counts: "1 chunk", "1,234 chunks".
+func Counted(n uint64, word string) string { return Count(n) + " " + Plural(n, word) }
+
+// ShellQuote returns a word that a shell reads as s.
+func ShellQuote(s string) string {
+	plain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("_-./:,=%+@", r)
+	}
+	if s != "" && strings.TrimFunc(s, plain) == "" {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
+// Text is lines in sections. Width is that of a line.
+type Text struct {
+	Width int
+
+	b    strings.Builder
+	head string // of the section that has no lines yet
+}
+
+// Section begins one. It does not show without lines; without a title it is a blank
+// line.
+func (t *Text) Section(title string) {
+	t.head = "\n"
+	if title != "" {
+		t.head += title + "\n"
+	}
+}
+
+// Line adds a line, wrapped where it is too long.
+func (t *Text) Line(format string, args ...any) {
+	t.Raw(Wrap(Clean(fmt.Sprintf(format, args...), t.Width), t.Width))
+}
+
+// Raw adds a line as it is.
+func (t *Text) Raw(line string) {
+	t.b.WriteString(t.head + line + "\n")
+	t.head = ""
+}
+
+// String returns the lines.
+func (t *Text) String() string { return t.b.String() }
