@@ -17,9 +17,9 @@ import (
 
 // A Holder is what of one part of a program lives at the peak.
 type Holder struct {
-	Part   string // of op_name, its numbers as *; "(no name)"
-	Bytes  uint64
-	Values int
+	Part   string `json:"part"` // of op_name, its numbers as *; "(no name)"
+	Bytes  uint64 `json:"bytes"`
+	Values int    `json:"values"`
 }
 
 // Holders say what lives in the entry at the peak of its temporaries, as
@@ -112,26 +112,27 @@ func partOf(i *hlo.Instruction) string {
 	return strings.Join(append(words, name[strings.LastIndexByte(name, '/')+1:]), "/")
 }
 
-// A ByHand is a way to have nearly a plan with jax.checkpoint alone.
+// A ByHand is what jax.checkpoint alone does for the layers of one name.
 type ByHand struct {
-	Layer   string // name without its number, such as "MixerBlock_"
-	Layers  int    // how many there are
-	Marked  int    // of them under jax.checkpoint
-	Policy  string // of jax.checkpoint_policies
-	Peak    uint64
-	Seconds float64
+	Layer   string  `json:"layer"`  // name without its number, such as "MixerBlock_"
+	Layers  int     `json:"layers"` // how many there are
+	Marked  int     `json:"marked"` // of them under jax.checkpoint
+	Policy  string  `json:"policy"` // of jax.checkpoint_policies
+	Peak    uint64  `json:"temp_peak_after"`
+	Seconds float64 `json:"-"`                     // that one run takes
+	Extra   float64 `json:"extra_compute_percent"` // filled in by Run
 	// Patterns are regular expressions for [Mark], one for each layer.
-	Patterns []string
+	Patterns []string `json:"patterns"`
 }
 
 // maxLayers is how many layers of one name are tried.
 const maxLayers = 200
 
-// ByHandPlans are what putting the numbered layers of the program under
+// byHandPlans are what putting the numbered layers of the program under
 // jax.checkpoint comes to, each by itself: for each name of layers and each of two
 // policies as many as the limit needs, or all. The best for the limit comes first. There
 // are none where op_name has no numbered layers, or marking them saves nothing.
-func ByHandPlans(m *hlo.Module, limit uint64, rates cost.Rates) ([]ByHand, error) {
+func byHandPlans(m *hlo.Module, limit uint64, rates cost.Rates) ([]ByHand, error) {
 	given, err := AsGiven(m, rates)
 	if err != nil {
 		return nil, err

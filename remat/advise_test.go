@@ -34,7 +34,7 @@ func TestByHandPlans(t *testing.T) {
 	was := tempPeak(t, m)
 	for _, part := range []float64{.9, .7, .1} {
 		limit := uint64(part * float64(was))
-		plans, err := ByHandPlans(m, limit, cost.Rates{})
+		plans, err := byHandPlans(m, limit, cost.Rates{})
 		if err != nil || len(plans) == 0 {
 			t.Fatal(plans, err)
 		}
@@ -62,7 +62,7 @@ func TestByHandPlans(t *testing.T) {
 			same(t, m, c)
 		}
 	}
-	if plans, err := ByHandPlans(parsed(t, layers(4, false)), 0, cost.Rates{}); err != nil || len(plans) > 0 {
+	if plans, err := byHandPlans(parsed(t, layers(4, false)), 0, cost.Rates{}); err != nil || len(plans) > 0 {
 		t.Errorf("without names: %+v, %v", plans, err)
 	}
 }

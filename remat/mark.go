@@ -13,6 +13,8 @@ package remat
 // stand before the first late user, and the late users use them.
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -53,6 +55,28 @@ func SaveNames(patterns ...*regexp.Regexp) Policy {
 	return func(i *hlo.Instruction) bool {
 		return slices.ContainsFunc(patterns, func(re *regexp.Regexp) bool { return matches(re, i) })
 	}
+}
+
+// PolicyNamed returns the policy of a word as the command line has it: nothing, everything,
+// dots, dots_no_batch, or names=PATTERN with a regular expression.
+func PolicyNamed(word string) (Policy, error) {
+	switch name, pattern, _ := strings.Cut(word, "="); name {
+	case "nothing":
+		return SaveNothing, nil
+	case "everything":
+		return SaveEverything, nil
+	case "dots":
+		return SaveDots, nil
+	case "dots_no_batch":
+		return SaveDotsWithoutBatch, nil
+	case "names":
+		re, err := regexp.Compile(pattern)
+		if err != nil || pattern == "" {
+			return nil, fmt.Errorf("%s: %w", word, cmp.Or(err, errors.New("want names=PATTERN, a regular expression")))
+		}
+		return SaveNames(re), nil
+	}
+	return nil, fmt.Errorf("%q: want nothing, everything, dots, dots_no_batch or names=PATTERN", word)
 }
 
 // matches says whether a pattern is found in an instruction's op_name or name.

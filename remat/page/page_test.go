@@ -1,13 +1,13 @@
-package main
+package page
 
 import (
-	"bytes"
 	"encoding/xml"
 	"errors"
 	"io"
 	"math"
-	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -16,6 +16,7 @@ import (
 
 	"gpumem/hlo"
 	"gpumem/hlo/cost"
+	"gpumem/internal/test/remattest"
 	"gpumem/remat"
 )
 
@@ -56,23 +57,30 @@ ENTRY main {
 }
 `
 
-// reportOf runs remat --report on a text and gives the page.
-func reportOf(t *testing.T, text string, flags ...string) string {
+// answer plans for a module.
+func answer(t *testing.T, m *hlo.Module, r remat.Request) *remat.Answer {
 	t.Helper()
-	dir := t.TempDir()
-	in, out := filepath.Join(dir, "in.hlo"), filepath.Join(dir, "page.html")
-	if err := os.WriteFile(in, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	var stdout, stderr bytes.Buffer
-	if status := run(t.Context(), append([]string{"remat", in, "--report", out}, flags...), &stdout, &stderr); status != 0 {
-		t.Fatalf("status %d: %s", status, stderr.String())
-	}
-	page, err := os.ReadFile(out)
+	r.Rates = cost.Rates{Bytes: 3e12, Flops: 4e14}
+	a, err := remat.Run(t.Context(), m, r)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return string(page)
+	return a
+}
+
+// pageOf is the page for a text.
+func pageOf(t *testing.T, text string, r remat.Request) string {
+	t.Helper()
+	m, err := hlo.ParseString(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Frontier = Step(m)
+	var b strings.Builder
+	if err := Write(&b, answer(t, m, r)); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
 }
 
 // wholePage checks what holds of each page: its drawings are well formed, it asks
@@ -104,19 +112,19 @@ func wholePage(t *testing.T, page string) {
 
 func TestReport(t *testing.T) {
 	for _, test := range []struct {
-		name  string
-		flags []string
-		want  []string
+		name    string
+		request remat.Request
+		want    []string
 	}{
-		{"gap", []string{"--algorithm", "gap", "--limit", "50KiB"}, []string{"to 40\u00a0KiB, within its limit of 50\u00a0KiB", "net/<wbr>layer_2", "after 40 KiB", "algorithm</th><td class=\"n\">gap"}},
-		{"xla", []string{"--algorithm", "xla", "--limit", "50KiB"}, []string{"to 40\u00a0KiB, within its limit of 50\u00a0KiB", "net/<wbr>layer_2"}},
-		{"off", []string{"--algorithm", "off", "--limit", "50KiB"}, []string{"more than its limit of 50\u00a0KiB, and nothing is recomputed", "<p>Nothing.</p>", "after 56 KiB"}},
-		{"out of reach", []string{"--algorithm", "gap", "--limit", "1KiB"}, []string{"misses its limit of 1\u00a0KiB", "out of reach"}},
-		{"far above", []string{"--limit", "1GiB"}, []string{"fits its limit of 1\u00a0GiB as it is", "The limit, 1 GiB, lies above the drawing"}},
-		{"marked", []string{"--algorithm", "off", "--limit", "50KiB", "--mark", "layer_1"}, []string{"marked</th><td class=\"n\">layer_1", "limits 5 % of the peak apart"}},
+		{"gap", remat.Request{Algorithm: "gap", Limit: remat.Bytes(50 << 10)}, []string{"to 40\u00a0KiB, within its limit of 50\u00a0KiB", "net/<wbr>layer_2", "after 40 KiB", "algorithm</th><td class=\"n\">gap"}},
+		{"xla", remat.Request{Algorithm: "xla", Limit: remat.Bytes(50 << 10)}, []string{"to 40\u00a0KiB, within its limit of 50\u00a0KiB", "net/<wbr>layer_2"}},
+		{"off", remat.Request{Algorithm: "off", Limit: remat.Bytes(50 << 10)}, []string{"more than its limit of 50\u00a0KiB, and nothing is recomputed", "<p>Nothing.</p>", "after 56 KiB"}},
+		{"out of reach", remat.Request{Algorithm: "gap", Limit: remat.Bytes(1 << 10)}, []string{"misses its limit of 1\u00a0KiB", "out of reach"}},
+		{"far above", remat.Request{Algorithm: "xla", Limit: remat.Bytes(1 << 30)}, []string{"fits its limit of 1\u00a0GiB as it is", "The limit, 1 GiB, lies above the drawing"}},
+		{"marked", remat.Request{Algorithm: "off", Limit: remat.Bytes(50 << 10), Marks: []*regexp.Regexp{regexp.MustCompile("layer_1")}}, []string{"marked</th><td class=\"n\">layer_1", "limits 5 % of the peak apart"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			page := reportOf(t, twoLayers, test.flags...)
+			page := pageOf(t, twoLayers, test.request)
 			wholePage(t, page)
 			for _, want := range append(test.want, "lower bound 36 KiB", "before 56 KiB", "before: 56 KiB at <code>big</code>", "big f32[8192]{0}") {
 				if !strings.Contains(page, want) {
@@ -129,7 +137,7 @@ func TestReport(t *testing.T) {
 			}
 		})
 	}
-	page := reportOf(t, "HloModule none\n\nENTRY main {\n  ROOT p = f32[4] parameter(0)\n}\n", "--limit", "1KiB")
+	page := pageOf(t, "HloModule none\n\nENTRY main {\n  ROOT p = f32[4] parameter(0)\n}\n", remat.Request{Algorithm: "xla", Limit: remat.Bytes(1 << 10)})
 	wholePage(t, page)
 	if !strings.Contains(page, "There are no temporaries") {
 		t.Error("a module without temporaries has some")
@@ -164,32 +172,26 @@ func TestLayerOf(t *testing.T) {
 
 // TestLayersAddUp: the seconds of all rows are what the plan costs.
 func TestLayersAddUp(t *testing.T) {
-	texts := map[string]string{"two layers": twoLayers}
-	for _, name := range []string{"rocm_imagenette.train_step", "xla_nv_maxtext_1n1g_jit_train_step_before_optimization", "xla_dlrm_keras_train_step"} {
-		texts[name] = "../../../shared/data/hlo/" + name + ".hlo.gz"
-	}
-	for name, text := range texts {
+	for _, name := range []string{"two layers", "rocm_imagenette.train_step", "xla_nv_maxtext_1n1g_jit_train_step_before_optimization", "xla_dlrm_keras_train_step"} {
 		t.Run(name, func(t *testing.T) {
-			m, err := hlo.ParseString(text)
-			if strings.HasSuffix(text, ".gz") {
-				if _, err := os.Stat(text); err != nil {
-					t.Skipf("no real module: %v", err)
+			m, err := hlo.ParseString(twoLayers)
+			if name != "two layers" {
+				files := remattest.Real(t)
+				k := slices.IndexFunc(files, func(file string) bool { return strings.HasPrefix(filepath.Base(file), name+".") })
+				if k < 0 {
+					t.Skip("no such module in ../shared/data/hlo")
 				}
-				m, err = readModule(t.Context(), text)
+				m = remattest.Read(t, files[k])
 			}
 			if err != nil {
 				t.Fatal(err)
 			}
-			f := &rematFlags{bandwidth: 3e12, flops: 4e14, line: newProgress(io.Discard)}
-			r, err := f.newReport(m)
+			a := answer(t, m, remat.Request{Algorithm: "gap", Limit: remat.Percent(70)})
+			rows, err := layers(a)
 			if err != nil {
 				t.Fatal(err)
 			}
-			p, err := remat.Best(m, r.before.peak/10*7, cost.Rates{Bytes: f.bandwidth, Flops: f.flops})
-			if err != nil {
-				t.Fatal(err)
-			}
-			rows, err := r.layers(p.Module, f.rates())
+			after, err := remat.Seconds(a.Module, a.Request.Rates)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -197,7 +199,7 @@ func TestLayersAddUp(t *testing.T) {
 			for _, row := range rows {
 				sum += row.seconds
 			}
-			if extra := p.Seconds - r.seconds; math.Abs(sum-extra) > 1e-6*r.seconds {
+			if extra := after - a.RunSeconds; math.Abs(sum-extra) > 1e-6*a.RunSeconds {
 				t.Errorf("the rows take %v s, the plan %v s", sum, extra)
 			}
 		})
@@ -207,21 +209,20 @@ func TestLayersAddUp(t *testing.T) {
 // TestDrawFrontier: whatever the figures are, all is in the drawing.
 func TestDrawFrontier(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		a := &rematAnswer{Before: rapid.Uint64Range(1, 1<<50).Draw(t, "before")}
+		a := &remat.Answer{Before: rapid.Uint64Range(1, 1<<50).Draw(t, "before")}
 		a.After = rapid.Uint64Range(0, a.Before).Draw(t, "after")
 		a.LowerBound = rapid.Uint64Range(0, a.Before).Draw(t, "bound")
-		var curve []*rematAnswer
 		for range rapid.IntRange(0, 20).Draw(t, "plans") {
 			k := *a
 			k.Limit = rapid.Uint64Range(0, a.Before).Draw(t, "limit")
 			k.After = rapid.Uint64Range(0, a.Before).Draw(t, "reached")
 			k.Extra = rapid.Float64Range(-1, 1000).Draw(t, "extra")
 			k.LowerPercent = rapid.Float64Range(0, 1000).Draw(t, "least")
-			curve = append(curve, &k)
+			a.Frontier = append(a.Frontier, &k)
 		}
-		d := drawFrontier(a, curve)
-		spots := append(append(d.Bytes, d.Extra...), d.Points...)
-		for _, s := range append(spots, *d.Now, *d.Plan, *d.Bound) {
+		d := drawFrontier(a)
+		points := append(append(d.Bytes, d.Extra...), d.Points...)
+		for _, s := range append(points, *d.Now, *d.Plan, *d.Bound) {
 			for _, part := range []string{s.X, s.Y} {
 				number, _ := strings.CutSuffix(part, "%")
 				if v, err := strconv.ParseFloat(number, 64); part != "" && (err != nil || v < 0 || v > 100.01) {
@@ -233,7 +234,7 @@ func TestDrawFrontier(t *testing.T) {
 			t.Fatal("the last plan has no text")
 		}
 	})
-	if drawFrontier(&rematAnswer{}, nil) != nil || drawMemory(&rematAnswer{}, &rematSide{curve: []uint64{0}}, &rematSide{curve: []uint64{0}}) != nil {
+	if drawFrontier(&remat.Answer{}) != nil || drawMemory(&remat.Answer{}, &side{curve: []uint64{0}}, &side{curve: []uint64{0}}) != nil {
 		t.Error("a drawing of nothing")
 	}
 }

@@ -1,14 +1,12 @@
-package main
+// Package page writes an answer of remat as a page of HTML: what the plan reaches and
+// costs, in one file that needs nothing else.
+package page
 
-// The page that remat --report writes: what a plan reaches and costs, as one
-// file of HTML that needs nothing else. Here is what it says; the drawings are in
-// rematdraw.go, the page itself in rematreport.html.
+// The contents of the page. The drawings are in draw.go, the page itself in page.html.
 
 import (
 	"cmp"
-	"context"
 	_ "embed"
-	"errors"
 	"fmt"
 	"html/template"
 	"io"
@@ -26,33 +24,30 @@ import (
 	"gpumem/size"
 )
 
-//go:embed rematreport.html
-var rematHTML string
+//go:embed page.html
+var html string
 
-var rematTemplate = template.Must(template.New("remat").Parse(rematHTML))
+var pageTemplate = template.Must(template.New("remat").Parse(html))
 
 const (
-	// reportLayers and reportAlive are how many rows the page's tables have.
-	reportLayers = 30
-	reportAlive  = 12
-	// largeModule is how many instructions a module may have before the page's
-	// frontier has steps twice as large: a plan for 41,881 takes 6 to 30 seconds
-	// on two cores.
+	// mostLayers and mostAlive are how many rows the page's tables have.
+	mostLayers = 30
+	mostAlive  = 12
+	// largeModule is how many instructions a module may have before its frontier has steps
+	// twice as large: a plan for 41,881 takes 6 to 30 seconds on two cores.
 	largeModule = 20_000
 )
 
-// A rematReport is what the page says of the module as it was given. It is taken
-// before the module changes.
-type rematReport struct {
-	given   *hlo.Module // --mark changes it
-	lean    *hlo.Module // without what nothing uses; --mark does not change it
-	names   map[string]bool
-	before  rematSide
-	seconds float64 // of one run
+// Step returns the remat.Request.Frontier that suits a page about a module.
+func Step(m *hlo.Module) int {
+	if m.Instructions() > largeModule {
+		return 2 * remat.FrontierStep
+	}
+	return remat.FrontierStep
 }
 
-// A rematSide is the program before or after.
-type rematSide struct {
+// A side is the program before or after.
+type side struct {
 	Which string
 	Peak  string // bytes, for people
 	At    string
@@ -86,62 +81,47 @@ type layerRow struct {
 	seconds float64
 }
 
-func (f *rematFlags) rates() cost.Rates { return cost.Rates{Bytes: f.bandwidth, Flops: f.flops} }
-
-// checkReport checks the flag before anything takes time.
-func (f *rematFlags) checkReport(module string) error {
-	switch {
-	case f.report == "":
-	case f.frontier:
-		return errors.New("--report: the page has the frontier, and a plan for one limit besides; leave --frontier out")
-	case sameFile(module, f.report):
-		return fmt.Errorf("--report %s: this is the module itself; name another file", f.report)
-	case f.out != "" && (f.out == f.report || sameFile(f.out, f.report)):
-		return fmt.Errorf("--report %s: --out has the same file; name another", f.report)
-	}
-	return nil
-}
-
-// newReport measures the module before the plan changes it.
-func (f *rematFlags) newReport(m *hlo.Module) (*rematReport, error) {
-	lean, err := withoutDead(m)
+// Write writes the page of an answer with a plan and a frontier.
+func Write(w io.Writer, a *remat.Answer) error {
+	names := namesOf(a.Given)
+	before, err := newSide(a, "before", a.Given, names)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	r := &rematReport{given: m, lean: lean, names: namesOf(m)}
-	if r.seconds, err = remat.Seconds(m, f.rates()); err != nil {
-		return nil, err
+	after, err := newSide(a, "after", a.Module, names)
+	if err != nil {
+		return err
 	}
-	r.before, err = r.side(f, "before", m)
-	return r, err
+	rows, err := layers(a)
+	if err != nil {
+		return err
+	}
+	return write(w, a, &before, &after, rows)
 }
 
-// added says whether the plan made an instruction.
-func (r *rematReport) added(i *hlo.Instruction) bool { return !r.names[i.Name] }
-
-// side measures a program.
-func (r *rematReport) side(f *rematFlags, which string, m *hlo.Module) (s rematSide, err error) {
-	s = rematSide{Which: which}
-	if s.curve, err = memory.TempCurve(m, f.memory()); err != nil {
+// newSide measures a program. names are those of the program before.
+func newSide(a *remat.Answer, which string, m *hlo.Module, names map[string]bool) (s side, err error) {
+	s = side{Which: which}
+	if s.curve, err = memory.TempCurve(m, a.Request.Memory()); err != nil {
 		return s, err
 	}
 	s.peak = slices.Max(s.curve)
 	s.place = slices.Index(s.curve, s.peak)
 	s.Peak, s.At = size.Format(s.peak), m.Entry.Instructions[s.place].Name
-	alive, err := memory.TempAlive(m, f.memory())
+	alive, err := memory.TempAlive(m, a.Request.Memory())
 	if err != nil {
 		return s, err
 	}
 	sources := m.Sources()
-	for _, x := range alive[:min(len(alive), reportAlive)] {
+	for _, x := range alive[:min(len(alive), mostAlive)] {
 		name := x.Instruction.Name
 		if x.Copies > 1 {
 			name += fmt.Sprintf(", %d times", x.Copies)
 		}
 		s.Rows = append(s.Rows, aliveRow{
-			Bytes: size.Format(x.Bytes * x.Copies), Part: partOf(x.Bytes*x.Copies, s.peak),
+			Bytes: size.Format(x.Bytes * x.Copies), Part: percent(x.Bytes*x.Copies, s.peak),
 			Name: name, Shape: x.Shape.String(), From: x.Instruction.OpName(), Source: place(sources.Of(x.Instruction)),
-			Again: r.added(x.Instruction),
+			Again: !names[x.Instruction.Name],
 		})
 	}
 	var rest uint64
@@ -154,50 +134,28 @@ func (r *rematReport) side(f *rematFlags, which string, m *hlo.Module) (s rematS
 	return s, nil
 }
 
-// writeReport writes the page for a plan: its answer and its module.
-func (f *rematFlags) writeReport(ctx context.Context, r *rematReport, a *rematAnswer, m *hlo.Module) error {
-	after, err := r.side(f, "after", m)
+// layers are what the plan computes again, by part of the program, the longest first.
+// What went because the plan computes it elsewhere is subtracted, so that the seconds add
+// up to what the plan costs.
+func layers(a *remat.Answer) ([]*layerRow, error) {
+	before, err := withoutDead(a.Given)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	base := *a
-	base.Recomputed = 0
-	for _, k := range a.Marked {
-		base.Recomputed += k.Recomputed
-	}
-	step := frontierStep
-	if a.Instructions > largeModule {
-		step *= 2
-	}
-	curve, err := f.curve(ctx, &base, r.given, f.rates(), r.seconds, step)
-	if err != nil {
-		return err
-	}
-	layers, err := r.layers(m, f.rates())
-	if err != nil {
-		return err
-	}
-	return writeWhole(ctx, f.report, func(w io.Writer) error { return writePage(w, r, a, after, curve, step, layers) })
-}
-
-// layers are what the plan computes again, the most time first. What went because
-// the plan computes it elsewhere is taken off, so that the seconds add up to
-// what the plan costs.
-func (r *rematReport) layers(m *hlo.Module, rates cost.Rates) ([]*layerRow, error) {
-	lean, err := withoutDead(m)
+	after, err := withoutDead(a.Module)
 	if err != nil {
 		return nil, err
 	}
 	rows := map[string]*layerRow{}
-	if err := count(rows, lean, r.lean, rates, 1); err != nil {
+	if err := count(rows, after, before, a.Request.Rates, 1); err != nil {
 		return nil, err
 	}
-	if err := count(rows, r.lean, lean, rates, -1); err != nil {
+	if err := count(rows, before, after, a.Request.Rates, -1); err != nil {
 		return nil, err
 	}
 	var list []*layerRow
 	for _, row := range rows {
-		if row.n != 0 || math.Abs(row.seconds) > 1e-9*r.seconds {
+		if row.n != 0 || math.Abs(row.seconds) > 1e-9*a.RunSeconds {
 			list = append(list, row)
 		}
 	}
@@ -334,38 +292,38 @@ func (l *layerRow) figures(run, longest float64) {
 		l.Part = fmt.Sprintf("%.2f %%", 100*l.seconds/run)
 	}
 	if longest > 0 && l.seconds > 0 {
-		l.Bar = percent(l.seconds / longest)
+		l.Bar = svgPercent(l.seconds / longest)
 	}
 }
 
 // headline says in one sentence what the plan reaches and costs.
-func headline(a *rematAnswer) string {
+func headline(a *remat.Answer) string {
 	const together = "\u00a0" // number and unit stay on one line
 	bytes := func(n uint64) string { return strings.ReplaceAll(size.Format(n), " ", together) }
 	now, then, limit := bytes(a.Before), bytes(a.After), bytes(a.Limit)
 	cost := fmt.Sprintf("%.1f%s%% more compute", a.Extra, together)
 	switch {
 	case a.Before <= a.Limit && a.Recomputed == 0:
-		return fmt.Sprintf("%s fits its limit of %s as it is, with %s of temporaries: nothing is recomputed", a.name, limit, now)
+		return fmt.Sprintf("%s fits its limit of %s as it is, with %s of temporaries: nothing is recomputed", a.Given.Name, limit, now)
 	case a.Recomputed == 0 && a.Algorithm == "off":
-		return fmt.Sprintf("%s takes %s of temporaries, more than its limit of %s, and nothing is recomputed", a.name, now, limit)
+		return fmt.Sprintf("%s takes %s of temporaries, more than its limit of %s, and nothing is recomputed", a.Given.Name, now, limit)
 	case a.After >= a.Before && !a.Met:
-		return fmt.Sprintf("%s takes %s of temporaries, more than its limit of %s, and recomputing does not help", a.name, now, limit)
+		return fmt.Sprintf("%s takes %s of temporaries, more than its limit of %s, and recomputing does not help", a.Given.Name, now, limit)
 	case a.Met:
-		return fmt.Sprintf("%s goes from %s of temporaries to %s, within its limit of %s, at %s", a.name, now, then, limit, cost)
+		return fmt.Sprintf("%s goes from %s of temporaries to %s, within its limit of %s, at %s", a.Given.Name, now, then, limit, cost)
 	}
-	return fmt.Sprintf("%s goes from %s of temporaries to %s, which misses its limit of %s, at %s", a.name, now, then, limit, cost)
+	return fmt.Sprintf("%s goes from %s of temporaries to %s, which misses its limit of %s, at %s", a.Given.Name, now, then, limit, cost)
 }
 
 // A factRow is one figure of the plan, and what it means.
 type factRow struct{ What, Value, More string }
 
-func facts(a *rematAnswer, before float64) []factRow {
+func facts(a *remat.Answer) []factRow {
 	rows := []factRow{
-		{"limit", size.Format(a.Limit), a.from},
+		{"limit", size.Format(a.Limit), a.Request.LimitFrom},
 		{"temporaries before", size.Format(a.Before), "at their peak, in " + counted(uint64(a.Instructions), "instruction")},
-		{"temporaries after", size.Format(a.After), partOf(a.After, a.Before) + " of that"},
-		{"more compute", fmt.Sprintf("%.1f %%", a.Extra), fmt.Sprintf("%s for each run, which takes %s", report.Seconds(before*a.Extra/100), report.Seconds(before))},
+		{"temporaries after", size.Format(a.After), percent(a.After, a.Before) + " of that"},
+		{"more compute", fmt.Sprintf("%.1f %%", a.Extra), fmt.Sprintf("%s for each run, which takes %s", report.Seconds(a.RunSeconds*a.Extra/100), report.Seconds(a.RunSeconds))},
 		{"recomputed", report.Count(uint64(a.Recomputed)), "instructions were added, those that went taken off"},
 		{"lower bound", size.Format(a.LowerBound), "no plan goes below, in any order"},
 	}
@@ -378,7 +336,7 @@ func facts(a *rematAnswer, before float64) []factRow {
 	case a.LowerPercent > 0:
 		rows = append(rows, factRow{"proven", fmt.Sprintf("%.1f %%", a.LowerPercent), "more compute at least while each instruction also runs at its place; moving some may do better"})
 	}
-	rows = append(rows, factRow{"algorithm", a.Algorithm, "the plan is by: " + a.by + "; it took " + report.Seconds(a.Seconds)})
+	rows = append(rows, factRow{"algorithm", a.Algorithm, "the plan is by: " + a.By + "; it took " + report.Seconds(a.Seconds)})
 	for _, k := range a.Marked {
 		rows = append(rows, factRow{"marked", k.Pattern, fmt.Sprintf("in %s: %s, %d kept; %d added for %s", k.Computation, counted(uint64(k.Region), "instruction"), k.Saved, k.Recomputed, counted(uint64(k.Late), "late user"))})
 	}
@@ -388,9 +346,9 @@ func facts(a *rematAnswer, before float64) []factRow {
 // A frontierRow is one plan of the frontier.
 type frontierRow struct{ Limit, Reached, Part, Extra, Least, Added, By string }
 
-func frontierRows(curve []*rematAnswer) (rows []frontierRow) {
+func frontierRows(curve []*remat.Answer) (rows []frontierRow) {
 	for _, p := range curve {
-		row := frontierRow{size.Format(p.Limit), size.Format(p.After), partOf(p.After, p.Before), fmt.Sprintf("%.1f %%", p.Extra), least(p), report.Count(uint64(p.Recomputed)), p.by}
+		row := frontierRow{size.Format(p.Limit), size.Format(p.After), percent(p.After, p.Before), fmt.Sprintf("%.1f %%", p.Extra), p.Least(), report.Count(uint64(p.Recomputed)), p.By}
 		if p.OutOfReach {
 			row.Least = "out of reach"
 		}
@@ -402,7 +360,7 @@ func frontierRows(curve []*rematAnswer) (rows []frontierRow) {
 	return rows
 }
 
-func writePage(w io.Writer, r *rematReport, a *rematAnswer, after rematSide, curve []*rematAnswer, step int, layers []*layerRow) error {
+func write(w io.Writer, a *remat.Answer, before, after *side, layers []*layerRow) error {
 	page := struct {
 		Name, Headline string
 		Facts          []factRow
@@ -412,23 +370,47 @@ func writePage(w io.Writer, r *rematReport, a *rematAnswer, after rematSide, cur
 		Rows           []frontierRow
 		Step           int
 		Layers         []*layerRow
-		Sides          []rematSide
+		Sides          []*side
 	}{
-		Name: a.name, Headline: headline(a), Facts: facts(a, r.seconds), Warnings: a.warnings,
-		Memory: drawMemory(a, &r.before, &after), Frontier: drawFrontier(a, curve), Rows: frontierRows(curve), Step: step,
-		Layers: slices.Clone(layers[:min(len(layers), reportLayers)]), Sides: []rematSide{r.before, after},
+		Name: a.Given.Name, Headline: headline(a), Facts: facts(a), Warnings: a.Warnings,
+		Memory: drawMemory(a, before, after), Frontier: drawFrontier(a), Rows: frontierRows(a.Frontier), Step: a.Request.Frontier,
+		Layers: slices.Clone(layers[:min(len(layers), mostLayers)]), Sides: []*side{before, after},
 	}
 	rest := layerRow{}
 	for k, l := range layers {
-		if k >= reportLayers {
+		if k >= mostLayers {
 			rest.n, rest.bytes, rest.seconds = rest.n+l.n, rest.bytes+l.bytes, rest.seconds+l.seconds
 		}
-		l.figures(r.seconds, layers[0].seconds)
+		l.figures(a.RunSeconds, layers[0].seconds)
 	}
-	if k := len(layers) - reportLayers; k > 0 {
-		rest.figures(r.seconds, 0)
+	if k := len(layers) - mostLayers; k > 0 {
+		rest.figures(a.RunSeconds, 0)
 		rest.Name = fmt.Sprintf("%s more", counted(uint64(k), "part"))
 		page.Layers = append(page.Layers, &rest)
 	}
-	return rematTemplate.Execute(w, page)
+	return pageTemplate.Execute(w, page)
+}
+
+// percent is a fraction of the whole in percent.
+func percent(part, whole uint64) string {
+	if whole == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.0f %%", 100*float64(part)/float64(whole))
+}
+
+// counted is "1 value" or "1,234 values".
+func counted(n uint64, what string) string {
+	if n != 1 {
+		what += "s"
+	}
+	return report.Count(n) + " " + what
+}
+
+// place is FILE:LINE, as far as it is known.
+func place(file string, line int) string {
+	if line == 0 {
+		return file
+	}
+	return fmt.Sprintf("%s:%d", file, line)
 }
