@@ -6,10 +6,11 @@ import (
 	"testing"
 
 	"gpumem/hlo/cost"
+	"gpumem/internal/test/remattest"
 )
 
 func TestHolders(t *testing.T) {
-	m := parsed(t, layers(6, true))
+	m := remattest.Parsed(t, remattest.Layers(6, true))
 	got, err := Holders(m)
 	if err != nil || len(got) == 0 {
 		t.Fatal(got, err)
@@ -21,8 +22,8 @@ func TestHolders(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 	}
-	if sum != tempPeak(t, m) {
-		t.Errorf("%d bytes held, and the peak is %d", sum, tempPeak(t, m))
+	if sum != remattest.TempPeak(t, m) {
+		t.Errorf("%d bytes held, and the peak is %d", sum, remattest.TempPeak(t, m))
 	}
 	if !slices.ContainsFunc(got, func(h Holder) bool { return h.Part == "layer_*/tanh" && h.Bytes >= 5*1024 }) {
 		t.Errorf("no layers among %+v", got)
@@ -30,8 +31,8 @@ func TestHolders(t *testing.T) {
 }
 
 func TestByHandPlans(t *testing.T) {
-	m := parsed(t, layers(12, true))
-	was := tempPeak(t, m)
+	m := remattest.Parsed(t, remattest.Layers(12, true))
+	was := remattest.TempPeak(t, m)
 	for _, part := range []float64{.9, .7, .1} {
 		limit := uint64(part * float64(was))
 		plans, err := byHandPlans(m, limit, cost.Rates{})
@@ -46,7 +47,7 @@ func TestByHandPlans(t *testing.T) {
 				t.Errorf("limit %d of %d: %+v", limit, was, p)
 			}
 			// What is told is what the patterns do.
-			c := parsed(t, layers(12, true))
+			c := remattest.Parsed(t, remattest.Layers(12, true))
 			save := SaveNothing
 			if p.Policy == "dots_saveable" {
 				save = SaveDots
@@ -56,13 +57,13 @@ func TestByHandPlans(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if got := tempPeak(t, written(t, c)); got != p.Peak {
+			if got := remattest.TempPeak(t, remattest.Written(t, c)); got != p.Peak {
 				t.Errorf("%d bytes, and %d are told", got, p.Peak)
 			}
-			same(t, m, c)
+			remattest.Same(t, m, c)
 		}
 	}
-	if plans, err := byHandPlans(parsed(t, layers(4, false)), 0, cost.Rates{}); err != nil || len(plans) > 0 {
+	if plans, err := byHandPlans(remattest.Parsed(t, remattest.Layers(4, false)), 0, cost.Rates{}); err != nil || len(plans) > 0 {
 		t.Errorf("without names: %+v, %v", plans, err)
 	}
 }

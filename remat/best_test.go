@@ -12,6 +12,7 @@ import (
 	"gpumem/hlo/memory"
 	"gpumem/hlo/verify"
 	"gpumem/internal/test/hlotest"
+	"gpumem/internal/test/remattest"
 )
 
 // bestByText is Best in plain words: one plan after the other, and whatever is changed or
@@ -140,7 +141,7 @@ func samePlan(t rapid.TB, m *hlo.Module, limit uint64) {
 // Plans that are made beside each other, of copies, are those made of texts.
 func TestBestByText(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		m := readAgain(t, randomModule(t))
+		m := remattest.Parsed(t, remattest.Random(t))
 		peak, _, err := memory.TempPeak(m, memory.Options{})
 		if err != nil {
 			t.Fatal(err)
@@ -153,14 +154,14 @@ func TestBestByTextReal(t *testing.T) {
 	if testing.Short() {
 		t.Skip("skipped: -short")
 	}
-	for _, file := range realModules(t) {
-		m := read(t, file)
+	for _, file := range remattest.Real(t) {
+		m := remattest.Read(t, file)
 		if m.Instructions() > 3000 {
 			continue
 		}
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			for _, part := range []float64{.8, .6, .3} {
-				samePlan(t, m, uint64(part*float64(tempPeak(t, m))))
+				samePlan(t, m, uint64(part*float64(remattest.TempPeak(t, m))))
 			}
 		})
 	}
@@ -170,12 +171,12 @@ func TestBestByTextReal(t *testing.T) {
 // their texts do.
 func TestSeconds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		m := readAgain(t, randomModule(t))
+		m := remattest.Parsed(t, remattest.Random(t))
 		peak, _, err := memory.TempPeak(m, memory.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Gap(m, GapOptions{Limit: peak / 2, Seconds: bySize}); err != nil {
+		if _, err := Gap(m, GapOptions{Limit: peak / 2, Seconds: remattest.BySize}); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := XLA(m, Options{Limit: peak / 3}); err != nil {
@@ -196,7 +197,7 @@ func TestSeconds(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	m := parsed(t, layers(2, true))
+	m := remattest.Parsed(t, remattest.Layers(2, true))
 	m.Entry.Instructions = m.Entry.Instructions[1:]
 	if _, err := Seconds(m, cost.Rates{}); err == nil {
 		t.Error("a module without a parameter has a cost")
@@ -207,13 +208,13 @@ func TestSeconds(t *testing.T) {
 //
 //	go test ./remat -run - -bench Best
 func BenchmarkBest(b *testing.B) {
-	for _, file := range realModules(b) {
-		m := read(b, file)
+	for _, file := range remattest.Real(b) {
+		m := remattest.Read(b, file)
 		if m.Instructions() < 1000 {
 			continue
 		}
 		b.Run(strings.TrimSuffix(filepath.Base(file), ".hlo.gz"), func(b *testing.B) {
-			limit := uint64(.6 * float64(tempPeak(b, m)))
+			limit := uint64(.6 * float64(remattest.TempPeak(b, m)))
 			for b.Loop() {
 				if _, err := Best(m, limit, cost.Rates{}); err != nil {
 					b.Fatal(err)

@@ -6,6 +6,7 @@ import (
 
 	"gpumem/hlo"
 	"gpumem/hlo/memory"
+	"gpumem/internal/test/remattest"
 )
 
 func TestLowerBound(t *testing.T) {
@@ -52,7 +53,7 @@ ENTRY e {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if got, err := LowerBound(parsed(t, tt.text), memory.Options{}); err != nil || got != tt.want {
+			if got, err := LowerBound(remattest.Parsed(t, tt.text), memory.Options{}); err != nil || got != tt.want {
 				t.Errorf("%d, %v; want %d", got, err, tt.want)
 			}
 		})
@@ -62,18 +63,18 @@ ENTRY e {
 // TestLowerBoundHolds: no plan of either kind goes below.
 func TestLowerBoundHolds(t *testing.T) {
 	for n := 2; n < 12; n += 3 {
-		m := parsed(t, layers(n, true))
+		m := remattest.Parsed(t, remattest.Layers(n, true))
 		bound, err := LowerBound(m, memory.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, limit := range []uint64{0, bound, 2 * bound, 4 * bound} {
 			for _, algorithm := range []Algorithm{Sweep, PeakFirst} {
-				m := parsed(t, layers(n, true))
+				m := remattest.Parsed(t, remattest.Layers(n, true))
 				if _, err := XLA(m, Options{Limit: limit, Algorithm: algorithm}); err != nil {
 					t.Fatal(err)
 				}
-				if got := tempPeak(t, written(t, m)); got < bound {
+				if got := remattest.TempPeak(t, remattest.Written(t, m)); got < bound {
 					t.Errorf("%d layers, limit %d: %d is below the bound of %d", n, limit, got, bound)
 				}
 			}

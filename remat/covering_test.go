@@ -8,15 +8,16 @@ import (
 
 	"gpumem/hlo"
 	"gpumem/hlo/memory"
+	"gpumem/internal/test/remattest"
 )
 
 // TestMinimumExtraHolds: no plan that runs all instructions at their places is
 // cheaper than the bound.
 func TestMinimumExtraHolds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		text := randomModule(t)
+		text := remattest.Random(t)
 		if rapid.Bool().Draw(t, "training") {
-			text = layers(rapid.IntRange(2, 9).Draw(t, "layers"), true)
+			text = remattest.Layers(rapid.IntRange(2, 9).Draw(t, "layers"), true)
 		}
 		m, err := hlo.ParseString(text)
 		if err != nil {
@@ -30,7 +31,7 @@ func TestMinimumExtraHolds(t *testing.T) {
 			if i.Opcode == hlo.Bitcast || i.Opcode == hlo.GetTupleElement || i.Opcode == hlo.Constant {
 				return 0
 			}
-			return bySize(i)
+			return remattest.BySize(i)
 		}
 		limit := uint64(float64(before) * rapid.Float64Range(0.1, 1).Draw(t, "limit"))
 		bound, err := MinimumExtra(m, limit, price)
@@ -63,17 +64,17 @@ func TestMinimumExtraHolds(t *testing.T) {
 }
 
 func TestMinimumExtra(t *testing.T) {
-	m := parsed(t, layers(8, true))
-	was := tempPeak(t, m)
-	if got, err := MinimumExtra(m, was, bySize); err != nil || got != 0 {
+	m := remattest.Parsed(t, remattest.Layers(8, true))
+	was := remattest.TempPeak(t, m)
+	if got, err := MinimumExtra(m, was, remattest.BySize); err != nil || got != 0 {
 		t.Errorf("what fits costs %v, %v", got, err)
 	}
-	if got, err := MinimumExtra(m, 100, bySize); err != nil || !math.IsInf(got, 1) {
+	if got, err := MinimumExtra(m, 100, remattest.BySize); err != nil || !math.IsInf(got, 1) {
 		t.Errorf("what is out of reach costs %v, %v", got, err)
 	}
 	last := 0.0
 	for _, part := range []float64{.9, .7, .5} {
-		got, err := MinimumExtra(m, uint64(part*float64(was)), bySize)
+		got, err := MinimumExtra(m, uint64(part*float64(was)), remattest.BySize)
 		if err != nil || got < last*.99 {
 			t.Errorf("%v of the peak: %v, %v, and more memory %v", part, got, err, last)
 		}

@@ -13,6 +13,7 @@ import (
 
 	"gpumem/hlo"
 	"gpumem/hlo/cost"
+	"gpumem/internal/test/remattest"
 )
 
 // A small is a module of few values, in the order of their definitions.
@@ -123,7 +124,7 @@ func (s *small) given() []int {
 
 // extra is what a module's instructions cost beyond the given ones, without what nothing uses.
 func (s *small) extra(t *testing.T, m *hlo.Module) float64 {
-	lean := parsed(t, m.String())
+	lean := remattest.Parsed(t, m.String())
 	if _, err := RemoveDead(lean); err != nil {
 		t.Fatal(err)
 	}
@@ -298,10 +299,10 @@ func TestAgainstAllPlans(t *testing.T) {
 	for seed := range modules {
 		r := rand.New(rand.NewPCG(uint64(seed), 1))
 		s := randomSmall(r)
-		m := parsed(t, s.text(s.given()))
-		was := tempPeak(t, m)
+		m := remattest.Parsed(t, s.text(s.given()))
+		was := remattest.TempPeak(t, m)
 		limit := uint64(float64(was) * (.4 + .6*r.Float64()))
-		sum := entryMeaning(m)
+		sum := remattest.Meaning(m)
 
 		// By prices that are told.
 		least, order := s.cheapest(int64(limit), false)
@@ -314,8 +315,8 @@ func TestAgainstAllPlans(t *testing.T) {
 			if order == nil {
 				continue
 			}
-			plan := parsed(t, s.text(order))
-			if got := tempPeak(t, plan); got > limit || entryMeaning(plan) != sum {
+			plan := remattest.Parsed(t, s.text(order))
+			if got := remattest.TempPeak(t, plan); got > limit || remattest.Meaning(plan) != sum {
 				t.Fatalf("seed %d: the cheapest plan takes %d, limit %d, and has to compute the same\n%s", seed, got, limit, plan)
 			}
 			if got := s.extra(t, plan); math.Abs(got-least) > 1e-9 && math.Abs(got-free) > 1e-9 {
@@ -326,7 +327,7 @@ func TestAgainstAllPlans(t *testing.T) {
 			rounds int
 			*score
 		}{{0, gap}, {100, searched}} {
-			c := parsed(t, s.text(s.given()))
+			c := remattest.Parsed(t, s.text(s.given()))
 			if _, err := Gap(c, GapOptions{Limit: limit, Rounds: k.rounds, Seconds: func(i *hlo.Instruction) float64 {
 				if v := slices.Index(s.names, i.Name); v >= 0 {
 					return s.prices[v]
@@ -335,11 +336,11 @@ func TestAgainstAllPlans(t *testing.T) {
 			}}); err != nil {
 				t.Fatal(err)
 			}
-			met, extra := tempPeak(t, c) <= limit, s.extra(t, c)
+			met, extra := remattest.TempPeak(t, c) <= limit, s.extra(t, c)
 			if met && extra < least-1e-9 {
 				t.Errorf("seed %d, limit %d: the cheapest plan costs %v, and that of %s %v\n%s\n%s", seed, limit, least, k.name, extra, m, c)
 			}
-			if entryMeaning(c) != sum {
+			if remattest.Meaning(c) != sum {
 				t.Errorf("seed %d: %s computes something else\n%s\n%s", seed, k.name, m, c)
 			}
 			k.add(order != nil, met, extra, least, s.total())

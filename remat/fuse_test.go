@@ -10,21 +10,22 @@ import (
 	"gpumem/hlo"
 	"gpumem/hlo/verify"
 	"gpumem/internal/test/hlointerp"
+	"gpumem/internal/test/remattest"
 )
 
 func TestFuse(t *testing.T) {
-	m := parsed(t, layers(4, true))
+	m := remattest.Parsed(t, remattest.Layers(4, true))
 	n, err := Fuse(m)
 	if err != nil || n == 0 {
 		t.Fatal(n, err)
 	}
-	after := written(t, m)
+	after := remattest.Written(t, m)
 	if got := strings.Count(after.String(), " fusion("); got != n {
 		t.Errorf("%d fusions, and %d are told", got, n)
 	}
-	before := parsed(t, layers(4, true))
-	same(t, before, after)
-	if was, now := tempPeak(t, before), tempPeak(t, after); now > was {
+	before := remattest.Parsed(t, remattest.Layers(4, true))
+	remattest.Same(t, before, after)
+	if was, now := remattest.TempPeak(t, before), remattest.TempPeak(t, after); now > was {
 		t.Errorf("%d bytes before, and %d after", was, now)
 	}
 }
@@ -33,9 +34,9 @@ func TestFuse(t *testing.T) {
 // was fused.
 func TestFuseRandom(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		text := randomModule(t)
+		text := remattest.Random(t)
 		if rapid.Bool().Draw(t, "training") {
-			text = layers(rapid.IntRange(1, 6).Draw(t, "layers"), true)
+			text = remattest.Layers(rapid.IntRange(1, 6).Draw(t, "layers"), true)
 		}
 		before, err := hlo.ParseString(text)
 		if err != nil {
@@ -49,7 +50,7 @@ func TestFuseRandom(t *testing.T) {
 			t.Fatal(err)
 		}
 		if rapid.Bool().Draw(t, "plan") {
-			if _, err := Gap(m, GapOptions{Limit: uint64(rapid.IntRange(0, 20_000).Draw(t, "limit")), Seconds: bySize}); err != nil {
+			if _, err := Gap(m, GapOptions{Limit: uint64(rapid.IntRange(0, 20_000).Draw(t, "limit")), Seconds: remattest.BySize}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -82,16 +83,16 @@ func TestFuseReal(t *testing.T) {
 	if testing.Short() {
 		t.Skip("skipped: long")
 	}
-	for _, file := range realModules(t) {
+	for _, file := range remattest.Real(t) {
 		name := strings.TrimSuffix(filepath.Base(file), ".hlo.gz")
 		t.Run(name, func(t *testing.T) {
-			m := read(t, file)
-			was, n := tempPeak(t, m), m.Instructions()
+			m := remattest.Read(t, file)
+			was, n := remattest.TempPeak(t, m), m.Instructions()
 			made, err := Fuse(m)
 			if err != nil {
 				t.Fatal(err)
 			}
-			t.Logf("%d fusions, %d instructions of %d in the entry; peak %.3f of what it was", made, len(m.Entry.Instructions), n, float64(tempPeak(t, written(t, m)))/float64(was))
+			t.Logf("%d fusions, %d instructions of %d in the entry; peak %.3f of what it was", made, len(m.Entry.Instructions), n, float64(remattest.TempPeak(t, remattest.Written(t, m)))/float64(was))
 		})
 	}
 }

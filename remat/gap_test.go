@@ -13,22 +13,14 @@ import (
 	"gpumem/hlo/memory"
 	"gpumem/hlo/verify"
 	"gpumem/internal/test/hlotest"
+	"gpumem/internal/test/remattest"
 )
-
-// bySize is a price that goes by the bytes made.
-func bySize(i *hlo.Instruction) float64 {
-	n, err := i.Shape.TotalBytes()
-	if err != nil {
-		return 0
-	}
-	return float64(n)
-}
 
 // TestGapPlan: what was planned is what the written module has, in each
 // computation that was changed, and what it computes is the same.
 func TestGapPlan(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		text := randomModule(t)
+		text := remattest.Random(t)
 		m, err := hlo.ParseString(text)
 		if err != nil {
 			t.Fatal(err)
@@ -37,9 +29,9 @@ func TestGapPlan(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		sum := entryMeaning(m)
+		sum := remattest.Meaning(m)
 		limit := uint64(float64(before) * rapid.Float64Range(0, 1).Draw(t, "limit"))
-		p := &gapPlan{o: GapOptions{Limit: limit, Seconds: bySize}, peaks: memory.Options{}.NewMeter(), rules: newGapRules(false), result: &GapResult{}}
+		p := &gapPlan{o: GapOptions{Limit: limit, Seconds: remattest.BySize}, peaks: memory.Options{}.NewMeter(), rules: newGapRules(false), result: &GapResult{}}
 		g, err := p.search(m.Entry, int64(limit))
 		if err != nil {
 			t.Fatal(err)
@@ -66,10 +58,10 @@ func TestGapPlan(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, err := replayPeak(after.String(), bytesOf); err != nil || got-result > planned {
+		if got, err := remattest.ReplayPeak(after.String(), remattest.Bytes); err != nil || got-result > planned {
 			t.Errorf("%d bytes (%v), and %d were planned, limit %d of %d\n%s\n%s", got, err, planned, limit, before, text, m)
 		}
-		if entryMeaning(after) != sum {
+		if remattest.Meaning(after) != sum {
 			t.Errorf("it computes something else\n%s\n%s", text, m)
 		}
 	})
@@ -78,26 +70,26 @@ func TestGapPlan(t *testing.T) {
 // TestGapLayers: a training step's layers come down as far as one layer takes,
 // and the results are the same to the bit.
 func TestGapLayers(t *testing.T) {
-	before := parsed(t, layers(16, true))
-	was := tempPeak(t, before)
+	before := remattest.Parsed(t, remattest.Layers(16, true))
+	was := remattest.TempPeak(t, before)
 	for _, part := range []float64{.9, .6, .4, .3} {
-		m := parsed(t, layers(16, true))
+		m := remattest.Parsed(t, remattest.Layers(16, true))
 		limit := uint64(part * float64(was))
-		r, err := Gap(m, GapOptions{Limit: limit, Seconds: bySize})
+		r, err := Gap(m, GapOptions{Limit: limit, Seconds: remattest.BySize})
 		if err != nil {
 			t.Fatal(err)
 		}
-		after := written(t, m)
-		if got := tempPeak(t, after); got > limit {
+		after := remattest.Written(t, m)
+		if got := remattest.TempPeak(t, after); got > limit {
 			t.Errorf("limit %d, and %d is reached with %+v", limit, got, r)
 		}
 		if n := after.Instructions() - before.Instructions(); n != r.Added {
 			t.Errorf("%d instructions more, and %d are told", n, r.Added)
 		}
-		same(t, before, after)
+		remattest.Same(t, before, after)
 	}
-	m := parsed(t, layers(3, true))
-	if r, err := Gap(m, GapOptions{Limit: was, Seconds: bySize}); err != nil || r.Added != 0 || r.Splits != 0 || hlotest.Equal(m, parsed(t, layers(3, true))) != nil {
+	m := remattest.Parsed(t, remattest.Layers(3, true))
+	if r, err := Gap(m, GapOptions{Limit: was, Seconds: remattest.BySize}); err != nil || r.Added != 0 || r.Splits != 0 || hlotest.Equal(m, remattest.Parsed(t, remattest.Layers(3, true))) != nil {
 		t.Errorf("what fits is changed: %+v, %v", r, err)
 	}
 }
@@ -137,16 +129,16 @@ ENTRY e {
   ROOT z = f32[256] get-tuple-element(w), index=1
 }
 `
-	before, m := parsed(t, text), parsed(t, text)
-	was := tempPeak(t, before)
-	if _, err := Gap(m, GapOptions{Limit: was - 1024, Seconds: bySize}); err != nil {
+	before, m := remattest.Parsed(t, text), remattest.Parsed(t, text)
+	was := remattest.TempPeak(t, before)
+	if _, err := Gap(m, GapOptions{Limit: was - 1024, Seconds: remattest.BySize}); err != nil {
 		t.Fatal(err)
 	}
-	after := written(t, m)
-	if got := tempPeak(t, after); got > was-1024 {
+	after := remattest.Written(t, m)
+	if got := remattest.TempPeak(t, after); got > was-1024 {
 		t.Errorf("%d of %d bytes\n%s", got, was, m)
 	}
-	same(t, before, after)
+	remattest.Same(t, before, after)
 }
 
 // TestGapLeavesAlone: what must not run twice does not.
@@ -170,7 +162,7 @@ func TestGapLeavesAlone(t *testing.T) {
 		{"custom-call(p), custom_call_target=\"Sharding\", custom_call_has_side_effect=true", false, false},
 	} {
 		for _, asked := range []bool{false, true} {
-			m := parsed(t, `HloModule m, is_scheduled=true
+			m := remattest.Parsed(t, `HloModule m, is_scheduled=true
 
 add {
   x = f32[] parameter(0)
@@ -211,7 +203,7 @@ ENTRY e {
 `)
 			op := tt.op[:strings.IndexByte(tt.op, '(')+1]
 			n := strings.Count(m.String(), " "+op)
-			if _, err := Gap(m, GapOptions{Limit: 4100, Seconds: bySize, Collectives: asked}); err != nil {
+			if _, err := Gap(m, GapOptions{Limit: 4100, Seconds: remattest.BySize, Collectives: asked}); err != nil {
 				t.Fatal(err)
 			}
 			want := tt.again || asked && tt.asked
@@ -224,7 +216,7 @@ ENTRY e {
 
 // TestGapRules: random bits from a state are for those who ask, also inside of a call.
 func TestGapRules(t *testing.T) {
-	m := parsed(t, `HloModule m
+	m := remattest.Parsed(t, `HloModule m
 
 bits {
   s = u64[2] parameter(0)
@@ -249,9 +241,9 @@ ENTRY e {
 
 // TestGapFault: a plan that is no plan is an error, not a panic and not used.
 func TestGapFault(t *testing.T) {
-	m := parsed(t, layers(3, false))
-	p := &gapPlan{o: GapOptions{Seconds: bySize}, peaks: memory.Options{}.NewMeter(), rules: newGapRules(false), result: &GapResult{}}
-	g, err := newGapper(m.Entry, 1, memory.Options{}, bySize, p.called, p.rules)
+	m := remattest.Parsed(t, remattest.Layers(3, false))
+	p := &gapPlan{o: GapOptions{Seconds: remattest.BySize}, peaks: memory.Options{}.NewMeter(), rules: newGapRules(false), result: &GapResult{}}
+	g, err := newGapper(m.Entry, 1, memory.Options{}, remattest.BySize, p.called, p.rules)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -273,16 +265,16 @@ func TestGapReal(t *testing.T) {
 	if testing.Short() {
 		t.Skip("skipped: long")
 	}
-	for _, file := range realModules(t) {
+	for _, file := range remattest.Real(t) {
 		name := strings.TrimSuffix(filepath.Base(file), ".hlo.gz")
 		t.Run(name, func(t *testing.T) {
-			m := read(t, file)
-			was, sum := tempPeak(t, m), uint64(0)
+			m := remattest.Read(t, file)
+			was, sum := remattest.TempPeak(t, m), uint64(0)
 			if name != "rocm_alphafold3" { // see TestRealModules
-				sum = entryMeaning(m)
+				sum = remattest.Meaning(m)
 			}
 			for _, part := range []float64{0.8, 0.6} {
-				m := read(t, file)
+				m := remattest.Read(t, file)
 				c, err := cost.New(m, cost.Rates{})
 				if err != nil {
 					t.Fatal(err)
@@ -292,13 +284,13 @@ func TestGapReal(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				after := written(t, m)
-				got := tempPeak(t, after)
+				after := remattest.Written(t, m)
+				got := remattest.TempPeak(t, after)
 				t.Logf("limit %.1f: %.3f with %d more", part, float64(got)/float64(was), r.Added)
 				if strings.Contains(name, "train_step") && !strings.Contains(name, "llama") && !strings.Contains(name, "maxtext") && !strings.Contains(name, "dlrm") && got > limit {
 					t.Errorf("the limit of %.1f is not met: %.3f", part, float64(got)/float64(was))
 				}
-				if sum != 0 && entryMeaning(after) != sum {
+				if sum != 0 && remattest.Meaning(after) != sum {
 					t.Error("it computes something else")
 				}
 			}

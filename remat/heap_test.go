@@ -9,6 +9,7 @@ import (
 	"gpumem/hlo"
 	"gpumem/hlo/cost"
 	"gpumem/hlo/memory"
+	"gpumem/internal/test/remattest"
 )
 
 // A painted is a stretch of the heap and the buffer that was written there last.
@@ -86,7 +87,7 @@ func paint(heap []painted, p painted) []painted {
 // TestHeapRandom: plans of random modules run on their packed heap.
 func TestHeapRandom(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		text := randomModule(t)
+		text := remattest.Random(t)
 		m, err := hlo.ParseString(text)
 		if err != nil {
 			t.Fatal(err)
@@ -116,12 +117,12 @@ func TestHeapReal(t *testing.T) {
 	if testing.Short() {
 		t.Skip("skipped: -short")
 	}
-	for _, file := range realModules(t) {
-		m := read(t, file)
+	for _, file := range remattest.Real(t) {
+		m := remattest.Read(t, file)
 		if m.Instructions() > 9000 {
 			continue // long to look at
 		}
-		peak := tempPeak(t, m)
+		peak := remattest.TempPeak(t, m)
 		for _, o := range []BestOptions{{}, {Host: &HostMemory{ToHost: 5e10, FromHost: 5e10}}} {
 			p, err := BestFor(m, peak/10*6, cost.Rates{}, o)
 			if err != nil {

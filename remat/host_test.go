@@ -14,6 +14,7 @@ import (
 	"gpumem/hlo/memory"
 	"gpumem/hlo/verify"
 	"gpumem/internal/test/hlotest"
+	"gpumem/internal/test/remattest"
 )
 
 // TestLink compares the free times of a link with a search over all ends.
@@ -105,27 +106,27 @@ func hostBytes(s *hlo.Shape) int64 {
 	if s.Space() == hlo.HostSpace {
 		return 0
 	}
-	return bytesOf(s)
+	return remattest.Bytes(s)
 }
 
 // TestMoveToHostProperties: random modules compute the same, take what is told, no more than
 // before, and all copies fit beside the rest.
 func TestMoveToHostProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		text := randomModule(t)
+		text := remattest.Random(t)
 		m, err := hlo.ParseString(text)
 		if err != nil {
 			t.Fatal(err)
 		}
-		before, err := replayPeak(text, hostBytes)
+		before, err := remattest.ReplayPeak(text, hostBytes)
 		if err != nil {
 			t.Fatal(err)
 		}
-		h := &HostMemory{Seconds: bySize}
+		h := &HostMemory{Seconds: remattest.BySize}
 		h.ToHost = float32(rapid.SampledFrom([]float64{1, 100, 1e4, 1e6}).Draw(t, "to"))
 		h.FromHost = float32(rapid.SampledFrom([]float64{1, 100, 1e4, 1e6}).Draw(t, "from"))
 		limit := uint64(float64(before) * rapid.Float64Range(0, 1.1).Draw(t, "limit"))
-		sum, given := entryMeaning(m), namesIn(m)
+		sum, given := remattest.Meaning(m), namesIn(m)
 		r, err := MoveToHost(m, limit, h)
 		if err != nil {
 			t.Fatal(err)
@@ -140,7 +141,7 @@ func TestMoveToHostProperties(t *testing.T) {
 		if err := hlotest.Equal(m, again); err != nil {
 			t.Fatalf("its text says something else: %v", err)
 		}
-		if entryMeaning(m) != sum {
+		if remattest.Meaning(m) != sum {
 			t.Fatalf("it computes something else:\n%s", m)
 		}
 		if err := copiesFit(m, h, given); err != nil {
@@ -149,7 +150,7 @@ func TestMoveToHostProperties(t *testing.T) {
 		if got := onHost(m); got != *r {
 			t.Fatalf("%+v are told, and there is %+v", *r, got)
 		}
-		peak, err := replayPeak(m.String(), hostBytes)
+		peak, err := remattest.ReplayPeak(m.String(), hostBytes)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -190,8 +191,8 @@ func TestMoveToHost(t *testing.T) {
 		{"none", 1, 8 << 10, 0, 29 << 10},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			was := parsed(t, layers(9, false))
-			m := parsed(t, layers(9, false))
+			was := remattest.Parsed(t, remattest.Layers(9, false))
+			m := remattest.Parsed(t, remattest.Layers(9, false))
 			h := &HostMemory{ToHost: tt.rate, FromHost: tt.rate, Seconds: second}
 			r, err := MoveToHost(m, tt.limit, h)
 			if err != nil {
@@ -207,11 +208,11 @@ func TestMoveToHost(t *testing.T) {
 			if err := copiesFit(m, h, namesIn(was)); err != nil {
 				t.Error(err)
 			}
-			same(t, was, m)
+			remattest.Same(t, was, m)
 		})
 	}
 	for _, h := range []*HostMemory{nil, {}, {ToHost: 1, FromHost: 1}, {ToHost: 1, Seconds: second}, {ToHost: 1, FromHost: float32(math.NaN()), Seconds: second}} {
-		m := parsed(t, layers(2, false))
+		m := remattest.Parsed(t, remattest.Layers(2, false))
 		if _, err := MoveToHost(m, 0, h); err != ErrNoHost {
 			t.Errorf("%+v: %v", h, err)
 		}
@@ -221,8 +222,8 @@ func TestMoveToHost(t *testing.T) {
 // TestBestHost: with the host no plan is worse than without, and what a plan says holds.
 func TestBestHost(t *testing.T) {
 	for _, n := range []int{2, 5, 9} {
-		m := parsed(t, layers(n, false))
-		was := tempPeak(t, m)
+		m := remattest.Parsed(t, remattest.Layers(n, false))
+		was := remattest.TempPeak(t, m)
 		for _, rate := range []float32{1e9, 4e10, 1e15} {
 			for part := 1.0; part > 0; part -= .25 {
 				limit := uint64(part * float64(was))
@@ -238,9 +239,9 @@ func TestBestHost(t *testing.T) {
 				if without.betterThan(p, limit) {
 					t.Errorf("%d layers at %v, %v bytes/s: %d bytes in %v s by %s, and without the host %d in %v", n, part, rate, p.Peak, p.Seconds, p.By, without.Peak, without.Seconds)
 				}
-				same(t, m, p.Module)
+				remattest.Same(t, m, p.Module)
 				// A replay counts the result, too.
-				if got, err := replayPeak(p.Module.String(), hostBytes); err != nil || uint64(got) != p.Peak+1024 {
+				if got, err := remattest.ReplayPeak(p.Module.String(), hostBytes); err != nil || uint64(got) != p.Peak+1024 {
 					t.Errorf("%d bytes, %v; told are %d", got, err, p.Peak)
 				}
 				if strings.Contains(p.By, "host") != (p.Host.Values > 0) {
@@ -258,11 +259,11 @@ func TestBestHostReal(t *testing.T) {
 		t.Skip("skipped: -short")
 	}
 	const file = "../../shared/data/hlo/rocm_vit.train_step.hlo.gz"
-	if !slices.Contains(realModules(t), file) {
+	if !slices.Contains(remattest.Real(t), file) {
 		t.Skip(file + " is not there")
 	}
-	m := read(t, file)
-	limit := tempPeak(t, m) / 10 * 6
+	m := remattest.Read(t, file)
+	limit := remattest.TempPeak(t, m) / 10 * 6
 	h := &HostMemory{ToHost: 50e9, FromHost: 50e9}
 	with, err := BestFor(m, limit, cost.Rates{}, BestOptions{Host: h})
 	if err != nil {
@@ -279,7 +280,7 @@ func TestBestHostReal(t *testing.T) {
 	if !with.meets(limit) || with.Seconds-before > .7*(without.Seconds-before) {
 		t.Errorf("%d bytes of %d, %.4f s; %.4f without the host, %.4f as given", with.Peak, limit, with.Seconds, without.Seconds, before)
 	}
-	if entryMeaning(m) != entryMeaning(with.Module) {
+	if remattest.Meaning(m) != remattest.Meaning(with.Module) {
 		t.Error("it computes something else")
 	}
 }

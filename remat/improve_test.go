@@ -12,15 +12,16 @@ import (
 	"gpumem/hlo/cost"
 	"gpumem/hlo/memory"
 	"gpumem/hlo/verify"
+	"gpumem/internal/test/remattest"
 )
 
 // TestImprove: a plan that was searched for is no worse, its profile is that of its
 // segments, and the module is what was planned.
 func TestImprove(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		text := randomModule(t)
+		text := remattest.Random(t)
 		if rapid.Bool().Draw(t, "training") {
-			text = layers(rapid.IntRange(2, 9).Draw(t, "layers"), true)
+			text = remattest.Layers(rapid.IntRange(2, 9).Draw(t, "layers"), true)
 		}
 		m, err := hlo.ParseString(text)
 		if err != nil {
@@ -30,9 +31,9 @@ func TestImprove(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		sum := entryMeaning(m)
+		sum := remattest.Meaning(m)
 		limit := uint64(float64(before) * rapid.Float64Range(0, 1).Draw(t, "limit"))
-		p := &gapPlan{o: GapOptions{Limit: limit, Seconds: bySize}, peaks: memory.Options{}.NewMeter(), rules: newGapRules(false), result: &GapResult{}}
+		p := &gapPlan{o: GapOptions{Limit: limit, Seconds: remattest.BySize}, peaks: memory.Options{}.NewMeter(), rules: newGapRules(false), result: &GapResult{}}
 		g, err := p.search(m.Entry, int64(limit))
 		if err != nil {
 			t.Fatal(err)
@@ -62,10 +63,10 @@ func TestImprove(t *testing.T) {
 			t.Fatal(err)
 		}
 		planned := int64(limit) + now.beyond
-		if got, err := replayPeak(after.String(), bytesOf); err != nil || got-result > planned {
+		if got, err := remattest.ReplayPeak(after.String(), remattest.Bytes); err != nil || got-result > planned {
 			t.Errorf("%d bytes (%v), and %d were planned, limit %d of %d\n%s\n%s", got, err, planned, limit, before, text, m)
 		}
-		if entryMeaning(after) != sum {
+		if remattest.Meaning(after) != sum {
 			t.Errorf("it computes something else\n%s\n%s", text, m)
 		}
 	})
@@ -99,7 +100,7 @@ func recount(g *gapper) []int64 {
 func TestSearch(t *testing.T) {
 	rates := cost.Rates{Bytes: 1e9, Flops: 1e9}
 	rapid.Check(t, func(t *rapid.T) {
-		text := randomModule(t)
+		text := remattest.Random(t)
 		m, err := hlo.ParseString(text)
 		if err != nil {
 			t.Fatal(err)
@@ -108,9 +109,9 @@ func TestSearch(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		sum := entryMeaning(m)
+		sum := remattest.Meaning(m)
 		limit := uint64(float64(before) * rapid.Float64Range(0.2, 1).Draw(t, "limit"))
-		o := GapOptions{Limit: limit, Seconds: bySize, Rounds: 5}
+		o := GapOptions{Limit: limit, Seconds: remattest.BySize, Rounds: 5}
 		var texts [2]string
 		for k := range texts {
 			c, err := hlo.ParseString(text)
@@ -120,7 +121,7 @@ func TestSearch(t *testing.T) {
 			if _, err := Gap(c, o); err != nil {
 				t.Fatal(err)
 			}
-			if err := verify.Module(c); err != nil || entryMeaning(c) != sum {
+			if err := verify.Module(c); err != nil || remattest.Meaning(c) != sum {
 				t.Fatalf("%v, or it computes something else\n%s\n%s", err, text, c)
 			}
 			texts[k] = c.String()
@@ -139,7 +140,7 @@ func TestSearch(t *testing.T) {
 		if greedy.betterThan(best, limit) {
 			t.Errorf("after the search %d bytes in %v s by %s, before %d in %v by %s", best.Peak, best.Seconds, best.By, greedy.Peak, greedy.Seconds, greedy.By)
 		}
-		if entryMeaning(best.Module) != sum {
+		if remattest.Meaning(best.Module) != sum {
 			t.Errorf("it computes something else\n%s\n%s", text, best.Module)
 		}
 	})
@@ -153,16 +154,16 @@ func TestSearchFinds(t *testing.T) {
 		s := randomSmall(r)
 		var peaks [2]uint64
 		var extra [2]float64
-		limit := uint64(float64(tempPeak(t, parsed(t, s.text(s.given())))) * (.4 + .6*r.Float64()))
+		limit := uint64(float64(remattest.TempPeak(t, remattest.Parsed(t, s.text(s.given())))) * (.4 + .6*r.Float64()))
 		for k, rounds := range []int{0, 100} {
-			m := parsed(t, s.text(s.given()))
-			if _, err := Gap(m, GapOptions{Limit: limit, Seconds: bySize, Rounds: rounds}); err != nil {
+			m := remattest.Parsed(t, s.text(s.given()))
+			if _, err := Gap(m, GapOptions{Limit: limit, Seconds: remattest.BySize, Rounds: rounds}); err != nil {
 				t.Fatal(err)
 			}
 			for v := range s.names {
 				s.prices[v] = float64(s.sizes[v])
 			}
-			peaks[k], extra[k] = tempPeak(t, m), s.extra(t, m)
+			peaks[k], extra[k] = remattest.TempPeak(t, m), s.extra(t, m)
 		}
 		switch {
 		case peaks[0] > limit && peaks[1] <= limit:

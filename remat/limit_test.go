@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"gpumem/hlo"
+	"gpumem/internal/test/remattest"
 )
 
 func TestLimit(t *testing.T) {
@@ -30,7 +31,7 @@ func TestLimit(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got, err := Limit(parsed(t, tt.text), tt.base)
+			got, err := Limit(remattest.Parsed(t, tt.text), tt.base)
 			if !errors.Is(err, tt.err) {
 				t.Fatal(err)
 			}
@@ -39,7 +40,7 @@ func TestLimit(t *testing.T) {
 			}
 		})
 	}
-	if _, err := Limit(parsed(t, module("", "f32[?]", "f32[1]")), gib); !errors.Is(err, hlo.ErrUnbounded) {
+	if _, err := Limit(remattest.Parsed(t, module("", "f32[?]", "f32[1]")), gib); !errors.Is(err, hlo.ErrUnbounded) {
 		t.Errorf("a dimension without bound: %v", err)
 	}
 }

@@ -8,65 +8,11 @@ import (
 
 	"pgregory.net/rapid"
 
-	"gpumem/hlo"
-	"gpumem/hlo/memory"
 	"gpumem/hlo/verify"
 	"gpumem/internal/test/hlointerp"
 	"gpumem/internal/test/hlotest"
+	"gpumem/internal/test/remattest"
 )
-
-// layers is a training step of n layers, out = tanh(sin(x*w)) + x, with their
-// backward passes in the reverse order, as JAX names them.
-func layers(n int, names bool) string {
-	var b strings.Builder
-	meta := func(op string) string {
-		if !names {
-			return ""
-		}
-		return fmt.Sprintf(", metadata={op_name=\"jit(step)/%s\"}", op)
-	}
-	b.WriteString("HloModule step, is_scheduled=true\n\nENTRY main {\n  x0 = f32[256] parameter(0)\n")
-	for k := range n {
-		fmt.Fprintf(&b, "  w%d = f32[256] parameter(%d)\n", k, k+1)
-	}
-	for k := range n {
-		in := fmt.Sprintf("jvp(layer_%d)/", k)
-		fmt.Fprintf(&b, "  layer_%[1]d_a = f32[256] multiply(x%[1]d, w%[1]d)%[2]s\n", k, meta(in+"mul"))
-		fmt.Fprintf(&b, "  layer_%[1]d_s = f32[256] sine(layer_%[1]d_a)%[2]s\n", k, meta(in+"sin"))
-		fmt.Fprintf(&b, "  layer_%[1]d_t = f32[256] tanh(layer_%[1]d_s)%[2]s\n", k, meta(in+"tanh"))
-		fmt.Fprintf(&b, "  x%d = f32[256] add(layer_%d_t, x%[2]d)%[3]s\n", k+1, k, meta("jvp(residual)/add"))
-	}
-	fmt.Fprintf(&b, "  g%[1]d = f32[256] negate(x%[1]d)%[2]s\n", n, meta("jvp(loss)/neg"))
-	for k := n - 1; k >= 0; k-- {
-		in := fmt.Sprintf("transpose(jvp(layer_%d))/", k)
-		fmt.Fprintf(&b, "  t%[1]d = f32[256] multiply(g%[2]d, layer_%[1]d_t)%[3]s\n", k, k+1, meta(in+"mul"))
-		fmt.Fprintf(&b, "  s%[1]d = f32[256] multiply(t%[1]d, layer_%[1]d_s)%[2]s\n", k, meta(in+"mul"))
-		fmt.Fprintf(&b, "  g%[1]d = f32[256] multiply(s%[1]d, layer_%[1]d_a)%[2]s\n", k, meta(in+"mul"))
-	}
-	b.WriteString("  ROOT out = f32[256] add(g0, g1)\n}\n")
-	return b.String()
-}
-
-func parsed(t testing.TB, text string) *hlo.Module {
-	t.Helper()
-	m, err := hlo.ParseString(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := verify.Module(m); err != nil {
-		t.Fatal(err)
-	}
-	return m
-}
-
-// written prints and parses a module, and checks it.
-func written(t testing.TB, m *hlo.Module) *hlo.Module {
-	t.Helper()
-	if err := verify.Module(m); err != nil {
-		t.Fatalf("%v\n%s", err, m)
-	}
-	return parsed(t, m.String())
-}
 
 func TestMark(t *testing.T) {
 	tests := []struct {
@@ -86,7 +32,7 @@ func TestMark(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			before, m := parsed(t, layers(4, tt.names)), parsed(t, layers(4, tt.names))
+			before, m := remattest.Parsed(t, remattest.Layers(4, tt.names)), remattest.Parsed(t, remattest.Layers(4, tt.names))
 			done, err := Mark(m, regexp.MustCompile(tt.pattern), tt.save)
 			if err != nil || len(done) != 1 {
 				t.Fatal(done, err)
@@ -98,8 +44,8 @@ func TestMark(t *testing.T) {
 			if n := m.Instructions() - before.Instructions(); n != got.Recomputed {
 				t.Errorf("%d instructions more, and %d told", n, got.Recomputed)
 			}
-			after := written(t, m)
-			same(t, before, after)
+			after := remattest.Written(t, m)
+			remattest.Same(t, before, after)
 			if tt.want.Late == 0 {
 				if err := hlotest.Equal(before, after); err != nil {
 					t.Error(err)
@@ -117,54 +63,24 @@ func TestMark(t *testing.T) {
 		})
 	}
 	t.Run("nothing is found", func(t *testing.T) {
-		m := parsed(t, layers(2, true))
+		m := remattest.Parsed(t, remattest.Layers(2, true))
 		if done, err := Mark(m, regexp.MustCompile("layer_9"), SaveNothing); done != nil || err != nil {
 			t.Error(done, err)
 		}
 	})
 }
 
-// same runs both modules on the same arguments.
-func same(t testing.TB, a, b *hlo.Module) {
-	t.Helper()
-	args, err := hlointerp.Arguments(a, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	x, err := hlointerp.Run(a, args, hlointerp.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	y, err := hlointerp.Run(b, args, hlointerp.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !hlointerp.Equal(x, y) {
-		t.Error("the results differ")
-	}
-}
-
-// tempPeak is the peak of a module without parameters and results.
-func tempPeak(t testing.TB, m *hlo.Module) uint64 {
-	t.Helper()
-	n, _, err := memory.TempPeak(m, memory.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return n
-}
-
 // TestMarkSavesMemory: marking each layer by itself takes the peak from all
 // layers' values to a layer's.
 func TestMarkSavesMemory(t *testing.T) {
-	m := parsed(t, layers(12, true))
-	before := tempPeak(t, m)
+	m := remattest.Parsed(t, remattest.Layers(12, true))
+	before := remattest.TempPeak(t, m)
 	for k := range 12 {
 		if _, err := Mark(m, regexp.MustCompile(fmt.Sprintf(`layer_%d\b|layer_%[1]d\)`, k)), SaveNothing); err != nil {
 			t.Fatal(err)
 		}
 	}
-	after := tempPeak(t, written(t, m))
+	after := remattest.TempPeak(t, remattest.Written(t, m))
 	if after > before/2 {
 		t.Errorf("%d bytes before, and %d after", before, after)
 	}
@@ -198,7 +114,7 @@ func TestMarkRandom(t *testing.T) {
 			names = append(names, name)
 		}
 		fmt.Fprintf(&b, "  ROOT r = (f32[8], f32[8]) tuple(%s, %s)\n}\n", names[len(names)-1], rapid.SampledFrom(names).Draw(t, "root"))
-		before, m := readAgain(t, b.String()), readAgain(t, b.String())
+		before, m := remattest.Parsed(t, b.String()), remattest.Parsed(t, b.String())
 		for range rapid.IntRange(1, 3).Draw(t, "marks") {
 			pattern := rapid.SampledFrom([]string{"mark", "mark_a", "mark_b", "^v"}).Draw(t, "pattern")
 			save := rapid.SampledFrom([]Policy{SaveNothing, SaveDots, SaveNames(regexp.MustCompile("keep"))}).Draw(t, "save")
@@ -209,7 +125,7 @@ func TestMarkRandom(t *testing.T) {
 		if err := verify.Module(m); err != nil {
 			t.Fatalf("%v\n%s", err, m)
 		}
-		after := readAgain(t, m.String())
+		after := remattest.Parsed(t, m.String())
 		args, err := hlointerp.Arguments(before, 1)
 		if err != nil {
 			t.Fatal(err)
@@ -228,20 +144,9 @@ func TestMarkRandom(t *testing.T) {
 	})
 }
 
-func readAgain(t *rapid.T, text string) *hlo.Module {
-	m, err := hlo.ParseString(text)
-	if err == nil {
-		err = verify.Module(m)
-	}
-	if err != nil {
-		t.Fatalf("%v\n%s", err, text)
-	}
-	return m
-}
-
 // TestMarkedRegions are those of a dump that JAX has marked.
 func TestMarkedRegions(t *testing.T) {
-	m := parsed(t, `HloModule m
+	m := remattest.Parsed(t, `HloModule m
 ENTRY e {
   p = f32[8] parameter(0)
   a = f32[8] sine(p), metadata={op_name="jit(f)/jvp(checkpoint)/sin"}

@@ -12,6 +12,7 @@ import (
 	"gpumem/hlo/memory"
 	"gpumem/hlo/verify"
 	"gpumem/internal/test/hlotest"
+	"gpumem/internal/test/remattest"
 )
 
 func TestNames(t *testing.T) {
@@ -205,7 +206,7 @@ ENTRY e {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			m := parse(t, head+test.text)
-			sum := entryMeaning(m)
+			sum := remattest.Meaning(m)
 			changed, err := removeDead(m, map[*hlo.Computation]bool{})
 			if err != nil {
 				t.Fatal(err)
@@ -223,7 +224,7 @@ ENTRY e {
 			if changed != test.changed || got != test.want || strings.Join(more, " ") != test.more {
 				t.Errorf("%v: %s; %s\n%s", changed, got, more, m)
 			}
-			if entryMeaning(m) != sum {
+			if remattest.Meaning(m) != sum {
 				t.Errorf("it computes something else\n%s", m)
 			}
 		})

@@ -6,37 +6,22 @@ import (
 	"testing"
 	"time"
 
-	"gpumem/hlo"
 	"gpumem/hlo/memory"
 	"gpumem/hlo/verify"
-	"gpumem/internal/test/hlotest"
+	"gpumem/internal/test/remattest"
 )
-
-// realModules are modules of JAX, XLA and PyTorch that lie beside the working tree.
-func realModules(t testing.TB) []string {
-	files, _ := filepath.Glob("../../shared/data/hlo/*.hlo.gz")
-	if len(files) == 0 {
-		t.Skip("no modules in ../../shared/data/hlo: not tried on real ones")
-	}
-	return files
-}
-
-func read(t testing.TB, file string) *hlo.Module {
-	t.Helper()
-	return hlotest.Module(t, strings.TrimSuffix(filepath.Base(file), ".hlo.gz"))
-}
 
 // The pass on real modules: at most of them, single instructions do not get it far
 // below 0.8 of the peak.
 func TestRealModules(t *testing.T) {
-	for _, file := range realModules(t) {
+	for _, file := range remattest.Real(t) {
 		name := strings.TrimSuffix(filepath.Base(file), ".hlo.gz")
 		t.Run(name, func(t *testing.T) {
 			for _, part := range []float64{0.8, 0.6} {
-				m := read(t, file)
+				m := remattest.Read(t, file)
 				sum := uint64(0)
 				if name != "rocm_alphafold3" { // whose calls in calls are many when written out
-					sum = entryMeaning(m)
+					sum = remattest.Meaning(m)
 				}
 				start := time.Now()
 				peak, at, err := memory.TempPeak(m, memory.Options{})
@@ -56,11 +41,11 @@ func TestRealModules(t *testing.T) {
 				took := time.Since(start)
 				if m.Instructions() < 1500 {
 					// The second opinion is slow.
-					if peak, err := replayPeak(m.String(), bytesOf); err != nil || peak != int64(r.Measured) {
+					if peak, err := remattest.ReplayPeak(m.String(), remattest.Bytes); err != nil || peak != int64(r.Measured) {
 						t.Errorf("a second opinion on the peak: %d bytes, %v; want %d", peak, err, r.Measured)
 					}
 				}
-				if sum != 0 && entryMeaning(m) != sum {
+				if sum != 0 && remattest.Meaning(m) != sum {
 					t.Error("it computes something else")
 				}
 				if err := verify.Module(m); err != nil {

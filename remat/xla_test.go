@@ -12,6 +12,7 @@ import (
 	"gpumem/hlo"
 	"gpumem/hlo/memory"
 	"gpumem/hlo/verify"
+	"gpumem/internal/test/remattest"
 )
 
 // A pattern of two users far apart: 16 KiB at the first concatenation, 12 KiB
@@ -118,7 +119,7 @@ func apply(t *testing.T, m *hlo.Module, o Options) *Result {
 	if m.Entry.Thread != "" && !o.includes(m.Entry) {
 		return result
 	}
-	size := bytesOf
+	size := remattest.Bytes
 	if o.Size != nil {
 		size = func(s *hlo.Shape) int64 { n, _ := o.Size(s); return int64(n) }
 	}
@@ -132,7 +133,7 @@ func apply(t *testing.T, m *hlo.Module, o Options) *Result {
 		}
 	}
 	if o.Threads == nil {
-		peak, err := replayPeak(m.String(), size)
+		peak, err := remattest.ReplayPeak(m.String(), size)
 		if err != nil {
 			t.Fatalf("reading it again: %v\n%s", err, m)
 		}

@@ -1,4 +1,4 @@
-package remat
+package remattest
 
 // What a module computes, as a sum of its expressions: computing a value again changes
 // nothing about it.
@@ -103,5 +103,5 @@ func ofSymbols(c *hlo.Computation) term {
 	return meaning(c, args...)
 }
 
-// entryMeaning is what a module computes.
-func entryMeaning(m *hlo.Module) uint64 { return ofSymbols(m.Entry).whole() }
+// Meaning is a sum of what a module computes: equal if it computes the same.
+func Meaning(m *hlo.Module) uint64 { return ofSymbols(m.Entry).whole() }

@@ -1,4 +1,4 @@
-package remat
+package remattest
 
 // A second, slow opinion on what a module takes, that shares no code with the
 // first: it reads the text of a module and asks, at each instruction, for
@@ -24,8 +24,8 @@ type cell struct {
 	path  string
 }
 
-// replayPeak is the peak of a module's entry with its result, in bytes.
-func replayPeak(text string, size func(*hlo.Shape) int64) (int64, error) {
+// ReplayPeak returns the peak of a module's entry with its result, in bytes.
+func ReplayPeak(text string, size func(*hlo.Shape) int64) (int64, error) {
 	m, err := hlo.ParseString(text)
 	if err != nil {
 		return 0, err
@@ -96,7 +96,7 @@ func origin(i *hlo.Instruction, path string) cell {
 	return cell{i, path}
 }
 
-// reads says whether an instruction reads a cell through operand n.
+// reads reports whether an instruction reads a cell through operand n.
 func reads(u *hlo.Instruction, n int, c cell) bool {
 	o := u.Operands[n]
 	for _, path := range paths(o.Shape, "") {
@@ -111,7 +111,7 @@ func reads(u *hlo.Instruction, n int, c cell) bool {
 	return false
 }
 
-// readsInside says whether a fused computation reads or returns a path of a parameter.
+// readsInside reports whether a fused computation reads or returns a path of a parameter.
 func readsInside(c *hlo.Computation, parameter int, path string) bool {
 	in := cell{c.Parameters()[parameter], path}
 	for _, p := range paths(c.Root.Shape, "") {
@@ -175,8 +175,8 @@ func (r *replay) peak(c *hlo.Computation) int64 {
 	return best
 }
 
-// bytesOf is a size for the tests: pointers of 8 bytes.
-func bytesOf(s *hlo.Shape) int64 {
+// Bytes is a size for the tests: pointers of 8 bytes.
+func Bytes(s *hlo.Shape) int64 {
 	n, err := s.Bytes()
 	if err != nil {
 		panic(fmt.Sprint("a test has a shape without size: ", err))
