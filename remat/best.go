@@ -11,7 +11,11 @@ import (
 	"gpumem/hlo"
 	"gpumem/hlo/cost"
 	"gpumem/hlo/memory"
+	"gpumem/hlo/passes"
 	"gpumem/hlo/verify"
+	"gpumem/remat/gap"
+	"gpumem/remat/host"
+	"gpumem/remat/xla"
 )
 
 // A Plan is a module that was changed, and what it takes.
@@ -26,7 +30,7 @@ type Plan struct {
 	By      string // what made it: off, xla, gap, or gap on another order of instructions; host, if values were moved there before; searched, if a search did better
 	// Host is what is on the host for a while; in a plan that may not move values there,
 	// what the module as given has.
-	Host HostResult
+	Host host.Result
 }
 
 // BestOptions say what plans may do. The zero value recomputes, and does not search.
@@ -35,11 +39,11 @@ type BestOptions struct {
 	// some milliseconds to a tenth of a second. How far it gets differs, so that the
 	// plan may be another each time, but none is worse than that without.
 	Search time.Duration
-	// Host is the host's memory: with it plans may move values there as [MoveToHost]
+	// Host is the host's memory: with it plans may move values there as [host.Move]
 	// does, and what lies there takes nothing. Host.Seconds nil is the cost model's; the
 	// host is taken to have room.
-	Host *HostMemory
-	// Collectives is that of GapOptions. XLA's own plan may run collectives again in any case.
+	Host *host.Memory
+	// Collectives is that of [gap.Options]. XLA's own plan may run collectives again in any case.
 	Collectives bool
 }
 
@@ -80,7 +84,7 @@ func BestFor(m *hlo.Module, limit uint64, rates cost.Rates, o BestOptions) (*Pla
 	// XLA's pass runs beside all that follows, on a copy.
 	k.xla.Go(func() {
 		c := given.Module.Clone()
-		var r *Result
+		var r *xla.Result
 		if r, k.theirErr = xlaFor(c, limit, nil); k.theirErr == nil {
 			k.theirs, k.theirErr = o.taking(c, "xla", r.Added, rates)
 		}
@@ -244,11 +248,11 @@ func (k *plans) moved(s *source, part float64) error {
 		}
 		c, added, by = p.Module.Clone(), p.Added, "gap, "+by
 	}
-	host, err := k.o.Host.of(c, k.rates)
+	to, err := k.o.Host.For(c, k.rates)
 	if err != nil {
 		return err
 	}
-	r, err := MoveToHost(c, k.limit, host)
+	r, err := host.Move(c, k.limit, to)
 	if err != nil || r.Values == 0 {
 		return err
 	}
@@ -286,7 +290,7 @@ func newSource(m *hlo.Module, by string, added int, rates cost.Rates) (*source, 
 // split is what gap splitting makes of a copy, which has the source's IDs.
 func (s *source) split(o BestOptions, limit uint64, search time.Duration, rates cost.Rates) (*Plan, error) {
 	c := s.m.Clone()
-	r, err := Gap(c, GapOptions{Limit: limit, Seconds: func(i *hlo.Instruction) float64 { return s.prices.Of(i).Seconds }, Time: search, HostFree: o.Host != nil, Collectives: o.Collectives})
+	r, err := gap.Run(c, gap.Options{Limit: limit, Seconds: func(i *hlo.Instruction) float64 { return s.prices.Of(i).Seconds }, Time: search, HostFree: o.Host != nil, Collectives: o.Collectives})
 	if err != nil {
 		return nil, err
 	}
@@ -299,42 +303,42 @@ func AsGiven(m *hlo.Module, rates cost.Rates) (*Plan, error) {
 }
 
 // XLAPlan is what XLA's pass makes of a copy of the module for a limit in bytes, as
-// memory.TempPeak counts, and what it warns of besides that the limit is not met. With host
-// it may move values there, and what lies there takes nothing; host.Seconds nil is the
+// memory.TempPeak counts, and what it warns of besides that the limit is not met. With h
+// it may move values there, and what lies there takes nothing; h.Seconds nil is the
 // cost model's.
-func XLAPlan(m *hlo.Module, limit uint64, rates cost.Rates, host *HostMemory) (*Plan, []string, error) {
+func XLAPlan(m *hlo.Module, limit uint64, rates cost.Rates, h *host.Memory) (*Plan, []string, error) {
 	c, err := hlo.ParseString(m.String())
-	if err == nil && host != nil {
-		host, err = host.of(c, rates)
+	if err == nil && h != nil {
+		h, err = h.For(c, rates)
 	}
 	if err != nil {
 		return nil, nil, err
 	}
-	r, err := xlaFor(c, limit, host)
+	r, err := xlaFor(c, limit, h)
 	if err != nil {
 		return nil, nil, err
 	}
 	var warnings []string
 	for _, w := range r.Warnings {
-		if w.Kind != OverLimit {
+		if w.Kind != xla.OverLimit {
 			warnings = append(warnings, w.Text)
 		}
 	}
-	p, err := BestOptions{Host: host}.measured(c.String(), "xla", r.Added, rates)
+	p, err := BestOptions{Host: h}.measured(c.String(), "xla", r.Added, rates)
 	return p, warnings, err
 }
 
 // xlaFor is XLA for a limit as memory.TempPeak counts.
-func xlaFor(m *hlo.Module, limit uint64, host *HostMemory) (*Result, error) {
+func xlaFor(m *hlo.Module, limit uint64, h *host.Memory) (*xla.Result, error) {
 	result, err := memory.ResultBytes(m, nil)
 	if err != nil {
 		return nil, err
 	}
-	o := Options{Limit: limit + uint64(result), Host: host}
-	if host != nil {
-		o.Strategies = Recompute | Offload
+	o := xla.Options{Limit: limit + uint64(result), Host: h}
+	if h != nil {
+		o.Strategies = xla.Recompute | xla.Offload
 	}
-	return XLA(m, o)
+	return xla.Run(m, o)
 }
 
 // measured reads a module's text and says what it takes.
@@ -351,7 +355,7 @@ func (o BestOptions) measured(text, by string, added int, rates cost.Rates) (*Pl
 
 // taking says what a module takes as it is.
 func (o BestOptions) taking(m *hlo.Module, by string, added int, rates cost.Rates) (p *Plan, err error) {
-	p = &Plan{Module: m, By: by, Added: added, Host: onHost(m)}
+	p = &Plan{Module: m, By: by, Added: added, Host: host.Copies(m)}
 	var failed error
 	var beside sync.WaitGroup
 	beside.Go(func() { p.Seconds, failed = seconds(m, rates) })
@@ -375,7 +379,7 @@ func Seconds(m *hlo.Module, rates cost.Rates) (float64, error) {
 // seconds is Seconds of a module that was verified, or made of one.
 func seconds(m *hlo.Module, rates cost.Rates) (float64, error) {
 	lean := m.Clone()
-	if _, err := RemoveDead(lean); err != nil {
+	if _, err := passes.RemoveDead(lean); err != nil {
 		return 0, err
 	}
 	c, err := cost.New(lean, rates)

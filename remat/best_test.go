@@ -10,9 +10,12 @@ import (
 	"gpumem/hlo"
 	"gpumem/hlo/cost"
 	"gpumem/hlo/memory"
+	"gpumem/hlo/passes"
 	"gpumem/hlo/verify"
 	"gpumem/internal/test/hlotest"
 	"gpumem/internal/test/remattest"
+	"gpumem/remat/gap"
+	"gpumem/remat/xla"
 )
 
 // bestByText is Best in plain words: one plan after the other, and whatever is changed or
@@ -35,7 +38,7 @@ func bestByText(m *hlo.Module, limit uint64) (*Plan, error) {
 			return nil, err
 		}
 		lean := read(text)
-		if _, err := RemoveDead(lean); err != nil {
+		if _, err := passes.RemoveDead(lean); err != nil {
 			return nil, err
 		}
 		c, err := cost.New(lean, cost.Rates{})
@@ -86,7 +89,7 @@ func bestByText(m *hlo.Module, limit uint64) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, err := XLA(c, Options{Limit: limit + uint64(result)})
+	r, err := xla.Run(c, xla.Options{Limit: limit + uint64(result)})
 	if err != nil {
 		return nil, err
 	}
@@ -106,7 +109,7 @@ func bestByText(m *hlo.Module, limit uint64) (*Plan, error) {
 			if err != nil {
 				return nil, err
 			}
-			r, err := Gap(c, GapOptions{Limit: uint64(part * float64(limit)), Seconds: func(i *hlo.Instruction) float64 { return prices.Of(i).Seconds }})
+			r, err := gap.Run(c, gap.Options{Limit: uint64(part * float64(limit)), Seconds: func(i *hlo.Instruction) float64 { return prices.Of(i).Seconds }})
 			if err != nil {
 				return nil, err
 			}
@@ -176,10 +179,10 @@ func TestSeconds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Gap(m, GapOptions{Limit: peak / 2, Seconds: remattest.BySize}); err != nil {
+		if _, err := gap.Run(m, gap.Options{Limit: peak / 2, Seconds: remattest.BySize}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := XLA(m, Options{Limit: peak / 3}); err != nil {
+		if _, err := xla.Run(m, xla.Options{Limit: peak / 3}); err != nil {
 			t.Fatal(err)
 		}
 		got, err := Seconds(m, cost.Rates{})

@@ -13,7 +13,9 @@ import (
 
 	"gpumem/hlo"
 	"gpumem/hlo/cost"
+	"gpumem/hlo/passes"
 	"gpumem/internal/test/remattest"
+	"gpumem/remat/gap"
 )
 
 // A small is a module of few values, in the order of their definitions.
@@ -125,7 +127,7 @@ func (s *small) given() []int {
 // extra is what a module's instructions cost beyond the given ones, without what nothing uses.
 func (s *small) extra(t *testing.T, m *hlo.Module) float64 {
 	lean := remattest.Parsed(t, m.String())
-	if _, err := RemoveDead(lean); err != nil {
+	if _, err := passes.RemoveDead(lean); err != nil {
 		t.Fatal(err)
 	}
 	var sum float64
@@ -290,7 +292,7 @@ func (k *score) String() string {
 // TestAgainstAllPlans: no plan is cheaper than the cheapest, none meets a limit that is
 // out of reach, and the best is never worse than XLA's.
 func TestAgainstAllPlans(t *testing.T) {
-	inOrder, gap, searched := &score{name: "clones in the order of definitions, against any"}, &score{name: "gap, against those"}, &score{name: "gap and 100 rounds, against those"}
+	inOrder, split, searched := &score{name: "clones in the order of definitions, against any"}, &score{name: "gap, against those"}, &score{name: "gap and 100 rounds, against those"}
 	best, theirs := &score{name: "best, against any"}, &score{name: "XLA's, against any"}
 	modules := 1000
 	if testing.Short() {
@@ -326,9 +328,9 @@ func TestAgainstAllPlans(t *testing.T) {
 		for _, k := range []struct {
 			rounds int
 			*score
-		}{{0, gap}, {100, searched}} {
+		}{{0, split}, {100, searched}} {
 			c := remattest.Parsed(t, s.text(s.given()))
-			if _, err := Gap(c, GapOptions{Limit: limit, Rounds: k.rounds, Seconds: func(i *hlo.Instruction) float64 {
+			if _, err := gap.Run(c, gap.Options{Limit: limit, Rounds: k.rounds, Seconds: func(i *hlo.Instruction) float64 {
 				if v := slices.Index(s.names, i.Name); v >= 0 {
 					return s.prices[v]
 				}
@@ -382,7 +384,7 @@ func TestAgainstAllPlans(t *testing.T) {
 			t.Errorf("seed %d, limit %d: XLA's plan is better\n%s", seed, limit, m)
 		}
 	}
-	for _, k := range []*score{inOrder, gap, searched, best, theirs} {
+	for _, k := range []*score{inOrder, split, searched, best, theirs} {
 		t.Log(k)
 	}
 }

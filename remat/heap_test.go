@@ -10,6 +10,7 @@ import (
 	"gpumem/hlo/cost"
 	"gpumem/hlo/memory"
 	"gpumem/internal/test/remattest"
+	"gpumem/remat/host"
 )
 
 // A painted is a stretch of the heap and the buffer that was written there last.
@@ -98,7 +99,7 @@ func TestHeapRandom(t *testing.T) {
 		}
 		var o BestOptions
 		if rapid.Bool().Draw(t, "host") {
-			o.Host = &HostMemory{ToHost: 1e9, FromHost: 1e9, Seconds: func(*hlo.Instruction) float64 { return 1 }}
+			o.Host = &host.Memory{ToHost: 1e9, FromHost: 1e9, Seconds: func(*hlo.Instruction) float64 { return 1 }}
 		}
 		p, err := BestFor(m, uint64(float64(before)*rapid.Float64Range(0.2, 1).Draw(t, "limit")), cost.Rates{}, o)
 		if err != nil {
@@ -123,7 +124,7 @@ func TestHeapReal(t *testing.T) {
 			continue // long to look at
 		}
 		peak := remattest.TempPeak(t, m)
-		for _, o := range []BestOptions{{}, {Host: &HostMemory{ToHost: 5e10, FromHost: 5e10}}} {
+		for _, o := range []BestOptions{{}, {Host: &host.Memory{ToHost: 5e10, FromHost: 5e10}}} {
 			p, err := BestFor(m, peak/10*6, cost.Rates{}, o)
 			if err != nil {
 				t.Fatal(err)

@@ -14,7 +14,11 @@ import (
 	"gpumem/hlo"
 	"gpumem/hlo/cost"
 	"gpumem/hlo/memory"
+	"gpumem/hlo/passes"
 	"gpumem/hlo/verify"
+	"gpumem/remat/bound"
+	"gpumem/remat/host"
+	"gpumem/remat/mark"
 )
 
 // Algorithms are the names that Request.Algorithm takes.
@@ -36,7 +40,7 @@ type Request struct {
 	// Marks are regions to recompute before anything is planned, as jax.checkpoint does,
 	// and Save what is kept of them; nil keeps nothing.
 	Marks []*regexp.Regexp
-	Save  Policy
+	Save  mark.Policy
 	// Fuse fuses chains of elementwise operations first.
 	Fuse bool
 	// Collectives lets gap run collectives again. See BestOptions.
@@ -100,17 +104,17 @@ type Answer struct {
 	Marked []MarkAnswer `json:"marked,omitempty"`
 	// The largest holders of memory at the peak, and what jax.checkpoint alone would do;
 	// with gap, if the module takes more than its limit.
-	Holders []Holder `json:"holders,omitempty"`
-	ByHand  []ByHand `json:"by_hand,omitempty"`
+	Holders []mark.Holder `json:"holders,omitempty"`
+	ByHand  []ByHand      `json:"by_hand,omitempty"`
 
 	Request *Request `json:"-"`
 	// Given is the module that plans begin with, fused but not marked, and Module what the
 	// plan made of it; without Request.Limit it is Given with its marks. RunSeconds is what one run of Given takes.
-	Given, Module *hlo.Module `json:"-"`
-	RunSeconds    float64     `json:"-"`
-	By            string      `json:"-"` // what made the plan, see Plan
-	Regions       []Region    `json:"-"` // that jax.checkpoint marked before
-	Warnings      []string    `json:"-"`
+	Given, Module *hlo.Module   `json:"-"`
+	RunSeconds    float64       `json:"-"`
+	By            string        `json:"-"` // what made the plan, see Plan
+	Regions       []mark.Region `json:"-"` // that jax.checkpoint marked before
+	Warnings      []string      `json:"-"`
 	// Frontier are plans for ever less memory, without those that others beat in both
 	// memory and time; with Request.Frontier.
 	Frontier []*Answer `json:"-"`
@@ -147,7 +151,7 @@ func Run(ctx context.Context, m *hlo.Module, r Request) (*Answer, error) {
 	if err := verify.Module(m); err != nil {
 		return nil, err
 	}
-	a := &Answer{Algorithm: r.Algorithm, Instructions: m.Instructions(), Request: &r, Regions: Regions(m)}
+	a := &Answer{Algorithm: r.Algorithm, Instructions: m.Instructions(), Request: &r, Regions: mark.Regions(m)}
 	m = m.Clone()
 	planned := make(chan error, 1)
 	go func() { planned <- a.plan(ctx, m) }()
@@ -166,7 +170,7 @@ func (a *Answer) plan(ctx context.Context, m *hlo.Module) (err error) {
 		if a.Unfused, _, err = memory.TempPeak(m, r.Memory()); err != nil {
 			return err
 		}
-		if a.Fused, err = Fuse(m); err != nil {
+		if a.Fused, err = passes.Fuse(m); err != nil {
 			return err
 		}
 	}
@@ -184,7 +188,7 @@ func (a *Answer) plan(ctx context.Context, m *hlo.Module) (err error) {
 		}
 		a.Limit = r.Limit(now)
 	}
-	if a.LowerBound, err = LowerBound(m, r.Memory()); err != nil {
+	if a.LowerBound, err = bound.Memory(m, r.Memory()); err != nil {
 		return err
 	}
 	if a.RunSeconds, err = Seconds(m, r.Rates); err != nil {
@@ -214,10 +218,10 @@ func (a *Answer) plan(ctx context.Context, m *hlo.Module) (err error) {
 func (a *Answer) mark(m *hlo.Module) error {
 	save := a.Request.Save
 	if save == nil {
-		save = SaveNothing
+		save = mark.SaveNothing
 	}
 	for _, re := range a.Request.Marks {
-		done, err := Mark(m, re, save)
+		done, err := mark.Apply(m, re, save)
 		if err == nil && len(done) == 0 {
 			err = ErrNoMatch
 		}
@@ -261,7 +265,7 @@ func (a *Answer) planFor(m *hlo.Module, limit uint64, packed bool, search time.D
 	r := a.Request
 	o := BestOptions{Search: search, Collectives: r.Collectives}
 	if r.HostSpeed > 0 {
-		o.Host = &HostMemory{ToHost: float32(r.HostSpeed), FromHost: float32(r.HostSpeed)}
+		o.Host = &host.Memory{ToHost: float32(r.HostSpeed), FromHost: float32(r.HostSpeed)}
 	}
 	switch {
 	case a.Algorithm == "gap" && packed:
@@ -340,7 +344,7 @@ func (a *Answer) prove(m *hlo.Module) error {
 	if err != nil {
 		return err
 	}
-	least, err := MinimumExtra(m, a.Limit, func(i *hlo.Instruction) float64 { return c.Of(i).Seconds })
+	least, err := bound.Time(m, a.Limit, func(i *hlo.Instruction) float64 { return c.Of(i).Seconds })
 	if err != nil {
 		return err
 	}
@@ -406,7 +410,7 @@ const (
 // advise fills in what holds the memory of a module, and what marking layers by hand
 // would do.
 func (a *Answer) advise(m *hlo.Module) error {
-	holders, err := Holders(m)
+	holders, err := mark.Holders(m)
 	if err != nil {
 		return err
 	}

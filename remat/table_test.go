@@ -11,6 +11,7 @@ import (
 
 	"gpumem/hlo"
 	"gpumem/hlo/cost"
+	"gpumem/hlo/passes"
 	"gpumem/internal/test/hlotest"
 	"gpumem/internal/test/remattest"
 )
@@ -47,7 +48,7 @@ func TestTable(t *testing.T) {
 		}
 		was := remattest.TempPeak(t, m)
 		row(t, name, m, was, others[name])
-		made, err := Fuse(m)
+		made, err := passes.Fuse(m)
 		if err != nil {
 			t.Fatal(err)
 		}

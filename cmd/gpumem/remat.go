@@ -18,7 +18,9 @@ import (
 	"gpumem/hlo/cost"
 	"gpumem/policy"
 	"gpumem/remat"
+	"gpumem/remat/mark"
 	"gpumem/remat/page"
+	"gpumem/remat/xla"
 	"gpumem/size"
 )
 
@@ -223,7 +225,7 @@ func (f *rematFlags) request(line *progress) (r *remat.Request, err error) {
 		Rates: cost.Rates{Bytes: f.bandwidth, Flops: f.flops}, Search: f.time,
 		Progress: func(done float64) { line.show("plans for less memory", done) },
 	}
-	if r.Save, err = remat.PolicyNamed(f.save); err != nil {
+	if r.Save, err = mark.PolicyNamed(f.save); err != nil {
 		return nil, fmt.Errorf("--save %w", err)
 	}
 	for _, pattern := range f.marks {
@@ -272,13 +274,13 @@ func (f *rematFlags) deviceLimit(cmd *cobra.Command, m *hlo.Module, r *remat.Req
 		return nil, fmt.Errorf("%s is refused: %s; gpumem explain says what to write", e.Errors[0].Name, e.Errors[0].Text)
 	}
 	total := q.policyDevice().Total
-	base, from := total/100*remat.FallbackPercent+total%100*remat.FallbackPercent/100, fmt.Sprintf("%d %% of %s", remat.FallbackPercent, size.Format(total))
+	base, from := total/100*xla.FallbackPercent+total%100*xla.FallbackPercent/100, fmt.Sprintf("%d %% of %s", xla.FallbackPercent, size.Format(total))
 	switch e.Policy.Kind {
 	case policy.BFC, policy.VMM, policy.Async:
 		base = e.Policy.LimitBytes(q.policyDevice())
 		from = "the pool's " + size.Format(base)
 	}
-	limit, err := remat.Limit(m, base)
+	limit, err := xla.Limit(m, base)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s on %s; --device or --limit name another", err, from, q.device.Words)
 	}

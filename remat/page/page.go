@@ -19,6 +19,7 @@ import (
 	"gpumem/hlo"
 	"gpumem/hlo/cost"
 	"gpumem/hlo/memory"
+	"gpumem/hlo/passes"
 	"gpumem/remat"
 	"gpumem/report"
 	"gpumem/size"
@@ -174,7 +175,7 @@ func hostCopy(i *hlo.Instruction) bool {
 func withoutDead(m *hlo.Module) (*hlo.Module, error) {
 	lean, err := hlo.ParseString(m.String())
 	if err == nil {
-		_, err = remat.RemoveDead(lean)
+		_, err = passes.RemoveDead(lean)
 	}
 	return lean, err
 }

@@ -183,3 +183,11 @@ func Bytes(s *hlo.Shape) int64 {
 	}
 	return int64(n)
 }
+
+// DeviceBytes is Bytes without what lies on the host.
+func DeviceBytes(s *hlo.Shape) int64 {
+	if s.Space() == hlo.HostSpace {
+		return 0
+	}
+	return Bytes(s)
+}
