@@ -18,8 +18,8 @@ import (
 	"gpumem/remat/xla"
 )
 
-// A Plan is a module that was changed, and what it takes.
-type Plan struct {
+// A plan is a module that was changed, and what it takes.
+type plan struct {
 	Module *hlo.Module
 	// Peak is that of temporaries in bytes, as memory.TempPeak counts, and
 	// Seconds what one run takes by the cost model. Both are measured on the module's text,
@@ -33,8 +33,8 @@ type Plan struct {
 	Host host.Result
 }
 
-// BestOptions say what plans may do. The zero value recomputes, and does not search.
-type BestOptions struct {
+// options say what plans may do. The zero value recomputes, and does not search.
+type options struct {
 	// Search is how long to look for a better plan. The search ends late by one round,
 	// some milliseconds to a tenth of a second. How far it gets differs, so that the
 	// plan may be another each time, but none is worse than that without.
@@ -48,14 +48,14 @@ type BestOptions struct {
 }
 
 // memory is how plans are measured.
-func (o BestOptions) memory() memory.Options { return memory.Options{HostFree: o.Host != nil} }
+func (o options) memory() memory.Options { return memory.Options{HostFree: o.Host != nil} }
 
-// meets says whether the plan takes no more than so many bytes.
-func (p *Plan) meets(limit uint64) bool { return p.Peak <= limit }
+// meets reports whether the plan's peak is at most limit bytes.
+func (p *plan) meets(limit uint64) bool { return p.Peak <= limit }
 
-// betterThan says which of two plans for a limit to take: one that meets it, then the
-// faster; else the smaller.
-func (p *Plan) betterThan(q *Plan, limit uint64) bool {
+// betterThan reports whether p is the better of two plans for a limit: one that meets it
+// before one that does not, then the faster, and of those that miss it the smaller.
+func (p *plan) betterThan(q *plan, limit uint64) bool {
 	switch {
 	case p.meets(limit) != q.meets(limit):
 		return p.meets(limit)
@@ -65,17 +65,12 @@ func (p *Plan) betterThan(q *Plan, limit uint64) bool {
 	return p.Peak < q.Peak || p.Peak == q.Peak && p.Seconds < q.Seconds
 }
 
-// Best makes the best plan that is known here for a limit in bytes, as
-// memory.TempPeak counts. It is what was given, XLA's own, gap splitting in the order
-// of the text, or in another one; so it is never worse than XLA's, which
-// other does where it meets the limit at less cost or comes nearer. The module is
-// left as it is. Plans are made at once, on two or three cores.
-func Best(m *hlo.Module, limit uint64, rates cost.Rates) (*Plan, error) {
-	return BestFor(m, limit, rates, BestOptions{})
-}
-
-// BestFor is [Best] with options. A search starts from the better plan of gap splitting.
-func BestFor(m *hlo.Module, limit uint64, rates cost.Rates, o BestOptions) (*Plan, error) {
+// bestFor makes the best plan that is known here for a limit in bytes, as
+// memory.TempPeak counts: the module as given, XLA's own plan, or gap splitting in the order
+// of the text or in another one. So it is never worse than XLA's, and better if another
+// meets the limit at less cost or comes nearer. A search starts from the better plan of gap
+// splitting. The module is left as it is. Plans are made at once, on two or three cores.
+func bestFor(m *hlo.Module, limit uint64, rates cost.Rates, o options) (*plan, error) {
 	given, err := o.measured(m.String(), "off", 0, rates)
 	if err != nil || given.meets(limit) {
 		return given, err
@@ -102,30 +97,30 @@ func BestFor(m *hlo.Module, limit uint64, rates cost.Rates, o BestOptions) (*Pla
 
 // plans is the best of those made so far.
 type plans struct {
-	o     BestOptions
+	o     options
 	limit uint64
 	rates cost.Rates
-	given *Plan
+	given *plan
 
 	sources []*source
-	best    *Plan
-	gap     *Plan   // the best of gap splitting
+	best    *plan
+	gap     *plan   // the best of gap splitting
 	from    *source // what it was made of
 
 	xla      sync.WaitGroup
-	theirs   *Plan // by XLA's pass, when that is done
+	theirs   *plan // by XLA's pass, when that is done
 	theirErr error
 }
 
 // take keeps a plan if it is the best.
-func (k *plans) take(p *Plan) {
+func (k *plans) take(p *plan) {
 	if p.betterThan(k.best, k.limit) {
 		k.best = p
 	}
 }
 
 // takeGap is take for what gap splitting made of a source.
-func (k *plans) takeGap(p *Plan, from *source) {
+func (k *plans) takeGap(p *plan, from *source) {
 	if k.gap == nil || p.betterThan(k.gap, k.limit) {
 		k.gap, k.from = p, from
 	}
@@ -176,7 +171,7 @@ func (k *plans) make() error {
 
 // split takes XLA's plan, and what gap splitting makes of each source, all at once.
 func (k *plans) split(to uint64) error {
-	made, errs := make([]*Plan, len(k.sources)), make([]error, len(k.sources))
+	made, errs := make([]*plan, len(k.sources)), make([]error, len(k.sources))
 	var all sync.WaitGroup
 	for n, o := range k.sources {
 		all.Go(func() { made[n], errs[n] = o.split(k.o, to, 0, k.rates) })
@@ -288,7 +283,7 @@ func newSource(m *hlo.Module, by string, added int, rates cost.Rates) (*source, 
 }
 
 // split is what gap splitting makes of a copy, which has the source's IDs.
-func (s *source) split(o BestOptions, limit uint64, search time.Duration, rates cost.Rates) (*Plan, error) {
+func (s *source) split(o options, limit uint64, search time.Duration, rates cost.Rates) (*plan, error) {
 	c := s.m.Clone()
 	r, err := gap.Run(c, gap.Options{Limit: limit, Seconds: func(i *hlo.Instruction) float64 { return s.prices.Of(i).Seconds }, Time: search, HostFree: o.Host != nil, Collectives: o.Collectives})
 	if err != nil {
@@ -297,16 +292,16 @@ func (s *source) split(o BestOptions, limit uint64, search time.Duration, rates 
 	return o.taking(c, s.by, s.added+r.Added, rates)
 }
 
-// AsGiven is the module as it is.
-func AsGiven(m *hlo.Module, rates cost.Rates) (*Plan, error) {
-	return BestOptions{}.measured(m.String(), "off", 0, rates)
+// asGiven is the module as it is.
+func asGiven(m *hlo.Module, rates cost.Rates) (*plan, error) {
+	return options{}.measured(m.String(), "off", 0, rates)
 }
 
-// XLAPlan is what XLA's pass makes of a copy of the module for a limit in bytes, as
+// xlaPlan is what XLA's pass makes of a copy of the module for a limit in bytes, as
 // memory.TempPeak counts, and what it warns of besides that the limit is not met. With h
 // it may move values there, and what lies there takes nothing; h.Seconds nil is the
 // cost model's.
-func XLAPlan(m *hlo.Module, limit uint64, rates cost.Rates, h *host.Memory) (*Plan, []string, error) {
+func xlaPlan(m *hlo.Module, limit uint64, rates cost.Rates, h *host.Memory) (*plan, []string, error) {
 	c, err := hlo.ParseString(m.String())
 	if err == nil && h != nil {
 		h, err = h.For(c, rates)
@@ -324,7 +319,7 @@ func XLAPlan(m *hlo.Module, limit uint64, rates cost.Rates, h *host.Memory) (*Pl
 			warnings = append(warnings, w.Text)
 		}
 	}
-	p, err := BestOptions{Host: h}.measured(c.String(), "xla", r.Added, rates)
+	p, err := options{Host: h}.measured(c.String(), "xla", r.Added, rates)
 	return p, warnings, err
 }
 
@@ -342,7 +337,7 @@ func xlaFor(m *hlo.Module, limit uint64, h *host.Memory) (*xla.Result, error) {
 }
 
 // measured reads a module's text and says what it takes.
-func (o BestOptions) measured(text, by string, added int, rates cost.Rates) (*Plan, error) {
+func (o options) measured(text, by string, added int, rates cost.Rates) (*plan, error) {
 	m, err := hlo.ParseString(text)
 	if err == nil {
 		err = verify.Module(m)
@@ -354,8 +349,8 @@ func (o BestOptions) measured(text, by string, added int, rates cost.Rates) (*Pl
 }
 
 // taking says what a module takes as it is.
-func (o BestOptions) taking(m *hlo.Module, by string, added int, rates cost.Rates) (p *Plan, err error) {
-	p = &Plan{Module: m, By: by, Added: added, Host: host.Copies(m)}
+func (o options) taking(m *hlo.Module, by string, added int, rates cost.Rates) (p *plan, err error) {
+	p = &plan{Module: m, By: by, Added: added, Host: host.Copies(m)}
 	var failed error
 	var beside sync.WaitGroup
 	beside.Go(func() { p.Seconds, failed = seconds(m, rates) })
@@ -367,16 +362,8 @@ func (o BestOptions) taking(m *hlo.Module, by string, added int, rates cost.Rate
 	return p, err
 }
 
-// Seconds is what one run of a module takes by the cost model, without what
+// seconds is what one run of a verified module takes by the cost model, without what
 // nothing uses.
-func Seconds(m *hlo.Module, rates cost.Rates) (float64, error) {
-	if err := verify.Module(m); err != nil {
-		return 0, err
-	}
-	return seconds(m, rates)
-}
-
-// seconds is Seconds of a module that was verified, or made of one.
 func seconds(m *hlo.Module, rates cost.Rates) (float64, error) {
 	lean := m.Clone()
 	if _, err := passes.RemoveDead(lean); err != nil {
@@ -391,7 +378,7 @@ func seconds(m *hlo.Module, rates cost.Rates) (float64, error) {
 
 // reordered is a copy in that of XLA's orders whose temporaries take least, nil where
 // none takes less than it does now. A scheduled module stays as it is.
-func (o BestOptions) reordered(m *hlo.Module, now uint64) (*hlo.Module, error) {
+func (o options) reordered(m *hlo.Module, now uint64) (*hlo.Module, error) {
 	if m.Scheduled {
 		return nil, nil
 	}

@@ -18,9 +18,14 @@ import (
 	"gpumem/remat/xla"
 )
 
-// bestByText is Best in plain words: one plan after the other, and whatever is changed or
+// bestPlan is bestFor without options.
+func bestPlan(m *hlo.Module, limit uint64, rates cost.Rates) (*plan, error) {
+	return bestFor(m, limit, rates, options{})
+}
+
+// bestByText is bestFor in plain words: one plan after the other, and whatever is changed or
 // measured is read from a text of its own.
-func bestByText(m *hlo.Module, limit uint64) (*Plan, error) {
+func bestByText(m *hlo.Module, limit uint64) (*plan, error) {
 	read := func(text string) *hlo.Module {
 		m, err := hlo.ParseString(text)
 		if err == nil {
@@ -31,8 +36,8 @@ func bestByText(m *hlo.Module, limit uint64) (*Plan, error) {
 		}
 		return m
 	}
-	measure := func(text, by string, added int) (*Plan, error) {
-		p := &Plan{Module: read(text), By: by, Added: added}
+	measure := func(text, by string, added int) (*plan, error) {
+		p := &plan{Module: read(text), By: by, Added: added}
 		var err error
 		if p.Peak, _, err = memory.TempPeak(p.Module, memory.Options{}); err != nil {
 			return nil, err
@@ -121,9 +126,9 @@ func bestByText(m *hlo.Module, limit uint64) (*Plan, error) {
 	return best, nil
 }
 
-// samePlan checks that Best gives the plan of bestByText.
+// samePlan checks that bestFor gives the plan of bestByText.
 func samePlan(t rapid.TB, m *hlo.Module, limit uint64) {
-	got, err := Best(m, limit, cost.Rates{})
+	got, err := bestPlan(m, limit, cost.Rates{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,11 +190,11 @@ func TestSeconds(t *testing.T) {
 		if _, err := xla.Run(m, xla.Options{Limit: peak / 3}); err != nil {
 			t.Fatal(err)
 		}
-		got, err := Seconds(m, cost.Rates{})
+		got, err := seconds(m, cost.Rates{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, err := BestOptions{}.measured(m.String(), "", 0, cost.Rates{})
+		p, err := options{}.measured(m.String(), "", 0, cost.Rates{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -202,8 +207,8 @@ func TestSeconds(t *testing.T) {
 	})
 	m := remattest.Parsed(t, remattest.Layers(2, true))
 	m.Entry.Instructions = m.Entry.Instructions[1:]
-	if _, err := Seconds(m, cost.Rates{}); err == nil {
-		t.Error("a module without a parameter has a cost")
+	if _, err := Run(t.Context(), m, Request{Algorithm: "off"}); err == nil {
+		t.Error("a module without a parameter has a plan")
 	}
 }
 
@@ -219,7 +224,7 @@ func BenchmarkBest(b *testing.B) {
 		b.Run(strings.TrimSuffix(filepath.Base(file), ".hlo.gz"), func(b *testing.B) {
 			limit := uint64(.6 * float64(remattest.TempPeak(b, m)))
 			for b.Loop() {
-				if _, err := Best(m, limit, cost.Rates{}); err != nil {
+				if _, err := bestPlan(m, limit, cost.Rates{}); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -30,7 +30,7 @@ type ByHand struct {
 // policies as many as the limit needs, or all. The best for the limit comes first. There
 // are none where op_name has no numbered layers, or marking them saves nothing.
 func byHandPlans(m *hlo.Module, limit uint64, rates cost.Rates) ([]ByHand, error) {
-	given, err := AsGiven(m, rates)
+	given, err := asGiven(m, rates)
 	if err != nil {
 		return nil, err
 	}
@@ -40,7 +40,7 @@ func byHandPlans(m *hlo.Module, limit uint64, rates cost.Rates) ([]ByHand, error
 			name string
 			save mark.Policy
 		}{{"nothing_saveable", mark.SaveNothing}, {"dots_saveable", mark.SaveDots}} {
-			try := func(count int) (*Plan, error) {
+			try := func(count int) (*plan, error) {
 				c := given.Module.Clone()
 				for _, pattern := range name.Patterns[:count] {
 					if _, err := mark.Apply(c, regexp.MustCompile(pattern), policy.save); err != nil {
@@ -48,16 +48,16 @@ func byHandPlans(m *hlo.Module, limit uint64, rates cost.Rates) ([]ByHand, error
 					}
 				}
 				c = c.Clone() // users in order
-				p, err := BestOptions{}.taking(c, "mark", 0, rates)
+				p, err := options{}.taking(c, "mark", 0, rates)
 				if err != nil {
 					return nil, err
 				}
 				// XLA makes an order of its own of what was marked.
-				other, err := BestOptions{}.reordered(c, p.Peak)
+				other, err := options{}.reordered(c, p.Peak)
 				if err != nil || other == nil {
 					return p, err
 				}
-				return BestOptions{}.taking(other, "mark", 0, rates)
+				return options{}.taking(other, "mark", 0, rates)
 			}
 			count := len(name.Patterns)
 			p, err := try(count)
@@ -87,7 +87,7 @@ func byHandPlans(m *hlo.Module, limit uint64, rates cost.Rates) ([]ByHand, error
 		}
 	}
 	slices.SortStableFunc(plans, func(a, b ByHand) int {
-		p, q := Plan{Peak: a.Peak, Seconds: a.Seconds}, Plan{Peak: b.Peak, Seconds: b.Seconds}
+		p, q := plan{Peak: a.Peak, Seconds: a.Seconds}, plan{Peak: b.Peak, Seconds: b.Seconds}
 		switch {
 		case p.betterThan(&q, limit):
 			return -1

@@ -358,29 +358,29 @@ func TestAgainstAllPlans(t *testing.T) {
 			s.prices[v] = prices.Of(m.Entry.Instructions[slices.IndexFunc(m.Entry.Instructions, func(i *hlo.Instruction) bool { return i.Name == name })]).Seconds
 		}
 		least, order = s.cheapest(int64(limit), true)
-		plan, err := Best(m, limit, rates)
+		ours, err := bestPlan(m, limit, rates)
 		if err != nil {
 			t.Fatal(err)
 		}
-		xla, _, err := XLAPlan(m, limit, rates, nil)
+		xla, _, err := xlaPlan(m, limit, rates, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		before, err := Seconds(m, rates)
+		before, err := seconds(m, rates)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, k := range []struct {
-			*Plan
+			*plan
 			*score
-		}{{plan, best}, {xla, theirs}} {
+		}{{ours, best}, {xla, theirs}} {
 			extra := k.Seconds - before
 			if k.meets(limit) && extra < least-1e-12 {
 				t.Errorf("seed %d, limit %d: the cheapest plan costs %v, and that of %s %v\n%s\n%s", seed, limit, least, k.By, extra, m, k.Module)
 			}
 			k.add(order != nil, k.meets(limit), extra, least, s.total())
 		}
-		if xla.betterThan(plan, limit) {
+		if xla.betterThan(ours, limit) {
 			t.Errorf("seed %d, limit %d: XLA's plan is better\n%s", seed, limit, m)
 		}
 	}

@@ -97,11 +97,11 @@ func TestHeapRandom(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var o BestOptions
+		var o options
 		if rapid.Bool().Draw(t, "host") {
 			o.Host = &host.Memory{ToHost: 1e9, FromHost: 1e9, Seconds: func(*hlo.Instruction) float64 { return 1 }}
 		}
-		p, err := BestFor(m, uint64(float64(before)*rapid.Float64Range(0.2, 1).Draw(t, "limit")), cost.Rates{}, o)
+		p, err := bestFor(m, uint64(float64(before)*rapid.Float64Range(0.2, 1).Draw(t, "limit")), cost.Rates{}, o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -124,8 +124,8 @@ func TestHeapReal(t *testing.T) {
 			continue // long to look at
 		}
 		peak := remattest.TempPeak(t, m)
-		for _, o := range []BestOptions{{}, {Host: &host.Memory{ToHost: 5e10, FromHost: 5e10}}} {
-			p, err := BestFor(m, peak/10*6, cost.Rates{}, o)
+		for _, o := range []options{{}, {Host: &host.Memory{ToHost: 5e10, FromHost: 5e10}}} {
+			p, err := bestFor(m, peak/10*6, cost.Rates{}, o)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -18,12 +18,12 @@ func TestBestHost(t *testing.T) {
 		for _, rate := range []float32{1e9, 4e10, 1e15} {
 			for part := 1.0; part > 0; part -= .25 {
 				limit := uint64(part * float64(was))
-				without, err := Best(m, limit, cost.Rates{})
+				without, err := bestPlan(m, limit, cost.Rates{})
 				if err != nil {
 					t.Fatal(err)
 				}
 				h := &host.Memory{ToHost: rate, FromHost: rate}
-				p, err := BestFor(m, limit, cost.Rates{}, BestOptions{Host: h})
+				p, err := bestFor(m, limit, cost.Rates{}, options{Host: h})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -56,15 +56,15 @@ func TestBestHostReal(t *testing.T) {
 	m := remattest.Read(t, file)
 	limit := remattest.TempPeak(t, m) / 10 * 6
 	h := &host.Memory{ToHost: 50e9, FromHost: 50e9}
-	with, err := BestFor(m, limit, cost.Rates{}, BestOptions{Host: h})
+	with, err := bestFor(m, limit, cost.Rates{}, options{Host: h})
 	if err != nil {
 		t.Fatal(err)
 	}
-	without, err := Best(m, limit, cost.Rates{})
+	without, err := bestPlan(m, limit, cost.Rates{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	before, err := Seconds(m, cost.Rates{})
+	before, err := seconds(m, cost.Rates{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,7 +19,7 @@ func TestBestPacked(t *testing.T) {
 		var last float64
 		for part := 1.0; part > .5; part -= .1 {
 			limit := uint64(part * float64(s.Temp))
-			p, heap, err := BestPacked(m, limit, cost.Rates{}, BestOptions{})
+			p, heap, err := bestPacked(m, limit, cost.Rates{}, options{})
 			if err != nil {
 				t.Fatal(err)
 			}

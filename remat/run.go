@@ -1,6 +1,14 @@
+// Package remat plans how a module can compute with less memory: values are computed again,
+// or wait in the host's memory, instead of staying on the device.
+//
+// [Run] plans for a [Request] and measures what comes out. The planners are packages of
+// their own: remat/xla is XLA's pass, remat/gap our own, remat/host moves values to the host,
+// and remat/mark does by hand what jax.checkpoint does. Here the best of their plans is
+// chosen (best.go), also for the packed heap (packed.go), and compared with what
+// remat/bound proves. remat/page writes an answer as HTML.
 package remat
 
-// One request to the planners, and its answer: what `gpumem remat` prints.
+// A request to the planners and its answer.
 
 import (
 	"context"
@@ -27,7 +35,7 @@ var Algorithms = []string{"off", "xla", "gap"}
 // A Request is what to plan for a module.
 type Request struct {
 	// Algorithm is one of [Algorithms]: off changes nothing, xla is XLA's pass, and gap is
-	// our planner, the best of several plans (see [BestFor]).
+	// our planner, the best of several plans (see [bestFor]).
 	Algorithm string
 	// Limit computes the limit in bytes from what the module takes now: the peak of its
 	// temporaries, or with Packed their heap. See [Bytes] and [Percent]. With nil only the
@@ -43,7 +51,7 @@ type Request struct {
 	Save  mark.Policy
 	// Fuse fuses chains of elementwise operations first.
 	Fuse bool
-	// Collectives lets gap run collectives again. See BestOptions.
+	// Collectives lets gap run collectives again. See options.
 	Collectives bool
 	// HostSpeed is that of the link to the host's memory, in bytes per second and in each
 	// direction; 0: no value moves there.
@@ -112,7 +120,7 @@ type Answer struct {
 	// plan made of it; without Request.Limit it is Given with its marks. RunSeconds is what one run of Given takes.
 	Given, Module *hlo.Module   `json:"-"`
 	RunSeconds    float64       `json:"-"`
-	By            string        `json:"-"` // what made the plan, see Plan
+	By            string        `json:"-"` // what made the plan: off, xla, gap or rescheduled, and what came before or after it
 	Regions       []mark.Region `json:"-"` // that jax.checkpoint marked before
 	Warnings      []string      `json:"-"`
 	// Frontier are plans for ever less memory, without those that others beat in both
@@ -191,7 +199,7 @@ func (a *Answer) plan(ctx context.Context, m *hlo.Module) (err error) {
 	if a.LowerBound, err = bound.Memory(m, r.Memory()); err != nil {
 		return err
 	}
-	if a.RunSeconds, err = Seconds(m, r.Rates); err != nil {
+	if a.RunSeconds, err = seconds(m, r.Rates); err != nil {
 		return err
 	}
 	start := time.Now()
@@ -261,20 +269,20 @@ func (a *Answer) one(m *hlo.Module, start time.Time) error {
 func (r *Request) Memory() memory.Options { return memory.Options{HostFree: r.HostSpeed > 0} }
 
 // planFor is the plan of the algorithm for a limit.
-func (a *Answer) planFor(m *hlo.Module, limit uint64, packed bool, search time.Duration) (*Plan, error) {
+func (a *Answer) planFor(m *hlo.Module, limit uint64, packed bool, search time.Duration) (*plan, error) {
 	r := a.Request
-	o := BestOptions{Search: search, Collectives: r.Collectives}
+	o := options{Search: search, Collectives: r.Collectives}
 	if r.HostSpeed > 0 {
 		o.Host = &host.Memory{ToHost: float32(r.HostSpeed), FromHost: float32(r.HostSpeed)}
 	}
 	switch {
 	case a.Algorithm == "gap" && packed:
-		p, _, err := BestPacked(m, limit, r.Rates, o)
+		p, _, err := bestPacked(m, limit, r.Rates, o)
 		return p, err
 	case a.Algorithm == "gap":
-		return BestFor(m, limit, r.Rates, o)
+		return bestFor(m, limit, r.Rates, o)
 	case a.Algorithm == "xla":
-		p, warnings, err := XLAPlan(m, limit, r.Rates, o.Host)
+		p, warnings, err := xlaPlan(m, limit, r.Rates, o.Host)
 		a.Warnings = append(a.Warnings, warnings...)
 		if err == nil && o.Host != nil {
 			if link := float64(p.Host.Bytes) / 2 / r.HostSpeed; link > p.Seconds {
@@ -283,11 +291,11 @@ func (a *Answer) planFor(m *hlo.Module, limit uint64, packed bool, search time.D
 		}
 		return p, err
 	}
-	return AsGiven(m, r.Rates)
+	return asGiven(m, r.Rates)
 }
 
 // take fills in what a plan does.
-func (a *Answer) take(p *Plan, took time.Duration) {
+func (a *Answer) take(p *plan, took time.Duration) {
 	a.Module, a.By = p.Module, p.By
 	a.After, a.Met = p.Peak, p.Peak <= a.Limit
 	a.Recomputed += p.Added

@@ -49,11 +49,11 @@ func TestSearch(t *testing.T) {
 		if texts[0] != texts[1] {
 			t.Errorf("once\n%s\nand once\n%s", texts[0], texts[1])
 		}
-		greedy, err := Best(m, limit, rates)
+		greedy, err := bestPlan(m, limit, rates)
 		if err != nil {
 			t.Fatal(err)
 		}
-		best, err := BestFor(m, limit, rates, BestOptions{Search: time.Microsecond})
+		best, err := bestFor(m, limit, rates, options{Search: time.Microsecond})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -62,11 +62,11 @@ func TestTable(t *testing.T) {
 // fusion.
 func row(t *testing.T, name string, m *hlo.Module, was uint64, other [2]string) {
 	peak := remattest.TempPeak(t, m)
-	before, err := Seconds(m, cost.Rates{})
+	before, err := seconds(m, cost.Rates{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	cell := func(p *Plan, err error, limit uint64) string {
+	cell := func(p *plan, err error, limit uint64) string {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -79,12 +79,12 @@ func row(t *testing.T, name string, m *hlo.Module, was uint64, other [2]string) 
 	gap := func(part float64) (string, time.Duration) {
 		limit := uint64(part * float64(peak))
 		start := time.Now()
-		p, err := Best(m, limit, cost.Rates{})
+		p, err := bestPlan(m, limit, cost.Rates{})
 		return cell(p, err, limit), time.Since(start)
 	}
 	xla := func(part float64) string {
 		limit := uint64(part * float64(peak))
-		p, _, err := XLAPlan(m, limit, cost.Rates{}, nil)
+		p, _, err := xlaPlan(m, limit, cost.Rates{}, nil)
 		return cell(p, err, limit)
 	}
 	g8, _ := gap(.8)
@@ -101,11 +101,11 @@ func TestBest(t *testing.T) {
 		was := remattest.TempPeak(t, m)
 		for part := 1.0; part > 0; part -= .125 {
 			limit := uint64(part * float64(was))
-			best, err := Best(m, limit, cost.Rates{})
+			best, err := bestPlan(m, limit, cost.Rates{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			theirs, _, err := XLAPlan(m, limit, cost.Rates{}, nil)
+			theirs, _, err := xlaPlan(m, limit, cost.Rates{}, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
