@@ -194,8 +194,8 @@ func (k *plans) search() error {
 	if k.o.Search <= 0 || k.best.meets(k.limit) && k.best.Seconds <= k.given.Seconds {
 		return nil
 	}
-	// Where the limit is out of reach, for a little less than was reached: who is asked for
-	// far more spends much on what does not lower the peak.
+	// Where the limit is out of reach, search for a little less than was reached: with a
+	// limit far below, much would be spent on what does not lower the peak.
 	to := k.limit
 	if !k.gap.meets(k.limit) {
 		to = max(to, k.gap.Peak/100*98)

@@ -52,7 +52,7 @@ func byHandPlans(m *hlo.Module, limit uint64, rates cost.Rates) ([]ByHand, error
 				if err != nil {
 					return nil, err
 				}
-				// XLA makes an order of its own of what was marked.
+				// XLA chooses another order for what was marked.
 				other, err := options{}.reordered(c, p.Peak)
 				if err != nil || other == nil {
 					return p, err

@@ -1,8 +1,7 @@
 package remat
 
-// Plans for the heap: what is live at once is less than what a program gets,
-// for each buffer has a place, and places leave holes; and more, where a result
-// takes over the memory of an operand.
+// Plans for the packed heap. It is larger than what is live at once, because of the free
+// blocks between buffers, or smaller, if a result takes over the memory of an operand.
 
 import (
 	"gpumem/hlo"

@@ -74,7 +74,7 @@ const FrontierStep = 5
 // Bytes is a limit of n bytes, for Request.Limit.
 func Bytes(n uint64) func(uint64) uint64 { return func(uint64) uint64 { return n } }
 
-// Percent is a limit of so many percent of what the module takes now, for Request.Limit.
+// Percent is a limit of p percent of what the module takes now, for Request.Limit.
 func Percent(p float64) func(uint64) uint64 {
 	return func(now uint64) uint64 { return uint64(float64(now) * p / 100) }
 }
@@ -88,7 +88,7 @@ type Answer struct {
 	Limit        uint64 `json:"limit_bytes"`
 	Before       uint64 `json:"temp_peak_before"`
 	After        uint64 `json:"temp_peak_after"`
-	// The heap that temporaries are packed into, results in place of operands, before
+	// The heap that temporaries are packed into, results instead of operands, before
 	// and after. With Request.Packed the limit is for it.
 	HeapBefore uint64 `json:"heap_before,omitempty"`
 	HeapAfter  uint64 `json:"heap_after,omitempty"`

@@ -1,6 +1,6 @@
 package main
 
-// What remat says to people.
+// The text that remat prints.
 
 import (
 	"fmt"
@@ -12,7 +12,7 @@ import (
 	"gpumem/size"
 )
 
-// regionsShown is how many marked regions are told.
+// regionsShown is how many marked regions are shown.
 const regionsShown = 6
 
 func writeRemat(w io.Writer, a *remat.Answer, width int) error {

@@ -1,6 +1,6 @@
 package passes
 
-// Taking out what nothing uses (xla/hlo/transforms/simplifiers/hlo_dce.cc, 2026).
+// Removal of dead code (xla/hlo/transforms/simplifiers/hlo_dce.cc, 2026).
 
 import (
 	"fmt"
@@ -93,7 +93,7 @@ func removeInstructions(c *hlo.Computation, effects Effects) bool {
 	return removed > 0
 }
 
-// keepsSharding says whether an annotation without users still says something.
+// keepsSharding reports whether an annotation without users still says something.
 func keepsSharding(i *hlo.Instruction) bool {
 	if i.Opcode != hlo.CustomCall || len(i.Operands) == 0 {
 		return false

@@ -1,4 +1,5 @@
-// Package passes has those of XLA's passes that planners need, and a light fusion.
+// Package passes has the passes that planners need: removal of dead code as XLA does it,
+// and a light fusion. It also knows what has side effects, and what may run again.
 package passes
 
 // Side effects, and instructions that may run again.

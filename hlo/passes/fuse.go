@@ -49,7 +49,7 @@ func Fuse(m *hlo.Module) (int, error) {
 	return made, nil
 }
 
-// cheap says whether an instruction costs so little that each user may have its own.
+// cheap reports whether an instruction costs so little that each user may have its own.
 func cheap(i *hlo.Instruction) bool {
 	switch i.Opcode {
 	case hlo.Broadcast, hlo.Iota:
@@ -61,7 +61,7 @@ func cheap(i *hlo.Instruction) bool {
 	return false
 }
 
-// fusible says whether an instruction may be inside of a fusion.
+// fusible reports whether an instruction may be inside of a fusion.
 func fusible(i *hlo.Instruction) bool {
 	if !i.Shape.IsArray() || len(i.After) > 0 {
 		return false

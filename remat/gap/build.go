@@ -1,6 +1,6 @@
 package gap
 
-// From a plan of gaps to a module: clones before the instructions that need them.
+// The module that a plan makes: clones before the instructions that need them.
 
 import (
 	"cmp"

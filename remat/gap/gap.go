@@ -122,7 +122,7 @@ func (p *modulePlan) search(c *hlo.Computation, limit int64) (*planner, error) {
 	return g, g.fault
 }
 
-// callees brings down what is called where that is over the limit. It says whether
+// callees plans for what is called, if that is over the limit. It reports whether
 // anything changed.
 func (p *modulePlan) callees(g *planner, limit int64, depth int) (changed bool) {
 	allowed := map[*hlo.Computation]int64{}

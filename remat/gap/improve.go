@@ -1,8 +1,8 @@
 package gap
 
-// Better plans for more time: a part of the splits is taken back, the greedy runs
-// again with other prices, and what comes out is kept if it is no worse. That is a
-// search of large neighbourhoods (Shaw, 1998).
+// A search for better plans: some splits are undone, the greedy runs again with other
+// prices, and the result is kept if it is no worse. This is a large neighbourhood search
+// (Shaw, 1998).
 
 import (
 	"cmp"
@@ -96,7 +96,7 @@ func (g *planner) quality() (q quality) {
 	return q
 }
 
-// noWorse says whether q is as good as r.
+// noWorse reports whether q is as good as r.
 func (q quality) noWorse(r quality) bool {
 	switch {
 	case q.beyond != r.beyond:
@@ -107,8 +107,8 @@ func (q quality) noWorse(r quality) bool {
 	return q.seconds <= r.seconds
 }
 
-// improve makes a plan better, for so many rounds or until a time, whichever comes first.
-// A time that is zero does not come. The same number of rounds finds the same.
+// improve searches for a better plan for a number of rounds or until a time, whichever comes
+// first. A zero time never comes. The same number of rounds finds the same plan.
 func (g *planner) improve(rounds int, until time.Time) {
 	if rounds == 0 {
 		return

@@ -79,13 +79,13 @@ type planner struct {
 	changed []int32 // values whose segments changed since it was emptied
 	splits  int
 	still   bool // definitions stay where they are
-	// By value: the last closure that looked at it, of so many, and what is left to read.
+	// By value: the last closure that looked at it, how many there were, and what is left to read.
 	seen     []int
 	closures int
 	left     []int32
 	// By value: a factor on what splits are worth, 0 for no splits; nil: 1 for all.
 	bias   []float64
-	enough int // stop at so many splits; 0: go on
+	enough int // stop at this number of splits; 0: no limit
 	// What should not be: the plan is not to be used.
 	fault error
 }
@@ -105,7 +105,7 @@ type phase struct {
 	bytes  int64 // that are in the profile for it
 }
 
-// private says whether a segment is a clone that is read only where it is computed.
+// private reports whether a segment is a clone that is read only where it is computed.
 func (s *segment) private() bool { return !s.first && s.end() == s.start }
 
 // hold puts a segment's bytes into the profile, or takes them out (sign -1).
@@ -163,7 +163,7 @@ func (g *planner) sequence(values []int32, at int32) int64 {
 	return max(0, most-on)
 }
 
-// readAt says whether the clone that starts in a slot is read there.
+// readAt reports whether the clone that starts in a slot is read there.
 func (g *planner) readAt(v *value, at int32) bool {
 	n := v.starting(at)
 	return n >= 0 && len(v.segments[n].uses) > 0

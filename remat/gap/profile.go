@@ -60,7 +60,7 @@ func (p *profile) add(from, to int, bytes int64) {
 	}
 }
 
-// above is how many of the slots from..to, both included, have more than so many bytes.
+// above is how many of the slots from..to, both included, have more than a number of bytes.
 func (p *profile) above(from, to int, bytes int64) (n int64) {
 	for slot := from; slot <= to; {
 		b := slot / profileBlock
@@ -84,7 +84,7 @@ func (p *profile) above(from, to int, bytes int64) (n int64) {
 	return n
 }
 
-// anyAbove says whether one of the slots from..to, both included, has more.
+// anyAbove reports whether one of the slots from..to, both included, has more.
 func (p *profile) anyAbove(from, to int, bytes int64) bool {
 	for slot := from; slot <= to; {
 		b := slot / profileBlock

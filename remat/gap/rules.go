@@ -38,7 +38,7 @@ func (r *rules) allow(i *hlo.Instruction) bool {
 	return !i.Opcode.IsAsyncStart() && !i.Opcode.IsAsyncDone() && r.effects.Recomputable(i)
 }
 
-// isApart says whether an instruction is a collective or makes random bits, or what it
+// isApart reports whether an instruction is a collective or makes random bits, or what it
 // calls does.
 func (r *rules) isApart(i *hlo.Instruction) bool {
 	switch i.Opcode {

@@ -1,6 +1,6 @@
 package gap
 
-// Changes of a plan: readers that come and go, splits that are undone.
+// Changes of a plan: readers added and removed, splits undone.
 
 import (
 	"fmt"
@@ -36,7 +36,7 @@ func (g *planner) addUse(id, slot int32) {
 }
 
 // dropUse takes one reader away. What then ends earlier is shortened, and a clone
-// that nobody reads goes, with what it reads.
+// without readers goes, with what it reads.
 func (g *planner) dropUse(id, slot int32) {
 	v := &g.values[id]
 	if v.size == 0 {

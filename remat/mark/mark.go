@@ -79,7 +79,7 @@ func PolicyNamed(word string) (Policy, error) {
 	return nil, fmt.Errorf("%q: want nothing, everything, dots, dots_no_batch or names=PATTERN", word)
 }
 
-// matches says whether a pattern is found in an instruction's op_name or name.
+// matches reports whether a pattern is found in an instruction's op_name or name.
 func matches(re *regexp.Regexp, i *hlo.Instruction) bool {
 	return re.MatchString(i.Name) || re.MatchString(i.OpName())
 }
@@ -121,7 +121,7 @@ func Apply(m *hlo.Module, pattern *regexp.Regexp, save Policy) ([]Result, error)
 	return done, nil
 }
 
-// backward says whether an instruction is of the backward pass.
+// backward reports whether an instruction is of the backward pass.
 func backward(i *hlo.Instruction) bool { return strings.Contains(i.OpName(), "transpose(") }
 
 // marker is the marking of one computation.
@@ -195,7 +195,7 @@ func markOne(c *hlo.Computation, in map[*hlo.Instruction]bool, save Policy) (Res
 	return k.result, nil
 }
 
-// recomputes says whether a value of the region is to be computed again.
+// recomputes reports whether a value of the region is to be computed again.
 func (k *marker) recomputes(i *hlo.Instruction) bool {
 	return k.in[i] && !k.save(i) && k.effects.Repeatable(i)
 }
@@ -211,7 +211,7 @@ func (k *marker) late() map[*hlo.Instruction]bool {
 	if len(late) > 0 {
 		return late
 	}
-	// Without such names: who waits for the region also by way of others.
+	// Without such names: those that wait for the region also by way of others.
 	through := map[*hlo.Instruction]bool{} // outside, and depends on the region
 	for _, i := range k.c.Instructions {
 		if k.in[i] {

@@ -166,7 +166,7 @@ func layers(a *remat.Answer) ([]*layerRow, error) {
 	return list, nil
 }
 
-// hostCopy says whether an instruction is of a copy that a plan adds: to the host or back.
+// hostCopy reports whether an instruction is of a copy that a plan adds: to the host or back.
 func hostCopy(i *hlo.Instruction) bool {
 	return i.Opcode == hlo.CopyStart || i.Opcode == hlo.CopyDone
 }

@@ -1,6 +1,6 @@
 package xla
 
-// Keeping values in a layout that takes less.
+// Compression: values kept in a layout that takes less memory.
 
 import (
 	"fmt"
@@ -42,7 +42,7 @@ func (t *tracker) compressionCost(k int32, limit, peak int64) (int64, *hlo.Shape
 	return limit / freed, compact, nil
 }
 
-// neededLater says whether an instruction has a user still to come.
+// neededLater reports whether an instruction has a user still to come.
 func (t *tracker) neededLater(i *hlo.Instruction) bool {
 	for _, u := range i.Users {
 		if !t.placed(u) {

@@ -101,7 +101,7 @@ func channel(i *hlo.Instruction) (int64, bool) {
 	return k, err == nil
 }
 
-// setChannel gives a clone a channel of its own, if it has one.
+// setChannel gives a clone another channel, if it has one.
 func setChannel(i *hlo.Instruction, k int64) {
 	for n := range i.Attributes {
 		if i.Attributes[n].Key == "channel_id" {

@@ -1,6 +1,6 @@
 package xla
 
-// Moving values to the host's memory while nobody needs them.
+// Offload: values in the host's memory between two uses.
 
 import (
 	"fmt"

@@ -15,7 +15,7 @@ import (
 const leastLimit = 1 << 30
 
 // peakFirst lowers the highest peak of a computation until the limit holds or
-// nothing helps. It says whether it changed anything.
+// nothing helps. It reports whether it changed anything.
 func (p *pass) peakFirst(c *hlo.Computation, limit int64) (changed bool, err error) {
 	peak, err := p.measure(c)
 	if err != nil || peak.Bytes <= limit {

@@ -116,7 +116,7 @@ func (t *tracker) pickSingle(limit int64) (best choice) {
 	return best
 }
 
-// holds says whether one of an item's own buffers is live.
+// holds reports whether one of an item's own buffers is live.
 func (t *tracker) holds(k int32) bool {
 	for _, id := range t.items[k].defined {
 		if t.live(id) {

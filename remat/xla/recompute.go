@@ -1,6 +1,6 @@
 package xla
 
-// Computing values again: clones for all users still to come.
+// Recomputation: clones for all users still to come.
 
 import (
 	"fmt"
@@ -310,7 +310,7 @@ func (t *tracker) placeBefore(k int32, helpers []int32) (before []int32) {
 	return append(before, t.items[k].after...)
 }
 
-// tooEarly says whether an item that the sweep has passed over stands before what the
+// tooEarly reports whether an item that the sweep has passed over stands before what the
 // clone needs. XLA's modules have nothing superfluous at this point, so there it does not come up.
 func (t *tracker) tooEarly(k int32, clone *hlo.Instruction) bool {
 	if !t.items[k].passed {
@@ -324,7 +324,7 @@ func (t *tracker) tooEarly(k int32, clone *hlo.Instruction) bool {
 	return false
 }
 
-// usedNowhere says whether only bitcasts and get-tuple-elements use an
+// usedNowhere reports whether only bitcasts and get-tuple-elements use an
 // instruction, and nothing uses these.
 func usedNowhere(i *hlo.Instruction) bool {
 	for _, u := range i.Users {
@@ -343,7 +343,7 @@ func (t *tracker) removeTree(k int32) {
 	t.remove(k)
 }
 
-// asyncEnd says whether an instruction begins or ends an asynchronous
+// asyncEnd reports whether an instruction begins or ends an asynchronous
 // operation: of those there is one begin for one end.
 func asyncEnd(i *hlo.Instruction) bool {
 	switch i.Opcode {
@@ -353,7 +353,7 @@ func asyncEnd(i *hlo.Instruction) bool {
 	return i.Opcode.IsAsyncStart() || i.Opcode.IsAsyncDone()
 }
 
-// sameShape says whether two shapes are equal, layouts included.
+// sameShape reports whether two shapes are equal, layouts included.
 func sameShape(s, t *hlo.Shape) bool {
 	if s == t {
 		return true

@@ -6,7 +6,7 @@ import (
 	"gpumem/hlo"
 )
 
-// choose frees memory at the item in progress once, and says whether it could.
+// choose frees memory at the item in progress once, and reports whether it could.
 // costs are what costs are calculated from.
 func (t *tracker) choose(costs int64, lo, hi int) (chosen int, effort int64, err error) {
 	p := t.p
@@ -42,7 +42,7 @@ func (t *tracker) choose(costs int64, lo, hi int) (chosen int, effort int64, err
 }
 
 // sweep goes once through a computation and acts wherever the limit is exceeded. It
-// says whether it changed anything.
+// reports whether it changed anything.
 func (p *pass) sweep(c *hlo.Computation, limit int64) (changed bool, err error) {
 	if p.peaks[c] <= limit {
 		return false, nil

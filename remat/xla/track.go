@@ -1,6 +1,6 @@
 package xla
 
-// What is live while a computation is placed, instruction by instruction.
+// The live buffers while a computation is placed, instruction by instruction.
 
 import (
 	"fmt"
@@ -144,7 +144,7 @@ func (t *tracker) defines(k int32) (sum int64) {
 	return sum
 }
 
-// inUse says whether the item in progress uses a buffer.
+// inUse reports whether the item in progress uses a buffer.
 func (t *tracker) inUse(id int32) bool {
 	return t.current != none && slices.Contains(t.items[t.current].used, id)
 }
@@ -154,10 +154,10 @@ func (t *tracker) live(id int32) bool {
 	return b.left > 0 && t.items[b.definer].placed
 }
 
-// placed says whether the sweep has been at an instruction.
+// placed reports whether the sweep has been at an instruction.
 func (t *tracker) placed(i *hlo.Instruction) bool { return t.items[t.item(i)].placed }
 
-// hasUnplaced says whether something still to come uses one of an item's own buffers.
+// hasUnplaced reports whether something still to come uses one of an item's own buffers.
 func (t *tracker) hasUnplaced(k int32) bool {
 	for _, id := range t.items[k].defined {
 		for _, u := range t.buffers[id].uses {

@@ -185,7 +185,7 @@ type pass struct {
 	full    bool // tests: always look at all blocks
 }
 
-// lean says whether only single items are candidates, all of them, for being computed again. (PeakFirst
+// lean reports whether only single items are candidates, all of them, for being computed again. (PeakFirst
 // passes over what was dead before: its clones may stand among what has been placed.)
 func (p *pass) lean() bool {
 	return p.o.Algorithm == Sweep && p.o.BlockLimit == 1 && p.o.MinSize == 0 && p.o.Strategies == Recompute && !p.full
