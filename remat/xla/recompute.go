@@ -32,10 +32,7 @@ func (t *tracker) recompute(block []int32) (added int, err error) {
 // again clones one item, best, for its users still to come.
 func (t *tracker) again(best int32) (added int, err error) {
 	i := t.items[best].i
-	clone, err := t.clone(i)
-	if err != nil {
-		return 0, err
-	}
+	clone := t.clone(i)
 	k := t.addInstruction(clone)
 	if t.fromPeak {
 		t.items[k].recomputable = no
@@ -100,7 +97,7 @@ func (t *tracker) addInstruction(i *hlo.Instruction) int32 {
 
 // clone copies an instruction. A fusion and the start of an asynchronous
 // operation get copies of their computations: each of these has one caller.
-func (t *tracker) clone(i *hlo.Instruction) (*hlo.Instruction, error) {
+func (t *tracker) clone(i *hlo.Instruction) *hlo.Instruction {
 	c := i.Clone(t.p.names.free(cloneName(i.Name)))
 	c.Parent = t.c
 	if i.Opcode == hlo.Fusion || i.Opcode.WrapsStart() {
@@ -116,7 +113,7 @@ func (t *tracker) clone(i *hlo.Instruction) (*hlo.Instruction, error) {
 		setChannel(c, t.p.channel)
 		t.p.channel++
 	}
-	return c, nil
+	return c
 }
 
 // keepShared notes computations that clones of c are to share with it: all that
