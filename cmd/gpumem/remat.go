@@ -20,7 +20,6 @@ import (
 	"gpumem/remat"
 	"gpumem/remat/mark"
 	"gpumem/remat/page"
-	"gpumem/remat/xla"
 	"gpumem/size"
 )
 
@@ -273,14 +272,7 @@ func (f *rematFlags) deviceLimit(cmd *cobra.Command, m *hlo.Module, r *remat.Req
 	if len(e.Errors) > 0 {
 		return nil, fmt.Errorf("%s is refused: %s; gpumem explain says what to write", e.Errors[0].Name, e.Errors[0].Text)
 	}
-	total := q.policyDevice().Total
-	base, from := total/100*xla.FallbackPercent+total%100*xla.FallbackPercent/100, fmt.Sprintf("%d %% of %s", xla.FallbackPercent, size.Format(total))
-	switch e.Policy.Kind {
-	case policy.BFC, policy.VMM, policy.Async:
-		base = e.Policy.LimitBytes(q.policyDevice())
-		from = "the pool's " + size.Format(base)
-	}
-	limit, err := xla.Limit(m, base)
+	limit, from, err := remat.DeviceLimit(m, e.Policy, q.policyDevice())
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s on %s; --device or --limit name another", err, from, q.device.Words)
 	}

@@ -1,6 +1,21 @@
 // Package xla changes a module so that it needs less memory, exactly as XLA's pass
 // rematerialization does, instruction by instruction
 // (xla/hlo/transforms/simplifiers/hlo_rematerialization.cc, 2026).
+//
+// A walk. sweep.go goes through the instructions of a computation in their order and
+// places each: what it defines is live, and what it used last is not any more (track.go).
+// Say that a broadcast b of 4 KiB was placed long ago, and is used again far behind. Where
+// more is live than the limit, pick.go compares what has been placed: for each value the
+// limit divided by the bytes that it would free here. The lowest of these costs wins, say
+// that of b. recompute.go clones it as b.remat before the first of its users still to come,
+// and makes these use the clone: so b is dead from here on. The sweep goes on with the next
+// instruction, and comes to b.remat later as to any other. Instead of a clone it may keep
+// the value in a smaller layout (compress.go) or on the host (offload.go). At the end
+// what nothing uses is removed.
+//
+// peakfirst.go is the other algorithm, which begins at the highest peak. list.go is the
+// order of instructions while clones are put between them, names.go the names that XLA
+// gives these, limit.go the limit that its GPU compiler sets.
 package xla
 
 import (
