@@ -11,11 +11,15 @@ import (
 	"gpumem/hlo"
 	"gpumem/hlo/cost"
 	"gpumem/hlo/memory"
+	"gpumem/hlo/passes"
 	"gpumem/hlo/verify"
+	"gpumem/remat/gap"
+	"gpumem/remat/host"
+	"gpumem/remat/xla"
 )
 
-// A Plan is a module that was changed, and what it takes.
-type Plan struct {
+// A plan is a module that was changed, and what it takes.
+type plan struct {
 	Module *hlo.Module
 	// Peak is that of temporaries in bytes, as memory.TempPeak counts, and
 	// Seconds what one run takes by the cost model. Both are measured on the module's text,
@@ -26,32 +30,32 @@ type Plan struct {
 	By      string // what made it: off, xla, gap, or gap on another order of instructions; host, if values were moved there before; searched, if a search did better
 	// Host is what is on the host for a while; in a plan that may not move values there,
 	// what the module as given has.
-	Host HostResult
+	Host host.Result
 }
 
-// BestOptions say what plans may do. The zero value recomputes, and does not search.
-type BestOptions struct {
+// options say what plans may do. The zero value recomputes, and does not search.
+type options struct {
 	// Search is how long to look for a better plan. The search ends late by one round,
 	// some milliseconds to a tenth of a second. How far it gets differs, so that the
 	// plan may be another each time, but none is worse than that without.
 	Search time.Duration
-	// Host is the host's memory: with it plans may move values there as [MoveToHost]
+	// Host is the host's memory: with it plans may move values there as [host.Move]
 	// does, and what lies there takes nothing. Host.Seconds nil is the cost model's; the
 	// host is taken to have room.
-	Host *HostMemory
-	// Collectives is that of GapOptions. XLA's own plan may run collectives again in any case.
+	Host *host.Memory
+	// Collectives is that of [gap.Options]. XLA's own plan may run collectives again in any case.
 	Collectives bool
 }
 
 // memory is how plans are measured.
-func (o BestOptions) memory() memory.Options { return memory.Options{HostFree: o.Host != nil} }
+func (o options) memory() memory.Options { return memory.Options{HostFree: o.Host != nil} }
 
-// meets says whether the plan takes no more than so many bytes.
-func (p *Plan) meets(limit uint64) bool { return p.Peak <= limit }
+// meets reports whether the plan's peak is at most limit bytes.
+func (p *plan) meets(limit uint64) bool { return p.Peak <= limit }
 
-// betterThan says which of two plans for a limit to take: one that meets it, then the
-// faster; else the smaller.
-func (p *Plan) betterThan(q *Plan, limit uint64) bool {
+// betterThan reports whether p is the better of two plans for a limit: one that meets it
+// before one that does not, then the faster, and of those that miss it the smaller.
+func (p *plan) betterThan(q *plan, limit uint64) bool {
 	switch {
 	case p.meets(limit) != q.meets(limit):
 		return p.meets(limit)
@@ -61,17 +65,12 @@ func (p *Plan) betterThan(q *Plan, limit uint64) bool {
 	return p.Peak < q.Peak || p.Peak == q.Peak && p.Seconds < q.Seconds
 }
 
-// Best makes the best plan that is known here for a limit in bytes, as
-// memory.TempPeak counts. It is what was given, XLA's own, gap splitting in the order
-// of the text, or in another one; so it is never worse than XLA's, which
-// other does where it meets the limit at less cost or comes nearer. The module is
-// left as it is. Plans are made at once, on two or three cores.
-func Best(m *hlo.Module, limit uint64, rates cost.Rates) (*Plan, error) {
-	return BestFor(m, limit, rates, BestOptions{})
-}
-
-// BestFor is [Best] with options. A search starts from the better plan of gap splitting.
-func BestFor(m *hlo.Module, limit uint64, rates cost.Rates, o BestOptions) (*Plan, error) {
+// bestFor makes the best plan that is known here for a limit in bytes, as
+// memory.TempPeak counts: the module as given, XLA's own plan, or gap splitting in the order
+// of the text or in another one. So it is never worse than XLA's, and better if another
+// meets the limit at less cost or comes nearer. A search starts from the better plan of gap
+// splitting. The module is left as it is. Plans are made at once, on two or three cores.
+func bestFor(m *hlo.Module, limit uint64, rates cost.Rates, o options) (*plan, error) {
 	given, err := o.measured(m.String(), "off", 0, rates)
 	if err != nil || given.meets(limit) {
 		return given, err
@@ -80,7 +79,7 @@ func BestFor(m *hlo.Module, limit uint64, rates cost.Rates, o BestOptions) (*Pla
 	// XLA's pass runs beside all that follows, on a copy.
 	k.xla.Go(func() {
 		c := given.Module.Clone()
-		var r *Result
+		var r *xla.Result
 		if r, k.theirErr = xlaFor(c, limit, nil); k.theirErr == nil {
 			k.theirs, k.theirErr = o.taking(c, "xla", r.Added, rates)
 		}
@@ -98,30 +97,30 @@ func BestFor(m *hlo.Module, limit uint64, rates cost.Rates, o BestOptions) (*Pla
 
 // plans is the best of those made so far.
 type plans struct {
-	o     BestOptions
+	o     options
 	limit uint64
 	rates cost.Rates
-	given *Plan
+	given *plan
 
 	sources []*source
-	best    *Plan
-	gap     *Plan   // the best of gap splitting
+	best    *plan
+	gap     *plan   // the best of gap splitting
 	from    *source // what it was made of
 
 	xla      sync.WaitGroup
-	theirs   *Plan // by XLA's pass, when that is done
+	theirs   *plan // by XLA's pass, when that is done
 	theirErr error
 }
 
 // take keeps a plan if it is the best.
-func (k *plans) take(p *Plan) {
+func (k *plans) take(p *plan) {
 	if p.betterThan(k.best, k.limit) {
 		k.best = p
 	}
 }
 
 // takeGap is take for what gap splitting made of a source.
-func (k *plans) takeGap(p *Plan, from *source) {
+func (k *plans) takeGap(p *plan, from *source) {
 	if k.gap == nil || p.betterThan(k.gap, k.limit) {
 		k.gap, k.from = p, from
 	}
@@ -172,7 +171,7 @@ func (k *plans) make() error {
 
 // split takes XLA's plan, and what gap splitting makes of each source, all at once.
 func (k *plans) split(to uint64) error {
-	made, errs := make([]*Plan, len(k.sources)), make([]error, len(k.sources))
+	made, errs := make([]*plan, len(k.sources)), make([]error, len(k.sources))
 	var all sync.WaitGroup
 	for n, o := range k.sources {
 		all.Go(func() { made[n], errs[n] = o.split(k.o, to, 0, k.rates) })
@@ -195,8 +194,8 @@ func (k *plans) search() error {
 	if k.o.Search <= 0 || k.best.meets(k.limit) && k.best.Seconds <= k.given.Seconds {
 		return nil
 	}
-	// Where the limit is out of reach, for a little less than was reached: who is asked for
-	// far more spends much on what does not lower the peak.
+	// Where the limit is out of reach, search for a little less than was reached: with a
+	// limit far below, much would be spent on what does not lower the peak.
 	to := k.limit
 	if !k.gap.meets(k.limit) {
 		to = max(to, k.gap.Peak/100*98)
@@ -244,11 +243,11 @@ func (k *plans) moved(s *source, part float64) error {
 		}
 		c, added, by = p.Module.Clone(), p.Added, "gap, "+by
 	}
-	host, err := k.o.Host.of(c, k.rates)
+	to, err := k.o.Host.For(c, k.rates)
 	if err != nil {
 		return err
 	}
-	r, err := MoveToHost(c, k.limit, host)
+	r, err := host.Move(c, k.limit, to)
 	if err != nil || r.Values == 0 {
 		return err
 	}
@@ -284,61 +283,61 @@ func newSource(m *hlo.Module, by string, added int, rates cost.Rates) (*source, 
 }
 
 // split is what gap splitting makes of a copy, which has the source's IDs.
-func (s *source) split(o BestOptions, limit uint64, search time.Duration, rates cost.Rates) (*Plan, error) {
+func (s *source) split(o options, limit uint64, search time.Duration, rates cost.Rates) (*plan, error) {
 	c := s.m.Clone()
-	r, err := Gap(c, GapOptions{Limit: limit, Seconds: func(i *hlo.Instruction) float64 { return s.prices.Of(i).Seconds }, Time: search, HostFree: o.Host != nil, Collectives: o.Collectives})
+	r, err := gap.Run(c, gap.Options{Limit: limit, Seconds: func(i *hlo.Instruction) float64 { return s.prices.Of(i).Seconds }, Time: search, HostFree: o.Host != nil, Collectives: o.Collectives})
 	if err != nil {
 		return nil, err
 	}
 	return o.taking(c, s.by, s.added+r.Added, rates)
 }
 
-// AsGiven is the module as it is.
-func AsGiven(m *hlo.Module, rates cost.Rates) (*Plan, error) {
-	return BestOptions{}.measured(m.String(), "off", 0, rates)
+// asGiven is the module as it is.
+func asGiven(m *hlo.Module, rates cost.Rates) (*plan, error) {
+	return options{}.measured(m.String(), "off", 0, rates)
 }
 
-// XLAPlan is what XLA's pass makes of a copy of the module for a limit in bytes, as
-// memory.TempPeak counts, and what it warns of besides that the limit is not met. With host
-// it may move values there, and what lies there takes nothing; host.Seconds nil is the
+// xlaPlan is what XLA's pass makes of a copy of the module for a limit in bytes, as
+// memory.TempPeak counts, and what it warns of besides that the limit is not met. With h
+// it may move values there, and what lies there takes nothing; h.Seconds nil is the
 // cost model's.
-func XLAPlan(m *hlo.Module, limit uint64, rates cost.Rates, host *HostMemory) (*Plan, []string, error) {
+func xlaPlan(m *hlo.Module, limit uint64, rates cost.Rates, h *host.Memory) (*plan, []string, error) {
 	c, err := hlo.ParseString(m.String())
-	if err == nil && host != nil {
-		host, err = host.of(c, rates)
+	if err == nil && h != nil {
+		h, err = h.For(c, rates)
 	}
 	if err != nil {
 		return nil, nil, err
 	}
-	r, err := xlaFor(c, limit, host)
+	r, err := xlaFor(c, limit, h)
 	if err != nil {
 		return nil, nil, err
 	}
 	var warnings []string
 	for _, w := range r.Warnings {
-		if w.Kind != OverLimit {
+		if w.Kind != xla.OverLimit {
 			warnings = append(warnings, w.Text)
 		}
 	}
-	p, err := BestOptions{Host: host}.measured(c.String(), "xla", r.Added, rates)
+	p, err := options{Host: h}.measured(c.String(), "xla", r.Added, rates)
 	return p, warnings, err
 }
 
 // xlaFor is XLA for a limit as memory.TempPeak counts.
-func xlaFor(m *hlo.Module, limit uint64, host *HostMemory) (*Result, error) {
+func xlaFor(m *hlo.Module, limit uint64, h *host.Memory) (*xla.Result, error) {
 	result, err := memory.ResultBytes(m, nil)
 	if err != nil {
 		return nil, err
 	}
-	o := Options{Limit: limit + uint64(result), Host: host}
-	if host != nil {
-		o.Strategies = Recompute | Offload
+	o := xla.Options{Limit: limit + uint64(result), Host: h}
+	if h != nil {
+		o.Strategies = xla.Recompute | xla.Offload
 	}
-	return XLA(m, o)
+	return xla.Run(m, o)
 }
 
 // measured reads a module's text and says what it takes.
-func (o BestOptions) measured(text, by string, added int, rates cost.Rates) (*Plan, error) {
+func (o options) measured(text, by string, added int, rates cost.Rates) (*plan, error) {
 	m, err := hlo.ParseString(text)
 	if err == nil {
 		err = verify.Module(m)
@@ -350,8 +349,8 @@ func (o BestOptions) measured(text, by string, added int, rates cost.Rates) (*Pl
 }
 
 // taking says what a module takes as it is.
-func (o BestOptions) taking(m *hlo.Module, by string, added int, rates cost.Rates) (p *Plan, err error) {
-	p = &Plan{Module: m, By: by, Added: added, Host: onHost(m)}
+func (o options) taking(m *hlo.Module, by string, added int, rates cost.Rates) (p *plan, err error) {
+	p = &plan{Module: m, By: by, Added: added, Host: host.Copies(m)}
 	var failed error
 	var beside sync.WaitGroup
 	beside.Go(func() { p.Seconds, failed = seconds(m, rates) })
@@ -363,19 +362,11 @@ func (o BestOptions) taking(m *hlo.Module, by string, added int, rates cost.Rate
 	return p, err
 }
 
-// Seconds is what one run of a module takes by the cost model, without what
+// seconds is what one run of a verified module takes by the cost model, without what
 // nothing uses.
-func Seconds(m *hlo.Module, rates cost.Rates) (float64, error) {
-	if err := verify.Module(m); err != nil {
-		return 0, err
-	}
-	return seconds(m, rates)
-}
-
-// seconds is Seconds of a module that was verified, or made of one.
 func seconds(m *hlo.Module, rates cost.Rates) (float64, error) {
 	lean := m.Clone()
-	if _, err := RemoveDead(lean); err != nil {
+	if _, err := passes.RemoveDead(lean); err != nil {
 		return 0, err
 	}
 	c, err := cost.New(lean, rates)
@@ -387,7 +378,7 @@ func seconds(m *hlo.Module, rates cost.Rates) (float64, error) {
 
 // reordered is a copy in that of XLA's orders whose temporaries take least, nil where
 // none takes less than it does now. A scheduled module stays as it is.
-func (o BestOptions) reordered(m *hlo.Module, now uint64) (*hlo.Module, error) {
+func (o options) reordered(m *hlo.Module, now uint64) (*hlo.Module, error) {
 	if m.Scheduled {
 		return nil, nil
 	}

@@ -10,13 +10,22 @@ import (
 	"gpumem/hlo"
 	"gpumem/hlo/cost"
 	"gpumem/hlo/memory"
+	"gpumem/hlo/passes"
 	"gpumem/hlo/verify"
 	"gpumem/internal/test/hlotest"
+	"gpumem/internal/test/remattest"
+	"gpumem/remat/gap"
+	"gpumem/remat/xla"
 )
 
-// bestByText is Best in plain words: one plan after the other, and whatever is changed or
+// bestPlan is bestFor without options.
+func bestPlan(m *hlo.Module, limit uint64, rates cost.Rates) (*plan, error) {
+	return bestFor(m, limit, rates, options{})
+}
+
+// bestByText is bestFor in plain words: one plan after the other, and whatever is changed or
 // measured is read from a text of its own.
-func bestByText(m *hlo.Module, limit uint64) (*Plan, error) {
+func bestByText(m *hlo.Module, limit uint64) (*plan, error) {
 	read := func(text string) *hlo.Module {
 		m, err := hlo.ParseString(text)
 		if err == nil {
@@ -27,14 +36,14 @@ func bestByText(m *hlo.Module, limit uint64) (*Plan, error) {
 		}
 		return m
 	}
-	measure := func(text, by string, added int) (*Plan, error) {
-		p := &Plan{Module: read(text), By: by, Added: added}
+	measure := func(text, by string, added int) (*plan, error) {
+		p := &plan{Module: read(text), By: by, Added: added}
 		var err error
 		if p.Peak, _, err = memory.TempPeak(p.Module, memory.Options{}); err != nil {
 			return nil, err
 		}
 		lean := read(text)
-		if _, err := RemoveDead(lean); err != nil {
+		if _, err := passes.RemoveDead(lean); err != nil {
 			return nil, err
 		}
 		c, err := cost.New(lean, cost.Rates{})
@@ -85,7 +94,7 @@ func bestByText(m *hlo.Module, limit uint64) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, err := XLA(c, Options{Limit: limit + uint64(result)})
+	r, err := xla.Run(c, xla.Options{Limit: limit + uint64(result)})
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +114,7 @@ func bestByText(m *hlo.Module, limit uint64) (*Plan, error) {
 			if err != nil {
 				return nil, err
 			}
-			r, err := Gap(c, GapOptions{Limit: uint64(part * float64(limit)), Seconds: func(i *hlo.Instruction) float64 { return prices.Of(i).Seconds }})
+			r, err := gap.Run(c, gap.Options{Limit: uint64(part * float64(limit)), Seconds: func(i *hlo.Instruction) float64 { return prices.Of(i).Seconds }})
 			if err != nil {
 				return nil, err
 			}
@@ -117,9 +126,9 @@ func bestByText(m *hlo.Module, limit uint64) (*Plan, error) {
 	return best, nil
 }
 
-// samePlan checks that Best gives the plan of bestByText.
+// samePlan checks that bestFor gives the plan of bestByText.
 func samePlan(t rapid.TB, m *hlo.Module, limit uint64) {
-	got, err := Best(m, limit, cost.Rates{})
+	got, err := bestPlan(m, limit, cost.Rates{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +149,7 @@ func samePlan(t rapid.TB, m *hlo.Module, limit uint64) {
 // Plans that are made beside each other, of copies, are those made of texts.
 func TestBestByText(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		m := readAgain(t, randomModule(t))
+		m := remattest.Parsed(t, remattest.Random(t))
 		peak, _, err := memory.TempPeak(m, memory.Options{})
 		if err != nil {
 			t.Fatal(err)
@@ -153,14 +162,14 @@ func TestBestByTextReal(t *testing.T) {
 	if testing.Short() {
 		t.Skip("skipped: -short")
 	}
-	for _, file := range realModules(t) {
-		m := read(t, file)
+	for _, file := range remattest.Real(t) {
+		m := remattest.Read(t, file)
 		if m.Instructions() > 3000 {
 			continue
 		}
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			for _, part := range []float64{.8, .6, .3} {
-				samePlan(t, m, uint64(part*float64(tempPeak(t, m))))
+				samePlan(t, m, uint64(part*float64(remattest.TempPeak(t, m))))
 			}
 		})
 	}
@@ -170,22 +179,22 @@ func TestBestByTextReal(t *testing.T) {
 // their texts do.
 func TestSeconds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		m := readAgain(t, randomModule(t))
+		m := remattest.Parsed(t, remattest.Random(t))
 		peak, _, err := memory.TempPeak(m, memory.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Gap(m, GapOptions{Limit: peak / 2, Seconds: bySize}); err != nil {
+		if _, err := gap.Run(m, gap.Options{Limit: peak / 2, Seconds: remattest.BySize}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := XLA(m, Options{Limit: peak / 3}); err != nil {
+		if _, err := xla.Run(m, xla.Options{Limit: peak / 3}); err != nil {
 			t.Fatal(err)
 		}
-		got, err := Seconds(m, cost.Rates{})
+		got, err := seconds(m, cost.Rates{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, err := BestOptions{}.measured(m.String(), "", 0, cost.Rates{})
+		p, err := options{}.measured(m.String(), "", 0, cost.Rates{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -196,10 +205,10 @@ func TestSeconds(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	m := parsed(t, layers(2, true))
+	m := remattest.Parsed(t, remattest.Layers(2, true))
 	m.Entry.Instructions = m.Entry.Instructions[1:]
-	if _, err := Seconds(m, cost.Rates{}); err == nil {
-		t.Error("a module without a parameter has a cost")
+	if _, err := Run(t.Context(), m, Request{Algorithm: "off"}); err == nil {
+		t.Error("a module without a parameter has a plan")
 	}
 }
 
@@ -207,15 +216,15 @@ func TestSeconds(t *testing.T) {
 //
 //	go test ./remat -run - -bench Best
 func BenchmarkBest(b *testing.B) {
-	for _, file := range realModules(b) {
-		m := read(b, file)
+	for _, file := range remattest.Real(b) {
+		m := remattest.Read(b, file)
 		if m.Instructions() < 1000 {
 			continue
 		}
 		b.Run(strings.TrimSuffix(filepath.Base(file), ".hlo.gz"), func(b *testing.B) {
-			limit := uint64(.6 * float64(tempPeak(b, m)))
+			limit := uint64(.6 * float64(remattest.TempPeak(b, m)))
 			for b.Loop() {
-				if _, err := Best(m, limit, cost.Rates{}); err != nil {
+				if _, err := bestPlan(m, limit, cost.Rates{}); err != nil {
 					b.Fatal(err)
 				}
 			}

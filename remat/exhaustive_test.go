@@ -13,6 +13,9 @@ import (
 
 	"gpumem/hlo"
 	"gpumem/hlo/cost"
+	"gpumem/hlo/passes"
+	"gpumem/internal/test/remattest"
+	"gpumem/remat/gap"
 )
 
 // A small is a module of few values, in the order of their definitions.
@@ -123,8 +126,8 @@ func (s *small) given() []int {
 
 // extra is what a module's instructions cost beyond the given ones, without what nothing uses.
 func (s *small) extra(t *testing.T, m *hlo.Module) float64 {
-	lean := parsed(t, m.String())
-	if _, err := RemoveDead(lean); err != nil {
+	lean := remattest.Parsed(t, m.String())
+	if _, err := passes.RemoveDead(lean); err != nil {
 		t.Fatal(err)
 	}
 	var sum float64
@@ -289,7 +292,7 @@ func (k *score) String() string {
 // TestAgainstAllPlans: no plan is cheaper than the cheapest, none meets a limit that is
 // out of reach, and the best is never worse than XLA's.
 func TestAgainstAllPlans(t *testing.T) {
-	inOrder, gap, searched := &score{name: "clones in the order of definitions, against any"}, &score{name: "gap, against those"}, &score{name: "gap and 100 rounds, against those"}
+	inOrder, split, searched := &score{name: "clones in the order of definitions, against any"}, &score{name: "gap, against those"}, &score{name: "gap and 100 rounds, against those"}
 	best, theirs := &score{name: "best, against any"}, &score{name: "XLA's, against any"}
 	modules := 1000
 	if testing.Short() {
@@ -298,10 +301,10 @@ func TestAgainstAllPlans(t *testing.T) {
 	for seed := range modules {
 		r := rand.New(rand.NewPCG(uint64(seed), 1))
 		s := randomSmall(r)
-		m := parsed(t, s.text(s.given()))
-		was := tempPeak(t, m)
+		m := remattest.Parsed(t, s.text(s.given()))
+		was := remattest.TempPeak(t, m)
 		limit := uint64(float64(was) * (.4 + .6*r.Float64()))
-		sum := entryMeaning(m)
+		sum := remattest.Meaning(m)
 
 		// By prices that are told.
 		least, order := s.cheapest(int64(limit), false)
@@ -314,8 +317,8 @@ func TestAgainstAllPlans(t *testing.T) {
 			if order == nil {
 				continue
 			}
-			plan := parsed(t, s.text(order))
-			if got := tempPeak(t, plan); got > limit || entryMeaning(plan) != sum {
+			plan := remattest.Parsed(t, s.text(order))
+			if got := remattest.TempPeak(t, plan); got > limit || remattest.Meaning(plan) != sum {
 				t.Fatalf("seed %d: the cheapest plan takes %d, limit %d, and has to compute the same\n%s", seed, got, limit, plan)
 			}
 			if got := s.extra(t, plan); math.Abs(got-least) > 1e-9 && math.Abs(got-free) > 1e-9 {
@@ -325,9 +328,9 @@ func TestAgainstAllPlans(t *testing.T) {
 		for _, k := range []struct {
 			rounds int
 			*score
-		}{{0, gap}, {100, searched}} {
-			c := parsed(t, s.text(s.given()))
-			if _, err := Gap(c, GapOptions{Limit: limit, Rounds: k.rounds, Seconds: func(i *hlo.Instruction) float64 {
+		}{{0, split}, {100, searched}} {
+			c := remattest.Parsed(t, s.text(s.given()))
+			if _, err := gap.Run(c, gap.Options{Limit: limit, Rounds: k.rounds, Seconds: func(i *hlo.Instruction) float64 {
 				if v := slices.Index(s.names, i.Name); v >= 0 {
 					return s.prices[v]
 				}
@@ -335,11 +338,11 @@ func TestAgainstAllPlans(t *testing.T) {
 			}}); err != nil {
 				t.Fatal(err)
 			}
-			met, extra := tempPeak(t, c) <= limit, s.extra(t, c)
+			met, extra := remattest.TempPeak(t, c) <= limit, s.extra(t, c)
 			if met && extra < least-1e-9 {
 				t.Errorf("seed %d, limit %d: the cheapest plan costs %v, and that of %s %v\n%s\n%s", seed, limit, least, k.name, extra, m, c)
 			}
-			if entryMeaning(c) != sum {
+			if remattest.Meaning(c) != sum {
 				t.Errorf("seed %d: %s computes something else\n%s\n%s", seed, k.name, m, c)
 			}
 			k.add(order != nil, met, extra, least, s.total())
@@ -355,33 +358,33 @@ func TestAgainstAllPlans(t *testing.T) {
 			s.prices[v] = prices.Of(m.Entry.Instructions[slices.IndexFunc(m.Entry.Instructions, func(i *hlo.Instruction) bool { return i.Name == name })]).Seconds
 		}
 		least, order = s.cheapest(int64(limit), true)
-		plan, err := Best(m, limit, rates)
+		ours, err := bestPlan(m, limit, rates)
 		if err != nil {
 			t.Fatal(err)
 		}
-		xla, _, err := XLAPlan(m, limit, rates, nil)
+		xla, _, err := xlaPlan(m, limit, rates, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		before, err := Seconds(m, rates)
+		before, err := seconds(m, rates)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, k := range []struct {
-			*Plan
+			*plan
 			*score
-		}{{plan, best}, {xla, theirs}} {
+		}{{ours, best}, {xla, theirs}} {
 			extra := k.Seconds - before
 			if k.meets(limit) && extra < least-1e-12 {
 				t.Errorf("seed %d, limit %d: the cheapest plan costs %v, and that of %s %v\n%s\n%s", seed, limit, least, k.By, extra, m, k.Module)
 			}
 			k.add(order != nil, k.meets(limit), extra, least, s.total())
 		}
-		if xla.betterThan(plan, limit) {
+		if xla.betterThan(ours, limit) {
 			t.Errorf("seed %d, limit %d: XLA's plan is better\n%s", seed, limit, m)
 		}
 	}
-	for _, k := range []*score{inOrder, gap, searched, best, theirs} {
+	for _, k := range []*score{inOrder, split, searched, best, theirs} {
 		t.Log(k)
 	}
 }

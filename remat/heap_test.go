@@ -9,6 +9,8 @@ import (
 	"gpumem/hlo"
 	"gpumem/hlo/cost"
 	"gpumem/hlo/memory"
+	"gpumem/internal/test/remattest"
+	"gpumem/remat/host"
 )
 
 // A painted is a stretch of the heap and the buffer that was written there last.
@@ -86,7 +88,7 @@ func paint(heap []painted, p painted) []painted {
 // TestHeapRandom: plans of random modules run on their packed heap.
 func TestHeapRandom(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		text := randomModule(t)
+		text := remattest.Random(t)
 		m, err := hlo.ParseString(text)
 		if err != nil {
 			t.Fatal(err)
@@ -95,11 +97,11 @@ func TestHeapRandom(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var o BestOptions
+		var o options
 		if rapid.Bool().Draw(t, "host") {
-			o.Host = &HostMemory{ToHost: 1e9, FromHost: 1e9, Seconds: func(*hlo.Instruction) float64 { return 1 }}
+			o.Host = &host.Memory{ToHost: 1e9, FromHost: 1e9, Seconds: func(*hlo.Instruction) float64 { return 1 }}
 		}
-		p, err := BestFor(m, uint64(float64(before)*rapid.Float64Range(0.2, 1).Draw(t, "limit")), cost.Rates{}, o)
+		p, err := bestFor(m, uint64(float64(before)*rapid.Float64Range(0.2, 1).Draw(t, "limit")), cost.Rates{}, o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -116,14 +118,14 @@ func TestHeapReal(t *testing.T) {
 	if testing.Short() {
 		t.Skip("skipped: -short")
 	}
-	for _, file := range realModules(t) {
-		m := read(t, file)
+	for _, file := range remattest.Real(t) {
+		m := remattest.Read(t, file)
 		if m.Instructions() > 9000 {
 			continue // long to look at
 		}
-		peak := tempPeak(t, m)
-		for _, o := range []BestOptions{{}, {Host: &HostMemory{ToHost: 5e10, FromHost: 5e10}}} {
-			p, err := BestFor(m, peak/10*6, cost.Rates{}, o)
+		peak := remattest.TempPeak(t, m)
+		for _, o := range []options{{}, {Host: &host.Memory{ToHost: 5e10, FromHost: 5e10}}} {
+			p, err := bestFor(m, peak/10*6, cost.Rates{}, o)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -1,8 +1,7 @@
 package remat
 
-// Plans for the heap: what is live at once is less than what a program gets,
-// for each buffer has a place, and places leave holes; and more, where a result
-// takes over the memory of an operand.
+// Plans for the packed heap. It is larger than what is live at once, because of the free
+// blocks between buffers, or smaller, if a result takes over the memory of an operand.
 
 import (
 	"gpumem/hlo"
@@ -10,15 +9,15 @@ import (
 	"gpumem/hlo/memory"
 )
 
-// packTries is how many live limits BestPacked tries. Packing loses a few percent,
+// packTries is how many live limits bestPacked tries. Packing loses a few percent,
 // about the same at each limit: two or three do.
 const packTries = 5
 
-// BestPacked is [BestFor] for a limit in bytes on the heap of temporaries as
+// bestPacked is [bestFor] for a limit in bytes on the heap of temporaries as
 // [memory.Assign] packs it, and gives that heap. It plans for live limits that are
 // corrected by what packing made of the plan before. If none meets the limit, it
 // is the plan with the smallest heap.
-func BestPacked(m *hlo.Module, limit uint64, rates cost.Rates, o BestOptions) (best *Plan, heap uint64, err error) {
+func bestPacked(m *hlo.Module, limit uint64, rates cost.Rates, o options) (best *plan, heap uint64, err error) {
 	o.Search /= packTries
 	if best, err = o.measured(m.String(), "off", 0, rates); err != nil {
 		return nil, 0, err
@@ -31,7 +30,7 @@ func BestPacked(m *hlo.Module, limit uint64, rates cost.Rates, o BestOptions) (b
 	live := best.Peak
 	for try := 0; try < packTries && s.Temp > limit; try++ {
 		live = uint64(.99 * float64(live) * float64(limit) / float64(s.Temp)) // a little more, so that it ends
-		p, err := BestFor(m, live, rates, o)
+		p, err := bestFor(m, live, rates, o)
 		if err != nil {
 			return nil, 0, err
 		}

@@ -5,11 +5,12 @@ import (
 
 	"gpumem/hlo/cost"
 	"gpumem/hlo/memory"
+	"gpumem/internal/test/remattest"
 )
 
 func TestBestPacked(t *testing.T) {
 	for _, n := range []int{2, 5, 9} {
-		m := parsed(t, layers(n, true))
+		m := remattest.Parsed(t, remattest.Layers(n, true))
 		s, err := memory.Assign(m)
 		if err != nil {
 			t.Fatal(err)
@@ -18,11 +19,11 @@ func TestBestPacked(t *testing.T) {
 		var last float64
 		for part := 1.0; part > .5; part -= .1 {
 			limit := uint64(part * float64(s.Temp))
-			p, heap, err := BestPacked(m, limit, cost.Rates{}, BestOptions{})
+			p, heap, err := bestPacked(m, limit, cost.Rates{}, options{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			same(t, m, p.Module)
+			remattest.Same(t, m, p.Module)
 			if got, err := memory.Assign(p.Module); err != nil || got.Temp != heap {
 				t.Errorf("%d layers at %.1f: a heap of %d, and %d is told (%v)", n, part, got.Temp, heap, err)
 			}

@@ -11,7 +11,9 @@ import (
 
 	"gpumem/hlo"
 	"gpumem/hlo/cost"
+	"gpumem/hlo/passes"
 	"gpumem/internal/test/hlotest"
+	"gpumem/internal/test/remattest"
 )
 
 var table = flag.Bool("table", false, "print what XLA's pass and gap splitting reach on the real modules")
@@ -38,15 +40,15 @@ func TestTable(t *testing.T) {
 		t.Skip("skipped: -table asks for it")
 	}
 	fmt.Println("module                      instr   peak   0.8: xla   gap        other        0.6: xla   gap        other        0.5: gap   0.4: gap   seconds at 0.6")
-	for _, file := range realModules(t) {
+	for _, file := range remattest.Real(t) {
 		name := strings.TrimSuffix(filepath.Base(file), ".hlo.gz")
-		m := read(t, file)
+		m := remattest.Read(t, file)
 		if m.Instructions() < 1000 {
 			continue
 		}
-		was := tempPeak(t, m)
+		was := remattest.TempPeak(t, m)
 		row(t, name, m, was, others[name])
-		made, err := Fuse(m)
+		made, err := passes.Fuse(m)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -59,12 +61,12 @@ func TestTable(t *testing.T) {
 // row prints what plans for parts of the module's peak reach; was is its peak before
 // fusion.
 func row(t *testing.T, name string, m *hlo.Module, was uint64, other [2]string) {
-	peak := tempPeak(t, m)
-	before, err := Seconds(m, cost.Rates{})
+	peak := remattest.TempPeak(t, m)
+	before, err := seconds(m, cost.Rates{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	cell := func(p *Plan, err error, limit uint64) string {
+	cell := func(p *plan, err error, limit uint64) string {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -77,12 +79,12 @@ func row(t *testing.T, name string, m *hlo.Module, was uint64, other [2]string) 
 	gap := func(part float64) (string, time.Duration) {
 		limit := uint64(part * float64(peak))
 		start := time.Now()
-		p, err := Best(m, limit, cost.Rates{})
+		p, err := bestPlan(m, limit, cost.Rates{})
 		return cell(p, err, limit), time.Since(start)
 	}
 	xla := func(part float64) string {
 		limit := uint64(part * float64(peak))
-		p, _, err := XLAPlan(m, limit, cost.Rates{}, nil)
+		p, _, err := xlaPlan(m, limit, cost.Rates{}, nil)
 		return cell(p, err, limit)
 	}
 	g8, _ := gap(.8)
@@ -95,27 +97,27 @@ func row(t *testing.T, name string, m *hlo.Module, was uint64, other [2]string) 
 // TestBest: the best plan is never worse than XLA's, and leaves the module as it is.
 func TestBest(t *testing.T) {
 	for _, n := range []int{2, 5, 9} {
-		m := parsed(t, layers(n, true))
-		was := tempPeak(t, m)
+		m := remattest.Parsed(t, remattest.Layers(n, true))
+		was := remattest.TempPeak(t, m)
 		for part := 1.0; part > 0; part -= .125 {
 			limit := uint64(part * float64(was))
-			best, err := Best(m, limit, cost.Rates{})
+			best, err := bestPlan(m, limit, cost.Rates{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			theirs, _, err := XLAPlan(m, limit, cost.Rates{}, nil)
+			theirs, _, err := xlaPlan(m, limit, cost.Rates{}, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if theirs.betterThan(best, limit) {
 				t.Errorf("%d layers at %.3f: %d bytes in %v s by %s, and XLA has %d in %v", n, part, best.Peak, best.Seconds, best.By, theirs.Peak, theirs.Seconds)
 			}
-			same(t, m, best.Module)
-			if got := tempPeak(t, best.Module); got != best.Peak {
+			remattest.Same(t, m, best.Module)
+			if got := remattest.TempPeak(t, best.Module); got != best.Peak {
 				t.Errorf("%d bytes, and %d are told", got, best.Peak)
 			}
 		}
-		if err := hlotest.Equal(m, parsed(t, layers(n, true))); err != nil {
+		if err := hlotest.Equal(m, remattest.Parsed(t, remattest.Layers(n, true))); err != nil {
 			t.Error(err)
 		}
 	}

@@ -16,7 +16,7 @@ import (
 	"gpumem/hlo/proto"
 	"gpumem/hlo/verify"
 	"gpumem/internal/input"
-	"gpumem/remat"
+	"gpumem/remat/mark"
 )
 
 func hloCommand() *cobra.Command {
@@ -185,7 +185,7 @@ type liveAnswer struct {
 
 // measure is what a module takes.
 func measure(m *hlo.Module) (*moduleAnswer, error) {
-	a := &moduleAnswer{Name: m.Name, Computations: len(m.Computations), Instructions: m.Instructions(), Scheduled: m.Scheduled, Regions: len(remat.Regions(m)), Largest: []liveAnswer{}}
+	a := &moduleAnswer{Name: m.Name, Computations: len(m.Computations), Instructions: m.Instructions(), Scheduled: m.Scheduled, Regions: len(mark.Regions(m)), Largest: []liveAnswer{}}
 	var err error
 	for _, p := range m.Entry.Parameters() {
 		n, e := p.Shape.TotalBytes()

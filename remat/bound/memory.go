@@ -1,0 +1,93 @@
+// Package bound has proofs: what no plan can go below, in memory and in time.
+package bound
+
+// The least memory.
+
+import (
+	"gpumem/hlo"
+	"gpumem/hlo/memory"
+	"gpumem/hlo/passes"
+)
+
+// Memory is what the entry takes at least in bytes, in any order and with
+// any amount of recomputing, in the pass's own count ([memory.TempPeak]):
+// while an instruction runs, what it reads, what it makes and what it calls are
+// there at once. Parameters and results count for nothing, as there; nor, with
+// o.HostFree, does what lies on the host.
+func Memory(m *hlo.Module, o memory.Options) (uint64, error) {
+	b := newBounds(o)
+	n, err := b.of(m.Entry)
+	return uint64(max(n, 0)), err
+}
+
+type bounds struct {
+	options memory.Options
+	done    map[*hlo.Computation]int64
+	effects passes.Effects
+}
+
+func newBounds(o memory.Options) bounds {
+	return bounds{o, map[*hlo.Computation]int64{}, passes.Effects{}}
+}
+
+func (b *bounds) of(c *hlo.Computation) (int64, error) {
+	if n, ok := b.done[c]; ok {
+		return n, nil
+	}
+	buffers, err := memory.Analyze(c, nil)
+	if err != nil {
+		return 0, err
+	}
+	needed := live(c, b.effects)
+	var most int64
+	for place, i := range c.Instructions {
+		// What hands its operands on reads nothing.
+		if !needed[i] || memory.HandsOn(i) {
+			continue
+		}
+		var sum int64
+		for _, id := range buffers.Used[place] {
+			sum += b.options.Allocated(buffers, id)
+		}
+		for _, id := range buffers.Defined[place] {
+			sum += b.options.Allocated(buffers, id)
+		}
+		for _, callee := range b.options.Calls(i) {
+			n, err := b.of(callee)
+			if err != nil {
+				return 0, err
+			}
+			sum += n
+		}
+		most = max(most, sum)
+	}
+	b.done[c] = most
+	return most, nil
+}
+
+// live are the instructions that have to run: those that the result needs, and those
+// with an effect.
+func live(c *hlo.Computation, effects passes.Effects) map[*hlo.Instruction]bool {
+	needed := make(map[*hlo.Instruction]bool, len(c.Instructions))
+	var work []*hlo.Instruction
+	need := func(i *hlo.Instruction) {
+		if !needed[i] {
+			needed[i] = true
+			work = append(work, i)
+		}
+	}
+	need(c.Root)
+	for _, i := range c.Instructions {
+		if i.Opcode != hlo.Parameter && !effects.Repeatable(i) {
+			need(i)
+		}
+	}
+	for len(work) > 0 {
+		i := work[len(work)-1]
+		work = work[:len(work)-1]
+		for _, o := range i.Operands {
+			need(o)
+		}
+	}
+	return needed
+}

@@ -1,0 +1,141 @@
+package gap
+
+// The module that a plan makes: clones before the instructions that need them.
+
+import (
+	"cmp"
+	"slices"
+
+	"gpumem/hlo"
+)
+
+// build changes the computation as planned. It says how many instructions were
+// added, less those that went.
+func (g *planner) build() int {
+	if g.splits == 0 {
+		return 0
+	}
+	w := &builder{planner: g, clones: map[copyOf]*hlo.Instruction{}, chains: map[chainOf]*hlo.Instruction{}}
+	w.base = make(map[*hlo.Instruction]int32, len(g.values))
+	for id := range g.values {
+		if v := &g.values[id]; v.recomputable {
+			w.base[g.c.Instructions[v.definer]] = int32(id)
+		}
+	}
+	// Clones by the instruction before which they stand, in the order of their originals.
+	at := make([][]copyOf, len(g.c.Instructions))
+	for id := range g.values {
+		for _, s := range g.values[id].segments {
+			if !s.first {
+				at[s.start/2] = append(at[s.start/2], copyOf{int32(id), s.start})
+			}
+		}
+	}
+	// Originals may come to read clones: what they read at first is what clones begin with.
+	w.reads = make(map[*hlo.Instruction][]*hlo.Instruction, len(g.c.Instructions))
+	waited := map[*hlo.Instruction]bool{} // by control dependencies
+	for _, i := range g.c.Instructions {
+		w.reads[i] = slices.Clone(i.Operands)
+		for _, p := range i.After {
+			waited[p], waited[i] = true, true
+		}
+	}
+	before := len(g.c.Instructions)
+	list := make([]*hlo.Instruction, 0, before+before/8)
+	for p, i := range g.c.Instructions {
+		slices.SortFunc(at[p], func(a, b copyOf) int { return cmp.Compare(g.values[a.value].definer, g.values[b.value].definer) })
+		for _, k := range at[p] {
+			original := g.c.Instructions[g.values[k.value].definer]
+			d := w.clone(original)
+			w.clones[k] = d
+			list = append(w.redirect(list, d, k.start), d)
+		}
+		list = append(w.redirect(list, i, int32(2*p+1)), i)
+	}
+	// Definitions that nothing uses any more.
+	gone := map[*hlo.Instruction]bool{}
+	for n := len(list) - 1; n >= 0; n-- {
+		i := list[n]
+		id, ok := w.base[i]
+		chain := i.Opcode == hlo.Bitcast && i != g.c.Root && !waited[i]
+		if (ok && g.values[id].moved || chain) && len(i.Users) == 0 {
+			i.Detach()
+			gone[i] = true
+		}
+	}
+	list = slices.DeleteFunc(list, func(i *hlo.Instruction) bool { return gone[i] })
+	g.c.Reorder(list)
+	return len(list) - before
+}
+
+// A copyOf is one computing again of a value.
+type copyOf struct{ value, start int32 }
+
+// A chainOf is a bitcast that hands on a clone.
+type chainOf struct {
+	copyOf
+	i *hlo.Instruction
+}
+
+type builder struct {
+	*planner
+	base   map[*hlo.Instruction]int32 // values by definer
+	reads  map[*hlo.Instruction][]*hlo.Instruction
+	clones map[copyOf]*hlo.Instruction
+	chains map[chainOf]*hlo.Instruction
+}
+
+// clone is a copy that reads what the original read at first.
+func (w *builder) clone(original *hlo.Instruction) *hlo.Instruction {
+	d := original.Clone(original.Name + ".remat")
+	for n, o := range w.reads[original] {
+		d.SetOperand(n, o)
+	}
+	return d
+}
+
+// redirect makes an instruction that runs in a slot read the clones that live
+// there. Bitcasts between are cloned, too, and put into the list.
+func (w *builder) redirect(list []*hlo.Instruction, i *hlo.Instruction, slot int32) []*hlo.Instruction {
+	for n, o := range i.Operands {
+		var found *hlo.Instruction
+		if list, found = w.version(list, o, slot); found != o {
+			i.SetOperand(n, found)
+		}
+	}
+	return list
+}
+
+// version is what an operand is in a slot.
+func (w *builder) version(list []*hlo.Instruction, o *hlo.Instruction, slot int32) ([]*hlo.Instruction, *hlo.Instruction) {
+	root := o
+	for root.Opcode == hlo.Bitcast {
+		root = w.reads[root][0]
+	}
+	id, ok := w.base[root]
+	if !ok {
+		return list, o
+	}
+	v := &w.values[id]
+	n, live := v.around(slot)
+	if !live || v.segments[n].first {
+		return list, o
+	}
+	k := copyOf{id, v.segments[n].start}
+	return w.chain(list, o, k)
+}
+
+// chain is the operand as it is behind a clone of its root.
+func (w *builder) chain(list []*hlo.Instruction, o *hlo.Instruction, k copyOf) ([]*hlo.Instruction, *hlo.Instruction) {
+	if o.Opcode != hlo.Bitcast {
+		return list, w.clones[k]
+	}
+	if done := w.chains[chainOf{k, o}]; done != nil {
+		return list, done
+	}
+	list, below := w.chain(list, w.reads[o][0], k)
+	d := w.clone(o)
+	d.SetOperand(0, below)
+	w.chains[chainOf{k, o}] = d
+	return append(list, d), d
+}

@@ -1,0 +1,470 @@
+// Package gap recomputes by gap splitting: our own planner, which looks at the whole
+// schedule.
+//
+// A walk. A value lives from its definition to its last use. Between two uses
+// that are far apart it lies there for nothing: that stretch is a gap. To split
+// the gap is to let the value go after the one use and to compute it again
+// just before the next. What it is computed from has to live there. An operand
+// that does may be used; one that has died lives on until there, if no place on
+// the way lacks memory, or is itself computed again, and so on: the closure
+// of the split.
+//
+// A split is worth the bytes that it takes away from places where too much lives,
+// times the number of such places, less what its closure adds there, for each
+// second that the closure costs. The best goes first; what a split changes is
+// looked at again. At the end splits that became superfluous are undone, the
+// dearest first.
+//
+// Time is counted in slots, two for each instruction in the order of the list:
+// 2p is when things are computed again before instruction p, 2p+1 is the
+// instruction. The profile is the bytes that live at each slot.
+package gap
+
+import (
+	"container/heap"
+	"slices"
+
+	"gpumem/hlo"
+	"gpumem/hlo/memory"
+)
+
+// A reading is a slot at which a value is read, and how many read it there.
+type reading struct {
+	slot int32
+	n    int32
+}
+
+// A segment is a stretch of a value's life, from its definition or from where it is
+// computed again to its last use.
+type segment struct {
+	start int32
+	uses  []reading // by slot
+	first bool      // it begins with the value's definition
+}
+
+// end is the last slot at which the segment lives.
+func (s *segment) end() int32 {
+	if len(s.uses) == 0 {
+		return s.start
+	}
+	return s.uses[len(s.uses)-1].slot
+}
+
+// A value is a buffer with its plan: when it is live, and where it is computed again.
+type value struct {
+	size         int64
+	recomputable bool // may be computed again
+	definer      int32
+	operands     []int32 // buffers that computing it reads
+	seconds      float64
+	inside       int64 // what computing it takes for what it calls
+	segments     []segment
+	moved        bool // nothing uses the first definition any more
+	version      int  // counts the changes of segments
+}
+
+// maxClosure is how many values a split may compute again; more was never worth it.
+const maxClosure = 200
+
+// A planner chooses recomputations for one computation.
+type planner struct {
+	c       *hlo.Computation
+	b       *memory.Buffers
+	limit   int64
+	values  []value
+	extra   []int64 // by instruction: what its callees take
+	profile profile
+	over    []int32 // by slot: how many slots before it are over the limit
+	phases  map[int32]*phase
+	changed []int32 // values whose segments changed since it was emptied
+	splits  int
+	still   bool // definitions stay where they are
+	// By value: the last closure that looked at it, how many there were, and what is left to read.
+	seen     []int
+	closures int
+	left     []int32
+	// By value: a factor on what splits are worth, 0 for no splits; nil: 1 for all.
+	bias   []float64
+	enough int // stop at this number of splits; 0: no limit
+	// What should not be: the plan is not to be used.
+	fault error
+}
+
+// touch notes that a value's segments change.
+func (g *planner) touch(id int32) {
+	g.values[id].version++
+	g.changed = append(g.changed, id)
+}
+
+// A phase is what is computed again in one slot, in the order of definitions.
+// Values that live on are in the profile by their segments; what is only read in the
+// slot comes and goes while others are computed, and takes together what most of it
+// takes at once.
+type phase struct {
+	values []int32
+	bytes  int64 // that are in the profile for it
+}
+
+// private reports whether a segment is a clone that is read only where it is computed.
+func (s *segment) private() bool { return !s.first && s.end() == s.start }
+
+// hold puts a segment's bytes into the profile, or takes them out (sign -1).
+func (g *planner) hold(v *value, s *segment, sign int64) {
+	if !s.private() && !(s.first && v.moved) {
+		g.profile.add(int(s.start), int(s.end()), sign*v.size)
+	}
+}
+
+// settle brings what a phase takes into the profile, after a change to it.
+func (g *planner) settle(at int32) {
+	p := g.phases[at]
+	if p == nil {
+		return
+	}
+	now := g.sequence(p.values, at)
+	g.profile.add(int(at), int(at), now-p.bytes)
+	p.bytes = now
+}
+
+// sequence is the most that computing the values one after the other takes beside
+// those of them that live on.
+func (g *planner) sequence(values []int32, at int32) int64 {
+	var on, now, most int64 // on: of those that live on
+	left := make(map[int32]int, len(values))
+	for _, id := range values {
+		for _, o := range g.values[id].operands {
+			left[o]++
+		}
+	}
+	for _, id := range values {
+		v := &g.values[id]
+		lives := false
+		if n := v.starting(at); n >= 0 {
+			lives = !v.segments[n].private()
+		}
+		now += v.size
+		most = max(most, now+v.inside)
+		if lives {
+			on += v.size
+		} else if left[id] == 0 && !g.readAt(v, at) {
+			now -= v.size
+		}
+		for _, o := range v.operands {
+			left[o]--
+			if left[o] > 0 || !slices.Contains(values, o) {
+				continue
+			}
+			x := &g.values[o]
+			if n := x.starting(at); n >= 0 && x.segments[n].private() {
+				now -= x.size
+			}
+		}
+	}
+	return max(0, most-on)
+}
+
+// readAt reports whether the clone that starts in a slot is read there.
+func (g *planner) readAt(v *value, at int32) bool {
+	n := v.starting(at)
+	return n >= 0 && len(v.segments[n].uses) > 0
+}
+
+// starting is the clone that starts in a slot, or -1.
+func (v *value) starting(at int32) int {
+	return slices.IndexFunc(v.segments, func(s segment) bool { return s.start == at && !s.first })
+}
+
+// join and leave are about a clone's place in its phase.
+func (g *planner) join(id, at int32) {
+	p := g.phases[at]
+	if p == nil {
+		p = new(phase)
+		g.phases[at] = p
+	}
+	n, _ := slices.BinarySearchFunc(p.values, g.values[id].definer, func(x, definer int32) int { return int(g.values[x].definer - definer) })
+	p.values = slices.Insert(p.values, n, id)
+}
+
+func (g *planner) leave(id, at int32) {
+	if p := g.phases[at]; p != nil {
+		if n := slices.Index(p.values, id); n >= 0 {
+			p.values = slices.Delete(p.values, n, n+1)
+		}
+	}
+}
+
+func newPlanner(c *hlo.Computation, limit int64, o memory.Options, seconds func(*hlo.Instruction) float64, called func(*hlo.Instruction) int64, rules *rules) (*planner, error) {
+	b, err := memory.Analyze(c, o.Size)
+	if err != nil {
+		return nil, err
+	}
+	g := &planner{c: c, b: b, limit: limit, values: make([]value, len(b.List)), extra: make([]int64, len(c.Instructions)), phases: map[int32]*phase{},
+		seen: make([]int, len(b.List)), left: make([]int32, len(b.List))}
+	pinned := make(map[*hlo.Instruction]bool) // by control dependencies
+	for _, i := range c.Instructions {
+		for _, p := range i.After {
+			pinned[p], pinned[i] = true, true
+		}
+	}
+	recomputable := make([]bool, len(c.Instructions))
+	for p, i := range c.Instructions {
+		g.extra[p] = called(i)
+		recomputable[p] = len(b.Defined[p]) == 1 && i.Shape.IsArray() && !pinned[i] && i != c.Root && rules.allow(i)
+	}
+	for id := range b.List {
+		x, v := &b.List[id], &g.values[id]
+		p := x.Definer
+		v.size, v.definer = o.Allocated(b, int32(id)), p
+		v.recomputable = recomputable[p] && !x.LiveOut && !x.Indirect && v.size > 0 && len(x.Index) == 0
+		if v.recomputable {
+			v.operands, v.seconds, v.inside = b.Used[p], seconds(c.Instructions[p]), g.extra[p]
+		}
+		v.segments = []segment{{start: 2*p + 1, first: true}}
+	}
+	for p := range c.Instructions {
+		for _, id := range b.Used[p] {
+			s := &g.values[id].segments[0]
+			s.uses = append(s.uses, reading{int32(2*p + 1), 1})
+		}
+	}
+	g.profile = newProfile(2 * len(c.Instructions))
+	change := make([]int64, 2*len(c.Instructions)+1)
+	for id := range g.values {
+		v := &g.values[id]
+		s := &v.segments[0]
+		change[s.start] += v.size
+		change[s.end()+1] -= v.size
+	}
+	for p, n := range g.extra {
+		change[2*p+1] += n
+		change[2*p+2] -= n
+	}
+	g.profile.set(change)
+	g.count()
+	return g, nil
+}
+
+// count counts the slots over the limit anew.
+func (g *planner) count() {
+	if g.over == nil {
+		g.over = make([]int32, g.profile.n+1)
+	}
+	n := int32(0)
+	for slot, bytes := range g.profile.bytes {
+		g.over[slot] = n
+		if bytes > g.limit {
+			n++
+		}
+	}
+	g.over[g.profile.n] = n
+}
+
+// overIn is how many slots from..to, both included, are over the limit.
+func (g *planner) overIn(from, to int32) int64 {
+	if to < from {
+		return 0
+	}
+	return int64(g.over[to+1] - g.over[from])
+}
+
+// A split is a gap that may be split: the value is computed again for use of
+// its segment, and what comes after.
+type split struct {
+	value, segment, use int32
+	score               float64
+	version             int // of the value's segments when it was found
+}
+
+// before is the slot in which a value is computed again for a use.
+func before(slot int32) int32 { return slot &^ 1 }
+
+// gap is the stretch that a split frees, and where the value is computed again; ok is false
+// where there is none.
+func (g *planner) gap(v, s, u int32) (from, to, at int32, ok bool) {
+	x := &g.values[v]
+	seg := &x.segments[s]
+	at = before(seg.uses[u].slot)
+	if u > 0 {
+		from = seg.uses[u-1].slot + 1
+	} else {
+		if !seg.first || g.still {
+			return 0, 0, 0, false // a clone stands before its first use already
+		}
+		from = seg.start
+	}
+	to = at - 1
+	// Right behind its definition it would be computed at the same place.
+	return from, to, at, to >= from && at > seg.start+1
+}
+
+// free is a price in seconds for all: what costs nothing is done in the order of its worth.
+const free = 1e-12
+
+// score is what a split is worth, and 0 for nothing.
+func (g *planner) score(v, s, u int32) (float64, *closure) {
+	from, to, at, ok := g.gap(v, s, u)
+	if !ok || g.bias != nil && g.bias[v] == 0 {
+		return 0, nil
+	}
+	slots := g.overIn(from, to)
+	if slots == 0 {
+		return 0, nil
+	}
+	k := g.closureOf(v, at)
+	if k == nil {
+		return 0, nil
+	}
+	worth := float64(g.values[v].size)*float64(slots) - k.lost
+	if worth <= 0 {
+		return 0, nil
+	}
+	price := k.seconds
+	if u == 0 && g.values[v].segments[s].first {
+		price -= g.values[v].seconds // a move: the first definition goes
+	}
+	if g.bias != nil {
+		return worth / (price + free) * g.bias[v], k
+	}
+	return worth / (price + free), k
+}
+
+// hope is what a split is worth at most, found without its closure in a search.
+func (g *planner) hope(v, s, u int32) float64 {
+	if g.bias == nil {
+		score, _ := g.score(v, s, u)
+		return score
+	}
+	from, to, _, ok := g.gap(v, s, u)
+	if !ok {
+		return 0
+	}
+	worth := float64(g.values[v].size) * float64(g.overIn(from, to)) * g.bias[v]
+	if u == 0 && g.values[v].segments[s].first {
+		return worth / free
+	}
+	return worth / (g.values[v].seconds + free)
+}
+
+// splitQueue are splits, the best first.
+type splitQueue []split
+
+func (q splitQueue) Len() int           { return len(q) }
+func (q splitQueue) Less(a, b int) bool { return q[a].score > q[b].score }
+func (q splitQueue) Swap(a, b int)      { q[a], q[b] = q[b], q[a] }
+func (q *splitQueue) Push(x any)        { *q = append(*q, x.(split)) }
+func (q *splitQueue) Pop() any {
+	last := (*q)[len(*q)-1]
+	*q = (*q)[:len(*q)-1]
+	return last
+}
+
+// run splits until nothing is over the limit, or nothing helps.
+func (g *planner) run() {
+	var q splitQueue
+	push := func(id int32) {
+		v := &g.values[id]
+		if !v.recomputable {
+			return
+		}
+		for s := range v.segments {
+			if v.segments[s].first && v.moved {
+				continue
+			}
+			for u := range v.segments[s].uses {
+				if score := g.hope(id, int32(s), int32(u)); score > 0 {
+					heap.Push(&q, split{id, int32(s), int32(u), score, v.version})
+				}
+			}
+		}
+	}
+	for range 4 {
+		before := g.splits
+		q = q[:0]
+		for id := range g.values {
+			push(int32(id))
+		}
+		for len(q) > 0 && g.over[g.profile.n] > 0 && (g.enough == 0 || g.splits < g.enough) {
+			top := heap.Pop(&q).(split)
+			if top.version != g.values[top.value].version {
+				continue
+			}
+			score, k := g.score(top.value, top.segment, top.use)
+			if score <= 0 {
+				continue
+			}
+			if len(q) > 0 && score < q[0].score {
+				top.score = score
+				heap.Push(&q, top)
+				continue
+			}
+			g.changed = g.changed[:0]
+			g.apply(top, k)
+			slices.Sort(g.changed)
+			for _, id := range slices.Compact(g.changed) {
+				push(id)
+			}
+		}
+		if g.over[g.profile.n] == 0 || g.splits == before {
+			break
+		}
+	}
+	g.undo()
+}
+
+// apply does a split.
+func (g *planner) apply(t split, k *closure) {
+	v := &g.values[t.value]
+	seg := &v.segments[t.segment]
+	_, _, at, _ := g.gap(t.value, t.segment, t.use)
+	g.splits++
+	g.touch(t.value)
+	touched := []int32{at}
+	if !seg.first {
+		touched = append(touched, seg.start)
+	}
+	rest := segment{start: at, uses: slices.Clone(seg.uses[t.use:])}
+	g.hold(v, seg, -1)
+	seg.uses = seg.uses[:t.use:t.use]
+	if t.use == 0 {
+		// A move: the definition goes, and with it what it reads and calls.
+		v.moved = true
+		g.profile.add(int(2*v.definer+1), int(2*v.definer+1), -v.inside)
+	}
+	g.hold(v, seg, 1)
+	v.segments = slices.Insert(v.segments, int(t.segment)+1, rest)
+	g.hold(v, &rest, 1)
+	g.join(t.value, at)
+	for _, l := range k.longer {
+		o := l.value
+		x := &g.values[o]
+		last, _ := x.around(at)
+		s := &x.segments[last]
+		g.hold(x, s, -1)
+		s.uses = append(s.uses, reading{at, 0})
+		g.hold(x, s, 1)
+		touched = append(touched, s.start)
+		g.touch(o)
+	}
+	for _, o := range k.again[:len(k.again)-1] {
+		g.values[o].insert(segment{start: at})
+		g.join(o, at)
+		g.touch(o)
+	}
+	// Who reads what at the slot.
+	for _, o := range k.again {
+		for _, r := range g.values[o].operands {
+			if g.values[r].size > 0 {
+				g.addUse(r, at)
+			}
+		}
+	}
+	if t.use == 0 {
+		for _, o := range v.operands {
+			g.dropUse(o, 2*v.definer+1)
+		}
+	}
+	for _, slot := range touched {
+		g.settle(slot)
+	}
+	g.count()
+}

@@ -1,0 +1,103 @@
+package gap
+
+// The bytes that live at each slot.
+
+import "slices"
+
+// A profile is bytes by slot, with the largest of each block of slots beside it,
+// so that stretches where nothing is short are passed over block by block.
+type profile struct {
+	n     int
+	bytes []int64
+	// Of each block the most and the least.
+	top, bottom []int64
+}
+
+const profileBlock = 64
+
+func newProfile(n int) profile {
+	blocks := (n + profileBlock - 1) / profileBlock
+	return profile{n: n, bytes: make([]int64, n), top: make([]int64, blocks), bottom: make([]int64, blocks)}
+}
+
+// set makes the profile from the changes at each slot.
+func (p *profile) set(change []int64) {
+	var now int64
+	for slot := range p.n {
+		now += change[slot]
+		p.bytes[slot] = now
+	}
+	for b := range p.top {
+		p.summarise(b)
+	}
+}
+
+func (p *profile) summarise(b int) {
+	block := p.bytes[b*profileBlock : min((b+1)*profileBlock, p.n)]
+	p.top[b], p.bottom[b] = slices.Max(block), slices.Min(block)
+}
+
+// add adds bytes to the slots from..to, both included.
+func (p *profile) add(from, to int, bytes int64) {
+	if from > to || bytes == 0 {
+		return
+	}
+	for slot := from; slot <= to; {
+		b := slot / profileBlock
+		end := min((b+1)*profileBlock, p.n)
+		if slot == b*profileBlock && to >= end-1 { // the whole block
+			for ; slot < end; slot++ {
+				p.bytes[slot] += bytes
+			}
+			p.top[b] += bytes
+			p.bottom[b] += bytes
+			continue
+		}
+		for ; slot < end && slot <= to; slot++ {
+			p.bytes[slot] += bytes
+		}
+		p.summarise(b)
+	}
+}
+
+// above is how many of the slots from..to, both included, have more than a number of bytes.
+func (p *profile) above(from, to int, bytes int64) (n int64) {
+	for slot := from; slot <= to; {
+		b := slot / profileBlock
+		end := min((b+1)*profileBlock, p.n)
+		switch {
+		case p.top[b] <= bytes:
+			slot = end
+			continue
+		case p.bottom[b] > bytes:
+			last := min(end, to+1)
+			n += int64(last - slot)
+			slot = last
+			continue
+		}
+		for ; slot < end && slot <= to; slot++ {
+			if p.bytes[slot] > bytes {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// anyAbove reports whether one of the slots from..to, both included, has more.
+func (p *profile) anyAbove(from, to int, bytes int64) bool {
+	for slot := from; slot <= to; {
+		b := slot / profileBlock
+		end := min((b+1)*profileBlock, p.n)
+		if p.top[b] <= bytes {
+			slot = end
+			continue
+		}
+		for ; slot < end && slot <= to; slot++ {
+			if p.bytes[slot] > bytes {
+				return true
+			}
+		}
+	}
+	return false
+}

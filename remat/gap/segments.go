@@ -1,0 +1,133 @@
+package gap
+
+// Changes of a plan: readers added and removed, splits undone.
+
+import (
+	"fmt"
+	"slices"
+
+	"gpumem/hlo"
+)
+
+// insert puts a segment where it belongs.
+func (v *value) insert(s segment) {
+	n, _ := slices.BinarySearchFunc(v.segments, s.start, func(x segment, start int32) int { return int(x.start - start) })
+	if n < len(v.segments) && v.segments[n].start == s.start {
+		n++
+	}
+	v.segments = slices.Insert(v.segments, n, s)
+}
+
+// addUse notes one more reader of a value at a slot at which it lives.
+func (g *planner) addUse(id, slot int32) {
+	v := &g.values[id]
+	n, live := v.around(slot)
+	if !live { // a fault of the planner: the plan is no plan, and Run returns the error
+		g.fault = fmt.Errorf("remat: gap: %s is read in slot %d, where it does not live", hlo.Where(g.c.Instructions[v.definer]), slot)
+		return
+	}
+	s := &v.segments[n]
+	k, found := slices.BinarySearchFunc(s.uses, slot, func(u reading, at int32) int { return int(u.slot - at) })
+	if !found {
+		s.uses = slices.Insert(s.uses, k, reading{slot: slot})
+	}
+	s.uses[k].n++
+	g.touch(id)
+}
+
+// dropUse takes one reader away. What then ends earlier is shortened, and a clone
+// without readers goes, with what it reads.
+func (g *planner) dropUse(id, slot int32) {
+	v := &g.values[id]
+	if v.size == 0 {
+		return
+	}
+	n, live := v.around(slot)
+	if !live {
+		return
+	}
+	s := &v.segments[n]
+	k, found := slices.BinarySearchFunc(s.uses, slot, func(u reading, at int32) int { return int(u.slot - at) })
+	if !found {
+		return
+	}
+	if s.uses[k].n--; s.uses[k].n > 0 {
+		return
+	}
+	g.touch(id)
+	g.hold(v, s, -1)
+	s.uses = slices.Delete(s.uses, k, k+1)
+	start := s.start
+	if len(s.uses) > 0 || s.first {
+		g.hold(v, s, 1)
+		g.settle(start)
+		return
+	}
+	v.segments = slices.Delete(v.segments, n, n+1)
+	g.leave(id, start)
+	for _, o := range v.operands {
+		g.dropUse(o, start)
+	}
+	g.settle(start)
+}
+
+// undo takes splits back that are not needed any more, the dearest first.
+func (g *planner) undo() {
+	type clone struct {
+		value, start int32
+		seconds      float64
+	}
+	var all []clone
+	for id := range g.values {
+		v := &g.values[id]
+		for _, s := range v.segments {
+			if !s.first {
+				all = append(all, clone{int32(id), s.start, v.seconds})
+			}
+		}
+	}
+	slices.SortStableFunc(all, func(a, b clone) int {
+		switch {
+		case a.seconds > b.seconds:
+			return -1
+		case a.seconds < b.seconds:
+			return 1
+		}
+		return 0
+	})
+	for _, k := range all {
+		v := &g.values[k.value]
+		n := slices.IndexFunc(v.segments, func(s segment) bool { return s.start == k.start && !s.first })
+		if n < 1 || v.segments[n-1].first && v.moved {
+			continue // gone already, or a move, which costs nothing
+		}
+		from := v.segments[n-1].end() + 1
+		// The clone's own slot has its bytes already, but for a private one.
+		to := k.start - 1
+		if v.segments[n].private() {
+			to++
+		}
+		if from <= to && g.profile.above(int(from), int(to), g.limit-v.size) > 0 {
+			continue
+		}
+		g.merge(k.value, n)
+	}
+	g.count()
+}
+
+// merge lets a value live from a segment on to the next, which is not computed again any more.
+func (g *planner) merge(id int32, n int) {
+	v := &g.values[id]
+	last, start := v.segments[n-1].start, v.segments[n].start
+	g.hold(v, &v.segments[n-1], -1)
+	g.hold(v, &v.segments[n], -1)
+	v.segments[n-1].uses = append(v.segments[n-1].uses, v.segments[n].uses...)
+	v.segments = slices.Delete(v.segments, n, n+1)
+	g.leave(id, start)
+	g.hold(v, &v.segments[n-1], 1)
+	for _, o := range v.operands {
+		g.dropUse(o, start)
+	}
+	g.settle(start)
+	g.settle(last)
+}

@@ -1,0 +1,380 @@
+// Package mark recomputes by hand, as jax.checkpoint (jax.remat) does: a region is computed
+// again for those who use it late, behind a barrier.
+//
+// A walk. A region is what a pattern names: the instructions of one layer, say.
+// In a training step its values are used twice: soon, by the next layer, and
+// late, by the backward pass. What is used late and not to be saved is cloned,
+// with the instructions of the region that it needs, back to the region's
+// inputs. These pass through one opt-barrier, together with a value that the
+// late users wait for anyway (in JAX the cotangent): so no pass can find that
+// clone and original are the same, and none can run the clone early. The clones
+// stand before the first late user, and the late users use them.
+package mark
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"gpumem/hlo"
+	"gpumem/hlo/passes"
+)
+
+// A Policy says of an instruction of a marked region whether its value is kept
+// for late users. Else it is computed again.
+type Policy func(*hlo.Instruction) bool
+
+// SaveEverything keeps all (jax.checkpoint_policies.everything_saveable): marking
+// changes nothing.
+func SaveEverything(*hlo.Instruction) bool { return true }
+
+// SaveNothing keeps nothing (nothing_saveable), which is JAX's default.
+func SaveNothing(*hlo.Instruction) bool { return false }
+
+// SaveDots keeps the results of matrix products and convolutions (dots_saveable).
+func SaveDots(i *hlo.Instruction) bool {
+	return i.Opcode == hlo.Dot || i.Opcode == hlo.Convolution
+}
+
+// SaveDotsWithoutBatch keeps those of products without batch dimensions
+// (dots_with_no_batch_dims_saveable).
+func SaveDotsWithoutBatch(i *hlo.Instruction) bool {
+	if i.Opcode != hlo.Dot {
+		return false
+	}
+	batch, ok := i.Attribute("lhs_batch_dims")
+	return !ok || strings.Trim(batch, "{} ") == ""
+}
+
+// SaveNames keeps what one of the patterns matches in its op_name or its name
+// (save_only_these_names; jax.ad_checkpoint.checkpoint_name puts a name there).
+func SaveNames(patterns ...*regexp.Regexp) Policy {
+	return func(i *hlo.Instruction) bool {
+		return slices.ContainsFunc(patterns, func(re *regexp.Regexp) bool { return matches(re, i) })
+	}
+}
+
+// PolicyNamed returns the policy of a word as the command line has it: nothing, everything,
+// dots, dots_no_batch, or names=PATTERN with a regular expression.
+func PolicyNamed(word string) (Policy, error) {
+	switch name, pattern, _ := strings.Cut(word, "="); name {
+	case "nothing":
+		return SaveNothing, nil
+	case "everything":
+		return SaveEverything, nil
+	case "dots":
+		return SaveDots, nil
+	case "dots_no_batch":
+		return SaveDotsWithoutBatch, nil
+	case "names":
+		re, err := regexp.Compile(pattern)
+		if err != nil || pattern == "" {
+			return nil, fmt.Errorf("%s: %w", word, cmp.Or(err, errors.New("want names=PATTERN, a regular expression")))
+		}
+		return SaveNames(re), nil
+	}
+	return nil, fmt.Errorf("%q: want nothing, everything, dots, dots_no_batch or names=PATTERN", word)
+}
+
+// matches reports whether a pattern is found in an instruction's op_name or name.
+func matches(re *regexp.Regexp, i *hlo.Instruction) bool {
+	return re.MatchString(i.Name) || re.MatchString(i.OpName())
+}
+
+// A Result is what marking did to one computation.
+type Result struct {
+	Computation *hlo.Computation
+	Region      int // instructions that the pattern found
+	Saved       int // of them kept for late users by the policy
+	Recomputed  int // instructions that were added: clones, and the barrier's own
+	Late        int // users that now use clones
+}
+
+// Apply computes again, for its late users, what the pattern finds in op_name or
+// name, one region for each computation. Late users are those of the backward
+// pass (op_name with "transpose(") and, in modules without such, those that
+// wait for the region in another way as well. It changes m in place and returns
+// what it did, one entry for each computation that has a region; none: the
+// pattern finds nothing.
+func Apply(m *hlo.Module, pattern *regexp.Regexp, save Policy) ([]Result, error) {
+	var done []Result
+	for _, c := range slices.Clone(m.Computations) {
+		in := make(map[*hlo.Instruction]bool)
+		for _, i := range c.Instructions {
+			// The backward pass of a layer bears its name, too.
+			if i.Opcode != hlo.Parameter && matches(pattern, i) && !backward(i) {
+				in[i] = true
+			}
+		}
+		if len(in) == 0 {
+			continue
+		}
+		k, err := markOne(c, in, save)
+		if err != nil {
+			return nil, err
+		}
+		done = append(done, k)
+	}
+	return done, nil
+}
+
+// backward reports whether an instruction is of the backward pass.
+func backward(i *hlo.Instruction) bool { return strings.Contains(i.OpName(), "transpose(") }
+
+// marker is the marking of one computation.
+type marker struct {
+	c       *hlo.Computation
+	in      map[*hlo.Instruction]bool
+	save    Policy
+	at      map[*hlo.Instruction]int // place in the list
+	clones  map[*hlo.Instruction]*hlo.Instruction
+	inputs  []*hlo.Instruction // of the clones, from outside of them
+	order   []*hlo.Instruction // clones in the order of their originals
+	result  Result
+	effects passes.Effects
+}
+
+func markOne(c *hlo.Computation, in map[*hlo.Instruction]bool, save Policy) (Result, error) {
+	k := &marker{c: c, in: in, save: save, at: make(map[*hlo.Instruction]int, len(c.Instructions)), clones: map[*hlo.Instruction]*hlo.Instruction{}, effects: passes.Effects{}}
+	k.result = Result{Computation: c, Region: len(in)}
+	for n, i := range c.Instructions {
+		k.at[i] = n
+	}
+	for n, i := range c.Instructions {
+		for _, o := range i.Operands {
+			if k.at[o] > n {
+				return k.result, fmt.Errorf("%s: %s stands before its operand %s", c.Name, i.Name, o.Name)
+			}
+		}
+	}
+	for i := range in {
+		if save(i) {
+			k.result.Saved++
+		}
+	}
+	late := k.late()
+	// The clones stand in one place, before the first late user. What of the region is
+	// computed behind it anyway, such as what only the backward pass needs, is a late user
+	// itself.
+	first := len(c.Instructions)
+	for u := range late {
+		if !in[u] && k.at[u] < first && slices.ContainsFunc(u.Operands, k.recomputes) {
+			first = k.at[u]
+		}
+	}
+	for i := range in {
+		if k.at[i] > first {
+			delete(in, i)
+			late[i] = true
+		}
+	}
+	var wanted []*hlo.Instruction
+	users := map[*hlo.Instruction]bool{}
+	first = len(c.Instructions)
+	for _, i := range c.Instructions {
+		used := false
+		for _, u := range i.Users {
+			if k.recomputes(i) && late[u] && !in[u] {
+				used, users[u] = true, true
+				first = min(first, k.at[u])
+			}
+		}
+		if used {
+			wanted = append(wanted, i)
+		}
+	}
+	if len(wanted) == 0 {
+		return k.result, nil
+	}
+	k.result.Late = len(users)
+	k.collect(wanted)
+	k.build(wanted, c.Instructions[first], late)
+	return k.result, nil
+}
+
+// recomputes reports whether a value of the region is to be computed again.
+func (k *marker) recomputes(i *hlo.Instruction) bool {
+	return k.in[i] && !k.save(i) && k.effects.Repeatable(i)
+}
+
+// late are the users that run late.
+func (k *marker) late() map[*hlo.Instruction]bool {
+	late := map[*hlo.Instruction]bool{}
+	for _, i := range k.c.Instructions {
+		if !k.in[i] && backward(i) {
+			late[i] = true
+		}
+	}
+	if len(late) > 0 {
+		return late
+	}
+	// Without such names: those that wait for the region also by way of others.
+	through := map[*hlo.Instruction]bool{} // outside, and depends on the region
+	for _, i := range k.c.Instructions {
+		if k.in[i] {
+			continue
+		}
+		for _, o := range i.Operands {
+			if through[o] {
+				through[i], late[i] = true, true
+			} else if k.in[o] {
+				through[i] = true
+			}
+		}
+	}
+	return late
+}
+
+// collect finds what has to be cloned, and its inputs.
+func (k *marker) collect(wanted []*hlo.Instruction) {
+	need := map[*hlo.Instruction]bool{}
+	seen := map[*hlo.Instruction]bool{}
+	var walk func(i *hlo.Instruction)
+	walk = func(i *hlo.Instruction) {
+		if need[i] {
+			return
+		}
+		need[i] = true
+		for _, o := range i.Operands {
+			switch {
+			case k.recomputes(o), o.Opcode == hlo.Constant:
+				walk(o)
+			case !seen[o]:
+				seen[o] = true
+				k.inputs = append(k.inputs, o)
+			}
+		}
+	}
+	for _, i := range wanted {
+		walk(i)
+	}
+	for _, i := range k.c.Instructions {
+		if need[i] {
+			k.order = append(k.order, i)
+		}
+	}
+	slices.SortFunc(k.inputs, func(a, b *hlo.Instruction) int { return k.at[a] - k.at[b] })
+}
+
+// build makes the barrier and the clones, and redirects the late users.
+func (k *marker) build(wanted []*hlo.Instruction, first *hlo.Instruction, late map[*hlo.Instruction]bool) {
+	m := k.c.Module
+	// The first late user waits for something that depends on the region, or for anything
+	// late: that gates the clones.
+	var gate *hlo.Instruction
+	for _, o := range first.Operands {
+		if !k.in[o] && o.Opcode != hlo.Parameter && o.Opcode != hlo.Constant && (gate == nil || k.at[o] > k.at[gate]) {
+			gate = o
+		}
+	}
+	through := slices.Clone(k.inputs)
+	if gate != nil && !slices.Contains(through, gate) {
+		through = append(through, gate)
+	}
+	var added []*hlo.Instruction
+	passed := map[*hlo.Instruction]*hlo.Instruction{}
+	if len(k.inputs) > 0 {
+		shape := &hlo.Shape{Type: hlo.Tuple}
+		for _, i := range through {
+			shape.Elements = append(shape.Elements, i.Shape)
+		}
+		tuple := m.NewInstruction("remat_tuple", hlo.TupleOp, shape, through...)
+		barrier := m.NewInstruction("remat_barrier", hlo.OptBarrier, shape, tuple)
+		added = append(added, tuple, barrier)
+		for n, i := range through {
+			e := m.NewInstruction("remat_gte", hlo.GetTupleElement, i.Shape, barrier)
+			e.Attributes = []hlo.Attribute{{Key: "index", Value: fmt.Sprint(n)}}
+			passed[i] = e
+			added = append(added, e)
+		}
+	}
+	for _, i := range k.order {
+		d := i.Clone(i.Name + ".remat")
+		d.After = nil // those of the original have run
+		for n, o := range i.Operands {
+			switch {
+			case k.clones[o] != nil:
+				d.SetOperand(n, k.clones[o])
+			case passed[o] != nil:
+				d.SetOperand(n, passed[o])
+			}
+		}
+		rename(d)
+		k.clones[i] = d
+		added = append(added, d)
+	}
+	for _, i := range wanted {
+		i.ReplaceUses(k.clones[i], func(u *hlo.Instruction) bool { return !late[u] || k.in[u] || u.Parent == nil })
+	}
+	if e := passed[gate]; e != nil {
+		for n, o := range first.Operands {
+			if o == gate {
+				first.SetOperand(n, e)
+			}
+		}
+	}
+	k.c.Insert(k.at[first], added...)
+	k.result.Recomputed = len(added)
+}
+
+// rename says in a clone's metadata that it is one, in JAX's words.
+func rename(i *hlo.Instruction) {
+	for n, a := range i.Attributes {
+		if at := strings.Index(a.Value, `op_name="`); a.Key == "metadata" && at >= 0 {
+			at += len(`op_name="`)
+			i.Attributes[n].Value = a.Value[:at] + "rematted_computation/" + a.Value[at:]
+		}
+	}
+}
+
+// A Region is a part of a module that is marked already.
+type Region struct {
+	// Name is the op_name up to the mark, such as "jit(step)/transpose(jvp(checkpoint))".
+	Name         string
+	Instructions int
+	Recomputed   int // those that bear the mark "rematted_computation"
+	Barriers     int // opt-barriers, or JAX's older "remat2"
+}
+
+// Regions are the regions that jax.checkpoint marked before the module was
+// written: their instructions bear "checkpoint" or "rematted_computation" in
+// op_name. Those of all computations with the same way up to the mark are one; the
+// largest come first.
+func Regions(m *hlo.Module) []Region {
+	var list []Region
+	at := map[string]int{}
+	for _, c := range m.Computations {
+		for _, i := range c.Instructions {
+			name := i.OpName()
+			n := strings.Index(name, "checkpoint")
+			if again := strings.Index(name, "rematted_computation"); n < 0 || again >= 0 && again < n {
+				n = again
+			}
+			if n < 0 {
+				continue
+			}
+			end := n
+			for end < len(name) && name[end] != '/' {
+				end++
+			}
+			r, ok := at[name[:end]]
+			if !ok {
+				r = len(list)
+				at[name[:end]] = r
+				list = append(list, Region{Name: name[:end]})
+			}
+			list[r].Instructions++
+			if strings.Contains(name, "rematted_computation") {
+				list[r].Recomputed++
+			}
+			if i.Opcode == hlo.OptBarrier || strings.HasPrefix(i.Name, "remat2") {
+				list[r].Barriers++
+			}
+		}
+	}
+	slices.SortStableFunc(list, func(a, b Region) int { return b.Instructions - a.Instructions })
+	return list
+}

@@ -1,0 +1,244 @@
+package page
+
+import (
+	"encoding/xml"
+	"errors"
+	"io"
+	"math"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"gpumem/hlo"
+	"gpumem/hlo/cost"
+	"gpumem/internal/test/remattest"
+	"gpumem/remat"
+)
+
+// twoLayers has a forward and a backward pass, and a loop. What layer_2 makes lies
+// there where most lives, and is used behind it.
+const twoLayers = `HloModule two, is_scheduled=true
+
+body (s: (s32[], f32[1024])) -> (s32[], f32[1024]) {
+  s = (s32[], f32[1024]{0}) parameter(0)
+  n = s32[] get-tuple-element(s), index=0
+  v = f32[1024]{0} get-tuple-element(s), index=1
+  one = s32[] constant(1)
+  next = s32[] add(n, one)
+  e = f32[1024]{0} exponential(v), metadata={op_name="jit(f)/while/body/inner_1/exp"}
+  ROOT t = (s32[], f32[1024]{0}) tuple(next, e)
+}
+
+condition (s: (s32[], f32[1024])) -> pred[] {
+  s = (s32[], f32[1024]{0}) parameter(0)
+  n = s32[] get-tuple-element(s), index=0
+  seven = s32[] constant(7)
+  ROOT less = pred[] compare(n, seven), direction=LT
+}
+
+ENTRY main {
+  x = f32[1024]{0} parameter(0)
+  a = f32[1024]{0} negate(x), metadata={op_name="jit(f)/jvp(net)/layer_1/<b>&\"neg" source_file="a<b>.py" source_line=7}
+  b = f32[4096]{0} concatenate(a, a, a, a), dimensions={0}, metadata={op_name="jit(f)/jvp(net)/layer_2/mul"}
+  c = f32[1024]{0} custom-call(b), custom_call_target="use", metadata={op_name="jit(f)/jvp(net)/layer_2/use"}
+  zero = s32[] constant(0)
+  state = (s32[], f32[1024]{0}) tuple(zero, c)
+  loop = (s32[], f32[1024]{0}) while(state), condition=condition, body=body
+  d = f32[1024]{0} get-tuple-element(loop), index=1
+  big = f32[8192]{0} custom-call(d), custom_call_target="use"
+  small = f32[1024]{0} custom-call(big), custom_call_target="use"
+  g = f32[1024]{0} custom-call(b, small), custom_call_target="use", metadata={op_name="jit(f)/transpose(jvp(net))/layer_2/use"}
+  ROOT r = f32[1024]{0} add(g, a)
+}
+`
+
+// answer plans for a module.
+func answer(t *testing.T, m *hlo.Module, r remat.Request) *remat.Answer {
+	t.Helper()
+	r.Rates = cost.Rates{Bytes: 3e12, Flops: 4e14}
+	a, err := remat.Run(t.Context(), m, r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// pageOf is the page for a text.
+func pageOf(t *testing.T, text string, r remat.Request) string {
+	t.Helper()
+	m, err := hlo.ParseString(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Frontier = Step(m)
+	var b strings.Builder
+	if err := Write(&b, answer(t, m, r)); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// wholePage checks what holds of each page: its drawings are well formed, it asks
+// for nothing from outside, and no number is broken.
+func wholePage(t *testing.T, page string) {
+	t.Helper()
+	for _, bad := range []string{"http://", "https://", "<script", "src=", "url(", "@import", "NaN", "Inf", "ZgotmplZ", "%!", "<no value>"} {
+		if strings.Contains(page, bad) {
+			t.Errorf("the page has %q", bad)
+		}
+	}
+	for _, want := range []string{"<!DOCTYPE html>", `<html lang="en">`, "prefers-color-scheme: dark", "@media print", `name="viewport"`} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page has no %q", want)
+		}
+	}
+	// All elements but the void ones are closed, in order.
+	body := page[strings.Index(page, "<body>"):]
+	body = strings.NewReplacer("<br>", "<br/>", "<wbr>", "<wbr/>", "</html>", "").Replace(body)
+	d := xml.NewDecoder(strings.NewReader(body))
+	for {
+		if _, err := d.Token(); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatalf("not well formed: %v", err)
+		}
+	}
+}
+
+func TestReport(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		request remat.Request
+		want    []string
+	}{
+		{"gap", remat.Request{Algorithm: "gap", Limit: remat.Bytes(50 << 10)}, []string{"to 40\u00a0KiB, within its limit of 50\u00a0KiB", "net/<wbr>layer_2", "after 40 KiB", "algorithm</th><td class=\"n\">gap"}},
+		{"xla", remat.Request{Algorithm: "xla", Limit: remat.Bytes(50 << 10)}, []string{"to 40\u00a0KiB, within its limit of 50\u00a0KiB", "net/<wbr>layer_2"}},
+		{"off", remat.Request{Algorithm: "off", Limit: remat.Bytes(50 << 10)}, []string{"more than its limit of 50\u00a0KiB, and nothing is recomputed", "<p>Nothing.</p>", "after 56 KiB"}},
+		{"out of reach", remat.Request{Algorithm: "gap", Limit: remat.Bytes(1 << 10)}, []string{"misses its limit of 1\u00a0KiB", "out of reach"}},
+		{"far above", remat.Request{Algorithm: "xla", Limit: remat.Bytes(1 << 30)}, []string{"fits its limit of 1\u00a0GiB as it is", "The limit, 1 GiB, lies above the drawing"}},
+		{"marked", remat.Request{Algorithm: "off", Limit: remat.Bytes(50 << 10), Marks: []*regexp.Regexp{regexp.MustCompile("layer_1")}}, []string{"marked</th><td class=\"n\">layer_1", "limits 5 % of the peak apart"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			page := pageOf(t, twoLayers, test.request)
+			wholePage(t, page)
+			for _, want := range append(test.want, "lower bound 36 KiB", "before 56 KiB", "before: 56 KiB at <code>big</code>", "big f32[8192]{0}") {
+				if !strings.Contains(page, want) {
+					t.Errorf("the page has no %q", want)
+				}
+			}
+			// What stands in the module's names stays text.
+			if strings.Contains(page, "<b>") || !strings.Contains(page, "a&lt;b&gt;.py:7") {
+				t.Error("a name of the module is not escaped")
+			}
+		})
+	}
+	page := pageOf(t, "HloModule none\n\nENTRY main {\n  ROOT p = f32[4] parameter(0)\n}\n", remat.Request{Algorithm: "xla", Limit: remat.Bytes(1 << 10)})
+	wholePage(t, page)
+	if !strings.Contains(page, "There are no temporaries") {
+		t.Error("a module without temporaries has some")
+	}
+}
+
+func TestLayerOf(t *testing.T) {
+	for name, want := range map[string]string{
+		"jit(step)/jvp(MlpMixer)/MixerBlock_7/token_mixing/Dense_1/add":                                      "MlpMixer/MixerBlock_7",
+		"jit(step)/transpose(jvp(MlpMixer))/MixerBlock_7/LayerNorm_0/mul":                                    "MlpMixer/MixerBlock_7, backward",
+		"jit(step)/jit(main)/jvp(Transformer)/decoder/while/body/layers/self_attention/key/mul":              "Transformer/decoder/layers",
+		"jit(s)/transpose(jvp(T))/decoder/while/body/checkpoint/rematted_computation/layers/mlp/dot_general": "T/decoder/layers, backward",
+		"jit(step)/jit(main)/mul": "mul",
+		"jit(step)/jvp()/add":     "add",
+		"reduce_sum":              "reduce_sum",
+		"a/b":                     "a",
+		"((/)/x":                  "((/)",
+	} {
+		m, err := hlo.ParseString("HloModule m\n\nENTRY e {\n  ROOT p = f32[4] parameter(0), metadata={op_name=\"" + name + "\"}\n}\n")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := layerOf(m.Entry.Root); got != want {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+	}
+	m, err := hlo.ParseString("HloModule m\n\nENTRY e {\n  ROOT p = f32[4] parameter(0)\n}\n")
+	if err != nil || layerOf(m.Entry.Root) != "no op_name: parameter" {
+		t.Errorf("%v, %v", m, err)
+	}
+}
+
+// TestLayersAddUp: the seconds of all rows are what the plan costs.
+func TestLayersAddUp(t *testing.T) {
+	for _, name := range []string{"two layers", "rocm_imagenette.train_step", "xla_nv_maxtext_1n1g_jit_train_step_before_optimization", "xla_dlrm_keras_train_step"} {
+		t.Run(name, func(t *testing.T) {
+			m, err := hlo.ParseString(twoLayers)
+			if name != "two layers" {
+				files := remattest.Real(t)
+				k := slices.IndexFunc(files, func(file string) bool { return strings.HasPrefix(filepath.Base(file), name+".") })
+				if k < 0 {
+					t.Skip("no such module in ../shared/data/hlo")
+				}
+				m = remattest.Read(t, files[k])
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			a := answer(t, m, remat.Request{Algorithm: "gap", Limit: remat.Percent(70)})
+			rows, err := layers(a)
+			if err != nil {
+				t.Fatal(err)
+			}
+			lean, err := withoutDead(a.Module)
+			if err != nil {
+				t.Fatal(err)
+			}
+			prices, err := cost.New(lean, a.Request.Rates)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var sum float64
+			for _, row := range rows {
+				sum += row.seconds
+			}
+			if extra := prices.Computation(lean.Entry).Seconds - a.RunSeconds; math.Abs(sum-extra) > 1e-6*a.RunSeconds {
+				t.Errorf("the rows take %v s, the plan %v s", sum, extra)
+			}
+		})
+	}
+}
+
+// TestDrawFrontier: whatever the figures are, all is in the drawing.
+func TestDrawFrontier(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		a := &remat.Answer{Before: rapid.Uint64Range(1, 1<<50).Draw(t, "before")}
+		a.After = rapid.Uint64Range(0, a.Before).Draw(t, "after")
+		a.LowerBound = rapid.Uint64Range(0, a.Before).Draw(t, "bound")
+		for range rapid.IntRange(0, 20).Draw(t, "plans") {
+			k := *a
+			k.Limit = rapid.Uint64Range(0, a.Before).Draw(t, "limit")
+			k.After = rapid.Uint64Range(0, a.Before).Draw(t, "reached")
+			k.Extra = rapid.Float64Range(-1, 1000).Draw(t, "extra")
+			k.LowerPercent = rapid.Float64Range(0, 1000).Draw(t, "least")
+			a.Frontier = append(a.Frontier, &k)
+		}
+		d := drawFrontier(a)
+		points := append(append(d.Bytes, d.Extra...), d.Points...)
+		for _, s := range append(points, *d.Now, *d.Plan, *d.Bound) {
+			for _, part := range []string{s.X, s.Y} {
+				number, _ := strings.CutSuffix(part, "%")
+				if v, err := strconv.ParseFloat(number, 64); part != "" && (err != nil || v < 0 || v > 100.01) {
+					t.Fatalf("%+v lies outside", s)
+				}
+			}
+		}
+		if len(d.Points) > 0 && d.Points[len(d.Points)-1].Text == "" {
+			t.Fatal("the last plan has no text")
+		}
+	})
+	if drawFrontier(&remat.Answer{}) != nil || drawMemory(&remat.Answer{}, &side{curve: []uint64{0}}, &side{curve: []uint64{0}}) != nil {
+		t.Error("a drawing of nothing")
+	}
+}

@@ -1,0 +1,435 @@
+// Package remat plans how a module can compute with less memory: values are computed again,
+// or wait in the host's memory, instead of staying on the device.
+//
+// [Run] plans for a [Request] and measures what comes out. The planners are packages of
+// their own: remat/xla is XLA's pass, remat/gap our own, remat/host moves values to the host,
+// and remat/mark does by hand what jax.checkpoint does. Here the best of their plans is
+// chosen (best.go), also for the packed heap (packed.go), and compared with what
+// remat/bound proves. remat/page writes an answer as HTML.
+package remat
+
+// A request to the planners and its answer.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"regexp"
+	"slices"
+	"time"
+
+	"gpumem/hlo"
+	"gpumem/hlo/cost"
+	"gpumem/hlo/memory"
+	"gpumem/hlo/passes"
+	"gpumem/hlo/verify"
+	"gpumem/remat/bound"
+	"gpumem/remat/host"
+	"gpumem/remat/mark"
+)
+
+// Algorithms are the names that Request.Algorithm takes.
+var Algorithms = []string{"off", "xla", "gap"}
+
+// A Request is what to plan for a module.
+type Request struct {
+	// Algorithm is one of [Algorithms]: off changes nothing, xla is XLA's pass, and gap is
+	// our planner, the best of several plans (see [bestFor]).
+	Algorithm string
+	// Limit computes the limit in bytes from what the module takes now: the peak of its
+	// temporaries, or with Packed their heap. See [Bytes] and [Percent]. With nil only the
+	// frontier is planned. LimitFrom says for people where the limit comes from.
+	Limit     func(now uint64) uint64
+	LimitFrom string
+	// Packed applies the limit to the heap that temporaries are packed into. Only gap
+	// plans for it.
+	Packed bool
+	// Marks are regions to recompute before anything is planned, as jax.checkpoint does,
+	// and Save what is kept of them; nil keeps nothing.
+	Marks []*regexp.Regexp
+	Save  mark.Policy
+	// Fuse fuses chains of elementwise operations first.
+	Fuse bool
+	// Collectives lets gap run collectives again. See options.
+	Collectives bool
+	// HostSpeed is that of the link to the host's memory, in bytes per second and in each
+	// direction; 0: no value moves there.
+	HostSpeed float64
+	Rates     cost.Rates
+	// Search is how long gap searches for a better plan for the limit. Plans of the
+	// frontier are not searched for.
+	Search time.Duration
+	// Frontier is the distance between the limits of the frontier, in percent of the peak;
+	// 0: no frontier.
+	Frontier int
+	// Progress is called with the fraction of the frontier that is done; nil: it is not.
+	// After Run's context is done it may be called once more.
+	Progress func(done float64)
+}
+
+// FrontierStep is the usual Request.Frontier.
+const FrontierStep = 5
+
+// Bytes is a limit of n bytes, for Request.Limit.
+func Bytes(n uint64) func(uint64) uint64 { return func(uint64) uint64 { return n } }
+
+// Percent is a limit of p percent of what the module takes now, for Request.Limit.
+func Percent(p float64) func(uint64) uint64 {
+	return func(now uint64) uint64 { return uint64(float64(now) * p / 100) }
+}
+
+// An Answer is what a plan does. Scripts rely on its JSON.
+type Answer struct {
+	Algorithm    string `json:"algorithm"`
+	Instructions int    `json:"instructions"`                // of the module as given
+	Unfused      uint64 `json:"temp_peak_unfused,omitempty"` // and Fused fusions made of it, with Request.Fuse
+	Fused        int    `json:"fused,omitempty"`
+	Limit        uint64 `json:"limit_bytes"`
+	Before       uint64 `json:"temp_peak_before"`
+	After        uint64 `json:"temp_peak_after"`
+	// The heap that temporaries are packed into, results instead of operands, before
+	// and after. With Request.Packed the limit is for it.
+	HeapBefore uint64 `json:"heap_before,omitempty"`
+	HeapAfter  uint64 `json:"heap_after,omitempty"`
+	HeapBest   uint64 `json:"heap_after_best,omitempty"` // by a better packing than XLA's
+	Met        bool   `json:"met"`
+	Recomputed int    `json:"recomputed"` // instructions that were added
+	// What is on the host for a while, how often it is copied back, and the bytes copied in
+	// both directions; with Request.HostSpeed.
+	HostValues  int     `json:"host_values,omitempty"`
+	HostReloads int     `json:"host_reloads,omitempty"`
+	HostBytes   uint64  `json:"host_bytes_copied,omitempty"`
+	Extra       float64 `json:"extra_compute_percent"`
+	LowerBound  uint64  `json:"lower_bound_bytes"`
+	// LowerPercent is the least extra compute, as far as it is proven, of a plan for this
+	// limit that runs each instruction at its place in the text, and some again. Plans that move
+	// instructions may do better. 0: nothing is proven, or no such plan exists (see OutOfReach).
+	LowerPercent float64 `json:"lower_bound_percent"`
+	OutOfReach   bool    `json:"out_of_reach_in_order"` // proven
+	Seconds      float64 `json:"seconds"`               // that planning took
+
+	Marked []MarkAnswer `json:"marked,omitempty"`
+	// The largest holders of memory at the peak, and what jax.checkpoint alone would do;
+	// with gap, if the module takes more than its limit.
+	Holders []mark.Holder `json:"holders,omitempty"`
+	ByHand  []ByHand      `json:"by_hand,omitempty"`
+
+	Request *Request `json:"-"`
+	// Given is the module that plans begin with, fused but not marked, and Module what the
+	// plan made of it; without Request.Limit it is Given with its marks. RunSeconds is what one run of Given takes.
+	Given, Module *hlo.Module   `json:"-"`
+	RunSeconds    float64       `json:"-"`
+	By            string        `json:"-"` // what made the plan: off, xla, gap or rescheduled, and what came before or after it
+	Regions       []mark.Region `json:"-"` // that jax.checkpoint marked before
+	Warnings      []string      `json:"-"`
+	// Frontier are plans for ever less memory, without those that others beat in both
+	// memory and time; with Request.Frontier.
+	Frontier []*Answer `json:"-"`
+}
+
+// Least is LowerPercent for people, and "-" where nothing is proven. It is for the limit,
+// while the plan may be below it.
+func (a *Answer) Least() string {
+	if a.OutOfReach || a.LowerPercent == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.1f %%", a.LowerPercent)
+}
+
+// A MarkAnswer is what one pattern of Request.Marks did in one computation.
+type MarkAnswer struct {
+	Pattern     string `json:"pattern"`
+	Computation string `json:"computation"`
+	Region      int    `json:"instructions"`
+	Saved       int    `json:"saved"`
+	Recomputed  int    `json:"recomputed"`
+	Late        int    `json:"late_users"`
+}
+
+// ErrNoMatch is the error of Run for a pattern of Request.Marks that matches nothing.
+var ErrNoMatch = errors.New("no instruction has it in its op_name or name")
+
+// Run plans for a module, which is left as it is. When ctx is done it returns ctx's error
+// at once: what is being planned goes on until its end, and is dropped.
+func Run(ctx context.Context, m *hlo.Module, r Request) (*Answer, error) {
+	if !slices.Contains(Algorithms, r.Algorithm) {
+		return nil, fmt.Errorf("remat: algorithm %q: want one of %q", r.Algorithm, Algorithms)
+	}
+	if err := verify.Module(m); err != nil {
+		return nil, err
+	}
+	a := &Answer{Algorithm: r.Algorithm, Instructions: m.Instructions(), Request: &r, Regions: mark.Regions(m)}
+	m = m.Clone()
+	planned := make(chan error, 1)
+	go func() { planned <- a.plan(ctx, m) }()
+	select {
+	case err := <-planned:
+		return a, err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// plan fills the answer for a module, which it changes.
+func (a *Answer) plan(ctx context.Context, m *hlo.Module) (err error) {
+	r := a.Request
+	if r.Fuse {
+		if a.Unfused, _, err = memory.TempPeak(m, r.Memory()); err != nil {
+			return err
+		}
+		if a.Fused, err = passes.Fuse(m); err != nil {
+			return err
+		}
+	}
+	a.Given = m.Clone()
+	if a.Before, _, err = memory.TempPeak(m, r.Memory()); err != nil {
+		return err
+	}
+	if r.Limit != nil {
+		if err := a.pack(m, &a.HeapBefore, nil); err != nil {
+			return err
+		}
+		now := a.Before
+		if r.Packed {
+			now = a.HeapBefore
+		}
+		a.Limit = r.Limit(now)
+	}
+	if a.LowerBound, err = bound.Memory(m, r.Memory()); err != nil {
+		return err
+	}
+	if a.RunSeconds, err = seconds(m, r.Rates); err != nil {
+		return err
+	}
+	start := time.Now()
+	if err := a.mark(m); err != nil {
+		return err
+	}
+	a.Module = m
+	marked := *a
+	if r.Limit != nil {
+		if err := a.one(m, start); err != nil {
+			return err
+		}
+	}
+	if r.Frontier > 0 {
+		a.Frontier, err = marked.frontier(ctx, m)
+		if r.Limit == nil {
+			a.Warnings = marked.Warnings
+		}
+	}
+	return err
+}
+
+// mark applies the marks to a module.
+func (a *Answer) mark(m *hlo.Module) error {
+	save := a.Request.Save
+	if save == nil {
+		save = mark.SaveNothing
+	}
+	for _, re := range a.Request.Marks {
+		done, err := mark.Apply(m, re, save)
+		if err == nil && len(done) == 0 {
+			err = ErrNoMatch
+		}
+		if err != nil {
+			return fmt.Errorf("mark %s: %w", re, err)
+		}
+		for _, d := range done {
+			a.Recomputed += d.Recomputed
+			a.Marked = append(a.Marked, MarkAnswer{re.String(), d.Computation.Name, d.Region, d.Saved, d.Recomputed, d.Late})
+		}
+	}
+	return nil
+}
+
+// one plans for the limit.
+func (a *Answer) one(m *hlo.Module, start time.Time) error {
+	p, err := a.planFor(m, a.Limit, a.Request.Packed, a.Request.Search)
+	if err != nil {
+		return err
+	}
+	a.take(p, time.Since(start))
+	if err := a.pack(p.Module, &a.HeapAfter, &a.HeapBest); err != nil {
+		return err
+	}
+	if a.Request.Packed {
+		a.Met = a.HeapAfter <= a.Limit // the proof is for what lives at once
+	} else if err := a.prove(m); err != nil {
+		return err
+	}
+	if a.Algorithm == "gap" && a.Before > a.Limit {
+		return a.advise(m)
+	}
+	return nil
+}
+
+// Memory returns how a plan's memory is counted.
+func (r *Request) Memory() memory.Options { return memory.Options{HostFree: r.HostSpeed > 0} }
+
+// planFor is the plan of the algorithm for a limit.
+func (a *Answer) planFor(m *hlo.Module, limit uint64, packed bool, search time.Duration) (*plan, error) {
+	r := a.Request
+	o := options{Search: search, Collectives: r.Collectives}
+	if r.HostSpeed > 0 {
+		o.Host = &host.Memory{ToHost: float32(r.HostSpeed), FromHost: float32(r.HostSpeed)}
+	}
+	switch {
+	case a.Algorithm == "gap" && packed:
+		p, _, err := bestPacked(m, limit, r.Rates, o)
+		return p, err
+	case a.Algorithm == "gap":
+		return bestFor(m, limit, r.Rates, o)
+	case a.Algorithm == "xla":
+		p, warnings, err := xlaPlan(m, limit, r.Rates, o.Host)
+		a.Warnings = append(a.Warnings, warnings...)
+		if err == nil && o.Host != nil {
+			if link := float64(p.Host.Bytes) / 2 / r.HostSpeed; link > p.Seconds {
+				a.Warnings = append(a.Warnings, fmt.Sprintf("XLA plans each copy as if it had the link to the host for itself: one way they take %.3g s together, and a step %.3g s; gap lets them take turns", link, p.Seconds))
+			}
+		}
+		return p, err
+	}
+	return asGiven(m, r.Rates)
+}
+
+// take fills in what a plan does.
+func (a *Answer) take(p *plan, took time.Duration) {
+	a.Module, a.By = p.Module, p.By
+	a.After, a.Met = p.Peak, p.Peak <= a.Limit
+	a.Recomputed += p.Added
+	if a.Request.HostSpeed > 0 {
+		a.HostValues, a.HostReloads, a.HostBytes = p.Host.Values, p.Host.Reloads, p.Host.Bytes
+	}
+	a.Seconds, a.Extra = took.Seconds(), a.percentMore(p.Seconds)
+}
+
+// packWork bounds the search for a better packing: a second at most.
+const packWork = 8e8
+
+// pack measures the heap of a module, as XLA packs it and, if best is not nil, better.
+// A module without a heap is an error if the limit is for it, and otherwise a warning.
+func (a *Answer) pack(m *hlo.Module, heap, best *uint64) error {
+	x, err := memory.AnalyzeModule(m)
+	var s *memory.Assignment
+	if err == nil {
+		s, err = x.Assign()
+	}
+	switch {
+	case err == nil:
+		*heap = s.Temp
+	case a.Request.Packed:
+		return fmt.Errorf("packed: %w", err)
+	default:
+		a.Warnings = append(a.Warnings, "no heap: "+err.Error())
+	}
+	if err == nil && best != nil {
+		if s, err = x.AssignBest(packWork); err != nil {
+			return err
+		}
+		*best = s.Temp
+	}
+	return nil
+}
+
+// percentMore is how many percent more than RunSeconds a run takes, 0 if that is 0. Sums
+// in another order differ in their last digits: these are cut off.
+func (a *Answer) percentMore(seconds float64) float64 {
+	if !(a.RunSeconds > 0) {
+		return 0
+	}
+	return math.Round(1e6*(seconds-a.RunSeconds)/a.RunSeconds)/1e4 + 0 // not -0
+}
+
+// prove fills in what the limit costs at least. The proof is for plans that keep values or
+// compute them again, so that there is none if values may move to the host.
+func (a *Answer) prove(m *hlo.Module) error {
+	if a.Request.HostSpeed > 0 {
+		return nil
+	}
+	c, err := cost.New(m, a.Request.Rates)
+	if err != nil {
+		return err
+	}
+	least, err := bound.Time(m, a.Limit, func(i *hlo.Instruction) float64 { return c.Of(i).Seconds })
+	if err != nil {
+		return err
+	}
+	if a.OutOfReach = math.IsInf(least, 1); !a.OutOfReach && a.RunSeconds > 0 {
+		a.LowerPercent = math.Round(1e6*least/a.RunSeconds) / 1e4
+	}
+	return nil
+}
+
+// frontierPatience is how many limits in a row may be missed before the frontier ends.
+const frontierPatience = 4
+
+// frontier plans for ever less memory. The answer that it begins with has no plan.
+func (a *Answer) frontier(ctx context.Context, m *hlo.Module) ([]*Answer, error) {
+	missed, least, step := 0, 0.0, a.Request.Frontier
+	all := []*Answer{}
+	for percent := 100; percent >= step; percent -= step {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		if a.Request.Progress != nil {
+			a.Request.Progress(float64(100-percent) / 100)
+		}
+		start := time.Now()
+		limit := a.Before / 100 * uint64(percent)
+		p, err := a.planFor(m, limit, false, 0)
+		if err != nil {
+			return nil, err
+		}
+		k := *a
+		k.Limit, k.Warnings = limit, nil
+		k.take(p, time.Since(start))
+		if err := k.prove(m); err != nil {
+			return nil, err
+		}
+		if len(all) > 0 { // a smaller limit costs no less than a larger one
+			k.LowerPercent = max(k.LowerPercent, least)
+		}
+		least = k.LowerPercent
+		// A later plan may be smaller and faster than those before.
+		for len(all) > 0 && k.After <= all[len(all)-1].After && k.Extra <= all[len(all)-1].Extra {
+			all = all[:len(all)-1]
+		}
+		if len(all) == 0 || k.After < all[len(all)-1].After {
+			k.Module = nil // only the figures are kept
+			all = append(all, &k)
+		}
+		if k.Met {
+			missed = 0
+		} else if missed++; missed == frontierPatience {
+			break
+		}
+	}
+	return all, nil
+}
+
+// How much advice an answer has.
+const (
+	mostHolders = 5
+	mostByHand  = 2
+)
+
+// advise fills in what holds the memory of a module, and what marking layers by hand
+// would do.
+func (a *Answer) advise(m *hlo.Module) error {
+	holders, err := mark.Holders(m)
+	if err != nil {
+		return err
+	}
+	a.Holders = holders[:min(len(holders), mostHolders)]
+	plans, err := byHandPlans(m, a.Limit, a.Request.Rates)
+	if err != nil {
+		return err
+	}
+	a.ByHand = plans[:min(len(plans), mostByHand)]
+	for n := range a.ByHand {
+		a.ByHand[n].Extra = a.percentMore(a.ByHand[n].Seconds)
+	}
+	return nil
+}

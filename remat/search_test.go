@@ -1,0 +1,101 @@
+package remat
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"gpumem/hlo"
+	"gpumem/hlo/cost"
+	"gpumem/hlo/memory"
+	"gpumem/hlo/verify"
+	"gpumem/internal/test/remattest"
+	"gpumem/remat/gap"
+)
+
+// TestSearch: so many rounds find the same each time, in what is called, too; a search
+// never makes the best plan worse, and what a module computes stays the same.
+func TestSearch(t *testing.T) {
+	rates := cost.Rates{Bytes: 1e9, Flops: 1e9}
+	rapid.Check(t, func(t *rapid.T) {
+		text := remattest.Random(t)
+		m, err := hlo.ParseString(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		before, _, err := memory.TempPeak(m, memory.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum := remattest.Meaning(m)
+		limit := uint64(float64(before) * rapid.Float64Range(0.2, 1).Draw(t, "limit"))
+		o := gap.Options{Limit: limit, Seconds: remattest.BySize, Rounds: 5}
+		var texts [2]string
+		for k := range texts {
+			c, err := hlo.ParseString(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := gap.Run(c, o); err != nil {
+				t.Fatal(err)
+			}
+			if err := verify.Module(c); err != nil || remattest.Meaning(c) != sum {
+				t.Fatalf("%v, or it computes something else\n%s\n%s", err, text, c)
+			}
+			texts[k] = c.String()
+		}
+		if texts[0] != texts[1] {
+			t.Errorf("once\n%s\nand once\n%s", texts[0], texts[1])
+		}
+		greedy, err := bestPlan(m, limit, rates)
+		if err != nil {
+			t.Fatal(err)
+		}
+		best, err := bestFor(m, limit, rates, options{Search: time.Microsecond})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if greedy.betterThan(best, limit) {
+			t.Errorf("after the search %d bytes in %v s by %s, before %d in %v by %s", best.Peak, best.Seconds, best.By, greedy.Peak, greedy.Seconds, greedy.By)
+		}
+		if remattest.Meaning(best.Module) != sum {
+			t.Errorf("it computes something else\n%s\n%s", text, best.Module)
+		}
+	})
+}
+
+// TestSearchFinds: the greedy does not come to these limits, or not as cheaply.
+func TestSearchFinds(t *testing.T) {
+	met, cheaper := 0, 0
+	for seed := range uint64(200) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		s := randomSmall(r)
+		var peaks [2]uint64
+		var extra [2]float64
+		limit := uint64(float64(remattest.TempPeak(t, remattest.Parsed(t, s.text(s.given())))) * (.4 + .6*r.Float64()))
+		for k, rounds := range []int{0, 100} {
+			m := remattest.Parsed(t, s.text(s.given()))
+			if _, err := gap.Run(m, gap.Options{Limit: limit, Seconds: remattest.BySize, Rounds: rounds}); err != nil {
+				t.Fatal(err)
+			}
+			for v := range s.names {
+				s.prices[v] = float64(s.sizes[v])
+			}
+			peaks[k], extra[k] = remattest.TempPeak(t, m), s.extra(t, m)
+		}
+		switch {
+		case peaks[0] > limit && peaks[1] <= limit:
+			met++
+		case peaks[0] <= limit && peaks[1] <= limit && extra[1] < extra[0]:
+			cheaper++
+		case peaks[0] <= limit && peaks[1] > limit:
+			t.Errorf("seed %d: %d bytes, before the search %d, limit %d", seed, peaks[1], peaks[0], limit)
+		}
+	}
+	t.Logf("%d limits are met that were not, %d plans are cheaper", met, cheaper)
+	if met == 0 || cheaper == 0 {
+		t.Error("a search finds nothing")
+	}
+}

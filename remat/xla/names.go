@@ -1,0 +1,111 @@
+package xla
+
+// The names of clones and of their channels, as XLA gives them.
+
+import (
+	"strconv"
+	"strings"
+
+	"gpumem/hlo"
+)
+
+// names are those taken in a module, each by what stands before a last .N
+// (xla/service/name_uniquer.cc).
+type names struct {
+	taken map[string]*numbers
+}
+
+type numbers struct {
+	taken map[int]bool
+	next  int
+}
+
+func newNames(m *hlo.Module) *names {
+	n := &names{taken: make(map[string]*numbers, m.Instructions())}
+	for _, c := range m.Computations {
+		for _, i := range c.Instructions {
+			n.free(i.Name)
+		}
+	}
+	return n
+}
+
+// free is the name, or the first that is free: with .1, .2 and so on.
+func (n *names) free(name string) string {
+	root, number := name, 0
+	dot := strings.LastIndexByte(name, '.')
+	if dot > 0 && dot < len(name)-1 {
+		if k, err := strconv.Atoi(name[dot+1:]); err == nil && k >= 0 && name[dot+1] != '+' {
+			root, number = name[:dot], k
+		} else {
+			dot = -1
+		}
+	}
+	list := n.taken[root]
+	if list == nil {
+		list = &numbers{taken: map[int]bool{}}
+		n.taken[root] = list
+	}
+	if !list.taken[number] {
+		list.taken[number] = true
+		return name
+	}
+	for list.taken[list.next] {
+		list.next++
+	}
+	list.taken[list.next] = true
+	if list.next == 0 && root == name {
+		return root
+	}
+	return root + "." + strconv.Itoa(list.next)
+}
+
+// cloneName is the name of a clone: x.remat of x, x.remat2 of x.remat
+// (HloInstruction::AddSuffixToInstructionName).
+func cloneName(name string) string {
+	const suffix = ".remat"
+	at := strings.LastIndex(name, suffix)
+	if at < 0 {
+		return name + suffix
+	}
+	after := name[at+len(suffix):]
+	if after == "" {
+		return name + "2"
+	}
+	if k, err := strconv.ParseInt(after, 10, 63); err == nil {
+		return name[:at] + suffix + strconv.FormatInt(k+1, 10)
+	}
+	return name + suffix
+}
+
+// nextChannel is above all channels in use.
+func nextChannel(m *hlo.Module) int64 {
+	next := int64(1)
+	for _, c := range m.Computations {
+		for _, i := range c.Instructions {
+			if k, ok := channel(i); ok && k >= next {
+				next = k + 1
+			}
+		}
+	}
+	return next
+}
+
+// channel is an instruction's channel_id, and whether it has one.
+func channel(i *hlo.Instruction) (int64, bool) {
+	text, ok := i.Attribute("channel_id")
+	if !ok {
+		return 0, false
+	}
+	k, err := strconv.ParseInt(strings.TrimSpace(text), 10, 63)
+	return k, err == nil
+}
+
+// setChannel gives a clone another channel, if it has one.
+func setChannel(i *hlo.Instruction, k int64) {
+	for n := range i.Attributes {
+		if i.Attributes[n].Key == "channel_id" {
+			i.Attributes[n].Value = strconv.FormatInt(k, 10)
+		}
+	}
+}
