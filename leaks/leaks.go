@@ -37,7 +37,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"slices"
 
 	"gpumem/trace"
@@ -124,7 +123,9 @@ func Find(ctx context.Context, t *trace.Trace, cfg Config) (*Report, error) {
 	for _, p := range pools {
 		one, err := find(ctx, recording{
 			seeds: p.Seeds, slots: p.Slots, sites: t.Sites(), site: t.Site,
-			events: func(f func([]trace.Event)) error { return read(ctx, p, cfg.Progress, f) },
+			events: func(f func([]trace.Event)) error {
+				return p.Batches(ctx, cfg.Progress, func(events []trace.Event) error { f(events); return nil })
+			},
 		}, cfg.KeepPaths)
 		if err != nil {
 			if ctx.Err() != nil {
@@ -160,34 +161,6 @@ var gravest = []Verdict{Leak, Growth, None, TooShort}
 func sortPlaces(rep *Report) {
 	slices.SortStableFunc(rep.Leaks, func(a, b Place) int { return cmp.Compare(b.rate, a.rate) })
 	slices.SortStableFunc(rep.Grew, func(a, b Place) int { return cmp.Compare(b.Bytes, a.Bytes) })
-}
-
-// batch is how many events are decoded before they are looked at.
-const batch = 4096
-
-// read hands the events of a pool to f, batch by batch.
-func read(ctx context.Context, p *trace.Pool, progress func(float64), f func([]trace.Event)) error {
-	cur := p.Cursor()
-	defer cur.Close()
-	buf := make([]trace.Event, max(1, min(batch, p.Events)))
-	var done uint64
-	for {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		n, err := cur.Next(buf)
-		if err == io.EOF {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		f(buf[:n])
-		done += uint64(n)
-		if progress != nil {
-			progress(float64(done) / float64(p.Events))
-		}
-	}
 }
 
 // recording is what is looked at: the events of one pool, as often as needed.
