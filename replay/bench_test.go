@@ -8,9 +8,9 @@ import (
 	"gpumem/trace"
 )
 
-// BenchmarkPicture is the pass that looks, without a page's picture and with one,
-// and the passes before it that find where to look.
-func BenchmarkPicture(b *testing.B) {
+// BenchmarkPage is the pass with hooks, without a page and with one, and the passes
+// before it that choose the snapshots.
+func BenchmarkPage(b *testing.B) {
 	tr, err := trace.Open(b.Context(), "../testdata/bfc/steady_1000.txt.gz", trace.Options{})
 	if err != nil {
 		b.Fatal(err)
@@ -24,19 +24,23 @@ func BenchmarkPicture(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	cfg := Config{Device: spec.WithTotal, Total: spec.Sim.Total}
-	r := &runner{cfg: &cfg, trace: tr, pool: tr.Pools[0], policy: p, names: &names{}}
-	shape, err := r.findShape(b.Context(), 1)
+	plain := Config{Policies: []policy.Policy{p}, Device: spec.WithTotal, Total: spec.Sim.Total, Untimed: true}
+	outlined := func() (*outline, error) {
+		return newOutline(b.Context(), tr, tr.Pools[0], &textTable{}, 1, nil)
+	}
+	o, err := outlined()
 	if err != nil {
 		b.Fatal(err)
 	}
+	sampled := plain
+	sampled.Hooks = []func(*Pass) Hook{func(p *Pass) Hook { return o.sample(p).hook() }}
 	for _, c := range []struct {
 		name string
 		run  func() error
 	}{
-		{"without", func() error { r.shape = nil; _, err := r.observe(b.Context()); return err }},
-		{"with", func() error { r.shape = shape; _, err := r.observe(b.Context()); return err }},
-		{"before", func() error { _, err := r.findShape(b.Context(), 1); return err }},
+		{"without", func() error { _, err := Run(b.Context(), tr, plain); return err }},
+		{"with", func() error { _, err := Run(b.Context(), tr, sampled); return err }},
+		{"before", func() error { _, err := outlined(); return err }},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			for b.Loop() {

@@ -1,6 +1,8 @@
 package replay
 
 import (
+	"context"
+	"fmt"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -8,52 +10,161 @@ import (
 
 	"gpumem/report"
 	"gpumem/size"
+	"gpumem/trace"
 )
 
-// Page is the report as report.WritePage and report.WriteSVG want it, without
-// pools in which nothing happened. It is nil without Config.Picture, and if nothing
-// happened in any.
-func (r *Report) Page() *report.Page {
-	if r.pools == nil {
-		return nil
+// longPool is the number of events above which a pool is not timed when a page is made
+// of it, because that would take further passes over it: 2 GB of an RMM log are 35
+// million events. It is a variable for tests.
+var longPool uint64 = 5_000_000
+
+// Timeline replays t as [Run] does and collects the page of the replay, which is nil if
+// nothing happens in any pool. It costs two or three passes more over the recording,
+// without an allocator, and some hundred snapshots of each policy's pool. Pools of more
+// than five million events are then not timed.
+func Timeline(ctx context.Context, t *trace.Trace, cfg Config) (*Report, *report.Page, error) {
+	pools, err := t.Choose(cfg.Pool)
+	if err != nil {
+		return nil, nil, err
 	}
-	p := &report.Page{
-		Title: filepath.Base(r.Trace.Source), Notes: slices.Concat(r.Trace.Notes, r.Placements()), Names: r.names, Pools: r.pools,
-		Device:  r.Results[0].DeviceBytes,
-		Columns: []string{"fits", ">refused", ">held peak", ">mean", ">idle", ">fragmentation", ">driver calls", ">driver time", ">own time"},
+	var progress func(part float64)
+	if cfg.Progress != nil {
+		progress = func(part float64) { cfg.Progress("looking", part) }
 	}
-	p.Headline, p.Story = r.story()
-	for _, t := range p.Pools {
-		t.Layers = nil
-	}
-	for _, res := range r.Results {
-		l := res.picture
-		at := slices.IndexFunc(p.Pools, func(t *report.Timeline) bool { return t.Pool == res.Pool })
-		if l == nil || at < 0 {
+	var texts textTable
+	outlines := map[*trace.Pool]*outline{}
+	var timelines []*report.Timeline
+	share := max(1, (len(pools)*len(cfg.Policies)+fullLayers-1)/fullLayers)
+	long := false
+	for _, pool := range pools {
+		if pool.Events == 0 {
 			continue
 		}
-		l.Notes, l.Why = res.Notes, nil
-		l.Cells = []string{
-			"yes", report.Count(res.Refused), size.Format(res.HeldPeak), size.Format(uint64(res.HeldMean)), size.Format(res.HeldIdle),
-			strconv.FormatFloat(res.Fragmentation, 'f', 2, 64), report.Count(res.DriverCalls), report.Seconds(res.DriverSeconds),
-			res.OwnTime(),
+		o, err := newOutline(ctx, t, pool, &texts, share, progress)
+		if err != nil {
+			return nil, nil, err
 		}
-		if !res.Fits {
-			l.Cells[0] = "NO"
-		}
-		if res.searched {
-			if len(p.Columns) == len(l.Cells) {
-				p.Columns = append(p.Columns, ">smallest device")
-			}
-			l.Cells = append(l.Cells, "none")
-			if res.Smallest != nil {
-				l.Cells[len(l.Cells)-1] = size.Format(*res.Smallest)
-			}
-		}
-		if res.Failure != nil {
-			l.Why = strings.Split(strings.TrimSuffix(res.Failure.Why, "\n"), "\n")
-		}
-		p.Pools[at].Layers = append(p.Pools[at].Layers, l)
+		outlines[pool] = o
+		timelines = append(timelines, o.timeline)
+		long = long || pool.Events > longPool
 	}
-	return p
+	cfg.MaxTimed = longPool
+	layers := make([]*report.Layer, 0, len(pools)*len(cfg.Policies)) // of the results, in order
+	cfg.Hooks = append(slices.Clone(cfg.Hooks), func(p *Pass) Hook {
+		o := outlines[p.Pool]
+		if o == nil {
+			layers = append(layers, nil)
+			return Hook{}
+		}
+		s := o.sample(p)
+		layers = append(layers, s.layer)
+		o.timeline.Layers = append(o.timeline.Layers, s.layer)
+		return s.hook()
+	})
+	rep, err := Run(ctx, t, cfg)
+	if err != nil {
+		return nil, nil, err
+	}
+	if long {
+		rep.Trace.Notes = append(slices.Clone(rep.Trace.Notes), "own time is not measured with a page of so long a recording; without one it is")
+	}
+	if timelines == nil {
+		return rep, nil, nil
+	}
+	page := &report.Page{
+		Title: filepath.Base(rep.Trace.Source), Notes: slices.Concat(rep.Trace.Notes, Placements(rep)), Names: texts.list, Pools: timelines,
+		Device: cfg.Total, Columns: Columns(cfg.Smallest),
+	}
+	page.Columns[5] = ">fragmentation"
+	page.Headline, page.Story = summary(rep)
+	for k, res := range rep.Results {
+		if l := layers[k]; l != nil {
+			l.Notes, l.Cells = res.Notes, Cells(res, cfg.Smallest)
+			if res.Failure != nil {
+				l.Why = strings.Split(strings.TrimSuffix(res.Failure.Why, "\n"), "\n")
+			}
+		}
+	}
+	return rep, page, nil
+}
+
+// Columns returns the titles of a table of results, as [report.NewTable] takes them;
+// smallest adds that of the smallest device.
+func Columns(smallest bool) []string {
+	titles := []string{"fits", ">refused", ">held peak", ">mean", ">idle", ">frag", ">driver calls", ">driver time", ">own time"}
+	if smallest {
+		titles = append(titles, ">smallest device")
+	}
+	return titles
+}
+
+// Cells returns a result's row under Columns.
+func Cells(res *Result, smallest bool) []string {
+	cells := []string{
+		"yes", report.Count(res.Refused), size.Format(res.HeldPeak), size.Format(uint64(res.HeldMean)), size.Format(res.HeldIdle),
+		strconv.FormatFloat(res.Fragmentation, 'f', 2, 64), report.Count(res.DriverCalls), report.Seconds(res.DriverSeconds),
+		res.OwnTime(),
+	}
+	if !res.Fits {
+		cells[0] = "NO"
+	}
+	switch {
+	case smallest && res.Smallest != nil:
+		cells = append(cells, size.Format(*res.Smallest))
+	case smallest:
+		cells = append(cells, "none")
+	}
+	return cells
+}
+
+// Placements returns a line for each pool of the recording that names the policies
+// under which the blocks are placed as in the recorded run. It is empty if there is
+// nothing to compare. Agreement of 99 % is a match, of half or more makes the nearest
+// policy, and less is chance: some blocks agree under any policy.
+func Placements(rep *Report) []string {
+	var pools []string
+	byPool := map[string][]*Result{}
+	for _, res := range rep.Results {
+		// A single block is as recorded wherever it lies.
+		if res.Placed == nil || *res.Placed < 2 {
+			continue
+		}
+		if byPool[res.Pool] == nil {
+			pools = append(pools, res.Pool)
+		}
+		byPool[res.Pool] = append(byPool[res.Pool], res)
+	}
+	var lines []string
+	for _, pool := range pools {
+		same := "the recorded run"
+		if len(rep.Trace.PoolNames) > 1 {
+			same = pool + " of the recorded run"
+		}
+		best := byPool[pool][0]
+		var tried, agree []string
+		for _, res := range byPool[pool] {
+			tried = append(tried, res.Policy)
+			if *res.AsRecorded > *best.AsRecorded {
+				best = res
+			}
+			if *res.Placed-*res.AsRecorded <= *res.Placed/100 {
+				agree = append(agree, agreement(res))
+			}
+		}
+		if len(agree) > 0 {
+			lines = append(lines, same+" is placed as by "+strings.Join(agree, ", and as by "))
+			continue
+		}
+		line := same + " is not placed as by " + strings.Join(tried, ", ")
+		if *best.AsRecorded >= *best.Placed-*best.AsRecorded {
+			line += "; the nearest is " + agreement(best)
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+// agreement is "jax:preallocate=false: 180 of 180".
+func agreement(r *Result) string {
+	return fmt.Sprintf("%s: %s of %s", r.Policy, report.Count(*r.AsRecorded), report.Count(*r.Placed))
 }

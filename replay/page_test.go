@@ -10,8 +10,19 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"gpumem/replay"
+	"gpumem/report"
 	"gpumem/trace"
 )
+
+// runPage replays a recording with a page.
+func runPage(t testing.TB, tr *trace.Trace, cfg replay.Config) (*replay.Report, *report.Page) {
+	t.Helper()
+	rep, page, err := replay.Timeline(context.Background(), tr, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rep, page
+}
 
 // TestStory: the line and the three sentences at the top of a page.
 func TestStory(t *testing.T) {
@@ -81,8 +92,7 @@ func TestStory(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			cfg := config(t, c.device, c.policies...)
-			cfg.Picture = true
-			p := run(t, text(t, c.events), cfg).Page()
+			_, p := runPage(t, text(t, c.events), cfg)
 			if p.Headline != c.headline {
 				t.Errorf("headline %q, want %q", p.Headline, c.headline)
 			}
@@ -93,19 +103,14 @@ func TestStory(t *testing.T) {
 	}
 }
 
-// TestPage: without Picture there is none; with it the report is the same, and
-// each pool has a layer for each policy.
+// TestPage: with a page the report is the same, and each pool has a layer for each
+// policy.
 func TestPage(t *testing.T) {
 	tr := file(t, "..", "trace", "testdata", "torch2026.pickle")
 	cfg := config(t, "sim:1GiB", "jax", "platform", "elastic")
 	cfg.Smallest = true
 	plain := run(t, tr, cfg)
-	if plain.Page() != nil {
-		t.Error("a page that nobody asked for")
-	}
-	cfg.Picture = true
-	rep := run(t, tr, cfg)
-	p := rep.Page()
+	rep, p := runPage(t, tr, cfg)
 	if len(p.Pools) != len(tr.Pools) || len(p.Columns) != 10 {
 		t.Fatalf("%d pools, %d columns", len(p.Pools), len(p.Columns))
 	}
@@ -130,19 +135,14 @@ func TestPage(t *testing.T) {
 	if diff := cmp.Diff(string(a), string(b)); diff != "" {
 		t.Errorf("the report differs:\n%s", diff)
 	}
-	// Asked for again it is the same page.
-	if again := rep.Page(); len(again.Pools[0].Layers) != 3 {
-		t.Errorf("%d layers the second time", len(again.Pools[0].Layers))
-	}
 }
 
-// TestPictureCancelled: a stop is heeded in the passes for a page, too.
-func TestPictureCancelled(t *testing.T) {
+// TestPageCancelled: the passes for a page stop with the context, too.
+func TestPageCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	cfg := config(t, "sim:1GiB", "jax")
-	cfg.Picture = true
-	if _, err := replay.Run(ctx, text(t, strings.Repeat("a 1 1\nf 1\n", 5000)), cfg); err != context.Canceled {
+	if _, _, err := replay.Timeline(ctx, text(t, strings.Repeat("a 1 1\nf 1\n", 5000)), cfg); err != context.Canceled {
 		t.Errorf("%v", err)
 	}
 }
@@ -152,13 +152,13 @@ func TestPageEmptyPool(t *testing.T) {
 	tr := text(t, "a 1 1\n")
 	tr.Pools = append([]*trace.Pool{{Name: "empty"}}, tr.Pools...)
 	cfg := config(t, "sim:1GiB", "jax", "platform")
-	cfg.Picture, cfg.Smallest = true, true
-	p := run(t, tr, cfg).Page()
+	cfg.Smallest = true
+	_, p := runPage(t, tr, cfg)
 	if len(p.Pools) != 1 || p.Pools[0].Pool != "" || len(p.Pools[0].Layers) != 2 || p.Pools[0].Layers[1].Policy != "platform" || len(p.Columns) != 10 {
 		t.Errorf("%+v", p)
 	}
 	cfg.Pool = "empty"
-	if p := run(t, tr, cfg).Page(); p != nil {
+	if _, p := runPage(t, tr, cfg); p != nil {
 		t.Errorf("a page of nothing: %+v", p)
 	}
 }

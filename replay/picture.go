@@ -1,12 +1,13 @@
 package replay
 
-// What a page shows of a run. It is gathered in the pass that looks, never in
-// one that is timed, and its size does not follow the recording's length: curves
-// have so many buckets, and the whole pool is looked at so many times.
+// The curves, counters and snapshots of a page. They are gathered in the pass with
+// hooks, never in one that is timed, and their size does not follow the recording's
+// length: curves have a bounded number of buckets, and the whole pool is visited a
+// bounded number of times.
 //
-// Where to look is known before a policy runs: a pass over the recording alone
-// (findShape) finds the event with the most bytes alive in each stretch, so that
-// no peak falls between two looks.
+// Where to take snapshots is known before a policy runs: a pass over the recording
+// alone (newOutline) finds the event with the most live bytes in each stretch, so that
+// no peak falls between two snapshots.
 
 import (
 	"cmp"
@@ -21,11 +22,11 @@ import (
 )
 
 const (
-	// pictureBuckets and pictureInstants are for one policy; many policies on
-	// many pools share those of pictureLayers.
-	pictureBuckets  = 4096
-	pictureInstants = 300
-	pictureLayers   = 8
+	// maxBuckets and maxSnapshots are for one policy; many policies on
+	// many pools share those of fullLayers.
+	maxBuckets   = 4096
+	maxSnapshots = 300
+	fullLayers   = 8
 	// peakWindow is how many events on both sides of the peak have a bucket of
 	// their own, and how many around the first refusal are known one by one.
 	peakWindow = 1024
@@ -63,62 +64,66 @@ func (w wide) cap() uint64 {
 	return w.lo
 }
 
-// A shape is what all policies' pictures of a pool have in common.
-type shape struct {
-	timeline *report.Timeline
-	looks    []uint64 // events after which the pool is looked at, in order
+// An outline is what all policies on a pool have in common.
+type outline struct {
+	trace     *trace.Trace
+	pool      *trace.Pool
+	texts     *textTable
+	timeline  *report.Timeline
+	snapshots []uint64 // events after which a snapshot is taken, in order
 }
 
-// findShape reads a pool's events twice. share is how many layers there are for
-// each that has everything.
-func (r *runner) findShape(ctx context.Context, share int) (*shape, error) {
-	t := &report.Timeline{Pool: r.pool.Name, Events: r.pool.Events}
-	stretches := min(uint64(max(1, pictureInstants/share)), t.Events)
-	looks := make([]uint64, 0, stretches+1)
+// newOutline reads a pool's events twice, three times if all its blocks are listed.
+// share is the number of layers that share the buckets and snapshots of one.
+func newOutline(ctx context.Context, t *trace.Trace, pool *trace.Pool, texts *textTable, share int, progress func(part float64)) (*outline, error) {
+	tl := &report.Timeline{Pool: pool.Name, Events: pool.Events}
+	o := &outline{trace: t, pool: pool, texts: texts, timeline: tl}
+	stretches := min(uint64(max(1, maxSnapshots/share)), tl.Events)
+	o.snapshots = make([]uint64, 0, stretches+1)
 	var end, most uint64 // of the stretch
-	err := r.asked(ctx, func(n, live, _ uint64) {
+	err := o.requested(ctx, progress, func(n, live, _ uint64) {
 		if n > end {
-			end = (uint64(len(looks)) + 1) * t.Events / stretches
-			looks, most = append(looks, n), live
+			end = (uint64(len(o.snapshots)) + 1) * tl.Events / stretches
+			o.snapshots, most = append(o.snapshots, n), live
 		}
 		if live > most {
-			looks[len(looks)-1], most = n, live
+			o.snapshots[len(o.snapshots)-1], most = n, live
 		}
-		if live > t.Peak || n == 1 {
-			t.Peak, t.PeakAt = live, n
+		if live > tl.Peak || n == 1 {
+			tl.Peak, tl.PeakAt = live, n
 		}
 	})
 	if err != nil {
 		return nil, err
 	}
-	if looks[len(looks)-1] != t.Events {
-		looks = append(looks, t.Events)
+	if o.snapshots[len(o.snapshots)-1] != tl.Events {
+		o.snapshots = append(o.snapshots, tl.Events)
 	}
-	t.Ends = ends(t.Events, uint64(max(1, pictureBuckets/share)), t.PeakAt, uint64(peakWindow/share))
-	b := bucket{ends: t.Ends}
-	err = r.asked(ctx, func(n, live, time uint64) {
+	tl.Ends = ends(tl.Events, uint64(max(1, maxBuckets/share)), tl.PeakAt, uint64(peakWindow/share))
+	b := bucket{ends: tl.Ends}
+	err = o.requested(ctx, progress, func(n, live, time uint64) {
 		if b.add(live); n == b.end() {
-			b.close(&t.Asked)
+			b.close(&tl.Asked)
 			b.at++
-			if r.trace.Timed {
-				t.Times = append(t.Times, time)
+			if t.Timed {
+				tl.Times = append(tl.Times, time)
 			}
 		}
 	})
-	if err == nil && r.trace.Events <= exactEvents {
-		err = r.blocks(ctx, t)
+	if err == nil && t.Events <= exactEvents {
+		err = o.listBlocks(ctx, progress)
 	}
-	return &shape{t, looks}, err
+	return o, err
 }
 
-// blocks are all of a pool's.
-func (r *runner) blocks(ctx context.Context, t *report.Timeline) error {
-	t.Blocks = &report.Blocks{}
-	b := t.Blocks
+// listBlocks lists all blocks of the pool.
+func (o *outline) listBlocks(ctx context.Context, progress func(part float64)) error {
+	b := &report.Blocks{}
+	o.timeline.Blocks = b
 	sites := map[uint32]int{}
-	at := make([]int, r.pool.Slots) // the last block of each slot
+	at := make([]int, o.pool.Slots) // the last block of each slot
 	var n uint64
-	return r.pass(ctx, "looking", func(events []trace.Event) error {
+	return o.pool.Batches(ctx, progress, func(events []trace.Event) error {
 		for i := range events {
 			e := &events[i]
 			n++
@@ -131,10 +136,10 @@ func (r *runner) blocks(ctx context.Context, t *report.Timeline) error {
 			if e.Refused {
 				b.For[len(b.For)-1] = 1
 			}
-			if r.trace.Sites() > 1 {
+			if o.trace.Sites() > 1 {
 				k, ok := sites[e.Site]
 				if !ok {
-					k = r.names.of(stack(r.trace, e.Site))
+					k = o.texts.of(stack(o.trace, e.Site))
 					sites[e.Site] = k
 				}
 				b.Stacks = append(b.Stacks, k)
@@ -144,17 +149,18 @@ func (r *runner) blocks(ctx context.Context, t *report.Timeline) error {
 	})
 }
 
-// stack is a site's, in words.
+// stack returns a site's stack as text.
 func stack(t *trace.Trace, site uint32) string {
 	return cmp.Or(t.Site(site), "(no stack was recorded)")
 }
 
-// asked tells after each event how many requested bytes are live, and its time.
-func (r *runner) asked(ctx context.Context, f func(n, live, time uint64)) error {
-	bytes := make([]uint64, r.pool.Slots)
+// requested calls f after each event with the requested bytes that are live and the
+// event's time.
+func (o *outline) requested(ctx context.Context, progress func(part float64), f func(n, live, time uint64)) error {
+	bytes := make([]uint64, o.pool.Slots)
 	var live wide
 	var n uint64
-	return r.pass(ctx, "looking", func(events []trace.Event) error {
+	return o.pool.Batches(ctx, progress, func(events []trace.Event) error {
 		for i := range events {
 			e := &events[i]
 			if e.Op == trace.Free {
@@ -218,95 +224,110 @@ func (b *bucket) close(c *report.Curve) {
 	b.some = false
 }
 
-// A picture is gathered while one policy runs.
-type picture struct {
+// A sampler fills a layer while one policy runs.
+type sampler struct {
+	*outline
+	pass   *Pass
 	layer  *report.Layer
-	trace  *trace.Trace
-	names  *names
-	shape  *shape
-	next   int    // in shape.looks
-	walked int    // pieces that were visited
+	next   int    // in snapshots
+	walked int    // pieces of the pool that were visited
 	used   bucket // its index is that of held, too
 	held   bucket
 	// Before the first refusal, what was used and held after the last events, by
 	// their number; nil where each event has a bucket anyway.
 	ring  [][2]uint64
-	sites map[alloc.Site][2]int // stack and frame of a site, in names
-	a     alloc.Allocator
-	stats func() alloc.Stats
-	calls func() uint64 // of the driver, so far
+	sites map[alloc.Site][2]int // stack and frame of a site, in texts
 }
 
-// after is called after each event, n of them so far, with what is in use and
-// held then.
-func (p *picture) after(n, used, held, refused uint64, blocks int) {
-	p.used.add(used)
-	p.held.add(held)
-	if p.ring != nil {
-		p.nearby(n, used, held, refused)
+// sample returns a sampler of a pass.
+func (o *outline) sample(p *Pass) *sampler {
+	s := &sampler{
+		outline: o, pass: p, layer: &report.Layer{Policy: p.Policy.Spec},
+		used: bucket{ends: o.timeline.Ends}, sites: map[alloc.Site][2]int{},
 	}
-	if n == p.used.end() {
-		p.close(refused)
+	if uint64(len(o.timeline.Ends)) < o.timeline.Events {
+		s.ring = make([][2]uint64, peakWindow)
 	}
-	if p.next < len(p.shape.looks) && n == p.shape.looks[p.next] {
-		p.next++
-		key := n == p.shape.timeline.PeakAt || n == p.shape.timeline.Events
-		if !key && p.walked+blocks > walkBudget/len(p.shape.looks)*p.next {
-			return
+	return s
+}
+
+// hook returns the sampler's hook.
+func (s *sampler) hook() Hook {
+	return Hook{Event: s.event, Refused: s.refused}
+}
+
+// event samples the pass after an event.
+func (s *sampler) event(*trace.Event, alloc.Block) error {
+	n := s.pass.Event
+	s.used.add(s.pass.Used)
+	s.held.add(s.pass.Held)
+	if s.ring != nil {
+		s.near()
+	}
+	if n == s.used.end() {
+		s.closeBucket()
+	}
+	if s.next < len(s.snapshots) && n == s.snapshots[s.next] {
+		s.next++
+		key := n == s.timeline.PeakAt || n == s.timeline.Events
+		if key || s.walked+s.pass.Blocks <= walkBudget/len(s.snapshots)*s.next {
+			s.snapshot(key)
 		}
-		p.look(n, key)
 	}
+	return nil
 }
 
-func (p *picture) close(refused uint64) {
-	l := p.layer
-	p.used.close(&l.Used)
-	p.held.close(&l.Held)
-	s := p.stats()
-	l.Free = append(l.Free, s.PoolBytes-min(s.BytesInUse, s.PoolBytes))
-	l.Hole = append(l.Hole, s.LargestFreeBlock)
-	l.Calls = append(l.Calls, p.calls())
-	l.Refused = append(l.Refused, refused)
-	p.used.at++
+func (s *sampler) closeBucket() {
+	l := s.layer
+	s.used.close(&l.Used)
+	s.held.close(&l.Held)
+	stats := s.pass.Stats()
+	l.Free = append(l.Free, stats.PoolBytes-min(stats.BytesInUse, stats.PoolBytes))
+	l.Hole = append(l.Hole, stats.LargestFreeBlock)
+	l.Calls = append(l.Calls, s.pass.Calls)
+	l.Refused = append(l.Refused, s.pass.Refused)
+	s.used.at++
 }
 
-// nearby keeps the events around the first refusal.
-func (p *picture) nearby(n, used, held, refused uint64) {
-	near, window := p.layer.Near, uint64(len(p.ring))
+// near keeps the events around the first refusal.
+func (s *sampler) near() {
+	p, near, window := s.pass, s.layer.Near, uint64(len(s.ring))
 	switch {
-	case refused == 0:
-		p.ring[n%window] = [2]uint64{used, held}
+	case p.Refused == 0:
+		s.ring[p.Event%window] = [2]uint64{p.Used, p.Held}
 		return
 	case near == nil:
-		near = &report.Near{From: max(1, n-min(n, window))}
-		for e := near.From; e < n; e++ {
-			v := p.ring[e%window]
+		near = &report.Near{From: max(1, p.Event-min(p.Event, window))}
+		for e := near.From; e < p.Event; e++ {
+			v := s.ring[e%window]
 			near.Used, near.Held, near.Refused = append(near.Used, v[0]), append(near.Held, v[1]), append(near.Refused, 0)
 		}
-		p.layer.Near = near
+		s.layer.Near = near
 	}
-	if n-near.From < 2*window {
-		near.Used, near.Held, near.Refused = append(near.Used, used), append(near.Held, held), append(near.Refused, refused)
+	if p.Event-near.From < 2*window {
+		near.Used, near.Held, near.Refused = append(near.Used, p.Used), append(near.Held, p.Held), append(near.Refused, p.Refused)
 	}
 }
 
-// refuse is called for each refusal, before after.
-func (p *picture) refuse(n uint64, e *trace.Event) {
-	if p.shape.timeline.Blocks != nil {
-		p.layer.RefusedAt = append(p.layer.RefusedAt, n)
+// refused lists a refusal, and takes a snapshot at the first.
+func (s *sampler) refused(e *trace.Event) error {
+	n := s.pass.Event
+	if s.timeline.Blocks != nil {
+		s.layer.RefusedAt = append(s.layer.RefusedAt, n)
 	}
-	if len(p.layer.Refusals) == maxRefusals {
-		return
+	if len(s.layer.Refusals) == maxRefusals {
+		return nil
 	}
 	r := report.Refusal{Event: n, Bytes: e.Bytes, Stack: -1}
 	if e.Site != 0 {
-		r.Stack = p.names.of(p.trace.Site(e.Site))
+		r.Stack = s.texts.of(s.trace.Site(e.Site))
 	}
-	if p.layer.Refusals = append(p.layer.Refusals, r); len(p.layer.Refusals) > 1 {
-		return
+	if s.layer.Refusals = append(s.layer.Refusals, r); len(s.layer.Refusals) > 1 {
+		return nil
 	}
-	p.layer.First = &r
-	if p.next == len(p.shape.looks) || p.shape.looks[p.next] != n {
-		p.look(n, true)
+	s.layer.First = &r
+	if s.next == len(s.snapshots) || s.snapshots[s.next] != n {
+		s.snapshot(true)
 	}
+	return nil
 }

@@ -81,7 +81,7 @@ func watch(tb rapid.TB, tr *trace.Trace, cfg Config, p policy.Policy) (states []
 			delete(served, e.Slot)
 		} else {
 			asked[e.Slot] = e.Bytes
-			if served[e.Slot], err = a.Alloc(request(&e)); err != nil {
+			if served[e.Slot], err = a.Alloc(alloc.Request{Bytes: e.Bytes}); err != nil {
 				s.refused = true
 				s.allRefused++
 			}
@@ -105,13 +105,13 @@ func watch(tb rapid.TB, tr *trace.Trace, cfg Config, p policy.Policy) (states []
 	}
 }
 
-// TestPicture: what a page shows is what a slow look after every event sees.
-func TestPicture(t *testing.T) {
+// TestLayer: what a page shows is what a slow run sees after every event.
+func TestLayer(t *testing.T) {
 	spec, err := open.Parse("sim:96MiB")
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := Config{Device: spec.WithTotal, Total: spec.Sim.Total, Picture: true}
+	cfg := Config{Device: spec.WithTotal, Total: spec.Sim.Total}
 	for _, s := range []string{"jax", "jax:preallocate=false", "platform", "async", "vmm", "elastic"} {
 		p, err := policy.Parse(s)
 		if err != nil {
@@ -119,31 +119,40 @@ func TestPicture(t *testing.T) {
 		}
 		t.Run(s, func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
-				cfg := cfg
-				// Beside others, each has fewer buckets and instants.
-				for range rapid.SampledFrom([]int{1, 1, 400, 4000}).Draw(t, "policies") {
-					cfg.Policies = append(cfg.Policies, p)
-				}
-				share := (len(cfg.Policies) + pictureLayers - 1) / pictureLayers
+				// Beside others, each has fewer buckets and snapshots.
+				policies := rapid.SampledFrom([]int{1, 1, 400, 4000}).Draw(t, "policies")
+				share := (policies + fullLayers - 1) / fullLayers
 				tr, err := trace.Read(context.Background(), strings.NewReader(drawTrace(t)), "in", trace.Options{})
 				if err != nil {
 					t.Fatal(err)
 				}
 				defer tr.Close()
 				states := watch(t, tr, cfg, p)
-				r := &runner{cfg: &cfg, trace: tr, pool: tr.Pools[0], policy: p, names: &names{}}
-				if r.shape, err = r.findShape(context.Background(), share); err != nil {
-					t.Fatal(err)
-				}
-				res, err := r.observe(context.Background())
-				if err != nil {
-					t.Fatal(err)
-				}
-				checkTimeline(t, r.shape.timeline, states)
-				checkLayer(t, r.shape.timeline, res.picture, states)
+				o, l := sampled(t, tr, cfg, p, share, false)
+				checkTimeline(t, o.timeline, states)
+				checkLayer(t, o.timeline, l, states)
 			})
 		})
 	}
+}
+
+// sampled replays a recording under one policy and returns its outline and layer;
+// listed makes snapshots list what is live.
+func sampled(tb rapid.TB, tr *trace.Trace, cfg Config, p policy.Policy, share int, listed bool) (*outline, *report.Layer) {
+	o, err := newOutline(context.Background(), tr, tr.Pools[0], &textTable{}, share, nil)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if listed {
+		o.timeline.Blocks = nil
+	}
+	var s *sampler
+	cfg.Policies, cfg.Untimed = []policy.Policy{p}, true
+	cfg.Hooks = []func(*Pass) Hook{func(p *Pass) Hook { s = o.sample(p); return s.hook() }}
+	if _, err := Run(context.Background(), tr, cfg); err != nil {
+		tb.Fatal(err)
+	}
+	return o, s.layer
 }
 
 // buckets calls f with the states of each bucket.
@@ -257,7 +266,7 @@ func checkLayer(t *rapid.T, tl *report.Timeline, l *report.Layer, states []state
 	}
 	for _, event := range want {
 		if !seen[event] {
-			t.Fatalf("no look at event %d", event)
+			t.Fatalf("no snapshot at event %d", event)
 		}
 	}
 }
@@ -277,16 +286,8 @@ func TestAliveListed(t *testing.T) {
 		}
 		cfg := Config{Device: spec.WithTotal, Total: spec.Sim.Total}
 		p, _ := policy.Parse("jax")
-		r := &runner{cfg: &cfg, trace: tr, pool: tr.Pools[0], policy: p, names: &names{}}
-		if r.shape, err = r.findShape(context.Background(), 1); err != nil {
-			t.Fatal(err)
-		}
-		r.shape.timeline.Blocks = nil
-		res, err := r.observe(context.Background())
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, in := range res.picture.Instants {
+		_, layer := sampled(t, tr, cfg, p, 1, true)
+		for _, in := range layer.Instants {
 			bytes, blocks := sum(in.Sizes), 0
 			for k, g := range in.Sizes {
 				blocks += g.Blocks
@@ -301,8 +302,9 @@ func TestAliveListed(t *testing.T) {
 	})
 }
 
-// What a look holds does not follow how many blocks live or how many holes there are.
-func TestLookHoldsNoMoreThanItShows(t *testing.T) {
+// TestSnapshotHoldsNoMoreThanItShows: its memory does not follow the number of live
+// blocks or of holes.
+func TestSnapshotHoldsNoMoreThanItShows(t *testing.T) {
 	defer func(was int) { maxSizes = was }(maxSizes)
 	maxSizes = 100
 	var b strings.Builder
@@ -321,16 +323,8 @@ func TestLookHoldsNoMoreThanItShows(t *testing.T) {
 	}
 	cfg := Config{Device: spec.WithTotal, Total: spec.Sim.Total}
 	p, _ := policy.Parse("jax")
-	r := &runner{cfg: &cfg, trace: tr, pool: tr.Pools[0], policy: p, names: &names{}}
-	if r.shape, err = r.findShape(context.Background(), 1); err != nil {
-		t.Fatal(err)
-	}
-	r.shape.timeline.Blocks = nil
-	res, err := r.observe(context.Background())
-	if err != nil {
-		t.Fatal(err)
-	}
-	list := res.picture.Instants
+	_, layer := sampled(t, tr, cfg, p, 1, true)
+	list := layer.Instants
 	in := list[len(list)-1]
 	if !in.Ranges || len(in.Sizes) != 3 || in.Sizes[0].Key != 65536 || in.Sizes[0].Blocks != n || sum(in.Sizes) != in.Asked {
 		t.Errorf("%d blocks: ranges %v, %+v", in.Blocks, in.Ranges, in.Sizes)
@@ -435,7 +429,7 @@ func TestMap(t *testing.T) {
 
 // TestNames: each text once, long ones cut, and not without end.
 func TestNames(t *testing.T) {
-	var n names
+	var n textTable
 	if a, b := n.of("x"), n.of("y"); a != 0 || b != 1 || n.of("x") != 0 {
 		t.Error("a text has two indexes")
 	}
@@ -454,10 +448,11 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestLongPicture: a page of a long recording does without the time, and says so.
-func TestLongPicture(t *testing.T) {
-	defer func(n uint64) { longPicture = n }(longPicture)
-	longPicture = 3
+// TestLongRecordingIsNotTimed: a page of a long recording does without the time, and
+// says so.
+func TestLongRecordingIsNotTimed(t *testing.T) {
+	defer func(n uint64) { longPool = n }(longPool)
+	longPool = 3
 	spec, err := open.Parse("sim:1GiB")
 	if err != nil {
 		t.Fatal(err)
@@ -467,9 +462,9 @@ func TestLongPicture(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, tt := range []struct {
-		text    string
-		picture bool
-		timed   bool
+		text  string
+		page  bool
+		timed bool
 	}{
 		{"a 1 1\nf 1\na 2 1\nf 2\n", true, false},
 		{"a 1 1\nf 1\na 2 1\n", true, true},
@@ -479,13 +474,17 @@ func TestLongPicture(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		rep, err := Run(context.Background(), tr, Config{Policies: []policy.Policy{p}, Device: spec.WithTotal, Total: spec.Sim.Total, Picture: tt.picture})
+		cfg := Config{Policies: []policy.Policy{p}, Device: spec.WithTotal, Total: spec.Sim.Total}
+		rep, err := Run(context.Background(), tr, cfg)
+		if tt.page {
+			rep, _, err = Timeline(context.Background(), tr, cfg)
+		}
 		if err != nil {
 			t.Fatal(err)
 		}
 		r := rep.Results[0]
 		if (r.Seconds > 0) != tt.timed || (r.OwnTime() != "-") != tt.timed || (len(rep.Trace.Notes) == 0) != tt.timed {
-			t.Errorf("%q, picture %v: %v s, %s, notes %q", tt.text, tt.picture, r.Seconds, r.OwnTime(), rep.Trace.Notes)
+			t.Errorf("%q, page %v: %v s, %s, notes %q", tt.text, tt.page, r.Seconds, r.OwnTime(), rep.Trace.Notes)
 		}
 		_ = tr.Close()
 	}

@@ -13,15 +13,12 @@ package replay
 
 import (
 	"cmp"
-	"fmt"
 	"math"
 	"slices"
-	"strings"
 
 	"gpumem/alloc"
 	"gpumem/device"
 	"gpumem/policy"
-	"gpumem/report"
 	"gpumem/trace"
 )
 
@@ -57,18 +54,29 @@ func (r *runner) places() *places {
 	return &places{recorded: r.pool.Places(), total: r.pool.Placed}
 }
 
-// watch returns what is to be put around the device.
-func (p *places) watch() func(device.GPU) device.GPU {
+// watch returns the device, watched if there is something to compare.
+func (p *places) watch(dev device.GPU) device.GPU {
 	if p == nil {
-		return nil
+		return dev
 	}
-	return func(dev device.GPU) device.GPU { return &watched{dev, p} }
+	return &watched{dev, p}
 }
 
-// compare takes the block of an Alloc event, the zero block if it was refused.
-// It must be called for all of them.
-func (p *places) compare(e *trace.Event, b alloc.Block) error {
+// hook returns the hook that compares and puts the outcome into res.
+func (p *places) hook(res *Result) Hook {
 	if p == nil {
+		return Hook{}
+	}
+	return Hook{Event: p.compare, End: func() error {
+		n := p.matched()
+		res.Placed, res.AsRecorded = &p.total, &n
+		return nil
+	}}
+}
+
+// compare counts the block of an allocation, the zero block if it was refused.
+func (p *places) compare(e *trace.Event, b alloc.Block) error {
+	if e.Op == trace.Free {
 		return nil
 	}
 	addr, err := p.recorded.Of(e)
@@ -131,11 +139,8 @@ func (r *region) best() (m move) {
 	return m
 }
 
-// result says how many blocks were as recorded.
-func (p *places) result(res *Result) {
-	if p == nil {
-		return
-	}
+// matched returns how many blocks are placed as recorded.
+func (p *places) matched() uint64 {
 	n := p.gone
 	var taken []device.Range
 	slices.SortStableFunc(p.regions, func(a, b *region) int { return cmp.Compare(b.best().blocks, a.best().blocks) })
@@ -150,7 +155,7 @@ func (p *places) result(res *Result) {
 		n += best.blocks
 		taken = append(taken, over)
 	}
-	res.Placed, res.AsRecorded = &p.total, &n
+	return n
 }
 
 // watched is a device that says which regions there are.
@@ -195,56 +200,4 @@ func (w *watched) AddressReserve(bytes, align uint64) (uint64, error) {
 
 func (w *watched) AddressFree(addr, bytes uint64) error {
 	return w.remove(addr, w.GPU.AddressFree(addr, bytes))
-}
-
-// Placements says, a line for each pool of the recording, under which of the policies
-// the blocks lie where they lay in the recorded run. It is empty where there is
-// nothing to compare. That 99 % agree is a finding; fewer is the nearest policy,
-// and less than half is chance: some of its blocks agree under any policy.
-func (r *Report) Placements() []string {
-	var pools []string
-	byPool := map[string][]*Result{}
-	for _, res := range r.Results {
-		// A single block is as recorded wherever it lies.
-		if res.Placed == nil || *res.Placed < 2 {
-			continue
-		}
-		if byPool[res.Pool] == nil {
-			pools = append(pools, res.Pool)
-		}
-		byPool[res.Pool] = append(byPool[res.Pool], res)
-	}
-	var lines []string
-	for _, pool := range pools {
-		same := "the recorded run"
-		if len(r.Trace.PoolNames) > 1 {
-			same = pool + " of the recorded run"
-		}
-		best := byPool[pool][0]
-		var tried, agree []string
-		for _, res := range byPool[pool] {
-			tried = append(tried, res.Policy)
-			if *res.AsRecorded > *best.AsRecorded {
-				best = res
-			}
-			if *res.Placed-*res.AsRecorded <= *res.Placed/100 {
-				agree = append(agree, res.agreement())
-			}
-		}
-		if len(agree) > 0 {
-			lines = append(lines, same+" is placed as by "+strings.Join(agree, ", and as by "))
-			continue
-		}
-		line := same + " is not placed as by " + strings.Join(tried, ", ")
-		if *best.AsRecorded >= *best.Placed-*best.AsRecorded {
-			line += "; the nearest is " + best.agreement()
-		}
-		lines = append(lines, line)
-	}
-	return lines
-}
-
-// agreement is "jax:preallocate=false: 180 of 180".
-func (r *Result) agreement() string {
-	return fmt.Sprintf("%s: %s of %s", r.Policy, report.Count(*r.AsRecorded), report.Count(*r.Placed))
 }

@@ -67,7 +67,7 @@ func TestPlacementsAreAFindingOrNone(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			rep := &replay.Report{Results: c.results}
 			rep.Trace.PoolNames = c.pools
-			if d := cmp.Diff(c.want, rep.Placements()); d != "" {
+			if d := cmp.Diff(c.want, replay.Placements(rep)); d != "" {
 				t.Error(d)
 			}
 		})
@@ -199,12 +199,11 @@ func TestRefusedRequestIsTriedAtItsMomentAlone(t *testing.T) {
 		}
 	}
 	cfg := config(t, "sim:64MiB", "platform")
-	cfg.Smallest, cfg.Picture = true, true
-	rep := run(t, tr, cfg)
+	cfg.Smallest = true
+	rep, page := runPage(t, tr, cfg)
 	if got := *rep.Results[0].Smallest; got != 40*mib {
 		t.Errorf("the smallest device has %d MiB, want 40", got/mib)
 	}
-	page := rep.Page()
 	if b := page.Pools[0].Blocks; page.Pools[0].Peak != 40*mib || page.Pools[0].PeakAt != 2 || b.For[0] != 0 || b.For[1] != 1 || b.For[2] != 0 {
 		t.Errorf("the page has a peak of %d at %d, and blocks that live for %d", page.Pools[0].Peak, page.Pools[0].PeakAt, b.For)
 	}

@@ -31,13 +31,11 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 
 	"gpumem/alloc"
 	"gpumem/alloc/build"
 	"gpumem/device"
 	"gpumem/policy"
-	"gpumem/report"
 	"gpumem/trace"
 )
 
@@ -53,12 +51,14 @@ type Config struct {
 	Smallest bool
 	// Untimed leaves the timed passes out: Result.Seconds stays 0.
 	Untimed bool
-	// Picture gathers what Report.Page shows. It costs two passes over the
-	// recording, without an allocator, and looks at each policy's pool. Longer
-	// recordings than longPicture are then not timed: they are run once.
-	Picture bool
-	// Progress, if set, is told what is being done, and how far it is (0 to 1).
-	// It is called a few times a second at most.
+	// MaxTimed leaves them out for pools of more events; 0 means no limit.
+	MaxTimed uint64
+	// Hooks are called for each result in turn, when its allocator is open, and
+	// return a hook that observes its events. Timed passes and those of the search
+	// for a device have none.
+	Hooks []func(*Pass) Hook
+	// Progress, if set, is called a few times a second at most with what is being
+	// done and how far it is, from 0 to 1.
 	Progress func(doing string, part float64)
 }
 
@@ -66,9 +66,6 @@ type Config struct {
 type Report struct {
 	Trace   TraceInfo `json:"trace"`
 	Results []*Result `json:"results"`
-
-	pools []*report.Timeline // with Config.Picture
-	names []string
 }
 
 // TraceInfo describes the recording.
@@ -124,9 +121,8 @@ type Result struct {
 	Failure *Failure `json:"first_refused,omitempty"` // the first refusal
 	Notes   []string `json:"notes,omitempty"`         // what the policy did on the way, such as backing off
 
-	events   uint64
-	searched bool // for Smallest
-	picture  *report.Layer
+	Events   uint64 `json:"-"` // of the pool, its seeds included
+	searched bool   // for Smallest
 }
 
 // MarshalJSON writes sizes as integers, and Smallest as null only where it was
@@ -153,7 +149,7 @@ func (r *Result) MarshalJSON() ([]byte, error) {
 // OwnTime is the real time per event for people, "47 ns/event"; "-" where it was not
 // measured.
 func (r *Result) OwnTime() string {
-	if r.Seconds == 0 && r.events > 0 {
+	if r.Seconds == 0 && r.Events > 0 {
 		return "-"
 	}
 	return fmt.Sprintf("%.0f ns/event", r.EventNanos())
@@ -161,10 +157,10 @@ func (r *Result) OwnTime() string {
 
 // EventNanos is the real time per event, in nanoseconds.
 func (r *Result) EventNanos() float64 {
-	if r.events == 0 {
+	if r.Events == 0 {
 		return 0
 	}
-	return r.Seconds * 1e9 / float64(r.events)
+	return r.Seconds * 1e9 / float64(r.Events)
 }
 
 // Failure is the first refusal: what was asked, by whom, and why not.
@@ -199,29 +195,9 @@ func Run(ctx context.Context, t *trace.Trace, cfg Config) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	var texts names
-	shapes := make([]*shape, len(pools)) // nil without Config.Picture
-	for k, pool := range pools {
-		if !cfg.Picture || pool.Events == 0 {
-			continue
-		}
-		r := &runner{cfg: &cfg, trace: t, pool: pool, names: &texts}
-		s, err := r.findShape(ctx, (len(pools)*len(cfg.Policies)+pictureLayers-1)/pictureLayers)
-		if err != nil {
-			return nil, err
-		}
-		if pool.Events > longPicture {
-			note := "own time is not measured with a page of so long a recording; without one it is"
-			if !slices.Contains(rep.Trace.Notes, note) {
-				rep.Trace.Notes = append(slices.Clone(rep.Trace.Notes), note)
-			}
-		}
-		shapes[k] = s
-		rep.pools = append(rep.pools, s.timeline)
-	}
 	for _, pol := range cfg.Policies {
-		for k, pool := range pools {
-			r := &runner{cfg: &cfg, trace: t, pool: pool, policy: pol, shape: shapes[k], names: &texts}
+		for _, pool := range pools {
+			r := &runner{cfg: &cfg, trace: t, pool: pool, policy: pol}
 			res, err := r.run(ctx)
 			if err != nil {
 				if ctx.Err() != nil {
@@ -232,7 +208,6 @@ func Run(ctx context.Context, t *trace.Trace, cfg Config) (*Report, error) {
 			rep.Results = append(rep.Results, res)
 		}
 	}
-	rep.names = texts.list
 	return rep, nil
 }
 

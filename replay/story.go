@@ -12,9 +12,9 @@ import (
 	"gpumem/size"
 )
 
-// story says in a line, and then in three sentences, what came of the replay: of
+// summary returns the outcome of a replay in a line, and then in three sentences about
 // the first refusal, if there is one.
-func (r *Report) story() (headline string, sentences []string) {
+func summary(r *Report) (headline string, sentences []string) {
 	name := filepath.Base(r.Trace.Source)
 	var fit []*Result
 	var first *Result // of those that refused
@@ -30,11 +30,11 @@ func (r *Report) story() (headline string, sentences []string) {
 	}
 	device := size.Format(r.Results[0].DeviceBytes)
 	if first == nil {
-		return fmt.Sprintf("%s fits %s under %s", name, device, all(len(policies), "policy", "policies")), r.served(fit, device)
+		return fmt.Sprintf("%s fits %s under %s", name, device, all(len(policies), "policy", "policies")), served(r, fit, device)
 	}
 	headline = fmt.Sprintf("%s runs out of memory on %s under %s", name, device, one(len(policies), len(refuse), first))
 	f := first.Failure
-	what := fmt.Sprintf("Under %s, event %s of %s asked for %s", label(first, r), report.Count(f.Event), report.Count(first.events), size.Format(f.Bytes))
+	what := fmt.Sprintf("Under %s, event %s of %s asked for %s", label(first, r), report.Count(f.Event), report.Count(first.Events), size.Format(f.Bytes))
 	if who, _, _ := strings.Cut(f.Stack, "\n"); who != "" {
 		what += ", in " + who + ","
 	}
@@ -45,7 +45,7 @@ func (r *Report) story() (headline string, sentences []string) {
 	if first.Refused > 1 {
 		what += fmt.Sprintf(", the first of %s refusals", report.Count(first.Refused))
 	}
-	return headline, []string{what + ".", sentence(f.Cause), r.cure(fit, first)}
+	return headline, []string{what + ".", sentence(f.Cause), remedy(fit, first)}
 }
 
 // one is which policy refuses, of all.
@@ -78,7 +78,7 @@ func label(res *Result, r *Report) string {
 }
 
 // served is what there is to say where nothing was refused.
-func (r *Report) served(fit []*Result, device string) []string {
+func served(r *Report, fit []*Result, device string) []string {
 	least := slices.MinFunc(fit, func(a, b *Result) int { return cmp.Compare(a.HeldPeak, b.HeldPeak) })
 	most := slices.MaxFunc(fit, func(a, b *Result) int { return cmp.Compare(a.HeldPeak, b.HeldPeak) })
 	events := "events"
@@ -131,8 +131,8 @@ func sentence(c alloc.Cause) string {
 	return fmt.Sprintf("Of the pool's %s, %s was live and %s free, in one piece %s%s.", b(c.Pool), b(c.Live), b(free), b(c.Hole), device)
 }
 
-// cure is what would have helped.
-func (r *Report) cure(fit []*Result, first *Result) string {
+// remedy says what would have helped.
+func remedy(fit []*Result, first *Result) string {
 	// On the same pool of the recording, for one that serves another is no help.
 	fit = slices.DeleteFunc(slices.Clone(fit), func(res *Result) bool { return res.Pool != first.Pool })
 	if len(fit) > 0 {

@@ -82,7 +82,7 @@ func replayCommand() *cobra.Command {
 			if len(policies) == 0 {
 				policies = defaultPolicies(info)
 			}
-			cfg := replay.Config{Device: spec.WithTotal, Total: info.Total, Pool: pool, Smallest: smallest, Picture: page != "" || drawing != ""}
+			cfg := replay.Config{Device: spec.WithTotal, Total: info.Total, Pool: pool, Smallest: smallest}
 			for _, s := range policies {
 				p, err := policy.Parse(s)
 				if err != nil {
@@ -116,12 +116,9 @@ func replayCommand() *cobra.Command {
 					return err
 				}
 			}
-			rep, err := replay.Run(cmd.Context(), t, cfg)
+			rep, err := runReplay(cmd.Context(), t, cfg, page, drawing)
 			line.clear()
 			if err != nil {
-				return err
-			}
-			if err := writePictures(cmd.Context(), rep, page, drawing); err != nil {
 				return err
 			}
 			// Not earlier: with an error stderr has that one line alone.

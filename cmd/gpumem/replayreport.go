@@ -11,6 +11,7 @@ import (
 
 	"gpumem/replay"
 	"gpumem/report"
+	"gpumem/trace"
 )
 
 // checkPictures says whether the files may be written, before a long recording
@@ -34,14 +35,21 @@ func checkPictures(recording, save, page, drawing string) error {
 	return nil
 }
 
-// writePictures writes what was asked for.
-func writePictures(ctx context.Context, rep *replay.Report, page, drawing string) error {
-	p := rep.Page()
-	if p == nil && page+drawing != "" {
-		return errors.New("--report, --svg: nothing happens in this pool of the recording; name another by --pool")
+// runReplay replays the recording, and writes its page and drawing where they have a
+// path.
+func runReplay(ctx context.Context, t *trace.Trace, cfg replay.Config, page, drawing string) (*replay.Report, error) {
+	if page+drawing == "" {
+		return replay.Run(ctx, t, cfg)
+	}
+	rep, p, err := replay.Timeline(ctx, t, cfg)
+	if err != nil {
+		return nil, err
+	}
+	if p == nil {
+		return nil, errors.New("--report, --svg: nothing happens in this pool of the recording; name another by --pool")
 	}
 	if drawing != "" && len(p.Pools) > 1 {
-		return errors.New("--svg draws one pool, and the recording has several; name one by --pool")
+		return nil, errors.New("--svg draws one pool, and the recording has several; name one by --pool")
 	}
 	for _, f := range []struct {
 		flag, path string
@@ -51,8 +59,8 @@ func writePictures(ctx context.Context, rep *replay.Report, page, drawing string
 			continue
 		}
 		if err := writeWhole(ctx, f.path, func(w io.Writer) error { return f.write(w, p) }); err != nil {
-			return fmt.Errorf("%s: %w", f.flag, err)
+			return nil, fmt.Errorf("%s: %w", f.flag, err)
 		}
 	}
-	return nil
+	return rep, nil
 }

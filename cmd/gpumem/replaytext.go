@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
 
 	"gpumem/replay"
@@ -27,7 +26,7 @@ func writeReplay(w io.Writer, rep *replay.Report, smallest bool) error {
 	if err := writeTable(&b, rep, smallest); err != nil {
 		return err
 	}
-	for k, line := range rep.Placements() {
+	for k, line := range replay.Placements(rep) {
 		if k == 0 {
 			b.WriteString("\n")
 		}
@@ -84,31 +83,14 @@ func writeTable(b *strings.Builder, rep *replay.Report, smallest bool) error {
 	if several {
 		titles = append(titles, "pool")
 	}
-	titles = append(titles, "fits", ">refused", ">held peak", ">mean", ">idle", ">frag", ">driver calls", ">driver time", ">own time")
-	if smallest {
-		titles = append(titles, ">smallest device")
-	}
-	tab := report.NewTable(titles...)
+	tab := report.NewTable(append(titles, replay.Columns(smallest)...)...)
 	for _, r := range rep.Results {
 		name := breakPolicy(r.Policy)
 		cells := []string{name[0]}
 		if several {
 			cells = append(cells, r.Pool)
 		}
-		fits := "yes"
-		if !r.Fits {
-			fits = "NO"
-		}
-		cells = append(cells, fits, report.Count(r.Refused), size.Format(r.HeldPeak), size.Format(uint64(r.HeldMean)), size.Format(r.HeldIdle),
-			strconv.FormatFloat(r.Fragmentation, 'f', 2, 64), report.Count(r.DriverCalls), report.Seconds(r.DriverSeconds),
-			r.OwnTime())
-		if smallest {
-			s := "none"
-			if r.Smallest != nil {
-				s = size.Format(*r.Smallest)
-			}
-			cells = append(cells, s)
-		}
+		cells = append(cells, replay.Cells(r, smallest)...)
 		tab.Row(cells...)
 		for _, rest := range name[1:] {
 			tab.Row(rest)
