@@ -10,6 +10,7 @@ import (
 	"io"
 
 	"gpumem/replay"
+	"gpumem/replay/timeline"
 	"gpumem/report"
 	"gpumem/trace"
 )
@@ -41,7 +42,7 @@ func runReplay(ctx context.Context, t *trace.Trace, cfg replay.Config, page, dra
 	if page+drawing == "" {
 		return replay.Run(ctx, t, cfg)
 	}
-	rep, p, err := replay.Timeline(ctx, t, cfg)
+	rep, p, err := timeline.Run(ctx, t, cfg)
 	if err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"gpumem/replay"
+	"gpumem/replay/timeline"
 	"gpumem/report"
 	"gpumem/size"
 )
@@ -26,7 +27,7 @@ func writeReplay(w io.Writer, rep *replay.Report, smallest bool) error {
 	if err := writeTable(&b, rep, smallest); err != nil {
 		return err
 	}
-	for k, line := range replay.Placements(rep) {
+	for k, line := range timeline.Placements(rep) {
 		if k == 0 {
 			b.WriteString("\n")
 		}
@@ -83,14 +84,14 @@ func writeTable(b *strings.Builder, rep *replay.Report, smallest bool) error {
 	if several {
 		titles = append(titles, "pool")
 	}
-	tab := report.NewTable(append(titles, replay.Columns(smallest)...)...)
+	tab := report.NewTable(append(titles, timeline.Columns(smallest)...)...)
 	for _, r := range rep.Results {
 		name := breakPolicy(r.Policy)
 		cells := []string{name[0]}
 		if several {
 			cells = append(cells, r.Pool)
 		}
-		cells = append(cells, replay.Cells(r, smallest)...)
+		cells = append(cells, timeline.Cells(r, smallest)...)
 		tab.Row(cells...)
 		for _, rest := range name[1:] {
 			tab.Row(rest)

@@ -1,4 +1,4 @@
-package replay
+package timeline
 
 // A snapshot of the whole pool, for a page: its map and what is live.
 

@@ -1,4 +1,4 @@
-package replay
+package timeline
 
 // The curves, counters and snapshots of a page. They are gathered in the pass with
 // hooks, never in one that is timed, and their size does not follow the recording's
@@ -17,6 +17,7 @@ import (
 	"slices"
 
 	"gpumem/alloc"
+	"gpumem/replay"
 	"gpumem/report"
 	"gpumem/trace"
 )
@@ -227,7 +228,7 @@ func (b *bucket) close(c *report.Curve) {
 // A sampler fills a layer while one policy runs.
 type sampler struct {
 	*outline
-	pass   *Pass
+	pass   *replay.Pass
 	layer  *report.Layer
 	next   int    // in snapshots
 	walked int    // pieces of the pool that were visited
@@ -240,7 +241,7 @@ type sampler struct {
 }
 
 // sample returns a sampler of a pass.
-func (o *outline) sample(p *Pass) *sampler {
+func (o *outline) sample(p *replay.Pass) *sampler {
 	s := &sampler{
 		outline: o, pass: p, layer: &report.Layer{Policy: p.Policy.Spec},
 		used: bucket{ends: o.timeline.Ends}, sites: map[alloc.Site][2]int{},
@@ -252,8 +253,8 @@ func (o *outline) sample(p *Pass) *sampler {
 }
 
 // hook returns the sampler's hook.
-func (s *sampler) hook() Hook {
-	return Hook{Event: s.event, Refused: s.refused}
+func (s *sampler) hook() replay.Hook {
+	return replay.Hook{Event: s.event, Refused: s.refused}
 }
 
 // event samples the pass after an event.

@@ -1,17 +1,18 @@
-package replay
+package timeline
 
 import (
 	"testing"
 
 	"gpumem/device/open"
 	"gpumem/policy"
+	"gpumem/replay"
 	"gpumem/trace"
 )
 
 // BenchmarkPage is the pass with hooks, without a page and with one, and the passes
 // before it that choose the snapshots.
 func BenchmarkPage(b *testing.B) {
-	tr, err := trace.Open(b.Context(), "../testdata/bfc/steady_1000.txt.gz", trace.Options{})
+	tr, err := trace.Open(b.Context(), "../../testdata/bfc/steady_1000.txt.gz", trace.Options{})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -24,7 +25,7 @@ func BenchmarkPage(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	plain := Config{Policies: []policy.Policy{p}, Device: spec.WithTotal, Total: spec.Sim.Total, Untimed: true}
+	plain := replay.Config{Policies: []policy.Policy{p}, Device: spec.WithTotal, Total: spec.Sim.Total, Untimed: true}
 	outlined := func() (*outline, error) {
 		return newOutline(b.Context(), tr, tr.Pools[0], &textTable{}, 1, nil)
 	}
@@ -33,13 +34,13 @@ func BenchmarkPage(b *testing.B) {
 		b.Fatal(err)
 	}
 	sampled := plain
-	sampled.Hooks = []func(*Pass) Hook{func(p *Pass) Hook { return o.sample(p).hook() }}
+	sampled.Hooks = []func(*replay.Pass) replay.Hook{func(p *replay.Pass) replay.Hook { return o.sample(p).hook() }}
 	for _, c := range []struct {
 		name string
 		run  func() error
 	}{
-		{"without", func() error { _, err := Run(b.Context(), tr, plain); return err }},
-		{"with", func() error { _, err := Run(b.Context(), tr, sampled); return err }},
+		{"without", func() error { _, err := replay.Run(b.Context(), tr, plain); return err }},
+		{"with", func() error { _, err := replay.Run(b.Context(), tr, sampled); return err }},
 		{"before", func() error { _, err := outlined(); return err }},
 	} {
 		b.Run(c.name, func(b *testing.B) {

@@ -1,4 +1,4 @@
-package replay
+package timeline
 
 import (
 	"cmp"
@@ -17,6 +17,7 @@ import (
 	"gpumem/alloc/build"
 	"gpumem/device/open"
 	"gpumem/policy"
+	"gpumem/replay"
 	"gpumem/report"
 	"gpumem/trace"
 )
@@ -50,7 +51,7 @@ type state struct {
 }
 
 // watch runs a recording and looks at everything after every event.
-func watch(tb rapid.TB, tr *trace.Trace, cfg Config, p policy.Policy) (states []state) {
+func watch(tb rapid.TB, tr *trace.Trace, cfg replay.Config, p policy.Policy) (states []state) {
 	dev, err := cfg.Device(cfg.Total)
 	if err != nil {
 		tb.Fatal(err)
@@ -111,7 +112,7 @@ func TestLayer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := Config{Device: spec.WithTotal, Total: spec.Sim.Total}
+	cfg := replay.Config{Device: spec.WithTotal, Total: spec.Sim.Total}
 	for _, s := range []string{"jax", "jax:preallocate=false", "platform", "async", "vmm", "elastic"} {
 		p, err := policy.Parse(s)
 		if err != nil {
@@ -138,7 +139,7 @@ func TestLayer(t *testing.T) {
 
 // sampled replays a recording under one policy and returns its outline and layer;
 // listed makes snapshots list what is live.
-func sampled(tb rapid.TB, tr *trace.Trace, cfg Config, p policy.Policy, share int, listed bool) (*outline, *report.Layer) {
+func sampled(tb rapid.TB, tr *trace.Trace, cfg replay.Config, p policy.Policy, share int, listed bool) (*outline, *report.Layer) {
 	o, err := newOutline(context.Background(), tr, tr.Pools[0], &textTable{}, share, nil)
 	if err != nil {
 		tb.Fatal(err)
@@ -148,8 +149,8 @@ func sampled(tb rapid.TB, tr *trace.Trace, cfg Config, p policy.Policy, share in
 	}
 	var s *sampler
 	cfg.Policies, cfg.Untimed = []policy.Policy{p}, true
-	cfg.Hooks = []func(*Pass) Hook{func(p *Pass) Hook { s = o.sample(p); return s.hook() }}
-	if _, err := Run(context.Background(), tr, cfg); err != nil {
+	cfg.Hooks = []func(*replay.Pass) replay.Hook{func(p *replay.Pass) replay.Hook { s = o.sample(p); return s.hook() }}
+	if _, err := replay.Run(context.Background(), tr, cfg); err != nil {
 		tb.Fatal(err)
 	}
 	return o, s.layer
@@ -284,7 +285,7 @@ func TestAliveListed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		cfg := Config{Device: spec.WithTotal, Total: spec.Sim.Total}
+		cfg := replay.Config{Device: spec.WithTotal, Total: spec.Sim.Total}
 		p, _ := policy.Parse("jax")
 		_, layer := sampled(t, tr, cfg, p, 1, true)
 		for _, in := range layer.Instants {
@@ -321,7 +322,7 @@ func TestSnapshotHoldsNoMoreThanItShows(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := Config{Device: spec.WithTotal, Total: spec.Sim.Total}
+	cfg := replay.Config{Device: spec.WithTotal, Total: spec.Sim.Total}
 	p, _ := policy.Parse("jax")
 	_, layer := sampled(t, tr, cfg, p, 1, true)
 	list := layer.Instants
@@ -474,10 +475,10 @@ func TestLongRecordingIsNotTimed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		cfg := Config{Policies: []policy.Policy{p}, Device: spec.WithTotal, Total: spec.Sim.Total}
-		rep, err := Run(context.Background(), tr, cfg)
+		cfg := replay.Config{Policies: []policy.Policy{p}, Device: spec.WithTotal, Total: spec.Sim.Total}
+		rep, err := replay.Run(context.Background(), tr, cfg)
 		if tt.page {
-			rep, _, err = Timeline(context.Background(), tr, cfg)
+			rep, _, err = Run(context.Background(), tr, cfg)
 		}
 		if err != nil {
 			t.Fatal(err)

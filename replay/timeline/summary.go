@@ -1,4 +1,4 @@
-package replay
+package timeline
 
 import (
 	"cmp"
@@ -8,16 +8,17 @@ import (
 	"strings"
 
 	"gpumem/alloc"
+	"gpumem/replay"
 	"gpumem/report"
 	"gpumem/size"
 )
 
 // summary returns the outcome of a replay in a line, and then in three sentences about
 // the first refusal, if there is one.
-func summary(r *Report) (headline string, sentences []string) {
+func summary(r *replay.Report) (headline string, sentences []string) {
 	name := filepath.Base(r.Trace.Source)
-	var fit []*Result
-	var first *Result // of those that refused
+	var fit []*replay.Result
+	var first *replay.Result // of those that refused
 	policies, refuse := map[string]bool{}, map[string]bool{}
 	for _, res := range r.Results {
 		policies[res.Policy] = true
@@ -49,7 +50,7 @@ func summary(r *Report) (headline string, sentences []string) {
 }
 
 // one is which policy refuses, of all.
-func one(all, refuse int, first *Result) string {
+func one(all, refuse int, first *replay.Result) string {
 	switch {
 	case all == 1:
 		return first.Policy
@@ -70,7 +71,7 @@ func all(n int, one, many string) string {
 }
 
 // label is the policy, and its pool where there are several.
-func label(res *Result, r *Report) string {
+func label(res *replay.Result, r *replay.Report) string {
 	if len(r.Trace.PoolNames) > 1 {
 		return res.Policy + " on " + res.Pool
 	}
@@ -78,9 +79,9 @@ func label(res *Result, r *Report) string {
 }
 
 // served is what there is to say where nothing was refused.
-func served(r *Report, fit []*Result, device string) []string {
-	least := slices.MinFunc(fit, func(a, b *Result) int { return cmp.Compare(a.HeldPeak, b.HeldPeak) })
-	most := slices.MaxFunc(fit, func(a, b *Result) int { return cmp.Compare(a.HeldPeak, b.HeldPeak) })
+func served(r *replay.Report, fit []*replay.Result, device string) []string {
+	least := slices.MinFunc(fit, func(a, b *replay.Result) int { return cmp.Compare(a.HeldPeak, b.HeldPeak) })
+	most := slices.MaxFunc(fit, func(a, b *replay.Result) int { return cmp.Compare(a.HeldPeak, b.HeldPeak) })
 	events := "events"
 	if r.Trace.Events == 1 {
 		events = "event"
@@ -132,11 +133,11 @@ func sentence(c alloc.Cause) string {
 }
 
 // remedy says what would have helped.
-func remedy(fit []*Result, first *Result) string {
+func remedy(fit []*replay.Result, first *replay.Result) string {
 	// On the same pool of the recording, for one that serves another is no help.
-	fit = slices.DeleteFunc(slices.Clone(fit), func(res *Result) bool { return res.Pool != first.Pool })
+	fit = slices.DeleteFunc(slices.Clone(fit), func(res *replay.Result) bool { return res.Pool != first.Pool })
 	if len(fit) > 0 {
-		slices.SortStableFunc(fit, func(a, b *Result) int { return cmp.Compare(a.HeldPeak, b.HeldPeak) })
+		slices.SortStableFunc(fit, func(a, b *replay.Result) int { return cmp.Compare(a.HeldPeak, b.HeldPeak) })
 		var list []string
 		for _, res := range fit {
 			list = append(list, res.Policy)

@@ -1,4 +1,4 @@
-package replay_test
+package timeline_test
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"gpumem/replay"
+	"gpumem/replay/timeline"
 	"gpumem/report"
 	"gpumem/trace"
 )
@@ -17,7 +18,7 @@ import (
 // runPage replays a recording with a page.
 func runPage(t testing.TB, tr *trace.Trace, cfg replay.Config) (*replay.Report, *report.Page) {
 	t.Helper()
-	rep, page, err := replay.Timeline(context.Background(), tr, cfg)
+	rep, page, err := timeline.Run(context.Background(), tr, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +107,7 @@ func TestStory(t *testing.T) {
 // TestPage: with a page the report is the same, and each pool has a layer for each
 // policy.
 func TestPage(t *testing.T) {
-	tr := file(t, "..", "trace", "testdata", "torch2026.pickle")
+	tr := file(t, "..", "..", "trace", "testdata", "torch2026.pickle")
 	cfg := config(t, "sim:1GiB", "jax", "platform", "elastic")
 	cfg.Smallest = true
 	plain := run(t, tr, cfg)
@@ -142,7 +143,7 @@ func TestPageCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	cfg := config(t, "sim:1GiB", "jax")
-	if _, _, err := replay.Timeline(ctx, text(t, strings.Repeat("a 1 1\nf 1\n", 5000)), cfg); err != context.Canceled {
+	if _, _, err := timeline.Run(ctx, text(t, strings.Repeat("a 1 1\nf 1\n", 5000)), cfg); err != context.Canceled {
 		t.Errorf("%v", err)
 	}
 }
@@ -160,5 +161,42 @@ func TestPageEmptyPool(t *testing.T) {
 	cfg.Pool = "empty"
 	if _, p := runPage(t, tr, cfg); p != nil {
 		t.Errorf("a page of nothing: %+v", p)
+	}
+}
+
+// TestPlacementsAreAFindingOrNone: what nearly all blocks agree with is said, the nearest
+// where none does, and what agrees by chance is not.
+func TestPlacementsAreAFindingOrNone(t *testing.T) {
+	n := func(x uint64) *uint64 { return &x }
+	res := func(policy, pool string, matched, placed uint64) *replay.Result {
+		return &replay.Result{Policy: policy, Pool: pool, Placed: n(placed), AsRecorded: n(matched)}
+	}
+	const not = "the recorded run is not placed as by "
+	for _, c := range []struct {
+		name    string
+		pools   []string
+		results []*replay.Result
+		want    []string
+	}{
+		{"nothing to compare", nil, []*replay.Result{{Policy: "platform"}}, nil},
+		{"a single block", nil, []*replay.Result{res("jax", "", 1, 1)}, nil},
+		{"all", nil, []*replay.Result{res("jax", "", 2, 180), res("bfc", "", 180, 180), {Policy: "vmm"}},
+			[]string{"the recorded run is placed as by bfc: 180 of 180"}},
+		{"99 % of two policies", nil, []*replay.Result{res("jax", "", 1980, 2000), res("bfc", "", 2000, 2000), res("elastic", "", 1979, 2000)},
+			[]string{"the recorded run is placed as by jax: 1,980 of 2,000, and as by bfc: 2,000 of 2,000"}},
+		{"98 of 99", nil, []*replay.Result{res("jax", "", 98, 99)}, []string{not + "jax; the nearest is jax: 98 of 99"}},
+		{"the nearest, half", nil, []*replay.Result{res("jax", "", 3, 24), res("bfc", "", 12, 24), res("elastic", "", 9, 24)},
+			[]string{not + "jax, bfc, elastic; the nearest is bfc: 12 of 24"}},
+		{"less than half", nil, []*replay.Result{res("jax", "", 11, 24)}, []string{not + "jax"}},
+		{"two pools", []string{"a", "b"}, []*replay.Result{res("jax", "a", 9, 9), res("jax", "b", 2, 9), res("bfc", "a", 3, 9), res("bfc", "b", 8, 9)},
+			[]string{"a of the recorded run is placed as by jax: 9 of 9", "b of the recorded run is not placed as by jax, bfc; the nearest is bfc: 8 of 9"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			rep := &replay.Report{Results: c.results}
+			rep.Trace.PoolNames = c.pools
+			if d := cmp.Diff(c.want, timeline.Placements(rep)); d != "" {
+				t.Error(d)
+			}
+		})
 	}
 }

@@ -1,4 +1,4 @@
-package replay
+package timeline
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"gpumem/replay"
 	"gpumem/report"
 	"gpumem/size"
 	"gpumem/trace"
@@ -18,11 +19,11 @@ import (
 // million events. It is a variable for tests.
 var longPool uint64 = 5_000_000
 
-// Timeline replays t as [Run] does and collects the page of the replay, which is nil if
+// Run replays t as [replay.Run] does and collects the page of the replay, which is nil if
 // nothing happens in any pool. It costs two or three passes more over the recording,
 // without an allocator, and some hundred snapshots of each policy's pool. Pools of more
 // than five million events are then not timed.
-func Timeline(ctx context.Context, t *trace.Trace, cfg Config) (*Report, *report.Page, error) {
+func Run(ctx context.Context, t *trace.Trace, cfg replay.Config) (*replay.Report, *report.Page, error) {
 	pools, err := t.Choose(cfg.Pool)
 	if err != nil {
 		return nil, nil, err
@@ -50,18 +51,18 @@ func Timeline(ctx context.Context, t *trace.Trace, cfg Config) (*Report, *report
 	}
 	cfg.MaxTimed = longPool
 	layers := make([]*report.Layer, 0, len(pools)*len(cfg.Policies)) // of the results, in order
-	cfg.Hooks = append(slices.Clone(cfg.Hooks), func(p *Pass) Hook {
+	cfg.Hooks = append(slices.Clone(cfg.Hooks), func(p *replay.Pass) replay.Hook {
 		o := outlines[p.Pool]
 		if o == nil {
 			layers = append(layers, nil)
-			return Hook{}
+			return replay.Hook{}
 		}
 		s := o.sample(p)
 		layers = append(layers, s.layer)
 		o.timeline.Layers = append(o.timeline.Layers, s.layer)
 		return s.hook()
 	})
-	rep, err := Run(ctx, t, cfg)
+	rep, err := replay.Run(ctx, t, cfg)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -99,7 +100,7 @@ func Columns(smallest bool) []string {
 }
 
 // Cells returns a result's row under Columns.
-func Cells(res *Result, smallest bool) []string {
+func Cells(res *replay.Result, smallest bool) []string {
 	cells := []string{
 		"yes", report.Count(res.Refused), size.Format(res.HeldPeak), size.Format(uint64(res.HeldMean)), size.Format(res.HeldIdle),
 		strconv.FormatFloat(res.Fragmentation, 'f', 2, 64), report.Count(res.DriverCalls), report.Seconds(res.DriverSeconds),
@@ -121,9 +122,9 @@ func Cells(res *Result, smallest bool) []string {
 // under which the blocks are placed as in the recorded run. It is empty if there is
 // nothing to compare. Agreement of 99 % is a match, of half or more makes the nearest
 // policy, and less is chance: some blocks agree under any policy.
-func Placements(rep *Report) []string {
+func Placements(rep *replay.Report) []string {
 	var pools []string
-	byPool := map[string][]*Result{}
+	byPool := map[string][]*replay.Result{}
 	for _, res := range rep.Results {
 		// A single block is as recorded wherever it lies.
 		if res.Placed == nil || *res.Placed < 2 {
@@ -165,6 +166,6 @@ func Placements(rep *Report) []string {
 }
 
 // agreement is "jax:preallocate=false: 180 of 180".
-func agreement(r *Result) string {
+func agreement(r *replay.Result) string {
 	return fmt.Sprintf("%s: %s of %s", r.Policy, report.Count(*r.AsRecorded), report.Count(*r.Placed))
 }
