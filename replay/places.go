@@ -1,15 +1,14 @@
 package replay
 
-// This file is for whether blocks lie where they lay in the recorded program.
+// The comparison of placements with those of the recorded program.
 //
-// The recording has addresses of its own device, and does not say where a region
-// of its pool begins. So each region of the replay is laid over the recording
-// where most of its blocks agree: at one distance between the addresses here and
-// there. A block is as recorded if it has its region's distance. Two regions
-// that live at once cannot lie over each other; the one that fewer blocks speak
-// for has none then.
+// The recording has addresses of its device, and not where the regions of its pool
+// begin. So each region of the replay is laid over the recording at the distance
+// between the addresses here and there that most of its blocks have. A block is placed
+// as recorded if it has its region's distance. Two regions that live at once cannot
+// lie over each other; the one with fewer such blocks then has no distance.
 //
-// What is kept is bounded by the regions that live at once.
+// Memory is bounded by the number of regions that live at once.
 
 import (
 	"cmp"
@@ -22,20 +21,20 @@ import (
 	"gpumem/trace"
 )
 
-// maxMoves is how many distances of a region are counted. The rarest is given up
-// for a new one.
+// maxMoves is the number of distances that are counted for a region. The rarest is
+// replaced by a new one.
 const maxMoves = 64
 
-// places compares; nil where there is nothing to compare.
+// places compares placements; nil if there is nothing to compare.
 type places struct {
 	recorded *trace.Places
 	total    uint64 // addresses in the recording
-	gone     uint64 // blocks as recorded in regions that were given back
+	gone     uint64 // blocks as recorded in regions that were released
 	regions  []*region
 	last     *region // in which the last block lay
 }
 
-// region is a grant of the device, or a range of addresses that was reserved.
+// region is a device allocation, or a range of reserved addresses.
 type region struct {
 	device.Range
 	moves []move
@@ -44,8 +43,8 @@ type region struct {
 // move is a distance from here to the recording, and how many blocks have it.
 type move struct{ by, blocks uint64 }
 
-// places begins to compare. Other policies have no regions with several blocks:
-// the driver places each.
+// places returns what compares the placements of a pass. Policies other than BFC and
+// elastic have no regions with several blocks: the driver places each.
 func (r *runner) places() *places {
 	kind := r.policy.Kind
 	if r.pool.Placed == 0 || kind != policy.BFC && kind != policy.Elastic {
@@ -89,7 +88,7 @@ func (p *places) compare(e *trace.Event, b alloc.Block) error {
 	return nil
 }
 
-// region finds the one that an address lies in.
+// region returns the one that an address lies in, nil if there is none.
 func (p *places) region(addr uint64) *region {
 	if r := p.last; r != nil && addr-r.Addr < r.Bytes {
 		return r
@@ -129,7 +128,7 @@ func (r *region) add(by uint64) {
 	r.moves[rarest] = move{by, 1}
 }
 
-// best is the distance that most blocks have; of several the first that was seen.
+// best returns the distance that most blocks have, the first of equal ones.
 func (r *region) best() (m move) {
 	for _, c := range r.moves {
 		if c.blocks > m.blocks {
@@ -158,7 +157,7 @@ func (p *places) matched() uint64 {
 	return n
 }
 
-// watched is a device that says which regions there are.
+// watched is a device whose regions are known.
 type watched struct {
 	device.GPU
 	places *places

@@ -52,7 +52,7 @@ func (r *runner) fits(ctx context.Context, total uint64) (bool, error) {
 	return err == nil, err
 }
 
-// maxDevice is the largest device that is tried, 1 PiB, in MiB.
+// maxDevice is the largest device that is tried: 1 PiB, in MiB.
 const maxDevice = 1 << 30
 
 // smallest searches for the smallest device. It begins with one as large as the peak

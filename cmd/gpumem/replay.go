@@ -9,26 +9,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	gpu "gpumem/device"
 	"gpumem/device/open"
 	"gpumem/policy"
 	"gpumem/replay"
 	"gpumem/trace"
 )
-
-// defaultPolicies are those of a replay that names none: what JAX does by
-// default, its cures, and the policies that map pages or use the driver's pool
-// where the device can.
-func defaultPolicies(info gpu.Info) []string {
-	list := []string{"jax", "jax:preallocate=false", "platform"}
-	if info.HasPools {
-		list = append(list, "async")
-	}
-	if info.HasPages {
-		list = append(list, "vmm", "elastic")
-	}
-	return list
-}
 
 func replayCommand() *cobra.Command {
 	var (
@@ -80,7 +65,7 @@ func replayCommand() *cobra.Command {
 				return err
 			}
 			if len(policies) == 0 {
-				policies = defaultPolicies(info)
+				policies = replay.DefaultPolicies(info)
 			}
 			cfg := replay.Config{Device: spec.WithTotal, Total: info.Total, Pool: pool, Smallest: smallest}
 			for _, s := range policies {

@@ -144,9 +144,4 @@ func writeResult(b *strings.Builder, r *replay.Result, several bool) {
 }
 
 // counted is "1 event" or "1,234 events".
-func counted(n uint64, what string) string {
-	if n != 1 {
-		what += "s"
-	}
-	return report.Count(n) + " " + what
-}
+func counted(n uint64, what string) string { return report.Counted(n, what) }

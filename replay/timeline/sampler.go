@@ -23,26 +23,26 @@ import (
 )
 
 const (
-	// maxBuckets and maxSnapshots are for one policy; many policies on
-	// many pools share those of fullLayers.
+	// maxBuckets and maxSnapshots are the most of one policy on one pool; more than
+	// fullLayers of these share what fullLayers have.
 	maxBuckets   = 4096
 	maxSnapshots = 300
 	fullLayers   = 8
-	// peakWindow is how many events on both sides of the peak have a bucket of
-	// their own, and how many around the first refusal are known one by one.
+	// peakWindow is the number of events on each side of the peak that have one
+	// bucket each, and of those around the first refusal that are kept singly.
 	peakWindow = 1024
-	// walkBudget is how many pieces of the pool all looks of a policy may visit,
-	// those at the peak, at the first refusal and at the end aside: a second.
+	// walkBudget is the most pieces of the pool that the snapshots of a policy visit,
+	// those at the peak, at the first refusal and at the end aside: about a second.
 	walkBudget = 20_000_000
 
-	// maxRefusals is how many refusals are listed.
+	// maxRefusals is the most refusals that are listed.
 	maxRefusals = 100
-	// exactEvents is how many events a recording may have for its page to have
-	// every block: 2 MB of it.
+	// exactEvents is the most events of a recording whose page lists every block: 2 MB
+	// of the page.
 	exactEvents = 200_000
 )
 
-// wide is a sum of bytes that may pass 2^64, for the requests of a recording may.
+// wide is a sum of requested bytes, which may pass 2^64.
 type wide struct{ hi, lo uint64 }
 
 func (w *wide) add(n uint64) {
@@ -57,7 +57,7 @@ func (w *wide) sub(n uint64) {
 	w.hi -= c
 }
 
-// cap stops at the largest uint64.
+// cap returns the sum, at most the largest uint64.
 func (w wide) cap() uint64 {
 	if w.hi != 0 {
 		return math.MaxUint64
@@ -180,8 +180,8 @@ func (o *outline) requested(ctx context.Context, progress func(part float64), f 
 	})
 }
 
-// ends are the last events of about so many buckets; each event near the peak
-// has one to itself, and all have where there are few.
+// ends returns the last events of about that many buckets. Each event near the peak has
+// one to itself, and every event if there are few.
 func ends(events, buckets, peak, window uint64) report.Numbers {
 	if events <= 2*buckets {
 		buckets = events
@@ -202,7 +202,7 @@ func ends(events, buckets, peak, window uint64) report.Numbers {
 	return slices.Compact(list)
 }
 
-// A bucket gathers a curve's values.
+// A bucket collects the values of a curve.
 type bucket struct {
 	ends        []uint64
 	at          int
@@ -210,7 +210,7 @@ type bucket struct {
 	least, most uint64
 }
 
-// end is the last event of the bucket.
+// end returns the last event of the bucket.
 func (b *bucket) end() uint64 { return b.ends[b.at] }
 
 func (b *bucket) add(v uint64) {

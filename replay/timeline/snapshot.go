@@ -20,7 +20,7 @@ const (
 	mapCells, keyCells = 512, 4096
 	listRows, keyRows  = 24, 60
 	holeRows           = 8
-	// topBlocks and keyBlocks are how many blocks on a map can be pointed at.
+	// topBlocks and keyBlocks are the most blocks of a map that are listed.
 	topBlocks, keyBlocks = 32, 256
 	// maxNames and maxNameBytes bound the texts of stacks and frames.
 	maxNames     = 2 << 20
@@ -169,7 +169,7 @@ func (t *topList) cut() {
 	t.list = t.list[:min(len(t.list), t.most)]
 }
 
-// done is the list, the largest first.
+// done returns the list, the largest first.
 func (t *topList) done() []topBlock {
 	t.cut()
 	return t.list
@@ -181,7 +181,7 @@ func put[K comparable](m map[K]report.Group, key K, bytes uint64, blocks int) {
 	m[key] = g
 }
 
-// largest are the rows with the most bytes.
+// largest returns the rows with the most bytes.
 func largest(m map[uint64]report.Group, rows int) []report.Group {
 	list := make([]report.Group, 0, len(m))
 	for _, key := range slices.Sorted(maps.Keys(m)) {
@@ -209,7 +209,7 @@ func newMap(cells int, total uint64) *poolMap {
 	return &poolMap{used: make([]float64, min(uint64(cells), total)), total: total}
 }
 
-// add is the next piece; apart says that it does not lie beside the last one.
+// add adds the next piece; apart says that it is not adjacent to the last one.
 func (m *poolMap) add(size uint64, live, apart bool) {
 	from := m.known
 	m.known += size
@@ -233,7 +233,7 @@ func (m *poolMap) add(size uint64, live, apart bool) {
 	m.joined = !live
 }
 
-// end ends the hole that is the last piece, if it is one.
+// end ends the hole that the last piece is in, if it is free.
 func (m *poolMap) end() {
 	if !m.joined {
 		return
@@ -250,18 +250,18 @@ func (m *poolMap) cut() {
 	m.largest = m.largest[:min(len(m.largest), holeRows)]
 }
 
-// cell is where a byte lies.
+// cell returns the cell of a byte.
 func (m *poolMap) cell(at uint64) int {
 	hi, lo := bits.Mul64(at, uint64(len(m.used)))
 	k, _ := bits.Div64(hi, lo, m.total)
 	return min(int(k), len(m.used)-1)
 }
 
-// done is the map, how many holes there are, and the largest.
+// done returns the map, the number of holes, and the largest of them.
 func (m *poolMap) done() (text string, holes int, largest [][2]uint64) {
 	cells := make([]byte, len(m.used))
 	for k, part := range m.used {
-		// Only what is quite free or quite used up is shown so.
+		// 0 and 8 stand for cells that are free or used to the last byte.
 		switch eighths := math.Round(8 * part); {
 		case part < 1e-9:
 			cells[k] = '0'

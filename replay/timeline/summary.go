@@ -1,5 +1,7 @@
 package timeline
 
+// The summary of a replay in words.
+
 import (
 	"cmp"
 	"fmt"
@@ -49,7 +51,7 @@ func summary(r *replay.Report) (headline string, sentences []string) {
 	return headline, []string{what + ".", sentence(f.Cause), remedy(fit, first)}
 }
 
-// one is which policy refuses, of all.
+// one names the policies that refuse a request.
 func one(all, refuse int, first *replay.Result) string {
 	switch {
 	case all == 1:
@@ -62,7 +64,7 @@ func one(all, refuse int, first *replay.Result) string {
 	return fmt.Sprintf("%d of %d policies", refuse, all)
 }
 
-// all is "the policy" or "all 3 policies".
+// all returns "the policy" or "all 3 policies".
 func all(n int, one, many string) string {
 	if n == 1 {
 		return "the " + one
@@ -70,7 +72,7 @@ func all(n int, one, many string) string {
 	return fmt.Sprintf("all %d %s", n, many)
 }
 
-// label is the policy, and its pool where there are several.
+// label returns the policy, and its pool if there are several.
 func label(res *replay.Result, r *replay.Report) string {
 	if len(r.Trace.PoolNames) > 1 {
 		return res.Policy + " on " + res.Pool
@@ -78,15 +80,11 @@ func label(res *replay.Result, r *replay.Report) string {
 	return res.Policy
 }
 
-// served is what there is to say where nothing was refused.
+// served returns the sentences of a replay in which nothing was refused.
 func served(r *replay.Report, fit []*replay.Result, device string) []string {
 	least := slices.MinFunc(fit, func(a, b *replay.Result) int { return cmp.Compare(a.HeldPeak, b.HeldPeak) })
 	most := slices.MaxFunc(fit, func(a, b *replay.Result) int { return cmp.Compare(a.HeldPeak, b.HeldPeak) })
-	events := "events"
-	if r.Trace.Events == 1 {
-		events = "event"
-	}
-	out := []string{fmt.Sprintf("The program asked for %s at once at most, in %s %s.", size.Format(r.Trace.PeakLive), report.Count(r.Trace.Events), events)}
+	out := []string{fmt.Sprintf("The program asked for %s at once at most, in %s.", size.Format(r.Trace.PeakLive), report.Counted(r.Trace.Events, "event"))}
 	if len(fit) == 1 {
 		out = append(out, fmt.Sprintf("%s held %s of the device's %s at most.", label(least, r), size.Format(least.HeldPeak), device))
 	} else {
@@ -99,7 +97,7 @@ func served(r *replay.Report, fit []*replay.Result, device string) []string {
 	return append(out, "Nothing was refused.")
 }
 
-// sentence is why the request did not fit, in one sentence.
+// sentence returns in one sentence why the request did not fit.
 func sentence(c alloc.Cause) string {
 	b := size.Format
 	free := c.Pool - min(c.Live, c.Pool)
@@ -132,7 +130,7 @@ func sentence(c alloc.Cause) string {
 	return fmt.Sprintf("Of the pool's %s, %s was live and %s free, in one piece %s%s.", b(c.Pool), b(c.Live), b(free), b(c.Hole), device)
 }
 
-// remedy says what would have helped.
+// remedy returns in one sentence what would have helped.
 func remedy(fit []*replay.Result, first *replay.Result) string {
 	// On the same pool of the recording, for one that serves another is no help.
 	fit = slices.DeleteFunc(slices.Clone(fit), func(res *replay.Result) bool { return res.Pool != first.Pool })
@@ -157,7 +155,7 @@ func remedy(fit []*replay.Result, first *replay.Result) string {
 	return fmt.Sprintf("None of the policies that were tried served it; any allocator must hold %s at the peak, and the device has %s.", size.Format(first.LowerBound), size.Format(first.DeviceBytes))
 }
 
-// and joins a list as people do.
+// and joins a list with commas and an "and".
 func and(list []string) string {
 	if len(list) < 2 {
 		return strings.Join(list, "")

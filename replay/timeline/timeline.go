@@ -1,3 +1,11 @@
+// Package timeline collects what the page of a replay shows while the replay runs: the
+// curves of live, used and held memory, the pool's map and its largest blocks at some
+// hundred moments, the refusals, and a summary in words. The page's types, and the
+// functions that write and draw it, are those of package report.
+//
+// Files: timeline.go the replay with its page and the table of results, sampler.go the
+// hook that fills the curves, snapshot.go the visit of the whole pool, summary.go the
+// sentences at the top of the page.
 package timeline
 
 import (
@@ -30,7 +38,7 @@ func Run(ctx context.Context, t *trace.Trace, cfg replay.Config) (*replay.Report
 	}
 	var progress func(part float64)
 	if cfg.Progress != nil {
-		progress = func(part float64) { cfg.Progress("looking", part) }
+		progress = func(part float64) { cfg.Progress("finding peaks", part) }
 	}
 	var texts textTable
 	outlines := map[*trace.Pool]*outline{}
@@ -165,7 +173,7 @@ func Placements(rep *replay.Report) []string {
 	return lines
 }
 
-// agreement is "jax:preallocate=false: 180 of 180".
+// agreement returns, for example, "jax:preallocate=false: 180 of 180".
 func agreement(r *replay.Result) string {
 	return fmt.Sprintf("%s: %s of %s", r.Policy, report.Count(*r.AsRecorded), report.Count(*r.Placed))
 }
