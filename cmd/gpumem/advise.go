@@ -10,7 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	gpu "gpumem/device"
 	"gpumem/device/open"
 	"gpumem/device/sim"
 	"gpumem/replay/advise"
@@ -106,10 +105,5 @@ func simulated(spec open.Spec) (sim.Config, error) {
 		return sim.Config{}, err
 	}
 	defer dev.Close()
-	info := dev.Info()
-	cfg := sim.Config{Total: info.Total, CCMajor: info.CCMajor, CCMinor: info.CCMinor, NoPages: !info.HasPages, NoPools: !info.HasPools}
-	if free, total, err := gpu.Device(dev).MemInfo(); err == nil {
-		cfg.Used = total - min(total, free)
-	}
-	return cfg, nil
+	return advise.Simulated(dev), nil
 }
