@@ -223,10 +223,10 @@ func checkLayer(t *rapid.T, tl *report.Timeline, l *report.Layer, states []state
 		t.Fatalf("few buckets: %v, refused: %v, near: %v", few, l.First, l.Near)
 	}
 	seen := map[uint64]bool{}
-	for k, in := range l.Instants {
+	for k, in := range l.Snapshots {
 		s := states[in.Event-1]
-		if k > 0 && in.Event <= l.Instants[k-1].Event {
-			t.Fatalf("event %d after %d", in.Event, l.Instants[k-1].Event)
+		if k > 0 && in.Event <= l.Snapshots[k-1].Event {
+			t.Fatalf("event %d after %d", in.Event, l.Snapshots[k-1].Event)
 		}
 		if in.Used != s.stats.BytesInUse || in.Held != s.stats.PoolBytes || in.Asked != s.live || in.Blocks != s.blocks {
 			t.Fatalf("event %d: %+v, want %+v", in.Event, in, s)
@@ -288,7 +288,7 @@ func TestAliveListed(t *testing.T) {
 		cfg := replay.Config{Device: spec.WithTotal, Total: spec.Sim.Total}
 		p, _ := policy.Parse("jax")
 		_, layer := sampled(t, tr, cfg, p, 1, true)
-		for _, in := range layer.Instants {
+		for _, in := range layer.Snapshots {
 			bytes, blocks := sum(in.Sizes), 0
 			for k, g := range in.Sizes {
 				blocks += g.Blocks
@@ -325,7 +325,7 @@ func TestSnapshotHoldsNoMoreThanItShows(t *testing.T) {
 	cfg := replay.Config{Device: spec.WithTotal, Total: spec.Sim.Total}
 	p, _ := policy.Parse("jax")
 	_, layer := sampled(t, tr, cfg, p, 1, true)
-	list := layer.Instants
+	list := layer.Snapshots
 	in := list[len(list)-1]
 	if !in.Ranges || len(in.Sizes) != 3 || in.Sizes[0].Key != 65536 || in.Sizes[0].Blocks != n || sum(in.Sizes) != in.Asked {
 		t.Errorf("%d blocks: ranges %v, %+v", in.Blocks, in.Ranges, in.Sizes)

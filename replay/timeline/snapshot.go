@@ -78,7 +78,7 @@ func (s *sampler) snapshot(key bool) {
 	}
 	top := topList{most: tops}
 	stats := s.pass.Stats()
-	in := &report.Instant{Event: s.pass.Event, Used: stats.BytesInUse, Held: stats.PoolBytes, Hole: stats.LargestFreeBlock}
+	in := &report.Snapshot{Event: s.pass.Event, Used: stats.BytesInUse, Held: stats.PoolBytes, Hole: stats.LargestFreeBlock}
 	var walked uint64
 	s.pass.Allocator.Walk(func(c alloc.Chunk) bool {
 		walked += c.Size
@@ -120,7 +120,7 @@ func (s *sampler) snapshot(key bool) {
 		}
 		in.Top = append(in.Top, [3]uint64{b.at, b.size, name})
 	}
-	s.layer.Instants = append(s.layer.Instants, in)
+	s.layer.Snapshots = append(s.layer.Snapshots, in)
 	if !alive {
 		return
 	}
@@ -193,7 +193,7 @@ func largest(m map[uint64]report.Group, rows int) []report.Group {
 	return slices.Clone(list[:min(len(list), rows)])
 }
 
-// A poolMap is the pool in cells, as report.Instant has it.
+// A poolMap is the pool in cells, as in report.Snapshot.Map.
 type poolMap struct {
 	used   []float64 // bytes of each cell in use
 	known  uint64    // bytes so far
