@@ -56,7 +56,7 @@ var pageJS = "\"use strict\";\n(function () {\n" + dataJS + plotsJS + mapsJS + l
 type Page struct {
 	Title    string
 	Headline string
-	Story    []string // sentences
+	Summary  []string // sentences
 	Notes    []string // remarks of the reader of the recording
 	Columns  []string // of the table of policies, as for NewTable
 	Device   uint64   // its total

@@ -87,7 +87,7 @@ func page(events uint64, policies int) *report.Page {
 		}
 		t.Layers = append(t.Layers, l)
 	}
-	return &report.Page{Headline: "a & b", Story: []string{"One.", "Two."}, Columns: []string{">fits"}, Pools: []*report.Timeline{t}}
+	return &report.Page{Headline: "a & b", Summary: []string{"One.", "Two."}, Columns: []string{">fits"}, Pools: []*report.Timeline{t}}
 }
 
 // TestWritePage: the policy of the page names its scripts and no others, the data

@@ -406,7 +406,7 @@ func TestHostilePage(t *testing.T) {
 	one := report.Numbers{1}
 	refusal := report.Refusal{Event: 1, Bytes: 1, Stack: 1}
 	p := &report.Page{
-		Title: bad[0], Headline: bad[0], Story: bad, Notes: bad, Columns: []string{bad[0]}, Names: bad,
+		Title: bad[0], Headline: bad[0], Summary: bad, Notes: bad, Columns: []string{bad[0]}, Names: bad,
 		Pools: []*report.Timeline{{Pool: bad[0], Events: 1, Ends: one, Asked: curve, Peak: 9, PeakAt: 1, Layers: []*report.Layer{{
 			Policy: bad[0], Cells: bad[:1], Used: curve, Held: curve, Free: one, Hole: one, Calls: one, Refused: one,
 			Snapshots: []*report.Snapshot{in}, First: &refusal, Refusals: []report.Refusal{refusal, refusal}, Why: bad, Notes: bad,

@@ -85,7 +85,7 @@ func Run(ctx context.Context, t *trace.Trace, cfg replay.Config) (*replay.Report
 		Device: cfg.Total, Columns: Columns(cfg.Smallest),
 	}
 	page.Columns[5] = ">fragmentation"
-	page.Headline, page.Story = summary(rep)
+	page.Headline, page.Summary = summary(rep)
 	for k, res := range rep.Results {
 		if l := layers[k]; l != nil {
 			l.Notes, l.Cells = res.Notes, Cells(res, cfg.Smallest)

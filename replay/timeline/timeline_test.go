@@ -25,15 +25,15 @@ func runPage(t testing.TB, tr *trace.Trace, cfg replay.Config) (*replay.Report, 
 	return rep, page
 }
 
-// TestStory: the line and the three sentences at the top of a page.
-func TestStory(t *testing.T) {
+// TestSummary: the line and the three sentences at the top of a page.
+func TestSummary(t *testing.T) {
 	const mib2 = " 2097152\n"
 	holes := "a 1" + mib2 + "a 2" + mib2 + "a 3" + mib2 + "a 4" + mib2 + "a 5" + mib2 + "a 6" + mib2 + "f 1\nf 3\nf 5\na 7 5242880\n"
 	for _, c := range []struct {
 		name, events, device string
 		policies             []string
 		headline             string
-		story                []string
+		summary              []string
 	}{
 		{
 			"one fits", "a 1 100\n", "sim:1GiB", []string{"jax"},
@@ -97,7 +97,7 @@ func TestStory(t *testing.T) {
 			if p.Headline != c.headline {
 				t.Errorf("headline %q, want %q", p.Headline, c.headline)
 			}
-			if diff := cmp.Diff(c.story, p.Story); diff != "" {
+			if diff := cmp.Diff(c.summary, p.Summary); diff != "" {
 				t.Errorf("(-want +got)\n%s", diff)
 			}
 		})
