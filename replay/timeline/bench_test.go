@@ -3,29 +3,16 @@ package timeline
 import (
 	"testing"
 
-	"gpumem/device/open"
-	"gpumem/policy"
+	"gpumem/internal/test/replaytest"
 	"gpumem/replay"
-	"gpumem/trace"
 )
 
 // BenchmarkPage is the pass with hooks, without a page and with one, and the passes
 // before it that choose the snapshots.
 func BenchmarkPage(b *testing.B) {
-	tr, err := trace.Open(b.Context(), "../../testdata/bfc/steady_1000.txt.gz", trace.Options{})
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer tr.Close()
-	spec, err := open.Parse("sim:24GiB")
-	if err != nil {
-		b.Fatal(err)
-	}
-	p, err := policy.Parse("jax")
-	if err != nil {
-		b.Fatal(err)
-	}
-	plain := replay.Config{Policies: []policy.Policy{p}, Device: spec.WithTotal, Total: spec.Sim.Total, Untimed: true}
+	tr := replaytest.File(b, "../../testdata/bfc/steady_1000.txt.gz")
+	plain := replaytest.Config(b, "sim:24GiB", "jax")
+	plain.Untimed = true
 	outlined := func() (*outline, error) {
 		return newOutline(b.Context(), tr, tr.Pools[0], &textTable{}, 1, nil)
 	}

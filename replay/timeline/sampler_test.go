@@ -15,8 +15,7 @@ import (
 
 	"gpumem/alloc"
 	"gpumem/alloc/build"
-	"gpumem/device/open"
-	"gpumem/policy"
+	"gpumem/internal/test/replaytest"
 	"gpumem/replay"
 	"gpumem/report"
 	"gpumem/trace"
@@ -51,13 +50,13 @@ type state struct {
 }
 
 // watch runs a recording and looks at everything after every event.
-func watch(tb rapid.TB, tr *trace.Trace, cfg replay.Config, p policy.Policy) (states []state) {
+func watch(tb rapid.TB, tr *trace.Trace, cfg replay.Config) (states []state) {
 	dev, err := cfg.Device(cfg.Total)
 	if err != nil {
 		tb.Fatal(err)
 	}
 	defer dev.Close()
-	a, err := build.New(dev, p, build.Options{})
+	a, err := build.New(dev, cfg.Policies[0], build.Options{})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -108,16 +107,8 @@ func watch(tb rapid.TB, tr *trace.Trace, cfg replay.Config, p policy.Policy) (st
 
 // TestLayer: what a page shows is what a slow run sees after every event.
 func TestLayer(t *testing.T) {
-	spec, err := open.Parse("sim:96MiB")
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg := replay.Config{Device: spec.WithTotal, Total: spec.Sim.Total}
 	for _, s := range []string{"jax", "jax:preallocate=false", "platform", "async", "vmm", "elastic"} {
-		p, err := policy.Parse(s)
-		if err != nil {
-			t.Fatal(err)
-		}
+		cfg := replaytest.Config(t, "sim:96MiB", s)
 		t.Run(s, func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
 				// Beside others, each has fewer buckets and snapshots.
@@ -128,8 +119,8 @@ func TestLayer(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer tr.Close()
-				states := watch(t, tr, cfg, p)
-				o, l := sampled(t, tr, cfg, p, share, false)
+				states := watch(t, tr, cfg)
+				o, l := sampled(t, tr, cfg, share, false)
 				checkTimeline(t, o.timeline, states)
 				checkLayer(t, o.timeline, l, states)
 			})
@@ -139,7 +130,7 @@ func TestLayer(t *testing.T) {
 
 // sampled replays a recording under one policy and returns its outline and layer;
 // listed makes snapshots list what is live.
-func sampled(tb rapid.TB, tr *trace.Trace, cfg replay.Config, p policy.Policy, share int, listed bool) (*outline, *report.Layer) {
+func sampled(tb rapid.TB, tr *trace.Trace, cfg replay.Config, share int, listed bool) (*outline, *report.Layer) {
 	o, err := newOutline(context.Background(), tr, tr.Pools[0], &textTable{}, share, nil)
 	if err != nil {
 		tb.Fatal(err)
@@ -148,7 +139,7 @@ func sampled(tb rapid.TB, tr *trace.Trace, cfg replay.Config, p policy.Policy, s
 		o.timeline.Blocks = nil
 	}
 	var s *sampler
-	cfg.Policies, cfg.Untimed = []policy.Policy{p}, true
+	cfg.Untimed = true
 	cfg.Hooks = []func(*replay.Pass) replay.Hook{func(p *replay.Pass) replay.Hook { s = o.sample(p); return s.hook() }}
 	if _, err := replay.Run(context.Background(), tr, cfg); err != nil {
 		tb.Fatal(err)
@@ -275,19 +266,14 @@ func checkLayer(t *rapid.T, tl *report.Timeline, l *report.Layer, states []state
 // TestAliveListed: recordings of too many events for all blocks have lists instead;
 // here they are made for a short one.
 func TestAliveListed(t *testing.T) {
+	cfg := replaytest.Config(t, "sim:1GiB", "jax")
 	rapid.Check(t, func(t *rapid.T) {
 		tr, err := trace.Read(context.Background(), strings.NewReader(drawTrace(t)), "in", trace.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer tr.Close()
-		spec, err := open.Parse("sim:1GiB")
-		if err != nil {
-			t.Fatal(err)
-		}
-		cfg := replay.Config{Device: spec.WithTotal, Total: spec.Sim.Total}
-		p, _ := policy.Parse("jax")
-		_, layer := sampled(t, tr, cfg, p, 1, true)
+		_, layer := sampled(t, tr, cfg, 1, true)
 		for _, in := range layer.Snapshots {
 			bytes, blocks := sum(in.Sizes), 0
 			for k, g := range in.Sizes {
@@ -318,13 +304,8 @@ func TestSnapshotHoldsNoMoreThanItShows(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tr.Close()
-	spec, err := open.Parse("sim:1GiB")
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg := replay.Config{Device: spec.WithTotal, Total: spec.Sim.Total}
-	p, _ := policy.Parse("jax")
-	_, layer := sampled(t, tr, cfg, p, 1, true)
+	cfg := replaytest.Config(t, "sim:1GiB", "jax")
+	_, layer := sampled(t, tr, cfg, 1, true)
 	list := layer.Snapshots
 	in := list[len(list)-1]
 	if !in.Ranges || len(in.Sizes) != 3 || in.Sizes[0].Key != 65536 || in.Sizes[0].Blocks != n || sum(in.Sizes) != in.Asked {
@@ -454,14 +435,7 @@ func TestNames(t *testing.T) {
 func TestLongRecordingIsNotTimed(t *testing.T) {
 	defer func(n uint64) { longPool = n }(longPool)
 	longPool = 3
-	spec, err := open.Parse("sim:1GiB")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := policy.Parse("jax")
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := replaytest.Config(t, "sim:1GiB", "jax")
 	for _, tt := range []struct {
 		text  string
 		page  bool
@@ -475,7 +449,6 @@ func TestLongRecordingIsNotTimed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		cfg := replay.Config{Policies: []policy.Policy{p}, Device: spec.WithTotal, Total: spec.Sim.Total}
 		rep, err := replay.Run(context.Background(), tr, cfg)
 		if tt.page {
 			rep, _, err = Run(context.Background(), tr, cfg)

@@ -9,11 +9,27 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"gpumem/internal/test/replaytest"
 	"gpumem/replay"
 	"gpumem/replay/timeline"
 	"gpumem/report"
 	"gpumem/trace"
 )
+
+var (
+	config = replaytest.Config
+	text   = replaytest.Text
+	file   = replaytest.File
+)
+
+func run(t testing.TB, tr *trace.Trace, cfg replay.Config) *replay.Report {
+	t.Helper()
+	rep, err := replay.Run(context.Background(), tr, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rep
+}
 
 // runPage replays a recording with a page.
 func runPage(t testing.TB, tr *trace.Trace, cfg replay.Config) (*replay.Report, *report.Page) {

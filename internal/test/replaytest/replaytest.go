@@ -1,4 +1,5 @@
-package timeline_test
+// Package replaytest reads recordings and command-line words for tests of replays.
+package replaytest
 
 import (
 	"context"
@@ -12,8 +13,8 @@ import (
 	"gpumem/trace"
 )
 
-// config is a replay of the policies on a device, both as on the command line.
-func config(t testing.TB, device string, policies ...string) replay.Config {
+// Config returns a replay of the policies on a device, both as on the command line.
+func Config(t testing.TB, device string, policies ...string) replay.Config {
 	t.Helper()
 	spec, err := open.Parse(device)
 	if err != nil {
@@ -30,8 +31,8 @@ func config(t testing.TB, device string, policies ...string) replay.Config {
 	return cfg
 }
 
-// text reads a text trace.
-func text(t testing.TB, events string) *trace.Trace {
+// Text reads a text trace.
+func Text(t testing.TB, events string) *trace.Trace {
 	t.Helper()
 	tr, err := trace.Read(context.Background(), strings.NewReader(events), "in", trace.Options{})
 	if err != nil {
@@ -41,8 +42,8 @@ func text(t testing.TB, events string) *trace.Trace {
 	return tr
 }
 
-// file reads a recording.
-func file(t testing.TB, path ...string) *trace.Trace {
+// File reads a recording.
+func File(t testing.TB, path ...string) *trace.Trace {
 	t.Helper()
 	tr, err := trace.Open(t.Context(), filepath.Join(path...), trace.Options{})
 	if err != nil {
@@ -50,13 +51,4 @@ func file(t testing.TB, path ...string) *trace.Trace {
 	}
 	t.Cleanup(func() { tr.Close() })
 	return tr
-}
-
-func run(t testing.TB, tr *trace.Trace, cfg replay.Config) *replay.Report {
-	t.Helper()
-	rep, err := replay.Run(context.Background(), tr, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return rep
 }
