@@ -1,13 +1,12 @@
 package leaks
 
-// This file is for a place as it is reported: which of its survivors count, the
-// stack, and places with the same name together.
+// A place as it is reported: the survivors that count, its stack, and places of the
+// same name together.
 
 import "slices"
 
-// describe is a leak as it is reported. Survivors of the same place that are
-// not part of the even growth are left out: what a warm-up kept, what the last
-// step holds.
+// describe returns a leak as it is reported. Survivors that are not part of the even
+// growth are left out: those of a warm-up and of the last step.
 func describe(g *gathered, p *place, s span, names *names) Place {
 	var count [windows]int
 	for _, b := range p.born {
@@ -39,7 +38,7 @@ func describe(g *gathered, p *place, s span, names *names) Place {
 	return one
 }
 
-// held is a place with these survivors.
+// held returns a place with these survivors.
 func held(g *gathered, p *place, kept []birth, names *names) Place {
 	one := Place{
 		Site: names.of(p, g.coarse), Bytes: total(kept), Blocks: uint64(len(kept)),
@@ -84,7 +83,7 @@ func add(list []Place, p Place) []Place {
 	return append(list, p)
 }
 
-// bornIn are the survivors of events from low on and below high.
+// bornIn returns the survivors of events from low on and below high.
 func (p *place) bornIn(low, high uint64) []birth {
 	at := func(event uint64) int {
 		n, _ := slices.BinarySearchFunc(p.born, event, func(b birth, e uint64) int {

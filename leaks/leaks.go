@@ -1,52 +1,51 @@
-// Package leaks finds what a recorded program keeps more and more of: growth by
-// the place that allocates, over the steps of the run.
+// Package leaks finds memory leaks in a recorded program: allocation sites whose
+// memory grows with every step.
 //
-// # How it finds
+// # Method
 //
 // A leak is memory that is allocated again and again all through the run and is
-// never freed. So two things are looked at for each place, which is a stack
-// where the recording has stacks, and a requested size where it has none:
+// never freed. A place is a stack if the recording has stacks, else a requested size.
+// Two things are examined for each place:
 //
-//  1. its survivors, the blocks that live at the end, by when they were
-//     allocated. Those of a leak come from the whole middle of the run, evenly.
-//     What a warm-up keeps comes from the beginning, what a step holds while it
-//     runs comes from the end, and a cache stops when it is full.
-//  2. the least that lives of it in each part of the run. It grows as the
-//     survivors say. That of a cache which drops at random what it has does
-//     not, though its survivors are of all ages.
+//  1. its survivors, the blocks that live at the end, by the event that allocated
+//     them. Those of a leak come evenly from the whole middle of the run. Survivors
+//     of a warm-up come from the beginning, those of a step that is running come
+//     from the end, and those of a cache stop when it is full.
+//  2. the least live memory of the place in each part of the run. It grows as the
+//     survivors do. That of a cache with random eviction does not, though its
+//     survivors are of all ages.
 //
 // The middle is from a quarter to nine tenths of the run, in events. If nothing
 // is found, the same is tried with coarser places: the innermost line of the
-// program's own files, or a size to the power of two below it.
+// program's own files, or a size rounded down to a power of two.
 //
-// The number of steps is told from how often each place allocates: most counts
+// The number of steps is derived from how often each place allocates: most counts
 // are multiples of it.
 //
-// # What it cannot know
+// # Limits
 //
 // A program that keeps something for each layer of a model, in one step, and a
-// loop that keeps something in each step allocate alike. Where much of what is
+// loop that keeps something in each step allocate alike. If much of what is
 // allocated is kept at several places, the answer is [Growth] and not [Leak].
 //
-// Files: leaks.go what goes in and comes out, gather.go the two passes over the
-// recording, judge.go what is a leak, describe.go how it is reported, steps.go
-// the count of steps, site.go stacks in words.
+// Files: leaks.go the configuration and the report, curves.go the two passes over the
+// recording, trend.go the decision, describe.go how a place is reported, steps.go the
+// number of steps, site.go stacks as text.
 package leaks
 
 import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"slices"
 
 	"gpumem/trace"
 )
 
-// A Verdict is the answer in a word.
+// A Verdict is the outcome of a search.
 type Verdict string
 
-// The verdicts, from the gravest.
+// The verdicts, the gravest first.
 const (
 	// Leak: at least one place keeps memory in step after step.
 	Leak Verdict = "leak"
@@ -59,24 +58,25 @@ const (
 	TooShort Verdict = "too_short"
 )
 
-// Config says what to look at.
+// Config is what to search.
 type Config struct {
 	Pool      string // only the recording's pool of this name; "" means all
 	KeepPaths bool   // leave the directories of files in Site and Stack
-	// Progress, if set, is told how far a pool is, from 0 to 1, now and then.
+	// Progress, if set, is called a few times a second at most with how far a pass over
+	// a pool is, from 0 to 1.
 	Progress func(part float64)
 }
 
 // Report is what was found. Sizes are bytes of requests; events are counted
 // from 1 within their pool, as in a replay.
 type Report struct {
-	// Steps is about how many steps the recording has; nil if that cannot be
-	// told. With several pools it is of the one with the most events.
+	// Steps is about the number of steps in the recording, nil if it is unknown.
+	// With several pools it is that of the one with the most events.
 	Steps   *uint64 `json:"steps"`
 	Verdict Verdict `json:"verdict"`
 	// Leaks has the places that grow to the end, the fastest first; never nil.
 	Leaks []Place `json:"leaks"`
-	// Grew has those that grew into the middle of the run and stopped, the
+	// Grew has the places that grew into the middle of the run and stopped, the
 	// largest first; never nil. They are no leaks.
 	Grew []Place `json:"grew"`
 	// KeptPart is the part, from 0 to 1, of all allocations in the middle of the
@@ -95,7 +95,7 @@ type Place struct {
 	// Stack is the whole stack that keeps the most, a frame a line, the
 	// innermost first; "" in a recording without stacks.
 	Stack string `json:"stack"`
-	// BytesPerStep is nil if the steps cannot be told.
+	// BytesPerStep is nil if the number of steps is unknown.
 	BytesPerStep *uint64 `json:"bytes_per_step"`
 	// Bytes and Blocks are what is kept at the end, as far as it grew evenly.
 	Bytes  uint64 `json:"bytes"`
@@ -103,15 +103,15 @@ type Place struct {
 	// FirstEvent and GrowsToEvent are the first and the last of them.
 	FirstEvent   uint64 `json:"first_event"`
 	GrowsToEvent uint64 `json:"grows_to_event"`
-	// Regrows: a block is replaced by a larger one again and again; Blocks and
-	// the events are those of the last.
+	// Regrows reports whether a block is replaced by a larger one again and again;
+	// Blocks and the events are then those of the last.
 	Regrows bool   `json:"regrows,omitempty"`
 	Pool    string `json:"pool,omitempty"`
 
 	rate float64 // bytes an event
 }
 
-// Find looks for leaks in t. ctx stops it between batches of events; then the
+// Find searches for leaks in t. ctx stops it between batches of events; then the
 // error is the context's. Other errors: a pool that t does not have; a trace
 // whose temporary file is gone, as after its Close.
 func Find(ctx context.Context, t *trace.Trace, cfg Config) (*Report, error) {
@@ -124,7 +124,9 @@ func Find(ctx context.Context, t *trace.Trace, cfg Config) (*Report, error) {
 	for _, p := range pools {
 		one, err := find(ctx, recording{
 			seeds: p.Seeds, slots: p.Slots, sites: t.Sites(), site: t.Site,
-			events: func(f func([]trace.Event)) error { return read(ctx, p, cfg.Progress, f) },
+			events: func(f func([]trace.Event)) error {
+				return p.Batches(ctx, cfg.Progress, func(events []trace.Event) error { f(events); return nil })
+			},
 		}, cfg.KeepPaths)
 		if err != nil {
 			if ctx.Err() != nil {
@@ -162,35 +164,7 @@ func sortPlaces(rep *Report) {
 	slices.SortStableFunc(rep.Grew, func(a, b Place) int { return cmp.Compare(b.Bytes, a.Bytes) })
 }
 
-// batch is how many events are decoded before they are looked at.
-const batch = 4096
-
-// read hands the events of a pool to f, batch by batch.
-func read(ctx context.Context, p *trace.Pool, progress func(float64), f func([]trace.Event)) error {
-	cur := p.Cursor()
-	defer cur.Close()
-	buf := make([]trace.Event, max(1, min(batch, p.Events)))
-	var done uint64
-	for {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		n, err := cur.Next(buf)
-		if err == io.EOF {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		f(buf[:n])
-		done += uint64(n)
-		if progress != nil {
-			progress(float64(done) / float64(p.Events))
-		}
-	}
-}
-
-// recording is what is looked at: the events of one pool, as often as needed.
+// recording is what is searched: the events of one pool, as often as needed.
 type recording struct {
 	seeds  uint64 // events at the front that stand for blocks older than the recording
 	slots  uint32
@@ -199,8 +173,8 @@ type recording struct {
 	events func(func([]trace.Event)) error
 }
 
-// find looks at one pool: with exact places first, and with coarse ones if that
-// tells nothing.
+// find searches one pool: with exact places first, and with coarse ones if nothing is
+// found.
 func find(ctx context.Context, r recording, keepPaths bool) (*Report, error) {
 	names := newNames(r.site, r.sites, keepPaths)
 	var first *Report
@@ -213,7 +187,7 @@ func find(ctx context.Context, r recording, keepPaths bool) (*Report, error) {
 		sortPlaces(rep)
 		switch {
 		case len(rep.Leaks) > 0:
-			if first != nil { // the finer places tell the steps better
+			if first != nil { // exact places show better what stopped
 				rep.Grew = first.Grew
 			}
 			return rep, nil

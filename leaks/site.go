@@ -1,7 +1,7 @@
 package leaks
 
-// This file is for stacks in words: which line of a stack is the program's own,
-// and what a place is called.
+// Stacks as text: the line of a stack in the program's own files, and the name of a
+// place.
 
 import (
 	"strings"
@@ -9,7 +9,7 @@ import (
 	"gpumem/size"
 )
 
-// names knows the stacks of a recording. Each is put together once.
+// names has the stacks of a recording. Each is put together once.
 type names struct {
 	site      func(uint32) string
 	keepPaths bool
@@ -21,7 +21,7 @@ func newNames(site func(uint32) string, sites uint32, keepPaths bool) *names {
 	return &names{site, keepPaths, make([]uint32, sites), map[string]uint32{}}
 }
 
-// group is the first site whose innermost frame of the program is that of site.
+// group returns the first site whose innermost frame of the program is that of site.
 func (n *names) group(site uint32) uint32 {
 	if site == 0 {
 		return 0
@@ -38,7 +38,7 @@ func (n *names) group(site uint32) uint32 {
 	return n.groups[site] - 1
 }
 
-// of is what a place is called.
+// of returns the name of a place.
 func (n *names) of(p *place, coarse bool) string {
 	switch {
 	case p.site != 0:
@@ -49,7 +49,7 @@ func (n *names) of(p *place, coarse bool) string {
 	return "requests of " + size.Format(p.bytes)
 }
 
-// stack is the whole stack of a site.
+// stack returns the whole stack of a site.
 func (n *names) stack(site uint32) string { return n.shown(n.site(site)) }
 
 // shown leaves the directories of files out.
@@ -67,7 +67,7 @@ func (n *names) shown(stack string) string {
 	return strings.Join(lines, "\n")
 }
 
-// ownFrame is the innermost frame of a stack that is not of a library, or the
+// ownFrame returns the innermost frame of a stack that is not of a library, or the
 // innermost at all.
 func ownFrame(stack string) string {
 	first, _, _ := strings.Cut(stack, "\n")
@@ -80,7 +80,8 @@ func ownFrame(stack string) string {
 	return first
 }
 
-// isLibrary: where pip, conda and Debian put packages, and Python's own files.
+// isLibrary reports whether a frame is in a folder where pip, conda and Debian install
+// packages, or in Python's own files.
 func isLibrary(frame string) bool {
 	_, file, _ := strings.Cut(frame, " (")
 	file = strings.ReplaceAll(file, `\`, "/")

@@ -1,25 +1,25 @@
 package leaks
 
-// This file is for the count of steps. Nobody records it, but a place that
-// allocates m times in each step has m times as many allocations as there are
-// steps, so most counts are multiples of it.
+// The number of steps. It is not recorded, but a place that allocates m times in each
+// step has m times as many allocations as there are steps, so most counts are multiples
+// of it.
 
 import (
 	"slices"
 )
 
-// clock is what tells the steps.
+// clock has the number of steps.
 type clock struct {
-	steps float64 // in the span; 0 if they cannot be told
-	// most is how often the busiest place that goes on and on allocates in the
-	// middle; it repeats, even if the steps cannot be told.
+	steps float64 // in the span; 0 if unknown
+	// most is the number of allocations in the middle of the busiest steady place; it
+	// repeats, even if the number of steps is unknown.
 	most  float64
-	alone bool // there is only one such place
+	alone bool // there is only one steady place
 }
 
-// clockOf finds the count of steps in s; steps is 0 if it cannot be told.
+// clockOf finds the number of steps in s; steps is 0 if it is unknown.
 func clockOf(g *gathered, s span) clock {
-	var list []float64 // allocations of each place that goes on and on
+	var list []float64 // allocations of each steady place
 	most := 0.0
 	for _, p := range g.places {
 		if p.curve == nil || !steady(p.curve, s) {
@@ -69,7 +69,7 @@ func clockOf(g *gathered, s span) clock {
 	return clock{most: most}
 }
 
-// steady: it allocates all through the middle.
+// steady reports whether a place allocates all through the middle.
 func steady(c *curve, s span) bool {
 	var count, gap, longest int
 	var used int

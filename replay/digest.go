@@ -5,9 +5,8 @@ import (
 	"math"
 )
 
-// digest is the fingerprint of all placements: FNV-1a over eight bytes for each
-// allocation, low byte first, with the basis that the recorded results use
-// (which is not the usual one).
+// A digest identifies all placements: FNV-1a over eight bytes for each allocation, low
+// byte first, with the basis of the recorded results (which is not the usual one).
 type digest uint64
 
 // nowhere stands for the offset of an allocation that has no place.

@@ -2,58 +2,20 @@ package replay_test
 
 import (
 	"context"
-	"path/filepath"
-	"strings"
 	"testing"
 
-	"gpumem/device/open"
-	"gpumem/policy/frameworks"
+	"gpumem/internal/test/replaytest"
 	"gpumem/replay"
 	"gpumem/trace"
-	"gpumem/trace/formats"
 )
 
 const mib = 1 << 20
 
-// config is a replay of the policies on a device, both as on the command line.
-func config(t testing.TB, device string, policies ...string) replay.Config {
-	t.Helper()
-	spec, err := open.Parse(device)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg := replay.Config{Device: spec.WithTotal, Total: spec.Sim.Total}
-	for _, s := range policies {
-		p, err := frameworks.Parse(s)
-		if err != nil {
-			t.Fatal(err)
-		}
-		cfg.Policies = append(cfg.Policies, p)
-	}
-	return cfg
-}
-
-// text reads a text trace.
-func text(t testing.TB, events string) *trace.Trace {
-	t.Helper()
-	tr, err := formats.Read(context.Background(), strings.NewReader(events), "in", trace.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { tr.Close() })
-	return tr
-}
-
-// file reads a recording.
-func file(t testing.TB, path ...string) *trace.Trace {
-	t.Helper()
-	tr, err := formats.Open(t.Context(), filepath.Join(path...), trace.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { tr.Close() })
-	return tr
-}
+var (
+	config = replaytest.Config
+	text   = replaytest.Text
+	file   = replaytest.File
+)
 
 func run(t testing.TB, tr *trace.Trace, cfg replay.Config) *replay.Report {
 	t.Helper()

@@ -6,16 +6,16 @@ import (
 	"gpumem/alloc"
 )
 
-// maxNotes is how many different lines of one policy are kept. A pool that runs
-// against its limit says something new at every region.
+// maxNotes is the number of different messages of one policy that are kept. A pool at
+// its limit has a new one for every region.
 const maxNotes = 8
 
-// notes keeps what an allocator says on the way: a few lines, each once. What
-// the device refused is only counted: the original logs a line for each try.
+// notes keeps the messages of an allocator during a run: a few, each once. Requests
+// that the device refused are only counted: the original logs a line for each try.
 type notes struct {
 	refusals int // of the device
 	lines    []string
-	seen     map[string]bool // lines so far, those not kept included
+	seen     map[string]bool // messages so far, those not kept included
 }
 
 func newNotes() *notes { return &notes{seen: map[string]bool{}} }

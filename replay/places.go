@@ -1,44 +1,40 @@
 package replay
 
-// This file is for whether blocks lie where they lay in the recorded program.
+// The comparison of placements with those of the recorded program.
 //
-// The recording has addresses of its own device, and does not say where a region
-// of its pool begins. So each region of the replay is laid over the recording
-// where most of its blocks agree: at one distance between the addresses here and
-// there. A block is as recorded if it has its region's distance. Two regions
-// that live at once cannot lie over each other; the one that fewer blocks speak
-// for has none then.
+// The recording has addresses of its device, and not where the regions of its pool
+// begin. So each region of the replay is laid over the recording at the distance
+// between the addresses here and there that most of its blocks have. A block is placed
+// as recorded if it has its region's distance. Two regions that live at once cannot
+// lie over each other; the one with fewer such blocks then has no distance.
 //
-// What is kept is bounded by the regions that live at once.
+// Memory is bounded by the number of regions that live at once.
 
 import (
 	"cmp"
-	"fmt"
 	"math"
 	"slices"
-	"strings"
 
 	"gpumem/alloc"
 	"gpumem/device"
 	"gpumem/policy"
-	"gpumem/report"
 	"gpumem/trace"
 )
 
-// maxMoves is how many distances of a region are counted. The rarest is given up
-// for a new one.
+// maxMoves is the number of distances that are counted for a region. The rarest is
+// replaced by a new one.
 const maxMoves = 64
 
-// places compares; nil where there is nothing to compare.
+// places compares placements; nil if there is nothing to compare.
 type places struct {
 	recorded *trace.Places
 	total    uint64 // addresses in the recording
-	gone     uint64 // blocks as recorded in regions that were given back
+	gone     uint64 // blocks as recorded in regions that were released
 	regions  []*region
 	last     *region // in which the last block lay
 }
 
-// region is a grant of the device, or a range of addresses that was reserved.
+// region is a device allocation, or a range of reserved addresses.
 type region struct {
 	device.Range
 	moves []move
@@ -47,8 +43,8 @@ type region struct {
 // move is a distance from here to the recording, and how many blocks have it.
 type move struct{ by, blocks uint64 }
 
-// places begins to compare. Other policies have no regions with several blocks:
-// the driver places each.
+// places returns what compares the placements of a pass. Policies other than BFC and
+// elastic have no regions with several blocks: the driver places each.
 func (r *runner) places() *places {
 	kind := r.policy.Kind
 	if r.pool.Placed == 0 || kind != policy.BFC && kind != policy.Elastic {
@@ -57,18 +53,29 @@ func (r *runner) places() *places {
 	return &places{recorded: r.pool.Places(), total: r.pool.Placed}
 }
 
-// watch returns what is to be put around the device.
-func (p *places) watch() func(device.GPU) device.GPU {
+// watch returns the device, watched if there is something to compare.
+func (p *places) watch(dev device.GPU) device.GPU {
 	if p == nil {
-		return nil
+		return dev
 	}
-	return func(dev device.GPU) device.GPU { return &watched{dev, p} }
+	return &watched{dev, p}
 }
 
-// compare takes the block of an Alloc event, the zero block if it was refused.
-// It must be called for all of them.
-func (p *places) compare(e *trace.Event, b alloc.Block) error {
+// hook returns the hook that compares and puts the outcome into res.
+func (p *places) hook(res *Result) Hook {
 	if p == nil {
+		return Hook{}
+	}
+	return Hook{Event: p.compare, End: func() error {
+		n := p.matched()
+		res.Placed, res.AsRecorded = &p.total, &n
+		return nil
+	}}
+}
+
+// compare counts the block of an allocation, the zero block if it was refused.
+func (p *places) compare(e *trace.Event, b alloc.Block) error {
+	if e.Op == trace.Free {
 		return nil
 	}
 	addr, err := p.recorded.Of(e)
@@ -81,7 +88,7 @@ func (p *places) compare(e *trace.Event, b alloc.Block) error {
 	return nil
 }
 
-// region finds the one that an address lies in.
+// region returns the one that an address lies in, nil if there is none.
 func (p *places) region(addr uint64) *region {
 	if r := p.last; r != nil && addr-r.Addr < r.Bytes {
 		return r
@@ -121,7 +128,7 @@ func (r *region) add(by uint64) {
 	r.moves[rarest] = move{by, 1}
 }
 
-// best is the distance that most blocks have; of several the first that was seen.
+// best returns the distance that most blocks have, the first of equal ones.
 func (r *region) best() (m move) {
 	for _, c := range r.moves {
 		if c.blocks > m.blocks {
@@ -131,11 +138,8 @@ func (r *region) best() (m move) {
 	return m
 }
 
-// result says how many blocks were as recorded.
-func (p *places) result(res *Result) {
-	if p == nil {
-		return
-	}
+// matched returns how many blocks are placed as recorded.
+func (p *places) matched() uint64 {
 	n := p.gone
 	var taken []device.Range
 	slices.SortStableFunc(p.regions, func(a, b *region) int { return cmp.Compare(b.best().blocks, a.best().blocks) })
@@ -150,10 +154,10 @@ func (p *places) result(res *Result) {
 		n += best.blocks
 		taken = append(taken, over)
 	}
-	res.Placed, res.AsRecorded = &p.total, &n
+	return n
 }
 
-// watched is a device that says which regions there are.
+// watched is a device whose regions are known.
 type watched struct {
 	device.GPU
 	places *places
@@ -195,56 +199,4 @@ func (w *watched) AddressReserve(bytes, align uint64) (uint64, error) {
 
 func (w *watched) AddressFree(addr, bytes uint64) error {
 	return w.remove(addr, w.GPU.AddressFree(addr, bytes))
-}
-
-// Placements says, a line for each pool of the recording, under which of the policies
-// the blocks lie where they lay in the recorded run. It is empty where there is
-// nothing to compare. That 99 % agree is a finding; fewer is the nearest policy,
-// and less than half is chance: some of its blocks agree under any policy.
-func (r *Report) Placements() []string {
-	var pools []string
-	byPool := map[string][]*Result{}
-	for _, res := range r.Results {
-		// A single block is as recorded wherever it lies.
-		if res.Placed == nil || *res.Placed < 2 {
-			continue
-		}
-		if byPool[res.Pool] == nil {
-			pools = append(pools, res.Pool)
-		}
-		byPool[res.Pool] = append(byPool[res.Pool], res)
-	}
-	var lines []string
-	for _, pool := range pools {
-		same := "the recorded run"
-		if len(r.Trace.PoolNames) > 1 {
-			same = pool + " of the recorded run"
-		}
-		best := byPool[pool][0]
-		var tried, agree []string
-		for _, res := range byPool[pool] {
-			tried = append(tried, res.Policy)
-			if *res.AsRecorded > *best.AsRecorded {
-				best = res
-			}
-			if *res.Placed-*res.AsRecorded <= *res.Placed/100 {
-				agree = append(agree, res.agreement())
-			}
-		}
-		if len(agree) > 0 {
-			lines = append(lines, same+" is placed as by "+strings.Join(agree, ", and as by "))
-			continue
-		}
-		line := same + " is not placed as by " + strings.Join(tried, ", ")
-		if *best.AsRecorded >= *best.Placed-*best.AsRecorded {
-			line += "; the nearest is " + best.agreement()
-		}
-		lines = append(lines, line)
-	}
-	return lines
-}
-
-// agreement is "jax:preallocate=false: 180 of 180".
-func (r *Result) agreement() string {
-	return fmt.Sprintf("%s: %s of %s", r.Policy, report.Count(*r.AsRecorded), report.Count(*r.Placed))
 }

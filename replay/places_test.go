@@ -8,12 +8,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"gpumem"
 	"gpumem/device/sim"
 	"gpumem/policy/frameworks"
 	"gpumem/replay"
+	"gpumem/replay/timeline"
 	"gpumem/trace"
 	"gpumem/trace/formats"
 )
@@ -36,43 +35,6 @@ func agreement(r *replay.Result) string {
 		return "nothing to compare"
 	}
 	return fmt.Sprintf("%d of %d", *r.AsRecorded, *r.Placed)
-}
-
-// TestPlacementsAreAFindingOrNone: what nearly all blocks agree with is said, the nearest
-// where none does, and what agrees by chance is not.
-func TestPlacementsAreAFindingOrNone(t *testing.T) {
-	n := func(x uint64) *uint64 { return &x }
-	res := func(policy, pool string, matched, placed uint64) *replay.Result {
-		return &replay.Result{Policy: policy, Pool: pool, Placed: n(placed), AsRecorded: n(matched)}
-	}
-	const not = "the recorded run is not placed as by "
-	for _, c := range []struct {
-		name    string
-		pools   []string
-		results []*replay.Result
-		want    []string
-	}{
-		{"nothing to compare", nil, []*replay.Result{{Policy: "platform"}}, nil},
-		{"a single block", nil, []*replay.Result{res("jax", "", 1, 1)}, nil},
-		{"all", nil, []*replay.Result{res("jax", "", 2, 180), res("bfc", "", 180, 180), {Policy: "vmm"}},
-			[]string{"the recorded run is placed as by bfc: 180 of 180"}},
-		{"99 % of two policies", nil, []*replay.Result{res("jax", "", 1980, 2000), res("bfc", "", 2000, 2000), res("elastic", "", 1979, 2000)},
-			[]string{"the recorded run is placed as by jax: 1,980 of 2,000, and as by bfc: 2,000 of 2,000"}},
-		{"98 of 99", nil, []*replay.Result{res("jax", "", 98, 99)}, []string{not + "jax; the nearest is jax: 98 of 99"}},
-		{"the nearest, half", nil, []*replay.Result{res("jax", "", 3, 24), res("bfc", "", 12, 24), res("elastic", "", 9, 24)},
-			[]string{not + "jax, bfc, elastic; the nearest is bfc: 12 of 24"}},
-		{"less than half", nil, []*replay.Result{res("jax", "", 11, 24)}, []string{not + "jax"}},
-		{"two pools", []string{"a", "b"}, []*replay.Result{res("jax", "a", 9, 9), res("jax", "b", 2, 9), res("bfc", "a", 3, 9), res("bfc", "b", 8, 9)},
-			[]string{"a of the recorded run is placed as by jax: 9 of 9", "b of the recorded run is not placed as by jax, bfc; the nearest is bfc: 8 of 9"}},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			rep := &replay.Report{Results: c.results}
-			rep.Trace.PoolNames = c.pools
-			if d := cmp.Diff(c.want, rep.Placements()); d != "" {
-				t.Error(d)
-			}
-		})
-	}
 }
 
 // TestPlacementsElsewhereDoNotCount: a block that lies elsewhere, in the second region or
@@ -200,12 +162,14 @@ func TestRefusedRequestIsTriedAtItsMomentAlone(t *testing.T) {
 		}
 	}
 	cfg := config(t, "sim:64MiB", "platform")
-	cfg.Smallest, cfg.Picture = true, true
-	rep := run(t, tr, cfg)
+	cfg.Smallest = true
+	rep, page, err := timeline.Run(t.Context(), tr, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
 	if got := *rep.Results[0].Smallest; got != 40*mib {
 		t.Errorf("the smallest device has %d MiB, want 40", got/mib)
 	}
-	page := rep.Page()
 	if b := page.Pools[0].Blocks; page.Pools[0].Peak != 40*mib || page.Pools[0].PeakAt != 2 || b.For[0] != 0 || b.For[1] != 1 || b.For[2] != 0 {
 		t.Errorf("the page has a peak of %d at %d, and blocks that live for %d", page.Pools[0].Peak, page.Pools[0].PeakAt, b.For)
 	}

@@ -26,10 +26,8 @@ func TestPlacementsOfRegionsThatWereGivenBackCount(t *testing.T) {
 			}
 		}
 	}
-	var res Result
-	p.result(&res)
-	if *res.AsRecorded != 4 {
-		t.Errorf("%d of 4 as recorded", *res.AsRecorded)
+	if n := p.matched(); n != 4 {
+		t.Errorf("%d of 4 as recorded", n)
 	}
 }
 

@@ -1,27 +1,31 @@
 // Package replay runs a recorded program's allocations through a policy on a
-// device, and says what it would have needed and where it would have broken.
+// device, and reports the memory that they need and the requests that are refused.
 //
-// # How it measures
+// # Passes
 //
-// The recording is read once (package trace) into events whose ids are already
-// slot numbers. Each policy then gets passes over it, each on a device of its
-// own:
+// The recording is read once (package trace) into events whose ids are slot
+// numbers. Each policy then gets passes over it, each on a new device:
 //
-//  1. one that looks after every event: what is held, whether the driver was
-//     called, what was refused and why;
-//  2. up to three that only run, for the time: the clock is read once for a
-//     batch of events, never for one, and the best pass counts;
+//  1. one with hooks, which gathers the figures of the result: the memory held, the
+//     driver calls, the placements, what was refused and why;
+//  2. up to three without hooks, for the time: the clock is read once a batch of
+//     events, never once an event, and the best pass counts;
 //  3. with Smallest, some more on smaller and larger devices, which end at the
 //     first refusal.
 //
-// A refusal does not stop a replay: the request is tried once, its block is
-// missing, and the free of it does nothing. A request that the recorded program
-// was refused is tried as any other; what is served is freed at once, as nobody
-// knows for how long the program would have kept it.
+// All passes are one loop (loop.go). A caller can add hooks to the first with
+// Config.Hooks, as package timeline does for the page of a replay.
 //
-// Files: replay.go what goes in and comes out, runner.go the passes, smallest.go
-// the search for a device, notes.go, digest.go, places.go, picture.go and look.go what is gathered on
-// the way, page.go and story.go what a page says of it.
+// # Refusals
+//
+// A refusal does not stop a replay: the request is tried once, its block is
+// missing, and its free does nothing. A request that the recorded program was
+// refused is tried as any other. If it is served its block is freed at once, because
+// it is unknown for how long the program would have kept it.
+//
+// Files: replay.go the configuration and the report, loop.go the event loop and its
+// hooks, measure.go the passes and the figures, smallest.go the search for a device,
+// places.go the comparison of placements, notes.go and digest.go parts of a result.
 package replay
 
 import (
@@ -31,58 +35,55 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 
 	"gpumem/alloc"
 	"gpumem/alloc/build"
 	"gpumem/device"
 	"gpumem/policy"
-	"gpumem/report"
 	"gpumem/trace"
 )
 
-// Config says what to run.
+// Config is what to run.
 type Config struct {
 	Policies []policy.Policy // at least one
-	// Device opens the device with a total of so many bytes; required. It is
+	// Device opens the device with a total of that many bytes; required. It is
 	// called for every pass, which closes it at its end.
 	Device func(total uint64) (device.GPU, error)
 	Total  uint64 // of the device, in bytes
 	Pool   string // only the recording's pool of this name; "" means all
-	// Smallest looks for the smallest device, too.
+	// Smallest also searches for the smallest device.
 	Smallest bool
 	// Untimed leaves the timed passes out: Result.Seconds stays 0.
 	Untimed bool
-	// Picture gathers what Report.Page shows. It costs two passes over the
-	// recording, without an allocator, and looks at each policy's pool. Longer
-	// recordings than longPicture are then not timed: they are run once.
-	Picture bool
-	// Progress, if set, is told what is being done, and how far it is (0 to 1).
-	// It is called a few times a second at most.
+	// MaxTimed leaves them out for pools of more events; 0 means no limit.
+	MaxTimed uint64
+	// Hooks are called for each result in turn, when its allocator is open, and
+	// return a hook that observes its events. Timed passes and those of the search
+	// for a device have none.
+	Hooks []func(*Pass) Hook
+	// Progress, if set, is called a few times a second at most with what is being
+	// done and how far it is, from 0 to 1.
 	Progress func(doing string, part float64)
 }
 
-// Report is what came out. Its JSON is the command line's.
+// Report has the results. Its JSON is that of gpumem replay.
 type Report struct {
 	Trace   TraceInfo `json:"trace"`
 	Results []*Result `json:"results"`
-
-	pools []*report.Timeline // with Config.Picture
-	names []string
 }
 
 // TraceInfo describes the recording.
 type TraceInfo struct {
 	Events    uint64   `json:"events"`                        // allocations and frees that were recorded
 	Allocs    uint64   `json:"allocs"`                        // allocations among them
-	Seeds     uint64   `json:"seeds,omitempty"`               // allocations before the first event, of what is older than the recording
+	Seeds     uint64   `json:"seeds,omitempty"`               // allocations before the first event, for blocks older than the recording
 	Refused   uint64   `json:"refused"`                       // allocations that the recorded program was refused
 	Placed    uint64   `json:"placements_recorded,omitempty"` // allocations whose address the recording has
 	PeakLive  uint64   `json:"peak_live_bytes"`               // most requested bytes live at once, refused ones included
 	Source    string   `json:"source"`                        // the file
 	Format    string   `json:"format"`
-	Notes     []string `json:"notes,omitempty"` // what the reader wants known
-	PoolNames []string `json:"pools,omitempty"` // where there are several
+	Notes     []string `json:"notes,omitempty"` // remarks of the reader
+	PoolNames []string `json:"pools,omitempty"` // if there are several
 }
 
 // Result is one policy on one pool of the recording. Sizes are bytes.
@@ -100,10 +101,10 @@ type Result struct {
 	LowerBound uint64  `json:"lower_bound_bytes"`  // what any allocator must hold at the peak, on pages of 2 MiB
 	LateAllocs uint64  `json:"late_driver_allocs"` // allocations past the first Events/100 events that called the driver, refused ones included
 
-	// Placed is how many allocations have an address in the recording, and
-	// AsRecorded how many of those lie at the same offset of the same region here.
-	// Both are nil where there is nothing to compare: the recording has no
-	// addresses, or the driver places the policy's blocks.
+	// Placed is the number of allocations with an address in the recording, and
+	// AsRecorded the number of those at the same offset of the same region here.
+	// Both are nil if there is nothing to compare: the recording has no addresses,
+	// or the driver places the policy's blocks.
 	Placed     *uint64 `json:"placements_recorded,omitempty"`
 	AsRecorded *uint64 `json:"placements_matched,omitempty"`
 
@@ -115,22 +116,21 @@ type Result struct {
 	DriverSeconds float64 `json:"driver_seconds"` // modelled
 	Seconds       float64 `json:"seconds"`        // real time inside the allocator, best pass
 
-	// Smallest is set with Config.Smallest: nothing is refused on a device of so
-	// many bytes (a multiple of 1 MiB), something is at 1 MiB less. nil: something
-	// is refused on every device, however large; null in JSON, where it is left
-	// out altogether if nobody asked.
+	// Smallest is set with Config.Smallest: nothing is refused on a device of that
+	// many bytes (a multiple of 1 MiB), something is on one of 1 MiB less. It is nil
+	// if something is refused on every device, however large. JSON has it only with
+	// Config.Smallest, null for nil.
 	Smallest *uint64 `json:"smallest_device_bytes,omitempty"`
 
 	Failure *Failure `json:"first_refused,omitempty"` // the first refusal
-	Notes   []string `json:"notes,omitempty"`         // what the policy did on the way, such as backing off
+	Notes   []string `json:"notes,omitempty"`         // messages of the policy during the run, such as a back-off
 
-	events   uint64
-	searched bool // for Smallest
-	picture  *report.Layer
+	Events   uint64 `json:"-"` // of the pool, its seeds included
+	searched bool   // for Smallest
 }
 
-// MarshalJSON writes sizes as integers, and Smallest as null only where it was
-// looked for and not found.
+// MarshalJSON writes sizes as integers, and Smallest as null only if it was searched
+// for and not found.
 func (r *Result) MarshalJSON() ([]byte, error) {
 	type fields Result // without this method
 	out := struct {
@@ -142,7 +142,7 @@ func (r *Result) MarshalJSON() ([]byte, error) {
 	if r.searched {
 		out.Smallest = r.Smallest
 	}
-	// Whether < is escaped is for the caller's encoder to say.
+	// The caller's encoder decides whether < is escaped.
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
@@ -150,33 +150,33 @@ func (r *Result) MarshalJSON() ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// OwnTime is the real time per event for people, "47 ns/event"; "-" where it was not
+// OwnTime returns the real time per event as text, "47 ns/event", or "-" if it was not
 // measured.
 func (r *Result) OwnTime() string {
-	if r.Seconds == 0 && r.events > 0 {
+	if r.Seconds == 0 && r.Events > 0 {
 		return "-"
 	}
 	return fmt.Sprintf("%.0f ns/event", r.EventNanos())
 }
 
-// EventNanos is the real time per event, in nanoseconds.
+// EventNanos returns the real time per event, in nanoseconds.
 func (r *Result) EventNanos() float64 {
-	if r.events == 0 {
+	if r.Events == 0 {
 		return 0
 	}
-	return r.Seconds * 1e9 / float64(r.events)
+	return r.Seconds * 1e9 / float64(r.Events)
 }
 
-// Failure is the first refusal: what was asked, by whom, and why not.
+// Failure is the first refusal: the request, its stack, and the cause.
 type Failure struct {
 	Event uint64 `json:"event"` // counted from 1, the pool's seeds included
 	Bytes uint64 `json:"bytes"`
 	Hole  uint64 `json:"largest_hole_bytes"`
 	Stack string `json:"stack,omitempty"` // if the recording has it
-	// Recorded says that the recorded program was refused this request, too.
+	// Recorded reports whether the recorded program was refused this request, too.
 	Recorded bool        `json:"refused_when_recorded,omitempty"`
 	Cause    alloc.Cause `json:"-"`
-	Why      string      `json:"why"` // the cause in words
+	Why      string      `json:"why"` // the cause as text
 }
 
 // Run replays t under every policy, on every pool. Results are in the order of
@@ -184,7 +184,7 @@ type Failure struct {
 // batches of events; then the error is the context's.
 //
 // Other errors: a Config that names no policy, no device or a pool that t does
-// not have; an unknown policy (gpumem.ErrNoPolicy); a device
+// not have; an unknown policy ([build.ErrNoPolicy]); a device
 // that fails otherwise than by refusing; a trace whose temporary file is gone,
 // as after its Close.
 func Run(ctx context.Context, t *trace.Trace, cfg Config) (*Report, error) {
@@ -199,29 +199,9 @@ func Run(ctx context.Context, t *trace.Trace, cfg Config) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	var texts names
-	shapes := make([]*shape, len(pools)) // nil without Config.Picture
-	for k, pool := range pools {
-		if !cfg.Picture || pool.Events == 0 {
-			continue
-		}
-		r := &runner{cfg: &cfg, trace: t, pool: pool, names: &texts}
-		s, err := r.findShape(ctx, (len(pools)*len(cfg.Policies)+pictureLayers-1)/pictureLayers)
-		if err != nil {
-			return nil, err
-		}
-		if pool.Events > longPicture {
-			note := "own time is not measured with a page of so long a recording; without one it is"
-			if !slices.Contains(rep.Trace.Notes, note) {
-				rep.Trace.Notes = append(slices.Clone(rep.Trace.Notes), note)
-			}
-		}
-		shapes[k] = s
-		rep.pools = append(rep.pools, s.timeline)
-	}
 	for _, pol := range cfg.Policies {
-		for k, pool := range pools {
-			r := &runner{cfg: &cfg, trace: t, pool: pool, policy: pol, shape: shapes[k], names: &texts}
+		for _, pool := range pools {
+			r := &runner{cfg: &cfg, trace: t, pool: pool, policy: pol}
 			res, err := r.run(ctx)
 			if err != nil {
 				if ctx.Err() != nil {
@@ -232,11 +212,10 @@ func Run(ctx context.Context, t *trace.Trace, cfg Config) (*Report, error) {
 			rep.Results = append(rep.Results, res)
 		}
 	}
-	rep.names = texts.list
 	return rep, nil
 }
 
-// Describe is what a report says of the recording itself.
+// Describe returns what a report has about the recording itself.
 func Describe(t *trace.Trace) TraceInfo {
 	info := TraceInfo{
 		Events: t.Events - t.Seeds, Allocs: t.Allocs - t.Seeds, Seeds: t.Seeds, Refused: t.Refused, PeakLive: t.PeakLive, Source: t.Source, Format: t.Format, Notes: t.Notes,
@@ -250,8 +229,21 @@ func Describe(t *trace.Trace) TraceInfo {
 	return info
 }
 
-// CheckPolicies says whether every policy can be opened on the device, so that
-// a mistake is found before a long recording is read.
+// DefaultPolicies returns the policies of a replay that names none: JAX's default, its
+// usual remedies, and those that use the driver's pool or map pages if the device can.
+func DefaultPolicies(info device.Info) []string {
+	list := []string{"jax", "jax:preallocate=false", "platform"}
+	if info.HasPools {
+		list = append(list, "async")
+	}
+	if info.HasPages {
+		list = append(list, "vmm", "elastic")
+	}
+	return list
+}
+
+// CheckPolicies returns an error unless every policy can be opened on the device, so
+// that a mistake is found before a long recording is read.
 func CheckPolicies(cfg Config) error {
 	for _, p := range cfg.Policies {
 		dev, err := cfg.Device(cfg.Total)

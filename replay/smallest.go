@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"gpumem/alloc"
-	"gpumem/alloc/build"
 	"gpumem/device"
 	"gpumem/trace"
 )
@@ -14,9 +12,9 @@ import (
 // errRefused ends a pass at the first refusal.
 var errRefused = errors.New("refused")
 
-// Fits says whether every policy serves every pool of t in whole on a device of
-// total bytes, each pool on a device of its own. It only runs up to the first
-// refusal, so it is quicker than Run. Errors are those of Run.
+// Fits reports whether every policy serves every request of every pool of t on a
+// device of total bytes, one device for each pool. It stops at the first refusal, so
+// it is quicker than Run. Errors are those of Run.
 func Fits(ctx context.Context, t *trace.Trace, cfg Config, total uint64) (bool, error) {
 	pools, err := t.Choose(cfg.Pool)
 	if err != nil {
@@ -33,66 +31,39 @@ func Fits(ctx context.Context, t *trace.Trace, cfg Config, total uint64) (bool, 
 	return true, nil
 }
 
-// fits says whether nothing is refused on a device of total bytes.
+// fits reports whether nothing is refused on a device of total bytes.
 func (r *runner) fits(ctx context.Context, total uint64) (bool, error) {
 	dev, err := r.cfg.Device(total)
 	if err != nil {
 		return false, nil // what others hold does not fit on so small a device
 	}
-	defer dev.Close()
-	a, err := build.New(dev, r.policy, build.Options{})
+	p, err := r.newPass(dev, nil)
 	if err != nil {
 		return false, err
 	}
-	defer a.Close()
-	blocks := make([]alloc.Block, r.pool.Slots)
-	err = r.pass(ctx, fmt.Sprintf("trying a device of %d MiB", total>>20), func(events []trace.Event) error {
-		for i := range events {
-			e := &events[i]
-			if e.Op == trace.Free {
-				if err := a.Free(blocks[e.Slot]); err != nil {
-					return err
-				}
-				continue
-			}
-			b, err := a.Alloc(request(e))
-			// The latter where the device is so large that elastic has too few
-			// addresses for all its pages.
-			if errors.Is(err, alloc.ErrNoMemory) || errors.Is(err, device.ErrOutOfMemory) {
-				return errRefused
-			}
-			if err != nil {
-				return err
-			}
-			if e.Refused {
-				if err := a.Free(b); err != nil {
-					return err
-				}
-				continue
-			}
-			blocks[e.Slot] = b
-		}
-		return nil
-	})
-	if errors.Is(err, errRefused) {
+	defer p.close()
+	p.add(Hook{Refused: func(*trace.Event) error { return errRefused }})
+	_, err = p.run(ctx, r.progress(fmt.Sprintf("trying a device of %d MiB", total>>20)))
+	// The device's error where it is so large that elastic has too few addresses for
+	// all its pages.
+	if errors.Is(err, errRefused) || errors.Is(err, device.ErrOutOfMemory) {
 		return false, nil
 	}
 	return err == nil, err
 }
 
-// maxDevice is the largest device that is tried, 1 PiB, in MiB.
+// maxDevice is the largest device that is tried: 1 PiB, in MiB.
 const maxDevice = 1 << 30
 
-// smallest looks for the smallest device. It begins with one of the most bytes
-// that were live at once. If that refuses something it tries larger ones, at
-// growing distances, and then halves the last distance. So a device far larger
-// than the answer, which takes long to simulate, is rarely tried.
-// The result is in bytes, a multiple of 1 MiB, at least that (there is no device
-// of 0 bytes); nil if even 1 PiB is too small, as where the policy has a limit
-// of its own or a request is larger.
+// smallest searches for the smallest device. It begins with one as large as the peak
+// of live bytes. While that refuses a request it tries larger ones, at growing
+// distances, and then bisects the last distance. So a device far larger than the
+// answer, which takes long to simulate, is rarely tried. The result is in bytes, a
+// multiple of 1 MiB and at least 1 MiB; nil if even 1 PiB is too small, as where the
+// policy has a limit or a request is larger.
 //
-// Nothing is refused on a device of that size and something is at 1 MiB less.
-// More cannot be promised: with a larger pool BFC cuts its blocks elsewhere, so
+// On a device of that size nothing is refused, and on one of 1 MiB less something
+// is. More cannot be promised: with a larger pool BFC splits its blocks elsewhere, so
 // a run may fit, not fit, and fit again on smaller and smaller devices.
 func (r *runner) smallest(ctx context.Context) (*uint64, error) {
 	const mib = 1 << 20

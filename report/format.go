@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Seconds is a duration in seconds, with three digits: 45 ns, 1.23 ms, 52.4 s;
-// in whole seconds from 1000 on: 16m40s.
+// Seconds formats a duration in seconds with three digits: 45 ns, 1.23 ms, 52.4 s;
+// from 1000 s on in whole seconds: 16m40s.
 func Seconds(s float64) string {
 	// The bounds are half a digit below the unit, since 999.6 ns with three
 	// digits would be 1e+03.
@@ -26,7 +26,7 @@ func Seconds(s float64) string {
 	return time.Duration(s * 1e9).Round(time.Second).String()
 }
 
-// Count is a number with commas: 1,234,567.
+// Count formats a number with commas: 1,234,567.
 func Count(n uint64) string {
 	s := strconv.FormatUint(n, 10)
 	for i := len(s) - 3; i > 0; i -= 3 {

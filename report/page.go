@@ -1,9 +1,9 @@
 package report
 
-// The page of a replay: what it shows, and how it is written. One file of HTML
-// that asks for nothing from outside. The drawings are made in the reader's
-// browser, by page/*.js with uPlot; without scripts there are the story, the
-// tables and the drawing of timeline.go.
+// The page of a replay: its data, and how it is written. It is one file of HTML that
+// loads nothing else. The drawings are made in the reader's browser, by page/*.js with
+// uPlot; without scripts there are the summary, the tables and the drawing of
+// timeline.go.
 
 import (
 	"crypto/sha256"
@@ -21,7 +21,7 @@ import (
 )
 
 // uPlot 1.6.32 by Leon Sorokin, MIT, from npm (uplot@1.6.32, dist/), unchanged.
-// A test knows their checksums.
+// A test has their checksums.
 var (
 	//go:embed uplot/uPlot.iife.min.js
 	uplotJS string
@@ -48,21 +48,20 @@ var (
 	handsJS string
 )
 
-// pageJS is the page's script; page/data.js says of what.
+// pageJS is the page's script; page/data.js has an overview.
 var pageJS = "\"use strict\";\n(function () {\n" + dataJS + plotsJS + mapsJS + lookJS + handsJS + "})();\n"
 
 // A Page is what the page of a replay shows. Sizes are bytes, events are counted
-// from 1, and a value at an event is the one after it. Texts may be anything:
-// they are escaped.
+// from 1, and a value at an event is the one after it. Texts are escaped.
 type Page struct {
 	Title    string
 	Headline string
-	Story    []string // sentences
-	Notes    []string // what the reader of the recording wants known
+	Summary  []string // sentences
+	Notes    []string // remarks of the reader of the recording
 	Columns  []string // of the table of policies, as for NewTable
 	Device   uint64   // its total
 	Pools    []*Timeline
-	// Names are texts that others point to by their index: stacks and frames.
+	// Names are texts that the rest refers to by index: stacks and frames.
 	Names []string
 }
 
@@ -70,16 +69,16 @@ type Page struct {
 type Timeline struct {
 	Pool   string `json:"pool"`
 	Events uint64 `json:"events"`
-	// Ends are the last events of the buckets into which the events are
-	// gathered, up to Events. Curves have a value or two for each.
+	// Ends are the last events of the buckets of events, up to Events. Curves have a
+	// value or two for each bucket.
 	Ends   Numbers `json:"ends"`
 	Times  Numbers `json:"times,omitempty"` // of the last event of each, in ns since the first; nil: not recorded
 	Asked  Curve   `json:"asked"`           // requested bytes live at once, refused ones included
 	Peak   uint64  `json:"peak"`            // the most of it
 	PeakAt uint64  `json:"peak_at"`         // first event with that
-	// Blocks are all that was asked for, in the order of the events, so that what
-	// is alive can be told at every event. nil where they are too many: then it is
-	// known at the instants of the layers.
+	// Blocks are all blocks, in the order of the events, so that the live ones are
+	// known at every event. It is nil if they are too many: then the snapshots of the
+	// layers list what is live.
 	Blocks *Blocks `json:"blocks,omitempty"`
 	// Layers are the policies.
 	Layers []*Layer `json:"layers"`
@@ -87,9 +86,9 @@ type Timeline struct {
 
 // Blocks are lists of the same length.
 type Blocks struct {
-	From   Numbers  `json:"from"`            // the event that asks for it
-	For    []uint64 `json:"for"`             // how many events later it is freed; 0: never
-	Bytes  []uint64 `json:"bytes"`           // asked for
+	From   Numbers  `json:"from"`            // the event that allocates it
+	For    []uint64 `json:"for"`             // the number of events until it is freed; 0: never
+	Bytes  []uint64 `json:"bytes"`           // requested
 	Stacks []int    `json:"stack,omitempty"` // in Page.Names; nil: none were recorded
 }
 
@@ -106,19 +105,19 @@ type Layer struct {
 	Cells  []string `json:"-"` // of the table of policies
 	Used   Curve    `json:"used"`
 	Held   Curve    `json:"held"`
-	// At the end of each bucket: what is free of the memory held, and the largest
-	// hole in it, 0 where nobody can tell.
+	// At the end of each bucket: the free part of the memory held, and the largest
+	// free block, 0 if unknown.
 	Free    Numbers `json:"free"`
 	Hole    Numbers `json:"hole"`
 	Calls   Numbers `json:"calls"`   // of the driver, up to the end of each bucket
 	Refused Numbers `json:"refused"` // allocations refused, up to the end of each bucket
-	// Near are single events around the first refusal, where buckets have several.
+	// Near are single events around the first refusal, if buckets have several.
 	Near *Near `json:"near,omitempty"`
-	// Instants are looks at the whole pool, in the order of the events.
-	Instants []*Instant `json:"instants"`
+	// Snapshots are visits of the whole pool, in the order of the events.
+	Snapshots []*Snapshot `json:"instants"`
 	// First is the first refusal, nil if there is none.
 	First *Refusal `json:"first"`
-	Why   []string `json:"-"` // First's account, a line each
+	Why   []string `json:"-"` // the cause of First, a line each
 	Notes []string `json:"-"`
 	// Refusals are the first refusals, and RefusedAt the events of all of them if
 	// the timeline has Blocks.
@@ -134,46 +133,46 @@ type Near struct {
 	Refused Numbers `json:"refused"`
 }
 
-// A Refusal is a request that was not served.
+// A Refusal is a request that was refused.
 type Refusal struct {
 	Event uint64 `json:"event"`
 	Bytes uint64 `json:"bytes"`
 	Stack int    `json:"stack"` // in Page.Names; -1: not recorded
 }
 
-// An Instant is the pool after one event.
-type Instant struct {
+// A Snapshot is the pool after one event.
+type Snapshot struct {
 	Event  uint64 `json:"event"`
-	Used   uint64 `json:"used"`  // whole blocks
-	Asked  uint64 `json:"asked"` // what they were asked for
+	Used   uint64 `json:"used"`  // in whole blocks
+	Asked  uint64 `json:"asked"` // requested, of the same blocks
 	Blocks int    `json:"blocks"`
 	Held   uint64 `json:"held"`
-	Hole   uint64 `json:"hole"`  // largest, as the allocator counts it
-	Holes  int    `json:"holes"` // pieces of free memory whose place is known
-	// Map is the pool from its lowest address to its highest, what is not held
-	// left out, in cells of the same width: 0 is free, 8 is used up, and the
-	// digits between are eighths. ? is held, and nobody can tell what lies there.
+	Hole   uint64 `json:"hole"`  // the largest free block, as the allocator counts it
+	Holes  int    `json:"holes"` // free blocks whose place is known, adjacent ones as one
+	// Map is the pool from its lowest address to its highest, without what is not
+	// held, in cells of the same width: 0 is free, 8 is used, and the digits between
+	// are eighths. ? is held memory whose contents are unknown.
 	Map string `json:"map"`
-	// Largest are the largest holes: how far from the beginning of Map, and how
-	// large.
+	// Largest are the largest free blocks: the distance from the beginning of Map, and
+	// the size.
 	Largest [][2]uint64 `json:"largest"`
-	// Top are the largest blocks: how far from the beginning of Map, how large,
-	// and 1 more than the index of the stack in Page.Names, 0 if there is none.
+	// Top are the largest live blocks: the distance from the beginning of Map, the
+	// size, and 1 more than the index of the stack in Page.Names, 0 if there is none.
 	Top [][3]uint64 `json:"top"`
-	// What is alive, the most bytes first: by the size asked for, by stack and
-	// by innermost frame. What a list leaves out is the rest to Asked. nil where
-	// the timeline has Blocks. Where there are very many sizes, Ranges says that
-	// a key stands for all sizes from it to less than twice as much.
+	// Live memory, the most bytes first: by requested size, by stack and by innermost
+	// frame. What a list leaves out is the rest up to Asked. The lists are nil if the
+	// timeline has Blocks. If there are very many sizes, Ranges is set, and a key of
+	// Sizes stands for all sizes from it to less than twice as much.
 	Sizes  []Group `json:"sizes,omitempty"`
 	Ranges bool    `json:"ranges,omitempty"`
 	Stacks []Group `json:"stacks,omitempty"`
 	Frames []Group `json:"frames,omitempty"`
 }
 
-// A Group is blocks that have something in common.
+// A Group is the blocks of one size, stack or frame.
 type Group struct {
 	Key    uint64 // the size, or an index of Page.Names
-	Bytes  uint64 // asked for
+	Bytes  uint64 // requested
 	Blocks int
 }
 
@@ -182,8 +181,8 @@ func (g Group) MarshalJSON() ([]byte, error) {
 	return fmt.Appendf(nil, "[%d,%d,%d]", g.Key, g.Bytes, g.Blocks), nil
 }
 
-// Numbers are written to JSON as differences, the first from 0: curves mostly
-// stay where they are.
+// Numbers are written to JSON as differences, the first from 0, because curves rarely
+// change.
 type Numbers []uint64
 
 // MarshalJSON writes the differences.
@@ -205,7 +204,7 @@ func (n Numbers) MarshalJSON() ([]byte, error) {
 	return append(b, ']'), nil
 }
 
-// numberUnit are a number and its unit, which stay on one line.
+// numberUnit matches a number and its unit, which stay on one line.
 var numberUnit = regexp.MustCompile(`(\d) ((?:[KMGTPE]i)?B)\b`)
 
 var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
@@ -257,7 +256,7 @@ type textRow struct {
 	Held  []string // by each policy
 }
 
-// textRows are about twenty rows of a timeline, and the one with the peak.
+// textRows returns about twenty rows of a timeline, and the one with the peak.
 func textRows(t *Timeline) (rows []textRow) {
 	const about = 20
 	step := max(1, len(t.Ends)/about)

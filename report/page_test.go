@@ -79,7 +79,7 @@ func page(events uint64, policies int) *report.Page {
 		l := &report.Layer{
 			Policy: fmt.Sprintf("policy <%d> & \"more\"", k), Cells: []string{"NO"}, Used: t.Asked, Held: t.Asked,
 			Free: t.Asked.Min, Hole: t.Asked.Min, Calls: t.Asked.Min, Refused: t.Asked.Min,
-			Instants: []*report.Instant{{Event: t.PeakAt, Map: "08"}},
+			Snapshots: []*report.Snapshot{{Event: t.PeakAt, Map: "08"}},
 		}
 		if k == 1 || k == 4 {
 			l.First = &report.Refusal{Event: events, Bytes: 1, Stack: -1}
@@ -87,7 +87,7 @@ func page(events uint64, policies int) *report.Page {
 		}
 		t.Layers = append(t.Layers, l)
 	}
-	return &report.Page{Headline: "a & b", Story: []string{"One.", "Two."}, Columns: []string{">fits"}, Pools: []*report.Timeline{t}}
+	return &report.Page{Headline: "a & b", Summary: []string{"One.", "Two."}, Columns: []string{">fits"}, Pools: []*report.Timeline{t}}
 }
 
 // TestWritePage: the policy of the page names its scripts and no others, the data

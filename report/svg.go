@@ -1,8 +1,8 @@
 package report
 
-// What drawings on a page of HTML need: curves with fewer points, paths, and
-// the numbers at axes. A drawing's plane is 1000 wide and 1000 high, with y
-// downwards; the page stretches it.
+// Parts of drawings on a page of HTML: curves with fewer points, paths, and the numbers
+// at axes. A drawing's plane is 1000 wide and 1000 high, with y downwards; the page
+// stretches it.
 
 import (
 	"math"
@@ -15,8 +15,8 @@ import (
 // Plane is the width and the height of a drawing.
 const Plane = 1000
 
-// Columns is a curve in at most n columns of the same width, n above 0: the largest
-// value of each, so that no peak is lost.
+// Columns reduces a curve to at most n columns of the same width, n above 0, with the
+// largest value of each, so that no peak is lost.
 func Columns(values []uint64, n int) []uint64 {
 	n = min(n, len(values))
 	columns := make([]uint64, n)
@@ -27,8 +27,8 @@ func Columns(values []uint64, n int) []uint64 {
 	return columns
 }
 
-// Steps is an SVG path that draws values as steps of the same width; top is the value at
-// the plane's upper end, and above 0.
+// Steps returns an SVG path that draws values as steps of the same width. top is the
+// value at the plane's upper end, and above 0.
 func Steps(values []uint64, top float64) string {
 	var b strings.Builder
 	last := ""
@@ -48,7 +48,7 @@ func Steps(values []uint64, top float64) string {
 	return b.String()
 }
 
-// Under is the area under Steps.
+// Under returns the path of the area under Steps.
 func Under(values []uint64, top float64) string {
 	if len(values) == 0 {
 		return ""
@@ -56,7 +56,7 @@ func Under(values []uint64, top float64) string {
 	return Steps(values, top) + "V1000H0Z"
 }
 
-// coordinate is a number of the plane with one decimal at most.
+// coordinate formats a coordinate with one decimal at most.
 func coordinate(v float64) string {
 	return strconv.FormatFloat(math.Round(v*10)/10, 'f', -1, 64)
 }
@@ -67,8 +67,8 @@ type Tick struct {
 	Text  string
 }
 
-// Ticks are round numbers from 0 to top, at most n+1 of them: 1, 2 or 5 times a
-// power of ten apart. Without a top above 0, or n, there is only the 0.
+// Ticks returns round numbers from 0 to top, at most n+1 of them: 1, 2 or 5 times a
+// power of ten apart. If top or n is not above 0, there is only the 0.
 func Ticks(top float64, n int) []Tick {
 	ticks := []Tick{{0, "0"}}
 	if !(top > 0) || math.IsInf(top, 1) || n < 1 {
@@ -89,7 +89,7 @@ func Ticks(top float64, n int) []Tick {
 	return ticks
 }
 
-// ByteTicks are Ticks for bytes, in the unit that suits top: GiB from 1 GiB on.
+// ByteTicks returns Ticks for bytes, in the unit that suits top: GiB from 1 GiB on.
 func ByteTicks(top float64, n int) (unit string, ticks []Tick) {
 	scale := 1.0
 	for top/scale >= 1024 && scale < 1<<60 {

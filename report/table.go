@@ -1,4 +1,8 @@
-// Package report draws results for people.
+// Package report formats results for people: numbers, tables, wrapped text, drawings as
+// SVG, and the HTML page of a replay.
+//
+// Files: format.go numbers, table.go and wrap.go text, svg.go parts of drawings, page.go
+// the page, timeline.go its drawing.
 package report
 
 import (

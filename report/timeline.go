@@ -1,7 +1,7 @@
 package report
 
-// The timeline of a replay as a drawing that stands still: for documents, and
-// for the page where scripts are off.
+// The timeline of a replay as a static drawing: for documents, and for the page without
+// scripts.
 
 import (
 	"cmp"
@@ -15,7 +15,7 @@ import (
 	"gpumem/size"
 )
 
-// The drawing's measures: of the whole, of the margins, and of a line of its key.
+// Sizes of the drawing: of the whole, of the margins, and of a line of its key.
 const (
 	drawWidth, drawHeight = 960, 330
 	drawLeft, drawTop     = 56, 34
@@ -26,20 +26,20 @@ const (
 // dashes tell the policies' lines apart without colour.
 var dashes = []string{"", "8 3", "2 3", "10 3 2 3", "5 5", "14 4", "1 5", "6 2 1 2 1 2"}
 
-// drawStyle is for both colour schemes; its names are the drawing's own, for it
-// may stand in a page.
+// drawStyle is for both colour schemes. Its class names have a prefix, because the
+// drawing may be part of a page.
 const drawStyle = `.gm-back{fill:#fff}.gm-text{fill:#1b1f24;font:12px system-ui,sans-serif}.gm-quiet{fill:#57606a}.gm-bold{font-weight:600}.gm-halo{paint-order:stroke;stroke:#fff;stroke-width:4px;stroke-linejoin:round}.gm-grid{stroke:#e6e9ed}.gm-base{stroke:#57606a}.gm-live{fill:#9cc3ea;stroke:#1f5f9e;stroke-width:.75}.gm-held{fill:none;stroke:#1b1f24;stroke-width:1.5}.gm-ring{fill:#fff;stroke:#1b1f24;stroke-width:2}.gm-no{fill:#a40e26}` +
 	`@media screen and (prefers-color-scheme:dark){.gm-back{fill:#0f1318}.gm-text{fill:#e6e9ed}.gm-quiet{fill:#a3adb8}.gm-halo{stroke:#0f1318}.gm-grid{stroke:#242b33}.gm-base{stroke:#a3adb8}.gm-live{fill:#2c5b8c;stroke:#8cc0f5}.gm-held{stroke:#e6e9ed}.gm-ring{fill:#0f1318;stroke:#e6e9ed}.gm-no{fill:#ff9aa5}}`
 
-// WriteSVG writes the timeline of the page's first pool as an SVG of its own.
-// The errors are the writer's.
+// WriteSVG writes the timeline of the page's first pool as an SVG file. The errors are
+// the writer's.
 func WriteSVG(w io.Writer, p *Page) error {
 	_, err := io.WriteString(w, drawTimeline(p.Pools[0])+"\n")
 	return err
 }
 
-// drawTimeline has what the program asked for as an area, what each policy held as
-// a numbered line, the peak, and the first refusals.
+// drawTimeline draws the live requested bytes as an area, what each policy held as a
+// numbered line, the peak, and the first refusals.
 func drawTimeline(t *Timeline) string {
 	top := float64(t.Peak)
 	for _, l := range t.Layers {
@@ -101,15 +101,15 @@ func drawTimeline(t *Timeline) string {
 	return b.String()
 }
 
-// A refusalMark stands where policies refuse for the first time.
+// A refusalMark marks the first refusal of policies.
 type refusalMark struct {
 	at   float64
 	who  []string // their numbers
 	verb string
 }
 
-// refusals are in the order of the events; those too near for a text of their own
-// share one.
+// refusals returns the marks in the order of the events. Those too near for separate
+// texts share one.
 func refusals(t *Timeline, x func(uint64) float64) (marks []refusalMark) {
 	const room = 80
 	var first []int // layers
@@ -141,7 +141,7 @@ func anchor(x float64) string {
 	return "middle"
 }
 
-// cut is s with so many characters at most.
+// cut shortens s to n characters.
 func cut(s string, n int) string {
 	if r := []rune(s); len(r) > n {
 		return string(r[:n-3]) + "..."
@@ -180,8 +180,8 @@ func path(t *Timeline, values []uint64, x func(uint64) float64, y func(float64) 
 	return b.String()
 }
 
-// apart moves labels up and down until each has its room, as near as can be to
-// where it belongs, in the same order, within low and high if they fit.
+// apart moves labels up and down until they are the given distance apart, as near to
+// their places as possible, in the same order, and within low and high if they fit.
 func apart(at []float64, room, low, high float64) []float64 {
 	order := make([]int, len(at))
 	for k := range order {

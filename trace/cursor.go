@@ -3,8 +3,10 @@ package trace
 // Reading a pool's events back.
 
 import (
+	"context"
 	"errors"
 	"io"
+	"time"
 
 	"gpumem/internal/spool"
 )
@@ -65,6 +67,49 @@ func (c *Cursor) Next(dst []Event) (int, error) {
 		return n, nil
 	}
 	return 0, c.err
+}
+
+// batchEvents is how many events Batches decodes at a time, and progressEvery how
+// often it reports progress at most.
+const (
+	batchEvents   = 4096
+	progressEvery = 200 * time.Millisecond
+)
+
+// Batches calls f with the events of the pool in order, a few thousand at a time.
+// The slice is valid until f returns. progress, if not nil, is called a few times a
+// second at most with the fraction of the events that f has seen. Batches stops with
+// the context's error between two batches, with an error of f, or with one of
+// [Cursor.Next].
+func (p *Pool) Batches(ctx context.Context, progress func(part float64), f func([]Event) error) error {
+	cur := p.Cursor()
+	defer cur.Close()
+	buf := make([]Event, max(1, min(batchEvents, p.Events)))
+	var done uint64
+	var last time.Time
+	for {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		n, err := cur.Next(buf)
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := f(buf[:n]); err != nil {
+			return err
+		}
+		done += uint64(n)
+		if progress == nil {
+			continue
+		}
+		if now := time.Now(); now.Sub(last) > progressEvery {
+			last = now
+			progress(float64(done) / float64(p.Events))
+		}
+	}
 }
 
 // load makes the next block the current one.

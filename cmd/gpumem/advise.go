@@ -1,29 +1,26 @@
+// gpumem advise: its flags, and the advice as text.
+
 package main
 
-// gpumem advise: with which settings a recorded run fits a card, and which card
-// is the smallest.
-
 import (
-	"encoding/json"
 	"fmt"
+	"io"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
-	gpu "gpumem/device"
 	"gpumem/device/open"
 	"gpumem/device/sim"
 	"gpumem/replay/advise"
+	"gpumem/report"
 	"gpumem/size"
-	"gpumem/trace"
-	"gpumem/trace/formats"
 )
 
 func adviseCommand() *cobra.Command {
 	var (
-		device, pool, format string
-		beside               string
-		asJSON               bool
+		f              recordingFlags
+		device, beside string
 	)
 	cmd := &cobra.Command{
 		Use:   "advise TRACE",
@@ -33,14 +30,9 @@ func adviseCommand() *cobra.Command {
 			"TRACE is a recording as for replay. A real GPU is only asked for its size: all replays are on\n" +
 			"simulated ones. Exit status: 0 if something fits the card, 1 if nothing does, 2 on bad input.",
 		Example: "  gpumem advise examples/training.txt.gz --device sim:12GiB\n  gpumem advise snapshot.pickle --json",
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return fmt.Errorf("advise takes one TRACE, a file or - for standard input, and got %d; gpumem advise --help has examples", len(args))
-			}
-			return nil
-		},
+		Args:    oneTrace,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			cfg := advise.Config{Pool: pool}
+			cfg := advise.Config{Pool: f.pool}
 			var err error
 			if cfg.Context, err = size.Parse(beside); err != nil {
 				return fmt.Errorf("--beside: %w", err)
@@ -58,9 +50,7 @@ func adviseCommand() *cobra.Command {
 			line := newProgress(cmd.ErrOrStderr())
 			defer line.clear()
 			cfg.Progress = line.show
-			t, err := formats.Open(cmd.Context(), args[0], trace.Options{
-				Format: format, Progress: func(done, total int64) { line.bytes("reading", done, total) },
-			})
+			t, err := f.open(cmd.Context(), args[0], line)
 			if err != nil {
 				return err
 			}
@@ -73,31 +63,22 @@ func adviseCommand() *cobra.Command {
 			if note != "" {
 				fmt.Fprintln(cmd.ErrOrStderr(), "gpumem: "+note)
 			}
-			if asJSON {
-				enc := json.NewEncoder(cmd.OutOrStdout())
-				enc.SetIndent("", "  ")
-				enc.SetEscapeHTML(false)
-				err = enc.Encode(rep)
-			} else {
-				err = writeAdvice(cmd.OutOrStdout(), rep)
-			}
+			err = f.write(cmd, rep, func(w io.Writer) error { return writeAdvice(w, rep) })
 			if err == nil && rep.Advice == nil {
 				err = errNo
 			}
 			return err
 		},
 	}
-	f := cmd.Flags()
-	f.StringVar(&device, "device", "", "`DEVICE`: sim:24GiB[,used=8GiB], sim@FILE or cuda:N, of which only the size is asked (default $GPUMEM_DEVICE, else cuda:0 if a driver loads, else "+open.Default+")")
-	f.StringVar(&pool, "pool", "", "only the pool `NAME` of a recording that has several")
-	formatFlag(cmd, &format)
-	f.StringVar(&beside, "beside", size.Format(advise.DefaultContext), "`SIZE` of what the program takes beside its pool: the CUDA context, code, libraries")
-	f.BoolVar(&asJSON, "json", false, "print JSON")
+	fs := cmd.Flags()
+	fs.StringVar(&device, "device", "", "`DEVICE`: sim:24GiB[,used=8GiB], sim@FILE or cuda:N, of which only the size is asked (default $GPUMEM_DEVICE, else cuda:0 if a driver loads, else "+open.Default+")")
+	fs.StringVar(&beside, "beside", size.Format(advise.DefaultContext), "`SIZE` of what the program takes beside its pool: the CUDA context, code, libraries")
+	f.add(cmd)
 	return cmd
 }
 
-// simulated is the card that a device's words mean, simulated: with its size,
-// and what others hold of it now.
+// simulated returns the card of a device spec, simulated: with its size, and what
+// others hold of it now.
 func simulated(spec open.Spec) (sim.Config, error) {
 	if spec.Kind == open.Private {
 		return spec.Sim, nil
@@ -107,10 +88,155 @@ func simulated(spec open.Spec) (sim.Config, error) {
 		return sim.Config{}, err
 	}
 	defer dev.Close()
-	info := dev.Info()
-	cfg := sim.Config{Total: info.Total, CCMajor: info.CCMajor, CCMinor: info.CCMinor, NoPages: !info.HasPages, NoPools: !info.HasPools}
-	if free, total, err := gpu.Device(dev).MemInfo(); err == nil {
-		cfg.Used = total - min(total, free)
+	return advise.Simulated(dev), nil
+}
+
+// writeAdvice writes the answer as text: the verdict, what to set, the table of what was
+// tried, a second program, the smallest card, the assumptions.
+func writeAdvice(w io.Writer, rep *advise.Report) error {
+	var b strings.Builder
+	line := func(format string, args ...any) {
+		b.WriteString(report.Wrap(fmt.Sprintf(format, args...), textWidth) + "\n")
 	}
-	return cfg, nil
+	export := func(set []string) {
+		for _, s := range set {
+			b.WriteString("  export " + s + "\n")
+		}
+	}
+	torch := rep.Trace.Format == "torch"
+	line("%s", adviceVerdict(rep))
+	if rep.Advice != nil {
+		if !rep.FitsAsItIs {
+			export(rep.Advice.Set)
+		}
+		for _, n := range rep.Advice.Notes {
+			line("  on the way: %s", n)
+		}
+	}
+	b.WriteString("\n")
+	if err := adviceTable(&b, rep); err != nil {
+		return err
+	}
+	b.WriteString("\n")
+	if s := rep.Second; s != nil {
+		line("For a second program there would be %s, and %s for its context. Set here, then there:", size.Format(s.Bytes), size.Format(rep.ContextBytes))
+		if len(s.First) == 0 {
+			b.WriteString("  (nothing)\n")
+		}
+		export(s.First)
+		export(s.Other)
+	} else if rep.Advice != nil {
+		line("For a second program there is no room.")
+	}
+	if rep.SmallestCard == nil {
+		line("No card that is sold is large enough.")
+	} else {
+		line("The smallest card: %s, of which programs see %s at least, with %s.", size.Format(*rep.SmallestCard),
+			size.Format(advise.Usable(*rep.SmallestCard)), smallestWith(rep))
+	}
+	b.WriteString("\n")
+	t := rep.Trace
+	line("%s", traceLine(t))
+	for _, n := range t.Notes {
+		line("  %s", n)
+	}
+	used := ""
+	if rep.UsedBytes > 0 {
+		used = fmt.Sprintf(", %s of it held by others", size.Format(rep.UsedBytes))
+	}
+	line("device of %s%s; any allocator must hold %s at the peak", size.Format(rep.DeviceBytes), used, size.Format(rep.LowerBound))
+	line("Assumed: %s beside the pool, for the CUDA context, code and libraries (--beside), and another run that asks for no more than this one.", size.Format(rep.ContextBytes))
+	if torch {
+		line("Replayed through pools like PyTorch's, not through PyTorch's own, which rounds and splits its blocks in its own way: the figures are about right. Before PyTorch 2.10 the variable is PYTORCH_CUDA_ALLOC_CONF, and a fraction is told by torch.cuda.set_per_process_memory_fraction.")
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// adviceVerdict returns the answer in a sentence or two.
+func adviceVerdict(rep *advise.Report) string {
+	first := rep.Candidates[0]
+	defaults := "JAX's defaults"
+	if rep.Trace.Format == "torch" {
+		defaults = "PyTorch's defaults"
+	}
+	if rep.FitsAsItIs {
+		served := "nothing is refused"
+		if n := rep.Trace.Refused; n > 0 {
+			served = fmt.Sprintf("every request is served, also the %s that the recorded run was refused", report.Count(n))
+		}
+		return fmt.Sprintf("It fits as it is: with %s %s; they hold %s of %s.", defaults, served, size.Format(first.HeldPeak), size.Format(rep.DeviceBytes))
+	}
+	why := ""
+	if first.FirstRefused != nil {
+		why = fmt.Sprintf(" (holding %s of %s, event %s is refused, which asks for %s)",
+			size.Format(first.HeldPeak), size.Format(rep.DeviceBytes), report.Count(*first.FirstRefused), size.Format(first.RefusedBytes))
+	}
+	switch {
+	case rep.Advice == nil:
+		others := ""
+		if rep.UsedBytes > 0 {
+			others = fmt.Sprintf(", of which others hold %s", size.Format(rep.UsedBytes))
+		}
+		return fmt.Sprintf("It does not fit %s%s, whatever is set: %s live at the peak, and %s are wanted beside them.",
+			size.Format(rep.DeviceBytes), others, size.Format(rep.LowerBound), size.Format(rep.ContextBytes))
+	case rep.Advice.Ours:
+		return fmt.Sprintf("It does not fit with any setting of the framework%s. It fits with the policy %s, for programs that use this project's pool.", why, rep.Advice.Policy)
+	}
+	return fmt.Sprintf("It does not fit with %s%s. It fits with:", defaults, why)
+}
+
+func adviceTable(b *strings.Builder, rep *advise.Report) error {
+	tab := report.NewTable("setting", "fits", ">held peak", ">left", ">driver calls", ">driver time", ">smallest device", ">card")
+	for _, c := range rep.Candidates {
+		fits, left := "yes", size.Format(c.Left)
+		if !c.Fits {
+			fits, left = "NO", ""
+		}
+		device, card := "none", "none"
+		if c.SmallestDevice != nil {
+			device = size.Format(*c.SmallestDevice)
+		}
+		if c.SmallestCard != nil {
+			card = size.Format(*c.SmallestCard)
+		}
+		names := c.Set
+		switch {
+		case c.Ours:
+			names = []string{"(policy " + c.Policy + ")"}
+		case len(names) == 0:
+			names = []string{"(nothing)"}
+		}
+		tab.Row(shortSetting(names[0]), fits, size.Format(c.HeldPeak), left, report.Count(c.DriverCalls), report.Seconds(c.DriverSeconds), device, card)
+		for _, more := range names[1:] {
+			tab.Row("  " + shortSetting(more))
+		}
+	}
+	_, err := tab.WriteTo(b)
+	return err
+}
+
+// shortSetting leaves out what the variables' names have in common, so that the
+// table stays narrow; the whole line is above it.
+func shortSetting(s string) string {
+	for _, prefix := range []string{"XLA_PYTHON_CLIENT_", "XLA_CLIENT_", "PYTORCH_ALLOC_CONF="} {
+		if rest, ok := strings.CutPrefix(s, prefix); ok {
+			return rest
+		}
+	}
+	return s
+}
+
+// smallestWith returns the first setting with which the smallest card is enough.
+func smallestWith(rep *advise.Report) string {
+	for _, c := range rep.Candidates {
+		if c.Ours || c.SmallestCard == nil || *c.SmallestCard != *rep.SmallestCard {
+			continue
+		}
+		if len(c.CardSet) == 0 {
+			return "nothing set"
+		}
+		return strings.Join(c.CardSet, " ")
+	}
+	return "our own pool"
 }

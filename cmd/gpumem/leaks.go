@@ -1,10 +1,8 @@
+// gpumem leaks: its flags, and what was found as text.
+
 package main
 
-// gpumem leaks: what a recorded program keeps more and more of, by the place
-// that allocates.
-
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -15,8 +13,6 @@ import (
 	"gpumem/replay"
 	"gpumem/report"
 	"gpumem/size"
-	"gpumem/trace"
-	"gpumem/trace/formats"
 )
 
 // leaksReport is the command's JSON.
@@ -26,10 +22,7 @@ type leaksReport struct {
 }
 
 func leaksCommand() *cobra.Command {
-	var (
-		pool, format  string
-		asJSON, paths bool
-	)
+	var f recordingFlags
 	cmd := &cobra.Command{
 		Use:   "leaks TRACE",
 		Short: "Find what a recorded run keeps more and more of",
@@ -38,25 +31,19 @@ func leaksCommand() *cobra.Command {
 			"TRACE is a recording as for replay; a PyTorch memory snapshot has stacks, a text trace only sizes.\n" +
 			"Twenty steps or more tell it from a warm-up. Exit status: 0 whatever the answer, 2 on bad input.",
 		Example: "  gpumem leaks snapshot.pickle\n  gpumem leaks run.txt.gz --json",
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return fmt.Errorf("leaks takes one TRACE, a file or - for standard input, and got %d; gpumem leaks --help has examples", len(args))
-			}
-			return nil
-		},
+		Args:    oneTrace,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			line := newProgress(cmd.ErrOrStderr())
 			defer line.clear()
-			t, err := formats.Open(cmd.Context(), args[0], trace.Options{
-				Format: format, KeepPaths: true, // they tell the program's files from a library's
-				Progress: func(done, total int64) { line.bytes("reading", done, total) },
-			})
+			read := f
+			read.paths = true // they tell the program's files from a library's
+			t, err := read.open(cmd.Context(), args[0], line)
 			if err != nil {
 				return err
 			}
 			defer t.Close()
 			found, err := leaks.Find(cmd.Context(), t, leaks.Config{
-				Pool: pool, KeepPaths: paths,
+				Pool: f.pool, KeepPaths: f.paths,
 				Progress: func(part float64) { line.show("looking", part) },
 			})
 			line.clear()
@@ -64,20 +51,11 @@ func leaksCommand() *cobra.Command {
 				return err
 			}
 			rep := leaksReport{replay.Describe(t), found}
-			if !asJSON {
-				return writeLeaks(cmd.OutOrStdout(), rep)
-			}
-			enc := json.NewEncoder(cmd.OutOrStdout())
-			enc.SetIndent("", "  ")
-			enc.SetEscapeHTML(false) // stacks have <module>
-			return enc.Encode(rep)
+			return f.write(cmd, rep, func(w io.Writer) error { return writeLeaks(w, rep) })
 		},
 	}
-	f := cmd.Flags()
-	f.StringVar(&pool, "pool", "", "only the pool `NAME` of a recording that has several")
-	formatFlag(cmd, &format)
-	f.BoolVar(&asJSON, "json", false, "print JSON")
-	f.BoolVar(&paths, "paths", false, "keep whole file paths in stacks")
+	f.add(cmd)
+	f.addPaths(cmd)
 	return cmd
 }
 
@@ -88,8 +66,8 @@ const (
 	grewRows    = 3
 )
 
-// writeLeaks is the answer for people: the verdict, the places, the stack of the
-// first, what to do.
+// writeLeaks writes the answer as text: the verdict, the places, the stack of the first,
+// what to do.
 func writeLeaks(w io.Writer, rep leaksReport) error {
 	var b strings.Builder
 	line := func(format string, args ...any) {
@@ -135,7 +113,7 @@ func writeLeaks(w io.Writer, rep leaksReport) error {
 	return err
 }
 
-// leaksVerdict is the answer in a sentence.
+// leaksVerdict returns the answer in a sentence.
 func leaksVerdict(rep leaksReport) string {
 	switch {
 	case len(rep.Leaks) > 0:
@@ -166,7 +144,7 @@ func leaksVerdict(rep leaksReport) string {
 	return "Too short to say: the recording shows no step that repeats often enough. Record twenty steps or more."
 }
 
-// keeps is the verb for a place: requests keep, a line keeps.
+// keeps returns the verb for a place: requests keep, a line keeps.
 func keeps(p leaks.Place) string {
 	if p.Stack == "" {
 		return "keep"
@@ -174,7 +152,7 @@ func keeps(p leaks.Place) string {
 	return "keeps"
 }
 
-// where is a place in a sentence.
+// where returns a place for a sentence.
 func where(p leaks.Place) string {
 	if p.Pool != "" {
 		return oneLine(p.Site) + " on " + p.Pool
@@ -208,7 +186,7 @@ func leaksTable(b *strings.Builder, rep leaksReport) error {
 	return nil
 }
 
-// leaksAdvice says what to do next: only causes that are well known.
+// leaksAdvice returns what to do next, for well-known causes alone.
 func leaksAdvice(rep leaksReport) []string {
 	if rep.Verdict != leaks.Leak {
 		return nil

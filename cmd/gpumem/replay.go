@@ -1,53 +1,42 @@
+// gpumem replay: its flags, the files that it writes, and the report as text.
+
 package main
 
 import (
-	"encoding/json"
+	"context"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	gpu "gpumem/device"
 	"gpumem/device/open"
 	"gpumem/policy"
 	"gpumem/policy/frameworks"
 	"gpumem/replay"
+	"gpumem/replay/timeline"
+	"gpumem/report"
+	"gpumem/size"
 	"gpumem/trace"
 	"gpumem/trace/formats"
 )
 
-// defaultPolicies are those of a replay that names none: what JAX does by
-// default, its cures, and the policies that map pages or use the driver's pool
-// where the device can.
-func defaultPolicies(info gpu.Info) []string {
-	list := []string{"jax", "jax:preallocate=false", "platform"}
-	if info.HasPools {
-		list = append(list, "async")
-	}
-	if info.HasPages {
-		list = append(list, "vmm", "elastic")
-	}
-	return list
+type replayOptions struct {
+	recordingFlags
+	policies            []string
+	device              string
+	save, page, drawing string // files to write
+	smallest            bool
 }
 
 func replayCommand() *cobra.Command {
-	var (
-		policies []string
-		device   string
-		pool     string
-		format   string
-		save     string
-		smallest bool
-		asJSON   bool
-		paths    bool
-		page     string
-		drawing  string
-	)
+	var f replayOptions
 	var kinds []string
-	for _, f := range formats.All() {
-		kinds = append(kinds, fmt.Sprintf("  %-9s %s\n", f.Name, f.What))
+	for _, x := range formats.All() {
+		kinds = append(kinds, fmt.Sprintf("  %-9s %s\n", x.Name, x.What))
 	}
 	cmd := &cobra.Command{
 		Use:   "replay TRACE",
@@ -60,123 +49,350 @@ func replayCommand() *cobra.Command {
 			"  gpumem replay run.txt --policy jax --policy jax:fraction=.9 --policy platform --device sim:24GiB\n" +
 			"  gpumem replay snapshot.pickle --smallest --json\n" +
 			"  gpumem replay snapshot.pickle --report memory.html",
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return fmt.Errorf("replay takes one TRACE, a file or - for standard input, and got %d; gpumem replay --help has examples", len(args))
-			}
-			return nil
-		},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkPictures(args[0], save, page, drawing); err != nil {
-				return err
-			}
-			spec, note, err := open.Choose(device, os.LookupEnv, smallest)
-			if err != nil {
-				return err
-			}
-			if smallest && !spec.CanResize() {
-				return fmt.Errorf("--smallest tries devices of other sizes, and %s has the one it has; name a simulated one, such as --device %s", spec.Text, open.Default)
-			}
-			info, err := spec.Info()
-			if err != nil {
-				return err
-			}
-			if len(policies) == 0 {
-				policies = defaultPolicies(info)
-			}
-			cfg := replay.Config{Device: spec.WithTotal, Total: info.Total, Pool: pool, Smallest: smallest, Picture: page != "" || drawing != ""}
-			for _, s := range policies {
-				p, err := frameworks.Parse(s)
-				if err != nil {
-					return err
-				}
-				cfg.Policies = append(cfg.Policies, p)
-			}
-			// A recording may take long to read, so what can be wrong without it
-			// is found first.
-			if err := replay.CheckPolicies(cfg); err != nil {
-				return err
-			}
-			if save != "" {
-				if err := checkSave(save, args[0]); err != nil {
-					return err
-				}
-			}
-			line := newProgress(cmd.ErrOrStderr())
-			defer line.clear()
-			cfg.Progress = line.show
-			t, err := formats.Open(cmd.Context(), args[0], trace.Options{
-				Format: format, KeepPaths: paths,
-				Progress: func(done, total int64) { line.bytes("reading", done, total) },
-			})
-			if err != nil {
-				return err
-			}
-			defer t.Close()
-			if save != "" {
-				if err := saveRecording(cmd.Context(), save, t); err != nil {
-					return err
-				}
-			}
-			rep, err := replay.Run(cmd.Context(), t, cfg)
-			line.clear()
-			if err != nil {
-				return err
-			}
-			if err := writePictures(cmd.Context(), rep, page, drawing); err != nil {
-				return err
-			}
-			// Not earlier: with an error stderr has that one line alone.
-			if note != "" {
-				fmt.Fprintln(cmd.ErrOrStderr(), "gpumem: "+note)
-			}
-			if slices.Contains(policies, "env") {
-				_, warnings, err := frameworks.FromEnv(policy.Environ(os.Environ()))
-				if err != nil {
-					return err
-				}
-				for _, w := range warnings {
-					fmt.Fprintf(cmd.ErrOrStderr(), "gpumem: warning: %s: %s\n", w.Name, w.Text)
-				}
-			}
-			if asJSON {
-				enc := json.NewEncoder(cmd.OutOrStdout())
-				enc.SetIndent("", "  ")
-				enc.SetEscapeHTML(false) // stacks have <module>
-				err = enc.Encode(rep)
-			} else {
-				err = writeReplay(cmd.OutOrStdout(), rep, smallest)
-			}
-			if err != nil {
-				return err
-			}
-			for _, r := range rep.Results {
-				if !r.Fits {
-					return errNo
-				}
-			}
-			return nil
-		},
+		Args: oneTrace,
+		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args[0]) },
 	}
-	f := cmd.Flags()
-	f.StringArrayVar(&policies, "policy", nil, "`POLICY` to run, NAME[@VERSION][:key=value,...]; repeat for several (default jax, jax:preallocate=false, platform, and async, vmm, elastic where the device can)")
-	f.StringVar(&device, "device", "", "`DEVICE`: sim:80GiB[,used=8GiB], sim@FILE or cuda:N (default $GPUMEM_DEVICE, else cuda:0 if a driver loads, else "+open.Default+")")
-	f.StringVar(&pool, "pool", "", "only the pool `NAME` of a recording that has several")
-	formatFlag(cmd, &format)
-	f.StringVar(&save, "save", "", "also write the recording to `FILE` in gpumem's own format, which is small and read fast")
-	f.BoolVar(&smallest, "smallest", false, "also find the smallest device on which nothing is refused")
-	f.BoolVar(&asJSON, "json", false, "print JSON")
-	f.StringVar(&page, "report", "", "write a page to look at to `FILE`.html: the timeline, what is alive, the pool's map, what was refused")
-	f.StringVar(&drawing, "svg", "", "write the timeline to `FILE`.svg, for documents")
-	f.BoolVar(&paths, "paths", false, "keep whole file paths in stacks")
+	fs := cmd.Flags()
+	fs.StringArrayVar(&f.policies, "policy", nil, "`POLICY` to run, NAME[@VERSION][:key=value,...]; repeat for several (default jax, jax:preallocate=false, platform, and async, vmm, elastic where the device can)")
+	fs.StringVar(&f.device, "device", "", "`DEVICE`: sim:80GiB[,used=8GiB], sim@FILE or cuda:N (default $GPUMEM_DEVICE, else cuda:0 if a driver loads, else "+open.Default+")")
+	fs.StringVar(&f.save, "save", "", "also write the recording to `FILE` in gpumem's own format, which is small and read fast")
+	fs.BoolVar(&f.smallest, "smallest", false, "also find the smallest device on which nothing is refused")
+	fs.StringVar(&f.page, "report", "", "write a page to look at to `FILE`.html: the timeline, what is alive, the pool's map, what was refused")
+	fs.StringVar(&f.drawing, "svg", "", "write the timeline to `FILE`.svg, for documents")
+	f.add(cmd)
+	f.addPaths(cmd)
 	return cmd
 }
 
-// formatFlag is the one of every command that reads a recording.
-func formatFlag(cmd *cobra.Command, format *string) {
+// run is the command. What can be wrong without the recording is found first, because
+// that may take long to read.
+func (f *replayOptions) run(cmd *cobra.Command, path string) error {
+	if err := f.checkFiles(path); err != nil {
+		return err
+	}
+	cfg, note, err := f.config()
+	if err != nil {
+		return err
+	}
+	if err := replay.CheckPolicies(cfg); err != nil {
+		return err
+	}
+	if err := checkSave(f.save, path); err != nil {
+		return err
+	}
+	line := newProgress(cmd.ErrOrStderr())
+	defer line.clear()
+	cfg.Progress = line.show
+	t, err := f.open(cmd.Context(), path, line)
+	if err != nil {
+		return err
+	}
+	defer t.Close()
+	if f.save != "" {
+		if err := writeWhole(cmd.Context(), f.save, func(w io.Writer) error { return t.Save(cmd.Context(), w) }); err != nil {
+			return fmt.Errorf("--save: %w", err)
+		}
+	}
+	rep, err := f.replay(cmd.Context(), t, cfg)
+	line.clear()
+	if err != nil {
+		return err
+	}
+	// Not earlier: with an error stderr has that one line alone.
+	if note != "" {
+		fmt.Fprintln(cmd.ErrOrStderr(), "gpumem: "+note)
+	}
+	if slices.Contains(f.policies, "env") {
+		_, warnings, err := frameworks.FromEnv(policy.Environ(os.Environ()))
+		if err != nil {
+			return err
+		}
+		for _, w := range warnings {
+			fmt.Fprintf(cmd.ErrOrStderr(), "gpumem: warning: %s: %s\n", w.Name, w.Text)
+		}
+	}
+	if err := f.write(cmd, rep, func(w io.Writer) error { return writeReplay(w, rep, f.smallest) }); err != nil {
+		return err
+	}
+	if slices.ContainsFunc(rep.Results, func(r *replay.Result) bool { return !r.Fits }) {
+		return errNo
+	}
+	return nil
+}
+
+// config returns the replay that the flags ask for, and a note about its device.
+func (f *replayOptions) config() (cfg replay.Config, note string, err error) {
+	spec, note, err := open.Choose(f.device, os.LookupEnv, f.smallest)
+	if err != nil {
+		return cfg, "", err
+	}
+	if f.smallest && !spec.CanResize() {
+		return cfg, "", fmt.Errorf("--smallest tries devices of other sizes, and %s has the one it has; name a simulated one, such as --device %s", spec.Text, open.Default)
+	}
+	info, err := spec.Info()
+	if err != nil {
+		return cfg, "", err
+	}
+	if len(f.policies) == 0 {
+		f.policies = replay.DefaultPolicies(info)
+	}
+	cfg = replay.Config{Device: spec.WithTotal, Total: info.Total, Pool: f.pool, Smallest: f.smallest}
+	for _, s := range f.policies {
+		p, err := frameworks.Parse(s)
+		if err != nil {
+			return cfg, "", err
+		}
+		cfg.Policies = append(cfg.Policies, p)
+	}
+	return cfg, note, nil
+}
+
+// checkFiles returns an error if a file of the flags cannot be written, or is the
+// recording or that of another flag.
+func (f *replayOptions) checkFiles(recording string) error {
+	type file struct{ flag, path string }
+	page, drawing, save := file{"--report", f.page}, file{"--svg", f.drawing}, file{"--save", f.save}
+	for _, x := range []file{page, drawing, save} {
+		if err := checkMakable(x.flag, x.path); err != nil {
+			return err
+		}
+	}
+	for _, x := range []file{page, drawing} {
+		if x.path != "" && sameFile(recording, x.path) {
+			return fmt.Errorf("%s %s: this is the recording itself; name another file", x.flag, x.path)
+		}
+	}
+	for _, x := range [][2]file{{drawing, page}, {page, save}, {drawing, save}} {
+		if a, b := x[0], x[1]; a.path != "" && (a.path == b.path || sameFile(a.path, b.path)) {
+			return fmt.Errorf("%s %s: %s has the same file; name another", a.flag, a.path, b.flag)
+		}
+	}
+	return nil
+}
+
+// checkSave returns an error if the file at path is the recording at source, which
+// would be lost if it cannot be read to its end. It must be called before the recording
+// is read.
+func checkSave(path, source string) error {
+	out, err := os.Stat(path)
+	if err != nil {
+		return nil // it is to be made, or saving has the error
+	}
+	in, err := os.Stdin.Stat()
+	if source != "-" {
+		in, err = os.Stat(source)
+	}
+	if err == nil && os.SameFile(in, out) {
+		return fmt.Errorf("--save: %s is the recording itself; name another file", path)
+	}
+	return nil
+}
+
+// replay replays the recording, and writes its page and drawing if they have a path.
+func (f *replayOptions) replay(ctx context.Context, t *trace.Trace, cfg replay.Config) (*replay.Report, error) {
+	if f.page+f.drawing == "" {
+		return replay.Run(ctx, t, cfg)
+	}
+	rep, p, err := timeline.Run(ctx, t, cfg)
+	if err != nil {
+		return nil, err
+	}
+	if p == nil {
+		return nil, errors.New("--report, --svg: nothing happens in this pool of the recording; name another by --pool")
+	}
+	if f.drawing != "" && len(p.Pools) > 1 {
+		return nil, errors.New("--svg draws one pool, and the recording has several; name one by --pool")
+	}
+	for _, x := range []struct {
+		flag, path string
+		write      func(io.Writer, *report.Page) error
+	}{{"--report", f.page, report.WritePage}, {"--svg", f.drawing, report.WriteSVG}} {
+		if x.path == "" {
+			continue
+		}
+		if err := writeWhole(ctx, x.path, func(w io.Writer) error { return x.write(w, p) }); err != nil {
+			return nil, fmt.Errorf("%s: %w", x.flag, err)
+		}
+	}
+	return rep, nil
+}
+
+// recordingFlags are the flags of every command that reads a recording.
+type recordingFlags struct {
+	pool, format string
+	asJSON       bool
+	paths        bool // keep whole paths in stacks
+}
+
+func (f *recordingFlags) add(cmd *cobra.Command) {
 	var names []string
 	for _, x := range formats.All() {
 		names = append(names, x.Name)
 	}
-	cmd.Flags().StringVar(format, "format", "", "`FORMAT` of the recording: "+strings.Join(names, ", ")+" (default: by its content)")
+	fs := cmd.Flags()
+	fs.StringVar(&f.pool, "pool", "", "only the pool `NAME` of a recording that has several")
+	fs.StringVar(&f.format, "format", "", "`FORMAT` of the recording: "+strings.Join(names, ", ")+" (default: by its content)")
+	fs.BoolVar(&f.asJSON, "json", false, "print JSON")
 }
+
+func (f *recordingFlags) addPaths(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&f.paths, "paths", false, "keep whole file paths in stacks")
+}
+
+// oneTrace checks the arguments of such a command.
+func oneTrace(cmd *cobra.Command, args []string) error {
+	if len(args) != 1 {
+		return fmt.Errorf("%s takes one TRACE, a file or - for standard input, and got %d; gpumem %[1]s --help has examples", cmd.Name(), len(args))
+	}
+	return nil
+}
+
+// open reads the recording.
+func (f *recordingFlags) open(ctx context.Context, path string, line *progress) (*trace.Trace, error) {
+	return formats.Open(ctx, path, trace.Options{
+		Format: f.format, KeepPaths: f.paths,
+		Progress: func(done, total int64) { line.bytes("reading", done, total) },
+	})
+}
+
+// write writes the answer, as JSON or by text.
+func (f *recordingFlags) write(cmd *cobra.Command, answer any, text func(io.Writer) error) error {
+	if f.asJSON {
+		return encode(cmd.OutOrStdout(), answer)
+	}
+	return text(cmd.OutOrStdout())
+}
+
+// textWidth is where sentences are broken. The table is as wide as it is.
+const textWidth = 80
+
+// policyWidth is where a policy of many keys is broken: room for the longest of
+// the defaults and a bit more.
+const policyWidth = 26
+
+// writeReplay writes the report as text: a line about the recording, the table, then the
+// messages of the policies and their first refusals.
+func writeReplay(w io.Writer, rep *replay.Report, smallest bool) error {
+	var b strings.Builder
+	writeTrace(&b, rep)
+	b.WriteString("\n")
+	if err := writeTable(&b, rep, smallest); err != nil {
+		return err
+	}
+	for k, line := range timeline.Placements(rep) {
+		if k == 0 {
+			b.WriteString("\n")
+		}
+		b.WriteString(report.Wrap(line, textWidth) + "\n")
+	}
+	for _, r := range rep.Results {
+		if len(r.Notes) > 0 || r.Failure != nil {
+			b.WriteString("\n")
+			writeResult(&b, r, len(rep.Trace.PoolNames) > 1)
+		}
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// writeTrace writes what concerns the recording alone.
+func writeTrace(b *strings.Builder, rep *replay.Report) {
+	t := rep.Trace
+	b.WriteString(traceLine(t) + "\n")
+	for _, n := range t.Notes {
+		b.WriteString(report.Wrap("  "+n, textWidth) + "\n")
+	}
+	// The bound is the pool's, whatever the policy.
+	var bounds []string
+	seen := map[string]bool{}
+	for _, r := range rep.Results {
+		if seen[r.Pool] {
+			continue
+		}
+		seen[r.Pool] = true
+		bound := size.Format(r.LowerBound)
+		if len(t.PoolNames) > 1 {
+			bound += " in " + r.Pool
+		}
+		bounds = append(bounds, bound)
+	}
+	fmt.Fprintf(b, "device of %s; any allocator must hold %s at the peak\n",
+		size.Format(rep.Results[0].DeviceBytes), strings.Join(bounds, ", "))
+}
+
+// traceLine returns the recording in a line.
+func traceLine(t replay.TraceInfo) string {
+	allocs := counted(t.Allocs, "allocation")
+	if t.Refused > 0 {
+		allocs += fmt.Sprintf(" (%s refused in the recorded run)", report.Count(t.Refused))
+	}
+	return fmt.Sprintf("%s: %s, %s, at most %s live", t.Source, counted(t.Events, "event"), allocs, size.Format(t.PeakLive))
+}
+
+// writeTable writes a row for each result.
+func writeTable(b *strings.Builder, rep *replay.Report, smallest bool) error {
+	titles := []string{"policy"}
+	several := len(rep.Trace.PoolNames) > 1
+	if several {
+		titles = append(titles, "pool")
+	}
+	tab := report.NewTable(append(titles, timeline.Columns(smallest)...)...)
+	for _, r := range rep.Results {
+		name := breakPolicy(r.Policy)
+		cells := []string{name[0]}
+		if several {
+			cells = append(cells, r.Pool)
+		}
+		cells = append(cells, timeline.Cells(r, smallest)...)
+		tab.Row(cells...)
+		for _, rest := range name[1:] {
+			tab.Row(rest)
+		}
+	}
+	_, err := tab.WriteTo(b)
+	return err
+}
+
+// breakPolicy breaks a policy with many keys after a comma, so that it does not push
+// every column off the screen.
+func breakPolicy(spec string) []string {
+	var lines []string
+	line := ""
+	for part := range strings.SplitAfterSeq(spec, ",") {
+		if line != "" && len(line)+len(part) > policyWidth {
+			lines = append(lines, line)
+			part, line = "  "+part, ""
+		}
+		line += part
+	}
+	return append(lines, line)
+}
+
+// writeResult writes the messages of one policy, and its first refusal.
+func writeResult(b *strings.Builder, r *replay.Result, several bool) {
+	b.WriteString(r.Policy)
+	if several {
+		b.WriteString(", pool " + r.Pool)
+	}
+	b.WriteString("\n")
+	for _, n := range r.Notes {
+		b.WriteString(report.Wrap("  "+n, textWidth) + "\n")
+	}
+	f := r.Failure
+	if f == nil {
+		return
+	}
+	too := ""
+	if f.Recorded {
+		too = ", which the recorded run was refused, too"
+	}
+	fmt.Fprintf(b, "  first refused: event %s, %s%s\n", report.Count(f.Event), size.Format(f.Bytes), too)
+	if f.Stack != "" {
+		fmt.Fprintf(b, "    %s\n", strings.ReplaceAll(strings.TrimSuffix(f.Stack, "\n"), "\n", "\n    "))
+	}
+	for line := range strings.Lines(f.Why) {
+		b.WriteString(report.Wrap("  "+strings.TrimSuffix(line, "\n"), textWidth) + "\n")
+	}
+}
+
+func counted(n uint64, what string) string { return report.Counted(n, what) }

@@ -397,7 +397,7 @@ func TestHostilePage(t *testing.T) {
 		"</script><script>document.title='run'</script>", "<img src=x onerror=\"document.title='run'\">\nsecond line", "<!--<script>", "\u2028\u202e\x00\xff",
 		"\"'&<>`${1}", "javascript:document.title='run'",
 	}
-	in := &report.Instant{Event: 1, Used: 9, Asked: 9, Blocks: 9, Held: 9, Map: "08?", Holes: 1, Largest: [][2]uint64{{0, 3}}}
+	in := &report.Snapshot{Event: 1, Used: 9, Asked: 9, Blocks: 9, Held: 9, Map: "08?", Holes: 1, Largest: [][2]uint64{{0, 3}}}
 	for k := range bad {
 		g := report.Group{Key: uint64(k), Bytes: 1, Blocks: 1}
 		in.Sizes, in.Stacks, in.Frames = append(in.Sizes, g), append(in.Stacks, g), append(in.Frames, g)
@@ -406,10 +406,10 @@ func TestHostilePage(t *testing.T) {
 	one := report.Numbers{1}
 	refusal := report.Refusal{Event: 1, Bytes: 1, Stack: 1}
 	p := &report.Page{
-		Title: bad[0], Headline: bad[0], Story: bad, Notes: bad, Columns: []string{bad[0]}, Names: bad,
+		Title: bad[0], Headline: bad[0], Summary: bad, Notes: bad, Columns: []string{bad[0]}, Names: bad,
 		Pools: []*report.Timeline{{Pool: bad[0], Events: 1, Ends: one, Asked: curve, Peak: 9, PeakAt: 1, Layers: []*report.Layer{{
 			Policy: bad[0], Cells: bad[:1], Used: curve, Held: curve, Free: one, Hole: one, Calls: one, Refused: one,
-			Instants: []*report.Instant{in}, First: &refusal, Refusals: []report.Refusal{refusal, refusal}, Why: bad, Notes: bad,
+			Snapshots: []*report.Snapshot{in}, First: &refusal, Refusals: []report.Refusal{refusal, refusal}, Why: bad, Notes: bad,
 		}}}},
 	}
 	path := filepath.Join(t.TempDir(), "bad.html")

@@ -1,26 +1,26 @@
-// Package advise says with which settings a recorded run fits a card, the
-// cheapest first, which card is the smallest for it, and what it would leave for
-// a second program. Every answer is a replay.
+// Package advise finds the settings with which a recorded run fits a card, the
+// cheapest first, the smallest card for it, and what it leaves for a second program.
+// Every answer is a replay.
 //
-// # What is tried
+// # Candidates
 //
-// In the order of what it costs the user: nothing at all; a larger fraction;
-// growth in place of preallocation; the driver's pool; pages; an allocation of
-// the driver's for each request; and our own pool, for programs in Go. The
-// first that serves the whole recording is the advice.
+// They are tried in the order of what they cost the user: nothing at all; a larger
+// fraction; growth instead of preallocation; the driver's pool; mapped pages; a driver
+// allocation for each request; and elastic, for programs in Go. The first that serves
+// the whole recording is the advice.
 //
-// # What is assumed
+// # Assumptions
 //
 // A program takes memory beside its pool: the CUDA context, code, handles of
-// libraries. Config.Context is how much; it is taken on every simulated device
-// before the pool is. No fraction above .95 is advised.
+// libraries. Config.Context is its size; it is taken on every simulated device before
+// the pool. No fraction above .95 is advised.
 //
-// A recording of PyTorch's is replayed through the same pools: what it asked for
-// is its own, how PyTorch's pool cuts it is not modelled. So its advice is in
-// PyTorch's words and says that it is about.
+// A recording of PyTorch is replayed through the same pools: its requests are exact,
+// and how PyTorch's pool splits blocks is not modelled. So its advice names PyTorch's
+// settings and is approximate.
 //
-// Files: advise.go what goes in and comes out, candidates.go what is tried,
-// cards.go the sizes of cards, search.go the smallest of things.
+// Files: advise.go the configuration and the report, candidates.go what is tried,
+// cards.go the sizes of cards, search.go the least fraction and the smallest device.
 package advise
 
 import (
@@ -37,23 +37,24 @@ import (
 	"gpumem/trace"
 )
 
-// DefaultContext is what a program is assumed to take beside its pool: 1.5 GiB,
-// the most that a context, its modules and library handles take in an ordinary
+// DefaultContext is the memory that a program is assumed to take beside its pool:
+// 1.5 GiB, the most of a context, its modules and library handles in an ordinary
 // program, without NCCL. Contexts alone take 0.3 to 0.6 GiB.
 const DefaultContext = 1536 << 20
 
-// Config says what for.
+// Config describes the card and the program.
 type Config struct {
-	// Sim is the card, simulated: its total, what others hold of it, what it
-	// can do. Its Context is replaced by the one below.
+	// Sim is the card, simulated: its total, what others hold of it, its features.
+	// Its Context is replaced by the one below.
 	Sim     sim.Config
 	Context uint64 // bytes that the program takes beside its pool
 	Pool    string // only the recording's pool of this name; "" means all, each on a card of its own
-	// Progress, if set, is told what is being done and how far it is (0 to 1).
+	// Progress, if set, is called a few times a second at most with what is being
+	// done and how far it is, from 0 to 1.
 	Progress func(doing string, part float64)
 }
 
-// Report is the answer. Sizes are bytes. Its JSON is the command line's.
+// Report is the answer. Sizes are bytes. Its JSON is that of gpumem advise.
 type Report struct {
 	Trace        replay.TraceInfo `json:"trace"`
 	DeviceBytes  uint64           `json:"device_bytes"`
@@ -63,22 +64,22 @@ type Report struct {
 	FitsAsItIs   bool             `json:"fits_as_it_is"`
 	Advice       *Candidate       `json:"advice"` // the first candidate that fits; nil if none does
 	Candidates   []*Candidate     `json:"candidates"`
-	// SmallestCard is the nominal size of the smallest card that is sold and on
-	// which some candidate fits, alone; nil if there is none.
+	// SmallestCard is the nominal size of the smallest card on the market on which
+	// some candidate fits, with no other program; nil if there is none.
 	SmallestCard *uint64 `json:"smallest_card_bytes"`
-	// Left is what the advice leaves to others of the card.
+	// Left is what the advice leaves of the card for others.
 	Left   uint64  `json:"left_for_second_bytes"`
 	Second *Second `json:"second"` // nil if there is no room for a second program
 }
 
 // Candidate is one way to run, replayed.
 type Candidate struct {
-	// Policy is the name for gpumem replay --policy. What is replayed here is
-	// what Set means; only async differs in more than the last bits of a limit:
-	// JAX does not let the driver's pool keep what is unused.
+	// Policy is the name for gpumem replay --policy. The replay here is of what Set
+	// means; only async differs in more than the last bits of a limit: JAX does not
+	// let the driver's pool keep unused memory.
 	Policy string   `json:"policy"`
 	Set    []string `json:"set"`  // NAME=VALUE for the environment; empty: nothing
-	Ours   bool     `json:"ours"` // only programs of this project's pool can
+	Ours   bool     `json:"ours"` // only for programs that use this project's pool
 
 	Fits          bool    `json:"fits"`
 	Refused       uint64  `json:"refused"`
@@ -89,19 +90,19 @@ type Candidate struct {
 	DriverSeconds float64 `json:"driver_seconds"` // modelled
 	Left          uint64  `json:"left_bytes"`     // of the card, for others; 0 if it does not fit
 
-	// SmallestDevice is the smallest device on which nothing is refused, with
-	// nobody else on it; to 1 MiB, and to 1 % where the recording has more than a
-	// million events. nil: there is none.
+	// SmallestDevice is the smallest device on which nothing is refused, with no
+	// other program: to 1 MiB, and to 1 % if the recording has more than a million
+	// events. It is nil if there is none.
 	SmallestDevice *uint64 `json:"smallest_device_bytes"`
 	SmallestCard   *uint64 `json:"smallest_card_bytes"` // nominal, as in Report
 	// CardSet is Set for the smallest card: a fraction goes with the size.
 	CardSet []string `json:"smallest_card_set"`
 
-	Notes []string `json:"notes,omitempty"` // what the policy did on the way, such as backing off
+	Notes []string `json:"notes,omitempty"` // messages of the policy during the run, such as a back-off
 
 	bound uint64                 // what any allocator must hold at the peak
 	here  way                    // on the card at hand
-	alone func(total uint64) way // on another, with nobody else on it
+	alone func(total uint64) way // on another, with no other program
 }
 
 // Second is how two programs share the card.
@@ -112,7 +113,7 @@ type Second struct {
 }
 
 // Run finds the advice for t. ctx stops it between batches of events. Errors are
-// those of replay.Run, and a card that cannot be simulated.
+// those of [replay.Run], and a card that cannot be simulated.
 func Run(ctx context.Context, t *trace.Trace, cfg Config) (*Report, error) {
 	cfg.Sim.Context = cfg.Context
 	a := &adviser{cfg: cfg, trace: t}
@@ -151,11 +152,11 @@ type adviser struct {
 	trace *trace.Trace
 
 	mu    sync.Mutex // guards wrong and Config.Progress
-	wrong error      // a policy of ours that is not understood, which a test would find
+	wrong error      // a policy of this package that cannot be parsed, which a test would find
 }
 
 // tryAll tries the candidates, as many at a time as there are processors: each
-// replay has its own device and its own cursor.
+// replay has a separate device and cursor.
 func (a *adviser) tryAll(ctx context.Context, list []*Candidate) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -174,7 +175,7 @@ func (a *adviser) tryAll(ctx context.Context, list []*Candidate) error {
 	return context.Cause(ctx)
 }
 
-// replay is the configuration of replays under p; alone leaves others out.
+// replay returns the configuration of replays under p; alone leaves other programs out.
 func (a *adviser) replay(p policy.Policy, alone bool) replay.Config {
 	card := a.cfg.Sim
 	if alone {
@@ -201,7 +202,7 @@ func (a *adviser) replay(p policy.Policy, alone bool) replay.Config {
 	}
 }
 
-// fits says whether nothing is refused on a device of total bytes.
+// fits reports whether nothing is refused on a device of total bytes.
 func (a *adviser) fits(ctx context.Context, p policy.Policy, alone bool, total uint64) (bool, error) {
 	ok, err := replay.Fits(ctx, a.trace, a.replay(p, alone), total)
 	if errors.Is(err, device.ErrOutOfMemory) { // not even for the pool itself
@@ -210,7 +211,7 @@ func (a *adviser) fits(ctx context.Context, p policy.Policy, alone bool, total u
 	return ok, err
 }
 
-// try replays a candidate on the card, and looks for the smallest.
+// try replays a candidate on the card, and searches for its smallest device and card.
 func (a *adviser) try(ctx context.Context, c *Candidate) error {
 	cfg := a.cfg
 	c.Policy, c.Set, c.CardSet = c.here.policy.Spec, append([]string{}, c.here.set...), []string{}
@@ -245,8 +246,8 @@ func (a *adviser) try(ctx context.Context, c *Candidate) error {
 		if card.total < *c.SmallestDevice {
 			continue
 		}
-		// A larger device is no promise with a pool that cuts its blocks
-		// elsewhere, so the card itself is tried.
+		// With a pool that splits its blocks elsewhere a larger device may not do,
+		// so the card itself is tried.
 		w := c.alone(card.total)
 		ok, err := a.fits(ctx, w.policy, true, card.total)
 		if err != nil {
@@ -261,7 +262,19 @@ func (a *adviser) try(ctx context.Context, c *Candidate) error {
 	return nil
 }
 
-// Check says whether the card can be simulated, before a long recording is read.
+// Simulated returns a device as a card: its size and features, and what others hold of
+// it now.
+func Simulated(dev device.GPU) sim.Config {
+	info := dev.Info()
+	card := sim.Config{Total: info.Total, CCMajor: info.CCMajor, CCMinor: info.CCMinor, NoPages: !info.HasPages, NoPools: !info.HasPools}
+	if free, total, err := dev.MemInfo(); err == nil {
+		card.Used = total - min(total, free)
+	}
+	return card
+}
+
+// Check returns an error if the card cannot be simulated, so that the mistake is found
+// before a long recording is read.
 func Check(cfg Config) error {
 	if cfg.Context >= 1<<62 {
 		return errors.New("more memory beside the pool than any card has")

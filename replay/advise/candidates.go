@@ -1,7 +1,7 @@
 package advise
 
-// This file is for what is tried, in the words of the framework, and how two
-// programs share a card.
+// The candidates, in the settings of the framework, and the settings of two programs
+// that share a card.
 
 import (
 	"context"
@@ -22,10 +22,10 @@ const (
 	torchConf      = "PYTORCH_ALLOC_CONF" // since PyTorch 2.10; PYTORCH_CUDA_ALLOC_CONF before
 )
 
-// percentText writes hundredths as people write a fraction: .92.
+// percentText formats hundredths as a fraction: .92.
 func percentText(percent int) string { return fmt.Sprintf(".%02d", percent) }
 
-// env is the policy of an environment, under the name that a replay knows it by.
+// env returns the policy of an environment, under its name in a replay.
 func (a *adviser) env(spec string, set ...string) policy.Policy {
 	p, _, err := frameworks.FromEnv(policy.Environ(set))
 	a.note(err)
@@ -33,21 +33,21 @@ func (a *adviser) env(spec string, set ...string) policy.Policy {
 	return p
 }
 
-// note keeps an error that no input can cause.
+// note records an error that no input can cause.
 func (a *adviser) note(err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.wrong = errors.Join(a.wrong, err)
 }
 
-// parsed is a policy by its words.
+// parsed returns a policy by its name and keys.
 func (a *adviser) parsed(spec string) policy.Policy {
 	p, err := frameworks.Parse(spec)
 	a.note(err)
 	return p
 }
 
-// fraction is JAX with so many hundredths of the total.
+// fraction returns JAX with a fraction in hundredths of the total.
 func (a *adviser) fraction(percent int) policy.Policy {
 	text := percentText(percent)
 	return a.env("jax:fraction="+text, fractionVar+"="+text)
@@ -59,12 +59,12 @@ type way struct {
 	set    []string
 }
 
-// always is a candidate that is the same on every card.
+// always returns a candidate that is the same on every card.
 func always(w way) *Candidate {
 	return &Candidate{here: w, alone: func(uint64) way { return w }}
 }
 
-// candidates are the ways to try, the cheapest for the user first.
+// candidates returns the ways to try, the cheapest for the user first.
 func (a *adviser) candidates(ctx context.Context) ([]*Candidate, error) {
 	info, err := a.info()
 	if err != nil {
@@ -85,8 +85,8 @@ func (a *adviser) candidates(ctx context.Context) ([]*Candidate, error) {
 		here:  fraction(least),
 		alone: func(total uint64) way { return fraction(percentOf(total, a.cfg.Context)) },
 	}}
-	// These two take what they need up to the default fraction, or, where that is
-	// not enough, up to the largest that there is room for.
+	// The next two grow up to the default fraction or, if that is not enough, up to
+	// the largest for which there is memory.
 	limited := func(plain way, most func(percent string) way) error {
 		c := &Candidate{here: plain, alone: func(total uint64) way {
 			return most(percentText(percentOf(total, a.cfg.Context)))
@@ -124,9 +124,9 @@ func (a *adviser) candidates(ctx context.Context) ([]*Candidate, error) {
 	return list, nil
 }
 
-// torchCandidates are PyTorch's: its own pool, which grows as needed up to the
-// whole card; expandable segments, which keep pages behind what lives; and no
-// pool at all. Each is replayed through ours that is most like it.
+// torchCandidates returns those of PyTorch: its pool, which grows up to the whole card;
+// expandable segments, which map pages behind live blocks; and no pool at all. Each is
+// replayed through the policy that is most like it.
 func (a *adviser) torchCandidates(pages bool) []*Candidate {
 	growing := func(total, taken uint64) way {
 		return way{a.parsed(fmt.Sprintf("bfc:preallocate=false,gc=true,limit=%d", max(1, total-min(total, taken)))), nil}
@@ -142,8 +142,8 @@ func (a *adviser) torchCandidates(pages bool) []*Candidate {
 	return append(list, always(way{a.parsed("platform"), []string{"PYTORCH_NO_CUDA_MEMORY_CACHING=1"}}))
 }
 
-// second says how another program gets the rest, if there is any: this one is
-// told to keep to what it needs.
+// second sets how another program gets the rest, if there is any, with this one limited
+// to what it needs.
 func (a *adviser) second(rep *Report) {
 	total := rep.DeviceBytes
 	room := func(c *Candidate) uint64 { return c.Left - min(c.Left, rep.ContextBytes) }
@@ -172,7 +172,7 @@ func (a *adviser) second(rep *Report) {
 	}
 }
 
-// info is what the card can do.
+// info returns the features of the card.
 func (a *adviser) info() (i struct{ HasPools, HasPages bool }, err error) {
 	dev, err := sim.New(a.cfg.Sim)
 	if err != nil {

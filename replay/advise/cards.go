@@ -1,15 +1,14 @@
 package advise
 
-// card is a size that cards are sold in: what its name says, and what programs
-// see of it, the least among cards of that size.
+// card is a size of cards on the market: its nominal size, and what programs see of it,
+// the least among cards of that size.
 type card struct{ nominal, total uint64 }
 
 const mib = 1 << 20
 
 // cards are NVIDIA's of 2018 to 2026. What programs see is what PyTorch and vLLM
 // print in public messages of 2023 to 2026 ("has a total capacity of"); it is 1
-// to 9 % below the name, most with ECC in cards that have no memory of its own
-// for that. In GiB: RTX 3070 7.65, RTX 3060 11.63, T4 14.56, L4 21.95, RTX 5090
+// to 9 % below the name, most with ECC in cards without separate memory for it. In GiB: RTX 3070 7.65, RTX 3060 11.63, T4 14.56, L4 21.95, RTX 5090
 // about 31.3, A100 39.38, A40 44.34, H100 79.10, GH200 94.50, H200 139.72, B200
 // 178.35, B300 267.70.
 var cards = []card{
@@ -27,8 +26,8 @@ var cards = []card{
 	{288 << 30, 274124 * mib},
 }
 
-// Usable is what programs see of a card of this nominal size, in bytes; 0 for a
-// size that is not in the list.
+// Usable returns what programs see of a card of this nominal size, in bytes; 0 if there
+// is no card of that size.
 func Usable(nominal uint64) uint64 {
 	for _, c := range cards {
 		if c.nominal == nominal {

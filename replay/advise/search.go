@@ -1,7 +1,6 @@
 package advise
 
-// This file is for the smallest of things: the least fraction that serves a
-// run, and the smallest device.
+// The search for the least fraction that serves a run, and for the smallest device.
 
 import (
 	"context"
@@ -11,19 +10,19 @@ import (
 // mostPercent is the largest fraction that is advised, in hundredths.
 const mostPercent = 95
 
-// percentOf is the largest fraction in hundredths that leaves room on a device
+// percentOf returns the largest fraction in hundredths that leaves memory on a device
 // for what others hold and the context.
 func percentOf(total, taken uint64) int {
 	if taken >= total {
-		return 1 // which will not fit, and says so
+		return 1 // which does not fit
 	}
 	part := float64(total-taken) / float64(total)
 	return max(1, min(mostPercent, int(part*100)))
 }
 
-// percent is the least fraction in hundredths with which nothing is refused on
-// the card, such that with one less something is; the largest that there is room
-// for if none fits.
+// percent returns the least fraction in hundredths with which nothing is refused on the
+// card, such that with one less something is; the largest for which there is memory if
+// none fits.
 func (a *adviser) percent(ctx context.Context) (int, error) {
 	card := a.cfg.Sim
 	most := percentOf(card.Total, card.Used+card.Display+a.cfg.Context)
@@ -39,15 +38,15 @@ func (a *adviser) percent(ctx context.Context) (int, error) {
 	return least, failed
 }
 
-// longEvents is from where on a search that is exact takes minutes.
+// longEvents is the number of events above which an exact search takes minutes.
 const longEvents = 1_000_000
 
-// maxDevice is where the search for a device ends: 1 TiB, more than any GPU has.
+// maxDevice is the largest device that is tried: 1 TiB, more than any GPU has.
 const maxDevice = 1 << 40
 
-// smallest is the smallest device on which nothing is refused, to 1 MiB, as
-// replay's --smallest is, or to 1 % where the recording is long; the fraction,
-// where there is one, goes with the size. nil: none up to 1 TiB.
+// smallest returns the smallest device on which nothing is refused: to 1 MiB, as
+// replay's --smallest, or to 1 % if the recording is long. A fraction goes with the
+// size. It is nil if there is none up to 1 TiB.
 func (a *adviser) smallest(ctx context.Context, c *Candidate) (*uint64, error) {
 	fits := func(n uint64) (bool, error) {
 		return a.fits(ctx, c.alone(n*mib).policy, true, n*mib)

@@ -1,6 +1,6 @@
-package replay
+package timeline
 
-// One look at the whole pool, for a page: what is alive, and the map.
+// A snapshot of the whole pool, for a page: its map and what is live.
 
 import (
 	"cmp"
@@ -15,30 +15,30 @@ import (
 )
 
 const (
-	// Cells of a map and rows of a list: of most instants, and of those at the
+	// Cells of a map and rows of a list: of most snapshots, and of those at the
 	// peak, at the first refusal and at the end.
 	mapCells, keyCells = 512, 4096
 	listRows, keyRows  = 24, 60
 	holeRows           = 8
-	// topBlocks and keyBlocks are how many blocks on a map can be pointed at.
+	// topBlocks and keyBlocks are the most blocks of a map that are listed.
 	topBlocks, keyBlocks = 32, 256
 	// maxNames and maxNameBytes bound the texts of stacks and frames.
 	maxNames     = 2 << 20
 	maxNameBytes = 4 << 10
 )
 
-// maxSizes is how many different sizes a look tells apart; of more, ranges are shown. It is
-// a variable for tests.
+// maxSizes is how many different sizes a snapshot tells apart; of more, ranges are
+// shown. It is a variable for tests.
 var maxSizes = 1 << 16
 
-// A names table gives each text one index.
-type names struct {
+// A textTable gives each text one index.
+type textTable struct {
 	list  []string
 	index map[string]int
 	bytes int
 }
 
-func (t *names) of(text string) int {
+func (t *textTable) of(text string) int {
 	if len(text) > maxNameBytes {
 		text = text[:maxNameBytes] + "..."
 	}
@@ -58,39 +58,39 @@ func (t *names) of(text string) int {
 	return len(t.list) - 1
 }
 
-// stackOf are the texts of a site: its stack, and its innermost frame.
-func (p *picture) stackOf(s alloc.Site) [2]int {
-	at, ok := p.sites[s]
+// stackOf returns the texts of a site: its stack, and its innermost frame.
+func (s *sampler) stackOf(site alloc.Site) [2]int {
+	at, ok := s.sites[site]
 	if !ok {
-		text := stack(p.trace, uint32(s))
+		text := stack(s.trace, uint32(site))
 		first, _, _ := strings.Cut(text, "\n")
-		at = [2]int{p.names.of(text), p.names.of(first)}
-		p.sites[s] = at
+		at = [2]int{s.texts.of(text), s.texts.of(first)}
+		s.sites[site] = at
 	}
 	return at
 }
 
-// look visits the whole pool.
-func (p *picture) look(n uint64, key bool) {
+// snapshot visits the whole pool. A key one has more cells and rows.
+func (s *sampler) snapshot(key bool) {
 	cells, rows, tops := mapCells, listRows, topBlocks
 	if key {
 		cells, rows, tops = keyCells, keyRows, keyBlocks
 	}
 	top := topList{most: tops}
-	s := p.stats()
-	in := &report.Instant{Event: n, Used: s.BytesInUse, Held: s.PoolBytes, Hole: s.LargestFreeBlock}
+	stats := s.pass.Stats()
+	in := &report.Snapshot{Event: s.pass.Event, Used: stats.BytesInUse, Held: stats.PoolBytes, Hole: stats.LargestFreeBlock}
 	var walked uint64
-	p.a.Walk(func(c alloc.Chunk) bool {
+	s.pass.Allocator.Walk(func(c alloc.Chunk) bool {
 		walked += c.Size
 		return true
 	})
-	m := newMap(cells, max(walked, s.PoolBytes))
-	alive := p.shape.timeline.Blocks == nil // to be gathered
+	m := newMap(cells, max(walked, stats.PoolBytes))
+	alive := s.timeline.Blocks == nil // to be gathered
 	sizes, ranges := map[uint64]report.Group{}, map[uint64]report.Group{}
 	sites := map[alloc.Site]report.Group{}
 	region := -1
-	p.a.Walk(func(c alloc.Chunk) bool {
-		p.walked++
+	s.pass.Allocator.Walk(func(c alloc.Chunk) bool {
+		s.walked++
 		if c.Live {
 			top.add(topBlock{m.known, c.Size, c.Site})
 		}
@@ -116,11 +116,11 @@ func (p *picture) look(n uint64, key bool) {
 	for _, b := range top.done() {
 		name := uint64(0)
 		if b.site != 0 {
-			name = uint64(p.stackOf(b.site)[0]) + 1
+			name = uint64(s.stackOf(b.site)[0]) + 1
 		}
 		in.Top = append(in.Top, [3]uint64{b.at, b.size, name})
 	}
-	p.layer.Instants = append(p.layer.Instants, in)
+	s.layer.Snapshots = append(s.layer.Snapshots, in)
 	if !alive {
 		return
 	}
@@ -128,10 +128,10 @@ func (p *picture) look(n uint64, key bool) {
 	if sizes == nil || sum(in.Sizes) < in.Asked/2 {
 		in.Sizes, in.Ranges = largest(ranges, rows), true
 	}
-	if p.trace.Sites() > 1 {
+	if s.trace.Sites() > 1 {
 		stacks, frames := map[uint64]report.Group{}, map[uint64]report.Group{}
 		for site, g := range sites {
-			at := p.stackOf(site)
+			at := s.stackOf(site)
 			put(stacks, uint64(at[0]), g.Bytes, g.Blocks)
 			put(frames, uint64(at[1]), g.Bytes, g.Blocks)
 		}
@@ -169,7 +169,7 @@ func (t *topList) cut() {
 	t.list = t.list[:min(len(t.list), t.most)]
 }
 
-// done is the list, the largest first.
+// done returns the list, the largest first.
 func (t *topList) done() []topBlock {
 	t.cut()
 	return t.list
@@ -181,7 +181,7 @@ func put[K comparable](m map[K]report.Group, key K, bytes uint64, blocks int) {
 	m[key] = g
 }
 
-// largest are the rows with the most bytes.
+// largest returns the rows with the most bytes.
 func largest(m map[uint64]report.Group, rows int) []report.Group {
 	list := make([]report.Group, 0, len(m))
 	for _, key := range slices.Sorted(maps.Keys(m)) {
@@ -193,7 +193,7 @@ func largest(m map[uint64]report.Group, rows int) []report.Group {
 	return slices.Clone(list[:min(len(list), rows)])
 }
 
-// A poolMap is the pool in cells, as report.Instant has it.
+// A poolMap is the pool in cells, as in report.Snapshot.Map.
 type poolMap struct {
 	used   []float64 // bytes of each cell in use
 	known  uint64    // bytes so far
@@ -209,7 +209,7 @@ func newMap(cells int, total uint64) *poolMap {
 	return &poolMap{used: make([]float64, min(uint64(cells), total)), total: total}
 }
 
-// add is the next piece; apart says that it does not lie beside the last one.
+// add adds the next piece; apart says that it is not adjacent to the last one.
 func (m *poolMap) add(size uint64, live, apart bool) {
 	from := m.known
 	m.known += size
@@ -233,7 +233,7 @@ func (m *poolMap) add(size uint64, live, apart bool) {
 	m.joined = !live
 }
 
-// end ends the hole that is the last piece, if it is one.
+// end ends the hole that the last piece is in, if it is free.
 func (m *poolMap) end() {
 	if !m.joined {
 		return
@@ -250,18 +250,18 @@ func (m *poolMap) cut() {
 	m.largest = m.largest[:min(len(m.largest), holeRows)]
 }
 
-// cell is where a byte lies.
+// cell returns the cell of a byte.
 func (m *poolMap) cell(at uint64) int {
 	hi, lo := bits.Mul64(at, uint64(len(m.used)))
 	k, _ := bits.Div64(hi, lo, m.total)
 	return min(int(k), len(m.used)-1)
 }
 
-// done is the map, how many holes there are, and the largest.
+// done returns the map, the number of holes, and the largest of them.
 func (m *poolMap) done() (text string, holes int, largest [][2]uint64) {
 	cells := make([]byte, len(m.used))
 	for k, part := range m.used {
-		// Only what is quite free or quite used up is shown so.
+		// 0 and 8 stand for cells that are free or used to the last byte.
 		switch eighths := math.Round(8 * part); {
 		case part < 1e-9:
 			cells[k] = '0'

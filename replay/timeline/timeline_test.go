@@ -1,4 +1,4 @@
-package replay_test
+package timeline_test
 
 import (
 	"context"
@@ -9,19 +9,47 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"gpumem/internal/test/replaytest"
 	"gpumem/replay"
+	"gpumem/replay/timeline"
+	"gpumem/report"
 	"gpumem/trace"
 )
 
-// TestStory: the line and the three sentences at the top of a page.
-func TestStory(t *testing.T) {
+var (
+	config = replaytest.Config
+	text   = replaytest.Text
+	file   = replaytest.File
+)
+
+func run(t testing.TB, tr *trace.Trace, cfg replay.Config) *replay.Report {
+	t.Helper()
+	rep, err := replay.Run(context.Background(), tr, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rep
+}
+
+// runPage replays a recording with a page.
+func runPage(t testing.TB, tr *trace.Trace, cfg replay.Config) (*replay.Report, *report.Page) {
+	t.Helper()
+	rep, page, err := timeline.Run(context.Background(), tr, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rep, page
+}
+
+// TestSummary: the line and the three sentences at the top of a page.
+func TestSummary(t *testing.T) {
 	const mib2 = " 2097152\n"
 	holes := "a 1" + mib2 + "a 2" + mib2 + "a 3" + mib2 + "a 4" + mib2 + "a 5" + mib2 + "a 6" + mib2 + "f 1\nf 3\nf 5\na 7 5242880\n"
 	for _, c := range []struct {
 		name, events, device string
 		policies             []string
 		headline             string
-		story                []string
+		summary              []string
 	}{
 		{
 			"one fits", "a 1 100\n", "sim:1GiB", []string{"jax"},
@@ -81,31 +109,25 @@ func TestStory(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			cfg := config(t, c.device, c.policies...)
-			cfg.Picture = true
-			p := run(t, text(t, c.events), cfg).Page()
+			_, p := runPage(t, text(t, c.events), cfg)
 			if p.Headline != c.headline {
 				t.Errorf("headline %q, want %q", p.Headline, c.headline)
 			}
-			if diff := cmp.Diff(c.story, p.Story); diff != "" {
+			if diff := cmp.Diff(c.summary, p.Summary); diff != "" {
 				t.Errorf("(-want +got)\n%s", diff)
 			}
 		})
 	}
 }
 
-// TestPage: without Picture there is none; with it the report is the same, and
-// each pool has a layer for each policy.
+// TestPage: with a page the report is the same, and each pool has a layer for each
+// policy.
 func TestPage(t *testing.T) {
-	tr := file(t, "..", "trace", "testdata", "torch2026.pickle")
+	tr := file(t, "..", "..", "trace", "testdata", "torch2026.pickle")
 	cfg := config(t, "sim:1GiB", "jax", "platform", "elastic")
 	cfg.Smallest = true
 	plain := run(t, tr, cfg)
-	if plain.Page() != nil {
-		t.Error("a page that nobody asked for")
-	}
-	cfg.Picture = true
-	rep := run(t, tr, cfg)
-	p := rep.Page()
+	rep, p := runPage(t, tr, cfg)
 	if len(p.Pools) != len(tr.Pools) || len(p.Columns) != 10 {
 		t.Fatalf("%d pools, %d columns", len(p.Pools), len(p.Columns))
 	}
@@ -130,19 +152,14 @@ func TestPage(t *testing.T) {
 	if diff := cmp.Diff(string(a), string(b)); diff != "" {
 		t.Errorf("the report differs:\n%s", diff)
 	}
-	// Asked for again it is the same page.
-	if again := rep.Page(); len(again.Pools[0].Layers) != 3 {
-		t.Errorf("%d layers the second time", len(again.Pools[0].Layers))
-	}
 }
 
-// TestPictureCancelled: a stop is heeded in the passes for a page, too.
-func TestPictureCancelled(t *testing.T) {
+// TestPageCancelled: the passes for a page stop with the context, too.
+func TestPageCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	cfg := config(t, "sim:1GiB", "jax")
-	cfg.Picture = true
-	if _, err := replay.Run(ctx, text(t, strings.Repeat("a 1 1\nf 1\n", 5000)), cfg); err != context.Canceled {
+	if _, _, err := timeline.Run(ctx, text(t, strings.Repeat("a 1 1\nf 1\n", 5000)), cfg); err != context.Canceled {
 		t.Errorf("%v", err)
 	}
 }
@@ -152,13 +169,50 @@ func TestPageEmptyPool(t *testing.T) {
 	tr := text(t, "a 1 1\n")
 	tr.Pools = append([]*trace.Pool{{Name: "empty"}}, tr.Pools...)
 	cfg := config(t, "sim:1GiB", "jax", "platform")
-	cfg.Picture, cfg.Smallest = true, true
-	p := run(t, tr, cfg).Page()
+	cfg.Smallest = true
+	_, p := runPage(t, tr, cfg)
 	if len(p.Pools) != 1 || p.Pools[0].Pool != "" || len(p.Pools[0].Layers) != 2 || p.Pools[0].Layers[1].Policy != "platform" || len(p.Columns) != 10 {
 		t.Errorf("%+v", p)
 	}
 	cfg.Pool = "empty"
-	if p := run(t, tr, cfg).Page(); p != nil {
+	if _, p := runPage(t, tr, cfg); p != nil {
 		t.Errorf("a page of nothing: %+v", p)
+	}
+}
+
+// TestPlacementsAreAFindingOrNone: what nearly all blocks agree with is said, the nearest
+// where none does, and what agrees by chance is not.
+func TestPlacementsAreAFindingOrNone(t *testing.T) {
+	n := func(x uint64) *uint64 { return &x }
+	res := func(policy, pool string, matched, placed uint64) *replay.Result {
+		return &replay.Result{Policy: policy, Pool: pool, Placed: n(placed), AsRecorded: n(matched)}
+	}
+	const not = "the recorded run is not placed as by "
+	for _, c := range []struct {
+		name    string
+		pools   []string
+		results []*replay.Result
+		want    []string
+	}{
+		{"nothing to compare", nil, []*replay.Result{{Policy: "platform"}}, nil},
+		{"a single block", nil, []*replay.Result{res("jax", "", 1, 1)}, nil},
+		{"all", nil, []*replay.Result{res("jax", "", 2, 180), res("bfc", "", 180, 180), {Policy: "vmm"}},
+			[]string{"the recorded run is placed as by bfc: 180 of 180"}},
+		{"99 % of two policies", nil, []*replay.Result{res("jax", "", 1980, 2000), res("bfc", "", 2000, 2000), res("elastic", "", 1979, 2000)},
+			[]string{"the recorded run is placed as by jax: 1,980 of 2,000, and as by bfc: 2,000 of 2,000"}},
+		{"98 of 99", nil, []*replay.Result{res("jax", "", 98, 99)}, []string{not + "jax; the nearest is jax: 98 of 99"}},
+		{"the nearest, half", nil, []*replay.Result{res("jax", "", 3, 24), res("bfc", "", 12, 24), res("elastic", "", 9, 24)},
+			[]string{not + "jax, bfc, elastic; the nearest is bfc: 12 of 24"}},
+		{"less than half", nil, []*replay.Result{res("jax", "", 11, 24)}, []string{not + "jax"}},
+		{"two pools", []string{"a", "b"}, []*replay.Result{res("jax", "a", 9, 9), res("jax", "b", 2, 9), res("bfc", "a", 3, 9), res("bfc", "b", 8, 9)},
+			[]string{"a of the recorded run is placed as by jax: 9 of 9", "b of the recorded run is not placed as by jax, bfc; the nearest is bfc: 8 of 9"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			rep := &replay.Report{Results: c.results}
+			rep.Trace.PoolNames = c.pools
+			if d := cmp.Diff(c.want, timeline.Placements(rep)); d != "" {
+				t.Error(d)
+			}
+		})
 	}
 }

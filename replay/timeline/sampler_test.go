@@ -1,4 +1,4 @@
-package replay
+package timeline
 
 import (
 	"cmp"
@@ -15,9 +15,8 @@ import (
 
 	"gpumem/alloc"
 	"gpumem/alloc/build"
-	"gpumem/device/open"
-	"gpumem/policy"
-	"gpumem/policy/frameworks"
+	"gpumem/internal/test/replaytest"
+	"gpumem/replay"
 	"gpumem/report"
 	"gpumem/trace"
 	"gpumem/trace/formats"
@@ -52,13 +51,13 @@ type state struct {
 }
 
 // watch runs a recording and looks at everything after every event.
-func watch(tb rapid.TB, tr *trace.Trace, cfg Config, p policy.Policy) (states []state) {
+func watch(tb rapid.TB, tr *trace.Trace, cfg replay.Config) (states []state) {
 	dev, err := cfg.Device(cfg.Total)
 	if err != nil {
 		tb.Fatal(err)
 	}
 	defer dev.Close()
-	a, err := build.New(dev, p, build.Options{})
+	a, err := build.New(dev, cfg.Policies[0], build.Options{})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -83,7 +82,7 @@ func watch(tb rapid.TB, tr *trace.Trace, cfg Config, p policy.Policy) (states []
 			delete(served, e.Slot)
 		} else {
 			asked[e.Slot] = e.Bytes
-			if served[e.Slot], err = a.Alloc(request(&e)); err != nil {
+			if served[e.Slot], err = a.Alloc(alloc.Request{Bytes: e.Bytes}); err != nil {
 				s.refused = true
 				s.allRefused++
 			}
@@ -107,45 +106,46 @@ func watch(tb rapid.TB, tr *trace.Trace, cfg Config, p policy.Policy) (states []
 	}
 }
 
-// TestPicture: what a page shows is what a slow look after every event sees.
-func TestPicture(t *testing.T) {
-	spec, err := open.Parse("sim:96MiB")
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg := Config{Device: spec.WithTotal, Total: spec.Sim.Total, Picture: true}
+// TestLayer: what a page shows is what a slow run sees after every event.
+func TestLayer(t *testing.T) {
 	for _, s := range []string{"jax", "jax:preallocate=false", "platform", "async", "vmm", "elastic"} {
-		p, err := frameworks.Parse(s)
-		if err != nil {
-			t.Fatal(err)
-		}
+		cfg := replaytest.Config(t, "sim:96MiB", s)
 		t.Run(s, func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
-				cfg := cfg
-				// Beside others, each has fewer buckets and instants.
-				for range rapid.SampledFrom([]int{1, 1, 400, 4000}).Draw(t, "policies") {
-					cfg.Policies = append(cfg.Policies, p)
-				}
-				share := (len(cfg.Policies) + pictureLayers - 1) / pictureLayers
+				// Beside others, each has fewer buckets and snapshots.
+				policies := rapid.SampledFrom([]int{1, 1, 400, 4000}).Draw(t, "policies")
+				share := (policies + fullLayers - 1) / fullLayers
 				tr, err := formats.Read(context.Background(), strings.NewReader(drawTrace(t)), "in", trace.Options{})
 				if err != nil {
 					t.Fatal(err)
 				}
 				defer tr.Close()
-				states := watch(t, tr, cfg, p)
-				r := &runner{cfg: &cfg, trace: tr, pool: tr.Pools[0], policy: p, names: &names{}}
-				if r.shape, err = r.findShape(context.Background(), share); err != nil {
-					t.Fatal(err)
-				}
-				res, err := r.observe(context.Background())
-				if err != nil {
-					t.Fatal(err)
-				}
-				checkTimeline(t, r.shape.timeline, states)
-				checkLayer(t, r.shape.timeline, res.picture, states)
+				states := watch(t, tr, cfg)
+				o, l := sampled(t, tr, cfg, share, false)
+				checkTimeline(t, o.timeline, states)
+				checkLayer(t, o.timeline, l, states)
 			})
 		})
 	}
+}
+
+// sampled replays a recording under one policy and returns its outline and layer;
+// listed makes snapshots list what is live.
+func sampled(tb rapid.TB, tr *trace.Trace, cfg replay.Config, share int, listed bool) (*outline, *report.Layer) {
+	o, err := newOutline(context.Background(), tr, tr.Pools[0], &textTable{}, share, nil)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if listed {
+		o.timeline.Blocks = nil
+	}
+	var s *sampler
+	cfg.Untimed = true
+	cfg.Hooks = []func(*replay.Pass) replay.Hook{func(p *replay.Pass) replay.Hook { s = o.sample(p); return s.hook() }}
+	if _, err := replay.Run(context.Background(), tr, cfg); err != nil {
+		tb.Fatal(err)
+	}
+	return o, s.layer
 }
 
 // buckets calls f with the states of each bucket.
@@ -215,10 +215,10 @@ func checkLayer(t *rapid.T, tl *report.Timeline, l *report.Layer, states []state
 		t.Fatalf("few buckets: %v, refused: %v, near: %v", few, l.First, l.Near)
 	}
 	seen := map[uint64]bool{}
-	for k, in := range l.Instants {
+	for k, in := range l.Snapshots {
 		s := states[in.Event-1]
-		if k > 0 && in.Event <= l.Instants[k-1].Event {
-			t.Fatalf("event %d after %d", in.Event, l.Instants[k-1].Event)
+		if k > 0 && in.Event <= l.Snapshots[k-1].Event {
+			t.Fatalf("event %d after %d", in.Event, l.Snapshots[k-1].Event)
 		}
 		if in.Used != s.stats.BytesInUse || in.Held != s.stats.PoolBytes || in.Asked != s.live || in.Blocks != s.blocks {
 			t.Fatalf("event %d: %+v, want %+v", in.Event, in, s)
@@ -259,7 +259,7 @@ func checkLayer(t *rapid.T, tl *report.Timeline, l *report.Layer, states []state
 	}
 	for _, event := range want {
 		if !seen[event] {
-			t.Fatalf("no look at event %d", event)
+			t.Fatalf("no snapshot at event %d", event)
 		}
 	}
 }
@@ -267,28 +267,15 @@ func checkLayer(t *rapid.T, tl *report.Timeline, l *report.Layer, states []state
 // TestAliveListed: recordings of too many events for all blocks have lists instead;
 // here they are made for a short one.
 func TestAliveListed(t *testing.T) {
+	cfg := replaytest.Config(t, "sim:1GiB", "jax")
 	rapid.Check(t, func(t *rapid.T) {
 		tr, err := formats.Read(context.Background(), strings.NewReader(drawTrace(t)), "in", trace.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer tr.Close()
-		spec, err := open.Parse("sim:1GiB")
-		if err != nil {
-			t.Fatal(err)
-		}
-		cfg := Config{Device: spec.WithTotal, Total: spec.Sim.Total}
-		p, _ := frameworks.Parse("jax")
-		r := &runner{cfg: &cfg, trace: tr, pool: tr.Pools[0], policy: p, names: &names{}}
-		if r.shape, err = r.findShape(context.Background(), 1); err != nil {
-			t.Fatal(err)
-		}
-		r.shape.timeline.Blocks = nil
-		res, err := r.observe(context.Background())
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, in := range res.picture.Instants {
+		_, layer := sampled(t, tr, cfg, 1, true)
+		for _, in := range layer.Snapshots {
 			bytes, blocks := sum(in.Sizes), 0
 			for k, g := range in.Sizes {
 				blocks += g.Blocks
@@ -303,8 +290,9 @@ func TestAliveListed(t *testing.T) {
 	})
 }
 
-// What a look holds does not follow how many blocks live or how many holes there are.
-func TestLookHoldsNoMoreThanItShows(t *testing.T) {
+// TestSnapshotHoldsNoMoreThanItShows: its memory does not follow the number of live
+// blocks or of holes.
+func TestSnapshotHoldsNoMoreThanItShows(t *testing.T) {
 	defer func(was int) { maxSizes = was }(maxSizes)
 	maxSizes = 100
 	var b strings.Builder
@@ -317,22 +305,9 @@ func TestLookHoldsNoMoreThanItShows(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tr.Close()
-	spec, err := open.Parse("sim:1GiB")
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg := Config{Device: spec.WithTotal, Total: spec.Sim.Total}
-	p, _ := frameworks.Parse("jax")
-	r := &runner{cfg: &cfg, trace: tr, pool: tr.Pools[0], policy: p, names: &names{}}
-	if r.shape, err = r.findShape(context.Background(), 1); err != nil {
-		t.Fatal(err)
-	}
-	r.shape.timeline.Blocks = nil
-	res, err := r.observe(context.Background())
-	if err != nil {
-		t.Fatal(err)
-	}
-	list := res.picture.Instants
+	cfg := replaytest.Config(t, "sim:1GiB", "jax")
+	_, layer := sampled(t, tr, cfg, 1, true)
+	list := layer.Snapshots
 	in := list[len(list)-1]
 	if !in.Ranges || len(in.Sizes) != 3 || in.Sizes[0].Key != 65536 || in.Sizes[0].Blocks != n || sum(in.Sizes) != in.Asked {
 		t.Errorf("%d blocks: ranges %v, %+v", in.Blocks, in.Ranges, in.Sizes)
@@ -437,7 +412,7 @@ func TestMap(t *testing.T) {
 
 // TestNames: each text once, long ones cut, and not without end.
 func TestNames(t *testing.T) {
-	var n names
+	var n textTable
 	if a, b := n.of("x"), n.of("y"); a != 0 || b != 1 || n.of("x") != 0 {
 		t.Error("a text has two indexes")
 	}
@@ -456,22 +431,16 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestLongPicture: a page of a long recording does without the time, and says so.
-func TestLongPicture(t *testing.T) {
-	defer func(n uint64) { longPicture = n }(longPicture)
-	longPicture = 3
-	spec, err := open.Parse("sim:1GiB")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := frameworks.Parse("jax")
-	if err != nil {
-		t.Fatal(err)
-	}
+// TestLongRecordingIsNotTimed: a page of a long recording does without the time, and
+// says so.
+func TestLongRecordingIsNotTimed(t *testing.T) {
+	defer func(n uint64) { longPool = n }(longPool)
+	longPool = 3
+	cfg := replaytest.Config(t, "sim:1GiB", "jax")
 	for _, tt := range []struct {
-		text    string
-		picture bool
-		timed   bool
+		text  string
+		page  bool
+		timed bool
 	}{
 		{"a 1 1\nf 1\na 2 1\nf 2\n", true, false},
 		{"a 1 1\nf 1\na 2 1\n", true, true},
@@ -481,13 +450,16 @@ func TestLongPicture(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		rep, err := Run(context.Background(), tr, Config{Policies: []policy.Policy{p}, Device: spec.WithTotal, Total: spec.Sim.Total, Picture: tt.picture})
+		rep, err := replay.Run(context.Background(), tr, cfg)
+		if tt.page {
+			rep, _, err = Run(context.Background(), tr, cfg)
+		}
 		if err != nil {
 			t.Fatal(err)
 		}
 		r := rep.Results[0]
 		if (r.Seconds > 0) != tt.timed || (r.OwnTime() != "-") != tt.timed || (len(rep.Trace.Notes) == 0) != tt.timed {
-			t.Errorf("%q, picture %v: %v s, %s, notes %q", tt.text, tt.picture, r.Seconds, r.OwnTime(), rep.Trace.Notes)
+			t.Errorf("%q, page %v: %v s, %s, notes %q", tt.text, tt.page, r.Seconds, r.OwnTime(), rep.Trace.Notes)
 		}
 		_ = tr.Close()
 	}

@@ -1,9 +1,9 @@
 package leaks
 
-// This file is for the two passes over a recording. The first counts what each
-// place allocates and finds the survivors; the second follows what lives of the
-// places that matter, window by window. Memory is by live blocks, by places up
-// to a bound, and never by events.
+// The two passes over a recording. The first counts the allocations of each place and
+// finds the survivors; the second follows the live memory of the places that matter,
+// window by window. Memory grows with live blocks and, up to a bound, with places; it
+// does not grow with events.
 
 import (
 	"cmp"
@@ -14,20 +14,20 @@ import (
 )
 
 const (
-	// windows is how many parts of equal length, in events, a run is cut into.
+	// windows is the number of parts of equal length, in events, of a run.
 	windows = 64
 	// maxPlaces bounds the places that are counted. A text recording may have a
-	// new size in every line; those beyond the bound cannot be named.
+	// new size in every line; places beyond the bound have no name.
 	maxPlaces = 1 << 18
-	// maxFollowed bounds those that are followed window by window: so many of
-	// the ones with most survivors, and so many that allocate most often.
+	// maxFollowed bounds those that are followed window by window: this many with
+	// the most survivors, and this many with the most allocations.
 	maxFollowed = 4096
-	// maxBlock is what a block counts at most, 1 PiB, so that sums stay below
+	// maxBlock is the most that a block counts, 1 PiB, so that sums stay below
 	// 2^63. Recordings of failures may have wrong lengths near 2^64.
 	maxBlock = 1 << 50
 )
 
-// place is what is known of one place.
+// place has the counts of one place.
 type place struct {
 	site   uint32 // a site of it; 0: a size
 	bytes  uint64 // that size
@@ -51,8 +51,8 @@ type birth struct {
 	site  uint32
 }
 
-// gathered is a recording as it is judged. Its end is behind the last
-// allocation: a program that ends well frees everything, and that is no cure.
+// gathered is what the passes have gathered. Its end is behind the last allocation,
+// because a program that ends well frees everything, leaks included.
 type gathered struct {
 	places     []*place
 	start, end uint64 // events, without the seeds in front
@@ -61,7 +61,7 @@ type gathered struct {
 	peak       int64 // most bytes live
 }
 
-// window is the part of the run that an event from start on lies in.
+// window returns the part of the run that an event from start on is in.
 func (g *gathered) window(event uint64) int {
 	hi, lo := bits.Mul64(event-g.start, windows)
 	q, _ := bits.Div64(hi, lo, g.end-g.start)
@@ -109,7 +109,7 @@ func (x *index) of(e *trace.Event) int32 {
 	return at - 1
 }
 
-// block is what a slot holds while the events go by.
+// block is what a slot holds during a pass.
 type block struct {
 	event uint64 // of its allocation, plus 1; 0: no block
 	bytes uint64
@@ -159,7 +159,7 @@ func gather(r recording, names *names, coarse bool) (*gathered, error) {
 	return g, watch(r, g, x, blocks)
 }
 
-// survivors gives each place its own.
+// survivors gives each place the blocks that live at the end.
 func survivors(g *gathered, blocks []block) {
 	for _, b := range blocks {
 		if b.event > g.start && b.bytes > 0 && b.place >= 0 {
@@ -231,7 +231,7 @@ func watch(r recording, g *gathered, x *index, blocks []block) error {
 	})
 }
 
-// step is an event of so many bytes in window w, -1 before the first.
+// step counts an event in window w, -1 before the first.
 func (c *curve) step(op trace.Op, bytes int64, w int) {
 	if op == trace.Alloc {
 		c.live += bytes

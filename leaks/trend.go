@@ -1,9 +1,9 @@
 package leaks
 
-// This file is for what is a leak and what is not. The numbers here are chosen
-// so that a leak of one block in every fifth step is found within 50 steps, and
-// checked on random loops (loops_test.go), where they find nearly all and
-// suspect hardly any; docs/leaks.md has the rates.
+// The decision what is a leak. The numbers here are chosen so that a leak of one block in
+// every fifth step is found within 50 steps, and checked on random loops
+// (loop_test.go, rates_test.go), where they find nearly all leaks and suspect hardly
+// anything else; docs/advice.md has the rates.
 
 import (
 	"math"
@@ -12,23 +12,23 @@ import (
 )
 
 const (
-	// leastBlocks is how few survivors in the middle of a run can be a leak.
+	// leastBlocks is the least survivors in the middle of a run that can be a leak.
 	leastBlocks = 5
-	// leastLater is the same where only a later part of the run is looked at.
+	// leastLater is the same if only a later part of the run is examined.
 	leastLater = 8
-	// parts is how many parts of the middle are compared by what lives at least.
+	// parts is the number of parts of the middle whose least live memory is compared.
 	parts = 6
 )
 
-// span is the part of a run that is looked at: from is its first event, low and
-// high are the bounds of its middle; in events, and in windows.
+// span is a part of a run: from is its first event, low and high are the bounds of its
+// middle, in events and in windows.
 type span struct {
 	from, lowEvent, highEvent, end uint64
 	first, low, high               int
 }
 
-// spans are the whole run, and what is left of it after a quarter, a half and
-// three quarters: a program may take long to load before its steps begin.
+// spans returns the whole run, and the rest of it after a quarter, a half and three
+// quarters: a program may take long to load before its steps begin.
 func spans(g *gathered) []span {
 	var list []span
 	for q := range uint64(4) {
@@ -47,7 +47,7 @@ func spans(g *gathered) []span {
 	return list
 }
 
-// judge looks at every place.
+// judge examines every place.
 func judge(g *gathered, names *names) *Report {
 	rep := &Report{Verdict: TooShort, Leaks: []Place{}, Grew: []Place{}}
 	if g.end-g.start < 2*leastBlocks {
@@ -64,7 +64,7 @@ func judge(g *gathered, names *names) *Report {
 			}
 		}
 	}
-	// The steps are told by the latest part of the run in which something leaks.
+	// The steps are counted in the latest part of the run in which something leaks.
 	s := all[0]
 	for _, o := range of {
 		if o.from > s.from {
@@ -112,9 +112,9 @@ func judge(g *gathered, names *names) *Report {
 	return rep
 }
 
-// perWeight says whether what a place keeps has very different sizes, as what is
-// made for each weight of a model has: gradients, or an optimizer's state, which
-// come in one step and are then kept for good.
+// perWeight reports whether the survivors of a place have very different sizes, as what
+// is allocated for each weight of a model has: gradients, or an optimizer's state, which
+// come in one step and are then kept.
 func perWeight(p *place, s span) bool {
 	sizes := map[uint64]bool{}
 	least, most := uint64(math.MaxUint64), uint64(0)
@@ -125,7 +125,7 @@ func perWeight(p *place, s span) bool {
 	return len(sizes) >= 4 && most/16 >= least
 }
 
-// allocs are a curve's allocations in the windows from low on and below high.
+// allocs returns a curve's allocations in the windows from low on and below high.
 func allocs(c *curve, low, high int) (n float64) {
 	for _, k := range c.counts[low:high] {
 		n += float64(k)
@@ -133,8 +133,8 @@ func allocs(c *curve, low, high int) (n float64) {
 	return n
 }
 
-// keptPart is the part of the allocations in some windows that places keep; 1
-// where there are hardly any.
+// keptPart returns the fraction of the allocations in some windows that places keep; 1
+// if there are hardly any.
 func keptPart(g *gathered, list []*place, low, high int) float64 {
 	all := allocs(&g.total, low, high)
 	if all < leastBlocks {
@@ -151,7 +151,7 @@ func keptPart(g *gathered, list []*place, low, high int) float64 {
 	return float64(kept) / all
 }
 
-// repeats says whether most of what is allocated in the middle comes from places
+// repeats reports whether most of what is allocated in the middle comes from places
 // that allocate all through it. A single step is made of phases instead: forward
 // through the layers, backward, then an update of each weight.
 func repeats(g *gathered, s span) bool {
@@ -164,8 +164,8 @@ func repeats(g *gathered, s span) bool {
 	return 2*steadily >= allocs(&g.total, s.low, s.high)
 }
 
-// grows says whether a place leaks in s. More is asked of a part of the run, and
-// of a coarse place, which is many things at once.
+// grows reports whether a place leaks in s. The conditions are stricter for a part of
+// the run, and for a coarse place, which is many things at once.
 func grows(p *place, s span, later, coarse bool) bool {
 	middle := p.bornIn(s.lowEvent, s.highEvent)
 	k := uint64(len(middle))
@@ -209,8 +209,8 @@ func grows(p *place, s span, later, coarse bool) bool {
 	return ups >= parts/2 && 2*rise >= float64(total(middle))*(parts-1)/parts
 }
 
-// slower: ever fewer survivors, as of a cache that soon knows everything; half
-// is how many of those in the middle are from its first half.
+// slower reports whether survivors become ever fewer, as those of a cache that is soon
+// complete; half is the number of those in the middle that are from its first half.
 func slower(p *place, middle []birth, s span, half int) bool {
 	if len(middle) >= 12 && 3*(len(middle)-half) < half {
 		return true
@@ -220,7 +220,7 @@ func slower(p *place, middle []birth, s span, half int) bool {
 	return a >= 2*b && b >= 2*c
 }
 
-// everywhere: six of ten windows have a survivor.
+// everywhere reports whether six of ten windows have a survivor.
 func everywhere(middle []birth, s span) bool {
 	wide := (s.highEvent - s.lowEvent) / uint64(s.high-s.low)
 	used, last := 0, uint64(math.MaxUint64)
@@ -232,9 +232,9 @@ func everywhere(middle []birth, s span) bool {
 	return used*10 >= (s.high-s.low)*6
 }
 
-// rising compares what lives at least in each part of the middle: by how much
-// the last is above the first, how often it goes up from one to the next, and by
-// how much it does so at the end.
+// rising compares the least live memory in each part of the middle: by how much the
+// last is above the first, how often it rises from one to the next, and by how much it
+// rises at the end.
 func rising(c *curve, s span) (rise float64, ups int, last float64) {
 	wide := s.high - s.low
 	var least [parts]int64
@@ -248,7 +248,7 @@ func rising(c *curve, s span) (rise float64, ups int, last float64) {
 	return float64(least[parts-1] - least[0]), ups, float64(least[parts-1] - least[parts-2])
 }
 
-// unnamed is by how much the whole grows, steadily, beyond what leaks.
+// unnamed returns by how much all live memory grows, steadily, beyond what leaks.
 func unnamed(g *gathered, s span, leaky []*place) uint64 {
 	rise, ups, last := rising(&g.total, s)
 	for _, p := range leaky {
@@ -261,10 +261,9 @@ func unnamed(g *gathered, s span, leaky []*place) uint64 {
 	return uint64(rise)
 }
 
-// regrown finds among what is not named yet the places whose blocks are replaced
-// by larger ones, such as a list that is joined anew in each step: what lives
-// grows steadily, and next to nothing survives. Only stacks can show it, for the
-// sizes differ.
+// regrown finds the places whose blocks are replaced by larger ones, such as a list that
+// is concatenated in each step: live memory grows steadily, and next to nothing
+// survives. Only stacks show it, because the sizes differ.
 func regrown(g *gathered, s span, leaky []*place, rep *Report, c clock, names *names) (found bool) {
 	for _, p := range g.places {
 		if rep.Unnamed == 0 || p.curve == nil || p.site == 0 || len(p.born) == 0 || slices.Contains(leaky, p) {
@@ -297,7 +296,7 @@ func regrown(g *gathered, s span, leaky []*place, rep *Report, c clock, names *n
 	return found
 }
 
-// stopped are places that grew into the middle of the run and no further.
+// stopped returns the places that grew into the middle of the run and no further.
 func stopped(g *gathered, s span, leaky []*place, names *names) []Place {
 	list := []Place{}
 	run := s.end - s.from

@@ -1,4 +1,6 @@
-package replay
+package timeline
+
+// The summary of a replay in words.
 
 import (
 	"cmp"
@@ -8,16 +10,17 @@ import (
 	"strings"
 
 	"gpumem/alloc"
+	"gpumem/replay"
 	"gpumem/report"
 	"gpumem/size"
 )
 
-// story says in a line, and then in three sentences, what came of the replay: of
+// summary returns the outcome of a replay in a line, and then in three sentences about
 // the first refusal, if there is one.
-func (r *Report) story() (headline string, sentences []string) {
+func summary(r *replay.Report) (headline string, sentences []string) {
 	name := filepath.Base(r.Trace.Source)
-	var fit []*Result
-	var first *Result // of those that refused
+	var fit []*replay.Result
+	var first *replay.Result // of those that refused
 	policies, refuse := map[string]bool{}, map[string]bool{}
 	for _, res := range r.Results {
 		policies[res.Policy] = true
@@ -30,11 +33,11 @@ func (r *Report) story() (headline string, sentences []string) {
 	}
 	device := size.Format(r.Results[0].DeviceBytes)
 	if first == nil {
-		return fmt.Sprintf("%s fits %s under %s", name, device, all(len(policies), "policy", "policies")), r.served(fit, device)
+		return fmt.Sprintf("%s fits %s under %s", name, device, all(len(policies), "policy", "policies")), served(r, fit, device)
 	}
 	headline = fmt.Sprintf("%s runs out of memory on %s under %s", name, device, one(len(policies), len(refuse), first))
 	f := first.Failure
-	what := fmt.Sprintf("Under %s, event %s of %s asked for %s", label(first, r), report.Count(f.Event), report.Count(first.events), size.Format(f.Bytes))
+	what := fmt.Sprintf("Under %s, event %s of %s asked for %s", label(first, r), report.Count(f.Event), report.Count(first.Events), size.Format(f.Bytes))
 	if who, _, _ := strings.Cut(f.Stack, "\n"); who != "" {
 		what += ", in " + who + ","
 	}
@@ -45,11 +48,11 @@ func (r *Report) story() (headline string, sentences []string) {
 	if first.Refused > 1 {
 		what += fmt.Sprintf(", the first of %s refusals", report.Count(first.Refused))
 	}
-	return headline, []string{what + ".", sentence(f.Cause), r.cure(fit, first)}
+	return headline, []string{what + ".", sentence(f.Cause), remedy(fit, first)}
 }
 
-// one is which policy refuses, of all.
-func one(all, refuse int, first *Result) string {
+// one names the policies that refuse a request.
+func one(all, refuse int, first *replay.Result) string {
 	switch {
 	case all == 1:
 		return first.Policy
@@ -61,7 +64,7 @@ func one(all, refuse int, first *Result) string {
 	return fmt.Sprintf("%d of %d policies", refuse, all)
 }
 
-// all is "the policy" or "all 3 policies".
+// all returns "the policy" or "all 3 policies".
 func all(n int, one, many string) string {
 	if n == 1 {
 		return "the " + one
@@ -69,23 +72,19 @@ func all(n int, one, many string) string {
 	return fmt.Sprintf("all %d %s", n, many)
 }
 
-// label is the policy, and its pool where there are several.
-func label(res *Result, r *Report) string {
+// label returns the policy, and its pool if there are several.
+func label(res *replay.Result, r *replay.Report) string {
 	if len(r.Trace.PoolNames) > 1 {
 		return res.Policy + " on " + res.Pool
 	}
 	return res.Policy
 }
 
-// served is what there is to say where nothing was refused.
-func (r *Report) served(fit []*Result, device string) []string {
-	least := slices.MinFunc(fit, func(a, b *Result) int { return cmp.Compare(a.HeldPeak, b.HeldPeak) })
-	most := slices.MaxFunc(fit, func(a, b *Result) int { return cmp.Compare(a.HeldPeak, b.HeldPeak) })
-	events := "events"
-	if r.Trace.Events == 1 {
-		events = "event"
-	}
-	out := []string{fmt.Sprintf("The program asked for %s at once at most, in %s %s.", size.Format(r.Trace.PeakLive), report.Count(r.Trace.Events), events)}
+// served returns the sentences of a replay in which nothing was refused.
+func served(r *replay.Report, fit []*replay.Result, device string) []string {
+	least := slices.MinFunc(fit, func(a, b *replay.Result) int { return cmp.Compare(a.HeldPeak, b.HeldPeak) })
+	most := slices.MaxFunc(fit, func(a, b *replay.Result) int { return cmp.Compare(a.HeldPeak, b.HeldPeak) })
+	out := []string{fmt.Sprintf("The program asked for %s at once at most, in %s.", size.Format(r.Trace.PeakLive), report.Counted(r.Trace.Events, "event"))}
 	if len(fit) == 1 {
 		out = append(out, fmt.Sprintf("%s held %s of the device's %s at most.", label(least, r), size.Format(least.HeldPeak), device))
 	} else {
@@ -98,7 +97,7 @@ func (r *Report) served(fit []*Result, device string) []string {
 	return append(out, "Nothing was refused.")
 }
 
-// sentence is why the request did not fit, in one sentence.
+// sentence returns in one sentence why the request did not fit.
 func sentence(c alloc.Cause) string {
 	b := size.Format
 	free := c.Pool - min(c.Live, c.Pool)
@@ -131,12 +130,12 @@ func sentence(c alloc.Cause) string {
 	return fmt.Sprintf("Of the pool's %s, %s was live and %s free, in one piece %s%s.", b(c.Pool), b(c.Live), b(free), b(c.Hole), device)
 }
 
-// cure is what would have helped.
-func (r *Report) cure(fit []*Result, first *Result) string {
+// remedy returns in one sentence what would have helped.
+func remedy(fit []*replay.Result, first *replay.Result) string {
 	// On the same pool of the recording, for one that serves another is no help.
-	fit = slices.DeleteFunc(slices.Clone(fit), func(res *Result) bool { return res.Pool != first.Pool })
+	fit = slices.DeleteFunc(slices.Clone(fit), func(res *replay.Result) bool { return res.Pool != first.Pool })
 	if len(fit) > 0 {
-		slices.SortStableFunc(fit, func(a, b *Result) int { return cmp.Compare(a.HeldPeak, b.HeldPeak) })
+		slices.SortStableFunc(fit, func(a, b *replay.Result) int { return cmp.Compare(a.HeldPeak, b.HeldPeak) })
 		var list []string
 		for _, res := range fit {
 			list = append(list, res.Policy)
@@ -156,7 +155,7 @@ func (r *Report) cure(fit []*Result, first *Result) string {
 	return fmt.Sprintf("None of the policies that were tried served it; any allocator must hold %s at the peak, and the device has %s.", size.Format(first.LowerBound), size.Format(first.DeviceBytes))
 }
 
-// and joins a list as people do.
+// and joins a list with commas and an "and".
 func and(list []string) string {
 	if len(list) < 2 {
 		return strings.Join(list, "")

@@ -1,0 +1,179 @@
+// Package timeline collects what the page of a replay shows while the replay runs: the
+// curves of live, used and held memory, the pool's map and its largest blocks at some
+// hundred moments, the refusals, and a summary in words. The page's types, and the
+// functions that write and draw it, are those of package report.
+//
+// Files: timeline.go the replay with its page and the table of results, sampler.go the
+// hook that fills the curves, snapshot.go the visit of the whole pool, summary.go the
+// sentences at the top of the page.
+package timeline
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"gpumem/replay"
+	"gpumem/report"
+	"gpumem/size"
+	"gpumem/trace"
+)
+
+// longPool is the number of events above which a pool is not timed when a page is made
+// of it, because that would take further passes over it: 2 GB of an RMM log are 35
+// million events. It is a variable for tests.
+var longPool uint64 = 5_000_000
+
+// Run replays t as [replay.Run] does and collects the page of the replay, which is nil if
+// nothing happens in any pool. It costs two or three passes more over the recording,
+// without an allocator, and some hundred snapshots of each policy's pool. Pools of more
+// than five million events are then not timed.
+func Run(ctx context.Context, t *trace.Trace, cfg replay.Config) (*replay.Report, *report.Page, error) {
+	pools, err := t.Choose(cfg.Pool)
+	if err != nil {
+		return nil, nil, err
+	}
+	var progress func(part float64)
+	if cfg.Progress != nil {
+		progress = func(part float64) { cfg.Progress("finding peaks", part) }
+	}
+	var texts textTable
+	outlines := map[*trace.Pool]*outline{}
+	var timelines []*report.Timeline
+	share := max(1, (len(pools)*len(cfg.Policies)+fullLayers-1)/fullLayers)
+	long := false
+	for _, pool := range pools {
+		if pool.Events == 0 {
+			continue
+		}
+		o, err := newOutline(ctx, t, pool, &texts, share, progress)
+		if err != nil {
+			return nil, nil, err
+		}
+		outlines[pool] = o
+		timelines = append(timelines, o.timeline)
+		long = long || pool.Events > longPool
+	}
+	cfg.MaxTimed = longPool
+	layers := make([]*report.Layer, 0, len(pools)*len(cfg.Policies)) // of the results, in order
+	cfg.Hooks = append(slices.Clone(cfg.Hooks), func(p *replay.Pass) replay.Hook {
+		o := outlines[p.Pool]
+		if o == nil {
+			layers = append(layers, nil)
+			return replay.Hook{}
+		}
+		s := o.sample(p)
+		layers = append(layers, s.layer)
+		o.timeline.Layers = append(o.timeline.Layers, s.layer)
+		return s.hook()
+	})
+	rep, err := replay.Run(ctx, t, cfg)
+	if err != nil {
+		return nil, nil, err
+	}
+	if long {
+		rep.Trace.Notes = append(slices.Clone(rep.Trace.Notes), "own time is not measured with a page of so long a recording; without one it is")
+	}
+	if timelines == nil {
+		return rep, nil, nil
+	}
+	page := &report.Page{
+		Title: filepath.Base(rep.Trace.Source), Notes: slices.Concat(rep.Trace.Notes, Placements(rep)), Names: texts.list, Pools: timelines,
+		Device: cfg.Total, Columns: Columns(cfg.Smallest),
+	}
+	page.Columns[5] = ">fragmentation"
+	page.Headline, page.Summary = summary(rep)
+	for k, res := range rep.Results {
+		if l := layers[k]; l != nil {
+			l.Notes, l.Cells = res.Notes, Cells(res, cfg.Smallest)
+			if res.Failure != nil {
+				l.Why = strings.Split(strings.TrimSuffix(res.Failure.Why, "\n"), "\n")
+			}
+		}
+	}
+	return rep, page, nil
+}
+
+// Columns returns the titles of a table of results, as [report.NewTable] takes them;
+// smallest adds that of the smallest device.
+func Columns(smallest bool) []string {
+	titles := []string{"fits", ">refused", ">held peak", ">mean", ">idle", ">frag", ">driver calls", ">driver time", ">own time"}
+	if smallest {
+		titles = append(titles, ">smallest device")
+	}
+	return titles
+}
+
+// Cells returns a result's row under Columns.
+func Cells(res *replay.Result, smallest bool) []string {
+	cells := []string{
+		"yes", report.Count(res.Refused), size.Format(res.HeldPeak), size.Format(uint64(res.HeldMean)), size.Format(res.HeldIdle),
+		strconv.FormatFloat(res.Fragmentation, 'f', 2, 64), report.Count(res.DriverCalls), report.Seconds(res.DriverSeconds),
+		res.OwnTime(),
+	}
+	if !res.Fits {
+		cells[0] = "NO"
+	}
+	switch {
+	case smallest && res.Smallest != nil:
+		cells = append(cells, size.Format(*res.Smallest))
+	case smallest:
+		cells = append(cells, "none")
+	}
+	return cells
+}
+
+// Placements returns a line for each pool of the recording that names the policies
+// under which the blocks are placed as in the recorded run. It is empty if there is
+// nothing to compare. Agreement of 99 % is a match, of half or more makes the nearest
+// policy, and less is chance: some blocks agree under any policy.
+func Placements(rep *replay.Report) []string {
+	var pools []string
+	byPool := map[string][]*replay.Result{}
+	for _, res := range rep.Results {
+		// A single block is as recorded wherever it lies.
+		if res.Placed == nil || *res.Placed < 2 {
+			continue
+		}
+		if byPool[res.Pool] == nil {
+			pools = append(pools, res.Pool)
+		}
+		byPool[res.Pool] = append(byPool[res.Pool], res)
+	}
+	var lines []string
+	for _, pool := range pools {
+		same := "the recorded run"
+		if len(rep.Trace.PoolNames) > 1 {
+			same = pool + " of the recorded run"
+		}
+		best := byPool[pool][0]
+		var tried, agree []string
+		for _, res := range byPool[pool] {
+			tried = append(tried, res.Policy)
+			if *res.AsRecorded > *best.AsRecorded {
+				best = res
+			}
+			if *res.Placed-*res.AsRecorded <= *res.Placed/100 {
+				agree = append(agree, agreement(res))
+			}
+		}
+		if len(agree) > 0 {
+			lines = append(lines, same+" is placed as by "+strings.Join(agree, ", and as by "))
+			continue
+		}
+		line := same + " is not placed as by " + strings.Join(tried, ", ")
+		if *best.AsRecorded >= *best.Placed-*best.AsRecorded {
+			line += "; the nearest is " + agreement(best)
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+// agreement returns, for example, "jax:preallocate=false: 180 of 180".
+func agreement(r *replay.Result) string {
+	return fmt.Sprintf("%s: %s of %s", r.Policy, report.Count(*r.AsRecorded), report.Count(*r.Placed))
+}
