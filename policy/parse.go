@@ -79,7 +79,8 @@ var keys = []key{
 //	reserve         a size                        elastic
 //	eager           true or false                 elastic
 //
-// true is also 1 or yes, false also 0 or no; sizes are those of [size.Parse].
+// true is also 1 or yes, false also 0 or no; sizes are those of
+// [size.ParseFlag], align is in bytes.
 // env is [FromEnv] on this process's environment, without the warnings, and
 // takes no keys; its error wraps a [SettingError] if the framework would raise
 // one. No other name looks at the environment. In tensorflow, preallocate=false
@@ -211,7 +212,7 @@ func setBool(field func(*Policy) *bool) func(*Policy, string) bool {
 
 func setSize(least uint64, field func(*Policy) *uint64) func(*Policy, string) bool {
 	return func(p *Policy, s string) bool {
-		n, err := size.Parse(s)
+		n, err := size.ParseFlag(s)
 		*field(p) = n
 		return err == nil && n >= least && n <= maxLimit
 	}
@@ -259,7 +260,7 @@ func setAsyncPrealloc(p *Policy, s string) bool {
 		p.AsyncPrealloc = -1
 		return true
 	}
-	n, err := size.Parse(s)
+	n, err := size.ParseFlag(s)
 	p.AsyncPrealloc = int64(n)
 	return err == nil && n <= math.MaxInt64
 }

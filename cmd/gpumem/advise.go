@@ -41,7 +41,7 @@ func adviseCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cfg := advise.Config{Pool: pool}
 			var err error
-			if cfg.Context, err = size.Parse(beside); err != nil {
+			if cfg.Context, err = size.ParseFlag(beside); err != nil {
 				return fmt.Errorf("--beside: %w", err)
 			}
 			spec, note, err := open.Choose(device, os.LookupEnv, true)

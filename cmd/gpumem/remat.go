@@ -511,7 +511,7 @@ func (f *rematFlags) setLimit(cmd *cobra.Command, a *rematAnswer, m *hlo.Module)
 		return nil
 	}
 	if f.limit != "" {
-		n, err := size.Parse(f.limit)
+		n, err := size.ParseFlag(f.limit)
 		if err != nil {
 			return fmt.Errorf("--limit: %w", err)
 		}

@@ -78,7 +78,7 @@ if the memory is not available, 126 or 127 if the program cannot be started.`,
 				if f.text == "" {
 					continue
 				}
-				if *f.to, err = size.Parse(f.text); err != nil {
+				if *f.to, err = size.ParseFlag(f.text); err != nil {
 					return fmt.Errorf("--%s: %w", f.name, err)
 				}
 			}
