@@ -144,6 +144,9 @@ func ask(cmd *cobra.Command, as, device string, pid int) (*question, error) {
 		}
 		q.chooseLoaded(cmd.Flags().Changed("as"))
 	}
+	if note := policy.ReleaseNote(q.as); note != "" {
+		q.note("%s", note)
+	}
 	q.env = policy.Environ(environ)
 	if q.process != nil {
 		q.env = environmentOf(pid, environ)

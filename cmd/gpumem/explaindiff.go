@@ -30,6 +30,9 @@ func explainDiff(cmd *cobra.Command, q *question, a, b string, asJSON bool) erro
 		f, err := parseSide(side.word, q.as.Name)
 		if err == nil {
 			*side.as = f
+			if note := policy.ReleaseNote(f); note != "" {
+				q.note("%s", note)
+			}
 			*side.answer, err = policy.Explain(q.env, f, q.policyDevice())
 		}
 		if err != nil {

@@ -128,6 +128,11 @@ func replayCommand() *cobra.Command {
 			if note != "" {
 				fmt.Fprintln(cmd.ErrOrStderr(), "gpumem: "+note)
 			}
+			for _, p := range cfg.Policies {
+				if note := policy.ReleaseNote(policy.Framework{Name: p.Name, Version: p.Version}); note != "" {
+					fmt.Fprintln(cmd.ErrOrStderr(), "gpumem: "+note)
+				}
+			}
 			if slices.Contains(policies, "env") {
 				_, warnings, err := policy.FromEnv(policy.Environ(os.Environ()))
 				if err != nil {
