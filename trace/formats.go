@@ -91,7 +91,7 @@ func recognise(file string, head []byte) (*format, error) {
 	reads[0] += " (" + formats[0].What + ")" // for who wrote the file by hand
 	msg := "not a recording that this version knows; it reads " + and(reads)
 	if n > 0 {
-		msg = quote(line) + ": " + msg
+		msg = quote(line) + ": " + msg + "; the log of a program is for gpumem doctor"
 	}
 	return nil, &Error{File: file, Line: n, Msg: msg}
 }

@@ -106,7 +106,7 @@ func adviceVerdict(rep *advise.Report) string {
 }
 
 func adviceTable(b *strings.Builder, rep *advise.Report) error {
-	tab := report.NewTable("setting", "fits", ">held peak", ">left", ">driver calls", ">driver time", ">smallest device", ">card")
+	tab := report.NewTable("setting", "fits", ">held peak", ">left", ">driver calls", ">driver time", ">smallest device", ">card").Fit(screenWidth)
 	for _, c := range rep.Candidates {
 		fits, left := "yes", size.Format(c.Left)
 		if !c.Fits {

@@ -163,8 +163,12 @@ func (f *doctorFlags) diagnose(ctx context.Context, logs []string, stdout, stder
 			return fmt.Errorf("%s: %w", in.Name(), err)
 		case in.size == 0 && !f.looks():
 			notes = append(notes, in.Name()+": the log is empty; messages often go to stderr: python train.py > train.log 2>&1")
-		case in.strange && d.Verdict == doctor.VerdictUnknown && d.Dump == nil:
-			notes = append(notes, in.Name()+": this is no text; a log is what the program printed")
+		case d.Verdict == doctor.VerdictUnknown && d.Dump == nil:
+			if note := recordingNote(ctx, name); note != "" {
+				notes = append(notes, note)
+			} else if in.strange {
+				notes = append(notes, in.Name()+": this is no text; a log is what the program printed")
+			}
 		}
 		all = append(all, diagnosed{in.Name(), d})
 	}
@@ -182,7 +186,7 @@ func (f *doctorFlags) diagnose(ctx context.Context, logs []string, stdout, stder
 	if f.asJSON {
 		return writeDoctorJSON(stdout, all)
 	}
-	return writeDoctor(stdout, all, doctorWidth(stdout))
+	return writeDoctor(stdout, all, textWidth)
 }
 
 // readState gives what is known of the machine, nil for nothing, and notes for

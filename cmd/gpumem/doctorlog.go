@@ -5,9 +5,11 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 
 	"gpumem/internal/input"
+	"gpumem/trace"
 )
 
 // A logReader is an open log.
@@ -38,6 +40,23 @@ func openLog(ctx context.Context, path, kind string, line *progress) (*logReader
 	}
 	l.wide = bytes.Equal(head, []byte{0xff, 0xfe}) || bytes.Equal(head, []byte{0xfe, 0xff})
 	return l, nil
+}
+
+// recordingNote says that a file in which nothing was found is a recording, and what
+// reads it; it is empty for all others. Logs with allocations in them are logs.
+func recordingNote(ctx context.Context, path string) string {
+	if path == "-" {
+		return ""
+	}
+	t, err := trace.Open(ctx, path, trace.Options{})
+	if err != nil {
+		return ""
+	}
+	defer t.Close()
+	if t.Format == "memdebug" {
+		return ""
+	}
+	return fmt.Sprintf("%s: this is a recording (%s), not a log: use gpumem replay %[3]s or gpumem leaks %[3]s", path, t.Format, shellQuote(path))
 }
 
 // Read reads the log's text.

@@ -6,27 +6,13 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
 
-	"github.com/charmbracelet/x/term"
-
 	"gpumem/doctor"
 	"gpumem/report"
 )
-
-// doctorWidth is where lines are broken: at the screen's edge, but no further
-// than sentences are read with ease.
-func doctorWidth(w io.Writer) int {
-	if screen, ok := w.(*os.File); ok && term.IsTerminal(screen.Fd()) {
-		if width, _, err := term.GetSize(screen.Fd()); err == nil {
-			return max(textWidth, min(width, 100))
-		}
-	}
-	return textWidth
-}
 
 // writeDoctor is the answer for people, one for each log.
 func writeDoctor(w io.Writer, all []diagnosed, width int) error {

@@ -207,7 +207,7 @@ func writeDiff(w io.Writer, q *question, d explainedDiff) error {
 
 // diffTable is what differs in a word or a number.
 func diffTable(t *text, d explainedDiff) error {
-	tab := report.NewTable("", release(d.A), release(d.B))
+	tab := report.NewTable("", release(d.A), release(d.B)).Fit(screenWidth)
 	rows := 0
 	row := func(title string, value func(policy.Answer) string) {
 		if a, b := value(d.A), value(d.B); a != b {

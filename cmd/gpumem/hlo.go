@@ -52,7 +52,7 @@ text, which is only one of many in which it could run.`,
 			if asJSON {
 				return encode(cmd.OutOrStdout(), a)
 			}
-			return writeHLO(cmd.OutOrStdout(), a, doctorWidth(cmd.OutOrStdout()))
+			return writeHLO(cmd.OutOrStdout(), a, textWidth)
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")

@@ -186,7 +186,7 @@ func leaksTable(b *strings.Builder, rep leaksReport) error {
 	if rep.Verdict == leaks.Growth {
 		step = ">a round" // of a step or of a layer
 	}
-	tab := report.NewTable(step, ">at the end", ">blocks", ">since event", "where")
+	tab := report.NewTable(step, ">at the end", ">blocks", ">since event", "where").Fit(screenWidth)
 	for _, p := range rep.Leaks[:min(len(rep.Leaks), leaksRows)] {
 		each := "?"
 		if p.BytesPerStep != nil {

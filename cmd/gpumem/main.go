@@ -45,6 +45,7 @@ func init() {
 }
 
 func main() {
+	measureScreen(os.Stdout)
 	os.Exit(run(interruptible(context.Background()), os.Args[1:], os.Stdout, os.Stderr))
 }
 
@@ -95,7 +96,7 @@ func releaseSignals(ctx context.Context) error {
 // run is the program: the command line in, the exit status out.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root := newRoot(stdout, stderr)
-	root.SetArgs(args)
+	root.SetArgs(joinWait(root, args))
 	ctx = input.WithNotice(ctx, func(text string) { fmt.Fprintln(stderr, "gpumem: "+oneLine(text)) })
 	err := root.ExecuteContext(ctx)
 	var status exitStatus
@@ -134,6 +135,7 @@ func newRoot(stdout, stderr io.Writer) *cobra.Command {
 		Short: "GPU memory: what a run needs, and why it ran out",
 		Long: "gpumem answers questions about GPU memory as JAX, XLA and TensorFlow allocate it,\n" +
 			"and shares a GPU among programs that know nothing of each other.\nIt needs no GPU: a simulated one stands in.",
+		Version:       programVersion(),
 		Example:       "  gpumem replay examples/training.txt.gz\n  gpumem explain\n  gpumem run --mem 6GiB -- python train.py",
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -141,8 +143,10 @@ func newRoot(stdout, stderr io.Writer) *cobra.Command {
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	root.AddCommand(replayCommand(), adviseCommand(), leaksCommand(), explainCommand(), doctorCommand(), hloCommand(), rematCommand(), runCommand(), keepCommand(), devicesCommand(), psCommand(), topCommand(), serveCommand(), versionCommand())
+	root.SetFlagErrorFunc(flagError)
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return noEmptyFlags(cmd) }
 	finish(root)
+	formatHelp(root)
 	return root
 }
 

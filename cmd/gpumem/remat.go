@@ -194,6 +194,11 @@ func (f *rematFlags) check(path string) error {
 	case f.packed && f.frontier:
 		return errors.New("--packed is for one limit, and --frontier is for many: leave one of them out")
 	}
+	if f.limit != "" && !strings.HasSuffix(f.limit, "%") {
+		if _, err := size.ParseFlag(f.limit); err != nil {
+			return fmt.Errorf("--limit: %w", err)
+		}
+	}
 	if f.out != "" && sameFile(path, f.out) {
 		return fmt.Errorf("--out %s: this is the module itself; name another file", f.out)
 	}
@@ -273,7 +278,7 @@ func (f *rematFlags) run(cmd *cobra.Command, path string) error {
 	case f.frontier:
 		return writeFrontier(cmd.OutOrStdout(), a, curve)
 	}
-	return writeRemat(cmd.OutOrStdout(), a, doctorWidth(cmd.OutOrStdout()))
+	return writeRemat(cmd.OutOrStdout(), a, textWidth)
 }
 
 // fuse fuses the module, and keeps what it took before.

@@ -99,7 +99,7 @@ func writeFrontier(w io.Writer, a *rematAnswer, curve []*rematAnswer) error {
 	var t text
 	t.raw(fmt.Sprintf("%s: what less memory costs, by %s; no plan goes below %s", oneLine(a.name), a.Algorithm, size.Format(a.LowerBound)))
 	t.raw("")
-	table := report.NewTable("temporaries", "of the peak", "more compute", "at least", "added", "")
+	table := report.NewTable("temporaries", "of the peak", "more compute", "at least", "added", "").Fit(screenWidth)
 	for _, p := range curve {
 		bar := strings.Repeat("#", int(min(p.Extra, 60)/2+.5))
 		table.Row(size.Format(p.After), partOf(p.After, p.Before), fmt.Sprintf("%.1f %%", p.Extra), least(p), report.Count(uint64(p.Recomputed)), bar)

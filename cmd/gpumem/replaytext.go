@@ -11,9 +11,6 @@ import (
 	"gpumem/size"
 )
 
-// textWidth is where sentences are broken. The table is as wide as it is.
-const textWidth = 80
-
 // policyWidth is where a policy of many keys is broken: room for the longest of
 // the defaults and a bit more.
 const policyWidth = 26
@@ -46,7 +43,7 @@ func writeReplay(w io.Writer, rep *replay.Report, smallest bool) error {
 // writeTrace is about the recording alone.
 func writeTrace(b *strings.Builder, rep *replay.Report) {
 	t := rep.Trace
-	b.WriteString(traceLine(t) + "\n")
+	b.WriteString(fitScreen(traceLine(t)) + "\n")
 	for _, n := range t.Notes {
 		b.WriteString(report.Wrap("  "+n, textWidth) + "\n")
 	}
@@ -64,8 +61,8 @@ func writeTrace(b *strings.Builder, rep *replay.Report) {
 		}
 		bounds = append(bounds, bound)
 	}
-	fmt.Fprintf(b, "device of %s; any allocator must hold %s at the peak\n",
-		size.Format(rep.Results[0].DeviceBytes), strings.Join(bounds, ", "))
+	b.WriteString(fitScreen(fmt.Sprintf("device of %s; any allocator must hold %s at the peak",
+		size.Format(rep.Results[0].DeviceBytes), strings.Join(bounds, ", "))) + "\n")
 }
 
 // traceLine is the recording in a line.
@@ -88,7 +85,7 @@ func writeTable(b *strings.Builder, rep *replay.Report, smallest bool) error {
 	if smallest {
 		titles = append(titles, ">smallest device")
 	}
-	tab := report.NewTable(titles...)
+	tab := report.NewTable(titles...).Fit(screenWidth)
 	for _, r := range rep.Results {
 		name := breakPolicy(r.Policy)
 		cells := []string{name[0]}
