@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"strconv"
 
 	"github.com/charmbracelet/x/term"
 
@@ -18,12 +19,14 @@ var (
 	screenWidth = 0
 )
 
-// measureScreen sets the widths for the terminal f, if it is one.
+// measureScreen sets the widths: those of $COLUMNS, else those of the terminal f, if it
+// is one.
 func measureScreen(f *os.File) {
-	if !term.IsTerminal(f.Fd()) {
-		return
+	width, err := strconv.Atoi(os.Getenv("COLUMNS"))
+	if err != nil && term.IsTerminal(f.Fd()) {
+		width, _, err = term.GetSize(f.Fd())
 	}
-	if width, _, err := term.GetSize(f.Fd()); err == nil && width > 0 {
+	if err == nil && width > 0 {
 		screenWidth = max(width, 20)
 		textWidth = min(screenWidth, 100)
 	}
