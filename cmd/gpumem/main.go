@@ -142,7 +142,7 @@ func newRoot(stdout, stderr io.Writer) *cobra.Command {
 	}
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	root.AddCommand(replayCommand(), adviseCommand(), leaksCommand(), explainCommand(), doctorCommand(), hloCommand(), rematCommand(), runCommand(), keepCommand(), devicesCommand(), psCommand(), topCommand(), serveCommand(), versionCommand())
+	root.AddCommand(replayCommand(), adviseCommand(), leaksCommand(), explainCommand(), doctorCommand(), hloCommand(), rematCommand(), runCommand(), keepCommand(), devicesCommand(), psCommand(), topCommand(), serveCommand(), versionCommand(), manualCommand())
 	root.SetFlagErrorFunc(flagError)
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return noEmptyFlags(cmd) }
 	finish(root)

@@ -17,7 +17,7 @@ const version = "0.2.0"
 func programVersion() string {
 	words := []string{"gpumem", version}
 	if info, ok := debug.ReadBuildInfo(); ok {
-		if tag, ok := strings.CutPrefix(info.Main.Version, "v"); ok && !strings.HasPrefix(tag, "0.0.0-") {
+		if tag, ok := strings.CutPrefix(info.Main.Version, "v"); ok && !strings.ContainsAny(tag, "-+") {
 			words[1] = tag
 		}
 		for _, s := range info.Settings {
