@@ -36,21 +36,20 @@ func doctorCommand() *cobra.Command {
 	var f doctorFlags
 	cmd := &cobra.Command{
 		Use:   "doctor [FILE...]",
-		Short: "Say why a program ran out of GPU memory, and exactly what to set",
+		Short: "Explain why a program ran out of GPU memory",
 		Long: `doctor reads what a program printed when it failed: JAX, XLA, TensorFlow, PyTorch,
-CuPy, RMM, vLLM, Ollama, NCCL, CUDA's libraries, the kernel. It says what the
-cause is and how sure that is, quotes the lines that show it, and says what to
-set and how to see that it took effect. Where the log alone does not tell, it
-says what would. Where memory is not to blame, it says so.
+CuPy, RMM, vLLM, Ollama, NCCL, CUDA's libraries, the kernel. It names the cause
+and how certain it is, quotes the lines that show it, and says what to set and
+how to check that it took effect. Where the log does not decide, it names what
+is missing. Where memory is not to blame, it says so.
 
 FILE is a log, gzip or not, of any size; - or none is standard input. Each FILE
-has an answer of its own. A whole pool dump in a log is shown on one screen, and
+has a separate answer. A whole pool dump in a log is shown on one screen, and
 --save-trace makes a recording of it.
 
-Of this machine nothing is looked at unless --machine or --pid says so: a log may
-come from elsewhere. Where it failed, gpumem ps --json writes what --state reads.
---pid shows the environment that the process was started with; what it set
-itself later is not seen.
+This machine is examined with --machine and --pid only: a log may come from
+another. There gpumem ps --json writes the file that --state reads. --pid shows
+the environment that the process was started with, not what it set later.
 
 --json prints an object, and for several FILEs an array of them, in their order.
 
@@ -71,11 +70,11 @@ Exit status: 0 whatever the answer is, 2 bad usage or bad input.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.state, "state", "", "what is known of the machine where it failed, from `FILE`, such as gpumem ps --json writes; - is standard input")
-	flags.BoolVar(&f.machine, "machine", false, "it failed on this machine: look at its GPUs and who holds them now")
-	flags.IntVar(&f.pid, "pid", 0, "look at this machine and at the running process `N`: its frameworks, its settings, its memory")
-	flags.StringArrayVar(&f.devices, "device", nil, "with --machine or --pid only this `DEVICE`: cuda:N or sim@FILE[,device=N]; repeat for several")
-	flags.StringVar(&f.save, "save-trace", "", "write the pool of the log's dump to `FILE`, as a recording for gpumem replay")
+	flags.StringVar(&f.state, "state", "", "read the state of the machine where it failed from `FILE`, as gpumem ps --json writes it")
+	flags.BoolVar(&f.machine, "machine", false, "look at the GPUs of this machine and their processes")
+	flags.IntVar(&f.pid, "pid", 0, "look at this machine and the running process `N`: frameworks, settings, memory")
+	flags.StringArrayVar(&f.devices, "device", nil, "with --machine or --pid: only this `DEVICE`, cuda:N or sim@FILE (repeatable)")
+	flags.StringVar(&f.save, "save-trace", "", "write the pool in the log's dump to `FILE`, as a recording")
 	flags.BoolVar(&f.asJSON, "json", false, "print JSON")
 	return cmd
 }
