@@ -26,7 +26,7 @@ func adviseCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "advise TRACE",
-		Short: "Say with which settings a recorded run fits a card, and which card is the smallest",
+		Short: "Find the settings with which a recording fits a GPU",
 		Long: "advise replays a recorded run under one setting after the other, the cheapest first, and says\n" +
 			"which is enough for the card, what it leaves for a second program, and the smallest card.\n\n" +
 			"TRACE is a recording as for replay. A real GPU is only asked for its size: all replays are on\n" +

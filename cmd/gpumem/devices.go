@@ -20,8 +20,8 @@ func devicesCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "devices",
-		Short: "List GPUs, real and simulated, and who holds memory on them",
-		Long: `List GPUs, real and simulated, and who holds memory on them.
+		Short: "List GPUs and the programs that hold their memory",
+		Long: `List GPUs and the programs that hold their memory.
 
 Without --device: every GPU that the driver shows, and the device that
 $GPUMEM_DEVICE names; without a driver and a named device there are none. With

@@ -28,7 +28,7 @@ func explainCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "explain",
-		Short: "Say what the memory settings in the environment really do",
+		Short: "Explain the memory settings in the environment",
 		Long: `explain reads the environment as a framework of a given release reads it: which
 allocator is built, how much memory is taken and when, which variables play a
 part, which do not do what they seem to, what would be raised, and what to

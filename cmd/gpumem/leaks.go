@@ -31,7 +31,7 @@ func leaksCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "leaks TRACE",
-		Short: "Find what a recorded run keeps more and more of",
+		Short: "Find memory leaks in a recording",
 		Long: "leaks reads a recorded run of many steps and says which place in the program keeps memory in\n" +
 			"step after step: how much a step, how much in all, since when, and the stack.\n\n" +
 			"TRACE is a recording as for replay; a PyTorch memory snapshot has stacks, a text trace only sizes.\n" +

@@ -132,9 +132,10 @@ func interrupted(ctx context.Context, stderr io.Writer) int {
 func newRoot(stdout, stderr io.Writer) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "gpumem",
-		Short: "GPU memory: what a run needs, and why it ran out",
-		Long: "gpumem answers questions about GPU memory as JAX, XLA and TensorFlow allocate it,\n" +
-			"and shares a GPU among programs that know nothing of each other.\nIt needs no GPU: a simulated one stands in.",
+		Short: "Explain, replay and share GPU memory",
+		Long: "gpumem explains why programs run out of GPU memory, what their settings do and\n" +
+			"what a recorded run needs, and shares a GPU among programs: for JAX, TensorFlow,\n" +
+			"PyTorch and CuPy. It needs no GPU: a simulated one stands in.",
 		Version:       programVersion(),
 		Example:       "  gpumem replay examples/training.txt.gz\n  gpumem explain\n  gpumem run --mem 6GiB -- python train.py",
 		SilenceErrors: true,

@@ -28,7 +28,7 @@ func psCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "ps",
-		Short: "Show every program on every GPU: whose it is, what it holds, what it asks for",
+		Short: "List the programs on every GPU",
 		Long: `Show every program on every GPU: its process, user, age and command, what it
 holds, its lease, its framework, and what its environment asks for. Programs
 that have a lease and hold nothing yet are there, and who waits for one, in

@@ -32,7 +32,7 @@ func serveCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "serve",
-		Short: "The same as ps, live in a browser, and metrics for Prometheus",
+		Short: "Serve GPU memory to browsers and Prometheus",
 		Long: `serve shows on a page what gpumem ps shows: devices, programs, leases and who waits
 for one, each second. It prints the address and runs until it is interrupted.
 

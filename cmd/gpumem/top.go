@@ -24,7 +24,7 @@ func topCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "top",
-		Short: "The same as ps, live",
+		Short: "Monitor GPU memory by program",
 		Long: `top shows what gpumem ps shows, and looks again every second.
 
   m, p, a       sort by memory, process number, age
