@@ -163,10 +163,14 @@ func (f *doctorFlags) diagnose(ctx context.Context, logs []string, stdout, stder
 		case in.size == 0 && !f.looks():
 			notes = append(notes, in.Name()+": the log is empty; messages often go to stderr: python train.py > train.log 2>&1")
 		case d.Verdict == doctor.VerdictUnknown && d.Dump == nil:
-			if note := recordingNote(ctx, name); note != "" {
-				notes = append(notes, note)
-			} else if in.strange {
+			note := recordingNote(ctx, name)
+			switch {
+			case in.strange && note == "":
 				notes = append(notes, in.Name()+": this is no text; a log is what the program printed")
+			case in.strange:
+				notes = append(notes, in.Name()+": this is no text; "+note)
+			case note != "":
+				notes = append(notes, in.Name()+": this is no log; "+note)
 			}
 		}
 		all = append(all, diagnosed{in.Name(), d})

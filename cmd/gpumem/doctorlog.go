@@ -42,8 +42,8 @@ func openLog(ctx context.Context, path, kind string, line *progress) (*logReader
 	return l, nil
 }
 
-// recordingNote says that a file in which nothing was found is a recording, and what
-// reads it; it is empty for all others. Logs with allocations in them are logs.
+// recordingNote says that a file is a recording, and what reads it. It is empty for all
+// other files. Logs with allocations in them are logs.
 func recordingNote(ctx context.Context, path string) string {
 	if path == "-" {
 		return ""
@@ -56,7 +56,7 @@ func recordingNote(ctx context.Context, path string) string {
 	if t.Format == "memdebug" {
 		return ""
 	}
-	return fmt.Sprintf("%s: this is a recording (%s), not a log: use gpumem replay %[3]s or gpumem leaks %[3]s", path, t.Format, shellQuote(path))
+	return fmt.Sprintf("it is a recording (%s), for gpumem replay %[2]s or gpumem leaks %[2]s", t.Format, shellQuote(path))
 }
 
 // Read reads the log's text.
