@@ -44,7 +44,7 @@ func TestLimitBytes(t *testing.T) {
 		{"32 bits from 0.4.30 on", "jax@0.4.30:fraction=0.9", a100, a100, 76540986593},
 		{"of=free", "bfc:of=free", 80 * gib, 40 * gib, 30 * gib},
 		{"fraction above 1", "bfc:fraction=1.5", 80 * gib, 0, 120 * gib},
-		{"limit wins over fraction", "jax:limit=1000,fraction=.5", 80 * gib, 0, 1000},
+		{"limit wins over fraction", "jax:limit=1000B,fraction=.5", 80 * gib, 0, 1000},
 		{"limit above the device", "bfc:limit=1TiB", 80 * gib, 0, 1 << 40},
 		{"no device", "jax", 0, 0, 0},
 		{"platform", "platform", 80 * gib, 40 * gib, 80 * gib},

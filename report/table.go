@@ -15,6 +15,7 @@ import (
 type Table struct {
 	head  []column
 	cells [][]string
+	width int // of the screen; 0: any
 }
 
 type column struct {
@@ -40,6 +41,15 @@ func (t *Table) Row(cells ...string) {
 	t.cells = append(t.cells, row)
 }
 
+// Fit sets the width of the screen, in characters, and returns t. Of a table that is
+// wider, the columns that do not fit stand in a second table below, behind the first
+// column again. If a cell is too wide for that, the rows are written one below the other,
+// each cell behind its title. 0 is any width.
+func (t *Table) Fit(width int) *Table {
+	t.width = width
+	return t
+}
+
 // WriteTo writes the titles and the rows, two blanks between columns and none
 // at a line's end.
 func (t *Table) WriteTo(w io.Writer) (int64, error) {
@@ -51,15 +61,57 @@ func (t *Table) WriteTo(w io.Writer) (int64, error) {
 		}
 	}
 	var b strings.Builder
+	for n, columns := range t.parts(width) {
+		if columns == nil {
+			t.stack(&b)
+			break
+		}
+		if n > 0 {
+			b.WriteString("\n")
+		}
+		t.write(&b, width, columns)
+	}
+	n, err := io.WriteString(w, b.String())
+	return int64(n), err
+}
+
+// parts are the columns of each table that fits the screen; one nil part if none does.
+func (t *Table) parts(width []int) [][]int {
+	all := make([]int, len(width))
+	for i := range width {
+		all[i] = i
+	}
+	list := [][]int{all}
+	for t.width > 0 && len(all) > 0 {
+		last := list[len(list)-1]
+		used, n := -2, 0
+		for n < len(last) && used+2+width[last[n]] <= t.width {
+			used += 2 + width[last[n]]
+			n++
+		}
+		switch {
+		case n == len(last):
+			return list
+		case n < 2: // the first alone
+			return [][]int{nil}
+		}
+		list[len(list)-1] = last[:n]
+		list = append(list, append([]int{0}, last[n:]...))
+	}
+	return list
+}
+
+// write writes some of the columns.
+func (t *Table) write(b *strings.Builder, width, columns []int) {
 	line := func(cell func(i int) string) {
 		var l strings.Builder
-		for i, c := range t.head {
-			if i > 0 {
+		for n, i := range columns {
+			if n > 0 {
 				l.WriteString("  ")
 			}
 			s := cell(i)
 			fill := strings.Repeat(" ", width[i]-utf8.RuneCountInString(s))
-			if c.right {
+			if t.head[i].right {
 				s = fill + s
 			} else {
 				s += fill
@@ -72,6 +124,26 @@ func (t *Table) WriteTo(w io.Writer) (int64, error) {
 	for _, row := range t.cells {
 		line(func(i int) string { return row[i] })
 	}
-	n, err := io.WriteString(w, b.String())
-	return int64(n), err
+}
+
+// stack writes the rows below each other: the first cell, and indented below it the
+// others that are not empty.
+func (t *Table) stack(b *strings.Builder) {
+	for _, row := range t.cells {
+		var cells []string
+		for i, cell := range row {
+			if cell = strings.TrimSpace(cell); i > 0 && cell != "" {
+				cell = strings.TrimLeft(t.head[i].title+" ", " ") + cell
+				if utf8.RuneCountInString(cell) < t.width-5 { // it stays on one line
+					cell = strings.ReplaceAll(cell, " ", "\u00a0")
+				}
+				cells = append(cells, cell)
+			}
+		}
+		b.WriteString(Wrap(row[0], t.width) + "\n")
+		if len(cells) > 0 {
+			text := Wrap("  "+strings.Join(cells, ", "), t.width)
+			b.WriteString(strings.ReplaceAll(text, "\u00a0", " ") + "\n")
+		}
+	}
 }

@@ -162,3 +162,29 @@ func TestWriteToFails(t *testing.T) {
 		}
 	}
 }
+
+// TestTableFitsScreen: a table that is too wide is broken between columns, or else written
+// row by row, and no word is broken.
+func TestTableFitsScreen(t *testing.T) {
+	const long = "a long reason with words"
+	for _, c := range []struct {
+		width     int
+		why, want string
+	}{
+		{0, long, "policy    held peak  why\njax          60 GiB  a long reason with words\nplatform   9.04 GiB\n"},
+		{45, long, "policy    held peak  why\njax          60 GiB  a long reason with words\nplatform   9.04 GiB\n"},
+		{22, "none", "policy    held peak\njax          60 GiB\nplatform   9.04 GiB\n\npolicy    why\njax       none\nplatform\n"},
+		{30, long, "jax\n  held peak 60 GiB, why a long\n    reason with words\nplatform\n  held peak 9.04 GiB\n"},
+	} {
+		tab := report.NewTable("policy", ">held peak", "why").Fit(c.width)
+		tab.Row("jax", "60 GiB", c.why)
+		tab.Row("platform", "9.04 GiB")
+		var b strings.Builder
+		if _, err := tab.WriteTo(&b); err != nil {
+			t.Fatal(err)
+		}
+		if b.String() != c.want {
+			t.Errorf("width %d:\n%s\nwant\n%s", c.width, b.String(), c.want)
+		}
+	}
+}

@@ -1,7 +1,7 @@
 // Package size turns bytes into the text that people read and write, and back.
 //
-// Three formats, one function each: [Parse] reads what is typed in a flag or a
-// setting, [Format] writes for people, [XLA] writes as XLA's logs do. All units
+// Three formats: [Parse] reads what a setting, a log or a file has, and
+// [ParseFlag] what a person types; [Format] writes for people, [XLA] as XLA's logs do. All units
 // are powers of 1024: in GPU tools "GB" has always meant GiB, and reading it as
 // 10^9 would make every limit 7 % smaller than its writer meant.
 package size
@@ -44,6 +44,19 @@ func Parse(s string) (uint64, error) {
 	}
 	// Both parts fit: the first is a multiple of the unit and the second is less than one.
 	return n<<shift + scaledFraction(fraction, shift), nil
+}
+
+// ParseFlag reads a size that a person typed: as [Parse], but a number below 1024
+// without a unit is an error that shows the forms it may have been meant in. "6"
+// means 6GiB to its writer and 6 bytes to Parse. 0 needs no unit, and neither do
+// exact bytes such as JSON has them.
+func ParseFlag(s string) (uint64, error) {
+	n, err := Parse(s)
+	text := strings.TrimSpace(s)
+	if err == nil && n < 1024 && strings.Trim(text, "0123456789.") == "" && strings.Trim(text, "0.") != "" {
+		return 0, fmt.Errorf("size %q: missing unit; write %sGiB, %[2]sMiB or %[2]sB", s, text)
+	}
+	return n, err
 }
 
 // unitShift is the power of two that a unit stands for.

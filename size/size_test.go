@@ -96,6 +96,28 @@ func TestParseErrors(t *testing.T) {
 	}
 }
 
+// TestParseFlagNeedsUnit: a small number without a unit is a question, what scripts
+// write is not.
+func TestParseFlagNeedsUnit(t *testing.T) {
+	for text, want := range map[string]uint64{
+		"0": 0, "0.0": 0, "6GiB": 6 << 30, "1024": 1024, "25769803776": 24 << 30, "512B": 512, "6 b": 6, ".5G": 1 << 29,
+	} {
+		if got, err := size.ParseFlag(text); err != nil || got != want {
+			t.Errorf("ParseFlag(%q) = %d, %v; want %d", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"6", " 12 ", "1023", "1.5", "0.25"} {
+		_, err := size.ParseFlag(text)
+		form := strings.TrimSpace(text)
+		if err == nil || !strings.Contains(err.Error(), "missing unit; write "+form+"GiB, "+form+"MiB or "+form+"B") {
+			t.Errorf("ParseFlag(%q): %v", text, err)
+		}
+	}
+	if _, err := size.ParseFlag("lots"); err == nil || !strings.Contains(err.Error(), "want a number of bytes") {
+		t.Errorf("ParseFlag of a word: %v", err)
+	}
+}
+
 func TestFormat(t *testing.T) {
 	for _, tc := range []struct {
 		n    uint64

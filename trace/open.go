@@ -165,5 +165,5 @@ func (fs Formats) recognise(file string, head []byte) (*Format, error) {
 	if n == 0 || !input.IsPrintable(line) {
 		return nil, &Error{File: file, Msg: msg}
 	}
-	return nil, &Error{File: file, Line: n, Msg: input.Quote(line) + ": " + msg}
+	return nil, &Error{File: file, Line: n, Msg: input.Quote(line) + ": " + msg + "; the log of a program is for gpumem doctor"}
 }

@@ -24,7 +24,7 @@ func adviseCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "advise TRACE",
-		Short: "Say with which settings a recorded run fits a card, and which card is the smallest",
+		Short: "Find the settings with which a recording fits a GPU",
 		Long: "advise replays a recorded run under one setting after the other, the cheapest first, and says\n" +
 			"which is enough for the card, what it leaves for a second program, and the smallest card.\n\n" +
 			"TRACE is a recording as for replay. A real GPU is only asked for its size: all replays are on\n" +
@@ -34,7 +34,7 @@ func adviseCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cfg := advise.Config{Pool: f.pool}
 			var err error
-			if cfg.Context, err = size.Parse(beside); err != nil {
+			if cfg.Context, err = size.ParseFlag(beside); err != nil {
 				return fmt.Errorf("--beside: %w", err)
 			}
 			spec, note, err := open.Choose(device, os.LookupEnv, true)
@@ -187,7 +187,7 @@ func adviceVerdict(rep *advise.Report) string {
 }
 
 func adviceTable(b *strings.Builder, rep *advise.Report) error {
-	tab := report.NewTable("setting", "fits", ">held peak", ">left", ">driver calls", ">driver time", ">smallest device", ">card")
+	tab := report.NewTable("setting", "fits", ">held peak", ">left", ">driver calls", ">driver time", ">smallest device", ">card").Fit(screenWidth)
 	for _, c := range rep.Candidates {
 		fits, left := "yes", size.Format(c.Left)
 		if !c.Fits {

@@ -127,8 +127,8 @@ func writeDevices(w io.Writer, list []open.Listed) error {
 		_, err := fmt.Fprintln(w, "no devices")
 		return err
 	}
-	devices := report.NewTable("device", "name", ">total", ">free", ">used", ">grants of", "driver", "cc", "display", "MIG")
-	programs := report.NewTable("device", ">pid", "program", "kind", ">holds")
+	devices := report.NewTable("device", "name", ">total", ">free", ">used", ">grants of", "driver", "cc", "display", "MIG").Fit(screenWidth)
+	programs := report.NewTable("device", ">pid", "program", "kind", ">holds").Fit(screenWidth)
 	anyone := false
 	var notes []string
 	for _, d := range list {

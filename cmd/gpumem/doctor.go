@@ -16,6 +16,8 @@ import (
 	"gpumem/machine"
 	"gpumem/machine/probe"
 	"gpumem/report"
+	"gpumem/trace"
+	"gpumem/trace/formats"
 )
 
 // doctorFlags are the flags of doctor.
@@ -33,21 +35,20 @@ func doctorCommand() *cobra.Command {
 	var f doctorFlags
 	cmd := &cobra.Command{
 		Use:   "doctor [FILE...]",
-		Short: "Say why a program ran out of GPU memory, and exactly what to set",
+		Short: "Explain why a program ran out of GPU memory",
 		Long: `doctor reads what a program printed when it failed: JAX, XLA, TensorFlow, PyTorch,
-CuPy, RMM, vLLM, Ollama, NCCL, CUDA's libraries, the kernel. It says what the
-cause is and how sure that is, quotes the lines that show it, and says what to
-set and how to see that it took effect. Where the log alone does not tell, it
-says what would. Where memory is not to blame, it says so.
+CuPy, RMM, vLLM, Ollama, NCCL, CUDA's libraries, the kernel. It names the cause
+and how certain it is, quotes the lines that show it, and says what to set and
+how to check that it took effect. Where the log does not decide, it names what
+is missing. Where memory is not to blame, it says so.
 
 FILE is a log, gzip or not, of any size; - or none is standard input. Each FILE
-has an answer of its own. A whole pool dump in a log is shown on one screen, and
+has a separate answer. A whole pool dump in a log is shown on one screen, and
 --save-trace makes a recording of it.
 
-Of this machine nothing is looked at unless --machine or --pid says so: a log may
-come from elsewhere. Where it failed, gpumem ps --json writes what --state reads.
---pid shows the environment that the process was started with; what it set
-itself later is not seen.
+This machine is examined with --machine and --pid only: a log may come from
+another. There gpumem ps --json writes the file that --state reads. --pid shows
+the environment that the process was started with, not what it set later.
 
 --json prints an object, and for several FILEs an array of them, in their order.
 
@@ -68,11 +69,11 @@ Exit status: 0 whatever the answer is, 2 bad usage or bad input.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.state, "state", "", "what is known of the machine where it failed, from `FILE`, such as gpumem ps --json writes; - is standard input")
-	flags.BoolVar(&f.machine, "machine", false, "it failed on this machine: look at its GPUs and who holds them now")
-	flags.IntVar(&f.pid, "pid", 0, "look at this machine and at the running process `N`: its frameworks, its settings, its memory")
-	flags.StringArrayVar(&f.devices, "device", nil, "with --machine or --pid only this `DEVICE`: cuda:N or sim@FILE[,device=N]; repeat for several")
-	flags.StringVar(&f.save, "save-trace", "", "write the pool of the log's dump to `FILE`, as a recording for gpumem replay")
+	flags.StringVar(&f.state, "state", "", "read the state of the machine where it failed from `FILE`, as gpumem ps --json writes it")
+	flags.BoolVar(&f.machine, "machine", false, "look at the GPUs of this machine and their processes")
+	flags.IntVar(&f.pid, "pid", 0, "look at this machine and the running process `N`: frameworks, settings, memory")
+	flags.StringArrayVar(&f.devices, "device", nil, "with --machine or --pid: only this `DEVICE`, cuda:N or sim@FILE (repeatable)")
+	flags.StringVar(&f.save, "save-trace", "", "write the pool in the log's dump to `FILE`, as a recording")
 	flags.BoolVar(&f.asJSON, "json", false, "print JSON")
 	return cmd
 }
@@ -129,8 +130,16 @@ func (f *doctorFlags) diagnose(ctx context.Context, logs []string, stdout, stder
 			return err
 		case a.Size == 0 && !f.looks():
 			notes = append(notes, a.Log+": the log is empty; messages often go to stderr: python train.py > train.log 2>&1")
-		case a.Binary && a.Verdict == doctor.VerdictUnknown && a.Dump == nil:
-			notes = append(notes, a.Log+": this is no text; a log is what the program printed")
+		case a.Verdict == doctor.VerdictUnknown && a.Dump == nil:
+			note := recordingNote(ctx, name)
+			switch {
+			case a.Binary && note == "":
+				notes = append(notes, a.Log+": this is no text; a log is what the program printed")
+			case a.Binary:
+				notes = append(notes, a.Log+": this is no text; "+note)
+			case note != "":
+				notes = append(notes, a.Log+": this is no log; "+note)
+			}
 		}
 		all = append(all, a)
 	}
@@ -146,7 +155,7 @@ func (f *doctorFlags) diagnose(ctx context.Context, logs []string, stdout, stder
 	if f.asJSON {
 		return answer.WriteJSON(stdout, all)
 	}
-	return answer.WriteText(stdout, all, doctorWidth(stdout))
+	return answer.WriteText(stdout, all, textWidth)
 }
 
 // readState returns what is known of the machine, nil if nothing is, and notes for
@@ -205,13 +214,19 @@ func saveTrace(ctx context.Context, path string, a answer.Answer) (note string, 
 	return fmt.Sprintf("%s: %s; go on: gpumem replay %s %s", path, words, report.ShellQuote(path), answer.ReplayFlags(a.Dump)), nil
 }
 
-// doctorWidth is where lines are broken: at the screen's edge, but no further
-// than sentences are read with ease.
-func doctorWidth(w io.Writer) int {
-	if screen, ok := w.(*os.File); ok && term.IsTerminal(screen.Fd()) {
-		if width, _, err := term.GetSize(screen.Fd()); err == nil {
-			return max(textWidth, min(width, 100))
-		}
+// recordingNote says that a file is a recording, and what reads it. It is empty for all
+// other files. Logs with allocations in them are logs.
+func recordingNote(ctx context.Context, path string) string {
+	if path == "-" {
+		return ""
 	}
-	return textWidth
+	t, err := formats.Open(ctx, path, trace.Options{})
+	if err != nil {
+		return ""
+	}
+	defer t.Close()
+	if t.Format == "memdebug" {
+		return ""
+	}
+	return fmt.Sprintf("it is a recording (%s), for gpumem replay %[2]s or gpumem leaks %[2]s", t.Format, report.ShellQuote(path))
 }

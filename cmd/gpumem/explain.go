@@ -35,7 +35,7 @@ func explainCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "explain",
-		Short: "Say what the memory settings in the environment really do",
+		Short: "Explain the memory settings in the environment",
 		Long: `explain reads the environment as a framework of a given release reads it: which
 allocator is built, how much memory is taken and when, which variables play a
 part, which do not do what they seem to, what would be raised, and what to
@@ -149,6 +149,9 @@ func explainDiff(cmd *cobra.Command, q *probe.Question, a, b string, asJSON bool
 	for i, word := range []string{a, b} {
 		f, err := parseSide(word, q.As.Name)
 		if err == nil {
+			if note := f.Note(); note != "" {
+				q.Notes = append(q.Notes, note)
+			}
 			answers[i], err = explain.Environment(q.Env, f, q.On)
 		}
 		if err != nil {
@@ -326,7 +329,7 @@ func writeDiff(w io.Writer, q *probe.Question, d explain.Comparison) error {
 
 // diffTable is what differs in a word or a number.
 func diffTable(t *text, d explain.Comparison) error {
-	tab := report.NewTable("", d.A.Release(), d.B.Release())
+	tab := report.NewTable("", d.A.Release(), d.B.Release()).Fit(screenWidth)
 	rows := 0
 	row := func(title string, value func(explain.Answer) string) {
 		if a, b := value(d.A), value(d.B); a != b {

@@ -23,16 +23,16 @@ func hloCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "hlo MODULE",
-		Short: "Say how much memory a compiled program needs, where, and what for",
+		Short: "Measure the memory of a compiled program",
 		Long: `hlo reads a program as XLA has it, a module of HLO: what it takes when most of it
 lives, at which instruction, and the largest values that live there, with the
 operation and the source line that they come from.
 
-MODULE is a file, gzip or not, or - for standard input: text, as XLA_FLAGS=
---xla_dump_to=DIR writes it (the *.txt), or binary (HloModuleProto, HloProto,
-HloSnapshot). In JAX: jax.jit(f).lower(x).compile().as_text().
+MODULE is a file, gzip or not, or - for standard input: text, as
+XLA_FLAGS=--xla_dump_to=DIR writes it (the *.txt), or binary (HloModuleProto,
+HloProto, HloSnapshot). In JAX: jax.jit(f).lower(x).compile().as_text().
 
-Two peaks are told. One is what XLA's buffer assignment needs at least:
+It prints two peaks. One is what XLA's buffer assignment needs at least:
 parameters and results count, values that may share memory do. The other is what
 XLA's recompute pass counts, without parameters and results: see gpumem remat.
 A module that is not scheduled (is_scheduled=true) is measured in the order of its
@@ -52,7 +52,7 @@ text, which is only one of many in which it could run.`,
 			if asJSON {
 				return encode(cmd.OutOrStdout(), a)
 			}
-			return writeHLO(cmd.OutOrStdout(), a, doctorWidth(cmd.OutOrStdout()))
+			return writeHLO(cmd.OutOrStdout(), a, textWidth)
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")

@@ -25,7 +25,7 @@ func leaksCommand() *cobra.Command {
 	var f recordingFlags
 	cmd := &cobra.Command{
 		Use:   "leaks TRACE",
-		Short: "Find what a recorded run keeps more and more of",
+		Short: "Find memory leaks in a recording",
 		Long: "leaks reads a recorded run of many steps and says which place in the program keeps memory in\n" +
 			"step after step: how much a step, how much in all, since when, and the stack.\n\n" +
 			"TRACE is a recording as for replay; a PyTorch memory snapshot has stacks, a text trace only sizes.\n" +
@@ -165,7 +165,7 @@ func leaksTable(b *strings.Builder, rep leaksReport) error {
 	if rep.Verdict == leaks.Growth {
 		step = ">a round" // of a step or of a layer
 	}
-	tab := report.NewTable(step, ">at the end", ">blocks", ">since event", "where")
+	tab := report.NewTable(step, ">at the end", ">blocks", ">since event", "where").Fit(screenWidth)
 	for _, p := range rep.Leaks[:min(len(rep.Leaks), leaksRows)] {
 		each := "?"
 		if p.BytesPerStep != nil {

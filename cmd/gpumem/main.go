@@ -44,6 +44,7 @@ func init() {
 }
 
 func main() {
+	measureScreen(os.Stdout)
 	os.Exit(run(interruptible(context.Background()), os.Args[1:], os.Stdout, os.Stderr))
 }
 
@@ -94,7 +95,7 @@ func releaseSignals(ctx context.Context) error {
 // run is the program: the command line in, the exit status out.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root := newRoot(stdout, stderr)
-	root.SetArgs(args)
+	root.SetArgs(joinWait(root, args))
 	ctx = input.WithNotice(ctx, func(text string) { fmt.Fprintln(stderr, "gpumem: "+oneLine(text)) })
 	err := root.ExecuteContext(ctx)
 	var status exitStatus
@@ -130,18 +131,22 @@ func interrupted(ctx context.Context, stderr io.Writer) int {
 func newRoot(stdout, stderr io.Writer) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "gpumem",
-		Short: "GPU memory: what a run needs, and why it ran out",
-		Long: "gpumem answers questions about GPU memory as JAX, XLA and TensorFlow allocate it,\n" +
-			"and shares a GPU among programs that know nothing of each other.\nIt needs no GPU: a simulated one stands in.",
+		Short: "Explain, replay and share GPU memory",
+		Long: "gpumem explains why programs run out of GPU memory, what their settings do and\n" +
+			"what a recorded run needs, and shares a GPU among programs: for JAX, TensorFlow,\n" +
+			"PyTorch and CuPy. It needs no GPU: a simulated one stands in.",
+		Version:       programVersion(),
 		Example:       "  gpumem replay examples/training.txt.gz\n  gpumem explain\n  gpumem run --mem 6GiB -- python train.py",
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	root.AddCommand(replayCommand(), adviseCommand(), leaksCommand(), explainCommand(), doctorCommand(), hloCommand(), rematCommand(), runCommand(), keepCommand(), devicesCommand(), psCommand(), topCommand(), serveCommand(), versionCommand())
+	root.AddCommand(replayCommand(), adviseCommand(), leaksCommand(), explainCommand(), doctorCommand(), hloCommand(), rematCommand(), runCommand(), keepCommand(), devicesCommand(), psCommand(), topCommand(), serveCommand(), versionCommand(), manualCommand())
+	root.SetFlagErrorFunc(flagError)
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return noEmptyFlags(cmd) }
 	finish(root)
+	formatHelp(root)
 	return root
 }
 

@@ -4,8 +4,11 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"sync"
 	"time"
+
+	"github.com/charmbracelet/x/term"
 
 	"gpumem/report"
 	"gpumem/size"
@@ -17,25 +20,43 @@ import (
 type progress struct {
 	w     io.Writer
 	on    bool
+	width int        // one line: a line that breaks cannot be taken away
 	mu    sync.Mutex // guards the rest: work that was interrupted may still tell of itself
 	shown bool
 	start time.Time
 	last  time.Time
+	doing string    // what is being done
+	since time.Time // when it began
 }
 
 func newProgress(w io.Writer) *progress {
-	p := &progress{w: w, start: time.Now()}
-	if f, ok := w.(*os.File); ok {
-		if st, err := f.Stat(); err == nil {
-			p.on = st.Mode()&os.ModeCharDevice != 0
+	p := &progress{w: w, start: time.Now(), width: 78}
+	if f, ok := w.(*os.File); ok && term.IsTerminal(f.Fd()) {
+		p.on = true
+		if width, _, err := term.GetSize(f.Fd()); err == nil && width > 0 {
+			p.width = max(width-2, 10)
 		}
 	}
 	return p
 }
 
-// show says what is being done and which part of it, 0 to 1, is over.
+// show says what is being done and which part of it, 0 to 1, is over, and from three
+// seconds on how long the rest takes at the same speed.
 func (p *progress) show(doing string, part float64) {
-	p.line("%s %3.0f %%", doing, part*100)
+	if doing = strings.TrimPrefix(doing, ": "); doing == "" {
+		doing = "working"
+	}
+	left := ""
+	p.mu.Lock()
+	now := time.Now()
+	if doing != p.doing {
+		p.doing, p.since = doing, now
+	}
+	if passed := now.Sub(p.since); passed > 3*time.Second && part > 0.01 && part < 1 {
+		left = ", " + (time.Duration(float64(passed)*(1/part-1)) + time.Second).Truncate(time.Second).String() + " left"
+	}
+	p.mu.Unlock()
+	p.line("%s %3.0f %%%s", doing, part*100, left)
 }
 
 // bytes is show for a file; total 0 means unknown.
@@ -55,12 +76,8 @@ func (p *progress) line(format string, args ...any) {
 		return
 	}
 	p.last, p.shown = now, true
-	fmt.Fprint(p.w, "\r\x1b[K"+shorten(fmt.Sprintf(format, args...), progressWidth))
+	fmt.Fprint(p.w, "\r\x1b[K"+shorten(fmt.Sprintf(format, args...), p.width))
 }
-
-// progressWidth is below that of the narrowest usual terminal: a line that
-// breaks cannot be taken away.
-const progressWidth = 78
 
 func shorten(s string, width int) string { return report.Shorten(s, width) }
 

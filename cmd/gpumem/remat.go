@@ -48,10 +48,10 @@ func rematCommand() *cobra.Command {
 	var f rematFlags
 	cmd := &cobra.Command{
 		Use:   "remat MODULE",
-		Short: "Say what recomputing saves in a compiled program, and at what price",
+		Short: "Trade computation for memory in a compiled program",
 		Long: `remat does to a module of HLO what XLA's pass "rematerialization" does: where more
-lives than the limit allows, values are computed again in place of being kept.
-It says how far that goes, what it costs, and below what no plan can go.
+lives than the limit allows, values are recomputed instead of being kept. It says
+how far that goes, what it costs, and a limit below which no plan can go.
 
 The limit is that of XLA for this device and environment: 95 % of what the pool's
 limit leaves beside arguments and results, so that XLA_CLIENT_MEM_FRACTION changes
@@ -66,9 +66,9 @@ expression finds in op_name or in names of instructions is computed again for th
 backward pass, behind a barrier. --save says what is kept all the same: nothing
 (the default), everything, dots, dots_no_batch, or names=PATTERN.
 
---host-bytes-per-second lets values wait in the host's memory while nobody needs
-them, where the copies to it and back fit beside what runs meanwhile: 50e9 is about
-a PCIe 5.0 x16, 400e9 what a Grace Hopper has. XLA's own pass may do so, too.
+--host-bytes-per-second lets the plan offload values to the host's memory between
+two uses, where the copies fit beside the computation: 50e9 is about a PCIe 5.0
+x16, 400e9 a Grace Hopper. XLA's own pass may do so, too.
 
 --fuse first puts chains of elementwise operations into fusions, as XLA does before
 it recomputes: of a module that is not compiled yet, much of what seems to live
@@ -76,11 +76,11 @@ between operations never does. It is less than XLA fuses.
 
 The limit is for what lives at once, as in XLA. The heap that it is packed into may
 be larger by a few percent, or smaller, where results take the place of operands: it
-is told beside, and --packed plans for it.
+is printed too, and --packed plans for it.
 
 The module is measured in the order of its text, which is that of execution if it
 is scheduled. --out writes the changed module; it parses again, and is measured
-anew before anything is told.
+again before the result is printed.
 
 Exit status: 0, also where the limit is not met; 2 bad usage or bad input.`,
 		Example: `  gpumem remat step.hlo
@@ -93,21 +93,21 @@ Exit status: 0, also where the limit is not met; 2 bad usage or bad input.`,
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args[0]) },
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.limit, "limit", "", "the most that temporaries may take: `BYTES` such as 12GiB, or NN% of their peak as the module is given, with --fuse as it is fused (default: as XLA computes it for the device)")
-	flags.StringVar(&f.algorithm, "algorithm", "xla", "`NAME`: xla (its pass), gap (ours, which looks at the whole schedule), or off")
-	flags.StringArrayVar(&f.marks, "mark", nil, "recompute by hand what `PATTERN` finds; repeat for several regions")
-	flags.StringVar(&f.save, "save", "nothing", "what marked regions keep: `POLICY` nothing, everything, dots, dots_no_batch, names=PATTERN")
-	flags.StringVar(&f.device, "device", "", "`DEVICE` whose memory the limit goes by: sim:80GiB, cuda:0 (default $GPUMEM_DEVICE, else cuda:0 if a driver loads, else "+open.Default+")")
-	flags.StringVar(&f.as, "as", "", "`JAX[@VERSION]` whose environment it is, such as jax@0.11.0 (default the newest)")
+	flags.StringVar(&f.limit, "limit", "", "limit for temporaries: `BYTES` such as 12GiB, or NN% of their peak (default: as XLA computes it)")
+	flags.StringVar(&f.algorithm, "algorithm", "xla", "`NAME`: xla (its pass), gap (this project's planner), or off")
+	flags.StringArrayVar(&f.marks, "mark", nil, "recompute what the regular expression `PATTERN` finds (repeatable)")
+	flags.StringVar(&f.save, "save", "nothing", "`POLICY` of marked regions: nothing, everything, dots, dots_no_batch, names=PATTERN")
+	flags.StringVar(&f.device, "device", "", "`DEVICE` for the default limit (default $GPUMEM_DEVICE, else cuda:0, else "+open.Default+")")
+	flags.StringVar(&f.as, "as", "", "`JAX[@VERSION]` that reads the environment, such as jax@0.11.0 (default: the newest)")
 	flags.StringVar(&f.out, "out", "", "write the changed module to `FILE`, as text")
-	flags.Float64Var(&f.bandwidth, "bytes-per-second", 3e12, "how fast the device moves memory, for the price")
-	flags.Float64Var(&f.flops, "flops-per-second", 4e14, "how fast the device computes, for the price")
-	flags.Float64Var(&f.host, "host-bytes-per-second", 0, "how fast the link to the host's memory is, in each direction: values may wait there while nobody needs them, where the copies fit beside what runs meanwhile (default 0: none do)")
-	flags.StringVar(&f.report, "report", "", "also write what the plan does to `FILE`, a page of HTML, with plans for less memory")
-	flags.BoolVar(&f.frontier, "frontier", false, "plans for ever less memory, in place of one limit")
-	flags.DurationVar(&f.time, "time", 10*time.Second, "how long gap looks for a better plan for one limit; with --frontier and for the curve of --report it does not")
-	flags.BoolVar(&f.packed, "packed", false, "the limit is for the heap that the temporaries are packed into; for gap")
-	flags.BoolVar(&f.together, "recompute-collectives", false, "gap may also run collectives, and random bits made from a state, again; every device must run the same plan")
+	flags.Float64Var(&f.bandwidth, "bytes-per-second", 3e12, "memory bandwidth of the device, in bytes per second")
+	flags.Float64Var(&f.flops, "flops-per-second", 4e14, "speed of the device, in operations per second")
+	flags.Float64Var(&f.host, "host-bytes-per-second", 0, "bandwidth of the link to the host, each way: offload values there (default 0: none)")
+	flags.StringVar(&f.report, "report", "", "write a page of HTML about the plan to `FILE`")
+	flags.BoolVar(&f.frontier, "frontier", false, "plan for less and less memory instead of one limit")
+	flags.DurationVar(&f.time, "time", 10*time.Second, "time that gap searches for a better plan for one limit")
+	flags.BoolVar(&f.packed, "packed", false, "gap: the limit is for the heap that temporaries are packed into")
+	flags.BoolVar(&f.together, "recompute-collectives", false, "gap: also recompute collectives and random bits; all devices must run the same plan")
 	flags.BoolVar(&f.fuse, "fuse", false, "fuse chains of elementwise operations first")
 	flags.BoolVar(&f.asJSON, "json", false, "print JSON")
 	_ = cmd.RegisterFlagCompletionFunc("algorithm", cobra.FixedCompletions(remat.Algorithms, cobra.ShellCompDirectiveNoFileComp))
@@ -135,6 +135,11 @@ func (f *rematFlags) check(path string) error {
 		return fmt.Errorf("--recompute-collectives: %s has rules of its own; say --algorithm gap", f.algorithm)
 	case f.packed && f.frontier:
 		return errors.New("--packed is for one limit, and --frontier is for many: leave one of them out")
+	}
+	if f.limit != "" && !strings.HasSuffix(f.limit, "%") {
+		if _, err := size.ParseFlag(f.limit); err != nil {
+			return fmt.Errorf("--limit: %w", err)
+		}
 	}
 	if f.out != "" && sameFile(path, f.out) {
 		return fmt.Errorf("--out %s: this is the module itself; name another file", f.out)
@@ -214,7 +219,7 @@ func (f *rematFlags) run(cmd *cobra.Command, path string) error {
 	case f.frontier:
 		return writeFrontier(cmd.OutOrStdout(), a)
 	}
-	return writeRemat(cmd.OutOrStdout(), a, doctorWidth(cmd.OutOrStdout()))
+	return writeRemat(cmd.OutOrStdout(), a, textWidth)
 }
 
 // request is what the flags ask for. Its limit is missing if it is that of the device.
@@ -245,7 +250,7 @@ func (f *rematFlags) request(line *progress) (r *remat.Request, err error) {
 		}
 		r.Limit, r.LimitFrom = remat.Percent(p), fmt.Sprintf("%v %% of what the module takes now", p)
 	} else if f.limit != "" {
-		n, err := size.Parse(f.limit)
+		n, err := size.ParseFlag(f.limit)
 		if err != nil {
 			return nil, fmt.Errorf("--limit: %w", err)
 		}

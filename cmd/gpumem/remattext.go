@@ -117,7 +117,7 @@ func writeFrontier(w io.Writer, a *remat.Answer) error {
 	var t text
 	t.raw(fmt.Sprintf("%s: what less memory costs, by %s; no plan goes below %s", oneLine(a.Given.Name), a.Algorithm, size.Format(a.LowerBound)))
 	t.raw("")
-	table := report.NewTable("temporaries", "of the peak", "more compute", "at least", "added", "")
+	table := report.NewTable("temporaries", "of the peak", "more compute", "at least", "added", "").Fit(screenWidth)
 	for _, p := range a.Frontier {
 		bar := strings.Repeat("#", int(min(p.Extra, 60)/2+.5))
 		table.Row(size.Format(p.After), partOf(p.After, p.Before), fmt.Sprintf("%.1f %%", p.Extra), p.Least(), report.Count(uint64(p.Recomputed)), bar)

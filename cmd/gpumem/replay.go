@@ -102,6 +102,11 @@ func (f *replayOptions) run(cmd *cobra.Command, path string) error {
 	if note != "" {
 		fmt.Fprintln(cmd.ErrOrStderr(), "gpumem: "+note)
 	}
+	for _, p := range cfg.Policies {
+		if note := (frameworks.Release{Name: p.Name, Version: p.Version}).Note(); note != "" {
+			fmt.Fprintln(cmd.ErrOrStderr(), "gpumem: "+note)
+		}
+	}
 	if slices.Contains(f.policies, "env") {
 		_, warnings, err := frameworks.FromEnv(policy.Environ(os.Environ()))
 		if err != nil {
@@ -263,9 +268,6 @@ func (f *recordingFlags) write(cmd *cobra.Command, answer any, text func(io.Writ
 	return text(cmd.OutOrStdout())
 }
 
-// textWidth is where sentences are broken. The table is as wide as it is.
-const textWidth = 80
-
 // policyWidth is where a policy of many keys is broken: room for the longest of
 // the defaults and a bit more.
 const policyWidth = 26
@@ -298,7 +300,7 @@ func writeReplay(w io.Writer, rep *replay.Report, smallest bool) error {
 // writeTrace writes what concerns the recording alone.
 func writeTrace(b *strings.Builder, rep *replay.Report) {
 	t := rep.Trace
-	b.WriteString(traceLine(t) + "\n")
+	b.WriteString(fitScreen(traceLine(t)) + "\n")
 	for _, n := range t.Notes {
 		b.WriteString(report.Wrap("  "+n, textWidth) + "\n")
 	}
@@ -316,8 +318,8 @@ func writeTrace(b *strings.Builder, rep *replay.Report) {
 		}
 		bounds = append(bounds, bound)
 	}
-	fmt.Fprintf(b, "device of %s; any allocator must hold %s at the peak\n",
-		size.Format(rep.Results[0].DeviceBytes), strings.Join(bounds, ", "))
+	b.WriteString(fitScreen(fmt.Sprintf("device of %s; any allocator must hold %s at the peak",
+		size.Format(rep.Results[0].DeviceBytes), strings.Join(bounds, ", "))) + "\n")
 }
 
 // traceLine returns the recording in a line.
@@ -336,7 +338,7 @@ func writeTable(b *strings.Builder, rep *replay.Report, smallest bool) error {
 	if several {
 		titles = append(titles, "pool")
 	}
-	tab := report.NewTable(append(titles, timeline.Columns(smallest)...)...)
+	tab := report.NewTable(append(titles, timeline.Columns(smallest)...)...).Fit(screenWidth)
 	for _, r := range rep.Results {
 		name := breakPolicy(r.Policy)
 		cells := []string{name[0]}

@@ -72,7 +72,7 @@ if the memory is not available, 126 or 127 if the program cannot be started.`,
 				if f.text == "" {
 					continue
 				}
-				if *f.to, err = size.Parse(f.text); err != nil {
+				if *f.to, err = size.ParseFlag(f.text); err != nil {
 					return fmt.Errorf("--%s: %w", f.name, err)
 				}
 			}
@@ -93,7 +93,7 @@ if the memory is not available, 126 or 127 if the program cannot be started.`,
 				plan.Wait = -1
 				if wait != "forever" {
 					if plan.Wait, err = time.ParseDuration(wait); err != nil || plan.Wait <= 0 {
-						return fmt.Errorf("--wait %q: want a duration such as --wait=10m, or --wait alone for as long as it takes", wait)
+						return fmt.Errorf("--wait %q: want a duration such as --wait 10m, or --wait alone for as long as it takes", wait)
 					}
 				}
 			}

@@ -47,7 +47,7 @@ func ParseConfig(s string) (Config, error) {
 		return cfg, fmt.Errorf("sim: %q has a character that cannot be printed", s)
 	}
 	parts := strings.Split(s, ",")
-	total, err := size.Parse(parts[0])
+	total, err := size.ParseFlag(parts[0])
 	if err != nil {
 		return cfg, fmt.Errorf("sim:%s: %v", s, err)
 	}
@@ -69,13 +69,13 @@ func ParseConfig(s string) (Config, error) {
 				err = fmt.Errorf("%s is not from 1 to 1TiB", val)
 			}
 		case "used":
-			cfg.Used, err = size.Parse(val)
+			cfg.Used, err = size.ParseFlag(val)
 		case "display":
-			cfg.Display, err = size.Parse(val)
+			cfg.Display, err = size.ParseFlag(val)
 		case "context":
-			cfg.Context, err = size.Parse(val)
+			cfg.Context, err = size.ParseFlag(val)
 		case "host":
-			cfg.Host, err = size.Parse(val)
+			cfg.Host, err = size.ParseFlag(val)
 			if err == nil && cfg.Host == 0 {
 				err = fmt.Errorf("there is no host of 0 bytes; give at least 1")
 			}
@@ -191,6 +191,6 @@ func ParseFaults(parts []string) (Config, error) {
 			return Config{}, fmt.Errorf("unknown key %q; known for a device that is there are device, fail, above, lose, slow", key)
 		}
 	}
-	cfg, err := ParseConfig(strings.Join(append([]string{"1"}, parts...), ","))
+	cfg, err := ParseConfig(strings.Join(append([]string{"1B"}, parts...), ","))
 	return Config{FailAt: cfg.FailAt, RefuseAbove: cfg.RefuseAbove, LoseAt: cfg.LoseAt, SlowAt: cfg.SlowAt, Slow: cfg.Slow}, err
 }

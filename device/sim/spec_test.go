@@ -18,7 +18,8 @@ func TestParseConfig(t *testing.T) {
 	}{
 		{"size alone", "80GiB", sim.Config{Total: 80 * gib, Name: "sim:80GiB"}},
 		{"size as everyone writes it", "80G", sim.Config{Total: 80 * gib, Name: "sim:80G"}},
-		{"bytes", "5", sim.Config{Total: 5, Name: "sim:5"}},
+		{"bytes", "5B", sim.Config{Total: 5, Name: "sim:5B"}},
+		{"bytes as in JSON", "25769803776,name=x", sim.Config{Total: 24 * gib, Name: "x"}},
 		{"exact placement", "1GiB,granularity=1", sim.Config{Total: gib, Granularity: 1, Name: "sim:1GiB,granularity=1"}},
 		{"largest granularity", "2TiB,granularity=1TiB,name=x", sim.Config{Total: 2 << 40, Granularity: 1 << 40, Name: "x"}},
 		{
@@ -60,6 +61,8 @@ func TestParseConfig(t *testing.T) {
 func TestParseConfigErrors(t *testing.T) {
 	for _, tc := range []struct{ name, text, want string }{
 		{"empty", "", `sim:: size "": want a number of bytes`},
+		{"no unit", "24", `missing unit; write 24GiB, 24MiB or 24B`},
+		{"no unit", "24G,used=3", `used: size "3": missing unit`},
 		{"no size", "used=5", `sim:used=5: size "used=5"`},
 		{"bad size", "lots", `sim:lots: size "lots"`},
 		{"too large", "16EiB", `size "16EiB": too large`},
@@ -110,7 +113,7 @@ func TestParseConfigErrors(t *testing.T) {
 		{"slow by less", "1G,slow=1:-1s", `slow: "-1s" is not`},
 		{"slow by too much", "1G,slow=1:1h0m0.000000001s", `slow: "1h0m0.000000001s" is not`},
 		{"slow twice over", "1G,slow=1:2:3s", `slow: "2:3s" is not`},
-		{"twice", "1G,used=1,used=1", "sim:1G,used=1,used=1: used is given twice"},
+		{"twice", "1G,used=1B,used=1B", "sim:1G,used=1B,used=1B: used is given twice"},
 		{"name twice", "1G,name=a,cc=9.0,name=a", "name is given twice"},
 		{"line break", "1G\n", `sim: "1G\n" has a character that cannot be printed`},
 		{"tab in the name", "1G,name=a\tb", `sim: "1G,name=a\tb" has`},

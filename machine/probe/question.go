@@ -74,6 +74,9 @@ func Ask(as frameworks.Release, device string, of *Running) (*Question, error) {
 	if q.As.Name == "" {
 		q.As.Name = "jax"
 	}
+	if note := q.As.Note(); note != "" {
+		q.note("%s", note)
+	}
 	spec, note, err := open.Choose(device, os.LookupEnv, false)
 	if err != nil {
 		return nil, err

@@ -85,7 +85,8 @@ var keys = []key{
 //	reserve         a size                        elastic
 //	eager           true or false                 elastic
 //
-// true is also 1 or yes, false also 0 or no; sizes are those of [size.Parse].
+// true is also 1 or yes, false also 0 or no; sizes are those of
+// [size.ParseFlag], align is in bytes.
 // env is [FromEnv] on this process's environment, without the warnings, and
 // takes no keys; its error wraps a [SettingError] if the framework would raise
 // one. No other name looks at the environment. In tensorflow, preallocate=false
@@ -217,7 +218,7 @@ func setBool(field func(*policy.Policy) *bool) func(*policy.Policy, string) bool
 
 func setSize(least uint64, field func(*policy.Policy) *uint64) func(*policy.Policy, string) bool {
 	return func(p *policy.Policy, s string) bool {
-		n, err := size.Parse(s)
+		n, err := size.ParseFlag(s)
 		*field(p) = n
 		return err == nil && n >= least && n <= maxLimit
 	}
@@ -255,7 +256,7 @@ func setFragmentation(p *policy.Policy, s string) bool {
 }
 
 func setAlign(p *policy.Policy, s string) bool {
-	n, err := size.Parse(s)
+	n, err := size.ParseFlag(s)
 	p.Align = n
 	return err == nil && bits.OnesCount64(n) == 1
 }
@@ -265,7 +266,7 @@ func setAsyncPrealloc(p *policy.Policy, s string) bool {
 		p.AsyncPrealloc = -1
 		return true
 	}
-	n, err := size.Parse(s)
+	n, err := size.ParseFlag(s)
 	p.AsyncPrealloc = int64(n)
 	return err == nil && n <= math.MaxInt64
 }

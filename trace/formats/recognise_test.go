@@ -23,6 +23,7 @@ func TestRecognise(t *testing.T) {
 		names = append(names, f.Name)
 	}
 	const converted = "\n\xef\xbf\xbd\xef\xbf\xbd\x06\x08\x02\x12\n/device:TPU:0"
+	const log = "; the log of a program is for gpumem doctor"
 	unknown := `not a recording that this version knows; it reads text (lines "a ID BYTES" and "f ID"), ` +
 		strings.TrimPrefix(input.And(names), "text, ")
 	reads := "; what is read: " + input.And(names)
@@ -48,7 +49,7 @@ func TestRecognise(t *testing.T) {
 		{"pprof", "\n\x04\x08\x01\x10\x02\n\x04\x08\x03\x10\x04", "pprof", ""},
 		{"pool dump", "\n\x09GPU_0_bfc\x12\x00", "memdump", ""},
 		{"pool dump without bins", "\n\x09GPU_0_bfc\x1a\x02\x40\x01", "memdump", ""},
-		{"a name alone", "\n\x09GPU_0_bfc", "", `in:2: "GPU_0_bfc": ` + unknown},
+		{"a name alone", "\n\x09GPU_0_bfc", "", `in:2: "GPU_0_bfc": ` + unknown + log},
 		{"only a tag of protocol buffers", "\n", "text", ""},
 		{"rmm", "Thread,Time,Action,Pointer,Size,Stream\n", "rmm", ""},
 		{"rmm with blanks and CR", " thread, time, action, pointer, size, stream \r\n", "rmm", ""},
@@ -59,9 +60,9 @@ func TestRecognise(t *testing.T) {
 		{"memdebug", "hello\n2026-01-01 12:00:00.123456: I x.cc:1] [mem-debug] DeallocateRaw,GPU_0_bfc,1,0x1,\n", "memdebug", ""},
 		{"gpumem", "\x89gpumem\x01", "gpumem", ""},
 		{"gpumem of the future", "\x89gpumem\x02", "gpumem", ""},
-		{"other CSV", "a_column,another\n", "", `in:1: "a_column,another": ` + unknown},
-		{"json", "{\"a\": 1}\n", "", `in:1: "{\"a\": 1}": ` + unknown},
-		{"other words", "\n\nalloc 1 2\n", "", `in:3: "alloc 1 2": ` + unknown},
+		{"other CSV", "a_column,another\n", "", `in:1: "a_column,another": ` + unknown + log},
+		{"json", "{\"a\": 1}\n", "", `in:1: "{\"a\": 1}": ` + unknown + log},
+		{"other words", "\n\nalloc 1 2\n", "", `in:3: "alloc 1 2": ` + unknown + log},
 		{"other binary", "\x7fELF\x02\x01", "", "in: " + unknown},
 		{"not UTF-8", "caf\xe9\n", "", "in: " + unknown},
 	} {

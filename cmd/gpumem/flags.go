@@ -1,0 +1,57 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// flagError says what a flag takes, instead of the words of the function that reads it.
+func flagError(_ *cobra.Command, err error) error {
+	var bad *pflag.InvalidValueError
+	if !errors.As(err, &bad) {
+		return err
+	}
+	want := map[string]string{
+		"bool": "true or false", "int": "a whole number", "float64": "a number, such as 0.5 or 3e12", "duration": "a duration, such as 5s or 10m",
+	}[bad.GetFlag().Value.Type()]
+	if want == "" {
+		return err
+	}
+	return fmt.Errorf("invalid argument %q for \"--%s\" flag: want %s", bad.GetValue(), bad.GetFlag().Name, want)
+}
+
+// joinWait writes --wait DURATION of gpumem run as one word. --wait may stand alone, so
+// that a flag's parser takes the next word for COMMAND.
+func joinWait(root *cobra.Command, args []string) []string {
+	if len(args) == 0 || args[0] != "run" {
+		return args
+	}
+	cmd, _, err := root.Find(args[:1])
+	if err != nil {
+		return args
+	}
+	for i := 1; i < len(args) && strings.HasPrefix(args[i], "--") && args[i] != "--"; i++ {
+		flag := cmd.Flags().Lookup(args[i][2:]) // nil with =VALUE
+		switch {
+		case flag == nil:
+		case flag.NoOptDefVal == "": // its value follows
+			i++
+		case flag.Name == "wait" && i+1 < len(args) && isDuration(args[i+1]):
+			joined := args[i] + "=" + args[i+1]
+			args = slices.Replace(slices.Clone(args), i, i+2, joined)
+		}
+	}
+	return args
+}
+
+// isDuration reports whether a word is meant as a duration, with its unit or without.
+func isDuration(word string) bool {
+	_, err := time.ParseDuration(word)
+	return err == nil || word != "" && strings.Trim(word, "0123456789.") == ""
+}
