@@ -256,7 +256,7 @@ func setFragmentation(p *policy.Policy, s string) bool {
 }
 
 func setAlign(p *policy.Policy, s string) bool {
-	n, err := size.ParseFlag(s)
+	n, err := size.Parse(s)
 	p.Align = n
 	return err == nil && bits.OnesCount64(n) == 1
 }
