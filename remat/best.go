@@ -392,7 +392,7 @@ func (o BestOptions) reordered(m *hlo.Module, now uint64) (*hlo.Module, error) {
 		return nil, nil
 	}
 	c := m.Clone()
-	orders, err := memory.OrdersAlone(c)
+	orders, err := memory.Orders(c)
 	if err != nil {
 		return nil, err
 	}

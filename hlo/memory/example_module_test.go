@@ -54,7 +54,7 @@ ENTRY main {
 	//               total fragmentation:         0B (0.00%)
 }
 
-func ExampleBest() {
+func ExampleOrders() {
 	m, err := hlo.ParseString(`HloModule m
 
 ENTRY main {
@@ -75,14 +75,26 @@ ENTRY main {
 		fmt.Println(err)
 		return
 	}
-	order, err := memory.Best(m)
+	bytes, _, _ := before.Peak()
+	fmt.Println(bytes, "bytes as it stands")
+	orders, err := memory.Orders(m)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	order.Apply(m)
-	bytes, _, _ := before.Peak()
-	fmt.Println(bytes, "bytes as it stands,", order.Bytes, "by", order.Name)
+	for _, order := range orders {
+		order.Apply(m)
+		after, err := memory.AnalyzeModule(m)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		bytes, _, _ := after.Peak()
+		fmt.Println(bytes, "bytes by", order.Name)
+	}
 	// Output:
-	// 33028 bytes as it stands, 16900 by list
+	// 33028 bytes as it stands
+	// 16900 bytes by list
+	// 16900 bytes by dfs
+	// 16900 bytes by post-order
 }

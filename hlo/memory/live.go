@@ -65,37 +65,25 @@ func AnalyzeModule(m *hlo.Module) (*Analysis, error) {
 	if m.Entry == nil {
 		return nil, errors.New("memory: the module has no entry computation")
 	}
-	return analyze(m.Entry, nil)
-}
-
-// analyze walks from c. orders are other orders than those of the module.
-func analyze(c *hlo.Computation, orders map[*hlo.Computation][]*hlo.Instruction) (*Analysis, error) {
-	a, f, err := trace(c, orders)
+	a, f, err := trace(m)
 	if err != nil {
 		return nil, err
 	}
-	if err := f.buffers(c); err != nil {
+	if err := f.buffers(); err != nil {
 		return nil, err
 	}
-	f.ranges(c)
+	f.ranges()
 	a.keep(f)
 	a.measure()
 	return a, nil
 }
 
 // trace finds the values alone.
-func trace(c *hlo.Computation, orders map[*hlo.Computation][]*hlo.Instruction) (*Analysis, *flow, error) {
-	m := c.Module
+func trace(m *hlo.Module) (*Analysis, *flow, error) {
 	a := &Analysis{Module: m, share: newSharing()}
 	f := &flow{a: a, walked: map[*hlo.Computation]bool{}, loops: map[int32]int32{}, asyncs: map[int32]asyncRun{},
 		place: make([]int32, m.IDs()), width: make([]int32, m.IDs())}
-	f.order = func(c *hlo.Computation) []*hlo.Instruction {
-		if list, ok := orders[c]; ok {
-			return list
-		}
-		return c.Instructions
-	}
-	if _, err := f.enter(c, nil, true, 0); err != nil {
+	if _, err := f.enter(m.Entry, nil, true, 0); err != nil {
 		return nil, nil, err
 	}
 	f.resolve()
@@ -116,7 +104,7 @@ func donations(m *hlo.Module) func(parameter int, index []int) bool {
 
 // ranges sets Start and End of the values that are made in scheduled frames,
 // and LiveOut.
-func (f *flow) ranges(entry *hlo.Computation) {
+func (f *flow) ranges() {
 	a := f.a
 	// The last step at which a value is part of a result other than the one that
 	// makes it, and that position.
@@ -185,7 +173,7 @@ func (f *flow) ranges(entry *hlo.Computation) {
 	fr := &f.frames[0]
 	root := f.root(0)
 	donated := donations(a.Module)
-	for sub := range f.width[entry.Root.ID] {
+	for sub := range f.width[fr.c.Root.ID] {
 		a.Values[f.val[root+sub]].LiveOut = true
 	}
 	for n, i := range fr.list {
@@ -195,7 +183,7 @@ func (f *flow) ranges(entry *hlo.Computation) {
 		node := fr.nodes + int32(n)
 		for sub := range f.width[i.ID] {
 			v := &a.Values[f.val[f.first[node]+sub]]
-			if a.Module.Entry != entry || !donated(i.Parameter, v.Index) {
+			if !donated(i.Parameter, v.Index) {
 				v.End = len(a.Schedule)
 			}
 		}
@@ -231,7 +219,7 @@ func (f *flow) uses(k, node int32, reads []lastRead) {
 }
 
 // buffers puts values together that have to lie in the same memory.
-func (f *flow) buffers(entry *hlo.Computation) error {
+func (f *flow) buffers() error {
 	a := f.a
 	for _, b := range f.bound {
 		for k := range b.n {
@@ -258,7 +246,7 @@ func (f *flow) buffers(entry *hlo.Computation) error {
 			}
 		}
 	}
-	if err := f.donated(entry); err != nil {
+	if err := f.donated(); err != nil {
 		return err
 	}
 	number := make([]int, len(a.Values))
@@ -290,14 +278,14 @@ func (f *flow) buffers(entry *hlo.Computation) error {
 }
 
 // donated ties outputs to the parameters whose memory they have.
-func (f *flow) donated(entry *hlo.Computation) error {
+func (f *flow) donated() error {
 	m := f.a.Module
-	if entry != m.Entry || len(m.Aliases) == 0 {
+	if len(m.Aliases) == 0 {
 		return nil
 	}
-	params := entry.Parameters()
+	params := m.Entry.Parameters()
 	for _, x := range m.Aliases {
-		out, ok := f.partOf(entry.Root.Shape, x.Output...)
+		out, ok := f.partOf(m.Entry.Root.Shape, x.Output...)
 		if !ok || x.Parameter < 0 || x.Parameter >= len(params) || params[x.Parameter] == nil {
 			return fmt.Errorf("memory: input_output_alias: there is no output %v or no parameter %d", x.Output, x.Parameter)
 		}

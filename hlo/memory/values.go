@@ -89,7 +89,6 @@ type phi struct {
 // A flow is the values of a module on the way.
 type flow struct {
 	a      *Analysis
-	order  func(*hlo.Computation) []*hlo.Instruction
 	frames []frame
 	inst   []*hlo.Instruction // of a node
 	first  []int32            // position of a node's result; its parts follow in preorder
@@ -149,7 +148,7 @@ func (f *flow) enter(c *hlo.Computation, args []int32, scheduled bool, depth int
 	if depth > maxDepth || len(f.inst) > maxNodes {
 		return 0, errTooManyCalls
 	}
-	list := f.order(c)
+	list := c.Instructions
 	fr := int32(len(f.frames))
 	base := int32(len(f.inst))
 	f.frames = append(f.frames, frame{c: c, list: list, nodes: base, start: -1, end: -1, outer: -1, async: -1, done: -1})
