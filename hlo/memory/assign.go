@@ -178,17 +178,13 @@ func (g *assigner) allocations() map[uint64][]bool {
 	}
 	var order []buffer
 	for b, members := range a.members {
-		x := buffer{number: b, bytes: a.size(b), begin: -1}
+		x := buffer{number: b, bytes: a.size(b), begin: len(a.Schedule)}
 		for _, v := range members {
 			value := &a.Values[v]
 			x.liveOut = x.liveOut || value.LiveOut
-			if value.Start >= 0 && (x.begin < 0 || value.Start < x.begin) {
-				x.begin = value.Start
-			}
+			x.begin = min(x.begin, value.Start)
 		}
-		if x.begin >= 0 {
-			order = append(order, x)
-		}
+		order = append(order, x)
 	}
 	slices.SortStableFunc(order, func(x, y buffer) int {
 		outs := 0
@@ -266,7 +262,7 @@ func (g *assigner) reuse(b int) bool {
 	a := g.a
 	for _, v := range a.members[b] {
 		x := &a.Values[v]
-		if len(x.Index) > 0 || x.Start < 0 {
+		if len(x.Index) > 0 {
 			continue
 		}
 		for _, o := range x.Instruction.Operands {
@@ -285,7 +281,7 @@ func (g *assigner) reuse(b int) bool {
 	space := a.space(b)
 	start, end := -1, -1
 	for _, v := range a.members[b] {
-		if x := &a.Values[v]; x.Start >= 0 && x.End-x.Start > end-start {
+		if x := &a.Values[v]; x.End-x.Start > end-start {
 			start, end = x.Start, x.End
 		}
 	}
@@ -309,13 +305,11 @@ func (g *assigner) fits(b int, k int32) bool {
 		return false
 	}
 	for _, v := range a.members[b] {
-		free := true
-		if value := &a.Values[v]; value.Start >= 0 {
-			x.lives.each(value.Start, value.End, func(w int32) bool {
-				free = !a.interferes(v, w)
-				return free
-			})
-		}
+		free, value := true, &a.Values[v]
+		x.lives.each(value.Start, value.End, func(w int32) bool {
+			free = !a.interferes(v, w)
+			return free
+		})
 		if !free {
 			return false
 		}
@@ -329,9 +323,6 @@ func (g *assigner) fits(b int, k int32) bool {
 func (g *assigner) occupy(x *allocation, b int) {
 	for _, v := range g.a.members[b] {
 		value := &g.a.Values[v]
-		if value.Start < 0 {
-			continue
-		}
 		x.lives.add(life{value.Start, value.End, v})
 		if x.open == 0 {
 			continue
@@ -354,7 +345,7 @@ func (g *assigner) occupy(x *allocation, b int) {
 // made where the other is read for the last time if it may take its place.
 func (a *Analysis) interferes(v, w int32) bool {
 	x, y := &a.Values[v], &a.Values[w]
-	if x.Start < 0 || y.Start < 0 || x.Start > y.End || y.Start > x.End {
+	if x.Start > y.End || y.Start > x.End {
 		return false
 	}
 	if x.End != y.Start {

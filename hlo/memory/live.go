@@ -23,8 +23,7 @@ type Analysis struct {
 	// computation that is called twice is there twice; the body of a loop once.
 	// What fusions, reductions and the like call is part of them and not there.
 	Schedule []*hlo.Instruction
-	// Values are in the order in which they are found. Those of computations
-	// that are not part of the schedule have no range.
+	// Values are in the order in which they are found.
 	Values []Value
 	// BufferBytes is what each buffer takes: the most of its values, in bytes. It is
 	// 0 for a buffer in the host's memory.
@@ -83,7 +82,7 @@ func trace(m *hlo.Module) (*Analysis, *flow, error) {
 	a := &Analysis{Module: m, share: newSharing()}
 	f := &flow{a: a, walked: map[*hlo.Computation]bool{}, loops: map[int32]int32{}, asyncs: map[int32]asyncRun{},
 		place: make([]int32, m.IDs()), width: make([]int32, m.IDs())}
-	if _, err := f.enter(m.Entry, nil, true, 0); err != nil {
+	if _, err := f.enter(m.Entry, nil, 0); err != nil {
 		return nil, nil, err
 	}
 	f.resolve()
@@ -102,8 +101,7 @@ func donations(m *hlo.Module) func(parameter int, index []int) bool {
 	}
 }
 
-// ranges sets Start and End of the values that are made in scheduled frames,
-// and LiveOut.
+// ranges sets Start, End and LiveOut of all values.
 func (f *flow) ranges() {
 	a := f.a
 	// The last step at which a value is part of a result other than the one that
@@ -116,9 +114,6 @@ func (f *flow) ranges() {
 	}
 	for k := range f.frames {
 		fr := &f.frames[k]
-		if fr.start < 0 {
-			continue
-		}
 		from, to := fr.start, int32(0)
 		if fr.outer >= 0 {
 			from = f.frames[fr.outer].start
@@ -161,10 +156,6 @@ func (f *flow) ranges() {
 	}
 	for k := range a.Values {
 		v := &a.Values[k]
-		if v.Start < 0 {
-			v.End = -1
-			continue
-		}
 		if shown[k] > made[k] {
 			v.last = at[k]
 		}
@@ -203,10 +194,9 @@ func (f *flow) uses(k, node int32, reads []lastRead) {
 	case hlo.TupleOp, hlo.Domain, hlo.Call:
 		return
 	case hlo.While:
-		if body := f.frames[f.loops[node]]; body.start >= 0 {
-			p, _ := f.node(f.loops[node], body.c.Parameters()[0])
-			step = f.when[p]
-		}
+		body := f.loops[node]
+		p, _ := f.node(body, f.frames[body].c.Parameters()[0])
+		step = f.when[p]
 	}
 	for _, o := range i.Operands {
 		n, _ := f.node(k, o)
@@ -307,12 +297,7 @@ func (a *Analysis) keep(f *flow) {
 		if len(members) < 2 {
 			continue
 		}
-		var live []int32
-		for _, v := range members {
-			if a.Values[v].Start >= 0 {
-				live = append(live, v)
-			}
-		}
+		live := slices.Clone(members)
 		slices.SortFunc(live, a.earlier)
 		for k := 0; k+1 < len(live); k++ {
 			v, w := &a.Values[live[k]], &a.Values[live[k+1]]
@@ -322,7 +307,7 @@ func (a *Analysis) keep(f *flow) {
 	}
 	a.byEnd = make([][]int32, len(a.Schedule)+1)
 	for k := range a.Values {
-		if v := &a.Values[k]; v.Start >= 0 && v.Instruction.Opcode != hlo.Constant {
+		if a.Values[k].Instruction.Opcode != hlo.Constant {
 			a.byStart = append(a.byStart, int32(k))
 		}
 	}

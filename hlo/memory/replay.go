@@ -71,7 +71,7 @@ func (a *Analysis) dying(v int32, step int, use, taken []bool) int32 {
 		n, _ := a.flow.node(x.frame, o)
 		w := a.flow.val[a.flow.first[n]]
 		y := &a.Values[w]
-		if y.frame != x.frame || y.End != step || y.Start < 0 || len(a.members[y.Buffer]) > 1 || taken[w] || use != nil && !use[w] || y.Instruction.Opcode == hlo.Constant {
+		if y.frame != x.frame || y.End != step || len(a.members[y.Buffer]) > 1 || taken[w] || use != nil && !use[w] || y.Instruction.Opcode == hlo.Constant {
 			continue
 		}
 		if a.share.may(y.Instruction, y.Index, x.Instruction, x.Index) {
