@@ -17,6 +17,7 @@ import (
 	"gpumem/device/open"
 	"gpumem/hlo"
 	"gpumem/hlo/cost"
+	"gpumem/hlo/load"
 	"gpumem/hlo/memory"
 	"gpumem/policy"
 	"gpumem/remat"
@@ -217,7 +218,7 @@ func (f *rematFlags) run(cmd *cobra.Command, path string) error {
 			return fmt.Errorf("--mark: %w", err)
 		}
 	}
-	m, err := readModule(cmd.Context(), path)
+	m, err := load.Module(cmd.Context(), path)
 	if err != nil {
 		return err
 	}

@@ -140,7 +140,7 @@ func (r *rematReport) side(f *rematFlags, which string, m *hlo.Module) (s rematS
 		}
 		s.Rows = append(s.Rows, aliveRow{
 			Bytes: size.Format(x.Bytes * x.Copies), Part: partOf(x.Bytes*x.Copies, s.peak),
-			Name: name, Shape: x.Shape.String(), From: x.Instruction.OpName(), Source: place(sources.Of(x.Instruction)),
+			Name: name, Shape: x.Shape.String(), From: x.Instruction.OpName(), Source: sources.Place(x.Instruction),
 			Again: r.added(x.Instruction),
 		})
 	}

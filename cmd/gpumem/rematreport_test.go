@@ -16,6 +16,7 @@ import (
 
 	"gpumem/hlo"
 	"gpumem/hlo/cost"
+	"gpumem/hlo/load"
 	"gpumem/remat"
 )
 
@@ -175,7 +176,7 @@ func TestLayersAddUp(t *testing.T) {
 				if _, err := os.Stat(text); err != nil {
 					t.Skipf("no real module: %v", err)
 				}
-				m, err = readModule(t.Context(), text)
+				m, err = load.Module(t.Context(), text)
 			}
 			if err != nil {
 				t.Fatal(err)

@@ -346,30 +346,3 @@ func (a *Analysis) ValueAt(i *hlo.Instruction, index ...int) (Value, bool) {
 	}
 	return a.Values[a.flow.val[a.flow.first[a.first[i.ID]]+int32(sub)]], true
 }
-
-// ValuesOf are the values that have to lie in a buffer, which is a number below
-// len(BufferBytes).
-func (a *Analysis) ValuesOf(buffer int) []Value {
-	var list []Value
-	for _, v := range a.members[buffer] {
-		list = append(list, a.Values[v])
-	}
-	return list
-}
-
-// Positions are all places where a value can be read, the one where it is made
-// first. It takes time linear in the module.
-func (a *Analysis) Positions(id int) []Position {
-	v := a.Values[id]
-	list := []Position{v.Position}
-	for n, i := range a.flow.inst {
-		at := a.flow.first[n] - 1
-		_ = walk(i.Shape, nil, func(_ *hlo.Shape, index []int) error {
-			if at++; a.flow.val[at] == int32(id) && !(i == v.Instruction && slices.Equal(index, v.Index)) {
-				list = append(list, Position{i, slices.Clone(index)})
-			}
-			return nil
-		})
-	}
-	return list
-}
