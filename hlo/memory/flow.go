@@ -29,13 +29,13 @@ func (f *flow) step(fr, node int32, args []int32, depth int) error {
 	case o == hlo.Conditional:
 		return f.conditional(fr, node, depth)
 	case o == hlo.CopyStart:
-		return f.part(fr, node, 0, nil, 1)
+		return f.part(fr, node, nil, 1)
 	case o == hlo.CopyDone:
-		return f.part(fr, node, 0, []int{0})
+		return f.part(fr, node, []int{0})
 	case o == hlo.Send:
-		return f.part(fr, node, 0, nil, 0)
+		return f.part(fr, node, nil, 0)
 	case o == hlo.RecvDone:
-		return f.part(fr, node, 0, []int{0}, 0)
+		return f.part(fr, node, []int{0}, 0)
 	case o == "all-gather-start" || o == "collective-permute-start":
 		return f.inputs(fr, node)
 	case o == "all-gather-done" || o == "collective-permute-done":
@@ -118,20 +118,20 @@ func (f *flow) copied(fr, node int32) error {
 	return err
 }
 
-// part hands the part of operand k at the index from on to the part at the
+// part hands the part of operand 0 at the index from on to the part at the
 // index to, and makes the rest.
-func (f *flow) part(fr, node int32, k int, from []int, to ...int) error {
+func (f *flow) part(fr, node int32, from []int, to ...int) error {
 	i := f.inst[node]
-	p, err := f.from(fr, node, k)
+	p, err := f.from(fr, node, 0)
 	if err != nil {
 		return err
 	}
-	source, ok := f.partOf(i.Operands[k].Shape, from...)
+	source, ok := f.partOf(i.Operands[0].Shape, from...)
 	target, ok2 := f.partOf(i.Shape, to...)
 	if !ok || !ok2 {
 		return wrong(i, "its result, or that of its operand, has not the parts of such an operation")
 	}
-	if err := f.forward(node, target, i.Shape.At(to...), p+source, i.Operands[k].Shape.At(from...)); err != nil {
+	if err := f.forward(node, target, i.Shape.At(to...), p+source, i.Operands[0].Shape.At(from...)); err != nil {
 		return err
 	}
 	return f.defineRest(fr, node)
@@ -143,7 +143,7 @@ func (f *flow) part(fr, node int32, k int, from []int, to ...int) error {
 func (f *flow) inputs(fr, node int32) error {
 	i := f.inst[node]
 	if len(i.Operands) == 1 || i.Opcode == "collective-permute-start" && len(i.Operands) == 4 {
-		return f.part(fr, node, 0, nil, 0)
+		return f.part(fr, node, nil, 0)
 	}
 	for k, o := range i.Operands {
 		p, err := f.from(fr, node, k)
