@@ -1,6 +1,6 @@
 package memory
 
-// What memory a compiled module is given: XLA's buffer assignment
+// Buffer assignment: the memory of a compiled module, as XLA assigns it
 // (xla/service/buffer_assignment.cc, 2026).
 
 import (
@@ -59,7 +59,7 @@ func (a *Analysis) AssignBest(work int) (*Assignment, error) {
 
 // Offsets is where each value lies in the heap of temporaries that AssignBest(work)
 // packs, in bytes, by the value's ID; -1 for one that lies elsewhere. Each memory space
-// has a heap of its own, which begins at 0.
+// has a separate heap, which begins at 0.
 func (a *Analysis) Offsets(work int) ([]int64, error) {
 	list := make([]int64, len(a.Values))
 	for v := range list {
@@ -138,7 +138,7 @@ func (s *Assignment) String() string {
 	return b.String()
 }
 
-// An allocation is memory of its own: of a parameter, a constant, an output or a
+// An allocation is memory that is not in the heap: of a parameter, a constant, an output or a
 // tuple's table. Other buffers may lie in that of an output.
 type allocation struct {
 	buffer                              int
@@ -341,7 +341,7 @@ func (g *assigner) occupy(x *allocation, b int) {
 	}
 }
 
-// interferes says whether two values need memory at the same time. One may be
+// interferes reports whether two values need memory at the same time. One may be
 // made where the other is read for the last time if it may take its place.
 func (a *Analysis) interferes(v, w int32) bool {
 	x, y := &a.Values[v], &a.Values[w]
@@ -354,7 +354,7 @@ func (a *Analysis) interferes(v, w int32) bool {
 	return x.End != y.Start || !a.takesOver(x, y)
 }
 
-// takesOver says whether a value may be made in place of an operand's.
+// takesOver reports whether a value may be made in place of an operand's.
 func (a *Analysis) takesOver(operand, made *Value) bool {
 	if len(a.share.candidates(made.Instruction, made.Index)) == 0 {
 		return false

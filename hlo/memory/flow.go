@@ -1,6 +1,6 @@
 package memory
 
-// What each opcode makes and what it hands on.
+// Dataflow rules for each opcode: the values it defines and those it forwards.
 
 import (
 	"strings"

@@ -1,6 +1,6 @@
 package memory
 
-// When values live: XLA's live ranges over the flattened schedule
+// Live ranges of values over the flattened schedule, as XLA has them
 // (xla/hlo/utils/hlo_live_range.cc, 2026).
 
 import (
@@ -290,7 +290,7 @@ func (f *flow) donated() error {
 	return nil
 }
 
-// keep takes over what is asked for later, and cuts the ranges of the values of a
+// keep stores what later calls need, and cuts the ranges of the values of a
 // buffer so that each ends where the next begins.
 func (a *Analysis) keep(f *flow) {
 	for _, members := range a.members {

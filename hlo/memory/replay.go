@@ -91,7 +91,7 @@ type usage struct {
 	step    int
 	plain   uint64 // as XLA counts: each value by itself
 	minimum uint64
-	alive   []bool // by value; nil: not asked for
+	alive   []bool // by value; nil if not wanted
 	until   int    // stop behind this step
 }
 

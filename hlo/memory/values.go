@@ -1,10 +1,10 @@
 package memory
 
-// Which values a module computes and which of them have to lie in the same
-// memory: XLA's dataflow and alias analysis (xla/hlo/analysis/
+// Dataflow and alias analysis: the values of a module, and those that have to lie in the
+// same memory, as in XLA (xla/hlo/analysis/
 // hlo_dataflow_analysis.cc, hlo_alias_analysis.cc and alias_info.cc of 2026).
 //
-// XLA first gives each call a computation of its own (flatten-call-graph). Here
+// XLA first gives each call a separate computation (flatten-call-graph). Here
 // a computation is walked once for each call instead, and a frame is one such
 // walk; the module stays as it is.
 
@@ -43,7 +43,7 @@ type Value struct {
 	// Buffer is equal for values that have to lie in the same memory, and an
 	// index into Analysis.BufferBytes.
 	Buffer int
-	// LiveOut says that the entry computation returns the value.
+	// LiveOut reports whether the entry computation returns the value.
 	LiveOut bool
 
 	frame int32
@@ -217,7 +217,7 @@ func (f *flow) root(fr int32) int32 {
 	return f.first[n]
 }
 
-// same says whether values can be handed from one shape to another: they have
+// same reports whether values can be handed from one shape to another: they have
 // the same parts.
 func same(s, t *hlo.Shape) bool {
 	if len(s.Elements) != len(t.Elements) || (s.Type == hlo.Tuple) != (t.Type == hlo.Tuple) {
