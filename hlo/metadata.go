@@ -101,3 +101,12 @@ func (s *Sources) Of(i *Instruction) (file string, line int) {
 	}
 	return "", 0
 }
+
+// Place is FILE:LINE of an instruction, as far as it is known.
+func (s *Sources) Place(i *Instruction) string {
+	file, line := s.Of(i)
+	if line == 0 {
+		return file
+	}
+	return file + ":" + strconv.Itoa(line)
+}

@@ -383,7 +383,7 @@ func (o options) reordered(m *hlo.Module, now uint64) (*hlo.Module, error) {
 		return nil, nil
 	}
 	c := m.Clone()
-	orders, err := memory.OrdersAlone(c)
+	orders, err := memory.Orders(c)
 	if err != nil {
 		return nil, err
 	}

@@ -1,23 +1,27 @@
 package main
 
 import (
-	"cmp"
-	"context"
-	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"gpumem/hlo"
+	"gpumem/hlo/load"
 	"gpumem/hlo/memory"
-	"gpumem/hlo/proto"
-	"gpumem/hlo/verify"
-	"gpumem/internal/input"
 	"gpumem/remat/mark"
+	"gpumem/report"
+	"gpumem/size"
 )
+
+// hloLargest is how many of the values that live at the peak are listed.
+const hloLargest = 10
+
+// A hloAnswer is what a module takes. Scripts rely on its JSON.
+type hloAnswer struct {
+	*memory.Summary
+	Regions int `json:"checkpoint_regions"` // those that jax.checkpoint marked
+}
 
 func hloCommand() *cobra.Command {
 	var asJSON bool
@@ -41,14 +45,15 @@ text, which is only one of many in which it could run.`,
   gpumem hlo step.hlo.gz --json`,
 		Args: oneModule,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			m, err := readModule(cmd.Context(), args[0])
+			m, err := load.Module(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}
-			a, err := measure(m)
+			s, err := memory.Summarize(m, hloLargest)
 			if err != nil {
 				return fmt.Errorf("%s: %w", args[0], err)
 			}
+			a := &hloAnswer{s, len(mark.Regions(m))}
 			if asJSON {
 				return encode(cmd.OutOrStdout(), a)
 			}
@@ -70,177 +75,53 @@ func oneModule(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// readModule reads and checks a module.
-func readModule(ctx context.Context, path string) (*hlo.Module, error) {
-	in, err := input.Open(ctx, path, input.Options{Kind: "a module"})
-	if err != nil {
-		return nil, err
+// writeHLO writes the sizes, the curve of memory over the program, and what lives where it
+// is highest.
+func writeHLO(w io.Writer, a *hloAnswer, width int) error {
+	var t text
+	order := "in the order in which they run"
+	if !a.Scheduled {
+		order = "not scheduled: measured in the order of the text"
 	}
-	defer in.Close()
-	m, text, err := parseModule(in)
-	if err == nil {
-		err = verify.Module(m)
+	t.raw(report.Wrap(clean(fmt.Sprintf("%s: %s in %s, %s", a.Name, counted(uint64(a.Instructions), "instruction"), counted(uint64(a.Computations), "computation"), order)), width))
+	aliased := ""
+	if a.Aliased > 0 {
+		aliased = ", of which " + size.Format(a.Aliased) + " lie in parameters"
 	}
-	if err == nil {
-		err = sized(m)
+	t.raw(fmt.Sprintf("  %-11s  %10s", "parameters", size.Format(a.Parameters)))
+	t.raw(fmt.Sprintf("  %-11s  %10s%s", "results", size.Format(a.Results), aliased))
+	t.raw(fit(fmt.Sprintf("  %-11s  %10s at %s, parameters and results with it", "peak", size.Format(a.Peak), a.PeakAt), width))
+	t.raw(fit(fmt.Sprintf("  %-11s  %10s at %s, as XLA's recompute pass counts", "temporaries", size.Format(a.TempPeak), a.TempPeakAt), width))
+	if a.Regions > 0 {
+		t.raw("  " + counted(uint64(a.Regions), "region") + " marked by jax.checkpoint")
 	}
-	var at *hlo.SyntaxError
-	var wrong *verify.Error
-	var unread *input.Error
-	switch {
-	case errors.As(err, &unread), ctx.Err() != nil:
-		return nil, err
-	case errors.As(err, &at):
-		return nil, fmt.Errorf("%s:%w", in.Name(), err) // FILE:LINE:COLUMN:
-	case errors.As(err, &wrong) && wrong.Instruction != nil && wrong.Instruction.Line > 0:
-		i := wrong.Instruction
-		return nil, fmt.Errorf("%s:%d:%d: %s in %s: %s", in.Name(), i.Line, columnOf(text, i), i.Name, wrong.Computation.Name, wrong.Problem)
-	case err != nil:
-		return nil, fmt.Errorf("%s: %w", in.Name(), err)
-	}
-	return m, nil
-}
-
-// parseModule reads a module, and its text where it has one.
-func parseModule(in *input.Reader) (*hlo.Module, string, error) {
-	head, err := in.Content().Peek(4 << 10)
-	if err != nil && err != io.EOF {
-		return nil, "", err
-	}
-	if isBinary(head) {
-		b, err := in.ReadAll()
-		if err != nil {
-			return nil, "", err
+	if len(a.Curve) > 1 {
+		t.section("Memory over the program")
+		for _, l := range report.Plot(a.Curve, width-14) {
+			t.raw("  " + l)
 		}
-		m, _, err := proto.Decode(b, in.Take)
-		return m, "", err
 	}
-	text, err := in.Text()
-	if err != nil {
-		return nil, "", err
-	}
-	m, err := hlo.ParseWithin(text, in.Take)
-	return m, text, err
-}
-
-// sized checks that all shapes have a size.
-func sized(m *hlo.Module) error {
-	for _, c := range m.Computations {
-		for _, i := range c.Instructions {
-			if _, err := i.Shape.TotalBytes(); err != nil {
-				return &verify.Error{Computation: c, Instruction: i, Problem: strings.TrimPrefix(err.Error(), "hlo: ")}
+	if len(a.Largest) > 0 {
+		t.section(fmt.Sprintf("Alive at the peak: %s, the largest", counted(uint64(a.Alive), "value")))
+		for _, v := range a.Largest {
+			from := v.OpName
+			if v.Source != "" {
+				from += " " + v.Source
+			}
+			t.raw(fit(fmt.Sprintf("  %10s  %s", size.Format(v.Bytes), oneLine(v.Instruction+" "+v.Shape)), width))
+			if from = strings.TrimSpace(from); from != "" {
+				t.raw("              " + tailOf(oneLine(from), width-14))
 			}
 		}
 	}
-	return nil
+	_, err := io.WriteString(w, t.b.String())
+	return err
 }
 
-// columnOf is where an instruction's name stands in its line, from 1.
-func columnOf(text string, i *hlo.Instruction) int {
-	for range i.Line - 1 {
-		_, text, _ = strings.Cut(text, "\n")
+// tailOf is the end of a text that is too long: the end of an operation's name says most.
+func tailOf(text string, n int) string {
+	if r := []rune(text); len(r) > n && n > 3 {
+		return "..." + string(r[len(r)-n+3:])
 	}
-	line, _, _ := strings.Cut(text, "\n")
-	return strings.Index(line, i.Name) + 1
-}
-
-// isBinary says whether bytes are no text: a message of protobuf has control
-// characters near its beginning, the lengths of its fields.
-func isBinary(head []byte) bool {
-	return slices.ContainsFunc(head, func(b byte) bool { return b < '\t' || b > '\r' && b < ' ' && b != 0x1b })
-}
-
-// hloLargest is how many of the values alive at the peak are told.
-const hloLargest = 10
-
-// A moduleAnswer is what a module takes. Its JSON is relied on by scripts.
-type moduleAnswer struct {
-	Name         string       `json:"name"`
-	Computations int          `json:"computations"`
-	Instructions int          `json:"instructions"`
-	Scheduled    bool         `json:"scheduled"`
-	Parameter    uint64       `json:"parameter_bytes"`
-	Output       uint64       `json:"output_bytes"`
-	Alias        uint64       `json:"alias_bytes"`
-	Peak         uint64       `json:"peak_bytes"`
-	TempPeak     uint64       `json:"temp_peak_bytes"`
-	At           string       `json:"peak_instruction"`
-	TempAt       string       `json:"temp_peak_instruction"`
-	Largest      []liveAnswer `json:"largest"`
-	// Regions are those that jax.checkpoint marked.
-	Regions int `json:"checkpoint_regions"`
-
-	alive int      // values that live at the peak
-	curve []uint64 // bytes in use, by place in the flattened order
-}
-
-// A liveAnswer is a value that lives at the peak.
-type liveAnswer struct {
-	Instruction string `json:"instruction"`
-	Shape       string `json:"shape"`
-	Bytes       uint64 `json:"bytes"`
-	OpName      string `json:"op_name"`
-	Source      string `json:"source,omitempty"`
-}
-
-// measure is what a module takes.
-func measure(m *hlo.Module) (*moduleAnswer, error) {
-	a := &moduleAnswer{Name: m.Name, Computations: len(m.Computations), Instructions: m.Instructions(), Scheduled: m.Scheduled, Regions: len(mark.Regions(m)), Largest: []liveAnswer{}}
-	var err error
-	for _, p := range m.Entry.Parameters() {
-		n, e := p.Shape.TotalBytes()
-		err = cmp.Or(err, e)
-		a.Parameter += n
-	}
-	if a.Output, err = m.Entry.Root.Shape.TotalBytes(); err != nil {
-		return nil, err
-	}
-	for _, alias := range m.Aliases {
-		if s := m.Entry.Root.Shape.At(alias.Output...); s != nil {
-			n, e := s.TotalBytes()
-			if e != nil {
-				return nil, e
-			}
-			a.Alias += n
-		}
-	}
-	return a, a.peaks(m)
-}
-
-// peaks fills in both peaks, and what lives at the first.
-func (a *moduleAnswer) peaks(m *hlo.Module) error {
-	bytes, at, err := memory.TempPeak(m, memory.Options{})
-	if err != nil {
-		return err
-	}
-	a.TempPeak, a.TempAt = bytes, nameOf(at)
-	all, err := memory.AnalyzeModule(m)
-	if err != nil {
-		return err
-	}
-	var alive []memory.Value
-	a.Peak, at, alive = all.Peak()
-	a.At, a.alive, a.curve = nameOf(at), len(alive), all.Curve()
-	sources := m.Sources()
-	for _, v := range alive[:min(len(alive), hloLargest)] {
-		i := v.Instruction
-		a.Largest = append(a.Largest, liveAnswer{Instruction: i.Name, Shape: i.Shape.At(v.Index...).String(), Bytes: v.Bytes, OpName: i.OpName(), Source: place(sources.Of(i))})
-	}
-	return nil
-}
-
-// nameOf is the name of an instruction, and empty for none.
-func nameOf(i *hlo.Instruction) string {
-	if i == nil {
-		return ""
-	}
-	return i.Name
-}
-
-// place is FILE:LINE, as far as it is known.
-func place(file string, line int) string {
-	if line == 0 {
-		return file
-	}
-	return fmt.Sprintf("%s:%d", file, line)
+	return text
 }

@@ -16,6 +16,7 @@ import (
 	"gpumem/device/open"
 	"gpumem/hlo"
 	"gpumem/hlo/cost"
+	"gpumem/hlo/load"
 	"gpumem/policy/explain"
 	"gpumem/remat"
 	"gpumem/remat/mark"
@@ -174,7 +175,7 @@ func (f *rematFlags) run(cmd *cobra.Command, path string) error {
 	if err != nil {
 		return err
 	}
-	m, err := readModule(cmd.Context(), path)
+	m, err := load.Module(cmd.Context(), path)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,6 @@
 package memory
 
-// What memory a compiled module is given: XLA's buffer assignment
+// Buffer assignment: the memory of a compiled module, as XLA assigns it
 // (xla/service/buffer_assignment.cc, 2026).
 
 import (
@@ -59,7 +59,7 @@ func (a *Analysis) AssignBest(work int) (*Assignment, error) {
 
 // Offsets is where each value lies in the heap of temporaries that AssignBest(work)
 // packs, in bytes, by the value's ID; -1 for one that lies elsewhere. Each memory space
-// has a heap of its own, which begins at 0.
+// has a separate heap, which begins at 0.
 func (a *Analysis) Offsets(work int) ([]int64, error) {
 	list := make([]int64, len(a.Values))
 	for v := range list {
@@ -138,7 +138,7 @@ func (s *Assignment) String() string {
 	return b.String()
 }
 
-// An allocation is memory of its own: of a parameter, a constant, an output or a
+// An allocation is memory that is not in the heap: of a parameter, a constant, an output or a
 // tuple's table. Other buffers may lie in that of an output.
 type allocation struct {
 	buffer                              int
@@ -178,17 +178,13 @@ func (g *assigner) allocations() map[uint64][]bool {
 	}
 	var order []buffer
 	for b, members := range a.members {
-		x := buffer{number: b, bytes: a.size(b), begin: -1}
+		x := buffer{number: b, bytes: a.size(b), begin: len(a.Schedule)}
 		for _, v := range members {
 			value := &a.Values[v]
 			x.liveOut = x.liveOut || value.LiveOut
-			if value.Start >= 0 && (x.begin < 0 || value.Start < x.begin) {
-				x.begin = value.Start
-			}
+			x.begin = min(x.begin, value.Start)
 		}
-		if x.begin >= 0 {
-			order = append(order, x)
-		}
+		order = append(order, x)
 	}
 	slices.SortStableFunc(order, func(x, y buffer) int {
 		outs := 0
@@ -266,7 +262,7 @@ func (g *assigner) reuse(b int) bool {
 	a := g.a
 	for _, v := range a.members[b] {
 		x := &a.Values[v]
-		if len(x.Index) > 0 || x.Start < 0 {
+		if len(x.Index) > 0 {
 			continue
 		}
 		for _, o := range x.Instruction.Operands {
@@ -285,7 +281,7 @@ func (g *assigner) reuse(b int) bool {
 	space := a.space(b)
 	start, end := -1, -1
 	for _, v := range a.members[b] {
-		if x := &a.Values[v]; x.Start >= 0 && x.End-x.Start > end-start {
+		if x := &a.Values[v]; x.End-x.Start > end-start {
 			start, end = x.Start, x.End
 		}
 	}
@@ -309,13 +305,11 @@ func (g *assigner) fits(b int, k int32) bool {
 		return false
 	}
 	for _, v := range a.members[b] {
-		free := true
-		if value := &a.Values[v]; value.Start >= 0 {
-			x.lives.each(value.Start, value.End, func(w int32) bool {
-				free = !a.interferes(v, w)
-				return free
-			})
-		}
+		free, value := true, &a.Values[v]
+		x.lives.each(value.Start, value.End, func(w int32) bool {
+			free = !a.interferes(v, w)
+			return free
+		})
 		if !free {
 			return false
 		}
@@ -329,9 +323,6 @@ func (g *assigner) fits(b int, k int32) bool {
 func (g *assigner) occupy(x *allocation, b int) {
 	for _, v := range g.a.members[b] {
 		value := &g.a.Values[v]
-		if value.Start < 0 {
-			continue
-		}
 		x.lives.add(life{value.Start, value.End, v})
 		if x.open == 0 {
 			continue
@@ -350,11 +341,11 @@ func (g *assigner) occupy(x *allocation, b int) {
 	}
 }
 
-// interferes says whether two values need memory at the same time. One may be
+// interferes reports whether two values need memory at the same time. One may be
 // made where the other is read for the last time if it may take its place.
 func (a *Analysis) interferes(v, w int32) bool {
 	x, y := &a.Values[v], &a.Values[w]
-	if x.Start < 0 || y.Start < 0 || x.Start > y.End || y.Start > x.End {
+	if x.Start > y.End || y.Start > x.End {
 		return false
 	}
 	if x.End != y.Start {
@@ -363,7 +354,7 @@ func (a *Analysis) interferes(v, w int32) bool {
 	return x.End != y.Start || !a.takesOver(x, y)
 }
 
-// takesOver says whether a value may be made in place of an operand's.
+// takesOver reports whether a value may be made in place of an operand's.
 func (a *Analysis) takesOver(operand, made *Value) bool {
 	if len(a.share.candidates(made.Instruction, made.Index)) == 0 {
 		return false

@@ -1,6 +1,6 @@
 package memory
 
-// Which buffers there are in the model of XLA's rematerialization pass
+// The buffers of a computation in the model of XLA's rematerialization pass
 // (xla/hlo/transforms/simplifiers/hlo_rematerialization.cc, and below it
 // xla/hlo/analysis/tuple_points_to_analysis.cc, 2026). It is not that of buffer
 // assignment, which the rest of this package has.
@@ -27,7 +27,7 @@ type Buffer struct {
 	Uses    []Use
 	Users   int  // different instructions among Uses
 	LiveOut bool // the computation returns it
-	// Indirect says that something other than a bitcast or a get-tuple-element
+	// Indirect reports whether something other than a bitcast or a get-tuple-element
 	// hands the buffer on to a user.
 	Indirect bool
 }
@@ -388,7 +388,7 @@ func (s *useSet) has(all []partUse, use partUse) bool {
 	return s.set[use]
 }
 
-// HandsOn says whether an instruction only hands buffers on, in a way that the
+// HandsOn reports whether an instruction only hands buffers on, in a way that the
 // pass can look through: a bitcast or a get-tuple-element.
 func HandsOn(i *hlo.Instruction) bool {
 	return i.Opcode == hlo.Bitcast || i.Opcode == hlo.GetTupleElement

@@ -54,7 +54,7 @@ ENTRY main {
 	//               total fragmentation:         0B (0.00%)
 }
 
-func ExampleBest() {
+func ExampleOrders() {
 	m, err := hlo.ParseString(`HloModule m
 
 ENTRY main {
@@ -75,14 +75,58 @@ ENTRY main {
 		fmt.Println(err)
 		return
 	}
-	order, err := memory.Best(m)
+	bytes, _, _ := before.Peak()
+	fmt.Println(bytes, "bytes as it stands")
+	orders, err := memory.Orders(m)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	order.Apply(m)
-	bytes, _, _ := before.Peak()
-	fmt.Println(bytes, "bytes as it stands,", order.Bytes, "by", order.Name)
+	for _, order := range orders {
+		order.Apply(m)
+		after, err := memory.AnalyzeModule(m)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		bytes, _, _ := after.Peak()
+		fmt.Println(bytes, "bytes by", order.Name)
+	}
 	// Output:
-	// 33028 bytes as it stands, 16900 by list
+	// 33028 bytes as it stands
+	// 16900 bytes by list
+	// 16900 bytes by dfs
+	// 16900 bytes by post-order
+}
+
+func ExampleSummarize() {
+	m, err := hlo.ParseString(`HloModule layer, is_scheduled=true
+
+ENTRY main {
+  x = f32[512,1024] parameter(0)
+  w = f32[1024,1024] parameter(1)
+  dot = f32[512,1024] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}, metadata={op_name="jit(layer)/dot_general" source_file="layer.py" source_line=3}
+  ROOT sum = f32[512,1024] add(dot, x)
+}
+`)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	s, err := memory.Summarize(m, 3)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(size.Format(s.Peak), "at", s.PeakAt)
+	for _, v := range s.Largest {
+		fmt.Println(" ", v.Instruction, size.Format(v.Bytes))
+	}
+	fmt.Println("dot is from", s.Largest[2].OpName, "at", s.Largest[2].Source)
+	// Output:
+	// 8 MiB at dot
+	//   w 4 MiB
+	//   x 2 MiB
+	//   dot 2 MiB
+	// dot is from jit(layer)/dot_general at layer.py:3
 }

@@ -1,6 +1,6 @@
 package memory
 
-// What each opcode makes and what it hands on.
+// Dataflow rules for each opcode: the values it defines and those it forwards.
 
 import (
 	"strings"
@@ -9,7 +9,7 @@ import (
 )
 
 // step walks one instruction: the computations that it calls, then itself.
-func (f *flow) step(fr, node int32, args []int32, scheduled bool, depth int) error {
+func (f *flow) step(fr, node int32, args []int32, depth int) error {
 	i := f.inst[node]
 	switch o := i.Opcode; {
 	case o == hlo.Parameter:
@@ -23,19 +23,19 @@ func (f *flow) step(fr, node int32, args []int32, scheduled bool, depth int) err
 	case o == hlo.Copy:
 		return f.copied(fr, node)
 	case o == hlo.Call:
-		return f.call(fr, node, scheduled, depth)
+		return f.call(fr, node, depth)
 	case o == hlo.While:
-		return f.while(fr, node, scheduled, depth)
+		return f.while(fr, node, depth)
 	case o == hlo.Conditional:
-		return f.conditional(fr, node, scheduled, depth)
+		return f.conditional(fr, node, depth)
 	case o == hlo.CopyStart:
-		return f.part(fr, node, 0, nil, 1)
+		return f.part(fr, node, nil, 1)
 	case o == hlo.CopyDone:
-		return f.part(fr, node, 0, []int{0})
+		return f.part(fr, node, []int{0})
 	case o == hlo.Send:
-		return f.part(fr, node, 0, nil, 0)
+		return f.part(fr, node, nil, 0)
 	case o == hlo.RecvDone:
-		return f.part(fr, node, 0, []int{0}, 0)
+		return f.part(fr, node, []int{0}, 0)
 	case o == "all-gather-start" || o == "collective-permute-start":
 		return f.inputs(fr, node)
 	case o == "all-gather-done" || o == "collective-permute-done":
@@ -43,7 +43,7 @@ func (f *flow) step(fr, node int32, args []int32, scheduled bool, depth int) err
 	case o == "all-reduce-start" || o == hlo.SendDone:
 		return f.defineRest(fr, node)
 	case o.IsAsyncStart() || o.IsAsyncDone() || strings.HasSuffix(string(o), "-update"):
-		return f.async(fr, node, scheduled, depth)
+		return f.async(fr, node, depth)
 	}
 	return f.defineRest(fr, node)
 }
@@ -118,20 +118,20 @@ func (f *flow) copied(fr, node int32) error {
 	return err
 }
 
-// part hands the part of operand k at the index from on to the part at the
+// part hands the part of operand 0 at the index from on to the part at the
 // index to, and makes the rest.
-func (f *flow) part(fr, node int32, k int, from []int, to ...int) error {
+func (f *flow) part(fr, node int32, from []int, to ...int) error {
 	i := f.inst[node]
-	p, err := f.from(fr, node, k)
+	p, err := f.from(fr, node, 0)
 	if err != nil {
 		return err
 	}
-	source, ok := f.partOf(i.Operands[k].Shape, from...)
+	source, ok := f.partOf(i.Operands[0].Shape, from...)
 	target, ok2 := f.partOf(i.Shape, to...)
 	if !ok || !ok2 {
 		return wrong(i, "its result, or that of its operand, has not the parts of such an operation")
 	}
-	if err := f.forward(node, target, i.Shape.At(to...), p+source, i.Operands[k].Shape.At(from...)); err != nil {
+	if err := f.forward(node, target, i.Shape.At(to...), p+source, i.Operands[0].Shape.At(from...)); err != nil {
 		return err
 	}
 	return f.defineRest(fr, node)
@@ -143,7 +143,7 @@ func (f *flow) part(fr, node int32, k int, from []int, to ...int) error {
 func (f *flow) inputs(fr, node int32) error {
 	i := f.inst[node]
 	if len(i.Operands) == 1 || i.Opcode == "collective-permute-start" && len(i.Operands) == 4 {
-		return f.part(fr, node, 0, nil, 0)
+		return f.part(fr, node, nil, 0)
 	}
 	for k, o := range i.Operands {
 		p, err := f.from(fr, node, k)
@@ -194,7 +194,7 @@ func (f *flow) forwardLeaves(node, sub int32, to *hlo.Shape, p int32, shape *hlo
 }
 
 // called walks a computation that is given the operands from number skip on.
-func (f *flow) called(fr, node int32, c *hlo.Computation, operands []*hlo.Instruction, scheduled bool, depth int) (int32, error) {
+func (f *flow) called(fr, node int32, c *hlo.Computation, operands []*hlo.Instruction, depth int) (int32, error) {
 	i := f.inst[node]
 	params := c.Parameters()
 	if len(params) != len(operands) {
@@ -208,23 +208,23 @@ func (f *flow) called(fr, node int32, c *hlo.Computation, operands []*hlo.Instru
 		n, _ := f.node(fr, o)
 		args[k] = f.first[n]
 	}
-	return f.enter(c, args, scheduled, depth+1)
+	return f.enter(c, args, depth+1)
 }
 
-func (f *flow) call(fr, node int32, scheduled bool, depth int) error {
+func (f *flow) call(fr, node int32, depth int) error {
 	i := f.inst[node]
 	c := i.Call("to_apply")
 	if c == nil || c.Root == nil || !same(c.Root.Shape, i.Shape) {
 		return wrong(i, "calls nothing, or what it calls returns something else")
 	}
-	g, err := f.called(fr, node, c, i.Operands, scheduled, depth)
+	g, err := f.called(fr, node, c, i.Operands, depth)
 	if err != nil {
 		return err
 	}
 	return f.forward(node, 0, i.Shape, f.root(g), c.Root.Shape)
 }
 
-func (f *flow) while(fr, node int32, scheduled bool, depth int) error {
+func (f *flow) while(fr, node int32, depth int) error {
 	i := f.inst[node]
 	cond, body := i.Call("condition"), i.Call("body")
 	init, err := f.from(fr, node, 0)
@@ -241,7 +241,7 @@ func (f *flow) while(fr, node int32, scheduled bool, depth int) error {
 			return wrong(i, "%s: expected one parameter, of the shape of the operand", c.Name)
 		}
 		// What the body returns comes back as its parameter: known only later.
-		if frames[k], err = f.enter(c, nil, scheduled, depth+1); err != nil {
+		if frames[k], err = f.enter(c, nil, depth+1); err != nil {
 			return err
 		}
 	}
@@ -259,7 +259,7 @@ func (f *flow) while(fr, node int32, scheduled bool, depth int) error {
 	return f.merge(fr, node, root, init)
 }
 
-func (f *flow) conditional(fr, node int32, scheduled bool, depth int) error {
+func (f *flow) conditional(fr, node int32, depth int) error {
 	i := f.inst[node]
 	branches := i.Branches()
 	if len(branches) == 0 || len(i.Operands) != len(branches)+1 {
@@ -270,7 +270,7 @@ func (f *flow) conditional(fr, node int32, scheduled bool, depth int) error {
 		if c.Root == nil || !same(c.Root.Shape, i.Shape) {
 			return wrong(i, "branch %s returns something else", c.Name)
 		}
-		g, err := f.called(fr, node, c, i.Operands[k+1:k+2], scheduled, depth)
+		g, err := f.called(fr, node, c, i.Operands[k+1:k+2], depth)
 		if err != nil {
 			return err
 		}

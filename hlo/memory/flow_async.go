@@ -7,7 +7,7 @@ import "gpumem/hlo"
 // async is a generic asynchronous operation: a start ((operands), result,
 // context), updates, and a done that returns the result. What it runs is walked
 // at the first of them that has all operands and the result.
-func (f *flow) async(fr, node int32, scheduled bool, depth int) error {
+func (f *flow) async(fr, node int32, depth int) error {
 	i := f.inst[node]
 	// Starts of other names run an operation, not a computation.
 	c := i.Call("calls")
@@ -27,7 +27,7 @@ func (f *flow) async(fr, node int32, scheduled bool, depth int) error {
 		given = f.first[p]
 	}
 	if i.Opcode.IsAsyncDone() {
-		return f.asyncDone(fr, node, given, ran, c, scheduled, depth)
+		return f.asyncDone(fr, node, given, ran, c, depth)
 	}
 	if len(i.Shape.Elements) < 2 {
 		return wrong(i, "expected a result of the shape ((operands), result, context)")
@@ -59,7 +59,7 @@ func (f *flow) async(fr, node int32, scheduled bool, depth int) error {
 	}
 	if c != nil && ran < 0 && c.Root != nil && len(i.Shape.Elements[0].Elements) == len(c.Parameters()) && same(c.Root.Shape, i.Shape.Elements[1]) {
 		var err error
-		if ran, err = f.walkAsync(fr, node, f.first[node]+1, i.Shape.Elements[0], c, scheduled, depth); err != nil {
+		if ran, err = f.walkAsync(fr, node, f.first[node]+1, i.Shape.Elements[0], c, depth); err != nil {
 			return err
 		}
 	}
@@ -84,7 +84,7 @@ type asyncRun struct {
 	c     *hlo.Computation
 }
 
-func (f *flow) asyncDone(fr, node, given, ran int32, c *hlo.Computation, scheduled bool, depth int) (err error) {
+func (f *flow) asyncDone(fr, node, given, ran int32, c *hlo.Computation, depth int) (err error) {
 	i := f.inst[node]
 	if given < 0 {
 		return wrong(i, "expected the start or an update as its operand")
@@ -94,7 +94,7 @@ func (f *flow) asyncDone(fr, node, given, ran int32, c *hlo.Computation, schedul
 		if c.Root == nil || len(before.Elements[0].Elements) != len(c.Parameters()) {
 			return wrong(i, "the operands of %s are not all given", c.Name)
 		}
-		if ran, err = f.walkAsync(fr, node, given+1, before.Elements[0], c, scheduled, depth); err != nil {
+		if ran, err = f.walkAsync(fr, node, given+1, before.Elements[0], c, depth); err != nil {
 			return err
 		}
 	}
@@ -112,7 +112,7 @@ func (f *flow) asyncDone(fr, node, given, ran int32, c *hlo.Computation, schedul
 
 // walkAsync walks what an asynchronous operation runs. Its operands are the
 // elements of the tuple at position p.
-func (f *flow) walkAsync(fr, node, p int32, operands *hlo.Shape, c *hlo.Computation, scheduled bool, depth int) (int32, error) {
+func (f *flow) walkAsync(fr, node, p int32, operands *hlo.Shape, c *hlo.Computation, depth int) (int32, error) {
 	args := make([]int32, len(operands.Elements))
 	params := c.Parameters()
 	for k, s := range operands.Elements {
@@ -122,7 +122,7 @@ func (f *flow) walkAsync(fr, node, p int32, operands *hlo.Shape, c *hlo.Computat
 		args[k] = p + int32(f.places.element(operands, k))
 	}
 	from := len(f.frames)
-	g, err := f.enter(c, args, scheduled, depth+1)
+	g, err := f.enter(c, args, depth+1)
 	if err != nil {
 		return 0, err
 	}

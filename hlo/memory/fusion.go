@@ -1,7 +1,7 @@
 package memory
 
-// What a loop fusion does not read, it does not use: the buffers of a tuple that
-// is its operand need not all live until it runs.
+// Parts of its operands that a loop fusion reads. The buffers of a tuple that it does not
+// read need not live until it runs.
 
 import (
 	"fmt"
@@ -23,7 +23,7 @@ func isLoopFusion(i *hlo.Instruction) bool {
 	return kind == "kLoop"
 }
 
-// fusionUses says whether a loop fusion uses one part of operand o, by its place in
+// fusionUses reports whether a loop fusion uses one part of operand o, by its place in
 // preorder. An operand that it has more than once is used if one is.
 func (a *analyzer) fusionUses(fusion, o *hlo.Instruction, sub int) (bool, error) {
 	c := fusion.Call("calls")

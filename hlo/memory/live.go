@@ -1,6 +1,6 @@
 package memory
 
-// When values live: XLA's live ranges over the flattened schedule
+// Live ranges of values over the flattened schedule, as XLA has them
 // (xla/hlo/utils/hlo_live_range.cc, 2026).
 
 import (
@@ -23,8 +23,7 @@ type Analysis struct {
 	// computation that is called twice is there twice; the body of a loop once.
 	// What fusions, reductions and the like call is part of them and not there.
 	Schedule []*hlo.Instruction
-	// Values are in the order in which they are found. Those of computations
-	// that are not part of the schedule have no range.
+	// Values are in the order in which they are found.
 	Values []Value
 	// BufferBytes is what each buffer takes: the most of its values, in bytes. It is
 	// 0 for a buffer in the host's memory.
@@ -65,37 +64,25 @@ func AnalyzeModule(m *hlo.Module) (*Analysis, error) {
 	if m.Entry == nil {
 		return nil, errors.New("memory: the module has no entry computation")
 	}
-	return analyze(m.Entry, nil)
-}
-
-// analyze walks from c. orders are other orders than those of the module.
-func analyze(c *hlo.Computation, orders map[*hlo.Computation][]*hlo.Instruction) (*Analysis, error) {
-	a, f, err := trace(c, orders)
+	a, f, err := trace(m)
 	if err != nil {
 		return nil, err
 	}
-	if err := f.buffers(c); err != nil {
+	if err := f.buffers(); err != nil {
 		return nil, err
 	}
-	f.ranges(c)
+	f.ranges()
 	a.keep(f)
 	a.measure()
 	return a, nil
 }
 
 // trace finds the values alone.
-func trace(c *hlo.Computation, orders map[*hlo.Computation][]*hlo.Instruction) (*Analysis, *flow, error) {
-	m := c.Module
+func trace(m *hlo.Module) (*Analysis, *flow, error) {
 	a := &Analysis{Module: m, share: newSharing()}
 	f := &flow{a: a, walked: map[*hlo.Computation]bool{}, loops: map[int32]int32{}, asyncs: map[int32]asyncRun{},
 		place: make([]int32, m.IDs()), width: make([]int32, m.IDs())}
-	f.order = func(c *hlo.Computation) []*hlo.Instruction {
-		if list, ok := orders[c]; ok {
-			return list
-		}
-		return c.Instructions
-	}
-	if _, err := f.enter(c, nil, true, 0); err != nil {
+	if _, err := f.enter(m.Entry, nil, 0); err != nil {
 		return nil, nil, err
 	}
 	f.resolve()
@@ -114,9 +101,8 @@ func donations(m *hlo.Module) func(parameter int, index []int) bool {
 	}
 }
 
-// ranges sets Start and End of the values that are made in scheduled frames,
-// and LiveOut.
-func (f *flow) ranges(entry *hlo.Computation) {
+// ranges sets Start, End and LiveOut of all values.
+func (f *flow) ranges() {
 	a := f.a
 	// The last step at which a value is part of a result other than the one that
 	// makes it, and that position.
@@ -128,9 +114,6 @@ func (f *flow) ranges(entry *hlo.Computation) {
 	}
 	for k := range f.frames {
 		fr := &f.frames[k]
-		if fr.start < 0 {
-			continue
-		}
 		from, to := fr.start, int32(0)
 		if fr.outer >= 0 {
 			from = f.frames[fr.outer].start
@@ -173,10 +156,6 @@ func (f *flow) ranges(entry *hlo.Computation) {
 	}
 	for k := range a.Values {
 		v := &a.Values[k]
-		if v.Start < 0 {
-			v.End = -1
-			continue
-		}
 		if shown[k] > made[k] {
 			v.last = at[k]
 		}
@@ -185,7 +164,7 @@ func (f *flow) ranges(entry *hlo.Computation) {
 	fr := &f.frames[0]
 	root := f.root(0)
 	donated := donations(a.Module)
-	for sub := range f.width[entry.Root.ID] {
+	for sub := range f.width[fr.c.Root.ID] {
 		a.Values[f.val[root+sub]].LiveOut = true
 	}
 	for n, i := range fr.list {
@@ -195,7 +174,7 @@ func (f *flow) ranges(entry *hlo.Computation) {
 		node := fr.nodes + int32(n)
 		for sub := range f.width[i.ID] {
 			v := &a.Values[f.val[f.first[node]+sub]]
-			if a.Module.Entry != entry || !donated(i.Parameter, v.Index) {
+			if !donated(i.Parameter, v.Index) {
 				v.End = len(a.Schedule)
 			}
 		}
@@ -215,10 +194,9 @@ func (f *flow) uses(k, node int32, reads []lastRead) {
 	case hlo.TupleOp, hlo.Domain, hlo.Call:
 		return
 	case hlo.While:
-		if body := f.frames[f.loops[node]]; body.start >= 0 {
-			p, _ := f.node(f.loops[node], body.c.Parameters()[0])
-			step = f.when[p]
-		}
+		body := f.loops[node]
+		p, _ := f.node(body, f.frames[body].c.Parameters()[0])
+		step = f.when[p]
 	}
 	for _, o := range i.Operands {
 		n, _ := f.node(k, o)
@@ -231,7 +209,7 @@ func (f *flow) uses(k, node int32, reads []lastRead) {
 }
 
 // buffers puts values together that have to lie in the same memory.
-func (f *flow) buffers(entry *hlo.Computation) error {
+func (f *flow) buffers() error {
 	a := f.a
 	for _, b := range f.bound {
 		for k := range b.n {
@@ -258,7 +236,7 @@ func (f *flow) buffers(entry *hlo.Computation) error {
 			}
 		}
 	}
-	if err := f.donated(entry); err != nil {
+	if err := f.donated(); err != nil {
 		return err
 	}
 	number := make([]int, len(a.Values))
@@ -290,14 +268,14 @@ func (f *flow) buffers(entry *hlo.Computation) error {
 }
 
 // donated ties outputs to the parameters whose memory they have.
-func (f *flow) donated(entry *hlo.Computation) error {
+func (f *flow) donated() error {
 	m := f.a.Module
-	if entry != m.Entry || len(m.Aliases) == 0 {
+	if len(m.Aliases) == 0 {
 		return nil
 	}
-	params := entry.Parameters()
+	params := m.Entry.Parameters()
 	for _, x := range m.Aliases {
-		out, ok := f.partOf(entry.Root.Shape, x.Output...)
+		out, ok := f.partOf(m.Entry.Root.Shape, x.Output...)
 		if !ok || x.Parameter < 0 || x.Parameter >= len(params) || params[x.Parameter] == nil {
 			return fmt.Errorf("memory: input_output_alias: there is no output %v or no parameter %d", x.Output, x.Parameter)
 		}
@@ -312,19 +290,14 @@ func (f *flow) donated(entry *hlo.Computation) error {
 	return nil
 }
 
-// keep takes over what is asked for later, and cuts the ranges of the values of a
+// keep stores what later calls need, and cuts the ranges of the values of a
 // buffer so that each ends where the next begins.
 func (a *Analysis) keep(f *flow) {
 	for _, members := range a.members {
 		if len(members) < 2 {
 			continue
 		}
-		var live []int32
-		for _, v := range members {
-			if a.Values[v].Start >= 0 {
-				live = append(live, v)
-			}
-		}
+		live := slices.Clone(members)
 		slices.SortFunc(live, a.earlier)
 		for k := 0; k+1 < len(live); k++ {
 			v, w := &a.Values[live[k]], &a.Values[live[k+1]]
@@ -334,7 +307,7 @@ func (a *Analysis) keep(f *flow) {
 	}
 	a.byEnd = make([][]int32, len(a.Schedule)+1)
 	for k := range a.Values {
-		if v := &a.Values[k]; v.Start >= 0 && v.Instruction.Opcode != hlo.Constant {
+		if a.Values[k].Instruction.Opcode != hlo.Constant {
 			a.byStart = append(a.byStart, int32(k))
 		}
 	}
@@ -372,31 +345,4 @@ func (a *Analysis) ValueAt(i *hlo.Instruction, index ...int) (Value, bool) {
 		return Value{}, false
 	}
 	return a.Values[a.flow.val[a.flow.first[a.first[i.ID]]+int32(sub)]], true
-}
-
-// ValuesOf are the values that have to lie in a buffer, which is a number below
-// len(BufferBytes).
-func (a *Analysis) ValuesOf(buffer int) []Value {
-	var list []Value
-	for _, v := range a.members[buffer] {
-		list = append(list, a.Values[v])
-	}
-	return list
-}
-
-// Positions are all places where a value can be read, the one where it is made
-// first. It takes time linear in the module.
-func (a *Analysis) Positions(id int) []Position {
-	v := a.Values[id]
-	list := []Position{v.Position}
-	for n, i := range a.flow.inst {
-		at := a.flow.first[n] - 1
-		_ = walk(i.Shape, nil, func(_ *hlo.Shape, index []int) error {
-			if at++; a.flow.val[at] == int32(id) && !(i == v.Instruction && slices.Equal(index, v.Index)) {
-				list = append(list, Position{i, slices.Clone(index)})
-			}
-			return nil
-		})
-	}
-	return list
 }

@@ -321,8 +321,8 @@ ENTRY main {
 		}
 	}
 	var together []string
-	for _, v := range a.ValuesOf(chain[0].Buffer) {
-		together = append(together, v.Instruction.Name)
+	for _, v := range a.members[chain[0].Buffer] {
+		together = append(together, a.Values[v].Instruction.Name)
 	}
 	if got := strings.Join(together, " "); got != "iter cond_param body_param body_iter_next while" {
 		t.Errorf("in one buffer: %s", got)
@@ -438,9 +438,11 @@ ENTRY main {
 	}
 	y := a.Module.Computation("f").Instruction("y")
 	v, _ := a.ValueAt(y)
-	var where []string
-	for _, p := range a.Positions(v.ID) {
-		where = append(where, p.Instruction.Name)
+	where := []string{v.Instruction.Name}
+	for n, i := range a.flow.inst {
+		if a.flow.val[a.flow.first[n]] == int32(v.ID) && i != v.Instruction {
+			where = append(where, i.Name)
+		}
 	}
 	if got := strings.Join(where, " "); got != "y a x" {
 		t.Errorf("the first y is at %s, want y a x", got)

@@ -18,15 +18,15 @@ type Options struct {
 	// Threads are the execution threads whose computations count; nil: all. The
 	// main one is called "main". What an instruction calls on another thread takes nothing.
 	Threads []string
-	// HostFree says that buffers in the host's memory (S(5) in the layout) take
-	// nothing. XLA counts them unless it may move buffers there.
+	// HostFree counts buffers in the host's memory (S(5) in the layout) as taking nothing.
+	// XLA counts them unless it may move buffers there.
 	HostFree bool
 }
 
 // MainThread is the execution thread of computations that name none.
 const MainThread = "main"
 
-// Includes says whether a computation runs on one of the threads that count.
+// Includes reports whether a computation runs on one of the threads that count.
 func (o Options) Includes(c *hlo.Computation) bool { return o.includes(c.Thread) }
 
 func (o Options) includes(thread string) bool {
@@ -146,7 +146,7 @@ func noEntry(m *hlo.Module) error {
 }
 
 // A Meter measures computations with all that they run as calls, each once: what is
-// called from several places, or asked for again, is known.
+// called from several places, or measured again, is known.
 type Meter struct {
 	o       Options
 	a       *analyzer

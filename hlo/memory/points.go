@@ -1,6 +1,6 @@
 package memory
 
-// What each part of a result is: memory of its own, or an operand's.
+// The parts of each result in the pass's model: new memory, or an operand's.
 
 import (
 	"fmt"
@@ -271,7 +271,7 @@ func (a *analyzer) element(p *points, i *hlo.Instruction) ([]int32, error) {
 	return list[at : at+count : at+count], nil
 }
 
-// tuple is a table of its own and the operands.
+// tuple is a new table and the operands.
 func (a *analyzer) tuple(p *points, k int, i *hlo.Instruction) ([]int32, error) {
 	list := make([]int32, 1, 1+len(i.Operands))
 	list[0] = int32(len(p.parts))
@@ -289,7 +289,7 @@ func (a *analyzer) tuple(p *points, k int, i *hlo.Instruction) ([]int32, error) 
 	return list, nil
 }
 
-// fusion has memory of its own but where it says that an output is an operand.
+// fusion has new memory except where an output is declared to be an operand.
 func (a *analyzer) fusion(p *points, k int, i *hlo.Instruction) ([]int32, error) {
 	aliases, err := outputAliases(i)
 	if err != nil || len(aliases) == 0 {

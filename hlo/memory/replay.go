@@ -71,7 +71,7 @@ func (a *Analysis) dying(v int32, step int, use, taken []bool) int32 {
 		n, _ := a.flow.node(x.frame, o)
 		w := a.flow.val[a.flow.first[n]]
 		y := &a.Values[w]
-		if y.frame != x.frame || y.End != step || y.Start < 0 || len(a.members[y.Buffer]) > 1 || taken[w] || use != nil && !use[w] || y.Instruction.Opcode == hlo.Constant {
+		if y.frame != x.frame || y.End != step || len(a.members[y.Buffer]) > 1 || taken[w] || use != nil && !use[w] || y.Instruction.Opcode == hlo.Constant {
 			continue
 		}
 		if a.share.may(y.Instruction, y.Index, x.Instruction, x.Index) {
@@ -91,7 +91,7 @@ type usage struct {
 	step    int
 	plain   uint64 // as XLA counts: each value by itself
 	minimum uint64
-	alive   []bool // by value; nil: not asked for
+	alive   []bool // by value; nil if not wanted
 	until   int    // stop behind this step
 }
 

@@ -1,9 +1,8 @@
 package memory
 
-// Orders of instructions that take little memory: those among which XLA
-// chooses on GPUs (xla/hlo/transforms/simplifiers/hlo_memory_scheduler.cc, 2026).
-// What XLA does afterwards, moving the starts of collectives forward and their
-// ends back, is not here.
+// Orders of instructions that take little memory: those among which XLA chooses on GPUs
+// (xla/hlo/transforms/simplifiers/hlo_memory_scheduler.cc, 2026). XLA then moves the
+// starts of collectives forward and their ends back, which is not done here.
 
 import (
 	"cmp"
@@ -13,14 +12,12 @@ import (
 	"gpumem/hlo"
 )
 
-// An Order is a way to run a module.
+// An Order is an order in which a module can run.
 type Order struct {
 	// Name is list, dfs or post-order.
 	Name string
 	// Lists are the orders of the computations that run.
 	Lists map[*hlo.Computation][]*hlo.Instruction
-	// Bytes is what it takes: [Analysis.MinimumMemory].
-	Bytes uint64
 }
 
 // Apply puts a module's instructions into the order, and marks the module as
@@ -35,40 +32,16 @@ func (o *Order) Apply(m *hlo.Module) {
 	m.Scheduled = true
 }
 
-// List is an order of a computation that always runs next what frees most and
-// makes least; scalars at once. The error is that of [AnalyzeModule].
-func List(c *hlo.Computation) ([]*hlo.Instruction, error) { return one(c, (*scheduler).list) }
-
-// DFS is a post-order that first goes to the operand behind which there are most
-// users, then to the largest. The error is that of [AnalyzeModule].
-func DFS(c *hlo.Computation) ([]*hlo.Instruction, error) { return one(c, (*scheduler).dfs) }
-
-// PostOrder is the order in which each instruction comes behind its operands, the
-// first operand first. It is nil where instructions wait for each other.
-func PostOrder(c *hlo.Computation) []*hlo.Instruction {
-	s := scheduler{state: make([]byte, c.Module.IDs())}
-	return s.postOrder(c)
-}
-
-// Orders are list, dfs and post-order of all computations that run, with what each takes.
+// Orders returns three orders of all computations that run, and leaves the module as it is:
+//   - list always runs next what frees most and makes least; scalars at once.
+//   - dfs is a post-order that goes first to the operand behind which there are most users,
+//     then to the largest.
+//   - post-order goes to the first operand first.
+//
+// The error is that of [AnalyzeModule], or names a computation whose instructions wait for
+// each other.
 func Orders(m *hlo.Module) ([]Order, error) {
-	all, err := OrdersAlone(m)
-	if err != nil {
-		return nil, err
-	}
-	for n := range all {
-		a, err := analyze(m.Entry, all[n].Lists)
-		if err != nil {
-			return nil, err
-		}
-		all[n].Bytes = a.minimum
-	}
-	return all, nil
-}
-
-// OrdersAlone are [Orders] without Bytes, in less than half the time.
-func OrdersAlone(m *hlo.Module) ([]Order, error) {
-	s, err := newScheduler(m.Entry)
+	s, err := newScheduler(m)
 	if err != nil {
 		return nil, err
 	}
@@ -79,12 +52,7 @@ func OrdersAlone(m *hlo.Module) ([]Order, error) {
 	}{
 		{"list", (*scheduler).list},
 		{"dfs", (*scheduler).dfs},
-		{"post-order", func(s *scheduler, c *hlo.Computation) ([]*hlo.Instruction, error) {
-			if list := s.postOrder(c); list != nil {
-				return list, nil
-			}
-			return nil, errCycle(c)
-		}},
+		{"post-order", (*scheduler).postOrder},
 	} {
 		o := Order{Name: way.name, Lists: map[*hlo.Computation][]*hlo.Instruction{}}
 		for c := range s.frames {
@@ -95,18 +63,6 @@ func OrdersAlone(m *hlo.Module) ([]Order, error) {
 		all = append(all, o)
 	}
 	return all, nil
-}
-
-// Best is the order that takes least, of equal ones the first of [Orders]. It
-// does not change the module: see [Order.Apply]. The error is that of
-// [AnalyzeModule].
-func Best(m *hlo.Module) (*Order, error) {
-	all, err := Orders(m)
-	if err != nil {
-		return nil, err
-	}
-	best := slices.MinFunc(all, func(x, y Order) int { return cmp.Compare(x.Bytes, y.Bytes) })
-	return &best, nil
 }
 
 func errCycle(c *hlo.Computation) error {
@@ -123,12 +79,12 @@ type scheduler struct {
 	left, seen []int32
 }
 
-func newScheduler(entry *hlo.Computation) (*scheduler, error) {
-	a, f, err := trace(entry, nil)
+func newScheduler(m *hlo.Module) (*scheduler, error) {
+	a, f, err := trace(m)
 	if err != nil {
 		return nil, err
 	}
-	s := &scheduler{f: f, frames: map[*hlo.Computation]int32{}, size: make([]uint64, len(a.Values)), state: make([]byte, entry.Module.IDs()),
+	s := &scheduler{f: f, frames: map[*hlo.Computation]int32{}, size: make([]uint64, len(a.Values)), state: make([]byte, m.IDs()),
 		left: make([]int32, len(a.Values)), seen: make([]int32, len(a.Values))}
 	for k, fr := range f.frames {
 		if _, ok := s.frames[fr.c]; !ok {
@@ -148,22 +104,9 @@ func newScheduler(entry *hlo.Computation) (*scheduler, error) {
 	return s, nil
 }
 
-func one(c *hlo.Computation, way func(*scheduler, *hlo.Computation) ([]*hlo.Instruction, error)) ([]*hlo.Instruction, error) {
-	s, err := newScheduler(c.Module.Entry)
-	if err != nil {
-		return nil, err
-	}
-	if _, ok := s.frames[c]; !ok {
-		if s, err = newScheduler(c); err != nil {
-			return nil, err
-		}
-	}
-	return way(s, c)
-}
-
 // postOrder visits what an instruction runs after, control predecessors first,
 // from each instruction that has no user.
-func (s *scheduler) postOrder(c *hlo.Computation) []*hlo.Instruction {
+func (s *scheduler) postOrder(c *hlo.Computation) ([]*hlo.Instruction, error) {
 	for _, i := range c.Instructions {
 		s.state[i.ID] = 0
 	}
@@ -191,12 +134,12 @@ func (s *scheduler) postOrder(c *hlo.Computation) []*hlo.Instruction {
 		}
 	}
 	if !ordered(c, order, s.state) {
-		return nil
+		return nil, errCycle(c)
 	}
-	return order
+	return order, nil
 }
 
-// ordered says whether everything is there, behind what it waits for.
+// ordered reports whether everything is there, behind what it waits for.
 func ordered(c *hlo.Computation, order []*hlo.Instruction, done []byte) bool {
 	const there = 3
 	for _, i := range order {
@@ -236,9 +179,9 @@ func (s *scheduler) dfs(c *hlo.Computation) ([]*hlo.Instruction, error) {
 		n, _ := s.f.node(fr, i)
 		return n - base
 	}
-	post := s.postOrder(c)
-	if post == nil {
-		return nil, errCycle(c)
+	post, err := s.postOrder(c)
+	if err != nil {
+		return nil, err
 	}
 	// How many users, beyond one each, and bytes there are behind an instruction. What
 	// is reached on two ways counts twice, up to a bound.

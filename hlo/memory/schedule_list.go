@@ -165,7 +165,7 @@ func (l *lister) freed(k int32, i *hlo.Instruction) int64 {
 	return freed
 }
 
-// scalar says whether an array has one element.
+// scalar reports whether an array has one element.
 func scalar(s *hlo.Shape) bool {
 	return s.IsArray() && !slices.ContainsFunc(s.Dims, func(d int64) bool { return d != 1 })
 }

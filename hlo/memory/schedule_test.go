@@ -2,7 +2,6 @@ package memory
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -36,27 +35,58 @@ ENTRY main {
 }
 `
 
+// ordersOf are the orders of a computation by name.
+func ordersOf(m *hlo.Module, c *hlo.Computation) (map[string][]*hlo.Instruction, error) {
+	all, err := Orders(m)
+	lists := map[string][]*hlo.Instruction{}
+	for _, o := range all {
+		lists[o.Name] = o.Lists[c]
+	}
+	return lists, err
+}
+
+// best puts a module into the order that takes least, of equal ones the first, and returns
+// its name and what it takes.
+func best(m *hlo.Module) (name string, bytes uint64, err error) {
+	all, err := Orders(m)
+	if err != nil {
+		return "", 0, err
+	}
+	least := -1
+	for n := range all {
+		all[n].Apply(m)
+		a, err := AnalyzeModule(m)
+		if err != nil {
+			return "", 0, err
+		}
+		if least < 0 || a.minimum < bytes {
+			least, bytes = n, a.minimum
+		}
+	}
+	all[least].Apply(m)
+	return all[least].Name, bytes, nil
+}
+
 func TestListOfXLA(t *testing.T) {
 	m := parse(t, putOff)
-	list, err := List(m.Entry)
+	orders, err := ordersOf(m, m.Entry)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := names(list); got != "A E D F B C G" && got != "A D E F B C G" {
+	if got := names(orders["list"]); got != "A E D F B C G" && got != "A D E F B C G" {
 		t.Errorf("%s, want A D E F B C G", got)
-	}
-	best, err := Best(m)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if best.Name != "list" || best.Bytes != 50 {
-		t.Errorf("%s with %d bytes, want list, the first of equal ones, with 50", best.Name, best.Bytes)
 	}
 	if got := names(m.Entry.Instructions); got != "A B C D E F G" {
 		t.Errorf("the module was changed: %s", got)
 	}
-	best.Apply(m)
-	if a, err := AnalyzeModule(m); err != nil || a.MinimumMemory() != best.Bytes || !m.Scheduled {
+	name, bytes, err := best(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if name != "list" || bytes != 50 {
+		t.Errorf("%s with %d bytes, want list, the first of equal ones, with 50", name, bytes)
+	}
+	if a, err := AnalyzeModule(m); err != nil || a.MinimumMemory() != bytes || !m.Scheduled {
 		t.Errorf("applied: %v, scheduled %v", err, m.Scheduled)
 	}
 	if err := verify.Module(m); err != nil {
@@ -97,19 +127,14 @@ func TestOrders(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			text := "HloModule m\n\nENTRY main {" + c.body + "\n}\n"
 			m := parse(t, text)
-			list, err := List(m.Entry)
-			dfs, err2 := DFS(m.Entry)
-			if err != nil || err2 != nil {
-				t.Fatal(err, err2)
+			orders, err := ordersOf(m, m.Entry)
+			if err != nil {
+				t.Fatal(err)
 			}
-			if got := names(list); got != c.list {
-				t.Errorf("list %s, want %s", got, c.list)
-			}
-			if got := names(dfs); got != c.dfs {
-				t.Errorf("dfs %s, want %s", got, c.dfs)
-			}
-			if got := names(PostOrder(m.Entry)); got != c.post {
-				t.Errorf("post-order %s, want %s", got, c.post)
+			for name, want := range map[string]string{"list": c.list, "dfs": c.dfs, "post-order": c.post} {
+				if got := names(orders[name]); got != want {
+					t.Errorf("%s %s, want %s", name, got, want)
+				}
 			}
 		})
 	}
@@ -119,14 +144,14 @@ func TestOrdersOfCycle(t *testing.T) {
 	m := parse(t, "HloModule m\n\nENTRY main {\n  a = f32[2] parameter(0)\n  b = f32[2] custom-call(a), custom_call_target=\"x\"\n  ROOT c = f32[2] custom-call(b), custom_call_target=\"x\"\n}\n")
 	b, c := m.Entry.Instruction("b"), m.Entry.Instruction("c")
 	b.AddAfter(c)
-	if list := PostOrder(m.Entry); list != nil {
-		t.Errorf("post-order %s", names(list))
+	s, err := newScheduler(m)
+	if err != nil {
+		t.Fatal(err)
 	}
-	if list, err := List(m.Entry); err == nil {
-		t.Errorf("list %s", names(list))
-	}
-	if list, err := DFS(m.Entry); err == nil {
-		t.Errorf("dfs %s", names(list))
+	for name, order := range map[string]func(*hlo.Computation) ([]*hlo.Instruction, error){"list": s.list, "dfs": s.dfs, "post-order": s.postOrder} {
+		if list, err := order(m.Entry); err == nil {
+			t.Errorf("%s %s", name, names(list))
+		}
 	}
 }
 
@@ -145,7 +170,7 @@ func TestOrdersAgainstSlowModel(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		a, f, err := trace(m.Entry, nil)
+		a, f, err := trace(m)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -160,25 +185,18 @@ func TestOrdersAgainstSlowModel(t *testing.T) {
 				}
 			}
 		}
-		best, err := Best(m)
+		name, bytes, err := best(m)
 		if err != nil {
 			t.Fatal(err)
 		}
-		alone, err := OrdersAlone(m)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for n, o := range orders {
-			if alone[n].Name != o.Name || !maps.EqualFunc(alone[n].Lists, o.Lists, slices.Equal[[]*hlo.Instruction]) {
-				t.Fatalf("%s is another order alone", o.Name)
+		for _, o := range orders {
+			o.Apply(m)
+			if a, err := AnalyzeModule(m); err != nil || a.minimum < bytes {
+				t.Fatalf("%s takes %d, the best, %s, %d; %v", o.Name, a.minimum, name, bytes, err)
 			}
-			if o.Bytes < best.Bytes {
-				t.Fatalf("%s takes %d, the best %d", o.Name, o.Bytes, best.Bytes)
+			if err := verify.Module(m); err != nil {
+				t.Fatal(err)
 			}
-		}
-		best.Apply(m)
-		if err := verify.Module(m); err != nil {
-			t.Fatal(err)
 		}
 	})
 }
@@ -374,11 +392,11 @@ ENTRY main {
   ROOT r = f32[] custom-call(a, in), custom_call_target="x"
 }
 `)
-	list, err := List(m.Entry)
+	orders, err := ordersOf(m, m.Entry)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := names(list); got != "tok p out a in r" && got != "p tok out a in r" {
+	if got := names(orders["list"]); got != "tok p out a in r" && got != "p tok out a in r" {
 		t.Errorf("%s, want out before a before in", got)
 	}
 }

@@ -1,7 +1,7 @@
 package memory
 
-// What an operation writes over its operand: because it has to (in place), or
-// because it may where the operand is read for the last time.
+// Results that lie in the memory of an operand: because they have to (in place), or
+// because they may where the operand is read for the last time.
 
 import (
 	"slices"
@@ -35,7 +35,7 @@ func (p *inPlace) of(i *hlo.Instruction) ([]pair, error) {
 	case hlo.Scatter:
 		list = inputs((len(i.Operands) - 1) / 2)
 	case "all-reduce-start":
-		// NVSHMEM's all-reduce needs a result of its own.
+		// NVSHMEM's all-reduce needs a separate result.
 		if config, _ := i.Attribute("backend_config"); !strings.Contains(strings.ToLower(config), "nvshmem") {
 			list = inputs(len(i.Operands))
 		}
@@ -200,7 +200,7 @@ func (s sharing) candidates(u *hlo.Instruction, to []int) []*hlo.Instruction {
 		list, ok := s.shareable[u]
 		if !ok {
 			for _, o := range u.Operands {
-				// What hands on another's value stays: may is asked about that other.
+				// What hands on another's value stays: may decides about that other.
 				makes := o.Opcode == hlo.Parameter || o.Opcode == hlo.Fusion || o.Opcode.Unary() || o.Opcode.Binary()
 				if first, _ := s.numbers(u, o); !makes || s.fusion(u, first) {
 					list = append(list, o)
@@ -241,7 +241,7 @@ func (s sharing) numbers(u, o *hlo.Instruction) (first, last int) {
 	return -1, -1
 }
 
-// may says whether the part of a user's result at the index to may lie where the
+// may reports whether the part of a user's result at the index to may lie where the
 // part of its operand o at the index from does.
 func (s sharing) may(o *hlo.Instruction, from []int, u *hlo.Instruction, to []int) bool {
 	number, last := s.numbers(u, o)
@@ -362,7 +362,7 @@ func (s sharing) allThrough(c *hlo.Computation, tuples bool) []bool {
 	return list
 }
 
-// elementwise says whether each element of the result needs, of operand k, only
+// elementwise reports whether each element of the result needs, of operand k, only
 // the element at the same place.
 func (s sharing) elementwise(i *hlo.Instruction, k int) bool {
 	o := i.Opcode

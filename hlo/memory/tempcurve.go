@@ -1,7 +1,7 @@
 package memory
 
-// What temporaries take at each instruction of the entry, and which they are
-// where they take most: TempPeak, in full.
+// TempPeak in full: the memory of temporaries at each instruction of the entry, and the
+// temporaries that live at the peak.
 
 import (
 	"cmp"

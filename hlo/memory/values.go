@@ -1,10 +1,10 @@
 package memory
 
-// Which values a module computes and which of them have to lie in the same
-// memory: XLA's dataflow and alias analysis (xla/hlo/analysis/
+// Dataflow and alias analysis: the values of a module, and those that have to lie in the
+// same memory, as in XLA (xla/hlo/analysis/
 // hlo_dataflow_analysis.cc, hlo_alias_analysis.cc and alias_info.cc of 2026).
 //
-// XLA first gives each call a computation of its own (flatten-call-graph). Here
+// XLA first gives each call a separate computation (flatten-call-graph). Here
 // a computation is walked once for each call instead, and a frame is one such
 // walk; the module stays as it is.
 
@@ -38,13 +38,12 @@ type Value struct {
 	Space uint64
 	// Start and End are the steps of Analysis.Schedule from which and to which
 	// the value lives, both included. A result of the program lives until step
-	// len(Schedule). Start is -1 if the value is never alive: its computation
-	// is not part of the schedule.
+	// len(Schedule).
 	Start, End int
 	// Buffer is equal for values that have to lie in the same memory, and an
 	// index into Analysis.BufferBytes.
 	Buffer int
-	// LiveOut says that the entry computation returns the value.
+	// LiveOut reports whether the entry computation returns the value.
 	LiveOut bool
 
 	frame int32
@@ -72,7 +71,7 @@ type frame struct {
 	c     *hlo.Computation
 	list  []*hlo.Instruction
 	nodes int32 // the first node; node k is list[k]
-	// start and end are the first step, and the one behind the last; -1: not scheduled.
+	// start and end are the first step, and the one after the last.
 	start, end int32
 	// outer is the frame of the asynchronous operation during which this one runs,
 	// -1: none. async is the frame of what that operation calls, whose done is the
@@ -89,11 +88,10 @@ type phi struct {
 // A flow is the values of a module on the way.
 type flow struct {
 	a      *Analysis
-	order  func(*hlo.Computation) []*hlo.Instruction
 	frames []frame
 	inst   []*hlo.Instruction // of a node
 	first  []int32            // position of a node's result; its parts follow in preorder
-	when   []int32            // step of a node; -1: not scheduled, -2: not walked yet
+	when   []int32            // step of a node; -1: not walked yet
 	val    []int32            // value at a position
 	phis   []phi
 	alias  []int32 // union-find over values
@@ -132,7 +130,7 @@ func (f *flow) define(fr, node, sub int32, index []int, shape *hlo.Shape) (int32
 		return 0, wrong(f.inst[node], "%v", errTooManyParts)
 	}
 	id := int32(len(f.a.Values))
-	v := Value{ID: int(id), Position: Position{Instruction: f.inst[node]}, Bytes: bytes, Space: shape.Space(), Start: -1, End: -1, frame: fr, last: -1}
+	v := Value{ID: int(id), Position: Position{Instruction: f.inst[node]}, Bytes: bytes, Space: shape.Space(), frame: fr, last: -1}
 	if len(index) > 0 {
 		v.Index = append([]int(nil), index...)
 	}
@@ -145,21 +143,21 @@ func (f *flow) define(fr, node, sub int32, index []int, shape *hlo.Shape) (int32
 // enter walks one computation. args are the first positions of what its
 // parameters are given, nil for one whose parameters make values. It returns
 // the number of the frame.
-func (f *flow) enter(c *hlo.Computation, args []int32, scheduled bool, depth int) (int32, error) {
+func (f *flow) enter(c *hlo.Computation, args []int32, depth int) (int32, error) {
 	if depth > maxDepth || len(f.inst) > maxNodes {
 		return 0, errTooManyCalls
 	}
-	list := f.order(c)
+	list := c.Instructions
 	fr := int32(len(f.frames))
 	base := int32(len(f.inst))
-	f.frames = append(f.frames, frame{c: c, list: list, nodes: base, start: -1, end: -1, outer: -1, async: -1, done: -1})
+	f.frames = append(f.frames, frame{c: c, list: list, nodes: base, start: int32(len(f.a.Schedule)), outer: -1, async: -1, done: -1})
 	for k, i := range list {
 		if !f.walked[c] {
 			f.place[i.ID], f.width[i.ID] = int32(k), parts(i.Shape)
 		}
 		f.inst = append(f.inst, i)
 		f.first = append(f.first, int32(len(f.val)))
-		f.when = append(f.when, -2)
+		f.when = append(f.when, -1)
 		for range f.width[i.ID] {
 			f.val = append(f.val, -1)
 		}
@@ -168,30 +166,22 @@ func (f *flow) enter(c *hlo.Computation, args []int32, scheduled bool, depth int
 		}
 	}
 	f.walked[c] = true
-	if scheduled {
-		f.frames[fr].start = int32(len(f.a.Schedule))
-	}
 	for k, i := range list {
 		node := base + int32(k)
 		for _, o := range i.Operands {
 			if n, ok := f.node(fr, o); !ok {
 				return 0, wrong(i, "operand %s is not of this computation", o.Name)
-			} else if f.when[n] == -2 {
+			} else if f.when[n] < 0 {
 				return 0, wrong(i, "operand %s comes later; expected an order in which operands come first", o.Name)
 			}
 		}
-		if err := f.step(fr, node, args, scheduled, depth); err != nil {
+		if err := f.step(fr, node, args, depth); err != nil {
 			return 0, err
 		}
-		f.when[node] = -1
-		if scheduled {
-			f.when[node] = int32(len(f.a.Schedule))
-			f.a.Schedule = append(f.a.Schedule, i)
-		}
+		f.when[node] = int32(len(f.a.Schedule))
+		f.a.Schedule = append(f.a.Schedule, i)
 	}
-	if scheduled {
-		f.frames[fr].end = int32(len(f.a.Schedule))
-	}
+	f.frames[fr].end = int32(len(f.a.Schedule))
 	if _, ok := f.node(fr, c.Root); !ok {
 		return 0, fmt.Errorf("memory: computation %s has no root among its instructions", c.Name)
 	}
@@ -227,7 +217,7 @@ func (f *flow) root(fr int32) int32 {
 	return f.first[n]
 }
 
-// same says whether values can be handed from one shape to another: they have
+// same reports whether values can be handed from one shape to another: they have
 // the same parts.
 func same(s, t *hlo.Shape) bool {
 	if len(s.Elements) != len(t.Elements) || (s.Type == hlo.Tuple) != (t.Type == hlo.Tuple) {

@@ -58,7 +58,7 @@ var shapeRules = map[hlo.Opcode]func(*hlo.Instruction) string{
 	hlo.AddDependency:      func(i *hlo.Instruction) string { return sameShape(i, i.Operands[0].Shape) },
 	hlo.AllReduce:          allReduce,
 	hlo.Broadcast:          broadcastRule,
-	hlo.Call:               func(i *hlo.Instruction) string { return called(i, i.Call("to_apply"), i.Operands, i.Shape) },
+	hlo.Call:               func(i *hlo.Instruction) string { return called(i.Call("to_apply"), i.Operands, i.Shape) },
 	"clamp":                clampRule,
 	hlo.Compare:            compareRule,
 	hlo.Concatenate:        concatenateRule,
@@ -67,7 +67,7 @@ var shapeRules = map[hlo.Opcode]func(*hlo.Instruction) string{
 	hlo.Dot:                dotRule,
 	hlo.DynamicSlice:       dynamicSliceRule,
 	hlo.DynamicUpdateSlice: dynamicUpdateSliceRule,
-	hlo.Fusion:             func(i *hlo.Instruction) string { return called(i, i.Call("calls"), i.Operands, i.Shape) },
+	hlo.Fusion:             func(i *hlo.Instruction) string { return called(i.Call("calls"), i.Operands, i.Shape) },
 	hlo.GetTupleElement:    getTupleElementRule,
 	hlo.Iota:               iotaRule,
 	hlo.Map:                mapRule,
@@ -245,7 +245,7 @@ func getTupleElementRule(i *hlo.Instruction) string {
 
 // called checks operands against the parameters of what is called, and a result
 // against its root.
-func called(i *hlo.Instruction, c *hlo.Computation, operands []*hlo.Instruction, result *hlo.Shape) string {
+func called(c *hlo.Computation, operands []*hlo.Instruction, result *hlo.Shape) string {
 	if c == nil {
 		return "it names no computation to call"
 	}
@@ -265,10 +265,10 @@ func called(i *hlo.Instruction, c *hlo.Computation, operands []*hlo.Instruction,
 }
 
 func whileRule(i *hlo.Instruction) string {
-	if p := called(i, i.Call("body"), i.Operands, i.Shape); p != "" {
+	if p := called(i.Call("body"), i.Operands, i.Shape); p != "" {
 		return "body: " + p
 	}
-	if p := called(i, i.Call("condition"), i.Operands, &hlo.Shape{Type: "pred"}); p != "" {
+	if p := called(i.Call("condition"), i.Operands, &hlo.Shape{Type: "pred"}); p != "" {
 		return "condition: " + p
 	}
 	return sameShape(i, i.Operands[0].Shape)
@@ -283,7 +283,7 @@ func conditionalRule(i *hlo.Instruction) string {
 		return fmt.Sprintf("operand 0 is %s, expected s32[], or pred[] for two branches", short(on))
 	}
 	for n, c := range branches {
-		if p := called(i, c, i.Operands[n+1:n+2], i.Shape); p != "" {
+		if p := called(c, i.Operands[n+1:n+2], i.Shape); p != "" {
 			return fmt.Sprintf("branch %d: %s", n, p)
 		}
 	}

@@ -121,7 +121,7 @@ func newSide(a *remat.Answer, which string, m *hlo.Module, names map[string]bool
 		}
 		s.Rows = append(s.Rows, aliveRow{
 			Bytes: size.Format(x.Bytes * x.Copies), Part: percent(x.Bytes*x.Copies, s.peak),
-			Name: name, Shape: x.Shape.String(), From: x.Instruction.OpName(), Source: place(sources.Of(x.Instruction)),
+			Name: name, Shape: x.Shape.String(), From: x.Instruction.OpName(), Source: sources.Place(x.Instruction),
 			Again: !names[x.Instruction.Name],
 		})
 	}

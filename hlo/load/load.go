@@ -1,0 +1,98 @@
+// Package load reads modules from files: text or binary, gzip or not.
+package load
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"gpumem/hlo"
+	"gpumem/hlo/proto"
+	"gpumem/hlo/verify"
+	"gpumem/internal/input"
+)
+
+// Module reads a module and checks it: it is well formed, and all its shapes have a size.
+// The path - is standard input. The error names the file and, where the problem is in its
+// text, the line and the column.
+func Module(ctx context.Context, path string) (*hlo.Module, error) {
+	in, err := input.Open(ctx, path, input.Options{Kind: "a module"})
+	if err != nil {
+		return nil, err
+	}
+	defer in.Close()
+	m, text, err := parse(in)
+	if err == nil {
+		err = verify.Module(m)
+	}
+	if err == nil {
+		err = sized(m)
+	}
+	var at *hlo.SyntaxError
+	var wrong *verify.Error
+	var unread *input.Error
+	switch {
+	case errors.As(err, &unread), ctx.Err() != nil:
+		return nil, err
+	case errors.As(err, &at):
+		return nil, fmt.Errorf("%s:%w", in.Name(), err) // FILE:LINE:COLUMN:
+	case errors.As(err, &wrong) && wrong.Instruction != nil && wrong.Instruction.Line > 0:
+		i := wrong.Instruction
+		return nil, fmt.Errorf("%s:%d:%d: %s in %s: %s", in.Name(), i.Line, column(text, i), i.Name, wrong.Computation.Name, wrong.Problem)
+	case err != nil:
+		return nil, fmt.Errorf("%s: %w", in.Name(), err)
+	}
+	return m, nil
+}
+
+// parse reads a module, and its text if it has one.
+func parse(in *input.Reader) (*hlo.Module, string, error) {
+	head, err := in.Content().Peek(4 << 10)
+	if err != nil && err != io.EOF {
+		return nil, "", err
+	}
+	if isBinary(head) {
+		b, err := in.ReadAll()
+		if err != nil {
+			return nil, "", err
+		}
+		m, _, err := proto.Decode(b, in.Take)
+		return m, "", err
+	}
+	text, err := in.Text()
+	if err != nil {
+		return nil, "", err
+	}
+	m, err := hlo.ParseWithin(text, in.Take)
+	return m, text, err
+}
+
+// isBinary reports whether bytes are no text: a protobuf message has control characters
+// near its beginning, the lengths of its fields.
+func isBinary(head []byte) bool {
+	return slices.ContainsFunc(head, func(b byte) bool { return b < '\t' || b > '\r' && b < ' ' && b != 0x1b })
+}
+
+// sized checks that all shapes have a size.
+func sized(m *hlo.Module) error {
+	for _, c := range m.Computations {
+		for _, i := range c.Instructions {
+			if _, err := i.Shape.TotalBytes(); err != nil {
+				return &verify.Error{Computation: c, Instruction: i, Problem: strings.TrimPrefix(err.Error(), "hlo: ")}
+			}
+		}
+	}
+	return nil
+}
+
+// column is where an instruction's name stands in its line, from 1.
+func column(text string, i *hlo.Instruction) int {
+	for range i.Line - 1 {
+		_, text, _ = strings.Cut(text, "\n")
+	}
+	line, _, _ := strings.Cut(text, "\n")
+	return strings.Index(line, i.Name) + 1
+}
