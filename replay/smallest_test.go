@@ -50,7 +50,7 @@ func sound(tr *trace.Trace, cfg replay.Config) error {
 // are too small, too large and not whole MiB, shared and not.
 func TestSmallest(t *testing.T) {
 	devices := []string{
-		"sim:64MiB", "sim:1KiB", "sim:3MiB", "sim:1GiB,used=300MiB", "sim:70001KiB,display=7MiB,used=1000",
+		"sim:64MiB", "sim:1KiB", "sim:3MiB", "sim:1GiB,used=300MiB", "sim:70001KiB,display=7MiB,used=1000B",
 		"sim:8MiB,granularity=1", "sim:16MiB,granularity=65536,used=16MiB",
 	}
 	policies := []string{"bfc", "bfc:preallocate=false", "platform", "jax", "jax:of=free", "bfc:fraction=1,preallocate=false,gc=true"}
