@@ -1,8 +1,13 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -54,4 +59,65 @@ func joinWait(root *cobra.Command, args []string) []string {
 func isDuration(word string) bool {
 	_, err := time.ParseDuration(word)
 	return err == nil || word != "" && strings.Trim(word, "0123456789.") == ""
+}
+
+// sameFile reports whether two paths lead to one regular file.
+func sameFile(a, b string) bool {
+	one, err := os.Stat(a)
+	if err != nil || !one.Mode().IsRegular() {
+		return false
+	}
+	two, err := os.Stat(b)
+	return err == nil && os.SameFile(one, two)
+}
+
+// checkMakable returns an error if the file of a flag clearly cannot be made, before work
+// that may take long. An empty path is no file.
+func checkMakable(flag, path string) error {
+	if path == "" {
+		return nil
+	}
+	if st, err := os.Stat(path); err == nil && st.IsDir() {
+		return fmt.Errorf("%s: %s: is a directory; name a file in it", flag, path)
+	}
+	if _, err := os.Stat(filepath.Dir(path)); err != nil {
+		return fmt.Errorf("%s: %s: cannot be made: %w", flag, path, reason(err))
+	}
+	return nil
+}
+
+// reason returns an error of a file without its path, which the message has already.
+func reason(err error) error {
+	var path *fs.PathError
+	if errors.As(err, &path) {
+		return path.Err
+	}
+	return err
+}
+
+// writeWhole makes a file with what write writes. A regular file is replaced at the end,
+// so it is never half written; a pipe or a device is written to.
+func writeWhole(ctx context.Context, path string, write func(io.Writer) error) (err error) {
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		path = real
+	}
+	at, flags := fmt.Sprintf("%s.%d.tmp", path, os.Getpid()), os.O_CREATE|os.O_EXCL
+	if st, err := os.Stat(path); err == nil && !st.Mode().IsRegular() {
+		at, flags = path, 0
+	}
+	file, err := os.OpenFile(at, flags|os.O_WRONLY, 0o666)
+	if err != nil {
+		return fmt.Errorf("%s: cannot be made: %w", path, reason(err))
+	}
+	err = errors.Join(write(file), file.Close(), ctx.Err())
+	if at == path {
+		return err
+	}
+	if err == nil {
+		err = os.Rename(at, path)
+	}
+	if err != nil {
+		os.Remove(at)
+	}
+	return err
 }

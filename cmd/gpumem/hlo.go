@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"gpumem/hlo/load"
-	"gpumem/hlo/memory"
+	"gpumem/hlo/summary"
 	"gpumem/remat/mark"
 	"gpumem/report"
 	"gpumem/size"
@@ -19,7 +19,7 @@ const hloLargest = 10
 
 // A hloAnswer is what a module takes. Scripts rely on its JSON.
 type hloAnswer struct {
-	*memory.Summary
+	*summary.Module
 	Regions int `json:"checkpoint_regions"` // those that jax.checkpoint marked
 }
 
@@ -49,7 +49,7 @@ text, which is only one of many in which it could run.`,
 			if err != nil {
 				return err
 			}
-			s, err := memory.Summarize(m, hloLargest)
+			s, err := summary.Of(m, hloLargest)
 			if err != nil {
 				return fmt.Errorf("%s: %w", args[0], err)
 			}

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"gpumem/hlo"
+	"gpumem/hlo/internal/lives"
 	"gpumem/hlo/pack"
 	"gpumem/size"
 )
@@ -144,8 +145,8 @@ type allocation struct {
 	buffer                              int
 	constant, parameter, liveOut, table bool
 	reusable                            bool
-	lives                               lifeList // of what lies in it, where it is reusable
-	open                                int32    // 1 + its place in assigner.open; 0: none
+	lives                               lives.List // of what lies in it, where it is reusable
+	open                                int32      // 1 + its place in assigner.open; 0: none
 }
 
 // An openAllocation is one that others may use. What lies in it makes one stretch of time,
@@ -306,7 +307,7 @@ func (g *assigner) fits(b int, k int32) bool {
 	}
 	for _, v := range a.members[b] {
 		free, value := true, &a.Values[v]
-		x.lives.each(value.Start, value.End, func(w int32) bool {
+		x.lives.Each(value.Start, value.End, func(w int32) bool {
 			free = !a.interferes(v, w)
 			return free
 		})
@@ -323,7 +324,7 @@ func (g *assigner) fits(b int, k int32) bool {
 func (g *assigner) occupy(x *allocation, b int) {
 	for _, v := range g.a.members[b] {
 		value := &g.a.Values[v]
-		x.lives.add(life{value.Start, value.End, v})
+		x.lives.Add(lives.Life{Start: value.Start, End: value.End, Value: v})
 		if x.open == 0 {
 			continue
 		}

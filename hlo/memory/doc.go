@@ -1,4 +1,4 @@
-// Package memory measures the memory that a module takes. [Summarize] gives one answer.
+// Package memory measures the memory that a module takes. Package summary gives one answer.
 //
 // [AnalyzeModule] finds the values that a module computes, how long each lives and
 // which lie in the same memory, as XLA's buffer assignment sees them; from it

@@ -34,8 +34,8 @@ func analyzeText(t failer, text string) *Analysis {
 	return a
 }
 
-// lives are the values as name{index}:start-end, in the order of their numbers.
-func lives(a *Analysis) string {
+// listed returns the values as name{index}:start-end, in the order of their numbers.
+func listed(a *Analysis) string {
 	var b strings.Builder
 	for _, v := range a.Values {
 		fmt.Fprintf(&b, "%s%s:%d-%d ", v.Instruction.Name, strings.ReplaceAll(strings.Trim(fmt.Sprint(v.Index), "[]"), " ", ","), v.Start, v.End)
@@ -182,7 +182,7 @@ func TestPeakOfSequences(t *testing.T) {
 			a := analyzeText(t, "HloModule m, is_scheduled=true\n"+less+"\nENTRY main {"+c.body+"\n}\n")
 			bytes, _, alive := a.Peak()
 			if bytes != c.want {
-				t.Errorf("%d bytes, want %d\n%s", bytes, c.want, lives(a))
+				t.Errorf("%d bytes, want %d\n%s", bytes, c.want, listed(a))
 			}
 			var sum uint64
 			for _, v := range alive {
@@ -269,7 +269,7 @@ ENTRY main {
 }`, "paramA:0-4 constant:1-2 constant0:1-1 constant1:1-3 add:3-4"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if got := lives(analyzeText(t, c.text)); got != c.want {
+			if got := listed(analyzeText(t, c.text)); got != c.want {
 				t.Errorf("%s\nwant %s", got, c.want)
 			}
 		})
@@ -364,7 +364,7 @@ ENTRY main {
 `)
 	want := "a:0-16 b:0-16 negate_0:2-14 negate_1:3-14 negate_2:0-14 negate_3:0-14 result.1:0-15 " +
 		"async-start:12-14 async-start0:12-14 async-start2:12-14 add_0:13-15 add_1:15-16"
-	if got := lives(a); got != want {
+	if got := listed(a); got != want {
 		t.Errorf("%s\nwant %s", got, want)
 	}
 }
@@ -430,7 +430,7 @@ ENTRY main {
   ROOT c = f32[4] call(b), to_apply=f
 }
 `)
-	if got, want := lives(a), "p:0-10 y:2-5 y:5-8 y:8-10"; got != want {
+	if got, want := listed(a), "p:0-10 y:2-5 y:5-8 y:8-10"; got != want {
 		t.Errorf("%s\nwant %s", got, want)
 	}
 	if bytes, _, _ := a.Peak(); bytes != 48 {

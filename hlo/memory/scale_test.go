@@ -4,8 +4,6 @@ package memory
 
 import (
 	"fmt"
-	"math/rand/v2"
-	"slices"
 	"strings"
 	"testing"
 
@@ -117,7 +115,7 @@ func looked(t *testing.T, text string) map[string]int {
 	g.allocations()
 	lives := 0
 	for _, x := range g.list {
-		lives += x.lives.looked
+		lives += x.lives.Looked
 	}
 	return map[string]int{
 		"the pass's model":       p.a.looked + p.a.places.looked,
@@ -158,45 +156,6 @@ func TestTooManyUsesAreRefused(t *testing.T) {
 	a.maxUses = (n + 1) * n
 	if _, err := a.analyze(m.Entry); err != nil {
 		t.Error(err)
-	}
-}
-
-func TestLifeListFindsWhatLookingAtAllFinds(t *testing.T) {
-	r := rand.New(rand.NewPCG(1, 2))
-	for range 20 {
-		var l lifeList
-		var all []life
-		// Lives that at most touch, put in without order.
-		at := 0
-		for v := range 1500 {
-			end := at + r.IntN(3)
-			all = append(all, life{at, end, int32(v)})
-			at = end + r.IntN(2)
-		}
-		r.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-		for k, x := range all {
-			l.add(x)
-			if k%10 != 0 {
-				continue
-			}
-			start := r.IntN(at + 1)
-			end := start + r.IntN(20)
-			var got, want []int32
-			l.each(start, end, func(v int32) bool { got = append(got, v); return true })
-			for _, y := range all[:k+1] {
-				if y.start <= end && start <= y.end {
-					want = append(want, y.value)
-				}
-			}
-			slices.Sort(got)
-			slices.Sort(want)
-			if !slices.Equal(got, want) {
-				t.Fatalf("from %d to %d: %v, want %v", start, end, got, want)
-			}
-		}
-		if len(l.chunks) < 2 {
-			t.Fatal("one chunk: nothing was split")
-		}
 	}
 }
 

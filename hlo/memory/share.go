@@ -5,7 +5,6 @@ package memory
 
 import (
 	"slices"
-	"strconv"
 	"strings"
 
 	"gpumem/hlo"
@@ -276,24 +275,10 @@ func lastIndex(list []*hlo.Instruction, o *hlo.Instruction) int {
 // equal compares types, dimensions and layouts. A layout that is left out is
 // the usual one.
 func equal(s, t *hlo.Shape) bool {
-	if s == nil || t == nil || s.Type != t.Type || !slices.Equal(s.Dims, t.Dims) || !slices.Equal(s.Dynamic, t.Dynamic) || layout(s) != layout(t) {
+	if s == nil || t == nil || s.Type != t.Type || !slices.Equal(s.Dims, t.Dims) || !slices.Equal(s.Dynamic, t.Dynamic) || s.FullLayout() != t.FullLayout() {
 		return false
 	}
 	return slices.EqualFunc(s.Elements, t.Elements, equal)
-}
-
-func layout(s *hlo.Shape) string {
-	if s.HasLayout || len(s.Dims) == 0 {
-		return s.Layout
-	}
-	var b []byte
-	for d := len(s.Dims) - 1; d >= 0; d-- {
-		b = strconv.AppendInt(b, int64(d), 10)
-		if d > 0 {
-			b = append(b, ',')
-		}
-	}
-	return string(b)
 }
 
 func (s sharing) fusion(u *hlo.Instruction, number int) bool {

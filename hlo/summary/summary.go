@@ -1,15 +1,16 @@
-package memory
-
-// What a module takes, in one answer: sizes, both peaks, and what lives at the first.
+// Package summary measures a module in one answer: sizes, both peaks, and what lives at
+// the first.
+package summary
 
 import (
 	"cmp"
 
 	"gpumem/hlo"
+	"gpumem/hlo/memory"
 )
 
-// A Summary is what a module takes, in bytes. Scripts rely on its JSON.
-type Summary struct {
+// A Module is what a module takes, in bytes. Scripts rely on its JSON.
+type Module struct {
 	Name         string `json:"name"`
 	Computations int    `json:"computations"`
 	Instructions int    `json:"instructions"`
@@ -20,7 +21,7 @@ type Summary struct {
 	Parameters uint64 `json:"parameter_bytes"`
 	Results    uint64 `json:"output_bytes"`
 	Aliased    uint64 `json:"alias_bytes"`
-	// Peak is that of [Analysis.Peak], TempPeak that of [TempPeak]. PeakAt and TempPeakAt
+	// Peak is that of [memory.Analysis.Peak], TempPeak that of [memory.TempPeak]. PeakAt and TempPeakAt
 	// are the names of the instructions where they are, empty for none.
 	Peak       uint64 `json:"peak_bytes"`
 	TempPeak   uint64 `json:"temp_peak_bytes"`
@@ -29,7 +30,7 @@ type Summary struct {
 	// Largest are the largest values that live at the peak, of Alive in all.
 	Largest []LiveValue `json:"largest"`
 	Alive   int         `json:"-"`
-	// Curve is that of [Analysis.Curve].
+	// Curve is that of [memory.Analysis.Curve].
 	Curve []uint64 `json:"-"`
 }
 
@@ -42,10 +43,10 @@ type LiveValue struct {
 	Source      string `json:"source,omitempty"` // FILE:LINE, as far as it is known
 }
 
-// Summarize measures a module in the order in which its instructions stand, with at most n
-// of the values that live at the peak. The errors are those of [AnalyzeModule] and [TempPeak].
-func Summarize(m *hlo.Module, n int) (*Summary, error) {
-	s := &Summary{Name: m.Name, Computations: len(m.Computations), Instructions: m.Instructions(), Scheduled: m.Scheduled, Largest: []LiveValue{}}
+// Of measures a module in the order in which its instructions stand, with at most n
+// of the values that live at the peak. The errors are those of [memory.AnalyzeModule] and [memory.TempPeak].
+func Of(m *hlo.Module, n int) (*Module, error) {
+	s := &Module{Name: m.Name, Computations: len(m.Computations), Instructions: m.Instructions(), Scheduled: m.Scheduled, Largest: []LiveValue{}}
 	var err error
 	for _, p := range m.Entry.Parameters() {
 		bytes, e := p.Shape.TotalBytes()
@@ -68,15 +69,15 @@ func Summarize(m *hlo.Module, n int) (*Summary, error) {
 		}
 	}
 	var at *hlo.Instruction
-	if s.TempPeak, at, err = TempPeak(m, Options{}); err != nil {
+	if s.TempPeak, at, err = memory.TempPeak(m, memory.Options{}); err != nil {
 		return nil, err
 	}
 	s.TempPeakAt = nameOf(at)
-	a, err := AnalyzeModule(m)
+	a, err := memory.AnalyzeModule(m)
 	if err != nil {
 		return nil, err
 	}
-	var alive []Value
+	var alive []memory.Value
 	s.Peak, at, alive = a.Peak()
 	s.PeakAt, s.Alive, s.Curve = nameOf(at), len(alive), a.Curve()
 	sources := m.Sources()
