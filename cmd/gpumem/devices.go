@@ -166,7 +166,7 @@ func writeDevices(w io.Writer, list []open.Listed) error {
 		if i == 0 {
 			b.WriteString("\n")
 		}
-		b.WriteString(oneLine(n) + "\n")
+		b.WriteString(report.OneLine(n) + "\n")
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

@@ -226,7 +226,7 @@ func writeExplain(w io.Writer, q *probe.Question, a explain.Answer) error {
 	}
 	if command := a.Command("COMMAND"); command != "" {
 		t.section("Write instead")
-		t.raw("  " + oneLine(command)) // to be copied: one line, however long
+		t.raw("  " + report.OneLine(command)) // to be copied: one line, however long
 	}
 	read := "Variables are read " + a.Read + "."
 	if len(a.Settings)+len(a.Warnings)+len(a.Errors) == 0 {
@@ -417,7 +417,7 @@ func (t *text) entry(name, about string) {
 		if value, set := t.env.Lookup(name); set {
 			head += "=" + readable(value)
 		}
-		t.raw(shorten("  "+head, textWidth))
+		t.raw(report.Shorten("  "+head, textWidth))
 	}
 	t.line("    %s", about)
 }

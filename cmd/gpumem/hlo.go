@@ -83,17 +83,17 @@ func writeHLO(w io.Writer, a *hloAnswer, width int) error {
 	if !a.Scheduled {
 		order = "not scheduled: measured in the order of the text"
 	}
-	t.raw(report.Wrap(clean(fmt.Sprintf("%s: %s in %s, %s", a.Name, counted(uint64(a.Instructions), "instruction"), counted(uint64(a.Computations), "computation"), order)), width))
+	t.raw(report.Wrap(clean(fmt.Sprintf("%s: %s in %s, %s", a.Name, report.Counted(uint64(a.Instructions), "instruction"), report.Counted(uint64(a.Computations), "computation"), order)), width))
 	aliased := ""
 	if a.Aliased > 0 {
 		aliased = ", of which " + size.Format(a.Aliased) + " lie in parameters"
 	}
 	t.raw(fmt.Sprintf("  %-11s  %10s", "parameters", size.Format(a.Parameters)))
 	t.raw(fmt.Sprintf("  %-11s  %10s%s", "results", size.Format(a.Results), aliased))
-	t.raw(fit(fmt.Sprintf("  %-11s  %10s at %s, parameters and results with it", "peak", size.Format(a.Peak), a.PeakAt), width))
-	t.raw(fit(fmt.Sprintf("  %-11s  %10s at %s, as XLA's recompute pass counts", "temporaries", size.Format(a.TempPeak), a.TempPeakAt), width))
+	t.raw(report.Fit(fmt.Sprintf("  %-11s  %10s at %s, parameters and results with it", "peak", size.Format(a.Peak), a.PeakAt), width))
+	t.raw(report.Fit(fmt.Sprintf("  %-11s  %10s at %s, as XLA's recompute pass counts", "temporaries", size.Format(a.TempPeak), a.TempPeakAt), width))
 	if a.Regions > 0 {
-		t.raw("  " + counted(uint64(a.Regions), "region") + " marked by jax.checkpoint")
+		t.raw("  " + report.Counted(uint64(a.Regions), "region") + " marked by jax.checkpoint")
 	}
 	if len(a.Curve) > 1 {
 		t.section("Memory over the program")
@@ -102,15 +102,15 @@ func writeHLO(w io.Writer, a *hloAnswer, width int) error {
 		}
 	}
 	if len(a.Largest) > 0 {
-		t.section(fmt.Sprintf("Alive at the peak: %s, the largest", counted(uint64(a.Alive), "value")))
+		t.section(fmt.Sprintf("Alive at the peak: %s, the largest", report.Counted(uint64(a.Alive), "value")))
 		for _, v := range a.Largest {
 			from := v.OpName
 			if v.Source != "" {
 				from += " " + v.Source
 			}
-			t.raw(fit(fmt.Sprintf("  %10s  %s", size.Format(v.Bytes), oneLine(v.Instruction+" "+v.Shape)), width))
+			t.raw(report.Fit(fmt.Sprintf("  %10s  %s", size.Format(v.Bytes), report.OneLine(v.Instruction+" "+v.Shape)), width))
 			if from = strings.TrimSpace(from); from != "" {
-				t.raw("              " + tailOf(oneLine(from), width-14))
+				t.raw("              " + tailOf(report.OneLine(from), width-14))
 			}
 		}
 	}

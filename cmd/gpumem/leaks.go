@@ -91,10 +91,10 @@ func writeLeaks(w io.Writer, rep leaksReport) error {
 		b.WriteString("\nThe stack that keeps the most at the first\n")
 		frames := strings.Split(rep.Leaks[0].Stack, "\n")
 		for _, f := range frames[:min(len(frames), leaksFrames)] {
-			b.WriteString("  " + oneLine(f) + "\n")
+			b.WriteString("  " + report.OneLine(f) + "\n")
 		}
 		if more := len(frames) - leaksFrames; more > 0 {
-			fmt.Fprintf(&b, "  and %s more (--json)\n", counted(uint64(more), "frame"))
+			fmt.Fprintf(&b, "  and %s more (--json)\n", report.Counted(uint64(more), "frame"))
 		}
 	}
 	if len(rep.Grew) > 0 {
@@ -120,7 +120,7 @@ func leaksVerdict(rep leaksReport) string {
 		first := rep.Leaks[0]
 		what := "A leak"
 		if len(rep.Leaks) > 1 {
-			what = counted(uint64(len(rep.Leaks)), "leak")
+			what = report.Counted(uint64(len(rep.Leaks)), "leak")
 		}
 		more := "more and more"
 		if first.BytesPerStep != nil {
@@ -131,13 +131,13 @@ func leaksVerdict(rep leaksReport) string {
 		}
 		s := fmt.Sprintf("%s: %s %s %s", what, where(first), keeps(first), more)
 		if rep.Steps != nil && rep.Verdict == leaks.Leak {
-			s += fmt.Sprintf(", in about %s", counted(*rep.Steps, "step"))
+			s += fmt.Sprintf(", in about %s", report.Counted(*rep.Steps, "step"))
 		}
 		return s + fmt.Sprintf("; %s at the end.", size.Format(first.Bytes))
 	case rep.Verdict == leaks.Growth:
 		return fmt.Sprintf("Live memory grows steadily, by %s from a quarter to nine tenths of the recording, but no one place keeps it: blocks may be replaced by larger ones, or the recording may be one step.", size.Format(rep.Unnamed))
 	case rep.Verdict == leaks.None && rep.Steps != nil:
-		return fmt.Sprintf("No leak: nothing grows to the end, in about %s.", counted(*rep.Steps, "step"))
+		return fmt.Sprintf("No leak: nothing grows to the end, in about %s.", report.Counted(*rep.Steps, "step"))
 	case rep.Verdict == leaks.None:
 		return "No leak: nothing grows to the end. How many steps there are cannot be told from the recording."
 	}
@@ -155,9 +155,9 @@ func keeps(p leaks.Place) string {
 // where returns a place for a sentence.
 func where(p leaks.Place) string {
 	if p.Pool != "" {
-		return oneLine(p.Site) + " on " + p.Pool
+		return report.OneLine(p.Site) + " on " + p.Pool
 	}
-	return oneLine(p.Site)
+	return report.OneLine(p.Site)
 }
 
 func leaksTable(b *strings.Builder, rep leaksReport) error {
@@ -181,7 +181,7 @@ func leaksTable(b *strings.Builder, rep leaksReport) error {
 		return err
 	}
 	if more := len(rep.Leaks) - leaksRows; more > 0 {
-		fmt.Fprintf(b, "and %s more (--json)\n", counted(uint64(more), "place"))
+		fmt.Fprintf(b, "and %s more (--json)\n", report.Counted(uint64(more), "place"))
 	}
 	return nil
 }

@@ -98,7 +98,7 @@ func releaseSignals(ctx context.Context) error {
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root := newRoot(stdout, stderr)
 	root.SetArgs(joinWait(root, args))
-	ctx = input.WithNotice(ctx, func(text string) { fmt.Fprintln(stderr, "gpumem: "+oneLine(text)) })
+	ctx = input.WithNotice(ctx, func(text string) { fmt.Fprintln(stderr, "gpumem: "+report.OneLine(text)) })
 	err := root.ExecuteContext(ctx)
 	var status exitStatus
 	switch {
@@ -111,7 +111,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
 		return interrupted(ctx, stderr)
 	}
-	fmt.Fprintln(stderr, "gpumem: "+oneLine(err.Error()))
+	fmt.Fprintln(stderr, "gpumem: "+report.OneLine(err.Error()))
 	return exitUsage
 }
 
@@ -190,8 +190,6 @@ func noEmptyFlags(cmd *cobra.Command) (err error) {
 	})
 	return err
 }
-
-func oneLine(s string) string { return report.OneLine(s) }
 
 // version is the release that a build without a tag leads to or comes after.
 const version = "0.2.0"

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"errors"
+	"gpumem/report"
 	"io"
 	"os"
 	"os/exec"
@@ -50,7 +51,7 @@ func TestOneLine(t *testing.T) {
 		"\x1b[31mred\x00\u202eno": "?[31mred??no",
 		"größe 😀":                 "größe 😀",
 	} {
-		if got := oneLine(in); got != want {
+		if got := report.OneLine(in); got != want {
 			t.Errorf("oneLine(%q) = %q, want %q", in, got, want)
 		}
 	}

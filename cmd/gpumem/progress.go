@@ -76,10 +76,8 @@ func (p *progress) line(format string, args ...any) {
 		return
 	}
 	p.last, p.shown = now, true
-	fmt.Fprint(p.w, "\r\x1b[K"+shorten(fmt.Sprintf(format, args...), p.width))
+	fmt.Fprint(p.w, "\r\x1b[K"+report.Shorten(fmt.Sprintf(format, args...), p.width))
 }
-
-func shorten(s string, width int) string { return report.Shorten(s, width) }
 
 // clear takes the line away.
 func (p *progress) clear() {

@@ -90,7 +90,7 @@ func writeSnapshot(cmd *cobra.Command, s *machine.Snapshot, asJSON bool, text fu
 // writeNotes writes a line for each note.
 func writeNotes(w io.Writer, notes []string) {
 	for _, n := range notes {
-		fmt.Fprintln(w, "gpumem: "+oneLine(n))
+		fmt.Fprintln(w, "gpumem: "+report.OneLine(n))
 	}
 }
 
@@ -131,11 +131,11 @@ func psText(s *machine.Snapshot, width int) string {
 		for _, p := range d.Programs {
 			if p.Unknown != "" && !unknown[p.Unknown] {
 				unknown[p.Unknown] = true
-				psLine(&b, "  unknown: "+oneLine(p.Unknown), width)
+				psLine(&b, "  unknown: "+report.OneLine(p.Unknown), width)
 			}
 		}
 		for _, n := range d.Notes {
-			psLine(&b, "  "+oneLine(n), width)
+			psLine(&b, "  "+report.OneLine(n), width)
 		}
 	}
 	return b.String()
@@ -147,7 +147,7 @@ func psLine(b *strings.Builder, line string, width int) {
 		line = report.Wrap(line, width)
 	}
 	for l := range strings.SplitSeq(line, "\n") {
-		b.WriteString(fit(l, width) + "\n")
+		b.WriteString(report.Fit(l, width) + "\n")
 	}
 }
 
@@ -169,7 +169,7 @@ func heading(d machine.Device) string {
 	if d.Display {
 		s += ", drives a display"
 	}
-	return oneLine(s)
+	return report.OneLine(s)
 }
 
 // sharedLine describes a lease under which several programs use the device.
@@ -215,7 +215,7 @@ func waitingLine(l machine.Waiting, now time.Time) string {
 	if command := commandLine(l.Command); command != "" {
 		s += ": " + command
 	}
-	return oneLine(s)
+	return report.OneLine(s)
 }
 
 // psColumn is a column of the table of programs. Where the screen is too narrow those
@@ -290,7 +290,7 @@ func psTable(b *strings.Builder, d machine.Device, now time.Time, width int) {
 		f := column{psColumn: c, width: utf8.RuneCountInString(strings.TrimPrefix(c.title, ">"))}
 		filled := c.rank == 0
 		for _, p := range d.Programs {
-			cell := oneLine(c.cell(p, now))
+			cell := report.OneLine(c.cell(p, now))
 			filled = filled || cell != "-"
 			f.cells = append(f.cells, cell)
 			f.width = max(f.width, utf8.RuneCountInString(cell))
@@ -328,7 +328,7 @@ func psTable(b *strings.Builder, d machine.Device, now time.Time, width int) {
 		for j, c := range columns {
 			cell := c.cells[i]
 			if j == len(columns)-1 {
-				cell = fit(cell, c.width)
+				cell = report.Fit(cell, c.width)
 			}
 			row = append(row, cell)
 		}
@@ -337,11 +337,9 @@ func psTable(b *strings.Builder, d machine.Device, now time.Time, width int) {
 	var text strings.Builder
 	_, _ = table.WriteTo(&text) // a Builder takes everything
 	for line := range strings.Lines(text.String()) {
-		b.WriteString(fit("  "+strings.TrimSuffix(line, "\n"), width) + "\n")
+		b.WriteString(report.Fit("  "+strings.TrimSuffix(line, "\n"), width) + "\n")
 	}
 }
-
-func fit(line string, width int) string { return report.Fit(line, width) }
 
 func dashZero(n int) string {
 	if n == 0 {

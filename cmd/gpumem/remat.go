@@ -211,7 +211,7 @@ func (f *rematFlags) run(cmd *cobra.Command, path string) error {
 	}
 	line.clear()
 	for _, w := range a.Warnings {
-		fmt.Fprintln(cmd.ErrOrStderr(), "gpumem: "+oneLine(w))
+		fmt.Fprintln(cmd.ErrOrStderr(), "gpumem: "+report.OneLine(w))
 	}
 	switch {
 	case f.asJSON && f.frontier:
@@ -312,22 +312,22 @@ func writeRemat(w io.Writer, a *remat.Answer, width int) error {
 	case then >= now && !a.Met:
 		line("%s takes more than its limit, and recomputing does not help.", a.Given.Name)
 	case a.Met && a.Recomputed == 0 && a.HostValues > 0:
-		line("%s meets its limit with %s on the host for a while; nothing is recomputed.", a.Given.Name, counted(uint64(a.HostValues), "value"))
+		line("%s meets its limit with %s on the host for a while; nothing is recomputed.", a.Given.Name, report.Counted(uint64(a.HostValues), "value"))
 	case a.Met:
-		line("%s meets its limit with %s more, at %.1f %% more compute.", a.Given.Name, counted(uint64(a.Recomputed), "instruction"), a.Extra)
+		line("%s meets its limit with %s more, at %.1f %% more compute.", a.Given.Name, report.Counted(uint64(a.Recomputed), "instruction"), a.Extra)
 	default:
-		line("%s does not meet its limit, with %s more, at %.1f %% more compute.", a.Given.Name, counted(uint64(a.Recomputed), "instruction"), a.Extra)
+		line("%s does not meet its limit, with %s more, at %.1f %% more compute.", a.Given.Name, report.Counted(uint64(a.Recomputed), "instruction"), a.Extra)
 	}
 	t.raw("")
 	row := func(what string, n uint64, more string) { line("  %-12s  %10s  %s", what, size.Format(n), more) }
 	row("limit", a.Limit, a.Request.LimitFrom)
 	if a.Unfused > 0 {
-		row("unfused", a.Unfused, "before "+counted(uint64(a.Fused), "fusion")+" were made")
+		row("unfused", a.Unfused, "before "+report.Counted(uint64(a.Fused), "fusion")+" were made")
 	}
-	row("now", a.Before, "temporaries at their peak, in "+counted(uint64(a.Instructions), "instruction"))
+	row("now", a.Before, "temporaries at their peak, in "+report.Counted(uint64(a.Instructions), "instruction"))
 	row("then", a.After, partOf(a.After, a.Before)+" of that")
 	if a.HostValues > 0 {
-		row("on the host", a.HostBytes, fmt.Sprintf("copied to it and back beside what runs meanwhile: %s, %s", counted(uint64(a.HostValues), "value"), counted(uint64(a.HostReloads), "reload")))
+		row("on the host", a.HostBytes, fmt.Sprintf("copied to it and back beside what runs meanwhile: %s, %s", report.Counted(uint64(a.HostValues), "value"), report.Counted(uint64(a.HostReloads), "reload")))
 	}
 	if a.HeapBefore > 0 && a.HeapAfter > 0 {
 		better := ""
@@ -344,13 +344,13 @@ func writeRemat(w io.Writer, a *remat.Answer, width int) error {
 		line("  Proven: at least %.1f %% more compute while each instruction also runs at its place; moving some may do better.", a.LowerPercent)
 	}
 	for _, k := range a.Marked {
-		line("  marked %s in %s: %s, %d kept; %d added for %s", k.Pattern, k.Computation, counted(uint64(k.Region), "instruction"), k.Saved, k.Recomputed, counted(uint64(k.Late), "late user"))
+		line("  marked %s in %s: %s, %d kept; %d added for %s", k.Pattern, k.Computation, report.Counted(uint64(k.Region), "instruction"), k.Saved, k.Recomputed, report.Counted(uint64(k.Late), "late user"))
 	}
 	writeRematAdvice(&t, a, width)
 	if len(a.Regions) > 0 {
 		t.section("Marked by jax.checkpoint before")
 		for _, r := range a.Regions[:min(len(a.Regions), regionsShown)] {
-			t.raw(fmt.Sprintf("  %7d instructions, %7d of them recomputed: %s", r.Instructions, r.Recomputed, tailOf(oneLine(r.Name), width-52)))
+			t.raw(fmt.Sprintf("  %7d instructions, %7d of them recomputed: %s", r.Instructions, r.Recomputed, tailOf(report.OneLine(r.Name), width-52)))
 		}
 		if n := len(a.Regions) - regionsShown; n > 0 {
 			line("  and %d more", n)
@@ -366,7 +366,7 @@ func writeRematAdvice(t *text, a *remat.Answer, width int) {
 	if len(a.Holders) > 0 {
 		t.section("What holds the memory at the peak")
 		for _, h := range a.Holders {
-			t.raw(fit(fmt.Sprintf("  %10s  %5s  %s", size.Format(h.Bytes), partOf(h.Bytes, a.Before), tailOf(oneLine(h.Part), width-24)), width))
+			t.raw(report.Fit(fmt.Sprintf("  %10s  %5s  %s", size.Format(h.Bytes), partOf(h.Bytes, a.Before), tailOf(report.OneLine(h.Part), width-24)), width))
 		}
 	}
 	if len(a.ByHand) == 0 {
@@ -397,7 +397,7 @@ func partOf(part, whole uint64) string {
 // writeFrontier is the curve of memory and compute, as a table.
 func writeFrontier(w io.Writer, a *remat.Answer) error {
 	var t text
-	t.raw(fmt.Sprintf("%s: what less memory costs, by %s; no plan goes below %s", oneLine(a.Given.Name), a.Algorithm, size.Format(a.LowerBound)))
+	t.raw(fmt.Sprintf("%s: what less memory costs, by %s; no plan goes below %s", report.OneLine(a.Given.Name), a.Algorithm, size.Format(a.LowerBound)))
 	t.raw("")
 	table := report.NewTable("temporaries", "of the peak", "more compute", "at least", "added", "").Fit(screenWidth)
 	for _, p := range a.Frontier {

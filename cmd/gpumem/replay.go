@@ -324,11 +324,11 @@ func writeTrace(b *strings.Builder, rep *replay.Report) {
 
 // traceLine returns the recording in a line.
 func traceLine(t replay.TraceInfo) string {
-	allocs := counted(t.Allocs, "allocation")
+	allocs := report.Counted(t.Allocs, "allocation")
 	if t.Refused > 0 {
 		allocs += fmt.Sprintf(" (%s refused in the recorded run)", report.Count(t.Refused))
 	}
-	return fmt.Sprintf("%s: %s, %s, at most %s live", t.Source, counted(t.Events, "event"), allocs, size.Format(t.PeakLive))
+	return fmt.Sprintf("%s: %s, %s, at most %s live", t.Source, report.Counted(t.Events, "event"), allocs, size.Format(t.PeakLive))
 }
 
 // writeTable writes a row for each result.
@@ -396,5 +396,3 @@ func writeResult(b *strings.Builder, r *replay.Result, several bool) {
 		b.WriteString(report.Wrap("  "+strings.TrimSuffix(line, "\n"), textWidth) + "\n")
 	}
 }
-
-func counted(n uint64, what string) string { return report.Counted(n, what) }

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"gpumem/replay"
+	"gpumem/report"
 )
 
 const (
@@ -130,10 +131,10 @@ func TestProgress(t *testing.T) {
 
 func TestShorten(t *testing.T) {
 	long := strings.Repeat("ä", 100) + ": running 42 %"
-	if got := shorten(long, 40); utf8.RuneCountInString(got) != 40 || !strings.HasPrefix(got, "ää") || !strings.HasSuffix(got, "...äääää: running 42 %") {
+	if got := report.Shorten(long, 40); utf8.RuneCountInString(got) != 40 || !strings.HasPrefix(got, "ää") || !strings.HasSuffix(got, "...äääää: running 42 %") {
 		t.Errorf("%q", got)
 	}
-	if got := shorten("short", 40); got != "short" {
+	if got := report.Shorten("short", 40); got != "short" {
 		t.Errorf("%q", got)
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"gpumem/report"
 	"gpumem/share"
 	"gpumem/share/launch"
 	"gpumem/share/runenv"
@@ -97,7 +98,7 @@ if the memory is not available, 126 or 127 if the program cannot be started.`,
 					}
 				}
 			}
-			plan.Say = func(line string) { fmt.Fprintln(cmd.ErrOrStderr(), "gpumem: "+oneLine(line)) }
+			plan.Say = func(line string) { fmt.Fprintln(cmd.ErrOrStderr(), "gpumem: "+report.OneLine(line)) }
 			if printEnv {
 				env, err := plan.Show(cmd.Context())
 				if err != nil {
@@ -160,10 +161,10 @@ func writeEnvironment(w io.Writer, o runenv.Environment) error {
 	var b strings.Builder
 	for _, c := range o.Changes {
 		if c.Kept {
-			fmt.Fprintf(&b, "# %s: %s\n", oneLine(c.Name), oneLine(c.Why))
+			fmt.Fprintf(&b, "# %s: %s\n", report.OneLine(c.Name), report.OneLine(c.Why))
 			continue
 		}
-		fmt.Fprintf(&b, "%s   # %s\n", oneLine(c.String()), oneLine(c.Why))
+		fmt.Fprintf(&b, "%s   # %s\n", report.OneLine(c.String()), report.OneLine(c.Why))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

@@ -167,7 +167,7 @@ func (m *topModel) body() []string {
 	if m.height > 0 { // else they are on stderr
 		var b strings.Builder
 		for _, n := range m.s.Notes {
-			psLine(&b, oneLine(n), m.width)
+			psLine(&b, report.OneLine(n), m.width)
 		}
 		text += b.String()
 	}
@@ -195,7 +195,7 @@ func (m *topModel) frame() string {
 		return head + "\n\n" + strings.Join(body, "\n") + "\n"
 	}
 	if m.err != nil {
-		head = "gpumem top: as of " + m.s.Time.Format(time.TimeOnly) + "; now " + oneLine(m.err.Error())
+		head = "gpumem top: as of " + m.s.Time.Format(time.TimeOnly) + "; now " + report.OneLine(m.err.Error())
 	}
 	// The size may have changed since the key, and the list since the snapshot.
 	down := max(0, min(m.down, len(body)-m.room()))
@@ -204,10 +204,10 @@ func (m *topModel) frame() string {
 	if hidden := len(body) - len(shown); hidden > 0 {
 		foot = fmt.Sprintf("lines %d to %d of %d; ", down+1, down+len(shown), len(body)) + foot
 	}
-	lines := append([]string{fit(head, m.width)}, shown...)
+	lines := append([]string{report.Fit(head, m.width)}, shown...)
 	for len(lines) < m.height-1 {
 		lines = append(lines, "")
 	}
-	lines = append(lines, fit(foot, m.width))
+	lines = append(lines, report.Fit(foot, m.width))
 	return strings.Join(lines[:max(1, min(len(lines), m.height))], "\n")
 }

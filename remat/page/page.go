@@ -130,7 +130,7 @@ func newSide(a *remat.Answer, which string, m *hlo.Module, names map[string]bool
 		rest += x.Bytes * x.Copies
 	}
 	if n := len(alive) - len(s.Rows); n > 0 {
-		s.Rest = fmt.Sprintf("and %s more, %s", counted(uint64(n), "value"), size.Format(rest))
+		s.Rest = fmt.Sprintf("and %s more, %s", report.Counted(uint64(n), "value"), size.Format(rest))
 	}
 	return s, nil
 }
@@ -322,14 +322,14 @@ type factRow struct{ What, Value, More string }
 func facts(a *remat.Answer) []factRow {
 	rows := []factRow{
 		{"limit", size.Format(a.Limit), a.Request.LimitFrom},
-		{"temporaries before", size.Format(a.Before), "at their peak, in " + counted(uint64(a.Instructions), "instruction")},
+		{"temporaries before", size.Format(a.Before), "at their peak, in " + report.Counted(uint64(a.Instructions), "instruction")},
 		{"temporaries after", size.Format(a.After), percent(a.After, a.Before) + " of that"},
 		{"more compute", fmt.Sprintf("%.1f %%", a.Extra), fmt.Sprintf("%s for each run, which takes %s", report.Seconds(a.RunSeconds*a.Extra/100), report.Seconds(a.RunSeconds))},
 		{"recomputed", report.Count(uint64(a.Recomputed)), "instructions were added, those that went taken off"},
 		{"lower bound", size.Format(a.LowerBound), "no plan goes below, in any order"},
 	}
 	if a.HostValues > 0 {
-		rows = append(rows, factRow{"on the host", size.Format(a.HostBytes), fmt.Sprintf("copied to it and back beside what runs meanwhile: %s, %s", counted(uint64(a.HostValues), "value"), counted(uint64(a.HostReloads), "reload"))})
+		rows = append(rows, factRow{"on the host", size.Format(a.HostBytes), fmt.Sprintf("copied to it and back beside what runs meanwhile: %s, %s", report.Counted(uint64(a.HostValues), "value"), report.Counted(uint64(a.HostReloads), "reload"))})
 	}
 	switch {
 	case a.OutOfReach:
@@ -339,7 +339,7 @@ func facts(a *remat.Answer) []factRow {
 	}
 	rows = append(rows, factRow{"algorithm", a.Algorithm, "the plan is by: " + a.By + "; it took " + report.Seconds(a.Seconds)})
 	for _, k := range a.Marked {
-		rows = append(rows, factRow{"marked", k.Pattern, fmt.Sprintf("in %s: %s, %d kept; %d added for %s", k.Computation, counted(uint64(k.Region), "instruction"), k.Saved, k.Recomputed, counted(uint64(k.Late), "late user"))})
+		rows = append(rows, factRow{"marked", k.Pattern, fmt.Sprintf("in %s: %s, %d kept; %d added for %s", k.Computation, report.Counted(uint64(k.Region), "instruction"), k.Saved, k.Recomputed, report.Counted(uint64(k.Late), "late user"))})
 	}
 	return rows
 }
@@ -386,7 +386,7 @@ func write(w io.Writer, a *remat.Answer, before, after *side, layers []*layerRow
 	}
 	if k := len(layers) - mostLayers; k > 0 {
 		rest.figures(a.RunSeconds, 0)
-		rest.Name = fmt.Sprintf("%s more", counted(uint64(k), "part"))
+		rest.Name = fmt.Sprintf("%s more", report.Counted(uint64(k), "part"))
 		page.Layers = append(page.Layers, &rest)
 	}
 	return pageTemplate.Execute(w, page)
@@ -398,20 +398,4 @@ func percent(part, whole uint64) string {
 		return "-"
 	}
 	return fmt.Sprintf("%.0f %%", 100*float64(part)/float64(whole))
-}
-
-// counted is "1 value" or "1,234 values".
-func counted(n uint64, what string) string {
-	if n != 1 {
-		what += "s"
-	}
-	return report.Count(n) + " " + what
-}
-
-// place is FILE:LINE, as far as it is known.
-func place(file string, line int) string {
-	if line == 0 {
-		return file
-	}
-	return fmt.Sprintf("%s:%d", file, line)
 }
