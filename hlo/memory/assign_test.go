@@ -147,7 +147,7 @@ func TestAssignIsEnough(t *testing.T) {
 // The temporary heaps of real modules: all that is lost to BestFit can be had.
 func TestSearchOfModules(t *testing.T) {
 	if testing.Short() {
-		t.Skip("it takes a second")
+		t.Skip("skipped: -short; packing real heaps takes seconds")
 	}
 	for _, c := range []struct {
 		name      string

@@ -187,7 +187,7 @@ func TestUnknown(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if !tc.simulated && proc.HostPIDs() {
-				t.Skip("numbers are the machine's here")
+				t.Skip("skipped: only in a pid namespace can a driver's number be another process's; here numbers are the machine's")
 			}
 			s := &machine.Snapshot{}
 			fill(s, []open.Listed{{Status: gpu.Status{Info: gpu.Info{Simulated: tc.simulated}, Processes: []gpu.Process{tc.process}}}}, nil)

@@ -35,7 +35,7 @@ func Texts(t testing.TB) map[string]string {
 		all[name] = Text(t, name)
 	}
 	if len(all) == 0 {
-		t.Skip("no modules of real programs")
+		t.Skip("skipped: no modules of real programs in ../shared/data/hlo beside the checkout")
 	}
 	return all
 }
@@ -45,7 +45,7 @@ func Text(t testing.TB, name string) string {
 	t.Helper()
 	f, err := os.Open(files()[name])
 	if err != nil {
-		t.Skipf("no module %s", name)
+		t.Skipf("skipped: no module %s in ../shared/data/hlo beside the checkout", name)
 	}
 	defer f.Close()
 	z, err := gzip.NewReader(f)
