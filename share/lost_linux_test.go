@@ -15,10 +15,16 @@ import (
 	"gpumem/device"
 )
 
-// wipe removes all files of a registry, and the folder, as a clean-up does.
+// wipe removes all files of a registry, and the folder, as a clean-up does. Another
+// process, or [Lease.Keep], may write a file there meanwhile: the folder is then not
+// empty, which a clean-up tries again.
 func wipe(t *testing.T, r *Registry) {
 	t.Helper()
-	must(t, os.RemoveAll(r.dir))
+	err := os.RemoveAll(r.dir)
+	for errors.Is(err, syscall.ENOTEMPTY) {
+		err = os.RemoveAll(r.dir)
+	}
+	must(t, err)
 }
 
 // TestRemovedFilesFreeNothing: all files of the registry are removed while a
