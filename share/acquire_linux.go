@@ -16,12 +16,18 @@
 // nearest ticket before its own that holds it up. So only the next one reads the
 // status, and each end of a wait wakes one process.
 //
-// A request for several GPUs holds none of them while it waits. Its tickets are
-// taken under the locks of all its GPUs, so any two such requests have the same
-// order on every GPU that both want, and no circle of them waits for each other.
+// A request for several GPUs holds none of them while it waits. Its tickets are taken
+// together, under the locks of all its GPUs: requests for several have one order in
+// time, each waits only for those before it, and no circle of them can wait for each
+// other. If one of its tickets is removed it therefore takes all of them again, at the
+// end of each queue.
+//
 // While it waits for a ticket on one GPU, its tickets on the others name that one, and
-// those behind it there go before it. When it is next on all it waits for memory as
-// any other does, so it is served in the end.
+// requests behind it that do not want that GPU go before it. Those that do want it
+// would wait there as well, so they wait for this one: of many requests for the same
+// GPUs each waits for the one before it, and the end of one wakes one. When a request
+// is next on all its GPUs it waits for memory as any other does, so it is served in
+// the end.
 
 package share
 
@@ -56,7 +62,7 @@ const (
 // before it that is being decided.
 //
 // An abandoned wait may leave a thread of this process in the kernel until the waiter
-// before it has left the queue.
+// before it has left the queue: one for each such waiter, however many calls wait for it.
 func (r *Registry) Acquire(ctx context.Context, q Request) ([]*Lease, error) {
 	leases, err := r.AcquireAll(ctx, q)
 	if err != nil {
@@ -69,7 +75,7 @@ func (r *Registry) Acquire(ctx context.Context, q Request) ([]*Lease, error) {
 // takes the leases of all of them or none, and none is held while it waits. Either
 // all requests have Wait, or none has.
 func (r *Registry) AcquireAll(ctx context.Context, qs ...Request) ([][]*Lease, error) {
-	a := &acquisition{r: r, begun: time.Now(), woken: make(chan bool, 1)}
+	a := &acquisition{r: r, begun: time.Now(), wants: map[string]bool{}, woken: make(chan bool, 1)}
 	leases := make([][]*Lease, len(qs))
 	for i, q := range qs {
 		q, err := q.checked()
@@ -91,7 +97,8 @@ func (r *Registry) AcquireAll(ctx context.Context, qs ...Request) ([][]*Lease, e
 				continue
 			}
 		}
-		a.bids = append(a.bids, &bid{r: r, q: q, key: keyOf(q.Device), at: i})
+		b := &bid{r: r, a: a, q: q, key: keyOf(q.Device), at: i}
+		a.bids, a.wants[b.key] = append(a.bids, b), true
 	}
 	slices.SortFunc(a.bids, func(x, y *bid) int { return strings.Compare(x.key, y.key) })
 	for i, b := range a.bids[min(1, len(a.bids)):] {
@@ -136,6 +143,7 @@ func (r *Registry) parts(q Request, e Entry) ([]*Lease, error) {
 type acquisition struct {
 	r     *Registry
 	bids  []*bid
+	wants map[string]bool // the keys of its GPUs
 	begun time.Time
 	woken chan bool // has a value when a wait for a ticket has ended
 }
@@ -183,8 +191,9 @@ func (a *acquisition) stopped(err error) error {
 	if on == nil {
 		return fmt.Errorf("share: %s was not asked for memory: %w", a.bids[0].q.Device, err)
 	}
-	on.why.Waited, on.why.After = err, time.Since(a.begun)
-	return on.refused()
+	no := on.refused()
+	no.Waited, no.After = err, time.Since(a.begun)
+	return no
 }
 
 // touch shows that the waiter is alive.
@@ -214,6 +223,7 @@ func (a *acquisition) pass(ctx context.Context) ([]step, error) {
 		}
 		guards = append(guards, g)
 	}
+	a.missed()
 	steps := make([]step, len(a.bids))
 	ready, short := 0, false
 	for i, b := range a.bids {
@@ -238,17 +248,37 @@ func (a *acquisition) pass(ctx context.Context) ([]step, error) {
 		return steps, nil
 	}
 	for i, b := range a.bids {
-		passing := ""
+		var waitsFor []string
 		for j, other := range a.bids {
 			if before := steps[j].before; before != nil && j != i {
-				passing = other.key + "." + before.ID
+				waitsFor = append(waitsFor, other.key+"."+before.ID)
 			}
 		}
-		if err := b.queue(steps[i].tickets, short, passing); err != nil {
+		if err := b.queue(steps[i].tickets, short, waitsFor); err != nil {
 			return nil, err
 		}
 	}
 	return steps, nil
+}
+
+// missed drops tickets that somebody has removed. One request for one GPU makes its
+// ticket again, with its number. Others take all of theirs again, so that they are in
+// the same order as before or after any other request on all GPUs. Caller holds the
+// locks of all GPUs.
+func (a *acquisition) missed() {
+	lost := false
+	for _, b := range a.bids {
+		if b.ticket != nil && !b.stands() {
+			b.drop()
+			lost = true
+		}
+	}
+	if lost && len(a.bids) > 1 {
+		for _, b := range a.bids {
+			b.leave()
+			b.number = 0
+		}
+	}
 }
 
 // grant makes the leases. It reports false if they have to be decided anew. Caller
@@ -287,6 +317,7 @@ func (a *acquisition) grant(guards []*guard, steps []step) (done bool, err error
 // bid is the part of a request that is for one GPU.
 type bid struct {
 	r   *Registry
+	a   *acquisition
 	q   Request
 	key string
 	at  int // its index among what was asked for
@@ -320,9 +351,6 @@ func (b *bid) look(g *guard) (step, error) {
 	l, blocked := b.r.look(g, b.key)
 	if blocked != nil && (b.q.Wait == nil || !errors.Is(blocked, ErrVersion)) {
 		return step{}, blocked
-	}
-	if _, ok := slices.BinarySearch(l.tickets, b.rec.ID); b.ticket != nil && !ok {
-		b.drop() // somebody removed it; it is made again, with its number
 	}
 	q := b.queueOf(l)
 	s := step{place: q.place, before: q.before, pause: poll, tickets: l.tickets}
@@ -418,10 +446,13 @@ func (b *bid) undo() {
 }
 
 // refused is the refusal as of the last look, with the processes that hold leases
-// of ended ones.
-func (b *bid) refused() error {
-	findHolders(b.why.Holders)
-	return b.why
+// of ended ones. The callback of the request may still read what it was given, so it is
+// a copy.
+func (b *bid) refused() *NoRoomError {
+	no := *b.why
+	no.Holders = slices.Clone(no.Holders)
+	findHolders(no.Holders)
+	return &no
 }
 
 // report calls Wait if the position has changed.

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -28,11 +29,10 @@ func beats() time.Duration { return silence / 2 }
 
 // place is a request's place in the queue of one GPU.
 type place struct {
-	ticket  *os.File // nil: none
-	number  uint64   // that the request has or had; 0: none yet
-	rec     record   // of the ticket
-	beat    time.Time
-	watches []*watch
+	ticket *os.File // nil: none
+	number uint64   // that the request has or had; 0: none yet
+	rec    record   // of the ticket
+	beat   time.Time
 }
 
 // queueState describes the tickets before a request.
@@ -72,7 +72,7 @@ func (b *bid) queueOf(l look) (q queueState) {
 		return nil
 	}
 	for _, id := range slices.Backward(ahead) {
-		if t := get(id); t != nil && b.r.holdsUp(*t) {
+		if t := get(id); t != nil && b.heldUpBy(*t) {
 			q.before = t
 			break
 		}
@@ -86,7 +86,7 @@ func (b *bid) queueOf(l look) (q queueState) {
 		if t == nil {
 			continue
 		}
-		if !known && b.r.holdsUp(*t) {
+		if !known && b.heldUpBy(*t) {
 			known, q.waits = true, t.Waiting
 		}
 		if len(q.first) < shown {
@@ -127,14 +127,15 @@ func ticketsAmong(ids []string) []string {
 }
 
 // queue takes a ticket if there is none yet, and notes on it whether the request was
-// next and short of memory, and the ticket on another GPU that it waits for. Caller holds the locks of all GPUs of the request.
-func (b *bid) queue(tickets []string, waiting bool, passing string) error {
+// next and short of memory, and the tickets on other GPUs that it waits for. Caller
+// holds the locks of all GPUs of the request.
+func (b *bid) queue(tickets []string, waiting bool, waitsFor []string) error {
 	if b.ticket != nil {
 		waiting = waiting || b.rec.Waiting
-		if waiting == b.rec.Waiting && passing == b.rec.Passing {
+		if waiting == b.rec.Waiting && slices.Equal(waitsFor, b.rec.WaitsFor) {
 			return nil
 		}
-		b.rec.Waiting, b.rec.Passing = waiting, passing
+		b.rec.Waiting, b.rec.WaitsFor = waiting, waitsFor
 		_, err := b.ticket.WriteAt(b.rec.encode(), 0)
 		at("queue: noted")
 		if err != nil {
@@ -147,7 +148,7 @@ func (b *bid) queue(tickets []string, waiting bool, passing string) error {
 	}
 	for {
 		b.rec = b.record(ticketKind, ticketID(b.number), times(b.each, b.q.Copies))
-		b.rec.Number, b.rec.Waiting, b.rec.Passing = b.number, waiting, passing
+		b.rec.Number, b.rec.Waiting, b.rec.WaitsFor = b.number, waiting, waitsFor
 		f, err := b.r.publish(b.path(), 0o644, func(f *os.File) error {
 			if _, err := f.WriteAt(b.rec.encode(), 0); err != nil {
 				return err
@@ -184,9 +185,21 @@ func (b *bid) leave() {
 	if b.ticket == nil {
 		return
 	}
-	os.Remove(b.path())
+	if b.stands() { // else the name may be another's by now
+		os.Remove(b.path())
+	}
 	at("leave: removed")
 	b.drop()
+}
+
+// stands reports whether the ticket's name is still that of its file.
+func (b *bid) stands() bool {
+	mine, err := b.ticket.Stat()
+	if err != nil {
+		return false
+	}
+	named, err := os.Lstat(b.path())
+	return err == nil && os.SameFile(mine, named)
 }
 
 // drop closes the ticket, which wakes the waiter behind it.
@@ -205,11 +218,26 @@ func (b *bid) touch() {
 	}
 }
 
-// watch is a wait in the kernel for a ticket's owner to leave the queue.
+// watch is a wait in the kernel for a ticket's owner to leave the queue. All requests
+// of this process that wait for one ticket share it, and the thread that it takes.
 type watch struct {
-	f    *os.File
-	t    found
-	gone chan struct{} // closed when its lock is gone
+	f     *os.File
+	gone  chan struct{} // closed when the ticket's lock is gone
+	woken map[chan<- bool]bool
+}
+
+// watches are the waits of this process by device and inode of the ticket's file, which
+// is open, so its inode is no other file's. The mutex guards their woken, too.
+var watches = struct {
+	sync.Mutex
+	of map[fileID]*watch
+}{of: map[fileID]*watch{}}
+
+type fileID struct{ dev, inode uint64 }
+
+func idOf(info fs.FileInfo) fileID {
+	st := info.Sys().(*syscall.Stat_t)
+	return fileID{uint64(st.Dev), st.Ino}
 }
 
 // over reports whether the wait has ended.
@@ -222,10 +250,11 @@ func (w *watch) over() bool {
 	}
 }
 
-// watch returns the wait for a ticket, the same one for a second call. The error is
-// that of a ticket that is gone. A wait ends only when the ticket's owner leaves the
-// queue, for whatever reason. woken, a channel with room for one value, then has one.
-func (b *bid) watch(t found, woken chan<- bool) (*watch, error) {
+// watchTicket returns the wait for a ticket. The error is that of a ticket that is gone.
+// The wait ends only when the ticket's owner leaves the queue, for whatever reason.
+// woken, a channel with room for one value, then has one, unless [watch.leave] came
+// before.
+func watchTicket(t found, woken chan<- bool) (*watch, error) {
 	f, err := os.OpenFile(t.path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
@@ -238,49 +267,72 @@ func (b *bid) watch(t found, woken chan<- bool) (*watch, error) {
 		f.Close()
 		return nil, err
 	}
-	b.watches = slices.DeleteFunc(b.watches, (*watch).over)
-	for _, w := range b.watches {
-		if w.t.inode == t.inode {
-			f.Close()
-			return w, nil
-		}
+	id := idOf(info)
+	watches.Lock()
+	defer watches.Unlock()
+	if w := watches.of[id]; w != nil {
+		f.Close()
+		w.woken[woken] = true
+		return w, nil
 	}
-	w := &watch{f, t, make(chan struct{})}
-	b.watches = append(b.watches, w)
+	w := &watch{f, make(chan struct{}), map[chan<- bool]bool{woken: true}}
+	watches.of[id] = w
 	go func() {
 		// A lock for reading: the ticket is another user's. It is dropped at once.
 		_ = fcntl(f, ofdSetlkw, &syscall.Flock_t{Type: syscall.F_RDLCK})
+		watches.Lock()
+		defer watches.Unlock()
+		delete(watches.of, id)
 		close(w.gone)
 		f.Close()
-		select {
-		case woken <- true:
-		default:
+		for c := range w.woken {
+			select {
+			case c <- true:
+			default:
+			}
 		}
 	}()
 	return w, nil
 }
 
+// leave ends the wait of one request.
+func (w *watch) leave(woken chan<- bool) {
+	watches.Lock()
+	defer watches.Unlock()
+	delete(w.woken, woken)
+}
+
 // pause waits until the next pass is worth while: for the waiter before this request.
 func (a *acquisition) pause(ctx context.Context, steps []step) error {
-	var watched []*watch
+	type waitFor struct {
+		*watch
+		by *bid
+		t  found
+	}
+	var watched []waitFor
+	defer func() {
+		for _, w := range watched {
+			w.leave(a.woken)
+		}
+	}()
 	longest, pause := 0, poll
 	for i, s := range steps {
 		pause, longest = max(pause, s.pause), max(longest, s.place)
 		if s.before == nil {
 			continue
 		}
-		w, err := a.bids[i].watch(*s.before, a.woken)
+		w, err := watchTicket(*s.before, a.woken)
 		if err != nil {
 			return nil // it has left the queue
 		}
-		watched = append(watched, w)
+		watched = append(watched, waitFor{w, a.bids[i], *s.before})
 	}
 	if watched == nil {
 		a.touch()
 		sleep(ctx, pause)
 		return nil
 	}
-	over := func() bool { return slices.ContainsFunc(watched, (*watch).over) }
+	over := func() bool { return slices.ContainsFunc(watched, func(w waitFor) bool { return w.over() }) }
 	if a.bids[0].q.Wait == nil {
 		// It is refused as soon as one before it is found to wait for memory.
 		ctx, cancel := context.WithTimeout(ctx, apart+time.Duration(longest)*time.Millisecond)
@@ -307,12 +359,12 @@ func (a *acquisition) pause(ctx context.Context, steps []step) error {
 		case <-beat.C:
 			a.touch()
 			for _, b := range a.bids {
-				if _, err := os.Lstat(b.path()); err != nil {
+				if !b.stands() {
 					return nil
 				}
 			}
 			for _, w := range watched {
-				if !a.r.holdsUpStill(w) {
+				if !w.by.heldUpStillBy(w.watch, w.t) {
 					return nil
 				}
 			}
@@ -333,30 +385,33 @@ func (a *acquisition) pause(ctx context.Context, steps []step) error {
 	return nil
 }
 
-// holdsUp reports whether those behind a waiter have to wait for it.
-func (r *Registry) holdsUp(t found) bool { return !r.passing(t.record) && r.running(t) }
+// heldUpBy reports whether the request has to wait for a waiter before it.
+func (b *bid) heldUpBy(t found) bool { return !b.mayPass(t.record) && b.r.running(t) }
 
-// passing reports whether a waiter waits for a ticket on another GPU.
-func (r *Registry) passing(t record) bool {
-	key, id, ok := strings.Cut(t.Passing, ".")
-	if _, number := numberOf(id); !ok || !number || strings.ContainsRune(key, '/') {
-		return false
-	}
-	_, err := r.readTicket(key, id)
-	return err == nil
+// mayPass reports whether a waiter waits for a ticket on a GPU that this request does
+// not want, so that this one may go before it.
+func (b *bid) mayPass(t record) bool {
+	return slices.ContainsFunc(t.WaitsFor, func(name string) bool {
+		key, id, ok := strings.Cut(name, ".")
+		if _, number := numberOf(id); !ok || !number || strings.ContainsRune(key, '/') || b.a.wants[key] {
+			return false
+		}
+		_, err := b.r.readTicket(key, id)
+		return err == nil
+	})
 }
 
-// holdsUpStill is holdsUp for a watched waiter, read again.
-func (r *Registry) holdsUpStill(w *watch) bool {
+// heldUpStillBy is heldUpBy for a watched waiter, read again.
+func (b *bid) heldUpStillBy(w *watch, t found) bool {
 	info, err := w.f.Stat()
 	if err != nil {
 		return false
 	}
-	if w.t.beat = info.ModTime(); !r.running(w.t) {
+	if t.beat = info.ModTime(); !b.r.running(t) {
 		return false
 	}
 	file := make([]byte, fileSize)
 	n, _ := w.f.ReadAt(file, 0)
 	rec, err := decode(file[:n])
-	return err != nil || !r.passing(rec) // what cannot be read of a waiter holds others up
+	return err != nil || !b.mayPass(rec) // what cannot be read of a waiter holds others up
 }

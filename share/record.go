@@ -71,10 +71,10 @@ type record struct {
 	Namespace uint64   `json:"namespace"` // inode of the pid namespace that PID is of
 	Since     int64    `json:"since"`     // ns since 1970
 	Command   []string `json:"command,omitempty"`
-	Number    uint64   `json:"number,omitempty"`  // ticket: its place in the order, from 1
-	Waiting   bool     `json:"waiting,omitempty"` // ticket: it was next, and short of memory
-	Passing   string   `json:"passing,omitempty"` // ticket: KEY.NUMBER of a ticket that the request waits for on another GPU; while that one waits, those behind may go before
-	Lost      uint64   `json:"lost,omitempty"`    // lease: inode of a removed KEY.ID.held whose lock means this lease, too
+	Number    uint64   `json:"number,omitempty"`    // ticket: its place in the order, from 1
+	Waiting   bool     `json:"waiting,omitempty"`   // ticket: it was next, and short of memory
+	WaitsFor  []string `json:"waits_for,omitempty"` // ticket: KEY.NUMBER of the tickets that the request waits for on other GPUs; while one of them waits, requests that do not want that GPU may go before
+	Lost      uint64   `json:"lost,omitempty"`      // lease: inode of a removed KEY.ID.held whose lock means this lease, too
 }
 
 func (r record) identity() identity { return identity{r.PID, r.Start} }

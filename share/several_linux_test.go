@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"gpumem/device"
 )
@@ -103,7 +105,8 @@ func TestSeveralHoldNothingWhileTheyWait(t *testing.T) {
 	must(t, before.err)
 	eventually(t, "it is its turn on both", func() bool {
 		ticket, err := r.readTicket(keyOf("A"), ticketID(1))
-		return err == nil && !r.passing(ticket.record)
+		other := &bid{r: r, a: &acquisition{wants: map[string]bool{keyOf("A"): true}}}
+		return err == nil && !other.mayPass(ticket.record)
 	})
 	if _, err := r.AcquireAll(t.Context(), ask(1, false, "A")...); err == nil || !strings.Contains(err.Error(), "waiting before") {
 		t.Errorf("a request behind it: %v", err)
@@ -232,4 +235,108 @@ func TestSeveralNeverWaitForEachOther(t *testing.T) {
 			t.Fatalf("round %d: left %v, %v", round, left, err)
 		}
 	}
+}
+
+// TestSeveralWaitInAChain: of many requests for the same GPUs each waits for the one
+// before it, on every GPU, so an arrival reads one ticket of each queue and the end of
+// one wakes one. They are served in their order.
+func TestSeveralWaitInAChain(t *testing.T) {
+	r := newRegistry(t)
+	first, err := r.AcquireAll(t.Context(), ask(24, false, "A", "B", "C")...)
+	must(t, err)
+	const n = 40
+	var all []*asked
+	for i := range n {
+		all = append(all, askLater(t, r, ask(24, true, "C", "A", "B")))
+		for _, gpu := range []string{"A", "B", "C"} {
+			queued(t, r, gpu, i+1)
+		}
+	}
+	for _, gpu := range []string{"A", "B", "C"} {
+		for i := 2; i <= n; i++ {
+			ticket, err := r.readTicket(keyOf(gpu), ticketID(uint64(i)))
+			must(t, err)
+			var want []string
+			for _, other := range []string{"A", "B", "C"} {
+				if other != gpu {
+					want = append(want, keyOf(other)+"."+ticketID(uint64(i-1)))
+				}
+			}
+			slices.Sort(want)
+			if !slices.Equal(slices.Sorted(slices.Values(ticket.WaitsFor)), want) {
+				t.Fatalf("ticket %d on %s waits for %q; want %q", i, gpu, ticket.WaitsFor, want)
+			}
+		}
+	}
+	for _, ls := range first {
+		must(t, ls[0].Close())
+	}
+	for i, a := range all {
+		<-a.done
+		must(t, a.err)
+		if i+1 < n && all[i+1].served() {
+			t.Fatalf("%d was served before %d had ended", i+1, i)
+		}
+		a.close()
+	}
+}
+
+// TestSeveralTakeTicketsAgain: a request whose ticket on one GPU is removed goes to the
+// end of the queue on all of its GPUs.
+func TestSeveralTakeTicketsAgain(t *testing.T) {
+	defer func(old time.Duration) { silence = old }(silence)
+	silence = 60 * time.Millisecond
+	r := newRegistry(t)
+	full, err := r.AcquireAll(t.Context(), ask(24, false, "A", "B")...)
+	must(t, err)
+	var all []*asked
+	for i := range 3 {
+		all = append(all, askLater(t, r, ask(24, true, "A", "B")))
+		queued(t, r, "B", i+1)
+	}
+	must(t, os.Remove(r.path(keyOf("A"), ticketID(2), ticketKind)))
+	for _, gpu := range []string{"A", "B"} {
+		eventually(t, "it is last on "+gpu, func() bool {
+			_, gone := r.readTicket(keyOf(gpu), ticketID(2))
+			_, last := r.readTicket(keyOf(gpu), ticketID(4))
+			return gone != nil && last == nil
+		})
+	}
+	for _, ls := range full {
+		must(t, ls[0].Close())
+	}
+	for _, i := range []int{0, 2, 1} {
+		<-all[i].done
+		must(t, all[i].err)
+		all[i].close()
+	}
+}
+
+// TestAbandonedWaitsShareOneThread: requests that give up behind a waiter leave one
+// wait in the kernel, not one each, and none when that waiter has left.
+func TestAbandonedWaitsShareOneThread(t *testing.T) {
+	r := newRegistry(t)
+	waits := func() int {
+		watches.Lock()
+		defer watches.Unlock()
+		return len(watches.of)
+	}
+	eventually(t, "the waits of other tests have ended", func() bool { return waits() == 0 })
+	full, err := r.AcquireAll(t.Context(), ask(24, false, "A")...)
+	must(t, err)
+	before := askLater(t, r, ask(24, true, "A"))
+	queued(t, r, "A", 1)
+	for range 50 {
+		a := askLater(t, r, ask(24, true, "A"))
+		queued(t, r, "A", 2)
+		a.cancel()
+		<-a.done
+	}
+	if n := waits(); n > 1 {
+		t.Errorf("%d waits", n)
+	}
+	must(t, full[0][0].Close())
+	<-before.done
+	must(t, before.err)
+	eventually(t, "the wait has ended", func() bool { return waits() == 0 })
 }
