@@ -41,7 +41,7 @@ func TestDocumentation(t *testing.T) {
 // TestDocumentationSays: every variable, release and reader is there.
 func TestDocumentationSays(t *testing.T) {
 	text := Documentation()
-	for _, v := range frameworks.Variables {
+	for _, v := range frameworks.Variables() {
 		if strings.Count(text, "### `"+v.Name+"`\n") != 1 {
 			t.Errorf("%s has no heading, or several", v.Name)
 		}
@@ -189,7 +189,7 @@ func example(g goal) want {
 func writeSection(b *strings.Builder, name, title, text string) {
 	fmt.Fprintf(b, "\n## %s\n\n%s\n", title, text)
 	var own, more []frameworks.Variable
-	for _, v := range frameworks.Variables {
+	for _, v := range frameworks.Variables() {
 		switch i := slices.IndexFunc(v.Readers, func(r frameworks.Reader) bool { return r.Framework == name }); {
 		case i == 0:
 			own = append(own, v)

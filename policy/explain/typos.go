@@ -186,7 +186,7 @@ func nearest(name, framework string, v policy.Version) (frameworks.Variable, boo
 	}
 	const far = 3 // what edits gives at most for lengths that differ by more than two
 	best, bestEdits, bestRank := frameworks.Variable{}, far, 0
-	for _, c := range frameworks.Variables {
+	for _, c := range frameworks.Variables() {
 		d := spelling.Distance(upper, c.Name)
 		if d >= far || len(c.Name) < 10 && d > 1 { // two edits make XLA_FLAGS of too much
 			continue
@@ -210,7 +210,7 @@ func nearest(name, framework string, v policy.Version) (frameworks.Variable, boo
 // programs of a machine asks for every variable of each.
 var byWords = sync.OnceValue(func() map[string][]frameworks.Variable {
 	table := map[string][]frameworks.Variable{}
-	for _, v := range frameworks.Variables {
+	for _, v := range frameworks.Variables() {
 		if words := matter(v.Name); words != "" {
 			table[words] = append(table[words], v)
 		}

@@ -150,7 +150,7 @@ func TestCorpus(t *testing.T) {
 // TestNoTypoOfAnother: what one framework reads is not another's misspelt.
 func TestNoTypoOfAnother(t *testing.T) {
 	for _, f := range frameworks.All {
-		for _, v := range frameworks.Variables {
+		for _, v := range frameworks.Variables() {
 			if v.About == frameworks.AboutOther && v.Name != "XLA_FLAGS" {
 				if got, ok := nearest(v.Name, f.Name, f.Newest); ok {
 					t.Errorf("%s is called a typo of %s", v.Name, got.Name)
@@ -167,7 +167,7 @@ func TestNoTypoOfAnother(t *testing.T) {
 
 // suspects are the variables whose misspellings are looked for.
 func suspects() []frameworks.Variable {
-	return slices.DeleteFunc(slices.Clone(frameworks.Variables), func(v frameworks.Variable) bool { return likelihood(v, "jax", policy.Newest) == 0 })
+	return slices.DeleteFunc(slices.Clone(frameworks.Variables()), func(v frameworks.Variable) bool { return likelihood(v, "jax", policy.Newest) == 0 })
 }
 
 // letters are some of those that are typed by mistake.
