@@ -47,7 +47,7 @@ func TestDocumentationSays(t *testing.T) {
 		}
 	}
 	for _, f := range frameworks.All {
-		for _, c := range f.Changes {
+		for _, c := range f.Changes() {
 			if !strings.Contains(text, "| "+c.Version+" | "+c.Date+" | "+c.Text+" | ") {
 				t.Errorf("%s %s is not there", f.Title, c.Version)
 			}
@@ -147,7 +147,7 @@ func Documentation() string {
 		writeSection(&b, s.name, s.title, s.text)
 	}
 	for _, f := range frameworks.All {
-		if len(f.Changes) > 0 {
+		if len(f.Changes()) > 0 {
 			writeReleases(&b, f)
 		}
 	}
@@ -247,7 +247,7 @@ func writeReleases(b *strings.Builder, f frameworks.Framework) {
 	fmt.Fprintf(b, "\n## What releases of %s changed\n\n", f.Title)
 	fmt.Fprintf(b, "The newest that was looked at is %s; newer ones are taken to do as it does.\n\n", f.Newest)
 	b.WriteString("| release | date | change | known from |\n| --- | --- | --- | --- |\n")
-	for _, c := range slices.Backward(f.Changes) {
+	for _, c := range slices.Backward(f.Changes()) {
 		fmt.Fprintf(b, "| %s | %s | %s | %s |\n", c.Version, c.Date, c.Text, c.Source)
 	}
 }

@@ -127,14 +127,14 @@ func TestSince(t *testing.T) {
 		name string
 		read func(jaxRelease) bool
 	}{
-		{fractionVar, func(r jaxRelease) bool { return r.newFraction }},
-		{collectiveVar, func(r jaxRelease) bool { return r.collective }},
-		{abortVar, func(r jaxRelease) bool { return r.abort }},
-		{tfrtVar, func(r jaxRelease) bool { return r.tfrt }},
+		{fractionVar, func(r jaxRelease) bool { return r.NewFraction }},
+		{collectiveVar, func(r jaxRelease) bool { return r.Collective }},
+		{abortVar, func(r jaxRelease) bool { return r.Abort }},
+		{tfrtVar, func(r jaxRelease) bool { return r.TFRT }},
 	} {
 		v, _ := Lookup(tc.name)
-		for _, row := range jaxReleases {
-			if got, want := v.ReadAt("jax", row.Version), tc.read(policy.At(jaxReleases, row.Version)); got != want {
+		for _, row := range jaxReleases() {
+			if got, want := v.ReadAt("jax", row.Version), tc.read(jaxReleases().At(row.Version)); got != want {
 				t.Errorf("%s in %s: %v, want %v", tc.name, row.Version, got, want)
 			}
 		}

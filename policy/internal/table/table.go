@@ -36,7 +36,7 @@ func Read(file, text string, fields ...string) ([]Entry, error) {
 			last, field = map[string]string{}, ""
 			list = append(list, Entry{n, line, last})
 		case strings.HasPrefix(line, "\t\t") && field != "":
-			last[field] += " " + line[2:]
+			last[field] += " " + strings.TrimLeft(line, "\t")
 		default:
 			name, value, ok := strings.Cut(line[1:], ": ")
 			if !ok || last == nil || last[name] != "" || !slices.Contains(fields, name) {
