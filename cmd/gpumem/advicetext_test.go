@@ -19,7 +19,7 @@ func TestWriteAdviceOurs(t *testing.T) {
 		Candidates: []*advise.Candidate{jax, ours}, Advice: ours,
 	}
 	var b strings.Builder
-	if err := writeAdvice(&b, rep); err != nil {
+	if err := printText(&b, func(t *text) { writeAdvice(t, rep) }); err != nil {
 		t.Fatal(err)
 	}
 	got := strings.Join(strings.Fields(b.String()), " ")
@@ -74,7 +74,9 @@ func TestWriteLeaks(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var b strings.Builder
-			if err := writeLeaks(&b, leaksReport{replay.TraceInfo{Source: "x.pickle", Format: "torch"}, &tc.rep}); err != nil {
+			if err := printText(&b, func(t *text) {
+				writeLeaks(t, leaksReport{replay.TraceInfo{Source: "x.pickle", Format: "torch"}, &tc.rep})
+			}); err != nil {
 				t.Fatal(err)
 			}
 			got := strings.Join(strings.Fields(b.String()), " ")

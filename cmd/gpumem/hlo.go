@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -54,10 +53,7 @@ text, which is only one of many in which it could run.`,
 				return fmt.Errorf("%s: %w", args[0], err)
 			}
 			a := &hloAnswer{s, len(mark.Regions(m))}
-			if asJSON {
-				return encode(cmd.OutOrStdout(), a)
-			}
-			return writeHLO(cmd.OutOrStdout(), a, textWidth)
+			return show(cmd, asJSON, a, func(t *text) { writeHLO(t, a) })
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
@@ -77,28 +73,27 @@ func oneModule(cmd *cobra.Command, args []string) error {
 
 // writeHLO writes the sizes, the curve of memory over the program, and what lives where it
 // is highest.
-func writeHLO(w io.Writer, a *hloAnswer, width int) error {
-	var t text
+func writeHLO(t *text, a *hloAnswer) {
 	order := "in the order in which they run"
 	if !a.Scheduled {
 		order = "not scheduled: measured in the order of the text"
 	}
-	t.raw(report.Wrap(clean(fmt.Sprintf("%s: %s in %s, %s", a.Name, report.Counted(uint64(a.Instructions), "instruction"), report.Counted(uint64(a.Computations), "computation"), order)), width))
+	t.Line("%s: %s in %s, %s", a.Name, report.Counted(uint64(a.Instructions), "instruction"), report.Counted(uint64(a.Computations), "computation"), order)
 	aliased := ""
 	if a.Aliased > 0 {
 		aliased = ", of which " + size.Format(a.Aliased) + " lie in parameters"
 	}
-	t.raw(fmt.Sprintf("  %-11s  %10s", "parameters", size.Format(a.Parameters)))
-	t.raw(fmt.Sprintf("  %-11s  %10s%s", "results", size.Format(a.Results), aliased))
-	t.raw(report.Fit(fmt.Sprintf("  %-11s  %10s at %s, parameters and results with it", "peak", size.Format(a.Peak), a.PeakAt), width))
-	t.raw(report.Fit(fmt.Sprintf("  %-11s  %10s at %s, as XLA's recompute pass counts", "temporaries", size.Format(a.TempPeak), a.TempPeakAt), width))
+	t.Raw(fmt.Sprintf("  %-11s  %10s", "parameters", size.Format(a.Parameters)))
+	t.Raw(fmt.Sprintf("  %-11s  %10s%s", "results", size.Format(a.Results), aliased))
+	t.Raw(report.Fit(fmt.Sprintf("  %-11s  %10s at %s, parameters and results with it", "peak", size.Format(a.Peak), a.PeakAt), textWidth))
+	t.Raw(report.Fit(fmt.Sprintf("  %-11s  %10s at %s, as XLA's recompute pass counts", "temporaries", size.Format(a.TempPeak), a.TempPeakAt), textWidth))
 	if a.Regions > 0 {
-		t.raw("  " + report.Counted(uint64(a.Regions), "region") + " marked by jax.checkpoint")
+		t.Raw("  " + report.Counted(uint64(a.Regions), "region") + " marked by jax.checkpoint")
 	}
 	if len(a.Curve) > 1 {
 		t.section("Memory over the program")
-		for _, l := range report.Plot(a.Curve, width-14) {
-			t.raw("  " + l)
+		for _, l := range report.Plot(a.Curve, textWidth-14) {
+			t.Raw("  " + l)
 		}
 	}
 	if len(a.Largest) > 0 {
@@ -108,14 +103,12 @@ func writeHLO(w io.Writer, a *hloAnswer, width int) error {
 			if v.Source != "" {
 				from += " " + v.Source
 			}
-			t.raw(report.Fit(fmt.Sprintf("  %10s  %s", size.Format(v.Bytes), report.OneLine(v.Instruction+" "+v.Shape)), width))
+			t.Raw(report.Fit(fmt.Sprintf("  %10s  %s", size.Format(v.Bytes), report.OneLine(v.Instruction+" "+v.Shape)), textWidth))
 			if from = strings.TrimSpace(from); from != "" {
-				t.raw("              " + tailOf(report.OneLine(from), width-14))
+				t.Raw("              " + tailOf(report.OneLine(from), textWidth-14))
 			}
 		}
 	}
-	_, err := io.WriteString(w, t.b.String())
-	return err
 }
 
 // tailOf is the end of a text that is too long: the end of an operation's name says most.

@@ -116,7 +116,7 @@ func (f *replayOptions) run(cmd *cobra.Command, path string) error {
 			fmt.Fprintf(cmd.ErrOrStderr(), "gpumem: warning: %s: %s\n", w.Name, w.Text)
 		}
 	}
-	if err := f.write(cmd, rep, func(w io.Writer) error { return writeReplay(w, rep, f.smallest) }); err != nil {
+	if err := show(cmd, f.asJSON, rep, func(t *text) { writeReplay(t, rep, f.smallest) }); err != nil {
 		return err
 	}
 	if slices.ContainsFunc(rep.Results, func(r *replay.Result) bool { return !r.Fits }) {
@@ -260,50 +260,30 @@ func (f *recordingFlags) open(ctx context.Context, path string, line *progress) 
 	})
 }
 
-// write writes the answer, as JSON or by text.
-func (f *recordingFlags) write(cmd *cobra.Command, answer any, text func(io.Writer) error) error {
-	if f.asJSON {
-		return encode(cmd.OutOrStdout(), answer)
-	}
-	return text(cmd.OutOrStdout())
-}
-
 // policyWidth is where a policy of many keys is broken: room for the longest of
 // the defaults and a bit more.
 const policyWidth = 26
 
 // writeReplay writes the report as text: a line about the recording, the table, then the
 // messages of the policies and their first refusals.
-func writeReplay(w io.Writer, rep *replay.Report, smallest bool) error {
-	var b strings.Builder
-	writeTrace(&b, rep)
-	b.WriteString("\n")
-	if err := writeTable(&b, rep, smallest); err != nil {
-		return err
-	}
-	for k, line := range timeline.Placements(rep) {
-		if k == 0 {
-			b.WriteString("\n")
-		}
-		b.WriteString(report.Wrap(line, textWidth) + "\n")
+func writeReplay(t *text, rep *replay.Report, smallest bool) {
+	writeTrace(t, rep)
+	t.section("")
+	writeTable(t, rep, smallest)
+	t.section("")
+	for _, line := range timeline.Placements(rep) {
+		t.Line("%s", line)
 	}
 	for _, r := range rep.Results {
 		if len(r.Notes) > 0 || r.Failure != nil {
-			b.WriteString("\n")
-			writeResult(&b, r, len(rep.Trace.PoolNames) > 1)
+			writeResult(t, r, len(rep.Trace.PoolNames) > 1)
 		}
 	}
-	_, err := io.WriteString(w, b.String())
-	return err
 }
 
 // writeTrace writes what concerns the recording alone.
-func writeTrace(b *strings.Builder, rep *replay.Report) {
-	t := rep.Trace
-	b.WriteString(fitScreen(traceLine(t)) + "\n")
-	for _, n := range t.Notes {
-		b.WriteString(report.Wrap("  "+n, textWidth) + "\n")
-	}
+func writeTrace(t *text, rep *replay.Report) {
+	t.recording(rep.Trace)
 	// The bound is the pool's, whatever the policy.
 	var bounds []string
 	seen := map[string]bool{}
@@ -313,13 +293,20 @@ func writeTrace(b *strings.Builder, rep *replay.Report) {
 		}
 		seen[r.Pool] = true
 		bound := size.Format(r.LowerBound)
-		if len(t.PoolNames) > 1 {
+		if len(rep.Trace.PoolNames) > 1 {
 			bound += " in " + r.Pool
 		}
 		bounds = append(bounds, bound)
 	}
-	b.WriteString(fitScreen(fmt.Sprintf("device of %s; any allocator must hold %s at the peak",
-		size.Format(rep.Results[0].DeviceBytes), strings.Join(bounds, ", "))) + "\n")
+	t.fact("device of %s; any allocator must hold %s at the peak", size.Format(rep.Results[0].DeviceBytes), strings.Join(bounds, ", "))
+}
+
+// recording writes a line about a recording, and its notes.
+func (t *text) recording(trace replay.TraceInfo) {
+	t.fact("%s", traceLine(trace))
+	for _, n := range trace.Notes {
+		t.Line("  %s", n)
+	}
 }
 
 // traceLine returns the recording in a line.
@@ -332,13 +319,13 @@ func traceLine(t replay.TraceInfo) string {
 }
 
 // writeTable writes a row for each result.
-func writeTable(b *strings.Builder, rep *replay.Report, smallest bool) error {
+func writeTable(t *text, rep *replay.Report, smallest bool) {
 	titles := []string{"policy"}
 	several := len(rep.Trace.PoolNames) > 1
 	if several {
 		titles = append(titles, "pool")
 	}
-	tab := report.NewTable(append(titles, timeline.Columns(smallest)...)...).Fit(screenWidth)
+	tab := report.NewTable(append(titles, timeline.Columns(smallest)...)...)
 	for _, r := range rep.Results {
 		name := breakPolicy(r.Policy)
 		cells := []string{name[0]}
@@ -351,8 +338,7 @@ func writeTable(b *strings.Builder, rep *replay.Report, smallest bool) error {
 			tab.Row(rest)
 		}
 	}
-	_, err := tab.WriteTo(b)
-	return err
+	t.table(tab)
 }
 
 // breakPolicy breaks a policy with many keys after a comma, so that it does not push
@@ -371,14 +357,14 @@ func breakPolicy(spec string) []string {
 }
 
 // writeResult writes the messages of one policy, and its first refusal.
-func writeResult(b *strings.Builder, r *replay.Result, several bool) {
-	b.WriteString(r.Policy)
+func writeResult(t *text, r *replay.Result, several bool) {
+	title := r.Policy
 	if several {
-		b.WriteString(", pool " + r.Pool)
+		title += ", pool " + r.Pool
 	}
-	b.WriteString("\n")
+	t.section(title)
 	for _, n := range r.Notes {
-		b.WriteString(report.Wrap("  "+n, textWidth) + "\n")
+		t.Line("  %s", n)
 	}
 	f := r.Failure
 	if f == nil {
@@ -388,11 +374,11 @@ func writeResult(b *strings.Builder, r *replay.Result, several bool) {
 	if f.Recorded {
 		too = ", which the recorded run was refused, too"
 	}
-	fmt.Fprintf(b, "  first refused: event %s, %s%s\n", report.Count(f.Event), size.Format(f.Bytes), too)
+	t.Line("  first refused: event %s, %s%s", report.Count(f.Event), size.Format(f.Bytes), too)
 	if f.Stack != "" {
-		fmt.Fprintf(b, "    %s\n", strings.ReplaceAll(strings.TrimSuffix(f.Stack, "\n"), "\n", "\n    "))
+		t.Raw("    " + strings.ReplaceAll(strings.TrimSuffix(f.Stack, "\n"), "\n", "\n    "))
 	}
 	for line := range strings.Lines(f.Why) {
-		b.WriteString(report.Wrap("  "+strings.TrimSuffix(line, "\n"), textWidth) + "\n")
+		t.Line("  %s", strings.TrimSuffix(line, "\n"))
 	}
 }

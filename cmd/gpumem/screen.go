@@ -1,14 +1,20 @@
 package main
 
 import (
+	"encoding/json"
+	"fmt"
+	"io"
 	"os"
 	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/charmbracelet/x/term"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"gpumem/policy"
 	"gpumem/report"
 )
 
@@ -35,12 +41,79 @@ func measureScreen(f *os.File) {
 	}
 }
 
-// fitScreen breaks a line that is as long as it is elsewhere.
-func fitScreen(line string) string {
-	if screenWidth == 0 {
-		return line
+// A text is an answer for people: lines in sections, broken at textWidth.
+type text struct {
+	report.Text
+	env  policy.Environment // of the variables in entries
+	name string             // of the last entry
+}
+
+// table adds a table.
+func (t *text) table(tab *report.Table) {
+	var b strings.Builder
+	_, _ = tab.Fit(screenWidth).WriteTo(&b) // a Builder takes everything
+	t.Raw(strings.TrimSuffix(b.String(), "\n"))
+}
+
+// fact adds a line that is broken on a screen only: scripts look for it.
+func (t *text) fact(format string, args ...any) {
+	line := report.OneLine(fmt.Sprintf(format, args...))
+	if screenWidth > 0 {
+		line = report.Wrap(line, screenWidth)
 	}
-	return report.Wrap(line, screenWidth)
+	t.Raw(line)
+}
+
+// section begins one; without lines it does not show.
+func (t *text) section(title string) {
+	t.name = ""
+	t.Section(title)
+}
+
+// entry says something about a variable; its name and value stand above what is said
+// first.
+func (t *text) entry(name, about string) {
+	if name != t.name {
+		t.name = name
+		head := report.Clean(name, textWidth)
+		if value, set := t.env.Lookup(name); set {
+			head += "=" + readable(value)
+		}
+		t.Raw(report.Shorten("  "+head, textWidth))
+	}
+	t.Line("    %s", about)
+}
+
+// readable returns a value as it is where it can be read, and else in quotes.
+func readable(value string) string {
+	strange := func(r rune) bool { return !unicode.IsPrint(r) }
+	if value == "" || !utf8.ValidString(value) || strings.TrimSpace(value) != value || strings.ContainsFunc(value, strange) {
+		return strconv.Quote(value)
+	}
+	return value
+}
+
+// show writes an answer to standard output, as JSON or as the text that lines writes.
+func show(cmd *cobra.Command, asJSON bool, answer any, lines func(*text)) error {
+	if asJSON {
+		return encode(cmd.OutOrStdout(), answer)
+	}
+	return printText(cmd.OutOrStdout(), lines)
+}
+
+// printText writes the text that lines writes.
+func printText(w io.Writer, lines func(*text)) error {
+	t := &text{Text: report.Text{Width: textWidth}}
+	lines(t)
+	_, err := io.WriteString(w, t.String())
+	return err
+}
+
+func encode(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
 }
 
 // formatHelp breaks help at the width of the screen, and prints the version as the
