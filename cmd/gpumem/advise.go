@@ -26,7 +26,7 @@ func adviseCommand() *cobra.Command {
 		Short: "Find the settings with which a recording fits a GPU",
 		Long: "advise replays a recorded run under one setting after the other, the cheapest first, and says\n" +
 			"which is enough for the card, what it leaves for a second program, and the smallest card.\n\n" +
-			"TRACE is a recording as for replay. A real GPU is only asked for its size: all replays are on\n" +
+			"TRACE is a recording as for replay. Of a real GPU only the size is read: all replays are on\n" +
 			"simulated ones. Exit status: 0 if something fits the card, 1 if nothing does, 2 on bad input.",
 		Example: "  gpumem advise examples/training.txt.gz --device sim:12GiB\n  gpumem advise snapshot.pickle --json",
 		Args:    oneTrace,
@@ -70,7 +70,7 @@ func adviseCommand() *cobra.Command {
 		},
 	}
 	fs := cmd.Flags()
-	fs.StringVar(&device, "device", "", "`DEVICE`: sim:24GiB[,used=8GiB], sim@FILE or cuda:N, of which only the size is asked (default $GPUMEM_DEVICE, else cuda:0 if a driver loads, else "+open.Default+")")
+	fs.StringVar(&device, "device", "", "`DEVICE`: sim:24GiB[,used=8GiB], sim@FILE or cuda:N, of which only the size is read (default $GPUMEM_DEVICE, else cuda:0 if a driver loads, else "+open.Default+")")
 	fs.StringVar(&beside, "beside", size.Format(advise.DefaultContext), "`SIZE` of what the program takes beside its pool: the CUDA context, code, libraries")
 	f.add(cmd)
 	return cmd

@@ -31,7 +31,7 @@ A simulated GPU that programs share is a file. It is made once:
 
   gpumem devices --device sim@FILE,total=24GiB,create
 
-and then used by every program that is told --device sim@FILE. total=SIZE/SIZE
+and then used by every program with --device sim@FILE. total=SIZE/SIZE
 makes several devices in one file; sim@FILE,device=1 is the second. The other
 keys are those of sim:SIZE: granularity, used, display, cc, name, context, vmm,
 pools, unified, mig, managed, host. Removing the file ends the device.`,

@@ -27,9 +27,9 @@ func hloCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "hlo MODULE",
 		Short: "Measure the memory of a compiled program",
-		Long: `hlo reads a program as XLA has it, a module of HLO: what it takes when most of it
-lives, at which instruction, and the largest values that live there, with the
-operation and the source line that they come from.
+		Long: `hlo measures a program as XLA has it, a module of HLO: its peak of memory, the
+instruction at which it is reached, and the largest values that live there, with
+the operation and the source line that they come from.
 
 MODULE is a file, gzip or not, or - for standard input: text, as
 XLA_FLAGS=--xla_dump_to=DIR writes it (the *.txt), or binary (HloModuleProto,
@@ -39,7 +39,7 @@ It prints two peaks. One is what XLA's buffer assignment needs at least:
 parameters and results count, values that may share memory do. The other is what
 XLA's recompute pass counts, without parameters and results: see gpumem remat.
 A module that is not scheduled (is_scheduled=true) is measured in the order of its
-text, which is only one of many in which it could run.`,
+text, which is only one of many orders in which it could run.`,
 		Example: `  gpumem hlo module_0042.jit_step.sm_9.0_gpu_after_optimizations.txt
   gpumem hlo step.hlo.gz --json`,
 		Args: oneModule,

@@ -28,7 +28,7 @@ func leaksCommand() *cobra.Command {
 		Long: "leaks reads a recorded run of many steps and says which place in the program keeps memory in\n" +
 			"step after step: how much a step, how much in all, since when, and the stack.\n\n" +
 			"TRACE is a recording as for replay; a PyTorch memory snapshot has stacks, a text trace only sizes.\n" +
-			"Twenty steps or more tell it from a warm-up. Exit status: 0 whatever the answer, 2 on bad input.",
+			"It takes twenty steps or more to tell a leak from a warm-up. Exit status: 0 whatever the answer, 2 on bad input.",
 		Example: "  gpumem leaks snapshot.pickle\n  gpumem leaks run.txt.gz --json",
 		Args:    oneTrace,
 		RunE: func(cmd *cobra.Command, args []string) error {

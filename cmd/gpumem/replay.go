@@ -36,15 +36,15 @@ func replayCommand() *cobra.Command {
 	var f replayOptions
 	var kinds []string
 	for _, x := range formats.All() {
-		kinds = append(kinds, fmt.Sprintf("  %-9s %s\n", x.Name, x.What))
+		kinds = append(kinds, fmt.Sprintf("  %-10s %s\n", x.Name, x.What))
 	}
 	cmd := &cobra.Command{
 		Use:   "replay TRACE",
 		Short: "Run a recording under several policies and compare",
-		Long: "replay runs the allocations of a recorded program under each policy, on a device of its own,\n" +
+		Long: "replay runs the allocations of a recorded program under each policy, each on a fresh device,\n" +
 			"and says whether they fit, what was held, what the driver cost, and where it breaks.\n\n" +
 			"TRACE is one of these, gzip or not; - is standard input:\n" + strings.Join(kinds, "") +
-			"Exit status: 0 if every policy serves the whole recording, 1 if one refuses a request, 2 on bad input.",
+			"\nExit status: 0 if every policy serves the whole recording, 1 if one refuses a request, 2 on bad input.",
 		Example: "  gpumem replay examples/training.txt.gz\n" +
 			"  gpumem replay run.txt --policy jax --policy jax:fraction=.9 --policy platform --device sim:24GiB\n" +
 			"  gpumem replay snapshot.pickle --smallest --json\n" +
@@ -53,12 +53,12 @@ func replayCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args[0]) },
 	}
 	fs := cmd.Flags()
-	fs.StringArrayVar(&f.policies, "policy", nil, "`POLICY` to run, NAME[@VERSION][:key=value,...]; repeat for several (default jax, jax:preallocate=false, platform, and async, vmm, elastic where the device can)")
+	fs.StringArrayVar(&f.policies, "policy", nil, "`POLICY` to run, NAME[@VERSION][:key=value,...]; repeat for several (default: jax, jax:preallocate=false, platform, and async, vmm, elastic where the device can)")
 	fs.StringVar(&f.device, "device", "", "`DEVICE`: sim:80GiB[,used=8GiB], sim@FILE or cuda:N (default $GPUMEM_DEVICE, else cuda:0 if a driver loads, else "+open.Default+")")
 	fs.StringVar(&f.save, "save", "", "also write the recording to `FILE` in gpumem's own format, which is small and read fast")
 	fs.BoolVar(&f.smallest, "smallest", false, "also find the smallest device on which nothing is refused")
-	fs.StringVar(&f.page, "report", "", "write a page to look at to `FILE`.html: the timeline, what is alive, the pool's map, what was refused")
-	fs.StringVar(&f.drawing, "svg", "", "write the timeline to `FILE`.svg, for documents")
+	fs.StringVar(&f.page, "report", "", "write a page of HTML to `FILE`: the timeline, what is alive, the pool's map, what was refused")
+	fs.StringVar(&f.drawing, "svg", "", "write the timeline as SVG to `FILE`, for documents")
 	f.add(cmd)
 	f.addPaths(cmd)
 	return cmd

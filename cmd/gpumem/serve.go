@@ -39,7 +39,7 @@ It only reads. It listens on this machine alone unless --listen names another
 address; then a token is needed, and one is made and printed if none is given.
 The token is part of the page's address; Prometheus sends it as a bearer token.
 Everyone with access sees the names of programs. The connection is not
-encrypted: outside of networks that you trust, put serve behind a proxy that
+encrypted: outside networks that you trust, put serve behind a proxy that
 encrypts, and always set a token there (--token or $GPUMEM_TOKEN), because
 requests from a proxy on this machine look local.
 
