@@ -146,7 +146,12 @@ func newRoot(stdout, stderr io.Writer) *cobra.Command {
 	root.SetErr(stderr)
 	root.AddCommand(replayCommand(), adviseCommand(), leaksCommand(), explainCommand(), doctorCommand(), hloCommand(), rematCommand(), runCommand(), keepCommand(), devicesCommand(), psCommand(), topCommand(), serveCommand(), versionCommand(), manualCommand())
 	root.SetFlagErrorFunc(flagError)
-	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return noEmptyFlags(cmd) }
+	root.PersistentPreRunE = func(cmd *cobra.Command, args []string) error {
+		if cmd.Name() != "run" && slices.Contains(args, "") { // those of run are its program's
+			return errors.New("a word of the command line is empty; name a file, or leave it out")
+		}
+		return noEmptyFlags(cmd)
+	}
 	finish(root)
 	formatHelp(root)
 	return root

@@ -160,7 +160,7 @@ func (f *rematFlags) checkReport(module string) error {
 		return errors.New("--report: the page has the frontier, and a plan for one limit besides; leave --frontier out")
 	case sameFile(module, f.report):
 		return fmt.Errorf("--report %s: this is the module itself; name another file", f.report)
-	case f.out != "" && (f.out == f.report || sameFile(f.out, f.report)):
+	case f.out != "" && sameFile(f.out, f.report):
 		return fmt.Errorf("--report %s: --out has the same file; name another", f.report)
 	}
 	return nil
@@ -183,7 +183,7 @@ func (f *rematFlags) run(cmd *cobra.Command, path string) error {
 	var notes []string
 	if f.limit == "" && !f.frontier {
 		if notes, err = f.deviceLimit(cmd, m, r); err != nil {
-			return fmt.Errorf("%s: %w", path, err)
+			return err
 		}
 	}
 	if f.report != "" {
@@ -227,12 +227,12 @@ func (f *rematFlags) request(line *progress) (r *remat.Request, err error) {
 		Progress: func(done float64) { line.show("plans for less memory", done) },
 	}
 	if r.Save, err = mark.PolicyNamed(f.save); err != nil {
-		return nil, fmt.Errorf("--save %w", err)
+		return nil, fmt.Errorf("--save %s", notRegular(err))
 	}
 	for _, pattern := range f.marks {
 		re, err := regexp.Compile(pattern)
 		if err != nil {
-			return nil, fmt.Errorf("--mark: %w", err)
+			return nil, fmt.Errorf("--mark %s: %s", pattern, notRegular(err))
 		}
 		r.Marks = append(r.Marks, re)
 	}
@@ -256,6 +256,11 @@ func (f *rematFlags) request(line *progress) (r *remat.Request, err error) {
 	return r, nil
 }
 
+// notRegular is an error in the words of package regexp, if it is one of its.
+func notRegular(err error) string {
+	return strings.Replace(err.Error(), "error parsing regexp", "not a regular expression", 1)
+}
+
 // deviceLimit sets the limit that XLA computes for the device, as the release
 // reads the environment, and returns what is to be said about it. If the environment
 // switches the pass off, the algorithm is off.
@@ -276,7 +281,7 @@ func (f *rematFlags) deviceLimit(cmd *cobra.Command, m *hlo.Module, r *remat.Req
 	}
 	limit, from, err := remat.DeviceLimit(m, e.Policy, q.On)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %s on %s; --device or --limit name another", err, from, q.Device.Spec)
+		return nil, fmt.Errorf("%s: %w: %s on %s; --device or --limit name another", m.Name, err, from, q.Device.Spec)
 	}
 	r.Limit, r.LimitFrom = remat.Bytes(limit), fmt.Sprintf("95 %% of what %s leave beside arguments and results, on %s", from, q.Device.Spec)
 	notes = q.Notes

@@ -77,9 +77,6 @@ func (f *replayOptions) run(cmd *cobra.Command, path string) error {
 	if err := replay.CheckPolicies(cfg); err != nil {
 		return err
 	}
-	if err := checkSave(f.save, path); err != nil {
-		return err
-	}
 	line := newProgress(cmd.ErrOrStderr())
 	defer line.clear()
 	cfg.Progress = line.show
@@ -153,42 +150,26 @@ func (f *replayOptions) config() (cfg replay.Config, note string, err error) {
 }
 
 // checkFiles returns an error if a file of the flags cannot be written, or is the
-// recording or that of another flag.
+// recording or that of another flag. It must be called before the recording is read,
+// which would be lost if it cannot be read to its end.
 func (f *replayOptions) checkFiles(recording string) error {
 	type file struct{ flag, path string }
-	page, drawing, save := file{"--report", f.page}, file{"--svg", f.drawing}, file{"--save", f.save}
-	for _, x := range []file{page, drawing, save} {
+	files := []file{{"--save", f.save}, {"--report", f.page}, {"--svg", f.drawing}}
+	for i, x := range files {
+		if x.path == "" {
+			continue
+		}
 		if err := checkMakable(x.flag, x.path); err != nil {
 			return err
 		}
-	}
-	for _, x := range []file{page, drawing} {
-		if x.path != "" && sameFile(recording, x.path) {
+		if sameFile(recording, x.path) {
 			return fmt.Errorf("%s %s: this is the recording itself; name another file", x.flag, x.path)
 		}
-	}
-	for _, x := range [][2]file{{drawing, page}, {page, save}, {drawing, save}} {
-		if a, b := x[0], x[1]; a.path != "" && (a.path == b.path || sameFile(a.path, b.path)) {
-			return fmt.Errorf("%s %s: %s has the same file; name another", a.flag, a.path, b.flag)
+		for _, other := range files[:i] {
+			if other.path != "" && sameFile(other.path, x.path) {
+				return fmt.Errorf("%s %s: %s has the same file; name another", x.flag, x.path, other.flag)
+			}
 		}
-	}
-	return nil
-}
-
-// checkSave returns an error if the file at path is the recording at source, which
-// would be lost if it cannot be read to its end. It must be called before the recording
-// is read.
-func checkSave(path, source string) error {
-	out, err := os.Stat(path)
-	if err != nil {
-		return nil // it is to be made, or saving has the error
-	}
-	in, err := os.Stdin.Stat()
-	if source != "-" {
-		in, err = os.Stat(source)
-	}
-	if err == nil && os.SameFile(in, out) {
-		return fmt.Errorf("--save: %s is the recording itself; name another file", path)
 	}
 	return nil
 }

@@ -55,10 +55,13 @@ if the memory is not available, 126 or 127 if the program cannot be started.`,
   gpumem run --mem 6GiB --print-env -- python train.py
   gpumem run --record train.pickle -- python train.py`,
 		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 || args[0] == "" {
+			switch {
+			case len(args) == 0:
 				return errors.New("run needs a COMMAND; gpumem run --help has examples")
+			case args[0] == "":
+				return errors.New("run: COMMAND is empty; gpumem run --help has examples")
 			}
-			return nil
+			return checkMakable("--record", plan.Record)
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			// Messages that nobody can read must not keep the program from starting. What is

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"sync"
 
+	"gpumem/internal/spelling"
 	"gpumem/policy"
 	"gpumem/policy/frameworks"
-	"gpumem/policy/internal/spelling"
 )
 
 // corrections are the warnings so far of what is set in vain.

@@ -11,9 +11,9 @@ import (
 
 	"pgregory.net/rapid"
 
+	"gpumem/internal/spelling"
 	"gpumem/policy"
 	"gpumem/policy/frameworks"
-	"gpumem/policy/internal/spelling"
 )
 
 // corpus are real variables that are not in the table: of shells, Python,

@@ -53,8 +53,8 @@ import (
 	"fmt"
 	"strings"
 
+	"gpumem/internal/spelling"
 	"gpumem/policy"
-	"gpumem/policy/internal/spelling"
 	"gpumem/policy/torchconf"
 )
 

@@ -12,9 +12,9 @@ import (
 	"strconv"
 	"strings"
 
+	"gpumem/internal/spelling"
 	"gpumem/policy"
 	"gpumem/policy/internal/literal"
-	"gpumem/policy/internal/spelling"
 )
 
 // The variables that Python reads, once, when the GPU backend is looked for:

@@ -11,9 +11,9 @@ import (
 
 	"gpumem/size"
 
+	"gpumem/internal/spelling"
 	"gpumem/policy"
 	"gpumem/policy/internal/literal"
-	"gpumem/policy/internal/spelling"
 )
 
 // The variables that TensorFlow reads, when its GPU device is made: at the first

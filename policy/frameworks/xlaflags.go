@@ -12,9 +12,9 @@ import (
 	"strings"
 	"sync"
 
+	"gpumem/internal/spelling"
 	"gpumem/policy"
 	"gpumem/policy/internal/literal"
-	"gpumem/policy/internal/spelling"
 )
 
 // The XLA flags that have to do with memory.

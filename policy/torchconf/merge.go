@@ -9,9 +9,9 @@ import (
 	"strconv"
 	"strings"
 
+	"gpumem/internal/spelling"
 	"gpumem/policy"
 	"gpumem/policy/internal/literal"
-	"gpumem/policy/internal/spelling"
 )
 
 // A pair is one setting as it is written.

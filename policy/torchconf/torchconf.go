@@ -13,9 +13,9 @@ import (
 	"strconv"
 	"strings"
 
+	"gpumem/internal/spelling"
 	"gpumem/policy"
 	"gpumem/policy/internal/literal"
-	"gpumem/policy/internal/spelling"
 )
 
 // PyTorch's variables.
