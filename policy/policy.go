@@ -158,7 +158,7 @@ type Policy struct {
 type Device struct {
 	Ordinal     int    // number of the device, from 0
 	Total       uint64 // bytes that the driver reports as the total
-	Free        uint64 // of them free, whoever holds the rest
+	Free        uint64 // of them free
 	Granularity uint64 // a grant is rounded up to a multiple of this; 0 means 2 MiB
 	CCMajor     int    // compute capability, such as 9 of 9.0
 	NoPages     bool   // without virtual memory management (cuMemCreate), as some virtual GPUs are

@@ -125,7 +125,7 @@ func leaksVerdict(rep leaksReport) string {
 	case rep.Verdict == leaks.None && rep.Steps != nil:
 		return fmt.Sprintf("No leak: nothing grows to the end, in about %s.", report.Counted(*rep.Steps, "step"))
 	case rep.Verdict == leaks.None:
-		return "No leak: nothing grows to the end. How many steps there are cannot be told from the recording."
+		return "No leak: nothing grows to the end. The recording does not show how many steps there are."
 	}
 	return "Too short to say: the recording shows no step that repeats often enough. Record twenty steps or more."
 }

@@ -134,7 +134,7 @@ func (f *rematFlags) check(path string) error {
 	case f.host > 0 && f.algorithm == "off":
 		return errors.New("--host-bytes-per-second: off moves nothing; say --algorithm gap or xla")
 	case f.together && f.algorithm != "gap":
-		return fmt.Errorf("--recompute-collectives: %s has rules of its own; say --algorithm gap", f.algorithm)
+		return fmt.Errorf("--recompute-collectives: %s has fixed rules; say --algorithm gap", f.algorithm)
 	case f.packed && f.frontier:
 		return errors.New("--packed is for one limit, and --frontier is for many: leave one of them out")
 	}

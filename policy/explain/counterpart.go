@@ -56,21 +56,21 @@ var goals = [...]struct {
 	}},
 	share: {"use a part of the GPU, here half", map[string][]way{
 		"jax":        {{"0.4.32", "XLA_CLIENT_MEM_FRACTION={part}", ""}, {"", "XLA_PYTHON_CLIENT_MEM_FRACTION={part}", ""}},
-		"tensorflow": {{"", "", "is told by the program: `tf.config.set_logical_device_configuration`"}},
-		"pytorch":    {{"2.10", "PYTORCH_ALLOC_CONF=per_process_memory_fraction:{part}", ""}, {"", "", "is told by the program: `torch.cuda.set_per_process_memory_fraction`"}},
+		"tensorflow": {{"", "", "takes it from the program: `tf.config.set_logical_device_configuration`"}},
+		"pytorch":    {{"2.10", "PYTORCH_ALLOC_CONF=per_process_memory_fraction:{part}", ""}, {"", "", "takes it from the program: `torch.cuda.set_per_process_memory_fraction`"}},
 		"cupy":       {{"", "CUPY_GPU_MEMORY_LIMIT={percent}%", ""}},
 	}},
 	async: {"the driver's own pool", map[string][]way{
 		"jax":        {{"", "XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async", ""}},
 		"tensorflow": {{"2.5", "TF_GPU_ALLOCATOR=cuda_malloc_async", ""}, {"", "", "has none before 2.5"}},
 		"pytorch":    {{"2.10", "PYTORCH_ALLOC_CONF=backend:cudaMallocAsync", ""}, {"2.0", "PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync", ""}, {"", "", "has none before 2.0"}},
-		"cupy":       {{"", "", "is told by the program: `cupy.cuda.MemoryAsyncPool`"}},
+		"cupy":       {{"", "", "takes it from the program: `cupy.cuda.MemoryAsyncPool`"}},
 	}},
 	direct: {"no pool at all; slow", map[string][]way{
 		"jax":        {{"", "XLA_PYTHON_CLIENT_ALLOCATOR=platform", ""}},
 		"tensorflow": {{"", "TF_GPU_ALLOCATOR=cuda_malloc", ""}},
 		"pytorch":    {{"", "PYTORCH_NO_CUDA_MEMORY_CACHING=1", ""}},
-		"cupy":       {{"", "", "is told by the program: `cupy.cuda.set_allocator(None)`"}},
+		"cupy":       {{"", "", "takes it from the program: `cupy.cuda.set_allocator(None)`"}},
 	}},
 	paged: {"pages mapped as they are needed", map[string][]way{
 		"jax":        {{"0.10.0", "XLA_PYTHON_CLIENT_ALLOCATOR=vmm", ""}, {"", "", "has none before 0.10.0"}},
@@ -82,7 +82,7 @@ var goals = [...]struct {
 		"jax":        {{"", "XLA_PJRT_GPU_HOST_MEMORY_LIMIT_GB={gib}", ""}},
 		"tensorflow": {{"", "TF_GPU_HOST_MEM_LIMIT_IN_MB={mib}", ""}},
 		"pytorch":    {{"", "", "has nothing like it"}},
-		"cupy":       {{"", "", "is told by the program: `cupy.cuda.set_pinned_memory_allocator`"}},
+		"cupy":       {{"", "", "takes it from the program: `cupy.cuda.set_pinned_memory_allocator`"}},
 	}},
 	devices: {"see only some GPUs", map[string][]way{
 		"jax":        {{"", "CUDA_VISIBLE_DEVICES=0", ""}},

@@ -125,9 +125,9 @@ var sections = []struct{ name, title, text string }{
 
 const introduction = `# Settings: which variable does what
 
-GPU memory is mostly set by environment variables, and most of them fail silently: a wrong name, a value that is not recognised or a variable of another framework changes nothing, and nobody says so. ` + "`gpumem explain`" + ` reads an environment as a given release does and names each of these. This page has everything it knows.
+GPU memory is mostly set by environment variables, and most of them fail silently: a wrong name, a value that is not recognised or a variable of another framework changes nothing, without a message. ` + "`gpumem explain`" + ` reads an environment as a given release does and names each of these. This page has everything it knows.
 
-- **Who reads.** Each framework reads its own variables. JAX and TensorFlow share a few whose names begin with ` + "`TF_`" + `, because both contain XLA. The driver's hold for everyone.
+- **Who reads.** Each framework reads its own variables. JAX and TensorFlow share a few whose names begin with ` + "`TF_`" + `, because both contain XLA. Those of NVIDIA's driver hold for every framework.
 - **When.** Once, when the program first uses a GPU or before. What comes later has no effect: ` + "`os.environ[...] = ...`" + ` below the first use, a cell of a notebook that already ran one, ` + "`export`" + ` in another shell. Set variables before the program starts; in Python, above the first ` + "`import`" + ` of the framework.
 `
 
@@ -198,7 +198,7 @@ func writeSection(b *strings.Builder, name, title, text string) {
 		}
 	}
 	if len(more) > 0 && name != "gpumem" { // whose are named in the text
-		b.WriteString("\nIt also reads, of others:")
+		b.WriteString("\nIt also reads, listed elsewhere on this page:")
 		for i, v := range more {
 			separator := " "
 			if i > 0 {
@@ -245,7 +245,7 @@ func writeVariable(b *strings.Builder, v frameworks.Variable) {
 // writeReleases writes what changed in a framework, the newest first.
 func writeReleases(b *strings.Builder, f frameworks.Framework) {
 	fmt.Fprintf(b, "\n## What releases of %s changed\n\n", f.Title)
-	fmt.Fprintf(b, "The newest that was looked at is %s; newer ones are taken to do as it does.\n\n", f.Newest)
+	fmt.Fprintf(b, "The newest that was examined is %s; newer ones are read as that one.\n\n", f.Newest)
 	b.WriteString("| release | date | change | known from |\n| --- | --- | --- | --- |\n")
 	for _, c := range slices.Backward(f.Changes()) {
 		fmt.Fprintf(b, "| %s | %s | %s | %s |\n", c.Version, c.Date, c.Text, c.Source)

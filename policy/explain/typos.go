@@ -128,7 +128,7 @@ func (n *corrections) misspelt(wrong string, meant frameworks.Variable, f framew
 	if strings.EqualFold(wrong, meant.Name) {
 		why = ", for case counts"
 	}
-	text := fmt.Sprintf("not a variable that anyone reads%s; did you mean %s?", why, meant.Name)
+	text := fmt.Sprintf("no framework reads this variable%s; did you mean %s?", why, meant.Name)
 	value := n.Env.Get(wrong)
 	set := meant.Name + "=" + value
 	switch _, taken := n.open(meant.Name + "="); {

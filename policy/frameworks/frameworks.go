@@ -38,7 +38,7 @@
 //
 //	jax                            the newest JAX with nothing set
 //	jax@0.4.0:preallocate=false    an older one, growing as needed
-//	tensorflow:fraction=.5         the newest TensorFlow, told so in code
+//	tensorflow:fraction=.5         the newest TensorFlow, with the fraction set in code
 //	bfc:limit=10GiB,gc=true        XLA's allocator alone, every setting by hand
 //	env                            what FromEnv says
 //

@@ -1,6 +1,6 @@
 // The environment as JAX reads it, in the two steps of the package comment:
 // Python makes options of the variables, XLA makes an allocator of the options
-// and of variables of its own.
+// and of variables that it reads itself.
 
 package frameworks
 

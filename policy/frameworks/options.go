@@ -80,7 +80,7 @@ func createOptions(env policy.Environment, options []Option) ([]Option, *policy.
 		}
 		options = setOption(options, words[0], words[1])
 	}
-	// xla_bridge has this one of a flag of its own, and lays it over the rest.
+	// xla_bridge has this one of a separate flag, and lays it over the rest.
 	return setOption(options, "enable_mock_nccl", false), nil
 }
 

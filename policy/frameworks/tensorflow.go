@@ -143,7 +143,7 @@ func (n *notes) systemMemory(p *policy.Policy, r tfRelease, o GPUOptions) {
 			bytes = uint64(int32(bytes))
 			n.Warn(tfSystemVar, "", "this release counts in 32 bits: the pool is what is free less %s; TensorFlow 2.7 repaired that", size.Format(bytes))
 		} else {
-			n.Effect(tfSystemVar, "the pool is what is free less %s, in place of any fraction", size.Format(bytes))
+			n.Effect(tfSystemVar, "the pool is what is free less %s, instead of any fraction", size.Format(bytes))
 		}
 		p.Of, p.Leave.Set, p.Leave.Bytes = policy.Free, true, bytes
 	}

@@ -107,7 +107,7 @@ func (n *notes) xla(a *asked, flags xlaFlags, r jaxRelease) (policy.Policy, *pol
 	if text, ok := flags[spatialFlag]; ok && p.Spatial {
 		if !flags.on(spatialFlag) {
 			setEnds(&p, false, false)
-			n.Effect(xlaFlagsVar, "%s=%s: collective memory has a pool of its own", spatialFlag, text)
+			n.Effect(xlaFlagsVar, "%s=%s: collective memory has a separate pool", spatialFlag, text)
 		}
 	}
 	if flags.on(noPagesFlag) {

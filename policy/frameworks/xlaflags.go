@@ -60,7 +60,7 @@ func noFlagFile(text string) *policy.SettingError {
 	inside := strings.Trim(strings.TrimSpace(text), `"'`)
 	switch {
 	case inside != strings.TrimSpace(text):
-		then += "; write the value without quotes of its own"
+		then += "; write the value without quotes in it"
 	case strings.HasPrefix(inside, "xla_"):
 		then += "; each flag begins with --"
 	}

@@ -250,7 +250,7 @@ func (p *reader) segments() error {
 }
 
 // backendAt is the backend that is chosen while the libraries are loaded, by
-// code of its own: the first that the list names. Since 2.10 a list that ends
+// separate code: the first that the list names. Since 2.10 a list that ends
 // too soon is an error already here.
 func (r *release) backendAt(text string) (string, error) {
 	switch r.Grammar {

@@ -323,7 +323,7 @@ func torchEffect(key string, value any) string {
 	case keyNonSplit:
 		return "a block that is not split may be up to " + size + " too large"
 	case keyLarge:
-		return "segments for requests of 1 to 10 MiB are of " + size + ", in place of 20"
+		return "segments for requests of 1 to 10 MiB are of " + size + " instead of 20"
 	case keyGC:
 		return fmt.Sprintf("from %s of the limit on, blocks that lie idle are given back first", literal.Percent(value.(float64)))
 	case keyRoundup:
