@@ -20,8 +20,7 @@ import "fmt"
 // Kind is the allocator that a policy is for.
 type Kind uint8
 
-// The kinds of allocator. Whether one exists in this build is said by who
-// builds it, not here.
+// The kinds of allocator. Not every kind is built everywhere: see alloc/build.
 const (
 	BFC      Kind = iota // best fit with coalescing in regions that are kept: XLA's and TensorFlow's default
 	Platform             // every allocation is one of the driver's

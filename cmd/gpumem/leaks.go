@@ -58,7 +58,7 @@ func leaksCommand() *cobra.Command {
 	return cmd
 }
 
-// What fits on a screen; --json has all.
+// The number of lines that fit on a screen; --json has all.
 const (
 	leaksRows   = 8
 	leaksFrames = 10

@@ -262,7 +262,7 @@ func notRegular(err error) string {
 }
 
 // deviceLimit sets the limit that XLA computes for the device, as the release
-// reads the environment, and returns what is to be said about it. If the environment
+// reads the environment, and returns notes about it. If the environment
 // switches the pass off, the algorithm is off.
 func (f *rematFlags) deviceLimit(cmd *cobra.Command, m *hlo.Module, r *remat.Request) (notes []string, err error) {
 	q, _, err := question(cmd, f.as, f.device, 0)

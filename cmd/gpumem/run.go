@@ -64,8 +64,8 @@ if the memory is not available, 126 or 127 if the program cannot be started.`,
 			return checkMakable("--record", plan.Record)
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			// Messages that nobody can read must not keep the program from starting. What is
-			// caught is not ignored in the program.
+			// A closed standard error must not keep the program from starting. A signal that is
+			// caught here is not ignored in the program.
 			signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 			plan.Command = args
 			var err error
@@ -143,7 +143,7 @@ if the memory is not available, 126 or 127 if the program cannot be started.`,
 	return cmd
 }
 
-// exitStatus ends a command with a status; what there is to say has been said.
+// exitStatus ends a command with a status. Its messages have been printed.
 type exitStatus int
 
 func (exitStatus) Error() string { return "ended" }

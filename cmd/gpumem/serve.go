@@ -50,10 +50,7 @@ gpumem/serve.`,
   GPUMEM_TOKEN=$(cat token) gpumem serve --listen 0.0.0.0:8787`,
 		Args: noWords("serve"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if every < topLeast || every > 24*time.Hour {
-				return fmt.Errorf("--every %v: want a time from %v to 24h, such as 2s", every, topLeast)
-			}
-			p, _, err := startProbe(o)
+			p, _, err := startRounds(o, every)
 			if err != nil {
 				return err
 			}

@@ -17,7 +17,7 @@ import (
 type corrections struct{ policy.Notes }
 
 // unread warns of the variables about memory that the framework does not read,
-// and of names that nobody reads but that look like one about memory or
+// and of names that no framework reads but that look like one about memory or
 // devices. What r speaks of already is left out, and so is what is empty.
 func unread(env policy.Environment, f frameworks.Framework, v policy.Version, r policy.Reading) []policy.Warning {
 	said := map[string]bool{}
@@ -122,7 +122,7 @@ func readersOf(v frameworks.Variable) string {
 // titles are the readers' names for people.
 var titles = map[string]string{"jax": "JAX", "gpumem": "gpumem", "tensorflow": "TensorFlow", "pytorch": "PyTorch", "cupy": "CuPy", "nobody": "nobody", "driver": "NVIDIA's driver or libraries, under every framework"}
 
-// misspelt warns of a name that nobody reads.
+// misspelt warns of a name that no framework reads.
 func (n *corrections) misspelt(wrong string, meant frameworks.Variable, f frameworks.Framework, v policy.Version) {
 	why := ""
 	if strings.EqualFold(wrong, meant.Name) {
@@ -175,7 +175,7 @@ func (n *corrections) accepted(wrong, right string, f frameworks.Framework, v po
 	return right + "=" + value
 }
 
-// nearest is the variable that a name which nobody reads was meant to be: one
+// nearest is the variable that a name which no framework reads was meant to be: one
 // about memory or devices, within two edits, whatever the case, or with the
 // same words that matter. Of several as near it is one that the framework
 // reads.
@@ -236,7 +236,7 @@ var namesakes = []string{
 	"MUSA_VISIBLE_DEVICES", "PYTORCH_MUSA_ALLOC_CONF", "PYTORCH_NO_MUSA_MEMORY_CACHING", // Moore Threads
 }
 
-// Which words of a name matter. People leave out PYTHON, CLIENT, GPU or FORCE,
+// The words of a name that matter. People leave out PYTHON, CLIENT, GPU or FORCE,
 // or write them where they do not belong (XLA_MEM_FRACTION, JAX_PREALLOCATE,
 // TF_ALLOW_GROWTH), and write a word in its longer or shorter form.
 var (

@@ -121,7 +121,7 @@ func (r *jaxRelease) meant(text string) string {
 }
 
 // meantFraction is the fraction that a text was meant to be, as a repair: .75
-// for "75%", and none where nobody can tell.
+// for "75%", and none where that is not clear.
 func meantFraction(name, text string) string {
 	digits := strings.TrimRight(strings.TrimSpace(text), "% ")
 	if f, ok := literal.PyFloat(strings.ReplaceAll(digits, ",", ".")); ok && f > 0 && f <= 100 {

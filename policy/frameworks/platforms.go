@@ -1,4 +1,4 @@
-// Which of JAX's backends an environment chooses (jax/_src/xla_bridge.py,
+// The choice between JAX's backends by an environment (jax/_src/xla_bridge.py,
 // backends and get_backend), measured with testdata/jax/platforms.txt.
 
 package frameworks
@@ -16,13 +16,13 @@ const (
 	platformVar  = "JAX_PLATFORM_NAME"
 )
 
-// What becomes of a program that finds no backend, or another than the GPU's.
+// The end of a program that finds no backend, or another than the GPU's.
 const (
 	notChosen = "JAX raises RuntimeError at the first operation, and the program stops"
 	onCPU     = "the program runs on the CPU"
 )
 
-// What JAX says of platforms that it knows and that are not there.
+// JAX's errors about platforms that it knows and that are not there.
 const (
 	noTPU   = "INTERNAL: Failed to open libtpu.so: libtpu.so: cannot open shared object file: No such file or directory"
 	noROCm  = "module 'jaxlib.xla_extension' has no attribute 'GpuAllocatorConfig'"

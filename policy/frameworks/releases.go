@@ -1,4 +1,4 @@
-// What the releases of JAX, TensorFlow and CuPy do, by the tables jax.txt,
+// The releases of JAX, TensorFlow and CuPy, by the tables jax.txt,
 // tensorflow.txt and cupy.txt, and the policies of JAX's. Nothing else in this
 // module knows versions of them.
 

@@ -14,10 +14,10 @@ import (
 	"gpumem/policy/internal/table"
 )
 
-// About is what a variable is about.
+// About is the subject of a variable.
 type About uint8
 
-// What variables are about.
+// The subjects of variables.
 const (
 	AboutMemory  About = iota // GPU memory
 	AboutDevices              // which GPUs are seen

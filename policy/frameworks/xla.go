@@ -1,4 +1,4 @@
-// What XLA's GPU client makes of its options and of the variables that it
+// XLA's GPU client: what it makes of its options and of the variables that it
 // reads itself (xla/pjrt/gpu/se_gpu_pjrt_client.cc, gpu_helpers.cc), and what
 // it leaves undone.
 

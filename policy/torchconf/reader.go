@@ -91,7 +91,7 @@ type reader struct {
 // torchRefused is an error in PyTorch's words, less places in its source.
 func torchRefused(format string, args ...any) error { return fmt.Errorf(format, args...) }
 
-// What PyTorch says of an index beyond the end.
+// errTorchEnd is PyTorch's error for an index beyond the end.
 var errTorchEnd = errors.New("i < config_.size() INTERNAL ASSERT FAILED, please report a bug to PyTorch. Index out of bounds in ConfigTokenizer")
 
 // errTorchCrash stands for a segmentation fault, which has no words.

@@ -68,7 +68,7 @@ func (r *release) variables(env policy.Environment) (common, own string) {
 // notes are what the reader has found so far.
 type notes struct{ policy.Notes }
 
-// What becomes of a program whose settings are refused.
+// The end of a program whose settings are refused.
 const (
 	torchAtUse  = "PyTorch raises it at the first use of a GPU, not at import"
 	torchLater  = "PyTorch raises it where the settings are looked at, as for pinned memory; the driver's pool itself does not read them"
