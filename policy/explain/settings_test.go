@@ -162,13 +162,13 @@ func writeGoals(b *strings.Builder) {
 		b.WriteString(" | " + titles[name])
 	}
 	b.WriteString(" |\n|" + strings.Repeat(" --- |", len(columns)+1) + "\n")
-	for g := range goals {
-		b.WriteString("| " + goals[g].title)
+	for _, g := range goals() {
+		b.WriteString("| " + g.title)
 		for _, name := range columns {
-			way := goal(g).way(frameworks.Release{Name: name})
+			way := wayTo(g.name, frameworks.Release{Name: name})
 			cell := way.instead
 			if way.set != "" {
-				cell = "`" + example(goal(g)).fill(way.set) + "`"
+				cell = "`" + example(g.name).fill(way.set) + "`"
 			}
 			b.WriteString(" | " + cell)
 		}
@@ -177,8 +177,8 @@ func writeGoals(b *strings.Builder) {
 }
 
 // example is how much the table's titles speak of.
-func example(g goal) want {
-	if g == pinned {
+func example(g string) want {
+	if g == "pinned" {
 		return want{g, 64}
 	}
 	return want{g, 0.5}

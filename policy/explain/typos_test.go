@@ -461,11 +461,11 @@ func TestCounterpart(t *testing.T) {
 
 // TestGoalsAreRead: what is recommended is a variable that the framework reads.
 func TestGoalsAreRead(t *testing.T) {
-	for g := range goals {
-		for name, ways := range goals[g].ways {
+	for _, g := range goals() {
+		for name, ways := range g.ways {
 			for _, w := range ways {
 				if (w.set == "") == (w.instead == "") {
-					t.Errorf("%s in %s: both or neither of an assignment and a text", goals[g].title, name)
+					t.Errorf("%s in %s: both or neither of an assignment and a text", g.title, name)
 				}
 				if w.set == "" {
 					continue
@@ -477,7 +477,7 @@ func TestGoalsAreRead(t *testing.T) {
 					since, err = policy.Newest, nil
 				}
 				if err != nil || !ok || !v.ReadAt(name, since) {
-					t.Errorf("%s in %s: %s since %q: %v", goals[g].title, name, w.set, w.since, err)
+					t.Errorf("%s in %s: %s since %q: %v", g.title, name, w.set, w.since, err)
 				}
 			}
 		}
