@@ -59,9 +59,9 @@ if the memory is not available, 126 or 127 if the program cannot be started.`,
 			case len(args) == 0:
 				return errors.New("run needs a COMMAND; gpumem run --help has examples")
 			case args[0] == "":
-				return errors.New("run: COMMAND is empty; gpumem run --help has examples")
+				return errors.New("run needs a COMMAND, and the word for it is empty; gpumem run --help has examples")
 			}
-			return checkMakable("--record", plan.Record)
+			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			// A closed standard error must not keep the program from starting. A signal that is
