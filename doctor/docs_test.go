@@ -223,7 +223,7 @@ func TestCausesPageVariables(t *testing.T) {
 	for i, line := range strings.Split(readPage(t, causesPage), "\n") {
 		for _, name := range pageVariable.FindAllString(line, -1) {
 			used[name] = true
-			known := slices.ContainsFunc(frameworks.Variables, func(v frameworks.Variable) bool { return v.Name == name })
+			known := slices.ContainsFunc(frameworks.Variables(), func(v frameworks.Variable) bool { return v.Name == name })
 			if _, other := pageVariables[name]; !known && !other && !pageStatus.MatchString(name) {
 				t.Errorf("line %d: %s is a variable of nobody", i+1, name)
 			} else if known && other {

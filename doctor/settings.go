@@ -39,7 +39,7 @@ var settingPatterns = []pattern{
 // the line: else it is a sentence.
 var seenPatterns = func() []pattern {
 	var names, env []string
-	for _, v := range frameworks.Variables {
+	for _, v := range frameworks.Variables() {
 		names = append(names, v.Name)
 	}
 	names = append(names, "CUDA_DEVICE_MEMORY_LIMIT") // HAMi's quota, with the GPU's number behind it or without

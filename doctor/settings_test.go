@@ -53,7 +53,7 @@ func TestSettingSeen(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			for _, v := range frameworks.Variables {
+			for _, v := range frameworks.Variables() {
 				line := strings.ReplaceAll(tt.line, "NAME", v.Name)
 				want := []Fact{{Kind: SettingSeen, Line: 1, Text: strings.TrimSpace(line), Device: -1, Name: v.Name, Value: tt.value}}
 				if d := cmp.Diff(want, facts(t, line)); d != "" {
@@ -71,7 +71,7 @@ func TestSettingNotSeen(t *testing.T) {
 		"MY_NAME=VALUE", "NAME_OF=VALUE", "NAMES=VALUE", "ENV NAME", "MYENV NAME VALUE", "echo ${NAME:-VALUE}", "${NAME:=VALUE}",
 		"try NAME=VALUE", "Try setting NAME=VALUE", "You may set `NAME=VALUE`", "consider the environment variable 'NAME=VALUE'", "NAME: the part of the memory", "see NAME: it helps",
 	} {
-		for _, v := range frameworks.Variables {
+		for _, v := range frameworks.Variables() {
 			for _, f := range facts(t, strings.ReplaceAll(line, "NAME", v.Name)) {
 				t.Errorf("%q: %+v", line, f)
 			}

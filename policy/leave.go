@@ -15,14 +15,14 @@ type Leave struct {
 // LeaveRule is how much of the free memory some releases of TensorFlow leave
 // (MinSystemMemory in common_runtime/gpu/gpu_device.cc). Where less than 2 GiB
 // are free it is 225 MiB, and nothing where that is not free.
-type LeaveRule uint8
+type LeaveRule string
 
-// The rules.
+// The rules, as the tables of releases name them.
 const (
-	LeaveNone   LeaveRule = iota
-	LeaveSixth            // 6 % of what is free, at least 300 MiB
-	LeaveSteps            // 500 MiB up to compute capability 6, 1050 MiB on 7, 1536 MiB from 8 on
-	LeaveSteps9           // the same, but 1800 MiB from 9 on
+	LeaveNone   LeaveRule = ""
+	LeaveSixth  LeaveRule = "sixth"  // 6 % of what is free, at least 300 MiB
+	LeaveSteps  LeaveRule = "steps"  // 500 MiB up to compute capability 6, 1050 MiB on 7, 1536 MiB from 8 on
+	LeaveSteps9 LeaveRule = "steps9" // the same, but 1800 MiB from 9 on
 )
 
 // limit is what may be taken of d, where l says anything about it.

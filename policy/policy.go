@@ -20,8 +20,7 @@ import "fmt"
 // Kind is the allocator that a policy is for.
 type Kind uint8
 
-// The kinds of allocator. Whether one exists in this build is said by who
-// builds it, not here.
+// The kinds of allocator. Not every kind is built everywhere: see alloc/build.
 const (
 	BFC      Kind = iota // best fit with coalescing in regions that are kept: XLA's and TensorFlow's default
 	Platform             // every allocation is one of the driver's
@@ -158,7 +157,7 @@ type Policy struct {
 type Device struct {
 	Ordinal     int    // number of the device, from 0
 	Total       uint64 // bytes that the driver reports as the total
-	Free        uint64 // of them free, whoever holds the rest
+	Free        uint64 // of them free
 	Granularity uint64 // a grant is rounded up to a multiple of this; 0 means 2 MiB
 	CCMajor     int    // compute capability, such as 9 of 9.0
 	NoPages     bool   // without virtual memory management (cuMemCreate), as some virtual GPUs are

@@ -1,4 +1,4 @@
-// Version numbers of releases, and tables of what each release changed.
+// Version numbers of releases.
 
 package policy
 
@@ -54,42 +54,3 @@ func ParseVersion(text, framework, like string) (Version, error) {
 // Newest is a version after all others: a release newer than the last row of a
 // table is taken to do as that does.
 var Newest = Version{1 << 30}
-
-// A Row of a table of releases says what a release changed.
-type Row[R any] struct {
-	Version Version
-	Date    string // of the release
-	Change  string // for the documentation
-	Source  string
-	Apply   func(*R)
-}
-
-// At returns what a framework does at a version: the changes up to it, applied in
-// order to the zero value.
-func At[R any](rows []Row[R], v Version) R {
-	var r R
-	for _, row := range rows {
-		if v.Less(row.Version) {
-			break
-		}
-		row.Apply(&r)
-	}
-	return r
-}
-
-// ChangesOf returns the rows of a table without their code.
-func ChangesOf[R any](rows []Row[R]) []Change {
-	var list []Change
-	for _, r := range rows {
-		list = append(list, Change{r.Version.String(), r.Date, r.Change, r.Source})
-	}
-	return list
-}
-
-// A Change is what a release of a framework changed.
-type Change struct {
-	Version string `json:"version"`
-	Date    string `json:"date"`
-	Text    string `json:"text"` // one or two sentences
-	Source  string `json:"source"`
-}

@@ -19,7 +19,7 @@ func TestWriteAdviceOurs(t *testing.T) {
 		Candidates: []*advise.Candidate{jax, ours}, Advice: ours,
 	}
 	var b strings.Builder
-	if err := writeAdvice(&b, rep); err != nil {
+	if err := printText(&b, func(t *text) { writeAdvice(t, rep) }); err != nil {
 		t.Fatal(err)
 	}
 	got := strings.Join(strings.Fields(b.String()), " ")
@@ -69,12 +69,14 @@ func TestWriteLeaks(t *testing.T) {
 		{"nothing to name", leaks.Report{Verdict: leaks.Growth, Unnamed: 3 * mib}, []string{
 			"Live memory grows steadily, by 3 MiB from a quarter to nine tenths of the recording, but no one place keeps it",
 		}},
-		{"none", leaks.Report{Verdict: leaks.None}, []string{"No leak: nothing grows to the end. How many steps there are cannot be told"}},
+		{"none", leaks.Report{Verdict: leaks.None}, []string{"No leak: nothing grows to the end. The recording does not show how many steps there are."}},
 		{"too short", leaks.Report{Verdict: leaks.TooShort}, []string{"Too short to say"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var b strings.Builder
-			if err := writeLeaks(&b, leaksReport{replay.TraceInfo{Source: "x.pickle", Format: "torch"}, &tc.rep}); err != nil {
+			if err := printText(&b, func(t *text) {
+				writeLeaks(t, leaksReport{replay.TraceInfo{Source: "x.pickle", Format: "torch"}, &tc.rep})
+			}); err != nil {
 				t.Fatal(err)
 			}
 			got := strings.Join(strings.Fields(b.String()), " ")

@@ -4,7 +4,6 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"os"
 	"strings"
 
@@ -27,7 +26,7 @@ func adviseCommand() *cobra.Command {
 		Short: "Find the settings with which a recording fits a GPU",
 		Long: "advise replays a recorded run under one setting after the other, the cheapest first, and says\n" +
 			"which is enough for the card, what it leaves for a second program, and the smallest card.\n\n" +
-			"TRACE is a recording as for replay. A real GPU is only asked for its size: all replays are on\n" +
+			"TRACE is a recording as for replay. Of a real GPU only the size is read: all replays are on\n" +
 			"simulated ones. Exit status: 0 if something fits the card, 1 if nothing does, 2 on bad input.",
 		Example: "  gpumem advise examples/training.txt.gz --device sim:12GiB\n  gpumem advise snapshot.pickle --json",
 		Args:    oneTrace,
@@ -63,7 +62,7 @@ func adviseCommand() *cobra.Command {
 			if note != "" {
 				fmt.Fprintln(cmd.ErrOrStderr(), "gpumem: "+note)
 			}
-			err = f.write(cmd, rep, func(w io.Writer) error { return writeAdvice(w, rep) })
+			err = show(cmd, f.asJSON, rep, func(t *text) { writeAdvice(t, rep) })
 			if err == nil && rep.Advice == nil {
 				err = errNo
 			}
@@ -71,7 +70,7 @@ func adviseCommand() *cobra.Command {
 		},
 	}
 	fs := cmd.Flags()
-	fs.StringVar(&device, "device", "", "`DEVICE`: sim:24GiB[,used=8GiB], sim@FILE or cuda:N, of which only the size is asked (default $GPUMEM_DEVICE, else cuda:0 if a driver loads, else "+open.Default+")")
+	fs.StringVar(&device, "device", "", "`DEVICE`: sim:24GiB[,used=8GiB], sim@FILE or cuda:N, of which only the size is read (default $GPUMEM_DEVICE, else cuda:0 if a driver loads, else "+open.Default+")")
 	fs.StringVar(&beside, "beside", size.Format(advise.DefaultContext), "`SIZE` of what the program takes beside its pool: the CUDA context, code, libraries")
 	f.add(cmd)
 	return cmd
@@ -93,64 +92,51 @@ func simulated(spec open.Spec) (sim.Config, error) {
 
 // writeAdvice writes the answer as text: the verdict, what to set, the table of what was
 // tried, a second program, the smallest card, the assumptions.
-func writeAdvice(w io.Writer, rep *advise.Report) error {
-	var b strings.Builder
-	line := func(format string, args ...any) {
-		b.WriteString(report.Wrap(fmt.Sprintf(format, args...), textWidth) + "\n")
-	}
+func writeAdvice(t *text, rep *advise.Report) {
 	export := func(set []string) {
 		for _, s := range set {
-			b.WriteString("  export " + s + "\n")
+			t.Raw("  export " + s)
 		}
 	}
-	torch := rep.Trace.Format == "torch"
-	line("%s", adviceVerdict(rep))
+	t.Line("%s", adviceVerdict(rep))
 	if rep.Advice != nil {
 		if !rep.FitsAsItIs {
 			export(rep.Advice.Set)
 		}
 		for _, n := range rep.Advice.Notes {
-			line("  on the way: %s", n)
+			t.Line("  on the way: %s", n)
 		}
 	}
-	b.WriteString("\n")
-	if err := adviceTable(&b, rep); err != nil {
-		return err
-	}
-	b.WriteString("\n")
+	t.section("")
+	adviceTable(t, rep)
+	t.section("")
 	if s := rep.Second; s != nil {
-		line("For a second program there would be %s, and %s for its context. Set here, then there:", size.Format(s.Bytes), size.Format(rep.ContextBytes))
+		t.Line("For a second program there would be %s, and %s for its context. Set here, then there:", size.Format(s.Bytes), size.Format(rep.ContextBytes))
 		if len(s.First) == 0 {
-			b.WriteString("  (nothing)\n")
+			t.Raw("  (nothing)")
 		}
 		export(s.First)
 		export(s.Other)
 	} else if rep.Advice != nil {
-		line("For a second program there is no room.")
+		t.Line("For a second program there is no room.")
 	}
 	if rep.SmallestCard == nil {
-		line("No card that is sold is large enough.")
+		t.Line("No card that is sold is large enough.")
 	} else {
-		line("The smallest card: %s, of which programs see %s at least, with %s.", size.Format(*rep.SmallestCard),
+		t.Line("The smallest card: %s, of which programs see %s at least, with %s.", size.Format(*rep.SmallestCard),
 			size.Format(advise.Usable(*rep.SmallestCard)), smallestWith(rep))
 	}
-	b.WriteString("\n")
-	t := rep.Trace
-	line("%s", traceLine(t))
-	for _, n := range t.Notes {
-		line("  %s", n)
-	}
+	t.section("")
+	t.recording(rep.Trace)
 	used := ""
 	if rep.UsedBytes > 0 {
 		used = fmt.Sprintf(", %s of it held by others", size.Format(rep.UsedBytes))
 	}
-	line("device of %s%s; any allocator must hold %s at the peak", size.Format(rep.DeviceBytes), used, size.Format(rep.LowerBound))
-	line("Assumed: %s beside the pool, for the CUDA context, code and libraries (--beside), and another run that asks for no more than this one.", size.Format(rep.ContextBytes))
-	if torch {
-		line("Replayed through pools like PyTorch's, not through PyTorch's own, which rounds and splits its blocks in its own way: the figures are about right. Before PyTorch 2.10 the variable is PYTORCH_CUDA_ALLOC_CONF, and a fraction is told by torch.cuda.set_per_process_memory_fraction.")
+	t.Line("device of %s%s; any allocator must hold %s at the peak", size.Format(rep.DeviceBytes), used, size.Format(rep.LowerBound))
+	t.Line("Assumed: %s beside the pool, for the CUDA context, code and libraries (--beside), and another run that asks for no more than this one.", size.Format(rep.ContextBytes))
+	if rep.Trace.Format == "torch" {
+		t.Line("Replayed through pools like PyTorch's, not through PyTorch's own, which rounds and splits its blocks in its own way: the figures are about right. Before PyTorch 2.10 the variable is PYTORCH_CUDA_ALLOC_CONF, and a fraction is set in the program by torch.cuda.set_per_process_memory_fraction.")
 	}
-	_, err := io.WriteString(w, b.String())
-	return err
 }
 
 // adviceVerdict returns the answer in a sentence or two.
@@ -186,8 +172,8 @@ func adviceVerdict(rep *advise.Report) string {
 	return fmt.Sprintf("It does not fit with %s%s. It fits with:", defaults, why)
 }
 
-func adviceTable(b *strings.Builder, rep *advise.Report) error {
-	tab := report.NewTable("setting", "fits", ">held peak", ">left", ">driver calls", ">driver time", ">smallest device", ">card").Fit(screenWidth)
+func adviceTable(t *text, rep *advise.Report) {
+	tab := report.NewTable("setting", "fits", ">held peak", ">left", ">driver calls", ">driver time", ">smallest device", ">card")
 	for _, c := range rep.Candidates {
 		fits, left := "yes", size.Format(c.Left)
 		if !c.Fits {
@@ -212,8 +198,7 @@ func adviceTable(b *strings.Builder, rep *advise.Report) error {
 			tab.Row("  " + shortSetting(more))
 		}
 	}
-	_, err := tab.WriteTo(b)
-	return err
+	t.table(tab)
 }
 
 // shortSetting leaves out what the variables' names have in common, so that the

@@ -1,10 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
-	"io"
 	"strconv"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -32,7 +31,7 @@ A simulated GPU that programs share is a file. It is made once:
 
   gpumem devices --device sim@FILE,total=24GiB,create
 
-and then used by every program that is told --device sim@FILE. total=SIZE/SIZE
+and then used by every program with --device sim@FILE. total=SIZE/SIZE
 makes several devices in one file; sim@FILE,device=1 is the second. The other
 keys are those of sim:SIZE: granularity, used, display, cc, name, context, vmm,
 pools, unified, mig, managed, host. Removing the file ends the device.`,
@@ -49,10 +48,7 @@ pools, unified, mig, managed, host. Removing the file ends the device.`,
 			if len(list) == 0 && driver != nil && driver.Why != "" {
 				writeNotes(cmd.ErrOrStderr(), []string{driver.Why})
 			}
-			if asJSON {
-				return writeDevicesJSON(cmd.OutOrStdout(), list, driver)
-			}
-			return writeDevices(cmd.OutOrStdout(), list)
+			return show(cmd, asJSON, jsonOfDevices(list, driver), func(t *text) { writeDevices(t, list) })
 		},
 	}
 	cmd.Flags().StringArrayVar(&specs, "device", nil, "only this `DEVICE`: cuda:N, sim@FILE[,device=N] or sim:SIZE; repeat for several")
@@ -95,8 +91,14 @@ type processJSON struct {
 	Used *uint64 `json:"used_bytes"` // null if the driver does not report it
 }
 
-func writeDevicesJSON(w io.Writer, list []open.Listed, driver *machine.Driver) error {
-	out := []deviceJSON{}
+// devicesJSON is the command's JSON.
+type devicesJSON struct {
+	Devices []deviceJSON    `json:"devices"`
+	Driver  *machine.Driver `json:"driver,omitempty"`
+}
+
+func jsonOfDevices(list []open.Listed, driver *machine.Driver) devicesJSON {
+	out := devicesJSON{[]deviceJSON{}, driver}
 	for _, d := range list {
 		j := deviceJSON{
 			Index: d.Ordinal, Device: d.Words, Name: d.Name, UUID: d.UUID, Simulated: d.Simulated, Driver: d.Driver,
@@ -111,24 +113,21 @@ func writeDevicesJSON(w io.Writer, list []open.Listed, driver *machine.Driver) e
 			}
 			j.Processes = append(j.Processes, pj)
 		}
-		out = append(out, j)
+		out.Devices = append(out.Devices, j)
 	}
-	return encode(w, struct {
-		Devices []deviceJSON    `json:"devices"`
-		Driver  *machine.Driver `json:"driver,omitempty"`
-	}{out, driver})
+	return out
 }
 
 func capability(d open.Listed) string { return fmt.Sprintf("%d.%d", d.CCMajor, d.CCMinor) }
 
 // writeDevices writes a table of the devices, one of the programs on them, and notes.
-func writeDevices(w io.Writer, list []open.Listed) error {
+func writeDevices(t *text, list []open.Listed) {
 	if len(list) == 0 {
-		_, err := fmt.Fprintln(w, "no devices")
-		return err
+		t.Line("no devices")
+		return
 	}
-	devices := report.NewTable("device", "name", ">total", ">free", ">used", ">grants of", "driver", "cc", "display", "MIG").Fit(screenWidth)
-	programs := report.NewTable("device", ">pid", "program", "kind", ">holds").Fit(screenWidth)
+	devices := report.NewTable("device", "name", ">total", ">free", ">used", ">grants of", "driver", "cc", "display", "MIG")
+	programs := report.NewTable("device", ">pid", "program", "kind", ">holds")
 	anyone := false
 	var notes []string
 	for _, d := range list {
@@ -150,34 +149,20 @@ func writeDevices(w io.Writer, list []open.Listed) error {
 			notes = append(notes, d.Words+": "+n)
 		}
 	}
-	var b strings.Builder
-	if _, err := devices.WriteTo(&b); err != nil {
-		return err
-	}
+	t.table(devices)
+	t.section("")
 	if anyone {
-		b.WriteString("\n")
-		if _, err := programs.WriteTo(&b); err != nil {
-			return err
-		}
+		t.table(programs)
 	} else {
-		b.WriteString("\nno program holds memory\n")
+		t.Line("no program holds memory")
 	}
-	for i, n := range notes {
-		if i == 0 {
-			b.WriteString("\n")
-		}
-		b.WriteString(report.OneLine(n) + "\n")
+	t.section("")
+	for _, n := range notes {
+		t.fact("%s", n)
 	}
-	_, err := io.WriteString(w, b.String())
-	return err
 }
 
-func orDash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
-}
+func orDash(s string) string { return cmp.Or(s, "-") }
 
 func display(d open.Listed) string {
 	switch {

@@ -37,7 +37,7 @@ var listed = []open.Listed{
 
 func TestDevicesTable(t *testing.T) {
 	var b bytes.Buffer
-	if err := writeDevices(&b, listed); err != nil {
+	if err := printText(&b, func(t *text) { writeDevices(t, listed) }); err != nil {
 		t.Fatal(err)
 	}
 	const want = `device  name                         total       free        used  grants of  driver     cc   display      MIG
@@ -61,7 +61,7 @@ cuda:1: NVML: no permission
 
 func TestDevicesJSON(t *testing.T) {
 	var b bytes.Buffer
-	if err := writeDevicesJSON(&b, listed[:1], &machine.Driver{Up: true}); err != nil {
+	if err := encode(&b, jsonOfDevices(listed[:1], &machine.Driver{Up: true})); err != nil {
 		t.Fatal(err)
 	}
 	const want = `{
@@ -154,10 +154,10 @@ func TestNoDriverInventsNoDevice(t *testing.T) {
 
 func TestNoDevices(t *testing.T) {
 	var b bytes.Buffer
-	if err := writeDevices(&b, nil); err != nil || b.String() != "no devices\n" {
+	if err := printText(&b, func(t *text) { writeDevices(t, nil) }); err != nil || b.String() != "no devices\n" {
 		t.Errorf("%q, %v", b.String(), err)
 	}
-	if err := writeDevices(failing{}, listed); err == nil {
+	if err := printText(failing{}, func(t *text) { writeDevices(t, listed) }); err == nil {
 		t.Error("an output that is full is no error")
 	}
 }

@@ -164,6 +164,50 @@ func TestReadmeCommandsRun(t *testing.T) {
 	}
 }
 
+// TestReadmeLibraryRuns builds and runs the lines of Go that the README shows.
+func TestReadmeLibraryRuns(t *testing.T) {
+	if testing.Short() {
+		t.Skip("skipped: builds a program")
+	}
+	for _, b := range codeBlocks(t, "README.md") {
+		if b.lang != "go" {
+			continue
+		}
+		if len(b.lines) > 12 {
+			t.Errorf("%d lines are too many to read at a glance", len(b.lines))
+		}
+		path := filepath.Join(t.TempDir(), "main.go")
+		program := `package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"gpumem"
+	"gpumem/device/sim"
+	"gpumem/policy/frameworks"
+)
+
+func main() {
+	ctx := context.Background()
+` + strings.Join(b.lines, "\n") + `
+	if err != nil {
+		panic(err)
+	}
+}
+`
+		if err := os.WriteFile(path, []byte(program), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.Command("go", "run", path)
+		cmd.Dir = filepath.Join("..", "..")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%v\n%s\n%s", err, out, program)
+		}
+	}
+}
+
 // TestReadmeIsShort: 900 words, of which the first screen fits 80 columns.
 func TestReadmeIsShort(t *testing.T) {
 	page, err := os.ReadFile("../../README.md")

@@ -158,22 +158,16 @@ func (f *doctorFlags) diagnose(ctx context.Context, logs []string, stdout, stder
 	return answer.WriteText(stdout, all, textWidth)
 }
 
-// readState returns what is known of the machine, nil if nothing is, and notes for
-// stderr.
-func (f *doctorFlags) readState(ctx context.Context) (*machine.Snapshot, []string, error) {
-	switch {
-	case f.looks():
-		return f.readMachine()
-	case f.state == "":
-		return nil, nil, nil
+// readState returns the state in the file of --state, or that of this machine and the
+// process of --pid, with notes for stderr; nil if none is to be read.
+func (f *doctorFlags) readState(ctx context.Context) (s *machine.Snapshot, notes []string, err error) {
+	if !f.looks() {
+		if f.state != "" {
+			s, err = answer.ReadState(ctx, f.state)
+		}
+		return s, nil, err
 	}
-	state, err := answer.ReadState(ctx, f.state)
-	return state, nil, err
-}
-
-// readMachine reads this machine, and the process of --pid.
-func (f *doctorFlags) readMachine() (*machine.Snapshot, []string, error) {
-	_, s, err := startProbe(probe.Options{Devices: f.devices})
+	_, s, err = startProbe(probe.Options{Devices: f.devices})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -43,7 +43,7 @@ func TestDoctorMachine(t *testing.T) {
 		t.Fatal(errs.String())
 	}
 	f := doctorFlags{machine: true, devices: []string{"sim@" + file}}
-	got, notes, err := f.readMachine()
+	got, notes, err := f.readState(t.Context())
 	if err != nil || len(notes) > 0 {
 		t.Fatalf("%v, %q", err, notes)
 	}
@@ -60,7 +60,7 @@ func TestDoctorMachine(t *testing.T) {
 	}
 
 	f.pid, f.hasPID = pid, true
-	if got, _, err = f.readMachine(); err != nil {
+	if got, _, err = f.readState(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	process := &machine.Process{

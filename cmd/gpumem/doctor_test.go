@@ -166,7 +166,7 @@ func TestDoctorNothingToSave(t *testing.T) {
 // named is evidence.
 func TestDoctorNoGPU(t *testing.T) {
 	t.Setenv(open.EnvVar, "")
-	state, notes, err := (&doctorFlags{machine: true}).readMachine()
+	state, notes, err := (&doctorFlags{machine: true}).readState(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -174,7 +174,7 @@ func TestDoctorNoGPU(t *testing.T) {
 		t.Errorf("%v, %q", state.Devices, notes)
 	}
 	t.Setenv(open.EnvVar, "sim:24GiB,used=20GiB,display=1GiB")
-	state, _, err = (&doctorFlags{machine: true}).readMachine()
+	state, _, err = (&doctorFlags{machine: true}).readState(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

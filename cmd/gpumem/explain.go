@@ -2,14 +2,10 @@ package main
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"strconv"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -83,11 +79,7 @@ run on the CPU; 2 bad usage.`,
 				return err
 			}
 			writeNotes(cmd.ErrOrStderr(), q.Notes)
-			if asJSON {
-				err = encode(cmd.OutOrStdout(), explainJSON{a, q.About})
-			} else {
-				err = writeExplain(cmd.OutOrStdout(), q, a)
-			}
+			err = show(cmd, asJSON, explainJSON{a, q.About}, func(t *text) { writeExplain(t, q, a) })
 			if err == nil && len(a.Errors) > 0 {
 				err = errNo
 			}
@@ -136,13 +128,6 @@ type explainJSON struct {
 	probe.About
 }
 
-func encode(w io.Writer, v any) error {
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	enc.SetEscapeHTML(false)
-	return enc.Encode(v)
-}
-
 // explainDiff is --diff: the same question of two releases.
 func explainDiff(cmd *cobra.Command, q *probe.Question, a, b string, asJSON bool) error {
 	var answers [2]explain.Answer
@@ -160,12 +145,7 @@ func explainDiff(cmd *cobra.Command, q *probe.Question, a, b string, asJSON bool
 	}
 	d := explain.Compare(answers[0], answers[1])
 	writeNotes(cmd.ErrOrStderr(), q.Notes)
-	var err error
-	if asJSON {
-		err = encode(cmd.OutOrStdout(), comparedJSON{d, q.About})
-	} else {
-		err = writeDiff(cmd.OutOrStdout(), q, d)
-	}
+	err := show(cmd, asJSON, comparedJSON{d, q.About}, func(t *text) { writeDiff(t, q, d) })
 	if err == nil && len(d.A.Errors)+len(d.B.Errors) > 0 {
 		err = errNo
 	}
@@ -191,24 +171,28 @@ type comparedJSON struct {
 
 // writeExplain is the answer for people, the news first: what happens, then why,
 // then what to write instead.
-func writeExplain(w io.Writer, q *probe.Question, a explain.Answer) error {
-	t := text{env: q.Env}
+func writeExplain(t *text, q *probe.Question, a explain.Answer) {
 	t.about(q, a.Release())
 	summary := a.Summary()
-	t.line("%s", summary)
+	t.Line("%s", summary)
 	if a.Preallocate && a.First > 0 && q.GPUs > 1 {
 		if value, set := q.Env.Lookup(visibleVar); set {
-			t.line("As much on each of the %d GPUs of %s=%s.", q.GPUs, visibleVar, readable(value))
+			t.Line("As much on each of the %d GPUs of %s=%s.", q.GPUs, visibleVar, readable(value))
 		} else {
-			t.line("As much on each of the machine's %d GPUs: %s is not set.", q.GPUs, visibleVar)
+			t.Line("As much on each of the machine's %d GPUs: %s is not set.", q.GPUs, visibleVar)
 		}
 	}
 	for i, p := range a.Pools {
 		if i > 0 && p.Name != a.Pools[0].Name {
-			t.line("Besides (%s): %s.", p.Space, poolLine(p))
+			t.Line("Besides (%s): %s.", p.Space, poolLine(p))
 		}
 	}
 
+	read := "Variables are read " + a.Read + "."
+	if len(a.Settings)+len(a.Warnings)+len(a.Errors) == 0 {
+		t.Line("Nothing is set that plays a part. %s", read)
+		return
+	}
 	t.section("Settings that count")
 	for _, s := range a.Settings {
 		t.entry(s.Name, s.Effect)
@@ -226,25 +210,18 @@ func writeExplain(w io.Writer, q *probe.Question, a explain.Answer) error {
 	}
 	if command := a.Command("COMMAND"); command != "" {
 		t.section("Write instead")
-		t.raw("  " + report.OneLine(command)) // to be copied: one line, however long
+		t.Raw("  " + report.OneLine(command)) // to be copied: one line, however long
 	}
-	read := "Variables are read " + a.Read + "."
-	if len(a.Settings)+len(a.Warnings)+len(a.Errors) == 0 {
-		t.head = "" // no sections
-		read = "Nothing is set that plays a part. " + read
-	} else {
-		t.section("")
-	}
-	t.line("%s", read)
-	_, err := io.WriteString(w, t.b.String())
-	return err
+	t.section("")
+	t.Line("%s", read)
 }
 
-// about is what the answer is about.
+// about writes what the answer is about.
 func (t *text) about(q *probe.Question, releases string) {
-	t.line("%s on %s", releases, deviceLine(q))
+	t.env = q.Env
+	t.Line("%s on %s", releases, deviceLine(q))
 	if q.Process != nil {
-		t.line("Process %d, by the environment that it was started with: what it set itself later is not seen.", q.Process.PID)
+		t.Line("Process %d, by the environment that it was started with: what it set itself later is not seen.", q.Process.PID)
 	}
 }
 
@@ -285,27 +262,24 @@ func poolLine(p policy.Pool) string {
 }
 
 // writeDiff is the comparison for people.
-func writeDiff(w io.Writer, q *probe.Question, d explain.Comparison) error {
-	t := text{env: q.Env}
+func writeDiff(t *text, q *probe.Question, d explain.Comparison) {
 	nameA, nameB := d.A.Release(), d.B.Release()
 	t.about(q, nameA+" and "+nameB)
 	t.section("")
 	a, b := d.A.Summary(), d.B.Summary()
 	switch {
 	case len(d.Differences) == 0:
-		t.line("No difference in this environment, on this device: %s", a)
+		t.Line("No difference in this environment, on this device: %s", a)
 	case a == b:
-		t.line("Both: %s", a)
+		t.Line("Both: %s", a)
 	default:
-		t.line("%s: %s", nameA, a)
-		t.line("%s: %s", nameB, b)
+		t.Line("%s: %s", nameA, a)
+		t.Line("%s: %s", nameB, b)
 	}
 
 	raises := len(d.A.Errors)+len(d.B.Errors) > 0
 	if !raises { // else there is nothing to compare with
-		if err := diffTable(&t, d); err != nil {
-			return err
-		}
+		diffTable(t, d)
 	}
 	t.section("Variables")
 	for _, v := range d.Variables() {
@@ -315,21 +289,19 @@ func writeDiff(w io.Writer, q *probe.Question, d explain.Comparison) error {
 	t.section("Other pools")
 	for _, f := range d.Differences {
 		if space, ok := strings.CutPrefix(f.Field, "pools."); ok && space != "device" && !raises {
-			t.line("  %s, %s: %s", space, nameA, poolsLine(f.A))
-			t.line("  %s, %s: %s", space, nameB, poolsLine(f.B))
+			t.Line("  %s, %s: %s", space, nameA, poolsLine(f.A))
+			t.Line("  %s, %s: %s", space, nameB, poolsLine(f.B))
 		}
 	}
 	t.section("What the releases between changed")
 	for _, c := range d.Changes {
-		t.line("  %s (%s): %s", c.Version, c.Date, strings.ReplaceAll(c.Text, "`", ""))
+		t.Line("  %s (%s): %s", c.Version, c.Date, strings.ReplaceAll(c.Text, "`", ""))
 	}
-	_, err := io.WriteString(w, t.b.String())
-	return err
 }
 
 // diffTable is what differs in a word or a number.
-func diffTable(t *text, d explain.Comparison) error {
-	tab := report.NewTable("", d.A.Release(), d.B.Release()).Fit(screenWidth)
+func diffTable(t *text, d explain.Comparison) {
+	tab := report.NewTable("", d.A.Release(), d.B.Release())
 	rows := 0
 	row := func(title string, value func(explain.Answer) string) {
 		if a, b := value(d.A), value(d.B); a != b {
@@ -360,12 +332,10 @@ func diffTable(t *text, d explain.Comparison) error {
 	if d.A.Gets < d.A.First || d.B.Gets < d.B.First {
 		row("gets", func(a explain.Answer) string { return size.Format(a.Gets) })
 	}
-	if rows == 0 {
-		return nil
+	if rows > 0 {
+		t.section("")
+		t.table(tab)
 	}
-	t.b.WriteString("\n")
-	_, err := tab.WriteTo(&t.b)
-	return err
 }
 
 // poolsLine is a list of pools in the difference of a field.
@@ -380,55 +350,3 @@ func poolsLine(v any) string {
 	}
 	return strings.Join(out, "; ")
 }
-
-// A text is lines in sections.
-type text struct {
-	b    strings.Builder
-	env  policy.Environment
-	head string // of the section that has no lines yet
-	name string // of the last entry
-}
-
-// section begins one; without lines it does not show.
-func (t *text) section(title string) {
-	t.head, t.name = "\n", ""
-	if title != "" {
-		t.head += title + "\n"
-	}
-}
-
-// line is a line, broken where it is too long.
-func (t *text) line(format string, args ...any) {
-	t.raw(report.Wrap(clean(fmt.Sprintf(format, args...)), textWidth))
-}
-
-// raw is a line as it is.
-func (t *text) raw(line string) {
-	t.b.WriteString(t.head + line + "\n")
-	t.head = ""
-}
-
-// entry is what is told of a variable; its name and value stand above what is
-// told first.
-func (t *text) entry(name, about string) {
-	if name != t.name {
-		t.name = name
-		head := clean(name)
-		if value, set := t.env.Lookup(name); set {
-			head += "=" + readable(value)
-		}
-		t.raw(report.Shorten("  "+head, textWidth))
-	}
-	t.line("    %s", about)
-}
-
-// readable is a value as it is where it can be read, and else in quotes.
-func readable(value string) string {
-	strange := func(r rune) bool { return !unicode.IsPrint(r) }
-	if value == "" || !utf8.ValidString(value) || strings.TrimSpace(value) != value || strings.ContainsFunc(value, strange) {
-		return strconv.Quote(value)
-	}
-	return value
-}
-
-func clean(s string) string { return report.Clean(s, textWidth) }

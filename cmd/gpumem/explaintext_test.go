@@ -78,7 +78,7 @@ Write instead
 Variables are read once, at the start.
 `
 	var b strings.Builder
-	if err := writeExplain(&b, q, a); err != nil {
+	if err := printText(&b, func(t *text) { writeExplain(t, q, a) }); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(want, b.String()); diff != "" {
@@ -105,7 +105,7 @@ What is raised
 Variables are read at the start.
 `
 	var b strings.Builder
-	if err := writeExplain(&b, asked("A=1"), a); err != nil {
+	if err := printText(&b, func(t *text) { writeExplain(t, asked("A=1"), a) }); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(want, b.String()); diff != "" {
@@ -173,7 +173,7 @@ What the releases between changed
   0.5 (2024): A is new.
 `
 	var out strings.Builder
-	if err := writeDiff(&out, asked("A=1"), d); err != nil {
+	if err := printText(&out, func(t *text) { writeDiff(t, asked("A=1"), d) }); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(want, out.String()); diff != "" {
@@ -184,7 +184,7 @@ What the releases between changed
 	d.B = explain.Answer{Framework: "jax", Version: "0.5", Errors: []policy.SettingError{{Name: "A", Text: "A is bad", Then: "it stops"}}}
 	d = explain.Compare(d.A, d.B)
 	out.Reset()
-	if err := writeDiff(&out, asked("A=1"), d); err != nil {
+	if err := printText(&out, func(t *text) { writeDiff(t, asked("A=1"), d) }); err != nil {
 		t.Fatal(err)
 	}
 	if s := out.String(); !strings.Contains(s, "\n    jax 0.5: raised: A is bad\n") || strings.Contains(s, "allocator ") || strings.Contains(s, "Other pools") {
@@ -196,7 +196,7 @@ What the releases between changed
 	d.B.Version, d.B.Read = "0.5", "never"
 	d = explain.Compare(d.A, d.B)
 	out.Reset()
-	if err := writeDiff(&out, asked(), d); err != nil {
+	if err := printText(&out, func(t *text) { writeDiff(t, asked(), d) }); err != nil {
 		t.Fatal(err)
 	}
 	if s := out.String(); !strings.Contains(s, "\nBoth: ") {
@@ -235,7 +235,7 @@ func TestExplainAnything(t *testing.T) {
 			t.Fatal(err)
 		}
 		var b strings.Builder
-		if err := writeExplain(&b, q, a); err != nil {
+		if err := printText(&b, func(t *text) { writeExplain(t, q, a) }); err != nil {
 			t.Fatal(err)
 		}
 		for line := range strings.Lines(b.String()) {

@@ -14,10 +14,22 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"gpumem/internal/spelling"
 )
 
-// flagError says what a flag takes, instead of the words of the function that reads it.
-func flagError(_ *cobra.Command, err error) error {
+// flagError says what a flag takes, instead of the words of the function that reads it,
+// and which flag a misspelt one was meant to be.
+func flagError(cmd *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	if errors.As(err, &unknown) {
+		var names []string
+		cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+		if near := spelling.Nearest(unknown.GetSpecifiedName(), names); near != "" {
+			return fmt.Errorf("%w; did you mean --%s?", err, near)
+		}
+		return fmt.Errorf("%w; %s --help lists the flags", err, cmd.CommandPath())
+	}
 	var bad *pflag.InvalidValueError
 	if !errors.As(err, &bad) {
 		return err
@@ -61,9 +73,16 @@ func isDuration(word string) bool {
 	return err == nil || word != "" && strings.Trim(word, "0123456789.") == ""
 }
 
-// sameFile reports whether two paths lead to one regular file.
+// sameFile reports whether two paths lead to one regular file, or to one that is to be made.
+// The first may be read: - is standard input.
 func sameFile(a, b string) bool {
+	if filepath.Clean(a) == filepath.Clean(b) {
+		return true
+	}
 	one, err := os.Stat(a)
+	if a == "-" {
+		one, err = os.Stdin.Stat()
+	}
 	if err != nil || !one.Mode().IsRegular() {
 		return false
 	}

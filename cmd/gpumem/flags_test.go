@@ -32,24 +32,45 @@ func TestJoinWait(t *testing.T) {
 	}
 }
 
-// TestHelpFits: no line of any help is longer than a screen is wide, and no text of a
-// flag is longer than is read at a glance.
+// TestHelpFits: no line of any help is longer than the screen is wide, unless it is one
+// word, and a command in an example that is broken can be copied all the same.
 func TestHelpFits(t *testing.T) {
-	var each func(cmd *cobra.Command)
-	each = func(cmd *cobra.Command) {
-		var b strings.Builder
-		cmd.SetOut(&b)
-		if err := cmd.Help(); err != nil {
-			t.Fatal(err)
-		}
-		for line := range strings.Lines(b.String()) {
-			if n := utf8.RuneCountInString(strings.TrimRight(line, " \n")); n >= 100 {
-				t.Errorf("%s: a line of %d characters: %s", cmd.CommandPath(), n, line)
+	for _, width := range []int{80, 60, 40} {
+		var each func(cmd *cobra.Command)
+		each = func(cmd *cobra.Command) {
+			text := helpText(cmd, width)
+			for line := range strings.Lines(text) {
+				line = strings.TrimRight(line, "\n")
+				if n := utf8.RuneCountInString(line); n > width && len(strings.Fields(strings.TrimSuffix(line, `\`))) > 1 {
+					t.Errorf("%s at %d: a line of %d characters: %s", cmd.CommandPath(), width, n, line)
+				}
+				if strings.TrimRight(line, " ") != line {
+					t.Errorf("%s at %d: blanks at the end of %q", cmd.CommandPath(), width, line)
+				}
+			}
+			_, examples, _ := strings.Cut(text, "\nExamples:\n")
+			examples, _, _ = strings.Cut(examples, "\n\n")
+			if got := strings.ReplaceAll(examples, " \\\n    ", " "); got != cmd.Example {
+				t.Errorf("%s at %d: the examples are\n%s\nwant\n%s", cmd.CommandPath(), width, got, cmd.Example)
+			}
+			for _, sub := range cmd.Commands() {
+				each(sub)
 			}
 		}
-		for _, sub := range cmd.Commands() {
-			each(sub)
+		each(newRoot(io.Discard, io.Discard))
+	}
+}
+
+func TestFlagHelp(t *testing.T) {
+	cmd := runCommand()
+	for name, want := range map[string]string{
+		"wait":   "--wait[=DURATION]|wait for room, at most DURATION; alone: as long as it takes (default: do not wait)",
+		"mem":    "--mem SIZE|SIZE of the lease on each GPU, for each copy, with all that the program holds outside its pool",
+		"procs":  "--procs N|divide each lease among N processes that use a GPU at once, such as the workers of pytest -n N (default 1)",
+		"growth": "--growth|allocate on demand instead of preallocating; the limit still applies",
+	} {
+		if head, usage := flagHelp(cmd.Flags().Lookup(name)); head+"|"+usage != want {
+			t.Errorf("%s|%s, want %s", head, usage, want)
 		}
 	}
-	each(newRoot(io.Discard, io.Discard))
 }

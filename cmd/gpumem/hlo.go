@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -28,9 +27,9 @@ func hloCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "hlo MODULE",
 		Short: "Measure the memory of a compiled program",
-		Long: `hlo reads a program as XLA has it, a module of HLO: what it takes when most of it
-lives, at which instruction, and the largest values that live there, with the
-operation and the source line that they come from.
+		Long: `hlo measures a program as XLA has it, a module of HLO: its peak of memory, the
+instruction at which it is reached, and the largest values that live there, with
+the operation and the source line that they come from.
 
 MODULE is a file, gzip or not, or - for standard input: text, as
 XLA_FLAGS=--xla_dump_to=DIR writes it (the *.txt), or binary (HloModuleProto,
@@ -40,7 +39,7 @@ It prints two peaks. One is what XLA's buffer assignment needs at least:
 parameters and results count, values that may share memory do. The other is what
 XLA's recompute pass counts, without parameters and results: see gpumem remat.
 A module that is not scheduled (is_scheduled=true) is measured in the order of its
-text, which is only one of many in which it could run.`,
+text, which is only one of many orders in which it could run.`,
 		Example: `  gpumem hlo module_0042.jit_step.sm_9.0_gpu_after_optimizations.txt
   gpumem hlo step.hlo.gz --json`,
 		Args: oneModule,
@@ -54,10 +53,7 @@ text, which is only one of many in which it could run.`,
 				return fmt.Errorf("%s: %w", args[0], err)
 			}
 			a := &hloAnswer{s, len(mark.Regions(m))}
-			if asJSON {
-				return encode(cmd.OutOrStdout(), a)
-			}
-			return writeHLO(cmd.OutOrStdout(), a, textWidth)
+			return show(cmd, asJSON, a, func(t *text) { writeHLO(t, a) })
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
@@ -77,28 +73,27 @@ func oneModule(cmd *cobra.Command, args []string) error {
 
 // writeHLO writes the sizes, the curve of memory over the program, and what lives where it
 // is highest.
-func writeHLO(w io.Writer, a *hloAnswer, width int) error {
-	var t text
+func writeHLO(t *text, a *hloAnswer) {
 	order := "in the order in which they run"
 	if !a.Scheduled {
 		order = "not scheduled: measured in the order of the text"
 	}
-	t.raw(report.Wrap(clean(fmt.Sprintf("%s: %s in %s, %s", a.Name, report.Counted(uint64(a.Instructions), "instruction"), report.Counted(uint64(a.Computations), "computation"), order)), width))
+	t.Line("%s: %s in %s, %s", a.Name, report.Counted(uint64(a.Instructions), "instruction"), report.Counted(uint64(a.Computations), "computation"), order)
 	aliased := ""
 	if a.Aliased > 0 {
 		aliased = ", of which " + size.Format(a.Aliased) + " lie in parameters"
 	}
-	t.raw(fmt.Sprintf("  %-11s  %10s", "parameters", size.Format(a.Parameters)))
-	t.raw(fmt.Sprintf("  %-11s  %10s%s", "results", size.Format(a.Results), aliased))
-	t.raw(report.Fit(fmt.Sprintf("  %-11s  %10s at %s, parameters and results with it", "peak", size.Format(a.Peak), a.PeakAt), width))
-	t.raw(report.Fit(fmt.Sprintf("  %-11s  %10s at %s, as XLA's recompute pass counts", "temporaries", size.Format(a.TempPeak), a.TempPeakAt), width))
+	t.Raw(fmt.Sprintf("  %-11s  %10s", "parameters", size.Format(a.Parameters)))
+	t.Raw(fmt.Sprintf("  %-11s  %10s%s", "results", size.Format(a.Results), aliased))
+	t.Raw(report.Fit(fmt.Sprintf("  %-11s  %10s at %s, parameters and results with it", "peak", size.Format(a.Peak), a.PeakAt), textWidth))
+	t.Raw(report.Fit(fmt.Sprintf("  %-11s  %10s at %s, as XLA's recompute pass counts", "temporaries", size.Format(a.TempPeak), a.TempPeakAt), textWidth))
 	if a.Regions > 0 {
-		t.raw("  " + report.Counted(uint64(a.Regions), "region") + " marked by jax.checkpoint")
+		t.Raw("  " + report.Counted(uint64(a.Regions), "region") + " marked by jax.checkpoint")
 	}
 	if len(a.Curve) > 1 {
 		t.section("Memory over the program")
-		for _, l := range report.Plot(a.Curve, width-14) {
-			t.raw("  " + l)
+		for _, l := range report.Plot(a.Curve, textWidth-14) {
+			t.Raw("  " + l)
 		}
 	}
 	if len(a.Largest) > 0 {
@@ -108,14 +103,12 @@ func writeHLO(w io.Writer, a *hloAnswer, width int) error {
 			if v.Source != "" {
 				from += " " + v.Source
 			}
-			t.raw(report.Fit(fmt.Sprintf("  %10s  %s", size.Format(v.Bytes), report.OneLine(v.Instruction+" "+v.Shape)), width))
+			t.Raw(report.Fit(fmt.Sprintf("  %10s  %s", size.Format(v.Bytes), report.OneLine(v.Instruction+" "+v.Shape)), textWidth))
 			if from = strings.TrimSpace(from); from != "" {
-				t.raw("              " + tailOf(report.OneLine(from), width-14))
+				t.Raw("              " + tailOf(report.OneLine(from), textWidth-14))
 			}
 		}
 	}
-	_, err := io.WriteString(w, t.b.String())
-	return err
 }
 
 // tailOf is the end of a text that is too long: the end of an operation's name says most.

@@ -4,7 +4,6 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -29,7 +28,7 @@ func leaksCommand() *cobra.Command {
 		Long: "leaks reads a recorded run of many steps and says which place in the program keeps memory in\n" +
 			"step after step: how much a step, how much in all, since when, and the stack.\n\n" +
 			"TRACE is a recording as for replay; a PyTorch memory snapshot has stacks, a text trace only sizes.\n" +
-			"Twenty steps or more tell it from a warm-up. Exit status: 0 whatever the answer, 2 on bad input.",
+			"It takes twenty steps or more to tell a leak from a warm-up. Exit status: 0 whatever the answer, 2 on bad input.",
 		Example: "  gpumem leaks snapshot.pickle\n  gpumem leaks run.txt.gz --json",
 		Args:    oneTrace,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -51,7 +50,7 @@ func leaksCommand() *cobra.Command {
 				return err
 			}
 			rep := leaksReport{replay.Describe(t), found}
-			return f.write(cmd, rep, func(w io.Writer) error { return writeLeaks(w, rep) })
+			return show(cmd, f.asJSON, rep, func(t *text) { writeLeaks(t, rep) })
 		},
 	}
 	f.add(cmd)
@@ -59,7 +58,7 @@ func leaksCommand() *cobra.Command {
 	return cmd
 }
 
-// What fits on a screen; --json has all.
+// The number of lines that fit on a screen; --json has all.
 const (
 	leaksRows   = 8
 	leaksFrames = 10
@@ -68,49 +67,36 @@ const (
 
 // writeLeaks writes the answer as text: the verdict, the places, the stack of the first,
 // what to do.
-func writeLeaks(w io.Writer, rep leaksReport) error {
-	var b strings.Builder
-	line := func(format string, args ...any) {
-		b.WriteString(report.Wrap(fmt.Sprintf(format, args...), textWidth) + "\n")
-	}
-	line("%s", leaksVerdict(rep))
+func writeLeaks(t *text, rep leaksReport) {
+	t.Line("%s", leaksVerdict(rep))
 	if oneStep := rep.Verdict == leaks.Growth && len(rep.Leaks) > 0; oneStep {
-		line("The recording shows no step that surely repeats: it may be one step, whose layers or weights keep memory each in turn. To know, record twenty steps or more.")
+		t.Line("The recording shows no step that surely repeats: it may be one step, whose layers or weights keep memory each in turn. To know, record twenty steps or more.")
 	}
-	line("%s", traceLine(rep.Trace))
-	for _, n := range rep.Trace.Notes {
-		line("  %s", n)
-	}
+	t.recording(rep.Trace)
 	if len(rep.Leaks) > 0 {
-		b.WriteString("\n")
-		if err := leaksTable(&b, rep); err != nil {
-			return err
-		}
+		t.section("")
+		leaksTable(t, rep)
 	}
 	if len(rep.Leaks) > 0 && rep.Leaks[0].Stack != "" {
-		b.WriteString("\nThe stack that keeps the most at the first\n")
+		t.section("The stack that keeps the most at the first")
 		frames := strings.Split(rep.Leaks[0].Stack, "\n")
 		for _, f := range frames[:min(len(frames), leaksFrames)] {
-			b.WriteString("  " + report.OneLine(f) + "\n")
+			t.Raw("  " + report.OneLine(f))
 		}
 		if more := len(frames) - leaksFrames; more > 0 {
-			fmt.Fprintf(&b, "  and %s more (--json)\n", report.Counted(uint64(more), "frame"))
+			t.Line("  and %s more (--json)", report.Counted(uint64(more), "frame"))
 		}
 	}
 	if len(rep.Grew) > 0 {
-		b.WriteString("\nGrew and stopped, which is no leak\n")
+		t.section("Grew and stopped, which is no leak")
 		for _, p := range rep.Grew[:min(len(rep.Grew), grewRows)] {
-			line("  %s until event %s, then no more: %s", size.Format(p.Bytes), report.Count(p.GrowsToEvent), where(p))
+			t.Line("  %s until event %s, then no more: %s", size.Format(p.Bytes), report.Count(p.GrowsToEvent), where(p))
 		}
 	}
-	for i, advice := range leaksAdvice(rep) {
-		if i == 0 {
-			b.WriteString("\nWhat to do\n")
-		}
-		line("  %s", advice)
+	t.section("What to do")
+	for _, advice := range leaksAdvice(rep) {
+		t.Line("  %s", advice)
 	}
-	_, err := io.WriteString(w, b.String())
-	return err
 }
 
 // leaksVerdict returns the answer in a sentence.
@@ -139,7 +125,7 @@ func leaksVerdict(rep leaksReport) string {
 	case rep.Verdict == leaks.None && rep.Steps != nil:
 		return fmt.Sprintf("No leak: nothing grows to the end, in about %s.", report.Counted(*rep.Steps, "step"))
 	case rep.Verdict == leaks.None:
-		return "No leak: nothing grows to the end. How many steps there are cannot be told from the recording."
+		return "No leak: nothing grows to the end. The recording does not show how many steps there are."
 	}
 	return "Too short to say: the recording shows no step that repeats often enough. Record twenty steps or more."
 }
@@ -160,12 +146,12 @@ func where(p leaks.Place) string {
 	return report.OneLine(p.Site)
 }
 
-func leaksTable(b *strings.Builder, rep leaksReport) error {
+func leaksTable(t *text, rep leaksReport) {
 	step := ">a step"
 	if rep.Verdict == leaks.Growth {
 		step = ">a round" // of a step or of a layer
 	}
-	tab := report.NewTable(step, ">at the end", ">blocks", ">since event", "where").Fit(screenWidth)
+	tab := report.NewTable(step, ">at the end", ">blocks", ">since event", "where")
 	for _, p := range rep.Leaks[:min(len(rep.Leaks), leaksRows)] {
 		each := "?"
 		if p.BytesPerStep != nil {
@@ -177,13 +163,10 @@ func leaksTable(b *strings.Builder, rep leaksReport) error {
 		}
 		tab.Row(each, size.Format(p.Bytes), report.Count(p.Blocks), report.Count(p.FirstEvent), site)
 	}
-	if _, err := tab.WriteTo(b); err != nil {
-		return err
-	}
+	t.table(tab)
 	if more := len(rep.Leaks) - leaksRows; more > 0 {
-		fmt.Fprintf(b, "and %s more (--json)\n", report.Counted(uint64(more), "place"))
+		t.Line("and %s more (--json)", report.Counted(uint64(more), "place"))
 	}
-	return nil
 }
 
 // leaksAdvice returns what to do next, for well-known causes alone.

@@ -146,7 +146,13 @@ func newRoot(stdout, stderr io.Writer) *cobra.Command {
 	root.SetErr(stderr)
 	root.AddCommand(replayCommand(), adviseCommand(), leaksCommand(), explainCommand(), doctorCommand(), hloCommand(), rematCommand(), runCommand(), keepCommand(), devicesCommand(), psCommand(), topCommand(), serveCommand(), versionCommand(), manualCommand())
 	root.SetFlagErrorFunc(flagError)
-	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return noEmptyFlags(cmd) }
+	root.PersistentPreRunE = func(cmd *cobra.Command, args []string) error {
+		own := cmd.Name() != "run" && !strings.HasPrefix(cmd.Name(), "__") // not its program's, nor of a line to complete
+		if own && slices.Contains(args, "") {
+			return errors.New("a word of the command line is empty; name a file, or leave it out")
+		}
+		return noEmptyFlags(cmd)
+	}
 	finish(root)
 	formatHelp(root)
 	return root

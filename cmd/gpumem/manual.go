@@ -88,12 +88,12 @@ func writeManPage(w io.Writer, cmd *cobra.Command) error {
 	}
 	b.WriteString(".SH OPTIONS\n")
 	cmd.NonInheritedFlags().VisitAll(func(f *pflag.Flag) {
-		value, usage := pflag.UnquoteUsage(f)
-		head := "--" + f.Name
+		head, usage := flagHelp(f)
+		name, value, _ := strings.Cut(strings.TrimPrefix(head, "-"+f.Shorthand+", "), " ")
 		if f.Shorthand != "" {
-			head = "-" + f.Shorthand + ", " + head
+			name = "-" + f.Shorthand + ", " + name
 		}
-		fmt.Fprintf(&b, ".TP\n\\fB%s\\fR \\fI%s\\fR\n%s\n", roff(head), roff(value), roff(usage))
+		fmt.Fprintf(&b, ".TP\n\\fB%s\\fR \\fI%s\\fR\n%s\n", roff(name), roff(value), roff(usage))
 	})
 	b.WriteString(".SH EXAMPLES\n")
 	roffText(&b, cmd.Example)

@@ -78,13 +78,9 @@ func startProbe(o probe.Options) (*probe.Probe, *machine.Snapshot, error) {
 }
 
 // writeSnapshot writes the notes to stderr and a snapshot to stdout, as JSON or text.
-func writeSnapshot(cmd *cobra.Command, s *machine.Snapshot, asJSON bool, text func() string) error {
+func writeSnapshot(cmd *cobra.Command, s *machine.Snapshot, asJSON bool, frame func() string) error {
 	writeNotes(cmd.ErrOrStderr(), s.Notes)
-	if asJSON {
-		return encode(cmd.OutOrStdout(), s)
-	}
-	_, err := io.WriteString(cmd.OutOrStdout(), text())
-	return err
+	return show(cmd, asJSON, s, func(t *text) { t.Raw(strings.TrimSuffix(frame(), "\n")) })
 }
 
 // writeNotes writes a line for each note.

@@ -134,7 +134,7 @@ func (f *rematFlags) check(path string) error {
 	case f.host > 0 && f.algorithm == "off":
 		return errors.New("--host-bytes-per-second: off moves nothing; say --algorithm gap or xla")
 	case f.together && f.algorithm != "gap":
-		return fmt.Errorf("--recompute-collectives: %s has rules of its own; say --algorithm gap", f.algorithm)
+		return fmt.Errorf("--recompute-collectives: %s has fixed rules; say --algorithm gap", f.algorithm)
 	case f.packed && f.frontier:
 		return errors.New("--packed is for one limit, and --frontier is for many: leave one of them out")
 	}
@@ -160,7 +160,7 @@ func (f *rematFlags) checkReport(module string) error {
 		return errors.New("--report: the page has the frontier, and a plan for one limit besides; leave --frontier out")
 	case sameFile(module, f.report):
 		return fmt.Errorf("--report %s: this is the module itself; name another file", f.report)
-	case f.out != "" && (f.out == f.report || sameFile(f.out, f.report)):
+	case f.out != "" && sameFile(f.out, f.report):
 		return fmt.Errorf("--report %s: --out has the same file; name another", f.report)
 	}
 	return nil
@@ -183,7 +183,7 @@ func (f *rematFlags) run(cmd *cobra.Command, path string) error {
 	var notes []string
 	if f.limit == "" && !f.frontier {
 		if notes, err = f.deviceLimit(cmd, m, r); err != nil {
-			return fmt.Errorf("%s: %w", path, err)
+			return err
 		}
 	}
 	if f.report != "" {
@@ -213,15 +213,10 @@ func (f *rematFlags) run(cmd *cobra.Command, path string) error {
 	for _, w := range a.Warnings {
 		fmt.Fprintln(cmd.ErrOrStderr(), "gpumem: "+report.OneLine(w))
 	}
-	switch {
-	case f.asJSON && f.frontier:
-		return encode(cmd.OutOrStdout(), a.Frontier)
-	case f.asJSON:
-		return encode(cmd.OutOrStdout(), a)
-	case f.frontier:
-		return writeFrontier(cmd.OutOrStdout(), a)
+	if f.frontier {
+		return show(cmd, f.asJSON, a.Frontier, func(t *text) { writeFrontier(t, a) })
 	}
-	return writeRemat(cmd.OutOrStdout(), a, textWidth)
+	return show(cmd, f.asJSON, a, func(t *text) { writeRemat(t, a) })
 }
 
 // request is what the flags ask for. Its limit is missing if it is that of the device.
@@ -232,12 +227,12 @@ func (f *rematFlags) request(line *progress) (r *remat.Request, err error) {
 		Progress: func(done float64) { line.show("plans for less memory", done) },
 	}
 	if r.Save, err = mark.PolicyNamed(f.save); err != nil {
-		return nil, fmt.Errorf("--save %w", err)
+		return nil, fmt.Errorf("--save %s", notRegular(err))
 	}
 	for _, pattern := range f.marks {
 		re, err := regexp.Compile(pattern)
 		if err != nil {
-			return nil, fmt.Errorf("--mark: %w", err)
+			return nil, fmt.Errorf("--mark %s: %s", pattern, notRegular(err))
 		}
 		r.Marks = append(r.Marks, re)
 	}
@@ -261,8 +256,13 @@ func (f *rematFlags) request(line *progress) (r *remat.Request, err error) {
 	return r, nil
 }
 
+// notRegular is an error in the words of package regexp, if it is one of its.
+func notRegular(err error) string {
+	return strings.Replace(err.Error(), "error parsing regexp", "not a regular expression", 1)
+}
+
 // deviceLimit sets the limit that XLA computes for the device, as the release
-// reads the environment, and returns what is to be said about it. If the environment
+// reads the environment, and returns notes about it. If the environment
 // switches the pass off, the algorithm is off.
 func (f *rematFlags) deviceLimit(cmd *cobra.Command, m *hlo.Module, r *remat.Request) (notes []string, err error) {
 	q, _, err := question(cmd, f.as, f.device, 0)
@@ -281,7 +281,7 @@ func (f *rematFlags) deviceLimit(cmd *cobra.Command, m *hlo.Module, r *remat.Req
 	}
 	limit, from, err := remat.DeviceLimit(m, e.Policy, q.On)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %s on %s; --device or --limit name another", err, from, q.Device.Spec)
+		return nil, fmt.Errorf("%s: %w: %s on %s; --device or --limit name another", m.Name, err, from, q.Device.Spec)
 	}
 	r.Limit, r.LimitFrom = remat.Bytes(limit), fmt.Sprintf("95 %% of what %s leave beside arguments and results, on %s", from, q.Device.Spec)
 	notes = q.Notes
@@ -297,29 +297,27 @@ func (f *rematFlags) deviceLimit(cmd *cobra.Command, m *hlo.Module, r *remat.Req
 // regionsShown is how many marked regions are shown.
 const regionsShown = 6
 
-func writeRemat(w io.Writer, a *remat.Answer, width int) error {
-	var t text
-	line := func(format string, args ...any) { t.raw(report.Wrap(clean(fmt.Sprintf(format, args...)), width)) }
+func writeRemat(t *text, a *remat.Answer) {
 	now, then := a.Before, a.After
 	if a.Request.Packed {
 		now, then = a.HeapBefore, a.HeapAfter
 	}
 	switch {
 	case now <= a.Limit && a.Recomputed == 0:
-		line("%s fits its limit as it is: nothing is recomputed.", a.Given.Name)
+		t.Line("%s fits its limit as it is: nothing is recomputed.", a.Given.Name)
 	case a.Recomputed == 0 && a.Algorithm == "off":
-		line("%s takes more than its limit, and nothing is recomputed.", a.Given.Name)
+		t.Line("%s takes more than its limit, and nothing is recomputed.", a.Given.Name)
 	case then >= now && !a.Met:
-		line("%s takes more than its limit, and recomputing does not help.", a.Given.Name)
+		t.Line("%s takes more than its limit, and recomputing does not help.", a.Given.Name)
 	case a.Met && a.Recomputed == 0 && a.HostValues > 0:
-		line("%s meets its limit with %s on the host for a while; nothing is recomputed.", a.Given.Name, report.Counted(uint64(a.HostValues), "value"))
+		t.Line("%s meets its limit with %s on the host for a while; nothing is recomputed.", a.Given.Name, report.Counted(uint64(a.HostValues), "value"))
 	case a.Met:
-		line("%s meets its limit with %s more, at %.1f %% more compute.", a.Given.Name, report.Counted(uint64(a.Recomputed), "instruction"), a.Extra)
+		t.Line("%s meets its limit with %s more, at %.1f %% more compute.", a.Given.Name, report.Counted(uint64(a.Recomputed), "instruction"), a.Extra)
 	default:
-		line("%s does not meet its limit, with %s more, at %.1f %% more compute.", a.Given.Name, report.Counted(uint64(a.Recomputed), "instruction"), a.Extra)
+		t.Line("%s does not meet its limit, with %s more, at %.1f %% more compute.", a.Given.Name, report.Counted(uint64(a.Recomputed), "instruction"), a.Extra)
 	}
-	t.raw("")
-	row := func(what string, n uint64, more string) { line("  %-12s  %10s  %s", what, size.Format(n), more) }
+	t.section("")
+	row := func(what string, n uint64, more string) { t.Line("  %-12s  %10s  %s", what, size.Format(n), more) }
 	row("limit", a.Limit, a.Request.LimitFrom)
 	if a.Unfused > 0 {
 		row("unfused", a.Unfused, "before "+report.Counted(uint64(a.Fused), "fusion")+" were made")
@@ -339,34 +337,31 @@ func writeRemat(w io.Writer, a *remat.Answer, width int) error {
 	row("lower bound", a.LowerBound, "no plan goes below, in any order")
 	switch {
 	case a.OutOfReach:
-		line("  Proven: out of reach while each instruction also runs at its place.")
+		t.Line("  Proven: out of reach while each instruction also runs at its place.")
 	case a.LowerPercent >= .05:
-		line("  Proven: at least %.1f %% more compute while each instruction also runs at its place; moving some may do better.", a.LowerPercent)
+		t.Line("  Proven: at least %.1f %% more compute while each instruction also runs at its place; moving some may do better.", a.LowerPercent)
 	}
 	for _, k := range a.Marked {
-		line("  marked %s in %s: %s, %d kept; %d added for %s", k.Pattern, k.Computation, report.Counted(uint64(k.Region), "instruction"), k.Saved, k.Recomputed, report.Counted(uint64(k.Late), "late user"))
+		t.Line("  marked %s in %s: %s, %d kept; %d added for %s", k.Pattern, k.Computation, report.Counted(uint64(k.Region), "instruction"), k.Saved, k.Recomputed, report.Counted(uint64(k.Late), "late user"))
 	}
-	writeRematAdvice(&t, a, width)
+	writeRematAdvice(t, a)
 	if len(a.Regions) > 0 {
 		t.section("Marked by jax.checkpoint before")
 		for _, r := range a.Regions[:min(len(a.Regions), regionsShown)] {
-			t.raw(fmt.Sprintf("  %7d instructions, %7d of them recomputed: %s", r.Instructions, r.Recomputed, tailOf(report.OneLine(r.Name), width-52)))
+			t.Raw(fmt.Sprintf("  %7d instructions, %7d of them recomputed: %s", r.Instructions, r.Recomputed, tailOf(report.OneLine(r.Name), textWidth-52)))
 		}
 		if n := len(a.Regions) - regionsShown; n > 0 {
-			line("  and %d more", n)
+			t.Line("  and %d more", n)
 		}
 	}
-	_, err := io.WriteString(w, t.b.String())
-	return err
 }
 
 // writeRematAdvice is the advice in words.
-func writeRematAdvice(t *text, a *remat.Answer, width int) {
-	line := func(format string, args ...any) { t.raw(report.Wrap(clean(fmt.Sprintf(format, args...)), width)) }
+func writeRematAdvice(t *text, a *remat.Answer) {
 	if len(a.Holders) > 0 {
 		t.section("What holds the memory at the peak")
 		for _, h := range a.Holders {
-			t.raw(report.Fit(fmt.Sprintf("  %10s  %5s  %s", size.Format(h.Bytes), partOf(h.Bytes, a.Before), tailOf(report.OneLine(h.Part), width-24)), width))
+			t.Raw(report.Fit(fmt.Sprintf("  %10s  %5s  %s", size.Format(h.Bytes), partOf(h.Bytes, a.Before), tailOf(report.OneLine(h.Part), textWidth-24)), textWidth))
 		}
 	}
 	if len(a.ByHand) == 0 {
@@ -378,10 +373,10 @@ func writeRematAdvice(t *text, a *remat.Answer, width int) {
 		if k.Marked < k.Layers {
 			which = fmt.Sprintf("the first %d", k.Marked)
 		}
-		line("  around %s of the %d %s*, policy %s: %s (%s), at %.1f %% more compute", which, k.Layers, k.Layer, k.Policy, size.Format(k.Peak), partOf(k.Peak, a.Before), k.Extra)
+		t.Line("  around %s of the %d %s*, policy %s: %s (%s), at %.1f %% more compute", which, k.Layers, k.Layer, k.Policy, size.Format(k.Peak), partOf(k.Peak, a.Before), k.Extra)
 		if n == 0 {
 			layer := strings.TrimRight(k.Layer, "_.")
-			line("    Flax: nn.remat(%s, policy=jax.checkpoint_policies.%s); else jax.checkpoint(f, policy=...) around what applies one layer", layer, k.Policy)
+			t.Line("    Flax: nn.remat(%s, policy=jax.checkpoint_policies.%s); else jax.checkpoint(f, policy=...) around what applies one layer", layer, k.Policy)
 		}
 	}
 }
@@ -395,23 +390,19 @@ func partOf(part, whole uint64) string {
 }
 
 // writeFrontier is the curve of memory and compute, as a table.
-func writeFrontier(w io.Writer, a *remat.Answer) error {
-	var t text
-	t.raw(fmt.Sprintf("%s: what less memory costs, by %s; no plan goes below %s", report.OneLine(a.Given.Name), a.Algorithm, size.Format(a.LowerBound)))
-	t.raw("")
-	table := report.NewTable("temporaries", "of the peak", "more compute", "at least", "added", "").Fit(screenWidth)
+func writeFrontier(t *text, a *remat.Answer) {
+	t.Raw(fmt.Sprintf("%s: what less memory costs, by %s; no plan goes below %s", report.OneLine(a.Given.Name), a.Algorithm, size.Format(a.LowerBound)))
+	t.section("")
+	table := report.NewTable("temporaries", "of the peak", "more compute", "at least", "added", "")
 	for _, p := range a.Frontier {
 		bar := strings.Repeat("#", int(min(p.Extra, 60)/2+.5))
 		table.Row(size.Format(p.After), partOf(p.After, p.Before), fmt.Sprintf("%.1f %%", p.Extra), p.Least(), report.Count(uint64(p.Recomputed)), bar)
 	}
-	if _, err := table.WriteTo(&t.b); err != nil {
-		return err
-	}
+	t.table(table)
+	t.section("")
 	if a.Request.HostSpeed > 0 {
-		t.raw("\nValues may wait on the host, so that nothing is proven of the least compute.\nIn the order of the text.")
+		t.Line("Values may wait on the host, so that nothing is proven of the least compute. In the order of the text.")
 	} else {
-		t.raw("\nat least: proven for plans that run each instruction at its place, too; moving some\nmay do better. In the order of the text.")
+		t.Line("at least: proven for plans that run each instruction at its place, too; moving some may do better. In the order of the text.")
 	}
-	_, err := io.WriteString(w, t.b.String())
-	return err
 }

@@ -36,15 +36,15 @@ func replayCommand() *cobra.Command {
 	var f replayOptions
 	var kinds []string
 	for _, x := range formats.All() {
-		kinds = append(kinds, fmt.Sprintf("  %-9s %s\n", x.Name, x.What))
+		kinds = append(kinds, fmt.Sprintf("  %-10s %s\n", x.Name, x.What))
 	}
 	cmd := &cobra.Command{
 		Use:   "replay TRACE",
 		Short: "Run a recording under several policies and compare",
-		Long: "replay runs the allocations of a recorded program under each policy, on a device of its own,\n" +
+		Long: "replay runs the allocations of a recorded program under each policy, each on a fresh device,\n" +
 			"and says whether they fit, what was held, what the driver cost, and where it breaks.\n\n" +
 			"TRACE is one of these, gzip or not; - is standard input:\n" + strings.Join(kinds, "") +
-			"Exit status: 0 if every policy serves the whole recording, 1 if one refuses a request, 2 on bad input.",
+			"\nExit status: 0 if every policy serves the whole recording, 1 if one refuses a request, 2 on bad input.",
 		Example: "  gpumem replay examples/training.txt.gz\n" +
 			"  gpumem replay run.txt --policy jax --policy jax:fraction=.9 --policy platform --device sim:24GiB\n" +
 			"  gpumem replay snapshot.pickle --smallest --json\n" +
@@ -53,12 +53,12 @@ func replayCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args[0]) },
 	}
 	fs := cmd.Flags()
-	fs.StringArrayVar(&f.policies, "policy", nil, "`POLICY` to run, NAME[@VERSION][:key=value,...]; repeat for several (default jax, jax:preallocate=false, platform, and async, vmm, elastic where the device can)")
+	fs.StringArrayVar(&f.policies, "policy", nil, "`POLICY` to run, NAME[@VERSION][:key=value,...]; repeat for several (default: jax, jax:preallocate=false, platform, and async, vmm, elastic where the device can)")
 	fs.StringVar(&f.device, "device", "", "`DEVICE`: sim:80GiB[,used=8GiB], sim@FILE or cuda:N (default $GPUMEM_DEVICE, else cuda:0 if a driver loads, else "+open.Default+")")
 	fs.StringVar(&f.save, "save", "", "also write the recording to `FILE` in gpumem's own format, which is small and read fast")
 	fs.BoolVar(&f.smallest, "smallest", false, "also find the smallest device on which nothing is refused")
-	fs.StringVar(&f.page, "report", "", "write a page to look at to `FILE`.html: the timeline, what is alive, the pool's map, what was refused")
-	fs.StringVar(&f.drawing, "svg", "", "write the timeline to `FILE`.svg, for documents")
+	fs.StringVar(&f.page, "report", "", "write a page of HTML to `FILE`: the timeline, what is alive, the pool's map, what was refused")
+	fs.StringVar(&f.drawing, "svg", "", "write the timeline as SVG to `FILE`, for documents")
 	f.add(cmd)
 	f.addPaths(cmd)
 	return cmd
@@ -75,9 +75,6 @@ func (f *replayOptions) run(cmd *cobra.Command, path string) error {
 		return err
 	}
 	if err := replay.CheckPolicies(cfg); err != nil {
-		return err
-	}
-	if err := checkSave(f.save, path); err != nil {
 		return err
 	}
 	line := newProgress(cmd.ErrOrStderr())
@@ -116,7 +113,7 @@ func (f *replayOptions) run(cmd *cobra.Command, path string) error {
 			fmt.Fprintf(cmd.ErrOrStderr(), "gpumem: warning: %s: %s\n", w.Name, w.Text)
 		}
 	}
-	if err := f.write(cmd, rep, func(w io.Writer) error { return writeReplay(w, rep, f.smallest) }); err != nil {
+	if err := show(cmd, f.asJSON, rep, func(t *text) { writeReplay(t, rep, f.smallest) }); err != nil {
 		return err
 	}
 	if slices.ContainsFunc(rep.Results, func(r *replay.Result) bool { return !r.Fits }) {
@@ -153,42 +150,26 @@ func (f *replayOptions) config() (cfg replay.Config, note string, err error) {
 }
 
 // checkFiles returns an error if a file of the flags cannot be written, or is the
-// recording or that of another flag.
+// recording or that of another flag. It must be called before the recording is read,
+// which would be lost if it cannot be read to its end.
 func (f *replayOptions) checkFiles(recording string) error {
 	type file struct{ flag, path string }
-	page, drawing, save := file{"--report", f.page}, file{"--svg", f.drawing}, file{"--save", f.save}
-	for _, x := range []file{page, drawing, save} {
+	files := []file{{"--save", f.save}, {"--report", f.page}, {"--svg", f.drawing}}
+	for i, x := range files {
+		if x.path == "" {
+			continue
+		}
 		if err := checkMakable(x.flag, x.path); err != nil {
 			return err
 		}
-	}
-	for _, x := range []file{page, drawing} {
-		if x.path != "" && sameFile(recording, x.path) {
+		if sameFile(recording, x.path) {
 			return fmt.Errorf("%s %s: this is the recording itself; name another file", x.flag, x.path)
 		}
-	}
-	for _, x := range [][2]file{{drawing, page}, {page, save}, {drawing, save}} {
-		if a, b := x[0], x[1]; a.path != "" && (a.path == b.path || sameFile(a.path, b.path)) {
-			return fmt.Errorf("%s %s: %s has the same file; name another", a.flag, a.path, b.flag)
+		for _, other := range files[:i] {
+			if other.path != "" && sameFile(other.path, x.path) {
+				return fmt.Errorf("%s %s: %s has the same file; name another", x.flag, x.path, other.flag)
+			}
 		}
-	}
-	return nil
-}
-
-// checkSave returns an error if the file at path is the recording at source, which
-// would be lost if it cannot be read to its end. It must be called before the recording
-// is read.
-func checkSave(path, source string) error {
-	out, err := os.Stat(path)
-	if err != nil {
-		return nil // it is to be made, or saving has the error
-	}
-	in, err := os.Stdin.Stat()
-	if source != "-" {
-		in, err = os.Stat(source)
-	}
-	if err == nil && os.SameFile(in, out) {
-		return fmt.Errorf("--save: %s is the recording itself; name another file", path)
 	}
 	return nil
 }
@@ -260,50 +241,30 @@ func (f *recordingFlags) open(ctx context.Context, path string, line *progress) 
 	})
 }
 
-// write writes the answer, as JSON or by text.
-func (f *recordingFlags) write(cmd *cobra.Command, answer any, text func(io.Writer) error) error {
-	if f.asJSON {
-		return encode(cmd.OutOrStdout(), answer)
-	}
-	return text(cmd.OutOrStdout())
-}
-
 // policyWidth is where a policy of many keys is broken: room for the longest of
 // the defaults and a bit more.
 const policyWidth = 26
 
 // writeReplay writes the report as text: a line about the recording, the table, then the
 // messages of the policies and their first refusals.
-func writeReplay(w io.Writer, rep *replay.Report, smallest bool) error {
-	var b strings.Builder
-	writeTrace(&b, rep)
-	b.WriteString("\n")
-	if err := writeTable(&b, rep, smallest); err != nil {
-		return err
-	}
-	for k, line := range timeline.Placements(rep) {
-		if k == 0 {
-			b.WriteString("\n")
-		}
-		b.WriteString(report.Wrap(line, textWidth) + "\n")
+func writeReplay(t *text, rep *replay.Report, smallest bool) {
+	writeTrace(t, rep)
+	t.section("")
+	writeTable(t, rep, smallest)
+	t.section("")
+	for _, line := range timeline.Placements(rep) {
+		t.Line("%s", line)
 	}
 	for _, r := range rep.Results {
 		if len(r.Notes) > 0 || r.Failure != nil {
-			b.WriteString("\n")
-			writeResult(&b, r, len(rep.Trace.PoolNames) > 1)
+			writeResult(t, r, len(rep.Trace.PoolNames) > 1)
 		}
 	}
-	_, err := io.WriteString(w, b.String())
-	return err
 }
 
 // writeTrace writes what concerns the recording alone.
-func writeTrace(b *strings.Builder, rep *replay.Report) {
-	t := rep.Trace
-	b.WriteString(fitScreen(traceLine(t)) + "\n")
-	for _, n := range t.Notes {
-		b.WriteString(report.Wrap("  "+n, textWidth) + "\n")
-	}
+func writeTrace(t *text, rep *replay.Report) {
+	t.recording(rep.Trace)
 	// The bound is the pool's, whatever the policy.
 	var bounds []string
 	seen := map[string]bool{}
@@ -313,13 +274,20 @@ func writeTrace(b *strings.Builder, rep *replay.Report) {
 		}
 		seen[r.Pool] = true
 		bound := size.Format(r.LowerBound)
-		if len(t.PoolNames) > 1 {
+		if len(rep.Trace.PoolNames) > 1 {
 			bound += " in " + r.Pool
 		}
 		bounds = append(bounds, bound)
 	}
-	b.WriteString(fitScreen(fmt.Sprintf("device of %s; any allocator must hold %s at the peak",
-		size.Format(rep.Results[0].DeviceBytes), strings.Join(bounds, ", "))) + "\n")
+	t.fact("device of %s; any allocator must hold %s at the peak", size.Format(rep.Results[0].DeviceBytes), strings.Join(bounds, ", "))
+}
+
+// recording writes a line about a recording, and its notes.
+func (t *text) recording(trace replay.TraceInfo) {
+	t.fact("%s", traceLine(trace))
+	for _, n := range trace.Notes {
+		t.Line("  %s", n)
+	}
 }
 
 // traceLine returns the recording in a line.
@@ -332,13 +300,13 @@ func traceLine(t replay.TraceInfo) string {
 }
 
 // writeTable writes a row for each result.
-func writeTable(b *strings.Builder, rep *replay.Report, smallest bool) error {
+func writeTable(t *text, rep *replay.Report, smallest bool) {
 	titles := []string{"policy"}
 	several := len(rep.Trace.PoolNames) > 1
 	if several {
 		titles = append(titles, "pool")
 	}
-	tab := report.NewTable(append(titles, timeline.Columns(smallest)...)...).Fit(screenWidth)
+	tab := report.NewTable(append(titles, timeline.Columns(smallest)...)...)
 	for _, r := range rep.Results {
 		name := breakPolicy(r.Policy)
 		cells := []string{name[0]}
@@ -351,8 +319,7 @@ func writeTable(b *strings.Builder, rep *replay.Report, smallest bool) error {
 			tab.Row(rest)
 		}
 	}
-	_, err := tab.WriteTo(b)
-	return err
+	t.table(tab)
 }
 
 // breakPolicy breaks a policy with many keys after a comma, so that it does not push
@@ -371,14 +338,14 @@ func breakPolicy(spec string) []string {
 }
 
 // writeResult writes the messages of one policy, and its first refusal.
-func writeResult(b *strings.Builder, r *replay.Result, several bool) {
-	b.WriteString(r.Policy)
+func writeResult(t *text, r *replay.Result, several bool) {
+	title := r.Policy
 	if several {
-		b.WriteString(", pool " + r.Pool)
+		title += ", pool " + r.Pool
 	}
-	b.WriteString("\n")
+	t.section(title)
 	for _, n := range r.Notes {
-		b.WriteString(report.Wrap("  "+n, textWidth) + "\n")
+		t.Line("  %s", n)
 	}
 	f := r.Failure
 	if f == nil {
@@ -388,11 +355,11 @@ func writeResult(b *strings.Builder, r *replay.Result, several bool) {
 	if f.Recorded {
 		too = ", which the recorded run was refused, too"
 	}
-	fmt.Fprintf(b, "  first refused: event %s, %s%s\n", report.Count(f.Event), size.Format(f.Bytes), too)
+	t.Line("  first refused: event %s, %s%s", report.Count(f.Event), size.Format(f.Bytes), too)
 	if f.Stack != "" {
-		fmt.Fprintf(b, "    %s\n", strings.ReplaceAll(strings.TrimSuffix(f.Stack, "\n"), "\n", "\n    "))
+		t.Raw("    " + strings.ReplaceAll(strings.TrimSuffix(f.Stack, "\n"), "\n", "\n    "))
 	}
 	for line := range strings.Lines(f.Why) {
-		b.WriteString(report.Wrap("  "+strings.TrimSuffix(line, "\n"), textWidth) + "\n")
+		t.Line("  %s", strings.TrimSuffix(line, "\n"))
 	}
 }

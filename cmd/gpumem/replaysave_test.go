@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestCheckSave: the recording is known by what it is, from stdin as well.
-func TestCheckSave(t *testing.T) {
+// TestSameFile: a file that is read is known by what it is, from stdin as well.
+func TestSameFile(t *testing.T) {
 	dir := t.TempDir()
 	in, other := filepath.Join(dir, "in"), filepath.Join(dir, "other")
 	for _, path := range []string{in, other} {
@@ -39,8 +39,8 @@ func TestCheckSave(t *testing.T) {
 		{filepath.Join(dir, "new"), in, false},
 		{in, filepath.Join(dir, "none"), false}, // reading will say so
 	} {
-		if err := checkSave(c.path, c.source); (err != nil) != c.bad {
-			t.Errorf("--save %s of %s: %v", c.path, c.source, err)
+		if got := sameFile(c.source, c.path); got != c.bad {
+			t.Errorf("%s is read from %s: %v", c.path, c.source, got)
 		}
 	}
 }

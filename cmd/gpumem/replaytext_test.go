@@ -65,7 +65,7 @@ platform, pool cuda:1
       somewhere.
 `
 	var b strings.Builder
-	if err := writeReplay(&b, rep, true); err != nil {
+	if err := printText(&b, func(t *text) { writeReplay(t, rep, true) }); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(want, b.String()); diff != "" {

@@ -55,14 +55,17 @@ if the memory is not available, 126 or 127 if the program cannot be started.`,
   gpumem run --mem 6GiB --print-env -- python train.py
   gpumem run --record train.pickle -- python train.py`,
 		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 || args[0] == "" {
+			switch {
+			case len(args) == 0:
 				return errors.New("run needs a COMMAND; gpumem run --help has examples")
+			case args[0] == "":
+				return errors.New("run needs a COMMAND, and the word for it is empty; gpumem run --help has examples")
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			// Messages that nobody can read must not keep the program from starting. What is
-			// caught is not ignored in the program.
+			// A closed standard error must not keep the program from starting. A signal that is
+			// caught here is not ignored in the program.
 			signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 			plan.Command = args
 			var err error
@@ -124,23 +127,23 @@ if the memory is not available, 126 or 127 if the program cannot be started.`,
 	f.SetInterspersed(false) // what follows COMMAND is its own
 	f.StringVar(&plan.GPUs, "gpu", "", "the GPUs to use, `N[,M]` (default 0, or the device that --device or $GPUMEM_DEVICE names)")
 	f.StringVar(&plan.Device, "device", "", "`DEVICE` to use: cuda:N or sim@FILE[,device=N] (default $GPUMEM_DEVICE, else cuda:0)")
-	f.StringVar(&mem, "mem", "", "`SIZE` of the lease on each GPU, for each copy, with all that the program holds outside of its pool")
+	f.StringVar(&mem, "mem", "", "`SIZE` of the lease on each GPU, for each copy, with all that the program holds outside its pool")
 	f.Float64Var(&plan.Share, "share", 0, "the lease as a `FRACTION` of what can be shared, for all copies together")
 	f.IntVar(&plan.Copies, "copies", 1, "run `N` of the program at once, each with an equal share; the status is the first that is not zero")
 	f.IntVar(&plan.Limits.Procs, "procs", 1, "divide each lease among `N` processes that use a GPU at once, such as the workers of pytest -n N")
 	f.StringVar(&plan.Limits.Allocator, "allocator", "", "the allocator `NAME` of JAX: bfc, platform, address, cuda_async, vmm")
 	f.BoolVar(&plan.Limits.CPUTensorFlow, "cpu-tensorflow", false, "keep TensorFlow off the GPU")
-	f.BoolVar(&plan.Limits.Growth, "growth", false, "take memory as it is needed in place of all at once; the lease caps it all the same")
+	f.BoolVar(&plan.Limits.Growth, "growth", false, "allocate on demand instead of preallocating; the limit still applies")
 	f.StringVar(&wait, "wait", "", "wait for room, at most `DURATION`; alone: as long as it takes (default: do not wait)")
 	f.Lookup("wait").NoOptDefVal = "forever"
 	f.StringVar(&reserve, "reserve", "", "`SIZE` to leave for the desktop and others")
-	f.StringVar(&outside, "overhead", "", "`SIZE` to leave of the lease for what lies outside of the pool (default: by framework, or as measured before)")
-	f.StringVar(&plan.Record, "record", "", "record the program's memory to `FILE`, which must not be there; with several copies to FILE.1, FILE.2, ...")
+	f.StringVar(&outside, "overhead", "", "`SIZE` of the lease to leave for what lies outside the pool (default: by framework, or as measured before)")
+	f.StringVar(&plan.Record, "record", "", "record the program's memory to `FILE`, which must not exist; with several copies to FILE.1, FILE.2, ...")
 	f.BoolVar(&printEnv, "print-env", false, "show what the program would be given, with reasons, and do not run it")
 	return cmd
 }
 
-// exitStatus ends a command with a status; what there is to say has been said.
+// exitStatus ends a command with a status. Its messages have been printed.
 type exitStatus int
 
 func (exitStatus) Error() string { return "ended" }

@@ -1,14 +1,19 @@
 package main
 
 import (
+	"encoding/json"
+	"fmt"
+	"io"
 	"os"
 	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/charmbracelet/x/term"
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
+	"gpumem/policy"
 	"gpumem/report"
 )
 
@@ -35,51 +40,77 @@ func measureScreen(f *os.File) {
 	}
 }
 
-// fitScreen breaks a line that is as long as it is elsewhere.
-func fitScreen(line string) string {
-	if screenWidth == 0 {
-		return line
-	}
-	return report.Wrap(line, screenWidth)
+// A text is an answer for people: lines in sections, broken at textWidth.
+type text struct {
+	report.Text
+	env  policy.Environment // of the variables in entries
+	name string             // of the last entry
 }
 
-// formatHelp breaks help at the width of the screen, and prints the version as the
-// command version does.
-func formatHelp(root *cobra.Command) {
-	cobra.AddTemplateFunc("flags", func(f *pflag.FlagSet) string { return f.FlagUsagesWrapped(textWidth) })
-	cobra.AddTemplateFunc("paragraphs", func(text string) string { return paragraphs(text, textWidth) })
-	usage := root.UsageTemplate()
-	for _, set := range []string{".LocalFlags", ".InheritedFlags"} {
-		usage = strings.ReplaceAll(usage, set+".FlagUsages", "flags "+set)
-	}
-	root.SetUsageTemplate(usage)
-	root.SetHelpTemplate(strings.Replace(root.HelpTemplate(), "{{. | ", "{{. | paragraphs | ", 1))
-	root.SetVersionTemplate("{{.Version}}\n")
+// table adds a table.
+func (t *text) table(tab *report.Table) {
+	var b strings.Builder
+	_, _ = tab.Fit(screenWidth).WriteTo(&b) // a Builder takes everything
+	t.Raw(strings.TrimSuffix(b.String(), "\n"))
 }
 
-// paragraphs joins the lines of each paragraph and breaks it at width. Lines that begin
-// with a blank are lists and keep their breaks.
-func paragraphs(text string, width int) string {
-	var out []string
-	var words []string
-	end := func() {
-		if len(words) > 0 {
-			lines := strings.Split(report.Wrap(strings.Join(words, " "), width), "\n")
-			words = nil
-			for _, line := range lines {
-				out = append(out, strings.TrimLeft(line, " "))
-			}
-		}
+// fact adds a line that is broken on a screen only: scripts look for it.
+func (t *text) fact(format string, args ...any) {
+	line := report.OneLine(fmt.Sprintf(format, args...))
+	if screenWidth > 0 {
+		line = report.Wrap(line, screenWidth)
 	}
-	for line := range strings.Lines(text) {
-		line = strings.TrimRight(line, "\n")
-		if line == "" || line[0] == ' ' {
-			end()
-			out = append(out, report.Wrap(line, width))
-			continue
+	t.Raw(line)
+}
+
+// section begins one; without lines it does not show.
+func (t *text) section(title string) {
+	t.name = ""
+	t.Section(title)
+}
+
+// entry says something about a variable; its name and value stand above what is said
+// first.
+func (t *text) entry(name, about string) {
+	if name != t.name {
+		t.name = name
+		head := report.Clean(name, textWidth)
+		if value, set := t.env.Lookup(name); set {
+			head += "=" + readable(value)
 		}
-		words = append(words, line)
+		t.Raw(report.Shorten("  "+head, textWidth))
 	}
-	end()
-	return strings.Join(out, "\n")
+	t.Line("    %s", about)
+}
+
+// readable returns a value as it is where it can be read, and else in quotes.
+func readable(value string) string {
+	strange := func(r rune) bool { return !unicode.IsPrint(r) }
+	if value == "" || !utf8.ValidString(value) || strings.TrimSpace(value) != value || strings.ContainsFunc(value, strange) {
+		return strconv.Quote(value)
+	}
+	return value
+}
+
+// show writes an answer to standard output, as JSON or as the text that lines writes.
+func show(cmd *cobra.Command, asJSON bool, answer any, lines func(*text)) error {
+	if asJSON {
+		return encode(cmd.OutOrStdout(), answer)
+	}
+	return printText(cmd.OutOrStdout(), lines)
+}
+
+// printText writes the text that lines writes.
+func printText(w io.Writer, lines func(*text)) error {
+	t := &text{Text: report.Text{Width: textWidth}}
+	lines(t)
+	_, err := io.WriteString(w, t.String())
+	return err
+}
+
+func encode(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
 }

@@ -39,7 +39,7 @@ It only reads. It listens on this machine alone unless --listen names another
 address; then a token is needed, and one is made and printed if none is given.
 The token is part of the page's address; Prometheus sends it as a bearer token.
 Everyone with access sees the names of programs. The connection is not
-encrypted: outside of networks that you trust, put serve behind a proxy that
+encrypted: outside networks that you trust, put serve behind a proxy that
 encrypts, and always set a token there (--token or $GPUMEM_TOKEN), because
 requests from a proxy on this machine look local.
 
@@ -50,10 +50,7 @@ gpumem/serve.`,
   GPUMEM_TOKEN=$(cat token) gpumem serve --listen 0.0.0.0:8787`,
 		Args: noWords("serve"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if every < topLeast || every > 24*time.Hour {
-				return fmt.Errorf("--every %v: want a time from %v to 24h, such as 2s", every, topLeast)
-			}
-			p, _, err := startProbe(o)
+			p, _, err := startRounds(o, every)
 			if err != nil {
 				return err
 			}

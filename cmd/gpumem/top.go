@@ -40,10 +40,7 @@ With --once, --json or without a terminal it prints one snapshot and ends.`,
   gpumem top --once`,
 		Args: noWords("top"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if every < topLeast || every > 24*time.Hour {
-				return fmt.Errorf("--every %v: want a time from %v to 24h, such as 2s", every, topLeast)
-			}
-			p, s, err := startProbe(o)
+			p, s, err := startRounds(o, every)
 			if err != nil {
 				return err
 			}
@@ -64,6 +61,14 @@ With --once, --json or without a terminal it prints one snapshot and ends.`,
 	cmd.Flags().BoolVar(&once, "once", false, "print one snapshot and end")
 	cmd.Flags().DurationVar(&every, "every", time.Second, "`TIME` between updates")
 	return cmd
+}
+
+// startRounds takes the first of the snapshots that follow each other after a time.
+func startRounds(o probe.Options, every time.Duration) (*probe.Probe, *machine.Snapshot, error) {
+	if every < topLeast || every > 24*time.Hour {
+		return nil, nil, fmt.Errorf("--every %v: want a time from %v to 24h, such as 2s", every, topLeast)
+	}
+	return startProbe(o)
 }
 
 // topModel is what the screen shows. The program calls its methods one at a

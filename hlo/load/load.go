@@ -43,7 +43,7 @@ func Module(ctx context.Context, path string) (*hlo.Module, error) {
 		i := wrong.Instruction
 		return nil, fmt.Errorf("%s:%d:%d: %s in %s: %s", in.Name(), i.Line, column(text, i), i.Name, wrong.Computation.Name, wrong.Problem)
 	case err != nil:
-		return nil, fmt.Errorf("%s: %w", in.Name(), err)
+		return nil, fmt.Errorf("%s: %s", in.Name(), strings.TrimPrefix(err.Error(), "hlo/proto: "))
 	}
 	return m, nil
 }

@@ -237,7 +237,7 @@ func Process(pid int) (p *machine.Process, note string, err error) {
 	}
 	env := policy.Environ(environ)
 	p.Env = map[string]string{}
-	for _, v := range frameworks.Variables {
+	for _, v := range frameworks.Variables() {
 		if value, set := env.Lookup(v.Name); set {
 			p.Env[v.Name] = value
 		}

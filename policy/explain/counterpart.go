@@ -4,97 +4,64 @@
 package explain
 
 import (
+	_ "embed" // goals.txt
 	"math"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"gpumem/policy"
 	"gpumem/policy/frameworks"
 	"gpumem/policy/internal/literal"
+	"gpumem/policy/internal/table"
 )
 
-// A goal is what users want, whatever the framework.
-type goal int
+// A goal is what users want, whatever the framework: an entry of goals.txt.
+type goal struct {
+	name, title string
+	ways        map[string][]way // by framework, the newest first
+}
 
-const (
-	grow goal = iota
-	whole
-	share
-	async
-	direct
-	paged
-	pinned
-	devices
-)
-
-// A way expresses a goal in one framework: by an assignment, in which {part} and
-// {percent} are a fraction, {gib} and {mib} a size; or, where no variable does
-// it, what to do instead, or why nothing needs doing.
+// A way expresses a goal in one framework, as goals.txt has it: by an assignment, or by
+// what to do instead.
 type way struct {
 	since   string // the first release that knows it
 	set     string
 	instead string
 }
 
-// goals are the ways to each, the newest first. Our runtime's are JAX's.
-var goals = [...]struct {
-	title string
-	ways  map[string][]way
-}{
-	grow: {"take memory as it is needed", map[string][]way{
-		"jax":        {{"", "XLA_PYTHON_CLIENT_PREALLOCATE=false", ""}},
-		"tensorflow": {{"", "TF_FORCE_GPU_ALLOW_GROWTH=true", ""}},
-		"pytorch":    {{"", "", "takes what it needs in any case"}},
-		"cupy":       {{"", "", "takes what it needs in any case"}},
-	}},
-	whole: {"take it all at once", map[string][]way{
-		"jax":        {{"", "", "takes all at once by default"}},
-		"tensorflow": {{"", "", "takes all at once by default"}},
-		"pytorch":    {{"", "", "never takes all at once"}},
-		"cupy":       {{"", "", "never takes all at once"}},
-	}},
-	share: {"use a part of the GPU, here half", map[string][]way{
-		"jax":        {{"0.4.32", "XLA_CLIENT_MEM_FRACTION={part}", ""}, {"", "XLA_PYTHON_CLIENT_MEM_FRACTION={part}", ""}},
-		"tensorflow": {{"", "", "is told by the program: `tf.config.set_logical_device_configuration`"}},
-		"pytorch":    {{"2.10", "PYTORCH_ALLOC_CONF=per_process_memory_fraction:{part}", ""}, {"", "", "is told by the program: `torch.cuda.set_per_process_memory_fraction`"}},
-		"cupy":       {{"", "CUPY_GPU_MEMORY_LIMIT={percent}%", ""}},
-	}},
-	async: {"the driver's own pool", map[string][]way{
-		"jax":        {{"", "XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async", ""}},
-		"tensorflow": {{"2.5", "TF_GPU_ALLOCATOR=cuda_malloc_async", ""}, {"", "", "has none before 2.5"}},
-		"pytorch":    {{"2.10", "PYTORCH_ALLOC_CONF=backend:cudaMallocAsync", ""}, {"2.0", "PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync", ""}, {"", "", "has none before 2.0"}},
-		"cupy":       {{"", "", "is told by the program: `cupy.cuda.MemoryAsyncPool`"}},
-	}},
-	direct: {"no pool at all; slow", map[string][]way{
-		"jax":        {{"", "XLA_PYTHON_CLIENT_ALLOCATOR=platform", ""}},
-		"tensorflow": {{"", "TF_GPU_ALLOCATOR=cuda_malloc", ""}},
-		"pytorch":    {{"", "PYTORCH_NO_CUDA_MEMORY_CACHING=1", ""}},
-		"cupy":       {{"", "", "is told by the program: `cupy.cuda.set_allocator(None)`"}},
-	}},
-	paged: {"pages mapped as they are needed", map[string][]way{
-		"jax":        {{"0.10.0", "XLA_PYTHON_CLIENT_ALLOCATOR=vmm", ""}, {"", "", "has none before 0.10.0"}},
-		"tensorflow": {{"", "", "has nothing like it"}},
-		"pytorch":    {{"2.10", "PYTORCH_ALLOC_CONF=expandable_segments:True", ""}, {"2.1", "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True", ""}, {"", "", "has none before 2.1"}},
-		"cupy":       {{"", "", "has nothing like it"}},
-	}},
-	pinned: {"a limit for pinned host memory, here 64 GiB", map[string][]way{
-		"jax":        {{"", "XLA_PJRT_GPU_HOST_MEMORY_LIMIT_GB={gib}", ""}},
-		"tensorflow": {{"", "TF_GPU_HOST_MEM_LIMIT_IN_MB={mib}", ""}},
-		"pytorch":    {{"", "", "has nothing like it"}},
-		"cupy":       {{"", "", "is told by the program: `cupy.cuda.set_pinned_memory_allocator`"}},
-	}},
-	devices: {"see only some GPUs", map[string][]way{
-		"jax":        {{"", "CUDA_VISIBLE_DEVICES=0", ""}},
-		"tensorflow": {{"", "CUDA_VISIBLE_DEVICES=0", ""}},
-		"pytorch":    {{"", "CUDA_VISIBLE_DEVICES=0", ""}},
-		"cupy":       {{"", "CUDA_VISIBLE_DEVICES=0", ""}},
-	}},
-}
+//go:embed goals.txt
+var goalsText string
+
+// goals is goals.txt, in its order.
+var goals = sync.OnceValue(func() []goal {
+	entries, err := table.Read("goals.txt", goalsText, "title", "jax", "tensorflow", "pytorch", "cupy")
+	if err != nil {
+		panic(err) // a test rules it out
+	}
+	var list []goal
+	for _, e := range entries {
+		g := goal{e.Name, e.Fields["title"], map[string][]way{}}
+		delete(e.Fields, "title")
+		for framework, text := range e.Fields {
+			for one := range strings.SplitSeq(text, " | ") {
+				w := way{instead: strings.Trim(one, "()")}
+				if one[0] != '(' {
+					w.set, w.since, _ = strings.Cut(one, " since ")
+					w.instead = ""
+				}
+				g.ways[framework] = append(g.ways[framework], w)
+			}
+		}
+		list = append(list, g)
+	}
+	return list
+})
 
 // A want is a goal, with how much.
 type want struct {
-	goal   goal
+	goal   string  // by name
 	amount float64 // a fraction, or GiB
 }
 
@@ -111,39 +78,39 @@ func wants(name, value string) []want {
 		}
 		switch { // yes: growth is wanted
 		case yes:
-			return []want{{goal: grow}}
+			return []want{{goal: "grow"}}
 		case no:
-			return []want{{goal: whole}}
+			return []want{{goal: "whole"}}
 		}
 	case "XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION":
 		if f, ok := literal.PyFloat(value); ok && f > 0 && f <= 1 {
-			return []want{{share, f}}
+			return []want{{"share", f}}
 		}
 	case "XLA_PYTHON_CLIENT_ALLOCATOR", "TF_GPU_ALLOCATOR":
 		switch lower {
 		case "cuda_async", "cuda_malloc_async":
-			return []want{{goal: async}}
+			return []want{{goal: "async"}}
 		case "platform", "address", "cuda_malloc":
-			return []want{{goal: direct}}
+			return []want{{goal: "direct"}}
 		case "vmm":
-			return []want{{goal: paged}}
+			return []want{{goal: "paged"}}
 		}
 	case "PYTORCH_NO_CUDA_MEMORY_CACHING":
-		return []want{{goal: direct}}
+		return []want{{goal: "direct"}}
 	case "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF":
 		return pytorchWants(value)
 	case "CUPY_GPU_MEMORY_LIMIT":
 		if number, ok := strings.CutSuffix(value, "%"); ok {
 			if f, err := strconv.ParseFloat(number, 64); err == nil && f > 0 && f <= 100 {
-				return []want{{share, f / 100}}
+				return []want{{"share", f / 100}}
 			}
 		}
 	case "XLA_PJRT_GPU_HOST_MEMORY_LIMIT_GB", "TF_GPU_HOST_MEM_LIMIT_IN_MB":
 		if n, ok := literal.CInt(value); ok && n > 0 {
 			if name == "TF_GPU_HOST_MEM_LIMIT_IN_MB" && n >= 1024 {
-				return []want{{pinned, float64(n / 1024)}}
+				return []want{{"pinned", float64(n / 1024)}}
 			} else if name == "XLA_PJRT_GPU_HOST_MEMORY_LIMIT_GB" {
-				return []want{{pinned, float64(n)}}
+				return []want{{"pinned", float64(n)}}
 			}
 		}
 	}
@@ -159,15 +126,15 @@ func pytorchWants(list string) []want {
 		switch strings.TrimSpace(key) {
 		case "per_process_memory_fraction":
 			if f, err := strconv.ParseFloat(value, 64); err == nil && f > 0 && f <= 1 {
-				all = append(all, want{share, f})
+				all = append(all, want{"share", f})
 			}
 		case "backend":
 			if value == "cudaMallocAsync" {
-				all = append(all, want{goal: async})
+				all = append(all, want{goal: "async"})
 			}
 		case "expandable_segments":
 			if value == "True" {
-				all = append(all, want{goal: paged})
+				all = append(all, want{goal: "paged"})
 			}
 		}
 	}
@@ -182,7 +149,7 @@ func pytorchWants(list string) []want {
 func counterpart(name, value string, as frameworks.Release) (set, text string) {
 	var sets, texts []string
 	for _, w := range wants(name, value) {
-		way := w.goal.way(as)
+		way := wayTo(w.goal, as)
 		switch {
 		case way.set != "":
 			sets = append(sets, w.fill(way.set))
@@ -208,8 +175,8 @@ func counterpart(name, value string, as frameworks.Release) (set, text string) {
 	return set, text
 }
 
-// way is how a release expresses the goal; the zero way if it cannot.
-func (g goal) way(as frameworks.Release) way {
+// wayTo is how a release expresses a goal; the zero way if it cannot.
+func wayTo(name string, as frameworks.Release) way {
 	at := policy.Newest
 	if as.Version != "" {
 		at, _ = policy.ParseVersion(as.Version, "", "")
@@ -217,7 +184,8 @@ func (g goal) way(as frameworks.Release) way {
 	if as.Name == "gpumem" { // as the newest JAX
 		as.Name, at = "jax", policy.Newest
 	}
-	for _, w := range goals[g].ways[as.Name] {
+	i := slices.IndexFunc(goals(), func(g goal) bool { return g.name == name })
+	for _, w := range goals()[i].ways[as.Name] {
 		if since, _ := policy.ParseVersion(w.since, "", ""); !at.Less(since) {
 			return w
 		}

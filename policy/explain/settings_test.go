@@ -41,13 +41,13 @@ func TestDocumentation(t *testing.T) {
 // TestDocumentationSays: every variable, release and reader is there.
 func TestDocumentationSays(t *testing.T) {
 	text := Documentation()
-	for _, v := range frameworks.Variables {
+	for _, v := range frameworks.Variables() {
 		if strings.Count(text, "### `"+v.Name+"`\n") != 1 {
 			t.Errorf("%s has no heading, or several", v.Name)
 		}
 	}
 	for _, f := range frameworks.All {
-		for _, c := range f.Changes {
+		for _, c := range f.Changes() {
 			if !strings.Contains(text, "| "+c.Version+" | "+c.Date+" | "+c.Text+" | ") {
 				t.Errorf("%s %s is not there", f.Title, c.Version)
 			}
@@ -125,9 +125,9 @@ var sections = []struct{ name, title, text string }{
 
 const introduction = `# Settings: which variable does what
 
-GPU memory is mostly set by environment variables, and most of them fail silently: a wrong name, a value that is not recognised or a variable of another framework changes nothing, and nobody says so. ` + "`gpumem explain`" + ` reads an environment as a given release does and names each of these. This page has everything it knows.
+GPU memory is mostly set by environment variables, and most of them fail silently: a wrong name, a value that is not recognised or a variable of another framework changes nothing, without a message. ` + "`gpumem explain`" + ` reads an environment as a given release does and names each of these. This page has everything it knows.
 
-- **Who reads.** Each framework reads its own variables. JAX and TensorFlow share a few whose names begin with ` + "`TF_`" + `, because both contain XLA. The driver's hold for everyone.
+- **Who reads.** Each framework reads its own variables. JAX and TensorFlow share a few whose names begin with ` + "`TF_`" + `, because both contain XLA. Those of NVIDIA's driver hold for every framework.
 - **When.** Once, when the program first uses a GPU or before. What comes later has no effect: ` + "`os.environ[...] = ...`" + ` below the first use, a cell of a notebook that already ran one, ` + "`export`" + ` in another shell. Set variables before the program starts; in Python, above the first ` + "`import`" + ` of the framework.
 `
 
@@ -147,7 +147,7 @@ func Documentation() string {
 		writeSection(&b, s.name, s.title, s.text)
 	}
 	for _, f := range frameworks.All {
-		if len(f.Changes) > 0 {
+		if len(f.Changes()) > 0 {
 			writeReleases(&b, f)
 		}
 	}
@@ -162,13 +162,13 @@ func writeGoals(b *strings.Builder) {
 		b.WriteString(" | " + titles[name])
 	}
 	b.WriteString(" |\n|" + strings.Repeat(" --- |", len(columns)+1) + "\n")
-	for g := range goals {
-		b.WriteString("| " + goals[g].title)
+	for _, g := range goals() {
+		b.WriteString("| " + g.title)
 		for _, name := range columns {
-			way := goal(g).way(frameworks.Release{Name: name})
+			way := wayTo(g.name, frameworks.Release{Name: name})
 			cell := way.instead
 			if way.set != "" {
-				cell = "`" + example(goal(g)).fill(way.set) + "`"
+				cell = "`" + example(g.name).fill(way.set) + "`"
 			}
 			b.WriteString(" | " + cell)
 		}
@@ -177,8 +177,8 @@ func writeGoals(b *strings.Builder) {
 }
 
 // example is how much the table's titles speak of.
-func example(g goal) want {
-	if g == pinned {
+func example(g string) want {
+	if g == "pinned" {
 		return want{g, 64}
 	}
 	return want{g, 0.5}
@@ -189,7 +189,7 @@ func example(g goal) want {
 func writeSection(b *strings.Builder, name, title, text string) {
 	fmt.Fprintf(b, "\n## %s\n\n%s\n", title, text)
 	var own, more []frameworks.Variable
-	for _, v := range frameworks.Variables {
+	for _, v := range frameworks.Variables() {
 		switch i := slices.IndexFunc(v.Readers, func(r frameworks.Reader) bool { return r.Framework == name }); {
 		case i == 0:
 			own = append(own, v)
@@ -198,7 +198,7 @@ func writeSection(b *strings.Builder, name, title, text string) {
 		}
 	}
 	if len(more) > 0 && name != "gpumem" { // whose are named in the text
-		b.WriteString("\nIt also reads, of others:")
+		b.WriteString("\nIt also reads, listed elsewhere on this page:")
 		for i, v := range more {
 			separator := " "
 			if i > 0 {
@@ -245,9 +245,9 @@ func writeVariable(b *strings.Builder, v frameworks.Variable) {
 // writeReleases writes what changed in a framework, the newest first.
 func writeReleases(b *strings.Builder, f frameworks.Framework) {
 	fmt.Fprintf(b, "\n## What releases of %s changed\n\n", f.Title)
-	fmt.Fprintf(b, "The newest that was looked at is %s; newer ones are taken to do as it does.\n\n", f.Newest)
+	fmt.Fprintf(b, "The newest that was examined is %s; newer ones are read as that one.\n\n", f.Newest)
 	b.WriteString("| release | date | change | known from |\n| --- | --- | --- | --- |\n")
-	for _, c := range slices.Backward(f.Changes) {
+	for _, c := range slices.Backward(f.Changes()) {
 		fmt.Fprintf(b, "| %s | %s | %s | %s |\n", c.Version, c.Date, c.Text, c.Source)
 	}
 }

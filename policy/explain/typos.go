@@ -8,16 +8,16 @@ import (
 	"strings"
 	"sync"
 
+	"gpumem/internal/spelling"
 	"gpumem/policy"
 	"gpumem/policy/frameworks"
-	"gpumem/policy/internal/spelling"
 )
 
 // corrections are the warnings so far of what is set in vain.
 type corrections struct{ policy.Notes }
 
 // unread warns of the variables about memory that the framework does not read,
-// and of names that nobody reads but that look like one about memory or
+// and of names that no framework reads but that look like one about memory or
 // devices. What r speaks of already is left out, and so is what is empty.
 func unread(env policy.Environment, f frameworks.Framework, v policy.Version, r policy.Reading) []policy.Warning {
 	said := map[string]bool{}
@@ -122,13 +122,13 @@ func readersOf(v frameworks.Variable) string {
 // titles are the readers' names for people.
 var titles = map[string]string{"jax": "JAX", "gpumem": "gpumem", "tensorflow": "TensorFlow", "pytorch": "PyTorch", "cupy": "CuPy", "nobody": "nobody", "driver": "NVIDIA's driver or libraries, under every framework"}
 
-// misspelt warns of a name that nobody reads.
+// misspelt warns of a name that no framework reads.
 func (n *corrections) misspelt(wrong string, meant frameworks.Variable, f frameworks.Framework, v policy.Version) {
 	why := ""
 	if strings.EqualFold(wrong, meant.Name) {
 		why = ", for case counts"
 	}
-	text := fmt.Sprintf("not a variable that anyone reads%s; did you mean %s?", why, meant.Name)
+	text := fmt.Sprintf("no framework reads this variable%s; did you mean %s?", why, meant.Name)
 	value := n.Env.Get(wrong)
 	set := meant.Name + "=" + value
 	switch _, taken := n.open(meant.Name + "="); {
@@ -175,7 +175,7 @@ func (n *corrections) accepted(wrong, right string, f frameworks.Framework, v po
 	return right + "=" + value
 }
 
-// nearest is the variable that a name which nobody reads was meant to be: one
+// nearest is the variable that a name which no framework reads was meant to be: one
 // about memory or devices, within two edits, whatever the case, or with the
 // same words that matter. Of several as near it is one that the framework
 // reads.
@@ -186,7 +186,7 @@ func nearest(name, framework string, v policy.Version) (frameworks.Variable, boo
 	}
 	const far = 3 // what edits gives at most for lengths that differ by more than two
 	best, bestEdits, bestRank := frameworks.Variable{}, far, 0
-	for _, c := range frameworks.Variables {
+	for _, c := range frameworks.Variables() {
 		d := spelling.Distance(upper, c.Name)
 		if d >= far || len(c.Name) < 10 && d > 1 { // two edits make XLA_FLAGS of too much
 			continue
@@ -210,7 +210,7 @@ func nearest(name, framework string, v policy.Version) (frameworks.Variable, boo
 // programs of a machine asks for every variable of each.
 var byWords = sync.OnceValue(func() map[string][]frameworks.Variable {
 	table := map[string][]frameworks.Variable{}
-	for _, v := range frameworks.Variables {
+	for _, v := range frameworks.Variables() {
 		if words := matter(v.Name); words != "" {
 			table[words] = append(table[words], v)
 		}
@@ -236,7 +236,7 @@ var namesakes = []string{
 	"MUSA_VISIBLE_DEVICES", "PYTORCH_MUSA_ALLOC_CONF", "PYTORCH_NO_MUSA_MEMORY_CACHING", // Moore Threads
 }
 
-// Which words of a name matter. People leave out PYTHON, CLIENT, GPU or FORCE,
+// The words of a name that matter. People leave out PYTHON, CLIENT, GPU or FORCE,
 // or write them where they do not belong (XLA_MEM_FRACTION, JAX_PREALLOCATE,
 // TF_ALLOW_GROWTH), and write a word in its longer or shorter form.
 var (

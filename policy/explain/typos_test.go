@@ -11,9 +11,9 @@ import (
 
 	"pgregory.net/rapid"
 
+	"gpumem/internal/spelling"
 	"gpumem/policy"
 	"gpumem/policy/frameworks"
-	"gpumem/policy/internal/spelling"
 )
 
 // corpus are real variables that are not in the table: of shells, Python,
@@ -150,7 +150,7 @@ func TestCorpus(t *testing.T) {
 // TestNoTypoOfAnother: what one framework reads is not another's misspelt.
 func TestNoTypoOfAnother(t *testing.T) {
 	for _, f := range frameworks.All {
-		for _, v := range frameworks.Variables {
+		for _, v := range frameworks.Variables() {
 			if v.About == frameworks.AboutOther && v.Name != "XLA_FLAGS" {
 				if got, ok := nearest(v.Name, f.Name, f.Newest); ok {
 					t.Errorf("%s is called a typo of %s", v.Name, got.Name)
@@ -167,7 +167,7 @@ func TestNoTypoOfAnother(t *testing.T) {
 
 // suspects are the variables whose misspellings are looked for.
 func suspects() []frameworks.Variable {
-	return slices.DeleteFunc(slices.Clone(frameworks.Variables), func(v frameworks.Variable) bool { return likelihood(v, "jax", policy.Newest) == 0 })
+	return slices.DeleteFunc(slices.Clone(frameworks.Variables()), func(v frameworks.Variable) bool { return likelihood(v, "jax", policy.Newest) == 0 })
 }
 
 // letters are some of those that are typed by mistake.
@@ -360,38 +360,38 @@ func TestUnread(t *testing.T) {
 			"XLA_PYTHON_CLIENT_PREALLOCATE: only JAX reads it; PyTorch takes what it needs in any case []"}},
 		{"JAX's in TensorFlow", frameworks.Release{Name: "tensorflow"}, []string{"XLA_PYTHON_CLIENT_PREALLOCATE=false", "XLA_PYTHON_CLIENT_MEM_FRACTION=.5", "XLA_FLAGS=--a"}, []string{
 			"XLA_PYTHON_CLIENT_PREALLOCATE: only JAX reads it; in TensorFlow write TF_FORCE_GPU_ALLOW_GROWTH=true [TF_FORCE_GPU_ALLOW_GROWTH=true]",
-			"XLA_PYTHON_CLIENT_MEM_FRACTION: only JAX reads it; TensorFlow is told by the program: tf.config.set_logical_device_configuration []"}},
+			"XLA_PYTHON_CLIENT_MEM_FRACTION: only JAX reads it; TensorFlow takes it from the program: tf.config.set_logical_device_configuration []"}},
 		{"of two in CuPy", frameworks.Release{Name: "cupy"}, []string{"TF_BFC_MEMORY_DUMP=/tmp/x", "TF_PER_DEVICE_MEMORY_LIMIT_MB=1"}, []string{
 			"TF_BFC_MEMORY_DUMP: only TensorFlow or JAX reads it []",
 			"TF_PER_DEVICE_MEMORY_LIMIT_MB: only JAX or TensorFlow reads it []"}},
 
 		{"misspelt", frameworks.Release{Name: "jax"}, []string{"XLA_PYTHON_CLIENT_PREALOCATE=false"},
-			[]string{"XLA_PYTHON_CLIENT_PREALOCATE: not a variable that anyone reads; did you mean XLA_PYTHON_CLIENT_PREALLOCATE? [-XLA_PYTHON_CLIENT_PREALOCATE XLA_PYTHON_CLIENT_PREALLOCATE=false]"}},
+			[]string{"XLA_PYTHON_CLIENT_PREALOCATE: no framework reads this variable; did you mean XLA_PYTHON_CLIENT_PREALLOCATE? [-XLA_PYTHON_CLIENT_PREALOCATE XLA_PYTHON_CLIENT_PREALLOCATE=false]"}},
 		{"case", frameworks.Release{Name: "jax"}, []string{"xla_python_client_mem_fraction=.5"},
-			[]string{"xla_python_client_mem_fraction: not a variable that anyone reads, for case counts; did you mean XLA_PYTHON_CLIENT_MEM_FRACTION? [-xla_python_client_mem_fraction XLA_PYTHON_CLIENT_MEM_FRACTION=.5]"}},
+			[]string{"xla_python_client_mem_fraction: no framework reads this variable, for case counts; did you mean XLA_PYTHON_CLIENT_MEM_FRACTION? [-xla_python_client_mem_fraction XLA_PYTHON_CLIENT_MEM_FRACTION=.5]"}},
 		{"misspelt, and the value is not recognised", frameworks.Release{Name: "jax"}, []string{"JAX_PREALLOCATE=no"},
-			[]string{"JAX_PREALLOCATE: not a variable that anyone reads; did you mean XLA_PYTHON_CLIENT_PREALLOCATE? [-JAX_PREALLOCATE XLA_PYTHON_CLIENT_PREALLOCATE=false]"}},
+			[]string{"JAX_PREALLOCATE: no framework reads this variable; did you mean XLA_PYTHON_CLIENT_PREALLOCATE? [-JAX_PREALLOCATE XLA_PYTHON_CLIENT_PREALLOCATE=false]"}},
 		{"misspelt, a percentage", frameworks.Release{Name: "jax"}, []string{"XLA_MEM_FRACTION=30"},
-			[]string{"XLA_MEM_FRACTION: not a variable that anyone reads; did you mean XLA_CLIENT_MEM_FRACTION? [-XLA_MEM_FRACTION XLA_CLIENT_MEM_FRACTION=.3]"}},
+			[]string{"XLA_MEM_FRACTION: no framework reads this variable; did you mean XLA_CLIENT_MEM_FRACTION? [-XLA_MEM_FRACTION XLA_CLIENT_MEM_FRACTION=.3]"}},
 		{"misspelt, and the value would be refused", frameworks.Release{Name: "jax"}, []string{"XLA_MEM_FRACTION=half"},
-			[]string{"XLA_MEM_FRACTION: not a variable that anyone reads; did you mean XLA_CLIENT_MEM_FRACTION? [-XLA_MEM_FRACTION]"}},
+			[]string{"XLA_MEM_FRACTION: no framework reads this variable; did you mean XLA_CLIENT_MEM_FRACTION? [-XLA_MEM_FRACTION]"}},
 		{"both names, misspelt", frameworks.Release{Name: "jax"}, []string{"XLA_CLIENT_MEM_FRACTIO=.3", "XLA_PYTHON_CLIENT_MEM_FRACTIO=.5"}, []string{
-			"XLA_CLIENT_MEM_FRACTIO: not a variable that anyone reads; did you mean XLA_CLIENT_MEM_FRACTION? [-XLA_CLIENT_MEM_FRACTIO XLA_CLIENT_MEM_FRACTION=.3]",
-			"XLA_PYTHON_CLIENT_MEM_FRACTIO: not a variable that anyone reads; did you mean XLA_PYTHON_CLIENT_MEM_FRACTION? [-XLA_PYTHON_CLIENT_MEM_FRACTIO]"}},
+			"XLA_CLIENT_MEM_FRACTIO: no framework reads this variable; did you mean XLA_CLIENT_MEM_FRACTION? [-XLA_CLIENT_MEM_FRACTIO XLA_CLIENT_MEM_FRACTION=.3]",
+			"XLA_PYTHON_CLIENT_MEM_FRACTIO: no framework reads this variable; did you mean XLA_PYTHON_CLIENT_MEM_FRACTION? [-XLA_PYTHON_CLIENT_MEM_FRACTIO]"}},
 		{"half of PyTorch's list is said", frameworks.Release{Name: "jax"}, []string{"PYTORCH_CUDA_ALLOC_CONF=per_process_memory_fraction:.5,backend:cudaMallocAsync", "XLA_PYTHON_CLIENT_MEM_FRACTION=.4"},
 			[]string{"PYTORCH_CUDA_ALLOC_CONF: only PyTorch reads it; in JAX write XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async [XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async]"}},
 		{"misspelt beside the right one", frameworks.Release{Name: "jax"}, []string{"XLA_MEM_FRACTION=.3", "XLA_PYTHON_CLIENT_MEM_FRACTION=.5"},
-			[]string{"XLA_MEM_FRACTION: not a variable that anyone reads; did you mean XLA_CLIENT_MEM_FRACTION? It is ignored, and XLA_PYTHON_CLIENT_MEM_FRACTION is set [-XLA_MEM_FRACTION]"}},
+			[]string{"XLA_MEM_FRACTION: no framework reads this variable; did you mean XLA_CLIENT_MEM_FRACTION? It is ignored, and XLA_PYTHON_CLIENT_MEM_FRACTION is set [-XLA_MEM_FRACTION]"}},
 		{"misspelt, of an older JAX", frameworks.Release{Name: "jax", Version: "0.4.30"}, []string{"XLA_CLIENT_MEM_FRACTIO=.3"},
-			[]string{"XLA_CLIENT_MEM_FRACTIO: not a variable that anyone reads; did you mean XLA_CLIENT_MEM_FRACTION? This release does not read that; in JAX write XLA_PYTHON_CLIENT_MEM_FRACTION=0.3 [-XLA_CLIENT_MEM_FRACTIO XLA_PYTHON_CLIENT_MEM_FRACTION=0.3]"}},
+			[]string{"XLA_CLIENT_MEM_FRACTIO: no framework reads this variable; did you mean XLA_CLIENT_MEM_FRACTION? This release does not read that; in JAX write XLA_PYTHON_CLIENT_MEM_FRACTION=0.3 [-XLA_CLIENT_MEM_FRACTIO XLA_PYTHON_CLIENT_MEM_FRACTION=0.3]"}},
 		{"words, of an older JAX", frameworks.Release{Name: "jax", Version: "0.4.30"}, []string{"JAX_MEM_FRACTION=.3"},
-			[]string{"JAX_MEM_FRACTION: not a variable that anyone reads; did you mean XLA_PYTHON_CLIENT_MEM_FRACTION? [-JAX_MEM_FRACTION XLA_PYTHON_CLIENT_MEM_FRACTION=.3]"}},
+			[]string{"JAX_MEM_FRACTION: no framework reads this variable; did you mean XLA_PYTHON_CLIENT_MEM_FRACTION? [-JAX_MEM_FRACTION XLA_PYTHON_CLIENT_MEM_FRACTION=.3]"}},
 		{"another framework's, misspelt", frameworks.Release{Name: "jax"}, []string{"TF_ALLOW_GROWTH=true"},
-			[]string{"TF_ALLOW_GROWTH: not a variable that anyone reads; did you mean TF_FORCE_GPU_ALLOW_GROWTH? Only TensorFlow reads that; in JAX write XLA_PYTHON_CLIENT_PREALLOCATE=false [-TF_ALLOW_GROWTH TF_FORCE_GPU_ALLOW_GROWTH=true XLA_PYTHON_CLIENT_PREALLOCATE=false]"}},
+			[]string{"TF_ALLOW_GROWTH: no framework reads this variable; did you mean TF_FORCE_GPU_ALLOW_GROWTH? Only TensorFlow reads that; in JAX write XLA_PYTHON_CLIENT_PREALLOCATE=false [-TF_ALLOW_GROWTH TF_FORCE_GPU_ALLOW_GROWTH=true XLA_PYTHON_CLIENT_PREALLOCATE=false]"}},
 		{"devices, misspelt", frameworks.Release{Name: "jax"}, []string{"CUDA_VISIBLE_DEVICE=1"},
-			[]string{"CUDA_VISIBLE_DEVICE: not a variable that anyone reads; did you mean CUDA_VISIBLE_DEVICES? [-CUDA_VISIBLE_DEVICE CUDA_VISIBLE_DEVICES=1]"}},
+			[]string{"CUDA_VISIBLE_DEVICE: no framework reads this variable; did you mean CUDA_VISIBLE_DEVICES? [-CUDA_VISIBLE_DEVICE CUDA_VISIBLE_DEVICES=1]"}},
 		{"a value with blanks", frameworks.Release{Name: "jax"}, []string{"XLA_FLAG=--a=1 --b=2"},
-			[]string{"XLA_FLAG: not a variable that anyone reads; did you mean XLA_FLAGS? [-XLA_FLAG]"}},
+			[]string{"XLA_FLAG: no framework reads this variable; did you mean XLA_FLAGS? [-XLA_FLAG]"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			f, v, err := tc.as.Find()
@@ -425,9 +425,9 @@ func TestCounterpart(t *testing.T) {
 		{"XLA_PYTHON_CLIENT_PREALLOCATE=true", frameworks.Release{Name: "tensorflow"}, "", "; TensorFlow takes all at once by default"},
 		{"XLA_PYTHON_CLIENT_PREALLOCATE=false", frameworks.Release{Name: "pytorch"}, "", "; PyTorch takes what it needs in any case"},
 		{"XLA_CLIENT_MEM_FRACTION=.5", frameworks.Release{Name: "pytorch"}, "PYTORCH_ALLOC_CONF=per_process_memory_fraction:0.5", "; in PyTorch write PYTORCH_ALLOC_CONF=per_process_memory_fraction:0.5"},
-		{"XLA_CLIENT_MEM_FRACTION=.5", frameworks.Release{Name: "pytorch", Version: "2.9"}, "", "; PyTorch is told by the program: torch.cuda.set_per_process_memory_fraction"},
+		{"XLA_CLIENT_MEM_FRACTION=.5", frameworks.Release{Name: "pytorch", Version: "2.9"}, "", "; PyTorch takes it from the program: torch.cuda.set_per_process_memory_fraction"},
 		{"XLA_PYTHON_CLIENT_MEM_FRACTION=.07", frameworks.Release{Name: "cupy"}, "CUPY_GPU_MEMORY_LIMIT=7%", "; in CuPy write CUPY_GPU_MEMORY_LIMIT=7%"},
-		{"XLA_CLIENT_MEM_FRACTION=.5", frameworks.Release{Name: "tensorflow"}, "", "; TensorFlow is told by the program: tf.config.set_logical_device_configuration"},
+		{"XLA_CLIENT_MEM_FRACTION=.5", frameworks.Release{Name: "tensorflow"}, "", "; TensorFlow takes it from the program: tf.config.set_logical_device_configuration"},
 		{"XLA_CLIENT_MEM_FRACTION=50", frameworks.Release{Name: "cupy"}, "", ""},
 		{"XLA_CLIENT_MEM_FRACTION=nan", frameworks.Release{Name: "cupy"}, "", ""},
 		{"XLA_PYTHON_CLIENT_ALLOCATOR=CUDA_ASYNC", frameworks.Release{Name: "pytorch", Version: "2.8"}, "PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync", "; in PyTorch write PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync"},
@@ -439,7 +439,7 @@ func TestCounterpart(t *testing.T) {
 		{"PYTORCH_NO_CUDA_MEMORY_CACHING=0", frameworks.Release{Name: "jax"}, "XLA_PYTHON_CLIENT_ALLOCATOR=platform", "; in JAX write XLA_PYTHON_CLIENT_ALLOCATOR=platform"},
 		{"PYTORCH_ALLOC_CONF=expandable_segments:True", frameworks.Release{Name: "jax", Version: "0.9.2"}, "", "; JAX has none before 0.10.0"},
 		{"PYTORCH_ALLOC_CONF=expandable_segments:True,backend:native", frameworks.Release{Name: "gpumem"}, "XLA_PYTHON_CLIENT_ALLOCATOR=vmm", "; in gpumem write XLA_PYTHON_CLIENT_ALLOCATOR=vmm"},
-		{"PYTORCH_ALLOC_CONF=per_process_memory_fraction:0.5,backend:cudaMallocAsync", frameworks.Release{Name: "cupy"}, "CUPY_GPU_MEMORY_LIMIT=50%", "; in CuPy write CUPY_GPU_MEMORY_LIMIT=50%; CuPy is told by the program: cupy.cuda.MemoryAsyncPool"},
+		{"PYTORCH_ALLOC_CONF=per_process_memory_fraction:0.5,backend:cudaMallocAsync", frameworks.Release{Name: "cupy"}, "CUPY_GPU_MEMORY_LIMIT=50%", "; in CuPy write CUPY_GPU_MEMORY_LIMIT=50%; CuPy takes it from the program: cupy.cuda.MemoryAsyncPool"},
 		{"CUPY_GPU_MEMORY_LIMIT=50%", frameworks.Release{Name: "jax"}, "XLA_CLIENT_MEM_FRACTION=0.5", "; in JAX write XLA_CLIENT_MEM_FRACTION=0.5"},
 		{"CUPY_GPU_MEMORY_LIMIT=1073741824", frameworks.Release{Name: "jax"}, "", ""},
 		{"CUPY_GPU_MEMORY_LIMIT=120%", frameworks.Release{Name: "jax"}, "", ""},
@@ -461,11 +461,11 @@ func TestCounterpart(t *testing.T) {
 
 // TestGoalsAreRead: what is recommended is a variable that the framework reads.
 func TestGoalsAreRead(t *testing.T) {
-	for g := range goals {
-		for name, ways := range goals[g].ways {
+	for _, g := range goals() {
+		for name, ways := range g.ways {
 			for _, w := range ways {
 				if (w.set == "") == (w.instead == "") {
-					t.Errorf("%s in %s: both or neither of an assignment and a text", goals[g].title, name)
+					t.Errorf("%s in %s: both or neither of an assignment and a text", g.title, name)
 				}
 				if w.set == "" {
 					continue
@@ -477,7 +477,7 @@ func TestGoalsAreRead(t *testing.T) {
 					since, err = policy.Newest, nil
 				}
 				if err != nil || !ok || !v.ReadAt(name, since) {
-					t.Errorf("%s in %s: %s since %q: %v", goals[g].title, name, w.set, w.since, err)
+					t.Errorf("%s in %s: %s since %q: %v", g.title, name, w.set, w.since, err)
 				}
 			}
 		}

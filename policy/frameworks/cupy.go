@@ -18,12 +18,12 @@ const cupyLimit = "CUPY_GPU_MEMORY_LIMIT"
 
 // readCuPy is what a release of CuPy does with an environment.
 func readCuPy(env policy.Environment, v policy.Version) (policy.Reading, *policy.SettingError) {
-	r := policy.At(cupyReleases, v)
+	r := cupyReleases().At(v)
 	n := newNotes(env)
 	p := policy.Policy{Name: "cupy", Kind: policy.Caching}
 	text, set := env.Lookup(cupyLimit)
 	switch {
-	case set && !r.limit:
+	case set && !r.Limit:
 		n.Warn(cupyLimit, "-"+cupyLimit, "this release does not read it, only CuPy 7.0 and later do; here the program calls cupy.get_default_memory_pool().set_limit")
 	case set:
 		bytes, fraction, problem := cupyParse(text)

@@ -46,7 +46,7 @@ func readOurs(env policy.Environment) (policy.Reading, *policy.SettingError) {
 	for _, name := range []string{asyncVar, hostPreVar, hostLimitVar} {
 		jax = jax.Without(name)
 	}
-	r, err := readJAX(jax, newestJAX, policy.At(jaxReleases, policy.Newest))
+	r, err := readJAX(jax, newestJAX, jaxReleases().At(policy.Newest))
 	if err != nil {
 		err.Then = notOpened
 		return r, err

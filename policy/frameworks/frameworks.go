@@ -33,12 +33,12 @@
 // # From a command line to a policy
 //
 // [Parse] reads NAME[@VERSION][:key=value,...]. The name chooses the defaults,
-// the version one row of the table in tables.go, the keys change single
+// the version one row of a table (jax.txt, tensorflow.txt), the keys change single
 // fields:
 //
 //	jax                            the newest JAX with nothing set
 //	jax@0.4.0:preallocate=false    an older one, growing as needed
-//	tensorflow:fraction=.5         the newest TensorFlow, told so in code
+//	tensorflow:fraction=.5         the newest TensorFlow, with the fraction set in code
 //	bfc:limit=10GiB,gc=true        XLA's allocator alone, every setting by hand
 //	env                            what FromEnv says
 //
@@ -46,15 +46,15 @@
 //
 // The files testdata/*/*.txt are answers of the frameworks themselves, made with
 // stand-ins for the GPU's driver; every answer is a test. A release that changes
-// something is one row of a table in tables.go, with its source.
+// something is one entry of a table, such as jax.txt, with its source.
 package frameworks
 
 import (
 	"fmt"
 	"strings"
 
+	"gpumem/internal/spelling"
 	"gpumem/policy"
-	"gpumem/policy/internal/spelling"
 	"gpumem/policy/torchconf"
 )
 
@@ -66,44 +66,49 @@ type Release struct {
 
 // A Framework is one of those known.
 type Framework struct {
-	Name    string          // as in [Release]
-	Title   string          // as people write it
-	Newest  policy.Version  // the newest release that was looked at; zero for a framework without versions
-	Changes []policy.Change // by release, oldest first
-	When    string          // the variables are read
+	Name   string         // as in [Release]
+	Title  string         // as people write it
+	Newest policy.Version // the newest release that was looked at; zero for a framework without versions
+	When   string         // the variables are read
 
-	example string         // a version, for errors; empty for a framework without versions
-	oldest  policy.Version // before it nothing is known
+	example string          // a version, for errors; empty for a framework without versions
+	table   func() releases // nil for a framework without versions
 	read    func(policy.Environment, policy.Version) (policy.Reading, *policy.SettingError)
+}
+
+// releases is the [policy.Table] of a framework.
+type releases interface {
+	Oldest() policy.Version // before it nothing is known
+	Changes() []policy.Change
 }
 
 // All are the frameworks that are known, the default first.
 var All = []Framework{
 	{
-		Name: "jax", Title: "JAX", Newest: newestJAX, example: "0.4.30", oldest: jaxReleases[0].Version,
+		Name: "jax", Title: "JAX", Newest: newestJAX, example: "0.4.30",
 		read: func(e policy.Environment, v policy.Version) (policy.Reading, *policy.SettingError) {
-			return readJAX(e, v, policy.At(jaxReleases, v))
+			return readJAX(e, v, jaxReleases().At(v))
 		},
-		Changes: policy.ChangesOf(jaxReleases),
-		When:    "once, at the first operation; to set them in Python after that is too late",
+		table: func() releases { return jaxReleases() },
+		When:  "once, at the first operation; to set them in Python after that is too late",
 	},
 	{
-		Name: "tensorflow", Title: "TensorFlow", Newest: newestTensorFlow, example: "2.15", oldest: tfReleases[0].Version,
-		read:    readTensorFlow,
-		Changes: policy.ChangesOf(tfReleases),
-		When:    "once, when the GPU is first used or listed; to set them in Python after that is too late",
+		Name: "tensorflow", Title: "TensorFlow", Newest: newestTensorFlow, example: "2.15",
+		read:  readTensorFlow,
+		table: func() releases { return tfReleases() },
+		When:  "once, when the GPU is first used or listed; to set them in Python after that is too late",
 	},
 	{
-		Name: "pytorch", Title: "PyTorch", Newest: torchconf.Newest, example: "2.8.0", oldest: torchconf.Oldest,
-		read:    torchconf.Read,
-		Changes: torchconf.Changes,
-		When:    "once: the backend at import torch, the rest when a GPU is first used; to set them in Python after that is too late",
+		Name: "pytorch", Title: "PyTorch", Newest: torchconf.Newest, example: "2.8.0",
+		read:  torchconf.Read,
+		table: func() releases { return torchconf.Releases() },
+		When:  "once: the backend at import torch, the rest when a GPU is first used; to set them in Python after that is too late",
 	},
 	{
-		Name: "cupy", Title: "CuPy", Newest: newestCuPy, example: "13.6.0", oldest: cupyReleases[0].Version,
-		read:    readCuPy,
-		Changes: policy.ChangesOf(cupyReleases),
-		When:    "when the pool is made: at the first allocation on a GPU",
+		Name: "cupy", Title: "CuPy", Newest: newestCuPy, example: "13.6.0",
+		read:  readCuPy,
+		table: func() releases { return cupyReleases() },
+		When:  "when the pool is made: at the first allocation on a GPU",
 	},
 	{
 		Name: "gpumem", Title: "gpumem",
@@ -125,6 +130,14 @@ func (f Framework) Read(env policy.Environment, v policy.Version) (policy.Readin
 		r.Notes = n.Notes
 	}
 	return r, err
+}
+
+// Changes returns what each release changed, the oldest first.
+func (f Framework) Changes() []policy.Change {
+	if f.table == nil {
+		return nil
+	}
+	return f.table().Changes()
 }
 
 // Versioned reports whether the framework has versions.
@@ -172,8 +185,8 @@ func (r Release) Find() (Framework, policy.Version, error) {
 		return f, f.Newest, err
 	}
 	v, err := policy.ParseVersion(r.Version, f.Title, f.example)
-	if err == nil && v.Less(f.oldest) {
-		err = fmt.Errorf("%s %s is not known; the oldest known release is %s", f.Title, r.Version, f.oldest)
+	if err == nil && f.table != nil && v.Less(f.table().Oldest()) {
+		err = fmt.Errorf("%s %s is not known; the oldest known release is %s", f.Title, r.Version, f.table().Oldest())
 	}
 	return f, v, err
 }
@@ -201,7 +214,7 @@ func Changes(a, b Release) []policy.Change {
 		from, to = to, from
 	}
 	var list []policy.Change
-	for _, c := range f.Changes {
+	for _, c := range f.Changes() {
 		if v, _ := policy.ParseVersion(c.Version, f.Title, f.example); from.Less(v) && !to.Less(v) {
 			list = append(list, c)
 		}

@@ -1,6 +1,6 @@
 // The environment as JAX reads it, in the two steps of the package comment:
 // Python makes options of the variables, XLA makes an allocator of the options
-// and of variables of its own.
+// and of variables that it reads itself.
 
 package frameworks
 
@@ -12,9 +12,9 @@ import (
 	"strconv"
 	"strings"
 
+	"gpumem/internal/spelling"
 	"gpumem/policy"
 	"gpumem/policy/internal/literal"
-	"gpumem/policy/internal/spelling"
 )
 
 // The variables that Python reads, once, when the GPU backend is looked for:
@@ -47,7 +47,7 @@ type Option struct {
 // that function it is the same steps in make_gpu_client.
 func jaxOptions(env policy.Environment, r jaxRelease) ([]Option, *policy.SettingError) {
 	fraction, from := "", oldFractionVar
-	if r.newFraction {
+	if r.NewFraction {
 		fraction, from = env.Get(fractionVar), fractionVar
 	}
 	if old := env.Get(oldFractionVar); old != "" {
@@ -63,7 +63,7 @@ func jaxOptions(env policy.Environment, r jaxRelease) ([]Option, *policy.Setting
 		allocator = "default"
 	}
 	allocator = literal.PyLower(allocator)
-	if !slices.Contains(r.allocators, allocator) {
+	if !slices.Contains(r.Allocators, allocator) {
 		return nil, &policy.SettingError{Name: allocatorVar, Fix: r.meant(allocator), Text: "XLA_PYTHON_CLIENT_ALLOCATOR env var must be " + r.oneOf() + `, got "` + allocator + `"`}
 	}
 	options := []Option{{"allocator", allocator}}
@@ -79,7 +79,7 @@ func jaxOptions(env policy.Environment, r jaxRelease) ([]Option, *policy.Setting
 		options = append(options, Option{"preallocate", !meansNo(text)}) // whatever else it says
 	}
 
-	if text := env.Get(collectiveVar); r.collective && text != "" {
+	if text := env.Get(collectiveVar); r.Collective && text != "" {
 		n, problem := literal.PyInt(text)
 		if problem != "" {
 			return nil, &policy.SettingError{Name: collectiveVar, Fix: "-" + collectiveVar, Text: problem}
@@ -90,8 +90,8 @@ func jaxOptions(env policy.Environment, r jaxRelease) ([]Option, *policy.Setting
 		read         bool
 		name, option string
 	}{
-		{r.abort, abortVar, "abort_collectives_on_failure"},
-		{r.tfrt, tfrtVar, "use_tfrt_gpu_client"},
+		{r.Abort, abortVar, "abort_collectives_on_failure"},
+		{r.TFRT, tfrtVar, "use_tfrt_gpu_client"},
 	} {
 		if !flag.read {
 			continue
@@ -114,14 +114,14 @@ func (r *jaxRelease) meant(text string) string {
 	if known := map[string]string{"async": "cuda_async", "cuda_malloc_async": "cuda_async", "cudamallocasync": "cuda_async", "cuda_malloc": "platform"}[text]; known != "" {
 		return allocatorVar + "=" + known
 	}
-	if near := spelling.Nearest(strings.TrimSpace(text), r.allocators); near != "" {
+	if near := spelling.Nearest(strings.TrimSpace(text), r.Allocators); near != "" {
 		return allocatorVar + "=" + near
 	}
 	return "-" + allocatorVar
 }
 
 // meantFraction is the fraction that a text was meant to be, as a repair: .75
-// for "75%", and none where nobody can tell.
+// for "75%", and none where that is not clear.
 func meantFraction(name, text string) string {
 	digits := strings.TrimRight(strings.TrimSpace(text), "% ")
 	if f, ok := literal.PyFloat(strings.ReplaceAll(digits, ",", ".")); ok && f > 0 && f <= 100 {
@@ -144,11 +144,11 @@ func integer(n *big.Int) any {
 // oneOf is the list of allocators as the release's error has it.
 func (r *jaxRelease) oneOf() string {
 	var quoted []string
-	for _, a := range r.allocators {
+	for _, a := range r.Allocators {
 		quoted = append(quoted, `"`+a+`"`)
 	}
 	last := len(quoted) - 1
-	if slices.Contains(r.allocators, "address") {
+	if slices.Contains(r.Allocators, "address") {
 		return "one of " + strings.Join(quoted, ", ")
 	}
 	return strings.Join(quoted[:last], ", ") + ", or " + quoted[last]
@@ -164,7 +164,7 @@ func readJAX(env policy.Environment, v policy.Version, r jaxRelease) (policy.Rea
 		return policy.Reading{Notes: n.Notes}, err
 	}
 	options, noPlugin := jaxOptions(env, r) // refused: JAX goes on without the plugin
-	choice := n.backends(r)
+	choice := n.backends()
 	result := policy.Reading{Notes: n.Notes}
 	var copies *policy.SettingError
 	var made []string
@@ -213,7 +213,7 @@ func readJAX(env policy.Environment, v policy.Version, r jaxRelease) (policy.Rea
 // XLA reads. copies is what becomes of copies to the GPU once the client is made;
 // nil if they work.
 func (n *notes) client(options []Option, v policy.Version, r jaxRelease, flags xlaFlags, badFlags *policy.SettingError) (reading policy.Reading, copies, err *policy.SettingError) {
-	if r.float32 { // there is a C API
+	if r.Float32 { // there is a C API
 		if options, err = createOptions(n.Env, options); err != nil {
 			return policy.Reading{}, nil, err
 		}
@@ -224,7 +224,7 @@ func (n *notes) client(options []Option, v policy.Version, r jaxRelease, flags x
 			return policy.Reading{}, nil, err
 		}
 	}
-	refused := r.needPages && n.Env.NoPages
+	refused := r.NeedPages && n.Env.NoPages
 	if _, known := flagKind(noPagesFlag, v); refused && known != flagKnown { // the flags are not looked at
 		return policy.Reading{}, nil, n.noPages(v)
 	}
@@ -277,10 +277,10 @@ func jaxPools(p policy.Policy, a asked, r jaxRelease, d policy.Device) []policy.
 		main.Name, main.Text = fmt.Sprintf("GPU_%d_bfc", d.Ordinal), "grows as needed: 2 MiB, 4 MiB, 8 MiB and so on"
 	}
 	pools := []policy.Pool{main}
-	if r.collective && (p.Kind == policy.Async || p.Kind == policy.BFC && a.allocator != "platform") {
+	if r.Collective && (p.Kind == policy.Async || p.Kind == policy.BFC && a.allocator != "platform") {
 		c := policy.Pool{Name: fmt.Sprintf("GPU_collectivememory_%d_bfc", d.Ordinal), Space: "collective"}
 		sane := p.Fraction >= 0 && p.Fraction <= 1
-		most := policy.Policy{Fraction: 1 - p.Fraction, RoundLimit: r.roundLimit}.LimitBytes(d)
+		most := policy.Policy{Fraction: 1 - p.Fraction, RoundLimit: r.RoundLimit}.LimitBytes(d)
 		switch {
 		case p.Spatial:
 			end := "upper"
@@ -305,7 +305,7 @@ func jaxPools(p policy.Policy, a asked, r jaxRelease, d policy.Device) []policy.
 // swallows is what becomes of an error that Python raises while it reads the
 // variables: none reaches the program as an exception.
 func (r *jaxRelease) swallows() string {
-	if r.float32 { // raised while the plugin is registered
+	if r.Float32 { // raised while the plugin is registered
 		return "JAX logs it as a plugin configuration error and goes on without the GPU: the program runs on the CPU (with JAX_PLATFORMS=cuda it stops: the backend is not known)"
 	}
 	return "JAX says that it falls back to the CPU, and the program runs there (with JAX_PLATFORMS=cuda it stops: Unable to initialize backend 'cuda')"
@@ -314,7 +314,7 @@ func (r *jaxRelease) swallows() string {
 // stops is what becomes of such an error where the GPU was asked for by name: JAX
 // then raises another.
 func (r *jaxRelease) stops(then *policy.SettingError) string {
-	if r.float32 {
+	if r.Float32 {
 		return "JAX logs it as a plugin configuration error and then raises RuntimeError: " + then.Text
 	}
 	return notInitialized
@@ -357,7 +357,7 @@ func (n *notes) allocator(p policy.Policy, a asked) {
 func (n *notes) fraction(p policy.Policy, a asked, r jaxRelease) {
 	name := oldFractionVar
 	if text := n.Env.Get(fractionVar); text != "" {
-		if !r.newFraction {
+		if !r.NewFraction {
 			n.Warn(fractionVar, "-"+fractionVar+" "+assign(oldFractionVar, text), "this release does not read it, only JAX 0.4.32 and later do; write %s=%s", oldFractionVar, text)
 		} else {
 			name = fractionVar
@@ -374,7 +374,7 @@ func (n *notes) fraction(p policy.Policy, a asked, r jaxRelease) {
 	case p.Kind == policy.Platform || p.Kind == policy.Address:
 		n.Warn(name, "-"+name, "ignored: the allocator %s has no limit", a.allocator)
 	case !a.fractionSet: // 0, in the releases with boolAsText
-		n.Warn(name, "", "this release takes 0 for unset: the fraction is %g", r.fraction)
+		n.Warn(name, "", "this release takes 0 for unset: the fraction is %g", r.Fraction)
 	case p.Kind == policy.Async && !p.Preallocate && !p.AsyncKeep:
 		n.Warn(name, "-"+name, "ignored: without preallocation the driver's pool has no limit")
 	case math.IsNaN(f):
@@ -391,7 +391,7 @@ func (n *notes) fraction(p policy.Policy, a asked, r jaxRelease) {
 		n.Warn(name, name+"=.75", "asks for %s times the GPU; the whole is 1, and .75 is 75 %%", text)
 	default:
 		old := ""
-		if name == oldFractionVar && r.newFraction {
+		if name == oldFractionVar && r.NewFraction {
 			old = "; the name is deprecated, today it is " + fractionVar
 		}
 		n.Effect(name, "%s of the %s memory%s", literal.Percent(f), p.Of, old)
@@ -415,7 +415,7 @@ func (n *notes) preallocate(p policy.Policy, a asked, r jaxRelease) {
 		n.Warn(preallocateVar, "-"+preallocateVar, "ignored: the allocator %s never preallocates", p.Kind)
 	case a.allocator == "platform":
 		n.Warn(preallocateVar, "-"+preallocateVar, "ignored: in this release platform is a pool that grows")
-	case !meant && r.boolAsText:
+	case !meant && r.BoolAsText:
 		n.Warn(preallocateVar, "", "in this release every text means yes: preallocation stays on; JAX 0.4.24 repaired that")
 	case a.preallocate && !literal.MeansYes(text):
 		n.Warn(preallocateVar, preallocateVar+"=false", "%s is not recognised, preallocation stays on; only false, False and 0 turn it off", literal.PyRepr(text))
@@ -432,7 +432,7 @@ func meansNo(text string) bool { return text == "false" || text == "False" || te
 func (n *notes) collective(p policy.Policy, a asked, r jaxRelease) {
 	switch {
 	case n.Env.Get(collectiveVar) == "":
-	case !r.collective:
+	case !r.Collective:
 		n.Warn(collectiveVar, "", "this release does not read it, only JAX 0.4.24 and later do")
 	case a.collective == 0:
 		n.Effect(collectiveVar, "as without it: the pool for collective memory grows as needed")

@@ -23,7 +23,7 @@ func (r Release) Note() string {
 	if strings.Count(r.Version, ".") != 1 {
 		return ""
 	}
-	for _, c := range known.Changes {
+	for _, c := range known.Changes() {
 		w, _ := policy.ParseVersion(c.Version, known.Title, known.example)
 		if v.Less(w) && w[0] == v[0] && w[1] == v[1] {
 			return fmt.Sprintf("%s %s is read as %s; later releases of %[2]s differ, from %[4]s on", known.Title, r.Version, v, w)

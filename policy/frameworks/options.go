@@ -80,7 +80,7 @@ func createOptions(env policy.Environment, options []Option) ([]Option, *policy.
 		}
 		options = setOption(options, words[0], words[1])
 	}
-	// xla_bridge has this one of a flag of its own, and lays it over the rest.
+	// xla_bridge has this one of a separate flag, and lays it over the rest.
 	return setOption(options, "enable_mock_nccl", false), nil
 }
 
@@ -132,7 +132,7 @@ func checkOptions(env policy.Environment, options []Option, v policy.Version, r 
 	}
 	for _, o := range options {
 		switch text, _ := o.Value.(string); {
-		case o.Name == "allocator" && !slices.Contains(r.allocators, text):
+		case o.Name == "allocator" && !slices.Contains(r.Allocators, text):
 			return refuse(o.Name, "UNIMPLEMENTED: Allocator "+text+" not supported for PJRT GPU plugin. Supported allocator options are: "+r.supported()+".")
 		case o.Name == growOption:
 			if _, _, problem := growth(text); problem != "" {
@@ -162,8 +162,8 @@ func givenIndex(v any) int {
 
 // supported is the list of allocators as XLA's error has it.
 func (r *jaxRelease) supported() string {
-	last := len(r.allocators) - 1
-	return "'" + strings.Join(r.allocators[:last], "', '") + "' and '" + r.allocators[last] + "'"
+	last := len(r.Allocators) - 1
+	return "'" + strings.Join(r.Allocators[:last], "', '") + "' and '" + r.Allocators[last] + "'"
 }
 
 // growth reads memory_fraction_policy: START, START+ or START-CAP.

@@ -14,8 +14,8 @@ import (
 
 	"gpumem/size"
 
+	"gpumem/internal/spelling"
 	"gpumem/policy"
-	"gpumem/policy/internal/spelling"
 )
 
 // names are all names of policies, in the order of the documentation.
@@ -51,7 +51,7 @@ var keys = []key{
 	{"preallocate", []policy.Kind{policy.BFC, policy.Async}, wantBool, setBool(func(p *policy.Policy) *bool { return &p.Preallocate })},
 	{"fraction", []policy.Kind{policy.BFC, policy.Async, policy.VMM, policy.Elastic}, "a number above 0, such as 0.75 for 75 %", setFraction},
 	{"of", []policy.Kind{policy.BFC, policy.Async, policy.VMM, policy.Elastic}, "total or free", setOf},
-	{"limit", []policy.Kind{policy.BFC, policy.Async, policy.VMM, policy.Elastic}, "a size above 0, such as 10GiB",
+	{"limit", []policy.Kind{policy.BFC, policy.Async, policy.VMM, policy.Elastic}, "a size above 0 with its unit, such as 10GiB",
 		setSize(1, func(p *policy.Policy) *uint64 { return &p.Limit })},
 	{"spatial", []policy.Kind{policy.BFC}, wantBool, setBool(func(p *policy.Policy) *bool { return &p.Spatial })},
 	{"topdown", []policy.Kind{policy.BFC}, wantBool, setBool(func(p *policy.Policy) *bool { return &p.TopDown })},
@@ -59,8 +59,8 @@ var keys = []key{
 	{"coalesce", []policy.Kind{policy.BFC}, wantBool, setBool(func(p *policy.Policy) *bool { return &p.Coalesce })},
 	{"fragmentation", []policy.Kind{policy.BFC}, "a number from 0 to 1", setFragmentation},
 	{"align", []policy.Kind{policy.BFC}, "a power of two, such as 512 or 2MiB", setAlign},
-	{"async_prealloc", []policy.Kind{policy.Async}, "a size, such as 4GiB, or -1", setAsyncPrealloc},
-	{"reserve", []policy.Kind{policy.Elastic}, "a size, such as 256MiB", setSize(0, func(p *policy.Policy) *uint64 { return &p.Reserve })},
+	{"async_prealloc", []policy.Kind{policy.Async}, "a size with its unit, such as 4GiB, or -1", setAsyncPrealloc},
+	{"reserve", []policy.Kind{policy.Elastic}, "a size with its unit, such as 256MiB", setSize(0, func(p *policy.Policy) *uint64 { return &p.Reserve })},
 	{"eager", []policy.Kind{policy.Elastic}, wantBool, setBool(func(p *policy.Policy) *bool { return &p.Eager })},
 }
 

@@ -1,4 +1,4 @@
-// Which of JAX's backends an environment chooses (jax/_src/xla_bridge.py,
+// The choice between JAX's backends by an environment (jax/_src/xla_bridge.py,
 // backends and get_backend), measured with testdata/jax/platforms.txt.
 
 package frameworks
@@ -16,13 +16,13 @@ const (
 	platformVar  = "JAX_PLATFORM_NAME"
 )
 
-// What becomes of a program that finds no backend, or another than the GPU's.
+// The end of a program that finds no backend, or another than the GPU's.
 const (
 	notChosen = "JAX raises RuntimeError at the first operation, and the program stops"
 	onCPU     = "the program runs on the CPU"
 )
 
-// What JAX says of platforms that it knows and that are not there.
+// JAX's errors about platforms that it knows and that are not there.
 const (
 	noTPU   = "INTERNAL: Failed to open libtpu.so: libtpu.so: cannot open shared object file: No such file or directory"
 	noROCm  = "module 'jaxlib.xla_extension' has no attribute 'GpuAllocatorConfig'"
@@ -37,7 +37,7 @@ type backendChoice struct {
 
 // backends reads JAX_PLATFORMS. Without it JAX makes a client of every platform
 // that it can. Names are compared as they are, with blanks and case.
-func (n *notes) backends(r jaxRelease) backendChoice {
+func (n *notes) backends() backendChoice {
 	text := n.Env.Get(platformsVar)
 	if text == "" {
 		return backendChoice{list: []string{"cpu", "cuda"}}
@@ -45,7 +45,7 @@ func (n *notes) backends(r jaxRelease) backendChoice {
 	c := backendChoice{explicit: true}
 	for name := range strings.SplitSeq(text, ",") {
 		if name == "gpu" {
-			c.list = append(c.list, r.gpuPlatforms...)
+			c.list = append(c.list, "cuda", "rocm")
 		} else {
 			c.list = append(c.list, name)
 		}
@@ -55,7 +55,7 @@ func (n *notes) backends(r jaxRelease) backendChoice {
 
 // refusePlatform is the error of an explicit platform without a client.
 func (r *jaxRelease) refusePlatform(name string, plugin bool) *policy.SettingError {
-	known := slices.Clone(r.platforms)
+	known := slices.Clone(r.Platforms)
 	if plugin {
 		known = append(known, "cuda")
 	}
@@ -106,7 +106,7 @@ func (n *notes) choose(r jaxRelease, c backendChoice, made []string) (platform, 
 			return name, platformVar, nil
 		}
 		text := "Unknown backend " + name
-		if !c.explicit && (name == "tpu" || name == "proxy" || name == "rocm") && slices.Contains(r.platforms, name) {
+		if !c.explicit && (name == "tpu" || name == "proxy" || name == "rocm") && slices.Contains(r.Platforms, name) {
 			why := map[string]string{"tpu": noTPU, "proxy": noProxy, "rocm": noROCm}[name]
 			text = "Backend '" + name + "' failed to initialize: " + why
 		}

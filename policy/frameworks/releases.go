@@ -1,17 +1,93 @@
-// Releases: how their tables (tables.go) are read, how versions are written, and
-// the policies of JAX's.
+// The releases of JAX, TensorFlow and CuPy, by the tables jax.txt,
+// tensorflow.txt and cupy.txt, and the policies of JAX's. Nothing else in this
+// module knows versions of them.
 
 package frameworks
 
 import (
+	_ "embed" // the tables
 	"fmt"
 
 	"gpumem/policy"
 )
 
+// The tables' texts.
+var (
+	//go:embed jax.txt
+	jaxText string
+	//go:embed tensorflow.txt
+	tensorflowText string
+	//go:embed cupy.txt
+	cupyText string
+)
+
+// The tables.
+var (
+	jaxReleases  = policy.Releases[jaxRelease]("jax.txt", jaxText)
+	tfReleases   = policy.Releases[tfRelease]("tensorflow.txt", tensorflowText)
+	cupyReleases = policy.Releases[cupyRelease]("cupy.txt", cupyText)
+)
+
+// The newest releases that were looked at.
+var (
+	newestJAX        = policy.Version{0, 12, 0, 1}
+	newestTensorFlow = policy.Version{2, 21}
+	newestCuPy       = policy.Version{14, 2}
+)
+
+// jaxRelease is what a release of JAX does.
+type jaxRelease struct {
+	Fraction     float64             // the default
+	OfFree       bool                // it is a fraction of what is free, not of the total
+	Float32      bool                // a fraction passes through a 32-bit float on its way into XLA
+	BoolAsText   bool                // every PREALLOCATE means yes, and a fraction of 0 means unset
+	NewFraction  bool                // reads XLA_CLIENT_MEM_FRACTION, too
+	Collective   bool                // reads XLA_PYTHON_CLIENT_COLLECTIVE_MEM_SIZE_MB
+	Abort, TFRT  bool                // reads a variable that is not about memory, but can raise
+	Allocators   policy.Words        // that XLA_PYTHON_CLIENT_ALLOCATOR may name
+	PlatformPool bool                // "platform" gives a growing pool of the whole device
+	AsyncKeep    bool                // cuda_async keeps its fraction without preallocation, too
+	IgnoreAlign  bool                // the pool ignores the alignment asked for
+	RoundLimit   uint64              // bytes
+	PoolByPages  bool                // the pool's regions are made of pages (cuMemCreate), no longer of cuMemAlloc
+	TFRTAsync    bool                // the client of XLA_PYTHON_CLIENT_USE_TFRT_GPU_CLIENT has cuda_async, too
+	Spatial      bool                // whenever preallocating
+	TopDown      bool                // and then ordinary memory comes from the upper end
+	Remat        bool                // reads JAX_COMPILER_ENABLE_REMAT_PASS
+	RematAdds    bool                // and leaves other passes of xla_disable_hlo_passes disabled
+	NeedPages    bool                // refuses a device without virtual memory management
+	Platforms    policy.Words        // that JAX_PLATFORMS may name without a plugin
+	NoHostMemory policy.SettingError // what becomes of a limit of 0 for pinned host memory
+}
+
+// tfRelease is what a release of TensorFlow does.
+type tfRelease struct {
+	Leave          policy.LeaveRule
+	FirstRegionMiB uint64 // of a growing pool
+	HostLimitGiB   uint64 // of the pinned host pool
+	Async          bool   // knows cuda_malloc_async
+	System         bool   // reads TF_DEVICE_MIN_SYS_MEMORY_IN_MB
+	Wraps          bool   // counts the bytes of TF_DEVICE_MIN_SYS_MEMORY_IN_MB in 32 bits
+	AsyncOption    bool   // honours use_cuda_malloc_async
+	Plus           bool   // a number may begin with a plus sign
+}
+
+// cupyRelease is what a release of CuPy does.
+type cupyRelease struct {
+	Limit bool // reads CUPY_GPU_MEMORY_LIMIT
+}
+
+// of is what the fraction is of.
+func (r *jaxRelease) of() policy.Basis {
+	if r.OfFree {
+		return policy.Free
+	}
+	return policy.Total
+}
+
 // convert is a fraction after its way into XLA.
 func (r *jaxRelease) convert(f float64) float64 {
-	if r.float32 {
+	if r.Float32 {
 		return float64(float32(f))
 	}
 	return f
@@ -26,15 +102,15 @@ func jaxAt(text string) (jaxRelease, error) {
 			return jaxRelease{}, err
 		}
 	}
-	if first := jaxReleases[0].Version; v.Less(first) {
+	if first := jaxReleases().Oldest(); v.Less(first) {
 		return jaxRelease{}, fmt.Errorf("JAX %s is not known; the oldest known release is jaxlib %s", text, first)
 	}
-	return policy.At(jaxReleases, v), nil
+	return jaxReleases().At(v), nil
 }
 
 // Default is the policy of the newest JAX with nothing set.
 func Default() policy.Policy {
-	r := policy.At(jaxReleases, policy.Newest)
+	r := jaxReleases().At(policy.Newest)
 	p := r.policy()
 	p.Spec = "jax"
 	return p
@@ -64,13 +140,13 @@ func (r *jaxRelease) policy() policy.Policy {
 		Kind:        policy.BFC,
 		Preallocate: true,
 		// Never passed on, but XLA's own double.
-		Fraction:    r.fraction,
-		Of:          r.of,
-		RoundLimit:  r.roundLimit,
+		Fraction:    r.Fraction,
+		Of:          r.of(),
+		RoundLimit:  r.RoundLimit,
 		RegionUnit:  r.regionUnit(),
-		IgnoreAlign: r.ignoreAlign,
+		IgnoreAlign: r.IgnoreAlign,
 	}
-	setEnds(&p, r.spatial, r.topDown)
+	setEnds(&p, r.Spatial, r.TopDown)
 	return p
 }
 
@@ -88,7 +164,7 @@ const collectiveAlign = 2 << 20
 
 // regionUnit is the RegionUnit of a release.
 func (r *jaxRelease) regionUnit() uint64 {
-	if r.poolByPages {
+	if r.PoolByPages {
 		return 2 << 20
 	}
 	return plainUnit

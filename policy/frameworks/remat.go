@@ -30,7 +30,7 @@ func (n *notes) remat(r jaxRelease, flags xlaFlags) (off bool, err *policy.Setti
 	switch {
 	case !set:
 		return has, nil
-	case !r.remat:
+	case !r.Remat:
 		n.Warn(rematVar, "-"+rematVar, "not read before JAX 0.4.34, which has the pass and no option for it")
 		return has, nil
 	}
@@ -40,7 +40,7 @@ func (n *notes) remat(r jaxRelease, flags xlaFlags) (off bool, err *policy.Setti
 		return has, nil
 	case "n", "no", "f", "false", "off", "0":
 		n.Effect(rematVar, "XLA computes nothing twice to save memory")
-		if !r.rematAdds && disabled[0] != "" && !has {
+		if !r.RematAdds && disabled[0] != "" && !has {
 			n.Warn(rematVar, "", "up to JAX 0.11.0 it takes the place of %s in XLA_FLAGS: the passes named there run again", disabledFlag)
 		}
 		return true, nil

@@ -205,7 +205,7 @@ func checkClient(t *testing.T, where string, want map[string]string, a asked, r 
 		t.Errorf("%s: kind %s, want %s", where, a.allocator, want["kind"])
 	}
 	fraction, set := want["memory_fraction"]
-	if set != a.fractionSet || set && !r.float32 && !sameValue(fraction, "", a.fraction) {
+	if set != a.fractionSet || set && !r.Float32 && !sameValue(fraction, "", a.fraction) {
 		t.Errorf("%s: fraction %v, want %s", where, a.fraction, fraction)
 	}
 	if pre := want["preallocate"] != "false"; pre != a.preallocate {
@@ -225,7 +225,7 @@ func TestJAXCreateOptions(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r := policy.At(jaxReleases, v)
+		r := jaxReleases().At(v)
 		flags := slices.ContainsFunc(row.env.Names(), func(name string) bool { return strings.ToUpper(name) != name })
 		if row.who != "cuda" || v.Less(policy.Version{0, 4, 30}) || flags { // set in code, not by the environment
 			continue

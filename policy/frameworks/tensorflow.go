@@ -11,9 +11,9 @@ import (
 
 	"gpumem/size"
 
+	"gpumem/internal/spelling"
 	"gpumem/policy"
 	"gpumem/policy/internal/literal"
-	"gpumem/policy/internal/spelling"
 )
 
 // The variables that TensorFlow reads, when its GPU device is made: at the first
@@ -48,7 +48,7 @@ func TensorFlow(version string, o GPUOptions) (policy.Policy, error) {
 		return policy.Policy{}, err
 	}
 	n := notes{}
-	p, refused := n.tensorflow(policy.At(tfReleases, v), o)
+	p, refused := n.tensorflow(tfReleases().At(v), o)
 	if refused != nil { // no variable is set that could be refused
 		return policy.Policy{}, refused
 	}
@@ -60,19 +60,19 @@ func TensorFlow(version string, o GPUOptions) (policy.Policy, error) {
 // readTensorFlow is what a release of TensorFlow does with an environment in a
 // program that asks for nothing.
 func readTensorFlow(env policy.Environment, v policy.Version) (policy.Reading, *policy.SettingError) {
-	return readGPUOptions(env, policy.At(tfReleases, v), GPUOptions{})
+	return readGPUOptions(env, tfReleases().At(v), GPUOptions{})
 }
 
 func readGPUOptions(env policy.Environment, r tfRelease, o GPUOptions) (policy.Reading, *policy.SettingError) {
 	n := newNotes(env)
 	p, err := n.tensorflow(r, o)
-	return policy.Reading{Policy: p, Pools: func(d policy.Device) []policy.Pool { return tfPools(p, r.hostLimit, d) }, Notes: n.Notes}, err
+	return policy.Reading{Policy: p, Pools: func(d policy.Device) []policy.Pool { return tfPools(p, r.HostLimitGiB<<30, d) }, Notes: n.Notes}, err
 }
 
 // tensorflow is the policy, in the order in which TensorFlow decides
 // (SingleVirtualDeviceMemoryLimit, then GPUProcessState::GetGPUAllocator).
 func (n *notes) tensorflow(r tfRelease, o GPUOptions) (policy.Policy, *policy.SettingError) {
-	p := policy.Policy{Name: "tensorflow", Kind: policy.BFC, Preallocate: !o.AllowGrowth, GC: true, FirstRegion: r.firstRegion, RegionUnit: plainUnit,
+	p := policy.Policy{Name: "tensorflow", Kind: policy.BFC, Preallocate: !o.AllowGrowth, GC: true, FirstRegion: r.FirstRegionMiB << 20, RegionUnit: plainUnit,
 		Managed: o.Unified || o.Fraction > 1}
 	switch {
 	case o.Limit != nil:
@@ -80,7 +80,7 @@ func (n *notes) tensorflow(r tfRelease, o GPUOptions) (policy.Policy, *policy.Se
 	case o.Fraction != 0:
 		p.Fraction = o.Fraction
 	default:
-		p.Of, p.Leave.Rule = policy.Free, r.leave
+		p.Of, p.Leave.Rule = policy.Free, r.Leave
 	}
 	if o.Limit == nil && o.SystemMiB > 0 {
 		p.Of, p.Leave.Set, p.Leave.Bytes = policy.Free, true, uint64(o.SystemMiB)<<20
@@ -131,7 +131,7 @@ func (n *notes) systemMemory(p *policy.Policy, r tfRelease, o GPUOptions) {
 	}
 	mib, ok := tfInt(text, r)
 	switch {
-	case !r.system:
+	case !r.System:
 		n.Warn(tfSystemVar, "-"+tfSystemVar, "this release does not read it, only TensorFlow 2.5 and later do")
 	case o.Limit != nil:
 		n.Warn(tfSystemVar, "-"+tfSystemVar, "ignored: the program sets a limit for its logical device")
@@ -139,11 +139,11 @@ func (n *notes) systemMemory(p *policy.Policy, r tfRelease, o GPUOptions) {
 		n.Warn(tfSystemVar, "", "%s is no number of MiB and is ignored; write one such as 1024", literal.PyRepr(text))
 	default:
 		bytes := uint64(mib) << 20
-		if r.wraps && bytes != uint64(int32(bytes)) {
+		if r.Wraps && bytes != uint64(int32(bytes)) {
 			bytes = uint64(int32(bytes))
 			n.Warn(tfSystemVar, "", "this release counts in 32 bits: the pool is what is free less %s; TensorFlow 2.7 repaired that", size.Format(bytes))
 		} else {
-			n.Effect(tfSystemVar, "the pool is what is free less %s, in place of any fraction", size.Format(bytes))
+			n.Effect(tfSystemVar, "the pool is what is free less %s, instead of any fraction", size.Format(bytes))
 		}
 		p.Of, p.Leave.Set, p.Leave.Bytes = policy.Free, true, bytes
 	}
@@ -152,7 +152,7 @@ func (n *notes) systemMemory(p *policy.Policy, r tfRelease, o GPUOptions) {
 // tfInt is strings::safe_strto64.
 func tfInt(text string, r tfRelease) (int64, bool) {
 	text = strings.Trim(text, " \t\n\v\f\r")
-	if strings.HasPrefix(text, "+") && !r.plus {
+	if strings.HasPrefix(text, "+") && !r.Plus {
 		return 0, false
 	}
 	v, err := strconv.ParseInt(text, 10, 64)
@@ -203,7 +203,7 @@ func (n *notes) collection(p *policy.Policy) {
 // tfAllocatorOf reads TF_GPU_ALLOCATOR and what the driver's pool reads.
 func (n *notes) tfAllocatorOf(p *policy.Policy, r tfRelease, o GPUOptions) *policy.SettingError {
 	text := n.Env.Get(tfAllocatorVar)
-	async := r.async && text == "cuda_malloc_async" || r.asyncOption && o.Async
+	async := r.Async && text == "cuda_malloc_async" || r.AsyncOption && o.Async
 	switch {
 	case text == "cuda_malloc":
 		*p = policy.Policy{Name: p.Name, Kind: policy.Platform}
@@ -279,12 +279,12 @@ func (n *notes) tfHost(r tfRelease) *policy.SettingError {
 		return nil
 	}
 	mib, ok := tfInt(text, r)
-	if !ok && r.plus { // absl::SimpleAtoi leaves what it has read, or the nearest number
+	if !ok && r.Plus { // absl::SimpleAtoi leaves what it has read, or the nearest number
 		digits := literal.CInteger.FindString(text)
 		mib, _ = strconv.ParseInt(strings.TrimLeft(digits, " \t\n\v\f\r"), 10, 64)
 	}
 	switch limit := uint64(mib) << 20; {
-	case !ok && !r.plus:
+	case !ok && !r.Plus:
 		n.Warn(tfHostVar, "-"+tfHostVar, "%s is no number of MiB and is ignored; write one such as 65536", literal.PyRepr(text))
 	case limit == 0:
 		return &policy.SettingError{Name: tfHostVar, Text: "SameWorkerRecvDone unable to allocate output tensor.", Then: "TensorFlow raises ResourceExhaustedError at a session's first copy from the GPU: the limit of pinned host memory is 0", Fix: "-" + tfHostVar}

@@ -135,7 +135,7 @@ func (c tfCase) check(t *testing.T, n int, release, answer string) bool {
 		return false
 	}
 	v, _ := policy.ParseVersion(release, "", "")
-	r, refused := readGPUOptions(c.env, policy.At(tfReleases, v), o)
+	r, refused := readGPUOptions(c.env, tfReleases().At(v), o)
 	if refused != nil && refused.Name == tfHostVar { // see TestTensorFlowHostLimit
 		return false
 	}

@@ -70,7 +70,7 @@ func TestEveryVariableThatIsRead(t *testing.T) {
 // TestVariables: every entry is complete and plain.
 func TestVariables(t *testing.T) {
 	seen := map[string]bool{}
-	for _, v := range Variables {
+	for _, v := range Variables() {
 		t.Run(v.Name, func(t *testing.T) {
 			if seen[v.Name] {
 				t.Error("twice")
@@ -127,14 +127,14 @@ func TestSince(t *testing.T) {
 		name string
 		read func(jaxRelease) bool
 	}{
-		{fractionVar, func(r jaxRelease) bool { return r.newFraction }},
-		{collectiveVar, func(r jaxRelease) bool { return r.collective }},
-		{abortVar, func(r jaxRelease) bool { return r.abort }},
-		{tfrtVar, func(r jaxRelease) bool { return r.tfrt }},
+		{fractionVar, func(r jaxRelease) bool { return r.NewFraction }},
+		{collectiveVar, func(r jaxRelease) bool { return r.Collective }},
+		{abortVar, func(r jaxRelease) bool { return r.Abort }},
+		{tfrtVar, func(r jaxRelease) bool { return r.TFRT }},
 	} {
 		v, _ := Lookup(tc.name)
-		for _, row := range jaxReleases {
-			if got, want := v.ReadAt("jax", row.Version), tc.read(policy.At(jaxReleases, row.Version)); got != want {
+		for _, row := range jaxReleases() {
+			if got, want := v.ReadAt("jax", row.Version), tc.read(jaxReleases().At(row.Version)); got != want {
 				t.Errorf("%s in %s: %v, want %v", tc.name, row.Version, got, want)
 			}
 		}
@@ -164,5 +164,20 @@ func TestReadBy(t *testing.T) {
 	}
 	if _, ok := Lookup("HOME"); ok {
 		t.Error("HOME is in the table")
+	}
+}
+
+// TestReadVariables: what is wrong with the table is said with its line.
+func TestReadVariables(t *testing.T) {
+	for _, tc := range []struct{ name, text, want string }{
+		{"no readers", "# head\nA_B\n\tvalues: x\n", "variables.txt:2: A_B: want readers, and about, if there, one of devices, host, other"},
+		{"about what", "A_B\n\treaders: jax\n\tabout: GPUs\n", "variables.txt:1: A_B: want readers, and about, if there, one of devices, host, other"},
+		{"a field misspelt", "A_B\n\treader: jax\n", `variables.txt:2: "reader: jax": want a field of an entry, each at most once, of readers, about, values, default, effect, not, source`},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if list, err := readVariables(tc.text); err == nil || err.Error() != tc.want {
+				t.Errorf("%v, %v\nwant %s", list, err, tc.want)
+			}
+		})
 	}
 }

@@ -1,4 +1,4 @@
-// What XLA's GPU client makes of its options and of the variables that it
+// XLA's GPU client: what it makes of its options and of the variables that it
 // reads itself (xla/pjrt/gpu/se_gpu_pjrt_client.cc, gpu_helpers.cc), and what
 // it leaves undone.
 
@@ -39,20 +39,20 @@ type asked struct {
 
 // asked reads the options.
 func (r *jaxRelease) asked(options []Option) asked {
-	a := asked{fraction: r.fraction, preallocate: true}
+	a := asked{fraction: r.Fraction, preallocate: true}
 	for _, o := range options {
 		switch o.Name {
 		case "allocator":
 			a.allocator, _ = o.Value.(string)
 		case "memory_fraction":
 			f, _ := o.Value.(float64)
-			if r.boolAsText && f == 0 {
+			if r.BoolAsText && f == 0 {
 				continue
 			}
 			a.fraction, a.fractionSet = r.convert(f), true
 		case "preallocate":
 			yes, _ := o.Value.(bool)
-			a.preallocate = yes || r.boolAsText
+			a.preallocate = yes || r.BoolAsText
 		case "collective_memory_size":
 			a.collective, _ = o.Value.(int64)
 		case "use_tfrt_gpu_client":
@@ -67,25 +67,25 @@ func (r *jaxRelease) asked(options []Option) asked {
 		a.fractionSet = true
 	}
 	a.kind = jaxKinds[a.allocator]
-	if a.kind == policy.Platform {
-		a.kind = r.platform
+	if a.kind == policy.Platform && r.PlatformPool {
+		a.kind = policy.BFC
 	}
 	return a
 }
 
 // build is what XLA builds. Each kind takes only what it looks at.
 func (r *jaxRelease) build(a asked) policy.Policy {
-	p := policy.Policy{Name: "jax", Kind: a.kind, Of: r.of}
+	p := policy.Policy{Name: "jax", Kind: a.kind, Of: r.of()}
 	switch {
 	case a.allocator == "platform" && a.kind == policy.BFC: // 0.10.1 and 0.10.2
-		p.Fraction, p.IgnoreAlign, p.RegionUnit = 1, r.ignoreAlign, r.regionUnit()
+		p.Fraction, p.IgnoreAlign, p.RegionUnit = 1, r.IgnoreAlign, r.regionUnit()
 	case a.kind == policy.BFC:
 		p.Fraction, p.Preallocate, p.CollectiveBytes = a.fraction, a.preallocate, uint64(max(a.collective, 0))
-		p.RoundLimit, p.IgnoreAlign, p.RegionUnit = r.roundLimit, r.ignoreAlign, r.regionUnit()
-		setEnds(&p, r.spatial && a.preallocate, r.topDown)
+		p.RoundLimit, p.IgnoreAlign, p.RegionUnit = r.RoundLimit, r.IgnoreAlign, r.regionUnit()
+		setEnds(&p, r.Spatial && a.preallocate, r.TopDown)
 	case a.kind == policy.Async: // it and BFC have a second pool for collective memory
 		p.Fraction, p.Preallocate, p.CollectiveBytes = a.fraction, a.preallocate, uint64(max(a.collective, 0))
-		p.AsyncKeep = r.asyncKeep && !a.preallocate
+		p.AsyncKeep = r.AsyncKeep && !a.preallocate
 	case a.kind == policy.VMM:
 		p.Fraction = a.fraction
 	default:
@@ -96,7 +96,7 @@ func (r *jaxRelease) build(a asked) policy.Policy {
 
 // xla is the second step of the reading.
 func (n *notes) xla(a *asked, flags xlaFlags, r jaxRelease) (policy.Policy, *policy.SettingError) {
-	if a.tfrt && a.kind == policy.Async && !r.tfrtAsync {
+	if a.tfrt && a.kind == policy.Async && !r.TFRTAsync {
 		return policy.Policy{}, &policy.SettingError{Name: tfrtVar, Text: "UNIMPLEMENTED: CudaAsync allocator is not supported in TfrtGpuClient.", Then: notInitialized, Fix: "-" + tfrtVar}
 	}
 	if mode, ok := flags[updateFlag]; ok && mode != "ALWAYS_UPDATE" && a.kind != policy.VMM {
@@ -107,11 +107,11 @@ func (n *notes) xla(a *asked, flags xlaFlags, r jaxRelease) (policy.Policy, *pol
 	if text, ok := flags[spatialFlag]; ok && p.Spatial {
 		if !flags.on(spatialFlag) {
 			setEnds(&p, false, false)
-			n.Effect(xlaFlagsVar, "%s=%s: collective memory has a pool of its own", spatialFlag, text)
+			n.Effect(xlaFlagsVar, "%s=%s: collective memory has a separate pool", spatialFlag, text)
 		}
 	}
 	if flags.on(noPagesFlag) {
-		r.poolByPages = false
+		r.PoolByPages = false
 		n.Effect(xlaFlagsVar, "%s: the pool's regions are plain allocations (cuMemAlloc), which every GPU has", noPagesFlag)
 	}
 
@@ -146,7 +146,7 @@ func (n *notes) perDevice(p *policy.Policy, r jaxRelease) *policy.SettingError {
 		return abort(perDeviceVar, cParse(perDeviceVar, text, "int64", "0"))
 	case limit <= 0:
 		n.Effect(perDeviceVar, "as without it")
-	case p.Kind == policy.Async || p.Kind == policy.VMM || pool && r.poolByPages:
+	case p.Kind == policy.Async || p.Kind == policy.VMM || pool && r.PoolByPages:
 		n.Warn(perDeviceVar, "-"+perDeviceVar, "does not cap what JAX takes: it bounds single requests of the allocator platform; to cap the whole, set %s", r.fractionName())
 	case pool:
 		p.GrantLimit = uint64(limit) << 20
@@ -243,7 +243,7 @@ func (n *notes) host(r jaxRelease) (copies, err *policy.SettingError) {
 	case !ok:
 		return nil, refuse(hostLimitVar, "int64", limit)
 	case gib<<30 == 0: // also what overflows
-		none := r.noHostMemory
+		none := r.NoHostMemory
 		none.Name, none.Fix = hostLimitVar, "-"+hostLimitVar
 		return &none, nil
 	case gib < 0:
@@ -283,7 +283,7 @@ func cParse(name, text, kind, fallback string) string {
 
 // fractionName is the name under which the release likes its fraction.
 func (r *jaxRelease) fractionName() string {
-	if r.newFraction {
+	if r.NewFraction {
 		return fractionVar
 	}
 	return oldFractionVar

@@ -350,7 +350,7 @@ func TestClientOptionErrors(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r := policy.At(jaxReleases, v)
+			r := jaxReleases().At(v)
 			got := ""
 			if refused := checkOptions(policy.Environ(nil), options, v, r); refused != nil {
 				got = refused.Text

@@ -12,9 +12,9 @@ import (
 	"strings"
 	"sync"
 
+	"gpumem/internal/spelling"
 	"gpumem/policy"
 	"gpumem/policy/internal/literal"
-	"gpumem/policy/internal/spelling"
 )
 
 // The XLA flags that have to do with memory.
@@ -60,7 +60,7 @@ func noFlagFile(text string) *policy.SettingError {
 	inside := strings.Trim(strings.TrimSpace(text), `"'`)
 	switch {
 	case inside != strings.TrimSpace(text):
-		then += "; write the value without quotes of its own"
+		then += "; write the value without quotes in it"
 	case strings.HasPrefix(inside, "xla_"):
 		then += "; each flag begins with --"
 	}
@@ -231,7 +231,7 @@ func (f xlaFlags) on(name string) bool {
 	return on
 }
 
-// What is known of a flag in a release.
+// flagKnowledge is what is known of a flag in a release.
 type flagKnowledge uint8
 
 const (
@@ -255,7 +255,7 @@ type flagsTable struct {
 var flagsText string
 
 // flagTable is xlaflags.txt. A damaged table, which a test rules out, would know
-// nothing: every flag would be one of which nobody can tell.
+// nothing: of every flag it would be unknown whether the release has it.
 var flagTable = sync.OnceValue(func() flagsTable {
 	t, _ := readFlagTable(flagsText)
 	return t

@@ -9,9 +9,9 @@ import (
 	"strconv"
 	"strings"
 
+	"gpumem/internal/spelling"
 	"gpumem/policy"
 	"gpumem/policy/internal/literal"
-	"gpumem/policy/internal/spelling"
 )
 
 // A pair is one setting as it is written.
@@ -128,11 +128,11 @@ func Merge(env policy.Environment, v string, key, value string) (name, text stri
 		if release, err = policy.ParseVersion(v, "PyTorch", "2.8.0"); err != nil {
 			return "", "", err
 		}
-		if first := releases[0].Version; release.Less(first) {
+		if first := Releases().Oldest(); release.Less(first) {
 			return "", "", fmt.Errorf("PyTorch %s is not known; the oldest known release is %s", v, first)
 		}
 	}
-	r := policy.At(releases, release)
+	r := Releases().At(release)
 	k, known := r.key(key)
 	if !known {
 		if since, ok := since(key); ok {

@@ -14,20 +14,13 @@ import (
 )
 
 // torchGrammar is how a list is read.
-type torchGrammar uint8
+type torchGrammar string
 
 const (
-	torchSplit  torchGrammar = iota // cut at blanks, commas and colons; what has no value is passed over
-	torchStrict                     // tokens, and what is between them is looked at
-	torchTwice                      // tokens, and what is between them may be anything; read by two readers, see torchReader
+	torchSplit  torchGrammar = ""       // cut at blanks, commas and colons; what has no value is passed over
+	torchStrict torchGrammar = "strict" // tokens, and what is between them is looked at
+	torchTwice  torchGrammar = "twice"  // tokens, and what is between them may be anything; read by two readers, see torchReader
 )
-
-// know adds keys to those of a release.
-func (r *release) know(common bool, read torchRead, names ...string) {
-	for _, name := range names {
-		r.keys = append(r.keys, torchKey{name, common, read})
-	}
-}
 
 // A torchKey is one that a release knows.
 type torchKey struct {
@@ -41,17 +34,17 @@ type torchKey struct {
 type torchRead func(p *reader, key string, i int) (int, error)
 
 func (r *release) key(name string) (torchKey, bool) {
-	i := slices.IndexFunc(r.keys, func(k torchKey) bool { return k.name == name })
+	i := slices.IndexFunc(r.Keys, func(k torchKey) bool { return k.name == name })
 	if i < 0 {
 		return torchKey{}, false
 	}
-	return r.keys[i], true
+	return r.Keys[i], true
 }
 
 // since is the first release that knows a key.
 func since(key string) (policy.Version, bool) {
-	for _, row := range releases {
-		r := policy.At(releases, row.Version)
+	for _, row := range Releases() {
+		r := row.Does
 		if _, ok := r.key(key); ok {
 			return row.Version, true
 		}
@@ -98,7 +91,7 @@ type reader struct {
 // torchRefused is an error in PyTorch's words, less places in its source.
 func torchRefused(format string, args ...any) error { return fmt.Errorf(format, args...) }
 
-// What PyTorch says of an index beyond the end.
+// errTorchEnd is PyTorch's error for an index beyond the end.
 var errTorchEnd = errors.New("i < config_.size() INTERNAL ASSERT FAILED, please report a bug to PyTorch. Index out of bounds in ConfigTokenizer")
 
 // errTorchCrash stands for a segmentation fault, which has no words.
@@ -116,11 +109,11 @@ func (r *release) parse(text, loaded string) (torchSettings, error) {
 
 // read reads the lists of the two readers, of which one comes first.
 func (r *release) read(common, own, loaded string, ownFirst bool) (torchSettings, error) {
-	if r.grammar == torchSplit {
+	if r.Grammar == torchSplit {
 		return r.parseSplit(own)
 	}
 	p := &reader{r: r, tokens: r.tokens(common), loaded: loaded, torchSettings: torchSettings{values: map[string]any{}}}
-	if r.grammar == torchStrict {
+	if r.Grammar == torchStrict {
 		err := p.strict()
 		return p.torchSettings, err
 	}
@@ -197,7 +190,7 @@ func (r *release) tokens(text string) []string {
 		case strings.IndexByte(",:[]", c) >= 0:
 			flush()
 			tokens = append(tokens, string(c))
-		case c == ' ', r.grammar == torchTwice && literal.IsSpace(rune(c)):
+		case c == ' ', r.Grammar == torchTwice && literal.IsSpace(rune(c)):
 		default:
 			word = append(word, c)
 		}
@@ -231,9 +224,9 @@ func (p *reader) strict() error {
 // mark wants a separator at i; since 2.10 any token will do.
 func (p *reader) mark(i int, want string) error {
 	switch {
-	case p.r.grammar == torchTwice && i >= len(p.tokens):
+	case p.r.Grammar == torchTwice && i >= len(p.tokens):
 		return errTorchEnd
-	case p.r.grammar != torchTwice && (i >= len(p.tokens) || p.tokens[i] != want):
+	case p.r.Grammar != torchTwice && (i >= len(p.tokens) || p.tokens[i] != want):
 		return torchRefused("Error parsing CachingAllocator settings, expected %s", want)
 	}
 	return nil
@@ -257,10 +250,10 @@ func (p *reader) segments() error {
 }
 
 // backendAt is the backend that is chosen while the libraries are loaded, by
-// code of its own: the first that the list names. Since 2.10 a list that ends
+// separate code: the first that the list names. Since 2.10 a list that ends
 // too soon is an error already here.
 func (r *release) backendAt(text string) (string, error) {
-	switch r.grammar {
+	switch r.Grammar {
 	case torchSplit:
 		return torchNative, nil
 	case torchStrict:

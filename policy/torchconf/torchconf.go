@@ -13,9 +13,9 @@ import (
 	"strconv"
 	"strings"
 
+	"gpumem/internal/spelling"
 	"gpumem/policy"
 	"gpumem/policy/internal/literal"
-	"gpumem/policy/internal/spelling"
 )
 
 // PyTorch's variables.
@@ -57,7 +57,7 @@ const (
 func (r *release) variables(env policy.Environment) (common, own string) {
 	has := func(name string) bool { _, set := env.Lookup(name); return set }
 	switch {
-	case r.grammar != torchTwice || has(pytorchCudaConf):
+	case r.Grammar != torchTwice || has(pytorchCudaConf):
 		return pytorchCudaConf, pytorchCudaConf
 	case has(pytorchHipConf):
 		return pytorchHipConf, pytorchConf
@@ -68,7 +68,7 @@ func (r *release) variables(env policy.Environment) (common, own string) {
 // notes are what the reader has found so far.
 type notes struct{ policy.Notes }
 
-// What becomes of a program whose settings are refused.
+// The end of a program whose settings are refused.
 const (
 	torchAtUse  = "PyTorch raises it at the first use of a GPU, not at import"
 	torchLater  = "PyTorch raises it where the settings are looked at, as for pinned memory; the driver's pool itself does not read them"
@@ -77,7 +77,7 @@ const (
 
 // Read is what a release of PyTorch's builds for CUDA does with an environment.
 func Read(env policy.Environment, v policy.Version) (policy.Reading, *policy.SettingError) {
-	r := policy.At(releases, v)
+	r := Releases().At(v)
 	n := notes{policy.Notes{Env: env}}
 	common, own := r.variables(env)
 	loaded, err := r.backendAt(env.Get(own))
@@ -91,7 +91,7 @@ func Read(env policy.Environment, v policy.Version) (policy.Reading, *policy.Set
 		if s.own {
 			name = own
 		}
-		if loaded == torchAsync && r.grammar == torchTwice {
+		if loaded == torchAsync && r.Grammar == torchTwice {
 			then = torchLater
 		}
 		if err == errTorchCrash {
@@ -131,7 +131,7 @@ func Read(env policy.Environment, v policy.Version) (policy.Reading, *policy.Set
 // where that is known.
 func (r *release) printed(err error) string {
 	text := err.Error()
-	for about, place := range r.places {
+	for about, place := range r.Places {
 		if strings.Contains(text, about) {
 			return strings.Replace(text, "ASSERT FAILED,", "ASSERT FAILED at "+place+",", 1)
 		}
@@ -141,7 +141,7 @@ func (r *release) printed(err error) string {
 
 func (r *release) names() []string {
 	var names []string
-	for _, k := range r.keys {
+	for _, k := range r.Keys {
 		names = append(names, k.name)
 	}
 	return names
@@ -151,7 +151,7 @@ func (r *release) names() []string {
 func (n *notes) uncached(r *release) string {
 	for _, name := range []string{pytorchNoCache, torchNoHIP} {
 		text, set := n.Env.Lookup(name)
-		if set && (name == pytorchNoCache || r.hipNoPool) && (!r.noPoolIs1 || text == "1") {
+		if set && (name == pytorchNoCache || r.HIPNoPool) && (!r.NoPoolIs1 || text == "1") {
 			return name
 		}
 	}
@@ -165,9 +165,9 @@ func (n *notes) torch(p policy.Policy, r *release, s torchSettings, common, own 
 		text := n.Env.Get(name)
 		switch {
 		case text == "":
-		case name == pytorchConf && r.grammar != torchTwice:
+		case name == pytorchConf && r.Grammar != torchTwice:
 			n.instead(name, r, text)
-		case name == pytorchHipConf && r.grammar != torchTwice:
+		case name == pytorchHipConf && r.Grammar != torchTwice:
 			n.Warn(name, "-"+name, "this release's builds for CUDA do not go by it, only by %s", pytorchCudaConf)
 		case name != common && name != own:
 			if winner := n.Env.Get(common); winner != text {
@@ -192,13 +192,13 @@ func (n *notes) pool(p policy.Policy, r *release) {
 		no := slices.Contains([]string{"0", "false", "no", "off"}, strings.ToLower(text))
 		switch {
 		case !set:
-		case name == torchNoHIP && !r.hipNoPool:
+		case name == torchNoHIP && !r.HIPNoPool:
 			n.Warn(name, "-"+name, "this release's builds for CUDA do not read it, only %s", pytorchNoCache)
-		case r.noPoolIs1 && text == "0":
+		case r.NoPoolIs1 && text == "0":
 			n.Effect(name, "the pool is on, as by default")
-		case r.noPoolIs1 && text != "1" && literal.MeansYes(text):
+		case r.NoPoolIs1 && text != "1" && literal.MeansYes(text):
 			n.Warn(name, name+"=1", "%s is not recognised, the pool stays on; since PyTorch 2.7 only 1 turns it off", literal.PyRepr(text))
-		case r.noPoolIs1 && text != "1":
+		case r.NoPoolIs1 && text != "1":
 			n.Warn(name, "-"+name, "%s is not recognised, the pool stays on; since PyTorch 2.7 only 1 turns it off", literal.PyRepr(text))
 		case p.Kind == policy.Async:
 			n.Warn(name, "-"+name, "ignored: backend:%s does not look at it", torchAsync)
@@ -215,7 +215,7 @@ func (n *notes) pool(p policy.Policy, r *release) {
 // instead warns of PYTORCH_ALLOC_CONF in a release that does not go by it.
 func (n *notes) instead(name string, r *release, text string) {
 	said := fmt.Sprintf("this release goes by %s; %s counts since PyTorch %s", pytorchCudaConf, name, pytorchConfSince)
-	if r.scolds {
+	if r.Scolds {
 		said += ", although this release's own warning recommends it"
 	}
 	fix := "-" + name
@@ -259,7 +259,7 @@ func (n *notes) list(p policy.Policy, r *release, s torchSettings, name string, 
 		}
 		seen[target] = true
 	}
-	if r.scolds {
+	if r.Scolds {
 		effects = append(effects, "this release calls the name deprecated, but its pool reads no other")
 	}
 	if len(effects) > 0 {
@@ -323,7 +323,7 @@ func torchEffect(key string, value any) string {
 	case keyNonSplit:
 		return "a block that is not split may be up to " + size + " too large"
 	case keyLarge:
-		return "segments for requests of 1 to 10 MiB are of " + size + ", in place of 20"
+		return "segments for requests of 1 to 10 MiB are of " + size + " instead of 20"
 	case keyGC:
 		return fmt.Sprintf("from %s of the limit on, blocks that lie idle are given back first", literal.Percent(value.(float64)))
 	case keyRoundup:

@@ -154,7 +154,7 @@ func TestTorchSettings(t *testing.T) {
 			want, rest, refused = errTorchCrash.Error(), "", true
 		}
 		rest, warns, warned := strings.Cut(rest, " warn ")
-		r := policy.At(releases, v)
+		r := Releases().At(v)
 		s, err := r.parse(text, torchNative) // set by a call: the native backend is loaded
 		got := ""
 		if err != nil {
@@ -198,7 +198,7 @@ func TestTorchVariables(t *testing.T) {
 		want, rest, refused := a.refused(t)
 		rest, _, deprecated := strings.Cut(rest, " warn ")
 		got, raised := Read(env, v)
-		r := policy.At(releases, v)
+		r := Releases().At(v)
 		common, _ := r.variables(env)
 		// A look asks for the common settings first, other than a program does.
 		s, problem := r.parse(env.Get(common), torchNative)
@@ -458,7 +458,7 @@ func TestMergeKeeps(t *testing.T) {
 		}
 		key, value, _ := strings.Cut(strings.ReplaceAll(draw(-1), " ", ""), ":")
 		env := policy.Environ([]string{pytorchConf + "=" + strings.Join(items, ",")})
-		r := policy.At(releases, Newest)
+		r := Releases().At(Newest)
 		before, err := r.check(env.Get(pytorchConf))
 		name, text, merr := Merge(env, "", key, value)
 		if err != nil { // two backends, or sizes that do not go together
@@ -491,7 +491,7 @@ func TestMergeKeeps(t *testing.T) {
 // TestTorchNumbers compares with C's own functions on what people write.
 func TestTorchNumbers(t *testing.T) {
 	p := func(token string) *reader {
-		return &reader{r: &release{grammar: torchTwice}, tokens: []string{token}, torchSettings: torchSettings{values: map[string]any{}}}
+		return &reader{r: &release{Grammar: torchTwice}, tokens: []string{token}, torchSettings: torchSettings{values: map[string]any{}}}
 	}
 	for token, want := range map[string]float64{"0.8": 0.8, ".8": 0.8, "8.": 8, "1e3": 1000, "1e": 1, "0x1p-1": 0.5, "0x10": 16, "0x.8": 0.5, "0x": 0, "-0.5": -0.5, "+2": 2, "inf": math.Inf(1), "-Infinity": math.Inf(-1), "0e999": 0, "0.8f": 0.8, "0x1p-1022": 0x1p-1022, "1e-300": 1e-300} {
 		if got, err := p(token).real("", 0); err != nil || got != want {
@@ -513,7 +513,7 @@ func TestTorchNumbers(t *testing.T) {
 // TestTorchEffects: each key that the newest release knows has words of its own.
 func TestTorchEffects(t *testing.T) {
 	values := map[string]string{keyGC: "0.5", keyFraction: "0.5", keyRoundup: "4", keyBackend: torchNative, keyAddresses: "0.5", keyAddresses + "_by_class": "[main:0.5]"}
-	for _, k := range policy.At(releases, Newest).keys {
+	for _, k := range Releases().At(Newest).Keys {
 		value, ok := values[k.name]
 		for _, value := range []string{value, "64", "True", "False"} {
 			got, err := Read(policy.Environ([]string{pytorchConf + "=" + k.name + ":" + value}), Newest)
@@ -545,7 +545,7 @@ func FuzzPyTorchSettings(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		env := policy.Environ([]string{pytorchCudaConf + "=" + text, pytorchConf + "=" + text})
-		for _, row := range releases {
+		for _, row := range Releases() {
 			got, err := Read(env, row.Version)
 			if err != nil {
 				if err.Text == "" || err.Then == "" {

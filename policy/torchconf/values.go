@@ -19,7 +19,7 @@ func (p *reader) word(key string, i int) (string, error) {
 	switch {
 	case i < len(p.tokens):
 		return p.tokens[i], nil
-	case p.r.grammar == torchTwice:
+	case p.r.Grammar == torchTwice:
 		return "", errTorchEnd
 	case key == keyBackend:
 		return "", torchRefused("Error parsing backend value")
@@ -41,7 +41,7 @@ func (p *reader) number(key string, i int) (uint64, error) {
 	if text != token && digits != "" {
 		p.odd = append(p.odd, token)
 	}
-	if p.r.grammar != torchTwice {
+	if p.r.Grammar != torchTwice {
 		n, err := strconv.ParseInt(digits, 10, 32)
 		if err != nil {
 			return 0, torchRefused("stoi")
@@ -107,7 +107,7 @@ func (p *reader) megabytes(key string, i int) (int, error) {
 	if large, ok := p.values[keyLarge].(uint64); ok {
 		least = large / mib
 	}
-	strict := p.r.grammar != torchTwice
+	strict := p.r.Grammar != torchTwice
 	switch limited := key == keyMaxSplit || key == keyNonSplit; {
 	case limited && strict && n <= least:
 		return i, torchRefused("CachingAllocator option %s too small, must be > %d", key, least)
@@ -135,7 +135,7 @@ func (p *reader) threads(key string, i int) (int, error) {
 		return i, err
 	}
 	got := ""
-	if p.r.grammar == torchTwice {
+	if p.r.Grammar == torchTwice {
 		got = fmt.Sprintf(", got %d", n)
 	}
 	switch {
@@ -153,7 +153,7 @@ func (p *reader) truth(key string, i int) (int, error) {
 	switch {
 	case err != nil:
 		return i, err
-	case word != "True" && word != "False" && p.r.grammar == torchTwice:
+	case word != "True" && word != "False" && p.r.Grammar == torchTwice:
 		return i, torchRefused("Expected 'True' or 'False' at index %d in ConfigTokenizer but got '%s'", i, word)
 	case word != "True" && word != "False":
 		return i, torchRefused("Expected a single True/False argument for %s", key)
@@ -167,7 +167,7 @@ func (p *reader) threshold(key string, i int) (int, error) {
 	switch {
 	case err != nil:
 		return i, err
-	case p.r.grammar == torchTwice && !(f > 0 && f < 1):
+	case p.r.Grammar == torchTwice && !(f > 0 && f < 1):
 		return i, torchRefused("garbage_collect_threshold is invalid, set it in (0.0, 1.0)")
 	case !(f > 0):
 		return i, torchRefused("garbage_collect_threshold too small, set it 0.0~1.0")
@@ -196,7 +196,7 @@ func (p *reader) backend(key string, i int) (int, error) {
 		return i, err
 	case name != torchNative && name != torchAsync:
 		return i, torchRefused("Unknown allocator backend, options are native and cudaMallocAsync")
-	case name != p.loaded && p.r.grammar == torchTwice:
+	case name != p.loaded && p.r.Grammar == torchTwice:
 		return i, torchRefused("tokenizer[i] == get()->name() INTERNAL ASSERT FAILED, please report a bug to PyTorch. Allocator backend parsed at runtime != allocator backend parsed at load time, %s != %s", name, p.loaded)
 	case name != p.loaded:
 		return i, torchRefused("config[i] == get()->name() INTERNAL ASSERT FAILED, please report a bug to PyTorch. Allocator backend parsed at runtime != allocator backend parsed at load time")
@@ -212,12 +212,12 @@ func (p *reader) roundup(key string, i int) (int, error) {
 	if err != nil {
 		return i, err
 	}
-	if word == "[" && p.r.grammar != torchSplit {
+	if word == "[" && p.r.Grammar != torchSplit {
 		return p.roundups(key, i)
 	}
 	n, err := p.number(key, i)
 	if err == nil && bits.OnesCount64(n) != 1 {
-		err = torchRefused("For roundups, the %s has to be power of 2", p.r.divisions)
+		err = torchRefused("For roundups, the %s has to be power of 2", p.r.Divisions)
 	}
 	if err == nil {
 		var all [16]uint64
@@ -238,23 +238,23 @@ func (p *reader) roundups(key string, i int) (int, error) {
 		if err := p.mark(i+1, ":"); err != nil {
 			return i, err
 		}
-		if i += 2; i >= len(p.tokens) && p.r.grammar == torchStrict {
+		if i += 2; i >= len(p.tokens) && p.r.Grammar == torchStrict {
 			return i, torchRefused("Error parsing roundup_power2_divisions value")
 		}
 		n, err := p.number(key, i)
 		switch {
 		case err != nil:
 			return i, err
-		case bits.OnesCount64(n) > 1 || n == 0 && !p.r.noStep:
+		case bits.OnesCount64(n) > 1 || n == 0 && !p.r.NoStep:
 			or := ""
-			if p.r.noStep {
+			if p.r.NoStep {
 				or = " or 0 to disable roundup"
 			}
-			return i, torchRefused("For roundups, the %s has to be power of 2%s", p.r.divisions, or)
+			return i, torchRefused("For roundups, the %s has to be power of 2%s", p.r.Divisions, or)
 		}
 		if p.tokens[size] == ">" {
 			from := last
-			if p.r.grammar == torchTwice {
+			if p.r.Grammar == torchTwice {
 				from++ // the size before it keeps its own
 			}
 			for j := from; j < len(all); j++ {
@@ -273,9 +273,9 @@ func (p *reader) roundups(key string, i int) (int, error) {
 		p.values[key] = all
 		if i+1 == len(p.tokens) {
 			switch {
-			case p.r.grammar == torchTwice:
+			case p.r.Grammar == torchTwice:
 				return i, errTorchEnd
-			case p.r.crashes:
+			case p.r.Crashes:
 				return i, errTorchCrash
 			}
 		}
@@ -286,7 +286,7 @@ func (p *reader) roundups(key string, i int) (int, error) {
 			}
 		}
 	}
-	if i >= len(p.tokens) && p.r.grammar == torchTwice {
+	if i >= len(p.tokens) && p.r.Grammar == torchTwice {
 		return i, torchNoBracket("tokenizer")
 	}
 	return i, nil
@@ -297,7 +297,7 @@ func (p *reader) interval(i int) (int, error) {
 	text := literal.CInteger.FindString(p.tokens[i])
 	n, err := strconv.ParseUint(strings.TrimLeft(text, "+- \t\n\v\f\r"), 10, 64)
 	switch {
-	case err != nil && p.r.grammar == torchTwice:
+	case err != nil && p.r.Grammar == torchTwice:
 		return 0, torchRefused("stoull")
 	case err != nil:
 		return 0, torchRefused("stoul")
