@@ -218,7 +218,8 @@ func Open(dev device.GPU, p policy.Policy, opts ...Option) (*Pool, error) {
 // idle in them. Then it waits for others to free some: at most as long as [WithRetry]
 // says, and no longer than ctx. If no block is live in the pool that could be freed,
 // it waits only for other processes to release idle memory. An allocation that need
-// not wait does not look at ctx. Errors: *OutOfMemoryError, ErrClosed, or the device's.
+// not wait does not look at ctx. Errors: *OutOfMemoryError, ErrClosed, the device's, or
+// ctx's where it ended while the device was waited for.
 func (p *Pool) Alloc(ctx context.Context, bytes uint64) (Block, error) {
 	return p.Request(ctx, Request{Bytes: bytes})
 }
