@@ -126,19 +126,28 @@ func ResultBytes(m *hlo.Module, size Size) (int64, error) {
 	if m.Entry == nil || m.Entry.Root == nil || m.Entry.Root.Shape == nil {
 		return 0, noEntry(m)
 	}
-	var sum uint64
-	err := walk(m.Entry.Root.Shape, nil, func(s *hlo.Shape, _ []int) error {
-		n, err := size(s)
-		if err == nil && (n > mostBytes || sum+n > mostBytes) {
-			err = hlo.ErrTooLarge
-		}
-		sum += n
-		return err
-	})
+	sum, err := totalBytes(m.Entry.Root.Shape, size)
 	if err != nil {
 		return 0, fmt.Errorf("%s: %w", hlo.Where(m.Entry.Root), err)
 	}
 	return int64(sum), nil
+}
+
+// totalBytes is what a shape takes with all its elements.
+func totalBytes(s *hlo.Shape, size Size) (uint64, error) {
+	sum, err := size(s)
+	for _, e := range s.Elements {
+		if err != nil || sum > mostBytes {
+			break
+		}
+		var n uint64
+		n, err = totalBytes(e, size)
+		sum += n
+	}
+	if err == nil && sum > mostBytes {
+		err = hlo.ErrTooLarge
+	}
+	return sum, err
 }
 
 func noEntry(m *hlo.Module) error {

@@ -66,15 +66,16 @@ func (a *Analysis) dying(v int32, step int, use, taken []bool) int32 {
 	if len(a.members[x.Buffer]) > 1 || x.Instruction.Opcode == hlo.Copy {
 		return -1
 	}
-	for _, o := range a.share.candidates(x.Instruction, x.Index) {
-		*a.share.looked++
-		n, _ := a.flow.node(x.frame, o)
-		w := a.flow.val[a.flow.first[n]]
+	walk := a.flow.Walk(x.Node)
+	for _, o := range a.flow.Candidates(x.Position) {
+		a.looked++
+		n, _ := a.flow.Node(walk, o)
+		w := a.flow.Parts(n)[0]
 		y := &a.Values[w]
-		if y.frame != x.frame || y.End != step || len(a.members[y.Buffer]) > 1 || taken[w] || use != nil && !use[w] || y.Instruction.Opcode == hlo.Constant {
+		if a.flow.Walk(y.Node) != walk || y.End != step || len(a.members[y.Buffer]) > 1 || taken[w] || use != nil && !use[w] || y.Instruction.Opcode == hlo.Constant {
 			continue
 		}
-		if a.share.may(y.Instruction, y.Index, x.Instruction, x.Index) {
+		if a.flow.MayShare(y.Position, x.Position) {
 			return w
 		}
 	}

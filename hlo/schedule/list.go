@@ -1,4 +1,4 @@
-package memory
+package schedule
 
 // XLA's list scheduler.
 
@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"gpumem/hlo"
+	"gpumem/hlo/alias"
 )
 
 // A ready instruction can run; the last of the largest does.
@@ -43,12 +44,13 @@ type lister struct {
 	uses  [][]int32 // by place: the values that an instruction's operands consist of
 	now   []ready   // by place: the entry that counts; turn 0: not ready
 	turn  int
-	fr    int32
+	first alias.Node // of the computation
+	place func(*hlo.Instruction) int32
 }
 
 func (s *scheduler) list(c *hlo.Computation) ([]*hlo.Instruction, error) {
-	fr := s.frames[c]
-	l := &lister{scheduler: s, fr: fr, uses: make([][]int32, len(c.Instructions)), now: make([]ready, len(c.Instructions))}
+	walk := s.f.FirstWalk[c]
+	l := &lister{scheduler: s, first: s.f.Walks[walk].First, place: s.place(c), uses: make([][]int32, len(c.Instructions)), now: make([]ready, len(c.Instructions))}
 	waits := make([]int32, len(c.Instructions)) // for operands and control predecessors
 	next := make([][]*hlo.Instruction, len(c.Instructions))
 	clear(l.left)
@@ -63,9 +65,8 @@ func (s *scheduler) list(c *hlo.Computation) ([]*hlo.Instruction, error) {
 			waits[k]++
 		}
 		for _, o := range i.Operands {
-			n, _ := s.f.node(fr, o)
-			for sub := range s.f.width[o.ID] {
-				if v := s.f.val[s.f.first[n]+sub]; seen[v] != int32(k)+1 {
+			for _, v := range s.f.Parts(l.first + alias.Node(l.place(o))) {
+				if seen[v] != int32(k)+1 {
 					seen[v] = int32(k) + 1
 					l.uses[k] = append(l.uses[k], v)
 					l.left[v]++
@@ -74,9 +75,8 @@ func (s *scheduler) list(c *hlo.Computation) ([]*hlo.Instruction, error) {
 		}
 	}
 	clear(seen)
-	root := s.f.root(fr)
-	for sub := range s.f.width[c.Root.ID] {
-		if v := s.f.val[root+sub]; seen[v] == 0 {
+	for _, v := range s.f.Parts(s.f.Root(walk)) {
+		if seen[v] == 0 {
 			seen[v] = 1
 			l.left[v]++
 		}
@@ -125,11 +125,6 @@ func (s *scheduler) list(c *hlo.Computation) ([]*hlo.Instruction, error) {
 	return order, nil
 }
 
-func (l *lister) place(i *hlo.Instruction) int32 {
-	n, _ := l.f.node(l.fr, i)
-	return n - l.f.frames[l.fr].nodes
-}
-
 // push makes an instruction ready, or moves it if its rank has changed.
 func (l *lister) push(k int32, i *hlo.Instruction) {
 	x := ready{i: i, bytes: math.MaxInt64, users: math.MaxInt}
@@ -155,12 +150,12 @@ func (l *lister) freed(k int32, i *hlo.Instruction) int64 {
 	}
 	var freed int64
 	for _, v := range l.uses[k] {
-		if l.left[v] == 1 && !ignored(l.f.a.Values[v].Instruction) {
+		if l.left[v] == 1 && !ignored(l.f.Values[v].Instruction) {
 			freed += int64(l.size[v])
 		}
 	}
 	if !ignored(i) {
-		freed -= int64(l.made(l.fr, i))
+		freed -= int64(l.made(l.first + alias.Node(k)))
 	}
 	return freed
 }
