@@ -48,6 +48,7 @@ type Analysis struct {
 	rates Rates
 	sums  map[*hlo.Computation]Cost
 	reads []readBytes // of the parameters in fusions, by ID
+	err   error       // the first of the instruction at hand
 }
 
 type readBytes struct {
@@ -79,13 +80,13 @@ func New(m *hlo.Module, rates Rates) (*Analysis, error) {
 	for _, c := range calleesFirst(m) {
 		var sum Cost
 		for _, i := range c.Instructions {
-			cost, err := a.instruction(i)
-			if err != nil {
+			cost := a.instruction(i)
+			if a.err != nil {
 				var named *hlo.AttributeError
-				if !errors.As(err, &named) {
-					err = fmt.Errorf("%s: %w", hlo.Where(i), err)
+				if !errors.As(a.err, &named) {
+					a.err = fmt.Errorf("%s: %w", hlo.Where(i), a.err)
 				}
-				return nil, err
+				return nil, a.err
 			}
 			if i.Opcode == hlo.CopyStart && len(i.Operands) > 0 && betweenMemories(i) {
 				cost.Seconds = 0
