@@ -164,30 +164,32 @@ func (i *Instruction) Window() ([]WindowDim, error) {
 			return nil, fail
 		}
 		for d, s := range p {
-			w, err := &window[d], error(nil)
+			w := &window[d]
+			var to *int64
 			switch key {
 			case "size":
-				w.Size, err = strconv.ParseInt(s, 10, 64)
+				to = &w.Size
 			case "stride":
-				w.Stride, err = strconv.ParseInt(s, 10, 64)
+				to = &w.Stride
 			case "lhs_dilate":
-				w.BaseDilation, err = strconv.ParseInt(s, 10, 64)
+				to = &w.BaseDilation
 			case "rhs_dilate":
-				w.Dilation, err = strconv.ParseInt(s, 10, 64)
+				to = &w.Dilation
 			case "rhs_reversal":
 				w.Reversed = s == "1"
+				continue
 			case "pad":
-				low, high, ok := strings.Cut(s, "_")
-				if !ok {
+				n, ok := twoOrThree(s, "_")
+				if !ok || strings.Count(s, "_") > 1 {
 					return nil, fail
 				}
-				if w.Low, err = strconv.ParseInt(low, 10, 64); err == nil {
-					w.High, err = strconv.ParseInt(high, 10, 64)
-				}
+				w.Low, w.High = n[0], n[1]
+				continue
 			default:
 				return nil, fail
 			}
-			if err != nil {
+			var err error
+			if *to, err = strconv.ParseInt(s, 10, 64); err != nil {
 				return nil, fail
 			}
 		}
@@ -221,20 +223,28 @@ func (i *Instruction) Padding() ([]PadDim, error) {
 		return list, nil
 	}
 	for _, field := range strings.Split(text, "x") {
-		var n [3]int64
-		parts := strings.Split(field, "_")
-		if len(parts) < 2 || len(parts) > 3 {
+		n, ok := twoOrThree(field, "_")
+		if !ok {
 			return nil, &AttributeError{i, "padding", "L_H or L_H_I for each dimension, with x between"}
-		}
-		for k, s := range parts {
-			var err error
-			if n[k], err = strconv.ParseInt(s, 10, 64); err != nil {
-				return nil, &AttributeError{i, "padding", "L_H or L_H_I for each dimension, with x between"}
-			}
 		}
 		list = append(list, PadDim{n[0], n[1], n[2]})
 	}
 	return list, nil
+}
+
+// twoOrThree reads two or three numbers with a separator between them.
+func twoOrThree(text, separator string) (n [3]int64, ok bool) {
+	parts := strings.Split(text, separator)
+	for k, s := range parts {
+		var err error
+		if k == len(n) {
+			return n, false
+		}
+		if n[k], err = strconv.ParseInt(strings.TrimSpace(s), 10, 64); err != nil {
+			return n, false
+		}
+	}
+	return n, len(parts) > 1
 }
 
 // A SliceDim is what a slice takes of a dimension: [Start, Limit) in steps.
@@ -266,16 +276,12 @@ func (i *Instruction) Slices() ([]SliceDim, error) {
 	for _, field := range strings.Split(text, ",") {
 		field, open := strings.CutPrefix(strings.TrimSpace(field), "[")
 		field, closed := strings.CutSuffix(field, "]")
-		parts := strings.Split(field, ":")
-		if !open || !closed || len(parts) < 2 || len(parts) > 3 {
+		n, ok := twoOrThree(field, ":")
+		if !open || !closed || !ok {
 			return nil, fail
 		}
-		n := [3]int64{2: 1}
-		for k, s := range parts {
-			var err error
-			if n[k], err = strconv.ParseInt(strings.TrimSpace(s), 10, 64); err != nil {
-				return nil, fail
-			}
+		if strings.Count(field, ":") == 1 {
+			n[2] = 1
 		}
 		list = append(list, SliceDim{n[0], n[1], n[2]})
 	}

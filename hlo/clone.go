@@ -10,7 +10,7 @@ func (m *Module) Clone() *Module {
 	d := *m
 	d.Attributes = cloneAttributes(m.Attributes, make([]Attribute, 0, len(m.Attributes)), nil)
 	d.Aliases = append([]Alias(nil), m.Aliases...) // their indices are never changed
-	order := m.calleesFirst()
+	order := m.CalleesFirst()
 	d.Computations, d.ids = make([]*Computation, len(order)), m.Instructions()
 	computations := make(map[*Computation]*Computation, len(order))
 	for n, c := range order {

@@ -220,13 +220,7 @@ func (c *Computation) Clone(suffix string, called map[*Computation]*Computation)
 	for _, i := range c.Instructions {
 		d := c.Module.NewInstruction(i.Name, i.Opcode, i.Shape)
 		d.Literal, d.Parameter, d.Parent = i.Literal, i.Parameter, copied
-		d.Attributes = slices.Clone(i.Attributes)
-		for n := range d.Attributes {
-			d.Attributes[n].Calls = slices.Clone(d.Attributes[n].Calls)
-			for k, callee := range d.Attributes[n].Calls {
-				d.Attributes[n].Calls[k] = called[callee]
-			}
-		}
+		d.Attributes = cloneAttributes(i.Attributes, nil, called)
 		of[i] = d
 		list = append(list, d)
 	}

@@ -34,7 +34,6 @@ const (
 	CustomCall           Opcode = "custom-call"
 	Domain               Opcode = "domain"
 	Dot                  Opcode = "dot"
-	DynamicReshape       Opcode = "dynamic-reshape"
 	DynamicSlice         Opcode = "dynamic-slice"
 	DynamicUpdateSlice   Opcode = "dynamic-update-slice"
 	Fusion               Opcode = "fusion"

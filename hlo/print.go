@@ -78,7 +78,7 @@ func (m *Module) Write(w io.Writer) error {
 	out := bufio.NewWriterSize(w, 1<<16)
 	var b []byte
 	b = append(m.appendHeader(b), '\n')
-	for _, c := range m.calleesFirst() {
+	for _, c := range m.CalleesFirst() {
 		b = c.appendHead(b)
 		for _, i := range c.Instructions {
 			b = i.append(b)
@@ -99,9 +99,9 @@ func (m *Module) Write(w io.Writer) error {
 	return out.Flush()
 }
 
-// calleesFirst are the computations so that each comes behind those it calls, which
-// parsers want. Their own order stays where it is already so.
-func (m *Module) calleesFirst() []*Computation {
+// CalleesFirst are the computations so that each comes after those that it calls, which
+// parsers want. Otherwise their order stays. The module must have no recursion.
+func (m *Module) CalleesFirst() []*Computation {
 	list := make([]*Computation, 0, len(m.Computations))
 	seen := make(map[*Computation]bool, len(m.Computations))
 	var visit func(c *Computation)

@@ -77,7 +77,7 @@ func New(m *hlo.Module, rates Rates) (*Analysis, error) {
 		sums:  make(map[*hlo.Computation]Cost, len(m.Computations)),
 		reads: make([]readBytes, m.IDs()),
 	}
-	for _, c := range calleesFirst(m) {
+	for _, c := range m.CalleesFirst() {
 		var sum Cost
 		for _, i := range c.Instructions {
 			cost := a.instruction(i)
@@ -115,46 +115,6 @@ func (a *Analysis) Of(i *hlo.Instruction) Cost {
 
 // Computation is the cost of running a computation of the module once.
 func (a *Analysis) Computation(c *hlo.Computation) Cost { return a.sums[c] }
-
-// calleesFirst are the computations, each behind all that it calls. The module
-// has no recursion. The list may be of any order: it keeps its own stack, so
-// that long chains of calls are no matter.
-func calleesFirst(m *hlo.Module) []*hlo.Computation {
-	order := make([]*hlo.Computation, 0, len(m.Computations))
-	seen := make(map[*hlo.Computation]bool, len(m.Computations))
-	type step struct {
-		c    *hlo.Computation
-		next []*hlo.Computation
-	}
-	callees := func(c *hlo.Computation) (list []*hlo.Computation) {
-		for _, i := range c.Instructions {
-			list = append(list, i.Called()...)
-		}
-		return list
-	}
-	for _, c := range m.Computations {
-		if seen[c] {
-			continue
-		}
-		seen[c] = true
-		stack := []step{{c, callees(c)}}
-		for len(stack) > 0 {
-			top := &stack[len(stack)-1]
-			if len(top.next) == 0 {
-				order = append(order, top.c)
-				stack = stack[:len(stack)-1]
-				continue
-			}
-			next := top.next[0]
-			top.next = top.next[1:]
-			if !seen[next] {
-				seen[next] = true
-				stack = append(stack, step{next, callees(next)})
-			}
-		}
-	}
-	return order
-}
 
 // timed sets the seconds of something that runs as one kernel.
 func (a *Analysis) timed(c Cost) Cost {
