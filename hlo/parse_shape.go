@@ -90,24 +90,32 @@ func (p *parser) share(start int, make func() *Shape) *Shape {
 func (p *parser) tupleShape() *Shape {
 	start, base := p.at, len(p.elements)
 	p.eat('(')
-	for p.peek() != ')' {
-		e := p.shape()
+	p.row(')', "or ')' in a tuple's shape", "another shape of the tuple", func() {
+		e := p.shape() // which has its own use for p.elements
 		p.elements = append(p.elements, e)
-		p.skip()
-		if p.peek() == ')' {
-			break
-		}
-		p.expect(',', "or ')' in a tuple's shape")
-		if p.peek() == ')' {
-			panic(p.wanted("another shape of the tuple"))
-		}
-	}
-	p.at++
+	})
 	s := p.share(start, func() *Shape {
 		return &Shape{Type: Tuple, Elements: slices.Clone(p.elements[base:])}
 	})
 	p.elements = p.elements[:base]
 	return s
+}
+
+// row reads what stands in an open bracket, without a comma behind the last item, and
+// stays right behind the bracket that closes.
+func (p *parser) row(close byte, behind, another string, item func()) {
+	for p.peek() != close {
+		item()
+		p.skip()
+		if p.peek() == close {
+			break
+		}
+		p.expect(',', behind)
+		if p.peek() == close {
+			panic(p.wanted(another))
+		}
+	}
+	p.at++
 }
 
 func (p *parser) arrayShape() *Shape {
@@ -127,18 +135,7 @@ func (p *parser) arrayShape() *Shape {
 		panic(p.fail(start, "%s is no type of XLA's", quote(string(s.Type))))
 	}
 	p.expect('[', "behind a type")
-	for p.peek() != ']' {
-		p.dimension(s)
-		p.skip()
-		if p.peek() == ']' {
-			break
-		}
-		p.expect(',', "or ']' behind a dimension")
-		if p.peek() == ']' {
-			panic(p.wanted("another dimension"))
-		}
-	}
-	p.at++
+	p.row(']', "or ']' behind a dimension", "another dimension", func() { p.dimension(s) })
 	p.layout(s)
 	return p.share(start, func() *Shape { return s })
 }

@@ -104,23 +104,37 @@ func (m *Module) Write(w io.Writer) error {
 func (m *Module) CalleesFirst() []*Computation {
 	list := make([]*Computation, 0, len(m.Computations))
 	seen := make(map[*Computation]bool, len(m.Computations))
-	var visit func(c *Computation)
-	visit = func(c *Computation) {
+	// The stack is a list, as a chain of calls may be as long as the module.
+	type call struct {
+		c    *Computation
+		left []*Computation // what it calls and is not visited yet
+	}
+	var stack []call
+	visit := func(c *Computation) {
 		if seen[c] {
 			return
 		}
 		seen[c] = true
+		var left []*Computation
 		for _, i := range c.Instructions {
 			for _, a := range i.Attributes {
-				for _, callee := range a.Calls {
-					visit(callee)
-				}
+				left = append(left, a.Calls...)
 			}
 		}
-		list = append(list, c)
+		stack = append(stack, call{c, left})
 	}
 	for _, c := range m.Computations {
-		visit(c)
+		for visit(c); len(stack) > 0; {
+			top := &stack[len(stack)-1]
+			if len(top.left) == 0 {
+				list = append(list, top.c)
+				stack = stack[:len(stack)-1]
+				continue
+			}
+			next := top.left[0]
+			top.left = top.left[1:]
+			visit(next)
+		}
 	}
 	return list
 }

@@ -24,18 +24,23 @@ func (f *Flow) MayShare(operand, defined Position) bool {
 // (HloDataflowAnalysis::CanShareOperandBufferWithUser, 2026). It keeps what it finds, as
 // looking again for each of many operands takes their square.
 type sharing struct {
-	trees, single map[*hlo.Computation][]bool // see through
-	parameters    map[*hlo.Computation][]*hlo.Instruction
-	shareable     map[*hlo.Instruction][]*hlo.Instruction // see candidates
-	wide          map[*hlo.Instruction][]int32            // see numbers
-	scratch       []int32
-	looked        int // operands that were looked at, for tests
+	elements   map[elements][]bool // see through
+	parameters map[*hlo.Computation][]*hlo.Instruction
+	shareable  map[*hlo.Instruction][]*hlo.Instruction // see candidates
+	wide       map[*hlo.Instruction][]int32            // see numbers
+	scratch    []int32
+	looked     int // operands that were looked at, for tests
+}
+
+// elements is a question to through, for all parameters of a computation.
+type elements struct {
+	c      *hlo.Computation
+	tuples bool
 }
 
 func newSharing() sharing {
 	return sharing{
-		trees:      map[*hlo.Computation][]bool{},
-		single:     map[*hlo.Computation][]bool{},
+		elements:   map[elements][]bool{},
 		parameters: map[*hlo.Computation][]*hlo.Instruction{},
 		shareable:  map[*hlo.Instruction][]*hlo.Instruction{},
 		wide:       map[*hlo.Instruction][]int32{},
@@ -187,15 +192,12 @@ func (s *sharing) fusion(u *hlo.Instruction, number int) bool {
 // through reports whether everything that uses a fusion's parameter, in as many steps
 // as may be, computes element by element or, where tuples is set, makes a tuple of it.
 func (s *sharing) through(c *hlo.Computation, number int, tuples bool) bool {
-	known := s.single
-	if tuples {
-		known = s.trees
-	}
-	list, ok := known[c]
+	key := elements{c, tuples}
+	list, ok := s.elements[key]
 	if !ok {
-		known[c] = nil // a fusion that contains itself ends here
+		s.elements[key] = nil // a fusion that contains itself ends here
 		list = s.allThrough(c, tuples)
-		known[c] = list
+		s.elements[key] = list
 	}
 	return number < len(list) && list[number]
 }

@@ -339,14 +339,7 @@ func bitcast(i *hlo.Instruction) bool {
 // minorToMajor is the order of dimensions in memory, the last first where no
 // layout says otherwise; nil where there are tiles or it is no order.
 func minorToMajor(s *hlo.Shape) []int64 {
-	order := make([]int64, len(s.Dims))
-	if !s.HasLayout || s.Layout == "" {
-		for n := range order {
-			order[n] = int64(len(order) - 1 - n)
-		}
-		return order
-	}
-	list := (&hlo.Instruction{Attributes: []hlo.Attribute{{Key: "layout", Value: "{" + s.Layout + "}"}}})
+	list := hlo.Instruction{Attributes: []hlo.Attribute{{Key: "layout", Value: "{" + s.FullLayout() + "}"}}}
 	order, err := list.Ints("layout")
 	if err != nil || len(order) != len(s.Dims) {
 		return nil

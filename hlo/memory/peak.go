@@ -3,6 +3,7 @@ package memory
 // The most that lives at once, as XLA's rematerialization pass counts it.
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -27,13 +28,8 @@ type Options struct {
 const MainThread = "main"
 
 // Includes reports whether a computation runs on one of the threads that count.
-func (o Options) Includes(c *hlo.Computation) bool { return o.includes(c.Thread) }
-
-func (o Options) includes(thread string) bool {
-	if thread == "" {
-		thread = MainThread
-	}
-	return o.Threads == nil || slices.Contains(o.Threads, thread)
+func (o Options) Includes(c *hlo.Computation) bool {
+	return o.Threads == nil || slices.Contains(o.Threads, cmp.Or(c.Thread, MainThread))
 }
 
 // Calls are the computations of [ControlFlow] that run on threads that count.
@@ -47,7 +43,7 @@ func (o Options) Calls(i *hlo.Instruction) []*hlo.Computation {
 	start = strings.Trim(start, `"`)
 	list := make([]*hlo.Computation, 0, len(all))
 	for _, c := range all {
-		if c.Thread != "" && o.includes(c.Thread) || c.Thread == "" && o.includes(start) {
+		if slices.Contains(o.Threads, cmp.Or(c.Thread, start, MainThread)) {
 			list = append(list, c)
 		}
 	}
@@ -180,31 +176,32 @@ func (p *Meter) Peak(c *hlo.Computation) (Peak, error) {
 	}
 	p.open[c] = true
 	defer delete(p.open, c)
-	calls := func(i *hlo.Instruction) (int64, error) {
-		var sum int64
-		for _, callee := range p.o.Calls(i) {
-			x, err := p.Peak(callee)
-			if err != nil {
-				return 0, err
-			}
-			if sum > math.MaxInt64/2-x.Bytes {
-				return 0, fmt.Errorf("%s: %w", hlo.Where(i), hlo.ErrTooLarge)
-			}
-			sum += x.Bytes
-			p.callers[callee] = append(p.callers[callee], c)
-		}
-		return sum, nil
-	}
 	b, err := p.a.analyze(c)
 	if err != nil {
 		return Peak{}, err
 	}
-	x, err := p.o.Peak(b, calls)
+	x, err := p.o.Peak(b, p.called)
 	if err != nil {
 		return Peak{}, err
 	}
 	p.done[c] = x
 	return x, nil
+}
+
+// called is what the callees of an instruction take together.
+func (p *Meter) called(i *hlo.Instruction) (sum int64, err error) {
+	for _, callee := range p.o.Calls(i) {
+		x, err := p.Peak(callee)
+		if err != nil {
+			return 0, err
+		}
+		if sum > math.MaxInt64/2-x.Bytes {
+			return 0, fmt.Errorf("%s: %w", hlo.Where(i), hlo.ErrTooLarge)
+		}
+		sum += x.Bytes
+		p.callers[callee] = append(p.callers[callee], i.Parent)
+	}
+	return sum, nil
 }
 
 // Forget has a computation that was changed measured anew, and all that call it. What
@@ -221,30 +218,37 @@ func (p *Meter) Forget(c *hlo.Computation) {
 // Peak is the peak of one computation in the order of its list; called is what
 // an instruction's callees take while it runs.
 func (o Options) Peak(b *Buffers, called func(*hlo.Instruction) (int64, error)) (Peak, error) {
-	c := b.Computation
 	var best Peak
-	if len(c.Instructions) > 0 {
-		best.At = c.Instructions[0]
+	if len(b.Computation.Instructions) > 0 {
+		best.At = b.Computation.Instructions[0]
 	}
+	err := o.run(b, called, func(k int, bytes int64) {
+		if bytes > best.Bytes {
+			best = Peak{Bytes: bytes, At: b.Computation.Instructions[k]}
+		}
+	})
+	return best, err
+}
+
+// run calls step with what lives while each instruction runs, by its place.
+func (o Options) run(b *Buffers, called func(*hlo.Instruction) (int64, error), step func(k int, bytes int64)) error {
 	left := make([]int, len(b.List))
 	for id := range b.List {
 		left[id] = b.List[id].Users
 	}
 	var now int64
-	for k, i := range c.Instructions {
+	for k, i := range b.Computation.Instructions {
 		for _, id := range b.Defined[k] {
 			now += o.Allocated(b, id)
 		}
 		callees, err := called(i)
 		if err != nil {
-			return Peak{}, err
+			return err
 		}
 		if callees > math.MaxInt64/2-now {
-			return Peak{}, fmt.Errorf("%s: %w", hlo.Where(i), hlo.ErrTooLarge)
+			return fmt.Errorf("%s: %w", hlo.Where(i), hlo.ErrTooLarge)
 		}
-		if now+callees > best.Bytes {
-			best = Peak{Bytes: now + callees, At: i}
-		}
+		step(k, now+callees)
 		for _, id := range b.Used[k] {
 			if left[id]--; left[id] == 0 {
 				now -= o.Allocated(b, id)
@@ -256,5 +260,5 @@ func (o Options) Peak(b *Buffers, called func(*hlo.Instruction) (int64, error)) 
 			}
 		}
 	}
-	return best, nil
+	return nil
 }

@@ -233,15 +233,20 @@ func (d *decoder) own(x *instruction, a *attributes) {
 // finish adds what calls, and what is printed behind it.
 func (d *decoder) finish(x *instruction, called []*hlo.Computation) error {
 	i := x.i
-	call := func(key string, list bool, callees ...*hlo.Computation) {
-		i.Attributes = append(i.Attributes, hlo.Attribute{Key: key, Calls: callees, List: list})
+	list := func(key string) {
+		i.Attributes = append(i.Attributes, hlo.Attribute{Key: key, Calls: called, List: true})
 	}
-	count := func(n int) error {
-		if len(called) != n {
-			return fmt.Errorf("%s calls %d computations: expected %d", i.Opcode, len(called), n)
+	// each names the computations one by one.
+	each := func(keys ...string) error {
+		if len(called) != len(keys) {
+			return fmt.Errorf("%s calls %d computations: expected %d", i.Opcode, len(called), len(keys))
+		}
+		for n, key := range keys {
+			i.Attributes = append(i.Attributes, hlo.Attribute{Key: key, Calls: called[n : n+1 : n+1]})
 		}
 		return nil
 	}
+	var err error
 	switch {
 	case i.Opcode == hlo.Compare && len(i.Operands) > 0:
 		usual := "TOTAL"
@@ -252,39 +257,28 @@ func (d *decoder) finish(x *instruction, called []*hlo.Computation) error {
 			i.Attributes = append(i.Attributes, hlo.Attribute{Key: "order", Value: x.order})
 		}
 	case i.Opcode == hlo.While:
-		if err := count(2); err != nil {
-			return err
-		}
-		call("condition", false, called[1])
-		call("body", false, called[0])
+		slices.Reverse(called)
+		err = each("condition", "body")
 	case i.Opcode == hlo.SelectAndScatter:
-		if err := count(2); err != nil {
-			return err
-		}
-		call("select", false, called[0])
-		call("scatter", false, called[1])
+		err = each("select", "scatter")
 	case i.Opcode == hlo.Conditional:
 		if len(called) == 2 && len(i.Operands) > 0 && i.Operands[0].Shape.Type == "pred" {
-			call("true_computation", false, called[0])
-			call("false_computation", false, called[1])
+			err = each("true_computation", "false_computation")
 		} else {
-			call("branch_computations", true, called...)
+			list("branch_computations")
 		}
 	case len(called) == 0:
 	case i.Opcode == hlo.Fusion, i.Opcode == hlo.AsyncStart:
-		if err := count(1); err != nil {
-			return err
-		}
-		call("calls", false, called...)
+		err = each("calls")
 	case i.Opcode == hlo.AsyncUpdate, i.Opcode == hlo.AsyncDone:
 		// It is that of the start.
 	case len(called) == 1 && i.Opcode != hlo.CustomCall:
-		call("to_apply", false, called...)
+		err = each("to_apply")
 	default:
-		call("called_computations", true, called...)
+		list("called_computations")
 	}
 	i.Attributes = append(i.Attributes, x.behind...)
-	return nil
+	return err
 }
 
 // common adds the attributes that any instruction may have.
