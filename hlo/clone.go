@@ -19,7 +19,7 @@ func (m *Module) Clone() *Module {
 	}
 	d.Entry = computations[m.Entry]
 
-	// All lists of one kind lie in one piece of memory; none has room to grow into the next.
+	// All lists of one kind lie in one piece of memory. None can grow into the next.
 	var operands, after, attributes int
 	for _, c := range order {
 		for _, i := range c.Instructions {
@@ -54,7 +54,7 @@ func (m *Module) Clone() *Module {
 			return edges[at:len(edges):len(edges)]
 		}
 		for _, x := range to.Instructions {
-			// Users get their room here, and their order from link.
+			// Users are allocated here, and sorted by link.
 			users := copies(x.Users)
 			x.Operands, x.After, x.Users = copies(x.Operands), copies(x.After), users[:0]
 			x.Attributes = cloneAttributes(x.Attributes, allAttributes, computations)

@@ -131,7 +131,7 @@ func (l *lexer) peek() byte {
 	return 0
 }
 
-// eat moves over c, with what skip leaves out on both sides, and says whether c was there.
+// eat moves over c, with what skip leaves out on both sides, and reports whether c was there.
 func (l *lexer) eat(c byte) bool {
 	l.skip()
 	if l.peek() != c || l.at == len(l.text) {
@@ -191,7 +191,7 @@ func (l *lexer) name(what string) string {
 	return name
 }
 
-// keyword moves over a word and says whether it was here.
+// keyword moves over a word and reports whether it was here.
 func (l *lexer) keyword(word string) bool {
 	rest := l.text[l.at:]
 	if !strings.HasPrefix(rest, word) || len(rest) > len(word) && isName[rest[len(word)]] {
@@ -249,7 +249,7 @@ func closing(c byte) byte {
 }
 
 // raw moves over a value that need not be understood: brackets in pairs and
-// strings as a whole. It stops at a bracket that closes none of its own, and if
+// strings as a whole. It stops at a bracket that closes none in it, and if
 // it is an attribute also at a comma and behind a blank. What it returns is
 // without blanks and comments at the ends.
 func (l *lexer) raw(attribute bool) string {

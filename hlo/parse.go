@@ -1,6 +1,6 @@
 package hlo
 
-// Reading modules from text.
+// The parser of modules.
 
 import (
 	"fmt"
@@ -19,7 +19,7 @@ func ParseString(text string) (*Module, error) { return ParseWithin(text, nil) }
 
 // ParseWithin is ParseString for text that may be damaged or made to harm: hold is called
 // with the bytes of memory that the module takes beside its text, a part at a time, and its
-// first error ends reading. nil: it is not called.
+// first error ends reading. It may be nil.
 func ParseWithin(text string, hold func(bytes int64) error) (m *Module, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -54,12 +54,12 @@ type parser struct {
 	computations map[string]*Computation
 	shapes       map[string]*Shape // by text
 	elements     []*Shape          // of the tuples that are being read
-	inline       []inlined         // computations still without a name
+	inline       []inlineComputation         // computations still without a name
 	named        map[string]int    // how many names were made up from each
 	depth        int
-	line, lineAt int // the line of a place that was asked for before
+	line, lineAt int // the line of an earlier place
 	hold         func(bytes int64) error
-	held         int // bytes of memory that hold was not told of yet
+	held         int // bytes of memory that hold was not called with yet
 	*scope
 }
 
@@ -68,23 +68,23 @@ type scope struct {
 	c *Computation
 	// instructions are those of this computation by name, and of some read before.
 	instructions map[string]*Instruction
-	parameters   []placed
+	parameters   []parameterAt
 	// unnamed are nested instructions and made get-tuple-elements, named at the end.
 	unnamed []*Instruction
 	parts   map[part]*Instruction
 }
 
-type placed struct {
+type parameterAt struct {
 	i  *Instruction
 	at int
 }
 
-type inlined struct {
+type inlineComputation struct {
 	c    *Computation
 	name string // what it is made from
 }
 
-// A part is an element of a tuple that was asked for by #.
+// A part is an element of a tuple that # selects.
 type part struct {
 	of    *Instruction
 	index int64
@@ -152,7 +152,7 @@ func (p *parser) tables() {
 }
 
 // attributes reads ", key=value" as often as it stands here. The value is read by
-// read, which says whether to keep the attribute.
+// read, which reports whether to keep the attribute.
 func (p *parser) attributes(list *[]Attribute, read func(a *Attribute) (keep bool)) {
 	for n := 0; p.eat(','); n++ {
 		at := p.at

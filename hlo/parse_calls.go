@@ -1,6 +1,6 @@
 package hlo
 
-// Reading the attributes that name computations and other instructions.
+// The parser of attributes that name computations and other instructions.
 
 // attribute reads the value of an instruction's attribute.
 func (p *parser) attribute(i *Instruction, a *Attribute) (keep bool) {
@@ -19,7 +19,7 @@ func (p *parser) attribute(i *Instruction, a *Attribute) (keep bool) {
 	return true
 }
 
-// callsComputations says whether an attribute names computations.
+// callsComputations reports whether an attribute names computations.
 func callsComputations(op Opcode, key string) bool {
 	switch key {
 	case "to_apply", "calls", "condition", "body", "branch_computations", "true_computation", "false_computation", "called_computations":
@@ -61,7 +61,7 @@ func (p *parser) calls(i *Instruction, a *Attribute) {
 	}
 }
 
-// atBody says whether the brace here begins with an instruction, and not with
+// atBody reports whether the brace here begins with an instruction, and not with
 // the name of a computation.
 func (p *parser) atBody() bool {
 	start := p.at
@@ -95,6 +95,6 @@ func (p *parser) callee(i *Instruction, key string) *Computation {
 	c := p.body("")
 	p.scope = outer
 	p.depth--
-	p.inline = append(p.inline, inlined{c, i.Name + "." + key})
+	p.inline = append(p.inline, inlineComputation{c, i.Name + "." + key})
 	return c
 }

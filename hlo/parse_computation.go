@@ -1,6 +1,6 @@
 package hlo
 
-// Reading computations and their instructions.
+// The parser of computations and their instructions.
 
 import (
 	"fmt"
@@ -114,7 +114,7 @@ func (p *parser) body(name string) *Computation {
 	return c
 }
 
-// of is the instruction of this name that was read, and nil.
+// of is the instruction of this name that was read, nil if there is none.
 func (s *scope) of(name string) *Instruction {
 	// Computations that stand by themselves share a map.
 	if i := s.instructions[name]; i != nil && i.Parent == s.c {
@@ -195,7 +195,7 @@ func (p *parser) operation(i *Instruction, at int, attributes bool) {
 		start := p.at
 		i.Parameter = p.small("the number of a parameter")
 		i.Literal = p.text[start:p.at]
-		p.parameters = append(p.parameters, placed{i, at})
+		p.parameters = append(p.parameters, parameterAt{i, at})
 	case Constant:
 		i.Literal = p.raw(false)
 	default:

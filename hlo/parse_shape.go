@@ -1,6 +1,6 @@
 package hlo
 
-// Reading shapes. Equal texts give the same shape: a real module has some
+// The parser of shapes. Equal texts give the same shape: a real module has some
 // thousand instructions for each.
 
 import (
@@ -20,7 +20,7 @@ func (p *parser) deeper() {
 	}
 }
 
-// atShape says whether a shape begins here, and not a name or an opcode.
+// atShape reports whether a shape begins here, and not a name or an opcode.
 func (p *parser) atShape() bool {
 	if p.peek() == '(' {
 		return true

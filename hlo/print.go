@@ -289,7 +289,7 @@ func (i *Instruction) append(b []byte) []byte {
 	return append(b, '\n')
 }
 
-// behindControl says whether XLA prints an attribute behind the control predecessors.
+// behindControl reports whether XLA prints an attribute behind the control predecessors.
 func behindControl(key string) bool {
 	switch key {
 	case "statistics", "origin", "metadata", "backend_config":

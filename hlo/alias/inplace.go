@@ -2,6 +2,11 @@ package alias
 
 // Values that have to lie in the same memory: those of loops and branches, results in place
 // and donated parameters.
+//
+// The state of a loop is one buffer for each part: what the loop begins with, the parameters
+// of its condition and body, what the body returns, and the result of the while. A
+// dynamic-update-slice has its result where its first operand is, and so has a fusion that
+// ends in one. These are no choice: XLA inserts copies where they would be wrong.
 
 import (
 	"fmt"
@@ -121,6 +126,7 @@ type pair struct {
 // those of fused computations.
 type inPlace map[*hlo.Computation][]pair
 
+// of returns the pairs of an instruction.
 func (p inPlace) of(i *hlo.Instruction) ([]pair, error) {
 	var list []pair
 	switch i.Opcode {
@@ -177,8 +183,8 @@ func inputs(n int) []pair {
 	return list
 }
 
-// fused are the pairs of a fusion that ends in an operation in place on one of
-// its parameters.
+// fused returns the pairs of a fusion that ends in an operation in place on one of its
+// parameters.
 func (p inPlace) fused(c *hlo.Computation) []pair {
 	if list, ok := p[c]; ok {
 		return list
@@ -207,8 +213,8 @@ func (p inPlace) fused(c *hlo.Computation) []pair {
 	return list
 }
 
-// behind is the part that an instruction computes its own part at an index in
-// place of, and nil.
+// behind returns the part whose memory an instruction's part at an index takes over, or nil
+// if it computes it elsewhere.
 func (p inPlace) behind(i *hlo.Instruction, index []int) (*hlo.Instruction, []int) {
 	list, err := p.of(i)
 	if err != nil {
@@ -222,8 +228,8 @@ func (p inPlace) behind(i *hlo.Instruction, index []int) (*hlo.Instruction, []in
 	return nil, nil
 }
 
-// follow goes back over tuples and what changes no byte. XLA counts a reshape
-// among that on GPUs.
+// follow goes back over tuples and over operations that change no byte. On GPUs XLA counts
+// reshapes among those.
 func follow(i *hlo.Instruction, index []int) (*hlo.Instruction, []int) {
 	for i.Opcode == hlo.TupleOp && len(index) > 0 && index[0] < len(i.Operands) {
 		i, index = i.Operands[index[0]], index[1:]

@@ -1,6 +1,12 @@
 package alias
 
 // Values that are one of several, where control flow meets.
+//
+// A while defines its parts, the parameter of its body those of the state, and each is a
+// phi: either the part that the loop begins with, or the one that the body returns. Of a
+// body that returns part 0 as it got it, the phi of the parameter is the initial value or
+// itself, and so the initial value; and so is part 0 of the while. Both values are dropped.
+// Part 1, which the body computes, stays: a value of the while, and one of the parameter.
 
 import "slices"
 
@@ -66,7 +72,7 @@ func (f *Flow) resolve() {
 		}
 	}
 
-	// What is left may still be handed through a loop inside.
+	// What is left may still be forwarded by a loop inside.
 	for changed := true; changed; {
 		changed = false
 		for _, p := range f.phis {

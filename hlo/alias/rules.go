@@ -2,6 +2,27 @@ package alias
 
 // Dataflow rules for each opcode: the values it defines and those it forwards. See
 // alias.go for an overview.
+//
+// A rule writes the values that it forwards to the positions of the result. What it leaves
+// is defined afterwards, in preorder. The models have the rules of forwarded in common, and
+// differ in:
+//
+//	opcode                       buffer assignment             rematerialization pass
+//	parameter                    what the call passes          defined
+//	call                         walked                        defined
+//	while, conditional           walked, one of several        defined
+//	fusion                       defined                       operands that it aliases
+//	all-gather-start,            operands                      defined
+//	collective-permute-start
+//	their ends                   element 1, its arrays         defined
+//	all-reduce-done              operand                       defined
+//	async-start and others       operands, their arrays;       operands with their tables,
+//	that wrap an operation       what it calls is walked       and those that it aliases
+//	their updates and ends       the arrays of the operands    all of the operands and
+//	                             and the result                the result
+//
+// What a result that is defined shares with an operand all the same (in place, a loop's
+// state) is found by Buffers in buffer assignment, and by package memory in the pass.
 
 import (
 	"slices"

@@ -1,6 +1,11 @@
 package alias
 
 // Values that may lie in the memory of an operand that is read for the last time.
+//
+// An operation that computes element by element may write each element of its result where
+// it read that of an operand, if both have the same shape and layout. So may a loop fusion
+// through which a parameter reaches the result element by element alone. A copy and a custom
+// call may not.
 
 import (
 	"cmp"
@@ -79,7 +84,7 @@ func (s *sharing) candidates(u *hlo.Instruction, to []int) []*hlo.Instruction {
 		list, ok := s.shareable[u]
 		if !ok {
 			for _, o := range u.Operands {
-				// What hands on another's value stays: may decides about that other.
+				// What forwards a value stays: may decides about that value.
 				makes := o.Opcode == hlo.Parameter || o.Opcode == hlo.Fusion || o.Opcode.Unary() || o.Opcode.Binary()
 				if !makes || s.fusion(u, int(s.numbers(u, o)[0])) {
 					list = append(list, o)
@@ -189,8 +194,8 @@ func (s *sharing) fusion(u *hlo.Instruction, number int) bool {
 	return s.elementwise(u, number)
 }
 
-// through reports whether everything that uses a fusion's parameter, in as many steps
-// as may be, computes element by element or, where tuples is set, makes a tuple of it.
+// through reports whether everything that depends on a fusion's parameter computes element
+// by element or, where tuples is set, makes a tuple of it.
 func (s *sharing) through(c *hlo.Computation, number int, tuples bool) bool {
 	key := elements{c, tuples}
 	list, ok := s.elements[key]

@@ -4,7 +4,7 @@
 // Counts follow XLA's HloCostAnalysis (xla/service/hlo_cost_analysis.cc, 2020 to
 // 2026), with these differences: a while counts all its iterations where it is
 // known how many there are; results that are tuples count their arrays, not the
-// table of pointers; what only hands its operand on, or waits for what was
+// table of pointers; what only forwards its operand, or waits for what was
 // started before, costs nothing; and a custom call counts the bytes of its
 // operands and results and is named in [Analysis.Unknown], where XLA has -1.
 // Sums do not wrap around: they stay at 2^64-1.
@@ -99,7 +99,7 @@ func New(m *hlo.Module, rates Rates) (*Analysis, error) {
 	return a, nil
 }
 
-// betweenMemories says whether the start of a copy has the host's memory on one side.
+// betweenMemories reports whether the start of a copy has the host's memory on one side.
 func betweenMemories(i *hlo.Instruction) bool {
 	e := i.Shape.Elements
 	return len(e) > 0 && (e[0].Space() == hlo.HostSpace) != (i.Operands[0].Shape.Space() == hlo.HostSpace)

@@ -1,6 +1,6 @@
 package cost
 
-// What each opcode costs.
+// Costs of each opcode.
 
 import (
 	"cmp"
@@ -21,7 +21,7 @@ var transcendental = map[hlo.Opcode]bool{
 	"rsqrt": true, "sine": true, "sinh": true, "sqrt": true, "tan": true, "tanh": true,
 }
 
-// free are the opcodes that no code is made for: they hand on what they have or
+// free are the opcodes that no code is made for: they forward what they have or
 // only order others.
 var free = map[hlo.Opcode]bool{
 	hlo.Parameter: true, hlo.Constant: true, hlo.GetTupleElement: true, hlo.Bitcast: true, hlo.Domain: true, hlo.AddDependency: true,
@@ -60,7 +60,7 @@ func (a *Analysis) instruction(i *hlo.Instruction) Cost {
 	return a.timed(c)
 }
 
-// marker says whether a custom call only carries a hint for the partitioner or
+// marker reports whether a custom call only carries a hint for the partitioner or
 // the layouts: the compiler takes it out.
 func marker(target string) bool {
 	switch target {
@@ -320,7 +320,7 @@ func (a *Analysis) moved(i *hlo.Instruction) uint64 {
 	return sum
 }
 
-// bitcast says whether a transpose only renames dimensions: the layouts have
+// bitcast reports whether a transpose only renames dimensions: the layouts have
 // them in the same order.
 func bitcast(i *hlo.Instruction) bool {
 	order, err := i.Ints("dimensions")

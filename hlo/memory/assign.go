@@ -1,7 +1,15 @@
 package memory
 
 // Buffer assignment: the memory of a compiled module, as XLA assigns it
-// (xla/service/buffer_assignment.cc, 2026).
+// (xla/service/buffer_assignment.cc, 2026). The largest buffers come first, and of equal
+// ones those that are returned. Parameters, constants, results and the tables of tuples get
+// an allocation each. Other buffers go into the allocation of a result if it is free while
+// they live, and else into the heap, which package pack packs.
+//
+// In the module of live.go, s comes first and gets an allocation of 16 bytes as a result. p
+// gets one as a parameter, and the table of t one that counts as temporary and is rounded
+// up to 256 bytes. n goes into that of s: it ends where s begins, and an addition may take
+// over the memory of its operand. Nothing is left for the heap, so the total is 288 bytes.
 
 import (
 	"cmp"
@@ -316,7 +324,7 @@ func (g *assigner) fits(b int, k int32) bool {
 	return true
 }
 
-// occupy puts the values of a buffer into an allocation in which there is room for them.
+// occupy puts the values of a buffer into an allocation that is free while they live.
 func (g *assigner) occupy(x *allocation, b int) {
 	for _, v := range g.a.members[b] {
 		value := &g.a.Values[v]

@@ -2,8 +2,11 @@ package memory
 
 // The buffers of a computation in the model of XLA's rematerialization pass
 // (xla/hlo/transforms/simplifiers/hlo_rematerialization.cc, and below it
-// xla/hlo/analysis/tuple_points_to_analysis.cc, 2026). It is not that of buffer
-// assignment, which the rest of this package has.
+// xla/hlo/analysis/tuple_points_to_analysis.cc, 2026).
+//
+// In the module of live.go there are four buffers: p, n, the table of t, and s; g defines
+// none. p is used by n and t. n is used by t as operand 1, and by s as operands 0 and 1: so
+// it has three uses and two users, t and s. The table is used by g. s is live out.
 
 import (
 	"fmt"
@@ -27,7 +30,7 @@ type Buffer struct {
 	Users   int  // different instructions among Uses
 	LiveOut bool // the computation returns it
 	// Indirect reports whether something other than a bitcast or a get-tuple-element
-	// hands the buffer on to a user.
+	// forwards the buffer to a user.
 	Indirect bool
 }
 
@@ -166,8 +169,8 @@ func loopOperand(f *alias.Flow, v *alias.Value) (o alias.Node, part int32, err e
 	return o, part, nil
 }
 
-// emptyLists are empty lists for n users, in one piece of memory, each with room for
-// all that it uses.
+// emptyLists returns an empty list for each of n users, in one piece of memory, with the
+// capacity for all that it uses.
 func emptyLists(uses [][]Use, n int) [][]int32 {
 	count := make([]int, n)
 	total := 0
@@ -177,10 +180,10 @@ func emptyLists(uses [][]Use, n int) [][]int32 {
 		}
 		total += len(list)
 	}
-	used, room := make([][]int32, n), make([]int32, total)
+	used, free := make([][]int32, n), make([]int32, total)
 	for k, n := range count {
 		if n > 0 {
-			used[k], room = room[:0:n], room[n:]
+			used[k], free = free[:0:n], free[n:]
 		}
 	}
 	return used
@@ -210,8 +213,8 @@ func (b *Buffers) joinWhile(id int32, uses []Use, liveOut bool, known map[int32]
 	}
 }
 
-// mostUses is how many uses the parts of results in a computation may have: an instruction
-// that takes a tuple as many of its operands uses each part as often.
+// mostUses limits the uses of all values in a computation: an instruction whose operands are
+// n times the same tuple uses each part n times.
 const mostUses = 1 << 24
 
 // A partUse is a use and the part that is used.
@@ -220,7 +223,8 @@ type partUse struct {
 	Use
 }
 
-// uses finds who uses each value and whether something hands it on.
+// uses finds the uses of each value, and whether an instruction other than a bitcast or a
+// get-tuple-element forwards it.
 func (a *analyzer) uses(f *alias.Flow) (uses [][]Use, indirect []bool, err error) {
 	uses, indirect = make([][]Use, len(f.Values)), make([]bool, len(f.Values))
 	seen := make([]int32, len(f.Values)) // 1 + the last instruction whose result has it
@@ -280,10 +284,10 @@ func (a *analyzer) uses(f *alias.Flow) (uses [][]Use, indirect []bool, err error
 	for n := range all {
 		count[all[n].part]++
 	}
-	room := make([]Use, len(all))
+	free := make([]Use, len(all))
 	for q, n := range count {
 		if n > 0 {
-			uses[q], room = room[:0:n], room[n:]
+			uses[q], free = free[:0:n], free[n:]
 		}
 	}
 	for n := range all {
@@ -293,8 +297,8 @@ func (a *analyzer) uses(f *alias.Flow) (uses [][]Use, indirect []bool, err error
 	return uses, indirect, nil
 }
 
-// HandsOn reports whether an instruction only hands buffers on, in a way that the
-// pass can look through: a bitcast or a get-tuple-element.
+// HandsOn reports whether an instruction only forwards buffers, in a way that the
+// pass can look through: it is a bitcast or a get-tuple-element.
 func HandsOn(i *hlo.Instruction) bool {
 	return i.Opcode == hlo.Bitcast || i.Opcode == hlo.GetTupleElement
 }

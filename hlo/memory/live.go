@@ -2,6 +2,21 @@ package memory
 
 // Live ranges of values over the flattened schedule, as XLA has them
 // (xla/hlo/utils/hlo_live_range.cc, 2026).
+//
+// In
+//
+//	ENTRY e {
+//	  p = f32[4] parameter(0)
+//	  n = f32[4] negate(p)
+//	  t = (f32[4], f32[4]) tuple(p, n)
+//	  g = f32[4] get-tuple-element(t), index=1
+//	  ROOT s = f32[4] add(g, g)
+//	}
+//
+// there are five steps, 0 to 4, and four values of 16 bytes: p, n, the table of t, and s.
+// p lives from 0 to 5, the end of the program, as parameters do. n lives from 1, where it is
+// defined, to 4, where s reads it by way of t and g; the table from 2 to 3, where g reads it;
+// s from 4 to 5. So at the steps live 16, 32, 48, 48 and 48 bytes, and 32 at the end.
 
 import (
 	"cmp"

@@ -1,6 +1,11 @@
 package memory
 
-// The most that lives at once, as XLA's rematerialization pass counts it.
+// The most that lives at once, as XLA's rematerialization pass counts it. A buffer takes
+// memory from its definer to its last user, and parameters and results take none.
+//
+// In the module of live.go the buffers that count are n, which takes 16 bytes while n, t, g
+// and s run, and the table of t, which takes 16 while t and g do. The peak is 32 bytes, and
+// t is the first instruction at which it is reached.
 
 import (
 	"cmp"
@@ -14,9 +19,9 @@ import (
 
 // Options say how memory is counted.
 type Options struct {
-	// Size is what shapes take; nil is [hlo.Shape.Bytes].
+	// Size is what shapes take, [hlo.Shape.Bytes] if nil.
 	Size Size
-	// Threads are the execution threads whose computations count; nil: all. The
+	// Threads are the execution threads whose computations count, nil for all. The
 	// main one is called "main". What an instruction calls on another thread takes nothing.
 	Threads []string
 	// HostFree counts buffers in the host's memory (S(5) in the layout) as taking nothing.
@@ -70,8 +75,8 @@ type Peak struct {
 	At    *hlo.Instruction
 }
 
-// ControlFlow are the computations that an instruction runs as calls, in memory of
-// their own beside the caller's: those of call, while, conditional and the
+// ControlFlow are the computations that an instruction runs as calls, in memory that is
+// separate from the caller's: those of call, while, conditional and the
 // starts of asynchronous calls. What a fusion, a reduction or a custom call
 // calls needs none.
 func ControlFlow(i *hlo.Instruction) []*hlo.Computation {
@@ -150,8 +155,8 @@ func noEntry(m *hlo.Module) error {
 	return fmt.Errorf("module %s has no entry computation with a result", m.Name)
 }
 
-// A Meter measures computations with all that they run as calls, each once: what is
-// called from several places, or measured again, is known.
+// A Meter measures computations with all that they run as calls, each once, however often
+// they are called or measured. It is not safe for concurrent use.
 type Meter struct {
 	o       Options
 	a       *analyzer
@@ -160,7 +165,7 @@ type Meter struct {
 	callers map[*hlo.Computation][]*hlo.Computation // those measured, by what they call
 }
 
-// NewMeter is one that has measured nothing.
+// NewMeter returns a meter that has measured nothing yet.
 func (o Options) NewMeter() *Meter {
 	return &Meter{o, newAnalyzer(o.Size), map[*hlo.Computation]Peak{}, map[*hlo.Computation]bool{}, map[*hlo.Computation][]*hlo.Computation{}}
 }
@@ -204,8 +209,8 @@ func (p *Meter) called(i *hlo.Instruction) (sum int64, err error) {
 	return sum, nil
 }
 
-// Forget has a computation that was changed measured anew, and all that call it. What
-// fusions call must not change.
+// Forget makes the next Peak measure a computation again, and all that call it, because it
+// was changed. What fusions call must not change.
 func (p *Meter) Forget(c *hlo.Computation) {
 	delete(p.done, c)
 	callers := p.callers[c]

@@ -12,7 +12,7 @@ import (
 )
 
 // Effects are the computations that are known to have a side effect, or none. What it
-// does not know yet it finds out, so that each computation is looked at once.
+// does not know yet it finds out, so that each computation is visited once.
 type Effects map[*hlo.Computation]bool
 
 // Recomputable reports whether XLA's pass may compute an instruction again, whatever its users.

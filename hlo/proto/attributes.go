@@ -277,7 +277,7 @@ func iotaText(dims, order []int64) string {
 	return text
 }
 
-// sharding is the text of an OpSharding, and empty for a named one.
+// sharding is the text of an OpSharding. It is empty for a named one.
 func sharding(f *fields, depth int) string {
 	if f.has(14) {
 		return ""

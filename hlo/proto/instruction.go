@@ -122,7 +122,7 @@ func (d *decoder) left(i *hlo.Instruction, f *fields) {
 	}
 }
 
-// own adds the attributes of an opcode of its own.
+// own adds the attributes that only its opcode has.
 func (d *decoder) own(x *instruction, a *attributes) {
 	i := x.i
 	switch i.Opcode {
@@ -223,7 +223,7 @@ func (d *decoder) own(x *instruction, a *attributes) {
 			a.add("outfeed_config", quoted(string(config)))
 		}
 	case hlo.Domain:
-		// What the text calls entry the message calls exit, and the other way round.
+		// What the text calls entry the message calls exit, and vice versa.
 		a.add("domain", `{kind="sharding", entry=`+sharding(a.message(55), 0)+", exit="+sharding(a.message(54), 0)+"}")
 	default:
 		a.collective(i.Opcode)

@@ -78,7 +78,7 @@ func literal(s *hlo.Shape, b []byte, f *fields) string {
 	return w.String()
 }
 
-// isOrder says whether a list has the dimensions of an array, each once.
+// isOrder reports whether a list has the dimensions of an array, each once.
 func isOrder(list []int64, rank int) bool {
 	sorted := slices.Sorted(slices.Values(list))
 	for n, d := range sorted {

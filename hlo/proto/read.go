@@ -66,7 +66,7 @@ func Decode(b []byte, hold func(bytes int64) error) (m *hlo.Module, notes []stri
 	return nil, nil, ErrNoModule
 }
 
-// isModule says whether a message has the fields of a module: a name and
+// isModule reports whether a message has the fields of a module: a name and
 // computations with names.
 func isModule(b []byte) bool {
 	computations := 0
@@ -104,7 +104,7 @@ type decoder struct {
 	computations map[int64]*computation // by id
 	notes        []string
 	hold         func(bytes int64) error
-	held         int // bytes of memory that hold was not told of yet
+	held         int // bytes of memory that hold was not called with yet
 }
 
 // count counts memory.

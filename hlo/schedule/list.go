@@ -1,6 +1,20 @@
 package schedule
 
 // XLA's list scheduler.
+//
+// Of the instructions that are ready it runs the one that frees most bytes, less those that
+// it defines. In
+//
+//	A = u8[10] custom-call()
+//	B = u8[20] custom-call(A)
+//	C = u8[10] custom-call(B)
+//	D = u8[10] custom-call(A)
+//	E = u8[10] custom-call(A)
+//	F = u8[20] custom-call(D, E)
+//	ROOT G = () custom-call(C, F)
+//
+// B, D and E are ready after A. B frees nothing and defines 20 bytes, D and E define 10
+// each, so B waits: the order is A, E, D, F, B, C, G or that with D before E.
 
 import (
 	"cmp"
@@ -12,12 +26,13 @@ import (
 	"gpumem/hlo/alias"
 )
 
-// A ready instruction can run; the last of the largest does.
+// A ready instruction can run. Of those that free most, and of these with most users, the
+// one that became ready last is next.
 type ready struct {
-	i     *hlo.Instruction
-	bytes int64 // freed without those made
-	users int
-	turn  int
+	i        *hlo.Instruction
+	bytes    int64 // freed without those made
+	users    int
+	sequence int
 }
 
 type readyHeap []ready
@@ -26,7 +41,7 @@ func (h readyHeap) Len() int      { return len(h) }
 func (h readyHeap) Swap(a, b int) { h[a], h[b] = h[b], h[a] }
 func (h readyHeap) Less(a, b int) bool {
 	x, y := &h[a], &h[b]
-	return cmp.Or(cmp.Compare(x.bytes, y.bytes), cmp.Compare(x.users, y.users), cmp.Compare(x.turn, y.turn)) > 0
+	return cmp.Or(cmp.Compare(x.bytes, y.bytes), cmp.Compare(x.users, y.users), cmp.Compare(x.sequence, y.sequence)) > 0
 }
 func (h *readyHeap) Push(x any) { *h = append(*h, x.(ready)) }
 func (h *readyHeap) Pop() any {
@@ -40,12 +55,12 @@ func (h *readyHeap) Pop() any {
 // did not run, and 1 more if it is returned.
 type lister struct {
 	*scheduler
-	queue readyHeap
-	uses  [][]int32 // by place: the values that an instruction's operands consist of
-	now   []ready   // by place: the entry that counts; turn 0: not ready
-	turn  int
-	first alias.Node // of the computation
-	place func(*hlo.Instruction) int32
+	queue    readyHeap
+	uses     [][]int32 // by place: the values that an instruction's operands consist of
+	now      []ready   // by place: the entry that counts; sequence 0: not ready
+	sequence int
+	first    alias.Node // of the computation
+	place    func(*hlo.Instruction) int32
 }
 
 func (s *scheduler) list(c *hlo.Computation) ([]*hlo.Instruction, error) {
@@ -90,10 +105,10 @@ func (s *scheduler) list(c *hlo.Computation) ([]*hlo.Instruction, error) {
 	for len(l.queue) > 0 {
 		x := heap.Pop(&l.queue).(ready)
 		k := l.place(x.i)
-		if l.now[k].turn != x.turn {
+		if l.now[k].sequence != x.sequence {
 			continue // it was put in again
 		}
-		l.now[k].turn = 0
+		l.now[k].sequence = 0
 		order = append(order, x.i)
 		last := false // something is used for the last time by what is ready
 		for _, v := range l.uses[k] {
@@ -113,7 +128,7 @@ func (s *scheduler) list(c *hlo.Computation) ([]*hlo.Instruction, error) {
 		}
 		for _, o := range x.i.Operands {
 			for _, u := range o.Users {
-				if q := l.place(u); l.now[q].turn > 0 {
+				if q := l.place(u); l.now[q].sequence > 0 {
 					l.push(q, u)
 				}
 			}
@@ -131,11 +146,11 @@ func (l *lister) push(k int32, i *hlo.Instruction) {
 	if !scalar(i.Shape) {
 		x.bytes, x.users = l.freed(k, i), len(i.Users)
 	}
-	if old := &l.now[k]; old.turn > 0 && old.bytes == x.bytes && old.users == x.users {
+	if old := &l.now[k]; old.sequence > 0 && old.bytes == x.bytes && old.users == x.users {
 		return
 	}
-	l.turn++
-	x.turn = l.turn
+	l.sequence++
+	x.sequence = l.sequence
 	l.now[k] = x
 	heap.Push(&l.queue, x)
 }

@@ -103,7 +103,7 @@ func sameDims(a, b []int64) bool { return slices.EqualFunc(a, b, sameDim) }
 // sameDim lets a dimension without bound pass for any.
 func sameDim(a, b int64) bool { return a == b || a < 0 || b < 0 }
 
-// floating says whether a type is a real floating point one.
+// floating reports whether a type is a real floating point one.
 func floating(t hlo.Type) bool { return strings.HasPrefix(string(t), "f") || t == "bf16" }
 
 // sameType lets floating types pass for each other.
