@@ -52,10 +52,10 @@ type parser struct {
 	lexer
 	m            *Module
 	computations map[string]*Computation
-	shapes       map[string]*Shape // by text
-	elements     []*Shape          // of the tuples that are being read
-	inline       []inlineComputation         // computations still without a name
-	named        map[string]int    // how many names were made up from each
+	shapes       map[string]*Shape   // by text
+	elements     []*Shape            // of the tuples that are being read
+	inline       []inlineComputation // computations still without a name
+	named        map[string]int      // how many names were made up from each
 	depth        int
 	line, lineAt int // the line of an earlier place
 	hold         func(bytes int64) error
