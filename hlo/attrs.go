@@ -1,6 +1,6 @@
 package hlo
 
-// Reading the attributes that say what an operation does: lists of numbers,
+// Readers of the attributes that say what an operation does: lists of numbers,
 // windows, paddings, slices, labels of dimensions.
 
 import (
@@ -27,7 +27,7 @@ func (e *AttributeError) Error() string {
 }
 
 // Where names an instruction for messages: "line 12: add.3 in main". The line is
-// left out for an instruction that no text had.
+// left out if the instruction was not read from text.
 func Where(i *Instruction) string {
 	s := i.Name
 	if i.Parent != nil {
@@ -39,8 +39,8 @@ func Where(i *Instruction) string {
 	return s
 }
 
-// Ints is a list of numbers such as {0,2,1}, or a single number. It is nil
-// where the attribute is missing.
+// Ints is the value of an attribute that is a list of numbers such as {0,2,1}, or a single
+// number. It is nil if the attribute is missing.
 func (i *Instruction) Ints(key string) ([]int64, error) {
 	text, ok := i.Attribute(key)
 	if !ok {
@@ -61,7 +61,7 @@ func (i *Instruction) Ints(key string) ([]int64, error) {
 	return list, nil
 }
 
-// Int is a number, and absent where the attribute is missing.
+// Int is the value of an attribute that is one number, or absent if it is missing.
 func (i *Instruction) Int(key string, absent int64) (int64, error) {
 	list, err := i.Ints(key)
 	switch {
@@ -102,8 +102,8 @@ type WindowDim struct {
 	Reversed     bool
 }
 
-// Out is how many places the window has over a dimension of n elements, and
-// whether 64 bits hold it.
+// Out is the number of places of the window over a dimension of n elements, and whether the
+// window is valid and the number fits into 64 bits.
 func (w WindowDim) Out(n int64) (int64, bool) {
 	if n < 0 || w.Size < 1 || w.Stride < 1 || w.BaseDilation < 1 || w.Dilation < 1 {
 		return 0, false
@@ -132,7 +132,7 @@ func spread(n, d int64) (int64, bool) {
 func small(n int64) bool { return n > -1<<60 && n < 1<<60 }
 
 // Window is the attribute window={size=3x3 stride=2x2 pad=0_1x0_1 lhs_dilate=..
-// rhs_dilate=.. rhs_reversal=..}, and nil where it is missing.
+// rhs_dilate=.. rhs_reversal=..}. It is nil if the attribute is missing.
 func (i *Instruction) Window() ([]WindowDim, error) {
 	text, ok := i.Attribute("window")
 	if !ok {
@@ -164,30 +164,32 @@ func (i *Instruction) Window() ([]WindowDim, error) {
 			return nil, fail
 		}
 		for d, s := range p {
-			w, err := &window[d], error(nil)
+			w := &window[d]
+			var to *int64
 			switch key {
 			case "size":
-				w.Size, err = strconv.ParseInt(s, 10, 64)
+				to = &w.Size
 			case "stride":
-				w.Stride, err = strconv.ParseInt(s, 10, 64)
+				to = &w.Stride
 			case "lhs_dilate":
-				w.BaseDilation, err = strconv.ParseInt(s, 10, 64)
+				to = &w.BaseDilation
 			case "rhs_dilate":
-				w.Dilation, err = strconv.ParseInt(s, 10, 64)
+				to = &w.Dilation
 			case "rhs_reversal":
 				w.Reversed = s == "1"
+				continue
 			case "pad":
-				low, high, ok := strings.Cut(s, "_")
-				if !ok {
+				n, ok := twoOrThree(s, "_")
+				if !ok || strings.Count(s, "_") > 1 {
 					return nil, fail
 				}
-				if w.Low, err = strconv.ParseInt(low, 10, 64); err == nil {
-					w.High, err = strconv.ParseInt(high, 10, 64)
-				}
+				w.Low, w.High = n[0], n[1]
+				continue
 			default:
 				return nil, fail
 			}
-			if err != nil {
+			var err error
+			if *to, err = strconv.ParseInt(s, 10, 64); err != nil {
 				return nil, fail
 			}
 		}
@@ -199,7 +201,8 @@ func (i *Instruction) Window() ([]WindowDim, error) {
 // (negative: takes away) and between any two.
 type PadDim struct{ Low, High, Interior int64 }
 
-// Out is the padded size of a dimension of n elements, and whether it is one.
+// Out is the padded size of a dimension of n elements, and whether it is valid: not
+// negative and within 64 bits.
 func (p PadDim) Out(n int64) (int64, bool) {
 	if n < 0 || p.Interior < 0 || p.Interior == math.MaxInt64 || !small(p.Low) || !small(p.High) {
 		return 0, false
@@ -209,8 +212,8 @@ func (p PadDim) Out(n int64) (int64, bool) {
 	return out, ok && out >= 0
 }
 
-// Padding is the attribute padding=0_1x0_0_2, and nil where it is missing. An
-// array without dimensions has an empty one.
+// Padding is the attribute padding=0_1x0_0_2. It is nil if the attribute is missing, and
+// empty for an array without dimensions.
 func (i *Instruction) Padding() ([]PadDim, error) {
 	text, ok := i.Attribute("padding")
 	if !ok {
@@ -221,26 +224,34 @@ func (i *Instruction) Padding() ([]PadDim, error) {
 		return list, nil
 	}
 	for _, field := range strings.Split(text, "x") {
-		var n [3]int64
-		parts := strings.Split(field, "_")
-		if len(parts) < 2 || len(parts) > 3 {
+		n, ok := twoOrThree(field, "_")
+		if !ok {
 			return nil, &AttributeError{i, "padding", "L_H or L_H_I for each dimension, with x between"}
-		}
-		for k, s := range parts {
-			var err error
-			if n[k], err = strconv.ParseInt(s, 10, 64); err != nil {
-				return nil, &AttributeError{i, "padding", "L_H or L_H_I for each dimension, with x between"}
-			}
 		}
 		list = append(list, PadDim{n[0], n[1], n[2]})
 	}
 	return list, nil
 }
 
+// twoOrThree reads two or three numbers with a separator between them.
+func twoOrThree(text, separator string) (n [3]int64, ok bool) {
+	parts := strings.Split(text, separator)
+	for k, s := range parts {
+		var err error
+		if k == len(n) {
+			return n, false
+		}
+		if n[k], err = strconv.ParseInt(strings.TrimSpace(s), 10, 64); err != nil {
+			return n, false
+		}
+	}
+	return n, len(parts) > 1
+}
+
 // A SliceDim is what a slice takes of a dimension: [Start, Limit) in steps.
 type SliceDim struct{ Start, Limit, Stride int64 }
 
-// Out is how many elements that is.
+// Out is the number of elements that the slice takes.
 func (s SliceDim) Out() int64 {
 	if s.Limit <= s.Start || s.Stride < 1 {
 		return 0
@@ -248,7 +259,7 @@ func (s SliceDim) Out() int64 {
 	return (s.Limit-s.Start-1)/s.Stride + 1
 }
 
-// Slices is the attribute slice={[0:8], [2:8:2]}, and nil where it is missing.
+// Slices is the attribute slice={[0:8], [2:8:2]}. It is nil if the attribute is missing.
 func (i *Instruction) Slices() ([]SliceDim, error) {
 	text, ok := i.Attribute("slice")
 	if !ok {
@@ -266,16 +277,12 @@ func (i *Instruction) Slices() ([]SliceDim, error) {
 	for _, field := range strings.Split(text, ",") {
 		field, open := strings.CutPrefix(strings.TrimSpace(field), "[")
 		field, closed := strings.CutSuffix(field, "]")
-		parts := strings.Split(field, ":")
-		if !open || !closed || len(parts) < 2 || len(parts) > 3 {
+		n, ok := twoOrThree(field, ":")
+		if !open || !closed || !ok {
 			return nil, fail
 		}
-		n := [3]int64{2: 1}
-		for k, s := range parts {
-			var err error
-			if n[k], err = strconv.ParseInt(strings.TrimSpace(s), 10, 64); err != nil {
-				return nil, fail
-			}
+		if strings.Count(field, ":") == 1 {
+			n[2] = 1
 		}
 		list = append(list, SliceDim{n[0], n[1], n[2]})
 	}
@@ -300,7 +307,7 @@ func (i *Instruction) DimLabels() (input, kernel, output string, ok bool, err er
 	return input, kernel, output, true, nil
 }
 
-// labels says whether s has both letters and the digits from 0, each once. A ?
+// labels reports whether s has both letters and the digits from 0, each once. A ?
 // is a dimension of no meaning.
 func labels(s, letters string) bool {
 	spatial := 0
@@ -319,8 +326,8 @@ func labels(s, letters string) bool {
 	return strings.Count(s, letters[:1]) == 1 && strings.Count(s, letters[1:]) == 1
 }
 
-// TripCount is how often a while runs its body, where the compiler found it out
-// and wrote "known_trip_count":{"n":"5"} into backend_config.
+// TripCount is the number of times that a while runs its body, and whether the compiler
+// found it out and wrote "known_trip_count":{"n":"5"} into backend_config.
 func (i *Instruction) TripCount() (uint64, bool) {
 	config, _ := i.Attribute("backend_config")
 	at := strings.Index(config, "known_trip_count")

@@ -10,7 +10,7 @@ func (m *Module) Clone() *Module {
 	d := *m
 	d.Attributes = cloneAttributes(m.Attributes, make([]Attribute, 0, len(m.Attributes)), nil)
 	d.Aliases = append([]Alias(nil), m.Aliases...) // their indices are never changed
-	order := m.calleesFirst()
+	order := m.CalleesFirst()
 	d.Computations, d.ids = make([]*Computation, len(order)), m.Instructions()
 	computations := make(map[*Computation]*Computation, len(order))
 	for n, c := range order {
@@ -19,7 +19,7 @@ func (m *Module) Clone() *Module {
 	}
 	d.Entry = computations[m.Entry]
 
-	// All lists of one kind lie in one piece of memory; none has room to grow into the next.
+	// All lists of one kind lie in one piece of memory. None can grow into the next.
 	var operands, after, attributes int
 	for _, c := range order {
 		for _, i := range c.Instructions {
@@ -54,7 +54,7 @@ func (m *Module) Clone() *Module {
 			return edges[at:len(edges):len(edges)]
 		}
 		for _, x := range to.Instructions {
-			// Users get their room here, and their order from link.
+			// Users are allocated here, and sorted by link.
 			users := copies(x.Users)
 			x.Operands, x.After, x.Users = copies(x.Operands), copies(x.After), users[:0]
 			x.Attributes = cloneAttributes(x.Attributes, allAttributes, computations)

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// NewInstruction makes an instruction that stands nowhere yet: see [Computation.Insert].
+// NewInstruction makes an instruction that is in no computation yet: see [Computation.Insert].
 // The name is made unique when it is inserted.
 func (m *Module) NewInstruction(name string, op Opcode, shape *Shape, operands ...*Instruction) *Instruction {
 	i := &Instruction{Name: name, Opcode: op, Shape: shape, ID: m.ids}
@@ -19,7 +19,7 @@ func (m *Module) NewInstruction(name string, op Opcode, shape *Shape, operands .
 	return i
 }
 
-// NewComputation adds an empty computation behind the others but before the entry.
+// NewComputation adds an empty computation after the others but before the entry.
 func (m *Module) NewComputation(name string) *Computation {
 	c := &Computation{Name: name, Module: m}
 	at := len(m.Computations)
@@ -47,7 +47,7 @@ func (i *Instruction) uses(o *Instruction) bool {
 	return slices.Contains(i.Operands, o)
 }
 
-// SetOperand replaces operand n.
+// SetOperand replaces operand n, which must exist.
 func (i *Instruction) SetOperand(n int, o *Instruction) {
 	old := i.Operands[n]
 	if old == o {
@@ -62,8 +62,8 @@ func (i *Instruction) SetOperand(n int, o *Instruction) {
 	}
 }
 
-// ReplaceUses makes all users of i use o instead, o itself aside. Users that keep says
-// stay; without keep the computation also returns o where it returned i.
+// ReplaceUses makes all users of i use o instead, except o itself and those for which keep
+// is true. If keep is nil, the computation also returns o if it returned i.
 func (i *Instruction) ReplaceUses(o *Instruction, keep func(user *Instruction) bool) {
 	for _, u := range slices.Clone(i.Users) {
 		if u == o || keep != nil && keep(u) {
@@ -80,7 +80,7 @@ func (i *Instruction) ReplaceUses(o *Instruction, keep func(user *Instruction) b
 	}
 }
 
-// AddAfter makes i run after p.
+// AddAfter makes p a control predecessor of i: i runs after p.
 func (i *Instruction) AddAfter(p *Instruction) {
 	if !slices.Contains(i.After, p) {
 		i.After = append(i.After, p)
@@ -163,7 +163,7 @@ func (c *Computation) Remove(i *Instruction) {
 	i.Parent = nil
 }
 
-// Detach takes an instruction's hand off its operands; it then has none.
+// Detach removes an instruction's operands, and the instruction from their users.
 func (i *Instruction) Detach() {
 	for _, o := range i.Operands {
 		o.dropUser(i)
@@ -172,7 +172,7 @@ func (i *Instruction) Detach() {
 }
 
 // Clone is a copy with the same operands, attributes and control predecessors,
-// that stands nowhere yet. It calls the same computations.
+// that is in no computation yet. It calls the same computations.
 func (i *Instruction) Clone(name string) *Instruction {
 	c := i.module().NewInstruction(name, i.Opcode, i.Shape, i.Operands...)
 	c.Literal, c.Parameter, c.After = i.Literal, i.Parameter, slices.Clone(i.After)
@@ -186,8 +186,8 @@ func (i *Instruction) Clone(name string) *Instruction {
 func (i *Instruction) module() *Module { return i.Parent.Module }
 
 // Clone is a copy of a computation and of all that it calls, under new names. Each copy stands
-// right behind its original, so before whatever calls it.
-// called maps what was copied already; nil: nothing.
+// right after its original, so before its callers.
+// called maps what was copied already, and may be nil.
 func (c *Computation) Clone(suffix string, called map[*Computation]*Computation) *Computation {
 	if called == nil {
 		called = map[*Computation]*Computation{}
@@ -220,13 +220,7 @@ func (c *Computation) Clone(suffix string, called map[*Computation]*Computation)
 	for _, i := range c.Instructions {
 		d := c.Module.NewInstruction(i.Name, i.Opcode, i.Shape)
 		d.Literal, d.Parameter, d.Parent = i.Literal, i.Parameter, copied
-		d.Attributes = slices.Clone(i.Attributes)
-		for n := range d.Attributes {
-			d.Attributes[n].Calls = slices.Clone(d.Attributes[n].Calls)
-			for k, callee := range d.Attributes[n].Calls {
-				d.Attributes[n].Calls[k] = called[callee]
-			}
-		}
+		d.Attributes = cloneAttributes(i.Attributes, nil, called)
 		of[i] = d
 		list = append(list, d)
 	}

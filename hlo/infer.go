@@ -72,10 +72,10 @@ func infer(i *Instruction) (*Shape, string) {
 			return operand(0)
 		}
 	}
-	return nil, "it cannot be told from the operands"
+	return nil, "it does not follow from the operands"
 }
 
-// fits says whether a shape has at most left shapes in it, and depth levels.
+// fits reports whether a shape has at most left shapes in it, and depth levels.
 func fits(s *Shape, left *int, depth int) bool {
 	*left--
 	if *left < 0 || depth == 0 {

@@ -42,18 +42,25 @@ var isName, isLetter = func() (name, letter [256]bool) {
 
 func isDigit(c byte) bool { return c >= '0' && c <= '9' }
 
-// fail is an error at a place.
-func (l *lexer) fail(at int, format string, args ...any) error {
+// A stop is what reading panics with where the text is no HLO, and what [ParseWithin]
+// recovers from: so every part reads on without a look at the error of the part before.
+type stop struct{ err error }
+
+// fail is the error at a place.
+func (l *lexer) fail(at int, format string, args ...any) stop {
+	e := l.place(at)
+	e.Message = fmt.Sprintf(format, args...)
+	return stop{e}
+}
+
+// place is the line and the column of a place.
+func (l *lexer) place(at int) *SyntaxError {
 	before := l.text[:at]
-	return &SyntaxError{
-		Line:    1 + strings.Count(before, "\n"),
-		Column:  at - strings.LastIndexByte(before, '\n'),
-		Message: fmt.Sprintf(format, args...),
-	}
+	return &SyntaxError{Line: 1 + strings.Count(before, "\n"), Column: at - strings.LastIndexByte(before, '\n')}
 }
 
 // wanted is the error that the text has something else than what was wanted here.
-func (l *lexer) wanted(what string) error {
+func (l *lexer) wanted(what string) stop {
 	return l.fail(l.at, "expected %s, found %s", what, l.found())
 }
 
@@ -124,7 +131,7 @@ func (l *lexer) peek() byte {
 	return 0
 }
 
-// eat moves over c, with what skip leaves out on both sides, and says whether c was there.
+// eat moves over c, with what skip leaves out on both sides, and reports whether c was there.
 func (l *lexer) eat(c byte) bool {
 	l.skip()
 	if l.peek() != c || l.at == len(l.text) {
@@ -136,22 +143,26 @@ func (l *lexer) eat(c byte) bool {
 }
 
 // expect is eat where c has to be. where says what c is for.
-func (l *lexer) expect(c byte, where string) error {
+func (l *lexer) expect(c byte, where string) {
 	if !l.eat(c) {
-		return l.wanted(fmt.Sprintf("%q %s", c, where))
+		panic(l.wanted(fmt.Sprintf("%q %s", c, where)))
 	}
-	return nil
 }
 
-// arrow moves over ->.
-func (l *lexer) arrow() error {
-	l.skip()
-	if !strings.HasPrefix(l.text[l.at:], "->") {
-		return l.wanted(`"->" and the result's shape`)
+// list reads a list in brackets, of which item reads one element. what says what it is a
+// list of.
+func (l *lexer) list(open, close byte, what string, item func()) {
+	if !l.eat(open) {
+		panic(l.wanted(fmt.Sprintf("%q before %s", open, what)))
 	}
-	l.at += 2
-	l.skip()
-	return nil
+	for l.peek() != close {
+		if item(); !l.eat(',') {
+			break
+		}
+	}
+	if !l.eat(close) {
+		panic(l.wanted(fmt.Sprintf("%q behind %s", close, what)))
+	}
 }
 
 // word moves over a word. It is empty if none is here.
@@ -167,7 +178,7 @@ func (l *lexer) word() string {
 }
 
 // name moves over a name, which may begin with %, and leaves that out.
-func (l *lexer) name(what string) (string, error) {
+func (l *lexer) name(what string) string {
 	start := l.at
 	if l.peek() == '%' {
 		l.at++
@@ -175,12 +186,12 @@ func (l *lexer) name(what string) (string, error) {
 	name := l.word()
 	if name == "" {
 		l.at = start
-		return "", l.wanted(what)
+		panic(l.wanted(what))
 	}
-	return name, nil
+	return name
 }
 
-// keyword moves over a word and says whether it was here.
+// keyword moves over a word and reports whether it was here.
 func (l *lexer) keyword(word string) bool {
 	rest := l.text[l.at:]
 	if !strings.HasPrefix(rest, word) || len(rest) > len(word) && isName[rest[len(word)]] {
@@ -192,26 +203,26 @@ func (l *lexer) keyword(word string) bool {
 }
 
 // integer moves over digits.
-func (l *lexer) integer(what string) (int64, error) {
+func (l *lexer) integer(what string) int64 {
 	start := l.at
 	var n int64
 	for l.at < len(l.text) && isDigit(l.text[l.at]) {
 		d := int64(l.text[l.at] - '0')
 		if n > (math.MaxInt64-d)/10 {
-			return 0, l.fail(start, "%s does not fit into 64 bits", what)
+			panic(l.fail(start, "%s does not fit into 64 bits", what))
 		}
 		n = 10*n + d
 		l.at++
 	}
 	if l.at == start {
-		return 0, l.wanted(what)
+		panic(l.wanted(what))
 	}
-	return n, nil
+	return n
 }
 
 // quoted moves over a string, which begins here with " or '. A backslash keeps the
 // next byte from ending it.
-func (l *lexer) quoted() (string, error) {
+func (l *lexer) quoted() string {
 	quote := l.text[l.at]
 	for i := l.at + 1; i < len(l.text); i++ {
 		switch l.text[i] {
@@ -220,10 +231,10 @@ func (l *lexer) quoted() (string, error) {
 		case quote:
 			s := l.text[l.at+1 : i]
 			l.at = i + 1
-			return s, nil
+			return s
 		}
 	}
-	return "", l.fail(l.at, "a string without an end")
+	panic(l.fail(l.at, "a string without an end"))
 }
 
 // closing is the bracket that closes another, and 0.
@@ -238,10 +249,10 @@ func closing(c byte) byte {
 }
 
 // raw moves over a value that need not be understood: brackets in pairs and
-// strings as a whole. It stops at a bracket that closes none of its own, and if
+// strings as a whole. It stops at a bracket that closes none in it, and if
 // it is an attribute also at a comma and behind a blank. What it returns is
 // without blanks and comments at the ends.
-func (l *lexer) raw(attribute bool) (string, error) {
+func (l *lexer) raw(attribute bool) string {
 	l.skip()
 	start, end := l.at, l.at
 	l.open = l.open[:0]
@@ -249,9 +260,7 @@ loop:
 	for l.at < len(l.text) {
 		switch c := l.text[l.at]; c {
 		case '"', '\'':
-			if _, err := l.quoted(); err != nil {
-				return "", err
-			}
+			l.quoted()
 		case '(', '[', '{':
 			l.open = append(l.open, l.at)
 			l.at++
@@ -276,7 +285,8 @@ loop:
 				break loop
 			}
 			if from := l.open[n-1]; closing(l.text[from]) != c {
-				return "", l.fail(l.at, "%q does not close the %q of %s", c, l.text[from], l.place(from))
+				at := l.place(from)
+				panic(l.fail(l.at, "%q does not close the %q of %d:%d", c, l.text[from], at.Line, at.Column))
 			}
 			l.open = l.open[:n-1]
 			l.at++
@@ -302,21 +312,19 @@ loop:
 		end = l.at
 	}
 	if n := len(l.open); n > 0 && l.at == len(l.text) {
-		return "", l.fail(l.open[n-1], "the %q is not closed", l.text[l.open[n-1]])
+		panic(l.fail(l.open[n-1], "the %q is not closed", l.text[l.open[n-1]]))
 	}
-	return l.text[start:end], nil
+	return l.text[start:end]
 }
 
 // json moves over a dictionary in braces. Only braces and strings in "" count, as in
 // XLA: what is inside need not be HLO.
-func (l *lexer) json() (string, error) {
+func (l *lexer) json() string {
 	start, depth := l.at, 0
 	for l.at < len(l.text) {
 		switch l.text[l.at] {
 		case '"':
-			if _, err := l.quoted(); err != nil {
-				return "", err
-			}
+			l.quoted()
 			continue
 		case '{':
 			depth++
@@ -325,14 +333,8 @@ func (l *lexer) json() (string, error) {
 		}
 		l.at++
 		if depth == 0 {
-			return l.text[start:l.at], nil
+			return l.text[start:l.at]
 		}
 	}
-	return "", l.fail(start, `the '{' is not closed`)
-}
-
-// place is a position in words.
-func (l *lexer) place(at int) string {
-	e := l.fail(at, "").(*SyntaxError)
-	return fmt.Sprintf("%d:%d", e.Line, e.Column)
+	panic(l.fail(start, `the '{' is not closed`))
 }

@@ -5,6 +5,16 @@ import (
 	"testing"
 )
 
+// caught returns what f does, or the error that it stops with.
+func caught(f func() string) (text string, err error) {
+	defer func() {
+		if s, ok := recover().(stop); ok {
+			err = s.err
+		}
+	}()
+	return f(), nil
+}
+
 func TestRaw(t *testing.T) {
 	for _, c := range []struct {
 		text      string
@@ -31,7 +41,7 @@ func TestRaw(t *testing.T) {
 		{")", true, "", ")"},
 	} {
 		l := &lexer{text: c.text}
-		got, err := l.raw(c.attribute)
+		got, err := caught(func() string { return l.raw(c.attribute) })
 		if err != nil || got != c.want || l.text[l.at:] != c.rest {
 			t.Errorf("%q: %q, %v and then %q; expected %q and then %q", c.text, got, err, l.text[l.at:], c.want, c.rest)
 		}
@@ -45,7 +55,7 @@ func TestJSON(t *testing.T) {
 		`{{'}'}`:              `{{'}'}`,
 	} {
 		l := &lexer{text: text}
-		if got, err := l.json(); got != want || err != nil {
+		if got, err := caught(l.json); got != want || err != nil {
 			t.Errorf("%q: %q, %v", text, got, err)
 		}
 	}
@@ -57,22 +67,22 @@ func FuzzLex(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		for name, part := range map[string]func(l *lexer) (string, error){
-			"raw":       func(l *lexer) (string, error) { return l.raw(false) },
-			"attribute": func(l *lexer) (string, error) { return l.raw(true) },
-			"json":      func(l *lexer) (string, error) { return l.json() },
-			"name":      func(l *lexer) (string, error) { return l.name("a name") },
-			"integer":   func(l *lexer) (string, error) { _, err := l.integer("a number"); return "", err },
-			"quoted": func(l *lexer) (string, error) {
+		for name, part := range map[string]func(l *lexer) string{
+			"raw":       func(l *lexer) string { return l.raw(false) },
+			"attribute": func(l *lexer) string { return l.raw(true) },
+			"json":      func(l *lexer) string { return l.json() },
+			"name":      func(l *lexer) string { return l.name("a name") },
+			"integer":   func(l *lexer) string { l.integer("a number"); return "" },
+			"quoted": func(l *lexer) string {
 				if l.peek() != '"' && l.peek() != '\'' {
-					return "", nil
+					return ""
 				}
 				return l.quoted()
 			},
-			"skip": func(l *lexer) (string, error) { l.skip(); return l.found()[:0], nil },
+			"skip": func(l *lexer) string { l.skip(); return l.found()[:0] },
 		} {
 			l := &lexer{text: text}
-			got, err := part(l)
+			got, err := caught(func() string { return part(l) })
 			if l.at < 0 || l.at > len(text) || !strings.Contains(text, got) {
 				t.Fatalf("%s: %q at %d", name, got, l.at)
 			}

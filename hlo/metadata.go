@@ -1,6 +1,6 @@
 package hlo
 
-// Where an instruction comes from: its metadata, and the module's tables of
+// The source of an instruction: its metadata, and the module's tables of
 // stack frames.
 
 import (
@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// OpName is the op_name in an instruction's metadata, and empty without one: the
-// way of the operation through the program, such as "jit(step)/jvp(mlp)/dot_general".
+// OpName is the op_name in an instruction's metadata, empty if there is none: the
+// path of the operation through the program, such as "jit(step)/jvp(mlp)/dot_general".
 func (i *Instruction) OpName() string {
 	value, ok := i.Attribute("metadata")
 	if !ok {
@@ -47,7 +47,7 @@ var (
 	stackWord = regexp.MustCompile(`stack_frame_id=(\d+)`)
 )
 
-// Sources reads the module's tables. What is damaged in them is passed over.
+// Sources reads the module's tables. Damaged lines are left out.
 func (m *Module) Sources() *Sources {
 	s := &Sources{files: map[int]string{}, locations: map[int][2]int{}, frames: map[int]int{}}
 	table := ""
@@ -86,7 +86,7 @@ func number(text string) int {
 }
 
 // Of is the file and the line, from 1, that an instruction comes from: by its own metadata
-// (up to 2025) or by its innermost stack frame. Empty: it is not told.
+// (up to 2025) or by its innermost stack frame. file is empty if it is unknown.
 func (s *Sources) Of(i *Instruction) (file string, line int) {
 	value, _ := i.Attribute("metadata")
 	if f := fileWords.FindStringSubmatch(value); f != nil {

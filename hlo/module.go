@@ -41,14 +41,14 @@ type Alias struct {
 	Must      bool  // must-alias: the caller has to donate it
 }
 
-// A Style is what printers of different releases do differently.
+// A Style is a choice between what printers of different releases write.
 type Style struct {
 	Percent       bool // names begin with %
 	OperandShapes bool // operands have their shapes
 	Signatures    bool // computations have parameters and result behind their name
 }
 
-// A Computation is a list of instructions that hands on one result.
+// A Computation is a list of instructions with one result.
 type Computation struct {
 	Name   string
 	Module *Module
@@ -82,7 +82,7 @@ type Instruction struct {
 	Parent *Computation
 	// ID is unique in the module and below Module.IDs: analyses use it as an index.
 	ID int
-	// Line is where the text had it, from 1; 0: it was made.
+	// Line is its line in the text, from 1. It is 0 if it was not read from text.
 	Line int
 }
 
@@ -95,14 +95,14 @@ type Attribute struct {
 	// Calls are the computations that the value names: of calls, to_apply,
 	// condition, body, branch_computations and the like.
 	Calls []*Computation
-	// List says that the computations stood in braces.
+	// List reports whether the computations are written in braces.
 	List bool
 }
 
-// IDs is above every instruction's ID.
+// IDs is a number above the ID of every instruction: the length of an index by ID.
 func (m *Module) IDs() int { return m.ids }
 
-// Computation is the one of this name, and nil.
+// Computation is the computation of this name, nil if there is none.
 func (m *Module) Computation(name string) *Computation {
 	for _, c := range m.Computations {
 		if c.Name == name {
@@ -112,7 +112,7 @@ func (m *Module) Computation(name string) *Computation {
 	return nil
 }
 
-// Instructions is how many instructions all computations have.
+// Instructions is the number of instructions in all computations.
 func (m *Module) Instructions() (n int) {
 	for _, c := range m.Computations {
 		n += len(c.Instructions)
@@ -120,10 +120,10 @@ func (m *Module) Instructions() (n int) {
 	return n
 }
 
-// Attribute is the value of a module's attribute, and whether it is there.
+// Attribute is the value of a module's attribute, and whether the module has it.
 func (m *Module) Attribute(key string) (string, bool) { return find(m.Attributes, key) }
 
-// Attribute is the value of an attribute, and whether it is there.
+// Attribute is the value of an attribute, and whether the instruction has it.
 func (i *Instruction) Attribute(key string) (string, bool) { return find(i.Attributes, key) }
 
 func find(list []Attribute, key string) (string, bool) {
@@ -145,8 +145,8 @@ func (i *Instruction) Called() []*Computation {
 	return all
 }
 
-// Call is the computation that an attribute names, and nil: body, condition,
-// to_apply, calls.
+// Call is the computation that an attribute such as body, condition, to_apply or calls
+// names. It is nil if the attribute is missing.
 func (i *Instruction) Call(key string) *Computation {
 	for _, a := range i.Attributes {
 		if a.Key == key && len(a.Calls) > 0 {
@@ -170,7 +170,7 @@ func (i *Instruction) Branches() []*Computation {
 	return nil
 }
 
-// Parameters are the parameters by number. A gap is nil.
+// Parameters are the parameters by number, nil for a number that is missing.
 func (c *Computation) Parameters() []*Instruction {
 	var all []*Instruction
 	for _, i := range c.Instructions {
@@ -185,7 +185,7 @@ func (c *Computation) Parameters() []*Instruction {
 	return all
 }
 
-// Instruction is the one of this name, and nil.
+// Instruction is the instruction of this name, nil if there is none.
 func (c *Computation) Instruction(name string) *Instruction {
 	for _, i := range c.Instructions {
 		if i.Name == name {

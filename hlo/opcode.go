@@ -6,7 +6,7 @@ import "strings"
 // here are allowed.
 type Opcode string
 
-// The opcodes that the package or its users treat in a way of their own.
+// The opcodes that this package or its users treat in a special way.
 const (
 	Abs                  Opcode = "abs"
 	Add                  Opcode = "add"
@@ -34,7 +34,6 @@ const (
 	CustomCall           Opcode = "custom-call"
 	Domain               Opcode = "domain"
 	Dot                  Opcode = "dot"
-	DynamicReshape       Opcode = "dynamic-reshape"
 	DynamicSlice         Opcode = "dynamic-slice"
 	DynamicUpdateSlice   Opcode = "dynamic-update-slice"
 	Fusion               Opcode = "fusion"
@@ -77,10 +76,10 @@ const (
 // a generic one such as call-start, or a native pair's such as all-gather-start.
 func (o Opcode) IsAsyncStart() bool { return strings.HasSuffix(string(o), "-start") }
 
-// IsAsyncUpdate reports whether it continues one.
+// IsAsyncUpdate reports whether the opcode continues an asynchronous operation.
 func (o Opcode) IsAsyncUpdate() bool { return strings.HasSuffix(string(o), "-update") }
 
-// IsAsyncDone reports whether it ends one.
+// IsAsyncDone reports whether the opcode ends an asynchronous operation.
 func (o Opcode) IsAsyncDone() bool { return strings.HasSuffix(string(o), "-done") }
 
 // WrapsStart reports whether the opcode begins an asynchronous operation that wraps
@@ -122,9 +121,9 @@ func opcodes(names string) map[Opcode]bool {
 	return set
 }
 
-// Unary says whether the opcode computes each element from one of one operand.
+// Unary reports whether the opcode computes each element from one of one operand.
 func (o Opcode) Unary() bool { return unary[o] }
 
-// Binary says whether the opcode computes each element from one of each of two
+// Binary reports whether the opcode computes each element from one of each of two
 // operands.
 func (o Opcode) Binary() bool { return binary[o] }

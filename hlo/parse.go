@@ -1,6 +1,6 @@
 package hlo
 
-// Reading modules from text.
+// The parser of modules.
 
 import (
 	"fmt"
@@ -19,13 +19,28 @@ func ParseString(text string) (*Module, error) { return ParseWithin(text, nil) }
 
 // ParseWithin is ParseString for text that may be damaged or made to harm: hold is called
 // with the bytes of memory that the module takes beside its text, a part at a time, and its
-// first error ends reading. nil: it is not called.
-func ParseWithin(text string, hold func(bytes int64) error) (*Module, error) {
-	p := newParser(text)
-	p.hold = hold
-	if err := p.module(); err != nil {
-		return nil, err
+// first error ends reading. It may be nil.
+func ParseWithin(text string, hold func(bytes int64) error) (m *Module, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			s, ok := r.(stop)
+			if !ok {
+				panic(r)
+			}
+			m, err = nil, s.err
+		}
+	}()
+	p := &parser{
+		lexer:        lexer{text: text},
+		m:            &Module{},
+		computations: map[string]*Computation{},
+		shapes:       map[string]*Shape{},
+		named:        map[string]int{},
+		line:         1,
+		scope:        &scope{instructions: map[string]*Instruction{}},
+		hold:         hold,
 	}
+	p.module()
 	return p.m, nil
 }
 
@@ -37,14 +52,14 @@ type parser struct {
 	lexer
 	m            *Module
 	computations map[string]*Computation
-	shapes       map[string]*Shape // by text
-	elements     []*Shape          // of the tuples that are being read
-	inline       []inlined         // computations still without a name
-	named        map[string]int    // how many names were made up from each
+	shapes       map[string]*Shape   // by text
+	elements     []*Shape            // of the tuples that are being read
+	inline       []inlineComputation // computations still without a name
+	named        map[string]int      // how many names were made up from each
 	depth        int
-	line, lineAt int // the line of a place that was asked for before
+	line, lineAt int // the line of an earlier place
 	hold         func(bytes int64) error
-	held         int // bytes of memory that hold was not told of yet
+	held         int // bytes of memory that hold was not called with yet
 	*scope
 }
 
@@ -53,60 +68,38 @@ type scope struct {
 	c *Computation
 	// instructions are those of this computation by name, and of some read before.
 	instructions map[string]*Instruction
-	parameters   []placed
+	parameters   []parameterAt
 	// unnamed are nested instructions and made get-tuple-elements, named at the end.
 	unnamed []*Instruction
 	parts   map[part]*Instruction
 }
 
-type placed struct {
+type parameterAt struct {
 	i  *Instruction
 	at int
 }
 
-type inlined struct {
+type inlineComputation struct {
 	c    *Computation
 	name string // what it is made from
 }
 
-// A part is an element of a tuple that was asked for by #.
+// A part is an element of a tuple that # selects.
 type part struct {
 	of    *Instruction
 	index int64
 }
 
-func newParser(text string) *parser {
-	return &parser{
-		lexer:        lexer{text: text},
-		m:            &Module{},
-		computations: map[string]*Computation{},
-		shapes:       map[string]*Shape{},
-		named:        map[string]int{},
-		line:         1,
-		scope:        &scope{instructions: map[string]*Instruction{}},
-	}
-}
-
-func (p *parser) module() error {
+func (p *parser) module() {
 	p.skip()
 	header := p.keyword("HloModule")
 	if header {
-		name, err := p.name("the module's name")
-		if err != nil {
-			return err
-		}
-		p.m.Name = name
-		if err := p.attributes(&p.m.Attributes, p.moduleAttribute); err != nil {
-			return err
-		}
+		p.m.Name = p.name("the module's name")
+		p.attributes(&p.m.Attributes, p.moduleAttribute)
 	}
-	if err := p.tables(); err != nil {
-		return err
-	}
+	p.tables()
 	for p.at < len(p.text) || len(p.m.Computations) == 0 {
-		if err := p.computation(); err != nil {
-			return err
-		}
+		p.computation()
 		p.skip()
 	}
 	if p.m.Entry == nil {
@@ -119,7 +112,6 @@ func (p *parser) module() error {
 		i.c.Name = p.makeName(i.name, func(name string) bool { return p.computations[name] != nil })
 		p.computations[i.c.Name] = i.c
 	}
-	return nil
 }
 
 // makeName is base, or base.1, base.2 and so on, that was neither made before nor is taken.
@@ -137,186 +129,127 @@ func (p *parser) makeName(base string, taken func(string) bool) string {
 }
 
 // tables reads FileNames and the like, and keeps them as they stand.
-func (p *parser) tables() error {
+func (p *parser) tables() {
 	start, end := p.at, p.at
 	for p.keyword("FileNames") || p.keyword("FunctionNames") || p.keyword("FileLocations") || p.keyword("StackFrames") {
 		end = p.at
 		for isDigit(p.peek()) {
-			if _, err := p.integer("the number of an entry"); err != nil {
-				return err
-			}
+			p.integer("the number of an entry")
 			p.skip()
-			var err error
 			switch p.peek() {
 			case '"', '\'':
-				_, err = p.quoted()
+				p.quoted()
 			case '{':
-				_, err = p.json()
+				p.json()
 			default:
-				err = p.wanted("a string or braces in the table")
-			}
-			if err != nil {
-				return err
+				panic(p.wanted("a string or braces in the table"))
 			}
 			end = p.at
 			p.skip()
 		}
 	}
 	p.m.Tables = strings.TrimSpace(p.text[start:end])
-	return nil
 }
 
 // attributes reads ", key=value" as often as it stands here. The value is read by
-// read, which says whether to keep the attribute.
-func (p *parser) attributes(list *[]Attribute, read func(a *Attribute) (keep bool, err error)) error {
+// read, which reports whether to keep the attribute.
+func (p *parser) attributes(list *[]Attribute, read func(a *Attribute) (keep bool)) {
 	for n := 0; p.eat(','); n++ {
 		at := p.at
 		a := Attribute{Key: p.word()}
 		if a.Key == "" {
-			return p.wanted("an attribute's name")
+			panic(p.wanted("an attribute's name"))
 		}
 		if n == maxAttributes {
-			return p.fail(at, "more than %d attributes", maxAttributes)
+			panic(p.fail(at, "more than %d attributes", maxAttributes))
 		}
 		for _, b := range *list {
 			if b.Key == a.Key {
-				return p.fail(at, "a second attribute %s", quote(a.Key))
+				panic(p.fail(at, "a second attribute %s", quote(a.Key)))
 			}
 		}
-		if err := p.expect('=', "behind an attribute's name"); err != nil {
-			return err
-		}
-		keep, err := read(&a)
-		if err != nil {
-			return err
-		}
-		if keep {
+		p.expect('=', "behind an attribute's name")
+		if read(&a) {
 			*list = append(*list, a)
 		}
 		p.skip()
 	}
-	return nil
 }
 
 // moduleAttribute reads the value of an attribute of the module.
-func (p *parser) moduleAttribute(a *Attribute) (bool, error) {
+func (p *parser) moduleAttribute(a *Attribute) (keep bool) {
 	at := p.at
-	var err error
-	if a.Value, err = p.value(a.Key); err != nil {
-		return false, err
-	}
+	a.Value = p.value(a.Key)
 	behind := p.at
 	switch a.Key {
 	case "is_scheduled":
 		if a.Value != "true" && a.Value != "false" {
-			return false, p.fail(at, "is_scheduled is %s, expected true or false", quote(a.Value))
+			panic(p.fail(at, "is_scheduled is %s, expected true or false", quote(a.Value)))
 		}
 		p.m.Scheduled = a.Value == "true"
 	case "input_output_alias":
 		p.at = at
-		err = p.aliases()
+		p.aliases()
 		p.at = behind
 	}
-	return true, err
+	return true
 }
 
 // value is the text of an attribute's value.
-func (p *parser) value(key string) (string, error) {
+func (p *parser) value(key string) string {
 	if (key == "backend_config" || key == "frontend_attributes") && p.peek() == '{' {
 		return p.json()
 	}
 	start := p.at
-	s, err := p.raw(true)
-	if err == nil && s == "" {
+	s := p.raw(true)
+	if s == "" {
 		p.at = start
-		err = p.wanted("the value of " + quote(key))
+		panic(p.wanted("the value of " + quote(key)))
 	}
-	return s, err
+	return s
 }
 
 // aliases reads "{ {0}: (2, {1}, may-alias), ... }".
-func (p *parser) aliases() error {
-	if err := p.expect('{', "before the aliases"); err != nil {
-		return err
-	}
+func (p *parser) aliases() {
 	outputs := map[string]bool{}
-	for p.peek() != '}' {
+	p.list('{', '}', "the aliases", func() {
 		at := p.at
-		var a Alias
-		var err error
-		if a.Output, err = p.index(); err != nil {
-			return err
+		a := Alias{Output: p.index()}
+		key := indexText(a.Output)
+		if outputs[key] {
+			panic(p.fail(at, "a second alias of output %s", key))
 		}
-		if key := fmt.Sprint(a.Output); outputs[key] {
-			return p.fail(at, "a second alias of output %s", indexText(a.Output))
-		} else {
-			outputs[key] = true
-		}
-		if err = p.expect(':', "behind the output of an alias"); err != nil {
-			return err
-		}
-		if err = p.expect('(', "before the parameter of an alias"); err != nil {
-			return err
-		}
-		if a.Parameter, err = p.small("the number of a parameter"); err != nil {
-			return err
-		}
-		if err = p.expect(',', "behind the parameter of an alias"); err != nil {
-			return err
-		}
-		if a.Index, err = p.index(); err != nil {
-			return err
-		}
+		outputs[key] = true
+		p.expect(':', "behind the output of an alias")
+		p.expect('(', "before the parameter of an alias")
+		a.Parameter = p.small("the number of a parameter")
+		p.expect(',', "behind the parameter of an alias")
+		a.Index = p.index()
 		if p.eat(',') {
 			at := p.at
-			switch kind := p.word(); kind {
-			case "must-alias":
-				a.Must = true
-			case "may-alias":
-			default:
+			kind := p.word()
+			if a.Must = kind == "must-alias"; !a.Must && kind != "may-alias" {
 				p.at = at
-				return p.wanted("may-alias or must-alias")
+				panic(p.wanted("may-alias or must-alias"))
 			}
 		}
-		if err = p.expect(')', "behind an alias"); err != nil {
-			return err
-		}
+		p.expect(')', "behind an alias")
 		p.m.Aliases = append(p.m.Aliases, a)
-		if !p.eat(',') {
-			break
-		}
-	}
-	if p.peek() != '}' {
-		return p.wanted("'}' behind the aliases")
-	}
-	return nil
+	})
 }
 
 // index reads an index into nested tuples: "{}", "{0,1}".
-func (p *parser) index() ([]int, error) {
-	if err := p.expect('{', "before an index"); err != nil {
-		return nil, err
-	}
-	var list []int
-	for p.peek() != '}' {
-		n, err := p.small("an index")
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, n)
-		if !p.eat(',') {
-			break
-		}
-	}
-	return list, p.expect('}', "behind an index")
+func (p *parser) index() (list []int) {
+	p.list('{', '}', "an index", func() { list = append(list, p.small("an index")) })
+	return list
 }
 
 // small is an integer that 31 bits hold.
-func (p *parser) small(what string) (int, error) {
+func (p *parser) small(what string) int {
 	at := p.at
-	n, err := p.integer(what)
-	if err == nil && n > math.MaxInt32 {
-		err = p.fail(at, "%s is at most %d", what, math.MaxInt32)
+	n := p.integer(what)
+	if n > math.MaxInt32 {
+		panic(p.fail(at, "%s is at most %d", what, math.MaxInt32))
 	}
-	return int(n), err
+	return int(n)
 }

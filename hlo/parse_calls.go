@@ -1,24 +1,25 @@
 package hlo
 
-// Reading the attributes that name computations and other instructions.
+// The parser of attributes that name computations and other instructions.
 
 // attribute reads the value of an instruction's attribute.
-func (p *parser) attribute(i *Instruction, a *Attribute) (bool, error) {
+func (p *parser) attribute(i *Instruction, a *Attribute) (keep bool) {
 	switch {
 	case a.Key == "control-predecessors":
 		if i.After != nil {
-			return false, p.fail(p.at, "a second attribute %s", a.Key)
+			panic(p.fail(p.at, "a second attribute %s", a.Key))
 		}
-		return false, p.predecessors(i)
+		p.predecessors(i)
+		return false
 	case callsComputations(i.Opcode, a.Key):
-		return true, p.calls(i, a)
+		p.calls(i, a)
+	default:
+		a.Value = p.value(a.Key)
 	}
-	var err error
-	a.Value, err = p.value(a.Key)
-	return true, err
+	return true
 }
 
-// callsComputations says whether an attribute names computations.
+// callsComputations reports whether an attribute names computations.
 func callsComputations(op Opcode, key string) bool {
 	switch key {
 	case "to_apply", "calls", "condition", "body", "branch_computations", "true_computation", "false_computation", "called_computations":
@@ -29,62 +30,38 @@ func callsComputations(op Opcode, key string) bool {
 	return false
 }
 
-func (p *parser) predecessors(i *Instruction) error {
-	if err := p.expect('{', "before control predecessors"); err != nil {
-		return err
-	}
+func (p *parser) predecessors(i *Instruction) {
 	seen := map[*Instruction]bool{}
-	for p.peek() != '}' {
+	p.list('{', '}', "control predecessors", func() {
 		at := p.at
-		name, err := p.name("a control predecessor")
-		if err != nil {
-			return err
-		}
+		name := p.name("a control predecessor")
 		o := p.of(name)
 		if o == nil {
-			return p.fail(at, "no instruction %s before this one; control predecessors are printed before", quote(name))
+			panic(p.fail(at, "no instruction %s before this one; control predecessors are printed before", quote(name)))
 		}
 		if !seen[o] {
 			seen[o] = true
 			i.After = append(i.After, o)
 		}
-		if !p.eat(',') {
-			break
-		}
-	}
-	return p.expect('}', "behind control predecessors")
+	})
 }
 
 // calls reads a computation, or a list of them in braces. Each is a name or stands
 // here with its instructions.
-func (p *parser) calls(i *Instruction, a *Attribute) error {
-	list := a.Key == "branch_computations" || a.Key == "called_computations"
-	if !list && p.peek() == '{' {
-		list = !p.atBody()
+func (p *parser) calls(i *Instruction, a *Attribute) {
+	a.List = a.Key == "branch_computations" || a.Key == "called_computations"
+	if !a.List && p.peek() == '{' {
+		a.List = !p.atBody()
 	}
-	if !list {
-		c, err := p.callee(i, a.Key)
-		a.Calls = []*Computation{c}
-		return err
+	callee := func() { a.Calls = append(a.Calls, p.callee(i, a.Key)) }
+	if a.List {
+		p.list('{', '}', "computations", callee)
+	} else {
+		callee()
 	}
-	a.List = true
-	if err := p.expect('{', "before computations"); err != nil {
-		return err
-	}
-	for p.peek() != '}' {
-		c, err := p.callee(i, a.Key)
-		if err != nil {
-			return err
-		}
-		a.Calls = append(a.Calls, c)
-		if !p.eat(',') {
-			break
-		}
-	}
-	return p.expect('}', "behind computations")
 }
 
-// atBody says whether the brace here begins with an instruction, and not with
+// atBody reports whether the brace here begins with an instruction, and not with
 // the name of a computation.
 func (p *parser) atBody() bool {
 	start := p.at
@@ -93,34 +70,31 @@ func (p *parser) atBody() bool {
 	if p.keyword("ROOT") {
 		return true
 	}
-	_, err := p.name("")
+	if p.peek() == '%' {
+		p.at++
+	}
+	name := p.word()
 	p.skip()
-	return err == nil && p.peek() == '='
+	return name != "" && p.peek() == '='
 }
 
 // callee reads one computation that an instruction calls.
-func (p *parser) callee(i *Instruction, key string) (*Computation, error) {
+func (p *parser) callee(i *Instruction, key string) *Computation {
 	if p.peek() != '{' {
 		at := p.at
-		name, err := p.name("a computation")
-		if err != nil {
-			return nil, err
-		}
+		name := p.name("a computation")
 		c := p.computations[name]
 		if c == nil {
-			return nil, p.fail(at, "no computation %s before this one; computations are printed before their callers", quote(name))
+			panic(p.fail(at, "no computation %s before this one; computations are printed before their callers", quote(name)))
 		}
-		return c, nil
+		return c
 	}
-	if err := p.deeper(); err != nil {
-		return nil, err
-	}
+	p.deeper()
 	outer := p.scope
 	p.scope = &scope{instructions: map[string]*Instruction{}}
-	defer func() { p.scope = outer; p.depth-- }()
-	c, err := p.body("")
-	if err == nil {
-		p.inline = append(p.inline, inlined{c, i.Name + "." + key})
-	}
-	return c, err
+	c := p.body("")
+	p.scope = outer
+	p.depth--
+	p.inline = append(p.inline, inlineComputation{c, i.Name + "." + key})
+	return c
 }

@@ -1,6 +1,6 @@
 package hlo
 
-// Reading computations and their instructions.
+// The parser of computations and their instructions.
 
 import (
 	"fmt"
@@ -9,64 +9,56 @@ import (
 )
 
 // computation reads one that stands by itself.
-func (p *parser) computation() error {
+func (p *parser) computation() {
 	at := p.at
 	entry := p.keyword("ENTRY")
 	if entry && p.m.Entry != nil {
-		return p.fail(at, "a second ENTRY; the first is %s", quote(p.m.Entry.Name))
+		panic(p.fail(at, "a second ENTRY; the first is %s", quote(p.m.Entry.Name)))
 	}
 	at = p.at
 	what := "a computation"
 	if len(p.m.Computations) == 0 && p.m.Name == "" {
 		what = "HloModule or a computation"
 	}
-	name, err := p.defined(what)
-	if err != nil {
-		return err
-	}
+	name := p.defined(what)
 	if p.computations[name] != nil {
-		return p.fail(at, "a second computation %s", quote(name))
+		panic(p.fail(at, "a second computation %s", quote(name)))
 	}
 	p.skip()
 	at = p.at
 	var result *Shape
 	if p.peek() == '(' {
 		p.m.Style.Signatures = true
-		if result, err = p.signature(); err != nil {
-			return err
-		}
+		result = p.signature()
 	}
-	c, err := p.body(name)
-	if err != nil {
-		return err
-	}
+	c := p.body(name)
 	if result != nil && !c.Root.Shape.Compatible(result) {
-		return p.fail(at, "the result of %s is %s, but its root %s is %s", quote(name), shapeText(result), quote(c.Root.Name), shapeText(c.Root.Shape))
+		panic(p.fail(at, "the result of %s is %s, but its root %s is %s", quote(name), shapeText(result), quote(c.Root.Name), shapeText(c.Root.Shape)))
 	}
 	p.computations[name] = c
 	if entry {
 		p.m.Entry = c
 	}
 	var none []Attribute
-	return p.attributes(&none, func(a *Attribute) (bool, error) {
+	p.attributes(&none, func(a *Attribute) (keep bool) {
 		at := p.at
 		if a.Key != "execution_thread" || p.peek() != '"' && p.peek() != '\'' {
-			return false, p.fail(at, "expected execution_thread=\"...\" behind a computation, found %s", quote(a.Key))
+			panic(p.fail(at, "expected execution_thread=\"...\" behind a computation, found %s", quote(a.Key)))
 		}
-		thread, err := p.quoted()
+		thread := p.quoted()
 		if strings.Contains(strings.ReplaceAll(thread, `\"`, ""), `"`) {
-			return false, p.fail(at, "a thread's name with a \" in it")
+			panic(p.fail(at, "a thread's name with a \" in it"))
 		}
 		if thread != "main" {
 			c.Thread = thread
 		}
-		return false, err
+		return false
 	})
 }
 
 // defined reads the name of what is defined here. One % makes it the module's style: some names
 // need it, such as %ROOT.
-func (p *parser) defined(what string) (string, error) {
+func (p *parser) defined(what string) string {
 	if p.peek() == '%' {
 		p.m.Style.Percent = true
 	}
@@ -75,43 +67,32 @@ func (p *parser) defined(what string) (string, error) {
 
 // signature reads "(x: f32[2], y: f32[]) -> f32[2]" and returns the result. The
 // parameters are those of the body.
-func (p *parser) signature() (*Shape, error) {
+func (p *parser) signature() *Shape {
 	p.eat('(')
 	for p.peek() != ')' {
-		if _, err := p.name("a parameter's name"); err != nil {
-			return nil, err
-		}
-		if err := p.expect(':', "behind a parameter's name"); err != nil {
-			return nil, err
-		}
-		if _, err := p.shape(); err != nil {
-			return nil, err
-		}
-		if !p.eat(',') {
+		p.name("a parameter's name")
+		p.expect(':', "behind a parameter's name")
+		if p.shape(); !p.eat(',') {
 			break
 		}
 	}
-	if err := p.expect(')', "or ',' behind a parameter"); err != nil {
-		return nil, err
+	p.expect(')', "or ',' behind a parameter")
+	if !strings.HasPrefix(p.text[p.at:], "->") {
+		panic(p.wanted(`"->" and the result's shape`))
 	}
-	if err := p.arrow(); err != nil {
-		return nil, err
-	}
+	p.at += 2
+	p.skip()
 	return p.shape()
 }
 
 // body reads a computation's instructions with their braces.
-func (p *parser) body(name string) (*Computation, error) {
-	if err := p.expect('{', "before a computation's instructions"); err != nil {
-		return nil, err
-	}
+func (p *parser) body(name string) *Computation {
+	p.expect('{', "before a computation's instructions")
 	c := &Computation{Name: name, Module: p.m}
 	s := p.scope
 	s.c, s.parameters, s.unnamed, s.parts = c, s.parameters[:0], s.unnamed[:0], nil
 	for len(c.Instructions) == 0 || p.peek() != '}' {
-		if err := p.instruction(); err != nil {
-			return nil, err
-		}
+		p.instruction()
 		p.skip()
 	}
 	p.at++
@@ -127,15 +108,13 @@ func (p *parser) body(name string) (*Computation, error) {
 	if c.Root == nil {
 		c.Root = c.Instructions[len(c.Instructions)-1]
 	}
-	if err := p.checkParameters(); err != nil {
-		return nil, err
-	}
+	p.checkParameters()
 	link(c)
 	p.m.Computations = append(p.m.Computations, c)
-	return c, nil
+	return c
 }
 
-// of is the instruction of this name that was read, and nil.
+// of is the instruction of this name that was read, nil if there is none.
 func (s *scope) of(name string) *Instruction {
 	// Computations that stand by themselves share a map.
 	if i := s.instructions[name]; i != nil && i.Parent == s.c {
@@ -145,19 +124,18 @@ func (s *scope) of(name string) *Instruction {
 }
 
 // checkParameters finds numbers that are there twice or not at all.
-func (p *parser) checkParameters() error {
+func (p *parser) checkParameters() {
 	seen := make([]*Instruction, len(p.parameters))
 	for _, q := range p.parameters {
 		n := q.i.Parameter
 		if n >= len(seen) {
-			return p.fail(q.at, "parameter %d of a computation that has %d parameters", n, len(seen))
+			panic(p.fail(q.at, "parameter %d of a computation that has %d parameters", n, len(seen)))
 		}
 		if seen[n] != nil {
-			return p.fail(q.at, "a second parameter %d; the first is %s", n, quote(seen[n].Name))
+			panic(p.fail(q.at, "a second parameter %d; the first is %s", n, quote(seen[n].Name)))
 		}
 		seen[n] = q.i
 	}
-	return nil
 }
 
 // link finds the users of each instruction.
@@ -172,93 +150,70 @@ func link(c *Computation) {
 }
 
 // instruction reads "[ROOT] name = ..." and appends it.
-func (p *parser) instruction() error {
-	if err := p.count(); err != nil {
-		return err
-	}
+func (p *parser) instruction() {
+	p.count()
 	at := p.at
 	root := p.keyword("ROOT")
 	if root && p.c.Root != nil {
-		return p.fail(at, "a second ROOT; the first is %s", quote(p.c.Root.Name))
+		panic(p.fail(at, "a second ROOT; the first is %s", quote(p.c.Root.Name)))
 	}
 	at = p.at
-	name, err := p.defined("an instruction or '}'")
-	if err != nil {
-		return err
-	}
+	name := p.defined("an instruction or '}'")
 	if old := p.of(name); old != nil {
-		return p.fail(at, "a second instruction %s; the first is in line %d", quote(name), old.Line)
+		panic(p.fail(at, "a second instruction %s; the first is in line %d", quote(name), old.Line))
 	}
-	if err := p.expect('=', "behind an instruction's name"); err != nil {
-		return err
-	}
+	p.expect('=', "behind an instruction's name")
 	i := &Instruction{Name: name}
-	if err := p.operation(i, at, true); err != nil {
-		return err
-	}
+	p.operation(i, at, true)
 	p.instructions[name] = i
 	if root {
 		p.c.Root = i
 	}
-	return nil
 }
 
 // operation reads what stands behind the =, and appends the instruction. at is where
 // it begins.
-func (p *parser) operation(i *Instruction, at int, attributes bool) error {
+func (p *parser) operation(i *Instruction, at int, attributes bool) {
 	p.line += strings.Count(p.text[p.lineAt:at], "\n")
 	p.lineAt = at
 	i.Line, i.Parent = p.line, p.c
 	if p.atShape() {
-		var err error
-		if i.Shape, err = p.shape(); err != nil {
-			return err
-		}
+		i.Shape = p.shape()
 		p.skip()
 	}
 	opAt := p.at
 	i.Opcode = Opcode(p.word())
 	if i.Opcode == "" {
 		if i.Shape == nil {
-			return p.wanted("a shape or an opcode")
+			panic(p.wanted("a shape or an opcode"))
 		}
-		return p.wanted("an opcode")
+		panic(p.wanted("an opcode"))
 	}
-	if err := p.expect('(', "behind an opcode"); err != nil {
-		return err
-	}
-	var err error
+	p.expect('(', "behind an opcode")
 	switch i.Opcode {
 	case Parameter:
 		start := p.at
-		i.Parameter, err = p.small("the number of a parameter")
+		i.Parameter = p.small("the number of a parameter")
 		i.Literal = p.text[start:p.at]
-		p.parameters = append(p.parameters, placed{i, at})
+		p.parameters = append(p.parameters, parameterAt{i, at})
 	case Constant:
-		i.Literal, err = p.raw(false)
+		i.Literal = p.raw(false)
 	default:
-		err = p.operands(i)
-	}
-	if err != nil {
-		return err
+		p.operands(i)
 	}
 	if !p.eat(')') { // expect, without a message for each instruction
-		return p.wanted(fmt.Sprintf("%q behind the operands of %s", ')', quote(string(i.Opcode))))
+		panic(p.wanted(fmt.Sprintf("%q behind the operands of %s", ')', quote(string(i.Opcode)))))
 	}
 	if attributes {
-		err := p.attributes(&i.Attributes, func(a *Attribute) (bool, error) { return p.attribute(i, a) })
-		if err != nil {
-			return err
-		}
+		p.attributes(&i.Attributes, func(a *Attribute) bool { return p.attribute(i, a) })
 	}
 	if i.Shape == nil {
 		var why string
 		if i.Shape, why = infer(i); i.Shape == nil {
-			return p.fail(opAt, "%s has no shape, and %s; write the shape before the opcode", quote(string(i.Opcode)), why)
+			panic(p.fail(opAt, "%s has no shape, and %s; write the shape before the opcode", quote(string(i.Opcode)), why))
 		}
 	}
 	p.append(i)
-	return nil
 }
 
 func (p *parser) append(i *Instruction) {
@@ -269,49 +224,40 @@ func (p *parser) append(i *Instruction) {
 }
 
 // count tells hold of the memory that was taken.
-func (p *parser) count() error {
+func (p *parser) count() {
 	if p.held < 1<<20 || p.hold == nil {
-		return nil
+		return
 	}
 	n := p.held
 	p.held = 0
-	return p.hold(int64(n))
+	if err := p.hold(int64(n)); err != nil {
+		panic(stop{err})
+	}
 }
 
 // operands reads the list between the brackets.
-func (p *parser) operands(i *Instruction) error {
+func (p *parser) operands(i *Instruction) {
 	for p.peek() != ')' {
-		o, err := p.operand()
-		if err != nil {
-			return err
-		}
-		i.Operands = append(i.Operands, o)
+		i.Operands = append(i.Operands, p.operand())
 		if !p.eat(',') {
 			break
 		}
 		if p.peek() == ')' {
-			return p.wanted("another operand")
+			panic(p.wanted("another operand"))
 		}
 	}
-	return nil
 }
 
 // operand reads "[shape] name", "[shape] name#1" or a nested instruction.
-func (p *parser) operand() (*Instruction, error) {
+func (p *parser) operand() *Instruction {
 	start := p.at
 	var shape *Shape
 	if p.atShape() {
-		var err error
-		if shape, err = p.shape(); err != nil {
-			return nil, err
-		}
+		shape = p.shape()
 		p.skip()
 	}
 	at := p.at
-	name, err := p.name("an operand")
-	if err != nil {
-		return nil, err
-	}
+	name := p.name("an operand")
 	if p.text[at] != '%' {
 		if p.skip(); p.peek() == '(' {
 			p.at = start // its shape is read again
@@ -320,50 +266,41 @@ func (p *parser) operand() (*Instruction, error) {
 	}
 	o := p.of(name)
 	if o == nil {
-		return nil, p.fail(at, "no instruction %s before this one; operands are printed before their users", quote(name))
+		panic(p.fail(at, "no instruction %s before this one; operands are printed before their users", quote(name)))
 	}
 	for p.peek() == '#' {
-		if o, err = p.part(o); err != nil {
-			return nil, err
-		}
+		o = p.part(o)
 	}
 	if shape != nil {
 		p.m.Style.OperandShapes = true
 		if shape != o.Shape && !o.Shape.Compatible(shape) {
-			return nil, p.fail(start, "the operand %s is %s here, but it was %s", quote(name), shapeText(shape), shapeText(o.Shape))
+			panic(p.fail(start, "the operand %s is %s here, but it was %s", quote(name), shapeText(shape), shapeText(o.Shape)))
 		}
 	}
-	return o, nil
+	return o
 }
 
 // nested reads an instruction that stands where an operand does.
-func (p *parser) nested() (*Instruction, error) {
-	if err := p.deeper(); err != nil {
-		return nil, err
-	}
-	defer func() { p.depth-- }()
+func (p *parser) nested() *Instruction {
+	p.deeper()
 	i := &Instruction{}
-	if err := p.operation(i, p.at, false); err != nil {
-		return nil, err
-	}
+	p.operation(i, p.at, false)
+	p.depth--
 	p.unnamed = append(p.unnamed, i)
-	return i, nil
+	return i
 }
 
 // part reads #index, and is the get-tuple-element of it: one for all uses.
-func (p *parser) part(of *Instruction) (*Instruction, error) {
+func (p *parser) part(of *Instruction) *Instruction {
 	at := p.at
 	p.at++
-	n, err := p.integer("an index")
-	if err != nil {
-		return nil, err
-	}
+	n := p.integer("an index")
 	if of.Shape.Type != Tuple || n >= int64(len(of.Shape.Elements)) {
-		return nil, p.fail(at, "no element %d in %s", n, shapeText(of.Shape))
+		panic(p.fail(at, "no element %d in %s", n, shapeText(of.Shape)))
 	}
 	key := part{of, n}
 	if g := p.parts[key]; g != nil {
-		return g, nil
+		return g
 	}
 	g := &Instruction{
 		Opcode: GetTupleElement, Shape: of.Shape.Elements[n], Parent: p.c, Line: p.line,
@@ -376,5 +313,5 @@ func (p *parser) part(of *Instruction) (*Instruction, error) {
 	p.parts[key] = g
 	p.unnamed = append(p.unnamed, g)
 	p.append(g)
-	return g, nil
+	return g
 }

@@ -76,8 +76,8 @@ func TestParseErrors(t *testing.T) {
 		{"no such computation", entry(p + "q = f32[2] map(p), to_apply=%f"), `5:29: no computation "f" before this one; computations are printed before their callers`},
 		{"a computation that comes later", entry(p+"q = f32[2] map(p), to_apply=f") + "f {\n" + p + "}", `5:29: no computation "f" before this one; computations are printed before their callers`},
 		{"itself", entry(p + "q = f32[2] map(p), to_apply=main"), `5:29: no computation "main" before this one; computations are printed before their callers`},
-		{"a shape left out", entry(p + "q = broadcast(p), dimensions={0}"), `5:5: "broadcast" has no shape, and it cannot be told from the operands; write the shape before the opcode`},
-		{"a shape left out of a conversion", entry(p + "q = convert(p)"), `5:5: "convert" has no shape, and it cannot be told from the operands; write the shape before the opcode`},
+		{"a shape left out", entry(p + "q = broadcast(p), dimensions={0}"), `5:5: "broadcast" has no shape, and it does not follow from the operands; write the shape before the opcode`},
+		{"a shape left out of a conversion", entry(p + "q = convert(p)"), `5:5: "convert" has no shape, and it does not follow from the operands; write the shape before the opcode`},
 		{"a shape left out of nothing", entry("q = add()"), `4:5: "add" has no shape, and it has too few operands to tell; write the shape before the opcode`},
 		{"a shape left out of a comparison of tuples", entry(p + "t = tuple(p)\nq = is-finite(t)"), `6:5: "is-finite" has no shape, and its operand is a tuple; write the shape before the opcode`},
 		{"an element left out", entry(p + "q = get-tuple-element(p), index=0"), `5:5: "get-tuple-element" has no shape, and its index= is no element of its operand; write the shape before the opcode`},
@@ -114,7 +114,7 @@ func TestParseErrors(t *testing.T) {
 		{"many blanks", "a { p = f32[] negate(" + deep(" ", 1<<20), `1:1048598: expected an operand, found the end of the text`},
 		{"many attributes", "a { p = f32[] negate()" + many(1000), `1:1943: more than 256 attributes`},
 		{"a long name", "a { p = f32[] negate(" + deep("x", 1<<20), `1:22: no instruction "` + deep("x", 50) + `"... before this one; operands are printed before their users`},
-		{"a long opcode", "a { p = " + deep("x", 1<<20) + "()", `1:9: "` + deep("x", 50) + `"... has no shape, and it cannot be told from the operands; write the shape before the opcode`},
+		{"a long opcode", "a { p = " + deep("x", 1<<20) + "()", `1:9: "` + deep("x", 50) + `"... has no shape, and it does not follow from the operands; write the shape before the opcode`},
 		{"shapes that double", "a { t = tuple() t0 = tuple(t, t)" + doubled(60), `1:214: "tuple" has no shape, and its tuple is too large or too deep to be left out; write the shape before the opcode`},
 	} {
 		t.Run(c.name, func(t *testing.T) {

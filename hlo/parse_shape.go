@@ -1,6 +1,6 @@
 package hlo
 
-// Reading shapes. Equal texts give the same shape: a real module has some
+// The parser of shapes. Equal texts give the same shape: a real module has some
 // thousand instructions for each.
 
 import (
@@ -14,14 +14,13 @@ import (
 const maxDepth = 256
 
 // deeper counts a level of nesting; the caller takes it back.
-func (p *parser) deeper() error {
+func (p *parser) deeper() {
 	if p.depth++; p.depth > maxDepth {
-		return p.fail(p.at, "more than %d levels of nesting", maxDepth)
+		panic(p.fail(p.at, "more than %d levels of nesting", maxDepth))
 	}
-	return nil
 }
 
-// atShape says whether a shape begins here, and not a name or an opcode.
+// atShape reports whether a shape begins here, and not a name or an opcode.
 func (p *parser) atShape() bool {
 	if p.peek() == '(' {
 		return true
@@ -48,35 +47,32 @@ func (p *parser) atShape() bool {
 	return false
 }
 
-func (p *parser) shape() (*Shape, error) {
-	if err := p.deeper(); err != nil {
-		return nil, err
-	}
-	defer func() { p.depth-- }()
+func (p *parser) shape() (s *Shape) {
+	p.deeper()
 	switch start := p.at; {
 	case p.peek() == '(':
-		return p.tupleShape()
+		s = p.tupleShape()
 	case strings.HasPrefix(p.text[start:], "b("):
 		p.at++
 		p.eat('(')
-		element, err := p.shape()
-		if err != nil {
-			return nil, err
-		}
+		element := p.shape()
 		if !element.IsArray() || element.Buffer {
-			return nil, p.fail(start, "b(...) is for arrays")
+			panic(p.fail(start, "b(...) is for arrays"))
 		}
 		if p.skip(); p.peek() != ')' {
-			return nil, p.wanted("')' behind the buffer's shape")
+			panic(p.wanted("')' behind the buffer's shape"))
 		}
 		p.at++
-		return p.share(start, func() *Shape {
+		s = p.share(start, func() *Shape {
 			s := *element
 			s.Buffer = true
 			return &s
-		}), nil
+		})
+	default:
+		s = p.arrayShape()
 	}
-	return p.arrayShape()
+	p.depth--
+	return s
 }
 
 // share is the shape of the text from start to here: an old one or a new one.
@@ -91,72 +87,57 @@ func (p *parser) share(start int, make func() *Shape) *Shape {
 	return s
 }
 
-func (p *parser) tupleShape() (*Shape, error) {
+func (p *parser) tupleShape() *Shape {
 	start, base := p.at, len(p.elements)
-	defer func() { p.elements = p.elements[:base] }()
 	p.eat('(')
-	for p.peek() != ')' {
-		e, err := p.shape()
-		if err != nil {
-			return nil, err
-		}
+	p.row(')', "or ')' in a tuple's shape", "another shape of the tuple", func() {
+		e := p.shape() // which has its own use for p.elements
 		p.elements = append(p.elements, e)
+	})
+	s := p.share(start, func() *Shape {
+		return &Shape{Type: Tuple, Elements: slices.Clone(p.elements[base:])}
+	})
+	p.elements = p.elements[:base]
+	return s
+}
+
+// row reads what stands in an open bracket, without a comma behind the last item, and
+// stays right behind the bracket that closes.
+func (p *parser) row(close byte, behind, another string, item func()) {
+	for p.peek() != close {
+		item()
 		p.skip()
-		if p.peek() == ')' {
+		if p.peek() == close {
 			break
 		}
-		if err := p.expect(',', "or ')' in a tuple's shape"); err != nil {
-			return nil, err
-		}
-		if p.peek() == ')' {
-			return nil, p.wanted("another shape of the tuple")
+		p.expect(',', behind)
+		if p.peek() == close {
+			panic(p.wanted(another))
 		}
 	}
 	p.at++
-	return p.share(start, func() *Shape {
-		return &Shape{Type: Tuple, Elements: slices.Clone(p.elements[base:])}
-	}), nil
 }
 
-func (p *parser) arrayShape() (*Shape, error) {
+func (p *parser) arrayShape() *Shape {
 	start := p.at
 	// Almost every shape was there before: so its end is looked for first.
 	if end := p.arrayEnd(); end > 0 {
 		if s := p.shapes[p.text[start:end]]; s != nil {
 			p.at = end
-			return s, nil
+			return s
 		}
 	}
 	s := &Shape{Type: Type(p.word())}
 	switch _, known := widths[s.Type]; {
 	case s.Type == "":
-		return nil, p.wanted("a shape")
+		panic(p.wanted("a shape"))
 	case !known:
-		return nil, p.fail(start, "%s is no type of XLA's", quote(string(s.Type)))
+		panic(p.fail(start, "%s is no type of XLA's", quote(string(s.Type))))
 	}
-	if err := p.expect('[', "behind a type"); err != nil {
-		return nil, err
-	}
-	for p.peek() != ']' {
-		if err := p.dimension(s); err != nil {
-			return nil, err
-		}
-		p.skip()
-		if p.peek() == ']' {
-			break
-		}
-		if err := p.expect(',', "or ']' behind a dimension"); err != nil {
-			return nil, err
-		}
-		if p.peek() == ']' {
-			return nil, p.wanted("another dimension")
-		}
-	}
-	p.at++
-	if err := p.layout(s); err != nil {
-		return nil, err
-	}
-	return p.share(start, func() *Shape { return s }), nil
+	p.expect('[', "behind a type")
+	p.row(']', "or ']' behind a dimension", "another dimension", func() { p.dimension(s) })
+	p.layout(s)
+	return p.share(start, func() *Shape { return s })
 }
 
 // arrayEnd is where the array's shape ends that begins here, if that is plain to see, and 0.
@@ -188,26 +169,22 @@ func (p *parser) arrayEnd() int {
 	return 0
 }
 
-func (p *parser) dimension(s *Shape) error {
-	var size int64
+func (p *parser) dimension(s *Shape) {
+	size := int64(-1)
 	dynamic := false
 	switch p.peek() {
 	case '?':
 		p.at++
-		size = -1
 	case '<':
 		if !strings.HasPrefix(p.text[p.at:], "<=") {
-			return p.wanted("a dimension")
+			panic(p.wanted("a dimension"))
 		}
 		p.at += 2
 		p.skip()
 		dynamic = true
 		fallthrough
 	default:
-		var err error
-		if size, err = p.integer("a dimension"); err != nil {
-			return err
-		}
+		size = p.integer("a dimension")
 	}
 	s.Dims = append(s.Dims, size)
 	if dynamic && s.Dynamic == nil {
@@ -216,32 +193,28 @@ func (p *parser) dimension(s *Shape) error {
 	if s.Dynamic != nil {
 		s.Dynamic = append(s.Dynamic, dynamic)
 	}
-	return nil
 }
 
 // layout reads the braces behind an array's dimensions if they are a layout: the brace
 // of a computation's body is followed by neither a number nor a colon.
-func (p *parser) layout(s *Shape) error {
+func (p *parser) layout(s *Shape) {
 	behind := p.at
 	p.skip()
 	if p.peek() != '{' {
 		p.at = behind
-		return nil
+		return
 	}
 	open := p.at
 	p.eat('{')
 	if c := p.peek(); !isDigit(c) && c != ':' {
 		p.at = behind
-		return nil
+		return
 	}
 	rank := 0
 	for isDigit(p.peek()) {
-		n, err := p.integer("a dimension's number")
-		if err != nil {
-			return err
-		}
+		n := p.integer("a dimension's number")
 		if n > math.MaxInt32 || int(n) >= len(s.Dims) {
-			return p.fail(open, "the layout names dimension %d of a shape that has %d", n, len(s.Dims))
+			panic(p.fail(open, "the layout names dimension %d of a shape that has %d", n, len(s.Dims)))
 		}
 		rank++
 		if !p.eat(',') {
@@ -249,15 +222,11 @@ func (p *parser) layout(s *Shape) error {
 		}
 	}
 	if rank != len(s.Dims) {
-		return p.fail(open, "a layout of %d dimensions for a shape that has %d", rank, len(s.Dims))
+		panic(p.fail(open, "a layout of %d dimensions for a shape that has %d", rank, len(s.Dims)))
 	}
 	// The rest is kept as it stands: tiles, bits, memory space. P() has a shape of its
 	// own, with its own braces.
 	p.at = open
-	text, err := p.json()
-	if err != nil {
-		return err
-	}
+	text := p.json()
 	s.Layout, s.HasLayout = strings.TrimSpace(text[1:len(text)-1]), true
-	return nil
 }

@@ -78,7 +78,7 @@ func (m *Module) Write(w io.Writer) error {
 	out := bufio.NewWriterSize(w, 1<<16)
 	var b []byte
 	b = append(m.appendHeader(b), '\n')
-	for _, c := range m.calleesFirst() {
+	for _, c := range m.CalleesFirst() {
 		b = c.appendHead(b)
 		for _, i := range c.Instructions {
 			b = i.append(b)
@@ -99,28 +99,42 @@ func (m *Module) Write(w io.Writer) error {
 	return out.Flush()
 }
 
-// calleesFirst are the computations so that each comes behind those it calls, which
-// parsers want. Their own order stays where it is already so.
-func (m *Module) calleesFirst() []*Computation {
+// CalleesFirst are the computations so that each comes after those that it calls, which
+// parsers want. Otherwise their order stays. The module must have no recursion.
+func (m *Module) CalleesFirst() []*Computation {
 	list := make([]*Computation, 0, len(m.Computations))
 	seen := make(map[*Computation]bool, len(m.Computations))
-	var visit func(c *Computation)
-	visit = func(c *Computation) {
+	// The stack is a list, as a chain of calls may be as long as the module.
+	type call struct {
+		c    *Computation
+		left []*Computation // what it calls and is not visited yet
+	}
+	var stack []call
+	visit := func(c *Computation) {
 		if seen[c] {
 			return
 		}
 		seen[c] = true
+		var left []*Computation
 		for _, i := range c.Instructions {
 			for _, a := range i.Attributes {
-				for _, callee := range a.Calls {
-					visit(callee)
-				}
+				left = append(left, a.Calls...)
 			}
 		}
-		list = append(list, c)
+		stack = append(stack, call{c, left})
 	}
 	for _, c := range m.Computations {
-		visit(c)
+		for visit(c); len(stack) > 0; {
+			top := &stack[len(stack)-1]
+			if len(top.left) == 0 {
+				list = append(list, top.c)
+				stack = stack[:len(stack)-1]
+				continue
+			}
+			next := top.left[0]
+			top.left = top.left[1:]
+			visit(next)
+		}
 	}
 	return list
 }
@@ -275,7 +289,7 @@ func (i *Instruction) append(b []byte) []byte {
 	return append(b, '\n')
 }
 
-// behindControl says whether XLA prints an attribute behind the control predecessors.
+// behindControl reports whether XLA prints an attribute behind the control predecessors.
 func behindControl(key string) bool {
 	switch key {
 	case "statistics", "origin", "metadata", "backend_config":

@@ -23,7 +23,7 @@ type Shape struct {
 	Type Type
 	// Dims are the sizes of an array's dimensions. -1 is one without bound ("?").
 	Dims []int64
-	// Dynamic are the dimensions that may be smaller at run time ("<=N"); nil: none.
+	// Dynamic are the dimensions that may be smaller at run time ("<=N"). It is nil if none may.
 	Dynamic []bool
 	// Layout is the text between the braces behind the dimensions, and
 	// HasLayout says that there were braces: "1,0:T(8,128)S(5)".
@@ -47,13 +47,13 @@ var widths = map[Type]uint64{
 	Token: 0, Opaque: 64,
 }
 
-// Known says whether the type is one of XLA's.
+// Known reports whether the type is one of XLA's.
 func (t Type) Known() bool {
 	_, ok := widths[t]
 	return ok || t == Tuple
 }
 
-// IsArray says whether the shape is of numbers.
+// IsArray reports whether the shape is an array: no tuple, token or opaque.
 func (s *Shape) IsArray() bool { return s.Type != Tuple && s.Type != Token && s.Type != Opaque }
 
 // pointerBytes is the width of a tuple's table of elements on GPUs and CPUs.
@@ -65,7 +65,8 @@ var ErrTooLarge = errors.New("hlo: a shape of more than 2^64-1 bytes")
 // ErrUnbounded is the error of sizes of shapes with a dimension without bound.
 var ErrUnbounded = errors.New("hlo: a shape with a dimension without bound (?) has no size")
 
-// Elems is how many elements an array has, and 1 if it has no dimension.
+// Elems is the number of elements of an array, 1 if it has no dimensions. The error is
+// ErrUnbounded or ErrTooLarge.
 func (s *Shape) Elems() (uint64, error) {
 	n := uint64(1)
 	for _, d := range s.Dims {
@@ -92,7 +93,7 @@ func (s *Shape) Elems() (uint64, error) {
 // Bytes is what the value itself takes on a GPU, as XLA counts it
 // (ShapeUtil::ByteSizeOf with pointers of 8 bytes): of a tuple the table of its
 // elements alone, of a shape with dynamic dimensions also 4 bytes for each
-// dimension. Tiles do not count.
+// dimension. Tiles do not count. The error is ErrUnbounded or ErrTooLarge.
 func (s *Shape) Bytes() (uint64, error) {
 	switch s.Type {
 	case Tuple:
@@ -124,7 +125,8 @@ func (s *Shape) Bytes() (uint64, error) {
 	return (high<<61 | low>>3) + (low&7+7)/8 + sizes, nil
 }
 
-// TotalBytes is what the value takes with all its elements, tables included.
+// TotalBytes is what the value takes with all its elements, tables included. The error is
+// that of Bytes.
 func (s *Shape) TotalBytes() (uint64, error) {
 	sum, err := s.Bytes()
 	for _, e := range s.Elements {
@@ -142,7 +144,7 @@ func (s *Shape) TotalBytes() (uint64, error) {
 	return sum, err
 }
 
-// At is the shape at an index into nested tuples, and nil where there is none.
+// At is the shape at an index into nested tuples, nil if there is none.
 func (s *Shape) At(index ...int) *Shape {
 	for _, i := range index {
 		if s == nil || i < 0 || i >= len(s.Elements) {
@@ -177,10 +179,10 @@ func (s *Shape) elementBits() uint64 { return s.part('E') }
 // HostSpace is the memory space of the host: S(5) in a layout.
 const HostSpace = 5
 
-// Space is the memory space of the layout: 0 is the device's own.
+// Space is the memory space of the layout, 0 for the device's memory.
 func (s *Shape) Space() uint64 { return s.part('S') }
 
-// Compatible says whether two shapes are of the same type and dimensions, layouts
+// Compatible reports whether two shapes are of the same type and dimensions, layouts
 // aside. A dimension without bound agrees with any.
 func (s *Shape) Compatible(t *Shape) bool {
 	if s.Type != t.Type || len(s.Elements) != len(t.Elements) || !sameDims(s.Dims, t.Dims) {

@@ -12,6 +12,7 @@ import (
 	"gpumem/hlo/cost"
 	"gpumem/hlo/memory"
 	"gpumem/hlo/passes"
+	"gpumem/hlo/schedule"
 	"gpumem/hlo/verify"
 	"gpumem/remat/gap"
 	"gpumem/remat/host"
@@ -383,7 +384,7 @@ func (o options) reordered(m *hlo.Module, now uint64) (*hlo.Module, error) {
 		return nil, nil
 	}
 	c := m.Clone()
-	orders, err := memory.Orders(c)
+	orders, err := schedule.Orders(c)
 	if err != nil {
 		return nil, err
 	}

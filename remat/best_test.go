@@ -11,6 +11,7 @@ import (
 	"gpumem/hlo/cost"
 	"gpumem/hlo/memory"
 	"gpumem/hlo/passes"
+	"gpumem/hlo/schedule"
 	"gpumem/hlo/verify"
 	"gpumem/internal/test/hlotest"
 	"gpumem/internal/test/remattest"
@@ -70,7 +71,7 @@ func bestByText(m *hlo.Module, limit uint64) (*plan, error) {
 		least := best.Peak
 		for n := range 3 {
 			c := read(text)
-			orders, err := memory.Orders(c)
+			orders, err := schedule.Orders(c)
 			if err != nil {
 				return nil, err
 			}

@@ -4,7 +4,7 @@
 // Counts follow XLA's HloCostAnalysis (xla/service/hlo_cost_analysis.cc, 2020 to
 // 2026), with these differences: a while counts all its iterations where it is
 // known how many there are; results that are tuples count their arrays, not the
-// table of pointers; what only hands its operand on, or waits for what was
+// table of pointers; what only forwards its operand, or waits for what was
 // started before, costs nothing; and a custom call counts the bytes of its
 // operands and results and is named in [Analysis.Unknown], where XLA has -1.
 // Sums do not wrap around: they stay at 2^64-1.
@@ -48,6 +48,7 @@ type Analysis struct {
 	rates Rates
 	sums  map[*hlo.Computation]Cost
 	reads []readBytes // of the parameters in fusions, by ID
+	err   error       // the first of the instruction at hand
 }
 
 type readBytes struct {
@@ -76,16 +77,16 @@ func New(m *hlo.Module, rates Rates) (*Analysis, error) {
 		sums:  make(map[*hlo.Computation]Cost, len(m.Computations)),
 		reads: make([]readBytes, m.IDs()),
 	}
-	for _, c := range calleesFirst(m) {
+	for _, c := range m.CalleesFirst() {
 		var sum Cost
 		for _, i := range c.Instructions {
-			cost, err := a.instruction(i)
-			if err != nil {
+			cost := a.instruction(i)
+			if a.err != nil {
 				var named *hlo.AttributeError
-				if !errors.As(err, &named) {
-					err = fmt.Errorf("%s: %w", hlo.Where(i), err)
+				if !errors.As(a.err, &named) {
+					a.err = fmt.Errorf("%s: %w", hlo.Where(i), a.err)
 				}
-				return nil, err
+				return nil, a.err
 			}
 			if i.Opcode == hlo.CopyStart && len(i.Operands) > 0 && betweenMemories(i) {
 				cost.Seconds = 0
@@ -98,7 +99,7 @@ func New(m *hlo.Module, rates Rates) (*Analysis, error) {
 	return a, nil
 }
 
-// betweenMemories says whether the start of a copy has the host's memory on one side.
+// betweenMemories reports whether the start of a copy has the host's memory on one side.
 func betweenMemories(i *hlo.Instruction) bool {
 	e := i.Shape.Elements
 	return len(e) > 0 && (e[0].Space() == hlo.HostSpace) != (i.Operands[0].Shape.Space() == hlo.HostSpace)
@@ -114,46 +115,6 @@ func (a *Analysis) Of(i *hlo.Instruction) Cost {
 
 // Computation is the cost of running a computation of the module once.
 func (a *Analysis) Computation(c *hlo.Computation) Cost { return a.sums[c] }
-
-// calleesFirst are the computations, each behind all that it calls. The module
-// has no recursion. The list may be of any order: it keeps its own stack, so
-// that long chains of calls are no matter.
-func calleesFirst(m *hlo.Module) []*hlo.Computation {
-	order := make([]*hlo.Computation, 0, len(m.Computations))
-	seen := make(map[*hlo.Computation]bool, len(m.Computations))
-	type step struct {
-		c    *hlo.Computation
-		next []*hlo.Computation
-	}
-	callees := func(c *hlo.Computation) (list []*hlo.Computation) {
-		for _, i := range c.Instructions {
-			list = append(list, i.Called()...)
-		}
-		return list
-	}
-	for _, c := range m.Computations {
-		if seen[c] {
-			continue
-		}
-		seen[c] = true
-		stack := []step{{c, callees(c)}}
-		for len(stack) > 0 {
-			top := &stack[len(stack)-1]
-			if len(top.next) == 0 {
-				order = append(order, top.c)
-				stack = stack[:len(stack)-1]
-				continue
-			}
-			next := top.next[0]
-			top.next = top.next[1:]
-			if !seen[next] {
-				seen[next] = true
-				stack = append(stack, step{next, callees(next)})
-			}
-		}
-	}
-	return order
-}
 
 // timed sets the seconds of something that runs as one kernel.
 func (a *Analysis) timed(c Cost) Cost {

@@ -1,6 +1,6 @@
 package cost
 
-// How often a while runs.
+// Trip counts of loops.
 
 import (
 	"math"
@@ -20,8 +20,8 @@ func (a *Analysis) while(i *hlo.Instruction) Cost {
 	return plus(times(body, n), times(condition, n+1))
 }
 
-// TripCount is how often a while runs its body, if that can be told: the compiler
-// wrote it down (known_trip_count, only in modules after optimization), or the
+// TripCount is the number of times that a while runs its body, and whether that is known: either the
+// compiler wrote it down (known_trip_count, only in modules after optimization), or the
 // condition compares a whole number that the body steps by a constant, as in the
 // loops of jax.lax.scan and fori_loop, with start and bound constant.
 func TripCount(i *hlo.Instruction) (uint64, bool) {
@@ -41,7 +41,7 @@ func TripCount(i *hlo.Instruction) (uint64, bool) {
 	counter, ok := element(left)
 	bound, isConstant := fixed(i, right)
 	if !ok || !isConstant {
-		// The other way round: bound > counter.
+		// bound > counter.
 		left, right = right, left
 		direction = map[string]string{"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE", "NE": "NE"}[direction]
 		counter, ok = element(left)
@@ -93,7 +93,7 @@ func initial(while *hlo.Instruction, n int) (int64, bool) {
 }
 
 // fixed is the value of an instruction of the condition that is the same each
-// time: a constant, or an element that begins as one and that the body hands on.
+// time: a constant, or an element that begins as one and that the body does not change.
 func fixed(while, i *hlo.Instruction) (int64, bool) {
 	if n, ok := constant(i); ok {
 		return n, true
@@ -163,7 +163,7 @@ func iterations(start, step, bound int64, direction string) (uint64, bool) {
 	return uint64((way-1)/width) + 1, true
 }
 
-// holds says whether the counter's type has all its values up to the last: it
+// holds reports whether the counter's type has all its values up to the last: it
 // would wrap around otherwise.
 func holds(t hlo.Type, start, step int64, n uint64) bool {
 	if n > math.MaxInt64/2 {

@@ -1,8 +1,9 @@
 package cost
 
-// What each opcode costs.
+// Costs of each opcode.
 
 import (
+	"cmp"
 	"errors"
 	"math"
 	"math/bits"
@@ -20,52 +21,46 @@ var transcendental = map[hlo.Opcode]bool{
 	"rsqrt": true, "sine": true, "sinh": true, "sqrt": true, "tan": true, "tanh": true,
 }
 
-// free are the opcodes that no code is made for: they hand on what they have or
+// free are the opcodes that no code is made for: they forward what they have or
 // only order others.
 var free = map[hlo.Opcode]bool{
 	hlo.Parameter: true, hlo.Constant: true, hlo.GetTupleElement: true, hlo.Bitcast: true, hlo.Domain: true, hlo.AddDependency: true,
 	hlo.OptBarrier: true, "after-all": true, "partition-id": true, "replica-id": true, "get-dimension-size": true,
 }
 
-func (a *Analysis) instruction(i *hlo.Instruction) (Cost, error) {
-	if free[i.Opcode] || i.Opcode.IsAsyncDone() || strings.HasSuffix(string(i.Opcode), "-update") {
-		return Cost{}, nil
+func (a *Analysis) instruction(i *hlo.Instruction) Cost {
+	if free[i.Opcode] || i.Opcode.IsAsyncDone() || i.Opcode.IsAsyncUpdate() {
+		return Cost{}
 	}
 	switch i.Opcode {
 	case hlo.Call, hlo.AsyncStart:
-		return a.called(i), nil
+		return a.called(i)
 	case hlo.While:
-		return a.while(i), nil
+		return a.while(i)
 	case hlo.Conditional:
 		var most Cost
 		for _, c := range i.Branches() {
 			most = larger(most, a.sums[c])
 		}
-		return most, nil
+		return most
 	case hlo.Fusion:
 		return a.fusion(i)
 	case hlo.CustomCall:
 		target, _ := i.Attribute("custom_call_target")
 		if marker(strings.Trim(target, `"`)) {
-			return Cost{}, nil
+			return Cost{}
 		}
 		a.Unknown = append(a.Unknown, i)
 	}
 	if len(i.Called()) > 0 && i.Opcode.IsAsyncStart() {
-		return a.called(i), nil
+		return a.called(i)
 	}
-	bytes, err := moved(i)
-	if err != nil {
-		return Cost{}, err
-	}
-	c := Cost{Bytes: bytes}
-	if err := a.computed(i, &c); err != nil {
-		return Cost{}, err
-	}
-	return a.timed(c), nil
+	c := Cost{Bytes: a.moved(i)}
+	a.computed(i, &c)
+	return a.timed(c)
 }
 
-// marker says whether a custom call only carries a hint for the partitioner or
+// marker reports whether a custom call only carries a hint for the partitioner or
 // the layouts: the compiler takes it out.
 func marker(target string) bool {
 	switch target {
@@ -83,11 +78,8 @@ func (a *Analysis) called(i *hlo.Instruction) (sum Cost) {
 }
 
 // computed adds an instruction's flops and transcendentals.
-func (a *Analysis) computed(i *hlo.Instruction, c *Cost) error {
-	out, err := elems(i.Shape)
-	if err != nil {
-		return err
-	}
+func (a *Analysis) computed(i *hlo.Instruction, c *Cost) {
+	out := a.elems(i.Shape)
 	// inner adds n runs of what the instruction calls by that attribute.
 	inner := func(key string, n uint64) {
 		if callee := i.Call(key); callee != nil {
@@ -95,99 +87,57 @@ func (a *Analysis) computed(i *hlo.Instruction, c *Cost) error {
 			c.Transcendentals = add(c.Transcendentals, mul(a.sums[callee].Transcendentals, n))
 		}
 	}
-	operand := func(n int) (uint64, error) {
+	operand := func(n int) uint64 {
 		if n >= len(i.Operands) {
-			return 0, nil
+			return 0
 		}
-		return elems(i.Operands[n].Shape)
+		return a.elems(i.Operands[n].Shape)
 	}
+	// kept is the elements of the result, of several the first.
+	kept := func() uint64 { return a.elems(i.Shape.At(make([]int, min(1, len(i.Shape.Elements)))...)) }
 	switch {
 	case transcendental[i.Opcode]:
 		c.Transcendentals = out
-		return nil
+		return
 	case i.Opcode == hlo.Copy:
-		return nil
+		return
 	case i.Opcode.Unary() || i.Opcode.Binary():
 		c.Flops = out
-		return nil
+		return
 	}
 	switch i.Opcode {
-	case hlo.Select, "clamp":
-		c.Flops = out
-	case hlo.AllReduce, "all-reduce-start":
+	case hlo.Select, "clamp", hlo.AllReduce, "all-reduce-start":
 		c.Flops = out
 	case hlo.Rng, hlo.RngBitGenerator:
 		c.Transcendentals = out
 	case hlo.Map:
 		inner("to_apply", out)
 	case hlo.Dot:
-		c.Flops, err = dot(i, out)
+		c.Flops = a.dot(i, out)
 	case hlo.Convolution:
-		c.Flops, err = convolution(i)
+		c.Flops = a.convolution(i)
 	case hlo.Reduce:
-		in, err := operand(0)
-		if err != nil {
-			return err
-		}
-		kept, err := elems(i.Shape.At(make([]int, min(1, len(i.Shape.Elements)))...))
-		if err != nil {
-			return err
-		}
-		inner("to_apply", in-min(kept, in))
+		in := operand(0)
+		inner("to_apply", in-min(kept(), in))
 	case hlo.ReduceWindow:
-		window, err := i.Window()
-		if err != nil {
-			return err
-		}
-		kept, err := elems(i.Shape.At(make([]int, min(1, len(i.Shape.Elements)))...))
-		if err != nil {
-			return err
-		}
-		inner("to_apply", windowed(i, window, kept))
+		inner("to_apply", windowed(i, a.window(i), kept()))
 	case hlo.SelectAndScatter:
-		window, err := i.Window()
-		if err != nil {
-			return err
-		}
-		source, err := operand(1)
-		if err != nil {
-			return err
-		}
-		inner("select", mul(source, places(window)-1))
+		source := operand(1)
+		inner("select", mul(source, places(a.window(i))-1))
 		inner("scatter", source)
 	case hlo.Scatter:
-		updates, err := operand(len(i.Operands)/2 + 1)
-		if err != nil {
-			return err
-		}
-		inner("to_apply", updates)
+		inner("to_apply", operand(len(i.Operands)/2+1))
 	case hlo.Sort:
-		n, err := operand(0)
-		if err != nil {
-			return err
-		}
-		if n > 0 {
+		if n := operand(0); n > 0 {
 			c.Flops = mul(n, uint64(bits.Len64(n-1)))
 		}
 	case "fft":
-		length, err := i.Ints("fft_length")
-		if err != nil {
-			return err
-		}
-		n, err := operand(0)
-		if err != nil {
-			return err
-		}
-		c.Flops = mul(8, n) // four multiplications and additions a complex one
-		for _, l := range length {
+		c.Flops = mul(8, operand(0)) // four multiplications and additions a complex one
+		for _, l := range a.ints(i, "fft_length") {
 			c.Flops = mul(c.Flops, uint64(bits.Len64(uint64(max(l, 1)))-1))
 		}
 	case hlo.TriangularSolve, "cholesky":
-		n, err := operand(len(i.Operands) - 1)
-		if err != nil {
-			return err
-		}
-		width := uint64(1)
+		n, width := operand(len(i.Operands)-1), uint64(1)
 		if d := i.Operands[0].Shape.Dims; len(d) > 0 {
 			width = uint64(max(d[len(d)-1], 0))
 		}
@@ -195,7 +145,6 @@ func (a *Analysis) computed(i *hlo.Instruction, c *Cost) error {
 			c.Flops = mul(n, width) / 3
 		}
 	}
-	return err
 }
 
 // places is how many elements a window has.
@@ -231,39 +180,26 @@ func windowed(i *hlo.Instruction, window []hlo.WindowDim, out uint64) uint64 {
 }
 
 // dot is two flops for each element of the result and each of what is contracted.
-func dot(i *hlo.Instruction, out uint64) (uint64, error) {
-	contracted, err := i.Ints("lhs_contracting_dims")
-	if err != nil {
-		return 0, err
-	}
+func (a *Analysis) dot(i *hlo.Instruction, out uint64) uint64 {
 	flops := mul(2, out)
-	for _, d := range contracted {
+	for _, d := range a.ints(i, "lhs_contracting_dims") {
 		// Of a sparse dot the dimensions are not verified.
 		if l := i.Operands[0].Shape.Dims; d >= 0 && d < int64(len(l)) {
 			flops = mul(flops, uint64(max(l[d], 0)))
 		}
 	}
-	return flops, nil
+	return flops
 }
 
 // convolution is two flops for each pair of an element of the result and one of
 // the kernel that lies on the input: not on padding and not between dilated elements.
-func convolution(i *hlo.Instruction) (uint64, error) {
+func (a *Analysis) convolution(i *hlo.Instruction) uint64 {
 	input, kernel, output, _, err := i.DimLabels()
-	if err != nil {
-		return 0, err
-	}
-	window, err := i.Window()
-	if err != nil {
-		return 0, err
-	}
-	features, err := i.Int("feature_group_count", 1)
-	if err != nil {
-		return 0, err
-	}
-	batches, err := i.Int("batch_group_count", 1)
-	if err != nil {
-		return 0, err
+	features, err2 := i.Int("feature_group_count", 1)
+	batches, err3 := i.Int("batch_group_count", 1)
+	window := a.window(i)
+	if a.fail(cmp.Or(err, err2, err3)); a.err != nil {
+		return 0
 	}
 	size := func(s *hlo.Shape, labels string, letter byte) uint64 {
 		return uint64(max(s.Dims[strings.IndexByte(labels, letter)], 0))
@@ -274,7 +210,7 @@ func convolution(i *hlo.Instruction) (uint64, error) {
 		digit := byte('0' + d)
 		flops = mul(flops, taps(w, int64(size(in, input, digit)), int64(size(ker, kernel, digit)), int64(size(i.Shape, output, digit))))
 	}
-	return flops, nil
+	return flops
 }
 
 // countable is how many places of a window are gone through one by one.
@@ -336,58 +272,55 @@ func gcd(a, b int64) int64 {
 }
 
 // moved is what an instruction reads and writes.
-func moved(i *hlo.Instruction) (uint64, error) {
+func (a *Analysis) moved(i *hlo.Instruction) uint64 {
 	switch o := i.Operands; i.Opcode {
 	case hlo.TupleOp:
-		return i.Shape.Bytes()
+		n, err := i.Shape.Bytes()
+		a.fail(err)
+		return n
 	case hlo.Slice:
-		return sizes(i.Shape, i.Shape)
+		return a.bytes(i.Shape, i.Shape)
 	case hlo.DynamicSlice:
 		if len(o) < 2 {
-			return sizes(i.Shape, i.Shape)
+			return a.bytes(i.Shape, i.Shape)
 		}
-		return sizes(i.Shape, i.Shape, o[1].Shape)
+		return a.bytes(i.Shape, i.Shape, o[1].Shape)
 	case hlo.Gather:
-		return sizes(i.Shape, i.Shape, o[1].Shape)
+		return a.bytes(i.Shape, i.Shape, o[1].Shape)
 	case hlo.DynamicUpdateSlice:
 		if len(o) < 3 {
-			return sizes(o[1].Shape, o[1].Shape)
+			return a.bytes(o[1].Shape, o[1].Shape)
 		}
-		return sizes(o[1].Shape, o[1].Shape, o[2].Shape)
+		return a.bytes(o[1].Shape, o[1].Shape, o[2].Shape)
 	case hlo.Scatter:
 		list := []*hlo.Shape{o[len(o)/2].Shape}
 		for _, update := range o[len(o)/2+1:] {
 			list = append(list, update.Shape, update.Shape, update.Shape)
 		}
-		return sizes(list...)
+		return a.bytes(list...)
 	case hlo.Transpose:
 		if bitcast(i) {
-			return 0, nil
+			return 0
 		}
 	case hlo.CopyStart:
 		if len(o) > 0 {
-			return sizes(o[0].Shape, o[0].Shape)
+			return a.bytes(o[0].Shape, o[0].Shape)
 		}
 	case hlo.TriangularSolve:
-		half, err := size(o[0].Shape)
-		if err != nil {
-			return 0, err
-		}
-		rest, err := sizes(i.Shape, o[1].Shape)
-		return add(half/2, rest), err
+		return add(a.bytes(o[0].Shape)/2, a.bytes(i.Shape, o[1].Shape))
 	case "cholesky":
-		return size(o[0].Shape)
+		return a.bytes(o[0].Shape)
 	case hlo.Infeed:
-		return size(i.Shape)
+		return a.bytes(i.Shape)
 	}
-	list := []*hlo.Shape{i.Shape}
+	sum := a.bytes(i.Shape)
 	for _, o := range i.Operands {
-		list = append(list, o.Shape)
+		sum = add(sum, a.bytes(o.Shape))
 	}
-	return sizes(list...)
+	return sum
 }
 
-// bitcast says whether a transpose only renames dimensions: the layouts have
+// bitcast reports whether a transpose only renames dimensions: the layouts have
 // them in the same order.
 func bitcast(i *hlo.Instruction) bool {
 	order, err := i.Ints("dimensions")
@@ -406,14 +339,7 @@ func bitcast(i *hlo.Instruction) bool {
 // minorToMajor is the order of dimensions in memory, the last first where no
 // layout says otherwise; nil where there are tiles or it is no order.
 func minorToMajor(s *hlo.Shape) []int64 {
-	order := make([]int64, len(s.Dims))
-	if !s.HasLayout || s.Layout == "" {
-		for n := range order {
-			order[n] = int64(len(order) - 1 - n)
-		}
-		return order
-	}
-	list := (&hlo.Instruction{Attributes: []hlo.Attribute{{Key: "layout", Value: "{" + s.Layout + "}"}}})
+	list := hlo.Instruction{Attributes: []hlo.Attribute{{Key: "layout", Value: "{" + s.FullLayout() + "}"}}}
 	order, err := list.Ints("layout")
 	if err != nil || len(order) != len(s.Dims) {
 		return nil
@@ -426,48 +352,56 @@ func minorToMajor(s *hlo.Shape) []int64 {
 	return order
 }
 
+// What follows notes the first error in a.err, and goes on with 0.
+
+func (a *Analysis) fail(err error) {
+	if a.err == nil {
+		a.err = err
+	}
+}
+
+func (a *Analysis) ints(i *hlo.Instruction, key string) []int64 {
+	list, err := i.Ints(key)
+	a.fail(err)
+	return list
+}
+
+func (a *Analysis) window(i *hlo.Instruction) []hlo.WindowDim {
+	window, err := i.Window()
+	a.fail(err)
+	return window
+}
+
 // elems is how many elements all arrays of a shape have.
-func elems(s *hlo.Shape) (uint64, error) {
-	if s.Type != hlo.Tuple {
-		if !s.IsArray() {
-			return 0, nil
-		}
-		n, err := s.Elems()
-		if errors.Is(err, hlo.ErrTooLarge) {
-			return math.MaxUint64, nil
-		}
-		return n, err
-	}
-	var sum uint64
+func (a *Analysis) elems(s *hlo.Shape) (sum uint64) {
 	for _, e := range s.Elements {
-		n, err := elems(e)
-		if err != nil {
-			return 0, err
-		}
-		sum = add(sum, n)
+		sum = add(sum, a.elems(e))
 	}
-	return sum, nil
+	if s.IsArray() {
+		return a.full(s.Elems())
+	}
+	return sum
 }
 
-// size is the bytes of all arrays of a shape.
-func size(s *hlo.Shape) (uint64, error) {
-	if s.Type == hlo.Tuple {
-		return sizes(s.Elements...)
-	}
-	n, err := s.Bytes()
-	if errors.Is(err, hlo.ErrTooLarge) {
-		return math.MaxUint64, nil
-	}
-	return n, err
-}
-
-func sizes(list ...*hlo.Shape) (sum uint64, err error) {
+// bytes is what all arrays of some shapes take.
+func (a *Analysis) bytes(list ...*hlo.Shape) (sum uint64) {
 	for _, s := range list {
-		n, err := size(s)
-		if err != nil {
-			return 0, err
+		n := uint64(0)
+		if s.Type == hlo.Tuple {
+			n = a.bytes(s.Elements...)
+		} else {
+			n = a.full(s.Bytes())
 		}
 		sum = add(sum, n)
 	}
-	return sum, nil
+	return sum
+}
+
+// full is the largest number in place of one that is too large.
+func (a *Analysis) full(n uint64, err error) uint64 {
+	if errors.Is(err, hlo.ErrTooLarge) {
+		return math.MaxUint64
+	}
+	a.fail(err)
+	return n
 }

@@ -1,7 +1,15 @@
 package memory
 
 // Buffer assignment: the memory of a compiled module, as XLA assigns it
-// (xla/service/buffer_assignment.cc, 2026).
+// (xla/service/buffer_assignment.cc, 2026). The largest buffers come first, and of equal
+// ones those that are returned. Parameters, constants, results and the tables of tuples get
+// an allocation each. Other buffers go into the allocation of a result if it is free while
+// they live, and else into the heap, which package pack packs.
+//
+// In the module of live.go, s comes first and gets an allocation of 16 bytes as a result. p
+// gets one as a parameter, and the table of t one that counts as temporary and is rounded
+// up to 256 bytes. n goes into that of s: it ends where s begins, and an addition may take
+// over the memory of its operand. Nothing is left for the heap, so the total is 288 bytes.
 
 import (
 	"cmp"
@@ -197,7 +205,6 @@ func (g *assigner) allocations() map[uint64][]bool {
 		return cmp.Or(cmp.Compare(y.bytes, x.bytes), outs, cmp.Compare(x.begin, y.begin))
 	})
 	temp := map[uint64][]bool{}
-	donated := donations(a.Module)
 	for _, next := range order {
 		b := next.number
 		x := allocation{buffer: b, liveOut: next.liveOut}
@@ -206,11 +213,11 @@ func (g *assigner) allocations() map[uint64][]bool {
 			i := value.Instruction
 			if i.Opcode == hlo.Constant {
 				x.constant = true
-			} else if i.Opcode == hlo.Parameter && value.frame == 0 {
+			} else if i.Opcode == hlo.Parameter && a.flow.Walk(value.Node) == 0 {
 				x.parameter = true
-				x.reusable = x.reusable || donated(i.Parameter, value.Index)
+				x.reusable = x.reusable || value.Donated
 			}
-			x.table = x.table || i.Shape.At(value.Index...).Type == hlo.Tuple
+			x.table = x.table || value.Shape.Type == hlo.Tuple
 		}
 		switch {
 		case x.constant:
@@ -267,11 +274,8 @@ func (g *assigner) reuse(b int) bool {
 			continue
 		}
 		for _, o := range x.Instruction.Operands {
-			n, ok := a.flow.node(x.frame, o)
-			if !ok {
-				continue
-			}
-			w := a.Values[a.flow.val[a.flow.first[n]]].Buffer
+			n, _ := a.flow.Node(a.flow.Walk(x.Node), o)
+			w := a.Values[a.flow.Parts(n)[0]].Buffer
 			if k := g.in[w] - 1; k >= 0 && g.fits(b, k) {
 				return true
 			}
@@ -320,7 +324,7 @@ func (g *assigner) fits(b int, k int32) bool {
 	return true
 }
 
-// occupy puts the values of a buffer into an allocation in which there is room for them.
+// occupy puts the values of a buffer into an allocation that is free while they live.
 func (g *assigner) occupy(x *allocation, b int) {
 	for _, v := range g.a.members[b] {
 		value := &g.a.Values[v]
@@ -328,7 +332,7 @@ func (g *assigner) occupy(x *allocation, b int) {
 		if x.open == 0 {
 			continue
 		}
-		firm := len(g.a.share.candidates(value.Instruction, value.Index)) == 0
+		firm := len(g.a.flow.Candidates(value.Position)) == 0
 		switch o := &g.open[x.open-1]; {
 		case o.start < 0:
 			o.start, o.end, o.firm = value.Start, value.End, firm
@@ -357,24 +361,14 @@ func (a *Analysis) interferes(v, w int32) bool {
 
 // takesOver reports whether a value may be made in place of an operand's.
 func (a *Analysis) takesOver(operand, made *Value) bool {
-	if len(a.share.candidates(made.Instruction, made.Index)) == 0 {
+	if len(a.flow.Candidates(made.Position)) == 0 {
 		return false
 	}
-	o, index := operand.Instruction, operand.Index
+	at := operand.Position
 	if operand.last >= 0 {
-		o, index = a.flow.at(operand.last)
+		at = a.flow.Position(operand.last, int(operand.part))
 	}
-	return a.share.may(o, index, made.Instruction, made.Index)
-}
-
-// at is the instruction and index of a position.
-func (f *flow) at(p int32) (i *hlo.Instruction, index []int) {
-	n, found := slices.BinarySearch(f.first, p)
-	if !found {
-		n--
-	}
-	i = f.inst[n]
-	return i, f.places.index(i.Shape, int(p-f.first[n]))
+	return a.flow.MayShare(at, made.Position)
 }
 
 // record makes blocks of the values that use says; their times count what is made

@@ -6,6 +6,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"gpumem/hlo"
 	"gpumem/hlo/pack"
 	"gpumem/internal/test/hlotest"
 )
@@ -129,7 +130,7 @@ BufferAssignment stats:
 // lie apart.
 func TestAssignIsEnough(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		text := drawModule(t)
+		text := hlotest.DrawModule(t)
 		a := analyzeText(t, text)
 		s, err := a.Assign()
 		if err != nil {
@@ -196,5 +197,16 @@ func checkPacking(t *testing.T, blocks []pack.Block, heap uint64, offsets []uint
 				t.Fatalf("blocks %d and %d overlap", j, k)
 			}
 		}
+	}
+}
+
+func TestHostMemory(t *testing.T) {
+	m := parse(t, "HloModule m\n\nENTRY main {\n  p = f32[4]{0:S(5)} parameter(0)\n  ROOT a = f32[4] custom-call(p), custom_call_target=\"x\"\n}\n")
+	s, err := Assign(m)
+	if err != nil || s.Host != 16 || s.Parameters != 0 || s.LiveOut != 16 {
+		t.Errorf("%+v, %v", s, err)
+	}
+	if v := m.Entry.Instruction("p").Shape.Space(); v != hlo.HostSpace {
+		t.Errorf("space %d", v)
 	}
 }

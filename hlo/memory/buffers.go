@@ -2,16 +2,18 @@ package memory
 
 // The buffers of a computation in the model of XLA's rematerialization pass
 // (xla/hlo/transforms/simplifiers/hlo_rematerialization.cc, and below it
-// xla/hlo/analysis/tuple_points_to_analysis.cc, 2026). It is not that of buffer
-// assignment, which the rest of this package has.
+// xla/hlo/analysis/tuple_points_to_analysis.cc, 2026).
+//
+// In the module of live.go there are four buffers: p, n, the table of t, and s; g defines
+// none. p is used by n and t. n is used by t as operand 1, and by s as operands 0 and 1: so
+// it has three uses and two users, t and s. The table is used by g. s is live out.
 
 import (
-	"cmp"
 	"fmt"
 	"math"
-	"slices"
 
 	"gpumem/hlo"
+	"gpumem/hlo/alias"
 )
 
 // A Size is what a shape takes by itself in bytes, of a tuple the table of its
@@ -28,7 +30,7 @@ type Buffer struct {
 	Users   int  // different instructions among Uses
 	LiveOut bool // the computation returns it
 	// Indirect reports whether something other than a bitcast or a get-tuple-element
-	// hands the buffer on to a user.
+	// forwards the buffer to a user.
 	Indirect bool
 }
 
@@ -58,11 +60,8 @@ const mostBytes = math.MaxInt64 >> 4
 // Analyze finds the buffers of one computation, those that its instructions
 // call not included. A nil size is [hlo.Shape.Bytes].
 //
-// A while defines nothing: it has the buffers of its operand. Tuple,
-// get-tuple-element, bitcast, opt-barrier, domain, add-dependency, the ends of
-// asynchronous operations and fusions with output_to_operand_aliasing hand on
-// what they get. Everything else defines a buffer for each part of its result.
-// The aliasing of custom calls does not count here, as in XLA.
+// The values are those of [alias.AnalyzeComputation], each a buffer, but a while defines
+// none: it has the buffers of its operand.
 //
 // The error names an instruction whose shape does not fit its operands', or
 // whose size is not known, or too large.
@@ -73,14 +72,8 @@ func Analyze(c *hlo.Computation, size Size) (*Buffers, error) {
 // An analyzer has what the analyses of several computations share.
 type analyzer struct {
 	size    Size
-	maxUses int     // see mostUses
-	place   []int32 // by ID less base: the place in the list of the last computation analyzed
-	base    int
-	fused   map[*hlo.Computation]*fusedUses
-
-	places  places
-	wide    map[*hlo.Instruction][]int32 // see numbers
-	scratch []int32
+	maxUses int // see mostUses
+	fused   map[*hlo.Computation][][]bool
 	looked  int // operands and uses that were looked at, for tests
 }
 
@@ -88,69 +81,54 @@ func newAnalyzer(size Size) *analyzer {
 	if size == nil {
 		size = (*hlo.Shape).Bytes
 	}
-	return &analyzer{size: size, maxUses: mostUses, fused: map[*hlo.Computation]*fusedUses{}, wide: map[*hlo.Instruction][]int32{}}
-}
-
-// A part is a buffer before it has users: a part of an instruction's result
-// that no operand gave it.
-type part struct {
-	definer int32
-	index   []int
-	shape   *hlo.Shape
-}
-
-// points is what the instructions of a computation point to: for each, by
-// its place, the number of a part for each part of its result in preorder.
-type points struct {
-	c     *hlo.Computation
-	parts []part
-	of    [][]int32
+	return &analyzer{size: size, maxUses: mostUses, fused: map[*hlo.Computation][][]bool{}}
 }
 
 func (a *analyzer) analyze(c *hlo.Computation) (*Buffers, error) {
-	clear(a.wide) // operands may have changed
-	p, err := a.pointsTo(c)
+	f, err := alias.AnalyzeComputation(c)
 	if err != nil {
 		return nil, err
 	}
-	uses, indirect, err := a.uses(p)
+	uses, indirect, err := a.uses(f)
 	if err != nil {
 		return nil, err
 	}
 	n := len(c.Instructions)
-	b := &Buffers{Computation: c, List: make([]Buffer, 0, len(p.parts)),
-		Defined: make([][]int32, n), Used: usedRoom(uses, n), Outputs: make([][]int32, n)}
+	b := &Buffers{Computation: c, List: make([]Buffer, 0, len(f.Values)),
+		Defined: make([][]int32, n), Used: emptyLists(uses, n), Outputs: make([][]int32, n)}
 	// Buffers are found in the order of their definers.
-	ids := make([]int32, 0, len(p.parts))
+	ids := make([]int32, 0, len(f.Values))
 
-	liveOut := make([]bool, len(p.parts))
-	if root, ok := a.at(c, c.Root); ok {
-		for _, q := range p.of[root] {
-			liveOut[q] = true
-		}
+	liveOut := make([]bool, len(f.Values))
+	for _, v := range f.Parts(f.Root(0)) {
+		liveOut[v] = true
 	}
-	number := make([]int32, len(p.parts)) // of the buffer of each part
-	last := make([]int32, n)              // by user: 1 + the last buffer that it was counted for
+	number := make([]int32, len(f.Values)) // of the buffer of each value
+	last := make([]int32, n)               // by user: 1 + the last buffer that it was counted for
 	var sum uint64
-	var known userSet
-	for q, d := range p.parts {
-		if w := c.Instructions[d.definer]; w.Opcode == hlo.While {
-			if err := b.joinWhile(a, p, q, number, uses[q], liveOut[q], &known); err != nil {
+	known := map[int32]map[int32]bool{} // see joinWhile
+	for v := range f.Values {
+		d := &f.Values[v]
+		if d.Instruction.Opcode == hlo.While {
+			o, sub, err := loopOperand(f, d)
+			if err != nil {
 				return nil, err
 			}
+			number[v] = number[f.Parts(o)[sub]]
+			b.joinWhile(number[v], uses[v], liveOut[v], known)
 			continue
 		}
-		bytes, err := a.size(d.shape)
+		bytes, err := a.size(d.Shape)
 		if err == nil && (bytes > mostBytes || sum+bytes > mostBytes) {
 			err = hlo.ErrTooLarge
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", hlo.Where(c.Instructions[d.definer]), err)
+			return nil, fmt.Errorf("%s: %w", hlo.Where(d.Instruction), err)
 		}
 		sum += bytes
-		id := int32(len(b.List))
-		number[q] = id
-		buffer := Buffer{Definer: d.definer, Index: d.index, Shape: d.shape, Bytes: int64(bytes), Uses: uses[q], LiveOut: liveOut[q], Indirect: indirect[q]}
+		id, definer := int32(len(b.List)), int32(d.Node)
+		number[v] = id
+		buffer := Buffer{Definer: definer, Index: d.Index, Shape: d.Shape, Bytes: int64(bytes), Uses: uses[v], LiveOut: liveOut[v], Indirect: indirect[v]}
 		for _, u := range buffer.Uses {
 			if last[u.User] != id+1 {
 				last[u.User] = id + 1
@@ -159,20 +137,15 @@ func (a *analyzer) analyze(c *hlo.Computation) (*Buffers, error) {
 			}
 		}
 		b.List, ids = append(b.List, buffer), append(ids, id)
-		first := len(ids) - 1 - len(b.Defined[d.definer])
-		b.Defined[d.definer] = ids[first:len(ids):len(ids)]
+		first := len(ids) - 1 - len(b.Defined[definer])
+		b.Defined[definer] = ids[first:len(ids):len(ids)]
 	}
-	a.looked += known.looked
 	seen := make([]int32, len(b.List))
-	total := 0
-	for _, list := range p.of {
-		total += len(list)
-	}
-	outputs := make([]int32, 0, total)
-	for k, list := range p.of {
+	outputs := make([]int32, 0, len(f.Values))
+	for k := range c.Instructions {
 		first := len(outputs)
-		for _, q := range list {
-			if id := number[q]; seen[id] != int32(k)+1 {
+		for _, v := range f.Parts(alias.Node(k)) {
+			if id := number[v]; seen[id] != int32(k)+1 {
 				seen[id] = int32(k) + 1
 				outputs = append(outputs, id)
 			}
@@ -182,9 +155,23 @@ func (a *analyzer) analyze(c *hlo.Computation) (*Buffers, error) {
 	return b, nil
 }
 
-// usedRoom are empty lists for n users, in one piece of memory, each with room for
-// all that it uses.
-func usedRoom(uses [][]Use, n int) [][]int32 {
+// loopOperand is the operand of the while that defines v, and v's part of it.
+func loopOperand(f *alias.Flow, v *alias.Value) (o alias.Node, part int32, err error) {
+	w := v.Instruction
+	if len(w.Operands) != 1 {
+		return 0, 0, shapeError(w, "a while takes one operand")
+	}
+	o, _ = f.Node(0, w.Operands[0])
+	part = int32(v.ID) - f.Parts(v.Node)[0] // it defines all parts of its result
+	if int(part) >= len(f.Parts(o)) {
+		return 0, 0, shapeError(w, "its shape is not that of its operand")
+	}
+	return o, part, nil
+}
+
+// emptyLists returns an empty list for each of n users, in one piece of memory, with the
+// capacity for all that it uses.
+func emptyLists(uses [][]Use, n int) [][]int32 {
 	count := make([]int, n)
 	total := 0
 	for _, list := range uses {
@@ -193,47 +180,41 @@ func usedRoom(uses [][]Use, n int) [][]int32 {
 		}
 		total += len(list)
 	}
-	used, room := make([][]int32, n), make([]int32, total)
+	used, free := make([][]int32, n), make([]int32, total)
 	for k, n := range count {
 		if n > 0 {
-			used[k], room = room[:0:n], room[n:]
+			used[k], free = free[:0:n], free[n:]
 		}
 	}
 	return used
 }
 
-// joinWhile gives the buffer of a while's operand the users of the while's own part q.
-func (b *Buffers) joinWhile(a *analyzer, p *points, q int, number []int32, uses []Use, liveOut bool, known *userSet) error {
-	d := p.parts[q]
-	w := p.c.Instructions[d.definer]
-	if len(w.Operands) != 1 {
-		return shapeError(w, "a while takes one operand")
-	}
-	k, ok := a.at(p.c, w.Operands[0])
-	if !ok {
-		return shapeError(w, "its operand stands in another computation")
-	}
-	sub, ok := a.places.offset(w.Shape, d.index)
-	if !ok || sub >= len(p.of[k]) {
-		return shapeError(w, "its shape is not that of its operand")
-	}
-	id := number[p.of[k][sub]]
-	number[q] = id
+// joinWhile gives the buffer of a while's operand the users of the while's own part. known
+// are the users of buffers that were joined before.
+func (b *Buffers) joinWhile(id int32, uses []Use, liveOut bool, known map[int32]map[int32]bool) {
 	buffer := &b.List[id]
 	buffer.Indirect = true
 	buffer.LiveOut = buffer.LiveOut || liveOut
+	users := known[id]
+	if users == nil && len(uses) > 0 {
+		users = make(map[int32]bool, len(buffer.Uses)+len(uses))
+		for _, u := range buffer.Uses {
+			users[u.User] = true
+		}
+		known[id] = users
+	}
 	for _, u := range uses {
-		if !known.has(id, buffer.Uses, u.User) {
+		if !users[u.User] {
+			users[u.User] = true
 			buffer.Users++
 			buffer.Uses = append(buffer.Uses, u)
 			b.Used[u.User] = append(b.Used[u.User], id)
 		}
 	}
-	return nil
 }
 
-// mostUses is how many uses the parts of results in a computation may have: an instruction
-// that takes a tuple as many of its operands uses each part as often.
+// mostUses limits the uses of all values in a computation: an instruction whose operands are
+// n times the same tuple uses each part n times.
 const mostUses = 1 << 24
 
 // A partUse is a use and the part that is used.
@@ -242,65 +223,54 @@ type partUse struct {
 	Use
 }
 
-// A userSet knows who uses the buffers of whiles.
-type userSet struct {
-	filled map[int32]int     // by buffer: how many of its uses are in set
-	looked int               // uses that were looked at, for tests
-	set    map[[2]int32]bool // buffer and user, where the uses are many
-}
-
-// has reports whether a user is among the uses of a buffer, which only grow.
-func (s *userSet) has(id int32, uses []Use, user int32) bool {
-	if len(uses) < wideTuple {
-		s.looked += len(uses)
-		return slices.ContainsFunc(uses, func(u Use) bool { return u.User == user })
-	}
-	if s.set == nil {
-		s.filled, s.set = map[int32]int{}, map[[2]int32]bool{}
-	}
-	s.looked += len(uses) - s.filled[id]
-	for _, u := range uses[s.filled[id]:] {
-		s.set[[2]int32{id, u.User}] = true
-	}
-	s.filled[id] = len(uses)
-	return s.set[[2]int32{id, user}]
-}
-
-// uses finds who uses each part and whether something hands it on.
-func (a *analyzer) uses(p *points) (uses [][]Use, indirect []bool, err error) {
-	uses, indirect = make([][]Use, len(p.parts)), make([]bool, len(p.parts))
-	seen := make([]int32, len(p.parts)) // 1 + the last instruction that pointed there
+// uses finds the uses of each value, and whether an instruction other than a bitcast or a
+// get-tuple-element forwards it.
+func (a *analyzer) uses(f *alias.Flow) (uses [][]Use, indirect []bool, err error) {
+	uses, indirect = make([][]Use, len(f.Values)), make([]bool, len(f.Values))
+	seen := make([]int32, len(f.Values)) // 1 + the last instruction whose result has it
 	// All uses as they are found.
-	all := make([]partUse, 0, 2*len(p.parts))
-	known := useSet{}
-	for k, i := range p.c.Instructions {
-		known.begin(len(all))
-		readers, err := a.readers(i, len(p.of[k]))
+	all := make([]partUse, 0, 2*len(f.Values))
+	for k, i := range f.Schedule {
+		from := len(all)
+		var known map[partUse]bool // those found through i, where it has a part twice
+		list := f.Parts(alias.Node(k))
+		readers, err := a.readers(f, i, len(list))
 		if err != nil {
 			return nil, nil, err
 		}
-		for sub, q := range p.of[k] {
-			again := seen[q] == int32(k)+1
-			seen[q] = int32(k) + 1
+		for sub, v := range list {
+			again := seen[v] == int32(k)+1
+			seen[v] = int32(k) + 1
+			if again && known == nil {
+				known = make(map[partUse]bool, len(all)-from)
+				for _, use := range all[from:] {
+					known[use] = true
+				}
+				a.looked += len(known)
+			}
+			d := &f.Values[v]
 			index := int32(-1)
-			if len(p.parts[q].index) == 1 {
-				index = int32(p.parts[q].index[0])
+			if len(d.Index) == 1 {
+				index = int32(d.Index[0])
 			}
 			for _, u := range readers.of(sub) {
 				a.looked++
-				user, ok := a.at(p.c, u)
+				user, ok := f.Node(0, u)
 				if !ok {
 					return nil, nil, shapeError(u, "it uses an instruction of another computation")
 				}
-				if int(p.parts[q].definer) != k && !HandsOn(i) {
-					indirect[q] = true
+				if int(d.Node) != k && !HandsOn(i) {
+					indirect[v] = true
 				}
-				for _, n := range a.numbers(u, i) {
-					use := partUse{q, Use{User: user, Operand: n, Index: index}}
-					// A tuple may have a part twice.
-					if !again || !known.has(all, use) {
-						all = append(all, use)
+				for _, n := range f.Numbers(u, i) {
+					use := partUse{v, Use{User: int32(user), Operand: n, Index: index}}
+					if known != nil {
+						if known[use] {
+							continue
+						}
+						known[use] = true
 					}
+					all = append(all, use)
 				}
 				if len(all) > a.maxUses {
 					return nil, nil, fmt.Errorf("%s: with it, the parts of results have more than %d uses", hlo.Where(u), a.maxUses)
@@ -308,16 +278,16 @@ func (a *analyzer) uses(p *points) (uses [][]Use, indirect []bool, err error) {
 			}
 		}
 	}
-	a.looked += known.looked
+	a.looked += f.Looked()
 	// By part, in one piece of memory.
-	count := make([]int32, len(p.parts))
+	count := make([]int32, len(f.Values))
 	for n := range all {
 		count[all[n].part]++
 	}
-	room := make([]Use, len(all))
+	free := make([]Use, len(all))
 	for q, n := range count {
 		if n > 0 {
-			uses[q], room = room[:0:n], room[n:]
+			uses[q], free = free[:0:n], free[n:]
 		}
 	}
 	for n := range all {
@@ -327,80 +297,10 @@ func (a *analyzer) uses(p *points) (uses [][]Use, indirect []bool, err error) {
 	return uses, indirect, nil
 }
 
-// numbers returns which operands of u are o, in order. The list is good until the next
-// call.
-func (a *analyzer) numbers(u, o *hlo.Instruction) []int32 {
-	if len(u.Operands) < wideTuple {
-		a.looked += len(u.Operands)
-		a.scratch = a.scratch[:0]
-		for n, x := range u.Operands {
-			if x == o {
-				a.scratch = append(a.scratch, int32(n))
-			}
-		}
-		return a.scratch
-	}
-	// Going through all operands for each of them would take their square.
-	list, ok := a.wide[u]
-	if !ok {
-		a.looked += len(u.Operands)
-		list = make([]int32, len(u.Operands))
-		for n := range list {
-			list[n] = int32(n)
-		}
-		slices.SortStableFunc(list, func(m, n int32) int { return cmp.Compare(u.Operands[m].ID, u.Operands[n].ID) })
-		a.wide[u] = list
-	}
-	from, _ := slices.BinarySearchFunc(list, o.ID, func(n int32, id int) int { return cmp.Compare(u.Operands[n].ID, id) })
-	to := from
-	for to < len(list) && u.Operands[list[to]] == o {
-		to++
-	}
-	return list[from:to]
-}
-
-// A useSet knows which uses were found through one instruction.
-type useSet struct {
-	from, filled int              // those from from on are meant, of which those below filled are in set
-	set          map[partUse]bool // where they are many
-	looked       int              // uses that were looked at, for tests
-}
-
-// begin is called before the uses through another instruction are found, n so far.
-func (s *useSet) begin(n int) {
-	s.from, s.filled = n, n
-	clear(s.set)
-}
-
-// has reports whether a use is among those found through the instruction.
-func (s *useSet) has(all []partUse, use partUse) bool {
-	if len(all)-s.from < wideTuple {
-		s.looked += len(all) - s.from
-		return slices.Contains(all[s.from:], use)
-	}
-	if s.set == nil {
-		s.set = map[partUse]bool{}
-	}
-	for ; s.filled < len(all); s.filled++ {
-		s.looked++
-		s.set[all[s.filled]] = true
-	}
-	return s.set[use]
-}
-
-// HandsOn reports whether an instruction only hands buffers on, in a way that the
-// pass can look through: a bitcast or a get-tuple-element.
+// HandsOn reports whether an instruction only forwards buffers, in a way that the
+// pass can look through: it is a bitcast or a get-tuple-element.
 func HandsOn(i *hlo.Instruction) bool {
 	return i.Opcode == hlo.Bitcast || i.Opcode == hlo.GetTupleElement
-}
-
-// at is the place of an instruction in the computation that is being analyzed.
-func (a *analyzer) at(c *hlo.Computation, i *hlo.Instruction) (int32, bool) {
-	if i == nil || i.ID < a.base || i.ID-a.base >= len(a.place) {
-		return 0, false
-	}
-	k := a.place[i.ID-a.base]
-	return k, int(k) < len(c.Instructions) && c.Instructions[k] == i
 }
 
 func shapeError(i *hlo.Instruction, what string) error {

@@ -5,6 +5,7 @@ import (
 
 	"gpumem/hlo"
 	"gpumem/hlo/memory"
+	"gpumem/hlo/schedule"
 	"gpumem/size"
 )
 
@@ -77,7 +78,7 @@ ENTRY main {
 	}
 	bytes, _, _ := before.Peak()
 	fmt.Println(bytes, "bytes as it stands")
-	orders, err := memory.Orders(m)
+	orders, err := schedule.Orders(m)
 	if err != nil {
 		fmt.Println(err)
 		return

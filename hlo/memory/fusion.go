@@ -8,12 +8,8 @@ import (
 	"slices"
 
 	"gpumem/hlo"
+	"gpumem/hlo/alias"
 )
-
-// A fusedUses says which parts of its parameters a fused computation reads or returns.
-type fusedUses struct {
-	read [][]bool // by number of the parameter
-}
 
 func isLoopFusion(i *hlo.Instruction) bool {
 	if i.Opcode != hlo.Fusion {
@@ -25,7 +21,7 @@ func isLoopFusion(i *hlo.Instruction) bool {
 
 // fusionUses reports whether a loop fusion uses one part of operand o, by its place in
 // preorder. An operand that it has more than once is used if one is.
-func (a *analyzer) fusionUses(fusion, o *hlo.Instruction, sub int) (bool, error) {
+func (a *analyzer) fusionUses(f *alias.Flow, fusion, o *hlo.Instruction, sub int) (bool, error) {
 	c := fusion.Call("calls")
 	if c == nil {
 		return true, nil
@@ -34,11 +30,11 @@ func (a *analyzer) fusionUses(fusion, o *hlo.Instruction, sub int) (bool, error)
 	if err != nil {
 		return false, err
 	}
-	for _, n := range a.numbers(fusion, o) {
-		if int(n) >= len(uses.read) || sub >= len(uses.read[n]) {
+	for _, n := range f.Numbers(fusion, o) {
+		if int(n) >= len(uses) || sub >= len(uses[n]) {
 			return false, shapeError(fusion, "its operands are not the parameters of the computation that it calls")
 		}
-		if uses.read[n][sub] {
+		if uses[n][sub] {
 			return true, nil
 		}
 	}
@@ -65,7 +61,7 @@ func (r *readers) of(sub int) []*hlo.Instruction {
 
 // readers finds who reads the parts of i's result, which has a number of them: a
 // get-tuple-element the table of its operand alone, a loop fusion what it uses.
-func (a *analyzer) readers(i *hlo.Instruction, parts int) (readers, error) {
+func (a *analyzer) readers(f *alias.Flow, i *hlo.Instruction, parts int) (readers, error) {
 	r := readers{whole: i.Users}
 	if !slices.ContainsFunc(i.Users, isLoopFusion) {
 		if parts > 1 {
@@ -85,7 +81,7 @@ func (a *analyzer) readers(i *hlo.Instruction, parts int) (readers, error) {
 				break
 			}
 			if fusion {
-				used, err := a.fusionUses(u, i, sub)
+				used, err := a.fusionUses(f, u, i, sub)
 				if err != nil {
 					return r, err
 				}
@@ -99,8 +95,9 @@ func (a *analyzer) readers(i *hlo.Instruction, parts int) (readers, error) {
 	return r, nil
 }
 
-// inFusion finds what a fused computation reads of its parameters.
-func (a *analyzer) inFusion(c *hlo.Computation) (*fusedUses, error) {
+// inFusion finds which parts of its parameters a fused computation reads or returns, by the
+// number of the parameter.
+func (a *analyzer) inFusion(c *hlo.Computation) ([][]bool, error) {
 	if uses, ok := a.fused[c]; ok {
 		if uses == nil {
 			return nil, fmt.Errorf("computation %s: a fusion in it calls it", c.Name)
@@ -108,39 +105,29 @@ func (a *analyzer) inFusion(c *hlo.Computation) (*fusedUses, error) {
 		return uses, nil
 	}
 	a.fused[c] = nil // being looked at
-	// The computation with the fusion is still being analyzed.
-	place, base := a.place, a.base
-	a.place = nil
-	defer func() { a.place, a.base = place, base }()
-	p, err := a.pointsTo(c)
+	f, err := alias.AnalyzeComputation(c)
 	if err != nil {
 		return nil, err
 	}
-	uses := &fusedUses{}
-	for _, q := range c.Parameters() {
-		if q == nil {
-			return nil, fmt.Errorf("computation %s: a parameter is missing", c.Name)
-		}
-		uses.read = append(uses.read, make([]bool, countParts(q.Shape)))
-	}
-	read := func(q int32) {
-		d := p.parts[q]
-		if i := c.Instructions[d.definer]; i.Opcode == hlo.Parameter && i.Parameter < len(uses.read) {
-			if sub, ok := a.places.offset(i.Shape, d.index); ok && i.Parameter >= 0 && sub < len(uses.read[i.Parameter]) {
-				uses.read[i.Parameter][sub] = true
-			}
-		}
-	}
+	read := make([]bool, len(f.Values))
 	for k, i := range c.Instructions {
-		readers, err := a.readers(i, len(p.of[k]))
+		list := f.Parts(alias.Node(k))
+		readers, err := a.readers(f, i, len(list))
 		if err != nil {
 			return nil, err
 		}
-		for sub, q := range p.of[k] {
-			if i == c.Root || len(readers.of(sub)) > 0 {
-				read(q)
-			}
+		for sub, v := range list {
+			read[v] = read[v] || i == c.Root || len(readers.of(sub)) > 0
 		}
+	}
+	uses := [][]bool{}
+	for _, p := range c.Parameters() {
+		n, ok := f.Node(0, p)
+		if !ok {
+			return nil, fmt.Errorf("computation %s: a parameter is missing", c.Name)
+		}
+		own := f.Parts(n) // a parameter defines all its parts, one after the other
+		uses = append(uses, read[own[0]:int(own[0])+len(own)])
 	}
 	a.fused[c] = uses
 	return uses, nil

@@ -4,13 +4,36 @@ import (
 	"testing"
 
 	"gpumem/hlo"
+	"gpumem/hlo/schedule"
 	"gpumem/hlo/verify"
 )
+
+// best puts a module into the order that takes least, of equal ones the first, and returns
+// its name and what it takes.
+func best(m *hlo.Module) (name string, bytes uint64, err error) {
+	all, err := schedule.Orders(m)
+	if err != nil {
+		return "", 0, err
+	}
+	least := -1
+	for n := range all {
+		all[n].Apply(m)
+		a, err := AnalyzeModule(m)
+		if err != nil {
+			return "", 0, err
+		}
+		if least < 0 || a.MinimumMemory() < bytes {
+			least, bytes = n, a.MinimumMemory()
+		}
+	}
+	all[least].Apply(m)
+	return all[least].Name, bytes, nil
+}
 
 // Any module that reads is measured, or refused with an error: whatever its
 // attributes say. A module that was verified and measured has a best order.
 func FuzzAnalyzeModule(f *testing.F) {
-	for _, text := range []string{whole, counted, fusions, putOff} {
+	for _, text := range []string{whole, counted} {
 		f.Add(text)
 	}
 	f.Add("HloModule m, input_output_alias={ {0}: (0, {1}, must-alias) }\n\nENTRY main {\n  p = (f32[2], f32[2]) parameter(0)\n  a = f32[2] get-tuple-element(p), index=1\n  b = ((f32[2]), f32[2], u32[]) negate-start(a)\n  c = f32[2] negate-done(b)\n  ROOT t = (f32[2]) tuple(c)\n}\n")

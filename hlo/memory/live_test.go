@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"gpumem/hlo"
+	"gpumem/hlo/alias"
 )
 
 // failer is a test of any kind.
@@ -439,8 +440,8 @@ ENTRY main {
 	y := a.Module.Computation("f").Instruction("y")
 	v, _ := a.ValueAt(y)
 	where := []string{v.Instruction.Name}
-	for n, i := range a.flow.inst {
-		if a.flow.val[a.flow.first[n]] == int32(v.ID) && i != v.Instruction {
+	for n := range a.flow.Nodes() {
+		if i := a.flow.Position(alias.Node(n), 0).Instruction; a.flow.Parts(alias.Node(n))[0] == int32(v.ID) && i != v.Instruction {
 			where = append(where, i.Name)
 		}
 	}

@@ -52,8 +52,8 @@ ENTRY main {
 		{"g = f32[4] conditional(w, p, p), true_computation=f, false_computation=pair", "returns something else"},
 		{"g = f32[4] conditional(w, p), true_computation=f, false_computation=f", "2 branches and 2 operands"},
 		{"g = f32[4] conditional(w, p, t), true_computation=f, false_computation=f", "does not fit parameter 0"},
-		{"g = f32[4] copy-start(p)", "has not the parts"},
-		{"g = f32[4] copy-done(p)", "has not the parts"},
+		{"g = f32[4] copy-start(p)", "does not have the parts"},
+		{"g = f32[4] copy-done(p)", "does not have the parts"},
 		{"g = f32[4] all-gather-start(p, p), dimensions={0}", "does not begin with its operands"},
 		{"g = f32[4] all-gather-done(p)", "no element 1"},
 		{"g = f32[4] async-start(p), calls=f", "of the shape"},
@@ -61,10 +61,10 @@ ENTRY main {
 		{"g = (((f32[4])), f32[4], u32[]) async-start(p), calls=f", "other parts"},
 		{"g = f32[4] async-done(), calls=f", "expected the start"},
 		{"g = f32[4] async-done(p), calls=f", "no element 1"},
-		{"g = f32[8] custom-call(p), custom_call_target=\"x\", output_to_operand_aliasing={{}: (1, {})}", "operand 1, which it has not"},
+		{"g = f32[8] custom-call(p), custom_call_target=\"x\", output_to_operand_aliasing={{}: (1, {})}", "operand 1, which it does not have"},
 		{"g = f32[8] custom-call(p), custom_call_target=\"x\", output_to_operand_aliasing={{0}: (0, {})}", "no such part"},
 		{"g = f32[8] custom-call(p), custom_call_target=\"x\", output_to_operand_aliasing={0}", "output_to_operand_aliasing"},
-		{"g = f32[8] dynamic-update-slice()", "operand 0, which it has not"},
+		{"g = f32[8] dynamic-update-slice()", "operand 0, which it does not have"},
 	} {
 		t.Run(c.line, func(t *testing.T) {
 			m, err := hlo.ParseString(head + "  " + c.line + "\n  ROOT r = () tuple()\n}\n")

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"gpumem/hlo"
+	"gpumem/hlo/schedule"
 	"gpumem/hlo/verify"
 	"gpumem/internal/test/hlotest"
 )
@@ -52,7 +53,7 @@ func TestRealModules(t *testing.T) {
 			}
 			temporary := make([]bool, len(a.Values))
 			for k, v := range a.Values {
-				temporary[k] = !v.LiveOut && !(v.frame == 0 && v.Instruction.Opcode == hlo.Parameter)
+				temporary[k] = !v.LiveOut && !(a.flow.Walk(v.Node) == 0 && v.Instruction.Opcode == hlo.Parameter)
 			}
 			u := a.usage()
 			a.replay(temporary, u)
@@ -90,7 +91,7 @@ func BenchmarkMixtral(b *testing.B) {
 	}{
 		{"analyze", func() error { _, err := AnalyzeModule(m); return err }},
 		{"assign", func() error { _, err := Assign(m); return err }},
-		{"orders", func() error { _, err := Orders(m); return err }},
+		{"orders", func() error { _, err := schedule.Orders(m); return err }},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			for range b.N {

@@ -1,8 +1,14 @@
 package memory
 
-// The most that lives at once, as XLA's rematerialization pass counts it.
+// The most that lives at once, as XLA's rematerialization pass counts it. A buffer takes
+// memory from its definer to its last user, and parameters and results take none.
+//
+// In the module of live.go the buffers that count are n, which takes 16 bytes while n, t, g
+// and s run, and the table of t, which takes 16 while t and g do. The peak is 32 bytes, and
+// t is the first instruction at which it is reached.
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -13,9 +19,9 @@ import (
 
 // Options say how memory is counted.
 type Options struct {
-	// Size is what shapes take; nil is [hlo.Shape.Bytes].
+	// Size is what shapes take, [hlo.Shape.Bytes] if nil.
 	Size Size
-	// Threads are the execution threads whose computations count; nil: all. The
+	// Threads are the execution threads whose computations count, nil for all. The
 	// main one is called "main". What an instruction calls on another thread takes nothing.
 	Threads []string
 	// HostFree counts buffers in the host's memory (S(5) in the layout) as taking nothing.
@@ -27,13 +33,8 @@ type Options struct {
 const MainThread = "main"
 
 // Includes reports whether a computation runs on one of the threads that count.
-func (o Options) Includes(c *hlo.Computation) bool { return o.includes(c.Thread) }
-
-func (o Options) includes(thread string) bool {
-	if thread == "" {
-		thread = MainThread
-	}
-	return o.Threads == nil || slices.Contains(o.Threads, thread)
+func (o Options) Includes(c *hlo.Computation) bool {
+	return o.Threads == nil || slices.Contains(o.Threads, cmp.Or(c.Thread, MainThread))
 }
 
 // Calls are the computations of [ControlFlow] that run on threads that count.
@@ -47,7 +48,7 @@ func (o Options) Calls(i *hlo.Instruction) []*hlo.Computation {
 	start = strings.Trim(start, `"`)
 	list := make([]*hlo.Computation, 0, len(all))
 	for _, c := range all {
-		if c.Thread != "" && o.includes(c.Thread) || c.Thread == "" && o.includes(start) {
+		if slices.Contains(o.Threads, cmp.Or(c.Thread, start, MainThread)) {
 			list = append(list, c)
 		}
 	}
@@ -74,8 +75,8 @@ type Peak struct {
 	At    *hlo.Instruction
 }
 
-// ControlFlow are the computations that an instruction runs as calls, in memory of
-// their own beside the caller's: those of call, while, conditional and the
+// ControlFlow are the computations that an instruction runs as calls, in memory that is
+// separate from the caller's: those of call, while, conditional and the
 // starts of asynchronous calls. What a fusion, a reduction or a custom call
 // calls needs none.
 func ControlFlow(i *hlo.Instruction) []*hlo.Computation {
@@ -126,27 +127,36 @@ func ResultBytes(m *hlo.Module, size Size) (int64, error) {
 	if m.Entry == nil || m.Entry.Root == nil || m.Entry.Root.Shape == nil {
 		return 0, noEntry(m)
 	}
-	var sum uint64
-	err := walk(m.Entry.Root.Shape, nil, func(s *hlo.Shape, _ []int) error {
-		n, err := size(s)
-		if err == nil && (n > mostBytes || sum+n > mostBytes) {
-			err = hlo.ErrTooLarge
-		}
-		sum += n
-		return err
-	})
+	sum, err := totalBytes(m.Entry.Root.Shape, size)
 	if err != nil {
 		return 0, fmt.Errorf("%s: %w", hlo.Where(m.Entry.Root), err)
 	}
 	return int64(sum), nil
 }
 
+// totalBytes is what a shape takes with all its elements.
+func totalBytes(s *hlo.Shape, size Size) (uint64, error) {
+	sum, err := size(s)
+	for _, e := range s.Elements {
+		if err != nil || sum > mostBytes {
+			break
+		}
+		var n uint64
+		n, err = totalBytes(e, size)
+		sum += n
+	}
+	if err == nil && sum > mostBytes {
+		err = hlo.ErrTooLarge
+	}
+	return sum, err
+}
+
 func noEntry(m *hlo.Module) error {
 	return fmt.Errorf("module %s has no entry computation with a result", m.Name)
 }
 
-// A Meter measures computations with all that they run as calls, each once: what is
-// called from several places, or measured again, is known.
+// A Meter measures computations with all that they run as calls, each once, however often
+// they are called or measured. It is not safe for concurrent use.
 type Meter struct {
 	o       Options
 	a       *analyzer
@@ -155,7 +165,7 @@ type Meter struct {
 	callers map[*hlo.Computation][]*hlo.Computation // those measured, by what they call
 }
 
-// NewMeter is one that has measured nothing.
+// NewMeter returns a meter that has measured nothing yet.
 func (o Options) NewMeter() *Meter {
 	return &Meter{o, newAnalyzer(o.Size), map[*hlo.Computation]Peak{}, map[*hlo.Computation]bool{}, map[*hlo.Computation][]*hlo.Computation{}}
 }
@@ -171,26 +181,11 @@ func (p *Meter) Peak(c *hlo.Computation) (Peak, error) {
 	}
 	p.open[c] = true
 	defer delete(p.open, c)
-	calls := func(i *hlo.Instruction) (int64, error) {
-		var sum int64
-		for _, callee := range p.o.Calls(i) {
-			x, err := p.Peak(callee)
-			if err != nil {
-				return 0, err
-			}
-			if sum > math.MaxInt64/2-x.Bytes {
-				return 0, fmt.Errorf("%s: %w", hlo.Where(i), hlo.ErrTooLarge)
-			}
-			sum += x.Bytes
-			p.callers[callee] = append(p.callers[callee], c)
-		}
-		return sum, nil
-	}
 	b, err := p.a.analyze(c)
 	if err != nil {
 		return Peak{}, err
 	}
-	x, err := p.o.Peak(b, calls)
+	x, err := p.o.Peak(b, p.called)
 	if err != nil {
 		return Peak{}, err
 	}
@@ -198,8 +193,24 @@ func (p *Meter) Peak(c *hlo.Computation) (Peak, error) {
 	return x, nil
 }
 
-// Forget has a computation that was changed measured anew, and all that call it. What
-// fusions call must not change.
+// called is what the callees of an instruction take together.
+func (p *Meter) called(i *hlo.Instruction) (sum int64, err error) {
+	for _, callee := range p.o.Calls(i) {
+		x, err := p.Peak(callee)
+		if err != nil {
+			return 0, err
+		}
+		if sum > math.MaxInt64/2-x.Bytes {
+			return 0, fmt.Errorf("%s: %w", hlo.Where(i), hlo.ErrTooLarge)
+		}
+		sum += x.Bytes
+		p.callers[callee] = append(p.callers[callee], i.Parent)
+	}
+	return sum, nil
+}
+
+// Forget makes the next Peak measure a computation again, and all that call it, because it
+// was changed. What fusions call must not change.
 func (p *Meter) Forget(c *hlo.Computation) {
 	delete(p.done, c)
 	callers := p.callers[c]
@@ -212,30 +223,37 @@ func (p *Meter) Forget(c *hlo.Computation) {
 // Peak is the peak of one computation in the order of its list; called is what
 // an instruction's callees take while it runs.
 func (o Options) Peak(b *Buffers, called func(*hlo.Instruction) (int64, error)) (Peak, error) {
-	c := b.Computation
 	var best Peak
-	if len(c.Instructions) > 0 {
-		best.At = c.Instructions[0]
+	if len(b.Computation.Instructions) > 0 {
+		best.At = b.Computation.Instructions[0]
 	}
+	err := o.run(b, called, func(k int, bytes int64) {
+		if bytes > best.Bytes {
+			best = Peak{Bytes: bytes, At: b.Computation.Instructions[k]}
+		}
+	})
+	return best, err
+}
+
+// run calls step with what lives while each instruction runs, by its place.
+func (o Options) run(b *Buffers, called func(*hlo.Instruction) (int64, error), step func(k int, bytes int64)) error {
 	left := make([]int, len(b.List))
 	for id := range b.List {
 		left[id] = b.List[id].Users
 	}
 	var now int64
-	for k, i := range c.Instructions {
+	for k, i := range b.Computation.Instructions {
 		for _, id := range b.Defined[k] {
 			now += o.Allocated(b, id)
 		}
 		callees, err := called(i)
 		if err != nil {
-			return Peak{}, err
+			return err
 		}
 		if callees > math.MaxInt64/2-now {
-			return Peak{}, fmt.Errorf("%s: %w", hlo.Where(i), hlo.ErrTooLarge)
+			return fmt.Errorf("%s: %w", hlo.Where(i), hlo.ErrTooLarge)
 		}
-		if now+callees > best.Bytes {
-			best = Peak{Bytes: now + callees, At: i}
-		}
+		step(k, now+callees)
 		for _, id := range b.Used[k] {
 			if left[id]--; left[id] == 0 {
 				now -= o.Allocated(b, id)
@@ -247,5 +265,5 @@ func (o Options) Peak(b *Buffers, called func(*hlo.Instruction) (int64, error)) 
 			}
 		}
 	}
-	return best, nil
+	return nil
 }

@@ -132,7 +132,7 @@ func TestPeakErrors(t *testing.T) {
 // A meter knows what PeakOf finds, also after changes of which it is told.
 func TestMeter(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		m := parse(t, drawModule(t))
+		m := parse(t, hlotest.DrawModule(t))
 		meter := Options{}.NewMeter()
 		for n := range 5 {
 			for _, c := range rapid.Permutation(m.Computations).Draw(t, "computations") {

@@ -2,6 +2,11 @@ package memory
 
 // The most that a module takes at once: a replay of the schedule that makes
 // and frees values (xla/service/heap_simulator/heap_simulator.cc, 2026).
+//
+// At each step the values that start there are made, then those that end there are freed.
+// A value whose buffer has one already shares its memory. Another may take over the memory
+// of an operand that ends at the step: that one is freed first, and the two never count
+// together.
 
 import (
 	"cmp"
@@ -10,7 +15,7 @@ import (
 	"gpumem/hlo"
 )
 
-// A ledger sees a replay.
+// A ledger is called with the events of a replay, in order.
 type ledger interface {
 	// alloc makes a value, free ends one. share makes one in the memory of another
 	// that is, or was, there: of the same buffer, or of one that just ended.
@@ -22,7 +27,7 @@ type ledger interface {
 	made(step int) bool
 }
 
-// replay makes and frees the values that use says, nil: all but constants. At
+// replay makes and frees the values in use, or all but constants if use is nil. At
 // each step values are made first, then freed; but one that may take over an
 // operand's memory does, if the operand's last use is here.
 func (a *Analysis) replay(use []bool, h ledger) {
@@ -66,15 +71,16 @@ func (a *Analysis) dying(v int32, step int, use, taken []bool) int32 {
 	if len(a.members[x.Buffer]) > 1 || x.Instruction.Opcode == hlo.Copy {
 		return -1
 	}
-	for _, o := range a.share.candidates(x.Instruction, x.Index) {
-		*a.share.looked++
-		n, _ := a.flow.node(x.frame, o)
-		w := a.flow.val[a.flow.first[n]]
+	walk := a.flow.Walk(x.Node)
+	for _, o := range a.flow.Candidates(x.Position) {
+		a.looked++
+		n, _ := a.flow.Node(walk, o)
+		w := a.flow.Parts(n)[0]
 		y := &a.Values[w]
-		if y.frame != x.frame || y.End != step || len(a.members[y.Buffer]) > 1 || taken[w] || use != nil && !use[w] || y.Instruction.Opcode == hlo.Constant {
+		if a.flow.Walk(y.Node) != walk || y.End != step || len(a.members[y.Buffer]) > 1 || taken[w] || use != nil && !use[w] || y.Instruction.Opcode == hlo.Constant {
 			continue
 		}
-		if a.share.may(y.Instruction, y.Index, x.Instruction, x.Index) {
+		if a.flow.MayShare(y.Position, x.Position) {
 			return w
 		}
 	}
@@ -164,7 +170,7 @@ func (a *Analysis) Peak() (bytes uint64, at *hlo.Instruction, alive []Value) {
 	return a.peak, a.Schedule[min(a.peakStep, len(a.Schedule)-1)], alive
 }
 
-// MinimumMemory is what XLA's MinimumMemoryForModule says since 2021, in bytes: as
+// MinimumMemory is the result of XLA's MinimumMemoryForModule since 2021, in bytes: as
 // Peak, but at the step at which a value takes over the memory of another of its
 // buffer, the buffer counts twice. XLA chooses between orders by it.
 func (a *Analysis) MinimumMemory() uint64 { return a.minimum }

@@ -16,32 +16,15 @@ import (
 // instruction calls, and without parameters and results. Its largest is
 // TempPeak's. The error is TempPeak's.
 func TempCurve(m *hlo.Module, o Options) ([]uint64, error) {
-	all, err := Peaks(m, o)
-	if err != nil {
-		return nil, err
+	if m.Entry == nil {
+		return nil, noEntry(m)
 	}
 	b, err := Analyze(m.Entry, o.Size)
 	if err != nil {
 		return nil, err
 	}
-	// What begins and ends at each place; no sum overflows (mostBytes).
-	change := make([]int64, len(m.Entry.Instructions)+1)
-	for id := range b.List {
-		first, last := b.span(id)
-		change[first] += o.Allocated(b, int32(id))
-		change[last+1] -= o.Allocated(b, int32(id))
-	}
 	curve := make([]uint64, len(m.Entry.Instructions))
-	var now int64
-	for k, i := range m.Entry.Instructions {
-		now += change[k]
-		n := now
-		for _, callee := range o.Calls(i) {
-			n += all[callee].Bytes
-		}
-		curve[k] = uint64(n)
-	}
-	return curve, nil
+	return curve, o.run(b, o.NewMeter().called, func(k int, bytes int64) { curve[k] = uint64(bytes) })
 }
 
 // span is the first and the last place at which a buffer takes memory.

@@ -85,7 +85,7 @@ func sameAsPeak(t interface{ Fatalf(string, ...any) }, m *hlo.Module) {
 
 func TestTempCurveTop(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		text := drawModule(t)
+		text := hlotest.DrawModule(t)
 		m, err := hlo.ParseString(text)
 		if err != nil {
 			t.Fatalf("%v\n%s", err, text)

@@ -146,8 +146,8 @@ func (s *search) findSections() bool {
 	return true
 }
 
-// findConflicts finds which groups share a section: two that do are told to each
-// other in the first of them in which one is new.
+// findConflicts finds which groups share a section. A pair is noted for both in the first
+// section in which one of them is new.
 func (s *search) findConflicts() bool {
 	last := make([]int, len(s.size)) // by group: 1 + the last section that it was in
 	pairs := 0
@@ -198,7 +198,7 @@ func (s *search) clear() {
 	s.raised, s.floors = s.raised[:0], s.floors[:0]
 }
 
-// place says whether it found places for all groups in a heap of goal steps. It
+// place reports whether it found places for all groups in a heap of goal steps. It
 // gives up after most steps of work, or earlier.
 func (s *search) place(goal int64, most int) bool {
 	s.clear()

@@ -317,14 +317,14 @@ func (t *timeline) up(to uint64) uint64 { return (to + t.alignment - 1) / t.alig
 // A merger makes one sorted list of several.
 type merger struct {
 	lists [][]span
-	room  [2][]span // in which lists are merged by turns
+	spare [2][]span // in which lists are merged by turns
 }
 
 // merge returns all spans of the lists, sorted, and leaves lists to be filled anew. The
-// result is good until the next call.
+// result is valid until the next call.
 func (m *merger) merge() []span {
 	for turn := 0; len(m.lists) > 1; turn ^= 1 {
-		out := m.room[turn][:0]
+		out := m.spare[turn][:0]
 		n := 0
 		for k := 0; k < len(m.lists); k += 2 {
 			from := len(out)
@@ -336,7 +336,7 @@ func (m *merger) merge() []span {
 			m.lists[n] = out[from:] // what is appended later may lie elsewhere, and this stays
 			n++
 		}
-		m.lists, m.room[turn] = m.lists[:n], out
+		m.lists, m.spare[turn] = m.lists[:n], out
 	}
 	if len(m.lists) == 0 {
 		return nil

@@ -35,7 +35,7 @@ func removeOnce(m *hlo.Module, effects Effects) (changed bool, err error) {
 			}
 		}
 	}
-	// Callers first: then the users of a fusion are known when its computation is looked at.
+	// Callers first: then the users of a fusion are known when its computation is visited.
 	reached := map[*hlo.Computation]bool{m.Entry: true}
 	agenda := []*hlo.Computation{m.Entry}
 	for len(agenda) > 0 {

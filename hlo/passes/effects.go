@@ -12,7 +12,7 @@ import (
 )
 
 // Effects are the computations that are known to have a side effect, or none. What it
-// does not know yet it finds out, so that each computation is looked at once.
+// does not know yet it finds out, so that each computation is visited once.
 type Effects map[*hlo.Computation]bool
 
 // Recomputable reports whether XLA's pass may compute an instruction again, whatever its users.
@@ -53,9 +53,9 @@ func (e Effects) Of(i *hlo.Instruction) bool {
 			return true
 		}
 	}
-	if inner, ok := wrapped(i); ok {
+	if i.Opcode.WrapsStart() && i.Opcode != hlo.AsyncStart { // of the operation that it names
 		in := *i
-		in.Opcode = inner
+		in.Opcode = hlo.Opcode(strings.TrimSuffix(string(i.Opcode), "-start"))
 		return e.Of(&in)
 	}
 	if i.Opcode.WrapsEnd() && len(i.Operands) > 0 {
@@ -73,14 +73,6 @@ func (e Effects) Of(i *hlo.Instruction) bool {
 		}
 	}
 	return false
-}
-
-// wrapped is the opcode that a start such as call-start wraps.
-func wrapped(i *hlo.Instruction) (hlo.Opcode, bool) {
-	if !i.Opcode.WrapsStart() || i.Opcode == hlo.AsyncStart {
-		return "", false
-	}
-	return hlo.Opcode(strings.TrimSuffix(string(i.Opcode), "-start")), true
 }
 
 // Repeatable reports whether an instruction may run twice with the same result and no

@@ -54,7 +54,7 @@ func (d *decoder) unwrap(built []*computation) {
 	})
 }
 
-// wraps says whether a computation is one operation on its parameters.
+// wraps reports whether a computation is one operation on its parameters.
 func wraps(c *hlo.Computation) bool {
 	parameters := c.Parameters()
 	return c.Root.Opcode != hlo.Parameter && len(c.Instructions) == len(parameters)+1 && slices.Equal(c.Root.Operands, parameters)

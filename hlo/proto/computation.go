@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 
+	"google.golang.org/protobuf/encoding/protowire"
+
 	"gpumem/hlo"
 )
 
@@ -40,26 +42,11 @@ func named(s string) error {
 }
 
 func (d *decoder) computation(b []byte) (*computation, error) {
-	c := &computation{c: &hlo.Computation{Module: d.m}, ids: map[int64]*instruction{}, low: map[int64]*instruction{}}
-	var root int64
-	var instructions [][]byte
-	err := walk(b, func(x field) (err error) {
-		switch x.n {
-		case 1:
-			err = x.string(&c.c.Name)
-		case 2:
-			instructions = append(instructions, x.bytes)
-		case 5:
-			err = x.int(&c.id)
-		case 6:
-			err = x.int(&root)
-		case 8:
-			err = x.string(&c.c.Thread)
-		}
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("computation %d: %w", len(d.m.Computations), err)
+	f := d.fields(b)
+	c := &computation{c: &hlo.Computation{Module: d.m, Name: f.string(1), Thread: f.string(8)}, id: f.int(5), ids: map[int64]*instruction{}, low: map[int64]*instruction{}}
+	root := f.int(6)
+	if *f.err != nil {
+		return nil, fmt.Errorf("computation %d: %w", len(d.m.Computations), *f.err)
 	}
 	if err := named(c.c.Name); err != nil {
 		return nil, fmt.Errorf("computation %d: its name: %w", len(d.m.Computations), err)
@@ -71,22 +58,26 @@ func (d *decoder) computation(b []byte) (*computation, error) {
 		return nil, fmt.Errorf("computation %s: id %d is there twice", c.c.Name, c.id)
 	}
 	d.computations[c.id] = c
-	for n, b := range instructions {
-		i, err := d.instruction(b)
-		if err != nil {
-			name := fmt.Sprint(n)
-			if i != nil && i.i != nil {
-				name = i.i.Name
-			}
-			return nil, fmt.Errorf("computation %s, instruction %s: %w", c.c.Name, name, err)
+	f.typed(2, protowire.BytesType, "a message", func(x field) {
+		name := fmt.Sprint(len(c.list))
+		i, err := d.instruction(x.bytes)
+		if i != nil && i.i != nil {
+			name = i.i.Name
 		}
-		if c.ids[i.id] != nil {
-			return nil, fmt.Errorf("computation %s, instruction %s: id %d is there twice", c.c.Name, i.i.Name, i.id)
+		if err == nil && c.ids[i.id] != nil {
+			err = fmt.Errorf("id %d is there twice", i.id)
+		}
+		if err != nil {
+			f.fail(fmt.Errorf("computation %s, instruction %s: %w", c.c.Name, name, err))
+			return
 		}
 		i.i.Parent = c.c
 		c.ids[i.id], c.low[i.id&(1<<32-1)] = i, i
 		c.list = append(c.list, i)
 		c.c.Instructions = append(c.c.Instructions, i.i)
+	})
+	if *f.err != nil {
+		return nil, *f.err
 	}
 	r := c.find(root)
 	if r == nil {

@@ -5,6 +5,7 @@ package proto
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,75 +25,53 @@ type instruction struct {
 	order  string // of a comparison: TOTAL or PARTIAL
 }
 
-// fields are those of a message. The first error of reading one stays.
-type fields struct {
-	list []field
-	read [4]uint64 // a bit for each number below 256 that was asked for
-	err  error
+// attributes are those of an instruction, with the fields that they are read from.
+type attributes struct {
+	*fields
+	list []hlo.Attribute
 }
 
-func fieldsOf(b []byte) *fields {
-	f := &fields{}
-	f.err = walk(b, func(x field) error {
-		f.list = append(f.list, x)
-		return nil
-	})
-	return f
+func (a *attributes) add(key, value string) {
+	a.list = append(a.list, hlo.Attribute{Key: key, Value: value})
 }
 
-// each reads all that a number has.
-func (f *fields) each(n protowire.Number, read func(field) error) {
-	f.use(n, true)
-	for _, x := range f.list {
-		if x.n == n && f.err == nil {
-			f.err = read(x)
-		}
+// some adds a value that is not empty.
+func (a *attributes) some(key, value string) {
+	if value != "" {
+		a.add(key, value)
 	}
 }
 
-// use says that a field was read, or that it was not after all.
-func (f *fields) use(n protowire.Number, read bool) {
-	if f.read[n/64&3] |= 1 << (n % 64); !read {
-		f.read[n/64&3] &^= 1 << (n % 64)
+// set adds what is true.
+func (a *attributes) set(key string, is bool) {
+	if is {
+		a.add(key, "true")
 	}
 }
 
-func (f *fields) has(n protowire.Number) bool {
-	return slices.ContainsFunc(f.list, func(x field) bool { return x.n == n })
+// above adds a number that is above least.
+func (a *attributes) above(key string, n, least int64) {
+	if n > least {
+		a.add(key, number(n))
+	}
 }
 
-func (f *fields) int(n protowire.Number) (v int64) {
-	f.each(n, func(x field) error { return x.int(&v) })
-	return v
-}
-
-func (f *fields) bool(n protowire.Number) bool { return f.int(n) != 0 }
-
-func (f *fields) ints(n protowire.Number) (list []int64) {
-	f.each(n, func(x field) error { return x.ints(&list) })
-	return list
-}
-
-func (f *fields) string(n protowire.Number) (s string) {
-	f.each(n, func(x field) error { return x.string(&s) })
-	return s
-}
-
-// bytes is a bytes field or a message, the last if there are several.
-func (f *fields) bytes(n protowire.Number) (b []byte) {
-	f.each(n, func(x field) error { return x.message(&b) })
-	return b
+// numbers adds a list that is not empty.
+func (a *attributes) numbers(key string, list []int64) {
+	if len(list) > 0 {
+		a.add(key, braced(list))
+	}
 }
 
 func (d *decoder) instruction(b []byte) (*instruction, error) {
-	f := fieldsOf(b)
+	f := d.fields(b)
 	if err := d.count(264 + 2*len(b) + 64*len(f.list)); err != nil {
 		return nil, err
 	}
 	x := &instruction{id: f.int(35), operands: f.ints(36), after: f.ints(37), called: f.ints(38)}
 	name, op := f.string(1), hlo.Opcode(f.string(2))
-	if f.err != nil {
-		return nil, f.err
+	if *f.err != nil {
+		return nil, *f.err
 	}
 	if err := d.count(32 * (len(x.operands) + len(x.after) + len(x.called))); err != nil {
 		return nil, err
@@ -104,25 +83,19 @@ func (d *decoder) instruction(b []byte) (*instruction, error) {
 	if err := named(string(op)); err != nil {
 		return x, fmt.Errorf("its opcode: %w", err)
 	}
-	if !f.has(3) {
-		return x, errors.New("it has no shape")
+	f.shapes(3, func(s *hlo.Shape) { x.i.Shape = s })
+	if *f.err == nil && x.i.Shape == nil {
+		f.fail(errors.New("it has no shape"))
 	}
-	var err error
-	if x.i.Shape, err = d.shape(f.bytes(3)); err != nil {
-		return x, err
+	if *f.err != nil {
+		return x, *f.err
 	}
-	add := func(key, value string) {
-		x.i.Attributes = append(x.i.Attributes, hlo.Attribute{Key: key, Value: value})
-	}
-	if err := d.own(x, f, add); err != nil {
-		return x, err
-	}
-	add = func(key, value string) { x.behind = append(x.behind, hlo.Attribute{Key: key, Value: value}) }
-	if err := d.common(f, add); err != nil {
-		return x, err
-	}
-	if f.err != nil {
-		return x, f.err
+	own, common := &attributes{fields: f}, &attributes{fields: f}
+	d.own(x, own)
+	common.common()
+	x.i.Attributes, x.behind = own.list, common.list
+	if *f.err != nil {
+		return x, *f.err
 	}
 	d.left(x.i, f)
 	return x, nil
@@ -149,169 +122,131 @@ func (d *decoder) left(i *hlo.Instruction, f *fields) {
 	}
 }
 
-// own adds the attributes of an opcode of its own.
-func (d *decoder) own(x *instruction, f *fields, add func(key, value string)) error {
+// own adds the attributes that only its opcode has.
+func (d *decoder) own(x *instruction, a *attributes) {
 	i := x.i
 	switch i.Opcode {
 	case hlo.Parameter:
-		n := f.int(9)
+		n := a.int(9)
 		if n < 0 || n > 1<<31 {
-			return fmt.Errorf("parameter number %d", n)
+			a.fail(fmt.Errorf("parameter number %d", n))
 		}
-		i.Parameter, i.Literal = int(n), strconv.FormatInt(n, 10)
-		if list := boolsIn(f.bytes(61)); len(list) > 0 {
-			add("parameter_replication", "{"+strings.Join(list, ",")+"}")
+		i.Parameter, i.Literal = int(n), number(n)
+		var list []string
+		for _, v := range a.message(61).ints(1) {
+			list = append(list, strconv.FormatBool(v != 0))
+		}
+		if len(list) > 0 {
+			a.add("parameter_replication", "{"+strings.Join(list, ",")+"}")
 		}
 	case hlo.Constant:
-		if !f.has(8) {
-			return errors.New("a constant without its literal")
+		if !a.has(8) {
+			a.fail(errors.New("a constant without its literal"))
 		}
-		var err error
-		if i.Literal, err = d.literal(i.Shape, f.bytes(8)); err != nil {
-			return fmt.Errorf("its literal: %w", err)
-		}
+		a.within("its literal", func() { i.Literal = literal(i.Shape, a.bytes(8), a.fields) })
 	case hlo.GetTupleElement:
-		add("index", number(f.int(13)))
+		a.add("index", number(a.int(13)))
 	case hlo.Iota:
-		if list := f.ints(14); len(list) > 0 {
-			add("iota_dimension", number(list[0]))
-		}
+		a.first("iota_dimension")
 	case hlo.Reverse, hlo.Concatenate, hlo.Reduce, hlo.Transpose, hlo.Broadcast, hlo.Map, "get-dimension-size", hlo.SetDimensionSize:
-		add("dimensions", braced(f.ints(14)))
+		a.add("dimensions", braced(a.ints(14)))
 	case hlo.Sort:
-		add("dimensions", braced(f.ints(14)))
-		if f.bool(60) {
-			add("is_stable", "true")
-		}
+		a.add("dimensions", braced(a.ints(14)))
+		a.set("is_stable", a.bool(60))
 	case hlo.Reshape:
-		if list := f.ints(14); len(list) > 0 {
-			add("inferred_dimension", number(list[0]))
-		}
+		a.first("inferred_dimension")
 	case hlo.Compare:
-		add("direction", f.string(63))
+		a.add("direction", a.string(63))
 		// Up to 2025 field 72 said how to compare, then field 102: what is the operands'
 		// own way is not printed, see finish.
-		if f.string(72) == "TOTALORDER" {
-			add("type", "TOTALORDER")
+		if a.string(72) == "TOTALORDER" {
+			a.add("type", "TOTALORDER")
 		}
-		x.order = f.string(102)
+		x.order = a.string(102)
 	case hlo.Slice:
-		var dims [][3]int64
-		strides := false
-		f.each(17, func(x field) error {
-			s := fieldsOf(x.bytes)
-			dims = append(dims, [3]int64{s.int(1), s.int(2), s.int(3)})
-			strides = strides || s.int(3) != 1
-			return s.err
-		})
-		var parts []string
-		for _, d := range dims {
-			text := fmt.Sprintf("[%d:%d", d[0], d[1])
-			if strides {
-				text += ":" + number(d[2])
-			}
-			parts = append(parts, text+"]")
-		}
-		add("slice", "{"+strings.Join(parts, ", ")+"}")
+		a.slices()
 	case hlo.DynamicSlice:
-		add("dynamic_slice_sizes", braced(f.ints(20)))
+		a.add("dynamic_slice_sizes", braced(a.ints(20)))
 	case hlo.Pad:
-		text, err := padding(f.bytes(21))
-		if err != nil {
-			return err
-		}
-		add("padding", text)
+		a.padding()
 	case hlo.ReduceWindow, hlo.SelectAndScatter:
-		return window(f, add)
+		a.window()
 	case hlo.Convolution:
-		return convolution(f, add)
+		a.convolution()
 	case hlo.Dot:
-		return dot(f, add)
-	case hlo.Gather, hlo.Scatter:
-		return indexed(i.Opcode, f, add)
+		a.dot()
+	case hlo.Gather:
+		a.indices(33, "offset_dims", "collapsed_slice_dims", "start_index_map", "operand_batching_dims", "start_indices_batching_dims")
+	case hlo.Scatter:
+		a.indices(48, "update_window_dims", "inserted_window_dims", "scatter_dims_to_operand_dims", "input_batching_dims", "scatter_indices_batching_dims")
 	case hlo.Fusion:
-		add("kind", f.string(11))
-		return aliasing(f, add)
+		a.add("kind", a.string(11))
+		a.aliasing()
 	case hlo.CustomCall:
-		return d.customCall(f, add)
+		a.customCall()
 	case hlo.Rng:
-		add("distribution", pick(f.int(23), "rng_invalid", "rng_uniform", "rng_normal"))
+		a.add("distribution", pick(a.int(23), "rng_invalid", "rng_uniform", "rng_normal"))
 	case hlo.RngBitGenerator:
-		add("algorithm", pick(f.int(70), "rng_default", "rng_three_fry", "rng_philox"))
+		a.add("algorithm", pick(a.int(70), "rng_default", "rng_three_fry", "rng_philox"))
 	case hlo.RngGetAndUpdateState:
-		add("delta", number(f.int(66)))
+		a.add("delta", number(a.int(66)))
 	case "reduce-precision":
-		add("exponent_bits", number(f.int(18)))
-		add("mantissa_bits", number(f.int(19)))
+		a.add("exponent_bits", number(a.int(18)))
+		a.add("mantissa_bits", number(a.int(19)))
 	case "batch-norm-training", "batch-norm-inference", "batch-norm-grad":
-		var epsilon float32
-		f.each(24, func(x field) error { return x.float32(&epsilon) })
-		add("epsilon", shortFloat(float64(epsilon), 6))
-		add("feature_index", number(f.int(25)))
+		a.add("epsilon", shortFloat(float64(a.float32(24)), 6))
+		a.add("feature_index", number(a.int(25)))
 	case "fft":
-		add("fft_type", pick(f.int(31), "FFT", "IFFT", "RFFT", "IRFFT"))
-		add("fft_length", braced(f.ints(32)))
+		a.add("fft_type", pick(a.int(31), "FFT", "IFFT", "RFFT", "IRFFT"))
+		a.add("fft_length", braced(a.ints(32)))
 	case hlo.TriangularSolve:
-		o := fieldsOf(f.bytes(59))
-		for _, part := range []struct {
-			key string
-			n   protowire.Number
-		}{{"left_side", 1}, {"lower", 2}, {"unit_diagonal", 3}} {
-			if o.bool(part.n) {
-				add(part.key, "true")
-			}
-		}
+		o := a.message(59)
+		a.set("left_side", o.bool(1))
+		a.set("lower", o.bool(2))
+		a.set("unit_diagonal", o.bool(3))
 		if t := o.int(4); t != 0 {
-			add("transpose_a", pick(t, "TRANSPOSE_INVALID", "NO_TRANSPOSE", "TRANSPOSE", "ADJOINT"))
+			a.add("transpose_a", pick(t, "TRANSPOSE_INVALID", "NO_TRANSPOSE", "TRANSPOSE", "ADJOINT"))
 		}
-		return o.err
 	case "cholesky":
-		o := fieldsOf(f.bytes(62))
-		if o.bool(1) {
-			add("lower", "true")
-		}
-		return o.err
+		a.set("lower", a.message(62).bool(1))
 	case "topk":
-		add("k", number(f.int(81)))
-		add("largest", strconv.FormatBool(f.bool(85)))
-		if f.bool(60) {
-			add("is_stable", "true")
-		}
+		a.add("k", number(a.int(81)))
+		a.add("largest", strconv.FormatBool(a.bool(85)))
+		a.set("is_stable", a.bool(60))
 	case hlo.Infeed:
-		if f.has(27) {
-			add("infeed_config", quoted(string(f.bytes(27))))
+		if a.has(27) {
+			a.add("infeed_config", quoted(string(a.bytes(27))))
 		}
 	case hlo.Outfeed:
-		if f.has(29) {
-			s, err := d.shape(f.bytes(29))
-			if err != nil {
-				return err
-			}
-			add("outfeed_shape", s.String())
-		}
-		if len(f.bytes(22)) > 0 {
-			add("outfeed_config", quoted(string(f.bytes(22))))
+		a.shapes(29, func(s *hlo.Shape) { a.add("outfeed_shape", s.String()) })
+		if config := a.bytes(22); len(config) > 0 {
+			a.add("outfeed_config", quoted(string(config)))
 		}
 	case hlo.Domain:
-		return domain(f, add)
+		// What the text calls entry the message calls exit, and vice versa.
+		a.add("domain", `{kind="sharding", entry=`+sharding(a.message(55), 0)+", exit="+sharding(a.message(54), 0)+"}")
 	default:
-		return collective(i.Opcode, f, add)
+		a.collective(i.Opcode)
 	}
-	return nil
 }
 
 // finish adds what calls, and what is printed behind it.
 func (d *decoder) finish(x *instruction, called []*hlo.Computation) error {
 	i := x.i
-	call := func(key string, list bool, callees ...*hlo.Computation) {
-		i.Attributes = append(i.Attributes, hlo.Attribute{Key: key, Calls: callees, List: list})
+	list := func(key string) {
+		i.Attributes = append(i.Attributes, hlo.Attribute{Key: key, Calls: called, List: true})
 	}
-	count := func(n int) error {
-		if len(called) != n {
-			return fmt.Errorf("%s calls %d computations: expected %d", i.Opcode, len(called), n)
+	// each names the computations one by one.
+	each := func(keys ...string) error {
+		if len(called) != len(keys) {
+			return fmt.Errorf("%s calls %d computations: expected %d", i.Opcode, len(called), len(keys))
+		}
+		for n, key := range keys {
+			i.Attributes = append(i.Attributes, hlo.Attribute{Key: key, Calls: called[n : n+1 : n+1]})
 		}
 		return nil
 	}
+	var err error
 	switch {
 	case i.Opcode == hlo.Compare && len(i.Operands) > 0:
 		usual := "TOTAL"
@@ -322,76 +257,47 @@ func (d *decoder) finish(x *instruction, called []*hlo.Computation) error {
 			i.Attributes = append(i.Attributes, hlo.Attribute{Key: "order", Value: x.order})
 		}
 	case i.Opcode == hlo.While:
-		if err := count(2); err != nil {
-			return err
-		}
-		call("condition", false, called[1])
-		call("body", false, called[0])
+		slices.Reverse(called)
+		err = each("condition", "body")
 	case i.Opcode == hlo.SelectAndScatter:
-		if err := count(2); err != nil {
-			return err
-		}
-		call("select", false, called[0])
-		call("scatter", false, called[1])
+		err = each("select", "scatter")
 	case i.Opcode == hlo.Conditional:
 		if len(called) == 2 && len(i.Operands) > 0 && i.Operands[0].Shape.Type == "pred" {
-			call("true_computation", false, called[0])
-			call("false_computation", false, called[1])
+			err = each("true_computation", "false_computation")
 		} else {
-			call("branch_computations", true, called...)
+			list("branch_computations")
 		}
 	case len(called) == 0:
 	case i.Opcode == hlo.Fusion, i.Opcode == hlo.AsyncStart:
-		if err := count(1); err != nil {
-			return err
-		}
-		call("calls", false, called...)
+		err = each("calls")
 	case i.Opcode == hlo.AsyncUpdate, i.Opcode == hlo.AsyncDone:
 		// It is that of the start.
 	case len(called) == 1 && i.Opcode != hlo.CustomCall:
-		call("to_apply", false, called...)
+		err = each("to_apply")
 	default:
-		call("called_computations", true, called...)
+		list("called_computations")
 	}
 	i.Attributes = append(i.Attributes, x.behind...)
-	return nil
+	return err
 }
 
 // common adds the attributes that any instruction may have.
-func (d *decoder) common(f *fields, add func(key, value string)) error {
-	if f.has(40) {
-		text, err := sharding(f.bytes(40), 0)
-		if err != nil {
-			return fmt.Errorf("its sharding: %w", err)
-		}
-		if text == "" {
-			f.use(40, false) // noted as left out
-		} else {
-			add("sharding", text)
-		}
+func (a *attributes) common() {
+	if a.has(40) {
+		text := ""
+		a.within("its sharding", func() { text = sharding(a.message(40), 0) })
+		a.some("sharding", text)
+		a.use(40, text != "") // else it is noted as left out
 	}
-	if f.has(68) {
-		text, err := stringMap(f.bytes(68))
-		if err != nil {
-			return fmt.Errorf("its frontend_attributes: %w", err)
-		}
-		if text != "{}" {
-			add("frontend_attributes", text)
-		}
+	if a.has(68) {
+		a.within("its frontend_attributes", func() { a.some("frontend_attributes", stringMap(a.message(68))) })
 	}
-	if f.has(7) {
-		text, err := metadata(f.bytes(7))
-		if err != nil {
-			return fmt.Errorf("its metadata: %w", err)
-		}
-		if text != "" {
-			add("metadata", "{"+text+"}")
-		}
+	if a.has(7) {
+		a.within("its metadata", func() { a.some("metadata", metadata(a.message(7))) })
 	}
-	if config := string(f.bytes(43)); config != "" {
-		add("backend_config", jsonOrQuoted(config))
+	if config := string(a.bytes(43)); config != "" {
+		a.add("backend_config", jsonOrQuoted(config))
 	}
-	return nil
 }
 
 func number(n int64) string { return strconv.FormatInt(n, 10) }
@@ -404,17 +310,8 @@ func pick(n int64, names ...string) string {
 	return names[n]
 }
 
-// boolsIn are the values of a message's repeated field 1.
-func boolsIn(b []byte) (list []string) {
-	for _, v := range fieldsOf(b).ints(1) {
-		list = append(list, strconv.FormatBool(v != 0))
-	}
-	return list
-}
-
-// metadata is the text of an OpMetadata.
-func metadata(b []byte) (string, error) {
-	f := fieldsOf(b)
+// metadata is the text of an OpMetadata, empty if nothing is in it.
+func metadata(f *fields) string {
 	var parts []string
 	for _, x := range []struct {
 		key  string
@@ -432,7 +329,10 @@ func metadata(b []byte) (string, error) {
 			parts = append(parts, x.key+"="+number(n))
 		}
 	}
-	return strings.Join(parts, " "), f.err
+	if len(parts) == 0 {
+		return ""
+	}
+	return "{" + strings.Join(parts, " ") + "}"
 }
 
 // quoted is a string with C escapes, as the printer writes it.
@@ -484,22 +384,16 @@ func jsonOrQuoted(s string) string {
 	return s
 }
 
-// stringMap is the text of FrontendAttributes, sorted by key.
-func stringMap(b []byte) (string, error) {
-	f := fieldsOf(b)
+// stringMap is the text of FrontendAttributes, sorted by key, and empty if there are none.
+func stringMap(f *fields) string {
 	pairs := map[string]string{}
-	f.each(1, func(x field) error {
-		pair := fieldsOf(x.bytes)
-		pairs[pair.string(1)] = pair.string(2)
-		return pair.err
-	})
-	var keys []string
-	for key := range pairs {
-		keys = append(keys, key)
+	f.messages(1, func(pair *fields) { pairs[pair.string(1)] = pair.string(2) })
+	keys := slices.Sorted(maps.Keys(pairs))
+	if len(keys) == 0 {
+		return ""
 	}
-	slices.Sort(keys)
 	for n, key := range keys {
 		keys[n] = key + "=" + jsonOrQuoted(pairs[key])
 	}
-	return "{" + strings.Join(keys, ",") + "}", f.err
+	return "{" + strings.Join(keys, ",") + "}"
 }

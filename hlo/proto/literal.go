@@ -29,43 +29,42 @@ const (
 // leftOut is the text of a value that is not shown.
 const leftOut = "{...}"
 
-// literal is the text of a value of a shape.
-func (d *decoder) literal(s *hlo.Shape, b []byte) (string, error) {
-	if s.Type == hlo.Tuple {
-		return leftOut, nil
+// literal is the text of a value of a shape, a message b in f.
+func literal(s *hlo.Shape, b []byte, f *fields) string {
+	if !s.IsArray() {
+		return leftOut
 	}
 	n, err := s.Elems()
-	if err != nil || n > shown || !s.IsArray() {
-		return leftOut, err
+	f.fail(err)
+	if n > shown {
+		return leftOut
 	}
 	// An array without elements may still have many rows of none.
 	rows := int64(1)
 	for _, size := range s.Dims {
 		if rows *= max(size, 1); size > shown || rows > mostRows {
-			return leftOut, nil
+			return leftOut
 		}
 	}
 	if len(b) > mostLiteral {
-		return "", fmt.Errorf("a value of %d bytes for %s", len(b), s)
+		f.fail(fmt.Errorf("a value of %d bytes for %s", len(b), s))
+		return ""
 	}
-	f := fieldsOf(b)
-	texts, err := elements(s.Type, f, int(n))
-	if err != nil {
-		return "", err
-	}
-	if texts == nil {
-		return leftOut, nil
+	f = f.sub(b)
+	texts, known := elements(s.Type, f, int(n))
+	if !known {
+		return leftOut
 	}
 	if len(texts) != int(n) {
-		return "", fmt.Errorf("%d elements of %s", len(texts), s)
+		f.fail(fmt.Errorf("%d elements of %s", len(texts), s))
+		return ""
 	}
 	// The elements lie in the order of the literal's own layout.
 	order := make([]int64, len(s.Dims))
 	for k := range order {
 		order[k] = int64(len(order) - 1 - k)
 	}
-	own := fieldsOf(f.bytes(1))
-	if list := fieldsOf(own.bytes(5)).ints(1); isOrder(list, len(order)) {
+	if list := f.message(1).message(5).ints(1); isOrder(list, len(order)) {
 		order = list
 	}
 	strides := make([]int64, len(order))
@@ -76,10 +75,10 @@ func (d *decoder) literal(s *hlo.Shape, b []byte) (string, error) {
 	}
 	var w strings.Builder
 	nested(&w, s.Dims, strides, texts, nil, 0)
-	return w.String(), f.err
+	return w.String()
 }
 
-// isOrder says whether a list has the dimensions of an array, each once.
+// isOrder reports whether a list has the dimensions of an array, each once.
 func isOrder(list []int64, rank int) bool {
 	sorted := slices.Sorted(slices.Values(list))
 	for n, d := range sorted {
@@ -122,58 +121,62 @@ func nested(w *strings.Builder, dims, strides []int64, texts []string, index []i
 // repeated are the fields of types whose elements are varints.
 var repeated = map[hlo.Type]protowire.Number{"pred": 2, "s32": 4, "s64": 5, "u32": 6, "u64": 7}
 
-// packed are those of types whose elements are little-endian bytes.
-var packed = map[hlo.Type]struct {
+// A packing is a field, and the bytes that an element, or half a complex one, has in it.
+type packing struct {
 	n     protowire.Number
 	width int
-}{"s8": {15, 1}, "u8": {3, 1}, "s16": {17, 2}, "u16": {16, 2}, "f16": {11, 2}, "bf16": {13, 2}}
+}
+
+// packed are those of types whose elements are little-endian bytes, floats those of types
+// whose elements are fixed numbers.
+var packed = map[hlo.Type]packing{"s8": {15, 1}, "u8": {3, 1}, "s16": {17, 2}, "u16": {16, 2}, "f16": {11, 2}, "bf16": {13, 2}}
+
+var floats = map[hlo.Type]packing{"f32": {8, 4}, "f64": {9, 8}, "c64": {12, 4}, "c128": {18, 8}}
 
 // nibbles are those of types of 4 bits.
 var nibbles = map[hlo.Type]protowire.Number{"s4": 21, "u4": 22}
 
-// elements are the texts of an array's elements, and nil for types that are not
+// elements are the texts of an array's elements. known is false for types that are not
 // shown: floats of 8 bits and less, whole numbers of less than 4 bits.
-func elements(t hlo.Type, f *fields, n int) ([]string, error) {
-	texts := make([]string, 0, n)
-	if number, ok := repeated[t]; ok {
-		for _, v := range f.ints(number) {
+func elements(t hlo.Type, f *fields, n int) (texts []string, known bool) {
+	if field, ok := repeated[t]; ok {
+		for _, v := range f.ints(field) {
 			switch t {
 			case "pred":
-				// A single one is a word, those of an array are digits.
-				texts = append(texts, strconv.FormatInt(v&1, 10))
+				v &= 1
 			case "u32":
-				texts = append(texts, strconv.FormatUint(uint64(uint32(v)), 10))
-			case "u64":
-				texts = append(texts, strconv.FormatUint(uint64(v), 10))
+				v = int64(uint32(v))
 			case "s32":
-				texts = append(texts, strconv.FormatInt(int64(int32(v)), 10))
-			default:
-				texts = append(texts, strconv.FormatInt(v, 10))
+				v = int64(int32(v))
+			}
+			if t == "u64" {
+				texts = append(texts, strconv.FormatUint(uint64(v), 10))
+			} else {
+				texts = append(texts, number(v))
 			}
 		}
-		if t == "pred" && n == 1 && len(texts) == 1 && f.scalar() {
+		// A single pred is a word, those of an array are digits.
+		if t == "pred" && n == 1 && len(texts) == 1 && len(f.message(1).ints(3)) == 0 {
 			texts[0] = map[string]string{"0": "false", "1": "true"}[texts[0]]
 		}
-		return texts, f.err
+		return texts, true
 	}
 	if p, ok := packed[t]; ok {
 		b := f.bytes(p.n)
 		if len(b)%p.width != 0 {
-			return nil, fmt.Errorf("%d bytes of %s", len(b), t)
+			f.fail(fmt.Errorf("%d bytes of %s", len(b), t))
+			return nil, true
 		}
 		for ; len(b) > 0; b = b[p.width:] {
-			v := uint64(b[0])
-			if p.width == 2 {
-				v |= uint64(b[1]) << 8
-			}
-			texts = append(texts, small(t, v))
+			texts = append(texts, small(t, little(b[:p.width])))
 		}
-		return texts, f.err
+		return texts, true
 	}
-	if number, ok := nibbles[t]; ok {
-		b := f.bytes(number)
+	if field, ok := nibbles[t]; ok {
+		b := f.bytes(field)
 		if len(b) != n && len(b) != (n+1)/2 {
-			return nil, fmt.Errorf("%d bytes of %s", len(b), t)
+			f.fail(fmt.Errorf("%d bytes of %s", len(b), t))
+			return nil, true
 		}
 		for k := range n {
 			// One in a byte, or two, the first in the low half.
@@ -185,45 +188,29 @@ func elements(t hlo.Type, f *fields, n int) ([]string, error) {
 			if t == "s4" && v > 7 {
 				v -= 16
 			}
-			texts = append(texts, strconv.FormatInt(v, 10))
+			texts = append(texts, number(v))
 		}
-		return texts, f.err
+		return texts, true
 	}
-	var bits []uint64
-	switch t {
-	case "f32":
-		f.each(8, func(x field) error { return x.fixed(4, &bits) })
-	case "f64":
-		f.each(9, func(x field) error { return x.fixed(8, &bits) })
-	case "c64":
-		f.each(12, func(x field) error { return x.fixed(4, &bits) })
-	case "c128":
-		f.each(18, func(x field) error { return x.fixed(8, &bits) })
-	default:
-		return nil, nil
+	p, ok := floats[t]
+	if !ok {
+		return nil, false
 	}
-	wide := t == "f64" || t == "c128"
-	for _, b := range bits {
-		texts = append(texts, wideFloat(b, wide))
+	for _, b := range f.fixed(p.n, p.width) {
+		texts = append(texts, wideFloat(b, p.width == 8))
 	}
 	if t == "c64" || t == "c128" {
 		if len(texts)%2 != 0 {
-			return nil, fmt.Errorf("%d halves of %s", len(texts), t)
+			f.fail(fmt.Errorf("%d halves of %s", len(texts), t))
+			return nil, true
 		}
-		var pairs []string
-		for ; len(texts) > 0; texts = texts[2:] {
-			pairs = append(pairs, "("+texts[0]+", "+texts[1]+")")
+		for k := range len(texts) / 2 {
+			texts[k] = "(" + texts[2*k] + ", " + texts[2*k+1] + ")"
 		}
-		texts = slices.Clip(pairs)
+		texts = texts[:len(texts)/2]
 	}
-	if texts == nil {
-		texts = []string{}
-	}
-	return texts, f.err
+	return texts, true
 }
-
-// scalar says whether a literal's own shape has no dimensions.
-func (f *fields) scalar() bool { return len(fieldsOf(f.bytes(1)).ints(3)) == 0 }
 
 // small is a number of one or two bytes.
 func small(t hlo.Type, v uint64) string {

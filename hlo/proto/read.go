@@ -9,10 +9,12 @@
 package proto
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"google.golang.org/protobuf/encoding/protowire"
 
@@ -64,15 +66,14 @@ func Decode(b []byte, hold func(bytes int64) error) (m *hlo.Module, notes []stri
 	return nil, nil, ErrNoModule
 }
 
-// isModule says whether a message has the fields of a module: a name and
+// isModule reports whether a message has the fields of a module: a name and
 // computations with names.
 func isModule(b []byte) bool {
 	computations := 0
 	err := walk(b, func(x field) error {
 		switch x.n {
 		case 1, 2:
-			var name string
-			if err := x.string(&name); err != nil || strings.ContainsFunc(name, func(r rune) bool { return r < ' ' }) {
+			if x.typ != protowire.BytesType || !utf8.Valid(x.bytes) || bytes.ContainsFunc(x.bytes, func(r rune) bool { return r < ' ' }) {
 				return errCut
 			}
 		case 3:
@@ -103,7 +104,7 @@ type decoder struct {
 	computations map[int64]*computation // by id
 	notes        []string
 	hold         func(bytes int64) error
-	held         int // bytes of memory that hold was not told of yet
+	held         int // bytes of memory that hold was not called with yet
 }
 
 // count counts memory.
@@ -126,53 +127,29 @@ func (d *decoder) note(format string, a ...any) {
 }
 
 func (d *decoder) module(b []byte) error {
-	var entryName string
-	var entry int64
-	var layout, schedule, alias, donor, frames, frontend []byte
-	hasEntry := false
-	var computations [][]byte
-	err := walk(b, func(x field) (err error) {
-		switch x.n {
-		case 1:
-			err = x.string(&d.m.Name)
-		case 2:
-			err = x.string(&entryName)
-		case 3:
-			computations = append(computations, x.bytes)
-		case 4:
-			err = x.message(&layout)
-		case 6:
-			hasEntry = true
-			err = x.int(&entry)
-		case 7:
-			err = x.message(&schedule)
-		case 8:
-			err = x.message(&alias)
-		case 17:
-			err = x.message(&frames)
-		case 18:
-			err = x.message(&donor)
-		case 19:
-			err = x.message(&frontend)
-		case 10, 12, 14:
-			// Prefetches and shardings of the whole have no place in a text.
-			d.note("field %d of HloModuleProto is left out", x.n)
+	f := d.fields(b)
+	d.m.Name = f.string(1)
+	entryName, entry := f.string(2), f.int(6)
+	// Prefetches and shardings of the whole have no place in a text.
+	for _, n := range []protowire.Number{10, 12, 14} {
+		if f.has(n) {
+			d.note("field %d of HloModuleProto is left out", n)
 		}
-		return err
-	})
-	if err != nil {
-		return err
+	}
+	if *f.err != nil {
+		return *f.err
 	}
 	if err := named(d.m.Name); err != nil {
 		return fmt.Errorf("the module's name: %w", err)
 	}
 	var built []*computation
-	for _, b := range computations {
-		c, err := d.computation(b)
-		if err != nil {
-			return err
-		}
+	f.typed(3, protowire.BytesType, "a message", func(x field) {
+		c, err := d.computation(x.bytes)
+		f.fail(err)
 		built = append(built, c)
+	})
+	if *f.err != nil {
+		return *f.err
 	}
 	for _, c := range built {
 		for _, i := range c.list {
@@ -182,282 +159,151 @@ func (d *decoder) module(b []byte) error {
 		}
 	}
 	d.unwrap(built)
-	if c := d.computations[entry]; hasEntry && c != nil {
+	if c := d.computations[entry]; f.has(6) && c != nil {
 		d.m.Entry = c.c
-	} else {
-		if d.m.Entry = d.m.Computation(entryName); d.m.Entry == nil {
-			return fmt.Errorf("the entry %q is none of the computations", entryName)
-		}
+	} else if d.m.Entry = d.m.Computation(entryName); d.m.Entry == nil {
+		return fmt.Errorf("the entry %q is none of the computations", entryName)
 	}
-	if schedule != nil {
-		if err := d.schedule(schedule); err != nil {
-			return err
-		}
-	}
-	if err := d.attributes(alias, donor, layout, frontend, frames); err != nil {
-		return err
+	f.message(7).messages(1, d.schedule)
+	if d.attributes(f); *f.err != nil {
+		return *f.err
 	}
 	// A text cannot have a cycle or a second parameter 0; a message can.
 	return verify.Graph(d.m)
 }
 
 // attributes sets those of the module, in the printer's order.
-func (d *decoder) attributes(alias, donor, layout, frontend, frames []byte) error {
-	add := func(key, value string) {
-		d.m.Attributes = append(d.m.Attributes, hlo.Attribute{Key: key, Value: value})
-	}
-	if d.m.Scheduled {
-		add("is_scheduled", "true")
-	}
-	if alias != nil {
-		text, err := d.aliases(alias)
-		if err != nil {
-			return fmt.Errorf("input_output_alias: %w", err)
-		}
-		if text != "" {
-			add("input_output_alias", text)
+func (d *decoder) attributes(f *fields) {
+	a := &attributes{fields: f}
+	a.set("is_scheduled", d.m.Scheduled)
+	add := func(n protowire.Number, key string, text func(*fields) string) {
+		if f.has(n) {
+			f.within(key, func() { a.some(key, text(f.message(n))) })
 		}
 	}
-	if donor != nil {
-		text, err := donors(donor)
-		if err != nil {
-			return fmt.Errorf("buffer_donor: %w", err)
-		}
-		if text != "" {
-			add("buffer_donor", text)
-		}
-	}
-	if layout != nil {
-		text, err := d.program(layout)
-		if err != nil {
-			return fmt.Errorf("entry_computation_layout: %w", err)
-		}
-		add("entry_computation_layout", text)
-	}
-	if frontend != nil {
-		text, err := stringMap(frontend)
-		if err != nil {
-			return fmt.Errorf("frontend_attributes: %w", err)
-		}
-		if text != "{}" {
-			add("frontend_attributes", text)
-		}
-	}
-	if frames != nil {
-		var err error
-		if d.m.Tables, err = tables(frames); err != nil {
-			return fmt.Errorf("stack_frame_index: %w", err)
-		}
-	}
-	return nil
+	add(8, "input_output_alias", d.aliases)
+	add(18, "buffer_donor", donors)
+	add(4, "entry_computation_layout", program)
+	add(19, "frontend_attributes", stringMap)
+	d.m.Attributes = a.list
+	f.within("stack_frame_index", func() { d.m.Tables = tables(f.message(17)) })
 }
 
 // program is the text of a ProgramShapeProto: {(shape, shape)->shape}.
-func (d *decoder) program(b []byte) (string, error) {
+func program(f *fields) string {
 	var parameters []string
+	f.shapes(1, func(s *hlo.Shape) { parameters = append(parameters, s.String()) })
 	result := ""
-	err := walk(b, func(x field) error {
-		if x.n != 1 && x.n != 2 {
-			return nil
-		}
-		s, err := d.shape(x.bytes)
-		if err != nil {
-			return err
-		}
-		if x.n == 1 {
-			if len(parameters)%5 == 0 && len(parameters) > 0 {
-				parameters = append(parameters, fmt.Sprintf("/*index=%d*/%s", len(parameters), s))
-			} else {
-				parameters = append(parameters, s.String())
-			}
-		} else {
-			result = s.String()
-		}
-		return nil
-	})
-	return "{(" + strings.Join(parameters, ", ") + ")->" + result + "}", err
+	f.shapes(2, func(s *hlo.Shape) { result = s.String() })
+	return "{(" + indexed(parameters) + ")->" + result + "}"
+}
+
+// indexed is a list as the printer writes it, with the number of every fifth element.
+func indexed(list []string) string {
+	for n := 5; n < len(list); n += 5 {
+		list[n] = fmt.Sprintf("/*index=%d*/%s", n, list[n])
+	}
+	return strings.Join(list, ", ")
 }
 
 // braced is {1,2}.
 func braced(list []int64) string { return "{" + join(list) + "}" }
 
-func (d *decoder) aliases(b []byte) (string, error) {
-	var texts []string
-	err := walk(b, func(x field) error {
-		if x.n != 1 {
-			return nil
-		}
-		var output, index []int64
-		var parameter, kind int64
-		if err := walk(x.bytes, func(x field) error {
-			switch x.n {
-			case 1:
-				return x.ints(&output)
-			case 2:
-				return x.int(&parameter)
-			case 3:
-				return x.ints(&index)
-			case 4:
-				return x.int(&kind)
-			}
-			return nil
-		}); err != nil {
-			return err
-		}
-		a := hlo.Alias{Parameter: int(parameter), Must: kind == 2}
-		for _, list := range []struct {
-			from []int64
-			to   *[]int
-		}{{output, &a.Output}, {index, &a.Index}} {
-			for _, n := range list.from {
+// aliases reads those of the module and returns their text, which is empty if there are none.
+func (d *decoder) aliases(f *fields) string {
+	return listed(f, func(m *fields) string {
+		output, parameter, index := m.ints(1), m.int(2), m.ints(3)
+		a := hlo.Alias{Parameter: int(parameter), Must: m.int(4) == 2}
+		narrow := func(list []int64) (narrow []int) {
+			for _, n := range list {
 				if n < 0 || n > 1<<31 || parameter < 0 || parameter > 1<<31 {
-					return fmt.Errorf("index %d of parameter %d", n, parameter)
+					m.fail(fmt.Errorf("index %d of parameter %d", n, parameter))
 				}
-				*list.to = append(*list.to, int(n))
+				narrow = append(narrow, int(n))
 			}
+			return narrow
 		}
+		a.Output, a.Index = narrow(output), narrow(index)
+		d.m.Aliases = append(d.m.Aliases, a)
 		how := "may-alias"
 		if a.Must {
 			how = "must-alias"
 		}
-		d.m.Aliases = append(d.m.Aliases, a)
-		texts = append(texts, fmt.Sprintf("%s: (%d, %s, %s)", braced(output), parameter, braced(index), how))
-		return nil
+		return fmt.Sprintf("%s: (%d, %s, %s)", braced(output), parameter, braced(index), how)
 	})
-	if err != nil || len(texts) == 0 {
-		return "", err
-	}
-	return "{ " + strings.Join(texts, ", ") + " }", nil
 }
 
-func donors(b []byte) (string, error) {
+func donors(f *fields) string {
+	return listed(f, func(m *fields) string { return fmt.Sprintf("(%d, %s)", m.int(1), braced(m.ints(2))) })
+}
+
+// listed is the text of a message that is a list: empty, or "{ first, second }".
+func listed(f *fields, text func(m *fields) string) string {
 	var texts []string
-	err := walk(b, func(x field) error {
-		if x.n != 1 {
-			return nil
-		}
-		var parameter int64
-		var index []int64
-		if err := walk(x.bytes, func(x field) error {
-			switch x.n {
-			case 1:
-				return x.int(&parameter)
-			case 2:
-				return x.ints(&index)
-			}
-			return nil
-		}); err != nil {
-			return err
-		}
-		texts = append(texts, fmt.Sprintf("(%d, %s)", parameter, braced(index)))
-		return nil
-	})
-	if err != nil || len(texts) == 0 {
-		return "", err
+	f.messages(1, func(m *fields) { texts = append(texts, text(m)) })
+	if len(texts) == 0 {
+		return ""
 	}
-	return "{ " + strings.Join(texts, ", ") + " }", nil
+	return "{ " + strings.Join(texts, ", ") + " }"
 }
 
 // tables is the text of a StackFrameIndexProto.
-func tables(b []byte) (string, error) {
-	var names [2][]string
-	var rows [2][]string
-	err := walk(b, func(x field) error {
-		switch x.n {
-		case 1, 2:
-			var s string
-			if err := x.string(&s); err != nil {
-				return err
-			}
-			names[x.n-1] = append(names[x.n-1], quoted(s))
-		case 3, 4:
-			var n [7]int64
-			if err := walk(x.bytes, func(x field) error {
-				if x.n <= 6 {
-					return x.int(&n[x.n])
-				}
-				return nil
-			}); err != nil {
-				return err
-			}
-			row := fmt.Sprintf("{file_name_id=%d function_name_id=%d line=%d end_line=%d column=%d end_column=%d}", n[1], n[2], n[3], n[5], n[4], n[6])
-			if x.n == 4 {
-				// The text counts parents from 1 on, so that 1 is none.
-				row = fmt.Sprintf("{file_location_id=%d parent_frame_id=%d}", n[1], n[2]+1)
-			}
-			rows[x.n-3] = append(rows[x.n-3], row)
-		}
-		return nil
-	})
-	if err != nil {
-		return "", err
-	}
+func tables(f *fields) string {
 	var text strings.Builder
-	for n, table := range []struct {
-		head string
-		rows []string
-	}{{"FileNames", names[0]}, {"FunctionNames", names[1]}, {"FileLocations", rows[0]}, {"StackFrames", rows[1]}} {
-		if len(table.rows) == 0 {
-			continue
+	table := func(head string, rows []string) {
+		if len(rows) == 0 {
+			return
 		}
-		if n > 0 && text.Len() > 0 {
+		if text.Len() > 0 {
 			text.WriteByte('\n')
 		}
-		text.WriteString(table.head + "\n")
-		for k, row := range table.rows {
+		text.WriteString(head + "\n")
+		for k, row := range rows {
 			text.WriteString(strconv.Itoa(k+1) + " " + row + "\n")
 		}
 	}
-	return strings.TrimSuffix(text.String(), "\n"), nil
+	for n, head := range []string{"FileNames", "FunctionNames"} {
+		var rows []string
+		f.strings(protowire.Number(n+1), func(s string) { rows = append(rows, quoted(s)) })
+		table(head, rows)
+	}
+	var locations, frames []string
+	f.messages(3, func(m *fields) {
+		locations = append(locations, fmt.Sprintf("{file_name_id=%d function_name_id=%d line=%d end_line=%d column=%d end_column=%d}", m.int(1), m.int(2), m.int(3), m.int(5), m.int(4), m.int(6)))
+	})
+	table("FileLocations", locations)
+	f.messages(4, func(m *fields) {
+		// The text counts parents from 1 on, so that 1 is none.
+		frames = append(frames, fmt.Sprintf("{file_location_id=%d parent_frame_id=%d}", m.int(1), m.int(2)+1))
+	})
+	table("StackFrames", frames)
+	return strings.TrimSuffix(text.String(), "\n")
 }
 
-// schedule puts the instructions of computations into the order in which they run.
-func (d *decoder) schedule(b []byte) error {
-	found := false
-	err := walk(b, func(x field) error {
-		if x.n != 1 {
-			return nil
+// schedule puts the instructions of a computation into the order in which they run. f is a
+// pair of a map.
+func (d *decoder) schedule(f *fields) {
+	id, ids := f.int(1), f.message(2).ints(1)
+	c := d.computations[id]
+	if c == nil {
+		f.fail(fmt.Errorf("the schedule is of computation %d, which is not there", id))
+		return
+	}
+	list := make([]*hlo.Instruction, 0, len(ids))
+	seen := map[*hlo.Instruction]bool{}
+	for _, n := range ids {
+		i := c.find(n)
+		if i == nil || seen[i.i] {
+			f.fail(fmt.Errorf("the schedule of %s has instruction %d, which is not there or twice", c.c.Name, n))
+			return
 		}
-		// A map is a list of pairs.
-		var id int64
-		var ids []int64
-		if err := walk(x.bytes, func(x field) error {
-			switch x.n {
-			case 1:
-				return x.int(&id)
-			case 2:
-				return walk(x.bytes, func(x field) error {
-					if x.n == 1 {
-						return x.ints(&ids)
-					}
-					return nil
-				})
-			}
-			return nil
-		}); err != nil {
-			return err
-		}
-		c := d.computations[id]
-		if c == nil {
-			return fmt.Errorf("the schedule is of computation %d, which is not there", id)
-		}
-		list := make([]*hlo.Instruction, 0, len(ids))
-		seen := map[*hlo.Instruction]bool{}
-		for _, n := range ids {
-			i := c.find(n)
-			if i == nil || seen[i.i] {
-				return fmt.Errorf("the schedule of %s has instruction %d, which is not there or twice", c.c.Name, n)
-			}
-			seen[i.i] = true
-			list = append(list, i.i)
-		}
-		if len(list) != len(c.c.Instructions) {
-			return fmt.Errorf("the schedule of %s has %d of %d instructions", c.c.Name, len(list), len(c.c.Instructions))
-		}
-		c.c.Reorder(list)
-		found = true
-		return nil
-	})
-	d.m.Scheduled = found
-	return err
+		seen[i.i] = true
+		list = append(list, i.i)
+	}
+	if len(list) != len(c.c.Instructions) {
+		f.fail(fmt.Errorf("the schedule of %s has %d of %d instructions", c.c.Name, len(list), len(c.c.Instructions)))
+		return
+	}
+	c.c.Reorder(list)
+	d.m.Scheduled = true
 }

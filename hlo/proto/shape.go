@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 
+	"google.golang.org/protobuf/encoding/protowire"
+
 	"gpumem/hlo"
 )
 
@@ -38,30 +40,16 @@ func (d *decoder) shapeAt(b []byte, depth int) (*hlo.Shape, error) {
 	if depth > maxDepth {
 		return nil, fmt.Errorf("a shape of tuples %d deep", depth)
 	}
-	s := &hlo.Shape{}
-	var element int64
-	var dynamic []int64
-	var layout []byte
-	err := walk(b, func(x field) (err error) {
-		switch x.n {
-		case 2:
-			err = x.int(&element)
-		case 3:
-			err = x.ints(&s.Dims)
-		case 4:
-			var e *hlo.Shape
-			if e, err = d.shapeAt(x.bytes, depth+1); err == nil {
-				s.Elements = append(s.Elements, e)
-			}
-		case 5:
-			err = x.message(&layout)
-		case 6:
-			err = x.ints(&dynamic)
-		}
-		return err
+	f := d.fields(b)
+	s := &hlo.Shape{Dims: f.ints(3)}
+	element, dynamic := f.int(2), f.ints(6)
+	f.typed(4, protowire.BytesType, "a message", func(x field) {
+		e, err := d.shapeAt(x.bytes, depth+1)
+		f.fail(err)
+		s.Elements = append(s.Elements, e)
 	})
-	if err != nil {
-		return nil, err
+	if *f.err != nil {
+		return nil, *f.err
 	}
 	if element == bufferType {
 		if len(s.Elements) != 1 {
@@ -94,9 +82,9 @@ func (d *decoder) shapeAt(b []byte, depth int) (*hlo.Shape, error) {
 	if !s.IsArray() && len(s.Dims) > 0 || s.Type != hlo.Tuple && len(s.Elements) > 0 {
 		return nil, fmt.Errorf("%s with dimensions or elements that it cannot have", s.Type)
 	}
-	if layout != nil && s.IsArray() {
-		if s.Layout, err = d.layout(layout, depth); err != nil {
-			return nil, err
+	if s.IsArray() {
+		if s.Layout = layout(f.message(5), depth); *f.err != nil {
+			return nil, *f.err
 		}
 		s.HasLayout = s.Layout != ""
 	}
@@ -105,119 +93,54 @@ func (d *decoder) shapeAt(b []byte, depth int) (*hlo.Shape, error) {
 }
 
 // layout is the text between the braces.
-func (d *decoder) layout(b []byte, depth int) (string, error) {
-	var order, levels []int64
-	var tail, bits, space, prefix, index, pointer int64
-	var tiles, splits strings.Builder
-	var physical []byte
-	err := walk(b, func(x field) (err error) {
-		switch x.n {
-		case 1:
-			err = x.ints(&order)
-		case 6:
-			var tile []int64
-			if err = walk(x.bytes, func(x field) error {
-				if x.n == 1 {
-					return x.ints(&tile)
-				}
-				return nil
-			}); err == nil {
-				tiles.WriteByte('(')
-				for n, size := range tile {
-					if n > 0 {
-						tiles.WriteByte(',')
-					}
-					if size == math.MinInt64 {
-						tiles.WriteByte('*') // a dimension that is joined with the next
-					} else {
-						tiles.WriteString(strconv.FormatInt(size, 10))
-					}
-				}
-				tiles.WriteByte(')')
-			}
-		case 7:
-			err = x.int(&bits)
-		case 8:
-			err = x.int(&space)
-		case 9:
-			err = x.ints(&levels)
-		case 10:
-			err = x.message(&physical)
-		case 11:
-			err = x.int(&index)
-		case 12:
-			err = x.int(&pointer)
-		case 15:
-			err = x.int(&prefix)
-		case 16:
-			err = x.int(&tail)
-		case 17:
-			var dimension int64
-			var at []int64
-			if err = walk(x.bytes, func(x field) error {
-				switch x.n {
-				case 1:
-					return x.int(&dimension)
-				case 2:
-					return x.ints(&at)
-				}
-				return nil
-			}); err == nil {
-				fmt.Fprintf(&splits, "(%d:%s)", dimension, join(at))
-			}
-		}
-		return err
-	})
-	if err != nil {
-		return "", err
-	}
-	var parts strings.Builder
-	if len(levels) > 0 {
-		parts.WriteString("D(")
-		for n, level := range levels {
-			if level < 0 || level > 3 {
-				return "", errors.New("a dimension of a layout has a level type that is none")
-			}
-			if n > 0 {
-				parts.WriteByte(',')
-			}
-			parts.WriteByte("DCSH"[level])
-		}
-		parts.WriteByte(')')
-	}
-	if tiles.Len() > 0 {
-		parts.WriteString("T" + tiles.String())
-	}
-	add := func(name string, value int64, is bool) {
+func layout(f *fields, depth int) string {
+	var text strings.Builder
+	add := func(name, value string, is bool) {
 		if is {
-			parts.WriteString(name + "(" + strconv.FormatInt(value, 10) + ")")
+			text.WriteString(name + "(" + value + ")")
 		}
 	}
-	add("L", tail, tail > 1)
-	if index != 0 {
-		parts.WriteString("#(" + string(types[index]) + ")")
+	var levels []string
+	for _, level := range f.ints(9) {
+		if level < 0 || level > 3 {
+			f.fail(errors.New("a dimension of a layout has a level type that is none"))
+			return ""
+		}
+		levels = append(levels, "DCSH"[level:level+1])
 	}
-	if pointer != 0 {
-		parts.WriteString("*(" + string(types[pointer]) + ")")
-	}
-	add("E", bits, bits != 0)
-	add("S", space, space != 0)
-	if splits.Len() > 0 {
-		parts.WriteString("SC" + splits.String())
-	}
-	if physical != nil {
-		s, err := d.shapeAt(physical, depth+1)
+	add("D", strings.Join(levels, ","), len(levels) > 0)
+	name := "T"
+	f.messages(6, func(tile *fields) {
+		// The smallest number is a dimension that is joined with the next.
+		add(name, strings.ReplaceAll(join(tile.ints(1)), number(math.MinInt64), "*"), true)
+		name = "" // of all but the first
+	})
+	tail, bits, space, prefix := f.int(16), f.int(7), f.int(8), f.int(15)
+	index, pointer := f.int(11), f.int(12)
+	add("L", number(tail), tail > 1)
+	add("#", string(types[index]), index != 0)
+	add("*", string(types[pointer]), pointer != 0)
+	add("E", number(bits), bits != 0)
+	add("S", number(space), space != 0)
+	name = "SC"
+	f.messages(17, func(split *fields) {
+		add(name, fmt.Sprintf("%d:%s", split.int(1), join(split.ints(2))), true)
+		name = ""
+	})
+	if f.has(10) {
+		s, err := f.d.shapeAt(f.bytes(10), depth+1)
 		if err != nil {
-			return "", err
+			f.fail(err)
+			return ""
 		}
-		parts.WriteString("P(" + s.String() + ")")
+		add("P", s.String(), true)
 	}
-	add("M", prefix, prefix > 0)
-	text := join(order)
-	if parts.Len() > 0 {
-		text += ":" + parts.String()
+	add("M", number(prefix), prefix > 0)
+	order := join(f.ints(1))
+	if text.Len() > 0 {
+		order += ":" + text.String()
 	}
-	return text, nil
+	return order
 }
 
 // join is 1,2,3.

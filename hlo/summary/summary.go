@@ -88,7 +88,7 @@ func Of(m *hlo.Module, n int) (*Module, error) {
 	return s, nil
 }
 
-// nameOf is the name of an instruction, and empty for none.
+// nameOf is the name of an instruction, empty if it is nil.
 func nameOf(i *hlo.Instruction) string {
 	if i == nil {
 		return ""

@@ -25,30 +25,28 @@ func dimensions(i *hlo.Instruction, key string, rank int) ([]int64, string) {
 	return list, ""
 }
 
+// oneEach is the attribute dimensions where it has a dimension below rank for each of the
+// operand's.
+func oneEach(i *hlo.Instruction, rank int) ([]int64, string) {
+	list, p := dimensions(i, "dimensions", rank)
+	if n := len(i.Operands[0].Shape.Dims); p == "" && len(list) != n {
+		return nil, fmt.Sprintf("dimensions=%s for an operand of %d dimensions", dims(list), n)
+	}
+	return list, p
+}
+
 func broadcastRule(i *hlo.Instruction) string {
-	if p := arrays(i); p != "" {
-		return p
-	}
 	from := i.Operands[0].Shape.Dims
-	to, p := dimensions(i, "dimensions", len(i.Shape.Dims))
-	if p != "" {
-		return p
-	}
-	if len(to) != len(from) {
-		return fmt.Sprintf("dimensions=%s for an operand of %d dimensions", dims(to), len(from))
-	}
+	to, p := oneEach(i, len(i.Shape.Dims))
 	for n, d := range to {
 		if !sameDim(from[n], i.Shape.Dims[d]) {
 			return fmt.Sprintf("dimension %d of the operand has %d, dimension %d of the result %d", n, from[n], d, i.Shape.Dims[d])
 		}
 	}
-	return ""
+	return p
 }
 
 func reshapeRule(i *hlo.Instruction) string {
-	if p := arrays(i); p != "" {
-		return p
-	}
 	if o := i.Operands[0].Shape; !sameType(o.Type, i.Shape.Type) {
 		return fmt.Sprintf("reshape of %s is %s, expected the same type", short(o), short(i.Shape))
 	}
@@ -61,16 +59,10 @@ func reshapeRule(i *hlo.Instruction) string {
 }
 
 func transposeRule(i *hlo.Instruction) string {
-	if p := arrays(i); p != "" {
-		return p
-	}
 	from := i.Operands[0].Shape.Dims
-	order, p := dimensions(i, "dimensions", len(from))
+	order, p := oneEach(i, len(from))
 	if p != "" {
 		return p
-	}
-	if len(order) != len(from) {
-		return fmt.Sprintf("dimensions=%s for an operand of %d dimensions", dims(order), len(from))
 	}
 	want := make([]int64, len(from))
 	for n, d := range order {
@@ -80,9 +72,6 @@ func transposeRule(i *hlo.Instruction) string {
 }
 
 func reverseRule(i *hlo.Instruction) string {
-	if p := arrays(i); p != "" {
-		return p
-	}
 	if _, p := dimensions(i, "dimensions", len(i.Shape.Dims)); p != "" {
 		return p
 	}
@@ -101,9 +90,6 @@ func iotaRule(i *hlo.Instruction) string {
 }
 
 func concatenateRule(i *hlo.Instruction) string {
-	if p := arrays(i); p != "" {
-		return p
-	}
 	if len(i.Operands) == 0 {
 		return "concatenate of nothing"
 	}
@@ -132,9 +118,6 @@ func concatenateRule(i *hlo.Instruction) string {
 }
 
 func sliceRule(i *hlo.Instruction) string {
-	if p := arrays(i); p != "" {
-		return p
-	}
 	from := i.Operands[0].Shape.Dims
 	cut, err := i.Slices()
 	if err != nil {
@@ -154,9 +137,6 @@ func sliceRule(i *hlo.Instruction) string {
 }
 
 func padRule(i *hlo.Instruction) string {
-	if p := arrays(i); p != "" {
-		return p
-	}
 	from := i.Operands[0].Shape.Dims
 	pad, err := i.Padding()
 	if err != nil || len(pad) != len(from) {
@@ -285,9 +265,6 @@ func dotRule(i *hlo.Instruction) string {
 }
 
 func convolutionRule(i *hlo.Instruction) string {
-	if p := arrays(i); p != "" {
-		return p
-	}
 	input, kernel, output, ok, err := i.DimLabels()
 	window, err2 := i.Window()
 	features, err3 := i.Int("feature_group_count", 1)
@@ -319,18 +296,21 @@ func convolutionRule(i *hlo.Instruction) string {
 		if !sameDim(w.Size, ker[at(kernel, digit)]) {
 			return fmt.Sprintf("the window has %d, the kernel %d", w.Size, ker[at(kernel, digit)])
 		}
-		n := in[at(input, digit)]
-		if n < 0 {
-			want[at(output, digit)] = -1
-			continue
+		if want[at(output, digit)], ok = placesOf(w, in[at(input, digit)]); !ok {
+			return noWindow
 		}
-		places, ok := w.Out(n)
-		if !ok {
-			return "the window is none: sizes, strides and dilations are 1 or more"
-		}
-		want[at(output, digit)] = places
 	}
 	return result(i, want)
+}
+
+const noWindow = "the window is none: sizes, strides and dilations are 1 or more"
+
+// placesOf is how many places a window has over a dimension, and -1 for one without bound.
+func placesOf(w hlo.WindowDim, n int64) (places int64, ok bool) {
+	if n < 0 {
+		return -1, true
+	}
+	return w.Out(n)
 }
 
 // results are an operation's parts: those of a tuple, or the one.
@@ -341,10 +321,27 @@ func results(s *hlo.Shape) []*hlo.Shape {
 	return []*hlo.Shape{s}
 }
 
+// applies checks that to_apply has n parameters.
+func applies(i *hlo.Instruction, n int) string {
+	if c := i.Call("to_apply"); c == nil || len(c.Parameters()) != n {
+		return fmt.Sprintf("to_apply: expected a computation of %d parameters", n)
+	}
+	return ""
+}
+
+// likeOperands checks that each result has the dimensions of its operand.
+func likeOperands(i *hlo.Instruction) string {
+	for k, s := range results(i.Shape) {
+		if o := i.Operands[k].Shape; !o.IsArray() || !s.IsArray() || !sameDims(o.Dims, s.Dims) {
+			return fmt.Sprintf("operand %d is %s, its result %s: expected the same dimensions", k, short(o), short(s))
+		}
+	}
+	return ""
+}
+
 func reduceRule(i *hlo.Instruction) string {
-	n := len(i.Operands) / 2
-	if n == 0 || len(i.Operands)%2 != 0 {
-		return fmt.Sprintf("reduce has %d operands, expected arrays and as many initial values", len(i.Operands))
+	if p := pairs(i); p != "" {
+		return p
 	}
 	from := i.Operands[0].Shape
 	over, p := dimensions(i, "dimensions", len(from.Dims))
@@ -357,14 +354,22 @@ func reduceRule(i *hlo.Instruction) string {
 			want = append(want, size)
 		}
 	}
-	return folded(i, n, want)
+	return folded(i, want)
+}
+
+func pairs(i *hlo.Instruction) string {
+	if n := len(i.Operands); n == 0 || n%2 != 0 {
+		return fmt.Sprintf("%s has %d operands, expected arrays and as many initial values", i.Opcode, n)
+	}
+	return ""
 }
 
 // folded checks what reduce and reduce-window share: n arrays of the same
 // dimensions, n single values, n results, a computation of 2n parameters.
-func folded(i *hlo.Instruction, n int, want []int64) string {
-	if c := i.Call("to_apply"); c == nil || len(c.Parameters()) != 2*n {
-		return fmt.Sprintf("to_apply: expected a computation of %d parameters", 2*n)
+func folded(i *hlo.Instruction, want []int64) string {
+	n := len(i.Operands) / 2
+	if p := applies(i, 2*n); p != "" {
+		return p
 	}
 	for k, o := range i.Operands {
 		switch {
@@ -389,9 +394,8 @@ func folded(i *hlo.Instruction, n int, want []int64) string {
 }
 
 func reduceWindowRule(i *hlo.Instruction) string {
-	n := len(i.Operands) / 2
-	if n == 0 || len(i.Operands)%2 != 0 {
-		return fmt.Sprintf("reduce-window has %d operands, expected arrays and as many initial values", len(i.Operands))
+	if p := pairs(i); p != "" {
+		return p
 	}
 	from := i.Operands[0].Shape
 	window, err := i.Window()
@@ -400,20 +404,17 @@ func reduceWindowRule(i *hlo.Instruction) string {
 	}
 	want := make([]int64, len(window))
 	for d, w := range window {
-		if want[d] = -1; from.Dims[d] >= 0 {
-			out, ok := w.Out(from.Dims[d])
-			if !ok {
-				return "the window is none: sizes, strides and dilations are 1 or more"
-			}
-			want[d] = out
+		var ok bool
+		if want[d], ok = placesOf(w, from.Dims[d]); !ok {
+			return noWindow
 		}
 	}
-	return folded(i, n, want)
+	return folded(i, want)
 }
 
 func mapRule(i *hlo.Instruction) string {
-	if c := i.Call("to_apply"); c == nil || len(c.Parameters()) != len(i.Operands) {
-		return fmt.Sprintf("to_apply: expected a computation of %d parameters", len(i.Operands))
+	if p := applies(i, len(i.Operands)); p != "" {
+		return p
 	}
 	for n, o := range i.Operands {
 		if !o.Shape.IsArray() || !sameDims(o.Shape.Dims, i.Shape.Dims) {
@@ -428,12 +429,7 @@ func scatterRule(i *hlo.Instruction) string {
 	if len(i.Operands)%2 == 0 || len(results(i.Shape)) != n {
 		return fmt.Sprintf("scatter of %d operands is %s, expected arrays, indices and as many updates", len(i.Operands), short(i.Shape))
 	}
-	for k, s := range results(i.Shape) {
-		if o := i.Operands[k].Shape; !o.IsArray() || !s.IsArray() || !sameDims(o.Dims, s.Dims) {
-			return fmt.Sprintf("operand %d is %s, its result %s: expected the same dimensions", k, short(o), short(s))
-		}
-	}
-	return ""
+	return likeOperands(i)
 }
 
 func sortRule(i *hlo.Instruction) string {
@@ -441,13 +437,8 @@ func sortRule(i *hlo.Instruction) string {
 	if n == 0 || len(results(i.Shape)) != n {
 		return fmt.Sprintf("sort of %d operands is %s", n, short(i.Shape))
 	}
-	if c := i.Call("to_apply"); c == nil || len(c.Parameters()) != 2*n {
-		return fmt.Sprintf("to_apply: expected a computation of %d parameters", 2*n)
+	if p := applies(i, 2*n); p != "" {
+		return p
 	}
-	for k, s := range results(i.Shape) {
-		if o := i.Operands[k].Shape; !o.IsArray() || !s.IsArray() || !sameDims(o.Dims, s.Dims) {
-			return fmt.Sprintf("operand %d is %s, its result %s: expected the same dimensions", k, short(o), short(s))
-		}
-	}
-	return ""
+	return likeOperands(i)
 }

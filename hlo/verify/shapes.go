@@ -29,10 +29,22 @@ func checkShapes(i *hlo.Instruction) string {
 	if !ruled && (i.Opcode.Unary() || i.Opcode.Binary()) {
 		rule = elementwise
 	}
+	if ofArrays[i.Opcode] {
+		if p := arrays(i); p != "" {
+			return p
+		}
+	}
 	if rule == nil {
 		return ""
 	}
 	return rule(i)
+}
+
+// ofArrays are the opcodes whose operands and result are arrays. The rules of others look
+// for themselves.
+var ofArrays = map[hlo.Opcode]bool{
+	hlo.Broadcast: true, "clamp": true, hlo.Compare: true, hlo.Concatenate: true, hlo.Convolution: true, hlo.Pad: true,
+	hlo.Reshape: true, hlo.Reverse: true, hlo.Slice: true, hlo.Transpose: true,
 }
 
 // operandCounts are how many operands an opcode has.
@@ -91,7 +103,7 @@ func sameDims(a, b []int64) bool { return slices.EqualFunc(a, b, sameDim) }
 // sameDim lets a dimension without bound pass for any.
 func sameDim(a, b int64) bool { return a == b || a < 0 || b < 0 }
 
-// floating says whether a type is a real floating point one.
+// floating reports whether a type is a real floating point one.
 func floating(t hlo.Type) bool { return strings.HasPrefix(string(t), "f") || t == "bf16" }
 
 // sameType lets floating types pass for each other.
@@ -172,9 +184,6 @@ func elementwise(i *hlo.Instruction) string {
 }
 
 func compareRule(i *hlo.Instruction) string {
-	if p := arrays(i); p != "" {
-		return p
-	}
 	a, b := i.Operands[0].Shape, i.Operands[1].Shape
 	if i.Shape.Type != "pred" || !sameDims(a.Dims, b.Dims) || !sameDims(a.Dims, i.Shape.Dims) || !sameType(a.Type, b.Type) {
 		return fmt.Sprintf("compare of %s and %s is %s, expected pred of the same dimensions", short(a), short(b), short(i.Shape))
@@ -208,9 +217,6 @@ func likeResult(i *hlo.Instruction, operands ...int) string {
 }
 
 func clampRule(i *hlo.Instruction) string {
-	if p := arrays(i); p != "" {
-		return p
-	}
 	for _, n := range []int{0, 2} {
 		if o := i.Operands[n].Shape; len(o.Dims) > 0 && !sameDims(o.Dims, i.Shape.Dims) {
 			return fmt.Sprintf("operand %d is %s, expected one element or dimensions %s", n, short(o), dims(i.Shape.Dims))

@@ -134,7 +134,7 @@ func (v *verifier) graph(c *hlo.Computation) error {
 	return v.order(c)
 }
 
-// in says whether an instruction stands in c.
+// in reports whether an instruction stands in c.
 func (v *verifier) in(c *hlo.Computation, i *hlo.Instruction) bool {
 	return i != nil && i.Parent == c && i.ID >= 0 && i.ID < v.m.IDs() &&
 		v.place[i.ID] > 0 && c.Instructions[v.place[i.ID]-1] == i

@@ -1,12 +1,31 @@
-package memory
+package alias
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
 	"gpumem/hlo"
 )
+
+func parse(t testing.TB, text string) *hlo.Module {
+	t.Helper()
+	m, err := hlo.ParseString(text)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	return m
+}
+
+func analyze(t testing.TB, text string) *Flow {
+	t.Helper()
+	f, err := Analyze(parse(t, text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
 
 const fusions = `HloModule m
 
@@ -98,7 +117,7 @@ ENTRY main {
 
 func TestInPlace(t *testing.T) {
 	m := parse(t, fusions)
-	pairs := newInPlace()
+	pairs := inPlace{}
 	for name, want := range map[string]string{
 		"loop":    "[]",
 		"inplace": "[{0 [] []}]",
@@ -214,12 +233,12 @@ ENTRY main {
 		{"one twice", "x, x", "b", "a w"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			a := analyzeText(t, strings.Replace(text(c.root), "SECOND", c.second, 1))
-			w := a.Module.Entry.Instruction("w")
+			f := analyze(t, strings.Replace(text(c.root), "SECOND", c.second, 1))
+			w := f.Module.Entry.Instruction("w")
 			var got []string
 			for k := range 2 {
-				v, _ := a.ValueAt(w, k)
-				got = append(got, v.Instruction.Name)
+				v, _ := f.At(w, k)
+				got = append(got, f.Values[v].Instruction.Name)
 			}
 			if strings.Join(got, " ") != c.want {
 				t.Errorf("%v, want %s", got, c.want)
@@ -230,7 +249,7 @@ ENTRY main {
 
 // What begins and ends collectives hands on their operands.
 func TestCollectives(t *testing.T) {
-	a := analyzeText(t, `HloModule m, is_scheduled=true
+	f := analyze(t, `HloModule m, is_scheduled=true
 
 add {
   x = f32[] parameter(0)
@@ -262,11 +281,11 @@ ENTRY main {
 }
 `)
 	at := func(name string, index ...int) string {
-		v, ok := a.ValueAt(a.Module.Entry.Instruction(name), index...)
+		v, ok := f.At(f.Module.Entry.Instruction(name), index...)
 		if !ok {
 			return "none"
 		}
-		return fmt.Sprint(v.Instruction.Name, v.Index)
+		return fmt.Sprint(f.Values[v].Instruction.Name, f.Values[v].Index)
 	}
 	for _, c := range []struct{ got, want string }{
 		{at("ag", 0), "p[]"}, {at("agd"), "ag[1]"},
@@ -282,20 +301,88 @@ ENTRY main {
 			t.Errorf("%s, want %s", c.got, c.want)
 		}
 	}
-	p, _ := a.ValueAt(a.Module.Entry.Instruction("p"))
-	ar, _ := a.ValueAt(a.Module.Entry.Instruction("ar"))
-	if p.Buffer != ar.Buffer {
+	p, _ := f.At(f.Module.Entry.Instruction("p"))
+	ar, _ := f.At(f.Module.Entry.Instruction("ar"))
+	buffers, err := f.Buffers()
+	if err != nil || !slices.ContainsFunc(buffers, func(b []int32) bool { return slices.Contains(b, p) && slices.Contains(b, ar) }) {
 		t.Error("all-reduce-start is not in place")
 	}
 }
 
-func TestHostMemory(t *testing.T) {
-	m := parse(t, "HloModule m\n\nENTRY main {\n  p = f32[4]{0:S(5)} parameter(0)\n  ROOT a = f32[4] custom-call(p), custom_call_target=\"x\"\n}\n")
-	s, err := Assign(m)
-	if err != nil || s.Host != 16 || s.Parameters != 0 || s.LiveOut != 16 {
-		t.Errorf("%+v, %v", s, err)
+func FuzzOutputAliases(f *testing.F) {
+	for _, s := range []string{"{{0}: (1, {}), {1}: (0, {2})}", "{{}: (0, {})}", "{ {1}: (1, {}, must-alias) }", "{}", "{{0}: (", "{{0}:(-1,{})}", "x"} {
+		f.Add(s)
 	}
-	if v := m.Entry.Instruction("p").Shape.Space(); v != hlo.HostSpace {
-		t.Errorf("space %d", v)
+	f.Fuzz(func(t *testing.T, text string) {
+		m, err := hlo.ParseString("HloModule m\nENTRY e {\n  p = f32[4] parameter(0)\n  ROOT n = f32[4] negate(p)\n}")
+		if err != nil {
+			t.Fatal(err)
+		}
+		i := m.Entry.Instruction("n")
+		i.Attributes = []hlo.Attribute{{Key: "output_to_operand_aliasing", Value: text}}
+		list, err := outputAliases(i)
+		if err != nil {
+			if len(list) > 0 {
+				t.Errorf("%v with %v", list, err)
+			}
+			return
+		}
+		for _, x := range list {
+			if x.operand < 0 {
+				t.Errorf("operand %d", x.operand)
+			}
+		}
+		// As an async start or a fusion: no panic.
+		i.Opcode = hlo.Fusion
+		_, _ = AnalyzeComputation(m.Entry)
+		i.Opcode = hlo.AsyncStart
+		_, _ = AnalyzeComputation(m.Entry)
+	})
+}
+
+func TestOutputAliases(t *testing.T) {
+	m := parse(t, "HloModule m\nENTRY e {\n  p = f32[4] parameter(0)\n  ROOT n = f32[4] negate(p)\n}")
+	i := m.Entry.Instruction("n")
+	for text, want := range map[string]string{
+		"{{0}: (1, {}), {1,2}: (0, {2})}": "[{1 [] [0]} {0 [2] [1 2]}]",
+		"{{}: (0, {}, must-alias)}":       "[{0 [] []}]",
+		"{}":                              "[]",
+		"{{0}: (a, {})}":                  "error",
+		"{{0}: (0, {x})}":                 "error",
+		"{{y}: (0, {})}":                  "error",
+		"{0: (0, {})}":                    "error",
+		"{{0}: (0, {}":                    "error",
+		"{{0}":                            "error",
+		"":                                "error",
+	} {
+		i.Attributes = []hlo.Attribute{{Key: "output_to_operand_aliasing", Value: text}}
+		list, err := outputAliases(i)
+		got := fmt.Sprint(list)
+		if err != nil {
+			got = "error"
+		}
+		if got != want {
+			t.Errorf("%s: %s, want %s", text, got, want)
+		}
+	}
+}
+
+// A line of 20 bytes may have a result of thousands of parts.
+func TestTooManyPartsAreRefused(t *testing.T) {
+	defer func(was int) { maxValues = was }(maxValues)
+	maxValues = 1000
+	tuple := "(" + strings.Repeat("f32[64]{0}, ", 99) + "f32[64]{0})"
+	text := "HloModule m\n\nENTRY e {\n  p = " + tuple + " parameter(0)\n"
+	for k := range 9 {
+		text += fmt.Sprintf("  c%d = %s custom-call(p), custom_call_target=\"x\"\n", k, tuple)
+	}
+	text += "}\n"
+	m := parse(t, text)
+	const want = "with it, the results have more than 2^24 parts, or more than 2^22 values of their own"
+	if _, err := AnalyzeComputation(m.Entry); err == nil || !strings.HasSuffix(err.Error(), want) {
+		t.Errorf("the pass's model: %v", err)
+	}
+	if _, err := Analyze(m); err == nil || !strings.HasSuffix(err.Error(), want) {
+		t.Errorf("the values: %v", err)
 	}
 }

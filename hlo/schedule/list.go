@@ -1,6 +1,20 @@
-package memory
+package schedule
 
 // XLA's list scheduler.
+//
+// Of the instructions that are ready it runs the one that frees most bytes, less those that
+// it defines. In
+//
+//	A = u8[10] custom-call()
+//	B = u8[20] custom-call(A)
+//	C = u8[10] custom-call(B)
+//	D = u8[10] custom-call(A)
+//	E = u8[10] custom-call(A)
+//	F = u8[20] custom-call(D, E)
+//	ROOT G = () custom-call(C, F)
+//
+// B, D and E are ready after A. B frees nothing and defines 20 bytes, D and E define 10
+// each, so B waits: the order is A, E, D, F, B, C, G or that with D before E.
 
 import (
 	"cmp"
@@ -9,14 +23,16 @@ import (
 	"slices"
 
 	"gpumem/hlo"
+	"gpumem/hlo/alias"
 )
 
-// A ready instruction can run; the last of the largest does.
+// A ready instruction can run. Of those that free most, and of these with most users, the
+// one that became ready last is next.
 type ready struct {
-	i     *hlo.Instruction
-	bytes int64 // freed without those made
-	users int
-	turn  int
+	i        *hlo.Instruction
+	bytes    int64 // freed without those made
+	users    int
+	sequence int
 }
 
 type readyHeap []ready
@@ -25,7 +41,7 @@ func (h readyHeap) Len() int      { return len(h) }
 func (h readyHeap) Swap(a, b int) { h[a], h[b] = h[b], h[a] }
 func (h readyHeap) Less(a, b int) bool {
 	x, y := &h[a], &h[b]
-	return cmp.Or(cmp.Compare(x.bytes, y.bytes), cmp.Compare(x.users, y.users), cmp.Compare(x.turn, y.turn)) > 0
+	return cmp.Or(cmp.Compare(x.bytes, y.bytes), cmp.Compare(x.users, y.users), cmp.Compare(x.sequence, y.sequence)) > 0
 }
 func (h *readyHeap) Push(x any) { *h = append(*h, x.(ready)) }
 func (h *readyHeap) Pop() any {
@@ -39,16 +55,17 @@ func (h *readyHeap) Pop() any {
 // did not run, and 1 more if it is returned.
 type lister struct {
 	*scheduler
-	queue readyHeap
-	uses  [][]int32 // by place: the values that an instruction's operands consist of
-	now   []ready   // by place: the entry that counts; turn 0: not ready
-	turn  int
-	fr    int32
+	queue    readyHeap
+	uses     [][]int32 // by place: the values that an instruction's operands consist of
+	now      []ready   // by place: the entry that counts; sequence 0: not ready
+	sequence int
+	first    alias.Node // of the computation
+	place    func(*hlo.Instruction) int32
 }
 
 func (s *scheduler) list(c *hlo.Computation) ([]*hlo.Instruction, error) {
-	fr := s.frames[c]
-	l := &lister{scheduler: s, fr: fr, uses: make([][]int32, len(c.Instructions)), now: make([]ready, len(c.Instructions))}
+	walk := s.f.FirstWalk[c]
+	l := &lister{scheduler: s, first: s.f.Walks[walk].First, place: s.place(c), uses: make([][]int32, len(c.Instructions)), now: make([]ready, len(c.Instructions))}
 	waits := make([]int32, len(c.Instructions)) // for operands and control predecessors
 	next := make([][]*hlo.Instruction, len(c.Instructions))
 	clear(l.left)
@@ -63,9 +80,8 @@ func (s *scheduler) list(c *hlo.Computation) ([]*hlo.Instruction, error) {
 			waits[k]++
 		}
 		for _, o := range i.Operands {
-			n, _ := s.f.node(fr, o)
-			for sub := range s.f.width[o.ID] {
-				if v := s.f.val[s.f.first[n]+sub]; seen[v] != int32(k)+1 {
+			for _, v := range s.f.Parts(l.first + alias.Node(l.place(o))) {
+				if seen[v] != int32(k)+1 {
 					seen[v] = int32(k) + 1
 					l.uses[k] = append(l.uses[k], v)
 					l.left[v]++
@@ -74,9 +90,8 @@ func (s *scheduler) list(c *hlo.Computation) ([]*hlo.Instruction, error) {
 		}
 	}
 	clear(seen)
-	root := s.f.root(fr)
-	for sub := range s.f.width[c.Root.ID] {
-		if v := s.f.val[root+sub]; seen[v] == 0 {
+	for _, v := range s.f.Parts(s.f.Root(walk)) {
+		if seen[v] == 0 {
 			seen[v] = 1
 			l.left[v]++
 		}
@@ -90,10 +105,10 @@ func (s *scheduler) list(c *hlo.Computation) ([]*hlo.Instruction, error) {
 	for len(l.queue) > 0 {
 		x := heap.Pop(&l.queue).(ready)
 		k := l.place(x.i)
-		if l.now[k].turn != x.turn {
+		if l.now[k].sequence != x.sequence {
 			continue // it was put in again
 		}
-		l.now[k].turn = 0
+		l.now[k].sequence = 0
 		order = append(order, x.i)
 		last := false // something is used for the last time by what is ready
 		for _, v := range l.uses[k] {
@@ -113,7 +128,7 @@ func (s *scheduler) list(c *hlo.Computation) ([]*hlo.Instruction, error) {
 		}
 		for _, o := range x.i.Operands {
 			for _, u := range o.Users {
-				if q := l.place(u); l.now[q].turn > 0 {
+				if q := l.place(u); l.now[q].sequence > 0 {
 					l.push(q, u)
 				}
 			}
@@ -125,22 +140,17 @@ func (s *scheduler) list(c *hlo.Computation) ([]*hlo.Instruction, error) {
 	return order, nil
 }
 
-func (l *lister) place(i *hlo.Instruction) int32 {
-	n, _ := l.f.node(l.fr, i)
-	return n - l.f.frames[l.fr].nodes
-}
-
 // push makes an instruction ready, or moves it if its rank has changed.
 func (l *lister) push(k int32, i *hlo.Instruction) {
 	x := ready{i: i, bytes: math.MaxInt64, users: math.MaxInt}
 	if !scalar(i.Shape) {
 		x.bytes, x.users = l.freed(k, i), len(i.Users)
 	}
-	if old := &l.now[k]; old.turn > 0 && old.bytes == x.bytes && old.users == x.users {
+	if old := &l.now[k]; old.sequence > 0 && old.bytes == x.bytes && old.users == x.users {
 		return
 	}
-	l.turn++
-	x.turn = l.turn
+	l.sequence++
+	x.sequence = l.sequence
 	l.now[k] = x
 	heap.Push(&l.queue, x)
 }
@@ -155,12 +165,12 @@ func (l *lister) freed(k int32, i *hlo.Instruction) int64 {
 	}
 	var freed int64
 	for _, v := range l.uses[k] {
-		if l.left[v] == 1 && !ignored(l.f.a.Values[v].Instruction) {
+		if l.left[v] == 1 && !ignored(l.f.Values[v].Instruction) {
 			freed += int64(l.size[v])
 		}
 	}
 	if !ignored(i) {
-		freed -= int64(l.made(l.fr, i))
+		freed -= int64(l.made(l.first + alias.Node(k)))
 	}
 	return freed
 }

@@ -1,15 +1,16 @@
-package memory
-
-// Orders of instructions that take little memory: those among which XLA chooses on GPUs
-// (xla/hlo/transforms/simplifiers/hlo_memory_scheduler.cc, 2026). XLA then moves the
-// starts of collectives forward and their ends back, which is not done here.
+// Package schedule finds orders of instructions that take little memory: those among which
+// XLA chooses on GPUs (xla/hlo/transforms/simplifiers/hlo_memory_scheduler.cc, 2026). XLA
+// then moves the starts of collectives forward and their ends back, which is not done here.
+package schedule
 
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 
 	"gpumem/hlo"
+	"gpumem/hlo/alias"
 )
 
 // An Order is an order in which a module can run.
@@ -38,7 +39,7 @@ func (o *Order) Apply(m *hlo.Module) {
 //     then to the largest.
 //   - post-order goes to the first operand first.
 //
-// The error is that of [AnalyzeModule], or names a computation whose instructions wait for
+// The error is that of [alias.Analyze], or names a computation whose instructions wait for
 // each other.
 func Orders(m *hlo.Module) ([]Order, error) {
 	s, err := newScheduler(m)
@@ -55,7 +56,7 @@ func Orders(m *hlo.Module) ([]Order, error) {
 		{"post-order", (*scheduler).postOrder},
 	} {
 		o := Order{Name: way.name, Lists: map[*hlo.Computation][]*hlo.Instruction{}}
-		for c := range s.frames {
+		for c := range s.f.FirstWalk {
 			if o.Lists[c], err = way.f(s, c); err != nil {
 				return nil, err
 			}
@@ -66,43 +67,44 @@ func Orders(m *hlo.Module) ([]Order, error) {
 }
 
 func errCycle(c *hlo.Computation) error {
-	return fmt.Errorf("memory: in %s instructions wait for each other", c.Name)
+	return fmt.Errorf("in %s instructions wait for each other", c.Name)
 }
 
 // A scheduler has the values of a module; orders of computations do not change them.
 type scheduler struct {
-	f      *flow
-	frames map[*hlo.Computation]int32 // the first walk through each computation
-	size   []uint64                   // of a value; 0 in the host's memory
-	state  []byte                     // by Instruction.ID
+	f     *alias.Flow
+	size  []uint64 // of a value; 0 in the host's memory
+	state []byte   // by Instruction.ID
 	// Of list, by value: kept from one computation to the next.
 	left, seen []int32
 }
 
 func newScheduler(m *hlo.Module) (*scheduler, error) {
-	a, f, err := trace(m)
+	f, err := alias.Analyze(m)
 	if err != nil {
 		return nil, err
 	}
-	s := &scheduler{f: f, frames: map[*hlo.Computation]int32{}, size: make([]uint64, len(a.Values)), state: make([]byte, m.IDs()),
-		left: make([]int32, len(a.Values)), seen: make([]int32, len(a.Values))}
-	for k, fr := range f.frames {
-		if _, ok := s.frames[fr.c]; !ok {
-			s.frames[fr.c] = int32(k)
-		}
-	}
+	n := len(f.Values)
+	s := &scheduler{f: f, size: make([]uint64, n), state: make([]byte, m.IDs()), left: make([]int32, n), seen: make([]int32, n)}
 	sum := uint64(0)
-	for k, v := range a.Values {
-		if v.Space != hlo.HostSpace {
-			s.size[k] = v.Bytes
+	for k, v := range f.Values {
+		bytes, err := v.Shape.Bytes()
+		if err == nil && (bytes > mostBytes || sum+bytes > mostBytes) {
+			err = hlo.ErrTooLarge
 		}
-		if v.Bytes > mostBytes || sum+v.Bytes > mostBytes {
-			return nil, fmt.Errorf("memory: %s: %w", hlo.Where(v.Instruction), hlo.ErrTooLarge)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", hlo.Where(v.Instruction), err)
 		}
-		sum += v.Bytes
+		if v.Shape.Space() != hlo.HostSpace {
+			s.size[k] = bytes
+		}
+		sum += bytes
 	}
 	return s, nil
 }
+
+// mostBytes limits the values of a module, so that no sum of them overflows.
+const mostBytes = math.MaxInt64 >> 4
 
 // postOrder visits what an instruction runs after, control predecessors first,
 // from each instruction that has no user.
@@ -160,25 +162,28 @@ func ignored(i *hlo.Instruction) bool {
 	return i.Opcode == hlo.Parameter || i.Opcode == hlo.Constant
 }
 
-// made is the bytes of the values that an instruction makes.
-func (s *scheduler) made(fr int32, i *hlo.Instruction) (bytes uint64) {
-	n, _ := s.f.node(fr, i)
-	for sub := range s.f.width[i.ID] {
-		id := s.f.val[s.f.first[n]+sub]
-		if v := &s.f.a.Values[id]; v.Instruction == i && v.frame == fr {
-			bytes += s.size[id]
+// made is the bytes of the values that a node defines.
+func (s *scheduler) made(n alias.Node) (bytes uint64) {
+	for _, v := range s.f.Parts(n) {
+		if s.f.Values[v].Node == n {
+			bytes += s.size[v]
 		}
 	}
 	return bytes
 }
 
-func (s *scheduler) dfs(c *hlo.Computation) ([]*hlo.Instruction, error) {
-	fr := s.frames[c]
-	base := s.f.frames[fr].nodes
-	place := func(i *hlo.Instruction) int32 {
-		n, _ := s.f.node(fr, i)
-		return n - base
+// place returns a function that finds the index of an instruction of a computation.
+func (s *scheduler) place(c *hlo.Computation) func(*hlo.Instruction) int32 {
+	w := s.f.FirstWalk[c]
+	first := s.f.Walks[w].First
+	return func(i *hlo.Instruction) int32 {
+		n, _ := s.f.Node(w, i)
+		return int32(n - first)
 	}
+}
+
+func (s *scheduler) dfs(c *hlo.Computation) ([]*hlo.Instruction, error) {
+	first, place := s.f.Walks[s.f.FirstWalk[c]].First, s.place(c)
 	post, err := s.postOrder(c)
 	if err != nil {
 		return nil, err
@@ -191,7 +196,7 @@ func (s *scheduler) dfs(c *hlo.Computation) ([]*hlo.Instruction, error) {
 		if ignored(i) {
 			continue
 		}
-		u, b := uint64(max(len(i.Users), 1)-1), s.made(fr, i)
+		u, b := uint64(max(len(i.Users), 1)-1), s.made(first+alias.Node(place(i)))
 		sum += b
 		for k, o := range i.Operands {
 			if slices.Index(i.Operands, o) == k {

@@ -1,4 +1,12 @@
-package memory
+package alias
+
+// Values that are one of several, where control flow meets.
+//
+// A while defines its parts, the parameter of its body those of the state, and each is a
+// phi: either the part that the loop begins with, or the one that the body returns. Of a
+// body that returns part 0 as it got it, the phi of the parameter is the initial value or
+// itself, and so the initial value; and so is part 0 of the while. Both values are dropped.
+// Part 1, which the body computes, stays: a value of the while, and one of the parameter.
 
 import "slices"
 
@@ -6,8 +14,8 @@ import "slices"
 // XLA does (xla/service/hlo_phi_graph.cc): those whose inputs, themselves left
 // out, are the same, and those from which, through phis alone, only one value
 // that is no phi can be reached.
-func (f *flow) resolve() {
-	n := len(f.a.Values)
+func (f *Flow) resolve() {
+	n := len(f.Values)
 	number := make([]int32, n) // 1 + the number of the phi that makes the value
 	for k, p := range f.phis {
 		number[p.value] = int32(k) + 1
@@ -64,7 +72,7 @@ func (f *flow) resolve() {
 		}
 	}
 
-	// What is left may still be handed through a loop inside.
+	// What is left may still be forwarded by a loop inside.
 	for changed := true; changed; {
 		changed = false
 		for _, p := range f.phis {
@@ -87,8 +95,8 @@ func (f *flow) resolve() {
 }
 
 // drop takes the values out that became others and numbers the rest anew.
-func (f *flow) drop(find func(int32) int32) {
-	values := f.a.Values
+func (f *Flow) drop(find func(int32) int32) {
+	values := f.Values
 	renamed := make([]int32, len(values))
 	kept := values[:0]
 	for k := range values {
@@ -103,9 +111,5 @@ func (f *flow) drop(find func(int32) int32) {
 	for p, v := range f.val {
 		f.val[p] = renamed[find(v)]
 	}
-	f.a.Values = kept
-	f.alias = f.alias[:len(kept)]
-	for v := range f.alias {
-		f.alias[v] = int32(v)
-	}
+	f.Values = kept
 }

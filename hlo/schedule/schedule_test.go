@@ -1,4 +1,4 @@
-package memory
+package schedule
 
 import (
 	"cmp"
@@ -9,8 +9,19 @@ import (
 	"pgregory.net/rapid"
 
 	"gpumem/hlo"
+	"gpumem/hlo/alias"
+	"gpumem/hlo/memory"
 	"gpumem/hlo/verify"
+	"gpumem/internal/test/hlotest"
 )
+
+func parse(t interface{ Fatalf(string, ...any) }, text string) *hlo.Module {
+	m, err := hlo.ParseString(text)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	return m
+}
 
 func names(list []*hlo.Instruction) string {
 	var b []string
@@ -55,12 +66,12 @@ func best(m *hlo.Module) (name string, bytes uint64, err error) {
 	least := -1
 	for n := range all {
 		all[n].Apply(m)
-		a, err := AnalyzeModule(m)
+		a, err := memory.AnalyzeModule(m)
 		if err != nil {
 			return "", 0, err
 		}
-		if least < 0 || a.minimum < bytes {
-			least, bytes = n, a.minimum
+		if least < 0 || a.MinimumMemory() < bytes {
+			least, bytes = n, a.MinimumMemory()
 		}
 	}
 	all[least].Apply(m)
@@ -86,7 +97,7 @@ func TestListOfXLA(t *testing.T) {
 	if name != "list" || bytes != 50 {
 		t.Errorf("%s with %d bytes, want list, the first of equal ones, with 50", name, bytes)
 	}
-	if a, err := AnalyzeModule(m); err != nil || a.MinimumMemory() != bytes || !m.Scheduled {
+	if a, err := memory.AnalyzeModule(m); err != nil || a.MinimumMemory() != bytes || !m.Scheduled {
 		t.Errorf("applied: %v, scheduled %v", err, m.Scheduled)
 	}
 	if err := verify.Module(m); err != nil {
@@ -158,7 +169,7 @@ func TestOrdersOfCycle(t *testing.T) {
 // The three orders against what their definitions say, written down plainly.
 func TestOrdersAgainstSlowModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		m := parse(t, drawModule(t))
+		m := parse(t, hlotest.DrawModule(t))
 		if rapid.Bool().Draw(t, "control") {
 			e := m.Entry.Instructions
 			for range 3 {
@@ -170,16 +181,16 @@ func TestOrdersAgainstSlowModel(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		a, f, err := trace(m)
+		f, err := alias.Analyze(m)
 		if err != nil {
 			t.Fatal(err)
 		}
 		first := map[*hlo.Computation]int32{}
-		for k := len(f.frames) - 1; k >= 0; k-- {
-			first[f.frames[k].c] = int32(k)
+		for k := len(f.Walks) - 1; k >= 0; k-- {
+			first[f.Walks[k].Computation] = int32(k)
 		}
-		for c, fr := range first {
-			for k, want := range [][]*hlo.Instruction{slowList(a, f, fr), slowDFS(a, f, fr), slowPost(c)} {
+		for c, walk := range first {
+			for k, want := range [][]*hlo.Instruction{slowList(f, walk), slowDFS(f, walk), slowPost(c)} {
 				if got := orders[k].Lists[c]; !slices.Equal(got, want) {
 					t.Fatalf("%s of %s: %s\nwant %s", orders[k].Name, c.Name, names(got), names(want))
 				}
@@ -191,8 +202,8 @@ func TestOrdersAgainstSlowModel(t *testing.T) {
 		}
 		for _, o := range orders {
 			o.Apply(m)
-			if a, err := AnalyzeModule(m); err != nil || a.minimum < bytes {
-				t.Fatalf("%s takes %d, the best, %s, %d; %v", o.Name, a.minimum, name, bytes, err)
+			if a, err := memory.AnalyzeModule(m); err != nil || a.MinimumMemory() < bytes {
+				t.Fatalf("%s takes %d, the best, %s, %d; %v", o.Name, a.MinimumMemory(), name, bytes, err)
 			}
 			if err := verify.Module(m); err != nil {
 				t.Fatal(err)
@@ -225,34 +236,42 @@ func slowPost(c *hlo.Computation) (order []*hlo.Instruction) {
 	return order
 }
 
-// parts are the values of an instruction's result.
-func valuesOf(f *flow, fr int32, i *hlo.Instruction) map[int32]bool {
+// valuesOf are the values of an instruction's result.
+func valuesOf(f *alias.Flow, walk int32, i *hlo.Instruction) map[int32]bool {
 	set := map[int32]bool{}
-	n, _ := f.node(fr, i)
-	for sub := range parts(i.Shape) {
-		set[f.val[f.first[n]+sub]] = true
+	n, _ := f.Node(walk, i)
+	for _, v := range f.Parts(n) {
+		set[v] = true
 	}
 	return set
 }
 
-func slowMade(a *Analysis, f *flow, fr int32, i *hlo.Instruction) (bytes int64) {
-	for v := range valuesOf(f, fr, i) {
-		if a.Values[v].Instruction == i && a.Values[v].frame == fr && !ignored(i) {
-			bytes += int64(a.Values[v].Bytes)
+func bytesOf(f *alias.Flow, v int32) int64 {
+	n, err := f.Values[v].Shape.Bytes()
+	if err != nil {
+		panic(err)
+	}
+	return int64(n)
+}
+
+func slowMade(f *alias.Flow, walk int32, i *hlo.Instruction) (bytes int64) {
+	for v := range valuesOf(f, walk, i) {
+		if d := f.Values[v]; d.Instruction == i && f.Walk(d.Node) == walk && !ignored(i) {
+			bytes += bytesOf(f, v)
 		}
 	}
 	return bytes
 }
 
-func slowDFS(a *Analysis, f *flow, fr int32) (order []*hlo.Instruction) {
-	c := f.frames[fr].c
+func slowDFS(f *alias.Flow, walk int32) (order []*hlo.Instruction) {
+	c := f.Walks[walk].Computation
 	users, bytes := map[*hlo.Instruction]int{}, map[*hlo.Instruction]int64{}
 	var sum int64
 	for _, i := range slowPost(c) {
 		if ignored(i) {
 			continue
 		}
-		users[i], bytes[i] = max(len(i.Users)-1, 0), slowMade(a, f, fr, i)
+		users[i], bytes[i] = max(len(i.Users)-1, 0), slowMade(f, walk, i)
 		sum += bytes[i]
 		seen := map[*hlo.Instruction]bool{}
 		for _, o := range i.Operands {
@@ -292,14 +311,14 @@ func slowDFS(a *Analysis, f *flow, fr int32) (order []*hlo.Instruction) {
 
 // slowList keeps the ready in the order in which they came or were moved, and
 // takes the last of the best.
-func slowList(a *Analysis, f *flow, fr int32) (order []*hlo.Instruction) {
-	c := f.frames[fr].c
+func slowList(f *alias.Flow, walk int32) (order []*hlo.Instruction) {
+	c := f.Walks[walk].Computation
 	uses := map[*hlo.Instruction]map[int32]bool{}
 	left := map[int32]int{}
 	for _, i := range c.Instructions {
 		uses[i] = map[int32]bool{}
 		for _, o := range i.Operands {
-			for v := range valuesOf(f, fr, o) {
+			for v := range valuesOf(f, walk, o) {
 				uses[i][v] = true
 			}
 		}
@@ -307,7 +326,7 @@ func slowList(a *Analysis, f *flow, fr int32) (order []*hlo.Instruction) {
 			left[v]++
 		}
 	}
-	for v := range valuesOf(f, fr, c.Root) {
+	for v := range valuesOf(f, walk, c.Root) {
 		left[v]++
 	}
 	type rank struct {
@@ -319,10 +338,10 @@ func slowList(a *Analysis, f *flow, fr int32) (order []*hlo.Instruction) {
 		if scalar(i.Shape) {
 			return rank{i, 1 << 62, 1 << 62}
 		}
-		r := rank{i, -slowMade(a, f, fr, i), len(i.Users)}
+		r := rank{i, -slowMade(f, walk, i), len(i.Users)}
 		for v := range uses[i] {
-			if left[v] == 1 && !ignored(a.Values[v].Instruction) {
-				r.bytes += int64(a.Values[v].Bytes)
+			if left[v] == 1 && !ignored(f.Values[v].Instruction) {
+				r.bytes += bytesOf(f, v)
 			}
 		}
 		return r
