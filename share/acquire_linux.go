@@ -307,7 +307,7 @@ func (a *acquisition) grant(guards []*guard, steps []step) (done bool, err error
 	}
 	for _, b := range a.bids {
 		for _, l := range b.leases {
-			taken.Store(l.rec.ID, true)
+			taken.Store(l.rec.ID, l)
 		}
 		b.leave()
 	}
