@@ -218,7 +218,8 @@ func Open(dev device.GPU, p policy.Policy, opts ...Option) (*Pool, error) {
 // idle in them. Then it waits for others to free some: at most as long as [WithRetry]
 // says, and no longer than ctx. If no block is live in the pool that could be freed,
 // it waits only for other processes to release idle memory. An allocation that need
-// not wait does not look at ctx. Errors: *OutOfMemoryError, ErrClosed, or the device's.
+// not wait does not look at ctx. Errors: *OutOfMemoryError, ErrClosed, the device's, or
+// ctx's if that ended a wait for work on the device.
 func (p *Pool) Alloc(ctx context.Context, bytes uint64) (Block, error) {
 	return p.Request(ctx, Request{Bytes: bytes})
 }
@@ -517,8 +518,8 @@ func (p *Pool) quiesce() {
 
 // TryAlloc is Alloc for callers that have another way when there is not enough
 // free memory. It waits for no free, only for work on the device if that
-// still uses memory of the pool. A refusal is the bare ErrOutOfMemory, which
-// costs nothing.
+// still uses memory of the pool, and other pools release nothing for it. A refusal
+// is an ErrOutOfMemory without a report, which costs nothing; errors.Is finds it.
 func (p *Pool) TryAlloc(bytes uint64) (Block, error) {
 	r := Request{Bytes: bytes}
 	if p.stacks != nil {
@@ -726,8 +727,8 @@ func (p *Pool) recordStream(b Block, stream uint32) error {
 	return nil
 }
 
-// AllocBatch serves requests in order under one lock, without waiting for frees, and
-// puts the blocks into out, which is at least as long. It stops at the first
+// AllocBatch serves requests in order under one lock, without waiting for frees or for
+// other pools' idle memory, and puts the blocks into out, which is at least as long. It stops at the first
 // that is refused: n blocks were handed out, and stay so.
 func (p *Pool) AllocBatch(reqs []Request, out []Block) (n int, err error) {
 	var site alloc.Site

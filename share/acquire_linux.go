@@ -57,7 +57,8 @@ const (
 
 // Acquire takes the requested leases, all or none. A refusal is a *[NoRoomError]. With
 // Wait it waits in the queue and for memory until ctx is done; the *NoRoomError then
-// wraps ctx's error. A request that would not fit on an otherwise unused GPU is refused
+// wraps ctx's error; if ctx was done before the first look at the GPU, another error
+// does. A request that would not fit on an otherwise unused GPU is refused
 // at once. Without Wait the call takes at most 2 s, plus as much for each request
 // before it that is being decided.
 //
