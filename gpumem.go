@@ -339,6 +339,7 @@ func (p *Pool) ordered(ctx context.Context, b Block, r Request) error {
 // go yet are tried again after the next free, and before a request is refused.
 // Caller holds p.mu.
 func (p *Pool) settle() {
+	before := len(p.owed)
 	p.owed = slices.DeleteFunc(p.owed, func(b Block) bool {
 		err := p.a.Free(alloc.Block(b))
 		if pending, ok := err.(*streams.Pending); ok {
@@ -346,6 +347,9 @@ func (p *Pool) settle() {
 		}
 		return err == nil
 	})
+	if len(p.owed) < before {
+		p.wake() // those that were refused while these blocks took the memory
+	}
 	p.after = p.record != nil || p.policy.Eager || len(p.owed) > 0
 }
 
@@ -593,8 +597,11 @@ func (p *Pool) wait(ctx context.Context, r Request, err error) (Block, error) {
 			return Block{}, stopped
 		}
 		if last {
-			if b, err = p.alloc(context.WithoutCancel(ctx), r); err == nil {
+			if b, err = p.alloc(ctx, r); err == nil {
 				return b, nil
+			}
+			if err == ctx.Err() { // while it waited for the device
+				err, stopped = ErrOutOfMemory, err
 			}
 			if !errors.Is(err, ErrOutOfMemory) {
 				return Block{}, err

@@ -107,6 +107,9 @@ func (r *Registry) AcquireAll(ctx context.Context, qs ...Request) ([][]*Lease, e
 			return nil, fmt.Errorf("share: %s is asked for twice; want one request for each GPU", b.q.Device)
 		}
 	}
+	if len(a.bids) == 0 { // nothing, or parts of enclosing leases: nothing is taken
+		return leases, nil
+	}
 	if err := a.run(ctx); err != nil {
 		return nil, err
 	}

@@ -443,3 +443,14 @@ func TestLocksOfSeveralAreNotKept(t *testing.T) {
 		must(t, a.err)
 	}
 }
+
+// TestNothingToTakeWithEndedContext: a request for no GPU, or for parts of enclosing leases
+// alone, takes nothing, so it does not matter that its context has ended.
+func TestNothingToTakeWithEndedContext(t *testing.T) {
+	r := newRegistry(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if leases, err := r.AcquireAll(ctx); err != nil || len(leases) != 0 {
+		t.Errorf("%v, %v", leases, err)
+	}
+}
