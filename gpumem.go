@@ -34,7 +34,9 @@
 //	buffers.mu           the table of Buffers; never together with Pool.mu
 //	stacks.mu, package reclaim's, a trace.Writer's, the device's
 //
-// Pool.mu is not held during a wait for the GPU, nor the locks of two pools at once.
+// Pool.mu is not held during a wait for the GPU, but for work that is queued between the
+// pool's own wait and a free of the driver that waits for all work. The locks of two
+// pools are not held at once.
 package gpumem
 
 import (
