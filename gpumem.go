@@ -34,7 +34,9 @@
 //	buffers.mu           the table of Buffers; never together with Pool.mu
 //	stacks.mu, package reclaim's, a trace.Writer's, the device's
 //
-// Pool.mu is not held during a wait for the GPU, nor the locks of two pools at once.
+// Pool.mu is not held during a wait for the GPU, but for work that is queued between the
+// pool's own wait and a free of the driver that waits for all work. The locks of two
+// pools are not held at once.
 package gpumem
 
 import (
@@ -219,7 +221,7 @@ func Open(dev device.GPU, p policy.Policy, opts ...Option) (*Pool, error) {
 // says, and no longer than ctx. If no block is live in the pool that could be freed,
 // it waits only for other processes to release idle memory. An allocation that need
 // not wait does not look at ctx. Errors: *OutOfMemoryError, ErrClosed, the device's, or
-// ctx's where it ended while the device was waited for.
+// ctx's if that ended a wait for work on the device.
 func (p *Pool) Alloc(ctx context.Context, bytes uint64) (Block, error) {
 	return p.Request(ctx, Request{Bytes: bytes})
 }
@@ -339,6 +341,7 @@ func (p *Pool) ordered(ctx context.Context, b Block, r Request) error {
 // go yet are tried again after the next free, and before a request is refused.
 // Caller holds p.mu.
 func (p *Pool) settle() {
+	before := len(p.owed)
 	p.owed = slices.DeleteFunc(p.owed, func(b Block) bool {
 		err := p.a.Free(alloc.Block(b))
 		if pending, ok := err.(*streams.Pending); ok {
@@ -346,6 +349,9 @@ func (p *Pool) settle() {
 		}
 		return err == nil
 	})
+	if len(p.owed) < before {
+		p.wake() // those that were refused while these blocks took the memory
+	}
 	p.after = p.record != nil || p.policy.Eager || len(p.owed) > 0
 }
 
@@ -518,8 +524,8 @@ func (p *Pool) quiesce() {
 
 // TryAlloc is Alloc for callers that have another way when there is not enough
 // free memory. It waits for no free, only for work on the device if that
-// still uses memory of the pool. A refusal is the bare ErrOutOfMemory, which
-// costs nothing.
+// still uses memory of the pool, and other pools release nothing for it. A refusal
+// is an ErrOutOfMemory without a report, which costs nothing; errors.Is finds it.
 func (p *Pool) TryAlloc(bytes uint64) (Block, error) {
 	r := Request{Bytes: bytes}
 	if p.stacks != nil {
@@ -593,8 +599,11 @@ func (p *Pool) wait(ctx context.Context, r Request, err error) (Block, error) {
 			return Block{}, stopped
 		}
 		if last {
-			if b, err = p.alloc(context.WithoutCancel(ctx), r); err == nil {
+			if b, err = p.alloc(ctx, r); err == nil {
 				return b, nil
+			}
+			if err == ctx.Err() { // while it waited for the device
+				err, stopped = ErrOutOfMemory, err
 			}
 			if !errors.Is(err, ErrOutOfMemory) {
 				return Block{}, err
@@ -727,8 +736,8 @@ func (p *Pool) recordStream(b Block, stream uint32) error {
 	return nil
 }
 
-// AllocBatch serves requests in order under one lock, without waiting for frees, and
-// puts the blocks into out, which is at least as long. It stops at the first
+// AllocBatch serves requests in order under one lock, without waiting for frees or for
+// other pools' idle memory, and puts the blocks into out, which is at least as long. It stops at the first
 // that is refused: n blocks were handed out, and stay so.
 func (p *Pool) AllocBatch(reqs []Request, out []Block) (n int, err error) {
 	var site alloc.Site

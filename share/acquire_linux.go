@@ -57,7 +57,8 @@ const (
 
 // Acquire takes the requested leases, all or none. A refusal is a *[NoRoomError]. With
 // Wait it waits in the queue and for memory until ctx is done; the *NoRoomError then
-// wraps ctx's error. A request that would not fit on an otherwise unused GPU is refused
+// wraps ctx's error; if ctx was done before the first look at the GPU, another error
+// does. A request that would not fit on an otherwise unused GPU is refused
 // at once. Without Wait the call takes at most 2 s, plus as much for each request
 // before it that is being decided.
 //
@@ -105,6 +106,9 @@ func (r *Registry) AcquireAll(ctx context.Context, qs ...Request) ([][]*Lease, e
 		if b.key == a.bids[i].key {
 			return nil, fmt.Errorf("share: %s is asked for twice; want one request for each GPU", b.q.Device)
 		}
+	}
+	if len(a.bids) == 0 { // nothing, or parts of enclosing leases: nothing is taken
+		return leases, nil
 	}
 	if err := a.run(ctx); err != nil {
 		return nil, err
@@ -180,11 +184,11 @@ func (a *acquisition) run(ctx context.Context) error {
 }
 
 // stopped returns the error of a request whose context is done: that of a GPU on which
-// it was not served.
+// it was not served, for lack of memory if there is one.
 func (a *acquisition) stopped(err error) error {
 	var on *bid
 	for _, b := range a.bids {
-		if b.why != nil && (on == nil || on.missing == 0 && b.missing > 0) {
+		if b.why != nil && (on == nil || b.lack() > on.lack()) {
 			on = b
 		}
 	}
@@ -194,6 +198,17 @@ func (a *acquisition) stopped(err error) error {
 	no := on.refused()
 	no.Waited, no.After = err, time.Since(a.begun)
 	return no
+}
+
+// lack ranks what a request lacks on a GPU: memory before its turn before nothing.
+func (b *bid) lack() int {
+	switch {
+	case b.missing > 0 || b.why.Blocked != nil:
+		return 2
+	case b.behind:
+		return 1
+	}
+	return 0
 }
 
 // touch shows that the waiter is alive.
@@ -206,23 +221,11 @@ func (a *acquisition) touch() {
 // pass makes one pass, under the locks of all GPUs. The steps are nil when the leases
 // are made.
 func (a *acquisition) pass(ctx context.Context) ([]step, error) {
-	var guards []*guard
-	defer func() {
-		for _, g := range slices.Backward(guards) {
-			g.unlock()
-		}
-	}()
-	for i, b := range a.bids {
-		most := patience
-		if i > 0 {
-			most /= 2 // others wait for the locks that are held here
-		}
-		g, err := a.r.lock(ctx, b.key, most, a.touch)
-		if err != nil {
-			return nil, err
-		}
-		guards = append(guards, g)
+	guards, err := a.lock(ctx)
+	if err != nil {
+		return nil, err
 	}
+	defer unlock(guards)
 	a.missed()
 	steps := make([]step, len(a.bids))
 	ready, short := 0, false
@@ -254,11 +257,54 @@ func (a *acquisition) pass(ctx context.Context) ([]step, error) {
 				waitsFor = append(waitsFor, other.key+"."+before.ID)
 			}
 		}
-		if err := b.queue(steps[i].tickets, short, waitsFor); err != nil {
+		if err := b.queue(steps[i].tickets, steps[i].before, short, waitsFor); err != nil {
 			return nil, err
 		}
 	}
 	return steps, nil
+}
+
+// lock takes the locks of all GPUs, in the order of the bids. It waits for one while it
+// has no other: behind a process that is stopped with the lock of one GPU, requests for
+// the other GPUs go on.
+func (a *acquisition) lock(ctx context.Context) ([]*guard, error) {
+	guards := make([]*guard, len(a.bids))
+	for next := 0; ; {
+		g, err := a.r.lock(ctx, a.bids[next].key, patience, a.touch)
+		if err != nil {
+			return nil, err
+		}
+		guards[next] = g
+		busy := -1
+		for i, b := range a.bids {
+			if i == next {
+				continue
+			}
+			if guards[i], err = a.r.tryLock(b.key); err != nil {
+				unlock(guards)
+				return nil, err
+			}
+			if guards[i] == nil {
+				busy = i
+				break
+			}
+		}
+		if busy < 0 {
+			return guards, nil
+		}
+		unlock(guards)
+		next = busy
+	}
+}
+
+// unlock releases locks, the last one first. The slice is then empty of them.
+func unlock(guards []*guard) {
+	for i, g := range slices.Backward(guards) {
+		if g != nil {
+			g.unlock()
+		}
+		guards[i] = nil
+	}
 }
 
 // missed drops tickets that somebody has removed. One request for one GPU makes its
@@ -307,7 +353,7 @@ func (a *acquisition) grant(guards []*guard, steps []step) (done bool, err error
 	}
 	for _, b := range a.bids {
 		for _, l := range b.leases {
-			taken.Store(l.rec.ID, true)
+			taken.Store(l.rec.ID, l)
 		}
 		b.leave()
 	}
@@ -326,6 +372,7 @@ type bid struct {
 	why     *NoRoomError // nil: not yet looked at
 	each    uint64
 	missing uint64
+	behind  bool // a waiter before this one held it up
 
 	reported *Position
 	place
@@ -353,6 +400,7 @@ func (b *bid) look(g *guard) (step, error) {
 		return step{}, blocked
 	}
 	q := b.queueOf(l)
+	b.behind = q.before != nil
 	s := step{place: q.place, before: q.before, pause: poll, tickets: l.tickets}
 	if q.before != nil && b.q.Wait != nil && b.why != nil {
 		b.settle = settle{}

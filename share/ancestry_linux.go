@@ -130,7 +130,9 @@ func (o *Owners) Of(pid int) (e Entry, ok bool) {
 	return e, ok
 }
 
-// taken are the ids of leases that this process took and has not closed.
+// taken are the leases that this process took and has not closed, by id. It keeps them
+// from the garbage collector, which would close the file of a lease that the program has
+// dropped, and so end the lease.
 var taken sync.Map
 
 // Enclosing returns the lease on a GPU that this process runs in: one whose lock it

@@ -92,6 +92,29 @@ const guardText = "%20d %20d %20d %20d\n"
 // meanwhile, at least once a second. The error is ErrLocked if one process has
 // held the lock for longer than patience.
 func (r *Registry) lock(ctx context.Context, key string, patience time.Duration, beat func()) (*guard, error) {
+	return r.lockWith(key, func(f *os.File, path string) error {
+		return await(ctx, f, path, patience, beat)
+	})
+}
+
+// errBusy is the error of a lock that another has, for those that do not wait.
+var errBusy = errors.New("locked")
+
+// tryLock is lock for a caller that has other locks and must not wait: the guard is nil
+// if another has this one.
+func (r *Registry) tryLock(key string) (*guard, error) {
+	g, err := r.lockWith(key, func(f *os.File, _ string) error {
+		f.Close()
+		return errBusy
+	})
+	if err == errBusy {
+		return nil, nil
+	}
+	return g, err
+}
+
+// lockWith takes a lock. wait is called where another has it, as await is.
+func (r *Registry) lockWith(key string, wait func(f *os.File, path string) error) (*guard, error) {
 	path := filepath.Join(r.dir, key+".lock")
 	for range 1000 {
 		f, err := r.openLock(key)
@@ -99,8 +122,8 @@ func (r *Registry) lock(ctx context.Context, key string, patience time.Duration,
 			return nil, r.why(path, err)
 		}
 		if err = setLock(f); err == syscall.EAGAIN || err == syscall.EACCES {
-			err = await(ctx, f, path, patience, beat)
-			if errors.Is(err, ErrLocked) || err != nil && err == ctx.Err() {
+			err = wait(f, path)
+			if err == errBusy || errors.Is(err, ErrLocked) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 				return nil, err
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -423,4 +424,29 @@ func TestCloseDoesNotWaitForKeepOrTell(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestDroppedLeaseStays: a program that forgets its lease has it until it ends.
+func TestDroppedLeaseStays(t *testing.T) {
+	noMovement(t)
+	r, gpu := newGPU(t)
+	l, err := take(r, gpu, 24, 1)
+	must(t, err)
+	id := l[0].ID()
+	l = nil
+	for range 3 {
+		runtime.GC()
+		cleaned := make(chan bool)
+		runtime.AddCleanup(new([16]byte), func(c chan bool) { close(c) }, cleaned)
+		runtime.GC()
+		<-cleaned // those of the lease's file ran before or run now
+	}
+	if all := listed(t, r); len(all) != 1 || all[0].ID != id {
+		t.Fatalf("listed: %+v", all)
+	}
+	if _, err := take(r, gpu, 1, 1); err == nil {
+		t.Error("its memory is given again")
+	}
+	kept, _ := taken.Load(id)
+	must(t, kept.(*Lease).Close())
 }

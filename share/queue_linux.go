@@ -71,13 +71,23 @@ func (b *bid) queueOf(l look) (q queueState) {
 		q.place--
 		return nil
 	}
+	passing := map[string]bool{} // of those that were read
 	for _, id := range slices.Backward(ahead) {
-		if t := get(id); t != nil && b.heldUpBy(*t) {
+		t := get(id)
+		if t == nil {
+			continue
+		}
+		if passing[id] = b.mayPass(t.record); !passing[id] && b.r.running(*t) {
 			q.before = t
 			break
 		}
 	}
 	known := q.before == nil // the first of those is looked up below
+	if known {               // those that let it pass are not before it
+		all := len(ahead)
+		ahead = slices.DeleteFunc(slices.Clone(ahead), func(id string) bool { return passing[id] })
+		q.place -= all - len(ahead)
+	}
 	for _, id := range ahead {
 		if known && len(q.first) >= shown {
 			break
@@ -128,8 +138,8 @@ func ticketsAmong(ids []string) []string {
 
 // queue takes a ticket if there is none yet, and notes on it whether the request was
 // next and short of memory, and the tickets on other GPUs that it waits for. Caller
-// holds the locks of all GPUs of the request.
-func (b *bid) queue(tickets []string, waiting bool, waitsFor []string) error {
+// holds the locks of all GPUs of the request. before is the waiter that holds it up.
+func (b *bid) queue(tickets []string, before *found, waiting bool, waitsFor []string) error {
 	if b.ticket != nil {
 		waiting = waiting || b.rec.Waiting
 		if waiting == b.rec.Waiting && slices.Equal(waitsFor, b.rec.WaitsFor) {
@@ -145,6 +155,11 @@ func (b *bid) queue(tickets []string, waiting bool, waitsFor []string) error {
 	}
 	if _, taken := slices.BinarySearch(tickets, ticketID(b.number)); b.number == 0 || taken {
 		b.number = b.r.lastNumber(b.key, tickets) + 1
+		if before != nil && b.number <= before.Number {
+			// The last waiter has left since it was read. With its number, and the inode
+			// that the file system gives again, this request would wait for itself.
+			b.number = before.Number + 1
+		}
 	}
 	for {
 		b.rec = b.record(ticketKind, ticketID(b.number), times(b.each, b.q.Copies))

@@ -340,3 +340,117 @@ func TestAbandonedWaitsShareOneThread(t *testing.T) {
 	must(t, before.err)
 	eventually(t, "the wait has ended", func() bool { return waits() == 0 })
 }
+
+// TestSeveralNameTheGPUThatTheyLack: the wait ends while a request waits for its turn on
+// one GPU, and has all that it wants on the other.
+func TestSeveralNameTheGPUThatTheyLack(t *testing.T) {
+	for _, lacks := range []string{"A", "B"} {
+		t.Run(lacks, func(t *testing.T) {
+			r := newRegistry(t)
+			holder, err := r.AcquireAll(t.Context(), ask(10, false, lacks)...)
+			must(t, err)
+			defer holder[0][0].Close()
+			askLater(t, r, ask(20, true, lacks))
+			queued(t, r, lacks, 1)
+			both := askLater(t, r, ask(1, true, "A", "B"))
+			queued(t, r, lacks, 2)
+			both.cancel()
+			<-both.done
+			var no *NoRoomError
+			if !errors.As(both.err, &no) || no.Device != lacks || !errors.Is(both.err, context.Canceled) {
+				t.Errorf("%v; want one that names %s", both.err, lacks)
+			}
+		})
+	}
+}
+
+// TestThoseThatLetPassAreNotBefore: the only waiter before a request waits for another
+// GPU, so what is missing is memory, and the refusal says so.
+func TestThoseThatLetPassAreNotBefore(t *testing.T) {
+	r := newRegistry(t)
+	holder, err := r.AcquireAll(t.Context(), ask(20, false, "A", "B")...)
+	must(t, err)
+	defer holder[0][0].Close()
+	defer holder[1][0].Close()
+	askLater(t, r, ask(20, true, "B"))
+	queued(t, r, "B", 1)
+	askLater(t, r, ask(1, true, "A", "B"))
+	queued(t, r, "A", 1)
+	_, err = r.AcquireAll(t.Context(), ask(6, false, "A")...)
+	var no *NoRoomError
+	if !errors.As(err, &no) || no.Before != 0 || len(no.Ahead) != 0 || !strings.Contains(err.Error(), "ask for at most 4 GiB") {
+		t.Errorf("refused: %v", err)
+	}
+	q := ask(6, false, "A")
+	positions := make(chan Position, 10)
+	q[0].Wait = func(p Position) { positions <- p }
+	askLater(t, r, q)
+	if p := <-positions; p.Place != 0 || p.Missing != 2*gib {
+		t.Errorf("place %d, %d bytes missing; want to be the next, and 2 GiB", p.Place, p.Missing)
+	}
+}
+
+// TestNumberOfAWaiterThatHasJustLeft: a request reads a waiter before it, which leaves
+// before the request takes its ticket. It does not take that one's number, or it would
+// watch the ticket that it waits for, which is its own where the file system gives the
+// inode again.
+func TestNumberOfAWaiterThatHasJustLeft(t *testing.T) {
+	r := newRegistry(t)
+	full, err := r.AcquireAll(t.Context(), ask(24, false, "A")...)
+	must(t, err)
+	before := askLater(t, r, ask(24, true, "A"))
+	queued(t, r, "A", 1)
+	qs := ask(24, true, "A")
+	qs[0].Meter = meterFunc(func() device.Status { // called after the queue is read
+		before.cancel()
+		<-before.done
+		st, _ := fixed.Status()
+		return st
+	})
+	a := askLater(t, r, qs)
+	eventually(t, "it has a number after that one's", func() bool {
+		_, err := r.readTicket(keyOf("A"), ticketID(2))
+		return err == nil
+	})
+	must(t, full[0][0].Close())
+	<-a.done
+	must(t, a.err)
+}
+
+// TestLocksOfSeveralAreNotKept: while one process keeps the lock of B, requests for A
+// and B do not keep that of A, which others take at once.
+func TestLocksOfSeveralAreNotKept(t *testing.T) {
+	r := newRegistry(t)
+	g, err := r.lock(t.Context(), keyOf("B"), patience, nil)
+	must(t, err)
+	var both []*asked
+	for range 3 {
+		both = append(both, askLater(t, r, ask(1, true, "A", "B")))
+	}
+	for range 20 {
+		ls, err := r.AcquireAll(t.Context(), ask(24, false, "A")...)
+		must(t, err)
+		must(t, ls[0][0].Close())
+	}
+	for _, a := range both {
+		if a.served() {
+			t.Error("served without the lock of B")
+		}
+	}
+	g.unlock()
+	for _, a := range both {
+		<-a.done
+		must(t, a.err)
+	}
+}
+
+// TestNothingToTakeWithEndedContext: a request for no GPU, or for parts of enclosing leases
+// alone, takes nothing, so it does not matter that its context has ended.
+func TestNothingToTakeWithEndedContext(t *testing.T) {
+	r := newRegistry(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if leases, err := r.AcquireAll(ctx); err != nil || len(leases) != 0 {
+		t.Errorf("%v, %v", leases, err)
+	}
+}

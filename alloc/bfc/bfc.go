@@ -110,6 +110,9 @@ type Config struct {
 	IgnoreAlign     bool   // do not honour any alignment past 256, as before JAX 0.10.1
 	Layout          Layout // of the report
 
+	// Quiesce, if set, is called before free regions are released, since the driver
+	// waits for all work then. Its error is returned, and nothing is released.
+	Quiesce func() error
 	// Log, if set, is called for what the original would log.
 	Log func(alloc.Message)
 }

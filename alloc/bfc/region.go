@@ -184,6 +184,9 @@ func (a *Allocator) collect(n uint64) (bool, error) {
 	if idle == 0 || n > a.cfg.Limit-min(a.stats.PoolBytes, a.cfg.Limit)+idle {
 		return false, nil
 	}
+	if err := a.quiesce(); err != nil {
+		return false, err
+	}
 	a.log(alloc.Message{Severity: alloc.Warning, Text: gcText})
 	_, err := a.releaseIdle(0)
 	return err == nil, err
@@ -263,7 +266,31 @@ func (a *Allocator) Trim(keep uint64) (uint64, error) {
 	if !a.cfg.GC {
 		return 0, nil
 	}
+	if a.stats.PoolBytes > keep && a.anyIdle() {
+		if err := a.quiesce(); err != nil {
+			return 0, err
+		}
+	}
 	return a.releaseIdle(keep)
+}
+
+// anyIdle reports whether nothing lives in some region.
+func (a *Allocator) anyIdle() bool {
+	for i := range a.regions {
+		if a.idle(i) {
+			return true
+		}
+	}
+	return false
+}
+
+// quiesce waits for the device before regions are released, or returns the error of
+// an operation that is repeated when its owner has waited.
+func (a *Allocator) quiesce() error {
+	if a.cfg.Quiesce == nil {
+		return nil
+	}
+	return a.cfg.Quiesce()
 }
 
 // Close releases every region, whatever lives in it. A device that fails

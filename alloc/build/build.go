@@ -85,6 +85,7 @@ func New(dev device.GPU, p policy.Policy, o Options) (alloc.Allocator, error) {
 				Fragmentation:   p.Fragmentation,
 				Align:           p.Align,
 				IgnoreAlign:     p.IgnoreAlign,
+				Quiesce:         quiesce(o.Streams),
 				Log:             o.Log,
 			}))
 		case policy.Async:
@@ -105,6 +106,17 @@ func New(dev device.GPU, p policy.Policy, o Options) (alloc.Allocator, error) {
 		return nil, fmt.Errorf("policy %s: %w", p.Spec, err)
 	}
 	return a, nil
+}
+
+// quiesce returns the wait for all work before the driver is given memory back, which
+// waits for it in any case: where the owner of the tracker waits without its lock.
+func quiesce(t *streams.Tracker) func() error {
+	return func() error {
+		if !t.Deferred() || t.Repeated() {
+			return nil
+		}
+		return t.Synchronize()
+	}
 }
 
 // asPolicySees returns what a policy must know of dev. The driver is asked for free
