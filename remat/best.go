@@ -80,7 +80,7 @@ func bestFor(m *hlo.Module, limit uint64, rates cost.Rates, o options) (*plan, e
 	k.xla.Go(func() {
 		c := given.Module.Clone()
 		var r *xla.Result
-		if r, k.theirErr = xlaFor(c, limit, nil); k.theirErr == nil {
+		if r, k.theirErr = xla.Run(c, xla.Options{Limit: limit}); k.theirErr == nil {
 			k.theirs, k.theirErr = o.taking(c, "xla", r.Added, rates)
 		}
 	})
@@ -298,42 +298,21 @@ func asGiven(m *hlo.Module, rates cost.Rates) (*plan, error) {
 }
 
 // xlaPlan is what XLA's pass makes of a copy of the module for a limit in bytes, as
-// memory.TempPeak counts, and what it warns of besides that the limit is not met. With h
-// it may move values there, and what lies there takes nothing; h.Seconds nil is the
-// cost model's.
-func xlaPlan(m *hlo.Module, limit uint64, rates cost.Rates, h *host.Memory) (*plan, []string, error) {
+// memory.TempPeak counts. With h it may move values there, and what lies there takes
+// nothing; h.Seconds nil is the cost model's.
+func xlaPlan(m *hlo.Module, limit uint64, rates cost.Rates, h *host.Memory) (*plan, error) {
 	c, err := hlo.ParseString(m.String())
 	if err == nil && h != nil {
 		h, err = h.For(c, rates)
 	}
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	r, err := xlaFor(c, limit, h)
-	if err != nil {
-		return nil, nil, err
-	}
-	var warnings []string
-	for _, w := range r.Warnings {
-		if w.Kind != xla.OverLimit {
-			warnings = append(warnings, w.Text)
-		}
-	}
-	p, err := options{Host: h}.measured(c.String(), "xla", r.Added, rates)
-	return p, warnings, err
-}
-
-// xlaFor is XLA for a limit as memory.TempPeak counts.
-func xlaFor(m *hlo.Module, limit uint64, h *host.Memory) (*xla.Result, error) {
-	result, err := memory.ResultBytes(m, nil)
+	r, err := xla.Run(c, xla.Options{Limit: limit, Host: h})
 	if err != nil {
 		return nil, err
 	}
-	o := xla.Options{Limit: limit + uint64(result), Host: h}
-	if h != nil {
-		o.Strategies = xla.Recompute | xla.Offload
-	}
-	return xla.Run(m, o)
+	return options{Host: h}.measured(c.String(), "xla", r.Added, rates)
 }
 
 // measured reads a module's text and says what it takes.

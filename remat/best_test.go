@@ -90,11 +90,7 @@ func bestByText(m *hlo.Module, limit uint64) (*plan, error) {
 		}
 	}
 	c := read(text)
-	result, err := memory.ResultBytes(c, nil)
-	if err != nil {
-		return nil, err
-	}
-	r, err := xla.Run(c, xla.Options{Limit: limit + uint64(result)})
+	r, err := xla.Run(c, xla.Options{Limit: limit})
 	if err != nil {
 		return nil, err
 	}

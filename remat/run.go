@@ -282,8 +282,7 @@ func (a *Answer) planFor(m *hlo.Module, limit uint64, packed bool, search time.D
 	case a.Algorithm == "gap":
 		return bestFor(m, limit, r.Rates, o)
 	case a.Algorithm == "xla":
-		p, warnings, err := xlaPlan(m, limit, r.Rates, o.Host)
-		a.Warnings = append(a.Warnings, warnings...)
+		p, err := xlaPlan(m, limit, r.Rates, o.Host)
 		if err == nil && o.Host != nil {
 			if link := float64(p.Host.Bytes) / 2 / r.HostSpeed; link > p.Seconds {
 				a.Warnings = append(a.Warnings, fmt.Sprintf("XLA plans each copy as if it had the link to the host for itself: one way they take %.3g s together, and a step %.3g s; gap lets them take turns", link, p.Seconds))
