@@ -285,11 +285,11 @@ func newSource(m *hlo.Module, by string, added int, rates cost.Rates) (*source, 
 // split is what gap splitting makes of a copy, which has the source's IDs.
 func (s *source) split(o options, limit uint64, search time.Duration, rates cost.Rates) (*plan, error) {
 	c := s.m.Clone()
-	r, err := gap.Run(c, gap.Options{Limit: limit, Seconds: func(i *hlo.Instruction) float64 { return s.prices.Of(i).Seconds }, Time: search, HostFree: o.Host != nil, Collectives: o.Collectives})
+	added, err := gap.Run(c, gap.Options{Limit: limit, Seconds: func(i *hlo.Instruction) float64 { return s.prices.Of(i).Seconds }, Time: search, HostFree: o.Host != nil, Collectives: o.Collectives})
 	if err != nil {
 		return nil, err
 	}
-	return o.taking(c, s.by, s.added+r.Added, rates)
+	return o.taking(c, s.by, s.added+added, rates)
 }
 
 // asGiven is the module as it is.

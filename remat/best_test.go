@@ -110,11 +110,11 @@ func bestByText(m *hlo.Module, limit uint64) (*plan, error) {
 			if err != nil {
 				return nil, err
 			}
-			r, err := gap.Run(c, gap.Options{Limit: uint64(part * float64(limit)), Seconds: func(i *hlo.Instruction) float64 { return prices.Of(i).Seconds }})
+			added, err := gap.Run(c, gap.Options{Limit: uint64(part * float64(limit)), Seconds: func(i *hlo.Instruction) float64 { return prices.Of(i).Seconds }})
 			if err != nil {
 				return nil, err
 			}
-			if err := take(c.String(), by, r.Added); err != nil {
+			if err := take(c.String(), by, added); err != nil {
 				return nil, err
 			}
 		}

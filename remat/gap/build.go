@@ -24,12 +24,8 @@ func (g *planner) build() int {
 	}
 	// Clones by the instruction before which they stand, in the order of their originals.
 	at := make([][]copyOf, len(g.c.Instructions))
-	for id := range g.values {
-		for _, s := range g.values[id].segments {
-			if !s.first {
-				at[s.start/2] = append(at[s.start/2], copyOf{int32(id), s.start})
-			}
-		}
+	for _, k := range g.clones() {
+		at[k.start/2] = append(at[k.start/2], k)
 	}
 	// Originals may come to read clones: what they read at first is what clones begin with.
 	w.reads = make(map[*hlo.Instruction][]*hlo.Instruction, len(g.c.Instructions))
@@ -67,9 +63,6 @@ func (g *planner) build() int {
 	g.c.Reorder(list)
 	return len(list) - before
 }
-
-// A copyOf is one computing again of a value.
-type copyOf struct{ value, start int32 }
 
 // A chainOf is a bitcast that hands on a clone.
 type chainOf struct {

@@ -2,7 +2,10 @@ package gap
 
 // The closure of a split: what has to be computed again or live on for it.
 
-import "slices"
+import (
+	"math"
+	"slices"
+)
 
 // A stretch is that of a value which lives on, from where it died until the slot.
 type stretch struct{ value, from int32 }
@@ -41,7 +44,7 @@ func (k *closure) need(o int32) {
 		return
 	}
 	from := v.segments[last].end() + 1
-	if v.recomputable && k.g.profile.anyAbove(int(from), int(k.at), k.g.limit-v.size) {
+	if v.recomputable && k.g.profile.above(int(from), int(k.at), k.g.limit-v.size, 1) > 0 {
 		k.compute(o)
 		return
 	}
@@ -83,7 +86,7 @@ func (g *planner) harm(from, to int32, size int64) float64 {
 	if to < from {
 		return 0
 	}
-	return float64(size) * float64(g.profile.above(int(from), int(to), g.limit-size))
+	return float64(size) * float64(g.profile.above(int(from), int(to), g.limit-size, math.MaxInt64))
 }
 
 // closureOf is what splitting takes, nil where it cannot be.
@@ -112,36 +115,14 @@ func (g *planner) closureOf(v, at int32) *closure {
 	return k
 }
 
-// closureBytes is the most that computing a closure takes at once in the order of
-// definitions, beside the value that it is for.
+// closureBytes returns the most that computing a closure takes at once in the order of
+// definitions, beside the value that it is for: its last.
 func (g *planner) closureBytes(again []int32) int64 {
+	v := again[len(again)-1]
 	if len(again) == 1 {
-		return g.values[again[0]].inside
+		return g.values[v].inside
 	}
 	order := slices.Clone(again)
 	slices.SortFunc(order, func(a, b int32) int { return int(g.values[a].definer - g.values[b].definer) })
-	// Beside the readers of each, one for those that are computed here themselves.
-	for _, id := range order {
-		for _, o := range g.values[id].operands {
-			g.left[o] += 2
-		}
-	}
-	for _, id := range order {
-		g.left[id]++
-	}
-	var now, most int64
-	for _, id := range order {
-		v := &g.values[id]
-		now += v.size
-		most = max(most, now+v.inside)
-		for _, o := range v.operands {
-			if g.left[o] -= 2; g.left[o] == 1 {
-				now -= g.values[o].size
-			}
-		}
-	}
-	for _, id := range order {
-		g.left[id]--
-	}
-	return most - g.values[again[len(again)-1]].size
+	return g.sequence(order, func(id int32) bool { return id == v })
 }

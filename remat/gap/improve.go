@@ -173,14 +173,7 @@ const mostFreed = 50
 // neighbourhood is some of the clones: those computed again or defined near to one of
 // them, or any.
 func (g *planner) neighbourhood(r *rand.Rand) []copyOf {
-	var all []copyOf
-	for id := range g.values {
-		for _, s := range g.values[id].segments {
-			if !s.first {
-				all = append(all, copyOf{int32(id), s.start})
-			}
-		}
-	}
+	all := g.clones()
 	if len(all) == 0 {
 		return nil
 	}
@@ -204,7 +197,7 @@ func (g *planner) neighbourhood(r *rand.Rand) []copyOf {
 // free takes a clone away: the value lives on until there, from where it comes before.
 func (g *planner) free(k copyOf) {
 	v := &g.values[k.value]
-	n := slices.IndexFunc(v.segments, func(s segment) bool { return s.start == k.start && !s.first })
+	n := v.starting(k.start)
 	if n < 1 {
 		return // it went with another
 	}

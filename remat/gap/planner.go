@@ -69,10 +69,9 @@ const maxClosure = 200
 // A planner chooses recomputations for one computation.
 type planner struct {
 	c       *hlo.Computation
-	b       *memory.Buffers
 	limit   int64
 	values  []value
-	extra   []int64 // by instruction: what its callees take
+	called  []int64 // by instruction: the bytes that its callees take
 	profile profile
 	over    []int32 // by slot: how many slots before it are over the limit
 	phases  map[int32]*phase
@@ -121,57 +120,58 @@ func (g *planner) settle(at int32) {
 	if p == nil {
 		return
 	}
-	now := g.sequence(p.values, at)
+	now := g.sequence(p.values, func(id int32) bool { return g.values[id].lasts(at) })
 	g.profile.add(int(at), int(at), now-p.bytes)
 	p.bytes = now
 }
 
-// sequence is the most that computing the values one after the other takes beside
-// those of them that live on.
-func (g *planner) sequence(values []int32, at int32) int64 {
-	var on, now, most int64 // on: of those that live on
-	left := make(map[int32]int, len(values))
-	for _, id := range values {
+// sequence returns the most that computing values one after the other takes at once, beside
+// those that stay. order is by definers. Values that do not stay die with their last reader
+// among the others, and at once if there is none.
+func (g *planner) sequence(order []int32, stays func(id int32) bool) int64 {
+	// Twice the readers, and one for a value that is computed here and does not stay.
+	for _, id := range order {
 		for _, o := range g.values[id].operands {
-			left[o]++
+			g.left[o] += 2
 		}
 	}
-	for _, id := range values {
-		v := &g.values[id]
-		lives := false
-		if n := v.starting(at); n >= 0 {
-			lives = !v.segments[n].private()
+	for _, id := range order {
+		if !stays(id) {
+			g.left[id]++
 		}
+	}
+	var staying, now, most int64
+	for _, id := range order {
+		v := &g.values[id]
 		now += v.size
 		most = max(most, now+v.inside)
-		if lives {
-			on += v.size
-		} else if left[id] == 0 && !g.readAt(v, at) {
+		switch {
+		case g.left[id]&1 == 0:
+			staying += v.size
+		case g.left[id] == 1:
 			now -= v.size
 		}
 		for _, o := range v.operands {
-			left[o]--
-			if left[o] > 0 || !slices.Contains(values, o) {
-				continue
-			}
-			x := &g.values[o]
-			if n := x.starting(at); n >= 0 && x.segments[n].private() {
-				now -= x.size
+			if g.left[o] -= 2; g.left[o] == 1 {
+				now -= g.values[o].size
 			}
 		}
 	}
-	return max(0, most-on)
+	for _, id := range order {
+		g.left[id] = 0
+	}
+	return max(0, most-staying)
 }
 
-// readAt reports whether the clone that starts in a slot is read there.
-func (g *planner) readAt(v *value, at int32) bool {
-	n := v.starting(at)
-	return n >= 0 && len(v.segments[n].uses) > 0
-}
-
-// starting is the clone that starts in a slot, or -1.
+// starting returns the number of the clone that begins in a slot, or -1.
 func (v *value) starting(at int32) int {
 	return slices.IndexFunc(v.segments, func(s segment) bool { return s.start == at && !s.first })
+}
+
+// lasts reports whether the clone that begins in a slot is read after it.
+func (v *value) lasts(at int32) bool {
+	n := v.starting(at)
+	return n >= 0 && !v.segments[n].private()
 }
 
 // join and leave are about a clone's place in its phase.
@@ -193,12 +193,13 @@ func (g *planner) leave(id, at int32) {
 	}
 }
 
-func newPlanner(c *hlo.Computation, limit int64, o memory.Options, seconds func(*hlo.Instruction) float64, called func(*hlo.Instruction) int64, rules *rules) (*planner, error) {
-	b, err := memory.Analyze(c, o.Size)
+// newPlanner returns a planner that has split nothing.
+func (p *modulePlan) newPlanner(c *hlo.Computation, limit int64) (*planner, error) {
+	b, err := memory.Analyze(c, p.memory.Size)
 	if err != nil {
 		return nil, err
 	}
-	g := &planner{c: c, b: b, limit: limit, values: make([]value, len(b.List)), extra: make([]int64, len(c.Instructions)), phases: map[int32]*phase{},
+	g := &planner{c: c, limit: limit, values: make([]value, len(b.List)), called: make([]int64, len(c.Instructions)), phases: map[int32]*phase{},
 		seen: make([]int, len(b.List)), left: make([]int32, len(b.List))}
 	pinned := make(map[*hlo.Instruction]bool) // by control dependencies
 	for _, i := range c.Instructions {
@@ -207,24 +208,24 @@ func newPlanner(c *hlo.Computation, limit int64, o memory.Options, seconds func(
 		}
 	}
 	recomputable := make([]bool, len(c.Instructions))
-	for p, i := range c.Instructions {
-		g.extra[p] = called(i)
-		recomputable[p] = len(b.Defined[p]) == 1 && i.Shape.IsArray() && !pinned[i] && i != c.Root && rules.allow(i)
+	for n, i := range c.Instructions {
+		g.called[n] = p.called(i)
+		recomputable[n] = len(b.Defined[n]) == 1 && i.Shape.IsArray() && !pinned[i] && i != c.Root && p.rules.allow(i)
 	}
 	for id := range b.List {
 		x, v := &b.List[id], &g.values[id]
-		p := x.Definer
-		v.size, v.definer = o.Allocated(b, int32(id)), p
-		v.recomputable = recomputable[p] && !x.LiveOut && !x.Indirect && v.size > 0 && len(x.Index) == 0
+		n := x.Definer
+		v.size, v.definer = p.memory.Allocated(b, int32(id)), n
+		v.recomputable = recomputable[n] && !x.LiveOut && !x.Indirect && v.size > 0 && len(x.Index) == 0
 		if v.recomputable {
-			v.operands, v.seconds, v.inside = b.Used[p], seconds(c.Instructions[p]), g.extra[p]
+			v.operands, v.seconds, v.inside = b.Used[n], p.o.Seconds(c.Instructions[n]), g.called[n]
 		}
-		v.segments = []segment{{start: 2*p + 1, first: true}}
+		v.segments = []segment{{start: 2*n + 1, first: true}}
 	}
-	for p := range c.Instructions {
-		for _, id := range b.Used[p] {
+	for n := range c.Instructions {
+		for _, id := range b.Used[n] {
 			s := &g.values[id].segments[0]
-			s.uses = append(s.uses, reading{int32(2*p + 1), 1})
+			s.uses = append(s.uses, reading{int32(2*n + 1), 1})
 		}
 	}
 	g.profile = newProfile(2 * len(c.Instructions))
@@ -235,13 +236,13 @@ func newPlanner(c *hlo.Computation, limit int64, o memory.Options, seconds func(
 		change[s.start] += v.size
 		change[s.end()+1] -= v.size
 	}
-	for p, n := range g.extra {
-		change[2*p+1] += n
-		change[2*p+2] -= n
+	for n, bytes := range g.called {
+		change[2*n+1] += bytes
+		change[2*n+2] -= bytes
 	}
 	g.profile.set(change)
 	g.count()
-	return g, nil
+	return g, p.err
 }
 
 // count counts the slots over the limit anew.

@@ -60,44 +60,25 @@ func (p *profile) add(from, to int, bytes int64) {
 	}
 }
 
-// above is how many of the slots from..to, both included, have more than a number of bytes.
-func (p *profile) above(from, to int, bytes int64) (n int64) {
-	for slot := from; slot <= to; {
+// above returns how many of the slots from..to, both included, have more than a number of
+// bytes. It stops counting at most.
+func (p *profile) above(from, to int, bytes, most int64) (n int64) {
+	for slot := from; slot <= to && n < most; {
 		b := slot / profileBlock
-		end := min((b+1)*profileBlock, p.n)
+		end := min((b+1)*profileBlock, p.n, to+1)
 		switch {
 		case p.top[b] <= bytes:
 			slot = end
-			continue
 		case p.bottom[b] > bytes:
-			last := min(end, to+1)
-			n += int64(last - slot)
-			slot = last
-			continue
-		}
-		for ; slot < end && slot <= to; slot++ {
-			if p.bytes[slot] > bytes {
-				n++
+			n += int64(end - slot)
+			slot = end
+		default:
+			for ; slot < end; slot++ {
+				if p.bytes[slot] > bytes {
+					n++
+				}
 			}
 		}
 	}
 	return n
-}
-
-// anyAbove reports whether one of the slots from..to, both included, has more.
-func (p *profile) anyAbove(from, to int, bytes int64) bool {
-	for slot := from; slot <= to; {
-		b := slot / profileBlock
-		end := min((b+1)*profileBlock, p.n)
-		if p.top[b] <= bytes {
-			slot = end
-			continue
-		}
-		for ; slot < end && slot <= to; slot++ {
-			if p.bytes[slot] > bytes {
-				return true
-			}
-		}
-	}
-	return false
 }

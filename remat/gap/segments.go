@@ -3,6 +3,7 @@ package gap
 // Changes of a plan: readers added and removed, splits undone.
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -71,33 +72,28 @@ func (g *planner) dropUse(id, slot int32) {
 	g.settle(start)
 }
 
-// undo takes splits back that are not needed any more, the dearest first.
-func (g *planner) undo() {
-	type clone struct {
-		value, start int32
-		seconds      float64
-	}
-	var all []clone
+// A copyOf is one recomputation of a value.
+type copyOf struct{ value, start int32 }
+
+// clones returns the recomputations of all values.
+func (g *planner) clones() (all []copyOf) {
 	for id := range g.values {
-		v := &g.values[id]
-		for _, s := range v.segments {
+		for _, s := range g.values[id].segments {
 			if !s.first {
-				all = append(all, clone{int32(id), s.start, v.seconds})
+				all = append(all, copyOf{int32(id), s.start})
 			}
 		}
 	}
-	slices.SortStableFunc(all, func(a, b clone) int {
-		switch {
-		case a.seconds > b.seconds:
-			return -1
-		case a.seconds < b.seconds:
-			return 1
-		}
-		return 0
-	})
+	return all
+}
+
+// undo takes splits back that are not needed any more, the dearest first.
+func (g *planner) undo() {
+	all := g.clones()
+	slices.SortStableFunc(all, func(a, b copyOf) int { return cmp.Compare(g.values[b.value].seconds, g.values[a.value].seconds) })
 	for _, k := range all {
 		v := &g.values[k.value]
-		n := slices.IndexFunc(v.segments, func(s segment) bool { return s.start == k.start && !s.first })
+		n := v.starting(k.start)
 		if n < 1 || v.segments[n-1].first && v.moved {
 			continue // gone already, or a move, which costs nothing
 		}
@@ -107,7 +103,7 @@ func (g *planner) undo() {
 		if v.segments[n].private() {
 			to++
 		}
-		if from <= to && g.profile.above(int(from), int(to), g.limit-v.size) > 0 {
+		if from <= to && g.profile.above(int(from), int(to), g.limit-v.size, 1) > 0 {
 			continue
 		}
 		g.merge(k.value, n)
