@@ -109,7 +109,7 @@ type Answer struct {
 	OutOfReach   bool    `json:"out_of_reach_in_order"` // proven
 	Seconds      float64 `json:"seconds"`               // that planning took
 
-	Marked []MarkAnswer `json:"marked,omitempty"`
+	Marked []mark.Result `json:"marked,omitempty"`
 	// The largest holders of memory at the peak, and what jax.checkpoint alone would do;
 	// with gap, if the module takes more than its limit.
 	Holders []mark.Holder `json:"holders,omitempty"`
@@ -135,16 +135,6 @@ func (a *Answer) Least() string {
 		return "-"
 	}
 	return fmt.Sprintf("%.1f %%", a.LowerPercent)
-}
-
-// A MarkAnswer is what one pattern of Request.Marks did in one computation.
-type MarkAnswer struct {
-	Pattern     string `json:"pattern"`
-	Computation string `json:"computation"`
-	Region      int    `json:"instructions"`
-	Saved       int    `json:"saved"`
-	Recomputed  int    `json:"recomputed"`
-	Late        int    `json:"late_users"`
 }
 
 // ErrNoMatch is the error of Run for a pattern of Request.Marks that matches nothing.
@@ -236,9 +226,9 @@ func (a *Answer) mark(m *hlo.Module) error {
 		if err != nil {
 			return fmt.Errorf("mark %s: %w", re, err)
 		}
+		a.Marked = append(a.Marked, done...)
 		for _, d := range done {
 			a.Recomputed += d.Recomputed
-			a.Marked = append(a.Marked, MarkAnswer{re.String(), d.Computation.Name, d.Region, d.Saved, d.Recomputed, d.Late})
 		}
 	}
 	return nil
