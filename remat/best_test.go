@@ -20,7 +20,7 @@ import (
 
 // bestPlan is bestFor without options.
 func bestPlan(m *hlo.Module, limit uint64, rates cost.Rates) (*plan, error) {
-	return bestFor(m, limit, rates, options{})
+	return bestFor(m, limit, options{Rates: rates})
 }
 
 // bestByText is bestFor in plain words: one plan after the other, and whatever is changed or
@@ -190,7 +190,7 @@ func TestSeconds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, err := options{}.measured(m.String(), "", 0, cost.Rates{})
+		p, err := options{}.measured(m, "", 0)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -362,7 +362,7 @@ func TestAgainstAllPlans(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		xla, err := xlaPlan(m, limit, rates, nil)
+		xla, err := xlaPlan(m, limit, options{Rates: rates})
 		if err != nil {
 			t.Fatal(err)
 		}

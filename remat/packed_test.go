@@ -3,7 +3,6 @@ package remat
 import (
 	"testing"
 
-	"gpumem/hlo/cost"
 	"gpumem/hlo/memory"
 	"gpumem/internal/test/remattest"
 )
@@ -19,7 +18,7 @@ func TestBestPacked(t *testing.T) {
 		var last float64
 		for part := 1.0; part > .5; part -= .1 {
 			limit := uint64(part * float64(s.Temp))
-			p, heap, err := bestPacked(m, limit, cost.Rates{}, options{})
+			p, heap, err := bestPacked(m, limit, options{})
 			if err != nil {
 				t.Fatal(err)
 			}
