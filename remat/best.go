@@ -249,8 +249,8 @@ func (k *plans) moved(s *source, part float64) error {
 	if err != nil {
 		return err
 	}
-	r, err := host.Move(c, k.limit, to)
-	if err != nil || r.Values == 0 {
+	moved, err := host.Move(c, k.limit, to)
+	if err != nil || !moved {
 		return err
 	}
 	p, err := k.o.costs(c, by, added)

@@ -19,8 +19,7 @@ type closure struct {
 	lost    float64 // bytes times slots over the limit that it adds, all together
 	again   []int32 // computed again, the value itself last
 	longer  []stretch
-	room    int64   // what the longer ones take at the slot
-	read    []int32 // live there already
+	room    int64 // what the longer ones take at the slot
 	failed  bool
 }
 
@@ -36,7 +35,6 @@ func (k *closure) need(o int32) {
 	}
 	last, live := v.around(k.at)
 	if live {
-		k.read = append(k.read, o)
 		return
 	}
 	if last < 0 {
