@@ -10,6 +10,7 @@ import (
 
 	"gpumem/hlo"
 	"gpumem/hlo/memory"
+	"gpumem/hlo/passes"
 	"gpumem/hlo/verify"
 	"gpumem/internal/test/hlotest"
 	"gpumem/internal/test/remattest"
@@ -72,4 +73,34 @@ func TestProperties(t *testing.T) {
 			t.Errorf("it fits, and %d were chosen", r.Chosen)
 		}
 	})
+}
+
+// TestSweepModel: the pass makes the choices of the independent model, and puts clones where
+// that puts them.
+func TestSweepModel(t *testing.T) {
+	chosen := 0
+	rapid.Check(t, func(t *rapid.T) {
+		text := remattest.Random(t)
+		before, err := remattest.ReplayPeak(text, remattest.Bytes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		limit := uint64(float64(before) * rapid.Float64Range(0.1, 1).Draw(t, "limit"))
+		m, want := remattest.Parsed(t, text), remattest.Parsed(t, text)
+		r, err := Run(m, Options{Limit: limit})
+		if err != nil {
+			t.Fatal(err)
+		}
+		chosen += r.Chosen
+		remattest.Sweep(want, int64(limit))
+		if _, err := passes.RemoveDead(want); err != nil {
+			t.Fatal(err)
+		}
+		if got, want := remattest.Outline(m), remattest.Outline(want); got != want {
+			t.Errorf("limit %d of %d:\n%s\nbecame\n%s\nthe model has\n%s", limit, before, text, got, want)
+		}
+	})
+	if chosen == 0 {
+		t.Error("no module needed recomputing")
+	}
 }

@@ -170,7 +170,7 @@ func (t *tracker) account(best, k int32, helpers []int32) {
 		}
 		b := &t.buffers[old]
 		b.uses, b.left = placed, 0
-		t.now -= b.cost
+		t.now -= b.cost // as in XLA, also for an element of a tuple that was dead already
 		id := t.newBuffer(k, b.index, b.cost, keep...)
 		x := &t.items[k]
 		x.defined, x.output = append(x.defined, id), append(x.output, id)
