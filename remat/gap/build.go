@@ -9,8 +9,8 @@ import (
 	"gpumem/hlo"
 )
 
-// build changes the computation as planned. It says how many instructions were
-// added, less those that went.
+// build changes the computation as planned. It returns how many instructions that added, those
+// that went taken off.
 func (g *planner) build() int {
 	if g.splits == 0 {
 		return 0
@@ -27,7 +27,7 @@ func (g *planner) build() int {
 	for _, k := range g.clones() {
 		at[k.start/2] = append(at[k.start/2], k)
 	}
-	// Originals may come to read clones: what they read at first is what clones begin with.
+	// Originals come to read clones. A clone begins with what its original read at first.
 	w.reads = make(map[*hlo.Instruction][]*hlo.Instruction, len(g.c.Instructions))
 	waited := map[*hlo.Instruction]bool{} // by control dependencies
 	for _, i := range g.c.Instructions {
@@ -48,7 +48,7 @@ func (g *planner) build() int {
 		}
 		list = append(w.redirect(list, i, int32(2*p+1)), i)
 	}
-	// Definitions that nothing uses any more.
+	// Definitions and bitcasts that nothing reads any more go.
 	gone := map[*hlo.Instruction]bool{}
 	for n := len(list) - 1; n >= 0; n-- {
 		i := list[n]
@@ -64,12 +64,13 @@ func (g *planner) build() int {
 	return len(list) - before
 }
 
-// A chainOf is a bitcast that hands on a clone.
+// A chainOf is a bitcast as it reads a clone.
 type chainOf struct {
 	copyOf
 	i *hlo.Instruction
 }
 
+// A builder writes a plan into its computation.
 type builder struct {
 	*planner
 	base   map[*hlo.Instruction]int32 // values by definer
@@ -78,7 +79,7 @@ type builder struct {
 	chains map[chainOf]*hlo.Instruction
 }
 
-// clone is a copy that reads what the original read at first.
+// clone returns a copy that reads what the original read at first.
 func (w *builder) clone(original *hlo.Instruction) *hlo.Instruction {
 	d := original.Clone(original.Name + ".remat")
 	for n, o := range w.reads[original] {
@@ -87,8 +88,8 @@ func (w *builder) clone(original *hlo.Instruction) *hlo.Instruction {
 	return d
 }
 
-// redirect makes an instruction that runs in a slot read the clones that live
-// there. Bitcasts between are cloned, too, and put into the list.
+// redirect makes an instruction that runs in a slot read the clones that are live there.
+// Bitcasts between them are cloned, too, and put into the list, which it returns.
 func (w *builder) redirect(list []*hlo.Instruction, i *hlo.Instruction, slot int32) []*hlo.Instruction {
 	for n, o := range i.Operands {
 		var found *hlo.Instruction
@@ -99,7 +100,7 @@ func (w *builder) redirect(list []*hlo.Instruction, i *hlo.Instruction, slot int
 	return list
 }
 
-// version is what an operand is in a slot.
+// version returns what an instruction in a slot reads for an operand.
 func (w *builder) version(list []*hlo.Instruction, o *hlo.Instruction, slot int32) ([]*hlo.Instruction, *hlo.Instruction) {
 	root := o
 	for root.Opcode == hlo.Bitcast {
@@ -118,7 +119,7 @@ func (w *builder) version(list []*hlo.Instruction, o *hlo.Instruction, slot int3
 	return w.chain(list, o, k)
 }
 
-// chain is the operand as it is behind a clone of its root.
+// chain returns an operand, clone by clone of its bitcasts, that reads clone k of its root.
 func (w *builder) chain(list []*hlo.Instruction, o *hlo.Instruction, k copyOf) ([]*hlo.Instruction, *hlo.Instruction) {
 	if o.Opcode != hlo.Bitcast {
 		return list, w.clones[k]

@@ -1,29 +1,30 @@
 package gap
 
-// The closure of a split: what has to be computed again or live on for it.
+// The closure of a split: the values that have to be recomputed or live on for it.
 
 import (
 	"math"
 	"slices"
 )
 
-// A stretch is that of a value which lives on, from where it died until the slot.
+// A stretch is the time for which a value lives on: from where it died to the slot of the
+// split.
 type stretch struct{ value, from int32 }
 
-// A closure is what a split needs.
+// A closure is what a split needs in the slot in which it recomputes its value.
 type closure struct {
 	g       *planner
 	at      int32
 	seconds float64
-	bytes   int64   // what the slot takes besides, while things are computed again
-	lost    float64 // bytes times slots over the limit that it adds, all together
-	again   []int32 // computed again, the value itself last
+	bytes   int64   // that recomputing takes in the slot, beside the value itself
+	lost    float64 // bytes times slots over the limit that it adds
+	again   []int32 // recomputed values, the one that is split last
 	longer  []stretch
-	room    int64 // what the longer ones take at the slot
-	failed  bool
+	room    int64 // bytes of the longer ones in the slot
+	failed  bool  // there is none, or it is too large
 }
 
-// need makes the operand live at the slot.
+// need makes an operand live in the slot.
 func (k *closure) need(o int32) {
 	if k.g.seen[o] == k.g.closures || k.failed {
 		return
@@ -31,14 +32,14 @@ func (k *closure) need(o int32) {
 	k.g.seen[o] = k.g.closures
 	v := &k.g.values[o]
 	if v.size == 0 {
-		return // a parameter, or what is returned: there in any case
+		return // a parameter or a result of the computation: always live
 	}
 	last, live := v.around(k.at)
 	if live {
 		return
 	}
 	if last < 0 {
-		k.failed = true // it is not there before: it was moved behind
+		k.failed = true // it was moved to a later slot
 		return
 	}
 	from := v.segments[last].end() + 1
@@ -50,7 +51,7 @@ func (k *closure) need(o int32) {
 	k.room += v.size
 }
 
-// compute makes a value anew at the slot.
+// compute recomputes a value in the slot.
 func (k *closure) compute(o int32) {
 	v := &k.g.values[o]
 	for _, x := range v.operands {
@@ -63,8 +64,8 @@ func (k *closure) compute(o int32) {
 	}
 }
 
-// around is the last segment that begins before a slot, and whether the value
-// lives there.
+// around returns the number of the last segment that begins at or before a slot, -1 if there
+// is none, and reports whether the value is live in the slot.
 func (v *value) around(slot int32) (last int, live bool) {
 	last = -1
 	for n := range v.segments {
@@ -78,8 +79,8 @@ func (v *value) around(slot int32) (last int, live bool) {
 	return last, false
 }
 
-// harm is the bytes times slots from..to at which size more would be over the
-// limit.
+// harm returns size times the number of the slots from..to that would be over the limit with
+// size bytes more.
 func (g *planner) harm(from, to int32, size int64) float64 {
 	if to < from {
 		return 0
@@ -87,7 +88,7 @@ func (g *planner) harm(from, to int32, size int64) float64 {
 	return float64(size) * float64(g.profile.above(int(from), int(to), g.limit-size, math.MaxInt64))
 }
 
-// closureOf is what splitting takes, nil where it cannot be.
+// closureOf returns the closure for recomputing value v in a slot, nil if there is none.
 func (g *planner) closureOf(v, at int32) *closure {
 	k := &closure{g: g, at: at}
 	g.closures++
@@ -97,8 +98,8 @@ func (g *planner) closureOf(v, at int32) *closure {
 		return nil
 	}
 	k.bytes = g.closureBytes(k.again)
-	// What lives on comes together, the more the nearer the slot, and there with what is
-	// computed. The value's own bytes are there from the slot on in any case.
+	// The longer ones add up: each slot has those that died before it, and the last one what
+	// is recomputed, too. The value itself is live from there on in any case.
 	slices.SortFunc(k.longer, func(a, b stretch) int { return int(a.from - b.from) })
 	var together int64
 	for n, s := range k.longer {

@@ -126,3 +126,26 @@ func TestOffloadPlaces(t *testing.T) {
 		t.Error(v.Opcode)
 	}
 }
+
+// A value that nothing has used so far moves at no cost, so that it goes before a larger one
+// that has to run twice.
+func TestMovesGoFirst(t *testing.T) {
+	m := parse(t, head+`ENTRY e {
+  p = f32[] parameter(0)
+  a = f32[4096]{0} broadcast(p), dimensions={}
+  u = f32[1]{0} slice(a), slice={[0:1]}
+  b = f32[1024]{0} broadcast(p), dimensions={}
+  c = f32[2048]{0} broadcast(p), dimensions={}
+  d = f32[1]{0} slice(c), slice={[0:1]}
+  x = f32[1024]{0} multiply(b, b)
+  y = f32[1]{0} slice(x), slice={[0:1]}
+  z = f32[1]{0} slice(a), slice={[4:5]}
+  ROOT o = (f32[1]{0}, f32[1]{0}, f32[1]{0}, f32[1]{0}) tuple(u, d, y, z)
+}
+`)
+	r := apply(t, m, Options{Limit: 27 * kib})
+	end(t, m.Entry, "a", "u", "c", "d", "b.remat", "x", "y", "z", "o")
+	if r.Chosen != 1 || r.Added != 0 {
+		t.Errorf("%+v", r)
+	}
+}

@@ -2,16 +2,22 @@
 // rematerialization does, instruction by instruction
 // (xla/hlo/transforms/simplifiers/hlo_rematerialization.cc, 2026).
 //
-// A walk. sweep.go goes through the instructions of a computation in their order and
-// places each: what it defines is live, and what it used last is not any more (track.go).
-// Say that a broadcast b of 4 KiB was placed long ago, and is used again far behind. Where
-// more is live than the limit, pick.go compares what has been placed: for each value the
-// limit divided by the bytes that it would free here. The lowest of these costs wins, say
-// that of b. recompute.go clones it as b.remat before the first of its users still to come,
-// and makes these use the clone: so b is dead from here on. The sweep goes on with the next
-// instruction, and comes to b.remat later as to any other. Instead of a clone, the value may wait on the host
+// A walk, with a limit of 14 KiB:
 //
-//	(offload.go). At the end what nothing uses is removed.
+//	b = f32[1024] broadcast(x)       4 KiB
+//	n = f32[1024] negate(b)          4 KiB
+//	c = f32[2048] concatenate(n, n)  8 KiB
+//	s = f32[1] slice(c)
+//	d = f32[1025] concatenate(b, s)
+//
+// sweep.go goes through the instructions in their order and places each: what it defines is
+// live from there, and what it is the last to use is dead after it (track.go). At c, 16 KiB
+// are live: b, n and c. pick.go compares what has been placed. n is in use, but b would free
+// 4 KiB, at the cost of the limit divided by that. The lowest cost wins. recompute.go clones
+// b as b.remat before the first of its users that is not placed, here d, and makes these
+// read the clone. So b is dead, and 12 KiB are live at c. The sweep goes on with s, and comes to
+// b.remat later as to any other instruction. Instead of being recomputed, a value may wait on
+// the host (offload.go). At the end, instructions that nothing uses are removed.
 //
 // This is the pass as XLA runs it on GPUs: one sweep, and one instruction at a time. What
 // only other compilers switch on is not here: blocks of several instructions, compressed
