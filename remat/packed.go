@@ -13,28 +13,28 @@ import (
 const packTries = 5
 
 // bestPacked is [bestFor] for a limit in bytes on the heap of temporaries as [memory.Assign]
-// packs it, and returns that heap. It plans for live bytes, corrected each time by what
+// packs it. It plans for live bytes, corrected each time by what
 // packing made of the plan before. If no plan meets the limit, it returns the one with the
 // smallest heap.
-func bestPacked(m *hlo.Module, limit uint64, o options) (best *plan, heap uint64, err error) {
+func bestPacked(m *hlo.Module, limit uint64, o options) (best *plan, err error) {
 	o.Search /= packTries
 	if best, err = o.measured(m, "off", 0); err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	s, err := memory.Assign(best.Module)
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
-	heap = s.Temp
+	heap := s.Temp
 	live := best.Peak
 	for try := 0; try < packTries && s.Temp > limit; try++ {
 		live = uint64(.99 * float64(live) * float64(limit) / float64(s.Temp)) // a little less, so that it ends
 		p, err := bestFor(m, live, o)
 		if err != nil {
-			return nil, 0, err
+			return nil, err
 		}
 		if s, err = memory.Assign(p.Module); err != nil {
-			return nil, 0, err
+			return nil, err
 		}
 		if s.Temp < heap {
 			best, heap = p, s.Temp
@@ -43,5 +43,5 @@ func bestPacked(m *hlo.Module, limit uint64, o options) (best *plan, heap uint64
 			break
 		}
 	}
-	return best, heap, nil
+	return best, nil
 }

@@ -269,8 +269,7 @@ func (a *Answer) planFor(m *hlo.Module, limit uint64, packed bool, search time.D
 	}
 	switch {
 	case a.Algorithm == "gap" && packed:
-		p, _, err := bestPacked(m, limit, o)
-		return p, err
+		return bestPacked(m, limit, o)
 	case a.Algorithm == "gap":
 		return bestFor(m, limit, o)
 	case a.Algorithm == "xla":

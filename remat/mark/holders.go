@@ -110,9 +110,8 @@ type Layer struct {
 func Layers(m *hlo.Module) []Layer {
 	type found struct {
 		base    string
-		numbers map[string]bool
-		order   []string
-		n       int
+		numbers []string // in the order of the program
+		n       int      // instructions
 	}
 	by := map[string]*found{}
 	var list []*found
@@ -128,13 +127,12 @@ func Layers(m *hlo.Module) []Layer {
 				}
 				k := by[f[1]]
 				if k == nil {
-					k = &found{base: f[1], numbers: map[string]bool{}}
+					k = &found{base: f[1]}
 					by[f[1]], list = k, append(list, k)
 				}
 				k.n++
-				if !k.numbers[f[2]] && len(k.order) < maxLayers {
-					k.numbers[f[2]] = true
-					k.order = append(k.order, f[2])
+				if len(k.numbers) < maxLayers && !slices.Contains(k.numbers, f[2]) {
+					k.numbers = append(k.numbers, f[2])
 				}
 				break // the outermost
 			}
@@ -143,11 +141,11 @@ func Layers(m *hlo.Module) []Layer {
 	slices.SortStableFunc(list, func(a, b *found) int { return b.n - a.n })
 	var out []Layer
 	for _, k := range list {
-		if len(k.order) < 2 || len(out) == 3 {
+		if len(k.numbers) < 2 || len(out) == 3 {
 			continue
 		}
 		l := Layer{Name: k.base}
-		for _, n := range k.order {
+		for _, n := range k.numbers {
 			l.Patterns = append(l.Patterns, fmt.Sprintf(`(^|[/(])%s([/)]|$)`, regexp.QuoteMeta(k.base+n)))
 		}
 		out = append(out, l)

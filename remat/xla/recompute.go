@@ -49,17 +49,16 @@ func (t *tracker) recompute(best int32) (added int) {
 	return added
 }
 
-// addInstruction makes an item of a new instruction.
+// addInstruction makes an item of a new instruction, which stands nowhere yet.
 func (t *tracker) addInstruction(i *hlo.Instruction) int32 {
 	i.Parent = t.c
 	return t.add(i)
 }
 
-// clone copies an instruction. A fusion and the start of an asynchronous
-// operation get copies of their computations: each of these has one caller.
+// clone copies an instruction. A fusion and the start of an asynchronous operation get copies
+// of their computations, which may have one caller only.
 func (t *tracker) clone(i *hlo.Instruction) *hlo.Instruction {
 	c := i.Clone(t.p.names.free(cloneName(i.Name)))
-	c.Parent = t.c
 	if i.Opcode == hlo.Fusion || i.Opcode.WrapsStart() {
 		kept, seen := map[*hlo.Computation]*hlo.Computation{}, map[*hlo.Computation]bool{}
 		for n := range c.Attributes {
@@ -69,15 +68,12 @@ func (t *tracker) clone(i *hlo.Instruction) *hlo.Instruction {
 			}
 		}
 	}
-	if _, ok := channel(c); ok {
-		setChannel(c, t.p.channel)
-		t.p.channel++
-	}
+	t.p.setChannel(c)
 	return c
 }
 
-// keepShared notes computations that clones of c are to share with it: all that
-// it calls but for those of fusions. seen are those that were looked at.
+// keepShared adds to kept the computations that a clone of c shares with it: all that it
+// calls, except those of fusions. seen are the computations that were looked at.
 func keepShared(c *hlo.Computation, kept map[*hlo.Computation]*hlo.Computation, seen map[*hlo.Computation]bool) {
 	if seen[c] {
 		return
@@ -243,8 +239,8 @@ func (t *tracker) placeBefore(k int32, helpers []int32) (before []int32) {
 	return append(before, t.items[k].after...)
 }
 
-// usedNowhere reports whether only bitcasts and get-tuple-elements use an
-// instruction, and nothing uses these.
+// usedNowhere reports whether nothing uses an instruction but bitcasts and get-tuple-elements
+// that nothing uses.
 func usedNowhere(i *hlo.Instruction) bool {
 	for _, u := range i.Users {
 		if !memory.HandsOn(u) || !usedNowhere(u) {
@@ -254,8 +250,8 @@ func usedNowhere(i *hlo.Instruction) bool {
 	return true
 }
 
-// asyncEnd reports whether an instruction begins or ends an asynchronous
-// operation: of those there is one begin for one end.
+// asyncEnd reports whether an instruction begins or ends an asynchronous operation. Its
+// original has to go when it was cloned, as each start has one end.
 func asyncEnd(i *hlo.Instruction) bool {
 	switch i.Opcode {
 	case hlo.Send, hlo.Recv:

@@ -105,7 +105,7 @@ type pass struct {
 	// were swept.
 	peaks   map[*hlo.Computation]int64
 	done    map[*hlo.Computation]bool
-	names   *names
+	names   names
 	effects passes.Effects
 	channel int64 // the next free one
 	fault   error // the first error on the way
