@@ -216,7 +216,7 @@ func (p *modulePlan) newPlanner(c *hlo.Computation, limit int64) (*planner, erro
 	recomputable := make([]bool, len(c.Instructions))
 	for n, i := range c.Instructions {
 		g.called[n] = p.called(i)
-		recomputable[n] = len(b.Defined[n]) == 1 && i.Shape.IsArray() && !pinned[i] && i != c.Root && p.rules.allow(i)
+		recomputable[n] = len(b.Defined[n]) == 1 && i.Shape.IsArray() && !pinned[i] && p.rules.allow(i)
 	}
 	for id := range b.List {
 		x, v := &b.List[id], &g.values[id]

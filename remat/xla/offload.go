@@ -23,7 +23,7 @@ func (t *tracker) offloadCost(k int32, limit int64) (cost int64, ok bool) {
 			return 0, false
 		}
 	}
-	if b.liveOut || b.cost == 0 {
+	if b.cost == 0 { // a parameter or a result, or on the host already
 		return 0, false
 	}
 	from, to := t.around(k, b.uses)
@@ -34,7 +34,7 @@ func (t *tracker) offloadCost(k int32, limit int64) (cost int64, ok bool) {
 		}
 		pause += t.seconds(at)
 	}
-	if pause <= 0 || pause < float32(b.cost)/t.p.o.Host.ToHost+float32(b.cost)/t.p.o.Host.FromHost {
+	if pause < float32(b.cost)/t.p.o.Host.ToHost+float32(b.cost)/t.p.o.Host.FromHost {
 		return 0, false
 	}
 	return limit / b.cost, true
