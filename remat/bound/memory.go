@@ -14,8 +14,7 @@ import (
 // reads, what it makes and what it calls are there together; the largest such sum is the
 // bound. The error is that of [memory.Analyze].
 func Memory(m *hlo.Module, o memory.Options) (uint64, error) {
-	b := newBounds(o)
-	n, err := b.of(m.Entry)
+	n, err := newBounds(o).of(m.Entry)
 	return uint64(max(n, 0)), err
 }
 
@@ -26,8 +25,8 @@ type bounds struct {
 	effects passes.Effects
 }
 
-func newBounds(o memory.Options) bounds {
-	return bounds{o, map[*hlo.Computation]int64{}, passes.Effects{}}
+func newBounds(o memory.Options) *bounds {
+	return &bounds{o, map[*hlo.Computation]int64{}, passes.Effects{}}
 }
 
 // of returns the bound of one computation.

@@ -12,9 +12,6 @@ import (
 // build changes the computation as planned. It returns how many instructions that added, those
 // that went taken off.
 func (g *planner) build() int {
-	if g.splits == 0 {
-		return 0
-	}
 	w := &builder{planner: g, clones: map[copyOf]*hlo.Instruction{}, chains: map[chainOf]*hlo.Instruction{}}
 	w.base = make(map[*hlo.Instruction]int32, len(g.values))
 	for id := range g.values {

@@ -57,16 +57,10 @@ func saveNames(re *regexp.Regexp) Policy {
 // PolicyNamed returns the policy with a name of the command line: nothing, everything, dots,
 // dots_no_batch, or names=PATTERN with a regular expression. The error quotes the word.
 func PolicyNamed(word string) (Policy, error) {
-	switch name, pattern, _ := strings.Cut(word, "="); name {
-	case "nothing":
-		return SaveNothing, nil
-	case "everything":
-		return saveEverything, nil
-	case "dots":
-		return SaveDots, nil
-	case "dots_no_batch":
-		return saveDotsWithoutBatch, nil
-	case "names":
+	if p, ok := map[string]Policy{"nothing": SaveNothing, "everything": saveEverything, "dots": SaveDots, "dots_no_batch": saveDotsWithoutBatch}[word]; ok {
+		return p, nil
+	}
+	if name, pattern, _ := strings.Cut(word, "="); name == "names" {
 		re, err := regexp.Compile(pattern)
 		if err != nil || pattern == "" {
 			return nil, fmt.Errorf("%s: %w", word, cmp.Or(err, errors.New("want names=PATTERN, a regular expression")))

@@ -167,11 +167,6 @@ func layers(a *remat.Answer) ([]*layerRow, error) {
 	return list, nil
 }
 
-// hostCopy reports whether an instruction belongs to a copy to the host or back.
-func hostCopy(i *hlo.Instruction) bool {
-	return i.Opcode == hlo.CopyStart || i.Opcode == hlo.CopyDone
-}
-
 // withoutDead returns a copy without instructions that nothing uses, callees before callers.
 func withoutDead(m *hlo.Module) (*hlo.Module, error) {
 	lean, err := hlo.ParseString(m.String())
@@ -205,7 +200,7 @@ func count(rows map[string]*layerRow, m, other *hlo.Module, rates cost.Rates, si
 				continue
 			}
 			// The price of a new call has what it runs. Copies to the host and back compute nothing.
-			if hostCopy(i) || memory.HandsOn(i) || i.Opcode == hlo.Parameter {
+			if i.Opcode == hlo.CopyStart || i.Opcode == hlo.CopyDone || memory.HandsOn(i) || i.Opcode == hlo.Parameter {
 				continue
 			}
 			n, err := i.Shape.TotalBytes()

@@ -63,6 +63,7 @@ func newList(c *hlo.Computation) *list {
 
 // add makes an item that stands nowhere yet.
 func (l *list) add(i *hlo.Instruction) int32 {
+	i.Parent = l.c
 	for len(l.of) <= i.ID {
 		l.of = append(l.of, none)
 	}

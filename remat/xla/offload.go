@@ -90,7 +90,7 @@ func (t *tracker) offload(best int32) (added int) {
 	backStart, backDone := pair(device, away, outDone)
 	var k [4]int32
 	for n, c := range []*hlo.Instruction{outStart, outDone, backStart, backDone} {
-		k[n] = t.addInstruction(c)
+		k[n] = t.add(c)
 		t.items[k[n]].denied = true
 	}
 	// The copy out begins as early as possible and the copy back ends as late as possible.

@@ -22,11 +22,6 @@ type choice struct {
 func (t *tracker) pick(limit int64) choice {
 	best := choice{item: none}
 	least := int64(math.MaxInt64)
-	offer := func(k int32, offload bool, cost int64, ok bool) {
-		if ok && cost < least {
-			least, best = cost, choice{k, offload}
-		}
-	}
 	kept := t.lane[:0]
 	for _, k := range t.lane {
 		if k != t.current && !slices.ContainsFunc(t.items[k].defined, t.live) {
@@ -38,12 +33,14 @@ func (t *tracker) pick(limit int64) choice {
 			continue
 		}
 		if t.p.o.Host != nil {
-			cost, ok := t.offloadCost(k, limit)
-			offer(k, true, cost, ok)
+			if cost, ok := t.offloadCost(k, limit); ok && cost < least {
+				least, best = cost, choice{k, true}
+			}
 		}
 		if !t.p.o.offloadOnly {
-			cost, ok := t.recomputeCost(k, limit)
-			offer(k, false, cost, ok)
+			if cost, ok := t.recomputeCost(k, limit); ok && cost < least {
+				least, best = cost, choice{k, false}
+			}
 		}
 	}
 	t.lane = kept

@@ -16,7 +16,7 @@ import (
 func (t *tracker) recompute(best int32) (added int) {
 	i := t.items[best].i
 	clone := t.clone(i)
-	k := t.addInstruction(clone)
+	k := t.add(clone)
 	// The clone waits for what the original waits for, and what waits for that waits for both.
 	t.follow(k)
 	t.items[k].after = slices.Clone(t.items[best].after)
@@ -47,12 +47,6 @@ func (t *tracker) recompute(best int32) (added int) {
 		t.remove(best)
 	}
 	return added
-}
-
-// addInstruction makes an item of a new instruction, which stands nowhere yet.
-func (t *tracker) addInstruction(i *hlo.Instruction) int32 {
-	i.Parent = t.c
-	return t.add(i)
 }
 
 // clone copies an instruction. A fusion and the start of an asynchronous operation get copies
@@ -98,7 +92,7 @@ func (t *tracker) redirect(best, k int32) (helpers []int32) {
 	elements := map[int32]*hlo.Instruction{}
 	help := func(name string, op hlo.Opcode, shape *hlo.Shape, of *hlo.Instruction) *hlo.Instruction {
 		h := t.c.Module.NewInstruction(t.p.names.free(name), op, shape, of)
-		helpers = append(helpers, t.addInstruction(h))
+		helpers = append(helpers, t.add(h))
 		return h
 	}
 	for _, id := range t.items[best].defined {
@@ -262,9 +256,6 @@ func asyncEnd(i *hlo.Instruction) bool {
 
 // sameShape reports whether two shapes are equal, layouts included.
 func sameShape(s, t *hlo.Shape) bool {
-	if s == t {
-		return true
-	}
 	return s.Type == t.Type && slices.Equal(s.Dims, t.Dims) && s.Buffer == t.Buffer &&
 		(s.Dynamic == nil && t.Dynamic == nil || slices.Equal(s.Dynamic, t.Dynamic)) &&
 		s.FullLayout() == t.FullLayout() && slices.EqualFunc(s.Elements, t.Elements, sameShape)
