@@ -1,6 +1,13 @@
 package remat
 
 // The best of several plans for one limit.
+//
+// Say that a module takes 10 GiB, and the limit is 6 GiB. Its given order and XLA's best
+// other order are two sources. XLA's pass plans from the first, gap splitting from each, at
+// the same time. Plans that meet the limit beat those that do not, and of these the fastest
+// wins. If none meets it, gap splitting tries larger and smaller limits too, as one of these
+// plans may come nearer. With a host, values are moved there first. At last the search
+// improves the best plan of gap splitting for as long as the caller allows.
 
 import (
 	"cmp"
@@ -19,32 +26,32 @@ import (
 	"gpumem/remat/xla"
 )
 
-// A plan is a module that was changed, and what it takes.
+// A plan is a changed module with its costs.
 type plan struct {
 	Module *hlo.Module
-	// Peak is that of temporaries in bytes, as memory.TempPeak counts, and
-	// Seconds what one run takes by the cost model. Both are measured on the module's text,
-	// read again.
+	// Peak is that of temporaries in bytes, as memory.TempPeak counts, and Seconds what one
+	// run takes by the cost model. Of the chosen plan both are measured on its text, read
+	// again.
 	Peak    uint64
 	Seconds float64
-	Added   int    // instructions, those that only moved left out
-	By      string // what made it: off, xla, gap, or gap on another order of instructions; host, if values were moved there before; searched, if a search did better
-	// Host is what is on the host for a while; in a plan that may not move values there,
-	// what the module as given has.
+	Added   int    // instructions, without those that only moved
+	By      string // what made it, as Answer.By
+	// Host is what waits on the host. In a plan that may not move values there, it is what
+	// the given module has.
 	Host host.Result
 }
 
-// options say what plans may do. The zero value recomputes, and does not search.
+// options say what plans may do. The zero value recomputes and does not search.
 type options struct {
+	Rates cost.Rates
 	// Search is how long to look for a better plan. The search ends late by one round,
-	// some milliseconds to a tenth of a second. How far it gets differs, so that the
-	// plan may be another each time, but none is worse than that without.
+	// some milliseconds to a tenth of a second. How far it gets differs, so that the plan
+	// may be another each time, but none is worse than that without.
 	Search time.Duration
-	// Host is the host's memory: with it plans may move values there as [host.Move]
-	// does, and what lies there takes nothing. Host.Seconds nil is the cost model's; the
-	// host is taken to have room.
+	// Host lets plans move values to the host's memory as [host.Move] does. What lies there
+	// takes nothing, and there is room for all. Seconds nil is the cost model's.
 	Host *host.Memory
-	// Collectives is that of [gap.Options]. XLA's own plan may run collectives again in any case.
+	// Collectives is that of [gap.Options]. XLA's pass may recompute collectives in any case.
 	Collectives bool
 }
 
@@ -66,47 +73,42 @@ func (p *plan) betterThan(q *plan, limit uint64) bool {
 	return p.Peak < q.Peak || p.Peak == q.Peak && p.Seconds < q.Seconds
 }
 
-// bestFor makes the best plan that is known here for a limit in bytes, as
-// memory.TempPeak counts: the module as given, XLA's own plan, or gap splitting in the order
-// of the text or in another one. So it is never worse than XLA's, and better if another
-// meets the limit at less cost or comes nearer. A search starts from the better plan of gap
-// splitting. The module is left as it is. Plans are made at once, on two or three cores.
-func bestFor(m *hlo.Module, limit uint64, rates cost.Rates, o options) (*plan, error) {
-	given, err := o.measured(m.String(), "off", 0, rates)
+// bestFor returns the best known plan for a limit in bytes: the module as given, XLA's own
+// plan, or gap splitting in the order of the text or in another one. So it is never worse
+// than XLA's. The module is left as it is. Plans are made at the same time, on two or three
+// cores.
+func bestFor(m *hlo.Module, limit uint64, o options) (*plan, error) {
+	given, err := o.measured(m, "off", 0)
 	if err != nil || given.meets(limit) {
 		return given, err
 	}
-	k := &plans{o: o, limit: limit, rates: rates, given: given, best: given}
-	// XLA's pass runs beside all that follows, on a copy.
+	k := &plans{o: o, limit: limit, given: given, best: given}
+	// XLA's pass runs at the same time as all that follows, on a copy.
 	k.xla.Go(func() {
 		c := given.Module.Clone()
 		var r *xla.Result
-		if r, k.theirErr = xlaFor(c, limit, nil); k.theirErr == nil {
-			k.theirs, k.theirErr = o.taking(c, "xla", r.Added, rates)
+		if r, k.theirErr = xla.Run(c, xla.Options{Limit: limit}); k.theirErr == nil {
+			k.theirs, k.theirErr = o.costs(c, "xla", r.Added)
 		}
 	})
 	err = k.make()
 	k.xla.Wait()
-	if err != nil {
-		return nil, err
+	if err != nil || k.best == given {
+		return given, err
 	}
-	if k.best == given {
-		return given, nil
-	}
-	return o.measured(k.best.Module.String(), k.best.By, k.best.Added, rates)
+	return o.measured(k.best.Module, k.best.By, k.best.Added)
 }
 
-// plans is the best of those made so far.
+// plans are those made so far for one limit.
 type plans struct {
 	o     options
 	limit uint64
-	rates cost.Rates
 	given *plan
 
 	sources []*source
 	best    *plan
 	gap     *plan   // the best of gap splitting
-	from    *source // what it was made of
+	from    *source // of gap
 
 	xla      sync.WaitGroup
 	theirs   *plan // by XLA's pass, when that is done
@@ -120,7 +122,7 @@ func (k *plans) take(p *plan) {
 	}
 }
 
-// takeGap is take for what gap splitting made of a source.
+// takeGap is take for a plan that gap splitting made of a source.
 func (k *plans) takeGap(p *plan, from *source) {
 	if k.gap == nil || p.betterThan(k.gap, k.limit) {
 		k.gap, k.from = p, from
@@ -130,21 +132,21 @@ func (k *plans) takeGap(p *plan, from *source) {
 
 // make makes all plans but XLA's.
 func (k *plans) make() error {
-	plain, err := newSource(k.given.Module, "gap", 0, k.rates)
+	plain, err := newSource(k.given.Module, "gap", 0, k.o.Rates)
 	if err != nil {
 		return err
 	}
 	k.sources = []*source{plain}
-	// Another order alone may do.
+	// Another order alone may meet the limit.
 	if other, err := k.o.reordered(k.given.Module, k.given.Peak); err != nil {
 		return err
 	} else if other != nil {
-		p, err := k.o.taking(other, "rescheduled", 0, k.rates)
+		p, err := k.o.costs(other, "rescheduled", 0)
 		if err != nil {
 			return err
 		}
 		k.take(p)
-		o, err := newSource(other, "gap, rescheduled", 0, k.rates)
+		o, err := newSource(other, "gap, rescheduled", 0, k.o.Rates)
 		if err != nil {
 			return err
 		}
@@ -158,7 +160,7 @@ func (k *plans) make() error {
 	if err := k.split(k.limit); err != nil {
 		return err
 	}
-	// Where the limit is out of reach, plans for others may come nearer.
+	// If the limit is missed, plans for other limits may come nearer.
 	for _, part := range []float64{.9, 1.1, .8, 1.25, 1.5, 2} {
 		if k.best.meets(k.limit) {
 			break
@@ -170,19 +172,19 @@ func (k *plans) make() error {
 	return k.search()
 }
 
-// split takes XLA's plan, and what gap splitting makes of each source, all at once.
+// split takes XLA's plan, and that of gap splitting for each source, made at the same time.
 func (k *plans) split(to uint64) error {
 	made, errs := make([]*plan, len(k.sources)), make([]error, len(k.sources))
 	var all sync.WaitGroup
 	for n, o := range k.sources {
-		all.Go(func() { made[n], errs[n] = o.split(k.o, to, 0, k.rates) })
+		all.Go(func() { made[n], errs[n] = o.split(k.o, to, 0) })
 	}
 	all.Wait()
 	k.xla.Wait()
 	if err := cmp.Or(k.theirErr, cmp.Or(errs...)); err != nil {
 		return err
 	}
-	k.take(k.theirs) // later calls change nothing here
+	k.take(k.theirs) // later calls change nothing
 	for n, p := range made {
 		k.takeGap(p, k.sources[n])
 	}
@@ -195,13 +197,13 @@ func (k *plans) search() error {
 	if k.o.Search <= 0 || k.best.meets(k.limit) && k.best.Seconds <= k.given.Seconds {
 		return nil
 	}
-	// Where the limit is out of reach, search for a little less than was reached: with a
-	// limit far below, much would be spent on what does not lower the peak.
+	// If the limit is missed, search for a little less than was reached. With a limit far
+	// below, most of the search would go into splits that do not lower the peak.
 	to := k.limit
 	if !k.gap.meets(k.limit) {
 		to = max(to, k.gap.Peak/100*98)
 	}
-	p, err := k.from.split(k.o, to, k.o.Search, k.rates)
+	p, err := k.from.split(k.o, to, k.o.Search)
 	if err != nil {
 		return err
 	}
@@ -210,15 +212,15 @@ func (k *plans) search() error {
 	return nil
 }
 
-// hostParts are the limits, as parts of that of the plan, to which values are computed
-// again before others move to the host; 0: none are. The link carries little, and serves
-// best where the last bytes cost most to compute again. Which part is best differs: of
-// real modules each was for some limit and speed.
+// hostParts are limits, as factors on that of the plan, for which gap splitting goes first:
+// what then remains moves to the host. With 0 all moves there. The link carries little, and
+// serves best for the last bytes, which cost most to recompute. Each factor was the best
+// for some limit, speed and real module.
 var hostParts = []float64{0, 1.1, 1.2, 1.3, 1.5}
 
-// toHost moves values to the host: of each source, and of what gap splitting makes of it
-// for larger limits. Copies cost no time. Where they do not do, gap splitting goes on.
-// done: there is no better plan, as it meets the limit at no cost.
+// toHost takes the plans that move values to the host: of each source, and of what gap
+// splitting makes of it for larger limits. done is set if one meets the limit at no cost, as
+// copies beside the computation have none: there is no better plan.
 func (k *plans) toHost() (done bool, err error) {
 	for _, part := range hostParts {
 		for _, s := range k.sources {
@@ -233,26 +235,26 @@ func (k *plans) toHost() (done bool, err error) {
 	return false, nil
 }
 
-// moved takes what moving values of a source makes, after gap splitting for a part of
-// the limit, and before it for the limit if that is not met.
+// moved takes the plan that moves values of a source to the host, after gap splitting for
+// part times the limit, and before gap splitting for the limit if that is not met.
 func (k *plans) moved(s *source, part float64) error {
 	c, added, by := s.m.Clone(), 0, strings.Replace(s.by, "gap", "host", 1)
 	if part > 0 {
-		p, err := s.split(k.o, uint64(part*float64(k.limit)), 0, k.rates)
+		p, err := s.split(k.o, uint64(part*float64(k.limit)), 0)
 		if err != nil {
 			return err
 		}
 		c, added, by = p.Module.Clone(), p.Added, "gap, "+by
 	}
-	to, err := k.o.Host.For(c, k.rates)
+	to, err := k.o.Host.For(c, k.o.Rates)
 	if err != nil {
 		return err
 	}
-	r, err := host.Move(c, k.limit, to)
-	if err != nil || r.Values == 0 {
+	moved, err := host.Move(c, k.limit, to)
+	if err != nil || !moved {
 		return err
 	}
-	p, err := k.o.taking(c, by, added, k.rates)
+	p, err := k.o.costs(c, by, added)
 	if err != nil {
 		return err
 	}
@@ -260,21 +262,21 @@ func (k *plans) moved(s *source, part float64) error {
 	if p.meets(k.limit) {
 		return nil
 	}
-	again, err := newSource(c.Clone(), "gap, "+strings.TrimPrefix(by, "gap, "), added, k.rates)
+	again, err := newSource(c.Clone(), "gap, "+strings.TrimPrefix(by, "gap, "), added, k.o.Rates)
 	if err != nil {
 		return err
 	}
-	if p, err = again.split(k.o, k.limit, 0, k.rates); err == nil {
+	if p, err = again.split(k.o, k.limit, 0); err == nil {
 		k.takeGap(p, again)
 	}
 	return err
 }
 
-// A source is the module in an order, of which plans are made. It is not changed.
+// A source is the module in one order, from which plans are made. It is not changed.
 type source struct {
 	m      *hlo.Module
-	by     string // what its plans are called
-	added  int    // instructions that were computed again in it
+	by     string // plan.By of its plans
+	added  int    // instructions that it has more than the given module
 	prices *cost.Analysis
 }
 
@@ -283,88 +285,59 @@ func newSource(m *hlo.Module, by string, added int, rates cost.Rates) (*source, 
 	return &source{m, by, added, prices}, err
 }
 
-// split is what gap splitting makes of a copy, which has the source's IDs.
-func (s *source) split(o options, limit uint64, search time.Duration, rates cost.Rates) (*plan, error) {
+// split returns the plan of gap splitting for a copy of the source, which has its IDs.
+func (s *source) split(o options, limit uint64, search time.Duration) (*plan, error) {
 	c := s.m.Clone()
-	r, err := gap.Run(c, gap.Options{Limit: limit, Seconds: func(i *hlo.Instruction) float64 { return s.prices.Of(i).Seconds }, Time: search, HostFree: o.Host != nil, Collectives: o.Collectives})
+	added, err := gap.Run(c, gap.Options{Limit: limit, Seconds: func(i *hlo.Instruction) float64 { return s.prices.Of(i).Seconds }, Time: search, HostFree: o.Host != nil, Collectives: o.Collectives})
 	if err != nil {
 		return nil, err
 	}
-	return o.taking(c, s.by, s.added+r.Added, rates)
+	return o.costs(c, s.by, s.added+added)
 }
 
-// asGiven is the module as it is.
-func asGiven(m *hlo.Module, rates cost.Rates) (*plan, error) {
-	return options{}.measured(m.String(), "off", 0, rates)
-}
-
-// xlaPlan is what XLA's pass makes of a copy of the module for a limit in bytes, as
-// memory.TempPeak counts, and what it warns of besides that the limit is not met. With h
-// it may move values there, and what lies there takes nothing; h.Seconds nil is the
-// cost model's.
-func xlaPlan(m *hlo.Module, limit uint64, rates cost.Rates, h *host.Memory) (*plan, []string, error) {
+// xlaPlan returns the plan of XLA's pass for a limit in bytes, made of a copy. With o.Host
+// the pass may move values to the host, too.
+func xlaPlan(m *hlo.Module, limit uint64, o options) (*plan, error) {
 	c, err := hlo.ParseString(m.String())
+	h := o.Host
 	if err == nil && h != nil {
-		h, err = h.For(c, rates)
+		h, err = h.For(c, o.Rates)
 	}
-	if err != nil {
-		return nil, nil, err
-	}
-	r, err := xlaFor(c, limit, h)
-	if err != nil {
-		return nil, nil, err
-	}
-	var warnings []string
-	for _, w := range r.Warnings {
-		if w.Kind != xla.OverLimit {
-			warnings = append(warnings, w.Text)
-		}
-	}
-	p, err := options{Host: h}.measured(c.String(), "xla", r.Added, rates)
-	return p, warnings, err
-}
-
-// xlaFor is XLA for a limit as memory.TempPeak counts.
-func xlaFor(m *hlo.Module, limit uint64, h *host.Memory) (*xla.Result, error) {
-	result, err := memory.ResultBytes(m, nil)
 	if err != nil {
 		return nil, err
 	}
-	o := xla.Options{Limit: limit + uint64(result), Host: h}
-	if h != nil {
-		o.Strategies = xla.Recompute | xla.Offload
+	r, err := xla.Run(c, xla.Options{Limit: limit, Host: h})
+	if err != nil {
+		return nil, err
 	}
-	return xla.Run(m, o)
+	return o.measured(c, "xla", r.Added)
 }
 
-// measured reads a module's text and says what it takes.
-func (o options) measured(text, by string, added int, rates cost.Rates) (*plan, error) {
-	m, err := hlo.ParseString(text)
+// measured writes a module as text, reads that again, and returns it with its costs.
+func (o options) measured(m *hlo.Module, by string, added int) (*plan, error) {
+	m, err := hlo.ParseString(m.String())
 	if err == nil {
 		err = verify.Module(m)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return o.taking(m, by, added, rates)
+	return o.costs(m, by, added)
 }
 
-// taking says what a module takes as it is.
-func (o options) taking(m *hlo.Module, by string, added int, rates cost.Rates) (p *plan, err error) {
+// costs returns a module as it is with its costs.
+func (o options) costs(m *hlo.Module, by string, added int) (p *plan, err error) {
 	p = &plan{Module: m, By: by, Added: added, Host: host.Copies(m)}
 	var failed error
 	var beside sync.WaitGroup
-	beside.Go(func() { p.Seconds, failed = seconds(m, rates) })
+	beside.Go(func() { p.Seconds, failed = seconds(m, o.Rates) })
 	p.Peak, _, err = memory.TempPeak(m, o.memory())
 	beside.Wait()
-	if err == nil {
-		err = failed
-	}
-	return p, err
+	return p, cmp.Or(err, failed)
 }
 
-// seconds is what one run of a verified module takes by the cost model, without what
-// nothing uses.
+// seconds returns what one run of a verified module takes by the cost model, without
+// instructions that nothing uses.
 func seconds(m *hlo.Module, rates cost.Rates) (float64, error) {
 	lean := m.Clone()
 	if _, err := passes.RemoveDead(lean); err != nil {
@@ -377,8 +350,8 @@ func seconds(m *hlo.Module, rates cost.Rates) (float64, error) {
 	return c.Computation(lean.Entry).Seconds, nil
 }
 
-// reordered is a copy in that of XLA's orders whose temporaries take least, nil where
-// none takes less than it does now. A scheduled module stays as it is.
+// reordered returns a copy in that of XLA's orders whose temporaries take least, nil if none
+// takes less than the module does now. A scheduled module stays as it is.
 func (o options) reordered(m *hlo.Module, now uint64) (*hlo.Module, error) {
 	if m.Scheduled {
 		return nil, nil

@@ -21,7 +21,7 @@ import (
 
 // bestPlan is bestFor without options.
 func bestPlan(m *hlo.Module, limit uint64, rates cost.Rates) (*plan, error) {
-	return bestFor(m, limit, rates, options{})
+	return bestFor(m, limit, options{Rates: rates})
 }
 
 // bestByText is bestFor in plain words: one plan after the other, and whatever is changed or
@@ -91,11 +91,7 @@ func bestByText(m *hlo.Module, limit uint64) (*plan, error) {
 		}
 	}
 	c := read(text)
-	result, err := memory.ResultBytes(c, nil)
-	if err != nil {
-		return nil, err
-	}
-	r, err := xla.Run(c, xla.Options{Limit: limit + uint64(result)})
+	r, err := xla.Run(c, xla.Options{Limit: limit})
 	if err != nil {
 		return nil, err
 	}
@@ -115,11 +111,11 @@ func bestByText(m *hlo.Module, limit uint64) (*plan, error) {
 			if err != nil {
 				return nil, err
 			}
-			r, err := gap.Run(c, gap.Options{Limit: uint64(part * float64(limit)), Seconds: func(i *hlo.Instruction) float64 { return prices.Of(i).Seconds }})
+			added, err := gap.Run(c, gap.Options{Limit: uint64(part * float64(limit)), Seconds: func(i *hlo.Instruction) float64 { return prices.Of(i).Seconds }})
 			if err != nil {
 				return nil, err
 			}
-			if err := take(c.String(), by, r.Added); err != nil {
+			if err := take(c.String(), by, added); err != nil {
 				return nil, err
 			}
 		}
@@ -195,7 +191,7 @@ func TestSeconds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, err := options{}.measured(m.String(), "", 0, cost.Rates{})
+		p, err := options{}.measured(m, "", 0)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,36 +1,34 @@
 package remat
 
-// Advice for a person who cannot change the compiler: the layers to put under
-// jax.checkpoint for nearly the same.
+// Advice for those who cannot change the compiler: which layers to put under jax.checkpoint.
 
 import (
 	"regexp"
 	"slices"
 
 	"gpumem/hlo"
-	"gpumem/hlo/cost"
 	"gpumem/remat/mark"
 )
 
 // A ByHand is what jax.checkpoint alone does for the layers of one name.
 type ByHand struct {
 	Layer   string  `json:"layer"`  // name without its number, such as "MixerBlock_"
-	Layers  int     `json:"layers"` // how many there are
+	Layers  int     `json:"layers"` // with that name
 	Marked  int     `json:"marked"` // of them under jax.checkpoint
 	Policy  string  `json:"policy"` // of jax.checkpoint_policies
 	Peak    uint64  `json:"temp_peak_after"`
-	Seconds float64 `json:"-"`                     // that one run takes
-	Extra   float64 `json:"extra_compute_percent"` // filled in by Run
+	Seconds float64 `json:"-"` // of one run
+	Extra   float64 `json:"extra_compute_percent"`
 	// Patterns are regular expressions for [mark.Apply], one for each layer.
 	Patterns []string `json:"patterns"`
 }
 
-// byHandPlans are what putting the numbered layers of the program under
-// jax.checkpoint comes to, each by itself: for each name of layers and each of two
-// policies as many as the limit needs, or all. The best for the limit comes first. There
-// are none where op_name has no numbered layers, or marking them saves nothing.
-func byHandPlans(m *hlo.Module, limit uint64, rates cost.Rates) ([]ByHand, error) {
-	given, err := asGiven(m, rates)
+// byHandPlans returns what putting the numbered layers of the program under jax.checkpoint
+// does, the best for the limit first: one plan for each name of layers and each of two
+// policies, with as many layers as the limit needs, or all. There is none if op_name has no
+// numbered layers, or if marking them saves nothing.
+func byHandPlans(m *hlo.Module, limit uint64, o options) ([]ByHand, error) {
+	given, err := o.measured(m, "off", 0)
 	if err != nil {
 		return nil, err
 	}
@@ -48,16 +46,16 @@ func byHandPlans(m *hlo.Module, limit uint64, rates cost.Rates) ([]ByHand, error
 					}
 				}
 				c = c.Clone() // users in order
-				p, err := options{}.taking(c, "mark", 0, rates)
+				p, err := o.costs(c, "mark", 0)
 				if err != nil {
 					return nil, err
 				}
 				// XLA chooses another order for what was marked.
-				other, err := options{}.reordered(c, p.Peak)
+				other, err := o.reordered(c, p.Peak)
 				if err != nil || other == nil {
 					return p, err
 				}
-				return options{}.taking(other, "mark", 0, rates)
+				return o.costs(other, "mark", 0)
 			}
 			count := len(name.Patterns)
 			p, err := try(count)
@@ -67,7 +65,7 @@ func byHandPlans(m *hlo.Module, limit uint64, rates cost.Rates) ([]ByHand, error
 			if p.Peak >= given.Peak {
 				continue
 			}
-			// Fewer may do: the first layers' values wait longest.
+			// Fewer may be enough: the values of the first layers wait longest.
 			if p.meets(limit) {
 				low := 0 // too few
 				for low+1 < count {

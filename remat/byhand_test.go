@@ -4,7 +4,6 @@ import (
 	"regexp"
 	"testing"
 
-	"gpumem/hlo/cost"
 	"gpumem/internal/test/remattest"
 	"gpumem/remat/mark"
 )
@@ -14,7 +13,7 @@ func TestByHandPlans(t *testing.T) {
 	was := remattest.TempPeak(t, m)
 	for _, part := range []float64{.9, .7, .1} {
 		limit := uint64(part * float64(was))
-		plans, err := byHandPlans(m, limit, cost.Rates{})
+		plans, err := byHandPlans(m, limit, options{})
 		if err != nil || len(plans) == 0 {
 			t.Fatal(plans, err)
 		}
@@ -42,7 +41,7 @@ func TestByHandPlans(t *testing.T) {
 			remattest.Same(t, m, c)
 		}
 	}
-	if plans, err := byHandPlans(remattest.Parsed(t, remattest.Layers(4, false)), 0, cost.Rates{}); err != nil || len(plans) > 0 {
+	if plans, err := byHandPlans(remattest.Parsed(t, remattest.Layers(4, false)), 0, options{}); err != nil || len(plans) > 0 {
 		t.Errorf("without names: %+v, %v", plans, err)
 	}
 }

@@ -1,6 +1,6 @@
 package remat
 
-// The limit of a device, as XLA computes it.
+// The limit that XLA computes for a device.
 
 import (
 	"fmt"
@@ -11,8 +11,9 @@ import (
 	"gpumem/size"
 )
 
-// DeviceLimit returns the limit that XLA computes for a module on a device under a policy,
-// and says for people where it comes from. The error is xla.ErrNoRoom or of a shape.
+// DeviceLimit returns the limit in bytes that XLA computes for a module on a device under a
+// policy, and where it comes from, as text for people. The error is xla.ErrNoRoom, or that of
+// a shape without size.
 func DeviceLimit(m *hlo.Module, p policy.Policy, d policy.Device) (limit uint64, from string, err error) {
 	base := d.Total/100*xla.FallbackPercent + d.Total%100*xla.FallbackPercent/100
 	from = fmt.Sprintf("%d %% of %s", xla.FallbackPercent, size.Format(d.Total))

@@ -362,7 +362,7 @@ func TestAgainstAllPlans(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		xla, _, err := xlaPlan(m, limit, rates, nil)
+		xla, err := xlaPlan(m, limit, options{Rates: rates})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -386,5 +386,18 @@ func TestAgainstAllPlans(t *testing.T) {
 	}
 	for _, k := range []*score{inOrder, split, searched, best, theirs} {
 		t.Log(k)
+	}
+	if testing.Short() {
+		return // too few to judge by
+	}
+	// Measured are 34, 16 and 33 missed limits, and 1.35, 0.79 and 1.70 % of the module.
+	for _, want := range []struct {
+		*score
+		miss int
+		mean float64
+	}{{split, 36, .0145}, {searched, 18, .0085}, {best, 35, .018}} {
+		if mean := want.sum / float64(want.plans); want.score.miss > want.miss || mean > want.mean {
+			t.Errorf("%s: want at most %d missed, and a mean gap of %.2f %%", want.score, want.miss, 100*want.mean)
+		}
 	}
 }

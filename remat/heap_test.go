@@ -7,7 +7,6 @@ import (
 	"pgregory.net/rapid"
 
 	"gpumem/hlo"
-	"gpumem/hlo/cost"
 	"gpumem/hlo/memory"
 	"gpumem/internal/test/remattest"
 	"gpumem/remat/host"
@@ -101,7 +100,7 @@ func TestHeapRandom(t *testing.T) {
 		if rapid.Bool().Draw(t, "host") {
 			o.Host = &host.Memory{ToHost: 1e9, FromHost: 1e9, Seconds: func(*hlo.Instruction) float64 { return 1 }}
 		}
-		p, err := bestFor(m, uint64(float64(before)*rapid.Float64Range(0.2, 1).Draw(t, "limit")), cost.Rates{}, o)
+		p, err := bestFor(m, uint64(float64(before)*rapid.Float64Range(0.2, 1).Draw(t, "limit")), o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -125,7 +124,7 @@ func TestHeapReal(t *testing.T) {
 		}
 		peak := remattest.TempPeak(t, m)
 		for _, o := range []options{{}, {Host: &host.Memory{ToHost: 5e10, FromHost: 5e10}}} {
-			p, err := bestFor(m, peak/10*6, cost.Rates{}, o)
+			p, err := bestFor(m, peak/10*6, o)
 			if err != nil {
 				t.Fatal(err)
 			}

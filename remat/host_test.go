@@ -23,7 +23,7 @@ func TestBestHost(t *testing.T) {
 					t.Fatal(err)
 				}
 				h := &host.Memory{ToHost: rate, FromHost: rate}
-				p, err := bestFor(m, limit, cost.Rates{}, options{Host: h})
+				p, err := bestFor(m, limit, options{Host: h})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -56,7 +56,7 @@ func TestBestHostReal(t *testing.T) {
 	m := remattest.Read(t, file)
 	limit := remattest.TempPeak(t, m) / 10 * 6
 	h := &host.Memory{ToHost: 50e9, FromHost: 50e9}
-	with, err := bestFor(m, limit, cost.Rates{}, options{Host: h})
+	with, err := bestFor(m, limit, options{Host: h})
 	if err != nil {
 		t.Fatal(err)
 	}

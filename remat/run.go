@@ -1,14 +1,14 @@
-// Package remat plans how a module can compute with less memory: values are computed again,
-// or wait in the host's memory, instead of staying on the device.
+// Package remat plans how a module can compute with less memory. Values are recomputed, or
+// wait in the host's memory, instead of staying on the device.
 //
-// [Run] plans for a [Request] and measures what comes out. The planners are packages of
-// their own: remat/xla is XLA's pass, remat/gap our own, remat/host moves values to the host,
-// and remat/mark does by hand what jax.checkpoint does. Here the best of their plans is
-// chosen (best.go), also for the packed heap (packed.go), and compared with what
-// remat/bound proves. remat/page writes an answer as HTML.
+// [Run] plans for a [Request] and measures the result. It chooses between planners, which
+// are packages by themselves: remat/xla is XLA's pass, remat/gap ours, remat/host moves
+// values to the host, and remat/mark does by hand what jax.checkpoint does. best.go chooses
+// the best of their plans, packed.go plans for the packed heap, and remat/bound proves what
+// no plan can go below. remat/page writes an answer as HTML.
 package remat
 
-// A request to the planners and its answer.
+// The request to the planners and its answer.
 
 import (
 	"context"
@@ -34,36 +34,36 @@ var Algorithms = []string{"off", "xla", "gap"}
 
 // A Request is what to plan for a module.
 type Request struct {
-	// Algorithm is one of [Algorithms]: off changes nothing, xla is XLA's pass, and gap is
-	// our planner, the best of several plans (see [bestFor]).
+	// Algorithm is one of [Algorithms]. off changes nothing, xla is XLA's pass, and gap is
+	// our planner, which returns the best of several plans.
 	Algorithm string
-	// Limit computes the limit in bytes from what the module takes now: the peak of its
-	// temporaries, or with Packed their heap. See [Bytes] and [Percent]. With nil only the
-	// frontier is planned. LimitFrom says for people where the limit comes from.
+	// Limit returns the limit in bytes for what the module takes now: the peak of its
+	// temporaries, or with Packed their heap. See [Bytes] and [Percent]. If it is nil, only
+	// the frontier is planned. LimitFrom is where the limit comes from, as text for people.
 	Limit     func(now uint64) uint64
 	LimitFrom string
 	// Packed applies the limit to the heap that temporaries are packed into. Only gap
 	// plans for it.
 	Packed bool
-	// Marks are regions to recompute before anything is planned, as jax.checkpoint does,
-	// and Save what is kept of them; nil keeps nothing.
+	// Marks are regions to recompute before anything is planned, as jax.checkpoint does.
+	// Save says which of their values are saved; nil: none.
 	Marks []*regexp.Regexp
 	Save  mark.Policy
 	// Fuse fuses chains of elementwise operations first.
 	Fuse bool
-	// Collectives lets gap run collectives again. See options.
+	// Collectives lets gap recompute collectives and random bits. See gap.Options.
 	Collectives bool
-	// HostSpeed is that of the link to the host's memory, in bytes per second and in each
-	// direction; 0: no value moves there.
+	// HostSpeed is the speed of the link to the host's memory in each direction, in bytes
+	// per second; 0: no value moves there.
 	HostSpeed float64
 	Rates     cost.Rates
 	// Search is how long gap searches for a better plan for the limit. Plans of the
-	// frontier are not searched for.
+	// frontier are made without search.
 	Search time.Duration
 	// Frontier is the distance between the limits of the frontier, in percent of the peak;
 	// 0: no frontier.
 	Frontier int
-	// Progress is called with the fraction of the frontier that is done; nil: it is not.
+	// Progress is called with the fraction of the frontier that is done, unless it is nil.
 	// After Run's context is done it may be called once more.
 	Progress func(done float64)
 }
@@ -71,65 +71,67 @@ type Request struct {
 // FrontierStep is the usual Request.Frontier.
 const FrontierStep = 5
 
-// Bytes is a limit of n bytes, for Request.Limit.
+// Bytes returns a Request.Limit of n bytes.
 func Bytes(n uint64) func(uint64) uint64 { return func(uint64) uint64 { return n } }
 
-// Percent is a limit of p percent of what the module takes now, for Request.Limit.
+// Percent returns a Request.Limit of p percent of what the module takes now.
 func Percent(p float64) func(uint64) uint64 {
 	return func(now uint64) uint64 { return uint64(float64(now) * p / 100) }
 }
 
-// An Answer is what a plan does. Scripts rely on its JSON.
+// An Answer is a plan and its costs. Scripts rely on its JSON. Memory is in bytes.
 type Answer struct {
 	Algorithm    string `json:"algorithm"`
 	Instructions int    `json:"instructions"`                // of the module as given
-	Unfused      uint64 `json:"temp_peak_unfused,omitempty"` // and Fused fusions made of it, with Request.Fuse
-	Fused        int    `json:"fused,omitempty"`
+	Unfused      uint64 `json:"temp_peak_unfused,omitempty"` // peak before Request.Fuse made
+	Fused        int    `json:"fused,omitempty"`             // as many fusions as this
 	Limit        uint64 `json:"limit_bytes"`
 	Before       uint64 `json:"temp_peak_before"`
 	After        uint64 `json:"temp_peak_after"`
-	// The heap that temporaries are packed into, results instead of operands, before
-	// and after. With Request.Packed the limit is for it.
+	// The heap that temporaries are packed into, where results may take the place of
+	// operands. With Request.Packed the limit is for it.
 	HeapBefore uint64 `json:"heap_before,omitempty"`
 	HeapAfter  uint64 `json:"heap_after,omitempty"`
 	HeapBest   uint64 `json:"heap_after_best,omitempty"` // by a better packing than XLA's
 	Met        bool   `json:"met"`
-	Recomputed int    `json:"recomputed"` // instructions that were added
-	// What is on the host for a while, how often it is copied back, and the bytes copied in
-	// both directions; with Request.HostSpeed.
+	Recomputed int    `json:"recomputed"` // instructions added
+	// With Request.HostSpeed: the values that wait on the host, how often they are copied
+	// back, and the bytes copied in both directions.
 	HostValues  int     `json:"host_values,omitempty"`
 	HostReloads int     `json:"host_reloads,omitempty"`
 	HostBytes   uint64  `json:"host_bytes_copied,omitempty"`
 	Extra       float64 `json:"extra_compute_percent"`
-	LowerBound  uint64  `json:"lower_bound_bytes"`
-	// LowerPercent is the least extra compute, as far as it is proven, of a plan for this
-	// limit that runs each instruction at its place in the text, and some again. Plans that move
-	// instructions may do better. 0: nothing is proven, or no such plan exists (see OutOfReach).
+	LowerBound  uint64  `json:"lower_bound_bytes"` // no plan goes below, in any order
+	// LowerPercent is a proven lower bound on the extra compute of plans for this limit that
+	// run each instruction at its place in the text, and some again. Plans that move
+	// instructions may do better. It is 0 if nothing is proven, or if no such plan exists.
 	LowerPercent float64 `json:"lower_bound_percent"`
-	OutOfReach   bool    `json:"out_of_reach_in_order"` // proven
+	OutOfReach   bool    `json:"out_of_reach_in_order"` // it is proven that no such plan exists
 	Seconds      float64 `json:"seconds"`               // that planning took
 
-	Marked []MarkAnswer `json:"marked,omitempty"`
-	// The largest holders of memory at the peak, and what jax.checkpoint alone would do;
-	// with gap, if the module takes more than its limit.
+	Marked []mark.Result `json:"marked,omitempty"`
+	// With gap, if the module takes more than its limit: the largest holders of memory at
+	// the peak, and what jax.checkpoint alone would do.
 	Holders []mark.Holder `json:"holders,omitempty"`
 	ByHand  []ByHand      `json:"by_hand,omitempty"`
 
 	Request *Request `json:"-"`
-	// Given is the module that plans begin with, fused but not marked, and Module what the
-	// plan made of it; without Request.Limit it is Given with its marks. RunSeconds is what one run of Given takes.
-	Given, Module *hlo.Module   `json:"-"`
-	RunSeconds    float64       `json:"-"`
-	By            string        `json:"-"` // what made the plan: off, xla, gap or rescheduled, and what came before or after it
-	Regions       []mark.Region `json:"-"` // that jax.checkpoint marked before
-	Warnings      []string      `json:"-"`
-	// Frontier are plans for ever less memory, without those that others beat in both
+	// Given is the module that plans begin with, fused but not marked. Module is the
+	// planned one; without Request.Limit it is Given with its marks.
+	Given, Module *hlo.Module `json:"-"`
+	RunSeconds    float64     `json:"-"` // of one run of Given
+	// By is what made the plan: off, xla, gap, or host for moves to the host; "rescheduled"
+	// if another order of instructions helped, "searched" if a search did.
+	By       string        `json:"-"`
+	Regions  []mark.Region `json:"-"` // that jax.checkpoint marked before
+	Warnings []string      `json:"-"`
+	// Frontier are plans for less and less memory, without those that others beat in both
 	// memory and time; with Request.Frontier.
 	Frontier []*Answer `json:"-"`
 }
 
-// Least is LowerPercent for people, and "-" where nothing is proven. It is for the limit,
-// while the plan may be below it.
+// Least returns LowerPercent as text for people, "-" if nothing is proven. It is the bound
+// for the limit, while the plan may be below it.
 func (a *Answer) Least() string {
 	if a.OutOfReach || a.LowerPercent == 0 {
 		return "-"
@@ -137,21 +139,11 @@ func (a *Answer) Least() string {
 	return fmt.Sprintf("%.1f %%", a.LowerPercent)
 }
 
-// A MarkAnswer is what one pattern of Request.Marks did in one computation.
-type MarkAnswer struct {
-	Pattern     string `json:"pattern"`
-	Computation string `json:"computation"`
-	Region      int    `json:"instructions"`
-	Saved       int    `json:"saved"`
-	Recomputed  int    `json:"recomputed"`
-	Late        int    `json:"late_users"`
-}
-
 // ErrNoMatch is the error of Run for a pattern of Request.Marks that matches nothing.
 var ErrNoMatch = errors.New("no instruction has it in its op_name or name")
 
-// Run plans for a module, which is left as it is. When ctx is done it returns ctx's error
-// at once: what is being planned goes on until its end, and is dropped.
+// Run plans for a module, which is left as it is. The error is one of the module, ErrNoMatch,
+// or ctx's. When ctx is done Run returns at once: the plan under way is dropped when it ends.
 func Run(ctx context.Context, m *hlo.Module, r Request) (*Answer, error) {
 	if !slices.Contains(Algorithms, r.Algorithm) {
 		return nil, fmt.Errorf("remat: algorithm %q: want one of %q", r.Algorithm, Algorithms)
@@ -236,9 +228,9 @@ func (a *Answer) mark(m *hlo.Module) error {
 		if err != nil {
 			return fmt.Errorf("mark %s: %w", re, err)
 		}
+		a.Marked = append(a.Marked, done...)
 		for _, d := range done {
 			a.Recomputed += d.Recomputed
-			a.Marked = append(a.Marked, MarkAnswer{re.String(), d.Computation.Name, d.Region, d.Saved, d.Recomputed, d.Late})
 		}
 	}
 	return nil
@@ -265,25 +257,23 @@ func (a *Answer) one(m *hlo.Module, start time.Time) error {
 	return nil
 }
 
-// Memory returns how a plan's memory is counted.
+// Memory returns how the memory of plans is counted.
 func (r *Request) Memory() memory.Options { return memory.Options{HostFree: r.HostSpeed > 0} }
 
-// planFor is the plan of the algorithm for a limit.
+// planFor returns the plan of the algorithm for a limit.
 func (a *Answer) planFor(m *hlo.Module, limit uint64, packed bool, search time.Duration) (*plan, error) {
 	r := a.Request
-	o := options{Search: search, Collectives: r.Collectives}
+	o := options{Rates: r.Rates, Search: search, Collectives: r.Collectives}
 	if r.HostSpeed > 0 {
 		o.Host = &host.Memory{ToHost: float32(r.HostSpeed), FromHost: float32(r.HostSpeed)}
 	}
 	switch {
 	case a.Algorithm == "gap" && packed:
-		p, _, err := bestPacked(m, limit, r.Rates, o)
-		return p, err
+		return bestPacked(m, limit, o)
 	case a.Algorithm == "gap":
-		return bestFor(m, limit, r.Rates, o)
+		return bestFor(m, limit, o)
 	case a.Algorithm == "xla":
-		p, warnings, err := xlaPlan(m, limit, r.Rates, o.Host)
-		a.Warnings = append(a.Warnings, warnings...)
+		p, err := xlaPlan(m, limit, o)
 		if err == nil && o.Host != nil {
 			if link := float64(p.Host.Bytes) / 2 / r.HostSpeed; link > p.Seconds {
 				a.Warnings = append(a.Warnings, fmt.Sprintf("XLA plans each copy as if it had the link to the host for itself: one way they take %.3g s together, and a step %.3g s; gap lets them take turns", link, p.Seconds))
@@ -291,10 +281,10 @@ func (a *Answer) planFor(m *hlo.Module, limit uint64, packed bool, search time.D
 		}
 		return p, err
 	}
-	return asGiven(m, r.Rates)
+	return o.measured(m, "off", 0)
 }
 
-// take fills in what a plan does.
+// take sets the figures of a plan.
 func (a *Answer) take(p *plan, took time.Duration) {
 	a.Module, a.By = p.Module, p.By
 	a.After, a.Met = p.Peak, p.Peak <= a.Limit
@@ -308,8 +298,9 @@ func (a *Answer) take(p *plan, took time.Duration) {
 // packWork bounds the search for a better packing: a second at most.
 const packWork = 8e8
 
-// pack measures the heap of a module, as XLA packs it and, if best is not nil, better.
-// A module without a heap is an error if the limit is for it, and otherwise a warning.
+// pack sets the heap of a module as XLA packs it, and as it is packed better unless best is
+// nil. If the heap cannot be packed, that is an error with Request.Packed, and otherwise a
+// warning.
 func (a *Answer) pack(m *hlo.Module, heap, best *uint64) error {
 	x, err := memory.AnalyzeModule(m)
 	var s *memory.Assignment
@@ -333,8 +324,8 @@ func (a *Answer) pack(m *hlo.Module, heap, best *uint64) error {
 	return nil
 }
 
-// percentMore is how many percent more than RunSeconds a run takes, 0 if that is 0. Sums
-// in another order differ in their last digits: these are cut off.
+// percentMore returns by how many percent a run takes longer than RunSeconds, 0 if that is 0.
+// It is rounded, as sums in another order differ in their last digits.
 func (a *Answer) percentMore(seconds float64) float64 {
 	if !(a.RunSeconds > 0) {
 		return 0
@@ -342,8 +333,8 @@ func (a *Answer) percentMore(seconds float64) float64 {
 	return math.Round(1e6*(seconds-a.RunSeconds)/a.RunSeconds)/1e4 + 0 // not -0
 }
 
-// prove fills in what the limit costs at least. The proof is for plans that keep values or
-// compute them again, so that there is none if values may move to the host.
+// prove sets the lower bounds for the limit. They are about plans that keep or recompute
+// values, so that nothing is proven if values may move to the host.
 func (a *Answer) prove(m *hlo.Module) error {
 	if a.Request.HostSpeed > 0 {
 		return nil
@@ -365,7 +356,7 @@ func (a *Answer) prove(m *hlo.Module) error {
 // frontierPatience is how many limits in a row may be missed before the frontier ends.
 const frontierPatience = 4
 
-// frontier plans for ever less memory. The answer that it begins with has no plan.
+// frontier returns plans for less and less memory. The answer itself has no plan yet.
 func (a *Answer) frontier(ctx context.Context, m *hlo.Module) ([]*Answer, error) {
 	missed, least, step := 0, 0.0, a.Request.Frontier
 	all := []*Answer{}
@@ -409,21 +400,20 @@ func (a *Answer) frontier(ctx context.Context, m *hlo.Module) ([]*Answer, error)
 	return all, nil
 }
 
-// How much advice an answer has.
+// The most entries of Answer.Holders and Answer.ByHand.
 const (
 	mostHolders = 5
 	mostByHand  = 2
 )
 
-// advise fills in what holds the memory of a module, and what marking layers by hand
-// would do.
+// advise sets the holders of a module's memory, and what marking layers by hand would do.
 func (a *Answer) advise(m *hlo.Module) error {
 	holders, err := mark.Holders(m)
 	if err != nil {
 		return err
 	}
 	a.Holders = holders[:min(len(holders), mostHolders)]
-	plans, err := byHandPlans(m, a.Limit, a.Request.Rates)
+	plans, err := byHandPlans(m, a.Limit, options{Rates: a.Request.Rates})
 	if err != nil {
 		return err
 	}

@@ -25,7 +25,7 @@ func TestSharedFusionsAreLookedAtOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, _, err := xlaPlan(m, 9000, cost.Rates{Flops: 1, Bytes: 1}, nil)
+	p, err := xlaPlan(m, 9000, options{Rates: cost.Rates{Flops: 1, Bytes: 1}})
 	if err != nil {
 		t.Fatal(err)
 	}

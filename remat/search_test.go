@@ -53,7 +53,7 @@ func TestSearch(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		best, err := bestFor(m, limit, rates, options{Search: time.Microsecond})
+		best, err := bestFor(m, limit, options{Rates: rates, Search: time.Microsecond})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -84,7 +84,7 @@ func row(t *testing.T, name string, m *hlo.Module, was uint64, other [2]string) 
 	}
 	xla := func(part float64) string {
 		limit := uint64(part * float64(peak))
-		p, _, err := xlaPlan(m, limit, cost.Rates{}, nil)
+		p, err := xlaPlan(m, limit, options{})
 		return cell(p, err, limit)
 	}
 	g8, _ := gap(.8)
@@ -105,7 +105,7 @@ func TestBest(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			theirs, _, err := xlaPlan(m, limit, cost.Rates{}, nil)
+			theirs, err := xlaPlan(m, limit, options{})
 			if err != nil {
 				t.Fatal(err)
 			}

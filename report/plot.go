@@ -4,6 +4,7 @@ package report
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"gpumem/size"
@@ -16,14 +17,8 @@ const plotRows = 6
 // at most n columns is as high as the highest of its steps, in eighths of a row. There
 // are no lines if all is 0.
 func Plot(curve []uint64, n int) []string {
-	columns := max(1, min(n, len(curve)))
-	high := make([]uint64, columns)
-	var top uint64
-	for k, v := range curve {
-		at := k * columns / len(curve)
-		high[at] = max(high[at], v)
-		top = max(top, v)
-	}
+	high := Columns(curve, max(n, 1))
+	top := slices.Max(append(high, 0))
 	if top == 0 {
 		return nil
 	}

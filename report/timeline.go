@@ -95,7 +95,7 @@ func drawTimeline(t *Timeline) string {
 		}
 		l := t.Layers[k-1]
 		out(`<path class="gm-held" stroke-dasharray="%s" d="M%s %sh28"/>`, dashes[(k-1)%len(dashes)], coordinate(kx), coordinate(ky))
-		text("", kx+36, ky+4, "start", fmt.Sprintf("%d held by %s", k, cut(l.Policy, 26)))
+		text("", kx+36, ky+4, "start", fmt.Sprintf("%d held by %s", k, Fit(l.Policy, 26)))
 	}
 	b.WriteString("</svg>")
 	return b.String()
@@ -139,14 +139,6 @@ func anchor(x float64) string {
 		return "end"
 	}
 	return "middle"
-}
-
-// cut shortens s to n characters.
-func cut(s string, n int) string {
-	if r := []rune(s); len(r) > n {
-		return string(r[:n-3]) + "..."
-	}
-	return s
 }
 
 // path draws the most of each column of two units, in steps.

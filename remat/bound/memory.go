@@ -1,4 +1,4 @@
-// Package bound has proofs: what no plan can go below, in memory and in time.
+// Package bound proves what no plan can go below, in memory and in time.
 package bound
 
 // The least memory.
@@ -9,27 +9,27 @@ import (
 	"gpumem/hlo/passes"
 )
 
-// Memory is what the entry takes at least in bytes, in any order and with
-// any amount of recomputing, in the pass's own count ([memory.TempPeak]):
-// while an instruction runs, what it reads, what it makes and what it calls are
-// there at once. Parameters and results count for nothing, as there; nor, with
-// o.HostFree, does what lies on the host.
+// Memory returns the bytes that the entry takes at least, in any order and with any amount of
+// recomputing, as [memory.TempPeak] counts with o. While an instruction runs, what it
+// reads, what it makes and what it calls are there together; the largest such sum is the
+// bound. The error is that of [memory.Analyze].
 func Memory(m *hlo.Module, o memory.Options) (uint64, error) {
-	b := newBounds(o)
-	n, err := b.of(m.Entry)
+	n, err := newBounds(o).of(m.Entry)
 	return uint64(max(n, 0)), err
 }
 
+// bounds are the bounds of the computations of a module.
 type bounds struct {
 	options memory.Options
 	done    map[*hlo.Computation]int64
 	effects passes.Effects
 }
 
-func newBounds(o memory.Options) bounds {
-	return bounds{o, map[*hlo.Computation]int64{}, passes.Effects{}}
+func newBounds(o memory.Options) *bounds {
+	return &bounds{o, map[*hlo.Computation]int64{}, passes.Effects{}}
 }
 
+// of returns the bound of one computation.
 func (b *bounds) of(c *hlo.Computation) (int64, error) {
 	if n, ok := b.done[c]; ok {
 		return n, nil
@@ -41,7 +41,7 @@ func (b *bounds) of(c *hlo.Computation) (int64, error) {
 	needed := live(c, b.effects)
 	var most int64
 	for place, i := range c.Instructions {
-		// What hands its operands on reads nothing.
+		// An instruction that only hands its operand on reads nothing.
 		if !needed[i] || memory.HandsOn(i) {
 			continue
 		}
@@ -65,8 +65,8 @@ func (b *bounds) of(c *hlo.Computation) (int64, error) {
 	return most, nil
 }
 
-// live are the instructions that have to run: those that the result needs, and those
-// with an effect.
+// live returns the instructions that have to run: those with a side effect, the root, and all
+// that these need.
 func live(c *hlo.Computation, effects passes.Effects) map[*hlo.Instruction]bool {
 	needed := make(map[*hlo.Instruction]bool, len(c.Instructions))
 	var work []*hlo.Instruction

@@ -3,8 +3,10 @@ package bound
 import (
 	"testing"
 
+	"gpumem/hlo"
 	"gpumem/hlo/memory"
 	"gpumem/internal/test/remattest"
+	"gpumem/remat/gap"
 	"gpumem/remat/xla"
 )
 
@@ -68,9 +70,15 @@ func TestMemoryHolds(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, limit := range []uint64{0, bound, 2 * bound, 4 * bound} {
-			for _, algorithm := range []xla.Algorithm{xla.Sweep, xla.PeakFirst} {
+			for _, run := range []func(*hlo.Module) error{
+				func(m *hlo.Module) error { _, err := xla.Run(m, xla.Options{Limit: limit}); return err },
+				func(m *hlo.Module) error {
+					_, err := gap.Run(m, gap.Options{Limit: limit, Seconds: remattest.BySize})
+					return err
+				},
+			} {
 				m := remattest.Parsed(t, remattest.Layers(n, true))
-				if _, err := xla.Run(m, xla.Options{Limit: limit, Algorithm: algorithm}); err != nil {
+				if err := run(m); err != nil {
 					t.Fatal(err)
 				}
 				if got := remattest.TempPeak(t, remattest.Written(t, m)); got < bound {

@@ -2,18 +2,21 @@ package bound
 
 // The least time that less memory costs.
 //
-// Instructions that run first in the given order, each value lives between its
-// uses unless it is dropped in between and computed again. So at each instruction
-// where too much lives, what is dropped there has to make up for the excess: a
-// covering problem. Its relaxation has a price for each byte too much at each
-// instruction; whatever the prices are, what they come to less what the gaps
-// would gain by them is a lower bound (weak duality). The prices are made better
-// step by step.
+// Each instruction first runs at its place in the given order. Then each value lives from
+// one use to the next, unless it is dropped in this gap and recomputed. Where more is live
+// than the limit, the values dropped there must make up for the excess: a covering problem.
 //
-// The bound is a theorem for plans that run every instruction at its place in the
-// order, and some of them again, each at its own seconds at least. Plans that move
-// a definition may do better, for what it reads is then read later, too. To be
-// fair to them the stretch from a definition to the first use counts as free to drop.
+// An example: the limit is 6, and at one instruction 10 is live, an excess of 4. Two values
+// lie in a gap there: a of 3 bytes, which takes 1 s to recompute, and b of 5 bytes and 4 s.
+// Any price per byte of excess gives a lower bound (weak duality of the relaxation): the
+// price of the excess, less what values in gaps earn by it beyond their seconds. At 0.8 s
+// per byte the excess costs 3.2 s, a earns 1.4 s and b nothing: 1.8 s is proven. The best
+// plan drops b and costs 4 s. ascend improves the prices step by step.
+//
+// The bound is a theorem for plans that run every instruction at its place, and some again,
+// each for at least its seconds. Plans that move a definition may do better, since its
+// operands are then read later, too. To allow for that, the stretch from a definition to
+// its first use counts as free to drop.
 
 import (
 	"math"
@@ -22,18 +25,17 @@ import (
 	"gpumem/hlo/memory"
 )
 
-// A droppable is a gap of a value.
-type droppable struct {
-	from, to int // instructions at which nothing reads it
+// A stretch is a gap between uses, in which a value can be dropped.
+type stretch struct {
+	from, to int // the first and the last instruction of it
 	bytes    float64
 	seconds  float64
 }
 
-// Time is a lower bound in seconds on the extra time of any plan of m's entry for
-// a limit in bytes, as memory.TempPeak counts, that runs each instruction at its
-// place in the text. It is +Inf where the limit is proven out of reach in that way. Of
-// loops and calls only what no plan for them goes below counts. Plans that move
-// definitions, or change the order, may do better.
+// Time returns a lower bound in seconds on the extra time of plans for m's entry that run
+// each instruction at its place in the text. limit is in bytes, as [memory.TempPeak]
+// counts. The bound is +Inf if no such plan meets the limit. Of what the entry calls, only
+// the bound of [Memory] counts. seconds returns what an instruction takes, 0 or more.
 func Time(m *hlo.Module, limit uint64, seconds func(*hlo.Instruction) float64) (float64, error) {
 	c := m.Entry
 	b, err := memory.Analyze(c, nil)
@@ -44,7 +46,7 @@ func Time(m *hlo.Module, limit uint64, seconds func(*hlo.Instruction) float64) (
 	if err != nil || excess == nil {
 		return 0, err
 	}
-	// Out of reach: all that may be dropped is not enough.
+	// The limit is out of reach if dropping everything is not enough.
 	all := make([]float64, len(excess)+1)
 	for _, g := range gaps {
 		all[g.from] += g.bytes
@@ -56,8 +58,8 @@ func Time(m *hlo.Module, limit uint64, seconds func(*hlo.Instruction) float64) (
 			return math.Inf(1), nil
 		}
 	}
-	// What dropping everything would cost is above the optimum, often far: steps for
-	// several guesses at it.
+	// ascend needs a guess at the optimum. What dropping everything costs is above it, often
+	// far above.
 	target := 0.0
 	for _, g := range gaps {
 		target += g.seconds
@@ -70,9 +72,9 @@ func Time(m *hlo.Module, limit uint64, seconds func(*hlo.Instruction) float64) (
 	return best, nil
 }
 
-// covering is how many bytes too much live at each instruction, nil where none do, and
-// what may be dropped.
-func covering(c *hlo.Computation, b *memory.Buffers, limit int64, seconds func(*hlo.Instruction) float64) (excess []float64, gaps []droppable, err error) {
+// covering returns the bytes over the limit at each instruction, nil if there are none, and
+// the gaps.
+func covering(c *hlo.Computation, b *memory.Buffers, limit int64, seconds func(*hlo.Instruction) float64) (excess []float64, gaps []stretch, err error) {
 	o := memory.Options{}
 	n := len(c.Instructions)
 	change := make([]int64, n+1)
@@ -101,9 +103,9 @@ func covering(c *hlo.Computation, b *memory.Buffers, limit int64, seconds func(*
 		before := int(x.Definer)
 		for k, u := range uses {
 			if u > before+1 {
-				g := droppable{before + 1, u - 1, float64(size), seconds(definer)}
+				g := stretch{before + 1, u - 1, float64(size), seconds(definer)}
 				if k == 0 {
-					// A move is free, and so is the definition's own place.
+					// A move is free, and frees the place of the definition, too.
 					g.from, g.seconds = before, 0
 				}
 				gaps = append(gaps, g)
@@ -134,9 +136,9 @@ func covering(c *hlo.Computation, b *memory.Buffers, limit int64, seconds func(*
 	return excess, gaps, nil
 }
 
-// ascend makes prices better until a bound is as good as it gets, with steps as
-// for an optimum of target.
-func ascend(excess []float64, gaps []droppable, target float64) float64 {
+// ascend returns the best bound of some rounds of subgradient ascent on the prices, with steps
+// as for an optimum of target seconds (Polyak, 1969).
+func ascend(excess []float64, gaps []stretch, target float64) float64 {
 	n := len(excess)
 	prices := make([]float64, n)
 	sums := make([]float64, n+1)
@@ -165,7 +167,7 @@ func ascend(excess []float64, gaps []droppable, target float64) float64 {
 		} else if round%20 == 19 {
 			scale *= .7
 		}
-		// The direction: how much of the excess is not covered.
+		// The direction is the part of the excess that is not covered.
 		var dropped, norm float64
 		for p, e := range excess {
 			dropped += slope[p]

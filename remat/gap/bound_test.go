@@ -45,8 +45,8 @@ func TestTimeBoundHolds(t *testing.T) {
 			return sum
 		}
 		was := total()
-		p := &modulePlan{o: Options{Seconds: price}, peaks: memory.Options{}.NewMeter(), rules: newRules(false), result: &Result{}}
-		g, err := newPlanner(m.Entry, int64(limit), memory.Options{}, price, p.called, p.rules)
+		p := newModulePlan(Options{Seconds: price})
+		g, err := p.newPlanner(m.Entry, int64(limit))
 		if err != nil {
 			t.Fatal(err)
 		}

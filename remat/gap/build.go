@@ -9,12 +9,9 @@ import (
 	"gpumem/hlo"
 )
 
-// build changes the computation as planned. It says how many instructions were
-// added, less those that went.
+// build changes the computation as planned. It returns how many instructions that added, those
+// that went taken off.
 func (g *planner) build() int {
-	if g.splits == 0 {
-		return 0
-	}
 	w := &builder{planner: g, clones: map[copyOf]*hlo.Instruction{}, chains: map[chainOf]*hlo.Instruction{}}
 	w.base = make(map[*hlo.Instruction]int32, len(g.values))
 	for id := range g.values {
@@ -24,14 +21,10 @@ func (g *planner) build() int {
 	}
 	// Clones by the instruction before which they stand, in the order of their originals.
 	at := make([][]copyOf, len(g.c.Instructions))
-	for id := range g.values {
-		for _, s := range g.values[id].segments {
-			if !s.first {
-				at[s.start/2] = append(at[s.start/2], copyOf{int32(id), s.start})
-			}
-		}
+	for _, k := range g.clones() {
+		at[k.start/2] = append(at[k.start/2], k)
 	}
-	// Originals may come to read clones: what they read at first is what clones begin with.
+	// Originals come to read clones. A clone begins with what its original read at first.
 	w.reads = make(map[*hlo.Instruction][]*hlo.Instruction, len(g.c.Instructions))
 	waited := map[*hlo.Instruction]bool{} // by control dependencies
 	for _, i := range g.c.Instructions {
@@ -52,7 +45,7 @@ func (g *planner) build() int {
 		}
 		list = append(w.redirect(list, i, int32(2*p+1)), i)
 	}
-	// Definitions that nothing uses any more.
+	// Definitions and bitcasts that nothing reads any more go.
 	gone := map[*hlo.Instruction]bool{}
 	for n := len(list) - 1; n >= 0; n-- {
 		i := list[n]
@@ -68,15 +61,13 @@ func (g *planner) build() int {
 	return len(list) - before
 }
 
-// A copyOf is one computing again of a value.
-type copyOf struct{ value, start int32 }
-
-// A chainOf is a bitcast that hands on a clone.
+// A chainOf is a bitcast as it reads a clone.
 type chainOf struct {
 	copyOf
 	i *hlo.Instruction
 }
 
+// A builder writes a plan into its computation.
 type builder struct {
 	*planner
 	base   map[*hlo.Instruction]int32 // values by definer
@@ -85,7 +76,7 @@ type builder struct {
 	chains map[chainOf]*hlo.Instruction
 }
 
-// clone is a copy that reads what the original read at first.
+// clone returns a copy that reads what the original read at first.
 func (w *builder) clone(original *hlo.Instruction) *hlo.Instruction {
 	d := original.Clone(original.Name + ".remat")
 	for n, o := range w.reads[original] {
@@ -94,8 +85,8 @@ func (w *builder) clone(original *hlo.Instruction) *hlo.Instruction {
 	return d
 }
 
-// redirect makes an instruction that runs in a slot read the clones that live
-// there. Bitcasts between are cloned, too, and put into the list.
+// redirect makes an instruction that runs in a slot read the clones that are live there.
+// Bitcasts between them are cloned, too, and put into the list, which it returns.
 func (w *builder) redirect(list []*hlo.Instruction, i *hlo.Instruction, slot int32) []*hlo.Instruction {
 	for n, o := range i.Operands {
 		var found *hlo.Instruction
@@ -106,7 +97,7 @@ func (w *builder) redirect(list []*hlo.Instruction, i *hlo.Instruction, slot int
 	return list
 }
 
-// version is what an operand is in a slot.
+// version returns what an instruction in a slot reads for an operand.
 func (w *builder) version(list []*hlo.Instruction, o *hlo.Instruction, slot int32) ([]*hlo.Instruction, *hlo.Instruction) {
 	root := o
 	for root.Opcode == hlo.Bitcast {
@@ -125,7 +116,7 @@ func (w *builder) version(list []*hlo.Instruction, o *hlo.Instruction, slot int3
 	return w.chain(list, o, k)
 }
 
-// chain is the operand as it is behind a clone of its root.
+// chain returns an operand, clone by clone of its bitcasts, that reads clone k of its root.
 func (w *builder) chain(list []*hlo.Instruction, o *hlo.Instruction, k copyOf) ([]*hlo.Instruction, *hlo.Instruction) {
 	if o.Opcode != hlo.Bitcast {
 		return list, w.clones[k]

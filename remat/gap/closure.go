@@ -1,27 +1,30 @@
 package gap
 
-// The closure of a split: what has to be computed again or live on for it.
+// The closure of a split: the values that have to be recomputed or live on for it.
 
-import "slices"
+import (
+	"math"
+	"slices"
+)
 
-// A stretch is that of a value which lives on, from where it died until the slot.
+// A stretch is the time for which a value lives on: from where it died to the slot of the
+// split.
 type stretch struct{ value, from int32 }
 
-// A closure is what a split needs.
+// A closure is what a split needs in the slot in which it recomputes its value.
 type closure struct {
 	g       *planner
 	at      int32
 	seconds float64
-	bytes   int64   // what the slot takes besides, while things are computed again
-	lost    float64 // bytes times slots over the limit that it adds, all together
-	again   []int32 // computed again, the value itself last
+	bytes   int64   // that recomputing takes in the slot, beside the value itself
+	lost    float64 // bytes times slots over the limit that it adds
+	again   []int32 // recomputed values, the one that is split last
 	longer  []stretch
-	room    int64   // what the longer ones take at the slot
-	read    []int32 // live there already
-	failed  bool
+	room    int64 // bytes of the longer ones in the slot
+	failed  bool  // there is none, or it is too large
 }
 
-// need makes the operand live at the slot.
+// need makes an operand live in the slot.
 func (k *closure) need(o int32) {
 	if k.g.seen[o] == k.g.closures || k.failed {
 		return
@@ -29,19 +32,18 @@ func (k *closure) need(o int32) {
 	k.g.seen[o] = k.g.closures
 	v := &k.g.values[o]
 	if v.size == 0 {
-		return // a parameter, or what is returned: there in any case
+		return // a parameter or a result of the computation: always live
 	}
 	last, live := v.around(k.at)
 	if live {
-		k.read = append(k.read, o)
 		return
 	}
 	if last < 0 {
-		k.failed = true // it is not there before: it was moved behind
+		k.failed = true // it was moved to a later slot
 		return
 	}
 	from := v.segments[last].end() + 1
-	if v.recomputable && k.g.profile.anyAbove(int(from), int(k.at), k.g.limit-v.size) {
+	if v.recomputable && k.g.profile.above(int(from), int(k.at), k.g.limit-v.size, 1) > 0 {
 		k.compute(o)
 		return
 	}
@@ -49,7 +51,7 @@ func (k *closure) need(o int32) {
 	k.room += v.size
 }
 
-// compute makes a value anew at the slot.
+// compute recomputes a value in the slot.
 func (k *closure) compute(o int32) {
 	v := &k.g.values[o]
 	for _, x := range v.operands {
@@ -62,8 +64,8 @@ func (k *closure) compute(o int32) {
 	}
 }
 
-// around is the last segment that begins before a slot, and whether the value
-// lives there.
+// around returns the number of the last segment that begins at or before a slot, -1 if there
+// is none, and reports whether the value is live in the slot.
 func (v *value) around(slot int32) (last int, live bool) {
 	last = -1
 	for n := range v.segments {
@@ -77,16 +79,16 @@ func (v *value) around(slot int32) (last int, live bool) {
 	return last, false
 }
 
-// harm is the bytes times slots from..to at which size more would be over the
-// limit.
+// harm returns size times the number of the slots from..to that would be over the limit with
+// size bytes more.
 func (g *planner) harm(from, to int32, size int64) float64 {
 	if to < from {
 		return 0
 	}
-	return float64(size) * float64(g.profile.above(int(from), int(to), g.limit-size))
+	return float64(size) * float64(g.profile.above(int(from), int(to), g.limit-size, math.MaxInt64))
 }
 
-// closureOf is what splitting takes, nil where it cannot be.
+// closureOf returns the closure for recomputing value v in a slot, nil if there is none.
 func (g *planner) closureOf(v, at int32) *closure {
 	k := &closure{g: g, at: at}
 	g.closures++
@@ -96,8 +98,8 @@ func (g *planner) closureOf(v, at int32) *closure {
 		return nil
 	}
 	k.bytes = g.closureBytes(k.again)
-	// What lives on comes together, the more the nearer the slot, and there with what is
-	// computed. The value's own bytes are there from the slot on in any case.
+	// The longer ones add up: each slot has those that died before it, and the last one what
+	// is recomputed, too. The value itself is live from there on in any case.
 	slices.SortFunc(k.longer, func(a, b stretch) int { return int(a.from - b.from) })
 	var together int64
 	for n, s := range k.longer {
@@ -112,36 +114,14 @@ func (g *planner) closureOf(v, at int32) *closure {
 	return k
 }
 
-// closureBytes is the most that computing a closure takes at once in the order of
-// definitions, beside the value that it is for.
+// closureBytes returns the most that computing a closure takes at once in the order of
+// definitions, beside the value that it is for: its last.
 func (g *planner) closureBytes(again []int32) int64 {
+	v := again[len(again)-1]
 	if len(again) == 1 {
-		return g.values[again[0]].inside
+		return g.values[v].inside
 	}
 	order := slices.Clone(again)
 	slices.SortFunc(order, func(a, b int32) int { return int(g.values[a].definer - g.values[b].definer) })
-	// Beside the readers of each, one for those that are computed here themselves.
-	for _, id := range order {
-		for _, o := range g.values[id].operands {
-			g.left[o] += 2
-		}
-	}
-	for _, id := range order {
-		g.left[id]++
-	}
-	var now, most int64
-	for _, id := range order {
-		v := &g.values[id]
-		now += v.size
-		most = max(most, now+v.inside)
-		for _, o := range v.operands {
-			if g.left[o] -= 2; g.left[o] == 1 {
-				now -= g.values[o].size
-			}
-		}
-	}
-	for _, id := range order {
-		g.left[id]--
-	}
-	return most - g.values[again[len(again)-1]].size
+	return g.sequence(order, func(id int32) bool { return id == v })
 }

@@ -1,8 +1,11 @@
 package gap
 
-// A search for better plans: some splits are undone, the greedy runs again with other
-// prices, and the result is kept if it is no worse. This is a large neighbourhood search
-// (Shaw, 1998).
+// The search for better plans: a large neighbourhood search (Shaw, 1998).
+//
+// A round in a plan with 400 clones: it picks one of them, and takes back the 20 splits
+// nearest to it, so that memory is short there again. Random factors on the worth of splits
+// then lead the greedy planner to other splits than before. If the result is no worse, the
+// search goes on from it, and otherwise from the plan before.
 
 import (
 	"cmp"
@@ -12,7 +15,7 @@ import (
 	"time"
 )
 
-// A saved is a plan to which a planner can go back.
+// A saved is a plan to which the planner can return.
 type saved struct {
 	values  []value
 	phases  map[int32]phase
@@ -21,7 +24,7 @@ type saved struct {
 	quality quality
 }
 
-// copySegments copies the segments of all values, in few pieces of memory.
+// copySegments copies the segments of all values, with two allocations.
 func copySegments(to, from []value) {
 	var segments, uses int
 	for id := range from {
@@ -44,6 +47,7 @@ func copySegments(to, from []value) {
 	}
 }
 
+// save returns a copy of the plan.
 func (g *planner) save() *saved {
 	s := &saved{values: make([]value, len(g.values)), phases: make(map[int32]phase, len(g.phases)), bytes: slices.Clone(g.profile.bytes), splits: g.splits, quality: g.quality()}
 	copySegments(s.values, g.values)
@@ -53,6 +57,7 @@ func (g *planner) save() *saved {
 	return s
 }
 
+// restore returns to a saved plan.
 func (g *planner) restore(s *saved) {
 	copySegments(g.values, s.values)
 	clear(g.phases)
@@ -67,8 +72,8 @@ func (g *planner) restore(s *saved) {
 	g.count()
 }
 
-// A quality is how good a plan is: what it takes beyond the limit at most, in how many
-// slots it takes that, and what is computed beyond the given in seconds.
+// A quality is how good a plan is: the most bytes over the limit, the number of slots that are
+// as far over it, and the seconds of all clones.
 type quality struct {
 	beyond  int64
 	slots   int
@@ -107,8 +112,8 @@ func (q quality) noWorse(r quality) bool {
 	return q.seconds <= r.seconds
 }
 
-// improve searches for a better plan for a number of rounds or until a time, whichever comes
-// first. A zero time never comes. The same number of rounds finds the same plan.
+// improve searches for a better plan, for a number of rounds or until a time, whichever is
+// first. A zero time sets no end. The same number of rounds finds the same plan.
 func (g *planner) improve(rounds int, until time.Time) {
 	if rounds == 0 {
 		return
@@ -123,7 +128,7 @@ func (g *planner) improve(rounds int, until time.Time) {
 		}
 		g.round(r)
 		idle++
-		// As good is another place to go on from.
+		// The search also goes on from a plan that is as good: it is another place.
 		if q := g.quality(); q.noWorse(best.quality) {
 			if q != best.quality {
 				idle = 0
@@ -136,21 +141,21 @@ func (g *planner) improve(rounds int, until time.Time) {
 	g.bias, g.enough = nil, 0
 }
 
-// mostIdle is how many rounds in a row may bring nothing: for small modules a part of a
-// second, for large ones more than the time that people give.
+// mostIdle is how many rounds in a row may find nothing. For small modules that is a part of
+// a second, for large ones more than the usual Options.Time.
 const mostIdle = 3000
 
-// patience is how many rounds to try where nothing could be split at all.
+// patience is how many rounds to try if nothing could be split at all.
 const patience = 20
 
-// round takes splits back and does others.
+// round takes back some splits and makes others.
 func (g *planner) round(r *rand.Rand) {
 	freed := g.neighbourhood(r)
 	wide := []float64{0, .2, .5, 1}[r.IntN(4)]
 	for id := range g.bias {
 		g.bias[id] = math.Exp(wide * r.NormFloat64())
 	}
-	if r.IntN(2) == 0 { // some that were split are not
+	if r.IntN(2) == 0 { // some of those taken back are not split again
 		for _, k := range freed {
 			if r.IntN(4) == 0 {
 				g.bias[k.value] = 0
@@ -161,30 +166,23 @@ func (g *planner) round(r *rand.Rand) {
 		g.free(k)
 	}
 	g.count()
-	// What takes far more splits than before is no better.
+	// A plan with far more splits than before is no better.
 	g.enough = g.splits + 4*len(freed) + 50
 	g.run()
 }
 
-// mostFreed is how many splits a round takes back at most. More take longer and found no
-// better plans of real modules.
+// mostFreed is the most splits that a round takes back. More take longer and found no better
+// plans for real modules.
 const mostFreed = 50
 
-// neighbourhood is some of the clones: those computed again or defined near to one of
-// them, or any.
+// neighbourhood returns some of the clones: those nearest to one of them by their own place or
+// by that of their definition, or any.
 func (g *planner) neighbourhood(r *rand.Rand) []copyOf {
-	var all []copyOf
-	for id := range g.values {
-		for _, s := range g.values[id].segments {
-			if !s.first {
-				all = append(all, copyOf{int32(id), s.start})
-			}
-		}
-	}
+	all := g.clones()
 	if len(all) == 0 {
 		return nil
 	}
-	// Few as often as many.
+	// Small numbers are as likely as large ones.
 	n := int(math.Ceil(math.Pow(float64(min(len(all), mostFreed)), r.Float64())))
 	centre := all[r.IntN(len(all))]
 	var far func(copyOf) int32
@@ -201,10 +199,10 @@ func (g *planner) neighbourhood(r *rand.Rand) []copyOf {
 	return all[:n]
 }
 
-// free takes a clone away: the value lives on until there, from where it comes before.
+// free removes a clone: the value lives on until there from the segment before.
 func (g *planner) free(k copyOf) {
 	v := &g.values[k.value]
-	n := slices.IndexFunc(v.segments, func(s segment) bool { return s.start == k.start && !s.first })
+	n := v.starting(k.start)
 	if n < 1 {
 		return // it went with another
 	}
@@ -214,7 +212,7 @@ func (g *planner) free(k copyOf) {
 	g.merge(k.value, n)
 }
 
-// unmove puts a definition back to its place.
+// unmove puts a definition back in its place.
 func (g *planner) unmove(id int32) {
 	v := &g.values[id]
 	v.moved = false
@@ -229,7 +227,7 @@ func (g *planner) unmove(id int32) {
 	}
 }
 
-// reach lets a value live on until a slot.
+// reach makes a value live on until a slot.
 func (g *planner) reach(id, slot int32) {
 	v := &g.values[id]
 	n, live := v.around(slot)

@@ -31,7 +31,7 @@ func TestImprove(t *testing.T) {
 		}
 		sum := remattest.Meaning(m)
 		limit := uint64(float64(before) * rapid.Float64Range(0, 1).Draw(t, "limit"))
-		p := &modulePlan{o: Options{Limit: limit, Seconds: remattest.BySize}, peaks: memory.Options{}.NewMeter(), rules: newRules(false), result: &Result{}}
+		p := newModulePlan(Options{Limit: limit, Seconds: remattest.BySize})
 		g, err := p.search(m.Entry, int64(limit))
 		if err != nil {
 			t.Fatal(err)
@@ -75,7 +75,7 @@ func recount(g *planner) []int64 {
 	p := g.profile
 	defer func() { g.profile = p }()
 	g.profile = newProfile(p.n)
-	for k, n := range g.extra {
+	for k, n := range g.called {
 		g.profile.add(2*k+1, 2*k+1, n)
 	}
 	for id := range g.values {
@@ -88,7 +88,7 @@ func recount(g *planner) []int64 {
 		}
 	}
 	for at, k := range g.phases {
-		g.profile.add(int(at), int(at), g.sequence(k.values, at))
+		g.profile.add(int(at), int(at), g.sequence(k.values, func(id int32) bool { return g.values[id].lasts(at) }))
 	}
 	return g.profile.bytes
 }

@@ -1,23 +1,22 @@
-// Package gap recomputes by gap splitting: our own planner, which looks at the whole
-// schedule.
+// Package gap recomputes by splitting gaps (live-range splitting): our own planner, which
+// looks at the whole schedule.
 //
-// A walk. A value lives from its definition to its last use. Between two uses
-// that are far apart it lies there for nothing: that stretch is a gap. To split
-// the gap is to let the value go after the one use and to compute it again
-// just before the next. What it is computed from has to live there. An operand
-// that does may be used; one that has died lives on until there, if no place on
-// the way lacks memory, or is itself computed again, and so on: the closure
-// of the split.
+// A walk. The forward pass computes a = mul(x, w) and s = sin(a), and uses s soon. The
+// backward pass uses s again, 500 instructions later. In between s lies there for nothing:
+// that stretch is a gap. To split the gap is to drop s after its first use and to recompute
+// it just before the second. For that, a must be live there. If it is, it is read. If it has
+// died, it lives on until there, provided that no place on the way is over the limit.
+// Otherwise a is recomputed, too, from x and w, and so on: that is the closure of the split.
 //
-// A split is worth the bytes that it takes away from places where too much lives,
-// times the number of such places, less what its closure adds there, for each
-// second that the closure costs. The best goes first; what a split changes is
-// looked at again. At the end splits that became superfluous are undone, the
-// dearest first.
+// If s has 4 MiB and 300 instructions of its gap are over the limit, the split is worth
+// 4 MiB times 300, less what its closure adds at such places, divided by the seconds of the
+// closure. The best split goes first. The splits that it affects are scored again. At the
+// end those that became superfluous are undone, the most expensive first.
 //
-// Time is counted in slots, two for each instruction in the order of the list:
-// 2p is when things are computed again before instruction p, 2p+1 is the
-// instruction. The profile is the bytes that live at each slot.
+// Files: gap.go plans for a module and what it calls, planner.go for one computation.
+// closure.go finds what a split needs, segments.go changes a plan, profile.go is memory
+// over time, improve.go searches for better plans, build.go writes the plan into the module,
+// and rules.go says what may be recomputed.
 package gap
 
 import (
@@ -28,21 +27,24 @@ import (
 	"gpumem/hlo/memory"
 )
 
-// A reading is a slot at which a value is read, and how many read it there.
+// Time is counted in slots, two for each instruction in the order of the list: in slot 2p
+// values are recomputed before instruction p, and 2p+1 is the instruction itself.
+
+// A reading is a slot in which a value is read, and by how many.
 type reading struct {
 	slot int32
 	n    int32
 }
 
-// A segment is a stretch of a value's life, from its definition or from where it is
-// computed again to its last use.
+// A segment is a stretch of a value's life: from its definition, or from where a clone
+// recomputes it, to the last use.
 type segment struct {
 	start int32
 	uses  []reading // by slot
 	first bool      // it begins with the value's definition
 }
 
-// end is the last slot at which the segment lives.
+// end returns the last slot in which the segment lives.
 func (s *segment) end() int32 {
 	if len(s.uses) == 0 {
 		return s.start
@@ -50,131 +52,134 @@ func (s *segment) end() int32 {
 	return s.uses[len(s.uses)-1].slot
 }
 
-// A value is a buffer with its plan: when it is live, and where it is computed again.
+// A value is a buffer with its plan: when it is live, and where it is recomputed. Its segments
+// are in the order of their starts, and no two of them overlap.
 type value struct {
 	size         int64
-	recomputable bool // may be computed again
-	definer      int32
+	recomputable bool
+	definer      int32   // place of the instruction
 	operands     []int32 // buffers that computing it reads
 	seconds      float64
-	inside       int64 // what computing it takes for what it calls
+	inside       int64 // bytes that the definer's callees take meanwhile
 	segments     []segment
-	moved        bool // nothing uses the first definition any more
+	moved        bool // nothing reads the first definition any more: it goes
 	version      int  // counts the changes of segments
 }
 
-// maxClosure is how many values a split may compute again; more was never worth it.
+// maxClosure is how many values a split may recompute. More was never worth it in the real
+// modules of docs/remat.md.
 const maxClosure = 200
 
-// A planner chooses recomputations for one computation.
+// A planner chooses recomputations for one computation. Between changes, the profile is the
+// sum of the segments, the phases and what the instructions call, and over counts it.
 type planner struct {
 	c       *hlo.Computation
-	b       *memory.Buffers
 	limit   int64
 	values  []value
-	extra   []int64 // by instruction: what its callees take
+	called  []int64 // by instruction: the bytes that its callees take
 	profile profile
 	over    []int32 // by slot: how many slots before it are over the limit
 	phases  map[int32]*phase
-	changed []int32 // values whose segments changed since it was emptied
+	changed []int32 // values whose segments the present split changed
 	splits  int
-	still   bool // definitions stay where they are
-	// By value: the last closure that looked at it, how many there were, and what is left to read.
+	still   bool // tests: definitions stay where they are
+	// By value: the last closure that looked at it, numbered by closures, and the readers
+	// that are left in sequence.
 	seen     []int
 	closures int
 	left     []int32
-	// By value: a factor on what splits are worth, 0 for no splits; nil: 1 for all.
+	// By value: a factor on the worth of splits, 0 to allow none; nil for 1 everywhere.
 	bias   []float64
-	enough int // stop at this number of splits; 0: no limit
-	// What should not be: the plan is not to be used.
+	enough int // stop at this number of splits; 0 for no bound
+	// fault is a fault of the planner: the plan must not be used.
 	fault error
 }
 
-// touch notes that a value's segments change.
+// touch records that the segments of a value change.
 func (g *planner) touch(id int32) {
 	g.values[id].version++
 	g.changed = append(g.changed, id)
 }
 
-// A phase is what is computed again in one slot, in the order of definitions.
-// Values that live on are in the profile by their segments; what is only read in the
-// slot comes and goes while others are computed, and takes together what most of it
-// takes at once.
+// A phase is the values that are recomputed in one slot, in the order of their definitions.
+// Those that live on are in the profile by their segments. Those that are only read in the
+// slot come and go within it: the profile has the most that all of it takes at once.
 type phase struct {
 	values []int32
-	bytes  int64 // that are in the profile for it
+	bytes  int64 // its part of the profile
 }
 
 // private reports whether a segment is a clone that is read only where it is computed.
 func (s *segment) private() bool { return !s.first && s.end() == s.start }
 
-// hold puts a segment's bytes into the profile, or takes them out (sign -1).
+// hold adds the bytes of a segment to the profile, or takes them out (sign -1).
 func (g *planner) hold(v *value, s *segment, sign int64) {
 	if !s.private() && !(s.first && v.moved) {
 		g.profile.add(int(s.start), int(s.end()), sign*v.size)
 	}
 }
 
-// settle brings what a phase takes into the profile, after a change to it.
+// settle updates the bytes of a phase in the profile after a change to it.
 func (g *planner) settle(at int32) {
 	p := g.phases[at]
 	if p == nil {
 		return
 	}
-	now := g.sequence(p.values, at)
+	now := g.sequence(p.values, func(id int32) bool { return g.values[id].lasts(at) })
 	g.profile.add(int(at), int(at), now-p.bytes)
 	p.bytes = now
 }
 
-// sequence is the most that computing the values one after the other takes beside
-// those of them that live on.
-func (g *planner) sequence(values []int32, at int32) int64 {
-	var on, now, most int64 // on: of those that live on
-	left := make(map[int32]int, len(values))
-	for _, id := range values {
+// sequence returns the most that computing values one after the other takes at once, beside
+// those that stay. order is by definers. Values that do not stay die with their last reader
+// among the others, and at once if there is none.
+func (g *planner) sequence(order []int32, stays func(id int32) bool) int64 {
+	// Twice the readers, and one for a value that is computed here and does not stay.
+	for _, id := range order {
 		for _, o := range g.values[id].operands {
-			left[o]++
+			g.left[o] += 2
 		}
 	}
-	for _, id := range values {
-		v := &g.values[id]
-		lives := false
-		if n := v.starting(at); n >= 0 {
-			lives = !v.segments[n].private()
+	for _, id := range order {
+		if !stays(id) {
+			g.left[id]++
 		}
+	}
+	var staying, now, most int64
+	for _, id := range order {
+		v := &g.values[id]
 		now += v.size
 		most = max(most, now+v.inside)
-		if lives {
-			on += v.size
-		} else if left[id] == 0 && !g.readAt(v, at) {
+		switch {
+		case g.left[id]&1 == 0:
+			staying += v.size
+		case g.left[id] == 1:
 			now -= v.size
 		}
 		for _, o := range v.operands {
-			left[o]--
-			if left[o] > 0 || !slices.Contains(values, o) {
-				continue
-			}
-			x := &g.values[o]
-			if n := x.starting(at); n >= 0 && x.segments[n].private() {
-				now -= x.size
+			if g.left[o] -= 2; g.left[o] == 1 {
+				now -= g.values[o].size
 			}
 		}
 	}
-	return max(0, most-on)
+	for _, id := range order {
+		g.left[id] = 0
+	}
+	return max(0, most-staying)
 }
 
-// readAt reports whether the clone that starts in a slot is read there.
-func (g *planner) readAt(v *value, at int32) bool {
-	n := v.starting(at)
-	return n >= 0 && len(v.segments[n].uses) > 0
-}
-
-// starting is the clone that starts in a slot, or -1.
+// starting returns the number of the clone that begins in a slot, or -1.
 func (v *value) starting(at int32) int {
 	return slices.IndexFunc(v.segments, func(s segment) bool { return s.start == at && !s.first })
 }
 
-// join and leave are about a clone's place in its phase.
+// lasts reports whether the clone that begins in a slot is read after it.
+func (v *value) lasts(at int32) bool {
+	n := v.starting(at)
+	return n >= 0 && !v.segments[n].private()
+}
+
+// join puts a clone into the phase of its slot.
 func (g *planner) join(id, at int32) {
 	p := g.phases[at]
 	if p == nil {
@@ -185,6 +190,7 @@ func (g *planner) join(id, at int32) {
 	p.values = slices.Insert(p.values, n, id)
 }
 
+// leave takes a clone out of the phase of its slot.
 func (g *planner) leave(id, at int32) {
 	if p := g.phases[at]; p != nil {
 		if n := slices.Index(p.values, id); n >= 0 {
@@ -193,12 +199,13 @@ func (g *planner) leave(id, at int32) {
 	}
 }
 
-func newPlanner(c *hlo.Computation, limit int64, o memory.Options, seconds func(*hlo.Instruction) float64, called func(*hlo.Instruction) int64, rules *rules) (*planner, error) {
-	b, err := memory.Analyze(c, o.Size)
+// newPlanner returns a planner that has split nothing.
+func (p *modulePlan) newPlanner(c *hlo.Computation, limit int64) (*planner, error) {
+	b, err := memory.Analyze(c, p.memory.Size)
 	if err != nil {
 		return nil, err
 	}
-	g := &planner{c: c, b: b, limit: limit, values: make([]value, len(b.List)), extra: make([]int64, len(c.Instructions)), phases: map[int32]*phase{},
+	g := &planner{c: c, limit: limit, values: make([]value, len(b.List)), called: make([]int64, len(c.Instructions)), phases: map[int32]*phase{},
 		seen: make([]int, len(b.List)), left: make([]int32, len(b.List))}
 	pinned := make(map[*hlo.Instruction]bool) // by control dependencies
 	for _, i := range c.Instructions {
@@ -207,24 +214,24 @@ func newPlanner(c *hlo.Computation, limit int64, o memory.Options, seconds func(
 		}
 	}
 	recomputable := make([]bool, len(c.Instructions))
-	for p, i := range c.Instructions {
-		g.extra[p] = called(i)
-		recomputable[p] = len(b.Defined[p]) == 1 && i.Shape.IsArray() && !pinned[i] && i != c.Root && rules.allow(i)
+	for n, i := range c.Instructions {
+		g.called[n] = p.called(i)
+		recomputable[n] = len(b.Defined[n]) == 1 && i.Shape.IsArray() && !pinned[i] && p.rules.allow(i)
 	}
 	for id := range b.List {
 		x, v := &b.List[id], &g.values[id]
-		p := x.Definer
-		v.size, v.definer = o.Allocated(b, int32(id)), p
-		v.recomputable = recomputable[p] && !x.LiveOut && !x.Indirect && v.size > 0 && len(x.Index) == 0
+		n := x.Definer
+		v.size, v.definer = p.memory.Allocated(b, int32(id)), n
+		v.recomputable = recomputable[n] && !x.LiveOut && !x.Indirect && v.size > 0 && len(x.Index) == 0
 		if v.recomputable {
-			v.operands, v.seconds, v.inside = b.Used[p], seconds(c.Instructions[p]), g.extra[p]
+			v.operands, v.seconds, v.inside = b.Used[n], p.o.Seconds(c.Instructions[n]), g.called[n]
 		}
-		v.segments = []segment{{start: 2*p + 1, first: true}}
+		v.segments = []segment{{start: 2*n + 1, first: true}}
 	}
-	for p := range c.Instructions {
-		for _, id := range b.Used[p] {
+	for n := range c.Instructions {
+		for _, id := range b.Used[n] {
 			s := &g.values[id].segments[0]
-			s.uses = append(s.uses, reading{int32(2*p + 1), 1})
+			s.uses = append(s.uses, reading{int32(2*n + 1), 1})
 		}
 	}
 	g.profile = newProfile(2 * len(c.Instructions))
@@ -235,16 +242,16 @@ func newPlanner(c *hlo.Computation, limit int64, o memory.Options, seconds func(
 		change[s.start] += v.size
 		change[s.end()+1] -= v.size
 	}
-	for p, n := range g.extra {
-		change[2*p+1] += n
-		change[2*p+2] -= n
+	for n, bytes := range g.called {
+		change[2*n+1] += bytes
+		change[2*n+2] -= bytes
 	}
 	g.profile.set(change)
 	g.count()
-	return g, nil
+	return g, p.err
 }
 
-// count counts the slots over the limit anew.
+// count counts the slots over the limit.
 func (g *planner) count() {
 	if g.over == nil {
 		g.over = make([]int32, g.profile.n+1)
@@ -259,7 +266,7 @@ func (g *planner) count() {
 	g.over[g.profile.n] = n
 }
 
-// overIn is how many slots from..to, both included, are over the limit.
+// overIn returns how many slots from..to, both included, are over the limit.
 func (g *planner) overIn(from, to int32) int64 {
 	if to < from {
 		return 0
@@ -267,19 +274,19 @@ func (g *planner) overIn(from, to int32) int64 {
 	return int64(g.over[to+1] - g.over[from])
 }
 
-// A split is a gap that may be split: the value is computed again for use of
-// its segment, and what comes after.
+// A split is a gap to be split: the value is recomputed before a use of its segment, for that
+// use and those after it.
 type split struct {
 	value, segment, use int32
 	score               float64
 	version             int // of the value's segments when it was found
 }
 
-// before is the slot in which a value is computed again for a use.
+// before returns the slot in which a value is recomputed for a use.
 func before(slot int32) int32 { return slot &^ 1 }
 
-// gap is the stretch that a split frees, and where the value is computed again; ok is false
-// where there is none.
+// gap returns the slots from..to that a split frees, and the slot at in which the value is
+// recomputed. ok is false if there is no gap.
 func (g *planner) gap(v, s, u int32) (from, to, at int32, ok bool) {
 	x := &g.values[v]
 	seg := &x.segments[s]
@@ -293,14 +300,16 @@ func (g *planner) gap(v, s, u int32) (from, to, at int32, ok bool) {
 		from = seg.start
 	}
 	to = at - 1
-	// Right behind its definition it would be computed at the same place.
+	// Right after its definition it would be recomputed at the same place.
 	return from, to, at, to >= from && at > seg.start+1
 }
 
-// free is a price in seconds for all: what costs nothing is done in the order of its worth.
+// free is a price in seconds that is added to all: splits that cost nothing are ordered by
+// their worth.
 const free = 1e-12
 
-// score is what a split is worth, and 0 for nothing.
+// score returns what a split is worth per second, and its closure. It is 0 if the split is not
+// possible, or worth nothing.
 func (g *planner) score(v, s, u int32) (float64, *closure) {
 	from, to, at, ok := g.gap(v, s, u)
 	if !ok || g.bias != nil && g.bias[v] == 0 {
@@ -328,7 +337,8 @@ func (g *planner) score(v, s, u int32) (float64, *closure) {
 	return worth / (price + free), k
 }
 
-// hope is what a split is worth at most, found without its closure in a search.
+// hope returns an upper bound on the score. In a search it is found without the closure, which
+// is the expensive part.
 func (g *planner) hope(v, s, u int32) float64 {
 	if g.bias == nil {
 		score, _ := g.score(v, s, u)
@@ -345,7 +355,7 @@ func (g *planner) hope(v, s, u int32) float64 {
 	return worth / (g.values[v].seconds + free)
 }
 
-// splitQueue are splits, the best first.
+// A splitQueue is a heap of splits, the best first.
 type splitQueue []split
 
 func (q splitQueue) Len() int           { return len(q) }
@@ -358,7 +368,7 @@ func (q *splitQueue) Pop() any {
 	return last
 }
 
-// run splits until nothing is over the limit, or nothing helps.
+// run splits gaps until nothing is over the limit, or nothing helps.
 func (g *planner) run() {
 	var q splitQueue
 	push := func(id int32) {
@@ -411,7 +421,7 @@ func (g *planner) run() {
 	g.undo()
 }
 
-// apply does a split.
+// apply makes a split with its closure.
 func (g *planner) apply(t split, k *closure) {
 	v := &g.values[t.value]
 	seg := &v.segments[t.segment]
@@ -426,7 +436,7 @@ func (g *planner) apply(t split, k *closure) {
 	g.hold(v, seg, -1)
 	seg.uses = seg.uses[:t.use:t.use]
 	if t.use == 0 {
-		// A move: the definition goes, and with it what it reads and calls.
+		// It is a move: the definition goes, with what it reads and calls.
 		v.moved = true
 		g.profile.add(int(2*v.definer+1), int(2*v.definer+1), -v.inside)
 	}
@@ -450,7 +460,7 @@ func (g *planner) apply(t split, k *closure) {
 		g.join(o, at)
 		g.touch(o)
 	}
-	// Who reads what at the slot.
+	// What is recomputed reads its operands in the slot.
 	for _, o := range k.again {
 		for _, r := range g.values[o].operands {
 			if g.values[r].size > 0 {

@@ -1,18 +1,18 @@
 package gap
 
-// The bytes that live at each slot.
+// The bytes that are live in each slot.
 
 import "slices"
 
-// A profile is bytes by slot, with the largest of each block of slots beside it,
-// so that stretches where nothing is short are passed over block by block.
+// A profile is bytes by slot. It has the most and the least of each block of slots, too, so
+// that stretches without a slot over the limit are passed block by block.
 type profile struct {
-	n     int
-	bytes []int64
-	// Of each block the most and the least.
-	top, bottom []int64
+	n           int
+	bytes       []int64
+	top, bottom []int64 // by block: the most and the least
 }
 
+// profileBlock is the number of slots in a block.
 const profileBlock = 64
 
 func newProfile(n int) profile {
@@ -20,7 +20,7 @@ func newProfile(n int) profile {
 	return profile{n: n, bytes: make([]int64, n), top: make([]int64, blocks), bottom: make([]int64, blocks)}
 }
 
-// set makes the profile from the changes at each slot.
+// set makes the profile of the changes in each slot.
 func (p *profile) set(change []int64) {
 	var now int64
 	for slot := range p.n {
@@ -32,6 +32,7 @@ func (p *profile) set(change []int64) {
 	}
 }
 
+// summarise updates the most and the least of a block.
 func (p *profile) summarise(b int) {
 	block := p.bytes[b*profileBlock : min((b+1)*profileBlock, p.n)]
 	p.top[b], p.bottom[b] = slices.Max(block), slices.Min(block)
@@ -60,44 +61,25 @@ func (p *profile) add(from, to int, bytes int64) {
 	}
 }
 
-// above is how many of the slots from..to, both included, have more than a number of bytes.
-func (p *profile) above(from, to int, bytes int64) (n int64) {
-	for slot := from; slot <= to; {
+// above returns how many of the slots from..to, both included, have more than a number of
+// bytes. It stops counting at most.
+func (p *profile) above(from, to int, bytes, most int64) (n int64) {
+	for slot := from; slot <= to && n < most; {
 		b := slot / profileBlock
-		end := min((b+1)*profileBlock, p.n)
+		end := min((b+1)*profileBlock, p.n, to+1)
 		switch {
 		case p.top[b] <= bytes:
 			slot = end
-			continue
 		case p.bottom[b] > bytes:
-			last := min(end, to+1)
-			n += int64(last - slot)
-			slot = last
-			continue
-		}
-		for ; slot < end && slot <= to; slot++ {
-			if p.bytes[slot] > bytes {
-				n++
+			n += int64(end - slot)
+			slot = end
+		default:
+			for ; slot < end; slot++ {
+				if p.bytes[slot] > bytes {
+					n++
+				}
 			}
 		}
 	}
 	return n
-}
-
-// anyAbove reports whether one of the slots from..to, both included, has more.
-func (p *profile) anyAbove(from, to int, bytes int64) bool {
-	for slot := from; slot <= to; {
-		b := slot / profileBlock
-		end := min((b+1)*profileBlock, p.n)
-		if p.top[b] <= bytes {
-			slot = end
-			continue
-		}
-		for ; slot < end && slot <= to; slot++ {
-			if p.bytes[slot] > bytes {
-				return true
-			}
-		}
-	}
-	return false
 }

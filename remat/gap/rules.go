@@ -1,6 +1,6 @@
 package gap
 
-// Instructions that gap splitting may compute again.
+// Instructions that gap splitting may recompute.
 
 import (
 	"slices"
@@ -9,21 +9,21 @@ import (
 	"gpumem/hlo/passes"
 )
 
-// rules say what gap splitting may compute again.
+// rules decide what may be recomputed.
 type rules struct {
-	collectives bool // those without an effect, and random bits made from a state
+	collectives bool // also those without a side effect, and random bits made from a state
 	effects     passes.Effects
-	apart       map[*hlo.Computation]bool // known to have such collectives or random bits, or none
+	apart       map[*hlo.Computation]bool // whether it has collectives or random bits, as far as known
 }
 
 func newRules(collectives bool) *rules {
 	return &rules{collectives, passes.Effects{}, map[*hlo.Computation]bool{}}
 }
 
-// allow reports whether an instruction may be computed again. Collectives have to
-// run alike on all devices, and random bits are the same again only by their state: neither
-// is unless asked, nor what has them inside. Calls of pure computations are, and
-// annotations of sharding, which are no work.
+// allow reports whether an instruction may be recomputed. Collectives have to run alike on
+// all devices, and random bits are the same only with the same state: both, and what has
+// them inside, are recomputed only with rules.collectives. Calls of pure computations may
+// be recomputed, and annotations of sharding, which compute nothing.
 func (r *rules) allow(i *hlo.Instruction) bool {
 	if !r.collectives && r.isApart(i) {
 		return false

@@ -1,15 +1,16 @@
 package gap
 
-// Changes of a plan: readers added and removed, splits undone.
+// Changes of a plan: readers that come and go, and splits that are undone.
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
 	"gpumem/hlo"
 )
 
-// insert puts a segment where it belongs.
+// insert puts a segment in its place among the others.
 func (v *value) insert(s segment) {
 	n, _ := slices.BinarySearchFunc(v.segments, s.start, func(x segment, start int32) int { return int(x.start - start) })
 	if n < len(v.segments) && v.segments[n].start == s.start {
@@ -18,11 +19,12 @@ func (v *value) insert(s segment) {
 	v.segments = slices.Insert(v.segments, n, s)
 }
 
-// addUse notes one more reader of a value at a slot at which it lives.
+// addUse adds a reader of a value in a slot in which it is live. If it is not live there, that
+// is a fault of the planner, which Run returns.
 func (g *planner) addUse(id, slot int32) {
 	v := &g.values[id]
 	n, live := v.around(slot)
-	if !live { // a fault of the planner: the plan is no plan, and Run returns the error
+	if !live {
 		g.fault = fmt.Errorf("remat: gap: %s is read in slot %d, where it does not live", hlo.Where(g.c.Instructions[v.definer]), slot)
 		return
 	}
@@ -35,8 +37,8 @@ func (g *planner) addUse(id, slot int32) {
 	g.touch(id)
 }
 
-// dropUse takes one reader away. What then ends earlier is shortened, and a clone
-// without readers goes, with what it reads.
+// dropUse removes a reader. A segment may end earlier then, and a clone without readers goes,
+// with its own reading of its operands.
 func (g *planner) dropUse(id, slot int32) {
 	v := &g.values[id]
 	if v.size == 0 {
@@ -71,43 +73,38 @@ func (g *planner) dropUse(id, slot int32) {
 	g.settle(start)
 }
 
-// undo takes splits back that are not needed any more, the dearest first.
-func (g *planner) undo() {
-	type clone struct {
-		value, start int32
-		seconds      float64
-	}
-	var all []clone
+// A copyOf is one recomputation of a value.
+type copyOf struct{ value, start int32 }
+
+// clones returns the recomputations of all values.
+func (g *planner) clones() (all []copyOf) {
 	for id := range g.values {
-		v := &g.values[id]
-		for _, s := range v.segments {
+		for _, s := range g.values[id].segments {
 			if !s.first {
-				all = append(all, clone{int32(id), s.start, v.seconds})
+				all = append(all, copyOf{int32(id), s.start})
 			}
 		}
 	}
-	slices.SortStableFunc(all, func(a, b clone) int {
-		switch {
-		case a.seconds > b.seconds:
-			return -1
-		case a.seconds < b.seconds:
-			return 1
-		}
-		return 0
-	})
+	return all
+}
+
+// undo takes back splits that are not needed any more, the most expensive first.
+func (g *planner) undo() {
+	all := g.clones()
+	slices.SortStableFunc(all, func(a, b copyOf) int { return cmp.Compare(g.values[b.value].seconds, g.values[a.value].seconds) })
 	for _, k := range all {
 		v := &g.values[k.value]
-		n := slices.IndexFunc(v.segments, func(s segment) bool { return s.start == k.start && !s.first })
+		n := v.starting(k.start)
 		if n < 1 || v.segments[n-1].first && v.moved {
-			continue // gone already, or a move, which costs nothing
+			continue // it went with another, or is a move, which costs nothing
 		}
 		from := v.segments[n-1].end() + 1
-		// The clone's own slot has its bytes already, but for a private one.
+		// In the clone's own slot its bytes are counted already, unless it is private.
 		to := k.start - 1
 		if v.segments[n].private() {
 			to++
 		}
-		if from <= to && g.profile.above(int(from), int(to), g.limit-v.size) > 0 {
+		if from <= to && g.profile.above(int(from), int(to), g.limit-v.size, 1) > 0 {
 			continue
 		}
 		g.merge(k.value, n)
@@ -115,7 +112,7 @@ func (g *planner) undo() {
 	g.count()
 }
 
-// merge lets a value live from a segment on to the next, which is not computed again any more.
+// merge joins clone n with the segment before it: the value lives on until there instead.
 func (g *planner) merge(id int32, n int) {
 	v := &g.values[id]
 	last, start := v.segments[n-1].start, v.segments[n].start

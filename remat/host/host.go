@@ -1,14 +1,16 @@
-// Package host moves values to the host's memory and back.
+// Package host moves values to the host's memory and back. Nothing is recomputed, but the
+// link to the host is slow.
 //
-// Nothing is computed again, but the link is slow. What is moved where is decided for the
-// whole schedule.
+// A value of 100 MB as an example. It is used at 1 ms and again at 9 ms, and memory is short
+// from 3 ms to 8 ms. Each copy takes 2 ms. If the link is free, the copy out goes from 1 ms
+// to 3 ms and the copy back from 7 ms to 9 ms, so that from 3 ms to 7 ms the value takes
+// nothing on the device. The next value finds the link busy at these times: its copy out
+// begins at 3 ms, and its copy back ends at 7 ms. Where both do not fit any more between two
+// uses, the value stays.
 //
-// A value lies unused between two uses. It can be away meanwhile if the copy to
-// the host and the one back both fit in between, while other things are computed
-// and nothing else is on the link: one copy at a time in each direction. Copies out
-// go as early as the link is free, those back as late. A value that is away twice
-// is copied out once. What frees most of what is too much, and would take longest to
-// compute again, for each second on the link goes first.
+// One copy at a time goes in each direction. A value that is away twice is copied out once.
+// The move that frees most of the excess for each second on the link goes first, and among
+// those the value that would take longest to recompute.
 package host
 
 import (
@@ -25,18 +27,19 @@ import (
 	"gpumem/hlo/memory"
 )
 
-// Memory says how fast the host's memory is, and how fast the device computes.
+// Memory is the host's memory: how fast the link is, and how long the device computes
+// meanwhile.
 type Memory struct {
-	// ToHost and FromHost are bytes per second.
+	// ToHost and FromHost are the speeds of the link in bytes per second.
 	ToHost, FromHost float32
-	// Seconds is what an instruction takes at best.
+	// Seconds returns what an instruction takes at best.
 	Seconds func(*hlo.Instruction) float64
 }
 
 // ErrNoSpeed is the error for a Memory without its speeds.
 var ErrNoSpeed = errors.New("remat: moving values to the host needs the speeds of the link and Seconds")
 
-// Check returns ErrNoSpeed for a memory that lacks a speed, or is nil.
+// Check returns ErrNoSpeed if a speed or Seconds is missing, or h is nil.
 func (h *Memory) Check() error {
 	if h == nil || h.Seconds == nil || !(h.ToHost > 0) || !(h.FromHost > 0) {
 		return ErrNoSpeed
@@ -44,14 +47,7 @@ func (h *Memory) Check() error {
 	return nil
 }
 
-// A Result is what [Move] did.
-type Result struct {
-	Values  int    // that are on the host for a while
-	Reloads int    // copies back
-	Bytes   uint64 // copied, in both directions
-}
-
-// For returns the host's memory for a module, with the cost model's seconds if it has none.
+// For returns h for a module: with the seconds of the cost model if h has none.
 func (h *Memory) For(m *hlo.Module, rates cost.Rates) (*Memory, error) {
 	k := *h
 	if k.Seconds == nil {
@@ -62,6 +58,13 @@ func (h *Memory) For(m *hlo.Module, rates cost.Rates) (*Memory, error) {
 		k.Seconds = func(i *hlo.Instruction) float64 { return prices.Of(i).Seconds }
 	}
 	return &k, nil
+}
+
+// A Result counts the copies to the host and back in a module.
+type Result struct {
+	Values  int    // that wait on the host
+	Reloads int    // copies back
+	Bytes   uint64 // copied in both directions
 }
 
 // Copies counts the copies to the host and back in a module.
@@ -88,52 +91,53 @@ func Copies(m *hlo.Module) (r Result) {
 	return r
 }
 
-// Move moves values of the entry to the host's memory and back, so that less
-// than limit bytes are live as [memory.TempPeak] counts with HostFree, as far as copies take
-// no time of their own: they fit between the uses, at the speeds of host, beside what
-// runs there by host.Seconds. What takes no time to compute is left where it is. Its error is ErrNoSpeed, or that of memory.TempCurve.
-func Move(m *hlo.Module, limit uint64, host *Memory) (*Result, error) {
+// Move moves values of the entry to the host's memory and back, so that at most limit bytes
+// are live as [memory.TempPeak] counts with HostFree. It does so only as far as the copies
+// fit beside what runs meanwhile, so that they take no time. Values that take no time to
+// compute stay. Move reports whether it moved any. The error is ErrNoSpeed, or that of
+// [memory.TempCurve].
+func Move(m *hlo.Module, limit uint64, host *Memory) (moved bool, err error) {
 	if err := host.Check(); err != nil {
-		return nil, err
+		return false, err
 	}
-	h, err := newHostPlan(m, limit, host)
+	h, err := newPlan(m, limit, host)
 	if err != nil {
-		return nil, err
+		return false, err
 	}
-	h.plan()
+	h.choose()
 	return h.build(), nil
 }
 
-// A hostPlan plans for one computation. Places count its list; times are seconds from
-// its start.
-type hostPlan struct {
+// A plan is what moves in one computation. Places are indices of its list; times are in
+// seconds from its start.
+type plan struct {
 	c       *hlo.Computation
 	host    *Memory
 	begins  []float64 // by place, and the end
 	excess  []int64   // by place: bytes over the limit
-	away    []awayable
+	values  []value
 	out, in link
 }
 
-// An awayable is a value that may be away, and when it is.
-type awayable struct {
+// A value may wait on the host between two of its uses.
+type value struct {
 	i     *hlo.Instruction
 	bytes int64
-	uses  []int   // places, ascending
-	from  int     // the place before which it is on the host: where the copy out ends; 0: it is not
-	start int     // the place before which the copy out begins
-	out   float64 // when that has the link
-	gaps  []leave // by place
+	uses  []int     // places, ascending; the first is the definition
+	from  int       // the place before which the copy out ends; 0: it does not move
+	start int       // the place before which the copy out begins
+	out   float64   // when that has the link
+	gaps  []absence // by place
 }
 
-// A leave is a time away.
-type leave struct {
+// An absence is a stretch between two uses that a value spends on the host.
+type absence struct {
 	back int     // the place before which the copy back begins
 	in   float64 // when that has the link
 	next int     // the use that waits for it
 }
 
-func newHostPlan(m *hlo.Module, limit uint64, host *Memory) (*hostPlan, error) {
+func newPlan(m *hlo.Module, limit uint64, host *Memory) (*plan, error) {
 	c := m.Entry
 	curve, err := memory.TempCurve(m, memory.Options{HostFree: true})
 	if err != nil {
@@ -143,7 +147,7 @@ func newHostPlan(m *hlo.Module, limit uint64, host *Memory) (*hostPlan, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &hostPlan{c: c, host: host, begins: make([]float64, len(c.Instructions)+1), excess: make([]int64, len(c.Instructions))}
+	h := &plan{c: c, host: host, begins: make([]float64, len(c.Instructions)+1), excess: make([]int64, len(c.Instructions))}
 	for k, i := range c.Instructions {
 		h.begins[k+1] = h.begins[k] + max(0, host.Seconds(i))
 		h.excess[k] = int64(curve[k]) - int64(min(limit, 1<<62))
@@ -154,7 +158,7 @@ func newHostPlan(m *hlo.Module, limit uint64, host *Memory) (*hostPlan, error) {
 		if x.LiveOut || len(x.Index) > 0 || x.Bytes == 0 || len(b.Defined[x.Definer]) != 1 || !i.Shape.IsArray() || i.Shape.Space() != 0 || i.Opcode == hlo.Parameter || i.Opcode == hlo.CopyDone {
 			continue
 		}
-		// All that use it do so themselves.
+		// All users read it themselves, not by way of others.
 		handed := false
 		var uses []int
 		for _, u := range x.Uses {
@@ -163,13 +167,13 @@ func newHostPlan(m *hlo.Module, limit uint64, host *Memory) (*hostPlan, error) {
 		}
 		slices.Sort(uses)
 		if uses = slices.Compact(uses); !handed && len(uses) > 0 {
-			h.away = append(h.away, awayable{i: i, bytes: x.Bytes, uses: append([]int{int(x.Definer)}, uses...)})
+			h.values = append(h.values, value{i: i, bytes: x.Bytes, uses: append([]int{int(x.Definer)}, uses...)})
 		}
 	}
 	return h, nil
 }
 
-// A move is a gap of a value: behind use k of it.
+// A move takes a value away after its use k.
 type move struct {
 	value, k int
 	worth    float64
@@ -187,13 +191,13 @@ func (q *moves) Pop() any {
 	return last
 }
 
-// plan takes the best move as long as there is one. Others only lose by it, as
-// the link fills and the excess shrinks: so what is still on top when looked
-// at again is the best.
-func (h *hostPlan) plan() {
+// choose takes the best move as long as there is one. Each move makes the others worse, as
+// the link fills and the excess shrinks. So a move that is still on top with its present
+// worth is the best.
+func (h *plan) choose() {
 	var q moves
-	for v := range h.away {
-		for k := range len(h.away[v].uses) - 1 {
+	for v := range h.values {
+		for k := range len(h.values[v].uses) - 1 {
 			if t := h.try(v, k); t.worth > 0 {
 				q = append(q, move{v, k, t.worth})
 			}
@@ -215,21 +219,21 @@ func (h *hostPlan) plan() {
 	}
 }
 
-// copySeconds is what any copy takes besides its bytes: to start one and to hear of its end
-// is some microseconds on each system that we know of. So small values stay.
+// copySeconds is what a copy takes besides its bytes: starting it and noticing its end takes
+// some microseconds on all systems known to us. So small values stay.
 const copySeconds = 10e-6
 
 // A trial is how a move would go.
 type trial struct {
-	worth             float64
+	worth             float64 // 0: it is not possible, or frees nothing
 	out, in           span
 	start, from       int // of the copy out
 	first, back, next int // away at places first to back-1
 }
 
-// try says how the value would be away behind its use k. worth 0: it cannot be, or for nothing.
-func (h *hostPlan) try(value, k int) (t trial) {
-	v := &h.away[value]
+// try returns how the value would be away after its use k.
+func (h *plan) try(value, k int) (t trial) {
+	v := &h.values[value]
 	last, next := v.uses[k], v.uses[k+1]
 	t.start, t.from, t.next = v.start, v.from, next
 	back := copySeconds + float64(v.bytes)/float64(h.host.FromHost)
@@ -262,15 +266,15 @@ func (h *hostPlan) try(value, k int) (t trial) {
 	return t
 }
 
-// during is the last place that begins at a time or before it. A copy that is begun there
-// waits for the link until then, if it has to.
-func (h *hostPlan) during(at float64) int {
+// during returns the last place that begins at a time or before it. A copy that begins
+// before that place waits for the link until the time, if necessary.
+func (h *plan) during(at float64) int {
 	return sort.Search(len(h.begins), func(p int) bool { return h.begins[p] > at }) - 1
 }
 
-// do is what try says.
-func (h *hostPlan) do(value int, t trial) {
-	v := &h.away[value]
+// do makes the move of a trial.
+func (h *plan) do(value int, t trial) {
+	v := &h.values[value]
 	if v.from == 0 {
 		h.copying(t.start, t.from)
 		h.out.take(t.out)
@@ -278,58 +282,55 @@ func (h *hostPlan) do(value int, t trial) {
 	}
 	h.copying(t.back, t.next)
 	h.in.take(t.in)
-	at, _ := slices.BinarySearchFunc(v.gaps, t.next, func(g leave, next int) int { return g.next - next })
-	v.gaps = slices.Insert(v.gaps, at, leave{t.back, t.in.from, t.next})
+	at, _ := slices.BinarySearchFunc(v.gaps, t.next, func(g absence, next int) int { return g.next - next })
+	v.gaps = slices.Insert(v.gaps, at, absence{t.back, t.in.from, t.next})
 	for p := t.first; p < t.back; p++ {
 		h.excess[p] -= v.bytes
 	}
 }
 
-// underWay is what a copy takes beside its value until it is over: a word and three pointers.
+// underWay is what a copy takes beside its value until it ends, in bytes: the context word and
+// a table of three pointers.
 const underWay = 4 + 3*8
 
-// copying counts what a copy under way takes.
-func (h *hostPlan) copying(from, to int) {
+// copying adds what a copy under way takes.
+func (h *plan) copying(from, to int) {
 	for p := from; p < to; p++ {
 		h.excess[p] += underWay
 	}
 }
 
-// A copying is one copy of the plan. Its instructions stand before places of the list.
-type copying struct {
+// A transfer is one copy of the plan. Its instructions stand before places of the list.
+type transfer struct {
 	start, done *hlo.Instruction
 	from, to    int
 	at          float64 // when it has the link
 }
 
-// build puts the copies into the computation.
-func (h *hostPlan) build() *Result {
-	m, r := h.c.Module, &Result{}
+// build puts the copies into the computation. It reports whether there are any.
+func (h *plan) build() bool {
+	m := h.c.Module
 	n := len(h.c.Instructions)
 	places := make(map[*hlo.Instruction]int, n)
 	for k, i := range h.c.Instructions {
 		places[i] = k
 	}
-	var copies []copying
+	var copies []transfer
 	copied := func(name string, from *hlo.Instruction, to *hlo.Shape, at float64, start, done int) *hlo.Instruction {
 		shape := &hlo.Shape{Type: hlo.Tuple, Elements: []*hlo.Shape{to, from.Shape, {Type: "u32"}}}
 		s := m.NewInstruction(name+"-start", hlo.CopyStart, shape, from)
 		d := m.NewInstruction(name+"-done", hlo.CopyDone, to, s)
-		copies = append(copies, copying{s, d, start, done, at})
+		copies = append(copies, transfer{s, d, start, done, at})
 		return d
 	}
-	for k := range h.away {
-		v := &h.away[k]
+	for k := range h.values {
+		v := &h.values[k]
 		if len(v.gaps) == 0 {
 			continue
 		}
-		r.Values++
-		r.Bytes += uint64(v.bytes)
 		device := v.i.Shape
 		away := copied(v.i.Name+".to_host", v.i, Space(device), v.out, v.start, v.from)
 		for g, l := range v.gaps {
-			r.Reloads++
-			r.Bytes += uint64(v.bytes)
 			until := n
 			if g+1 < len(v.gaps) {
 				until = v.gaps[g+1].next
@@ -341,12 +342,12 @@ func (h *hostPlan) build() *Result {
 			})
 		}
 	}
-	if r.Values == 0 {
-		return r
+	if len(copies) == 0 {
+		return false
 	}
 	ends, starts := make([][]*hlo.Instruction, n+1), make([][]*hlo.Instruction, n+1) // before a place
-	// Those that begin before one place take turns on the link as planned.
-	slices.SortStableFunc(copies, func(a, b copying) int { return cmp.Compare(a.at, b.at) })
+	// Copies that begin before one place keep the order that they have on the link.
+	slices.SortStableFunc(copies, func(a, b transfer) int { return cmp.Compare(a.at, b.at) })
 	for _, k := range copies {
 		starts[k.from], ends[k.to] = append(starts[k.from], k.start), append(ends[k.to], k.done)
 	}
@@ -358,16 +359,16 @@ func (h *hostPlan) build() *Result {
 		}
 	}
 	h.c.Reorder(list)
-	return r
+	return true
 }
 
-// A span is a time on a link.
+// A span is a time on a link, in seconds.
 type span struct{ from, to float64 }
 
-// A link is busy at these times, by time.
+// A link is one direction of the link to the host: the times at which it is busy, ascending.
 type link []span
 
-// early is the first time from which on the link is free for so long, not before a time.
+// early returns the first time, at or after a time, from which the link is free for long.
 func (l link) early(at, long float64) float64 {
 	k := sort.Search(len(l), func(k int) bool { return l[k].to > at })
 	for ; k < len(l) && l[k].from < at+long; k++ {
@@ -376,8 +377,8 @@ func (l link) early(at, long float64) float64 {
 	return at
 }
 
-// late is the last time at which a copy can begin that is over before a time, and
-// whether that is not before another.
+// late returns the last time from which the link is free for long until end. It reports
+// whether that time is at or after first.
 func (l link) late(first, end, long float64) (float64, bool) {
 	k := sort.Search(len(l), func(k int) bool { return l[k].from >= end }) - 1
 	for ; k >= 0 && l[k].to > end-long; k-- {
@@ -391,7 +392,7 @@ func (l *link) take(s span) {
 	*l = slices.Insert(*l, k, s)
 }
 
-// Space returns a shape in the host's memory: with S(5) in its layout.
+// Space returns the shape in the host's memory: with S(5) in its layout.
 func Space(s *hlo.Shape) *hlo.Shape {
 	h := *s
 	h.HasLayout = true
@@ -400,7 +401,7 @@ func Space(s *hlo.Shape) *hlo.Shape {
 		end := at + strings.IndexByte(parts[at:], ')') + 1
 		parts = parts[:at] + parts[end:]
 	}
-	// It stands behind tiles, paddings and element sizes, and before SC, P and M.
+	// S stands after tiles, paddings and element sizes, and before SC, P and M.
 	at := len(parts)
 	for _, later := range []string{"SC(", "P(", "M("} {
 		if n := strings.Index(parts, later); n >= 0 {

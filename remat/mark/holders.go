@@ -13,56 +13,41 @@ import (
 	"gpumem/hlo/memory"
 )
 
-// A Holder is what of one part of a program lives at the peak.
+// A Holder is the memory that one part of a program holds at the peak.
 type Holder struct {
-	Part   string `json:"part"` // of op_name, its numbers as *; "(no name)"
+	Part   string `json:"part"` // of op_name, with * for numbers; "(no name)"
 	Bytes  uint64 `json:"bytes"`
 	Values int    `json:"values"`
 }
 
-// Holders say what lives in the entry at the peak of its temporaries, as
-// memory.TempPeak counts, by part of the program, the largest first. What
-// the called computations hold there is not among it.
+// Holders returns what holds memory in the entry at the peak of its temporaries, as
+// [memory.TempPeak] counts, by part of the program, the largest first. What the called
+// computations hold there is left out.
 func Holders(m *hlo.Module) ([]Holder, error) {
-	_, at, err := memory.TempPeak(m, memory.Options{})
+	alive, err := memory.TempAlive(m, memory.Options{})
 	if err != nil {
 		return nil, err
 	}
-	b, err := memory.Analyze(m.Entry, nil)
-	if err != nil {
-		return nil, err
+	held := map[*hlo.Instruction][]memory.Temp{}
+	for _, x := range alive {
+		held[x.Instruction] = append(held[x.Instruction], x)
 	}
-	place := int32(slices.Index(m.Entry.Instructions, at))
-	parts := map[string]*Holder{}
-	var list []*Holder
-	for id := range b.List {
-		x := &b.List[id]
-		n := memory.Options{}.Allocated(b, int32(id))
-		if n == 0 || x.Definer > place {
-			continue
+	at := map[string]int{}
+	list := []Holder{}
+	for _, i := range m.Entry.Instructions { // equal holders stay in the order of the program
+		for _, x := range held[i] {
+			name := partOf(i)
+			n, ok := at[name]
+			if !ok {
+				n = len(list)
+				at[name], list = n, append(list, Holder{Part: name})
+			}
+			list[n].Bytes += x.Bytes
+			list[n].Values++
 		}
-		last := x.Definer
-		for _, u := range x.Uses {
-			last = max(last, u.User)
-		}
-		if last < place {
-			continue
-		}
-		name := partOf(m.Entry.Instructions[x.Definer])
-		h := parts[name]
-		if h == nil {
-			h = &Holder{Part: name}
-			parts[name], list = h, append(list, h)
-		}
-		h.Bytes += uint64(n)
-		h.Values++
 	}
-	slices.SortStableFunc(list, func(a, b *Holder) int { return cmp.Compare(b.Bytes, a.Bytes) })
-	out := make([]Holder, len(list))
-	for n, h := range list {
-		out[n] = *h
-	}
-	return out, nil
+	slices.SortStableFunc(list, func(a, b Holder) int { return cmp.Compare(b.Bytes, a.Bytes) })
+	return list, nil
 }
 
 var (
@@ -70,9 +55,8 @@ var (
 	counted = regexp.MustCompile(`^(.*?\D)(\d+)$`)
 )
 
-// parts are the words of an op_name on its way, without the wrappers of
-// transformations, without the function that is compiled, and without the
-// operation at the end.
+// parts returns the words of an op_name, without the wrappers of transformations, the
+// function that is compiled, and the operation at the end.
 func parts(i *hlo.Instruction) []string {
 	words := strings.Split(i.OpName(), "/")
 	if len(words) < 2 {
@@ -95,7 +79,8 @@ func parts(i *hlo.Instruction) []string {
 	return out
 }
 
-// partOf is the way of an instruction's op_name with numbers as *, and the operation.
+// partOf returns the part of the program that an instruction belongs to: the words of its
+// op_name with * for numbers, and the operation.
 func partOf(i *hlo.Instruction) string {
 	words := parts(i)
 	for n, w := range words {
@@ -110,7 +95,7 @@ func partOf(i *hlo.Instruction) string {
 	return strings.Join(append(words, name[strings.LastIndexByte(name, '/')+1:]), "/")
 }
 
-// maxLayers is how many layers of one name are tried.
+// maxLayers is how many layers of one name are returned.
 const maxLayers = 200
 
 // A Layer is a numbered word of op_names that occurs with at least two numbers.
@@ -120,14 +105,13 @@ type Layer struct {
 	Patterns []string
 }
 
-// Layers are the numbered words of forward instructions, those with most
-// instructions first, three at most.
+// Layers returns the numbered words of forward instructions, at most three, those with the
+// most instructions first.
 func Layers(m *hlo.Module) []Layer {
 	type found struct {
 		base    string
-		numbers map[string]bool
-		order   []string
-		n       int
+		numbers []string // in the order of the program
+		n       int      // instructions
 	}
 	by := map[string]*found{}
 	var list []*found
@@ -143,13 +127,12 @@ func Layers(m *hlo.Module) []Layer {
 				}
 				k := by[f[1]]
 				if k == nil {
-					k = &found{base: f[1], numbers: map[string]bool{}}
+					k = &found{base: f[1]}
 					by[f[1]], list = k, append(list, k)
 				}
 				k.n++
-				if !k.numbers[f[2]] && len(k.order) < maxLayers {
-					k.numbers[f[2]] = true
-					k.order = append(k.order, f[2])
+				if len(k.numbers) < maxLayers && !slices.Contains(k.numbers, f[2]) {
+					k.numbers = append(k.numbers, f[2])
 				}
 				break // the outermost
 			}
@@ -158,11 +141,11 @@ func Layers(m *hlo.Module) []Layer {
 	slices.SortStableFunc(list, func(a, b *found) int { return b.n - a.n })
 	var out []Layer
 	for _, k := range list {
-		if len(k.order) < 2 || len(out) == 3 {
+		if len(k.numbers) < 2 || len(out) == 3 {
 			continue
 		}
 		l := Layer{Name: k.base}
-		for _, n := range k.order {
+		for _, n := range k.numbers {
 			l.Patterns = append(l.Patterns, fmt.Sprintf(`(^|[/(])%s([/)]|$)`, regexp.QuoteMeta(k.base+n)))
 		}
 		out = append(out, l)

@@ -1,14 +1,13 @@
-// Package mark recomputes by hand, as jax.checkpoint (jax.remat) does: a region is computed
-// again for those who use it late, behind a barrier.
+// Package mark recomputes by hand, as jax.checkpoint (jax.remat) does: a region of a
+// training step is recomputed for those that use it late, behind a barrier.
 //
-// A walk. A region is what a pattern names: the instructions of one layer, say.
-// In a training step its values are used twice: soon, by the next layer, and
-// late, by the backward pass. What is used late and not to be saved is cloned,
-// with the instructions of the region that it needs, back to the region's
-// inputs. These pass through one opt-barrier, together with a value that the
-// late users wait for anyway (in JAX the cotangent): so no pass can find that
-// clone and original are the same, and none can run the clone early. The clones
-// stand before the first late user, and the late users use them.
+// One layer as an example: a = mul(x, w), s = sin(a), and the next layer uses s soon. The
+// backward pass uses a and s late, and both wait for it. The pattern layer_1 names the
+// region a, s; neither is saved. Both are cloned, as a.remat and s.remat, back to the inputs
+// x and w of the region. These pass through one opt-barrier, together with a value that the
+// late users wait for in any case, in JAX the cotangent. So no other pass can find that the
+// clones equal the originals, or run them early. The clones stand before the first late
+// user, and the late users read them: the originals are dead after the next layer.
 package mark
 
 import (
@@ -23,25 +22,25 @@ import (
 	"gpumem/hlo/passes"
 )
 
-// A Policy says of an instruction of a marked region whether its value is kept
-// for late users. Else it is computed again.
+// A Policy reports whether the value of an instruction in a marked region is saved for late
+// users. If it is not, it is recomputed.
 type Policy func(*hlo.Instruction) bool
 
-// SaveEverything keeps all (jax.checkpoint_policies.everything_saveable): marking
-// changes nothing.
-func SaveEverything(*hlo.Instruction) bool { return true }
+// saveEverything saves all (jax.checkpoint_policies.everything_saveable): marking changes
+// nothing.
+func saveEverything(*hlo.Instruction) bool { return true }
 
-// SaveNothing keeps nothing (nothing_saveable), which is JAX's default.
+// SaveNothing saves nothing (nothing_saveable), which is JAX's default.
 func SaveNothing(*hlo.Instruction) bool { return false }
 
-// SaveDots keeps the results of matrix products and convolutions (dots_saveable).
+// SaveDots saves the results of matrix products and convolutions (dots_saveable).
 func SaveDots(i *hlo.Instruction) bool {
 	return i.Opcode == hlo.Dot || i.Opcode == hlo.Convolution
 }
 
-// SaveDotsWithoutBatch keeps those of products without batch dimensions
+// saveDotsWithoutBatch saves the results of matrix products without batch dimensions
 // (dots_with_no_batch_dims_saveable).
-func SaveDotsWithoutBatch(i *hlo.Instruction) bool {
+func saveDotsWithoutBatch(i *hlo.Instruction) bool {
 	if i.Opcode != hlo.Dot {
 		return false
 	}
@@ -49,32 +48,24 @@ func SaveDotsWithoutBatch(i *hlo.Instruction) bool {
 	return !ok || strings.Trim(batch, "{} ") == ""
 }
 
-// SaveNames keeps what one of the patterns matches in its op_name or its name
+// saveNames saves what the pattern matches in its op_name or its name
 // (save_only_these_names; jax.ad_checkpoint.checkpoint_name puts a name there).
-func SaveNames(patterns ...*regexp.Regexp) Policy {
-	return func(i *hlo.Instruction) bool {
-		return slices.ContainsFunc(patterns, func(re *regexp.Regexp) bool { return matches(re, i) })
-	}
+func saveNames(re *regexp.Regexp) Policy {
+	return func(i *hlo.Instruction) bool { return matches(re, i) }
 }
 
-// PolicyNamed returns the policy of a word as the command line has it: nothing, everything,
-// dots, dots_no_batch, or names=PATTERN with a regular expression.
+// PolicyNamed returns the policy with a name of the command line: nothing, everything, dots,
+// dots_no_batch, or names=PATTERN with a regular expression. The error quotes the word.
 func PolicyNamed(word string) (Policy, error) {
-	switch name, pattern, _ := strings.Cut(word, "="); name {
-	case "nothing":
-		return SaveNothing, nil
-	case "everything":
-		return SaveEverything, nil
-	case "dots":
-		return SaveDots, nil
-	case "dots_no_batch":
-		return SaveDotsWithoutBatch, nil
-	case "names":
+	if p, ok := map[string]Policy{"nothing": SaveNothing, "everything": saveEverything, "dots": SaveDots, "dots_no_batch": saveDotsWithoutBatch}[word]; ok {
+		return p, nil
+	}
+	if name, pattern, _ := strings.Cut(word, "="); name == "names" {
 		re, err := regexp.Compile(pattern)
 		if err != nil || pattern == "" {
 			return nil, fmt.Errorf("%s: %w", word, cmp.Or(err, errors.New("want names=PATTERN, a regular expression")))
 		}
-		return SaveNames(re), nil
+		return saveNames(re), nil
 	}
 	return nil, fmt.Errorf("%q: want nothing, everything, dots, dots_no_batch or names=PATTERN", word)
 }
@@ -84,27 +75,29 @@ func matches(re *regexp.Regexp, i *hlo.Instruction) bool {
 	return re.MatchString(i.Name) || re.MatchString(i.OpName())
 }
 
-// A Result is what marking did to one computation.
+// A Result is what marking did to one computation. Scripts rely on its JSON.
 type Result struct {
-	Computation *hlo.Computation
-	Region      int // instructions that the pattern found
-	Saved       int // of them kept for late users by the policy
-	Recomputed  int // instructions that were added: clones, and the barrier's own
-	Late        int // users that now use clones
+	Pattern     string `json:"pattern"`
+	Computation string `json:"computation"`
+	Region      int    `json:"instructions"` // that the pattern matches
+	Saved       int    `json:"saved"`        // of them, by the policy
+	Recomputed  int    `json:"recomputed"`   // instructions added: clones, and those of the barrier
+	Late        int    `json:"late_users"`   // users that now read clones
 }
 
-// Apply computes again, for its late users, what the pattern finds in op_name or
-// name, one region for each computation. Late users are those of the backward
-// pass (op_name with "transpose(") and, in modules without such, those that
-// wait for the region in another way as well. It changes m in place and returns
-// what it did, one entry for each computation that has a region; none: the
-// pattern finds nothing.
+// Apply marks the instructions whose op_name or name the pattern matches, one region for
+// each computation, and recomputes for late users what the policy does not save. Late users
+// are those of the backward pass, with "transpose(" in op_name. In a module without such
+// names they are those that depend on the region by way of another instruction, too.
+//
+// Apply changes m in place. It returns one result for each computation that has a region:
+// none if nothing matches. The error names an instruction that stands before its operand.
 func Apply(m *hlo.Module, pattern *regexp.Regexp, save Policy) ([]Result, error) {
 	var done []Result
 	for _, c := range slices.Clone(m.Computations) {
 		in := make(map[*hlo.Instruction]bool)
 		for _, i := range c.Instructions {
-			// The backward pass of a layer bears its name, too.
+			// The backward pass of a layer has its name, too.
 			if i.Opcode != hlo.Parameter && matches(pattern, i) && !backward(i) {
 				in[i] = true
 			}
@@ -116,6 +109,7 @@ func Apply(m *hlo.Module, pattern *regexp.Regexp, save Policy) ([]Result, error)
 		if err != nil {
 			return nil, err
 		}
+		k.Pattern = pattern.String()
 		done = append(done, k)
 	}
 	return done, nil
@@ -124,7 +118,7 @@ func Apply(m *hlo.Module, pattern *regexp.Regexp, save Policy) ([]Result, error)
 // backward reports whether an instruction is of the backward pass.
 func backward(i *hlo.Instruction) bool { return strings.Contains(i.OpName(), "transpose(") }
 
-// marker is the marking of one computation.
+// A marker marks one computation.
 type marker struct {
 	c       *hlo.Computation
 	in      map[*hlo.Instruction]bool
@@ -139,7 +133,7 @@ type marker struct {
 
 func markOne(c *hlo.Computation, in map[*hlo.Instruction]bool, save Policy) (Result, error) {
 	k := &marker{c: c, in: in, save: save, at: make(map[*hlo.Instruction]int, len(c.Instructions)), clones: map[*hlo.Instruction]*hlo.Instruction{}, effects: passes.Effects{}}
-	k.result = Result{Computation: c, Region: len(in)}
+	k.result = Result{Computation: c.Name, Region: len(in)}
 	for n, i := range c.Instructions {
 		k.at[i] = n
 	}
@@ -156,9 +150,9 @@ func markOne(c *hlo.Computation, in map[*hlo.Instruction]bool, save Policy) (Res
 		}
 	}
 	late := k.late()
-	// The clones stand in one place, before the first late user. What of the region is
-	// computed behind it anyway, such as what only the backward pass needs, is a late user
-	// itself.
+	// The clones stand in one place, before the first late user. An instruction of the region
+	// that runs after that place, such as one that only the backward pass needs, is a late
+	// user itself.
 	first := len(c.Instructions)
 	for u := range late {
 		if !in[u] && k.at[u] < first && slices.ContainsFunc(u.Operands, k.recomputes) {
@@ -195,12 +189,12 @@ func markOne(c *hlo.Computation, in map[*hlo.Instruction]bool, save Policy) (Res
 	return k.result, nil
 }
 
-// recomputes reports whether a value of the region is to be computed again.
+// recomputes reports whether a value of the region is to be recomputed.
 func (k *marker) recomputes(i *hlo.Instruction) bool {
 	return k.in[i] && !k.save(i) && k.effects.Repeatable(i)
 }
 
-// late are the users that run late.
+// late returns the users that run late.
 func (k *marker) late() map[*hlo.Instruction]bool {
 	late := map[*hlo.Instruction]bool{}
 	for _, i := range k.c.Instructions {
@@ -211,7 +205,7 @@ func (k *marker) late() map[*hlo.Instruction]bool {
 	if len(late) > 0 {
 		return late
 	}
-	// Without such names: those that wait for the region also by way of others.
+	// Without such names: those that depend on the region by way of others, too.
 	through := map[*hlo.Instruction]bool{} // outside, and depends on the region
 	for _, i := range k.c.Instructions {
 		if k.in[i] {
@@ -259,11 +253,11 @@ func (k *marker) collect(wanted []*hlo.Instruction) {
 	slices.SortFunc(k.inputs, func(a, b *hlo.Instruction) int { return k.at[a] - k.at[b] })
 }
 
-// build makes the barrier and the clones, and redirects the late users.
+// build makes the barrier and the clones, and makes the late users read the clones.
 func (k *marker) build(wanted []*hlo.Instruction, first *hlo.Instruction, late map[*hlo.Instruction]bool) {
 	m := k.c.Module
-	// The first late user waits for something that depends on the region, or for anything
-	// late: that gates the clones.
+	// The gate is what the first late user waits for anyway: the last of its operands outside
+	// of the region. The clones wait for it, too.
 	var gate *hlo.Instruction
 	for _, o := range first.Operands {
 		if !k.in[o] && o.Opcode != hlo.Parameter && o.Opcode != hlo.Constant && (gate == nil || k.at[o] > k.at[gate]) {
@@ -320,7 +314,7 @@ func (k *marker) build(wanted []*hlo.Instruction, first *hlo.Instruction, late m
 	k.result.Recomputed = len(added)
 }
 
-// rename says in a clone's metadata that it is one, in JAX's words.
+// rename marks a clone in its op_name, as JAX does.
 func rename(i *hlo.Instruction) {
 	for n, a := range i.Attributes {
 		if at := strings.Index(a.Value, `op_name="`); a.Key == "metadata" && at >= 0 {
@@ -330,19 +324,18 @@ func rename(i *hlo.Instruction) {
 	}
 }
 
-// A Region is a part of a module that is marked already.
+// A Region is a part of a module that jax.checkpoint marked before the module was written.
 type Region struct {
 	// Name is the op_name up to the mark, such as "jit(step)/transpose(jvp(checkpoint))".
 	Name         string
 	Instructions int
-	Recomputed   int // those that bear the mark "rematted_computation"
+	Recomputed   int // of them with "rematted_computation" in op_name
 	Barriers     int // opt-barriers, or JAX's older "remat2"
 }
 
-// Regions are the regions that jax.checkpoint marked before the module was
-// written: their instructions bear "checkpoint" or "rematted_computation" in
-// op_name. Those of all computations with the same way up to the mark are one; the
-// largest come first.
+// Regions returns the regions of a module, the largest first: instructions with "checkpoint"
+// or "rematted_computation" in op_name. Those with the same op_name up to that word are one
+// region, in all computations together.
 func Regions(m *hlo.Module) []Region {
 	var list []Region
 	at := map[string]int{}

@@ -24,8 +24,8 @@ func TestMark(t *testing.T) {
 		{"one layer", "layer_1", SaveNothing, true, Result{Region: 3, Late: 3}},
 		{"all layers are one region", `layer_\d`, SaveNothing, true, Result{Region: 12, Late: 12}},
 		{"by the instruction's name", "^layer_1_", SaveNothing, false, Result{Region: 3, Late: 3}},
-		{"everything is saved", "layer_1", SaveEverything, true, Result{Region: 3, Saved: 3}},
-		{"one value is saved", "layer_1", SaveNames(regexp.MustCompile("_s$")), true, Result{Region: 3, Saved: 1, Late: 2}},
+		{"everything is saved", "layer_1", saveEverything, true, Result{Region: 3, Saved: 3}},
+		{"one value is saved", "layer_1", saveNames(regexp.MustCompile("_s$")), true, Result{Region: 3, Saved: 1, Late: 2}},
 		{"no dot to save", "layer_1", SaveDots, true, Result{Region: 3, Late: 3}},
 		{"the loss", "loss", SaveNothing, true, Result{Region: 1, Late: 1}},
 		{"nobody uses it late", "residual", SaveNothing, true, Result{Region: 4}},
@@ -117,7 +117,7 @@ func TestMarkRandom(t *testing.T) {
 		before, m := remattest.Parsed(t, b.String()), remattest.Parsed(t, b.String())
 		for range rapid.IntRange(1, 3).Draw(t, "marks") {
 			pattern := rapid.SampledFrom([]string{"mark", "mark_a", "mark_b", "^v"}).Draw(t, "pattern")
-			save := rapid.SampledFrom([]Policy{SaveNothing, SaveDots, SaveNames(regexp.MustCompile("keep"))}).Draw(t, "save")
+			save := rapid.SampledFrom([]Policy{SaveNothing, SaveDots, saveNames(regexp.MustCompile("keep"))}).Draw(t, "save")
 			if _, err := Apply(m, regexp.MustCompile(pattern), save); err != nil {
 				t.Fatal(err)
 			}

@@ -1,7 +1,7 @@
 package page
 
-// The drawings of the page. Places are in percent of the
-// drawing, so that its texts keep their size however wide the page is.
+// The drawings of the page. Positions are in percent of the drawing, so that its texts keep
+// their size however wide the page is.
 
 import (
 	"fmt"
@@ -14,18 +14,18 @@ import (
 	"gpumem/size"
 )
 
-// mostColumns is how many columns a curve has on the page at most.
+// mostColumns is the most columns of a curve on the page.
 const mostColumns = 1000
 
-// svgPercent is a fraction as SVG has it.
+// svgPercent returns a fraction as SVG writes it.
 func svgPercent(part float64) string { return fmt.Sprintf("%.4g%%", 100*part) }
 
-// A point is a place with a text.
+// A point is a position with a text.
 type point struct {
 	X, Y   string
 	Text   string
 	Anchor string // start, middle or end
-	Title  string // where the pointer rests
+	Title  string // shown when the pointer rests there
 	Narrow bool   // the text also has room on a phone
 }
 
@@ -35,13 +35,13 @@ type memoryDrawing struct {
 	Ticks         []point // at the left
 	Before, After string  // paths
 	Limit, Bound  *point
-	LimitAbove    string  // the limit, where it is beyond the drawing
+	LimitAbove    string  // the limit, if it is beyond the drawing
 	Peaks         []point // before, after
 	BeforePlaces  string  // instructions
 	AfterPlaces   string
 }
 
-// drawMemory is nil where there are no temporaries.
+// drawMemory returns nil if there are no temporaries.
 func drawMemory(a *remat.Answer, before, after *side) *memoryDrawing {
 	high := float64(max(before.peak, after.peak))
 	if high == 0 {
@@ -56,7 +56,7 @@ func drawMemory(a *remat.Answer, before, after *side) *memoryDrawing {
 		d.LimitAbove = size.Format(a.Limit)
 	}
 	d.Bound = &point{X: "100%", Anchor: "end", Y: svgPercent(1 - float64(a.LowerBound)/top), Text: "lower bound " + size.Format(a.LowerBound)}
-	// The limit's text stands away from that of the peak, which is often as high.
+	// The text of the limit stands away from that of the peak, which is often as high.
 	if d.Limit != nil {
 		d.Limit.X, d.Limit.Anchor = "100%", "end"
 		if 2*after.place > len(after.curve) {
@@ -80,7 +80,7 @@ func drawMemory(a *remat.Answer, before, after *side) *memoryDrawing {
 	return d
 }
 
-// anchor keeps a text in the drawing.
+// anchor returns the text-anchor that keeps a text at x inside the drawing.
 func anchor(x float64) string {
 	switch {
 	case x < .2:
@@ -99,11 +99,11 @@ type frontierDrawing struct {
 	Points       []point
 	Now, Plan    *point
 	Bound        *point
-	Least        string // path; empty: nothing is proven
+	Least        string // path; empty if nothing is proven
 	LeastEnd     *point
 }
 
-// drawFrontier is nil where there are no temporaries.
+// drawFrontier returns nil if there are no temporaries.
 func drawFrontier(a *remat.Answer) *frontierDrawing {
 	if a.Before == 0 {
 		return nil
@@ -147,7 +147,7 @@ func drawFrontier(a *remat.Answer) *frontierDrawing {
 	}
 	bound := x(a.LowerBound)
 	d.Bound = &point{X: svgPercent(bound), Y: "45%", Text: size.Format(a.LowerBound), Anchor: "start"}
-	if least != nil { // what a limit costs at least, a smaller one does, too
+	if least != nil { // a bound for a limit holds for smaller limits, too
 		least = append(least, fmt.Sprintf("H%.1f", report.Plane*bound))
 		if at := y(lastLeast); at > .3 && at < .6 {
 			d.Bound.Y = "75%"
@@ -161,8 +161,8 @@ func drawFrontier(a *remat.Answer) *frontierDrawing {
 	return d
 }
 
-// place takes the texts away that would lie on others, and says which also have
-// room on a phone. The smallest plan and the page's own go first.
+// place removes texts that would lie on others, and marks those that have room on a phone,
+// too. The smallest plan and that of the page have priority.
 func (d *frontierDrawing) place(a *remat.Answer, x func(uint64) float64, y func(float64) float64) {
 	if len(a.Frontier) == 0 {
 		return

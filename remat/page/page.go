@@ -1,5 +1,5 @@
-// Package page writes an answer of remat as a page of HTML: what the plan reaches and
-// costs, in one file that needs nothing else.
+// Package page writes an answer of remat as a page of HTML: what the plan reaches and costs,
+// in one file that loads nothing.
 package page
 
 // The contents of the page. The drawings are in draw.go, the page itself in page.html.
@@ -39,7 +39,7 @@ const (
 	largeModule = 20_000
 )
 
-// Step returns the remat.Request.Frontier that suits a page about a module.
+// Step returns a Request.Frontier for a page about a module, in percent of the peak.
 func Step(m *hlo.Module) int {
 	if m.Instructions() > largeModule {
 		return 2 * remat.FrontierStep
@@ -53,7 +53,7 @@ type side struct {
 	Peak  string // bytes, for people
 	At    string
 	Rows  []aliveRow
-	Rest  string // what the rows leave out; empty: nothing
+	Rest  string // what the rows leave out; empty if nothing
 
 	curve []uint64
 	peak  uint64
@@ -68,7 +68,7 @@ type aliveRow struct {
 	Again       bool // the plan added it
 }
 
-// A layerRow is what is computed again of one part of the program.
+// A layerRow is what is recomputed of one part of the program.
 type layerRow struct {
 	Name         string
 	Instructions string
@@ -82,7 +82,8 @@ type layerRow struct {
 	seconds float64
 }
 
-// Write writes the page of an answer with a plan and a frontier.
+// Write writes the page of an answer that has a plan and a frontier. The errors are those of
+// measuring the plan, and w's.
 func Write(w io.Writer, a *remat.Answer) error {
 	names := namesOf(a.Given)
 	before, err := newSide(a, "before", a.Given, names)
@@ -100,7 +101,7 @@ func Write(w io.Writer, a *remat.Answer) error {
 	return write(w, a, &before, &after, rows)
 }
 
-// newSide measures a program. names are those of the program before.
+// newSide measures a program. names are the names in the program before.
 func newSide(a *remat.Answer, which string, m *hlo.Module, names map[string]bool) (s side, err error) {
 	s = side{Which: which}
 	if s.curve, err = memory.TempCurve(m, a.Request.Memory()); err != nil {
@@ -135,9 +136,9 @@ func newSide(a *remat.Answer, which string, m *hlo.Module, names map[string]bool
 	return s, nil
 }
 
-// layers are what the plan computes again, by part of the program, the longest first.
-// What went because the plan computes it elsewhere is subtracted, so that the seconds add
-// up to what the plan costs.
+// layers returns what the plan recomputes, by part of the program, the longest first. What
+// went because the plan computes it elsewhere is subtracted, so that the seconds add up to
+// what the plan costs.
 func layers(a *remat.Answer) ([]*layerRow, error) {
 	before, err := withoutDead(a.Given)
 	if err != nil {
@@ -166,12 +167,7 @@ func layers(a *remat.Answer) ([]*layerRow, error) {
 	return list, nil
 }
 
-// hostCopy reports whether an instruction is of a copy that a plan adds: to the host or back.
-func hostCopy(i *hlo.Instruction) bool {
-	return i.Opcode == hlo.CopyStart || i.Opcode == hlo.CopyDone
-}
-
-// withoutDead is a copy without what nothing uses. Its computations have callees first.
+// withoutDead returns a copy without instructions that nothing uses, callees before callers.
 func withoutDead(m *hlo.Module) (*hlo.Module, error) {
 	lean, err := hlo.ParseString(m.String())
 	if err == nil {
@@ -203,8 +199,8 @@ func count(rows map[string]*layerRow, m, other *hlo.Module, rates cost.Rates, si
 				}
 				continue
 			}
-			// What a new call runs is in its own price. Copies to the host and back compute nothing.
-			if hostCopy(i) || memory.HandsOn(i) || i.Opcode == hlo.Parameter {
+			// The price of a new call has what it runs. Copies to the host and back compute nothing.
+			if i.Opcode == hlo.CopyStart || i.Opcode == hlo.CopyDone || memory.HandsOn(i) || i.Opcode == hlo.Parameter {
 				continue
 			}
 			n, err := i.Shape.TotalBytes()
@@ -234,9 +230,9 @@ func namesOf(m *hlo.Module) map[string]bool {
 	return names
 }
 
-// layerOf names the part of the program that an instruction comes from: its
-// op_name without the operation itself, without what JAX's transformations put
-// around it, and not beyond the first name with a number or the third.
+// layerOf returns the part of the program that an instruction comes from: the words of its
+// op_name up to the first one with a number, at most three, without the operation and
+// without what JAX's transformations put around the words.
 func layerOf(i *hlo.Instruction) string {
 	name := i.OpName()
 	if name == "" {
@@ -274,11 +270,11 @@ func layerOf(i *hlo.Instruction) string {
 	return layer
 }
 
-// Words are the name, cut where a line may end.
+// Words returns the name, cut where a line may end.
 func (l *layerRow) Words() []string { return strings.SplitAfter(l.Name, "/") }
 
-// figures are the row's figures for people. run is what one run takes, longest the
-// bar's full length, 0 for no bar.
+// figures sets the row's texts. run is the seconds of one run, and longest those of a bar of
+// full length, 0 for no bar.
 func (l *layerRow) figures(run, longest float64) {
 	minus := func(v float64, text string) string {
 		if v < 0 {
@@ -297,7 +293,7 @@ func (l *layerRow) figures(run, longest float64) {
 	}
 }
 
-// headline says in one sentence what the plan reaches and costs.
+// headline returns one sentence about what the plan reaches and costs.
 func headline(a *remat.Answer) string {
 	const together = "\u00a0" // number and unit stay on one line
 	bytes := func(n uint64) string { return strings.ReplaceAll(size.Format(n), " ", together) }
@@ -392,7 +388,7 @@ func write(w io.Writer, a *remat.Answer, before, after *side, layers []*layerRow
 	return pageTemplate.Execute(w, page)
 }
 
-// percent is a fraction of the whole in percent.
+// percent returns a part of the whole in percent, "-" if the whole is 0.
 func percent(part, whole uint64) string {
 	if whole == 0 {
 		return "-"

@@ -23,7 +23,7 @@ ENTRY main {
 		fmt.Println(err)
 		return
 	}
-	r, err := xla.Run(m, xla.Options{Limit: 16 << 10})
+	r, err := xla.Run(m, xla.Options{Limit: 12 << 10})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -33,7 +33,7 @@ ENTRY main {
 		fmt.Println(" ", i.Name)
 	}
 	// Output:
-	// 20480 bytes become 16384
+	// 16384 bytes become 12288
 	//   x
 	//   saved
 	//   a

@@ -14,11 +14,11 @@ func FuzzXLA(f *testing.F) {
 	for _, text := range []string{head + "ENTRY e {" + twoUsers + "}\n", threeCalls, nested(chainOne),
 		head + pair + pairEntry + "  ROOT z = f32[1024]{0} add(m, g1)\n}\n",
 		head + always("cond") + "body {" + twoUsers + "}\nENTRY e {" + aroundWhile("cond", "body") + "}\n"} {
-		f.Add(text, uint64(12*kib), uint8(0))
-		f.Add(text, uint64(0), uint8(1))
-		f.Add(text, uint64(8*kib), uint8(6))
+		f.Add(text, uint64(12*kib), false)
+		f.Add(text, uint64(0), false)
+		f.Add(text, uint64(8*kib), true)
 	}
-	f.Fuzz(func(t *testing.T, text string, limit uint64, how uint8) {
+	f.Fuzz(func(t *testing.T, text string, limit uint64, offload bool) {
 		if len(text) > 1<<14 {
 			return
 		}
@@ -26,12 +26,9 @@ func FuzzXLA(f *testing.F) {
 		if err != nil {
 			return
 		}
-		o := Options{Limit: limit, Algorithm: Algorithm(how & 1), BlockLimit: int(how>>1) & 7}
-		if how&16 != 0 {
-			o.Strategies, o.Host = Recompute|Offload, hostMemory
-		}
-		if how&32 != 0 {
-			o.Strategies, o.Compact = Recompute|Compress, compact
+		o := Options{Limit: limit}
+		if offload {
+			o.Host = hostMemory
 		}
 		if _, err := Run(m, o); err != nil {
 			return

@@ -3,31 +3,31 @@ package xla
 // The limit that XLA's GPU compiler hands to the pass.
 
 import (
+	"cmp"
 	"errors"
 	"math/bits"
 
 	"gpumem/hlo"
 )
 
-// slop is the part of what is left, in percent, that the compiler plans with:
+// slop is the percentage of what is left that the compiler plans with:
 // --xla_gpu_memory_limit_slop_factor, 95 since it exists (XLA's debug_options_flags.cc).
 const slop = 95
 
-// FallbackPercent is the part of the GPU that XLA plans with where the
+// FallbackPercent is the percentage of the GPU that XLA plans with if the
 // allocator reports no limit: `platform`, ahead-of-time compilation without a
 // device, other clients than JAX's (gpu_hlo_schedule.cc).
 const FallbackPercent = 80
 
-// ErrNoRoom is the error of [Limit] where arguments and results alone are more
-// than there is.
+// ErrNoRoom is the error of [Limit] if arguments and results alone take more than base.
 var ErrNoRoom = errors.New("arguments and results alone take more than the device has")
 
-// Limit is what the pass has for temporaries, in bytes: 95 % of what base leaves
-// beside the entry's parameters and its result, outputs that lie in parameters
-// counted once. base is what JAX's pool may take, [FallbackPercent] of the GPU without
-// a pool. Memory of the host does not count. This is the figure that the pass
-// compares its peak with, that is, without the result (XLA adds the result to
-// the option and takes it away again).
+// Limit returns what the pass has for temporaries, in bytes: 95 % of what base leaves beside
+// the entry's parameters and its result. Outputs that lie in parameters count once, and the
+// host's memory does not count. base is what JAX's pool may take, or [FallbackPercent] of
+// the GPU without a pool. The pass compares its peak with this figure, which does not
+// include the result: XLA adds that to the option and takes it away again. The error is
+// ErrNoRoom, or that of a shape without size.
 func Limit(m *hlo.Module, base uint64) (uint64, error) {
 	io, err := arguments(m)
 	if err != nil {
@@ -41,56 +41,41 @@ func Limit(m *hlo.Module, base uint64) (uint64, error) {
 	return limit, nil
 }
 
-// arguments are the bytes of the entry's parameters and its result, those that
-// share memory counted once.
+// arguments returns the bytes of the entry's parameters and its result on the device. Those
+// that share memory count once.
 func arguments(m *hlo.Module) (uint64, error) {
-	var sum uint64
-	add := func(s *hlo.Shape) error {
-		n, err := deviceBytes(s)
-		if err == nil && sum+n < sum {
-			err = hlo.ErrTooLarge
-		}
-		sum += n
-		return err
-	}
+	var all, shared total
 	for _, p := range m.Entry.Parameters() {
-		if p == nil {
-			continue
-		}
-		if err := add(p.Shape); err != nil {
-			return 0, err
+		if p != nil {
+			all.add(p.Shape)
 		}
 	}
-	if err := add(m.Entry.Root.Shape); err != nil {
-		return 0, err
-	}
+	all.add(m.Entry.Root.Shape)
 	for _, a := range m.Aliases {
 		if s := m.Entry.Root.Shape.At(a.Output...); s != nil {
-			n, err := deviceBytes(s)
-			if err != nil {
-				return 0, err
-			}
-			sum -= min(sum, n)
+			shared.add(s)
 		}
 	}
-	return sum, nil
+	return all.bytes - min(all.bytes, shared.bytes), cmp.Or(all.err, shared.err)
 }
 
-// deviceBytes is a shape with all its elements, without those in the host's memory.
-func deviceBytes(s *hlo.Shape) (uint64, error) {
-	if s.Space() == hlo.HostSpace {
-		return 0, nil
+// A total is a sum of bytes, and the first error of adding to it.
+type total struct {
+	bytes uint64
+	err   error
+}
+
+// add adds a shape with all its elements, without those in the host's memory.
+func (t *total) add(s *hlo.Shape) {
+	if s.Space() == hlo.HostSpace || t.err != nil {
+		return
 	}
-	sum, err := s.Bytes()
+	n, err := s.Bytes()
+	if t.bytes += n; err == nil && t.bytes < n {
+		err = hlo.ErrTooLarge
+	}
+	t.err = err
 	for _, e := range s.Elements {
-		if err != nil {
-			return 0, err
-		}
-		var n uint64
-		if n, err = deviceBytes(e); err == nil && sum+n < sum {
-			err = hlo.ErrTooLarge
-		}
-		sum += n
+		t.add(e)
 	}
-	return sum, err
 }

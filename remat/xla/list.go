@@ -1,7 +1,6 @@
 package xla
 
-// The instructions of a computation in the order in which they run, while
-// clones are put between them.
+// The order of a computation's instructions, while clones are put between them.
 
 import (
 	"slices"
@@ -12,54 +11,37 @@ import (
 // none is no item.
 const none = int32(-1)
 
-// An item is an instruction in the list, by its number in list.items.
+// An item is an instruction in the list, known by its number in list.items. It is not
+// placed until the sweep reaches it, and placed from then on.
 type item struct {
 	i          *hlo.Instruction
 	next, prev int32
-	// The express lane has the items at which a candidate may begin.
-	nextExpress, prevExpress int32
-	express                  bool
-	// position does not fall along the list. Items that are put in later share that
-	// of the item behind them.
-	position     int32
-	placed       bool // the sweep has been here
-	passed       bool // nothing used it when the sweep was here: it is not placed
-	denied       bool // not to be computed again
-	moved        bool // a clone that made its original superfluous
-	recomputable verdict
-	mark         int64
-	turn         int32   // which item it was to be placed, from 1
-	inLane       bool    // it is in tracker.lane
-	defined      []int32 // buffers
-	output       []int32
-	used         []int32
-	after        []int32 // items that have to run behind it: control successors
+	// position does not fall along the list. An item that is inserted later has the
+	// position of the item behind it.
+	position int32
+	placed   bool
+	denied   bool    // not a candidate
+	moved    bool    // a clone that left its original without users
+	turn     int32   // its number in the order of placement, from 1
+	inLane   bool    // it is in tracker.lane
+	mark     int64   // equal to list.marks if the item is in the set that is being looked at
+	defined  []int32 // buffers that it defines
+	output   []int32 // buffers that its result consists of
+	used     []int32 // buffers that it reads
+	after    []int32 // control successors: items that have to run after it
 }
-
-// A verdict is whether an instruction may be computed again; the zero value is unknown.
-type verdict int8
-
-const (
-	yes verdict = iota + 1
-	no
-)
 
 // A list is the order of a computation's instructions.
 type list struct {
-	c            *hlo.Computation
-	items        []item
-	of           []int32 // by ID
-	first        int32
-	firstExpress int32
-	lastExpress  int32
-	marks        int64
+	c     *hlo.Computation
+	items []item
+	of    []int32 // by Instruction.ID
+	first int32
+	marks int64
 }
 
 func newList(c *hlo.Computation) *list {
-	l := &list{c: c, of: make([]int32, c.Module.IDs()), first: none, firstExpress: none, lastExpress: none}
-	for k := range l.of {
-		l.of[k] = none
-	}
+	l := &list{c: c, of: slices.Repeat([]int32{none}, c.Module.IDs()), first: none}
 	l.items = make([]item, 0, len(c.Instructions)+len(c.Instructions)/4)
 	last := none
 	for _, i := range c.Instructions {
@@ -74,49 +56,38 @@ func newList(c *hlo.Computation) *list {
 		last = k
 	}
 	for k := range l.items {
-		for _, p := range l.items[k].i.After {
-			if o := l.item(p); o != none {
-				l.items[o].after = append(l.items[o].after, int32(k))
-			}
-		}
+		l.follow(int32(k))
 	}
 	return l
 }
 
 // add makes an item that stands nowhere yet.
 func (l *list) add(i *hlo.Instruction) int32 {
+	i.Parent = l.c
 	for len(l.of) <= i.ID {
 		l.of = append(l.of, none)
 	}
 	k := int32(len(l.items))
-	l.items = append(l.items, item{i: i, next: none, prev: none, nextExpress: none, prevExpress: none})
+	l.items = append(l.items, item{i: i, next: none, prev: none})
 	l.of[i.ID] = k
 	return k
 }
 
-// item is the item of an instruction, and none for one of another computation.
+// follow notes an item with those that it has to run after.
+func (l *list) follow(k int32) {
+	for _, p := range l.items[k].i.After {
+		if o := l.item(p); o != none {
+			l.items[o].after = append(l.items[o].after, k)
+		}
+	}
+}
+
+// item returns the item of an instruction, none for one of another computation.
 func (l *list) item(i *hlo.Instruction) int32 {
 	if i.ID >= len(l.of) {
 		return none
 	}
 	return l.of[i.ID]
-}
-
-// promote puts items on the express lane.
-func (l *list) promote(which func(int32) bool) {
-	for k := l.first; k != none; k = l.items[k].next {
-		if !which(k) {
-			continue
-		}
-		x := &l.items[k]
-		x.express, x.prevExpress = true, l.lastExpress
-		if l.lastExpress == none {
-			l.firstExpress = k
-		} else {
-			l.items[l.lastExpress].nextExpress = k
-		}
-		l.lastExpress = k
-	}
 }
 
 // insertBeforeFirst puts item k before the first of some items.
@@ -139,31 +110,12 @@ func (l *list) insertBeforeFirst(k int32, before []int32) {
 	l.insert(k, at)
 }
 
-// insertAfter puts item k behind another, which is not the last.
+// insertAfter puts item k after another, which is not the last.
 func (l *list) insertAfter(k, after int32) { l.insert(k, l.items[after].next) }
 
-// insert puts item k before another, and on the express lane.
+// insert puts item k before another.
 func (l *list) insert(k, before int32) {
-	cursor := before
-	for cursor != none && !l.items[cursor].express {
-		cursor = l.items[cursor].next
-	}
 	x := &l.items[k]
-	x.express = true
-	if cursor == none {
-		// XLA does not link the last item to this one: no candidate begins here.
-		x.prevExpress, x.nextExpress = l.lastExpress, none
-		l.lastExpress = k
-	} else {
-		x.prevExpress, x.nextExpress = l.items[cursor].prevExpress, cursor
-		if x.prevExpress != none {
-			l.items[x.prevExpress].nextExpress = k
-		}
-		l.items[cursor].prevExpress = k
-	}
-	if l.firstExpress == cursor {
-		l.firstExpress = k
-	}
 	x.prev, x.next = l.items[before].prev, before
 	l.items[before].prev = k
 	if x.prev == none {
@@ -174,7 +126,7 @@ func (l *list) insert(k, before int32) {
 	x.position = l.items[before].position
 }
 
-// order is the list without what was removed.
+// order returns the instructions in their order, without those that were removed.
 func (l *list) order() []*hlo.Instruction {
 	all := make([]*hlo.Instruction, 0, len(l.items))
 	for k := l.first; k != none; k = l.items[k].next {
@@ -185,7 +137,7 @@ func (l *list) order() []*hlo.Instruction {
 	return all
 }
 
-// remove takes an instruction without users out of the graph and lets nothing wait for it.
+// remove takes an instruction without users out of the graph. Nothing waits for it any more.
 func (l *list) remove(k int32) {
 	x := &l.items[k]
 	for _, p := range x.i.After {

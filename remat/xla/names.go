@@ -3,6 +3,7 @@ package xla
 // The names of clones and of their channels, as XLA gives them.
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -11,17 +12,16 @@ import (
 
 // names are those taken in a module, each by what stands before a last .N
 // (xla/service/name_uniquer.cc).
-type names struct {
-	taken map[string]*numbers
-}
+type names map[string]*numbers
 
+// numbers are those taken behind one root. All below next are.
 type numbers struct {
 	taken map[int]bool
 	next  int
 }
 
-func newNames(m *hlo.Module) *names {
-	n := &names{taken: make(map[string]*numbers, m.Instructions())}
+func newNames(m *hlo.Module) names {
+	n := make(names, m.Instructions())
 	for _, c := range m.Computations {
 		for _, i := range c.Instructions {
 			n.free(i.Name)
@@ -30,8 +30,9 @@ func newNames(m *hlo.Module) *names {
 	return n
 }
 
-// free is the name, or the first that is free: with .1, .2 and so on.
-func (n *names) free(name string) string {
+// free takes a name and returns it, or if it is taken the first that is free with .1, .2 and so
+// on instead.
+func (n names) free(name string) string {
 	root, number := name, 0
 	dot := strings.LastIndexByte(name, '.')
 	if dot > 0 && dot < len(name)-1 {
@@ -41,10 +42,10 @@ func (n *names) free(name string) string {
 			dot = -1
 		}
 	}
-	list := n.taken[root]
+	list := n[root]
 	if list == nil {
 		list = &numbers{taken: map[int]bool{}}
-		n.taken[root] = list
+		n[root] = list
 	}
 	if !list.taken[number] {
 		list.taken[number] = true
@@ -60,7 +61,7 @@ func (n *names) free(name string) string {
 	return root + "." + strconv.Itoa(list.next)
 }
 
-// cloneName is the name of a clone: x.remat of x, x.remat2 of x.remat
+// cloneName returns the name of a clone: x.remat for x, x.remat2 for x.remat
 // (HloInstruction::AddSuffixToInstructionName).
 func cloneName(name string) string {
 	const suffix = ".remat"
@@ -78,7 +79,7 @@ func cloneName(name string) string {
 	return name + suffix
 }
 
-// nextChannel is above all channels in use.
+// nextChannel returns a channel above all in use.
 func nextChannel(m *hlo.Module) int64 {
 	next := int64(1)
 	for _, c := range m.Computations {
@@ -91,7 +92,7 @@ func nextChannel(m *hlo.Module) int64 {
 	return next
 }
 
-// channel is an instruction's channel_id, and whether it has one.
+// channel returns an instruction's channel_id, and whether it has one.
 func channel(i *hlo.Instruction) (int64, bool) {
 	text, ok := i.Attribute("channel_id")
 	if !ok {
@@ -101,11 +102,12 @@ func channel(i *hlo.Instruction) (int64, bool) {
 	return k, err == nil
 }
 
-// setChannel gives a clone another channel, if it has one.
-func setChannel(i *hlo.Instruction, k int64) {
-	for n := range i.Attributes {
-		if i.Attributes[n].Key == "channel_id" {
-			i.Attributes[n].Value = strconv.FormatInt(k, 10)
-		}
+// setChannel gives a clone the next channel if its original has one.
+func (p *pass) setChannel(i *hlo.Instruction) {
+	if _, ok := channel(i); !ok {
+		return
 	}
+	at := slices.IndexFunc(i.Attributes, func(a hlo.Attribute) bool { return a.Key == "channel_id" })
+	i.Attributes[at].Value = strconv.FormatInt(p.channel, 10)
+	p.channel++
 }
