@@ -180,7 +180,7 @@ func (u *unpickler) step(op byte) {
 	case opLong1:
 		u.push(longValue(in.bytes(int(in.byte()))))
 	case opLong4:
-		u.long4()
+		u.push(longValue([]byte(in.string(in.uint(4)))))
 	case opBinFloat:
 		if b := in.bytes(8); b != nil {
 			u.push(math.Float64frombits(binary.BigEndian.Uint64(b)))

@@ -107,27 +107,8 @@ func (in *pickleInput) take(bytes int) {
 	}
 }
 
-// long4 reads an integer with a 4-byte length. More than 9 bytes cannot be a
-// 64-bit number, and are passed over.
-func (u *unpickler) long4() {
-	n := u.in.uint(4)
-	if n > 1<<31-1 {
-		u.fail("an integer says it is %d bytes long; the pickle is damaged", int32(n))
-		return
-	}
-	if n <= 9 {
-		u.push(longValue(u.in.bytes(int(n))))
-		return
-	}
-	for left := int(n); left > 0 && u.in.err == nil; {
-		k := min(left, pickleBuffer)
-		u.in.bytes(k)
-		left -= k
-	}
-	u.push(wideInt{})
-}
-
-// longValue reads a little-endian number in two's complement.
+// longValue reads a little-endian number in two's complement; wideInt if it has more than
+// 64 bits.
 func longValue(b []byte) any {
 	var v uint64
 	for i, c := range b[:min(len(b), 8)] {
