@@ -37,7 +37,8 @@ package logs
 
 import (
 	"bytes"
-	"container/heap"
+	"cmp"
+	"slices"
 	"time"
 
 	"gpumem/internal/input"
@@ -77,7 +78,7 @@ type logOrder struct {
 	last  int // the line played last
 
 	// By times.
-	waiting logHeap
+	waiting []*logEvent // by key, and of the same key by line
 	latest  uint64
 
 	// By marks, from the first one on.
@@ -209,11 +210,22 @@ func (o *logOrder) addByTime(e *logEvent) error {
 	if e.timed && !e.free {
 		e.key = e.now
 	}
-	heap.Push(&o.waiting, e)
+	// Lines are nearly in order, so the place is near the end.
+	i, _ := slices.BinarySearchFunc(o.waiting, e, func(a, b *logEvent) int {
+		return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.line, b.line))
+	})
+	o.waiting = slices.Insert(o.waiting, i, e)
 	if len(o.waiting) > orderWindow {
-		return o.emit(heap.Pop(&o.waiting).(*logEvent))
+		return o.emitFirst()
 	}
 	return nil
+}
+
+// emitFirst plays the first of the events that wait.
+func (o *logOrder) emitFirst() error {
+	e := o.waiting[0]
+	o.waiting = o.waiting[1:]
+	return o.emit(e)
 }
 
 // pull takes the free of an address out of those that wait, to be played now; nil
@@ -228,14 +240,15 @@ func (o *logOrder) pull(play *trace.Blocks, addr uint64) *logEvent {
 	if first < 0 {
 		return nil
 	}
-	e := heap.Remove(&o.waiting, first).(*logEvent)
+	e := o.waiting[first]
+	o.waiting = slices.Delete(o.waiting, first, first+1)
 	o.count(e)
 	return e
 }
 
 func (o *logOrder) endTimes() error {
 	for len(o.waiting) > 0 {
-		if err := o.emit(heap.Pop(&o.waiting).(*logEvent)); err != nil {
+		if err := o.emitFirst(); err != nil {
 			return err
 		}
 	}
@@ -262,23 +275,6 @@ func (o *logOrder) endFrees() error {
 	}
 	o.freeing = o.freeing[:0]
 	return nil
-}
-
-// logHeap is a heap of events by time, and of those by line.
-type logHeap []*logEvent
-
-func (h logHeap) Len() int { return len(h) }
-func (h logHeap) Less(i, j int) bool {
-	return h[i].key < h[j].key || h[i].key == h[j].key && h[i].line < h[j].line
-}
-func (h logHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
-func (h *logHeap) Push(e any)   { *h = append(*h, e.(*logEvent)) }
-func (h *logHeap) Pop() any {
-	old := *h
-	e := old[len(old)-1]
-	old[len(old)-1] = nil
-	*h = old[:len(old)-1]
-	return e
 }
 
 // The lines that the allocator writes under its lock, behind the name of its

@@ -3,6 +3,7 @@ package xplane
 // One event of an xplane: its stats, and what becomes of them.
 
 import (
+	"cmp"
 	"strconv"
 
 	"gpumem/internal/input"
@@ -227,7 +228,7 @@ func (e *memEvent) size() (uint64, bool) {
 	return e.allocated, e.has&hasAllocated != 0
 }
 
-// before orders events by time.
-func (e *memEvent) before(o *memEvent) bool {
-	return e.ns < o.ns || e.ns == o.ns && e.ps < o.ps
+// compare orders events by time.
+func (e *memEvent) compare(o *memEvent) int {
+	return cmp.Or(cmp.Compare(e.ns, o.ns), cmp.Compare(e.ps, o.ps))
 }

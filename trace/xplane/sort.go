@@ -7,7 +7,6 @@ package xplane
 
 import (
 	"cmp"
-	"container/heap"
 	"encoding/binary"
 	"slices"
 
@@ -48,7 +47,7 @@ func (l *memEvents) add(e memEvent) error {
 // seal sorts the current run and hands it to the spool.
 func (l *memEvents) seal() error {
 	slices.SortFunc(l.run, func(a, b memEvent) int {
-		return cmp.Or(cmp.Compare(a.ns, b.ns), cmp.Compare(a.ps, b.ps), cmp.Compare(a.number, b.number))
+		return cmp.Or(a.compare(&b), cmp.Compare(a.number, b.number))
 	})
 	var blocks []spool.Block
 	var buf []byte
@@ -76,18 +75,18 @@ func (l *memEvents) each(f func(*memEvent) error) error {
 			return err
 		}
 	}
-	var h runHeap
+	var runs []*runReader // by their current events
 	for i, blocks := range l.runs {
 		r := &runReader{spool: l.spool, number: i, blocks: blocks}
 		if ok, err := r.next(); err != nil {
 			return err
 		} else if ok {
-			h = append(h, r)
+			runs = append(runs, r)
 		}
 	}
-	heap.Init(&h)
-	for len(h) > 0 {
-		r := h[0]
+	slices.SortFunc(runs, (*runReader).compare)
+	for len(runs) > 0 {
+		r := runs[0]
 		if err := f(&r.ev); err != nil {
 			return err
 		}
@@ -95,11 +94,13 @@ func (l *memEvents) each(f func(*memEvent) error) error {
 		if err != nil {
 			return err
 		}
-		if ok {
-			heap.Fix(&h, 0)
-		} else {
-			heap.Pop(&h)
+		if !ok {
+			runs = runs[1:]
+			continue
 		}
+		i, _ := slices.BinarySearchFunc(runs[1:], r, (*runReader).compare)
+		copy(runs, runs[1:i+1])
+		runs[i] = r
 	}
 	return nil
 }
@@ -134,21 +135,10 @@ func (r *runReader) next() (bool, error) {
 	return true, nil
 }
 
-// runHeap has the run with the earliest event on top; of the same time, the run
-// that was made first.
-type runHeap []*runReader
-
-func (h runHeap) Len() int { return len(h) }
-func (h runHeap) Less(i, j int) bool {
-	a, b := h[i], h[j]
-	return a.ev.before(&b.ev) || !b.ev.before(&a.ev) && a.number < b.number
-}
-func (h runHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
-func (h *runHeap) Push(x any)   { *h = append(*h, x.(*runReader)) }
-func (h *runHeap) Pop() any {
-	last := (*h)[len(*h)-1]
-	*h = (*h)[:len(*h)-1]
-	return last
+// compare orders runs by their current events; of the same time, the run that was made
+// first comes first.
+func (r *runReader) compare(o *runReader) int {
+	return cmp.Or(r.ev.compare(&o.ev), cmp.Compare(r.number, o.number))
 }
 
 func (e *memEvent) append(b []byte) []byte {
