@@ -39,9 +39,6 @@ func newBuilder(in *input.Reader, format string, opt Options) *Builder {
 	return b
 }
 
-// Spool returns a store for what a reader sets aside. The reader closes it.
-func (b *Builder) Spool() *spool.Spool { return b.trace.spool.Part() }
-
 // Note adds a sentence for people: what was dropped or assumed.
 func (b *Builder) Note(format string, args ...any) {
 	b.trace.Notes = append(b.trace.Notes, fmt.Sprintf(format, args...))

@@ -54,10 +54,10 @@ type Formats []Format
 // closes the trace.
 //
 // Memory follows the most blocks that are live at once, the sites, and
-// Options.SpoolLimit. Only torch needs more while it is read: its whole pickle
-// lies in memory as a tree, about six times the size of the file; and xplane, up
-// to half of SpoolLimit again. All that is bounded by the size of the file: a
-// small file that stands for very much is refused.
+// Options.SpoolLimit. Three formats need more while they are read: torch, whose whole
+// pickle is in memory as a tree, about six times the size of the file; xplane, up to
+// twice its size behind gzip; and minimalloc, about twice its size. All that is bounded
+// by the size of the file: a small file that stands for very much is refused.
 //
 // Bad input, a file that cannot be opened and a read that fails give an *Error.
 // If ctx ends first, Open stops at once, and errors.Is(err, context.Cause(ctx))

@@ -3,7 +3,6 @@ package xplane
 // One event of an xplane: its stats, and what becomes of them.
 
 import (
-	"cmp"
 	"strconv"
 
 	"gpumem/internal/input"
@@ -65,12 +64,15 @@ type memEvent struct {
 	has       uint8 // which of the sizes are given
 	pool      uint32
 	site      uint32
-	number    uint32 // in the run that is being sorted
+	number    uint32 // of the event in the file
 	addr      uint64
 	requested uint64 // bytes asked for
 	allocated uint64 // bytes of the block
 	held      uint64 // bytes of all blocks of the pool after the event
 }
+
+// memEventBytes is what a memory event needs in memory, in a list that grows.
+const memEventBytes = 2 * 56
 
 // Bits of memEvent.has.
 const (
@@ -226,9 +228,4 @@ func (e *memEvent) size() (uint64, bool) {
 		return e.requested, true
 	}
 	return e.allocated, e.has&hasAllocated != 0
-}
-
-// compare orders events by time.
-func (e *memEvent) compare(o *memEvent) int {
-	return cmp.Or(cmp.Compare(e.ns, o.ns), cmp.Compare(e.ps, o.ps))
 }
