@@ -52,7 +52,6 @@ func TestRealSnapshots(t *testing.T) {
 func empty(t *testing.T, p *trace.Pool) (n uint64) {
 	t.Helper()
 	cur := p.Cursor()
-	defer cur.Close()
 	buf := make([]trace.Event, 1000)
 	for {
 		k, err := cur.Next(buf)

@@ -11,6 +11,7 @@ import (
 	"math"
 
 	"gpumem/internal/input"
+	"gpumem/internal/sum"
 	"gpumem/size"
 )
 
@@ -370,14 +371,14 @@ func (r *binaryReader) setPeak() error {
 		return nil
 	}
 	var least uint64
-	var most sum
+	var most sum.Sum
 	for _, p := range r.pools {
-		least = max(least, p.pool.peak.cap())
-		most.add(p.pool.peak.cap())
+		least = max(least, p.pool.peak.Cap())
+		most.Add(p.pool.peak.Cap())
 	}
-	if r.peak < least || r.peak > most.cap() {
-		return r.file.FailAt(r.off, "the peak of all pools is %d, and by the events from %d to %d; the file was not written by gpumem", r.peak, least, most.cap())
+	if r.peak < least || r.peak > most.Cap() {
+		return r.file.FailAt(r.off, "the peak of all pools is %d, and by the events from %d to %d; the file was not written by gpumem", r.peak, least, most.Cap())
 	}
-	r.b.peak = sum{lo: r.peak}
+	r.b.peak = sum.Of(r.peak)
 	return nil
 }

@@ -161,12 +161,12 @@ func (p *PoolBuilder) freeOlder(addr uint64, ev Event) error {
 	p.p.Allocs++
 	p.p.Seeds++
 	p.p.LargestAlloc = max(p.p.LargestAlloc, bytes)
-	p.live.add(bytes)
-	p.peak.add(bytes)
-	p.live256.add256(bytes)
-	p.peak256.add256(bytes)
-	p.b.live.add(bytes)
-	p.b.peak.add(bytes)
+	p.live.Add(bytes)
+	p.peak.Add(bytes)
+	p.live256.Add256(bytes)
+	p.peak256.Add256(bytes)
+	p.b.live.Add(bytes)
+	p.b.peak.Add(bytes)
 	ev.Slot = slot
 	return p.Free(ev)
 }

@@ -15,6 +15,7 @@ import (
 
 	"gpumem/alloc"
 	"gpumem/alloc/build"
+	"gpumem/internal/sum"
 	"gpumem/internal/test/replaytest"
 	"gpumem/replay"
 	"gpumem/report"
@@ -174,14 +175,14 @@ func checkTimeline(t *rapid.T, tl *report.Timeline, states []state) {
 	})
 	// The blocks alive at each event add up to what was asked for.
 	for n, s := range states {
-		var sum wide
+		var all sum.Sum
 		for k, from := range tl.Blocks.From {
 			if at := uint64(n + 1); from <= at && (tl.Blocks.For[k] == 0 || at < from+tl.Blocks.For[k]) {
-				sum.add(tl.Blocks.Bytes[k])
+				all.Add(tl.Blocks.Bytes[k])
 			}
 		}
-		if sum.cap() != s.asked {
-			t.Fatalf("event %d: blocks of %d are alive, want %d", n+1, sum.cap(), s.asked)
+		if all.Cap() != s.asked {
+			t.Fatalf("event %d: blocks of %d are alive, want %d", n+1, all.Cap(), s.asked)
 		}
 	}
 }
@@ -276,7 +277,7 @@ func TestAliveListed(t *testing.T) {
 		defer tr.Close()
 		_, layer := sampled(t, tr, cfg, 1, true)
 		for _, in := range layer.Snapshots {
-			bytes, blocks := sum(in.Sizes), 0
+			bytes, blocks := sumOf(in.Sizes), 0
 			for k, g := range in.Sizes {
 				blocks += g.Blocks
 				if low := g.Key * uint64(g.Blocks); !in.Ranges && g.Bytes != low || g.Bytes < low || k > 0 && g.Bytes > in.Sizes[k-1].Bytes {
@@ -309,7 +310,7 @@ func TestSnapshotHoldsNoMoreThanItShows(t *testing.T) {
 	_, layer := sampled(t, tr, cfg, 1, true)
 	list := layer.Snapshots
 	in := list[len(list)-1]
-	if !in.Ranges || len(in.Sizes) != 3 || in.Sizes[0].Key != 65536 || in.Sizes[0].Blocks != n || sum(in.Sizes) != in.Asked {
+	if !in.Ranges || len(in.Sizes) != 3 || in.Sizes[0].Key != 65536 || in.Sizes[0].Blocks != n || sumOf(in.Sizes) != in.Asked {
 		t.Errorf("%d blocks: ranges %v, %+v", in.Blocks, in.Ranges, in.Sizes)
 	}
 

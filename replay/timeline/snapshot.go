@@ -125,7 +125,7 @@ func (s *sampler) snapshot(key bool) {
 		return
 	}
 	in.Sizes = largest(sizes, rows)
-	if sizes == nil || sum(in.Sizes) < in.Asked/2 {
+	if sizes == nil || sumOf(in.Sizes) < in.Asked/2 {
 		in.Sizes, in.Ranges = largest(ranges, rows), true
 	}
 	if s.trace.Sites() > 1 {
@@ -139,7 +139,7 @@ func (s *sampler) snapshot(key bool) {
 	}
 }
 
-func sum(list []report.Group) (bytes uint64) {
+func sumOf(list []report.Group) (bytes uint64) {
 	for _, g := range list {
 		bytes += g.Bytes
 	}

@@ -80,9 +80,6 @@ const (
 	perThreadStream = 2
 )
 
-// maxStreams bounds the streams of a log; CUDA programs have tens.
-const maxStreams = 2048
-
 // readRMM reads a whole log into b.
 func readRMM(in *input.Reader, b *trace.Builder) error {
 	r := &rmmReader{
@@ -141,13 +138,9 @@ func (r *rmmReader) event(line []byte) error {
 	if !ok {
 		return r.in.Fail("%s is not a stream such as 0 or 0x7f8a38001020", input.Quote(f[5]))
 	}
-	stream, ok := r.stream(handle, thread)
-	if !ok {
-		return r.in.Fail("the log has more than %d streams; it is damaged", maxStreams)
-	}
 	r.begun = true
 	r.b.At(now)
-	ev := trace.Event{Bytes: n, Stream: stream}
+	ev := trace.Event{Bytes: n, Stream: r.stream(handle, thread)}
 	switch string(f[2]) {
 	case "allocate":
 		switch {
@@ -168,12 +161,11 @@ func (r *rmmReader) event(line []byte) error {
 	return r.in.Fail("%s is not an action; the actions are allocate, allocate failure, free and deallocate", input.Quote(f[2]))
 }
 
-// stream returns the dense number of a stream handle; false if there are too
-// many.
-func (r *rmmReader) stream(handle, thread uint64) (uint32, bool) {
+// stream returns the dense number of a stream handle.
+func (r *rmmReader) stream(handle, thread uint64) uint32 {
 	switch handle {
 	case 0, legacyStream:
-		return 0, true
+		return 0
 	case perThreadStream:
 	default:
 		thread = 0
@@ -184,7 +176,7 @@ func (r *rmmReader) stream(handle, thread uint64) (uint32, bool) {
 		n = uint32(len(r.streams))
 		r.streams[key] = n
 	}
-	return n, n < maxStreams
+	return n
 }
 
 // pointer reads an address in hexadecimal, with or without 0x; "(nil)" is 0.

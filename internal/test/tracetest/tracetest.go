@@ -70,7 +70,6 @@ func Events(t testing.TB, p *trace.Pool, batch int) []trace.Event {
 // EventsOf is Events with an error.
 func EventsOf(p *trace.Pool, batch int) ([]trace.Event, error) {
 	c := p.Cursor()
-	defer c.Close()
 	var all []trace.Event
 	dst := make([]trace.Event, batch)
 	for {
