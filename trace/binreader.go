@@ -1,6 +1,6 @@
 package trace
 
-// Reading our own format; binary.go describes it.
+// The reader of our own format. See binary.go for the format.
 
 import (
 	"bufio"
@@ -28,11 +28,11 @@ type binaryReader struct {
 	pools []*readPool
 	last  uint32 // pool of the last event in the block
 	addr  uint64 // the last one in the block
-	// What a record in front of an Alloc says of it.
+	// Set by a record in front of an Alloc.
 	placed, refused bool
-	peak            uint64 // what the file says that Trace.PeakLive is
+	peak            uint64 // Trace.PeakLive as the file has it
 	timed           bool   // the events have times
-	saved           bool   // peak was told
+	saved           bool   // the file has peak
 }
 
 // readPool is one pool of the file.

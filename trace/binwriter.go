@@ -1,8 +1,8 @@
 package trace
 
-// Writing our own format (binary.go): Writer, which records a
-// live program, and Save, which writes a trace that was read. Both stand on
-// blockWriter (binblocks.go).
+// The writers of our own format: Writer, which records a running program, and Save, which
+// writes a trace that was read. Both use blockWriter (binblocks.go). See binary.go for the
+// format.
 
 import (
 	"context"
@@ -28,8 +28,8 @@ const flushAfter = time.Second
 // are full, which is 10,000 to 20,000 events, when a call comes a second after
 // the oldest record that is not written, and on Flush. A program that is killed
 // so loses at most 64 KiB, and nothing that is more than a second older than the
-// last call; the file is good up to there. Whoever wants it to survive the loss
-// of power syncs the file.
+// last call; the file is good up to there. To survive the
+// loss of power the file must be synced.
 type Writer struct {
 	mu    sync.Mutex
 	out   blockWriter
@@ -50,7 +50,7 @@ type livePool struct {
 	slots  map[uint64]uint32 // of the live blocks by their IDs
 }
 
-// Call is one allocation or free, as a Writer is told of it.
+// Call describes one allocation or free to be recorded.
 type Call struct {
 	// Pool names the pool of memory; "" is a good name if there is one. Longer
 	// names than 200 bytes are cut.
@@ -59,7 +59,7 @@ type Call struct {
 	// was refused it is not used.
 	ID uint64
 	// Addr is the address of a block that is allocated; 0 is unknown. A replay
-	// then says how many of its placements are as recorded.
+	// then counts the placements that are as recorded.
 	Addr uint64
 	// Bytes is how many bytes were asked for. Of a Free it is not used.
 	Bytes uint64

@@ -1,7 +1,7 @@
 package trace
 
-// What every reader does with the events it finds: name each
-// block by a slot, keep the sums, hand the event to the encoder.
+// The builder of a trace: it names each block by a slot, keeps the sums and hands the
+// events to the encoder. Every reader uses it.
 
 import (
 	"errors"

@@ -1,6 +1,6 @@
 package trace
 
-// Reading a pool's events back.
+// The cursor, which reads a pool's events back.
 
 import (
 	"context"

@@ -1,6 +1,6 @@
 package trace
 
-// The way in: options, the list of formats, recognition by content.
+// Opening a recording: options, the list of formats, recognition by content.
 
 import (
 	"context"
@@ -159,7 +159,7 @@ func (fs Formats) recognise(file string, head []byte) (*Format, error) {
 	if strings.HasPrefix(string(head[:min(len(head), 4)]), "PK\x03\x04") {
 		return nil, &Error{File: file, Msg: "looks like a zip file (torch.save writes those; a snapshot comes from torch.cuda.memory._dump_snapshot); what is read: " + input.And(reads)}
 	}
-	reads[0] += " (" + fs[0].What + ")" // for who wrote the file by hand
+	reads[0] += " (" + fs[0].What + ")" // the file may be written by hand
 	msg := "not a recording that this version knows; it reads " + input.And(reads)
 	line, n := input.FirstLine(head)
 	if n == 0 || !input.IsPrintable(line) {

@@ -64,9 +64,9 @@
 //	  - Sites are names ([Builder.Site]) or stacks ([Builder.Frame], [Builder.Stack]).
 //	  - Protocol buffers are walked by package internal/wire. Memory that grows with the
 //	    input is counted by its Take.
-//	  - Whatever is dropped or assumed is said in a note.
+//	  - Whatever is dropped or assumed becomes a note.
 //
-// A row in docs/recording.md and in the comment of package trace/formats tells users.
+// Add a row to docs/recording.md and to the comment of package trace/formats.
 // Tests compare with package internal/test/tracetest; a fuzz target calls its FuzzRead.
 package trace
 

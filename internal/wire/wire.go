@@ -23,7 +23,7 @@ type Stream struct {
 	in   *bufio.Reader // its content
 	off  int64         // of the next byte
 	harm int64         // where a conversion to text did its first; 0 if there was none
-	odd  bool          // the content does not begin as its format does
+	odd  bool          // the content does not begin as a file of the format does
 	held int           // bytes of memory that are not counted yet
 
 	// The current field.
@@ -261,7 +261,7 @@ func (w *Stream) Small() ([]byte, error) {
 type Message struct {
 	rest []byte
 
-	// Bad says that the message is cut short or damaged.
+	// Bad reports whether the message is cut short or damaged.
 	Bad bool
 	// The current field, after Next.
 	Num   protowire.Number

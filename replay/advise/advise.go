@@ -48,7 +48,7 @@ type Config struct {
 	// Its Context is replaced by the one below.
 	Sim     sim.Config
 	Context uint64 // bytes that the program takes beside its pool
-	Pool    string // only the recording's pool of this name; "" means all, each on a card of its own
+	Pool    string // only the recording's pool of this name; "" means all, each on a separate card
 	// Progress, if set, is called a few times a second at most with what is being
 	// done and how far it is, from 0 to 1.
 	Progress func(doing string, part float64)

@@ -1,8 +1,8 @@
 package logs
 
-// The order of a log's lines. Several threads write them, and
-// each line only says what its thread did some time before or will do next. What
-// the allocator did one after the other, under its lock, is found in two ways.
+// The order of a log's events. Several threads write the lines, and each line is about
+// what its thread did some time before or will do next. The order in which the allocator
+// served them, under its lock, is found in two ways.
 //
 // # Marks
 //
@@ -33,7 +33,7 @@ package logs
 // So an allocation is ordered by its time and a free by the latest time up to its
 // line. An allocation that stands behind a free but has an earlier time than a
 // line before that free came first. What two threads did within microseconds can
-// still be the other way round: no line tells.
+// still be the other way round: no line shows it.
 
 import (
 	"bytes"
@@ -58,7 +58,7 @@ const (
 	maxUnmarked = 64
 )
 
-// logEvent is an allocation, a refusal (addr 0) or a free as its line tells it.
+// logEvent is an allocation, a refusal (addr 0) or a free, as its line has it.
 type logEvent struct {
 	play   *trace.Blocks
 	addr   uint64
@@ -286,7 +286,7 @@ var (
 	endOfPlace = []byte("] ")
 )
 
-// bfcText returns what a line of the allocator says; nil if it is another's.
+// bfcText returns the text of a line of the allocator, nil if the line is another's.
 func bfcText(line []byte) []byte {
 	i := bytes.Index(line, bfcFile)
 	if i < 0 {

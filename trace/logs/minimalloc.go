@@ -1,6 +1,6 @@
 package logs
 
-// MiniMalloc's problems: CSV with a header and one block a line
+// The reader of MiniMalloc's problems: CSV with a header and one block a line
 // that is live from one step to another (google/minimalloc, converter.cc of
 // 2024).
 //
@@ -11,7 +11,7 @@ package logs
 // A block is live in [lower, upper). The columns may come in any order, and have
 // other names: "buffer" or "buffer_id" for id, "begin" or "start" for lower,
 // "end" for upper less 1 (so today; the first files of 2023 have upper there,
-// and nothing tells). Of the columns that may be missing, "alignment" and
+// and nothing shows which). Of the columns that may be missing, "alignment" and
 // "offset" are not used; a block with "gaps", steps within its life when its
 // memory is not needed, is live in them as well: it must be found where it was
 // left.
@@ -44,7 +44,7 @@ func looksMinimalloc(head []byte) bool {
 	return err == nil
 }
 
-// columns says where in a line the numbers are.
+// columns has the positions of the numbers in a line.
 type columns struct {
 	lower, upper, size int
 	gaps               int // -1 if there is none

@@ -1,6 +1,6 @@
 package logs
 
-// RMM's logs: the CSV that rmm::mr::logging_resource_adaptor
+// The reader of RMM's logs: the CSV that rmm::mr::logging_resource_adaptor
 // writes, through rmm.enable_logging, RMM_LOG_FILE or Spark's
 // spark.rapids.memory.gpu.debug.
 //
@@ -8,7 +8,7 @@ package logs
 //	1979932,14:21:19.998533,allocate,0x30a000000,256,0x2
 //	1980043,14:21:32.661875,free,0x30a000000,256,0x2
 //
-// What it has written over the years (rapidsai/rmm, 2020 to 2026), and what its user guide says that it writes:
+// Its forms over the years (rapidsai/rmm, 2020 to 2026), and that of its user guide:
 //
 //	Time     24-hour clock without a date, a '.' or (2020) a ':' before the
 //	         microseconds; in the guide's example, seconds since 1970
@@ -66,7 +66,7 @@ type rmmReader struct {
 	streams map[rmmStream]uint32 // dense stream numbers
 }
 
-// rmmStream is a stream as CUDA tells them apart.
+// rmmStream identifies a stream as CUDA does.
 type rmmStream struct {
 	handle uint64
 	thread uint64 // of perThreadStream alone

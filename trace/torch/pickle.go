@@ -250,7 +250,7 @@ func (u *unpickler) step(op byte) {
 	}
 }
 
-// refuse says why an opcode is not run.
+// refuse fails because of an opcode that is not run.
 func (u *unpickler) refuse(op byte) {
 	if name, ok := codeOpcodes[op]; ok {
 		u.fail("opcode 0x%02x (%s) is not data: it would run or load something; only pickles of plain data are read", op, name)

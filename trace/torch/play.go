@@ -1,7 +1,6 @@
 package torch
 
-// Turning what a PyTorch snapshot says into a recording that
-// can be replayed.
+// The player, which makes a recording of a snapshot.
 //
 // The events in a snapshot are the last ones of a run, so blocks may be older
 // than the first event. Which ones lived at the start follows from both ends:

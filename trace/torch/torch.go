@@ -236,7 +236,7 @@ func (d *device) stream(handle int64) uint32 {
 	return n
 }
 
-// traces walks device_traces: a list per device index.
+// traces walks device_traces, a list of events for each device index.
 func (t *reader) traces(v any) error {
 	if v == nil {
 		return nil
@@ -275,7 +275,7 @@ func (t *reader) traces(v any) error {
 	return nil
 }
 
-// event adds one event to d, or says what is wrong with it.
+// event adds one event to d, or returns what is wrong with it.
 func (t *reader) event(d *device, v any) string {
 	ev, ok := v.(*dict)
 	if !ok {

@@ -1,6 +1,6 @@
 package xplane
 
-// One event of an xplane: its stats, and what becomes of them.
+// The reader of one event and its stats.
 
 import (
 	"strconv"
@@ -221,8 +221,8 @@ var dataTypes = [...]string{
 	29: "int4", 30: "uint4", 31: "int2", 32: "uint2",
 }
 
-// size is the bytes that the program asked for, as far as the event says. Some
-// allocators say 0 of a free.
+// size returns the requested bytes if they are known. Some allocators write 0 for a
+// free.
 func (e *memEvent) size() (uint64, bool) {
 	if e.has&hasRequested != 0 && (e.requested > 0 || e.op == trace.Alloc) {
 		return e.requested, true

@@ -1,7 +1,6 @@
 package xplane
 
-// Turning the memory events of an xplane into a recording that
-// can be replayed.
+// The player, which makes a recording of the memory events.
 //
 // A profile covers a part of a run, so its pools held blocks before the first
 // event. What of them is known is seeded, as Alloc events at the front:
@@ -14,8 +13,8 @@ package xplane
 //     known, so they are one block. Without it a replay would show a run that
 //     needs less than it did.
 //
-// bytes_allocated is also how to tell that the profile is whole: from event to
-// event of a pool it moves by the size of the event's block.
+// bytes_allocated also shows whether the profile is whole: from event to event of a
+// pool it moves by the size of the event's block.
 
 import (
 	"cmp"
