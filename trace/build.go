@@ -129,7 +129,8 @@ type PoolBuilder struct {
 
 var errTooManyBlocks = errors.New("more than 4294967295 blocks are live at once; this version cannot number them")
 
-// Note is Builder.Note about this pool: where there are several, the note names it.
+// Note adds a sentence about this pool, see [Builder.Note]. If there are several pools, the
+// sentence begins with its name.
 func (p *PoolBuilder) Note(format string, args ...any) {
 	if len(p.b.pools) > 1 {
 		format, args = "%s: "+format, append([]any{p.p.Name}, args...)
@@ -140,8 +141,8 @@ func (p *PoolBuilder) Note(format string, args ...any) {
 // Events returns how many events were added.
 func (p *PoolBuilder) Events() uint64 { return p.p.Events }
 
-// Seed is Alloc of a block that is older than the recording. All seeds come before any
-// other event.
+// Seed adds the Alloc of a block that is older than the recording, see [PoolBuilder.Alloc].
+// All seeds come before any other event.
 func (p *PoolBuilder) Seed(ev Event) (slot uint32, err error) {
 	p.p.Seeds++
 	return p.Alloc(ev, 0)

@@ -2,7 +2,7 @@ package trace
 
 import "gpumem/internal/input"
 
-// Error is bad input: what is wrong, and where. Its text is
+// Error describes bad input: what is wrong, and where. Its text is
 // "FILE:LINE: MSG" when Line is known, "FILE: byte OFFSET: MSG" when Offset is,
 // and else "FILE: MSG".
 type Error struct {

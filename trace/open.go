@@ -34,7 +34,7 @@ type Options struct {
 // defaultSpoolLimit holds about 15 million events in memory.
 const defaultSpoolLimit = 64 << 20
 
-// Format is a format of recordings. The package's documentation says how to add one.
+// Format is a format of recordings. See the package's documentation for how to add one.
 type Format struct {
 	Name string // for Options.Format
 	What string // what a file of it is, and what writes it
@@ -70,7 +70,7 @@ func (fs Formats) Open(ctx context.Context, path string, opt Options) (*Trace, e
 	return fs.read(name, opt, func() (*input.Reader, error) { return input.Open(ctx, path, opt.input()) })
 }
 
-// Read is Open for a reader; name is what messages call it. If ctx ends while
+// Read reads a recording from r, see [Formats.Open]. Messages call it name. If ctx ends while
 // r.Read blocks, Read returns and leaves that one call behind in a goroutine: r
 // must not be used again then.
 func (fs Formats) Read(ctx context.Context, r io.Reader, name string, opt Options) (*Trace, error) {
@@ -95,7 +95,7 @@ func (fs Formats) read(name string, opt Options, open func() (*input.Reader, err
 	return fs.ReadFrom(in, opt)
 }
 
-// ReadFrom is Read for input that is open.
+// ReadFrom reads a recording from input that is open, see [Formats.Open].
 func (fs Formats) ReadFrom(in *input.Reader, opt Options) (*Trace, error) {
 	f, err := fs.named(in.Name(), opt.Format)
 	if err != nil {

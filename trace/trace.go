@@ -79,7 +79,7 @@ import (
 	"gpumem/internal/spool"
 )
 
-// Op is what an [Event] does.
+// Op is the kind of an [Event].
 type Op uint8
 
 const (

@@ -136,7 +136,7 @@ func Open(ctx context.Context, path string, opt Options) (*Reader, error) {
 	return r.begin(f, mayBlock)
 }
 
-// New is Open for a reader; name is what messages call it. If ctx ends while from.Read
+// New reads from a reader, see [Open]. Messages call it name. If ctx ends while from.Read
 // blocks, that one call is left behind in a goroutine: from must not be used again then.
 func New(ctx context.Context, from io.Reader, name string, opt Options) (*Reader, error) {
 	return (&Reader{ctx: ctx, opt: opt, name: name}).begin(from, ctx.Done() != nil)
@@ -197,7 +197,7 @@ func (r *Reader) ReadAll() ([]byte, error) {
 	return all.Bytes(), err
 }
 
-// Text is ReadAll for text.
+// Text reads the whole content as a string, see [Reader.ReadAll].
 func (r *Reader) Text() (string, error) {
 	var all strings.Builder
 	err := r.readAll(&all)

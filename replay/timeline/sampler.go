@@ -5,7 +5,7 @@ package timeline
 // length: curves have a bounded number of buckets, and the whole pool is visited a
 // bounded number of times.
 //
-// Where to take snapshots is known before a policy runs: a pass over the recording
+// The moments of the snapshots are known before a policy runs: a pass over the recording
 // alone (newOutline) finds the event with the most live bytes in each stretch, so that
 // no peak falls between two snapshots.
 

@@ -1,6 +1,6 @@
 package timeline
 
-// The summary of a replay in words.
+// The summary of a replay, in a headline and sentences.
 
 import (
 	"cmp"

@@ -16,9 +16,18 @@
 //	2025  a block has an address and frames.
 //	2026  events have user_metadata, which is not used.
 //
-// Sizes are those that the program asked for: size of an event,
+// Sizes are those that the program requested: size of an event,
 // requested_size of a block. A bare list of segments, as
 // torch.cuda.memory_snapshot returns it, is read as a snapshot without events.
+//
+// # One case
+//
+// The last events of device 0 are a free_completed of 0x100 with 512 bytes and an alloc of
+// 0x200 with 1000 bytes. The segments have two active blocks: 0x200, and 0x300 with 2000
+// bytes. So 0x100 lived before the first event, which is known from its free, and so did
+// 0x300, which no event touches. The recording of the pool cuda:0 begins with these two
+// blocks, in the order of their addresses, and then has the two events. After them 0x200
+// and 0x300 are live, as in the segments.
 package torch
 
 import (
