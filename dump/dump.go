@@ -53,7 +53,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"math"
 	"slices"
 
 	"gpumem/internal/input"
@@ -188,15 +187,10 @@ func (d *Dump) Fragmentation() float64 {
 }
 
 // Fits reports whether a free chunk of the pool, as it stands, takes a request of
-// bytes, rounded up to 256. What a growing pool could still take from the
+// bytes. Chunks are multiples of 256, so a request that is rounded up to that fits, too. What a growing pool could still take from the
 // device (Limit - Pool) does not count: the dump does not say whether the
 // device had it. If LargestFree is unknown, nothing fits.
-func (d *Dump) Fits(bytes uint64) bool {
-	if bytes > math.MaxUint64-MinAllocation {
-		return false
-	}
-	return (bytes+MinAllocation-1)&^(MinAllocation-1) <= d.LargestFree
-}
+func (d *Dump) Fits(bytes uint64) bool { return bytes <= d.LargestFree }
 
 // Chunks calls yield with every chunk in the dump's order, until it returns false.
 func (d *Dump) Chunks(yield func(*Chunk) bool) {

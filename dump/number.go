@@ -37,7 +37,7 @@ func human(text []byte) number {
 			slack /= 10
 		}
 	}
-	return number{n: n, slack: slack + 1, known: true}
+	return number{n: n, slack: slack, known: true}
 }
 
 // is reports whether the printed number may stand for v.

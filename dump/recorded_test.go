@@ -3,6 +3,7 @@ package dump_test
 import (
 	"compress/gzip"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -82,5 +83,43 @@ func TestOneRefusalInLogAndFile(t *testing.T) {
 	}
 	if d := cmp.Diff(list(file), list(text)); d != "" {
 		t.Errorf("the log's chunks (-file +log)\n%s", d)
+	}
+}
+
+// The printed digits of a limit may be those of a pool that has taken all of it: then the
+// limit is the pool, to the byte. One unit more is another limit.
+func TestLimitOfAFullPool(t *testing.T) {
+	for limit, want := range map[string]uint64{
+		"1.0MiB": 1<<20 + 256,
+		"1.2MiB": 1258291, // 1.2 * 2^20
+	} {
+		d := read(t, `Next region of size 1048832
+InUse at 7f0000000000 of size 1048832 next 18446744073709551615
+     Summary of in-use Chunks by size:
+1 Chunks of size 1048832 totalling 1.0MiB
+Sum Total of in-use chunks: 1.0MiB
+Allocator memory summary: pool size 1.0MiB, pool limit `+limit+`
+`)
+		if d.Limit != want || d.Pool != 1<<20+256 {
+			t.Errorf("limit %s is %d of a pool of %d, want %d", limit, d.Limit, d.Pool, want)
+		}
+	}
+}
+
+// Of several dumps that are all cut off, the last is returned.
+func TestLastOfSeveralIncompleteDumps(t *testing.T) {
+	const head = "Next region of size 2048\n"
+	d := read(t, head+"InUse at 100 of size 1024 next 2\n"+head+"InUse at 100 of size 512 next 2\n"+head+"InUse at 100 of size 256 next 2\nSum Total of in-use chunks: 9B\n"+
+		"Allocator (p) ran out of memory trying to allocate 1B (rounded to 256)\n"+head+"InUse at 100 of size 768 next 2\n")
+	if d.Complete || d.InUse != 768 || d.Dumps != 2 || d.Line != 8 {
+		t.Errorf("%d bytes in use at line %d of %d dumps, complete %v", d.InUse, d.Line, d.Dumps, d.Complete)
+	}
+}
+
+// Chunks that overlap are of one region, which is not whole.
+func TestOverlappingChunks(t *testing.T) {
+	d := read(t, "Chunk at 0x1000 of size 512\nChunk at 0x1100 of size 256\nChunk at 0x8000 of size 256\nSum Total of in-use chunks: 1.0KiB\n")
+	if len(d.Regions) != 2 || len(d.Regions[0].Chunks) != 2 || d.Complete || !strings.Contains(strings.Join(d.Notes, "\n"), "leaps in address: 1") {
+		t.Errorf("%+v, complete %v, notes %q", d.Regions, d.Complete, d.Notes)
 	}
 }
