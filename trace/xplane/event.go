@@ -28,32 +28,18 @@ const (
 	statShape
 )
 
-func statNamed(name []byte) stat {
-	switch string(name) {
-	case "allocator_name":
-		return statAllocator
-	case "device_ordinal":
-		return statOrdinal
-	case "index_on_host":
-		return statIndex
-	case "bytes_allocated":
-		return statHeld
-	case "requested_bytes":
-		return statRequested
-	case "allocation_bytes":
-		return statAllocated
-	case "addr":
-		return statAddress
-	case "tf_op":
-		return statOp
-	case "region_type":
-		return statRegion
-	case "data_type":
-		return statType
-	case "shape":
-		return statShape
-	}
-	return 0
+var statNames = map[string]stat{
+	"allocator_name":   statAllocator,
+	"device_ordinal":   statOrdinal,
+	"index_on_host":    statIndex,
+	"bytes_allocated":  statHeld,
+	"requested_bytes":  statRequested,
+	"allocation_bytes": statAllocated,
+	"addr":             statAddress,
+	"tf_op":            statOp,
+	"region_type":      statRegion,
+	"data_type":        statType,
+	"shape":            statShape,
 }
 
 // memEvent is one allocation or free, in 56 bytes.

@@ -174,7 +174,7 @@ func (x *reader) plane() error {
 		case 5:
 			return x.metadata(func(id uint64, name []byte) {
 				x.Hold(150)
-				if s := statNamed(name); s != 0 {
+				if s, ok := statNames[string(name)]; ok {
 					p.stats[id] = s
 				}
 				// Only those that are needed are kept; their number has no bound.
