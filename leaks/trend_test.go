@@ -261,3 +261,36 @@ func TestRegrown(t *testing.T) {
 		t.Errorf("%+v", p)
 	}
 }
+
+// In a later part of the run alone, seven survivors of its middle are no leak and eight
+// are; of the whole run five are enough (docs/advice.md).
+func TestSurvivorsThatAreEnough(t *testing.T) {
+	g := &gathered{end: 6400} // 64 windows of 100 events
+	all := spans(g)
+	for _, c := range []struct {
+		span  int
+		later bool
+		k     int
+		want  bool
+	}{{0, false, 4, false}, {0, false, 5, true}, {3, true, 7, false}, {3, true, 8, true}} {
+		s := all[c.span]
+		p := &place{curve: &curve{}}
+		step := (s.highEvent - s.lowEvent) / uint64(c.k)
+		for at := s.lowEvent + step/2; at < s.end; at += step { // k of them in the middle
+			p.born = append(p.born, birth{event: at, bytes: mib})
+		}
+		for w := range p.least {
+			for _, b := range p.born {
+				if b.event < uint64(w)*100 {
+					p.least[w] += mib
+				}
+			}
+		}
+		if n := len(p.bornIn(s.lowEvent, s.highEvent)); n != c.k {
+			t.Fatalf("%d survivors in the middle, want %d", n, c.k)
+		}
+		if got := grows(p, s, c.later, false); got != c.want {
+			t.Errorf("%d survivors in the middle of span %d: %v, want %v", c.k, c.span, got, c.want)
+		}
+	}
+}
