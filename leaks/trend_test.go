@@ -294,3 +294,78 @@ func TestSurvivorsThatAreEnough(t *testing.T) {
 		}
 	}
 }
+
+// Survivors of a later part that come in bursts are no leak: six of ten windows must have
+// one.
+func TestSurvivorsOfALaterPartAreEverywhere(t *testing.T) {
+	s := spans(&gathered{end: 6400})[3] // windows of 100 events, the middle from 5200 to 6200
+	if s.lowEvent != 5200 || s.highEvent != 6200 || s.high-s.low != 10 {
+		t.Fatalf("%+v", s)
+	}
+	for _, c := range []struct {
+		offsets []uint64
+		want    bool
+	}{
+		{[]uint64{10, 20, 210, 220, 410, 420, 610, 620, 810, 820, 1050, 1150}, false},
+		{[]uint64{10, 20, 210, 220, 410, 420, 610, 620, 810, 910, 1050, 1150}, true},
+	} {
+		p := &place{curve: &curve{}}
+		for _, o := range c.offsets {
+			p.born = append(p.born, birth{event: s.lowEvent + o, bytes: mib})
+		}
+		for w := range p.least {
+			for _, b := range p.born {
+				if b.event < uint64(w)*100 {
+					p.least[w] += mib
+				}
+			}
+		}
+		if got := grows(p, s, true, false); got != c.want {
+			t.Errorf("survivors at %v: %v, want %v", c.offsets, got, c.want)
+		}
+	}
+}
+
+// What is allocated for each weight of a model has at least four sizes, the largest 16
+// times the smallest.
+func TestPerWeight(t *testing.T) {
+	s := span{highEvent: 100}
+	for _, c := range []struct {
+		sizes []uint64
+		want  bool
+	}{
+		{[]uint64{1024, 2048, 4096, 16384}, true},
+		{[]uint64{1024, 2048, 4096, 16383}, false},
+		{[]uint64{1024, 2048, 16384}, false},
+		{[]uint64{4096, 4096, 4096, 4096}, false},
+	} {
+		p := &place{}
+		for i, n := range c.sizes {
+			p.born = append(p.born, birth{event: uint64(i), bytes: n})
+		}
+		if got := perWeight(p, s); got != c.want {
+			t.Errorf("%d: %v", c.sizes, got)
+		}
+	}
+}
+
+// Places of one name become one, with the stack of the larger.
+func TestAddJoinsPlacesOfAName(t *testing.T) {
+	step := func(n uint64) *uint64 { return &n }
+	small := Place{Site: "f", Stack: "f\nsmall", Bytes: 10, Blocks: 1, FirstEvent: 3, GrowsToEvent: 7, BytesPerStep: step(1), rate: 1}
+	large := Place{Site: "f", Stack: "f\nlarge", Bytes: 20, Blocks: 2, FirstEvent: 5, GrowsToEvent: 9, BytesPerStep: step(2), rate: 2}
+	other := Place{Site: "g", Stack: "g", Bytes: 5}
+	for _, order := range [][]Place{{small, other, large}, {large, other, small}} {
+		var list []Place
+		for _, p := range order {
+			p.BytesPerStep = step(p.Bytes / 10)
+			list = add(list, p)
+		}
+		if len(list) != 2 || list[1].Site != "g" {
+			t.Fatalf("%+v", list)
+		}
+		if p := list[0]; p.Stack != "f\nlarge" || p.Bytes != 30 || p.Blocks != 3 || p.FirstEvent != 3 || p.GrowsToEvent != 9 || *p.BytesPerStep != 3 || p.rate != 3 {
+			t.Errorf("%+v, %d a step", p, *p.BytesPerStep)
+		}
+	}
+}
