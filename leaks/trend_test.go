@@ -369,3 +369,69 @@ func TestAddJoinsPlacesOfAName(t *testing.T) {
 		}
 	}
 }
+
+// Memory that rises at once, and not from part to part, is no leak, though its survivors
+// come evenly.
+func TestMemoryThatRisesAtOnceIsNoLeak(t *testing.T) {
+	s := spans(&gathered{end: 6400})[0]
+	for jump, want := range map[bool]bool{true: false, false: true} {
+		p := &place{curve: &curve{}}
+		for at := uint64(0); at < 6400; at += 100 {
+			p.born = append(p.born, birth{event: at, bytes: mib})
+		}
+		for w := range p.least {
+			if p.least[w] = int64(w) * mib; jump {
+				p.least[w] = int64(w) / 50 * 64 * mib
+			}
+		}
+		if got := grows(p, s, false, false); got != want {
+			t.Errorf("jump %v: %v", jump, got)
+		}
+	}
+}
+
+// A place that stopped growing is listed if it is a hundredth of the peak.
+func TestSmallPlacesThatStoppedAreNotListed(t *testing.T) {
+	for size, want := range map[int]int{mib: 1, mib / 64: 0} {
+		r := &run{bytes: map[uint32]int{}}
+		r.alloc(3, 1024*mib)
+		for i := range 600 {
+			if i >= 100 && i < 300 {
+				r.alloc(1, size)
+			}
+			r.release(r.alloc(2, 10))
+		}
+		rep, err := find(context.Background(), r.recording(), false)
+		if err != nil || len(rep.Grew) != want {
+			t.Errorf("200 blocks of %d: %+v, %v", size, rep.Grew, err)
+		}
+	}
+}
+
+// Counts that differ by one, because the recording ends within a step, are of the same
+// steps, also if there are few.
+func TestStepsOfARecordingThatEndsWithinOne(t *testing.T) {
+	r := &run{bytes: map[uint32]int{}}
+	for n := range 13 {
+		for site := 1; site <= 10 && (n < 12 || site <= 5); site++ {
+			r.release(r.alloc(site, 100*site))
+		}
+	}
+	rep, err := find(context.Background(), r.recording(), false)
+	if err != nil || rep.Steps == nil || *rep.Steps < 12 || *rep.Steps > 13 {
+		t.Errorf("%+v, %v", rep, err)
+	}
+}
+
+// Frames of installed packages and of Python itself are not the program's own.
+func TestLibraryFramesAreSkipped(t *testing.T) {
+	for _, file := range []string{"/v/lib/python3.11/site-packages/jax/a.py", `C:\v\site-packages\jax\a.py`, "/opt/dist-packages/a.py", "/usr/lib/python3.11/a.py", "<frozen a.py"} {
+		stack := "inner (" + file + ":1)\nown (/home/u/train.py:2)\nmain (/home/u/train.py:9)"
+		if got := ownFrame(stack); got != "own (/home/u/train.py:2)" {
+			t.Errorf("%s: %s", file, got)
+		}
+	}
+	if got := ownFrame("a (/v/site-packages/a.py:1)\nb (x.cc:3)"); got != "a (/v/site-packages/a.py:1)" {
+		t.Errorf("without a frame of the program: %s", got)
+	}
+}
