@@ -465,3 +465,19 @@ func TestLongRecordingIsNotTimed(t *testing.T) {
 		_ = tr.Close()
 	}
 }
+
+// A policy that serves another pool of the recording is no remedy for this one.
+func TestRemedyIsForTheSamePool(t *testing.T) {
+	const gib = 1 << 30
+	first := &replay.Result{Policy: "jax", Pool: "cuda:0", LowerBound: 2 * gib, DeviceBytes: 4 * gib}
+	other := &replay.Result{Policy: "vmm", Pool: "cuda:1", Fits: true, HeldPeak: gib}
+	same := &replay.Result{Policy: "platform", Pool: "cuda:0", Fits: true, HeldPeak: 3 * gib}
+	for want, fit := range map[string][]*replay.Result{
+		"None of the policies that were tried served it; any allocator must hold 2 GiB at the peak, and the device has 4 GiB.": {other},
+		"On the same device platform served every request; it held 3 GiB at most.":                                             {other, same},
+	} {
+		if got := remedy(fit, first); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
