@@ -1,7 +1,7 @@
 package dump
 
-// The binary dump, the message tensorflow.MemoryDump of bfc_memory_map.proto in XLA's
-// tsl/protobuf.
+// The reader of binary dumps: the message tensorflow.MemoryDump of bfc_memory_map.proto
+// in XLA's tsl/protobuf.
 
 import (
 	"math"
@@ -21,10 +21,10 @@ const (
 	fieldStats    = 5 // MemAllocatorStats: num_allocs 1, bytes_in_use 2, peak_bytes_in_use 3, largest_alloc_size 4
 )
 
-// IsBinary reports whether a file that begins with head is a MemoryDump. A text
-// may begin with a newline, which is also the tag of the name; but no text has
-// the tag of a bin or a chunk, a control character, right behind as many
-// printable characters as the byte before them says.
+// IsBinary reports whether a file that begins with head is a MemoryDump. head is at least
+// its first 130 bytes, or all of it. A text may begin with a newline, which is also the
+// tag of the name. But in no text is that followed by a byte N, N printable characters,
+// and the control character that is the tag of a bin or a chunk.
 func IsBinary(head []byte) bool {
 	const nameTag, binTag, chunkTag, statsTag = fieldName<<3 | 2, fieldBin<<3 | 2, fieldChunk<<3 | 2, fieldStats<<3 | 2
 	if len(head) < 2 {
@@ -123,7 +123,7 @@ func (b *builder) message(field protowire.Number, data []byte) bool {
 		b.chunk(c)
 	case fieldStats:
 		b.d.Stats = Stats{NumAllocs: v[1], InUse: v[2], MaxInUse: v[3], MaxAllocSize: v[4]}
-		b.inUse = number{n: v[2], told: true}
+		b.inUse = number{n: v[2], known: true}
 	}
 	return true
 }

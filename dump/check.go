@@ -1,7 +1,7 @@
 package dump
 
-// The end of a dump: what is computed from its chunks, and
-// whether that agrees with what it says itself.
+// The figures of a dump that are computed from its chunks, and the check that they agree
+// with the printed ones. What disagrees or is missing becomes a note.
 
 import (
 	"fmt"
@@ -20,7 +20,7 @@ func (b *builder) finish() *Dump {
 	d.Rows = d.rows()
 	total := sumRows(d.Rows)
 	text := d.Line > 0
-	if listed := sumRows(b.sizes); b.sum.told && !b.sum.is(total) && b.sum.is(listed) {
+	if listed := sumRows(b.sizes); b.sum.known && !b.sum.is(total) && b.sum.is(listed) {
 		// The sums by size are whole where the chunks are not.
 		d.Rows, total = b.sizes, listed
 		if len(d.Regions) > 0 {
@@ -31,13 +31,13 @@ func (b *builder) finish() *Dump {
 	}
 	d.InUse = total
 	switch {
-	case text && !b.sum.told:
+	case text && !b.sum.known:
 		b.note("The dump is cut off before its sum: the rows may not be all.")
-	case b.sum.told && !b.sum.is(total):
+	case b.sum.known && !b.sum.is(total):
 		b.note("The rows come to %s, but the dump's own sum is %s: lines are missing or of several dumps.", size.Format(total), d.Sum)
-	case !text && b.inUse.told && b.inUse.n != total:
+	case !text && b.inUse.known && b.inUse.n != total:
 		b.note("The live chunks come to %s, but the statistics say %s.", size.Format(total), size.Format(b.inUse.n))
-	case !text && !b.inUse.told:
+	case !text && !b.inUse.known:
 		b.note("The dump has no statistics; it may be cut off.")
 	}
 	b.checkRegions()
@@ -50,14 +50,14 @@ func (b *builder) finish() *Dump {
 	}
 
 	d.Limit = b.limit.n
-	if b.limit.told && b.limit.slack > 0 && b.limit.is(d.Pool) {
+	if b.limit.known && b.limit.slack > 0 && b.limit.is(d.Pool) {
 		d.Limit = d.Pool // a pool that is full to the printed digits
 	}
 	if len(d.Regions) == 0 {
 		d.LargestFree = d.Stats.LargestBlock
 	}
 	for c := range d.Chunks {
-		if c.Live || d.Request.Tag != Untold && c.Tag != Untold && c.Tag != d.Request.Tag && c.Tag != Central {
+		if c.Live || d.Request.Tag != Unknown && c.Tag != Unknown && c.Tag != d.Request.Tag && c.Tag != Central {
 			continue
 		}
 		d.LargestFree = max(d.LargestFree, c.Size)
@@ -105,12 +105,12 @@ func (b *builder) checkRegions() {
 	}
 	if len(d.Regions) == 0 {
 		d.Pool = b.pool.n
-	} else if b.pool.told && !b.pool.is(d.Pool) {
+	} else if b.pool.known && !b.pool.is(d.Pool) {
 		b.note("The regions come to %s, but the dump says %s: lines are missing.", size.Format(d.Pool), size.Format(b.pool.n))
 	}
 }
 
-// noteDumps says which of several dumps this is.
+// noteDumps adds a note if this is one of several dumps.
 func (d *Dump) noteDumps() {
 	if d.Dumps > 1 {
 		d.Notes = append(d.Notes, fmt.Sprintf("The log holds %d dumps; this one begins at line %d.", d.Dumps, d.Line))

@@ -1,10 +1,27 @@
 // Package dump reads what the BFC allocator of XLA and TensorFlow writes about
 // its whole pool when a request is refused: the text report in a log, of any
 // release, and the binary one (TF_BFC_MEMORY_DUMP). A report has a line for
-// every chunk, thousands of them; [Dump.Summary] says on one screen what filled
+// every chunk, thousands of them. [Dump.Summary] shows on one screen what filled
 // the pool, and [Dump.Trace] writes a recording that rebuilds it.
 //
-// # What there is to read
+// # One report
+//
+// A pool of 1 MiB has three blocks, the middle one is freed, and 400 KiB are requested:
+//
+//	Allocator (GPU_0_bfc) ran out of memory trying to allocate 400.0KiB (rounded to 409600)
+//	...
+//	Next region of size 1048576
+//	InUse at 7f0000000000 of size 204800 next 2
+//	Free  at 7f0000032000 of size 307200 next 3
+//	InUse at 7f000007d000 of size 536576 next 18446744073709551615
+//	...
+//	Sum Total of in-use chunks: 724.0KiB
+//
+// The chunks tile the region, and those in use come to 741376 bytes, which is the printed
+// sum: the [Dump] is complete. Its free bytes are 307200 in one chunk, so LargestFree is
+// 307200, and the request of 409600 lacks 102400 bytes however the free ones lie.
+//
+// # Forms
 //
 // The text has five parts: the request; the 21 bins; every chunk in address
 // order, region by region; the sums by size; the statistics. It changed over
@@ -19,13 +36,15 @@
 //   - since: chunks have a tag, the end of the pool that they belong to.
 //
 // Chunk lines are exact in all of them. A human-readable number is only as
-// exact as it is printed, so all that can be is computed from the chunks, and
+// exact as it is printed. So figures are computed from the chunks where possible, and
 // the printed numbers serve to check that nothing is missing.
 //
+// XLA's compiler writes another report when a program does not fit; [ReadProgram] reads
+// that one.
+//
 // Files: dump.go the types, text.go and binary.go the two readers, number.go the
-// numbers of the text, check.go
-// what is computed and compared at the end, summary.go the screen, picture.go
-// its map, trace.go the recording.
+// numbers of the text, check.go the comparison at the end, summary.go the screen,
+// picture.go its map, trace.go the recording, program.go the compiler's report.
 package dump
 
 import (
@@ -34,7 +53,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"math"
 	"slices"
 
 	"gpumem/internal/input"
@@ -48,19 +66,19 @@ const MinAllocation = 256
 // ErrNone is the error of [Read] for input without a dump.
 var ErrNone = errors.New("dump: no pool dump of a BFC allocator found: neither chunk lines (\"InUse at .. of size ..\") nor a binary MemoryDump")
 
-// Tag is the end of a partitioned pool that a chunk belongs to (XLA, 2026).
+// Tag is the end of a partitioned pool to which a chunk belongs (XLA, 2026).
 type Tag uint8
 
 const (
-	Untold  Tag = iota // an older dump, or a binary one
+	Unknown Tag = iota // an older dump, or a binary one
 	Lower              // ordinary blocks
 	Upper              // collective memory
 	Central            // the free chunk between the two, which both may use
 )
 
-var tagNames = [...]string{Untold: "", Lower: "lower", Upper: "upper", Central: "central_gap"}
+var tagNames = [...]string{Unknown: "", Lower: "lower", Upper: "upper", Central: "central_gap"}
 
-// String is the tag's name in a dump, "" for Untold and for what is no tag.
+// String returns the tag's name in a dump, "" for Unknown and for any other value.
 func (t Tag) String() string {
 	if int(t) >= len(tagNames) {
 		return ""
@@ -81,7 +99,7 @@ type Chunk struct {
 // A Region is a stretch of device memory, tiled by chunks in address order.
 type Region struct {
 	Addr   uint64 // of the first chunk
-	Size   uint64 // bytes, as the dump says, or the sum of the chunks
+	Size   uint64 // bytes, as printed, or the sum of the chunks
 	Chunks []Chunk
 }
 
@@ -90,23 +108,23 @@ type Row struct {
 	Size, Count, Bytes uint64 // Bytes is Size times Count
 }
 
-// A Bin is what a dump says of chunks from Size to twice that.
+// A Bin has a dump's own figures about the chunks from Size to twice that.
 type Bin struct {
 	Size          uint64 // bytes: 256, 512, ... 256 MiB; the last has no upper limit
 	Chunks, InUse uint64 // how many chunks there are, and how many are live
 	Bytes, Used   uint64 // their bytes
 }
 
-// Request is what was refused. All is empty in a binary dump.
+// Request is the refused request. It is empty in a binary dump.
 type Request struct {
 	Bytes   uint64 // as exact as the log prints it
-	Rounded uint64 // to 256 bytes, exact; 0: not told
+	Rounded uint64 // to 256 bytes, exact; 0 if unknown
 	Tag     Tag    // the end it was for
 	Op      string // the operation's name; empty in JAX
 }
 
 // Stats is the block of statistics at a dump's end, in bytes but for NumAllocs.
-// What is not told is 0.
+// Unknown figures are 0.
 type Stats struct {
 	Limit, InUse, MaxInUse, NumAllocs, MaxAllocSize     uint64
 	Reserved, PeakReserved, PeakAllocated, LargestBlock uint64
@@ -114,36 +132,36 @@ type Stats struct {
 
 // A Dump is one pool at one moment.
 type Dump struct {
-	Allocator string // such as GPU_0_bfc; "" where not told
+	Allocator string // such as GPU_0_bfc; "" if unknown
 	Request   Request
 	// Limit is the most that the pool may take from the device, in bytes, as
-	// exact as it is printed; 0: not told.
+	// exact as it is printed; 0 if unknown.
 	Limit uint64
 	// Pool is what it has taken: the sum of the regions.
 	Pool uint64
 	// InUse is the sum of Rows, in bytes.
 	InUse uint64
-	// LargestFree is the largest free chunk that the request's end may use; of
-	// all chunks where no end is told. Without chunk lines it is what the
-	// statistics say, which may be nothing.
+	// LargestFree is the largest free chunk that the request's end may use, of
+	// all chunks if the end is unknown. Without chunk lines it is the figure of
+	// the statistics, 0 if they have none.
 	LargestFree uint64
 	Regions     []Region // in the dump's order, which is that of addresses
 	Rows        []Row    // what is live, by size, ascending
-	Bins        []Bin    // as the dump says them; those with chunks
+	Bins        []Bin    // the dump's own, those with chunks
 	Stats       Stats
 	Sum         string   // "Sum Total of in-use chunks", as printed; "" where missing
 	Complete    bool     // nothing is missing and the sums agree
 	Notes       []string // what is missing or contradicts itself, a sentence each
 	Line        int      // of the log at which the dump begins, from 1; 0 in binary
-	Dumps       int      // how many dumps the log holds
+	Dumps       int      // number of dumps in the log
 	Snapshots   int      // of the pool's size over time, in binary dumps of debug builds
 
 	names   []string          // of chunks; names[0] is ""
 	actions map[uint64]uint64 // of chunks by address, see Action
 }
 
-// Name is the name of an operation or annotation that chunks refer to; "" for
-// 0 and for any number that no chunk has.
+// Name returns the name of an operation or annotation by its index, which is
+// [Chunk.Name]. It is "" for 0 and for any index that no chunk has.
 func (d *Dump) Name(i uint32) string {
 	if int(i) >= len(d.names) {
 		return ""
@@ -155,11 +173,11 @@ func (d *Dump) Name(i uint32) string {
 // dumps of debug builds.
 func (d *Dump) Action(c *Chunk) uint64 { return d.actions[c.Addr] }
 
-// Free is the bytes in free chunks.
+// Free returns the bytes in free chunks.
 func (d *Dump) Free() uint64 { return d.Pool - min(d.Pool, d.InUse) }
 
-// Fragmentation is how much of the free bytes lies outside the largest free
-// chunk, between 0 and 1: (free - largest) / free. It is 0 where nothing is free.
+// Fragmentation returns the fraction of the free bytes outside the largest free
+// chunk, from 0 to 1: (free - largest) / free. It is 0 if nothing is free.
 func (d *Dump) Fragmentation() float64 {
 	free := d.Free()
 	if free == 0 {
@@ -169,17 +187,12 @@ func (d *Dump) Fragmentation() float64 {
 }
 
 // Fits reports whether a free chunk of the pool, as it stands, takes a request of
-// bytes, rounded up to 256. What a growing pool could still take from the
+// bytes. Chunks are multiples of 256, so a request that is rounded up to that fits, too. What a growing pool could still take from the
 // device (Limit - Pool) does not count: the dump does not say whether the
-// device had it. Where LargestFree is not told, nothing fits.
-func (d *Dump) Fits(bytes uint64) bool {
-	if bytes > math.MaxUint64-MinAllocation {
-		return false
-	}
-	return (bytes+MinAllocation-1)&^(MinAllocation-1) <= d.LargestFree
-}
+// device had it. If LargestFree is unknown, nothing fits.
+func (d *Dump) Fits(bytes uint64) bool { return bytes <= d.LargestFree }
 
-// Chunks visits every chunk in the dump's order.
+// Chunks calls yield with every chunk in the dump's order, until it returns false.
 func (d *Dump) Chunks(yield func(*Chunk) bool) {
 	for i := range d.Regions {
 		cs := d.Regions[i].Chunks
@@ -195,8 +208,8 @@ func (d *Dump) Chunks(yield func(*Chunk) bool) {
 // prefixes before the messages. It reads to the end and keeps no more than the
 // chunks of two dumps. Of several dumps it returns the last that is complete,
 // or else the last. Dumps that two writers mixed line by line come out as
-// incomplete ones. What a dump lacks is in its Notes; an error is [ErrNone] or
-// one of r.
+// incomplete ones. What a dump lacks is in its Notes. The error is [ErrNone] or
+// that of r.
 func Read(r io.Reader) (*Dump, error) {
 	in := bufio.NewReaderSize(r, 4<<10)
 	head, err := in.Peek(130) // a name's length in one byte, the name, one tag
@@ -243,7 +256,7 @@ type builder struct {
 	bad     int  // lines that could not be read
 	sizes   []Row
 	sum     number // of d.Sum
-	pool    number // as the dump says it
+	pool    number // as printed
 	limit   number
 	inUse   number // of the statistics
 	stats   bool   // its statistics were reached
@@ -258,7 +271,7 @@ const (
 	maxName  = 200     // bytes of one
 )
 
-// name is the number of a name. Past maxNames all share the last.
+// name returns the index of a name. Past maxNames all share the last.
 func (b *builder) name(text []byte) uint32 {
 	if len(text) == 0 {
 		return 0

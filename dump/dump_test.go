@@ -55,7 +55,7 @@ func TestRoundTrip(t *testing.T) {
 				for i, c := range chunks {
 					c.Requested = 0
 					if tc.cfg.Layout == bfc.Layout2025 {
-						c.Tag = dump.Untold
+						c.Tag = dump.Unknown
 					}
 					plain[i] = c
 				}
@@ -71,7 +71,7 @@ func TestRoundTrip(t *testing.T) {
 
 			d := read(t, string(a.MemoryDump()))
 			for i := range chunks {
-				chunks[i].Tag = dump.Untold
+				chunks[i].Tag = dump.Unknown
 			}
 			check(d, chunks)
 		})
@@ -84,7 +84,7 @@ func TestForms(t *testing.T) {
 	report := a.Report(alloc.Request{Bytes: 1 << 30}).String()
 	chunks, inUse, largest := want(a)
 	for i := range chunks {
-		chunks[i].Requested, chunks[i].Tag = 0, dump.Untold
+		chunks[i].Requested, chunks[i].Tag = 0, dump.Unknown
 	}
 	for _, f := range forms {
 		t.Run(f.name, func(t *testing.T) {
@@ -319,7 +319,7 @@ func TestBinaryDamage(t *testing.T) {
 }
 
 func TestTag(t *testing.T) {
-	if dump.Central.String() != "central_gap" || dump.Untold.String() != "" || dump.Tag(99).String() != "" {
+	if dump.Central.String() != "central_gap" || dump.Unknown.String() != "" || dump.Tag(99).String() != "" {
 		t.Error("tag names")
 	}
 }

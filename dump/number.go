@@ -1,6 +1,6 @@
 package dump
 
-// Numbers as a text report prints them.
+// The numbers of a text report, which are rounded for people.
 
 import (
 	"strings"
@@ -11,7 +11,7 @@ import (
 // A number is a value as printed: n, give or take slack.
 type number struct {
 	n, slack uint64
-	told     bool
+	known    bool
 }
 
 // human reads 1048576, 153B, 258.0KiB or 59.40GiB. The original divides by 1024
@@ -25,11 +25,11 @@ func human(text []byte) number {
 	}
 	end := strings.IndexFunc(s, func(r rune) bool { return (r < '0' || r > '9') && r != '.' })
 	if end < 0 {
-		return number{n: n, told: true}
+		return number{n: n, known: true}
 	}
 	unit, err := size.Parse("1" + s[end:])
 	if err != nil || unit == 1 {
-		return number{n: n, told: err == nil}
+		return number{n: n, known: err == nil}
 	}
 	slack := unit
 	if _, decimals, ok := strings.Cut(s[:end], "."); ok {
@@ -37,7 +37,7 @@ func human(text []byte) number {
 			slack /= 10
 		}
 	}
-	return number{n: n, slack: slack + 1, told: true}
+	return number{n: n, slack: slack, known: true}
 }
 
 // is reports whether the printed number may stand for v.

@@ -1,6 +1,6 @@
 package dump
 
-// The map of the pool.
+// The map of the pool, in one character for each cell of it.
 
 // marks stand for how much of a cell is live: nothing, less than half, half or
 // more, all.

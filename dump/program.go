@@ -1,9 +1,24 @@
 package dump
 
-// What XLA's compiler says of a program's memory: the report
-// of buffer assignment, which it prints when the program does not fit
-// (buffer_assignment.cc, the same from 2020 to 2026 but for two lines of its
-// statistics), and the message of rematerialization.
+// The reports of XLA's compiler on a program's memory: that of buffer assignment, which
+// is printed when the program does not fit (buffer_assignment.cc, the same from 2020 to
+// 2026 but for two lines of its statistics), and the message of rematerialization:
+//
+//	BufferAssignment stats:
+//	             parameter allocation:    6.00GiB
+//	      preallocated temp allocation:   8.00GiB
+//	                  total allocation:  14.00GiB
+//	Peak buffers:
+//		Buffer 1:
+//			Size: 2.00GiB
+//			Operator: op_name="jit(step)/dot_general"
+//			XLA Label: fusion
+//			Shape: f32[65536,8192]
+//			==========================
+//
+// The [Program] of it has 6 GiB of parameters, 8 GiB of temporaries, and one peak buffer.
+// Every line is known by its words, and a line of the statistics belongs to the report of
+// its writer, see writer.
 
 import (
 	"bytes"
@@ -24,28 +39,27 @@ import (
 // ErrNoProgram is the error of [ReadProgram] for input without a report.
 var ErrNoProgram = errors.New("dump: nothing of XLA's compiler found: neither \"BufferAssignment stats\" nor \"Peak buffers\" nor a message of rematerialization")
 
-// A Program is what XLA says of the memory of one program. Sizes are in bytes,
-// as exact as they are printed: to two decimals of their unit. A size that is
-// not told is 0.
+// A Program is XLA's report on the memory of one program. Sizes are in bytes,
+// as exact as they are printed: to two decimals of their unit. An unknown size is 0.
 type Program struct {
 	Parameter         uint64 `json:"parameter_bytes"`
 	Constant          uint64 `json:"constant_bytes"`
 	LiveOut           uint64 `json:"maybe_live_out_bytes"` // what may be results
 	Temp              uint64 `json:"temp_bytes"`
-	TempFragmentation uint64 `json:"temp_fragmentation_bytes"` // within Temp; told since 2022
+	TempFragmentation uint64 `json:"temp_fragmentation_bytes"` // within Temp; printed since 2022
 	Total             uint64 `json:"total_bytes"`
 	Fragmentation     uint64 `json:"total_fragmentation_bytes"` // within Total
-	// Peak are the largest buffers that live when the program has most, in
-	// the report's order, which is by size. XLA lists 15.
+	// Peak has the largest buffers at the program's peak, in the report's order,
+	// which is by size. XLA lists 15.
 	Peak []Buffer `json:"peak"`
-	// Remats are what rematerialization said, of this program or of others:
-	// the messages do not name it. The last 8.
+	// Remats has the last 8 messages of rematerialization, about this program or
+	// others: the messages do not name it.
 	Remats []Remat `json:"rematerializations,omitempty"`
-	// Line is where the report begins, from 1; 0: there is none, but Remats.
+	// Line is where the report begins, from 1; 0 if there are only Remats.
 	Line int `json:"line"`
-	// Reports is how many the log holds. One program's is often printed twice.
+	// Reports is the number of reports in the log. A program's is often printed twice.
 	Reports int `json:"reports"`
-	// Complete says that statistics and buffers are there, and each to its end.
+	// Complete reports whether statistics and buffers are there, each to its end.
 	Complete bool `json:"complete"`
 
 	open, closed bool // a buffer was begun; the last one was ended
@@ -59,22 +73,22 @@ type Buffer struct {
 	Shape    string `json:"shape"`
 }
 
-// A Remat is what one run of rematerialization came to, in bytes.
+// A Remat is the outcome of one run of rematerialization, in bytes.
 type Remat struct {
 	Limit   uint64 `json:"limit_bytes"`
-	Reached uint64 `json:"reached_bytes"` // 0: not told
-	Was     uint64 `json:"was_bytes"`     // before; 0: not told
+	Reached uint64 `json:"reached_bytes"` // 0 if unknown
+	Was     uint64 `json:"was_bytes"`     // before; 0 if unknown
 	Line    int    `json:"line"`
 }
 
 const (
 	maxPeak     = 64 // buffers that are kept of a report
 	maxRemats   = 8
-	maxPrograms = 64  // writers of one log that are told apart
+	maxPrograms = 64  // writers of one log that are distinguished
 	maxOperator = 600 // bytes
 )
 
-// writer finds who wrote a line, as far as what stands before it says so:
+// writer matches the part of a line's prefix that identifies its writer, such as a rank:
 // reports of several writers may be mixed line by line.
 var writer = regexp.MustCompile(`rank:? ?\d+\]|pid=\d+|^[A-Za-z][\w.-]{0,60} +\||^\[\d+,\d+\]<std(?:err|out)>`)
 
@@ -147,7 +161,7 @@ var (
 	fragments    = []byte("fragmentation:")
 )
 
-// line reads one line, or the several that are written as one.
+// line reads one line, or several that a log writes as one.
 func (p *programs) line(number int, line []byte) {
 	for {
 		at := bytes.Index(line, literalBreak)
@@ -200,7 +214,7 @@ func (p *programs) begin(number int, key string) *Program {
 // "fragmentation:".
 func (p *programs) stat(number int, before, rest []byte, fragmentation bool) {
 	n := human(word(bytes.TrimSpace(rest)))
-	if !n.told {
+	if !n.known {
 		return
 	}
 	before = bytes.TrimRight(before, " ")
@@ -302,9 +316,9 @@ func kept(text []byte, n int) string {
 	}, string(text[:min(len(text), n)]))
 }
 
-// own reports whether what stands before a label is no word of the same sentence:
-// the label is indented, by a tab or more than one blank, or what stands there
-// does not end in a letter.
+// own reports whether a label begins a line of a report and is not a word of a sentence:
+// it is indented, by a tab or more than one blank, or what stands before it does not end
+// in a letter.
 func own(before []byte) bool {
 	for _, indent := range []string{"\t", `\t`, `\u0009`, "  "} {
 		if bytes.HasSuffix(before, []byte(indent)) {
@@ -339,9 +353,9 @@ func (p *programs) remat(number int, rest []byte) {
 	p.remats = append(p.remats, Remat{Limit: exact(1), Reached: exact(3), Was: exact(5), Line: number})
 }
 
-// Summary is the report on at most so many lines, of which 40 are always
+// Summary returns the report on at most lines lines, of which 40 are always
 // enough, each cut to width characters (40 at least): what the program takes,
-// what of it is large, and what rematerialization said.
+// what of it is large, and the outcome of rematerialization.
 func (p *Program) Summary(width, lines int) []string {
 	var out []string
 	for _, shown := range []int{15, 10, 6, 3, 0} { // buffers; XLA lists 15
@@ -360,7 +374,7 @@ func (p *Program) summary(width, shown int) []string {
 	}
 	if n := len(p.Remats); n > 0 {
 		r := p.Remats[n-1]
-		s.line("rematerialization: wanted %s%s", size.Format(r.Limit), told(", reached ", r.Reached)+told(", was ", r.Was))
+		s.line("rematerialization: wanted %s%s", size.Format(r.Limit), sized(", reached ", r.Reached)+sized(", was ", r.Was))
 		if r.Was > 0 && r.Reached > 0 {
 			s.line("  it saved %s; %s too much are left", size.Format(r.Was-min(r.Was, r.Reached)), size.Format(r.Reached-min(r.Reached, r.Limit)))
 		}
@@ -371,8 +385,8 @@ func (p *Program) summary(width, shown int) []string {
 	return s.out
 }
 
-// told is a size behind a word, and nothing where it is not told.
-func told(word string, n uint64) string {
+// sized returns a word with a size behind it, "" if the size is unknown.
+func sized(word string, n uint64) string {
 	if n == 0 {
 		return ""
 	}
@@ -391,15 +405,15 @@ func (p *Program) table(s *screen) {
 	for _, row := range []struct {
 		n    uint64
 		what string
-	}{{p.Temp, "temporaries" + told(", of which lost to fragmentation ", p.TempFragmentation)}, {p.Parameter, "parameters"}, {p.LiveOut, "results (maybe live out)"}, {p.Constant, "constants"}} {
+	}{{p.Temp, "temporaries" + sized(", of which lost to fragmentation ", p.TempFragmentation)}, {p.Parameter, "parameters"}, {p.LiveOut, "results (maybe live out)"}, {p.Constant, "constants"}} {
 		s.line("%12s  %6s  %s", size.Format(row.n), percent(row.n, all), row.what)
 	}
 	if p.Total > 0 {
-		s.line("%12s  %6s  all%s", size.Format(p.Total), "100 %", told(", of which lost to fragmentation ", p.Fragmentation))
+		s.line("%12s  %6s  all%s", size.Format(p.Total), "100 %", sized(", of which lost to fragmentation ", p.Fragmentation))
 	}
 }
 
-// peak lists the largest buffers, as many as shown says.
+// peak lists the largest buffers, shown at most.
 func (p *Program) peak(s *screen, shown int) {
 	if len(p.Peak) == 0 || shown == 0 {
 		return
@@ -445,8 +459,8 @@ func (b *Buffer) operator() string {
 	return strings.TrimSpace(text)
 }
 
-// tail is the end of a text, n characters at most: of an operation's path the
-// end says most.
+// tail returns the end of a text, n characters at most: the end of an operation's path
+// is its most specific part.
 func tail(text string, n int) string {
 	r := []rune(text)
 	switch {

@@ -11,17 +11,11 @@ import (
 	"testing"
 
 	"gpumem/dump"
+	"gpumem/internal/test/tracetest"
 )
 
 // usersLogs are their files; without any the test is skipped.
-func usersLogs(t *testing.T) []string {
-	t.Helper()
-	files, _ := filepath.Glob("../../../shared/data/oomlogs/*.log")
-	if len(files) == 0 {
-		t.Skip("no logs in ../shared/data/oomlogs beside the checkout: SKIPPED")
-	}
-	return files
-}
+func usersLogs(t *testing.T) []string { return tracetest.Others(t, "oomlogs", "*.log") }
 
 // TestUsersPrograms: where a log has the words of a compiler's report, it is
 // read, and its total is no less than its parts.

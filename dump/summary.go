@@ -1,6 +1,6 @@
 package dump
 
-// The one screen that says what filled the pool.
+// The screen that shows what filled the pool.
 
 import (
 	"cmp"
@@ -13,7 +13,7 @@ import (
 	"gpumem/size"
 )
 
-// A detail is how much is shown of each part.
+// A detail is the number of lines that each part gets.
 type detail struct {
 	rows, names int // sizes and names; the rest of each is one row
 	bins        int // groups of holes
@@ -25,10 +25,10 @@ type detail struct {
 // 37 lines.
 var details = []detail{{9, 6, 4, 3, 3}, {6, 5, 3, 3, 2}, {5, 3, 2, 2, 2}, {4, 2, 2, 1, 1}, {3, 2, 1, 1, 1}, {3, 0, 1, 1, 0}, {2, 0, 1, 1, 0}, {2, 0, 1, 0, 0}, {1, 0, 0, 0, 0}, {}}
 
-// Summary is the dump on at most so many lines, of which 40 are always enough,
+// Summary returns the dump on at most lines lines, of which 40 are always enough,
 // each cut to width characters (40 at least): what was refused and what would
-// fit, what fills the pool, by size and, where the dump names operations, by
-// name, where the holes are, and a map. The rows of each table sum to InUse.
+// fit, what fills the pool, by size and, if the dump names operations, by
+// name, where the free chunks are, and a map. The rows of each table sum to InUse.
 func (d *Dump) Summary(width, lines int) []string {
 	s := &screen{d: d, width: max(width, 40)}
 	for _, s.detail = range details {
@@ -189,19 +189,19 @@ func (s *screen) row(bytes uint64, each string, blocks uint64, what string) {
 // check reports whether the sum is the dump's own.
 func (s *screen) check() string {
 	d := s.d
-	var told number
+	var sum number
 	if d.Sum != "" {
-		told = human([]byte(d.Sum))
+		sum = human([]byte(d.Sum))
 	} else if d.Line == 0 && d.Stats.InUse > 0 {
-		told = number{n: d.Stats.InUse, told: true}
+		sum = number{n: d.Stats.InUse, known: true}
 	}
 	switch {
-	case !told.told:
+	case !sum.known:
 		return "(the dump has no sum of its own)"
-	case told.is(d.InUse):
+	case sum.is(d.InUse):
 		return "= the dump's own sum"
 	}
-	return "(the dump's own sum: " + size.Format(told.n) + ")"
+	return "(the dump's own sum: " + size.Format(sum.n) + ")"
 }
 
 // byName lists operations and annotations, where chunks have them.

@@ -5,6 +5,7 @@ package dump_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -174,4 +175,45 @@ func Example() {
 	// holes of 1 KiB to 2 KiB: 2, 3 KiB
 	// in order of addresses: _ free, . and + below and above half in use, * in use
 	// [**______**______]
+}
+
+// Free chunks of the bins that are not listed are summed in one line.
+func TestSummarySumsTheOtherHoles(t *testing.T) {
+	var text strings.Builder
+	addr, sum := 0x7f0000000000, 0
+	chunk := func(kind string, n int) {
+		fmt.Fprintf(&text, "%s at %x of size %d next 1\n", kind, addr, n)
+		addr += n
+		sum += n
+	}
+	for _, n := range []int{256 << 10, 256, 128 << 10, 512, 64 << 10, 256, 32 << 10} {
+		chunk("Free ", n)
+		chunk("InUse", 1024)
+	}
+	d := read(t, fmt.Sprintf("Next region of size %d\n%sSum Total of in-use chunks: 7.0KiB\n", sum, text.String()))
+	if !d.Complete || d.Free() != 481<<10 {
+		t.Fatalf("%d bytes are free, notes %q", d.Free(), d.Notes)
+	}
+	lines := strings.Join(d.Summary(80, 40), "\n")
+	for _, want := range []string{"free: 481 KiB in 7 holes, the largest 256 KiB", "holes of 32 KiB to 64 KiB: 1, 32 KiB\nholes elsewhere: 3, 1 KiB\n"} {
+		if !strings.Contains(lines, want) {
+			t.Errorf("no %q in\n%s", want, lines)
+		}
+	}
+}
+
+// A cell of the map that lacks one chunk of 256 bytes is not shown as full.
+func TestMapShowsASmallHole(t *testing.T) {
+	const cell, cells = 200 * 256, 3 * 40 // three lines of 40 characters
+	d := read(t, fmt.Sprintf(`Next region of size %d
+InUse at 7f0000000000 of size 25600 next 2
+Free  at 7f0000006400 of size 256 next 3
+InUse at 7f0000006500 of size %d next 18446744073709551615
+Sum Total of in-use chunks: 5.86MiB
+`, cell*cells, cell*cells-25600-256))
+	want := []string{"[+" + strings.Repeat("*", 39) + "]", "[" + strings.Repeat("*", 40) + "]", "[" + strings.Repeat("*", 40) + "]"}
+	lines := d.Summary(42, 40)
+	if at := slices.Index(lines, want[0]); at < 0 || !slices.Equal(lines[at:at+3], want) {
+		t.Errorf("no such map in\n%s", strings.Join(lines, "\n"))
+	}
 }

@@ -1,9 +1,9 @@
 package dump
 
-// The text report.
+// The reader of text reports.
 //
-// A line is known by its words, wherever in it they begin: before them stand
-// the time, the file, a rank or whatever else a log puts there.
+// A line is known by its words, wherever in it they begin: a log puts the time, the
+// file, a rank or anything else before them.
 
 import (
 	"bytes"
@@ -18,7 +18,8 @@ import (
 // such numbers would wrap.
 const maxChunk = 1 << 50
 
-// phase is how far a dump has got. A line of an earlier phase begins the next.
+// phase is the part of a dump that was read last. A line of an earlier part begins the
+// next dump.
 type phase uint8
 
 const (
@@ -34,7 +35,7 @@ type textReader struct {
 	lines *input.Lines
 	cur   *builder // nil outside of a dump
 	phase phase
-	stats int // how many lines of the statistics may still come
+	stats int // lines of the statistics that may still come
 	best  *Dump
 	dumps int
 }
@@ -70,7 +71,7 @@ func (t *textReader) finish() {
 	}
 }
 
-// at is the dump that a line of phase p belongs to.
+// at returns the dump that a line of phase p belongs to.
 func (t *textReader) at(p phase) *builder {
 	if t.cur == nil || p < t.phase {
 		t.finish()
@@ -148,7 +149,7 @@ func (t *textReader) take(line []byte) {
 	}
 }
 
-// after is what follows mark in line.
+// after returns what follows mark in line.
 func after(line, mark []byte) ([]byte, bool) {
 	i := bytes.Index(line, mark)
 	if i < 0 {
@@ -157,7 +158,7 @@ func after(line, mark []byte) ([]byte, bool) {
 	return line[i+len(mark):], true
 }
 
-// word is text up to a blank.
+// word returns text up to a blank, without a period at its end.
 func word(text []byte) []byte {
 	if i := bytes.IndexAny(text, " \t\r\n,\x1b"); i >= 0 {
 		text = text[:i]
@@ -230,7 +231,7 @@ func tagOf(text []byte) Tag {
 			return Tag(i)
 		}
 	}
-	return Untold
+	return Unknown
 }
 
 // takeSize reads "K Chunks of size N totalling H". " Chunks" begins at i.
@@ -275,7 +276,7 @@ func (t *textReader) takeBin(rest []byte) {
 			continue
 		}
 		n := human([]byte(fields[i-1]))
-		if !n.told {
+		if !n.known {
 			continue
 		}
 		switch next := strings.Join(fields[i:min(i+3, len(fields))], " "); {
@@ -348,7 +349,7 @@ func (t *textReader) takeStat(line []byte) bool {
 		case "InUse:":
 			t.cur.inUse = n
 		case "Limit:":
-			if !t.cur.limit.told {
+			if !t.cur.limit.known {
 				t.cur.limit = n
 			}
 		}

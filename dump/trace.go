@@ -1,6 +1,6 @@
 package dump
 
-// The recording that rebuilds a pool.
+// The recording that rebuilds a dumped pool.
 
 import (
 	"bufio"
@@ -13,11 +13,11 @@ import (
 // Trace writes a recording in the text format of package trace that brings an
 // empty pool to the state of the dump. Every chunk is allocated in address
 // order, holes as well (the last one is what remains), and then the holes are
-// freed. IDs of blocks at the upper end begin with u. A text dump does not tell
-// what a caller asked for: those blocks ask for the whole chunk.
+// freed. IDs of blocks at the upper end begin with u. A text dump does not
+// have the requested sizes: those blocks request the whole chunk.
 //
 // In a preallocated pool of d.Pool bytes every block lands where it was. A pool
-// that had grown comes out as if its regions lay back to back. An error is one
+// that had grown comes out as if its regions lay back to back. The error is that
 // of w.
 func (d *Dump) Trace(w io.Writer) error {
 	out := bufio.NewWriter(w)

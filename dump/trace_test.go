@@ -48,6 +48,25 @@ func TestTrace(t *testing.T) {
 	})
 }
 
+// A pool gives a request all of a chunk that is less than twice as large. So a block that
+// leaves little behind it must be cut off by other blocks first.
+func TestTraceOfBlocksThatLeaveLittle(t *testing.T) {
+	d := read(t, `Next region of size 256000
+InUse at 7f0000000000 of size 153600 next 2
+Free  at 7f0000025800 of size 25600 next 3
+InUse at 7f000002bc00 of size 76800 next 18446744073709551615
+Sum Total of in-use chunks: 225.0KiB
+`)
+	got, inUse, largest := want(replayed(t, d, bfc.Config{Limit: 256000}))
+	var sizes []uint64
+	for _, c := range got {
+		sizes = append(sizes, c.Size)
+	}
+	if diff := cmp.Diff([]uint64{153600, 25600, 76800}, sizes); diff != "" || inUse != 153600+76800 || largest != 25600 {
+		t.Errorf("%d bytes in use, the largest free chunk has %d (-dumped +rebuilt)\n%s", inUse, largest, diff)
+	}
+}
+
 // TestTracePartitioned: both ends keep their bytes.
 func TestTracePartitioned(t *testing.T) {
 	cfg := bfc.Config{Limit: 1 << 24, Spatial: true}

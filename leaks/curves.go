@@ -51,7 +51,7 @@ type birth struct {
 	site  uint32
 }
 
-// gathered is what the passes have gathered. Its end is behind the last allocation,
+// gathered is the outcome of the two passes. Its end is behind the last allocation,
 // because a program that ends well frees everything, leaks included.
 type gathered struct {
 	places     []*place
@@ -109,7 +109,7 @@ func (x *index) of(e *trace.Event) int32 {
 	return at - 1
 }
 
-// block is what a slot holds during a pass.
+// block is the content of a slot during a pass.
 type block struct {
 	event uint64 // of its allocation, plus 1; 0: no block
 	bytes uint64

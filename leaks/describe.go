@@ -1,7 +1,7 @@
 package leaks
 
-// A place as it is reported: the survivors that count, its stack, and places of the
-// same name together.
+// The description of a place for the report: the survivors that count, its stack, and
+// places of the same name together.
 
 import "slices"
 

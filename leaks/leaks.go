@@ -19,6 +19,22 @@
 // is found, the same is tried with coarser places: the innermost line of the
 // program's own files, or a size rounded down to a power of two.
 //
+// # One case
+//
+// A loop of 60 steps has three allocations in each: a batch that is freed, a mask that is
+// kept by mistake, and a loss, of which the last ten are kept. With the frees that is a run
+// of about 300 events; the middle is from event 75 to 270.
+//
+//   - The batch has no survivors.
+//   - The loss has ten, all from the last 50 events. Most of the middle has none, so they
+//     are what a step in progress or a ring holds.
+//   - The mask has 60, and about 39 of them from the middle, one in every five events. The
+//     least live memory of its place rises from each part of the middle to the next, by as
+//     much as these survivors have. So it leaks.
+//
+// Each of the three allocates 60 times, so there are 60 steps, and the mask keeps its size
+// in each.
+//
 // The number of steps is derived from how often each place allocates: most counts
 // are multiples of it.
 //
@@ -58,7 +74,7 @@ const (
 	TooShort Verdict = "too_short"
 )
 
-// Config is what to search.
+// Config says what to search.
 type Config struct {
 	Pool      string // only the recording's pool of this name; "" means all
 	KeepPaths bool   // leave the directories of files in Site and Stack
@@ -67,7 +83,7 @@ type Config struct {
 	Progress func(part float64)
 }
 
-// Report is what was found. Sizes are bytes of requests; events are counted
+// Report is the outcome of a search. Sizes are requested bytes. Events are counted
 // from 1 within their pool, as in a replay.
 type Report struct {
 	// Steps is about the number of steps in the recording, nil if it is unknown.
@@ -82,12 +98,12 @@ type Report struct {
 	// KeptPart is the part, from 0 to 1, of all allocations in the middle of the
 	// run that Leaks keep. Near 1 the recording may be one step.
 	KeptPart float64 `json:"kept_part"`
-	// Unnamed is how much live memory grew from a quarter to nine tenths of the
-	// run beyond what Leaks explain, if it grew steadily; else 0.
+	// Unnamed is the growth of live memory from a quarter to nine tenths of the run,
+	// in bytes, beyond that of Leaks. It is 0 if memory did not grow steadily.
 	Unnamed uint64 `json:"unnamed_growth_bytes"`
 }
 
-// Place is where memory is kept.
+// Place is an allocation site, or a requested size, whose memory is kept.
 type Place struct {
 	// Site is the innermost frame of the program's own files, "requests of
 	// 1 MiB" in a recording without stacks.
@@ -100,7 +116,8 @@ type Place struct {
 	// Bytes and Blocks are what is kept at the end, as far as it grew evenly.
 	Bytes  uint64 `json:"bytes"`
 	Blocks uint64 `json:"blocks"`
-	// FirstEvent and GrowsToEvent are the first and the last of them.
+	// FirstEvent and GrowsToEvent are the events that allocated the first and the last
+	// of these blocks.
 	FirstEvent   uint64 `json:"first_event"`
 	GrowsToEvent uint64 `json:"grows_to_event"`
 	// Regrows reports whether a block is replaced by a larger one again and again;
@@ -111,9 +128,10 @@ type Place struct {
 	rate float64 // bytes an event
 }
 
-// Find searches for leaks in t. ctx stops it between batches of events; then the
-// error is the context's. Other errors: a pool that t does not have; a trace
-// whose temporary file is gone, as after its Close.
+// Find searches for leaks in t. The end of ctx stops it between batches of events; the
+// error is then ctx.Err(). Other errors are a pool that t does not have, and a trace
+// whose temporary file is gone, as after its Close. Several searches of one trace may
+// run at once.
 func Find(ctx context.Context, t *trace.Trace, cfg Config) (*Report, error) {
 	rep := &Report{Verdict: TooShort, Leaks: []Place{}, Grew: []Place{}}
 	pools, err := t.Choose(cfg.Pool)
@@ -164,7 +182,7 @@ func sortPlaces(rep *Report) {
 	slices.SortStableFunc(rep.Grew, func(a, b Place) int { return cmp.Compare(b.Bytes, a.Bytes) })
 }
 
-// recording is what is searched: the events of one pool, as often as needed.
+// recording has the events of one pool, to be read as often as needed.
 type recording struct {
 	seeds  uint64 // events at the front that stand for blocks older than the recording
 	slots  uint32

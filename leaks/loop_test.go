@@ -243,3 +243,22 @@ func (l loop) nameOf(k leaker) string {
 	}
 	return fmt.Sprintf("f%d (train.py:%d)", k.site, k.site)
 }
+
+// What grew in the first half of the run and was freed then is neither a leak nor kept, even
+// if no later block takes its place.
+func TestWhatIsFreedWasNotKept(t *testing.T) {
+	r := &run{bytes: map[uint32]int{}}
+	var kept []uint32
+	for range 300 {
+		kept = append(kept, r.alloc(1, mib))
+		r.release(r.alloc(2, mib))
+	}
+	r.release(kept...)
+	for range 300 {
+		r.release(r.alloc(2, mib))
+	}
+	rep, err := find(context.Background(), r.recording(), false)
+	if err != nil || rep.Verdict != None || len(rep.Leaks)+len(rep.Grew) > 0 {
+		t.Errorf("%+v, %v", rep, err)
+	}
+}

@@ -1,6 +1,6 @@
 package leaks
 
-// The decision what is a leak. The numbers here are chosen so that a leak of one block in
+// The decision which places leak. The numbers here are chosen so that a leak of one block in
 // every fifth step is found within 50 steps, and checked on random loops
 // (loop_test.go, rates_test.go), where they find nearly all leaks and suspect hardly
 // anything else; docs/advice.md has the rates.

@@ -261,3 +261,177 @@ func TestRegrown(t *testing.T) {
 		t.Errorf("%+v", p)
 	}
 }
+
+// In a later part of the run alone, seven survivors of its middle are no leak and eight
+// are; of the whole run five are enough (docs/advice.md).
+func TestSurvivorsThatAreEnough(t *testing.T) {
+	g := &gathered{end: 6400} // 64 windows of 100 events
+	all := spans(g)
+	for _, c := range []struct {
+		span  int
+		later bool
+		k     int
+		want  bool
+	}{{0, false, 4, false}, {0, false, 5, true}, {3, true, 7, false}, {3, true, 8, true}} {
+		s := all[c.span]
+		p := &place{curve: &curve{}}
+		step := (s.highEvent - s.lowEvent) / uint64(c.k)
+		for at := s.lowEvent + step/2; at < s.end; at += step { // k of them in the middle
+			p.born = append(p.born, birth{event: at, bytes: mib})
+		}
+		for w := range p.least {
+			for _, b := range p.born {
+				if b.event < uint64(w)*100 {
+					p.least[w] += mib
+				}
+			}
+		}
+		if n := len(p.bornIn(s.lowEvent, s.highEvent)); n != c.k {
+			t.Fatalf("%d survivors in the middle, want %d", n, c.k)
+		}
+		if got := grows(p, s, c.later, false); got != c.want {
+			t.Errorf("%d survivors in the middle of span %d: %v, want %v", c.k, c.span, got, c.want)
+		}
+	}
+}
+
+// Survivors of a later part that come in bursts are no leak: six of ten windows must have
+// one.
+func TestSurvivorsOfALaterPartAreEverywhere(t *testing.T) {
+	s := spans(&gathered{end: 6400})[3] // windows of 100 events, the middle from 5200 to 6200
+	if s.lowEvent != 5200 || s.highEvent != 6200 || s.high-s.low != 10 {
+		t.Fatalf("%+v", s)
+	}
+	for _, c := range []struct {
+		offsets []uint64
+		want    bool
+	}{
+		{[]uint64{10, 20, 210, 220, 410, 420, 610, 620, 810, 820, 1050, 1150}, false},
+		{[]uint64{10, 20, 210, 220, 410, 420, 610, 620, 810, 910, 1050, 1150}, true},
+	} {
+		p := &place{curve: &curve{}}
+		for _, o := range c.offsets {
+			p.born = append(p.born, birth{event: s.lowEvent + o, bytes: mib})
+		}
+		for w := range p.least {
+			for _, b := range p.born {
+				if b.event < uint64(w)*100 {
+					p.least[w] += mib
+				}
+			}
+		}
+		if got := grows(p, s, true, false); got != c.want {
+			t.Errorf("survivors at %v: %v, want %v", c.offsets, got, c.want)
+		}
+	}
+}
+
+// What is allocated for each weight of a model has at least four sizes, the largest 16
+// times the smallest.
+func TestPerWeight(t *testing.T) {
+	s := span{highEvent: 100}
+	for _, c := range []struct {
+		sizes []uint64
+		want  bool
+	}{
+		{[]uint64{1024, 2048, 4096, 16384}, true},
+		{[]uint64{1024, 2048, 4096, 16383}, false},
+		{[]uint64{1024, 2048, 16384}, false},
+		{[]uint64{4096, 4096, 4096, 4096}, false},
+	} {
+		p := &place{}
+		for i, n := range c.sizes {
+			p.born = append(p.born, birth{event: uint64(i), bytes: n})
+		}
+		if got := perWeight(p, s); got != c.want {
+			t.Errorf("%d: %v", c.sizes, got)
+		}
+	}
+}
+
+// Places of one name become one, with the stack of the larger.
+func TestAddJoinsPlacesOfAName(t *testing.T) {
+	step := func(n uint64) *uint64 { return &n }
+	small := Place{Site: "f", Stack: "f\nsmall", Bytes: 10, Blocks: 1, FirstEvent: 3, GrowsToEvent: 7, BytesPerStep: step(1), rate: 1}
+	large := Place{Site: "f", Stack: "f\nlarge", Bytes: 20, Blocks: 2, FirstEvent: 5, GrowsToEvent: 9, BytesPerStep: step(2), rate: 2}
+	other := Place{Site: "g", Stack: "g", Bytes: 5}
+	for _, order := range [][]Place{{small, other, large}, {large, other, small}} {
+		var list []Place
+		for _, p := range order {
+			p.BytesPerStep = step(p.Bytes / 10)
+			list = add(list, p)
+		}
+		if len(list) != 2 || list[1].Site != "g" {
+			t.Fatalf("%+v", list)
+		}
+		if p := list[0]; p.Stack != "f\nlarge" || p.Bytes != 30 || p.Blocks != 3 || p.FirstEvent != 3 || p.GrowsToEvent != 9 || *p.BytesPerStep != 3 || p.rate != 3 {
+			t.Errorf("%+v, %d a step", p, *p.BytesPerStep)
+		}
+	}
+}
+
+// Memory that rises at once, and not from part to part, is no leak, though its survivors
+// come evenly.
+func TestMemoryThatRisesAtOnceIsNoLeak(t *testing.T) {
+	s := spans(&gathered{end: 6400})[0]
+	for jump, want := range map[bool]bool{true: false, false: true} {
+		p := &place{curve: &curve{}}
+		for at := uint64(0); at < 6400; at += 100 {
+			p.born = append(p.born, birth{event: at, bytes: mib})
+		}
+		for w := range p.least {
+			if p.least[w] = int64(w) * mib; jump {
+				p.least[w] = int64(w) / 50 * 64 * mib
+			}
+		}
+		if got := grows(p, s, false, false); got != want {
+			t.Errorf("jump %v: %v", jump, got)
+		}
+	}
+}
+
+// A place that stopped growing is listed if it is a hundredth of the peak.
+func TestSmallPlacesThatStoppedAreNotListed(t *testing.T) {
+	for size, want := range map[int]int{mib: 1, mib / 64: 0} {
+		r := &run{bytes: map[uint32]int{}}
+		r.alloc(3, 1024*mib)
+		for i := range 600 {
+			if i >= 100 && i < 300 {
+				r.alloc(1, size)
+			}
+			r.release(r.alloc(2, 10))
+		}
+		rep, err := find(context.Background(), r.recording(), false)
+		if err != nil || len(rep.Grew) != want {
+			t.Errorf("200 blocks of %d: %+v, %v", size, rep.Grew, err)
+		}
+	}
+}
+
+// Counts that differ by one, because the recording ends within a step, are of the same
+// steps, also if there are few.
+func TestStepsOfARecordingThatEndsWithinOne(t *testing.T) {
+	r := &run{bytes: map[uint32]int{}}
+	for n := range 13 {
+		for site := 1; site <= 10 && (n < 12 || site <= 5); site++ {
+			r.release(r.alloc(site, 100*site))
+		}
+	}
+	rep, err := find(context.Background(), r.recording(), false)
+	if err != nil || rep.Steps == nil || *rep.Steps < 12 || *rep.Steps > 13 {
+		t.Errorf("%+v, %v", rep, err)
+	}
+}
+
+// Frames of installed packages and of Python itself are not the program's own.
+func TestLibraryFramesAreSkipped(t *testing.T) {
+	for _, file := range []string{"/v/lib/python3.11/site-packages/jax/a.py", `C:\v\site-packages\jax\a.py`, "/opt/dist-packages/a.py", "/usr/lib/python3.11/a.py", "<frozen a.py"} {
+		stack := "inner (" + file + ":1)\nown (/home/u/train.py:2)\nmain (/home/u/train.py:9)"
+		if got := ownFrame(stack); got != "own (/home/u/train.py:2)" {
+			t.Errorf("%s: %s", file, got)
+		}
+	}
+	if got := ownFrame("a (/v/site-packages/a.py:1)\nb (x.cc:3)"); got != "a (/v/site-packages/a.py:1)" {
+		t.Errorf("without a frame of the program: %s", got)
+	}
+}

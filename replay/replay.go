@@ -16,6 +16,15 @@
 // All passes are one loop (loop.go). A caller can add hooks to the first with
 // Config.Hooks, as package timeline does for the page of a replay.
 //
+// # One case
+//
+// A program allocates two blocks of 300 MiB, frees the first and allocates 400 MiB, on a
+// device of 1 GiB. JAX's default takes a pool of 768 MiB at the start, so HeldPeak is that.
+// The two blocks lie at its start, one behind the other. When the first is free the pool
+// has 468 MiB, in one piece of 300 and one of 168, and the request of 400 is refused:
+// Refused is 1, FirstRefused 4, and the Failure has the largest free chunk of 300 MiB. The
+// policy platform, which has no pool, serves all, and holds 700 MiB at most.
+//
 // # Refusals
 //
 // A refusal does not stop a replay: the request is tried once, its block is
@@ -43,7 +52,7 @@ import (
 	"gpumem/trace"
 )
 
-// Config is what to run.
+// Config says what to run, and on which device.
 type Config struct {
 	Policies []policy.Policy // at least one
 	// Device opens the device with a total of that many bytes; required. It is
@@ -86,7 +95,7 @@ type TraceInfo struct {
 	PoolNames []string `json:"pools,omitempty"` // if there are several
 }
 
-// Result is one policy on one pool of the recording. Sizes are bytes.
+// Result is the outcome of one policy on one pool of the recording. Sizes are bytes.
 type Result struct {
 	Policy       string  `json:"policy"`
 	Pool         string  `json:"pool"`
@@ -180,13 +189,12 @@ type Failure struct {
 }
 
 // Run replays t under every policy, on every pool. Results are in the order of
-// the policies, and for each in the order of the pools. ctx stops it between
-// batches of events; then the error is the context's.
+// the policies, and for each in the order of the pools. The end of ctx stops it between
+// batches of events; the error is then ctx.Err().
 //
-// Other errors: a Config that names no policy, no device or a pool that t does
-// not have; an unknown policy ([build.ErrNoPolicy]); a device
-// that fails otherwise than by refusing; a trace whose temporary file is gone,
-// as after its Close.
+// Other errors are a Config without a policy or a device, or with a pool that t does not
+// have; an unknown policy ([build.ErrNoPolicy]); a device that fails for a reason other
+// than a lack of memory; and a trace whose temporary file is gone, as after its Close.
 func Run(ctx context.Context, t *trace.Trace, cfg Config) (*Report, error) {
 	if len(cfg.Policies) == 0 {
 		return nil, errors.New("replay: no policy")

@@ -285,6 +285,7 @@ func TestBinaryErrors(t *testing.T) {
 		{"no events", inBlock(pool), "in: the recording has no events"},
 		{"kind", inBlock("\x90"), "in: byte 20: there is no record of kind 0x90" + not},
 		{"text too long", inBlock(pool, "\x83\x7fabc"), "in: byte 24: a record ends after its block" + not},
+		{"text longer than any", inBlock(pool, "\x83\x81\x20"+strings.Repeat("x", 4097)), "in: byte 24: a record ends after its block" + not},
 		{"number not whole", inBlock(pool, "\x84\xff"), "in: byte 24: a record ends after its block" + not},
 		{"event not whole", inBlock(pool, "\x00"), "in: byte 24: an event ends after its block" + not},
 		{"no pool", inBlock("\x00\x05"), "in: byte 20: an event is of a pool that is not known" + not},

@@ -1,6 +1,7 @@
 package trace
 
-// BlockWriter, which lays out the records of our own format.
+// The blockWriter, which lays out the records of our own format. See binary.go for the
+// format.
 
 import (
 	"encoding/binary"
@@ -71,7 +72,7 @@ func (b *blockWriter) newSite(frames []uint32) {
 	}
 }
 
-// begins says that the events that follow have times.
+// begins records that the events that follow have times.
 func (b *blockWriter) begins() {
 	b.room()
 	b.buf = append(b.buf, binTimed)

@@ -1,6 +1,6 @@
 package trace
 
-// Reading our own format; binary.go describes it.
+// The reader of our own format. See binary.go for the format.
 
 import (
 	"bufio"
@@ -11,6 +11,7 @@ import (
 	"math"
 
 	"gpumem/internal/input"
+	"gpumem/internal/sum"
 	"gpumem/size"
 )
 
@@ -27,11 +28,11 @@ type binaryReader struct {
 	pools []*readPool
 	last  uint32 // pool of the last event in the block
 	addr  uint64 // the last one in the block
-	// What a record in front of an Alloc says of it.
+	// Set by a record in front of an Alloc.
 	placed, refused bool
-	peak            uint64 // what the file says that Trace.PeakLive is
+	peak            uint64 // Trace.PeakLive as the file has it
 	timed           bool   // the events have times
-	saved           bool   // peak was told
+	saved           bool   // the file has peak
 }
 
 // readPool is one pool of the file.
@@ -370,14 +371,14 @@ func (r *binaryReader) setPeak() error {
 		return nil
 	}
 	var least uint64
-	var most sum
+	var most sum.Sum
 	for _, p := range r.pools {
-		least = max(least, p.pool.peak.cap())
-		most.add(p.pool.peak.cap())
+		least = max(least, p.pool.peak.Cap())
+		most.Add(p.pool.peak.Cap())
 	}
-	if r.peak < least || r.peak > most.cap() {
-		return r.file.FailAt(r.off, "the peak of all pools is %d, and by the events from %d to %d; the file was not written by gpumem", r.peak, least, most.cap())
+	if r.peak < least || r.peak > most.Cap() {
+		return r.file.FailAt(r.off, "the peak of all pools is %d, and by the events from %d to %d; the file was not written by gpumem", r.peak, least, most.Cap())
 	}
-	r.b.peak = sum{lo: r.peak}
+	r.b.peak = sum.Of(r.peak)
 	return nil
 }

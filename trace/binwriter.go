@@ -1,8 +1,8 @@
 package trace
 
-// Writing our own format (binary.go): Writer, which records a
-// live program, and Save, which writes a trace that was read. Both stand on
-// blockWriter (binblocks.go).
+// The writers of our own format: Writer, which records a running program, and Save, which
+// writes a trace that was read. Both use blockWriter (binblocks.go). See binary.go for the
+// format.
 
 import (
 	"context"
@@ -28,8 +28,8 @@ const flushAfter = time.Second
 // are full, which is 10,000 to 20,000 events, when a call comes a second after
 // the oldest record that is not written, and on Flush. A program that is killed
 // so loses at most 64 KiB, and nothing that is more than a second older than the
-// last call; the file is good up to there. Whoever wants it to survive the loss
-// of power syncs the file.
+// last call; the file is good up to there. To survive the
+// loss of power the file must be synced.
 type Writer struct {
 	mu    sync.Mutex
 	out   blockWriter
@@ -50,7 +50,7 @@ type livePool struct {
 	slots  map[uint64]uint32 // of the live blocks by their IDs
 }
 
-// Call is one allocation or free, as a Writer is told of it.
+// Call describes one allocation or free to be recorded.
 type Call struct {
 	// Pool names the pool of memory; "" is a good name if there is one. Longer
 	// names than 200 bytes are cut.
@@ -59,7 +59,7 @@ type Call struct {
 	// was refused it is not used.
 	ID uint64
 	// Addr is the address of a block that is allocated; 0 is unknown. A replay
-	// then says how many of its placements are as recorded.
+	// then counts the placements that are as recorded.
 	Addr uint64
 	// Bytes is how many bytes were asked for. Of a Free it is not used.
 	Bytes uint64
@@ -94,69 +94,71 @@ func NewWriter(w io.Writer) (*Writer, error) {
 // which comes again on every later call, or that the pool has a live block of
 // this ID; nothing is recorded then.
 func (w *Writer) Alloc(c Call) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	p, err := w.pool(c.Pool)
-	if err != nil {
+	return w.record(c, func(p *livePool) error {
+		if _, live := p.slots[c.ID]; live {
+			return fmt.Errorf("trace: block %#x of pool %q is already live; record its free first", c.ID, c.Pool)
+		}
+		ev, err := w.event(c)
+		if err != nil {
+			return err
+		}
+		slot, err := w.out.alloc(p.number, ev, c.Addr)
+		if err == nil {
+			p.slots[c.ID] = slot
+		}
 		return err
-	}
-	if _, live := p.slots[c.ID]; live {
-		return fmt.Errorf("trace: block %#x of pool %q is already live; record its free first", c.ID, c.Pool)
-	}
-	ev, err := w.event(c)
-	if err != nil {
-		return err
-	}
-	slot, err := w.out.alloc(p.number, ev, c.Addr)
-	if err != nil {
-		return err
-	}
-	p.slots[c.ID] = slot
-	return w.flushIfOld()
+	})
 }
 
 // Refuse records an allocation that was refused for good: a replay tries it, too.
 // The error is that of writing, which comes again on every later call.
 func (w *Writer) Refuse(c Call) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	p, err := w.pool(c.Pool)
-	if err != nil {
-		return err
-	}
-	ev, err := w.event(c)
-	if err != nil {
-		return err
-	}
-	if err := w.out.refuse(p.number, ev); err != nil {
-		return err
-	}
-	return w.flushIfOld()
+	return w.record(c, func(p *livePool) error {
+		ev, err := w.event(c)
+		if err != nil {
+			return err
+		}
+		return w.out.refuse(p.number, ev)
+	})
 }
 
 // Free records a free. The error is as Alloc's, or that the pool has no live
 // block of this ID: blocks older than the recording are to be recorded with
 // Alloc first.
 func (w *Writer) Free(c Call) error {
+	return w.record(c, func(p *livePool) error {
+		slot, live := p.slots[c.ID]
+		if !live {
+			return fmt.Errorf("trace: block %#x of pool %q is not live; record its allocation first", c.ID, c.Pool)
+		}
+		ev, err := w.event(c)
+		if err != nil {
+			return err
+		}
+		delete(p.slots, c.ID)
+		return w.out.free(p.number, slot, ev)
+	})
+}
+
+// record calls put with the pool of a call, and then writes what has waited long enough.
+func (w *Writer) record(c Call, put func(*livePool) error) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	p, err := w.pool(c.Pool)
 	if err != nil {
 		return err
 	}
-	slot, live := p.slots[c.ID]
-	if !live {
-		return fmt.Errorf("trace: block %#x of pool %q is not live; record its allocation first", c.ID, c.Pool)
-	}
-	ev, err := w.event(c)
-	if err != nil {
+	if err := put(p); err != nil {
 		return err
 	}
-	delete(p.slots, c.ID)
-	if err := w.out.free(p.number, slot, ev); err != nil {
-		return err
+	now := w.now()
+	if w.oldest.IsZero() || len(w.out.buf) == frameBytes {
+		w.oldest = now
 	}
-	return w.flushIfOld()
+	if now.Sub(w.oldest) < flushAfter {
+		return nil
+	}
+	return w.flush()
 }
 
 // Flush writes what is recorded so far. Call it at the end; the writer may be
@@ -170,18 +172,6 @@ func (w *Writer) Flush() error {
 func (w *Writer) flush() error {
 	w.oldest = time.Time{}
 	return w.out.flush()
-}
-
-// flushIfOld writes what is recorded if a part of it has waited long enough.
-func (w *Writer) flushIfOld() error {
-	now := w.now()
-	if w.oldest.IsZero() || len(w.out.buf) == frameBytes {
-		w.oldest = now
-	}
-	if now.Sub(w.oldest) < flushAfter {
-		return nil
-	}
-	return w.flush()
 }
 
 // pool returns the pool of a name, new if need be.
@@ -273,26 +263,13 @@ func (t *Trace) Save(ctx context.Context, w io.Writer) error {
 
 // save writes the events of pool number n.
 func (p *Pool) save(ctx context.Context, n uint32, out *blockWriter) error {
-	cur := p.Cursor()
-	defer cur.Close()
 	slots := make([]uint32, p.Slots) // the file's by ours
-	batch := make([]Event, 4096)
 	places := p.Places()
-	for {
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		got, err := cur.Next(batch)
-		if err == io.EOF {
-			return nil
-		}
-		for i := 0; i < got && err == nil; i++ {
-			ev := batch[i]
-			var addr uint64
-			if addr, err = places.Of(&ev); err != nil {
-				break
-			}
+	return p.Batches(ctx, nil, func(events []Event) error {
+		for _, ev := range events {
+			addr, err := places.Of(&ev)
 			switch {
+			case err != nil:
 			case ev.Op == Free:
 				err = out.free(n, slots[ev.Slot], ev)
 			case ev.Refused:
@@ -300,9 +277,10 @@ func (p *Pool) save(ctx context.Context, n uint32, out *blockWriter) error {
 			default:
 				slots[ev.Slot], err = out.alloc(n, ev, addr)
 			}
+			if err != nil {
+				return err
+			}
 		}
-		if err != nil {
-			return err
-		}
-	}
+		return nil
+	})
 }

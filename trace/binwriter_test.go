@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"strings"
 	"sync"
 	"testing"
@@ -216,5 +217,44 @@ func TestLongTexts(t *testing.T) {
 	}
 	if tr := mustRead(t, saved(t, b.trace), Options{}); len(tr.Notes) != 1 || len(tr.Notes[0]) > maxText {
 		t.Errorf("%d notes", len(tr.Notes))
+	}
+}
+
+// TestWriterAcrossBlocks: each block of the file stands alone, so what is relative to the
+// record before, the pool and the address, begins anew in it.
+func TestWriterAcrossBlocks(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(5, 6))
+	var out bytes.Buffer
+	w := newTestWriter(t, &out)
+	want := map[string][]Call{}
+	for i := range 50_000 { // of 5 bytes and more
+		c := Call{Pool: string(rune('a' + rnd.IntN(3))), ID: uint64(i), Bytes: rnd.Uint64N(1 << 20), Addr: rnd.Uint64()}
+		if err := w.Alloc(c); err != nil {
+			t.Fatal(err)
+		}
+		want[c.Pool] = append(want[c.Pool], c)
+	}
+	if err := w.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(blockStarts(out.Bytes())); n < 10 {
+		t.Fatalf("the file has only %d blocks", n)
+	}
+	tr := mustRead(t, out.Bytes(), Options{})
+	again := mustRead(t, saved(t, tr), Options{})
+	for _, tr := range []*Trace{tr, again} {
+		for _, p := range tr.Pools {
+			places := p.Places()
+			evs := events(t, p, 1000)
+			if len(evs) != len(want[p.Name]) {
+				t.Fatalf("%s has %d events, want %d", p.Name, len(evs), len(want[p.Name]))
+			}
+			for i, c := range want[p.Name] {
+				addr, err := places.Of(&evs[i])
+				if err != nil || addr != c.Addr || evs[i].Bytes != c.Bytes {
+					t.Fatalf("%s, event %d: %d bytes at %#x, want %d at %#x, %v", p.Name, i, evs[i].Bytes, addr, c.Bytes, c.Addr, err)
+				}
+			}
+		}
 	}
 }

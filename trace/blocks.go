@@ -1,5 +1,7 @@
 package trace
 
+// The blocks of a pool by their addresses, for formats that name them so.
+
 import (
 	"cmp"
 	"fmt"
@@ -13,8 +15,8 @@ import (
 type Blocks struct {
 	pool *PoolBuilder
 	live *idTable // slots by address
-	// freed has the addresses that were freed at some time, to tell a second
-	// free from one of an older block; its values mean nothing. When it is full
+	// freed has the addresses that were freed at some time, to distinguish a second
+	// free from that of an older block; its values mean nothing. When it is full
 	// it forgets them all, so a log that never uses an address again takes no
 	// more memory. A second free is then taken for one of an older block.
 	freed *idTable // nil if blocks are not older
@@ -149,7 +151,7 @@ type olderBlock struct {
 // lived through everything so far, so every sum until now was too low by its
 // size, and the peaks are. For the same reason no slot in use until now can have
 // been its slot, and the most blocks live at once were one more: it takes a slot
-// of its own.
+// that no block had.
 func (p *PoolBuilder) freeOlder(addr uint64, ev Event) error {
 	bytes := ev.Bytes
 	slot, err := p.newSlot(bytes)
@@ -161,12 +163,12 @@ func (p *PoolBuilder) freeOlder(addr uint64, ev Event) error {
 	p.p.Allocs++
 	p.p.Seeds++
 	p.p.LargestAlloc = max(p.p.LargestAlloc, bytes)
-	p.live.add(bytes)
-	p.peak.add(bytes)
-	p.live256.add256(bytes)
-	p.peak256.add256(bytes)
-	p.b.live.add(bytes)
-	p.b.peak.add(bytes)
+	p.live.Add(bytes)
+	p.peak.Add(bytes)
+	p.live256.Add256(bytes)
+	p.peak256.Add256(bytes)
+	p.b.live.Add(bytes)
+	p.b.peak.Add(bytes)
 	ev.Slot = slot
 	return p.Free(ev)
 }

@@ -1,16 +1,16 @@
 package trace
 
-// What every reader does with the events it finds: name each
-// block by a slot, keep the sums, hand the event to the encoder.
+// The builder of a trace: it names each block by a slot, keeps the sums and hands the
+// events to the encoder. Every reader uses it.
 
 import (
 	"errors"
 	"fmt"
 	"math"
-	"math/bits"
 
 	"gpumem/internal/input"
 	"gpumem/internal/spool"
+	"gpumem/internal/sum"
 )
 
 // Builder makes one Trace: a format's reader adds pools to it, and to the pools what
@@ -22,8 +22,8 @@ type Builder struct {
 	pools []*PoolBuilder
 	slots int                 // of all pools
 	far   map[uint32]struct{} // streams from maxStreams on
-	live  sum                 // over all pools
-	peak  sum
+	live  sum.Sum             // over all pools
+	peak  sum.Sum
 	first uint64 // the time of the first At
 	now   uint64 // of the events that follow, from first on
 }
@@ -38,9 +38,6 @@ func newBuilder(in *input.Reader, format string, opt Options) *Builder {
 	b.sites = newSiteMaker(&t.sites, opt.KeepPaths, in.Take)
 	return b
 }
-
-// Spool returns a store for what a reader sets aside. The reader closes it.
-func (b *Builder) Spool() *spool.Spool { return b.trace.spool.Part() }
 
 // Note adds a sentence for people: what was dropped or assumed.
 func (b *Builder) Note(format string, args ...any) {
@@ -101,12 +98,12 @@ func (b *Builder) finish() error {
 		t.Refused += p.p.Refused
 		t.Seeds += p.p.Seeds
 		p.p.Slots = uint32(len(p.bytes))
-		p.p.PeakLive = p.peak.cap()
-		p.p.PeakLive256 = p.peak256.cap()
-		p.p.EndLive = p.live.cap()
+		p.p.PeakLive = p.peak.Cap()
+		p.p.PeakLive256 = p.peak256.Cap()
+		p.p.EndLive = p.live.Cap()
 		p.p.EndBlocks = uint64(len(p.bytes) - len(p.free))
 	}
-	t.PeakLive = b.peak.cap()
+	t.PeakLive = b.peak.Cap()
 	if t.Events == 0 {
 		return b.in.Fail("the recording has no events")
 	}
@@ -124,15 +121,16 @@ type PoolBuilder struct {
 	bytes   []uint64 // requested bytes of the block in each slot
 	older   []olderBlock
 	time    uint64 // of the latest event
-	live    sum
-	live256 sum
-	peak    sum
-	peak256 sum
+	live    sum.Sum
+	live256 sum.Sum
+	peak    sum.Sum
+	peak256 sum.Sum
 }
 
 var errTooManyBlocks = errors.New("more than 4294967295 blocks are live at once; this version cannot number them")
 
-// Note is Builder.Note about this pool: where there are several, the note names it.
+// Note adds a sentence about this pool, see [Builder.Note]. If there are several pools, the
+// sentence begins with its name.
 func (p *PoolBuilder) Note(format string, args ...any) {
 	if len(p.b.pools) > 1 {
 		format, args = "%s: "+format, append([]any{p.p.Name}, args...)
@@ -143,8 +141,8 @@ func (p *PoolBuilder) Note(format string, args ...any) {
 // Events returns how many events were added.
 func (p *PoolBuilder) Events() uint64 { return p.p.Events }
 
-// Seed is Alloc of a block that is older than the recording. All seeds come before any
-// other event.
+// Seed adds the Alloc of a block that is older than the recording, see [PoolBuilder.Alloc].
+// All seeds come before any other event.
 func (p *PoolBuilder) Seed(ev Event) (slot uint32, err error) {
 	p.p.Seeds++
 	return p.Alloc(ev, 0)
@@ -174,12 +172,12 @@ func (p *PoolBuilder) Alloc(ev Event, addr uint64) (slot uint32, err error) {
 	p.p.Allocs++
 	p.p.LargestAlloc = max(p.p.LargestAlloc, n)
 	p.p.Streams = max(p.p.Streams, ev.Stream+1)
-	p.live.add(n)
-	p.peak.raise(p.live)
-	p.live256.add256(n)
-	p.peak256.raise(p.live256)
-	p.b.live.add(n)
-	p.b.peak.raise(p.b.live)
+	p.live.Add(n)
+	p.peak.Raise(p.live)
+	p.live256.Add256(n)
+	p.peak256.Raise(p.live256)
+	p.b.live.Add(n)
+	p.b.peak.Raise(p.b.live)
 	if ev.Refused {
 		p.p.Refused++
 		p.drop(slot)
@@ -247,9 +245,9 @@ func (p *PoolBuilder) Free(ev Event) error {
 func (p *PoolBuilder) drop(slot uint32) {
 	n := p.bytes[slot]
 	p.free = append(p.free, slot)
-	p.live.sub(n)
-	p.live256.sub256(n)
-	p.b.live.sub(n)
+	p.live.Sub(n)
+	p.live256.Sub256(n)
+	p.b.live.Sub(n)
 }
 
 func (p *PoolBuilder) put(ev Event) error {
@@ -286,49 +284,4 @@ func (p *PoolBuilder) seal() error {
 	p.p.blocks = append(p.p.blocks, block{blk, events, p.enc.timed})
 	p.enc.reset()
 	return nil
-}
-
-// sum is a 128-bit count of bytes. A recording may ask for 2^64-1 bytes more
-// than once (a wrong length, recorded faithfully), and the running sum must come
-// back down exactly when such blocks are freed.
-type sum struct{ hi, lo uint64 }
-
-func (s *sum) add(n uint64) {
-	var c uint64
-	s.lo, c = bits.Add64(s.lo, n, 0)
-	s.hi += c
-}
-
-func (s *sum) sub(n uint64) {
-	var c uint64
-	s.lo, c = bits.Sub64(s.lo, n, 0)
-	s.hi -= c
-}
-
-// add256 adds n rounded up to 256, which may be 2^64 itself.
-func (s *sum) add256(n uint64) {
-	r, c := bits.Add64(n, 255, 0)
-	s.add(r &^ 255)
-	s.hi += c
-}
-
-func (s *sum) sub256(n uint64) {
-	r, c := bits.Add64(n, 255, 0)
-	s.sub(r &^ 255)
-	s.hi -= c
-}
-
-// raise makes s at least o.
-func (s *sum) raise(o sum) {
-	if o.hi > s.hi || (o.hi == s.hi && o.lo > s.lo) {
-		*s = o
-	}
-}
-
-// cap is s as 64 bits: the largest uint64 if it is more.
-func (s sum) cap() uint64 {
-	if s.hi != 0 {
-		return math.MaxUint64
-	}
-	return s.lo
 }

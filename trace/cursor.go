@@ -1,10 +1,9 @@
 package trace
 
-// Reading a pool's events back.
+// The cursor, which reads a pool's events back.
 
 import (
 	"context"
-	"errors"
 	"io"
 	"time"
 
@@ -27,7 +26,7 @@ type Cursor struct {
 	rest []byte // the current block from the next event on, padding included
 	prev prev   // of the previous event in the block
 	buf  []byte // holds a block that came from the file
-	err  error  // what every later Next answers
+	err  error  // what every later Next returns
 
 	timed bool // the current block has times
 }
@@ -36,12 +35,10 @@ type Cursor struct {
 // different goroutines.
 func (p *Pool) Cursor() *Cursor { return &Cursor{pool: p} }
 
-var errClosedCursor = errors.New("trace: the cursor is closed")
-
 // Next fills dst with the next events, in order, and returns how many there
 // are: fewer than len(dst) only at the end of the pool. At the end it returns 0
 // and io.EOF. Any other error is a temporary file that cannot be read, or a
-// closed cursor or trace; it comes again on every later call.
+// closed trace; it comes again on every later call.
 func (c *Cursor) Next(dst []Event) (int, error) {
 	if c.err != nil {
 		return 0, c.err
@@ -79,17 +76,16 @@ const (
 // Batches calls f with the events of the pool in order, a few thousand at a time.
 // The slice is valid until f returns. progress, if not nil, is called a few times a
 // second at most with the fraction of the events that f has seen. Batches stops with
-// the context's error between two batches, with an error of f, or with one of
+// the context's cause between two batches, with an error of f, or with one of
 // [Cursor.Next].
 func (p *Pool) Batches(ctx context.Context, progress func(part float64), f func([]Event) error) error {
 	cur := p.Cursor()
-	defer cur.Close()
 	buf := make([]Event, max(1, min(batchEvents, p.Events)))
 	var done uint64
 	var last time.Time
 	for {
-		if err := ctx.Err(); err != nil {
-			return err
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
 		}
 		n, err := cur.Next(buf)
 		if err == io.EOF {
@@ -127,12 +123,5 @@ func (c *Cursor) load() error {
 	}
 	c.next++
 	c.rest, c.left, c.prev, c.timed = data, blk.events, prev{}, blk.timed
-	return nil
-}
-
-// Close ends the cursor; a later Next is an error. It never fails.
-func (c *Cursor) Close() error {
-	c.err = errClosedCursor
-	c.rest, c.buf, c.left = nil, nil, 0
 	return nil
 }

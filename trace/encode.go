@@ -117,7 +117,7 @@ func (e *encoder) put(ev Event) {
 // returns how many bytes it took.
 //
 // Most clocks count microseconds, so the number that is written is d/1000 or d,
-// and its lowest bit says which: 1 is microseconds. As many zero bits as further
+// and its lowest bit is 1 for microseconds. As many zero bits as further
 // bytes follow, a one, and the number from the next bit on. So one byte holds 7
 // bits, two 14, eight 56. Where that is not enough a zero byte is followed by
 // the number in eight.

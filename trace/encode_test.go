@@ -169,3 +169,22 @@ func FuzzDecode(f *testing.F) {
 		}
 	})
 }
+
+// A time of any length comes back, in the bytes that the comment of putTime says: 7 bits
+// of the number in each, at most eight, then nine.
+func TestTimesOfEveryLength(t *testing.T) {
+	for _, c := range []struct {
+		d uint64
+		n int
+	}{
+		{0, 1}, {1, 1}, {63, 1}, {64, 2}, {1000, 1}, {63_000, 1}, {64_000, 2},
+		{1<<13 - 1, 2}, {1<<13 + 1, 3}, {1<<55 - 1, 8}, {1<<55 + 1, 9}, {1<<62 + 1, 9}, {1<<63 - 1, 9},
+	} {
+		var b [maxTime]byte
+		n := putTime(b[:], c.d)
+		d, used := takeTime(b[:])
+		if n != c.n || used != n || d != c.d {
+			t.Errorf("%d takes %d bytes, want %d; read as %d from %d", c.d, n, c.n, d, used)
+		}
+	}
+}

@@ -2,7 +2,7 @@ package trace
 
 import "gpumem/internal/input"
 
-// Error is bad input: what is wrong, and where. Its text is
+// Error describes bad input: what is wrong, and where. Its text is
 // "FILE:LINE: MSG" when Line is known, "FILE: byte OFFSET: MSG" when Offset is,
 // and else "FILE: MSG".
 type Error struct {
@@ -10,7 +10,7 @@ type Error struct {
 	Line   int    // from 1; 0 if unknown, or not a format of lines
 	Offset int64  // bytes from the start, after gzip is undone; 0 if unknown
 	Msg    string // what is wrong, and the way out where there is one
-	Err    error  // the cause, for errors.Is; may be nil. Msg already says it.
+	Err    error  // the cause, for errors.Is; may be nil. Msg includes it.
 }
 
 // Error puts file, place and message together.

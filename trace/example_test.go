@@ -34,7 +34,6 @@ f activations
 
 	for _, pool := range t.Pools {
 		cursor := pool.Cursor()
-		defer cursor.Close()
 		batch := make([]trace.Event, 1024)
 		for {
 			n, err := cursor.Next(batch)

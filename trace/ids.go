@@ -1,6 +1,6 @@
 package trace
 
-// IdTable, the live blocks of a text recording by numeric ID.
+// The idTable, which has the slots of live blocks by number: an ID or an address.
 //
 // Reading a recording spends most of its time here, and a Go map takes about
 // twice as long: it needs a look-up and an insertion where put does both in one

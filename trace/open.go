@@ -1,6 +1,6 @@
 package trace
 
-// The way in: options, the list of formats, recognition by content.
+// Opening a recording: options, the list of formats, recognition by content.
 
 import (
 	"context"
@@ -34,7 +34,7 @@ type Options struct {
 // defaultSpoolLimit holds about 15 million events in memory.
 const defaultSpoolLimit = 64 << 20
 
-// Format is a format of recordings. The package's documentation says how to add one.
+// Format is a format of recordings. See the package's documentation for how to add one.
 type Format struct {
 	Name string // for Options.Format
 	What string // what a file of it is, and what writes it
@@ -54,10 +54,10 @@ type Formats []Format
 // closes the trace.
 //
 // Memory follows the most blocks that are live at once, the sites, and
-// Options.SpoolLimit. Only torch needs more while it is read: its whole pickle
-// lies in memory as a tree, about six times the size of the file; and xplane, up
-// to half of SpoolLimit again. All that is bounded by the size of the file: a
-// small file that stands for very much is refused.
+// Options.SpoolLimit. Three formats need more while they are read: torch, whose whole
+// pickle is in memory as a tree, about six times the size of the file; xplane, up to
+// twice its size behind gzip; and minimalloc, about twice its size. All that is bounded
+// by the size of the file: a small file that stands for very much is refused.
 //
 // Bad input, a file that cannot be opened and a read that fails give an *Error.
 // If ctx ends first, Open stops at once, and errors.Is(err, context.Cause(ctx))
@@ -70,7 +70,7 @@ func (fs Formats) Open(ctx context.Context, path string, opt Options) (*Trace, e
 	return fs.read(name, opt, func() (*input.Reader, error) { return input.Open(ctx, path, opt.input()) })
 }
 
-// Read is Open for a reader; name is what messages call it. If ctx ends while
+// Read reads a recording from r, see [Formats.Open]. Messages call it name. If ctx ends while
 // r.Read blocks, Read returns and leaves that one call behind in a goroutine: r
 // must not be used again then.
 func (fs Formats) Read(ctx context.Context, r io.Reader, name string, opt Options) (*Trace, error) {
@@ -95,7 +95,7 @@ func (fs Formats) read(name string, opt Options, open func() (*input.Reader, err
 	return fs.ReadFrom(in, opt)
 }
 
-// ReadFrom is Read for input that is open.
+// ReadFrom reads a recording from input that is open, see [Formats.Open].
 func (fs Formats) ReadFrom(in *input.Reader, opt Options) (*Trace, error) {
 	f, err := fs.named(in.Name(), opt.Format)
 	if err != nil {
@@ -159,7 +159,7 @@ func (fs Formats) recognise(file string, head []byte) (*Format, error) {
 	if strings.HasPrefix(string(head[:min(len(head), 4)]), "PK\x03\x04") {
 		return nil, &Error{File: file, Msg: "looks like a zip file (torch.save writes those; a snapshot comes from torch.cuda.memory._dump_snapshot); what is read: " + input.And(reads)}
 	}
-	reads[0] += " (" + fs[0].What + ")" // for who wrote the file by hand
+	reads[0] += " (" + fs[0].What + ")" // the file may be written by hand
 	msg := "not a recording that this version knows; it reads " + input.And(reads)
 	line, n := input.FirstLine(head)
 	if n == 0 || !input.IsPrintable(line) {

@@ -1,8 +1,8 @@
 package trace
 
-// Where the recorded program's blocks lay. A replay compares
-// its own placements with these. They are few bytes, but most passes over a
-// recording do not want them, so they lie apart from the events.
+// The addresses of the recorded program's blocks, with which a replay compares its own
+// placements. They are few bytes, but most passes over a recording do not need them, so
+// they are stored apart from the events.
 //
 // A place is two varints (encoding/binary): how many Allocs without an address
 // lie between it and the place before, and the difference of the addresses,
@@ -57,8 +57,8 @@ func (p *PoolBuilder) sealPlaces() error {
 	return nil
 }
 
-// Places tells where the blocks of a pool lay. One goroutine uses it at a time;
-// others of the same pool do not disturb it.
+// Places reads the addresses of a pool's blocks. It is not safe for concurrent use;
+// several readers of one pool may be open at once.
 type Places struct {
 	pool  *Pool
 	seeds uint64 // that are still to come

@@ -1,7 +1,7 @@
 package trace
 
-// Sites, the places in a program that allocate: the table of a
-// trace, and how a stack or a name becomes an entry.
+// The table of allocation sites of a trace, and the maker that turns stacks and names
+// into its entries.
 //
 // A site is a list of frame numbers, and its text is put together when it is
 // asked for. So a million stacks over a few hundred frames stay small, and a

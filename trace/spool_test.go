@@ -139,12 +139,6 @@ func TestCursor(t *testing.T) {
 			t.Errorf("call %d: %d, %v; want %d, %v", i, n, err, want.n, want.err)
 		}
 	}
-	if err := c.Close(); err != nil {
-		t.Error(err)
-	}
-	if _, err := c.Next(dst); !errors.Is(err, errClosedCursor) {
-		t.Errorf("after Close: %v", err)
-	}
 }
 
 // TestCursorsAtOnce reads the same pool from several goroutines, each at its own

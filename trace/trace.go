@@ -22,10 +22,9 @@
 //     batch by batch. Any number may be open at once.
 //
 // So memory depends on how many blocks are live at once, and not on how long
-// the recording is. The exceptions: a pickle can only be read whole, so its tree of
-// values is in memory until Open returns; the lines of a MiniMalloc problem are not
-// in the order of time, and lie in memory, too; an xplane has its events in another
-// order as well, and they are sorted through temporary files of their own.
+// the recording is. There are three exceptions. A pickle can only be read whole, so its
+// tree of values is in memory until Open returns. The lines of a MiniMalloc problem and
+// the events of an xplane are not in the order of time, so they are in memory, too.
 //
 // # How to add a format
 //
@@ -63,11 +62,11 @@
 //	  - What is older than the recording comes first, with [Blocks.Seed] or
 //	    [PoolBuilder.Seed].
 //	  - Sites are names ([Builder.Site]) or stacks ([Builder.Frame], [Builder.Stack]).
-//	  - Protocol buffers are walked by package internal/wire. What has to be set aside goes to
-//	    [Builder.Spool], and memory that grows with the input is counted by its Take.
-//	  - Whatever is dropped or assumed is said in a note.
+//	  - Protocol buffers are walked by package internal/wire. Memory that grows with the
+//	    input is counted by its Take.
+//	  - Whatever is dropped or assumed becomes a note.
 //
-// A row in docs/recording.md and in the comment of package trace/formats tells users.
+// Add a row to docs/recording.md and to the comment of package trace/formats.
 // Tests compare with package internal/test/tracetest; a fuzz target calls its FuzzRead.
 package trace
 
@@ -80,7 +79,7 @@ import (
 	"gpumem/internal/spool"
 )
 
-// Op is what an [Event] does.
+// Op is the kind of an [Event].
 type Op uint8
 
 const (

@@ -1,5 +1,5 @@
 // Command leak finds a leak: a loop forgets one block in each step, and the
-// pool says which line asked for it.
+// pool names the line that allocated it.
 //
 //	go run ./examples/leak
 package main
@@ -74,7 +74,7 @@ func (j *job) loss() error {
 	return err
 }
 
-// load asks for the weights, which stay.
+// load allocates the weights, which stay.
 func (j *job) load() error {
 	for range 3 {
 		if _, err := j.pool.Alloc(context.Background(), 200<<20); err != nil {
@@ -132,7 +132,7 @@ func run(w io.Writer) error {
 	return nil
 }
 
-// change is what one place held at two times.
+// change is the memory of one place at two times.
 type change struct{ old, now gpumem.Use }
 
 // growth compares two lists of one pool, the largest growth first. What is no
@@ -150,7 +150,7 @@ func growth(old, now []gpumem.Use) []change {
 	return out
 }
 
-// bytes is how much more is held now.
+// bytes returns the growth.
 func (c change) bytes() int64 { return int64(c.now.Bytes) - int64(c.old.Bytes) }
 
 // frame is one line of a stack without its package, "" if there are not that

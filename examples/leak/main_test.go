@@ -6,7 +6,7 @@ import (
 
 	"gpumem"
 	"gpumem/alloc"
-	"gpumem/examples/internal/story"
+	"gpumem/internal/test/story"
 )
 
 func TestStory(t *testing.T) {

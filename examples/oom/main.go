@@ -1,6 +1,6 @@
 // Command oom runs a small pool out of memory though more than half of it is free, and
-// shows what the error says about it: how much is missing, which block is in
-// the way, who asked for that.
+// shows the facts that the error has: how much is missing, which block splits the free
+// memory, and which line allocated that block.
 //
 //	go run ./examples/oom         # the parts that matter
 //	go run ./examples/oom -full   # the whole report, in the layout of XLA's logs
@@ -67,7 +67,7 @@ func fill() (*gpumem.Pool, []gpumem.Block, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	// JAX waits ten seconds for somebody to free memory. Here nobody will.
+	// JAX waits ten seconds for memory to be freed. Here none will be.
 	pool, err := gpumem.Open(dev, frameworks.Default(), gpumem.WithStacks(true), gpumem.WithRetry(0))
 	if err != nil {
 		return nil, nil, err

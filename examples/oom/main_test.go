@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"gpumem"
-	"gpumem/examples/internal/story"
+	"gpumem/internal/test/story"
 )
 
 func TestStory(t *testing.T) { story.Check(t, run) }

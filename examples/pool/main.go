@@ -32,7 +32,7 @@ func run(w io.Writer) error {
 	return compare(w)
 }
 
-// first is the library in ten lines, and a look at what they did.
+// first uses the library in ten lines and prints what they did.
 func first(w io.Writer) error {
 	ctx := context.Background()
 
@@ -49,7 +49,7 @@ func first(w io.Writer) error {
 
 	block, err := pool.Alloc(ctx, 64<<20)
 	if err != nil {
-		return err // errors.Is(err, gpumem.ErrOutOfMemory), if there is no room
+		return err // errors.Is(err, gpumem.ErrOutOfMemory), if there is not enough memory
 	}
 	fmt.Fprintf(w, "First allocation: a %v; the pool holds %s.\n", block, size.Format(pool.Stats().PoolBytes))
 
@@ -84,7 +84,7 @@ func compare(w io.Writer) error {
 	return err
 }
 
-// steps is what the device has given after each step, then an empty cell and
+// steps returns the memory that the device has given after each step, an empty cell and
 // the number of driver calls in all.
 func steps(spec string) ([]string, error) {
 	ctx := context.Background()

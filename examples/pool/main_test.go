@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"gpumem/examples/internal/story"
+	"gpumem/internal/test/story"
 )
 
 func TestStory(t *testing.T) {

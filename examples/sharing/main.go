@@ -35,7 +35,7 @@ import (
 
 func main() { os.Exit(run(os.Args[1:], os.Environ(), os.Stdout, os.Stderr)) }
 
-// program is what is asked for on the command line.
+// program is one run, by its command line and environment.
 type program struct {
 	as     frameworks.Release
 	need   uint64        // bytes that it works with
@@ -87,7 +87,7 @@ func run(args, environ []string, stdout, stderr io.Writer) int {
 	return p.status(p.onGPU(pol))
 }
 
-// status tells an error in the program's words.
+// status prints an error in the program's words and returns the exit status.
 func (p *program) status(err error) int {
 	var refused *gpumem.OutOfMemoryError
 	switch {
@@ -153,7 +153,7 @@ func (p *program) onGPU(pol policy.Policy) (err error) {
 	return train(pool, p.need, p.works)
 }
 
-// say tells whoever waits that the first operation is done.
+// say prints that the first operation is done, and makes the file of -ready.
 func (p *program) say(line string) error {
 	if p.ready != "" {
 		f, err := os.Create(p.ready)

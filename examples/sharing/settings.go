@@ -1,4 +1,4 @@
-// What the environment asks for: a policy, the CPU, or an end.
+// The reading of the environment: a policy, the CPU, or an end.
 
 package main
 
@@ -14,20 +14,20 @@ import (
 
 // limitVar is the cap that a launcher gives to TensorFlow, in MiB. TensorFlow
 // reads no variable for that: a start-up hook in Python reads this one and makes
-// a logical device of that size. This program is told so in the same way.
+// a logical device of that size. This program reads it, too.
 const limitVar = "GPUMEM_TF_LIMIT_MIB"
 
-// outcome is what becomes of a program. The zero value: it uses the GPU.
+// outcome is how a program begins. The zero value is one that uses the GPU.
 type outcome struct {
 	cpu    bool   // it goes on without
 	status int    // it ends with this one
-	text   string // what the framework says on stderr; "": nothing
+	text   string // the framework's words on stderr, if any
 }
 
-// choose is what a framework makes of an environment. The policy is for a
-// program that uses the GPU.
+// choose returns the policy and the outcome of an environment, as the framework reads
+// it. The policy is for a program that uses the GPU.
 func choose(as frameworks.Release, env policy.Environment) (policy.Policy, outcome) {
-	// The policy is the same on all devices, so none is told of.
+	// The policy is the same on all devices, so none is named.
 	a, err := explain.Environment(env, as, policy.Device{})
 	switch {
 	case err != nil:
@@ -44,8 +44,7 @@ func choose(as frameworks.Release, env policy.Environment) (policy.Policy, outco
 		if err != nil || !(mib >= 1 && mib < 1<<43) {
 			return p, outcome{status: 1, text: fmt.Sprintf("sharing: %s=%s: want a number of MiB, 1 or more", limitVar, text)}
 		}
-		// It goes before what the environment says of the pool's size, and leaves
-		// all else that is said there.
+		// It replaces the pool's size of the environment, and leaves all other settings.
 		asked, err := frameworks.TensorFlow(as.Version, frameworks.GPUOptions{Limit: &mib})
 		if err != nil {
 			return p, outcome{status: 1, text: "sharing: " + err.Error()}
@@ -55,7 +54,7 @@ func choose(as frameworks.Release, env policy.Environment) (policy.Policy, outco
 	return p, outcome{}
 }
 
-// refused is what the newest JAX does, and says, about a setting that is refused
+// refused returns what the newest JAX does and writes about a setting that it rejects
 // (jax/_src/xla_bridge.py of 0.12.0). TensorFlow refuses only what aborts it.
 func refused(e policy.SettingError) outcome {
 	log := "Jax plugin configuration error: " + e.Text + "\n"

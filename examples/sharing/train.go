@@ -1,4 +1,4 @@
-// What it works with: blocks of different sizes, as a training allocates and
+// The work of the program: blocks of different sizes, as training allocates and
 // frees them.
 
 package main

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"gpumem/device"
-	"gpumem/examples/internal/story"
+	"gpumem/internal/test/story"
 )
 
 func TestStory(t *testing.T) { story.Check(t, run) }

@@ -47,7 +47,7 @@ type Error struct {
 	Line   int    // from 1; 0 if unknown, or not a format of lines
 	Offset int64  // bytes from the start of the content, that is behind gzip; 0 if unknown
 	Msg    string // what is wrong, and the way out if there is one
-	Err    error  // the cause, for errors.Is; may be nil. Msg already says it.
+	Err    error  // the cause, for errors.Is; may be nil. Msg includes it.
 }
 
 // Error puts file, place and message together.
@@ -73,12 +73,12 @@ type Options struct {
 	// Kind is what the input is, for messages: "a log".
 	Kind string
 	// Progress is called from the goroutine that reads, each time about 1 MiB of the source
-	// was read; total is 0 if it is not known. nil: nobody is called.
+	// was read; total is 0 if unknown. It may be nil.
 	Progress func(read, total int64)
 	// Held is how many bytes of memory may be held in any case, see [Reader.Take]. 0 means
 	// 512 MiB.
 	Held int64
-	// Error makes the error to be returned of an input error. nil: the error itself.
+	// Error converts an input error to the one that is returned; nil leaves it as it is.
 	Error func(*Error) error
 }
 
@@ -104,9 +104,9 @@ type Reader struct {
 
 // Open opens the file at path, or standard input if path is "-". The caller closes it.
 //
-// Opening a named pipe waits for a program that writes to it: after a second the function
-// of [WithNotice] is told. The end of ctx ends this wait, and that for what is written; the
-// error is then none of the input, and context.Cause(ctx).
+// Opening a named pipe waits for a program that writes to it; after a second the callback
+// of [WithNotice] is called. The end of ctx ends this wait, and the wait for data. The
+// error then wraps context.Cause(ctx) and is not an [Error].
 func Open(ctx context.Context, path string, opt Options) (*Reader, error) {
 	r := &Reader{ctx: ctx, opt: opt, name: path}
 	f := os.Stdin
@@ -136,16 +136,16 @@ func Open(ctx context.Context, path string, opt Options) (*Reader, error) {
 	return r.begin(f, mayBlock)
 }
 
-// New is Open for a reader; name is what messages call it. If ctx ends while from.Read
+// New reads from a reader, see [Open]. Messages call it name. If ctx ends while from.Read
 // blocks, that one call is left behind in a goroutine: from must not be used again then.
 func New(ctx context.Context, from io.Reader, name string, opt Options) (*Reader, error) {
 	return (&Reader{ctx: ctx, opt: opt, name: name}).begin(from, ctx.Done() != nil)
 }
 
-// Name is what messages call the input: its path, or "stdin".
+// Name returns the name of the input in messages: its path, or "stdin".
 func (r *Reader) Name() string { return r.name }
 
-// Content is the content behind gzip, as Read reads it, through a buffer of 256 KiB.
+// Content returns the content behind gzip, which Read reads, with its buffer of 256 KiB.
 func (r *Reader) Content() *bufio.Reader { return r.in }
 
 // Head returns the first 64 KiB of the content, less if it is short, without reading past
@@ -197,7 +197,7 @@ func (r *Reader) ReadAll() ([]byte, error) {
 	return all.Bytes(), err
 }
 
-// Text is ReadAll for text.
+// Text reads the whole content as a string, see [Reader.ReadAll].
 func (r *Reader) Text() (string, error) {
 	var all strings.Builder
 	err := r.readAll(&all)
@@ -236,8 +236,9 @@ func (r *Reader) readAll(to interface {
 	return nil
 }
 
-// Take counts n bytes of memory that what is read needs from now on, below 0 bytes that it
-// does not need any more. The error says that it is more than is in proportion to the file.
+// Take counts n bytes of memory that the reader needs from now on; below 0, bytes that
+// are not needed any more. The error is [ErrTooMuch] if the sum is out of proportion to the
+// file.
 func (r *Reader) Take(n int64) error {
 	r.held += n
 	limit := int64(floorHeld)
@@ -291,18 +292,18 @@ func (r *Reader) stopped() error {
 	return fmt.Errorf("%s: reading was stopped: %w", r.name, context.Cause(r.ctx))
 }
 
-// patience is how long a wait may be before somebody is told.
+// patience is how long a wait may be before the callback of WithNotice is called.
 var patience = time.Second
 
 type noticeKey struct{}
 
-// WithNotice returns a context in which f is told, in one line, what reading waits for.
-// f may be called from any goroutine.
+// WithNotice returns a context in which f is called with one line about what reading
+// waits for. f may be called from any goroutine.
 func WithNotice(ctx context.Context, f func(string)) context.Context {
 	return context.WithValue(ctx, noticeKey{}, f)
 }
 
-// waiting tells the user what is waited for.
+// waiting calls the callback of WithNotice.
 func (r *Reader) waiting(what string) {
 	if f, ok := r.ctx.Value(noticeKey{}).(func(string)); ok {
 		f(r.name + ": " + what)
@@ -413,7 +414,7 @@ func (s *raw) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// report tells the caller where reading is; last also when nothing is new.
+// report calls Options.Progress; if last, also when nothing is new.
 func (r *Reader) report(last bool) {
 	if r.opt.Progress == nil || !last && r.read == r.reported {
 		return
@@ -444,7 +445,7 @@ func (u *unpacked) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// error says in words what gzip found. Errors of what is below pass unchanged.
+// error makes errors of gzip errors of the input. Other errors pass unchanged.
 func (u *unpacked) error(err error) error {
 	r := u.r
 	var corrupt flate.CorruptInputError

@@ -95,8 +95,8 @@ func (l *Lines) Err() error {
 	return l.err
 }
 
-// part returns the next line, or the next MaxLine bytes of one that is longer: more says
-// that it goes on.
+// part returns the next line, or the next MaxLine bytes of one that is longer; more
+// reports whether it goes on.
 func (l *Lines) part() (line []byte, more bool, err error) {
 	for {
 		rest := l.buf[l.start:l.end]

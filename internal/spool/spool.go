@@ -45,10 +45,6 @@ var (
 // temporary file is made; "" is os.TempDir().
 func New(limit int, dir string) *Spool { return &Spool{limit: limit, dir: dir} }
 
-// Part returns an empty spool with a quarter of this one's limit, for what is set aside
-// while this one is filled.
-func (s *Spool) Part() *Spool { return New(s.limit/4, s.dir) }
-
 // Store keeps a copy of data.
 func (s *Spool) Store(data []byte) (Block, error) {
 	if s.file == nil && len(data) <= s.limit-s.inMem {

@@ -6,6 +6,7 @@ package wire
 import (
 	"bufio"
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"io"
 	"math"
@@ -22,7 +23,7 @@ type Stream struct {
 	in   *bufio.Reader // its content
 	off  int64         // of the next byte
 	harm int64         // where a conversion to text did its first; 0 if there was none
-	odd  bool          // the content does not begin as its format does
+	odd  bool          // the content does not begin as a file of the format does
 	held int           // bytes of memory that are not counted yet
 
 	// The current field.
@@ -164,59 +165,44 @@ func (w *Stream) next(end int64) (bool, error) {
 	if !w.num.IsValid() {
 		return false, w.Fail(w.at, "damaged: no field begins with %d", tag)
 	}
+	w.value = 0
+	var more uint64 // bytes that follow
 	switch w.kind {
-	case protowire.VarintType, protowire.BytesType:
+	case protowire.VarintType:
 		w.value, err = w.varint()
+	case protowire.BytesType:
+		w.value, err = w.varint()
+		more = w.value
 	case protowire.Fixed32Type:
-		err = w.fixed(4)
+		more = 4
 	case protowire.Fixed64Type:
-		err = w.fixed(8)
+		more = 8
 	default:
 		err = w.Fail(w.at, "damaged: field %d is of the kind %d, which is not in use", w.num, w.kind)
 	}
-	w.end = w.off
 	switch {
 	case err != nil:
 		return false, err
-	case w.off > end, w.kind == protowire.BytesType && w.value > uint64(end-w.off):
+	case w.off > end, more > uint64(end-w.off):
 		return false, w.Fail(w.at, "damaged: field %d goes beyond the message that it is in", w.num)
-	case w.kind == protowire.BytesType:
-		w.end += int64(w.value)
 	}
+	w.end = w.off + int64(more)
 	return true, nil
 }
 
 func (w *Stream) varint() (uint64, error) {
-	var v uint64
-	for i := range 10 {
-		c, err := w.in.ReadByte()
-		if err != nil {
-			return 0, w.broken(err)
-		}
-		w.off++
-		if i == 9 && c > 1 {
-			break
-		}
-		v |= uint64(c&0x7f) << (7 * i)
-		if c < 0x80 {
-			return v, nil
-		}
+	b, err := w.in.Peek(binary.MaxVarintLen64)
+	v, n := protowire.ConsumeVarint(b)
+	switch {
+	case n >= 0:
+		w.off += int64(n)
+		w.in.Discard(n) // they are in the buffer
+		return v, nil
+	case err != nil: // the file ends, or cannot be read
+		w.off += int64(len(b))
+		return 0, w.broken(err)
 	}
 	return 0, w.Fail(w.at, "damaged: a number has more than 64 bits")
-}
-
-func (w *Stream) fixed(n int) error {
-	b, err := w.in.Peek(n)
-	if err != nil {
-		return w.broken(err)
-	}
-	w.value = 0
-	for i, c := range b {
-		w.value |= uint64(c) << (8 * i)
-	}
-	_, err = w.in.Discard(n)
-	w.off += int64(n)
-	return err
 }
 
 // want checks that the current field is of a kind.
@@ -275,13 +261,13 @@ func (w *Stream) Small() ([]byte, error) {
 type Message struct {
 	rest []byte
 
-	// Bad says that the message is cut short or damaged.
+	// Bad reports whether the message is cut short or damaged.
 	Bad bool
 	// The current field, after Next.
 	Num   protowire.Number
 	Type  protowire.Type
-	Value uint64 // a number
-	Data  []byte // bytes
+	Value uint64 // a varint; else 0
+	Data  []byte // bytes; else nil
 }
 
 // NewMessage returns a message before its first field.
@@ -305,14 +291,8 @@ func (m *Message) Next() bool {
 		m.Value, n = protowire.ConsumeVarint(m.rest)
 	case protowire.BytesType:
 		m.Data, n = protowire.ConsumeBytes(m.rest)
-	case protowire.Fixed64Type:
-		m.Value, n = protowire.ConsumeFixed64(m.rest)
-	case protowire.Fixed32Type:
-		var v uint32
-		v, n = protowire.ConsumeFixed32(m.rest)
-		m.Value = uint64(v)
 	default:
-		n = -1
+		n = protowire.ConsumeFieldValue(num, typ, m.rest)
 	}
 	if n < 0 {
 		m.Bad = true
@@ -320,21 +300,4 @@ func (m *Message) Next() bool {
 	}
 	m.rest = m.rest[n:]
 	return true
-}
-
-// Numbers calls f with the numbers of a repeated field, packed or not.
-func (m *Message) Numbers(f func(uint64)) {
-	if m.Type == protowire.VarintType {
-		f(m.Value)
-		return
-	}
-	for b := m.Data; len(b) > 0; {
-		v, n := protowire.ConsumeVarint(b)
-		if n < 0 {
-			m.Bad = true
-			return
-		}
-		f(v)
-		b = b[n:]
-	}
 }

@@ -72,7 +72,7 @@ func TestWire(t *testing.T) {
 		{"cut in a tag", append(tracetest.PB{}.Num(2, 1), 0x88), "in: byte 3: the file is cut short here" + again},
 		{"cut in a number", append(tracetest.PB{}.Num(2, 1), 0x18, 0x80), "in: byte 4: the file is cut short here" + again},
 		{"cut in a text", tracetest.PB{}.Text(2, "four")[:4], "in: byte 4: the file is cut short here" + again},
-		{"cut in a fixed number", tracetest.PB{}.Num(2, 1).Fixed(4, 7)[:6], "in: byte 3: the file is cut short here" + again},
+		{"cut in a fixed number", tracetest.PB{}.Num(2, 1).Fixed(4, 7)[:6], "in: byte 6: the file is cut short here" + again},
 		{"number of 65 bits", append(tracetest.PB{}.Num(2, 1), 0x18, 255, 255, 255, 255, 255, 255, 255, 255, 255, 2), "in: byte 2: damaged: a number has more than 64 bits" + again},
 		{"field 0", append(tracetest.PB{}.Num(2, 1), 0x00, 1), "in: byte 2: damaged: no field begins with 0" + again},
 		{"group", append(tracetest.PB{}.Num(2, 1), 0x1b), "in: byte 2: damaged: field 3 is of the kind 3, which is not in use" + again},
@@ -89,5 +89,82 @@ func TestWire(t *testing.T) {
 	// What is skipped may have any length.
 	if _, err := walkWire(tracetest.PB{}.Text(3, strings.Repeat("x", 3*maxTake)), false); err != nil {
 		t.Error(err)
+	}
+}
+
+// The examples of protobuf.dev/programming-guides/encoding, and the ends of each length.
+var varints = []struct {
+	bytes string
+	want  uint64
+}{
+	{"\x00", 0},
+	{"\x01", 1},
+	{"\x7f", 127},
+	{"\x80\x01", 128},
+	{"\x96\x01", 150},
+	{"\xac\x02", 300},
+	{"\xff\x7f", 16383},
+	{"\x80\x80\x01", 16384},
+	{"\x80\x80\x80\x80\x10", 1 << 32},
+	{"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01", 1<<64 - 2}, // int64 -2
+	{"\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", 1<<64 - 1},
+	{"\x80\x80\x80\x80\x80\x80\x80\x80\x80\x01", 1 << 63},
+}
+
+// A number is read to its last bit, from a file and from memory, and what follows it
+// where it ends.
+func TestNumbersAreReadToTheLastBit(t *testing.T) {
+	for _, c := range varints {
+		data := []byte("\x10" + c.bytes + "\x18\x05") // fields 2 and 3
+		in, err := input.New(context.Background(), bytes.NewReader(data), "in", input.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := wire.NewStream(in, func([]byte) bool { return true })
+		got, at := map[protowire.Number]uint64{}, map[protowire.Number]int64{}
+		err = w.Fields(func(field protowire.Number) (err error) {
+			at[field] = w.At()
+			got[field], err = w.Number()
+			return err
+		})
+		if err != nil || got[2] != c.want || got[3] != 5 || at[3] != int64(1+len(c.bytes)) {
+			t.Errorf("% x: a stream has %v at %v, %v", c.bytes, got, at, err)
+		}
+		clear(got)
+		m := wire.NewMessage(data)
+		for m.Next() {
+			got[m.Num] = m.Value
+		}
+		if m.Bad || got[2] != c.want || got[3] != 5 {
+			t.Errorf("% x: a message has %v, bad %v", c.bytes, got, m.Bad)
+		}
+	}
+}
+
+// A message in memory ends where its last field does; anything else is bad.
+func TestMessageEnds(t *testing.T) {
+	for _, c := range []struct {
+		data   string
+		fields int
+		bad    bool
+	}{
+		{"", 0, false},
+		{"\x08\x01\x12\x02ab", 2, false},
+		{"\x0d\x01\x02\x03\x04\x11\x01\x02\x03\x04\x05\x06\x07\x08\x08\x01", 3, false}, // fixed numbers of 4 and 8 bytes
+		{"\x08\x01\x12\x03ab", 1, true},
+		{"\x08\x01\x0d\x01\x02\x03", 1, true},
+		{"\x08\x01\x08\x80", 1, true},
+		{"\x08\x01\x80", 1, true},
+		{"\x08\x01\x00\x01", 1, true}, // field 0
+		{"\x08\x01\x0c", 1, true},     // the end of no group
+	} {
+		m := wire.NewMessage([]byte(c.data))
+		n := 0
+		for m.Next() {
+			n++
+		}
+		if n != c.fields || m.Bad != c.bad || m.Next() {
+			t.Errorf("% x: %d fields, bad %v", c.data, n, m.Bad)
+		}
 	}
 }

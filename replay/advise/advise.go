@@ -48,13 +48,13 @@ type Config struct {
 	// Its Context is replaced by the one below.
 	Sim     sim.Config
 	Context uint64 // bytes that the program takes beside its pool
-	Pool    string // only the recording's pool of this name; "" means all, each on a card of its own
+	Pool    string // only the recording's pool of this name; "" means all, each on a separate card
 	// Progress, if set, is called a few times a second at most with what is being
 	// done and how far it is, from 0 to 1.
 	Progress func(doing string, part float64)
 }
 
-// Report is the answer. Sizes are bytes. Its JSON is that of gpumem advise.
+// Report is the advice. Sizes are bytes. Its JSON is that of gpumem advise.
 type Report struct {
 	Trace        replay.TraceInfo `json:"trace"`
 	DeviceBytes  uint64           `json:"device_bytes"`
@@ -69,10 +69,10 @@ type Report struct {
 	SmallestCard *uint64 `json:"smallest_card_bytes"`
 	// Left is what the advice leaves of the card for others.
 	Left   uint64  `json:"left_for_second_bytes"`
-	Second *Second `json:"second"` // nil if there is no room for a second program
+	Second *Second `json:"second"` // nil if too little memory is left for a second program
 }
 
-// Candidate is one way to run, replayed.
+// Candidate is one set of settings, with the outcome of its replay.
 type Candidate struct {
 	// Policy is the name for gpumem replay --policy. The replay here is of what Set
 	// means; only async differs in more than the last bits of a limit: JAX does not
@@ -105,7 +105,7 @@ type Candidate struct {
 	alone func(total uint64) way // on another, with no other program
 }
 
-// Second is how two programs share the card.
+// Second has the settings with which two programs share the card.
 type Second struct {
 	Bytes uint64   `json:"bytes"` // for the second one's pool, its own context taken off
 	First []string `json:"first"` // what to set in this program

@@ -5,18 +5,18 @@ package timeline
 // length: curves have a bounded number of buckets, and the whole pool is visited a
 // bounded number of times.
 //
-// Where to take snapshots is known before a policy runs: a pass over the recording
+// The moments of the snapshots are known before a policy runs: a pass over the recording
 // alone (newOutline) finds the event with the most live bytes in each stretch, so that
 // no peak falls between two snapshots.
 
 import (
 	"cmp"
 	"context"
-	"math"
 	"math/bits"
 	"slices"
 
 	"gpumem/alloc"
+	"gpumem/internal/sum"
 	"gpumem/replay"
 	"gpumem/report"
 	"gpumem/trace"
@@ -41,29 +41,6 @@ const (
 	// of the page.
 	exactEvents = 200_000
 )
-
-// wide is a sum of requested bytes, which may pass 2^64.
-type wide struct{ hi, lo uint64 }
-
-func (w *wide) add(n uint64) {
-	var c uint64
-	w.lo, c = bits.Add64(w.lo, n, 0)
-	w.hi += c
-}
-
-func (w *wide) sub(n uint64) {
-	var c uint64
-	w.lo, c = bits.Sub64(w.lo, n, 0)
-	w.hi -= c
-}
-
-// cap returns the sum, at most the largest uint64.
-func (w wide) cap() uint64 {
-	if w.hi != 0 {
-		return math.MaxUint64
-	}
-	return w.lo
-}
 
 // An outline is what all policies on a pool have in common.
 type outline struct {
@@ -159,21 +136,21 @@ func stack(t *trace.Trace, site uint32) string {
 // event's time.
 func (o *outline) requested(ctx context.Context, progress func(part float64), f func(n, live, time uint64)) error {
 	bytes := make([]uint64, o.pool.Slots)
-	var live wide
+	var live sum.Sum
 	var n uint64
 	return o.pool.Batches(ctx, progress, func(events []trace.Event) error {
 		for i := range events {
 			e := &events[i]
 			if e.Op == trace.Free {
-				live.sub(bytes[e.Slot])
+				live.Sub(bytes[e.Slot])
 			} else {
 				bytes[e.Slot] = e.Bytes
-				live.add(e.Bytes)
+				live.Add(e.Bytes)
 			}
 			n++
-			f(n, live.cap(), e.Time)
+			f(n, live.Cap(), e.Time)
 			if e.Refused {
-				live.sub(e.Bytes)
+				live.Sub(e.Bytes)
 			}
 		}
 		return nil

@@ -15,6 +15,7 @@ import (
 
 	"gpumem/alloc"
 	"gpumem/alloc/build"
+	"gpumem/internal/sum"
 	"gpumem/internal/test/replaytest"
 	"gpumem/replay"
 	"gpumem/report"
@@ -174,14 +175,14 @@ func checkTimeline(t *rapid.T, tl *report.Timeline, states []state) {
 	})
 	// The blocks alive at each event add up to what was asked for.
 	for n, s := range states {
-		var sum wide
+		var all sum.Sum
 		for k, from := range tl.Blocks.From {
 			if at := uint64(n + 1); from <= at && (tl.Blocks.For[k] == 0 || at < from+tl.Blocks.For[k]) {
-				sum.add(tl.Blocks.Bytes[k])
+				all.Add(tl.Blocks.Bytes[k])
 			}
 		}
-		if sum.cap() != s.asked {
-			t.Fatalf("event %d: blocks of %d are alive, want %d", n+1, sum.cap(), s.asked)
+		if all.Cap() != s.asked {
+			t.Fatalf("event %d: blocks of %d are alive, want %d", n+1, all.Cap(), s.asked)
 		}
 	}
 }
@@ -276,7 +277,7 @@ func TestAliveListed(t *testing.T) {
 		defer tr.Close()
 		_, layer := sampled(t, tr, cfg, 1, true)
 		for _, in := range layer.Snapshots {
-			bytes, blocks := sum(in.Sizes), 0
+			bytes, blocks := sumOf(in.Sizes), 0
 			for k, g := range in.Sizes {
 				blocks += g.Blocks
 				if low := g.Key * uint64(g.Blocks); !in.Ranges && g.Bytes != low || g.Bytes < low || k > 0 && g.Bytes > in.Sizes[k-1].Bytes {
@@ -309,7 +310,7 @@ func TestSnapshotHoldsNoMoreThanItShows(t *testing.T) {
 	_, layer := sampled(t, tr, cfg, 1, true)
 	list := layer.Snapshots
 	in := list[len(list)-1]
-	if !in.Ranges || len(in.Sizes) != 3 || in.Sizes[0].Key != 65536 || in.Sizes[0].Blocks != n || sum(in.Sizes) != in.Asked {
+	if !in.Ranges || len(in.Sizes) != 3 || in.Sizes[0].Key != 65536 || in.Sizes[0].Blocks != n || sumOf(in.Sizes) != in.Asked {
 		t.Errorf("%d blocks: ranges %v, %+v", in.Blocks, in.Ranges, in.Sizes)
 	}
 
@@ -462,5 +463,21 @@ func TestLongRecordingIsNotTimed(t *testing.T) {
 			t.Errorf("%q, page %v: %v s, %s, notes %q", tt.text, tt.page, r.Seconds, r.OwnTime(), rep.Trace.Notes)
 		}
 		_ = tr.Close()
+	}
+}
+
+// A policy that serves another pool of the recording is no remedy for this one.
+func TestRemedyIsForTheSamePool(t *testing.T) {
+	const gib = 1 << 30
+	first := &replay.Result{Policy: "jax", Pool: "cuda:0", LowerBound: 2 * gib, DeviceBytes: 4 * gib}
+	other := &replay.Result{Policy: "vmm", Pool: "cuda:1", Fits: true, HeldPeak: gib}
+	same := &replay.Result{Policy: "platform", Pool: "cuda:0", Fits: true, HeldPeak: 3 * gib}
+	for want, fit := range map[string][]*replay.Result{
+		"None of the policies that were tried served it; any allocator must hold 2 GiB at the peak, and the device has 4 GiB.": {other},
+		"On the same device platform served every request; it held 3 GiB at most.":                                             {other, same},
+	} {
+		if got := remedy(fit, first); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
 	}
 }

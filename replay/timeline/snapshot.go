@@ -27,7 +27,7 @@ const (
 	maxNameBytes = 4 << 10
 )
 
-// maxSizes is how many different sizes a snapshot tells apart; of more, ranges are
+// maxSizes is the number of different sizes that a snapshot lists; of more, ranges are
 // shown. It is a variable for tests.
 var maxSizes = 1 << 16
 
@@ -125,7 +125,7 @@ func (s *sampler) snapshot(key bool) {
 		return
 	}
 	in.Sizes = largest(sizes, rows)
-	if sizes == nil || sum(in.Sizes) < in.Asked/2 {
+	if sizes == nil || sumOf(in.Sizes) < in.Asked/2 {
 		in.Sizes, in.Ranges = largest(ranges, rows), true
 	}
 	if s.trace.Sites() > 1 {
@@ -139,7 +139,7 @@ func (s *sampler) snapshot(key bool) {
 	}
 }
 
-func sum(list []report.Group) (bytes uint64) {
+func sumOf(list []report.Group) (bytes uint64) {
 	for _, g := range list {
 		bytes += g.Bytes
 	}
@@ -209,7 +209,7 @@ func newMap(cells int, total uint64) *poolMap {
 	return &poolMap{used: make([]float64, min(uint64(cells), total)), total: total}
 }
 
-// add adds the next piece; apart says that it is not adjacent to the last one.
+// add adds the next piece; apart reports whether it is separate from the last one.
 func (m *poolMap) add(size uint64, live, apart bool) {
 	from := m.known
 	m.known += size

@@ -1,6 +1,6 @@
 package timeline
 
-// The summary of a replay in words.
+// The summary of a replay, in a headline and sentences.
 
 import (
 	"cmp"
@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"gpumem/alloc"
+	"gpumem/internal/input"
 	"gpumem/replay"
 	"gpumem/report"
 	"gpumem/size"
@@ -140,7 +141,7 @@ func remedy(fit []*replay.Result, first *replay.Result) string {
 		for _, res := range fit {
 			list = append(list, res.Policy)
 		}
-		served := fmt.Sprintf("On the same device %s served every request", and(list))
+		served := fmt.Sprintf("On the same device %s served every request", input.And(list))
 		if len(fit) == 1 {
 			return fmt.Sprintf("%s; it held %s at most.", served, size.Format(fit[0].HeldPeak))
 		}
@@ -153,12 +154,4 @@ func remedy(fit []*replay.Result, first *replay.Result) string {
 		return fmt.Sprintf("None of the policies that were tried served it; this one needs a device of %s.", size.Format(*first.Smallest))
 	}
 	return fmt.Sprintf("None of the policies that were tried served it; any allocator must hold %s at the peak, and the device has %s.", size.Format(first.LowerBound), size.Format(first.DeviceBytes))
-}
-
-// and joins a list with commas and an "and".
-func and(list []string) string {
-	if len(list) < 2 {
-		return strings.Join(list, "")
-	}
-	return strings.Join(list[:len(list)-1], ", ") + " and " + list[len(list)-1]
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -46,5 +47,40 @@ func TestJAX092(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestJAX0102: JAX 0.10.2 on the CPU has in its device memory profile what
+// testdata/make_profile.py made: four weights and a batch on one device, 1000 bytes on
+// the other, and the lines of the script.
+func TestJAX0102(t *testing.T) {
+	tr, err := Open(context.Background(), filepath.Join("..", "testdata", "jax0102.pprof"), trace.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tr.Close()
+	if err := tracetest.CheckTrace(tr); err != nil {
+		t.Error(err)
+	}
+	want := map[string][]uint64{"cpu:0": {32_768, 262_144, 262_144, 262_144, 262_144}, "cpu:1": {1000}}
+	for _, p := range tr.Pools {
+		if p.Name == "executable" {
+			continue
+		}
+		var sizes []uint64
+		for _, e := range tracetest.Events(t, p, 100) {
+			sizes = append(sizes, e.Bytes)
+			if stack := tr.Site(e.Site); !strings.Contains(stack, "make_profile.py:") {
+				t.Errorf("%s: %d bytes at %q", p.Name, e.Bytes, stack)
+			}
+		}
+		slices.Sort(sizes)
+		if !slices.Equal(sizes, want[p.Name]) {
+			t.Errorf("%s has blocks of %d bytes, want %d", p.Name, sizes, want[p.Name])
+		}
+		delete(want, p.Name)
+	}
+	if tr.Format != "pprof" || len(want) > 0 {
+		t.Errorf("%s: no pools %v", tr.Format, want)
 	}
 }

@@ -1,6 +1,6 @@
 package logs
 
-// The times in logs.
+// The clocks that read the times in logs.
 
 import (
 	"bytes"

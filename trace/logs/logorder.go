@@ -1,8 +1,8 @@
 package logs
 
-// The order of a log's lines. Several threads write them, and
-// each line only says what its thread did some time before or will do next. What
-// the allocator did one after the other, under its lock, is found in two ways.
+// The order of a log's events. Several threads write the lines, and each line is about
+// what its thread did some time before or will do next. The order in which the allocator
+// served them, under its lock, is found in two ways.
 //
 // # Marks
 //
@@ -33,11 +33,12 @@ package logs
 // So an allocation is ordered by its time and a free by the latest time up to its
 // line. An allocation that stands behind a free but has an earlier time than a
 // line before that free came first. What two threads did within microseconds can
-// still be the other way round: no line tells.
+// still be the other way round: no line shows it.
 
 import (
 	"bytes"
-	"container/heap"
+	"cmp"
+	"slices"
 	"time"
 
 	"gpumem/internal/input"
@@ -57,7 +58,7 @@ const (
 	maxUnmarked = 64
 )
 
-// logEvent is an allocation, a refusal (addr 0) or a free as its line tells it.
+// logEvent is an allocation, a refusal (addr 0) or a free, as its line has it.
 type logEvent struct {
 	play   *trace.Blocks
 	addr   uint64
@@ -77,7 +78,7 @@ type logOrder struct {
 	last  int // the line played last
 
 	// By times.
-	waiting logHeap
+	waiting []*logEvent // by key, and of the same key by line
 	latest  uint64
 
 	// By marks, from the first one on.
@@ -209,11 +210,22 @@ func (o *logOrder) addByTime(e *logEvent) error {
 	if e.timed && !e.free {
 		e.key = e.now
 	}
-	heap.Push(&o.waiting, e)
+	// Lines are nearly in order, so the place is near the end.
+	i, _ := slices.BinarySearchFunc(o.waiting, e, func(a, b *logEvent) int {
+		return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.line, b.line))
+	})
+	o.waiting = slices.Insert(o.waiting, i, e)
 	if len(o.waiting) > orderWindow {
-		return o.emit(heap.Pop(&o.waiting).(*logEvent))
+		return o.emitFirst()
 	}
 	return nil
+}
+
+// emitFirst plays the first of the events that wait.
+func (o *logOrder) emitFirst() error {
+	e := o.waiting[0]
+	o.waiting = o.waiting[1:]
+	return o.emit(e)
 }
 
 // pull takes the free of an address out of those that wait, to be played now; nil
@@ -228,14 +240,15 @@ func (o *logOrder) pull(play *trace.Blocks, addr uint64) *logEvent {
 	if first < 0 {
 		return nil
 	}
-	e := heap.Remove(&o.waiting, first).(*logEvent)
+	e := o.waiting[first]
+	o.waiting = slices.Delete(o.waiting, first, first+1)
 	o.count(e)
 	return e
 }
 
 func (o *logOrder) endTimes() error {
 	for len(o.waiting) > 0 {
-		if err := o.emit(heap.Pop(&o.waiting).(*logEvent)); err != nil {
+		if err := o.emitFirst(); err != nil {
 			return err
 		}
 	}
@@ -264,23 +277,6 @@ func (o *logOrder) endFrees() error {
 	return nil
 }
 
-// logHeap is a heap of events by time, and of those by line.
-type logHeap []*logEvent
-
-func (h logHeap) Len() int { return len(h) }
-func (h logHeap) Less(i, j int) bool {
-	return h[i].key < h[j].key || h[i].key == h[j].key && h[i].line < h[j].line
-}
-func (h logHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
-func (h *logHeap) Push(e any)   { *h = append(*h, e.(*logEvent)) }
-func (h *logHeap) Pop() any {
-	old := *h
-	e := old[len(old)-1]
-	old[len(old)-1] = nil
-	*h = old[:len(old)-1]
-	return e
-}
-
 // The lines that the allocator writes under its lock, behind the name of its
 // file.
 var (
@@ -290,7 +286,7 @@ var (
 	endOfPlace = []byte("] ")
 )
 
-// bfcText returns what a line of the allocator says; nil if it is another's.
+// bfcText returns the text of a line of the allocator, nil if the line is another's.
 func bfcText(line []byte) []byte {
 	i := bytes.Index(line, bfcFile)
 	if i < 0 {

@@ -249,3 +249,50 @@ func addressesOf(t *testing.T, p *trace.Pool) []uint64 {
 	}
 	return all
 }
+
+// What waits for an earlier line is bounded: a line that is late by more is played where
+// it stands.
+func TestLogOrderBounds(t *testing.T) {
+	var log strings.Builder
+	var want []string
+	for i := range 5000 {
+		log.WriteString(allocAt(1000+i, 7, 10+i, 1+i))
+		want = append(want, fmt.Sprint(10+i))
+	}
+	log.WriteString(allocAt(1, 8, 9, 9000)) // the first of all by its time
+	tr := mustRead(t, []byte(log.String()), trace.Options{Format: "memdebug"})
+	// 4096 events wait when it comes, so 904 were played.
+	want = slices.Insert(want, 5000-4096, "9")
+	if d := cmp.Diff(strings.Join(want, " "), sizesOf(t, tr.Pools[0])); d != "" {
+		t.Errorf("late by 5000 lines (-want +got)\n%s", d)
+	}
+	for _, c := range []struct {
+		name   string
+		marked bool // a free of the log has a mark
+		frees  int  // without one, each of a thread that does nothing else
+		waits  bool // until the end of the log
+	}{
+		{"as many frees as threads may have", true, 1024, true},
+		{"one more", true, 1025, false},
+		{"as many frees as before a log counts as one without marks", false, 64, true},
+		{"one more than that", false, 65, false},
+	} {
+		var log strings.Builder
+		for i := range c.frees + 1 {
+			log.WriteString(servedAt(i, 7, 1+i) + allocAt(i, 7, 10, 1+i))
+		}
+		if c.marked {
+			log.WriteString(freeAt(5000, 7, 10, 1+c.frees) + freedAt(5001, 7))
+		}
+		for i := range c.frees {
+			log.WriteString(freeAt(6000+i, 100+i, 10, 1+i))
+		}
+		log.WriteString(servedAt(9000, 7, 9000) + allocAt(9000, 7, 77, 9000))
+		tr := mustRead(t, []byte(log.String()), trace.Options{Format: "memdebug"})
+		last := sizesOf(t, tr.Pools[0])
+		last = last[strings.LastIndexByte(last, ' ')+1:]
+		if waits := last != "77"; waits != c.waits {
+			t.Errorf("%s: the last event is %s", c.name, last)
+		}
+	}
+}

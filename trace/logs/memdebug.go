@@ -3,7 +3,7 @@
 // CSV (rmm.go) and MiniMalloc's problems (minimalloc.go).
 package logs
 
-// The lines that the BFC allocator of XLA and TensorFlow writes
+// The reader of the lines that the BFC allocator of XLA and TensorFlow writes
 // into a program's log when TF_CPP_VMODULE=bfc_allocator=4 is set (and
 // TF_CPP_MIN_LOG_LEVEL is 0, as JAX needs, which sets 1):
 //
@@ -80,7 +80,7 @@ func readMemDebug(in *input.Reader, b *trace.Builder) error {
 	return r.end()
 }
 
-// end tells what the log had.
+// end adds the notes.
 func (r *memDebugReader) end() error {
 	if len(r.pools) == 0 {
 		return r.in.Fail("no line has %q; run the program with TF_CPP_VMODULE=bfc_allocator=4 TF_CPP_MIN_LOG_LEVEL=0 and keep its stderr", memDebug)

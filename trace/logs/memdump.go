@@ -1,6 +1,6 @@
 package logs
 
-// The dumps that XLA's BFC allocator writes when it refuses a
+// The reader of the dumps that XLA's BFC allocator writes when it refuses a
 // request and TF_BFC_MEMORY_DUMP is set: MaybeWriteMemoryMap of
 // tsl/framework/bfc_allocator.cc puts the binary message MemoryDump into a file
 // PREFIX_NAME.MICROSECONDS, one for each refusal. Package dump reads them.

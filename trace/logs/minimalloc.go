@@ -1,6 +1,6 @@
 package logs
 
-// MiniMalloc's problems: CSV with a header and one block a line
+// The reader of MiniMalloc's problems: CSV with a header and one block a line
 // that is live from one step to another (google/minimalloc, converter.cc of
 // 2024).
 //
@@ -11,18 +11,17 @@ package logs
 // A block is live in [lower, upper). The columns may come in any order, and have
 // other names: "buffer" or "buffer_id" for id, "begin" or "start" for lower,
 // "end" for upper less 1 (so today; the first files of 2023 have upper there,
-// and nothing tells). Of the columns that may be missing, "alignment" and
+// and nothing shows which). Of the columns that may be missing, "alignment" and
 // "offset" are not used; a block with "gaps", steps within its life when its
 // memory is not needed, is live in them as well: it must be found where it was
 // left.
 //
-// Lines are not in the order of time, so all are held in memory, at 24 bytes
+// Lines are not in the order of time, so all are held in memory, at 36 bytes
 // each, until the events are made.
 
 import (
 	"bytes"
 	"cmp"
-	"container/heap"
 	"errors"
 	"fmt"
 	"math"
@@ -45,7 +44,7 @@ func looksMinimalloc(head []byte) bool {
 	return err == nil
 }
 
-// columns says where in a line the numbers are.
+// columns has the positions of the numbers in a line.
 type columns struct {
 	lower, upper, size int
 	gaps               int // -1 if there is none
@@ -197,22 +196,28 @@ func step(field []byte) (int64, error) {
 // and several frees in that of their allocations.
 func playLifetimes(rows []lifetime, pool *trace.PoolBuilder) error {
 	slices.SortStableFunc(rows, func(x, y lifetime) int { return cmp.Compare(x.lower, y.lower) })
-	var ends endings
+	ends := make([]int, len(rows)) // the rows by their ends
+	for i := range ends {
+		ends[i] = i
+	}
+	slices.SortStableFunc(ends, func(i, k int) int { return cmp.Compare(rows[i].upper, rows[k].upper) })
+	slots := make([]uint32, len(rows))
 	free := func() error {
-		e := heap.Pop(&ends).(ending)
-		return pool.Free(trace.Event{Slot: e.slot})
+		slot := slots[ends[0]]
+		ends = ends[1:]
+		return pool.Free(trace.Event{Slot: slot})
 	}
 	for i, row := range rows {
-		for len(ends) > 0 && ends[0].upper <= row.lower {
+		// A row that ends by now began before this one, so it has its slot.
+		for rows[ends[0]].upper <= row.lower {
 			if err := free(); err != nil {
 				return err
 			}
 		}
-		slot, err := pool.Alloc(trace.Event{Bytes: row.size}, 0)
-		if err != nil {
+		var err error
+		if slots[i], err = pool.Alloc(trace.Event{Bytes: row.size}, 0); err != nil {
 			return err
 		}
-		heap.Push(&ends, ending{row.upper, i, slot})
 	}
 	for len(ends) > 0 {
 		if err := free(); err != nil {
@@ -220,27 +225,4 @@ func playLifetimes(rows []lifetime, pool *trace.PoolBuilder) error {
 		}
 	}
 	return nil
-}
-
-// ending is when a live block ends.
-type ending struct {
-	upper int64
-	row   int
-	slot  uint32
-}
-
-// endings is a heap of live blocks, the first to end on top.
-type endings []ending
-
-func (e endings) Len() int { return len(e) }
-func (e endings) Less(i, j int) bool {
-	return cmp.Or(cmp.Compare(e[i].upper, e[j].upper), cmp.Compare(e[i].row, e[j].row)) < 0
-}
-func (e endings) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
-func (e *endings) Push(x any)   { *e = append(*e, x.(ending)) }
-func (e *endings) Pop() any {
-	last := len(*e) - 1
-	x := (*e)[last]
-	*e = (*e)[:last]
-	return x
 }

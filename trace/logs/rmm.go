@@ -1,6 +1,6 @@
 package logs
 
-// RMM's logs: the CSV that rmm::mr::logging_resource_adaptor
+// The reader of RMM's logs: the CSV that rmm::mr::logging_resource_adaptor
 // writes, through rmm.enable_logging, RMM_LOG_FILE or Spark's
 // spark.rapids.memory.gpu.debug.
 //
@@ -8,7 +8,7 @@ package logs
 //	1979932,14:21:19.998533,allocate,0x30a000000,256,0x2
 //	1980043,14:21:32.661875,free,0x30a000000,256,0x2
 //
-// What it has written over the years (rapidsai/rmm, 2020 to 2026), and what its user guide says that it writes:
+// Its forms over the years (rapidsai/rmm, 2020 to 2026), and that of its user guide:
 //
 //	Time     24-hour clock without a date, a '.' or (2020) a ':' before the
 //	         microseconds; in the guide's example, seconds since 1970
@@ -66,7 +66,7 @@ type rmmReader struct {
 	streams map[rmmStream]uint32 // dense stream numbers
 }
 
-// rmmStream is a stream as CUDA tells them apart.
+// rmmStream identifies a stream as CUDA does.
 type rmmStream struct {
 	handle uint64
 	thread uint64 // of perThreadStream alone
@@ -79,9 +79,6 @@ const (
 	legacyStream    = 1
 	perThreadStream = 2
 )
-
-// maxStreams bounds the streams of a log; CUDA programs have tens.
-const maxStreams = 2048
 
 // readRMM reads a whole log into b.
 func readRMM(in *input.Reader, b *trace.Builder) error {
@@ -141,13 +138,9 @@ func (r *rmmReader) event(line []byte) error {
 	if !ok {
 		return r.in.Fail("%s is not a stream such as 0 or 0x7f8a38001020", input.Quote(f[5]))
 	}
-	stream, ok := r.stream(handle, thread)
-	if !ok {
-		return r.in.Fail("the log has more than %d streams; it is damaged", maxStreams)
-	}
 	r.begun = true
 	r.b.At(now)
-	ev := trace.Event{Bytes: n, Stream: stream}
+	ev := trace.Event{Bytes: n, Stream: r.stream(handle, thread)}
 	switch string(f[2]) {
 	case "allocate":
 		switch {
@@ -168,12 +161,11 @@ func (r *rmmReader) event(line []byte) error {
 	return r.in.Fail("%s is not an action; the actions are allocate, allocate failure, free and deallocate", input.Quote(f[2]))
 }
 
-// stream returns the dense number of a stream handle; false if there are too
-// many.
-func (r *rmmReader) stream(handle, thread uint64) (uint32, bool) {
+// stream returns the dense number of a stream handle.
+func (r *rmmReader) stream(handle, thread uint64) uint32 {
 	switch handle {
 	case 0, legacyStream:
-		return 0, true
+		return 0
 	case perThreadStream:
 	default:
 		thread = 0
@@ -184,7 +176,7 @@ func (r *rmmReader) stream(handle, thread uint64) (uint32, bool) {
 		n = uint32(len(r.streams))
 		r.streams[key] = n
 	}
-	return n, n < maxStreams
+	return n
 }
 
 // pointer reads an address in hexadecimal, with or without 0x; "(nil)" is 0.

@@ -127,11 +127,11 @@ func TestRMMErrors(t *testing.T) {
 		})
 	}
 	var many bytes.Buffer
-	for i := range maxStreams + 1 {
+	for i := range 2*2048 + 1 { // a builder takes as many far ones as dense ones
 		fmt.Fprintf(&many, "1,12:00:00,allocate,%#x,1,%#x\n", i+1, i+16)
 	}
 	_, err := readString(many.String())
-	tracetest.WantInputError(t, err, "in:2048: the log has more than 2048 streams; it is damaged")
+	tracetest.WantInputError(t, err, "in:4096: the recording has more than 2048 streams; it is damaged")
 }
 
 // TestRMMModel writes logs at random, leaves out the first lines, and compares

@@ -13,7 +13,6 @@ import (
 	"pgregory.net/rapid"
 
 	"gpumem/internal/test/tracetest"
-	"gpumem/internal/wire"
 	"gpumem/trace"
 )
 
@@ -151,15 +150,15 @@ func TestPprofDamaged(t *testing.T) {
 		data []byte
 		want string
 	}{
-		{"absurd count", ppProfile(sample(1, 1), sample(1<<60, 1)), "in: byte 26: damaged: a sample counts 1152921504606846976 blocks; a profile has 16777216 at most" + again},
-		{"absurd sum", ppProfile(sample(2, 1), sample(maxProfileBlocks-1, 1)), "in: byte 26: damaged: a sample counts 16777215 blocks; a profile has 16777216 at most" + again},
-		{"negative count", ppProfile(sample(-1, 1)), "in: byte 12: damaged: a sample counts -1 blocks; a profile has 16777216 at most" + again},
-		{"a value is missing", append(ppProfile(), tracetest.PB{}.Bytes(2, tracetest.PB{}.Num(2, 1))...), "in: byte 62: damaged: a sample of 1 value where the profile has 2" + again},
-		{"sample breaks off", append(ppProfile(), tracetest.PB{}.Bytes(2, tracetest.PB{0x12, 1, 0x80})...), "in: byte 62: damaged: field 2 does not end where it should" + again},
-		{"label breaks off", append(ppProfile(), tracetest.PB{}.Bytes(2, tracetest.PB{}.Bytes(3, tracetest.PB{8}))...), "in: byte 62: damaged: field 2 does not end where it should" + again},
-		{"line breaks off", append(ppProfile(), tracetest.PB{}.Bytes(4, tracetest.PB{}.Bytes(4, tracetest.PB{8}))...), "in: byte 62: damaged: field 4 does not end where it should" + again},
-		{"function breaks off", append(ppProfile(), tracetest.PB{}.Bytes(5, tracetest.PB{8})...), "in: byte 62: damaged: field 5 does not end where it should" + again},
-		{"too many devices", ppProfile(many...), "in: byte 3731: damaged: the profile has more than 256 devices" + again},
+		{"absurd count", ppProfile(sample(1, 1), sample(1<<60, 1)), "in: damaged: sample 2 counts 1152921504606846976 blocks; a profile has 16777216 at most" + again},
+		{"absurd sum", ppProfile(sample(2, 1), sample(maxBlocks-1, 1)), "in: damaged: sample 2 counts 16777215 blocks; a profile has 16777216 at most" + again},
+		{"negative count", ppProfile(sample(-1, 1)), "in: damaged: sample 1 counts -1 blocks; a profile has 16777216 at most" + again},
+		{"a value is missing", append(ppProfile(), tracetest.PB{}.Bytes(2, tracetest.PB{}.Num(2, 1))...), "in: damaged: sample 1 has 1 value, and the profile 2" + again},
+		{"sample breaks off", append(ppProfile(), tracetest.PB{}.Bytes(2, tracetest.PB{0x12, 1, 0x80})...), "in: damaged: bad varint" + again},
+		{"label breaks off", append(ppProfile(), tracetest.PB{}.Bytes(2, tracetest.PB{}.Bytes(3, tracetest.PB{8}))...), "in: damaged: bad varint" + again},
+		{"line breaks off", append(ppProfile(), tracetest.PB{}.Bytes(4, tracetest.PB{}.Bytes(4, tracetest.PB{8}))...), "in: damaged: bad varint" + again},
+		{"function breaks off", append(ppProfile(), tracetest.PB{}.Bytes(5, tracetest.PB{8})...), "in: damaged: bad varint" + again},
+		{"too many devices", ppProfile(many...), "in: damaged: the profile has more than 256 devices" + again},
 		{"nothing", ppProfile(), "in: the profile has no live buffers"},
 		{"of time", wrong("space", "cpu"), `in: is a pprof profile of "allocations/count and cpu/bytes", and not of allocations/count and space/bytes, which jax.profiler.save_device_memory_profile writes`},
 		{"without types", tracetest.PB{}.Text(6, ""), `in: is a pprof profile of "", and not of allocations/count and space/bytes, which jax.profiler.save_device_memory_profile writes`},
@@ -245,16 +244,27 @@ func FuzzPprof(f *testing.F) {
 	f.Fuzz(func(t *testing.T, in []byte) { tracetest.FuzzRead(t, formats, in, "pprof") })
 }
 
-// A sample may name a place with very many lines: those beyond a stack's are not looked at.
-func TestLongPlacesAreCutToAStack(t *testing.T) {
+// A sample may name a location with very many lines: those beyond a stack's are dropped.
+func TestLongLocationsAreCutToAStack(t *testing.T) {
 	lines := tracetest.PB{}.Num(1, 1)
 	for k := range 1000 {
 		lines = lines.Bytes(4, tracetest.PB{}.Num(1, 1).Num(2, uint64(k+1)))
 	}
-	r := &reader{Stream: &wire.Stream{}, locations: map[uint64][]line{}}
-	m := wire.NewMessage(lines)
-	r.location(&m)
-	if n := len(r.locations[1]); n != trace.MaxFrames {
-		t.Errorf("%d lines are kept", n)
+	data := ppProfile(ppSample{1, 1, "gpu:0", "buffer", []uint64{1}})
+	data = bytes.Replace(data, tracetest.PB{}.Bytes(4, tracetest.PB{}.Num(1, 1).Bytes(4, tracetest.PB{}.Num(1, 1).Num(2, 1))), tracetest.PB{}.Bytes(4, lines), 1)
+	tr := mustRead(t, data, trace.Options{})
+	if frames := strings.Split(tr.Site(1), "\n"); len(frames) != trace.MaxFrames || frames[63] != "f1 (1.py:64)" {
+		t.Errorf("%d frames, the last %q", len(frames), frames[len(frames)-1])
+	}
+}
+
+// A stack may name locations and functions that the profile does not have, and a label may
+// be the number 0, which is not written: a buffer without a device is of device 0.
+func TestWhatTheProfileLacks(t *testing.T) {
+	data := ppProfile(ppSample{1, 8, "", "buffer", []uint64{1, 200, 2}})
+	data = bytes.Replace(data, tracetest.PB{}.Bytes(5, tracetest.PB{}.Num(1, 2)), tracetest.PB{}.Bytes(5, tracetest.PB{}.Num(1, 3)), 1)
+	data = bytes.Replace(data, tracetest.PB{}.Num(1, 2).Num(2, 2), tracetest.PB{}.Num(1, 9).Num(2, 2), 1) // line 2 of function 9
+	if _, got := readPP(t, data, trace.Options{}); got != "0: 0 seeds\na 0 8 f1 (1.py:1)\n?\n" {
+		t.Errorf("%q", got)
 	}
 }

@@ -1,7 +1,7 @@
 package torch
 
-// Reading the fields of a snapshot's dicts. A field may be
-// missing or of any type; nothing here fails, it only says what is there.
+// The fields of a snapshot's dicts. A field may be missing or of any type: the functions
+// here report whether it is there.
 
 // stringField reads a string; it is "" if it is missing or something else.
 func stringField(d *dict, key string) string {

@@ -1,12 +1,23 @@
 package torch
 
-// Reading Python pickles that are nothing but data.
+// A reader of Python pickles that hold plain data.
 //
-// A pickle is a program for a small stack machine. Most of its opcodes push
-// data, and those are understood here, of protocols 2 to 5 (and the text opcodes
-// of protocol 0, which old writers mix in). The opcodes that import a name, call
-// it or look something up outside the pickle are refused by name, so a pickle
-// from a stranger can do no harm.
+// A pickle is a program for a small stack machine. This one makes {'a': [1, 2]}:
+//
+//	80 04          PROTO 4
+//	7d             EMPTY_DICT         stack: {}
+//	8c 01 61       SHORT_BINUNICODE   {} 'a'
+//	94             MEMOIZE            'a' is number 0 of the memo
+//	5d             EMPTY_LIST         {} 'a' []
+//	28             MARK               {} 'a' [] |
+//	4b 01 4b 02    BININT1, twice     {} 'a' [] | 1 2
+//	65             APPENDS            {} 'a' [1, 2]
+//	73             SETITEM            {'a': [1, 2]}
+//	2e             STOP               the value is what is on the stack
+//
+// The opcodes that push data are run, those that protocols 2 to 5 write. The opcodes
+// that import a name, call it or look something up outside the pickle are refused by
+// name, so a pickle from a stranger can do no harm.
 //
 // The input may be damaged or hostile:
 //   - a length in it is never trusted: strings grow only as bytes arrive;
@@ -21,8 +32,6 @@ import (
 	"encoding/binary"
 	"io"
 	"math"
-	"strconv"
-	"strings"
 
 	"gpumem/internal/input"
 )
@@ -165,15 +174,13 @@ func (u *unpickler) step(op byte) {
 	case opBinInt1:
 		u.push(int64(in.byte()))
 	case opBinInt2:
-		u.push(int64(in.uint16()))
+		u.push(int64(in.uint(2)))
 	case opBinInt:
-		u.push(int64(int32(in.uint32())))
+		u.push(int64(int32(in.uint(4))))
 	case opLong1:
 		u.push(longValue(in.bytes(int(in.byte()))))
 	case opLong4:
-		u.long4()
-	case opInt, opLong, opFloat:
-		u.textNumber(op, in.line())
+		u.push(longValue([]byte(in.string(in.uint(4)))))
 	case opBinFloat:
 		if b := in.bytes(8); b != nil {
 			u.push(math.Float64frombits(binary.BigEndian.Uint64(b)))
@@ -182,13 +189,9 @@ func (u *unpickler) step(op byte) {
 	case opShortBinUnicode, opShortBinString, opShortBinBytes:
 		u.push(in.string(uint64(in.byte())))
 	case opBinUnicode, opBinString, opBinBytes:
-		u.push(in.string(uint64(in.uint32())))
+		u.push(in.string(in.uint(4)))
 	case opBinUnicode8, opBinBytes8, opByteArray8:
-		u.push(in.string(in.uint64()))
-	case opString:
-		u.push(unescape(strings.Trim(in.line(), `'"`)))
-	case opUnicode:
-		u.push(unescape(in.line()))
+		u.push(in.string(in.uint(8)))
 
 	case opMark:
 		u.marks = append(u.marks, len(u.stack))
@@ -236,28 +239,24 @@ func (u *unpickler) step(op byte) {
 	case opBinPut:
 		u.remember(uint32(in.byte()), u.top())
 	case opLongBinPut:
-		u.remember(in.uint32(), u.top())
-	case opPut:
-		u.remember(u.memoNumber(in.line()), u.top())
+		u.remember(uint32(in.uint(4)), u.top())
 	case opBinGet:
 		u.recall(uint32(in.byte()))
 	case opLongBinGet:
-		u.recall(in.uint32())
-	case opGet:
-		u.recall(u.memoNumber(in.line()))
+		u.recall(uint32(in.uint(4)))
 
 	default:
 		u.refuse(op)
 	}
 }
 
-// refuse says why an opcode is not run.
+// refuse fails because of an opcode that is not run.
 func (u *unpickler) refuse(op byte) {
 	if name, ok := codeOpcodes[op]; ok {
 		u.fail("opcode 0x%02x (%s) is not data: it would run or load something; only pickles of plain data are read", op, name)
 		return
 	}
-	u.fail("0x%02x is not a pickle opcode; the file is damaged", op)
+	u.fail("0x%02x is not an opcode that pickle protocols 2 to 5 write; the file is damaged", op)
 }
 
 func (u *unpickler) push(v any) {
@@ -381,13 +380,4 @@ func (u *unpickler) recall(n uint32) {
 		return
 	}
 	u.stack = append(u.stack, v)
-}
-
-// memoNumber reads the number of the text opcodes GET and PUT.
-func (u *unpickler) memoNumber(s string) uint32 {
-	n, err := strconv.ParseUint(s, 10, 32)
-	if err != nil {
-		u.fail("the memo number %s is not a number; the pickle is damaged", input.Quote(s))
-	}
-	return uint32(n)
 }

@@ -61,12 +61,9 @@ func TestPickle(t *testing.T) {
 		{"longs not in shortest form", "(\x8a\x09\x07\x00\x00\x00\x00\x00\x00\x00\x00\x8a\x09\xff\xff\xff\xff\xff\xff\xff\xff\xffl.", "[7 -1]"},
 		{"wide longs", "(\x8a\x09\x00\x00\x00\x00\x00\x00\x00\x00\x01\x8a\x0a\x00\x00\x00\x00\x00\x00\x00\x00\x00\x01\x8a\x09\x00\x00\x00\x00\x00\x00\x00\x00\xffl.", "[wide wide wide]"},
 		{"long with 4-byte length", "(\x8b\x00\x00\x00\x00\x8b\x02\x00\x00\x00\x00\x01\x8b\x0b\x00\x00\x0012345678901l.", "[0 256 wide]"},
-		{"float", "(G\x3f\xf8\x00\x00\x00\x00\x00\x00F-2.5\nl.", "[1.5f -2.5f]"},
-		{"text numbers", "(I7\nI-7\nI01\nI00\nL9223372036854775808L\nL12345678901234567890123L\nL5\nl.",
-			"[7 -7 true false 9223372036854775808 wide 5]"},
+		{"float", "(G\x3f\xf8\x00\x00\x00\x00\x00\x00l.", "[1.5f]"},
 		{"unicode", "(\x8c\x02\xc3\xa9X\x01\x00\x00\x00x\x8d\x01\x00\x00\x00\x00\x00\x00\x00yl.", `["é" "x" "y"]`},
-		{"old strings", "(U\x01aT\x01\x00\x00\x00bS'c\\n'\nVd\\u00e9\nl.", `["a" "b" "c\n" "dé"]`},
-		{"old strings with odd escapes", "S'a\\q\\x41\\'\n.", `"a\\qA\\"`},
+		{"old strings", "(U\x01aT\x01\x00\x00\x00bl.", `["a" "b"]`},
 		{"bytes", "(C\x01aB\x01\x00\x00\x00b\x8e\x01\x00\x00\x00\x00\x00\x00\x00c\x96\x01\x00\x00\x00\x00\x00\x00\x00dl.", `["a" "b" "c" "d"]`},
 		{"tuples", "()K\x01\x85K\x01K\x02\x86K\x01K\x02K\x03\x87(K\x04tl.", "[[] [1] [1 2] [1 2 3] [4]]"},
 		{"lists", "]K\x01a(K\x02K\x03e.", "[1 2 3]"},
@@ -76,7 +73,6 @@ func TestPickle(t *testing.T) {
 		{"sets", "\x8f(K\x01K\x02\x90.", "[1 2]"},
 		{"frozenset", "(K\x01K\x02\x91.", "[1 2]"},
 		{"memo", "(K\x07\x94K\x08q\x01K\x09r\x02\x00\x00\x00h\x00h\x01j\x02\x00\x00\x00l.", "[7 8 9 7 8 9]"},
-		{"memo by text", "(K\x07p5\n0g5\nl.", "[7]"},
 		{"memo far away", "(K\x07r\xff\xff\xff\xff0j\xff\xff\xff\xffl.", "[7]"},
 		{"memo overwritten", "(K\x07q\x00K\x08q\x00h\x00l.", "[7 8 8]"},
 		{"shared and not copied", "(]q\x00h\x00K\x01al.", "[[1] [1]]"},
@@ -109,11 +105,7 @@ func TestPickleErrors(t *testing.T) {
 		{"string of 2^64", "]\x8d\xff\xff\xff\xff\xff\xff\xff\xffabc", "p: byte 13: " + cut},
 		{"bytearray of 2^63", "]\x96\x00\x00\x00\x00\x00\x00\x00\x80abc", "p: byte 13: " + cut},
 		{"long of 2 GiB", "]\x8b\xff\xff\xff\x7fabc", "p: byte 9: " + cut},
-		{"long of less than nothing", "]\x8b\xff\xff\xff\xffabc", "p: byte 1: an integer says it is -1 bytes long; the pickle is damaged"},
-		{"cut in a line", "]I12", "p: byte 4: " + cut},
-		{"not a number", "]Iabc\n.", `p: byte 1: "abc" is not a number; the pickle is damaged`},
-		{"not a float", "]Fabc\n.", `p: byte 1: "abc" is not a number; the pickle is damaged`},
-		{"not a memo number", "]g-1\n.", `p: byte 1: the memo number "-1" is not a number; the pickle is damaged`},
+		{"long of less than nothing", "]\x8b\xff\xff\xff\xffabc", "p: byte 9: " + cut},
 		{"stop with nothing", ".", "p: the opcode finds nothing on the stack; the pickle is damaged"},
 		{"pop of nothing", "K\x0100.", "p: byte 3: the opcode finds nothing on the stack; the pickle is damaged"},
 		{"dup of nothing", "](2.", "p: byte 2: the opcode finds nothing on the stack; the pickle is damaged"},
@@ -127,7 +119,8 @@ func TestPickleErrors(t *testing.T) {
 		{"memo of nothing", "\x94.", "p: the opcode finds nothing on the stack; the pickle is damaged"},
 		{"memo number not there", "]h\x01.", "p: byte 1: the memo has no number 1; the pickle is damaged"},
 		{"protocol 6", "\x80\x06].", "p: the pickle has protocol 6; this version reads 2 to 5"},
-		{"not an opcode", "]\xff.", "p: byte 1: 0xff is not a pickle opcode; the file is damaged"},
+		{"not an opcode", "]\xff.", "p: byte 1: 0xff is not an opcode that pickle protocols 2 to 5 write; the file is damaged"},
+		{"a text opcode", "]I7\na.", "p: byte 1: 0x49 is not an opcode that pickle protocols 2 to 5 write; the file is damaged"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := unpickleString(c.in)
@@ -258,7 +251,7 @@ func FuzzPickle(f *testing.F) {
 		}
 		f.Add(data)
 	}
-	f.Add([]byte("\x80\x04(]}\x8f)\x8a\x09\x00\x00\x00\x00\x00\x00\x00\x80\x00G\x3f\xf8\x00\x00\x00\x00\x00\x00I01\nL5L\nS'a'\nVb\\u0041\nt."))
+	f.Add([]byte("\x80\x04(]}\x8f)\x8a\x09\x00\x00\x00\x00\x00\x00\x00\x80\x00G\x3f\xf8\x00\x00\x00\x00\x00\x00t."))
 	f.Fuzz(func(t *testing.T, in []byte) {
 		v, _, err := unpickleFrom(bytes.NewReader(in), "p")
 		if err != nil {

@@ -1,11 +1,9 @@
 package torch
 
-// The bytes under the pickle machine: its input, its numbers
-// and strings, and the table of opcodes.
+// The input of the pickle machine, its numbers and strings, and the table of opcodes.
+// See pickle.go for an overview.
 
 import (
-	"encoding/binary"
-	"strconv"
 	"strings"
 
 	"gpumem/internal/input"
@@ -69,25 +67,13 @@ func (in *pickleInput) bytes(n int) []byte {
 	return b
 }
 
-func (in *pickleInput) uint16() uint16 {
-	if b := in.bytes(2); b != nil {
-		return binary.LittleEndian.Uint16(b)
+// uint returns the next n bytes, 8 at most, as a little-endian number.
+func (in *pickleInput) uint(n int) uint64 {
+	var v uint64
+	for i, c := range in.bytes(n) {
+		v |= uint64(c) << (8 * i)
 	}
-	return 0
-}
-
-func (in *pickleInput) uint32() uint32 {
-	if b := in.bytes(4); b != nil {
-		return binary.LittleEndian.Uint32(b)
-	}
-	return 0
-}
-
-func (in *pickleInput) uint64() uint64 {
-	if b := in.bytes(8); b != nil {
-		return binary.LittleEndian.Uint64(b)
-	}
-	return 0
+	return v
 }
 
 // string reads n bytes. n may be a lie: the string grows as bytes arrive.
@@ -114,23 +100,6 @@ func (in *pickleInput) string(n uint64) string {
 	return s.String()
 }
 
-// line reads up to a newline and drops it.
-func (in *pickleInput) line() string {
-	var s strings.Builder
-	for {
-		c := in.byte()
-		if in.err != nil {
-			return ""
-		}
-		if c == '\n' {
-			return strings.TrimSuffix(s.String(), "\r")
-		}
-		if s.WriteByte(c); s.Len()%pickleBuffer == 0 {
-			in.take(2 * pickleBuffer)
-		}
-	}
-}
-
 // take counts the memory of long texts.
 func (in *pickleInput) take(bytes int) {
 	if in.err == nil {
@@ -138,27 +107,8 @@ func (in *pickleInput) take(bytes int) {
 	}
 }
 
-// long4 reads an integer with a 4-byte length. More than 9 bytes cannot be a
-// 64-bit number, and are passed over.
-func (u *unpickler) long4() {
-	n := u.in.uint32()
-	if n > 1<<31-1 {
-		u.fail("an integer says it is %d bytes long; the pickle is damaged", int32(n))
-		return
-	}
-	if n <= 9 {
-		u.push(longValue(u.in.bytes(int(n))))
-		return
-	}
-	for left := int(n); left > 0 && u.in.err == nil; {
-		k := min(left, pickleBuffer)
-		u.in.bytes(k)
-		left -= k
-	}
-	u.push(wideInt{})
-}
-
-// longValue reads a little-endian number in two's complement.
+// longValue reads a little-endian number in two's complement; wideInt if it has more than
+// 64 bits.
 func longValue(b []byte) any {
 	var v uint64
 	for i, c := range b[:min(len(b), 8)] {
@@ -181,55 +131,6 @@ func longValue(b []byte) any {
 	return wideInt{}
 }
 
-// textNumber pushes the number of the text opcodes INT, LONG and FLOAT.
-func (u *unpickler) textNumber(op byte, s string) {
-	switch {
-	case op == opFloat:
-		f, err := strconv.ParseFloat(s, 64)
-		if err != nil && f == 0 {
-			u.fail("%s is not a number; the pickle is damaged", input.Quote(s))
-		}
-		u.push(f)
-		return
-	case op == opInt && (s == "00" || s == "01"): // how protocol 0 writes bools
-		u.push(s == "01")
-		return
-	}
-	s = strings.TrimSuffix(s, "L")
-	if v, err := strconv.ParseInt(s, 10, 64); err == nil {
-		u.push(v)
-	} else if v, err := strconv.ParseUint(s, 10, 64); err == nil {
-		u.push(v)
-	} else if strings.Trim(strings.TrimPrefix(s, "-"), "0123456789") == "" && len(s) > 18 {
-		u.push(wideInt{})
-	} else {
-		u.fail("%s is not a number; the pickle is damaged", input.Quote(s))
-	}
-}
-
-// unescape undoes the backslashes of the text opcodes, as far as they are
-// understood.
-func unescape(s string) string {
-	if strings.IndexByte(s, '\\') < 0 {
-		return s
-	}
-	var out strings.Builder
-	for len(s) > 0 {
-		r, wide, rest, err := strconv.UnquoteChar(s, 0)
-		switch {
-		case err != nil:
-			out.WriteByte(s[0])
-			rest = s[1:]
-		case wide:
-			out.WriteRune(r)
-		default:
-			out.WriteByte(byte(r))
-		}
-		s = rest
-	}
-	return out.String()
-}
-
 // The opcodes that are data. Names and numbers are those of Python's
 // Lib/pickletools.py.
 const (
@@ -244,9 +145,6 @@ const (
 	opNone     = 'N'
 	opNewTrue  = 0x88
 	opNewFalse = 0x89
-	opInt      = 'I'
-	opLong     = 'L'
-	opFloat    = 'F'
 	opBinInt   = 'J'
 	opBinInt1  = 'K'
 	opBinInt2  = 'M'
@@ -254,8 +152,6 @@ const (
 	opLong4    = 0x8b
 	opBinFloat = 'G'
 
-	opString          = 'S'
-	opUnicode         = 'V'
 	opBinString       = 'T'
 	opShortBinString  = 'U'
 	opBinUnicode      = 'X'
@@ -283,10 +179,8 @@ const (
 	opAddItems   = 0x90
 	opFrozenSet  = 0x91
 
-	opGet        = 'g'
 	opBinGet     = 'h'
 	opLongBinGet = 'j'
-	opPut        = 'p'
 	opBinPut     = 'q'
 	opLongBinPut = 'r'
 	opMemoize    = 0x94

@@ -1,6 +1,6 @@
 package torch
 
-// The stacks of a snapshot, as sites.
+// The sites of a snapshot, made of its stacks.
 
 import (
 	"strings"

@@ -16,9 +16,18 @@
 //	2025  a block has an address and frames.
 //	2026  events have user_metadata, which is not used.
 //
-// Sizes are those that the program asked for: size of an event,
+// Sizes are those that the program requested: size of an event,
 // requested_size of a block. A bare list of segments, as
 // torch.cuda.memory_snapshot returns it, is read as a snapshot without events.
+//
+// # One case
+//
+// The last events of device 0 are a free_completed of 0x100 with 512 bytes and an alloc of
+// 0x200 with 1000 bytes. The segments have two active blocks: 0x200, and 0x300 with 2000
+// bytes. So 0x100 lived before the first event, which is known from its free, and so did
+// 0x300, which no event touches. The recording of the pool cuda:0 begins with these two
+// blocks, in the order of their addresses, and then has the two events. After them 0x200
+// and 0x300 are live, as in the segments.
 package torch
 
 import (
@@ -33,7 +42,7 @@ import (
 )
 
 // Format is a memory snapshot of PyTorch.
-var Format = trace.Format{Name: "torch", What: "a pickle of torch.cuda.memory._dump_snapshot", Looks: looksPickled, Read: readTorch}
+var Format = trace.Format{Name: "torch", What: "a pickle of torch.cuda.memory._dump_snapshot", Looks: looksPickled, Read: read}
 
 // looksPickled: opcode PROTO (0x80) and a protocol number. Protocol 2 is the
 // first that begins so; 5 is the newest (PEP 574).
@@ -41,78 +50,86 @@ func looksPickled(head []byte) bool {
 	return len(head) >= 2 && head[0] == 0x80 && head[1] >= 2 && head[1] <= 5
 }
 
-// torchAction is what an event does, as far as it matters here.
-type torchAction uint8
+// action is what an event does, as far as it matters here.
+type action uint8
 
 const (
-	torchAlloc torchAction = iota
-	torchFreeRequested
-	torchFreeCompleted
-	torchOOM
+	skipped action = iota
+	allocated
+	freeRequested
+	freeCompleted
+	outOfMemory
 )
 
-// torchActions has every action that is known; nil is skipped in silence:
-// segments are the allocator's own affair, and the replay has its own allocator.
-var torchActions = map[string]*torchAction{
-	"alloc":          ptr(torchAlloc),
-	"free_requested": ptr(torchFreeRequested),
-	"free_completed": ptr(torchFreeCompleted),
-	"oom":            ptr(torchOOM),
-	"segment_alloc":  nil,
-	"segment_free":   nil,
-	"segment_map":    nil,
-	"segment_unmap":  nil,
-	"snapshot":       nil,
+// actions has every action that is known. Segments are skipped: a replay has its own
+// allocator.
+var actions = map[string]action{
+	"alloc":          allocated,
+	"free_requested": freeRequested,
+	"free_completed": freeCompleted,
+	"oom":            outOfMemory,
+	"segment_alloc":  skipped,
+	"segment_free":   skipped,
+	"segment_map":    skipped,
+	"segment_unmap":  skipped,
+	"snapshot":       skipped,
 }
 
-func ptr[T any](v T) *T { return &v }
-
-// torchEvent is one event that matters.
-type torchEvent struct {
-	addr   uint64 // of torchOOM: the free bytes of the device
+// event is one event that matters.
+type event struct {
+	addr   uint64 // of outOfMemory: the free bytes of the device
 	size   uint64
 	time   int64 // microseconds; 0 or less = not given
 	stream uint32
 	site   uint32
-	action torchAction
+	action action
 }
 
-// torchBlock is a block that lived at some time: active in a segment, or freed
+// block is a block that lived at some time: active in a segment, or freed
 // by an event without its allocation.
-type torchBlock struct {
+type block struct {
 	addr   uint64
 	size   uint64
 	stream uint32
 	site   uint32
 }
 
-// torchDevice is all that the snapshot says about one device.
-type torchDevice struct {
+// device is all that the snapshot has about one device, and its state while its events
+// are played.
+type device struct {
 	index   int64
-	events  []torchEvent
-	active  map[uint64]torchBlock
+	events  []event
+	active  map[uint64]block // in the segments, by address
 	streams map[int64]uint32 // dense stream numbers
 	unknown int              // events with an action that is not known
 	strange string           // the first such action
 	doubled int              // active blocks that share an address
 	timed   bool             // every event has a time
 
-	play torchPlay
+	pool    *trace.PoolBuilder
+	blocks  *trace.Blocks
+	pending map[uint64]struct{} // live blocks whose free is requested
+	next    int                 // next event
+
+	seeds  []block
+	unseen int     // seeds that are known from their free
+	late   []block // active at the end, allocated after the last event
+	lost   int     // live after the last event, not active
 }
 
-// torchReader walks the tree of one snapshot.
-type torchReader struct {
+// reader walks the tree of one snapshot.
+type reader struct {
 	in      *input.Reader
 	b       *trace.Builder
 	stacks  *stacks
-	devices map[int64]*torchDevice
+	devices map[int64]*device
 	// seen guards against a small pickle whose lists are one list many times
 	// over: what is walked from two places is walked once.
 	seen map[any]bool
 }
 
-// readTorch reads a whole snapshot into b.
-func readTorch(in *input.Reader, b *trace.Builder) error {
+// read reads a whole snapshot into b.
+func read(in *input.Reader, b *trace.Builder) error {
 	if head, _ := in.Head(); !looksPickled(head) {
 		return in.Fail("is not a pickle of protocol 2 to 5, so not a PyTorch snapshot")
 	}
@@ -133,31 +150,31 @@ func readTorch(in *input.Reader, b *trace.Builder) error {
 
 // readTree reads the tree of a snapshot into b.
 func readTree(tree any, in *input.Reader, b *trace.Builder) error {
-	t := &torchReader{
+	t := &reader{
 		in:      in,
 		b:       b,
 		stacks:  newStacks(b),
-		devices: make(map[int64]*torchDevice),
+		devices: make(map[int64]*device),
 		seen:    make(map[any]bool),
 	}
 	if err := t.snapshot(tree); err != nil {
 		return err
 	}
-	devices := make([]*torchDevice, 0, len(t.devices))
+	devices := make([]*device, 0, len(t.devices))
 	for _, d := range t.devices {
 		devices = append(devices, d)
 	}
-	slices.SortFunc(devices, func(x, y *torchDevice) int { return cmp.Compare(x.index, y.index) })
-	return playTorch(b, devices)
+	slices.SortFunc(devices, func(x, y *device) int { return cmp.Compare(x.index, y.index) })
+	return play(b, devices)
 }
 
 // fail is bad input at a place in the tree, such as "segments[3]".
-func (t *torchReader) fail(place, format string, args ...any) error {
+func (t *reader) fail(place, format string, args ...any) error {
 	return t.in.Fail("%s: %s", place, fmt.Sprintf(format, args...))
 }
 
 // snapshot walks the top of the tree.
-func (t *torchReader) snapshot(tree any) error {
+func (t *reader) snapshot(tree any) error {
 	segments := tree
 	if top, ok := tree.(*dict); ok {
 		traces, hasTraces := top.get("device_traces")
@@ -189,7 +206,7 @@ func (t *torchReader) snapshot(tree any) error {
 }
 
 // once reports whether v, a *list or *dict, comes for the first time.
-func (t *torchReader) once(v any) bool {
+func (t *reader) once(v any) bool {
 	if t.seen[v] {
 		return false
 	}
@@ -204,12 +221,12 @@ const maxDevices = 256
 
 // device returns the device of an index, new if need be; nil if there are too
 // many.
-func (t *torchReader) device(index int64) *torchDevice {
+func (t *reader) device(index int64) *device {
 	d := t.devices[index]
 	if d == nil && len(t.devices) < maxDevices {
-		d = &torchDevice{
+		d = &device{
 			index:   index,
-			active:  make(map[uint64]torchBlock),
+			active:  make(map[uint64]block),
 			streams: map[int64]uint32{0: 0}, // the default stream is handle 0
 			timed:   true,
 		}
@@ -219,7 +236,7 @@ func (t *torchReader) device(index int64) *torchDevice {
 }
 
 // stream returns the dense number of a stream handle.
-func (d *torchDevice) stream(handle int64) uint32 {
+func (d *device) stream(handle int64) uint32 {
 	n, ok := d.streams[handle]
 	if !ok {
 		n = uint32(len(d.streams))
@@ -228,8 +245,8 @@ func (d *torchDevice) stream(handle int64) uint32 {
 	return n
 }
 
-// traces walks device_traces: a list per device index.
-func (t *torchReader) traces(v any) error {
+// traces walks device_traces, a list of events for each device index.
+func (t *reader) traces(v any) error {
 	if v == nil {
 		return nil
 	}
@@ -267,14 +284,14 @@ func (t *torchReader) traces(v any) error {
 	return nil
 }
 
-// event adds one event to d, or says what is wrong with it.
-func (t *torchReader) event(d *torchDevice, v any) string {
+// event adds one event to d, or returns what is wrong with it.
+func (t *reader) event(d *device, v any) string {
 	ev, ok := v.(*dict)
 	if !ok {
 		return "is not an event"
 	}
 	name := stringField(ev, "action")
-	action, known := torchActions[name]
+	what, known := actions[name]
 	if !known {
 		if d.unknown == 0 {
 			d.strange = name
@@ -282,15 +299,15 @@ func (t *torchReader) event(d *torchDevice, v any) string {
 		d.unknown++
 		return ""
 	}
-	if action == nil {
+	if what == skipped {
 		return ""
 	}
-	e := torchEvent{action: *action}
+	e := event{action: what}
 	addrKey := "addr"
-	if e.action == torchOOM {
+	if e.action == outOfMemory {
 		addrKey = "device_free"
 	}
-	if e.addr, ok = addressField(ev, addrKey); !ok && e.action != torchOOM {
+	if e.addr, ok = addressField(ev, addrKey); !ok && e.action != outOfMemory {
 		return fmt.Sprintf("the %s has no address %q that is a 64-bit number", name, addrKey)
 	}
 	if e.size, ok = sizeField(ev, "size"); !ok {
@@ -299,7 +316,7 @@ func (t *torchReader) event(d *torchDevice, v any) string {
 	e.stream = d.stream(intField(ev, "stream"))
 	e.time = intField(ev, "time_us")
 	d.timed = d.timed && e.time > 0 && e.time <= math.MaxInt64/1000
-	if e.action != torchFreeRequested {
+	if e.action != freeRequested {
 		frames, _ := ev.get("frames")
 		e.site = t.stacks.site(frames)
 	}
@@ -308,7 +325,7 @@ func (t *torchReader) event(d *torchDevice, v any) string {
 }
 
 // segment adds the active blocks of one segment to its device.
-func (t *torchReader) segment(place string, v any) error {
+func (t *reader) segment(place string, v any) error {
 	seg, ok := v.(*dict)
 	if !ok {
 		return t.fail(place, "is not a segment")
@@ -364,7 +381,7 @@ func isActive(state string) bool {
 	return state == "active_allocated" || state == "active_pending_free" || state == "active_awaiting_free"
 }
 
-func (d *torchDevice) addActive(b torchBlock) {
+func (d *device) addActive(b block) {
 	if _, ok := d.active[b.addr]; ok {
 		d.doubled++
 		return
@@ -374,8 +391,8 @@ func (d *torchDevice) addActive(b torchBlock) {
 
 // block reads an active block. Its request is requested_size; before that
 // existed, the size in its history; else the rounded size.
-func (t *torchReader) block(blk *dict, addr, size uint64, stream uint32) torchBlock {
-	b := torchBlock{addr: addr, size: size, stream: stream}
+func (t *reader) block(blk *dict, addr, size uint64, stream uint32) block {
+	b := block{addr: addr, size: size, stream: stream}
 	frames, _ := blk.get("frames")
 	if v, _ := blk.get("history"); v != nil {
 		if l, ok := v.(*list); ok && len(l.items) > 0 {

@@ -1,6 +1,6 @@
 package xplane
 
-// One event of an xplane: its stats, and what becomes of them.
+// The reader of one event and its stats.
 
 import (
 	"strconv"
@@ -28,32 +28,18 @@ const (
 	statShape
 )
 
-func statNamed(name []byte) stat {
-	switch string(name) {
-	case "allocator_name":
-		return statAllocator
-	case "device_ordinal":
-		return statOrdinal
-	case "index_on_host":
-		return statIndex
-	case "bytes_allocated":
-		return statHeld
-	case "requested_bytes":
-		return statRequested
-	case "allocation_bytes":
-		return statAllocated
-	case "addr":
-		return statAddress
-	case "tf_op":
-		return statOp
-	case "region_type":
-		return statRegion
-	case "data_type":
-		return statType
-	case "shape":
-		return statShape
-	}
-	return 0
+var statNames = map[string]stat{
+	"allocator_name":   statAllocator,
+	"device_ordinal":   statOrdinal,
+	"index_on_host":    statIndex,
+	"bytes_allocated":  statHeld,
+	"requested_bytes":  statRequested,
+	"allocation_bytes": statAllocated,
+	"addr":             statAddress,
+	"tf_op":            statOp,
+	"region_type":      statRegion,
+	"data_type":        statType,
+	"shape":            statShape,
 }
 
 // memEvent is one allocation or free, in 56 bytes.
@@ -64,12 +50,15 @@ type memEvent struct {
 	has       uint8 // which of the sizes are given
 	pool      uint32
 	site      uint32
-	number    uint32 // in the run that is being sorted
+	number    uint32 // of the event in the file
 	addr      uint64
 	requested uint64 // bytes asked for
 	allocated uint64 // bytes of the block
 	held      uint64 // bytes of all blocks of the pool after the event
 }
+
+// memEventBytes is what a memory event needs in memory, in a list that grows.
+const memEventBytes = 2 * 56
 
 // Bits of memEvent.has.
 const (
@@ -218,16 +207,11 @@ var dataTypes = [...]string{
 	29: "int4", 30: "uint4", 31: "int2", 32: "uint2",
 }
 
-// size is the bytes that the program asked for, as far as the event says. Some
-// allocators say 0 of a free.
+// size returns the requested bytes if they are known. Some allocators write 0 for a
+// free.
 func (e *memEvent) size() (uint64, bool) {
 	if e.has&hasRequested != 0 && (e.requested > 0 || e.op == trace.Alloc) {
 		return e.requested, true
 	}
 	return e.allocated, e.has&hasAllocated != 0
-}
-
-// before orders events by time.
-func (e *memEvent) before(o *memEvent) bool {
-	return e.ns < o.ns || e.ns == o.ns && e.ps < o.ps
 }

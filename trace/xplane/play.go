@@ -1,7 +1,6 @@
 package xplane
 
-// Turning the memory events of an xplane into a recording that
-// can be replayed.
+// The player, which makes a recording of the memory events.
 //
 // A profile covers a part of a run, so its pools held blocks before the first
 // event. What of them is known is seeded, as Alloc events at the front:
@@ -14,8 +13,8 @@ package xplane
 //     known, so they are one block. Without it a replay would show a run that
 //     needs less than it did.
 //
-// bytes_allocated is also how to tell that the profile is whole: from event to
-// event of a pool it moves by the size of the event's block.
+// bytes_allocated also shows whether the profile is whole: from event to event of a
+// pool it moves by the size of the event's block.
 
 import (
 	"cmp"
@@ -83,20 +82,14 @@ func (p *player) pool(name string) (uint32, bool) {
 	return n, true
 }
 
-// run makes the recording.
-func (p *player) run(events *memEvents) error {
-	n := 0
-	alive := func() error {
-		if n++; n%4096 == 0 {
-			return p.in.Stopped()
+// run makes the recording of the events, which are in the order of time.
+func (p *player) run(events []memEvent) error {
+	for i := range events {
+		if err := p.alive(i); err != nil {
+			return err
 		}
-		return nil
-	}
-	if err := events.each(func(e *memEvent) error {
+		e := &events[i]
 		p.pools[e.pool].look(e)
-		return alive()
-	}); err != nil {
-		return err
 	}
 	sorted := slices.Clone(p.pools)
 	// GPU_2_bfc before GPU_10_bfc.
@@ -107,11 +100,10 @@ func (p *player) run(events *memEvents) error {
 		pool.out = p.b.Pool(pool.name)
 		pool.blocks = pool.out.Blocks(false)
 	}
-	seeded := false
-	if err := events.each(func(e *memEvent) error {
+	for i := range events {
+		e := &events[i]
 		p.b.At(e.ns)
-		if !seeded {
-			seeded = true
+		if i == 0 {
 			for _, pool := range sorted {
 				if err := pool.seed(p.b); err != nil {
 					return err
@@ -121,9 +113,9 @@ func (p *player) run(events *memEvents) error {
 		if err := p.pools[e.pool].event(e); err != nil {
 			return err
 		}
-		return alive()
-	}); err != nil {
-		return err
+		if err := p.alive(i); err != nil {
+			return err
+		}
 	}
 	for _, pool := range sorted {
 		pool.notes()
@@ -132,6 +124,14 @@ func (p *player) run(events *memEvents) error {
 		p.b.Note("%s without an address; skipped", size.Count(n, "event"))
 	}
 	return nil
+}
+
+// alive returns an error if the context has ended; it looks at every 4096th event.
+func (p *player) alive(i int) error {
+	if i%4096 != 0 {
+		return nil
+	}
+	return p.in.Stopped()
 }
 
 // look is the first walk: which blocks are older than the recording?

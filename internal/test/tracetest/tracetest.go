@@ -13,6 +13,7 @@ import (
 	"math/big"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -70,7 +71,6 @@ func Events(t testing.TB, p *trace.Pool, batch int) []trace.Event {
 // EventsOf is Events with an error.
 func EventsOf(p *trace.Pool, batch int) ([]trace.Event, error) {
 	c := p.Cursor()
-	defer c.Close()
 	var all []trace.Event
 	dst := make([]trace.Event, batch)
 	for {
@@ -396,4 +396,21 @@ func TakenForText(data []byte) []byte {
 		data = data[n:]
 	}
 	return out
+}
+
+// Others returns the files that match a pattern in ../shared/data beside the checkout,
+// which are other people's and never committed; without any the test is skipped.
+func Others(t testing.TB, pattern ...string) []string {
+	t.Helper()
+	_, file, _, _ := runtime.Caller(0)
+	root := filepath.Join(filepath.Dir(file), "..", "..", "..")
+	pattern = append([]string{root, "..", "shared", "data"}, pattern...)
+	files, err := filepath.Glob(filepath.Join(pattern...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(files) == 0 {
+		t.Skipf("recordings of other people are not beside the checkout: %s", filepath.Join(pattern[2:]...))
+	}
+	return files
 }
