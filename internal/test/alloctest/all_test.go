@@ -41,7 +41,7 @@ func makers() []alloctest.Maker {
 			return direct.New(dev, 0), nil
 		}},
 		{Name: "direct limited", Device: 512 * mib, New: func(dev device.GPU) (alloc.Allocator, error) {
-			return direct.New(dev, 300 * mib), nil
+			return direct.New(dev, 300*mib), nil
 		}},
 		{Name: "vmm", Device: 512 * mib, Virtual: true, New: func(dev device.GPU) (alloc.Allocator, error) {
 			return vmm.New(dev, vmm.Config{})
