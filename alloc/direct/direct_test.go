@@ -73,7 +73,7 @@ func TestFreeFails(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dev.FailCall(2, device.ErrInvalidValue)
+	dev.SetFaults(sim.Faults{FailAt: 2, Err: device.ErrInvalidValue})
 	if err := a.Free(b); !errors.Is(err, device.ErrInvalidValue) {
 		t.Fatalf("%v, want the device's error", err)
 	}
