@@ -92,7 +92,7 @@ func TestWant(t *testing.T) {
 
 // TestNoRoomText: one line, whatever others call their programs.
 func TestNoRoomText(t *testing.T) {
-	e := &NoRoomError{Device: "GPU-1", Want: 12 * gib, Copies: 2, Total: 24 * gib, Shareable: 20 * gib, Free: 4 * gib, Display: gib, Reserve: 2 * gib,
+	e := &InsufficientMemoryError{Device: "GPU-1", Want: 12 * gib, Copies: 2, Total: 24 * gib, Shareable: 20 * gib, Free: 4 * gib, Display: gib, Reserve: 2 * gib,
 		Ahead: []Entry{{PID: 5, State: Waits, Bytes: gib, Command: []string{"x"}}}, Foreign: []device.Process{{PID: 9, Name: "game", Known: true, Used: gib}, {PID: 8}}, Waited: context.DeadlineExceeded, After: 1010 * time.Millisecond}
 	for i := range 10 {
 		e.Holders = append(e.Holders, Entry{PID: 100 + i, Bytes: gib, Command: []string{"a\x1b[2J\nb", strings.Repeat("y", 100)}, Over: 2 * gib})

@@ -38,7 +38,7 @@ type place struct {
 // queueState describes the tickets before a request.
 type queueState struct {
 	place  int    // tickets before it
-	before *found // the nearest that holds this one up; nil: none
+	before *claim // the nearest that holds this one up; nil: none
 	waits  bool   // the first of those has found too little memory
 	first  []Entry
 }
@@ -46,15 +46,15 @@ type queueState struct {
 // queueOf reads the tickets before this request's: the first ones, for messages,
 // and the nearest ones until one holds this one up. It removes those of the dead
 // that it comes across.
-func (b *bid) queueOf(l look) (q queueState) {
+func (b *bid) queueOf(l contents) (q queueState) {
 	ahead := l.tickets
 	if b.number > 0 {
 		n, _ := slices.BinarySearch(ahead, ticketID(b.number))
 		ahead = ahead[:n]
 	}
 	q.place = len(ahead)
-	read := map[string]*found{}
-	get := func(id string) *found {
+	read := map[string]*claim{}
+	get := func(id string) *claim {
 		if t, ok := read[id]; ok {
 			return t
 		}
@@ -208,7 +208,7 @@ func (b *bid) touch() {
 // watch is a wait in the kernel for a ticket's owner to leave the queue.
 type watch struct {
 	f    *os.File
-	t    found
+	t    claim
 	gone chan struct{} // closed when its lock is gone
 }
 
@@ -225,7 +225,7 @@ func (w *watch) over() bool {
 // watch returns the wait for a ticket, the same one for a second call. The error is
 // that of a ticket that is gone. A wait ends only when the ticket's owner leaves the
 // queue, for whatever reason. woken, a channel with room for one value, then has one.
-func (b *bid) watch(t found, woken chan<- bool) (*watch, error) {
+func (b *bid) watch(t claim, woken chan<- bool) (*watch, error) {
 	f, err := os.OpenFile(t.path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
@@ -334,7 +334,7 @@ func (a *acquisition) pause(ctx context.Context, steps []step) error {
 }
 
 // holdsUp reports whether those behind a waiter have to wait for it.
-func (r *Registry) holdsUp(t found) bool { return !r.passing(t.record) && r.running(t) }
+func (r *Registry) holdsUp(t claim) bool { return !r.passing(t.record) && r.running(t) }
 
 // passing reports whether a waiter waits for a ticket on another GPU.
 func (r *Registry) passing(t record) bool {
