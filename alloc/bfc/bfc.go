@@ -222,7 +222,10 @@ func (a *Allocator) Alloc(r alloc.Request) (alloc.Block, error) {
 			return alloc.Block{}, err
 		}
 	}
-	end := a.end(r)
+	end := a.home
+	if r.End == alloc.Upper && a.spatial {
+		end = tagUpper - end
+	}
 	var h chunks.H
 	var c *chunks.Chunk
 	if end == a.home && align == MinAllocation {
