@@ -257,7 +257,7 @@ func TestWait(t *testing.T) {
 		t.Run(spec+" nothing to wait for", func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				dev := device64(t)
-				dev.RefuseAbove(1 * mib)
+				dev.SetFaults(sim.Faults{RefuseAbove: 1 * mib})
 				pool := newPool(t, dev, spec, gpumem.WithRetry(gpumem.DefaultRetry))
 				start := time.Now()
 				if _, err := pool.Alloc(t.Context(), block); !errors.Is(err, gpumem.ErrOutOfMemory) {
@@ -532,9 +532,9 @@ func TestFaults(t *testing.T) {
 				for _, lose := range []bool{false, true} {
 					dev := device64(t)
 					if lose {
-						dev.LoseAt(n + 1)
+						dev.SetFaults(sim.Faults{LoseAt: n + 1})
 					} else {
-						dev.FailCall(n+1, nil)
+						dev.SetFaults(sim.Faults{FailAt: n + 1})
 					}
 					pool := newPool(t, dev, spec, gpumem.WithRetry(0))
 					program(pool)

@@ -145,7 +145,7 @@ func TestIdleDevice(t *testing.T) {
 		if err := pool.Free(b); err != nil {
 			t.Fatal(err)
 		}
-		dev.FailCall(dev.Counters().Calls+1, device.ErrInvalidValue)
+		dev.SetFaults(sim.Faults{FailAt: dev.Counters().Calls + 1, Err: device.ErrInvalidValue})
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if now, _ := dev.Held(); now != 0 {

@@ -11,6 +11,7 @@ import (
 	"gpumem/alloc"
 	"gpumem/alloc/bfc"
 	"gpumem/dump"
+	"gpumem/internal/test/bfcdump"
 )
 
 // TestChunkBytes: a pool of millions of chunks must fit in memory.
@@ -41,7 +42,7 @@ func BenchmarkRead(b *testing.B) {
 	for _, in := range []struct{ name, text string }{
 		{"text", text},
 		{"prefixed", prefixed(text, "\n")},
-		{"binary", string(a.MemoryDump())},
+		{"binary", string(bfcdump.Marshal(a))},
 		{"other log", strings.Repeat("step 1234 loss 0.1234 throughput 1234.5 tokens/s, memory 12.3 of 40.0\n", 1e5) + "InUse at 0 of size 256\n"},
 	} {
 		b.Run(in.name, func(b *testing.B) {

@@ -19,6 +19,7 @@ import (
 	"gpumem/alloc"
 	"gpumem/alloc/bfc"
 	"gpumem/dump"
+	"gpumem/internal/test/bfcdump"
 	"gpumem/size"
 )
 
@@ -69,7 +70,7 @@ func TestRoundTrip(t *testing.T) {
 			check2(read(t, prefixed(report, "\n")))
 			check2(read(t, prefixed(report, "\r\n")))
 
-			d := read(t, string(a.MemoryDump()))
+			d := read(t, string(bfcdump.Marshal(a)))
 			for i := range chunks {
 				chunks[i].Tag = dump.Unknown
 			}
@@ -241,7 +242,7 @@ func TestCut(t *testing.T) {
 	_, inUse, _ := want(a)
 	whole := []string{
 		a.Report(alloc.Request{Bytes: 1 << 30}).String(),
-		string(a.MemoryDump()),
+		string(bfcdump.Marshal(a)),
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.SampledFrom(whole).Draw(t, "form")

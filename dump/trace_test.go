@@ -15,6 +15,7 @@ import (
 
 	"gpumem/alloc"
 	"gpumem/alloc/bfc"
+	"gpumem/internal/test/bfcdump"
 	"gpumem/trace"
 	"gpumem/trace/formats"
 )
@@ -31,7 +32,7 @@ func TestTrace(t *testing.T) {
 		if len(chunks) == 0 || inUse == 0 {
 			return // nothing to rebuild
 		}
-		for _, text := range []string{a.Report(alloc.Request{Bytes: 1 << 30}).String(), string(a.MemoryDump())} {
+		for _, text := range []string{a.Report(alloc.Request{Bytes: 1 << 30}).String(), string(bfcdump.Marshal(a))} {
 			b := replayed(t, read(t, text), cfg)
 			got, _, _ := want(b)
 			for i := range got {

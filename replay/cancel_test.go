@@ -170,7 +170,7 @@ func TestTimedPassFails(t *testing.T) {
 	cfg.Device = func(total uint64) (device.GPU, error) {
 		d, err := sim.New(sim.Config{Total: total})
 		if made++; err == nil && made > 1 {
-			d.LoseAt(2)
+			d.SetFaults(sim.Faults{LoseAt: 2})
 		}
 		return d, err
 	}

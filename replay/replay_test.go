@@ -248,7 +248,7 @@ func TestErrors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	lost.LoseAt(2)
+	lost.SetFaults(sim.Faults{LoseAt: 2})
 	noDevice := errors.New("no such device")
 	pools := file(t, "..", "trace", "testdata", "torch2026.pickle")
 	closed, err := formats.Read(t.Context(), strings.NewReader("a 1 1\n"), "in", trace.Options{SpoolLimit: -1, TempDir: t.TempDir()})

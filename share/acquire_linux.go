@@ -55,8 +55,8 @@ const (
 	poll = 25 * time.Millisecond
 )
 
-// Acquire takes the requested leases, all or none. A refusal is a *[NoRoomError]. With
-// Wait it waits in the queue and for memory until ctx is done; the *NoRoomError then
+// Acquire takes the requested leases, all or none. A refusal is a *[InsufficientMemoryError]. With
+// Wait it waits in the queue and for memory until ctx is done; the *InsufficientMemoryError then
 // wraps ctx's error; if ctx was done before the first look at the GPU, another error
 // does. A request that would not fit on an otherwise unused GPU is refused
 // at once. Without Wait the call takes at most 2 s, plus as much for each request
@@ -133,7 +133,7 @@ func (r *Registry) parts(q Request, e Entry) ([]*Lease, error) {
 		each = min(uint64(q.Share*float64(most)), most)
 	}
 	if want := times(each, q.Copies); want > most {
-		return nil, &NoRoomError{Device: q.Device, Want: want, Copies: q.Copies, Free: most, Inside: &e}
+		return nil, &InsufficientMemoryError{Device: q.Device, Want: want, Copies: q.Copies, Free: most, Inside: &e}
 	}
 	var leases []*Lease
 	for range q.Copies {
@@ -230,7 +230,7 @@ func (a *acquisition) pass(ctx context.Context) ([]step, error) {
 	steps := make([]step, len(a.bids))
 	ready, short := 0, false
 	for i, b := range a.bids {
-		s, err := b.look(guards[i])
+		s, err := b.examine(guards[i])
 		if err != nil {
 			return nil, err
 		}
@@ -369,7 +369,7 @@ type bid struct {
 	at  int // its index among what was asked for
 
 	// As of the last look at the GPU.
-	why     *NoRoomError // nil: not yet looked at
+	why     *InsufficientMemoryError // nil: not yet looked at
 	each    uint64
 	missing uint64
 	behind  bool // a waiter before this one held it up
@@ -385,7 +385,7 @@ type bid struct {
 type step struct {
 	ready   bool   // it is next, the memory is enough, and the GPU has settled
 	no      bool   // refused
-	before  *found // the nearest waiter that holds this one up; nil: this one is next
+	before  *claim // the nearest waiter that holds this one up; nil: this one is next
 	short   bool   // it is next, and the memory is not enough
 	place   int
 	pause   time.Duration
@@ -393,9 +393,9 @@ type step struct {
 	figures figures
 }
 
-// look looks at the registry and the GPU, under its lock.
-func (b *bid) look(g *guard) (step, error) {
-	l, blocked := b.r.look(g, b.key)
+// examine reads the registry and the GPU, under its lock.
+func (b *bid) examine(g *guard) (step, error) {
+	l, blocked := b.r.scan(g, b.key)
 	if blocked != nil && (b.q.Wait == nil || !errors.Is(blocked, ErrVersion)) {
 		return step{}, blocked
 	}
@@ -407,7 +407,7 @@ func (b *bid) look(g *guard) (step, error) {
 		return s, nil
 	}
 	if blocked != nil {
-		b.why = &NoRoomError{Device: b.q.Device, Want: times(b.q.Bytes, b.q.Copies), Copies: b.q.Copies, Ahead: q.first, Before: q.place, Blocked: blocked}
+		b.why = &InsufficientMemoryError{Device: b.q.Device, Want: times(b.q.Bytes, b.q.Copies), Copies: b.q.Copies, Ahead: q.first, Before: q.place, Blocked: blocked}
 		b.missing = 0
 		s.short = true
 		return s, nil
@@ -496,7 +496,7 @@ func (b *bid) undo() {
 // refused is the refusal as of the last look, with the processes that hold leases
 // of ended ones. The callback of the request may still read what it was given, so it is
 // a copy.
-func (b *bid) refused() *NoRoomError {
+func (b *bid) refused() *InsufficientMemoryError {
 	no := *b.why
 	no.Holders = slices.Clone(no.Holders)
 	findHolders(no.Holders)
@@ -516,12 +516,12 @@ func (b *bid) report(place int) {
 }
 
 // refusal describes a request that is not granted.
-func (b *bid) refusal(st device.Status, f figures, leases []found, q queueState) *NoRoomError {
+func (b *bid) refusal(st device.Status, f figures, leases []claim, q queueState) *InsufficientMemoryError {
 	holders := b.r.holders(leases)
 	for i, e := range holders {
 		holders[i].Over = f.over[identity{e.PID, e.Start}]
 	}
-	return &NoRoomError{Device: b.q.Device, Want: times(b.each, b.q.Copies), Copies: b.q.Copies, Total: st.Total, Shareable: f.shareable, Free: f.left(),
+	return &InsufficientMemoryError{Device: b.q.Device, Want: times(b.each, b.q.Copies), Copies: b.q.Copies, Total: st.Total, Shareable: f.shareable, Free: f.left(),
 		Never: b.q.never(f, b.each), Holders: holders, Ahead: q.first, Before: q.place, Foreign: f.foreign, Display: f.display, Reserve: b.q.Reserve}
 }
 
@@ -533,7 +533,7 @@ func (b *bid) record(kind, id string, bytes uint64) record {
 }
 
 // movement reports whether a process started within the last second.
-func movement(leases []found, f figures, kin *ancestry) bool {
+func movement(leases []claim, f figures, kin *ancestry) bool {
 	for _, x := range leases {
 		if time.Since(time.Unix(0, x.Since)).Abs() < recently {
 			return true

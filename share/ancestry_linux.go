@@ -146,7 +146,7 @@ func (r *Registry) Enclosing(device string) (e Entry, ok bool, err error) {
 		return Entry{}, false, err
 	}
 	leases, _, _ := r.all(key, files[key]) // an unreadable lease encloses no process
-	leases = slices.DeleteFunc(leases, func(l found) bool { _, ok := taken.Load(l.ID); return ok })
+	leases = slices.DeleteFunc(leases, func(l claim) bool { _, ok := taken.Load(l.ID); return ok })
 	inherited := locksIn(strconv.Itoa(os.Getpid()))
 	for _, l := range leases {
 		if inherited[l.inode] || inherited[l.Lost] {

@@ -39,7 +39,7 @@ func parseMark(line string) (inode uint64, ok bool) {
 
 // ending returns the bytes of leases whose program has ended and whose attendant is
 // about to see that.
-func (r *Registry) ending(leases []found) (bytes uint64) {
+func (r *Registry) ending(leases []claim) (bytes uint64) {
 	for _, l := range leases {
 		if l.attended && r.ended(l) {
 			bytes = plus(bytes, l.Bytes)
@@ -49,7 +49,7 @@ func (r *Registry) ending(leases []found) (bytes uint64) {
 }
 
 // ended reports whether the process of a lease is known to have ended.
-func (r *Registry) ended(f found) bool {
+func (r *Registry) ended(f claim) bool {
 	if f.PID <= 0 || f.Namespace != r.namespace {
 		return false
 	}

@@ -39,7 +39,7 @@ func TestLeaseThatOnlyItsKeeperHoldsIsWaitedFor(t *testing.T) {
 			must(t, Attending(again))
 		}
 		got, err := r.Acquire(t.Context(), q)
-		var no *NoRoomError
+		var no *InsufficientMemoryError
 		switch {
 		case tc.given && (err != nil || looks < 3):
 			t.Errorf("%+v: after %d looks %v; want the lease", tc, looks, err)

@@ -195,7 +195,7 @@ func childHold(args []string) error {
 		return err
 	}
 	leases, err := acquire(r, args)
-	var no *NoRoomError
+	var no *InsufficientMemoryError
 	if errors.As(err, &no) {
 		fmt.Println("no", err)
 		return nil

@@ -45,7 +45,7 @@ var scenarios = []scenario{
 	{"acquire by ticket", took, func(r *Registry, gpu string, _ *Lease) error { _, err := take(r, gpu, 4, 1); return err }},
 	{"acquire after a death", died, func(r *Registry, gpu string, _ *Lease) error { _, err := take(r, gpu, 4, 1); return err }},
 	{"refused", nil, func(r *Registry, gpu string, _ *Lease) error {
-		var no *NoRoomError
+		var no *InsufficientMemoryError
 		if _, err := take(r, gpu, 20, 1); !errors.As(err, &no) {
 			return fmt.Errorf("too much: %v", err)
 		}

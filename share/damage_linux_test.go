@@ -369,11 +369,11 @@ func TestLeaseOfEarlierVersion(t *testing.T) {
 	_, err = take(r, gpu, 1, 1)
 	named("without waiting", err)
 	ctx, cancel := context.WithCancel(t.Context())
-	var no *NoRoomError
+	var no *InsufficientMemoryError
 	_, err = r.Acquire(ctx, Request{Device: gpu, Meter: simulated(gpu), Bytes: gib, Wait: func(p Position) { cancel() }})
 	named("given up", err)
 	if !errors.As(err, &no) || !errors.Is(err, context.Canceled) {
-		t.Errorf("given up: %v; want a NoRoomError", err)
+		t.Errorf("given up: %v; want a InsufficientMemoryError", err)
 	}
 	why := make(chan error, 9)
 	got := make(chan error, 1)

@@ -53,7 +53,7 @@ func Example() {
 	// lives: exec.Cmd.ExtraFiles = []*os.File{leases[0].File()}
 
 	_, err = r.Acquire(context.Background(), q)
-	var no *share.NoRoomError
+	var no *share.InsufficientMemoryError
 	fmt.Println(errors.As(err, &no), no.Want>>30, "GiB wanted,", no.Free>>30, "GiB left")
 	for _, l := range leases {
 		l.Close()

@@ -60,6 +60,23 @@ func TestCount(t *testing.T) {
 	}
 }
 
+// TestUnknownMemoryCountsForOneLease: memory of which no process is known may be that of
+// one lease's hidden process or of another's, and not of both.
+func TestUnknownMemoryCountsForOneLease(t *testing.T) {
+	st := device.Status{
+		Info: device.Info{Total: 24 * gib}, Free: 18 * gib, Used: 6 * gib,
+		Processes: []device.Process{{PID: 10}, {PID: 12}, process(11, 2*gib)},
+	}
+	leases := []record{{PID: 10, Start: 7, Bytes: 3 * gib}, {PID: 12, Start: 8, Bytes: 3 * gib}}
+	owner := func(pid int) (identity, bool) {
+		return map[int]identity{10: {10, 7}, 12: {12, 8}}[pid], pid != 11
+	}
+	f, err := count(st, leases, 0, owner)
+	if want := uint64(22 * gib); err != nil || f.shareable != want {
+		t.Errorf("%d can be shared, want %d (%v)", f.shareable, want, err)
+	}
+}
+
 func display(s *device.Status) { s.Display = true }
 
 // TestWant: how much each lease is.
@@ -92,7 +109,7 @@ func TestWant(t *testing.T) {
 
 // TestNoRoomText: one line, whatever others call their programs.
 func TestNoRoomText(t *testing.T) {
-	e := &NoRoomError{Device: "GPU-1", Want: 12 * gib, Copies: 2, Total: 24 * gib, Shareable: 20 * gib, Free: 4 * gib, Display: gib, Reserve: 2 * gib,
+	e := &InsufficientMemoryError{Device: "GPU-1", Want: 12 * gib, Copies: 2, Total: 24 * gib, Shareable: 20 * gib, Free: 4 * gib, Display: gib, Reserve: 2 * gib,
 		Ahead: []Entry{{PID: 5, State: Waits, Bytes: gib, Command: []string{"x"}}}, Foreign: []device.Process{{PID: 9, Name: "game", Known: true, Used: gib}, {PID: 8}}, Waited: context.DeadlineExceeded, After: 1010 * time.Millisecond}
 	for i := range 10 {
 		e.Holders = append(e.Holders, Entry{PID: 100 + i, Bytes: gib, Command: []string{"a\x1b[2J\nb", strings.Repeat("y", 100)}, Over: 2 * gib})

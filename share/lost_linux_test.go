@@ -41,7 +41,7 @@ func TestRemovedFilesFreeNothing(t *testing.T) {
 				a.kill(t)
 			}
 			wipe(t, r)
-			var no *NoRoomError
+			var no *InsufficientMemoryError
 			if _, err := take(r, gpu, 5, 1); !errors.As(err, &no) || !strings.Contains(err.Error(), fmt.Sprint("process ", program)) {
 				t.Fatalf("5 GiB of the 4 that are left: %v; want a refusal that names process %d", err, program)
 			}
@@ -169,7 +169,7 @@ func TestLeaseLivesInADaemon(t *testing.T) {
 	daemon.begin(t).said(t, "uses")
 	program.kill(t)
 	must(t, l[0].f.Close())
-	var no *NoRoomError
+	var no *InsufficientMemoryError
 	_, err = take(r, gpu, 5, 1)
 	want := fmt.Sprintf("process %d (/proc/self/exe use %s", daemon.Process.Pid, gpu[:10])
 	if !errors.As(err, &no) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), fmt.Sprintf("left by process %d that has ended", program.Process.Pid)) {
@@ -259,7 +259,7 @@ func TestNested(t *testing.T) {
 			q.Device, q.Meter, q.Nested = gpu, simulated(gpu), true
 			q.Wait = func(Position) { t.Error("it waits for its own ancestor") }
 			parts, err := r.Acquire(t.Context(), q)
-			var no *NoRoomError
+			var no *InsufficientMemoryError
 			if tc.each == 0 {
 				if !errors.As(err, &no) || no.Inside == nil || !strings.Contains(err.Error(), "runs inside the lease of 20 GiB") {
 					t.Errorf("%v", err)

@@ -68,7 +68,7 @@ func TestModel(t *testing.T) {
 				shareable := int(w.total) - int(st.Used) - int(q.Reserve)
 				want := int(q.Bytes) * q.Copies
 				got, err := r.Acquire(context.Background(), q)
-				if _, no := err.(*NoRoomError); err != nil && !no {
+				if _, no := err.(*InsufficientMemoryError); err != nil && !no {
 					t.Fatal(err)
 				}
 				if fits := int(sum())+want <= shareable; fits != (err == nil) || err == nil && len(got) != q.Copies {

@@ -38,7 +38,7 @@ type place struct {
 // queueState describes the tickets before a request.
 type queueState struct {
 	place  int    // tickets before it
-	before *found // the nearest that holds this one up; nil: none
+	before *claim // the nearest that holds this one up; nil: none
 	waits  bool   // the first of those has found too little memory
 	first  []Entry
 }
@@ -46,15 +46,15 @@ type queueState struct {
 // queueOf reads the tickets before this request's: the first ones, for messages,
 // and the nearest ones until one holds this one up. It removes those of the dead
 // that it comes across.
-func (b *bid) queueOf(l look) (q queueState) {
+func (b *bid) queueOf(l contents) (q queueState) {
 	ahead := l.tickets
 	if b.number > 0 {
 		n, _ := slices.BinarySearch(ahead, ticketID(b.number))
 		ahead = ahead[:n]
 	}
 	q.place = len(ahead)
-	read := map[string]*found{}
-	get := func(id string) *found {
+	read := map[string]*claim{}
+	get := func(id string) *claim {
 		if t, ok := read[id]; ok {
 			return t
 		}
@@ -139,7 +139,7 @@ func ticketsAmong(ids []string) []string {
 // queue takes a ticket if there is none yet, and notes on it whether the request was
 // next and short of memory, and the tickets on other GPUs that it waits for. Caller
 // holds the locks of all GPUs of the request. before is the waiter that holds it up.
-func (b *bid) queue(tickets []string, before *found, waiting bool, waitsFor []string) error {
+func (b *bid) queue(tickets []string, before *claim, waiting bool, waitsFor []string) error {
 	if b.ticket != nil {
 		waiting = waiting || b.rec.Waiting
 		if waiting == b.rec.Waiting && slices.Equal(waitsFor, b.rec.WaitsFor) {
@@ -269,7 +269,7 @@ func (w *watch) over() bool {
 // The wait ends only when the ticket's owner leaves the queue, for whatever reason.
 // woken, a channel with room for one value, then has one, unless [watch.leave] came
 // before.
-func watchTicket(t found, woken chan<- bool) (*watch, error) {
+func watchTicket(t claim, woken chan<- bool) (*watch, error) {
 	f, err := os.OpenFile(t.path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
@@ -322,7 +322,7 @@ func (a *acquisition) pause(ctx context.Context, steps []step) error {
 	type waitFor struct {
 		*watch
 		by *bid
-		t  found
+		t  claim
 	}
 	var watched []waitFor
 	defer func() {
@@ -401,7 +401,7 @@ func (a *acquisition) pause(ctx context.Context, steps []step) error {
 }
 
 // heldUpBy reports whether the request has to wait for a waiter before it.
-func (b *bid) heldUpBy(t found) bool { return !b.mayPass(t.record) && b.r.running(t) }
+func (b *bid) heldUpBy(t claim) bool { return !b.mayPass(t.record) && b.r.running(t) }
 
 // mayPass reports whether a waiter waits for a ticket on a GPU that this request does
 // not want, so that this one may go before it.
@@ -417,7 +417,7 @@ func (b *bid) mayPass(t record) bool {
 }
 
 // heldUpStillBy is heldUpBy for a watched waiter, read again.
-func (b *bid) heldUpStillBy(w *watch, t found) bool {
+func (b *bid) heldUpStillBy(w *watch, t claim) bool {
 	info, err := w.f.Stat()
 	if err != nil {
 		return false

@@ -224,7 +224,7 @@ func TestRunning(t *testing.T) {
 		{"silent, of another namespace", other, 2 * silence, false},
 		{"silent, and another process has its number", ended, 2 * silence, false},
 	} {
-		if got := r.running(found{record: tc.rec, beat: time.Now().Add(-tc.silent)}); got != tc.want {
+		if got := r.running(claim{record: tc.rec, beat: time.Now().Add(-tc.silent)}); got != tc.want {
 			t.Errorf("%s: running %t, want %t", tc.name, got, tc.want)
 		}
 	}

@@ -13,9 +13,9 @@ import (
 	"gpumem/size"
 )
 
-// NoRoomError is the refusal of a request, with the holders of the memory. All sizes
+// InsufficientMemoryError is the refusal of a request, with the holders of the memory. All sizes
 // are bytes.
-type NoRoomError struct {
+type InsufficientMemoryError struct {
 	Device    string
 	Want      uint64 // of all leases together
 	Copies    int    // the number of leases
@@ -37,10 +37,10 @@ type NoRoomError struct {
 
 // Unwrap returns Waited, so errors.Is(err, context.DeadlineExceeded) reports whether
 // the time was up.
-func (e *NoRoomError) Unwrap() error { return e.Waited }
+func (e *InsufficientMemoryError) Unwrap() error { return e.Waited }
 
 // Error returns one line: the request, what can be shared, its holders, and a remedy.
-func (e *NoRoomError) Error() string {
+func (e *InsufficientMemoryError) Error() string {
 	var b strings.Builder
 	want := size.Format(e.Want)
 	if e.Want == 0 {
@@ -101,7 +101,7 @@ func (e *NoRoomError) Error() string {
 	return b.String()
 }
 
-func (e *NoRoomError) waited(b *strings.Builder) {
+func (e *InsufficientMemoryError) waited(b *strings.Builder) {
 	if e.Waited != nil {
 		fmt.Fprintf(b, "; gave up after %v", e.After.Round(100*time.Millisecond))
 	}

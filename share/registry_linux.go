@@ -308,8 +308,8 @@ func (r *Registry) remove(key, id string) error {
 	return first
 }
 
-// found is a lease or a ticket that lives.
-type found struct {
+// claim is a lease or a ticket that lives, as read from its files.
+type claim struct {
 	record
 	path  string
 	uid   int
@@ -319,7 +319,7 @@ type found struct {
 	attended bool // a lease: a process beside the program holds it too, see Attending
 }
 
-func (r *Registry) entry(f found) Entry {
+func (r *Registry) entry(f claim) Entry {
 	e := f.record.entry(f.uid)
 	e.Stopped = f.Kind == ticketKind && !r.running(f)
 	e.Elsewhere = f.PID > 0 && f.Namespace != r.namespace
@@ -331,7 +331,7 @@ func (r *Registry) entry(f found) Entry {
 // running reports whether a waiter runs: whether it has given a sign of life within
 // the last five seconds, or within a minute where its process is seen and is not
 // stopped. After the clock was set, waiters seem stopped until their next sign.
-func (r *Registry) running(f found) bool {
+func (r *Registry) running(f claim) bool {
 	silent := time.Since(f.beat).Abs()
 	if silent < silence {
 		return true
@@ -380,7 +380,7 @@ func bad(path string, err error) error {
 // readLease reads a lease. Its lock says whether it lives and how large it is. A
 // record that is damaged or missing is a note; then only that is known. The error
 // is errDead, fs.ErrNotExist, or one that names the file.
-func (r *Registry) readLease(key, id string) (l found, note, err error) {
+func (r *Registry) readLease(key, id string) (l claim, note, err error) {
 	path := r.path(key, id, lockKind)
 	f, h, info, err := r.locked(path)
 	if errors.Is(err, fs.ErrPermission) {
@@ -398,7 +398,7 @@ func (r *Registry) readLease(key, id string) (l found, note, err error) {
 	if err != nil {
 		return l, nil, bad(path, err)
 	}
-	l = found{path: r.path(key, id, leaseKind), uid: int(info.Sys().(*syscall.Stat_t).Uid), inode: inodeOf(info)}
+	l = claim{path: r.path(key, id, leaseKind), uid: int(info.Sys().(*syscall.Stat_t).Uid), inode: inodeOf(info)}
 	if f != nil {
 		l.attended = attended(f)
 		f.Close()
@@ -450,21 +450,21 @@ func readFrom(f *os.File, key, id, kind string) (record, error) {
 
 // readTicket reads a ticket. What cannot be read of one that lives is unknown. The
 // error is errDead or fs.ErrNotExist.
-func (r *Registry) readTicket(key, id string) (found, error) {
+func (r *Registry) readTicket(key, id string) (claim, error) {
 	path := r.path(key, id, ticketKind)
 	f, _, info, err := r.locked(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return found{}, err
+		return claim{}, err
 	}
 	if err != nil {
-		return found{}, errDead // no memory hangs on it
+		return claim{}, errDead // no memory hangs on it
 	}
 	defer f.Close()
 	rec, err := readFrom(f, key, id, ticketKind)
 	if err != nil { // or of another version
 		rec = record{Kind: ticketKind, ID: id, Waiting: true}
 	}
-	return found{record: rec, path: path, uid: int(info.Sys().(*syscall.Stat_t).Uid), inode: inodeOf(info), beat: info.ModTime()}, nil
+	return claim{record: rec, path: path, uid: int(info.Sys().(*syscall.Stat_t).Uid), inode: inodeOf(info), beat: info.ModTime()}, nil
 }
 
 // files returns the ids in the registry by key and kind, those of a kind in order,
@@ -507,13 +507,13 @@ func (r *Registry) files(prefix string) (map[string]map[string][]string, error) 
 	return all, nil
 }
 
-// look is the content of the registry for a GPU.
-type look struct {
-	leases  []found
+// contents are the leases and tickets of the registry for a GPU.
+type contents struct {
+	leases  []claim
 	tickets []string // ids in order; some may be of the dead
 }
 
-func records(leases []found) []record {
+func records(leases []claim) []record {
 	var all []record
 	for _, f := range leases {
 		all = append(all, f.record)
@@ -522,7 +522,7 @@ func records(leases []found) []record {
 }
 
 // holders lists the leases, the largest first.
-func (r *Registry) holders(leases []found) []Entry {
+func (r *Registry) holders(leases []claim) []Entry {
 	var all []Entry
 	for _, f := range leases {
 		all = append(all, r.entry(f))
@@ -531,11 +531,11 @@ func (r *Registry) holders(leases []found) []Entry {
 	return all
 }
 
-// look reads the leases of a GPU and the names of its tickets, and removes the
+// scan reads the leases of a GPU and the names of its tickets, and removes the
 // files of ended leases. Caller holds the lock of the GPU. A lease of unknown size
 // or version is an error.
-func (r *Registry) look(g *guard, key string) (look, error) {
-	var l look
+func (r *Registry) scan(g *guard, key string) (contents, error) {
+	var l contents
 	files, err := r.files(key)
 	if err != nil {
 		return l, err
@@ -605,7 +605,7 @@ func (r *Registry) single(key, id string) error {
 // lost returns leases on a GPU whose lock file was removed while the lease lives.
 // The kernel's table of locks has them, with their size; without a table there are
 // none to be seen.
-func (r *Registry) lost(key string, leases []found) []found {
+func (r *Registry) lost(key string, leases []claim) []claim {
 	locks, err := locksAt(r.base(key))
 	if err != nil {
 		return nil
@@ -614,10 +614,10 @@ func (r *Registry) lost(key string, leases []found) []found {
 	for _, l := range leases {
 		known[l.inode], known[l.Lost] = true, true
 	}
-	var all []found
+	var all []claim
 	for _, l := range locks {
 		if !known[l.inode] {
-			all = append(all, found{record: record{Kind: leaseKind, Bytes: l.length}, inode: l.inode, uid: -1})
+			all = append(all, claim{record: record{Kind: leaseKind, Bytes: l.length}, inode: l.inode, uid: -1})
 		}
 	}
 	return all
@@ -626,7 +626,7 @@ func (r *Registry) lost(key string, leases []found) []found {
 // identify fills in the process of leases whose record is lost, for the count of
 // memory: the youngest that has the lock, which is the program and not its launcher.
 // Where none is to be seen their memory counts twice.
-func (r *Registry) identify(leases []found) {
+func (r *Registry) identify(leases []claim) {
 	wanted := map[uint64]bool{}
 	for _, l := range leases {
 		if l.PID == 0 {
@@ -704,7 +704,7 @@ func (r *Registry) List(devices ...string) ([]Entry, error) {
 }
 
 // all reads the leases and the tickets of a GPU.
-func (r *Registry) all(key string, kinds map[string][]string) (leases, tickets []found, err error) {
+func (r *Registry) all(key string, kinds map[string][]string) (leases, tickets []claim, err error) {
 	var errs []error
 	for _, id := range kinds[lockKind] {
 		l, note, err := r.readLease(key, id)

@@ -356,7 +356,7 @@ func TestSeveralNameTheGPUThatTheyLack(t *testing.T) {
 			queued(t, r, lacks, 2)
 			both.cancel()
 			<-both.done
-			var no *NoRoomError
+			var no *InsufficientMemoryError
 			if !errors.As(both.err, &no) || no.Device != lacks || !errors.Is(both.err, context.Canceled) {
 				t.Errorf("%v; want one that names %s", both.err, lacks)
 			}
@@ -377,7 +377,7 @@ func TestThoseThatLetPassAreNotBefore(t *testing.T) {
 	askLater(t, r, ask(1, true, "A", "B"))
 	queued(t, r, "A", 1)
 	_, err = r.AcquireAll(t.Context(), ask(6, false, "A")...)
-	var no *NoRoomError
+	var no *InsufficientMemoryError
 	if !errors.As(err, &no) || no.Before != 0 || len(no.Ahead) != 0 || !strings.Contains(err.Error(), "ask for at most 4 GiB") {
 		t.Errorf("refused: %v", err)
 	}

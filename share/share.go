@@ -155,9 +155,9 @@ type Request struct {
 
 // Position describes a waiting request.
 type Position struct {
-	Place   int          // in the queue; 0: next
-	Missing uint64       // bytes that were missing when the GPU was last read; 0: others are before it
-	Why     *NoRoomError // the leases, programs and waiters at that time
+	Place   int                      // in the queue; 0: next
+	Missing uint64                   // bytes that were missing when the GPU was last read; 0: others are before it
+	Why     *InsufficientMemoryError // the leases, programs and waiters at that time
 }
 
 // State distinguishes leases from waiters.
@@ -196,7 +196,7 @@ type Entry struct {
 	// namespace. It is set where PID is unknown, ended, or of another namespace.
 	// Only processes that this user may read are found.
 	HeldBy []Holder // the youngest first
-	// Over is what its processes hold beyond Bytes; set only in a NoRoomError.
+	// Over is what its processes hold beyond Bytes; set only in a InsufficientMemoryError.
 	Over uint64
 
 	inode uint64 // of the file with the lock

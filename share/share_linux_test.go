@@ -225,7 +225,7 @@ func TestCancel(t *testing.T) {
 		cancel()
 	}
 	_, err = r.Acquire(ctx, q)
-	var no *NoRoomError
+	var no *InsufficientMemoryError
 	if !errors.Is(err, context.Canceled) || !errors.As(err, &no) || no.Want != 24*gib || no.Free != 0 {
 		t.Errorf("%v", err)
 	}

@@ -105,13 +105,8 @@ type Allocator struct {
 	final   bool      // closed, and what the pool held then is known
 	streams *streams.Tracker
 
-	store    chunks.Store
-	live     *chunks.Table
-	extra    map[chunks.H]extra // of the few blocks that have it
-	lastID   uint64
-	firstGen uint32 // added to that number in blocks
-	stats    alloc.Stats
-	closed   bool
+	blocks chunks.Blocks
+	extra  map[chunks.H]extra // of the few blocks that have it
 }
 
 // extra is what few blocks have.
@@ -136,13 +131,12 @@ func New(dev Device, cfg Config) (*Allocator, error) {
 	}
 	a := &Allocator{
 		dev: dev, cfg: cfg, info: info, name: fmt.Sprintf("gpu_async_%d", info.Ordinal),
-		streams: cfg.Streams, extra: map[chunks.H]extra{}, firstGen: alloc.FirstGen(),
+		streams: cfg.Streams, extra: map[chunks.H]extra{},
 	}
 	if a.streams == nil {
 		a.streams = streams.Single(dev)
 	}
-	a.live = chunks.NewTable(&a.store, 0)
-	a.stats.BytesLimit = cfg.Reserve
+	a.blocks.Init(cfg.Reserve)
 	return a, nil
 }
 
@@ -159,13 +153,7 @@ func (a *Allocator) Alloc(r alloc.Request) (alloc.Block, error) {
 	if invariants.Enabled {
 		defer func() { invariants.Must(a.Check()) }()
 	}
-	if a.closed {
-		return alloc.Block{}, alloc.ErrClosed
-	}
-	if r.Bytes == 0 {
-		return alloc.Block{}, nil
-	}
-	if err := alloc.CheckRequest(r, a.info.Total); err != nil {
+	if done, err := a.blocks.Begin(r, a.info.Total); done {
 		return alloc.Block{}, err
 	}
 	pad := max(r.Align, driverAlign) - driverAlign
@@ -182,23 +170,15 @@ func (a *Allocator) Alloc(r alloc.Request) (alloc.Block, error) {
 		}
 		return alloc.Block{}, alloc.ErrNoMemory
 	}
-	h, c := a.store.New()
-	a.lastID++
-	c.Addr, c.Size, c.Requested = got.Addr, r.Bytes, r.Bytes
-	if pad > 0 && got.Addr%r.Align != 0 {
-		c.Addr += r.Align - got.Addr%r.Align
+	addr := got.Addr
+	if pad > 0 && addr%r.Align != 0 {
+		addr += r.Align - addr%r.Align
+	}
+	h, b := a.blocks.Add(r, addr, r.Bytes)
+	if addr != got.Addr {
 		a.extra[h] = extra{start: got.Addr}
 	}
-	c.SetLive(a.firstGen+uint32(a.lastID), uint32(r.Site))
-	c.Stream = r.Stream
-	a.live.Insert(h, c.Addr)
-
-	s := &a.stats
-	s.NumAllocs++
-	s.BytesInUse += c.Size
-	s.PeakBytesInUse = max(s.PeakBytesInUse, s.BytesInUse)
-	s.LargestAllocSize = max(s.LargestAllocSize, c.Size)
-	return alloc.MakeBlock(c.Addr, c.Size, h, c.Gen()), nil
+	return b, nil
 }
 
 // grant is take for a stream's number, once the pool is as it should be.
@@ -252,36 +232,19 @@ func (a *Allocator) drain(number uint32, s device.Stream) error {
 	return a.streams.Wait(m)
 }
 
-// find is the live chunk of a block, 0 for the zero block.
-func (a *Allocator) find(what string, b alloc.Block) (chunks.H, error) {
-	if a.closed {
-		return 0, alloc.ErrClosed
-	}
-	h, gen := b.Key()
-	switch {
-	case h == 0 && b.Addr == 0:
-		return 0, nil
-	case a.store.Live(h, gen, b.Addr) != nil:
-		return h, nil
-	case !a.store.Valid(h):
-		return 0, fmt.Errorf("%s of %v: %w: it is not of this allocator", what, b, alloc.ErrNotAllocated)
-	}
-	return 0, fmt.Errorf("%s of %v: %w", what, b, alloc.ErrDoubleFree)
-}
-
 // Record says that a live block is used in another stream, too: at its free,
 // that stream's work until then comes first. It does not order the use after the
 // allocation; that is the program's to do, with an event. A second call does
 // nothing. Errors: those of Free, and those of streams.Tracker.Use.
 func (a *Allocator) Record(b alloc.Block, stream uint32) error {
-	h, err := a.find("record", b)
-	if h == 0 || err != nil {
+	h, c, err := a.blocks.Find("record", b)
+	if c == nil {
 		return err
 	}
 	if err := a.streams.Use(stream); err != nil {
 		return err
 	}
-	if x := a.extra[h]; stream != a.store.At(h).Stream && !slices.Contains(x.streams, stream) {
+	if x := a.extra[h]; stream != c.Stream && !slices.Contains(x.streams, stream) {
 		x.streams = append(x.streams, stream)
 		a.extra[h] = x
 	}
@@ -289,63 +252,49 @@ func (a *Allocator) Record(b alloc.Block, stream uint32) error {
 }
 
 // Live reports why a block is not live.
-func (a *Allocator) Live(b alloc.Block) error {
-	_, err := a.find("use", b)
-	return err
-}
+func (a *Allocator) Live(b alloc.Block) error { return a.blocks.Live(b) }
+
+// BlockAt returns the live block that starts at addr.
+func (a *Allocator) BlockAt(addr uint64) (alloc.Block, error) { return a.blocks.BlockAt(addr) }
 
 // Free releases a block to the pool, in the block's stream, or in stream 0
 // after the last work of a stream that has ended.
 func (a *Allocator) Free(b alloc.Block) error {
-	h, err := a.find("free", b)
-	if h == 0 || err != nil {
+	h, c, err := a.blocks.Find("free", b)
+	if c == nil {
 		return err
 	}
-	return a.release(h)
+	return a.release(h, c)
 }
 
-// FreeAddr gives the block that starts at addr back.
+// FreeAddr releases the block that starts at addr, as Free does.
 func (a *Allocator) FreeAddr(addr uint64) error {
-	if a.closed {
-		return alloc.ErrClosed
+	h, c, err := a.blocks.FindAddr(addr)
+	if c == nil {
+		return err
 	}
-	if addr == 0 {
-		return nil
-	}
-	h := a.live.Find(addr)
-	if h == 0 {
-		return fmt.Errorf("free of %#x: %w: no live block starts there (freed before, or never handed out)", addr, alloc.ErrNotAllocated)
-	}
-	return a.release(h)
+	return a.release(h, c)
 }
 
-// BlockAt is the live block that starts at addr.
-func (a *Allocator) BlockAt(addr uint64) (alloc.Block, error) {
-	if a.closed {
-		return alloc.Block{}, alloc.ErrClosed
+// start is where the driver's allocation of a block begins.
+func (a *Allocator) start(h chunks.H, c *chunks.Chunk) uint64 {
+	if x := a.extra[h]; x.start != 0 {
+		return x.start
 	}
-	return a.live.Block(addr)
+	return c.Addr
 }
 
 // release releases a live block. If the device does not take it, it stays
 // live; that its stream may by then wait for others does no harm.
-func (a *Allocator) release(h chunks.H) error {
+func (a *Allocator) release(h chunks.H, c *chunks.Chunk) error {
 	if invariants.Enabled {
 		defer func() { invariants.Must(a.Check()) }()
 	}
-	c := a.store.At(h)
-	x := a.extra[h]
-	start := c.Addr
-	if x.start != 0 {
-		start = x.start
-	}
-	if err := a.freeIn(start, c.Stream, x.streams); err != nil {
+	if err := a.freeIn(a.start(h, c), c.Stream, a.extra[h].streams); err != nil {
 		return err
 	}
 	delete(a.extra, h)
-	a.live.RemoveChunk(h, c.Addr)
-	a.stats.BytesInUse -= c.Size
-	a.store.Drop(h)
+	a.blocks.Drop(h, c)
 	return nil
 }
 

@@ -366,7 +366,7 @@ E CU_MEMPOOL_ATTR_USED_MEM_HIGH: 631506944
 	if got := w.a.Report(r).String(); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
-	w.dev.LoseAt(1)
+	w.dev.SetFaults(sim.Faults{LoseAt: 1})
 	got := w.a.Report(r).String()
 	if !strings.Contains(got, "Total memory: unknown\n") || strings.Count(got, "E Error while fetching extra cudaMallocAsync pool attribute: cuMemPoolGetAttribute on sim:1GiB: "+device.ErrLost.Error()) != 4 {
 		t.Errorf("of a lost device:\n%s", got)
@@ -377,7 +377,7 @@ E CU_MEMPOOL_ATTR_USED_MEM_HIGH: 631506944
 func TestLost(t *testing.T) {
 	w := newWorld(t, gib, async.Config{})
 	b := w.alloc(40*mib, 0)
-	w.dev.LoseAt(1)
+	w.dev.SetFaults(sim.Faults{LoseAt: 1})
 	if s := w.a.Stats(); s.PoolBytes != 40*mib || s.Fragmentation() != 0 {
 		t.Errorf("nobody asked before it was lost: %+v", s)
 	}

@@ -269,7 +269,7 @@ func TestFaults(t *testing.T) {
 		}
 		err := w.a.Close()
 		calls = w.dev.Counters().Calls
-		w.dev.FailCall(0, nil)
+		w.dev.SetFaults(sim.Faults{})
 		if err == nil && (w.held() != 0 || w.attribute(device.PoolReleaseThreshold) != 0 || w.attribute(device.PoolReuseAllowOpportunistic) != 1) {
 			t.Fatalf("Close says nothing; %d held", w.held())
 		}
@@ -282,7 +282,7 @@ func TestFaults(t *testing.T) {
 	for n := uint64(1); n <= calls; n++ {
 		for _, err := range []error{device.ErrOutOfMemory, device.ErrInvalidValue, device.ErrNotPermitted} {
 			t.Run(fmt.Sprintf("call %d/%.30s", n, err), func(t *testing.T) {
-				program(t, func(d *sim.Device) { d.FailCall(n, err) })
+				program(t, func(d *sim.Device) { d.SetFaults(sim.Faults{FailAt: n, Err: err}) })
 			})
 		}
 	}

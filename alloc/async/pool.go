@@ -7,7 +7,6 @@ import (
 	"errors"
 
 	"gpumem/alloc"
-	"gpumem/alloc/internal/chunks"
 	"gpumem/device"
 )
 
@@ -93,15 +92,15 @@ func (a *Allocator) preallocate(number uint32) error {
 // answer they are what it said last, and no less than what is in use.
 func (a *Allocator) Stats() alloc.Stats {
 	if a.found && !a.final {
-		a.final = a.look() == nil && a.closed
+		a.final = a.look() == nil && a.blocks.Closed
 	}
-	return a.stats
+	return a.blocks.Count
 }
 
 // look asks what the pool holds. The pool's high mark is older than this
 // allocator; until it is passed, the most that was seen is the peak.
 func (a *Allocator) look() error {
-	s := &a.stats
+	s := &a.blocks.Count
 	held, err := a.dev.PoolGetAttribute(a.pool, device.PoolReservedCurrent)
 	if err != nil {
 		s.PoolBytes = max(s.PoolBytes, s.BytesInUse)
@@ -121,7 +120,7 @@ func (a *Allocator) look() error {
 // block stays. The bytes are those that the pool gave back in this time, to
 // whomever they belonged.
 func (a *Allocator) Trim(keep uint64) (released uint64, err error) {
-	if a.closed {
+	if a.blocks.Closed {
 		return 0, alloc.ErrClosed
 	}
 	if !a.found {
@@ -130,7 +129,7 @@ func (a *Allocator) Trim(keep uint64) (released uint64, err error) {
 	if err := a.look(); err != nil {
 		return 0, err
 	}
-	before := a.stats.PoolBytes
+	before := a.blocks.Count.PoolBytes
 	if !a.streams.Repeated() {
 		if err := a.streams.Synchronize(); err != nil {
 			return 0, err
@@ -140,17 +139,17 @@ func (a *Allocator) Trim(keep uint64) (released uint64, err error) {
 	if err := errors.Join(err, a.look()); err != nil {
 		return 0, err
 	}
-	return before - min(before, a.stats.PoolBytes), nil
+	return before - min(before, a.blocks.Count.PoolBytes), nil
 }
 
 // Close releases every block, has the pool release all that is unused, and
 // puts its attributes back. It waits for all work on the device. A call that
 // fails does not keep it from the others; the errors are joined.
 func (a *Allocator) Close() error {
-	if a.closed {
+	if a.blocks.Closed {
 		return alloc.ErrClosed
 	}
-	a.closed = true
+	a.blocks.Closed = true
 	if !a.found {
 		return nil
 	}
@@ -161,24 +160,18 @@ func (a *Allocator) Close() error {
 		errs = append(errs, a.dev.FreeAsync(a.owed, 0))
 		a.owed = 0
 	}
-	for _, h := range a.blocks() {
-		c := a.store.At(h)
-		start := c.Addr
-		if x := a.extra[h]; x.start != 0 {
-			start = x.start
-		}
+	for _, h := range a.blocks.Sorted() {
 		// Stream 0 will do for all, and is there also where the program has
 		// destroyed the block's own.
-		errs = append(errs, a.dev.FreeAsync(start, 0))
+		errs = append(errs, a.dev.FreeAsync(a.start(h, a.blocks.Store.At(h)), 0))
 	}
 	errs = append(errs, a.dev.StreamSynchronize(0), a.dev.PoolTrim(a.pool, 0))
 	for _, s := range a.set {
 		errs = append(errs, a.dev.PoolSetAttribute(a.pool, s.attribute, s.old))
 	}
 	errs = append(errs, a.streams.Close())
-	a.stats.BytesInUse = 0
-	a.store, a.extra = chunks.Store{}, nil
-	a.live = chunks.NewTable(&a.store, 0)
+	a.blocks.Reset()
+	a.extra = nil
 	a.final = a.look() == nil
 	return errors.Join(errs...)
 }

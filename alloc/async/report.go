@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"gpumem/alloc"
-	"gpumem/alloc/internal/chunks"
 	"gpumem/device"
 	"gpumem/size"
 )
@@ -47,10 +46,8 @@ func (a *Allocator) Report(r alloc.Request) alloc.Report {
 	line("Stats: %s", a.statsText())
 	line("Histogram of current allocation: (allocation_size_in_bytes, nb_allocation_of_that_sizes), ...;")
 	count := map[uint64]int{}
-	for h := chunks.H(1); a.store.Valid(h); h++ {
-		if c := a.store.At(h); c.State == chunks.Live {
-			count[c.Requested]++
-		}
+	for c := range a.blocks.Walk {
+		count[c.Requested]++
 	}
 	for _, n := range slices.Sorted(maps.Keys(count)) {
 		line("%d, %d", n, count[n])
@@ -86,7 +83,7 @@ func (a *Allocator) Why(r alloc.Request, deviceFree int64) []string {
 
 // statsText is XLA's table of statistics, which has nothing of the pool's own.
 func (a *Allocator) statsText() string {
-	s := &a.stats
+	s := &a.blocks.Count
 	var b strings.Builder
 	bytes := func(label string, n uint64) {
 		fmt.Fprintf(&b, "%-18s%20s\n", label, size.XLA(int64(min(n, math.MaxInt64))))

@@ -53,10 +53,11 @@
 //
 // Files: bfc.go requests, carve.go the chunk that serves one and how it is cut, free.go
 // frees, region.go regions of the device, stats.go the counters, report.go the
-// out-of-memory report, memdump.go the binary one, check.go the invariants.
+// out-of-memory report, check.go the invariants.
 package bfc
 
 import (
+	"cmp"
 	"fmt"
 
 	"gpumem/alloc"
@@ -136,12 +137,10 @@ type Allocator struct {
 
 	dev     device.Device
 	cfg     Config
-	name    string
 	regions []region // by address
 	next    uint64   // bytes to ask for next (curr_region_allocation_bytes_)
 
 	unusable []device.Range // grants at odd addresses that the device did not take back
-
 }
 
 var _ alloc.Allocator = (*Allocator)(nil)
@@ -169,7 +168,6 @@ func New(dev device.Device, cfg Config) (*Allocator, error) {
 	a := &Allocator{
 		dev:      dev,
 		cfg:      cfg,
-		name:     cfg.Name,
 		firstGen: alloc.FirstGen(),
 		spatial:  cfg.Spatial,
 		align:    MinAllocation,
@@ -181,27 +179,23 @@ func New(dev device.Device, cfg Config) (*Allocator, error) {
 	if cfg.Fragmentation > 0 {
 		a.waste = uint64(cfg.Fragmentation * float64(cfg.Limit))
 	}
-	a.next, _ = round256(cfg.Limit)
+	first := cfg.Limit
 	if cfg.Growth {
-		first := cfg.FirstRegion
-		if first == 0 {
-			first = firstRegion
-		}
-		a.next, _ = round256(min(cfg.Limit, first))
+		first = min(first, cmp.Or(cfg.FirstRegion, firstRegion))
 	}
+	a.next, _ = round256(first)
 	a.stats.BytesLimit = cfg.Limit
+	a.ordinary = chunks.NewIndex(&a.store, cfg.Limit)
 	if cfg.TopDown {
 		a.home = tagUpper
 		a.ordinary = chunks.NewHighIndex(&a.store, cfg.Limit)
-	} else {
-		a.ordinary = chunks.NewIndex(&a.store, cfg.Limit)
 	}
 	a.free[a.home] = a.ordinary
 	return a, nil
 }
 
 // Name is the pool's name in messages, such as GPU_0_bfc.
-func (a *Allocator) Name() string { return a.name }
+func (a *Allocator) Name() string { return a.cfg.Name }
 
 // round256 rounds up to the unit; false where that passes 2^64.
 func round256(n uint64) (uint64, bool) {
@@ -324,29 +318,24 @@ func (a *Allocator) misses(n, align uint64) bool {
 // makeRoom is what is tried when no free chunk fits: another region, releasing free
 // regions.
 func (a *Allocator) makeRoom(end uint8, n, align uint64) (chunks.H, error) {
-	grown, err := a.extend(n)
-	if err != nil {
-		return 0, err
-	}
-	if grown {
-		if h := a.find(end, n, align); h != 0 {
-			return h, nil
-		}
-	}
-	if a.cfg.GC {
-		freed, err := a.collect(n)
+	for collected := !a.cfg.GC; ; collected = true {
+		grown, err := a.extend(n)
 		if err != nil {
 			return 0, err
 		}
-		if freed {
-			if grown, err = a.extend(n); err != nil {
+		if grown {
+			if h := a.find(end, n, align); h != 0 {
+				return h, nil
+			}
+		}
+		if collected {
+			break
+		}
+		if freed, err := a.collect(n); err != nil || !freed {
+			if err != nil {
 				return 0, err
 			}
-			if grown {
-				if h := a.find(end, n, align); h != 0 {
-					return h, nil
-				}
-			}
+			break
 		}
 	}
 	if n > a.cfg.Limit {

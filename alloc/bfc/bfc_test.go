@@ -247,7 +247,7 @@ func TestOddGrant(t *testing.T) {
 
 func TestNoMemoryMap(t *testing.T) {
 	a, dev := pool(t, 1<<20, bfc.Config{Limit: 1 << 20})
-	dev.RefuseAbove(1)
+	dev.SetFaults(sim.Faults{RefuseAbove: 1})
 	r := alloc.Request{Bytes: 100}
 	if _, err := a.Alloc(r); !errors.Is(err, alloc.ErrNoMemory) {
 		t.Fatal(err)

@@ -15,7 +15,9 @@ import (
 	"gpumem/alloc/bfc"
 	"gpumem/device"
 	"gpumem/device/sim"
+	"gpumem/internal/test/bfcdump"
 	"gpumem/internal/test/golden"
+	"gpumem/size"
 )
 
 // recorder is a device that writes down what it was asked, as the original's
@@ -269,8 +271,8 @@ func TestGoldenReport(t *testing.T) {
 				b, err := a.Alloc(req)
 				if err != nil {
 					got.WriteString(a.Report(req).String())
-					got.WriteString(alloc.Report{a.Summary(req)}.String())
-					dump = a.MemoryDump()
+					got.WriteString(alloc.Report{summary(a, tc.layout, req)}.String())
+					dump = bfcdump.Marshal(a)
 				}
 				blocks[op.Block] = b
 			}
@@ -284,4 +286,15 @@ func TestGoldenReport(t *testing.T) {
 			}
 		})
 	}
+}
+
+// summary is the line with which the original ends when it does not retry.
+func summary(a *bfc.Allocator, layout bfc.Layout, r alloc.Request) alloc.Message {
+	end := " from the lower end"
+	if layout == bfc.Layout2025 {
+		end = ""
+	}
+	return alloc.Message{Severity: alloc.Warning, Text: fmt.Sprintf(
+		"Allocator (%s) ran out of memory trying to allocate %s%s with freed_by_count=0.",
+		a.Name(), size.XLA(int64(r.Bytes)), end)}
 }

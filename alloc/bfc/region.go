@@ -97,7 +97,7 @@ func (a *Allocator) extend(n uint64) (bool, error) {
 		a.log(alloc.Message{
 			Severity: alloc.Info,
 			Text: fmt.Sprintf("%s backed off: refused %s, it took %s (refusals: %d, limit: %s)",
-				a.name, xla(first), xla(got.Bytes), refused, xla(a.cfg.Limit)),
+				a.cfg.Name, xla(first), xla(got.Bytes), refused, xla(a.cfg.Limit)),
 		})
 	}
 	a.addRegion(got)
@@ -136,16 +136,21 @@ func backOff(ask uint64) uint64 {
 	return min(step, ask-MinAllocation)
 }
 
-// addRegion makes one free chunk of a grant.
-func (a *Allocator) addRegion(got device.Range) {
+// freeChunk makes one free chunk of a grant, in no index yet. A device that grants odd
+// sizes loses the odd end.
+func (a *Allocator) freeChunk(g device.Range, gap bool) (chunks.H, *chunks.Chunk) {
 	h, c := a.store.New()
 	c.State = chunks.Free
-	c.Addr = got.Addr
-	c.Size = got.Bytes &^ (MinAllocation - 1) // a device that grants odd sizes loses the odd end
-	c.Tag = a.home
-	if a.spatial && a.gap == 0 {
+	c.Addr, c.Size, c.Tag = g.Addr, g.Bytes&^(MinAllocation-1), a.home
+	if gap {
 		c.Tag = tagGap
 	}
+	return h, c
+}
+
+// addRegion makes a region of a grant, or a part of the region that ends there.
+func (a *Allocator) addRegion(got device.Range) {
+	h, c := a.freeChunk(got, a.spatial && a.gap == 0)
 	i, _ := slices.BinarySearchFunc(a.regions, got.Addr, func(r region, addr uint64) int {
 		if r.addr < addr {
 			return -1
@@ -245,13 +250,7 @@ func (a *Allocator) releaseIdle(keep uint64) (released uint64, err error) {
 // regainRegion is a region of one free chunk over a grant that could not be
 // released.
 func (a *Allocator) regainRegion(g device.Range) region {
-	h, c := a.store.New()
-	c.State = chunks.Free
-	c.Addr, c.Size = g.Addr, g.Bytes&^(MinAllocation-1)
-	c.Tag = a.home
-	if a.spatial {
-		c.Tag = tagGap
-	}
+	h, c := a.freeChunk(g, a.spatial)
 	a.putFree(h, c)
 	return region{addr: c.Addr, size: c.Size, first: h, grants: []device.Range{g}}
 }

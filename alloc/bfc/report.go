@@ -49,17 +49,6 @@ func (a *Allocator) Report(r alloc.Request) alloc.Report {
 	return w.out
 }
 
-// Summary is the line with which the original ends when it does not retry.
-func (a *Allocator) Summary(r alloc.Request) alloc.Message {
-	end := ""
-	if a.cfg.Layout != Layout2025 {
-		end = fmt.Sprintf(" from the %s end", tagNames[a.end(r)])
-	}
-	return alloc.Message{Severity: alloc.Warning, Text: fmt.Sprintf(
-		"Allocator (%s) ran out of memory trying to allocate %s%s with freed_by_count=0.",
-		a.name, xla(r.Bytes), end)}
-}
-
 type reporter struct {
 	a   *Allocator
 	old bool // the layout of 2025
@@ -81,14 +70,14 @@ func (w *reporter) head(r alloc.Request, n uint64, end uint8) {
 		w.add(alloc.Warning, fmt.Sprintf("Allocator (%s) ran out of memory trying to allocate %s (rounded to %d)requested by op \n"+
 			"If the cause is memory fragmentation maybe the environment variable 'TF_GPU_ALLOCATOR=cuda_malloc_async' will improve the situation. \n"+
 			"Current allocation summary follows.\nCurrent allocation summary follows.",
-			w.a.name, xla(r.Bytes), n))
+			w.a.cfg.Name, xla(r.Bytes), n))
 	} else {
 		w.add(alloc.Warning, fmt.Sprintf("Allocator (%s) ran out of memory trying to allocate %s (rounded to %d) from the %s end requested by op \n"+
 			"If this is caused by memory fragmentation, the environment variable 'TF_GPU_ALLOCATOR=cuda_malloc_async' may improve the situation.\n"+
 			"Current allocation summary follows.",
-			w.a.name, xla(r.Bytes), n, tagNames[end]))
+			w.a.cfg.Name, xla(r.Bytes), n, tagNames[end]))
 	}
-	w.info("BFCAllocator dump for %s", w.a.name)
+	w.info("BFCAllocator dump for %s", w.a.cfg.Name)
 }
 
 // binStats is what the report says of one bin.
@@ -240,22 +229,13 @@ func (w *reporter) sums(n uint64, end uint8) {
 	if a.gap != 0 {
 		w.info("Spatial partitioning summary for %s end: central gap %s, largest same-end binned free chunk %s, largest binned free chunk from any end %s. "+
 			"The central gap is shared by lower/upper allocations and is not inserted into a bin.",
-			tagNames[end], xla(a.store.At(a.gap).Size), xla(a.largestHole(end)), xla(max(a.largestHole(tagLower), a.largestHole(tagUpper))))
+			tagNames[end], xla(a.store.At(a.gap).Size), xla(a.largestHole(end)), xla(a.largestHole(tagLower, tagUpper)))
 	}
 	hint := "(growth enabled)."
 	if !a.cfg.Growth {
 		hint = "(growth disabled; fixed-size pool; not an attempted allocation)."
 	}
 	w.info("Allocator region growth hint: next region allocation target %s %s", xla(a.next), hint)
-}
-
-// largestHole is the largest free chunk of an end, without the gap.
-func (a *Allocator) largestHole(end uint8) uint64 {
-	x := a.free[end]
-	if x == nil || x.Largest() == 0 {
-		return 0
-	}
-	return a.store.At(x.Largest()).Size
 }
 
 func (w *reporter) stats() {

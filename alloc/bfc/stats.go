@@ -53,14 +53,20 @@ func (a *Allocator) Stats() alloc.Stats {
 	return s
 }
 
-// largestFree is the largest hole of the given ends, the gap included.
-func (a *Allocator) largestFree(ends ...uint8) uint64 {
+// largestHole is the largest free chunk of the given ends, without the gap.
+func (a *Allocator) largestHole(ends ...uint8) uint64 {
 	var n uint64
 	for _, end := range ends {
 		if x := a.free[end]; x != nil && x.Largest() != 0 {
 			n = max(n, a.store.At(x.Largest()).Size)
 		}
 	}
+	return n
+}
+
+// largestFree is the largest free chunk of the given ends, the gap included.
+func (a *Allocator) largestFree(ends ...uint8) uint64 {
+	n := a.largestHole(ends...)
 	if a.gap != 0 {
 		n = max(n, a.store.At(a.gap).Size)
 	}

@@ -63,7 +63,7 @@ func New(dev device.GPU, p policy.Policy, o Options) (alloc.Allocator, error) {
 	a, err := func() (alloc.Allocator, error) {
 		switch p.Kind {
 		case policy.Platform, policy.Address:
-			return direct.New(capped(dev, p.GrantLimit), direct.Config{Name: p.Kind.String(), Limit: p.Limit}), nil
+			return direct.New(capped(dev, p.GrantLimit), p.Limit), nil
 		case policy.BFC:
 			backing := capped(dev, p.GrantLimit)
 			if p.Managed {

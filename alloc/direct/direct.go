@@ -10,7 +10,6 @@ package direct
 import (
 	"errors"
 	"fmt"
-	"slices"
 
 	"gpumem/alloc"
 	"gpumem/alloc/internal/chunks"
@@ -19,25 +18,12 @@ import (
 	"gpumem/size"
 )
 
-// Config says what to make.
-type Config struct {
-	Name  string // for messages; "" means platform
-	Limit uint64 // bytes that may be held at once; 0: as many as the device has
-}
-
 // Allocator is one device's passthrough. It is not safe for concurrent use.
 type Allocator struct {
-	dev  device.Device
-	cfg  Config
-	info device.Info
-
-	store    chunks.Store
-	live     *chunks.Table
-	lastID   uint64
-	firstGen uint32 // added to that number in blocks
-	stats    alloc.Stats
-	owed     []device.Range // granted, of no use, and not released yet: the device failed
-	closed   bool
+	dev    device.Device
+	info   device.Info
+	blocks chunks.Blocks
+	owed   []device.Range // granted, of no use, and not released yet because the device failed
 }
 
 var (
@@ -47,17 +33,14 @@ var (
 	_ alloc.PassThrough = (*Allocator)(nil)
 )
 
-// New makes a passthrough to dev.
-func New(dev device.Device, cfg Config) *Allocator {
-	if cfg.Name == "" {
-		cfg.Name = "platform"
+// New makes a passthrough to dev. limit is the bytes that may be held at once; 0 means as
+// many as the device has.
+func New(dev device.Device, limit uint64) *Allocator {
+	a := &Allocator{dev: dev, info: dev.Info()}
+	if limit == 0 {
+		limit = a.info.Total
 	}
-	a := &Allocator{dev: dev, cfg: cfg, info: dev.Info(), firstGen: alloc.FirstGen()}
-	a.live = chunks.NewTable(&a.store, 0)
-	a.stats.BytesLimit = a.info.Total
-	if cfg.Limit != 0 {
-		a.stats.BytesLimit = cfg.Limit
-	}
+	a.blocks.Init(limit)
 	return a
 }
 
@@ -67,20 +50,15 @@ func (a *Allocator) Alloc(r alloc.Request) (alloc.Block, error) {
 	if invariants.Enabled {
 		defer func() { invariants.Must(a.Check()) }()
 	}
-	if a.closed {
-		return alloc.Block{}, alloc.ErrClosed
-	}
-	if r.Bytes == 0 {
-		return alloc.Block{}, nil
-	}
-	if err := alloc.CheckRequest(r, a.stats.BytesLimit); err != nil {
+	s := &a.blocks.Count
+	if done, err := a.blocks.Begin(r, s.BytesLimit); done {
 		return alloc.Block{}, err
 	}
 	_ = a.settle() // tried again with the next request
-	if r.Bytes > a.stats.BytesLimit {
+	if r.Bytes > s.BytesLimit {
 		return alloc.Block{}, alloc.ErrNever
 	}
-	if r.Bytes > a.stats.BytesLimit-a.stats.PoolBytes {
+	if r.Bytes > s.BytesLimit-s.PoolBytes {
 		return alloc.Block{}, alloc.ErrNoMemory
 	}
 	got, err := a.dev.Alloc(r.Bytes)
@@ -93,29 +71,12 @@ func (a *Allocator) Alloc(r alloc.Request) (alloc.Block, error) {
 	if r.Align > 1 && got.Addr%r.Align != 0 {
 		err := fmt.Errorf("%w: alignment %d: the device granted %#x", alloc.ErrBadRequest, r.Align, got.Addr)
 		a.owed = append(a.owed, got)
-		a.held(got.Bytes)
+		a.blocks.Held(got.Bytes)
 		return alloc.Block{}, errors.Join(err, a.settle())
 	}
-	h, c := a.store.New()
-	a.lastID++
-	c.Addr, c.Size, c.Requested = got.Addr, got.Bytes, r.Bytes
-	c.SetLive(a.firstGen+uint32(a.lastID), uint32(r.Site))
-	c.Stream = r.Stream
-	a.live.Insert(h, got.Addr)
-
-	s := &a.stats
-	s.NumAllocs++
-	s.BytesInUse += got.Bytes
-	s.PeakBytesInUse = max(s.PeakBytesInUse, s.BytesInUse)
-	s.LargestAllocSize = max(s.LargestAllocSize, got.Bytes)
-	a.held(got.Bytes)
-	return alloc.MakeBlock(c.Addr, c.Size, h, c.Gen()), nil
-}
-
-// held counts bytes that the device granted.
-func (a *Allocator) held(bytes uint64) {
-	a.stats.PoolBytes += bytes
-	a.stats.PeakPoolBytes = max(a.stats.PeakPoolBytes, a.stats.PoolBytes)
+	_, b := a.blocks.Add(r, got.Addr, got.Bytes)
+	a.blocks.Held(got.Bytes)
+	return b, nil
 }
 
 // settle releases the grants that no request could use. Those that the device
@@ -125,67 +86,34 @@ func (a *Allocator) settle() error {
 		if err := a.dev.Free(a.owed[n-1].Addr); err != nil {
 			return err
 		}
-		a.stats.PoolBytes -= a.owed[n-1].Bytes
+		a.blocks.Count.PoolBytes -= a.owed[n-1].Bytes
 		a.owed = a.owed[:n-1]
 	}
 	return nil
 }
 
 // Live reports why a block is not live.
-func (a *Allocator) Live(b alloc.Block) error {
-	_, _, err := a.find("use", b)
-	return err
-}
+func (a *Allocator) Live(b alloc.Block) error { return a.blocks.Live(b) }
 
-// find returns the chunk of a live block, nil for the zero block.
-func (a *Allocator) find(what string, b alloc.Block) (chunks.H, *chunks.Chunk, error) {
-	if a.closed {
-		return 0, nil, alloc.ErrClosed
-	}
-	h, gen := b.Key()
-	if h == 0 && b.Addr == 0 {
-		return 0, nil, nil
-	}
-	c := a.store.Live(h, gen, b.Addr)
-	switch {
-	case c != nil:
-		return h, c, nil
-	case !a.store.Valid(h):
-		return 0, nil, fmt.Errorf("%s of %v: %w: it is not of this allocator", what, b, alloc.ErrNotAllocated)
-	}
-	return 0, nil, fmt.Errorf("%s of %v: %w", what, b, alloc.ErrDoubleFree)
-}
+// BlockAt returns the live block that starts at addr.
+func (a *Allocator) BlockAt(addr uint64) (alloc.Block, error) { return a.blocks.BlockAt(addr) }
 
 // Free releases a block to the device.
 func (a *Allocator) Free(b alloc.Block) error {
-	h, c, err := a.find("free", b)
+	h, c, err := a.blocks.Find("free", b)
 	if c == nil {
 		return err
 	}
 	return a.release(h, c)
 }
 
-// FreeAddr gives the block that starts at addr back.
+// FreeAddr releases the block that starts at addr to the device.
 func (a *Allocator) FreeAddr(addr uint64) error {
-	if a.closed {
-		return alloc.ErrClosed
+	h, c, err := a.blocks.FindAddr(addr)
+	if c == nil {
+		return err
 	}
-	if addr == 0 {
-		return nil
-	}
-	h := a.live.Find(addr)
-	if h == 0 {
-		return fmt.Errorf("free of %#x: %w: no live block starts there (freed before, or never handed out)", addr, alloc.ErrNotAllocated)
-	}
-	return a.release(h, a.store.At(h))
-}
-
-// BlockAt is the live block that starts at addr.
-func (a *Allocator) BlockAt(addr uint64) (alloc.Block, error) {
-	if a.closed {
-		return alloc.Block{}, alloc.ErrClosed
-	}
-	return a.live.Block(addr)
+	return a.release(h, c)
 }
 
 // release releases a live block. If the device does not take it, it stays
@@ -197,57 +125,28 @@ func (a *Allocator) release(h chunks.H, c *chunks.Chunk) error {
 	if err := a.dev.Free(c.Addr); err != nil {
 		return err
 	}
-	a.live.RemoveChunk(h, c.Addr)
-	a.stats.BytesInUse -= c.Size
-	a.stats.PoolBytes -= c.Size
-	a.store.Drop(h)
+	a.blocks.Count.PoolBytes -= c.Size
+	a.blocks.Drop(h, c)
 	return nil
 }
 
 // Stats count whole grants, as the device rounded them. JAX itself has none
 // for this allocator.
-func (a *Allocator) Stats() alloc.Stats { return a.stats }
+func (a *Allocator) Stats() alloc.Stats { return a.blocks.Count }
 
 // Trim has nothing to release but what the device did not take before.
 func (a *Allocator) Trim(uint64) (uint64, error) {
-	if a.closed {
+	if a.blocks.Closed {
 		return 0, alloc.ErrClosed
 	}
-	before := a.stats.PoolBytes
+	before := a.blocks.Count.PoolBytes
 	err := a.settle()
-	return before - a.stats.PoolBytes, err
-}
-
-// blocks are the live chunks in address order.
-func (a *Allocator) blocks() []chunks.H {
-	var out []chunks.H
-	for h := chunks.H(1); a.store.Valid(h); h++ {
-		if a.store.At(h).State == chunks.Live {
-			out = append(out, h)
-		}
-	}
-	slices.SortFunc(out, func(x, y chunks.H) int {
-		if a.store.At(x).Addr < a.store.At(y).Addr {
-			return -1
-		}
-		return 1
-	})
-	return out
+	return before - a.blocks.Count.PoolBytes, err
 }
 
 // Walk visits the live blocks in address order. There are no free ones: what
 // is free is the device's.
-func (a *Allocator) Walk(yield func(alloc.Chunk) bool) {
-	for i, h := range a.blocks() {
-		c := a.store.At(h)
-		if !yield(alloc.Chunk{
-			Addr: c.Addr, Size: c.Size, Requested: c.Requested, Region: i,
-			Live: true, Tag: "lower", Site: alloc.Site(c.Site()), Stream: c.Stream,
-		}) {
-			return
-		}
-	}
-}
+func (a *Allocator) Walk(yield func(alloc.Chunk) bool) { a.blocks.Walk(yield) }
 
 // PassThrough marks that each block is a grant of the device's own.
 func (a *Allocator) PassThrough() {}
@@ -259,54 +158,37 @@ func (a *Allocator) Report(r alloc.Request) alloc.Report {
 }
 
 // Check looks at the whole structure and returns the first thing that does not
-// hold: every live block is in the table, and the statistics equal the sum.
+// hold: see [chunks.Blocks.Check], and all that is held is in a block or owed.
 func (a *Allocator) Check() error {
-	if a.closed {
+	if a.blocks.Closed {
 		return nil
 	}
-	var used uint64
-	hs := a.blocks()
-	end := uint64(0)
-	for _, h := range hs {
-		c := a.store.At(h)
-		used += c.Size
-		if a.live.Find(c.Addr) != h {
-			return fmt.Errorf("block at %#x is not in the table", c.Addr)
-		}
-		if c.Addr < end {
-			return fmt.Errorf("block at %#x begins inside the one below", c.Addr)
-		}
-		end = c.Addr + c.Size
-	}
-	pool := used
+	pool := a.blocks.Count.BytesInUse
 	for _, r := range a.owed {
 		pool += r.Bytes
 	}
-	if used != a.stats.BytesInUse || pool != a.stats.PoolBytes || len(hs) != a.live.Len() || len(hs) != a.store.Len() {
-		return fmt.Errorf("statistics say %d bytes in use and %d held, %d blocks; a walk counts %d bytes, %d blocks",
-			a.stats.BytesInUse, a.stats.PoolBytes, a.live.Len(), used, len(hs))
+	if held := a.blocks.Count.PoolBytes; pool != held {
+		return fmt.Errorf("statistics say %d bytes are held, %d are in blocks or owed", held, pool)
 	}
-	return nil
+	return a.blocks.Check()
 }
 
 // Close releases every block. A device that fails does not keep the others
 // from being released; its errors are joined.
 func (a *Allocator) Close() error {
-	if a.closed {
+	if a.blocks.Closed {
 		return alloc.ErrClosed
 	}
-	a.closed = true
+	a.blocks.Closed = true
 	errs := []error{a.settle()}
-	for _, h := range a.blocks() {
-		c := a.store.At(h)
+	for _, h := range a.blocks.Sorted() {
+		c := a.blocks.Store.At(h)
 		if err := a.dev.Free(c.Addr); err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		a.stats.PoolBytes -= c.Size
+		a.blocks.Count.PoolBytes -= c.Size
 	}
-	a.stats.BytesInUse = 0
-	a.store = chunks.Store{}
-	a.live = chunks.NewTable(&a.store, 0)
+	a.blocks.Reset()
 	return errors.Join(errs...)
 }

@@ -19,7 +19,7 @@ func TestOneGrantABlock(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := direct.New(dev, direct.Config{})
+	a := direct.New(dev, 0)
 	var blocks []alloc.Block
 	for i := range 5 {
 		b, err := a.Alloc(alloc.Request{Bytes: 1, Site: alloc.Site(i)})
@@ -49,7 +49,7 @@ func TestLimit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := direct.New(dev, direct.Config{Limit: 8 << 20})
+	a := direct.New(dev, 8<<20)
 	if _, err := a.Alloc(alloc.Request{Bytes: 6 << 20}); err != nil {
 		t.Fatal(err)
 	}
@@ -68,12 +68,12 @@ func TestFreeFails(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := direct.New(dev, direct.Config{})
+	a := direct.New(dev, 0)
 	b, err := a.Alloc(alloc.Request{Bytes: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	dev.FailCall(2, device.ErrInvalidValue)
+	dev.SetFaults(sim.Faults{FailAt: 2, Err: device.ErrInvalidValue})
 	if err := a.Free(b); !errors.Is(err, device.ErrInvalidValue) {
 		t.Fatalf("%v, want the device's error", err)
 	}
@@ -90,7 +90,7 @@ func TestReport(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := direct.New(dev, direct.Config{}).Report(alloc.Request{Bytes: 184549376}).String()
+	got := direct.New(dev, 0).Report(alloc.Request{Bytes: 184549376}).String()
 	want := "E [0] Failed to allocate device memory of 176.00MiB (184549376 bytes): CUDA_ERROR_OUT_OF_MEMORY: out of memory\n"
 	if got != want {
 		t.Errorf("%q, want %q", got, want)
@@ -104,7 +104,7 @@ func TestWhy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := direct.New(dev, direct.Config{})
+	a := direct.New(dev, 0)
 	for range 3 { // 512 KiB asked for, 2 MiB taken
 		if _, err := a.Alloc(alloc.Request{Bytes: 512 << 10}); err != nil {
 			t.Fatal(err)
@@ -135,7 +135,7 @@ func TestWhy(t *testing.T) {
 
 func Example() {
 	dev, _ := sim.New(sim.Config{Total: 64 << 20})
-	a := direct.New(dev, direct.Config{})
+	a := direct.New(dev, 0)
 	b, _ := a.Alloc(alloc.Request{Bytes: 3 << 20})
 	held, _ := dev.Held()
 	fmt.Println(b.Size>>20, held>>20)

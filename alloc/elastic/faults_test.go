@@ -59,8 +59,8 @@ func TestFaults(t *testing.T) {
 			calls := dev.Counters().Calls
 			for n := uint64(1); n <= calls; n++ {
 				for what, set := range map[string]func(*sim.Device){
-					"refused": func(d *sim.Device) { d.FailCall(n, nil) },
-					"invalid": func(d *sim.Device) { d.FailCall(n, device.ErrInvalidValue) },
+					"refused": func(d *sim.Device) { d.SetFaults(sim.Faults{FailAt: n}) },
+					"invalid": func(d *sim.Device) { d.SetFaults(sim.Faults{FailAt: n, Err: device.ErrInvalidValue}) },
 					"twice": func(d *sim.Device) {
 						d.OnCall(func(k uint64, _ string, _ uint64) error {
 							if k == n || k == n+1 {
@@ -77,7 +77,7 @@ func TestFaults(t *testing.T) {
 							return nil
 						})
 					},
-					"lost": func(d *sim.Device) { d.LoseAt(n) },
+					"lost": func(d *sim.Device) { d.SetFaults(sim.Faults{LoseAt: n}) },
 				} {
 					where := fmt.Sprintf("call %d of %d %s", n, calls, what)
 					dev := newSim(t, 30)

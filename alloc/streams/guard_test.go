@@ -272,7 +272,7 @@ func TestFaults(t *testing.T) {
 	calls := program(newWorld(t, true))
 	for n := uint64(1); n <= calls; n++ {
 		w := newWorld(t, true)
-		w.dev.FailCall(n, device.ErrInvalidValue)
+		w.dev.SetFaults(sim.Faults{FailAt: n, Err: device.ErrInvalidValue})
 		program(w)
 	}
 }

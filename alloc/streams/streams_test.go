@@ -170,7 +170,7 @@ func TestRetireWhat(t *testing.T) {
 	k := l.t.Number(h)
 	l.must(l.t.Use(k))
 	no := errors.New("no")
-	l.dev.FailCall(l.dev.Counters().Calls+1, no)
+	l.dev.SetFaults(sim.Faults{FailAt: l.dev.Counters().Calls + 1, Err: no})
 	if err := l.t.Retire(h); !errors.Is(err, no) {
 		t.Errorf("the device fails: %v", err)
 	}
@@ -297,11 +297,11 @@ func TestEpochsWhenMarksFail(t *testing.T) {
 	l.must(l.t.Use(0))
 	e := streams.NewEpochs(l.t, false, nil)
 	n := e.Stamp()
-	l.dev.FailCall(l.dev.Counters().Calls+1, device.ErrOutOfMemory)
+	l.dev.SetFaults(sim.Faults{FailAt: l.dev.Counters().Calls + 1, Err: device.ErrOutOfMemory})
 	if err := e.Close(); !errors.Is(err, device.ErrOutOfMemory) || e.Now() != n {
 		t.Fatalf("Close: %v, epoch %d", err, e.Now())
 	}
-	l.dev.FailCall(l.dev.Counters().Calls+1, device.ErrOutOfMemory)
+	l.dev.SetFaults(sim.Faults{FailAt: l.dev.Counters().Calls + 1, Err: device.ErrOutOfMemory})
 	if err := e.Wait(n); !errors.Is(err, device.ErrOutOfMemory) || e.Passed(n) {
 		t.Fatalf("Wait: %v", err)
 	}

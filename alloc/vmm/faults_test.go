@@ -196,9 +196,9 @@ func TestFaults(t *testing.T) {
 				name := "" // of the call that failed
 				l, failed, err := run(t, func(d *sim.Device) {
 					if fault.err == nil {
-						d.LoseAt(n)
+						d.SetFaults(sim.Faults{LoseAt: n})
 					} else {
-						d.FailCall(n, fault.err)
+						d.SetFaults(sim.Faults{FailAt: n, Err: fault.err})
 					}
 					d.OnCall(func(i uint64, call string, _ uint64) error {
 						if i == n {

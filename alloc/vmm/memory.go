@@ -40,10 +40,10 @@ const (
 // fresh takes p bytes of memory from the device, at addresses of their own. 0:
 // the budget or the driver refuses.
 func (a *Allocator) fresh(p uint64, end alloc.End) (chunks.H, error) {
-	if p > a.stats.BytesLimit-a.stats.PoolBytes {
+	if p > a.blocks.Count.BytesLimit-a.blocks.Count.PoolBytes {
 		return 0, nil
 	}
-	h, c := a.store.New()
+	h, c := a.blocks.Store.New()
 	for int(h) >= len(a.more) {
 		a.more = append(a.more, record{})
 	}
@@ -52,7 +52,7 @@ func (a *Allocator) fresh(p uint64, end alloc.End) (chunks.H, error) {
 	c.Addr, c.Size, c.State, c.Tag = 0, p, chunks.Free, uint8(end)
 	err := a.take(c, &a.more[h])
 	if err == nil {
-		a.mapped.Insert(h, c.Addr)
+		a.blocks.Table.Insert(h, c.Addr)
 		return h, nil
 	}
 	if back := a.releaseMemory(h); back != nil {
@@ -71,8 +71,7 @@ func (a *Allocator) take(c *chunks.Chunk, r *record) (err error) {
 		return err
 	}
 	r.has |= hasMemory
-	a.stats.PoolBytes += c.Size
-	a.stats.PeakPoolBytes = max(a.stats.PeakPoolBytes, a.stats.PoolBytes)
+	a.blocks.Held(c.Size)
 	if c.Addr, err = a.dev.AddressReserve(c.Size, 0); err != nil {
 		return err
 	}
@@ -87,7 +86,7 @@ func (a *Allocator) take(c *chunks.Chunk, r *record) (err error) {
 // releaseMemory releases what is held for h, which nothing on the device uses any
 // more, and forgets h. After an error it can be called again.
 func (a *Allocator) releaseMemory(h chunks.H) error {
-	c, r := a.store.At(h), &a.more[h]
+	c, r := a.blocks.Store.At(h), &a.more[h]
 	if r.has&hasMapping != 0 {
 		if err := a.dev.MemUnmap(c.Addr, c.Size); err != nil {
 			return err
@@ -99,21 +98,21 @@ func (a *Allocator) releaseMemory(h chunks.H) error {
 			return err
 		}
 		r.has &^= hasMemory
-		a.stats.PoolBytes -= c.Size
+		a.blocks.Count.PoolBytes -= c.Size
 	}
 	if r.has&hasAddresses != 0 {
 		if err := a.dev.AddressFree(c.Addr, c.Size); err != nil {
 			return err
 		}
 	}
-	a.store.Drop(h)
+	a.blocks.Store.Drop(h)
 	return nil
 }
 
 // retire gives the memory of a pending block back, whose work is done.
 func (a *Allocator) retire(h chunks.H) error {
 	a.unqueue(h)
-	a.mapped.RemoveChunk(h, a.store.At(h).Addr)
+	a.blocks.Table.RemoveChunk(h, a.blocks.Store.At(h).Addr)
 	if err := a.releaseMemory(h); err != nil {
 		a.stuck = append(a.stuck, h)
 		return err
@@ -144,7 +143,7 @@ func (a *Allocator) reclaimDone() error {
 	}
 	a.poll()
 	for h := a.pending.head; h != 0; {
-		c := a.store.At(h)
+		c := a.blocks.Store.At(h)
 		next := c.Next
 		if c.Tag != uint8(alloc.Upper) && a.pending.batches[a.more[h].batch].done {
 			if err := a.retire(h); err != nil {
@@ -163,8 +162,8 @@ func (a *Allocator) reclaimDone() error {
 func (a *Allocator) reclaim(bytes uint64, upper bool) error {
 	var chosen uint64
 	var end chunks.H // the first that is not looked at
-	for end = a.pending.head; end != 0 && chosen < bytes; end = a.store.At(end).Next {
-		if c := a.store.At(end); upper || c.Tag != uint8(alloc.Upper) {
+	for end = a.pending.head; end != 0 && chosen < bytes; end = a.blocks.Store.At(end).Next {
+		if c := a.blocks.Store.At(end); upper || c.Tag != uint8(alloc.Upper) {
 			chosen += c.Size
 			a.pending.batches[a.more[end].batch].wanted = true
 		}
@@ -176,7 +175,7 @@ func (a *Allocator) reclaim(bytes uint64, upper bool) error {
 		return err
 	}
 	for h := a.pending.head; h != end; {
-		c := a.store.At(h)
+		c := a.blocks.Store.At(h)
 		next := c.Next
 		if (upper || c.Tag != uint8(alloc.Upper)) && a.pending.batches[a.more[h].batch].done {
 			if err := a.retire(h); err != nil {

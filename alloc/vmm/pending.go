@@ -84,7 +84,7 @@ func (q *pending) class(p uint64, end alloc.End) int32 {
 // queue makes a live block pending, the last of all. It fails where the open
 // batch must be closed and cannot.
 func (a *Allocator) queue(h chunks.H) error {
-	q, c, r := &a.pending, a.store.At(h), &a.more[h]
+	q, c, r := &a.pending, a.blocks.Store.At(h), &a.more[h]
 	if b := &q.batches[q.open]; q.open != 0 && (b.blocks >= batchBlocks || b.bytes+c.Size > batchBytes) {
 		if err := a.closeBatch(); err != nil {
 			return err
@@ -101,7 +101,7 @@ func (a *Allocator) queue(h chunks.H) error {
 	c.State = chunks.Free
 	c.Prev, c.Next = q.tail, 0
 	if q.tail != 0 {
-		a.store.At(q.tail).Next = h
+		a.blocks.Store.At(q.tail).Next = h
 	} else {
 		q.head = h
 	}
@@ -122,14 +122,14 @@ func (a *Allocator) queue(h chunks.H) error {
 // unqueue takes a block out of what is pending. Out of the open batch it makes
 // room for another.
 func (a *Allocator) unqueue(h chunks.H) {
-	q, c, r := &a.pending, a.store.At(h), &a.more[h]
+	q, c, r := &a.pending, a.blocks.Store.At(h), &a.more[h]
 	if c.Prev != 0 {
-		a.store.At(c.Prev).Next = c.Next
+		a.blocks.Store.At(c.Prev).Next = c.Next
 	} else {
 		q.head = c.Next
 	}
 	if c.Next != 0 {
-		a.store.At(c.Next).Prev = c.Prev
+		a.blocks.Store.At(c.Next).Prev = c.Prev
 	} else {
 		q.tail = c.Prev
 	}

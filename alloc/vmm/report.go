@@ -17,8 +17,8 @@ import (
 // giving anything back first, be it pending or fresh, but no more than is held
 // and not live: what may still be taken from the device is no hole in the pool.
 func (a *Allocator) Stats() alloc.Stats {
-	s := a.stats
-	if a.closed {
+	s := a.blocks.Count
+	if a.blocks.Closed {
 		return s
 	}
 	s.LargestFreeBlock = s.BytesLimit - s.PoolBytes
@@ -31,35 +31,9 @@ func (a *Allocator) Stats() alloc.Stats {
 	return s
 }
 
-// Walk visits the live and the pending blocks in address order, each a region of
-// its own.
-func (a *Allocator) Walk(yield func(alloc.Chunk) bool) {
-	var list []chunks.H
-	for h := range a.held {
-		if a.mapped.Find(a.store.At(h).Addr) == h { // not stuck
-			list = append(list, h)
-		}
-	}
-	slices.SortFunc(list, func(x, y chunks.H) int {
-		if a.store.At(x).Addr < a.store.At(y).Addr {
-			return -1
-		}
-		return 1
-	})
-	for i, h := range list {
-		c := a.store.At(h)
-		k := alloc.Chunk{
-			Addr: c.Addr, Size: c.Size, Requested: c.Requested, Region: i,
-			Tag: alloc.End(c.Tag).String(), Stream: c.Stream,
-		}
-		if c.State == chunks.Live {
-			k.Live, k.Site = true, alloc.Site(c.Site())
-		}
-		if !yield(k) {
-			return
-		}
-	}
-}
+// Walk visits the live and the pending blocks in address order, each as a separate
+// region.
+func (a *Allocator) Walk(yield func(alloc.Chunk) bool) { a.blocks.Walk(yield) }
 
 // Report is the status that XLA ends a refused request with: its budget's, or
 // the driver's where the budget would have allowed it.
@@ -69,9 +43,9 @@ func (a *Allocator) Report(r alloc.Request) alloc.Report {
 		p = r.Bytes
 	}
 	text := "RESOURCE_EXHAUSTED: cuMemCreate: CUDA_ERROR_OUT_OF_MEMORY: out of memory"
-	if p > a.stats.BytesLimit-a.stats.PoolBytes {
+	if p > a.blocks.Count.BytesLimit-a.blocks.Count.PoolBytes {
 		text = fmt.Sprintf("RESOURCE_EXHAUSTED: Not enough PA budget: pa_allocated=%dB, allocation_size=%dB, pa_budget=%dB",
-			a.stats.PoolBytes, p, a.stats.BytesLimit)
+			a.blocks.Count.PoolBytes, p, a.blocks.Count.BytesLimit)
 	}
 	return alloc.Report{{Severity: alloc.Error, Text: text}}
 }
@@ -99,13 +73,13 @@ func (a *Allocator) Why(r alloc.Request, deviceFree int64) []string {
 // hold: the statistics equal the sums, what is pending is in all its queues in
 // one order, and batches count their blocks.
 func (a *Allocator) Check() error {
-	if a.closed {
+	if a.blocks.Closed {
 		return nil
 	}
 	var live, bytes uint64
 	var mapped, stuck int
 	for h := range a.held {
-		c, r := a.store.At(h), &a.more[h]
+		c, r := a.blocks.Store.At(h), &a.more[h]
 		if r.has&hasMemory != 0 {
 			bytes += c.Size
 		}
@@ -116,17 +90,17 @@ func (a *Allocator) Check() error {
 			stuck++
 			continue
 		}
-		if r.has != hasAll || a.mapped.Find(c.Addr) != h {
+		if r.has != hasAll || a.blocks.Table.Find(c.Addr) != h {
 			return fmt.Errorf("block %d at %#x: not mapped (%b), or not in the table", h, c.Addr, r.has)
 		}
 		mapped++
 	}
-	if s := a.stats; bytes != s.PoolBytes || live != s.BytesInUse || bytes > s.BytesLimit {
+	if s := a.blocks.Count; bytes != s.PoolBytes || live != s.BytesInUse || bytes > s.BytesLimit {
 		return fmt.Errorf("statistics say %d bytes in use, %d held, budget %d; a walk counts %d and %d",
 			s.BytesInUse, s.PoolBytes, s.BytesLimit, live, bytes)
 	}
-	if mapped != a.mapped.Len() || stuck != len(a.stuck) {
-		return fmt.Errorf("%d blocks are mapped and %d stuck; the table has %d, the list %d", mapped, stuck, a.mapped.Len(), len(a.stuck))
+	if mapped != a.blocks.Table.Len() || stuck != len(a.stuck) {
+		return fmt.Errorf("%d blocks are mapped and %d stuck; the table has %d, the list %d", mapped, stuck, a.blocks.Table.Len(), len(a.stuck))
 	}
 	return a.checkPending(mapped)
 }
@@ -135,7 +109,7 @@ func (a *Allocator) Check() error {
 func (a *Allocator) checkPending(mapped int) error {
 	q := &a.pending
 	for h := range a.held {
-		if a.store.At(h).State == chunks.Live {
+		if a.blocks.Store.At(h).State == chunks.Live {
 			mapped--
 		}
 	}
@@ -147,8 +121,8 @@ func (a *Allocator) checkPending(mapped int) error {
 	}
 	count := make([]batch, len(q.batches))
 	at, n, prev := q.oldest, 0, chunks.H(0)
-	for h := q.head; h != 0; h = a.store.At(h).Next {
-		c, r := a.store.At(h), &a.more[h]
+	for h := q.head; h != 0; h = a.blocks.Store.At(h).Next {
+		c, r := a.blocks.Store.At(h), &a.more[h]
 		if n++; n > mapped {
 			return fmt.Errorf("more than the %d pending blocks are queued", mapped)
 		}

@@ -15,7 +15,7 @@ func (a *Allocator) closeBatch() error {
 	}
 	b := &q.batches[q.open]
 	used := uint64(0)
-	for h := q.tail; h != 0 && a.more[h].batch == q.open; h = a.store.At(h).Prev {
+	for h := q.tail; h != 0 && a.more[h].batch == q.open; h = a.blocks.Store.At(h).Prev {
 		used |= a.more[h].streams
 	}
 	var err error

@@ -82,16 +82,11 @@ type Allocator struct {
 	cfg  Config
 	info device.Info
 
-	store    chunks.Store // what is live, pending or stuck
-	more     []record     // by handle: what the store does not say
-	mapped   *chunks.Table
-	stuck    []chunks.H // to be released, but the device failed; memory.go
-	lastID   uint64
-	firstGen uint32 // added to that number in blocks
-	pending  pending
-	streams  *streams.Tracker
-	stats    alloc.Stats // but for LargestFreeBlock
-	closed   bool
+	blocks  chunks.Blocks // what is live, pending or stuck, which is not in the table; the figures but for LargestFreeBlock
+	more    []record      // by handle: what the store does not say
+	stuck   []chunks.H    // to be released, but the device failed; memory.go
+	pending pending
+	streams *streams.Tracker
 }
 
 var (
@@ -117,24 +112,16 @@ func New(dev Device, cfg Config) (*Allocator, error) {
 	if cfg.Budget == 0 {
 		cfg.Budget = info.Total
 	}
-	a := &Allocator{dev: dev, cfg: cfg, info: info, firstGen: alloc.FirstGen(), streams: cfg.Streams}
+	a := &Allocator{dev: dev, cfg: cfg, info: info, streams: cfg.Streams, pending: newPending()}
 	if a.streams == nil {
 		a.streams = streams.Single(dev)
 	}
-	a.reset()
-	a.stats.BytesLimit = cfg.Budget
+	a.blocks.Init(cfg.Budget)
 	if cfg.Log != nil {
 		cfg.Log(alloc.Message{Severity: alloc.Info, Text: fmt.Sprintf(
 			"VMM device-address allocator pa_budget for device %d: %d bytes.", info.Ordinal, cfg.Budget)})
 	}
 	return a, nil
-}
-
-// reset forgets all memory.
-func (a *Allocator) reset() {
-	a.store, a.more, a.stuck = chunks.Store{}, nil, nil
-	a.mapped = chunks.NewTable(&a.store, 0)
-	a.pending = newPending()
 }
 
 // Name is vmm, as JAX's options call it.
@@ -148,20 +135,15 @@ func (a *Allocator) Alloc(r alloc.Request) (alloc.Block, error) {
 	if invariants.Enabled {
 		defer func() { invariants.Must(a.Check()) }()
 	}
-	if a.closed {
-		return alloc.Block{}, alloc.ErrClosed
-	}
-	if r.Bytes == 0 {
-		return alloc.Block{}, nil
-	}
-	if err := alloc.CheckRequest(r, a.stats.BytesLimit); err != nil {
+	limit := a.blocks.Count.BytesLimit
+	if done, err := a.blocks.Begin(r, limit); done {
 		return alloc.Block{}, err
 	}
 	p, ok := a.pages(r.Bytes)
 	if !ok {
 		return alloc.Block{}, alloc.ErrTooLarge
 	}
-	if p > a.stats.BytesLimit {
+	if p > limit {
 		// XLA also releases pending memory first, which cannot help here.
 		return alloc.Block{}, alloc.ErrNever
 	}
@@ -180,20 +162,10 @@ func (a *Allocator) Alloc(r alloc.Request) (alloc.Block, error) {
 	} else if h == 0 {
 		return alloc.Block{}, alloc.ErrNoMemory
 	}
-	c := a.store.At(h)
-	a.lastID++
-	c.Requested, c.Stream = r.Bytes, r.Stream
-	c.SetLive(a.firstGen+uint32(a.lastID), uint32(r.Site))
 	// The streams of its former life stay: that their work is past this memory
 	// is not known here.
 	a.more[h].streams |= bit
-
-	s := &a.stats
-	s.NumAllocs++
-	s.BytesInUse += p
-	s.PeakBytesInUse = max(s.PeakBytesInUse, s.BytesInUse)
-	s.LargestAllocSize = max(s.LargestAllocSize, p)
-	return alloc.MakeBlock(c.Addr, c.Size, h, c.Gen()), nil
+	return a.blocks.HandOut(h, a.blocks.Store.At(h), r), nil
 }
 
 // pages rounds up to whole pages; false where that passes 2^64.
@@ -213,103 +185,60 @@ func (a *Allocator) obtain(p uint64, end alloc.End) (chunks.H, error) {
 		return h, err
 	}
 	// Where nothing went back, a second try would meet the same refusal.
-	before := a.stats.PoolBytes
+	before := a.blocks.Count.PoolBytes
 	if err := a.reclaimDone(); err != nil {
 		return 0, err
 	}
-	if a.stats.PoolBytes < before {
+	if a.blocks.Count.PoolBytes < before {
 		if h, err = a.fresh(p, end); h != 0 || err != nil {
 			return h, err
 		}
 	}
-	before = a.stats.PoolBytes
+	before = a.blocks.Count.PoolBytes
 	if err := a.reclaim(p+p/10, false); err != nil {
 		return 0, err
 	}
-	if a.stats.PoolBytes < before {
+	if a.blocks.Count.PoolBytes < before {
 		return a.fresh(p, end)
 	}
 	return 0, nil
 }
 
 // Live reports why a block is not live.
-func (a *Allocator) Live(b alloc.Block) error {
-	if a.closed {
-		return alloc.ErrClosed
-	}
-	if b.IsZero() {
-		return nil
-	}
-	if _, err := a.find(b); err != nil {
-		return fmt.Errorf("use of %v: %w", b, err)
-	}
-	return nil
-}
+func (a *Allocator) Live(b alloc.Block) error { return a.blocks.Live(b) }
+
+// BlockAt returns the live block that starts at addr.
+func (a *Allocator) BlockAt(addr uint64) (alloc.Block, error) { return a.blocks.BlockAt(addr) }
 
 // Free makes a block pending. It waits for nothing. Where the open batch is full
 // and the device fails to mark its end, the block stays live.
 func (a *Allocator) Free(b alloc.Block) error {
-	if a.closed {
-		return alloc.ErrClosed
+	h, c, err := a.blocks.Find("free", b)
+	if c == nil {
+		return err
 	}
-	if b == (alloc.Block{}) {
-		return nil
-	}
-	h, err := a.find(b)
-	if err != nil {
-		return fmt.Errorf("free of %v: %w", b, err)
-	}
-	return a.release(h)
-}
-
-// find is the live block b.
-func (a *Allocator) find(b alloc.Block) (chunks.H, error) {
-	h, gen := b.Key()
-	switch {
-	case a.store.Live(h, gen, b.Addr) != nil:
-		return h, nil
-	case !a.store.Valid(h):
-		return 0, fmt.Errorf("%w: it is not of this allocator", alloc.ErrNotAllocated)
-	}
-	return 0, alloc.ErrDoubleFree
+	return a.release(h, c)
 }
 
 // FreeAddr makes the block that starts at addr pending, as Free does.
 func (a *Allocator) FreeAddr(addr uint64) error {
-	if a.closed {
-		return alloc.ErrClosed
+	h, c, err := a.blocks.FindAddr(addr)
+	if c == nil {
+		return err
 	}
-	if addr == 0 {
-		return nil
-	}
-	h := a.mapped.Find(addr)
-	switch {
-	case h == 0:
-		return fmt.Errorf("free of %#x: %w: no live block starts there (freed before, or never handed out)", addr, alloc.ErrNotAllocated)
-	case a.store.At(h).State != chunks.Live:
-		return fmt.Errorf("free of %#x: %w", addr, alloc.ErrDoubleFree)
-	}
-	return a.release(h)
+	return a.release(h, c)
 }
 
 // release makes a live block pending.
-func (a *Allocator) release(h chunks.H) error {
+func (a *Allocator) release(h chunks.H, c *chunks.Chunk) error {
 	if invariants.Enabled {
 		defer func() { invariants.Must(a.Check()) }()
 	}
 	if err := a.queue(h); err != nil {
 		return err
 	}
-	a.stats.BytesInUse -= a.store.At(h).Size
+	a.blocks.Count.BytesInUse -= c.Size
 	return nil
-}
-
-// BlockAt is the live block that starts at addr.
-func (a *Allocator) BlockAt(addr uint64) (alloc.Block, error) {
-	if a.closed {
-		return alloc.Block{}, alloc.ErrClosed
-	}
-	return a.mapped.Block(addr)
 }
 
 // Record says that a live block is used in a stream beside the one that it
@@ -318,18 +247,12 @@ func (a *Allocator) BlockAt(addr uint64) (alloc.Block, error) {
 // alloc.ErrNotAllocated for a block that is not live, alloc.ErrClosed, or that of
 // streams.Tracker.Use.
 func (a *Allocator) Record(b alloc.Block, stream uint32) error {
-	if a.closed {
-		return alloc.ErrClosed
-	}
-	if b == (alloc.Block{}) {
-		return nil
-	}
-	h, err := a.find(b)
-	if errors.Is(err, alloc.ErrDoubleFree) {
-		return fmt.Errorf("use of %v in stream %d: %w: it was freed", b, stream, alloc.ErrNotAllocated)
-	}
-	if err != nil {
-		return fmt.Errorf("use of %v in stream %d: %w", b, stream, err)
+	h, c, err := a.blocks.Find(fmt.Sprintf("use in stream %d", stream), b)
+	if c == nil {
+		if errors.Is(err, alloc.ErrDoubleFree) {
+			err = fmt.Errorf("use of %v in stream %d: %w: it was freed", b, stream, alloc.ErrNotAllocated)
+		}
+		return err
 	}
 	bit, err := a.streams.Bit(stream)
 	if err != nil {
@@ -346,15 +269,15 @@ func (a *Allocator) Trim(keep uint64) (released uint64, err error) {
 	if invariants.Enabled {
 		defer func() { invariants.Must(a.Check()) }()
 	}
-	if a.closed {
+	if a.blocks.Closed {
 		return 0, alloc.ErrClosed
 	}
-	before := a.stats.PoolBytes
+	before := a.blocks.Count.PoolBytes
 	err = a.settle()
-	if err == nil && a.stats.PoolBytes > keep {
-		err = a.reclaim(a.stats.PoolBytes-keep, true)
+	if err == nil && a.blocks.Count.PoolBytes > keep {
+		err = a.reclaim(a.blocks.Count.PoolBytes-keep, true)
 	}
-	return before - a.stats.PoolBytes, err
+	return before - a.blocks.Count.PoolBytes, err
 }
 
 // Close waits for all work on the device and releases everything. A device
@@ -362,16 +285,16 @@ func (a *Allocator) Trim(keep uint64) (released uint64, err error) {
 // joined. If it does not even say that the work is done, all stays mapped, for
 // work may still use it.
 func (a *Allocator) Close() error {
-	if a.closed {
+	if a.blocks.Closed {
 		return alloc.ErrClosed
 	}
-	a.closed = true
+	a.blocks.Closed = true
 	q := &a.pending
 	for i := q.oldest; i != 0; i = q.batches[i].newer {
 		a.streams.Release(q.batches[i].marks...)
 	}
 	errs := []error{a.streams.Close()}
-	if a.store.Len() > 0 {
+	if a.blocks.Store.Len() > 0 {
 		if err := a.dev.Synchronize(); err != nil {
 			errs = append(errs, err)
 		} else {
@@ -382,15 +305,15 @@ func (a *Allocator) Close() error {
 			}
 		}
 	}
-	a.stats.BytesInUse = 0
-	a.reset()
+	a.blocks.Reset()
+	a.more, a.stuck, a.pending = nil, nil, newPending()
 	return errors.Join(errs...)
 }
 
 // held visits all that something is held for.
 func (a *Allocator) held(yield func(chunks.H) bool) {
-	for h := chunks.H(1); a.store.Valid(h); h++ {
-		if a.store.At(h).State != chunks.Unused && !yield(h) {
+	for h := chunks.H(1); a.blocks.Store.Valid(h); h++ {
+		if a.blocks.Store.At(h).State != chunks.Unused && !yield(h) {
 			return
 		}
 	}

@@ -151,7 +151,7 @@ func (exitStatus) Error() string { return "ended" }
 // refused is status 1, with the reason in one line, for a lease that was refused;
 // other errors stay as they are.
 func refused(say func(string), err error) error {
-	var no *share.NoRoomError
+	var no *share.InsufficientMemoryError
 	if !errors.As(err, &no) || errors.Is(err, context.Canceled) { // interrupted while it waited
 		return err
 	}

@@ -32,7 +32,7 @@ func libc(t testing.TB, symbol string) uintptr {
 // else (pthread_getconcurrency). So every thread has its context.
 func trivial(t testing.TB) *Device {
 	nothing := libc(t, "pthread_getconcurrency")
-	lib := bind(cuFunctions[:], func(string) (uintptr, error) { return nothing, nil })
+	lib := bind(cuFunctions, func(string) (uintptr, error) { return nothing, nil })
 	return newDevice(&machine{cuda: lib, version: 12080}, 0, device.Info{Name: "nothing", Total: 1 << 40})
 }
 

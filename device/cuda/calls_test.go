@@ -402,7 +402,7 @@ func TestSymbols(t *testing.T) {
 		t.Fatal(err)
 	}
 	symbols := map[string]bool{}
-	for _, fn := range append(cuFunctions[:], nvmlFunctions[:]...) {
+	for _, fn := range slices.Concat(cuFunctions, nvmlFunctions) {
 		symbols[fn.symbol] = true
 		if fn.symbol == "" || callbacks()[fn.symbol] == 0 {
 			t.Errorf("function %q has no stand-in", fn.symbol)

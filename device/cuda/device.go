@@ -279,11 +279,16 @@ func (d *Device) Alloc(bytes uint64) (device.Range, error) {
 	c.ptr(unsafe.Pointer(&c.out[0]))
 	c.arg(n)
 	c.fits(bytes, d.info.Total)
-	if err := c.do(); err != nil {
+	return c.grant(n, byAlloc)
+}
+
+// grant makes a call that grants n bytes.
+func (c *call) grant(n uint64, from origin) (device.Range, error) {
+	addr, err := create[uint64](c, c.d.grants, from)
+	if err != nil {
 		return device.Range{}, err
 	}
-	keep(d, d.grants, c.out[0], byAlloc)
-	return device.Range{Addr: c.out[0], Bytes: n}, nil
+	return device.Range{Addr: addr, Bytes: n}, nil
 }
 
 // maxManaged is more than any managed grant, in bytes: it lies among the
@@ -305,11 +310,7 @@ func (d *Device) AllocManaged(bytes uint64) (device.Range, error) {
 	c.arg(n)
 	c.arg(attachGlobal)
 	c.fits(bytes, most)
-	if err := c.do(); err != nil {
-		return device.Range{}, err
-	}
-	keep(d, d.grants, c.out[0], byAllocManaged)
-	return device.Range{Addr: c.out[0], Bytes: n}, nil
+	return c.grant(n, byAllocManaged)
 }
 
 // Free gives a range of Alloc or AllocManaged back, after all work on the device
@@ -326,7 +327,7 @@ func (d *Device) Free(addr uint64) error {
 	return forget(c, d.grants, addr)
 }
 
-// keep, known and forget are for the tables of what this program holds.
+// keep, known, create and forget are for the tables of what this program holds.
 
 func keep[V any](d *Device, table map[uint64]V, key uint64, v V) {
 	d.mu.Lock()
@@ -339,6 +340,15 @@ func known[V any](d *Device, table map[uint64]V, key uint64) (V, bool) {
 	defer d.mu.Unlock()
 	v, ok := table[key]
 	return v, ok
+}
+
+// create makes a call whose first result is a new key of a table.
+func create[K ~uint64, V any](c *call, table map[uint64]V, v V) (K, error) {
+	if err := c.do(); err != nil {
+		return 0, err
+	}
+	keep(c.d, table, c.out[0], v)
+	return K(c.out[0]), nil
 }
 
 // forget makes the call that ends key. The key leaves the table before, since

@@ -5,130 +5,78 @@
 
 package cuda
 
-// Numbers of the driver's functions, in the order of cuFunctions.
-const (
-	cuInit = iota
-	cuDriverGetVersion
-	cuGetErrorName
-	cuGetErrorString
-	cuDeviceGetCount
-	cuDeviceGet
-	cuDeviceGetName
-	cuDeviceGetUuid
-	cuDeviceGetUuid_v2
-	cuDeviceTotalMem
-	cuDeviceGetAttribute
-	cuDevicePrimaryCtxRetain
-	cuDevicePrimaryCtxRelease
-	cuDevicePrimaryCtxGetState
-	cuCtxGetCurrent
-	cuCtxPushCurrent
-	cuCtxPopCurrent
-	cuCtxGetId
-	cuCtxSynchronize
-	cuThreadExchangeStreamCaptureMode
-	cuMemGetInfo
-	cuMemAlloc
-	cuMemAllocManaged
-	cuMemFree
-	cuMemGetAddressRange
-	cuMemcpyHtoD
-	cuMemcpyDtoH
-	cuMemsetD8
-	cuMemcpyDtoDAsync
-	cuMemsetD8Async
-	cuStreamCreate
-	cuStreamDestroy
-	cuStreamQuery
-	cuStreamSynchronize
-	cuStreamIsCapturing
-	cuStreamWaitEvent
-	cuEventCreate
-	cuEventDestroy
-	cuEventRecord
-	cuEventQuery
-	cuEventSynchronize
-	cuDeviceGetDefaultMemPool
-	cuMemPoolCreate
-	cuMemPoolDestroy
-	cuMemPoolGetAttribute
-	cuMemPoolSetAttribute
-	cuMemPoolTrimTo
-	cuMemAllocFromPoolAsync
-	cuMemFreeAsync
-	cuMemGetAllocationGranularity
-	cuMemAddressReserve
-	cuMemAddressFree
-	cuMemCreate
-	cuMemRelease
-	cuMemMap
-	cuMemSetAccess
-	cuMemUnmap
-	numCUDA
-)
+// cuFunctions are the driver's functions by number. The variables below fill it.
+var cuFunctions []function
 
-// cuFunctions are their symbols, with the first CUDA version whose driver has
-// them where that is later than the oldest driver that works here (11.0, for
-// cuDevicePrimaryCtxRelease_v2), and their C arguments.
-var cuFunctions = [numCUDA]function{
-	cuInit:                            {symbol: "cuInit"},                                               // unsigned flags
-	cuDriverGetVersion:                {symbol: "cuDriverGetVersion"},                                   // int *version
-	cuGetErrorName:                    {symbol: "cuGetErrorName"},                                       // CUresult, const char **
-	cuGetErrorString:                  {symbol: "cuGetErrorString"},                                     // CUresult, const char **
-	cuDeviceGetCount:                  {symbol: "cuDeviceGetCount"},                                     // int *count
-	cuDeviceGet:                       {symbol: "cuDeviceGet"},                                          // CUdevice *, int ordinal
-	cuDeviceGetName:                   {symbol: "cuDeviceGetName"},                                      // char *, int length, CUdevice
-	cuDeviceGetUuid:                   {symbol: "cuDeviceGetUuid"},                                      // CUuuid *, CUdevice; of the whole GPU
-	cuDeviceGetUuid_v2:                {symbol: "cuDeviceGetUuid_v2", since: 11040},                     // CUuuid *, CUdevice; of the MIG slice
-	cuDeviceTotalMem:                  {symbol: "cuDeviceTotalMem_v2"},                                  // size_t *, CUdevice
-	cuDeviceGetAttribute:              {symbol: "cuDeviceGetAttribute"},                                 // int *, CUdevice_attribute, CUdevice
-	cuDevicePrimaryCtxRetain:          {symbol: "cuDevicePrimaryCtxRetain"},                             // CUcontext *, CUdevice
-	cuDevicePrimaryCtxRelease:         {symbol: "cuDevicePrimaryCtxRelease_v2"},                         // CUdevice
-	cuDevicePrimaryCtxGetState:        {symbol: "cuDevicePrimaryCtxGetState"},                           // CUdevice, unsigned *flags, int *active
-	cuCtxGetCurrent:                   {symbol: "cuCtxGetCurrent"},                                      // CUcontext *
-	cuCtxPushCurrent:                  {symbol: "cuCtxPushCurrent_v2"},                                  // CUcontext
-	cuCtxPopCurrent:                   {symbol: "cuCtxPopCurrent_v2"},                                   // CUcontext *
-	cuCtxGetId:                        {symbol: "cuCtxGetId", since: 12000},                             // CUcontext (0: the current one), unsigned long long *id
-	cuCtxSynchronize:                  {symbol: "cuCtxSynchronize"},                                     // void
-	cuThreadExchangeStreamCaptureMode: {symbol: "cuThreadExchangeStreamCaptureMode"},                    // CUstreamCaptureMode *, in and out
-	cuMemGetInfo:                      {symbol: "cuMemGetInfo_v2"},                                      // size_t *free, size_t *total
-	cuMemAlloc:                        {symbol: "cuMemAlloc_v2"},                                        // CUdeviceptr *, size_t
-	cuMemAllocManaged:                 {symbol: "cuMemAllocManaged"},                                    // CUdeviceptr *, size_t, unsigned flags
-	cuMemFree:                         {symbol: "cuMemFree_v2"},                                         // CUdeviceptr
-	cuMemGetAddressRange:              {symbol: "cuMemGetAddressRange_v2"},                              // CUdeviceptr *base, size_t *, CUdeviceptr
-	cuMemcpyHtoD:                      {symbol: "cuMemcpyHtoDAsync_v2", as: "cuMemcpyHtoD"},             // CUdeviceptr, const void *, size_t, CUstream
-	cuMemcpyDtoH:                      {symbol: "cuMemcpyDtoHAsync_v2", as: "cuMemcpyDtoH"},             // void *, CUdeviceptr, size_t, CUstream
-	cuMemsetD8:                        {symbol: "cuMemsetD8Async", as: "cuMemsetD8"},                    // CUdeviceptr, unsigned char, size_t, CUstream
-	cuMemcpyDtoDAsync:                 {symbol: "cuMemcpyDtoDAsync_v2", ordered: true},                  // CUdeviceptr to, from, size_t, CUstream
-	cuMemsetD8Async:                   {symbol: "cuMemsetD8Async", ordered: true},                       // CUdeviceptr, unsigned char, size_t, CUstream
-	cuStreamCreate:                    {symbol: "cuStreamCreate"},                                       // CUstream *, unsigned flags
-	cuStreamDestroy:                   {symbol: "cuStreamDestroy_v2"},                                   // CUstream
-	cuStreamQuery:                     {symbol: "cuStreamQuery"},                                        // CUstream
-	cuStreamSynchronize:               {symbol: "cuEventSynchronize", as: "cuStreamSynchronize"},        // CUevent; see wait.go
-	cuStreamIsCapturing:               {symbol: "cuStreamIsCapturing"},                                  // CUstream, CUstreamCaptureStatus *
-	cuStreamWaitEvent:                 {symbol: "cuStreamWaitEvent", ordered: true},                     // CUstream, CUevent, unsigned flags
-	cuEventCreate:                     {symbol: "cuEventCreate"},                                        // CUevent *, unsigned flags
-	cuEventDestroy:                    {symbol: "cuEventDestroy_v2"},                                    // CUevent
-	cuEventRecord:                     {symbol: "cuEventRecord", ordered: true},                         // CUevent, CUstream
-	cuEventQuery:                      {symbol: "cuEventQuery"},                                         // CUevent
-	cuEventSynchronize:                {symbol: "cuEventSynchronize"},                                   // CUevent
-	cuDeviceGetDefaultMemPool:         {symbol: "cuDeviceGetDefaultMemPool", since: 11020},              // CUmemoryPool *, CUdevice
-	cuMemPoolCreate:                   {symbol: "cuMemPoolCreate", since: 11020},                        // CUmemoryPool *, const CUmemPoolProps *
-	cuMemPoolDestroy:                  {symbol: "cuMemPoolDestroy", since: 11020},                       // CUmemoryPool
-	cuMemPoolGetAttribute:             {symbol: "cuMemPoolGetAttribute", since: 11020},                  // CUmemoryPool, attribute, void *
-	cuMemPoolSetAttribute:             {symbol: "cuMemPoolSetAttribute", since: 11020},                  // CUmemoryPool, attribute, void *
-	cuMemPoolTrimTo:                   {symbol: "cuMemPoolTrimTo", since: 11020},                        // CUmemoryPool, size_t keep
-	cuMemAllocFromPoolAsync:           {symbol: "cuMemAllocFromPoolAsync", since: 11020, ordered: true}, // CUdeviceptr *, size_t, CUmemoryPool, CUstream
-	cuMemFreeAsync:                    {symbol: "cuMemFreeAsync", since: 11020, ordered: true},          // CUdeviceptr, CUstream
-	cuMemGetAllocationGranularity:     {symbol: "cuMemGetAllocationGranularity"},                        // size_t *, const CUmemAllocationProp *, option
-	cuMemAddressReserve:               {symbol: "cuMemAddressReserve"},                                  // CUdeviceptr *, size_t, size_t align, CUdeviceptr hint, u64 flags
-	cuMemAddressFree:                  {symbol: "cuMemAddressFree"},                                     // CUdeviceptr, size_t
-	cuMemCreate:                       {symbol: "cuMemCreate"},                                          // handle *, size_t, const CUmemAllocationProp *, u64 flags
-	cuMemRelease:                      {symbol: "cuMemRelease"},                                         // handle
-	cuMemMap:                          {symbol: "cuMemMap"},                                             // CUdeviceptr, size_t, size_t offset, handle, u64 flags
-	cuMemSetAccess:                    {symbol: "cuMemSetAccess"},                                       // CUdeviceptr, size_t, const CUmemAccessDesc *, size_t count
-	cuMemUnmap:                        {symbol: "cuMemUnmap"},                                           // CUdeviceptr, size_t
+// driver enters a function of the driver and returns its number.
+func driver(f function) int {
+	cuFunctions = append(cuFunctions, f)
+	return len(cuFunctions) - 1
 }
+
+// The driver's functions: their symbols, with the first CUDA version whose driver has
+// them where that is later than the oldest driver that works here (11.0, for
+// cuDevicePrimaryCtxRelease_v2), and their C arguments. The order counts: see
+// firstPoolFunction.
+var (
+	cuInit                            = driver(function{symbol: "cuInit"})                                               // unsigned flags
+	cuDriverGetVersion                = driver(function{symbol: "cuDriverGetVersion"})                                   // int *version
+	cuGetErrorName                    = driver(function{symbol: "cuGetErrorName"})                                       // CUresult, const char **
+	cuGetErrorString                  = driver(function{symbol: "cuGetErrorString"})                                     // CUresult, const char **
+	cuDeviceGetCount                  = driver(function{symbol: "cuDeviceGetCount"})                                     // int *count
+	cuDeviceGet                       = driver(function{symbol: "cuDeviceGet"})                                          // CUdevice *, int ordinal
+	cuDeviceGetName                   = driver(function{symbol: "cuDeviceGetName"})                                      // char *, int length, CUdevice
+	cuDeviceGetUuid                   = driver(function{symbol: "cuDeviceGetUuid"})                                      // CUuuid *, CUdevice; of the whole GPU
+	cuDeviceGetUuid_v2                = driver(function{symbol: "cuDeviceGetUuid_v2", since: 11040})                     // CUuuid *, CUdevice; of the MIG slice
+	cuDeviceTotalMem                  = driver(function{symbol: "cuDeviceTotalMem_v2"})                                  // size_t *, CUdevice
+	cuDeviceGetAttribute              = driver(function{symbol: "cuDeviceGetAttribute"})                                 // int *, CUdevice_attribute, CUdevice
+	cuDevicePrimaryCtxRetain          = driver(function{symbol: "cuDevicePrimaryCtxRetain"})                             // CUcontext *, CUdevice
+	cuDevicePrimaryCtxRelease         = driver(function{symbol: "cuDevicePrimaryCtxRelease_v2"})                         // CUdevice
+	cuDevicePrimaryCtxGetState        = driver(function{symbol: "cuDevicePrimaryCtxGetState"})                           // CUdevice, unsigned *flags, int *active
+	cuCtxGetCurrent                   = driver(function{symbol: "cuCtxGetCurrent"})                                      // CUcontext *
+	cuCtxPushCurrent                  = driver(function{symbol: "cuCtxPushCurrent_v2"})                                  // CUcontext
+	cuCtxPopCurrent                   = driver(function{symbol: "cuCtxPopCurrent_v2"})                                   // CUcontext *
+	cuCtxGetId                        = driver(function{symbol: "cuCtxGetId", since: 12000})                             // CUcontext (0: the current one), unsigned long long *id
+	cuCtxSynchronize                  = driver(function{symbol: "cuCtxSynchronize"})                                     // void
+	cuThreadExchangeStreamCaptureMode = driver(function{symbol: "cuThreadExchangeStreamCaptureMode"})                    // CUstreamCaptureMode *, in and out
+	cuMemGetInfo                      = driver(function{symbol: "cuMemGetInfo_v2"})                                      // size_t *free, size_t *total
+	cuMemAlloc                        = driver(function{symbol: "cuMemAlloc_v2"})                                        // CUdeviceptr *, size_t
+	cuMemAllocManaged                 = driver(function{symbol: "cuMemAllocManaged"})                                    // CUdeviceptr *, size_t, unsigned flags
+	cuMemFree                         = driver(function{symbol: "cuMemFree_v2"})                                         // CUdeviceptr
+	cuMemGetAddressRange              = driver(function{symbol: "cuMemGetAddressRange_v2"})                              // CUdeviceptr *base, size_t *, CUdeviceptr
+	cuMemcpyHtoD                      = driver(function{symbol: "cuMemcpyHtoDAsync_v2", as: "cuMemcpyHtoD"})             // CUdeviceptr, const void *, size_t, CUstream
+	cuMemcpyDtoH                      = driver(function{symbol: "cuMemcpyDtoHAsync_v2", as: "cuMemcpyDtoH"})             // void *, CUdeviceptr, size_t, CUstream
+	cuMemsetD8                        = driver(function{symbol: "cuMemsetD8Async", as: "cuMemsetD8"})                    // CUdeviceptr, unsigned char, size_t, CUstream
+	cuMemcpyDtoDAsync                 = driver(function{symbol: "cuMemcpyDtoDAsync_v2", ordered: true})                  // CUdeviceptr to, from, size_t, CUstream
+	cuMemsetD8Async                   = driver(function{symbol: "cuMemsetD8Async", ordered: true})                       // CUdeviceptr, unsigned char, size_t, CUstream
+	cuStreamCreate                    = driver(function{symbol: "cuStreamCreate"})                                       // CUstream *, unsigned flags
+	cuStreamDestroy                   = driver(function{symbol: "cuStreamDestroy_v2"})                                   // CUstream
+	cuStreamQuery                     = driver(function{symbol: "cuStreamQuery"})                                        // CUstream
+	cuStreamSynchronize               = driver(function{symbol: "cuEventSynchronize", as: "cuStreamSynchronize"})        // CUevent; see wait.go
+	cuStreamIsCapturing               = driver(function{symbol: "cuStreamIsCapturing"})                                  // CUstream, CUstreamCaptureStatus *
+	cuStreamWaitEvent                 = driver(function{symbol: "cuStreamWaitEvent", ordered: true})                     // CUstream, CUevent, unsigned flags
+	cuEventCreate                     = driver(function{symbol: "cuEventCreate"})                                        // CUevent *, unsigned flags
+	cuEventDestroy                    = driver(function{symbol: "cuEventDestroy_v2"})                                    // CUevent
+	cuEventRecord                     = driver(function{symbol: "cuEventRecord", ordered: true})                         // CUevent, CUstream
+	cuEventQuery                      = driver(function{symbol: "cuEventQuery"})                                         // CUevent
+	cuEventSynchronize                = driver(function{symbol: "cuEventSynchronize"})                                   // CUevent
+	cuDeviceGetDefaultMemPool         = driver(function{symbol: "cuDeviceGetDefaultMemPool", since: 11020})              // CUmemoryPool *, CUdevice
+	cuMemPoolCreate                   = driver(function{symbol: "cuMemPoolCreate", since: 11020})                        // CUmemoryPool *, const CUmemPoolProps *
+	cuMemPoolDestroy                  = driver(function{symbol: "cuMemPoolDestroy", since: 11020})                       // CUmemoryPool
+	cuMemPoolGetAttribute             = driver(function{symbol: "cuMemPoolGetAttribute", since: 11020})                  // CUmemoryPool, attribute, void *
+	cuMemPoolSetAttribute             = driver(function{symbol: "cuMemPoolSetAttribute", since: 11020})                  // CUmemoryPool, attribute, void *
+	cuMemPoolTrimTo                   = driver(function{symbol: "cuMemPoolTrimTo", since: 11020})                        // CUmemoryPool, size_t keep
+	cuMemAllocFromPoolAsync           = driver(function{symbol: "cuMemAllocFromPoolAsync", since: 11020, ordered: true}) // CUdeviceptr *, size_t, CUmemoryPool, CUstream
+	cuMemFreeAsync                    = driver(function{symbol: "cuMemFreeAsync", since: 11020, ordered: true})          // CUdeviceptr, CUstream
+	cuMemGetAllocationGranularity     = driver(function{symbol: "cuMemGetAllocationGranularity"})                        // size_t *, const CUmemAllocationProp *, option
+	cuMemAddressReserve               = driver(function{symbol: "cuMemAddressReserve"})                                  // CUdeviceptr *, size_t, size_t align, CUdeviceptr hint, u64 flags
+	cuMemAddressFree                  = driver(function{symbol: "cuMemAddressFree"})                                     // CUdeviceptr, size_t
+	cuMemCreate                       = driver(function{symbol: "cuMemCreate"})                                          // handle *, size_t, const CUmemAllocationProp *, u64 flags
+	cuMemRelease                      = driver(function{symbol: "cuMemRelease"})                                         // handle
+	cuMemMap                          = driver(function{symbol: "cuMemMap"})                                             // CUdeviceptr, size_t, size_t offset, handle, u64 flags
+	cuMemSetAccess                    = driver(function{symbol: "cuMemSetAccess"})                                       // CUdeviceptr, size_t, const CUmemAccessDesc *, size_t count
+	cuMemUnmap                        = driver(function{symbol: "cuMemUnmap"})                                           // CUdeviceptr, size_t
+)
 
 // needed are the functions without which there is no device at all.
 var needed = []int{
@@ -141,7 +89,7 @@ var needed = []int{
 
 // poolFunctions and pageFunctions are those of device.Pools and device.Pages,
 // both in the order of the table.
-const (
+var (
 	firstPoolFunction, lastPoolFunction = cuDeviceGetDefaultMemPool, cuMemFreeAsync
 	firstPageFunction, lastPageFunction = cuMemGetAllocationGranularity, cuMemUnmap
 )

@@ -45,7 +45,7 @@ func newMachine(h host, find lookup, err error, nv *nvml) *machine {
 		m.broken = fmt.Errorf("%w: %v; %s, or name a simulated GPU: gpumem devices --help shows how", ErrNoDriver, err, advice)
 		return m
 	}
-	m.cuda = bind(cuFunctions[:], find)
+	m.cuda = bind(cuFunctions, find)
 	for _, f := range needed {
 		if m.cuda.at[f] == 0 {
 			m.broken = fmt.Errorf("%w: libcuda has no %s, so it is older than CUDA 11.0; update the NVIDIA driver to 450 or newer", ErrNoDriver, cuFunctions[f].symbol)

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"gpumem/device"
+	"gpumem/device/sim"
 )
 
 // tells asserts that err is of some kind and says all of want.
@@ -319,7 +320,7 @@ func TestLost(t *testing.T) {
 	f := newFake(t)
 	d := f.open()
 	x := newThings(t, d)
-	f.gpus[0].sim.LoseAt(1)
+	f.gpus[0].sim.SetFaults(sim.Faults{LoseAt: 1})
 	tells(t, d.Free(x.grant.Addr), device.ErrLost, "cuMemFree", "restart")
 	calls := f.called["cuMemGetInfo_v2"]
 	_, _, err := d.MemInfo()

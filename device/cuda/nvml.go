@@ -17,56 +17,40 @@ import (
 	"gpumem/device"
 )
 
-// Numbers of NVML's functions, in the order of nvmlFunctions.
-const (
-	nvmlInit = iota
-	nvmlSystemGetDriverVersion
-	nvmlDeviceGetCount
-	nvmlDeviceGetHandleByIndex
-	nvmlDeviceGetHandleByUUID
-	nvmlDeviceGetName
-	nvmlDeviceGetMemoryInfo
-	nvmlDeviceGetMemoryInfo_v2
-	nvmlDeviceGetComputeRunningProcesses
-	nvmlDeviceGetComputeRunningProcesses_v2
-	nvmlDeviceGetComputeRunningProcesses_v1
-	nvmlDeviceGetGraphicsRunningProcesses
-	nvmlDeviceGetGraphicsRunningProcesses_v2
-	nvmlDeviceGetGraphicsRunningProcesses_v1
-	nvmlDeviceGetMPSComputeRunningProcesses
-	nvmlDeviceGetMPSComputeRunningProcesses_v2
-	nvmlDeviceGetMPSComputeRunningProcesses_v1
-	nvmlDeviceGetDisplayActive
-	nvmlDeviceGetDisplayMode
-	nvmlDeviceGetMigMode
-	numNVML
-)
+// nvmlFunctions are NVML's functions by number. The variables below fill it.
+var nvmlFunctions []function
 
-// nvmlFunctions are their symbols and C arguments. A device is a pointer. Of the
-// lists of processes there is one for drivers from 510 on and two for older
-// ones, which follow it, the newest first.
-var nvmlFunctions = [numNVML]function{
-	nvmlInit:                                   {symbol: "nvmlInit_v2"},                                // void
-	nvmlSystemGetDriverVersion:                 {symbol: "nvmlSystemGetDriverVersion"},                 // char *, unsigned length
-	nvmlDeviceGetCount:                         {symbol: "nvmlDeviceGetCount_v2"},                      // unsigned *
-	nvmlDeviceGetHandleByIndex:                 {symbol: "nvmlDeviceGetHandleByIndex_v2"},              // unsigned, device *
-	nvmlDeviceGetHandleByUUID:                  {symbol: "nvmlDeviceGetHandleByUUID"},                  // const char *, device *
-	nvmlDeviceGetName:                          {symbol: "nvmlDeviceGetName"},                          // device, char *, unsigned length
-	nvmlDeviceGetMemoryInfo:                    {symbol: "nvmlDeviceGetMemoryInfo"},                    // device, nvmlMemory_t *
-	nvmlDeviceGetMemoryInfo_v2:                 {symbol: "nvmlDeviceGetMemoryInfo_v2"},                 // device, nvmlMemory_v2_t *
-	nvmlDeviceGetComputeRunningProcesses:       {symbol: "nvmlDeviceGetComputeRunningProcesses_v3"},    // device, unsigned *, array of processes
-	nvmlDeviceGetComputeRunningProcesses_v2:    {symbol: "nvmlDeviceGetComputeRunningProcesses_v2"},    // the same
-	nvmlDeviceGetComputeRunningProcesses_v1:    {symbol: "nvmlDeviceGetComputeRunningProcesses"},       // the same
-	nvmlDeviceGetGraphicsRunningProcesses:      {symbol: "nvmlDeviceGetGraphicsRunningProcesses_v3"},   // device, unsigned *, array of processes
-	nvmlDeviceGetGraphicsRunningProcesses_v2:   {symbol: "nvmlDeviceGetGraphicsRunningProcesses_v2"},   // the same
-	nvmlDeviceGetGraphicsRunningProcesses_v1:   {symbol: "nvmlDeviceGetGraphicsRunningProcesses"},      // the same
-	nvmlDeviceGetMPSComputeRunningProcesses:    {symbol: "nvmlDeviceGetMPSComputeRunningProcesses_v3"}, // device, unsigned *, array of processes
-	nvmlDeviceGetMPSComputeRunningProcesses_v2: {symbol: "nvmlDeviceGetMPSComputeRunningProcesses_v2"}, // the same
-	nvmlDeviceGetMPSComputeRunningProcesses_v1: {symbol: "nvmlDeviceGetMPSComputeRunningProcesses"},    // the same
-	nvmlDeviceGetDisplayActive:                 {symbol: "nvmlDeviceGetDisplayActive"},                 // device, nvmlEnableState_t *
-	nvmlDeviceGetDisplayMode:                   {symbol: "nvmlDeviceGetDisplayMode"},                   // device, nvmlEnableState_t *
-	nvmlDeviceGetMigMode:                       {symbol: "nvmlDeviceGetMigMode"},                       // device, unsigned *now, unsigned *pending
+// management enters a function of NVML and returns its number.
+func management(symbol string) int {
+	nvmlFunctions = append(nvmlFunctions, function{symbol: symbol})
+	return len(nvmlFunctions) - 1
 }
+
+// NVML's functions: their symbols and C arguments. A device is a pointer. Of the lists of
+// processes there is one for drivers from 510 on and two for older ones, which follow
+// it, the newest first.
+var (
+	nvmlInit                                = management("nvmlInit_v2")                                // void
+	nvmlSystemGetDriverVersion              = management("nvmlSystemGetDriverVersion")                 // char *, unsigned length
+	nvmlDeviceGetCount                      = management("nvmlDeviceGetCount_v2")                      // unsigned *
+	nvmlDeviceGetHandleByIndex              = management("nvmlDeviceGetHandleByIndex_v2")              // unsigned, device *
+	nvmlDeviceGetHandleByUUID               = management("nvmlDeviceGetHandleByUUID")                  // const char *, device *
+	nvmlDeviceGetName                       = management("nvmlDeviceGetName")                          // device, char *, unsigned length
+	nvmlDeviceGetMemoryInfo                 = management("nvmlDeviceGetMemoryInfo")                    // device, nvmlMemory_t *
+	nvmlDeviceGetMemoryInfo_v2              = management("nvmlDeviceGetMemoryInfo_v2")                 // device, nvmlMemory_v2_t *
+	nvmlDeviceGetComputeRunningProcesses    = management("nvmlDeviceGetComputeRunningProcesses_v3")    // device, unsigned *, array of processes
+	_                                       = management("nvmlDeviceGetComputeRunningProcesses_v2")    // the same
+	_                                       = management("nvmlDeviceGetComputeRunningProcesses")       // the same
+	nvmlDeviceGetGraphicsRunningProcesses   = management("nvmlDeviceGetGraphicsRunningProcesses_v3")   // device, unsigned *, array of processes
+	_                                       = management("nvmlDeviceGetGraphicsRunningProcesses_v2")   // the same
+	_                                       = management("nvmlDeviceGetGraphicsRunningProcesses")      // the same
+	nvmlDeviceGetMPSComputeRunningProcesses = management("nvmlDeviceGetMPSComputeRunningProcesses_v3") // device, unsigned *, array of processes
+	_                                       = management("nvmlDeviceGetMPSComputeRunningProcesses_v2") // the same
+	_                                       = management("nvmlDeviceGetMPSComputeRunningProcesses")    // the same
+	nvmlDeviceGetDisplayActive              = management("nvmlDeviceGetDisplayActive")                 // device, nvmlEnableState_t *
+	nvmlDeviceGetDisplayMode                = management("nvmlDeviceGetDisplayMode")                   // device, nvmlEnableState_t *
+	nvmlDeviceGetMigMode                    = management("nvmlDeviceGetMigMode")                       // device, unsigned *now, unsigned *pending
+)
 
 // nvmlCode is a result of NVML other than success (nvmlReturn_t).
 type nvmlCode int32
@@ -145,7 +129,7 @@ func newNVML(find lookup, err error) *nvml {
 	if err != nil {
 		return &nvml{err: fmt.Errorf("NVML cannot be loaded: %w; it comes with the NVIDIA driver, and in a container with NVIDIA_DRIVER_CAPABILITIES=utility", err)}
 	}
-	return &nvml{lib: bind(nvmlFunctions[:], find)}
+	return &nvml{lib: bind(nvmlFunctions, find)}
 }
 
 // start starts NVML unless it is. It stays so: stopping and starting it takes

@@ -46,11 +46,7 @@ func (d *Device) AddressReserve(bytes, align uint64) (addr uint64, err error) {
 	c.arg(max(align, d.info.Page))
 	c.arg(0) // anywhere
 	c.arg(0) // flags
-	if err := c.do(); err != nil {
-		return 0, err
-	}
-	keep(d, d.reserved, c.out[0], bytes)
-	return c.out[0], nil
+	return create[uint64](c, d.reserved, bytes)
 }
 
 // AddressFree ends a reservation.
@@ -73,11 +69,7 @@ func (d *Device) MemCreate(bytes uint64) (device.Handle, error) {
 	c.ptr(unsafe.Pointer(&c.props))
 	c.arg(0) // flags
 	c.fits(bytes, d.info.Total)
-	if err := c.do(); err != nil {
-		return 0, err
-	}
-	keep(d, d.handles, c.out[0], bytes)
-	return device.Handle(c.out[0]), nil
+	return create[device.Handle](c, d.handles, bytes)
 }
 
 // MemRelease releases a handle; its memory follows when it is mapped nowhere.

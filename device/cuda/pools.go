@@ -44,11 +44,7 @@ func (d *Device) DefaultPool() (device.Pool, error) {
 	defer c.end()
 	c.ptr(unsafe.Pointer(&c.out[0]))
 	c.arg(uint64(d.id))
-	if err := c.do(); err != nil {
-		return 0, err
-	}
-	keep(d, d.pools, c.out[0], false)
-	return device.Pool(c.out[0]), nil
+	return create[device.Pool](c, d.pools, false)
 }
 
 // PoolCreate makes a pool. A limit needs a driver for CUDA 12.2.
@@ -62,11 +58,7 @@ func (d *Device) PoolCreate(max uint64) (device.Pool, error) {
 	c.pool = poolProps{kind: allocationPinned, location: memLocation{locationDevice, d.id}, max: max}
 	c.ptr(unsafe.Pointer(&c.out[0]))
 	c.ptr(unsafe.Pointer(&c.pool))
-	if err := c.do(); err != nil {
-		return 0, err
-	}
-	keep(d, d.pools, c.out[0], true)
-	return device.Pool(c.out[0]), nil
+	return create[device.Pool](c, d.pools, true)
 }
 
 // PoolDestroy ends a pool of PoolCreate.
@@ -142,11 +134,7 @@ func (d *Device) AllocAsync(p device.Pool, bytes uint64, s device.Stream) (devic
 	c.pooled(p)
 	c.stream(s)
 	c.fits(bytes, d.info.Total)
-	if err := c.do(); err != nil {
-		return device.Range{}, err
-	}
-	keep(d, d.grants, c.out[0], byAllocAsync)
-	return device.Range{Addr: c.out[0], Bytes: n}, nil
+	return c.grant(n, byAllocAsync)
 }
 
 // FreeAsync frees what AllocAsync or Alloc gave, in the order of s.

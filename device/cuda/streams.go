@@ -132,11 +132,7 @@ func (d *Device) EventCreate() (device.Event, error) {
 	defer c.end()
 	c.ptr(unsafe.Pointer(&c.out[0]))
 	c.arg(eventDisableTiming)
-	if err := c.do(); err != nil {
-		return 0, err
-	}
-	keep(d, d.events, c.out[0], true)
-	return device.Event(c.out[0]), nil
+	return create[device.Event](c, d.events, true)
 }
 
 // EventDestroy ends an event; who waits for it still does.

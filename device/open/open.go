@@ -125,11 +125,11 @@ func parseShared(text, s string) (Spec, error) {
 	case !create && totals != "":
 		return Spec{}, fmt.Errorf("device %q: total is for a new file; add create, or leave it out to use the file as it is", text)
 	case !create:
-		cfg, err := sim.ParseFaults(rest)
+		faults, err := sim.ParseFaults(rest)
 		if err != nil {
 			return Spec{}, fmt.Errorf("device %q: %v", text, err)
 		}
-		spec.Sim = cfg
+		spec.Sim.Faults = faults
 		return spec, nil
 	}
 	for _, total := range strings.Split(totals, "/") {

@@ -1,32 +1,33 @@
 package sim
 
 import (
+	"cmp"
 	"strings"
 	"time"
 
 	"gpumem/device"
 )
 
-// faults make driver calls fail on demand, or take long, for tests of what
-// stands above. Calls are numbered from 1 over the life of the device, every
-// kind together, as Counters counts them.
-type faults struct {
-	at     uint64 // this call fails with err; 0: none
-	err    error
-	lostAt uint64        // from this call on the device is lost; 0: never
-	above  uint64        // requests for more memory than this are refused, in bytes; 0: none
-	slowAt uint64        // this call takes slow longer; 0: every one does
-	slow   time.Duration // 0: none does
+// Faults make driver calls fail on demand, or take long, for tests of what stands
+// above. Calls are numbered from 1 over the life of the device, every kind together, as
+// Counters counts them. The zero value has none.
+type Faults struct {
+	FailAt      uint64        // this call fails with Err; 0: none
+	Err         error         // nil means device.ErrOutOfMemory
+	LoseAt      uint64        // from this call on all fail with device.ErrLost; 0: never
+	RefuseAbove uint64        // requests for more bytes than this, be they plain, managed, from a pool or for a handle, fail with device.ErrOutOfMemory; 0: none
+	SlowAt      uint64        // this call takes Slow longer, in modelled time; 0: every one does
+	Slow        time.Duration // 0 or more
 }
 
 // check is why call number n fails, or nil.
-func (f *faults) check(n uint64, name string, bytes uint64) error {
+func (f *Faults) check(n uint64, name string, bytes uint64) error {
 	switch {
-	case f.lostAt != 0 && n >= f.lostAt:
+	case f.LoseAt != 0 && n >= f.LoseAt:
 		return device.ErrLost
-	case f.at != 0 && n == f.at:
-		return f.err
-	case f.above != 0 && bytes > f.above && (strings.HasPrefix(name, "cuMemAlloc") || name == "cuMemCreate"):
+	case f.FailAt == n:
+		return cmp.Or(f.Err, device.ErrOutOfMemory)
+	case f.RefuseAbove != 0 && bytes > f.RefuseAbove && (strings.HasPrefix(name, "cuMemAlloc") || name == "cuMemCreate"):
 		return device.ErrOutOfMemory
 	}
 	return nil
@@ -44,8 +45,8 @@ func (d *Device) call(name string, bytes uint64, cost time.Duration) error {
 	d.count.Calls++
 	d.count.Time += cost
 	n := d.count.Calls
-	if d.faults.slow != 0 && (d.faults.slowAt == 0 || d.faults.slowAt == n) {
-		d.count.Time += d.faults.slow
+	if d.faults.SlowAt == 0 || d.faults.SlowAt == n {
+		d.count.Time += d.faults.Slow
 	}
 	if d.hook != nil {
 		if err := d.ask(n, name, bytes); err != nil {
@@ -92,42 +93,11 @@ func (d *Device) OnCall(hook Hook) {
 	d.hook = hook
 }
 
-// FailCall makes the n-th call since the device was made fail with err (nil
-// means device.ErrOutOfMemory). n = 0 takes the fault away. Only one such
-// fault stands at a time.
-func (d *Device) FailCall(n uint64, err error) {
-	if err == nil {
-		err = device.ErrOutOfMemory
-	}
+// SetFaults replaces the faults.
+func (d *Device) SetFaults(f Faults) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.faults.at, d.faults.err = n, err
-}
-
-// LoseAt loses the device at the n-th call: that one and all later ones fail
-// with device.ErrLost. 0 means never.
-func (d *Device) LoseAt(n uint64) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.faults.lostAt = n
-}
-
-// SlowCall makes the n-th call since the device was made take by longer, in
-// modelled time; n = 0 means every call from here on. by = 0 takes the fault
-// away. Only one such fault stands at a time.
-func (d *Device) SlowCall(n uint64, by time.Duration) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.faults.slowAt, d.faults.slow = n, by
-}
-
-// RefuseAbove refuses requests for more memory than bytes with
-// device.ErrOutOfMemory, be it plain, managed, from a pool or for a handle; 0
-// takes the fault away.
-func (d *Device) RefuseAbove(bytes uint64) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.faults.above = bytes
+	d.faults = f
 }
 
 // SetUsed changes what another program holds, as when it starts or ends. More

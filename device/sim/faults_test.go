@@ -66,7 +66,7 @@ func TestFailCall(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			for n := 1; n <= calls; n++ {
 				d := newDevice(t, cfg)
-				d.FailCall(uint64(n), tc.err)
+				d.SetFaults(sim.Faults{FailAt: uint64(n), Err: tc.err})
 				errs, unfreed := script(d)
 				for i, err := range errs {
 					if want := i+1 == n; (err != nil) != want || want && !errors.Is(err, tc.want) {
@@ -105,7 +105,7 @@ func TestFailedCallTime(t *testing.T) {
 		{"info", func() error { _, _, err := d.MemInfo(); return err }, 8},
 	} {
 		before := d.Counters()
-		d.FailCall(before.Calls+1, nil)
+		d.SetFaults(sim.Faults{FailAt: before.Calls + 1})
 		if err := tc.call(); err == nil {
 			t.Errorf("%s did not fail", tc.name)
 		}
@@ -118,14 +118,14 @@ func TestFailedCallTime(t *testing.T) {
 	}
 }
 
-func TestFailCallTakenAway(t *testing.T) {
+func TestFaultsTakenAway(t *testing.T) {
 	d := newDevice(t, sim.Config{Total: gib})
-	d.FailCall(1, nil)
-	d.FailCall(2, nil) // in place of the first
+	d.SetFaults(sim.Faults{FailAt: 1})
+	d.SetFaults(sim.Faults{FailAt: 2}) // in place of the first
 	if _, err := d.Alloc(1); err != nil {
 		t.Errorf("first call: %v", err)
 	}
-	d.FailCall(0, nil)
+	d.SetFaults(sim.Faults{})
 	if _, err := d.Alloc(1); err != nil {
 		t.Errorf("second call: %v", err)
 	}
@@ -137,8 +137,7 @@ func TestLoseAt(t *testing.T) {
 	errs, _ := script(newDevice(t, cfg))
 	for n := 1; n <= len(errs); n++ {
 		d := newDevice(t, cfg)
-		d.LoseAt(uint64(n))
-		d.FailCall(uint64(n), nil)
+		d.SetFaults(sim.Faults{LoseAt: uint64(n), FailAt: uint64(n)})
 		errs, unfreed := script(d)
 		for i, err := range errs {
 			if got, want := errors.Is(err, device.ErrLost), i+1 >= n; got != want || !want && err != nil {
@@ -154,11 +153,11 @@ func TestLoseAt(t *testing.T) {
 	}
 
 	d := newDevice(t, cfg)
-	d.LoseAt(1)
+	d.SetFaults(sim.Faults{LoseAt: 1})
 	if _, _, err := d.MemInfo(); !errors.Is(err, device.ErrLost) {
 		t.Errorf("lost: %v", err)
 	}
-	d.LoseAt(0)
+	d.SetFaults(sim.Faults{})
 	if _, _, err := d.MemInfo(); err != nil {
 		t.Errorf("not lost any more: %v", err)
 	}
@@ -229,7 +228,7 @@ func TestPagesFailCall(t *testing.T) {
 		own := errors.New("the tester's own")
 		for n := range len(errs) {
 			d := newDevice(t, cfg)
-			d.FailCall(uint64(n+1), own)
+			d.SetFaults(sim.Faults{FailAt: uint64(n + 1), Err: own})
 			var got int
 			for _, err := range pagesScript(d) {
 				if errors.Is(err, own) {
@@ -253,7 +252,7 @@ func TestPagesFailCall(t *testing.T) {
 
 // TestConfigFaults: the faults of the configuration are those of the methods.
 func TestConfigFaults(t *testing.T) {
-	d := newDevice(t, sim.Config{Total: gib, FailAt: 2, RefuseAbove: mib, LoseAt: 4, SlowAt: 1, Slow: time.Second})
+	d := newDevice(t, sim.Config{Total: gib, Faults: sim.Faults{FailAt: 2, RefuseAbove: mib, LoseAt: 4, SlowAt: 1, Slow: time.Second}})
 	for i, want := range []error{nil, device.ErrOutOfMemory, device.ErrOutOfMemory, device.ErrLost, device.ErrLost} {
 		bytes := uint64(mib)
 		if i == 2 {
@@ -282,20 +281,20 @@ func TestSlowCall(t *testing.T) {
 	}
 	const asEver = 8 * time.Microsecond
 	took(asEver)
-	d.SlowCall(3, time.Hour)
+	d.SetFaults(sim.Faults{SlowAt: 3, Slow: time.Hour})
 	took(asEver)
 	took(asEver + time.Hour)
 	took(asEver)
-	d.SlowCall(9, time.Hour)
-	d.SlowCall(0, time.Second) // in place of it
+	d.SetFaults(sim.Faults{SlowAt: 9, Slow: time.Hour})
+	d.SetFaults(sim.Faults{SlowAt: 0, Slow: time.Second}) // in place of it
 	took(asEver + time.Second)
 	took(asEver + time.Second)
-	d.FailCall(d.Counters().Calls+1, nil)
+	d.SetFaults(sim.Faults{FailAt: d.Counters().Calls + 1, Slow: time.Second})
 	before := d.Counters().Time
 	if _, err := d.Alloc(1); err == nil || d.Counters().Time-before != time.Second+5*time.Microsecond {
 		t.Errorf("a slow call that fails: %v, %v", err, d.Counters().Time-before)
 	}
-	d.SlowCall(0, 0)
+	d.SetFaults(sim.Faults{})
 	took(asEver)
 }
 
@@ -335,7 +334,7 @@ func TestOnCall(t *testing.T) {
 
 	// A call that it refuses does nothing, is counted, and is before the faults.
 	refuse = d.Counters().Calls + 1
-	d.FailCall(refuse, nil)
+	d.SetFaults(sim.Faults{FailAt: refuse})
 	_, err := d.Alloc(1)
 	refusedAs(t, err, "cuMemAlloc", own)
 	if now, _ := d.Held(); now != 0 || d.Counters().Calls != refuse {
@@ -359,7 +358,7 @@ func TestHookHoldsCall(t *testing.T) {
 	}{
 		{"memory is left", func(d *sim.Device) error { _, err := d.Alloc(gib / 2); return err }, nil},
 		{"memory is gone", func(d *sim.Device) error { _, err := d.Alloc(gib/2 + 1); return err }, device.ErrOutOfMemory},
-		{"lost", func(d *sim.Device) error { d.LoseAt(1); return nil }, device.ErrLost},
+		{"lost", func(d *sim.Device) error { d.SetFaults(sim.Faults{LoseAt: 1}); return nil }, device.ErrLost},
 		{"closed", (*sim.Device).Close, device.ErrClosed},
 		{"the hook is taken away", func(d *sim.Device) error { d.OnCall(nil); _, err := d.Alloc(1); return err }, nil},
 	} {
@@ -410,7 +409,7 @@ func TestHookEndsGoroutine(t *testing.T) {
 // TestRefuseAbove: it is the request that counts, not what it is rounded up to.
 func TestRefuseAbove(t *testing.T) {
 	d := newDevice(t, sim.Config{Total: gib})
-	d.RefuseAbove(100)
+	d.SetFaults(sim.Faults{RefuseAbove: 100})
 	for _, tc := range []struct {
 		bytes uint64
 		want  error
@@ -440,7 +439,7 @@ func TestRefuseAbove(t *testing.T) {
 	if err := errors.Join(err, d.Fill(r.Addr, r.Bytes, 1), d.Free(r.Addr)); err != nil {
 		t.Error(err)
 	}
-	d.RefuseAbove(0)
+	d.SetFaults(sim.Faults{})
 	if _, err := d.MemCreate(page); err != nil {
 		t.Error(err)
 	}

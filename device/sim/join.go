@@ -53,8 +53,7 @@ func Join(path string, index int, own Config) (*Device, error) {
 		return nil, fmt.Errorf("sim@%s has %d devices, from device=0 to device=%d; there is no device=%d", path, len(list), len(list)-1, index)
 	}
 	cfg := fromDescriptor(list[index])
-	cfg.Costs = own.Costs
-	cfg.FailAt, cfg.RefuseAbove, cfg.LoseAt, cfg.SlowAt, cfg.Slow = own.FailAt, own.RefuseAbove, own.LoseAt, own.SlowAt, own.Slow
+	cfg.Costs, cfg.Faults = own.Costs, own.Faults
 	d, err := New(cfg)
 	if err != nil {
 		_ = f.Close()

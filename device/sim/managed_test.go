@@ -174,7 +174,7 @@ func TestManagedFailCall(t *testing.T) {
 		}
 		for n := range uint64(len(errs)) {
 			d := newDevice(t, cfg)
-			d.FailCall(n+1, own)
+			d.SetFaults(sim.Faults{FailAt: n + 1, Err: own})
 			failed := 0
 			for _, err := range managedScript(d) {
 				if errors.Is(err, own) {
@@ -189,7 +189,7 @@ func TestManagedFailCall(t *testing.T) {
 			}
 
 			d = newDevice(t, cfg)
-			d.LoseAt(n + 1)
+			d.SetFaults(sim.Faults{LoseAt: n + 1})
 			for i, err := range managedScript(d) {
 				if got, want := errors.Is(err, device.ErrLost), uint64(i) >= n; got != want || !want && err != nil {
 					t.Errorf("lost at call %d, call %d: %v", n+1, i+1, err)

@@ -44,7 +44,6 @@ import (
 	"math"
 	"strings"
 	"sync"
-	"time"
 
 	"gpumem/device"
 	"gpumem/size"
@@ -90,13 +89,7 @@ type Config struct {
 	MIG          string // the slice's name, such as "1g.10gb"; "" means a whole GPU
 	Name         string // "" means "sim:SIZE"
 	Costs        Costs  // zero means DefaultCosts
-
-	// Faults that it has from the beginning; zero means none.
-	FailAt      uint64        // see Device.FailCall
-	RefuseAbove uint64        // see Device.RefuseAbove
-	LoseAt      uint64        // see Device.LoseAt
-	SlowAt      uint64        // see Device.SlowCall; with Slow
-	Slow        time.Duration // 0 or more
+	Faults       Faults // that it has from the beginning
 }
 
 // Device is a simulated GPU. It is safe for use by several goroutines.
@@ -117,7 +110,7 @@ type Device struct {
 	space   space  // what has memory behind it
 	count   device.Counters
 	blocks  blocks // that small grants share; only what a call costs depends on it
-	faults  faults
+	faults  Faults
 	hook    Hook  // nil: none
 	work    work  // clock.go, stream.go
 	pools   pools // pool.go
@@ -180,10 +173,7 @@ func New(cfg Config) (*Device, error) {
 		handles: make(map[device.Handle]*memory),
 		work:    newWork(),
 		pools:   newPools(),
-		faults: faults{
-			at: cfg.FailAt, err: device.ErrOutOfMemory, above: cfg.RefuseAbove, lostAt: cfg.LoseAt,
-			slowAt: cfg.SlowAt, slow: cfg.Slow,
-		},
+		faults:  cfg.Faults,
 	}
 	if d.info.HasPages {
 		d.info.Page = pageUnit

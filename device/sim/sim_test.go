@@ -302,7 +302,7 @@ func TestContext(t *testing.T) {
 		}
 	})
 	t.Run("not by a call that fails", func(t *testing.T) {
-		d := newDevice(t, sim.Config{Total: gib, Context: context, FailAt: 1})
+		d := newDevice(t, sim.Config{Total: gib, Context: context, Faults: sim.Faults{FailAt: 1}})
 		if _, _, err := d.MemInfo(); err == nil {
 			t.Error("no fault")
 		}

@@ -82,34 +82,28 @@ func ParseConfig(s string) (Config, error) {
 		case "cc":
 			cfg.CCMajor, cfg.CCMinor, err = parseCC(val)
 		case "vmm":
-			var yes bool
-			yes, err = parseBool(val)
-			cfg.NoPages = !yes
+			err = parseBool(val, &cfg.NoPages, false)
 		case "pools":
-			var yes bool
-			yes, err = parseBool(val)
-			cfg.NoPools = !yes
+			err = parseBool(val, &cfg.NoPools, false)
 		case "managed":
-			var yes bool
-			yes, err = parseBool(val)
-			cfg.NoManaged = !yes
+			err = parseBool(val, &cfg.NoManaged, false)
 		case "unified":
-			cfg.Unified, err = parseBool(val)
+			err = parseBool(val, &cfg.Unified, true)
 		case "mig":
 			cfg.MIG, err = parseText(val)
 		case "name":
 			cfg.Name, err = parseText(val)
 		case "fail":
-			cfg.FailAt, err = parseCall(val, 1)
+			cfg.Faults.FailAt, err = parseCall(val, 1)
 		case "above":
-			cfg.RefuseAbove, err = size.Parse(val)
-			if err == nil && cfg.RefuseAbove == 0 {
+			cfg.Faults.RefuseAbove, err = size.Parse(val)
+			if err == nil && cfg.Faults.RefuseAbove == 0 {
 				err = fmt.Errorf("0 would refuse nothing; give at least 1")
 			}
 		case "lose":
-			cfg.LoseAt, err = parseCall(val, 1)
+			cfg.Faults.LoseAt, err = parseCall(val, 1)
 		case "slow":
-			cfg.SlowAt, cfg.Slow, err = parseSlow(val)
+			cfg.Faults.SlowAt, cfg.Faults.Slow, err = parseSlow(val)
 		default:
 			return cfg, fmt.Errorf("sim:%s: unknown key %q; known are granularity, used, display, context, host, cc, vmm, pools, managed, unified, mig, name, fail, above, lose, slow", s, key)
 		}
@@ -136,14 +130,17 @@ func parseCC(s string) (major, minor int, err error) {
 	return major, minor, nil
 }
 
-func parseBool(s string) (bool, error) {
+// parseBool sets a flag, or its opposite if the key means that.
+func parseBool(s string, flag *bool, means bool) error {
 	switch s {
 	case "true", "1":
-		return true, nil
+		*flag = means
 	case "false", "0":
-		return false, nil
+		*flag = !means
+	default:
+		return fmt.Errorf("%q is not true or false", s)
 	}
-	return false, fmt.Errorf("%q is not true or false", s)
+	return nil
 }
 
 // parseText refuses an empty text: "name=" is never meant as the default; an
@@ -183,14 +180,14 @@ func parseSlow(s string) (n uint64, by time.Duration, err error) {
 // ParseFaults reads the keys of [ParseConfig] that are a program's own and not
 // the device's, for a device that others describe: fail, above, lose and slow,
 // each as key=value. An error names the part that is wrong.
-func ParseFaults(parts []string) (Config, error) {
+func ParseFaults(parts []string) (Faults, error) {
 	for _, part := range parts {
 		switch key, _, _ := strings.Cut(part, "="); key {
 		case "fail", "above", "lose", "slow":
 		default:
-			return Config{}, fmt.Errorf("unknown key %q; known for a device that is there are device, fail, above, lose, slow", key)
+			return Faults{}, fmt.Errorf("unknown key %q; known for a device that is there are device, fail, above, lose, slow", key)
 		}
 	}
 	cfg, err := ParseConfig(strings.Join(append([]string{"1B"}, parts...), ","))
-	return Config{FailAt: cfg.FailAt, RefuseAbove: cfg.RefuseAbove, LoseAt: cfg.LoseAt, SlowAt: cfg.SlowAt, Slow: cfg.Slow}, err
+	return cfg.Faults, err
 }

@@ -37,10 +37,10 @@ func TestParseConfig(t *testing.T) {
 		{"as it is anyway", "1G,vmm=true,pools=1,managed=1,unified=false,context=0,name=x", sim.Config{Total: gib, Name: "x"}},
 		{
 			"faults", "1G,fail=3,above=2MiB,lose=9,slow=4:1.5ms,name=x",
-			sim.Config{Total: gib, FailAt: 3, RefuseAbove: 2 * mib, LoseAt: 9, SlowAt: 4, Slow: 1500 * time.Microsecond, Name: "x"},
+			sim.Config{Total: gib, Faults: sim.Faults{FailAt: 3, RefuseAbove: 2 * mib, LoseAt: 9, SlowAt: 4, Slow: 1500 * time.Microsecond}, Name: "x"},
 		},
-		{"every call slow, the most", "1G,slow=0:1h,name=x", sim.Config{Total: gib, Slow: time.Hour, Name: "x"}},
-		{"the last call", "1G,fail=18446744073709551615,name=x", sim.Config{Total: gib, FailAt: 1<<64 - 1, Name: "x"}},
+		{"every call slow, the most", "1G,slow=0:1h,name=x", sim.Config{Total: gib, Faults: sim.Faults{Slow: time.Hour}, Name: "x"}},
+		{"the last call", "1G,fail=18446744073709551615,name=x", sim.Config{Total: gib, Faults: sim.Faults{FailAt: 1<<64 - 1}, Name: "x"}},
 		// For New to refuse, which knows the same of a Config from elsewhere.
 		{"more used than there is", "1G,used=2G,name=x", sim.Config{Total: gib, Used: 2 * gib, Name: "x"}},
 		{"nothing", "0", sim.Config{Name: "sim:0"}},
@@ -150,13 +150,13 @@ func FuzzParseConfig(f *testing.F) {
 		}
 		full := fmt.Sprintf("%d,used=%d,display=%d,context=%d,vmm=%v,pools=%v,managed=%v,unified=%v,name=%s",
 			cfg.Total, cfg.Used, cfg.Display, cfg.Context, !cfg.NoPages, !cfg.NoPools, !cfg.NoManaged, cfg.Unified, cfg.Name)
-		for key, n := range map[string]uint64{"host": cfg.Host, "fail": cfg.FailAt, "above": cfg.RefuseAbove, "lose": cfg.LoseAt} {
+		for key, n := range map[string]uint64{"host": cfg.Host, "fail": cfg.Faults.FailAt, "above": cfg.Faults.RefuseAbove, "lose": cfg.Faults.LoseAt} {
 			if n != 0 {
 				full += fmt.Sprintf(",%s=%d", key, n)
 			}
 		}
-		if cfg.Slow != 0 {
-			full += fmt.Sprintf(",slow=%d:%v", cfg.SlowAt, cfg.Slow)
+		if cfg.Faults.Slow != 0 {
+			full += fmt.Sprintf(",slow=%d:%v", cfg.Faults.SlowAt, cfg.Faults.Slow)
 		}
 		if cfg.MIG != "" {
 			full += ",mig=" + cfg.MIG

@@ -339,7 +339,7 @@ func TestAsyncFaults(t *testing.T) {
 	for _, fault := range []error{device.ErrOutOfMemory, device.ErrInvalidValue, errors.New("the tester's own")} {
 		for n := uint64(1); n <= clean.Counters().Calls; n++ {
 			d := newDevice(t, sim.Config{Total: gib})
-			d.FailCall(n, fault)
+			d.SetFaults(sim.Faults{FailAt: n, Err: fault})
 			got, failed := asyncScript(t, d)
 			if len(failed) != 1 || !errors.Is(failed[0], fault) {
 				t.Fatalf("call %d should fail with %v: %v", n, fault, failed)
@@ -359,7 +359,7 @@ func TestAsyncGone(t *testing.T) {
 		d := newDevice(t, sim.Config{Total: gib})
 		r := must[device.Range](t)(d.Alloc(1))
 		if want == device.ErrLost {
-			d.LoseAt(2)
+			d.SetFaults(sim.Faults{LoseAt: 2})
 		} else {
 			ok(t, d.Close())
 		}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -99,7 +100,10 @@ func childStep(args []string) error {
 	crash = func(step string) {
 		if steps == last {
 			fmt.Println(step)
-			syscall.Kill(os.Getpid(), syscall.Signal(signal))
+			// A signal to the process may reach another thread, and this one
+			// would go on for a moment: to the thread itself.
+			runtime.LockOSThread()
+			syscall.Tgkill(os.Getpid(), syscall.Gettid(), syscall.Signal(signal))
 			if syscall.Signal(signal) == syscall.SIGKILL {
 				select {}
 			}

@@ -454,3 +454,23 @@ func TestLayout(t *testing.T) {
 		t.Errorf("layout %d is %d, want %d", version, got, want)
 	}
 }
+
+// TestWantIsOfOneDevice: an announcement is heard on its device alone, by every process,
+// and the last one counts.
+func TestWantIsOfOneDevice(t *testing.T) {
+	path := makeFile(t)
+	f, other := openFile(t, path), openFile(t, path)
+	seen := map[uint64]bool{}
+	for i, bytes := range []uint64{5, 7, 5} {
+		device := i % 2
+		f.Want(device, bytes)
+		number, n := other.Wanted(device)
+		if number == 0 || seen[number] || n != bytes {
+			t.Errorf("device %d wants %d: number %d (seen before: %v), %d bytes", device, bytes, number, seen[number], n)
+		}
+		seen[number] = true
+		if number, n := other.Wanted(1 - device); number != 0 && i == 0 || n != 0 {
+			t.Errorf("device %d, which nobody wants: number %d, %d bytes", 1-device, number, n)
+		}
+	}
+}

@@ -35,13 +35,13 @@ func makers() []alloctest.Maker {
 		{Name: "bfc odd device", Device: 64*mib - 12345, Granularity: 1, New: pool(bfc.Config{Limit: 64*mib - 12345})},
 		{Name: "bfc exact split", Device: 64 * mib, New: pool(bfc.Config{Limit: 64 * mib, Fragmentation: 1e-9})},
 		{Name: "direct", Device: 64 * mib, Granularity: 512, New: func(dev device.GPU) (alloc.Allocator, error) {
-			return direct.New(dev, direct.Config{}), nil
+			return direct.New(dev, 0), nil
 		}},
 		{Name: "direct by pages", Device: 512 * mib, New: func(dev device.GPU) (alloc.Allocator, error) {
-			return direct.New(dev, direct.Config{}), nil
+			return direct.New(dev, 0), nil
 		}},
 		{Name: "direct limited", Device: 512 * mib, New: func(dev device.GPU) (alloc.Allocator, error) {
-			return direct.New(dev, direct.Config{Limit: 300 * mib}), nil
+			return direct.New(dev, 300*mib), nil
 		}},
 		{Name: "vmm", Device: 512 * mib, Virtual: true, New: func(dev device.GPU) (alloc.Allocator, error) {
 			return vmm.New(dev, vmm.Config{})

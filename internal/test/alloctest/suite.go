@@ -589,9 +589,9 @@ func (m Maker) faults(t *testing.T) {
 			name string
 			set  func(*sim.Device)
 		}{
-			{"refused", func(d *sim.Device) { d.FailCall(n, device.ErrOutOfMemory) }},
-			{"invalid", func(d *sim.Device) { d.FailCall(n, device.ErrInvalidValue) }},
-			{"lost", func(d *sim.Device) { d.LoseAt(n) }},
+			{"refused", func(d *sim.Device) { d.SetFaults(sim.Faults{FailAt: n, Err: device.ErrOutOfMemory}) }},
+			{"invalid", func(d *sim.Device) { d.SetFaults(sim.Faults{FailAt: n, Err: device.ErrInvalidValue}) }},
+			{"lost", func(d *sim.Device) { d.SetFaults(sim.Faults{LoseAt: n}) }},
 		} {
 			w := m.open(t)
 			fault.set(w.dev)

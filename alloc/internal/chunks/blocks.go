@@ -1,0 +1,189 @@
+package chunks
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"gpumem/alloc"
+)
+
+// Blocks are the blocks of an allocator that takes separate memory for each: one
+// chunk a block, found by handle or by address, and the statistics. The allocators
+// direct, async and vmm share it.
+//
+// A chunk is in the table from when its memory was taken until it is given back. One
+// in the table is live, or free and kept for reuse (vmm).
+type Blocks struct {
+	Store  Store
+	Table  *Table
+	Count  alloc.Stats // what the methods here count, and the owner's figures
+	Closed bool
+
+	lastID   uint64 // allocations are numbered from 1
+	firstGen uint32 // added to that number in blocks
+}
+
+// Init makes an empty set. limit is in bytes, for the statistics.
+func (b *Blocks) Init(limit uint64) {
+	b.firstGen = alloc.FirstGen()
+	b.Count.BytesLimit = limit
+	b.Reset()
+}
+
+// Reset forgets every chunk.
+func (b *Blocks) Reset() {
+	b.Store = Store{}
+	b.Table = NewTable(&b.Store, 0)
+	b.Count.BytesInUse = 0
+}
+
+// Begin is the first part of every request: done reports whether it is the last part as
+// well, because the allocator is closed, the request is empty, or it is one that
+// alloc.CheckRequest refuses under the limit, in bytes.
+func (b *Blocks) Begin(r alloc.Request, limit uint64) (done bool, err error) {
+	if b.Closed {
+		return true, alloc.ErrClosed
+	}
+	if r.Bytes == 0 {
+		return true, nil
+	}
+	err = alloc.CheckRequest(r, limit)
+	return err != nil, err
+}
+
+// Add enters memory that was taken for a request.
+func (b *Blocks) Add(r alloc.Request, addr, size uint64) (H, alloc.Block) {
+	h, c := b.Store.New()
+	c.Addr, c.Size = addr, size
+	b.Table.Insert(h, addr)
+	return h, b.HandOut(h, c, r)
+}
+
+// HandOut makes the block of a request of a chunk that is in the table.
+func (b *Blocks) HandOut(h H, c *Chunk, r alloc.Request) alloc.Block {
+	b.lastID++
+	c.Requested, c.Stream = r.Bytes, r.Stream
+	c.SetLive(b.firstGen+uint32(b.lastID), uint32(r.Site))
+	s := &b.Count
+	s.NumAllocs++
+	s.BytesInUse += c.Size
+	s.PeakBytesInUse = max(s.PeakBytesInUse, s.BytesInUse)
+	s.LargestAllocSize = max(s.LargestAllocSize, c.Size)
+	return alloc.MakeBlock(c.Addr, c.Size, h, c.Gen())
+}
+
+// Drop takes a live chunk out, whose memory was given back.
+func (b *Blocks) Drop(h H, c *Chunk) {
+	b.Table.RemoveChunk(h, c.Addr)
+	b.Count.BytesInUse -= c.Size
+	b.Store.Drop(h)
+}
+
+// Held counts bytes that the device granted.
+func (b *Blocks) Held(bytes uint64) {
+	b.Count.PoolBytes += bytes
+	b.Count.PeakPoolBytes = max(b.Count.PeakPoolBytes, b.Count.PoolBytes)
+}
+
+// Find returns the chunk of a live block, nil for the zero block. what names the
+// operation for the error.
+func (b *Blocks) Find(what string, block alloc.Block) (H, *Chunk, error) {
+	if b.Closed {
+		return 0, nil, alloc.ErrClosed
+	}
+	h, gen := block.Key()
+	if h == 0 && block.Addr == 0 {
+		return 0, nil, nil
+	}
+	c := b.Store.Live(h, gen, block.Addr)
+	switch {
+	case c != nil:
+		return h, c, nil
+	case !b.Store.Valid(h):
+		return 0, nil, fmt.Errorf("%s of %v: %w: it is not of this allocator", what, block, alloc.ErrNotAllocated)
+	}
+	return 0, nil, fmt.Errorf("%s of %v: %w", what, block, alloc.ErrDoubleFree)
+}
+
+// FindAddr returns the chunk of the live block that starts at addr, for a free; nil for
+// 0.
+func (b *Blocks) FindAddr(addr uint64) (H, *Chunk, error) {
+	if b.Closed {
+		return 0, nil, alloc.ErrClosed
+	}
+	if addr == 0 {
+		return 0, nil, nil
+	}
+	h := b.Table.Find(addr)
+	if h == 0 {
+		return 0, nil, fmt.Errorf("free of %#x: %w: no live block starts there (freed before, or never handed out)", addr, alloc.ErrNotAllocated)
+	}
+	c := b.Store.At(h)
+	if c.State != Live {
+		return 0, nil, fmt.Errorf("free of %#x: %w", addr, alloc.ErrDoubleFree)
+	}
+	return h, c, nil
+}
+
+// Live reports why a block is not live.
+func (b *Blocks) Live(block alloc.Block) error {
+	_, _, err := b.Find("use", block)
+	return err
+}
+
+// BlockAt returns the live block that starts at addr.
+func (b *Blocks) BlockAt(addr uint64) (alloc.Block, error) {
+	if b.Closed {
+		return alloc.Block{}, alloc.ErrClosed
+	}
+	return b.Table.Block(addr)
+}
+
+// Sorted returns the chunks of the table in address order.
+func (b *Blocks) Sorted() []H {
+	var all []H
+	for h := H(1); b.Store.Valid(h); h++ {
+		if c := b.Store.At(h); c.State != Unused && b.Table.Find(c.Addr) == h {
+			all = append(all, h)
+		}
+	}
+	slices.SortFunc(all, func(x, y H) int { return cmp.Compare(b.Store.At(x).Addr, b.Store.At(y).Addr) })
+	return all
+}
+
+// Walk visits the chunks of the table in address order, each as a separate region.
+func (b *Blocks) Walk(yield func(alloc.Chunk) bool) {
+	for i, h := range b.Sorted() {
+		c := b.Store.At(h)
+		k := alloc.Chunk{
+			Addr: c.Addr, Size: c.Size, Requested: c.Requested, Region: i,
+			Live: c.State == Live, Tag: alloc.End(c.Tag).String(), Stream: c.Stream,
+		}
+		if k.Live {
+			k.Site = alloc.Site(c.Site())
+		}
+		if !yield(k) {
+			return
+		}
+	}
+}
+
+// Check returns the first thing that does not hold of a set in which every chunk is
+// live: all are in the table, none overlaps another, and the statistics equal the sum.
+func (b *Blocks) Check() error {
+	var used, end uint64
+	all := b.Sorted()
+	for _, h := range all {
+		c := b.Store.At(h)
+		if c.Addr < end {
+			return fmt.Errorf("block at %#x begins inside the one below", c.Addr)
+		}
+		used, end = used+c.Size, c.Addr+c.Size
+	}
+	if used != b.Count.BytesInUse || len(all) != b.Table.Len() || len(all) != b.Store.Len() {
+		return fmt.Errorf("statistics say %d bytes in use, the table has %d blocks and the store %d; a walk counts %d bytes, %d blocks",
+			b.Count.BytesInUse, b.Table.Len(), b.Store.Len(), used, len(all))
+	}
+	return nil
+}
