@@ -78,11 +78,16 @@ func (r *Registry) Acquire(ctx context.Context, q Request) ([]*Lease, error) {
 func (r *Registry) AcquireAll(ctx context.Context, qs ...Request) ([][]*Lease, error) {
 	a := &acquisition{r: r, begun: time.Now(), wants: map[string]bool{}, woken: make(chan bool, 1)}
 	leases := make([][]*Lease, len(qs))
+	asked := map[string]bool{}
 	for i, q := range qs {
 		q, err := q.checked()
 		if err != nil {
 			return nil, err
 		}
+		if asked[keyOf(q.Device)] {
+			return nil, fmt.Errorf("share: %s is asked for twice; want one request for each GPU", q.Device)
+		}
+		asked[keyOf(q.Device)] = true
 		if (q.Wait == nil) != (qs[0].Wait == nil) {
 			return nil, errors.New("share: some requests wait and others do not")
 		}
@@ -102,11 +107,6 @@ func (r *Registry) AcquireAll(ctx context.Context, qs ...Request) ([][]*Lease, e
 		a.bids, a.wants[b.key] = append(a.bids, b), true
 	}
 	slices.SortFunc(a.bids, func(x, y *bid) int { return strings.Compare(x.key, y.key) })
-	for i, b := range a.bids[min(1, len(a.bids)):] {
-		if b.key == a.bids[i].key {
-			return nil, fmt.Errorf("share: %s is asked for twice; want one request for each GPU", b.q.Device)
-		}
-	}
 	if len(a.bids) == 0 { // nothing, or parts of enclosing leases: nothing is taken
 		return leases, nil
 	}
@@ -308,8 +308,8 @@ func unlock(guards []*guard) {
 }
 
 // missed drops tickets that somebody has removed. One request for one GPU makes its
-// ticket again, with its number. Others take all of theirs again, so that they are in
-// the same order as before or after any other request on all GPUs. Caller holds the
+// ticket again, with its number. Others take all of theirs again, so that they are
+// behind the same requests on all GPUs. Caller holds the
 // locks of all GPUs.
 func (a *acquisition) missed() {
 	lost := false

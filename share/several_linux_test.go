@@ -5,6 +5,8 @@ import (
 	"errors"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -210,9 +212,10 @@ func TestSeveralNeverWaitForEachOther(t *testing.T) {
 					}
 				}
 				mu.Unlock()
+				runtime.Gosched() // others may be given what this one holds
 				mu.Lock()
 				for _, gpu := range set {
-					used[gpu] -= gibs
+					used[gpu] -= gibs // before it is free, so that no other counts too much
 				}
 				mu.Unlock()
 				for _, ls := range leases {
@@ -453,4 +456,73 @@ func TestNothingToTakeWithEndedContext(t *testing.T) {
 	if leases, err := r.AcquireAll(ctx); err != nil || len(leases) != 0 {
 		t.Errorf("%v, %v", leases, err)
 	}
+}
+
+// TestLockOfOneOfSeveralRemovedUnderADecision: the lock file of one GPU is removed while a
+// request for two is decided. Nothing of what was decided stands; it is decided anew.
+func TestLockOfOneOfSeveralRemovedUnderADecision(t *testing.T) {
+	for _, gpu := range []string{"A", "B"} {
+		t.Run(gpu, func(t *testing.T) {
+			r := newRegistry(t)
+			looks := 0
+			qs := ask(20, false, "A", "B")
+			for i := range qs {
+				qs[i].Meter = meterFunc(func() device.Status {
+					if looks++; looks == 2 { // both locks are held
+						must(t, os.Remove(filepath.Join(r.dir, keyOf(gpu)+".lock")))
+					}
+					st, _ := fixed.Status()
+					return st
+				})
+			}
+			leases, err := r.AcquireAll(t.Context(), qs...)
+			must(t, err)
+			if looks < 4 {
+				t.Errorf("decided with %d looks", looks)
+			}
+			if all, err := r.List(); err != nil || len(all) != 2 {
+				t.Errorf("%v, %v; want the two leases", all, err)
+			}
+			for _, ls := range leases {
+				must(t, ls[0].Close())
+			}
+		})
+	}
+}
+
+// TestWaitsForIsCheckedOnTheOtherGPU: a waiter lets others pass only while a ticket that
+// it names stands, on a GPU that they do not want.
+func TestWaitsForIsCheckedOnTheOtherGPU(t *testing.T) {
+	r := newRegistry(t)
+	full, err := r.AcquireAll(t.Context(), ask(24, false, "B")...)
+	must(t, err)
+	waiter := askLater(t, r, ask(24, true, "B"))
+	queued(t, r, "B", 1)
+	first := keyOf("B") + "." + ticketID(1)
+	for _, tc := range []struct {
+		name     string
+		waitsFor []string
+		wants    []string
+		want     bool
+	}{
+		{"names none", nil, []string{"A"}, false},
+		{"a ticket that stands", []string{first}, []string{"A"}, true},
+		{"a ticket that stands, after one that is gone", []string{keyOf("C") + "." + ticketID(1), first}, []string{"A"}, true},
+		{"on a GPU that the other wants, too", []string{first}, []string{"A", "B"}, false},
+		{"a ticket that is gone", []string{keyOf("B") + "." + ticketID(2)}, []string{"A"}, false},
+		{"no number", []string{keyOf("B") + ".1"}, []string{"A"}, false},
+		{"a path", []string{"../" + filepath.Base(r.dir) + "/" + first}, []string{"A"}, false},
+		{"no key", []string{ticketID(1)}, []string{"A"}, false},
+	} {
+		b := &bid{r: r, a: &acquisition{wants: map[string]bool{}}}
+		for _, gpu := range tc.wants {
+			b.a.wants[keyOf(gpu)] = true
+		}
+		if got := b.mayPass(record{WaitsFor: tc.waitsFor}); got != tc.want {
+			t.Errorf("%s: may pass: %t, want %t", tc.name, got, tc.want)
+		}
+	}
+	must(t, full[0][0].Close())
+	<-waiter.done
+	must(t, waiter.err)
 }

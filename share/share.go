@@ -29,7 +29,7 @@
 // # One at a time
 //
 // Each GPU has a file whose lock guards every decision: under it the leases and the
-// GPU's status are read, and new files are made. It is held for milliseconds at most
+// GPU's status are read, and new files are made. It is held for milliseconds
 // and never while waiting for memory. Processes that find it taken wait in the kernel.
 // A process that is killed while it holds the lock leaves nothing half done: a file is
 // written and locked before it gets its name, and then appears as a whole. A process
@@ -72,13 +72,14 @@
 // # The queue
 //
 // A request that does not fit and may wait has a ticket, a locked file with a number.
-// Tickets are served strictly in the order of their numbers: no request is served
-// before one that waits, even if it would fit. One that may not wait is refused then. A
+// Tickets are served in the order of their numbers: no request is served before one
+// that waits, even if it would fit, but for requests for several GPUs, see below. One
+// that may not wait is refused then. A
 // ticket whose lock is gone has left the queue. A file whose name is not a number, or a
 // number far beyond the others, is not a ticket, locked or not.
 //
-// Only the first in the queue reads the GPU's status. Each of the others waits in the
-// kernel for the lock on the nearest ticket before its own that holds it up: when
+// A newcomer reads the GPU's status once, then only the first in the queue does. Each of
+// the others waits in the kernel for the lock on the nearest ticket before its own that holds it up: when
 // that one is served, or killed, one process wakes. So thousands can wait.
 //
 // A waiter sets the time of its ticket every 2.5 s. A waiter that has not done so for
@@ -88,7 +89,7 @@
 //
 // A request for several GPUs has a ticket in the queue of each, and holds nothing
 // until all of them have enough memory. While it is not next on one of them, those
-// behind it on the others go before it.
+// behind it on the others that do not want that one go before it.
 //
 // # What is not trusted
 //
