@@ -10,6 +10,7 @@ import (
 	"io"
 	"regexp"
 	"strconv"
+	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
 )
@@ -162,39 +163,49 @@ type prefix struct {
 	pid         int
 }
 
-// prefixes are what loggers and launchers put before a line, each as it was
-// seen in logs. A line may have several.
-var prefixes = []*regexp.Regexp{
+// prefixes are what loggers and launchers put before a line, each as it was seen in
+// logs. A line may have several. A header is what a logger puts before a message, and
+// not before each piece of a wrapped one.
+var prefixes = []struct {
+	header bool
+	re     *regexp.Regexp
+}{
 	// [rank3]: of torchrun, (pid=812), (Worker pid=812, ip=10.0.0.1) of Ray and vLLM.
-	regexp.MustCompile(`^\[?(?P<from>rank:? ?\d+)\]:? ?`),
-	regexp.MustCompile(`^\((?:[\w.:\[\]-]+ )*(?P<from>pid=(?P<pid>\d{1,9}))(?:, ?[^()]{0,80})?\)\s`),
-	// worker-1  | of docker compose; [1,3]<stderr>: of mpirun; 3: of srun.
-	regexp.MustCompile(`^(?P<from>[A-Za-z][\w.-]{0,60}) +\| `),
-	regexp.MustCompile(`^\[(?P<from>\d+,\d+)\]<std(?:err|out)>: ?`),
+	{false, regexp.MustCompile(`^\[?(?P<from>rank:? ?\d+)\]:? ?`)},
+	{false, regexp.MustCompile(`^\((?:[\w.:=\[\]-]+ )*(?P<from>pid=(?P<pid>\d{1,9}))(?:, ?[^()]{0,80})?\)\s`)},
+	// worker-1  | of docker compose; [1,3]<stderr>: of mpirun; 3: of srun; > of a mail.
+	{false, regexp.MustCompile(`^(?P<from>[A-Za-z][\w.-]{0,60}) +\| `)},
+	{false, regexp.MustCompile(`^\[(?P<from>\d+,\d+)\]<std(?:err|out)>: ?`)},
+	{false, regexp.MustCompile(`^(?P<from>\d{1,4}): `)},
+	{false, regexp.MustCompile(`^(?:> ?)+|^ {2,}|^\t+`)},
+	{false, regexp.MustCompile(`^\d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-]\d\d:?\d\d)? std(?:err|out) [FP] `)},
+	{false, regexp.MustCompile(`^[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d [\w.-]+ [\w./-]+(?:\[(?P<pid>\d{1,9})\])?: `)},
+	{false, regexp.MustCompile(`^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+(?: - [\w.]+)? - (?P<word>DEBUG|INFO|WARNING|ERROR|CRITICAL) - `)},
+	{false, regexp.MustCompile(`^(?P<word>DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL):[\w.]*: ?`)},
 	// E0101 12:00:00.000000    1000 file.cc:12], with the year's seconds in newer ones.
-	regexp.MustCompile(`^(?P<level>[IWEF])\d{4} [\d:.]+ +\d+ [\w./+-]+:\d+\] ?`),
+	{true, regexp.MustCompile(`^(?P<level>[IWEF])\d{4} [\d:.]+ +\d+ [\w./+-]+:\d+\] ?`)},
 	// 2025-01-01 12:00:00.000000: E path/file.cc:12]
-	regexp.MustCompile(`^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: (?P<level>[IWEF]) [\w./+-]+:\d+\] ?`),
-	regexp.MustCompile(`^(?P<level>[IWEF]) [\w./+-]+:\d+\] ?`),
+	{true, regexp.MustCompile(`^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: (?P<level>[IWEF]) [\w./+-]+:\d+\] ?`)},
+	{true, regexp.MustCompile(`^(?P<level>[IWEF]) [\w./+-]+:\d+\] ?`)},
 	// INFO 01-01 12:00:00 [file.py:12] of vLLM.
-	regexp.MustCompile(`^(?P<word>DEBUG|INFO|WARNING|ERROR|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d \[[^\]\s]{1,80}\] `),
+	{true, regexp.MustCompile(`^(?P<word>DEBUG|INFO|WARNING|ERROR|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d \[[^\]\s]{1,80}(?: [^\]]{0,40})?\] `)},
 	// Times: of journals, containers, Python's logging, the kernel's ring.
-	regexp.MustCompile(`^\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]?:? `),
-	regexp.MustCompile(`^[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d [\w.-]+ [\w./-]+(?:\[(?P<pid>\d{1,9})\])?: `),
-	regexp.MustCompile(`^\[ *\d+\.\d+\] `),
-	regexp.MustCompile(`^(?P<word>DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL)\s*[:|-]\s*`),
+	{false, regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d) `)},
+	{true, regexp.MustCompile(`^\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]?:? `)},
+	{true, regexp.MustCompile(`^\[ *\d+\.\d+\] `)},
+	{true, regexp.MustCompile(`^(?P<word>DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL)\s*[:|-]\s*`)},
 }
 
 // levels are the severities that are written as words.
 var levels = map[string]string{"DEBUG": "I", "INFO": "I", "WARNING": "W", "WARN": "W", "ERROR": "E", "CRITICAL": "F", "FATAL": "F"}
 
 // parsePrefix reads the prefixes of a line, six at most.
-func parsePrefix(line []byte) prefix {
+func parsePrefix(line string) prefix {
 	var p prefix
 	head := line[:min(len(line), 512)]
-	p.length = len(head) - len(bytes.TrimLeft(head, " \t\r\xef\xbb\xbf"))
+	p.length = len(head) - len(strings.TrimLeft(head, " \t\r\ufeff"))
 	for range 6 {
-		n := p.one(head[p.length:])
+		_, n := p.one(head[p.length:])
 		if n == 0 {
 			break
 		}
@@ -203,24 +214,22 @@ func parsePrefix(line []byte) prefix {
 	return p
 }
 
-// or takes what p does not tell from the prefixes of the text before a message.
-func (p *prefix) or(before []byte) {
-	if len(before) == 0 {
-		return
-	}
-	q := parsePrefix(before)
+// or takes what p does not say from q.
+func (p *prefix) or(q prefix) {
 	p.from, p.level, p.pid = cmp.Or(p.from, q.from), cmp.Or(p.level, q.level), cmp.Or(p.pid, q.pid)
 }
 
-// one reads one prefix and says how long it is.
-func (p *prefix) one(text []byte) int {
-	for _, re := range prefixes {
-		m := re.FindSubmatch(text)
+// one reads one prefix, and returns which it is and its length; -1 and 0 if there is none.
+func (p *prefix) one(text string) (kind, length int) {
+	text = text[:min(len(text), 512)]
+	for k := range prefixes {
+		re := prefixes[k].re
+		m := re.FindStringSubmatch(text)
 		if m == nil {
 			continue
 		}
 		for i, name := range re.SubexpNames() {
-			switch got := string(m[i]); {
+			switch got := m[i]; {
 			case got == "":
 			case name == "from" && p.from == "":
 				p.from = got
@@ -232,7 +241,7 @@ func (p *prefix) one(text []byte) int {
 				p.pid, _ = strconv.Atoi(got) // at most nine digits
 			}
 		}
-		return len(m[0])
+		return k, len(m[0])
 	}
-	return 0
+	return -1, 0
 }

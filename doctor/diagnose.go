@@ -19,11 +19,8 @@ package doctor
 // verdict is cause.
 
 import (
-	"cmp"
 	"errors"
-	"fmt"
 	"io"
-	"slices"
 
 	"gpumem/dump"
 	"gpumem/machine"
@@ -63,7 +60,9 @@ func (e *evidence) read(log io.Reader) error {
 		programs <- result[dump.Program]{p, err}
 		programIn.CloseWithError(err)
 	}()
-	err := Read(io.TeeReader(decoded(log), io.MultiWriter(quiet{dumpOut}, quiet{programOut})), e.add)
+	s := scanner{region: e.region}
+	err := s.scan(io.TeeReader(decoded(log), io.MultiWriter(quiet{dumpOut}, quiet{programOut})))
+	e.gather()
 	dumpOut.CloseWithError(err) // nil is the end
 	programOut.CloseWithError(err)
 	d, p := <-dumps, <-programs
@@ -89,123 +88,4 @@ type quiet struct{ w io.Writer }
 func (q quiet) Write(p []byte) (int, error) {
 	_, _ = q.w.Write(p)
 	return len(p), nil
-}
-
-// weigh asks all rules and makes a verdict of what they find.
-func (e *evidence) weigh() *Diagnosis {
-	type found struct {
-		*rule
-		*finding
-	}
-	var sure, maybe []found
-	for i := range book {
-		r := &book[i]
-		f := r.test(e)
-		if f == nil || !slices.ContainsFunc(f.evidence, func(q Evidence) bool { return q.Line > 0 }) && !e.binary() {
-			continue // nothing is claimed without a line
-		}
-		list := &maybe
-		if f.sure {
-			list = &sure
-		}
-		if !slices.ContainsFunc(*list, func(g found) bool { return g.cause == r.cause }) {
-			*list = append(*list, found{r, f})
-		}
-	}
-	d := &Diagnosis{Verdict: VerdictUnknown}
-	all := sure
-	switch {
-	case len(sure) > 0:
-		d.Verdict = VerdictCause
-		if v := sure[0].verdict; v != "" || sure[0].alone {
-			d.Verdict = cmp.Or(v, VerdictCause)
-			all = sure[:1]
-		}
-		// What only fits is kept where it competes for the same failure.
-		for _, m := range maybe {
-			if d.Verdict == VerdictCause && !sure[0].alone && !slices.ContainsFunc(all, func(f found) bool { return f.cause == m.cause }) && shareLine(m.evidence, sure[0].evidence) {
-				all = append(all, m)
-			}
-		}
-		d.Decide = sure[0].decide
-	case len(maybe) > 0:
-		all = maybe
-		for _, m := range maybe {
-			d.Decide = cmp.Or(d.Decide, m.decide)
-			for _, n := range m.missing {
-				if !e.known(n) && !slices.Contains(d.Missing, string(n)) {
-					d.Missing = append(d.Missing, string(n))
-				}
-			}
-		}
-		d.Verdict = VerdictEither
-		if len(maybe) == 1 || len(d.Missing) > 0 {
-			d.Verdict = VerdictNeeds
-			break
-		}
-		// Decide tells them apart; so would a state file, if it had these.
-		for _, n := range e.apart() {
-			d.Missing = append(d.Missing, string(n))
-		}
-	default:
-		d.Certain = e.certainty()
-		for _, n := range e.unknowns() {
-			d.Missing = append(d.Missing, string(n))
-		}
-		if len(d.Certain) == 0 {
-			d.Certain = []string{"no line of the log says that memory was refused"}
-		}
-	}
-	if e.fails(failures...) {
-		if f := e.pick(Setting, func(f *Fact) bool { return f.Nonfatal }); f != nil {
-			d.Certain = append(d.Certain, fmt.Sprintf("the setting of line %d could not be read: it is as if it were not there", f.Line))
-		}
-	}
-	for _, f := range all {
-		for _, c := range f.certain {
-			if !slices.Contains(d.Certain, c) {
-				d.Certain = append(d.Certain, c)
-			}
-		}
-		d.Causes = append(d.Causes, Cause{
-			ID: f.cause, Title: titles[f.cause], Rule: f.name, Evidence: sortEvidence(f.evidence),
-			Settings: f.cure.settings, Steps: f.cure.steps, Check: f.cure.check, Source: f.source, Doc: "docs/causes.md#" + string(f.cause),
-		})
-	}
-	return d
-}
-
-// apart are the facts of a state that tell apart causes with the same text.
-func (e *evidence) apart() (list []missing) {
-	if !e.known(needProcesses) {
-		list = append(list, needProcesses)
-	}
-	if h := e.handle(); h != nil && !h.torch && !h.cupy && !e.known(needFrameworks) {
-		list = append(list, needFrameworks)
-	}
-	return list
-}
-
-// known says whether a fact that would decide is known already.
-func (e *evidence) known(m missing) bool {
-	switch m {
-	case needTotal:
-		return e.total().bytes > 0
-	case needProcesses:
-		_, told := e.others()
-		return told
-	case needFrameworks:
-		return e.frameworksTold()
-	}
-	return false
-}
-
-// binary says whether the log was a binary dump, which has no lines.
-func (e *evidence) binary() bool { return e.dump != nil && e.dump.Line == 0 }
-
-// shareLine says whether two findings are about one failure.
-func shareLine(a, b []Evidence) bool {
-	return slices.ContainsFunc(a, func(x Evidence) bool {
-		return x.Line > 0 && slices.ContainsFunc(b, func(y Evidence) bool { return x.Line == y.Line })
-	})
 }

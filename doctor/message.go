@@ -8,96 +8,48 @@ package doctor
 import (
 	"bytes"
 	"strconv"
+	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
 )
 
-// messageKeys are the keys of messages, each with its colon. They are anchors,
-// as the words of the patterns are, so that other logs are read no slower.
+// messageKeys are the keys of messages, each with its colon.
 var messageKeys = []string{`"log":`, `"message":`, `"MESSAGE":`, `"msg":`, `"textPayload":`, `"event":`, `"error":`,
 	`"exception":`, `"exc_info":`, `"stack_trace":`, `"stacktrace":`, `"traceback":`}
-
-// messageKey stands in a hit where others have the number of a pattern.
-const messageKey = -1
 
 // maxNested is how deep messages are looked for in messages.
 const maxNested = 3
 
-// A place says where a text stands.
-type place struct {
-	line   int
-	nested int    // in how many messages
-	before []byte // what the line begins with, if not the text
-}
-
-// messages scans the messages of text at the keys in s.hits, each of their lines
-// as a text of its own, and what stands between them as it is. It says
-// false where no key has a message.
-func (s *scanner) messages(at place, text []byte) bool {
-	if at.nested == maxNested {
-		return false
-	}
-	keys := s.keys[at.nested][:0]
-	for _, h := range s.hits {
-		if h.pattern == messageKey {
-			keys = append(keys, h.at)
+// jsonMessages are the messages in a line of JSON, and the line without them. ok is false
+// if it has none.
+func jsonMessages(text string) (messages []string, rest string, ok bool) {
+	var b strings.Builder
+	done := 0
+	for done < len(text) {
+		first, after := -1, 0
+		for _, key := range messageKeys {
+			if i := strings.Index(text[done:], key); i >= 0 && (first < 0 || i < first) {
+				first, after = i, i+len(key)
+			}
 		}
-	}
-	s.keys[at.nested] = keys
-	inner := place{line: at.line, nested: at.nested + 1, before: at.before}
-	done := 0 // how much of text has been scanned
-	for _, key := range keys {
-		if key < done {
-			continue // in the message before
+		if first < 0 {
+			break
 		}
-		quote := key + bytes.IndexByte(text[key:], ':') + 1
+		quote := done + after
 		for quote < len(text) && text[quote] == ' ' {
 			quote++
 		}
 		if quote == len(text) || text[quote] != '"' {
+			b.WriteString(text[done : done+after])
+			done += after
 			continue
 		}
-		if done == 0 {
-			s.texts-- // it is the messages that count
-			if at.nested == 0 {
-				inner.before = text[:key]
-			}
-		}
-		s.plain(at, text[done:key])
-		message := s.unquoted[at.nested][:0]
-		message, done = unquote(message, text, quote+1)
-		s.unquoted[at.nested] = message
-		for len(message) > 0 {
-			var one []byte
-			one, message, _ = bytes.Cut(message, []byte("\n"))
-			s.scan(inner, one, 0, len(one))
-		}
+		b.WriteString(text[done : done+first])
+		message, end := unquote(nil, []byte(text), quote+1)
+		messages, done = append(messages, string(message)), end
 	}
-	if done > 0 {
-		s.plain(at, text[done:])
-	}
-	return done > 0
-}
-
-// literalBreak is how strings of most languages write the end of a line.
-var literalBreak = []byte(`\n`)
-
-// parts scans what literal breaks divide text into. It says false without any.
-func (s *scanner) parts(at place, text []byte) bool {
-	part, rest, more := bytes.Cut(text, literalBreak)
-	if !more {
-		return false
-	}
-	s.plain(at, part)
-	if at.before == nil {
-		at.before = text
-	}
-	for more {
-		part, rest, more = bytes.Cut(rest, literalBreak)
-		s.texts++
-		s.plain(at, part)
-	}
-	return true
+	b.WriteString(text[done:])
+	return messages, b.String(), len(messages) > 0
 }
 
 // unquote adds the JSON string that begins at text[from:], without its quotes, to
