@@ -1,0 +1,232 @@
+// Measures of the doctor on messages that are computed from numbers, on logs in
+// other words, and on logs as they come out of terminals, chats and collectors.
+//
+//	go test ./doctor -run Measure -v              prints the tables
+//	go test ./doctor -run Measure -samples 200    draws more
+//	go test ./doctor -run Measure -measured       writes testdata/measured.txt anew
+//
+// testdata/measured.txt has what is not at its goal yet, with today's figure. A
+// figure that is worse fails. What is not in the file has to be at its goal, so
+// the file only shrinks.
+package doctor_test
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"gpumem/doctor"
+	"gpumem/internal/test/doctortest"
+	"gpumem/machine"
+)
+
+var (
+	samples     = flag.Int("samples", 30, "messages to draw of each class, and a tenth of that of each log")
+	writeFigure = flag.Bool("measured", false, "write testdata/measured.txt anew")
+)
+
+const figuresFile = "testdata/measured.txt"
+
+// Goals, in percent.
+const (
+	goalRight     = 98 // of the messages of a class
+	goalReworded  = 90 // the same in other words
+	goalSureWrong = 3  // of the answers that are sure
+	goalAdvice    = 0  // memory settings where memory is not to blame
+	goalBroken    = 3  // answers changed by wraps, prefixes, escapes
+	goalReworking = 10 // answers changed by other words
+	goalBlamed    = 0  // answers that other words turn from "not memory" to memory
+)
+
+// figures are the recorded ones, and those of this run.
+type figures struct {
+	mu       sync.Mutex
+	recorded map[string]float64
+	now      map[string]float64
+}
+
+var measured = figures{recorded: readFigures(), now: map[string]float64{}}
+
+func readFigures() map[string]float64 {
+	text, _ := os.ReadFile(figuresFile)
+	out := map[string]float64{}
+	for line := range strings.Lines(string(text)) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), " "); ok && name[0] != '#' {
+			out[name], _ = strconv.ParseFloat(strings.TrimSpace(value), 64)
+		}
+	}
+	return out
+}
+
+// check holds a figure to its goal, or to the recorded one until it is there.
+// atLeast says that more is better.
+func (f *figures) check(t *testing.T, name string, value, goal float64, atLeast bool) {
+	t.Helper()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	const rounding = 0.051
+	worse := func(value, than float64) bool {
+		return atLeast && value < than-rounding || !atLeast && value > than+rounding
+	}
+	if !worse(value, goal) {
+		return
+	}
+	f.now[name] = value
+	last, ok := f.recorded[name]
+	switch {
+	case *writeFigure || *samples != 30:
+	case !ok:
+		t.Errorf("%s: %.1f, want %v", name, value, goal)
+	case worse(value, last):
+		t.Errorf("%s: %.1f, was %.1f", name, value, last)
+	}
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if *writeFigure {
+		var b bytes.Buffer
+		b.WriteString("# Figures of measure_test.go that are not at their goals yet, in percent.\n")
+		for _, name := range slices.Sorted(maps.Keys(measured.now)) {
+			fmt.Fprintf(&b, "%s %.1f\n", name, measured.now[name])
+		}
+		if err := os.WriteFile(figuresFile, b.Bytes(), 0o644); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+// diagnosed is the answer to a log and the JSON of a state; "" is none.
+func diagnosed(t testing.TB, log, state string) *doctor.Diagnosis {
+	t.Helper()
+	var s *machine.Snapshot
+	if state != "" {
+		var err error
+		if s, err = machine.Read(strings.NewReader(state)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d, err := doctor.Diagnose(strings.NewReader(log), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// first is the first cause, or empty.
+func first(d *doctor.Diagnosis) string {
+	if len(d.Causes) == 0 {
+		return ""
+	}
+	return string(d.Causes[0].ID)
+}
+
+// sure reports whether the answer names one cause and asks for nothing.
+func sure(d *doctor.Diagnosis) bool {
+	return d.Verdict == doctor.VerdictCause || d.Verdict == doctor.VerdictNonfatal || d.Verdict == doctor.VerdictNotMemory
+}
+
+// advises reports whether a memory setting is proposed. To mend a wrong variable
+// is none.
+func advises(d *doctor.Diagnosis) bool {
+	return slices.ContainsFunc(d.Causes, func(c doctor.Cause) bool { return c.ID != doctor.BadSetting && len(c.Settings) > 0 })
+}
+
+// innocent reports whether the answer clears memory.
+func innocent(d *doctor.Diagnosis) bool { return sure(d) && doctortest.Innocent(first(d)) }
+
+// right reports whether the answer is what the numbers decide.
+func right(d *doctor.Diagnosis, s doctortest.Sample) bool {
+	listed := slices.Contains(s.Causes, first(d))
+	switch {
+	case s.Open:
+		return !sure(d) && (d.Verdict == doctor.VerdictUnknown || len(s.Causes) == 0 || listed)
+	case sure(d):
+		return listed
+	case s.Asks && s.Innocent() && d.Verdict == doctor.VerdictUnknown:
+		return true
+	}
+	return s.Asks && listed
+}
+
+// A score counts the answers to one class.
+type score struct{ n, right, wrong, sure, advice int }
+
+func (s *score) add(t *testing.T, m doctortest.Sample) bool {
+	d := diagnosed(t, m.Log, m.State)
+	ok := right(d, m)
+	s.n++
+	if sure(d) {
+		s.sure++
+	}
+	switch {
+	case ok:
+		s.right++
+	case sure(d):
+		s.wrong++
+	}
+	if m.Innocent() && advises(d) {
+		s.advice++
+	}
+	return ok
+}
+
+func percent(part, whole int) float64 {
+	if whole == 0 {
+		return 0
+	}
+	return 100 * float64(part) / float64(whole)
+}
+
+// TestMeasureGenerated asks about messages computed from numbers, as printed and
+// in other words.
+func TestMeasureGenerated(t *testing.T) {
+	var order []string
+	printed, reworded := map[string]*score{}, map[string]*score{}
+	example := map[string]string{}
+	for i, m := range doctortest.Samples(*samples) {
+		if printed[m.Class] == nil {
+			order = append(order, m.Class)
+			printed[m.Class], reworded[m.Class] = &score{}, &score{}
+		}
+		if !printed[m.Class].add(t, m) && example[m.Class] == "" {
+			d := diagnosed(t, m.Log, m.State)
+			example[m.Class] = fmt.Sprintf("%s: %s %s, want %v (open %v): %s\n%s", m.Class, d.Verdict, first(d), m.Causes, m.Open, m.Why, m.Log)
+		}
+		m.Log = doctortest.Paraphrase(m.Log, i)
+		reworded[m.Class].add(t, m)
+	}
+	var total, totalReworded score
+	t.Logf("%-36s %7s %10s %9s %7s | %9s %10s", "class", "right %", "sure wrong", "abstained", "advice", "reworded%", "sure wrong")
+	for _, class := range order {
+		p, r := printed[class], reworded[class]
+		t.Logf("%-36s %7.1f %10d %9d %7d | %9.1f %10d", class, percent(p.right, p.n), p.wrong, p.n-p.right-p.wrong, p.advice, percent(r.right, r.n), r.wrong)
+		measured.check(t, "right/"+class, percent(p.right, p.n), goalRight, true)
+		measured.check(t, "reworded/"+class, percent(r.right, r.n), goalReworded, true)
+		for _, sum := range []struct{ to, from *score }{{&total, p}, {&totalReworded, r}} {
+			sum.to.n += sum.from.n
+			sum.to.right += sum.from.right
+			sum.to.wrong += sum.from.wrong
+			sum.to.sure += sum.from.sure
+			sum.to.advice += sum.from.advice
+		}
+		if testing.Verbose() && example[class] != "" && os.Getenv("GPUMEM_EXAMPLES") != "" {
+			t.Log(example[class])
+		}
+	}
+	for name, s := range map[string]score{"printed": total, "reworded": totalReworded} {
+		t.Logf("%s: %d messages, right %.1f %%, sure %d, of them wrong %.1f %%, memory advice where memory is not to blame %d",
+			name, s.n, percent(s.right, s.n), s.sure, percent(s.wrong, s.sure), s.advice)
+		measured.check(t, "sure-wrong/"+name, percent(s.wrong, s.sure), goalSureWrong, false)
+		measured.check(t, "advice/"+name, float64(s.advice), goalAdvice, false)
+	}
+}
