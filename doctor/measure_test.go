@@ -12,10 +12,12 @@ package doctor_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -229,4 +231,114 @@ func TestMeasureGenerated(t *testing.T) {
 		measured.check(t, "sure-wrong/"+name, percent(s.wrong, s.sure), goalSureWrong, false)
 		measured.check(t, "advice/"+name, float64(s.advice), goalAdvice, false)
 	}
+}
+
+// A pasted is a log to be changed, with what is known of its machine.
+type pasted struct{ name, log, state string }
+
+// settledLogs are the logs of third parties, where there are some beside the
+// checkout; see their README.
+func settledLogs(t *testing.T) []pasted {
+	t.Helper()
+	const dir = "../../shared/data/oomlogs"
+	text, err := os.ReadFile(filepath.Join(dir, "manifest.json"))
+	if err != nil {
+		return nil
+	}
+	var rows []struct{ File, Ask string }
+	if err := json.Unmarshal(text, &rows); err != nil {
+		t.Fatal(err)
+	}
+	var out []pasted
+	for _, row := range rows {
+		log, err := os.ReadFile(filepath.Join(dir, row.File))
+		if err != nil {
+			t.Fatal(err)
+		}
+		stem := strings.TrimSuffix(row.File, ".log")
+		var state []byte
+		if row.Ask != "without_state" {
+			state, _ = os.ReadFile(filepath.Join(dir, stem+".state.json"))
+		}
+		out = append(out, pasted{stem, string(log), string(state)})
+	}
+	return out
+}
+
+// generatedLogs are one message of each class.
+func generatedLogs() []pasted {
+	var out []pasted
+	for _, m := range doctortest.Samples(1) {
+		out = append(out, pasted{m.Class, m.Log, m.State})
+	}
+	return out
+}
+
+// answer is what must stay the same: the verdict and the first cause.
+func answer(d *doctor.Diagnosis) string { return fmt.Sprint(d.Verdict, " ", first(d)) }
+
+// changes counts the answers that n draws of change alter, and those that turn
+// from "not memory" to memory. It logs some of them.
+func changes(t *testing.T, logs []pasted, n int, change func(log string, n int) string) (asked, changed, blamed int, examples []string) {
+	t.Helper()
+	for i, p := range logs {
+		before := diagnosed(t, p.log, p.state)
+		for k := range n {
+			text := change(p.log, i*1000+k)
+			after := diagnosed(t, text, p.state)
+			asked++
+			if answer(before) == answer(after) {
+				continue
+			}
+			changed++
+			if innocent(before) && !innocent(after) && (advises(after) || sure(after)) {
+				blamed++
+			}
+			if len(examples) < 3 || os.Getenv("GPUMEM_EXAMPLES") != "" {
+				examples = append(examples, fmt.Sprintf("%s: %s, was %s\n%.1500s", p.name, answer(after), answer(before), text))
+			}
+		}
+	}
+	return asked, changed, blamed, examples
+}
+
+// TestMeasureBroken asks about logs as terminals, chats and collectors break them.
+func TestMeasureBroken(t *testing.T) {
+	draws := max(1, *samples/30)
+	for _, set := range []struct {
+		name string
+		logs []pasted
+	}{{"logs", settledLogs(t)}, {"generated", generatedLogs()}} {
+		if len(set.logs) == 0 {
+			t.Log("skipped: no logs in ../shared/data/oomlogs beside the checkout")
+			continue
+		}
+		sum, all := 0, 0
+		for _, b := range doctortest.Breakages() {
+			asked, changed, blamed, examples := changes(t, set.logs, draws, b.Apply)
+			t.Logf("%-10s %-22s %4d asked, %5.1f %% changed, %d to memory", set.name, b.Name, asked, percent(changed, asked), blamed)
+			measured.check(t, "broken/"+set.name+"/"+b.Name, percent(changed, asked), goalBroken, false)
+			measured.check(t, "broken-to-memory/"+set.name+"/"+b.Name, float64(blamed), goalBlamed, false)
+			sum, all = sum+changed, all+asked
+			if os.Getenv("GPUMEM_EXAMPLES") != "" {
+				t.Log(strings.Join(examples, "\n"))
+			}
+		}
+		t.Logf("%s: %d asked, %.1f %% changed", set.name, all, percent(sum, all))
+	}
+}
+
+// TestMeasureReworded asks about logs in other words.
+func TestMeasureReworded(t *testing.T) {
+	logs := settledLogs(t)
+	if len(logs) == 0 {
+		t.Skip("skipped: no logs in ../shared/data/oomlogs beside the checkout")
+	}
+	asked, changed, blamed, examples := changes(t, logs, max(1, *samples/3), doctortest.Paraphrase)
+	t.Logf("%d asked, %.1f %% changed, %d to memory", asked, percent(changed, asked), blamed)
+	if os.Getenv("GPUMEM_EXAMPLES") != "" {
+		t.Log(strings.Join(examples, "\n"))
+	}
+	measured.check(t, "reworded-logs/changed", percent(changed, asked), goalReworking, false)
+	measured.check(t, "reworded-logs/to-memory", float64(blamed), goalBlamed, false)
 }
