@@ -18,6 +18,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -36,15 +37,14 @@ var (
 
 const figuresFile = "testdata/measured.txt"
 
-// Goals, in percent.
+// Goals, in percent. Those of counts are 0: memory settings where memory is not to
+// blame, answers turned from "not memory" to memory, claims that are not true.
 const (
 	goalRight     = 98 // of the messages of a class
 	goalReworded  = 90 // the same in other words
 	goalSureWrong = 3  // of the answers that are sure
-	goalAdvice    = 0  // memory settings where memory is not to blame
 	goalBroken    = 3  // answers changed by wraps, prefixes, escapes
 	goalReworking = 10 // answers changed by other words
-	goalBlamed    = 0  // answers that other words turn from "not memory" to memory
 )
 
 // figures are the recorded ones, and those of this run.
@@ -95,7 +95,7 @@ func TestMain(m *testing.M) {
 	code := m.Run()
 	if *writeFigure {
 		var b bytes.Buffer
-		b.WriteString("# Figures of measure_test.go that are not at their goals yet, in percent.\n")
+		b.WriteString("# Figures of measure_test.go that are not at their goals yet: percent or a count.\n")
 		for _, name := range slices.Sorted(maps.Keys(measured.now)) {
 			fmt.Fprintf(&b, "%s %.1f\n", name, measured.now[name])
 		}
@@ -161,7 +161,15 @@ func right(d *doctor.Diagnosis, s doctortest.Sample) bool {
 }
 
 // A score counts the answers to one class.
-type score struct{ n, right, wrong, sure, advice int }
+type score struct {
+	n, right, wrong, sure int
+	advice                int // memory settings where memory is not to blame
+	denied                int // refused memory of which it says that no line tells
+	silent                int // answers that are not sure and say no next step
+}
+
+// denial matches the claim that the log has no refusal.
+var denial = regexp.MustCompile(`(?i)\bno line\b|\bnothing in the log\b`)
 
 func (s *score) add(t *testing.T, m doctortest.Sample) bool {
 	d := diagnosed(t, m.Log, m.State)
@@ -178,6 +186,12 @@ func (s *score) add(t *testing.T, m doctortest.Sample) bool {
 	}
 	if m.Innocent() && advises(d) {
 		s.advice++
+	}
+	if !m.Innocent() && d.Verdict == doctor.VerdictUnknown && denial.MatchString(strings.Join(d.Certain, "\n")) {
+		s.denied++
+	}
+	if !sure(d) && d.Decide == "" && len(d.Missing) == 0 {
+		s.silent++
 	}
 	return ok
 }
@@ -220,16 +234,20 @@ func TestMeasureGenerated(t *testing.T) {
 			sum.to.wrong += sum.from.wrong
 			sum.to.sure += sum.from.sure
 			sum.to.advice += sum.from.advice
+			sum.to.denied += sum.from.denied
+			sum.to.silent += sum.from.silent
 		}
 		if testing.Verbose() && example[class] != "" && os.Getenv("GPUMEM_EXAMPLES") != "" {
 			t.Log(example[class])
 		}
 	}
 	for name, s := range map[string]score{"printed": total, "reworded": totalReworded} {
-		t.Logf("%s: %d messages, right %.1f %%, sure %d, of them wrong %.1f %%, memory advice where memory is not to blame %d",
-			name, s.n, percent(s.right, s.n), s.sure, percent(s.wrong, s.sure), s.advice)
+		t.Logf("%s: %d messages, right %.1f %%, sure %d, of them wrong %.1f %%, memory advice where memory is not to blame %d, a refusal denied %d, no next step %d",
+			name, s.n, percent(s.right, s.n), s.sure, percent(s.wrong, s.sure), s.advice, s.denied, s.silent)
 		measured.check(t, "sure-wrong/"+name, percent(s.wrong, s.sure), goalSureWrong, false)
-		measured.check(t, "advice/"+name, float64(s.advice), goalAdvice, false)
+		measured.check(t, "advice/"+name, float64(s.advice), 0, false)
+		measured.check(t, "denied/"+name, float64(s.denied), 0, false)
+		measured.check(t, "no-next-step/"+name, float64(s.silent), 0, false)
 	}
 }
 
@@ -304,6 +322,9 @@ func changes(t *testing.T, logs []pasted, n int, change func(log string, n int) 
 
 // TestMeasureBroken asks about logs as terminals, chats and collectors break them.
 func TestMeasureBroken(t *testing.T) {
+	if testing.Short() {
+		t.Skip("skipped: some ten thousand logs take ten seconds")
+	}
 	draws := max(1, *samples/30)
 	for _, set := range []struct {
 		name string
@@ -318,7 +339,7 @@ func TestMeasureBroken(t *testing.T) {
 			asked, changed, blamed, examples := changes(t, set.logs, draws, b.Apply)
 			t.Logf("%-10s %-22s %4d asked, %5.1f %% changed, %d to memory", set.name, b.Name, asked, percent(changed, asked), blamed)
 			measured.check(t, "broken/"+set.name+"/"+b.Name, percent(changed, asked), goalBroken, false)
-			measured.check(t, "broken-to-memory/"+set.name+"/"+b.Name, float64(blamed), goalBlamed, false)
+			measured.check(t, "broken-to-memory/"+set.name+"/"+b.Name, float64(blamed), 0, false)
 			sum, all = sum+changed, all+asked
 			if os.Getenv("GPUMEM_EXAMPLES") != "" {
 				t.Log(strings.Join(examples, "\n"))
@@ -330,6 +351,9 @@ func TestMeasureBroken(t *testing.T) {
 
 // TestMeasureReworded asks about logs in other words.
 func TestMeasureReworded(t *testing.T) {
+	if testing.Short() {
+		t.Skip("skipped: a thousand logs take four seconds")
+	}
 	logs := settledLogs(t)
 	if len(logs) == 0 {
 		t.Skip("skipped: no logs in ../shared/data/oomlogs beside the checkout")
@@ -340,5 +364,5 @@ func TestMeasureReworded(t *testing.T) {
 		t.Log(strings.Join(examples, "\n"))
 	}
 	measured.check(t, "reworded-logs/changed", percent(changed, asked), goalReworking, false)
-	measured.check(t, "reworded-logs/to-memory", float64(blamed), goalBlamed, false)
+	measured.check(t, "reworded-logs/to-memory", float64(blamed), 0, false)
 }

@@ -106,6 +106,13 @@ func engineClasses() []class {
 		}},
 		{"vllm/context-fits-larger-share", func(d draw) Sample { return cacheTooSmall(d, true) }},
 		{"vllm/context-fits-no-share", func(d draw) Sample { return cacheTooSmall(d, false) }},
+		{"vllm/share-in-command", func(d draw) Sample {
+			total := d.bigCard().total
+			share := []float64{0.3, 0.4, 0.5, 0.6}[d.IntN(4)]
+			weights := uint64((share + 0.01 + 0.2*d.Float64()) * float64(total))
+			return Sample{Log: fmt.Sprintf("$ vllm serve models/llm %s %v\n%sINFO 03-05 10:11:12 [model_runner.py:1014] Loading model weights took %.4f GB\nValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when initializing the engine.\n",
+				d.one("--gpu-memory-utilization", "--gpu_memory_utilization"), share, banner(d, total), float64(weights)/gib), Causes: []string{idLimit}, Why: "the share in the command is less than the weights, and the card has more"}
+		}},
 		{"vllm/graph-capture", func(d draw) Sample {
 			b := balance{total: d.bigCard().total, context: d.between(160*mib, 560*mib), want: d.between(40*mib, 200*mib)}
 			b.reserved = b.total - b.context - d.percent(b.want, 20, 90)
@@ -133,6 +140,10 @@ func engineClasses() []class {
 			required := d.percent(available, 85, 98)
 			failed := d.percent(available, 4, 20)
 			return Sample{Log: ollamaOffload(available, required) + fmt.Sprintf("ggml_backend_cuda_buffer_type_alloc_buffer: allocating %s on device 0: cudaMalloc failed: out of memory\nggml_gallocr_reserve_n: failed to allocate CUDA0 buffer of size %d\n", mb(failed), failed), Causes: []string{idEstimate}, Asks: true, Why: "what was thought enough was below what was available, and it was not enough"}
+		}},
+		{"ollama/retried", func(d draw) Sample {
+			failed := d.between(2*gib, 20*gib)
+			return Sample{Log: fmt.Sprintf("ggml_backend_cuda_buffer_type_alloc_buffer: allocating %s on device 0: cudaMalloc failed: out of memory\nllama_model_load: error loading model: unable to allocate CUDA0 buffer\nload_tensors: offloaded 21/33 layers to GPU\nload_tensors:        CUDA0 model buffer size = %s\ntime=2026-02-04T16:57:02.101Z level=INFO source=server.go:628 msg=\"llama runner started in %.2f seconds\"\n[GIN] 2026/02/04 - 16:57:09 | 200 |  7.19s |  127.0.0.1 | POST  \"/api/generate\"\n", mb(failed), mb(d.percent(failed, 50, 70)), 1+9*d.Float64()), Causes: []string{idNonfatal}, Asks: true, Why: "it was loaded with fewer layers, and the server answers"}
 		}},
 		{"ollama/occupied", func(d draw) Sample {
 			c := d.bigCard()

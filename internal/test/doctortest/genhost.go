@@ -22,6 +22,13 @@ func hostClasses() []class {
 		{"host/kubernetes", func(d draw) Sample {
 			return hostSample(fmt.Sprintf("    State:          Terminated\n      Reason:       OOMKilled\n      Exit Code:    137\n    Limits:\n      memory:          %dGi\n      nvidia.com/gpu:  1\n", 1+d.IntN(128)))
 		}},
+		{"host/evicted", func(d draw) Sample {
+			used := d.between(2*gib, 200*gib) / kib
+			return hostSample(fmt.Sprintf("Status:  Failed\nReason:  Evicted\nMessage: The node was low on resource: memory. Threshold quantity: 100Mi, available: %dKi. Container train was using %dKi, request is 0, has larger consumption of memory.\n", 20000+d.IntN(80000), used))
+		}},
+		{"host/xla-cpu", func(d draw) Sample {
+			return hostSample(fmt.Sprintf("WARNING:jax._src.xla_bridge:No GPU/TPU found, falling back to CPU.\njaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory allocating %d bytes.\n", d.between(40*gib, 900*gib)))
+		}},
 		{"host/systemd", func(d draw) Sample {
 			unit := d.one("train.service", "ollama.service", "jupyter.service")
 			return hostSample(fmt.Sprintf("systemd[1]: %s: A process of this unit has been killed by the OOM killer.\nsystemd[1]: %s: Main process exited, code=killed, status=9/KILL\nsystemd[1]: %s: Failed with result 'oom-kill'.\n", unit, unit, unit))

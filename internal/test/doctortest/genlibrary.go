@@ -60,7 +60,7 @@ func julia(b balance) string {
 	text := fmt.Sprintf("ERROR: LoadError: Out of GPU memory trying to allocate %.3f GiB\nEffective GPU memory usage: %.2f%% (%.3f GiB/%.3f GiB)\nMemory pool usage: %.3f GiB (%.3f GiB reserved)\n",
 		float64(b.want)/gib, 100*float64(b.taken())/float64(b.total), float64(b.taken())/gib, float64(b.total)/gib, float64(b.inUse)/gib, float64(b.reserved)/gib)
 	if b.limit > 0 {
-		text += fmt.Sprintf("Memory limit: soft = %.3f GiB\n", float64(b.limit)/gib)
+		text += fmt.Sprintf("Memory limit: hard = %.3f GiB\n", float64(b.limit)/gib)
 	}
 	return text + "Stacktrace:\n  [1] throw_out_of_gpu_memory\n    @ CUDA/src/pool.jl:453\n"
 }
@@ -172,6 +172,10 @@ func libraryClasses() []class {
 		{"julia/fragmentation", func(d draw) Sample {
 			b := alone(d, idFragment, 30, 50, 10, 30, 50)
 			return Sample{Log: julia(b), Causes: b.causes(), Why: "what the pool reserved and does not use is more than the request"}
+		}},
+		{"julia/limit", func(d draw) Sample {
+			b := limitedBalance(d)
+			return Sample{Log: julia(b), Causes: b.causes(), Why: "the limit is reached, and the card has more"}
 		}},
 		{"tensorrt/too-big", func(d draw) Sample {
 			c := d.bigCard()

@@ -273,6 +273,39 @@ func torchClasses() []class {
 			}
 			return torchSample(d, b, modernTelling(d, b), "either remedy would have served the request")
 		}},
+		{"torch/only-together", func(d draw) Sample {
+			var b balance
+			for b.served() || b.causes() != nil || !b.valid() {
+				b = balance{total: d.bigCard().total, context: d.between(160*mib, 560*mib)}
+				b.others, b.inUse, b.want = d.percent(b.total, 15, 40), d.percent(b.total, 10, 30), d.percent(b.total, 20, 50)
+				b.reserved = b.inUse + d.percent(b.total, 10, 30)
+			}
+			s := torchSample(d, b, modernTelling(d, b), "no remedy alone serves the request, and together they do")
+			s.Causes, s.Open = []string{idOccupied, idFragment, idTooBig}, true
+			return s
+		}},
+		{"torch/leak", func(d draw) Sample {
+			b := d.until(idTooBig, func(b *balance) {
+				b.inUse, b.want = d.percent(b.total, 92, 96), d.percent(b.total, 9, 12)
+				b.reserved = b.inUse + d.percent(b.total, 0.1, 1)
+			})
+			var s strings.Builder
+			n := uint64(8 + d.IntN(8))
+			for i := range n {
+				fmt.Fprintf(&s, "step %d: loss %.4f, memory_allocated %s\n", 100*(i+1), d.Float64(), torchSize(b.inUse*(i+1)/n))
+			}
+			t := modernOr(d, b)
+			t.format = max(t.format, torch14)
+			return Sample{Log: s.String() + torchText(d, b, t), Causes: []string{idLeak}, Asks: true, Why: "each hundred steps hold the same amount more, up to the failure"}
+		}},
+		{"torch/parent-gone", func(d draw) Sample {
+			b := occupied(50, 85)(d)
+			s := torchSample(d, b, telling{format: torch14 + d.IntN(2)}, "the state shows a process without a parent that holds what is missing")
+			gone := other("python3", b.others)
+			gone.ParentGone = true
+			s.State = state{Devices: []stateDevice{card{name: "NVIDIA GPU", total: b.total}.device(gone, own(b.process(), "torch"))}}.json()
+			return s
+		}},
 		{"torch-hip/others", func(d draw) Sample {
 			b := occupied(45, 80)(d)
 			t := modernTelling(d, b)

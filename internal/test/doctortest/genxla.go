@@ -122,6 +122,28 @@ func xlaClasses() []class {
 			name := d.one("python", "ollama", "/usr/bin/python3", "blender")
 			return Sample{Log: log + smi(c, row{d.pid(), name, theirs}, row{ownPID, "python3", 400 * mib}), Causes: []string{idOccupied, idMulti}, Why: "the pool's first size does not fit beside what another process holds"}
 		}},
+		{"xla/ladder-then-trains", func(d draw) Sample {
+			log, _ := ladder(jaxEra(d), d.between(10*gib, 70*gib), 3+d.IntN(4))
+			return Sample{Log: log + progress(d, 8), Causes: []string{idNonfatal}, Asks: true, Why: "a smaller pool was granted, and the training runs"}
+		}},
+		{"xla/two-processes", func(d draw) Sample {
+			c, second := d.bigCard(), d.pid()
+			first := d.percent(c.total, 70, 80)
+			line, _ := refused(era2025, first)
+			a := era2025.at("I", "xla/pjrt/gpu/gpu_helpers.cc", 114, fmt.Sprintf("XLA backend allocating %d bytes on device 0 for BFCAllocator.", first))
+			return Sample{Log: banner(d, c.total) + "(pid=4210) " + a + fmt.Sprintf("(pid=%d) ", second) + a + fmt.Sprintf("(pid=%d) ", second) + line, Causes: []string{idMulti}, Asks: true, Why: "two processes each take most of the same device"}
+		}},
+		{"xla-vmm/budget", func(d draw) Sample {
+			b := limitedBalance(d)
+			return Sample{Log: banner(d, b.total) + fmt.Sprintf("jax.errors.JaxRuntimeError: RESOURCE_EXHAUSTED: Not enough PA budget for allocation: pa_allocated=%dB, rounded_size=%dB, pa_budget=%dB\n", b.reserved, b.want, b.limit), Causes: b.causes(), Why: "the budget is reached, and the card has room for the request"}
+		}},
+		{"exla/limit", func(d draw) Sample {
+			b := d.until(idLimit, func(b *balance) {
+				b.limit = d.percent(b.total, 20, 60)
+				b.reserved, b.want = b.limit, d.percent(b.limit, 102, 130)
+			})
+			return Sample{Log: fmt.Sprintf("10:42:32.799 [info] %s10:42:30.120 [info] XLA backend allocating %d bytes on device 0 for BFCAllocator.\n** (RuntimeError) Out of memory while trying to allocate %d bytes.\n    (exla 0.9.2) lib/exla/executable.ex:56: EXLA.Executable.unwrap!/1\n", banner(d, b.total), b.limit, b.want), Causes: b.causes(), Why: "the request is more than the pool may ever be, and less than what the card has beside it"}
+		}},
 		{"xla/ladder-alone", func(d draw) Sample {
 			log, _ := ladder(jaxEra(d), d.between(2*gib, 70*gib), 3+d.IntN(9))
 			return Sample{Log: log, Open: true, Why: "who holds the card is not told"}

@@ -6,6 +6,7 @@ package doctortest
 
 import (
 	"cmp"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -19,6 +20,7 @@ const sizePattern = `(?:\d[\d.,]*\d|\d) ?(?:bytes|[KMGT]i?B|[KMGT]\b)`
 // has in parentheses.
 type reworking struct {
 	pattern *regexp.Regexp
+	within  string // is in every sentence that matches
 	forms   []string
 }
 
@@ -78,7 +80,7 @@ var reworkings = reworked([][]string{
 	{`model requires more system memory \(([^)]*)\) than is available \(([^)]*)\)`, "the system memory that the model needs ($1) is more than there is ($2)", "available system memory ($2) is below what the model requires ($1)"},
 	{`Unable to allocate (S) for an array`, "Could not get $1 for an array", "No memory for an array of $1"},
 	{`you tried to allocate (\d+ bytes)`, "the request was for $1", "you asked for $1"},
-	{`Cannot allocate (\S+) memory on GPU (\d), (\S+) memory has been allocated and available memory is only (\S+)\.\n`, "On GPU $2, $1 of memory could not be allocated: $3 is allocated already, only $4 is available.\n"},
+	{`Cannot allocate (\S+) memory on GPU (\d), (\S+) memory has been allocated and available memory is only (\S+)\.\n`, "On GPU $2, an allocation of $1 of memory was refused: $3 is allocated already, only $4 is available.\n"},
 	{`Effective GPU memory usage: ([\d.]+%) \((S)/(S)\)`, "GPU memory in effective use: $1 ($2 of $3)"},
 	{`Memory pool usage: (S) \((S) reserved\)`, "The memory pool uses $1 (and has reserved $2)"},
 	{`Available memory of (\d+) is smaller than requested bytes of (\d+)`, "$2 bytes were requested, which is more than the available memory of $1", "Requested bytes: $2, available memory: $1"},
@@ -141,26 +143,39 @@ var synonyms = map[string][]string{
 	"encountered":                  {"met"},
 	"reported":                     {"shown"},
 	"requested":                    {"asked for", "wanted"},
-	"larger than":                  {"above", "more than"},
+	"larger than":                  {"above", "in excess of"},
+	"hip out of memory":            {"HIP has no memory left", "HIP ran out of memory"},
+	"xpu out of memory":            {"XPU has no memory left", "XPU ran out of memory"},
+	"backend out of memory":        {"backend has no memory left", "backend ran out of memory"},
+	"out of memory error":          {"out-of-memory error", "error for want of memory"},
+	"cgroup out of memory":         {"cgroup has no memory left", "cgroup is out of memory"},
 	"would exceed allowed memory":  {"would be more than the allowed memory"},
 }
+
+// optional and literal find what every match of a pattern has.
+var (
+	optional = regexp.MustCompile(`\(\?:[^)]*\)\??|\([^()]*\)\?`)
+	literal  = regexp.MustCompile(`[A-Za-z, ]{4,}`)
+)
 
 func reworked(table [][]string) []reworking {
 	var out []reworking
 	for _, row := range table {
-		out = append(out, reworking{regexp.MustCompile(strings.ReplaceAll(row[0], "(S", "("+sizePattern)), row[1:]})
+		within := ""
+		for _, piece := range literal.FindAllString(optional.ReplaceAllString(row[0], "|"), -1) {
+			if len(piece) > len(within) {
+				within = piece
+			}
+		}
+		out = append(out, reworking{regexp.MustCompile(strings.ReplaceAll(row[0], "(S", "("+sizePattern)), within, row[1:]})
 	}
 	return out
 }
 
-var synonymPattern = func() *regexp.Regexp {
-	var words []string
-	for word := range synonyms {
-		words = append(words, regexp.QuoteMeta(word))
-	}
-	slices.SortFunc(words, func(a, b string) int { return cmp.Or(cmp.Compare(len(b), len(a)), strings.Compare(a, b)) })
-	return regexp.MustCompile(`(?i)` + strings.Join(words, "|"))
-}()
+// phrases are the keys of synonyms, the longest first.
+var phrases = slices.SortedFunc(maps.Keys(synonyms), func(a, b string) int {
+	return cmp.Or(cmp.Compare(len(b), len(a)), strings.Compare(a, b))
+})
 
 // Paraphrase returns the log in other words, always the same for the same n.
 func Paraphrase(log string, n int) string {
@@ -174,7 +189,7 @@ func Paraphrase(log string, n int) string {
 
 func paraphraseLine(d draw, line string) string {
 	for _, r := range reworkings {
-		if !d.chance(75) {
+		if !strings.Contains(line, r.within) || !d.chance(75) {
 			continue
 		}
 		form := d.one(r.forms...)
@@ -196,20 +211,32 @@ func paraphraseLine(d draw, line string) string {
 // setting or an error code.
 func replaceWords(d draw, line string) string {
 	var out strings.Builder
-	last := 0
-	for _, at := range synonymPattern.FindAllStringIndex(line, -1) {
-		found := line[at[0]:at[1]]
-		if !standsAlone(line, at[0], at[1]) || found == strings.ToUpper(found) || !d.chance(60) {
+	lower := strings.ToLower(line)
+	if len(lower) != len(line) { // letters whose small form has another length
+		lower = line
+	}
+	for at := 0; at < len(line); {
+		i := slices.IndexFunc(phrases, func(p string) bool {
+			return strings.HasPrefix(lower[at:], p) && standsAlone(line, at, at+len(p))
+		})
+		if i < 0 {
+			out.WriteByte(line[at])
+			at++
 			continue
 		}
-		word := d.one(synonyms[strings.ToLower(found)]...)
+		found := line[at : at+len(phrases[i])]
+		at += len(found)
+		if found == strings.ToUpper(found) || !d.chance(60) {
+			out.WriteString(found)
+			continue
+		}
+		word := d.one(synonyms[phrases[i]]...)
 		if unicode.IsUpper(rune(found[0])) {
 			word = strings.ToUpper(word[:1]) + word[1:]
 		}
-		out.WriteString(line[last:at[0]] + word)
-		last = at[1]
+		out.WriteString(word)
 	}
-	return out.String() + line[last:]
+	return out.String()
 }
 
 // standsAlone reports whether line[from:to] is bounded by blanks, quotes or the
@@ -222,21 +249,24 @@ func standsAlone(line string, from, to int) bool {
 	return before && after
 }
 
-var processSentence = regexp.MustCompile(`(?:[^.;]|\.\d)*\b[Pp]rocess(?: \d+)?\b(?:[^.;]|\.\d)*\. `)
+var processSentence = regexp.MustCompile(`[A-Z0-9](?:[^.;]|\.\d)*\b[Pp]rocess(?: \d+)?\b(?:[^.;]|\.\d)*\. `)
 
 // shuffleSentences puts the sentences about processes, which follow one another,
 // into another order, and the parts of a list in parentheses behind its first.
 func shuffleSentences(d draw, line string) string {
-	if at := processSentence.FindAllStringIndex(line, -1); len(at) > 1 {
+	var at [][]int
+	if strings.Count(line, "rocess ") > 1 {
+		at = processSentence.FindAllStringIndex(line, -1)
+	}
+	if len(at) > 1 {
 		var list []string
 		adjacent := true
 		for i, a := range at {
-			list = append(list, strings.TrimSpace(line[a[0]:a[1]]))
+			list = append(list, line[a[0]:a[1]])
 			adjacent = adjacent && (i == 0 || at[i-1][1] == a[0])
 		}
-		// The first may begin with what is no sentence about a process.
-		if adjacent && strings.HasPrefix(list[0], "Process") {
-			line = line[:at[0][0]] + strings.Join(d.shuffle(list...), " ") + " " + line[at[len(at)-1][1]:]
+		if adjacent {
+			line = line[:at[0][0]] + strings.Join(d.shuffle(list...), "") + line[at[len(at)-1][1]:]
 		}
 	}
 	if open, end := strings.Index(line, "(GPU "), strings.Index(line, " by PyTorch)"); open >= 0 && end > open {
