@@ -284,6 +284,14 @@ func torchClasses() []class {
 			s.Causes, s.Open = []string{idOccupied, idFragment, idTooBig}, true
 			return s
 		}},
+		{"torch/border", func(d draw) Sample {
+			b := balance{total: d.bigCard().total, context: d.between(160*mib, 560*mib)}
+			b.want = d.percent(b.total, 14, 25)
+			b.reserved = b.total - b.context - d.percent(b.want, 10, 40)
+			// The holes and what is free are the request, to the last digit that is printed.
+			b.inUse = b.reserved + b.free() - b.want + d.Uint64N(4*mib) - 2*mib
+			return Sample{Log: traceback(d, torchText(d, b, modernOr(d, b))), Causes: []string{idFragment, idTooBig}, Open: true, Why: "whether the holes and what is free hold the request lies in what the digits leave out"}
+		}},
 		{"torch/leak", func(d draw) Sample {
 			b := d.until(idTooBig, func(b *balance) {
 				b.inUse, b.want = d.percent(b.total, 92, 96), d.percent(b.total, 9, 12)

@@ -227,6 +227,9 @@ func replaceWords(d draw, line string) string {
 		found := line[at : at+len(phrases[i])]
 		at += len(found)
 		if found == strings.ToUpper(found) || !d.chance(60) {
+			if d.chance(15) { // "Out of Memory"
+				found = strings.ReplaceAll(strings.ToUpper(found[:1])+found[1:], " memory", " Memory")
+			}
 			out.WriteString(found)
 			continue
 		}
