@@ -98,6 +98,7 @@ func (e *evidence) add(st *statement) {
 		e.follow(st)
 	}
 	for _, f := range st.facts() {
+		st.report = st.report || strings.HasPrefix(f.kind, "smi") || f.kind == "pool stats"
 		k := e.factsOf[f.kind]
 		if k == nil {
 			k = &kept[fact]{}
@@ -548,6 +549,7 @@ type refusal struct {
 	idle     uint64
 	hasIdle  bool
 	other    uint64 // allocated by others in the process
+	programs uint64 // held by other programs, as far as the message says
 	this     uint64 // held by the process
 	listed   []listedProcess
 	lines    []*statement // further ones that it was read from
@@ -622,7 +624,7 @@ func (e *evidence) gather() {
 			if next.line > st.line+nearby || next.from == st.from && next.refused && (next.amount(roleWant) != nil && r.want > 0 || next.line > st.line+2 && next.amount(roleWant) != nil) {
 				break
 			}
-			if next.from != st.from || next.library != "" || len(next.amounts) == 0 || next.topic("remat", "collection", "loaded") != nil || next.words["allocation"] && next.hasAny("parameter", "constant", "live", "temp", "total") {
+			if next.from != st.from || next.report || next.topic("announced") != nil || next.library != "" || len(next.amounts) == 0 || next.topic("remat", "collection", "loaded") != nil || next.words["allocation"] && next.hasAny("parameter", "constant", "live", "temp", "total") {
 				continue
 			}
 			r.take(next)
@@ -659,7 +661,7 @@ func (r *refusal) take(st *statement) {
 	used := false
 	for i := range st.amounts {
 		a := &st.amounts[i]
-		if a.private || a.cache && a.role != roleWant || a.initial {
+		if a.private || a.cache && a.role != roleWant && r.layer != layerEngine || a.initial || a.n >= saneTotal && a.role != roleWant && a.role != roleTotal {
 			continue
 		}
 		used = true
@@ -691,6 +693,13 @@ func (r *refusal) take(st *statement) {
 				}
 			case a.this:
 				fill(&r.this)
+			case a.programs:
+				r.programs += a.n
+			case a.pair && !a.pool && !a.torch && i+1 < len(st.amounts) && st.amounts[i+1].role == roleTotal:
+				// Of the GPU as a whole: 7.5 GiB/7.8 GiB.
+				if t := st.amounts[i+1].n; !r.hasFree && t >= a.n {
+					r.free, r.hasFree = t-a.n, true
+				}
 			case a.other:
 				r.other += a.n
 			case !r.hasAlloc:

@@ -63,6 +63,14 @@ func (j *judge) account() {
 		j.show(PoolLimit, "the pool's own maximum", cureCap(e, over, over.limit), q...)
 		return
 	}
+	if r != nil && r.st.words["arena"] && r.hasFree && r.free < r.want {
+		for _, st := range e.statements.all() {
+			if a := st.amount(roleLimit); st.words["arena"] && a != nil && a.n < saneTotal && a.n > mib {
+				j.show(PoolLimit, "an arena's limit", cureCap(e, r, a.n), st.quoted("the arena may take "+human(a.n)), r.st.quoted(fmt.Sprintf("%s requested, and %s is what it may still take", human(r.want), human(r.free))))
+				return
+			}
+		}
+	}
 	if r == nil || e.estimated(r) {
 		return
 	}
@@ -99,7 +107,11 @@ func (j *judge) account() {
 			names = append(names, fmt.Sprintf("process %d: %s", p.pid, human(p.used)))
 		}
 	}
-	inMessage := len(r.listed) > 0 || r.this > 0
+	inMessage := len(r.listed) > 0 || r.this > 0 || r.programs > 0
+	if r.programs > 0 {
+		sum += r.programs
+		names = append(names, "other programs: "+human(r.programs))
+	}
 
 	if t > 0 && r.want > t {
 		j.show(ProgramTooBig, "a request above the total", cureTooBig(e), at("one request of %s is more than the GPU's %s", human(r.want), human(t)))
@@ -143,7 +155,7 @@ func (j *judge) account() {
 		j.show(GraphHeadroom, "graphs after the cache", cureEngineLess(e, r, t), q...)
 		return
 	}
-	if !r.hasFree && !told {
+	if !r.hasFree && !told && idle < r.want {
 		j.poolAlone(r, reserved, limit)
 		return
 	}
@@ -162,9 +174,25 @@ func (j *judge) account() {
 		j.rest(r, t, rest, reserved, async, lacking, others, listed, held, hint)
 		return
 	}
-	if hasUse && r.hasFree && idle > 0 && idle+r.free+r.round >= r.want && (idle >= r.want || idle >= 20*mib && 2*idle+r.round >= 0) {
-		j.show(Fragmentation, "holes in the pool", cureTorchHoles(e), at("%s is reserved and not in use, and %s is free: together enough for the %s requested, but not in one piece", human(idle), human(r.free), human(r.want)))
-		return
+	// What the pool holds in pieces, by itself or with what others hold.
+	if together := idle + r.free; hasUse && idle >= 2*mib {
+		q := at("%s is reserved and not in use, and %s is free: together enough for the %s requested, but not in one piece", human(idle), human(r.free), human(r.want))
+		switch {
+		case together >= r.want+r.round || idle >= r.want:
+			j.show(Fragmentation, "holes in the pool", cureTorchHoles(e), q)
+			return
+		case together+r.round >= r.want:
+			q.Reading = fmt.Sprintf("%s is reserved and not in use, and %s is free: whether that is enough for the %s requested is lost in the rounding", human(idle), human(r.free), human(r.want))
+			j.maybe(Fragmentation, "holes in the pool, or just too few", cureTorchHoles(e), decideSummary, nil, q)
+			j.maybe(ProgramTooBig, "holes in the pool, or just too few", cureTooBig(e), decideSummary, nil, q)
+			return
+		case sum >= 64*mib && together+sum >= r.want && idle > lacking/10 && sum > lacking/10:
+			q.Reading = fmt.Sprintf("%s was lacking: others hold %s, and %s is reserved and not in use; neither alone is enough", human(lacking), human(sum), human(idle))
+			j.maybe(DeviceOccupied, "others and holes together", cureOccupied(e), decideSummary, nil, q)
+			j.maybe(Fragmentation, "others and holes together", cureTorchHoles(e), decideSummary, nil, q)
+			j.maybe(ProgramTooBig, "others and holes together", cureTooBig(e), decideSummary, nil, q)
+			return
+		}
 	}
 	if hasUse && told {
 		q := at("the program's own allocations hold %s of %s, %s of its pool is unused, %s is free: %s more does not fit", human(r.alloc), human(t), human(idle), human(r.free), human(r.want))
@@ -199,6 +227,8 @@ func (j *judge) account() {
 	}
 	j.poolAlone(r, reserved, limit)
 }
+
+const decideSummary = "python -c 'import torch; print(torch.cuda.memory_summary())'    # in the program, when it fails: what is inactive and split; and nvidia-smi"
 
 // estimated reports whether a refusal is llama.cpp's, whose buffers are planned before.
 func (e *evidence) estimated(r *refusal) bool {
@@ -260,14 +290,10 @@ func (j *judge) rest(r *refusal, t, rest, reserved uint64, async bool, lacking u
 	case async:
 		j.maybe(DeviceOccupied, "the rest of the GPU", cureOccupied(e), decideSmi, need(needProcesses), q)
 		keeps(false)
-	case float64(rest) >= .97*float64(t) && r.alloc > 0:
-		// Others leave a process so little only if they came first; a second allocator in
-		// the process takes what is there.
+	default:
+		// The message does not say whether it is another program's or another allocator's.
 		j.maybe(DeviceOccupied, "the rest of the GPU", cureOccupied(e), decideSmi, need(needProcesses), q).with(hint...)
 		j.maybe(OtherAllocator, "the rest of the GPU", cureOtherAllocator(e), decideSmi, need(needProcesses), q)
-	default:
-		q.Reading += ": the rest is not its own"
-		j.show(DeviceOccupied, "the rest of the GPU", cureOccupied(e), q).with(hint...)
 	}
 }
 

@@ -202,6 +202,13 @@ func (e *evidence) ownPool(h *handle) (Evidence, bool) {
 			return q, true
 		}
 	}
+	for _, st := range e.statements.all() {
+		if t := st.topic("announced"); t != nil {
+			if pool := sizeOf(t.name); pool+h.left <= h.total+mib && h.total-pool-h.left < contextMost {
+				return st.quoted(fmt.Sprintf("%s of %s is the program's own pool; that and a context leave what was free", human(pool), human(h.total))), true
+			}
+		}
+	}
 	return Evidence{}, false
 }
 

@@ -120,6 +120,12 @@ func (j *judge) host() {
 		j.maybe(HostMemory, "a SIGKILL", cureHostKilled, "dmesg | grep -i -A2 'killed process'", need(needKernelLog), q).
 			with("the program was killed from outside; it did not fail by itself")
 	}
+	if st := j.about("cpu"); st != nil {
+		if r := e.last(func(r *refusal) bool { return !r.mild }); r != nil {
+			f := j.show(HostMemory, "JAX on the CPU", cureHostKilled, st.quoted("the device is the CPU, and its memory the host's"), r.st.quoted("the memory was refused there"))
+			f.alone = true
+		}
+	}
 	for _, name := range []string{"JAX_PLATFORMS", "JAX_PLATFORM_NAME"} {
 		if r := e.last(func(r *refusal) bool { return !r.mild }); r != nil && strings.EqualFold(e.env[name], "cpu") {
 			f := j.show(HostMemory, "JAX on the CPU", cureHostKilled, r.st.quoted(name+"=cpu: the device is the CPU, and its memory the host's"))

@@ -469,8 +469,37 @@ func (j *judge) announced(p *poolState) {
 	}
 	if st := e.about("announced"); st != nil {
 		if n := sizeOf(st.topic("announced").name); n > 0 && p.want > n {
-			j.maybe(PoolLimit, "a request above the pool", cureLimit(e, p.want, n), decideState, need(needTotal), st.quoted("the pool has "+human(n)), p.refused.st.quoted(human(p.want)+" in one piece is more"))
-			j.maybe(ProgramTooBig, "a request above the pool", cureTooBig(e), decideState, need(needTotal), p.refused.st.quoted(human(p.want)+" in one piece"))
+			t := e.total()
+			q := []Evidence{st.quoted("the pool may have " + human(n)), p.refused.st.quoted(human(p.want) + " in one piece is more")}
+			switch {
+			case t.bytes > 0 && p.want > t.bytes:
+				j.show(ProgramTooBig, "a request above the total", cureTooBig(e), append(q, t.from)...)
+			case t.bytes > 0:
+				j.show(PoolLimit, "a request above the pool", cureLimit(e, p.want, n), append(q, t.from)...)
+			default:
+				j.maybe(PoolLimit, "a request above the pool", cureLimit(e, p.want, n), decideState, need(needTotal), q...)
+				j.maybe(ProgramTooBig, "a request above the pool", cureTooBig(e), decideState, need(needTotal), q[1])
+			}
+		}
+	}
+}
+
+// twoPools is for programs that each announce a pool on one GPU.
+func (j *judge) twoPools() {
+	e := j.evidence
+	if !e.fatal() && e.handle() == nil {
+		return
+	}
+	var list []*statement
+	for _, st := range e.statements.all() {
+		if t := st.topic("announced"); t != nil {
+			for _, other := range list {
+				if o := other.topic("announced"); o.value == t.value && other.from != st.from && e.total().bytes < sizeOf(o.name)+sizeOf(t.name) {
+					j.show(MultiProcess, "two pools on one GPU", cureMulti(e), other.quoted("one process takes "+human(sizeOf(o.name))), st.quoted("and another on the same GPU "+human(sizeOf(t.name))))
+					return
+				}
+			}
+			list = append(list, st)
 		}
 	}
 }

@@ -42,7 +42,7 @@ var (
 	lineTag  = regexp.MustCompile(`(?i)<br ?/?>|</?(?:p|div|pre|code|span)\b[^<>]{0,100}>`)
 	// header is how a logger's own line begins, wherever it stands.
 	header = regexp.MustCompile(`(?:\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [IWEF] |\b[IWEF]\d{4} \d\d:\d\d:\d\d(?:\d{6,})?\.\d+ +\d+ )[\w./+-]+:\d+\] ?`)
-	starts = regexp.MustCompile(`^(?:` + header.String() + `|[IWEF] [\w./+-]+:\d+\]|\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d|(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\b|Traceback |\[rank\d|\(\w+ pid=\d+\)|\S*(?:Error|Exception): |(?:During|The above) )`)
+	starts = regexp.MustCompile(`^(?:` + header.String() + `|[IWEF] [\w./+-]+:\d+\]|\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d|(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\b|Traceback |\[[A-Za-z][\w-]*[\]\s]|[a-z]\w*_\w+: |\(\w+ pid=\d+\)|\S*(?:Error|Exception): |(?:During|The above) )`)
 )
 
 // passages are the texts of a region.
@@ -214,6 +214,9 @@ func joined(pieces []piece) (out []passage) {
 // breaks reports whether next may be the rest of a line that was broken at a width: 2 if
 // the line before is just that long, 1 if its next word would not have fitted, else 0.
 func breaks(before, next *piece, width int) int {
+	if strings.HasPrefix(strings.TrimLeft(next.text, " "), ": ") {
+		return 1 // a label's number
+	}
 	if width < minWidth || width > maxWidth || next.text == "" || starts.MatchString(next.text) {
 		return 0
 	}

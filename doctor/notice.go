@@ -38,6 +38,7 @@ type statement struct {
 	mild    bool // it says itself that the program goes on
 	advice  bool // it only advises, or guesses
 	over    bool // a pool is at its limit, in words
+	report  bool // it is a line of a table or a pool's report
 	library string
 	handle  bool // the library could not be started, as against a call that failed
 	memory  bool // the library's status is that of memory
@@ -97,8 +98,8 @@ var topics = []struct {
 	{"other", "a kernel's shared memory", "shared resource", regexp.MustCompile(`out of resources?: (?:shared memory|[\w ]+, Required)|(?i:shared memory size limit exceeded)|uses too much shared data`)},
 	{"other", "the size of a message", "message", regexp.MustCompile(`(?i)(?:received|sent) message (?:is )?larger than`)},
 	// The kernel, and others that kill.
-	{"killed", "", "oom kill killed oomkilled killer memory", regexp.MustCompile(`(?i)oom-kill:constraint=(\w+)|out of memory: kill(?:ed)? process (\d+)|OOMKilled|invoked oom-killer|oom[-_ ]kill(?: event|ed|er)?\b|(?:reason|status|result)\W{1,5}oom|(?-i:: Out Of Memory\s*$)|killed .{0,60}due to memory pressure|memory (?:cgroup|limit).{0,40}(?:killed|exceeded)`)},
-	{"sigkill", "", "killed sigkill signal exit exitcode exited code", regexp.MustCompile(`(?i)(?:^|\s|: )Killed(?:\s{2,}\S.*)?\s*$|\bSIGKILL\b|\bsignal:? 9\b|signal \(9\)|exit(?:ed)?(?: with)?[ _]?(?:code|status)\W{1,3}(?:137|-9)\b|exitcode\W{0,3}:? ?(?:137|-9)\b`)},
+	{"killed", "", "oom kill killed oomkilled killer memory evicted", regexp.MustCompile(`(?i)oom-kill:constraint=(\w+)|out of memory: kill(?:ed)? process (\d+)|OOMKilled|invoked oom-killer|oom[-_ ]kill(?: event|ed|er)?\b|(?:reason|status|result)\W{1,5}oom|(?-i:: Out Of Memory\s*$)|killed .{0,60}due to memory pressure|memory (?:cgroup|limit).{0,40}(?:killed|exceeded)|\bevicted\b|low on resource:? memory`)},
+	{"sigkill", "", "killed sigkill signal exit exitcode exited code", regexp.MustCompile(`(?i)(?:^|\s|: )Killed(?:\s{2,}\S.*)?\.?\s*$|killed by signal:? (?:killed|9)|\bSIGKILL\b|\bsignal:? 9\b|signal \(9\)|exit(?:ed)?(?: with)?[ _]?(?:code|status)\W{1,3}(?:137|-9)\b|exitcode\W{0,3}:? ?(?:137|-9)\b`)},
 	{"nvrm", "", "nvrm nv", regexp.MustCompile(`NVRM:.*NV_ERR_NO_MEMORY`)},
 	{"tegra", "", "nv", regexp.MustCompile(`NvMapMem(?:AllocInternalTagged|HandleAlloc):?.*?(?:error )?12\b`)},
 	{"shm", "", "shm shared dataloader bus", regexp.MustCompile(`(?i)out of shared memory|insufficient shared memory|/dev/shm|\bshm\b.{0,60}(?:size|small|full|space|memory)|Bus error.{0,60}shared memory`)},
@@ -108,6 +109,7 @@ var topics = []struct {
 	{"reshard", "", "rematerialization", regexp.MustCompile(`Involuntary full rematerialization`)},
 	{"collection", "", "garbage", regexp.MustCompile(`Garbage collection: deallocate free memory regions`)},
 	{"remat", "", "rematerialization", regexp.MustCompile(`(?i)reduce memory use below ([\d.]+ ?\w+)(?: \((\d+) bytes\))? by rematerialization(?:.{0,30}?reduced (?:only )?to ([\d.]+ ?\w+)(?: \((\d+) bytes\))?(?:, down from ([\d.]+ ?\w+)(?: \((\d+) bytes\))?)?)?`)},
+	{"success", "", "step epoch started startup listening served", regexp.MustCompile(`(?i)\b(?:step|epoch|iter\w*)\b.*\b(?:loss|it/s)|runner started|startup complete|listening on`)},
 	// What was being done.
 	{"capture", "", "capture graph graphs capturing cudagraph cudagraphs cuda", regexp.MustCompile(`(?i)\bcapture_(?:end|begin|model)\b|torch\.cuda\.graph\(|torch/cuda/graphs\.py|CudaGraphRunner|captur(?:e|ing) (?:the )?(?:model for )?(?:CUDA|HIP)? ?-?graphs?|Capture cuda graph failed|Capturing (?:CUDA )?(?:graph|batches)|ESTIMATE_CUDAGRAPHS`)},
 	{"pinning", "", "pin pinned", regexp.MustCompile(`\.?_?pin_memory\(`)},
@@ -118,7 +120,7 @@ var topics = []struct {
 	{"hami", "", "oom", regexp.MustCompile(`Device (\d+) OOM (\d+) ?/ ?(\d+)`)},
 	{"limiter", "hami", "hami pdv vgpu", regexp.MustCompile(`(?i)\[HAMI-core|\[4pdvGPU|\[vgpu`)},
 	{"nvshare", "", "nvshare", regexp.MustCompile(`(?i)\[NVSHARE\]|nvshare's`)},
-	{"cpu", "", "platforms platform", regexp.MustCompile(`JAX_PLATFORMS?(?:_NAME)?["']?\]?\s*[=:]\s*["']?cpu\b`)},
+	{"cpu", "", "platforms platform falling cpu", regexp.MustCompile(`(?i)falling back to (?:the )?CPU|no GPU/TPU found|JAX_PLATFORMS?(?:_NAME)?["']?\]?\s*[=:]\s*["']?cpu\b`)},
 	{"cubin", "", "cubin ptx hsaco module", regexp.MustCompile(`(?i)(?:failed|unable|could not|cannot)\b.{0,12}\bload (?:in-memory )?(?:CUBIN|PTX|HSACO|module|kernel)`)},
 	{"tpu", "", "hbm vmem smem", regexp.MustCompile(`(?i)memory space (?:hbm|vmem|smem)`)},
 }
@@ -284,12 +286,12 @@ func (st *statement) judgeWords() {
 					yes(k)
 				}
 			}
-		case (t.class&cScarce != 0 || t.class&cNot != 0 && (at(k+1, "enough", "sufficient", "adequate", "available", "free", "more", "memory"))) && within(k, 4, cMemory, "vram", "room"):
+		case (t.class&cScarce != 0 || t.class&cNot != 0 && (at(k+1, "enough", "sufficient", "adequate", "available", "free", "more", "memory"))) && within(k, 4, cMemory|cLimit|cAcquire, "vram", "room"):
 			if t.is("not") && class_(k+1, cFree) && !within(k+1, 1, cMemory) || t.is("low", "little", "less", "short") && !within(k, 2, cMemory) {
 				break
 			}
 			yes(k)
-		case t.is("memory") && at(k+1, "error") && !at(k+2, "in"), t.is("bad") && at(k+1, "alloc"), t.is("no") && at(k+1, "memory"):
+		case t.class&cAsk != 0 && within(k, 1, cFail) && memoryish, t.is("memory") && at(k+1, "error") && !at(k+2, "in"), t.is("bad") && at(k+1, "alloc"), t.is("no") && at(k+1, "memory"):
 			yes(k)
 		case t.is("memory") && at(k+1, "allocation") && (at(k-1, "error") || within(k+1, 1, cFail)):
 			yes(k)
@@ -310,6 +312,9 @@ func (st *statement) judgeWords() {
 	}
 	if st.topic("hami") != nil {
 		st.refused = true
+	}
+	if want, free := st.amount(roleWant), st.amount(roleFree); want != nil && free != nil && want.low > free.high && st.words["memory"] && st.topic("exceeds", "remat", "loaded") == nil {
+		st.refused = true // by arithmetic
 	}
 	// The tail that takes it back.
 	for k := range w {
@@ -385,22 +390,36 @@ func (st *statement) layerOf() layer {
 // hostMemory reports whether the memory refused is the host's.
 func (st *statement) hostMemory() bool {
 	s := st.words
-	gpu := st.hasAny("gpu", "vram", "hip", "xpu", "rmm", "cudaerrormemoryallocation") || s["cuda"] && !s["host"] && !s["pinned"] || s["device"] && !s["shared"] && !s["host"] && !s["pinned"]
-	switch {
-	case s["pinned"] || s["host"] && !st.advice && (s["memory"] || s["alloc"] || s["malloc"] || s["bfc"] || s["bytes"] || s["register"]) && !(gpu && !s["bfc"] && !s["pool"] && !s["alloc"] && !s["malloc"] && !s["register"] && !s["buffer"]):
+	if st.topic("shm") != nil {
 		return true
-	case s["cpu"] && st.hasAny("alloc", "allocator", "allocate", "memory") && !gpu:
-		return true
-	case (s["system"] || s["paging"] || s["swap"] || s["ram"]) && st.hasAny("memory", "ram", "file") && !gpu:
-		return true
-	case s["errno"] || s["numpy"] || s["array"] && s["shape"] && s["unable"]:
-		return !gpu
-	case s["memory"] && s["error"] && !gpu && !st.hasAny("oom", "out", "resource", "cublas", "alloc") && len(st.toks) < 40:
-		return true
-	case (s["bad"] && s["alloc"] || s["cannot"] && s["allocate"] && s["memory"]) && !gpu && !st.hasAny("oom", "paddle", "error") && st.amount(roleFree) == nil:
-		return true
-	case s["winerror"]:
-		return true
+	}
+	if st.hasAny("mps", "rmm", "gpu", "vram", "hip", "xpu") && !s["host"] && !s["pinned"] || s["cuda"] && s["error"] && s["allocation"] && s["memory"] && st.amount(roleFree) != nil {
+		return false
+	}
+	cuda := s["cuda"] || s["device"] && !s["shared"] || s["cublas"]
+	toks := st.toks
+	for k := range toks {
+		t := &toks[k]
+		switch {
+		case t.kind != 'w':
+		case t.class&cHost != 0 && !t.is("cpu") && (toks.near(k, 2, 1, cMemory|cAcquire|cPool) || toks.near(k, 1, -1, cMemory|cAcquire) || k > 1 && toks[k-1].is("on") || k+1 < len(toks) && toks[k+1].is("register", "buffer", "bfc", "file")):
+			if !t.is("host", "pinned") && cuda {
+				break
+			}
+			return true
+		case t.is("cpu") && !cuda && toks.near(k, 2, 1, cMemory|cAcquire|cPool):
+			return true
+		case t.is("paging"), t.is("winerror"), t.is("numpy"):
+			return true
+		case t.is("memory") && k+1 < len(toks) && toks[k+1].is("error") && toks[k+1].glued && !cuda && (k == 0 || !toks[k-1].is("of", "gpu")):
+			return !st.hasAny("cupy")
+		case t.is("errno"), t.is("array") && s["shape"] && s["unable"]:
+			return !cuda
+		case t.is("bad") && k+1 < len(toks) && toks[k+1].is("alloc") && !cuda && !st.hasAny("oom", "paddle", "failure") && st.amount(roleFree) == nil:
+			return true
+		case t.class&cFail != 0 && toks.near(k, 3, 1, cAcquire) && !cuda && st.amount(roleWant) == nil && s["memory"] && !st.hasAny("oom", "pool", "paddle", "error", "tls", "allocator") && len(toks) < 30:
+			return true // Cannot allocate memory
+		}
 	}
 	return false
 }

@@ -38,6 +38,7 @@ type amount struct {
 	private   bool   // of private pools
 	cache     bool   // of a cache of keys and values
 	other     bool   // of other programs
+	programs  bool   // and those are other programs
 	this      bool   // of this process as a whole
 	pid       int    // of a process; 0 if none is named
 	pair      bool   // the first of A/B
@@ -202,6 +203,7 @@ func (toks tokenList) before(i, taken int) (c candidate, from int) {
 	from = i
 	words, distance := 0, 0
 	labelled := false
+scan:
 	for k := i - 1; k >= 0 && words < most && k > taken; k-- {
 		t := &toks[k]
 		switch {
@@ -211,22 +213,22 @@ func (toks tokenList) before(i, taken int) (c candidate, from int) {
 			for open > 0 && k-open < 10 && toks[open].kind != '(' && toks[open].kind != '[' {
 				open--
 				if toks[open].kind == 'n' && toks.stop(open) {
-					return c, from
+					break scan
 				}
 			}
 			if toks[open].kind != '(' && toks[open].kind != '[' {
-				return c, from
+				break scan
 			}
 			k = open
 			continue
 		case t.kind == ':' || t.kind == '=':
-			if words > 0 {
-				return c, from
+			if c.at >= 0 || words > 2 {
+				break scan
 			}
-			labelled = true
+			labelled = labelled || words == 0
 			continue
 		case toks.stop(k):
-			return c, from
+			break scan
 		case t.kind != 'w':
 			if t.kind == 'n' {
 				distance++
@@ -244,6 +246,15 @@ func (toks tokenList) before(i, taken int) (c candidate, from int) {
 			} else if t.class&cFiller == 0 {
 				distance++
 			}
+		}
+	}
+	// "VRAM: 15095 MiB", "device memory 79 GiB".
+	if k := i - 1; c.at < 0 && k > 0 {
+		for k > 0 && (toks[k].kind == ':' || toks[k].kind == '=' || toks[k].is("of", "is")) {
+			k--
+		}
+		if toks[k].is("vram") || toks[k].is("memory") && k > 0 && toks[k-1].is("device", "gpu", "card") {
+			c = candidate{roleTotal, k, 1}
 		}
 	}
 	return c, from
@@ -307,6 +318,9 @@ func (toks tokenList) roleAt(k, i int) role {
 	case c&cLargest != 0:
 		return roleLargest
 	case c&cIdle != 0:
+		if toks.near(k, 3, 1, cDevice) && k > i {
+			return roleFree
+		}
 		return roleIdle
 	case c&cKept != 0:
 		if toks.near(k, 5, 1, cIdle) || toks.near(k, 5, 1, cNot) && !toks.near(k, 5, 1, cFail) {
@@ -338,11 +352,16 @@ func (toks tokenList) roleAt(k, i int) role {
 			return roleLargest
 		}
 		return roleFree
+	case t.is("get", "find", "serve") && toks.near(k, 3, -1, cFail|cNot) && k < i:
+		return roleWant
 	case t.is("utilization"):
 		if toks.near(k, 3, -1, cAsk) {
 			return roleWant
 		}
 	case c&cLimit != 0:
+		if k > 0 && k < i && toks[k-1].is("device", "gpu", "card") {
+			return roleTotal
+		}
 		return roleLimit
 	case c&cUse != 0:
 		switch {
@@ -376,7 +395,7 @@ func (toks tokenList) roleAt(k, i int) role {
 		return roleTotal
 	case c&cSize != 0:
 		switch {
-		case toks.near(k, 8, -1, cAcquire|cTry|cAsk) || k > 0 && toks[k-1].is("allocation", "request", "tensor", "block") || k > 1 && toks[k-2].is("buffer", "tensor", "array"):
+		case toks.near(k, 8, -1, cAcquire|cTry|cAsk) || k > 0 && toks[k-1].is("allocation", "request", "tensor", "block", "rounded") || k > 1 && toks[k-2].is("buffer", "tensor", "array"):
 			return roleWant
 		case toks.near(k, 2, -1, cPool):
 			return roleKept
@@ -418,6 +437,7 @@ func (a *amount) about(toks tokenList, from, i, to int) {
 			a.cache = true
 		case t.is("other", "others") || t.is("processes") && k > 0 && toks[k-1].is("other"):
 			a.other = true
+			a.programs = a.programs || !t.is("others") && k+1 < len(toks) && toks[k+1].is("programs", "program", "processes", "process", "users", "jobs", "applications") || t.is("others")
 		case t.is("initial", "initially", "before"):
 			a.initial = true
 		}

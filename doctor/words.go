@@ -55,15 +55,15 @@ var lexicon = func() map[string]class {
 		cAcquire:  "allocate allocates allocating allocation alloc malloc calloc realloc reserve reserving obtain obtaining acquire acquiring mmap grab commit",
 		cAlloc:    "allocated allocations allocs",
 		cFree:     "free available avail left remaining remains remain availability vacant headroom spare usable",
-		cTotal:    "total capacity capacty physical installed overall altogether",
+		cTotal:    "total capacity capacty physical installed overall altogether global",
 		cLimit:    "limit limits limited budget cap caps capped allowed allowance quota ceiling threshold permitted allow highwatermark",
-		cUse:      "used use uses usage using occupied occupies occupying held holds hold holding consumed consumes consuming taken live active inuse utilized",
-		cKept:     "reserved cached caching committed pooled",
-		cIdle:     "unallocated unused idle",
+		cUse:      "used use uses usage using taking occupied occupies occupying held holds hold holding consumed consumes consuming taken live active inuse utilized",
+		cKept:     "reserved committed pooled",
+		cIdle:     "unallocated unused idle cached caching",
 		cLargest:  "largest biggest contiguous",
 		cPeak:     "peak max maximum most highest",
 		cSize:     "size sizes sized bytes_size",
-		cFail:     "failed fail fails failure failing unable cannot couldn couldnt cant refused refuses denied rejected unsuccessful error errors impossible aborted terminated",
+		cFail:     "failed fail fails failure failing unable cannot couldn couldnt cant refused refuse refuses denied rejected unsuccessful error errors impossible aborted terminated",
 		cNot:      "not no none isn doesn without never didn",
 		cMemory:   "memory mem vram ram hbm",
 		cSpent:    "exhausted exhaustion exhaust depleted",
@@ -252,11 +252,14 @@ func (t *token) quantity(before *token) bool {
 	if t.kind != 'n' || t.unit == "hex" || t.unit == "version" || t.value < 0 {
 		return false
 	}
-	if t.glued && before != nil && (before.kind == 'w' || before.kind == '_' || before.kind == '#') {
+	if before != nil && (t.glued && (before.kind == 'w' || before.kind == '_' || before.kind == '#') || t.unit == "" && before.is(counted...)) {
 		return false
 	}
 	return t.unit != "" || t.integer && t.value >= kib
 }
+
+// counted are words before numbers that are no sizes.
+var counted = []string{"process", "pid", "thread", "line", "step", "epoch", "rank", "port", "seed", "node", "task", "job", "iteration", "worker", "len", "length", "tokens", "code"}
 
 // bytesOf is a value as bytes.
 func bytesOf(v float64) uint64 {
