@@ -654,7 +654,25 @@ func (e *evidence) gather() {
 		}
 	}
 	e.autotuned()
+	e.recovered()
 }
+
+// recovered marks refusals after which the same program went on: it tried again, with
+// less, and serves or trains. An exception's line is not one of them.
+func (e *evidence) recovered() {
+	for _, st := range e.statements.all() {
+		if st.topic("success") == nil || st.refused {
+			continue
+		}
+		for _, r := range e.failed {
+			if r.st.line < st.line && r.st.from == st.from && r.st.level != "F" && !exception.MatchString(r.st.text) {
+				r.mild = true
+			}
+		}
+	}
+}
+
+var exception = regexp.MustCompile(`\w(?:Error|Exception|bad_alloc)\b|terminate called|panic:|\(RuntimeError\)`)
 
 // take adds what a statement says to a refusal, where it says something new.
 func (r *refusal) take(st *statement) {

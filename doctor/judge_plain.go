@@ -6,6 +6,7 @@ package doctor
 import (
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 )
 
@@ -299,7 +300,19 @@ func (j *judge) engines() {
 		}
 		f := e.pick("vllm usage", nil)
 		t := e.total()
+		share, _ := strconv.ParseFloat(e.env["gpu_memory_utilization"], 64)
+		more := less(r.want, r.free) // for the cache
+		if r.want == 0 && weights > 0 {
+			more = less(weights+gib, uint64(share*float64(t.bytes)))
+		}
+		st, a, used := e.loadedModel()
 		switch {
+		case st != nil && e.uses("sglang") && a > (a+used)/8:
+			j.show(PoolLimit, "the engine's share", cureEngineMore(e), st.quoted(fmt.Sprintf("%s is loaded, and %s of the GPU is free", human(used), human(a))), r.st.quoted("the engine's own share is the wall"))
+		case share > 0 && t.bytes > 0 && more > 0 && uint64(share*float64(t.bytes))+more < t.bytes-t.bytes/20:
+			j.show(PoolLimit, "the engine's share", cureEngineMore(e), r.st.quoted(fmt.Sprintf("%s more is needed; the engine may use %v of %s, and the GPU has more", human(more), share, human(t.bytes))), t.from)
+		case share > 0 && t.bytes > 0 && more > 0 && r.want > 0:
+			j.show(ProgramTooBig, "no share has room for the cache", cureTooBig(e), r.st.quoted(fmt.Sprintf("%s more is needed than the engine's %v of %s leaves, and the whole GPU has not that much", human(more), share, human(t.bytes))), t.from)
 		case f != nil && f.inUse >= f.total/10+weights+boolSize(weights > 0, contextMost/2):
 			j.show(StartupRace, "an engine counts what was there before it", cureRace, f.quoted(fmt.Sprintf("%s of %s (%d %%) was in use before this engine had loaded anything, and it counts that as its own", human(f.inUse), human(f.total), percent(f.inUse, f.total))), r.st.quoted("so nothing of its share is left for the cache"))
 		case weights > 0 && t.bytes > 0 && weights > t.bytes*7/10:
@@ -311,6 +324,16 @@ func (j *judge) engines() {
 		return
 	}
 	j.llama()
+}
+
+// loadedModel is what was free and in use after a model was loaded.
+func (e *evidence) loadedModel() (st *statement, free, used uint64) {
+	for _, st := range e.statements.all() {
+		if f, u := st.amount(roleFree), st.amount(roleUse); f != nil && u != nil && st.hasAny("weight", "weights", "load") {
+			return st, f.n, u.n
+		}
+	}
+	return nil, 0, 0
 }
 
 func boolSize(yes bool, n uint64) uint64 {
@@ -347,7 +370,20 @@ func (j *judge) llama() {
 			planned = m.limit
 		}
 	}
+	free, parts, start := e.loading(r)
+	if found := e.pick("found", nil); found != nil && free == 0 {
+		free, start = found.free, found.quoted("")
+	}
+	start.Reading = fmt.Sprintf("%s was free at the start", human(free))
 	switch others, told := e.others(); {
+	case free > 0 && t.bytes > 0 && planned == 0 && parts+r.want > free && (free >= t.bytes*8/10 || parts+r.want > t.bytes):
+		c := cureTooBig(e)
+		if compute {
+			c = cureLlama(true)
+		}
+		j.show(ProgramTooBig, "the model's parts above the GPU", c, start, r.st.quoted(fmt.Sprintf("%s is loaded, and %s more was refused", human(parts), human(r.want))))
+	case free > 0 && t.bytes > 0 && planned == 0 && parts+r.want > free && free < t.bytes*6/10:
+		j.show(DeviceOccupied, "most of the GPU was taken before", cureOccupied(e), start, r.st.quoted(fmt.Sprintf("%s and %s more would fit into %s", human(parts), human(r.want), human(t.bytes))), t.from)
 	case t.bytes > 0 && r.want > t.bytes:
 		j.show(ProgramTooBig, "a buffer above the GPU", cureTooBig(e), at, t.from)
 	case planned > 0 && planned <= available:
@@ -363,6 +399,24 @@ func (j *judge) llama() {
 		j.maybe(ProgramTooBig, "a buffer of llama.cpp", cureTooBig(e), decideSmi, need(needTotal, needProcesses), at)
 		j.maybe(DeviceOccupied, "a buffer of llama.cpp", cureOccupied(e), decideSmi, need(needProcesses), at)
 	}
+}
+
+// loading is what was free before a model was loaded, and its parts that were.
+func (e *evidence) loading(r *refusal) (free, parts uint64, start Evidence) {
+	for _, st := range e.statements.all() {
+		if st.line >= r.st.line || st.refused {
+			continue
+		}
+		if a := st.amount(roleFree); a != nil && !a.host && !a.cache && st.hasAny("using", "device") && free == 0 {
+			free, start = a.n, st.quoted("")
+		}
+		if st.words["buffer"] && st.words["size"] && !st.hasAny("cpu", "host") {
+			for i := range st.amounts {
+				parts += st.amounts[i].n
+			}
+		}
+	}
+	return free, parts, start
 }
 
 // statementWith is the last statement with all these words, and nil.

@@ -250,6 +250,8 @@ func inOne(a, b string) bool {
 		return true
 	case lexicon[left+right] != 0:
 		return true
+	case units[left] > 0 || upper(b[0]) && !upper(a[len(a)-1]):
+		return false
 	case lexicon[left] != 0 || lexicon[right] != 0 || digit(left[0]):
 		return false
 	}

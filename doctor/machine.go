@@ -167,7 +167,7 @@ var frameworkMarks = []struct {
 	{"sglang", regexp.MustCompile(`(?i)\bsglang|mem-fraction-static`)},
 	{"cupy", regexp.MustCompile(`\bcupy\b`)},
 	{"rmm", regexp.MustCompile(`(?i)\brmm\b`)},
-	{"llama.cpp", regexp.MustCompile(`(?i)\bllama|\bggml|\bollama`)},
+	{"llama.cpp", regexp.MustCompile(`(?i)\bllama[_.]|\bggml|\bollama|llama runner|\bllama-server`)},
 	{"mps", regexp.MustCompile(`\bMPS\b`)},
 	{"hip", regexp.MustCompile(`\bHIP\b|\bhip[A-Z]|(?i:rocm)|PYTORCH_HIP`)},
 	{"xpu", regexp.MustCompile(`\bXPU\b`)},

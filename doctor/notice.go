@@ -109,7 +109,7 @@ var topics = []struct {
 	{"reshard", "", "rematerialization", regexp.MustCompile(`Involuntary full rematerialization`)},
 	{"collection", "", "garbage", regexp.MustCompile(`Garbage collection: deallocate free memory regions`)},
 	{"remat", "", "rematerialization", regexp.MustCompile(`(?i)reduce memory use below ([\d.]+ ?\w+)(?: \((\d+) bytes\))? by rematerialization(?:.{0,30}?reduced (?:only )?to ([\d.]+ ?\w+)(?: \((\d+) bytes\))?(?:, down from ([\d.]+ ?\w+)(?: \((\d+) bytes\))?)?)?`)},
-	{"success", "", "step epoch started startup listening served", regexp.MustCompile(`(?i)\b(?:step|epoch|iter\w*)\b.*\b(?:loss|it/s)|runner started|startup complete|listening on`)},
+	{"success", "", "step epoch started startup listening served post get", regexp.MustCompile(`(?i)\| 200 \||\b(?:step|epoch|iter\w*)\b.*\b(?:loss|it/s)|runner started|startup complete|listening on`)},
 	// What was being done.
 	{"capture", "", "capture graph graphs capturing cudagraph cudagraphs cuda", regexp.MustCompile(`(?i)\bcapture_(?:end|begin|model)\b|torch\.cuda\.graph\(|torch/cuda/graphs\.py|CudaGraphRunner|captur(?:e|ing) (?:the )?(?:model for )?(?:CUDA|HIP)? ?-?graphs?|Capture cuda graph failed|Capturing (?:CUDA )?(?:graph|batches)|ESTIMATE_CUDAGRAPHS`)},
 	{"pinning", "", "pin pinned", regexp.MustCompile(`\.?_?pin_memory\(`)},
@@ -273,10 +273,7 @@ func (st *statement) judgeWords() {
 			yes(k)
 		case t.class&cSpent != 0 && at(k-1, "resource", "resources"):
 			st.faint = true
-		case t.class&(cFail|cNot) != 0 && within(k, 5, cAcquire|cAlloc) && memoryish && !at(k+1, "reserved"):
-			if t.class&cNot != 0 && t.class&cFail == 0 && !at(k-1, "could", "did", "was", "were", "ca", "can", "is", "does") {
-				break
-			}
+		case t.class&(cFail|cNot) != 0 && within(k, 5, cAcquire|cAlloc) && memoryish && !at(k+1, "reserved") && (t.class&cFail != 0 || at(k-1, "could", "did", "was", "were", "ca", "can", "is", "does")):
 			yes(k)
 		case t.class&(cAcquire|cAlloc) != 0 && within(k, 2, cFail) && memoryish && !at(k+1, "retry"):
 			yes(k)
@@ -379,7 +376,7 @@ func (st *statement) layerOf() layer {
 		return layerHost
 	case st.library != "" && !(s["tried"] && st.amount(roleTotal) != nil):
 		return layerLibrary
-	case s["utilization"] && st.amount(roleFree) != nil || st.hasAny("kv", "cache", "blocks") && !s["allocator"] && !s["tried"] && (s["available"] || s["larger"] || s["tokens"] || st.words["blocks"]):
+	case s["fraction"] && s["static"] || s["utilization"] && st.amount(roleFree) != nil || st.hasAny("kv", "cache", "blocks") && !s["allocator"] && !s["tried"] && (s["available"] || s["larger"] || s["tokens"] || st.words["blocks"]):
 		return layerEngine
 	case s["driver"] || s["from"] && s["device"] || st.hasAny("malloc", "cudamalloc", "mem") && st.hasAny("cuda", "hip", "cu", "cudamalloc") || s["ordinal"] || s["unified"]:
 		return layerDriver
@@ -407,7 +404,7 @@ func (st *statement) hostMemory() bool {
 				break
 			}
 			return true
-		case t.is("cpu") && !cuda && toks.near(k, 2, 1, cMemory|cAcquire|cPool):
+		case t.is("cpu") && !cuda && (toks.near(k, 2, 1, cMemory|cAcquire|cPool) || k+2 < len(toks) && (toks[k+1].is("buffer") || toks[k+2].is("buffer"))):
 			return true
 		case t.is("paging"), t.is("winerror"), t.is("numpy"):
 			return true

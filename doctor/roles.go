@@ -159,6 +159,9 @@ func sameAgain(toks []token, before, i int, a *amount) bool {
 		return false
 	}
 	t := &toks[i]
+	if i+1 < len(toks) && toks[i+1].class&(cKept|cFree|cAlloc|cUse|cIdle|cTotal|cLimit) != 0 {
+		return false
+	}
 	v := float64(a.n)
 	if math.Abs(t.value-v) > math.Max(.012*v, 512) {
 		return false
@@ -222,7 +225,7 @@ scan:
 			k = open
 			continue
 		case t.kind == ':' || t.kind == '=':
-			if c.at >= 0 || words > 2 {
+			if c.at >= 0 || words > 2 || k > 0 && toks[k-1].class&cFail != 0 {
 				break scan
 			}
 			labelled = labelled || words == 0
@@ -309,6 +312,16 @@ func (toks tokenList) near(k, n, step int, c class) bool {
 	return false
 }
 
+// prev is the word before token k, within a name.
+func (toks tokenList) prev(k int) *token {
+	for k--; k >= 0 && (toks[k].kind == '_' || toks[k].kind == '-'); k-- {
+	}
+	if k < 0 {
+		return &token{}
+	}
+	return &toks[k]
+}
+
 // roleAt is what word k says of the number at token i.
 func (toks tokenList) roleAt(k, i int) role {
 	t := &toks[k]
@@ -341,7 +354,7 @@ func (toks tokenList) roleAt(k, i int) role {
 		}
 		return roleAlloc
 	case c&cAcquire != 0:
-		if toks.near(k, 2, -1, cPeak) || k > 0 && toks[k-1].is("total", "temp", "parameter", "constant", "out", "preallocated") {
+		if toks.near(k, 2, -1, cPeak) || toks.prev(k).is("total", "temp", "parameter", "constant", "out", "preallocated") {
 			return roleNone
 		}
 		return roleWant
@@ -352,6 +365,8 @@ func (toks tokenList) roleAt(k, i int) role {
 			return roleLargest
 		}
 		return roleFree
+	case t.is("others") && k < i:
+		return roleUse
 	case t.is("get", "find", "serve") && toks.near(k, 3, -1, cFail|cNot) && k < i:
 		return roleWant
 	case t.is("utilization"):
@@ -359,7 +374,7 @@ func (toks tokenList) roleAt(k, i int) role {
 			return roleWant
 		}
 	case c&cLimit != 0:
-		if k > 0 && k < i && toks[k-1].is("device", "gpu", "card") {
+		if k < i && toks.prev(k).is("device", "gpu", "card") {
 			return roleTotal
 		}
 		return roleLimit
@@ -395,7 +410,7 @@ func (toks tokenList) roleAt(k, i int) role {
 		return roleTotal
 	case c&cSize != 0:
 		switch {
-		case toks.near(k, 8, -1, cAcquire|cTry|cAsk) || k > 0 && toks[k-1].is("allocation", "request", "tensor", "block", "rounded") || k > 1 && toks[k-2].is("buffer", "tensor", "array"):
+		case toks.near(k, 8, -1, cAcquire|cTry|cAsk) || k > 0 && toks.prev(k).is("allocation", "request", "tensor", "block", "rounded") || k > 1 && toks[k-2].is("buffer", "tensor", "array"):
 			return roleWant
 		case toks.near(k, 2, -1, cPool):
 			return roleKept

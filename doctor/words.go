@@ -226,7 +226,7 @@ func number(text string, i int) token {
 	word := text[k:e]
 	factor := units[strings.ToLower(word)]
 	follows := e < len(text) && (digit(text[e]) || text[e] == '_')
-	if factor > 0 && !follows && (k == j || len(word) > 1 || word == "B") && !(strings.EqualFold(word, "b") && word == "b") {
+	if factor > 0 && !follows && (k == j || len(word) > 2 || word == "B" || len(word) == 2 && word[1]|0x20 == 'b') && !(strings.EqualFold(word, "b") && word == "b") {
 		t.unit, t.end = strings.ToLower(word), e
 	} else {
 		factor = 1
@@ -255,7 +255,7 @@ func (t *token) quantity(before *token) bool {
 	if before != nil && (t.glued && (before.kind == 'w' || before.kind == '_' || before.kind == '#') || t.unit == "" && before.is(counted...)) {
 		return false
 	}
-	return t.unit != "" || t.integer && t.value >= kib
+	return t.unit != "" || t.integer && t.value >= mib
 }
 
 // counted are words before numbers that are no sizes.
