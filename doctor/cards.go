@@ -300,3 +300,16 @@ func poolOf(bytes uint64) (card string, fraction float64, ok bool) {
 	}
 	return card, fraction, ok
 }
+
+// knownTotal reports whether bytes are what programs see of a card as its total, to the
+// two digits that are known.
+func knownTotal(bytes uint64) bool {
+	for _, c := range cards {
+		for _, total := range c.cuda {
+			if math.Abs(float64(bytes)/gib-total) < .0101 {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -679,7 +679,7 @@ func (r *refusal) take(st *statement) {
 	used := false
 	for i := range st.amounts {
 		a := &st.amounts[i]
-		if a.private || a.cache && a.role != roleWant && r.layer != layerEngine || a.initial || a.n >= saneTotal && a.role != roleWant && a.role != roleTotal {
+		if a.private && a.role != roleWant || a.cache && a.role != roleWant && r.layer != layerEngine || a.initial || a.n >= saneTotal && a.role != roleWant && a.role != roleTotal {
 			continue
 		}
 		used = true

@@ -134,8 +134,13 @@ func (j *judge) account() {
 	if told && float64(limit) > .985*float64(t) {
 		limit = 0 // all of the GPU: no limit
 	}
-	room := !r.hasFree || r.free+r.round+20*mib >= r.want
+	// What is called available may be what the limit leaves.
+	room := !r.hasFree || r.free+r.round+20*mib >= r.want || hasUse && limit > 0 && less(r.alloc+r.free, limit)+less(limit, r.alloc+r.free) <= limit/200
 	if limit > 0 && (hasUse || r.want > limit) && max(reserved, r.alloc)+r.other+roundUp(r.wantHigh)+r.round+limit/1000 >= limit && (room || r.want > limit) {
+		if e.uses("mps") && r.want > limit {
+			j.show(ProgramTooBig, "a request above the limit", cureTooBig(e), at("one request of %s is more than the %s that may be taken of the machine's memory", human(r.want), human(limit)))
+			return
+		}
 		if t == 0 || r.alloc+r.want <= t {
 			free := ""
 			if r.hasFree {
@@ -208,7 +213,11 @@ func (j *judge) account() {
 		}
 		return
 	}
-	if full && r.hasFree || r.hasFree {
+	if sum := r.alloc + r.free; t == 0 && r.hasFree && hasUse && r.want > sum && knownTotal(sum) {
+		j.show(ProgramTooBig, "more than allocated and free together", cureTooBig(e), at("%s is allocated and %s free: together they are a whole GPU, and %s was requested", human(r.alloc), human(r.free), human(r.want)))
+		return
+	}
+	if r.hasFree {
 		of := ""
 		if t > 0 {
 			of = " of " + human(t)
@@ -308,7 +317,7 @@ func (j *judge) poolAlone(r *refusal, reserved, limit uint64) {
 	}
 	q := r.st.quoted(reading)
 	switch sum := heldBy(others); {
-	case t.bytes > 0 && (reserved > t.bytes*3/4 || r.want > t.bytes):
+	case t.bytes > 0 && (reserved > t.bytes*3/4 || reserved+r.want > t.bytes):
 		j.show(ProgramTooBig, "the pool holds most of the GPU", cureTooBig(e), q, t.from)
 	case listed && t.bytes > 0 && sum > t.bytes/4:
 		j.show(DeviceOccupied, "others on the machine", cureOccupied(e), append(readings(others), q)...)

@@ -3,9 +3,11 @@ package doctor
 // The pool of XLA and TensorFlow, the driver below it, and the libraries beside it.
 
 import (
+	"cmp"
 	"fmt"
 	"math"
-	"strconv"
+	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -205,6 +207,9 @@ func (j *judge) secondPool(r *refusal, at Evidence) bool {
 func (e *evidence) startReading() (*statement, uint64, uint64) {
 	var free, total *statement
 	for _, st := range e.statements.all() {
+		if st.report || st.words["chunks"] {
+			continue
+		}
 		if len(e.failed) > 0 && st.line > e.failed[0].st.line || st.refused || st.library != "" {
 			break
 		}
@@ -433,6 +438,9 @@ func (j *judge) compiled() {
 			all = append(all, p.refused.st.quoted(human(p.want)+" of them in one piece"))
 		}
 		j.show(PoolLimit, "the program's buffers above the pool", cureLimit(e, total, limit), append(all, t.from)...)
+	case t.bytes > 0 && e.ownUsed() > 0 && total > e.ownUsed():
+		own := e.ownUsed()
+		j.show(PoolLimit, "the program's buffers above its pool", cureLimit(e, total, own), q, Evidence{Text: fmt.Sprintf("devices.processes: %d bytes of its own", own), Reading: "the program's pool and context have " + human(own) + ", and the GPU " + human(t.bytes)})
 	case total < smallProgram || t.bytes > 0 && total < t.bytes/8:
 		// The program is small: what fills the GPU is something else.
 		if d := e.gpu(); d != nil && d.Used != nil && d.InUse() < d.Total/2 {
@@ -507,8 +515,7 @@ func (j *judge) twoPools() {
 // remat is for XLA's pass that recomputes.
 func (j *judge) remat(st *statement, p *poolState) {
 	e := j.evidence
-	m := topicNumbers(st.topic("remat"))
-	limit, to, from := m[0], m[1], m[2]
+	limit, to, from := sizeAfter(st.text, rematLimit), sizeAfter(st.text, rematTo), sizeAfter(st.text, rematFrom)
 	if to == 0 {
 		to = from
 	}
@@ -532,21 +539,29 @@ func (j *judge) remat(st *statement, p *poolState) {
 	j.show(RematShort, "recomputing does not save enough", cureRemat, q...)
 }
 
-// topicNumbers are the three sizes of a text on rematerialization. Each was printed twice,
-// the exact one last.
-func topicNumbers(t *topic) (n [3]uint64) {
-	i := -1
-	for _, w := range strings.Fields(t.name + " " + t.value) {
-		if _, err := strconv.ParseUint(w, 10, 64); err == nil && i >= 0 {
-			n[i] = sizeOf(w)
-			continue
-		}
-		if v := sizeOf(w); (v > 0 || w == "0B") && i < 2 {
-			i++
-			n[i] = v
-		}
+// What XLA's pass says of a program: the limit, what it reached, and from where.
+var (
+	rematLimit = regexp.MustCompile(`(?i)\b(?:below|under|above|beyond|limit of)\s+([\d.]+ ?\w+)(?: \((\d+) bytes\))?`)
+	rematTo    = regexp.MustCompile(`(?i)\bto ([\d.]+ ?\w+)(?: \((\d+) bytes\))?`)
+	rematFrom  = regexp.MustCompile(`(?i)\bfrom ([\d.]+ ?\w+)(?: \((\d+) bytes\))?`)
+)
+
+// sizeAfter is the size that an expression finds, the exact one if there are two.
+func sizeAfter(text string, re *regexp.Regexp) uint64 {
+	m := re.FindStringSubmatch(clipped64(text))
+	if m == nil {
+		return 0
 	}
-	return n
+	return cmp.Or(sizeOf(m[2]), sizeOf(m[1]))
+}
+
+// ownUsed is what the state says that the program that failed holds, 0 if unknown.
+func (e *evidence) ownUsed() uint64 {
+	list, _ := e.holders()
+	if d := e.gpu(); d == nil || d.Programs == nil || len(list) != 1 || !slices.Contains(list[0].Frameworks, "jax") {
+		return 0
+	}
+	return list[0].Used
 }
 
 // bare is for refusals of which nothing more is known.

@@ -108,7 +108,7 @@ var topics = []struct {
 	{"exceeds", "", "system", regexp.MustCompile(`(?i)Allocation of [\d,]+ exceeds (\d+)% of (?:free )?system memory`)},
 	{"reshard", "", "rematerialization", regexp.MustCompile(`Involuntary full rematerialization`)},
 	{"collection", "", "garbage", regexp.MustCompile(`Garbage collection: deallocate free memory regions`)},
-	{"remat", "", "rematerialization", regexp.MustCompile(`(?i)reduce memory use below ([\d.]+ ?\w+)(?: \((\d+) bytes\))? by rematerialization(?:.{0,30}?reduced (?:only )?to ([\d.]+ ?\w+)(?: \((\d+) bytes\))?(?:, down from ([\d.]+ ?\w+)(?: \((\d+) bytes\))?)?)?`)},
+	{"remat", "", "rematerialization", regexp.MustCompile(`(?i)\bmemory\b.*rematerialization|rematerialization.*\bmemory\b`)},
 	{"success", "", "step epoch started startup listening served post get", regexp.MustCompile(`(?i)\| 200 \||\b(?:step|epoch|iter\w*)\b.*\b(?:loss|it/s)|runner started|startup complete|listening on`)},
 	// What was being done.
 	{"capture", "", "capture graph graphs capturing cudagraph cudagraphs cuda", regexp.MustCompile(`(?i)\bcapture_(?:end|begin|model)\b|torch\.cuda\.graph\(|torch/cuda/graphs\.py|CudaGraphRunner|captur(?:e|ing) (?:the )?(?:model for )?(?:CUDA|HIP)? ?-?graphs?|Capture cuda graph failed|Capturing (?:CUDA )?(?:graph|batches)|ESTIMATE_CUDAGRAPHS`)},
@@ -121,7 +121,7 @@ var topics = []struct {
 	{"limiter", "hami", "hami pdv vgpu", regexp.MustCompile(`(?i)\[HAMI-core|\[4pdvGPU|\[vgpu`)},
 	{"nvshare", "", "nvshare", regexp.MustCompile(`(?i)\[NVSHARE\]|nvshare's`)},
 	{"cpu", "", "platforms platform falling cpu", regexp.MustCompile(`(?i)falling back to (?:the )?CPU|no GPU/TPU found|JAX_PLATFORMS?(?:_NAME)?["']?\]?\s*[=:]\s*["']?cpu\b`)},
-	{"cubin", "", "cubin ptx hsaco module", regexp.MustCompile(`(?i)(?:failed|unable|could not|cannot)\b.{0,12}\bload (?:in-memory )?(?:CUBIN|PTX|HSACO|module|kernel)`)},
+	{"cubin", "", "cubin ptx hsaco module", regexp.MustCompile(`(?i)\bload\w*\b.{0,14}\b(?:CUBIN|PTX|HSACO|module)\b|\b(?:CUBIN|PTX|HSACO)\b.{0,40}\bload`)},
 	{"tpu", "", "hbm vmem smem", regexp.MustCompile(`(?i)memory space (?:hbm|vmem|smem)`)},
 }
 
@@ -283,7 +283,7 @@ func (st *statement) judgeWords() {
 					yes(k)
 				}
 			}
-		case (t.class&cScarce != 0 || t.class&cNot != 0 && (at(k+1, "enough", "sufficient", "adequate", "available", "free", "more", "memory"))) && within(k, 4, cMemory|cLimit|cAcquire, "vram", "room"):
+		case (t.class&cScarce != 0 || t.class&cNot != 0 && (at(k+1, "enough", "sufficient", "adequate", "available", "free", "more", "memory", "room", "space"))) && (within(k, 4, cMemory|cLimit|cAcquire, "vram") || within(k, 2, 0, "room", "space") && len(st.amounts) > 0):
 			if t.is("not") && class_(k+1, cFree) && !within(k+1, 1, cMemory) || t.is("low", "little", "less", "short") && !within(k, 2, cMemory) {
 				break
 			}
@@ -292,10 +292,10 @@ func (st *statement) judgeWords() {
 			yes(k)
 		case t.is("memory") && at(k+1, "allocation") && (at(k-1, "error") || within(k+1, 1, cFail)):
 			yes(k)
-		case t.class&cBeyond != 0 && (within(k, 5, cLimit|cTotal|cFree|cPeak) || class_(k-1, cLimit|cTotal|cSize) || within(k, 4, cAsk)) && st.hasAny("memory", "pool", "alloc", "vram", "allocation", "cache", "gpu"):
+		case t.class&cBeyond != 0 && (within(k, 5, cLimit|cTotal|cFree|cPeak) || class_(k-1, cLimit|cTotal|cSize) || class_(k-2, cLimit|cTotal|cSize) || within(k, 4, cAsk)) && st.hasAny("memory", "pool", "alloc", "vram", "allocation", "cache", "gpu"):
 			if !st.hasAny("message", "shared") {
 				yes(k)
-				st.over = st.over || st.words["pool"] && (class_(k-1, cSize|cLimit) || within(k, 4, cLimit|cPeak))
+				st.over = st.over || st.words["pool"] && (class_(k-1, cSize|cLimit) || class_(k-2, cSize|cLimit) || within(k, 4, cLimit|cPeak))
 			}
 		case t.is("errno") && w[k]+1 < len(toks) && (toks[w[k]+1].kind == 'n' && toks[w[k]+1].value == 12):
 			yes(k)
@@ -376,7 +376,7 @@ func (st *statement) layerOf() layer {
 		return layerHost
 	case st.library != "" && !(s["tried"] && st.amount(roleTotal) != nil):
 		return layerLibrary
-	case s["fraction"] && s["static"] || s["utilization"] && st.amount(roleFree) != nil || st.hasAny("kv", "cache", "blocks") && !s["allocator"] && !s["tried"] && (s["available"] || s["larger"] || s["tokens"] || st.words["blocks"]):
+	case s["fraction"] && s["static"] || s["utilization"] && st.amount(roleFree) != nil || (s["kv"] || s["cache"] && s["blocks"]) && !s["allocator"] && !s["tried"]:
 		return layerEngine
 	case s["driver"] || s["from"] && s["device"] || st.hasAny("malloc", "cudamalloc", "mem") && st.hasAny("cuda", "hip", "cu", "cudamalloc") || s["ordinal"] || s["unified"]:
 		return layerDriver

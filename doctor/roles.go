@@ -117,8 +117,9 @@ func amounts(toks tokenList) (list []amount) {
 		case previous >= 0 && len(list) > 0 && onlyMarks(toks[previous+1:i]):
 			// One of a list.
 			a.role, a.label = list[len(list)-1].role, list[len(list)-1].label
-		case previous >= 0 && i-previous == 2 && toks[i-1].is("of") && len(list) > 0 && (list[len(list)-1].role == roleUse || list[len(list)-1].role == roleFree):
-			a.role = roleTotal
+		}
+		if k := len(list) - 1; k >= 0 && toks[i-1].is("of") && pre.at < 0 && (post.at < 0 || post.distance > 0) && i-previous < 6 && (list[k].role == roleUse || list[k].role == roleFree) {
+			a.role, list[k].pair = roleTotal, true // A of B
 		}
 		if a.role == roleNone && t.unit == "" {
 			continue // a number of something else
@@ -331,7 +332,7 @@ func (toks tokenList) roleAt(k, i int) role {
 	case c&cLargest != 0:
 		return roleLargest
 	case c&cIdle != 0:
-		if toks.near(k, 3, 1, cDevice) && k > i {
+		if k > i && (toks.near(k, 3, 1, cDevice) || k+1 < len(toks) && toks[k+1].is("of")) {
 			return roleFree
 		}
 		return roleIdle
@@ -365,6 +366,8 @@ func (toks tokenList) roleAt(k, i int) role {
 			return roleLargest
 		}
 		return roleFree
+	case t.is("room", "space") && k < i && toks.near(k, 2, -1, cNot|cScarce):
+		return roleWant
 	case t.is("others") && k < i:
 		return roleUse
 	case t.is("get", "find", "serve") && toks.near(k, 3, -1, cFail|cNot) && k < i:
