@@ -306,7 +306,7 @@ func poolOf(bytes uint64) (card string, fraction float64, ok bool) {
 func knownTotal(bytes uint64) bool {
 	for _, c := range cards {
 		for _, total := range c.cuda {
-			if math.Abs(float64(bytes)/gib-total) < .0101 {
+			if math.Abs(float64(bytes)/gib-total) < .0201 {
 				return true
 			}
 		}

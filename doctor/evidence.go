@@ -98,7 +98,10 @@ func (e *evidence) add(st *statement) {
 		e.follow(st)
 	}
 	for _, f := range st.facts() {
-		st.report = st.report || strings.HasPrefix(f.kind, "smi") || f.kind == "pool stats"
+		if strings.HasPrefix(f.kind, "smi") || f.kind == "pool stats" && !st.words["while"] && !st.words["ran"] {
+			st.report = st.report || !st.refused || f.kind == "pool stats"
+			st.refused = st.refused && f.kind != "pool stats"
+		}
 		k := e.factsOf[f.kind]
 		if k == nil {
 			k = &kept[fact]{}
@@ -327,7 +330,7 @@ func (e *evidence) total() sized {
 	}
 	for _, st := range e.statements.all() {
 		a := st.amount(roleTotal)
-		if a != nil && a.n >= 256*mib && a.n < saneTotal && !a.host && (st.amount(roleFree) != nil || !a.pool) && st.words["memory"] && st.topic("remat") == nil {
+		if a != nil && a.n >= 256*mib && a.n < saneTotal && !a.host && (st.amount(roleFree) != nil || !a.pool) && (st.words["memory"] || st.words["vram"]) && st.topic("remat") == nil {
 			return sized{a.n, st.quoted("the GPU has " + human(a.n))}
 		}
 	}

@@ -306,8 +306,9 @@ func (j *judge) engines() {
 			more = less(weights+gib, uint64(share*float64(t.bytes)))
 		}
 		st, a, used := e.loadedModel()
+		static, _ := strconv.ParseFloat(e.env["mem_fraction_static"], 64)
 		switch {
-		case st != nil && e.uses("sglang") && a > (a+used)/8:
+		case st != nil && e.uses("sglang") && (a > (a+used)/8 || static > 0 && static*float64(a+used) < float64(used+gib)):
 			j.show(PoolLimit, "the engine's share", cureEngineMore(e), st.quoted(fmt.Sprintf("%s is loaded, and %s of the GPU is free", human(used), human(a))), r.st.quoted("the engine's own share is the wall"))
 		case share > 0 && t.bytes > 0 && more > 0 && uint64(share*float64(t.bytes))+more < t.bytes-t.bytes/20:
 			j.show(PoolLimit, "the engine's share", cureEngineMore(e), r.st.quoted(fmt.Sprintf("%s more is needed; the engine may use %v of %s, and the GPU has more", human(more), share, human(t.bytes))), t.from)

@@ -77,10 +77,10 @@ var topics = []struct {
 	// Libraries.
 	{"missing", "", "load open loaded", regexp.MustCompile(`(?i)(?:could not|cannot|can not|unable to|failed to) (?:dynamically )?load (?:the )?(?:dynamic |shared )?library:? ?'?([\w.+-]+)|([\w+.-]+\.so[\w.]*): (?:cannot|can not|could not) open shared object|Unable to load (?:any of \{)?(lib[\w.]+|cuDNN)|(zlibwapi)`)},
 	{"symbol", "", "symbol", regexp.MustCompile(`(?i)\b(\w+) symbol (?:not found|(?:is|was) (?:missing|not found)|could not be found|missing)|undefined symbol:? ?(\w+)|symbol lookup error()`)},
-	{"version", "", "compiled runtime source", regexp.MustCompile(`(?i)Loaded runtime (\w+) library: ([\d.]*\d).*?compiled with:? ([\d.]*\d)`)},
+	{"version", "", "compiled runtime source", regexp.MustCompile(`(?i)Loaded runtime (\w+) library: ([\d.]*\d).*?compiled with\W+([\d.]*\d)`)},
 	{"image", "", "image ptx toolchain kernel", regexp.MustCompile(`CUDA_ERROR_NO_BINARY_FOR_GPU|cudaErrorNoKernelImageForDevice|(?i:no kernel image is available)|CUDA_ERROR_INVALID_IMAGE|cudaErrorInvalidKernelImage|(?i:kernel image is invalid)|CUDA_ERROR_INVALID_PTX|cudaErrorInvalidPtx|(?i:a PTX JIT compilation failed)|CUDA_ERROR_UNSUPPORTED_PTX_VERSION|cudaErrorUnsupportedPtxVersion|(?i:compiled with an unsupported toolchain)`)},
 	// Failures that share words with memory.
-	{"other", "an illegal address", "illegal misaligned", regexp.MustCompile(`CUDA_ERROR_ILLEGAL_ADDRESS|cudaErrorIllegalAddress|(?i:illegal memory access)|CUDA_ERROR_MISALIGNED_ADDRESS|cudaErrorMisalignedAddress|(?i:misaligned address)`)},
+	{"other", "an illegal address", "illegal misaligned", regexp.MustCompile(`CUDA_ERROR_ILLEGAL_ADDRESS|cudaErrorIllegalAddress|(?i:illegal (?:memory )?access)|CUDA_ERROR_MISALIGNED_ADDRESS|cudaErrorMisalignedAddress|(?i:misaligned address)`)},
 	{"other", "a wrong address space", "space", regexp.MustCompile(`CUDA_ERROR_INVALID_ADDRESS_SPACE|cudaErrorInvalidAddressSpace|not supported on global/shared address space`)},
 	{"other", "an illegal instruction", "instruction", regexp.MustCompile(`CUDA_ERROR_ILLEGAL_INSTRUCTION|cudaErrorIllegalInstruction|an illegal instruction was`)},
 	{"other", "an assertion", "assert assertion", regexp.MustCompile(`CUDA_ERROR_ASSERT\b|cudaErrorAssert\b|(?i:device-side assert)|: block: \[\d+,\d+,\d+\], thread: \[\d+,\d+,\d+\] Assertion`)},
@@ -96,9 +96,9 @@ var topics = []struct {
 	{"other", "too many open files", "files", regexp.MustCompile(`(?i)too many open files`)},
 	{"other", "thread-local storage", "tls", regexp.MustCompile(`static TLS block`)},
 	{"other", "a kernel's shared memory", "shared resource", regexp.MustCompile(`out of resources?: (?:shared memory|[\w ]+, Required)|(?i:shared memory size limit exceeded)|uses too much shared data`)},
-	{"other", "the size of a message", "message", regexp.MustCompile(`(?i)(?:received|sent) message (?:is )?larger than`)},
+	{"other", "the size of a message", "message", regexp.MustCompile(`(?i)(?:received|sent) message .{0,12}(?:larger than|in excess of|exceed|above|over|too large|too big|bigger)`)},
 	// The kernel, and others that kill.
-	{"killed", "", "oom kill killed oomkilled killer memory evicted", regexp.MustCompile(`(?i)oom-kill:constraint=(\w+)|out of memory: kill(?:ed)? process (\d+)|OOMKilled|invoked oom-killer|oom[-_ ]kill(?: event|ed|er)?\b|(?:reason|status|result)\W{1,5}oom|(?-i:: Out Of Memory\s*$)|killed .{0,60}due to memory pressure|memory (?:cgroup|limit).{0,40}(?:killed|exceeded)|\bevicted\b|low on resource:? memory`)},
+	{"killed", "", "oom kill killed oomkilled killer memory evicted", regexp.MustCompile(`(?i)oom-kill:constraint=(\w+)|\bkill(?:ed)? process (\d+)|OOMKilled|invoked oom-killer|oom[-_ ]kill(?: event|ed|er)?\b|(?:reason|status|result)\W{1,5}oom|(?-i:: Out Of Memory\s*$)|killed .{0,60}due to memory pressure|memory (?:cgroup|limit).{0,40}(?:killed|exceeded)|\bevicted\b|low on resource:? memory`)},
 	{"sigkill", "", "killed sigkill signal exit exitcode exited code", regexp.MustCompile(`(?i)(?:^|\s|: )Killed(?:\s{2,}\S.*)?\.?\s*$|killed by signal:? (?:killed|9)|\bSIGKILL\b|\bsignal:? 9\b|signal \(9\)|exit(?:ed)?(?: with)?[ _]?(?:code|status)\W{1,3}(?:137|-9)\b|exitcode\W{0,3}:? ?(?:137|-9)\b`)},
 	{"nvrm", "", "nvrm nv", regexp.MustCompile(`NVRM:.*NV_ERR_NO_MEMORY`)},
 	{"tegra", "", "nv", regexp.MustCompile(`NvMapMem(?:AllocInternalTagged|HandleAlloc):?.*?(?:error )?12\b`)},
@@ -115,7 +115,7 @@ var topics = []struct {
 	{"pinning", "", "pin pinned", regexp.MustCompile(`\.?_?pin_memory\(`)},
 	{"cleared", "", "backends", regexp.MustCompile(`clear_backends\(\)`)},
 	{"announced", "", "backend", regexp.MustCompile(`XLA backend (?:allocating|will use up to) (\d+) bytes on device (\d+)`)},
-	{"profiling", "", "profiling", regexp.MustCompile(`(?i)error in memory profiling\. Initial (free|used) memory`)},
+	{"profiling", "", "profiling", regexp.MustCompile(`(?i)error in memory profiling`)},
 	{"loaded", "", "loading weights", regexp.MustCompile(`(?i)(?:model loading|loading (?:model )?weights|model weights) took ([\d.]+ ?(?:G|M)i?B?)`)},
 	{"hami", "", "oom", regexp.MustCompile(`Device (\d+) OOM (\d+) ?/ ?(\d+)`)},
 	{"limiter", "hami", "hami pdv vgpu", regexp.MustCompile(`(?i)\[HAMI-core|\[4pdvGPU|\[vgpu`)},
@@ -289,6 +289,8 @@ func (st *statement) judgeWords() {
 			}
 			yes(k)
 		case t.class&cAsk != 0 && within(k, 1, cFail) && memoryish, t.is("memory") && at(k+1, "error") && !at(k+2, "in"), t.is("bad") && at(k+1, "alloc"), t.is("no") && at(k+1, "memory"):
+			yes(k)
+		case t.is("not") && at(k+1, "available") && st.words["memory"] && st.hasAny("cache", "blocks", "device", "gpu"):
 			yes(k)
 		case t.is("memory") && at(k+1, "allocation") && (at(k-1, "error") || within(k+1, 1, cFail)):
 			yes(k)

@@ -44,6 +44,7 @@ type amount struct {
 	pair      bool   // the first of A/B
 	initial   bool
 	label     string // the word that gave the role
+	token     int
 }
 
 // candidate is a word that may give a number its role.
@@ -88,7 +89,7 @@ func amounts(toks tokenList) (list []amount) {
 		}
 		pre, from := toks.before(i, taken)
 		post, to := toks.after(i)
-		a := amount{n: bytesOf(t.value), low: bytesOf(t.low), high: bytesOf(t.high)}
+		a := amount{token: i, n: bytesOf(t.value), low: bytesOf(t.low), high: bytesOf(t.high)}
 		pick := pre
 		weak := pre.role == roleUse && pre.at >= 0 && toks[pre.at].is("usage", "use")
 		if post.at >= 0 && (pre.at < 0 || post.distance < pre.distance || weak && post.distance == 0) {
@@ -127,6 +128,12 @@ func amounts(toks tokenList) (list []amount) {
 		a.about(toks, from, i, to)
 		list = append(list, a)
 		previous = i
+	}
+	// "It needs A, more than B": B is what there is.
+	for i := 1; i < len(list); i++ {
+		if a := &list[i-1]; a.role == roleWant && list[i].role == roleNone && list[i].n < a.n && toks.beyond(list[i-1].token, list[i].token) {
+			list[i].role, list[i].host = roleFree, a.host
+		}
 	}
 	return list
 }
@@ -230,6 +237,9 @@ scan:
 				break scan
 			}
 			labelled = labelled || words == 0
+			if words > 0 {
+				distance += 2
+			}
 			continue
 		case toks.stop(k):
 			break scan
@@ -254,8 +264,13 @@ scan:
 	}
 	// "VRAM: 15095 MiB", "device memory 79 GiB".
 	if k := i - 1; c.at < 0 && k > 0 {
-		for k > 0 && (toks[k].kind == ':' || toks[k].kind == '=' || toks[k].is("of", "is")) {
+		has := false
+		for k > 0 && (toks[k].kind == ':' || toks[k].kind == '=' || toks[k].is("of", "is", "has", "with")) {
+			has = has || toks[k].is("has", "with")
 			k--
+		}
+		if has && (toks[k].is("card", "gpu", "device") || toks[k].kind == 'n' && toks.prev(k).is("card", "gpu", "device")) {
+			c = candidate{roleTotal, k, 1}
 		}
 		if toks[k].is("vram") || toks[k].is("memory") && k > 0 && toks[k-1].is("device", "gpu", "card") {
 			c = candidate{roleTotal, k, 1}
@@ -308,6 +323,16 @@ func (toks tokenList) near(k, n, step int, c class) bool {
 				return true
 			}
 			n--
+		}
+	}
+	return false
+}
+
+// beyond reports whether a word between two tokens says that the first is more.
+func (toks tokenList) beyond(from, to int) bool {
+	for k := from + 1; k < to; k++ {
+		if toks[k].class&cBeyond != 0 || toks[k].kind == '>' {
+			return true
 		}
 	}
 	return false
@@ -413,6 +438,8 @@ func (toks tokenList) roleAt(k, i int) role {
 		return roleTotal
 	case c&cSize != 0:
 		switch {
+		case toks.prev(k).class&cPool != 0:
+			return roleKept
 		case toks.near(k, 8, -1, cAcquire|cTry|cAsk) || k > 0 && toks.prev(k).is("allocation", "request", "tensor", "block", "rounded") || k > 1 && toks[k-2].is("buffer", "tensor", "array"):
 			return roleWant
 		case toks.near(k, 2, -1, cPool):
