@@ -326,6 +326,12 @@ func torchClasses() []class {
 			t.backend = "HIP"
 			return torchSample(d, b, t, "what is in use and the request are more than the card")
 		}},
+		{"torch-npu/too-big", func(d draw) Sample {
+			b := tooBig(d)
+			s := torchSample(d, b, telling{format: torch14, backend: "NPU"}, "what is in use and the request are more than the card")
+			s.Log = strings.Replace(s.Log, "(GPU ", "(NPU ", 1)
+			return s
+		}},
 		{"torch-xpu/too-big", func(d draw) Sample { return xpu(d, tooBig(d)) }},
 		{"torch-xpu/fragmentation", func(d draw) Sample { return xpu(d, fragmented(d)) }},
 		{"torch-mps/watermark", func(d draw) Sample {

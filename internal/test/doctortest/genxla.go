@@ -163,6 +163,15 @@ func xlaClasses() []class {
 			e := jaxEra(d)
 			return Sample{Log: announce(d, e, c.total-free-outside, 0) + handle(d, e, free, c.total), Causes: []string{idStarves}, Why: "this process's own pool took all but what is too little for cuDNN"}
 		}},
+		{"xla/solver-starved-by-own-pool", func(d draw) Sample {
+			c := d.bigCard()
+			return Sample{Log: banner(d, c.total) + announce(d, jaxEra(d), c.total-d.between(300*mib, 600*mib), 0) + fmt.Sprintf("jaxlib.xla_extension.XlaRuntimeError: INTERNAL: jaxlib/gpu/solver_handle_pool.cc:%d: operation gpusolverDnCreate(&handle) failed: cuSolver internal error\n", 30+d.IntN(20)),
+				Causes: []string{idStarves}, Asks: true, Why: "the pool's size is the card's, less what a context takes, so nothing is left for the solver"}
+		}},
+		{"xla/small-program-big-card", func(d draw) Sample {
+			b := balance{total: d.between(40*gib, 80*gib), want: d.between(100*mib, 400*mib)}
+			return Sample{Log: banner(d, b.total) + assignment(d, b), Open: true, Why: "the program is a hundredth of the card: it is not too big, and who holds the rest is not told"}
+		}},
 		{"xla/starved-by-others", func(d draw) Sample {
 			c := d.bigCard()
 			free, mine := d.between(20*mib, 300*mib), d.percent(c.total, 10, 30)
