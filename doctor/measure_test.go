@@ -143,7 +143,7 @@ func right(d *doctor.Diagnosis, s doctortest.Sample) bool {
 type score struct {
 	n, right, wrong, sure int
 	advice                int // memory settings where memory is not to blame
-	denied                int // refused memory of which it says that no line tells
+	denied                int // refused memory of which it says that no line mentions it
 	silent                int // answers that are not sure and say no next step
 }
 

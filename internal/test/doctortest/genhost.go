@@ -135,7 +135,7 @@ func hostSample(log string) Sample {
 
 // innocentSample is a log in which memory is not to blame.
 func innocentSample(log string) Sample {
-	return Sample{Log: log, Causes: []string{idNotMemory, idMismatch}, Why: "the failure has a reason of its own, whatever the sizes around it"}
+	return Sample{Log: log, Causes: []string{idNotMemory, idMismatch}, Why: "the failure has another reason, whatever the sizes around it"}
 }
 
 // readings are lines with sizes of a healthy training.
