@@ -150,7 +150,16 @@ func torchClasses() []class {
 	return []class{
 		{"torch/others-50-80-small-holes", func(d draw) Sample {
 			b := occupied(50, 80)(d)
-			return torchSample(d, b, modernLayout(d, b), "without the listed others the request fits, and the holes are too small for it")
+			if d.chance(50) {
+				// The holes add up to the request, in pieces that do not serve it.
+				b.want = d.percent(b.total, 0.5, 2)
+				b.inUse = d.percent(b.total, 18, 40)
+				b.reserved = b.inUse + d.percent(b.want, 100, 200)
+				b.others = b.total - b.context - b.reserved - d.percent(b.want, 5, 80)
+			}
+			s := torchSample(d, b, modernLayout(d, b), "the listed others hold most of the card, twenty times what the holes have")
+			s.Causes = []string{idOccupied}
+			return s
 		}},
 		{"torch/others-list", func(d draw) Sample {
 			b := occupied(30, 90)(d)
@@ -205,10 +214,11 @@ func torchClasses() []class {
 			var b balance
 			for {
 				b = balance{total: d.bigCard().total, context: d.between(160*mib, 560*mib)}
-				b.limit = uint64(float64(b.total) * (0.2 + 0.4*d.Float64()))
+				b.limit = uint64(float64(b.total) * (0.2 + 0.7*d.Float64()))
+				b.others = d.percent(b.total-b.limit, 0, 90)
 				b.want = []uint64{2 * mib, 20 * mib, 20 * mib, d.between(22*mib, 512*mib)}[d.IntN(4)]
 				b.reserved = (b.limit - b.want + 2*mib - 1) &^ (2*mib - 1) // the next page is above the limit
-				b.inUse = b.reserved - d.Uint64N(min(b.want, b.reserved)/8)
+				b.inUse = b.reserved - d.Uint64N(min(b.want, b.reserved)/2)
 				if b.reserved+b.want > b.limit && b.free() > 2*b.want {
 					break
 				}
@@ -262,7 +272,7 @@ func torchClasses() []class {
 		{"torch/spill", func(d draw) Sample {
 			c := d.bigCard()
 			b := balance{total: c.total, want: d.percent(c.total, 1, 20), inUse: d.percent(c.total, 110, 260)}
-			b.reserved = b.inUse + d.percent(b.want, 1, 60)
+			b.reserved = b.inUse + d.percent(b.want, 1, 300)
 			t := torchLayout{format: d.IntN(6), windows: true}
 			return Sample{Log: traceback(d, torchText(d, b, t)), Causes: []string{idTooBig}, Why: "more is allocated than the card has: Windows put the rest into the host's memory"}
 		}},
