@@ -18,6 +18,24 @@ type Breakage struct {
 // Apply returns the broken log, always the same for the same n.
 func (b Breakage) Apply(log string, n int) string { return b.apply(newDraw(b.Name, n), log) }
 
+// bystander is what an unrelated program prints.
+var bystander = []string{
+	"GET /healthz 200 0.7 ms",
+	"reading shard 17 of 256",
+	"background saving started by pid 812",
+	"connected to 10.0.0.3:6379",
+	"saving finished with success",
+}
+
+// epilogue is what a shell and a scheduler print when a program has failed.
+var epilogue = []string{
+	"user@node7:~$ ",
+	"make: *** [Makefile:12: train] Error 1",
+	"srun: error: node7: task 0: Exited with exit code 1",
+	"real    12m3.114s",
+	"wandb: synced 5 files, see ./wandb/run-7",
+}
+
 // eachLine does f to every line.
 func eachLine(log string, f func(i int, line string) string) string {
 	var b strings.Builder
@@ -150,7 +168,7 @@ func Breakages() []Breakage {
 			return eachLine(log, func(_ int, line string) string {
 				out := names[0] + line
 				for range d.IntN(3) {
-					out += "\n" + names[1] + chatter[n%len(chatter)]
+					out += "\n" + names[1] + bystander[n%len(bystander)]
 					n++
 				}
 				return out
@@ -160,11 +178,11 @@ func Breakages() []Breakage {
 			other := 0
 			return hardWrap(log, width(d), func(piece string) string {
 				other++
-				return "trainer-1  | " + piece + "\nredis-1    | " + chatter[other%len(chatter)]
+				return "trainer-1  | " + piece + "\nredis-1    | " + bystander[other%len(bystander)]
 			})
 		}},
 		{"cut", func(d draw, log string) string {
-			head, tail := chatter[d.IntN(len(chatter))], chatter[d.IntN(len(chatter))]
+			head, tail := d.one(chatter...), d.one(epilogue...)
 			return head[len(head)/2:] + "\n" + log + tail[:len(tail)/2]
 		}},
 		{"no-last-newline", func(_ draw, log string) string { return strings.TrimRight(log, "\n") }},
@@ -184,8 +202,8 @@ func Breakages() []Breakage {
 			return "\r 12%|█▏        | 12/100\r 13%|█▎        | 13/100\n" + log
 		}},
 		{"twice", func(_ draw, log string) string { return log + "\n" + log }},
-		{"noise-before", func(d draw, log string) string { return noise(d, 120) + log }},
-		{"noise-after", func(d draw, log string) string { return log + noise(d, 20) }},
+		{"noise-before", func(d draw, log string) string { return noise(d, 120, chatter) + log }},
+		{"noise-after", func(d draw, log string) string { return log + noise(d, 20, epilogue) }},
 		{"blank-lines", func(_ draw, log string) string { return strings.ReplaceAll(log, "\n", "\n\n") }},
 		{"smart-quotes", func(_ draw, log string) string { return strings.NewReplacer("'", "’", `"`, "”").Replace(log) }},
 		{"no-break-space", func(_ draw, log string) string { return strings.ReplaceAll(log, " ", "\u00a0") }},
@@ -201,11 +219,11 @@ func jsonText(v any) string {
 	return string(text)
 }
 
-// noise is what a healthy program prints.
-func noise(d draw, n int) string {
+// noise is n of the lines.
+func noise(d draw, n int, lines []string) string {
 	var b strings.Builder
 	for range n {
-		b.WriteString(chatter[d.IntN(len(chatter))] + "\n")
+		b.WriteString(d.one(lines...) + "\n")
 	}
 	return b.String()
 }

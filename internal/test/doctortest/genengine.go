@@ -118,12 +118,12 @@ func engineClasses() []class {
 			b.reserved = b.total - b.context - d.percent(b.want, 20, 90)
 			b.inUse = b.reserved - d.percent(b.want, 1, 5)
 			log := fmt.Sprintf("INFO 03-05 10:11:12 [gpu_worker.py:298] Available KV cache memory: %s\nCapturing CUDA graph shapes:  %d%%|##   | %d/35\n", gb(d.percent(b.total, 20, 40)), 3+d.IntN(90), 1+d.IntN(33))
-			return Sample{Log: log + torchText(d, b, telling{format: torch22 + d.IntN(2)}), Causes: []string{idGraph}, Why: "the cache was sized first, and capturing graphs asks for more than is left"}
+			return Sample{Log: log + torchText(d, b, torchLayout{format: torch22 + d.IntN(2)}), Causes: []string{idGraph}, Why: "the cache was sized first, and capturing graphs asks for more than is left"}
 		}},
 		{"vllm/weights-too-big", func(d draw) Sample {
 			b := alone(d, idTooBig, 70, 97, 3, 40, 1)
 			log := fmt.Sprintf("INFO 03-05 10:11:12 [model_runner.py:1014] Starting to load model /models/llm...\nLoading safetensors checkpoint shards:  %d%% Completed | %d/30\n", 10+d.IntN(80), 1+d.IntN(28))
-			return Sample{Log: log + torchText(d, b, telling{format: torch22 + d.IntN(2), rows: []row{{used: b.process()}}}), Causes: b.causes(), Why: "the weights alone fill the card while they are loaded"}
+			return Sample{Log: log + torchText(d, b, torchLayout{format: torch22 + d.IntN(2), rows: []row{{used: b.process()}}}), Causes: b.causes(), Why: "the weights alone fill the card while they are loaded"}
 		}},
 		{"sglang/static-share", func(d draw) Sample {
 			total := d.bigCard().total

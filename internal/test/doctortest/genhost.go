@@ -70,6 +70,31 @@ func hostClasses() []class {
 			n := d.between(4*gib, 200*gib)
 			return hostSample(fmt.Sprintf("ggml_backend_cpu_buffer_type_alloc_buffer: failed to allocate buffer of size %d\nalloc_tensor_range: failed to allocate CPU buffer of size %d\nllama_model_load: error loading model: unable to allocate CPU buffer\n", n, n))
 		}},
+		{"host/heap", func(d draw) Sample {
+			n := 1000 + d.Float64()*7000
+			return hostSample(d.one("Exception in thread \"main\" java.lang.OutOfMemoryError: Java heap space\n", fmt.Sprintf("[31877:0x5c1e0a0]    93811 ms: Mark-sweep %.1f (%.1f) -> %.1f (%.1f) MB, 1204.9 / 0.0 ms  (average mu = 0.101)\nFATAL ERROR: Reached heap limit Allocation failed - JavaScript heap out of memory\n", n, n+30, n-1, n+31)))
+		}},
+		{"innocent/healthy", func(d draw) Sample {
+			s := innocentSample(readings(d) + progress(d, 3) + readings(d))
+			s.Asks = true
+			return s
+		}},
+		{"innocent/talk-of-memory", func(d draw) Sample {
+			c := d.bigCard()
+			s := innocentSample(fmt.Sprintf("Found %s with %.1f GiB, memory limit set to %.1f GiB\nreserving %d MiB for the cache, memory efficient attention is on\n%sTraceback (most recent call last):\n  File \"serve.py\", line %d, in load\nValueError: unknown model type 'abc'\n",
+				c.name, float64(c.total)/gib, float64(c.total)*0.9/gib, 512+d.IntN(4096), readings(d), 10+d.IntN(300)))
+			s.Asks = true
+			return s
+		}},
+		{"innocent/download", func(d draw) Sample {
+			s := innocentSample(fmt.Sprintf("Collecting torch\n  Downloading torch-2.4.0-cp311-cp311-manylinux1_x86_64.whl (%.1f MB)\nmodel.safetensors:  %d%%|###   | %.2fG/%.2fG [00:33<00:12, 110MB/s]\nrequests.exceptions.ConnectionError: HTTPSConnectionPool(host='hub', port=443): Read timed out.\n", 700+d.Float64()*90, d.IntN(99), 1+d.Float64(), 4+d.Float64()))
+			s.Asks = true
+			return s
+		}},
+		{"innocent/disk-of-packages", func(d draw) Sample {
+			need := 2000 + d.IntN(9000)
+			return innocentSample(fmt.Sprintf("Filesystem      Size  Used Avail Use%% Mounted on\n/dev/sda1        98G   %dG     0 100%% /\nAfter this operation, %d MB of additional disk space will be used.\nERROR: Could not install packages due to an OSError: [Errno 28] No space left on device\n", 97+d.IntN(2), need))
+		}},
 		{"innocent/illegal-address", func(d draw) Sample {
 			return innocentSample(readings(d) + "RuntimeError: CUDA error: an illegal memory access was encountered\n")
 		}},
@@ -110,7 +135,7 @@ func hostSample(log string) Sample {
 
 // innocentSample is a log in which memory is not to blame.
 func innocentSample(log string) Sample {
-	return Sample{Log: log, Causes: []string{idNotMemory, idMismatch}, Why: "the failure has a reason of its own, whatever the sizes around it"}
+	return Sample{Log: log, Causes: []string{idNotMemory, idMismatch}, Why: "the failure has another reason, whatever the sizes around it"}
 }
 
 // readings are lines with sizes of a healthy training.

@@ -104,7 +104,7 @@ func libraryClasses() []class {
 		}},
 		{"cupy/total-unknown", func(d draw) Sample {
 			b := alone(d, idTooBig, 60, 90, 10, 40, 2)
-			return Sample{Log: cupy(b.want, b.inUse, 0), Causes: []string{idTooBig, idOccupied, idFragment, idLeak}, Open: true, Why: "neither the card nor a limit is told"}
+			return Sample{Log: cupy(b.want, b.inUse, 0), Causes: []string{idTooBig, idOccupied, idFragment, idLeak}, Open: true, Why: "neither the card nor a limit is known"}
 		}},
 		{"rmm/maximum", func(d draw) Sample {
 			limit := d.between(2*gib, 70*gib)
@@ -114,15 +114,15 @@ func libraryClasses() []class {
 			return Sample{Log: traceback(d, text), Causes: []string{idLimit}, Why: "the pool cannot grow by the request below its maximum"}
 		}},
 		{"rmm/driver", func(d draw) Sample {
-			return Sample{Log: traceback(d, "MemoryError: std::bad_alloc: out_of_memory: CUDA error at: /opt/rapids/include/rmm/mr/device/cuda_memory_resource.hpp:62: cudaErrorMemoryAllocation out of memory\n"), Open: true, Why: "no number is told"}
+			return Sample{Log: traceback(d, "MemoryError: std::bad_alloc: out_of_memory: CUDA error at: /opt/rapids/include/rmm/mr/device/cuda_memory_resource.hpp:62: cudaErrorMemoryAllocation out of memory\n"), Open: true, Why: "the message has no number"}
 		}},
 		{"numba/bare", func(d draw) Sample {
-			return Sample{Log: traceback(d, d.one("numba.cuda.cudadrv.driver.CudaAPIError: [2] Call to cuMemAlloc results in CUDA_ERROR_OUT_OF_MEMORY\n", "numba.cuda.cudadrv.driver.CudaAPIError: [CUresult.CUDA_ERROR_OUT_OF_MEMORY] Call to cuMemAlloc results in CUDA_ERROR_OUT_OF_MEMORY\n")), Open: true, Why: "no number is told"}
+			return Sample{Log: traceback(d, d.one("numba.cuda.cudadrv.driver.CudaAPIError: [2] Call to cuMemAlloc results in CUDA_ERROR_OUT_OF_MEMORY\n", "numba.cuda.cudadrv.driver.CudaAPIError: [CUresult.CUDA_ERROR_OUT_OF_MEMORY] Call to cuMemAlloc results in CUDA_ERROR_OUT_OF_MEMORY\n")), Open: true, Why: "the message has no number"}
 		}},
 		{"cuda/bare", func(d draw) Sample {
 			text := d.one("terminate called after throwing an instance of 'thrust::system::system_error'\n  what():  cudaErrorMemoryAllocation: out of memory\n", "RuntimeError: CUDA error: out of memory\n", "RuntimeError: HIP error: out of memory\n", "hipErrorOutOfMemory: out of memory\n",
 				"[12:04:51] src/storage/./pooled_storage_manager.h:161: cudaMalloc retry failed: out of memory\n", "DriverError(CUDA_ERROR_OUT_OF_MEMORY, \"out of memory\")\n")
-			return Sample{Log: traceback(d, text), Open: true, Why: "no number is told"}
+			return Sample{Log: traceback(d, text), Open: true, Why: "the message has no number"}
 		}},
 		{"onnx/arena-limit", func(d draw) Sample {
 			limit := d.between(gib, 40*gib)
@@ -132,7 +132,7 @@ func libraryClasses() []class {
 			return Sample{Log: log, Causes: []string{idLimit}, Why: "what the arena may still take under its limit is less than the request"}
 		}},
 		{"onnx/arena-unlimited", func(d draw) Sample {
-			return Sample{Log: fmt.Sprintf("[ONNXRuntimeError] : 6 : RUNTIME_EXCEPTION : Non-zero status code returned while running FusedConv node. Status Message: /onnxruntime_src/onnxruntime/core/framework/bfc_arena.cc:368 void* onnxruntime::BFCArena::AllocateRawInternal(size_t, bool, onnxruntime::Stream*) Failed to allocate memory for requested buffer of size %d\n", d.between(gib, 20*gib)), Open: true, Why: "only the request is told"}
+			return Sample{Log: fmt.Sprintf("[ONNXRuntimeError] : 6 : RUNTIME_EXCEPTION : Non-zero status code returned while running FusedConv node. Status Message: /onnxruntime_src/onnxruntime/core/framework/bfc_arena.cc:368 void* onnxruntime::BFCArena::AllocateRawInternal(size_t, bool, onnxruntime::Stream*) Failed to allocate memory for requested buffer of size %d\n", d.between(gib, 20*gib)), Open: true, Why: "only the request is known"}
 		}},
 		{"paddle/limit", func(d draw) Sample {
 			b := limitedBalance(d)
@@ -156,7 +156,7 @@ func libraryClasses() []class {
 		}},
 		{"xgboost/open", func(d draw) Sample {
 			want := d.between(2*gib, 12*gib)
-			return Sample{Log: fmt.Sprintf("xgboost.core.XGBoostError: [13:55:26] /workspace/src/c_api/../common/device_helpers.cuh:431: Memory allocation error on worker 0: std::bad_alloc: cudaErrorMemoryAllocation: out of memory\n- Free memory: %d\n- Requested memory: %d\n", d.percent(want, 10, 80), want), Causes: []string{idTooBig, idOccupied}, Open: true, Why: "free is less than requested; who holds the rest is not told"}
+			return Sample{Log: fmt.Sprintf("xgboost.core.XGBoostError: [13:55:26] /workspace/src/c_api/../common/device_helpers.cuh:431: Memory allocation error on worker 0: std::bad_alloc: cudaErrorMemoryAllocation: out of memory\n- Free memory: %d\n- Requested memory: %d\n", d.percent(want, 10, 80), want), Causes: []string{idTooBig, idOccupied}, Open: true, Why: "free is less than requested; who holds the rest is unknown"}
 		}},
 		{"julia/others", func(d draw) Sample {
 			b := d.until(idOccupied, func(b *balance) {

@@ -1,5 +1,5 @@
 // Generated messages of no framework at all: the same balances in sentences of
-// a grammar of its own, as a program could print them that nobody has seen.
+// a separate grammar, as an unknown program could print them.
 package doctortest
 
 import (
@@ -59,7 +59,7 @@ func plainClasses() []class {
 		}},
 		{"plain/open", func(d draw) Sample {
 			b := alone(d, idTooBig, 60, 90, 10, 40, 1)
-			return Sample{Log: plain(d, b, 0, "want", "free"), Causes: nil, Open: true, Why: "only requested and free are told"}
+			return Sample{Log: plain(d, b, 0, "want", "free"), Causes: nil, Open: true, Why: "only requested and free are known"}
 		}},
 	}
 }

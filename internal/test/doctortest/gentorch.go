@@ -16,8 +16,9 @@ const (
 	torch29         // 2.9 on: another variable
 )
 
-// A telling is what a message tells beside the pool's sizes.
-type telling struct {
+// A torchLayout is how a release prints its message, and what it lists beside the
+// pool's sizes.
+type torchLayout struct {
 	format  int
 	device  int
 	rows    []row // processes of the message; pid 0 is this one
@@ -26,7 +27,7 @@ type telling struct {
 }
 
 // torchText prints the balance as the release does.
-func torchText(d draw, b balance, t telling) string {
+func torchText(d draw, b balance, t torchLayout) string {
 	backend := t.backend
 	if backend == "" {
 		backend = "CUDA"
@@ -80,9 +81,9 @@ func torchText(d draw, b balance, t telling) string {
 	return s.String() + "\n"
 }
 
-// modernTelling lists this process and the others, which share their bytes at random.
-func modernTelling(d draw, b balance) telling {
-	t := telling{format: torch21 + d.IntN(3), device: d.IntN(8)}
+// modernLayout is that of a release from 2.1 on. It lists this process and the others, which share their bytes at random.
+func modernLayout(d draw, b balance) torchLayout {
+	t := torchLayout{format: torch21 + d.IntN(3), device: d.IntN(8)}
 	for left, first := b.others, true; left > 0; first = false {
 		used := left
 		if first && left > gib && d.chance(60) {
@@ -96,12 +97,12 @@ func modernTelling(d draw, b balance) telling {
 	return t
 }
 
-// modernOr returns the telling of a release with processes, or of an older one.
-func modernOr(d draw, b balance) telling {
+// anyLayout is that of a release from 2.1 on with its processes, or of one up to 2.0.
+func anyLayout(d draw, b balance) torchLayout {
 	if d.chance(50) {
-		return modernTelling(d, b)
+		return modernLayout(d, b)
 	}
-	return telling{format: d.IntN(3), device: d.IntN(8)}
+	return torchLayout{format: d.IntN(3), device: d.IntN(8)}
 }
 
 // traceback puts the lines of a stack before the last one, or nothing.
@@ -116,7 +117,7 @@ func traceback(d draw, text string) string {
 }
 
 // torchSample is the message of a balance, with the label that its numbers give.
-func torchSample(d draw, b balance, t telling, why string) Sample {
+func torchSample(d draw, b balance, t torchLayout, why string) Sample {
 	return Sample{Log: traceback(d, torchText(d, b, t)), Causes: b.causes(), Why: why}
 }
 
@@ -149,11 +150,20 @@ func torchClasses() []class {
 	return []class{
 		{"torch/others-50-80-small-holes", func(d draw) Sample {
 			b := occupied(50, 80)(d)
-			return torchSample(d, b, modernTelling(d, b), "without the listed others the request fits, and the holes are too small for it")
+			if d.chance(50) {
+				// The holes add up to the request, in pieces that do not serve it.
+				b.want = d.percent(b.total, 0.5, 2)
+				b.inUse = d.percent(b.total, 18, 40)
+				b.reserved = b.inUse + d.percent(b.want, 100, 200)
+				b.others = b.total - b.context - b.reserved - d.percent(b.want, 5, 80)
+			}
+			s := torchSample(d, b, modernLayout(d, b), "the listed others hold most of the card, twenty times what the holes have")
+			s.Causes = []string{idOccupied}
+			return s
 		}},
 		{"torch/others-list", func(d draw) Sample {
 			b := occupied(30, 90)(d)
-			t := modernTelling(d, b)
+			t := modernLayout(d, b)
 			for i := range t.rows {
 				if t.rows[i].pid == 0 {
 					t.rows[i].pid = d.pid() // a driver of another name space
@@ -163,19 +173,19 @@ func torchClasses() []class {
 		}},
 		{"torch/others-smi", func(d draw) Sample {
 			b := occupied(40, 85)(d)
-			s := torchSample(d, b, telling{format: d.IntN(3), device: 0}, "the table shows another process that holds what is missing")
+			s := torchSample(d, b, torchLayout{format: d.IntN(3), device: 0}, "the table shows another process that holds what is missing")
 			s.Log += smi(card{name: "NVIDIA GPU", total: b.total}, row{d.pid(), "python3", b.process()}, row{d.pid(), d.one("python", "/usr/bin/python3", "blender", "ollama"), b.others})
 			return s
 		}},
 		{"torch/outside-old-format", func(d draw) Sample {
 			b := occupied(60, 98)(d)
-			s := torchSample(d, b, telling{format: d.IntN(3), device: d.IntN(4)}, "what lies outside of PyTorch is another process's or another allocator's: the message does not say")
+			s := torchSample(d, b, torchLayout{format: d.IntN(3), device: d.IntN(4)}, "what lies outside of PyTorch is another process's or another allocator's: the message does not say")
 			s.Causes, s.Open = []string{idOccupied, idOtherAllocator}, true
 			return s
 		}},
 		{"torch/other-allocator", func(d draw) Sample {
 			b := outside(d)
-			return torchSample(d, b, modernTelling(d, b), "this process holds far more than PyTorch reserved")
+			return torchSample(d, b, modernLayout(d, b), "this process holds far more than PyTorch reserved")
 		}},
 		{"torch/allowed-is-total", func(d draw) Sample {
 			b := tooBig(d)
@@ -183,7 +193,7 @@ func torchClasses() []class {
 				b = occupied(30, 60)(d)
 			}
 			b.limit = b.total
-			t := modernOr(d, b)
+			t := anyLayout(d, b)
 			s := torchSample(d, b, t, "a limit as large as the card limits nothing")
 			if t.format < torch21 && s.Causes[0] == idOccupied {
 				s.Causes, s.Open = []string{idOccupied, idOtherAllocator}, true
@@ -196,7 +206,7 @@ func torchClasses() []class {
 				b.reserved = b.limit - d.percent(b.want, 10, 90)
 				b.inUse = b.reserved - d.percent(b.want, 1, 8)
 			})
-			t := modernOr(d, b)
+			t := anyLayout(d, b)
 			t.format = max(t.format, torch14)
 			return torchSample(d, b, t, "the limit is reached, and the card has the rest free")
 		}},
@@ -204,15 +214,16 @@ func torchClasses() []class {
 			var b balance
 			for {
 				b = balance{total: d.bigCard().total, context: d.between(160*mib, 560*mib)}
-				b.limit = uint64(float64(b.total) * (0.2 + 0.4*d.Float64()))
+				b.limit = uint64(float64(b.total) * (0.2 + 0.7*d.Float64()))
+				b.others = d.percent(b.total-b.limit, 0, 90)
 				b.want = []uint64{2 * mib, 20 * mib, 20 * mib, d.between(22*mib, 512*mib)}[d.IntN(4)]
 				b.reserved = (b.limit - b.want + 2*mib - 1) &^ (2*mib - 1) // the next page is above the limit
-				b.inUse = b.reserved - d.Uint64N(min(b.want, b.reserved)/8)
+				b.inUse = b.reserved - d.Uint64N(min(b.want, b.reserved)/2)
 				if b.reserved+b.want > b.limit && b.free() > 2*b.want {
 					break
 				}
 			}
-			t := modernOr(d, b)
+			t := anyLayout(d, b)
 			t.format = max(t.format, torch14)
 			return Sample{Log: traceback(d, torchText(d, b, t)), Causes: []string{idLimit}, Why: "the pool and the request are less than 2 MiB over the limit, which the printed digits do not show"}
 		}},
@@ -224,14 +235,14 @@ func torchClasses() []class {
 			})
 			shown := b
 			shown.limit = 0
-			s := torchSample(d, b, telling{}, "")
-			s.Log, s.Asks = traceback(d, torchText(d, shown, modernOr(d, b))), true
+			s := torchSample(d, b, torchLayout{}, "")
+			s.Log, s.Asks = traceback(d, torchText(d, shown, anyLayout(d, b))), true
 			s.Why = "far more is free than was requested, so the wall is this process's own"
 			return s
 		}},
 		{"torch/fragmentation", func(d draw) Sample {
 			b := fragmented(d)
-			return torchSample(d, b, modernOr(d, b), "what is reserved and not in use is more than the request")
+			return torchSample(d, b, anyLayout(d, b), "what is reserved and not in use is more than the request")
 		}},
 		{"torch/holes-and-free", func(d draw) Sample {
 			b := d.until(idFragment, func(b *balance) {
@@ -240,29 +251,29 @@ func torchClasses() []class {
 				b.reserved = b.total - b.context - free
 				b.inUse = b.reserved - holes
 			})
-			return torchSample(d, b, modernOr(d, b), "the holes alone are too small, and with what is free they hold the request")
+			return torchSample(d, b, anyLayout(d, b), "the holes alone are too small, and with what is free they hold the request")
 		}},
 		{"torch/too-big", func(d draw) Sample {
 			b := tooBig(d)
-			return torchSample(d, b, modernOr(d, b), "what is in use and the request are more than the card")
+			return torchSample(d, b, anyLayout(d, b), "what is in use and the request are more than the card")
 		}},
 		{"torch/one-tensor", func(d draw) Sample {
 			b := d.until(idTooBig, func(b *balance) {
 				b.want, b.inUse = d.percent(b.total, 110, 400), d.percent(b.total, 1, 40)
 				b.reserved = b.inUse + d.percent(b.total, 0.1, 5)
 			})
-			return torchSample(d, b, modernOr(d, b), "the request alone is more than the card")
+			return torchSample(d, b, anyLayout(d, b), "the request alone is more than the card")
 		}},
 		{"torch/own-under-another-pid", func(d draw) Sample {
 			b := tooBig(d)
-			t := telling{format: torch21 + d.IntN(3), device: d.IntN(4), rows: []row{{pid: d.pid(), used: b.process()}}}
+			t := torchLayout{format: torch21 + d.IntN(3), device: d.IntN(4), rows: []row{{pid: d.pid(), used: b.process()}}}
 			return torchSample(d, b, t, "the one listed process holds what PyTorch reserved and a context: it is this one")
 		}},
 		{"torch/spill", func(d draw) Sample {
 			c := d.bigCard()
 			b := balance{total: c.total, want: d.percent(c.total, 1, 20), inUse: d.percent(c.total, 110, 260)}
-			b.reserved = b.inUse + d.percent(b.want, 1, 60)
-			t := telling{format: d.IntN(6), windows: true}
+			b.reserved = b.inUse + d.percent(b.want, 1, 300)
+			t := torchLayout{format: d.IntN(6), windows: true}
 			return Sample{Log: traceback(d, torchText(d, b, t)), Causes: []string{idTooBig}, Why: "more is allocated than the card has: Windows put the rest into the host's memory"}
 		}},
 		{"torch/either-remedy", func(d draw) Sample {
@@ -271,7 +282,7 @@ func torchClasses() []class {
 				b = balance{total: d.bigCard().total, context: d.between(160*mib, 560*mib)}
 				b.others, b.inUse, b.want, b.reserved = d.percent(b.total, 20, 50), d.percent(b.total, 8, 30), d.percent(b.total, 5, 20), d.percent(b.total, 30, 60)
 			}
-			return torchSample(d, b, modernTelling(d, b), "either remedy would have served the request")
+			return torchSample(d, b, modernLayout(d, b), "either remedy would have served the request")
 		}},
 		{"torch/only-together", func(d draw) Sample {
 			var b balance
@@ -280,7 +291,7 @@ func torchClasses() []class {
 				b.others, b.inUse, b.want = d.percent(b.total, 15, 40), d.percent(b.total, 10, 30), d.percent(b.total, 20, 50)
 				b.reserved = b.inUse + d.percent(b.total, 10, 30)
 			}
-			s := torchSample(d, b, modernTelling(d, b), "no remedy alone serves the request, and together they do")
+			s := torchSample(d, b, modernLayout(d, b), "no remedy alone serves the request, and together they do")
 			s.Causes, s.Open = []string{idOccupied, idFragment, idTooBig}, true
 			return s
 		}},
@@ -290,7 +301,7 @@ func torchClasses() []class {
 			b.reserved = b.total - b.context - d.percent(b.want, 10, 40)
 			// The holes and what is free are the request, to the last digit that is printed.
 			b.inUse = b.reserved + b.free() - b.want + d.Uint64N(4*mib) - 2*mib
-			return Sample{Log: traceback(d, torchText(d, b, modernOr(d, b))), Causes: []string{idFragment, idTooBig}, Open: true, Why: "whether the holes and what is free hold the request lies in what the digits leave out"}
+			return Sample{Log: traceback(d, torchText(d, b, anyLayout(d, b))), Causes: []string{idFragment, idTooBig}, Open: true, Why: "whether the holes and what is free hold the request lies in what the digits leave out"}
 		}},
 		{"torch/leak", func(d draw) Sample {
 			b := d.until(idTooBig, func(b *balance) {
@@ -302,13 +313,13 @@ func torchClasses() []class {
 			for i := range n {
 				fmt.Fprintf(&s, "step %d: loss %.4f, memory_allocated %s\n", 100*(i+1), d.Float64(), torchSize(b.inUse*(i+1)/n))
 			}
-			t := modernOr(d, b)
+			t := anyLayout(d, b)
 			t.format = max(t.format, torch14)
 			return Sample{Log: s.String() + torchText(d, b, t), Causes: []string{idLeak}, Asks: true, Why: "each hundred steps hold the same amount more, up to the failure"}
 		}},
 		{"torch/parent-gone", func(d draw) Sample {
 			b := occupied(50, 85)(d)
-			s := torchSample(d, b, telling{format: torch14 + d.IntN(2)}, "the state shows a process without a parent that holds what is missing")
+			s := torchSample(d, b, torchLayout{format: torch14 + d.IntN(2)}, "the state shows a process without a parent that holds what is missing")
 			gone := other("python3", b.others)
 			gone.ParentGone = true
 			s.State = state{Devices: []stateDevice{card{name: "NVIDIA GPU", total: b.total}.device(gone, own(b.process(), "torch"))}}.json()
@@ -316,15 +327,21 @@ func torchClasses() []class {
 		}},
 		{"torch-hip/others", func(d draw) Sample {
 			b := occupied(45, 80)(d)
-			t := modernTelling(d, b)
+			t := modernLayout(d, b)
 			t.backend = "HIP"
 			return torchSample(d, b, t, "without the listed others the request fits")
 		}},
 		{"torch-hip/too-big", func(d draw) Sample {
 			b := tooBig(d)
-			t := modernOr(d, b)
+			t := anyLayout(d, b)
 			t.backend = "HIP"
 			return torchSample(d, b, t, "what is in use and the request are more than the card")
+		}},
+		{"torch-npu/too-big", func(d draw) Sample {
+			b := tooBig(d)
+			s := torchSample(d, b, torchLayout{format: torch14, backend: "NPU"}, "what is in use and the request are more than the card")
+			s.Log = strings.Replace(s.Log, "(GPU ", "(NPU ", 1)
+			return s
 		}},
 		{"torch-xpu/too-big", func(d draw) Sample { return xpu(d, tooBig(d)) }},
 		{"torch-xpu/fragmentation", func(d draw) Sample { return xpu(d, fragmented(d)) }},
@@ -345,8 +362,8 @@ func torchClasses() []class {
 // valid reports whether the parts fit into the whole.
 func (b balance) valid() bool { return b.taken() <= b.total && b.inUse <= b.reserved }
 
-// xpu is the message of Intel's GPUs, which tells no processes and at first not
-// what is free.
+// xpu is the message of Intel's GPUs. It lists no processes, and the older layout
+// does not have what is free.
 func xpu(d draw, b balance) Sample {
 	hint := "Please use `empty_cache` to release all unoccupied cached memory."
 	text := fmt.Sprintf("torch.OutOfMemoryError: XPU out of memory. Tried to allocate %s. GPU 0 has a total capacity of %s of which %s is free. Of the allocated memory %s is allocated by PyTorch, and %s is reserved by PyTorch but unallocated. %s\n",

@@ -87,7 +87,7 @@ func xlaClasses() []class {
 		}},
 		{"xla/pool-total-unknown", func(d draw) Sample {
 			b := preallocated(d, idLimit, 88, 99, 3, 15)
-			return Sample{Log: xlaReport(d, jaxEra(d), b), Causes: []string{idLimit, idTooBig}, Open: true, Why: "the pool is full at its limit; whether the card has more is not told"}
+			return Sample{Log: xlaReport(d, jaxEra(d), b), Causes: []string{idLimit, idTooBig}, Open: true, Why: "the pool is full at its limit; whether the card has more is unknown"}
 		}},
 		{"xla/announced-too-big", func(d draw) Sample {
 			b := preallocated(d, idTooBig, 1, 50, 120, 300)
@@ -146,7 +146,7 @@ func xlaClasses() []class {
 		}},
 		{"xla/ladder-alone", func(d draw) Sample {
 			log, _ := ladder(jaxEra(d), d.between(2*gib, 70*gib), 3+d.IntN(9))
-			return Sample{Log: log, Open: true, Why: "who holds the card is not told"}
+			return Sample{Log: log, Open: true, Why: "who holds the card is unknown"}
 		}},
 		{"xla/second-pool", func(d draw) Sample {
 			c, e := d.bigCard(), jaxEra(d)
@@ -163,6 +163,15 @@ func xlaClasses() []class {
 			e := jaxEra(d)
 			return Sample{Log: announce(d, e, c.total-free-outside, 0) + handle(d, e, free, c.total), Causes: []string{idStarves}, Why: "this process's own pool took all but what is too little for cuDNN"}
 		}},
+		{"xla/solver-starved-by-own-pool", func(d draw) Sample {
+			c := d.bigCard()
+			return Sample{Log: banner(d, c.total) + announce(d, jaxEra(d), c.total-d.between(300*mib, 600*mib), 0) + fmt.Sprintf("jaxlib.xla_extension.XlaRuntimeError: INTERNAL: jaxlib/gpu/solver_handle_pool.cc:%d: operation gpusolverDnCreate(&handle) failed: cuSolver internal error\n", 30+d.IntN(20)),
+				Causes: []string{idStarves}, Asks: true, Why: "the pool's size is the card's, less what a context takes, so nothing is left for the solver"}
+		}},
+		{"xla/small-program-big-card", func(d draw) Sample {
+			b := balance{total: d.between(40*gib, 80*gib), want: d.between(100*mib, 400*mib)}
+			return Sample{Log: banner(d, b.total) + assignment(d, b), Open: true, Why: "the program is a hundredth of the card: it is not too big, and who holds the rest is unknown"}
+		}},
 		{"xla/starved-by-others", func(d draw) Sample {
 			c := d.bigCard()
 			free, mine := d.between(20*mib, 300*mib), d.percent(c.total, 10, 30)
@@ -173,7 +182,7 @@ func xlaClasses() []class {
 		}},
 		{"xla/starved-by-whom", func(d draw) Sample {
 			c := d.bigCard()
-			return Sample{Log: handle(d, jaxEra(d), d.between(10*mib, 350*mib), c.total), Causes: []string{idStarves, idMulti, idOccupied}, Open: true, Why: "too little is free for cuDNN; who holds the rest is not told"}
+			return Sample{Log: handle(d, jaxEra(d), d.between(10*mib, 350*mib), c.total), Causes: []string{idStarves, idMulti, idOccupied}, Open: true, Why: "too little is free for cuDNN; who holds the rest is unknown"}
 		}},
 		{"xla/handle-on-free-card", func(d draw) Sample {
 			c := d.bigCard()
@@ -268,5 +277,5 @@ func growth(d draw, leak bool) Sample {
 	if leak {
 		return Sample{Log: s.String() + pool{want: step * 5 / 4}.exception(e), Causes: []string{idLeak}, Asks: true, Why: "each epoch holds the same amount more, until a small request fails"}
 	}
-	return Sample{Log: s.String() + pool{want: d.percent(b.limit, 30, 50)}.exception(e), Causes: []string{idTooBig, idLimit, idFragment}, Open: true, Why: "the readings stay, so nothing leaks; a larger request fails, and the pool's limit is not told"}
+	return Sample{Log: s.String() + pool{want: d.percent(b.limit, 30, 50)}.exception(e), Causes: []string{idTooBig, idLimit, idFragment}, Open: true, Why: "the readings stay, so nothing leaks; a larger request fails, and the pool's limit is unknown"}
 }
