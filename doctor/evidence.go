@@ -99,8 +99,8 @@ func (e *evidence) add(st *statement) {
 	}
 	for _, f := range st.facts() {
 		if strings.HasPrefix(f.kind, "smi") || f.kind == "pool stats" && !st.words["while"] && !st.words["ran"] {
-			st.report = st.report || !st.refused || f.kind == "pool stats"
-			st.refused = st.refused && f.kind != "pool stats"
+			st.report = st.report || !st.refused || st.derived
+			st.refused = st.refused && !(st.derived && f.kind == "pool stats")
 		}
 		k := e.factsOf[f.kind]
 		if k == nil {
@@ -330,7 +330,7 @@ func (e *evidence) total() sized {
 	}
 	for _, st := range e.statements.all() {
 		a := st.amount(roleTotal)
-		if a != nil && a.n >= 256*mib && a.n < saneTotal && !a.host && (st.amount(roleFree) != nil || !a.pool) && (st.words["memory"] || st.words["vram"]) && st.topic("remat") == nil {
+		if a != nil && a.n >= 256*mib && a.n < saneTotal && !a.host && !st.words["chunks"] && (st.amount(roleFree) != nil || !a.pool) && (st.words["memory"] || st.words["vram"]) && st.topic("remat") == nil {
 			return sized{a.n, st.quoted("the GPU has " + human(a.n))}
 		}
 	}
@@ -627,7 +627,7 @@ func (e *evidence) gather() {
 			if next.line > st.line+nearby || next.from == st.from && next.refused && (next.amount(roleWant) != nil && r.want > 0 || next.line > st.line+2 && next.amount(roleWant) != nil) {
 				break
 			}
-			if next.from != st.from || next.report || next.topic("announced") != nil || next.library != "" || len(next.amounts) == 0 || next.topic("remat", "collection", "loaded") != nil || next.words["allocation"] && next.hasAny("parameter", "constant", "live", "temp", "total") {
+			if next.from != st.from || next.report || next.hasAny("chunk", "chunks") || next.topic("announced") != nil || next.library != "" || len(next.amounts) == 0 || next.topic("remat", "collection") != nil || next.words["allocation"] && next.hasAny("parameter", "constant", "live", "temp", "total") {
 				continue
 			}
 			r.take(next)

@@ -136,6 +136,9 @@ func (j *judge) account() {
 	}
 	// What is called available may be what the limit leaves.
 	room := !r.hasFree || r.free+r.round+20*mib >= r.want || hasUse && limit > 0 && less(r.alloc+r.free, limit)+less(limit, r.alloc+r.free) <= limit/200
+	if e.uses("mps") {
+		r.other += r.programs // one memory for all
+	}
 	if limit > 0 && (hasUse || r.want > limit) && max(reserved, r.alloc)+r.other+roundUp(r.wantHigh)+r.round+limit/1000 >= limit && (room || r.want > limit) {
 		if e.uses("mps") && r.want > limit {
 			j.show(ProgramTooBig, "a request above the limit", cureTooBig(e), at("one request of %s is more than the %s that may be taken of the machine's memory", human(r.want), human(limit)))

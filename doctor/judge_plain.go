@@ -294,9 +294,11 @@ func (j *judge) engines() {
 	}
 	if r := e.last(func(r *refusal) bool { return r.layer == layerEngine && !r.mild && r.st.library == "" }); r != nil && e.uses("vllm", "sglang", "torch") && !j.sure() {
 		var weights uint64
-		loaded := e.about("loaded")
-		if loaded != nil {
-			weights = sizeOf(loaded.topic("loaded").name)
+		var loaded *statement
+		for _, st := range e.statements.all() {
+			if st.words["weights"] && st.hasAny("took", "loaded", "loading") && len(st.amounts) > 0 && !st.refused {
+				loaded, weights = st, st.amounts[0].n
+			}
 		}
 		f := e.pick("vllm usage", nil)
 		t := e.total()

@@ -438,7 +438,7 @@ func (j *judge) compiled() {
 			all = append(all, p.refused.st.quoted(human(p.want)+" of them in one piece"))
 		}
 		j.show(PoolLimit, "the program's buffers above the pool", cureLimit(e, total, limit), append(all, t.from)...)
-	case t.bytes > 0 && e.ownUsed() > 0 && total > e.ownUsed():
+	case t.bytes > 0 && e.ownUsed() > 0 && total+contextMost/6 > e.ownUsed():
 		own := e.ownUsed()
 		j.show(PoolLimit, "the program's buffers above its pool", cureLimit(e, total, own), q, Evidence{Text: fmt.Sprintf("devices.processes: %d bytes of its own", own), Reading: "the program's pool and context have " + human(own) + ", and the GPU " + human(t.bytes)})
 	case total < smallProgram || t.bytes > 0 && total < t.bytes/8:

@@ -38,6 +38,7 @@ type statement struct {
 	mild    bool // it says itself that the program goes on
 	advice  bool // it only advises, or guesses
 	over    bool // a pool is at its limit, in words
+	derived bool // that memory was refused follows from its numbers alone
 	report  bool // it is a line of a table or a pool's report
 	library string
 	handle  bool // the library could not be started, as against a call that failed
@@ -114,9 +115,8 @@ var topics = []struct {
 	{"capture", "", "capture graph graphs capturing cudagraph cudagraphs cuda", regexp.MustCompile(`(?i)\bcapture_(?:end|begin|model)\b|torch\.cuda\.graph\(|torch/cuda/graphs\.py|CudaGraphRunner|captur(?:e|ing) (?:the )?(?:model for )?(?:CUDA|HIP)? ?-?graphs?|Capture cuda graph failed|Capturing (?:CUDA )?(?:graph|batches)|ESTIMATE_CUDAGRAPHS`)},
 	{"pinning", "", "pin pinned", regexp.MustCompile(`\.?_?pin_memory\(`)},
 	{"cleared", "", "backends", regexp.MustCompile(`clear_backends\(\)`)},
-	{"announced", "", "backend", regexp.MustCompile(`XLA backend (?:allocating|will use up to) (\d+) bytes on device (\d+)`)},
+	{"announced", "", "backend", regexp.MustCompile(`XLA backend\b.{0,30}?(\d+) bytes (?:on|of) device (\d+)`)},
 	{"profiling", "", "profiling", regexp.MustCompile(`(?i)error in memory profiling`)},
-	{"loaded", "", "loading weights", regexp.MustCompile(`(?i)(?:model loading|loading (?:model )?weights|model weights) took ([\d.]+ ?(?:G|M)i?B?)`)},
 	{"hami", "", "oom", regexp.MustCompile(`Device (\d+) OOM (\d+) ?/ ?(\d+)`)},
 	{"limiter", "hami", "hami pdv vgpu", regexp.MustCompile(`(?i)\[HAMI-core|\[4pdvGPU|\[vgpu`)},
 	{"nvshare", "", "nvshare", regexp.MustCompile(`(?i)\[NVSHARE\]|nvshare's`)},
@@ -275,7 +275,7 @@ func (st *statement) judgeWords() {
 			st.faint = true
 		case t.class&(cFail|cNot) != 0 && within(k, 5, cAcquire|cAlloc) && memoryish && !at(k+1, "reserved") && (t.class&cFail != 0 || at(k-1, "could", "did", "was", "were", "ca", "can", "is", "does")):
 			yes(k)
-		case t.class&(cAcquire|cAlloc) != 0 && within(k, 2, cFail) && memoryish && !at(k+1, "retry"):
+		case t.class&(cAcquire|cAlloc) != 0 && (within(k, 2, cFail) || within(k, 2, 0, "not") && within(k, 3, 0, "succeed", "possible", "succeeded")) && memoryish && !at(k+1, "retry"):
 			yes(k)
 		case t.class&cTry != 0 && within(k, 2, cAcquire):
 			for i := range st.amounts {
@@ -288,7 +288,7 @@ func (st *statement) judgeWords() {
 				break
 			}
 			yes(k)
-		case t.class&cAsk != 0 && within(k, 1, cFail) && memoryish, t.is("memory") && at(k+1, "error") && !at(k+2, "in"), t.is("bad") && at(k+1, "alloc"), t.is("no") && at(k+1, "memory"):
+		case t.class&cAsk != 0 && within(k, 1, cFail) && memoryish, t.is("memory") && at(k+1, "error") && !at(k+2, "in"), t.is("bad") && at(k+1, "alloc"), t.is("no") && at(k+1, "memory"), t.is("no") && within(k, 3, cMemory) && within(k, 5, cFree):
 			yes(k)
 		case t.is("not") && at(k+1, "available") && st.words["memory"] && st.hasAny("cache", "blocks", "device", "gpu"):
 			yes(k)
@@ -312,8 +312,9 @@ func (st *statement) judgeWords() {
 	if st.topic("hami") != nil {
 		st.refused = true
 	}
-	if want, free := st.amount(roleWant), st.amount(roleFree); want != nil && free != nil && want.low > free.high && st.words["memory"] && st.topic("exceeds", "remat", "loaded") == nil {
-		st.refused = true // by arithmetic
+	if want, free := st.amount(roleWant), st.amount(roleFree); want != nil && free != nil && want.low > free.high && st.words["memory"] && st.topic("exceeds", "remat") == nil {
+		st.derived = !st.refused
+		st.refused = true
 	}
 	// The tail that takes it back.
 	for k := range w {
@@ -394,6 +395,9 @@ func (st *statement) hostMemory() bool {
 	}
 	if st.hasAny("mps", "rmm", "gpu", "vram", "hip", "xpu") && !s["host"] && !s["pinned"] || s["cuda"] && s["error"] && s["allocation"] && s["memory"] && st.amount(roleFree) != nil {
 		return false
+	}
+	if st.hasAny("java", "javascript", "jvm") {
+		return true
 	}
 	cuda := s["cuda"] || s["device"] && !s["shared"] || s["cublas"]
 	toks := st.toks

@@ -402,7 +402,7 @@ func (toks tokenList) roleAt(k, i int) role {
 			return roleWant
 		}
 	case c&cLimit != 0:
-		if k < i && toks.prev(k).is("device", "gpu", "card") {
+		if k < i && (toks.prev(k).is("device", "gpu", "card") || toks.near(k, 3, 1, cDevice)) {
 			return roleTotal
 		}
 		return roleLimit
@@ -418,7 +418,7 @@ func (toks tokenList) roleAt(k, i int) role {
 		if t.is("peak") || toks.near(k, 3, 1, cUse|cAlloc|cKept|cAcquire) {
 			return rolePeak
 		}
-		if t.is("most", "highest") {
+		if t.is("most", "highest") && !toks.prev(k).is("at") {
 			return roleNone
 		}
 		return roleLimit
