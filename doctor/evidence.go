@@ -99,6 +99,7 @@ func (e *evidence) add(st *statement) {
 	}
 	for _, f := range st.facts() {
 		if strings.HasPrefix(f.kind, "smi") || f.kind == "pool stats" && !st.words["while"] && !st.words["ran"] {
+			st.stats = st.stats || f.kind == "pool stats"
 			st.report = st.report || !st.refused || st.derived
 			st.refused = st.refused && !(st.derived && f.kind == "pool stats")
 		}
@@ -330,7 +331,7 @@ func (e *evidence) total() sized {
 	}
 	for _, st := range e.statements.all() {
 		a := st.amount(roleTotal)
-		if a != nil && a.n >= 256*mib && a.n < saneTotal && !a.host && !st.words["chunks"] && (st.amount(roleFree) != nil || !a.pool) && (st.words["memory"] || st.words["vram"]) && st.topic("remat") == nil {
+		if a != nil && a.n >= 256*mib && a.n < saneTotal && !a.host && !st.hasAny("chunks", "cupy") && (st.amount(roleFree) != nil || !a.pool) && (st.words["memory"] || st.words["vram"]) && st.topic("remat") == nil {
 			return sized{a.n, st.quoted("the GPU has " + human(a.n))}
 		}
 	}
@@ -663,9 +664,19 @@ func (e *evidence) gather() {
 // recovered marks refusals after which the same program went on: it tried again, with
 // less, and serves or trains. An exception's line is not one of them.
 func (e *evidence) recovered() {
+	before := 0 // the last line of progress
 	for _, st := range e.statements.all() {
 		if st.topic("success") == nil || st.refused {
 			continue
+		}
+		training := st.hasAny("step", "epoch", "iter")
+		again := before == st.line-1
+		before = st.line
+		if training && !again {
+			continue // it may be another program's
+		}
+		if len(e.failed) > 0 && st.line < e.failed[0].st.line {
+			return // it is what goes on all the time
 		}
 		for _, r := range e.failed {
 			if r.st.line < st.line && r.st.from == st.from && r.st.level != "F" && !exception.MatchString(r.st.text) {
@@ -703,6 +714,10 @@ func (r *refusal) take(st *statement) {
 				r.free, r.hasFree = a.n, true
 			}
 		case roleTotal:
+			if st.words["cupy"] { // what its pool has
+				r.alloc, r.hasAlloc = a.n, true
+				break
+			}
 			fill(&r.total)
 		case roleLimit:
 			fill(&r.limit)
@@ -718,7 +733,10 @@ func (r *refusal) take(st *statement) {
 				r.programs += a.n
 			case a.pair && !a.pool && !a.torch && i+1 < len(st.amounts) && st.amounts[i+1].role == roleTotal:
 				// Of the GPU as a whole: 7.5 GiB/7.8 GiB.
-				if t := st.amounts[i+1].n; !r.hasFree && t >= a.n {
+				switch t := st.amounts[i+1].n; {
+				case t < a.n:
+					r.alloc, r.hasAlloc = a.n, true
+				case !r.hasFree:
 					r.free, r.hasFree = t-a.n, true
 				}
 			case a.other:
@@ -852,8 +870,10 @@ func (e *evidence) pool() *poolState {
 	is := func(r *refusal) bool {
 		return !r.mild && r.layer == layerPool && r.want > 0 && !e.torchLike(r)
 	}
-	if p.refused = e.last(func(r *refusal) bool { return is(r) && strings.Contains(r.st.text, "llocator") }); p.refused == nil {
-		p.refused = e.last(is)
+	for _, word := range []string{"rounded", "allocator", ""} {
+		if p.refused == nil {
+			p.refused = e.last(func(r *refusal) bool { return is(r) && (word == "" || r.st.words[word]) })
+		}
 	}
 	if p.refused != nil {
 		p.want = p.refused.want
@@ -901,6 +921,9 @@ func (e *evidence) pool() *poolState {
 // torchLike reports whether a refusal tells of the device, or of a pool other than XLA's
 // and TensorFlow's, in the same message.
 func (e *evidence) torchLike(r *refusal) bool {
+	if r.st.stats && !(r.total > 0 && r.hasFree) {
+		return false
+	}
 	return r.total > 0 || r.hasAlloc || r.limit > 0 || r.hasFree || r.st.hasAny("torch", "cupy", "rmm", "tried", "mps", "xpu", "hip", "cudnn")
 }
 

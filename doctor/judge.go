@@ -112,7 +112,7 @@ func (e *evidence) judge() []finding {
 	j := &judge{evidence: e}
 	for _, argument := range []func(){
 		j.settings, j.devices, j.limiters, j.host, j.leak, j.unifiedMemory, j.outsideAnyPool, j.twoPools, j.engines, j.account, j.contexts, j.driver,
-		j.poolReport, j.compiled, j.libraries, j.library, j.bare, j.otherFailures, j.warnings,
+		j.poolReport, j.compiled, j.libraries, j.otherFailures, j.library, j.bare, j.warnings,
 	} {
 		argument()
 	}

@@ -113,7 +113,7 @@ func (j *judge) account() {
 		names = append(names, "other programs: "+human(r.programs))
 	}
 
-	if t > 0 && r.want > t {
+	if t > 0 && r.want > t && !e.unified() {
 		j.show(ProgramTooBig, "a request above the total", cureTooBig(e), at("one request of %s is more than the GPU's %s", human(r.want), human(t)))
 		return
 	}
@@ -244,7 +244,7 @@ const decideSummary = "python -c 'import torch; print(torch.cuda.memory_summary(
 
 // estimated reports whether a refusal is llama.cpp's, whose buffers are planned before.
 func (e *evidence) estimated(r *refusal) bool {
-	return e.uses("llama.cpp") && !r.hasAlloc
+	return e.uses("llama.cpp") && (!r.hasAlloc || strings.Contains(r.st.text, "memory.required"))
 }
 
 // freeAndRefused is for a request that was refused while the GPU had as much.

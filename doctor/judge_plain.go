@@ -253,7 +253,7 @@ func (j *judge) outsideAnyPool() {
 				reading += "; the text's guess at another GPU is wrong here"
 			}
 			j.show(ModuleLoad, "compiled code without room", cureModule(e), st.quoted(reading))
-		case st.topic("image") != nil || st.words["error"] && st.words["invalid"]:
+		case st.topic("image") != nil || strings.Contains(st.text, "CUDA_ERROR_"):
 			j.show(LibraryMismatched, "compiled code for another GPU", cureLibrary(e), st.quoted("the driver's status is about the code and not about memory"))
 		case !e.fatal():
 			j.maybe(ModuleLoad, "compiled code that was not loaded", cureModule(e), decidePrealloc, nil, st.quoted("the driver's status is cut off: out of memory, or code for another GPU"))
@@ -352,9 +352,14 @@ func (j *judge) llama() {
 	if !e.uses("llama.cpp") {
 		return
 	}
-	r := e.last(func(r *refusal) bool { return !r.mild && r.layer != layerHost && r.want > 0 && !r.hasAlloc })
+	r := e.last(func(r *refusal) bool { return !r.mild && r.layer != layerHost && r.want > 0 && (!r.hasAlloc || strings.Contains(r.st.text, "memory.required")) })
 	if r == nil {
 		return
+	}
+	for _, a := range r.st.amounts { // the plan may stand before it
+		if a.role == roleWant {
+			r.want = a.n
+		}
 	}
 	t := e.total()
 	if found := e.pick("found", nil); found != nil && t.bytes == 0 {
@@ -453,7 +458,7 @@ func fromLists(planned, available string, device int) (uint64, uint64) {
 
 func (j *judge) otherFailures() {
 	e := j.evidence
-	if st := e.about("other"); st != nil && !e.fatal() && e.handle() == nil {
+	if st := e.about("other"); st != nil && !e.fatal() && (e.handle() == nil || e.handle().st.line >= st.line && !e.handle().memory) {
 		f := j.show(NotMemory, "another failure", cureOther, st.quoted("the failure is "+st.topic("other").name+", whatever is free"))
 		f.verdict = VerdictNotMemory
 	}

@@ -104,6 +104,10 @@ func (j *judge) driver() {
 	}
 	past := first.st.words["ordinal"] || first.st.words["request"] // past every pool
 	region := !past
+	if region && e.about("collection") != nil {
+		j.collected(first)
+		return
+	}
 	later := e.last(func(r *refusal) bool { return !r.mild && r.layer == layerPool && r.st.line > first.st.line }) != nil
 	q := first.st.quoted(e.poolReading(first, n))
 	t := e.total()
@@ -589,8 +593,17 @@ func (j *judge) bare() {
 		j.show(DeviceOccupied, "a full GPU that nobody is on", cureOccupied(e), q, Evidence{Text: fmt.Sprintf("devices.used_bytes: %d", d.InUse()), Reading: fmt.Sprintf("%s of %s is in use, and no process is listed: one that died and is not gone, or one outside of this container", human(d.InUse()), human(d.Total))})
 		return
 	}
+	if e.uses("jax") && strings.Contains(r.st.text, "jaxlib/") && r.want == 0 {
+		q.Reading = "the driver had no memory for a call of jaxlib, which does not come from the pool"
+		if told {
+			j.show(PreallocStarves, "jaxlib's own kernels", cureStarved(e, nil, 0), q)
+		} else {
+			j.maybe(PreallocStarves, "jaxlib's own kernels", cureStarved(e, nil, 0), decidePrealloc, need(needProcesses), q)
+		}
+		return
+	}
 	pool := r.layer == layerPool && r.want > 0 && !e.torchLike(r)
-	warned := e.last(func(w *refusal) bool { return w.mild }) != nil
+	warned := slices.ContainsFunc(e.statements.all(), func(st *statement) bool { return st.mild })
 	first, _, n := e.ladder()
 	switch {
 	case n > 2 && first != nil, warned, r.hasFree, e.statementWith("dst", "tensor") != nil, r.st.words["unified"]:

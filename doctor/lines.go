@@ -41,8 +41,8 @@ var (
 	markdown = regexp.MustCompile(`\\([_*\[\]<>#{}().!|~` + "`" + `-])`)
 	lineTag  = regexp.MustCompile(`(?i)<br ?/?>|</?(?:p|div|pre|code|span)\b[^<>]{0,100}>`)
 	// header is how a logger's own line begins, wherever it stands.
-	header = regexp.MustCompile(`(?:\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [IWEF] |\b[IWEF]\d{4} \d\d:\d\d:\d\d(?:\d{6,})?\.\d+ +\d+ )[\w./+-]+:\d+\] ?`)
-	starts = regexp.MustCompile(`^(?:` + header.String() + `|[IWEF] [\w./+-]+:\d+\]|\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d|(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\b|\d\d:\d\d:\d\d|\d{4}/\d\d/\d\d|\w+=\S+ \w+=|\*\* \(|Traceback |\[[A-Za-z][\w-]*[\]\s]|[a-z]\w*_\w+: |\(\w+ pid=\d+\)|\S*(?:Error|Exception): |(?:During|The above) )`)
+	header = regexp.MustCompile(`(?:\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [IWEF] |\b[IWEF]\d{4} \d\d:\d\d:\d\d(?:\d{6,})?\.\d+ +\d+ )[\w./+-]+:\d+\] ?|\b[IWEF] [\w./+-]+\.(?:cc|cu|h|cpp|py):\d+\] |\[[A-Z]{4,}[\w-]*\]\[|\b(?:\w+\.)*[A-Z]\w*(?:Error|Exception): [A-Z]`)
+	starts = regexp.MustCompile(`^(?:` + header.String() + `|[IWEF] [\w./+-]+:\d+\]|\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d|(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\b|\d\d:\d\d:\d\d|\d{4}/\d\d/\d\d|\w+=\S+ \w+=|\*\* \(|[A-Z]\w{2,}: +[\d'"]|Traceback |\[[A-Za-z][\w-]*[\]\s]|[a-z]\w*_\w+: |\(\w+ pid=\d+\)|\S*(?:Error|Exception): |(?:During|The above) )`)
 )
 
 // passages are the texts of a region.
@@ -194,10 +194,10 @@ func joined(pieces []piece) (out []passage) {
 		for ; i < len(pieces); i++ {
 			before, next := &pieces[i-1], &pieces[i]
 			kind := breaks(before, next, width)
-			if kind == 0 {
+			if kind == 0 || exact+soft <= 1 && strings.HasSuffix(before.text, ".") && upper(next.text[0]) {
 				break
 			}
-			glue := kind == 2 && (exact > soft || inOne(before.text, next.text))
+			glue := kind == 2 && (exact > soft && !known(before.text, next.text) || inOne(before.text, next.text))
 			if kind == 2 && exact <= 1 && soft <= 1 {
 				glue = inOne(before.text, next.text)
 			}
@@ -252,10 +252,28 @@ func inOne(a, b string) bool {
 		return true
 	case units[left] > 0 || upper(b[0]) && !upper(a[len(a)-1]):
 		return false
-	case lexicon[left] != 0 || lexicon[right] != 0 || digit(left[0]):
+	case left[len(left)-1] == '.' && digit(right[0]):
+		return true
+	}
+	return false
+}
+
+// known reports whether the word at the end of one piece, or at the beginning of the next,
+// is one by itself.
+func known(a, b string) bool {
+	i := len(a)
+	for i > 0 && letter(a[i-1]) {
+		i--
+	}
+	j := 0
+	for j < len(b) && letter(b[j]) {
+		j++
+	}
+	left, right := strings.ToLower(a[i:]), strings.ToLower(b[:j])
+	if left == "" || right == "" || lexicon[left+right] != 0 {
 		return false
 	}
-	return true
+	return len(left) > 2 && lexicon[left] != 0 && len(right) > 2 && lexicon[right] != 0
 }
 
 // divided cuts a text where other lines begin in it, and reads its prefix.

@@ -38,6 +38,7 @@ type statement struct {
 	mild    bool // it says itself that the program goes on
 	advice  bool // it only advises, or guesses
 	over    bool // a pool is at its limit, in words
+	stats   bool // it has figures of a pool's report
 	derived bool // that memory was refused follows from its numbers alone
 	report  bool // it is a line of a table or a pool's report
 	library string
