@@ -216,10 +216,10 @@ func torchClasses() []class {
 				b = balance{total: d.bigCard().total, context: d.between(160*mib, 560*mib)}
 				b.limit = uint64(float64(b.total) * (0.2 + 0.7*d.Float64()))
 				b.others = d.percent(b.total-b.limit, 0, 90)
-				b.want = []uint64{2 * mib, 20 * mib, 20 * mib, d.between(22*mib, 512*mib)}[d.IntN(4)]
+				b.want = []uint64{2 * mib, 20 * mib, d.between(22*mib, 512*mib), d.percent(b.total, 2, 12)}[d.IntN(4)]
 				b.reserved = (b.limit - b.want + 2*mib - 1) &^ (2*mib - 1) // the next page is above the limit
 				b.inUse = b.reserved - d.Uint64N(min(b.want, b.reserved)/2)
-				if b.reserved+b.want > b.limit && b.free() > 2*b.want {
+				if b.reserved+b.want > b.limit && b.valid() && b.free() > b.want+b.want/16 {
 					break
 				}
 			}
