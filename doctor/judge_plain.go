@@ -352,7 +352,9 @@ func (j *judge) llama() {
 	if !e.uses("llama.cpp") {
 		return
 	}
-	r := e.last(func(r *refusal) bool { return !r.mild && r.layer != layerHost && r.want > 0 && (!r.hasAlloc || strings.Contains(r.st.text, "memory.required")) })
+	r := e.last(func(r *refusal) bool {
+		return !r.mild && r.layer != layerHost && r.want > 0 && (!r.hasAlloc || strings.Contains(r.st.text, "memory.required"))
+	})
 	if r == nil {
 		return
 	}

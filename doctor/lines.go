@@ -45,6 +45,9 @@ var (
 	starts = regexp.MustCompile(`^(?:` + header.String() + `|[IWEF] [\w./+-]+:\d+\]|\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d|(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\b|\d\d:\d\d:\d\d|\d{4}/\d\d/\d\d|\w+=\S+ \w+=|\*\* \(|[A-Z]\w{2,}: +[\d'"]|Traceback |\[[A-Za-z][\w-]*[\]\s]|[a-z]\w*_\w+: |\(\w+ pid=\d+\)|\S*(?:Error|Exception): |(?:During|The above) )`)
 )
 
+// typography is what chats and word processors make of blanks and quotes.
+var typography = strings.NewReplacer("\u00a0", " ", "\u202f", " ", "\u2007", " ", "\u3000", " ", "\u200b", "", "\ufeff", "", "\u2018", "'", "\u2019", "'", "\u201c", "\"", "\u201d", "\"", "\u2013", "-", "\u2014", "-", "\u2026", "...")
+
 // passages are the texts of a region.
 func passages(lines []rawLine) (out []passage) {
 	var pieces []piece
@@ -116,7 +119,7 @@ func unescaped(text string, depth int) []string {
 	if !utf8.ValidString(text) {
 		text = strings.ToValidUTF8(text, "?")
 	}
-	return []string{text}
+	return []string{typography.Replace(text)}
 }
 
 // peel takes one prefix off all pieces if nearly all have one of its kind, and reports

@@ -158,37 +158,45 @@ func sizeOf(text string) uint64 {
 
 // frameworkMarks are what shows that a program uses a framework, in paths and names.
 var frameworkMarks = []struct {
-	name string
-	re   *regexp.Regexp
+	name  string
+	words string // it is tried where one of them stands
+	re    *regexp.Regexp
 }{
-	{"jax", regexp.MustCompile(`\bjaxlib\b|\bjax\.(?:errors|extend|lib)\b|(?:site|dist)-packages/(?:jax|jaxlib|flax)/|external/(?:xla/xla|org_tensorflow|tsl/tsl)/|pjrt|PJRT|\bcuSolver internal error|\bXlaRuntimeError|\bJaxRuntimeError`)},
-	{"tensorflow", regexp.MustCompile(`(?:^|[^/])\btensorflow/(?:core|stream_executor)/|\btensorflow\.python\b|(?:site|dist)-packages/tensorflow/|external/local_(?:xla|tsl)/|Created (?:TensorFlow )?device|OOM when allocating tensor|Dst tensor is not|TensorFlow device`)},
-	{"torch", regexp.MustCompile(`\btorch(?:\.|/)|(?i:pytorch)|site-packages/torch/|ProcessGroupNCCL|TORCH_`)},
-	{"vllm", regexp.MustCompile(`(?i)\bvllm|gpu_memory_utilization|GPU memory utilization|cache blocks`)},
-	{"sglang", regexp.MustCompile(`(?i)\bsglang|mem-fraction-static`)},
-	{"cupy", regexp.MustCompile(`\bcupy\b`)},
-	{"rmm", regexp.MustCompile(`(?i)\brmm\b`)},
-	{"llama.cpp", regexp.MustCompile(`(?i)\bllama[_.]|\bggml|\bollama|llama runner|\bllama-server`)},
-	{"mps", regexp.MustCompile(`\bMPS\b`)},
-	{"hip", regexp.MustCompile(`\bHIP\b|\bhip[A-Z]|(?i:rocm)|PYTORCH_HIP`)},
-	{"xpu", regexp.MustCompile(`\bXPU\b`)},
-	{"onnxruntime", regexp.MustCompile(`(?i)onnxruntime|BFCArena`)},
-	{"paddle", regexp.MustCompile(`(?i)paddle`)},
-	{"xgboost", regexp.MustCompile(`(?i)xgboost`)},
-	{"numba", regexp.MustCompile(`(?i)\bnumba\b`)},
-	{"mxnet", regexp.MustCompile(`(?i)\bmxnet\b`)},
-	{"julia", regexp.MustCompile(`CUDA\.jl|Out of GPU memory trying|\.jl:\d+`)},
-	{"tensorrt", regexp.MustCompile(`(?i)\bTensorRT\b|\[TRT\]|\[TRT-LLM\]`)},
-	{"exla", regexp.MustCompile(`(?i)\bEXLA\b|\bNx\.`)},
-	{"comfyui", regexp.MustCompile(`(?i)comfyui`)},
-	{"flax", regexp.MustCompile(`\bflax\b`)},
+	{"jax", "jax jaxlib xla pjrt cu tsl flax", regexp.MustCompile(`\bjaxlib\b|\bjax\.(?:errors|extend|lib)\b|(?:site|dist)-packages/(?:jax|jaxlib|flax)/|external/(?:xla/xla|org_tensorflow|tsl/tsl)/|pjrt|PJRT|\bcuSolver internal error|\bXlaRuntimeError|\bJaxRuntimeError`)},
+	{"tensorflow", "tensorflow tf tensor oom local dst", regexp.MustCompile(`(?:^|[^/])\btensorflow/(?:core|stream_executor)/|\btensorflow\.python\b|(?:site|dist)-packages/tensorflow/|external/local_(?:xla|tsl)/|Created (?:TensorFlow )?device|OOM when allocating tensor|Dst tensor is not|TensorFlow device`)},
+	{"torch", "torch pytorch nccl", regexp.MustCompile(`\btorch(?:\.|/)|(?i:pytorch)|site-packages/torch/|ProcessGroupNCCL|TORCH_`)},
+	{"vllm", "vllm gpu cache", regexp.MustCompile(`(?i)\bvllm|gpu_memory_utilization|GPU memory utilization|cache blocks`)},
+	{"sglang", "sglang fraction static", regexp.MustCompile(`(?i)\bsglang|mem-fraction-static`)},
+	{"cupy", "cupy", regexp.MustCompile(`\bcupy\b`)},
+	{"rmm", "rmm", regexp.MustCompile(`(?i)\brmm\b`)},
+	{"llama.cpp", "llama ggml ollama", regexp.MustCompile(`(?i)\bllama[_.]|\bggml|\bollama|llama runner|\bllama-server`)},
+	{"mps", "mps", regexp.MustCompile(`\bMPS\b`)},
+	{"hip", "hip rocm", regexp.MustCompile(`\bHIP\b|\bhip[A-Z]|(?i:rocm)|PYTORCH_HIP`)},
+	{"xpu", "xpu", regexp.MustCompile(`\bXPU\b`)},
+	{"onnxruntime", "onnxruntime arena", regexp.MustCompile(`(?i)onnxruntime|BFCArena`)},
+	{"paddle", "paddle", regexp.MustCompile(`(?i)paddle`)},
+	{"xgboost", "xgboost xgb", regexp.MustCompile(`(?i)xgboost`)},
+	{"numba", "numba", regexp.MustCompile(`(?i)\bnumba\b`)},
+	{"mxnet", "mxnet", regexp.MustCompile(`(?i)\bmxnet\b`)},
+	{"julia", "jl gpu cuda", regexp.MustCompile(`CUDA\.jl|Out of GPU memory trying|\.jl:\d+`)},
+	{"tensorrt", "tensor rt trt", regexp.MustCompile(`(?i)\bTensorRT\b|\[TRT\]|\[TRT-LLM\]`)},
+	{"exla", "exla nx", regexp.MustCompile(`(?i)\bEXLA\b|\bNx\.`)},
+	{"comfyui", "comfy comfyui", regexp.MustCompile(`(?i)comfyui`)},
+	{"flax", "flax", regexp.MustCompile(`\bflax\b`)},
 }
+
+var markWords = func() (all [][]string) {
+	for _, m := range frameworkMarks {
+		all = append(all, strings.Fields(m.words))
+	}
+	return all
+}()
 
 // frameworks are those that a text shows.
 func (st *statement) frameworksShown() (list []string) {
 	text := clipped64(st.head + st.text)
 	for i := range frameworkMarks {
-		if frameworkMarks[i].re.MatchString(text) {
+		if st.hasAny(markWords[i]...) && frameworkMarks[i].re.MatchString(text) {
 			list = append(list, frameworkMarks[i].name)
 		}
 	}
