@@ -31,11 +31,23 @@ import (
 // any size, in UTF-8 or, with a byte order mark, in UTF-16. It may also be a binary dump of a pool (TF_BFC_MEMORY_DUMP). The
 // error is that of reading it.
 func Diagnose(log io.Reader, state *machine.Snapshot) (*Diagnosis, error) {
+	return DiagnoseWith(log, state, nil)
+}
+
+// DiagnoseWith is Diagnose with what was taken beside the log; nil if there is nothing.
+func DiagnoseWith(log io.Reader, state *machine.Snapshot, beside *Beside) (*Diagnosis, error) {
 	e := newEvidence(state)
+	e.beside = beside
 	if err := e.read(log); err != nil {
 		return nil, err
 	}
+	if beside != nil && beside.Dump != nil && e.dump == nil {
+		e.dump = beside.Dump
+	}
 	d := e.weigh()
+	if said := beside.said(); said != "" {
+		d.Certain = append(d.Certain, said)
+	}
 	d.Dump, d.Program = e.dump, e.program
 	return d, nil
 }

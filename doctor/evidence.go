@@ -60,6 +60,7 @@ type evidence struct {
 	state      *machine.Snapshot
 	dump       *dump.Dump
 	program    *dump.Program
+	beside     *Beside
 	env        map[string]string   // of the program that failed, as far as known
 	envFrom    map[string]Evidence // where the log shows it
 	failed     []*refusal          // in the order of the log
@@ -654,6 +655,13 @@ func (e *evidence) gather() {
 		for _, r := range e.failed {
 			if r.capture == nil && r.want > 0 {
 				r.capture = s
+			}
+		}
+	}
+	if b := e.beside; b != nil && b.Live > 0 {
+		for _, r := range e.failed {
+			if !r.hasAlloc && r.layer != layerHost {
+				r.alloc, r.hasAlloc = b.Live, true
 			}
 		}
 	}

@@ -450,6 +450,13 @@ func (j *judge) compiled() {
 		if d := e.gpu(); d != nil && d.Used != nil && d.InUse() < d.Total/2 {
 			return // and it was not there a moment ago: nothing fits
 		}
+		if b := e.beside; b != nil && b.Live > 4*total {
+			j.show(Leak, "a small program, and much that is live", cureLeak(e), st.quoted("the program needs "+human(total)+" only, and "+human(b.Live)+" was live when "+b.Source+" was taken"))
+			return
+		} else if b != nil && b.Live > 0 {
+			j.show(DeviceOccupied, "a small program, and little that is live", cureOccupied(e), st.quoted("the program needs "+human(total)+", and no more than "+human(b.Live)+" was live in it: others hold the GPU"))
+			return
+		}
 		j.maybe(Leak, "a small program that does not fit", cureLeak(e), decideLive, need(needProcesses), st.quoted("the program needs "+human(total)+" only: what fills the GPU is held elsewhere, by this process from before or by another"))
 		j.maybe(DeviceOccupied, "a small program that does not fit", cureOccupied(e), decideSmi, need(needProcesses), q)
 	case t.bytes == 0:

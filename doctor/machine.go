@@ -203,11 +203,16 @@ func (st *statement) frameworksShown() (list []string) {
 	return list
 }
 
+var exceptionName = regexp.MustCompile(`^(?:\w+\.)*\w+(?:Error|Exception): `)
+
 // quote is the statement as it is quoted: clipped behind its numbers where it is long.
 func (st *statement) quote() string {
 	text := strings.TrimSpace(st.text)
 	if text == "" {
 		text = strings.TrimSpace(st.head)
+	}
+	if at := exceptionName.FindStringIndex(text); at != nil && len(text) > 160 {
+		text = text[at[1]:] // the words that decide come later
 	}
 	if len(text) > maxText {
 		text = strings.ToValidUTF8(text[:maxText], "")

@@ -46,7 +46,7 @@ type extent struct {
 }
 
 // extents are tried until the answer fits.
-var extents = []extent{{5, 2, 3}, {4, 1, 2}, {2, 1, 2}, {2, 1, 1}}
+var extents = []extent{{5, 3, 3}, {4, 2, 2}, {2, 2, 2}, {2, 1, 1}}
 
 // onScreen returns an answer, and the summary of a pool's dump or a program's buffers.
 func (a Answer) onScreen(width int) string {
@@ -281,25 +281,18 @@ func (a *text) steps(steps []string) {
 	}
 }
 
-// links are the pages of the causes: of the one, or of all that it may be.
+// links are how to read more of the causes: of the one, or of all that it may be.
 func (a *text) links() {
-	var pages []string
-	last := ""
+	var ids []string
 	for i, c := range a.Causes {
 		if c.Doc == "" || i > 0 && a.Verdict != doctor.VerdictEither && a.Verdict != doctor.VerdictNeeds {
 			continue
 		}
-		page, anchor, _ := strings.Cut(c.Doc, "#")
-		if page == last {
-			pages = append(pages, "#"+anchor)
-		} else {
-			pages = append(pages, c.Doc)
-		}
-		last = page
+		ids = append(ids, string(c.ID))
 	}
 	a.Section("")
-	if len(pages) > 0 {
-		a.Line("More: %s", strings.Join(pages, ", "))
+	if len(ids) > 0 {
+		a.Line("More: gpumem doctor --explain %s", strings.Join(ids, ", or "))
 	}
 }
 
