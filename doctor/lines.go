@@ -42,7 +42,7 @@ var (
 	lineTag  = regexp.MustCompile(`(?i)<br ?/?>|</?(?:p|div|pre|code|span)\b[^<>]{0,100}>`)
 	// header is how a logger's own line begins, wherever it stands.
 	header = regexp.MustCompile(`(?:\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [IWEF] |\b[IWEF]\d{4} \d\d:\d\d:\d\d(?:\d{6,})?\.\d+ +\d+ )[\w./+-]+:\d+\] ?|\b[IWEF] [\w./+-]+\.(?:cc|cu|h|cpp|py):\d+\] |\[[A-Z]{4,}[\w-]*\]\[|\b(?:\w+\.)*[A-Z]\w*(?:Error|Exception): [A-Z]`)
-	starts = regexp.MustCompile(`^(?:` + header.String() + `|[IWEF] [\w./+-]+:\d+\]|\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d|(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\b|\d\d:\d\d:\d\d|\d{4}/\d\d/\d\d|\w+=\S+ \w+=|\*\* \(|[A-Z]\w{2,}: +[\d'"]|Traceback |\[[A-Za-z][\w-]*[\]\s]|[a-z]\w*_\w+: |\(\w+ pid=\d+\)|\S*(?:Error|Exception): |(?:During|The above) )`)
+	starts = regexp.MustCompile(`^(?:` + header.String() + `|[IWEF] [\w./+-]+:\d+\]|\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d|(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\b|\d\d:\d\d:\d\d|\d{4}/\d\d/\d\d|\w+=\S+ \w+=|\*\* \(|[A-Z]\w{2,}: +[\d'"]|Traceback |\[[A-Za-z][\w-]*[\]\s]|[a-z]\w*_\w+: |\((?:[\w.:=\[\]-]+ )*pid=\d+|\S*(?:Error|Exception): |(?:During|The above) )`)
 )
 
 // typography is what chats and word processors make of blanks and quotes.
@@ -167,9 +167,17 @@ const minWidth, maxWidth = 40, 230
 
 // joined puts lines that were one together.
 func joined(pieces []piece) (out []passage) {
-	width := 0
+	// A word that is longer than the width has a line for itself.
+	width, longest := 0, 0
 	for i := range pieces {
-		width = max(width, utf8.RuneCountInString(strings.TrimRight(pieces[i].text, " ")))
+		n := utf8.RuneCountInString(strings.TrimRight(pieces[i].text, " "))
+		longest = max(longest, n)
+		if !oneWord(pieces[i].text) {
+			width = max(width, n)
+		}
+	}
+	if width < minWidth {
+		width = longest
 	}
 	exact := 0 // lines that are as long as the longest, with a line after them
 	soft := 0  // shorter ones that break between words
@@ -197,7 +205,7 @@ func joined(pieces []piece) (out []passage) {
 		for ; i < len(pieces); i++ {
 			before, next := &pieces[i-1], &pieces[i]
 			kind := breaks(before, next, width)
-			if kind == 0 || exact+soft <= 1 && strings.HasSuffix(before.text, ".") && upper(next.text[0]) {
+			if kind == 0 || exact+soft <= 1 && endsWith(before.text, ".:!?") && !digit(next.text[0]) {
 				break
 			}
 			glue := kind == 2 && (exact > soft && !known(before.text, next.text) || inOne(before.text, next.text))
@@ -227,11 +235,21 @@ func breaks(before, next *piece, width int) int {
 	if n == width || n == width+1 && strings.HasSuffix(before.text, " ") {
 		return 2
 	}
+	if n > width && oneWord(before.text) {
+		return 1
+	}
 	word, _, _ := strings.Cut(strings.TrimLeft(next.text, " "), " ")
 	if n > width/2 && n+1+utf8.RuneCountInString(word) > width && !strings.HasPrefix(next.text, " ") {
 		return 1
 	}
 	return 0
+}
+
+func oneWord(text string) bool { return !strings.Contains(strings.TrimSpace(text), " ") }
+
+// endsWith reports whether a text ends with one of these marks.
+func endsWith(text, marks string) bool {
+	return text != "" && strings.IndexByte(marks, text[len(text)-1]) >= 0
 }
 
 // inOne reports whether two pieces break within a word or a number, as far as their
@@ -248,7 +266,7 @@ func inOne(a, b string) bool {
 	left, right := strings.ToLower(a[i:]), strings.ToLower(b[:j])
 	switch {
 	case left == "" || right == "":
-		return true // at a mark: a blank more or less says nothing
+		return right == "" || !endsWith(a, ".:;,)") // elsewhere a blank more or less says nothing
 	case digit(left[len(left)-1]) && digit(right[0]):
 		return true
 	case lexicon[left+right] != 0:
@@ -294,6 +312,7 @@ func divided(p passage, outer prefix) (out []passage) {
 		q := parsePrefix(part)
 		body := part[q.length:]
 		q.or(outer)
+		outer = q
 		out = append(out, passage{line: p.line, text: body, head: part[:len(part)-len(body)], from: q.from, level: q.level, pid: q.pid})
 	}
 	return out
