@@ -153,6 +153,9 @@ func (e *evidence) follow(st *statement) {
 }
 
 func (s *series) add(at Evidence, v uint64) {
+	if s.n > 0 && v <= s.low && s.lastValue > s.low {
+		s.n, s.rises = 0, 0 // it begins anew: another run
+	}
 	s.n++
 	if s.n == 1 {
 		s.first, s.low, s.high = at, v, v

@@ -42,7 +42,7 @@ var (
 	lineTag  = regexp.MustCompile(`(?i)<br ?/?>|</?(?:p|div|pre|code|span)\b[^<>]{0,100}>`)
 	// header is how a logger's own line begins, wherever it stands.
 	header = regexp.MustCompile(`(?:\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [IWEF] |\b[IWEF]\d{4} \d\d:\d\d:\d\d(?:\d{6,})?\.\d+ +\d+ )[\w./+-]+:\d+\] ?|\b[IWEF] [\w./+-]+\.(?:cc|cu|h|cpp|py):\d+\] |\[[A-Z]{4,}[\w-]*\]\[|\b(?:\w+\.)*[A-Z]\w*(?:Error|Exception): [A-Z]`)
-	starts = regexp.MustCompile(`^(?:` + header.String() + `|[IWEF] [\w./+-]+:\d+\]|\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d|(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\b|\d\d:\d\d:\d\d|\d{4}/\d\d/\d\d|\w+=\S+ \w+=|\*\* \(|[A-Z]\w{2,}: +[\d'"]|Traceback |\[[A-Za-z][\w-]*[\]\s]|[a-z]\w*_\w+: |\((?:[\w.:=\[\]-]+ )*pid=\d+|\S*(?:Error|Exception): |(?:During|The above) )`)
+	starts = regexp.MustCompile(`^(?:` + header.String() + `|[IWEF] [\w./+-]+:\d+\]|\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d|(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\b|\d\d:\d\d:\d\d|\d{4}/\d\d/\d\d|\w+=\S+ \w+=|\*\* \(|[A-Z]\w{2,}: +[\d'"]|(?:RESOURCE_EXHAUSTED|INTERNAL|UNKNOWN|FAILED_PRECONDITION|INVALID_ARGUMENT): |Traceback |\[[A-Za-z][\w-]*[\]\s]|[a-z]\w*_\w+: |\((?:[\w.:=\[\]-]+ )*pid=\d+|\S*(?:Error|Exception): |(?:During|The above) )`)
 )
 
 // typography is what chats and word processors make of blanks and quotes.
@@ -100,6 +100,9 @@ func unescaped(text string, depth int) []string {
 			out = append(out, unescaped(l, maxNested)...)
 		}
 		return out
+	}
+	if trimmed := strings.TrimSpace(text); len(trimmed) > 2 && trimmed[0] == '`' && trimmed[len(trimmed)-1] == '`' {
+		text = trimmed[1 : len(trimmed)-1]
 	}
 	if strings.IndexByte(text, '\\') >= 0 {
 		text = markdown.ReplaceAllString(text, "$1")
@@ -182,7 +185,12 @@ func joined(pieces []piece) (out []passage) {
 	exact := 0 // lines that are as long as the longest, with a line after them
 	soft := 0  // shorter ones that break between words
 	ends := 0  // lines that are as long as the longest, and whole
+	seen := map[string]bool{}
 	for i := 0; i+1 < len(pieces); i++ {
+		if seen[pieces[i].text] {
+			continue // what is said twice shows no more
+		}
+		seen[pieces[i].text] = true
 		if starts.MatchString(pieces[i+1].text) && utf8.RuneCountInString(pieces[i].text) == width {
 			ends++
 		}
@@ -205,7 +213,7 @@ func joined(pieces []piece) (out []passage) {
 		for ; i < len(pieces); i++ {
 			before, next := &pieces[i-1], &pieces[i]
 			kind := breaks(before, next, width)
-			if kind == 0 || exact+soft <= 1 && endsWith(before.text, ".:!?") && !digit(next.text[0]) {
+			if kind == 0 || exact+soft <= 1 && endsWith(before.text, ".!?") && !digit(next.text[0]) {
 				break
 			}
 			glue := kind == 2 && (exact > soft && !known(before.text, next.text) || inOne(before.text, next.text))
@@ -239,7 +247,7 @@ func breaks(before, next *piece, width int) int {
 		return 1
 	}
 	word, _, _ := strings.Cut(strings.TrimLeft(next.text, " "), " ")
-	if n > width/2 && n+1+utf8.RuneCountInString(word) > width && !strings.HasPrefix(next.text, " ") {
+	if (n > width/2 || len(word) > width/2) && n+1+utf8.RuneCountInString(word) > width && !strings.HasPrefix(next.text, " ") {
 		return 1
 	}
 	return 0
@@ -293,6 +301,9 @@ func known(a, b string) bool {
 	left, right := strings.ToLower(a[i:]), strings.ToLower(b[:j])
 	if left == "" || right == "" || lexicon[left+right] != 0 {
 		return false
+	}
+	if units[left] > 0 && len(right) > 2 && len(left) > 1 {
+		return true
 	}
 	return len(left) > 2 && lexicon[left] != 0 && len(right) > 2 && lexicon[right] != 0
 }

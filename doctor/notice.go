@@ -382,7 +382,7 @@ func (st *statement) layerOf() layer {
 		return layerLibrary
 	case s["fraction"] && s["static"] || s["utilization"] && st.amount(roleFree) != nil || (s["kv"] || s["cache"] && s["blocks"]) && !s["allocator"] && !s["tried"]:
 		return layerEngine
-	case s["driver"] || s["from"] && s["device"] || st.hasAny("malloc", "cudamalloc", "mem") && st.hasAny("cuda", "hip", "cu", "cudamalloc") || s["ordinal"] || s["unified"]:
+	case s["driver"] || s["from"] && s["device"] || st.hasAny("malloc", "cudamalloc", "mem") && st.hasAny("cuda", "hip", "cu", "cudamalloc") || s["ordinal"] || s["unified"] || s["request"] && s["allocate"] && !s["tried"]:
 		return layerDriver
 	}
 	return layerPool
