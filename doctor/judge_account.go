@@ -183,7 +183,7 @@ func (j *judge) account() {
 		return
 	}
 	// What the pool holds in pieces, by itself or with what others hold.
-	if together := idle + r.free; hasUse && idle >= 2*mib {
+	if together := idle + r.free; hasUse && idle >= 2*mib && (t == 0 || r.alloc < t*95/100) {
 		q := at("%s is reserved and not in use, and %s is free: together enough for the %s requested, but not in one piece", human(idle), human(r.free), human(r.want))
 		switch {
 		case together >= r.want+r.round || idle >= r.want:
@@ -191,8 +191,13 @@ func (j *judge) account() {
 			return
 		case together+r.round >= r.want:
 			q.Reading = fmt.Sprintf("%s is reserved and not in use, and %s is free: whether that is enough for the %s requested is lost in the rounding", human(idle), human(r.free), human(r.want))
+			if together < r.want {
+				j.maybe(ProgramTooBig, "holes in the pool, or just too few", cureTooBig(e), decideSummary, nil, q)
+			}
 			j.maybe(Fragmentation, "holes in the pool, or just too few", cureTorchHoles(e), decideSummary, nil, q)
-			j.maybe(ProgramTooBig, "holes in the pool, or just too few", cureTooBig(e), decideSummary, nil, q)
+			if together >= r.want {
+				j.maybe(ProgramTooBig, "holes in the pool, or just too few", cureTooBig(e), decideSummary, nil, q)
+			}
 			return
 		case sum >= 64*mib && together+sum >= r.want && idle > lacking/10 && sum > lacking/10:
 			q.Reading = fmt.Sprintf("%s was lacking: others hold %s, and %s is reserved and not in use; neither alone is enough", human(lacking), human(sum), human(idle))

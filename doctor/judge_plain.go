@@ -90,6 +90,9 @@ func (j *judge) host() {
 		if gpu != nil && (warned || gpu.want > 0 && !gpu.st.words["out"]) && !r.st.words["bfc"] && !(gpu.st.library != "" || gpu.st.words["exhausted"] && gpu.want == 0) && gpu.st.line > r.st.line {
 			j.maybe(HostMemory, "the host refused first", cureHost(e, r), "free -h; nvidia-smi    # which of the two is full while it fails?", nil, r.st.quoted(reading))
 			j.maybe(DeviceOccupied, "the GPU refused as well", cureOccupied(e), decideSmi, nil, gpu.st.quoted("the driver was out of memory, too; how much was asked for is not told"))
+		} else if gpu == nil && r.st.words["warning"] && r.st.words["pinned"] {
+			f := j.show(NonfatalWarning, "without pinned memory", cureWarning, r.st.quoted("without pinned memory the program goes on, with slower copies"))
+			f.verdict = VerdictNonfatal
 		} else if gpu == nil || !e.torchLike(gpu) || gpu.st.line < r.st.line {
 			j.show(HostMemory, "the host's memory", cureHost(e, r), r.st.quoted(reading))
 		}

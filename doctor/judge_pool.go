@@ -627,6 +627,10 @@ func (j *judge) bare() {
 				j.maybe(Leak, "a request and nothing more", cureLeak(e), decideLive, need(needPoolReport), q)
 			}
 		}
+	case e.uses("llama.cpp") && r.want == 0:
+		j.maybe(Underestimate, "a refusal without its numbers", cureLlama(false), decideSmi, need(needTotal, needProcesses), q)
+		j.maybe(ProgramTooBig, "a refusal without its numbers", cureTooBig(e), decideSmi, need(needTotal, needProcesses), q)
+		j.maybe(DeviceOccupied, "a refusal without its numbers", cureOccupied(e), decideSmi, need(needProcesses), q)
 	case e.uses("cupy", "rmm", "torch", "vllm", "sglang", "xgboost", "numba", "julia", "onnxruntime", "paddle", "mxnet", "tensorrt", "hip", "xpu", "mps", "comfyui", "llama.cpp") || r.layer == layerDriver || r.want > 0 || r.st.words["gpu"] || r.st.words["cuda"]:
 		j.maybe(ProgramTooBig, "a refusal without its numbers", cureTooBig(e), decideSmi, need(needTotal, needProcesses), q)
 		j.maybe(DeviceOccupied, "a refusal without its numbers", cureOccupied(e), decideSmi, need(needProcesses), q)

@@ -296,7 +296,7 @@ func (st *statement) judgeWords() {
 		case t.is("memory") && at(k+1, "allocation") && (at(k-1, "error") || within(k+1, 1, cFail)):
 			yes(k)
 		case t.class&cBeyond != 0 && (within(k, 5, cLimit|cTotal|cFree|cPeak) || class_(k-1, cLimit|cTotal|cSize) || class_(k-2, cLimit|cTotal|cSize) || within(k, 4, cAsk)) && st.hasAny("memory", "pool", "alloc", "vram", "allocation", "cache", "gpu"):
-			if !st.hasAny("message", "shared") {
+			if !st.hasAny("message", "shared") && (len(st.amounts) > 0 || st.hasAny("pool", "cache", "allowed")) {
 				yes(k)
 				st.over = st.over || st.words["pool"] && (class_(k-1, cSize|cLimit) || class_(k-2, cSize|cLimit) || within(k, 4, cLimit|cPeak))
 			}
@@ -419,7 +419,7 @@ func (st *statement) hostMemory() bool {
 			return !st.hasAny("cupy")
 		case t.is("errno"), t.is("array") && s["shape"] && s["unable"]:
 			return !cuda
-		case t.is("bad") && k+1 < len(toks) && toks[k+1].is("alloc") && !cuda && !st.hasAny("oom", "paddle", "failure") && st.amount(roleFree) == nil:
+		case t.is("bad") && toks.next(k).is("alloc") && !cuda && !st.hasAny("oom", "paddle", "failure") && st.amount(roleFree) == nil:
 			return true
 		case t.class&cFail != 0 && toks.near(k, 3, 1, cAcquire) && !cuda && st.amount(roleWant) == nil && s["memory"] && !st.hasAny("oom", "pool", "paddle", "error", "tls", "allocator") && len(toks) < 30:
 			return true // Cannot allocate memory

@@ -348,6 +348,16 @@ func (toks tokenList) prev(k int) *token {
 	return &toks[k]
 }
 
+// next is the word after token k, within a name.
+func (toks tokenList) next(k int) *token {
+	for k++; k < len(toks) && (toks[k].kind == '_' || toks[k].kind == '-'); k++ {
+	}
+	if k == len(toks) {
+		return &token{}
+	}
+	return &toks[k]
+}
+
 // roleAt is what word k says of the number at token i.
 func (toks tokenList) roleAt(k, i int) role {
 	t := &toks[k]
