@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf16"
-	"unicode/utf8"
 )
 
 // decoded is the log r in UTF-8. A byte order mark says what r is in: PowerShell
@@ -21,8 +20,12 @@ import (
 func decoded(r io.Reader) io.Reader { return &decoder{r: r} }
 
 type decoder struct {
-	r     io.Reader // once begun: what comes behind the mark, in UTF-8
+	r     io.Reader
+	order binary.ByteOrder // of UTF-16; nil if it is none
 	begun bool
+	raw   []byte // of UTF-16: read and not decoded
+	out   []byte // decoded and not given
+	err   error
 }
 
 func (d *decoder) Read(p []byte) (int, error) {
@@ -31,85 +34,45 @@ func (d *decoder) Read(p []byte) (int, error) {
 		head := make([]byte, 3) // as long as the longest mark
 		n, err := io.ReadFull(d.r, head)
 		head = head[:n]
-		rest := d.r
 		if err != nil && err != io.ErrUnexpectedEOF {
-			rest = failed{err} // io.EOF among them
+			return 0, err
 		}
 		switch {
 		case bytes.HasPrefix(head, []byte("\xef\xbb\xbf")):
-			d.r = rest
+			head = nil
 		case bytes.HasPrefix(head, []byte("\xff\xfe")):
-			d.r = &utf16Reader{r: io.MultiReader(bytes.NewReader(head[2:]), rest), order: binary.LittleEndian}
+			d.order, head = binary.LittleEndian, head[2:]
 		case bytes.HasPrefix(head, []byte("\xfe\xff")):
-			d.r = &utf16Reader{r: io.MultiReader(bytes.NewReader(head[2:]), rest), order: binary.BigEndian}
-		default:
-			d.r = io.MultiReader(bytes.NewReader(head), rest)
+			d.order, head = binary.BigEndian, head[2:]
 		}
+		d.r = io.MultiReader(bytes.NewReader(head), d.r)
 	}
-	return d.r.Read(p)
-}
-
-// failed is a reader that ended with an error.
-type failed struct{ err error }
-
-func (f failed) Read([]byte) (int, error) { return 0, f.err }
-
-// A utf16Reader turns UTF-16 into UTF-8. An odd byte at the end and half a pair
-// become U+FFFD.
-type utf16Reader struct {
-	r     io.Reader
-	order binary.ByteOrder
-	raw   [8 << 10]byte
-	held  int    // bytes at the front of raw: half a unit, half a pair
-	out   []byte // of buf: not yet given
-	buf   []byte
-	err   error // of r; told once out is empty
-}
-
-func (u *utf16Reader) Read(p []byte) (int, error) {
-	if len(u.out) == 0 && u.err == nil {
-		n, err := u.r.Read(u.raw[u.held:])
-		u.err = err
-		u.decode(u.raw[:u.held+n])
+	if d.order == nil {
+		return d.r.Read(p)
 	}
-	n := copy(p, u.out)
-	u.out = u.out[n:]
-	if len(u.out) > 0 {
+	for len(d.out) == 0 && d.err == nil {
+		buf := make([]byte, 8<<10)
+		n, err := d.r.Read(buf)
+		d.raw, d.err = append(d.raw, buf[:n]...), err
+		var units []uint16
+		for len(d.raw) >= 2 {
+			u := d.order.Uint16(d.raw)
+			if utf16.IsSurrogate(rune(u)) && len(d.raw) < 4 && err == nil {
+				break // its other half comes
+			}
+			units, d.raw = append(units, u), d.raw[2:]
+			if utf16.IsSurrogate(rune(u)) && len(d.raw) >= 2 {
+				units, d.raw = append(units, d.order.Uint16(d.raw)), d.raw[2:]
+			}
+		}
+		d.out = []byte(string(utf16.Decode(units)))
+	}
+	n := copy(p, d.out)
+	d.out = d.out[n:]
+	if n > 0 {
 		return n, nil
 	}
-	return n, u.err
-}
-
-// decode makes out of raw, and keeps what may become more.
-func (u *utf16Reader) decode(raw []byte) {
-	u.buf = u.buf[:0]
-	for len(raw) > 0 {
-		if len(raw) == 1 {
-			if u.err == nil {
-				break
-			}
-			u.buf = utf8.AppendRune(u.buf, utf8.RuneError)
-			raw = nil
-			break
-		}
-		r, n := rune(u.order.Uint16(raw)), 2
-		if utf16.IsSurrogate(r) {
-			if len(raw) < 4 && u.err == nil {
-				break
-			}
-			pair := rune(utf8.RuneError)
-			if len(raw) >= 4 {
-				pair = utf16.DecodeRune(r, rune(u.order.Uint16(raw[2:])))
-			}
-			if r = pair; pair != utf8.RuneError {
-				n = 4
-			}
-		}
-		u.buf = utf8.AppendRune(u.buf, r)
-		raw = raw[n:]
-	}
-	u.held = copy(u.raw[:], raw)
-	u.out = u.buf
+	return 0, d.err
 }
 
 // uncolour is text without terminal codes: ESC [ ... letter, ESC ] ... BEL, and

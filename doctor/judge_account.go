@@ -79,6 +79,9 @@ func (j *judge) account() {
 	if !told {
 		t = e.total().bytes
 	}
+	if sum := r.alloc + r.free; t == 0 && r.hasAlloc && r.hasFree && r.want > sum && r.limit == 0 && knownTotal(sum) {
+		t, told = sum, true // together they are a whole GPU
+	}
 	others, listed := e.others()
 	held := heldBy(others)
 	reserved, idle := r.reserved(), r.unallocated()
@@ -219,10 +222,6 @@ func (j *judge) account() {
 			j.maybe(ProgramTooBig, "the program's own allocations", cureTooBig(e), decideSmi, need(needProcesses), q)
 			j.maybe(DeviceOccupied, "the rest of the GPU", cureOccupied(e), decideSmi, need(needProcesses), at("%s of %s is neither free nor of this program's pool", human(less(t, r.free+reserved)), human(t)))
 		}
-		return
-	}
-	if sum := r.alloc + r.free; t == 0 && r.hasFree && hasUse && r.want > sum && knownTotal(sum) {
-		j.show(ProgramTooBig, "more than allocated and free together", cureTooBig(e), at("%s is allocated and %s free: together they are a whole GPU, and %s was requested", human(r.alloc), human(r.free), human(r.want)))
 		return
 	}
 	if r.hasFree {

@@ -12,6 +12,7 @@ package doctor
 // few cuts a sentence.
 
 import (
+	"encoding/json"
 	"html"
 	"regexp"
 	"slices"
@@ -281,7 +282,7 @@ func inOne(a, b string) bool {
 		return true
 	case units[left] > 0 || upper(b[0]) && !upper(a[len(a)-1]):
 		return false
-	case left[len(left)-1] == '.' && digit(right[0]):
+	case left[len(left)-1] == '.' && digit(right[0]), digit(left[len(left)-1]) && right[0] == '.':
 		return true
 	}
 	return false
@@ -327,4 +328,65 @@ func divided(p passage, outer prefix) (out []passage) {
 		out = append(out, passage{line: p.line, text: body, head: part[:len(part)-len(body)], from: q.from, level: q.level, pid: q.pid})
 	}
 	return out
+}
+
+// Lines of JSON, as collectors write them: Docker's json-file and Kubernetes
+// ({"log":"...\n","stream":"stderr"}), Google's Cloud Logging ({"textPayload":"..."}), journalctl
+// -o json, and programs that log so themselves. A message may be a line of JSON again.
+
+// messageKeys are the keys of messages, each with its colon.
+var messageKeys = []string{`"log":`, `"message":`, `"MESSAGE":`, `"msg":`, `"textPayload":`, `"event":`, `"error":`,
+	`"exception":`, `"exc_info":`, `"stack_trace":`, `"stacktrace":`, `"traceback":`}
+
+// maxNested is how deep messages are looked for in messages.
+const maxNested = 3
+
+// jsonMessages are the messages in a line of JSON, and the line without them. ok is false
+// if it has none.
+func jsonMessages(text string) (messages []string, rest string, ok bool) {
+	var b strings.Builder
+	done := 0
+	for done < len(text) {
+		first, after := -1, 0
+		for _, key := range messageKeys {
+			if i := strings.Index(text[done:], key); i >= 0 && (first < 0 || i < first) {
+				first, after = i, i+len(key)
+			}
+		}
+		if first < 0 {
+			break
+		}
+		quote := done + after
+		for quote < len(text) && text[quote] == ' ' {
+			quote++
+		}
+		if quote == len(text) || text[quote] != '"' {
+			b.WriteString(text[done : done+after])
+			done += after
+			continue
+		}
+		b.WriteString(text[done : done+first])
+		message, end := unquote(text, quote)
+		messages, done = append(messages, message), end
+	}
+	b.WriteString(text[done:])
+	return messages, b.String(), len(messages) > 0
+}
+
+// unquote is the JSON string that begins with the quote at text[at], and where it ends. What
+// is cut off, or is no escape of JSON, stays as it is.
+func unquote(text string, at int) (string, int) {
+	end := at + 1
+	for end < len(text) && text[end] != '"' {
+		if text[end] == '\\' {
+			end++
+		}
+		end++
+	}
+	end = min(end, len(text))
+	var s string
+	if json.Unmarshal([]byte(text[at:end]+`"`), &s) != nil {
+		s = strings.NewReplacer(`\n`, "\n", `\t`, "\t", `\"`, `"`, `\\`, `\`).Replace(text[at+1 : end])
+	}
+	return s, min(end+1, len(text))
 }

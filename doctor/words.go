@@ -38,11 +38,11 @@ const (
 	cBeyond // exceeds, larger, above
 	cOOM    // oom
 	// Of whom.
-	cHost    // host, system, pinned
-	cDevice  // gpu, device
-	cPool    // pool, arena, allocator
-	cLibrary // cudnn, cublas
-	cFiller  // says nothing: of, is, the
+	cHost     // host, system, pinned
+	cDevice   // gpu, device
+	cPool     // pool, arena, allocator
+	cLibrary  // cudnn, cublas
+	cFiller   // says nothing: of, is, the
 	cHarmless // a word of messages that says nothing here by itself
 )
 
