@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 )
 
 // A finding is a cause that an argument found.
@@ -35,7 +34,6 @@ type missing string
 const (
 	needProcesses  missing = "devices.processes: who holds memory on the GPU"
 	needTotal      missing = "devices.total_bytes: how much memory the GPU has"
-	needUsed       missing = "devices.used_bytes: how much of the GPU was in use before the program started"
 	needFrameworks missing = "process.frameworks: whether the process loads TensorFlow beside JAX"
 	needFraction   missing = "process.per_process_memory_fraction: whether the program, or a setting, caps PyTorch's memory"
 	needRecreated  missing = "process.backend_recreated: whether the program made its backend a second time (clear_backends)"
@@ -349,6 +347,3 @@ func (e *evidence) ladder() (first, last *refusal, n int) {
 	}
 	return first, last, n
 }
-
-// join puts words together with commas.
-func join(list []string) string { return strings.Join(list, ", ") }

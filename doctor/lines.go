@@ -278,7 +278,7 @@ func inOne(a, b string) bool {
 		return right == "" || !endsWith(a, ".:;,)") // elsewhere a blank more or less says nothing
 	case digit(left[len(left)-1]) && digit(right[0]):
 		return true
-	case lexicon[left+right] != 0:
+	case lexicon[left+right] != 0, units[left+right] > 0:
 		return true
 	case units[left] > 0 || upper(b[0]) && !upper(a[len(a)-1]):
 		return false

@@ -15,16 +15,13 @@ import (
 
 // A fact is one such thing.
 type fact struct {
-	kind                                string
-	line                                int
-	text, from                          string
-	device, pid                         int
-	name, version, value                string
-	total, free, inUse, limit, want, at uint64
+	kind                            string
+	line                            int
+	text, from                      string
+	device, pid                     int
+	name, version, value            string
+	total, free, inUse, limit, want uint64
 }
-
-// unit is a size that says what it is of.
-const unit = `\d+(?:\.\d+)? ?(?:[KMGT]i?B|[MG]\b)`
 
 // smiCard is the row of an nvidia-smi table that names the GPU.
 const smiCard = `\| +(?P<device>\d+)  (?P<name>\S(?:.*?\S)?)\s+(?:On|Off|N/A|\|)[^|]*\|`
@@ -164,7 +161,7 @@ var frameworkMarks = []struct {
 }{
 	{"jax", "jax jaxlib xla pjrt cu tsl flax", regexp.MustCompile(`\bjaxlib\b|\bjax\.(?:errors|extend|lib)\b|(?:site|dist)-packages/(?:jax|jaxlib|flax)/|external/(?:xla/xla|org_tensorflow|tsl/tsl)/|pjrt|PJRT|\bcuSolver internal error|\bXlaRuntimeError|\bJaxRuntimeError`)},
 	{"tensorflow", "tensorflow tf tensor oom local dst", regexp.MustCompile(`(?:^|[^/])\btensorflow/(?:core|stream_executor)/|\btensorflow\.python\b|(?:site|dist)-packages/tensorflow/|external/local_(?:xla|tsl)/|Created (?:TensorFlow )?device|OOM when allocating tensor|Dst tensor is not|TensorFlow device`)},
-	{"torch", "torch pytorch nccl cudnn", regexp.MustCompile(`\btorch(?:\.|/)|(?i:pytorch)|cuDNN error: CUDNN|site-packages/torch/|ProcessGroupNCCL|TORCH_`)},
+	{"torch", "torch pytorch nccl cudnn calling", regexp.MustCompile(`\btorch(?:\.|/)|(?i:pytorch)|cuDNN error: CUDNN|CUDA error: CUBLAS_STATUS_\w+ when calling|site-packages/torch/|ProcessGroupNCCL|TORCH_`)},
 	{"vllm", "vllm gpu cache", regexp.MustCompile(`(?i)\bvllm|gpu_memory_utilization|GPU memory utilization|cache blocks`)},
 	{"sglang", "sglang fraction static", regexp.MustCompile(`(?i)\bsglang|mem-fraction-static`)},
 	{"cupy", "cupy", regexp.MustCompile(`\bcupy\b`)},

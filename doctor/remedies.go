@@ -605,7 +605,7 @@ func cureTorchHoles(e *evidence) cure {
 		why += "; keep what is set there already, with a comma between"
 		name, value = merged, e.env[merged]+","+value
 	}
-	return cure{settings: []Advice{{name, value, why}}, steps: []string{"and call torch.cuda.empty_cache() before the large request"}, check: name + "=" + value + " gpumem explain --as pytorch"}
+	return cure{settings: []Advice{{name, value, why}}, steps: []string{"torch.cuda.empty_cache() before the large request helps as well"}, check: name + "=" + value + " gpumem explain --as pytorch"}
 }
 
 func envLines(env map[string]string) []string {

@@ -118,7 +118,7 @@ func (a *text) write() {
 // one is the answer where there is one.
 func (a *text) one() {
 	c := a.Causes[0]
-	head := "The cause: " + c.Title
+	head := "The cause: " + c.Title + " (" + strings.ReplaceAll(string(c.ID), "_", " ") + ")"
 	switch {
 	case a.Verdict == doctor.VerdictNonfatal && c.ID == doctor.NonfatalWarning:
 		head = "A warning, not the failure: the program can go on after it"
@@ -154,8 +154,8 @@ func (a *text) one() {
 }
 
 // several is the answer where several causes fit, or a fact is wanted to be
-// sure: the causes, and what tells them apart. Where a fact is wanted, what to
-// set would be a guess.
+// sure: the causes, what tells them apart, and what to do about each. Where a fact is
+// wanted, what to set would be a guess.
 func (a *text) several() {
 	tells := "This would tell"
 	switch {
@@ -177,12 +177,11 @@ func (a *text) several() {
 	a.certain("Sure in any case")
 	a.Section(tells)
 	a.find()
-	if a.Verdict != doctor.VerdictEither {
-		return
-	}
 	for i, c := range a.Causes {
 		a.Section(report.Fit("If "+letter(i)+", "+report.OneLine(c.Title), a.Width))
-		a.settings(c.Settings[:min(len(c.Settings), a.advice)])
+		if a.Verdict == doctor.VerdictEither {
+			a.settings(c.Settings[:min(len(c.Settings), a.advice)])
+		}
 		a.steps(c.Steps[:min(len(c.Steps), a.advice)])
 	}
 }
