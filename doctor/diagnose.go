@@ -1,22 +1,25 @@
-package doctor
-
-// From a log to a verdict: the log is read once, the facts go to the rules, and
-// what the rules find is weighed.
+// Package doctor reads what programs print when GPU memory runs out, and says why it did.
+//
+// From a log to a verdict there are five steps. scan.go goes through the log once and finds
+// the parts that matter; lines.go makes texts of them again, whatever a terminal, a chat or
+// a collector did to them; words.go and roles.go read the numbers of a text and what each
+// means; notice.go finds whether memory was refused, and by whom; and the judge's files draw
+// up the account of the GPU's memory and weigh who could have given what was lacking.
 //
 // A walk. The log of a JAX program ends with
 //
 //	1  E cuda_dnn.cc:439] Could not create cudnn handle: CUDNN_STATUS_INTERNAL_ERROR
 //	2  E cuda_dnn.cc:443] Memory usage: 214958080 bytes free, 8361017344 bytes total.
 //
-// Read yields a CuDNNHandle and a DeviceFree. They become evidence. The rule
-// "another JAX on the GPU" sees a library without room (205 MiB is less than
-// the 520 MiB that cuDNN takes) and asks who else is on the GPU. Nothing tells:
-// the rule says that its cause fits and that devices.processes would decide.
-// So do "the pool leaves a library too little" and "others leave a library too
-// little". No rule is sure, so that the verdict is needs, the three causes are
-// candidates, and the missing fact is named once. With a state file that lists a
-// second JAX process the first rule is sure, the others do not apply, and the
-// verdict is cause.
+// Both lines matter, for "cudnn" and "memory" are among the words that do. The first is a
+// library that could not be started: a library's name, a word for failing and "handle". The
+// second has two amounts: behind the first number stands "free", behind the second "total".
+// The judge compares: 205 MiB is less than the 520 MiB that cuDNN takes, so that memory was
+// missing. Who has it is not known: this program's own pool, another program that
+// preallocates, or any other program. The three are candidates, devices.processes is
+// missing, and nvidia-smi decides. With a state file that lists a second JAX process the
+// verdict is that cause.
+package doctor
 
 import (
 	"errors"

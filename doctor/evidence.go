@@ -631,7 +631,7 @@ func (e *evidence) gather() {
 		}
 		r := &refusal{st: st, layer: st.layer, device: deviceOf(st.text), mild: st.mild}
 		r.take(st)
-		for _, next := range all[i+1:] {
+		for _, next := range all[i+1 : min(len(all), i+1+4*nearby)] {
 			if next.line > st.line+nearby || next.from == st.from && next.refused && (next.amount(roleWant) != nil && r.want > 0 || next.line > st.line+2 && next.amount(roleWant) != nil) {
 				break
 			}
@@ -640,7 +640,7 @@ func (e *evidence) gather() {
 			}
 			r.take(next)
 		}
-		for _, before := range slices.Backward(all[:i]) {
+		for _, before := range slices.Backward(all[max(0, i-100):i]) {
 			if before.line < st.line-60 {
 				break
 			}

@@ -69,9 +69,6 @@ func (e *evidence) poolReading(r *refusal, n int) string {
 		if t := e.total(); t.bytes > 0 {
 			return fmt.Sprintf("the driver did not have %s: %d %% of %s, a whole pool", human(r.want), percent(r.want, t.bytes), human(t.bytes))
 		}
-		if card, part, ok := poolOf(r.want); ok {
-			return fmt.Sprintf("the driver did not have %s: %.0f %% of a GPU such as %s, a whole pool", human(r.want), 100*part, card)
-		}
 	}
 	return "the driver did not have " + human(r.want)
 }

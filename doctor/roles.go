@@ -54,6 +54,9 @@ type candidate struct {
 	distance int
 }
 
+// maxAmounts bounds the work for one text.
+const maxAmounts = 60
+
 // scale gives the first number of A/B GiB its unit.
 func scale(toks []token) {
 	for i := 0; i+2 < len(toks); i++ {
@@ -82,6 +85,9 @@ func amounts(toks tokenList) (list []amount) {
 		}
 		if !t.quantity(before) {
 			continue
+		}
+		if len(list) == maxAmounts {
+			break
 		}
 		if previous >= 0 && len(list) > 0 && i-previous <= 4 && sameAgain(toks, previous, i, &list[len(list)-1]) {
 			previous = i

@@ -24,7 +24,7 @@ const (
 	// tail is how much of the log's end is read whatever came before.
 	tail = 64 << 10
 	// fullBytes bounds what is read in full before the end.
-	fullBytes = 3 << 20
+	fullBytes = 1 << 20
 	// repeatsRead is how often a shape is read; then every power of two.
 	repeatsRead = 24
 	maxShapes   = 1 << 14
