@@ -195,6 +195,8 @@ func (toks tokenList) stop(k int) bool {
 	switch t.kind {
 	case ';', '|', '{', '}':
 		return true
+	case '-':
+		return !t.glued && k > 0 // a dash between blanks
 	case '.':
 		return k+1 >= len(toks) || !toks[k+1].glued
 	case ',':
@@ -238,11 +240,11 @@ scan:
 			}
 			k = open
 			continue
-		case t.kind == ':' || t.kind == '=':
-			if c.at >= 0 || words > 2 || k > 0 && toks[k-1].class&cFail != 0 {
+		case t.kind == ':' || t.kind == '=' || t.kind == '-' && words == 0:
+			if c.at >= 0 || words > 2 || k > 0 && (toks[k-1].class&cFail != 0 || k > 1 && toks[k-1].class&cAsk != 0 && toks[k-2].is("the", "this", "a")) {
 				break scan
 			}
-			labelled = labelled || words == 0
+			labelled = labelled || words == 0 && t.kind != '-'
 			if words > 0 {
 				distance += 2
 			}
@@ -428,6 +430,8 @@ func (toks tokenList) roleAt(k, i int) role {
 			return rolePeak
 		case k+1 < len(toks) && toks[k+1].is("up"):
 			return roleLimit
+		case t.is("holds", "held") && k < i && toks.prev(k).class&cPool != 0:
+			return roleKept
 		}
 		return roleUse
 	case c&cPeak != 0:
