@@ -241,7 +241,7 @@ scan:
 			k = open
 			continue
 		case t.kind == ':' || t.kind == '=' || t.kind == '-' && words == 0:
-			if c.at >= 0 || words > 2 || k > 0 && (toks[k-1].class&cFail != 0 || k > 1 && toks[k-1].class&cAsk != 0 && toks[k-2].is("the", "this", "a")) {
+			if c.at >= 0 || words > 2 || k > 0 && (toks[k-1].class&cFail != 0 || k > 1 && toks[k-1].class&cAsk != 0 && toks[k-2].is("the", "this", "a") && (k < 3 || !toks[k-3].is("of"))) {
 				break scan
 			}
 			labelled = labelled || words == 0 && t.kind != '-'
