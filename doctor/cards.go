@@ -280,23 +280,15 @@ var unifiedWords = regexp.MustCompile(`(?i)\b(?:GB10|Orin|Thor|Xavier|Tegra|Jets
 // unifiedName says whether a GPU of this name shares the host's memory.
 func unifiedName(name string) bool { return unifiedWords.MatchString(name) }
 
-// poolFractions are those that frameworks take by default: 0.75 is JAX's since
-// 0.4.9 (2023), 0.9 JAX's before and vLLM's.
-var poolFractions = []float64{0.75, 0.9}
-
-// poolOf says whether bytes are such a fraction of a card's total as a
-// pool has by default, to 0.3 %. It is a hint: many sizes are of some card.
-func poolOf(bytes uint64) (card string, fraction float64, ok bool) {
-	best := 0.003
+// knownTotal reports whether bytes are what programs see of a card as its total, to the
+// two digits that are known.
+func knownTotal(bytes uint64) bool {
 	for _, c := range cards {
 		for _, total := range c.cuda {
-			for _, f := range poolFractions {
-				pool := f * total * (1 << 30)
-				if off := math.Abs(float64(bytes)-pool) / pool; off <= best {
-					card, fraction, ok, best = c.name, f, true, off
-				}
+			if math.Abs(float64(bytes)/gib-total) < .0201 {
+				return true
 			}
 		}
 	}
-	return card, fraction, ok
+	return false
 }

@@ -156,21 +156,3 @@ func TestUnified(t *testing.T) {
 		}
 	}
 }
-
-func TestPoolOf(t *testing.T) {
-	for _, tt := range []struct {
-		bytes    uint64
-		card     string
-		fraction float64
-	}{
-		{11885346816, "t4", 0.75},        // of 15,847,129,088 bytes
-		{51074678784, "a100 64gb", 0.75}, // Reactant.jl#891
-		{172351000000, "b200", 0.9},
-		{10 * gib, "", 0},
-	} {
-		card, fraction, ok := poolOf(tt.bytes)
-		if card != tt.card || fraction != tt.fraction || ok != (card != "") {
-			t.Errorf("%d: %q, %v", tt.bytes, card, fraction)
-		}
-	}
-}

@@ -10,8 +10,8 @@ import (
 	"io"
 	"regexp"
 	"strconv"
+	"strings"
 	"unicode/utf16"
-	"unicode/utf8"
 )
 
 // decoded is the log r in UTF-8. A byte order mark says what r is in: PowerShell
@@ -20,8 +20,12 @@ import (
 func decoded(r io.Reader) io.Reader { return &decoder{r: r} }
 
 type decoder struct {
-	r     io.Reader // once begun: what comes behind the mark, in UTF-8
+	r     io.Reader
+	order binary.ByteOrder // of UTF-16; nil if it is none
 	begun bool
+	raw   []byte // of UTF-16: read and not decoded
+	out   []byte // decoded and not given
+	err   error
 }
 
 func (d *decoder) Read(p []byte) (int, error) {
@@ -30,85 +34,45 @@ func (d *decoder) Read(p []byte) (int, error) {
 		head := make([]byte, 3) // as long as the longest mark
 		n, err := io.ReadFull(d.r, head)
 		head = head[:n]
-		rest := d.r
 		if err != nil && err != io.ErrUnexpectedEOF {
-			rest = failed{err} // io.EOF among them
+			return 0, err
 		}
 		switch {
 		case bytes.HasPrefix(head, []byte("\xef\xbb\xbf")):
-			d.r = rest
+			head = nil
 		case bytes.HasPrefix(head, []byte("\xff\xfe")):
-			d.r = &utf16Reader{r: io.MultiReader(bytes.NewReader(head[2:]), rest), order: binary.LittleEndian}
+			d.order, head = binary.LittleEndian, head[2:]
 		case bytes.HasPrefix(head, []byte("\xfe\xff")):
-			d.r = &utf16Reader{r: io.MultiReader(bytes.NewReader(head[2:]), rest), order: binary.BigEndian}
-		default:
-			d.r = io.MultiReader(bytes.NewReader(head), rest)
+			d.order, head = binary.BigEndian, head[2:]
 		}
+		d.r = io.MultiReader(bytes.NewReader(head), d.r)
 	}
-	return d.r.Read(p)
-}
-
-// failed is a reader that ended with an error.
-type failed struct{ err error }
-
-func (f failed) Read([]byte) (int, error) { return 0, f.err }
-
-// A utf16Reader turns UTF-16 into UTF-8. An odd byte at the end and half a pair
-// become U+FFFD.
-type utf16Reader struct {
-	r     io.Reader
-	order binary.ByteOrder
-	raw   [8 << 10]byte
-	held  int    // bytes at the front of raw: half a unit, half a pair
-	out   []byte // of buf: not yet given
-	buf   []byte
-	err   error // of r; told once out is empty
-}
-
-func (u *utf16Reader) Read(p []byte) (int, error) {
-	if len(u.out) == 0 && u.err == nil {
-		n, err := u.r.Read(u.raw[u.held:])
-		u.err = err
-		u.decode(u.raw[:u.held+n])
+	if d.order == nil {
+		return d.r.Read(p)
 	}
-	n := copy(p, u.out)
-	u.out = u.out[n:]
-	if len(u.out) > 0 {
+	for len(d.out) == 0 && d.err == nil {
+		buf := make([]byte, 8<<10)
+		n, err := d.r.Read(buf)
+		d.raw, d.err = append(d.raw, buf[:n]...), err
+		var units []uint16
+		for len(d.raw) >= 2 {
+			u := d.order.Uint16(d.raw)
+			if utf16.IsSurrogate(rune(u)) && len(d.raw) < 4 && err == nil {
+				break // its other half comes
+			}
+			units, d.raw = append(units, u), d.raw[2:]
+			if utf16.IsSurrogate(rune(u)) && len(d.raw) >= 2 {
+				units, d.raw = append(units, d.order.Uint16(d.raw)), d.raw[2:]
+			}
+		}
+		d.out = []byte(string(utf16.Decode(units)))
+	}
+	n := copy(p, d.out)
+	d.out = d.out[n:]
+	if n > 0 {
 		return n, nil
 	}
-	return n, u.err
-}
-
-// decode makes out of raw, and keeps what may become more.
-func (u *utf16Reader) decode(raw []byte) {
-	u.buf = u.buf[:0]
-	for len(raw) > 0 {
-		if len(raw) == 1 {
-			if u.err == nil {
-				break
-			}
-			u.buf = utf8.AppendRune(u.buf, utf8.RuneError)
-			raw = nil
-			break
-		}
-		r, n := rune(u.order.Uint16(raw)), 2
-		if utf16.IsSurrogate(r) {
-			if len(raw) < 4 && u.err == nil {
-				break
-			}
-			pair := rune(utf8.RuneError)
-			if len(raw) >= 4 {
-				pair = utf16.DecodeRune(r, rune(u.order.Uint16(raw[2:])))
-			}
-			if r = pair; pair != utf8.RuneError {
-				n = 4
-			}
-		}
-		u.buf = utf8.AppendRune(u.buf, r)
-		raw = raw[n:]
-	}
-	u.held = copy(u.raw[:], raw)
-	u.out = u.buf
+	return 0, d.err
 }
 
 // uncolour is text without terminal codes: ESC [ ... letter, ESC ] ... BEL, and
@@ -162,39 +126,50 @@ type prefix struct {
 	pid         int
 }
 
-// prefixes are what loggers and launchers put before a line, each as it was
-// seen in logs. A line may have several.
-var prefixes = []*regexp.Regexp{
+// prefixes are what loggers and launchers put before a line, each as it was seen in
+// logs. A line may have several. A header is what a logger puts before a message, and
+// not before each piece of a wrapped one.
+var prefixes = []struct {
+	header bool
+	re     *regexp.Regexp
+}{
 	// [rank3]: of torchrun, (pid=812), (Worker pid=812, ip=10.0.0.1) of Ray and vLLM.
-	regexp.MustCompile(`^\[?(?P<from>rank:? ?\d+)\]:? ?`),
-	regexp.MustCompile(`^\((?:[\w.:\[\]-]+ )*(?P<from>pid=(?P<pid>\d{1,9}))(?:, ?[^()]{0,80})?\)\s`),
-	// worker-1  | of docker compose; [1,3]<stderr>: of mpirun; 3: of srun.
-	regexp.MustCompile(`^(?P<from>[A-Za-z][\w.-]{0,60}) +\| `),
-	regexp.MustCompile(`^\[(?P<from>\d+,\d+)\]<std(?:err|out)>: ?`),
+	{false, regexp.MustCompile(`^\[?(?P<from>rank:? ?\d+)\]:? ?`)},
+	{false, regexp.MustCompile(`^\((?:[\w.:=\[\]-]+ )*(?P<from>pid=(?P<pid>\d{1,9}))(?:, ?[^()]{0,80})?\)\s`)},
+	// worker-1  | of docker compose; [1,3]<stderr>: of mpirun; 3: of srun; > of a mail.
+	{false, regexp.MustCompile(`^(?P<from>[A-Za-z][\w.-]{0,60}) +\| `)},
+	{false, regexp.MustCompile(`^\[(?P<from>\d+,\d+)\]<std(?:err|out)>: ?`)},
+	{false, regexp.MustCompile(`^(?P<from>\d{1,4}): `)},
+	{false, regexp.MustCompile(`^(?:> ?)+|^[+-] |^ {2,}|^\t+`)},
+	{false, regexp.MustCompile(`^\[(?:stderr|stdout|\d[\d :.,TZ-]{4,30})\](?:\[(?P<from>[\w.-]{1,20})\])? ?`)},
+	{false, regexp.MustCompile(`^\d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-]\d\d:?\d\d)? std(?:err|out) [FP] `)},
+	{false, regexp.MustCompile(`^[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d [\w.-]+ [\w./-]+(?:\[(?P<pid>\d{1,9})\])?: `)},
+	{false, regexp.MustCompile(`^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+(?: - [\w.]+)? - (?P<word>DEBUG|INFO|WARNING|ERROR|CRITICAL) - `)},
+	{false, regexp.MustCompile(`^(?P<word>DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL):[\w.]*: ?`)},
 	// E0101 12:00:00.000000    1000 file.cc:12], with the year's seconds in newer ones.
-	regexp.MustCompile(`^(?P<level>[IWEF])\d{4} [\d:.]+ +\d+ [\w./+-]+:\d+\] ?`),
+	{true, regexp.MustCompile(`^(?P<level>[IWEF])\d{4} [\d:.]+ +\d+ [\w./+-]+:\d+\] ?`)},
 	// 2025-01-01 12:00:00.000000: E path/file.cc:12]
-	regexp.MustCompile(`^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: (?P<level>[IWEF]) [\w./+-]+:\d+\] ?`),
-	regexp.MustCompile(`^(?P<level>[IWEF]) [\w./+-]+:\d+\] ?`),
+	{true, regexp.MustCompile(`^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: (?P<level>[IWEF]) [\w./+-]+:\d+\] ?`)},
+	{true, regexp.MustCompile(`^(?P<level>[IWEF]) [\w./+-]+:\d+\] ?`)},
 	// INFO 01-01 12:00:00 [file.py:12] of vLLM.
-	regexp.MustCompile(`^(?P<word>DEBUG|INFO|WARNING|ERROR|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d \[[^\]\s]{1,80}\] `),
+	{true, regexp.MustCompile(`^(?P<word>DEBUG|INFO|WARNING|ERROR|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d \[[^\]\s]{1,80}(?: [^\]]{0,40})?\] `)},
 	// Times: of journals, containers, Python's logging, the kernel's ring.
-	regexp.MustCompile(`^\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]?:? `),
-	regexp.MustCompile(`^[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d [\w.-]+ [\w./-]+(?:\[(?P<pid>\d{1,9})\])?: `),
-	regexp.MustCompile(`^\[ *\d+\.\d+\] `),
-	regexp.MustCompile(`^(?P<word>DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL)\s*[:|-]\s*`),
+	{false, regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d) `)},
+	{true, regexp.MustCompile(`^\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]?:? `)},
+	{true, regexp.MustCompile(`^\[ *\d+\.\d+\] `)},
+	{true, regexp.MustCompile(`^(?P<word>DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL)\s*[:|-]\s*`)},
 }
 
 // levels are the severities that are written as words.
 var levels = map[string]string{"DEBUG": "I", "INFO": "I", "WARNING": "W", "WARN": "W", "ERROR": "E", "CRITICAL": "F", "FATAL": "F"}
 
 // parsePrefix reads the prefixes of a line, six at most.
-func parsePrefix(line []byte) prefix {
+func parsePrefix(line string) prefix {
 	var p prefix
 	head := line[:min(len(line), 512)]
-	p.length = len(head) - len(bytes.TrimLeft(head, " \t\r\xef\xbb\xbf"))
+	p.length = len(head) - len(strings.TrimLeft(head, " \t\r\ufeff"))
 	for range 6 {
-		n := p.one(head[p.length:])
+		_, n := p.one(head[p.length:])
 		if n == 0 {
 			break
 		}
@@ -203,24 +178,22 @@ func parsePrefix(line []byte) prefix {
 	return p
 }
 
-// or takes what p does not tell from the prefixes of the text before a message.
-func (p *prefix) or(before []byte) {
-	if len(before) == 0 {
-		return
-	}
-	q := parsePrefix(before)
+// or takes what p does not say from q.
+func (p *prefix) or(q prefix) {
 	p.from, p.level, p.pid = cmp.Or(p.from, q.from), cmp.Or(p.level, q.level), cmp.Or(p.pid, q.pid)
 }
 
-// one reads one prefix and says how long it is.
-func (p *prefix) one(text []byte) int {
-	for _, re := range prefixes {
-		m := re.FindSubmatch(text)
+// one reads one prefix, and returns which it is and its length; -1 and 0 if there is none.
+func (p *prefix) one(text string) (kind, length int) {
+	text = text[:min(len(text), 512)]
+	for k := range prefixes {
+		re := prefixes[k].re
+		m := re.FindStringSubmatch(text)
 		if m == nil {
 			continue
 		}
 		for i, name := range re.SubexpNames() {
-			switch got := string(m[i]); {
+			switch got := m[i]; {
 			case got == "":
 			case name == "from" && p.from == "":
 				p.from = got
@@ -232,7 +205,7 @@ func (p *prefix) one(text []byte) int {
 				p.pid, _ = strconv.Atoi(got) // at most nine digits
 			}
 		}
-		return len(m[0])
+		return k, len(m[0])
 	}
-	return 0
+	return -1, 0
 }

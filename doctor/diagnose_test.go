@@ -29,9 +29,6 @@ func FuzzDiagnose(f *testing.F) {
 			f.Add([]byte(c.log), []byte(c.state))
 		}
 	}
-	for _, l := range formats {
-		f.Add([]byte(l.line), []byte(`{"devices": [{"total_bytes": 1, "processes": []}]}`))
-	}
 	f.Fuzz(func(t *testing.T, log, state []byte) {
 		s, err := machine.Read(strings.NewReader(string(state)))
 		if err != nil {

@@ -48,15 +48,14 @@ type Diagnosis struct {
 type Cause struct {
 	ID       CauseID    `json:"id"`
 	Title    string     `json:"title"`
-	Rule     string     `json:"rule"` // the entry of the rule book that found it
+	Rule     string     `json:"rule"` // the argument that found it, in a few words
 	Evidence []Evidence `json:"evidence"`
 	Settings []Advice   `json:"settings"`
 	Steps    []string   `json:"steps"`
 	// Check is the command that shows whether the settings took effect; it may
 	// be empty.
-	Check  string `json:"check,omitempty"`
-	Source string `json:"source"` // where the rule is from
-	Doc    string `json:"doc"`    // its page: docs/causes.md#ID
+	Check string `json:"check,omitempty"`
+	Doc   string `json:"doc"` // its page: docs/causes.md#ID
 }
 
 // Evidence is a line that shows something.

@@ -1,19 +1,20 @@
 package doctor
 
-// What the rules look at: the facts of a log, by kind, and what follows from
-// them and from the state without any judgement: which frameworks there are,
-// how large the GPU is, who is on it.
+// What is known: the statements and facts of a log, and the state of the machine; and
+// what follows from both without judgement: which frameworks there are, how large the
+// GPU is, who is on it.
 
 import (
 	"cmp"
-	"fmt"
 	"math"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"gpumem/dump"
 	"gpumem/machine"
+	"gpumem/size"
 )
 
 const (
@@ -22,67 +23,52 @@ const (
 	gib = 1 << 30
 )
 
-// maxKept is how many facts of a kind are kept from the beginning of a log, and
-// as many from its end: a log of a gigabyte may have millions.
-const maxKept = 64
+// maxKept is how many statements, and facts of a kind, are kept from the beginning of a
+// log, and as many from its end.
+const maxKept = 200
 
-// kept are the facts of one kind.
-type kept struct {
-	n           int
-	first, last []Fact // last: those after first, the newest maxKept
-}
+// kept is a list that forgets its middle.
+type kept[T any] struct{ first, last []T }
 
-func (k *kept) add(f Fact) {
-	k.n++
+func (k *kept[T]) add(v T) {
 	switch {
 	case len(k.first) < maxKept:
-		k.first = append(k.first, f)
-	case len(k.last) < maxKept:
-		k.last = append(k.last, f)
+		k.first = append(k.first, v)
+	case len(k.last) < 2*maxKept:
+		k.last = append(k.last, v)
 	default:
-		copy(k.last, k.last[1:])
-		k.last[maxKept-1] = f
+		k.last = append(k.last[:0], k.last[maxKept:]...)
+		k.last = append(k.last, v)
 	}
 }
+
+func (k *kept[T]) all() []T { return append(slices.Clip(k.first), k.last...) }
 
 // A series is the readings of one figure over time.
 type series struct {
-	name                 string
-	n, rises, falls      int
+	n, rises             int
 	low, high, lastValue uint64
-	first, last          Fact
-}
-
-func (s *series) add(f Fact, v uint64) {
-	s.n++
-	if s.n == 1 {
-		s.first, s.low, s.high = f, v, v
-	} else {
-		switch {
-		case v > s.lastValue:
-			s.rises++
-		case v < s.lastValue:
-			s.falls++
-		}
-		s.low, s.high = min(s.low, v), max(s.high, v)
-	}
-	s.last, s.lastValue = f, v
+	first, last          Evidence
 }
 
 // evidence is a log and a state, read.
 type evidence struct {
-	facts   map[Kind]*kept
-	series  map[string]*series
-	lines   int // of the last fact
-	state   *machine.Snapshot
-	dump    *dump.Dump
-	program *dump.Program
-	env     map[string]string // of the program that failed, as far as known
-	envFrom map[string]Fact   // where the log shows it
+	statements kept[*statement]
+	factsOf    map[string]*kept[fact]
+	marks      map[string]Evidence // the first line that shows a framework
+	series     map[string]*series
+	state      *machine.Snapshot
+	dump       *dump.Dump
+	program    *dump.Program
+	beside     *Beside
+	env        map[string]string   // of the program that failed, as far as known
+	envFrom    map[string]Evidence // where the log shows it
+	failed     []*refusal          // in the order of the log
+	said       bool                // some line may speak of refused memory
 }
 
 func newEvidence(state *machine.Snapshot) *evidence {
-	e := &evidence{facts: map[Kind]*kept{}, series: map[string]*series{}, state: state, env: map[string]string{}, envFrom: map[string]Fact{}}
+	e := &evidence{factsOf: map[string]*kept[fact]{}, marks: map[string]Evidence{}, series: map[string]*series{}, state: state, env: map[string]string{}, envFrom: map[string]Evidence{}}
 	if state != nil && state.Process != nil {
 		for name, value := range state.Process.Env {
 			e.env[name] = value
@@ -91,77 +77,109 @@ func newEvidence(state *machine.Snapshot) *evidence {
 	return e
 }
 
+// region reads a part of the log.
+func (e *evidence) region(lines []rawLine) {
+	for _, p := range passages(lines) {
+		if strings.TrimSpace(p.text) == "" && p.head == "" {
+			continue
+		}
+		e.add(readPassage(p))
+	}
+}
+
 // maxSeries bounds the figures that are followed.
 const maxSeries = 100
 
-func (e *evidence) add(f Fact) {
-	k := e.facts[f.Kind]
-	if k == nil {
-		k = new(kept)
-		e.facts[f.Kind] = k
+func (e *evidence) add(st *statement) {
+	if st.refused || st.faint || st.advice || st.mild || st.library != "" || st.layer == layerNCCL || len(st.topics) > 0 || len(st.amounts) > 0 || st.hasAny("fragmentation", "dst", "terminated") {
+		e.statements.add(st)
 	}
-	k.add(f)
-	e.lines = f.Line
-	if f.Kind == XLADevice && f.Nonfatal {
-		e.harmless(f)
+	e.said = e.said || st.refused || st.faint || st.topic("killed", "sigkill", "nvrm", "tegra", "shm") != nil
+	if st.library == "" && !st.refused {
+		e.follow(st)
 	}
-	switch f.Kind {
-	case SettingSeen:
-		if _, ok := e.envFrom[f.Name]; !ok {
-			e.envFrom[f.Name] = f
-			if _, told := e.env[f.Name]; !told {
-				e.env[f.Name] = f.Value
+	for _, f := range st.facts() {
+		if f.kind == "pool stats" && strings.HasPrefix(f.name, "pool ") && !strings.Contains(st.text, "llocator memory summary") {
+			continue // a message with other words for a pool
+		}
+		if strings.HasPrefix(f.kind, "smi") || f.kind == "pool stats" && !st.words["while"] && !st.words["ran"] {
+			st.stats = st.stats || f.kind == "pool stats"
+			st.report = st.report || !st.refused || st.derived
+			st.refused = st.refused && !(st.derived && f.kind == "pool stats")
+		}
+		k := e.factsOf[f.kind]
+		if k == nil {
+			k = &kept[fact]{}
+			e.factsOf[f.kind] = k
+		}
+		k.add(f)
+		if f.kind == "setting seen" {
+			if _, ok := e.envFrom[f.name]; !ok {
+				e.envFrom[f.name] = Evidence{f.line, f.text, ""}
+				if _, known := e.env[f.name]; !known {
+					e.env[f.name] = f.value
+				}
 			}
 		}
-	case Reading, PoolStats:
-		if f.Name == "bytes_in_use" || f.Kind == Reading {
-			key := f.From + "\x00" + f.Name
-			s := e.series[key]
-			if s == nil {
-				if len(e.series) >= maxSeries {
-					return
-				}
-				s = &series{name: f.Name}
-				e.series[key] = s
-			}
-			s.add(f, f.InUse)
+	}
+	for _, f := range st.frameworksShown() {
+		if _, ok := e.marks[f]; !ok {
+			e.marks[f] = Evidence{st.line, st.quote(), ""}
 		}
 	}
 }
 
-// harmless marks the driver's refusal of the same size just before one that says
-// that the program goes on.
-func (e *evidence) harmless(f Fact) {
-	k := e.facts[DeviceRefused]
-	if k == nil {
+// follow adds a reading of memory in use to its series.
+func (e *evidence) follow(st *statement) {
+	if !st.hasAny("epoch", "step", "iter", "iteration", "batch", "round", "reserved", "allocated", "use", "mem") {
 		return
 	}
-	for _, list := range [][]Fact{k.first, k.last} {
-		for i := range list {
-			if g := &list[i]; g.Want == f.Want && g.Line < f.Line && g.Line+20 > f.Line {
-				g.Nonfatal = true
+	for i := range st.amounts {
+		a := &st.amounts[i]
+		if a.role != roleUse && a.role != roleAlloc && a.role != roleKept || a.n < mib || a.host {
+			continue
+		}
+		if !st.hasAny("epoch", "step", "iter", "iteration", "batch", "round") && !(st.words["memory"] && (st.words["allocated"] || st.words["reserved"])) && !st.words["bytes"] && !st.words["gpu"] && !st.words["cuda"] {
+			continue
+		}
+		key := st.from + "\x00" + a.label + strconv.Itoa(int(a.role))
+		s := e.series[key]
+		if s == nil {
+			if len(e.series) >= maxSeries {
+				return
 			}
+			s = &series{}
+			e.series[key] = s
 		}
+		s.add(Evidence{st.line, st.quote(), ""}, a.n)
 	}
 }
 
-// all are the facts of these kinds that were kept, by line.
-func (e *evidence) all(kinds ...Kind) []Fact {
-	var all []Fact
-	for _, k := range kinds {
-		if kept := e.facts[k]; kept != nil {
-			all = append(append(all, kept.first...), kept.last...)
-		}
+func (s *series) add(at Evidence, v uint64) {
+	if s.n > 0 && v <= s.low && s.lastValue > s.low {
+		s.n, s.rises = 0, 0 // it begins anew: another run
 	}
-	if len(kinds) > 1 {
-		slices.SortStableFunc(all, func(a, b Fact) int { return cmp.Compare(a.Line, b.Line) })
+	s.n++
+	if s.n == 1 {
+		s.first, s.low, s.high = at, v, v
+	} else if v > s.lastValue {
+		s.rises++
 	}
-	return all
+	s.low, s.high = min(s.low, v), max(s.high, v)
+	s.last, s.lastValue = at, v
 }
 
-// pick is the last fact of a kind for which ok holds.
-func (e *evidence) pick(kind Kind, ok func(*Fact) bool) *Fact {
-	all := e.all(kind)
+// facts are those of a kind.
+func (e *evidence) facts(kind string) []fact {
+	if k := e.factsOf[kind]; k != nil {
+		return k.all()
+	}
+	return nil
+}
+
+// pick is the last fact of a kind for which ok holds, and nil.
+func (e *evidence) pick(kind string, ok func(*fact) bool) *fact {
+	all := e.facts(kind)
 	for i := len(all) - 1; i >= 0; i-- {
 		if ok == nil || ok(&all[i]) {
 			return &all[i]
@@ -170,126 +188,94 @@ func (e *evidence) pick(kind Kind, ok func(*Fact) bool) *Fact {
 	return nil
 }
 
-// first is the first fact of a kind for which ok holds.
-func (e *evidence) first(kind Kind, ok func(*Fact) bool) *Fact {
-	for _, f := range e.all(kind) {
-		if ok == nil || ok(&f) {
-			return &f
+// about is the last statement with one of these topics, and nil.
+func (e *evidence) about(ids ...string) *statement {
+	all := e.statements.all()
+	for i := len(all) - 1; i >= 0; i-- {
+		if all[i].topic(ids...) != nil {
+			return all[i]
 		}
 	}
 	return nil
 }
 
-func (e *evidence) has(kinds ...Kind) bool {
-	return slices.ContainsFunc(kinds, func(k Kind) bool { return e.facts[k] != nil })
+// quoted is a statement with what it shows.
+func (st *statement) quoted(reading string) Evidence { return Evidence{st.line, st.quote(), reading} }
+
+func (f *fact) quoted(reading string) Evidence { return Evidence{f.line, f.text, reading} }
+
+// human is a size for people.
+func human(n uint64) string { return size.Format(n) }
+
+// percent is a share in whole percent.
+func percent(part, whole uint64) int {
+	if whole == 0 {
+		return 0
+	}
+	return int(math.Round(100 * float64(part) / float64(whole)))
 }
 
-// refusals are kinds that say that GPU memory was refused, unless they are marked
-// otherwise.
-var refusals = []Kind{XLARefused, XLADevice, DeviceRefused, VMMRefused, BFCRefused, TFOOM, TFCopy, TorchOOM, CuPyOOM, RMMOOM, LlamaOOM, VLLMCache, VLLMFree}
+// less is a - b, 0 at least.
+func less(a, b uint64) uint64 { return a - min(a, b) }
 
-// failures are refusals, and what may be one behind another text.
-var failures = append([]Kind{CuDNNHandle, CuDNNCall, CuDNNConv, CuBLASHandle, CuBLASCall, CuSolver, CuSparse, CuFFT, CUBIN, NCCL, Graph, Context, Limiter}, refusals...)
+// Frameworks.
 
-// fails says whether one of these kinds occurs and is no warning.
-func (e *evidence) fails(kinds ...Kind) bool {
-	for _, k := range kinds {
-		if e.pick(k, func(f *Fact) bool { return !f.Nonfatal && !(k == CUDAError && !isOOM(f.Code+f.Value)) }) != nil {
+// uses reports whether the failing program uses one of these: jax, tensorflow, torch, ...
+func (e *evidence) uses(names ...string) bool {
+	for _, name := range names {
+		if e.frameworksTold() {
+			for _, f := range e.state.Process.Frameworks {
+				if f = strings.ToLower(f); f == name || f == "pytorch" && name == "torch" || f == "jaxlib" && name == "jax" {
+					return true
+				}
+			}
+			if name == "jax" || name == "tensorflow" || name == "torch" {
+				continue // it is not among them
+			}
+		}
+		if _, ok := e.marks[name]; ok {
+			return true
+		}
+		if e.pick("version", func(f *fact) bool { return f.name == name || f.name == name+"lib" }) != nil {
 			return true
 		}
 	}
 	return false
 }
 
-// isOOM says whether a status or its text means that memory was refused.
-func isOOM(code string) bool {
-	return strings.Contains(code, "OUT_OF_MEMORY") || strings.Contains(code, "MemoryAllocation") || strings.Contains(code, "out of memory") || strings.Contains(code, "ALLOC_FAILED") ||
-		strings.Contains(code, "resource allocation failed")
-}
-
-// Frameworks.
-
-// framework says whether the failing program uses one: jax, tensorflow, torch, ...
-func (e *evidence) framework(name string) bool {
-	if e.state != nil && e.state.Process != nil {
-		for _, f := range e.state.Process.Frameworks {
-			if f = strings.ToLower(f); f == name || f == "pytorch" && name == "torch" || f == "jaxlib" && name == "jax" {
-				return true
-			}
-		}
-		if len(e.state.Process.Frameworks) > 0 {
-			return false // told, and it is not among them
-		}
-	}
-	return e.spoken(name) != nil
-}
-
-// spoken is the line in which the log shows a framework, and nil.
-func (e *evidence) spoken(name string) *Fact {
-	is := func(f *Fact) bool {
-		return f.Framework == name || name == "jax" && (f.Framework == "jaxlib" || f.Framework == "flax")
-	}
-	if f := e.first(Loaded, is); f != nil {
-		return f
-	}
-	switch name {
-	case "tensorflow":
-		for _, k := range []Kind{TFDevice, TFOOM, TFCopy, GarbageCollection} {
-			if f := e.first(k, nil); f != nil {
-				return f
-			}
-		}
-	case "torch":
-		for _, k := range []Kind{TorchOOM, VLLMFree, VLLMCache, VLLMMemory, Doing} {
-			if f := e.first(k, nil); f != nil {
-				return f
-			}
-		}
-		for _, k := range []Kind{CuBLASHandle, CUDAError} {
-			if f := e.first(k, is); f != nil {
-				return f
-			}
-		}
-		return e.first(NCCL, func(f *Fact) bool {
-			return strings.Contains(f.Text, "ProcessGroupNCCL") || strings.Contains(f.Text, "torch.")
-		})
-	case "jax":
-		for _, k := range []Kind{CuSolver, Preallocating, Backend} {
-			if f := e.first(k, nil); f != nil && (f.Framework == "jax" || k != Backend) {
-				return f
-			}
-		}
-		return e.first(PoolStats, is)
-	}
-	return e.first(Version, func(f *Fact) bool { return f.Name == name })
-}
-
-// frameworksTold says whether the state lists the program's frameworks.
+// frameworksTold reports whether the state lists the program's frameworks.
 func (e *evidence) frameworksTold() bool {
 	return e.state != nil && e.state.Process != nil && len(e.state.Process.Frameworks) > 0
 }
 
+// onTensorFlow reports whether the program is TensorFlow and not JAX.
+func (e *evidence) onTensorFlow() bool { return e.uses("tensorflow") && !e.uses("jax") }
+
+// onTorch reports whether the program is PyTorch and not JAX.
+func (e *evidence) onTorch() bool { return e.uses("torch", "vllm", "sglang") && !e.uses("jax") }
+
 // jaxAndTF gives the readings that show both in one process, or nil.
 func (e *evidence) jaxAndTF() []Evidence {
 	if e.frameworksTold() {
-		if e.framework("jax") && e.framework("tensorflow") {
+		if e.uses("jax") && e.uses("tensorflow") {
 			return []Evidence{{Text: "process.frameworks: " + strings.Join(e.state.Process.Frameworks, ", "), Reading: "both are loaded in the process"}}
 		}
 		return nil
 	}
-	jax := e.spoken("jax")
-	tf := e.first(TFDevice, nil)
-	if jax == nil || tf == nil || jax.From != tf.From {
+	jax, ok := e.marks["jax"]
+	tf := e.facts("tf device")
+	if !ok || len(tf) == 0 {
 		return nil
 	}
 	reading := "TensorFlow made its own device in the program that fails in JAX"
-	if tf.Tells(HasLimit) {
-		reading = "TensorFlow takes up to " + human(tf.Limit) + " for itself, in the program that fails in JAX"
+	if tf[0].limit > 0 {
+		reading = "TensorFlow takes up to " + human(tf[0].limit) + " for itself, in the program that fails in JAX"
 	}
-	return []Evidence{quote(tf, reading), quote(jax, "a line of JAX")}
+	jax.Reading = "a line of JAX"
+	return []Evidence{tf[0].quoted(reading), jax}
 }
 
-// version is what is known of the release of a framework; empty: nothing.
+// version is what is known of the release of a framework; empty if nothing is.
 func (e *evidence) version(name string) string {
 	if e.state != nil && e.state.Process != nil {
 		for _, n := range []string{name, name + "lib"} {
@@ -299,8 +285,10 @@ func (e *evidence) version(name string) string {
 		}
 	}
 	for _, n := range []string{name + "lib", name} {
-		if f := e.first(Version, func(f *Fact) bool { return f.Name == n }); f != nil {
-			return f.Version
+		for _, f := range e.facts("version") {
+			if f.name == n {
+				return f.version
+			}
 		}
 	}
 	return ""
@@ -311,15 +299,15 @@ func (e *evidence) version(name string) string {
 // ordinal is the GPU that the failure is about, and -1.
 func (e *evidence) ordinal() int {
 	n := -1
-	for _, f := range e.all(failures...) {
-		if f.Device >= 0 && !f.Nonfatal {
-			n = f.Device
+	for _, r := range e.failed {
+		if r.device >= 0 && !r.mild {
+			n = r.device
 		}
 	}
 	return n
 }
 
-// gpu is what the state tells of it, and nil.
+// gpu is what the state says of it, and nil.
 func (e *evidence) gpu() *machine.Device { return e.state.Device(e.ordinal()) }
 
 // A sized is a size and the line it is from.
@@ -328,43 +316,70 @@ type sized struct {
 	from  Evidence
 }
 
-// saneTotal is no GPU's memory or more: what a driver that is out of memory
-// reports may be anything.
+// saneTotal is no GPU's memory or more: what a driver that is out of memory reports may
+// be anything.
 const saneTotal = 1 << 42
 
-// total is the memory of the GPU in bytes, 0 if it is not told. What the state
-// says goes before what the log says.
+// total is the memory of the GPU in bytes, 0 if unknown. What the state says goes before
+// what the log says.
 func (e *evidence) total() sized {
 	if d := e.gpu(); d != nil && d.Total > 0 {
 		return sized{d.Total, Evidence{Text: "devices.total_bytes: " + strconv.FormatUint(d.Total, 10), Reading: "the GPU has " + human(d.Total)}}
 	}
-	for _, k := range []Kind{TorchOOM, DeviceFree, VLLMFree, VLLMMemory, SmiMemory, LlamaMemory, RMMDevice, Limiter} {
-		if f := e.pick(k, func(f *Fact) bool { return f.Tells(HasTotal) && f.Total > 0 && f.Total < saneTotal }); f != nil {
-			return sized{f.Total, quote(f, "the GPU has "+human(f.Total))}
+	for _, r := range e.failed {
+		if r.total > mib && r.total < saneTotal && r.layer != layerHost {
+			return sized{r.total, r.st.quoted("the GPU has " + human(r.total))}
 		}
 	}
-	// A context that fails reports the total, which is nonsense on some drivers.
-	if f := e.pick(Context, func(f *Fact) bool { return f.Tells(HasTotal) && f.Total > 0 && f.Total < saneTotal }); f != nil {
-		return sized{f.Total, quote(f, "the GPU has "+human(f.Total))}
+	for _, kind := range []string{"smi memory", "found", "vllm usage", "simulated"} {
+		if f := e.pick(kind, func(f *fact) bool { return f.total > 0 && f.total < saneTotal }); f != nil {
+			return sized{f.total, f.quoted("the GPU has " + human(f.total))}
+		}
 	}
-	for _, k := range []Kind{TFDevice, DeviceName, SmiGPU, LlamaMemory} {
-		f := e.pick(k, func(f *Fact) bool { least, most, ok := cardTotals(f.Name); return ok && most-least <= most/50 })
+	for _, st := range e.statements.all() {
+		a := st.amount(roleTotal)
+		if a != nil && a.n >= 256*mib && a.n < saneTotal && !a.host && !st.hasAny("chunks", "cupy") && (st.amount(roleFree) != nil || !a.pool) && (st.words["memory"] || st.words["vram"]) && st.topic("remat") == nil {
+			return sized{a.n, st.quoted("the GPU has " + human(a.n))}
+		}
+	}
+	for _, kind := range []string{"tf device", "device", "smi gpu"} {
+		f := e.pick(kind, func(f *fact) bool { least, most, ok := cardTotals(f.name); return ok && most-least <= most/50 })
 		if f != nil {
-			least, _, _ := cardTotals(f.Name)
-			return sized{least, quote(f, "a GPU of this name has "+human(least))}
+			least, _, _ := cardTotals(f.name)
+			return sized{least, f.quoted("a GPU of this name has " + human(least))}
 		}
 	}
 	return sized{}
 }
 
-// free is what was free when the program failed, by the last reading of the
-// driver, with the total beside it.
-func (e *evidence) free() *Fact {
-	return e.pick(DeviceFree, func(f *Fact) bool { return f.Tells(HasFree|HasTotal) && f.Total > 0 })
+// free is the last reading of the driver, with the total beside it; nil if there is none.
+func (e *evidence) free() (st *statement, free, total uint64) {
+	all := e.statements.all()
+	for i := len(all) - 1; i >= 0; i-- {
+		f, t := all[i].amount(roleFree), all[i].amount(roleTotal)
+		if f != nil && t != nil && t.n > 0 && t.n < saneTotal && !f.host && !all[i].refused && !f.pool && all[i].topic("nvshare") == nil {
+			return all[i], f.n, t.n
+		}
+	}
+	return nil, 0, 0
 }
 
-// holders are the processes on the GPU that the state or a pasted nvidia-smi
-// table lists. told is false where nothing lists them.
+// A holder is a process that uses the GPU, with the line that names it.
+type holder struct {
+	PID        int
+	Name, Kind string
+	Used       uint64 // bytes, 0 if unknown
+	Frameworks []string
+	ParentGone bool
+	from       Evidence
+}
+
+func holderOf(p machine.Program, from Evidence) holder {
+	return holder{p.PID, p.Name, p.Kind, p.Holds(), p.Frameworks, p.ParentGone != nil && *p.ParentGone, from}
+}
+
+// holders are the processes on the GPU that the state or a pasted nvidia-smi table lists.
+// told is false where nothing lists them.
 func (e *evidence) holders() (list []holder, told bool) {
 	if d := e.gpu(); d != nil && d.Programs != nil {
 		for _, p := range d.Programs {
@@ -380,35 +395,21 @@ func (e *evidence) holders() (list []holder, told bool) {
 		return list, true
 	}
 	n := e.ordinal()
-	for _, f := range e.all(SmiProcess) {
-		if n >= 0 && f.Device >= 0 && f.Device != n || slices.ContainsFunc(list, func(h holder) bool { return h.PID == f.PID }) {
+	for _, f := range e.facts("smi process") {
+		if n >= 0 && f.device >= 0 && f.device != n || slices.ContainsFunc(list, func(h holder) bool { return h.PID == f.pid }) {
 			continue
 		}
 		kind := ""
-		if f.Value == "G" {
+		if f.value == "G" {
 			kind = "graphics"
 		}
-		list = append(list, holder{PID: f.PID, Name: f.Name, Kind: kind, Used: f.InUse, from: quote(&f, "")})
+		list = append(list, holder{PID: f.pid, Name: f.name, Kind: kind, Used: f.inUse, from: f.quoted("")})
 	}
 	return list, len(list) > 0
 }
 
-// A holder is a process on the GPU, with the line that names it.
-type holder struct {
-	PID        int
-	Name, Kind string
-	Used       uint64 // bytes, 0 if unknown
-	Frameworks []string
-	ParentGone bool
-	from       Evidence
-}
-
-func holderOf(p machine.Program, from Evidence) holder {
-	return holder{p.PID, p.Name, p.Kind, p.Holds(), p.Frameworks, p.ParentGone != nil && *p.ParentGone, from}
-}
-
-// isJAX says whether the process looks like a JAX that preallocated: it says
-// so, or it is a Python with a default pool and a context.
+// isJAX reports whether the process looks like a JAX that preallocated: it says so, or it
+// is a Python with a default pool and a context.
 func (h holder) isJAX(total uint64) (bool, string) {
 	if slices.ContainsFunc(h.Frameworks, func(f string) bool { return strings.EqualFold(f, "jax") || strings.EqualFold(f, "jaxlib") }) {
 		if h.Used > 0 {
@@ -429,21 +430,17 @@ func (h holder) isJAX(total uint64) (bool, string) {
 	return false, ""
 }
 
-func (h holder) isDesktop() bool {
-	if h.Kind == "graphics" {
-		return true
-	}
-	name := strings.ToLower(h.Name)
-	return strings.Contains(name, "xorg") || strings.Contains(name, "gnome-shell") || strings.Contains(name, "xwayland") || strings.Contains(name, "kwin") || strings.Contains(name, "firefox") || strings.Contains(name, "chrome")
-}
+var desktops = regexp.MustCompile(`(?i)xorg|gnome-shell|xwayland|kwin|firefox|chrome`)
 
-// others are the processes on the GPU but the program that failed. told is
-// false where nothing lists them.
+func (h holder) isDesktop() bool { return h.Kind == "graphics" || desktops.MatchString(h.Name) }
+
+// others are the processes on the GPU but the program that failed. told is false where
+// nothing lists them.
 //
-// Which one is the program itself is told by its pid or, else, by arithmetic: PyTorch's
-// message says what it holds; and where the list accounts for all that was in use at the failure, the
-// program is in the list, for it had a context at least. A program
-// that could not even make a context is not in it.
+// Which one is the program itself is known by its pid or, else, by arithmetic: PyTorch's
+// message says what it holds; and where the list accounts for all that was in use at the
+// failure, the program is in the list, for it had a context at least. A program that could
+// not even make a context is not in it.
 func (e *evidence) others() (list []holder, told bool) {
 	list, told = e.holders()
 	if own := e.own(list); own >= 0 {
@@ -458,20 +455,24 @@ func (e *evidence) own(list []holder) int {
 		return slices.IndexFunc(list, func(h holder) bool { return h.PID == e.state.Process.PID })
 	}
 	for i, h := range list {
-		for _, f := range e.all(failures...) {
-			if f.PID == h.PID && f.PID > 1 && f.From != "" {
+		for _, r := range e.failed {
+			if r.st.pid == h.PID && h.PID > 1 && r.st.from != "" {
 				return i
 			}
 		}
 	}
-	if e.fails(Context) {
+	if e.contextRefused() != nil {
 		return -1
 	}
-	if m := e.torch(); m != nil && m.reserved > 0 {
+	for _, r := range e.failed {
+		reserved := r.reserved()
+		if reserved == 0 {
+			continue
+		}
 		best, at := uint64(math.MaxUint64), -1
 		for i, h := range list {
-			if h.Used+mib >= m.reserved && h.Used-min(h.Used, m.reserved) < best && !h.isDesktop() {
-				best, at = h.Used-min(h.Used, m.reserved), i
+			if h.Used+mib >= reserved && less(h.Used, reserved) < best && !h.isDesktop() {
+				best, at = less(h.Used, reserved), i
 			}
 		}
 		if at >= 0 && (best < 2*gib || len(list) == 1) {
@@ -496,8 +497,8 @@ func (e *evidence) own(list []holder) int {
 			desktop++
 		}
 	}
-	if f := e.free(); f != nil && sum > 0 {
-		used := f.Total - min(f.Free, f.Total)
+	if st, free, total := e.free(); st != nil && sum > 0 {
+		used := less(total, free)
 		if sum+used/50+256*mib < used || used+used/50+256*mib < sum {
 			return -1 // somebody is missing, the program among others
 		}
@@ -509,221 +510,358 @@ func (e *evidence) own(list []holder) int {
 	return -1
 }
 
-// PyTorch's message.
-
-// A torchState is what PyTorch's message tells, in bytes.
-type torchState struct {
-	fact                             Fact
-	want, total, free                uint64
-	allocated, unallocated, reserved uint64
-	cap                              uint64   // 0: none told
-	sizes, use                       bool     // the device's, PyTorch's are told
-	async                            bool     // of the driver's pool: what is reserved is not told
-	this, others                     uint64   // held by this process, and by all others
-	listed                           bool     // the message lists processes
-	othersFrom                       []string // "process 812: 4 GiB"
+// heldBy is what these processes hold together.
+func heldBy(list []holder) (sum uint64) {
+	for _, h := range list {
+		sum += h.Used
+	}
+	return sum
 }
 
-// slack is free memory that PyTorch can be refused with: the driver gives whole
-// pages, and the reading is a moment younger than the refusal.
-const slack = 64 * mib
-
-// enough says whether the GPU had what was asked for.
-func (m *torchState) enough() bool { return m.sizes && m.free >= m.want+slack }
-
-// lacking is what the GPU had too little, in bytes.
-func (m *torchState) lacking() uint64 { return m.want - min(m.want, m.free) }
-
-// torch is PyTorch's last message, and nil.
-func (e *evidence) torch() *torchState {
-	f := e.pick(TorchOOM, func(f *Fact) bool { return f.Tells(HasWant) })
-	if f == nil {
-		return nil
-	}
-	if f.Name == "async" {
-		return e.torchAsync(f)
-	}
-	m := &torchState{fact: *f, want: f.Want, total: f.Total, free: f.Free, allocated: f.Allocated, cap: f.Limit,
-		sizes: f.Tells(HasTotal | HasFree), use: f.Tells(HasAllocated)}
-	if !m.sizes {
-		if d := e.first(TorchOOM, func(g *Fact) bool { return g.Name == "device" && g.Line >= f.Line }); d != nil {
-			m.total, m.free, m.sizes = d.Total, d.Free, true
-		}
-	}
-	reserved := f.Reserved
-	if !m.use {
-		if u := e.first(TorchOOM, func(g *Fact) bool { return g.Name == "use" && g.Line >= f.Line }); u != nil {
-			m.allocated, reserved, m.use = u.Allocated, u.Reserved, true
-		}
-	}
-	if m.use {
-		if old := strings.Contains(f.Text, "total capacity;"); old {
-			m.reserved = max(reserved, m.allocated)
-			m.unallocated = m.reserved - m.allocated
-		} else {
-			m.unallocated = reserved
-			m.reserved = m.allocated + reserved
-		}
-	}
-	var listed []Fact
-	for _, p := range e.all(TorchProcess) {
-		if p.Line != f.Line && (p.Line < f.Line || p.Line > f.Line+6) {
+// readings are the lines of these processes, the desktop's left out, each with what it
+// holds.
+func readings(list []holder) []Evidence {
+	var q []Evidence
+	for _, h := range list {
+		if h.isDesktop() && len(list) > 1 {
 			continue
 		}
-		if p.Name == "this" {
-			m.this = p.InUse
-			continue
+		r := h.from
+		r.Reading = "another process is on the GPU"
+		if h.Used > 0 {
+			r.Reading = "another process holds " + human(h.Used)
 		}
-		if !slices.ContainsFunc(listed, func(g Fact) bool { return g.PID == p.PID }) {
-			listed = append(listed, p)
+		if h.ParentGone {
+			r.Reading += "; the one that started it is gone"
+		}
+		q = append(q, r)
+	}
+	return q
+}
+
+// Refusals.
+
+// A refusal is one time that memory was refused, with all that the log says of it. What
+// is not told is 0; the has fields say whether free, allocated and others were told.
+type refusal struct {
+	st       *statement
+	layer    layer
+	device   int
+	mild     bool
+	want     uint64
+	wantHigh uint64
+	free     uint64
+	hasFree  bool
+	total    uint64
+	limit    uint64
+	alloc    uint64
+	hasAlloc bool
+	kept     uint64 // with what is allocated
+	idle     uint64
+	hasIdle  bool
+	other    uint64 // allocated by others in the process
+	programs uint64 // held by other programs, as far as the message says
+	this     uint64 // held by the process
+	listed   []listedProcess
+	lines    []*statement // further ones that it was read from
+	pinning  bool
+	capture  *statement
+	round    uint64 // how far its sizes are rounded
+}
+
+// A listedProcess is a process in a message.
+type listedProcess struct {
+	pid  int
+	used uint64
+}
+
+// reserved is what its pool took from the driver.
+func (r *refusal) reserved() uint64 {
+	switch {
+	case r.hasIdle:
+		return r.alloc + r.idle
+	case r.kept > 0:
+		return max(r.kept, r.alloc)
+	}
+	return r.alloc
+}
+
+// unallocated is what its pool holds and does not use.
+func (r *refusal) unallocated() uint64 {
+	if r.hasIdle {
+		return r.idle
+	}
+	return less(r.reserved(), r.alloc)
+}
+
+var poolDevice = regexp.MustCompile(`(?:GPU|gpu_async|SE|GPU_?collectivememory|CUDA)_?(\d{1,4})\b|GPU:(\d{1,4})\b|GPU (\d{1,4})\b|(?:device|Device)(?: ordinal)? (?:cuda:)?(\d{1,4})\b|\[(\d{1,2})\] (?:F|f)ailed|CUDA:(\d{1,2})\b|cuda:(\d{1,2})\b`)
+
+// deviceOf is the GPU that a text names, or -1.
+func deviceOf(text string) int {
+	m := poolDevice.FindStringSubmatch(clipped64(text))
+	for _, g := range m[min(len(m), 1):] {
+		if g != "" {
+			n, _ := strconv.Atoi(g) // at most four digits
+			return n
 		}
 	}
-	m.listed = len(listed) > 0 || m.this > 0
-	if m.this == 0 && m.use {
-		// The newer releases list this process as any other. It is the one that
-		// holds what PyTorch reserved and least beside that.
-		at := -1
-		for i, p := range listed {
-			if p.InUse+p.InUse/200+mib >= m.reserved && (at < 0 || p.InUse < listed[at].InUse) {
-				at = i
+	return -1
+}
+
+// nearby is how many lines behind a refusal what belongs to it may stand.
+const nearby = 8
+
+// gather makes the refusals of the statements.
+func (e *evidence) gather() {
+	all := e.statements.all()
+	for i, st := range all {
+		// NCCL's own line names the size, and the one before it NCCL.
+		if st.refused && (st.layer == layerDriver || st.layer == layerPool) {
+			for _, before := range slices.Backward(all[:i]) {
+				if before.line+5 < st.line {
+					break
+				}
+				if before.layer == layerNCCL && before.from == st.from && before.hasAny("failed", "error", "unhandled") {
+					st.layer = layerNCCL
+				}
 			}
 		}
-		if at >= 0 {
-			m.this = listed[at].InUse
-			listed = slices.Delete(listed, at, at+1)
-		}
-	}
-	for _, p := range listed {
-		m.others += p.InUse
-		if len(m.othersFrom) < 8 {
-			m.othersFrom = append(m.othersFrom, fmt.Sprintf("process %d: %s", p.PID, human(p.InUse)))
-		}
-	}
-	return m
-}
-
-// torchAsync is the message of the backend cudaMallocAsync, which has a figure in a
-// line. What its pool reserves is not told.
-func (e *evidence) torchAsync(f *Fact) *torchState {
-	m := &torchState{fact: *f, want: f.Want, async: true}
-	for _, g := range e.all(TorchOOM) {
-		if g.Name != "async" || g.Line+4 < f.Line || g.Line > f.Line+4 {
+		if !st.refused || st.advice && len(st.amounts) == 0 || st.topic("exceeds", "remat") != nil || st.topic("killed") != nil && st.amount(roleWant) == nil {
 			continue
 		}
-		if g.Tells(HasAllocated) {
-			m.allocated, m.use = g.Allocated, true
-		}
-		if g.Tells(HasTotal) {
-			m.total = g.Total
-		}
-		if g.Tells(HasFree) {
-			m.free, m.sizes = g.Free, m.total > 0
-		}
-	}
-	m.reserved = m.allocated
-	return m
-}
-
-// The pool.
-
-// A poolState is what is told of XLA's or TensorFlow's pool when it refused, in bytes.
-type poolState struct {
-	refused *Fact // the refusal that counts
-	want    uint64
-	limit   sized // the most it may take
-	size    sized // what it has taken
-	inUse   sized
-	largest sized // free block
-}
-
-// pool is the state of the pool at the last refusal, and nil if none refused.
-func (e *evidence) pool() *poolState {
-	f := e.pick(BFCRefused, func(f *Fact) bool { return f.Tells(HasWant) && !isHost(f.Allocator) })
-	if x := e.pick(XLARefused, func(f *Fact) bool { return f.Tells(HasWant) }); f == nil && x != nil {
-		f = x
-	}
-	p := &poolState{refused: f}
-	if f != nil {
-		p.want = f.Want
-	}
-	if f == nil {
-		if f = e.pick(TFOOM, func(f *Fact) bool { return !isHost(f.Allocator) }); f == nil {
-			return nil
-		}
-		p.refused = f
-		p.want = tensorBytes(f)
-	}
-	set := func(s *sized, f *Fact, bytes uint64, what string) {
-		if bytes > 0 || what == "in use" {
-			*s = sized{bytes, quote(f, human(bytes)+" "+what)}
-		}
-	}
-	for _, f := range e.all(PoolStats) {
-		switch f.Name {
-		case "Limit", "bytes_limit":
-			set(&p.limit, &f, f.Limit, "is the pool's limit")
-		case "InUse", "bytes_in_use":
-			set(&p.inUse, &f, f.InUse, "in use")
-		case "Sum Total":
-			if p.inUse.bytes == 0 {
-				set(&p.inUse, &f, f.InUse, "in use")
+		r := &refusal{st: st, layer: st.layer, device: deviceOf(st.text), mild: st.mild}
+		r.take(st)
+		for _, next := range all[i+1 : min(len(all), i+1+4*nearby)] {
+			if next.line > st.line+nearby || next.from == st.from && next.refused && (next.amount(roleWant) != nil && r.want > 0 || next.line > st.line+2 && next.amount(roleWant) != nil) {
+				break
 			}
-		case "Reserved", "pool_bytes":
-			set(&p.size, &f, f.Reserved, "taken from the GPU")
-		case "LargestFreeBlock", "largest_free_block_bytes":
-			set(&p.largest, &f, f.LargestFree, "is the largest free block")
+			if next.from != st.from || next.report || next.hasAny("chunk", "chunks") || next.topic("announced") != nil || next.library != "" || len(next.amounts) == 0 || next.topic("remat", "collection") != nil || next.words["allocation"] && next.hasAny("parameter", "constant", "live", "temp", "total") {
+				continue
+			}
+			r.take(next)
+		}
+		for _, before := range slices.Backward(all[max(0, i-100):i]) {
+			if before.line < st.line-60 {
+				break
+			}
+			if before.from != st.from {
+				continue
+			}
+			if before.topic("capture") != nil && r.capture == nil {
+				r.capture = before
+			}
+			r.pinning = r.pinning || before.topic("pinning") != nil
+		}
+		if st.topic("capture") != nil {
+			r.capture = st
+		}
+		e.failed = append(e.failed, r)
+	}
+	if s := e.about("capture"); s != nil && e.uses("vllm", "sglang") {
+		for _, r := range e.failed {
+			if r.capture == nil && r.want > 0 {
+				r.capture = s
+			}
 		}
 	}
-	if s := e.pick(PoolSummary, nil); s != nil {
-		if s.Tells(HasLimit) && p.limit.bytes == 0 {
-			set(&p.limit, s, s.Limit, "is the pool's limit")
-		}
-		if s.Tells(HasTotal) && p.size.bytes == 0 {
-			set(&p.size, s, s.Total, "taken from the GPU")
-		}
-		if s.Tells(HasLargestFree) {
-			set(&p.largest, s, s.LargestFree, "is the largest free block")
+	if b := e.beside; b != nil && b.Live > 0 {
+		for _, r := range e.failed {
+			if !r.hasAlloc && r.layer != layerHost {
+				r.alloc, r.hasAlloc = b.Live, true
+			}
 		}
 	}
-	if d := e.dump; d != nil && d.Complete {
-		at := Evidence{Line: d.Line, Text: "the pool's report"}
-		p.size, p.inUse = sized{d.Pool, at}, sized{d.InUse, at}
-		p.largest = sized{d.LargestFree, at}
-		p.size.from.Reading, p.inUse.from.Reading = human(d.Pool)+" taken from the GPU", human(d.InUse)+" in use"
-		p.largest.from.Reading = human(d.LargestFree) + " is the largest free chunk"
-		if p.limit.bytes == 0 && d.Limit > 0 {
-			p.limit = sized{d.Limit, at}
-			p.limit.from.Reading = human(d.Limit) + " is the pool's limit"
-		}
-	}
-	return p
+	e.autotuned()
+	e.recovered()
 }
 
-// isHost says whether a pool's name is that of host memory.
-func isHost(allocator string) bool {
-	a := strings.ToLower(allocator)
-	return strings.Contains(a, "host") || strings.HasPrefix(a, "cpu") || a == "mklcpu"
+// recovered marks refusals after which the same program went on: it tried again, with
+// less, and serves or trains. An exception's line is not one of them.
+func (e *evidence) recovered() {
+	before := 0 // the last line of progress
+	for _, st := range e.statements.all() {
+		if st.topic("success") == nil || st.refused {
+			continue
+		}
+		training := st.hasAny("step", "epoch", "iter")
+		again := before == st.line-1
+		before = st.line
+		if training && !again {
+			continue // it may be another program's
+		}
+		if len(e.failed) > 0 && st.line < e.failed[0].st.line {
+			return // it is what goes on all the time
+		}
+		for _, r := range e.failed {
+			if r.st.line < st.line && r.st.from == st.from && r.st.level != "F" && !exception.MatchString(r.st.text) {
+				r.mild = true
+			}
+		}
+	}
+}
+
+var exception = regexp.MustCompile(`\w(?:Error|Exception|bad_alloc)\b|terminate called|panic:|\(RuntimeError\)`)
+
+// take adds what a statement says to a refusal, where it says something new.
+func (r *refusal) take(st *statement) {
+	used := false
+	for i := range st.amounts {
+		a := &st.amounts[i]
+		if a.private && a.role != roleWant || a.cache && a.role != roleWant && r.layer != layerEngine || a.initial || a.n >= saneTotal && a.role != roleWant && a.role != roleTotal {
+			continue
+		}
+		used = true
+		fill := func(at *uint64) bool {
+			if *at > 0 {
+				return false
+			}
+			*at = a.n
+			return true
+		}
+		switch a.role {
+		case roleWant:
+			if fill(&r.want) {
+				r.wantHigh = max(a.high, a.n)
+			}
+		case roleFree:
+			if !r.hasFree && !a.pool {
+				r.free, r.hasFree = a.n, true
+			}
+		case roleTotal:
+			if st.words["cupy"] { // what its pool has
+				r.alloc, r.hasAlloc = a.n, true
+				break
+			}
+			fill(&r.total)
+		case roleLimit:
+			fill(&r.limit)
+		case roleAlloc, roleUse:
+			switch {
+			case a.pid > 0:
+				if !slices.ContainsFunc(r.listed, func(p listedProcess) bool { return p.pid == a.pid }) {
+					r.listed = append(r.listed, listedProcess{a.pid, a.n})
+				}
+			case a.this:
+				fill(&r.this)
+			case a.programs:
+				r.programs += a.n
+			case a.pair && !a.pool && !a.torch && i+1 < len(st.amounts) && st.amounts[i+1].role == roleTotal:
+				// Of the GPU as a whole: 7.5 GiB/7.8 GiB.
+				switch t := st.amounts[i+1].n; {
+				case t < a.n:
+					r.alloc, r.hasAlloc = a.n, true
+				case !r.hasFree:
+					r.free, r.hasFree = t-a.n, true
+				}
+			case a.other:
+				r.other += a.n
+			case !r.hasAlloc:
+				r.alloc, r.hasAlloc = a.n, true
+			}
+		case roleKept:
+			fill(&r.kept)
+		case roleIdle:
+			if !r.hasIdle {
+				r.idle, r.hasIdle = a.n, true
+			}
+		}
+		if a.high > a.n {
+			r.round += a.high - a.n
+		}
+	}
+	if used && st != r.st {
+		r.lines = append(r.lines, st)
+		if r.device < 0 {
+			r.device = deviceOf(st.text)
+		}
+	}
+}
+
+// autotuned marks refusals while algorithms are compared: another is taken.
+func (e *evidence) autotuned() {
+	if e.about("picker") == nil {
+		return
+	}
+	var lines []int
+	for _, st := range e.statements.all() {
+		if st.topic("picker") != nil {
+			lines = append(lines, st.line)
+		}
+	}
+	for _, r := range e.failed {
+		if r.st.topic("picker") != nil {
+			r.mild = true
+			continue
+		}
+		if r.layer == layerDriver && slices.ContainsFunc(lines, func(n int) bool { return n+20 > r.st.line && r.st.line+20 > n }) {
+			r.mild = true
+		}
+	}
+}
+
+// last is the last refusal for which ok holds, and nil.
+func (e *evidence) last(ok func(*refusal) bool) *refusal {
+	for _, r := range slices.Backward(e.failed) {
+		if ok(r) {
+			return r
+		}
+	}
+	return nil
+}
+
+// contextRefused is the last line that no context could be made for lack of memory.
+func (e *evidence) contextRefused() *refusal {
+	return e.last(func(r *refusal) bool { return r.layer == layerContext })
+}
+
+// fatal reports whether memory of the GPU was refused and that was no warning.
+func (e *evidence) fatal() bool {
+	return e.last(func(r *refusal) bool { return !r.mild && r.layer != layerHost }) != nil
+}
+
+// sortEvidence orders by line; what is not of the log comes last. Lines that come twice
+// are quoted once.
+func sortEvidence(list []Evidence) []Evidence {
+	list = slices.Clone(list)
+	slices.SortStableFunc(list, func(a, b Evidence) int {
+		if (a.Line == 0) != (b.Line == 0) {
+			return b.Line - a.Line
+		}
+		return cmp.Compare(a.Line, b.Line)
+	})
+	var out []Evidence
+	for _, e := range list {
+		if i := slices.IndexFunc(out, func(o Evidence) bool { return o.Line == e.Line && o.Text == e.Text }); i >= 0 {
+			if out[i].Reading == "" {
+				out[i].Reading = e.Reading
+			} else if e.Reading != "" && e.Reading != out[i].Reading {
+				out[i].Reading += "; " + e.Reading
+			}
+			continue
+		}
+		out = append(out, e)
+	}
+	return out
 }
 
 // widths are the bytes of TensorFlow's element types.
 var widths = map[string]uint64{"float": 4, "float32": 4, "double": 8, "float64": 8, "half": 2, "float16": 2, "bfloat16": 2, "int32": 4, "uint32": 4, "int64": 8, "uint64": 8,
 	"int16": 2, "uint16": 2, "int8": 1, "uint8": 1, "bool": 1, "complex64": 8, "complex128": 16, "resource": 8}
 
-// tensorBytes is the size of the tensor in TensorFlow's message, 0 if it is not
-// told. Without a type it is taken for float.
-func tensorBytes(f *Fact) uint64 {
-	n := uint64(4)
-	if _, after, ok := strings.Cut(f.Text, " and type "); ok {
-		word, _, _ := strings.Cut(after, " ")
-		if n = widths[strings.TrimSuffix(word, "_ref")]; n == 0 {
-			return 0
-		}
-	}
-	shape := strings.Trim(f.Value, " []")
-	if shape == "" || strings.Contains(shape, "?") {
+var tensorShape = regexp.MustCompile(`shape ?\[([\d, ]+)\](?: and type (\w+?)(?:_ref)?\b)?`)
+
+// tensorBytes is the size of the tensor in a message, 0 if it is not told. Without a type
+// it is taken for float.
+func tensorBytes(text string) uint64 {
+	m := tensorShape.FindStringSubmatch(clipped64(text))
+	if m == nil {
 		return 0
 	}
-	for _, side := range strings.Split(shape, ",") {
+	n := uint64(4)
+	if m[2] != "" {
+		n = widths[m[2]]
+	}
+	for _, side := range strings.Split(m[1], ",") {
 		s, err := strconv.ParseUint(strings.TrimSpace(side), 10, 63)
 		if err != nil || s > 0 && n > math.MaxUint64/max(s, 1) {
 			return 0
@@ -733,5 +871,127 @@ func tensorBytes(f *Fact) uint64 {
 	return n
 }
 
-// quote is a fact's line with what it shows.
-func quote(f *Fact, reading string) Evidence { return Evidence{f.Line, f.Text, reading} }
+// poolState is what is told of XLA's or TensorFlow's pool, in bytes.
+type poolState struct {
+	refused                     *refusal // nil if none is told
+	want                        uint64
+	limit, size, inUse, largest sized
+}
+
+// pool is the state of the pool at the last refusal, and nil if there is nothing of one.
+func (e *evidence) pool() *poolState {
+	p := &poolState{}
+	is := func(r *refusal) bool {
+		return !r.mild && r.layer == layerPool && r.want > 0 && !e.torchLike(r)
+	}
+	for _, word := range []string{"rounded", "allocator", ""} {
+		if p.refused == nil {
+			p.refused = e.last(func(r *refusal) bool { return is(r) && (word == "" || r.st.words[word]) })
+		}
+	}
+	if p.refused != nil {
+		p.want = p.refused.want
+	}
+	set := func(s *sized, f *fact, bytes uint64, what string) {
+		*s = sized{bytes, f.quoted(human(bytes) + " " + what)}
+	}
+	for _, f := range e.facts("pool stats") {
+		n := sizeOf(f.value)
+		switch f.name {
+		case "Limit", "bytes_limit", "memory_limit_", "pool limit":
+			set(&p.limit, &f, n, "is the pool's limit")
+		case "InUse", "bytes_in_use":
+			set(&p.inUse, &f, n, "in use")
+		case "Sum Total of in-use chunks":
+			if p.inUse.bytes == 0 {
+				set(&p.inUse, &f, n, "in use")
+			}
+		case "Reserved", "pool_bytes", "bytes_reserved", "Total bytes in pool", "Total size in pool", "total_region_allocated_bytes_", "pool size":
+			if n > 0 {
+				set(&p.size, &f, n, "taken from the GPU")
+			}
+		case "LargestFreeBlock", "largest_free_block_bytes", "largest free chunk usable by lower end", "largest free chunk usable by upper end":
+			if n > 0 {
+				set(&p.largest, &f, n, "is the largest free block")
+			}
+		}
+	}
+	if d := e.dump; d != nil && d.Complete {
+		at := Evidence{Line: d.Line, Text: "the pool's report"}
+		p.size, p.inUse, p.largest = sized{d.Pool, at}, sized{d.InUse, at}, sized{d.LargestFree, at}
+		p.size.from.Reading, p.inUse.from.Reading = human(d.Pool)+" taken from the GPU", human(d.InUse)+" in use"
+		p.largest.from.Reading = human(d.LargestFree) + " is the largest free chunk"
+		if p.limit.bytes == 0 && d.Limit > 0 {
+			p.limit = sized{d.Limit, at}
+			p.limit.from.Reading = human(d.Limit) + " is the pool's limit"
+		}
+	}
+	if p.refused == nil && p.limit.bytes == 0 && p.inUse.bytes == 0 {
+		return nil
+	}
+	return p
+}
+
+// torchLike reports whether a refusal tells of the device, or of a pool other than XLA's
+// and TensorFlow's, in the same message.
+func (e *evidence) torchLike(r *refusal) bool {
+	if r.st.stats && !(r.total > 0 && r.hasFree) {
+		return false
+	}
+	return r.total > 0 || r.hasAlloc || r.limit > 0 || r.hasFree || r.st.hasAny("torch", "cupy", "rmm", "tried", "mps", "xpu", "hip", "cudnn")
+}
+
+// unified reports whether the pool may be larger than the GPU.
+func (e *evidence) unified() bool {
+	v := e.env["TF_FORCE_UNIFIED_MEMORY"]
+	fraction, _ := e.fraction()
+	return v != "" && v != "0" && !strings.EqualFold(v, "false") || fraction > 1
+}
+
+// grows reports whether the pool grows as needed, as far as known.
+func (e *evidence) grows() bool {
+	v := e.env["XLA_PYTHON_CLIENT_PREALLOCATE"]
+	return v == "false" || v == "False" || v == "0" || strings.EqualFold(e.env["TF_FORCE_GPU_ALLOW_GROWTH"], "true")
+}
+
+// display is the state's word that a display hangs on the GPU.
+func (e *evidence) display() []Evidence {
+	if d := e.gpu(); d != nil && d.Display {
+		reading := "a display is on the GPU"
+		if d.InUse() > 0 {
+			reading += ", and " + human(d.InUse()) + " in use before"
+		}
+		return []Evidence{{Text: "devices.display_active: true", Reading: reading}}
+	}
+	return nil
+}
+
+// madeAgain reports whether the program made its backend a second time.
+func (e *evidence) madeAgain() bool {
+	return e.about("cleared") != nil || e.state != nil && e.state.Process != nil && e.state.Process.BackendRecreated != nil && *e.state.Process.BackendRecreated
+}
+
+// assigned is the compiler's total for a program that did not fit, in bytes, and the line.
+func (e *evidence) assigned() (uint64, *statement) {
+	for _, st := range slices.Backward(e.statements.all()) {
+		if m := totalAllocation.FindStringSubmatch(st.text); m != nil {
+			return sizeOf(m[1]), st
+		}
+	}
+	return 0, nil
+}
+
+var totalAllocation = regexp.MustCompile(`\btotal allocation: +([\d.]+ ?\w+)`)
+
+// parts are the program's buffers that a cut report still lists.
+func (e *evidence) parts() (sum uint64, st *statement) {
+	for _, s := range e.statements.all() {
+		if m := partAllocation.FindStringSubmatch(s.text); m != nil {
+			sum += sizeOf(m[1])
+			st = s
+		}
+	}
+	return sum, st
+}
+
+var partAllocation = regexp.MustCompile(`(?:parameter|constant|maybe_live_out|preallocated temp) allocation: +([\d.]+ ?\w+)`)

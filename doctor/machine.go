@@ -1,73 +1,221 @@
 package doctor
 
-// What a log tells of the machine and of what runs on it: pasted nvidia-smi
-// tables, versions, libraries.
+// What a log says of the machine and of what runs on it: pasted nvidia-smi tables,
+// versions, settings, frameworks, and what pools and engines print of themselves. These
+// have fixed forms, and a regular expression each.
 
-import "regexp"
+import (
+	"regexp"
+	"strconv"
+	"strings"
 
-// orgTensorflow stands before the paths of an older JAX.
-var orgTensorflow = regexp.MustCompile(`org_tensorflow/$`)
+	"gpumem/policy/frameworks"
+	"gpumem/size"
+)
+
+// A fact is one such thing.
+type fact struct {
+	kind                            string
+	line                            int
+	text, from                      string
+	device, pid                     int
+	name, version, value            string
+	total, free, inUse, limit, want uint64
+}
 
 // smiCard is the row of an nvidia-smi table that names the GPU.
-const smiCard = `.*?\| +{device}  (?P<name>\S(?:.*?\S)?)\s+(?:On|Off|N/A|\|)[^|]*\|`
+const smiCard = `\| +(?P<device>\d+)  (?P<name>\S(?:.*?\S)?)\s+(?:On|Off|N/A|\|)[^|]*\|`
 
-// unit is a size that says what it is of.
-const unit = `\d+(?:\.\d+)? ?(?:[KMGT]i?B|[MG]\b)`
+const versionText = `v?(?P<version>\d+(?:\.\w+)+(?:\+\w+(?:\.\w+)*)?)`
 
-var machinePatterns = []pattern{
-	// |   0  NVIDIA A10   On  | 00000000:00:1E.0 Off |   0 |, of drivers 340 to 580.
-	{kind: SmiGPU, line: true, anchors: []string{" 00000000:", " 0000:0", "| 0000"}, rest: smiCard},
-	{kind: SmiMemory, line: true, within: true, anchors: []string{"MiB / ", "MiB /  "}, rest: `.*?(?P<inuse>\d+ ?MiB) / +(?P<total>\d+ ?MiB)`},
-	{kind: SmiProcess, line: true, anchors: []string{"   C   ", "   G   ", " C+G   ", " M+C   "},
-		rest: `.*?\| +{device} +(?:\S+ +\S+ +)?{pid} +(?P<value>C\+G|M\+C|C|G) +(?P<name>\S.*?) +(?:(?P<inuse>\d+ ?MiB)|N/A) *\|`},
-	{kind: DeviceName, line: true, within: true, anchors: []string{"| 0000"}, rest: smiCard},
-	{kind: DeviceName, anchors: []string{"GPU 0: ", "GPU 1: ", "GPU 2: ", "GPU 3: ", "GPU 4: ", "GPU 5: ", "GPU 6: ", "GPU 7: "}, whole: true, rest: `GPU {device}: (?P<name>[A-Z][^()]*[^() ]) \(UUID: `},
-	// TensorFlow's, within "Created device" and by itself.
-	{kind: DeviceName, framework: "tensorflow", within: true, anchors: []string{"device: "}, rest: `{device}, name: (?P<name>[^,]{2,80}), pci bus id`},
-	{kind: DeviceName, framework: "tensorflow", anchors: []string{"name: "}, rest: `(?P<name>[A-Z][^,:]{2,80}?)(?:, pci bus id| major: \d| computeCapability: \d)`},
-	// XLA's, at its start; ggml's; Ollama's; JAX's and other programs'.
-	{kind: DeviceName, framework: "xla", anchors: []string{"StreamExecutor device ("}, rest: `{device}\): (?P<name>[^,]{2,80}), Compute Capability`},
-	{kind: DeviceName, framework: "llama.cpp", anchors: []string{"Device "}, rest: `{device}: (?P<name>[A-Z][^,:]{2,80}), (?:compute capability|VMM)`},
-	{kind: DeviceName, within: true, anchors: []string{" name=\"NVIDIA ", " description=\"NVIDIA "}, whole: true, rest: ` (?:name|description)="(?P<name>[^"]{2,80})"`},
-	{kind: DeviceName, anchors: []string{"Using device "}, rest: `(?:cuda:)?{device}: (?P<name>(?:NVIDIA|Tesla|GeForce|Quadro)\b[\w. -]{0,80}\w)`},
-	{kind: DeviceName, anchors: []string{"device_name", "Device name", "device name", "Device: ", "gpu_name", "GPU name", "GPU model", "GPU Model", "GPU: NVIDIA"}, rest: `["']?(?: ?[=:] ?)?["']?(?P<name>(?:NVIDIA|Tesla|GeForce|Quadro)\b[\w. -]{0,80}\w)`},
-	{kind: Version, name: "driver", once: true, anchors: []string{"Driver Version: ", "Driver version: ", "driver version: "}, rest: ` *{version}`},
-	{kind: Version, name: "cuda", once: true, anchors: []string{"CUDA Version: ", "CUDA version: "}, rest: ` *{version}`},
+// settingNames are the variables that frameworks and limiters read.
+var settingNames = func() string {
+	var names []string
+	for _, v := range frameworks.Variables() {
+		names = append(names, v.Name)
+	}
+	return strings.Join(append(names, "CUDA_DEVICE_MEMORY_LIMIT"), "|")
+}()
 
-	// pip, Python's dist-info, requirement files, issue forms, environment printers.
-	{kind: Version, name: "jaxlib", once: true, anchors: []string{"jaxlib"}, rest: `(?: version)?(?:==| ?[:=] *|-| +\(?|/)["']?{version}`},
-	{kind: Version, name: "jax", once: true, anchors: []string{"jax==0", "jax 0.", "jax: 0", "jax-0.", "jax v0", "jax=0.", "jax  0", "jax (0", "JAX 0.", "JAX v0", "JAX==0", "JAX: 0"}, whole: true, rest: `(?i:jax)\W+v?{version}`},
-	{kind: Version, name: "jax", once: true, anchors: []string{"jax version", "JAX version", "jax.__version__", "jax:  ", "jax   "}, rest: `\W{0,8}{version}`},
-	{kind: Version, name: "tensorflow", once: true, anchors: []string{"tensorflow==", "tensorflow 1", "tensorflow 2", "tensorflow-1", "tensorflow-2", "tensorflow: ", "tensorflow  ", "tensorflow-gpu==", "TensorFlow 1", "TensorFlow 2", "TensorFlow version", "TensorFlow: ", "tf.__version__"},
-		whole: true, rest: `(?:(?i:tensorflow)(?:-gpu)?(?: version)?|tf\.__version__)\W{0,40}{version}`},
-	{kind: Version, name: "torch", once: true, anchors: []string{"torch==", "torch 1.", "torch 2.", "torch-1.", "torch-2.", "torch: ", "torch:  ", "torch   ", "PyTorch 1", "PyTorch 2", "PyTorch version", "PyTorch: ", "torch.__version__"},
-		whole: true, rest: `(?:(?i:(?:py)?torch)(?: version)?|torch\.__version__)\W{0,40}{version}`},
-	{kind: Version, name: "vllm", once: true, anchors: []string{"vLLM API server version ", "vllm==", "vLLM version ", "vLLM Version: ", "LLM engine (v"}, rest: ` ?{version}`},
-	{kind: Version, name: "cudnn", once: true, anchors: []string{"Loaded cuDNN version ", "Loaded CuDNN version ", "cuDNN version: ", "cuDNN version "}, rest: ` *(?P<version>\d+(?:\.\d+)*)`},
+// A pattern is one form. It is tried where one of the words stands.
+var patterns = []struct {
+	kind, name string
+	words      string
+	all        bool // there may be several in a text
+	re         *regexp.Regexp
+}{
+	// Drivers 340 to 580.
+	{"smi gpu", "", "off on n", false, regexp.MustCompile(smiCard + `.*(?: 00000000:| 0000:0|\| 0000)`)},
+	{"smi memory", "", "mib", false, regexp.MustCompile(`(?P<inuse>\d+ ?MiB) / +(?P<total>\d+ ?MiB)|^\W*(?P<inuse>\d+ ?MiB) ?/ ?(?P<total>\d+ ?MiB)`)},
+	{"smi process", "", "c g mib", false, regexp.MustCompile(`\| +(?P<device>\d+) +(?:\S+ +\S+ +)?(?P<pid>\d+) +(?P<value>C\+G|M\+C|C|G) +(?P<name>\S.*?) +(?:(?P<inuse>\d+ ?MiB)|N/A) *\|`)},
+	{"device", "", "gpu", false, regexp.MustCompile(`GPU (?P<device>\d+): (?P<name>[A-Z][^()]*[^() ]) \(UUID: `)},
+	{"device", "", "name", false, regexp.MustCompile(`(?:device: (?P<device>\d+), )?name: (?P<name>[A-Z][^,:]{2,80}?)(?:, pci bus id| major: \d| computeCapability: \d|$)`)},
+	{"device", "", "executor", false, regexp.MustCompile(`StreamExecutor device \((?P<device>\d+)\): (?P<name>[^,]{2,80}), Compute Capability`)},
+	{"device", "", "compute vmm capability", false, regexp.MustCompile(`Device (?P<device>\d+): (?P<name>[A-Z][^,:]{2,80}), (?:compute capability|VMM)`)},
+	{"device", "", "nvidia tesla geforce quadro orin thor", false, regexp.MustCompile(`(?:Using device (?:cuda:)?(?P<device>\d+): |(?i:device|gpu)[ _](?i:name|model)["']?(?: ?[=:] ?)?["']?|(?:Device|GPU): | (?:name|description)="?)(?P<name>(?:NVIDIA|Tesla|GeForce|Quadro|Orin|AMD)\b[\w. -]{0,80}\w|Orin)`)},
+	{"version", "driver", "driver", false, regexp.MustCompile(`Driver [Vv]ersion: *` + versionText)},
+	{"version", "jaxlib", "jaxlib", false, regexp.MustCompile(`jaxlib(?: version)?(?:==| ?[:=] *|-| +\(?|/)["']?` + versionText)},
+	{"version", "jax", "jax", false, regexp.MustCompile(`(?i:\bjax)(?: version|\.__version__)?(?:==|\W{1,8})v?(?P<version>0\.\w+(?:\.\w+)*)`)},
+	{"version", "tensorflow", "tensorflow tf", false, regexp.MustCompile(`(?:\b(?i:tensorflow)(?:-gpu)?(?: version)?|tf\.__version__)(?:==|[ :=v-]{1,20})(?P<version>[12]\.\d+(?:\.\w+)*)`)},
+	{"version", "torch", "torch pytorch", false, regexp.MustCompile(`(?:\b(?i:(?:py)?torch)(?: version)?|torch\.__version__)(?:==|[ :=v-]{1,20})(?P<version>[12]\.\d+(?:\.\w+)*(?:\+\w+)?)`)},
+	{"version", "vllm", "vllm llm", false, regexp.MustCompile(`(?:vLLM API server version |vllm==|vLLM [Vv]ersion:? |LLM engine \()` + versionText)},
+	{"setting seen", "", "xla jax tf pytorch cupy memory torch rmm", true, regexp.MustCompile(`(?:(?P<unless>\$\{|(?i:try|use|using|set|setting|variable|reducing|increasing) ["'` + "`" + `]?))?\b(?P<name>(?:` + settingNames + `)(?:_\d{1,2})?)\b["'` + "`" + `]?\]?(?: ?= ?(?:"(?P<value>[^"]*)"|'(?P<value>[^']*)'|(?P<value>[^\s"'` + "`" + `=,;)}\]]+))| ?: {0,40}(?:"(?P<value>[^"]*)"|'(?P<value>[^']*)'|(?P<value>[^\s"'` + "`" + `=,;)}\]]+)["',}\] ]*$)| +(?P<value>[\d.]+)$)`)},
+	{"setting seen", "gpu_memory_utilization", "utilization", true, regexp.MustCompile(`gpu[-_]memory[-_]utilization["']?[ =:]{1,3}(?P<value>\d?\.\d+)`)},
+	{"setting seen", "mem_fraction_static", "static", true, regexp.MustCompile(`mem[-_]fraction[-_]static["']?[ =:]{1,3}(?P<value>\d?\.\d+)`)},
+	// What pools and engines print of themselves.
+	{"tf device", "", "created creating", false, regexp.MustCompile(`(?:Created|Creating) (?:TensorFlow )?device .*?GPU:(?P<device>\d+) with (?P<limit>\d+ ?M\w*) memory(?:.*?name: (?P<name>[^,:]{2,80}?)(?:,|$))?`)},
+	{"pool stats", "", "limit inuse in reserved sum available", true, regexp.MustCompile(`(?:^|[\s'{"])(?P<name>Limit|InUse|Reserved|LargestFreeBlock|memory_limit_|Total bytes in pool|Total size in pool|Sum Total of in-use chunks|total_region_allocated_bytes_|bytes_limit|bytes_in_use|bytes_reserved|pool_bytes|largest_free_block_bytes|total free in pool|largest free chunk usable by (?:lower|upper) end|pool size|pool limit|rounded request)['"]?:? +(?P<value>\d[\d.,]*\d ?[KMGT]?i?B?|\d+B?)`)},
+	{"chunks", "", "chunks chunk", false, regexp.MustCompile(`(?P<value>\d+) Chunks of size (?P<inuse>\d+) totalling`)},
+	{"map", "", "", false, regexp.MustCompile(`^(?P<value>[*x_]{100})\s*$`)},
+	{"arguments", "", "arguments", false, regexp.MustCompile(`byte size of input/output arguments \((?P<want>\d+)\) exceeds the base limit \((?P<limit>\d+)\)`)},
+	{"estimate", "", "memory available msg", false, regexp.MustCompile(`memory\.available="\[(?P<list>[^\]]*)\]".*?(?:memory\.required\.full="(?P<want>[\d.]+ ?\w+)")?(?:.*?memory\.required\.partial="(?P<limit>[\d.]+ ?\w+)")?(?:.*?memory\.required\.allocations="\[(?P<value>[^\]]*)\]")?`)},
+	{"found", "", "available", false, regexp.MustCompile(`total="(?P<total>[\d.]+ ?\w+)" available="(?P<free>[\d.]+ ?\w+)"`)},
+	{"simulated", "", "simulating", false, regexp.MustCompile(`(?i)simulating GPU with memory size of (?P<total>\d+)`)},
+	{"vllm usage", "", "initial", false, regexp.MustCompile(`total_gpu_memory=(?P<total>[\d.]+ ?\w+) initial_memory_usage=(?P<inuse>[\d.]+ ?\w+)`)},
+}
 
-	{kind: LibraryMismatch, name: "cudnn", anchors: []string{"Loaded runtime CuDNN library: "}, rest: `(?P<version>[\d.]*\d).*?source was compiled with: (?P<value>[\d.]*\d)`},
-	{kind: LibraryMissing, anchors: []string{"Could not load dynamic library "}, rest: `'(?P<name>[^']+)'`},
-	{kind: LibraryMissing, anchors: []string{"Could not load library "}, rest: `(?P<name>lib[\w.+-]+\w)`},
-	{kind: LibraryMissing, anchors: []string{"Unable to load cuDNN", "Unable to load any of {lib", "Could not locate zlibwapi"}, rest: ``},
-	{kind: LibraryMissing, line: true, anchors: []string{"cannot open shared object file"}, rest: `.*?(?P<name>lib[\w.+-]+): cannot open shared object file`},
-	{kind: LibraryLoaded, once: true, anchors: []string{"Successfully opened dynamic library ", "successfully opened CUDA library "}, rest: `(?P<name>lib[\w.+-]+\w)`},
+var patternWords = func() (all [][]string) {
+	for _, p := range patterns {
+		all = append(all, strings.Fields(p.words))
+	}
+	return all
+}()
 
-	// Paths of tracebacks and sources of log lines.
-	{kind: Loaded, once: true, within: true, anchors: []string{"site-packages/", "dist-packages/"}, rest: `(?P<framework>jax|jaxlib|tensorflow|torch|vllm|cupy|rmm|flax)/`},
-	// JAX to 0.4.1 was built in TensorFlow's tree, under external/org_tensorflow/.
-	{kind: Loaded, once: true, within: true, framework: "tensorflow", unless: orgTensorflow, anchors: []string{"tensorflow/core/", "tensorflow/stream_executor/", "tensorflow.python."}, rest: ``},
-	{kind: Loaded, once: true, within: true, framework: "tensorflow", anchors: []string{"external/local_xla/", "external/local_tsl/"}, rest: ``},
-	{kind: Loaded, once: true, within: true, framework: "jax", anchors: []string{"external/xla/xla/", "external/org_tensorflow/", "external/tsl/tsl/"}, rest: ``},
-	{kind: Loaded, once: true, within: true, framework: "jax", anchors: []string{"jaxlib.xla_extension.", "jax.errors.", "jaxlib._jax."}, rest: ``},
+// facts are what a statement says of the machine.
+func (st *statement) facts() (out []fact) {
+	text := clipped64(st.text)
+	for i := range patterns {
+		p := &patterns[i]
+		if len(patternWords[i]) > 0 && !st.hasAny(patternWords[i]...) {
+			continue
+		}
+		n := 1
+		if p.all {
+			n = 20
+		}
+		for _, m := range p.re.FindAllStringSubmatch(text, n) {
+			f := fact{kind: p.kind, name: p.name, line: st.line, from: st.from, device: -1, text: st.quote()}
+			if f.set(p.re.SubexpNames(), m) {
+				out = append(out, f)
+			}
+		}
+	}
+	return out
+}
 
-	// What programs print of themselves as they go. A number without a unit is
-	// believed only of functions that are known to give bytes.
-	{kind: Reading, framework: "torch", within: true, anchors: []string{"memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved"}, whole: true,
-		rest: `(?P<name>\w+)(?:\((?:\d+|["']?cuda(?::\d+)?["']?|device)?\))?["']?(?: ?[=:]+ ?|  ?)(?P<inuse>` + unit + `|\d{4,}\b)`, unless: inWord},
-	{kind: Reading, framework: "jax", unless: inWord, anchors: []string{"bytes_in_use", "peak_bytes_in_use"}, whole: true, rest: `(?P<name>\w+)["']?\]? ?[=:] ?(?P<inuse>` + unit + `|\d{4,}\b)`},
-	{kind: Reading, unless: inWord, anchors: []string{"gpu_mem", "gpu_memory", "GPU mem", "GPU Mem", "GPU_mem", "gpu mem", "cuda_mem", "CUDA mem", "CUDA Mem"}, whole: true,
-		rest: `(?P<name>(?i:gpu|cuda)[ _](?i:mem(?:ory)?)(?i:[ _](?:used|usage|allocated|in use|alloc))?)(?: ?\([\w ]{1,20}\))?["']?(?: ?[=:]+ ?| )(?P<inuse>` + unit + `)(?: ?/ ?{total})?`},
-	// A line of an epoch or a step.
-	{kind: Reading, line: true, anchors: []string{"allocated: ", "allocated=", "Allocated: ", "memory: ", "memory=", "in use: ", "in use="},
-		rest: `.*?\b(?i:epoch|step|iter(?:ation)?|batch)\b.*?\b(?P<name>(?:(?i:max|peak|gpu|cuda) )?(?i:allocated|memory|in use)) ?[=:] ?(?P<inuse>` + unit + `)`},
+// set fills in what the groups of a pattern say.
+func (f *fact) set(names, groups []string) bool {
+	for i, name := range names {
+		text := strings.TrimSpace(groups[i])
+		if text == "" || name == "" {
+			continue
+		}
+		switch name {
+		case "unless":
+			return false
+		case "device":
+			f.device, _ = strconv.Atoi(text)
+		case "pid":
+			f.pid, _ = strconv.Atoi(text)
+		case "name":
+			f.name = clip(text)
+		case "version":
+			f.version = clip(text)
+		case "value":
+			f.value = clip(text)
+		case "list":
+			f.version = clip(text)
+		default:
+			n := sizeOf(text)
+			switch name {
+			case "total":
+				f.total = n
+			case "free":
+				f.free = n
+			case "inuse":
+				f.inUse = n
+			case "limit":
+				f.limit = n
+			case "want":
+				f.want = n
+			}
+		}
+	}
+	return true
+}
+
+// sizeOf reads a size as logs write it, 0 if it is none. All units are powers of 1024.
+func sizeOf(text string) uint64 {
+	n, err := size.Parse(strings.ReplaceAll(strings.TrimSpace(strings.TrimSuffix(text, "bytes")), ",", ""))
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// frameworkMarks are what shows that a program uses a framework, in paths and names.
+var frameworkMarks = []struct {
+	name  string
+	words string // it is tried where one of them stands
+	re    *regexp.Regexp
+}{
+	{"jax", "jax jaxlib xla pjrt cu tsl flax", regexp.MustCompile(`\bjaxlib\b|\bjax\.(?:errors|extend|lib)\b|(?:site|dist)-packages/(?:jax|jaxlib|flax)/|external/(?:xla/xla|org_tensorflow|tsl/tsl)/|pjrt|PJRT|\bcuSolver internal error|\bXlaRuntimeError|\bJaxRuntimeError`)},
+	{"tensorflow", "tensorflow tf tensor oom local dst", regexp.MustCompile(`(?:^|[^/])\btensorflow/(?:core|stream_executor)/|\btensorflow\.python\b|(?:site|dist)-packages/tensorflow/|external/local_(?:xla|tsl)/|Created (?:TensorFlow )?device|OOM when allocating tensor|Dst tensor is not|TensorFlow device`)},
+	{"torch", "torch pytorch nccl cudnn calling", regexp.MustCompile(`\btorch(?:\.|/)|(?i:pytorch)|cuDNN error: CUDNN|CUDA error: CUBLAS_STATUS_\w+ when calling|site-packages/torch/|ProcessGroupNCCL|TORCH_`)},
+	{"vllm", "vllm gpu cache", regexp.MustCompile(`(?i)\bvllm|gpu_memory_utilization|GPU memory utilization|cache blocks`)},
+	{"sglang", "sglang fraction static", regexp.MustCompile(`(?i)\bsglang|mem-fraction-static`)},
+	{"cupy", "cupy", regexp.MustCompile(`\bcupy\b`)},
+	{"rmm", "rmm", regexp.MustCompile(`(?i)\brmm\b`)},
+	{"llama.cpp", "llama ggml ollama", regexp.MustCompile(`(?i)\bllama[_.]|\bggml|\bollama|llama runner|\bllama-server`)},
+	{"mps", "mps", regexp.MustCompile(`\bMPS\b`)},
+	{"hip", "hip rocm", regexp.MustCompile(`\bHIP\b|\bhip[A-Z]|(?i:rocm)|PYTORCH_HIP`)},
+	{"xpu", "xpu", regexp.MustCompile(`\bXPU\b`)},
+	{"onnxruntime", "onnxruntime arena", regexp.MustCompile(`(?i)onnxruntime|BFCArena`)},
+	{"paddle", "paddle", regexp.MustCompile(`(?i)paddle`)},
+	{"xgboost", "xgboost xgb", regexp.MustCompile(`(?i)xgboost`)},
+	{"numba", "numba", regexp.MustCompile(`(?i)\bnumba\b`)},
+	{"mxnet", "mxnet", regexp.MustCompile(`(?i)\bmxnet\b`)},
+	{"julia", "jl gpu cuda", regexp.MustCompile(`CUDA\.jl|Out of GPU memory trying|\.jl:\d+`)},
+	{"tensorrt", "tensor rt trt", regexp.MustCompile(`(?i)\bTensorRT\b|\[TRT\]|\[TRT-LLM\]`)},
+	{"exla", "exla nx", regexp.MustCompile(`(?i)\bEXLA\b|\bNx\.`)},
+	{"comfyui", "comfy comfyui", regexp.MustCompile(`(?i)comfyui`)},
+	{"flax", "flax", regexp.MustCompile(`\bflax\b`)},
+}
+
+var markWords = func() (all [][]string) {
+	for _, m := range frameworkMarks {
+		all = append(all, strings.Fields(m.words))
+	}
+	return all
+}()
+
+// frameworks are those that a text shows.
+func (st *statement) frameworksShown() (list []string) {
+	text := clipped64(st.head + st.text)
+	for i := range frameworkMarks {
+		if st.hasAny(markWords[i]...) && frameworkMarks[i].re.MatchString(text) {
+			list = append(list, frameworkMarks[i].name)
+		}
+	}
+	return list
+}
+
+var exceptionName = regexp.MustCompile(`^(?:\w+\.)*\w+(?:Error|Exception): `)
+
+// quote is the statement as it is quoted: clipped behind its numbers where it is long.
+func (st *statement) quote() string {
+	text := strings.TrimSpace(st.text)
+	if text == "" {
+		text = strings.TrimSpace(st.head)
+	}
+	if at := exceptionName.FindStringIndex(text); at != nil && len(text) > 160 {
+		text = text[at[1]:] // the words that decide come later
+	}
+	if len(text) > maxText {
+		text = strings.ToValidUTF8(text[:maxText], "")
+	}
+	if text == "" {
+		text = "(a blank line)"
+	}
+	return text
 }

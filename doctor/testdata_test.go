@@ -10,8 +10,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/txtar"
-
-	"gpumem/internal/test/doctortest"
 )
 
 var update = flag.Bool("update", false, "write what is diagnosed into testdata/verdicts, to be read before it is believed")
@@ -114,40 +112,4 @@ func inWords(d *Diagnosis) string {
 		fmt.Fprintln(&b, "certain:", c)
 	}
 	return b.String()
-}
-
-// TestRuleBook checks the book: every rule has its words and is found by a case,
-// and every cause has a rule.
-func TestRuleBook(t *testing.T) {
-	used, causes := map[string]bool{}, map[CauseID]bool{}
-	count := func(log, state string) {
-		for _, c := range diagnose(t, log, state).Causes {
-			used[c.Rule] = true
-		}
-	}
-	for _, c := range doctortest.Base() {
-		count(c.Log, c.State)
-	}
-	for _, cases := range readStored(t) {
-		for _, c := range cases {
-			count(c.log, c.state)
-		}
-	}
-	names := map[string]bool{}
-	for _, r := range book {
-		switch {
-		case r.name == "" || r.seen == "" || r.source == "" || titles[r.cause] == "" || r.test == nil:
-			t.Errorf("rule %q of %s lacks its words", r.name, r.cause)
-		case names[r.name]:
-			t.Errorf("two rules are named %q", r.name)
-		case !used[r.name]:
-			t.Errorf("no case finds the rule %q of %s", r.name, r.cause)
-		}
-		names[r.name], causes[r.cause] = true, true
-	}
-	for id := range titles {
-		if !causes[id] {
-			t.Errorf("no rule finds %s", id)
-		}
-	}
 }

@@ -28,6 +28,8 @@ type doctorFlags struct {
 	hasPID  bool
 	devices []string
 	save    string
+	with    string
+	explain string
 	asJSON  bool
 }
 
@@ -50,6 +52,12 @@ This machine is examined with --machine and --pid only: a log may come from
 another. There gpumem ps --json writes the file that --state reads. --pid shows
 the environment that the process was started with, not what it set later.
 
+--with reads what was taken beside the log: a snapshot of PyTorch, a memory
+profile of JAX, any recording, or the dump of a pool. It shows how much the
+program held itself, which tells a full GPU from a full program.
+
+--explain shows the section on a cause, named as in the answer, and reads no log.
+
 --json prints an object, and for several FILEs an array of them, in their order.
 
 Exit status: 0 whatever the answer is, 2 bad usage or bad input.`,
@@ -58,8 +66,18 @@ Exit status: 0 whatever the answer is, 2 bad usage or bad input.`,
   gpumem doctor train.log --machine
   gpumem doctor --pid 4242
   gpumem ps --json > state.json; gpumem doctor train.log --state state.json
+  gpumem doctor train.log --with snapshot.pickle
+  gpumem doctor --explain fragmentation
   gpumem doctor train.log --save-trace pool.txt; gpumem replay pool.txt`,
 		RunE: func(cmd *cobra.Command, files []string) error {
+			if f.explain != "" {
+				text, err := doctor.Explain(f.explain)
+				if err != nil {
+					return err
+				}
+				_, err = io.WriteString(cmd.OutOrStdout(), text)
+				return err
+			}
 			f.hasPID = cmd.Flags().Changed("pid")
 			logs, err := f.logs(files, term.IsTerminal(os.Stdin.Fd()))
 			if err != nil {
@@ -74,6 +92,8 @@ Exit status: 0 whatever the answer is, 2 bad usage or bad input.`,
 	flags.IntVar(&f.pid, "pid", 0, "look at this machine and the running process `N`: frameworks, settings, memory")
 	flags.StringArrayVar(&f.devices, "device", nil, "with --machine or --pid: only this `DEVICE`, cuda:N or sim@FILE (repeatable)")
 	flags.StringVar(&f.save, "save-trace", "", "write the pool in the log's dump to `FILE`, as a recording")
+	flags.StringVar(&f.with, "with", "", "read a snapshot, memory profile or pool dump taken beside the log from `FILE`")
+	flags.StringVar(&f.explain, "explain", "", "show the section on the cause `ID`, such as fragmentation")
 	flags.BoolVar(&f.asJSON, "json", false, "print JSON")
 	return cmd
 }
@@ -120,11 +140,15 @@ func (f *doctorFlags) diagnose(ctx context.Context, logs []string, stdout, stder
 	if err != nil {
 		return err
 	}
+	beside, err := readBeside(ctx, f.with)
+	if err != nil {
+		return err
+	}
 	line := newProgress(stderr)
 	defer line.clear()
 	var all []answer.Answer
 	for _, name := range logs {
-		a, err := answer.Read(ctx, name, state, func(read, total int64) { line.bytes("reading", read, total) })
+		a, err := answer.Read(ctx, name, state, beside, func(read, total int64) { line.bytes("reading", read, total) })
 		switch {
 		case err != nil:
 			return err
@@ -156,6 +180,22 @@ func (f *doctorFlags) diagnose(ctx context.Context, logs []string, stdout, stder
 		return answer.WriteJSON(stdout, all)
 	}
 	return answer.WriteText(stdout, all, textWidth)
+}
+
+// readBeside reads the file of --with; "" is none. What is no recording may be a dump.
+func readBeside(ctx context.Context, path string) (*doctor.Beside, error) {
+	if path == "" {
+		return nil, nil
+	}
+	t, err := formats.Open(ctx, path, trace.Options{})
+	if err == nil {
+		defer t.Close()
+		return doctor.ReadBeside(ctx, t)
+	}
+	if a, dumpErr := answer.Read(ctx, path, nil, nil, nil); dumpErr == nil && a.Dump != nil {
+		return &doctor.Beside{Source: path, Dump: a.Dump}, nil
+	}
+	return nil, fmt.Errorf("--with: %w", err)
 }
 
 // readState returns the state in the file of --state, or that of this machine and the

@@ -25,11 +25,11 @@ type Answer struct {
 }
 
 // Read diagnoses the log in a file, gzip or not; "-" is standard input, and an empty path
-// is no log. The state may be nil. progress, if not nil, is called with the bytes read and
+// is no log. The state, and what was taken beside the log, may be nil. progress, if not nil, is called with the bytes read and
 // the file's size, 0 if unknown. Errors name the file.
-func Read(ctx context.Context, path string, state *machine.Snapshot, progress func(read, total int64)) (Answer, error) {
+func Read(ctx context.Context, path string, state *machine.Snapshot, beside *doctor.Beside, progress func(read, total int64)) (Answer, error) {
 	if path == "" {
-		d, err := doctor.Diagnose(strings.NewReader(""), state)
+		d, err := doctor.DiagnoseWith(strings.NewReader(""), state, beside)
 		return Answer{Diagnosis: d}, err
 	}
 	in, err := openLog(ctx, path, "a log", progress)
@@ -37,7 +37,7 @@ func Read(ctx context.Context, path string, state *machine.Snapshot, progress fu
 		return Answer{}, err
 	}
 	defer in.Close()
-	d, err := doctor.Diagnose(in, state)
+	d, err := doctor.DiagnoseWith(in, state, beside)
 	if err = in.named(err); err != nil {
 		return Answer{}, err
 	}

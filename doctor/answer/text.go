@@ -46,7 +46,7 @@ type extent struct {
 }
 
 // extents are tried until the answer fits.
-var extents = []extent{{5, 2, 3}, {4, 1, 2}, {2, 1, 2}, {2, 1, 1}}
+var extents = []extent{{5, 3, 3}, {4, 2, 2}, {2, 2, 2}, {2, 1, 1}}
 
 // onScreen returns an answer, and the summary of a pool's dump or a program's buffers.
 func (a Answer) onScreen(width int) string {
@@ -118,7 +118,7 @@ func (a *text) write() {
 // one is the answer where there is one.
 func (a *text) one() {
 	c := a.Causes[0]
-	head := "The cause: " + c.Title
+	head := "The cause: " + c.Title + " (" + strings.ReplaceAll(string(c.ID), "_", " ") + ")"
 	switch {
 	case a.Verdict == doctor.VerdictNonfatal && c.ID == doctor.NonfatalWarning:
 		head = "A warning, not the failure: the program can go on after it"
@@ -154,8 +154,8 @@ func (a *text) one() {
 }
 
 // several is the answer where several causes fit, or a fact is wanted to be
-// sure: the causes, and what tells them apart. Where a fact is wanted, what to
-// set would be a guess.
+// sure: the causes, what tells them apart, and what to do about each. Where a fact is
+// wanted, what to set would be a guess.
 func (a *text) several() {
 	tells := "This would tell"
 	switch {
@@ -177,12 +177,11 @@ func (a *text) several() {
 	a.certain("Sure in any case")
 	a.Section(tells)
 	a.find()
-	if a.Verdict != doctor.VerdictEither {
-		return
-	}
 	for i, c := range a.Causes {
 		a.Section(report.Fit("If "+letter(i)+", "+report.OneLine(c.Title), a.Width))
-		a.settings(c.Settings[:min(len(c.Settings), a.advice)])
+		if a.Verdict == doctor.VerdictEither {
+			a.settings(c.Settings[:min(len(c.Settings), a.advice)])
+		}
 		a.steps(c.Steps[:min(len(c.Steps), a.advice)])
 	}
 }
@@ -281,25 +280,18 @@ func (a *text) steps(steps []string) {
 	}
 }
 
-// links are the pages of the causes: of the one, or of all that it may be.
+// links are how to read more of the causes: of the one, or of all that it may be.
 func (a *text) links() {
-	var pages []string
-	last := ""
+	var ids []string
 	for i, c := range a.Causes {
 		if c.Doc == "" || i > 0 && a.Verdict != doctor.VerdictEither && a.Verdict != doctor.VerdictNeeds {
 			continue
 		}
-		page, anchor, _ := strings.Cut(c.Doc, "#")
-		if page == last {
-			pages = append(pages, "#"+anchor)
-		} else {
-			pages = append(pages, c.Doc)
-		}
-		last = page
+		ids = append(ids, string(c.ID))
 	}
 	a.Section("")
-	if len(pages) > 0 {
-		a.Line("More: %s", strings.Join(pages, ", "))
+	if len(ids) > 0 {
+		a.Line("More: gpumem doctor --explain %s", strings.Join(ids, ", or "))
 	}
 }
 

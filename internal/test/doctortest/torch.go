@@ -78,7 +78,7 @@ func torchShapes(c card) []struct {
 	fragmented.process = fragmented.reserved + torchContext
 	fragmented.free = t - fragmented.process
 
-	full := torchMessage{want: part(t, 9), total: t, allocated: part(t, 90), reserved: part(t, 91)}
+	full := torchMessage{want: part(t, 14), total: t, allocated: part(t, 90), reserved: part(t, 91)}
 	full.process = full.reserved + torchContext
 	full.free = t - full.process
 

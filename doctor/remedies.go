@@ -38,6 +38,9 @@ const (
 
 // fractionName is the variable for JAX's fraction, and why that one.
 func (e *evidence) fractionName() (name, why string) {
+	if e.uses("exla") {
+		return "memory_fraction", "an option of EXLA's client: config :exla, :clients, cuda: [platform: :cuda, memory_fraction: ...]; EXLA does not read XLA_PYTHON_CLIENT_*"
+	}
 	if _, ok := e.env[newFraction]; ok {
 		return newFraction, "the name that the program uses"
 	}
@@ -50,10 +53,10 @@ func (e *evidence) fractionName() (name, why string) {
 		}
 		return oldFraction, "its name in jaxlib " + v
 	}
-	if f := e.first(Loaded, func(f *Fact) bool {
-		return strings.Contains(f.Text, "jaxlib._jax.") || strings.Contains(f.Text, "jax.errors.JaxRuntimeError")
-	}); f != nil {
-		return newFraction, "its name since jaxlib 0.4.32"
+	for _, st := range e.statements.all() {
+		if strings.Contains(st.text, "jaxlib._jax.") || strings.Contains(st.text, "jax.errors.JaxRuntimeError") {
+			return newFraction, "its name since jaxlib 0.4.32"
+		}
 	}
 	return oldFraction, "every release reads this name"
 }
@@ -97,6 +100,9 @@ func up(f float64) string   { return strconv.FormatFloat(math.Ceil(f*100)/100, '
 
 // jaxCheck is how to see that a fraction took effect.
 func (e *evidence) jaxCheck(set string) string {
+	if e.uses("exla") {
+		return ""
+	}
 	as := ""
 	if v := e.version("jax"); v != "" {
 		as = " --as jax@" + v
@@ -107,9 +113,6 @@ func (e *evidence) jaxCheck(set string) string {
 	}
 	return strings.TrimSpace(set + " gpumem explain" + as + device)
 }
-
-// onTensorFlow says whether the program is TensorFlow and not JAX.
-func (e *evidence) onTensorFlow() bool { return e.framework("tensorflow") && !e.framework("jax") }
 
 // Cures of single causes.
 
@@ -130,7 +133,7 @@ func cureLibrary(e *evidence) cure {
 	switch {
 	case e.onTensorFlow():
 		pair = `pip install "tensorflow[and-cuda]"`
-	case e.framework("torch"):
+	case e.uses("torch"):
 		pair = "PyTorch's own wheel"
 	}
 	return cure{steps: []string{
@@ -150,42 +153,54 @@ var cureVMM = cure{steps: []string{
 	"or stay with a jaxlib before this became a requirement (openxla/xla#42028, 2026)",
 }}
 
-func cureSetting(e *evidence, f *Fact) cure {
+func cureSetting(e *evidence, st *statement) cure {
 	c := cure{check: e.jaxCheck("")}
+	t := st.topic("setting", "unread")
+	name, value := t.name, t.value
 	switch {
-	case f.Name == oldFraction && strings.Contains(f.Text, "together with"):
+	case strings.HasSuffix(name, "MEM_FRACTION"):
 		c.settings = []Advice{{oldFraction, "", "both names are set, and the newer one is meant to stay"}}
 		c.steps = []string{"look in shell profiles, job scripts and container images for the old name"}
-	case f.Name == allocator:
-		value := "cuda_async"
-		if !strings.Contains(f.Value, "async") {
-			value = "bfc"
+	case name == allocator:
+		right := "cuda_async"
+		if !strings.Contains(value, "async") {
+			right = "bfc"
 		}
-		c.settings = []Advice{{allocator, value, fmt.Sprintf("%q is none of the names that this release knows: see its own list in line %d", f.Value, f.Line)}}
-	case f.Framework == "torch":
+		c.settings = []Advice{{allocator, right, fmt.Sprintf("%q is none of the names that this release knows: see its own list in line %d", value, st.line)}}
+	case name == torchConf:
 		c.check = "gpumem explain --as pytorch"
-		c.steps = []string{"correct the setting that line " + strconv.Itoa(f.Line) + " names; gpumem explain --as pytorch says which keys there are"}
-	case f.Framework == "tensorflow" || f.Name == tfGrowth:
-		c.check = "gpumem explain --as tensorflow"
-		if strings.Contains(f.Text, tfGrowth) {
-			c.settings = []Advice{{tfGrowth, "true", "only true and false are read, in exactly this spelling"}}
-		} else {
-			c.steps = []string{"make this call before TensorFlow uses the GPU for the first time: right after the import"}
+		c.steps = []string{fmt.Sprintf("correct the setting that line %d names; gpumem explain --as pytorch says which keys there are in your release", st.line)}
+		if strings.Contains(value+st.text, "expandable_segments") {
+			c.steps = []string{"take expandable_segments out of " + torchConf + ": releases before 2.1 do not know it; max_split_size_mb:128 is what they have"}
 		}
-	case f.Name == "XLA_FLAGS":
-		c.steps = []string{"remove the flag that this release does not know: " + f.Value}
+	case name == "tensorflow":
+		c.check = "gpumem explain --as tensorflow"
+		c.steps = []string{"make this call before TensorFlow uses the GPU for the first time: right after the import"}
+	case name == tfGrowth:
+		c.check = "gpumem explain --as tensorflow"
+		c.settings = []Advice{{tfGrowth, "true", "only true and false are read, in exactly this spelling"}}
+	case name == "XLA_FLAGS":
+		c.steps = []string{"remove the flag that this release does not know: " + value}
 	default:
-		c.steps = []string{"correct the setting that line " + strconv.Itoa(f.Line) + " names; gpumem explain reads the environment as the framework does"}
+		c.steps = []string{fmt.Sprintf("correct the setting that line %d names; gpumem explain reads the environment as the framework does", st.line)}
 	}
 	return c
 }
 
-func cureHostPool(e *evidence) cure {
+// cureHost is for the host's memory.
+func cureHost(e *evidence, r *refusal) cure {
+	switch {
+	case r.st.topic("shm") != nil:
+		return cureShared
+	case r.st.hasAny("pinned", "pin", "bfc", "alloc", "register") && r.st.hasAny("pinned", "bfc", "host", "register") || r.pinning:
+	default:
+		return cureHostKilled
+	}
 	c := cure{steps: []string{"look at the host's memory, not at the GPU's: free -h; ulimit -l; in WSL also .wslconfig"}}
 	switch {
-	case e.spoken("tensorflow") != nil && e.has(BFCRefused, TFOOM):
+	case e.uses("tensorflow") && r.st.words["bfc"]:
 		c.settings = []Advice{{"TF_GPU_HOST_MEM_LIMIT_IN_MB", "131072", "TensorFlow's limit on pinned host memory; up to TensorFlow 1.13 its name is TF_CUDA_HOST_MEM_LIMIT_IN_MB"}}
-	case e.pick(HostPinned, func(f *Fact) bool { return f.Framework == "xla" }) != nil:
+	case r.st.words["out"] && r.st.words["host"] && e.uses("jax"):
 		c.settings = []Advice{{"XLA_PJRT_GPU_HOST_MEMORY_LIMIT_GB", "128", "XLA's limit on pinned host memory for each GPU; the default is 64"}}
 	}
 	c.steps = append(c.steps, "keep less on the host: smaller prefetch buffers, fewer loader workers, no pinned copies of whole datasets")
@@ -220,11 +235,11 @@ var cureLimiterBug = cure{steps: []string{
 
 func cureQuota(e *evidence, quota uint64) cure {
 	c := cure{steps: []string{"raise the quota (nvidia.com/gpumem of the pod), or let the program take less: the wall is the limiter's and not the GPU's"}}
-	if e.pick(Limiter, func(f *Fact) bool { return f.Name == "nvshare" }) != nil {
+	if e.about("nvshare") != nil {
 		c.steps = []string{"nvshare refuses one process more than the GPU has: set NVSHARE_ENABLE_SINGLE_OVERSUB=1, or let the program take less"}
 		return c
 	}
-	if t := e.total(); e.framework("jax") && quota > 2*contextMost && t.bytes > quota {
+	if t := e.total(); e.uses("jax") && quota > 2*contextMost && t.bytes > quota {
 		name, why := e.fractionName()
 		value := down(float64(quota-contextMost) / float64(t.bytes))
 		c.settings = []Advice{{name, value, "a pool within the quota of " + human(quota) + ", a context left; " + why}}
@@ -296,6 +311,15 @@ var cureSecondPool = cure{steps: []string{
 
 func cureOtherAllocator(e *evidence) cure {
 	name, why := e.fractionName()
+	if !e.uses("jax", "tensorflow") {
+		return cure{
+			steps: []string{
+				"see what else in the process takes memory of the GPU: gpumem explain --pid PID shows which frameworks it has loaded, and what each takes",
+				"if it is JAX or PyTorch/XLA: " + prealloc + "=false, or " + name + "=0.40; if it is TensorFlow: " + tfGrowth + "=true; if it is CuPy or RMM: give both one pool (rmm.allocators.torch)",
+			},
+			check: "gpumem explain --pid PID",
+		}
+	}
 	return cure{
 		settings: []Advice{{prealloc, "false", "if the other one is JAX or PyTorch/XLA: it then takes what it needs"}, {name, "0.40", "and no more than this; " + why}},
 		steps:    []string{"if it is TensorFlow: " + tfGrowth + "=true; if it only reads data: tf.config.set_visible_devices([], \"GPU\")", "gpumem explain --pid PID shows which frameworks the process has loaded, and what each takes"},
@@ -397,57 +421,76 @@ func cureLimit(e *evidence, needed, limit uint64) cure {
 	return c
 }
 
-func cureFragmented(e *evidence, p *poolState) cure {
-	if e.framework("tensorflow") && !e.framework("jax") || e.has(GarbageCollection) {
+func cureFragmented(e *evidence) cure {
+	if e.onTensorFlow() || e.about("collection") != nil {
 		return cure{
-			settings: []Advice{{"TF_GPU_ALLOCATOR", "cuda_malloc_async", "TensorFlow reads it (since 2.5): the driver's pool puts pages together where BFC has holes"}},
+			settings: []Advice{{"TF_GPU_ALLOCATOR", "cuda_malloc_async", "TensorFlow reads it (since 2.5): the driver's pool maps scattered pages to one address range; it cured knaw-huc/loghi#55"}},
 			steps:    []string{"or a smaller batch: the pool works near its limit"},
 			check:    "TF_GPU_ALLOCATOR=cuda_malloc_async gpumem explain --as tensorflow",
 		}
 	}
 	c := cure{
-		settings: []Advice{{allocator, "cuda_async", "the driver's pool puts pages together where BFC has holes. TF_GPU_ALLOCATOR, which XLA's message recommends, is not read by JAX"}},
 		steps: []string{
 			"allocate the large arrays first, and donate what is replaced (donate_argnums)",
-			"with a whole dump: gpumem doctor --save-trace FILE LOG; gpumem replay FILE --policy elastic --policy bfc shows what another pool makes of it",
+			"see which pool would have served it before you change one: gpumem doctor --save-trace FILE LOG; gpumem replay FILE --policy bfc --policy async --policy elastic. TF_GPU_ALLOCATOR, which XLA's message recommends, is not read by JAX",
 		},
-		check: "python -c 'import jax; print(jax.devices()[0].memory_stats().get(\"pool_bytes\"))'    # None: cuda_async is live",
 	}
-	if v := e.version("jax"); strings.HasPrefix(v, "0.10.1") || strings.HasPrefix(v, "0.10.2") {
-		c.steps = append([]string{"if that shows a number, JAX_PJRT_CLIENT_CREATE_OPTIONS=allocator:cuda_async does it in this release (marin-community/marin#7115)"}, c.steps...)
+	if e.grows() {
+		c.settings = []Advice{{prealloc, "true", "one region has fewer gaps than many that were added as needed (jax-ml/jax#788)"}}
+		c.check = e.jaxCheck(prealloc + "=true")
 	}
 	return c
 }
 
 func cureTooBig(e *evidence) cure {
+	smaller := func(steps ...string) cure { return cure{steps: steps} }
 	switch {
-	case e.has(LlamaOOM):
-		return cureLlama
-	case e.has(VLLMCache, VLLMFree, VLLMMemory):
-		return cure{steps: []string{"spread the model over GPUs (--tensor-parallel-size), quantise it, or shorten --max-model-len"}}
-	case e.framework("torch"):
-		return cure{steps: []string{
+	case e.uses("llama.cpp"):
+		return cureLlama(false)
+	case e.uses("sglang"):
+		return smaller("spread the model over GPUs (--tp-size), quantise it, or shorten --context-length", "leave more beside weights and cache: --mem-fraction-static, five hundredths less than now; --chunked-prefill-size 2048")
+	case e.uses("vllm"):
+		return smaller("spread the model over GPUs (--tensor-parallel-size), quantise it, or shorten --max-model-len", "serve fewer requests at a time: --max-num-seqs; and no graphs: --enforce-eager")
+	case e.uses("comfyui"):
+		return smaller("start ComfyUI with --lowvram, or --novram; a smaller image or batch; tiled VAE decoding", "a quantised model (fp8, GGUF) takes half or a quarter")
+	case e.uses("tensorrt"):
+		return smaller("a smaller max_batch_size, max_seq_len or workspace (--memPoolSize=workspace:MiB); the builder goes on without tactics that do not fit")
+	case e.uses("onnxruntime"):
+		return smaller("a smaller batch; arena_extend_strategy=kSameAsRequested in the CUDA provider's options, so that its pool does not double", "gpu_mem_limit in the same options is a limit on the pool, not a cure")
+	case e.uses("xgboost"):
+		return smaller("smaller bins (max_bin), QuantileDMatrix in place of DMatrix, or external memory; subsample with sampling_method=gradient_based")
+	case e.uses("paddle"):
+		return smaller("a smaller batch; FLAGS_allocator_strategy=auto_growth; FLAGS_fraction_of_gpu_memory_to_use is what Paddle takes at once")
+	case e.uses("julia"):
+		return smaller("free what is not needed: CUDA.unsafe_free!(x), then GC.gc(); CUDA.reclaim()", "a smaller batch; CUDA.pool_status() shows what the pool has")
+	case e.uses("cupy"):
+		return smaller("free what the pool keeps: cupy.get_default_memory_pool().free_all_blocks(); work in pieces", "cupy.cuda.set_allocator(cupy.cuda.MemoryPool(cupy.cuda.malloc_managed).malloc) lets arrays spill to the host")
+	case e.uses("rmm"):
+		return smaller("work in pieces (dask-cudf, spilling: cudf.set_option(\"spill\", True)), or managed memory: rmm.reinitialize(managed_memory=True)")
+	case e.uses("numba"):
+		return smaller("del arrays that are not needed, numba.cuda.current_context().deallocations.clear(); work in pieces")
+	case e.uses("mps"):
+		return smaller("a smaller batch, half precision; torch.mps.empty_cache() between steps", "the memory is the Mac's own: end other programs")
+	case e.onTorch():
+		return smaller(
 			"make it smaller: batch, sequence, activation checkpointing (torch.utils.checkpoint), half precision, sharding (FSDP), offloading",
-			"see what holds it: torch.cuda.memory._record_memory_history(), then gpumem replay SNAPSHOT says how much any allocator would need",
-		}}
+			"see what holds it: torch.cuda.memory._record_memory_history(), then gpumem replay SNAPSHOT says how much any allocator would need")
 	case e.onTensorFlow():
-		return cure{steps: []string{"make it smaller: batch, tensors, mixed precision; a setting cannot make room that is not there"}}
+		return smaller("make it smaller: batch, tensors, mixed precision; a setting cannot make room that is not there")
 	}
-	return cure{steps: []string{
+	return smaller(
 		"make it smaller: batch, precision, or shard it over GPUs (jax.sharding); a setting cannot make room that is not there",
-		"keep less for the backward pass: jax.checkpoint around each layer or block",
-	}}
+		"keep less for the backward pass: jax.checkpoint around each layer or block")
 }
 
-func cureRemat(e *evidence) cure {
-	return cure{steps: []string{
-		"the pass cannot do it: mark what is to be recomputed by hand (jax.checkpoint), shard, or make the batch smaller",
-	}}
-}
+var cureRemat = cure{steps: []string{
+	"the pass cannot do it: mark what is to be recomputed by hand (jax.checkpoint), shard, or make the batch smaller",
+	"gpumem remat MODULE --limit NN% says what recomputing can save at most",
+}}
 
 func cureLeak(e *evidence) cure {
 	s := []string{"see what stays alive between steps: lists of losses, caches, closures, logged arrays; turn them into numbers (float(x))"}
-	if e.framework("torch") {
+	if e.uses("torch") {
 		s = append(s, "torch.cuda.memory._record_memory_history() keeps the stacks; .detach() or .item() before something is kept")
 	} else {
 		s = append(s, "jax.live_arrays() lists what is alive; jax.clear_caches() frees compiled programs and their constants")
@@ -468,7 +511,7 @@ func (e *evidence) smaller(by float64, what string) cure {
 }
 
 func cureNCCL(e *evidence) cure {
-	if e.framework("torch") && !e.framework("jax") {
+	if e.uses("torch") && !e.uses("jax") {
 		return cure{steps: []string{
 			"leave NCCL room: a smaller batch, or a lower gpu_memory_utilization in vLLM",
 			"NCCL_BUFFSIZE and fewer channels (NCCL_MAX_NCHANNELS) make its buffers smaller",
@@ -480,7 +523,7 @@ func cureNCCL(e *evidence) cure {
 }
 
 func cureGraphs(e *evidence) cure {
-	if e.framework("torch") && !e.framework("jax") {
+	if e.uses("torch") && !e.uses("jax") {
 		return cure{steps: []string{"capture fewer sizes, or leave more room beside the pool"}}
 	}
 	c := e.smaller(.05, "an instantiated graph takes memory of the driver, outside of the pool")
@@ -495,10 +538,53 @@ func cureModule(e *evidence) cure {
 
 // PyTorch and engines.
 
-func cureTorchCap(e *evidence) cure {
+// confName is the variable of PyTorch's allocator, as the release and the GPU have it.
+func (e *evidence) confName() string {
+	switch {
+	case e.uses("hip") && !e.uses("xpu"):
+		return "PYTORCH_HIP_ALLOC_CONF"
+	case e.env["PYTORCH_ALLOC_CONF"] != "", e.statementWith("pytorch", "alloc", "conf") != nil && e.statementWith("pytorch", "cuda", "conf") == nil:
+		return "PYTORCH_ALLOC_CONF"
+	}
+	return torchConf
+}
+
+// oldTorch reports whether the message is of a release before 2.1, which does not know
+// expandable segments.
+func (e *evidence) oldTorch() bool {
+	if v := e.version("torch"); v != "" {
+		return older(v, 2, 1)
+	}
+	r := e.subject()
+	return r != nil && r.kept > 0 && !r.hasIdle && (r.st.words["torch"] || r.st.words["pytorch"])
+}
+
+// cureCap raises a pool's own limit, in bytes.
+func cureCap(e *evidence, r *refusal, limit uint64) cure {
+	switch {
+	case r.st.words["cupy"] || e.uses("cupy") && limit > 0:
+		return cure{
+			settings: []Advice{{"CUPY_GPU_MEMORY_LIMIT", "", "without it there is no limit but the GPU; or give it more than " + human(r.alloc+r.want)}},
+			steps:    []string{"free what the pool keeps: cupy.get_default_memory_pool().free_all_blocks()", "before CuPy 13 cached blocks count against the limit even where they could be freed (cupy/cupy#7679)"},
+			check:    "gpumem explain --as cupy",
+		}
+	case r.st.words["budget"]:
+		return cureLimit(e, r.alloc+r.want, limit)
+	case e.uses("rmm"):
+		return cureRMM
+	case e.uses("mps"):
+		return cure{steps: []string{
+			"raise the part of the Mac's memory that PyTorch may take: PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0 lifts the limit, and macOS then swaps, or stops",
+			"or make it smaller: batch, half precision; torch.mps.empty_cache() between steps",
+		}}
+	case e.uses("onnxruntime"):
+		return cure{steps: []string{"raise gpu_mem_limit in the CUDA provider's options; arena_extend_strategy=kSameAsRequested keeps the pool from doubling"}}
+	case e.uses("jax") && !e.uses("torch"):
+		return cureLimit(e, r.alloc+r.want, limit)
+	}
 	return cure{
 		steps: []string{
-			"raise the cap: torch.cuda.set_per_process_memory_fraction(F), or per_process_memory_fraction:F in " + torchConf + "; without one there is none",
+			"raise the cap: torch.cuda.set_per_process_memory_fraction(F), or per_process_memory_fraction:F in " + e.confName() + "; without one there is none",
 			"if no cap is set, look for one outside: a limiter (HAMi, nvshare), a MIG slice, CUDA_MPS_PINNED_DEVICE_MEM_LIMIT",
 		},
 		check: "gpumem explain --as pytorch",
@@ -506,13 +592,20 @@ func cureTorchCap(e *evidence) cure {
 }
 
 func cureTorchHoles(e *evidence) cure {
-	value := "expandable_segments:True"
-	why := "regions that grow by pages have fewer holes; every release since 2.1 reads it under this name"
-	if merged, _, err := torchconf.Merge(policy.Environ(envLines(e.env)), e.version("torch"), "expandable_segments", "True"); err == nil && e.env[merged] != "" {
-		why += "; keep what is set there already, with a comma between"
-		value = e.env[merged] + "," + value
+	if !e.onTorch() && !e.uses("torch") {
+		return cure{steps: []string{"release what the pool keeps before the large request, and allocate the large arrays first"}}
 	}
-	return cure{settings: []Advice{{torchConf, value, why}}, steps: []string{"up to PyTorch 2.0: max_split_size_mb:128 in its place"}, check: torchConf + "=" + value + " gpumem explain --as pytorch"}
+	name := e.confName()
+	value, why := "expandable_segments:True", "segments that grow by pages leave fewer gaps; releases since 2.1 read it"
+	if e.oldTorch() {
+		value, why = "max_split_size_mb:128", "large blocks are then not split, and fit large requests again; the message is of a release before 2.1, which does not know expandable_segments"
+	}
+	key, set, _ := strings.Cut(value, ":")
+	if merged, _, err := torchconf.Merge(policy.Environ(envLines(e.env)), e.version("torch"), key, set); err == nil && e.env[merged] != "" {
+		why += "; keep what is set there already, with a comma between"
+		name, value = merged, e.env[merged]+","+value
+	}
+	return cure{settings: []Advice{{name, value, why}}, steps: []string{"torch.cuda.empty_cache() before the large request helps as well"}, check: name + "=" + value + " gpumem explain --as pytorch"}
 }
 
 func envLines(env map[string]string) []string {
@@ -523,49 +616,46 @@ func envLines(env map[string]string) []string {
 	return lines
 }
 
-// cureVLLMLess leaves more room beside vLLM's cache.
-func cureVLLMLess(e *evidence, m *torchState) cure {
-	if d := e.doing("graphs", &m.fact); d != nil && (strings.Contains(d.Text, "CudaGraphRunner") || strings.Contains(d.Text, "Capture cuda graph failed")) {
+// cureEngineLess leaves more room beside an engine's cache, on a GPU of t bytes.
+func cureEngineLess(e *evidence, r *refusal, t uint64) cure {
+	if e.uses("sglang") || r.capture != nil && strings.Contains(r.capture.text, "CudaGraphRunner") || r.capture != nil && strings.Contains(r.capture.text, "Capture cuda graph") {
 		return cure{settings: []Advice{{"--mem-fraction-static", "0.8", "SGLang's share for weights and cache; graphs take memory beside it. Take five hundredths off what you use now"}}, steps: []string{"or capture fewer graphs: --cuda-graph-max-bs, or none: --disable-cuda-graph"}}
 	}
 	value := "0.87"
 	why := "the default is 0.9 (0.92 in newer releases); graphs take memory beside the cache"
-	if m.sizes && m.total > 0 {
-		less := float64(m.want+256*mib) / float64(m.total)
-		value = down(math.Max(.9-less, .1))
-		why = fmt.Sprintf("%s and a reserve of %s are %.0f %% of %s: take that off the value that you use (0.9 by default)", human(m.want), human(256*mib), math.Ceil(100*less), human(m.total))
+	if t > 0 {
+		part := float64(r.want+256*mib) / float64(t)
+		value = down(math.Max(.9-part, .1))
+		why = fmt.Sprintf("%s and a reserve of %s are %.0f %% of %s: take that off the value that you use (0.9 by default)", human(r.want), human(256*mib), math.Ceil(100*part), human(t))
 	}
 	return cure{settings: []Advice{{"gpu_memory_utilization", value, why}}, steps: []string{"or capture fewer graphs (cuda_graph_sizes), or none: --enforce-eager"}}
 }
 
-func cureVLLMFree(e *evidence, f *Fact) cure {
+func cureEngineFree(e *evidence, r *refusal) cure {
 	c := cureOccupied(e)
-	if room := float64(f.Free) / float64(f.Total); room > .1 && f.Total > 0 {
-		c.settings = []Advice{{"gpu_memory_utilization", down(math.Max(room-.01, .05)), fmt.Sprintf("%s of %s is free: this is what fits beside the others, if they stay as they are", human(f.Free), human(f.Total))}}
+	if room := float64(r.free) / float64(r.total); room > .1 && r.total > 0 {
+		c.settings = []Advice{{"gpu_memory_utilization", down(math.Max(room-.01, .05)), fmt.Sprintf("%s of %s is free: this is what fits beside the others, if they stay as they are", human(r.free), human(r.total))}}
 	}
 	return c
 }
 
-var cureVLLMMore = cure{steps: []string{"raise gpu_memory_utilization if the GPU is otherwise free; else a smaller or quantised model, a shorter --max-model-len, or more GPUs"}}
+func cureEngineMore(e *evidence) cure {
+	if e.uses("sglang") {
+		return cure{steps: []string{"raise --mem-fraction-static if the GPU is otherwise free; else a smaller or quantised model, a shorter --context-length, or more GPUs"}}
+	}
+	return cure{steps: []string{"raise gpu_memory_utilization if the GPU is otherwise free; else a smaller or quantised model, a shorter --max-model-len, or more GPUs"}}
+}
 
-func cureUnified(e *evidence, f *Fact) cure {
+func cureUnified(r *refusal) cure {
 	c := cure{steps: []string{
 		"the host's page cache and programs take from the same memory: drop the cache before the start (sync; echo 3 > /proc/sys/vm/drop_caches), and end what is not needed",
 		"leave the host its part: without it the machine wedges before CUDA reports anything",
 	}}
-	if f.Kind == VLLMFree && f.Total > 0 {
-		value := down(math.Min(float64(f.Free)/float64(f.Total)-.05, .85))
-		c.settings = []Advice{{"gpu_memory_utilization", value, fmt.Sprintf("%s was free at the start; this leaves the host %s", human(f.Free), human(f.Total-min(f.Total, uint64(mustFloat(value)*float64(f.Total)))))}}
+	if r != nil && r.layer == layerEngine && r.total > 0 && r.hasFree {
+		value := down(math.Min(float64(r.free)/float64(r.total)-.05, .85))
+		c.settings = []Advice{{"gpu_memory_utilization", value, fmt.Sprintf("%s was free at the start; this leaves the host %s", human(r.free), human(less(r.total, uint64(mustFloat(value)*float64(r.total)))))}}
 	}
 	return c
-}
-
-func cureCuPy(f *Fact) cure {
-	return cure{
-		settings: []Advice{{"CUPY_GPU_MEMORY_LIMIT", "", "without it there is no limit but the GPU; or give it more than " + human(f.Allocated+f.Want)}},
-		steps:    []string{"free what the pool keeps: cupy.get_default_memory_pool().free_all_blocks()", "before CuPy 13 cached blocks count against the limit even where they could be freed (cupy/cupy#7679)"},
-		check:    "gpumem explain --as cupy",
-	}
 }
 
 var cureRMM = cure{steps: []string{
@@ -573,7 +663,17 @@ var cureRMM = cure{steps: []string{
 	"for a replay: simulate a larger GPU, or another allocator; gpumem replay LOG.csv --smallest says how small it may be",
 }}
 
-var cureLlama = cure{steps: []string{
-	"let fewer layers go to the GPU: num_gpu in Ollama's options, -ngl in llama.cpp; or a smaller quantisation, a shorter context (num_ctx)",
-	"let Ollama count more beside the model: OLLAMA_GPU_OVERHEAD=BYTES; and see who else is on the GPU (nvidia-smi)",
-}}
+// cureLlama is for llama.cpp and Ollama. A buffer for the computation does not become
+// smaller with fewer layers on the GPU.
+func cureLlama(compute bool) cure {
+	if compute {
+		return cure{steps: []string{
+			"make the computation's buffer smaller: a smaller batch (num_batch, -b/-ub), a shorter context (num_ctx, -c), flash attention (OLLAMA_FLASH_ATTENTION=1, -fa); fewer layers on the GPU leave it as it is, and only make room beside it",
+			"let Ollama count more beside the model: OLLAMA_GPU_OVERHEAD=BYTES; fewer requests at a time: OLLAMA_NUM_PARALLEL=1; and see who else is on the GPU (nvidia-smi)",
+		}}
+	}
+	return cure{steps: []string{
+		"let fewer layers go to the GPU: num_gpu in Ollama's options, -ngl in llama.cpp; or a smaller quantisation, a shorter context (num_ctx)",
+		"let Ollama count more beside the model: OLLAMA_GPU_OVERHEAD=BYTES; and see who else is on the GPU (nvidia-smi)",
+	}}
+}

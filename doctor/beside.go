@@ -1,0 +1,82 @@
+package doctor
+
+// What was taken beside a log: a snapshot of PyTorch, a memory profile of JAX, a recording,
+// or the dump of a pool. It says how much the program held itself, and who allocated it.
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"gpumem/dump"
+	"gpumem/trace"
+)
+
+// Beside is what a file beside the log shows.
+type Beside struct {
+	Source string     // the file
+	Live   uint64     // bytes that were allocated at its end
+	Blocks uint64     // how many
+	Sites  []Site     // by stack, the largest first, at most five
+	Dump   *dump.Dump // a pool's dump; nil if it is none
+}
+
+// Site is a place of the program, and the bytes that it allocated and that are live.
+type Site struct {
+	Name  string // the innermost frame that the recording has; empty if it has none
+	Bytes uint64
+}
+
+// ReadBeside reads what is live at the end of a recording.
+func ReadBeside(ctx context.Context, t *trace.Trace) (*Beside, error) {
+	b := &Beside{Source: t.Source}
+	sites := map[uint32]uint64{}
+	for _, p := range t.Pools {
+		type block struct {
+			bytes uint64
+			site  uint32
+		}
+		live := make([]block, p.Slots)
+		err := p.Batches(ctx, nil, func(events []trace.Event) error {
+			for i := range events {
+				e := &events[i]
+				switch {
+				case e.Op == trace.Alloc && !e.Refused:
+					live[e.Slot] = block{e.Bytes, e.Site}
+				case e.Op == trace.Free:
+					live[e.Slot] = block{}
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+		for _, l := range live {
+			b.Live += l.bytes
+			if l.bytes > 0 {
+				b.Blocks++
+				sites[l.site] += l.bytes
+			}
+		}
+	}
+	for site, bytes := range sites {
+		b.Sites = append(b.Sites, Site{t.Site(site), bytes})
+	}
+	slices.SortFunc(b.Sites, func(x, y Site) int { return cmp.Or(cmp.Compare(y.Bytes, x.Bytes), cmp.Compare(x.Name, y.Name)) })
+	b.Sites = b.Sites[:min(len(b.Sites), 5)]
+	return b, nil
+}
+
+// said is what it shows, in a sentence.
+func (b *Beside) said() string {
+	if b == nil || b.Live == 0 {
+		return ""
+	}
+	s := fmt.Sprintf("%s: the program held %s in %d blocks", b.Source, human(b.Live), b.Blocks)
+	if len(b.Sites) > 0 && b.Sites[0].Name != "" {
+		s += fmt.Sprintf("; %s of it was allocated at %s", human(b.Sites[0].Bytes), clip(b.Sites[0].Name))
+	}
+	return s
+}
