@@ -149,19 +149,19 @@ func (l *lexer) expect(c byte, where string) {
 	}
 }
 
-// list reads a list in brackets, of which item reads one element. what says what it is a
+// list reads a list in braces, of which item reads one element. what says what it is a
 // list of.
-func (l *lexer) list(open, close byte, what string, item func()) {
-	if !l.eat(open) {
-		panic(l.wanted(fmt.Sprintf("%q before %s", open, what)))
+func (l *lexer) list(what string, item func()) {
+	if !l.eat('{') {
+		panic(l.wanted(fmt.Sprintf("%q before %s", '{', what)))
 	}
-	for l.peek() != close {
+	for l.peek() != '}' {
 		if item(); !l.eat(',') {
 			break
 		}
 	}
-	if !l.eat(close) {
-		panic(l.wanted(fmt.Sprintf("%q behind %s", close, what)))
+	if !l.eat('}') {
+		panic(l.wanted(fmt.Sprintf("%q behind %s", '}', what)))
 	}
 }
 

@@ -212,7 +212,7 @@ func (p *parser) value(key string) string {
 // aliases reads "{ {0}: (2, {1}, may-alias), ... }".
 func (p *parser) aliases() {
 	outputs := map[string]bool{}
-	p.list('{', '}', "the aliases", func() {
+	p.list("the aliases", func() {
 		at := p.at
 		a := Alias{Output: p.index()}
 		key := indexText(a.Output)
@@ -240,7 +240,7 @@ func (p *parser) aliases() {
 
 // index reads an index into nested tuples: "{}", "{0,1}".
 func (p *parser) index() (list []int) {
-	p.list('{', '}', "an index", func() { list = append(list, p.small("an index")) })
+	p.list("an index", func() { list = append(list, p.small("an index")) })
 	return list
 }
 

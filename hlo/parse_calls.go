@@ -32,7 +32,7 @@ func callsComputations(op Opcode, key string) bool {
 
 func (p *parser) predecessors(i *Instruction) {
 	seen := map[*Instruction]bool{}
-	p.list('{', '}', "control predecessors", func() {
+	p.list("control predecessors", func() {
 		at := p.at
 		name := p.name("a control predecessor")
 		o := p.of(name)
@@ -55,7 +55,7 @@ func (p *parser) calls(i *Instruction, a *Attribute) {
 	}
 	callee := func() { a.Calls = append(a.Calls, p.callee(i, a.Key)) }
 	if a.List {
-		p.list('{', '}', "computations", callee)
+		p.list("computations", callee)
 	} else {
 		callee()
 	}

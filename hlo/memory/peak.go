@@ -118,39 +118,6 @@ func TempPeak(m *hlo.Module, o Options) (bytes uint64, at *hlo.Instruction, err 
 	return uint64(p.Bytes), p.At, nil
 }
 
-// ResultBytes is what the entry's result takes with its tables. XLA's pass adds
-// it to the peak that it reports.
-func ResultBytes(m *hlo.Module, size Size) (int64, error) {
-	if size == nil {
-		size = (*hlo.Shape).Bytes
-	}
-	if m.Entry == nil || m.Entry.Root == nil || m.Entry.Root.Shape == nil {
-		return 0, noEntry(m)
-	}
-	sum, err := totalBytes(m.Entry.Root.Shape, size)
-	if err != nil {
-		return 0, fmt.Errorf("%s: %w", hlo.Where(m.Entry.Root), err)
-	}
-	return int64(sum), nil
-}
-
-// totalBytes is what a shape takes with all its elements.
-func totalBytes(s *hlo.Shape, size Size) (uint64, error) {
-	sum, err := size(s)
-	for _, e := range s.Elements {
-		if err != nil || sum > mostBytes {
-			break
-		}
-		var n uint64
-		n, err = totalBytes(e, size)
-		sum += n
-	}
-	if err == nil && sum > mostBytes {
-		err = hlo.ErrTooLarge
-	}
-	return sum, err
-}
-
 func noEntry(m *hlo.Module) error {
 	return fmt.Errorf("module %s has no entry computation with a result", m.Name)
 }

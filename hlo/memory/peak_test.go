@@ -165,13 +165,6 @@ func TestMeterErrors(t *testing.T) {
 	}
 }
 
-func TestResultBytes(t *testing.T) {
-	m := module(t, "ENTRY e {\n  p = f32[4] parameter(0)\n  a = (f32[4]) tuple(p)\n  ROOT o = ((f32[4]), f32[4]) tuple(a, p)\n}")
-	if n, err := ResultBytes(m, nil); n != 16+8+16+16 || err != nil {
-		t.Errorf("%d bytes, %v", n, err)
-	}
-}
-
 // The peaks of real modules in the order of their text, in GB, against the figures
 // of a program that was written apart from this one.
 func TestTempPeakOfRealModules(t *testing.T) {

@@ -54,10 +54,7 @@ func TestGapPlan(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%v\n%s", err, m)
 		}
-		result, err := memory.ResultBytes(after, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		result := remattest.ResultBytes(after)
 		if got, err := remattest.ReplayPeak(after.String(), remattest.Bytes); err != nil || got-result > planned {
 			t.Errorf("%d bytes (%v), and %d were planned, limit %d of %d\n%s\n%s", got, err, planned, limit, before, text, m)
 		}

@@ -56,10 +56,7 @@ func TestImprove(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		result, err := memory.ResultBytes(after, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		result := remattest.ResultBytes(after)
 		planned := int64(limit) + now.beyond
 		if got, err := remattest.ReplayPeak(after.String(), remattest.Bytes); err != nil || got-result > planned {
 			t.Errorf("%d bytes (%v), and %d were planned, limit %d of %d\n%s\n%s", got, err, planned, limit, before, text, m)

@@ -149,7 +149,7 @@ func TestMoveToHostProperties(t *testing.T) {
 			t.Fatalf("%d bytes, and %d before\n%s", peak, before, m)
 		}
 		p, _, err := memory.TempPeak(m, memory.Options{HostFree: true})
-		result, _ := memory.ResultBytes(m, nil)
+		result := remattest.ResultBytes(m)
 		if err != nil || int64(p)+result != peak {
 			t.Fatalf("%d bytes, %v; a replay has %d", p, err, peak)
 		}

@@ -117,10 +117,7 @@ type outcome struct {
 func apply(t *testing.T, m *hlo.Module, o Options) outcome {
 	t.Helper()
 	was := m.String()
-	output, err := memory.ResultBytes(m, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	output := remattest.ResultBytes(m)
 	o.Limit -= min(o.Limit, uint64(output))
 	r, err := Run(m, o)
 	if err != nil {

@@ -11,16 +11,13 @@ const (
 	idSecondPool = "same_process_second_pool"
 	idModule     = "no_headroom_module_load"
 	idNonfatal   = "nonfatal_warning"
-	// cudnnNeeds is what the first convolution takes, and twice it is enough for
-	// the other libraries, too (tensorflow/tensorflow#24496).
-	cudnnNeeds = 520 * mib
 )
 
 // announce is what a backend says of its pool when it starts.
-func announce(d draw, e era, limit uint64, device int) string {
-	text := fmt.Sprintf("XLA backend allocating %d bytes on device %d for BFCAllocator.", limit, device)
+func announce(d draw, e era, limit uint64) string {
+	text := fmt.Sprintf("XLA backend allocating %d bytes on device 0 for BFCAllocator.", limit)
 	if d.chance(30) {
-		text = fmt.Sprintf("XLA backend will use up to %d bytes on device %d for BFCAllocator.", limit, device)
+		text = fmt.Sprintf("XLA backend will use up to %d bytes on device 0 for BFCAllocator.", limit)
 	}
 	return e.at("I", "xla/pjrt/gpu/gpu_helpers.cc", 114, text)
 }
@@ -92,7 +89,7 @@ func xlaClasses() []class {
 		{"xla/announced-too-big", func(d draw) Sample {
 			b := preallocated(d, idTooBig, 1, 50, 120, 300)
 			e := jaxEra(d)
-			return Sample{Log: banner(d, b.total) + announce(d, e, b.limit, 0) + pool{want: b.want}.exception(e), Causes: b.causes(), Why: "the request is more than the card that the log names"}
+			return Sample{Log: banner(d, b.total) + announce(d, e, b.limit) + pool{want: b.want}.exception(e), Causes: b.causes(), Why: "the request is more than the card that the log names"}
 		}},
 		{"xla/announced-limit", func(d draw) Sample {
 			b := d.until(idLimit, func(b *balance) {
@@ -100,7 +97,7 @@ func xlaClasses() []class {
 				b.reserved, b.want = b.limit, d.percent(b.limit, 102, 130)
 			})
 			e := jaxEra(d)
-			return Sample{Log: banner(d, b.total) + announce(d, e, b.limit, 0) + pool{want: b.want}.exception(e), Causes: b.causes(), Why: "the request is more than the pool may ever be, and less than what the card has beside it"}
+			return Sample{Log: banner(d, b.total) + announce(d, e, b.limit) + pool{want: b.want}.exception(e), Causes: b.causes(), Why: "the request is more than the pool may ever be, and less than what the card has beside it"}
 		}},
 		{"xla/remat-short", func(d draw) Sample {
 			limit := d.between(4*gib, 60*gib)
@@ -152,7 +149,7 @@ func xlaClasses() []class {
 			c, e := d.bigCard(), jaxEra(d)
 			first := d.percent(c.total, 60, 90)
 			line, _ := refused(e, first)
-			announced := announce(d, e, first, 0)
+			announced := announce(d, e, first)
 			return Sample{Log: announced + d.one("", "epoch 4 done\n", "rebuilding backends\n") + announced + line, Causes: []string{idSecondPool}, Asks: true,
 				Why: "one process announces a pool of the same size twice on one device, and two do not fit into a card"}
 		}},
@@ -161,11 +158,11 @@ func xlaClasses() []class {
 			free := d.between(20*mib, 300*mib)
 			outside := d.between(300*mib, 600*mib)
 			e := jaxEra(d)
-			return Sample{Log: announce(d, e, c.total-free-outside, 0) + handle(d, e, free, c.total), Causes: []string{idStarves}, Why: "this process's own pool took all but what is too little for cuDNN"}
+			return Sample{Log: announce(d, e, c.total-free-outside) + handle(d, e, free, c.total), Causes: []string{idStarves}, Why: "this process's own pool took all but what is too little for cuDNN"}
 		}},
 		{"xla/solver-starved-by-own-pool", func(d draw) Sample {
 			c := d.bigCard()
-			return Sample{Log: banner(d, c.total) + announce(d, jaxEra(d), c.total-d.between(300*mib, 600*mib), 0) + fmt.Sprintf("jaxlib.xla_extension.XlaRuntimeError: INTERNAL: jaxlib/gpu/solver_handle_pool.cc:%d: operation gpusolverDnCreate(&handle) failed: cuSolver internal error\n", 30+d.IntN(20)),
+			return Sample{Log: banner(d, c.total) + announce(d, jaxEra(d), c.total-d.between(300*mib, 600*mib)) + fmt.Sprintf("jaxlib.xla_extension.XlaRuntimeError: INTERNAL: jaxlib/gpu/solver_handle_pool.cc:%d: operation gpusolverDnCreate(&handle) failed: cuSolver internal error\n", 30+d.IntN(20)),
 				Causes: []string{idStarves}, Asks: true, Why: "the pool's size is the card's, less what a context takes, so nothing is left for the solver"}
 		}},
 		{"xla/small-program-big-card", func(d draw) Sample {
@@ -177,7 +174,7 @@ func xlaClasses() []class {
 			free, mine := d.between(20*mib, 300*mib), d.percent(c.total, 10, 30)
 			theirs := c.total - free - mine - 500*mib
 			e := jaxEra(d)
-			log := announce(d, e, mine, 0) + handle(d, e, free, c.total)
+			log := announce(d, e, mine) + handle(d, e, free, c.total)
 			return Sample{Log: log + smi(c, row{d.pid(), d.one("python3", "ollama", "blender"), theirs}, row{ownPID, "python3", mine + 500*mib}), Causes: []string{idOccupied, idMulti}, Why: "another process holds most of the card"}
 		}},
 		{"xla/starved-by-whom", func(d draw) Sample {
@@ -195,7 +192,7 @@ func xlaClasses() []class {
 			return Sample{Log: handle(d, jaxEra(d), c.total-d.percent(c.total, 75, 75.1)-d.between(300*mib, 550*mib), c.total), Open: true, Why: "what is free is what the default preallocation leaves, and a handle fits"}
 		}},
 		{"xla/cubin", func(d draw) Sample {
-			log := announce(d, jaxEra(d), d.between(4*gib, 70*gib), 0) + fmt.Sprintf("jaxlib.xla_extension.XlaRuntimeError: %s: Failed to load in-memory CUBIN (compiled for a different GPU?).: CUDA_ERROR_OUT_OF_MEMORY: out of memory\n", d.one("INTERNAL", "RESOURCE_EXHAUSTED"))
+			log := announce(d, jaxEra(d), d.between(4*gib, 70*gib)) + fmt.Sprintf("jaxlib.xla_extension.XlaRuntimeError: %s: Failed to load in-memory CUBIN (compiled for a different GPU?).: CUDA_ERROR_OUT_OF_MEMORY: out of memory\n", d.one("INTERNAL", "RESOURCE_EXHAUSTED"))
 			return Sample{Log: log, Causes: []string{idModule, idStarves}, Why: "the driver refused memory for code, which lies outside of the pool"}
 		}},
 		{"xla/assignment-limit", func(d draw) Sample {

@@ -105,3 +105,20 @@ func ofSymbols(c *hlo.Computation) term {
 
 // Meaning is a sum of what a module computes: equal if it computes the same.
 func Meaning(m *hlo.Module) uint64 { return ofSymbols(m.Entry).whole() }
+
+// ResultBytes returns what the result of a module takes with its tables. XLA's pass adds
+// it to the peak that it reports.
+func ResultBytes(m *hlo.Module) int64 {
+	var all func(s *hlo.Shape) uint64
+	all = func(s *hlo.Shape) uint64 {
+		sum, err := s.Bytes()
+		if err != nil {
+			panic(err)
+		}
+		for _, e := range s.Elements {
+			sum += all(e)
+		}
+		return sum
+	}
+	return int64(all(m.Entry.Root.Shape))
+}
