@@ -20,6 +20,7 @@ func TestAdviceIsReadByTheRelease(t *testing.T) {
 		{"a key that 2.10 has", "torch==2.10.0\n" + capped, "per_process_memory_fraction:F", "?"},
 		{"a name that vLLM no longer has", graphs, "cudagraph_capture_sizes", "cuda_graph_sizes"},
 		{"an engine's own name", "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.\n", "a larger --mem-fraction-static", "gpu_memory_utilization"},
+		{"not the opposite", "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.\n", "raise --mem-fraction-static", "less than now"},
 		{"a product, not a handle", "RuntimeError: CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasGemmEx( handle, opa, opb, m, n, k)`\n", "do its work", "make its handle"},
 		{"connections, not memory", "sqlalchemy.exc.TimeoutError: QueuePool limit of size 5 overflow 10 reached, connection timed out, timeout 30.00\n", "", "set_per_process"},
 	} {
