@@ -324,8 +324,12 @@ func (j *judge) engines() {
 		case weights > 0 && t.bytes > 0 && weights > t.bytes*7/10:
 			j.show(ProgramTooBig, "no room for the cache", cureTooBig(e), r.st.quoted("nothing is left for the cache"), loaded.quoted(fmt.Sprintf("the weights alone take %s of %s", human(weights), human(t.bytes))))
 		default:
-			j.maybe(ProgramTooBig, "no room for the cache", cureTooBig(e), decideSmi, need(needTotal, needProcesses), r.st.quoted("the model and what was there before it left no room for the cache"))
-			j.maybe(PoolLimit, "the engine's share", cureEngineMore(e), decideSmi, need(needTotal, needProcesses), r.st.quoted("a larger gpu_memory_utilization gives the cache more, if the GPU has it"))
+			c := cureTooBig(e)
+			if e.uses("sglang") {
+				c.steps = c.steps[:1] // a smaller share leaves the cache still less
+			}
+			j.maybe(ProgramTooBig, "no room for the cache", c, decideSmi, need(needTotal, needProcesses), r.st.quoted("the model and what was there before it left no room for the cache"))
+			j.maybe(PoolLimit, "the engine's share", cureEngineMore(e), decideSmi, need(needTotal, needProcesses), r.st.quoted("a larger "+e.engineShare()+" gives the cache more, if the GPU has it"))
 		}
 		return
 	}

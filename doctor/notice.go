@@ -222,6 +222,9 @@ func (st *statement) amount(r role) *amount {
 	return nil
 }
 
+// calledRoutine is the routine of a library that PyTorch called when it failed.
+var calledRoutine = regexp.MustCompile("when calling `(cu[a-z]+[A-Z]\\w*|hip\\w+|roc\\w+)\\(")
+
 // judgeWords finds whether memory was refused, and by whom.
 func (st *statement) judgeWords() {
 	toks := st.toks
@@ -296,7 +299,7 @@ func (st *statement) judgeWords() {
 		case t.is("memory") && at(k+1, "allocation") && (at(k-1, "error") || within(k+1, 1, cFail)):
 			yes(k)
 		case t.class&cBeyond != 0 && (within(k, 5, cLimit|cTotal|cFree|cPeak) || class_(k-1, cLimit|cTotal|cSize) || class_(k-2, cLimit|cTotal|cSize) || within(k, 4, cAsk)) && st.hasAny("memory", "pool", "alloc", "vram", "allocation", "cache", "gpu"):
-			if !st.hasAny("message", "shared") && (len(st.amounts) > 0 || st.hasAny("pool", "cache", "allowed")) {
+			if !st.hasAny("message", "shared", "connection", "connections", "queue") && (len(st.amounts) > 0 || st.hasAny("pool", "cache", "allowed")) {
 				yes(k)
 				st.over = st.over || st.words["pool"] && (class_(k-1, cSize|cLimit) || class_(k-2, cSize|cLimit) || within(k, 4, cLimit|cPeak))
 			}
@@ -357,6 +360,9 @@ func (st *statement) judgeWords() {
 	if st.library != "" {
 		st.memory = st.refused || st.hasAny("alloc") && st.hasAny("failed", "failure") || st.words["resource"] && st.words["allocation"] || st.words["insufficient"] && st.hasAny("resources", "resource") || st.words["allocate"] && st.words["work"]
 		st.handle = handle && !st.words["routine"]
+		if c := calledRoutine.FindStringSubmatch(st.text); c != nil && !strings.Contains(c[1], "Create") {
+			st.handle = false // it had its handle, and passed it on
+		}
 		if st.advice {
 			st.library = ""
 		}

@@ -543,6 +543,8 @@ func (e *evidence) confName() string {
 	switch {
 	case e.uses("hip") && !e.uses("xpu"):
 		return "PYTORCH_HIP_ALLOC_CONF"
+	case e.version("torch") != "" && older(e.version("torch"), 2, 10):
+		return torchConf // up to 2.9 the newer name is not read, although 2.9 recommends it
 	case e.env["PYTORCH_ALLOC_CONF"] != "", e.statementWith("pytorch", "alloc", "conf") != nil && e.statementWith("pytorch", "cuda", "conf") == nil:
 		return "PYTORCH_ALLOC_CONF"
 	}
@@ -582,9 +584,13 @@ func cureCap(e *evidence, r *refusal, limit uint64) cure {
 	case e.uses("jax") && !e.uses("torch"):
 		return cureLimit(e, r.alloc+r.want, limit)
 	}
+	raise := "raise the cap: torch.cuda.set_per_process_memory_fraction(F); without one there is none"
+	if v := e.version("torch"); v == "" || !older(v, 2, 10) {
+		raise = "raise the cap: torch.cuda.set_per_process_memory_fraction(F), or since PyTorch 2.10 per_process_memory_fraction:F in " + e.confName() + "; without one there is none"
+	}
 	return cure{
 		steps: []string{
-			"raise the cap: torch.cuda.set_per_process_memory_fraction(F), or per_process_memory_fraction:F in " + e.confName() + "; without one there is none",
+			raise,
 			"if no cap is set, look for one outside: a limiter (HAMi, nvshare), a MIG slice, CUDA_MPS_PINNED_DEVICE_MEM_LIMIT",
 		},
 		check: "gpumem explain --as pytorch",
@@ -601,9 +607,15 @@ func cureTorchHoles(e *evidence) cure {
 		value, why = "max_split_size_mb:128", "large blocks are then not split, and fit large requests again; the message is of a release before 2.1, which does not know expandable_segments"
 	}
 	key, set, _ := strings.Cut(value, ":")
-	if merged, _, err := torchconf.Merge(policy.Environ(envLines(e.env)), e.version("torch"), key, set); err == nil && e.env[merged] != "" {
-		why += "; keep what is set there already, with a comma between"
-		name, value = merged, e.env[merged]+","+value
+	if merged, text, err := torchconf.Merge(policy.Environ(envLines(e.env)), e.version("torch"), key, set); err == nil && e.env[merged] != "" {
+		if text == strings.ReplaceAll(e.env[merged], " ", "") {
+			return cure{steps: []string{
+				value + " is set already, and gaps are left: torch.cuda.empty_cache() before the large request, and fewer sizes of tensors (pad them)",
+				"see that the program reads it: gpumem explain --pid PID, while it runs",
+			}}
+		}
+		why += "; what is set there already is kept"
+		name, value = merged, text
 	}
 	return cure{settings: []Advice{{name, value, why}}, steps: []string{"torch.cuda.empty_cache() before the large request helps as well"}, check: name + "=" + value + " gpumem explain --as pytorch"}
 }
@@ -628,7 +640,7 @@ func cureEngineLess(e *evidence, r *refusal, t uint64) cure {
 		value = down(math.Max(.9-part, .1))
 		why = fmt.Sprintf("%s and a reserve of %s are %.0f %% of %s: take that off the value that you use (0.9 by default)", human(r.want), human(256*mib), math.Ceil(100*part), human(t))
 	}
-	return cure{settings: []Advice{{"gpu_memory_utilization", value, why}}, steps: []string{"or capture fewer graphs (cuda_graph_sizes), or none: --enforce-eager"}}
+	return cure{settings: []Advice{{"gpu_memory_utilization", value, why}}, steps: []string{"or capture fewer graphs (cudagraph_capture_sizes in --compilation-config), or none: --enforce-eager"}}
 }
 
 func cureEngineFree(e *evidence, r *refusal) cure {
@@ -637,6 +649,14 @@ func cureEngineFree(e *evidence, r *refusal) cure {
 		c.settings = []Advice{{"gpu_memory_utilization", down(math.Max(room-.01, .05)), fmt.Sprintf("%s of %s is free: this is what fits beside the others, if they stay as they are", human(r.free), human(r.total))}}
 	}
 	return c
+}
+
+// engineShare is what an engine calls its share of the GPU.
+func (e *evidence) engineShare() string {
+	if e.uses("sglang") {
+		return "--mem-fraction-static"
+	}
+	return "gpu_memory_utilization"
 }
 
 func cureEngineMore(e *evidence) cure {
