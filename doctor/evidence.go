@@ -46,6 +46,7 @@ func (k *kept[T]) all() []T { return append(slices.Clip(k.first), k.last...) }
 
 // A series is the readings of one figure over time.
 type series struct {
+	order                int // by first reading
 	n, rises             int
 	low, high, lastValue uint64
 	first, last          Evidence
@@ -148,7 +149,7 @@ func (e *evidence) follow(st *statement) {
 			if len(e.series) >= maxSeries {
 				return
 			}
-			s = &series{}
+			s = &series{order: len(e.series)}
 			e.series[key] = s
 		}
 		s.add(Evidence{st.line, st.quote(), ""}, a.n)
@@ -563,7 +564,6 @@ type refusal struct {
 	programs uint64 // held by other programs, as far as the message says
 	this     uint64 // held by the process
 	listed   []listedProcess
-	lines    []*statement // further ones that it was read from
 	pinning  bool
 	capture  *statement
 	round    uint64 // how far its sizes are rounded
@@ -769,11 +769,8 @@ func (r *refusal) take(st *statement) {
 			r.round += a.high - a.n
 		}
 	}
-	if used && st != r.st {
-		r.lines = append(r.lines, st)
-		if r.device < 0 {
-			r.device = deviceOf(st.text)
-		}
+	if used && r.device < 0 {
+		r.device = deviceOf(st.text)
 	}
 }
 
