@@ -947,8 +947,8 @@ func (e *evidence) unified() bool {
 
 // grows reports whether the pool grows as needed, as far as known.
 func (e *evidence) grows() bool {
-	v := e.env["XLA_PYTHON_CLIENT_PREALLOCATE"]
-	return v == "false" || v == "False" || v == "0" || strings.EqualFold(e.env["TF_FORCE_GPU_ALLOW_GROWTH"], "true")
+	v := e.env[prealloc]
+	return v == "false" || v == "False" || v == "0" || e.env[tfGrowth] == "true" // in small letters only, as TensorFlow reads it
 }
 
 // display is the state's word that a display hangs on the GPU.

@@ -28,3 +28,17 @@ func TestAnswersDoNotDependOnChance(t *testing.T) {
 		})
 	}
 }
+
+// TestGrowthIsReadAsTensorFlowDoes: what TensorFlow does not recognise, the doctor does not
+// take for a pool that grows.
+func TestGrowthIsReadAsTensorFlowDoes(t *testing.T) {
+	log := "W tensorflow/core/common_runtime/bfc_allocator.cc:1] Allocator (GPU_0_bfc) ran out of memory trying to allocate 2.00GiB (rounded to 2147483648)requested by op\n" +
+		"I tensorflow/core/common_runtime/bfc_allocator.cc:2] Limit:                     19327352832\n" +
+		"I tensorflow/core/common_runtime/bfc_allocator.cc:3] InUse:                     10320000000\n"
+	for value, want := range map[string]Verdict{"true": VerdictNeeds, "True": VerdictCause, "1": VerdictCause} {
+		d := diagnose(t, log, fmt.Sprintf(`{"version":1,"process":{"env":{"TF_FORCE_GPU_ALLOW_GROWTH":%q}}}`, value))
+		if d.Verdict != want || ids(d)[0] != string(Fragmentation) {
+			t.Errorf("%s: %s %v, want %s", value, d.Verdict, ids(d), want)
+		}
+	}
+}
