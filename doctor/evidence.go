@@ -942,7 +942,7 @@ func (e *evidence) torchLike(r *refusal) bool {
 func (e *evidence) unified() bool {
 	v := e.env["TF_FORCE_UNIFIED_MEMORY"]
 	fraction, _ := e.fraction()
-	return v != "" && v != "0" && !strings.EqualFold(v, "false") || fraction > 1
+	return v == "1" || strings.EqualFold(v, "true") || fraction > 1 // anything else means no to XLA
 }
 
 // grows reports whether the pool grows as needed, as far as known.
