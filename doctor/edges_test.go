@@ -84,3 +84,20 @@ func TestFourReadingsAreNoLeak(t *testing.T) {
 		}
 	}
 }
+
+// The cap is what PyTorch reads, which gpumem explain prints: the last of a key counts.
+func TestTorchFractionIsReadAsPyTorchDoes(t *testing.T) {
+	for text, want := range map[string]float64{
+		"per_process_memory_fraction:0.5":                                 .5,
+		" per_process_memory_fraction : 0.5":                              .5,
+		"per_process_memory_fraction:0.9,per_process_memory_fraction:0.5": .5,
+		"per_process_memory_fraction:1.0":                                 0,
+		"max_split_size_mb:128":                                           0,
+	} {
+		e := newEvidence(nil)
+		e.env[torchConf] = text
+		if f, ok := e.torchFraction(); ok != (want > 0) || ok && f != want {
+			t.Errorf("%q: %v %v, want %v", text, f, ok, want)
+		}
+	}
+}
