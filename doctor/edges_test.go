@@ -101,3 +101,15 @@ func TestTorchFractionIsReadAsPyTorchDoes(t *testing.T) {
 		}
 	}
 }
+
+func TestTorchFractionOnHIP(t *testing.T) {
+	e := newEvidence(nil)
+	e.env["PYTORCH_HIP_ALLOC_CONF"] = "per_process_memory_fraction:0.5"
+	if f, ok := e.torchFraction(); ok {
+		t.Errorf("CUDA: %v", f)
+	}
+	e.marks["hip"] = Evidence{}
+	if f, ok := e.torchFraction(); !ok || f != .5 {
+		t.Errorf("HIP: %v %v", f, ok)
+	}
+}

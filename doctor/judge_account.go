@@ -357,7 +357,11 @@ func (e *evidence) torchFraction() (float64, bool) {
 	if err != nil {
 		return 0, false
 	}
-	r, refused := framework.Read(policy.Environ(envLines(e.env)), version)
+	env := policy.Environ(envLines(e.env))
+	if own, ok := env.Lookup("PYTORCH_HIP_ALLOC_CONF"); ok && e.uses("hip") {
+		env = env.With(torchConf, own) // package policy reads for CUDA, with the same grammar
+	}
+	r, refused := framework.Read(env, version)
 	f := r.Policy.Fraction
 	return f, refused == nil && f > 0 && f < 1
 }
