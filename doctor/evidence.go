@@ -46,6 +46,7 @@ func (k *kept[T]) all() []T { return append(slices.Clip(k.first), k.last...) }
 
 // A series is the readings of one figure over time.
 type series struct {
+	order                int // by first reading
 	n, rises             int
 	low, high, lastValue uint64
 	first, last          Evidence
@@ -148,7 +149,7 @@ func (e *evidence) follow(st *statement) {
 			if len(e.series) >= maxSeries {
 				return
 			}
-			s = &series{}
+			s = &series{order: len(e.series)}
 			e.series[key] = s
 		}
 		s.add(Evidence{st.line, st.quote(), ""}, a.n)
@@ -563,7 +564,6 @@ type refusal struct {
 	programs uint64 // held by other programs, as far as the message says
 	this     uint64 // held by the process
 	listed   []listedProcess
-	lines    []*statement // further ones that it was read from
 	pinning  bool
 	capture  *statement
 	round    uint64 // how far its sizes are rounded
@@ -769,11 +769,8 @@ func (r *refusal) take(st *statement) {
 			r.round += a.high - a.n
 		}
 	}
-	if used && st != r.st {
-		r.lines = append(r.lines, st)
-		if r.device < 0 {
-			r.device = deviceOf(st.text)
-		}
+	if used && r.device < 0 {
+		r.device = deviceOf(st.text)
 	}
 }
 
@@ -945,13 +942,13 @@ func (e *evidence) torchLike(r *refusal) bool {
 func (e *evidence) unified() bool {
 	v := e.env["TF_FORCE_UNIFIED_MEMORY"]
 	fraction, _ := e.fraction()
-	return v != "" && v != "0" && !strings.EqualFold(v, "false") || fraction > 1
+	return v == "1" || strings.EqualFold(v, "true") || fraction > 1 // anything else means no to XLA
 }
 
 // grows reports whether the pool grows as needed, as far as known.
 func (e *evidence) grows() bool {
-	v := e.env["XLA_PYTHON_CLIENT_PREALLOCATE"]
-	return v == "false" || v == "False" || v == "0" || strings.EqualFold(e.env["TF_FORCE_GPU_ALLOW_GROWTH"], "true")
+	v := e.env[prealloc]
+	return v == "false" || v == "False" || v == "0" || e.env[tfGrowth] == "true" // in small letters only, as TensorFlow reads it
 }
 
 // display is the state's word that a display hangs on the GPU.

@@ -183,7 +183,7 @@ func (e *evidence) weigh() *Diagnosis {
 		if len(d.Missing) == 0 {
 			d.Missing = []string{string(needWholeLog)}
 		}
-		if d.Decide == "" && e.said {
+		if e.said {
 			d.Decide = decideState
 		}
 	}

@@ -20,6 +20,9 @@ import (
 	"fmt"
 	"math"
 	"strings"
+
+	"gpumem/policy"
+	"gpumem/policy/frameworks"
 )
 
 // roundUp is how far PyTorch's pool rounds a request for a segment: to 2 MiB, and small
@@ -341,15 +344,26 @@ func (e *evidence) torchFraction() (float64, bool) {
 	if e.state != nil && e.state.Process != nil && e.state.Process.Fraction != nil {
 		return *e.state.Process.Fraction, true
 	}
-	for _, name := range []string{"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF"} {
-		if _, after, ok := strings.Cut(e.env[name], "per_process_memory_fraction:"); ok {
-			var f float64
-			if _, err := fmt.Sscanf(after, "%g", &f); err == nil && f > 0 && f < 1 {
-				return f, true
-			}
-		}
+	// As the release reads its settings: the last of a key counts, and blanks do not.
+	text := "pytorch"
+	if v := e.version("torch"); v != "" {
+		text += "@" + v
 	}
-	return 0, false
+	release, err := frameworks.ParseRelease(text)
+	if err != nil {
+		return 0, false
+	}
+	framework, version, err := release.Find()
+	if err != nil {
+		return 0, false
+	}
+	env := policy.Environ(envLines(e.env))
+	if own, ok := env.Lookup("PYTORCH_HIP_ALLOC_CONF"); ok && e.uses("hip") {
+		env = env.With(torchConf, own) // package policy reads for CUDA, with the same grammar
+	}
+	r, refused := framework.Read(env, version)
+	f := r.Policy.Fraction
+	return f, refused == nil && f > 0 && f < 1
 }
 
 // hintIsWrong is what to say of PyTorch's advice where the numbers refute it.

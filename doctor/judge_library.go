@@ -6,7 +6,9 @@ package doctor
 
 import (
 	"fmt"
+	"maps"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -102,7 +104,8 @@ func (e *evidence) handle() *handle {
 	}
 	if e.state != nil {
 		for _, t := range e.state.Tried {
-			for name, value := range t.Env {
+			for _, name := range slices.Sorted(maps.Keys(t.Env)) {
+				value := t.Env[name]
 				f, err := strconv.ParseFloat(value, 64)
 				part := strings.HasSuffix(name, "MEM_FRACTION") && err == nil && f > 0 && f < 1
 				grow := name == "XLA_PYTHON_CLIENT_PREALLOCATE" && (value == "false" || value == "False" || value == "0") || name == "TF_FORCE_GPU_ALLOW_GROWTH" && value == "true" ||

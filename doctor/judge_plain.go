@@ -4,8 +4,11 @@ package doctor
 // the host, NCCL, graphs, compiled code, engines.
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -163,7 +166,8 @@ func (j *judge) leak() {
 	if !e.fatal() {
 		return
 	}
-	for _, s := range e.series {
+	// The first in the log of those that rise: an answer must not depend on the order of a map.
+	for _, s := range slices.SortedFunc(maps.Values(e.series), func(s, t *series) int { return cmp.Compare(s.order, t.order) }) {
 		if s.n < 5 || s.rises < s.n-1 || s.high < s.low+s.low/2 || s.high < 64*mib {
 			continue
 		}
@@ -482,13 +486,13 @@ func (j *judge) warnings() {
 		f := j.show(NonfatalWarning, "a warning", cureWarning, st.quoted(what))
 		f.verdict = VerdictNonfatal
 	}
-	for id, what := range map[string]string{
-		"collection": "the pool gives free regions back to ask for a larger one; it goes on",
-		"exceeds":    "a large request on the host that was served",
-		"reshard":    "a slow way from one sharding to another; \"rematerialization\" here is not about memory that is short",
+	for _, w := range [...]struct{ id, what string }{
+		{"collection", "the pool gives free regions back to ask for a larger one; it goes on"},
+		{"exceeds", "a large request on the host that was served"},
+		{"reshard", "a slow way from one sharding to another; \"rematerialization\" here is not about memory that is short"},
 	} {
-		if st := e.about(id); st != nil {
-			say(st, what)
+		if st := e.about(w.id); st != nil {
+			say(st, w.what)
 			return
 		}
 	}

@@ -53,7 +53,7 @@ func (j *judge) contexts() {
 	}
 }
 
-// poolOrAlone reports whether a refused request has the size of a pool: three quarters or
+// wholePool reports whether a refused request has the size of a pool: three quarters or
 // nine tenths of the GPU, or, if that is not known, a GiB or more and the only one.
 func (e *evidence) wholePool(r *refusal, n int) bool {
 	if t := e.total(); t.bytes > 0 {
@@ -360,7 +360,7 @@ func (j *judge) poolReport() {
 		}
 	}
 	if r, f := p.refused, 0.0; t.bytes > 0 && e.uses("jax") {
-		if total, st := e.assigned(); st != nil && total > t.bytes || st != nil && total <= t.bytes {
+		if _, st := e.assigned(); st != nil {
 			return // see the program's buffers
 		}
 		f, _ = e.fraction()

@@ -66,7 +66,6 @@ var patterns = []struct {
 	{"tf device", "", "created creating", false, regexp.MustCompile(`(?:Created|Creating) (?:TensorFlow )?device .*?GPU:(?P<device>\d+) with (?P<limit>\d+ ?M\w*) memory(?:.*?name: (?P<name>[^,:]{2,80}?)(?:,|$))?`)},
 	{"pool stats", "", "limit inuse in reserved sum available", true, regexp.MustCompile(`(?:^|[\s'{"])(?P<name>Limit|InUse|Reserved|LargestFreeBlock|memory_limit_|Total bytes in pool|Total size in pool|Sum Total of in-use chunks|total_region_allocated_bytes_|bytes_limit|bytes_in_use|bytes_reserved|pool_bytes|largest_free_block_bytes|total free in pool|largest free chunk usable by (?:lower|upper) end|pool size|pool limit|rounded request)['"]?:? +(?P<value>\d[\d.,]*\d ?[KMGT]?i?B?|\d+B?)`)},
 	{"chunks", "", "chunks chunk", false, regexp.MustCompile(`(?P<value>\d+) Chunks of size (?P<inuse>\d+) totalling`)},
-	{"map", "", "", false, regexp.MustCompile(`^(?P<value>[*x_]{100})\s*$`)},
 	{"arguments", "", "arguments", false, regexp.MustCompile(`byte size of input/output arguments \((?P<want>\d+)\) exceeds the base limit \((?P<limit>\d+)\)`)},
 	{"estimate", "", "memory available msg", false, regexp.MustCompile(`memory\.available="\[(?P<list>[^\]]*)\]".*?(?:memory\.required\.full="(?P<want>[\d.]+ ?\w+)")?(?:.*?memory\.required\.partial="(?P<limit>[\d.]+ ?\w+)")?(?:.*?memory\.required\.allocations="\[(?P<value>[^\]]*)\]")?`)},
 	{"found", "", "available", false, regexp.MustCompile(`total="(?P<total>[\d.]+ ?\w+)" available="(?P<free>[\d.]+ ?\w+)"`)},
@@ -86,7 +85,7 @@ func (st *statement) facts() (out []fact) {
 	text := clipped64(st.text)
 	for i := range patterns {
 		p := &patterns[i]
-		if len(patternWords[i]) > 0 && !st.hasAny(patternWords[i]...) {
+		if !st.hasAny(patternWords[i]...) {
 			continue
 		}
 		n := 1
@@ -189,7 +188,7 @@ var markWords = func() (all [][]string) {
 	return all
 }()
 
-// frameworks are those that a text shows.
+// frameworksShown are those that a text shows.
 func (st *statement) frameworksShown() (list []string) {
 	text := clipped64(st.head + st.text)
 	for i := range frameworkMarks {

@@ -140,7 +140,7 @@ var libraryNames = map[string]string{
 	"cusolver": "cuSolver", "gpusolver": "cuSolver", "cusparse": "cuSPARSE", "cufft": "cuFFT", "hipfft": "hipFFT", "curand": "cuRAND",
 }
 
-// read reads a passage.
+// readPassage reads a passage.
 func readPassage(p passage) *statement {
 	plain := strings.ReplaceAll(p.text, "n't", " not")
 	plain = strings.ReplaceAll(plain, "n’t", " not")

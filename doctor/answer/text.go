@@ -179,10 +179,15 @@ func (a *text) several() {
 	a.find()
 	for i, c := range a.Causes {
 		a.Section(report.Fit("If "+letter(i)+", "+report.OneLine(c.Title), a.Width))
+		steps := c.Steps[:min(len(c.Steps), a.advice)]
 		if a.Verdict == doctor.VerdictEither {
 			a.settings(c.Settings[:min(len(c.Settings), a.advice)])
+		} else if len(steps) > 0 && len(c.Settings) > 0 {
+			// "or let the pool grow" goes on from a setting, which is not shown here.
+			steps = slices.Clone(steps)
+			steps[0] = strings.TrimPrefix(strings.TrimPrefix(steps[0], "or "), "else ")
 		}
-		a.steps(c.Steps[:min(len(c.Steps), a.advice)])
+		a.steps(steps)
 	}
 }
 

@@ -125,6 +125,25 @@ func TestSeveral(t *testing.T) {
 	}
 }
 
+// TestStepsStandAlone: where settings are left out, no step goes on from them.
+func TestStepsStandAlone(t *testing.T) {
+	log := "E cuda_dnn.cc:439] Could not create cudnn handle: CUDNN_STATUS_INTERNAL_ERROR\nE cuda_dnn.cc:443] Memory usage: 214958080 bytes free, 8361017344 bytes total.\n"
+	full := "Allocator (GPU_0_bfc) ran out of memory trying to allocate 3.00GiB (rounded to 3221225472) requested by op \nLimit:                     19327352832\nInUse:                     19320000000\n"
+	for text, want := range map[string]string{log: "  let the pool grow as needed", full: "  make the program smaller"} {
+		d, err := doctor.Diagnose(strings.NewReader(text), nil)
+		if err != nil || d.Verdict != doctor.VerdictNeeds {
+			t.Fatal(d, err)
+		}
+		var b strings.Builder
+		if err := WriteText(&b, []Answer{{Diagnosis: d}}, 80); err != nil {
+			t.Fatal(err)
+		}
+		if got := b.String(); !strings.Contains(got, want) || strings.Contains(got, "\n  or ") || strings.Contains(got, "\n  else ") {
+			t.Errorf("%s\nlacks %q", got, want)
+		}
+	}
+}
+
 // TestAnyText: whatever a diagnosis holds, it is written in printable
 // lines, no wider than the screen but for what is to be copied.
 func TestAnyText(t *testing.T) {
