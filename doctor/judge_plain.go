@@ -258,7 +258,7 @@ func (j *judge) outsideAnyPool() {
 			j.show(ModuleLoad, "compiled code without room", cureModule(e), st.quoted(reading))
 		case st.topic("image") != nil || strings.Contains(st.text, "CUDA_ERROR_"):
 			j.show(LibraryMismatched, "compiled code for another GPU", cureLibrary(e), st.quoted("the driver's status is about the code and not about memory"))
-		case !e.fatal():
+		case !e.fatal() && st.says(cFail|cNot):
 			j.maybe(ModuleLoad, "compiled code that was not loaded", cureModule(e), decidePrealloc, nil, st.quoted("the driver's status is cut off: out of memory, or code for another GPU"))
 			j.maybe(LibraryMismatched, "compiled code that was not loaded", cureLibrary(e), decidePrealloc, nil, st.quoted("the code may be for another GPU, as the text guesses"))
 		}
@@ -481,6 +481,7 @@ func (j *judge) warnings() {
 	for id, what := range map[string]string{
 		"collection": "the pool gives free regions back to ask for a larger one; it goes on",
 		"exceeds":    "a large request on the host that was served",
+		"recovering": "a program that ended has not given its memory back yet; the server waits, and goes on with what there is",
 		"reshard":    "a slow way from one sharding to another; \"rematerialization\" here is not about memory that is short",
 	} {
 		if st := e.about(id); st != nil {
