@@ -276,6 +276,7 @@ func (st *statement) judgeWords() {
 		return false
 	}
 	memoryish := st.hasAny("memory", "mem", "vram", "bytes", "gpu", "cuda", "device", "buffer", "hip", "xpu", "mps", "pool", "alloc", "malloc", "pinned") || len(st.amounts) > 0
+	strong := false // "out of memory", whatever else the text speaks of
 	yes := func(k int) {
 		if hedged(k) {
 			st.advice = true
@@ -288,6 +289,7 @@ func (st *statement) judgeWords() {
 		switch {
 		case t.is("out") && at(k+1, "of") && within(k+1, 3, cMemory):
 			yes(k)
+			strong = st.refused
 		case t.class&cOOM != 0 && !at(k+1, "score", "adj", "debugging", "memcg", "kill", "killer") && !at(k-1, "to", "avoid"):
 			yes(k)
 		case t.class&cSpent != 0 && (within(k, 4, cMemory) || class_(k-1, cMemory) || class_(k-2, cMemory)):
@@ -327,10 +329,14 @@ func (st *statement) judgeWords() {
 	if st.hasAny("sentencepiece") {
 		st.refused = false
 	}
-	if st.topic("other") != nil && !st.words["oom"] || st.topic("exceeds", "remat", "reshard", "setting") != nil {
+	if st.topic("other") != nil && !st.words["oom"] || st.topic("exceeds", "reshard", "setting") != nil || st.topic("remat") != nil && !strong {
 		st.refused = false
 	}
 	if st.topic("hami", "nvml") != nil {
+		st.refused = true
+	}
+	if free := st.amount(roleFree); free != nil && free.n == 0 && st.amount(roleTotal) != nil && st.words["capacity"] {
+		st.derived = !st.refused
 		st.refused = true
 	}
 	if want, free := st.amount(roleWant), st.amount(roleFree); want != nil && free != nil && want.low > free.high && st.words["memory"] && st.topic("exceeds", "remat") == nil {
