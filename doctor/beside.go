@@ -8,6 +8,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"gpumem/dump"
 	"gpumem/trace"
@@ -24,7 +25,7 @@ type Beside struct {
 
 // Site is a place of the program, and the bytes that it allocated and that are live.
 type Site struct {
-	Name  string // the innermost frame that the recording has; empty if it has none
+	Name  string // the frames, the innermost first; empty if the recording has none
 	Bytes uint64
 }
 
@@ -71,12 +72,16 @@ func ReadBeside(ctx context.Context, t *trace.Trace) (*Beside, error) {
 
 // said is what it shows, in a sentence.
 func (b *Beside) said() string {
-	if b == nil || b.Live == 0 {
+	switch {
+	case b == nil || b.Dump != nil:
 		return ""
+	case b.Live == 0:
+		return b.Source + ": nothing was allocated at its end, so that it says nothing of the failure"
 	}
 	s := fmt.Sprintf("%s: the program held %s in %d blocks", b.Source, human(b.Live), b.Blocks)
 	if len(b.Sites) > 0 && b.Sites[0].Name != "" {
-		s += fmt.Sprintf("; %s of it was allocated at %s", human(b.Sites[0].Bytes), clip(b.Sites[0].Name))
+		frame, _, _ := strings.Cut(b.Sites[0].Name, "; ")
+		s += fmt.Sprintf("; %s of it was allocated at %s", human(b.Sites[0].Bytes), clip(frame))
 	}
 	return s
 }

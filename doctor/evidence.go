@@ -339,7 +339,7 @@ func (e *evidence) total() sized {
 	}
 	for _, st := range e.statements.all() {
 		a := st.amount(roleTotal)
-		if a != nil && a.n >= 256*mib && a.n < saneTotal && !a.host && !st.hasAny("chunks", "cupy") && (st.amount(roleFree) != nil || !a.pool) && (st.words["memory"] || st.words["vram"]) && st.topic("remat") == nil {
+		if a != nil && a.n >= 256*mib && a.n < saneTotal && !a.host && !st.hasAny("chunks", "cupy") && (st.amount(roleFree) != nil || !a.pool) && (st.words["memory"] || st.words["vram"] || a.label == "card") && st.topic("remat") == nil {
 			return sized{a.n, st.quoted("the GPU has " + human(a.n))}
 		}
 	}
@@ -626,7 +626,7 @@ func (e *evidence) gather() {
 				}
 			}
 		}
-		if !st.refused || st.advice && len(st.amounts) == 0 || st.topic("exceeds", "remat") != nil || st.topic("killed") != nil && st.amount(roleWant) == nil {
+		if !st.refused || st.advice && len(st.amounts) == 0 || st.topic("exceeds") != nil || st.topic("remat") != nil && st.layer != layerNCCL || st.topic("killed") != nil && st.amount(roleWant) == nil {
 			continue
 		}
 		r := &refusal{st: st, layer: st.layer, device: deviceOf(st.text), mild: st.mild}

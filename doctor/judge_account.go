@@ -48,6 +48,31 @@ func (e *evidence) subject() *refusal {
 	return nil
 }
 
+// untold is for a message whose balance says who is to blame whatever was wanted.
+func (j *judge) untold() {
+	e := j.evidence
+	r := e.last(func(r *refusal) bool {
+		return !r.mild && r.want == 0 && r.total > 0 && r.hasAlloc && (r.layer == layerPool || r.layer == layerDriver) && r.st.topic("tpu") == nil
+	})
+	if r == nil || j.spilled(r, r.total) || !r.hasFree || r.free >= slack || len(r.listed) > 0 {
+		return
+	}
+	if rest := less(r.total, r.free+r.reserved()+r.other); rest >= r.total*2/5 {
+		others, listed := e.others()
+		j.rest(r, r.total, rest, r.reserved(), false, 0, others, listed, heldBy(others), nil)
+	}
+}
+
+// spilled is for a program that has more than the GPU has.
+func (j *judge) spilled(r *refusal, t uint64) bool {
+	if r.alloc <= t+t/50 {
+		return false
+	}
+	j.show(ProgramTooBig, "more allocated than the GPU has", cureTooBig(j.evidence), r.st.quoted(fmt.Sprintf("%s is allocated on a GPU of %s: the driver has moved a part of it to the host's memory already", human(r.alloc), human(t)))).
+		with("on Windows the driver spills into the host's memory before a program is refused")
+	return true
+}
+
 func (j *judge) account() {
 	e := j.evidence
 	r := e.subject()
@@ -74,7 +99,11 @@ func (j *judge) account() {
 			}
 		}
 	}
-	if r == nil || e.estimated(r) {
+	if r == nil {
+		j.untold()
+		return
+	}
+	if e.estimated(r) {
 		return
 	}
 	t := r.total
@@ -127,9 +156,7 @@ func (j *judge) account() {
 		j.show(ProgramTooBig, "a request above any GPU", cureTooBig(e), at("%s in one piece is more than any GPU has", human(r.want)))
 		return
 	}
-	if told && hasUse && r.alloc > t+t/50 {
-		j.show(ProgramTooBig, "more allocated than the GPU has", cureTooBig(e), at("%s is allocated on a GPU of %s: the driver has moved a part of it to the host's memory already", human(r.alloc), human(t))).
-			with("on Windows the driver spills into the host's memory before a program is refused")
+	if told && hasUse && j.spilled(r, t) {
 		return
 	}
 	// The pool's own limit.
@@ -188,8 +215,10 @@ func (j *judge) account() {
 		j.rest(r, t, rest, reserved, async, lacking, others, listed, held, hint)
 		return
 	}
-	// What the pool holds in pieces, by itself or with what others hold.
-	if together := idle + r.free; hasUse && idle >= 2*mib && (t == 0 || r.alloc < t*95/100) {
+	// What the pool holds in pieces, by itself or with what others hold. A hundredth is
+	// what rounding leaves in any pool: where a segment of 20 MiB is refused, it is no
+	// cause.
+	if together := idle + r.free; hasUse && idle >= 2*mib && (t == 0 || r.alloc < t*95/100) && !(r.want <= 20*mib && idle < r.alloc/100) {
 		q := at("%s is reserved and not in use, and %s is free: together enough for the %s requested, but not in one piece", human(idle), human(r.free), human(r.want))
 		switch {
 		case together >= r.want+r.round || idle >= r.want:

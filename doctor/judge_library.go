@@ -344,6 +344,19 @@ func (j *judge) library() {
 			add(j.maybe(LibraryMismatched, "a library that failed", cureLibrary(e), e.decideLibrary(h), nil, h.quotes()...))
 		}
 	}
+	if e.statementWith("insufficient", "driver", "version") != nil {
+		// The library's own guess goes before ours.
+		slices.SortStableFunc(j.found, func(a, b finding) int {
+			return boolInt(b.cause == LibraryMismatched) - boolInt(a.cause == LibraryMismatched)
+		})
+	}
+}
+
+func boolInt(yes bool) int {
+	if yes {
+		return 1
+	}
+	return 0
 }
 
 // decideLibrary is the command that tells memory from a broken library.

@@ -198,6 +198,13 @@ func (j *judge) unifiedMemory() {
 	if r == nil {
 		return
 	}
+	if r.want == 0 && r.total == 0 && r.limit == 0 && e.uses("metal") {
+		j.show(UnifiedMemory, "a GPU of Apple", cureUnified(r), r.st.quoted("Metal refused it, whose GPUs have no memory but the host's"))
+		return
+	}
+	if st := e.about("nvml"); st != nil && r.total == 0 {
+		j.maybe(UnifiedMemory, "no NVML", cureUnified(r), decideSmi, need(needTotal), st.quoted("PyTorch asks NVML when the driver refused memory, and NVML does not answer: as on a Jetson, whose GPU has the host's memory"))
+	}
 	reading := "its free memory is what the host can spare at this moment"
 	if r.hasFree && r.total > 0 {
 		reading = fmt.Sprintf("%s of %s free: that is what the host can spare at this moment", human(r.free), human(r.total))
@@ -262,7 +269,7 @@ func (j *judge) outsideAnyPool() {
 			j.show(ModuleLoad, "compiled code without room", cureModule(e), st.quoted(reading))
 		case st.topic("image") != nil || strings.Contains(st.text, "CUDA_ERROR_"):
 			j.show(LibraryMismatched, "compiled code for another GPU", cureLibrary(e), st.quoted("the driver's status is about the code and not about memory"))
-		case !e.fatal():
+		case !e.fatal() && st.says(cFail|cNot):
 			j.maybe(ModuleLoad, "compiled code that was not loaded", cureModule(e), decidePrealloc, nil, st.quoted("the driver's status is cut off: out of memory, or code for another GPU"))
 			j.maybe(LibraryMismatched, "compiled code that was not loaded", cureLibrary(e), decidePrealloc, nil, st.quoted("the code may be for another GPU, as the text guesses"))
 		}
@@ -286,20 +293,24 @@ func (j *judge) engines() {
 		j.show(StartupRace, "free memory moved during the measurement", cureRace, st.quoted("less was in use after loading than before: another process gave memory back in between"))
 	}
 	if r := e.last(func(r *refusal) bool {
-		return r.layer == layerEngine && r.hasFree && r.total > 0 && r.want > 0 && !r.mild
+		return r.layer == layerEngine && r.hasFree && r.total > 0 && !r.mild && (r.want > 0 || less(r.total, r.free) > contextMost)
 	}); r != nil {
 		c := cureEngineFree(e, r)
 		if r.want > r.total || less(r.want, r.free) < r.total/50 && less(r.total, r.free) < r.total/5 {
 			// What its own context takes may be all that is lacking.
 			j.maybe(DeviceOccupied, "an engine's check at its start", c, decideSmi, nil, r.st.quoted(fmt.Sprintf("%s of %s was in use before the engine took any, its own context among it; %s was lacking", human(less(r.total, r.free)), human(r.total), human(less(r.want, r.free)))))
 		} else {
-			f := j.show(DeviceOccupied, "an engine's check at its start", c, r.st.quoted(fmt.Sprintf("%s of %s was in use before this engine took any, and it wants %s", human(less(r.total, r.free)), human(r.total), human(r.want))))
+			wants := "more than is free"
+			if r.want > 0 {
+				wants = human(r.want)
+			}
+			f := j.show(DeviceOccupied, "an engine's check at its start", c, r.st.quoted(fmt.Sprintf("%s of %s was in use before this engine took any, and it wants %s", human(less(r.total, r.free)), human(r.total), wants)))
 			f.decide = decideSmi
 		}
 		j.maybe(StartupRace, "a neighbour at its start or end", cureRace, "sleep 30; nvidia-smi    # if it is free by now, it was a start-up race", nil, r.st.quoted("whoever held the rest may be just starting, or on its way out"))
 		return
 	}
-	if r := e.last(func(r *refusal) bool { return r.layer == layerEngine && !r.mild && r.st.library == "" }); r != nil && e.uses("vllm", "sglang", "torch") && !j.sure() {
+	if r := e.last(func(r *refusal) bool { return r.layer == layerEngine && !r.mild && r.st.library == "" }); r != nil && !e.uses("llama.cpp") && !j.sure() {
 		var weights uint64
 		var loaded *statement
 		for _, st := range e.statements.all() {
@@ -327,6 +338,10 @@ func (j *judge) engines() {
 			j.show(StartupRace, "an engine counts what was there before it", cureRace, f.quoted(fmt.Sprintf("%s of %s (%d %%) was in use before this engine had loaded anything, and it counts that as its own", human(f.inUse), human(f.total), percent(f.inUse, f.total))), r.st.quoted("so nothing of its share is left for the cache"))
 		case weights > 0 && t.bytes > 0 && weights > t.bytes*7/10:
 			j.show(ProgramTooBig, "no room for the cache", cureTooBig(e), r.st.quoted("nothing is left for the cache"), loaded.quoted(fmt.Sprintf("the weights alone take %s of %s", human(weights), human(t.bytes))))
+		case static > 0 && static < .5:
+			// The engine leaves most of the GPU alone, and asks for a larger share.
+			j.maybe(PoolLimit, "the engine's share", cureEngineMore(e), decideSmi, need(needTotal, needProcesses), r.st.quoted(fmt.Sprintf("the engine may use %v of the GPU, and wants more", static)))
+			j.maybe(ProgramTooBig, "no room for the cache", cureTooBig(e), decideSmi, need(needTotal, needProcesses), r.st.quoted("the model left no room for the cache"))
 		default:
 			c := cureTooBig(e)
 			if e.uses("sglang") {
@@ -416,7 +431,9 @@ func (j *judge) llama() {
 	case r.want >= 16*gib && t.bytes < r.want && !compute:
 		j.show(ProgramTooBig, "the weights in one buffer", cureTooBig(e), r.st.quoted("one buffer of "+human(r.want)+", the layers that are to go to this GPU, was refused"))
 	default:
-		j.maybe(Underestimate, "a buffer of llama.cpp", cureLlama(compute), decideSmi, need(needProcesses, needTotal), at)
+		if e.uses("ollama") {
+			j.maybe(Underestimate, "a buffer of llama.cpp", cureLlama(compute), decideSmi, need(needProcesses, needTotal), at)
+		}
 		j.maybe(ProgramTooBig, "a buffer of llama.cpp", cureTooBig(e), decideSmi, need(needTotal, needProcesses), at)
 		j.maybe(DeviceOccupied, "a buffer of llama.cpp", cureOccupied(e), decideSmi, need(needProcesses), at)
 	}
@@ -489,6 +506,7 @@ func (j *judge) warnings() {
 	for _, w := range [...]struct{ id, what string }{
 		{"collection", "the pool gives free regions back to ask for a larger one; it goes on"},
 		{"exceeds", "a large request on the host that was served"},
+		{"recovering", "a program that ended has not given its memory back yet; the server waits, and goes on with what there is"},
 		{"reshard", "a slow way from one sharding to another; \"rematerialization\" here is not about memory that is short"},
 	} {
 		if st := e.about(w.id); st != nil {

@@ -625,7 +625,9 @@ func (j *judge) bare() {
 			}
 		}
 	case e.uses("llama.cpp") && r.want == 0:
-		j.maybe(Underestimate, "a refusal without its numbers", cureLlama(false), decideSmi, need(needTotal, needProcesses), q)
+		if e.uses("ollama") {
+			j.maybe(Underestimate, "a refusal without its numbers", cureLlama(false), decideSmi, need(needTotal, needProcesses), q)
+		}
 		j.maybe(ProgramTooBig, "a refusal without its numbers", cureTooBig(e), decideSmi, need(needTotal, needProcesses), q)
 		j.maybe(DeviceOccupied, "a refusal without its numbers", cureOccupied(e), decideSmi, need(needProcesses), q)
 	case e.uses("cupy", "rmm", "torch", "vllm", "sglang", "xgboost", "numba", "julia", "onnxruntime", "paddle", "mxnet", "tensorrt", "hip", "xpu", "mps", "comfyui", "llama.cpp") || r.layer == layerDriver || r.want > 0 || r.st.words["gpu"] || r.st.words["cuda"]:

@@ -251,8 +251,14 @@ func breaks(before, next *piece, width int) int {
 	if (n > width/2 || len(word) > width/2) && n+1+utf8.RuneCountInString(word) > width && !strings.HasPrefix(next.text, " ") {
 		return 1
 	}
+	if n >= minWidth && dangling.MatchString(before.text) {
+		return 1
+	}
 	return 0
 }
+
+// dangling is the end of a line that no sentence ends with.
+var dangling = regexp.MustCompile(`\b(?:is less|than|to allocate|of|to|the|which is)$`)
 
 func oneWord(text string) bool { return !strings.Contains(strings.TrimSpace(text), " ") }
 

@@ -166,6 +166,8 @@ var frameworkMarks = []struct {
 	{"cupy", "cupy", regexp.MustCompile(`\bcupy\b`)},
 	{"rmm", "rmm", regexp.MustCompile(`(?i)\brmm\b`)},
 	{"llama.cpp", "llama ggml ollama", regexp.MustCompile(`(?i)\bllama[_.]|\bggml|\bollama|llama runner|\bllama-server`)},
+	{"ollama", "ollama runner", regexp.MustCompile(`(?i)\bollama|llama runner|\brunner\.(?:go|size)`)},
+	{"metal", "metal iogpu mtl", regexp.MustCompile(`(?i:\[metal\])|kIOGPU|MTL(?:CommandBuffer|Device|Heap)`)},
 	{"mps", "mps", regexp.MustCompile(`\bMPS\b`)},
 	{"hip", "hip rocm", regexp.MustCompile(`\bHIP\b|\bhip[A-Z]|(?i:rocm)|PYTORCH_HIP`)},
 	{"xpu", "xpu", regexp.MustCompile(`\bXPU\b`)},

@@ -8,6 +8,7 @@ package doctor
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -77,7 +78,7 @@ var topics = []struct {
 	{"vmm", "", "vmm virtual", regexp.MustCompile(`(?i)(?:not support|n't support|no support for|lacks?|without)\b.{0,20}\b(?:CUDA )?(?:Virtual Memory Management|VMM)\b`)},
 	{"busy", "", "unavailable busy available", regexp.MustCompile(`CUDA_ERROR_DEVICE_UNAVAILABLE|cudaErrorDevicesUnavailable|(?i:busy or (?:unavailable|not available))`)},
 	// Libraries.
-	{"missing", "", "load open loaded", regexp.MustCompile(`(?i)(?:could not|cannot|can not|unable to|failed to) (?:dynamically )?load (?:the )?(?:dynamic |shared )?library:? ?'?([\w.+-]+)|([\w+.-]+\.so[\w.]*): (?:cannot|can not|could not) open shared object|Unable to load (?:any of \{)?(lib[\w.]+|cuDNN)|(zlibwapi)`)},
+	{"missing", "", "load open loaded found", regexp.MustCompile(`(?i)(?:could not|cannot|can not|unable to|failed to) (?:dynamically )?load (?:the )?(?:dynamic |shared )?library:? ?'?([\w.+-]+)|([\w+.-]+\.so[\w.]*): (?:cannot|can not|could not) open shared object|([\w+.-]+\.(?:dll|so|dylib)[\w.]*)\W{1,3}(?:(?:is|was|could) )?not (?:be )?(?:found|loaded)|Unable to load (?:any of \{)?(lib[\w.]+|cuDNN)|(zlibwapi)`)},
 	{"symbol", "", "symbol", regexp.MustCompile(`(?i)\b(\w+) symbol (?:not found|(?:is|was) (?:missing|not found)|could not be found|missing)|undefined symbol:? ?(\w+)|symbol lookup error()`)},
 	{"version", "", "compiled runtime source", regexp.MustCompile(`(?i)Loaded runtime (\w+) library: ([\d.]*\d).*?compiled with\W+([\d.]*\d)`)},
 	{"image", "", "image ptx toolchain kernel", regexp.MustCompile(`CUDA_ERROR_NO_BINARY_FOR_GPU|cudaErrorNoKernelImageForDevice|(?i:no kernel image is available)|CUDA_ERROR_INVALID_IMAGE|cudaErrorInvalidKernelImage|(?i:kernel image is invalid)|CUDA_ERROR_INVALID_PTX|cudaErrorInvalidPtx|(?i:a PTX JIT compilation failed)|CUDA_ERROR_UNSUPPORTED_PTX_VERSION|cudaErrorUnsupportedPtxVersion|(?i:compiled with an unsupported toolchain)`)},
@@ -93,6 +94,7 @@ var topics = []struct {
 	{"other", "no device", "device detected ordinal", regexp.MustCompile(`CUDA_ERROR_NO_DEVICE|cudaErrorNoDevice|(?i:no CUDA-capable device is detected)|CUDA_ERROR_INVALID_DEVICE|cudaErrorInvalidDevice\b|(?i:invalid device ordinal)`)},
 	{"other", "a driver that does not fit", "driver system compatibility forward", regexp.MustCompile(`CUDA_ERROR_INSUFFICIENT_DRIVER|cudaErrorInsufficientDriver|(?i:driver version is insufficient)|CUDA_ERROR_SYSTEM_DRIVER_MISMATCH|cudaErrorSystemDriverMismatch|(?i:unsupported display driver)|CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE|cudaErrorCompatNotSupportedOnDevice|forward compatibility was attempted|Driver/library version mismatch|driver on your system is too old`)},
 	{"other", "a fabric not ready", "ready initialized", regexp.MustCompile(`CUDA_ERROR_SYSTEM_NOT_READY|cudaErrorSystemNotReady|system not yet initialized`)},
+	{"other", "a collective that timed out", "collective watchdog", regexp.MustCompile(`(?i)collective operation timeout|watchdog caught collective`)},
 	{"other", "a fork", "forked", regexp.MustCompile(`(?i)re-initialize CUDA in forked subprocess`)},
 	{"other", "a full disk", "space", regexp.MustCompile(`(?i)no space left on device|\bENOSPC\b`)},
 	{"other", "too many open files", "files", regexp.MustCompile(`(?i)too many open files`)},
@@ -100,14 +102,16 @@ var topics = []struct {
 	{"other", "a kernel's shared memory", "shared resource", regexp.MustCompile(`out of resources?: (?:shared memory|[\w ]+, Required)|(?i:shared memory size limit exceeded)|uses too much shared data`)},
 	{"other", "the size of a message", "message", regexp.MustCompile(`(?i)(?:received|sent) message .{0,12}(?:larger than|in excess of|exceed|above|over|too large|too big|bigger)`)},
 	// The kernel, and others that kill.
-	{"killed", "", "oom kill killed oomkilled killer memory evicted", regexp.MustCompile(`(?i)oom-kill:constraint=(\w+)|\bkill(?:ed)? process (\d+)|OOMKilled|invoked oom-killer|oom[-_ ]kill(?: event|ed|er)?\b|(?:reason|status|result)\W{1,5}oom|(?-i:: Out Of Memory\s*$)|killed .{0,60}due to memory pressure|memory (?:cgroup|limit).{0,40}(?:killed|exceeded)|\bevicted\b|low on resource:? memory`)},
-	{"sigkill", "", "killed sigkill signal exit exitcode exited code", regexp.MustCompile(`(?i)(?:^|\s|: )Killed(?:\s{2,}\S.*)?\.?\s*$|killed by signal:? (?:killed|9)|\bSIGKILL\b|\bsignal:? 9\b|signal \(9\)|exit(?:ed)?(?: with)?[ _]?(?:code|status)\W{1,3}(?:137|-9)\b|exitcode\W{0,3}:? ?(?:137|-9)\b`)},
+	{"killed", "", "oom kill killed killing oomkilled killer memory evicted", regexp.MustCompile(`(?i)oom-kill:constraint=(\w+)|\bkill(?:ed)? process (\d+)|OOMKilled|invoked oom-killer|oom[-_ ]kill(?: event|ed|er)?\b|(?:reason|status|result)\W{1,5}oom|(?-i:: Out Of Memory\s*$)|kill(?:ed|ing)\b.{0,60}\b(?:due to|low on|short of|lack of|out of) memory|memory (?:cgroup|limit).{0,40}(?:killed|exceeded)|\bevicted\b|low on resource:? memory`)},
+	{"sigkill", "", "killed sigkill signal exit exitcode exited code", regexp.MustCompile(`(?i)(?:^|\s|: )Killed(?:\s{2,}\S.*)?\.?\s*$|\b\w*sh: killed\b|killed by signal:? (?:killed|9)|\bSIGKILL\b|\bsignal:? 9\b|signal \(9\)|exit(?:ed)?(?: with)?[ _]?(?:code|status)\W{1,3}(?:137|-9)\b|exitcode\W{0,3}:? ?(?:137|-9)\b`)},
 	{"nvrm", "", "nvrm nv", regexp.MustCompile(`NVRM:.*NV_ERR_NO_MEMORY`)},
 	{"tegra", "", "nv", regexp.MustCompile(`NvMapMem(?:AllocInternalTagged|HandleAlloc):?.*?(?:error )?12\b`)},
+	{"nvml", "", "nvml", regexp.MustCompile(`NVML_SUCCESS == r.{0,40}CUDACachingAllocator`)},
 	{"shm", "", "shm shared dataloader bus", regexp.MustCompile(`(?i)out of shared memory|insufficient shared memory|/dev/shm|\bshm\b.{0,60}(?:size|small|full|space|memory)|Bus error.{0,60}shared memory`)},
 	// What may be ignored.
 	{"picker", "", "algorithm autotune autotuner autotuning", regexp.MustCompile(`algorithm_picker\.cc|autotun`)},
 	{"exceeds", "", "system", regexp.MustCompile(`(?i)Allocation of [\d,]+ exceeds (\d+)% of (?:free )?system memory`)},
+	{"recovering", "", "recover recovered", regexp.MustCompile(`(?i)(?:usage|memory)\b.{0,12}(?:did not|didn't|has not|hasn't) recover`)},
 	{"reshard", "", "rematerialization", regexp.MustCompile(`Involuntary full rematerialization`)},
 	{"collection", "", "garbage", regexp.MustCompile(`Garbage collection: deallocate free memory regions`)},
 	{"remat", "", "rematerialization", regexp.MustCompile(`(?i)\bmemory\b.*rematerialization|rematerialization.*\bmemory\b`)},
@@ -164,7 +168,7 @@ func readPassage(p passage) *statement {
 		if !st.hasAny(topicWords[i]...) {
 			continue
 		}
-		if m := topics[i].re.FindStringSubmatch(clipped64(whole)); m != nil {
+		if m := topics[i].re.FindStringSubmatch(clipped64(whole)); m != nil && !(topics[i].id == "other" && denied(clipped64(whole), topics[i].re)) {
 			t := topic{id: topics[i].id, name: topics[i].name}
 			for _, g := range m[1:] {
 				switch {
@@ -182,6 +186,17 @@ func readPassage(p passage) *statement {
 	return st
 }
 
+// denied reports whether the clause says that the failure did not come.
+func denied(text string, re *regexp.Regexp) bool {
+	at := re.FindStringIndex(text)
+	return absent.MatchString(text[at[1]:]) || lacking.MatchString(text[:at[0]])
+}
+
+var (
+	absent  = regexp.MustCompile(`^[^.;,:]{0,40}\b(?:did not|didn't|does not|doesn't|never|no longer)\b`)
+	lacking = regexp.MustCompile(`(?i)\b(?:without(?: an?)?|no more|no longer an?)\s*$`)
+)
+
 // clipped64 bounds what a regular expression reads.
 func clipped64(s string) string { return s[:min(len(s), 16<<10)] }
 
@@ -198,6 +213,11 @@ func (st *statement) hasAny(words ...string) bool {
 		}
 	}
 	return false
+}
+
+// says reports whether a word of the text has one of these classes.
+func (st *statement) says(c class) bool {
+	return slices.ContainsFunc(st.toks, func(t token) bool { return t.class&c != 0 })
 }
 
 // topic is the statement's topic of that name, and nil.
@@ -259,6 +279,7 @@ func (st *statement) judgeWords() {
 		return false
 	}
 	memoryish := st.hasAny("memory", "mem", "vram", "bytes", "gpu", "cuda", "device", "buffer", "hip", "xpu", "mps", "pool", "alloc", "malloc", "pinned") || len(st.amounts) > 0
+	strong := false // "out of memory", whatever else the text speaks of
 	yes := func(k int) {
 		if hedged(k) {
 			st.advice = true
@@ -271,6 +292,7 @@ func (st *statement) judgeWords() {
 		switch {
 		case t.is("out") && at(k+1, "of") && within(k+1, 3, cMemory):
 			yes(k)
+			strong = st.refused
 		case t.class&cOOM != 0 && !at(k+1, "score", "adj", "debugging", "memcg", "kill", "killer") && !at(k-1, "to", "avoid"):
 			yes(k)
 		case t.class&cSpent != 0 && (within(k, 4, cMemory) || class_(k-1, cMemory) || class_(k-2, cMemory)):
@@ -310,10 +332,14 @@ func (st *statement) judgeWords() {
 	if st.hasAny("sentencepiece") {
 		st.refused = false
 	}
-	if st.topic("other") != nil && !st.words["oom"] || st.topic("exceeds", "remat", "reshard", "setting") != nil {
+	if st.topic("other") != nil && !st.words["oom"] || st.topic("exceeds", "reshard", "setting") != nil || st.topic("remat") != nil && !strong {
 		st.refused = false
 	}
-	if st.topic("hami") != nil {
+	if st.topic("hami", "nvml") != nil {
+		st.refused = true
+	}
+	if free := st.amount(roleFree); free != nil && free.n == 0 && st.amount(roleTotal) != nil && st.words["capacity"] {
+		st.derived = !st.refused
 		st.refused = true
 	}
 	if want, free := st.amount(roleWant), st.amount(roleFree); want != nil && free != nil && want.low > free.high && st.words["memory"] && st.topic("exceeds", "remat") == nil {

@@ -128,6 +128,9 @@ func amounts(toks tokenList) (list []amount) {
 		if k := len(list) - 1; k >= 0 && toks[i-1].is("of") && pre.at < 0 && (post.at < 0 || post.distance > 0) && i-previous < 6 && (list[k].role == roleUse || list[k].role == roleFree) {
 			a.role, list[k].pair = roleTotal, true // A of B
 		}
+		if a.role == roleNone && t.unit != "" && toks.ofCard(i) {
+			a.role, a.label = roleTotal, "card"
+		}
 		if a.role == roleNone && t.unit == "" {
 			continue // a number of something else
 		}
@@ -142,6 +145,20 @@ func amounts(toks tokenList) (list []amount) {
 		}
 	}
 	return list
+}
+
+// ofCard reports whether the number is the size of a card that is named behind it, as in
+// "the 40 GB device" and "a 24 GB RTX 3090".
+func (toks tokenList) ofCard(i int) bool {
+	k := i + 1
+	for k < len(toks) && (toks[k].kind == '-' || toks[k].is("nvidia", "geforce")) {
+		k++
+	}
+	if k >= len(toks) {
+		return false
+	}
+	model := k+1 < len(toks) && toks[k+1].kind == 'n' && toks[k+1].glued && toks[k].is("a", "h", "v", "b", "l", "t")
+	return model || toks[k].is("rtx", "gtx", "tesla", "quadro") || toks[k].is("card", "gpu", "device") && !toks.near(k, 1, 1, cMemory|cUse|cAlloc)
 }
 
 // onlyMarks reports whether there are no words.
@@ -402,7 +419,7 @@ func (toks tokenList) roleAt(k, i int) role {
 			return roleNone
 		}
 		return roleWant
-	case c&(cAsk|cTry) != 0:
+	case c&(cAsk|cTry) != 0, t.is("offload"):
 		return roleWant
 	case c&cFree != 0:
 		if toks.near(k, 3, -1, cLargest) || toks.near(k, 2, 1, cLargest) {
