@@ -81,7 +81,7 @@ func (b *Beside) said() string {
 	s := fmt.Sprintf("%s: the program held %s in %d blocks", b.Source, human(b.Live), b.Blocks)
 	if len(b.Sites) > 0 && b.Sites[0].Name != "" {
 		frame, _, _ := strings.Cut(b.Sites[0].Name, "; ")
-		s += fmt.Sprintf("; %s of it was allocated at %s", human(b.Sites[0].Bytes), clip(frame))
+		s += fmt.Sprintf("; the largest part, %s: %s", human(b.Sites[0].Bytes), clip(frame))
 	}
 	return s
 }

@@ -52,6 +52,9 @@ func DiagnoseWith(log io.Reader, state *machine.Snapshot, beside *Beside) (*Diag
 		d.Certain = append(d.Certain, said)
 	}
 	d.Dump, d.Program = e.dump, e.program
+	if beside != nil && d.Dump != nil && d.Dump == beside.Dump {
+		d.DumpSource = beside.Source
+	}
 	return d, nil
 }
 

@@ -39,6 +39,8 @@ type Diagnosis struct {
 
 	// Dump is the pool's report in the log, and nil without one.
 	Dump *dump.Dump `json:"-"`
+	// DumpSource is the file that Dump is from, if that was taken beside the log.
+	DumpSource string `json:"-"`
 	// Program is what the compiler said of the program's buffers, and nil
 	// where it said nothing.
 	Program *dump.Program `json:"-"`

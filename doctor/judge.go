@@ -67,7 +67,8 @@ const defaultLeft = 0.25
 
 // The decisions that several arguments ask for.
 const (
-	decideSmi      = "nvidia-smi    # while it fails: is another process on the GPU?"
+	whileItFails   = "    # while it fails: is another process on the GPU?"
+	decideSmi      = "nvidia-smi" + whileItFails
 	decideState    = "gpumem ps --json > state.json; gpumem doctor --state state.json LOG"
 	decidePrealloc = "XLA_PYTHON_CLIENT_PREALLOCATE=false python PROGRAM    # if it runs now, memory was the cause; if not, the library"
 	decideFraction = "XLA_PYTHON_CLIENT_MEM_FRACTION=.5 python PROGRAM    # if it runs now, memory was the cause; if not, the library"
@@ -88,6 +89,9 @@ func (j *judge) show(cause CauseID, name string, c cure, evidence ...Evidence) *
 
 // maybe adds a cause that fits.
 func (j *judge) maybe(cause CauseID, name string, c cure, decide string, need []missing, evidence ...Evidence) *finding {
+	if v := j.otherVendor(); v != nil && decide == decideSmi {
+		decide = v.processes + whileItFails
+	}
 	j.found = append(j.found, finding{cause: cause, name: name, evidence: evidence, cure: c, decide: decide, missing: need})
 	return &j.found[len(j.found)-1]
 }

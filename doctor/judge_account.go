@@ -243,7 +243,12 @@ func (j *judge) account() {
 		}
 	}
 	if hasUse && told {
-		q := at("the program's own allocations hold %s of %s, %s of its pool is unused, %s is free: %s more does not fit", human(r.alloc), human(t), human(idle), human(r.free), human(r.want))
+		// A message without what is free (XPU's) tells only what this program has.
+		free, rest, end := ", "+human(r.free)+" is free", "neither free nor", "does not fit"
+		if !r.hasFree {
+			free, rest, end = "", "not", "was refused"
+		}
+		q := at("the program's own allocations hold %s of %s, %s of its pool is unused%s: %s more %s", human(r.alloc), human(t), human(idle), free, human(r.want), end)
 		switch {
 		case listed && held >= lacking && held >= contextMost && r.alloc+r.want <= t:
 			j.show(DeviceOccupied, "others on the machine", cureOccupied(e), append(readings(others), q)...).with(hint...)
@@ -251,8 +256,15 @@ func (j *judge) account() {
 			j.show(ProgramTooBig, "the program's own allocations fill the GPU", cureTooBig(e), q).with(hint...)
 		default:
 			// What others hold may be what is lacking.
+			unowned := at("%s of %s is %s of this program's pool", human(less(t, r.free+reserved)), human(t), rest)
+			if !r.hasFree && reserved+r.want < t/2 {
+				// This program has too little to be the one that is too big.
+				j.maybe(DeviceOccupied, "the rest of the GPU", cureOccupied(e), decideSmi, need(needProcesses), unowned)
+				j.maybe(ProgramTooBig, "the program's own allocations", cureTooBig(e), decideSmi, need(needProcesses), q)
+				return
+			}
 			j.maybe(ProgramTooBig, "the program's own allocations", cureTooBig(e), decideSmi, need(needProcesses), q)
-			j.maybe(DeviceOccupied, "the rest of the GPU", cureOccupied(e), decideSmi, need(needProcesses), at("%s of %s is neither free nor of this program's pool", human(less(t, r.free+reserved)), human(t)))
+			j.maybe(DeviceOccupied, "the rest of the GPU", cureOccupied(e), decideSmi, need(needProcesses), unowned)
 		}
 		return
 	}

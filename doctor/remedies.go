@@ -286,6 +286,12 @@ func cureOccupied(e *evidence) cure {
 		"end what is left over, wait for it, or use another GPU: CUDA_VISIBLE_DEVICES",
 		"to live side by side give each its share: gpumem run --mem SIZE -- python PROGRAM (docs/sharing.md)",
 	}}
+	if v := e.otherVendor(); v != nil {
+		c.steps = []string{
+			"see who it is: " + v.processes,
+			"end what is left over, wait for it, or use another GPU: " + v.visible,
+		}
+	}
 	others, _ := e.others()
 	var gone []string
 	for _, h := range others {
@@ -335,7 +341,7 @@ func cureStarved(e *evidence, h *handle, display uint64) cure {
 	if e.onTensorFlow() {
 		return cure{
 			settings: []Advice{{tfGrowth, "true", "TensorFlow takes nearly all that is free; growing as needed leaves libraries their room"}},
-			steps:    []string{"or in code, before the GPU is used: tf.config.experimental.set_memory_growth(gpu, True), or a limit by tf.config.set_logical_device_configuration"},
+			steps:    []string{"in code instead, before the GPU is used: tf.config.experimental.set_memory_growth(gpu, True), or a limit by tf.config.set_logical_device_configuration"},
 			check:    tfGrowth + "=true gpumem explain --as tensorflow",
 		}
 	}
@@ -371,7 +377,7 @@ func cureStarved(e *evidence, h *handle, display uint64) cure {
 		c.settings = []Advice{{name, value, "a tenth of the GPU less than now; with the GPU's size (--state) the number can be computed; " + why}}
 		c.check = e.jaxCheck(name + "=" + value)
 	}
-	c.steps = []string{"or let the pool grow as needed: " + prealloc + "=false"}
+	c.steps = []string{"let the pool grow as needed instead: " + prealloc + "=false"}
 	if e.display() != nil || display > 0 {
 		c.steps = append(c.steps, "a display is on this GPU: gpumem run leaves it room by itself")
 	}
@@ -394,7 +400,7 @@ func cureLimit(e *evidence, needed, limit uint64) cure {
 	}
 	name, why := e.fractionName()
 	if total == 0 {
-		return cure{settings: []Advice{{name, "0.95", "if the GPU has more than the pool's limit; " + why}}, steps: []string{"else make the program smaller: batch, sequence, sharding, jax.checkpoint"}, check: e.jaxCheck(name + "=0.95")}
+		return cure{settings: []Advice{{name, "0.95", "if the GPU has more than the pool's limit; " + why}}, steps: []string{"raise the limit where the GPU has more than that; where it has not, make the program smaller: batch, sequence, sharding, jax.checkpoint"}, check: e.jaxCheck(name + "=0.95")}
 	}
 	if e.unified() {
 		value := up(1.05 * float64(needed) / float64(total))
@@ -425,7 +431,7 @@ func cureFragmented(e *evidence) cure {
 	if e.onTensorFlow() || e.about("collection") != nil {
 		return cure{
 			settings: []Advice{{"TF_GPU_ALLOCATOR", "cuda_malloc_async", "TensorFlow reads it (since 2.5): the driver's pool maps scattered pages to one address range; it cured knaw-huc/loghi#55"}},
-			steps:    []string{"or a smaller batch: the pool works near its limit"},
+			steps:    []string{"a smaller batch helps as well: the pool works near its limit"},
 			check:    "TF_GPU_ALLOCATOR=cuda_malloc_async gpumem explain --as tensorflow",
 		}
 	}
@@ -507,7 +513,7 @@ func (e *evidence) smaller(by float64, what string) cure {
 	name, why := e.fractionName()
 	fraction, _ := e.fraction()
 	value := down(fraction - by)
-	return cure{settings: []Advice{{name, value, what + "; " + why}}, check: e.jaxCheck(name + "=" + value), steps: []string{"or let the pool grow as needed: " + prealloc + "=false"}}
+	return cure{settings: []Advice{{name, value, what + "; " + why}}, check: e.jaxCheck(name + "=" + value), steps: []string{"let the pool grow as needed instead: " + prealloc + "=false"}}
 }
 
 func cureNCCL(e *evidence) cure {
@@ -534,6 +540,32 @@ func cureGraphs(e *evidence) cure {
 func cureModule(e *evidence) cure {
 	c := e.smaller(.05, "the driver loads code outside of the pool")
 	return c
+}
+
+// Other vendors.
+
+// A vendor is a maker of GPUs other than NVIDIA, whose tools these are. gpumem ps and
+// gpumem run know NVIDIA's GPUs only.
+type vendor struct {
+	word      string // what PyTorch calls its GPUs in a refusal
+	processes string // lists who is on the GPU
+	visible   string // the variable that chooses GPUs
+}
+
+var vendors = []vendor{
+	{"hip", "rocm-smi --showpids", "HIP_VISIBLE_DEVICES"},
+	{"xpu", "xpu-smi ps", "ZE_AFFINITY_MASK"},
+}
+
+// otherVendor is who made the GPU that a message calls out of memory; nil is NVIDIA, or
+// unknown.
+func (e *evidence) otherVendor() *vendor {
+	for i := range vendors {
+		if e.statementWith(vendors[i].word, "out", "memory") != nil {
+			return &vendors[i]
+		}
+	}
+	return nil
 }
 
 // PyTorch and engines.
@@ -631,7 +663,7 @@ func envLines(env map[string]string) []string {
 // cureEngineLess leaves more room beside an engine's cache, on a GPU of t bytes.
 func cureEngineLess(e *evidence, r *refusal, t uint64) cure {
 	if e.uses("sglang") || r.capture != nil && strings.Contains(r.capture.text, "CudaGraphRunner") || r.capture != nil && strings.Contains(r.capture.text, "Capture cuda graph") {
-		return cure{settings: []Advice{{"--mem-fraction-static", "0.8", "SGLang's share for weights and cache; graphs take memory beside it. Take five hundredths off what you use now"}}, steps: []string{"or capture fewer graphs: --cuda-graph-max-bs, or none: --disable-cuda-graph"}}
+		return cure{settings: []Advice{{"--mem-fraction-static", "0.8", "SGLang's share for weights and cache; graphs take memory beside it. Take five hundredths off what you use now"}}, steps: []string{"capture fewer graphs: --cuda-graph-max-bs, or none: --disable-cuda-graph"}}
 	}
 	value := "0.87"
 	why := "the default is 0.9 (0.92 in newer releases); graphs take memory beside the cache"
@@ -640,7 +672,7 @@ func cureEngineLess(e *evidence, r *refusal, t uint64) cure {
 		value = down(math.Max(.9-part, .1))
 		why = fmt.Sprintf("%s and a reserve of %s are %.0f %% of %s: take that off the value that you use (0.9 by default)", human(r.want), human(256*mib), math.Ceil(100*part), human(t))
 	}
-	return cure{settings: []Advice{{"gpu_memory_utilization", value, why}}, steps: []string{"or capture fewer graphs (cudagraph_capture_sizes in --compilation-config), or none: --enforce-eager"}}
+	return cure{settings: []Advice{{"gpu_memory_utilization", value, why}}, steps: []string{"capture fewer graphs (cudagraph_capture_sizes in --compilation-config), or none: --enforce-eager"}}
 }
 
 func cureEngineFree(e *evidence, r *refusal) cure {

@@ -71,7 +71,10 @@ Exit status: 0 whatever the answer is, 2 bad usage or bad input.`,
   gpumem doctor train.log --save-trace pool.txt; gpumem replay pool.txt`,
 		RunE: func(cmd *cobra.Command, files []string) error {
 			if f.explain != "" {
-				text, err := doctor.Explain(f.explain)
+				if err := explainsAlone(cmd, files); err != nil {
+					return err
+				}
+				text, err := doctor.Explain(f.explain, textWidth)
 				if err != nil {
 					return err
 				}
@@ -96,6 +99,19 @@ Exit status: 0 whatever the answer is, 2 bad usage or bad input.`,
 	flags.StringVar(&f.explain, "explain", "", "show the section on the cause `ID`, such as fragmentation")
 	flags.BoolVar(&f.asJSON, "json", false, "print JSON")
 	return cmd
+}
+
+// explainsAlone refuses what --explain would not heed: it reads no log and prints text.
+func explainsAlone(cmd *cobra.Command, files []string) error {
+	if len(files) > 0 {
+		return fmt.Errorf("--explain shows the section on a cause and reads no log; leave out one of --explain and %s", files[0])
+	}
+	for _, name := range []string{"json", "state", "machine", "pid", "device", "save-trace", "with"} {
+		if cmd.Flags().Changed(name) {
+			return fmt.Errorf("--explain shows the section on a cause and reads nothing else; leave out one of --explain and --%s", name)
+		}
+	}
+	return nil
 }
 
 // looks reports whether this machine is to be read.

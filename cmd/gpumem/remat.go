@@ -140,7 +140,7 @@ func (f *rematFlags) check(path string) error {
 	}
 	if f.limit != "" && !strings.HasSuffix(f.limit, "%") {
 		if _, err := size.ParseFlag(f.limit); err != nil {
-			return fmt.Errorf("--limit: %w", err)
+			return fmt.Errorf("--limit: %w; a part of the peak is written as 60%%", err)
 		}
 	}
 	if f.out != "" && sameFile(path, f.out) {

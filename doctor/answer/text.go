@@ -83,6 +83,9 @@ func (a Answer) dumped(width, room int) []string {
 		if a.Dump.Line > 0 {
 			title += fmt.Sprintf(" at line %d", a.Dump.Line)
 		}
+		if a.DumpSource != "" {
+			title = report.Fit(title+" of "+report.OneLine(a.DumpSource), width)
+		}
 		lines := room - 2
 		if a.Program != nil {
 			lines = lines * 2 / 3
