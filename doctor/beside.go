@@ -78,7 +78,7 @@ func (b *Beside) said() string {
 	case b.Live == 0:
 		return b.Source + ": nothing was allocated at its end, so that it says nothing of the failure"
 	}
-	s := fmt.Sprintf("%s: the program held %s in %d blocks", b.Source, human(b.Live), b.Blocks)
+	s := fmt.Sprintf("%s: the program held %s (blocks: %d)", b.Source, human(b.Live), b.Blocks)
 	if len(b.Sites) > 0 && b.Sites[0].Name != "" {
 		frame, _, _ := strings.Cut(b.Sites[0].Name, "; ")
 		s += fmt.Sprintf("; the largest part, %s: %s", human(b.Sites[0].Bytes), clip(frame))

@@ -300,10 +300,6 @@ func (j *judge) freeAndRefused(r *refusal, t, reserved uint64, hasUse bool) {
 	e := j.evidence
 	q := r.st.quoted(fmt.Sprintf("%s is free and %s was requested: the GPU was not the wall", human(r.free), human(r.want)))
 	said := fmt.Sprintf("the GPU had %s free when %s was refused", human(r.free), human(r.want))
-	if idle := r.unallocated(); hasUse && idle >= r.want && r.free < r.want+r.want/2 && idle+reserved/50 > reserved/2 {
-		j.show(Fragmentation, "holes in the pool", cureTorchHoles(e), r.st.quoted(fmt.Sprintf("%s is reserved and not in use: enough for the %s requested, but not in one piece", human(idle), human(r.want))))
-		return
-	}
 	if !hasUse || t == 0 {
 		return // see what is certain
 	}

@@ -346,17 +346,10 @@ func (j *judge) library() {
 	}
 	if e.statementWith("insufficient", "driver", "version") != nil {
 		// The library's own guess goes before ours.
-		slices.SortStableFunc(j.found, func(a, b finding) int {
-			return boolInt(b.cause == LibraryMismatched) - boolInt(a.cause == LibraryMismatched)
-		})
+		if i := slices.IndexFunc(j.found, func(f finding) bool { return f.cause == LibraryMismatched }); i > 0 {
+			j.found = append(slices.Clone(j.found[i:]), j.found[:i]...)
+		}
 	}
-}
-
-func boolInt(yes bool) int {
-	if yes {
-		return 1
-	}
-	return 0
 }
 
 // decideLibrary is the command that tells memory from a broken library.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -267,14 +268,20 @@ func (j *judge) outsideAnyPool() {
 				reading += "; the text's guess at another GPU is wrong here"
 			}
 			j.show(ModuleLoad, "compiled code without room", cureModule(e), st.quoted(reading))
-		case st.topic("image") != nil || strings.Contains(st.text, "CUDA_ERROR_"):
+		case st.topic("image") != nil, codeStatus.MatchString(st.text):
 			j.show(LibraryMismatched, "compiled code for another GPU", cureLibrary(e), st.quoted("the driver's status is about the code and not about memory"))
+		case strings.Contains(st.text, "CUDA_ERROR_"):
+			f := j.show(NotMemory, "compiled code that was refused", cureOther, st.quoted("the driver's status is not that of memory"))
+			f.verdict = VerdictNotMemory
 		case !e.fatal() && st.says(cFail|cNot):
 			j.maybe(ModuleLoad, "compiled code that was not loaded", cureModule(e), decidePrealloc, nil, st.quoted("the driver's status is cut off: out of memory, or code for another GPU"))
 			j.maybe(LibraryMismatched, "compiled code that was not loaded", cureLibrary(e), decidePrealloc, nil, st.quoted("the code may be for another GPU, as the text guesses"))
 		}
 	}
 }
+
+// codeStatus is the driver's word on code, or on a library that makes it.
+var codeStatus = regexp.MustCompile(`CUDA_ERROR_\w*(?:JIT|FOUND|SOURCE|SHARED|UNSUPPORTED)`)
 
 // ncclCode is a line in which NCCL names a status that is not that of memory.
 func ncclCode(e *evidence) *statement {
