@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"gpumem/dump"
+	"gpumem/size"
 	"gpumem/trace"
 )
 
@@ -19,6 +20,7 @@ type Beside struct {
 	Source string     // the file
 	Live   uint64     // bytes that were allocated at its end
 	Blocks uint64     // how many
+	Most   uint64     // of Live, those of the pool that has most: one GPU's
 	Sites  []Site     // by stack, the largest first, at most five
 	Dump   *dump.Dump // a pool's dump; nil if it is none
 }
@@ -54,13 +56,16 @@ func ReadBeside(ctx context.Context, t *trace.Trace) (*Beside, error) {
 		if err != nil {
 			return nil, err
 		}
+		pool := uint64(0)
 		for _, l := range live {
-			b.Live += l.bytes
+			pool = size.Add(pool, l.bytes)
+			b.Live = size.Add(b.Live, l.bytes)
 			if l.bytes > 0 {
 				b.Blocks++
-				sites[l.site] += l.bytes
+				sites[l.site] = size.Add(sites[l.site], l.bytes)
 			}
 		}
+		b.Most = max(b.Most, pool)
 	}
 	for site, bytes := range sites {
 		b.Sites = append(b.Sites, Site{t.Site(site), bytes})

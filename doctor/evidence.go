@@ -664,10 +664,10 @@ func (e *evidence) gather() {
 			}
 		}
 	}
-	if b := e.beside; b != nil && b.Live > 0 {
+	if b := e.beside; b != nil && b.Most > 0 {
 		for _, r := range e.failed {
 			if !r.hasAlloc && r.layer != layerHost {
-				r.alloc, r.hasAlloc = b.Live, true
+				r.alloc, r.hasAlloc = b.Most, true
 			}
 		}
 	}

@@ -140,6 +140,14 @@ func (f *doctorFlags) logs(files []string, terminal bool) ([]string, error) {
 		return nil, errors.New("- is standard input, which can be read only once")
 	case stdin >= 0 && f.state == "-":
 		return nil, errors.New("--state -: standard input is the log already; name the file of one of them")
+	case stdin >= 0 && f.with == "-":
+		return nil, errors.New("--with -: standard input is the log already; name the file of one of them")
+	case f.state == "-" && f.with == "-":
+		return nil, errors.New("--with -: standard input is that of --state already; name the file of one of them")
+	case f.save != "" && f.state != "" && sameFile(f.state, f.save):
+		return nil, fmt.Errorf("--save-trace %s: this is the file of --state; name another file", f.save)
+	case f.save != "" && f.with != "" && sameFile(f.with, f.save):
+		return nil, fmt.Errorf("--save-trace %s: this is the file of --with; name another file", f.save)
 	}
 	for _, file := range files {
 		if f.save != "" && sameFile(file, f.save) {

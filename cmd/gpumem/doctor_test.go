@@ -49,6 +49,10 @@ func TestDoctorLogs(t *testing.T) {
 		{"a state from stdin", doctorFlags{state: "-"}, []string{"a"}, false, "[a]"},
 		{"both from stdin", doctorFlags{state: "-"}, nil, false, "--state -: standard input"},
 		{"stdin twice", doctorFlags{}, []string{"-", "a", "-"}, false, "- is standard input"},
+		{"a file beside and the log from stdin", doctorFlags{with: "-"}, nil, false, "--with -: standard input is the log"},
+		{"a state and a file beside from stdin", doctorFlags{state: "-", with: "-"}, []string{"a"}, false, "--with -: standard input is that of --state"},
+		{"a trace onto the state", doctorFlags{save: "./s", state: "s"}, []string{"a"}, false, "--save-trace ./s: this is the file of --state"},
+		{"a trace onto the file beside", doctorFlags{save: "./w", with: "w"}, []string{"a"}, false, "--save-trace ./w: this is the file of --with"},
 		{"a trace of two", doctorFlags{save: "t"}, []string{"a", "b"}, false, "--save-trace saves the pool of one log"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
