@@ -197,7 +197,7 @@ func (j *judge) account() {
 		return
 	}
 	if !r.hasFree && !told && idle < r.want {
-		j.poolAlone(r, reserved, limit)
+		j.poolAlone(r, reserved)
 		return
 	}
 	full := told || t > 0
@@ -285,7 +285,7 @@ func (j *judge) account() {
 		}
 		return
 	}
-	j.poolAlone(r, reserved, limit)
+	j.poolAlone(r, reserved)
 }
 
 const decideSummary = "python -c 'import torch; print(torch.cuda.memory_summary())'    # in the program, when it fails: what is inactive and split; and nvidia-smi"
@@ -354,7 +354,7 @@ func (j *judge) rest(r *refusal, t, rest, reserved uint64, async bool, lacking u
 }
 
 // poolAlone is for a message that tells of a pool, and not of the GPU.
-func (j *judge) poolAlone(r *refusal, reserved, limit uint64) {
+func (j *judge) poolAlone(r *refusal, reserved uint64) {
 	e := j.evidence
 	others, listed := e.others()
 	t := e.total()

@@ -115,7 +115,7 @@ func (j *judge) driver() {
 			return
 		}
 	}
-	if j.secondPool(first, q) {
+	if j.secondPool(q) {
 		return
 	}
 	for _, o := range others {
@@ -176,7 +176,7 @@ func largestThen(r *refusal) uint64 {
 }
 
 // secondPool reports whether the program made its backend again.
-func (j *judge) secondPool(r *refusal, at Evidence) bool {
+func (j *judge) secondPool(at Evidence) bool {
 	e := j.evidence
 	var q []Evidence
 	if e.state != nil && e.state.Process != nil && e.state.Process.BackendRecreated != nil {
@@ -332,13 +332,13 @@ func (j *judge) poolReport() {
 			full := fmt.Sprintf("the pool is full: %s of its limit of %s is in use, and %s more was requested", human(p.inUse.bytes), human(p.limit.bytes), human(p.want))
 			switch {
 			case t.bytes == 0:
-				j.maybe(PoolLimit, "the pool is at its limit", cureLimit(e, needed, p.limit.bytes), decideState, need(needTotal), all...).with(full)
+				j.maybe(PoolLimit, "the pool is at its limit", cureLimit(e, needed), decideState, need(needTotal), all...).with(full)
 				j.maybe(ProgramTooBig, "the pool is at its limit", cureTooBig(e), decideState, need(needTotal), all...)
 			case !e.unified() && needed > less(t.bytes, contextMost/2):
 				all[0].Reading = fmt.Sprintf("%s in use and %s requested are more than the GPU's %s, whatever the pool's limit", human(p.inUse.bytes), human(p.want), human(t.bytes))
 				j.show(ProgramTooBig, "more than the GPU has", cureTooBig(e), append(all, t.from)...)
 			default:
-				j.show(PoolLimit, "the pool is at its limit", cureLimit(e, needed, p.limit.bytes), append(all, t.from)...).
+				j.show(PoolLimit, "the pool is at its limit", cureLimit(e, needed), append(all, t.from)...).
 					with(fmt.Sprintf("%s of the GPU lies outside of the pool", human(less(t.bytes, p.limit.bytes))))
 			}
 			return
@@ -368,7 +368,7 @@ func (j *judge) poolReport() {
 			f *= .8 // beside what is there already
 		}
 		if float64(p.want) > f*float64(t.bytes) {
-			j.show(PoolLimit, "a request above the pool", cureLimit(e, p.want, uint64(f*float64(t.bytes))), r.st.quoted(fmt.Sprintf("%s in one piece is more than the pool's %v of %s", human(p.want), f, human(t.bytes))), t.from)
+			j.show(PoolLimit, "a request above the pool", cureLimit(e, p.want), r.st.quoted(fmt.Sprintf("%s in one piece is more than the pool's %v of %s", human(p.want), f, human(t.bytes))), t.from)
 		}
 	}
 }
@@ -438,10 +438,10 @@ func (j *judge) compiled() {
 		if p != nil && p.refused != nil {
 			all = append(all, p.refused.st.quoted(human(p.want)+" of them in one piece"))
 		}
-		j.show(PoolLimit, "the program's buffers above the pool", cureLimit(e, total, limit), append(all, t.from)...)
+		j.show(PoolLimit, "the program's buffers above the pool", cureLimit(e, total), append(all, t.from)...)
 	case t.bytes > 0 && e.ownUsed() > 0 && total+contextMost/6 > e.ownUsed():
 		own := e.ownUsed()
-		j.show(PoolLimit, "the program's buffers above its pool", cureLimit(e, total, own), q, Evidence{Text: fmt.Sprintf("devices.processes: %d bytes of its own", own), Reading: "the program's pool and context have " + human(own) + ", and the GPU " + human(t.bytes)})
+		j.show(PoolLimit, "the program's buffers above its pool", cureLimit(e, total), q, Evidence{Text: fmt.Sprintf("devices.processes: %d bytes of its own", own), Reading: "the program's pool and context have " + human(own) + ", and the GPU " + human(t.bytes)})
 	case total < smallProgram || t.bytes > 0 && total < t.bytes/8:
 		// The program is small: what fills the GPU is something else.
 		if d := e.gpu(); d != nil && d.Used != nil && d.InUse() < d.Total/2 {
@@ -457,7 +457,7 @@ func (j *judge) compiled() {
 		j.maybe(Leak, "a small program that does not fit", cureLeak(e), decideLive, need(needProcesses), st.quoted("the program needs "+human(total)+" only: what fills the GPU is held elsewhere, by this process from before or by another"))
 		j.maybe(DeviceOccupied, "a small program that does not fit", cureOccupied(e), decideSmi, need(needProcesses), q)
 	case t.bytes == 0:
-		j.maybe(PoolLimit, "the program's buffers", cureLimit(e, total, 0), decideState, need(needTotal, needEnv), q).
+		j.maybe(PoolLimit, "the program's buffers", cureLimit(e, total), decideState, need(needTotal, needEnv), q).
 			with("the program's buffers take " + human(total) + " together, by the compiler's own count")
 		j.maybe(ProgramTooBig, "the program's buffers", cureTooBig(e), decideState, need(needTotal), q)
 	}
@@ -475,7 +475,7 @@ func (j *judge) announced(p *poolState) {
 		}
 		part := float64(d.InUse()) / float64(d.Total)
 		if fraction, _ := e.fraction(); math.Abs(part-fraction) < .02 {
-			j.show(PoolLimit, "the GPU is used up to the pool's part", cureLimit(e, d.InUse()+d.InUse()/10, d.InUse()), f.quoted("a pool's report, which is printed when it refused a request"),
+			j.show(PoolLimit, "the GPU is used up to the pool's part", cureLimit(e, d.InUse()+d.InUse()/10), f.quoted("a pool's report, which is printed when it refused a request"),
 				Evidence{Text: fmt.Sprintf("devices.used_bytes: %d", d.InUse()), Reading: fmt.Sprintf("%s of %s is in use: %d %%, the pool's part, and the rest of the GPU is free", human(d.InUse()), human(d.Total), percent(d.InUse(), d.Total))})
 		}
 		return
@@ -491,9 +491,9 @@ func (j *judge) announced(p *poolState) {
 			case t.bytes > 0 && p.want > t.bytes:
 				j.show(ProgramTooBig, "a request above the total", cureTooBig(e), append(q, t.from)...)
 			case t.bytes > 0:
-				j.show(PoolLimit, "a request above the pool", cureLimit(e, p.want, n), append(q, t.from)...)
+				j.show(PoolLimit, "a request above the pool", cureLimit(e, p.want), append(q, t.from)...)
 			default:
-				j.maybe(PoolLimit, "a request above the pool", cureLimit(e, p.want, n), decideState, need(needTotal), q...)
+				j.maybe(PoolLimit, "a request above the pool", cureLimit(e, p.want), decideState, need(needTotal), q...)
 				j.maybe(ProgramTooBig, "a request above the pool", cureTooBig(e), decideState, need(needTotal), q[1])
 			}
 		}
@@ -619,7 +619,7 @@ func (j *judge) bare() {
 				j.maybe(Fragmentation, "a request that a growing pool refused", cureFragmented(e), decideReport, need(needPoolReport), r.st.quoted(q.Reading+"; a pool that grows has its free memory in pieces"))
 			}
 			j.maybe(ProgramTooBig, "a request and nothing more", cureTooBig(e), decideReport, need(needTotal, needPoolReport), q)
-			j.maybe(PoolLimit, "a request and nothing more", cureLimit(e, r.want, 0), decideReport, need(needTotal, needPoolReport), q)
+			j.maybe(PoolLimit, "a request and nothing more", cureLimit(e, r.want), decideReport, need(needTotal, needPoolReport), q)
 			if r.want <= 4*gib {
 				j.maybe(Leak, "a request and nothing more", cureLeak(e), decideLive, need(needPoolReport), q)
 			}

@@ -390,7 +390,7 @@ var cureTorchHandle = cure{steps: []string{
 }}
 
 // cureLimit raises the pool's limit to what is needed, in bytes, where the GPU has it.
-func cureLimit(e *evidence, needed, limit uint64) cure {
+func cureLimit(e *evidence, needed uint64) cure {
 	total := e.total().bytes
 	if e.onTensorFlow() {
 		return cure{steps: []string{
@@ -603,7 +603,7 @@ func cureCap(e *evidence, r *refusal, limit uint64) cure {
 			check:    "gpumem explain --as cupy",
 		}
 	case r.st.words["budget"]:
-		return cureLimit(e, r.alloc+r.want, limit)
+		return cureLimit(e, r.alloc+r.want)
 	case e.uses("rmm"):
 		return cureRMM
 	case e.uses("mps"):
@@ -614,7 +614,7 @@ func cureCap(e *evidence, r *refusal, limit uint64) cure {
 	case e.uses("onnxruntime"):
 		return cure{steps: []string{"raise gpu_mem_limit in the CUDA provider's options; arena_extend_strategy=kSameAsRequested keeps the pool from doubling"}}
 	case e.uses("jax") && !e.uses("torch"):
-		return cureLimit(e, r.alloc+r.want, limit)
+		return cureLimit(e, r.alloc+r.want)
 	}
 	raise := "raise the cap: torch.cuda.set_per_process_memory_fraction(F); without one there is none"
 	if v := e.version("torch"); v == "" || !older(v, 2, 10) {
