@@ -24,15 +24,16 @@ package doctor
 import (
 	"errors"
 	"io"
+	"strings"
 
 	"gpumem/dump"
 	"gpumem/machine"
 )
 
 // Diagnose says why the program of this log failed. The state is what is known
-// of the machine; nil: nothing. The log is read once, to its end, and may be of
-// any size, in UTF-8 or, with a byte order mark, in UTF-16. It may also be a binary dump of a pool (TF_BFC_MEMORY_DUMP). The
-// error is that of reading it.
+// of the machine; nil: nothing. The log is read once, to its end, and may be of any size,
+// in UTF-8 or, with a byte order mark, in UTF-16. It may also be a binary dump of a pool
+// (TF_BFC_MEMORY_DUMP). The error is that of reading it.
 func Diagnose(log io.Reader, state *machine.Snapshot) (*Diagnosis, error) {
 	return DiagnoseWith(log, state, nil)
 }
@@ -80,6 +81,11 @@ func (e *evidence) read(log io.Reader) error {
 	}()
 	s := scanner{region: e.region}
 	err := s.scan(io.TeeReader(decoded(log), io.MultiWriter(quiet{dumpOut}, quiet{programOut})))
+	for _, p := range passages(s.last()) {
+		if st := (statement{passage: p}); strings.TrimSpace(p.text) != "" {
+			e.end = st.quote()
+		}
+	}
 	e.gather()
 	dumpOut.CloseWithError(err) // nil is the end
 	programOut.CloseWithError(err)

@@ -65,6 +65,7 @@ type evidence struct {
 	env        map[string]string   // of the program that failed, as far as known
 	envFrom    map[string]Evidence // where the log shows it
 	failed     []*refusal          // in the order of the log
+	end        string              // what the log ends with
 	said       bool                // some line may speak of refused memory
 }
 

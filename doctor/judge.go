@@ -181,6 +181,9 @@ func (e *evidence) weigh() *Diagnosis {
 		}
 		if len(d.Certain) == 0 && !e.said {
 			d.Certain = []string{"no line of the log says that memory was refused"}
+			if e.end != "" {
+				d.Certain = append(d.Certain, "it ends with: "+clip(e.end))
+			}
 		} else if len(d.Certain) == 0 {
 			d.Certain = []string{"the log speaks of memory that was refused, and not of how much or whose"}
 		}

@@ -192,6 +192,8 @@ func cureHost(e *evidence, r *refusal) cure {
 	switch {
 	case r.st.topic("shm") != nil:
 		return cureShared
+	case r.st.hasAny("heap"):
+		return cureHeap
 	case r.st.hasAny("pinned", "pin", "bfc", "alloc", "register") && r.st.hasAny("pinned", "bfc", "host", "register") || r.pinning:
 	default:
 		return cureHostKilled
@@ -206,6 +208,12 @@ func cureHost(e *evidence, r *refusal) cure {
 	c.steps = append(c.steps, "keep less on the host: smaller prefetch buffers, fewer loader workers, no pinned copies of whole datasets")
 	return c
 }
+
+// cureHeap is for a run time that has a limit of its own.
+var cureHeap = cure{steps: []string{
+	"raise the limit of the heap: -Xmx for Java, NODE_OPTIONS=--max-old-space-size=MIB for JavaScript",
+	"keep that below the memory of the machine, and of its container if it has a limit",
+}}
 
 var cureHostKilled = cure{steps: []string{
 	"raise the limit of host memory: docker run --memory, resources.limits.memory of the pod, --mem of slurm; or use a machine with more",

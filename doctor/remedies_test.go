@@ -41,3 +41,26 @@ func TestAdviceIsReadByTheRelease(t *testing.T) {
 		})
 	}
 }
+
+// TestAnswersToWhatIsNotTheGPUs: a heap with a limit of its own is told that limit, and a
+// log without a word of memory how it ends.
+func TestAnswersToWhatIsNotTheGPUs(t *testing.T) {
+	for log, want := range map[string]string{
+		"Exception in thread \"main\" java.lang.OutOfMemoryError: Java heap space":                    "-Xmx",
+		"FATAL ERROR: Reached heap limit Allocation failed - JavaScript heap out of memory":           "--max-old-space-size",
+		"Traceback (most recent call last):\nModuleNotFoundError: No module named 'foo'":              "it ends with: ModuleNotFoundError: No module named 'foo'",
+		strings.Repeat("step 1: loss 0.3\n", 100_000) + "ValueError: shapes (3, 4) and (5,) differ\n": "it ends with: ValueError: shapes (3, 4) and (5,) differ",
+	} {
+		d, err := Diagnose(strings.NewReader(log), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		said := strings.Join(d.Certain, "\n")
+		for _, c := range d.Causes {
+			said += strings.Join(c.Steps, "\n")
+		}
+		if !strings.Contains(said, want) {
+			t.Errorf("%.80q: %q lacks %q", log, said, want)
+		}
+	}
+}

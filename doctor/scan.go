@@ -10,6 +10,7 @@ import (
 	"bufio"
 	"errors"
 	"io"
+	"slices"
 	"strings"
 )
 
@@ -220,6 +221,19 @@ func (s *scanner) drop() {
 		s.entries[i].end -= cut
 	}
 	s.base += n
+}
+
+// last returns the end of the log: some lines with the last one that is not blank.
+func (s *scanner) last() (lines []rawLine) {
+	for _, e := range slices.Backward(s.entries) {
+		text := string(s.text[e.at:e.end])
+		lines = append(lines, rawLine{e.number, text})
+		if strings.TrimSpace(text) != "" || len(lines) == maxRegionLines {
+			break
+		}
+	}
+	slices.Reverse(lines)
+	return lines
 }
 
 // finish reads what is open, and of the tail what was not read.

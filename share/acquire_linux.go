@@ -1,6 +1,6 @@
 // Requests, from the first pass to leases. One pass:
 //
-//	lock the GPUs, in the order of their keys
+//	lock the GPUs, all or none
 //	on each
 //		read the leases and the names of the tickets, remove those of ended processes
 //		a waiter before this one holds it up: wait for that one to leave
@@ -142,8 +142,7 @@ func (r *Registry) parts(q Request, e Entry) ([]*Lease, error) {
 	return leases, nil
 }
 
-// acquisition is one call of AcquireAll: a bid for each GPU, in the order of the keys,
-// which is the order of their locks.
+// acquisition is one call of AcquireAll: a bid for each GPU, in the order of the keys.
 type acquisition struct {
 	r     *Registry
 	bids  []*bid
@@ -264,12 +263,14 @@ func (a *acquisition) pass(ctx context.Context) ([]step, error) {
 	return steps, nil
 }
 
-// lock takes the locks of all GPUs, in the order of the bids. It waits for one while it
-// has no other: behind a process that is stopped with the lock of one GPU, requests for
-// the other GPUs go on.
+// lock takes the locks of all GPUs. It waits for one only while it has no other: behind
+// a process that is stopped with the lock of one GPU, requests for the other GPUs go on.
 func (a *acquisition) lock(ctx context.Context) ([]*guard, error) {
 	guards := make([]*guard, len(a.bids))
 	for next := 0; ; {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
 		g, err := a.r.lock(ctx, a.bids[next].key, patience, a.touch)
 		if err != nil {
 			return nil, err
@@ -297,9 +298,9 @@ func (a *acquisition) lock(ctx context.Context) ([]*guard, error) {
 	}
 }
 
-// unlock releases locks, the last one first. The slice is then empty of them.
+// unlock releases the locks of those guards that are not nil, and makes them nil.
 func unlock(guards []*guard) {
-	for i, g := range slices.Backward(guards) {
+	for i, g := range guards {
 		if g != nil {
 			g.unlock()
 		}
@@ -309,8 +310,7 @@ func unlock(guards []*guard) {
 
 // missed drops tickets that somebody has removed. One request for one GPU makes its
 // ticket again, with its number. Others take all of theirs again, so that they are
-// behind the same requests on all GPUs. Caller holds the
-// locks of all GPUs.
+// behind the same requests on all GPUs. Caller holds the locks of all GPUs.
 func (a *acquisition) missed() {
 	lost := false
 	for _, b := range a.bids {

@@ -337,8 +337,12 @@ func (a *acquisition) pause(ctx context.Context, steps []step) error {
 			continue
 		}
 		w, err := watchTicket(*s.before, a.woken)
-		if err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
 			return nil // it has left the queue
+		}
+		if err != nil { // such as no descriptor for a moment: it is looked at again later
+			sleep(ctx, poll)
+			return nil
 		}
 		watched = append(watched, waitFor{w, a.bids[i], *s.before})
 	}

@@ -64,6 +64,13 @@ func (a *asked) served() bool {
 	}
 }
 
+// wait waits until the request has ended, and fails the test if it is not served.
+func (a *asked) wait(t *testing.T) {
+	t.Helper()
+	eventually(t, "the request has ended", a.served)
+	must(t, a.err)
+}
+
 func (a *asked) close() {
 	for _, ls := range a.leases {
 		for _, l := range ls {
@@ -275,8 +282,7 @@ func TestSeveralWaitInAChain(t *testing.T) {
 		must(t, ls[0].Close())
 	}
 	for i, a := range all {
-		<-a.done
-		must(t, a.err)
+		a.wait(t)
 		if i+1 < n && all[i+1].served() {
 			t.Fatalf("%d was served before %d had ended", i+1, i)
 		}
@@ -309,8 +315,7 @@ func TestSeveralTakeTicketsAgain(t *testing.T) {
 		must(t, ls[0].Close())
 	}
 	for _, i := range []int{0, 2, 1} {
-		<-all[i].done
-		must(t, all[i].err)
+		all[i].wait(t)
 		all[i].close()
 	}
 }
@@ -339,8 +344,7 @@ func TestAbandonedWaitsShareOneThread(t *testing.T) {
 		t.Errorf("%d waits", n)
 	}
 	must(t, full[0][0].Close())
-	<-before.done
-	must(t, before.err)
+	before.wait(t)
 	eventually(t, "the wait has ended", func() bool { return waits() == 0 })
 }
 
@@ -416,8 +420,7 @@ func TestNumberOfAWaiterThatHasJustLeft(t *testing.T) {
 		return err == nil
 	})
 	must(t, full[0][0].Close())
-	<-a.done
-	must(t, a.err)
+	a.wait(t)
 }
 
 // TestLocksOfSeveralAreNotKept: while one process keeps the lock of B, requests for A
@@ -442,8 +445,7 @@ func TestLocksOfSeveralAreNotKept(t *testing.T) {
 	}
 	g.unlock()
 	for _, a := range both {
-		<-a.done
-		must(t, a.err)
+		a.wait(t)
 	}
 }
 
@@ -523,6 +525,5 @@ func TestWaitsForIsCheckedOnTheOtherGPU(t *testing.T) {
 		}
 	}
 	must(t, full[0][0].Close())
-	<-waiter.done
-	must(t, waiter.err)
+	waiter.wait(t)
 }

@@ -29,8 +29,8 @@
 // # One at a time
 //
 // Each GPU has a file whose lock guards every decision: under it the leases and the
-// GPU's status are read, and new files are made. It is held for milliseconds
-// and never while waiting for memory. Processes that find it taken wait in the kernel.
+// GPU's status are read, and new files are made. It is held for milliseconds, and
+// never during a wait for memory or for the lock of another GPU. Processes that find it taken wait in the kernel.
 // A process that is killed while it holds the lock leaves nothing half done: a file is
 // written and locked before it gets its name, and then appears as a whole. A process
 // that is stopped while it holds the lock (Ctrl-Z, a debugger) holds the others up.
@@ -38,7 +38,7 @@
 //
 // # Lock order
 //
-//	KEY.lock     of each GPU of a request, in the order of the keys
+//	KEY.lock     of each GPU of a request: a wait for one holds no other
 //	Lease.mu     the record and the files of one lease
 //	KEY.ID.held  the lease itself: taken without waiting, by its maker alone
 //

@@ -106,6 +106,26 @@ func newScheduler(m *hlo.Module) (*scheduler, error) {
 // mostBytes limits the values of a module, so that no sum of them overflows.
 const mostBytes = math.MaxInt64 >> 4
 
+// post appends to order what root runs after, and root, each after what it runs after
+// itself. push adds to a stack what an instruction runs after, the first last. What has a
+// state other than 0 has been visited.
+func (s *scheduler) post(order []*hlo.Instruction, root *hlo.Instruction, push func(stack []*hlo.Instruction, x *hlo.Instruction) []*hlo.Instruction) []*hlo.Instruction {
+	for stack := []*hlo.Instruction{root}; len(stack) > 0; {
+		x := stack[len(stack)-1]
+		if s.state[x.ID] == 0 {
+			s.state[x.ID] = 1
+			stack = push(stack, x)
+			continue
+		}
+		stack = stack[:len(stack)-1]
+		if s.state[x.ID] == 1 {
+			s.state[x.ID] = 2
+			order = append(order, x)
+		}
+	}
+	return order
+}
+
 // postOrder visits what an instruction runs after, control predecessors first,
 // from each instruction that has no user.
 func (s *scheduler) postOrder(c *hlo.Computation) ([]*hlo.Instruction, error) {
@@ -113,27 +133,16 @@ func (s *scheduler) postOrder(c *hlo.Computation) ([]*hlo.Instruction, error) {
 		s.state[i.ID] = 0
 	}
 	order := make([]*hlo.Instruction, 0, len(c.Instructions))
-	var stack []*hlo.Instruction
 	for _, i := range c.Instructions {
-		if len(i.Users) == 0 {
-			stack = append(stack, i)
+		if len(i.Users) > 0 {
+			continue
 		}
-		for len(stack) > 0 {
-			x := stack[len(stack)-1]
-			if s.state[x.ID] > 0 {
-				stack = stack[:len(stack)-1]
-				if s.state[x.ID] == 1 {
-					s.state[x.ID] = 2
-					order = append(order, x)
-				}
-				continue
+		order = s.post(order, i, func(stack []*hlo.Instruction, x *hlo.Instruction) []*hlo.Instruction {
+			for _, o := range slices.Backward(x.Operands) {
+				stack = append(stack, o)
 			}
-			s.state[x.ID] = 1
-			for k := len(x.Operands) - 1; k >= 0; k-- {
-				stack = append(stack, x.Operands[k])
-			}
-			stack = append(stack, x.After...)
-		}
+			return append(stack, x.After...)
+		})
 	}
 	if !ordered(c, order, s.state) {
 		return nil, errCycle(c)
@@ -226,17 +235,7 @@ func (s *scheduler) dfs(c *hlo.Computation) ([]*hlo.Instruction, error) {
 	}
 	order := make([]*hlo.Instruction, 0, len(post))
 	for _, root := range append(roots, c.Root) {
-		for stack := []*hlo.Instruction{root}; len(stack) > 0; {
-			x := stack[len(stack)-1]
-			if s.state[x.ID] > 0 {
-				stack = stack[:len(stack)-1]
-				if s.state[x.ID] == 1 {
-					s.state[x.ID] = 2
-					order = append(order, x)
-				}
-				continue
-			}
-			s.state[x.ID] = 1
+		order = s.post(order, root, func(stack []*hlo.Instruction, x *hlo.Instruction) []*hlo.Instruction {
 			from := len(stack)
 			for _, list := range [2][]*hlo.Instruction{x.Operands, x.After} {
 				for _, o := range list {
@@ -247,7 +246,8 @@ func (s *scheduler) dfs(c *hlo.Computation) ([]*hlo.Instruction, error) {
 			}
 			slices.SortStableFunc(stack[from:], before)
 			slices.Reverse(stack[from:])
-		}
+			return stack
+		})
 	}
 	if !ordered(c, order, s.state) {
 		return nil, errCycle(c)
