@@ -6,19 +6,19 @@ import (
 )
 
 // Buffer owns a block. Unlike a [Block], which is a value and may be copied, it
-// is one thing that somebody holds, so the garbage collector can say when nobody
-// does any more: see [WithLeaks] and [WithCollect]. Without these options a
-// Buffer is a handle like any other. Any number of goroutines may use it at once.
+// is an object with an identity, so that the garbage collector can find out when it
+// becomes unreachable: see [WithLeaks] and [WithCollect]. Without these options a
+// Buffer is a handle like any other. It is safe for concurrent use.
 //
-// The collector sees who holds the Buffer, not who uses its memory. Who has
-// given the address to the device keeps the Buffer until the work is in a
-// stream:
+// The collector sees references to the Buffer, not uses of its memory. A caller that
+// passes the address to the device must keep the Buffer reachable until the work is in
+// a stream:
 //
 //	launch(kernel, buf.Addr())
 //	runtime.KeepAlive(buf)
 //
 // From then on the order of streams guards the memory, as after an early Free:
-// the stream it was asked for in, and those of [Pool.RecordStream].
+// the stream that it was requested for, and those of [Pool.RecordStream].
 type Buffer struct {
 	_     noCopy
 	pool  *Pool
@@ -62,20 +62,20 @@ func (p *Pool) RequestBuffer(ctx context.Context, r Request) (*Buffer, error) {
 	return b, err
 }
 
-// Addr is where the memory begins on the device; 0 for a Buffer of 0 bytes.
+// Addr returns the device address of the memory; 0 for a Buffer of 0 bytes.
 func (b *Buffer) Addr() uint64 { return b.block.Addr }
 
-// Bytes may be used; at least what was asked for.
+// Bytes returns how many bytes may be used: at least as many as were requested.
 func (b *Buffer) Bytes() uint64 { return b.block.Size }
 
-// Block is what the Buffer owns, such as for [Pool.RecordStream]. It is not to
-// be freed by itself.
+// Block returns the block that the Buffer owns, for calls such as [Pool.RecordStream].
+// It must not be freed by itself.
 func (b *Buffer) Block() Block { return b.block }
 
-// Free releases the memory. It does so once: later calls change nothing and
-// say ErrDoubleFree, so a deferred Free may follow an early one. A Buffer of 0
-// bytes may be freed any number of times. Errors: ErrDoubleFree, ErrClosed, or
-// the device's; then the Buffer owns the memory as before.
+// Free releases the memory. Later calls change nothing and return ErrDoubleFree, so
+// that a deferred Free may follow an early one. A Buffer of 0 bytes may be freed any
+// number of times. Errors: ErrDoubleFree, ErrClosed, or the device's; the Buffer then
+// owns the memory as before.
 func (b *Buffer) Free() error {
 	err := b.pool.Free(b.block)
 	if t := b.pool.buffers; t != nil && err == nil {

@@ -9,8 +9,7 @@ import (
 	"gpumem/alloc"
 )
 
-// Buffers that are unreachable and were not freed: how they are found, reported and
-// freed.
+// Leaked buffers, unreachable and not freed: how they are found, reported and freed.
 //
 // A table has a weak pointer to each Buffer. It is swept after each collection of
 // the Go runtime: what weak pointers no longer lead to is reported, freed, or
@@ -20,38 +19,41 @@ import (
 // rule of GOGC=100: when they would be more than twice what was alive after the
 // last one; and when a request is refused.
 //
-// The runtime tells of its own collections by a cleanup of an object that nobody
-// holds, made anew after each. There is one while the table is not empty; it
-// keeps a pool alive, but no longer than its Buffers are. To look at a weak
-// pointer while the runtime marks keeps its Buffer for that collection, so one
-// may be found a collection late; not so in the pool's own, which no other sweep
-// meets.
+// The pool learns of the runtime's own collections by a cleanup of an unreachable
+// object, which is made again after each. There is one while the table is not empty; it
+// keeps a pool alive, but no longer than its Buffers are. Reading a weak
+// pointer while the runtime marks keeps its Buffer for that collection, so that one
+// may be found a collection late. In a collection that the pool runs itself no other
+// sweep interferes.
+//
+// Under WithCollect, with 100 MiB of Buffers alive after the last collection, the goal is
+// 200 MiB. The program drops 60 of them and allocates 100 more. The next AllocBuffer would
+// pass 200 and runs a collection first, which frees the 60.
 //
 // Locks: collecting before the pool's or the table's; never these two together.
 // Nothing is locked during the callback of WithLeaks.
 
-// collectFloor is up to how many bytes of Buffers a pool does not collect for,
-// but a 64th of a smaller device: a collection for every megabyte would cost more
-// than the memory is worth. The heap's own floor is 4 MiB (GOGC in package
-// runtime's documentation).
+// collectFloor is the least goal in bytes, or a 64th of a device with less than 1 GiB: a
+// collection for every megabyte would cost more than the memory is worth. The heap's own
+// floor is 4 MiB (GOGC in package runtime's documentation).
 const collectFloor = 16 << 20
 
-// Leak is a Buffer that was not freed and that nothing refers to any more.
+// Leak is a Buffer that was not freed and has become unreachable.
 type Leak struct {
 	Block Block
-	Bytes uint64 // as it was asked for
-	Stack string // of who asked, innermost first, a line for each frame; "" if stacks are not kept
+	Bytes uint64 // as requested
+	Stack string // of the request, innermost first, a line for each frame; "" if stacks are not kept
 	Err   error  // why it could not be freed; under WithCollect that is tried again after the next collection; nil if it was freed, or without WithCollect
 }
 
-// WithLeaks calls f for each [Buffer] that is found unreachable and not freed,
-// once. It is found after a collection of the Go runtime, so some time later (the
+// WithLeaks calls f once for each [Buffer] that is found unreachable and not freed.
+// That happens after a collection of the Go runtime, so some time later (the
 // runtime collects every two minutes at least); call [Pool.Collect] to find all
-// now. Those that are there at Close are not reported. Stacks are kept unless
-// WithStacks says no.
+// now. Buffers that exist at Close are not reported. Stacks are kept unless
+// WithStacks(false) is given.
 //
 // f is called by a separate goroutine, or by one that is in AllocBuffer, Alloc,
-// Request or Collect, and at times by several at once. No lock is held, and f may
+// Request or Collect, and possibly by several at once. No lock is held, and f may
 // use the pool. The memory stays allocated unless the pool has WithCollect.
 func WithLeaks(f func(Leak)) Option { return func(c *config) { c.leaks = f } }
 
@@ -63,17 +65,16 @@ func WithLeaks(f func(Leak)) Option { return func(c *config) { c.leaks = f } }
 // (TryAlloc and AllocBatch do not). So Buffers take no more than two live sets,
 // where a request larger than a live set counts as a part of it.
 //
-// A collection holds up who asked for as long as marking the Go heap takes: 0.2 ms
-// for a small program and 0.3 ms for each MB of objects with pointers, on two cores,
-// and ten times that where others use them (docs/performance.md). What is freed by
-// hand takes part in none of it: a program that frees all its Buffers runs no
-// collection but the first few.
+// A collection delays the caller for as long as marking the Go heap takes: 0.2 ms
+// for a small program and 0.3 ms for each MB of objects with pointers, on two idle cores,
+// and ten times that on busy ones (docs/performance.md). A program that frees all its
+// Buffers by hand runs no collection but the first few.
 func WithCollect() Option { return func(c *config) { c.collect = true } }
 
-// Collect runs a collection of the Go runtime, and reports and frees the Buffers
-// that it finds unreachable, as the pool's options say: how many there were. Those
-// that the runtime's own collections found before do not count, but are freed
-// when Collect returns. Without such options it does nothing.
+// Collect runs a collection of the Go runtime, reports and frees the Buffers that it
+// finds unreachable, as WithLeaks and WithCollect demand, and returns how many it found.
+// Those that the runtime's own collections found before do not count, but are freed
+// when Collect returns. Without these options it does nothing.
 func (p *Pool) Collect() (found int) {
 	if p.buffers == nil {
 		return 0
@@ -169,8 +170,9 @@ func (t *buffers) reserved(r Request, b *Buffer) {
 	}
 }
 
-// remove takes the entry of b, which was freed, out of the table. A finalizer of the user's may do that after a
-// sweep has taken the entry, and it is another's by now: it is left alone.
+// remove takes the entry of b, which was freed, out of the table. A finalizer of the
+// user's may free b after a sweep has taken the entry, which is another Buffer's by now:
+// that is left alone.
 func (t *buffers) remove(b *Buffer) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -287,8 +289,8 @@ func (t *buffers) tell(leaks []Leak) {
 	}
 }
 
-// sentinel is an object without references. A pointer in it keeps it from being put together
-// with others, which might live.
+// sentinel is an object without references. A pointer in it keeps the runtime from
+// putting it into one small block with others, which might live (its tiny allocator).
 type sentinel struct{ _ *sentinel }
 
 // arm has the runtime tell of its next collection. Caller holds t.mu.

@@ -1,5 +1,5 @@
-// Package gpumem gives programs memory of a GPU the way JAX, XLA and
-// TensorFlow do, and says why when it cannot.
+// Package gpumem allocates GPU memory the way JAX, XLA and TensorFlow do, and explains
+// failed allocations.
 //
 // Open a [Pool] on a device with a policy, allocate, free:
 //
@@ -12,18 +12,25 @@
 //	...
 //	err = pool.Free(block)
 //
-// A policy is what a framework's environment asks for: package policy reads it
-// from there or from a line such as "jax:fraction=.5". The pool does what the
-// framework would do with it, placement for placement.
+// A policy is what a framework's environment requests. Package policy describes it, and
+// package policy/frameworks reads it from the environment or from a line such as
+// "jax:fraction=.5". The pool does what the framework would do with it, placement for
+// placement.
 //
-// Who holds the memory: [Pool.Live] by place in the program, [Pool.WriteProfile]
-// for go tool pprof, package serve (Profile) beside net/http/pprof. They name places if
-// the pool is opened [WithStacks].
+// [Pool.Live] lists what is allocated by place in the program, [Pool.WriteProfile]
+// writes it for go tool pprof, and package serve (Profile) serves it beside
+// net/http/pprof. They name places if the pool is opened [WithStacks].
 //
-// A [Block] is a value, and to forget one is a leak. A [Buffer] is a block with an
-// owner, which the garbage collector sees: [WithLeaks] reports those that were
-// dropped without a Free, [WithCollect] frees them and has the collector run
+// A [Block] is a value, and a block that is forgotten is a leak. A [Buffer] is an object
+// that owns a block, which the garbage collector sees: [WithLeaks] reports those that
+// became unreachable without a Free, [WithCollect] frees them and runs the collector
 // before they fill the device.
+//
+// One allocation under the policy jax on a device of 24 GiB: Alloc of 64 MiB locks the
+// pool and asks the allocator, package alloc/bfc. That takes 18 GiB from the device, 75 %,
+// since it is the first request, and returns 64 MiB of them. With one stream there
+// is nothing to order, and the pool is unlocked. When the 18 GiB are full, Alloc returns
+// an [OutOfMemoryError] at once, or waits for a Free if [WithRetry] allows it.
 //
 // Device memory is addresses (uint64), never Go pointers.
 //
@@ -34,9 +41,10 @@
 //	buffers.mu           the table of Buffers; never together with Pool.mu
 //	stacks.mu, package reclaim's, a trace.Writer's, the device's
 //
-// Pool.mu is not held during a wait for the GPU, but for work that is queued between the
-// pool's own wait and a free of the driver that waits for all work. The locks of two
-// pools are not held at once.
+// Pool.mu is not held during a wait for the GPU. There is one exception: the driver's own
+// free waits for all work. The pool waits before it takes the lock, so only work queued
+// after that is waited for with the lock held. The locks of two pools are never held at
+// once.
 package gpumem
 
 import (
@@ -62,25 +70,24 @@ var (
 	ErrOutOfMemory  = alloc.ErrNoMemory     // wrapped in an *OutOfMemoryError
 	ErrDoubleFree   = alloc.ErrDoubleFree   // the block was freed before
 	ErrNotAllocated = alloc.ErrNotAllocated // no live block of this pool starts there
-	ErrTooLarge     = alloc.ErrTooLarge     // the size passes 2^64 when rounded; also ErrOutOfMemory
-	ErrBadRequest   = alloc.ErrBadRequest   // such as an alignment that is no power of two
+	ErrTooLarge     = alloc.ErrTooLarge     // the rounded size exceeds 2^64 bytes; also ErrOutOfMemory
+	ErrBadRequest   = alloc.ErrBadRequest   // such as an alignment that is not a power of two
 	ErrClosed       = alloc.ErrClosed       // the pool was closed
 	ErrNoPolicy     = build.ErrNoPolicy
 )
 
 // DefaultRetry is how long JAX waits for memory to be freed before it reports
-// that there is none (tsl/framework/allocator_retry.h: 10,000 ms). A pool under the
-// policy env does so, too; under others [WithRetry] asks for it.
+// out of memory (tsl/framework/allocator_retry.h: 10,000 ms). A pool under the
+// policy env does the same; under others [WithRetry] sets it.
 const DefaultRetry = 10 * time.Second
 
-// fullReports is how many refusals of a pool come with the list of all its
-// chunks. The original stops at 10, too: for a pool of 100,000 chunks it is
+// fullReports is how many failed allocations of a pool come with the list of all its
+// chunks. The original stops at 10 as well: for a pool of 100,000 chunks the list is
 // megabytes of text.
 const fullReports = 10
 
-// Pool is a policy at work on one device. Any number of goroutines may use it
-// at once. Nothing is taken from the device before the first allocation that is
-// not empty.
+// Pool allocates memory of one device under one policy. It is safe for concurrent use.
+// Nothing is taken from the device before the first allocation of more than 0 bytes.
 //
 // One lock guards the allocator, see the lock order of the package.
 type Pool struct {
@@ -94,7 +101,7 @@ type Pool struct {
 	stacks      *stacks          // nil if no stacks are kept
 	waiting     int              // goroutines that wait for freed; guarded by mu
 	passThrough bool             // each block is a grant of the device
-	after       bool             // there is something to do after a free; see gone
+	after       bool             // gone has something to do after a free
 
 	dev       device.GPU
 	policy    policy.Policy
@@ -139,20 +146,19 @@ func (c *config) logger() func(alloc.Message) {
 // Option changes how a pool works, not where its blocks lie.
 type Option func(*config)
 
-// WithRetry sets how long a failed allocation waits for others to free memory; 0
-// means not at all. Without this option it waits for no free, except under the policy
-// env, which waits [DefaultRetry] as JAX does where its allocator is bfc or platform.
+// WithRetry sets how long a failed allocation waits for memory to be freed; 0
+// means not at all. Without this option it does not wait, except under the policy
+// env, which waits [DefaultRetry] as JAX does if its allocator is bfc or platform.
 // Without it an allocation still waits up to a second for other processes to release
-// idle memory, where they share the device and can be asked.
+// idle memory, if they share the device and can be asked.
 func WithRetry(d time.Duration) Option {
 	return func(c *config) { c.retry, c.retrySet = d, true }
 }
 
-// WithStacks keeps the stack of every allocation, so that reports name who
-// holds the memory. It costs about a microsecond for each. The default is to
-// do so under the platform and address policies, whose driver calls cost a
-// hundred times as much and which are for finding such things, and with
-// [WithLeaks].
+// WithStacks sets whether the stack of every allocation is kept, so that reports name
+// the code that holds the memory. It costs about a microsecond for each. By default
+// stacks are kept under the platform and address policies, which are for debugging and
+// whose driver calls cost a hundred times as much, and with [WithLeaks].
 func WithStacks(on bool) Option { return func(c *config) { c.stacks = &on } }
 
 // WithLog sets a callback for the events that the framework would log: failed device
@@ -160,12 +166,14 @@ func WithStacks(on bool) Option { return func(c *config) { c.stacks = &on } }
 // during the call, so f must not use it.
 func WithLog(f func(Message)) Option { return func(c *config) { c.log = f } }
 
-// WithDeterministic makes the same calls give the same blocks in every run: no
+// WithDeterministic makes the same calls return the same blocks in every run: no
 // choice depends on whether work on the device happens to be done. It costs
-// waits, under the policies async and elastic; the others are so anyway.
+// waits under the policies async and elastic; the others are deterministic anyway.
 func WithDeterministic() Option { return func(c *config) { c.deterministic = true } }
 
-// Open makes a pool on dev that does what p asks for. It takes no memory.
+// Open makes a pool on dev under the policy p. It takes no memory. Errors: ErrNoPolicy
+// for the zero policy, ErrBadRequest for a nil option, device.ErrNotSupported if the
+// device lacks what the policy needs. The caller closes the pool.
 func Open(dev device.GPU, p policy.Policy, opts ...Option) (*Pool, error) {
 	if dev == nil {
 		return nil, build.ErrNoDevice
@@ -213,12 +221,12 @@ func Open(dev device.GPU, p policy.Policy, opts ...Option) (*Pool, error) {
 	return pool, nil
 }
 
-// Alloc hands out at least bytes of memory. 0 bytes give the zero Block, which
+// Alloc allocates at least bytes of memory. 0 bytes give the zero Block, which
 // may be freed like any other.
 //
-// When there is not enough free memory, other pools of the process release what is
-// idle in them. Then it waits for others to free some: at most as long as [WithRetry]
-// says, and no longer than ctx. If no block is live in the pool that could be freed,
+// If there is not enough free memory, other pools of the process release their idle
+// memory. Then Alloc waits for blocks to be freed, for at most the time that [WithRetry]
+// sets, and no longer than ctx. If no block of the pool is live that could be freed,
 // it waits only for other processes to release idle memory. An allocation that need
 // not wait does not look at ctx. Errors: *OutOfMemoryError, ErrClosed, the device's, or
 // ctx's if that ended a wait for work on the device.
@@ -226,8 +234,8 @@ func (p *Pool) Alloc(ctx context.Context, bytes uint64) (Block, error) {
 	return p.Request(ctx, Request{Bytes: bytes})
 }
 
-// Request is Alloc with everything that can be asked for. Its Site is set by
-// the pool if that keeps stacks.
+// Request is Alloc with all options of a request. The pool sets its Site if it keeps
+// stacks.
 func (p *Pool) Request(ctx context.Context, r Request) (Block, error) {
 	if p.stacks != nil {
 		r.Site = p.stacks.caller()
@@ -522,12 +530,14 @@ func (p *Pool) quiesce() {
 	}
 }
 
-// TryAlloc is Alloc for callers that have another way when there is not enough
-// free memory. It waits for no free, only for work on the device if that
-// still uses memory of the pool, and other pools release nothing for it. A refusal
-// is an ErrOutOfMemory without a report, which costs nothing; errors.Is finds it.
-func (p *Pool) TryAlloc(bytes uint64) (Block, error) {
-	r := Request{Bytes: bytes}
+// TryAlloc is Alloc for callers that have an alternative when there is not enough
+// free memory. It does not wait for blocks to be freed, only for work on the device that
+// still uses memory of the pool, and other pools release nothing for it. Out of memory
+// is an ErrOutOfMemory without a report, which is cheap; use errors.Is.
+func (p *Pool) TryAlloc(bytes uint64) (Block, error) { return p.TryRequest(Request{Bytes: bytes}) }
+
+// TryRequest is TryAlloc with everything that can be asked for.
+func (p *Pool) TryRequest(r Request) (Block, error) {
 	if p.stacks != nil {
 		r.Site = p.stacks.caller()
 	}
@@ -613,7 +623,7 @@ func (p *Pool) wait(ctx context.Context, r Request, err error) (Block, error) {
 	}
 }
 
-// wake lets everyone who waits try again. Caller holds p.mu.
+// wake makes all waiting allocations try again. Caller holds p.mu.
 func (p *Pool) wake() {
 	if p.waiting > 0 {
 		close(p.freed)
@@ -621,8 +631,8 @@ func (p *Pool) wake() {
 	}
 }
 
-// Free takes a block back. Errors: ErrDoubleFree, ErrNotAllocated, ErrClosed,
-// or the device's; then the block is as it was.
+// Free releases a block to the pool. Errors: ErrDoubleFree, ErrNotAllocated, ErrClosed,
+// or the device's; the block then stays as it was.
 func (p *Pool) Free(b Block) error {
 	if p.passThrough {
 		return p.freeGrant(b)
@@ -646,8 +656,8 @@ func (p *Pool) freeGrant(b Block) error {
 	return err
 }
 
-// FreeAddr takes back the block that starts at addr, for callers that keep
-// only addresses. Free is faster. 0 does nothing.
+// FreeAddr releases the block that starts at addr, for callers that keep
+// only addresses. Free is faster. 0 does nothing. Errors are those of Free.
 func (p *Pool) FreeAddr(addr uint64) error {
 	p.quiesce()
 	p.mu.Lock()
@@ -667,28 +677,28 @@ func (p *Pool) FreeAddr(addr uint64) error {
 	return err
 }
 
-// Stream is the number to put into a [Request] for a stream of the device. The
-// device's zero stream is number 0, which needs no asking. A stream keeps its
+// Stream returns the number to put into a [Request] for a stream of the device. The
+// device's zero stream always has number 0. A stream keeps its
 // number until it is destroyed; a stream that gets its handle later has another.
 //
-// Memory freed in one stream is at once reusable there. A block that takes it
-// over in another stream is safe as well: that stream is made to wait for an
-// event recorded at the free. The host does not wait.
+// Memory freed in one stream can be reused there at once. It can be reused in another
+// stream as well: that stream is made to wait for an event recorded at the free. The
+// host does not wait.
 func (p *Pool) Stream(s device.Stream) uint32 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.streams.Number(s)
 }
 
-// RetireStream says that the program is about to destroy a stream, or just has.
+// RetireStream declares that the program is about to destroy a stream, or just has.
 // Blocks used there may still be freed afterwards. Requests that name the
-// stream's number answer ErrBadRequest from now on. Stream 0 cannot be retired.
+// stream's number return ErrBadRequest from now on. Stream 0 cannot be retired.
 //
 // A program that destroys a stream without this call stays safe: the pool notices
 // when a block of the stream is freed, and then has to wait for all work on the
 // device before the memory is used elsewhere. Only a pool that never saw a second stream
-// does not notice, so that a program with one stream which replaces that stream
-// must say so, or ask [Pool.Stream] for the new one's number.
+// does not notice. So a program with one stream that replaces it must call RetireStream,
+// or [Pool.Stream] for the new stream's number.
 func (p *Pool) RetireStream(s device.Stream) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -703,11 +713,11 @@ type recorder interface {
 	Record(b alloc.Block, stream uint32) error
 }
 
-// RecordStream says that a live block is used in another stream than the one it
-// was asked for in. When the block is freed, its memory is not used by others
-// before the work that is in that stream then is done. Errors: ErrDoubleFree or
-// ErrNotAllocated for a block that is not live, ErrBadRequest, ErrClosed, or the
-// device's.
+// RecordStream declares that a live block is used in another stream than the one it
+// was requested for. When the block is freed, its memory is not reused
+// before the work that is in that stream by then is done. Errors: ErrDoubleFree or
+// ErrNotAllocated for a block that is not live, ErrBadRequest for a stream that has
+// ended, ErrClosed, or the device's.
 func (p *Pool) RecordStream(b Block, stream uint32) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -736,9 +746,10 @@ func (p *Pool) recordStream(b Block, stream uint32) error {
 	return nil
 }
 
-// AllocBatch serves requests in order under one lock, without waiting for frees or for
-// other pools' idle memory, and puts the blocks into out, which is at least as long. It stops at the first
-// that is refused: n blocks were handed out, and stay so.
+// AllocBatch allocates in order under one lock, without waiting for frees or for
+// other pools' idle memory, and puts the blocks into out, which is at least as long as
+// reqs. It stops at the first failure and returns how many blocks it allocated; these
+// stay allocated. Errors are those of Alloc.
 func (p *Pool) AllocBatch(reqs []Request, out []Block) (n int, err error) {
 	var site alloc.Site
 	if p.stacks != nil {
@@ -760,8 +771,8 @@ func (p *Pool) AllocBatch(reqs []Request, out []Block) (n int, err error) {
 	return len(reqs), nil
 }
 
-// FreeBatch takes blocks back under one lock. It goes on after a failure; the
-// failures are joined.
+// FreeBatch releases blocks under one lock. It continues after a failure; the
+// errors, which are those of Free, are joined.
 func (p *Pool) FreeBatch(blocks []Block) error {
 	p.quiesce()
 	p.mu.Lock()
@@ -776,8 +787,7 @@ func (p *Pool) FreeBatch(blocks []Block) error {
 	return errors.Join(errs...)
 }
 
-// Stats are JAX's memory statistics of this pool. After Close they say what
-// was at the end.
+// Stats returns JAX's memory statistics of this pool; after Close, those at the end.
 func (p *Pool) Stats() Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -791,29 +801,30 @@ func (p *Pool) stats() Stats {
 	return s
 }
 
-// Trim releases memory that no block needs to the device, as far as the
-// policy can (see its allocator), and says how many bytes. JAX's pool never
-// releases any.
+// Trim releases idle memory to the device, as far as the policy can (see its
+// allocator), and returns how many bytes it released. It waits for work that still uses
+// the memory. JAX's pool never releases any.
 func (p *Pool) Trim() (released uint64, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.trim(0)
 }
 
-// Walk visits every piece of the pool in address order until yield says no.
-// The pool is locked meanwhile; yield must not use it.
+// Walk visits every chunk of the pool, live and free, in address order until yield
+// returns false. The pool is locked meanwhile; yield must not use it.
 func (p *Pool) Walk(yield func(alloc.Chunk) bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.a.Walk(yield)
 }
 
-// Policy is what the pool was opened with.
+// Policy returns the policy that the pool was opened with.
 func (p *Pool) Policy() policy.Policy { return p.policy }
 
-// Close releases everything to the device, live blocks included, and lets
-// those who wait go with ErrClosed. A second Close says ErrClosed, and so does
-// the Free of a Buffer that is still held.
+// Close waits for work on the device and releases all memory to it, live blocks
+// included. Allocations that wait return ErrClosed. So do a second Close and the Free of
+// a Buffer that is still held. Close returns the device's errors, and that of the
+// recording.
 func (p *Pool) Close() error {
 	if p.buffers != nil {
 		p.buffers.close()

@@ -47,7 +47,7 @@ func newPool(t testing.TB, dev device.GPU, spec string, opts ...gpumem.Option) *
 }
 
 // specs are the policies that every test of a pool's promises runs under.
-var specs = []string{"jax", "jax:preallocate=false", "bfc:fraction=1", "bfc:fraction=1,preallocate=false,gc=true", "platform", "address"}
+var specs = []string{"jax", "jax:preallocate=false", "bfc:fraction=1", "bfc:fraction=1,preallocate=false,gc=true", "platform", "address", "pytorch"}
 
 func TestNothingIsTakenBeforeTheFirstAllocation(t *testing.T) {
 	for _, spec := range specs {

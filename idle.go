@@ -17,9 +17,8 @@ import (
 // are short of it, and this program has it mapped for nothing. When nothing more
 // can go back the timer stops, until the next free.
 
-// DefaultIdleTrim is how long the elastic policy keeps memory that nothing lives
-// in. It is longer than a step of most programs, which would else pay for
-// mapping it anew in each.
+// DefaultIdleTrim is how long the elastic policy keeps idle memory. It is longer than a
+// step of most programs, which would otherwise pay for mapping the memory again in each.
 const DefaultIdleTrim = 10 * time.Second
 
 // looks is how often the timer looks in the idle time.
@@ -34,14 +33,13 @@ type idleConfig struct {
 // program and its context need to begin.
 func defaultIdle(total uint64) idleConfig { return idleConfig{DefaultIdleTrim, total / 64} }
 
-// WithIdleTrim sets after which time without a free the elastic policy gives
-// memory back that nothing lives in; 0 means never. The default is
-// [DefaultIdleTrim].
+// WithIdleTrim sets the time without a free after which the elastic policy releases idle
+// memory; 0 means never. The default is [DefaultIdleTrim].
 func WithIdleTrim(after time.Duration) Option { return func(c *config) { c.idle.after = after } }
 
-// WithLowWater sets how many bytes the elastic policy leaves free on the device
-// for others, out of what it holds and nothing lives in. 0 means none. The
-// default is a 64th of the device.
+// WithLowWater sets how many bytes the elastic policy keeps free on the device
+// for others, by releasing idle memory. 0 means none. The default is a 64th of the
+// device.
 func WithLowWater(bytes uint64) Option { return func(c *config) { c.idle.low = bytes } }
 
 // quick is how often a pool on a device that other processes use looks whether

@@ -10,36 +10,36 @@ import (
 	"gpumem/size"
 )
 
-// OutOfMemoryError is a refusal: what was asked, how things stood, and why.
-// errors.Is(err, ErrOutOfMemory) finds it, and also the context's error when
-// that ended the wait.
+// OutOfMemoryError is a failed allocation: the request, the state of the pool, and the
+// cause. errors.Is(err, ErrOutOfMemory) is true for it, and also errors.Is of the
+// context's error if that ended the wait.
 type OutOfMemoryError struct {
 	Request Request
 	Policy  string        // as it was asked for, such as "jax"
 	Pool    string        // the pool's name, such as GPU_0_bfc
 	Device  int           // its ordinal
-	Waited  time.Duration // for others to free memory
-	Stats   Stats         // when it was given up
+	Waited  time.Duration // for memory to be freed
+	Stats   Stats         // when the allocation failed
 	Cause   alloc.Cause   // our own account
 	Stack   string        // of this request, a line for each frame; "" unless stacks are kept
-	Live    []Use         // what is alive by who asked for it, largest first; nil unless stacks are kept
+	Live    []Use         // what is allocated by allocation site, largest first; nil unless stacks are kept
 
 	// Layout is the original's report, record for record. Only the first ten
-	// refusals of a pool carry it.
+	// errors of a pool have it.
 	Layout alloc.Report
 
 	reason error // why the allocator refused
 	ended  error // the context's error, if that ended the wait
 }
 
-// Error is the line that a JAX user sees.
+// Error returns the line that a JAX user sees.
 func (e *OutOfMemoryError) Error() string {
 	return fmt.Sprintf("RESOURCE_EXHAUSTED: Out of memory while trying to allocate %s with allocator %s on device %d.",
 		size.XLA(int64(min(e.Request.Bytes, math.MaxInt64))), e.Pool, e.Device)
 }
 
-// Unwrap gives ErrOutOfMemory (and ErrTooLarge for a size near 2^64), and the
-// context's error if there is one.
+// Unwrap returns ErrOutOfMemory (or ErrTooLarge, which wraps it, for a size near 2^64),
+// and the context's error if there is one.
 func (e *OutOfMemoryError) Unwrap() []error {
 	if e.ended != nil {
 		return []error{e.reason, e.ended}
@@ -47,7 +47,7 @@ func (e *OutOfMemoryError) Unwrap() []error {
 	return []error{e.reason}
 }
 
-// Report is everything: the original's report, record for record, then Error,
+// Report returns everything: the original's report, record for record, then Error,
 // then Why.
 func (e *OutOfMemoryError) Report() string {
 	text := e.Error() + "\n" + e.Why()
@@ -57,9 +57,9 @@ func (e *OutOfMemoryError) Report() string {
 	return text
 }
 
-// Why is our own account, some ten lines: who asked, the largest hole and what
-// pins it, what would have served the request, and what is alive by who asked
-// for it.
+// Why returns our own account, some ten lines: the stack of the request, the largest
+// free block and the allocation that blocks it, what would have served the request, and
+// what is allocated by allocation site.
 func (e *OutOfMemoryError) Why() string {
 	var b strings.Builder
 	if e.Waited >= time.Millisecond {

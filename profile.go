@@ -1,3 +1,8 @@
+// The pool library (scripts/libgpumem) has no use for a profile, which would be a fifth of
+// a megabyte of it.
+
+//go:build !libgpumem
+
 package gpumem
 
 import (
@@ -12,23 +17,24 @@ import (
 	"gpumem/alloc"
 )
 
-// The pool as go tool pprof sees it. Sample types and labels are those of JAX's
+// The pool's profile for go tool pprof. Sample types and labels are those of JAX's
 // device memory profile (jaxlib/py_client.cc, PyClient::HeapProfile), so that
-// what reads the one reads the other.
+// a tool that reads the one reads the other.
 
-// WriteProfile writes what is alive now as a profile for go tool pprof, gzipped:
+// WriteProfile writes what is allocated now as a profile for go tool pprof, gzipped:
 //
 //	go tool pprof -top gpu.pb.gz
 //	go tool pprof -top -sample_index=allocations -tagfocus=device=cuda:0 gpu.pb.gz
 //
-// There is a sample for each stack that asked for memory which is alive: the
-// blocks (allocations, in pieces) and the bytes of whole blocks (space). Their
+// There is a sample for each stack whose allocations are live: the number of
+// blocks (allocations) and the bytes of whole blocks (space). Their
 // sums are those of Live. The labels are kind, always "buffer", and device:
-// "cuda:0", or "sim:0" for the simulated one. What the pool holds and nothing
-// lives in is in Stats, and no sample, as in JAX: it would count as someone's.
+// "cuda:0", or "sim:0" for the simulated one. Free memory of the pool is in Stats and in
+// no sample, as in JAX: it would count as allocated.
 //
-// Stacks are there if the pool keeps them (see WithStacks), but for the frames
-// of the runtime and of the pool. Else all is one sample, whose function says so.
+// Samples have stacks if the pool keeps them (see WithStacks), without the frames
+// of the runtime and of the pool. Otherwise all is one sample, whose function's name
+// says so.
 //
 // All samples are of one moment. The pool is locked while its blocks are
 // counted, some 2 ms for 100,000, and no longer. Of a closed pool the profile is

@@ -11,9 +11,10 @@ import (
 
 // WithRecord writes every block that is handed out and every free to w, so that the
 // run can be replayed, drawn and searched for leaks afterwards: gpumem replay, leaks and
-// advise read the file. Sites are there if the pool keeps stacks (see [WithStacks]). A
-// request that is refused is in it once, when the pool has given up waiting. Several pools may have the same writer; each is a pool of
-// the recording, by its name and the device's number.
+// advise read the file. It has allocation sites if the pool keeps stacks (see
+// [WithStacks]). A failed allocation is recorded once, when the pool has given up
+// waiting. Several pools may have the same writer; each is a pool of the recording, by
+// its name and the device's number.
 //
 // It costs about 0.15 microseconds a call, and twice that with stacks. The pool is locked
 // meanwhile, also while a block of 64 KiB is written. A failure to write ends the

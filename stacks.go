@@ -85,7 +85,7 @@ func (t *stacks) frames(id alloc.Site) []runtime.Frame {
 	}
 }
 
-// Use is what one place in the program holds.
+// Use is what one allocation site holds.
 type Use struct {
 	Site   alloc.Site
 	Stack  string // a line for each frame, innermost first
@@ -93,7 +93,7 @@ type Use struct {
 	Bytes  uint64 // of whole blocks
 }
 
-// Live is what is alive by who asked for it, largest first. Without stacks
+// Live returns what is allocated by allocation site, largest first. Without stacks
 // (see WithStacks) it is one entry for all.
 func (p *Pool) Live() []Use {
 	p.mu.Lock()

@@ -17,6 +17,7 @@ import (
 var streamSpecs = []string{
 	"jax:limit=64MiB", "jax:limit=64MiB,preallocate=false", "bfc:limit=64MiB,preallocate=false,gc=true", "platform",
 	"elastic", "elastic:eager=true", "elastic:limit=64MiB", "vmm", "async", "async:async_prealloc=32MiB",
+	"pytorch", "pytorch:expandable_segments=True", "pytorch:max_split_size_mb=32,fraction=0.9,garbage_collection_threshold=0.5",
 }
 
 // TestStreams runs a random program of several streams, whose kernels take long

@@ -7,7 +7,7 @@ import (
 // The types of a Pool's methods. Each has the fields of the type of package alloc with
 // the same name, so that one converts to the other at no cost.
 
-// Block is memory handed out by a [Pool]. It is a value: copying it copies no memory.
+// Block is memory allocated by a [Pool]. It is a value: copying it copies no memory.
 // The zero Block is what a request of 0 bytes gives, and freeing it does nothing.
 type Block struct {
 	Addr uint64    // device address
@@ -26,7 +26,7 @@ type Request struct {
 	Bytes     uint64     // at least as many are handed out
 	Align     uint64     // of the address: a power of two; 0 means what the policy gives anyway, at least 256
 	Stream    uint32     // on which the block will be used first: a number of Pool.Stream; 0 is the device's zero stream
-	Site      alloc.Site // set by a pool that keeps stacks; else the caller's number for who asked
+	Site      alloc.Site // set by a pool that keeps stacks; otherwise the caller's number of the allocation site
 	End       alloc.End  // alloc.Upper for collective memory, where the pool is partitioned
 	OneHandle bool       // the memory must be a dedicated allocation, for export to others (elastic, vmm); elsewhere it always is
 }

@@ -10,7 +10,7 @@ import (
 	"gpumem/policy"
 )
 
-// The wait of a refused request until it is repeated.
+// The wait of a failed allocation until it is repeated.
 
 const (
 	// poll is how often a waiter looks whether another pool has released memory.

@@ -1,24 +1,27 @@
-// Package alloc says what an allocator of device memory is, for the policies
-// that implement it (bfc, direct) and for those who use one.
+// Package alloc defines what an allocator of device memory is, for the policies
+// that implement it (async, bfc, direct, elastic, vmm) and for the code that uses one.
 //
 // # The contract
 //
 // An [Allocator] takes memory from a device in grants and hands it out in
 // blocks. It is not safe for concurrent use: its owner holds one lock around
 // it, taken once for one operation or once for a whole batch. The root package
-// is such an owner; replay is another, with no lock at all.
+// is such an owner; replay is another, which needs no lock.
 //
 //   - A request of 0 bytes gives the zero [Block] and counts nothing.
 //   - A block lies inside memory that the device granted, overlaps no other
 //     live block, and is aligned as asked, to at least 256 bytes where the
 //     allocator rounds at all.
-//   - A refusal changes nothing that can be seen but the statistics of the
-//     device, and says [ErrNoMemory].
+//   - A refused request returns [ErrNoMemory] and changes nothing visible but the
+//     statistics of the device.
 //   - Freeing what is not live is an error and changes nothing.
-//   - An allocator takes nothing from the device before the first request that
-//     is not empty, and releases everything at Close.
+//   - An allocator takes nothing from the device before the first request of more than 0
+//     bytes, and releases everything at Close.
+//   - Where the work on the device has to be waited for, and the owner waits without its
+//     lock, an operation returns a *streams.Pending, has changed nothing visible, and is
+//     repeated after the wait.
 //
-// The one suite in package alloctest checks this for every implementation.
+// The suite in package alloctest checks this for every implementation.
 package alloc
 
 import (
@@ -35,9 +38,9 @@ var (
 	// later may change that, unless errors.Is(err, ErrNever).
 	ErrNoMemory = errors.New("out of memory")
 	// ErrNever wraps ErrNoMemory: the request is larger than the allocator may
-	// ever hold, so waiting for a free is of no use.
+	// ever hold, so waiting for a free is useless.
 	ErrNever = fmt.Errorf("%w: the request is larger than the limit", ErrNoMemory)
-	// ErrTooLarge wraps ErrNever: rounding the request up passes 2^64.
+	// ErrTooLarge wraps ErrNever: the rounded size exceeds 2^64 bytes.
 	ErrTooLarge = fmt.Errorf("%w: rounded up it passes 2^64 bytes", ErrNever)
 	// ErrDoubleFree: the block was freed before.
 	ErrDoubleFree = errors.New("double free")
@@ -60,7 +63,7 @@ const (
 	Upper            // collective memory
 )
 
-// String is "lower" or "upper".
+// String returns "lower" or "upper".
 func (e End) String() string {
 	if e == Upper {
 		return "upper"
@@ -68,7 +71,7 @@ func (e End) String() string {
 	return "lower"
 }
 
-// Site numbers an allocation site: a stack or name that the caller keeps. 0 means
+// Site identifies an allocation site: a stack or name that the caller keeps. 0 means
 // unknown.
 type Site uint32
 
@@ -95,7 +98,7 @@ func CheckRequest(r Request, limit uint64) error {
 	return nil
 }
 
-// Block is memory handed out. It is a value: copying it copies no memory. The
+// Block is allocated memory. It is a value: copying it copies no memory. The
 // zero Block is what a request of 0 bytes gives, and freeing it does nothing.
 type Block struct {
 	Addr uint64 // device address
@@ -103,15 +106,14 @@ type Block struct {
 	Ref  Ref    // set by the allocator
 }
 
-// Ref tells an allocator which of its blocks a Block is. Only the allocator that
-// set it can use it.
+// Ref identifies a block to the allocator that set it, and to no other.
 type Ref struct {
 	handle int32
 	gen    uint32
 }
 
-// MakeBlock is for allocators. They find a block again by its handle, and tell it
-// from a later one in the same place by gen.
+// MakeBlock makes a block, for allocators. They find it again by its handle, and
+// distinguish it from a later one with the same handle by gen.
 func MakeBlock(addr, size uint64, handle int32, gen uint32) Block {
 	return Block{addr, size, Ref{handle, gen}}
 }
@@ -119,8 +121,8 @@ func MakeBlock(addr, size uint64, handle int32, gen uint32) Block {
 // allocators counts those that were made.
 var allocators atomic.Uint32
 
-// FirstGen is for allocators: where a new one begins to number its blocks. Each
-// begins elsewhere, for two pools on two devices may hand out the same address
+// FirstGen returns the number at which a new allocator begins to number its blocks. Each
+// begins at another, for two pools on two devices may hand out the same address
 // under the same handle, and a block of one must not free one of the other.
 func FirstGen() uint32 {
 	return allocators.Add(1) * 0x9E3779B1 // 2^32 / the golden ratio: neighbours are far apart
@@ -132,7 +134,7 @@ func (b Block) Key() (handle int32, gen uint32) { return b.Ref.handle, b.Ref.gen
 // IsZero reports whether the block is that of an empty request.
 func (b Block) IsZero() bool { return b == Block{} }
 
-// String names the block for messages.
+// String returns a text for messages, such as "block of 2 MiB at 0x7f0000000000".
 func (b Block) String() string {
 	return fmt.Sprintf("block of %s at %#x", size.Format(b.Size), b.Addr)
 }
@@ -147,15 +149,15 @@ type Stats struct {
 	BytesLimit        uint64 `json:"bytes_limit"`              // most that may be taken from the device
 	BytesReserved     uint64 `json:"bytes_reserved"`           // always 0, as in JAX
 	PeakBytesReserved uint64 `json:"peak_bytes_reserved"`      // always 0
-	LargestFreeBlock  uint64 `json:"largest_free_block_bytes"` // largest hole
-	PoolBytes         uint64 `json:"pool_bytes"`               // taken from the device now
+	LargestFreeBlock  uint64 `json:"largest_free_block_bytes"` // largest free block
+	PoolBytes         uint64 `json:"pool_bytes"`               // reserved from the device now
 	PeakPoolBytes     uint64 `json:"peak_pool_bytes"`          // most of it so far
 }
 
-// Fragmentation is the part of the free memory in the pool that the largest
-// hole leaves out: 0 when it is all in one piece (or nothing is free), towards
-// 1 when it is in many. Also 0 where it is unknown where the free memory lies,
-// because it is the driver's: then there is no largest hole.
+// Fragmentation returns the fraction of the pool's free memory that is not in the
+// largest free block: 0 when it is all in one piece, or nothing is free, towards 1 when
+// it is in many. With 748,544 bytes free, 448,512 of them in one piece, it is 0.4. It is
+// 0 where the driver places blocks and the largest free block is unknown.
 func (s Stats) Fragmentation() float64 {
 	free := s.PoolBytes - s.BytesInUse
 	if free == 0 || s.LargestFreeBlock == 0 {
@@ -164,7 +166,7 @@ func (s Stats) Fragmentation() float64 {
 	return float64(free-s.LargestFreeBlock) / float64(free)
 }
 
-// Chunk is one piece of the pool, for a caller of Walk.
+// Chunk is one chunk of a pool, live or free, as Walk describes it.
 type Chunk struct {
 	Addr      uint64
 	Size      uint64
@@ -178,31 +180,31 @@ type Chunk struct {
 
 // Allocator is a policy at work on one device. See the package's contract.
 type Allocator interface {
-	// Alloc hands out a block. Errors: ErrNoMemory (or ErrNever), ErrBadRequest,
-	// ErrClosed, or the device's when it failed otherwise than by refusing.
+	// Alloc allocates a block. Errors: ErrNoMemory (or ErrNever), ErrBadRequest,
+	// ErrClosed, or the device's for any other failure than out of memory.
 	Alloc(Request) (Block, error)
-	// Free takes a block back. Errors: ErrDoubleFree, ErrNotAllocated,
-	// ErrClosed, or the device's.
+	// Free releases a block. Errors: ErrDoubleFree, ErrNotAllocated,
+	// ErrClosed, or the device's; then the block is live as before.
 	Free(Block) error
-	// FreeAddr takes back the block that starts at addr; 0 does nothing.
+	// FreeAddr releases the block that starts at addr; 0 does nothing. Errors are
+	// those of Free.
 	FreeAddr(addr uint64) error
 	// Live reports why a block is not live: nil if it is, or the zero block.
 	// Errors: ErrDoubleFree, ErrNotAllocated, ErrClosed.
 	Live(Block) error
-	// BlockAt is the live block that starts at addr: what Alloc gave. 0 gives
+	// BlockAt returns the live block that starts at addr, as Alloc did. 0 gives
 	// the zero block. Errors: ErrNotAllocated, ErrClosed.
 	BlockAt(addr uint64) (Block, error)
-	// Stats are cheap enough to read often, but are not kept ready: they cost
-	// more than an allocation.
+	// Stats returns the statistics. It costs more than an allocation, but may be
+	// called often.
 	Stats() Stats
-	// Trim releases memory that no block needs to the device until at most
-	// keep bytes are held, as far as the policy can, and says how many bytes
-	// it gave back.
+	// Trim releases idle memory to the device until at most keep bytes are held, as
+	// far as the policy can, and returns how many bytes it released.
 	Trim(keep uint64) (released uint64, err error)
-	// Walk visits every piece in address order until yield says no. The
+	// Walk visits every chunk in address order until yield returns false. The
 	// allocator must not be used meanwhile.
 	Walk(yield func(Chunk) bool)
-	// Close releases everything, live blocks included. Later calls say
+	// Close releases everything, live blocks included. Later calls return
 	// ErrClosed.
 	Close() error
 }

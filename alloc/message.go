@@ -2,8 +2,8 @@ package alloc
 
 import "strings"
 
-// Severity is how much a message matters, in the letters of Google's logging
-// library, with which the original writes its own.
+// Severity is a message's severity, as the letter that Google's logging library prints,
+// which the original uses.
 type Severity byte
 
 const (
@@ -21,7 +21,7 @@ type Message struct {
 // Report is the records of one out-of-memory report, in order.
 type Report []Message
 
-// String writes a record after the other, each begun by its severity and a
+// String returns the records one after the other, each begun by its severity and a
 // blank.
 func (r Report) String() string {
 	var b strings.Builder
@@ -34,7 +34,7 @@ func (r Report) String() string {
 	return b.String()
 }
 
-// Reporter is an Allocator that writes the original's report for a request that was
+// Reporter is an Allocator that can return the original's report for a request that was
 // refused.
 type Reporter interface {
 	Report(Request) Report

@@ -7,10 +7,10 @@ import (
 	"gpumem/size"
 )
 
-// Cause is our own account of a refusal, in numbers: what the pool looked like
-// and what would have helped. All sizes are bytes.
+// Cause is our own account of a failed allocation, in numbers: the state of the pool
+// and what would have helped. All sizes are in bytes.
 type Cause struct {
-	Request     uint64 // as asked
+	Request     uint64 // as requested
 	Rounded     uint64 // as the pool rounds it
 	Limit       uint64 // most that the pool may take from the device
 	Pool        uint64 // taken from the device now
@@ -18,39 +18,43 @@ type Cause struct {
 	DeviceFree  uint64 // free on the device beside the pool
 	DeviceKnown bool   // DeviceFree is known
 
-	Hole     uint64 // largest hole
+	Hole     uint64 // largest free block
 	HoleAddr uint64
 
 	// Pin is the smallest live block, smaller than the request, that keeps it
-	// from fitting: freed, it would join the holes beside it into one that is
-	// large enough. Size 0: there is none such.
+	// from fitting: freed, it would be joined with the free blocks beside it into one
+	// that is large enough. Size 0 means that there is none.
 	Pin      Chunk
-	PinHole  uint64 // the hole that freeing it would make
-	Stranded uint64 // free in the pool outside the largest hole
+	PinHole  uint64 // size of the free block that freeing it would make
+	Stranded uint64 // free in the pool outside the largest free block
 
 	Waste      uint64 // what live blocks have beyond their requests
-	SplitHole  uint64 // largest hole if every block had been cut to its request
-	Pages      uint64 // whole free 2 MiB pages in the pool, in bytes: what pages could reuse
+	SplitHole  uint64 // largest free block if every block had been cut to its request
+	Pages      uint64 // whole free 2 MiB pages in the pool, in bytes: what a paged pool could reuse
 	LiveBlocks int
 
-	// PassThrough: each block is a grant of the device's own, so there are no
-	// holes, and what counts is what rounding each grant up wastes.
+	// PassThrough means that each block is a grant of the device. So the pool has no free
+	// blocks, and what counts is what rounding each grant up wastes.
 	PassThrough bool
 
-	// Words is the allocator's own account, where holes are not what a refusal
-	// is about ([Whyer]): a sentence a line. The numbers of holes and pages above
+	// Words is the allocator's own account, where free blocks are not the cause
+	// ([Whyer]): a sentence a line. The numbers of free blocks and pages above
 	// are then 0.
 	Words []string
 }
 
-// Whyer is an Allocator whose refusals have nothing to do with holes: its memory
-// is pages, or the driver's. deviceFree is as for [Explain].
+// Whyer is an Allocator that fails for other causes than fragmentation: its memory
+// is pages, or the driver places it. deviceFree is as for [Explain].
 type Whyer interface {
 	Why(r Request, deviceFree int64) []string
 }
 
+// Rounder is an Allocator that does not round requests up to 256 bytes. Round returns the
+// least size of a block for a request of at most 2^63 bytes.
+type Rounder interface{ Round(bytes uint64) uint64 }
+
 // PassThrough is an Allocator that keeps no memory: each block is a grant of
-// the device's.
+// the device, and each free waits for all work on it.
 type PassThrough interface{ PassThrough() }
 
 // page is what paged memory maps by, on every NVIDIA GPU seen so far.
@@ -59,8 +63,8 @@ const page = 2 << 20
 // unit is the rounding of the original.
 const unit = 256
 
-// Explain works out why a request was refused by looking at every piece of the
-// pool. deviceFree is what is free beside it; negative means unknown.
+// Explain works out why a request was refused, from every chunk of the
+// pool. deviceFree is the bytes free on the device; negative means unknown.
 func Explain(a Allocator, r Request, deviceFree int64) Cause {
 	s := a.Stats()
 	c := Cause{
@@ -69,6 +73,9 @@ func Explain(a Allocator, r Request, deviceFree int64) Cause {
 	_, c.PassThrough = a.(PassThrough)
 	if r.Bytes <= 1<<63 {
 		c.Rounded = (r.Bytes + unit - 1) &^ (unit - 1)
+		if x, ok := a.(Rounder); ok {
+			c.Rounded = x.Round(r.Bytes)
+		}
 	}
 	if deviceFree >= 0 {
 		c.DeviceFree, c.DeviceKnown = uint64(deviceFree), true
@@ -159,8 +166,8 @@ func (c Cause) Paged() bool {
 	return need >= c.Rounded && c.Pages+c.DeviceFree&^(page-1) >= need
 }
 
-// Text is the account in words, a line for each thing. site names who asked
-// for a block; nil leaves it out.
+// Text returns the account in words, some lines. site returns the stack of an allocation
+// site; nil leaves it out. doctor reads this text in logs, so that its wording is a format.
 func (c Cause) Text(site func(Site) string) string {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }

@@ -3,8 +3,6 @@ package doctor
 import (
 	"bytes"
 	"fmt"
-	"io"
-	"runtime"
 	"strings"
 	"testing"
 )
@@ -59,22 +57,6 @@ func BenchmarkDiagnose(b *testing.B) {
 	}
 }
 
-// BenchmarkScan is the pass over a log of which nothing is read in full.
-func BenchmarkScan(b *testing.B) {
-	for _, log := range benchmarkLogs {
-		b.Run(log.name, func(b *testing.B) {
-			text := benchmarkLog(log.line)
-			b.SetBytes(int64(len(text)))
-			for b.Loop() {
-				s := scanner{region: func([]rawLine) {}}
-				if err := s.scan(bytes.NewReader(text)); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-}
-
 // BenchmarkScreen is a log of a screen.
 func BenchmarkScreen(b *testing.B) {
 	text := strings.Repeat("epoch 3 step 1200 loss 0.7134 lr 0.00030\n", 40) + benchmarkLogs[len(benchmarkLogs)-1].line(3)
@@ -82,30 +64,5 @@ func BenchmarkScreen(b *testing.B) {
 		if _, err := Diagnose(strings.NewReader(text), nil); err != nil {
 			b.Fatal(err)
 		}
-	}
-}
-
-// TestScanKeepsLittle scans a large log, in one line and in many, and looks at what is
-// kept of it.
-func TestScanKeepsLittle(t *testing.T) {
-	for name, unit := range map[string]string{"lines": "step 12 loss 0.5\n", "sizes": "step 12 gpu mem 3.5 GiB\n", "one line": "step 12 loss 0.5 "} {
-		t.Run(name, func(t *testing.T) {
-			block := strings.Repeat(unit, 1<<20/len(unit))
-			var readers []io.Reader
-			for range 64 {
-				readers = append(readers, strings.NewReader(block))
-			}
-			in := io.MultiReader(readers...)
-			var before, after runtime.MemStats
-			runtime.ReadMemStats(&before)
-			s := scanner{region: func([]rawLine) {}}
-			if err := s.scan(in); err != nil {
-				t.Fatal(err)
-			}
-			runtime.ReadMemStats(&after)
-			if got := after.TotalAlloc - before.TotalAlloc; got > 4<<20 {
-				t.Errorf("%d bytes allocated for a log of 64 MiB", got)
-			}
-		})
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"gpumem/doctor/balance"
+	"gpumem/doctor/quantity"
 	"slices"
 	"strings"
 
@@ -17,12 +19,13 @@ import (
 
 // Beside is what a file beside the log shows.
 type Beside struct {
-	Source string     // the file
-	Live   uint64     // bytes that were allocated at its end
-	Blocks uint64     // how many
-	Most   uint64     // of Live, those of the pool that has most: one GPU's
-	Sites  []Site     // by stack, the largest first, at most five
-	Dump   *dump.Dump // a pool's dump; nil if it is none
+	Source string         // the file
+	Live   uint64         // bytes that were allocated at its end
+	Blocks uint64         // how many
+	Most   uint64         // of Live, those of the pool that has most: one GPU's
+	Sites  []Site         // by stack, the largest first, at most five
+	Dump   *dump.Dump     // a pool's dump; nil if it is none
+	pools  map[int]uint64 // of Live, by the GPU, where the recording names it
 }
 
 // Site is a place of the program, and the bytes that it allocated and that are live.
@@ -33,7 +36,7 @@ type Site struct {
 
 // ReadBeside reads what is live at the end of a recording.
 func ReadBeside(ctx context.Context, t *trace.Trace) (*Beside, error) {
-	b := &Beside{Source: t.Source}
+	b := &Beside{Source: t.Source, pools: map[int]uint64{}}
 	sites := map[uint32]uint64{}
 	for _, p := range t.Pools {
 		type block struct {
@@ -66,6 +69,9 @@ func ReadBeside(ctx context.Context, t *trace.Trace) (*Beside, error) {
 			}
 		}
 		b.Most = max(b.Most, pool)
+		if gpu := balance.DeviceOf(p.Name); gpu >= 0 {
+			b.pools[gpu] = size.Add(b.pools[gpu], pool)
+		}
 	}
 	for site, bytes := range sites {
 		b.Sites = append(b.Sites, Site{t.Site(site), bytes})
@@ -73,6 +79,15 @@ func ReadBeside(ctx context.Context, t *trace.Trace) (*Beside, error) {
 	slices.SortFunc(b.Sites, func(x, y Site) int { return cmp.Or(cmp.Compare(y.Bytes, x.Bytes), cmp.Compare(x.Name, y.Name)) })
 	b.Sites = b.Sites[:min(len(b.Sites), 5)]
 	return b, nil
+}
+
+// On is what was live on a GPU, in bytes: that of its pool if the pools are of GPUs by number,
+// else of the largest.
+func (b *Beside) On(gpu int) uint64 {
+	if n, ok := b.pools[gpu]; ok {
+		return n
+	}
+	return b.Most
 }
 
 // said is what it shows, in a sentence.
@@ -83,10 +98,10 @@ func (b *Beside) said() string {
 	case b.Live == 0:
 		return b.Source + ": nothing was allocated at its end, so that it says nothing of the failure"
 	}
-	s := fmt.Sprintf("%s: the program held %s (blocks: %d)", b.Source, human(b.Live), b.Blocks)
+	s := fmt.Sprintf("%s: the program held %s (blocks: %d)", b.Source, balance.Human(b.Live), b.Blocks)
 	if len(b.Sites) > 0 && b.Sites[0].Name != "" {
 		frame, _, _ := strings.Cut(b.Sites[0].Name, "; ")
-		s += fmt.Sprintf("; the largest part, %s: %s", human(b.Sites[0].Bytes), clip(frame))
+		s += fmt.Sprintf("; the largest part, %s: %s", balance.Human(b.Sites[0].Bytes), quantity.Clip(frame))
 	}
 	return s
 }

@@ -3,7 +3,7 @@ package doctor
 // The causes that there are: their names, which are a contract with scripts,
 // and a title each. docs/causes.md has a page for every one.
 
-// A CauseID names a cause.
+// CauseID names a cause.
 type CauseID string
 
 // The causes.

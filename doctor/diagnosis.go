@@ -4,11 +4,12 @@ package doctor
 
 import (
 	"encoding/json"
+	"gpumem/doctor/quantity"
 
 	"gpumem/dump"
 )
 
-// A Verdict is what kind of answer a diagnosis is.
+// Verdict is what kind of answer a diagnosis is.
 type Verdict string
 
 // The verdicts. Only VerdictCause, VerdictNonfatal and VerdictNotMemory assert
@@ -22,7 +23,7 @@ const (
 	VerdictUnknown   Verdict = "unknown"    // nothing in reach decides; Certain is what is sure
 )
 
-// A Diagnosis is why a program failed, as far as its log and the machine's
+// Diagnosis is why a program failed, as far as its log and the machine's
 // state tell.
 type Diagnosis struct {
 	Verdict Verdict `json:"verdict"`
@@ -46,7 +47,7 @@ type Diagnosis struct {
 	Program *dump.Program `json:"-"`
 }
 
-// A Cause is one reason why memory ran out, or why it only seems so.
+// Cause is one reason why memory ran out, or why it only seems so.
 type Cause struct {
 	ID       CauseID    `json:"id"`
 	Title    string     `json:"title"`
@@ -61,18 +62,7 @@ type Cause struct {
 }
 
 // Evidence is a line that shows something.
-type Evidence struct {
-	Line    int    `json:"line"` // of the log, from 1; 0: of the state or a binary dump
-	Text    string `json:"text"`
-	Reading string `json:"reading"` // what it shows, in numbers where it has them
-}
-
-// Advice is one setting to make. An empty Value means to unset it.
-type Advice struct {
-	Name  string `json:"name"`
-	Value string `json:"value"`
-	Why   string `json:"why"`
-}
+type Evidence = quantity.Evidence
 
 // MarshalJSON writes empty lists as [], which scripts can walk.
 func (d Diagnosis) MarshalJSON() ([]byte, error) {

@@ -1,6 +1,8 @@
 package doctor
 
 import (
+	"gpumem/doctor/balance"
+	"gpumem/doctor/quantity"
 	"slices"
 	"strings"
 	"testing"
@@ -11,9 +13,9 @@ import (
 
 func TestUnifiedIsReadAsXLADoes(t *testing.T) {
 	for value, want := range map[string]bool{"1": true, "true": true, "TRUE": true, "0": false, "false": false, "no": false, "yes": false, "": false} {
-		e := newEvidence(nil)
-		e.env["TF_FORCE_UNIFIED_MEMORY"] = value
-		if e.unified() != want {
+		e := balance.New(nil)
+		e.Env["TF_FORCE_UNIFIED_MEMORY"] = value
+		if e.Unified() != want {
 			t.Errorf("%q: %v", value, !want)
 		}
 	}
@@ -24,12 +26,12 @@ func TestLadderHasStepsOfNineTenths(t *testing.T) {
 		step float64
 		want int
 	}{"nine tenths": {.9, 5}, "eight tenths": {.8, 1}, "hardly less": {.98, 1}} {
-		e := newEvidence(nil)
-		for want, k := float64(8*gib), 0; k < 5; k++ {
-			e.failed = append(e.failed, &refusal{want: uint64(want)})
+		e := balance.New(nil)
+		for want, k := float64(8*quantity.Gib), 0; k < 5; k++ {
+			e.Failed = append(e.Failed, &balance.Refusal{Want: uint64(want)})
 			want *= c.step
 		}
-		if _, _, n := e.ladder(); n != c.want {
+		if _, _, n := e.Ladder(); n != c.want {
 			t.Errorf("%s: %d steps, want %d", name, n, c.want)
 		}
 	}
@@ -37,17 +39,17 @@ func TestLadderHasStepsOfNineTenths(t *testing.T) {
 
 func TestWholePoolIsThreeQuartersOrNineTenths(t *testing.T) {
 	for part, want := range map[int]bool{75: true, 90: true, 70: false, 80: false, 85: false, 95: false} {
-		e := newEvidence(nil)
-		e.failed = []*refusal{{st: &statement{}, total: 100 * gib, want: uint64(part) * gib}}
-		if got := e.wholePool(e.failed[0], 1); got != want {
+		e := balance.New(nil)
+		e.Failed = []*balance.Refusal{{St: &quantity.Statement{}, Total: 100 * quantity.Gib, Want: uint64(part) * quantity.Gib}}
+		if got := e.WholePool(e.Failed[0], 1); got != want {
 			t.Errorf("%d %%: %v", part, got)
 		}
 	}
 }
 
 func TestSizesInListsAreOfTheDevice(t *testing.T) {
-	for device, want := range map[int][2]uint64{-1: {1 * gib, 5 * gib}, 0: {1 * gib, 5 * gib}, 1: {2 * gib, 6 * gib}, 2: {0, 0}} {
-		if p, a := fromLists("1 GiB 2 GiB", "5 GiB, 6 GiB", device); p != want[0] || a != want[1] {
+	for device, want := range map[int][2]uint64{-1: {1 * quantity.Gib, 5 * quantity.Gib}, 0: {1 * quantity.Gib, 5 * quantity.Gib}, 1: {2 * quantity.Gib, 6 * quantity.Gib}, 2: {0, 0}} {
+		if p, a := balance.FromLists("1 GiB 2 GiB", "5 GiB, 6 GiB", device); p != want[0] || a != want[1] {
 			t.Errorf("device %d: %d and %d", device, p, a)
 		}
 	}
@@ -94,22 +96,22 @@ func TestTorchFractionIsReadAsPyTorchDoes(t *testing.T) {
 		"per_process_memory_fraction:1.0":                                 0,
 		"max_split_size_mb:128":                                           0,
 	} {
-		e := newEvidence(nil)
-		e.env[torchConf] = text
-		if f, ok := e.torchFraction(); ok != (want > 0) || ok && f != want {
+		e := balance.New(nil)
+		e.Env[balance.TorchConf] = text
+		if f, ok := e.TorchFraction(); ok != (want > 0) || ok && f != want {
 			t.Errorf("%q: %v %v, want %v", text, f, ok, want)
 		}
 	}
 }
 
 func TestTorchFractionOnHIP(t *testing.T) {
-	e := newEvidence(nil)
-	e.env["PYTORCH_HIP_ALLOC_CONF"] = "per_process_memory_fraction:0.5"
-	if f, ok := e.torchFraction(); ok {
+	e := balance.New(nil)
+	e.Env["PYTORCH_HIP_ALLOC_CONF"] = "per_process_memory_fraction:0.5"
+	if f, ok := e.TorchFraction(); ok {
 		t.Errorf("CUDA: %v", f)
 	}
-	e.marks["hip"] = Evidence{}
-	if f, ok := e.torchFraction(); !ok || f != .5 {
+	e.Marks["hip"] = quantity.Evidence{}
+	if f, ok := e.TorchFraction(); !ok || f != .5 {
 		t.Errorf("HIP: %v %v", f, ok)
 	}
 }

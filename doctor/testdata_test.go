@@ -12,7 +12,7 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 )
 
-var update = flag.Bool("update", false, "write what is diagnosed into testdata/verdicts, to be read before it is believed")
+var update = flag.Bool("update", false, "write what is diagnosed into testdata/verdicts and testdata/answers, to be read before it is believed")
 
 // A stored case is three files of an archive: NAME/log, NAME/state.json, which
 // may be absent, and NAME/want.

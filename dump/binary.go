@@ -56,35 +56,37 @@ func IsBinary(head []byte) bool {
 // readBinary reads a dump. After an error the builder has what came before it.
 func readBinary(file *input.Reader) (*builder, error) {
 	b := newBuilder(0)
-	w := wire.NewStream(file, IsBinary)
-	return b, w.Fields(func(field protowire.Number) error {
-		at, what := w.At(), "statistics"
-		switch field {
+	f, m, err := wire.Read(file, IsBinary)
+	if err != nil {
+		return b, err
+	}
+	for m.Next() {
+		what := "statistics"
+		switch m.Num {
 		case fieldName:
-			name, err := w.Take("a name")
+			name := m.Take("a name")
 			b.d.Allocator = string(name[:min(len(name), maxName)])
-			return err
+			continue
 		case fieldBin:
 			what = "a bin"
 		case fieldChunk:
 			what = "a chunk"
-			w.Hold(64)
+			if err := file.Take(64); err != nil {
+				return b, err
+			}
 		case fieldStats:
 		case fieldSnapshot:
 			b.d.Snapshots++
-			return nil
+			continue
 		default:
-			return nil
+			continue
 		}
-		m, err := w.Take(what)
-		if err != nil {
-			return err
+		data := m.Take(what)
+		if m.Err() == nil && !b.message(m.Num, data) {
+			return b, f.Fail(m.At, "damaged: %s that does not end where it should, or with a size that cannot be", what)
 		}
-		if !b.message(field, m) {
-			return w.Fail(at, "damaged: %s that does not end where it should, or with a size that cannot be", what)
-		}
-		return nil
-	})
+	}
+	return b, m.Err()
 }
 
 // message takes a bin, a chunk or the statistics, and reports whether it is one.
@@ -100,7 +102,7 @@ func (b *builder) message(field protowire.Number, data []byte) bool {
 			v[m.Num] = m.Value
 		}
 	}
-	if m.Bad {
+	if m.Err() != nil {
 		return false
 	}
 	switch field {

@@ -109,10 +109,3 @@ func (b *builder) checkRegions() {
 		b.note("The regions come to %s, but the dump says %s: lines are missing.", size.Format(d.Pool), size.Format(b.pool.n))
 	}
 }
-
-// noteDumps adds a note if this is one of several dumps.
-func (d *Dump) noteDumps() {
-	if d.Dumps > 1 {
-		d.Notes = append(d.Notes, fmt.Sprintf("The log holds %d dumps; this one begins at line %d.", d.Dumps, d.Line))
-	}
-}

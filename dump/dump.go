@@ -187,9 +187,9 @@ func (d *Dump) Fragmentation() float64 {
 }
 
 // Fits reports whether a free chunk of the pool, as it stands, takes a request of
-// bytes. Chunks are multiples of 256, so a request that is rounded up to that fits, too. What a growing pool could still take from the
-// device (Limit - Pool) does not count: the dump does not say whether the
-// device had it. If LargestFree is unknown, nothing fits.
+// bytes. Chunks are multiples of 256, so a request that is rounded up to that fits, too.
+// What a growing pool could still take from the device (Limit - Pool) does not count: the
+// dump does not show whether the device had it. If LargestFree is unknown, nothing fits.
 func (d *Dump) Fits(bytes uint64) bool { return bytes <= d.LargestFree }
 
 // Chunks calls yield with every chunk in the dump's order, until it returns false.
@@ -212,7 +212,7 @@ func (d *Dump) Chunks(yield func(*Chunk) bool) {
 // that of r.
 func Read(r io.Reader) (*Dump, error) {
 	in := bufio.NewReaderSize(r, 4<<10)
-	head, err := in.Peek(130) // a name's length in one byte, the name, one tag
+	head, err := in.Peek(binaryHead)
 	if err != nil && err != io.EOF {
 		return nil, err
 	}
@@ -247,6 +247,10 @@ func ReadBinary(file *input.Reader) (*Dump, error) {
 	}
 	return b.finish(), nil
 }
+
+// binaryHead is how much of a file tells a binary dump: a name's length in one byte, the
+// name, one tag.
+const binaryHead = 130
 
 // builder makes one dump.
 type builder struct {

@@ -45,7 +45,7 @@ func (n number) is(v uint64) bool {
 	return n.n <= size.Add(v, n.slack) && v <= size.Add(n.n, n.slack)
 }
 
-// labelled is the number after a label.
+// labelled returns the number after a label.
 func labelled(text []byte, label string) number {
 	rest, ok := after(text, []byte(label))
 	if !ok {

@@ -102,6 +102,9 @@ func ReadProgram(r io.Reader) (*Program, error) {
 	lines := input.NewLines(r)
 	for lines.Next() {
 		p.line(lines.Number(), lines.Text())
+		if len(p.of) == 0 {
+			lines.Skip(programMarks)
+		}
 	}
 	if err := lines.Err(); err != nil {
 		return nil, err
@@ -159,6 +162,8 @@ var (
 	ruleWords    = []byte("==========")
 	allocation   = []byte("allocation:")
 	fragments    = []byte("fragmentation:")
+	// programMarks are of the lines that matter where no report has begun.
+	programMarks = append([][]byte{rematWords, peakWords, allocation, fragments}, headWords...)
 )
 
 // line reads one line, or several that a log writes as one.
@@ -304,7 +309,7 @@ func (p *programs) buffer(number int, line []byte) {
 	}
 }
 
-// kept is a text of a report, n bytes at most, up to a terminal's code and
+// kept returns a text of a report, n bytes at most, up to a terminal's code and
 // without control characters.
 func kept(text []byte, n int) string {
 	text, _, _ = bytes.Cut(text, []byte{0x1b})
@@ -447,7 +452,7 @@ var (
 	firstDim = regexp.MustCompile(`^\w+\[(\d{1,9})[,\]]`)
 )
 
-// operator is the operation's name without its attributes, and its place.
+// operator returns the operation's name without its attributes, and its place.
 func (b *Buffer) operator() string {
 	text := ""
 	if m := opName.FindStringSubmatch(b.Operator); m != nil {
@@ -472,7 +477,7 @@ func tail(text string, n int) string {
 	return "..." + string(r[len(r)-n+3:])
 }
 
-// leading is the first dimension that most bytes of the peak have in common,
+// leading returns the first dimension that most bytes of the peak have in common,
 // parameters left out: how many buffers, and their sum.
 func (p *Program) leading() (dimension string, n int, bytes uint64) {
 	type group struct {

@@ -61,7 +61,7 @@ func (s *screen) line(format string, args ...any) {
 	s.out = append(s.out, text)
 }
 
-// percent is n of all, in whole percents.
+// percent returns n of all, in whole percents.
 func percent(n, all uint64) string {
 	if all == 0 {
 		return "-"

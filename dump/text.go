@@ -7,6 +7,7 @@ package dump
 
 import (
 	"bytes"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -44,16 +45,25 @@ func readText(lines *input.Lines) (*Dump, error) {
 	t := &textReader{lines: lines}
 	for lines.Next() {
 		t.take(lines.Text())
+		if t.cur == nil {
+			lines.Skip(dumpMarks)
+		}
 	}
 	if err := lines.Err(); err != nil {
 		return nil, err
 	}
+	return t.result()
+}
+
+// result returns the dump to keep, or [ErrNone].
+func (t *textReader) result() (*Dump, error) {
 	t.finish()
 	if t.best == nil {
 		return nil, ErrNone
 	}
-	t.best.Dumps = t.dumps
-	t.best.noteDumps()
+	if t.best.Dumps = t.dumps; t.dumps > 1 {
+		t.best.Notes = append(t.best.Notes, fmt.Sprintf("The log holds %d dumps; this one begins at line %d.", t.dumps, t.best.Line))
+	}
 	return t.best, nil
 }
 
@@ -102,6 +112,8 @@ var (
 	summary   = []byte("Allocator memory summary: ")
 	inPool    = []byte(" in pool: ")
 	statsLine = []byte("Stats:")
+	// dumpMarks are of the lines that begin a dump.
+	dumpMarks = [][]byte{ofSize, refusal, dumpFor, binLine}
 )
 
 // take reads one line.
@@ -205,7 +217,7 @@ func (t *textReader) takeChunk(line []byte, i int) bool {
 	return true
 }
 
-// chunkName is the annotation of a chunk, or its operation (debug builds of
+// chunkName returns the annotation of a chunk, or its operation (debug builds of
 // TensorFlow).
 func chunkName(tail []byte) []byte {
 	if rest, ok := after(tail, []byte(" allocation_annotation ")); ok {

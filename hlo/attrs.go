@@ -75,6 +75,26 @@ func (i *Instruction) Int(key string, absent int64) (int64, error) {
 	return list[0], nil
 }
 
+// OutputAliases is the attribute output_to_operand_aliasing={{0}: (1, {}), {1}: (0, {2})}:
+// results in the memory of operands, whose numbers are in Parameter. It is nil if the
+// attribute is missing.
+func (i *Instruction) OutputAliases() (list []Alias, err error) {
+	const key = "output_to_operand_aliasing"
+	text, ok := i.Attribute(key)
+	if !ok {
+		return nil, nil
+	}
+	l := lexer{text: text}
+	func() {
+		defer catch(&err)
+		l.aliases(func(_ int, a Alias) { list = append(list, a) })
+	}()
+	if err != nil || l.at < len(text) {
+		return nil, &AttributeError{i, key, "{{output}: (operand, {index}), ...}"}
+	}
+	return list, nil
+}
+
 // TupleIndex returns which element a get-tuple-element gets, its attribute index.
 func (i *Instruction) TupleIndex() (int, error) {
 	n, err := i.Int("index", -1)

@@ -3,6 +3,7 @@ package hlo
 // Layouts as shapes have them, written or not.
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -21,4 +22,11 @@ func (s *Shape) FullLayout() string {
 		}
 	}
 	return b.String()
+}
+
+// Equal reports whether two shapes are the same, layouts included. It is false if one of
+// them is nil.
+func (s *Shape) Equal(t *Shape) bool {
+	return s != nil && t != nil && s.Type == t.Type && s.Buffer == t.Buffer && slices.Equal(s.Dims, t.Dims) &&
+		slices.Equal(s.Dynamic, t.Dynamic) && s.FullLayout() == t.FullLayout() && slices.EqualFunc(s.Elements, t.Elements, (*Shape).Equal)
 }

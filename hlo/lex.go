@@ -46,6 +46,17 @@ func isDigit(c byte) bool { return c >= '0' && c <= '9' }
 // recovers from: so every part reads on without a look at the error of the part before.
 type stop struct{ err error }
 
+// catch is deferred by those that read a text: it sets the error of a stop.
+func catch(err *error) {
+	if r := recover(); r != nil {
+		s, ok := r.(stop)
+		if !ok {
+			panic(r)
+		}
+		*err = s.err
+	}
+}
+
 // fail is the error at a place.
 func (l *lexer) fail(at int, format string, args ...any) stop {
 	e := l.place(at)

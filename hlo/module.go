@@ -7,6 +7,8 @@
 // operands in step.
 package hlo
 
+import "iter"
+
 // A Module is a program: computations that call each other.
 //
 // A module is not safe for use by several goroutines while it is changed.
@@ -118,6 +120,19 @@ func (m *Module) Instructions() (n int) {
 		n += len(c.Instructions)
 	}
 	return n
+}
+
+// All are the instructions of all computations, in the order of the text.
+func (m *Module) All() iter.Seq[*Instruction] {
+	return func(yield func(*Instruction) bool) {
+		for _, c := range m.Computations {
+			for _, i := range c.Instructions {
+				if !yield(i) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // Attribute is the value of a module's attribute, and whether the module has it.

@@ -21,15 +21,7 @@ func ParseString(text string) (*Module, error) { return ParseWithin(text, nil) }
 // with the bytes of memory that the module takes beside its text, a part at a time, and its
 // first error ends reading. It may be nil.
 func ParseWithin(text string, hold func(bytes int64) error) (m *Module, err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			s, ok := r.(stop)
-			if !ok {
-				panic(r)
-			}
-			m, err = nil, s.err
-		}
-	}()
+	defer catch(&err)
 	p := &parser{
 		lexer:        lexer{text: text},
 		m:            &Module{},
@@ -209,47 +201,55 @@ func (p *parser) value(key string) string {
 	return s
 }
 
-// aliases reads "{ {0}: (2, {1}, may-alias), ... }".
+// aliases reads those of the module, one for each output.
 func (p *parser) aliases() {
 	outputs := map[string]bool{}
-	p.list("the aliases", func() {
-		at := p.at
-		a := Alias{Output: p.index()}
+	p.lexer.aliases(func(at int, a Alias) {
 		key := indexText(a.Output)
 		if outputs[key] {
 			panic(p.fail(at, "a second alias of output %s", key))
 		}
 		outputs[key] = true
-		p.expect(':', "behind the output of an alias")
-		p.expect('(', "before the parameter of an alias")
-		a.Parameter = p.small("the number of a parameter")
-		p.expect(',', "behind the parameter of an alias")
-		a.Index = p.index()
-		if p.eat(',') {
-			at := p.at
-			kind := p.word()
-			if a.Must = kind == "must-alias"; !a.Must && kind != "may-alias" {
-				p.at = at
-				panic(p.wanted("may-alias or must-alias"))
-			}
-		}
-		p.expect(')', "behind an alias")
 		p.m.Aliases = append(p.m.Aliases, a)
 	})
 }
 
+// aliases reads "{ {0}: (2, {1}, may-alias), ... }" and calls each with every alias and its
+// place.
+func (l *lexer) aliases(each func(at int, a Alias)) {
+	l.list("the aliases", func() {
+		at := l.at
+		a := Alias{Output: l.index()}
+		l.expect(':', "behind the output of an alias")
+		l.expect('(', "before the parameter of an alias")
+		a.Parameter = l.small("the number of a parameter")
+		l.expect(',', "behind the parameter of an alias")
+		a.Index = l.index()
+		if l.eat(',') {
+			at := l.at
+			kind := l.word()
+			if a.Must = kind == "must-alias"; !a.Must && kind != "may-alias" {
+				l.at = at
+				panic(l.wanted("may-alias or must-alias"))
+			}
+		}
+		l.expect(')', "behind an alias")
+		each(at, a)
+	})
+}
+
 // index reads an index into nested tuples: "{}", "{0,1}".
-func (p *parser) index() (list []int) {
-	p.list("an index", func() { list = append(list, p.small("an index")) })
+func (l *lexer) index() (list []int) {
+	l.list("an index", func() { list = append(list, l.small("an index")) })
 	return list
 }
 
 // small is an integer that 31 bits hold.
-func (p *parser) small(what string) int {
-	at := p.at
-	n := p.integer(what)
+func (l *lexer) small(what string) int {
+	at := l.at
+	n := l.integer(what)
 	if n > math.MaxInt32 {
-		panic(p.fail(at, "%s is at most %d", what, math.MaxInt32))
+		panic(l.fail(at, "%s is at most %d", what, math.MaxInt32))
 	}
 	return int(n)
 }

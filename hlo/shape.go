@@ -47,12 +47,6 @@ var widths = map[Type]uint64{
 	Token: 0, Opaque: 64,
 }
 
-// Known reports whether the type is one of XLA's.
-func (t Type) Known() bool {
-	_, ok := widths[t]
-	return ok || t == Tuple
-}
-
 // IsArray reports whether the shape is an array: no tuple, token or opaque.
 func (s *Shape) IsArray() bool { return s.Type != Tuple && s.Type != Token && s.Type != Opaque }
 
@@ -185,7 +179,7 @@ func (s *Shape) Space() uint64 { return s.part('S') }
 // Compatible reports whether two shapes are of the same type and dimensions, layouts
 // aside. A dimension without bound agrees with any.
 func (s *Shape) Compatible(t *Shape) bool {
-	if s.Type != t.Type || len(s.Elements) != len(t.Elements) || !sameDims(s.Dims, t.Dims) {
+	if s.Type != t.Type || len(s.Elements) != len(t.Elements) || !SameDims(s.Dims, t.Dims) {
 		return false
 	}
 	for n := range s.Elements {
@@ -196,8 +190,8 @@ func (s *Shape) Compatible(t *Shape) bool {
 	return true
 }
 
-func sameDims(a, b []int64) bool {
-	return slices.EqualFunc(a, b, sameDim)
-}
+// SameDims reports whether dimensions agree: those without bound agree with any.
+func SameDims(a, b []int64) bool { return slices.EqualFunc(a, b, SameDim) }
 
-func sameDim(a, b int64) bool { return a == b || a < 0 || b < 0 }
+// SameDim reports whether two dimensions agree.
+func SameDim(a, b int64) bool { return a == b || a < 0 || b < 0 }

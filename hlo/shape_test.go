@@ -132,12 +132,12 @@ func TestShapeSpace(t *testing.T) {
 func TestShapeTypes(t *testing.T) {
 	for text, array := range map[string]bool{"f32[]": true, "pred[2]": true, "token[]": false, "opaque[]": false, "()": false} {
 		s := hlotest.Shape(t, text)
-		if s.IsArray() != array || !s.Type.Known() {
-			t.Errorf("%s: array %v, known %v", text, s.IsArray(), s.Type.Known())
+		if s.IsArray() != array {
+			t.Errorf("%s: array %v", text, s.IsArray())
 		}
 	}
-	if Type("f33").Known() {
-		t.Error("f33 is known")
+	if s, err := hlotest.ParseShape("f33[]"); err == nil {
+		t.Errorf("f33 is known: %v", s)
 	}
 }
 
@@ -185,6 +185,28 @@ func TestShapeText(t *testing.T) {
 	for _, text := range []string{"", "f32", "f32[2] x", "(f32[2]", "f32[2]]"} {
 		if s, err := hlotest.ParseShape(text); err == nil {
 			t.Errorf("%q is %s", text, s)
+		}
+	}
+}
+
+func TestShapeEqual(t *testing.T) {
+	shape := func(text string) *Shape {
+		s, err := hlotest.ParseShape(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	for _, x := range []struct {
+		a, b string
+		same bool
+	}{
+		{"f32[2,3]", "f32[2,3]{1,0}", true}, {"f32[2,3]{0,1}", "f32[2,3]", false}, {"f32[2]", "f32[3]", false},
+		{"f32[2]", "s32[2]", false}, {"(f32[2], f32[3])", "(f32[2]{0}, f32[3])", true}, {"(f32[2])", "f32[2]", false}, {"f32[<=2]", "f32[2]", false},
+		{"f32[2]{0:S(5)}", "f32[2]{0}", false}, {"token[]", "token[]", true},
+	} {
+		if got := shape(x.a).Equal(shape(x.b)); got != x.same {
+			t.Errorf("%s and %s: %v", x.a, x.b, got)
 		}
 	}
 }

@@ -65,11 +65,14 @@ type Program struct {
 	Command    []string   `json:"command,omitempty"`
 	Container  string     `json:"container,omitempty"`
 	Started    *time.Time `json:"started,omitempty"` // nil if the process itself is unknown
-	*Lease                // nil if it has none; shared by all programs under it
-	LeftBy     int        `json:"lease_left_by,omitempty"` // the process that had the lease and has ended
-	Hooked     *bool      `json:"hooked,omitempty"`        // of a program with a lease: its environment has the Python hook
-	Asks       *Asks      `json:"asks,omitempty"`
-	Unknown    string     `json:"not_told,omitempty"` // why the process itself is unknown
+	// Pool is what its pool has, of a program whose memory the driver library serves;
+	// nil if it is another, or unknown.
+	Pool    *PoolUse `json:"pool,omitempty"`
+	*Lease           // nil if it has none; shared by all programs under it
+	LeftBy  int      `json:"lease_left_by,omitempty"` // the process that had the lease and has ended
+	Hooked  *bool    `json:"hooked,omitempty"`        // of a program with a lease: its environment has the Python hook
+	Asks    *Asks    `json:"asks,omitempty"`
+	Unknown string   `json:"not_told,omitempty"` // why the process itself is unknown
 }
 
 // Lease is all that one process has leased of a device.
@@ -78,6 +81,37 @@ type Lease struct {
 	Programs int    `json:"lease_programs,omitempty"` // that use the device under it
 	Holder   int    `json:"-"`                        // the process that has it, 0 if unknown
 	InUse    uint64 `json:"-"`                        // by its programs, as far as known
+	// Sum is what the pools of all its processes have, if the driver library serves
+	// them; of the peaks the sum of each one's. Nil if it does not, or if that is unknown.
+	Sum *PoolUse `json:"lease_pool,omitempty"`
+}
+
+// PoolUse describes the memory of a process, or of several, that the driver library
+// serves from a pool. Bytes, where nothing else is said.
+type PoolUse struct {
+	Held        uint64 `json:"held_bytes"`   // by the pool, from the driver
+	InUse       uint64 `json:"in_use_bytes"` // of it by the program
+	PeakHeld    uint64 `json:"held_peak_bytes"`
+	PeakInUse   uint64 `json:"in_use_peak_bytes"`
+	Charged     uint64 `json:"charged_bytes"` // taken by the program from the driver itself
+	Outside     uint64 `json:"outside_bytes"` // by its context and its libraries
+	Refused     uint64 `json:"refused"`       // number of requests
+	DriverCalls uint64 `json:"driver_calls"`  // number
+}
+
+// Counted returns what counts against the lease.
+func (u PoolUse) Counted() uint64 { return u.Held + u.Charged + u.Outside }
+
+// Add adds what another process has.
+func (u *PoolUse) Add(v PoolUse) {
+	u.Held += v.Held
+	u.InUse += v.InUse
+	u.PeakHeld += v.PeakHeld
+	u.PeakInUse += v.PeakInUse
+	u.Charged += v.Charged
+	u.Outside += v.Outside
+	u.Refused += v.Refused
+	u.DriverCalls += v.DriverCalls
 }
 
 // Asks is what a program's environment asks for, as its framework reads it.

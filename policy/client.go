@@ -15,7 +15,7 @@ import (
 // allocator (xla/pjrt/c/pjrt_c_api_gpu_internal.cc).
 var clientNames = map[Kind]string{BFC: "bfc", Platform: "platform", Address: "address", Async: "cuda_async", VMM: "vmm"}
 
-// ClientOptions is the policy as options of PJRT_Client_Create, with the types
+// ClientOptions returns the policy as options of PJRT_Client_Create, with the types
 // that it wants: allocator (string), memory_fraction (float32), preallocate
 // (bool), collective_memory_size (int64, bytes) and, if devices are named,
 // visible_devices ([]int64). That is what go-xla's NamedValuesMap holds.
@@ -66,7 +66,7 @@ func (p Policy) ClientOptions(d Device, devices ...int) (map[string]any, error) 
 	return options, nil
 }
 
-// GoMLX is the same as the text that GoMLX takes in GOMLX_BACKEND, such as
+// GoMLX returns the same as the text that GoMLX takes in GOMLX_BACKEND, such as
 // "xla:cuda,allocator=bfc,memory_fraction=0.4,preallocate=true,visible_devices=0;1".
 // Preallocation is always said, for GoMLX's default is not JAX's.
 func (p Policy) GoMLX(d Device, devices ...int) (string, error) {
@@ -93,7 +93,7 @@ func (p Policy) GoMLX(d Device, devices ...int) (string, error) {
 	return strings.Join(words, ","), nil
 }
 
-// FractionFor is the largest fraction, as a 32-bit float, with which the policy
+// FractionFor returns the largest fraction, as a 32-bit float, with which the policy
 // p takes no more than limit bytes of d: p's rounding up to 2 MiB is allowed
 // for. 0 takes nothing.
 func FractionFor(limit uint64, p Policy, d Device) float64 {

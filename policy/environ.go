@@ -6,8 +6,10 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -93,31 +95,22 @@ func (e Environment) ReadFile(name string) (string, error) {
 	return string(b), err
 }
 
-// renew is e with other variables.
-func (e Environment) renew(lines []string) Environment {
-	other := Environ(lines)
-	other.root, other.dir, other.NoPages = e.root, e.dir, e.NoPages
-	return other
-}
-
 // With returns e with one variable set.
 func (e Environment) With(name, value string) Environment {
-	lines := []string{name + "=" + value}
-	for _, n := range e.names {
-		lines = append(lines, n+"="+e.values[n])
-	}
-	return e.renew(lines)
+	e = e.Without(name)
+	e.names = append([]string{name}, e.names...)
+	e.values[name] = value
+	return e
 }
 
 // Without returns e without one variable.
 func (e Environment) Without(name string) Environment {
-	var lines []string
-	for _, n := range e.names {
-		if n != name {
-			lines = append(lines, n+"="+e.values[n])
-		}
-	}
-	return e.renew(lines)
+	e.names = slices.DeleteFunc(slices.Clone(e.names), func(n string) bool { return n == name })
+	values := map[string]string{}
+	maps.Copy(values, e.values)
+	delete(values, name)
+	e.values = values
+	return e
 }
 
 // Apply returns e after a fix (see [Warning]): words NAME=value and -NAME.
@@ -125,10 +118,10 @@ func (e Environment) Apply(fix string) Environment {
 	for word := range strings.FieldsSeq(fix) {
 		if name, ok := strings.CutPrefix(word, "-"); ok {
 			e = e.Without(name)
-			continue
+		} else {
+			name, value, _ := strings.Cut(word, "=")
+			e = e.With(name, value)
 		}
-		name, value, _ := strings.Cut(word, "=")
-		e = e.Without(name).With(name, value)
 	}
 	return e
 }
@@ -160,5 +153,5 @@ type SettingError struct {
 	Fix string `json:"fix,omitempty"` // as in [Warning]
 }
 
-// Error is Text.
+// Error returns Text.
 func (e *SettingError) Error() string { return e.Text }

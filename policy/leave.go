@@ -25,7 +25,7 @@ const (
 	LeaveSteps9 LeaveRule = "steps9" // the same, but 1800 MiB from 9 on
 )
 
-// limit is what may be taken of d, where l says anything about it.
+// limit returns what may be taken of d, where l says anything about it.
 func (l Leave) limit(d Device) (uint64, bool) {
 	if l.Set && l.Bytes <= d.Free {
 		return d.Free - l.Bytes, true

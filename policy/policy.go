@@ -15,7 +15,10 @@
 // those that XLA_FLAGS names.
 package policy
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Kind is the allocator that a policy is for.
 type Kind uint8
@@ -28,12 +31,12 @@ const (
 	Async                // the driver's stream-ordered pool (cudaMallocAsync)
 	VMM                  // the framework's allocator on CUDA virtual memory management
 	Elastic              // ours: one large address range, pages behind it only where something lives
-	Caching              // PyTorch's and CuPy's own pools, which are explained but not built here
+	Caching              // PyTorch's and CuPy's own pools; CuPy's is explained but not built here
 )
 
 var kindNames = [...]string{"bfc", "platform", "address", "async", "vmm", "elastic", "caching"}
 
-// String is the kind's name on the command line.
+// String returns the kind's name on the command line.
 func (k Kind) String() string {
 	if int(k) < len(kindNames) {
 		return kindNames[k]
@@ -50,7 +53,7 @@ const (
 	Free               // what is free when the allocator is built
 )
 
-// String is "total" or "free".
+// String returns "total" or "free".
 func (b Basis) String() string {
 	switch b {
 	case Total:
@@ -147,10 +150,60 @@ type Policy struct {
 	// Eager makes Elastic unmap pages as soon as nothing lives on them.
 	Eager bool
 
+	// Torch is the settings of PyTorch's pool. Only Caching.
+	Torch Torch
+
 	// CollectiveBytes is the size of the separate pool for collective memory,
 	// from XLA_PYTHON_CLIENT_COLLECTIVE_MEM_SIZE_MB. 0 lets that pool grow. It
 	// has no meaning with Spatial.
 	CollectiveBytes uint64
+}
+
+// Torch is the settings of PyTorch's caching allocator that decide where blocks lie.
+// The zero value is those of the newest release with nothing set.
+type Torch struct {
+	MaxSplit   uint64     // max_split_size_mb in bytes; 0 means no limit
+	NonSplit   uint64     // max_non_split_rounding_mb in bytes; 0 means 20 MiB
+	Segment    uint64     // large_segment_size_mb in bytes; 0 means 20 MiB
+	Divisions  [16]uint64 // roundup_power2_divisions, for 1, 2, 4 ... 32768 MiB; 0 and 1 mean none
+	GC         float64    // garbage_collection_threshold; 0 means off
+	Expandable bool       // expandable_segments
+	// Addresses and AddressPart are expandable_segments_reserve, in bytes and as a
+	// fraction of the total; both 0 mean 9/8 of the total.
+	Addresses   uint64
+	AddressPart float64
+	Order       BlockOrder // of free blocks of the same size
+	KeepSizes   bool       // a division of 1 leaves sizes above 512 bytes as they are
+}
+
+// BlockOrder is which of several free blocks of the same size PyTorch takes.
+type BlockOrder uint8
+
+// The orders.
+const (
+	OldestSegment BlockOrder = iota // the one whose segment was made first, then the lowest address
+	LowestAddress                   // the lowest address
+	OldestBlock                     // the one whose block was made first
+)
+
+var orders = []string{"segment", "address", "block"}
+
+// MarshalText writes "segment", "address" or "block".
+func (o BlockOrder) MarshalText() ([]byte, error) {
+	if int(o) >= len(orders) {
+		return nil, fmt.Errorf("order %d: want %d, %d or %d", uint8(o), OldestSegment, LowestAddress, OldestBlock)
+	}
+	return []byte(orders[o]), nil
+}
+
+// UnmarshalText reads what MarshalText writes.
+func (o *BlockOrder) UnmarshalText(text []byte) error {
+	i := slices.Index(orders, string(text))
+	if i < 0 {
+		return fmt.Errorf("order %q: want segment, address or block", text)
+	}
+	*o = BlockOrder(i)
+	return nil
 }
 
 // Device is what must be known of a GPU to say how much a policy takes of it.
@@ -163,7 +216,7 @@ type Device struct {
 	NoPages     bool   // without virtual memory management (cuMemCreate), as some virtual GPUs are
 }
 
-// LimitBytes is the most that the policy takes of a device. It is
+// LimitBytes returns the most that the policy takes of a device. It is
 //
 //   - the total for Platform and Address, which have no limit, and for Caching
 //     without one;
@@ -214,7 +267,7 @@ func (p Policy) GoesByFree() bool {
 	return limited && p.Limit == 0 && (p.Of == Free || p.Leave != Leave{})
 }
 
-// FirstGrant is what the policy asks of a device first, before any back-off, if
+// FirstGrant returns what the policy asks of a device first, before any back-off, if
 // the first request is a small one: the whole limit, cut to 256 bytes, where it
 // preallocates; the first region of a growing pool, at most 2 MiB; what the
 // driver's pool is made to reserve. 0 where only what is requested is taken.
@@ -242,7 +295,7 @@ func (p Policy) FirstGrant(d Device) uint64 {
 	return 0
 }
 
-// Granted is what the device grants of FirstGrant, in bytes. Where that much is
+// Granted returns what the device grants of FirstGrant, in bytes. Where that much is
 // not free, a pool of XLA or TensorFlow asks for 0.9 times as much until the
 // device grants it (BFCAllocator::Extend, in 32-bit floats).
 func (p Policy) Granted(d Device) uint64 {

@@ -93,8 +93,15 @@ func (t Table[R]) At(v Version) R {
 	return r
 }
 
-// Oldest is the oldest release of the table.
-func (t Table[R]) Oldest() Version { return t[0].Version }
+// Find reads a version, see [ParseVersion]. One before the oldest release of the table is an
+// error, too.
+func (t Table[R]) Find(text, framework, like string) (Version, error) {
+	v, err := ParseVersion(text, framework, like)
+	if oldest := t[0].Version; err == nil && v.Less(oldest) {
+		err = fmt.Errorf("%s %s is not known; the oldest known release is %s", framework, text, oldest)
+	}
+	return v, err
+}
 
 // Changes returns what the releases changed, without what they do.
 func (t Table[R]) Changes() []Change {

@@ -18,8 +18,6 @@ import (
 	"gpumem/hlo"
 	"gpumem/hlo/cost"
 	"gpumem/hlo/memory"
-	"gpumem/hlo/passes"
-	"gpumem/hlo/schedule"
 	"gpumem/hlo/verify"
 	"gpumem/remat/gap"
 	"gpumem/remat/host"
@@ -34,8 +32,9 @@ type plan struct {
 	// again.
 	Peak    uint64
 	Seconds float64
-	Added   int    // instructions, without those that only moved
-	By      string // what made it, as Answer.By
+	Added   int              // instructions, without those that only moved
+	By      string           // what made it, as Answer.By
+	values  *memory.Analysis // of Module, once it was asked for
 	// Host is what waits on the host. In a plan that may not move values there, it is what
 	// the given module has.
 	Host host.Result
@@ -57,6 +56,27 @@ type options struct {
 
 // memory is how plans are measured.
 func (o options) memory() memory.Options { return memory.Options{HostFree: o.Host != nil} }
+
+// analysis returns the values of the plan's module, as buffer assignment sees them.
+func (p *plan) analysis() (_ *memory.Analysis, err error) {
+	if p.values == nil {
+		p.values, err = memory.AnalyzeModule(p.Module)
+	}
+	return p.values, err
+}
+
+// heap returns the bytes of the heap that the temporaries of the plan are packed into.
+func (p *plan) heap() (uint64, error) {
+	a, err := p.analysis()
+	if err != nil {
+		return 0, err
+	}
+	s, err := a.Assign()
+	if err != nil {
+		return 0, err
+	}
+	return s.Temp, nil
+}
 
 // meets reports whether the plan's peak is at most limit bytes.
 func (p *plan) meets(limit uint64) bool { return p.Peak <= limit }
@@ -288,7 +308,7 @@ func newSource(m *hlo.Module, by string, added int, rates cost.Rates) (*source, 
 // split returns the plan of gap splitting for a copy of the source, which has its IDs.
 func (s *source) split(o options, limit uint64, search time.Duration) (*plan, error) {
 	c := s.m.Clone()
-	added, err := gap.Run(c, gap.Options{Limit: limit, Seconds: func(i *hlo.Instruction) float64 { return s.prices.Of(i).Seconds }, Time: search, HostFree: o.Host != nil, Collectives: o.Collectives})
+	added, err := gap.Run(c, gap.Options{Limit: limit, Seconds: s.prices.Seconds, Time: search, HostFree: o.Host != nil, Collectives: o.Collectives})
 	if err != nil {
 		return nil, err
 	}
@@ -316,17 +336,18 @@ func xlaPlan(m *hlo.Module, limit uint64, o options) (*plan, error) {
 // measured writes a module as text, reads that again, and returns it with its costs.
 func (o options) measured(m *hlo.Module, by string, added int) (*plan, error) {
 	m, err := hlo.ParseString(m.String())
-	if err == nil {
-		err = verify.Module(m)
-	}
 	if err != nil {
 		return nil, err
 	}
 	return o.costs(m, by, added)
 }
 
-// costs returns a module as it is with its costs.
+// costs checks what a planner made and returns it as it is, with its costs. All plans come
+// by here: it is the one check of what planners do.
 func (o options) costs(m *hlo.Module, by string, added int) (p *plan, err error) {
+	if err := verify.Module(m); err != nil {
+		return nil, err
+	}
 	p = &plan{Module: m, By: by, Added: added, Host: host.Copies(m)}
 	var failed error
 	var beside sync.WaitGroup
@@ -340,7 +361,7 @@ func (o options) costs(m *hlo.Module, by string, added int) (p *plan, err error)
 // instructions that nothing uses.
 func seconds(m *hlo.Module, rates cost.Rates) (float64, error) {
 	lean := m.Clone()
-	if _, err := passes.RemoveDead(lean); err != nil {
+	if _, err := hlo.RemoveDead(lean); err != nil {
 		return 0, err
 	}
 	c, err := cost.New(lean, rates)
@@ -357,7 +378,7 @@ func (o options) reordered(m *hlo.Module, now uint64) (*hlo.Module, error) {
 		return nil, nil
 	}
 	c := m.Clone()
-	orders, err := schedule.Orders(c)
+	orders, err := memory.Orders(c)
 	if err != nil {
 		return nil, err
 	}

@@ -10,8 +10,6 @@ import (
 	"gpumem/hlo"
 	"gpumem/hlo/cost"
 	"gpumem/hlo/memory"
-	"gpumem/hlo/passes"
-	"gpumem/hlo/schedule"
 	"gpumem/hlo/verify"
 	"gpumem/internal/test/hlotest"
 	"gpumem/internal/test/remattest"
@@ -44,7 +42,7 @@ func bestByText(m *hlo.Module, limit uint64) (*plan, error) {
 			return nil, err
 		}
 		lean := read(text)
-		if _, err := passes.RemoveDead(lean); err != nil {
+		if _, err := hlo.RemoveDead(lean); err != nil {
 			return nil, err
 		}
 		c, err := cost.New(lean, cost.Rates{})
@@ -71,7 +69,7 @@ func bestByText(m *hlo.Module, limit uint64) (*plan, error) {
 		least := best.Peak
 		for n := range 3 {
 			c := read(text)
-			orders, err := schedule.Orders(c)
+			orders, err := memory.Orders(c)
 			if err != nil {
 				return nil, err
 			}

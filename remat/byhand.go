@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"gpumem/hlo"
-	"gpumem/remat/mark"
 )
 
 // A ByHand is what jax.checkpoint alone does for the layers of one name.
@@ -19,7 +18,7 @@ type ByHand struct {
 	Peak    uint64  `json:"temp_peak_after"`
 	Seconds float64 `json:"-"` // of one run
 	Extra   float64 `json:"extra_compute_percent"`
-	// Patterns are regular expressions for [mark.Apply], one for each layer.
+	// Patterns are regular expressions for [Mark], one for each layer.
 	Patterns []string `json:"patterns"`
 }
 
@@ -33,15 +32,15 @@ func byHandPlans(m *hlo.Module, limit uint64, o options) ([]ByHand, error) {
 		return nil, err
 	}
 	var plans []ByHand
-	for _, name := range mark.Layers(m) {
+	for _, name := range layers(m) {
 		for _, policy := range []struct {
 			name string
-			save mark.Policy
-		}{{"nothing_saveable", mark.SaveNothing}, {"dots_saveable", mark.SaveDots}} {
+			save SavePolicy
+		}{{"nothing_saveable", SaveNothing}, {"dots_saveable", SaveDots}} {
 			try := func(count int) (*plan, error) {
 				c := given.Module.Clone()
 				for _, pattern := range name.Patterns[:count] {
-					if _, err := mark.Apply(c, regexp.MustCompile(pattern), policy.save); err != nil {
+					if _, err := Mark(c, regexp.MustCompile(pattern), policy.save); err != nil {
 						return nil, err
 					}
 				}

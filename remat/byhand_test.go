@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"gpumem/internal/test/remattest"
-	"gpumem/remat/mark"
 )
 
 func TestByHandPlans(t *testing.T) {
@@ -26,12 +25,12 @@ func TestByHandPlans(t *testing.T) {
 			}
 			// What is told is what the patterns do.
 			c := remattest.Parsed(t, remattest.Layers(12, true))
-			save := mark.SaveNothing
+			save := SaveNothing
 			if p.Policy == "dots_saveable" {
-				save = mark.SaveDots
+				save = SaveDots
 			}
 			for _, pattern := range p.Patterns {
-				if _, err := mark.Apply(c, regexp.MustCompile(pattern), save); err != nil {
+				if _, err := Mark(c, regexp.MustCompile(pattern), save); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -13,7 +13,6 @@ import (
 
 	"gpumem/hlo"
 	"gpumem/hlo/cost"
-	"gpumem/hlo/passes"
 	"gpumem/internal/test/remattest"
 	"gpumem/remat/gap"
 )
@@ -127,7 +126,7 @@ func (s *small) given() []int {
 // extra is what a module's instructions cost beyond the given ones, without what nothing uses.
 func (s *small) extra(t *testing.T, m *hlo.Module) float64 {
 	lean := remattest.Parsed(t, m.String())
-	if _, err := passes.RemoveDead(lean); err != nil {
+	if _, err := hlo.RemoveDead(lean); err != nil {
 		t.Fatal(err)
 	}
 	var sum float64

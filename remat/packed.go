@@ -5,15 +5,14 @@ package remat
 
 import (
 	"gpumem/hlo"
-	"gpumem/hlo/memory"
 )
 
 // packTries is how many limits bestPacked tries. Packing loses a few percent, about the same
 // at each limit, so that two or three are enough in most cases.
 const packTries = 5
 
-// bestPacked is [bestFor] for a limit in bytes on the heap of temporaries as [memory.Assign]
-// packs it. It plans for live bytes, corrected each time by what
+// bestPacked is [bestFor] for a limit in bytes on the heap of temporaries as
+// [memory.Analysis.Assign] packs it. It plans for live bytes, corrected each time by what
 // packing made of the plan before. If no plan meets the limit, it returns the one with the
 // smallest heap.
 func bestPacked(m *hlo.Module, limit uint64, o options) (best *plan, err error) {
@@ -21,23 +20,22 @@ func bestPacked(m *hlo.Module, limit uint64, o options) (best *plan, err error) 
 	if best, err = o.measured(m, "off", 0); err != nil {
 		return nil, err
 	}
-	s, err := memory.Assign(best.Module)
+	now, err := best.heap()
 	if err != nil {
 		return nil, err
 	}
-	heap := s.Temp
-	live := best.Peak
-	for try := 0; try < packTries && s.Temp > limit; try++ {
-		live = uint64(.99 * float64(live) * float64(limit) / float64(s.Temp)) // a little less, so that it ends
+	least, live := now, best.Peak
+	for try := 0; try < packTries && now > limit; try++ {
+		live = uint64(.99 * float64(live) * float64(limit) / float64(now)) // a little less, so that it ends
 		p, err := bestFor(m, live, o)
 		if err != nil {
 			return nil, err
 		}
-		if s, err = memory.Assign(p.Module); err != nil {
+		if now, err = p.heap(); err != nil {
 			return nil, err
 		}
-		if s.Temp < heap {
-			best, heap = p, s.Temp
+		if now < least {
+			best, least = p, now
 		}
 		if p.Peak > live { // there is no smaller plan
 			break

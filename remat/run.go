@@ -2,10 +2,10 @@
 // wait in the host's memory, instead of staying on the device.
 //
 // [Run] plans for a [Request] and measures the result. It chooses between planners, which
-// are packages by themselves: remat/xla is XLA's pass, remat/gap ours, remat/host moves
-// values to the host, and remat/mark does by hand what jax.checkpoint does. best.go chooses
-// the best of their plans, packed.go plans for the packed heap, and remat/bound proves what
-// no plan can go below. remat/page writes an answer as HTML.
+// are packages by themselves: remat/xla is XLA's pass, remat/gap ours, which also proves what
+// no plan can go below, and remat/host moves values to the host. mark.go does by hand what
+// jax.checkpoint does, best.go chooses the best plan, and packed.go plans for the packed
+// heap. remat/page writes an answer as HTML.
 package remat
 
 // The request to the planners and its answer.
@@ -22,11 +22,9 @@ import (
 	"gpumem/hlo"
 	"gpumem/hlo/cost"
 	"gpumem/hlo/memory"
-	"gpumem/hlo/passes"
 	"gpumem/hlo/verify"
-	"gpumem/remat/bound"
+	"gpumem/remat/gap"
 	"gpumem/remat/host"
-	"gpumem/remat/mark"
 )
 
 // Algorithms are the names that Request.Algorithm takes.
@@ -48,7 +46,7 @@ type Request struct {
 	// Marks are regions to recompute before anything is planned, as jax.checkpoint does.
 	// Save says which of their values are saved; nil: none.
 	Marks []*regexp.Regexp
-	Save  mark.Policy
+	Save  SavePolicy
 	// Fuse fuses chains of elementwise operations first.
 	Fuse bool
 	// Collectives lets gap recompute collectives and random bits. See gap.Options.
@@ -109,11 +107,11 @@ type Answer struct {
 	OutOfReach   bool    `json:"out_of_reach_in_order"` // it is proven that no such plan exists
 	Seconds      float64 `json:"seconds"`               // that planning took
 
-	Marked []mark.Result `json:"marked,omitempty"`
+	Marked []Marking `json:"marked,omitempty"`
 	// With gap, if the module takes more than its limit: the largest holders of memory at
 	// the peak, and what jax.checkpoint alone would do.
-	Holders []mark.Holder `json:"holders,omitempty"`
-	ByHand  []ByHand      `json:"by_hand,omitempty"`
+	Holders []Holder `json:"holders,omitempty"`
+	ByHand  []ByHand `json:"by_hand,omitempty"`
 
 	Request *Request `json:"-"`
 	// Given is the module that plans begin with, fused but not marked. Module is the
@@ -122,9 +120,9 @@ type Answer struct {
 	RunSeconds    float64     `json:"-"` // of one run of Given
 	// By is what made the plan: off, xla, gap, or host for moves to the host; "rescheduled"
 	// if another order of instructions helped, "searched" if a search did.
-	By       string        `json:"-"`
-	Regions  []mark.Region `json:"-"` // that jax.checkpoint marked before
-	Warnings []string      `json:"-"`
+	By       string   `json:"-"`
+	Regions  []Region `json:"-"` // that jax.checkpoint marked before
+	Warnings []string `json:"-"`
 	// Frontier are plans for less and less memory, without those that others beat in both
 	// memory and time; with Request.Frontier.
 	Frontier []*Answer `json:"-"`
@@ -148,10 +146,10 @@ func Run(ctx context.Context, m *hlo.Module, r Request) (*Answer, error) {
 	if !slices.Contains(Algorithms, r.Algorithm) {
 		return nil, fmt.Errorf("remat: algorithm %q: want one of %q", r.Algorithm, Algorithms)
 	}
-	if err := verify.Module(m); err != nil {
+	if err := verify.Module(m); err != nil { // the door: all that follows relies on it
 		return nil, err
 	}
-	a := &Answer{Algorithm: r.Algorithm, Instructions: m.Instructions(), Request: &r, Regions: mark.Regions(m)}
+	a := &Answer{Algorithm: r.Algorithm, Instructions: m.Instructions(), Request: &r, Regions: Regions(m)}
 	m = m.Clone()
 	planned := make(chan error, 1)
 	go func() { planned <- a.plan(ctx, m) }()
@@ -170,16 +168,19 @@ func (a *Answer) plan(ctx context.Context, m *hlo.Module) (err error) {
 		if a.Unfused, _, err = memory.TempPeak(m, r.Memory()); err != nil {
 			return err
 		}
-		if a.Fused, err = passes.Fuse(m); err != nil {
+		if a.Fused, err = hlo.Fuse(m); err != nil {
 			return err
 		}
 	}
 	a.Given = m.Clone()
-	if a.Before, _, err = memory.TempPeak(m, r.Memory()); err != nil {
+	meter := memory.NewMeter(r.Memory())
+	peak, err := meter.Peak(m.Entry)
+	if err != nil {
 		return err
 	}
+	a.Before = uint64(peak.Bytes)
 	if r.Limit != nil {
-		if err := a.pack(m, &a.HeapBefore, nil); err != nil {
+		if err := a.pack(&plan{Module: m}, &a.HeapBefore, nil); err != nil {
 			return err
 		}
 		now := a.Before
@@ -188,25 +189,32 @@ func (a *Answer) plan(ctx context.Context, m *hlo.Module) (err error) {
 		}
 		a.Limit = r.Limit(now)
 	}
-	if a.LowerBound, err = bound.Memory(m, r.Memory()); err != nil {
+	if a.LowerBound, err = gap.LeastMemory(m, meter); err != nil {
 		return err
 	}
 	if a.RunSeconds, err = seconds(m, r.Rates); err != nil {
 		return err
 	}
 	start := time.Now()
-	if err := a.mark(m); err != nil {
-		return err
+	if len(r.Marks) > 0 {
+		if err := a.mark(m); err != nil {
+			return err
+		}
+		meter = memory.NewMeter(r.Memory())
 	}
 	a.Module = m
+	p, err := newProver(m, meter, r)
+	if err != nil {
+		return err
+	}
 	marked := *a
 	if r.Limit != nil {
-		if err := a.one(m, start); err != nil {
+		if err := a.one(p, start); err != nil {
 			return err
 		}
 	}
 	if r.Frontier > 0 {
-		a.Frontier, err = marked.frontier(ctx, m)
+		a.Frontier, err = marked.frontier(ctx, p)
 		if r.Limit == nil {
 			a.Warnings = marked.Warnings
 		}
@@ -218,10 +226,10 @@ func (a *Answer) plan(ctx context.Context, m *hlo.Module) (err error) {
 func (a *Answer) mark(m *hlo.Module) error {
 	save := a.Request.Save
 	if save == nil {
-		save = mark.SaveNothing
+		save = SaveNothing
 	}
 	for _, re := range a.Request.Marks {
-		done, err := mark.Apply(m, re, save)
+		done, err := Mark(m, re, save)
 		if err == nil && len(done) == 0 {
 			err = ErrNoMatch
 		}
@@ -237,22 +245,22 @@ func (a *Answer) mark(m *hlo.Module) error {
 }
 
 // one plans for the limit.
-func (a *Answer) one(m *hlo.Module, start time.Time) error {
-	p, err := a.planFor(m, a.Limit, a.Request.Packed, a.Request.Search)
+func (a *Answer) one(given *prover, start time.Time) error {
+	p, err := a.planFor(given.m, a.Limit, a.Request.Packed, a.Request.Search)
 	if err != nil {
 		return err
 	}
 	a.take(p, time.Since(start))
-	if err := a.pack(p.Module, &a.HeapAfter, &a.HeapBest); err != nil {
+	if err := a.pack(p, &a.HeapAfter, &a.HeapBest); err != nil {
 		return err
 	}
 	if a.Request.Packed {
 		a.Met = a.HeapAfter <= a.Limit // the proof is for what lives at once
-	} else if err := a.prove(m); err != nil {
+	} else if err := a.prove(given); err != nil {
 		return err
 	}
 	if a.Algorithm == "gap" && a.Before > a.Limit {
-		return a.advise(m)
+		return a.advise(given)
 	}
 	return nil
 }
@@ -298,11 +306,11 @@ func (a *Answer) take(p *plan, took time.Duration) {
 // packWork bounds the search for a better packing: a second at most.
 const packWork = 8e8
 
-// pack sets the heap of a module as XLA packs it, and as it is packed better unless best is
+// pack sets the heap of a plan's module as XLA packs it, and as it is packed better unless best is
 // nil. If the heap cannot be packed, that is an error with Request.Packed, and otherwise a
 // warning.
-func (a *Answer) pack(m *hlo.Module, heap, best *uint64) error {
-	x, err := memory.AnalyzeModule(m)
+func (a *Answer) pack(p *plan, heap, best *uint64) error {
+	x, err := p.analysis()
 	var s *memory.Assignment
 	if err == nil {
 		s, err = x.Assign()
@@ -333,17 +341,30 @@ func (a *Answer) percentMore(seconds float64) float64 {
 	return math.Round(1e6*(seconds-a.RunSeconds)/a.RunSeconds)/1e4 + 0 // not -0
 }
 
-// prove sets the lower bounds for the limit. They are about plans that keep or recompute
+// A prover is the module that plans begin with, marked if so requested, with what is known
+// about it: proofs for many limits look at it once.
+type prover struct {
+	m      *hlo.Module
+	meter  *memory.Meter
+	prices *cost.Analysis // nil if nothing is proven
+}
+
+// newProver returns the prover of a module. Proofs are about plans that keep or recompute
 // values, so that nothing is proven if values may move to the host.
-func (a *Answer) prove(m *hlo.Module) error {
-	if a.Request.HostSpeed > 0 {
+func newProver(m *hlo.Module, meter *memory.Meter, r *Request) (p *prover, err error) {
+	p = &prover{m: m, meter: meter}
+	if r.HostSpeed == 0 {
+		p.prices, err = cost.New(m, r.Rates)
+	}
+	return p, err
+}
+
+// prove sets the lower bounds for the limit.
+func (a *Answer) prove(given *prover) error {
+	if given.prices == nil {
 		return nil
 	}
-	c, err := cost.New(m, a.Request.Rates)
-	if err != nil {
-		return err
-	}
-	least, err := bound.Time(m, a.Limit, func(i *hlo.Instruction) float64 { return c.Of(i).Seconds })
+	least, err := gap.LeastSeconds(given.m, given.meter, a.Limit, given.prices.Seconds)
 	if err != nil {
 		return err
 	}
@@ -357,7 +378,7 @@ func (a *Answer) prove(m *hlo.Module) error {
 const frontierPatience = 4
 
 // frontier returns plans for less and less memory. The answer itself has no plan yet.
-func (a *Answer) frontier(ctx context.Context, m *hlo.Module) ([]*Answer, error) {
+func (a *Answer) frontier(ctx context.Context, given *prover) ([]*Answer, error) {
 	missed, least, step := 0, 0.0, a.Request.Frontier
 	all := []*Answer{}
 	for percent := 100; percent >= step; percent -= step {
@@ -369,14 +390,14 @@ func (a *Answer) frontier(ctx context.Context, m *hlo.Module) ([]*Answer, error)
 		}
 		start := time.Now()
 		limit := a.Before / 100 * uint64(percent)
-		p, err := a.planFor(m, limit, false, 0)
+		p, err := a.planFor(given.m, limit, false, 0)
 		if err != nil {
 			return nil, err
 		}
 		k := *a
 		k.Limit, k.Warnings = limit, nil
 		k.take(p, time.Since(start))
-		if err := k.prove(m); err != nil {
+		if err := k.prove(given); err != nil {
 			return nil, err
 		}
 		if len(all) > 0 { // a smaller limit costs no less than a larger one
@@ -407,13 +428,13 @@ const (
 )
 
 // advise sets the holders of a module's memory, and what marking layers by hand would do.
-func (a *Answer) advise(m *hlo.Module) error {
-	holders, err := mark.Holders(m)
+func (a *Answer) advise(given *prover) error {
+	holders, err := holders(given.m, given.meter)
 	if err != nil {
 		return err
 	}
 	a.Holders = holders[:min(len(holders), mostHolders)]
-	plans, err := byHandPlans(m, a.Limit, options{Rates: a.Request.Rates})
+	plans, err := byHandPlans(given.m, a.Limit, options{Rates: a.Request.Rates})
 	if err != nil {
 		return err
 	}

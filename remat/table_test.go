@@ -11,7 +11,6 @@ import (
 
 	"gpumem/hlo"
 	"gpumem/hlo/cost"
-	"gpumem/hlo/passes"
 	"gpumem/internal/test/hlotest"
 	"gpumem/internal/test/remattest"
 )
@@ -48,7 +47,7 @@ func TestTable(t *testing.T) {
 		}
 		was := remattest.TempPeak(t, m)
 		row(t, name, m, was, others[name])
-		made, err := passes.Fuse(m)
+		made, err := hlo.Fuse(m)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"gpumem/alloc"
@@ -47,10 +48,8 @@ type Pass struct {
 	Calls   uint64 // driver calls of the policy so far
 	Called  bool   // the current event called the driver
 
-	asked   device.Counters // the cost of questions, which is not the policy's
-	event   []func(*trace.Event, alloc.Block) error
-	refused []func(*trace.Event) error
-	end     []func() error
+	asked device.Counters // the cost of questions, which is not the policy's
+	hooks []Hook
 }
 
 // newPass opens the policy's allocator on the device; close closes both.
@@ -70,19 +69,6 @@ func (r *runner) newPass(dev device.GPU, log func(alloc.Message)) (*Pass, error)
 func (p *Pass) close() {
 	_ = p.Allocator.Close()
 	_ = p.Device.Close()
-}
-
-// add adds a hook.
-func (p *Pass) add(h Hook) {
-	if h.Event != nil {
-		p.event = append(p.event, h.Event)
-	}
-	if h.Refused != nil {
-		p.refused = append(p.refused, h.Refused)
-	}
-	if h.End != nil {
-		p.end = append(p.end, h.End)
-	}
 }
 
 // Ask calls f, whose driver calls then do not count as the policy's.
@@ -120,7 +106,11 @@ func request(e *trace.Event) alloc.Request {
 // run runs every event and returns the time in the loop, which is the allocator's
 // if no hook is set. The clock is read once a batch, never once an event.
 func (p *Pass) run(ctx context.Context, progress func(part float64)) (took time.Duration, err error) {
-	a, observed := p.Allocator, len(p.event) > 0
+	a, observed := p.Allocator, slices.ContainsFunc(p.hooks, func(h Hook) bool { return h.Event != nil })
+	seeds, err := p.restore()
+	if err != nil {
+		return 0, err
+	}
 	blocks := make([]alloc.Block, p.Pool.Slots)
 	var done uint64
 	err = p.Pool.Batches(ctx, progress, func(events []trace.Event) error {
@@ -134,7 +124,11 @@ func (p *Pass) run(ctx context.Context, progress func(part float64)) (took time.
 				b = blocks[e.Slot]
 				err = a.Free(b)
 			} else {
-				b, err = a.Alloc(request(e))
+				if n <= uint64(len(seeds)) {
+					b, err = seeds[n-1].place(request(e))
+				} else {
+					b, err = a.Alloc(request(e))
+				}
 				// The comparison first, for a refusal is part of what is timed.
 				if err != nil && (err == alloc.ErrNoMemory || errors.Is(err, alloc.ErrNoMemory)) {
 					err = p.refuse(n, e)
@@ -156,8 +150,10 @@ func (p *Pass) run(ctx context.Context, progress func(part float64)) (took time.
 		done += uint64(len(events))
 		return nil
 	})
-	for k := 0; err == nil && k < len(p.end); k++ {
-		err = p.end[k]()
+	for _, h := range p.hooks {
+		if err == nil && h.End != nil {
+			err = h.End()
+		}
 	}
 	return took, err
 }
@@ -166,8 +162,11 @@ func (p *Pass) run(ctx context.Context, progress func(part float64)) (took time.
 func (p *Pass) refuse(n uint64, e *trace.Event) error {
 	p.Event = n
 	p.Refused++
-	for _, f := range p.refused {
-		if err := f(e); err != nil {
+	for _, h := range p.hooks {
+		if h.Refused == nil {
+			continue
+		}
+		if err := h.Refused(e); err != nil {
 			return err
 		}
 	}
@@ -187,8 +186,11 @@ func (p *Pass) observe(n uint64, e *trace.Event, b alloc.Block) error {
 		}
 	}
 	p.lookAtDriver()
-	for _, f := range p.event {
-		if err := f(e, b); err != nil {
+	for _, h := range p.hooks {
+		if h.Event == nil {
+			continue
+		}
+		if err := h.Event(e, b); err != nil {
 			return err
 		}
 	}

@@ -97,11 +97,11 @@ func (r *runner) measure(ctx context.Context) (*Result, error) {
 		Policy: r.policy.Spec, Pool: r.pool.Name, DeviceBytes: r.cfg.Total,
 		LowerBound: lowerBound(r.pool.PeakLive256), Events: r.pool.Events,
 	}
-	p.add(places.hook(res))
+	p.hooks = append(p.hooks, places.hook(res))
 	for _, hook := range r.cfg.Hooks {
-		p.add(hook(p))
+		p.hooks = append(p.hooks, hook(p))
 	}
-	p.add(figures(p, res))
+	p.hooks = append(p.hooks, figures(p, res))
 	if _, err := p.run(ctx, r.progress("running")); err != nil {
 		return nil, err
 	}

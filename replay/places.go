@@ -43,14 +43,17 @@ type region struct {
 // move is a distance from here to the recording, and how many blocks have it.
 type move struct{ by, blocks uint64 }
 
-// places returns what compares the placements of a pass. Policies other than BFC and
-// elastic have no regions with several blocks: the driver places each.
+// places returns what compares the placements of a pass. Policies other than BFC,
+// elastic and PyTorch's have no regions with several blocks: the driver places each.
 func (r *runner) places() *places {
-	kind := r.policy.Kind
-	if r.pool.Placed == 0 || kind != policy.BFC && kind != policy.Elastic {
+	if r.pool.Placed == 0 {
 		return nil
 	}
-	return &places{recorded: r.pool.Places(), total: r.pool.Placed}
+	switch r.policy.Kind {
+	case policy.BFC, policy.Elastic, policy.Caching:
+		return &places{recorded: r.pool.Places(), total: r.pool.Placed}
+	}
+	return nil
 }
 
 // watch returns the device, watched if there is something to compare.

@@ -10,6 +10,7 @@ import (
 
 	"gpumem"
 	"gpumem/device/sim"
+	"gpumem/internal/test/tracetest"
 	"gpumem/policy/frameworks"
 	"gpumem/replay"
 	"gpumem/replay/timeline"
@@ -172,5 +173,42 @@ func TestRefusedRequestIsTriedAtItsMomentAlone(t *testing.T) {
 	}
 	if b := page.Pools[0].Blocks; page.Pools[0].Peak != 40*mib || page.Pools[0].PeakAt != 2 || b.For[0] != 0 || b.For[1] != 1 || b.For[2] != 0 {
 		t.Errorf("the page has a peak of %d at %d, and blocks that live for %d", page.Pools[0].Peak, page.Pools[0].PeakAt, b.For)
+	}
+}
+
+// TestPyTorchIsPlacedAsRecorded: recordings of PyTorch itself, on a stand-in for the
+// driver, from their first allocation to one that was refused.
+func TestPyTorchIsPlacedAsRecorded(t *testing.T) {
+	for _, c := range []struct{ file, policy string }{
+		{"torch201.pickle", "pytorch@2.0.1"}, {"torch280.pickle", "pytorch@2.8.0"}, {"torch2150.pickle", "pytorch"},
+	} {
+		t.Run(c.file, func(t *testing.T) {
+			tr := file(t, "..", "trace", "testdata", c.file)
+			r := run(t, tr, config(t, "sim:1GiB", c.policy)).Results[0]
+			if got := agreement(r); got != "24 of 24" || r.Refused != 1 {
+				t.Errorf("%s, refused %d; want 24 of 24, refused 1", got, r.Refused)
+			}
+		})
+	}
+}
+
+// TestPyTorchBeginsAsRecorded: a recording from the midst of a run on a real GPU. It
+// begins with the segments that the snapshot has, so that all lies where it lay, and
+// without them where the device is too small or the policy has settings.
+func TestPyTorchBeginsAsRecorded(t *testing.T) {
+	tr := file(t, tracetest.Others(t, "traces", "bcrafton.memory_snapshot.pickle.gz")[0])
+	for _, c := range []struct {
+		device, policy string
+		all            bool
+	}{
+		{"sim:80GiB", "pytorch", true}, {"sim:80GiB", "pytorch@2.9", true},
+		{"sim:3900MiB", "pytorch", false}, {"sim:80GiB", "pytorch:max_split_size_mb=64", false}, {"sim:80GiB", "jax", false},
+	} {
+		t.Run(c.device+" "+c.policy, func(t *testing.T) {
+			r := run(t, tr, config(t, c.device, c.policy)).Results[0]
+			if *r.Placed != 2162 || (*r.AsRecorded == 2162) != c.all {
+				t.Errorf("%s; want all: %v", agreement(r), c.all)
+			}
+		})
 	}
 }

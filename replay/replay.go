@@ -50,6 +50,7 @@ import (
 	"gpumem/device"
 	"gpumem/policy"
 	"gpumem/trace"
+	"gpumem/trace/torch"
 )
 
 // Config says what to run, and on which device.
@@ -248,6 +249,15 @@ func DefaultPolicies(info device.Info) []string {
 		list = append(list, "vmm", "elastic")
 	}
 	return list
+}
+
+// FrameworkPolicies returns the policies that a replay which names none runs besides those
+// of DefaultPolicies: that of the framework which was recorded, if it is known.
+func FrameworkPolicies(t *trace.Trace) []string {
+	if t.Format == torch.Format.Name {
+		return []string{"pytorch"}
+	}
+	return nil
 }
 
 // CheckPolicies returns an error unless every policy can be opened on the device, so

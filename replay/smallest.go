@@ -42,7 +42,7 @@ func (r *runner) fits(ctx context.Context, total uint64) (bool, error) {
 		return false, err
 	}
 	defer p.close()
-	p.add(Hook{Refused: func(*trace.Event) error { return errRefused }})
+	p.hooks = []Hook{{Refused: func(*trace.Event) error { return errRefused }}}
 	_, err = p.run(ctx, r.progress(fmt.Sprintf("trying a device of %d MiB", total>>20)))
 	// The device's error where it is so large that elastic has too few addresses for
 	// all its pages.

@@ -75,7 +75,7 @@ func (t *Table) WriteTo(w io.Writer) (int64, error) {
 	return int64(n), err
 }
 
-// parts are the columns of each table that fits the screen; one nil part if none does.
+// parts returns the columns of each table that fits the screen; one nil part if none does.
 func (t *Table) parts(width []int) [][]int {
 	all := make([]int, len(width))
 	for i := range width {

@@ -24,7 +24,7 @@ func OneLine(s string) string {
 	}, s)
 }
 
-// Clean is OneLine for a text with blanks in front. A word that is longer than a line
+// Clean returns OneLine for a text with blanks in front. A word that is longer than a line
 // of width characters is shortened.
 func Clean(s string, width int) string {
 	indent := s[:len(s)-len(strings.TrimLeft(s, " "))]

@@ -13,6 +13,7 @@ import (
 
 	"gpumem/machine"
 	"gpumem/report"
+	"gpumem/size"
 )
 
 // lastTime is the time that open requests have when the server ends.
@@ -92,10 +93,14 @@ func programOf(p machine.Program) Program {
 	v := Program{PID: p.PID, Name: p.Name, User: p.User, Command: commandOf(p.Command), Used: p.Holds(), Told: p.Used != nil || p.Kind == ""} // with a lease alone it holds nothing
 	mark := func(format string, args ...any) { v.Marks = append(v.Marks, fmt.Sprintf(format, args...)) }
 	if p.Lease != nil {
-		v.Lease = p.Lease.Bytes
+		v.Lease, v.LeasePool, v.holder = p.Lease.Bytes, p.Lease.Sum, p.Lease.Holder
 		if p.Lease.Programs > 1 {
 			mark("%d programs in one lease", p.Lease.Programs)
 		}
+	}
+	if u := p.Pool; u != nil {
+		v.Pool = u
+		mark("pool holds %s, %s in use, peak %s, %d refused", size.Format(u.Held), size.Format(u.InUse), size.Format(u.PeakInUse), u.Refused)
 	}
 	if p.LeftBy > 0 {
 		mark("left by %d", p.LeftBy)

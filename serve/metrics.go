@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"gpumem/machine"
 )
 
 // metric is a name with its samples.
@@ -73,6 +75,18 @@ func metricsOf(s *State) []metric {
 			if p.Lease > 0 {
 				add("gpumem_program_lease_bytes", "gauge", "Memory that a program's lease sets aside.", l, p.Lease)
 			}
+			if p.Pool != nil {
+				addPool(add, "gpumem_program_pool", "of a program", l, p.Pool)
+			}
+		}
+		said := map[*machine.PoolUse]bool{nil: true}
+		for _, p := range d.Programs {
+			if u := p.LeasePool; !said[u] {
+				said[u] = true
+				l := labels("device", d.Device, "simulated", strconv.FormatBool(d.Simulated), "lease", strconv.Itoa(p.holder))
+				add("gpumem_lease_limit_bytes", "gauge", "Most memory that the processes of a lease may hold together.", l, p.Lease)
+				addPool(add, "gpumem_lease_pool", "of all processes of a lease", l, u)
+			}
 		}
 	}
 	for _, p := range s.Pools {
@@ -89,6 +103,18 @@ func metricsOf(s *State) []metric {
 	return all
 }
 
+// addPool adds the figures of pools that the driver library serves.
+func addPool(add func(name, kind, help, labels string, value uint64), prefix, of, labels string, u *machine.PoolUse) {
+	add(prefix+"_held_bytes", "gauge", "Memory that the pool "+of+" holds from the driver.", labels, u.Held)
+	add(prefix+"_in_use_bytes", "gauge", "Memory that is in use, of what the pool "+of+" holds.", labels, u.InUse)
+	add(prefix+"_held_peak_bytes", "gauge", "Most memory that the pool "+of+" has held.", labels, u.PeakHeld)
+	add(prefix+"_in_use_peak_bytes", "gauge", "Most memory that was in use, of the pool "+of+".", labels, u.PeakInUse)
+	add(prefix+"_charged_bytes", "gauge", "Memory that was taken from the driver itself, beside the pool "+of+".", labels, u.Charged)
+	add(prefix+"_outside_bytes", "gauge", "Memory of contexts and libraries, beside the pool "+of+".", labels, u.Outside)
+	add(prefix+"_refused_total", "counter", "Requests that were refused, "+of+".", labels, u.Refused)
+	add(prefix+"_driver_calls_total", "counter", "Driver calls about memory, "+of+".", labels, u.DriverCalls)
+}
+
 // summed returns programs without two of the same labels, which Prometheus refuses: their
 // memory is added up.
 func summed(programs []Program) []Program {
@@ -102,6 +128,13 @@ func summed(programs []Program) []Program {
 		list[k].Used += p.Used
 		list[k].Lease += p.Lease
 		list[k].Told = list[k].Told || p.Told
+		if p.Pool != nil {
+			sum := *p.Pool
+			if q := list[k].Pool; q != nil {
+				sum.Add(*q)
+			}
+			list[k].Pool = &sum
+		}
 	}
 	slices.SortStableFunc(list, func(a, b Program) int { return cmp.Compare(a.PID, b.PID) })
 	return list

@@ -77,6 +77,11 @@ type Program struct {
 	Told    bool     `json:"told"` // Used is known
 	Lease   uint64   `json:"lease_bytes,omitempty"`
 	Marks   []string `json:"marks,omitempty"` // such as "parent gone"
+	// Pool is what its pool has, if the driver library serves its memory, and LeasePool
+	// what those of all processes of its lease have; nil if it does not.
+	Pool      *machine.PoolUse `json:"pool,omitempty"`
+	LeasePool *machine.PoolUse `json:"lease_pool,omitempty"`
+	holder    int              // of the lease, for the metrics
 }
 
 // Waiting is a program that waits for a lease.
@@ -146,33 +151,27 @@ func (s *server) guard(next http.Handler) http.Handler {
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		w.Header().Set("Referrer-Policy", "no-referrer")
 		w.Header().Set("Cache-Control", "no-store")
-		if s.o.Token == "" {
+		given := r.URL.Query().Get("token")
+		bearer, isBearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+		kept, err := r.Cookie(cookie)
+		switch {
+		case s.o.Token == "":
 			if why := local(r); why != "" {
 				http.Error(w, why, http.StatusForbidden)
 				return
 			}
-			next.ServeHTTP(w, r)
-			return
-		}
-		if given := r.URL.Query().Get("token"); given != "" && s.right(given) {
+		case same(given, s.o.Token):
 			http.SetCookie(w, &http.Cookie{Name: cookie, Value: cookieValue(given), HttpOnly: true, SameSite: http.SameSiteStrictMode})
-			next.ServeHTTP(w, r)
+		case isBearer && same(bearer, s.o.Token):
+		case err == nil && same(kept.Value, cookieValue(s.o.Token)):
+		default:
+			w.Header().Set("WWW-Authenticate", "Bearer")
+			http.Error(w, "gpumem: a token is needed: open the address that gpumem serve printed, or send it as Authorization: Bearer", http.StatusUnauthorized)
 			return
 		}
-		if given, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); ok && s.right(given) {
-			next.ServeHTTP(w, r)
-			return
-		}
-		if c, err := r.Cookie(cookie); err == nil && same(c.Value, cookieValue(s.o.Token)) {
-			next.ServeHTTP(w, r)
-			return
-		}
-		w.Header().Set("WWW-Authenticate", "Bearer")
-		http.Error(w, "gpumem: a token is needed: open the address that gpumem serve printed, or send it as Authorization: Bearer", http.StatusUnauthorized)
+		next.ServeHTTP(w, r)
 	})
 }
-
-func (s *server) right(token string) bool { return same(token, s.o.Token) }
 
 // cookieValue returns the token as a cookie, which cannot hold every character.
 func cookieValue(token string) string {

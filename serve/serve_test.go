@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -254,6 +255,41 @@ func TestPage(t *testing.T) {
 	for _, r := range p.Requests() {
 		if !strings.HasPrefix(r, s.URL) {
 			t.Errorf("it asked for %s", r)
+		}
+	}
+}
+
+// TestMetricsOfPools: the figures of each process, and those of a lease once.
+func TestMetricsOfPools(t *testing.T) {
+	pool := &machine.PoolUse{Held: 30, InUse: 20, PeakHeld: 40, PeakInUse: 25, Charged: 3, Outside: 7, Refused: 2, DriverCalls: 9}
+	l := &machine.Lease{Bytes: 100, Holder: 7, Programs: 2, Sum: &machine.PoolUse{Held: 60, Refused: 4}}
+	s := stateOf("here", &machine.Snapshot{Devices: []machine.Device{{Spec: "cuda:0", Programs: []machine.Program{
+		{PID: 7, Name: "python", Lease: l, Pool: pool}, {PID: 8, Name: "python", Lease: l, Pool: pool}, {PID: 9, Name: "other"}}}}})
+	if p := s.Devices[0].Programs[0]; p.Pool != pool || p.LeasePool != l.Sum || !slices.Contains(p.Marks, "pool holds 30 B, 20 B in use, peak 25 B, 2 refused") {
+		t.Errorf("%+v", p)
+	}
+	got := map[string]int{}
+	for _, m := range metricsOf(s) {
+		for _, x := range m.samples {
+			got[fmt.Sprintf("%s%s %d", m.name, x.labels, x.value)]++
+		}
+	}
+	for _, want := range []string{
+		`gpumem_program_pool_held_bytes{device="cuda:0",simulated="false",pid="7",user="",name="python"} 30`,
+		`gpumem_program_pool_held_bytes{device="cuda:0",simulated="false",pid="8",user="",name="python"} 30`,
+		`gpumem_program_pool_in_use_bytes{device="cuda:0",simulated="false",pid="8",user="",name="python"} 20`,
+		`gpumem_program_pool_held_peak_bytes{device="cuda:0",simulated="false",pid="8",user="",name="python"} 40`,
+		`gpumem_program_pool_in_use_peak_bytes{device="cuda:0",simulated="false",pid="8",user="",name="python"} 25`,
+		`gpumem_program_pool_charged_bytes{device="cuda:0",simulated="false",pid="8",user="",name="python"} 3`,
+		`gpumem_program_pool_outside_bytes{device="cuda:0",simulated="false",pid="8",user="",name="python"} 7`,
+		`gpumem_program_pool_refused_total{device="cuda:0",simulated="false",pid="8",user="",name="python"} 2`,
+		`gpumem_program_pool_driver_calls_total{device="cuda:0",simulated="false",pid="8",user="",name="python"} 9`,
+		`gpumem_lease_limit_bytes{device="cuda:0",simulated="false",lease="7"} 100`,
+		`gpumem_lease_pool_held_bytes{device="cuda:0",simulated="false",lease="7"} 60`,
+		`gpumem_lease_pool_refused_total{device="cuda:0",simulated="false",lease="7"} 4`,
+	} {
+		if got[want] != 1 {
+			t.Errorf("%d times %s", got[want], want)
 		}
 	}
 }

@@ -64,6 +64,11 @@ func (l *Lease) ID() string { return l.rec.ID }
 // [ReadLease]. It is the value for [EnvLease].
 func (l *Lease) Path() string { return l.r.path(l.key, l.rec.ID, leaseKind) }
 
+// Ledger returns the name for the file in which the lease's programs count what they
+// hold, see package ledger. It is not made here, and is removed with the lease. A part of
+// an enclosing lease has that lease's.
+func (l *Lease) Ledger() string { return l.r.path(l.key, l.rec.ID, ledgerKind) }
+
 // File returns the open file whose description holds the lease. A program that
 // inherits it keeps the lease alive until it ends, whatever becomes of this
 // process; what it writes there is never read. Only Close closes it. It is nil for

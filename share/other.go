@@ -60,6 +60,9 @@ func (l *Lease) ID() string { return "" }
 // Path is "" on this system.
 func (l *Lease) Path() string { return "" }
 
+// Ledger is "" on this system.
+func (l *Lease) Ledger() string { return "" }
+
 // Keep does nothing on this system.
 func (l *Lease) Keep(context.Context) {}
 

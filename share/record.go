@@ -4,7 +4,7 @@
 //
 //	KEY.ID.held     the lock; empty, and never read
 //	KEY.ID.lease    the record, which others read
-//	KEY.ID.ledger   what its programs hold, if they count it (not made here)
+//	KEY.ID.ledger   what its programs hold, if they count it: see package ledger
 //
 // The description of KEY.ID.held that has the lock goes to the programs of the
 // lease. They may write to it, close it or empty it: nothing depends on what the

@@ -1,7 +1,7 @@
 // The registry: a folder with a lock file for each GPU and files for each lease
 // and ticket. Their names are
 //
-//	KEY.lock   KEY.ID.held   KEY.ID.lease   KEY.NUMBER.ticket   KEY.ID.new
+//	KEY.lock   KEY.ID.held   KEY.ID.lease   KEY.ID.ledger   KEY.NUMBER.ticket   KEY.ID.new
 //
 // with KEY of 16 hex digits from the GPU's key, ID of 16 by chance, and NUMBER of
 // 16 that count up. The last is a file that is being made, where the file system
@@ -308,6 +308,25 @@ func (r *Registry) remove(key, id string) error {
 	return first
 }
 
+// removeLedger removes a ledger whose lease has neither of its files: they were removed
+// first, by a clean-up or by another process that was killed meanwhile. If a program of
+// the lease lives, its lock on the ledger keeps it.
+func (r *Registry) removeLedger(key, id string) {
+	for _, kind := range []string{lockKind, leaseKind} {
+		if _, err := os.Lstat(r.path(key, id, kind)); err == nil {
+			return
+		}
+	}
+	path := r.path(key, id, ledgerKind)
+	f, _, _, err := r.locked(path)
+	if err == nil {
+		f.Close()
+	}
+	if errors.Is(err, errDead) {
+		_ = os.Remove(path)
+	}
+}
+
 // claim is a lease or a ticket that lives, as read from its files.
 type claim struct {
 	record
@@ -570,6 +589,9 @@ func (r *Registry) scan(g *guard, key string) (contents, error) {
 			_ = os.Remove(r.path(key, id, leaseKind))
 		}
 	}
+	for _, id := range kinds[ledgerKind] {
+		r.removeLedger(key, id)
+	}
 	g.saw(dead, left)
 	l.tickets = kinds[ticketKind]
 	return l, errors.Join(errs...)
@@ -688,6 +710,9 @@ func (r *Registry) List(devices ...string) ([]Entry, error) {
 		for _, l := range append(leases, r.lost(key, leases)...) {
 			e := r.entry(l)
 			e.Device = device
+			if path := r.path(key, e.ID, ledgerKind); slices.Contains(files[key][ledgerKind], e.ID) {
+				e.Ledger = path
+			}
 			all = append(all, e)
 		}
 		for i, t := range tickets {

@@ -197,6 +197,9 @@ type Entry struct {
 	// namespace. It is set where PID is unknown, ended, or of another namespace.
 	// Only processes that this user may read are found.
 	HeldBy []Holder // the youngest first
+	// Ledger is the file in which the lease's programs count what they hold, see package
+	// ledger; empty if there is none.
+	Ledger string
 	// Over is what its processes hold beyond Bytes; set only in a InsufficientMemoryError.
 	Over uint64
 

@@ -341,3 +341,43 @@ func TestRequests(t *testing.T) {
 type failing struct{ err error }
 
 func (f failing) Status() (device.Status, error) { return device.Status{}, f.err }
+
+// TestLedgerEndsWithItsLease: the file is listed with the lease and removed with it. One
+// whose lease has lost its files is removed by the next request, unless a program of the
+// lease lives.
+func TestLedgerEndsWithItsLease(t *testing.T) {
+	r, gpu := newGPU(t)
+	request := Request{Device: gpu, Meter: simulated(gpu), Bytes: gib}
+	take := func() *Lease {
+		leases, err := r.Acquire(background, request)
+		must(t, err)
+		return leases[0]
+	}
+	l := take()
+	if all := listed(t, r); len(all) != 1 || all[0].Ledger != "" {
+		t.Errorf("without one: %+v", all)
+	}
+	must(t, os.WriteFile(l.Ledger(), nil, 0o600))
+	if all := listed(t, r); len(all) != 1 || all[0].Ledger != l.Ledger() {
+		t.Errorf("with one: %+v", all)
+	}
+	must(t, l.Close())
+	for _, lives := range []bool{true, false} {
+		orphan := r.path(l.key, "00000000000000ab", ledgerKind)
+		f, err := os.Create(orphan)
+		must(t, err)
+		if lives {
+			must(t, setLock(f))
+		} else {
+			f.Close()
+		}
+		must(t, take().Close())
+		if _, err := os.Lstat(orphan); (err == nil) != lives {
+			t.Errorf("a program lives: %t, and %v", lives, err)
+		}
+		f.Close()
+	}
+	if all := files(t, r); len(all) != 0 {
+		t.Errorf("left: %q", all)
+	}
+}

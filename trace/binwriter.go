@@ -187,7 +187,7 @@ func (w *Writer) pool(name string) (*livePool, error) {
 	return p, w.out.err
 }
 
-// event is a call without what Alloc and Free know better.
+// event returns a call without what Alloc and Free know better.
 func (w *Writer) event(c Call) (Event, error) {
 	if c.Stream == math.MaxUint32 {
 		return Event{}, errors.New("trace: stream 4294967295 is one too many")

@@ -16,9 +16,9 @@ import (
 // Builder makes one Trace: a format's reader adds pools to it, and to the pools what
 // it finds, in the order in which it happened.
 type Builder struct {
+	siteMaker
 	trace *Trace
 	in    *input.Reader
-	sites siteMaker
 	pools []*PoolBuilder
 	slots int                 // of all pools
 	far   map[uint32]struct{} // streams from maxStreams on
@@ -34,28 +34,13 @@ func newBuilder(in *input.Reader, format string, opt Options) *Builder {
 		limit = defaultSpoolLimit
 	}
 	t := &Trace{Source: in.Name(), Format: format, spool: spool.New(max(limit, 0), opt.TempDir)}
-	b := &Builder{trace: t, in: in}
-	b.sites = newSiteMaker(&t.sites, opt.KeepPaths, in.Take)
-	return b
+	return &Builder{trace: t, in: in, siteMaker: newSiteMaker(&t.sites, opt.KeepPaths, in.Take)}
 }
 
 // Note adds a sentence for people: what was dropped or assumed.
 func (b *Builder) Note(format string, args ...any) {
 	b.trace.Notes = append(b.trace.Notes, fmt.Sprintf(format, args...))
 }
-
-// Site returns the site of a text of one line, for formats that have names instead of
-// stacks; 0 if it is empty.
-func (b *Builder) Site(text []byte) uint32 { return b.sites.named(text) }
-
-// Frame returns the number of a stack frame. file and line may be unknown, "" and 0.
-func (b *Builder) Frame(name, file string, line int64) uint32 {
-	return b.sites.frame(b.sites.frameText(name, file, line))
-}
-
-// Stack returns the site of a list of frames, innermost first and MaxFrames at most. The
-// list must not change afterwards.
-func (b *Builder) Stack(frames []uint32) uint32 { return b.sites.intern(frames) }
 
 // Pool adds a pool. Control characters in its name become blanks, and 200 bytes are kept.
 func (b *Builder) Pool(name string) *PoolBuilder {
@@ -79,8 +64,8 @@ func (b *Builder) At(ns uint64) {
 
 // finish seals the last blocks and sets the sums of the trace.
 func (b *Builder) finish() error {
-	if b.sites.err != nil {
-		return b.sites.err
+	if b.err != nil {
+		return b.err
 	}
 	t := b.trace
 	for _, p := range b.pools {
@@ -129,6 +114,10 @@ type PoolBuilder struct {
 
 var errTooManyBlocks = errors.New("more than 4294967295 blocks are live at once; this version cannot number them")
 
+// Segments says what the pool held at the first event after the seeds, see
+// [Pool.Segments].
+func (p *PoolBuilder) Segments(list []Segment) { p.p.segments = list }
+
 // Note adds a sentence about this pool, see [Builder.Note]. If there are several pools, the
 // sentence begins with its name.
 func (p *PoolBuilder) Note(format string, args ...any) {
@@ -154,8 +143,8 @@ func (p *PoolBuilder) Seed(ev Event) (slot uint32, err error) {
 // The slot freed last is used first: it is near the encoder's previous slot, and near
 // in the reader's memory. If ev was refused the slot is free again.
 func (p *PoolBuilder) Alloc(ev Event, addr uint64) (slot uint32, err error) {
-	if p.b.sites.err != nil {
-		return 0, p.b.sites.err
+	if p.b.err != nil {
+		return 0, p.b.err
 	}
 	if err := p.b.stream(ev.Stream); err != nil {
 		return 0, err

@@ -56,7 +56,7 @@ type Formats []Format
 // Memory follows the most blocks that are live at once, the sites, and
 // Options.SpoolLimit. Three formats need more while they are read: torch, whose whole
 // pickle is in memory as a tree, about six times the size of the file; xplane, up to
-// twice its size behind gzip; and minimalloc, about twice its size. All that is bounded
+// twice its size unpacked; and minimalloc, about twice its size. All that is bounded
 // by the size of the file: a small file that stands for very much is refused.
 //
 // Bad input, a file that cannot be opened and a read that fails give an *Error.
@@ -77,9 +77,9 @@ func (fs Formats) Read(ctx context.Context, r io.Reader, name string, opt Option
 	return fs.read(name, opt, func() (*input.Reader, error) { return input.New(ctx, r, name, opt.input()) })
 }
 
-// input is how a recording is read.
+// input returns how a recording is read.
 func (opt Options) input() input.Options {
-	return input.Options{Kind: "one recording", Progress: opt.Progress, Error: func(e *input.Error) error { return (*Error)(e) }}
+	return input.Options{Kind: "one recording", Progress: opt.Progress}
 }
 
 // read does the work of Open and Read.
@@ -133,10 +133,11 @@ func (fs Formats) named(file, name string) (*Format, error) {
 		}
 	}
 	return nil, &Error{File: file, Msg: fmt.Sprintf("there is no format %s; the formats are %s",
-		input.Quote(name), strings.Join(fs.names(), ", "))}
+		input.Quote(name), strings.Join(fs.Names(), ", "))}
 }
 
-func (fs Formats) names() []string {
+// Names returns the names of the formats.
+func (fs Formats) Names() []string {
 	var out []string
 	for _, f := range fs {
 		out = append(out, f.Name)
@@ -155,7 +156,7 @@ func (fs Formats) recognise(file string, head []byte) (*Format, error) {
 			return &fs[i], nil
 		}
 	}
-	reads := fs.names()
+	reads := fs.Names()
 	if strings.HasPrefix(string(head[:min(len(head), 4)]), "PK\x03\x04") {
 		return nil, &Error{File: file, Msg: "looks like a zip file (torch.save writes those; a snapshot comes from torch.cuda.memory._dump_snapshot); what is read: " + input.And(reads)}
 	}

@@ -8,6 +8,7 @@ package trace
 // hostile file cannot make long names many times longer.
 
 import (
+	"cmp"
 	"encoding/binary"
 	"strconv"
 	"strings"
@@ -48,7 +49,7 @@ const (
 	maxFileBytes = 400
 )
 
-// siteMaker fills the table of a trace.
+// siteMaker fills the table of a trace. A Builder has its methods.
 type siteMaker struct {
 	table     *siteTable
 	keepPaths bool
@@ -78,9 +79,9 @@ func newSiteMaker(table *siteTable, keepPaths bool, hold func(bytes int64) error
 	}
 }
 
-// named returns the site of a text of one line, for formats that have names
-// instead of stacks.
-func (m *siteMaker) named(text []byte) uint32 {
+// Site returns the site of a text of one line, for formats that have names instead of
+// stacks; 0 if it is empty.
+func (m *siteMaker) Site(text []byte) uint32 {
 	if len(text) == 0 {
 		return 0
 	}
@@ -88,7 +89,7 @@ func (m *siteMaker) named(text []byte) uint32 {
 	if !ok {
 		n = m.frame(input.Printable(string(text)))
 	}
-	return m.intern([]uint32{n})
+	return m.Stack([]uint32{n})
 }
 
 // frame returns the number of a frame by its text.
@@ -105,8 +106,9 @@ func (m *siteMaker) frame(text string) uint32 {
 	return n
 }
 
-// intern returns the site of a list of frames, which becomes its own.
-func (m *siteMaker) intern(frames []uint32) uint32 {
+// Stack returns the site of a list of frames, innermost first and MaxFrames at most. The
+// list must not change afterwards.
+func (m *siteMaker) Stack(frames []uint32) uint32 {
 	if len(frames) == 0 {
 		return 0
 	}
@@ -126,24 +128,20 @@ func (m *siteMaker) intern(frames []uint32) uint32 {
 	return s
 }
 
-// frameText is "name (file:line)", or less where less is known. A line below 1
-// is not known.
-func (m *siteMaker) frameText(name, file string, line int64) string {
+// Frame returns the number of a stack frame, whose text is "name (file:line)", or less where
+// less is known. file and line may be unknown, "" and 0.
+func (m *siteMaker) Frame(name, file string, line int64) uint32 {
 	if !m.keepPaths {
-		if i := strings.LastIndexAny(file, `/\`); i >= 0 {
-			file = file[i+1:]
-		}
+		file = file[strings.LastIndexAny(file, `/\`)+1:]
 	}
-	name = input.Printable(input.Cut(name, maxNameBytes))
+	name = cmp.Or(input.Printable(input.Cut(name, maxNameBytes)), "?")
 	file = input.Printable(input.Cut(file, maxFileBytes))
-	if name == "" {
-		name = "?"
+	switch {
+	case file == "" || file == "??": // the unwinder's word for not known
+	case line > 0:
+		name += " (" + file + ":" + strconv.FormatInt(line, 10) + ")"
+	default:
+		name += " (" + file + ")"
 	}
-	if file == "" || file == "??" { // the unwinder's word for not known
-		return name
-	}
-	if line > 0 {
-		return name + " (" + file + ":" + strconv.FormatInt(line, 10) + ")"
-	}
-	return name + " (" + file + ")"
+	return m.frame(name)
 }

@@ -8,8 +8,8 @@ import (
 func TestSitesNamed(t *testing.T) {
 	var table siteTable
 	m := newSiteMaker(&table, false, func(int64) error { return nil })
-	a, b := m.named([]byte("matmul")), m.named([]byte("relu"))
-	if m.named(nil) != 0 || a == b || m.named([]byte("matmul")) != a || table.text(a) != "matmul" || table.text(b) != "relu" || table.len() != 3 {
+	a, b := m.Site([]byte("matmul")), m.Site([]byte("relu"))
+	if m.Site(nil) != 0 || a == b || m.Site([]byte("matmul")) != a || table.text(a) != "matmul" || table.text(b) != "relu" || table.len() != 3 {
 		t.Errorf("sites %d and %d of %d: %q", a, b, table.len(), table.frames)
 	}
 }

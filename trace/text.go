@@ -162,7 +162,7 @@ func canonical(id []byte) (uint64, bool) {
 	return input.Decimal(id)
 }
 
-// show is an ID in a message: as it is if it is short and plain, else quoted.
+// show returns an ID in a message: as it is if it is short and plain, else quoted.
 func show(id []byte) string {
 	if q := input.Quote(id); len(q) != len(id)+2 {
 		return q

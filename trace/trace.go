@@ -23,8 +23,8 @@
 //
 // So memory depends on how many blocks are live at once, and not on how long
 // the recording is. There are three exceptions. A pickle can only be read whole, so its
-// tree of values is in memory until Open returns. The lines of a MiniMalloc problem and
-// the events of an xplane are not in the order of time, so they are in memory, too.
+// tree of values is in memory until Open returns. The lines of a MiniMalloc problem are not in
+// the order of time, so they are in memory, too. An xplane is read whole, for the same reason.
 //
 // # How to add a format
 //
@@ -246,10 +246,27 @@ type Pool struct {
 	EndLive   uint64
 	EndBlocks uint64
 
-	trace  *Trace
-	blocks []block
-	places []spool.Block // of Places
+	trace    *Trace
+	blocks   []block
+	places   []spool.Block // of Places
+	segments []Segment
 }
+
+// Segments returns what the recorded program's pool held at the first event after the
+// seeds, by address; nil if the recording does not have it. Its blocks are the seeds, in
+// the same order. [Trace.Save] does not keep it.
+func (p *Pool) Segments() []Segment { return p.segments }
+
+// Segment is memory that the pool of a recorded program held from its device.
+type Segment struct {
+	Addr, Bytes uint64
+	Stream      uint32 // as in Event
+	Small       bool   // it is of the pool for small requests
+	Blocks      []SegmentBlock
+}
+
+// SegmentBlock is a live block of a Segment, with what its size was rounded up to.
+type SegmentBlock struct{ Addr, Bytes uint64 }
 
 // maxSlots is the most blocks that may be live at once: a slot is 32 bits and
 // Pool.Slots must be able to hold the count.

@@ -3,13 +3,13 @@
 // cuda_malloc_async.
 //
 // Each block is one cuMemAllocFromPoolAsync from the device's default pool, and
-// each free one cuMemFreeAsync. What is placed where is the driver's own affair,
+// each free one cuMemFreeAsync. The driver decides what is placed where,
 // so memory fragments in another way than under bfc, and a program that does
-// not fit breaks in another place. The pool grows as it is asked: the first
-// round of a program pays for that, later ones find the memory there, if the
+// not fit fails at another request. The pool grows as needed: the first
+// iteration of a program pays for that, later ones find the memory there, if the
 // pool keeps it (Config.Reserve).
 //
-// # The way of one block
+// # One block
 //
 //	first Alloc   finds the pool, sets its release threshold, and takes and gives
 //	              back Config.Preallocate bytes, so that the pool holds them
@@ -19,23 +19,34 @@
 //	Free          makes the block's own stream wait for the recorded ones, and
 //	              frees in it
 //
+// With numbers, on a device of 80 GiB with JAX's defaults, fraction 0.75 and
+// preallocation: Reserve and Preallocate are 60 GiB. The first Alloc of 1,000 bytes
+// makes the pool hold 60 GiB, then 1,000 bytes are in use; the driver rounds them to
+// 512s by itself. Without preallocation both are 0, the pool grows by 32 MiB (sim's
+// assumption), and the next synchronise after the free releases them.
+//
 // # When memory is released
 //
 // The pool releases unused memory above the threshold when someone
 // synchronises: a stream, an event or the whole device. This allocator
 // synchronises only before it refuses a request, in Trim and in Close. All other
 // synchronises are the program's. A program that makes none, as a replay does,
-// gets nothing back before Trim, though the threshold be 0.
+// gets nothing back before Trim, even with a threshold of 0.
 //
 // # Shared with others
 //
 // The default pool is the device's: what else uses it in this process shares its
 // threshold and is counted in PoolBytes. Two allocators on one device are to be
-// closed in the reverse order, since each puts the attributes back that it
-// found.
+// closed in the reverse order, since each restores the attributes that it found.
+//
+// # Locks
+//
+// None: the owner's lock guards all of it. Where an operation has to wait, and the
+// tracker is deferred, it returns a *streams.Pending, has changed nothing that a user
+// can see, and is repeated. XLA holds its mutex around the driver's calls.
 //
 // Files: async.go the blocks, pool.go the pool around them, report.go what is
-// logged on a refusal, check.go what holds.
+// logged on a refusal, check.go the invariants.
 package async
 
 import (
@@ -51,7 +62,7 @@ import (
 	"gpumem/internal/invariants"
 )
 
-// driverAlign is the alignment of every block of the pool. The driver's manual
+// driverAlign is the alignment of every block of the pool, in bytes. The driver's manual
 // promises it; 512 was seen.
 const driverAlign = 256
 
@@ -82,8 +93,8 @@ type Config struct {
 	// Streams has the streams that requests name; nil means that all is in
 	// stream 0. Close closes it.
 	Streams *streams.Tracker
-	// Log, if set, is called for what XLA would log, but for refused requests: those are for
-	// Report. It must not use the allocator. It may be nil.
+	// Log, if set, is called for what XLA would log, except for refused requests, which
+	// Report describes. It must not use the allocator.
 	Log func(alloc.Message)
 }
 
@@ -109,7 +120,7 @@ type Allocator struct {
 	extra  map[chunks.H]extra // of the few blocks that have it
 }
 
-// extra is what few blocks have.
+// extra is what few blocks have: an alignment above the driver's, or a recorded stream.
 type extra struct {
 	start   uint64   // where the driver's allocation begins, if that is below the block; else 0
 	streams []uint32 // that use the block beside its own; of Record
@@ -216,7 +227,7 @@ func (a *Allocator) take(n uint64, number uint32) (device.Range, error) {
 }
 
 // drain waits for what is queued in a stream now, unless the operation has done
-// so before.
+// so before: others may queue work all the time, so that one wait has to be enough.
 func (a *Allocator) drain(number uint32, s device.Stream) error {
 	if !a.streams.Deferred() {
 		return a.dev.StreamSynchronize(s)
@@ -276,7 +287,8 @@ func (a *Allocator) FreeAddr(addr uint64) error {
 	return a.release(h, c)
 }
 
-// start is where the driver's allocation of a block begins.
+// start returns where the driver's allocation of a block begins: at the block, or below
+// it if an alignment moved it up.
 func (a *Allocator) start(h chunks.H, c *chunks.Chunk) uint64 {
 	if x := a.extra[h]; x.start != 0 {
 		return x.start
@@ -299,7 +311,9 @@ func (a *Allocator) release(h chunks.H, c *chunks.Chunk) error {
 }
 
 // freeIn frees an allocation after the work that is queued now in its stream and
-// in others.
+// in others. A stream that has ended is replaced by stream 0, which waits for the last
+// work of the other. That the stream has ended may show only when the driver refuses
+// the free; then freeIn begins again.
 func (a *Allocator) freeIn(start uint64, own uint32, others []uint32) error {
 	in, ok, err := a.streams.Handle(own)
 	if err != nil {

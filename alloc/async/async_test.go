@@ -434,7 +434,7 @@ func TestWhy(t *testing.T) {
 	if _, err := a.Alloc(alloc.Request{Bytes: 30 << 20}); err != nil {
 		t.Fatal(err)
 	}
-	const pool = "The driver's pool holds 32 MiB, of which 30 MiB is allocated; where the rest lies it does not tell. It has no piece as large, nor could it grow by that much."
+	const pool = "The driver's pool holds 32 MiB, of which 30 MiB is allocated; where the rest lies is unknown. It has no piece as large, nor could it grow by that much."
 	for _, tc := range []struct {
 		bytes uint64
 		free  int64

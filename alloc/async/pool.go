@@ -1,7 +1,10 @@
 package async
 
-// The pool around the blocks: how it is set up, what it holds, how it gives
-// back.
+// The pool around the blocks: how it is set up, what it holds, how it releases memory.
+//
+// The attributes that are changed belong to the device's default pool, which outlives
+// this allocator: each is noted with its former value when it is set, and Close sets
+// it back. Setting up may fail half-way and is then continued by the next request.
 
 import (
 	"errors"
@@ -54,8 +57,9 @@ func (a *Allocator) open(number uint32) error {
 	return nil
 }
 
-// preallocate has the pool take memory. What is refused is logged and done
-// without.
+// preallocate makes the pool take memory, by allocating and freeing it. A refusal is
+// logged and the pool does without, as in XLA. If the free fails, the bytes are owed
+// and the next request tries again.
 func (a *Allocator) preallocate(number uint32) error {
 	n := a.cfg.Preallocate
 	if n > 0 && a.owed == 0 {
@@ -83,13 +87,13 @@ func (a *Allocator) preallocate(number uint32) error {
 	return err
 }
 
-// Stats are XLA's, by the sizes that were asked for and without the
-// preallocation; its limit is Config.Reserve, and it has no largest hole, for
-// the driver does not tell. PoolBytes and PeakPoolBytes are what the pool holds
+// Stats returns XLA's statistics, by the requested sizes and without the
+// preallocation. The limit is Config.Reserve, and the largest free block is 0, as the
+// driver does not report it. PoolBytes and PeakPoolBytes are what the pool holds
 // from the device and the most of it, with what others have from the same pool.
 // The driver is asked for these two at every call, since any synchronise of the
-// program may have changed them: that is two driver calls. Where it does not
-// answer they are what it said last, and no less than what is in use.
+// program may have changed them: that is two driver calls. If it does not
+// answer they are what it reported last, and no less than what is in use.
 func (a *Allocator) Stats() alloc.Stats {
 	if a.found && !a.final {
 		a.final = a.look() == nil && a.blocks.Closed
@@ -97,7 +101,7 @@ func (a *Allocator) Stats() alloc.Stats {
 	return a.blocks.Count
 }
 
-// look asks what the pool holds. The pool's high mark is older than this
+// look asks the driver what the pool holds. The pool's high mark is older than this
 // allocator; until it is passed, the most that was seen is the peak.
 func (a *Allocator) look() error {
 	s := &a.blocks.Count
@@ -115,10 +119,10 @@ func (a *Allocator) look() error {
 	return errors.Join(err, err2)
 }
 
-// Trim waits for all work on the device, and has the pool release what is
+// Trim waits for all work on the device, and makes the pool release what is
 // unused until it holds keep bytes; what shares the driver's unit with a live
-// block stays. The bytes are those that the pool gave back in this time, to
-// whomever they belonged.
+// block stays. It returns how many bytes the pool released meanwhile, whoever had
+// freed them.
 func (a *Allocator) Trim(keep uint64) (released uint64, err error) {
 	if a.blocks.Closed {
 		return 0, alloc.ErrClosed

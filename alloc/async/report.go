@@ -13,6 +13,10 @@ import (
 	"gpumem/size"
 )
 
+// What XLA logs on a refusal (GpuCudaMallocAsyncAllocator::AllocateRaw and
+// PrintAllocatorStatistics), and our account of it. doctor reads the former in users'
+// logs, so that its odd forms are kept.
+
 // refusal is how XLA writes the driver's CUDA_ERROR_OUT_OF_MEMORY. Nothing
 // stands between the colons: the call has no more to say.
 const refusal = "RESOURCE_EXHAUSTED: : CUDA_ERROR_OUT_OF_MEMORY: out of memory"
@@ -73,7 +77,7 @@ func (a *Allocator) Why(r alloc.Request, deviceFree int64) []string {
 	if r.Bytes > a.info.Total {
 		return []string{fmt.Sprintf("It is more than the device's %s; no free would help.", size.Format(a.info.Total))}
 	}
-	out := []string{fmt.Sprintf("The driver's pool holds %s, of which %s is allocated; where the rest lies it does not tell. It has no piece as large, nor could it grow by that much.",
+	out := []string{fmt.Sprintf("The driver's pool holds %s, of which %s is allocated; where the rest lies is unknown. It has no piece as large, nor could it grow by that much.",
 		size.Format(s.PoolBytes), size.Format(s.BytesInUse))}
 	if deviceFree >= 0 {
 		out = append(out, fmt.Sprintf("The device has %s free beside the pool.", size.Format(uint64(deviceFree))))

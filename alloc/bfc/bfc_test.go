@@ -2,6 +2,7 @@ package bfc_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -273,4 +274,70 @@ func TestReportShowsNeighbours(t *testing.T) {
 	if text := a.Report(alloc.Request{Bytes: 400 << 10}).String(); !strings.Contains(text, want) {
 		t.Errorf("the report is\n%swant in it\n%s", text, want)
 	}
+}
+
+// TestPackageComment runs the case that the package comment walks through.
+func TestPackageComment(t *testing.T) {
+	a, _ := pool(t, 1<<20, bfc.Config{Limit: 1 << 20})
+	at := func(b alloc.Block, addr, size uint64) {
+		t.Helper()
+		if b.Addr-sim.Base != addr || b.Size != size {
+			t.Errorf("[%d, %d), want [%d, %d)", b.Addr-sim.Base, b.Addr-sim.Base+b.Size, addr, addr+size)
+		}
+	}
+	r := alloc.Request{Bytes: 300_000}
+	x, y, z := take(t, a, r), take(t, a, r), take(t, a, r)
+	at(x, 0, 300_032)
+	at(y, 300_032, 300_032)
+	at(z, 600_064, 448_512)
+	if err := errors.Join(a.Free(x), a.Free(z)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Alloc(alloc.Request{Bytes: 500_000}); !errors.Is(err, alloc.ErrNoMemory) || a.Stats().LargestFreeBlock != 448_512 {
+		t.Errorf("D: %v; the largest free block has %d bytes", err, a.Stats().LargestFreeBlock)
+	}
+	if text := a.Report(alloc.Request{Bytes: 500_000}).String(); !strings.Contains(text, "\nI Free  at 7f0000000000 of size 300032 tag lower next 1\n") {
+		t.Error(text)
+	}
+	if err := a.Free(y); err != nil || a.Stats().LargestFreeBlock != 1<<20 {
+		t.Errorf("%v; the largest free block has %d bytes", err, a.Stats().LargestFreeBlock)
+	}
+}
+
+// TestTwoEnds runs the case at the head of carve.go, in units of 0.5 MiB.
+func TestTwoEnds(t *testing.T) {
+	const half = 512 << 10
+	a, _ := pool(t, 8*half, bfc.Config{Limit: 8 * half, Spatial: true})
+	var got []string
+	walk := func(want string) {
+		t.Helper()
+		got = nil
+		for c := range a.Walk {
+			state := "free"
+			if c.Live {
+				state = "live"
+			}
+			got = append(got, fmt.Sprintf("%s %s %d", state, c.Tag, c.Size/half))
+		}
+		if text := strings.Join(got, ", "); text != want {
+			t.Errorf("%s\nwant %s", text, want)
+		}
+	}
+	x := take(t, a, alloc.Request{Bytes: 2 * half})
+	walk("live lower 2, free central_gap 6")
+	take(t, a, alloc.Request{Bytes: 2 * half, End: alloc.Upper})
+	walk("live lower 2, free central_gap 4, live upper 2")
+	y := take(t, a, alloc.Request{Bytes: 3 * half})
+	walk("live lower 2, live lower 4, live upper 2")
+	if err := a.Free(x); err != nil {
+		t.Fatal(err)
+	}
+	walk("free lower 2, live lower 4, live upper 2")
+	if _, err := a.Alloc(alloc.Request{Bytes: 2 * half, End: alloc.Upper}); !errors.Is(err, alloc.ErrNoMemory) {
+		t.Errorf("collective memory: %v", err)
+	}
+	if err := a.Free(y); err != nil {
+		t.Fatal(err)
+	}
+	walk("free central_gap 6, live upper 2")
 }

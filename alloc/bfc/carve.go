@@ -1,10 +1,30 @@
 package bfc
 
-// Which free chunk serves a request, and how it is cut.
+// The free chunk that serves a request, and how it is cut: FindChunkPtr and SplitChunk
+// of the original.
+//
+// Two ends, in a partitioned pool of 4 MiB whose ordinary blocks lie at the lower end.
+// Addresses are in MiB, G is the gap:
+//
+//	                       G [0, 4)
+//	ordinary A, 1 MiB      A [0, 1)  G [1, 4)
+//	collective B, 1 MiB    A [0, 1)  G [1, 3)  B [3, 4)
+//	ordinary C, 1.5 MiB    A [0, 1)  C [1, 3)  B [3, 4)   the gap is not twice as large,
+//	                                                      so that C gets all of it
+//	free A                 free lower [0, 1)  C [1, 3)  B [3, 4)
+//	collective, 1 MiB      refused: the free chunk belongs to the lower end
+//	free C                 the neighbour above is not lower, so C becomes gap; joined with
+//	                       a chunk of another tag it stays gap: G [0, 3)
+//
+// Below is what lies at lower addresses of the block in its chunk, above what lies at
+// higher ones. With an alignment of 1 MiB an ordinary block of 0.5 MiB in [1.75, 4)
+// lies at 2: 0.25 MiB below, 1.5 above. The part below becomes a free chunk of the
+// block's end; the part above keeps its tag.
 
 import "gpumem/alloc/internal/chunks"
 
-// find is the chunk to use, 0 if none fits. It stays where it is.
+// find returns the chunk to use, 0 if none fits. It stays among the free ones. The gap
+// comes last, however small the waste there would be.
 func (a *Allocator) find(end uint8, n, align uint64) chunks.H {
 	x := a.free[end]
 	if align == MinAllocation {
@@ -25,7 +45,7 @@ func (a *Allocator) find(end uint8, n, align uint64) chunks.H {
 	return a.inGap(end, n, align)
 }
 
-// inGap is the central gap if the request fits there, else 0.
+// inGap returns the central gap if the request fits there, else 0.
 func (a *Allocator) inGap(end uint8, n, align uint64) chunks.H {
 	if a.gap != 0 && a.fits(a.gap, end, n, align) {
 		return a.gap
@@ -43,9 +63,9 @@ func (a *Allocator) fits(h chunks.H, end uint8, n, align uint64) bool {
 	return at >= c.Addr && at-c.Addr <= c.Size-n
 }
 
-// place is the aligned address nearest to the given end of chunk c at which n
-// bytes, which are at most its size, end or begin within it. Where there is
-// none it lies outside.
+// place returns the aligned address nearest to the given end of chunk c for n bytes,
+// which are at most its size. If no aligned block fits it lies outside the chunk, so
+// that fits must look at it. -align is the mask of a power of two.
 func place(c *chunks.Chunk, end uint8, n, align uint64) uint64 {
 	if end == tagUpper {
 		return (c.Addr + c.Size - n) & -align
@@ -55,14 +75,18 @@ func place(c *chunks.Chunk, end uint8, n, align uint64) uint64 {
 
 // carve takes chunk h, which fits, out of the free ones and cuts it to the
 // request. The chunk that it returns is the block's. What lies towards the end
-// of the pool is there for alignment only and becomes a hole of that end. What
-// lies on the other side stays what it was, gap or hole. Collective memory gets
-// just what it asks for, an ordinary block the rest, too, if that is not worth
+// of the pool is there for alignment only and becomes a free chunk of that end. What
+// lies on the other side keeps its tag, gap or not. Collective memory gets
+// just what it asks for. An ordinary block also gets the rest if that is not worth
 // a cut.
+//
+// At the upper end the rest below is given away only if the chunk begins aligned:
+// otherwise the block, which would begin with the chunk, would not be.
 func (a *Allocator) carve(h chunks.H, end uint8, n, align uint64) (chunks.H, *chunks.Chunk) {
 	c := a.store.At(h)
 	a.takeFree(h, c)
 	at := place(c, end, n, align)
+	// The three parts. The block is made of the middle one and of what is not worth a cut.
 	below, above := at-c.Addr, c.Addr+c.Size-n-at
 	belowTag, aboveTag := c.Tag, c.Tag
 	if end == tagLower {
@@ -91,11 +115,17 @@ func (a *Allocator) carve(h chunks.H, end uint8, n, align uint64) (chunks.H, *ch
 }
 
 // worth reports whether a rest of that many bytes is cut off a chunk that serves
-// n bytes: the split rule of the original, which holds for the central gap, too.
+// n bytes: the split rule of the original, which holds for the central gap, too. The
+// chunk is twice the request then, or 128 MiB larger. A rest of 300 MiB after a request
+// of 400 is cut off by the second, one of 100 MiB is not. Upstream's code of August 2026
+// and later always cuts the gap.
 func (a *Allocator) worth(rest, n uint64) bool { return rest >= n || rest >= a.waste }
 
 // cut takes off what chunk h, which is in no index and larger than n bytes, has
-// beyond them, if that is worth it. The chunk that it returns is the block's.
+// beyond them, if that is worth it. The chunk that it returns is the block's. It is
+// carve for the common case: no alignment, and the block at the end of ordinary memory.
+// The block lies at the chunk's lower end, or in a pool that works top down at its
+// upper end.
 func (a *Allocator) cut(h chunks.H, c *chunks.Chunk, n uint64) (chunks.H, *chunks.Chunk) {
 	rest := c.Size - n
 	if !a.worth(rest, n) {
@@ -111,7 +141,8 @@ func (a *Allocator) cut(h chunks.H, c *chunks.Chunk, n uint64) (chunks.H, *chunk
 }
 
 // split cuts chunk h after size bytes. The upper part is a new chunk, free, of
-// the same tag, in no index.
+// the same tag, in no index. The new number goes to the upper part whichever is to be
+// the block, as in the original: reports print the numbers.
 func (a *Allocator) split(h chunks.H, c *chunks.Chunk, size uint64) (chunks.H, *chunks.Chunk) {
 	rest, r := a.store.New()
 	r.State = chunks.Free
@@ -127,7 +158,8 @@ func (a *Allocator) split(h chunks.H, c *chunks.Chunk, size uint64) (chunks.H, *
 	return rest, r
 }
 
-// takeFree takes a free chunk out of its index, or off its place as the gap.
+// takeFree takes a free chunk out of its index, or ends its being the gap. It is called
+// before size, address or tag of a free chunk change, as the index orders by them.
 func (a *Allocator) takeFree(h chunks.H, c *chunks.Chunk) {
 	if h == a.gap {
 		a.gap = 0
@@ -137,7 +169,7 @@ func (a *Allocator) takeFree(h chunks.H, c *chunks.Chunk) {
 }
 
 // putFree puts a free chunk into the index of its tag, or makes it the gap.
-// What a partitioned pool does besides is kept out of the common path.
+// The rest of what a partitioned pool does is kept out of the common path.
 func (a *Allocator) putFree(h chunks.H, c *chunks.Chunk) {
 	if c.Tag != a.home {
 		a.putTagged(h, c)
@@ -146,7 +178,8 @@ func (a *Allocator) putFree(h chunks.H, c *chunks.Chunk) {
 	a.ordinary.Insert(h, c)
 }
 
-// putTagged is putFree for the gap and for holes of the collective end.
+// putTagged is putFree for the gap and for free chunks of the collective end, whose
+// index is made when there is one.
 func (a *Allocator) putTagged(h chunks.H, c *chunks.Chunk) {
 	if c.Tag == tagGap {
 		if a.gap == 0 {

@@ -6,9 +6,10 @@ import (
 	"gpumem/alloc/internal/chunks"
 )
 
-// Check looks at the whole structure and returns the first thing that does not
+// Check verifies the whole structure and returns the first thing that does not
 // hold. It costs a walk over every chunk; tests call it, and with the build tag
-// invariants every operation of the conformance suite does.
+// invariants every operation does. It walks regions by itself rather than with tiles,
+// as a broken link is one of the things that it looks for.
 //
 // What holds between operations:
 //
@@ -26,6 +27,8 @@ func (a *Allocator) Check() error {
 	if a.closed {
 		return nil
 	}
+	// The indices first: what they hold must be free chunks of their tag, each once, in
+	// the order in which requests are served.
 	inFree := map[chunks.H]bool{}
 	for tag, x := range a.free {
 		if x == nil {
@@ -46,6 +49,7 @@ func (a *Allocator) Check() error {
 			inFree[h], last = true, c
 		}
 	}
+	// Then the regions, in address order, and the chunks of each.
 	var pool, used uint64
 	live, free := 0, 0
 	end := uint64(0)
@@ -105,6 +109,7 @@ func (a *Allocator) Check() error {
 	if err := a.checkGap(); err != nil {
 		return err
 	}
+	// At last what was counted on the way against what Alloc and Free have counted.
 	s := a.stats
 	if pool != s.PoolBytes || used != s.BytesInUse || s.PeakBytesInUse < used || s.PeakPoolBytes < pool {
 		return fmt.Errorf("statistics say %d in use and %d in the pool, a walk counts %d and %d", s.BytesInUse, s.PoolBytes, used, pool)
@@ -118,7 +123,8 @@ func (a *Allocator) Check() error {
 	return nil
 }
 
-// checkGap looks at the order of tags around the gap.
+// checkGap verifies the order of tags around the gap: lower ones below, upper ones
+// above. Regions without the gap may have any.
 func (a *Allocator) checkGap() error {
 	if a.gap == 0 {
 		return nil

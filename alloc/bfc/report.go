@@ -13,8 +13,22 @@ import (
 	"gpumem/size"
 )
 
+// The out-of-memory report: DumpMemoryLog of the original, record for record. Users paste
+// it, and doctor and other tools read it, so that its odd blanks and doubled lines are
+// kept. data/bfc/golden has whole reports of both layouts.
+//
+// A line of it, of the case in the package comment after free A and free C:
+//
+//	Free  at 7f0000000000 of size 300032 tag lower next 1
+//
+// next is the number of the chunk above, counted from 0 as the original does; ours
+// begin with 1. So the numbers that the store hands out are a part of the format.
+
 // Layout is the form of the out-of-memory report, which changed over the years.
-// Tools that read logs know both.
+// Tools that read logs know both. In the older one the head has a blank too few and a
+// line twice, chunks have no tag, the sums are one line of plain numbers, and
+// LargestFreeBlock is always 0. JAX of December 2025 to June 2026 wrote a third form,
+// the older one with IEC units, which no policy asks for.
 type Layout uint8
 
 const (
@@ -24,10 +38,11 @@ const (
 	Layout2025
 )
 
-// xla prints bytes as the original does. Sizes past 2^63 do not occur in it.
+// xla formats bytes as the original does (HumanReadableNumBytes of tsl/platform/
+// numbers.cc). Sizes past 2^63 do not occur in it.
 func xla(n uint64) string { return size.XLA(int64(min(n, math.MaxInt64))) }
 
-// Report is the original's report for a request that was refused, record for
+// Report returns the original's report for a request that was refused, record for
 // record, in the layout of the pool's configuration: the summary of the 21
 // bins, the free chunks of the request's bin, every chunk, the sums, the
 // statistics and a map of 100 columns.
@@ -49,6 +64,8 @@ func (a *Allocator) Report(r alloc.Request) alloc.Report {
 	return w.out
 }
 
+// reporter collects the records of one report. Its methods write a part each, in the
+// order of the report.
 type reporter struct {
 	a   *Allocator
 	old bool // the layout of 2025
@@ -63,6 +80,8 @@ func (w *reporter) info(format string, args ...any) {
 	w.add(alloc.Info, fmt.Sprintf(format, args...))
 }
 
+// head writes the line that begins the report, which doctor and scripts look for, and
+// the pool's name.
 func (w *reporter) head(r alloc.Request, n uint64, end uint8) {
 	if w.old {
 		// The missing blank before "requested", the blank at the second line's
@@ -80,14 +99,15 @@ func (w *reporter) head(r alloc.Request, n uint64, end uint8) {
 	w.info("BFCAllocator dump for %s", w.a.cfg.Name)
 }
 
-// binStats is what the report says of one bin.
+// binStats is the report's line on one bin.
 type binStats struct {
 	chunks, inUse           int
 	bytes, used, clientUsed uint64
 }
 
 // binTable sums chunks, live and free, by the bin of their size. The central
-// gap is in no bin.
+// gap is in no bin. Live chunks are in none in the original either, but its report
+// counts them by their size all the same.
 func (a *Allocator) binTable() [numBins]binStats {
 	var bins [numBins]binStats
 	for h, c := range a.chunks() {
@@ -106,6 +126,7 @@ func (a *Allocator) binTable() [numBins]binStats {
 	return bins
 }
 
+// bins writes a line for each of the 21 bins, empty ones included.
 func (w *reporter) bins() {
 	for i, b := range w.a.binTable() {
 		w.info("Bin (%d): \tTotal Chunks: %d, Chunks in use: %d. %s allocated for chunks. %s in use in bin. %s client-requested in use in bin.",
@@ -113,7 +134,10 @@ func (w *reporter) bins() {
 	}
 }
 
-// binOf lists the free chunks of the bin that the request falls into.
+// binOf lists the free chunks of the bin that the request falls into, with their
+// neighbours. Those of the lower and the upper end are one list, ordered as the
+// original's set is: by size, then tag, then address. Chunks of larger bins would serve
+// the request, so after a refusal there are none but for the alignment or the other end.
 func (w *reporter) binOf(n uint64) {
 	a := w.a
 	bin := binOf(n)
@@ -147,7 +171,8 @@ func (w *reporter) binOf(n uint64) {
 	}
 }
 
-// neighbour is a chunk next to a free one: live, or the central gap.
+// neighbour describes a chunk next to a free one: live, or the central gap. Both are in
+// no bin, which is printed as -1 (kInvalidBinNum).
 func (w *reporter) neighbour(h chunks.H) string {
 	c := w.a.store.At(h)
 	bin := -1
@@ -157,6 +182,7 @@ func (w *reporter) neighbour(h chunks.H) string {
 	return w.chunk(c, bin)
 }
 
+// chunk describes a chunk as Chunk::DebugString of the original does.
 func (w *reporter) chunk(c *chunks.Chunk, bin int) string {
 	inUse := 0
 	if c.State == chunks.Live {
@@ -171,8 +197,7 @@ func (w *reporter) regions() {
 	a := w.a
 	for i := range a.regions {
 		w.info("Next region of size %d", a.regions[i].size)
-		for h := a.regions[i].first; h != 0; {
-			c := a.store.At(h)
+		for _, c := range a.tiles(&a.regions[i]) {
 			var b strings.Builder
 			state := "Free "
 			if c.State == chunks.Live {
@@ -188,12 +213,12 @@ func (w *reporter) regions() {
 			}
 			b.WriteString(" next " + strconv.FormatUint(next, 10))
 			w.add(alloc.Info, b.String())
-			h = c.Next
 		}
 	}
 }
 
-// sizes sums the live chunks by size.
+// sizes writes how many live chunks there are of each size, in ascending order, and the
+// sum of all.
 func (w *reporter) sizes() {
 	w.info("     Summary of in-use Chunks by size: ")
 	count := map[uint64]uint64{}
@@ -215,6 +240,8 @@ func (w *reporter) sizes() {
 	w.info("Sum Total of in-use chunks: %s", xla(total))
 }
 
+// sums writes what the pool has in all. The original of 2025 printed unallocated bytes
+// under the name of available ones.
 func (w *reporter) sums(n uint64, end uint8) {
 	a := w.a
 	s := a.stats
@@ -238,6 +265,7 @@ func (w *reporter) sums(n uint64, end uint8) {
 	w.info("Allocator region growth hint: next region allocation target %s %s", xla(a.next), hint)
 }
 
+// stats writes JAX's statistics, in bytes in the layout of 2025 and in IEC units since.
 func (w *reporter) stats() {
 	s := w.a.Stats()
 	form := xla
@@ -265,6 +293,11 @@ func (w *reporter) stats() {
 
 // occupancy draws the regions, back to back, as a line of 100 columns: live
 // bytes as *, what a live chunk has beyond its request as x, the rest as _.
+//
+// A column is 1 % of the bytes, and a span covers all columns from that of its first
+// byte to that of its last. What is drawn later covers what is there: so a block of a
+// few bytes shows, and free memory of less than a column between two blocks does not.
+// A pool of 1,000 bytes with a block of 95 in a chunk of 120 begins with ten * and two x.
 func (a *Allocator) occupancy() string {
 	const columns = 100
 	var total uint64
@@ -284,8 +317,7 @@ func (a *Allocator) occupancy() string {
 	var base uint64
 	for i := range a.regions {
 		r := &a.regions[i]
-		for h := r.first; h != 0; {
-			c := a.store.At(h)
+		for _, c := range a.tiles(r) {
 			if c.State == chunks.Live {
 				at := base + c.Addr - r.addr
 				if c.Size > c.Requested {
@@ -293,14 +325,13 @@ func (a *Allocator) occupancy() string {
 				}
 				draw(at, at+c.Requested, '*')
 			}
-			h = c.Next
 		}
 		base += r.size
 	}
 	return string(line)
 }
 
-// column is floor(off*columns/total) without passing 2^64.
+// column returns floor(off*columns/total) without passing 2^64.
 func column(off, columns, total uint64) int {
 	if off < math.MaxUint64/columns {
 		return int(off * columns / total)

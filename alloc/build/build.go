@@ -11,6 +11,7 @@ import (
 	"gpumem/alloc/bfc"
 	"gpumem/alloc/direct"
 	"gpumem/alloc/elastic"
+	"gpumem/alloc/pytorch"
 	"gpumem/alloc/streams"
 	"gpumem/alloc/vmm"
 	"gpumem/device"
@@ -95,6 +96,11 @@ func New(dev device.GPU, p policy.Policy, o Options) (alloc.Allocator, error) {
 			}))
 		case policy.VMM:
 			return made(vmm.New(dev, vmm.Config{Budget: limit, Streams: o.Streams, Log: o.Log}))
+		case policy.Caching:
+			if p.Name != "pytorch" {
+				return nil, fmt.Errorf("%w: the pool of %s is explained only", ErrNoPolicy, p.Name)
+			}
+			return made(pytorch.New(dev, torch(p, limited, o)))
 		case policy.Elastic:
 			return made(elastic.New(dev, elastic.Config{
 				Limit: limit, Reserve: p.Reserve, Eager: p.Eager, Deterministic: o.Deterministic, Streams: o.Streams, Log: o.Log,
@@ -106,6 +112,24 @@ func New(dev device.GPU, p policy.Policy, o Options) (alloc.Allocator, error) {
 		return nil, fmt.Errorf("policy %s: %w", p.Spec, err)
 	}
 	return a, nil
+}
+
+// torch is the settings of PyTorch's pool.
+func torch(p policy.Policy, d policy.Device, o Options) pytorch.Config {
+	t := p.Torch
+	cfg := pytorch.Config{
+		MaxSplit: t.MaxSplit, Slack: t.NonSplit, Segment: t.Segment, Divisions: t.Divisions, GC: t.GC,
+		Expandable: t.Expandable, Addresses: t.Addresses, KeepSizes: t.KeepSizes,
+		Tie:     [...]pytorch.Tie{policy.OldestSegment: pytorch.BySegment, policy.LowestAddress: pytorch.ByAddress, policy.OldestBlock: pytorch.ByObject}[t.Order],
+		Streams: o.Streams, Log: o.Log,
+	}
+	if t.AddressPart != 0 {
+		cfg.Addresses = uint64(min(t.AddressPart, 2) * float64(d.Total)) // more than 9/8 makes no difference
+	}
+	if p.Limit != 0 || p.Fraction != 0 {
+		cfg.Limit = max(p.LimitBytes(d), 1)
+	}
+	return cfg
 }
 
 // quiesce returns the wait for all work before the driver is given memory back, which

@@ -38,7 +38,7 @@ func parse(t *testing.T, spec string) policy.Policy {
 // TestEveryKindIsBuilt: each kind of policy gives its allocator, which hands out and
 // takes back a block.
 func TestEveryKindIsBuilt(t *testing.T) {
-	for _, spec := range []string{"jax", "jax:preallocate=false", "tensorflow", "platform", "address", "async", "vmm", "elastic"} {
+	for _, spec := range []string{"jax", "jax:preallocate=false", "tensorflow", "platform", "address", "async", "vmm", "elastic", "pytorch", "pytorch@2.8:expandable_segments=True"} {
 		t.Run(spec, func(t *testing.T) {
 			dev, err := sim.New(sim.Config{Total: 1 << 30})
 			if err != nil {
@@ -75,7 +75,7 @@ func TestWhatCannotBeBuilt(t *testing.T) {
 		{"no device", nil, frameworks.Default(), build.ErrNoDevice},
 		{"empty policy", dev, policy.Policy{}, build.ErrNoPolicy},
 		{"unknown kind", dev, policy.Policy{Spec: "x", Kind: 99}, build.ErrNoPolicy},
-		{"explained only", dev, policy.Policy{Spec: "torch", Kind: policy.Caching}, build.ErrNoPolicy},
+		{"explained only", dev, policy.Policy{Spec: "cupy", Name: "cupy", Kind: policy.Caching}, build.ErrNoPolicy},
 		{"no unified memory", dev, policy.Policy{Spec: "x", Kind: policy.BFC, Fraction: .5, Managed: true}, device.ErrNotSupported},
 		{"a grown pool with two ends", dev, policy.Policy{Spec: "x", Kind: policy.BFC, Fraction: .5, Spatial: true}, alloc.ErrBadRequest},
 	} {

@@ -1,10 +1,28 @@
 // Package direct passes every request on to the device: JAX's platform
-// allocator, and the one it calls address, which today is the same.
+// allocator, and the one it calls address, which since XLA of July 2026 is the same.
 //
 // Each block is one grant and each free releases it, so the program holds
 // exactly what it uses (rounded up by the device), and pays a driver call for
-// every operation. That is why the page recommends it for debugging: a refusal
-// is about this very request, and names what is alive by who asked for it.
+// every operation. JAX's documentation recommends it for debugging: a refusal
+// is about this very request, and names what is allocated by who requested it.
+//
+// # One block
+//
+// On a device that grants in units of 2 MiB, with a limit of 4 MiB:
+//
+//	Alloc 4 bytes    the device grants 2 MiB: 2 MiB are in use and held
+//	Alloc 2 MiB      another 2 MiB; the limit is reached
+//	Alloc 1 byte     out of memory, without a driver call
+//	Free the first   the driver waits for all work, and takes 2 MiB back
+//
+// So 1,000 scalars take 2 GB. XLA's own has no limit and no statistics; the limit
+// here is that of the policy, or the device's total.
+//
+// # Locks
+//
+// None: the owner's lock guards all of it. A free waits for the work on the whole
+// device in the driver, so that the owner synchronises before it takes its lock
+// (alloc.PassThrough).
 package direct
 
 import (
@@ -23,7 +41,7 @@ type Allocator struct {
 	dev    device.Device
 	info   device.Info
 	blocks chunks.Blocks
-	owed   []device.Range // granted, of no use, and not released yet because the device failed
+	owed   []device.Range // granted, of no use, and not released yet because the device failed; counted in PoolBytes
 }
 
 var (
@@ -45,7 +63,11 @@ func New(dev device.Device, limit uint64) *Allocator {
 }
 
 // Alloc asks the device. A block begins where its grant does, so an alignment
-// that the device does not give by itself is a bad request.
+// that the device does not give by itself is a bad request. That shows only when
+// the grant is there, so that it is released again, or owed if the device fails.
+//
+// The limit is checked before the call by the requested bytes, since what the device
+// will make of them is unknown: it can be passed by less than one unit.
 func (a *Allocator) Alloc(r alloc.Request) (alloc.Block, error) {
 	if invariants.Enabled {
 		defer func() { invariants.Must(a.Check()) }()
@@ -134,7 +156,8 @@ func (a *Allocator) release(h chunks.H, c *chunks.Chunk) error {
 // for this allocator.
 func (a *Allocator) Stats() alloc.Stats { return a.blocks.Count }
 
-// Trim has nothing to release but what the device did not take before.
+// Trim has nothing to release but what the device did not take before, whatever is to be
+// kept.
 func (a *Allocator) Trim(uint64) (uint64, error) {
 	if a.blocks.Closed {
 		return 0, alloc.ErrClosed
@@ -148,7 +171,7 @@ func (a *Allocator) Trim(uint64) (uint64, error) {
 // is free is the device's.
 func (a *Allocator) Walk(yield func(alloc.Chunk) bool) { a.blocks.Walk(yield) }
 
-// PassThrough marks that each block is a grant of the device's own.
+// PassThrough marks that each block is a grant of the device. See alloc.PassThrough.
 func (a *Allocator) PassThrough() {}
 
 // Report is the line that XLA logs when the device refuses.

@@ -6,8 +6,10 @@ import (
 	"gpumem/alloc/internal/chunks"
 )
 
-// Check looks at the whole structure and returns the first thing that does not
-// hold. Tests call it, and with the build tag invariants every operation does.
+// Check verifies the whole structure and returns the first thing that does not hold. It
+// takes a walk over every chunk and every page. Tests call it, and with the build tag
+// invariants every operation does. It shares no code with what it checks but the
+// rounding functions.
 //
 // What holds between operations:
 //

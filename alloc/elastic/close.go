@@ -1,6 +1,10 @@
 package elastic
 
-// The end of a pool.
+// The end of a pool: all is unmapped and released, whatever lives in it.
+//
+// The order is that of the driver's manual: wait for all work, unmap every run, release
+// the handles, free the addresses. A handle that is still mapped after a failed unmap is
+// not released, and then the addresses are not freed either.
 
 import (
 	"errors"
@@ -10,9 +14,9 @@ import (
 	"gpumem/device"
 )
 
-// Close waits for all work on the device, gives every page and the addresses
-// back. A call that fails does not keep others from being made, unless the
-// device is lost. The error is the first one.
+// Close waits for all work on the device and gives every page and the addresses
+// back. A call that fails does not keep the others from being made, unless the
+// device is lost. The error is the first one. A second Close returns alloc.ErrClosed.
 func (a *Allocator) Close() error {
 	if a.closed {
 		return alloc.ErrClosed
@@ -65,8 +69,9 @@ func (a *Allocator) Close() error {
 	return first
 }
 
-// runs are the runs of pages that are mapped, in address order. No handle
-// reaches over the end of one.
+// runs visits the runs of pages that are mapped, in address order. No handle
+// reaches over the end of one. Two live chunks that meet inside a page are one run, as
+// that page has one mapping.
 func (a *Allocator) runs(yield func(lo, hi uint64)) {
 	lo, hi := uint64(0), uint64(0)
 	for _, c := range a.chunks() {

@@ -1,10 +1,14 @@
 package elastic
 
-// The way back: a block becomes a mapped chunk, and is found by its address.
+// Frees: a block becomes a mapped chunk. And what else finds a block, by the value that
+// Alloc gave or by its address.
+//
+// A block carries the number of its chunk and of its allocation. Free compares both and
+// the address with the chunk, so that a block freed twice is noticed even when its
+// chunk has another block by then.
 
 import (
 	"errors"
-	"fmt"
 
 	"gpumem/alloc"
 	"gpumem/alloc/internal/chunks"
@@ -33,8 +37,8 @@ func (a *Allocator) Free(b alloc.Block) error {
 // tableOrder makes a first table of addresses of 8,192 slots, 64 KiB.
 const tableOrder = 13
 
-// byAddr is the table of addresses. The first call builds it, so that a program
-// which frees by block never pays for it.
+// byAddr returns the table of addresses. The first call builds it, so that a program
+// which frees by block never pays for it; from then on Alloc and Free keep it.
 func (a *Allocator) byAddr() *chunks.Table {
 	if a.live == nil {
 		a.live = chunks.NewTable(&a.store, tableOrder)
@@ -72,7 +76,7 @@ func (a *Allocator) BlockAt(addr uint64) (alloc.Block, error) {
 	return a.byAddr().Block(addr)
 }
 
-// release makes a block free.
+// release makes a block free, and with Config.Eager tries to release its pages.
 func (a *Allocator) release(h chunks.H, c *chunks.Chunk) error {
 	if invariants.Enabled {
 		defer func() { invariants.Must(a.Check()) }()
@@ -131,7 +135,8 @@ func (a *Allocator) Live(b alloc.Block) error {
 	return a.badFree("use", b)
 }
 
-// renumber stamps all free memory with epoch 1.
+// renumber stamps all free memory with epoch 1, because the numbers of epochs have run
+// out after 2^32 of them; see streams.Epochs.
 func (a *Allocator) renumber() {
 	for _, c := range a.chunks() {
 		if c.State == chunks.Free && c.Tag == tagMapped {
@@ -140,22 +145,18 @@ func (a *Allocator) renumber() {
 	}
 }
 
-// badFree is the error of an operation on a block that is not live.
+// badFree is the error of an operation on a block that is not live. It is kept out of
+// Free, whose common path would otherwise carry its arguments.
+//
+//go:noinline
 func (a *Allocator) badFree(what string, b alloc.Block) error {
-	if h, _ := b.Key(); !a.store.Valid(h) || b.Addr-a.base >= a.bytes {
-		return fmt.Errorf("%s of %v: %w: it is not of this pool", what, b, alloc.ErrNotAllocated)
-	}
-	return fmt.Errorf("%s of %v: %w", what, b, alloc.ErrDoubleFree)
+	return a.store.NotLive(what, b, b.Addr-a.base < a.bytes)
 }
 
 // badAddr says what is wrong with an address at which no live block starts.
 func (a *Allocator) badAddr(addr uint64) error {
 	if addr-a.base >= a.bytes {
-		return fmt.Errorf("free of %#x: %w: the address is not in this pool", addr, alloc.ErrNotAllocated)
+		return chunks.NoBlockAt(addr, nil)
 	}
-	c := a.store.At(a.holding(a.space(addr).first, addr))
-	if c.State == chunks.Free {
-		return fmt.Errorf("free of %#x: %w: nothing lives there (freed before, or never handed out)", addr, alloc.ErrDoubleFree)
-	}
-	return fmt.Errorf("free of %#x: %w: it lies %d bytes into the live block at %#x", addr, alloc.ErrNotAllocated, addr-c.Addr, c.Addr)
+	return chunks.NoBlockAt(addr, a.store.At(a.holding(a.space(addr).first, addr)))
 }

@@ -1,12 +1,30 @@
 package elastic
 
-// Chunks cut and joined. After each function here the chunks tile their space,
-// free ones are in the index of their kind, no two free neighbours are of one
-// kind, and the chunks with idle pages are in the order of lru.go.
+// Chunks cut and joined. After each exported step (carve, free, isolate with settle)
+// the chunks tile their space, free ones are in the index of their kind, no two free
+// neighbours are of one kind, and the chunks with idle pages are in the order of
+// lru.go, once each.
+//
+// carve and free are the two that a program in its steady state runs. The others
+// change what is mapped and run with a driver call beside them.
+//
+// One life of a chunk, in MiB, pages of 2 MiB. M is mapped, U unmapped, and held
+// counts the pages with a live byte:
+//
+//	                       U [0, 40)
+//	back maps 3 pages      U [0, 10)  M [10, 16)  U [16, 40)       held 0, order M
+//	carve 5 MiB at 10      U [0, 10)  live [10, 15)  M [15, 16) ... held 3, order empty
+//	free it                U [0, 10)  M [10, 16)  U [16, 40)       held 0, order M
+//	steal takes [10, 14)   U [0, 14)  M [14, 16)  U [16, 40)       held 0, order M
+//
+// A gap such as M [15, 16) is in the index, where small ends of blocks find it, but
+// not in the order: it has no page to take. In the last line isolate cuts the two
+// pages out of M, and settle joins them with U [0, 10).
 
 import "gpumem/alloc/internal/chunks"
 
-// Tags. Of free chunks the first two, of live ones the others.
+// Tags. Of free chunks the first two, of live ones the others. An ordinary block keeps
+// tagMapped from the chunk that it was cut out of.
 const (
 	tagMapped   uint8 = iota // every byte has memory behind it; also of an ordinary block
 	tagUnmapped              // whole pages with none
@@ -14,15 +32,19 @@ const (
 	tagStuck                 // pages that the driver neither let us use nor took back: live for ever, and no block
 )
 
-// isBlock reports whether a chunk was handed out.
+// isBlock reports whether a chunk was handed out. Stuck pages are live, so that nothing
+// is joined with them, and no block.
 func isBlock(c *chunks.Chunk) bool { return c.State == chunks.Live && c.Tag != tagStuck }
 
 func end(c *chunks.Chunk) uint64 { return c.Addr + c.Size }
 
+// down and up round an address, or a size, to whole pages.
 func (a *Allocator) down(x uint64) uint64 { return x &^ a.mask }
 func (a *Allocator) up(x uint64) uint64   { return (x + a.mask) &^ a.mask }
 
-// wholes is how many whole pages lie in [lo, hi).
+// wholes returns how many whole pages lie in [lo, hi). Of a mapped chunk these are
+// its idle pages: a page is held if and only if it lies wholly inside no free chunk,
+// so that no count is kept for each page.
 func (a *Allocator) wholes(lo, hi uint64) uint64 {
 	f, e := (lo+a.mask)>>a.shift, hi>>a.shift
 	if e <= f {
@@ -31,6 +53,7 @@ func (a *Allocator) wholes(lo, hi uint64) uint64 {
 	return e - f
 }
 
+// index returns the index of a kind of free chunk.
 func (sp *space) index(tag uint8) *chunks.Index {
 	if tag == tagUnmapped {
 		return sp.unmapped
@@ -38,8 +61,8 @@ func (sp *space) index(tag uint8) *chunks.Index {
 	return sp.mapped
 }
 
-// holding is the chunk that x lies in, found by walking from h, which is in the
-// same space.
+// holding returns the chunk that x lies in, found by walking from h, which is in the
+// same space. Callers have an h that is near.
 func (a *Allocator) holding(h chunks.H, x uint64) chunks.H {
 	c := a.store.At(h)
 	for x < c.Addr {
@@ -71,7 +94,11 @@ func (a *Allocator) cut(h chunks.H, c *chunks.Chunk, size uint64) (chunks.H, *ch
 
 // carve takes [x, x+n) out of the mapped chunk h of sp, which was taken out of
 // its index. The chunk that it returns is the block's and not yet live. The rest
-// stays where it was in the order: what is left of h keeps its number for that.
+// keeps its place in the order: what is left of h keeps its number for that, also
+// where the block is cut off its lower end, as most are, so that no link changes.
+//
+// held grows by the pages that were idle and are not any more: of [10, 16) all three
+// are, of the rest [15, 16) none.
 func (a *Allocator) carve(sp *space, h chunks.H, c *chunks.Chunk, x, n uint64) (chunks.H, *chunks.Chunk) {
 	lo, hi := c.Addr, end(c)
 	all, below, above := a.wholes(lo, hi), a.wholes(lo, x), a.wholes(x+n, hi)
@@ -98,7 +125,7 @@ func (a *Allocator) carve(sp *space, h chunks.H, c *chunks.Chunk, x, n uint64) (
 		r, d := a.cut(h, c, x+n-lo)
 		sp.mapped.Insert(r, d)
 		if above > 0 {
-			a.linkAfter(h, c, r, d)
+			a.link(r, d, h, newer(c))
 			if below == 0 {
 				a.unlink(c)
 			}
@@ -109,7 +136,13 @@ func (a *Allocator) carve(sp *space, h chunks.H, c *chunks.Chunk, x, n uint64) (
 	return m, d
 }
 
-// free makes the ordinary block h a mapped chunk, the newest in the order.
+// free makes the ordinary block h a mapped chunk, joined with mapped neighbours, and
+// the newest in the order. It is stamped with the open epoch, which is no earlier than
+// that of the neighbours, so what they waited for is waited for too.
+//
+// held falls by the pages that are idle in the joined chunk and were not idle in a
+// neighbour: freeing [15, 17) between M [10, 15) and M [17, 20) makes the pages at 14
+// and 16 idle, and those at 10, 12 and 18 were.
 func (a *Allocator) free(h chunks.H, c *chunks.Chunk) {
 	ix := a.space(c.Addr).mapped
 	was := uint64(0) // pages that were idle before
@@ -143,7 +176,8 @@ func (a *Allocator) free(h chunks.H, c *chunks.Chunk) {
 }
 
 // swallow joins chunk n, which lies right above chunk h, into that. Neither is
-// in an index.
+// in an index. n's number is invalid from then on; back may be holding it as a.at,
+// which then becomes h.
 func (a *Allocator) swallow(h chunks.H, c *chunks.Chunk, n chunks.H, d *chunks.Chunk) {
 	c.Size += d.Size
 	c.Next = d.Next
@@ -157,7 +191,9 @@ func (a *Allocator) swallow(h chunks.H, c *chunks.Chunk, n chunks.H, d *chunks.C
 }
 
 // isolate cuts [lo, hi), whole pages or all of it, out of the free chunk h: what
-// is returned is just that, in no index and in no order. The rest stays.
+// is returned is just that, in no index and in no order. The rest stays what it was,
+// with its place in the order if it still has a whole page. The caller settles what it
+// got, or makes it live.
 func (a *Allocator) isolate(h chunks.H, c *chunks.Chunk, lo, hi uint64) (chunks.H, *chunks.Chunk) {
 	ix := a.space(c.Addr).index(c.Tag)
 	ix.Remove(h, c)
@@ -166,7 +202,7 @@ func (a *Allocator) isolate(h chunks.H, c *chunks.Chunk, lo, hi uint64) (chunks.
 		r, d := a.cut(h, c, hi-c.Addr)
 		ix.Insert(r, d)
 		if ordered && a.wholes(d.Addr, end(d)) > 0 {
-			a.linkAfter(h, c, r, d)
+			a.link(r, d, h, newer(c))
 		}
 	}
 	if lo == c.Addr {
@@ -184,9 +220,14 @@ func (a *Allocator) isolate(h chunks.H, c *chunks.Chunk, lo, hi uint64) (chunks.
 }
 
 // settle puts chunk h, whole pages in no index and in no order, back as a free
-// one of that kind, joined with its neighbours. Joined mapped chunks have the
-// later of their places in the order, and the later epoch; pages not used
-// yet are the oldest.
+// one of that kind, joined with its neighbours. A mapped one that joins none becomes
+// the oldest: nothing has used its pages yet.
+//
+// Joined mapped chunks have the later of their places in the order, and the later
+// epoch. The epoch must be the later one, for until that is over some of the bytes may
+// be in use. The place should be, because what was freed last is likely to be wanted
+// next. Between a chunk below of epoch 7 and one above of epoch 9 the joined one has
+// epoch 9 and the place of the one above.
 func (a *Allocator) settle(h chunks.H, c *chunks.Chunk, tag uint8) {
 	ix := a.space(c.Addr).index(tag)
 	c.State, c.Tag, c.Stream = chunks.Free, tag, 0
@@ -222,7 +263,7 @@ func (a *Allocator) settle(h chunks.H, c *chunks.Chunk, tag uint8) {
 		}
 	}
 	if tag == tagMapped && !placed {
-		a.linkFirst(h, c)
+		a.link(h, c, 0, a.oldest)
 	}
 	ix.Insert(h, c)
 }

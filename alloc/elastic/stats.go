@@ -8,7 +8,8 @@ import (
 	"gpumem/size"
 )
 
-// chunks walks every chunk in address order.
+// chunks walks every chunk in address order. The chunk that was given last may be
+// freed or joined with the one below, but not with the one above.
 func (a *Allocator) chunks() func(yield func(chunks.H, *chunks.Chunk) bool) {
 	return func(yield func(chunks.H, *chunks.Chunk) bool) {
 		for _, sp := range []*space{&a.large, &a.small} {
@@ -50,11 +51,11 @@ func (a *Allocator) Walk(yield func(alloc.Chunk) bool) {
 // release but for Config.Reserve.
 func (a *Allocator) Idle() uint64 { return (a.owned() - a.held) << a.shift }
 
-// Stats are JAX's statistics. PoolBytes is what the device counts as this
+// Stats returns JAX's statistics. PoolBytes is what the device counts as this
 // pool's. LargestFreeBlock is the largest block that could be had without more
-// memory from the device: all idle pages make one, and a piece may be a little
-// larger by its odd ends. So what Stats.Fragmentation tells of is the free memory
-// in pages that something else lives on.
+// memory from the device: all idle pages make one, and a mapped chunk may be a little
+// larger by its odd ends. So Stats.Fragmentation is about the free memory in pages
+// that something else lives on.
 func (a *Allocator) Stats() alloc.Stats {
 	s := a.stats
 	s.NumAllocs = int64(a.lastID)
@@ -71,7 +72,7 @@ func (a *Allocator) Stats() alloc.Stats {
 	return s
 }
 
-// MetadataBytes is the host memory that describes the pool.
+// MetadataBytes returns the bytes of host memory that describe the pool.
 func (a *Allocator) MetadataBytes() int {
 	n := a.store.Cap() + len(a.handles)*24 + cap(a.spare)*8
 	for _, leaf := range a.handles {
@@ -86,10 +87,11 @@ func (a *Allocator) MetadataBytes() int {
 	return n
 }
 
-// PeakChunks is the most pieces that the addresses were ever in.
+// PeakChunks returns the most chunks that the addresses were ever cut into.
 func (a *Allocator) PeakChunks() int { return a.store.Peak() }
 
-// Report says why a request was refused: what it needs, and where the pages are.
+// Report describes a refused request: what it needs, and where the pages are. It makes
+// one driver call, MemInfo.
 func (a *Allocator) Report(r alloc.Request) alloc.Report {
 	var out alloc.Report
 	add := func(s alloc.Severity, format string, args ...any) {
@@ -111,11 +113,11 @@ func (a *Allocator) Report(r alloc.Request) alloc.Report {
 	free, total, err := a.dev.MemInfo()
 	switch {
 	case err != nil:
-		add(alloc.Info, "the device does not say what is free: %v", err)
+		add(alloc.Info, "the free memory of the device is unknown: %v", err)
 	default:
 		add(alloc.Info, "the device has %s free of %s", size.Format(free), size.Format(total))
 		if a.owned() < a.limit && free < (a.limit-a.owned())*page {
-			add(alloc.Info, "others hold what is missing to the limit")
+			add(alloc.Info, "others hold the rest of the limit")
 		}
 	}
 	return out

@@ -1,8 +1,17 @@
 package elastic
 
-// Blocks of one handle: what other processes and network cards are given is a
-// handle, so such a block has a dedicated one, at separate addresses. Its pages are
+// Blocks of one handle. Other processes and network cards are given memory by its
+// handle, so a block for them has a dedicated one, at separate addresses. Its pages are
 // shared with no other block, and it is released to the device when it is freed.
+//
+// A block of 5 MiB takes one handle of 3 pages, 6 MiB, all of which count as held. If
+// 4 pages are idle and only 2 more may be owned, shrink releases one first, for idle
+// pages cannot become a part of a handle.
+//
+// The steps are create, find addresses, map, give access. Each failure undoes what the
+// steps before it did. If even that fails the handle is kept: as an orphan if it is
+// mapped nowhere, as a stuck chunk if it is. Both count as held and are tried again, at
+// Trim and at Close.
 
 import (
 	"errors"
@@ -13,7 +22,9 @@ import (
 	"gpumem/device"
 )
 
-// whole makes a block of that many pages with one handle.
+// whole makes a block of that many pages with one handle. errPressure means that the
+// cap was lowered and miss is to try again, or that idle pages were unmapped to make
+// room in the driver's tables.
 func (a *Allocator) whole(need, align uint64) (chunks.H, *chunks.Chunk, error) {
 	if a.held+need > a.cap {
 		return 0, nil, alloc.ErrNoMemory
@@ -85,8 +96,8 @@ func (a *Allocator) whole(need, align uint64) (chunks.H, *chunks.Chunk, error) {
 	return h, c, nil
 }
 
-// vacancy finds addresses with nothing behind them: the chunk that they lie in,
-// 0 if there are none, and the first of them.
+// vacancy finds addresses with nothing behind them, without air around them: the chunk
+// that they lie in, 0 if there are none, and the first of them.
 func (a *Allocator) vacancy(bytes, align uint64) (chunks.H, uint64) {
 	slip := uint64(0)
 	if align > a.mask {
@@ -99,7 +110,8 @@ func (a *Allocator) vacancy(bytes, align uint64) (chunks.H, uint64) {
 	return h, (a.store.At(h).Addr + align - 1) &^ (align - 1)
 }
 
-// discard releases the handle of a block that err kept from being made.
+// discard releases the handle of a block that err kept from being made, and returns
+// err, joined with the error of the release.
 func (a *Allocator) discard(p device.Handle, pages uint64, err error) error {
 	if undo := a.dev.MemRelease(p); undo != nil {
 		a.orphan(p, pages)
@@ -108,7 +120,8 @@ func (a *Allocator) discard(p device.Handle, pages uint64, err error) error {
 	return err
 }
 
-// orphan keeps a handle that the driver did not take back.
+// orphan keeps a handle that the driver did not take back. Its pages count as held, so
+// that Idle does not promise them and Trim does not wait for them.
 func (a *Allocator) orphan(p device.Handle, pages uint64) {
 	a.orphans = append(a.orphans, orphan{p, pages})
 	a.held += pages
@@ -116,7 +129,9 @@ func (a *Allocator) orphan(p device.Handle, pages uint64) {
 }
 
 // releaseWhole frees the block h, which has a dedicated handle, when all work
-// is done that was queued. If the driver does not unmap it, it stays as it was.
+// is done that is queued now: unlike other blocks it is unmapped at once, so that the
+// epoch that its free would be stamped with must be over. If that has to be waited for
+// by the owner, or the driver does not unmap it, the block stays live.
 func (a *Allocator) releaseWhole(h chunks.H, c *chunks.Chunk) error {
 	if !a.streams.Repeated() {
 		if err := a.epochs.Wait(a.epochs.Stamp()); err != nil {
@@ -132,7 +147,7 @@ func (a *Allocator) releaseWhole(h chunks.H, c *chunks.Chunk) error {
 	a.held -= pages
 	if err := a.dev.MemRelease(*p); err != nil {
 		a.orphan(*p, pages)
-		a.warnf("%s: %d pages of a freed block were not given back: %v", a.name, pages, err)
+		a.warnf("%s: %d pages of a freed block were not released: %v", a.name, pages, err)
 	}
 	*p = 0
 	a.settle(h, c, tagUnmapped)

@@ -7,8 +7,9 @@ import (
 	"gpumem/size"
 )
 
-// Why says what stands in a refused request's way: too few pages. Where they lie
-// does not matter.
+// Why returns what stands in a refused request's way, a sentence a line: too few pages.
+// Where they lie does not matter. deviceFree is the bytes free on the device, negative
+// if that is unknown.
 func (a *Allocator) Why(r alloc.Request, deviceFree int64) []string {
 	page := a.mask + 1
 	need := r.Bytes>>a.shift + (r.Bytes&a.mask+a.mask)>>a.shift

@@ -2,8 +2,8 @@ package streams
 
 import "math"
 
-// maxEpochs is how many closed epochs are kept apart. More would only make it
-// likelier that the oldest memory needs no wait.
+// maxEpochs is how many closed epochs are kept apart, each with a mark in every stream.
+// More would only make it likelier that the oldest memory needs no wait.
 const maxEpochs = 16
 
 // Epochs tell when the work on freed memory is done, for an allocator that
@@ -14,8 +14,22 @@ const maxEpochs = 16
 // work is done that was queued before anything in that epoch was freed, and
 // before anything in the epochs before.
 //
-// Memory that is used in several streams needs no note of them: an epoch is over
+// Memory that is used in several streams needs no record of them: an epoch is over
 // when all streams have got that far.
+//
+// Three frees, with streams 0 and 1 in use:
+//
+//	free A       stamped 1
+//	free B       stamped 1
+//	Close        pages are mapped: marks in streams 0 and 1 close epoch 1; 2 is open
+//	free C       stamped 2
+//	Passed(1)    both marks are queried. If they have passed, A and B may be unmapped
+//	Passed(2)    false: epoch 2 is open, and nothing marks the end of C's work
+//	Wait(2)      closes epoch 2 with two more marks, and waits for these
+//
+// The safety of all this is one comparison: memory stamped n is unmapped only if n <= past.
+// Stamps must therefore never be too small. Where two pieces of memory are joined, the
+// larger stamp is kept; where numbers run out, all stamps become 1 and nothing is past.
 type Epochs struct {
 	t *Tracker
 	// Deterministic never queries whether an epoch happens to be over: Passed
@@ -76,7 +90,8 @@ func (e *Epochs) Close() error {
 		return err
 	}
 	if n := len(e.closed); n == maxEpochs {
-		// The newest one's marks stand for both epochs then.
+		// The new marks stand for both epochs then: what was stamped with the newest
+		// one's number waits a little longer than it must.
 		e.forget(n-1, n)
 	}
 	e.closed = append(e.closed, epoch{e.now, marks})

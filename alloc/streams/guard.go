@@ -17,7 +17,7 @@ import (
 // block is handed out does not change, so that an exact allocator stays exact and
 // a run can be repeated.
 //
-// The way of one block, with streams 1 and 2 and a block A of stream 1:
+// One block, with streams 1 and 2 and a block A of stream 1:
 //
 //	Free(A)         a mark m is made in stream 1, and in each stream that A was
 //	                used in as well (Use); A's addresses are noted with it
@@ -33,7 +33,8 @@ import (
 //
 // A Guard is not safe for concurrent use; the pool's lock guards it.
 type Guard struct {
-	t *Tracker
+	t     *Tracker
+	quiet bool // see [Quiet]
 
 	begun bool   // a stream was seen
 	first uint32 // that stream
@@ -44,14 +45,32 @@ type Guard struct {
 	notes  notes
 }
 
+// Quiet is a device whose stream 0 stands for no stream: its memory may be used
+// anywhere, and when it is freed all work on it is done. So nothing is noted when it
+// is freed, and what takes it over waits for nothing; but such memory itself must be
+// ordered after all earlier work, in whatever stream. The device's StreamWaitEvent for
+// stream 0 sees to that.
+type Quiet interface {
+	Quiet() bool
+}
+
 // NewGuard makes a guard over the tracker's streams.
 func NewGuard(t *Tracker) *Guard {
-	return &Guard{t: t, blocks: map[uint64][]uint32{}}
+	q, ok := t.dev.(Quiet)
+	return &Guard{t: t, quiet: ok && q.Quiet(), blocks: map[uint64][]uint32{}}
 }
+
+// none reports whether a number stands for no stream.
+func (g *Guard) none(stream uint32) bool { return g.quiet && stream == 0 }
 
 // Idle reports whether there is nothing to do for a block in this stream: it is
 // the only one so far.
-func (g *Guard) Idle(stream uint32) bool { return g.begun && !g.multi && stream == g.first }
+func (g *Guard) Idle(stream uint32) bool {
+	if g.none(stream) {
+		return !g.begun
+	}
+	return g.begun && !g.multi && stream == g.first
+}
 
 // Several reports whether more than one stream was seen.
 func (g *Guard) Several() bool { return g.multi }
@@ -64,6 +83,15 @@ func (g *Guard) see(number uint32) error {
 		return err
 	}
 	switch {
+	case g.none(number):
+		if g.begun && !g.multi { // what was freed in the only stream has no notes
+			m, err := g.t.Mark(g.first)
+			if err == nil {
+				err = g.t.After(number, m)
+				g.t.Release(m)
+			}
+			return err
+		}
 	case !g.begun:
 		g.begun, g.first = true, number
 	case !g.multi && number != g.first:
@@ -105,7 +133,7 @@ func (g *Guard) Alloc(b alloc.Block, stream uint32) error {
 	// From here on what was noted comes before the block's own work.
 	g.notes.cut(b.Addr, b.Size, g.t.Release)
 	delete(g.blocks, b.Addr)
-	if stream != g.first {
+	if stream != g.first || g.none(stream) {
 		g.blocks[b.Addr] = []uint32{stream}
 	}
 	return nil
@@ -142,6 +170,9 @@ func (g *Guard) Free(b alloc.Block, release func() error) error {
 	var marks []*Mark
 	err := func() error {
 		for _, s := range g.streams(b) {
+			if g.none(s) {
+				continue
+			}
 			m, err := g.t.Mark(s)
 			if err != nil {
 				return err
@@ -167,7 +198,8 @@ func (g *Guard) Free(b alloc.Block, release func() error) error {
 	return nil
 }
 
-// prune forgets the notes whose marks have passed.
+// prune forgets the notes whose marks have passed. Without it a program that frees much
+// and allocates little would keep an event for each block.
 func (g *Guard) prune() {
 	g.t.Look()
 	g.notes.drop(func(n note) bool {

@@ -340,3 +340,28 @@ func Example() {
 	// <nil> true
 	// <nil>
 }
+
+// TestAllocEndsTheNotesOfItsMemory: the new owner is ordered after the old one, so that
+// the event of that free can be used again at the next, while the block is still live.
+func TestAllocEndsTheNotesOfItsMemory(t *testing.T) {
+	w := newWorld(t, true)
+	a, b := w.alloc(4*kib, 1), w.alloc(8*kib, 2)
+	events := func(want int) {
+		t.Helper()
+		if n := w.tracker.Events(); n != want {
+			t.Errorf("%d events, want %d", n, want)
+		}
+	}
+	events(1) // after what was freed while there was one stream
+	if err := w.free(a); err != nil {
+		t.Fatal(err)
+	}
+	events(2)
+	if again := w.alloc(4*kib, 2); again.Addr != a.Addr {
+		t.Fatal("the block lies elsewhere")
+	}
+	if err := w.free(b); err != nil {
+		t.Fatal(err)
+	}
+	events(2)
+}

@@ -5,8 +5,13 @@ import "gpumem/device"
 // Mark is a point in a stream. It has passed when all work that was queued in
 // the stream before it is done. The nil Mark has passed.
 //
-// A mark has users, each of which calls Release once. Its event is recorded
-// again when the last one has.
+// A mark has users, each of which calls Release once. Its event is used for another
+// mark when the last one has. So at most as many events exist as marks are in use at
+// once: a driver's event is created once and recorded thousands of times.
+//
+// Marks of one stream pass in order, so that a stream keeps one number, passed: with
+// marks 1 to 9 and passed = 6, marks 1 to 6 need no query. A mark without a stream (s is
+// nil) was released, and counts as passed.
 type Mark struct {
 	s     *stream
 	seq   uint64 // in the stream, from 1
@@ -26,6 +31,9 @@ func (t *Tracker) Mark(number uint32) (*Mark, error) {
 	return t.mark(s)
 }
 
+// mark is Mark for a stream that is known. The identity of the stream is looked at
+// before each event: an event in another stream that has got its handle would say
+// nothing about this one.
 func (t *Tracker) mark(s *stream) (*Mark, error) {
 	if s.end == nil && t.gone(s) {
 		t.lose(s)
@@ -157,15 +165,20 @@ func (t *Tracker) After(number uint32, m *Mark) error {
 
 // Wait waits until the marks have passed. After Defer it returns a *Pending
 // instead, or nil if they have passed already. Marks of one stream should come
-// with the latest first.
+// with the latest first: the others have then passed without a call. The marks of lost
+// streams cost one Synchronize together.
 func (t *Tracker) Wait(marks ...*Mark) error {
 	if !t.deferred {
+		synced := false // the device was synchronised, which is all that a lost mark needs
 		for _, m := range marks {
 			if m.known() {
 				continue
 			}
-			if err := t.await(m); err != nil {
-				return err
+			if !m.lost || !synced {
+				if err := t.await(m); err != nil {
+					return err
+				}
+				synced = synced || m.lost
 			}
 			m.s.passed = max(m.s.passed, m.seq)
 		}
@@ -216,16 +229,22 @@ func (p *Pending) Wait() error {
 	if p.all {
 		return p.t.dev.Synchronize()
 	}
+	synced := false // as in Tracker.Wait
 	for _, m := range p.marks {
+		if m.lost && synced {
+			continue
+		}
 		if err := p.t.await(m); err != nil {
 			return err
 		}
+		synced = synced || m.lost
 	}
 	return nil
 }
 
-// Settle notes what Wait returned. The owner's lock is held. It is called once,
-// also if Wait was not called, with an error then.
+// Settle records what Wait returned. The owner's lock is held. It is called once, also
+// if Wait was not called, with an error then. After an error nothing counts as passed:
+// the memory stays as it is, and whoever needs it waits again.
 func (p *Pending) Settle(err error) {
 	for _, m := range p.marks {
 		if err == nil && m.s != nil {

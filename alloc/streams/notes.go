@@ -2,6 +2,18 @@ package streams
 
 import "sort"
 
+// Notes of free memory, by address: what a Guard knows of work that may still use it.
+//
+// Blocks [0, 8) and [8, 12) are freed in stream 1, in KiB, with marks m1 and m2. Another
+// stream gets [4, 10):
+//
+//	add [0, 8) m1, add [8, 12) m2    notes [0, 8) m1, [8, 12) m2
+//	over [4, 10)                     visits both: the new stream waits for m1 and m2
+//	cut [4, 10)                      notes [0, 4) m1, [10, 12) m2
+//
+// A note that is cut in the middle becomes two with the same marks, which are shared, so
+// that each releases them once.
+
 // note is about free memory: the marks after the work that may still use it.
 type note struct {
 	addr, bytes uint64

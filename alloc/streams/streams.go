@@ -1,5 +1,4 @@
-// Package streams answers one question for every allocator: is the work on this
-// memory done?
+// Package streams tells allocators whether the work on a piece of memory is done.
 //
 // A GPU works through queues, its streams. Memory that a program frees may still
 // be read or written by work that was queued before the free. An allocator may
@@ -22,18 +21,21 @@
 //
 // # One stream, from its first block to its end
 //
-//	Number(h)     stream 3 gets a number, and its identity is noted
-//	Use(3)        a request names it: the number is valid
-//	Mark(3)       a block of it is freed: an event is recorded
-//	Passed(m)     the event is queried, or a later one has passed already
-//	Retire(h)     the program is about to destroy it: a last event is recorded.
-//	              Blocks that are freed later have that event, and the number
-//	              is refused from now on
+//	Number(h)     handle h gets number 3, and the identity of its stream is noted
+//	Use(3)        a request names it: the number is valid, and it has a bit from now on
+//	Mark(3)       a block of it is freed: an event is recorded, the stream's mark 1
+//	Mark(3)       another one: mark 2
+//	Passed(m2)    the event of mark 2 is queried. If it has passed, so has mark 1
+//	Retire(h)     the program is about to destroy it: a last event is recorded, mark 3.
+//	              Blocks that are freed later have that mark, and the number is
+//	              refused from now on
+//	Number(h)     the driver has given the handle to a new stream: that is number 4
 //
-// A program may destroy a stream without a word, as CUDA allows. The identity of
+// A program may destroy a stream without Retire, as CUDA allows. The identity of
 // its handle is then another one, or none (Streams.StreamID). The stream is lost:
-// what was queued in it may still run, and no event can say when it is done. The one call that waits for it is Synchronize.
-// It is made outside the pool's lock, and only when its memory is needed.
+// what was queued in it may still run, and no event can show when it is done. The only
+// call that waits for it is Synchronize. It is made outside the pool's lock, and only
+// when the stream's memory is needed, or 64 streams were lost.
 //
 // # Waiting
 //
@@ -43,8 +45,19 @@
 // owner unlocks, calls Pending.Wait, locks, calls Pending.Settle, and repeats the
 // operation. So the pool's lock is never held during a wait for the GPU.
 //
-// Nothing here is safe for concurrent use but Pending.Wait; the pool's lock guards
-// the rest.
+// An example: thread 1 allocates, and the only pages left may still be in use.
+//
+//	thread 1, locked     Alloc calls Wait(m), which shares m and returns a Pending
+//	thread 1, unlocked   Pending.Wait: EventSynchronize
+//	thread 2, locked     frees a block meanwhile, or even closes the tracker: m's event
+//	                     lives on, for the Pending is one of m's users
+//	thread 1, locked     Pending.Settle: m has passed, and its use ends. Alloc is repeated
+//
+// # Locks
+//
+// Nothing here is safe for concurrent use but Pending.Wait, which reads only what does
+// not change while a mark has users. The pool's lock guards the rest. No lock is taken in
+// this package; the device has its own.
 package streams
 
 import (
@@ -56,7 +69,12 @@ import (
 	"gpumem/device"
 )
 
-// Tracker knows the streams of one pool and how far they are.
+// Tracker knows the streams of one pool and how far they are. A stream is
+//
+//	known     it has a number
+//	in use    a request named it: it is in used and has a slot
+//	ended     end is set, by Retire or because it is lost; its number is refused
+//	dropped   it has ended and end has passed: nothing of it is left
 type Tracker struct {
 	dev  device.Streams
 	open func(number uint32) (device.Stream, error) // resolves numbers that Number did not give; nil: none are valid
@@ -81,11 +99,12 @@ type Tracker struct {
 	closed   bool
 }
 
-// none is no stream's number.
+// none is no stream's number, as numbers have 32 bits.
 const none = 1<<64 - 1
 
 // manyLost is how many destroyed streams are kept before the device is waited
-// for: they can be forgotten only then.
+// for: they can be forgotten only then. A program that creates and destroys a stream in
+// each step so waits once in 64 steps.
 const manyLost = 64
 
 // stream is one of the device's. Marks in it are numbered from 1.
@@ -153,6 +172,7 @@ func (t *Tracker) Repeated() bool { return t.repeated }
 // deterministic Wait does not query whether the work happens to be done.
 func (t *Tracker) Defer(deterministic bool) { t.deferred, t.blind = true, deterministic }
 
+// add makes the stream of a handle known.
 func (t *Tracker) add(number uint32, h device.Stream) *stream {
 	s := &stream{number: number, handle: h}
 	s.id, _ = t.dev.StreamID(h) // a handle that is no stream's is noticed at its first use
@@ -209,8 +229,8 @@ func (s *stream) finish(t *Tracker, m *Mark) {
 }
 
 // Use reports whether requests may name the number: nil, or an error that wraps
-// alloc.ErrBadRequest, or that of the callback of Of. Marks of all streams have
-// a mark in this one from now on.
+// alloc.ErrBadRequest, or that of the callback of Of. MarkAll includes the stream
+// from now on.
 func (t *Tracker) Use(number uint32) error {
 	if uint64(number) == t.recent {
 		return nil
@@ -232,6 +252,7 @@ func (t *Tracker) use(number uint32) (*stream, error) {
 			if err := t.waitLost(); err != nil {
 				return nil, err
 			}
+			t.tidyAt = 0 // all of them can be forgotten now
 		}
 		t.tidy()
 		s.inUse = true
@@ -245,7 +266,7 @@ func (t *Tracker) use(number uint32) (*stream, error) {
 }
 
 // find returns the stream of a number. It is nil if the stream has ended and its
-// work is done.
+// work is done: numbers are given in order, so that one below next was given once.
 func (t *Tracker) find(number uint32) (*stream, error) {
 	if t.one {
 		number = 0
@@ -335,7 +356,9 @@ const fewStreams = 16
 
 // tidy drops the streams that have ended and whose work is done, and finds those
 // that were destroyed without Retire. It looks when there are twice as many as
-// were left the last time, so that each stream costs O(1).
+// were left the last time, so that each stream costs O(1). Their slots become free:
+// vmm keeps sets of slots in its pending blocks, where the bit of a dropped stream then
+// stands for the new one as well, so that one mark more is waited for and none less.
 func (t *Tracker) tidy() {
 	if len(t.byNumber) < max(t.tidyAt, fewStreams) {
 		return
@@ -360,6 +383,7 @@ func (t *Tracker) tidy() {
 	t.tidyAt = 2 * len(t.byNumber)
 }
 
+// drop forgets a stream whose last work is done.
 func (t *Tracker) drop(s *stream) {
 	if s.end.lost {
 		t.lost--
@@ -368,6 +392,7 @@ func (t *Tracker) drop(s *stream) {
 	delete(t.byNumber, s.number)
 }
 
+// waitLost waits for all lost streams, with one Synchronize.
 func (t *Tracker) waitLost() error {
 	var lost []*Mark
 	for _, s := range t.used {

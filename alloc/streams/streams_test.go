@@ -373,3 +373,93 @@ func TestManyFreesWhileDeviceLags(t *testing.T) {
 		t.Errorf("%d queries for %d frees", queries, len(blocks))
 	}
 }
+
+// TestPassedSaysNothingOfEarlierMarks: a mark that has not passed stands for the
+// later ones in its stream only, the one right before it included.
+func TestPassedSaysNothingOfEarlierMarks(t *testing.T) {
+	l := newLab(t)
+	l.must(l.t.Use(0))
+	l.busy(0)
+	first := l.mark(0)
+	l.busy(0)
+	second := l.mark(0)
+	l.dev.Advance(time.Hour + time.Minute)
+	l.t.Look()
+	if l.t.Passed(second) || !l.t.Passed(first) {
+		t.Error("of two hours one is over")
+	}
+}
+
+// TestSettleAfterFailedWaitPassesNothing: the device did not say that the work is
+// done, so memory behind it must not be unmapped.
+func TestSettleAfterFailedWaitPassesNothing(t *testing.T) {
+	l := newLab(t)
+	l.must(l.t.Use(0))
+	l.busy(0)
+	m := l.mark(0)
+	l.t.Defer(false)
+	var pending *streams.Pending
+	if err := l.t.Wait(m); !errors.As(err, &pending) {
+		t.Fatal(err)
+	}
+	l.dev.SetFaults(sim.Faults{FailAt: l.dev.Counters().Calls + 1, Err: device.ErrNotPermitted})
+	err := pending.Wait()
+	pending.Settle(err)
+	if err == nil || l.passed(m) {
+		t.Errorf("%v; the mark has passed: %v", err, l.passed(m))
+	}
+}
+
+// TestMarkAllMarksOnlyTheSet: an event in a stream that never saw the memory would
+// make its release wait for other work.
+func TestMarkAllMarksOnlyTheSet(t *testing.T) {
+	l := newLab(t)
+	n := l.t.Number(l.create())
+	l.must(l.t.Use(0), l.t.Use(n))
+	bit, err := l.t.Bit(n)
+	l.must(err)
+	marks, err := l.t.MarkAll(nil, bit)
+	if len(marks) != 1 || err != nil {
+		t.Errorf("%d marks for one stream of two, %v", len(marks), err)
+	}
+}
+
+// TestLostStreamsAreWaitedForInBatches: streams that a program destroys without a
+// word cost one wait for the device in 64, not one each.
+func TestLostStreamsAreWaitedForInBatches(t *testing.T) {
+	l := newLab(t)
+	for range 256 {
+		h := l.create()
+		l.must(l.t.Use(l.t.Number(h)), l.dev.StreamDestroy(h))
+		l.t.Number(h) // which finds it gone
+	}
+	waits := strings.Count(strings.Join(l.calls, " "), "cuCtxSynchronize")
+	if waits < 1 || waits > 256/64 || streams.Known(l.t) > 200 {
+		t.Errorf("%d waits for 256 streams, %d are kept", waits, streams.Known(l.t))
+	}
+}
+
+// TestBitsOfLivingStreamsDiffer: also after streams that have ended were dropped and
+// their bits are given again.
+func TestBitsOfLivingStreamsDiffer(t *testing.T) {
+	l := newLab(t)
+	seen := map[uint64]uint32{}
+	bit := func(n uint32) {
+		b, err := l.t.Bit(n)
+		l.must(err)
+		if other, ok := seen[b]; ok {
+			t.Errorf("streams %d and %d have the same bit", other, n)
+		}
+		seen[b] = n
+	}
+	bit(0)
+	bit(l.t.Number(l.create()))
+	for range 40 { // more than are kept without a look at them
+		h := l.create()
+		l.must(l.t.Use(l.t.Number(h)), l.t.Retire(h), l.dev.StreamDestroy(h))
+	}
+	if n := streams.Known(l.t); n > 20 {
+		t.Fatalf("%d streams are kept", n)
+	}
+	bit(l.t.Number(l.create()))
+}

@@ -1,6 +1,11 @@
 // This file takes memory from the device and releases it. Both are several
 // driver calls, each of which may fail: a record says how far it is, so that it
-// can be taken up again.
+// can be continued.
+//
+// A block of 4 MiB whose MemMap fails: has is memory and addresses, 4 MiB count as held.
+// releaseMemory releases both, in the reverse order. If MemRelease fails, the record is
+// stuck with what it has left, still counts as held, and settle tries again before the
+// next request gives up, in Trim and in Close.
 
 package vmm
 
@@ -37,8 +42,9 @@ const (
 	hasAll = hasMemory | hasAddresses | hasMapping
 )
 
-// fresh takes p bytes of memory from the device, at addresses of their own. 0:
-// the budget or the driver refuses.
+// fresh takes p bytes of memory from the device, at separate addresses. It returns 0 if
+// the budget or the driver refuses. Free addresses are not kept: each block's are
+// reserved and freed with it, as in XLA.
 func (a *Allocator) fresh(p uint64, end alloc.End) (chunks.H, error) {
 	if p > a.blocks.Count.BytesLimit-a.blocks.Count.PoolBytes {
 		return 0, nil
@@ -57,7 +63,7 @@ func (a *Allocator) fresh(p uint64, end alloc.End) (chunks.H, error) {
 	}
 	if back := a.releaseMemory(h); back != nil {
 		a.stuck = append(a.stuck, h)
-		return 0, fmt.Errorf("%w; what was taken before that is held until it can be given back: %w", err, back)
+		return 0, fmt.Errorf("%w; memory taken before the failure is held until it can be released: %w", err, back)
 	}
 	if errors.Is(err, device.ErrOutOfMemory) {
 		return 0, nil
@@ -65,7 +71,7 @@ func (a *Allocator) fresh(p uint64, end alloc.End) (chunks.H, error) {
 	return 0, err
 }
 
-// take makes the driver calls of fresh, in XLA's order.
+// take makes the driver calls of fresh, in XLA's order, and records each that succeeded.
 func (a *Allocator) take(c *chunks.Chunk, r *record) (err error) {
 	if r.handle, err = a.dev.MemCreate(c.Size); err != nil {
 		return err
@@ -109,7 +115,7 @@ func (a *Allocator) releaseMemory(h chunks.H) error {
 	return nil
 }
 
-// retire gives the memory of a pending block back, whose work is done.
+// retire releases the memory of a pending block whose work is done.
 func (a *Allocator) retire(h chunks.H) error {
 	a.unqueue(h)
 	a.blocks.Table.RemoveChunk(h, a.blocks.Store.At(h).Addr)
@@ -120,7 +126,7 @@ func (a *Allocator) retire(h chunks.H) error {
 	return nil
 }
 
-// settle tries again to release what is stuck.
+// settle tries again to release what is stuck, the last first, up to the first failure.
 func (a *Allocator) settle() error {
 	for len(a.stuck) > 0 {
 		last := len(a.stuck) - 1
@@ -133,7 +139,8 @@ func (a *Allocator) settle() error {
 }
 
 // reclaimDone releases all pending memory whose work is done, but for the
-// upper end's. It waits for nothing.
+// upper end's. It waits for nothing. The open batch is closed first, or its blocks could
+// never be found to be done.
 func (a *Allocator) reclaimDone() error {
 	if err := a.settle(); err != nil {
 		return err

@@ -7,6 +7,20 @@
 //     order: the first of them serves the next request of that size. XLA looks
 //     through all pending blocks for it;
 //   - in a batch, which counts its blocks and knows the marks behind their work.
+//
+// Four frees, of A and C of 2 MiB, and B and D of 64 MiB, all of the lower end:
+//
+//	free A     batch 1 is opened: 1 block, 2 MiB
+//	free B     66 MiB would be above 64: batch 1 is closed, which records marks. Batch 2
+//	free C     again above 64: batch 3 has C
+//	free D     batch 4 has D
+//
+// The order is A B C D, the class of 2 MiB has A C, that of 64 MiB has B D. A request of
+// 64 MiB takes B: batch 2 is empty and dropped, its marks are released, the class has D.
+// A request of 62 MiB takes nothing here.
+//
+// Chunks, classes and batches are linked by number, so that the garbage collector has
+// nothing to follow. Batches of which nothing is pending any more are used again.
 
 package vmm
 
@@ -18,8 +32,8 @@ import (
 
 // A batch is closed when the next free finds it with batchBlocks blocks, or
 // would bring it above batchBytes; one larger block is a batch by itself. Both
-// are XLA's. With pages of 2 MiB, which all NVIDIA GPUs have, the bytes come
-// first.
+// are XLA's. With pages of 2 MiB, which all NVIDIA GPUs have, a batch has at most 32
+// blocks, so that the bytes always come first.
 const (
 	batchBlocks = 64
 	batchBytes  = 64 << 20
@@ -43,8 +57,9 @@ type class struct {
 	head, tail chunks.H
 }
 
-// batch is pending blocks that were freed one after the other. It is there while
-// any of them is pending. All but the open one are closed.
+// batch is pending blocks that were freed one after the other. It exists while
+// any of them is pending. The newest may be open; all others are closed. A closed batch
+// has marks until it is known to be done.
 type batch struct {
 	blocks       int
 	bytes        uint64
@@ -58,11 +73,12 @@ func newPending() pending {
 	return pending{classOf: map[uint64]int32{}, batches: make([]batch, 1)}
 }
 
-// key is the class of p bytes, whole pages of at least 256 bytes, of an end.
+// key returns the key in classOf of p bytes, whole pages of at least 256 bytes, of an
+// end: the low bits of p are free for it.
 func key(p uint64, end alloc.End) uint64 { return p | uint64(end) }
 
-// first is the pending block of that size and end that was freed first; 0: there
-// is none.
+// first returns the pending block of that size and end that was freed first, 0 if there
+// is none. Its work is the likeliest to be done.
 func (q *pending) first(p uint64, end alloc.End) chunks.H {
 	if i, ok := q.classOf[key(p, end)]; ok {
 		return q.classes[i].head
@@ -70,7 +86,8 @@ func (q *pending) first(p uint64, end alloc.End) chunks.H {
 	return 0
 }
 
-// class is the number of the class of that size and end, which is made.
+// class returns the number of the class of that size and end, and makes it if needed.
+// Classes are never removed: a program has as many as it has sizes in pages.
 func (q *pending) class(p uint64, end alloc.End) int32 {
 	i, ok := q.classOf[key(p, end)]
 	if !ok {
@@ -119,8 +136,8 @@ func (a *Allocator) queue(h chunks.H) error {
 	return nil
 }
 
-// unqueue takes a block out of what is pending. Out of the open batch it makes
-// room for another.
+// unqueue takes a block out of what is pending: it becomes live again, or is released.
+// In the open batch that makes room for another.
 func (a *Allocator) unqueue(h chunks.H) {
 	q, c, r := &a.pending, a.blocks.Store.At(h), &a.more[h]
 	if c.Prev != 0 {
@@ -155,7 +172,7 @@ func (a *Allocator) unqueue(h chunks.H) {
 	}
 }
 
-// openBatch begins the newest batch.
+// openBatch begins a batch, which is the newest.
 func (q *pending) openBatch() {
 	n := len(q.unused)
 	if n == 0 {
@@ -175,7 +192,7 @@ func (q *pending) openBatch() {
 	q.newest = q.open
 }
 
-// dropBatch ends a batch in which nothing is pending.
+// dropBatch ends a batch in which nothing is pending. Its number is used again.
 func (q *pending) dropBatch(i int32) {
 	b := &q.batches[i]
 	if b.older != 0 {

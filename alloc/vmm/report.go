@@ -1,4 +1,4 @@
-// This file tells of the allocator's state and checks it.
+// This file has the statistics, the report on a refusal, and the invariants.
 
 package vmm
 
@@ -11,11 +11,11 @@ import (
 	"gpumem/size"
 )
 
-// Stats are ours: JAX has none for this allocator. PoolBytes is all physical
-// memory that is held, live or pending, and counts against BytesLimit, the
+// Stats returns statistics, which JAX does not have for this allocator. PoolBytes is all
+// physical memory that is held, live or pending, and counts against BytesLimit, the
 // budget. LargestFreeBlock is the largest block that could be handed out without
-// giving anything back first, be it pending or fresh, but no more than is held
-// and not live: what may still be taken from the device is no hole in the pool.
+// releasing anything first, be it pending or fresh, but no more than is held
+// and not live: what may still be taken from the device is not free memory of the pool.
 func (a *Allocator) Stats() alloc.Stats {
 	s := a.blocks.Count
 	if a.blocks.Closed {
@@ -32,10 +32,10 @@ func (a *Allocator) Stats() alloc.Stats {
 }
 
 // Walk visits the live and the pending blocks in address order, each as a separate
-// region.
+// region. Stuck memory, which no block can be had from, is not among them.
 func (a *Allocator) Walk(yield func(alloc.Chunk) bool) { a.blocks.Walk(yield) }
 
-// Report is the status that XLA ends a refused request with: its budget's, or
+// Report returns the status that XLA ends a refused request with: its budget's, or
 // the driver's where the budget would have allowed it.
 func (a *Allocator) Report(r alloc.Request) alloc.Report {
 	p, ok := a.pages(r.Bytes)
@@ -50,8 +50,9 @@ func (a *Allocator) Report(r alloc.Request) alloc.Report {
 	return alloc.Report{{Severity: alloc.Error, Text: text}}
 }
 
-// Why says what stands in a refused request's way. There are no holes: a request
-// needs separate memory, or a freed block of just its size.
+// Why returns what stands in a refused request's way, a sentence a line. Free memory
+// between blocks plays no part: a request needs separate memory, or a freed block of
+// just its size. deviceFree is the bytes free on the device, negative if unknown.
 //
 // After a refusal nothing freed is left that could be released, but for blocks
 // of the upper end.
@@ -61,7 +62,7 @@ func (a *Allocator) Why(r alloc.Request, deviceFree int64) []string {
 	if !ok || p > s.BytesLimit {
 		return []string{fmt.Sprintf("It is more than the budget of %s; no free would help.", size.Format(s.BytesLimit))}
 	}
-	out := []string{fmt.Sprintf("It needs %s of memory of its own. Of the budget of %s, %s is live, and %s freed but not given back.",
+	out := []string{fmt.Sprintf("It needs %s of separate memory. Of the budget of %s, %s is live, and %s freed but not released.",
 		size.Format(p), size.Format(s.BytesLimit), size.Format(s.BytesInUse), size.Format(s.PoolBytes-s.BytesInUse))}
 	if deviceFree >= 0 {
 		out = append(out, fmt.Sprintf("The device has %s free.", size.Format(uint64(deviceFree))))
@@ -69,7 +70,7 @@ func (a *Allocator) Why(r alloc.Request, deviceFree int64) []string {
 	return out
 }
 
-// Check looks at the whole structure and returns the first thing that does not
+// Check verifies the whole structure and returns the first thing that does not
 // hold: the statistics equal the sums, what is pending is in all its queues in
 // one order, and batches count their blocks.
 func (a *Allocator) Check() error {
@@ -105,7 +106,8 @@ func (a *Allocator) Check() error {
 	return a.checkPending(mapped)
 }
 
-// checkPending checks what is pending, of so many blocks that are mapped.
+// checkPending checks what is pending. mapped is how many blocks are mapped in all, live
+// ones included.
 func (a *Allocator) checkPending(mapped int) error {
 	q := &a.pending
 	for h := range a.held {

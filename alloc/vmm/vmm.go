@@ -10,7 +10,17 @@
 // back to the device first. So nothing fragments, and a program whose sizes
 // change pays for it in driver calls and waits.
 //
-// # The way of one request
+// # The states of a block's memory
+//
+//	live      handed out
+//	pending   freed, mapped, and in a batch: open, closed, or done (its marks have passed)
+//	stuck     to be released, but a driver call failed; tried again before more is taken
+//
+//	live -> pending      Free
+//	pending -> live      Alloc of the same number of pages and end
+//	pending -> nothing   reclaimDone, reclaim: only if the batch is done
+//
+// # One request
 //
 // A request of 3 MiB, pages of 2 MiB, so 4 MiB:
 //
@@ -23,7 +33,13 @@
 //  3. The budget or the driver refuses: all that is pending and known to be done
 //     is released, and step 2 is tried again.
 //  4. Refused again: of what is pending, the first 4.4 MiB or more, in the order
-//     of the frees, are waited for and go back; step 2 is tried a last time.
+//     of the frees, are waited for and released; step 2 is tried a last time.
+//
+// Say the budget is 10 MiB, of which 4 are live and 6 pending, as three blocks of 2 MiB
+// freed in the order A, B, C. Step 1 finds no block of 4 MiB. Step 2 is refused: 10 + 4
+// is more than 10. Step 3 releases nothing if the work on them is not known to be done.
+// Step 4 waits for all three, since A and B have only 4 of the 4.4 MiB, and releases
+// them: 4 + 4 fit.
 //
 // Free waits for nothing. It puts the block into the open batch; a batch that is
 // full is closed by a mark in every stream that its blocks were used in, and
@@ -31,9 +47,8 @@
 // word that the stream writes and the host polls every 50 microseconds, its lock
 // released; ours is an event, and the wait for it is the driver's.
 //
-// What is pending and was freed in the upper end, which is collective memory,
-// never is released in steps 3 and 4: other devices may have it mapped. Trim and
-// Close do release it.
+// Pending memory of the upper end, which is collective memory, is never released in
+// steps 3 and 4: other devices may have it mapped. Trim and Close do release it.
 //
 // # Streams
 //
@@ -42,6 +57,16 @@
 // them are past it. Reuse does not wait: where a block passes from one stream to
 // another, to order the two is the owner's part, as with the other allocators
 // that reuse memory (streams.Guard).
+//
+// # Locks
+//
+// None: the owner's lock guards all of it. Steps 3 and 4, Trim and Record may return a
+// *streams.Pending where the tracker is deferred. The operation is then repeated; what
+// it released before stays released, and marks that passed are known.
+//
+// Files: vmm.go the requests, pending.go the freed blocks and their batches, streams.go
+// marks and waits, memory.go the driver's calls, report.go statistics, report and the
+// invariants. The original is XLA's DeviceAddressVmmAllocator of August 2026.
 package vmm
 
 import (
@@ -72,11 +97,13 @@ type Config struct {
 	// Streams has the streams that requests name; nil means that all is in
 	// stream 0. Close closes it.
 	Streams *streams.Tracker
-	// Log gets the message that XLA logs at the beginning; nil if it is not wanted.
+	// Log, if set, is called with the message that XLA logs at the beginning.
 	Log func(alloc.Message)
 }
 
-// Allocator is one device's. It is not safe for concurrent use.
+// Allocator is one device's. It is not safe for concurrent use. Between operations
+// PoolBytes is the memory of all records and at most the budget, and each pending block
+// is in the order, in its class and in one batch; see Check.
 type Allocator struct {
 	dev  Device
 	cfg  Config
@@ -106,7 +133,7 @@ func New(dev Device, cfg Config) (*Allocator, error) {
 			"Query CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS returned false. "+
 			"%s has %d.%d; use bfc or platform there: %w", info.Ordinal, info.Name, info.CCMajor, info.CCMinor, device.ErrNotSupported)
 	case !info.HasPages:
-		return nil, fmt.Errorf("vmm: device %d, %s, has no virtual memory calls, as some virtual GPUs have not; "+
+		return nil, fmt.Errorf("vmm: device %d, %s, lacks the calls for virtual memory, as some virtual GPUs do; "+
 			"use bfc or platform there, or async if it has pools: %w", info.Ordinal, info.Name, device.ErrNotSupported)
 	}
 	if cfg.Budget == 0 {
@@ -124,7 +151,7 @@ func New(dev Device, cfg Config) (*Allocator, error) {
 	return a, nil
 }
 
-// Name is vmm, as JAX's options call it.
+// Name returns "vmm", as JAX's options call it.
 func (a *Allocator) Name() string { return "vmm" }
 
 // Alloc hands out a block of whole pages. It waits for work on the device only
@@ -168,7 +195,8 @@ func (a *Allocator) Alloc(r alloc.Request) (alloc.Block, error) {
 	return a.blocks.HandOut(h, a.blocks.Store.At(h), r), nil
 }
 
-// pages rounds up to whole pages; false where that passes 2^64.
+// pages rounds bytes up to whole pages, which need be no power of two; false where that
+// passes 2^64.
 func (a *Allocator) pages(n uint64) (uint64, bool) {
 	if n > math.MaxUint64-(a.info.Page-1) {
 		return 0, false
@@ -177,8 +205,9 @@ func (a *Allocator) pages(n uint64) (uint64, bool) {
 	return n - n%a.info.Page, true
 }
 
-// obtain is steps 2 to 4 of a request: memory that is not pending. 0: there is
-// none.
+// obtain is steps 2 to 4 of a request: it returns memory that is not pending, or 0 if
+// there is none. The 1.1 times the request of step 4 are XLA's; they spare a next
+// request the same wait.
 func (a *Allocator) obtain(p uint64, end alloc.End) (chunks.H, error) {
 	h, err := a.fresh(p, end)
 	if h != 0 || err != nil {
@@ -211,7 +240,8 @@ func (a *Allocator) Live(b alloc.Block) error { return a.blocks.Live(b) }
 func (a *Allocator) BlockAt(addr uint64) (alloc.Block, error) { return a.blocks.BlockAt(addr) }
 
 // Free makes a block pending. It waits for nothing. Where the open batch is full
-// and the device fails to mark its end, the block stays live.
+// and the device fails to mark its end, the block stays live. Errors:
+// alloc.ErrDoubleFree, alloc.ErrNotAllocated, alloc.ErrClosed, or the device's.
 func (a *Allocator) Free(b alloc.Block) error {
 	h, c, err := a.blocks.Find("free", b)
 	if c == nil {
@@ -229,7 +259,7 @@ func (a *Allocator) FreeAddr(addr uint64) error {
 	return a.release(h, c)
 }
 
-// release makes a live block pending.
+// release makes a live block pending. Its bytes are in use no more, but held.
 func (a *Allocator) release(h chunks.H, c *chunks.Chunk) error {
 	if invariants.Enabled {
 		defer func() { invariants.Must(a.Check()) }()
@@ -263,8 +293,8 @@ func (a *Allocator) Record(b alloc.Block, stream uint32) error {
 }
 
 // Trim waits for pending blocks, the first freed first, and releases them to
-// the device until at most keep bytes are held, or nothing is pending. The
-// original has no such call.
+// the device until at most keep bytes are held, or nothing is pending. It returns how
+// many bytes were released, also with an error. The original has no such call.
 func (a *Allocator) Trim(keep uint64) (released uint64, err error) {
 	if invariants.Enabled {
 		defer func() { invariants.Must(a.Check()) }()
@@ -310,7 +340,8 @@ func (a *Allocator) Close() error {
 	return errors.Join(errs...)
 }
 
-// held visits all that something is held for.
+// held visits all records that something of the device is held for: live, pending and
+// stuck ones.
 func (a *Allocator) held(yield func(chunks.H) bool) {
 	for h := chunks.H(1); a.blocks.Store.Valid(h); h++ {
 		if a.blocks.Store.At(h).State != chunks.Unused && !yield(h) {

@@ -152,7 +152,7 @@ func TestNew(t *testing.T) {
 			"UNIMPLEMENTED: Device 0 does not support 64-bit stream memory operations (cuStreamWriteValue64 requires compute capability >= 7.0). " +
 				"Query CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS returned false.", "has 6.1", "use bfc or platform",
 		}},
-		{"no virtual memory", sim.Config{Total: 1 << 30, NoPages: true, Name: "vGPU"}, []string{"vGPU", "has no virtual memory calls", "use bfc or platform there, or async"}},
+		{"no virtual memory", sim.Config{Total: 1 << 30, NoPages: true, Name: "vGPU"}, []string{"vGPU", "lacks the calls for virtual memory", "use bfc or platform there, or async"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			dev, err := sim.New(tc.dev)
@@ -375,8 +375,8 @@ func TestWhy(t *testing.T) {
 		free  int64
 		want  string
 	}{
-		{3 << 20, 34 << 20, "It needs 4 MiB of memory of its own. Of the budget of 32 MiB, 30 MiB is live, and 0 B freed but not given back.\nThe device has 34 MiB free."},
-		{3 << 20, -1, "It needs 4 MiB of memory of its own. Of the budget of 32 MiB, 30 MiB is live, and 0 B freed but not given back."},
+		{3 << 20, 34 << 20, "It needs 4 MiB of separate memory. Of the budget of 32 MiB, 30 MiB is live, and 0 B freed but not released.\nThe device has 34 MiB free."},
+		{3 << 20, -1, "It needs 4 MiB of separate memory. Of the budget of 32 MiB, 30 MiB is live, and 0 B freed but not released."},
 		{33 << 20, 1, "It is more than the budget of 32 MiB; no free would help."},
 		{1<<64 - 1, 1, "It is more than the budget of 32 MiB; no free would help."},
 	} {

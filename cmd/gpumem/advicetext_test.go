@@ -24,12 +24,12 @@ func TestWriteAdviceOurs(t *testing.T) {
 	}
 	got := strings.Join(strings.Fields(b.String()), " ")
 	for _, want := range []string{
-		"It does not fit with any setting of the framework (holding 6 MiB of 9 MiB, event 7 is refused, which asks for 3 MiB). It fits with the policy elastic, for programs that use this project's pool.",
-		"on the way: a remark",
+		"It does not fit with any setting of the framework (holding 6 MiB of 9 MiB, event 7, a request for 3 MiB, is refused). It fits with the policy elastic, for programs that use this project's pool.",
+		"during the run: a remark",
 		"(policy elastic) yes 8 MiB 1 MiB 0 0 8 GiB 8 GiB",
 		"(nothing) NO 6 MiB 0 0 none none",
-		"For a second program there is no room.",
-		"No card that is sold is large enough.",
+		"There is not enough memory for a second program.",
+		"No card on the market is large enough.",
 		"device of 9 MiB, 1 MiB of it held by others",
 	} {
 		if !strings.Contains(got, want) {

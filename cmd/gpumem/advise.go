@@ -24,12 +24,7 @@ func adviseCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "advise TRACE",
 		Short: "Find the settings with which a recording fits a GPU",
-		Long: "advise replays a recorded run under one setting after the other, the cheapest first, and says\n" +
-			"which is enough for the card, what it leaves for a second program, and the smallest card.\n\n" +
-			"TRACE is a recording as for replay. Of a real GPU only the size is read: all replays are on\n" +
-			"simulated ones. Exit status: 0 if something fits the card, 1 if nothing does, 2 on bad input.",
-		Example: "  gpumem advise examples/training.txt.gz --device sim:12GiB\n  gpumem advise snapshot.pickle --json",
-		Args:    oneTrace,
+		Args:  oneTrace,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cfg := advise.Config{Pool: f.pool}
 			var err error
@@ -71,7 +66,7 @@ func adviseCommand() *cobra.Command {
 	}
 	fs := cmd.Flags()
 	fs.StringVar(&device, "device", "", "`DEVICE`: sim:24GiB[,used=8GiB], sim@FILE or cuda:N, of which only the size is read (default $GPUMEM_DEVICE, else cuda:0 if a driver loads, else "+open.Default+")")
-	fs.StringVar(&beside, "beside", size.Format(advise.DefaultContext), "`SIZE` of what the program takes beside its pool: the CUDA context, code, libraries")
+	fs.StringVar(&beside, "beside", size.Format(advise.DefaultContext), "`SIZE` of the program's memory outside its pool: the CUDA context, code, libraries")
 	f.add(cmd)
 	return cmd
 }
@@ -104,7 +99,7 @@ func writeAdvice(t *text, rep *advise.Report) {
 			export(rep.Advice.Set)
 		}
 		for _, n := range rep.Advice.Notes {
-			t.Line("  on the way: %s", n)
+			t.Line("  during the run: %s", n)
 		}
 	}
 	t.section("")
@@ -118,10 +113,10 @@ func writeAdvice(t *text, rep *advise.Report) {
 		export(s.First)
 		export(s.Other)
 	} else if rep.Advice != nil {
-		t.Line("For a second program there is no room.")
+		t.Line("There is not enough memory for a second program.")
 	}
 	if rep.SmallestCard == nil {
-		t.Line("No card that is sold is large enough.")
+		t.Line("No card on the market is large enough.")
 	} else {
 		t.Line("The smallest card: %s, of which programs see %s at least, with %s.", size.Format(*rep.SmallestCard),
 			size.Format(advise.Usable(*rep.SmallestCard)), smallestWith(rep))
@@ -133,9 +128,9 @@ func writeAdvice(t *text, rep *advise.Report) {
 		used = fmt.Sprintf(", %s of it held by others", size.Format(rep.UsedBytes))
 	}
 	t.Line("device of %s%s; any allocator must hold %s at the peak", size.Format(rep.DeviceBytes), used, size.Format(rep.LowerBound))
-	t.Line("Assumed: %s beside the pool, for the CUDA context, code and libraries (--beside), and another run that asks for no more than this one.", size.Format(rep.ContextBytes))
+	t.Line("Assumed: %s outside the pool, for the CUDA context, code and libraries (--beside), and another run that requests no more than this one.", size.Format(rep.ContextBytes))
 	if rep.Trace.Format == "torch" {
-		t.Line("Replayed through pools like PyTorch's, not through PyTorch's own, which rounds and splits its blocks in its own way: the figures are about right. Before PyTorch 2.10 the variable is PYTORCH_CUDA_ALLOC_CONF, and a fraction is set in the program by torch.cuda.set_per_process_memory_fraction.")
+		t.Line("Replayed through pools like PyTorch's: PyTorch's own rounds and splits blocks differently, so the figures are approximate. Before PyTorch 2.10 the variable is PYTORCH_CUDA_ALLOC_CONF, and a fraction is set in the program by torch.cuda.set_per_process_memory_fraction.")
 	}
 }
 
@@ -155,7 +150,7 @@ func adviceVerdict(rep *advise.Report) string {
 	}
 	why := ""
 	if first.FirstRefused != nil {
-		why = fmt.Sprintf(" (holding %s of %s, event %s is refused, which asks for %s)",
+		why = fmt.Sprintf(" (holding %s of %s, event %s, a request for %s, is refused)",
 			size.Format(first.HeldPeak), size.Format(rep.DeviceBytes), report.Count(*first.FirstRefused), size.Format(first.RefusedBytes))
 	}
 	switch {
@@ -164,7 +159,7 @@ func adviceVerdict(rep *advise.Report) string {
 		if rep.UsedBytes > 0 {
 			others = fmt.Sprintf(", of which others hold %s", size.Format(rep.UsedBytes))
 		}
-		return fmt.Sprintf("It does not fit %s%s, whatever is set: %s live at the peak, and %s are wanted beside them.",
+		return fmt.Sprintf("It does not fit %s%s, with any setting: %s is live at the peak, and %s is needed outside the pool.",
 			size.Format(rep.DeviceBytes), others, size.Format(rep.LowerBound), size.Format(rep.ContextBytes))
 	case rep.Advice.Ours:
 		return fmt.Sprintf("It does not fit with any setting of the framework%s. It fits with the policy %s, for programs that use this project's pool.", why, rep.Advice.Policy)

@@ -20,26 +20,7 @@ func devicesCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "devices",
 		Short: "List GPUs, real and simulated, and their processes",
-		Long: `List GPUs, real and simulated, and the processes that hold memory on them.
-
-Without --device: every GPU that the driver shows, and the device that
-$GPUMEM_DEVICE names; without a driver and a named device there are none. With
---json driver.up says whether the driver answers. Looking takes no memory on a
-GPU.
-
-A simulated GPU that programs share is a file. It is made once:
-
-  gpumem devices --device sim@FILE,total=24GiB,create
-
-and then used by every program with --device sim@FILE. total=SIZE/SIZE
-makes several devices in one file; sim@FILE,device=1 is the second. The other
-keys are those of sim:SIZE: granularity, used, display, cc, name, context, vmm,
-pools, unified, mig, managed, host. Removing the file ends the device.`,
-		Example: `  gpumem devices
-  gpumem devices --json
-  gpumem devices --device sim@/dev/shm/gpu,total=24GiB,create
-  gpumem devices --device sim@/dev/shm/gpu`,
-		Args: noWords("devices"),
+		Args:  noWords("devices"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			list, driver, err := probe.Devices(specs)
 			if err != nil {
@@ -178,10 +159,10 @@ func display(d open.Listed) string {
 func traits(d open.Listed) []string {
 	var out []string
 	if d.Reserved > 0 {
-		out = append(out, "the driver keeps "+size.Format(d.Reserved)+" for itself")
+		out = append(out, "the driver reserves "+size.Format(d.Reserved))
 	}
 	if d.Unified {
-		out = append(out, "its memory is the host's: what programs on the host take is missing here")
+		out = append(out, "its memory is the host's, which programs on the host use, too")
 	}
 	if !d.HasPages {
 		out = append(out, "no virtual memory calls: policies that map pages do not work here")

@@ -48,8 +48,8 @@ device      pid  program  kind        holds
 cuda:0      101  python3  compute   100 GiB
 cuda:0  2345678  -        graphics  unknown
 
-cuda:0: the driver keeps 615 MiB for itself
-cuda:1: its memory is the host's: what programs on the host take is missing here
+cuda:0: the driver reserves 615 MiB
+cuda:1: its memory is the host's, which programs on the host use, too
 cuda:1: no virtual memory calls: policies that map pages do not work here
 cuda:1: no stream-ordered pools: the async policy does not work here
 cuda:1: NVML: no permission

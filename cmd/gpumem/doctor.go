@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"gpumem/doctor"
-	"gpumem/doctor/answer"
 	"gpumem/machine"
 	"gpumem/machine/probe"
 	"gpumem/report"
@@ -45,7 +44,7 @@ how to check that it took effect. Where the log does not decide, it names what
 is missing. Where memory is not to blame, it says so.
 
 FILE is a log, gzip or not, of any size; - or none is standard input. Each FILE
-has a separate answer. A whole pool dump in a log is shown on one screen, and
+has a separate doctor. A whole pool dump in a log is shown on one screen, and
 --save-trace makes a recording of it.
 
 This machine is examined with --machine and --pid only: a log may come from
@@ -170,9 +169,9 @@ func (f *doctorFlags) diagnose(ctx context.Context, logs []string, stdout, stder
 	}
 	line := newProgress(stderr)
 	defer line.clear()
-	var all []answer.Answer
+	var all []doctor.Answer
 	for _, name := range logs {
-		a, err := answer.Read(ctx, name, state, beside, func(read, total int64) { line.bytes("reading", read, total) })
+		a, err := doctor.Read(ctx, name, state, beside, func(read, total int64) { line.bytes("reading", read, total) })
 		switch {
 		case err != nil:
 			return err
@@ -201,9 +200,9 @@ func (f *doctorFlags) diagnose(ctx context.Context, logs []string, stdout, stder
 	}
 	writeNotes(stderr, notes)
 	if f.asJSON {
-		return answer.WriteJSON(stdout, all)
+		return doctor.WriteJSON(stdout, all)
 	}
-	return answer.WriteText(stdout, all, textWidth)
+	return doctor.WriteText(stdout, all, textWidth)
 }
 
 // readBeside reads the file of --with; "" is none. What is no recording may be a dump.
@@ -216,8 +215,8 @@ func readBeside(ctx context.Context, path string) (*doctor.Beside, error) {
 		defer t.Close()
 		return doctor.ReadBeside(ctx, t)
 	}
-	if a, dumpErr := answer.Read(ctx, path, nil, nil, nil); dumpErr == nil && a.Dump != nil {
-		return &doctor.Beside{Source: path, Dump: a.Dump}, nil
+	if d, dumpErr := doctor.ReadDump(ctx, path); dumpErr == nil && d != nil {
+		return &doctor.Beside{Source: path, Dump: d}, nil
 	}
 	return nil, fmt.Errorf("--with: %w", err)
 }
@@ -227,7 +226,7 @@ func readBeside(ctx context.Context, path string) (*doctor.Beside, error) {
 func (f *doctorFlags) readState(ctx context.Context) (s *machine.Snapshot, notes []string, err error) {
 	if !f.looks() {
 		if f.state != "" {
-			s, err = answer.ReadState(ctx, f.state)
+			s, err = doctor.ReadState(ctx, f.state)
 		}
 		return s, nil, err
 	}
@@ -251,7 +250,7 @@ func (f *doctorFlags) readState(ctx context.Context) (s *machine.Snapshot, notes
 }
 
 // saveTrace writes the recording of a dump, whole or not at all. note says how to go on.
-func saveTrace(ctx context.Context, path string, a answer.Answer) (note string, err error) {
+func saveTrace(ctx context.Context, path string, a doctor.Answer) (note string, err error) {
 	name := a.Log
 	if name == "" {
 		name = "--save-trace"
@@ -269,7 +268,7 @@ func saveTrace(ctx context.Context, path string, a answer.Answer) (note string, 
 	if !a.Dump.Complete {
 		words = "what is left of the pool (the dump is not whole)"
 	}
-	return fmt.Sprintf("%s: %s; go on: gpumem replay %s %s", path, words, report.ShellQuote(path), answer.ReplayFlags(a.Dump)), nil
+	return fmt.Sprintf("%s: %s; go on: gpumem replay %s %s", path, words, report.ShellQuote(path), doctor.ReplayFlags(a.Dump)), nil
 }
 
 // recordingNote says that a file is a recording, and what reads it. It is empty for all

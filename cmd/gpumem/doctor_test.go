@@ -18,7 +18,6 @@ import (
 	"gpumem/device/open"
 	"gpumem/device/sim"
 	"gpumem/doctor"
-	"gpumem/doctor/answer"
 	"gpumem/dump"
 	"gpumem/internal/test/doctortest"
 	"gpumem/machine/probe"
@@ -107,7 +106,7 @@ func TestDoctorSaveTrace(t *testing.T) {
 	for name, text := range map[string]string{"small": doctortest.SmallDump, "two ends": pool.Report(alloc.Request{Bytes: 1 << 30}).String()} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "it's a pool.txt")
-			d := answer.Answer{Log: "train.log", Diagnosis: &doctor.Diagnosis{Dump: readDump(t, text)}}
+			d := doctor.Answer{Log: "train.log", Diagnosis: &doctor.Diagnosis{Dump: readDump(t, text)}}
 			note, err := saveTrace(t.Context(), path, d)
 			if err != nil {
 				t.Fatal(err)
@@ -116,7 +115,7 @@ func TestDoctorSaveTrace(t *testing.T) {
 			if !strings.HasPrefix(note, want) {
 				t.Errorf("%s, want %s", note, want)
 			}
-			args := append([]string{"replay", path, "--json"}, strings.Fields(answer.ReplayFlags(d.Dump))...)
+			args := append([]string{"replay", path, "--json"}, strings.Fields(doctor.ReplayFlags(d.Dump))...)
 			var out, errs bytes.Buffer
 			if code := run(t.Context(), args, &out, &errs); code != 0 || errs.Len() > 0 {
 				t.Fatalf("status %d, %s", code, errs.String())
@@ -145,7 +144,7 @@ func TestDoctorNothingToSave(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pool.txt")
 	sums := doctortest.SmallDump[strings.Index(doctortest.SmallDump, "     Summary"):]
 	first, _, _ := strings.Cut(doctortest.SmallDump, "\n")
-	for want, d := range map[string]answer.Answer{
+	for want, d := range map[string]doctor.Answer{
 		"train.log: no dump":     {Log: "train.log", Diagnosis: &doctor.Diagnosis{}},
 		"--save-trace: no dump":  {Diagnosis: &doctor.Diagnosis{}},
 		"train.log: the dump ha": {Log: "train.log", Diagnosis: &doctor.Diagnosis{Dump: readDump(t, first+"\n"+sums)}},
@@ -160,7 +159,7 @@ func TestDoctorNothingToSave(t *testing.T) {
 	// A dump that is not whole is saved as far as it goes.
 	lines := strings.Split(doctortest.SmallDump, "\n")
 	cut := strings.Join(append(lines[:3:3], lines[4:]...), "\n")
-	note, err := saveTrace(t.Context(), path, answer.Answer{Log: "train.log", Diagnosis: &doctor.Diagnosis{Dump: readDump(t, cut)}})
+	note, err := saveTrace(t.Context(), path, doctor.Answer{Log: "train.log", Diagnosis: &doctor.Diagnosis{Dump: readDump(t, cut)}})
 	if err != nil || !strings.Contains(note, "what is left of the pool") {
 		t.Errorf("%s, %v", note, err)
 	}

@@ -32,28 +32,6 @@ func explainCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain",
 		Short: "Explain the memory settings in the environment",
-		Long: `explain reads the environment as a framework of a given release reads it: which
-allocator is built, how much memory is taken and when, which variables play a
-part, which do not do what they seem to, what would be raised, and what to
-write instead. Nothing is run, and no memory is taken on the device.
-
-FRAMEWORK is one of ` + strings.Join(knownFrameworks(), ", ") + `.
-gpumem is this project's own runtime with the policy env.
-
-With --pid it is the environment that a running process was started with; what
-the process set itself later is not seen. Without --as it is explained as the
-framework that the process has loaded, and without @VERSION as its release.
-
---diff A B compares two releases on the same environment and device.
-
-Exit status: 0 the settings are accepted; 1 the framework would raise, die, or
-run on the CPU; 2 bad usage.`,
-		Example: `  gpumem explain
-  XLA_PYTHON_CLIENT_PREALLOCATE=off gpumem explain
-  gpumem explain --as jax@0.4.30 --device sim:24GiB,used=20GiB
-  gpumem explain --pid 4242
-  gpumem explain --diff 0.4.30 0.11.0
-  gpumem explain --json`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case !cmd.Flags().Changed("diff") && len(args) > 0:
@@ -96,7 +74,7 @@ run on the CPU; 2 bad usage.`,
 	return cmd
 }
 
-// knownFrameworks are the names that --as takes, the default first.
+// knownFrameworks returns the names that --as takes, the default first.
 func knownFrameworks() []string {
 	var names []string
 	for _, f := range frameworks.All {
@@ -225,7 +203,7 @@ func (t *text) about(q *probe.Question, releases string) {
 	}
 }
 
-// deviceLine is the device in a few words.
+// deviceLine returns the device in a few words.
 func deviceLine(q *probe.Question) string {
 	d := q.Device
 	s := d.Spec
@@ -250,7 +228,7 @@ func deviceLine(q *probe.Question) string {
 	return s
 }
 
-// poolLine is how much a pool takes, and when.
+// poolLine returns how much a pool takes, and when.
 func poolLine(p policy.Pool) string {
 	switch {
 	case p.First > 0:
@@ -338,7 +316,7 @@ func diffTable(t *text, d explain.Comparison) {
 	}
 }
 
-// poolsLine is a list of pools in the difference of a field.
+// poolsLine returns a list of pools in the difference of a field.
 func poolsLine(v any) string {
 	list, _ := v.([]any)
 	if len(list) == 0 {

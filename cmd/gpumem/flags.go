@@ -90,12 +90,33 @@ func sameFile(a, b string) bool {
 	return err == nil && os.SameFile(one, two)
 }
 
-// checkMakable returns an error if the file of a flag clearly cannot be made, before work
-// that may take long. An empty path is no file.
-func checkMakable(flag, path string) error {
-	if path == "" {
-		return nil
+// An output is a flag with the file that it names to be written; "" if it names none.
+type output struct{ flag, path string }
+
+// checkOutputs returns an error if a file clearly cannot be made, or is the input, which is
+// of that kind, or the file of another flag. It is called before work that may take long.
+func checkOutputs(input, kind string, files ...output) error {
+	for i, x := range files {
+		if x.path == "" {
+			continue
+		}
+		if err := checkMakable(x.flag, x.path); err != nil {
+			return err
+		}
+		if sameFile(input, x.path) {
+			return fmt.Errorf("%s %s: this is the %s itself; name another file", x.flag, x.path, kind)
+		}
+		for _, other := range files[:i] {
+			if other.path != "" && sameFile(other.path, x.path) {
+				return fmt.Errorf("%s %s: %s has the same file; name another", x.flag, x.path, other.flag)
+			}
+		}
 	}
+	return nil
+}
+
+// checkMakable returns an error if the file of a flag clearly cannot be made.
+func checkMakable(flag, path string) error {
 	if st, err := os.Stat(path); err == nil && st.IsDir() {
 		return fmt.Errorf("%s: %s: is a directory; name a file in it", flag, path)
 	}

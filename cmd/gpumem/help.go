@@ -1,8 +1,10 @@
-// Help, in lines that fit the screen.
+// Help, in lines that fit the screen. The texts of most commands are files of their names in
+// the folder help: a description, a line "Examples:", and the examples.
 
 package main
 
 import (
+	"embed"
 	"fmt"
 	"io"
 	"slices"
@@ -12,7 +14,25 @@ import (
 	"github.com/spf13/pflag"
 
 	"gpumem/report"
+	"gpumem/trace/formats"
 )
+
+//go:embed help/*.txt
+var helpTexts embed.FS
+
+// describe gives a command the texts of its file, if it has one.
+func describe(cmd *cobra.Command) {
+	text, err := helpTexts.ReadFile("help/" + cmd.Name() + ".txt")
+	if err != nil {
+		return
+	}
+	var formatList []string
+	for _, x := range formats.All() {
+		formatList = append(formatList, fmt.Sprintf("  %-10s %s", x.Name, x.What))
+	}
+	filled := strings.NewReplacer("{formats}", strings.Join(formatList, "\n"), "{frameworks}", strings.Join(knownFrameworks(), ", ")).Replace(string(text))
+	cmd.Long, cmd.Example, _ = strings.Cut(strings.TrimSuffix(filled, "\n"), "\n\nExamples:\n")
+}
 
 // formatHelp gives all commands below root their help, and --version what the command
 // version prints.
@@ -23,7 +43,7 @@ func formatHelp(root *cobra.Command) {
 	root.SetVersionTemplate("{{.Version}}\n")
 }
 
-// helpText is the help of a command in lines of at most width characters, but for words
+// helpText returns the help of a command in lines of at most width characters, but for words
 // that are longer.
 func helpText(cmd *cobra.Command, width int) string {
 	var b strings.Builder

@@ -7,8 +7,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"gpumem/hlo/load"
-	"gpumem/hlo/summary"
-	"gpumem/remat/mark"
+	"gpumem/hlo/memory"
+	"gpumem/remat"
 	"gpumem/report"
 	"gpumem/size"
 )
@@ -18,7 +18,7 @@ const hloLargest = 10
 
 // A hloAnswer is what a module takes. Scripts rely on its JSON.
 type hloAnswer struct {
-	*summary.Module
+	*memory.Summary
 	Regions int `json:"checkpoint_regions"` // those that jax.checkpoint marked
 }
 
@@ -27,32 +27,17 @@ func hloCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "hlo MODULE",
 		Short: "Measure the memory of a compiled program",
-		Long: `hlo measures a program as XLA has it, a module of HLO: its peak of memory, the
-instruction at which it is reached, and the largest values that live there, with
-the operation and the source line that they come from.
-
-MODULE is a file, gzip or not, or - for standard input: text, as
-XLA_FLAGS=--xla_dump_to=DIR writes it (the *.txt), or binary (HloModuleProto,
-HloProto, HloSnapshot). In JAX: jax.jit(f).lower(x).compile().as_text().
-
-It prints two peaks. One is what XLA's buffer assignment needs at least:
-parameters and results count, values that may share memory do. The other is what
-XLA's recompute pass counts, without parameters and results: see gpumem remat.
-A module that is not scheduled (is_scheduled=true) is measured in the order of its
-text, which is only one of many orders in which it could run.`,
-		Example: `  gpumem hlo module_0042.jit_step.sm_9.0_gpu_after_optimizations.txt
-  gpumem hlo step.hlo.gz --json`,
-		Args: oneModule,
+		Args:  oneModule,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			m, err := load.Module(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}
-			s, err := summary.Of(m, hloLargest)
+			s, err := memory.Summarize(m, hloLargest)
 			if err != nil {
 				return fmt.Errorf("%s: %w", args[0], err)
 			}
-			a := &hloAnswer{s, len(mark.Regions(m))}
+			a := &hloAnswer{s, len(remat.Regions(m))}
 			return show(cmd, asJSON, a, func(t *text) { writeHLO(t, a) })
 		},
 	}
@@ -97,7 +82,7 @@ func writeHLO(t *text, a *hloAnswer) {
 		}
 	}
 	if len(a.Largest) > 0 {
-		t.section(fmt.Sprintf("Alive at the peak: %s, the largest", report.Counted(uint64(a.Alive), "value")))
+		t.section(fmt.Sprintf("Live at the peak: %s, the largest", report.Counted(uint64(a.Alive), "value")))
 		for _, v := range a.Largest {
 			from := v.OpName
 			if v.Source != "" {
@@ -111,7 +96,7 @@ func writeHLO(t *text, a *hloAnswer) {
 	}
 }
 
-// tailOf is the end of a text that is too long: the end of an operation's name says most.
+// tailOf returns the end of a text that is too long: the end of an operation's name says most.
 func tailOf(text string, n int) string {
 	if r := []rune(text); len(r) > n && n > 3 {
 		return "..." + string(r[len(r)-n+3:])

@@ -25,12 +25,7 @@ func leaksCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "leaks TRACE",
 		Short: "Find memory leaks in a recording",
-		Long: "leaks reads a recorded run of many steps and says which place in the program keeps memory in\n" +
-			"step after step: how much a step, how much in all, since when, and the stack.\n\n" +
-			"TRACE is a recording as for replay; a PyTorch memory snapshot has stacks, a text trace only sizes.\n" +
-			"It takes twenty steps or more to tell a leak from a warm-up. Exit status: 0 whatever the answer, 2 on bad input.",
-		Example: "  gpumem leaks snapshot.pickle\n  gpumem leaks run.txt.gz --json",
-		Args:    oneTrace,
+		Args:  oneTrace,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			line := newProgress(cmd.ErrOrStderr())
 			defer line.clear()
@@ -43,7 +38,7 @@ func leaksCommand() *cobra.Command {
 			defer t.Close()
 			found, err := leaks.Find(cmd.Context(), t, leaks.Config{
 				Pool: f.pool, KeepPaths: f.paths,
-				Progress: func(part float64) { line.show("looking", part) },
+				Progress: func(part float64) { line.show("searching", part) },
 			})
 			line.clear()
 			if err != nil {
@@ -78,7 +73,7 @@ func writeLeaks(t *text, rep leaksReport) {
 		leaksTable(t, rep)
 	}
 	if len(rep.Leaks) > 0 && rep.Leaks[0].Stack != "" {
-		t.section("The stack that keeps the most at the first")
+		t.section("The stack that keeps the most at the first place")
 		frames := strings.Split(rep.Leaks[0].Stack, "\n")
 		for _, f := range frames[:min(len(frames), leaksFrames)] {
 			t.Raw("  " + report.OneLine(f))
@@ -88,7 +83,7 @@ func writeLeaks(t *text, rep leaksReport) {
 		}
 	}
 	if len(rep.Grew) > 0 {
-		t.section("Grew and stopped, which is no leak")
+		t.section("Grew, then stopped: no leaks")
 		for _, p := range rep.Grew[:min(len(rep.Grew), grewRows)] {
 			t.Line("  %s until event %s, then no more: %s", size.Format(p.Bytes), report.Count(p.GrowsToEvent), where(p))
 		}

@@ -25,6 +25,7 @@ import (
 
 	"gpumem/internal/input"
 	"gpumem/report"
+	"gpumem/share/library"
 )
 
 // Exit statuses that scripts rely on.
@@ -46,6 +47,7 @@ func init() {
 }
 
 func main() {
+	library.Leave()
 	measureScreen(os.Stdout)
 	os.Exit(run(interruptible(context.Background()), os.Args[1:], os.Stdout, os.Stderr))
 }
@@ -132,13 +134,9 @@ func interrupted(ctx context.Context, stderr io.Writer) int {
 
 func newRoot(stdout, stderr io.Writer) *cobra.Command {
 	root := &cobra.Command{
-		Use:   "gpumem",
-		Short: "Explain, replay and share GPU memory",
-		Long: "gpumem explains why programs run out of GPU memory, what their settings do and\n" +
-			"what a recorded run needs, and shares a GPU among programs: for JAX, TensorFlow,\n" +
-			"PyTorch and CuPy. It needs no GPU: a simulated one stands in.",
+		Use:           "gpumem",
+		Short:         "Explain, replay and share GPU memory",
 		Version:       programVersion(),
-		Example:       "  gpumem replay examples/training.txt.gz\n  gpumem explain\n  gpumem run --mem 6GiB -- python train.py",
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
@@ -158,12 +156,34 @@ func newRoot(stdout, stderr io.Writer) *cobra.Command {
 	return root
 }
 
-// finish gives the commands that cobra brings along what ours have: an example,
-// and a complaint about a word that they do not know.
+// A once is the value of a flag that is given once: a second value would replace the first
+// without a word.
+type once struct {
+	pflag.Value
+	given bool
+}
+
+// Set sets the value.
+func (o *once) Set(text string) error {
+	if o.given {
+		return errors.New("the flag is given twice; this command takes one")
+	}
+	o.given = true
+	return o.Value.Set(text)
+}
+
+// finish completes the commands: their texts, and --device as a flag that is given once where
+// one device is taken. Those that cobra brings along get what ours have: an example, and an
+// error about a word that they do not know.
 func finish(root *cobra.Command) {
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
+	describe(root)
 	for _, cmd := range root.Commands() {
+		describe(cmd)
+		if f := cmd.Flags().Lookup("device"); f != nil && f.Value.Type() == "string" {
+			f.Value = &once{Value: f.Value}
+		}
 		switch cmd.Name() {
 		case "help":
 			cmd.Example = "  gpumem help replay"
@@ -182,7 +202,7 @@ func finish(root *cobra.Command) {
 	}
 }
 
-// noEmptyFlags is the error of a flag that is given without a value, as an unset
+// noEmptyFlags returns the error of a flag that is given without a value, as an unset
 // variable of a shell leaves it. It is not what the flag does where it is not given.
 func noEmptyFlags(cmd *cobra.Command) (err error) {
 	cmd.Flags().Visit(func(f *pflag.Flag) {
@@ -200,7 +220,7 @@ func noEmptyFlags(cmd *cobra.Command) (err error) {
 // version is the release that a build without a tag leads to or comes after.
 const version = "0.2.0"
 
-// programVersion is the program's version in a line: the tag of the build or the version, the
+// programVersion returns the program's version in a line: the tag of the build or the version, the
 // commit of a build from a checkout, the compiler and the system.
 func programVersion() string {
 	words := []string{"gpumem", version}

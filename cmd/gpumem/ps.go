@@ -110,10 +110,15 @@ func psText(s *machine.Snapshot, width int) string {
 		}
 		said := map[*machine.Lease]bool{}
 		for _, p := range d.Programs {
-			if l := p.Lease; l != nil && l.Programs > 1 && !said[l] {
-				said[l] = true
+			l := p.Lease
+			switch {
+			case l == nil || said[l]:
+			case l.Sum != nil:
+				psLine(&b, "  "+leasePoolLine(l), width)
+			case l.Programs > 1:
 				psLine(&b, "  "+sharedLine(l), width)
 			}
+			said[l] = true
 		}
 		for _, p := range d.Programs {
 			if p.Hooked != nil && !*p.Hooked {
@@ -166,6 +171,32 @@ func heading(d machine.Device) string {
 		s += ", drives a display"
 	}
 	return report.OneLine(s)
+}
+
+// leasePoolLine describes what the pools of a lease's programs have together.
+func leasePoolLine(l *machine.Lease) string {
+	who := "one lease"
+	if l.Holder > 0 {
+		who = fmt.Sprintf("the lease of process %d", l.Holder)
+	}
+	u := l.Sum
+	parts := []string{fmt.Sprintf("pool %s, %s of it in use", size.Format(u.Held), size.Format(u.InUse))}
+	for _, x := range []struct {
+		bytes uint64
+		what  string
+	}{{u.Charged, "by the program itself"}, {u.Outside, "outside"}} {
+		if x.bytes > 0 {
+			parts = append(parts, size.Format(x.bytes)+" "+x.what)
+		}
+	}
+	text := fmt.Sprintf("%s: %s of its %s held (%s), at most %s in use so far", who, size.Format(u.Counted()), size.Format(l.Bytes), strings.Join(parts, ", "), size.Format(u.PeakInUse))
+	switch {
+	case u.Refused == 1:
+		text += ", 1 request refused"
+	case u.Refused > 1:
+		text += fmt.Sprintf(", %d requests refused", u.Refused)
+	}
+	return text
 }
 
 // sharedLine describes a lease under which several programs use the device.
@@ -246,6 +277,9 @@ var psColumns = []psColumn{
 		}
 		return size.Format(p.Lease.Bytes)
 	}},
+	{">pool", 2, poolCell(func(u *machine.PoolUse) uint64 { return u.Held })},
+	{">in use", 2, poolCell(func(u *machine.PoolUse) uint64 { return u.InUse })},
+	{">peak", 3, poolCell(func(u *machine.PoolUse) uint64 { return u.PeakInUse })},
 	{"framework", 5, func(p machine.Program, _ time.Time) string { return frameworksOf(p) }},
 	{"asks for", 6, func(p machine.Program, _ time.Time) string {
 		if p.Asks == nil {
@@ -264,6 +298,16 @@ var psColumns = []psColumn{
 		return "-"
 	}},
 	{"command", 0, func(p machine.Program, _ time.Time) string { return command(p) }},
+}
+
+// poolCell is a figure of the program's pool.
+func poolCell(figure func(*machine.PoolUse) uint64) func(machine.Program, time.Time) string {
+	return func(p machine.Program, _ time.Time) string {
+		if p.Pool == nil {
+			return "-"
+		}
+		return size.Format(figure(p.Pool))
+	}
 }
 
 // The width of a command without a screen, and the least on one before another column is

@@ -210,3 +210,47 @@ func TestPsOutputFails(t *testing.T) {
 		t.Errorf("%q", errs.String())
 	}
 }
+
+// TestPsPool: the pools of a lease's programs have columns, and the lease a line.
+func TestPsPool(t *testing.T) {
+	started := psNow.Add(-5 * time.Second)
+	program := func(pid int, pool machine.PoolUse, l *machine.Lease) machine.Program {
+		l.Programs++
+		if l.Sum == nil {
+			l.Sum = new(machine.PoolUse)
+		}
+		l.Sum.Add(pool)
+		return machine.Program{PID: pid, Name: "python3", Kind: "compute", User: "ann", Command: []string{"python3", "train.py"}, Frameworks: []string{}, Started: &started, Pool: &pool, Lease: l}
+	}
+	l := &machine.Lease{Bytes: 6 << 30, Holder: 11}
+	d := machine.Device{Spec: "cuda:0", Total: 80 << 30, Leased: 6 << 30, Waiting: []machine.Waiting{}, Programs: []machine.Program{
+		program(11, machine.PoolUse{Held: 2 << 30, InUse: 1 << 30, PeakHeld: 3 << 30, PeakInUse: 3 << 30, Outside: 1 << 29, Refused: 1, DriverCalls: 40}, l),
+		program(12, machine.PoolUse{Held: 1 << 30, InUse: 1 << 30, PeakHeld: 1 << 30, PeakInUse: 1 << 30, Outside: 1 << 29, Charged: 1 << 28, Refused: 1}, l),
+	}}
+	const want = `cuda:0: 80 GiB, used unknown, 6 GiB leased
+  pid  user  age    holds  lease   pool  in use   peak  command
+   11  ann    5s  unknown  6 GiB  2 GiB   1 GiB  3 GiB  python3 train.py
+   12  ann    5s  unknown  6 GiB  1 GiB   1 GiB  1 GiB  python3 train.py
+  the lease of process 11: 4.25 GiB of its 6 GiB held (pool 3 GiB, 2 GiB of it in use, 256 MiB by the program itself, 1 GiB outside), at most 4 GiB in use so far, 2 requests refused
+`
+	if diff := cmp.Diff(want, psText(&machine.Snapshot{Time: psNow, Devices: []machine.Device{d}}, 0)); diff != "" {
+		t.Error(diff)
+	}
+	var b bytes.Buffer
+	if err := encode(&b, d.Programs[0]); err != nil {
+		t.Fatal(err)
+	}
+	var got struct {
+		Bytes uint64            `json:"lease_bytes"`
+		Own   map[string]uint64 `json:"pool"`
+		Lease map[string]uint64 `json:"lease_pool"`
+	}
+	if err := json.Unmarshal(b.Bytes(), &got); err != nil {
+		t.Fatal(err)
+	}
+	own := map[string]uint64{"held_bytes": 2 << 30, "in_use_bytes": 1 << 30, "held_peak_bytes": 3 << 30, "in_use_peak_bytes": 3 << 30, "charged_bytes": 0, "outside_bytes": 1 << 29, "refused": 1, "driver_calls": 40}
+	lease := map[string]uint64{"held_bytes": 3 << 30, "in_use_bytes": 2 << 30, "held_peak_bytes": 4 << 30, "in_use_peak_bytes": 4 << 30, "charged_bytes": 1 << 28, "outside_bytes": 1 << 30, "refused": 2, "driver_calls": 40}
+	if diff := cmp.Diff(own, got.Own) + cmp.Diff(lease, got.Lease); diff != "" || got.Bytes != 6<<30 {
+		t.Errorf("lease %d %s", got.Bytes, diff)
+	}
+}

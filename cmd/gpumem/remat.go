@@ -19,7 +19,6 @@ import (
 	"gpumem/hlo/load"
 	"gpumem/policy/explain"
 	"gpumem/remat"
-	"gpumem/remat/mark"
 	"gpumem/remat/page"
 	"gpumem/report"
 	"gpumem/size"
@@ -51,48 +50,8 @@ func rematCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "remat MODULE",
 		Short: "Trade computation for memory in a compiled program",
-		Long: `remat does to a module of HLO what XLA's pass "rematerialization" does: where more
-lives than the limit allows, values are recomputed instead of being kept. It says
-how far that goes, what it costs, and a limit below which no plan can go.
-
-The limit is that of XLA for this device and environment: 95 % of what the pool's
-limit leaves beside arguments and results, so that XLA_CLIENT_MEM_FRACTION changes
-the plan. --limit names another: bytes, or a part of the peak, as in 60%.
---algorithm off changes nothing, as JAX_COMPILER_ENABLE_REMAT_PASS=false does;
-gap is our own, which goes much further and is never worse: it splits the gaps
-between uses wherever memory is short, and then looks for better plans for --time.
---frontier shows what each amount of memory costs.
-
---mark PATTERN recomputes by hand first, as jax.checkpoint does: what the regular
-expression finds in op_name or in names of instructions is computed again for the
-backward pass, behind a barrier. --save says what is kept all the same: nothing
-(the default), everything, dots, dots_no_batch, or names=PATTERN.
-
---host-bytes-per-second lets the plan offload values to the host's memory between
-two uses, where the copies fit beside the computation: 50e9 is about a PCIe 5.0
-x16, 400e9 a Grace Hopper. XLA's own pass may do so, too.
-
---fuse first puts chains of elementwise operations into fusions, as XLA does before
-it recomputes: of a module that is not compiled yet, much of what seems to live
-between operations never does. It is less than XLA fuses.
-
-The limit is for what lives at once, as in XLA. The heap that it is packed into may
-be larger by a few percent, or smaller, where results take the place of operands: it
-is printed too, and --packed plans for it.
-
-The module is measured in the order of its text, which is that of execution if it
-is scheduled. --out writes the changed module; it parses again, and is measured
-again before the result is printed.
-
-Exit status: 0, also where the limit is not met; 2 bad usage or bad input.`,
-		Example: `  gpumem remat step.hlo
-  gpumem remat step.hlo --limit 60%
-  gpumem remat step.hlo --algorithm gap --frontier
-  gpumem remat step.hlo --algorithm gap --limit 60% --report plan.html
-  XLA_CLIENT_MEM_FRACTION=.9 gpumem remat step.hlo --device sim:24GiB --as jax@0.11.0
-  gpumem remat step.hlo --algorithm off --mark 'layer_\d+' --save dots --out marked.hlo`,
-		Args: oneModule,
-		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args[0]) },
+		Args:  oneModule,
+		RunE:  func(cmd *cobra.Command, args []string) error { return f.run(cmd, args[0]) },
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.limit, "limit", "", "limit for temporaries: `BYTES` such as 12GiB, or NN% of their peak (default: as XLA computes it)")
@@ -143,27 +102,10 @@ func (f *rematFlags) check(path string) error {
 			return fmt.Errorf("--limit: %w; a part of the peak is written as 60%%", err)
 		}
 	}
-	if f.out != "" && sameFile(path, f.out) {
-		return fmt.Errorf("--out %s: this is the module itself; name another file", f.out)
-	}
-	if err := errors.Join(checkMakable("--out", f.out), checkMakable("--report", f.report)); err != nil {
-		return err
-	}
-	return f.checkReport(path)
-}
-
-// checkReport checks the flag before anything takes time.
-func (f *rematFlags) checkReport(module string) error {
-	switch {
-	case f.report == "":
-	case f.frontier:
+	if f.report != "" && f.frontier {
 		return errors.New("--report: the page has the frontier, and a plan for one limit besides; leave --frontier out")
-	case sameFile(module, f.report):
-		return fmt.Errorf("--report %s: this is the module itself; name another file", f.report)
-	case f.out != "" && sameFile(f.out, f.report):
-		return fmt.Errorf("--report %s: --out has the same file; name another", f.report)
 	}
-	return nil
+	return checkOutputs(path, "module", output{"--out", f.out}, output{"--report", f.report})
 }
 
 func (f *rematFlags) run(cmd *cobra.Command, path string) error {
@@ -216,17 +158,23 @@ func (f *rematFlags) run(cmd *cobra.Command, path string) error {
 	if f.frontier {
 		return show(cmd, f.asJSON, a.Frontier, func(t *text) { writeFrontier(t, a) })
 	}
-	return show(cmd, f.asJSON, a, func(t *text) { writeRemat(t, a) })
+	if err := show(cmd, f.asJSON, a, func(t *text) { writeRemat(t, a) }); err != nil {
+		return err
+	}
+	if !a.Met {
+		return errNo
+	}
+	return nil
 }
 
-// request is what the flags ask for. Its limit is missing if it is that of the device.
+// request returns what the flags ask for. Its limit is missing if it is that of the device.
 func (f *rematFlags) request(line *progress) (r *remat.Request, err error) {
 	r = &remat.Request{
 		Algorithm: f.algorithm, Packed: f.packed, Fuse: f.fuse, Collectives: f.together, HostSpeed: f.host,
 		Rates: cost.Rates{Bytes: f.bandwidth, Flops: f.flops}, Search: f.time,
 		Progress: func(done float64) { line.show("plans for less memory", done) },
 	}
-	if r.Save, err = mark.PolicyNamed(f.save); err != nil {
+	if r.Save, err = remat.SavePolicyNamed(f.save); err != nil {
 		return nil, fmt.Errorf("--save %s", notRegular(err))
 	}
 	for _, pattern := range f.marks {
@@ -256,7 +204,7 @@ func (f *rematFlags) request(line *progress) (r *remat.Request, err error) {
 	return r, nil
 }
 
-// notRegular is an error in the words of package regexp, if it is one of its.
+// notRegular returns an error in the words of package regexp, if it is one of its.
 func notRegular(err error) string {
 	return strings.Replace(err.Error(), "error parsing regexp", "not a regular expression", 1)
 }
@@ -381,7 +329,7 @@ func writeRematAdvice(t *text, a *remat.Answer) {
 	}
 }
 
-// partOf is a part in whole percent.
+// partOf returns a part in whole percent.
 func partOf(part, whole uint64) string {
 	if whole == 0 {
 		return "-"

@@ -34,26 +34,14 @@ type replayOptions struct {
 
 func replayCommand() *cobra.Command {
 	var f replayOptions
-	var kinds []string
-	for _, x := range formats.All() {
-		kinds = append(kinds, fmt.Sprintf("  %-10s %s\n", x.Name, x.What))
-	}
 	cmd := &cobra.Command{
 		Use:   "replay TRACE",
 		Short: "Run a recording under several policies and compare",
-		Long: "replay runs the allocations of a recorded program under each policy, each on a fresh device,\n" +
-			"and says whether they fit, what was held, what the driver cost, and where it breaks.\n\n" +
-			"TRACE is one of these, gzip or not; - is standard input:\n" + strings.Join(kinds, "") +
-			"\nExit status: 0 if every policy serves the whole recording, 1 if one refuses a request, 2 on bad input.",
-		Example: "  gpumem replay examples/training.txt.gz\n" +
-			"  gpumem replay run.txt --policy jax --policy jax:fraction=.9 --policy platform --device sim:24GiB\n" +
-			"  gpumem replay snapshot.pickle --smallest --json\n" +
-			"  gpumem replay snapshot.pickle --report memory.html",
-		Args: oneTrace,
-		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args[0]) },
+		Args:  oneTrace,
+		RunE:  func(cmd *cobra.Command, args []string) error { return f.run(cmd, args[0]) },
 	}
 	fs := cmd.Flags()
-	fs.StringArrayVar(&f.policies, "policy", nil, "`POLICY` to run, NAME[@VERSION][:key=value,...]; repeat for several (default: jax, jax:preallocate=false, platform, and async, vmm, elastic where the device can)")
+	fs.StringArrayVar(&f.policies, "policy", nil, "`POLICY` to run, NAME[@VERSION][:key=value,...]; repeat for several (default: jax, jax:preallocate=false, platform; async, vmm, elastic where the device can; pytorch for a recording of PyTorch)")
 	fs.StringVar(&f.device, "device", "", "`DEVICE`: sim:80GiB[,used=8GiB], sim@FILE or cuda:N (default $GPUMEM_DEVICE, else cuda:0 if a driver loads, else "+open.Default+")")
 	fs.StringVar(&f.save, "save", "", "also write the recording to `FILE` in gpumem's own format, which is small and read fast")
 	fs.BoolVar(&f.smallest, "smallest", false, "also find the smallest device on which nothing is refused")
@@ -67,9 +55,11 @@ func replayCommand() *cobra.Command {
 // run is the command. What can be wrong without the recording is found first, because
 // that may take long to read.
 func (f *replayOptions) run(cmd *cobra.Command, path string) error {
-	if err := f.checkFiles(path); err != nil {
+	// Of a recording that is written over what is not read yet would be lost.
+	if err := checkOutputs(path, "recording", output{"--save", f.save}, output{"--report", f.page}, output{"--svg", f.drawing}); err != nil {
 		return err
 	}
+	byDefault := len(f.policies) == 0
 	cfg, note, err := f.config()
 	if err != nil {
 		return err
@@ -85,6 +75,11 @@ func (f *replayOptions) run(cmd *cobra.Command, path string) error {
 		return err
 	}
 	defer t.Close()
+	if byDefault {
+		if err := addPolicies(&cfg, replay.FrameworkPolicies(t)); err != nil {
+			return err
+		}
+	}
 	if f.save != "" {
 		if err := writeWhole(cmd.Context(), f.save, func(w io.Writer) error { return t.Save(cmd.Context(), w) }); err != nil {
 			return fmt.Errorf("--save: %w", err)
@@ -129,7 +124,7 @@ func (f *replayOptions) config() (cfg replay.Config, note string, err error) {
 		return cfg, "", err
 	}
 	if f.smallest && !spec.CanResize() {
-		return cfg, "", fmt.Errorf("--smallest tries devices of other sizes, and %s has the one it has; name a simulated one, such as --device %s", spec.Text, open.Default)
+		return cfg, "", fmt.Errorf("--smallest tries devices of other sizes, and the size of %s is fixed; name a simulated one, such as --device %s", spec.Text, open.Default)
 	}
 	info, err := spec.Info()
 	if err != nil {
@@ -139,37 +134,17 @@ func (f *replayOptions) config() (cfg replay.Config, note string, err error) {
 		f.policies = replay.DefaultPolicies(info)
 	}
 	cfg = replay.Config{Device: spec.WithTotal, Total: info.Total, Pool: f.pool, Smallest: f.smallest}
-	for _, s := range f.policies {
-		p, err := frameworks.Parse(s)
-		if err != nil {
-			return cfg, "", err
-		}
-		cfg.Policies = append(cfg.Policies, p)
-	}
-	return cfg, note, nil
+	return cfg, note, addPolicies(&cfg, f.policies)
 }
 
-// checkFiles returns an error if a file of the flags cannot be written, or is the
-// recording or that of another flag. It must be called before the recording is read,
-// which would be lost if it cannot be read to its end.
-func (f *replayOptions) checkFiles(recording string) error {
-	type file struct{ flag, path string }
-	files := []file{{"--save", f.save}, {"--report", f.page}, {"--svg", f.drawing}}
-	for i, x := range files {
-		if x.path == "" {
-			continue
-		}
-		if err := checkMakable(x.flag, x.path); err != nil {
+// addPolicies adds policies by their names.
+func addPolicies(cfg *replay.Config, names []string) error {
+	for _, s := range names {
+		p, err := frameworks.Parse(s)
+		if err != nil {
 			return err
 		}
-		if sameFile(recording, x.path) {
-			return fmt.Errorf("%s %s: this is the recording itself; name another file", x.flag, x.path)
-		}
-		for _, other := range files[:i] {
-			if other.path != "" && sameFile(other.path, x.path) {
-				return fmt.Errorf("%s %s: %s has the same file; name another", x.flag, x.path, other.flag)
-			}
-		}
+		cfg.Policies = append(cfg.Policies, p)
 	}
 	return nil
 }
@@ -211,13 +186,9 @@ type recordingFlags struct {
 }
 
 func (f *recordingFlags) add(cmd *cobra.Command) {
-	var names []string
-	for _, x := range formats.All() {
-		names = append(names, x.Name)
-	}
 	fs := cmd.Flags()
 	fs.StringVar(&f.pool, "pool", "", "only the pool `NAME` of a recording that has several")
-	fs.StringVar(&f.format, "format", "", "`FORMAT` of the recording: "+strings.Join(names, ", ")+" (default: by its content)")
+	fs.StringVar(&f.format, "format", "", "`FORMAT` of the recording: "+strings.Join(formats.All().Names(), ", ")+" (default: by its content)")
 	fs.BoolVar(&f.asJSON, "json", false, "print JSON")
 }
 

@@ -42,6 +42,11 @@ other program has, less what a display needs. The limits are made for one proces
 With --procs N each of N processes gets an equal part; without it a second process
 that uses the GPU says so on standard error.
 
+With --pool NAME a driver library serves the memory of any program that uses CUDA
+from a pool of that policy (elastic, vmm, jax, platform, ...), and the lease is a
+limit in bytes for all of its processes together: no fraction is set, and --procs
+is not needed. docs/pool-library.md says what it does, and how to turn it off.
+
 With --record the program's memory is recorded for gpumem replay: PyTorch writes
 its events to FILE when it ends, JAX and TensorFlow write what a pool holds to
 FILE_POOL.TIME when it is out of memory. docs/recording.md has the other ways.
@@ -52,6 +57,7 @@ if the memory is not available, 126 or 127 if the program cannot be started.`,
   gpumem run --copies 4 -- python worker.py
   gpumem run --mem 8GiB --procs 4 -- pytest -n 4
   gpumem run --gpu 0,1 --share .5 --wait -- python train.py
+  gpumem run --mem 6GiB --pool elastic -- python train.py
   gpumem run --mem 6GiB --print-env -- python train.py
   gpumem run --record train.pickle -- python train.py`,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -84,6 +90,8 @@ if the memory is not available, 126 or 127 if the program cannot be started.`,
 			switch {
 			case flags.Changed("mem") && flags.Changed("share"):
 				return errors.New("--mem and --share both say how much; give one of them")
+			case plan.Pool != "" && plan.Pool != launch.NoPool && plan.Limits.Allocator != "":
+				return fmt.Errorf("--pool %s and --allocator %s both say what serves JAX's memory; give one of them", plan.Pool, plan.Limits.Allocator)
 			case flags.Changed("mem") && plan.Bytes == 0:
 				return errors.New("--mem 0 leaves nothing to run in; give a size such as 6GiB")
 			case flags.Changed("share") && !(plan.Share > 0 && plan.Share <= 1):
@@ -92,6 +100,11 @@ if the memory is not available, 126 or 127 if the program cannot be started.`,
 				return fmt.Errorf("--procs %d: want a number from 1 to 1024", plan.Limits.Procs)
 			case plan.Copies < 1 || plan.Copies > 1024:
 				return fmt.Errorf("--copies %d: want a number from 1 to 1024", plan.Copies)
+			}
+			if plan.Pool != "" && plan.Pool != launch.NoPool {
+				if err := launch.CheckPool(plan.Pool); err != nil {
+					return fmt.Errorf("--pool: %w", err)
+				}
 			}
 			if flags.Changed("wait") {
 				plan.Wait = -1
@@ -132,6 +145,7 @@ if the memory is not available, 126 or 127 if the program cannot be started.`,
 	f.IntVar(&plan.Copies, "copies", 1, "run `N` of the program at once, each with an equal share; the status is the first that is not zero")
 	f.IntVar(&plan.Limits.Procs, "procs", 1, "divide each lease among `N` processes that use a GPU at once, such as the workers of pytest -n N")
 	f.StringVar(&plan.Limits.Allocator, "allocator", "", "the allocator `NAME` of JAX: bfc, platform, address, cuda_async, vmm")
+	f.StringVar(&plan.Pool, "pool", "", "serve GPU memory from a pool of policy `NAME`, such as elastic; off: as without (default: off, or that of the lease around)")
 	f.BoolVar(&plan.Limits.CPUTensorFlow, "cpu-tensorflow", false, "keep TensorFlow off the GPU")
 	f.BoolVar(&plan.Limits.Growth, "growth", false, "allocate on demand instead of preallocating; the limit still applies")
 	f.StringVar(&wait, "wait", "", "wait for room, at most `DURATION`; alone: as long as it takes (default: do not wait)")

@@ -3,12 +3,15 @@ package main
 import (
 	"bytes"
 	"compress/gzip"
+	"debug/elf"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -44,6 +47,11 @@ func TestScripts(t *testing.T) {
 		},
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("XDG_CACHE_HOME", filepath.Join(env.WorkDir, ".cache")) // for the Python hook
+			for name, program := range map[string]bool{"driver.so": false, "static": true} {
+				if err := os.WriteFile(filepath.Join(env.WorkDir, name), elfHead(program), 0o755); err != nil {
+					return err
+				}
+			}
 			for _, name := range []string{"torch2025.pickle", "torch2026.pickle", "torch280.pickle", "jax012.log.gz", "tensorflow.xplane.pb", "tensorflow.memdump", "jax.pprof"} {
 				data, err := os.ReadFile(filepath.Join("..", "..", "trace", "testdata", name))
 				if err != nil {
@@ -63,6 +71,23 @@ func TestScripts(t *testing.T) {
 			"cut":    func(ts *testscript.TestScript, _ bool, args []string) { cut(ts, args, []byte(ts.ReadFile(args[0]))) },
 		},
 	})
+}
+
+// elfHead is the head of an ELF file for this machine: a shared library, or a program
+// that is linked statically.
+func elfHead(program bool) []byte {
+	h := elf.Header64{Type: uint16(elf.ET_DYN), Machine: uint16(elf.EM_X86_64), Version: 1, Phoff: 64, Ehsize: 64, Phentsize: 56, Phnum: 1}
+	copy(h.Ident[:], elf.ELFMAG+"\x02\x01\x01")
+	if program {
+		h.Type = uint16(elf.ET_EXEC)
+	}
+	if runtime.GOARCH == "arm64" {
+		h.Machine = uint16(elf.EM_AARCH64)
+	}
+	var b bytes.Buffer
+	_ = binary.Write(&b, binary.LittleEndian, h) // a Buffer takes everything
+	_ = binary.Write(&b, binary.LittleEndian, elf.Prog64{Type: uint32(elf.PT_LOAD)})
+	return b.Bytes()
 }
 
 func status(ts *testscript.TestScript, want string, args []string) {

@@ -26,29 +26,7 @@ func serveCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Show GPU memory in a browser, with metrics for Prometheus",
-		Long: `serve shows a page with what gpumem ps shows, updated every second: devices,
-programs, leases and the programs that wait for one. It prints the address and
-runs until it is interrupted.
-
-  /         the page
-  /state    the same as JSON
-  /events   the same as server-sent events
-  /metrics  for Prometheus
-
-It only reads. It listens on this machine alone unless --listen names another
-address; then a token is needed, and one is made and printed if none is given.
-The token is part of the page's address; Prometheus sends it as a bearer token.
-Everyone with access sees the names of programs. The connection is not
-encrypted: outside networks that you trust, put serve behind a proxy that
-encrypts, and always set a token there (--token or $GPUMEM_TOKEN), because
-requests from a proxy on this machine look local.
-
-A program that uses package gpumem can show its own pools with package
-gpumem/serve.`,
-		Example: `  gpumem serve
-  gpumem serve --listen 127.0.0.1:0 --device sim@/dev/shm/gpu
-  GPUMEM_TOKEN=$(cat token) gpumem serve --listen 0.0.0.0:8787`,
-		Args: noWords("serve"),
+		Args:  noWords("serve"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			p, _, err := startRounds(o, every)
 			if err != nil {

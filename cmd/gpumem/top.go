@@ -28,17 +28,7 @@ func topCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "top",
 		Short: "Monitor the programs on each GPU and their memory",
-		Long: `top shows what gpumem ps shows, and updates it every second.
-
-  m, p, a       sort by memory, process number, age
-  arrows, j, k  further down, and up
-  q, Esc        end, as does Ctrl-C
-
-With --once, --json or without a terminal it prints one snapshot and ends.`,
-		Example: `  gpumem top
-  gpumem top --device sim@/dev/shm/gpu --every 5s
-  gpumem top --once`,
-		Args: noWords("top"),
+		Args:  noWords("top"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			p, s, err := startRounds(o, every)
 			if err != nil {
@@ -163,7 +153,7 @@ func (m *topModel) room() int {
 	return max(0, m.height-2) // a line above, one below
 }
 
-// body is the lines about devices, without the frame.
+// body returns the lines about devices, without the frame.
 func (m *topModel) body() []string {
 	for i := range m.s.Devices {
 		m.s.Devices[i].Sort(m.by)
@@ -179,7 +169,7 @@ func (m *topModel) body() []string {
 	return strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 }
 
-// frame is all that is on the screen. With no screen it is the text alone, with
+// frame returns all that is on the screen. With no screen it is the text alone, with
 // the time above.
 func (m *topModel) frame() string {
 	programs, gone := 0, 0

@@ -58,10 +58,10 @@ type Device struct {
 	// What this program holds, so that Close can release it and no handle
 	// gets to the driver that it did not give.
 	grants   map[uint64]origin // by address
-	streams  map[uint64]bool   // keys only, as in the next one
+	streams  map[uint64]bool   // false: adopted, which is not ours to destroy
 	ids      map[uint64]uint64 // of the streams; see StreamID
 	lastID   uint64            // streams created so far
-	events   map[uint64]bool
+	events   map[uint64]bool   // keys only
 	pools    map[uint64]bool   // false: the default pool, which is not ours to destroy
 	handles  map[uint64]uint64 // bytes of each
 	reserved map[uint64]uint64 // bytes at each address
@@ -491,7 +491,7 @@ func (d *Device) giveBack() error {
 		ask(cuEventDestroy, e)
 	}
 	for _, s := range append(keys(d.streams), d.zero, d.side, d.ended) {
-		if s != 0 { // not created, for Open failed
+		if own, ok := d.streams[s]; s != 0 && (own || !ok) { // 0: not created, for Open failed
 			ask(cuStreamDestroy, s)
 		}
 	}

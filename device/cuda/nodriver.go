@@ -35,3 +35,18 @@ func Count() (int, error) { return 0, errNone }
 
 // List fails with ErrNoDriver.
 func List() ([]device.Status, error) { return nil, errNone }
+
+// OpenLibrary fails with ErrNoDriver.
+func OpenLibrary(path string, ordinal int) (*Device, error) { return nil, errNone }
+
+// Context, Adopt, Disown, SynchronizeContext and MemSetAccessFrom are there so that
+// callers compile.
+func (d *Device) Context() uint64 { panic(errNone) }
+
+func (d *Device) Adopt(s uint64) device.Stream { panic(errNone) }
+
+func (d *Device) Disown(s device.Stream) error { return errNone }
+
+func (d *Device) SynchronizeContext() error { return errNone }
+
+func (d *Device) MemSetAccessFrom(peer int, addr, bytes uint64) error { return errNone }

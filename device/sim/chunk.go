@@ -1,4 +1,4 @@
-// This file has the memory of pools: what of it is free and since when, who may
+// The memory of pools: what of it is free and since when, which streams may
 // have it, and how a pool grows and shrinks.
 //
 // Free memory is a list of spans, each with the mark of its free. A stream may
@@ -34,7 +34,7 @@ type span struct {
 
 func (s span) before(o span) bool { return s.addr < o.addr }
 
-// mark says when a free happens.
+// mark is when a free happens.
 type mark struct {
 	stream device.Stream
 	lane   int // the free is this lane's n-th work
@@ -275,14 +275,7 @@ func (d *Device) release(p *pool, keep uint64) error {
 	for _, c := range gone {
 		p.take(c.addr, c.bytes)
 	}
-	next := len(gone) - 1 // in the order of p.chunks
-	p.chunks = slices.DeleteFunc(p.chunks, func(c *chunk) bool {
-		is := next >= 0 && c == gone[next]
-		if is {
-			next--
-		}
-		return is
-	})
+	p.chunks = slices.DeleteFunc(p.chunks, func(c *chunk) bool { return slices.Contains(gone, c) })
 	p.attrs[device.PoolReservedCurrent] = left
 	d.count.Time += d.costs.Async.PoolRelease + byMiB(d.costs.Async.PoolReleasePerMiB, bytes)
 	return nil

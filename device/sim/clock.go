@@ -1,11 +1,16 @@
-// This file is about time: what o'clock it is for the program, and what its
-// host and its streams know to come before what they do next.
+// Simulated time, and vector clocks: what the host and each stream know to come before
+// what they do next.
 //
-// The two have nothing to do with each other on purpose. Simulated time says
-// when work is done, and so what a query answers and how long a wait takes; it
+// The two are independent on purpose. Simulated time determines when work is done, and so
+// what a query returns and how long a wait takes; it
 // is one possible run of the program. What is known is what holds in every
 // run, however fast the kernels are: a program that keeps two uses of a block
-// apart by luck is wrong, and hazard.go tells it so.
+// apart by luck is wrong, and hazard.go reports it.
+//
+// Stream 1 (lane 1) queues three kernels: its clock is {0, 3}. An event is recorded there,
+// and stream 2 (lane 2) waits for it: {0, 3, 0}. After two kernels it is {0, 3, 2}. So work
+// 3 of lane 1 comes before what stream 2 does next, and work 4 does not. A synchronise of
+// stream 2 teaches the host all of {0, 3, 2}.
 
 package sim
 
@@ -122,8 +127,8 @@ func (w *work) open() device.Stream {
 // between them. Caller holds d.mu.
 func (d *Device) now() time.Duration { return d.count.Time + d.work.idle }
 
-// Advance lets time pass at the program's host, which does something else, such
-// as loading data. It is no driver call and is not part of the time in
+// Advance lets simulated time pass outside driver calls, as when the program loads data.
+// It is no driver call and is not part of the time in
 // [device.Counters]. A t below 0 counts as 0; time ends after a century.
 func (d *Device) Advance(t time.Duration) {
 	d.mu.Lock()
@@ -131,7 +136,7 @@ func (d *Device) Advance(t time.Duration) {
 	d.work.idle = min(d.work.idle+max(0, min(t, far)), far)
 }
 
-// Now is the simulated time since the device was made.
+// Now returns the simulated time since the device was made.
 func (d *Device) Now() time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -34,8 +34,8 @@ func (f *Faults) check(n uint64, name string, bytes uint64) error {
 }
 
 // call is the gate that every driver call passes before anything else: it
-// counts the call with its least cost, lets a hook and the faults have their
-// say, and takes the context's bytes by the first call that comes so far.
+// counts the call with its least cost, asks the hook and the faults, and takes the
+// context's bytes if that is yet to be done.
 // Caller holds d.mu and has not looked at anything that it guards: while a hook
 // runs, others may hold it.
 func (d *Device) call(name string, bytes uint64, cost time.Duration) error {
@@ -65,6 +65,15 @@ func (d *Device) call(name string, bytes uint64, cost time.Duration) error {
 	return nil
 }
 
+// callIf is call for one of a group of calls that the device may lack: then all
+// of them are refused, after they are counted. Caller holds d.mu.
+func (d *Device) callIf(has bool, name string, bytes uint64, cost time.Duration) error {
+	if err := d.call(name, bytes, cost); err != nil || has {
+		return err
+	}
+	return d.refuse(name, bytes, device.ErrNotSupported)
+}
+
 // ask runs the hook without d.mu, which the caller holds.
 func (d *Device) ask(n uint64, name string, bytes uint64) error {
 	hook := d.hook
@@ -81,26 +90,26 @@ func (d *Device) ask(n uint64, name string, bytes uint64) error {
 
 // Hook is called for each driver call before it does anything: its number, from
 // 1, the name that the driver has for it, such as "cuMemAlloc", and the bytes
-// that it names, 0 where it names none. What it returns the call fails with;
-// nil lets it go on. It may block, which holds that call still while others go
-// on, and may use the device.
+// that it names, 0 where it names none. The call fails with the error that the hook
+// returns; nil lets it proceed. The hook may block, which delays that call and no other,
+// and may use the device.
 type Hook func(n uint64, name string, bytes uint64) error
 
-// OnCall has every later call ask hook first; nil takes it away.
+// OnCall sets the hook that every later call asks first; nil removes it.
 func (d *Device) OnCall(hook Hook) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.hook = hook
 }
 
-// SetFaults replaces the faults.
+// SetFaults replaces the faults, from the next call on.
 func (d *Device) SetFaults(f Faults) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.faults = f
 }
 
-// SetUsed changes what another program holds, as when it starts or ends. More
+// SetUsed sets how many bytes another program holds, as when it starts or ends. More
 // than what is free is cut to that.
 func (d *Device) SetUsed(bytes uint64) {
 	d.mu.Lock()

@@ -1,4 +1,4 @@
-// This file finds what a real GPU would not tell of: two pieces of work that
+// Data races on the device, which a real GPU does not report: two pieces of work that
 // touch the same bytes, one of them writing, with nothing that orders them. On
 // hardware such a program works until a kernel gets slower.
 //
@@ -22,10 +22,10 @@
 // the stream that they are queued in. This finds blocks that are used before
 // they are there, or freed while another stream works on them.
 //
-// Notes do not pile up: from old ones are cut the bytes that a new one stands
-// for, because whatever would conflict with the old one there does with the new
-// one too. That is so if the new use is at the same addresses, comes after the
-// old one, and writes or is like it a read.
+// Notes do not accumulate: from old ones the bytes are cut that a new one stands
+// for, because whatever would conflict with the old one there also conflicts with the new
+// one. That is so if the new use is at the same addresses, comes after the
+// old one, and is a write, or a read like the old one.
 
 package sim
 
@@ -37,10 +37,10 @@ import (
 	"gpumem/size"
 )
 
-// Reason says what is wrong between two uses of memory.
+// Reason is what is wrong between two uses of memory.
 type Reason string
 
-// The reasons, in the words of a [Hazard]'s text.
+// The reasons, as they are worded in the text of a [Hazard].
 const (
 	StillReading    Reason = "may still be reading"                            // the earlier call, when the later one writes
 	StillWriting    Reason = "may still be writing"                            // the earlier call
@@ -50,9 +50,9 @@ const (
 )
 
 // Hazard is a use of memory that goes wrong in some run of the program, if not
-// in this one. It is found when it is asked for, and refused, as a part of a
+// in this one. It is found when the call is made, and the call is refused with it, in a
 // [device.CallError]; a refused call does nothing. To errors.Is it is
-// device.ErrIllegalAddress, which is what a GPU would say if it noticed.
+// device.ErrIllegalAddress, which a GPU would report if it noticed.
 type Hazard struct {
 	Call          string        // the refused call, as the driver names it
 	Stream        device.Stream // that it was for, unless Host
@@ -64,7 +64,7 @@ type Hazard struct {
 	Reason        Reason
 }
 
-// Error is one line that says what is wrong and how to mend it.
+// Error returns one line: what is wrong and how to fix it.
 func (h *Hazard) Error() string {
 	who := fmt.Sprintf("%s in stream %d", h.Call, h.Stream)
 	if h.Host {
@@ -93,12 +93,11 @@ func (h *Hazard) Error() string {
 // Is makes errors.Is(err, device.ErrIllegalAddress) work.
 func (h *Hazard) Is(target error) bool { return target == device.ErrIllegalAddress }
 
-// maxHazards is how many Hazards keeps. One bug in a loop makes many, which say
-// the same.
+// maxHazards is how many Hazards keeps. One bug in a loop makes many that are alike.
 const maxHazards = 100
 
-// Hazards are those found so far, in order, up to the 100th. A test of a program
-// ends with a look at it: a program may have passed over a call's error.
+// Hazards returns those found so far, in order, up to the 100th. A test should check it at
+// the end, since a program may have ignored a call's error.
 func (d *Device) Hazards() []*Hazard {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -155,26 +154,22 @@ func (d *Device) behind(call string, q *queue, r device.Range, write bool) (acce
 }
 
 // check refuses with a hazard where work in q that does all of this would not
-// be ordered with earlier work. Caller holds d.mu.
+// be ordered with earlier work. A nil q is the host, which makes the call and
+// waits for it. Caller holds d.mu.
 func (d *Device) check(call string, q *queue, all ...access) error {
+	seen := d.work.host
+	if q != nil {
+		seen = q.seen
+	}
 	for _, a := range all {
 		for _, p := range a.pieces {
-			if h := d.conflict(q.seen, p, a.write); h != nil {
-				h.Call, h.Stream = call, q.stream
+			if h := d.conflict(seen, p, a.write); h != nil {
+				h.Call, h.Host = call, q == nil
+				if q != nil {
+					h.Stream = q.stream
+				}
 				return d.hazard(h)
 			}
-		}
-	}
-	return nil
-}
-
-// hostTouch is check for a copy that the host makes and waits for. Caller holds
-// d.mu.
-func (d *Device) hostTouch(call string, pieces []piece, write bool) error {
-	for _, p := range pieces {
-		if h := d.conflict(d.work.host, p, write); h != nil {
-			h.Call, h.Host = call, true
-			return d.hazard(h)
 		}
 	}
 	return nil
@@ -210,7 +205,7 @@ func (d *Device) conflict(seen clock, p piece, write bool) *Hazard {
 	return nil
 }
 
-// collision says in what way u is in the way of someone who touches p.
+// collision makes the Hazard of a use of p that conflicts with u.
 func (d *Device) collision(u *use, p piece) *Hazard {
 	off, n := u.overlap(p)
 	// The lane is still that of the stream which made the note: it changes hands

@@ -13,8 +13,8 @@ import (
 // is what the file counts (package shared).
 
 // CreateFile makes a file with simulated GPUs for programs to share. It never
-// overwrites one. Faults and costs in the descriptions are not kept: they are
-// each program's own.
+// overwrites one. Faults and costs in the descriptions are not kept: each program sets
+// its own.
 func CreateFile(path string, devices ...Config) error {
 	var list []shared.Descriptor
 	for _, cfg := range devices {
@@ -98,8 +98,8 @@ func (c *common) free() (uint64, error)  { return c.file.Free(c.index) }
 func (c *common) setUsed(n uint64) error { return c.file.SetUsed(c.index, n) }
 func (c *common) close() error           { return c.file.Close() }
 
-// Look is every device of a shared file, with the programs that hold memory,
-// seen without joining them.
+// Look returns the status of every device of a shared file, with the processes that hold
+// memory, without joining them.
 func Look(path string) ([]device.Status, error) {
 	states, err := shared.Look(path)
 	if err != nil {
@@ -117,8 +117,7 @@ func Look(path string) ([]device.Status, error) {
 	return out, nil
 }
 
-// Status is the device as someone sees it who does not use it. It makes no
-// driver call.
+// Status returns the device's status, without its processes. It makes no driver call.
 func (d *Device) Status() (device.Status, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

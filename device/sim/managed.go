@@ -27,16 +27,13 @@ func (d *Device) AllocManaged(bytes uint64) (device.Range, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	const call = "cuMemAllocManaged"
-	if err := d.call(call, bytes, d.costs.SmallAlloc); err != nil {
+	if err := d.callIf(d.info.HasManaged, call, bytes, d.costs.SmallAlloc); err != nil {
 		return device.Range{}, err
-	}
-	if !d.info.HasManaged {
-		return device.Range{}, d.refuse(call, bytes, device.ErrNotSupported)
 	}
 	return d.grant(call, bytes, managed)
 }
 
-// HeldManaged is how many bytes of managed grants there are now that take
+// HeldManaged returns how many bytes of managed grants there are now that take
 // nothing of the device.
 func (d *Device) HeldManaged() uint64 {
 	d.mu.Lock()

@@ -2,7 +2,6 @@ package sim
 
 import (
 	"math/bits"
-	"time"
 
 	"gpumem/device"
 )
@@ -35,18 +34,6 @@ const (
 	maxAccessible = 520_000
 )
 
-// pagesCall is call for the group: a device without pages refuses all of them.
-// Caller holds d.mu.
-func (d *Device) pagesCall(name string, bytes uint64, cost time.Duration) error {
-	if err := d.call(name, bytes, cost); err != nil {
-		return err
-	}
-	if !d.info.HasPages {
-		return d.refuse(name, bytes, device.ErrNotSupported)
-	}
-	return nil
-}
-
 // AddressReserve reserves bytes of addresses at a multiple of the page and of
 // align, a power of two or 0. It refuses with device.ErrOutOfMemory when 128
 // TiB are reserved.
@@ -58,7 +45,7 @@ func (d *Device) AddressReserve(bytes, align uint64) (addr uint64, err error) {
 	if bytes >= 1<<30 {
 		cost = d.costs.AddressReserveLarge
 	}
-	if err := d.pagesCall(name, bytes, cost); err != nil {
+	if err := d.callIf(d.info.HasPages, name, bytes, cost); err != nil {
 		return 0, err
 	}
 	if !d.whole(bytes) || align&(align-1) != 0 {
@@ -90,7 +77,7 @@ func (d *Device) AddressFree(addr, bytes uint64) error {
 	const name = "cuMemAddressFree"
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := d.pagesCall(name, bytes, d.costs.AddressFree); err != nil {
+	if err := d.callIf(d.info.HasPages, name, bytes, d.costs.AddressFree); err != nil {
 		return err
 	}
 	r := d.reserved.starting(addr)
@@ -108,7 +95,7 @@ func (d *Device) MemCreate(bytes uint64) (device.Handle, error) {
 	const name = "cuMemCreate"
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := d.pagesCall(name, bytes, d.costs.MemCreate); err != nil {
+	if err := d.callIf(d.info.HasPages, name, bytes, d.costs.MemCreate); err != nil {
 		return 0, err
 	}
 	if !d.whole(bytes) {
@@ -129,7 +116,7 @@ func (d *Device) MemRelease(h device.Handle) error {
 	const name = "cuMemRelease"
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := d.pagesCall(name, 0, d.costs.MemRelease); err != nil {
+	if err := d.callIf(d.info.HasPages, name, 0, d.costs.MemRelease); err != nil {
 		return err
 	}
 	m := d.handles[h]
@@ -156,7 +143,7 @@ func (d *Device) MemMap(addr, bytes uint64, h device.Handle) error {
 	const name = "cuMemMap"
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := d.pagesCall(name, bytes, d.costs.MemMap); err != nil {
+	if err := d.callIf(d.info.HasPages, name, bytes, d.costs.MemMap); err != nil {
 		return err
 	}
 	m := d.handles[h]
@@ -177,7 +164,7 @@ func (d *Device) MemSetAccess(addr, bytes uint64) error {
 	const name = "cuMemSetAccess"
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := d.pagesCall(name, bytes, d.costs.MemSetAccess); err != nil {
+	if err := d.callIf(d.info.HasPages, name, bytes, d.costs.MemSetAccess); err != nil {
 		return err
 	}
 	list := d.mappings(addr, bytes)
@@ -210,7 +197,7 @@ func (d *Device) MemUnmap(addr, bytes uint64) error {
 	const name = "cuMemUnmap"
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := d.pagesCall(name, bytes, d.costs.MemUnmap); err != nil {
+	if err := d.callIf(d.info.HasPages, name, bytes, d.costs.MemUnmap); err != nil {
 		return err
 	}
 	list := d.mappings(addr, bytes)

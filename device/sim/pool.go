@@ -1,4 +1,4 @@
-// This file has the driver's stream-ordered pools: AllocAsync and FreeAsync.
+// The driver's stream-ordered pools: AllocAsync and FreeAsync.
 //
 // A pool takes memory from the device in chunks (chunk.go) and allocates parts
 // of them. Both calls are queued in a stream, but the pool decides at once,
@@ -7,7 +7,7 @@
 // every run. What is free therefore has a mark of its free: in which stream,
 // after what.
 //
-// One block, from hand to hand:
+// One block and its memory:
 //
 //  1. AllocAsync of 1 MiB in stream 1 finds nothing and grows: the ledger gives
 //     32 MiB, a chunk, all free without a mark. Its first MiB is the block.
@@ -102,11 +102,11 @@ func (p *pool) raise(current device.PoolAttribute, n uint64) {
 	p.attrs[current+1] = max(p.attrs[current+1], p.attrs[current])
 }
 
-// DefaultPool is the device's own pool.
+// DefaultPool returns the device's own pool.
 func (d *Device) DefaultPool() (device.Pool, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := d.poolCall("cuDeviceGetDefaultMemPool", 0, d.costs.Async.PoolManage); err != nil {
+	if err := d.callIf(d.info.HasPools, "cuDeviceGetDefaultMemPool", 0, d.costs.Async.PoolManage); err != nil {
 		return 0, err
 	}
 	return d.pools.all[0].handle, nil
@@ -116,15 +116,15 @@ func (d *Device) DefaultPool() (device.Pool, error) {
 func (d *Device) PoolCreate(limit uint64) (device.Pool, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := d.poolCall("cuMemPoolCreate", 0, d.costs.Async.PoolManage); err != nil {
+	if err := d.callIf(d.info.HasPools, "cuMemPoolCreate", 0, d.costs.Async.PoolManage); err != nil {
 		return 0, err
 	}
 	return d.pools.open(limit), nil
 }
 
-// PoolDestroy ends a pool. What is free in it, and known by the host to be, goes
-// back to the device at once; the rest as that comes about, at the next
-// synchronise. The device's own pool answers device.ErrInvalidValue.
+// PoolDestroy ends a pool. What is free in it, and known by the host to be, is released
+// to the device at once; the rest at the first synchronise after it has become so. For
+// the device's own pool it returns device.ErrInvalidValue.
 func (d *Device) PoolDestroy(h device.Pool) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -249,7 +249,7 @@ func (d *Device) FreeAsync(addr uint64, s device.Stream) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	const call = callPoolFree
-	if err := d.poolCall(call, 0, d.costs.Async.PoolFree); err != nil {
+	if err := d.callIf(d.info.HasPools, call, 0, d.costs.Async.PoolFree); err != nil {
 		return err
 	}
 	q, ok := d.work.streams[s]
@@ -325,7 +325,7 @@ func (p *pools) holding(addr uint64) (*pool, *chunk) {
 }
 
 // freedIn reports whether a part of r is free in a pool, or a plain grant that was
-// freed in a stream, and tells h where and by whom. Caller holds d.mu.
+// freed in a stream, and records in h where and by which stream. Caller holds d.mu.
 func (d *Device) freedIn(r device.Range, h *Hazard) bool {
 	tell := func(at, bytes uint64, m *mark) bool {
 		end := min(at+bytes, r.Addr+r.Bytes)
@@ -353,20 +353,9 @@ func (d *Device) freedIn(r device.Range, h *Hazard) bool {
 	return false
 }
 
-// poolCall counts a call that needs pools to be there. Caller holds d.mu.
-func (d *Device) poolCall(call string, bytes uint64, cost time.Duration) error {
-	if err := d.call(call, bytes, cost); err != nil {
-		return err
-	}
-	if !d.info.HasPools {
-		return d.refuse(call, bytes, device.ErrNotSupported)
-	}
-	return nil
-}
-
 // onPool counts a call that is about a pool. Caller holds d.mu.
 func (d *Device) onPool(call string, bytes uint64, cost time.Duration, h device.Pool) (*pool, error) {
-	if err := d.poolCall(call, bytes, cost); err != nil {
+	if err := d.callIf(d.info.HasPools, call, bytes, cost); err != nil {
 		return nil, err
 	}
 	i := slices.IndexFunc(d.pools.all, func(p *pool) bool { return p.handle == h })

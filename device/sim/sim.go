@@ -1,15 +1,15 @@
 // Package sim is a simulated GPU: it grants and counts memory as a device
-// does, refuses when it has none left, keeps what is written to it, and says
-// what its driver's calls would have cost.
+// does, refuses when it has none left, keeps what is written to it, and models
+// the time of its driver's calls.
 //
-// It is private to the process ([New]) or shared with all that name one file
-// ([Join]). Its rules are few, so that results can be foretold and repeated
+// It is private to the process ([New]) or shared by all processes that name one file
+// ([Join]). Its rules are few, so that results can be predicted and repeated
 // anywhere:
 //
 //   - a grant is rounded up to the granularity and refused if it does not fit
 //     in what is free, where free is the total less what others and the
 //     display hold and less what was granted; managed grants take nothing of
-//     it and have a bound of their own (managed.go);
+//     it and have a separate bound (managed.go);
 //   - the first grant lies at 0x7f0000000000 and each next one at the first
 //     2 MiB boundary at or after the end of the last; an address is never used
 //     twice. So the device itself never fragments: what fragments is the pool
@@ -19,14 +19,16 @@
 //
 // A call that fails takes nothing and releases nothing.
 //
-// One request's way through it: Alloc locks the device and passes the gate
-// that every driver call passes (call, faults.go), which counts it, lets the
-// faults of a test have their say and takes what a context takes the first
-// time. Then it takes the bytes from the ledger (ledger.go), finds addresses
-// and enters them in the space (space.go). A Write passes the same gate, asks
+// One request, on sim:80GiB. Alloc of 3 MiB locks the device and passes the gate
+// that every driver call passes (call, faults.go): it is call 1, may fail by a fault that
+// a test has set, and takes the context's bytes as the first call. Then 3 MiB are rounded
+// up to 4, which the ledger holds (ledger.go), the grant lies at 0x7f0000000000, and the
+// space records it (space.go). The call took 162 us of modelled time: 160 for a grant
+// that needs a new block of the driver, and 1 for each MiB after the first two
+// (costs.go). A Write there passes the same gate, asks
 // the space which pieces of physical memory lie behind its addresses
-// (memory.go), makes sure that no work under way touches them (hazard.go) and
-// puts the bytes there. MemMap (pages.go) makes such pieces appear at other
+// (memory.go), checks that no work under way touches them (hazard.go) and
+// stores the bytes. MemMap (pages.go) makes such pieces appear at other
 // addresses.
 //
 // # Lock order
@@ -51,8 +53,8 @@ import (
 
 const (
 	// Base is the address of the first grant. Linux places CUDA's ranges near
-	// here, and the recorded placements of the original allocator count from
-	// it.
+	// here, and the recorded placements of the original allocator (data/bfc) are
+	// relative to it.
 	Base = 0x7f0000000000
 	// addrStep: every grant begins at a multiple of it.
 	addrStep = 2 << 20
@@ -64,16 +66,16 @@ const (
 	DefaultHost = 256 << 30
 )
 
-// Config describes a simulated GPU. The zero value but for Total is a plain
-// one: 2 MiB granularity, no other program on it, compute capability 9.0, pages,
-// pools and managed memory, no faults.
+// Config describes a simulated GPU. With Total alone it is a plain one: 2 MiB
+// granularity, no other program on it, compute capability 9.0, pages, pools and managed
+// memory, no faults.
 type Config struct {
 	Total       uint64 // bytes, at least 1
 	Granularity uint64 // bytes; 0 means DefaultGranularity
 	Used        uint64 // bytes that another program holds
 	Display     uint64 // bytes that the desktop holds; more than 0 means a display is on
-	// Context is the bytes that a program takes by its first driver call, beside
-	// all that it asks for, as a CUDA context does. A call that finds them not
+	// Context is the bytes that a program's first driver call takes in addition to
+	// what it requests, as a CUDA context does. A call that finds them not
 	// free is refused with device.ErrOutOfMemory, and the next one tries again.
 	Context   uint64
 	Host      uint64 // bytes of the host's memory, for managed grants; 0 means DefaultHost
@@ -125,7 +127,8 @@ type Device struct {
 
 var _ device.GPU = (*Device)(nil)
 
-// New makes a simulated GPU. What others hold may not exceed the total.
+// New makes a simulated GPU. It is an error if Total is 0, or if Used and Display are
+// more than Total together.
 func New(cfg Config) (*Device, error) {
 	if cfg.Total == 0 {
 		return nil, fmt.Errorf("sim: a device of 0 bytes; give it a size, such as sim:80GiB")
@@ -190,7 +193,7 @@ func New(cfg Config) (*Device, error) {
 // Info describes the device.
 func (d *Device) Info() device.Info { return d.info }
 
-// Held is how many of the device's bytes are granted now, and the most that ever
+// Held returns how many of the device's bytes are granted now, and the most that ever
 // were. What managed grants hold apart from them is [Device.HeldManaged].
 func (d *Device) Held() (now, peak uint64) {
 	d.mu.Lock()
@@ -198,14 +201,15 @@ func (d *Device) Held() (now, peak uint64) {
 	return d.held, d.peak
 }
 
-// Counters are the calls so far and their modelled time.
+// Counters returns the number of calls so far and their modelled time.
 func (d *Device) Counters() device.Counters {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.count
 }
 
-// MemInfo is what is free and the total, in bytes. It fails only by a fault.
+// MemInfo returns the bytes that are free and the total. It fails only by a fault, or if
+// a shared file is damaged or locked.
 func (d *Device) MemInfo() (free, total uint64, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -325,7 +329,7 @@ func (d *Device) ungrant(call string, g segment) error {
 	return nil
 }
 
-// refuse says what was refused and why. An error that says so already stays as
+// refuse makes the error of a refused call. An error that is one already stays as
 // it is.
 func (d *Device) refuse(call string, bytes uint64, err error) error {
 	if as := (*device.CallError)(nil); errors.As(err, &as) {
@@ -334,8 +338,8 @@ func (d *Device) refuse(call string, bytes uint64, err error) error {
 	return &device.CallError{Call: call, Device: d.cfg.Name, Bytes: bytes, Err: err}
 }
 
-// place charges a grant of n bytes what it costs beyond a small one, and says
-// in which shared block it lies; 0: it has separate blocks. Caller holds d.mu.
+// place charges a grant of n bytes what it costs beyond a small one, and returns
+// the shared block that it lies in, 0 if it has separate blocks. Caller holds d.mu.
 func (d *Device) place(n uint64) (block uint64) {
 	if n >= driverBlock {
 		d.count.Time += ofSize(d.costs.BlockAlloc, d.costs.AllocPerMiB, n) - d.costs.SmallAlloc

@@ -510,3 +510,13 @@ func TestGoroutines(t *testing.T) {
 		t.Errorf("%d calls, want %d", got, 3*workers*rounds)
 	}
 }
+
+// TestPackageComment runs the request that the package comment walks through.
+func TestPackageComment(t *testing.T) {
+	d := newDevice(t, sim.Config{Total: 80 << 30})
+	r := must[device.Range](t)(d.Alloc(3 * mib))
+	c := d.Counters()
+	if r != (device.Range{Addr: 0x7f0000000000, Bytes: 4 * mib}) || c.Calls != 1 || c.Time != 162*time.Microsecond {
+		t.Errorf("%d bytes at %#x, %d calls of %v", r.Bytes, r.Addr, c.Calls, c.Time)
+	}
+}

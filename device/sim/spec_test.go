@@ -136,7 +136,7 @@ func FuzzParseConfig(f *testing.F) {
 	for _, s := range []string{
 		"", "80GiB", "1G,granularity=1", "24GiB,granularity=2MiB,used=3G,display=512MiB,cc=8.6,name=card",
 		"1G,vmm=0,pools=false,managed=0,host=2G,unified=true,mig=1g.10gb,context=1G,fail=1,above=2,lose=3,slow=0:10ms", "1G,slow=1:2:3s", "1G,mig=name=",
-		"1G,used", "1G,used=1,used=1", "1G,cc=9", "1G,name=", "1G\n", "0,cc=+9.0", "1.5E,name=\u00a0",
+		"1G,used", "1G,used=1,used=1", "1G,cc=9", "1G,name=", "1G\n", "0,cc=+9.0", "1B", "1.5E,name=\u00a0",
 	} {
 		f.Add(s)
 	}
@@ -148,11 +148,16 @@ func FuzzParseConfig(f *testing.F) {
 			}
 			return
 		}
-		full := fmt.Sprintf("%d,used=%d,display=%d,context=%d,vmm=%v,pools=%v,managed=%v,unified=%v,name=%s",
+		full := fmt.Sprintf("%dB,used=%dB,display=%dB,context=%dB,vmm=%v,pools=%v,managed=%v,unified=%v,name=%s",
 			cfg.Total, cfg.Used, cfg.Display, cfg.Context, !cfg.NoPages, !cfg.NoPools, !cfg.NoManaged, cfg.Unified, cfg.Name)
-		for key, n := range map[string]uint64{"host": cfg.Host, "fail": cfg.Faults.FailAt, "above": cfg.Faults.RefuseAbove, "lose": cfg.Faults.LoseAt} {
+		for key, n := range map[string]uint64{"fail": cfg.Faults.FailAt, "lose": cfg.Faults.LoseAt} {
 			if n != 0 {
 				full += fmt.Sprintf(",%s=%d", key, n)
+			}
+		}
+		for key, n := range map[string]uint64{"host": cfg.Host, "above": cfg.Faults.RefuseAbove, "granularity": cfg.Granularity} {
+			if n != 0 {
+				full += fmt.Sprintf(",%s=%dB", key, n)
 			}
 		}
 		if cfg.Faults.Slow != 0 {
@@ -160,9 +165,6 @@ func FuzzParseConfig(f *testing.F) {
 		}
 		if cfg.MIG != "" {
 			full += ",mig=" + cfg.MIG
-		}
-		if cfg.Granularity != 0 {
-			full += fmt.Sprintf(",granularity=%d", cfg.Granularity)
 		}
 		if cfg.CCMajor != 0 {
 			full += fmt.Sprintf(",cc=%d.%d", cfg.CCMajor, cfg.CCMinor)

@@ -1,4 +1,4 @@
-// This file has the streams and events of a device.
+// The streams and events of a device.
 //
 // Work that is queued is done at once, as far as what it writes goes: what the
 // program calls is in an order that its streams and events allow, so no other
@@ -22,6 +22,7 @@
 package sim
 
 import (
+	"slices"
 	"time"
 
 	"gpumem/device"
@@ -59,7 +60,7 @@ func (d *Device) StreamDestroy(s device.Stream) error {
 	return nil
 }
 
-// StreamID is the number of the stream's creation.
+// StreamID returns the number of the stream's creation, from 1 for stream 0.
 func (d *Device) StreamID(s device.Stream) (uint64, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -198,19 +199,11 @@ func (d *Device) CopyAsync(dst, src, bytes uint64, s device.Stream) error {
 	if max(dst, src)-min(dst, src) < bytes { // they overlap
 		return d.refuse(call, bytes, device.ErrInvalidValue)
 	}
-	from, err := d.behind(call, q, device.Range{Addr: src, Bytes: bytes}, false)
+	all, err := d.submit(call, q, byMiB(d.costs.Async.CopyPerMiB, bytes), []device.Range{{Addr: src, Bytes: bytes}}, []device.Range{{Addr: dst, Bytes: bytes}})
 	if err != nil {
 		return err
 	}
-	to, err := d.behind(call, q, device.Range{Addr: dst, Bytes: bytes}, true)
-	if err != nil {
-		return err
-	}
-	if err := d.check(call, q, from, to); err != nil {
-		return d.refuse(call, 0, err)
-	}
-	d.commit(call, q, byMiB(d.costs.Async.CopyPerMiB, bytes), from, to)
-	copyPieces(to.pieces, from.pieces)
+	copyPieces(all[1].pieces, all[0].pieces)
 	return nil
 }
 
@@ -223,15 +216,11 @@ func (d *Device) FillAsync(addr, bytes uint64, b byte, s device.Stream) error {
 	if err != nil {
 		return err
 	}
-	to, err := d.behind(call, q, device.Range{Addr: addr, Bytes: bytes}, true)
+	all, err := d.submit(call, q, byMiB(d.costs.Async.FillPerMiB, bytes), nil, []device.Range{{Addr: addr, Bytes: bytes}})
 	if err != nil {
 		return err
 	}
-	if err := d.check(call, q, to); err != nil {
-		return d.refuse(call, 0, err)
-	}
-	d.commit(call, q, byMiB(d.costs.Async.FillPerMiB, bytes), to)
-	for _, p := range to.pieces {
+	for _, p := range all[0].pieces {
 		p.mem.fill(p.off, p.bytes, b)
 	}
 	return nil
@@ -253,22 +242,33 @@ func (d *Device) Work(s device.Stream, t time.Duration, reads, writes []device.R
 	if t < 0 {
 		return d.refuse(call, 0, device.ErrInvalidValue)
 	}
+	_, err = d.submit(call, q, t, someBytes(reads), someBytes(writes))
+	return err
+}
+
+// someBytes is the ranges that are not empty.
+func someBytes(ranges []device.Range) []device.Range {
+	return slices.DeleteFunc(slices.Clone(ranges), func(r device.Range) bool { return r.Bytes == 0 })
+}
+
+// submit queues work in q that reads and writes these ranges, and returns the
+// memory behind them, those that are read first. It is refused where the memory
+// is not there, or is used by earlier work that nothing orders before it. Caller
+// holds d.mu.
+func (d *Device) submit(call string, q *queue, takes time.Duration, reads, writes []device.Range) ([]access, error) {
 	var all []access
-	for i, r := range append(append([]device.Range(nil), reads...), writes...) {
-		if r.Bytes == 0 {
-			continue
-		}
+	for i, r := range append(slices.Clip(reads), writes...) {
 		a, err := d.behind(call, q, r, i >= len(reads))
 		if err != nil {
-			return err
+			return nil, err
 		}
 		all = append(all, a)
 	}
 	if err := d.check(call, q, all...); err != nil {
-		return d.refuse(call, 0, err)
+		return nil, d.refuse(call, 0, err)
 	}
-	d.commit(call, q, t, all...)
-	return nil
+	d.commit(call, q, takes, all...)
+	return all, nil
 }
 
 // onStream counts a call that is about a stream. Caller holds d.mu.

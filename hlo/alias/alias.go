@@ -25,6 +25,44 @@
 // ([AnalyzeComputation]) looks at one computation, whose calls are operations like others.
 // The models agree on most opcodes. Where they do not, see [Flow.inModule] and
 // [Flow.inComputation].
+//
+// A loop, on which the comments of this package go on, steps a counter and negates an array:
+//
+//	body {                                               nodes  steps  parts
+//	  b = (s32[], f32[100]) parameter(0)                 8      7      8 9 10
+//	  i = s32[] get-tuple-element(b), index=0            9      8      9
+//	  one = s32[] constant(1)                            10     9      11
+//	  j = s32[] add(i, one)                              11     10     12
+//	  x = f32[100] get-tuple-element(b), index=1         12     11     10
+//	  y = f32[100] negate(x)                             13     12     13
+//	  ROOT t = (s32[], f32[100]) tuple(j, y)             14     13     14 12 13
+//	}
+//	cond {
+//	  c = (s32[], f32[100]) parameter(0)                 4      3      3 4 5
+//	  k = s32[] get-tuple-element(c), index=0            5      4      4
+//	  n = s32[] constant(10)                             6      5      6
+//	  ROOT l = pred[] compare(k, n), direction=LT        7      6      7
+//	}
+//	ENTRY e {
+//	  p = f32[100] parameter(0)                          0      0      0
+//	  zero = s32[] constant(0)                           1      1      1
+//	  init = (s32[], f32[100]) tuple(zero, p)            2      2      2 1 0
+//	  ROOT w = (s32[], f32[100]) while(init), ...        3      14     15 16 17
+//	}
+//
+// Three walks have 15 nodes: the nodes of a walk are numbered when it is entered, the steps
+// when an instruction is reached, so that w is node 3 and runs last. There are 18 values.
+// The while, and the parameters of its condition and body, define all of their parts: the
+// values there are one thing before the first round and another after it (phi.go). They lie
+// in three buffers, as what goes around a loop has to stay in its place (inplace.go).
+//
+// Files: rules.go has what each opcode forwards and defines, async.go asynchronous
+// operations, phi.go values where control flow meets, inplace.go what has to lie in the same
+// memory, share.go what may, and shape.go numbers the parts of shapes.
+//
+// The rooms above hand in modules that have passed hlo/verify. All the same no shape or
+// attribute is trusted here: what does not fit is an error that names the instruction, as
+// hlo/verify lets pass what it does not know.
 package alias
 
 import (
@@ -35,11 +73,13 @@ import (
 	"gpumem/hlo"
 )
 
-// A Position is a place where a value can be read: a part of an instruction's result.
+// A Position is a place where a value can be read: a part of an instruction's result. One value
+// has many: in the first example of the package comment the value that n defines can be read
+// at n itself, at element 1 of t, and at g.
 type Position struct {
 	Instruction *hlo.Instruction
 	// Index leads to the part in nested tuples. It is empty for an array, and for the
-	// table of the outermost tuple.
+	// table of the outermost tuple. {1, 0} is the first element of the second one.
 	Index []int
 }
 
@@ -48,7 +88,7 @@ type Position struct {
 // conditional whose branches return different values, define one for each part that they
 // do not forward.
 type Value struct {
-	// ID is the value's index in [Flow.Values].
+	// ID is the value's index in [Flow.Values]. It is final when Analyze returns.
 	ID int
 	// Position is where the value is defined, Shape the shape of that part.
 	Position
@@ -60,14 +100,15 @@ type Value struct {
 }
 
 // A Node is an instruction in one walk through its computation. The nodes of a walk are
-// consecutive, in the order of the computation.
+// consecutive, in the order of the computation. A computation that is called twice has two
+// walks, and each of its instructions two nodes with separate values.
 type Node int32
 
-// A Walk is one walk through a computation.
+// A Walk is one walk through a computation: one call of it, or the body or condition of a loop.
 type Walk struct {
 	Computation  *hlo.Computation
 	Instructions []*hlo.Instruction // the computation's, at the time of the analysis
-	// First is the node of the first instruction.
+	// First is the node of the first instruction. That of instruction k is First+k.
 	First Node
 	// Start and End are the first step, and the one after the last.
 	Start, End int
@@ -82,7 +123,9 @@ type Walk struct {
 }
 
 // Limits of a module whose computations are walked once for each of their calls. A module
-// that exceeds them calls itself, or calls in a doubling chain.
+// that exceeds them calls itself, or calls in a doubling chain: f0 calls f1 twice, which calls
+// f2 twice, and so on, so that thirty lines of text would be 2^30 walks. The largest real
+// module in the tests has 41,881 instructions.
 const (
 	maxNodes     = 1 << 20
 	maxPositions = 1 << 24
@@ -120,10 +163,13 @@ type Flow struct {
 	step  []int32
 	first []int32
 	val   []int32 // by position: the value there, -1 if it is not known yet
-	// place is the index of each instruction in its computation, by Instruction.ID less base.
+	// place is the index of each instruction in its computation, by Instruction.ID less base:
+	// it leads from an operand to its node without a map. Instructions of a computation by
+	// itself may have any IDs, of which base is the least.
 	place []int32
 	base  int
 
+	// What is noted on the way and evaluated at the end, by resolve and by Buffers.
 	phis   []phi
 	bound  []bound
 	loops  map[Node]int32    // the walk through a while's body
@@ -132,14 +178,15 @@ type Flow struct {
 	sharing
 }
 
-// A phi is a value that is one of several, according to where control came from.
+// A phi is a value that is one of several, according to where control came from: in are those.
 type phi struct {
 	value int32
 	in    []int32
 }
 
 // A bound ties the values at n positions from p on to those at n positions from q on: they
-// have to lie in the same memory.
+// have to lie in the same memory. Positions are kept instead of values because phis among the
+// values may turn out to be others, and are then replaced at their positions.
 type bound struct{ p, q, n int32 }
 
 // Analyze finds the values of all computations that run in a module, in the order in which
@@ -159,13 +206,14 @@ func Analyze(m *hlo.Module) (*Flow, error) {
 	if _, err := f.enter(m.Entry, nil, 0); err != nil {
 		return nil, err
 	}
+	// Only now is it known what comes back from the bodies of loops.
 	f.resolve()
 	return f, nil
 }
 
 // AnalyzeComputation finds the values of one computation as the rematerialization pass sees
-// them. Each of its nodes is the index of an instruction in the computation. The error is
-// that of [Analyze].
+// them. Nothing it calls is walked, so that there is one walk, and no phi. Each of its nodes
+// is the index of an instruction in the computation. The error is that of [Analyze].
 func AnalyzeComputation(c *hlo.Computation) (*Flow, error) {
 	low, high := c.Module.IDs(), 0
 	for _, i := range c.Instructions {
@@ -176,7 +224,12 @@ func AnalyzeComputation(c *hlo.Computation) (*Flow, error) {
 	return f, err
 }
 
-// enter walks one computation and returns the number of the walk.
+// enter walks one computation and returns the number of the walk. It reserves the nodes and
+// positions of the whole computation before its first instruction, so that those of what it
+// calls come behind, and an operand's node follows from its place in the list.
+//
+// args are the first positions of the arguments, which the parameters forward, or nil if the
+// parameters define values: in the entry and in loops.
 func (f *Flow) enter(c *hlo.Computation, args []int32, depth int) (int32, error) {
 	if depth > maxDepth || len(f.inst) > maxNodes {
 		return 0, errTooManyCalls
@@ -208,10 +261,13 @@ func (f *Flow) enter(c *hlo.Computation, args []int32, depth int) (int32, error)
 			return 0, errTooManyCalls
 		}
 	}
+	// All positions exist before the first rule, unknown: rules of the walks inside append.
 	f.val = slices.Grow(f.val, count-len(f.val))
 	for len(f.val) < count {
 		f.val = append(f.val, -1)
 	}
+	// Operands have to come first, as rules copy the values at their positions: a step of -1
+	// is an operand that was not walked yet.
 	for k, i := range list {
 		n := base + Node(k)
 		for _, o := range i.Operands {
@@ -248,17 +304,20 @@ func (f *Flow) Node(walk int32, i *hlo.Instruction) (n Node, ok bool) {
 	return w.First + Node(k), true
 }
 
-// Nodes is the number of nodes.
+// Nodes is the number of nodes: the instructions of all walks together, so that lists by node
+// have this length. It is at most some more than 2^20, the limit at which another walk is
+// refused.
 func (f *Flow) Nodes() int { return len(f.inst) }
 
-// Walk is the walk of a node.
+// Walk is the walk of a node, 0 for the entry.
 func (f *Flow) Walk(n Node) int32 { return f.walk[n] }
 
-// Step is the index of a node in Schedule.
+// Step is the index of a node in Schedule. What an instruction calls has lower ones.
 func (f *Flow) Step(n Node) int { return int(f.step[n]) }
 
 // Parts are the IDs of the values that a node's result consists of: its own, then those of
-// its elements, in preorder.
+// its elements, in preorder. Those of init in the package comment are 2, 1 and 0: its table,
+// and what zero and p define. The list is part of the Flow and must not be changed.
 func (f *Flow) Parts(n Node) []int32 {
 	end := int32(len(f.val))
 	if int(n)+1 < len(f.first) {
@@ -267,7 +326,7 @@ func (f *Flow) Parts(n Node) []int32 {
 	return f.val[f.first[n]:end:end]
 }
 
-// Position is the position of one of a node's Parts.
+// Position is the position of one of a node's Parts, counted in preorder from 0, the whole.
 func (f *Flow) Position(n Node, part int) Position {
 	i := f.inst[n]
 	return Position{i, f.places.index(i.Shape, part)}
@@ -295,22 +354,24 @@ func (f *Flow) At(i *hlo.Instruction, index ...int) (value int32, ok bool) {
 	return f.val[p], true
 }
 
-// Root is the node of what a walk returns.
+// Root is the node of what a walk returns. Its computation has a root: enter has checked it.
 func (f *Flow) Root(walk int32) Node {
 	n, _ := f.Node(walk, f.Walks[walk].Computation.Root)
 	return n
 }
 
-// LoopBody is the walk through the body of a while.
+// LoopBody is the walk through the body of a while: when a loop's first value dies and the
+// values of a round begin is a matter of that walk's steps.
 func (f *Flow) LoopBody(n Node) int32 { return f.loops[n] }
 
-// position is the position of a part of a node's result.
+// position is the position of a part of a node's result, and whether the result has that part.
 func (f *Flow) position(n Node, index ...int) (int32, bool) {
 	sub, ok := f.places.offset(f.inst[n].Shape, index)
 	return f.first[n] + int32(sub), ok
 }
 
-// operand is the node of operand k of a node.
+// operand is the node of operand k of a node. The error is of too few operands: opcodes that
+// hlo/verify does not know may have any number.
 func (f *Flow) operand(n Node, k int) (Node, error) {
 	i := f.inst[n]
 	if k >= len(i.Operands) {

@@ -1,6 +1,17 @@
 package alias
 
 // Asynchronous operations that run a computation, in buffer assignment's model.
+//
+//	s = ((f32[4]), f32[4], u32[]) call-start(p), to_apply=f
+//	u = ((f32[4]), f32[4], u32[]) call-update(s)
+//	d = f32[4] call-done(u)
+//
+// s has five parts: its table, the table of the operands, the operand, the result and the
+// context. The operand is p's value, the result what f returns, and the tables and the
+// context are values of s. f is walked once, at s, the first of the three that has all
+// operands and the shape of the result. u forwards the operand and the result. d is the
+// value that f returns. All that f computes lives from the beginning of the caller to d,
+// since f runs at some time in between: Outer, Async and Done of its walk say so.
 
 import "gpumem/hlo"
 
@@ -13,18 +24,21 @@ type asyncRun struct {
 
 // async is a generic asynchronous operation: a start ((operands), result, context),
 // updates, and a done that returns the result. The computation is walked at the first of
-// them that has all operands and the result.
+// them that has all operands and the result. An update may add operands to those of the start,
+// so that the start does not have all of them.
 func (f *Flow) async(n Node) error {
 	i := f.inst[n]
 	run := asyncRun{walk: -1}
-	// Starts of other names run an operation, not a computation.
+	// Starts of other names run an operation, not a computation: all-gather-start and the like,
+	// whose rules are in rules.go, and generic ones such as slice-start, which come by here.
 	switch i.Opcode {
 	case hlo.AsyncStart:
 		run.c = i.Call("calls")
 	case "call-start":
 		run.c = i.Call("to_apply")
 	}
-	// The operation before this one in the chain, -1 if it is the start.
+	// The operation before this one in the chain, -1 if it is the start. What it knows about the
+	// computation and its walk goes on with the chain.
 	before := Node(-1)
 	if len(i.Operands) > 0 && !i.Opcode.IsAsyncStart() {
 		before, _ = f.Node(f.walk[n], i.Operands[0])
@@ -77,6 +91,9 @@ func (f *Flow) async(n Node) error {
 	return nil
 }
 
+// asyncDone is the end of an asynchronous operation. If no node before it had all operands,
+// the computation is walked here; an operation without a computation returns the result that
+// its start or update has as element 1.
 func (f *Flow) asyncDone(n, before Node, run asyncRun) error {
 	i := f.inst[n]
 	if before < 0 {
@@ -100,7 +117,8 @@ func (f *Flow) asyncDone(n, before Node, run asyncRun) error {
 }
 
 // walkAsync walks what an asynchronous operation runs. Its arguments are the elements of
-// the first element of the result of the node from.
+// the first element of the result of the node from. Walks of what it calls in turn belong to
+// the same operation: they have no Outer yet, and get this one's.
 func (f *Flow) walkAsync(n, from Node, run *asyncRun) (err error) {
 	list := f.inst[from].Shape.Elements[0].Elements
 	args := make([]int32, len(list))

@@ -7,11 +7,18 @@ package alias
 // of its condition and body, what the body returns, and the result of the while. A
 // dynamic-update-slice has its result where its first operand is, and so has a fusion that
 // ends in one. These are no choice: XLA inserts copies where they would be wrong.
+//
+// The loop of the package comment has these bounds for its array: the part of the while, 17,
+// with what it begins with, 0, and with what the body returns, 13; and with the parameters,
+// 5 of the condition and 10 of the body. The buffer is 0, 5, 10, 13, 17. The counter is
+// another, 1, 4, 9, 12 and 16, and the tables a third, 2, 3, 8, 14 and 15. The constants n
+// and one and the result of the condition have a buffer each: six buffers for 18 values.
+// That zero is a constant and has to lie in the same memory as the counter is why XLA would
+// insert a copy there; a module that was compiled has it.
 
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"gpumem/hlo"
@@ -30,6 +37,8 @@ func (f *Flow) Buffers() ([][]int32, error) {
 			set.join(f.val[b.p+k], f.val[b.q+k])
 		}
 	}
+	// Results in place: their values join that of the operand. The node of the operand is in
+	// the same walk, so that two calls of a computation stay apart.
 	pairs := inPlace{}
 	for n, i := range f.inst {
 		list, err := pairs.of(i)
@@ -53,7 +62,7 @@ func (f *Flow) Buffers() ([][]int32, error) {
 	for v := range set {
 		count[set.find(int32(v))]++
 	}
-	// All members are in one piece of memory.
+	// All members are in one piece of memory: there are as many as values.
 	all := make([]int32, 0, len(set))
 	number := make([]int, len(set))
 	var groups [][]int32
@@ -69,7 +78,8 @@ func (f *Flow) Buffers() ([][]int32, error) {
 	return groups, nil
 }
 
-// donate joins outputs with the parameters whose memory they have.
+// donate joins outputs with the parameters whose memory they have (input_output_alias). A
+// parameter that is given away need not live to the end of the program.
 func (f *Flow) donate(set union) error {
 	entry := f.Module.Entry
 	if len(f.Module.Aliases) == 0 {
@@ -93,7 +103,8 @@ func (f *Flow) donate(set union) error {
 }
 
 // A union has the sets of values in the same memory, as a forest: each value's parent. The
-// root of a set is its smallest member.
+// root of a set is its smallest member, so that groups come out in the order of their first
+// members whatever was joined first.
 type union []int32
 
 func (u union) find(v int32) int32 {
@@ -116,7 +127,9 @@ func noSuchPart(i *hlo.Instruction, p pair) error {
 	return wrong(i, "result %v lies in operand %d %v, but there is no such part", p.to, p.operand, p.from)
 }
 
-// A pair is a part of a result that lies in the memory of a part of an operand.
+// A pair is a part of a result that lies in the memory of a part of an operand: to and from
+// are indices into nested tuples. Of dynamic-update-slice it is {0, nil, nil}, the whole of
+// operand 0 and the whole result.
 type pair struct {
 	operand  int
 	from, to []int
@@ -126,7 +139,8 @@ type pair struct {
 // those of fused computations.
 type inPlace map[*hlo.Computation][]pair
 
-// of returns the pairs of an instruction.
+// of returns the pairs of an instruction, nil for most. The error is of an attribute that does
+// not read, or of an operand that is not there.
 func (p inPlace) of(i *hlo.Instruction) ([]pair, error) {
 	var list []pair
 	switch i.Opcode {
@@ -140,7 +154,8 @@ func (p inPlace) of(i *hlo.Instruction) ([]pair, error) {
 			list = inputs(len(i.Operands))
 		}
 	case "ragged-all-to-all":
-		list = []pair{{operand: 1}}
+		list = []pair{{operand: 1}} // the second operand is the output that it fills
+	// With four operands it writes into the second, at offsets; else into a result anew.
 	case hlo.CollectivePermute, "collective-permute-start":
 		if len(i.Operands) != 4 {
 			return nil, nil
@@ -171,7 +186,8 @@ func (p inPlace) of(i *hlo.Instruction) ([]pair, error) {
 }
 
 // inputs pairs the first n operands with the elements of the result, or one
-// operand with the result.
+// operand with the result: a scatter of three arrays returns a tuple of three, a scatter of
+// one array the array.
 func inputs(n int) []pair {
 	if n == 1 {
 		return []pair{{}}
@@ -184,7 +200,9 @@ func inputs(n int) []pair {
 }
 
 // fused returns the pairs of a fusion that ends in an operation in place on one of its
-// parameters.
+// parameters. It goes back from each part of the root: over tuples and bitcasts to a
+// dynamic-update-slice, by its pair to the operand, and over bitcasts again. If that ends in
+// a parameter, the fusion has its result there. One fusion inside of it is looked through.
 func (p inPlace) fused(c *hlo.Computation) []pair {
 	if list, ok := p[c]; ok {
 		return list
@@ -214,7 +232,8 @@ func (p inPlace) fused(c *hlo.Computation) []pair {
 }
 
 // behind returns the part whose memory an instruction's part at an index takes over, or nil
-// if it computes it elsewhere.
+// if it computes it elsewhere. Attributes that do not read are no reason for an error here:
+// Buffers meets the instruction itself, and reports it.
 func (p inPlace) behind(i *hlo.Instruction, index []int) (*hlo.Instruction, []int) {
 	list, err := p.of(i)
 	if err != nil {
@@ -228,7 +247,8 @@ func (p inPlace) behind(i *hlo.Instruction, index []int) (*hlo.Instruction, []in
 	return nil, nil
 }
 
-// follow goes back over tuples and over operations that change no byte. On GPUs XLA counts
+// follow goes back over tuples and over operations that change no byte: from the root of a
+// fused computation, or an operand, to what makes the part at an index. On GPUs XLA counts
 // reshapes among those.
 func follow(i *hlo.Instruction, index []int) (*hlo.Instruction, []int) {
 	for i.Opcode == hlo.TupleOp && len(index) > 0 && index[0] < len(i.Operands) {
@@ -247,64 +267,11 @@ func follow(i *hlo.Instruction, index []int) (*hlo.Instruction, []int) {
 	return i, index
 }
 
-// outputAliases reads output_to_operand_aliasing={{0}: (1, {}), {1}: (0, {2})}.
-func outputAliases(i *hlo.Instruction) ([]pair, error) {
-	text, ok := i.Attribute("output_to_operand_aliasing")
-	if !ok {
-		return nil, nil
+// outputAliases returns the pairs of output_to_operand_aliasing.
+func outputAliases(i *hlo.Instruction) (pairs []pair, err error) {
+	list, err := i.OutputAliases()
+	for _, a := range list {
+		pairs = append(pairs, pair{a.Parameter, a.Index, a.Output})
 	}
-	fail := &hlo.AttributeError{Instruction: i, Key: "output_to_operand_aliasing", Want: "{{output}: (operand, {index}), ...}"}
-	text = strings.Join(strings.Fields(text), "")
-	text, open := strings.CutPrefix(text, "{")
-	text, closed := strings.CutSuffix(text, "}")
-	if !open || !closed {
-		return nil, fail
-	}
-	var list []pair
-	for text != "" {
-		left, rest, ok := strings.Cut(text, "}:(")
-		if !ok {
-			return nil, fail
-		}
-		right, rest, ok := strings.Cut(rest, ")")
-		if !ok {
-			return nil, fail
-		}
-		operand, index, _ := strings.Cut(right, ",")
-		var x pair
-		var err error
-		if x.operand, err = strconv.Atoi(operand); err != nil || x.operand < 0 {
-			return nil, fail
-		}
-		// A word such as may-alias can stand behind the index.
-		index, _, _ = strings.Cut(strings.TrimPrefix(index, "{"), "}")
-		output, ok := strings.CutPrefix(left, "{")
-		if !ok {
-			return nil, fail
-		}
-		if x.to, err = indices(output); err != nil {
-			return nil, fail
-		}
-		if x.from, err = indices(index); err != nil {
-			return nil, fail
-		}
-		list = append(list, x)
-		text = strings.TrimPrefix(rest, ",")
-	}
-	return list, nil
-}
-
-// indices reads 1,2,3.
-func indices(text string) (list []int, err error) {
-	if text == "" {
-		return nil, nil
-	}
-	for _, f := range strings.Split(text, ",") {
-		n, err := strconv.Atoi(f)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, n)
-	}
-	return list, nil
+	return pairs, err
 }

@@ -7,6 +7,17 @@ package alias
 // body that returns part 0 as it got it, the phi of the parameter is the initial value or
 // itself, and so the initial value; and so is part 0 of the while. Both values are dropped.
 // Part 1, which the body computes, stays: a value of the while, and one of the parameter.
+//
+// In the loop of the package comment the body changes all parts of the state, so that no phi
+// goes: value 10, the array in the parameter of the body, is either value 0, p, or value 13,
+// y; so are 5 in the condition and 17, the result. If y returned x as it is, 10 would be 0 or
+// itself, and so 0. 5 and 17, which are 0 or 10, would be 0 then, too: the loop would forward
+// p, and nothing but the table and the counter would be its own.
+//
+// resolve works in two passes since phis refer to each other in circles. The first one sends
+// values along phis until nothing changes: each phi knows no value, one, or many. Each phi
+// goes at most two steps down that list, so that it ends soon. The second one settles what
+// became equal only by the first, as inner loops forward what outer ones do.
 
 import "slices"
 
@@ -20,6 +31,7 @@ func (f *Flow) resolve() {
 	for k, p := range f.phis {
 		number[p.value] = int32(k) + 1
 	}
+	// became leads from a value to that which it turned out to be, maybe by way of others.
 	became := make([]int32, n)
 	for v := range became {
 		became[v] = int32(v)
@@ -32,7 +44,8 @@ func (f *Flow) resolve() {
 		return v
 	}
 
-	// only is the one value that is no phi and reaches a phi: unknown, or many.
+	// only is the one value that is no phi and reaches a phi: unknown, or many. Phis whose
+	// value changes put those that take it in on the list again.
 	const unknown, many = -1, -2
 	only := make([]int32, len(f.phis))
 	users := make([][]int32, len(f.phis))
@@ -72,7 +85,8 @@ func (f *Flow) resolve() {
 		}
 	}
 
-	// What is left may still be forwarded by a loop inside.
+	// What is left may still be forwarded by a loop inside: its phis have become values of
+	// the outer loop by now, so that inputs that differed are the same.
 	for changed := true; changed; {
 		changed = false
 		for _, p := range f.phis {
@@ -91,10 +105,13 @@ func (f *Flow) resolve() {
 			}
 		}
 	}
+	// Chains of replacements are followed to their ends by find.
 	f.drop(find)
 }
 
-// drop takes the values out that became others and numbers the rest anew.
+// drop takes the values out that became others and numbers the rest anew, in their old order.
+// Positions that had one of those get the one that it became. Nothing else may keep the ID of
+// a value while values are still found.
 func (f *Flow) drop(find func(int32) int32) {
 	values := f.Values
 	renamed := make([]int32, len(values))

@@ -4,8 +4,11 @@ package alias
 // alias.go for an overview.
 //
 // A rule writes the values that it forwards to the positions of the result. What it leaves
-// is defined afterwards, in preorder. The models have the rules of forwarded in common, and
-// differ in:
+// is defined afterwards, in preorder. For init of the package comment tuple writes the
+// values 1 and 0 to the second and third position; the first one is left, and gets a new
+// value, 2. get-tuple-element writes its only position, so that nothing is left to define.
+//
+// The models have the rules of forwarded in common, and differ in:
 //
 //	opcode                       buffer assignment             rematerialization pass
 //	parameter                    what the call passes          defined
@@ -127,7 +130,8 @@ func (f *Flow) inComputation(n Node) error {
 	return nil
 }
 
-// define makes a value at a part of a node's result.
+// define makes a value at a part of a node's result. The index is copied, as eachPart reuses
+// it.
 func (f *Flow) define(n Node, sub int32, index []int, shape *hlo.Shape) (int32, error) {
 	if len(f.Values) >= maxValues {
 		return 0, wrong(f.inst[n], "%v", errTooManyParts)
@@ -143,7 +147,8 @@ func (f *Flow) define(n Node, sub int32, index []int, shape *hlo.Shape) (int32, 
 }
 
 // merge makes each part of a node's result one of the values at the positions in. It
-// forwards the value if they turn out to be the same: see resolve.
+// forwards the value if they turn out to be the same: see resolve. Until then it is a value
+// of the node, so that users can be walked before that is known.
 func (f *Flow) merge(n Node, in ...int32) error {
 	sub := int32(-1)
 	return eachPart(f.inst[n].Shape, nil, func(s *hlo.Shape, index []int) error {
@@ -162,7 +167,8 @@ func (f *Flow) merge(n Node, in ...int32) error {
 }
 
 // forward gives the parts of a node's result from position to on, of shape s, the values
-// from position from on, of shape t.
+// from position from on, of shape t. The shapes need the same parts; types and dimensions may
+// differ, as a bitcast's do.
 func (f *Flow) forward(n Node, to int32, s *hlo.Shape, from int32, t *hlo.Shape) error {
 	if s == nil || t == nil || !same(s, t) {
 		return wrong(f.inst[n], "its shape has other parts than what it forwards")
@@ -172,7 +178,8 @@ func (f *Flow) forward(n Node, to int32, s *hlo.Shape, from int32, t *hlo.Shape)
 	return nil
 }
 
-// forwardLeaves is forward for what is no tuple.
+// forwardLeaves is forward for what is no tuple. The tables of tuples are left to be defined:
+// an asynchronous operation makes its own.
 func (f *Flow) forwardLeaves(n Node, to int32, s *hlo.Shape, from int32, t *hlo.Shape) error {
 	if err := f.forward(n, to, s, from, t); err != nil {
 		return err
@@ -186,7 +193,8 @@ func (f *Flow) forwardLeaves(n Node, to int32, s *hlo.Shape, from int32, t *hlo.
 	})
 }
 
-// parameter forwards what the caller passes.
+// parameter forwards what the caller passes. Without arguments, in the entry and in loops, it
+// leaves all its parts to be defined.
 func (f *Flow) parameter(n Node) error {
 	i, args := f.inst[n], f.Walks[f.walk[n]].args
 	if args == nil {
@@ -200,7 +208,7 @@ func (f *Flow) parameter(n Node) error {
 	return nil
 }
 
-// whole forwards all of operand 0.
+// whole forwards all of operand 0, under the shape of the result.
 func (f *Flow) whole(n Node) error {
 	o, err := f.operand(n, 0)
 	if err != nil {
@@ -209,7 +217,7 @@ func (f *Flow) whole(n Node) error {
 	return f.forward(n, f.first[n], f.inst[n].Shape, f.first[o], f.inst[o].Shape)
 }
 
-// element forwards an element of a tuple.
+// element forwards an element of a tuple, with all of its parts.
 func (f *Flow) element(n Node) error {
 	i := f.inst[n]
 	o, err := f.operand(n, 0)
@@ -227,7 +235,7 @@ func (f *Flow) element(n Node) error {
 	return f.forward(n, f.first[n], i.Shape, f.first[o]+int32(f.places.element(s, k)), s.Elements[k])
 }
 
-// tuple forwards the operands.
+// tuple forwards the operands, each as one element. The table is left to be defined.
 func (f *Flow) tuple(n Node) error {
 	i := f.inst[n]
 	if len(i.Shape.Elements) != len(i.Operands) {
@@ -244,7 +252,9 @@ func (f *Flow) tuple(n Node) error {
 	return nil
 }
 
-// part forwards the part of operand 0 at the index from as the part at the index to.
+// part forwards the part of operand 0 at the index from as the part at the index to: of
+// copy-start ((to, from, context)) the whole operand as element 1, of copy-done element 0 as
+// the whole.
 func (f *Flow) part(n Node, from []int, to ...int) error {
 	o, err := f.operand(n, 0)
 	if err != nil {
@@ -259,7 +269,7 @@ func (f *Flow) part(n Node, from []int, to ...int) error {
 }
 
 // operands forwards operands as the elements of the first element of a result, from number
-// skip on.
+// skip on: those of an asynchronous operation that came with its start are skipped.
 func (f *Flow) operands(n Node, skip int, list []*hlo.Instruction, forward func(n Node, to int32, s *hlo.Shape, from int32, t *hlo.Shape) error) error {
 	i := f.inst[n]
 	for k, x := range list {
@@ -286,7 +296,8 @@ func (f *Flow) inputs(n Node) error {
 	return f.operands(n, 0, i.Operands, f.forward)
 }
 
-// leaves forwards element k of operand 0. It defines tables anew.
+// leaves forwards element k of operand 0. It defines tables anew: of all-gather-done element 1
+// of the start's result, (operands, results).
 func (f *Flow) leaves(n Node, k int) error {
 	o, err := f.operand(n, 0)
 	if err != nil {
@@ -299,7 +310,8 @@ func (f *Flow) leaves(n Node, k int) error {
 	return f.forwardLeaves(n, f.first[n], f.inst[n].Shape, from, f.inst[o].Shape.Elements[k])
 }
 
-// declared forwards what output_to_operand_aliasing names.
+// declared forwards what output_to_operand_aliasing names. In this model a result that lies in
+// an operand's memory is the operand's value, so that it takes nothing.
 func (f *Flow) declared(n Node) error {
 	i := f.inst[n]
 	list, err := outputAliases(i)
@@ -325,7 +337,8 @@ func (f *Flow) declared(n Node) error {
 	return nil
 }
 
-// called walks a computation that is passed the given operands.
+// called walks a computation that is passed the given operands. Its parameters forward them,
+// so that a value is the same inside and outside of the call.
 func (f *Flow) called(n Node, c *hlo.Computation, operands []*hlo.Instruction) (int32, error) {
 	i := f.inst[n]
 	params := c.Parameters()
@@ -343,11 +356,12 @@ func (f *Flow) called(n Node, c *hlo.Computation, operands []*hlo.Instruction) (
 	return f.inner(n, c, args)
 }
 
-// inner walks a computation that a node calls.
+// inner walks a computation that a node calls, one level deeper.
 func (f *Flow) inner(n Node, c *hlo.Computation, args []int32) (int32, error) {
 	return f.enter(c, args, f.Walks[f.walk[n]].depth+1)
 }
 
+// call walks the callee and forwards what it returns.
 func (f *Flow) call(n Node) error {
 	i := f.inst[n]
 	c := i.Call("to_apply")
@@ -361,6 +375,9 @@ func (f *Flow) call(n Node) error {
 	return f.forward(n, f.first[n], i.Shape, f.first[f.Root(w)], c.Root.Shape)
 }
 
+// while walks the condition and then the body, once each, as if the loop had one round. What
+// the body returns comes back as the parameter of both: so these parameters, and the parts
+// of the result, are phis of what the loop begins with and what the body returns.
 func (f *Flow) while(n Node) error {
 	i := f.inst[n]
 	cond, body := i.Call("condition"), i.Call("body")
@@ -383,6 +400,7 @@ func (f *Flow) while(n Node) error {
 		}
 	}
 	f.loops[n] = walks[1]
+	// All five places of the state are bound to each other, by way of the result.
 	result, init, root := f.first[n], f.first[o], f.first[f.Root(walks[1])]
 	count := int32(len(f.Parts(n)))
 	f.bind(result, count, init, root)
@@ -396,6 +414,8 @@ func (f *Flow) while(n Node) error {
 	return f.merge(n, root, init)
 }
 
+// conditional walks all branches, one after the other, each with its operand. A part of the
+// result is one of those that the branches return.
 func (f *Flow) conditional(n Node) error {
 	i := f.inst[n]
 	branches := i.Branches()
@@ -418,7 +438,8 @@ func (f *Flow) conditional(n Node) error {
 }
 
 // bind notes that what is at n positions from p on has to lie where the values at n
-// positions from each of the others do.
+// positions from each of the others do: the state of a loop in all of its places, and what the
+// branches of a conditional return with its result.
 func (f *Flow) bind(p, n int32, others ...int32) {
 	for _, q := range others {
 		f.bound = append(f.bound, bound{p, q, n})

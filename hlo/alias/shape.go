@@ -1,6 +1,11 @@
 package alias
 
 // The parts of shapes, numbered in preorder.
+//
+// The shape (f32[2], (s32[], pred[]), f32[3]) has six parts: 0 its table, 1 f32[2], 2 the
+// table of the inner tuple, 3 s32[], 4 pred[] and 5 f32[3]. Index {1, 1} leads to pred[]: its
+// offset is 4, as element 1 begins at 2 and element 1 of that one 2 further on. So a result
+// of that shape takes six consecutive positions of a Flow.
 
 import (
 	"sort"
@@ -8,7 +13,7 @@ import (
 	"gpumem/hlo"
 )
 
-// parts is how many parts a shape has, tables of tuples included.
+// parts is how many parts a shape has, tables of tuples included: 1 for an array or a token.
 func parts(s *hlo.Shape) int32 {
 	n := int32(1)
 	for _, e := range s.Elements {
@@ -38,7 +43,8 @@ type places struct {
 	looked int // elements that were looked at, for tests
 }
 
-// wideTuple is how many elements a tuple needs to be worth a table.
+// wideTuple is how many elements a tuple needs to be worth a table. Training steps return
+// tuples of thousands, and most others have two or three.
 const wideTuple = 16
 
 // offset returns the place in preorder of the part at an index, and reports whether the
@@ -55,7 +61,8 @@ func (t *places) offset(s *hlo.Shape, index []int) (int, bool) {
 	return at, true
 }
 
-// element returns the place in preorder of element k of a tuple.
+// element returns the place in preorder of element k of a tuple: 1, for the table, and the parts
+// of all elements before it.
 func (t *places) element(s *hlo.Shape, k int) int {
 	if len(s.Elements) < wideTuple {
 		at := 1
@@ -82,7 +89,7 @@ func (t *places) element(s *hlo.Shape, k int) int {
 	return int(starts[k])
 }
 
-// index returns the index of the part at a place in preorder.
+// index returns the index of the part at a place in preorder: of place 4 in the example {1, 1}.
 func (t *places) index(s *hlo.Shape, at int) (index []int) {
 	for at > 0 {
 		// The last element that begins at the place or before.
@@ -94,8 +101,8 @@ func (t *places) index(s *hlo.Shape, at int) (index []int) {
 	return index
 }
 
-// eachPart calls visit for the parts of a shape in preorder. The index is only good for the
-// call.
+// eachPart calls visit for the parts of a shape in preorder, until it returns an error. The index
+// is only good for the call.
 func eachPart(s *hlo.Shape, index []int, visit func(*hlo.Shape, []int) error) error {
 	if err := visit(s, index); err != nil {
 		return err

@@ -6,6 +6,19 @@ package alias
 // it read that of an operand, if both have the same shape and layout. So may a loop fusion
 // through which a parameter reaches the result element by element alone. A copy and a custom
 // call may not.
+//
+// Some answers, for operands that die there:
+//
+//	f32[4] negate(p)                          in the place of p
+//	f32[4] add(p, q)                          of p or of q, p is tried first
+//	pred[4] compare(p, q), both f32[4]        of none: another type
+//	f32[4] dot(p, q)                          of none: each element needs many
+//	f32[8] scatter(p, i, u)                   of p, the array that is updated
+//	f32[4] fusion(p, q), kind=kLoop, which
+//	  adds p to a reversed q                  of p; the reversal reads elsewhere than it writes
+//
+// Here is only whether it would be right. Whether the operand dies, and which one is taken,
+// is decided by package memory, which knows times.
 
 import (
 	"cmp"
@@ -37,7 +50,8 @@ type sharing struct {
 	looked     int // operands that were looked at, for tests
 }
 
-// elements is a question to through, for all parameters of a computation.
+// elements is a question to through, for all parameters of a computation. The two answers of a
+// computation may differ: a loop fusion may return a tuple, an operation inside may not.
 type elements struct {
 	c      *hlo.Computation
 	tuples bool
@@ -100,9 +114,12 @@ func (s *sharing) candidates(u *hlo.Instruction, to []int) []*hlo.Instruction {
 	return u.Operands
 }
 
-// Numbers returns which operands of u are o, in order. The list is valid until the next call.
+// Numbers returns which operands of u are o, in order: 0 and 1 for add(g, g). The list is valid
+// until the next call.
 func (f *Flow) Numbers(u, o *hlo.Instruction) []int32 { return f.numbers(u, o) }
 
+// numbers is Numbers. Of an instruction with few operands they are compared one by one; of
+// one with many the operands are sorted once, so that each question is a search by halves.
 func (s *sharing) numbers(u, o *hlo.Instruction) []int32 {
 	if len(u.Operands) < wideTuple {
 		s.looked += len(u.Operands)
@@ -114,7 +131,8 @@ func (s *sharing) numbers(u, o *hlo.Instruction) []int32 {
 		}
 		return s.scratch
 	}
-	// Going through all operands for each of them would take their square.
+	// Going through all operands for each of them would take their square: a fusion may have a
+	// thousand, and each of them asks.
 	list, ok := s.wide[u]
 	if !ok {
 		s.looked += len(u.Operands)
@@ -134,10 +152,12 @@ func (s *sharing) numbers(u, o *hlo.Instruction) []int32 {
 }
 
 // may reports whether the part of a user's result at the index to may lie where the
-// part of its operand o at the index from does.
+// part of its operand o at the index from does. An operand that an operation in place has
+// twice is read after it was overwritten, so that it must be there once; element by element
+// both readings come before the writing of each element.
 func (s *sharing) may(o *hlo.Instruction, from []int, u *hlo.Instruction, to []int) bool {
 	numbers := s.numbers(u, o)
-	if len(numbers) == 0 || o.Opcode == hlo.Constant || u.Opcode == hlo.Copy || !equal(o.Shape.At(from...), u.Shape.At(to...)) {
+	if len(numbers) == 0 || o.Opcode == hlo.Constant || u.Opcode == hlo.Copy || !o.Shape.At(from...).Equal(u.Shape.At(to...)) {
 		return false
 	}
 	number, once := int(numbers[0]), len(numbers) == 1
@@ -156,15 +176,9 @@ func (s *sharing) may(o *hlo.Instruction, from []int, u *hlo.Instruction, to []i
 	return s.elementwise(u, number)
 }
 
-// equal compares types, dimensions and layouts. A layout that is left out is
-// the usual one.
-func equal(s, t *hlo.Shape) bool {
-	if s == nil || t == nil || s.Type != t.Type || !slices.Equal(s.Dims, t.Dims) || !slices.Equal(s.Dynamic, t.Dynamic) || s.FullLayout() != t.FullLayout() {
-		return false
-	}
-	return slices.EqualFunc(s.Elements, t.Elements, equal)
-}
-
+// fusion reports whether the result of a fusion may lie where its operand with this number
+// does. That depends on its kind, which says how its code runs: one loop over the elements,
+// or a matrix product with something added to it.
 func (s *sharing) fusion(u *hlo.Instruction, number int) bool {
 	c := u.Call("calls")
 	if c == nil || c.Root == nil {
@@ -195,7 +209,8 @@ func (s *sharing) fusion(u *hlo.Instruction, number int) bool {
 }
 
 // through reports whether everything that depends on a fusion's parameter computes element
-// by element or, where tuples is set, makes a tuple of it.
+// by element or, where tuples is set, makes a tuple of it. Then the fusion has read each
+// element of the parameter before it writes there.
 func (s *sharing) through(c *hlo.Computation, number int, tuples bool) bool {
 	key := elements{c, tuples}
 	list, ok := s.elements[key]
@@ -208,7 +223,9 @@ func (s *sharing) through(c *hlo.Computation, number int, tuples bool) bool {
 }
 
 // allThrough is through for all parameters of a computation. Users stand behind what they
-// use, so one pass from the end knows of each user before of what it uses.
+// use, so one pass from the end knows of each user before of what it uses. bad is what
+// reaches the root, or a result that is not used, by way of an operation that is neither
+// element by element nor, where that is allowed, a tuple.
 func (s *sharing) allThrough(c *hlo.Computation, tuples bool) []bool {
 	params := c.Parameters()
 	list := make([]bool, len(params))
@@ -229,16 +246,17 @@ func (s *sharing) allThrough(c *hlo.Computation, tuples bool) []bool {
 }
 
 // elementwise reports whether each element of the result needs, of operand k, only
-// the element at the same place.
+// the element at the same place. A map counts if its dimensions are in order; a fusion if all
+// on the way from the parameter to the root is.
 func (s *sharing) elementwise(i *hlo.Instruction, k int) bool {
 	o := i.Opcode
 	switch o {
 	case hlo.Select, "clamp", hlo.Rng, "stochastic-convert":
 		return true
 	case hlo.DynamicUpdateSlice:
-		return k == 0
+		return k == 0 // the update goes elsewhere than it was read
 	case "bitcast-convert":
-		// Between types of different widths it is not.
+		// Between types of different widths it is not: then the dimensions differ, too.
 		return len(i.Operands) == 1 && slices.Equal(i.Shape.Dims, i.Operands[0].Shape.Dims)
 	case hlo.Map:
 		dims, err := i.Ints("dimensions")

@@ -17,7 +17,6 @@ import (
 	"math/bits"
 
 	"gpumem/hlo"
-	"gpumem/hlo/verify"
 )
 
 // Rates are what a device does in a second. A zero means the default.
@@ -56,8 +55,8 @@ type readBytes struct {
 	known bool
 }
 
-// New analyses a module as it stands. The error is that of [verify.Module],
-// or of an attribute that does not read, or of a shape without size.
+// New analyses a module as it stands. The module must have passed hlo/verify. The error names
+// an attribute that does not read, or a shape without size.
 func New(m *hlo.Module, rates Rates) (*Analysis, error) {
 	if rates.Bytes == 0 {
 		rates.Bytes = 3e12
@@ -67,9 +66,6 @@ func New(m *hlo.Module, rates Rates) (*Analysis, error) {
 	}
 	if !(rates.Bytes > 0) || !(rates.Flops > 0) {
 		return nil, fmt.Errorf("cost: rates of %g bytes and %g flops a second: expected more than 0", rates.Bytes, rates.Flops)
-	}
-	if err := verify.Module(m); err != nil {
-		return nil, err
 	}
 	a := &Analysis{
 		Costs: make([]Cost, m.IDs()),
@@ -112,6 +108,9 @@ func (a *Analysis) Of(i *hlo.Instruction) Cost {
 	}
 	return a.Costs[i.ID]
 }
+
+// Seconds is what an instruction takes, run once.
+func (a *Analysis) Seconds(i *hlo.Instruction) float64 { return a.Of(i).Seconds }
 
 // Computation is the cost of running a computation of the module once.
 func (a *Analysis) Computation(c *hlo.Computation) Cost { return a.sums[c] }

@@ -6,10 +6,19 @@ import (
 	"testing"
 
 	"gpumem/hlo"
+	"gpumem/hlo/verify"
 	"gpumem/internal/test/hlotest"
 
 	"pgregory.net/rapid"
 )
+
+// checked is New behind the door that all modules come by.
+func checked(m *hlo.Module) (*Analysis, error) {
+	if err := verify.Module(m); err != nil {
+		return nil, err
+	}
+	return New(m, Rates{})
+}
 
 func analyse(t testing.TB, text string) (*hlo.Module, *Analysis) {
 	t.Helper()
@@ -169,7 +178,7 @@ func FuzzNew(f *testing.F) {
 		if err != nil {
 			return
 		}
-		a, err := New(m, Rates{})
+		a, err := checked(m)
 		if err != nil {
 			return
 		}
@@ -228,7 +237,7 @@ func TestErrors(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := New(m, Rates{}); err == nil || err.Error() != test.want {
+			if _, err := checked(m); err == nil || err.Error() != test.want {
 				t.Errorf("got %v, want %s", err, test.want)
 			}
 		})

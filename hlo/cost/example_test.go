@@ -5,6 +5,7 @@ import (
 
 	"gpumem/hlo"
 	"gpumem/hlo/cost"
+	"gpumem/hlo/verify"
 )
 
 func ExampleNew() {
@@ -15,6 +16,9 @@ ENTRY main {
   y = f32[1024,256] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
   ROOT z = f32[1024,256] tanh(y)
 }`)
+	if err == nil {
+		err = verify.Module(m)
+	}
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -1,4 +1,11 @@
-// Package load reads modules from files: text or binary, gzip or not.
+// Package load reads modules from files: text or binary, gzip or not. It is the door for
+// them: a module that [Module] returns has passed hlo/verify, and the rooms that measure and
+// plan rely on that.
+//
+// Package hlo parses text. Of a binary module wire.go reads the fields of messages,
+// binary.go the module, computation.go and instruction.go what is in it, attributes.go,
+// shape.go and literal.go the texts of its parts; async.go gives asynchronous operations
+// the form that they have in text.
 package load
 
 import (
@@ -10,7 +17,6 @@ import (
 	"strings"
 
 	"gpumem/hlo"
-	"gpumem/hlo/proto"
 	"gpumem/hlo/verify"
 	"gpumem/internal/input"
 )
@@ -43,7 +49,7 @@ func Module(ctx context.Context, path string) (*hlo.Module, error) {
 		i := wrong.Instruction
 		return nil, fmt.Errorf("%s:%d:%d: %s in %s: %s", in.Name(), i.Line, column(text, i), i.Name, wrong.Computation.Name, wrong.Problem)
 	case err != nil:
-		return nil, fmt.Errorf("%s: %s", in.Name(), strings.TrimPrefix(err.Error(), "hlo/proto: "))
+		return nil, fmt.Errorf("%s: %s", in.Name(), strings.TrimPrefix(err.Error(), "hlo/load: "))
 	}
 	return m, nil
 }
@@ -59,7 +65,7 @@ func parse(in *input.Reader) (*hlo.Module, string, error) {
 		if err != nil {
 			return nil, "", err
 		}
-		m, _, err := proto.Decode(b, in.Take)
+		m, _, err := Decode(b, in.Take)
 		return m, "", err
 	}
 	text, err := in.Text()
@@ -78,11 +84,9 @@ func isBinary(head []byte) bool {
 
 // sized checks that all shapes have a size.
 func sized(m *hlo.Module) error {
-	for _, c := range m.Computations {
-		for _, i := range c.Instructions {
-			if _, err := i.Shape.TotalBytes(); err != nil {
-				return &verify.Error{Computation: c, Instruction: i, Problem: strings.TrimPrefix(err.Error(), "hlo: ")}
-			}
+	for i := range m.All() {
+		if _, err := i.Shape.TotalBytes(); err != nil {
+			return &verify.Error{Computation: i.Parent, Instruction: i, Problem: strings.TrimPrefix(err.Error(), "hlo: ")}
 		}
 	}
 	return nil

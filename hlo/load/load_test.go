@@ -38,7 +38,7 @@ func packed(t *testing.T, content []byte) []byte {
 
 // Text and binary modules are read, packed or not.
 func TestModule(t *testing.T) {
-	binary, err := os.ReadFile("../proto/testdata/loop-0.12.0.1.opt.pb")
+	binary, err := os.ReadFile("testdata/loop-0.12.0.1.opt.pb")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,12 @@ package memory
 // gets one as a parameter, and the table of t one that counts as temporary and is rounded
 // up to 256 bytes. n goes into that of s: it ends where s begins, and an addition may take
 // over the memory of its operand. Nothing is left for the heap, so the total is 288 bytes.
+//
+// In the loop of package alias the array, the counter and the tables are returned, with 400,
+// 4 and 16 bytes: 420 of results. The array lies in the memory of the parameter p, which is
+// given away, so that its 400 bytes are those of the parameter, too, and count once in the
+// total. The constants are 12 bytes: n, one, and zero, whose buffer is the counter's. What is
+// left is the byte of the condition: it is the heap. That makes 420 + 8 + 1 = 429 bytes.
 
 import (
 	"cmp"
@@ -18,17 +24,18 @@ import (
 	"strings"
 
 	"gpumem/hlo"
-	"gpumem/hlo/internal/lives"
 	"gpumem/hlo/pack"
 	"gpumem/size"
 )
 
 // An Assignment is what XLA prints as BufferAssignment stats, in bytes.
 type Assignment struct {
-	// Parameters and Constants of the entry and of all that runs.
+	// Parameters are those of the entry, Constants those of all that runs. A buffer with both,
+	// such as a loop's counter that begins as a constant, counts as constant.
 	Parameters, Constants uint64
 	// LiveOut is what the program returns, parameters whose memory it
-	// returns included.
+	// returns included. In the loop of package alias it is 420 bytes, of which 400 are also
+	// among the parameters.
 	LiveOut uint64
 	// Temp is the heap of everything else: packed, each value on a multiple of
 	// [pack.Alignment], with the tables of tuples in front. Fragmentation is what the
@@ -40,28 +47,20 @@ type Assignment struct {
 	// count in the one and not in the other. It is negative where XLA's minimum
 	// counts buffers twice.
 	TotalFragmentation int64
-	// Host is what lies in the host's memory, not counted above.
+	// Host is what lies in the host's memory, not counted above: whole buffers, and the heap
+	// of that memory space.
 	Host uint64
 }
 
-// Assign gives a module memory, in the order in which its instructions stand. The
-// error is that of [AnalyzeModule], or of a heap of more than 2^63-1 bytes.
+// Assign gives the values memory, in the analysed order. The error is of a heap of more than
+// 2^63-1 bytes.
 //
-// XLA does this after it has fused operations and inserted copies: for a module as
-// a framework hands it over, this is what it would take without fusion.
-func Assign(m *hlo.Module) (*Assignment, error) {
-	a, err := AnalyzeModule(m)
-	if err != nil {
-		return nil, err
-	}
-	return a.Assign()
-}
-
-// Assign is what the analysed order takes.
+// XLA does this after it has fused operations and inserted copies: for a module as a
+// framework hands it over, this is what it would take without fusion.
 func (a *Analysis) Assign() (*Assignment, error) { return a.AssignBest(0) }
 
 // AssignBest is Assign with heaps that are packed better than XLA does, by up to
-// work more steps for each: see [pack.Search].
+// work more steps for each: see [pack.Search]. Only Temp, and with it the totals, can differ.
 func (a *Analysis) AssignBest(work int) (*Assignment, error) {
 	return a.assign(work, func(int, uint64) {})
 }
@@ -78,7 +77,8 @@ func (a *Analysis) Offsets(work int) ([]int64, error) {
 	return list, err
 }
 
-// assign calls place with each value of a heap, and where it lies.
+// assign calls place with each value of a heap, and where it lies. Memory spaces other than the
+// device's and the host's have heaps by themselves, whose bytes all count as temporary.
 func (a *Analysis) assign(work int, place func(value int, offset uint64)) (*Assignment, error) {
 	s := &Assignment{}
 	g := &assigner{a: a, in: make([]int32, len(a.BufferBytes))}
@@ -94,6 +94,8 @@ func (a *Analysis) assign(work int, place func(value int, offset uint64)) (*Assi
 			s.Constants += bytes
 		case x.parameter:
 			s.Parameters += bytes
+		// The table of a tuple that is not returned is temporary, but lies outside of the heap
+		// with an address by itself.
 		case x.table && !x.liveOut:
 			s.Temp += (bytes + pack.Alignment - 1) / pack.Alignment * pack.Alignment
 			continue
@@ -126,7 +128,8 @@ func (a *Analysis) assign(work int, place func(value int, offset uint64)) (*Assi
 	return s, nil
 }
 
-// String is the text that XLA prints.
+// String is the text that XLA prints, with its units and its columns, so that the two can be
+// compared line by line: see example_module_test.go.
 func (s *Assignment) String() string {
 	var b strings.Builder
 	line := func(name string, bytes int64, of uint64) {
@@ -148,17 +151,20 @@ func (s *Assignment) String() string {
 }
 
 // An allocation is memory that is not in the heap: of a parameter, a constant, an output or a
-// tuple's table. Other buffers may lie in that of an output.
+// tuple's table. Other buffers may lie in that of an output, and in that of a parameter that
+// is given away, if it is free at the time.
 type allocation struct {
 	buffer                              int
 	constant, parameter, liveOut, table bool
 	reusable                            bool
-	lives                               lives.List // of what lies in it, where it is reusable
-	open                                int32      // 1 + its place in assigner.open; 0: none
+	lives                               lifeList // of what lies in it, where it is reusable
+	open                                int32    // 1 + its place in assigner.open; 0: none
 }
 
 // An openAllocation is one that others may use. What lies in it makes one stretch of time,
-// from start to end, unless there are gaps.
+// from start to end, unless there are gaps. A buffer that begins within the stretch and ends
+// after its beginning has a step in common with something that lies there, so that it need
+// not be tried; at the very ends one may take over the memory of the other, unless firm.
 type openAllocation struct {
 	start, end int
 	space      uint64
@@ -167,7 +173,9 @@ type openAllocation struct {
 	firm       bool // what is made at start is not made in place of anything
 }
 
-// assigner goes through the buffers as XLA does, the largest first.
+// assigner goes through the buffers as XLA does, the largest first. What gets an allocation by
+// itself is listed at the head of this file; what finds no place in one goes to the heap, and
+// is packed when all buffers have been looked at.
 type assigner struct {
 	a    *Analysis
 	list []allocation
@@ -177,6 +185,10 @@ type assigner struct {
 
 // allocations makes those of all buffers but the temporary ones, which it returns,
 // by value, for each memory space.
+//
+// The order is XLA's and part of the result: the largest buffer first, of equal ones those
+// that are returned, then those that begin first. A buffer that is looked at later is never
+// larger, so that it fits into each allocation there is, and only time has to be compared.
 func (g *assigner) allocations() map[uint64][]bool {
 	a := g.a
 	type buffer struct {
@@ -185,6 +197,7 @@ func (g *assigner) allocations() map[uint64][]bool {
 		liveOut bool
 		begin   int // the first step
 	}
+	// What a buffer is sorted by is found once, as comparing asks for it many times.
 	var order []buffer
 	for b, members := range a.members {
 		x := buffer{number: b, bytes: a.size(b), begin: len(a.Schedule)}
@@ -252,7 +265,7 @@ func (g *assigner) allocations() map[uint64][]bool {
 	return temp
 }
 
-// size is what a buffer takes, also in the host's memory.
+// size is what a buffer takes, also in the host's memory: the largest of its values.
 func (a *Analysis) size(b int) (bytes uint64) {
 	for _, v := range a.members[b] {
 		bytes = max(bytes, a.Values[v].Bytes)
@@ -260,12 +273,16 @@ func (a *Analysis) size(b int) (bytes uint64) {
 	return bytes
 }
 
-// space is a buffer's memory space.
+// space is a buffer's memory space: that of its first value, as all lie in the same memory.
 func (a *Analysis) space(b int) uint64 { return a.Values[a.members[b][0]].Space }
 
 // reuse puts a temporary buffer into the allocation of an operand, or else into
 // the smallest one in which nothing else lives at the time. What is returned
 // lives to the end, so nothing that is returned finds a place.
+//
+// g.open is in the order in which allocations were made, the largest first, so that it is
+// gone through from its end. Most are ruled out by their first and last step alone, without
+// a look at what lies in them: a module has thousands of buffers for each of its results.
 func (g *assigner) reuse(b int) bool {
 	a := g.a
 	for _, v := range a.members[b] {
@@ -282,7 +299,8 @@ func (g *assigner) reuse(b int) bool {
 		}
 	}
 	// Most allocations are taken at the time, which is seen without a search: two that
-	// have more than one step in common need memory at the same time.
+	// have more than one step in common need memory at the same time. Of the buffer its longest
+	// value stands for all.
 	space := a.space(b)
 	start, end := -1, -1
 	for _, v := range a.members[b] {
@@ -303,7 +321,7 @@ func (g *assigner) reuse(b int) bool {
 }
 
 // fits puts a buffer into an allocation if it may lie there. It is not too large, as
-// the largest buffers come first.
+// the largest buffers come first. Each value of the buffer has to find its time free.
 func (g *assigner) fits(b int, k int32) bool {
 	a, x := g.a, &g.list[k]
 	if !x.reusable || a.space(b) != a.space(x.buffer) {
@@ -328,7 +346,7 @@ func (g *assigner) fits(b int, k int32) bool {
 func (g *assigner) occupy(x *allocation, b int) {
 	for _, v := range g.a.members[b] {
 		value := &g.a.Values[v]
-		x.lives.Add(lives.Life{Start: value.Start, End: value.End, Value: v})
+		x.lives.Add(life{Start: value.Start, End: value.End, Value: v})
 		if x.open == 0 {
 			continue
 		}
@@ -347,7 +365,9 @@ func (g *assigner) occupy(x *allocation, b int) {
 }
 
 // interferes reports whether two values need memory at the same time. One may be
-// made where the other is read for the last time if it may take its place.
+// made where the other is read for the last time if it may take its place. n of live.go,
+// steps 1 to 4, and s, steps 4 to 5, share step 4 and do not interfere: s = add(g, g) may
+// take the place of n.
 func (a *Analysis) interferes(v, w int32) bool {
 	x, y := &a.Values[v], &a.Values[w]
 	if x.Start > y.End || y.Start > x.End {
@@ -359,7 +379,9 @@ func (a *Analysis) interferes(v, w int32) bool {
 	return x.End != y.Start || !a.takesOver(x, y)
 }
 
-// takesOver reports whether a value may be made in place of an operand's.
+// takesOver reports whether a value may be made in place of an operand's, which is read for the
+// last time there. The operand is seen where it was handed on last, as a get-tuple-element
+// or a call may stand between it and the reader.
 func (a *Analysis) takesOver(operand, made *Value) bool {
 	if len(a.flow.Candidates(made.Position)) == 0 {
 		return false
@@ -372,14 +394,17 @@ func (a *Analysis) takesOver(operand, made *Value) bool {
 }
 
 // record makes blocks of the values that use says; their times count what is made
-// and freed.
+// and freed. XLA's heap simulator has such a clock instead of steps: within a step a value
+// that takes over another's memory comes after it, which steps could not say.
 func (a *Analysis) record(use []bool) *recorder {
 	r := &recorder{usage: a.usage(), block: make([]int32, len(a.Values))}
 	a.replay(use, r)
 	return r
 }
 
-// recorder is the ledger that notes blocks.
+// recorder is the ledger that notes blocks. A value that shares the memory of another becomes a
+// block that lies with the other's (pack.Block.With), so that the packer keeps them together
+// and may put others there in between.
 type recorder struct {
 	*usage
 	blocks []pack.Block
@@ -387,6 +412,8 @@ type recorder struct {
 	clock  int
 }
 
+// note adds the block of a value, from now on; with is the block that it lies with, below 0 for
+// none. All blocks of a buffer have its bytes, as each of its values may be the largest.
 func (r *recorder) note(v int32, with int) {
 	n := len(r.blocks)
 	if with < 0 {
@@ -406,16 +433,19 @@ func (r *recorder) tick(bytes uint64) {
 	}
 }
 
+// alloc begins a block that lies with no other.
 func (r *recorder) alloc(v int32) {
 	r.usage.alloc(v)
 	r.note(v, -1)
 }
 
+// share begins a block that lies where another does or did.
 func (r *recorder) share(v, with int32) {
 	r.usage.share(v, with)
 	r.note(v, int(r.block[with]))
 }
 
+// free ends the block of a value.
 func (r *recorder) free(v int32) {
 	r.usage.free(v)
 	b := &r.blocks[r.block[v]]

@@ -11,9 +11,17 @@ import (
 	"gpumem/internal/test/hlotest"
 )
 
+func assigned(m *hlo.Module) (*Assignment, error) {
+	a, err := AnalyzeModule(m)
+	if err != nil {
+		return nil, err
+	}
+	return a.Assign()
+}
+
 func assignText(t failer, text string) *Assignment {
 	t.Helper()
-	s, err := Assign(parse(t, text))
+	s, err := assigned(parse(t, text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -202,7 +210,7 @@ func checkPacking(t *testing.T, blocks []pack.Block, heap uint64, offsets []uint
 
 func TestHostMemory(t *testing.T) {
 	m := parse(t, "HloModule m\n\nENTRY main {\n  p = f32[4]{0:S(5)} parameter(0)\n  ROOT a = f32[4] custom-call(p), custom_call_target=\"x\"\n}\n")
-	s, err := Assign(m)
+	s, err := assigned(m)
 	if err != nil || s.Host != 16 || s.Parameters != 0 || s.LiveOut != 16 {
 		t.Errorf("%+v, %v", s, err)
 	}

@@ -16,16 +16,16 @@ import (
 	"gpumem/hlo/alias"
 )
 
-// A Size is what a shape takes by itself in bytes, of a tuple the table of its
-// elements alone. [hlo.Shape.Bytes] is one.
-type Size func(*hlo.Shape) (uint64, error)
-
 // A Buffer is memory that one instruction defines: its result, or a part of it.
 type Buffer struct {
 	Definer int32      // place of the defining instruction
 	Index   []int      // which part of its result; empty: the whole
 	Shape   *hlo.Shape // of that part
 	Bytes   int64
+	// Temp is Bytes, or 0 for a buffer that does not count: a parameter and what the
+	// computation returns, which are the caller's, and with [Options.HostFree] what lies
+	// in the host's memory.
+	Temp    int64
 	Uses    []Use
 	Users   int  // different instructions among Uses
 	LiveOut bool // the computation returns it
@@ -39,51 +39,40 @@ type Use struct {
 	User    int32 // place of the using instruction
 	Operand int32 // number of its operand
 	// Index is the buffer's place in its definer's tuple, and -1 for a buffer that is
-	// no element of the outermost tuple.
+	// no element of the outermost tuple. remat/xla asks for it to give a user of the element a
+	// get-tuple-element of a clone.
 	Index int32
 }
 
 // Buffers are those of one computation. Places count its list of instructions
-// from 0, and the numbers of buffers are places in List.
+// from 0, and the numbers of buffers are places in List. The lists share memory: a caller may
+// change elements, and append to a list only after a copy.
 type Buffers struct {
-	Computation *hlo.Computation
-	List        []Buffer
+	List []Buffer
 	// Defined, Used and Outputs are buffers by the place of the instruction that
 	// defines or uses them, or whose result they are part of.
 	Defined, Used, Outputs [][]int32
 }
 
 // mostBytes is the most that the buffers of a computation may take together, so
-// that no sum of them overflows.
+// that no sum of them overflows: 2^59 bytes. A sum counts a buffer at most a few times.
 const mostBytes = math.MaxInt64 >> 4
 
-// Analyze finds the buffers of one computation, those that its instructions
-// call not included. A nil size is [hlo.Shape.Bytes].
-//
-// The values are those of [alias.AnalyzeComputation], each a buffer, but a while defines
-// none: it has the buffers of its operand.
-//
-// The error names an instruction whose shape does not fit its operands', or
-// whose size is not known, or too large.
-func Analyze(c *hlo.Computation, size Size) (*Buffers, error) {
-	return newAnalyzer(size).analyze(c)
-}
-
-// An analyzer has what the analyses of several computations share.
+// An analyzer has what the analyses of several computations share: what fused computations read,
+// which does not change while a Meter lives.
 type analyzer struct {
-	size    Size
+	options Options
 	maxUses int // see mostUses
 	fused   map[*hlo.Computation][][]bool
 	looked  int // operands and uses that were looked at, for tests
 }
 
-func newAnalyzer(size Size) *analyzer {
-	if size == nil {
-		size = (*hlo.Shape).Bytes
-	}
-	return &analyzer{size: size, maxUses: mostUses, fused: map[*hlo.Computation][][]bool{}}
+func newAnalyzer(o Options) *analyzer {
+	return &analyzer{options: o, maxUses: mostUses, fused: map[*hlo.Computation][][]bool{}}
 }
 
+// analyze finds the buffers of a computation: first the values and their uses, then one buffer
+// for each value but those of whiles, which add their users to the operand's.
 func (a *analyzer) analyze(c *hlo.Computation) (*Buffers, error) {
 	f, err := alias.AnalyzeComputation(c)
 	if err != nil {
@@ -94,17 +83,20 @@ func (a *analyzer) analyze(c *hlo.Computation) (*Buffers, error) {
 		return nil, err
 	}
 	n := len(c.Instructions)
-	b := &Buffers{Computation: c, List: make([]Buffer, 0, len(f.Values)),
+	b := &Buffers{List: make([]Buffer, 0, len(f.Values)),
 		Defined: make([][]int32, n), Used: emptyLists(uses, n), Outputs: make([][]int32, n)}
-	// Buffers are found in the order of their definers.
+	// Buffers are found in the order of their definers, so that those of one definer are
+	// consecutive, and Defined can point into one list.
 	ids := make([]int32, 0, len(f.Values))
 
 	liveOut := make([]bool, len(f.Values))
 	for _, v := range f.Parts(f.Root(0)) {
 		liveOut[v] = true
 	}
+	// A while's values have the numbers of the buffers that they are joined to.
 	number := make([]int32, len(f.Values)) // of the buffer of each value
 	last := make([]int32, n)               // by user: 1 + the last buffer that it was counted for
+	// A while comes behind its operand, whose buffer has a number by then.
 	var sum uint64
 	known := map[int32]map[int32]bool{} // see joinWhile
 	for v := range f.Values {
@@ -118,7 +110,7 @@ func (a *analyzer) analyze(c *hlo.Computation) (*Buffers, error) {
 			b.joinWhile(number[v], uses[v], liveOut[v], known)
 			continue
 		}
-		bytes, err := a.size(d.Shape)
+		bytes, err := d.Shape.Bytes()
 		if err == nil && (bytes > mostBytes || sum+bytes > mostBytes) {
 			err = hlo.ErrTooLarge
 		}
@@ -140,6 +132,13 @@ func (a *analyzer) analyze(c *hlo.Computation) (*Buffers, error) {
 		first := len(ids) - 1 - len(b.Defined[definer])
 		b.Defined[definer] = ids[first:len(ids):len(ids)]
 	}
+	for id := range b.List {
+		x := &b.List[id]
+		parameter := c.Instructions[x.Definer].Opcode == hlo.Parameter
+		if !x.LiveOut && !parameter && !(a.options.HostFree && x.Shape.Space() == hlo.HostSpace) {
+			x.Temp = x.Bytes
+		}
+	}
 	seen := make([]int32, len(b.List))
 	outputs := make([]int32, 0, len(f.Values))
 	for k := range c.Instructions {
@@ -155,7 +154,8 @@ func (a *analyzer) analyze(c *hlo.Computation) (*Buffers, error) {
 	return b, nil
 }
 
-// loopOperand is the operand of the while that defines v, and v's part of it.
+// loopOperand is the operand of the while that defines v, and v's part of it. In this model the
+// state of a loop stays in the memory that it begins in, so that the while defines no buffer.
 func loopOperand(f *alias.Flow, v *alias.Value) (o alias.Node, part int32, err error) {
 	w := v.Instruction
 	if len(w.Operands) != 1 {
@@ -170,27 +170,35 @@ func loopOperand(f *alias.Flow, v *alias.Value) (o alias.Node, part int32, err e
 }
 
 // emptyLists returns an empty list for each of n users, in one piece of memory, with the
-// capacity for all that it uses.
+// capacity for all that it uses. Only joinWhile may add more, by which the list moves out.
 func emptyLists(uses [][]Use, n int) [][]int32 {
-	count := make([]int, n)
-	total := 0
+	count := make([]int32, n)
 	for _, list := range uses {
 		for _, u := range list {
 			count[u.User]++
 		}
-		total += len(list)
 	}
-	used, free := make([][]int32, n), make([]int32, total)
-	for k, n := range count {
+	return carve[int32](count)
+}
+
+// carve returns empty lists with the given capacities, in one piece of memory; nil for 0.
+func carve[T any](capacities []int32) [][]T {
+	total := 0
+	for _, n := range capacities {
+		total += int(n)
+	}
+	lists, free := make([][]T, len(capacities)), make([]T, total)
+	for k, n := range capacities {
 		if n > 0 {
-			used[k], free = free[:0:n], free[n:]
+			lists[k], free = free[:0:n], free[n:]
 		}
 	}
-	return used
+	return lists
 }
 
 // joinWhile gives the buffer of a while's operand the users of the while's own part. known
-// are the users of buffers that were joined before.
+// are the users of buffers that were joined before: a chain of loops hands one buffer on
+// many times, and looking through all of its users each time would take their square.
 func (b *Buffers) joinWhile(id int32, uses []Use, liveOut bool, known map[int32]map[int32]bool) {
 	buffer := &b.List[id]
 	buffer.Indirect = true
@@ -217,7 +225,7 @@ func (b *Buffers) joinWhile(id int32, uses []Use, liveOut bool, known map[int32]
 // n times the same tuple uses each part n times.
 const mostUses = 1 << 24
 
-// A partUse is a use and the part that is used.
+// A partUse is a use and the part that is used. Parts are values, numbered as in the Flow.
 type partUse struct {
 	part int32
 	Use
@@ -225,10 +233,15 @@ type partUse struct {
 
 // uses finds the uses of each value, and whether an instruction other than a bitcast or a
 // get-tuple-element forwards it.
+//
+// An instruction uses the values that its operands' results consist of. In the module of
+// live.go n is a part of the result of n, used by t as operand 1; of the result of t, used
+// by g, but a get-tuple-element reads the table alone; and of the result of g, used by s as
+// operands 0 and 1. The same use may be found by way of two results, and counts once.
 func (a *analyzer) uses(f *alias.Flow) (uses [][]Use, indirect []bool, err error) {
-	uses, indirect = make([][]Use, len(f.Values)), make([]bool, len(f.Values))
+	indirect = make([]bool, len(f.Values))
 	seen := make([]int32, len(f.Values)) // 1 + the last instruction whose result has it
-	// All uses as they are found.
+	// All uses as they are found, in one list: by value they would be thousands of short ones.
 	all := make([]partUse, 0, 2*len(f.Values))
 	for k, i := range f.Schedule {
 		from := len(all)
@@ -239,6 +252,8 @@ func (a *analyzer) uses(f *alias.Flow) (uses [][]Use, indirect []bool, err error
 			return nil, nil, err
 		}
 		for sub, v := range list {
+			// A tuple may have one value in several elements: tuple(a, a). Its users read it
+			// once, though they are met for each element.
 			again := seen[v] == int32(k)+1
 			seen[v] = int32(k) + 1
 			if again && known == nil {
@@ -284,12 +299,7 @@ func (a *analyzer) uses(f *alias.Flow) (uses [][]Use, indirect []bool, err error
 	for n := range all {
 		count[all[n].part]++
 	}
-	free := make([]Use, len(all))
-	for q, n := range count {
-		if n > 0 {
-			uses[q], free = free[:0:n], free[n:]
-		}
-	}
+	uses = carve[Use](count)
 	for n := range all {
 		q := all[n].part
 		uses[q] = append(uses[q], all[n].Use)
@@ -298,7 +308,8 @@ func (a *analyzer) uses(f *alias.Flow) (uses [][]Use, indirect []bool, err error
 }
 
 // HandsOn reports whether an instruction only forwards buffers, in a way that the
-// pass can look through: it is a bitcast or a get-tuple-element.
+// pass can look through: it is a bitcast or a get-tuple-element. A tuple forwards, too, but a
+// user behind it cannot be given another value without a new tuple.
 func HandsOn(i *hlo.Instruction) bool {
 	return i.Opcode == hlo.Bitcast || i.Opcode == hlo.GetTupleElement
 }

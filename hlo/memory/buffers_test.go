@@ -21,7 +21,7 @@ func module(t testing.TB, text string) *hlo.Module {
 // show writes the buffers of the entry: "definer{index} size <- user.operand ..." and what they are.
 func show(t *testing.T, m *hlo.Module) string {
 	t.Helper()
-	b, err := Analyze(m.Entry, nil)
+	b, err := NewMeter(Options{}).Buffers(m.Entry)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -174,7 +174,7 @@ func TestOutputs(t *testing.T) {
   o = (f32[4], f32[4]) tuple(p, p)
   ROOT g = f32[4] get-tuple-element(o), index=1
 }`)
-	b, err := Analyze(m.Entry, nil)
+	b, err := NewMeter(Options{}).Buffers(m.Entry)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -212,14 +212,14 @@ func TestAnalyzeErrors(t *testing.T) {
   ROOT v = f32[2,2] bitcast(g)
 }`)
 			test.change(m)
-			_, err := Analyze(m.Entry, nil)
+			_, err := NewMeter(Options{}).Buffers(m.Entry)
 			if err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("error %v, want %s", err, test.want)
 			}
 		})
 	}
 	bad := module(t, "ENTRY e {\n  p = f32[?] parameter(0)\n  ROOT n = f32[?] negate(p)\n}")
-	if _, err := Analyze(bad.Entry, nil); !errors.Is(err, hlo.ErrUnbounded) {
+	if _, err := NewMeter(Options{}).Buffers(bad.Entry); !errors.Is(err, hlo.ErrUnbounded) {
 		t.Errorf("without bound: %v", err)
 	}
 }

@@ -5,7 +5,6 @@ import (
 
 	"gpumem/hlo"
 	"gpumem/hlo/memory"
-	"gpumem/hlo/schedule"
 	"gpumem/size"
 )
 
@@ -78,7 +77,7 @@ ENTRY main {
 	}
 	bytes, _, _ := before.Peak()
 	fmt.Println(bytes, "bytes as it stands")
-	orders, err := schedule.Orders(m)
+	orders, err := memory.Orders(m)
 	if err != nil {
 		fmt.Println(err)
 		return

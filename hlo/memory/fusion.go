@@ -2,6 +2,11 @@ package memory
 
 // Parts of its operands that a loop fusion reads. The buffers of a tuple that it does not
 // read need not live until it runs.
+//
+// A tuple of two arrays, of 4 KiB and of 4 MiB, is the operand of a fusion whose computation
+// gets element 0 of its parameter and nothing else. Then the fusion uses the table and the
+// first array, and the second one is dead after its last other user. XLA looks inside of
+// loop fusions for that (hlo_rematerialization.cc), and at no others.
 
 import (
 	"fmt"
@@ -20,7 +25,8 @@ func isLoopFusion(i *hlo.Instruction) bool {
 }
 
 // fusionUses reports whether a loop fusion uses one part of operand o, by its place in
-// preorder. An operand that it has more than once is used if one is.
+// preorder. An operand that it has more than once is used if one is. A fusion without a
+// computation is taken to use everything.
 func (a *analyzer) fusionUses(f *alias.Flow, fusion, o *hlo.Instruction, sub int) (bool, error) {
 	c := fusion.Call("calls")
 	if c == nil {
@@ -42,7 +48,9 @@ func (a *analyzer) fusionUses(f *alias.Flow, fusion, o *hlo.Instruction, sub int
 }
 
 // readers are the users of an instruction that read each part of its result, in the order
-// of its users.
+// of its users. Nearly all instructions have one part, or users that treat all parts but the
+// first one alike: then two lists are enough. Only where a loop fusion is among the users
+// each part has a list of its readers.
 type readers struct {
 	whole []*hlo.Instruction   // of the first part
 	rest  []*hlo.Instruction   // of each other part
@@ -60,7 +68,8 @@ func (r *readers) of(sub int) []*hlo.Instruction {
 }
 
 // readers finds who reads the parts of i's result, which has a number of them: a
-// get-tuple-element the table of its operand alone, a loop fusion what it uses.
+// get-tuple-element the table of its operand alone, a loop fusion what it uses. All other
+// users read all parts.
 func (a *analyzer) readers(f *alias.Flow, i *hlo.Instruction, parts int) (readers, error) {
 	r := readers{whole: i.Users}
 	if !slices.ContainsFunc(i.Users, isLoopFusion) {
@@ -96,7 +105,8 @@ func (a *analyzer) readers(f *alias.Flow, i *hlo.Instruction, parts int) (reader
 }
 
 // inFusion finds which parts of its parameters a fused computation reads or returns, by the
-// number of the parameter.
+// number of the parameter. It is found once for each computation: fusions may share one, and
+// each of their operands asks.
 func (a *analyzer) inFusion(c *hlo.Computation) ([][]bool, error) {
 	if uses, ok := a.fused[c]; ok {
 		if uses == nil {
@@ -104,7 +114,7 @@ func (a *analyzer) inFusion(c *hlo.Computation) ([][]bool, error) {
 		}
 		return uses, nil
 	}
-	a.fused[c] = nil // being looked at
+	a.fused[c] = nil // being looked at: a fusion that calls itself comes by here again
 	f, err := alias.AnalyzeComputation(c)
 	if err != nil {
 		return nil, err
@@ -116,6 +126,7 @@ func (a *analyzer) inFusion(c *hlo.Computation) ([][]bool, error) {
 		if err != nil {
 			return nil, err
 		}
+		// What the root consists of is returned, which counts as read.
 		for sub, v := range list {
 			read[v] = read[v] || i == c.Root || len(readers.of(sub)) > 0
 		}

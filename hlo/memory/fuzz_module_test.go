@@ -4,14 +4,13 @@ import (
 	"testing"
 
 	"gpumem/hlo"
-	"gpumem/hlo/schedule"
 	"gpumem/hlo/verify"
 )
 
 // best puts a module into the order that takes least, of equal ones the first, and returns
 // its name and what it takes.
 func best(m *hlo.Module) (name string, bytes uint64, err error) {
-	all, err := schedule.Orders(m)
+	all, err := Orders(m)
 	if err != nil {
 		return "", 0, err
 	}

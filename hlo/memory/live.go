@@ -17,6 +17,15 @@ package memory
 // p lives from 0 to 5, the end of the program, as parameters do. n lives from 1, where it is
 // defined, to 4, where s reads it by way of t and g; the table from 2 to 3, where g reads it;
 // s from 4 to 5. So at the steps live 16, 32, 48, 48 and 48 bytes, and 32 at the end.
+//
+// In the loop of package alias there are 15 steps. What goes around the loop is one buffer
+// of five values, of which each ends where the next begins: p from 0 to 3, the parameter of
+// the condition from 3 to 7, that of the body from 7 to 12, y from 12 to 14, and the array of
+// the while's result from 14 to 15. By its use alone p would live to step 7, where the body
+// begins, beside the parameter of the condition, which lies in its memory: keep cuts the
+// ranges of a buffer's values. So the array counts 400 bytes at each step and never 800. Only
+// [Analysis.MinimumMemory], which is 841 bytes where the peak is 421, counts as XLA did:
+// the array, the counter and the table twice at the step where one value follows another.
 
 import (
 	"cmp"
@@ -35,27 +44,31 @@ type Value struct {
 	alias.Value
 	// Bytes is what the value takes by itself, in bytes.
 	Bytes uint64
-	// Space is the memory space: [hlo.HostSpace] takes nothing of the device.
+	// Space is the memory space: [hlo.HostSpace] takes nothing of the device. Others, such as
+	// that of collectives, are parts of the device's memory.
 	Space uint64
 	// Start and End are the steps of Analysis.Schedule from which and to which
 	// the value lives, both included. A result of the program lives until step
 	// len(Schedule).
 	Start, End int
 	// Buffer is equal for values that have to lie in the same memory, and an
-	// index into Analysis.BufferBytes.
+	// index into Analysis.BufferBytes. Most values are the only ones of their buffer.
 	Buffer int
 	// LiveOut reports whether the entry computation returns the value.
 	LiveOut bool
 
 	// last is the node whose result is the last of which the value is a part, and which
-	// part; last is -1 if that is the result that defines the value.
+	// part; last is -1 if that is the result that defines the value. What may take over the
+	// value's memory is judged by the operand through which it is read last (takesOver): of n
+	// in the first example that is g.
 	last alias.Node
 	part int32
 }
 
 // An Analysis is the values of a module, how long they live, and which of them
 // lie in the same memory. It is made for one order of the module's
-// instructions and does not follow later changes.
+// instructions and does not follow later changes. One Analysis serves all figures: the
+// peak, the curve and the heap of one state of a module.
 type Analysis struct {
 	Module *hlo.Module
 	// Schedule is every instruction that runs, in the order of execution: see
@@ -70,7 +83,8 @@ type Analysis struct {
 	// members are the values of each buffer.
 	members [][]int32
 	// byStart are the values that take memory, in the order in which they are
-	// defined; byEnd those that end at each step, in the same order.
+	// defined; byEnd those that end at each step, in the same order. A replay goes through
+	// both once, side by side.
 	byStart []int32
 	byEnd   [][]int32
 	flow    *alias.Flow
@@ -82,7 +96,8 @@ type Analysis struct {
 }
 
 // AnalyzeModule finds the values of all computations that run in a module and
-// their ranges, in the order in which instructions stand.
+// their ranges, in the order in which instructions stand. It takes time in proportion to the
+// schedule and the parts of results; see scale_test.go.
 //
 // The rules are XLA's: an entry parameter lives for the whole program unless an
 // output has its memory (input_output_alias); what a computation returns lives to
@@ -108,10 +123,19 @@ func AnalyzeModule(m *hlo.Module) (*Analysis, error) {
 }
 
 // ranges sets Start, End and LiveOut of all values.
+//
+// A value ends at the latest of three: the step at which it is made, or the end of its
+// computation if that returns it (made); the same of each result that forwards it (shown);
+// and the steps at which such a result is read (reads). In the first example n is made at 1
+// and read at 2 by t, which only forwards and so does not count as a reader; t is read at 3
+// by g, which reads the table alone; g forwards n, and is read at 4. So n ends at 4, and the
+// table of t at 3.
 func (a *Analysis) ranges() {
 	f := a.flow
 	// The last step at which a value is part of a result other than the one that
-	// defines it, and how long that one needs it.
+	// defines it, and how long that one needs it. Both are kept, as XLA asks through which
+	// result a value is seen last, and that of its definition only counts if no other one is
+	// as late.
 	shown, made := make([]int, len(a.Values)), make([]int, len(a.Values))
 	reads := make([]lastRead, f.Nodes())
 	for n := range reads {
@@ -119,6 +143,8 @@ func (a *Analysis) ranges() {
 	}
 	for k := range f.Walks {
 		w := &f.Walks[k]
+		// What an asynchronous operation runs may run at any time between the beginning of its
+		// caller and the operation's end, so that its values need memory all the while.
 		from, to := w.Start, 0
 		if w.Outer >= 0 {
 			from = f.Walks[w.Outer].Start
@@ -135,6 +161,8 @@ func (a *Analysis) ranges() {
 			for sub, id := range f.Parts(node) {
 				if v := &a.Values[id]; v.Node == node {
 					v.Start = f.Step(node)
+					// Parameters are there from the beginning of their computation on,
+					// wherever they stand in the list.
 					if i.Opcode == hlo.Parameter || w.Outer >= 0 {
 						v.Start = from
 					}
@@ -155,6 +183,7 @@ func (a *Analysis) ranges() {
 			}
 		}
 	}
+	// Of an entry parameter the caller keeps the memory, unless it gave it away.
 	for k := range a.Values {
 		v := &a.Values[k]
 		if shown[k] <= made[k] {
@@ -171,11 +200,15 @@ func (a *Analysis) ranges() {
 }
 
 // A lastRead is the last step at which a node's result is read: all its parts, and the
-// table alone. It is -1 where there is none.
+// table alone. It is -1 where there is none. It is kept by node, not by value, as a result
+// may have thousands of parts and as many readers: the parts are gone through once at the end.
 type lastRead struct{ parts, table int }
 
 // uses notes that a node reads its operands at its step. What forwards values does
-// not read them; that they are part of its result is counted elsewhere.
+// not read them; that they are part of its result is counted elsewhere. A while reads what it
+// begins with when its body begins: the condition, which runs first, may still read it, and
+// from then on the values of the loop are there instead. A copy and a get-tuple-element read
+// the table of their operand alone.
 func (a *Analysis) uses(node alias.Node, i *hlo.Instruction, reads []lastRead) {
 	f := a.flow
 	step := f.Step(node)
@@ -197,7 +230,8 @@ func (a *Analysis) uses(node alias.Node, i *hlo.Instruction, reads []lastRead) {
 	}
 }
 
-// buffers puts values together that have to lie in the same memory, with their sizes.
+// buffers puts values together that have to lie in the same memory, with their sizes. The sum
+// over all values is bounded here, so that no later sum overflows and none has to be checked.
 func (a *Analysis) buffers() (err error) {
 	if a.members, err = a.flow.Buffers(); err != nil {
 		return err
@@ -211,7 +245,8 @@ func (a *Analysis) buffers() (err error) {
 		a.Values[k] = Value{Value: v, Bytes: bytes, Space: v.Shape.Space()}
 	}
 	a.BufferBytes = make([]uint64, len(a.members))
-	// Every sum that follows counts a value at most once, with its buffer's bytes.
+	// Every sum that follows counts a value at most once, with its buffer's bytes. So the sum
+	// of these is bounded by 2^59, and sums of sums still fit.
 	sum := uint64(0)
 	for b, members := range a.members {
 		for _, v := range members {
@@ -231,7 +266,7 @@ func (a *Analysis) buffers() (err error) {
 }
 
 // keep cuts the ranges of the values of a buffer so that each ends where the next begins,
-// and sorts the values by their ends.
+// and sorts the values by their ends. Constants take no memory of the heap and are left out.
 func (a *Analysis) keep() {
 	for _, members := range a.members {
 		if len(members) < 2 {
@@ -258,7 +293,8 @@ func (a *Analysis) keep() {
 	}
 }
 
-// earlier orders values by start, end and number.
+// earlier orders values by start, end and number: the order in which XLA goes through them, on
+// which it depends who takes over whose memory.
 func (a *Analysis) earlier(v, w int32) int {
 	x, y := &a.Values[v], &a.Values[w]
 	return cmp.Or(cmp.Compare(x.Start, y.Start), cmp.Compare(x.End, y.End), cmp.Compare(v, w))
@@ -266,7 +302,8 @@ func (a *Analysis) earlier(v, w int32) int {
 
 // ValueAt is the value at a part of an instruction's result, where a computation
 // that is called several times is first called. It is false where the
-// instruction does not run or its result has no such part.
+// instruction does not run or its result has no such part. The value need not be defined by
+// the instruction: at a get-tuple-element it is that of the element.
 func (a *Analysis) ValueAt(i *hlo.Instruction, index ...int) (Value, bool) {
 	v, ok := a.flow.At(i, index...)
 	if !ok {

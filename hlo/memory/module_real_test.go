@@ -4,7 +4,6 @@ import (
 	"testing"
 
 	"gpumem/hlo"
-	"gpumem/hlo/schedule"
 	"gpumem/hlo/verify"
 	"gpumem/internal/test/hlotest"
 )
@@ -90,8 +89,8 @@ func BenchmarkMixtral(b *testing.B) {
 		do   func() error
 	}{
 		{"analyze", func() error { _, err := AnalyzeModule(m); return err }},
-		{"assign", func() error { _, err := Assign(m); return err }},
-		{"orders", func() error { _, err := schedule.Orders(m); return err }},
+		{"assign", func() error { _, err := assigned(m); return err }},
+		{"orders", func() error { _, err := Orders(m); return err }},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			for range b.N {

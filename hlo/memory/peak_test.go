@@ -69,7 +69,6 @@ ENTRY e {
 		{"a fusion: nothing", "f {\n" + conc + "}\nENTRY e {\n  p = f32[1] parameter(0)\n  a = f32[1] fusion(p), kind=kLoop, calls=f\n  ROOT c = f32[1] negate(a)\n}", Options{}, 4, "a"},
 		{"the host's memory counts", "ENTRY e {\n  p = f32[4] parameter(0)\n  a = f32[100]{0:S(5)} custom-call(p), custom_call_target=\"x\"\n  ROOT c = f32[4] custom-call(a), custom_call_target=\"x\"\n}", Options{}, 400, "a"},
 		{"the host's memory is free", "ENTRY e {\n  p = f32[4] parameter(0)\n  a = f32[100]{0:S(5)} custom-call(p), custom_call_target=\"x\"\n  ROOT c = f32[4] custom-call(a), custom_call_target=\"x\"\n}", Options{HostFree: true}, 0, "p"},
-		{"another size", "ENTRY e {\n" + conc + "}", Options{Size: func(*hlo.Shape) (uint64, error) { return 1, nil }}, 3, "c1"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -93,16 +92,10 @@ ENTRY e {
   ROOT n = f32[1] negate(d)
 }`)
 	// The bundle is three pointers, one for the operands, the result and a number.
-	for _, test := range []struct {
-		threads []string
-		want    uint64
-	}{{nil, 16<<10 + 40}, {[]string{MainThread}, 40}, {[]string{MainThread, "offload"}, 16<<10 + 40}} {
-		got, _, err := TempPeak(m, Options{Threads: test.threads})
-		if err != nil || got != test.want {
-			t.Errorf("threads %v: %d bytes, %v; want %d", test.threads, got, err, test.want)
-		}
+	if got, _, err := TempPeak(m, Options{}); err != nil || got != 16<<10+40 {
+		t.Errorf("%d bytes, %v; want %d", got, err, 16<<10+40)
 	}
-	one, err := Options{}.PeakOf(m.Computation("f"))
+	one, err := NewMeter(Options{}).Peak(m.Computation("f"))
 	if err != nil || one.Bytes != 16<<10 || one.At.Name != "c1" {
 		t.Errorf("%+v, %v", one, err)
 	}
@@ -129,15 +122,15 @@ func TestPeakErrors(t *testing.T) {
 	}
 }
 
-// A meter knows what PeakOf finds, also after changes of which it is told.
+// A meter knows what a fresh one finds, also after changes that it was made to forget.
 func TestMeter(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := parse(t, hlotest.DrawModule(t))
-		meter := Options{}.NewMeter()
+		meter := NewMeter(Options{})
 		for n := range 5 {
 			for _, c := range rapid.Permutation(m.Computations).Draw(t, "computations") {
 				got, err := meter.Peak(c)
-				want, err2 := Options{}.PeakOf(c)
+				want, err2 := NewMeter(Options{}).Peak(c)
 				if got != want || fmt.Sprint(err) != fmt.Sprint(err2) {
 					t.Fatalf("%s: %v, %v; expected %v, %v", c.Name, got, err, want, err2)
 				}
@@ -153,7 +146,7 @@ func TestMeter(t *testing.T) {
 func TestMeterErrors(t *testing.T) {
 	m := module(t, "f {\n  ROOT p = f32[] parameter(0)\n}\nENTRY e {\n  p = f32[] parameter(0)\n  ROOT c = f32[] call(p), to_apply=f\n}")
 	m.Entry.Root.Attributes[0].Calls[0] = m.Entry
-	meter := Options{}.NewMeter()
+	meter := NewMeter(Options{})
 	for range 2 {
 		if _, err := meter.Peak(m.Entry); err == nil || err.Error() != "computation e calls itself" {
 			t.Error(err)

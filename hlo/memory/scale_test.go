@@ -103,7 +103,7 @@ func looked(t *testing.T, text string) map[string]int {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := Options{}.NewMeter()
+	p := NewMeter(Options{})
 	if _, err := p.Peak(m.Entry); err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +148,7 @@ func TestTooManyUsesAreRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := newAnalyzer(nil)
+	a := newAnalyzer(Options{})
 	a.maxUses = (n+1)*n - 1 // the table, too
 	if _, err := a.analyze(m.Entry); err == nil || err.Error() != "line 5: c in e: with it, the parts of results have more than 40199 uses" {
 		t.Errorf("error %v; want one of too many uses", err)

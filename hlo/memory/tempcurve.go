@@ -1,7 +1,12 @@
 package memory
 
-// TempPeak in full: the memory of temporaries at each instruction of the entry, and the
+// A peak in full: the memory of temporaries at each instruction of the entry, and the
 // temporaries that live at the peak.
+//
+// In the module of live.go the curve is 0, 16, 32, 32 and 16 bytes, for p, n, t, g and s. At
+// its first top, t, live n and the table of t, 16 bytes each. If a conditional with two
+// branches of the same computation stood at the top, what lives at the peak of that
+// computation would be there twice: one Temp with Copies 2.
 
 import (
 	"cmp"
@@ -11,23 +16,16 @@ import (
 	"gpumem/hlo"
 )
 
-// TempCurve is what temporaries take while each instruction of the entry runs,
-// in bytes, in the order of its list, counted as [TempPeak] does: with what the
-// instruction calls, and without parameters and results. Its largest is
-// TempPeak's. The error is TempPeak's.
-func TempCurve(m *hlo.Module, o Options) ([]uint64, error) {
-	if m.Entry == nil {
-		return nil, noEntry(m)
-	}
-	b, err := Analyze(m.Entry, o.Size)
-	if err != nil {
-		return nil, err
-	}
-	curve := make([]uint64, len(m.Entry.Instructions))
-	return curve, o.run(b, o.NewMeter().called, func(k int, bytes int64) { curve[k] = uint64(bytes) })
+// Curve is what temporaries take while each instruction of a computation runs, in bytes,
+// in the order of its list, counted as [Meter.Peak] does: with what the instruction calls,
+// and without parameters and results. Its largest is the peak. The error is that of Peak.
+func (p *Meter) Curve(c *hlo.Computation) (curve []uint64, err error) {
+	err = p.run(c, func(_ *hlo.Instruction, bytes int64) { curve = append(curve, uint64(bytes)) })
+	return curve, err
 }
 
-// span is the first and the last place at which a buffer takes memory.
+// span is the first and the last place at which a buffer takes memory. One that nothing uses
+// takes it at its definer alone.
 func (b *Buffers) span(id int) (first, last int32) {
 	x := &b.List[id]
 	last = x.Definer
@@ -48,25 +46,25 @@ type Temp struct {
 	Copies uint64
 }
 
-// TempAlive are the buffers that live at the peak of temporaries, the largest
+// Alive are the buffers that live at the peak of temporaries of the entry, the largest
 // first: those of the entry, and those of what the instruction calls there, each
-// computation at its own peak. Bytes times Copies add up to [TempPeak]. The
-// error is TempPeak's.
-func TempAlive(m *hlo.Module, o Options) ([]Temp, error) {
-	all, err := Peaks(m, o)
-	if err != nil {
+// computation at its own peak. Bytes times Copies add up to the peak. The error is that of
+// [Meter.Peak].
+func (p *Meter) Alive(entry *hlo.Computation) ([]Temp, error) {
+	if _, err := p.Peak(entry); err != nil {
 		return nil, err
 	}
 	var list []Temp
 	// How often each computation is there. Callees come to the list behind all
-	// that call them, since a count is only final then.
-	copies := map[*hlo.Computation]uint64{m.Entry: 1}
-	for _, c := range callersFirst(m.Entry, all, o) {
-		n, at := copies[c], all[c].At
+	// that call them, since a count is only final then. Those that run elsewhere than at a
+	// peak are not there at all.
+	copies := map[*hlo.Computation]uint64{entry: 1}
+	for _, c := range p.callersFirst(entry) {
+		n, at := copies[c], p.done[c].At
 		if n == 0 || at == nil {
 			continue
 		}
-		b, err := Analyze(c, o.Size)
+		b, err := p.Buffers(c)
 		if err != nil {
 			return nil, err
 		}
@@ -74,11 +72,11 @@ func TempAlive(m *hlo.Module, o Options) ([]Temp, error) {
 		for id := range b.List {
 			x := &b.List[id]
 			first, last := b.span(id)
-			if bytes := o.Allocated(b, int32(id)); bytes > 0 && first <= place && place <= last {
-				list = append(list, Temp{c.Instructions[x.Definer], x.Index, x.Shape, uint64(bytes), n})
+			if x.Temp > 0 && first <= place && place <= last {
+				list = append(list, Temp{c.Instructions[x.Definer], x.Index, x.Shape, uint64(x.Temp), n})
 			}
 		}
-		for _, callee := range o.Calls(at) {
+		for _, callee := range ControlFlow(at) {
 			// A computation whose peak is 0 may be there more often than can be counted.
 			copies[callee] += min(n, math.MaxUint64-copies[callee])
 		}
@@ -88,8 +86,8 @@ func TempAlive(m *hlo.Module, o Options) ([]Temp, error) {
 }
 
 // callersFirst are the computations that run at the peaks of others, each behind all
-// that call it there.
-func callersFirst(entry *hlo.Computation, all map[*hlo.Computation]Peak, o Options) []*hlo.Computation {
+// that call it there: the reverse of a post-order.
+func (p *Meter) callersFirst(entry *hlo.Computation) []*hlo.Computation {
 	var order []*hlo.Computation
 	seen := map[*hlo.Computation]bool{}
 	var visit func(*hlo.Computation)
@@ -98,8 +96,8 @@ func callersFirst(entry *hlo.Computation, all map[*hlo.Computation]Peak, o Optio
 			return
 		}
 		seen[c] = true
-		if at := all[c].At; at != nil {
-			for _, callee := range o.Calls(at) {
+		if at := p.done[c].At; at != nil {
+			for _, callee := range ControlFlow(at) {
 				visit(callee)
 			}
 		}

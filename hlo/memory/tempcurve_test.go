@@ -31,16 +31,15 @@ ENTRY e {
 			Options{}, []uint64{0, 4, 16<<10 + 8, 8}, "c1:8192 b:4096 n:4096 a:4 b:4"},
 		{"the same twice at once", twice, Options{}, []uint64{0, 0, 4, 32<<10 + 4}, "c1:8192x2 b:4096x2 n:4096x2 a:4"},
 		{"what nothing uses", "ENTRY e {\n  p = f32[4] parameter(0)\n  a = f32[8] broadcast(p), dimensions={}\n  ROOT b = f32[4] negate(p)\n}", Options{}, []uint64{0, 32, 0}, "a:32"},
-		{"another size", "ENTRY e {\n" + conc + "}", Options{Size: func(*hlo.Shape) (uint64, error) { return 1, nil }}, []uint64{0, 1, 2, 2, 3, 3, 3, 1}, "b:1 n:1 c1:1"},
 		{"nothing at all", "ENTRY e {\n  ROOT p = f32[4] parameter(0)\n}", Options{}, []uint64{0}, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			m := module(t, test.text)
-			curve, err := TempCurve(m, test.o)
+			curve, err := NewMeter(test.o).Curve(m.Entry)
 			if err != nil || !slices.Equal(curve, test.curve) {
 				t.Errorf("%v, %v; want %v", curve, err, test.curve)
 			}
-			alive, err := TempAlive(m, test.o)
+			alive, err := NewMeter(test.o).Alive(m.Entry)
 			var words []string
 			for _, x := range alive {
 				w := fmt.Sprintf("%s:%d", x.Instruction.Name, x.Bytes)
@@ -63,14 +62,14 @@ func sameAsPeak(t interface{ Fatalf(string, ...any) }, m *hlo.Module) {
 	if err != nil {
 		t.Fatalf("%v", err)
 	}
-	curve, err := TempCurve(m, Options{})
+	curve, err := NewMeter(Options{}).Curve(m.Entry)
 	if err != nil {
 		t.Fatalf("%v", err)
 	}
 	if top := slices.Max(curve); top != bytes || bytes > 0 && m.Entry.Instructions[slices.Index(curve, top)] != at {
 		t.Fatalf("the curve's top is %d; the peak %d at %s", top, bytes, at.Name)
 	}
-	alive, err := TempAlive(m, Options{})
+	alive, err := NewMeter(Options{}).Alive(m.Entry)
 	if err != nil {
 		t.Fatalf("%v", err)
 	}
@@ -103,10 +102,10 @@ func TestTempCurveOfRealModules(t *testing.T) {
 func TestTempCurveErrors(t *testing.T) {
 	m := module(t, "ENTRY e {\n  ROOT p = f32[4] parameter(0)\n}")
 	m.Entry = nil
-	if _, err := TempCurve(m, Options{}); err == nil {
+	if _, err := NewMeter(Options{}).Curve(m.Entry); err == nil {
 		t.Error("a module without entry has a curve")
 	}
-	if _, err := TempAlive(m, Options{}); err == nil {
+	if _, err := NewMeter(Options{}).Alive(m.Entry); err == nil {
 		t.Error("a module without entry has values")
 	}
 }

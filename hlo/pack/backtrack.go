@@ -2,6 +2,24 @@ package pack
 
 // Backtracking search for offsets in a heap of a given size. See search.go for an
 // overview.
+//
+// The example of pack.go, with a goal of 6 bytes. There are two sections: at step 2 d, a and c
+// live, which take 6 bytes, and at step 5 a and b, which take 5. Say that the ranks are a, c,
+// d, b. All may lie at 0 at first.
+//
+//	put a at 0   lifts those that live with it, c, d and b, to 2
+//	put c at 2   lifts d to 4; b does not live with it and stays at 2
+//	put b at 2   the lowest place of those that are left
+//	put d at 4   ends at 6: all are placed
+//
+// With a goal of 5 the first section is hopeless before anything is placed: 6 bytes of
+// groups, whose lowest place is 0, end at 6 or above. The try ends there.
+//
+// In general a section fails when the lowest place that one of its groups may get, plus all
+// of them, is beyond the goal. Then something below has to lie elsewhere. The reasons are
+// those groups that the section stands on. A group that is not among them is not the cause,
+// so that another place or turn for it would fail in the same way: the search goes back at
+// once to the last group that is (conflict-directed backjumping).
 
 import (
 	"math"
@@ -9,7 +27,8 @@ import (
 	"slices"
 )
 
-// What a search may hold: groups, and pairs of them or of them and a section.
+// What a search may hold: groups, and pairs of them or of them and a section. Pairs take 4 bytes
+// each, twice over for conflicts, so that a search stays below some 200 MB.
 const (
 	maxGroups = 1 << 14
 	maxPairs  = 1 << 24
@@ -19,6 +38,11 @@ const (
 // can be reached so: push everything down as far as it goes, then sort it by
 // place. What it skips when it turns round may have led to one, though. Places
 // and sizes are in steps of the alignment.
+//
+// Between calls of next these agree: left is the sum of the sizes of a section's groups that
+// are not placed, floor the least of their places, and at of a group that is not placed the
+// end of the highest placed group that lives with it, which is on, or 0 and -1. put changes
+// them and notes what was before; takeBack undoes it in the reverse order.
 type search struct {
 	p      *packer
 	work   int // steps left
@@ -40,7 +64,8 @@ type search struct {
 	conflicts [][]int32
 
 	// Of a section: a time at which some group lives that does not live at the next
-	// one, and at which all live that did since the section before.
+	// one, and at which all live that did since the section before. Those of the example are
+	// step 2, with d, a and c, and step 5, with a and b.
 	members [][]int32
 	left    []int64 // what its groups take that are not put down
 	floor   []int64 // the lowest place that one of those may get
@@ -73,7 +98,8 @@ func (s set) all(of set) {
 	}
 }
 
-// newSearch is nil if there is nothing to search, or too much.
+// newSearch is nil if there is nothing to search, or too much. Groups of 0 bytes take no part:
+// they may lie anywhere. The random numbers begin the same each time.
 func newSearch(p *packer, work int) *search {
 	s := &search{p: p, work: work, random: rand.New(rand.NewPCG(1, 2))}
 	for k, g := range p.groups {
@@ -106,6 +132,10 @@ func newSearch(p *packer, work int) *search {
 	return s
 }
 
+// findSections goes through the times and makes a section of the groups that live whenever
+// one of them ends and another has begun since the section before: all that live at another
+// time live together in one of the sections, too, so that checking these is enough. It
+// reports whether they are not too many.
 func (s *search) findSections() bool {
 	p := s.p
 	starts, ends := make([][]int32, p.times), make([][]int32, p.times)
@@ -125,6 +155,7 @@ func (s *search) findSections() bool {
 				grown = true
 			}
 		}
+		// As long as nothing ends, the next time has all groups of this one, and maybe more.
 		if len(ends[t]) == 0 {
 			continue
 		}
@@ -181,7 +212,7 @@ func (s *search) findConflicts() bool {
 	return true
 }
 
-// clear takes everything out of the heap.
+// clear takes everything out of the heap. failed is kept: it is what a try has learned.
 func (s *search) clear() {
 	clear(s.at)
 	clear(s.placed)
@@ -199,16 +230,18 @@ func (s *search) clear() {
 }
 
 // place reports whether it found places for all groups in a heap of goal steps. It
-// gives up after most steps of work, or earlier.
+// gives up after most steps of work, or earlier: false is no proof that there are none.
 func (s *search) place(goal int64, most int) bool {
 	s.clear()
-	// Beyond this the next order is the better bet.
+	// Beyond this the next order is the better bet: sixteen times as many groups as there are
+	// were put down, and most of them taken back again.
 	s.goal, s.nodes, s.spare = goal, 16*len(s.size), s.work-most
 	return s.next(0, -1)
 }
 
 // next places what is left, from the group placed last upwards. If it cannot,
-// reasons at depth are groups of which one has to lie elsewhere.
+// reasons at depth are groups of which one has to lie elsewhere. It calls itself once for
+// each group, so that its depth is at most maxGroups.
 func (s *search) next(depth int, last int32) bool {
 	if depth == len(s.size) {
 		return true
@@ -219,6 +252,7 @@ func (s *search) next(depth int, last int32) bool {
 	if last >= 0 {
 		from, rank = s.at[last], s.rank[last]
 	}
+	// Work is counted in elements that are looked at, so that it is the same on all machines.
 	s.nodes--
 	s.work -= len(s.members) + len(why)
 	for t, floor := range s.floor {
@@ -227,6 +261,9 @@ func (s *search) next(depth int, last int32) bool {
 			return false
 		}
 	}
+	// Without a candidate, though groups are left, each would fit below the place of another:
+	// an order that is reached elsewhere. Which groups are the reason is not known, so that
+	// all are, and the search goes back by one.
 	u := s.candidate(from, from, rank, nil)
 	if u < 0 {
 		for k := range why {
@@ -234,6 +271,8 @@ func (s *search) next(depth int, last int32) bool {
 		}
 		return false
 	}
+	// The next one to try is one that is itself among the reasons why the one before failed:
+	// to put another first would change nothing about those.
 	for ; u >= 0; u = s.candidate(from, s.at[u], s.rank[u], why) {
 		raised, floors := len(s.raised), len(s.floors)
 		s.put(u)
@@ -246,7 +285,7 @@ func (s *search) next(depth int, last int32) bool {
 		}
 		below := s.reasons[depth+1]
 		if !below.has(u) {
-			// It fails wherever this one lies.
+			// It fails wherever this one lies, and so does any other in its place.
 			copy(why, below)
 			return false
 		}
@@ -275,13 +314,16 @@ func (s *search) candidate(from, place int64, rank int32, among set) int32 {
 		}
 	}
 	s.work -= len(s.at)
+	// end is the lowest end that any group could have if it came next. What lies at end or
+	// above leaves room below it for that group.
 	if best >= 0 && s.at[best] >= end {
 		return -1
 	}
 	return best
 }
 
-// put puts a group down, and lifts those that have to lie above it.
+// put puts a group down, and lifts those that have to lie above it. A section's floor is only
+// computed anew if the group that had the lowest place has left or was lifted (touch).
 func (s *search) put(u int32) {
 	s.placed[u] = true
 	floors := len(s.floors)
@@ -319,6 +361,7 @@ func (s *search) put(u int32) {
 	}
 }
 
+// takeBack undoes put of a group: raised and floors are the lengths of the notes before it.
 func (s *search) takeBack(u int32, raised, floors int) {
 	for _, r := range s.raised[raised:] {
 		s.at[r.group], s.on[r.group] = r.at, r.on
@@ -335,7 +378,8 @@ func (s *search) takeBack(u int32, raised, floors int) {
 }
 
 // blame notes why the groups of a section do not fit: they themselves, those that
-// lie in it, and all that these lie upon.
+// lie in it, and all that these lie upon. If a group could lie lower but for the rule that
+// places ascend, the group that was placed last is a reason, too.
 func (s *search) blame(why set, section, last int32, from int64) {
 	for _, u := range s.members[section] {
 		if !s.placed[u] {
@@ -349,6 +393,7 @@ func (s *search) blame(why set, section, last int32, from int64) {
 	s.work -= len(s.members[section])
 }
 
+// stack adds a group and what it lies upon, down to the bottom, to a set of reasons.
 func (s *search) stack(why set, u int32) {
 	for ; u >= 0 && !why.has(u); u = s.on[u] {
 		why.add(u)

@@ -8,6 +8,27 @@
 // and d {2, 0, 3}, BestFit places the largest first: b at 0. a lives at step 5 as b does
 // and goes above it, to 3; d does not meet b and goes to 0. That leaves no hole for c,
 // which goes to 5: a heap of 7 bytes. Search finds 6, with a at 0, b and c at 2, d at 4.
+//
+// Bytes upwards, steps 0 to 8 to the right:
+//
+//	BestFit                 Search
+//	6  . . c . . . . . .
+//	5  . . c . . . . . .    d d d d . . . . .
+//	4  . . a a a a . . .    d d d d . b b b b
+//	3  . . a a a a . . .    . . c . . b b b b
+//	2  . . . . . b b b b    . . c . . b b b b
+//	1  d d d d . b b b b    . . a a a a . . .
+//	0  d d d d . b b b b    . . a a a a . . .
+//
+// At step 2 a, c and d live, 6 bytes in all, so that no heap is smaller than 6.
+//
+// A step counts for each block that lives at its beginning or its end: one that ends at 5 and
+// one that begins at 5 are there together. Package memory counts times in smaller steps, so
+// that a value which takes over the memory of another comes after it, and puts values that
+// have to lie together into one group (With).
+//
+// Files: pack.go has XLA's two orders, and the tree that finds what is taken when. search.go
+// has the tries of Search, backtrack.go what one try does.
 package pack
 
 import (
@@ -58,13 +79,19 @@ func BestFit(blocks []Block, alignment uint64) (heap uint64, offsets []uint64, e
 	if err != nil {
 		return 0, nil, err
 	}
+	// A second order that fails leaves the first one's heap, which holds everything.
 	if h, o, err := p.place(p.byDuration()); err == nil && h < heap {
 		heap, offsets = h, o
 	}
 	return heap, offsets, nil
 }
 
-// A packer has what both orders need.
+// A packer has what both orders need. Only the order of times counts, not how far apart they
+// are: of the example 0, 2, 3, 5 and 8 become 0 to 4, so that a lives from 1 to 3.
+//
+// A group is the blocks that lie together, known by the first of them: by following With to a
+// block that lies with itself. A group is placed as a whole, at one offset, and takes as many
+// bytes as its largest block while any of them lives. In between others may lie there.
 type packer struct {
 	blocks    []Block
 	alignment uint64
@@ -75,6 +102,7 @@ type packer struct {
 	looked     int // spans that were looked at, for tests
 }
 
+// newPacker checks the blocks, numbers their times and finds the groups.
 func newPacker(blocks []Block, alignment uint64) (*packer, error) {
 	if alignment == 0 || alignment > maxHeap {
 		return nil, fmt.Errorf("pack: alignment %d: expected 1 or more", alignment)
@@ -110,6 +138,8 @@ func newPacker(blocks []Block, alignment uint64) (*packer, error) {
 	return p, nil
 }
 
+// findTop sets top of a block and of all on the way to the first of its group. The way is
+// followed once for each block, however long the chains are.
 func findTop(blocks []Block, top []int32, k int) error {
 	var path []int
 	for top[k] < 0 && blocks[k].With != k {
@@ -127,7 +157,7 @@ func findTop(blocks []Block, top []int32, k int) error {
 	return nil
 }
 
-// bytes is what a group takes: the most of its blocks.
+// bytes is what a group takes: the most of its blocks. It may be 0: then it has no place.
 func (p *packer) bytes(group []int32) (n uint64) {
 	for _, k := range group {
 		n = max(n, p.blocks[k].Bytes)
@@ -135,7 +165,8 @@ func (p *packer) bytes(group []int32) (n uint64) {
 	return n
 }
 
-// order is the first blocks of all groups that take memory, sorted.
+// order is the first blocks of all groups that take memory, sorted. Equal ones stay in the
+// order of their numbers, so that the result does not depend on the sort.
 func (p *packer) order(compare func(a, b int32) int) []int32 {
 	var list []int32
 	for k, g := range p.groups {
@@ -147,7 +178,8 @@ func (p *packer) order(compare func(a, b int32) int) []int32 {
 	return list
 }
 
-// bySize is XLA's spatial order: the first block's size, then its duration.
+// bySize is XLA's spatial order: the first block's size, then its duration. Of a group the
+// first block counts, not the largest, as in XLA.
 func (p *packer) bySize() []int32 {
 	return p.order(func(a, b int32) int {
 		x, y := &p.blocks[a], &p.blocks[b]
@@ -156,7 +188,8 @@ func (p *packer) bySize() []int32 {
 }
 
 // byDuration is XLA's temporal order: from the group's first start to its last
-// end, then the first block's size.
+// end, then the first block's size. What lives longest meets most others, and lies at the
+// bottom, where it divides no hole.
 func (p *packer) byDuration() []int32 {
 	long := make([]int, len(p.blocks))
 	for k, g := range p.groups {
@@ -176,7 +209,11 @@ func (p *packer) byDuration() []int32 {
 
 var errHeap = errors.New("pack: a heap of more than 2^63-1 bytes")
 
-// place puts groups down in an order.
+// place puts groups down in an order: each into the smallest hole that is free whenever one of
+// its blocks lives. In the example, b first: offset 0. a: at step 5 the bytes 0 to 3 are
+// taken, so it goes to 3. d meets a alone, which has 3 to 5: the hole below it, of 3 bytes,
+// is smaller than the endless one above, so it goes to 0. c meets a and d, which leave 1 byte
+// between them, too few: it goes to 5.
 func (p *packer) place(order []int32) (heap uint64, offsets []uint64, err error) {
 	offsets = make([]uint64, len(p.blocks))
 	t := newTimeline(p.times, p.alignment)
@@ -202,11 +239,12 @@ func (p *packer) place(order []int32) (heap uint64, offsets []uint64, err error)
 	return heap, offsets, nil
 }
 
-// A span is bytes that are taken.
+// A span is bytes that are taken, from the first to the one behind the last.
 type span struct{ from, to uint64 }
 
 // hole is the smallest hole between sorted spans that holds bytes, the lowest of equal
-// ones. Behind the last span there is one without end.
+// ones. Behind the last span there is one without end. Spans may overlap. A hole begins at a
+// multiple of the alignment, so that a little of it may be lost.
 func (p *packer) hole(used []span, bytes uint64) (at uint64, ok bool) {
 	best := uint64(math.MaxUint64)
 	from := uint64(0)
@@ -218,6 +256,7 @@ func (p *packer) hole(used []span, bytes uint64) (at uint64, ok bool) {
 			at, ok, best = from, true, size
 		}
 	}
+	// Spans that overlap or touch are one, from start to end; the holes are between those.
 	for k := 0; k < len(used); {
 		start, end := used[k].from, used[k].to
 		for k++; k < len(used) && used[k].from < end; k++ {
@@ -237,6 +276,14 @@ func (p *packer) hole(used []span, bytes uint64) (at uint64, ok bool) {
 // for a stretch of time lies in the few nodes that make it up (whole), and in all nodes
 // above its ends (some). Spans between which there is no hole are one: blocks that are
 // packed well make few, however many they are.
+//
+// With five times there are eight leaves, nodes 8 to 15. b of the example lives at times 3
+// and 4, leaves 11 and 12. No node covers just these two, so that whole of 11 and of 12 has
+// the span 0 to 3, and some of all nodes above them has it, too: 5, 6, 2, 3 and 1. To find
+// what is taken from time 1 to 3, look at some of the nodes that make up this stretch, 9 and
+// 5, and at whole of its ends and all above them: 9, 4, 2 and 1 at the left, 11, 5, 2 and 1
+// at the right. To add a span costs the depth of the tree; to look, the depth and the spans
+// that are found.
 type timeline struct {
 	leaves      int
 	alignment   uint64
@@ -245,6 +292,7 @@ type timeline struct {
 }
 
 func newTimeline(times int, alignment uint64) *timeline {
+	// A power of two, so that the parent of node n is n/2 and the root is 1.
 	leaves := 1
 	for leaves < times {
 		leaves *= 2
@@ -252,7 +300,8 @@ func newTimeline(times int, alignment uint64) *timeline {
 	return &timeline{leaves: leaves, alignment: alignment, whole: make([][]span, 2*leaves), some: make([][]span, 2*leaves)}
 }
 
-// add takes a span from start to end, both included.
+// add takes a span from start to end, both included. Whether it is free is not checked: place
+// has looked for a hole before.
 func (t *timeline) add(start, end int32, s span) {
 	first, last := t.leaves+int(start), t.leaves+int(end)
 	t.cover(start, end, func(n int) {
@@ -268,7 +317,7 @@ func (t *timeline) add(start, end int32, s span) {
 }
 
 // overlapping appends lists of what is taken at some time from start to end, each sorted,
-// with some of it more than once.
+// with some of it more than once. The lists are the tree's own and must not be changed.
 func (t *timeline) overlapping(lists [][]span, start, end int32) [][]span {
 	add := func(list []span) {
 		if len(list) > 0 {
@@ -286,7 +335,8 @@ func (t *timeline) overlapping(lists [][]span, start, end int32) [][]span {
 	return lists
 }
 
-// cover calls f with the nodes that together are the time from start to end.
+// cover calls f with the nodes that together are the time from start to end: at most two on
+// each level of the tree.
 func (t *timeline) cover(start, end int32, f func(node int)) {
 	for l, r := t.leaves+int(start), t.leaves+int(end)+1; l < r; l, r = l/2, r/2 {
 		if l&1 == 1 {
@@ -300,8 +350,10 @@ func (t *timeline) cover(start, end int32, f func(node int)) {
 	}
 }
 
-// join puts a span into a sorted list, as one with those that it leaves no hole to.
+// join puts a span into a sorted list, as one with those that it leaves no hole to: less than
+// the alignment is no hole, as nothing can begin in it.
 func (t *timeline) join(list []span, s span) []span {
+	// From the first span that reaches up to s, rounded up, to the last one that s reaches.
 	i, _ := slices.BinarySearchFunc(list, s.from, func(x span, from uint64) int { return cmp.Compare(t.up(x.to), from) })
 	j := i
 	for end := t.up(s.to); j < len(list) && list[j].from <= end; j++ {
@@ -321,7 +373,8 @@ type merger struct {
 }
 
 // merge returns all spans of the lists, sorted, and leaves lists to be filled anew. The
-// result is valid until the next call.
+// result is valid until the next call. Lists are merged two by two, round after round, so
+// that a span is moved as often as the logarithm of the number of lists.
 func (m *merger) merge() []span {
 	for turn := 0; len(m.lists) > 1; turn ^= 1 {
 		out := m.spare[turn][:0]
@@ -344,7 +397,8 @@ func (m *merger) merge() []span {
 	return m.lists[0]
 }
 
-// mergeTwo appends the spans of two sorted lists in order, and those that overlap as one.
+// mergeTwo appends the spans of two sorted lists in order, and those that overlap as one. It
+// never joins a span to what out had before.
 func mergeTwo(out, a, b []span) []span {
 	from := len(out)
 	for len(a) > 0 || len(b) > 0 {

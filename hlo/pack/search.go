@@ -4,6 +4,13 @@ package pack
 // they failed, each followed with a limited amount of backtracking. Three ideas are from
 // MiniMalloc (Moffitt, ASPLOS 2023): blocks are placed from the bottom up, what cannot fit
 // above the present floor is given up at once, and sections of time stand for all times.
+//
+// A heap of which BestFit makes 1300 steps of the alignment, where 1000 live at once: the
+// tries have goals of 1000, 1149, 1224, 1000, 1074 and 1261 steps, and so on from the first.
+// Say that the second one succeeds with a heap of 1140: from then on 1140 is the best known,
+// and all goals are below. A try that fails has learned which groups did not fit
+// (failed), and gives these a better rank the next time: so each try is another order, and
+// hard groups come early. The search ends with its work, or at 1000.
 
 import (
 	"cmp"
@@ -37,13 +44,17 @@ func Search(blocks []Block, alignment uint64, work int) (heap uint64, offsets []
 	if s == nil {
 		return heap, offsets, nil
 	}
+	// The most that lives at once in any section is a lower bound on the heap: a heap of this
+	// size cannot be improved, and a goal below it need not be tried.
 	least := slices.Max(s.left)
 	for try := 0; s.work > 0; try++ {
 		most := int64((heap + alignment - 1) / alignment)
 		if most <= least {
 			break
 		}
+		// A success lowers most, and with it all goals of later tries.
 		s.order()
+		// A try gets an eighth of the work at most, so that there are several orders.
 		if !s.place(least+(most-1-least)*goals[try%len(goals)]/8, work/8) {
 			continue
 		}
@@ -61,7 +72,8 @@ var goals = []int64{0, 4, 6, 0, 2, 7}
 
 // order ranks the blocks of a try: a product of powers, drawn anew, of what lives
 // at once with a block, its size and its life, a little noise, and more for those
-// that did not fit before.
+// that did not fit before. What failed long ago counts less with each try. Sums of logarithms
+// stand for the product.
 func (s *search) order() {
 	crowd, size, life := 8*float64(s.random.IntN(2)), float64(s.random.IntN(2)), float64(s.random.IntN(3))/2
 	noise := 0.1 * s.random.Float64()
@@ -83,7 +95,8 @@ func (s *search) order() {
 	}
 }
 
-// result is the heap of a placed search.
+// result is the heap of a placed search, in bytes. It may be smaller than the goal, as the last
+// blocks need not fill their steps of the alignment.
 func (s *search) result() (heap uint64, offsets []uint64) {
 	offsets = make([]uint64, len(s.p.blocks))
 	for u, k := range s.first {

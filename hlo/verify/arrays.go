@@ -39,7 +39,7 @@ func broadcastRule(i *hlo.Instruction) string {
 	from := i.Operands[0].Shape.Dims
 	to, p := oneEach(i, len(i.Shape.Dims))
 	for n, d := range to {
-		if !sameDim(from[n], i.Shape.Dims[d]) {
+		if !hlo.SameDim(from[n], i.Shape.Dims[d]) {
 			return fmt.Sprintf("dimension %d of the operand has %d, dimension %d of the result %d", n, from[n], d, i.Shape.Dims[d])
 		}
 	}
@@ -109,7 +109,7 @@ func concatenateRule(i *hlo.Instruction) string {
 				want[d] = -1
 			case at && n > 0:
 				want[d] += size
-			case !at && !sameDim(size, want[d]):
+			case !at && !hlo.SameDim(size, want[d]):
 				return fmt.Sprintf("operand %d is %s, operand 0 %s", n, short(o.Shape), short(i.Operands[0].Shape))
 			}
 		}
@@ -246,7 +246,7 @@ func dotRule(i *hlo.Instruction) string {
 			return fmt.Sprintf("%s dimensions %s and %s", key, dims(lhs), dims(rhs))
 		}
 		for k, d := range lhs {
-			if !sameDim(l[d], r[rhs[k]]) {
+			if !hlo.SameDim(l[d], r[rhs[k]]) {
 				return fmt.Sprintf("%s dimension %d of the left has %d, %d of the right %d", key, d, l[d], rhs[k], r[rhs[k]])
 			}
 			if n == 0 {
@@ -293,7 +293,7 @@ func convolutionRule(i *hlo.Instruction) string {
 	}
 	for d, w := range window {
 		digit := byte('0' + d)
-		if !sameDim(w.Size, ker[at(kernel, digit)]) {
+		if !hlo.SameDim(w.Size, ker[at(kernel, digit)]) {
 			return fmt.Sprintf("the window has %d, the kernel %d", w.Size, ker[at(kernel, digit)])
 		}
 		if want[at(output, digit)], ok = placesOf(w, in[at(input, digit)]); !ok {
@@ -332,7 +332,7 @@ func applies(i *hlo.Instruction, n int) string {
 // likeOperands checks that each result has the dimensions of its operand.
 func likeOperands(i *hlo.Instruction) string {
 	for k, s := range results(i.Shape) {
-		if o := i.Operands[k].Shape; !o.IsArray() || !s.IsArray() || !sameDims(o.Dims, s.Dims) {
+		if o := i.Operands[k].Shape; !o.IsArray() || !s.IsArray() || !hlo.SameDims(o.Dims, s.Dims) {
 			return fmt.Sprintf("operand %d is %s, its result %s: expected the same dimensions", k, short(o), short(s))
 		}
 	}
@@ -375,7 +375,7 @@ func folded(i *hlo.Instruction, want []int64) string {
 		switch {
 		case !o.Shape.IsArray():
 			return fmt.Sprintf("operand %d is %s, expected an array", k, short(o.Shape))
-		case k < n && !sameDims(o.Shape.Dims, i.Operands[0].Shape.Dims):
+		case k < n && !hlo.SameDims(o.Shape.Dims, i.Operands[0].Shape.Dims):
 			return fmt.Sprintf("operand %d is %s, operand 0 %s: expected the same dimensions", k, short(o.Shape), short(i.Operands[0].Shape))
 		case k >= n && len(o.Shape.Dims) > 0:
 			return fmt.Sprintf("operand %d is %s, expected one element", k, short(o.Shape))
@@ -386,7 +386,7 @@ func folded(i *hlo.Instruction, want []int64) string {
 		return fmt.Sprintf("%s of %d arrays is %s", i.Opcode, n, short(i.Shape))
 	}
 	for _, s := range got {
-		if !s.IsArray() || !sameDims(s.Dims, want) {
+		if !s.IsArray() || !hlo.SameDims(s.Dims, want) {
 			return fmt.Sprintf("result %s, expected dimensions %s", short(s), dims(want))
 		}
 	}
@@ -417,7 +417,7 @@ func mapRule(i *hlo.Instruction) string {
 		return p
 	}
 	for n, o := range i.Operands {
-		if !o.Shape.IsArray() || !sameDims(o.Shape.Dims, i.Shape.Dims) {
+		if !o.Shape.IsArray() || !hlo.SameDims(o.Shape.Dims, i.Shape.Dims) {
 			return fmt.Sprintf("operand %d is %s, the result %s: expected the same dimensions", n, short(o.Shape), short(i.Shape))
 		}
 	}

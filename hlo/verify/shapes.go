@@ -98,11 +98,6 @@ var shapeRules = map[hlo.Opcode]func(*hlo.Instruction) string{
 	hlo.While:              whileRule,
 }
 
-func sameDims(a, b []int64) bool { return slices.EqualFunc(a, b, sameDim) }
-
-// sameDim lets a dimension without bound pass for any.
-func sameDim(a, b int64) bool { return a == b || a < 0 || b < 0 }
-
 // floating reports whether a type is a real floating point one.
 func floating(t hlo.Type) bool { return strings.HasPrefix(string(t), "f") || t == "bf16" }
 
@@ -144,7 +139,7 @@ func difference(got, want *hlo.Shape) string {
 
 // result compares dimensions with what they have to be.
 func result(i *hlo.Instruction, want []int64) string {
-	if !i.Shape.IsArray() || !sameDims(i.Shape.Dims, want) {
+	if !i.Shape.IsArray() || !hlo.SameDims(i.Shape.Dims, want) {
 		return fmt.Sprintf("shape %s, expected dimensions %s", short(i.Shape), dims(want))
 	}
 	return ""
@@ -171,7 +166,7 @@ func elementwise(i *hlo.Instruction) string {
 		return p
 	}
 	for n, o := range i.Operands {
-		if !sameDims(o.Shape.Dims, i.Shape.Dims) {
+		if !hlo.SameDims(o.Shape.Dims, i.Shape.Dims) {
 			return fmt.Sprintf("operand %d is %s, the result %s: expected the same dimensions", n, short(o.Shape), short(i.Shape))
 		}
 		// convert and is-finite change the type; abs and others of a complex number do.
@@ -185,7 +180,7 @@ func elementwise(i *hlo.Instruction) string {
 
 func compareRule(i *hlo.Instruction) string {
 	a, b := i.Operands[0].Shape, i.Operands[1].Shape
-	if i.Shape.Type != "pred" || !sameDims(a.Dims, b.Dims) || !sameDims(a.Dims, i.Shape.Dims) || !sameType(a.Type, b.Type) {
+	if i.Shape.Type != "pred" || !hlo.SameDims(a.Dims, b.Dims) || !hlo.SameDims(a.Dims, i.Shape.Dims) || !sameType(a.Type, b.Type) {
 		return fmt.Sprintf("compare of %s and %s is %s, expected pred of the same dimensions", short(a), short(b), short(i.Shape))
 	}
 	if d, _ := i.Attribute("direction"); !slices.Contains([]string{"EQ", "NE", "GE", "GT", "LE", "LT"}, d) {
@@ -201,7 +196,7 @@ func selectRule(i *hlo.Instruction) string {
 	if p := arrays(i); p != "" {
 		return p
 	}
-	if on := i.Operands[0].Shape; on.Type != "pred" || len(on.Dims) > 0 && !sameDims(on.Dims, i.Shape.Dims) {
+	if on := i.Operands[0].Shape; on.Type != "pred" || len(on.Dims) > 0 && !hlo.SameDims(on.Dims, i.Shape.Dims) {
 		return fmt.Sprintf("operand 0 is %s, expected pred[] or pred%s", short(on), dims(i.Shape.Dims))
 	}
 	return likeResult(i, 1, 2)
@@ -209,7 +204,7 @@ func selectRule(i *hlo.Instruction) string {
 
 func likeResult(i *hlo.Instruction, operands ...int) string {
 	for _, n := range operands {
-		if o := i.Operands[n].Shape; !sameDims(o.Dims, i.Shape.Dims) || !sameType(o.Type, i.Shape.Type) {
+		if o := i.Operands[n].Shape; !hlo.SameDims(o.Dims, i.Shape.Dims) || !sameType(o.Type, i.Shape.Type) {
 			return fmt.Sprintf("operand %d is %s, the result %s: expected the same", n, short(o), short(i.Shape))
 		}
 	}
@@ -218,7 +213,7 @@ func likeResult(i *hlo.Instruction, operands ...int) string {
 
 func clampRule(i *hlo.Instruction) string {
 	for _, n := range []int{0, 2} {
-		if o := i.Operands[n].Shape; len(o.Dims) > 0 && !sameDims(o.Dims, i.Shape.Dims) {
+		if o := i.Operands[n].Shape; len(o.Dims) > 0 && !hlo.SameDims(o.Dims, i.Shape.Dims) {
 			return fmt.Sprintf("operand %d is %s, expected one element or dimensions %s", n, short(o), dims(i.Shape.Dims))
 		}
 	}
@@ -312,7 +307,7 @@ func allReduce(i *hlo.Instruction) string {
 }
 
 func sameDimsShape(a, b *hlo.Shape) string {
-	if !a.IsArray() || !b.IsArray() || !sameDims(a.Dims, b.Dims) {
+	if !a.IsArray() || !b.IsArray() || !hlo.SameDims(a.Dims, b.Dims) {
 		return fmt.Sprintf("%s becomes %s, expected the same dimensions", short(b), short(a))
 	}
 	return ""

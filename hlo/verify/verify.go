@@ -37,11 +37,9 @@ func Module(m *hlo.Module) error {
 	if err := Graph(m); err != nil {
 		return err
 	}
-	for _, c := range m.Computations {
-		for _, i := range c.Instructions {
-			if problem := checkShapes(i); problem != "" {
-				return &Error{c, i, problem}
-			}
+	for i := range m.All() {
+		if problem := checkShapes(i); problem != "" {
+			return &Error{i.Parent, i, problem}
 		}
 	}
 	return checkAliases(m)

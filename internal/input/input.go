@@ -78,8 +78,6 @@ type Options struct {
 	// Held is how many bytes of memory may be held in any case, see [Reader.Take]. 0 means
 	// 512 MiB.
 	Held int64
-	// Error converts an input error to the one that is returned; nil leaves it as it is.
-	Error func(*Error) error
 }
 
 // bufferBytes is the size of the buffers.
@@ -92,9 +90,9 @@ type Reader struct {
 	name     string
 	file     *os.File // to be closed; nil: none
 	source   io.Reader
-	pump     *pump // nil: the source does not block
-	total    int64 // of the source in bytes; 0: not known
-	read     int64 // of the source
+	pipe     *io.PipeReader // the source, if it may block; else nil
+	total    int64          // of the source in bytes; 0: not known
+	read     int64          // of the source
 	reported int64
 	packed   int           // layers of gzip
 	in       *bufio.Reader // the content
@@ -181,8 +179,8 @@ func (r *Reader) FailAt(offset int64, format string, args ...any) error {
 	return r.fail(&Error{Offset: offset, Msg: fmt.Sprintf(format, args...)})
 }
 
-// Read reads the content, behind gzip. Its errors are those of [Options.Error], those of
-// the context, and io.EOF.
+// Read reads the content, behind gzip. Its errors are an [Error], those of the context, and
+// io.EOF.
 func (r *Reader) Read(p []byte) (int, error) {
 	if err := r.Stopped(); err != nil { // a few packed bytes can stand for very many
 		return 0, err
@@ -251,7 +249,7 @@ func (r *Reader) Take(n int64) error {
 	return nil
 }
 
-// size is that of the file as far as it is known.
+// size returns that of the file as far as it is known.
 func (r *Reader) size() int64 { return max(r.total, r.read) }
 
 // Report calls Options.Progress once more, at the end.
@@ -259,9 +257,8 @@ func (r *Reader) Report() { r.report(true) }
 
 // Close ends reading. It does not close standard input.
 func (r *Reader) Close() {
-	if r.pump != nil {
-		r.pump.stop()
-		r.pump = nil
+	if r.pipe != nil {
+		r.pipe.Close()
 	}
 	if r.file != nil {
 		r.file.Close()
@@ -271,9 +268,6 @@ func (r *Reader) Close() {
 // fail makes the error to return.
 func (r *Reader) fail(e *Error) error {
 	e.File = r.name
-	if r.opt.Error != nil {
-		return r.opt.Error(e)
-	}
 	return e
 }
 
@@ -353,8 +347,8 @@ func (r *Reader) open(path string) (*os.File, error) {
 // pack what they send.
 func (r *Reader) begin(source io.Reader, mayBlock bool) (*Reader, error) {
 	if r.source = source; mayBlock {
-		r.pump = newPump(r.ctx, source)
-		r.source = r.pump
+		r.pipe = pump(r.ctx, source)
+		r.source = r.pipe
 	}
 	r.in = bufio.NewReaderSize((*raw)(r), bufferBytes)
 	for range 2 {
@@ -377,6 +371,20 @@ func (r *Reader) begin(source io.Reader, mayBlock bool) (*Reader, error) {
 	return r, nil
 }
 
+// pump reads a reader that may block, such as a pipe or a terminal, in a goroutine, so that
+// the end of the context ends the wait. The goroutine ends when the pipe is closed and its
+// last read has returned.
+func pump(ctx context.Context, from io.Reader) *io.PipeReader {
+	out, in := io.Pipe()
+	stop := context.AfterFunc(ctx, func() { out.CloseWithError(ctx.Err()) })
+	go func() {
+		defer stop()
+		_, err := io.Copy(in, bufio.NewReader(struct{ io.Reader }{from})) // an error if reads go on giving nothing
+		in.CloseWithError(err)
+	}()
+	return out
+}
+
 // raw is a Reader's source. It counts, reports, gives up when the context ends, and turns
 // a failed read into an error of the input.
 type raw Reader
@@ -390,13 +398,6 @@ func (s *raw) Read(p []byte) (int, error) {
 		return 0, r.stopped()
 	}
 	n, err := r.source.Read(p)
-	for empty := 0; n == 0 && err == nil && len(p) > 0; empty++ {
-		if empty == 100 { // as bufio does
-			err = io.ErrNoProgress
-			break
-		}
-		n, err = r.source.Read(p)
-	}
 	if r.read += int64(n); r.read-r.reported >= progressStep {
 		r.report(false)
 	}

@@ -207,14 +207,6 @@ type idle struct{}
 
 func (idle) Read([]byte) (int, error) { return 0, nil }
 
-func TestErrorsAreThoseOfTheOptions(t *testing.T) {
-	mine := errors.New("mine")
-	_, err := Open(t.Context(), t.TempDir(), Options{Error: func(*Error) error { return mine }})
-	if err != mine {
-		t.Error(err)
-	}
-}
-
 func TestEndOfContextEndsReading(t *testing.T) {
 	why := errors.New("enough")
 	ctx, cancel := context.WithCancelCause(t.Context())

@@ -12,7 +12,6 @@ import (
 	"gpumem/internal/input"
 	"gpumem/internal/test/tracetest"
 	"gpumem/internal/wire"
-	"gpumem/trace"
 )
 
 const maxTake = input.MaxLine
@@ -20,34 +19,36 @@ const maxTake = input.MaxLine
 // walkWire walks a whole file whose field 1 is messages, and lists what it has.
 func walkWire(data []byte, whole bool) (string, error) {
 	// One byte at a time, so that every number and text is cut by a read.
-	in, err := input.New(context.Background(), iotest.OneByteReader(bytes.NewReader(data)), "in", input.Options{Error: func(e *input.Error) error { return (*trace.Error)(e) }})
+	in, err := input.New(context.Background(), iotest.OneByteReader(bytes.NewReader(data)), "in", input.Options{})
 	if err != nil {
 		return "", err
 	}
 	defer in.Close()
-	w := wire.NewStream(in, func([]byte) bool { return true })
-	var out strings.Builder
-	var visit func(field protowire.Number) error
-	visit = func(field protowire.Number) error {
-		if _, err := w.Number(); err == nil || field == 4 || field == 6 {
-			out.WriteString(string(rune('0'+field)) + "n ")
-			return nil
-		}
-		if field == 1 {
-			out.WriteString("{ ")
-			err := w.Within(visit)
-			out.WriteString("} ")
-			return err
-		}
-		if !whole {
-			return nil
-		}
-		b, err := w.Take("a text")
-		out.WriteString(string(b) + " ")
-		return err
+	_, m, err := wire.Read(in, func([]byte) bool { return true })
+	if err != nil {
+		return "", err
 	}
-	err = w.Fields(visit)
-	return strings.TrimSpace(out.String()), err
+	var out strings.Builder
+	var visit func(m *wire.Message)
+	visit = func(m *wire.Message) {
+		for m.Next() {
+			switch {
+			case m.Type == protowire.VarintType:
+				m.Number()
+				fallthrough
+			case m.Num == 4 || m.Num == 6:
+				out.WriteString(string(rune('0'+m.Num)) + "n ")
+			case m.Num == 1:
+				out.WriteString("{ ")
+				visit(m.Message())
+				out.WriteString("} ")
+			case whole:
+				out.WriteString(string(m.Take("a text")) + " ")
+			}
+		}
+	}
+	visit(m)
+	return strings.TrimSpace(out.String()), m.Err()
 }
 
 func TestWire(t *testing.T) {
@@ -120,23 +121,25 @@ func TestNumbersAreReadToTheLastBit(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w := wire.NewStream(in, func([]byte) bool { return true })
+		_, m, err := wire.Read(in, func([]byte) bool { return true })
+		if err != nil {
+			t.Fatal(err)
+		}
 		got, at := map[protowire.Number]uint64{}, map[protowire.Number]int64{}
-		err = w.Fields(func(field protowire.Number) (err error) {
-			at[field] = w.At()
-			got[field], err = w.Number()
-			return err
-		})
-		if err != nil || got[2] != c.want || got[3] != 5 || at[3] != int64(1+len(c.bytes)) {
-			t.Errorf("% x: a stream has %v at %v, %v", c.bytes, got, at, err)
+		for m.Next() {
+			at[m.Num] = m.At
+			got[m.Num] = m.Number()
+		}
+		if m.Err() != nil || got[2] != c.want || got[3] != 5 || at[3] != int64(1+len(c.bytes)) {
+			t.Errorf("% x: a file has %v at %v, %v", c.bytes, got, at, m.Err())
 		}
 		clear(got)
-		m := wire.NewMessage(data)
-		for m.Next() {
-			got[m.Num] = m.Value
+		alone := wire.NewMessage(data)
+		for alone.Next() {
+			got[alone.Num] = alone.Value
 		}
-		if m.Bad || got[2] != c.want || got[3] != 5 {
-			t.Errorf("% x: a message has %v, bad %v", c.bytes, got, m.Bad)
+		if alone.Err() != nil || got[2] != c.want || got[3] != 5 {
+			t.Errorf("% x: a message has %v, %v", c.bytes, got, alone.Err())
 		}
 	}
 }
@@ -163,8 +166,8 @@ func TestMessageEnds(t *testing.T) {
 		for m.Next() {
 			n++
 		}
-		if n != c.fields || m.Bad != c.bad || m.Next() {
-			t.Errorf("% x: %d fields, bad %v", c.data, n, m.Bad)
+		if n != c.fields || (m.Err() != nil) != c.bad || m.Next() {
+			t.Errorf("% x: %d fields, %v", c.data, n, m.Err())
 		}
 	}
 }

@@ -121,10 +121,13 @@ func fill(s *machine.Snapshot, listed []open.Listed, leases []share.Entry) {
 			pids = append(pids, pid)
 		}
 	}
+	pools, notes := readLedgers(leases)
+	s.Notes = append(s.Notes, notes...)
+	pids = append(pids, pools.pids()...)
 	slices.Sort(pids)
 	read := readAll(slices.Compact(pids))
 	for _, d := range listed {
-		s.Devices = append(s.Devices, deviceOf(d, leases, read))
+		s.Devices = append(s.Devices, deviceOf(d, leases, pools, read))
 	}
 	fillAsks(s.Devices, listed, read)
 }
@@ -156,7 +159,7 @@ type leased struct {
 }
 
 // deviceOf joins what is known of a device, its programs and its leases.
-func deviceOf(listed open.Listed, leases []share.Entry, read map[int]*reading) machine.Device {
+func deviceOf(listed open.Listed, leases []share.Entry, pools members, read map[int]*reading) machine.Device {
 	d := machine.Device{
 		Index: listed.Ordinal, Spec: listed.Words, Name: listed.Name, UUID: listed.UUID, Simulated: listed.Simulated,
 		Total: listed.Total, Display: listed.Display, Waiting: []machine.Waiting{}, Notes: listed.Notes,
@@ -207,6 +210,11 @@ func deviceOf(listed open.Listed, leases []share.Entry, read map[int]*reading) m
 			underLease(&p, l, r)
 		}
 		d.Programs = append(d.Programs, p)
+	}
+	for _, l := range held {
+		if ms, ok := pools[l.Ledger]; ok {
+			addPool(&d, of[identityOf(l)], ms, read)
+		}
 	}
 	for _, l := range order {
 		if l.Programs > 0 {

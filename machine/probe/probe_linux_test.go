@@ -13,6 +13,7 @@ import (
 	"gpumem/internal/test/holder"
 	"gpumem/machine"
 	"gpumem/share"
+	"gpumem/share/ledger"
 )
 
 // TestLeases: a program is under its own lease or that of one it descends
@@ -196,5 +197,82 @@ func TestUnknown(t *testing.T) {
 				t.Errorf("%+v", p)
 			}
 		})
+	}
+}
+
+// TestPools: the processes that count in the ledger of a lease are listed with their
+// figures, also those of which the driver knows nothing.
+func TestPools(t *testing.T) {
+	file, pid := holder.Start(t)
+	key := meterOf(t, file).listed(t).Key()
+	path := filepath.Join(t.TempDir(), "ledger")
+	if err := ledger.Create(path, ledger.Header{Limit: 100, Total: 100}); err != nil {
+		t.Fatal(err)
+	}
+	l, err := ledger.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	m, err := l.Join() // this process, whose memory the simulated GPU does not know
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Leave()
+	if err := errors.Join(m.Take(ledger.Held, 30), m.Take(ledger.Outside, 7)); err != nil {
+		t.Fatal(err)
+	}
+	m.Publish(ledger.Figures{InUse: 20, PeakInUse: 25, Refused: 2, DriverCalls: 9})
+	e := entryOf(t, pid)
+	e.Device, e.Bytes, e.Ledger = key, 100, path
+	for _, tc := range []struct {
+		name   string
+		change func()
+		sum    *machine.PoolUse
+		rows   int
+		note   string
+	}{
+		{"a ledger", func() {}, &machine.PoolUse{Held: 30, InUse: 20, PeakHeld: 30, PeakInUse: 25, Outside: 7, Refused: 2, DriverCalls: 9}, 2, ""},
+		{"a damaged one", func() {
+			if err := os.Truncate(path, 5); err != nil {
+				t.Fatal(err)
+			}
+		}, nil, 1, "5 bytes and not"},
+		{"one that is gone", func() { os.Remove(path) }, nil, 1, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			tc.change()
+			p, err := New(Options{Devices: []string{"sim@" + file}, Leases: func([]string) ([]share.Entry, error) { return []share.Entry{e}, nil }})
+			if err != nil {
+				t.Fatal(err)
+			}
+			s, err := p.Snapshot()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if notes := strings.Join(s.Notes, "\n"); !strings.Contains(notes, tc.note) || tc.note == "" && notes != "" {
+				t.Errorf("notes %q, want %q", notes, tc.note)
+			}
+			list := s.Devices[0].Programs
+			if len(list) != tc.rows || list[0].PID != pid || list[0].Lease == nil {
+				t.Fatalf("%+v", list)
+			}
+			if got := list[0].Lease.Sum; (got == nil) != (tc.sum == nil) || got != nil && *got != *tc.sum {
+				t.Errorf("sum %+v, want %+v", got, tc.sum)
+			}
+			if tc.rows == 2 {
+				if q := list[1]; q.PID != os.Getpid() || q.Started == nil || q.Lease != list[0].Lease || q.Pool == nil || *q.Pool != *tc.sum || q.Lease.Programs != 2 {
+					t.Errorf("%+v", q)
+				}
+			}
+		})
+	}
+}
+
+func TestServedByPool(t *testing.T) {
+	for line, want := range map[string]bool{"GPUMEM_POOL=elastic": true, "GPUMEM_POOL=off": false, "GPUMEM_POOL=": false, "GPUMEM_POOLS=x": false} {
+		if got := servedByPool([]string{"A=1", line}); got != want {
+			t.Errorf("%s: %t", line, got)
+		}
 	}
 }

@@ -100,7 +100,7 @@ func underLease(p *machine.Program, l share.Entry, r *reading) {
 	if l.Ended {
 		p.LeftBy = l.PID
 	}
-	if p.Started != nil && p.Container == "" && r.readErr == nil {
+	if p.Started != nil && p.Container == "" && r.readErr == nil && !servedByPool(r.environ) {
 		hooked := hook.Found(r.environ)
 		p.Hooked = &hooked
 	}

@@ -62,7 +62,7 @@ type partsOf struct {
 	values map[string][]any
 }
 
-// value is the list of a field, or nil without a type where there is none.
+// value returns the list of a field, or nil without a type where there is none.
 func (p partsOf) value(field string) any {
 	if v, ok := p.values[field]; ok {
 		return v
@@ -93,7 +93,7 @@ func parts(a Answer) partsOf {
 	return p
 }
 
-// union is a, followed by what only b has.
+// union returns a, followed by what only b has.
 func union(a, b []string) []string {
 	out := slices.Clone(a)
 	for _, s := range b {
@@ -121,7 +121,7 @@ func (c Comparison) Variables() []VariableDifference {
 	return list
 }
 
-// about is what an answer says of each variable, in one text.
+// about returns what an answer says of each variable, in one text.
 func about(a Answer) (names []string, texts map[string]string) {
 	texts = map[string]string{}
 	add := func(name, text string) {

@@ -20,6 +20,7 @@ import (
 // A goal is what users want, whatever the framework: an entry of goals.txt.
 type goal struct {
 	name, title string
+	from        []string         // assignments
 	ways        map[string][]way // by framework, the newest first
 }
 
@@ -36,14 +37,15 @@ var goalsText string
 
 // goals is goals.txt, in its order.
 var goals = sync.OnceValue(func() []goal {
-	entries, err := table.Read("goals.txt", goalsText, "title", "jax", "tensorflow", "pytorch", "cupy")
+	entries, err := table.Read("goals.txt", goalsText, "title", "from", "jax", "tensorflow", "pytorch", "cupy")
 	if err != nil {
 		panic(err) // a test rules it out
 	}
 	var list []goal
 	for _, e := range entries {
-		g := goal{e.Name, e.Fields["title"], map[string][]way{}}
+		g := goal{e.Name, e.Fields["title"], strings.Fields(e.Fields["from"]), map[string][]way{}}
 		delete(e.Fields, "title")
+		delete(e.Fields, "from")
 		for framework, text := range e.Fields {
 			for one := range strings.SplitSeq(text, " | ") {
 				w := way{instead: strings.Trim(one, "()")}
@@ -65,83 +67,58 @@ type want struct {
 	amount float64 // a fraction, or GiB
 }
 
-// wants says what the user wants who sets a variable; nil where that is not
+// wants returns what the user wants who sets a variable; nil where that is not
 // known, or nothing but the default.
-func wants(name, value string) []want {
-	value = strings.TrimSpace(value)
-	lower := strings.ToLower(value)
-	switch name {
-	case "XLA_PYTHON_CLIENT_PREALLOCATE", "TF_FORCE_GPU_ALLOW_GROWTH":
-		yes, no := literal.MeansYes(value), slices.Contains([]string{"0", "false", "f", "no", "n", "off"}, lower)
-		if name == "XLA_PYTHON_CLIENT_PREALLOCATE" {
-			yes, no = no, yes
-		}
-		switch { // yes: growth is wanted
-		case yes:
-			return []want{{goal: "grow"}}
-		case no:
-			return []want{{goal: "whole"}}
-		}
-	case "XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION":
-		if f, ok := literal.PyFloat(value); ok && f > 0 && f <= 1 {
-			return []want{{"share", f}}
-		}
-	case "XLA_PYTHON_CLIENT_ALLOCATOR", "TF_GPU_ALLOCATOR":
-		switch lower {
-		case "cuda_async", "cuda_malloc_async":
-			return []want{{goal: "async"}}
-		case "platform", "address", "cuda_malloc":
-			return []want{{goal: "direct"}}
-		case "vmm":
-			return []want{{goal: "paged"}}
-		}
-	case "PYTORCH_NO_CUDA_MEMORY_CACHING":
-		return []want{{goal: "direct"}}
-	case "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF":
-		return pytorchWants(value)
-	case "CUPY_GPU_MEMORY_LIMIT":
-		if number, ok := strings.CutSuffix(value, "%"); ok {
-			if f, err := strconv.ParseFloat(number, 64); err == nil && f > 0 && f <= 100 {
-				return []want{{"share", f / 100}}
-			}
-		}
-	case "XLA_PJRT_GPU_HOST_MEMORY_LIMIT_GB", "TF_GPU_HOST_MEM_LIMIT_IN_MB":
-		if n, ok := literal.CInt(value); ok && n > 0 {
-			if name == "TF_GPU_HOST_MEM_LIMIT_IN_MB" && n >= 1024 {
-				return []want{{"pinned", float64(n / 1024)}}
-			} else if name == "XLA_PJRT_GPU_HOST_MEMORY_LIMIT_GB" {
-				return []want{{"pinned", float64(n)}}
-			}
-		}
+func wants(name, value string) (all []want) {
+	values := []string{value}
+	if slices.Contains(same[1], name) { // PyTorch's lists
+		name, values = "PYTORCH_CONF", strings.Split(strings.ReplaceAll(value, " ", ""), ",")
 	}
-	return nil
-}
-
-// pytorchWants reads what other frameworks have, too, out of PyTorch's list.
-func pytorchWants(list string) []want {
-	var all []want
-	for item := range strings.SplitSeq(list, ",") {
-		key, value, _ := strings.Cut(item, ":")
-		value = strings.TrimSpace(value)
-		switch strings.TrimSpace(key) {
-		case "per_process_memory_fraction":
-			if f, err := strconv.ParseFloat(value, 64); err == nil && f > 0 && f <= 1 {
-				all = append(all, want{"share", f})
-			}
-		case "backend":
-			if value == "cudaMallocAsync" {
-				all = append(all, want{goal: "async"})
-			}
-		case "expandable_segments":
-			if value == "True" {
-				all = append(all, want{goal: "paged"})
+	for _, value := range values {
+		for _, g := range goals() {
+			for _, from := range g.from {
+				variable, pattern, _ := strings.Cut(from, "=")
+				if amount, ok := matches(strings.TrimSpace(value), pattern); ok && variable == name {
+					all = append(all, want{g.name, amount})
+				}
 			}
 		}
 	}
 	return all
 }
 
-// counterpart is what to set in a framework for the same effect as the variable
+// matches reports whether a value is as a pattern of goals.txt has it, with how much.
+func matches(value, pattern string) (amount float64, ok bool) {
+	if at := strings.IndexByte(pattern, '{'); at > 0 { // behind the key of a setting
+		value, ok = strings.CutPrefix(value, pattern[:at])
+		amount, is := matches(value, pattern[at:])
+		return amount, ok && is
+	}
+	switch pattern {
+	case "any":
+		return 0, true
+	case "yes":
+		return 0, literal.MeansYes(value)
+	case "no":
+		return 0, slices.Contains([]string{"0", "false", "f", "no", "n", "off"}, strings.ToLower(value))
+	case "{part}":
+		f, ok := literal.PyFloat(value)
+		return f, ok && f > 0 && f <= 1
+	case "{percent}%":
+		number, ok := strings.CutSuffix(value, "%")
+		f, err := strconv.ParseFloat(number, 64)
+		return f / 100, ok && err == nil && f > 0 && f <= 100
+	case "{gib}", "{mib}":
+		n, ok := literal.CInt(value)
+		if pattern == "{mib}" {
+			n /= 1024
+		}
+		return float64(n), ok && n > 0
+	}
+	return 0, strings.EqualFold(value, pattern)
+}
+
+// counterpart returns what to set in a framework for the same effect as the variable
 // name with this value has where it is read: set is assignments NAME=value with blanks
 // between as in [Warning], empty where no variable does it or where the value
 // cannot be translated. text says the same to a person, to go on after "only
@@ -175,7 +152,7 @@ func counterpart(name, value string, as frameworks.Release) (set, text string) {
 	return set, text
 }
 
-// wayTo is how a release expresses a goal; the zero way if it cannot.
+// wayTo returns how a release expresses a goal; the zero way if it cannot.
 func wayTo(name string, as frameworks.Release) way {
 	at := policy.Newest
 	if as.Version != "" {

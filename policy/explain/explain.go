@@ -10,7 +10,6 @@ package explain
 import (
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 
 	"gpumem/policy"
@@ -146,7 +145,7 @@ func (a *Answer) built(r policy.Reading, as frameworks.Release) {
 	}
 }
 
-// allocatorName is the allocator in the words of the frameworks.
+// allocatorName returns the allocator in the words of the frameworks.
 func allocatorName(p policy.Policy) string {
 	switch {
 	case p.Kind == policy.Async:
@@ -158,17 +157,23 @@ func allocatorName(p policy.Policy) string {
 }
 
 // fixes joins what the errors and warnings say should be set. Of a name that
-// several speak of, the first counts.
+// several speak of, the first counts. What is removed comes first, as in
+// env -u NAME OTHER=value.
 func fixes(a Answer) []string {
-	set := []string{}
+	removed, set := []string{}, []string{}
 	seen := map[string]bool{}
 	add := func(fix string) {
 		for word := range strings.FieldsSeq(fix) {
-			name, _, _ := strings.Cut(strings.TrimPrefix(word, "-"), "=")
-			if !seen[name] {
-				seen[name] = true
+			removal, isRemoval := strings.CutPrefix(word, "-")
+			name, _, _ := strings.Cut(removal, "=")
+			switch {
+			case seen[name]:
+			case isRemoval:
+				removed = append(removed, word)
+			default:
 				set = append(set, word)
 			}
+			seen[name] = true
 		}
 	}
 	for _, e := range a.Errors {
@@ -177,17 +182,5 @@ func fixes(a Answer) []string {
 	for _, w := range a.Warnings {
 		add(w.Fix)
 	}
-	// What is removed comes first, as in env -u NAME OTHER=value.
-	slices.SortStableFunc(set, func(x, y string) int {
-		return strings.Compare(first(y), first(x))
-	})
-	return set
-}
-
-// first sorts removals before assignments.
-func first(word string) string {
-	if strings.HasPrefix(word, "-") {
-		return "1"
-	}
-	return "0"
+	return append(removed, set...)
 }

@@ -6,15 +6,15 @@ import (
 	"fmt"
 	"strings"
 
-	"gpumem/size"
-
 	"gpumem/policy"
+	"gpumem/report"
+	"gpumem/size"
 )
 
-// Release is the framework and its release, such as "jax 0.4.30".
+// Release returns the framework and its release, such as "jax 0.4.30".
 func (a Answer) Release() string { return strings.TrimSuffix(a.Framework+" "+a.Version, " ") }
 
-// Summary is the answer in one or two sentences: what is taken, and when.
+// Summary returns the answer in one or two sentences: what is taken, and when.
 func (a Answer) Summary() string {
 	if len(a.Errors) > 0 {
 		e := a.Errors[0]
@@ -68,7 +68,7 @@ func (a Answer) Summary() string {
 	return s
 }
 
-// part is n bytes of a device's total, for people.
+// part returns n bytes of a device's total, for people.
 func part(n, total uint64) string {
 	switch {
 	case n == total:
@@ -79,7 +79,7 @@ func part(n, total uint64) string {
 	return size.Format(n) + " of the " + size.Format(total)
 }
 
-// Command is the one line to write instead: env with what is to be removed and
+// Command returns the one line to write instead: env with what is to be removed and
 // set, in front of the program. Empty where nothing need be changed.
 func (a Answer) Command(program string) string {
 	if len(a.Set) == 0 {
@@ -88,22 +88,11 @@ func (a Answer) Command(program string) string {
 	words := []string{"env"}
 	for _, w := range a.Set {
 		if name, ok := strings.CutPrefix(w, "-"); ok {
-			words = append(words, "-u", shellQuote(name))
+			words = append(words, "-u", report.ShellQuote(name))
 			continue
 		}
 		name, value, _ := strings.Cut(w, "=")
-		words = append(words, name+"="+shellQuote(value))
+		words = append(words, name+"="+report.ShellQuote(value))
 	}
 	return strings.Join(append(words, program), " ")
-}
-
-// shellQuote is a word that a shell reads as s.
-func shellQuote(s string) string {
-	plain := func(r rune) bool {
-		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("_-./:,=%+@", r)
-	}
-	if s != "" && strings.TrimFunc(s, plain) == "" {
-		return s
-	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }

@@ -63,7 +63,7 @@ func (n *corrections) foreign(known frameworks.Variable, f frameworks.Framework,
 // same are variables that say the same thing, of which only one should be set.
 var same = [][]string{{"XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION"}, {"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_ALLOC_CONF"}}
 
-// open is the part of assignments that nothing in the environment contradicts,
+// open returns the part of assignments that nothing in the environment contradicts,
 // and no fix so far; taken is the last variable that does.
 func (n *corrections) open(set string) (open, taken string) {
 	var words []string
@@ -91,7 +91,7 @@ func (n *corrections) open(set string) (open, taken string) {
 	return strings.Join(words, " "), taken
 }
 
-// joined is the assignment set together with what warnings before this one
+// joined returns the assignment set together with what warnings before this one
 // assign to the same variable, if its value is a list.
 func (n *corrections) joined(set string) string {
 	name, value, _ := strings.Cut(set, "=")
@@ -107,7 +107,7 @@ func (n *corrections) joined(set string) string {
 	return set
 }
 
-// readersOf is those who read v, as a person says it. Our own runtime reads what
+// readersOf returns those who read v, as a person says it. Our own runtime reads what
 // JAX does.
 func readersOf(v frameworks.Variable) string {
 	var list []string
@@ -156,7 +156,7 @@ func (n *corrections) misspelt(wrong string, meant frameworks.Variable, f framew
 	n.Warn(wrong, fix, "%s", text)
 }
 
-// accepted is the assignment of the wrong name's value to the right one, or
+// accepted returns the assignment of the wrong name's value to the right one, or
 // what the framework wants instead of that value; empty if it refuses it.
 func (n *corrections) accepted(wrong, right string, f frameworks.Framework, v policy.Version) string {
 	value := n.Env.Get(wrong)
@@ -175,7 +175,7 @@ func (n *corrections) accepted(wrong, right string, f frameworks.Framework, v po
 	return right + "=" + value
 }
 
-// nearest is the variable that a name which no framework reads was meant to be: one
+// nearest returns the variable that a name which no framework reads was meant to be: one
 // about memory or devices, within two edits, whatever the case, or with the
 // same words that matter. Of several as near it is one that the framework
 // reads.
@@ -218,7 +218,7 @@ var byWords = sync.OnceValue(func() map[string][]frameworks.Variable {
 	return table
 })
 
-// likelihood is how likely a variable was meant: 0 not at all, for it is not about
+// likelihood returns how likely a variable was meant: 0 not at all, for it is not about
 // memory or devices.
 func likelihood(v frameworks.Variable, framework string, at policy.Version) int {
 	switch {
@@ -245,7 +245,7 @@ var (
 	forms    = map[string]string{"MEMORY": "MEM", "FRAC": "FRACTION", "PREALLOC": "PREALLOCATE", "PREALLOCATION": "PREALLOCATE", "CONFIG": "CONF", "DEVICE": "DEVICES"}
 )
 
-// matter is a name's family and the words that matter, in one order; empty if
+// matter returns a name's family and the words that matter, in one order; empty if
 // no word does, and for XLA_FLAGS.
 func matter(name string) string {
 	family, rest, _ := strings.Cut(name, "_")

@@ -16,7 +16,7 @@ import (
 // cupyLimit is the limit of the pool: bytes, or a percentage of the GPU's memory.
 const cupyLimit = "CUPY_GPU_MEMORY_LIMIT"
 
-// readCuPy is what a release of CuPy does with an environment.
+// readCuPy returns what a release of CuPy does with an environment.
 func readCuPy(env policy.Environment, v policy.Version) (policy.Reading, *policy.SettingError) {
 	r := cupyReleases().At(v)
 	n := newNotes(env)
@@ -69,19 +69,19 @@ func (n *notes) cupyLimit(bytes uint64, fraction float64, percentage bool) {
 	case percentage && fraction == 0:
 		n.Warn(cupyLimit, "-"+cupyLimit, "0 %% is no limit, not a small one")
 	case percentage && fraction < 0.001: // 80 MB of 80 GB
-		n.Warn(cupyLimit, "", "%s of the GPU's memory is hardly any; a percentage is written as 50%%", literal.Percent(fraction))
+		n.Warn(cupyLimit, "", "%s of the GPU's memory is very little; a percentage is written as 50%%", literal.Percent(fraction))
 	case percentage:
 		n.Effect(cupyLimit, "the pool may take %s of the GPU's memory; the CUDA context and other allocators come on top", literal.Percent(fraction))
 	case bytes == 0:
 		n.Effect(cupyLimit, "no limit, as by default")
 	case bytes < 1<<20:
-		n.Warn(cupyLimit, "", "%d bytes is next to nothing; the number is of bytes (8 GiB are 8589934592), or a percentage such as 50%%", bytes)
+		n.Warn(cupyLimit, "", "%d bytes is very little; the number is of bytes (8 GiB are 8589934592), or a percentage such as 50%%", bytes)
 	default:
 		n.Effect(cupyLimit, "the pool may take %s of each GPU; the CUDA context and other allocators come on top", size.Format(bytes))
 	}
 }
 
-// cupyRepair is what was meant by a text that CuPy refuses, where that is
+// cupyRepair returns what was meant by a text that CuPy refuses, where that is
 // plain: blanks around it, a fraction, or a size with a unit.
 func cupyRepair(text string) string {
 	trimmed := strings.TrimSpace(text)
@@ -100,7 +100,7 @@ func cupyRepair(text string) string {
 	return ""
 }
 
-// cupyPools are the pools of a device.
+// cupyPools returns the pools of a device.
 func cupyPools(p policy.Policy, d policy.Device) []policy.Pool {
 	main := policy.Pool{Name: "SingleDeviceMemoryPool", Space: "device", Text: "takes what is requested, in steps of 512 bytes, and keeps it"}
 	limit := p.Limit

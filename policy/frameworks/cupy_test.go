@@ -92,8 +92,8 @@ func TestCuPyPolicy(t *testing.T) {
 		{"none", "0", newestCuPy, 0, 0, "no limit, as by default", ""},
 		{"no percent", "0%", newestCuPy, 0, 0, "", "0 % is no limit|-CUPY_GPU_MEMORY_LIMIT"},
 		{"minus nothing", "-0%", newestCuPy, 0, 0, "", "0 % is no limit|-CUPY_GPU_MEMORY_LIMIT"},
-		{"a fraction of a percent", "0.05%", newestCuPy, 0, 0.0005, "", "hardly any|"},
-		{"meant GiB", "8", newestCuPy, 8, 0, "", "8 bytes is next to nothing|"},
+		{"a fraction of a percent", "0.05%", newestCuPy, 0, 0.0005, "", "very little|"},
+		{"meant GiB", "8", newestCuPy, 8, 0, "", "8 bytes is very little|"},
 		{"before", "50%", policy.Version{6, 7}, 0, 0, "", "only CuPy 7.0 and later do|-CUPY_GPU_MEMORY_LIMIT"},
 		{"before, not even a number", "abc", policy.Version{6, 7}, 0, 0, "", "only CuPy 7.0 and later do|-CUPY_GPU_MEMORY_LIMIT"},
 	} {

@@ -7,7 +7,7 @@ import (
 	"gpumem/policy/internal/literal"
 )
 
-// FromEnv is what our own runtime does with an environment: what the newest JAX
+// FromEnv returns what our own runtime does with an environment: what the newest JAX
 // does, and besides what JAX's documentation says of two variables of
 // TensorFlow's, which JAX itself does not read or reads otherwise.
 //
@@ -33,7 +33,7 @@ func FromEnv(env policy.Environment) (policy.Policy, []policy.Warning, error) {
 // notOpened is what our runtime does with a setting that is refused.
 const notOpened = "the pool is not opened"
 
-// readOurs is what our runtime does with an environment.
+// readOurs returns what our runtime does with an environment.
 func readOurs(env policy.Environment) (policy.Reading, *policy.SettingError) {
 	jax := env
 	ours := newNotes(env)
@@ -82,7 +82,7 @@ func (n *notes) tfAllocator() string {
 		n.Warn(tfAllocatorVar, "-"+tfAllocatorVar, "ignored: %s=%s goes before it", allocatorVar, own)
 		return ""
 	case choice == "platform":
-		n.Effect(tfAllocatorVar, "each allocation is one of the driver's, and each free gives it back; slow")
+		n.Effect(tfAllocatorVar, "each allocation is a separate one of the driver's, which its free releases; slow")
 	default:
 		n.Effect(tfAllocatorVar, "the driver's own pool (cudaMallocAsync)")
 	}
@@ -108,7 +108,7 @@ func (n *notes) reserve(p *policy.Policy) *policy.SettingError {
 		n.Warn(asyncVar, "", "%d makes no sense and reserves nothing; write a number of bytes, or -1", bytes)
 		return nil
 	case bytes == -1:
-		n.Effect(asyncVar, "what would be preallocated by default is taken at once")
+		n.Effect(asyncVar, "preallocates as much as by default")
 	default:
 		n.Effect(asyncVar, "preallocates this many bytes; the pool can still grow")
 	}

@@ -78,7 +78,7 @@ type Framework struct {
 
 // releases is the [policy.Table] of a framework.
 type releases interface {
-	Oldest() policy.Version // before it nothing is known
+	Find(text, framework, like string) (policy.Version, error)
 	Changes() []policy.Change
 }
 
@@ -125,7 +125,7 @@ var All = []Framework{
 func (f Framework) Read(env policy.Environment, v policy.Version) (policy.Reading, *policy.SettingError) {
 	r, err := f.read(env, v)
 	if err == nil {
-		n := notes{r.Notes}
+		n := notes{Notes: r.Notes}
 		r.Hidden = n.devices(f)
 		r.Notes = n.Notes
 	}
@@ -151,7 +151,7 @@ func (f Framework) Release(v policy.Version) Release {
 	return Release{f.Name, v.String()}
 }
 
-// String is NAME or NAME@VERSION.
+// String returns NAME, or NAME@VERSION if the release has a version.
 func (r Release) String() string {
 	if r.Version == "" {
 		return r.Name
@@ -181,13 +181,10 @@ func ParseRelease(text string) (Release, error) {
 // known release if r has none. The error is one line that says what is accepted.
 func (r Release) Find() (Framework, policy.Version, error) {
 	f, err := find(r.Name)
-	if err != nil || r.Version == "" {
+	if err != nil || r.Version == "" || f.table == nil {
 		return f, f.Newest, err
 	}
-	v, err := policy.ParseVersion(r.Version, f.Title, f.example)
-	if err == nil && f.table != nil && v.Less(f.table().Oldest()) {
-		err = fmt.Errorf("%s %s is not known; the oldest known release is %s", f.Title, r.Version, f.table().Oldest())
-	}
+	v, err := f.table().Find(r.Version, f.Title, f.example)
 	return f, v, err
 }
 

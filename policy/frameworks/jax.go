@@ -5,6 +5,7 @@
 package frameworks
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/big"
@@ -109,7 +110,7 @@ func jaxOptions(env policy.Environment, r jaxRelease) ([]Option, *policy.Setting
 	return options, nil
 }
 
-// meant is the allocator that a text was meant to be, as a repair.
+// meant returns the allocator that a text was meant to be, as a repair.
 func (r *jaxRelease) meant(text string) string {
 	if known := map[string]string{"async": "cuda_async", "cuda_malloc_async": "cuda_async", "cudamallocasync": "cuda_async", "cuda_malloc": "platform"}[text]; known != "" {
 		return allocatorVar + "=" + known
@@ -120,7 +121,7 @@ func (r *jaxRelease) meant(text string) string {
 	return "-" + allocatorVar
 }
 
-// meantFraction is the fraction that a text was meant to be, as a repair: .75
+// meantFraction returns the fraction that a text was meant to be, as a repair: .75
 // for "75%", and none where that is not clear.
 func meantFraction(name, text string) string {
 	digits := strings.TrimRight(strings.TrimSpace(text), "% ")
@@ -133,7 +134,7 @@ func meantFraction(name, text string) string {
 	return "-" + name
 }
 
-// integer is n as an int64 where it fits.
+// integer returns n as an int64 where it fits.
 func integer(n *big.Int) any {
 	if n.IsInt64() {
 		return n.Int64()
@@ -141,7 +142,7 @@ func integer(n *big.Int) any {
 	return n
 }
 
-// oneOf is the list of allocators as the release's error has it.
+// oneOf returns the list of allocators as the release's error has it.
 func (r *jaxRelease) oneOf() string {
 	var quoted []string
 	for _, a := range r.Allocators {
@@ -154,7 +155,7 @@ func (r *jaxRelease) oneOf() string {
 	return strings.Join(quoted[:last], ", ") + ", or " + quoted[last]
 }
 
-// readJAX is what a release of JAX does with an environment, in its order: import,
+// readJAX returns what a release of JAX does with an environment, in its order: import,
 // the clients of its platforms one by one, and the choice between them.
 func readJAX(env policy.Environment, v policy.Version, r jaxRelease) (policy.Reading, *policy.SettingError) {
 	n := newNotes(env)
@@ -181,7 +182,7 @@ func readJAX(env policy.Environment, v policy.Version, r jaxRelease) (policy.Rea
 		case noPlugin != nil:
 			continue
 		default:
-			client := notes{policy.Notes{Env: env, Settings: slices.Clone(n.Settings), Warnings: slices.Clone(n.Warnings)}}
+			client := notes{Notes: policy.Notes{Env: env, Settings: slices.Clone(n.Settings), Warnings: slices.Clone(n.Warnings)}}
 			if result, copies, err = client.client(options, v, r, flags, badFlags); err == nil {
 				result.NoRemat = off
 			}
@@ -209,7 +210,7 @@ func readJAX(env policy.Environment, v policy.Version, r jaxRelease) (policy.Rea
 	return policy.Reading{Notes: n.Notes}, n.cpuChosen(by, slices.Contains(made, "cuda"), result.Policy)
 }
 
-// client is what the GPU's client makes of its options and of the variables that
+// client returns what the GPU's client makes of its options and of the variables that
 // XLA reads. copies is what becomes of copies to the GPU once the client is made;
 // nil if they work.
 func (n *notes) client(options []Option, v policy.Version, r jaxRelease, flags xlaFlags, badFlags *policy.SettingError) (reading policy.Reading, copies, err *policy.SettingError) {
@@ -243,10 +244,10 @@ func (n *notes) client(options []Option, v policy.Version, r jaxRelease, flags x
 		return policy.Reading{}, nil, err
 	}
 	n.python(p, a, r)
-	return policy.Reading{Policy: p, Pools: func(d policy.Device) []policy.Pool { return jaxPools(p, a, r, d) }, Notes: n.Notes}, copies, nil
+	return policy.Reading{Policy: p, Pools: func(d policy.Device) []policy.Pool { return jaxPools(p, a, r, n.hostLimit, d) }, Notes: n.Notes}, copies, nil
 }
 
-// tooLarge is the error of an integer that Python can hold and the C API cannot.
+// tooLarge returns the error of an integer that Python can hold and the C API cannot.
 func tooLarge(options []Option) *policy.SettingError {
 	for _, o := range options {
 		if _, ok := o.Value.(*big.Int); ok {
@@ -257,8 +258,8 @@ func tooLarge(options []Option) *policy.SettingError {
 	return nil
 }
 
-// jaxPools are the pools that XLA makes for a device.
-func jaxPools(p policy.Policy, a asked, r jaxRelease, d policy.Device) []policy.Pool {
+// jaxPools returns the pools that XLA makes for a device.
+func jaxPools(p policy.Policy, a asked, r jaxRelease, host uint64, d policy.Device) []policy.Pool {
 	main := policy.Pool{Space: "device", First: p.FirstGrant(d)}
 	limit := p.LimitBytes(d)
 	main.Limit = &limit
@@ -298,11 +299,11 @@ func jaxPools(p policy.Policy, a asked, r jaxRelease, d policy.Device) []policy.
 		}
 		pools = append(pools, c)
 	}
-	host := uint64(64) << 30
+	host = cmp.Or(host, 64<<30)
 	return append(pools, policy.Pool{Name: "xla_gpu_host_bfc", Space: "host", Limit: &host, Text: "pinned host memory for transfers, as needed"})
 }
 
-// swallows is what becomes of an error that Python raises while it reads the
+// swallows returns what becomes of an error that Python raises while it reads the
 // variables: none reaches the program as an exception.
 func (r *jaxRelease) swallows() string {
 	if r.Float32 { // raised while the plugin is registered
@@ -311,7 +312,7 @@ func (r *jaxRelease) swallows() string {
 	return "JAX says that it falls back to the CPU, and the program runs there (with JAX_PLATFORMS=cuda it stops: Unable to initialize backend 'cuda')"
 }
 
-// stops is what becomes of such an error where the GPU was asked for by name: JAX
+// stops returns what becomes of such an error where the GPU was asked for by name: JAX
 // then raises another.
 func (r *jaxRelease) stops(then *policy.SettingError) string {
 	if r.Float32 {
@@ -342,7 +343,7 @@ func (n *notes) allocator(p policy.Policy, a asked) {
 	switch {
 	case p.Kind == policy.VMM && a.allocator != "vmm": // an XLA flag said so, and has its own note
 	case p.Kind == policy.Platform || p.Kind == policy.Address:
-		n.Effect(allocatorVar, "each allocation is one of the driver's, and each free gives it back; slow")
+		n.Effect(allocatorVar, "each allocation is a separate one of the driver's, which its free releases; slow")
 	case p.Kind == policy.Async:
 		n.Effect(allocatorVar, "the driver's own pool (cudaMallocAsync)")
 	case p.Kind == policy.VMM:
@@ -398,7 +399,7 @@ func (n *notes) fraction(p policy.Policy, a asked, r jaxRelease) {
 	}
 }
 
-// outOfRange is what becomes of a fraction that is not above 0.
+// outOfRange returns what becomes of a fraction that is not above 0.
 func outOfRange(f float64, text string) string {
 	if f < 0 {
 		return text + " makes no sense, and XLA takes it for an enormous limit: the pool takes nearly all that is free; write .75 for 75 %"
@@ -420,9 +421,9 @@ func (n *notes) preallocate(p policy.Policy, a asked, r jaxRelease) {
 	case a.preallocate && !literal.MeansYes(text):
 		n.Warn(preallocateVar, preallocateVar+"=false", "%s is not recognised, preallocation stays on; only false, False and 0 turn it off", literal.PyRepr(text))
 	case a.preallocate:
-		n.Effect(preallocateVar, "the whole limit is taken at once, as by default")
+		n.Effect(preallocateVar, "the whole limit is preallocated, as by default")
 	default:
-		n.Effect(preallocateVar, "memory is taken as it is needed")
+		n.Effect(preallocateVar, "memory is allocated on demand")
 	}
 }
 
@@ -435,7 +436,7 @@ func (n *notes) collective(p policy.Policy, a asked, r jaxRelease) {
 	case !r.Collective:
 		n.Warn(collectiveVar, "", "this release does not read it, only JAX 0.4.24 and later do")
 	case a.collective == 0:
-		n.Effect(collectiveVar, "as without it: the pool for collective memory grows as needed")
+		n.Effect(collectiveVar, "no effect: the pool for collective memory grows as needed")
 	case p.Kind != policy.BFC && p.Kind != policy.Async || a.allocator == "platform":
 		n.Warn(collectiveVar, "-"+collectiveVar, "ignored: the allocator %s has no separate pool for collective memory", a.allocator)
 	case p.Spatial:

@@ -8,9 +8,12 @@ import (
 )
 
 // notes are what a reader has found so far.
-type notes struct{ policy.Notes }
+type notes struct {
+	policy.Notes
+	hostLimit uint64 // of pinned host memory in bytes, as the environment sets it; 0 is the default
+}
 
-func newNotes(env policy.Environment) notes { return notes{policy.Notes{Env: env}} }
+func newNotes(env policy.Environment) notes { return notes{Notes: policy.Notes{Env: env}} }
 
 // devices says which GPUs the program sees, and whether it sees none.
 func (n *notes) devices(f Framework) (hidden bool) {
@@ -37,7 +40,7 @@ func (n *notes) devices(f Framework) (hidden bool) {
 // visibleVar is the driver's.
 const visibleVar = "CUDA_VISIBLE_DEVICES"
 
-// assign is the repair NAME=value, or none where the value has blanks, which a
+// assign returns the repair NAME=value, or none where the value has blanks, which a
 // repair cannot hold, or is empty.
 func assign(name, value string) string {
 	value = strings.TrimSpace(value)

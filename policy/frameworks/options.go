@@ -5,8 +5,8 @@
 package frameworks
 
 import (
+	"fmt"
 	"math"
-	"math/big"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,43 +23,37 @@ const growOption = "memory_fraction_policy"
 // A clientOption is one that the plugin of a release knows.
 type clientOption struct {
 	name  string
-	want  int // type index that it expects
+	want  string // the type that it expects
 	since policy.Version
 	until policy.Version // the first release without it; zero: there is none
 }
 
-// Type indices as PJRT's errors have them: of a value that is given, and of a
-// type that is expected.
-const (
-	givenString, wantString = 0, 0
-	givenBool, wantBool4    = 1, 4
-	givenInt, wantInt       = 2, 1
-	givenList, wantList     = 3, 2
-	givenFloat, wantFloat   = 4, 3
+// The types of options, in the order of the indices that PJRT's errors have: of a value that
+// is given, and of a type that is expected.
+var (
+	givenTypes = []string{"string", "bool", "int", "list", "float"}
+	wantTypes  = []string{"string", "int", "list", "float", "bool"}
 )
 
-// wantOf is the expected index for a given one.
-var wantOf = map[int]int{givenString: wantString, givenBool: wantBool4, givenInt: wantInt, givenList: wantList, givenFloat: wantFloat}
-
 var clientOptions = []clientOption{
-	{name: "platform_name", want: wantString},
-	{name: "allocator", want: wantString},
-	{name: "memory_fraction", want: wantFloat},
-	{name: "preallocate", want: wantBool4},
-	{name: "visible_devices", want: wantList},
-	{name: "node_id", want: wantInt},
-	{name: "num_nodes", want: wantInt},
-	{name: "collective_memory_size", want: wantInt, since: policy.Version{0, 4, 24}},
-	{name: "enable_mock_nccl", want: wantBool4, since: policy.Version{0, 4, 26}},
-	{name: "mock_gpu_topology", want: wantString, since: policy.Version{0, 4, 35}},
-	{name: "should_stage_host_to_device_transfers", want: wantBool4, since: policy.Version{0, 5, 3}},
-	{name: "slice_index", want: wantInt, since: policy.Version{0, 6, 2}, until: policy.Version{0, 7}},
-	{name: "partition_index", want: wantInt, since: policy.Version{0, 7}},
-	{name: "abort_collectives_on_failure", want: wantBool4, since: policy.Version{0, 7}},
-	{name: "use_tfrt_gpu_client", want: wantBool4, since: policy.Version{0, 7, 1}},
-	{name: "max_inflight_computations", want: wantInt, since: policy.Version{0, 11, 1}},
-	{name: growOption, want: wantString, since: policy.Version{0, 12}},
-	{name: "abort_collectives_timeout", want: wantString, since: policy.Version{0, 12}},
+	{name: "platform_name", want: "string"},
+	{name: "allocator", want: "string"},
+	{name: "memory_fraction", want: "float"},
+	{name: "preallocate", want: "bool"},
+	{name: "visible_devices", want: "list"},
+	{name: "node_id", want: "int"},
+	{name: "num_nodes", want: "int"},
+	{name: "collective_memory_size", want: "int", since: policy.Version{0, 4, 24}},
+	{name: "enable_mock_nccl", want: "bool", since: policy.Version{0, 4, 26}},
+	{name: "mock_gpu_topology", want: "string", since: policy.Version{0, 4, 35}},
+	{name: "should_stage_host_to_device_transfers", want: "bool", since: policy.Version{0, 5, 3}},
+	{name: "slice_index", want: "int", since: policy.Version{0, 6, 2}, until: policy.Version{0, 7}},
+	{name: "partition_index", want: "int", since: policy.Version{0, 7}},
+	{name: "abort_collectives_on_failure", want: "bool", since: policy.Version{0, 7}},
+	{name: "use_tfrt_gpu_client", want: "bool", since: policy.Version{0, 7, 1}},
+	{name: "max_inflight_computations", want: "int", since: policy.Version{0, 11, 1}},
+	{name: growOption, want: "string", since: policy.Version{0, 12}},
+	{name: "abort_collectives_timeout", want: "string", since: policy.Version{0, 12}},
 }
 
 // instead are the variables that can say what an option in
@@ -97,7 +91,7 @@ func setOption(options []Option, name string, value any) []Option {
 	return append(options, Option{name, value})
 }
 
-// checkOptions is what the plugin of a release says to options.
+// checkOptions returns what the plugin of a release says to options.
 func checkOptions(env policy.Environment, options []Option, v policy.Version, r jaxRelease) *policy.SettingError {
 	refuse := func(name, text string) *policy.SettingError {
 		from := createVar
@@ -113,13 +107,9 @@ func checkOptions(env policy.Environment, options []Option, v policy.Version, r 
 				continue
 			}
 			known = true
-			given := givenIndex(o.Value)
-			if given < 0 {
-				continue // see tooLarge
-			}
-			if wantOf[given] != c.want {
-				err := refuse(o.Name, "INVALID_ARGUMENT: Option passed to PJRT_Client_Create with name "+o.Name+
-					" has type index "+strconv.Itoa(given)+" but expected type index is "+strconv.Itoa(c.want))
+			if given := typeOf(o.Value); given != "" && given != c.want { // else see tooLarge
+				err := refuse(o.Name, fmt.Sprintf("INVALID_ARGUMENT: Option passed to PJRT_Client_Create with name %s has type index %d but expected type index is %d",
+					o.Name, slices.Index(givenTypes, given), slices.Index(wantTypes, c.want)))
 				if text, ok := o.Value.(string); ok && instead[o.Name] != "" && !strings.Contains(env.Get(createVar), ";") {
 					err.Fix = "-" + createVar + " " + assign(instead[o.Name], text)
 				}
@@ -143,24 +133,24 @@ func checkOptions(env policy.Environment, options []Option, v policy.Version, r 
 	return nil
 }
 
-func givenIndex(v any) int {
+// typeOf returns the type of an option's value; empty for an integer that is too large.
+func typeOf(v any) string {
 	switch v.(type) {
 	case string:
-		return givenString
+		return "string"
 	case bool:
-		return givenBool
+		return "bool"
 	case int64:
-		return givenInt
+		return "int"
 	case []int64:
-		return givenList
+		return "list"
 	case float64:
-		return givenFloat
-	case *big.Int:
+		return "float"
 	}
-	return -1
+	return ""
 }
 
-// supported is the list of allocators as XLA's error has it.
+// supported returns the list of allocators as XLA's error has it.
 func (r *jaxRelease) supported() string {
 	last := len(r.Allocators) - 1
 	return "'" + strings.Join(r.Allocators[:last], "', '") + "' and '" + r.Allocators[last] + "'"

@@ -19,7 +19,10 @@ import (
 )
 
 // names are all names of policies, in the order of the documentation.
-var names = []string{"jax", "tensorflow", "bfc", "platform", "address", "async", "vmm", "elastic", "env"}
+var names = []string{"jax", "tensorflow", "pytorch", "bfc", "platform", "address", "async", "vmm", "elastic", "env"}
+
+// versioned are those of them that take a version.
+var versioned = []string{"jax", "tensorflow", "pytorch"}
 
 // named gives the kinds under their own names: what the allocator does alone,
 // with no framework around it.
@@ -39,36 +42,40 @@ var named = map[string]policy.Policy{
 // A key changes one field.
 type key struct {
 	name  string
-	kinds []policy.Kind                     // that it applies to
-	want  string                            // the accepted values, for the error
-	set   func(*policy.Policy, string) bool // false: not an accepted value
+	kinds []policy.Kind // that it applies to
+	want  string        // the accepted values, for the error
 }
 
 // maxLimit bounds the limits on the command line.
 const maxLimit = 1 << 63
 
 var keys = []key{
-	{"preallocate", []policy.Kind{policy.BFC, policy.Async}, wantBool, setBool(func(p *policy.Policy) *bool { return &p.Preallocate })},
-	{"fraction", []policy.Kind{policy.BFC, policy.Async, policy.VMM, policy.Elastic}, "a number above 0, such as 0.75 for 75 %", setFraction},
-	{"of", []policy.Kind{policy.BFC, policy.Async, policy.VMM, policy.Elastic}, "total or free", setOf},
-	{"limit", []policy.Kind{policy.BFC, policy.Async, policy.VMM, policy.Elastic}, "a size above 0 with its unit, such as 10GiB",
-		setSize(1, func(p *policy.Policy) *uint64 { return &p.Limit })},
-	{"spatial", []policy.Kind{policy.BFC}, wantBool, setBool(func(p *policy.Policy) *bool { return &p.Spatial })},
-	{"topdown", []policy.Kind{policy.BFC}, wantBool, setBool(func(p *policy.Policy) *bool { return &p.TopDown })},
-	{"gc", []policy.Kind{policy.BFC}, wantBool, setBool(func(p *policy.Policy) *bool { return &p.GC })},
-	{"coalesce", []policy.Kind{policy.BFC}, wantBool, setBool(func(p *policy.Policy) *bool { return &p.Coalesce })},
-	{"fragmentation", []policy.Kind{policy.BFC}, "a number from 0 to 1", setFragmentation},
-	{"align", []policy.Kind{policy.BFC}, "a power of two, such as 512 or 2MiB", setAlign},
-	{"async_prealloc", []policy.Kind{policy.Async}, "a size with its unit, such as 4GiB, or -1", setAsyncPrealloc},
-	{"reserve", []policy.Kind{policy.Elastic}, "a size with its unit, such as 256MiB", setSize(0, func(p *policy.Policy) *uint64 { return &p.Reserve })},
-	{"eager", []policy.Kind{policy.Elastic}, wantBool, setBool(func(p *policy.Policy) *bool { return &p.Eager })},
+	{"preallocate", []policy.Kind{policy.BFC, policy.Async}, wantBool},
+	{"fraction", []policy.Kind{policy.BFC, policy.Async, policy.VMM, policy.Elastic}, "a number above 0, such as 0.75 for 75 %"},
+	{"of", []policy.Kind{policy.BFC, policy.Async, policy.VMM, policy.Elastic}, "total or free"},
+	{"limit", []policy.Kind{policy.BFC, policy.Async, policy.VMM, policy.Elastic}, "a size above 0 with its unit, such as 10GiB"},
+	{"spatial", []policy.Kind{policy.BFC}, wantBool},
+	{"topdown", []policy.Kind{policy.BFC}, wantBool},
+	{"gc", []policy.Kind{policy.BFC}, wantBool},
+	{"coalesce", []policy.Kind{policy.BFC}, wantBool},
+	{"fragmentation", []policy.Kind{policy.BFC}, "a number from 0 to 1"},
+	{"align", []policy.Kind{policy.BFC}, "a power of two, such as 512 or 2MiB"},
+	{"async_prealloc", []policy.Kind{policy.Async}, "a size with its unit, such as 4GiB, or -1"},
+	{"reserve", []policy.Kind{policy.Elastic}, "a size with its unit, such as 256MiB"},
+	{"eager", []policy.Kind{policy.Elastic}, wantBool},
 }
+
+const wantBool = "true or false"
 
 // Parse reads NAME[@VERSION][:key=value,...], for example "jax",
 // "jax@0.4.0:preallocate=false" or "bfc:limit=10GiB,gc=true".
 //
-// NAME is jax, tensorflow, bfc, platform, address, async, vmm, elastic or env;
-// jax and tensorflow take a version. The keys, with the kinds of policy that take them:
+// NAME is jax, tensorflow, pytorch, bfc, platform, address, async, vmm, elastic or
+// env; jax, tensorflow and pytorch take a version. The keys of pytorch are those of
+// PYTORCH_ALLOC_CONF that the release knows, as in
+// "pytorch@2.8:max_split_size_mb=128,expandable_segments=True", and fraction, which
+// is torch.cuda.set_per_process_memory_fraction. The keys of the others, with the kinds
+// of policy that take them:
 //
 //	preallocate     true or false                 bfc jax tensorflow async
 //	fraction        a number above 0              bfc jax tensorflow async vmm elastic
@@ -113,8 +120,8 @@ func parse(spec string) (policy.Policy, error) {
 	switch {
 	case !slices.Contains(names, name):
 		return p, fmt.Errorf("unknown policy %q%s; want one of %s", name, spelling.DidYouMean(name, names), strings.Join(names, ", "))
-	case hasVersion && name != "jax" && name != "tensorflow":
-		return p, fmt.Errorf("%s has no versions; only jax and tensorflow take one, as in jax@0.4.30", name)
+	case hasVersion && !slices.Contains(versioned, name):
+		return p, fmt.Errorf("%s has no versions; only jax, tensorflow and pytorch take one, as in jax@0.4.30", name)
 	case hasVersion && version == "":
 		return p, fmt.Errorf("no version after @; want one such as jax@0.4.30, or %s alone for the newest", name)
 	case name == "env" && hasSettings:
@@ -134,6 +141,14 @@ func parse(spec string) (policy.Policy, error) {
 		if p, err = TensorFlow(version, GPUOptions{}); err != nil {
 			return p, err
 		}
+	case name == "pytorch":
+		var list []string
+		if hasSettings {
+			list = splitSettings(settings)
+		}
+		p, err = pyTorch(version, list)
+		p.Spec = spec
+		return p, err
 	default:
 		p = named[name]
 		p.Name = name
@@ -161,7 +176,7 @@ func applyKeys(p *policy.Policy, settings string) error {
 			return fmt.Errorf("key %q does not apply; %s", name, takes(p))
 		case seen[name]:
 			return fmt.Errorf("key %q is given twice; give it once", name)
-		case !keys[i].set(p, value):
+		case !set(p, name, value):
 			return fmt.Errorf("key %q: got %q, want %s", name, value, keys[i].want)
 		}
 		seen[name] = true
@@ -181,7 +196,7 @@ func applyKeys(p *policy.Policy, settings string) error {
 	return nil
 }
 
-// keyNames are the keys that apply to p.
+// keyNames returns the keys that apply to p.
 func keyNames(p *policy.Policy) []string {
 	var list []string
 	for _, k := range keys {
@@ -200,73 +215,51 @@ func takes(p *policy.Policy) string {
 	return p.Name + " takes no keys"
 }
 
-const wantBool = "true or false"
-
-func setBool(field func(*policy.Policy) *bool) func(*policy.Policy, string) bool {
-	return func(p *policy.Policy, s string) bool {
-		switch s {
-		case "true", "1", "yes":
-			*field(p) = true
-		case "false", "0", "no":
-			*field(p) = false
-		default:
-			return false
+// set gives the field of a key its value, and reports whether the key takes it.
+func set(p *policy.Policy, name, value string) (ok bool) {
+	truth, isTruth := map[string]bool{"true": true, "1": true, "yes": true, "false": false, "0": false, "no": false}[value]
+	number, notNumber := strconv.ParseFloat(value, 64)
+	bytes, notSize := size.ParseFlag(value)
+	isSize := notSize == nil && bytes <= maxLimit
+	switch name {
+	case "preallocate":
+		p.Preallocate, ok = truth, isTruth
+	case "spatial":
+		p.Spatial, ok = truth, isTruth
+	case "topdown":
+		p.TopDown, ok = truth, isTruth
+	case "gc":
+		p.GC, ok = truth, isTruth
+	case "coalesce":
+		p.Coalesce, ok = truth, isTruth
+	case "eager":
+		p.Eager, ok = truth, isTruth
+	case "of":
+		p.Of, ok = map[string]policy.Basis{"total": policy.Total, "free": policy.Free}[value]
+	case "limit":
+		p.Limit, ok = bytes, isSize && bytes > 0
+	case "reserve":
+		p.Reserve, ok = bytes, isSize
+	case "fragmentation":
+		p.Fragmentation, ok = number, notNumber == nil && number >= 0 && number <= 1
+	case "align":
+		n, err := size.Parse(value)
+		p.Align, ok = n, err == nil && bits.OnesCount64(n) == 1
+	case "async_prealloc":
+		if p.AsyncPrealloc, ok = int64(bytes), isSize && bytes <= math.MaxInt64; value == "-1" {
+			p.AsyncPrealloc, ok = -1, true
 		}
-		return true
+	case "fraction":
+		p.Fraction, ok = number, notNumber == nil && number > 0 && !math.IsInf(number, 0)
+		switch p.Name {
+		case "jax":
+			_, v, _ := Release{p.Name, p.Version}.Find() // it has been read before
+			r := jaxReleases().At(v)
+			p.Fraction = r.convert(number)
+			ok = ok && p.Fraction > 0 && !math.IsInf(p.Fraction, 0)
+		case "tensorflow": // per_process_gpu_memory_fraction
+			p.Leave, p.Of, p.Managed = policy.Leave{}, policy.Total, number > 1
+		}
 	}
-}
-
-func setSize(least uint64, field func(*policy.Policy) *uint64) func(*policy.Policy, string) bool {
-	return func(p *policy.Policy, s string) bool {
-		n, err := size.ParseFlag(s)
-		*field(p) = n
-		return err == nil && n >= least && n <= maxLimit
-	}
-}
-
-func setFraction(p *policy.Policy, s string) bool {
-	f, err := strconv.ParseFloat(s, 64)
-	if p.Name == "jax" {
-		r, _ := jaxAt(p.Version)
-		f = r.convert(f)
-	}
-	p.Fraction = f
-	if p.Name == "tensorflow" { // per_process_gpu_memory_fraction
-		p.Leave, p.Of, p.Managed = policy.Leave{}, policy.Total, f > 1
-	}
-	return err == nil && f > 0 && !math.IsInf(f, 0)
-}
-
-func setOf(p *policy.Policy, s string) bool {
-	switch s {
-	case "total":
-		p.Of = policy.Total
-	case "free":
-		p.Of = policy.Free
-	default:
-		return false
-	}
-	return true
-}
-
-func setFragmentation(p *policy.Policy, s string) bool {
-	f, err := strconv.ParseFloat(s, 64)
-	p.Fragmentation = f
-	return err == nil && f >= 0 && f <= 1
-}
-
-func setAlign(p *policy.Policy, s string) bool {
-	n, err := size.Parse(s)
-	p.Align = n
-	return err == nil && bits.OnesCount64(n) == 1
-}
-
-func setAsyncPrealloc(p *policy.Policy, s string) bool {
-	if s == "-1" {
-		p.AsyncPrealloc = -1
-		return true
-	}
-	n, err := size.ParseFlag(s)
-	p.AsyncPrealloc = int64(n)
-	return err == nil && n <= math.MaxInt64
+	return ok
 }

@@ -2,6 +2,7 @@
 package frameworks_test
 
 import (
+	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
@@ -43,6 +44,16 @@ func TestParse(t *testing.T) {
 		{"async", async},
 		{"vmm", P{Name: "vmm", Kind: policy.VMM, Fraction: 1}},
 		{"elastic", elastic},
+		{"pytorch", P{Name: "pytorch", Kind: policy.Caching}},
+		{"pytorch@2.8", P{Name: "pytorch", Version: "2.8", Kind: policy.Caching, Torch: policy.Torch{Order: policy.LowestAddress}}},
+		{"pytorch:fraction=0.5", P{Name: "pytorch", Kind: policy.Caching, Fraction: 0.5}},
+		{"pytorch:fraction=1", P{Name: "pytorch", Kind: policy.Caching}},
+		{"pytorch@2.9:fraction=1", P{Name: "pytorch", Version: "2.9", Kind: policy.Caching, Fraction: 1, Torch: policy.Torch{Order: policy.LowestAddress}}},
+		{"pytorch:per_process_memory_fraction=0.5", P{Name: "pytorch", Kind: policy.Caching, Fraction: 0.5}},
+		{"pytorch:max_split_size_mb=64,roundup_power2_divisions=[1:2,>:4]", P{Name: "pytorch", Kind: policy.Caching,
+			Torch: policy.Torch{MaxSplit: 64 << 20, Divisions: [16]uint64{2, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4}}}},
+		{"pytorch:expandable_segments:True,garbage_collection_threshold:0.6", P{Name: "pytorch", Kind: policy.Caching, Torch: policy.Torch{Expandable: true, GC: 0.6}}},
+		{"pytorch:backend=cudaMallocAsync", P{Name: "pytorch", Kind: policy.Async, Fraction: 1, AsyncKeep: true}},
 
 		{"jax:preallocate=false", with(jax, func(p *P) { p.Preallocate, p.Spatial, p.TopDown, p.CollectiveAlign = false, false, false, 0 })},
 		{"jax:preallocate=true", jax},
@@ -76,13 +87,22 @@ func TestParse(t *testing.T) {
 			if diff := cmp.Diff(tc.want, parsed(t, tc.spec)); diff != "" {
 				t.Errorf("want -, got +:\n%s", diff)
 			}
+			// The pool library is given the policy in JSON.
+			var again policy.Policy
+			text, err := json.Marshal(tc.want)
+			if err == nil {
+				err = json.Unmarshal(text, &again)
+			}
+			if diff := cmp.Diff(tc.want, again); diff != "" || err != nil {
+				t.Errorf("through JSON %s: %v\n%s", text, err, diff)
+			}
 		})
 	}
 }
 
 func TestParseErrors(t *testing.T) {
 	for _, tc := range []struct{ spec, want string }{
-		{"", `policy "": unknown policy ""; want one of jax, tensorflow, bfc, platform, address, async, vmm, elastic, env`},
+		{"", `policy "": unknown policy ""; want one of jax, tensorflow, pytorch, bfc, platform, address, async, vmm, elastic, env`},
 		{"jaxx", `unknown policy "jaxx" (did you mean "jax"?); want one of`},
 		{"BFC", `did you mean "bfc"?`},
 		{"elastc", `did you mean "elastic"?`},
@@ -90,8 +110,22 @@ func TestParseErrors(t *testing.T) {
 		{"cuda_async", `unknown policy "cuda_async"; want`},
 		{"tensorflow@2.1", "TensorFlow 2.1 is not known; the oldest known release is 2.2.0"},
 		{"tensorflow@two", `"two" is not a TensorFlow release; want one such as 2.15`},
-		{"bfc@1", "bfc has no versions; only jax and tensorflow take one"},
+		{"bfc@1", "bfc has no versions; only jax, tensorflow and pytorch take one"},
 		{"env@1", "env has no versions"},
+		{"pytorch@", `no version after @; want one such as jax@0.4.30, or pytorch alone for the newest`},
+		{"pytorch@x", `"x" is not a PyTorch release`},
+		{"pytorch@1.0", "PyTorch 1.0 is not known; the oldest known release is 1.13.0"},
+		{"pytorch:", `"" is not key=value`},
+		{"pytorch:expandable_segments", `"expandable_segments" is not key=value, with a key of PYTORCH_ALLOC_CONF`},
+		{"pytorch:expandable_segment=True", "PyTorch 2.15.0 does not know expandable_segment (did you mean"},
+		{"pytorch@2.0:expandable_segments=True", "PyTorch 2.0.0 does not know expandable_segments, only 2.1.0 and later do"},
+		{"pytorch:expandable_segments=true", "Expected 'True' or 'False'"},
+		{"pytorch:max_split_size_mb=19", "max_split_size_mb too small, must be >= 20"},
+		{"pytorch@2.9:max_split_size_mb=20", "max_split_size_mb too small, must be > 20"},
+		{"pytorch:max_split_size_mb=64,max_split_size_mb=65", `key "max_split_size_mb" is given twice`},
+		{"pytorch:fraction=1.5", `key "fraction": got "1.5", want a number above 0 and up to 1`},
+		{"pytorch:fraction=0", `want a number above 0`},
+		{"pytorch:expandable_segments_reserve_by_class=[large:0.5]", "is not modelled"},
 		{"jax@", "no version after @"},
 		{"jax@0.1.0", `policy "jax@0.1.0": JAX 0.1.0 is not known`},
 		{"jax@x:gc=true", `"x" is not a JAX release`},

@@ -53,7 +53,7 @@ func (n *notes) backends() backendChoice {
 	return c
 }
 
-// refusePlatform is the error of an explicit platform without a client.
+// refusePlatform returns the error of an explicit platform without a client.
 func (r *jaxRelease) refusePlatform(name string, plugin bool) *policy.SettingError {
 	known := slices.Clone(r.Platforms)
 	if plugin {
@@ -72,7 +72,7 @@ func (r *jaxRelease) refusePlatform(name string, plugin bool) *policy.SettingErr
 	return &policy.SettingError{Name: platformsVar, Text: "Unable to initialize backend '" + name + "': " + why + " (set JAX_PLATFORMS='' to automatically choose an available backend)", Then: notChosen}
 }
 
-// fixPlatforms is the value that JAX_PLATFORMS was meant to have: the names in
+// fixPlatforms returns the value that JAX_PLATFORMS was meant to have: the names in
 // small letters and without blanks, those for NVIDIA's GPUs as JAX has them.
 func (n *notes) fixPlatforms() string {
 	var names []string
@@ -91,7 +91,7 @@ func (n *notes) fixPlatforms() string {
 	return platformsVar + "=" + strings.Join(names, ",")
 }
 
-// choose is the platform of the default backend, given the clients that were
+// choose returns the platform of the default backend, given the clients that were
 // made, and the variable that chose it; "" where JAX's own order did.
 func (n *notes) choose(r jaxRelease, c backendChoice, made []string) (platform, by string, err *policy.SettingError) {
 	name := literal.PyLower(n.Env.Get(platformVar))
@@ -122,7 +122,7 @@ func (n *notes) choose(r jaxRelease, c backendChoice, made []string) (platform, 
 	return "cpu", "", nil
 }
 
-// cpuChosen is the answer where the settings choose the CPU; client is whether
+// cpuChosen returns the answer where the settings choose the CPU; client is whether
 // one of the GPU is made beside it, with the policy p.
 func (n *notes) cpuChosen(by string, client bool, p policy.Policy) *policy.SettingError {
 	e := &policy.SettingError{Name: by, Text: by + "=" + n.Env.Get(by) + " chooses the CPU, and no client of the GPU is made", Then: onCPU + ", and takes no GPU memory", Fix: "-" + by, CPU: true}

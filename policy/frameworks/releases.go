@@ -6,7 +6,6 @@ package frameworks
 
 import (
 	_ "embed" // the tables
-	"fmt"
 
 	"gpumem/policy"
 )
@@ -77,7 +76,7 @@ type cupyRelease struct {
 	Limit bool // reads CUPY_GPU_MEMORY_LIMIT
 }
 
-// of is what the fraction is of.
+// of returns what the fraction is of.
 func (r *jaxRelease) of() policy.Basis {
 	if r.OfFree {
 		return policy.Free
@@ -85,7 +84,7 @@ func (r *jaxRelease) of() policy.Basis {
 	return policy.Total
 }
 
-// convert is a fraction after its way into XLA.
+// convert returns a fraction after its way into XLA.
 func (r *jaxRelease) convert(f float64) float64 {
 	if r.Float32 {
 		return float64(float32(f))
@@ -93,44 +92,26 @@ func (r *jaxRelease) convert(f float64) float64 {
 	return f
 }
 
-// jaxAt is what a version does; "" means the newest.
-func jaxAt(text string) (jaxRelease, error) {
-	v := policy.Newest
-	if text != "" {
-		var err error
-		if v, err = policy.ParseVersion(text, "JAX", "0.4.30"); err != nil {
-			return jaxRelease{}, err
-		}
-	}
-	if first := jaxReleases().Oldest(); v.Less(first) {
-		return jaxRelease{}, fmt.Errorf("JAX %s is not known; the oldest known release is jaxlib %s", text, first)
-	}
-	return jaxReleases().At(v), nil
-}
-
-// Default is the policy of the newest JAX with nothing set.
+// Default returns the policy of the newest JAX with nothing set.
 func Default() policy.Policy {
-	r := jaxReleases().At(policy.Newest)
-	p := r.policy()
-	p.Spec = "jax"
+	p, _ := JAX("") // which is known
 	return p
 }
 
-// JAX is the policy of a JAX release with nothing set. The version is jaxlib's,
+// JAX returns the policy of a JAX release with nothing set. The version is jaxlib's,
 // such as "0.4.30" or "0.10.2"; the empty one means the newest, and one newer
 // than the newest known is taken to do as that does. A version before 0.1.16
 // (2019-05, the first with a pool by default), or a text that is no version, is
 // an error.
 func JAX(version string) (policy.Policy, error) {
-	if version == "" {
-		return Default(), nil
-	}
-	r, err := jaxAt(version)
+	name := Release{"jax", version}
+	_, v, err := name.Find()
 	if err != nil {
 		return policy.Policy{}, err
 	}
+	r := jaxReleases().At(v)
 	p := r.policy()
-	p.Spec, p.Version = "jax@"+version, version
+	p.Spec, p.Version = name.String(), version
 	return p, nil
 }
 
@@ -162,7 +143,7 @@ func setEnds(p *policy.Policy, spatial, topDown bool) {
 // least granularity of multicast objects, 2 MiB where the GPU has none, too.
 const collectiveAlign = 2 << 20
 
-// regionUnit is the RegionUnit of a release.
+// regionUnit returns the RegionUnit of a release.
 func (r *jaxRelease) regionUnit() uint64 {
 	if r.PoolByPages {
 		return 2 << 20

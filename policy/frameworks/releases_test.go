@@ -89,8 +89,8 @@ func TestJAXNewest(t *testing.T) {
 
 func TestJAXErrors(t *testing.T) {
 	for _, tc := range []struct{ version, want string }{
-		{"0.1.15", "oldest known release is jaxlib 0.1.16"},
-		{"0.0.0", "oldest known release is jaxlib 0.1.16"},
+		{"0.1.15", "oldest known release is 0.1.16"},
+		{"0.0.0", "oldest known release is 0.1.16"},
 		{"new", `"new" is not a JAX release; want one such as 0.4.30`},
 		{"v0.4.30", "is not a JAX release"},
 		{"1", "is not a JAX release"},

@@ -24,7 +24,7 @@ func (n *notes) remat(r jaxRelease, flags xlaFlags) (off bool, err *policy.Setti
 		has = has || pass == rematPass
 	}
 	if has {
-		n.Effect(xlaFlagsVar, "%s=%s: XLA computes nothing twice to save memory", disabledFlag, rematPass)
+		n.Effect(xlaFlagsVar, "%s=%s: XLA recomputes nothing to save memory", disabledFlag, rematPass)
 	}
 	text, set := n.Env.Lookup(rematVar)
 	switch {
@@ -36,10 +36,10 @@ func (n *notes) remat(r jaxRelease, flags xlaFlags) (off bool, err *policy.Setti
 	}
 	switch strings.ToLower(text) {
 	case "y", "yes", "t", "true", "on", "1":
-		n.Effect(rematVar, "as by default: where a program's peak passes XLA's limit, values may be computed twice")
+		n.Effect(rematVar, "as by default: where a program's peak passes XLA's limit, values may be recomputed")
 		return has, nil
 	case "n", "no", "f", "false", "off", "0":
-		n.Effect(rematVar, "XLA computes nothing twice to save memory")
+		n.Effect(rematVar, "XLA recomputes nothing to save memory")
 		if !r.RematAdds && disabled[0] != "" && !has {
 			n.Warn(rematVar, "", "up to JAX 0.11.0 it takes the place of %s in XLA_FLAGS: the passes named there run again", disabledFlag)
 		}

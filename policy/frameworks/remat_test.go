@@ -9,7 +9,7 @@ import (
 )
 
 func TestRemat(t *testing.T) {
-	const off, asBefore = "XLA computes nothing twice to save memory", "as by default: where a program's peak passes XLA's limit, values may be computed twice"
+	const off, asBefore = "XLA recomputes nothing to save memory", "as by default: where a program's peak passes XLA's limit, values may be recomputed"
 	tests := []struct {
 		as, env string // NAME=VALUE, a line each
 		effects []string

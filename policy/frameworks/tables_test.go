@@ -160,10 +160,11 @@ func sameValue(table, ours string, v any) bool {
 func TestJAXOptions(t *testing.T) {
 	asked := 0
 	for _, row := range readTable(t, "testdata/jax/options.txt") {
-		r, err := jaxAt(row.releases[0])
+		_, v, err := Release{"jax", row.releases[0]}.Find()
 		if err != nil {
 			t.Fatal(err)
 		}
+		r := jaxReleases().At(v)
 		where := fmt.Sprintf("options.txt:%d: %s %s", row.line, row.releases[0], row.who)
 		if strings.Contains(row.text, `\U00011f51`) || strings.Contains(row.text, `\U0001fae8`) || strings.Contains(row.text, `\U00011f53`) {
 			continue // letters of Unicode 15, which Python 3.11 does not know: not JAX's doing

@@ -5,6 +5,7 @@
 package frameworks
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -39,7 +40,7 @@ type GPUOptions struct {
 	Async     bool  // experimental.use_cuda_malloc_async
 }
 
-// TensorFlow is the policy of a TensorFlow release, "" for the newest, with
+// TensorFlow returns the policy of a TensorFlow release, "" for the newest, with
 // nothing set in the environment and o asked for in code. The error is about
 // the version.
 func TensorFlow(version string, o GPUOptions) (policy.Policy, error) {
@@ -57,7 +58,7 @@ func TensorFlow(version string, o GPUOptions) (policy.Policy, error) {
 	return p, nil
 }
 
-// readTensorFlow is what a release of TensorFlow does with an environment in a
+// readTensorFlow returns what a release of TensorFlow does with an environment in a
 // program that asks for nothing.
 func readTensorFlow(env policy.Environment, v policy.Version) (policy.Reading, *policy.SettingError) {
 	return readGPUOptions(env, tfReleases().At(v), GPUOptions{})
@@ -66,10 +67,10 @@ func readTensorFlow(env policy.Environment, v policy.Version) (policy.Reading, *
 func readGPUOptions(env policy.Environment, r tfRelease, o GPUOptions) (policy.Reading, *policy.SettingError) {
 	n := newNotes(env)
 	p, err := n.tensorflow(r, o)
-	return policy.Reading{Policy: p, Pools: func(d policy.Device) []policy.Pool { return tfPools(p, r.HostLimitGiB<<30, d) }, Notes: n.Notes}, err
+	return policy.Reading{Policy: p, Pools: func(d policy.Device) []policy.Pool { return tfPools(p, cmp.Or(n.hostLimit, r.HostLimitGiB<<30), d) }, Notes: n.Notes}, err
 }
 
-// tensorflow is the policy, in the order in which TensorFlow decides
+// tensorflow returns the policy, in the order in which TensorFlow decides
 // (SingleVirtualDeviceMemoryLimit, then GPUProcessState::GetGPUAllocator).
 func (n *notes) tensorflow(r tfRelease, o GPUOptions) (policy.Policy, *policy.SettingError) {
 	p := policy.Policy{Name: "tensorflow", Kind: policy.BFC, Preallocate: !o.AllowGrowth, GC: true, FirstRegion: r.FirstRegionMiB << 20, RegionUnit: plainUnit,
@@ -91,36 +92,15 @@ func (n *notes) tensorflow(r tfRelease, o GPUOptions) (policy.Policy, *policy.Se
 	if err := n.tfAllocatorOf(&p, r, o); err != nil {
 		return p, err
 	}
-	if err := n.tfPerDevice(&p); err != nil {
+	unread := ""
+	if p.Kind == policy.Async {
+		unread = "ignored: the driver's pool does not ask StreamExecutor"
+	}
+	if err := n.perDevice(&p, unread); err != nil {
 		return p, err
 	}
 	n.tfOthers()
 	return p, n.tfHost(r)
-}
-
-// tfPerDevice reads TF_PER_DEVICE_MEMORY_LIMIT_MB, which StreamExecutor holds
-// against every plain request, the pool's regions included.
-func (n *notes) tfPerDevice(p *policy.Policy) *policy.SettingError {
-	text, set := n.Env.Lookup(perDeviceVar)
-	if !set {
-		return nil
-	}
-	mib, ok := literal.CInt(text)
-	switch {
-	case !ok:
-		return abort(perDeviceVar, cParse(perDeviceVar, text, "int64", "0"))
-	case mib <= 0:
-		n.Effect(perDeviceVar, "as without it")
-	case p.Kind == policy.Async:
-		n.Warn(perDeviceVar, "-"+perDeviceVar, "ignored: the driver's pool does not ask StreamExecutor")
-	case p.Kind == policy.Platform:
-		p.GrantLimit = uint64(mib) << 20
-		n.Effect(perDeviceVar, "no single request may be above %d MiB", mib)
-	default:
-		p.GrantLimit = uint64(mib) << 20
-		n.Effect(perDeviceVar, "no region of the pool may be above %d MiB: it backs off to that", mib)
-	}
-	return nil
 }
 
 // systemMemory reads TF_DEVICE_MIN_SYS_MEMORY_IN_MB.
@@ -136,7 +116,7 @@ func (n *notes) systemMemory(p *policy.Policy, r tfRelease, o GPUOptions) {
 	case o.Limit != nil:
 		n.Warn(tfSystemVar, "-"+tfSystemVar, "ignored: the program sets a limit for its logical device")
 	case !ok || mib < 0:
-		n.Warn(tfSystemVar, "", "%s is no number of MiB and is ignored; write one such as 1024", literal.PyRepr(text))
+		n.Warn(tfSystemVar, "", "%s is not a number of MiB and is ignored; write one such as 1024", literal.PyRepr(text))
 	default:
 		bytes := uint64(mib) << 20
 		if r.Wraps && bytes != uint64(int32(bytes)) {
@@ -165,17 +145,17 @@ func (n *notes) growth(p *policy.Policy, o GPUOptions) {
 	if !set {
 		return
 	}
-	asked := "the pool is taken at once"
+	asked := "the pool is preallocated"
 	if o.AllowGrowth {
 		asked = "the pool grows"
 	}
 	switch text {
 	case "true":
 		p.Preallocate = false
-		n.Effect(tfGrowthVar, "memory is taken as it is needed")
+		n.Effect(tfGrowthVar, "memory is allocated on demand")
 	case "false":
 		p.Preallocate = true
-		n.Effect(tfGrowthVar, "the whole pool is taken at once, whatever the program asks for")
+		n.Effect(tfGrowthVar, "the whole pool is preallocated, whatever the program asks for")
 	default:
 		fix := tfGrowthVar + "=true"
 		if no := strings.ToLower(strings.TrimSpace(text)); no == "0" || no == "false" || no == "no" || no == "off" || no == "" {
@@ -207,7 +187,7 @@ func (n *notes) tfAllocatorOf(p *policy.Policy, r tfRelease, o GPUOptions) *poli
 	switch {
 	case text == "cuda_malloc":
 		*p = policy.Policy{Name: p.Name, Kind: policy.Platform}
-		n.Effect(tfAllocatorVar, "each allocation is one of the driver's (cudaMalloc), and each free gives it back; slow")
+		n.Effect(tfAllocatorVar, "each allocation is a separate one of the driver's (cudaMalloc), which its free releases; slow")
 	case async:
 		*p = policy.Policy{Name: p.Name, Kind: policy.Async, Fraction: p.Fraction, Of: p.Of, Limit: p.Limit, Leave: p.Leave, AsyncKeep: true}
 		if text == "cuda_malloc_async" {
@@ -231,7 +211,7 @@ func (n *notes) tfAllocatorOf(p *policy.Policy, r tfRelease, o GPUOptions) *poli
 	return n.tfPrealloc(p)
 }
 
-// without is settings less those of one variable.
+// without returns settings less those of one variable.
 func without(settings []policy.Setting, name string) []policy.Setting {
 	var list []policy.Setting
 	for _, s := range settings {
@@ -260,13 +240,13 @@ func (n *notes) tfPrealloc(p *policy.Policy) *policy.SettingError {
 		return abort(asyncVar, cParse(asyncVar, text, "int64", "0"))
 	case bytes > 0:
 		p.AsyncPrealloc = bytes
-		n.Effect(asyncVar, "%s are taken at once; the pool still grows", size.Format(uint64(bytes)))
+		n.Effect(asyncVar, "preallocates %s; the pool can still grow", size.Format(uint64(bytes)))
 	case bytes == 0:
-		n.Effect(asyncVar, "as without it")
+		n.Effect(asyncVar, "no effect: the same as unset")
 	case bytes == -1:
-		n.Warn(asyncVar, "-"+asyncVar, "takes nothing at once, whatever the documentation says of -1; write a number of bytes")
+		n.Warn(asyncVar, "-"+asyncVar, "preallocates nothing, whatever the documentation says of -1; write a number of bytes")
 	default:
-		n.Warn(asyncVar, "-"+asyncVar, "%d is refused by the driver, so nothing is taken at once; write a number of bytes", bytes)
+		n.Warn(asyncVar, "-"+asyncVar, "%d is refused by the driver, so nothing is preallocated; write a number of bytes", bytes)
 	}
 	return nil
 }
@@ -285,14 +265,15 @@ func (n *notes) tfHost(r tfRelease) *policy.SettingError {
 	}
 	switch limit := uint64(mib) << 20; {
 	case !ok && !r.Plus:
-		n.Warn(tfHostVar, "-"+tfHostVar, "%s is no number of MiB and is ignored; write one such as 65536", literal.PyRepr(text))
+		n.Warn(tfHostVar, "-"+tfHostVar, "%s is not a number of MiB and is ignored; write one such as 65536", literal.PyRepr(text))
 	case limit == 0:
 		return &policy.SettingError{Name: tfHostVar, Text: "SameWorkerRecvDone unable to allocate output tensor.", Then: "TensorFlow raises ResourceExhaustedError at a session's first copy from the GPU: the limit of pinned host memory is 0", Fix: "-" + tfHostVar}
 	case !ok:
-		n.Warn(tfHostVar, "-"+tfHostVar, "%s is no number of MiB: the limit of pinned host memory is %s, not the default that the log names; write one such as 65536", literal.PyRepr(text), size.Format(limit))
+		n.Warn(tfHostVar, "-"+tfHostVar, "%s is not a number of MiB: the limit of pinned host memory is %s, not the default that the log names; write one such as 65536", literal.PyRepr(text), size.Format(limit))
 	case mib < 0:
 		n.Warn(tfHostVar, "-"+tfHostVar, "%d makes no sense, and TensorFlow takes it for no limit at all; write MiB, such as 65536", mib)
 	default:
+		n.hostLimit = limit
 		n.Effect(tfHostVar, "at most %s of pinned host memory", size.Format(limit))
 	}
 	return nil
@@ -308,7 +289,7 @@ func (n *notes) tfOthers() {
 	}
 }
 
-// tfPools are the pools that TensorFlow makes for a device.
+// tfPools returns the pools that TensorFlow makes for a device.
 func tfPools(p policy.Policy, host uint64, d policy.Device) []policy.Pool {
 	limit := p.LimitBytes(d)
 	main := policy.Pool{Name: fmt.Sprintf("GPU_%d_bfc", d.Ordinal), Space: "device", Limit: &limit, First: p.FirstGrant(d), Text: "the whole limit at the first operation"}

@@ -73,7 +73,7 @@ func (r *jaxRelease) asked(options []Option) asked {
 	return a
 }
 
-// build is what XLA builds. Each kind takes only what it looks at.
+// build returns what XLA builds. Each kind takes only what it looks at.
 func (r *jaxRelease) build(a asked) policy.Policy {
 	p := policy.Policy{Name: "jax", Kind: a.kind, Of: r.of()}
 	switch {
@@ -115,7 +115,11 @@ func (n *notes) xla(a *asked, flags xlaFlags, r jaxRelease) (policy.Policy, *pol
 		n.Effect(xlaFlagsVar, "%s: the pool's regions are plain allocations (cuMemAlloc), which every GPU has", noPagesFlag)
 	}
 
-	if err := n.perDevice(&p, r); err != nil {
+	unread := "" // the pool of pages does not ask StreamExecutor
+	if p.Kind == policy.Async || p.Kind == policy.VMM || p.Kind == policy.BFC && r.PoolByPages {
+		unread = "does not cap what JAX takes: it bounds single requests of the allocator platform; to cap the whole, set " + r.fractionName()
+	}
+	if err := n.perDevice(&p, unread); err != nil {
 		return p, err
 	}
 	n.unified(&p)
@@ -133,22 +137,22 @@ func (n *notes) xla(a *asked, flags xlaFlags, r jaxRelease) (policy.Policy, *pol
 }
 
 // perDevice reads TF_PER_DEVICE_MEMORY_LIMIT_MB into p: the most that the
-// driver is asked for at once through AllocateArray. Since JAX 0.10.2 the pool
-// asks by another way.
-func (n *notes) perDevice(p *policy.Policy, r jaxRelease) *policy.SettingError {
+// driver is asked for at once through StreamExecutor, as by platform and by the regions of
+// a pool. unread is why it does not count; empty if it does.
+func (n *notes) perDevice(p *policy.Policy, unread string) *policy.SettingError {
 	text, set := n.Env.Lookup(perDeviceVar)
 	if !set {
 		return nil
 	}
 	limit, ok := literal.CInt(text)
-	switch pool := p.Kind == policy.BFC; {
+	switch {
 	case !ok:
 		return abort(perDeviceVar, cParse(perDeviceVar, text, "int64", "0"))
 	case limit <= 0:
-		n.Effect(perDeviceVar, "as without it")
-	case p.Kind == policy.Async || p.Kind == policy.VMM || pool && r.PoolByPages:
-		n.Warn(perDeviceVar, "-"+perDeviceVar, "does not cap what JAX takes: it bounds single requests of the allocator platform; to cap the whole, set %s", r.fractionName())
-	case pool:
+		n.Effect(perDeviceVar, "no effect: the same as unset")
+	case unread != "":
+		n.Warn(perDeviceVar, "-"+perDeviceVar, "%s", unread)
+	case p.Kind == policy.BFC:
 		p.GrantLimit = uint64(limit) << 20
 		n.Effect(perDeviceVar, "no region of the pool may be above %d MiB: it backs off to that", limit)
 	default:
@@ -196,7 +200,7 @@ func (n *notes) asyncPrealloc(p *policy.Policy) *policy.SettingError {
 	}
 	switch {
 	case bytes == 0 || bytes == -1 && p.Preallocate: // as without it
-		n.Effect(asyncVar, "as without it")
+		n.Effect(asyncVar, "no effect: the same as unset")
 	case p.Preallocate:
 		n.Warn(asyncVar, preallocateVar+"=false", "ignored: preallocation is on and reserves its fraction of the GPU; %s=false makes JAX read it", preallocateVar)
 	case bytes == -1 && p.AsyncKeep:
@@ -231,7 +235,7 @@ func (n *notes) host(r jaxRelease) (copies, err *policy.SettingError) {
 			return nil, refuse(hostPreVar, "bool", "0")
 		case on:
 			limit = "16"
-			n.Effect(hostPreVar, "pinned host memory is taken at once: 16 GiB for each GPU, or what %s says", hostLimitVar)
+			n.Effect(hostPreVar, "pinned host memory is preallocated: 16 GiB for each GPU, or what %s says", hostLimitVar)
 		}
 	}
 	text, set := n.Env.Lookup(hostLimitVar)
@@ -249,12 +253,13 @@ func (n *notes) host(r jaxRelease) (copies, err *policy.SettingError) {
 	case gib < 0:
 		n.Warn(hostLimitVar, "", "%d makes no sense, and XLA takes it for no limit at all; write GiB, such as 64", gib)
 	default:
+		n.hostLimit = uint64(gib) << 30
 		n.Effect(hostLimitVar, "at most %d GiB of pinned host memory for each GPU", gib)
 	}
 	return nil, nil
 }
 
-// noPages is the error of a device without virtual memory management.
+// noPages returns the error of a device without virtual memory management.
 func (n *notes) noPages(v policy.Version) *policy.SettingError {
 	e := &policy.SettingError{Name: "device", Text: "INTERNAL: no supported devices found for platform CUDA", Then: notInitialized + ": the GPU has no virtual memory management"}
 	cure := "--" + noPagesFlag + "=true"
@@ -269,19 +274,19 @@ func (n *notes) noPages(v policy.Version) *policy.SettingError {
 	return e
 }
 
-// abort is an error that ends the process.
+// abort returns an error that ends the process.
 func abort(name, text string) *policy.SettingError {
 	return &policy.SettingError{Name: name, Text: text, Then: aborts, Fix: "-" + name}
 }
 
 const aborts = "the process aborts when the GPU is first used"
 
-// cParse is the message of tsl/util/env_var.cc.
+// cParse returns the message of tsl/util/env_var.cc.
 func cParse(name, text, kind, fallback string) string {
 	return "Failed to parse the env-var ${" + name + "} into " + kind + ": " + text + ". Use the default value: " + fallback
 }
 
-// fractionName is the name under which the release likes its fraction.
+// fractionName returns the name under which the release likes its fraction.
 func (r *jaxRelease) fractionName() string {
 	if r.NewFraction {
 		return fractionVar

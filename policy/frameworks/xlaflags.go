@@ -54,7 +54,7 @@ func (n *notes) flags(v policy.Version) (xlaFlags, *policy.SettingError) {
 	return n.parseFlags(args, v)
 }
 
-// noFlagFile is the error of a value that XLA takes for a file's name.
+// noFlagFile returns the error of a value that XLA takes for a file's name.
 func noFlagFile(text string) *policy.SettingError {
 	then := flagsEnd
 	inside := strings.Trim(strings.TrimSpace(text), `"'`)
@@ -171,7 +171,7 @@ func (n *notes) parseFlags(args []string, v policy.Version) (xlaFlags, *policy.S
 // flagParsing is how XLA ends over a flag's value.
 const flagParsing = "Check failed: tsl::Flags::Parse(&env_argv->argc, env_argv->argv.data(), flag_list) Flag parsing failed."
 
-// flagHint is what may have been meant by an argument that is no flag.
+// flagHint returns what may have been meant by an argument that is no flag.
 func flagHint(arg string, v policy.Version) string {
 	name, _, has := strings.Cut(strings.TrimLeft(arg, "-"), "=")
 	if kind, known := flagKind(name, v); known == flagKnown {
@@ -299,7 +299,7 @@ func readFlagTable(text string) (flagsTable, error) {
 	return t, nil
 }
 
-// flagKind is what values a flag takes in a release, and whether the release
+// flagKind returns what values a flag takes in a release, and whether the release
 // knows it. A release that was not asked knows what both of its neighbours know.
 func flagKind(name string, v policy.Version) (string, flagKnowledge) {
 	t := flagTable()

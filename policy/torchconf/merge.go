@@ -17,7 +17,7 @@ import (
 // A pair is one setting as it is written.
 type pair struct{ key, value string }
 
-// String is key:value, or the key alone.
+// String returns key:value, or the key alone.
 func (p pair) String() string {
 	if p.value == "" {
 		return p.key
@@ -58,7 +58,7 @@ func joinTorch(items []pair) string {
 	return strings.Join(texts, ",")
 }
 
-// repair is the list with what was refused put right, or left out if it is a
+// repair returns the list with what was refused put right, or left out if it is a
 // key that the release does not know; empty if neither gives a list that it
 // takes.
 func (r *release) repair(env policy.Environment, name, failed string) string {
@@ -87,7 +87,7 @@ func (r *release) repair(env policy.Environment, name, failed string) string {
 	return name + "=" + text
 }
 
-// repaired is the value that was meant, where that is plain.
+// repaired returns the value that was meant, where that is plain.
 func (k torchKey) repaired(value string) string {
 	f, err := strconv.ParseFloat(strings.TrimSuffix(value, "%"), 64)
 	switch torchTarget(k.name) {
@@ -125,11 +125,8 @@ func (k torchKey) repaired(value string) string {
 func Merge(env policy.Environment, v string, key, value string) (name, text string, err error) {
 	release := Newest
 	if v != "" {
-		if release, err = policy.ParseVersion(v, "PyTorch", "2.8.0"); err != nil {
+		if release, err = Releases().Find(v, "PyTorch", "2.8.0"); err != nil {
 			return "", "", err
-		}
-		if first := Releases().Oldest(); release.Less(first) {
-			return "", "", fmt.Errorf("PyTorch %s is not known; the oldest known release is %s", v, first)
 		}
 	}
 	r := Releases().At(release)

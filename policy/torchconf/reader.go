@@ -41,7 +41,7 @@ func (r *release) key(name string) (torchKey, bool) {
 	return r.Keys[i], true
 }
 
-// since is the first release that knows a key.
+// since returns the first release that knows a key.
 func since(key string) (policy.Version, bool) {
 	for _, row := range Releases() {
 		r := row.Does
@@ -52,7 +52,7 @@ func since(key string) (policy.Version, bool) {
 	return policy.Version{}, false
 }
 
-// torchTarget is what a key sets: AMD's names are NVIDIA's here.
+// torchTarget returns what a key sets: AMD's names are NVIDIA's here.
 func torchTarget(key string) string { return strings.Replace(key, "_hip", "_cuda", 1) }
 
 // torchSettings are what a list sets. A value is a uint64 (bytes, or a count),
@@ -88,7 +88,7 @@ type reader struct {
 	torchSettings
 }
 
-// torchRefused is an error in PyTorch's words, less places in its source.
+// torchRefused returns an error in PyTorch's words, less places in its source.
 func torchRefused(format string, args ...any) error { return fmt.Errorf(format, args...) }
 
 // errTorchEnd is PyTorch's error for an index beyond the end.
@@ -175,7 +175,7 @@ func (r *release) parseSplit(text string) (torchSettings, error) {
 
 var torchColons = regexp.MustCompile(":+")
 
-// tokens are the marks , : [ ] and what is between them, less blanks; until 2.9
+// tokens returns the marks , : [ ] and what is between them, less blanks; until 2.9
 // only the space is one.
 func (r *release) tokens(text string) []string {
 	var tokens []string
@@ -249,7 +249,7 @@ func (p *reader) segments() error {
 	return nil
 }
 
-// backendAt is the backend that is chosen while the libraries are loaded, by
+// backendAt returns the backend that is chosen while the libraries are loaded, by
 // separate code: the first that the list names. Since 2.10 a list that ends
 // too soon is an error already here.
 func (r *release) backendAt(text string) (string, error) {

@@ -51,7 +51,7 @@ const (
 	torchAsync  = "cudaMallocAsync"
 )
 
-// variables are the names whose lists count: for the settings that GPUs of all
+// variables returns the names whose lists count: for the settings that GPUs of all
 // makers have in common, and for CUDA's own. One that is set to the empty text
 // counts, too.
 func (r *release) variables(env policy.Environment) (common, own string) {
@@ -75,7 +75,7 @@ const (
 	torchAtLoad = "import torch aborts the process"
 )
 
-// Read is what a release of PyTorch's builds for CUDA does with an environment.
+// Read returns what a release of PyTorch's builds for CUDA does with an environment.
 func Read(env policy.Environment, v policy.Version) (policy.Reading, *policy.SettingError) {
 	r := Releases().At(v)
 	n := notes{policy.Notes{Env: env}}
@@ -123,11 +123,39 @@ func Read(env policy.Environment, v policy.Version) (policy.Reading, *policy.Set
 	case given && f < 1:
 		p.Fraction = f
 	}
+	if p.Kind == policy.Caching {
+		p.Torch = s.pool(&r)
+	}
 	n.torch(p, &r, s, common, own)
 	return policy.Reading{Policy: p, Pools: func(d policy.Device) []policy.Pool { return torchPools(p, s, d) }, Notes: n.Notes}, nil
 }
 
-// printed is an error as the release prints it: with the place in its source,
+// CapOf1 reports whether a fraction of 1 (set_per_process_memory_fraction) is a limit in
+// a release. Since 2.10 it means that there is none.
+func CapOf1(v policy.Version) bool { return Releases().At(v).CapOf1 }
+
+// pool returns the settings that decide where blocks lie.
+func (s *torchSettings) pool(r *release) policy.Torch {
+	t := policy.Torch{Order: r.Order, KeepSizes: r.KeepSizes}
+	t.MaxSplit, _ = s.values[keyMaxSplit].(uint64)
+	t.NonSplit, _ = s.values[keyNonSplit].(uint64)
+	t.Segment, _ = s.values[keyLarge].(uint64)
+	t.Divisions, _ = s.values[keyRoundup].([16]uint64)
+	t.GC, _ = s.values[keyGC].(float64)
+	t.Expandable, _ = s.values[keyExpandable].(bool)
+	if word, _ := s.values[keyAddresses].(string); word != "" {
+		number := strings.TrimRight(word, "gG")
+		f, _ := strconv.ParseFloat(number, 64) // which the reader has checked
+		if number == word {
+			t.AddressPart = f
+		} else {
+			t.Addresses = uint64(min(f, 1<<20) * (1 << 30))
+		}
+	}
+	return t
+}
+
+// printed returns an error as the release prints it: with the place in its source,
 // where that is known.
 func (r *release) printed(err error) string {
 	text := err.Error()
@@ -147,7 +175,7 @@ func (r *release) names() []string {
 	return names
 }
 
-// uncached is the variable that turns the pool off, if one does.
+// uncached returns the variable that turns the pool off, if one does.
 func (n *notes) uncached(r *release) string {
 	for _, name := range []string{pytorchNoCache, torchNoHIP} {
 		text, set := n.Env.Lookup(name)
@@ -205,7 +233,7 @@ func (n *notes) pool(p policy.Policy, r *release) {
 		case no:
 			n.Warn(name, "-"+name, "turns the pool off whatever it says; to have the pool, remove it")
 		case name == off:
-			n.Effect(name, "each allocation is one of the driver's, and each free gives it back; slow")
+			n.Effect(name, "each allocation is a separate one of the driver's, which its free releases; slow")
 		default:
 			n.Effect(name, "the same as %s", off)
 		}
@@ -308,7 +336,7 @@ func (n *notes) foreignKeys(r *release, name string) {
 	}
 }
 
-// torchEffect is what a setting does; empty where that is nothing, or has a
+// torchEffect returns what a setting does; empty where that is nothing, or has a
 // warning.
 func torchEffect(key string, value any) string {
 	on, _ := value.(bool)
@@ -359,7 +387,7 @@ func torchEffect(key string, value any) string {
 	return "about speed, not about how much memory is taken"
 }
 
-// torchPools are the pools of a device.
+// torchPools returns the pools of a device.
 func torchPools(p policy.Policy, s torchSettings, d policy.Device) []policy.Pool {
 	main := policy.Pool{Name: torchNative, Space: "device"}
 	switch p.Kind {

@@ -317,6 +317,7 @@ func TestTorchPolicy(t *testing.T) {
 				t.Fatal(err)
 			}
 			tc.want.Name = "pytorch"
+			got.Policy.Torch = policy.Torch{} // see TestTorchPool
 			if got.Policy != tc.want {
 				t.Errorf("%+v, want %+v", got.Policy, tc.want)
 			}
@@ -600,5 +601,44 @@ func TestPyTorchFirstUseErrors(t *testing.T) {
 	}
 	if asked != 300 {
 		t.Errorf("%d answers; want 300", asked)
+	}
+}
+
+// TestTorchPool: the settings that decide where blocks lie, and what the releases do
+// of themselves.
+func TestTorchPool(t *testing.T) {
+	steps := func(first, rest uint64) (d [16]uint64) {
+		for i := range d {
+			d[i] = rest
+		}
+		d[0] = first
+		return d
+	}
+	for _, tc := range []struct {
+		name string
+		v    policy.Version
+		list string
+		want policy.Torch
+	}{
+		{"nothing", policy.Version{2, 15}, "", policy.Torch{}},
+		{"nothing in 2.12", policy.Version{2, 12, 1}, "", policy.Torch{Order: policy.OldestBlock}},
+		{"nothing in 2.11", policy.Version{2, 11}, "", policy.Torch{Order: policy.LowestAddress}},
+		{"nothing in 2.4", policy.Version{2, 4, 1}, "", policy.Torch{Order: policy.LowestAddress}},
+		{"nothing in 2.3", policy.Version{2, 3, 1}, "", policy.Torch{Order: policy.LowestAddress, KeepSizes: true}},
+		{"sizes", policy.Version{2, 15}, "max_split_size_mb:64,max_non_split_rounding_mb:48,large_segment_size_mb:40", policy.Torch{MaxSplit: 64 << 20, NonSplit: 48 << 20, Segment: 40 << 20}},
+		{"steps", policy.Version{2, 15}, "roundup_power2_divisions:4", policy.Torch{Divisions: steps(4, 4)}},
+		{"a list of steps", policy.Version{2, 15}, "roundup_power2_divisions:[1:2,>:8]", policy.Torch{Divisions: steps(2, 8)}},
+		{"a list of steps, whose last key > overwrites", policy.Version{2, 9}, "roundup_power2_divisions:[1:2,>:8]", policy.Torch{Divisions: steps(8, 8), Order: policy.LowestAddress}},
+		{"pages and collection", policy.Version{2, 15}, "expandable_segments:True,garbage_collection_threshold:0.75", policy.Torch{Expandable: true, GC: 0.75}},
+		{"addresses in bytes", policy.Version{2, 15}, "expandable_segments_reserve:1.5G", policy.Torch{Addresses: 3 << 29}},
+		{"addresses as a part", policy.Version{2, 15}, "expandable_segments_reserve:0.5", policy.Torch{AddressPart: 0.5}},
+		{"no pool of PyTorch's", policy.Version{2, 15}, "max_split_size_mb:64,backend:cudaMallocAsync", policy.Torch{}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got, err := Read(policy.Environ([]string{pytorchCudaConf + "=" + tc.list}), tc.v)
+			if err != nil || got.Policy.Torch != tc.want {
+				t.Errorf("%+v, %v; want %+v", got.Policy.Torch, err, tc.want)
+			}
+		})
 	}
 }

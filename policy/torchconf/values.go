@@ -14,7 +14,7 @@ import (
 	"gpumem/policy/internal/literal"
 )
 
-// word is the token i; key is for the error of 2.0 to 2.9.
+// word returns the token i; key is for the error of 2.0 to 2.9.
 func (p *reader) word(key string, i int) (string, error) {
 	switch {
 	case i < len(p.tokens):
@@ -29,7 +29,7 @@ func (p *reader) word(key string, i int) (string, error) {
 	return "", torchRefused("Error, expecting %s value", key)
 }
 
-// number is the token i as a whole number: std::stoi of 32 bits until 2.9,
+// number returns the token i as a whole number: std::stoi of 32 bits until 2.9,
 // std::stoull since. A minus counts down from 2^64.
 func (p *reader) number(key string, i int) (uint64, error) {
 	token, err := p.word(key, i)
@@ -58,7 +58,7 @@ func (p *reader) number(key string, i int) (uint64, error) {
 	return n, nil
 }
 
-// real is the token i as std::stod reads it: the beginning of it that is a
+// real returns the token i as std::stod reads it: the beginning of it that is a
 // number, and an error for one that is too large, or too small to be exact.
 func (p *reader) real(key string, i int) (float64, error) {
 	token, err := p.word(key, i)
@@ -292,7 +292,7 @@ func (p *reader) roundups(key string, i int) (int, error) {
 	return i, nil
 }
 
-// interval is the index of a size in MiB.
+// interval returns the index of a size in MiB.
 func (p *reader) interval(i int) (int, error) {
 	text := literal.CInteger.FindString(p.tokens[i])
 	n, err := strconv.ParseUint(strings.TrimLeft(text, "+- \t\n\v\f\r"), 10, 64)

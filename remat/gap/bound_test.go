@@ -8,7 +8,6 @@ import (
 	"gpumem/hlo"
 	"gpumem/hlo/memory"
 	"gpumem/internal/test/remattest"
-	"gpumem/remat/bound"
 )
 
 // TestTimeBoundHolds: no plan that runs all instructions at their places is
@@ -34,7 +33,7 @@ func TestTimeBoundHolds(t *testing.T) {
 			return remattest.BySize(i)
 		}
 		limit := uint64(float64(before) * rapid.Float64Range(0.1, 1).Draw(t, "limit"))
-		least, err := bound.Time(m, limit, price)
+		least, err := LeastSeconds(m, memory.NewMeter(memory.Options{}), limit, price)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,6 +1,15 @@
 package gap
 
 // The module that a plan makes: clones before the instructions that need them.
+//
+// In the example of planner.go the plan has two clones in slot 10, of a and of s. Before
+// instruction 5, d, come a.remat, which reads p as a did, and s.remat. s.remat is redirected
+// to what is live in slot 10: a has a segment there that begins in slot 10, so a.remat. Then d
+// is redirected: of its operands c is live by its definition and stays, and s by the segment
+// of slot 10: it reads s.remat. The list is 2 longer than before.
+//
+// Bitcasts take no memory and have no plan. A reader behind a bitcast of s would get a
+// bitcast of s.remat, made once for each clone and bitcast.
 
 import (
 	"cmp"
@@ -10,7 +19,8 @@ import (
 )
 
 // build changes the computation as planned. It returns how many instructions that added, those
-// that went taken off.
+// that went taken off. Clones in one slot stand in the order of their originals, so that
+// operands come before their readers.
 func (g *planner) build() int {
 	w := &builder{planner: g, clones: map[copyOf]*hlo.Instruction{}, chains: map[chainOf]*hlo.Instruction{}}
 	w.base = make(map[*hlo.Instruction]int32, len(g.values))
@@ -45,7 +55,10 @@ func (g *planner) build() int {
 		}
 		list = append(w.redirect(list, i, int32(2*p+1)), i)
 	}
-	// Definitions and bitcasts that nothing reads any more go.
+	// Definitions and bitcasts that nothing reads any more go. From the end on, users come
+	// before what they use, so that one pass finds chains of them. A value that did not move
+	// keeps its definition even without users: it was there for nothing before, too, and the
+	// plan is about what it adds.
 	gone := map[*hlo.Instruction]bool{}
 	for n := len(list) - 1; n >= 0; n-- {
 		i := list[n]
@@ -70,13 +83,16 @@ type chainOf struct {
 // A builder writes a plan into its computation.
 type builder struct {
 	*planner
-	base   map[*hlo.Instruction]int32 // values by definer
+	base map[*hlo.Instruction]int32 // values by definer
+	// reads are the operands that each instruction had at first. Originals are redirected
+	// while the list is made, but a clone has to begin with what its original read.
 	reads  map[*hlo.Instruction][]*hlo.Instruction
 	clones map[copyOf]*hlo.Instruction
 	chains map[chainOf]*hlo.Instruction
 }
 
-// clone returns a copy that reads what the original read at first.
+// clone returns a copy that reads what the original read at first. Reorder gives it a name that
+// is free, such as s.remat.1 for the second clone of s.
 func (w *builder) clone(original *hlo.Instruction) *hlo.Instruction {
 	d := original.Clone(original.Name + ".remat")
 	for n, o := range w.reads[original] {
@@ -97,7 +113,8 @@ func (w *builder) redirect(list []*hlo.Instruction, i *hlo.Instruction, slot int
 	return list
 }
 
-// version returns what an instruction in a slot reads for an operand.
+// version returns what an instruction in a slot reads for an operand: the operand itself if
+// it is not recomputable or is live there by its definition, and otherwise the clone.
 func (w *builder) version(list []*hlo.Instruction, o *hlo.Instruction, slot int32) ([]*hlo.Instruction, *hlo.Instruction) {
 	root := o
 	for root.Opcode == hlo.Bitcast {
@@ -116,7 +133,8 @@ func (w *builder) version(list []*hlo.Instruction, o *hlo.Instruction, slot int3
 	return w.chain(list, o, k)
 }
 
-// chain returns an operand, clone by clone of its bitcasts, that reads clone k of its root.
+// chain returns an operand, clone by clone of its bitcasts, that reads clone k of its root: of
+// v = bitcast(s) it is a bitcast of s.remat, which stands right before its first reader.
 func (w *builder) chain(list []*hlo.Instruction, o *hlo.Instruction, k copyOf) ([]*hlo.Instruction, *hlo.Instruction) {
 	if o.Opcode != hlo.Bitcast {
 		return list, w.clones[k]

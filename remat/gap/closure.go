@@ -1,6 +1,15 @@
 package gap
 
 // The closure of a split: the values that have to be recomputed or live on for it.
+//
+// In the example of planner.go s is to be recomputed in slot 10. It reads a, which died in
+// slot 5. a could live on from slot 6 to slot 10, but slot 7 has 3 KiB, as much as the limit
+// allows. So a is recomputed, too, and reads p, a parameter, which is always there: the
+// closure is a, s. If slots 6 to 10 had room for 1 KiB, a would live on instead: it would be
+// a longer one, from slot 6 on, and the closure s alone.
+//
+// Recomputing is not chosen where living on is possible, although it may be the cheaper for
+// memory: what lives on costs no time. The search of improve.go finds the exceptions.
 
 import (
 	"math"
@@ -24,7 +33,8 @@ type closure struct {
 	failed  bool  // there is none, or it is too large
 }
 
-// need makes an operand live in the slot.
+// need makes an operand live in the slot. seen keeps each value from being looked at twice in
+// one closure: it has the number of the closure that looked last, so that nothing is cleared.
 func (k *closure) need(o int32) {
 	if k.g.seen[o] == k.g.closures || k.failed {
 		return
@@ -42,6 +52,8 @@ func (k *closure) need(o int32) {
 		k.failed = true // it was moved to a later slot
 		return
 	}
+	// It died. From there to the slot it may live on if no slot would be over the limit by
+	// that; otherwise it is recomputed if it can be, and lives on at a loss if not.
 	from := v.segments[last].end() + 1
 	if v.recomputable && k.g.profile.above(int(from), int(k.at), k.g.limit-v.size, 1) > 0 {
 		k.compute(o)
@@ -51,7 +63,8 @@ func (k *closure) need(o int32) {
 	k.room += v.size
 }
 
-// compute recomputes a value in the slot.
+// compute recomputes a value in the slot: first what it needs, so that again is in an order in
+// which operands come before their readers, and the value that is split is the last.
 func (k *closure) compute(o int32) {
 	v := &k.g.values[o]
 	for _, x := range v.operands {
@@ -65,7 +78,9 @@ func (k *closure) compute(o int32) {
 }
 
 // around returns the number of the last segment that begins at or before a slot, -1 if there
-// is none, and reports whether the value is live in the slot.
+// is none, and reports whether the value is live in the slot. The first segment of a value
+// that moved counts as not there. After the split of the example s is live in slot 7 (0,
+// true), not in slot 9 (0, false), and live again in slot 11 (1, true).
 func (v *value) around(slot int32) (last int, live bool) {
 	last = -1
 	for n := range v.segments {
@@ -80,7 +95,7 @@ func (v *value) around(slot int32) (last int, live bool) {
 }
 
 // harm returns size times the number of the slots from..to that would be over the limit with
-// size bytes more.
+// size bytes more. It is in the unit of a split's worth, from which it is subtracted.
 func (g *planner) harm(from, to int32, size int64) float64 {
 	if to < from {
 		return 0
@@ -88,7 +103,8 @@ func (g *planner) harm(from, to int32, size int64) float64 {
 	return float64(size) * float64(g.profile.above(int(from), int(to), g.limit-size, math.MaxInt64))
 }
 
-// closureOf returns the closure for recomputing value v in a slot, nil if there is none.
+// closureOf returns the closure for recomputing value v in a slot, nil if there is none:
+// an operand has moved behind the slot, or the closure is larger than maxClosure.
 func (g *planner) closureOf(v, at int32) *closure {
 	k := &closure{g: g, at: at}
 	g.closures++
@@ -97,7 +113,10 @@ func (g *planner) closureOf(v, at int32) *closure {
 	if k.failed {
 		return nil
 	}
+	// bytes leaves out what other clones in the slot could share: a phase with both may take
+	// less than their sum. settle has the exact figure once the split is made.
 	k.bytes = g.closureBytes(k.again)
+	// What the closure does to other slots than the last one comes from values that live on.
 	// The longer ones add up: each slot has those that died before it, and the last one what
 	// is recomputed, too. The value itself is live from there on in any case.
 	slices.SortFunc(k.longer, func(a, b stretch) int { return int(a.from - b.from) })
@@ -115,7 +134,8 @@ func (g *planner) closureOf(v, at int32) *closure {
 }
 
 // closureBytes returns the most that computing a closure takes at once in the order of
-// definitions, beside the value that it is for: its last.
+// definitions, beside the value that it is for: its last. That value is not counted because
+// its segment is in the profile from the slot on. Of a and s of the example it is 1 KiB: a.
 func (g *planner) closureBytes(again []int32) int64 {
 	v := again[len(again)-1]
 	if len(again) == 1 {

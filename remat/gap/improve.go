@@ -6,6 +6,14 @@ package gap
 // nearest to it, so that memory is short there again. Random factors on the worth of splits
 // then lead the greedy planner to other splits than before. If the result is no worse, the
 // search goes on from it, and otherwise from the plan before.
+//
+// A plan that misses the limit of 6 GiB by 40 MiB in three slots, and takes 0.8 s, is worse
+// than one that misses it by 40 MiB in two slots and takes 0.9 s: first the most bytes over
+// the limit count, then the slots, then the time. A plan of the same quality is another place
+// to go on from, but does not count as progress: after 3000 such rounds the search ends.
+//
+// The random numbers begin the same each time, so that a number of rounds gives one plan.
+// With a time the number of rounds differs, and so may the plan.
 
 import (
 	"cmp"
@@ -15,7 +23,9 @@ import (
 	"time"
 )
 
-// A saved is a plan to which the planner can return.
+// A saved is a plan to which the planner can return: all that changes by splits, and what it
+// is worth. What the planner found out about the computation (definers, operands, sizes)
+// does not change and is not copied.
 type saved struct {
 	values  []value
 	phases  map[int32]phase
@@ -24,7 +34,8 @@ type saved struct {
 	quality quality
 }
 
-// copySegments copies the segments of all values, with two allocations.
+// copySegments copies the segments of all values, with two allocations. The lists cannot grow
+// into each other: each has no more capacity than length, so that an append copies it.
 func copySegments(to, from []value) {
 	var segments, uses int
 	for id := range from {
@@ -57,7 +68,8 @@ func (g *planner) save() *saved {
 	return s
 }
 
-// restore returns to a saved plan.
+// restore returns to a saved plan, which may be restored again. The blocks of the profile and
+// over follow from its bytes and are made anew.
 func (g *planner) restore(s *saved) {
 	copySegments(g.values, s.values)
 	clear(g.phases)
@@ -80,6 +92,8 @@ type quality struct {
 	seconds float64
 }
 
+// quality returns what the present plan is worth. A definition that moved is no clone, and its
+// first segment no computation.
 func (g *planner) quality() (q quality) {
 	for _, bytes := range g.profile.bytes {
 		switch over := bytes - g.limit; {
@@ -113,7 +127,8 @@ func (q quality) noWorse(r quality) bool {
 }
 
 // improve searches for a better plan, for a number of rounds or until a time, whichever is
-// first. A zero time sets no end. The same number of rounds finds the same plan.
+// first. A zero time sets no end. The same number of rounds finds the same plan. It leaves the
+// planner with the best plan that it knows, which is never worse than the one it began with.
 func (g *planner) improve(rounds int, until time.Time) {
 	if rounds == 0 {
 		return
@@ -151,6 +166,8 @@ const patience = 20
 // round takes back some splits and makes others.
 func (g *planner) round(r *rand.Rand) {
 	freed := g.neighbourhood(r)
+	// The factors spread by 0 to some 3 times: without any the same splits would come back,
+	// except that others compete for the freed slots now.
 	wide := []float64{0, .2, .5, 1}[r.IntN(4)]
 	for id := range g.bias {
 		g.bias[id] = math.Exp(wide * r.NormFloat64())
@@ -165,6 +182,7 @@ func (g *planner) round(r *rand.Rand) {
 	for _, k := range freed {
 		g.free(k)
 	}
+	// free changed the profile, but splits are scored by over.
 	g.count()
 	// A plan with far more splits than before is no better.
 	g.enough = g.splits + 4*len(freed) + 50
@@ -176,7 +194,9 @@ func (g *planner) round(r *rand.Rand) {
 const mostFreed = 50
 
 // neighbourhood returns some of the clones: those nearest to one of them by their own place or
-// by that of their definition, or any.
+// by that of their definition, or any. Clones near each other compete for the same slots, so
+// that another choice among them is what may be better; any clones now and then lead out of
+// a plan that each neighbourhood by itself cannot improve.
 func (g *planner) neighbourhood(r *rand.Rand) []copyOf {
 	all := g.clones()
 	if len(all) == 0 {
@@ -206,13 +226,16 @@ func (g *planner) free(k copyOf) {
 	if n < 1 {
 		return // it went with another
 	}
+	// A move is taken back by putting the definition in its place first: then there is a
+	// segment that the clone's readings can be joined to.
 	if v.segments[n-1].first && v.moved {
 		g.unmove(k.value)
 	}
 	g.merge(k.value, n)
 }
 
-// unmove puts a definition back in its place.
+// unmove puts a definition back in its place, with what it reads there: its operands have to
+// live until its slot again, and they may have moved as well (reach).
 func (g *planner) unmove(id int32) {
 	v := &g.values[id]
 	v.moved = false
@@ -227,7 +250,8 @@ func (g *planner) unmove(id int32) {
 	}
 }
 
-// reach makes a value live on until a slot.
+// reach makes a value live on until a slot, from the last segment that begins before it, or
+// from its definition, put back if that has moved.
 func (g *planner) reach(id, slot int32) {
 	v := &g.values[id]
 	n, live := v.around(slot)
@@ -238,6 +262,7 @@ func (g *planner) reach(id, slot int32) {
 		g.unmove(id)
 		n = 0
 	}
+	// The reading has no reader yet: unmove, which asks for it, adds its own.
 	s := &v.segments[n]
 	g.hold(v, s, -1)
 	s.uses = append(s.uses, reading{slot: slot})

@@ -1,6 +1,14 @@
 package gap
 
 // The bytes that are live in each slot.
+//
+// The planner asks two things very often: add this many bytes to a stretch, and how many
+// slots of a stretch have more than this many bytes. Modules have tens of thousands of slots
+// and plans thousands of splits, so that both look at blocks of 64 slots as a whole where
+// they can. Of the slots 100 to 899, how many are above 3 GiB? They lie in blocks 1 to 14. A
+// block is passed if its most is at most 3 GiB, and counted without a look at its slots if
+// its least is above. Only the slots of the others are looked at one by one: near a limit
+// that is a few blocks where the curve crosses it.
 
 import "slices"
 
@@ -20,7 +28,8 @@ func newProfile(n int) profile {
 	return profile{n: n, bytes: make([]int64, n), top: make([]int64, blocks), bottom: make([]int64, blocks)}
 }
 
-// set makes the profile of the changes in each slot.
+// set makes the profile of the changes in each slot: change[slot] is what is live there more
+// than in the slot before.
 func (p *profile) set(change []int64) {
 	var now int64
 	for slot := range p.n {
@@ -38,7 +47,8 @@ func (p *profile) summarise(b int) {
 	p.top[b], p.bottom[b] = slices.Max(block), slices.Min(block)
 }
 
-// add adds bytes to the slots from..to, both included.
+// add adds bytes, which may be negative, to the slots from..to, both included. Without any
+// slot (from is above to) it does nothing.
 func (p *profile) add(from, to int, bytes int64) {
 	if from > to || bytes == 0 {
 		return
@@ -46,7 +56,7 @@ func (p *profile) add(from, to int, bytes int64) {
 	for slot := from; slot <= to; {
 		b := slot / profileBlock
 		end := min((b+1)*profileBlock, p.n)
-		if slot == b*profileBlock && to >= end-1 { // the whole block
+		if slot == b*profileBlock && to >= end-1 { // the whole block: its most and least move along
 			for ; slot < end; slot++ {
 				p.bytes[slot] += bytes
 			}
@@ -62,7 +72,8 @@ func (p *profile) add(from, to int, bytes int64) {
 }
 
 // above returns how many of the slots from..to, both included, have more than a number of
-// bytes. It stops counting at most.
+// bytes. It stops counting once it has reached most, and may return more than that. To find
+// out whether there is one, pass 1.
 func (p *profile) above(from, to int, bytes, most int64) (n int64) {
 	for slot := from; slot <= to && n < most; {
 		b := slot / profileBlock

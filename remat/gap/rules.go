@@ -1,23 +1,27 @@
 package gap
 
 // Instructions that gap splitting may recompute.
+//
+// XLA's own pass (hlo.Effects.Recomputable) is the measure, with three exceptions. Calls of
+// computations without a side effect and copies may be recomputed here, since they give the
+// same result. Asynchronous halves may not, as a start has one end. And what has to run alike
+// on all devices, or would draw other random bits, needs leave by Options.Collectives: a
+// plan is made for one module, but each device may plan for itself, with another result.
 
 import (
-	"slices"
-
 	"gpumem/hlo"
-	"gpumem/hlo/passes"
 )
 
-// rules decide what may be recomputed.
+// rules decide what may be recomputed. What they find out about computations is kept for the
+// module, as fusions and calls may share one.
 type rules struct {
 	collectives bool // also those without a side effect, and random bits made from a state
-	effects     passes.Effects
-	apart       map[*hlo.Computation]bool // whether it has collectives or random bits, as far as known
+	effects     hlo.Effects
+	apart       hlo.Effects // here of computations with collectives or random bits
 }
 
 func newRules(collectives bool) *rules {
-	return &rules{collectives, passes.Effects{}, map[*hlo.Computation]bool{}}
+	return &rules{collectives, hlo.Effects{}, hlo.Effects{}}
 }
 
 // allow reports whether an instruction may be recomputed. Collectives have to run alike on
@@ -39,22 +43,12 @@ func (r *rules) allow(i *hlo.Instruction) bool {
 }
 
 // isApart reports whether an instruction is a collective or makes random bits, or what it
-// calls does.
+// calls does. The list has those without a side effect: the others, such as rng, are never
+// recomputed, whatever the options say.
 func (r *rules) isApart(i *hlo.Instruction) bool {
 	switch i.Opcode {
 	case hlo.AllReduce, hlo.AllGather, hlo.ReduceScatter, hlo.AllToAll, hlo.CollectivePermute, hlo.CollectiveBroadcast, "ragged-all-to-all", hlo.RngBitGenerator:
 		return true
 	}
-	for _, c := range i.Called() {
-		has, known := r.apart[c]
-		if !known {
-			r.apart[c] = false // for one that calls itself
-			has = slices.ContainsFunc(c.Instructions, r.isApart)
-			r.apart[c] = has
-		}
-		if has {
-			return true
-		}
-	}
-	return false
+	return r.apart.Calls(i, r.isApart)
 }

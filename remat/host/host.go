@@ -55,7 +55,7 @@ func (h *Memory) For(m *hlo.Module, rates cost.Rates) (*Memory, error) {
 		if err != nil {
 			return nil, err
 		}
-		k.Seconds = func(i *hlo.Instruction) float64 { return prices.Of(i).Seconds }
+		k.Seconds = prices.Seconds
 	}
 	return &k, nil
 }
@@ -69,23 +69,21 @@ type Result struct {
 
 // Copies counts the copies to the host and back in a module.
 func Copies(m *hlo.Module) (r Result) {
-	for _, c := range m.Computations {
-		for _, i := range c.Instructions {
-			if i.Opcode != hlo.CopyStart || len(i.Shape.Elements) < 2 {
-				continue
-			}
-			to, from := i.Shape.Elements[0], i.Shape.Elements[1]
-			if (to.Space() == hlo.HostSpace) == (from.Space() == hlo.HostSpace) {
-				continue
-			}
-			if to.Space() == hlo.HostSpace {
-				r.Values++
-			} else {
-				r.Reloads++
-			}
-			if n, err := to.Bytes(); err == nil {
-				r.Bytes += n
-			}
+	for i := range m.All() {
+		if i.Opcode != hlo.CopyStart || len(i.Shape.Elements) < 2 {
+			continue
+		}
+		to, from := i.Shape.Elements[0], i.Shape.Elements[1]
+		if (to.Space() == hlo.HostSpace) == (from.Space() == hlo.HostSpace) {
+			continue
+		}
+		if to.Space() == hlo.HostSpace {
+			r.Values++
+		} else {
+			r.Reloads++
+		}
+		if n, err := to.Bytes(); err == nil {
+			r.Bytes += n
 		}
 	}
 	return r
@@ -95,7 +93,7 @@ func Copies(m *hlo.Module) (r Result) {
 // are live as [memory.TempPeak] counts with HostFree. It does so only as far as the copies
 // fit beside what runs meanwhile, so that they take no time. Values that take no time to
 // compute stay. Move reports whether it moved any. The error is ErrNoSpeed, or that of
-// [memory.TempCurve].
+// [memory.Meter.Curve].
 func Move(m *hlo.Module, limit uint64, host *Memory) (moved bool, err error) {
 	if err := host.Check(); err != nil {
 		return false, err
@@ -139,11 +137,12 @@ type absence struct {
 
 func newPlan(m *hlo.Module, limit uint64, host *Memory) (*plan, error) {
 	c := m.Entry
-	curve, err := memory.TempCurve(m, memory.Options{HostFree: true})
+	meter := memory.NewMeter(memory.Options{HostFree: true})
+	curve, err := meter.Curve(c)
 	if err != nil {
 		return nil, err
 	}
-	b, err := memory.Analyze(c, nil)
+	b, err := meter.Buffers(c)
 	if err != nil {
 		return nil, err
 	}

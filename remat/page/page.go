@@ -19,7 +19,6 @@ import (
 	"gpumem/hlo"
 	"gpumem/hlo/cost"
 	"gpumem/hlo/memory"
-	"gpumem/hlo/passes"
 	"gpumem/remat"
 	"gpumem/report"
 	"gpumem/size"
@@ -104,13 +103,14 @@ func Write(w io.Writer, a *remat.Answer) error {
 // newSide measures a program. names are the names in the program before.
 func newSide(a *remat.Answer, which string, m *hlo.Module, names map[string]bool) (s side, err error) {
 	s = side{Which: which}
-	if s.curve, err = memory.TempCurve(m, a.Request.Memory()); err != nil {
+	meter := memory.NewMeter(a.Request.Memory())
+	if s.curve, err = meter.Curve(m.Entry); err != nil {
 		return s, err
 	}
 	s.peak = slices.Max(s.curve)
 	s.place = slices.Index(s.curve, s.peak)
 	s.Peak, s.At = size.Format(s.peak), m.Entry.Instructions[s.place].Name
-	alive, err := memory.TempAlive(m, a.Request.Memory())
+	alive, err := meter.Alive(m.Entry)
 	if err != nil {
 		return s, err
 	}
@@ -171,7 +171,7 @@ func layers(a *remat.Answer) ([]*layerRow, error) {
 func withoutDead(m *hlo.Module) (*hlo.Module, error) {
 	lean, err := hlo.ParseString(m.String())
 	if err == nil {
-		_, err = passes.RemoveDead(lean)
+		_, err = hlo.RemoveDead(lean)
 	}
 	return lean, err
 }
@@ -222,10 +222,8 @@ func count(rows map[string]*layerRow, m, other *hlo.Module, rates cost.Rates, si
 
 func namesOf(m *hlo.Module) map[string]bool {
 	names := make(map[string]bool, m.Instructions())
-	for _, c := range m.Computations {
-		for _, i := range c.Instructions {
-			names[i.Name] = true
-		}
+	for i := range m.All() {
+		names[i.Name] = true
 	}
 	return names
 }

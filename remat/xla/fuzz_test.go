@@ -23,6 +23,9 @@ func FuzzXLA(f *testing.F) {
 			return
 		}
 		m, err := hlo.ParseString(text)
+		if err == nil {
+			err = verify.Module(m)
+		}
 		if err != nil {
 			return
 		}

@@ -1,6 +1,11 @@
 package xla
 
 // The limit that XLA's GPU compiler hands to the pass.
+//
+// A pool of 20 GiB, and a training step with 6 GiB of parameters that returns 5 GiB, 4 of
+// them in the memory of parameters that it was given (input_output_alias). Parameters and
+// results take 6 + 5 - 4 = 7 GiB, which leaves 13 GiB, and 95 % of that are 12.35 GiB for
+// temporaries.
 
 import (
 	"cmp"
@@ -59,7 +64,8 @@ func arguments(m *hlo.Module) (uint64, error) {
 	return all.bytes - min(all.bytes, shared.bytes), cmp.Or(all.err, shared.err)
 }
 
-// A total is a sum of bytes, and the first error of adding to it.
+// A total is a sum of bytes, and the first error of adding to it: a shape without size, or a
+// sum of more than 2^64-1 bytes.
 type total struct {
 	bytes uint64
 	err   error

@@ -1,6 +1,16 @@
 package xla
 
 // The order of a computation's instructions, while clones are put between them.
+//
+// The list of xla.go's walk has the positions x 0, b 1, n 2, c 3, s 4, d 5. b.remat is put
+// before d and gets its position, 5: positions do not rise with each item, but they do not
+// fall either. To find which of several items is the first, positions are compared, and only
+// among those with the same one the list is walked: insertBeforeFirst goes back to the first
+// item of the lowest position and from there on to the first of the set. That is what XLA
+// does, and the place of a clone depends on it.
+//
+// Items are known by number, as they move in memory when the slice grows: a pointer to an
+// item is good until the next add.
 
 import (
 	"slices"
@@ -61,7 +71,8 @@ func newList(c *hlo.Computation) *list {
 	return l
 }
 
-// add makes an item that stands nowhere yet.
+// add makes an item that stands nowhere yet. The instruction belongs to the computation from
+// now on, but is in its list only when order is written back.
 func (l *list) add(i *hlo.Instruction) int32 {
 	i.Parent = l.c
 	for len(l.of) <= i.ID {
@@ -73,7 +84,8 @@ func (l *list) add(i *hlo.Instruction) int32 {
 	return k
 }
 
-// follow notes an item with those that it has to run after.
+// follow notes an item with those that it has to run after. Instruction.After is what it waits
+// for; item.after is the reverse, the items that wait for it, which pick and placeBefore need.
 func (l *list) follow(k int32) {
 	for _, p := range l.items[k].i.After {
 		if o := l.item(p); o != none {
@@ -110,7 +122,8 @@ func (l *list) insertBeforeFirst(k int32, before []int32) {
 	l.insert(k, at)
 }
 
-// insertAfter puts item k after another, which is not the last.
+// insertAfter puts item k after another, which is not the last: a value that is offloaded has
+// a user behind it.
 func (l *list) insertAfter(k, after int32) { l.insert(k, l.items[after].next) }
 
 // insert puts item k before another.
@@ -126,7 +139,8 @@ func (l *list) insert(k, before int32) {
 	x.position = l.items[before].position
 }
 
-// order returns the instructions in their order, without those that were removed.
+// order returns the instructions in their order, without those that were removed: their items
+// stay in the list, so that neighbours need no change while the sweep stands at one of them.
 func (l *list) order() []*hlo.Instruction {
 	all := make([]*hlo.Instruction, 0, len(l.items))
 	for k := l.first; k != none; k = l.items[k].next {
@@ -138,6 +152,7 @@ func (l *list) order() []*hlo.Instruction {
 }
 
 // remove takes an instruction without users out of the graph. Nothing waits for it any more.
+// The sweep goes on past its item, whose buffers have no users.
 func (l *list) remove(k int32) {
 	x := &l.items[k]
 	for _, p := range x.i.After {

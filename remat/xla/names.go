@@ -1,6 +1,12 @@
 package xla
 
 // The names of clones and of their channels, as XLA gives them.
+//
+// A clone of dot.5 is asked for as dot.5.remat. Names are taken by root and number: of
+// dot.5.remat the part behind the last dot is no number, so that its root is the whole name.
+// The second clone of dot.5 is asked for with the same name, which is taken, and becomes
+// dot.5.remat.1; a clone of the clone dot.5.remat is dot.5.remat2. Scripts and people find
+// recomputation in a dump by these names, so that they have to be the original's.
 
 import (
 	"slices"
@@ -14,7 +20,8 @@ import (
 // (xla/service/name_uniquer.cc).
 type names map[string]*numbers
 
-// numbers are those taken behind one root. All below next are.
+// numbers are those taken behind one root. All below next are. Number 0 is the root by itself,
+// so that dot and dot.0 have the same number.
 type numbers struct {
 	taken map[int]bool
 	next  int
@@ -22,10 +29,8 @@ type numbers struct {
 
 func newNames(m *hlo.Module) names {
 	n := make(names, m.Instructions())
-	for _, c := range m.Computations {
-		for _, i := range c.Instructions {
-			n.free(i.Name)
-		}
+	for i := range m.All() {
+		n.free(i.Name)
 	}
 	return n
 }
@@ -79,14 +84,13 @@ func cloneName(name string) string {
 	return name + suffix
 }
 
-// nextChannel returns a channel above all in use.
+// nextChannel returns a channel above all in use. Two collectives with one channel would be
+// one to the runtime, so that each clone needs another.
 func nextChannel(m *hlo.Module) int64 {
 	next := int64(1)
-	for _, c := range m.Computations {
-		for _, i := range c.Instructions {
-			if k, ok := channel(i); ok && k >= next {
-				next = k + 1
-			}
+	for i := range m.All() {
+		if k, ok := channel(i); ok && k >= next {
+			next = k + 1
 		}
 	}
 	return next
@@ -102,7 +106,8 @@ func channel(i *hlo.Instruction) (int64, bool) {
 	return k, err == nil
 }
 
-// setChannel gives a clone the next channel if its original has one.
+// setChannel gives a clone the next channel if its original has one. The attributes are the
+// clone's own by then.
 func (p *pass) setChannel(i *hlo.Instruction) {
 	if _, ok := channel(i); !ok {
 		return

@@ -1,6 +1,20 @@
 package xla
 
 // Offloading: a value waits in the host's memory between two uses.
+//
+// A value of 4 KiB is used early and then again four instructions later, each of which takes
+// half a second, and the link carries 4 KiB a second each way. The pause is 2 s, and the copy
+// out and the copy back take 1 s each: they fit, just. The value costs what recomputing it
+// would: the limit divided by its bytes. Four instructions are added:
+//
+//	copy-start, copy-done    to the host, S(5), right after the definition and as long as
+//	                         it takes later
+//	copy-start, copy-done    back, which ends before the next user and begins as long as it
+//	                         takes earlier
+//
+// XLA compares one value's two copies with its pause, as if no other copy were under way:
+// of many values each may fit and all together not. remat.Run warns of that; package host
+// plans with one copy at a time.
 
 import (
 	"slices"
@@ -17,6 +31,8 @@ func (t *tracker) offloadCost(k int32, limit int64) (cost int64, ok bool) {
 	if len(x.output) != 1 || len(x.defined) != 1 || !slices.ContainsFunc(x.i.Users, func(u *hlo.Instruction) bool { return !t.placed(u) }) {
 		return 0, false
 	}
+	// XLA moves no value that is looked through: a bitcast or a tuple of it would have to be
+	// made again of the copy. Nor one that is used right now.
 	b := &t.buffers[x.defined[0]]
 	for _, u := range b.uses {
 		if op := t.items[u.User].i.Opcode; op == hlo.Bitcast || op == hlo.TupleOp || u.User == t.current {
@@ -41,7 +57,7 @@ func (t *tracker) offloadCost(k int32, limit int64) (cost int64, ok bool) {
 }
 
 // around returns the last placed item among those that use item k, or k itself, and the
-// first one that is not placed, or none.
+// first one that is not placed, or none. Between the two lies the pause.
 func (t *tracker) around(k int32, uses []memory.Use) (from, to int32) {
 	t.marks++
 	for _, u := range uses {
@@ -60,12 +76,14 @@ func (t *tracker) around(k int32, uses []memory.Use) (from, to int32) {
 	return from, to
 }
 
-// seconds returns the seconds that an item takes, 0 or more.
+// seconds returns the seconds that an item takes, 0 or more. XLA calculates with single
+// precision, and so does this file: a sum that is rounded otherwise may choose otherwise.
 func (t *tracker) seconds(k int32) float32 {
 	return max(0, float32(t.p.o.Host.Seconds(t.items[k].i)))
 }
 
-// contextBytes is the size of the third result of a copy-start, a u32.
+// contextBytes is the size of the third result of a copy-start, a u32. It counts while the copy
+// is under way.
 const contextBytes = 4
 
 // offload copies item best to the host after its definition, and back before its first user
@@ -76,6 +94,7 @@ func (t *tracker) offload(best int32) (added int) {
 	bytes := t.buffers[id].cost
 	m := t.c.Module
 	device, away := i.Shape, host.Space(i.Shape)
+	// The start of a copy returns (to, from, context), and the done what lies at its end.
 	pair := func(to, from *hlo.Shape, o *hlo.Instruction) (start, done *hlo.Instruction) {
 		start = m.NewInstruction(t.p.names.free("copy-start"), hlo.CopyStart, &hlo.Shape{Type: hlo.Tuple, Elements: []*hlo.Shape{to, from, {Type: "u32"}}}, o)
 		done = m.NewInstruction(t.p.names.free("copy-done"), hlo.CopyDone, to, start)
@@ -106,7 +125,10 @@ func (t *tracker) offload(best int32) (added int) {
 	}
 	i.ReplaceUses(backDone, func(u *hlo.Instruction) bool { return t.placed(u) || u == outStart })
 
-	// The buffers: what lies on the host counts for nothing.
+	// The buffers: what lies on the host counts for nothing. XLA counts the result of each
+	// copy's start as large as the value and its context, and that of the done anew, but for
+	// the copy out, whose done owns nothing. Only the buffer that comes back has the users
+	// that are not placed.
 	placed, unplaced := t.split(t.buffers[id].uses)
 	t.buffers[id].uses, t.buffers[id].left = append(placed, memory.Use{User: k[0], Index: -1}), 1
 	out, back := memory.Use{User: k[1], Index: -1}, memory.Use{User: k[3], Index: -1}
@@ -128,7 +150,7 @@ func (t *tracker) offload(best int32) (added int) {
 	return len(k)
 }
 
-// own sets what a new item uses and defines.
+// own sets what a new item uses and defines. Its result consists of what it defines.
 func (t *tracker) own(k int32, used []int32, defined ...int32) {
 	x := &t.items[k]
 	x.used, x.defined, x.output = used, defined, defined

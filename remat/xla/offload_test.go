@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"gpumem/hlo"
+	"gpumem/hlo/memory"
 	"gpumem/remat/host"
 )
 
@@ -165,5 +166,40 @@ func TestNestedCalls(t *testing.T) {
 	want := map[string]int{"x8": 1, "u8": 1, "pq": 2, "bx": 1, "by": 1}
 	if !r.changed || !maps.Equal(clones, want) {
 		t.Errorf("%+v: clones %v, want %v", r, clones, want)
+	}
+}
+
+// Of two values at the same cost the first in the list is moved.
+func TestOffloadOfEqualCostsTakesTheFirst(t *testing.T) {
+	m := parse(t, head+`ENTRY e {
+  p = f32[1024]{0} parameter(0)
+  first = f32[1024]{0} add(p, p)
+  second = f32[1024]{0} add(first, p)
+  t1 = f32[1024]{0} tanh(second)
+  t2 = f32[1024]{0} tanh(t1)
+  t3 = f32[1024]{0} tanh(t2)
+  t4 = f32[1024]{0} tanh(t3)
+  t5 = f32[1024]{0} tanh(t4)
+  s = f32[1024]{0} add(t5, second)
+  r = f32[1024]{0} add(s, first)
+  ROOT q = f32[1024]{0} tanh(r)
+}
+`)
+	tr, err := newTracker(&pass{o: Options{Host: hostMemory, offloadOnly: true}, meter: memory.NewMeter(memory.Options{}), effects: hlo.Effects{}}, m.Entry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for k := tr.first; tr.items[k].i.Name != "t4"; k = tr.items[k].next {
+		tr.begin(k)
+		tr.end()
+	}
+	best := tr.pick(8 * kib)
+	if best.item == none || !best.offload || tr.items[best.item].i.Name != "first" {
+		t.Errorf("%+v", best)
+	}
+	for _, name := range []string{"first", "second"} {
+		if cost, ok := tr.offloadCost(tr.item(m.Entry.Instruction(name)), 8*kib); cost != 2 || !ok {
+			t.Errorf("%s: %d, %v", name, cost, ok)
+		}
 	}
 }

@@ -1,13 +1,20 @@
 package xla
 
 // The choice of the value to free.
+//
+// At c of xla.go's walk the limit is 14 KiB and 16 KiB are live. Of the placed items x is a
+// parameter and is denied; n is used by c itself; c is the current one. b frees 4 KiB, at a
+// cost of 14 KiB divided by 4 KiB, that is 3. It is the only choice. A value of 1 MiB would
+// cost 0, as the division leaves no remainder: XLA's costs are whole numbers, so that all
+// values larger than the limit cost the same, and the first of them in the list is chosen.
 
 import (
 	"math"
 	"slices"
 )
 
-// A choice is an item and what to do with it. item is none if nothing helps.
+// A choice is an item and what to do with it. item is none if nothing helps: then the sweep goes
+// on above the limit, as XLA's does.
 type choice struct {
 	item    int32
 	offload bool // move it to the host; otherwise recompute it
@@ -18,7 +25,8 @@ type choice struct {
 // cost wins. Of equal costs the first in the list wins, and offloading before recomputing.
 //
 // Only items with a live buffer can free anything. They are in t.lane, so that a large
-// module is not searched from its beginning for each choice.
+// module is not searched from its beginning for each choice. Items that have none any more
+// leave the lane here, and come back by enlist if a clone makes a dead operand live again.
 func (t *tracker) pick(limit int64) choice {
 	best := choice{item: none}
 	least := int64(math.MaxInt64)
@@ -47,7 +55,8 @@ func (t *tracker) pick(limit int64) choice {
 	return best
 }
 
-// enlist puts a placed item into the lane, which is in the order of placement.
+// enlist puts a placed item into the lane, which is in the order of placement: of equal costs
+// the first wins, so the order is part of the result.
 func (t *tracker) enlist(k int32) {
 	x := &t.items[k]
 	if x.inLane || !x.placed {
@@ -72,11 +81,13 @@ func (t *tracker) recomputeCost(k int32, limit int64) (cost int64, ok bool) {
 			freed += b.cost
 		}
 	}
-	// Whatever has to run after the original has to run after the clone, too.
+	// Whatever has to run after the original has to run after the clone, too. If it has run
+	// already, there is no place for a clone.
 	if slices.ContainsFunc(x.after, func(s int32) bool { return t.items[s].placed }) {
 		return 0, false
 	}
-	// An operand that is dead now has to live until the clone reads it.
+	// An operand that is dead now has to live until the clone reads it. If it takes as much as
+	// the value frees, nothing is gained.
 	for _, id := range x.used {
 		if !t.live(id) {
 			freed -= t.buffers[id].cost

@@ -10,7 +10,6 @@ import (
 
 	"gpumem/hlo"
 	"gpumem/hlo/memory"
-	"gpumem/hlo/passes"
 	"gpumem/hlo/verify"
 	"gpumem/internal/test/hlotest"
 	"gpumem/internal/test/remattest"
@@ -90,7 +89,7 @@ func TestSweepModel(t *testing.T) {
 		}
 		chosen += r.Chosen
 		remattest.Sweep(want, int64(limit))
-		if _, err := passes.RemoveDead(want); err != nil {
+		if _, err := hlo.RemoveDead(want); err != nil {
 			t.Fatal(err)
 		}
 		if got, want := remattest.Outline(m), remattest.Outline(want); got != want {

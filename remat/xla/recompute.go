@@ -1,6 +1,16 @@
 package xla
 
 // Recomputation: clones for all users still to come.
+//
+// In xla.go's walk b is recomputed at c. Its users are n, which is placed, and d, which is
+// not. The clone b.remat reads x as b does (clone), d reads the clone (redirect), b's buffer
+// keeps the use by n alone and is dead, and the clone's buffer gets the use by d (account).
+// The clone stands before the first of: its users; the users of its operands that are not
+// placed, so that x need not live longer than now; and what has to run after b (placeBefore).
+// That is d. One instruction was added.
+//
+// Had nothing used b so far, all of its users would read the clone: b has moved, which adds
+// no instruction. The dead original goes at the end, with the removal of dead code.
 
 import (
 	"slices"
@@ -35,6 +45,8 @@ func (t *tracker) recompute(best int32) (added int) {
 		t.insertBeforeFirst(h, before)
 		t.items[h].denied = true
 	}
+	// What the clone costs is counted here, for Result.Added: helpers always, the clone unless
+	// the original is dead now.
 	added = len(helpers)
 	if usedNowhere(i) {
 		// A clone of a clone, both only to move it, would move on for ever.
@@ -67,7 +79,8 @@ func (t *tracker) clone(i *hlo.Instruction) *hlo.Instruction {
 }
 
 // keepShared adds to kept the computations that a clone of c shares with it: all that it
-// calls, except those of fusions. seen are the computations that were looked at.
+// calls, except those of fusions. seen are the computations that were looked at: a chain of
+// fusions may reach one on many ways.
 func keepShared(c *hlo.Computation, kept map[*hlo.Computation]*hlo.Computation, seen map[*hlo.Computation]bool) {
 	if seen[c] {
 		return
@@ -87,6 +100,10 @@ func keepShared(c *hlo.Computation, kept map[*hlo.Computation]*hlo.Computation, 
 // redirect makes the users of best that are not placed use clone k. A user of an element
 // of a tuple gets a get-tuple-element, a user of another shape a bitcast. These are the
 // helpers. All users of one element share its get-tuple-element.
+//
+// Uses are by buffer, so that a user is found that reads the value through bitcasts and
+// get-tuple-elements of the original: its operand is then such an instruction, and the
+// helper takes the place of that.
 func (t *tracker) redirect(best, k int32) (helpers []int32) {
 	clone := t.items[k].i
 	elements := map[int32]*hlo.Instruction{}
@@ -107,7 +124,7 @@ func (t *tracker) redirect(best, k int32) (helpers []int32) {
 			}
 			now := clone
 			// A user of the whole tuple uses its elements, too.
-			if u.Index >= 0 && !sameShape(now.Shape, old.Shape) {
+			if u.Index >= 0 && !now.Shape.Equal(old.Shape) {
 				if elements[u.Index] == nil {
 					e := help("gte.remat", hlo.GetTupleElement, clone.Shape.At(int(u.Index)), clone)
 					e.Attributes = []hlo.Attribute{{Key: "index", Value: strconv.Itoa(int(u.Index))}}
@@ -115,7 +132,7 @@ func (t *tracker) redirect(best, k int32) (helpers []int32) {
 				}
 				now = elements[u.Index]
 			}
-			if !sameShape(old.Shape, now.Shape) {
+			if !old.Shape.Equal(now.Shape) {
 				now = help("bitcast.remat", hlo.Bitcast, old.Shape, now)
 			}
 			user.SetOperand(int(u.Operand), now)
@@ -125,7 +142,8 @@ func (t *tracker) redirect(best, k int32) (helpers []int32) {
 }
 
 // account updates the live buffers after best was cloned as k: the clone's buffers have the
-// users that are not placed, and the clone is one more user of what best reads.
+// users that are not placed, and the clone is one more user of what best reads. It runs after
+// redirect, whose helpers are users of the clone's buffers, and before the clone has a place.
 func (t *tracker) account(best, k int32, helpers []int32) {
 	t.items[k].used = slices.Clone(t.items[best].used)
 	for _, id := range t.items[best].used {
@@ -158,6 +176,7 @@ func (t *tracker) account(best, k int32, helpers []int32) {
 			}
 			keep = append(keep, u)
 		}
+		// The original's users to come are the clone's now, so that it is dead here.
 		b := &t.buffers[old]
 		b.uses, b.left = placed, 0
 		t.now -= b.cost // as in XLA, also for an element of a tuple that was dead already
@@ -175,7 +194,8 @@ func (t *tracker) account(best, k int32, helpers []int32) {
 	}
 }
 
-// accountHelper sets what a new bitcast or get-tuple-element uses and hands on.
+// accountHelper sets what a new bitcast or get-tuple-element uses and hands on. A bitcast of a
+// get-tuple-element uses what that hands on; a get-tuple-element of a clone uses its table.
 func (t *tracker) accountHelper(h int32) {
 	x := &t.items[h]
 	source := &t.items[t.item(x.i.Operands[0])]
@@ -205,7 +225,8 @@ func (t *tracker) accountHelper(h int32) {
 
 // placeBefore returns the items before which clone k has to stand: its users, the users of
 // its operands that are not placed, so that the operands need not live longer, and its
-// control successors.
+// control successors. Helpers are users of the clone that stand with it, so that their users
+// count in their place.
 func (t *tracker) placeBefore(k int32, helpers []int32) (before []int32) {
 	t.marks++
 	for _, h := range helpers {
@@ -234,7 +255,7 @@ func (t *tracker) placeBefore(k int32, helpers []int32) (before []int32) {
 }
 
 // usedNowhere reports whether nothing uses an instruction but bitcasts and get-tuple-elements
-// that nothing uses.
+// that nothing uses: then its clone was a move.
 func usedNowhere(i *hlo.Instruction) bool {
 	for _, u := range i.Users {
 		if !memory.HandsOn(u) || !usedNowhere(u) {
@@ -245,18 +266,12 @@ func usedNowhere(i *hlo.Instruction) bool {
 }
 
 // asyncEnd reports whether an instruction begins or ends an asynchronous operation. Its
-// original has to go when it was cloned, as each start has one end.
+// original has to go when it was cloned, as each start has one end. Other originals without
+// users are left to the removal of dead code at the end of the pass.
 func asyncEnd(i *hlo.Instruction) bool {
 	switch i.Opcode {
 	case hlo.Send, hlo.Recv:
 		return true
 	}
 	return i.Opcode.IsAsyncStart() || i.Opcode.IsAsyncDone()
-}
-
-// sameShape reports whether two shapes are equal, layouts included.
-func sameShape(s, t *hlo.Shape) bool {
-	return s.Type == t.Type && slices.Equal(s.Dims, t.Dims) && s.Buffer == t.Buffer &&
-		(s.Dynamic == nil && t.Dynamic == nil || slices.Equal(s.Dynamic, t.Dynamic)) &&
-		s.FullLayout() == t.FullLayout() && slices.EqualFunc(s.Elements, t.Elements, sameShape)
 }

@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"gpumem/hlo"
-	"gpumem/internal/test/hlotest"
 )
 
 func TestNames(t *testing.T) {
@@ -26,28 +25,6 @@ func TestNames(t *testing.T) {
 	} {
 		if got := cloneName(name); got != want {
 			t.Errorf("a clone of %s: %s, want %s", name, got, want)
-		}
-	}
-}
-
-func TestSameShape(t *testing.T) {
-	shape := func(text string) *hlo.Shape {
-		s, err := hlotest.ParseShape(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return s
-	}
-	for _, x := range []struct {
-		a, b string
-		same bool
-	}{
-		{"f32[2,3]", "f32[2,3]{1,0}", true}, {"f32[2,3]{0,1}", "f32[2,3]", false}, {"f32[2]", "f32[3]", false},
-		{"f32[2]", "s32[2]", false}, {"(f32[2], f32[3])", "(f32[2]{0}, f32[3])", true}, {"(f32[2])", "f32[2]", false}, {"f32[<=2]", "f32[2]", false},
-		{"f32[2]{0:S(5)}", "f32[2]{0}", false}, {"token[]", "token[]", true},
-	} {
-		if got := sameShape(shape(x.a), shape(x.b)); got != x.same {
-			t.Errorf("%s and %s: %v", x.a, x.b, got)
 		}
 	}
 }

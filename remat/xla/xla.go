@@ -32,8 +32,6 @@ import (
 
 	"gpumem/hlo"
 	"gpumem/hlo/memory"
-	"gpumem/hlo/passes"
-	"gpumem/hlo/verify"
 	"gpumem/remat/host"
 )
 
@@ -49,7 +47,7 @@ type Options struct {
 	offloadOnly bool
 }
 
-// A Result is what the pass did.
+// A Result is what the pass did, in its own count: remat.Run measures the module again.
 type Result struct {
 	// Chosen counts the values that were recomputed or offloaded, and Added the instructions
 	// added for that, without clones that only moved their original.
@@ -67,24 +65,21 @@ type Result struct {
 // scheduled is the order of its text. Collectives with a channel are taken to have no side
 // effects, as in modules that were partitioned by SPMD, which JAX's are.
 //
-// The error is that of [verify.Module] or [memory.Peaks], or host.ErrNoSpeed: then the
-// module is as it was. After any other error it may be half changed.
+// The module must have passed hlo/verify. The error is that of [memory.Meter.Peak], or
+// host.ErrNoSpeed: then the module is as it was. After any other error it may be half changed.
 func Run(m *hlo.Module, o Options) (*Result, error) {
 	if o.Host != nil {
 		if err := o.Host.Check(); err != nil {
 			return nil, err
 		}
 	}
-	if err := verify.Module(m); err != nil {
+	p := &pass{o: o, meter: memory.NewMeter(memory.Options{HostFree: o.Host != nil}), result: &Result{}, peaks: map[*hlo.Computation]int64{},
+		done: map[*hlo.Computation]bool{}, names: newNames(m), effects: hlo.Effects{}, channel: nextChannel(m)}
+	if _, err := p.meter.Peak(m.Entry); err != nil {
 		return nil, err
 	}
-	p := &pass{o: o, memory: memory.Options{HostFree: o.Host != nil}, result: &Result{}, peaks: map[*hlo.Computation]int64{},
-		done: map[*hlo.Computation]bool{}, names: newNames(m), effects: passes.Effects{}, channel: nextChannel(m)}
-	all, err := memory.Peaks(m, p.memory)
-	if err != nil {
-		return nil, err
-	}
-	for c, x := range all {
+	// From here on the pass keeps its own figures, as the computations change.
+	for c, x := range p.meter.Peaks() {
 		p.peaks[c] = x.Bytes
 	}
 	p.result.Before = uint64(p.peaks[m.Entry])
@@ -92,27 +87,29 @@ func Run(m *hlo.Module, o Options) (*Result, error) {
 		return nil, err
 	}
 	p.result.After = uint64(p.peaks[m.Entry])
-	_, err = passes.RemoveDead(m)
+	_, err := hlo.RemoveDead(m)
 	return p.result, err
 }
 
-// A pass is one run over a module.
+// A pass is one run over a module. Its parts are one file each: the sweep, which calls the
+// others; the tracker, which knows what lives; the choice; and the two ways to free a value.
 type pass struct {
 	o      Options
-	memory memory.Options
+	meter  *memory.Meter
 	result *Result
 	// peaks are the bytes of computations with what they call, and done are those that
 	// were swept.
 	peaks   map[*hlo.Computation]int64
 	done    map[*hlo.Computation]bool
 	names   names
-	effects passes.Effects
+	effects hlo.Effects
 	channel int64 // the next free one
 	fault   error // the first error on the way
 }
 
-// called returns the bytes of the computations that an instruction runs as calls. Clones of
-// computations take nothing, as in XLA.
+// called returns the bytes of the computations that an instruction runs as calls: as they were
+// measured before the pass, or as their sweep left them. Clones of computations take nothing,
+// as in XLA.
 func (p *pass) called(i *hlo.Instruction) (sum int64) {
 	for _, c := range memory.ControlFlow(i) {
 		sum += p.peaks[c]

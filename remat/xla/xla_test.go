@@ -11,7 +11,6 @@ import (
 
 	"gpumem/hlo"
 	"gpumem/hlo/memory"
-	"gpumem/hlo/passes"
 	"gpumem/hlo/verify"
 	"gpumem/internal/test/remattest"
 )
@@ -533,7 +532,7 @@ ENTRY e {
 }
 `, Options{Limit: 1}, true,
 			func(t *testing.T, m *hlo.Module, r outcome) {
-				if again, err := passes.RemoveDead(m); again || err != nil {
+				if again, err := hlo.RemoveDead(m); again || err != nil {
 					t.Errorf("there was more: %v, %v", again, err)
 				}
 				if n := order(m.Entry); !slices.Equal(n, []string{"i", "x", "d"}) {

@@ -143,7 +143,7 @@ func Run(ctx context.Context, t *trace.Trace, cfg Config) (*Report, error) {
 		rep.Left = rep.Advice.Left
 	}
 	a.second(rep)
-	return rep, a.wrong
+	return rep, nil
 }
 
 // adviser is one call of Run.
@@ -151,8 +151,7 @@ type adviser struct {
 	cfg   Config
 	trace *trace.Trace
 
-	mu    sync.Mutex // guards wrong and Config.Progress
-	wrong error      // a policy of this package that cannot be parsed, which a test would find
+	mu sync.Mutex // guards Config.Progress
 }
 
 // tryAll tries the candidates, as many at a time as there are processors: each

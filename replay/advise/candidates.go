@@ -5,7 +5,6 @@ package advise
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -26,31 +25,28 @@ const (
 func percentText(percent int) string { return fmt.Sprintf(".%02d", percent) }
 
 // env returns the policy of an environment, under its name in a replay.
-func (a *adviser) env(spec string, set ...string) policy.Policy {
+func env(spec string, set ...string) policy.Policy {
 	p, _, err := frameworks.FromEnv(policy.Environ(set))
-	a.note(err)
+	if err != nil {
+		panic(err) // no input can cause it, and tests try all settings
+	}
 	p.Spec = spec
 	return p
 }
 
-// note records an error that no input can cause.
-func (a *adviser) note(err error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.wrong = errors.Join(a.wrong, err)
-}
-
 // parsed returns a policy by its name and keys.
-func (a *adviser) parsed(spec string) policy.Policy {
+func parsed(spec string) policy.Policy {
 	p, err := frameworks.Parse(spec)
-	a.note(err)
+	if err != nil {
+		panic(err) // as in env
+	}
 	return p
 }
 
-// fraction returns JAX with a fraction in hundredths of the total.
-func (a *adviser) fraction(percent int) policy.Policy {
+// jaxFraction returns JAX with a fraction in hundredths of the total.
+func jaxFraction(percent int) policy.Policy {
 	text := percentText(percent)
-	return a.env("jax:fraction="+text, fractionVar+"="+text)
+	return env("jax:fraction="+text, fractionVar+"="+text)
 }
 
 // A way is a policy with what sets it in the environment.
@@ -73,9 +69,9 @@ func (a *adviser) candidates(ctx context.Context) ([]*Candidate, error) {
 	if a.trace.Format == "torch" {
 		return a.torchCandidates(info.HasPages), nil
 	}
-	byEnv := func(spec string, set ...string) way { return way{a.env(spec, set...), set} }
+	byEnv := func(spec string, set ...string) way { return way{env(spec, set...), set} }
 	fraction := func(percent int) way {
-		return way{a.fraction(percent), []string{fractionVar + "=" + percentText(percent)}}
+		return way{jaxFraction(percent), []string{fractionVar + "=" + percentText(percent)}}
 	}
 	least, err := a.percent(ctx)
 	if err != nil {
@@ -117,7 +113,7 @@ func (a *adviser) candidates(ctx context.Context) ([]*Candidate, error) {
 	}
 	list = append(list, always(byEnv("platform", allocatorVar+"=platform")))
 	if info.HasPages {
-		ours := always(way{a.parsed("elastic"), nil})
+		ours := always(way{parsed("elastic"), nil})
 		ours.Ours = true
 		list = append(list, ours)
 	}
@@ -129,7 +125,7 @@ func (a *adviser) candidates(ctx context.Context) ([]*Candidate, error) {
 // replayed through the policy that is most like it.
 func (a *adviser) torchCandidates(pages bool) []*Candidate {
 	growing := func(total, taken uint64) way {
-		return way{a.parsed(fmt.Sprintf("bfc:preallocate=false,gc=true,limit=%d", max(1, total-min(total, taken)))), nil}
+		return way{parsed(fmt.Sprintf("bfc:preallocate=false,gc=true,limit=%d", max(1, total-min(total, taken)))), nil}
 	}
 	card := a.cfg.Sim
 	list := []*Candidate{{
@@ -137,9 +133,9 @@ func (a *adviser) torchCandidates(pages bool) []*Candidate {
 		alone: func(total uint64) way { return growing(total, a.cfg.Context) },
 	}}
 	if pages {
-		list = append(list, always(way{a.parsed("elastic"), []string{torchConf + "=expandable_segments:True"}}))
+		list = append(list, always(way{parsed("elastic"), []string{torchConf + "=expandable_segments:True"}}))
 	}
-	return append(list, always(way{a.parsed("platform"), []string{"PYTORCH_NO_CUDA_MEMORY_CACHING=1"}}))
+	return append(list, always(way{parsed("platform"), []string{"PYTORCH_NO_CUDA_MEMORY_CACHING=1"}}))
 }
 
 // second sets how another program gets the rest, if there is any, with this one limited

@@ -8,9 +8,9 @@ const mib = 1 << 20
 
 // cards are NVIDIA's of 2018 to 2026. What programs see is what PyTorch and vLLM
 // print in public messages of 2023 to 2026 ("has a total capacity of"); it is 1
-// to 9 % below the name, most with ECC in cards without separate memory for it. In GiB: RTX 3070 7.65, RTX 3060 11.63, T4 14.56, L4 21.95, RTX 5090
-// about 31.3, A100 39.38, A40 44.34, H100 79.10, GH200 94.50, H200 139.72, B200
-// 178.35, B300 267.70.
+// to 9 % below the name, most with ECC in cards without separate memory for it. In
+// GiB: RTX 3070 7.65, RTX 3060 11.63, T4 14.56, L4 21.95, RTX 5090 about 31.3, A100
+// 39.38, A40 44.34, H100 79.10, GH200 94.50, H200 139.72, B200 178.35, B300 267.70.
 var cards = []card{
 	{8 << 30, 7833 * mib},
 	{12 << 30, 11909 * mib},

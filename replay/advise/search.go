@@ -31,7 +31,7 @@ func (a *adviser) percent(ctx context.Context) (int, error) {
 		if failed != nil {
 			return true
 		}
-		ok, err := a.fits(ctx, a.fraction(i+1), false, card.Total)
+		ok, err := a.fits(ctx, jaxFraction(i+1), false, card.Total)
 		failed = err
 		return ok
 	})

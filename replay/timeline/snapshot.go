@@ -76,7 +76,7 @@ func (s *sampler) snapshot(key bool) {
 	if key {
 		cells, rows, tops = keyCells, keyRows, keyBlocks
 	}
-	top := topList{most: tops}
+	top := topList[topBlock]{most: tops, size: func(b topBlock) uint64 { return b.size }}
 	stats := s.pass.Stats()
 	in := &report.Snapshot{Event: s.pass.Event, Used: stats.BytesInUse, Held: stats.PoolBytes, Hole: stats.LargestFreeBlock}
 	var walked uint64
@@ -152,26 +152,23 @@ type topBlock struct {
 	site     alloc.Site
 }
 
-// A topList keeps the largest blocks of many, the first of those as large.
-type topList struct {
+// A topList keeps the largest of many values, the first of those as large.
+type topList[T any] struct {
 	most int
-	list []topBlock // up to twice as many
+	size func(T) uint64
+	list []T // up to twice as many
 }
 
-func (t *topList) add(b topBlock) {
-	if t.list = append(t.list, b); len(t.list) == 2*t.most {
-		t.cut()
+func (t *topList[T]) add(v T) {
+	if t.list = append(t.list, v); len(t.list) == 2*t.most {
+		t.done()
 	}
 }
 
-func (t *topList) cut() {
-	slices.SortStableFunc(t.list, func(a, b topBlock) int { return cmp.Compare(b.size, a.size) })
-	t.list = t.list[:min(len(t.list), t.most)]
-}
-
 // done returns the list, the largest first.
-func (t *topList) done() []topBlock {
-	t.cut()
+func (t *topList[T]) done() []T {
+	slices.SortStableFunc(t.list, func(a, b T) int { return cmp.Compare(t.size(b), t.size(a)) })
+	t.list = t.list[:min(len(t.list), t.most)]
 	return t.list
 }
 
@@ -201,12 +198,15 @@ type poolMap struct {
 	hole   [2]uint64 // the last piece, where joined
 	joined bool      // the last piece is a hole
 	holes  int
-	// largest are holes: the largest so far, up to twice as many as are shown.
-	largest [][2]uint64
+	// largest are the largest holes so far.
+	largest topList[[2]uint64]
 }
 
 func newMap(cells int, total uint64) *poolMap {
-	return &poolMap{used: make([]float64, min(uint64(cells), total)), total: total}
+	return &poolMap{
+		used: make([]float64, min(uint64(cells), total)), total: total,
+		largest: topList[[2]uint64]{most: holeRows, size: func(h [2]uint64) uint64 { return h[1] }},
+	}
 }
 
 // add adds the next piece; apart reports whether it is separate from the last one.
@@ -235,19 +235,10 @@ func (m *poolMap) add(size uint64, live, apart bool) {
 
 // end ends the hole that the last piece is in, if it is free.
 func (m *poolMap) end() {
-	if !m.joined {
-		return
+	if m.joined {
+		m.joined = false
+		m.largest.add(m.hole)
 	}
-	m.joined = false
-	if m.largest = append(m.largest, m.hole); len(m.largest) == 2*holeRows {
-		m.cut()
-	}
-}
-
-// cut keeps the largest holes, the first of equal ones.
-func (m *poolMap) cut() {
-	slices.SortStableFunc(m.largest, func(a, b [2]uint64) int { return cmp.Compare(b[1], a[1]) })
-	m.largest = m.largest[:min(len(m.largest), holeRows)]
 }
 
 // cell returns the cell of a byte.
@@ -275,6 +266,5 @@ func (m *poolMap) done() (text string, holes int, largest [][2]uint64) {
 		}
 	}
 	m.end()
-	m.cut()
-	return string(cells), m.holes, m.largest
+	return string(cells), m.holes, m.largest.done()
 }

@@ -12,6 +12,8 @@
 #   GPUMEM_LEASE_PART      of each GPU: the lease there, the bytes of it that each
 #                          process may use, its bytes, and the GPU's name if it has one
 #   GPUMEM_PROCS           the number of processes that the limits are made for
+#   GPUMEM_POOL            other than off: the driver library serves the memory, and
+#                          counts and records it; only GPUMEM_TF_CPU is read then
 #
 # Without them it does nothing. With them it sets the limits as late as it can:
 # when the framework makes its devices. So it starts no driver, and the program's
@@ -47,10 +49,11 @@ def install():
         wanted["tensorflow"] = [tensorflow]
     if os.environ.get("GPUMEM_TORCH_FRACTION"):
         wanted["torch"] = [torch]
-    if os.environ.get("GPUMEM_LEASE_ID"):
+    served = os.environ.get("GPUMEM_POOL", "off") not in ("", "off")
+    if os.environ.get("GPUMEM_LEASE_ID") and not served:
         wanted["jax._src.xla_bridge"] = [jax]
         wanted["jax._src.lib.xla_bridge"] = [jax]  # before 0.4.2
-    if os.environ.get("GPUMEM_RECORD"):
+    if os.environ.get("GPUMEM_RECORD") and not served:
         import gpumem_record
 
         gpumem_record.say = say

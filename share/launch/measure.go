@@ -6,6 +6,7 @@ import (
 	"context"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,7 +16,9 @@ import (
 	"gpumem/policy/explain"
 	"gpumem/policy/frameworks"
 	"gpumem/share"
+	"gpumem/share/ledger"
 	"gpumem/share/overhead"
+	"gpumem/share/runenv"
 )
 
 // When a running program is measured: often enough to see what it holds once its
@@ -55,10 +58,16 @@ func (s *sampler) watch(ctx context.Context) {
 }
 
 // sample measures once. Only a framework that takes its whole pool at once can be
-// measured from outside: what more the program holds is not the pool's.
+// measured from outside: what more the program holds is not the pool's. Where the driver
+// library serves the memory, its ledger has what is the pool's.
 func (s *sampler) sample() {
+	before := s.members()
 	st, err := s.meter.Status()
 	if err != nil {
+		return
+	}
+	if before != nil {
+		s.sampleMembers(st, before, s.members())
 		return
 	}
 	var used uint64
@@ -75,6 +84,46 @@ func (s *sampler) sample() {
 	pool := poolOf(frameworks.Release{Name: f.Name, Version: f.Version}, s.env, st)
 	if pool > 0 && used > pool {
 		s.most[f.Name] = max(s.most[f.Name], used-pool)
+	}
+}
+
+// members returns the processes that count in the ledger of the first GPU; nil if there
+// is none.
+func (s *sampler) members() []ledger.Figures {
+	paths := policy.Environ(s.env).Get(runenv.EnvLedger)
+	path, _, _ := strings.Cut(paths, runenv.LedgerSeparator)
+	if path == "" {
+		return nil
+	}
+	l, err := ledger.Open(path)
+	if err != nil {
+		return nil
+	}
+	defer l.Close()
+	return l.Members()
+}
+
+// sampleMembers measures each process in the ledger that has neither taken nor given
+// while the GPU's status was read.
+func (s *sampler) sampleMembers(st device.Status, before, after []ledger.Figures) {
+	for _, p := range st.Processes {
+		same := func(m ledger.Figures) bool {
+			stat, ok := proc.ReadStat(m.PID) // of another pid namespace, it is another process here
+			return m.PID == p.PID && ok && stat.Start == m.Start
+		}
+		i, j := slices.IndexFunc(before, same), slices.IndexFunc(after, same)
+		if !p.Known || i < 0 || j < 0 || before[i].Held != after[j].Held || before[i].Charged != after[j].Charged {
+			continue
+		}
+		counted := after[j].Held + after[j].Charged
+		if p.Used <= counted {
+			continue
+		}
+		name := "cuda"
+		if loaded := s.loaded(p.PID); len(loaded) == 1 {
+			name = loaded[0].Name
+		}
+		s.most[name] = max(s.most[name], p.Used-counted)
 	}
 }
 

@@ -3,12 +3,15 @@ package launch
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"gpumem/device"
 	"gpumem/internal/proc"
 	"gpumem/share/hook"
+	"gpumem/share/ledger"
 	"gpumem/share/overhead"
 	"gpumem/share/runenv"
 )
@@ -69,6 +72,37 @@ func TestSampler(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	(&sampler{}).watch(ctx) // ends at once
+}
+
+// TestSamplerOfPool: what a process holds beyond what the ledger has of it lies outside
+// of its pool.
+func TestSamplerOfPool(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ledger")
+	if err := ledger.Create(path, ledger.Header{Limit: 100, Total: 100}); err != nil {
+		t.Fatal(err)
+	}
+	l, err := ledger.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	m, err := l.Join()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Leave()
+	if err := errors.Join(m.Take(ledger.Held, 30), m.Take(ledger.Charged, 3), m.Take(ledger.Outside, 50)); err != nil {
+		t.Fatal(err)
+	}
+	status := device.Status{Processes: []device.Process{{PID: os.Getpid(), Used: 40, Known: true}, {PID: 1 << 30, Used: 90, Known: true}}}
+	for name, loaded := range map[string][]proc.Framework{"jax": {{Name: "jax"}}, "cuda": nil} {
+		s := newSampler(os.Getpid(), []string{runenv.EnvLedger + "=" + path + ":/other"}, fixedMeter{s: status})
+		s.loaded = func(int) []proc.Framework { return loaded }
+		s.sample()
+		if len(s.most) != 1 || s.most[name] != 7 {
+			t.Errorf("%s: %v, want 7", name, s.most)
+		}
+	}
 }
 
 // TestWithoutPrivateFolder: a program runs without the hook, which is said, but not

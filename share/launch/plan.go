@@ -5,6 +5,7 @@ package launch
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"runtime/debug"
 	"slices"
@@ -34,7 +35,11 @@ type Plan struct {
 	// all.
 	Wait   time.Duration
 	Limits runenv.Limits // Leases, Copies, Hook, Measured and Record are filled in
-	Record string        // a new file for the program's memory, see [runenv.Limits].Record; empty for none
+	// Pool is the policy of the pool from which the driver library serves the program's
+	// memory, such as "elastic"; NoPool: no library. Empty: as the lease around this
+	// program has it, else none.
+	Pool   string
+	Record string // a new file for the program's memory, see [runenv.Limits].Record; empty for none
 	// Keeper is what follows this program's name on the command line of the process
 	// that stays beside the program and calls [Keep]; nil starts none.
 	Keeper  []string
@@ -67,10 +72,16 @@ func (p *Plan) prepare() (err error) {
 	if p.registry, err = share.Open(""); err != nil {
 		return err
 	}
+	if err := p.findPool(); err != nil {
+		return err
+	}
 	dir, _ := os.Getwd()
 	p.program = programName(p.Command, dir)
 	if p.Limits.Measured, err = overhead.NewStore().Load(p.program); err != nil {
 		p.say("%v", err) // the table has other figures
+	}
+	if p.Limits.Pool != nil && !p.Limits.CPUTensorFlow {
+		return nil
 	}
 	return p.hook()
 }
@@ -187,8 +198,13 @@ func (p *Plan) environment(copy int, leases []*share.Lease, status []device.Stat
 	g.Record = recordFile(p.Record, copy, p.Copies)
 	for i, l := range leases {
 		s := status[i]
+		part := uint64(0)
+		for l.Within() > 0 && part == 0 {
+			part = rand.Uint64() // of the part in the ledger: the lease has one identity
+		}
 		g.Leases = append(g.Leases, runenv.Lease{
-			Visible: p.targets[i].visible, ID: l.ID(), Path: l.Path(), Ordinal: s.Ordinal, Bytes: l.Bytes(), Within: l.Within(), Total: s.Total, CCMajor: s.CCMajor,
+			Part:    part,
+			Visible: p.targets[i].visible, ID: l.ID(), Path: l.Path(), Ledger: l.Ledger(), Ordinal: s.Ordinal, Bytes: l.Bytes(), Within: l.Within(), Total: s.Total, CCMajor: s.CCMajor,
 			Simulated: s.Simulated,
 		})
 	}
@@ -249,6 +265,10 @@ func (p *Plan) Run(ctx context.Context) (status int, err error) {
 			}
 		}
 	}
+	if err := p.makeLedgers(leases, devices); err != nil {
+		return 0, err
+	}
+	p.sayPool(leases[0], devices)
 	if p.Copies == 1 {
 		return 0, p.become(envs[0], holdings(leases[0]))
 	}

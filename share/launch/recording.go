@@ -57,5 +57,9 @@ func (p *Plan) sayRecord() {
 	if p.Copies > 1 {
 		to += " to " + recordFile(p.Record, p.Copies-1, p.Copies)
 	}
+	if p.Limits.Pool != nil {
+		p.say("recording to %s: the pool library writes every allocation and free", to)
+		return
+	}
 	p.say("recording to %s: PyTorch writes it when it has used a GPU and ends, JAX and TensorFlow write %s_POOL.TIME when a pool is out of memory", to, filepath.Base(first))
 }

@@ -16,6 +16,7 @@ import (
 // target is a GPU that the program is to use.
 type target struct {
 	key     string // in the registry, see [share.Request]
+	uuid    string // empty where it has none
 	visible string // for CUDA_VISIBLE_DEVICES; empty where the GPU is simulated
 	words   string // the device as a command line names it, see package device/open
 	meter   share.Meter
@@ -77,7 +78,7 @@ func (p *Plan) add(spec open.Spec) error {
 	if err != nil {
 		return err
 	}
-	t := target{key: d.Key(), visible: d.UUID, words: spec.Text, meter: meter{spec}}
+	t := target{key: d.Key(), uuid: d.UUID, visible: d.UUID, words: spec.Text, meter: meter{spec}}
 	switch {
 	case spec.Kind == open.Shared:
 		t.visible = ""

@@ -22,7 +22,7 @@ type part struct {
 const mib = 1 << 20
 
 // Of estimates what a program with one framework ("jax", "tensorflow", "pytorch",
-// "cupy") holds outside of the pool on each of the gpus GPUs that it uses, in bytes.
+// "cupy"; "cuda" for any other program) holds outside of the pool on each of the gpus GPUs that it uses, in bytes.
 // The figures are for an ordinary program, on the large side: a CUDA context, the
 // kernels that are loaded, one library handle of each kind. Captured graphs (about
 // 25 MiB for each size, vllm-project/vllm#22897) and further communicators come
@@ -61,6 +61,8 @@ func parts(framework string, g GPU, gpus int) []part {
 		list = []part{context, kernels, dnn}
 	case "cupy": // uses cuDNN only where the program asks for it
 		list = []part{context, kernels, blas}
+	case "cuda": // any other program
+		list = []part{context, kernels}
 	}
 	if gpus > 1 {
 		list = append(list, part{"NCCL", 512 * mib, "1.06 GB with the context on each of eight H100 after the first communicator: NVIDIA/nccl#1685"})

@@ -62,6 +62,7 @@ func TestSecondProcessOnAGPUSaysSo(t *testing.T) {
 		{"the same GPU by another number", Limits{Leases: []Lease{named("0"), named("1")}}, "import on_one; spawn('" + torch + "', CUDA_VISIBLE_DEVICES='1')", "process PID is number 2 on GPU 1"},
 		{"JAX on the CPU", Limits{Leases: []Lease{one}}, torch + "spawn('from jax._src import xla_bridge as b; b._init_backend(\"cpu\")')", ""},
 		{"in another lease", Limits{Leases: []Lease{one}}, torch + "spawn('" + torch + "', GPUMEM_LEASE_ID='def')", ""},
+		{"one whose memory the driver library serves", Limits{Leases: []Lease{one}}, torch + "spawn('" + jax + "', GPUMEM_POOL='elastic')", ""},
 		{"no lease", Limits{Leases: []Lease{simulated(gib)}}, torch + "spawn('" + torch + "')", ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -1,4 +1,4 @@
-// The releases of PyTorch that a program may import, by the folders of its Python.
+// The releases of frameworks that a program may import, by the folders of its Python.
 // Nothing is run.
 
 package runenv
@@ -18,18 +18,19 @@ const listSeparator = string(os.PathListSeparator)
 // interpreter is a Python, such as python3.11.
 var interpreter = regexp.MustCompile(`^python([0-9.]*)$`)
 
-// torchReleases returns the versions of all PyTorch packages in the folders that the
-// command's Python searches. It is empty if the command is not a Python, or unknown.
-func torchReleases(command []string, get func(string) string) []string {
+// versionsOf returns the versions of all packages of a name, such as "torch", in the
+// folders that the command's Python searches. It is empty if the command is not a
+// Python, or unknown.
+func versionsOf(name string, command []string, get func(string) string) []string {
 	python := pythonOf(command, get)
 	if python == "" {
 		return nil
 	}
 	var found []string
 	for _, folder := range packageFolders(python, get) {
-		names, _ := filepath.Glob(filepath.Join(escape(folder), "torch-*.dist-info"))
+		names, _ := filepath.Glob(filepath.Join(escape(folder), name+"-*.dist-info"))
 		for _, n := range names {
-			v := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(n), "torch-"), ".dist-info")
+			v := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(n), name+"-"), ".dist-info")
 			if !slices.Contains(found, v) {
 				found = append(found, v)
 			}

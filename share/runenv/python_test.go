@@ -72,7 +72,7 @@ func TestTorchReleases(t *testing.T) {
 		{"PYTHONPATH", []string{in("usr/bin/python3")}, map[string]string{"PYTHONPATH": in("mine[1]")}, []string{"2.9.1", "2.10.0"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got := torchReleases(tc.command, func(name string) string { return tc.env[name] })
+			got := versionsOf("torch", tc.command, func(name string) string { return tc.env[name] })
 			if !slices.Equal(got, tc.want) {
 				t.Errorf("got %q, want %q", got, tc.want)
 			}

@@ -13,7 +13,8 @@
 //   - GoMLX: options in its backend's text, where the user names a CUDA backend.
 //
 // Each of them may fill the lease. A program that uses two of them at once can
-// exceed it: for JAX beside TensorFlow there is [Limits].CPUTensorFlow.
+// exceed it: for JAX beside TensorFlow there is [Limits].CPUTensorFlow. Where the driver
+// library serves the memory, see [Pool], it counts all of them together instead.
 //
 // A lease counts everything that the program holds, and a framework's limit only
 // its pool. So the limit is the lease less what is held outside of the pool, see
@@ -41,9 +42,11 @@ type Lease struct {
 	Visible string
 	ID      string // of the lease, or of the enclosing one, by which its processes are counted; "" counts none
 	Path    string // of the lease's record, for programs that read it; "" for none
+	Ledger  string // the file that counts its bytes, see [Limits].Pool; absolute
 	Ordinal int    // number of the GPU, for messages
 	Bytes   uint64 // of the lease, from 1 to Total
 	Within  uint64 // bytes of the enclosing lease of which this is a part; 0: it is no part
+	Part    uint64 // identity of the part in the ledger; 0: it is no part
 	Total   uint64 // bytes of the GPU, as CUDA reports them
 	CCMajor int    // compute capability, such as 9 of 9.0; 0: not known
 	// Context is the bytes of a CUDA context on this GPU; 0: by the table of package
@@ -78,6 +81,10 @@ type Limits struct {
 	// Record is the absolute path of a file to which the program's memory is
 	// recorded, see [For]; "" for no recording.
 	Record string
+	// Pool has the driver library serve the program's memory and enforce the leases.
+	// Frameworks are then given no limit; Allocator, Growth and Procs are not used, and
+	// Hook for CPUTensorFlow alone. Nil: no library.
+	Pool *Pool
 }
 
 // Change describes what was done with one variable of the environment.
@@ -133,6 +140,16 @@ func For(env []string, command []string, lim Limits) (Environment, error) {
 	e := newEditor(env)
 	e.visible(lim)
 	e.processes(lim)
+	if lim.Pool != nil {
+		if err := e.pool(lim, command); err != nil {
+			return Environment{}, err
+		}
+		if lim.CPUTensorFlow {
+			e.hook(lim, command)
+		}
+		return Environment{Env: e.lines(), Changes: e.changes}, nil
+	}
+	e.noPool()
 	for _, set := range []func(Limits) error{e.jax, e.gomlx, e.tensorflow, func(lim Limits) error { return e.torch(lim, command) }, e.cupy, e.record} {
 		if err := set(lim); err != nil {
 			return Environment{}, err
@@ -301,6 +318,17 @@ func (e *editor) processes(lim Limits) {
 	}
 	if l.ID == "" {
 		for _, name := range []string{EnvLeaseID, partVar, procsVar} {
+			e.unset(name, "of another lease")
+		}
+		return
+	}
+	if lim.Pool != nil {
+		id := l.ID
+		if outer := e.get(EnvLeaseID); l.Within > 0 && strings.HasPrefix(outer, id) {
+			id = outer
+		}
+		e.set(EnvLeaseID, id, "the lease, by which the processes are found that the program leaves behind")
+		for _, name := range []string{partVar, procsVar} {
 			e.unset(name, "of another lease")
 		}
 		return

@@ -38,7 +38,7 @@ func (e *editor) torch(lim Limits, command []string) error {
 	// if all releases that are found know it.
 	smallest := strconv.FormatFloat(slices.Min(fractions), 'f', -1, 64)
 	name, text, release := "", "", ""
-	for _, v := range torchReleases(command, e.get) {
+	for _, v := range versionsOf("torch", command, e.get) {
 		n, t, err := torchconf.Merge(e.environment(), v, torchKey, smallest)
 		if err != nil || release != "" && (n != name || t != text) {
 			release = ""

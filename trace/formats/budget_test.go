@@ -119,7 +119,7 @@ func greedy() map[string][]byte {
 
 // readWithin is Read with another limit of memory.
 func readWithin(data []byte, limit int64) (*trace.Trace, error) {
-	in, err := input.New(context.Background(), bytes.NewReader(data), "in", input.Options{Held: limit, Error: func(e *input.Error) error { return (*trace.Error)(e) }})
+	in, err := input.New(context.Background(), bytes.NewReader(data), "in", input.Options{Held: limit})
 	if err != nil {
 		return nil, err
 	}

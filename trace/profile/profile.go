@@ -69,13 +69,12 @@ type group struct {
 
 // readPprof reads a whole profile into b.
 func readPprof(in *input.Reader, b *trace.Builder) error {
-	w := wire.NewStream(in, looksPprof) // for its errors
-	data, err := in.ReadAll()
+	w, m, err := wire.Read(in, looksPprof)
 	if err != nil {
 		return err
 	}
-	held := int64(len(data)) * partBytes
-	for m := wire.NewMessage(data); m.Next(); {
+	held := int64(len(w.Data)) * partBytes
+	for m.Next() {
 		if int(m.Num) < len(entryBytes) {
 			held += entryBytes[m.Num]
 		}
@@ -83,7 +82,7 @@ func readPprof(in *input.Reader, b *trace.Builder) error {
 	if err := in.Take(held); err != nil {
 		return err
 	}
-	p, err := profile.ParseUncompressed(data)
+	p, err := profile.ParseUncompressed(w.Data)
 	if err != nil {
 		return w.Fail(0, "damaged: %v", err)
 	}

@@ -27,7 +27,7 @@ func readString(s string) (*trace.Trace, error) {
 
 // unpickleFrom is unpickle for a reader.
 func unpickleFrom(r io.Reader, name string) (v any, more bool, err error) {
-	in, err := input.New(context.Background(), r, name, input.Options{Error: func(e *input.Error) error { return (*trace.Error)(e) }})
+	in, err := input.New(context.Background(), r, name, input.Options{})
 	if err != nil {
 		return nil, false, err
 	}

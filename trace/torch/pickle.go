@@ -22,7 +22,7 @@ package torch
 // The input may be damaged or hostile:
 //   - a length in it is never trusted: strings grow only as bytes arrive;
 //   - nesting is only pointers, nothing recurses, so depth does not matter;
-//   - memory is at most a constant times the input.
+//   - memory is at most a constant times the input, see freeValues.
 //
 // The whole tree is in memory, because a memo may refer to anything. What the
 // pickle shares is shared in the tree: a stack frame that 700,000 events name
@@ -93,8 +93,9 @@ type unpickler struct {
 	err   error
 	at    int64 // offset of the opcode at hand
 	file  *input.Reader
-	held  int // bytes that are not counted yet
-	lists int // bytes of the stack and the memo, as far as they are in held
+	made  int64 // lists, tuples, sets and dicts
+	held  int   // bytes that are not counted yet
+	lists int   // bytes of the stack and the memo, as far as they are in held
 }
 
 // unpickle reads one pickle. more reports bytes after the pickle that were read with it.
@@ -115,7 +116,7 @@ func (u *unpickler) run() (any, error) {
 	for u.err == nil {
 		u.at = u.in.offset()
 		op := u.in.byte()
-		if u.in.err == nil && op == opStop {
+		if u.in.err == nil && op == '.' /* STOP */ {
 			v := u.pop()
 			return v, u.err
 		}
@@ -130,8 +131,20 @@ func (u *unpickler) run() (any, error) {
 	return nil, u.err
 }
 
+// An opcode of one byte makes an empty dict, which takes 80 bytes with its place on the
+// stack. In what Python writes, values have names, numbers and items: there is less than one
+// list or dict, or one memo number, for four bytes, and lists come 1000 items at a time.
+// freeValues of each are allowed in any case.
+const (
+	freeValues    = 1 << 20
+	bytesPerValue = 4
+)
+
 // tally counts the memory that the last opcodes took.
 func (u *unpickler) tally() {
+	if n := max(u.made, int64(len(u.stack)), int64(len(u.memo)+len(u.far))); n > freeValues && n > freeValues+u.at/bytesPerValue {
+		u.fail("%d values in %d bytes; this is no snapshot, and is not held in memory", n, u.at)
+	}
 	const place = 16 // on the stack and in the memo
 	if n := place * (cap(u.stack) + cap(u.memo) + 4*len(u.far)); n > u.lists {
 		u.held += n - u.lists
@@ -154,95 +167,95 @@ func (u *unpickler) inputEnded() {
 	u.err = u.in.err
 }
 
-// step runs one opcode.
+// step runs one opcode. Names and numbers are those of Python's Lib/pickletools.py.
 func (u *unpickler) step(op byte) {
 	in := &u.in
 	switch op {
-	case opProto:
+	case 0x80: // PROTO
 		if v := in.byte(); v > 5 {
 			u.fail("the pickle has protocol %d; this version reads 2 to 5", v)
 		}
-	case opFrame: // only a hint for readers of unbuffered files
+	case 0x95: // FRAME: only a hint for readers of unbuffered files
 		in.bytes(8)
 
-	case opNone:
+	case 'N': // NONE
 		u.push(nil)
-	case opNewTrue:
+	case 0x88: // NEWTRUE
 		u.push(true)
-	case opNewFalse:
+	case 0x89: // NEWFALSE
 		u.push(false)
-	case opBinInt1:
+	case 'K': // BININT1
 		u.push(int64(in.byte()))
-	case opBinInt2:
+	case 'M': // BININT2
 		u.push(int64(in.uint(2)))
-	case opBinInt:
+	case 'J': // BININT
 		u.push(int64(int32(in.uint(4))))
-	case opLong1:
+	case 0x8a: // LONG1
 		u.push(longValue(in.bytes(int(in.byte()))))
-	case opLong4:
+	case 0x8b: // LONG4
 		u.push(longValue([]byte(in.string(in.uint(4)))))
-	case opBinFloat:
+	case 'G': // BINFLOAT
 		if b := in.bytes(8); b != nil {
 			u.push(math.Float64frombits(binary.BigEndian.Uint64(b)))
 		}
 
-	case opShortBinUnicode, opShortBinString, opShortBinBytes:
+	case 0x8c, 'U', 'C': // SHORT_BINUNICODE, SHORT_BINSTRING, SHORT_BINBYTES
 		u.push(in.string(uint64(in.byte())))
-	case opBinUnicode, opBinString, opBinBytes:
+	case 'X', 'T', 'B': // BINUNICODE, BINSTRING, BINBYTES
 		u.push(in.string(in.uint(4)))
-	case opBinUnicode8, opBinBytes8, opByteArray8:
+	case 0x8d, 0x8e, 0x96: // BINUNICODE8, BINBYTES8, BYTEARRAY8
 		u.push(in.string(in.uint(8)))
 
-	case opMark:
+	case '(': // MARK
 		u.marks = append(u.marks, len(u.stack))
-	case opPop:
+	case '0': // POP
 		if n := len(u.marks); n > 0 && u.marks[n-1] == len(u.stack) {
 			u.marks = u.marks[:n-1]
 		} else {
 			u.pop()
 		}
-	case opPopMark:
+	case '1': // POP_MARK
 		u.popMark()
-	case opDup:
+	case '2': // DUP
 		u.stack = append(u.stack, u.top())
 
-	case opEmptyList, opEmptyTuple, opEmptySet:
+	case ']', ')', 0x8f: // EMPTY_LIST, EMPTY_TUPLE, EMPTY_SET
 		u.push(&list{})
-	case opList, opTuple, opFrozenSet:
+	case 'l', 't', 0x91: // LIST, TUPLE, FROZENSET
 		u.push(&list{items: copied(u.popMark())})
-	case opTuple1:
+	case 0x85: // TUPLE1
 		u.pushTuple(1)
-	case opTuple2:
+	case 0x86: // TUPLE2
 		u.pushTuple(2)
-	case opTuple3:
+	case 0x87: // TUPLE3
 		u.pushTuple(3)
-	case opAppend:
+	case 'a': // APPEND
 		v := u.pop()
 		u.extend([]any{v})
-	case opAppends, opAddItems:
+	case 'e', 0x90: // APPENDS, ADDITEMS
 		u.extend(u.popMark())
-	case opEmptyDict:
+	case '}': // EMPTY_DICT
 		u.push(&dict{})
-	case opDict:
+	case 'd': // DICT
 		items := copied(u.popMark()) // the push below would overwrite them
 		u.push(&dict{})
 		u.setItems(items)
-	case opSetItem:
+	case 's': // SETITEM
 		v := u.pop()
 		k := u.pop()
 		u.setItems([]any{k, v})
-	case opSetItems:
+	case 'u': // SETITEMS
 		u.setItems(u.popMark())
 
-	case opMemoize:
+	case 0x94: // MEMOIZE
 		u.remember(uint32(len(u.memo)+len(u.far)), u.top())
-	case opBinPut:
+	case 'q': // BINPUT
 		u.remember(uint32(in.byte()), u.top())
-	case opLongBinPut:
+	case 'r': // LONG_BINPUT
 		u.remember(uint32(in.uint(4)), u.top())
-	case opBinGet:
+	case 'h': // BINGET
 		u.recall(uint32(in.byte()))
-	case opLongBinGet:
+	case 'j': // LONG_BINGET
 		u.recall(uint32(in.uint(4)))
 
 	default:
@@ -266,14 +279,16 @@ func (u *unpickler) push(v any) {
 	case int64, uint64, float64:
 		u.held += 8
 	case *list:
+		u.made++
 		u.held += 32 + 16*cap(v.items)
 	case *dict:
+		u.made++
 		u.held += 48
 	}
 	u.stack = append(u.stack, v)
 }
 
-// floor is the stack height below which the opcode at hand may not reach.
+// floor returns the stack height below which the opcode at hand may not reach.
 func (u *unpickler) floor() int {
 	if n := len(u.marks); n > 0 {
 		return u.marks[n-1]

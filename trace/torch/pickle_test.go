@@ -272,3 +272,24 @@ func showValue(t *testing.T, v any) {
 		t.Fatalf("a value of type %T", v)
 	}
 }
+
+// TestPickleOfEmptyValuesIsBounded: an opcode of one byte must not cost a hundred bytes of
+// memory, however many there are.
+func TestPickleOfEmptyValuesIsBounded(t *testing.T) {
+	const n = 10 << 20
+	for name, opcodes := range map[string]string{"dicts": "}", "lists": "]", "tuples": ")", "nones": "N", "a memo": "N\x94", "dicts that are dropped": "}0"} {
+		t.Run(name, func(t *testing.T) {
+			text := "\x80\x04" + strings.Repeat(opcodes, n/len(opcodes)) + "."
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			_, err := unpickleString(text)
+			runtime.ReadMemStats(&after)
+			if err == nil || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), "values in") {
+				t.Errorf("error: %v", err)
+			}
+			if took := after.TotalAlloc - before.TotalAlloc; took > 40*n { // of which half is garbage of slices that grew
+				t.Errorf("%d bytes of memory were allocated for %d", took, n)
+			}
+		})
+	}
+}

@@ -1,6 +1,6 @@
 package torch
 
-// The input of the pickle machine, its numbers and strings, and the table of opcodes.
+// The input of the pickle machine, its numbers and strings, and the opcodes that are refused.
 // See pickle.go for an overview.
 
 import (
@@ -130,61 +130,6 @@ func longValue(b []byte) any {
 	}
 	return wideInt{}
 }
-
-// The opcodes that are data. Names and numbers are those of Python's
-// Lib/pickletools.py.
-const (
-	opProto = 0x80
-	opFrame = 0x95
-	opStop  = '.'
-	opMark  = '('
-	opPop   = '0'
-	opDup   = '2'
-
-	opPopMark  = '1'
-	opNone     = 'N'
-	opNewTrue  = 0x88
-	opNewFalse = 0x89
-	opBinInt   = 'J'
-	opBinInt1  = 'K'
-	opBinInt2  = 'M'
-	opLong1    = 0x8a
-	opLong4    = 0x8b
-	opBinFloat = 'G'
-
-	opBinString       = 'T'
-	opShortBinString  = 'U'
-	opBinUnicode      = 'X'
-	opShortBinUnicode = 0x8c
-	opBinUnicode8     = 0x8d
-	opBinBytes        = 'B'
-	opShortBinBytes   = 'C'
-	opBinBytes8       = 0x8e
-	opByteArray8      = 0x96
-
-	opEmptyList  = ']'
-	opAppend     = 'a'
-	opAppends    = 'e'
-	opList       = 'l'
-	opEmptyTuple = ')'
-	opTuple      = 't'
-	opTuple1     = 0x85
-	opTuple2     = 0x86
-	opTuple3     = 0x87
-	opEmptyDict  = '}'
-	opDict       = 'd'
-	opSetItem    = 's'
-	opSetItems   = 'u'
-	opEmptySet   = 0x8f
-	opAddItems   = 0x90
-	opFrozenSet  = 0x91
-
-	opBinGet     = 'h'
-	opLongBinGet = 'j'
-	opBinPut     = 'q'
-	opLongBinPut = 'r'
-	opMemoize    = 0x94
-)
 
 // codeOpcodes are the ones that are refused: they import, call, or reach
 // outside the pickle.

@@ -42,6 +42,7 @@ func play(b *trace.Builder, devices []*device) error {
 				return err
 			}
 		}
+		d.pool.Segments(d.start())
 		timed = timed && d.timed
 	}
 	for {
@@ -67,7 +68,7 @@ func play(b *trace.Builder, devices []*device) error {
 	return nil
 }
 
-// nextDevice is the one whose next event is the oldest; without times the first
+// nextDevice returns the one whose next event is the oldest; without times the first
 // that has an event left. nil at the end. The order across devices matters only
 // for Trace.PeakLive.
 func nextDevice(devices []*device, timed bool) *device {
@@ -144,7 +145,7 @@ func (d *device) event() error {
 	return nil
 }
 
-// event is the Alloc of a block.
+// event returns the Alloc of a block.
 func (b *block) event() trace.Event {
 	return trace.Event{Bytes: b.size, Site: b.site, Stream: b.stream}
 }

@@ -1,6 +1,6 @@
 // Package torch reads PyTorch's memory snapshots: torch.go goes from the pickle's tree to
 // a list of events and a set of active blocks per device, play.go makes the recording of
-// those.
+// those, start.go what the pool held at its first event.
 //
 // A snapshot is a dict with two parts that matter:
 //
@@ -59,19 +59,22 @@ const (
 	freeRequested
 	freeCompleted
 	outOfMemory
+	segmentAllocated
+	segmentFreed
+	segmentPaged
 )
 
-// actions has every action that is known. Segments are skipped: a replay has its own
-// allocator.
+// actions has every action that is known. Those of segments are for start.go; otherwise
+// a replay has its own allocator.
 var actions = map[string]action{
 	"alloc":          allocated,
 	"free_requested": freeRequested,
 	"free_completed": freeCompleted,
 	"oom":            outOfMemory,
-	"segment_alloc":  skipped,
-	"segment_free":   skipped,
-	"segment_map":    skipped,
-	"segment_unmap":  skipped,
+	"segment_alloc":  segmentAllocated,
+	"segment_free":   segmentFreed,
+	"segment_map":    segmentPaged,
+	"segment_unmap":  segmentPaged,
 	"snapshot":       skipped,
 }
 
@@ -105,6 +108,11 @@ type device struct {
 	strange string           // the first such action
 	doubled int              // active blocks that share an address
 	timed   bool             // every event has a time
+
+	segments []trace.Segment   // at the end, without blocks
+	moves    []segmentMove     // segments that came and went
+	sizes    map[uint64]uint64 // of active blocks with what they were rounded up to, by address
+	foreign  bool              // some segments are not those of the default pools, or paged
 
 	pool    *trace.PoolBuilder
 	blocks  *trace.Blocks
@@ -227,6 +235,7 @@ func (t *reader) device(index int64) *device {
 		d = &device{
 			index:   index,
 			active:  make(map[uint64]block),
+			sizes:   make(map[uint64]uint64),
 			streams: map[int64]uint32{0: 0}, // the default stream is handle 0
 			timed:   true,
 		}
@@ -299,7 +308,11 @@ func (t *reader) event(d *device, v any) string {
 		d.unknown++
 		return ""
 	}
-	if what == skipped {
+	switch what {
+	case skipped:
+		return ""
+	case segmentAllocated, segmentFreed, segmentPaged:
+		d.move(ev, what)
 		return ""
 	}
 	e := event{action: what}
@@ -354,6 +367,7 @@ func (t *reader) segment(place string, v any) error {
 		return t.fail(place, "has the same blocks as an earlier one; the snapshot is damaged")
 	}
 	stream := d.stream(intField(seg, "stream"))
+	d.addSegment(seg, addr, stream)
 	for i, v := range l.items {
 		blk, ok := v.(*dict)
 		if !ok {
@@ -367,6 +381,7 @@ func (t *reader) segment(place string, v any) error {
 			addr = a
 		}
 		if isActive(stringField(blk, "state")) {
+			d.sizes[addr] = size
 			d.addActive(t.block(blk, addr, size, stream))
 		}
 		addr += size

@@ -42,7 +42,7 @@ var statNames = map[string]stat{
 	"shape":            statShape,
 }
 
-// memEvent is one allocation or free, in 56 bytes.
+// memEvent is one allocation or free, in 64 bytes.
 type memEvent struct {
 	ns        uint64 // time in nanoseconds, and
 	ps        uint16 // picoseconds on top of it
@@ -51,6 +51,7 @@ type memEvent struct {
 	pool      uint32
 	site      uint32
 	number    uint32 // of the event in the file
+	offset    int64  // picoseconds since the time of its line
 	addr      uint64
 	requested uint64 // bytes asked for
 	allocated uint64 // bytes of the block
@@ -58,7 +59,7 @@ type memEvent struct {
 }
 
 // memEventBytes is what a memory event needs in memory, in a list that grows.
-const memEventBytes = 2 * 56
+const memEventBytes = 2 * 64
 
 // Bits of memEvent.has.
 const (
@@ -73,30 +74,35 @@ type value struct {
 	text string // "" if it is a number
 }
 
-// event reads an event on a line; false if it is not one of memory, or has no
-// address.
-func (x *reader) event(p *plane, line int, data []byte) (ev memEvent, ok bool, err error) {
-	var id uint64
-	var offset int64
+// event reads an event, which begins at byte at of the file; ok is false if it is not one of
+// memory, or has no address. Its time is still the offset.
+func (x *reader) event(p *plane, data []byte, at int64) (ev memEvent, ok bool, err error) {
 	var stats [statShape + 1]value
 	var given [statShape + 1]bool
-	m := wire.NewMessage(data) // whole: candidate has walked it
+	m := wire.NewMessage(data)
 	for m.Next() {
 		switch m.Num {
 		case 1:
-			id = m.Value
-			if _, ok := p.ops[id]; !ok {
+			if ev.op, ok = p.ops[m.Value]; !ok {
 				return ev, false, nil // as most are
 			}
 		case 2:
-			offset = int64(m.Value)
+			ev.offset = int64(m.Value)
 		case 4:
-			if s, v := p.stat(m.Data); s != 0 {
-				stats[s], given[s] = v, true
+			s, v, err := p.stat(m.Data)
+			if err != nil {
+				return ev, false, x.file.Fail(at, "damaged: an event with a stat that does not end where it should")
 			}
+			stats[s], given[s] = v, true
 		}
 	}
-	if ev.op, ok = p.ops[id]; !ok {
+	if m.Err() != nil {
+		return ev, false, x.file.Fail(at, "damaged: an event that does not end where it should")
+	}
+	if !ok {
+		ev.op, ok = p.ops[0]
+	}
+	if !ok {
 		return ev, false, nil
 	}
 	if !given[statAddress] {
@@ -104,7 +110,6 @@ func (x *reader) event(p *plane, line int, data []byte) (ev memEvent, ok bool, e
 		return ev, false, nil
 	}
 	ev.addr = uint64(stats[statAddress].n)
-	ev.ns, ev.ps = xplaneTime(p.lines[line], offset)
 	size := func(s stat, to *uint64, bit uint8) {
 		if v := stats[s]; given[s] && v.n >= 0 && v.text == "" {
 			*to = uint64(v.n)
@@ -127,7 +132,7 @@ func (x *reader) event(p *plane, line int, data []byte) (ev memEvent, ok bool, e
 	}
 	pool, ok := x.play.pool(name)
 	if !ok {
-		return ev, false, x.Refuse("the profile has more than %d allocators; it is damaged", maxPools)
+		return ev, false, x.file.Refuse("the profile has more than %d allocators; it is damaged", maxPools)
 	}
 	ev.pool = pool
 	ev.site = x.site(stats[statOp].text, stats[statType], stats[statShape].text, stats[statRegion].text)
@@ -135,7 +140,7 @@ func (x *reader) event(p *plane, line int, data []byte) (ev memEvent, ok bool, e
 }
 
 // stat reads a stat. A text may be in the stat itself or be the name of another.
-func (p *plane) stat(data []byte) (s stat, v value) {
+func (p *plane) stat(data []byte) (s stat, v value, err error) {
 	m := wire.NewMessage(data)
 	for m.Next() {
 		switch m.Num {
@@ -144,15 +149,18 @@ func (p *plane) stat(data []byte) (s stat, v value) {
 		case 3, 4:
 			v = value{n: int64(m.Value)}
 		case 5:
-			v = value{text: input.Cut(string(m.Data), maxText)}
+			v = value{text: textOf(m.Data)}
 		case 7:
-			v = value{text: p.refs[m.Value]}
+			v = value{text: textOf(p.refs[m.Value])}
 		}
 	}
-	return s, v
+	return s, v, m.Err()
 }
 
-// xplaneTime is when an event on a line with a timestamp (nanoseconds) and at an
+// textOf returns the text of a stat, cut to maxText bytes.
+func textOf(b []byte) string { return input.Cut(string(b[:min(len(b), maxText+1)]), maxText) }
+
+// xplaneTime returns when an event on a line with a timestamp (nanoseconds) and at an
 // offset (picoseconds, which may be before the line's beginning) happened. A time
 // before 0 is damage; it becomes 0.
 func xplaneTime(timestamp, offset int64) (ns uint64, ps uint16) {
@@ -169,7 +177,7 @@ func xplaneTime(timestamp, offset int64) (ns uint64, ps uint16) {
 	return uint64(sum), uint16(sub)
 }
 
-// site is "op (type[shape], region)", with less where less is known.
+// site returns "op (type[shape], region)", with less where less is known.
 func (x *reader) site(op string, typ value, shape, region string) uint32 {
 	t := x.text[:0]
 	t = append(t, op...)

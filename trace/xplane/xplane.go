@@ -17,10 +17,9 @@
 //	XEventMetadata  name 2
 //	XStatMetadata   name 2
 //
-// The names of events and of their stats come behind the lines, so what an event
-// is becomes known only when its plane has been read. Events that may be one of
-// memory are set aside as they are and read again at the end of the plane. All memory
-// events are in memory until the end, where they are put in the order of time.
+// The names of events and of their stats come behind the lines, so a plane is walked twice:
+// for the names, then for the events. The file is in memory, and so are all memory events
+// until the end, where they are put in the order of time.
 //
 // # One case
 //
@@ -73,19 +72,18 @@ func looksXPlane(head []byte) bool {
 	return bytes.Contains(start, []byte("/host:")) || bytes.Contains(start, []byte("/device:"))
 }
 
-// minStats is how many stats a memory event has at least: its pool, its address
-// and the state of the pool. The least that was met is 7, of a free on a TPU.
-const minStats = 4
-
 // maxPools bounds what a damaged profile can ask for: a pool has buffers.
 const maxPools = 256
 
 // maxText is how much is kept of the texts that events refer to, in bytes.
 const maxText = 200
 
+// nameBytes is what the name of an event or a stat needs in memory.
+const nameBytes = 150
+
 // reader reads one profile.
 type reader struct {
-	*wire.Stream
+	file   *wire.File
 	in     *input.Reader
 	b      *trace.Builder
 	events []memEvent
@@ -95,44 +93,30 @@ type reader struct {
 
 // plane is the plane that is being read.
 type plane struct {
-	lined bool                // a line was read
-	lines []int64             // timestamp_ns of each line that has candidates
 	ops   map[uint64]trace.Op // what an event is, by metadata_id
 	stats map[uint64]stat     // what a stat is, by metadata_id
-	refs  map[uint64]string   // texts that stats refer to
-	want  map[uint64]struct{} // those that the candidates refer to
-	aside []candidate
+	refs  map[uint64][]byte   // the names of stats, to which stats refer as texts
 }
-
-// candidate is an event that may be one of memory.
-type candidate struct {
-	line  int32  // in plane.lines
-	event []byte // as it is in the file
-}
-
-// candidateBytes is what a candidate needs in memory beside its bytes, with what the
-// allocator and growing lists add.
-const candidateBytes = 64
 
 // readXPlane reads a whole profile into b.
 func readXPlane(in *input.Reader, b *trace.Builder) error {
-	x := &reader{
-		Stream: wire.NewStream(in, looksXPlane),
-		in:     in,
-		b:      b,
-		play:   &player{in: in, b: b},
-	}
-	err := x.Fields(func(field protowire.Number) error {
-		if field != 1 {
-			return nil
-		}
-		return x.plane()
-	})
+	file, space, err := wire.Read(in, looksXPlane)
 	if err != nil {
 		return err
 	}
+	x := &reader{file: file, in: in, b: b, play: &player{in: in, b: b}}
+	for space.Next() {
+		if space.Num == 1 {
+			if err := x.plane(space.Message()); err != nil {
+				return err
+			}
+		}
+	}
+	if err := space.Err(); err != nil {
+		return err
+	}
 	if len(x.events) == 0 {
-		return x.Refuse("the profile has no MemoryAllocation or MemoryDeallocation events; " +
+		return file.Refuse("the profile has no MemoryAllocation or MemoryDeallocation events; " +
 			"record one of a GPU or TPU, with a host_tracer_level of 2 or more, of a part of the run that allocates")
 	}
 	// Those of the same time stay in the order of the file.
@@ -143,172 +127,91 @@ func readXPlane(in *input.Reader, b *trace.Builder) error {
 }
 
 // plane reads a plane and takes its memory events.
-func (x *reader) plane() error {
-	p := &plane{
-		ops:   make(map[uint64]trace.Op),
-		stats: make(map[uint64]stat),
-		refs:  make(map[uint64]string),
-		want:  make(map[uint64]struct{}),
-	}
-	err := x.Within(func(field protowire.Number) error {
-		switch field {
+func (x *reader) plane(m *wire.Message) error {
+	p := &plane{ops: make(map[uint64]trace.Op), stats: make(map[uint64]stat), refs: make(map[uint64][]byte)}
+	names := *m
+	for names.Next() {
+		switch names.Num {
 		case 2:
-			name, err := x.Small()
-			if bytes.HasPrefix(name, []byte("/device:")) {
-				// What ran on a device: most of a profile, and no allocations.
-				return wire.ErrSkip
+			if bytes.HasPrefix(names.Data, []byte("/device:")) {
+				return nil // what ran on a device: most of a profile, and no allocations
 			}
-			return err
-		case 3:
-			p.lined = true
-			return x.line(p)
 		case 4:
-			return x.metadata(func(id uint64, name []byte) {
-				switch string(name) {
-				case "MemoryAllocation":
-					p.ops[id] = trace.Alloc
-				case "MemoryDeallocation":
-					p.ops[id] = trace.Free
-				}
-			})
+			switch id, name := metadata(names.Message()); string(name) {
+			case "MemoryAllocation":
+				p.ops[id] = trace.Alloc
+			case "MemoryDeallocation":
+				p.ops[id] = trace.Free
+			}
 		case 5:
-			return x.metadata(func(id uint64, name []byte) {
-				x.Hold(150)
-				if s, ok := statNames[string(name)]; ok {
-					p.stats[id] = s
-				}
-				// Only those that are needed are kept; their number has no bound.
-				// If a plane has them before its lines, all may be.
-				if _, ok := p.want[id]; ok || !p.lined {
-					p.refs[id] = input.Cut(string(name), maxText)
-					x.Hold(min(len(name), maxText))
-				}
-			})
-		}
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	return x.keep(p)
-}
-
-// line reads a line and sets its candidates aside.
-func (x *reader) line(p *plane) error {
-	number := -1 // in p.lines
-	var timestamp uint64
-	err := x.Within(func(field protowire.Number) (err error) {
-		switch field {
-		case 3:
-			timestamp, err = x.Number()
-		case 4:
-			at := x.At()
-			event, err := x.Small()
-			if err != nil {
+			id, name := metadata(names.Message())
+			p.refs[id] = name
+			if s, ok := statNames[string(name)]; ok {
+				p.stats[id] = s
+			}
+			if err := x.in.Take(nameBytes); err != nil {
 				return err
 			}
-			ok, err := x.candidate(p, event, at)
-			if err != nil || !ok {
+		}
+	}
+	for m.Next() {
+		if m.Num == 3 {
+			if err := x.line(p, m.Message()); err != nil {
 				return err
 			}
-			if number < 0 {
-				number = len(p.lines)
-				p.lines = append(p.lines, 0)
-			}
-			p.aside = append(p.aside, candidate{int32(number), bytes.Clone(event)})
-			x.Hold(len(event) + candidateBytes)
 		}
-		return err
-	})
-	if number >= 0 {
-		p.lines[number] = int64(timestamp)
 	}
-	return err
+	return m.Err()
 }
 
-// candidate reports whether an event may be one of memory, and notes which texts it
-// refers to.
-func (x *reader) candidate(p *plane, event []byte, at int64) (bool, error) {
-	stats := 0
-	m := wire.NewMessage(event)
-	for m.Next() {
-		if m.Num == 4 && m.Type == protowire.BytesType {
-			stats++
-		}
-	}
-	if m.Bad {
-		return false, x.Fail(at, "damaged: an event that does not end where it should")
-	}
-	if stats < minStats {
-		return false, nil
-	}
-	m = wire.NewMessage(event)
-	for m.Next() {
-		if m.Num != 4 || m.Type != protowire.BytesType {
-			continue
-		}
-		s := wire.NewMessage(m.Data)
-		for s.Next() {
-			if s.Num == 7 {
-				n := len(p.want)
-				p.want[s.Value] = struct{}{}
-				x.Hold(64 * (len(p.want) - n))
-			}
-		}
-		if s.Bad {
-			return false, x.Fail(at, "damaged: an event with a stat that does not end where it should")
-		}
-	}
-	return true, nil
-}
-
-// metadata reads an entry of the map of names of events, or of stats. What else is in
-// its value can be a whole program.
-func (x *reader) metadata(use func(id uint64, name []byte)) error {
-	var id uint64
-	x.text = x.text[:0]
-	err := x.Within(func(field protowire.Number) (err error) {
-		switch field {
+// metadata reads an entry of the map of names of events, or of stats.
+func metadata(entry *wire.Message) (id uint64, name []byte) {
+	for entry.Next() {
+		switch entry.Num {
 		case 1:
-			id, err = x.Number()
+			id = entry.Number()
 		case 2:
-			return x.Within(func(field protowire.Number) error {
-				if field != 2 {
-					return nil
+			for value := entry.Message(); value.Next(); {
+				if value.Num == 2 {
+					name = value.Data
 				}
-				name, err := x.Small()
-				x.text = append(x.text[:0], name...)
-				return err
-			})
+			}
 		}
-		return err
-	})
-	if err == nil {
-		use(id, x.text)
 	}
-	return err
+	return id, name
 }
 
-// keep reads the candidates of a whole plane again and keeps the memory events.
-func (x *reader) keep(p *plane) error {
-	if len(p.ops) == 0 {
-		return nil
-	}
-	for i, c := range p.aside {
-		if i%4096 == 0 {
+// line takes the memory events of a line. Its time may come behind them.
+func (x *reader) line(p *plane, m *wire.Message) error {
+	first := len(x.events)
+	var timestamp int64
+	for n := 0; m.Next(); n++ {
+		if n%4096 == 0 {
 			if err := x.in.Stopped(); err != nil {
 				return err
 			}
 		}
-		ev, ok, err := x.event(p, int(c.line), c.event)
-		if err != nil {
-			return err
-		}
-		if ok {
+		switch m.Num {
+		case 3:
+			timestamp = int64(m.Number())
+		case 4:
+			ev, ok, err := x.event(p, m.Bytes(), m.At)
+			if err != nil {
+				return err
+			}
+			if !ok {
+				continue
+			}
 			ev.number = uint32(len(x.events))
 			x.events = append(x.events, ev)
-			x.Hold(memEventBytes)
+			if err := x.in.Take(memEventBytes); err != nil {
+				return err
+			}
 		}
 	}
-	return nil
+	for i := range x.events[first:] {
+		e := &x.events[first+i]
+		e.ns, e.ps = xplaneTime(timestamp, e.offset)
+	}
+	return m.Err()
 }

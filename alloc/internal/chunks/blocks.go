@@ -12,8 +12,9 @@ import (
 // chunk a block, found by handle or by address, and the statistics. The allocators
 // direct, async and vmm share it.
 //
-// A chunk is in the table from when its memory was taken until it is given back. One
-// in the table is live, or free and kept for reuse (vmm).
+// A chunk is in the table from when its memory was taken until it is released. One
+// in the table is live, or free and kept for reuse (vmm). Memory that no block can use
+// (direct's owed grants, vmm's stuck records) is in no table, but counts as PoolBytes.
 type Blocks struct {
 	Store  Store
 	Table  *Table
@@ -73,14 +74,16 @@ func (b *Blocks) HandOut(h H, c *Chunk, r alloc.Request) alloc.Block {
 	return alloc.MakeBlock(c.Addr, c.Size, h, c.Gen())
 }
 
-// Drop takes a live chunk out, whose memory was given back.
+// Drop takes a live chunk out, whose memory was released. PoolBytes is the caller's to
+// change: it knows what the device had granted.
 func (b *Blocks) Drop(h H, c *Chunk) {
 	b.Table.RemoveChunk(h, c.Addr)
 	b.Count.BytesInUse -= c.Size
 	b.Store.Drop(h)
 }
 
-// Held counts bytes that the device granted.
+// Held counts bytes that the device granted, and keeps their peak. What is released is
+// subtracted from Count.PoolBytes by the owner.
 func (b *Blocks) Held(bytes uint64) {
 	b.Count.PoolBytes += bytes
 	b.Count.PeakPoolBytes = max(b.Count.PeakPoolBytes, b.Count.PoolBytes)
@@ -96,14 +99,31 @@ func (b *Blocks) Find(what string, block alloc.Block) (H, *Chunk, error) {
 	if h == 0 && block.Addr == 0 {
 		return 0, nil, nil
 	}
-	c := b.Store.Live(h, gen, block.Addr)
-	switch {
-	case c != nil:
+	if c := b.Store.Live(h, gen, block.Addr); c != nil {
 		return h, c, nil
-	case !b.Store.Valid(h):
-		return 0, nil, fmt.Errorf("%s of %v: %w: it is not of this allocator", what, block, alloc.ErrNotAllocated)
 	}
-	return 0, nil, fmt.Errorf("%s of %v: %w", what, block, alloc.ErrDoubleFree)
+	return 0, nil, b.Store.NotLive(what, block, true)
+}
+
+// NotLive is the error of an operation on a block for which Live returned nil. what
+// names the operation; within reports whether the block's address is in the pool.
+func (s *Store) NotLive(what string, block alloc.Block, within bool) error {
+	if h, _ := block.Key(); !within || !s.Valid(h) {
+		return fmt.Errorf("%s of %v: %w: it is not of this pool", what, block, alloc.ErrNotAllocated)
+	}
+	return fmt.Errorf("%s of %v: %w", what, block, alloc.ErrDoubleFree)
+}
+
+// NoBlockAt is the error of a free of addr, at which no live block starts. c is the
+// chunk that it lies in, nil if it is not in the pool.
+func NoBlockAt(addr uint64, c *Chunk) error {
+	switch {
+	case c == nil:
+		return fmt.Errorf("free of %#x: %w: the address is not in this pool", addr, alloc.ErrNotAllocated)
+	case c.State == Free:
+		return fmt.Errorf("free of %#x: %w: the memory there is free (freed before, or never handed out)", addr, alloc.ErrDoubleFree)
+	}
+	return fmt.Errorf("free of %#x: %w: it lies %d bytes into the live block at %#x", addr, alloc.ErrNotAllocated, addr-c.Addr, c.Addr)
 }
 
 // FindAddr returns the chunk of the live block that starts at addr, for a free; nil for

@@ -2,6 +2,13 @@ package chunks
 
 import "math/bits"
 
+// Sizes and their classes, with the 221,184 units of 54 MiB as bound, that of an index for
+// a large pool: 256 bytes are class 1, 300,032 are class 1,172, one for each size up to
+// the bound. Above it 64 to 68 MiB are one class, 68 to 72 the next, sixteen from 64 to 128
+// MiB. So a search for 66 MiB looks in the class from 64 MiB on for the first chunk that
+// is large enough, and if there is none, takes the first of the next class that is not
+// empty: that one is large enough whatever it holds.
+
 // Index orders free chunks by size, then address, and finds the best fit: the
 // smallest chunk that is large enough, the lowest in address among equals (or
 // the highest: see NewHighIndex).
@@ -24,6 +31,7 @@ import "math/bits"
 type Index struct {
 	store *Store
 	flip  uint64 // ^0 orders equal chunks by descending address, 0 by ascending
+	tie   Tie    // nil: by address
 	roots []H    // of each class; 0: empty
 	exact uint32
 	l0    []word   // bits for each class
@@ -46,7 +54,7 @@ const (
 	// Those below the bound stay empty; the sum is simpler so.
 	subBits      = 4
 	logClasses   = (64 - unitBits) << subBits
-	maxExact     = 54 << 20 / unit       // sizes below 54 MiB: with a first page of chunks and a table the whole stays below 1.1 MB
+	maxExact     = 54 << 20 / unit       // sizes below 54 MiB: with a first page of chunks and a table the whole stays below 1.1 MB of host memory
 	maxClasses   = maxExact + logClasses // at most 64^3, for the three levels
 	defaultExact = 1 << 8
 )
@@ -78,7 +86,19 @@ func NewHighIndex(st *Store, limit uint64) *Index {
 	return x
 }
 
-// Len is how many chunks are in the index, by a walk: an operation keeps no
+// A Tie reports whether chunk h, which is a, comes before chunk k, which is b and of the
+// same size.
+type Tie func(h H, a *Chunk, k H, b *Chunk) bool
+
+// NewTieIndex makes an index that orders equal chunks by tie, which must not change its
+// answer while both are in the index.
+func NewTieIndex(st *Store, limit uint64, tie Tie) *Index {
+	x := NewIndex(st, limit)
+	x.tie = tie
+	return x
+}
+
+// Len returns how many chunks are in the index, by a walk: an operation keeps no
 // count.
 func (x *Index) Len() int {
 	n := 0
@@ -88,10 +108,10 @@ func (x *Index) Len() int {
 	return n
 }
 
-// Cap is the bytes of host memory that the index holds.
+// Cap returns the bytes of host memory that the index holds.
 func (x *Index) Cap() int { return len(x.roots)*4 + len(x.l0)*16 + len(x.l1)*8 }
 
-// class is where a chunk of the given size belongs.
+// class returns the class of a size, in bytes: the size in units below the bound.
 func (x *Index) class(size uint64) uint32 {
 	if u := size >> unitBits; u < uint64(x.exact) {
 		return uint32(u)
@@ -99,13 +119,16 @@ func (x *Index) class(size uint64) uint32 {
 	return x.logClass(size)
 }
 
+// logClass returns the class of a size above the bound: by its highest bit, and the four
+// bits after that.
 func (x *Index) logClass(size uint64) uint32 {
 	e := uint32(bits.Len64(size)) - 1
 	sub := uint32(size>>(e-subBits)) & (1<<subBits - 1)
 	return x.exact + (e-unitBits)<<subBits + sub
 }
 
-// next is the first non-empty class from c on, or false.
+// next returns the first class from c on that is not empty, or false. It reads the word
+// of c, the one above in the next level, and so on: up, across and down.
 func (x *Index) next(c uint32) (uint32, bool) {
 	w := c >> 6
 	if m := x.l0[w].any >> (c & 63); m != 0 {
@@ -200,7 +223,9 @@ func (x *Index) Find(size uint64) H {
 	return x.leftmost(x.roots[k])
 }
 
-// Take is Find and Remove in one.
+// Take is Find and Remove in one, for allocators that nearly always use what they find.
+// For an exact size it knows the class of what it finds and need not look for the chunk
+// again. The chunk is nil if none is as large.
 func (x *Index) Take(size uint64) (H, *Chunk) {
 	k := x.class(size)
 	if k >= x.exact {
@@ -243,7 +268,6 @@ func (x *Index) Take(size uint64) (H, *Chunk) {
 // index. For callers whose requests can be refused by a chunk that is large
 // enough, such as an aligned one.
 func (x *Index) After(h H) H {
-	flip := x.flip
 	c := x.store.At(h)
 	if c.right != 0 {
 		return x.leftmost(c.right)
@@ -253,7 +277,7 @@ func (x *Index) After(h H) H {
 	var succ H
 	for n := x.roots[k]; n != h; {
 		d := x.store.At(n)
-		if before(c, d, flip) {
+		if x.before(h, c, n, d) {
 			succ, n = n, d.left
 		} else {
 			n = d.right
@@ -314,9 +338,16 @@ func (x *Index) lowerBound(h H, size uint64) H {
 	return best
 }
 
-// before reports whether a comes first: by size, then address; see Index.flip.
-func before(a, b *Chunk, flip uint64) bool {
-	return a.Size < b.Size || a.Size == b.Size && a.Addr^flip < b.Addr^flip
+// before reports whether chunk h, which is a, comes before chunk k, which is b: by
+// size, then address; see Index.flip and Index.tie.
+func (x *Index) before(h H, a *Chunk, k H, b *Chunk) bool {
+	if a.Size != b.Size {
+		return a.Size < b.Size
+	}
+	if x.tie != nil {
+		return x.tie(h, a, k, b)
+	}
+	return a.Addr^x.flip < b.Addr^x.flip
 }
 
 // priority makes the treap's shape: a hash of the handle, so that it need not
@@ -341,12 +372,11 @@ func priority(h H) uint32 {
 // priority is the highest, then the subtree found there is split around it
 // into its two children.
 func (x *Index) insert(k uint32, h H, c *Chunk) {
-	flip := x.flip
 	p := priority(h)
 	link := &x.roots[k]
 	for *link != 0 && priority(*link) >= p {
 		d := x.store.At(*link)
-		if before(c, d, flip) {
+		if x.before(h, c, *link, d) {
 			link = &d.left
 		} else {
 			link = &d.right
@@ -357,7 +387,7 @@ func (x *Index) insert(k uint32, h H, c *Chunk) {
 	lo, hi := &c.left, &c.right
 	for n != 0 {
 		d := x.store.At(n)
-		if before(d, c, flip) {
+		if x.before(n, d, h, c) {
 			*lo = n
 			lo = &d.right
 			n = d.right
@@ -373,11 +403,10 @@ func (x *Index) insert(k uint32, h H, c *Chunk) {
 // remove takes h out of the treap of class k: its two children are merged in
 // its place.
 func (x *Index) remove(k uint32, h H, c *Chunk) {
-	flip := x.flip
 	link := &x.roots[k]
 	for *link != h {
 		d := x.store.At(*link)
-		if before(c, d, flip) {
+		if x.before(h, c, *link, d) {
 			link = &d.left
 		} else {
 			link = &d.right

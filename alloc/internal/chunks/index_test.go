@@ -148,8 +148,9 @@ func (m *model) check(t testing.TB) {
 // below it.
 func (x *Index) wellFormed() error {
 	n := 0
-	var visit func(k uint32, h H, lo, hi *Chunk) error
-	visit = func(k uint32, h H, lo, hi *Chunk) error {
+	// lo and hi are the chunks between which the subtree lies, 0 where it is open.
+	var visit func(k uint32, h, lo, hi H) error
+	visit = func(k uint32, h, lo, hi H) error {
 		if h == 0 {
 			return nil
 		}
@@ -158,7 +159,7 @@ func (x *Index) wellFormed() error {
 		switch {
 		case x.class(c.Size) != k:
 			return fmt.Errorf("chunk %d of %d bytes is in class %d", h, c.Size, k)
-		case lo != nil && !before(lo, c, x.flip) || hi != nil && !before(c, hi, x.flip):
+		case lo != 0 && !x.before(lo, x.store.At(lo), h, c) || hi != 0 && !x.before(h, c, hi, x.store.At(hi)):
 			return fmt.Errorf("chunk %d is out of order", h)
 		}
 		for _, child := range []H{c.left, c.right} {
@@ -166,10 +167,10 @@ func (x *Index) wellFormed() error {
 				return fmt.Errorf("chunk %d is above %d, whose priority is higher", h, child)
 			}
 		}
-		if err := visit(k, c.left, lo, c); err != nil {
+		if err := visit(k, c.left, lo, h); err != nil {
 			return err
 		}
-		return visit(k, c.right, c, hi)
+		return visit(k, c.right, h, hi)
 	}
 	for k, h := range x.roots {
 		if set := x.l0[k>>6].any>>(k&63)&1 == 1; set != (h != 0) {
@@ -186,7 +187,7 @@ func (x *Index) wellFormed() error {
 		if h == 0 {
 			continue
 		}
-		if err := visit(uint32(k), h, nil, nil); err != nil {
+		if err := visit(uint32(k), h, 0, 0); err != nil {
 			return err
 		}
 	}

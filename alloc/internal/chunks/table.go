@@ -6,6 +6,13 @@ import (
 	"gpumem/alloc"
 )
 
+// An example: chunks at 0x7f0000000000 and 0x7f0000049400, 300,032 bytes apart, have the
+// keys 0 and 1,172, the low 32 bits of the address in units of 256 bytes (0x7f00000000 is
+// cut off). In a table of 64 slots home spreads the keys over the slots by the upper six
+// bits of a product. Remove of the first empties its slot, and shiftBack moves any later
+// entry of the same cluster that could no longer be found across the empty slot. No marks for
+// deleted entries are left, so that a table that is used for days does not fill up.
+
 // Table finds a live chunk by its address: open addressing with linear
 // probing, at most half full, deletion by shifting back. An entry is eight
 // bytes, the chunk's number and the low 32 bits of its address in units of 256
@@ -23,7 +30,7 @@ type Table struct {
 
 	old      []entry // being drained, nil most of the time
 	oldShift uint8
-	drained  int // slots of old before this one are empty
+	drained  int // slots of old before this one are empty and stay so
 }
 
 type entry struct {
@@ -50,13 +57,13 @@ func NewTable(st *Store, order uint8) *Table {
 	return &Table{store: st, slots: make([]entry, 1<<order), shift: 64 - order}
 }
 
-// Len is how many chunks are in the table.
+// Len returns how many chunks are in the table.
 func (t *Table) Len() int { return t.count }
 
-// Cap is the bytes of host memory that the table holds.
+// Cap returns the bytes of host memory that the table holds.
 func (t *Table) Cap() int { return (len(t.slots) + len(t.old)) * 8 }
 
-// home is where a key lies in a table of 2^(64-shift) slots. Only the key
+// home returns the slot that a key belongs to in a table of 2^(64-shift) slots. Only the key
 // counts, so that moving entries about touches no chunk. Two addresses 2^40
 // bytes apart share a key; the chunk distinguishes them.
 //
@@ -84,6 +91,7 @@ func (t *Table) Insert(h H, addr uint64) {
 	put(t.slots, t.shift, entry{h, uint32(addr >> unitBits)})
 }
 
+// put enters e, whose chunk is not in slots, which has an empty slot.
 func put(slots []entry, shift uint8, e entry) {
 	mask := uint32(len(slots) - 1)
 	i := home(e.key, shift)
@@ -93,8 +101,9 @@ func put(slots []entry, shift uint8, e entry) {
 	slots[i&mask] = e
 }
 
-// Block is the live block that starts at addr; 0 gives the zero block, and where
-// none starts it is alloc.ErrNotAllocated.
+// Block returns the live block that starts at addr; 0 gives the zero block, and where
+// none starts it is alloc.ErrNotAllocated. The table may hold chunks that are not live
+// (vmm's pending ones), which are none.
 func (t *Table) Block(addr uint64) (alloc.Block, error) {
 	if addr == 0 {
 		return alloc.Block{}, nil
@@ -107,7 +116,7 @@ func (t *Table) Block(addr uint64) (alloc.Block, error) {
 	return alloc.Block{}, fmt.Errorf("%#x: %w: no live block starts there", addr, alloc.ErrNotAllocated)
 }
 
-// Find is the chunk that starts at addr, 0 if none starts there.
+// Find returns the chunk that starts at addr, 0 if none starts there.
 func (t *Table) Find(addr uint64) H {
 	if i, ok := t.find(t.slots, t.shift, addr); ok {
 		return t.slots[i].h
@@ -120,6 +129,8 @@ func (t *Table) Find(addr uint64) H {
 	return 0
 }
 
+// find returns the slot of the chunk that starts at addr. The chunk is looked at only if
+// the key is equal, since only there is the whole address.
 func (t *Table) find(slots []entry, shift uint8, addr uint64) (uint32, bool) {
 	mask := uint32(len(slots) - 1)
 	key := uint32(addr >> unitBits)
@@ -184,7 +195,8 @@ func (t *Table) removeChunk(slots []entry, shift uint8, h H, addr uint64) bool {
 	}
 }
 
-// shiftBack empties slot i and moves up whatever would no longer be found.
+// shiftBack empties slot i and moves back whatever would no longer be found (Knuth, The
+// Art of Computer Programming 3, 6.4, algorithm R).
 func shiftBack(slots []entry, shift uint8, i uint32) {
 	mask := uint32(len(slots) - 1)
 	for j := i; ; {

@@ -8,7 +8,14 @@ import (
 	"gpumem/device"
 )
 
-// handle is an open file whose header is good.
+// The count of all slots, by which the dead are found and damage is noticed. File.recount
+// writes its result; Look only reads.
+//
+// Of three slots marked, of 10, 6 and 0 GiB, the first one dead, count returns alive =
+// {1, 2} and held = 6 GiB. The sum in the file is 16, which must be that of all marked
+// slots, dead ones included: their bytes leave it only when recount stores the new sum.
+
+// handle is an open file whose header is good: what Open and Look have in common.
 type handle struct {
 	path string
 	fd   int
@@ -17,14 +24,19 @@ type handle struct {
 	own  int    // the slot that this description holds; -1: none
 }
 
-// census is what one look at all slots finds.
+// census is the result of one look at all slots.
 type census struct {
 	alive [MaxProcesses / 64]uint64 // a bit for each slot that is marked and not dead
 	held  [MaxDevices]uint64        // by those
 }
 
-// count looks at every slot and says who is alive, having checked all that it
-// reads. Caller holds the lock.
+// count looks at every slot and finds who is alive, having checked all that it
+// reads. Caller holds the lock. It makes a system call for each marked slot.
+//
+// The order of the checks matters for what damage is found as: the length of the file
+// first, since what is missing cannot be read; each slot's record before its sums, which
+// may be another's; what all hold against the total; the sum in the file at last, and only
+// if nobody was killed while it was being changed.
 func (h *handle) count() (census, error) {
 	var c census
 	var marks [MaxProcesses / 64]uint64
@@ -89,7 +101,7 @@ func (h *handle) count() (census, error) {
 	return c, nil
 }
 
-// others is what others hold that are no slots. It fits beside the display.
+// others returns what others than slots hold, in bytes. It fits beside the display.
 func (h *handle) others(dev int) (uint64, error) {
 	n, err := h.word(h.img.state.others[dev].Load(), dev, "what others hold")
 	if d := &h.devs[dev]; err == nil && n > d.Total-d.Display {
@@ -98,12 +110,13 @@ func (h *handle) others(dev int) (uint64, error) {
 	return n, err
 }
 
-// used is the sum of what the slots hold, dead ones too.
+// used returns the sum of what the slots hold, dead ones too, in bytes.
 func (h *handle) used(dev int) (uint64, error) {
 	return h.word(h.img.state.used[dev].Load(), dev, "the sum of what is held")
 }
 
-// word unpacks a sum of a device; what names it for the error.
+// word unpacks a sum of a device; what names it for the error. More than the device's
+// total is damage, too.
 func (h *handle) word(w uint64, dev int, what string, args ...any) (uint64, error) {
 	n, ok := unpack(w)
 	if !ok || n > h.devs[dev].Total {
@@ -112,7 +125,7 @@ func (h *handle) word(w uint64, dev int, what string, args ...any) (uint64, erro
 	return n, nil
 }
 
-// free returns what no process holds, by the census.
+// free returns the bytes that no process holds, by the census.
 func (h *handle) free(c *census, dev int) (uint64, error) {
 	others, err := h.others(dev)
 	return h.devs[dev].Total - h.devs[dev].Display - others - c.held[dev], err

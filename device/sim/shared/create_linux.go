@@ -9,9 +9,9 @@ import (
 )
 
 // Create makes a file of 1 to 16 devices at path, for its user alone (mode
-// 0600). It overwrites nothing: errors.Is(err, fs.ErrExist) tells that something
-// is there. Nobody sees less than the whole file; a process that is killed in
-// here may leave one behind that begins with ".gpumem-".
+// 0600). It overwrites nothing: errors.Is(err, fs.ErrExist) is true if something
+// is there. No process sees less than the whole file; one that is killed in
+// here may leave a file behind that begins with ".gpumem-".
 func Create(path string, devs []Descriptor) (err error) {
 	defer func() {
 		if err != nil {

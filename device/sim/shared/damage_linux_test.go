@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 	"unsafe"
 
 	"gpumem/device"
@@ -323,4 +324,20 @@ func TestCutShort(t *testing.T) {
 			must(t, f.Close())
 		})
 	}
+}
+
+// TestFaultElsewherePanics: only a fault in the file's own mapping is the file's
+// damage. Any other is a bug of the program, which must not be hidden.
+func TestFaultElsewherePanics(t *testing.T) {
+	other, err := syscall.Mmap(-1, 0, os.Getpagesize(), syscall.PROT_NONE, syscall.MAP_PRIVATE|syscall.MAP_ANON)
+	must(t, err)
+	defer syscall.Munmap(other)
+	f := openFile(t, makeFile(t))
+	defer func() {
+		if recover() == nil {
+			t.Error("a fault outside the file is no panic")
+		}
+	}()
+	err = f.exclusive(time.Time{}, func() error { other[0] = 1; return nil })
+	t.Errorf("no fault: %v", err)
 }

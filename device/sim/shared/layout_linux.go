@@ -15,8 +15,16 @@ import (
 	"gpumem/size"
 )
 
-// How the bytes of the file lie. Words are in the byte order of the machine
-// that made it, which it says; the structs have no holes.
+// The layout of the file. Words are in the byte order of the machine that made it, which
+// the header records; the structs have no padding.
+//
+// A word that may change is packed: the bytes shifted up by 8, and below them a check of
+// 8 bits. 2 GiB, 0x80000000, are 0x80000000da: the bytes 0x80, 0, 0, 0 folded into one are
+// 0x80, and with 0x5a, which keeps a word of zeros from being valid, 0xda. A file that is
+// overwritten with anything else is so noticed at the first word read, 255 times of 256.
+//
+// What must never change between versions: magic, order and version, in this order, at
+// the beginning, so that each version can say what is wrong with a file of another.
 
 const (
 	magic = "gpumemS\n"
@@ -33,7 +41,7 @@ const (
 	maxComm = 32  // of a process; the kernel's names have 15
 )
 
-// image is the whole file.
+// image is the whole file, as it is mapped, or as Look reads it.
 type image struct {
 	fixed fixed
 	want  want // fills up a cache line
@@ -53,7 +61,8 @@ type fixed struct {
 }
 
 // descriptor is a Descriptor without Used. Texts end at the first zero byte or
-// with their room.
+// with their field. Its last bytes are unused and 0: what a later version adds in them
+// must mean, by 0, what this version assumes, or count version up.
 type descriptor struct {
 	total, granularity, display, context uint64
 	ccMajor, ccMinor                     uint32
@@ -64,7 +73,8 @@ type descriptor struct {
 	_                                    [8]byte
 }
 
-// The bits of descriptor.flags.
+// The bits of descriptor.flags. An unknown one is damage rather than ignored: a device
+// without some group of calls must not look as if it had them.
 const (
 	flagNoPages = 1 << iota
 	flagNoPools
@@ -82,7 +92,9 @@ type want struct {
 }
 
 // state is common to all slots. Guarded by the lock of the file, as the slots
-// are; sums are packed.
+// are; sums are packed. All words are atomic, though the lock orders them: a process that
+// was killed must have stored a word or not, never half of it, and the compiler must keep
+// the order of the stores.
 type state struct {
 	holder atomic.Uint64                    // pid of who has the lock; 0 for one that only looks
 	dirty  atomic.Uint64                    // not 0: used does not count
@@ -101,25 +113,27 @@ type slot struct {
 	held  [MaxDevices]atomic.Uint64 // packed; that of this process alone
 }
 
-// bytesOf is the memory of v.
+// bytesOf returns the memory of v, which it aliases.
 func bytesOf[T any](v *T) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(v)), unsafe.Sizeof(*v))
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
+// checksum is that of all before sum.
 func (f *fixed) checksum() uint64 {
 	return uint64(crc32.Checksum(bytesOf(f)[:unsafe.Offsetof(f.sum)], castagnoli))
 }
 
-// The number is part of it, so that a record copied to another slot shows.
+// checksum has the slot's number above the sum, so that a record that was copied to
+// another slot is noticed.
 func (s *slot) checksum(number int) uint64 {
 	return uint64(number)<<32 | uint64(crc32.Checksum(bytesOf(s)[:unsafe.Offsetof(s.check)], castagnoli))
 }
 
-// pack makes the word that stands for n bytes, n < 2^56: n and below it a check
+// pack returns the word that stands for n bytes, n < 2^56: n and below it a check
 // of 8 bits, which is n's bytes folded into one. So no change within one byte
-// goes unseen, nor a word of zeros.
+// is missed, nor a word of zeros.
 func pack(n uint64) uint64 {
 	c := n ^ n>>32
 	c ^= c >> 16
@@ -150,7 +164,8 @@ func eachBit(marks *[MaxProcesses / 64]uint64, f func(number int) error) error {
 	return nil
 }
 
-// newImage is the file as it is made.
+// newImage returns the file as it is made: no slot is marked, nothing is held but Used.
+// An error names the device and what is wrong with its description.
 func newImage(devs []Descriptor) (*image, error) {
 	if len(devs) < 1 || len(devs) > MaxDevices {
 		return nil, fmt.Errorf("%d devices; a file has 1 to %d", len(devs), MaxDevices)
@@ -174,8 +189,9 @@ func newImage(devs []Descriptor) (*image, error) {
 	return m, nil
 }
 
-// decode checks what never changes and gives the devices, their Used being 0.
-// got is how large the file is.
+// decode checks what never changes and returns the devices, their Used being 0.
+// got is the size of the file in bytes. The checksum comes after version and size, whose
+// errors say more.
 func (f *fixed) decode(got int64) ([]Descriptor, error) {
 	if f.order != order {
 		return nil, fmt.Errorf("a machine of another byte order made the file, or it is no shared GPU: %w", ErrDamaged)
@@ -210,6 +226,7 @@ func (f *fixed) decode(got int64) ([]Descriptor, error) {
 	return devs, nil
 }
 
+// encode returns the description as the file has it. d is valid, so that all texts fit.
 func (d Descriptor) encode() descriptor {
 	r := descriptor{
 		total: d.Total, granularity: d.Granularity, display: d.Display, context: d.Context, host: d.Host,
@@ -228,6 +245,7 @@ func (d Descriptor) encode() descriptor {
 	return r
 }
 
+// decode is the inverse. What it returns is yet to be validated.
 func (r *descriptor) decode() (Descriptor, error) {
 	if r.flags&^flagsKnown != 0 {
 		return Descriptor{}, fmt.Errorf("flags %#x", r.flags)
@@ -241,7 +259,8 @@ func (r *descriptor) decode() (Descriptor, error) {
 	}, nil
 }
 
-// validate says what is wrong with a description.
+// validate returns what is wrong with a description, nil if nothing is. Create and Open
+// call it, for a file may have been written by anyone.
 func (d *Descriptor) validate() error {
 	switch {
 	case d.Total < 1 || d.Total > MaxTotal:
@@ -262,18 +281,18 @@ func (d *Descriptor) validate() error {
 	return nil
 }
 
-// printable: names become parts of messages and reports, which are lines.
+// printable reports whether a name may be part of messages and reports, which are lines.
 func printable(s string) bool {
 	return utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) })
 }
 
-// text is what stands in a field before the first zero byte.
+// text returns what a field has before the first zero byte.
 func text(b []byte) string {
 	b, _, _ = bytes.Cut(b, []byte{0})
 	return string(b)
 }
 
-// process is what a slot says of its process.
+// process returns what a slot records of its process, which holds used bytes.
 func (s *slot) process(used uint64) device.Process {
 	return device.Process{PID: int(s.pid), Name: text(s.name[:]), Kind: "compute", Used: used, Known: true}
 }

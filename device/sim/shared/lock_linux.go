@@ -16,21 +16,22 @@ const (
 	ofdGetlk = 36
 	ofdSetlk = 37
 
-	// lockByte, far past any data, is the lock of the whole file.
+	// lockByte, far past any data, is the lock of the whole file. Locks need no bytes
+	// behind them, and a program that locks the data by accident does not meet these.
 	lockByte = 1 << 40
 	// slotByte + n is the lock of slot n.
 	slotByte = lockByte + 1
 
-	// A turn under the lock takes about a microsecond, so one that finds it
-	// taken lets others run and tries again, this often.
+	// An operation under the lock takes about a microsecond, so that a goroutine that
+	// finds it taken yields and tries again, this often.
 	yields = 20
 	// Then it sleeps this long between tries. On 2 cores, 64 threads of 8
-	// processes get 1.4 times as many turns so as by waiting in the kernel
-	// (F_OFD_SETLKW), which also could not be ended.
+	// processes made 1.4 times as many operations so as by waiting in the kernel
+	// (F_OFD_SETLKW), which also cannot be ended after patience.
 	nap = 20 * time.Microsecond
 )
 
-// patience is how long to wait for the lock. Those who run give it up within
+// patience is how long to wait for the lock. A process that runs releases it within
 // milliseconds; tests are less patient.
 var patience = 10 * time.Second
 
@@ -38,6 +39,7 @@ var patience = 10 * time.Second
 // process could see, with its name. They stop or kill themselves in it.
 var crash func(step string)
 
+// at marks a step for crash.
 func at(step string) {
 	if crash != nil {
 		crash(step)
@@ -45,7 +47,8 @@ func at(step string) {
 }
 
 // setLock locks (F_WRLCK, F_RDLCK) or unlocks (F_UNLCK) n bytes from start
-// without waiting.
+// without waiting; n = 0 means to the end, whatever is locked there. A signal is no
+// error.
 func setLock(fd int, kind int16, start, n int64) error {
 	for {
 		err := syscall.FcntlFlock(uintptr(fd), ofdSetlk, &syscall.Flock_t{Type: kind, Start: start, Len: n})
@@ -55,7 +58,8 @@ func setLock(fd int, kind int16, start, n int64) error {
 	}
 }
 
-// taken: another process has locked it, or the kernel does not say so.
+// taken reports whether err means that another process has locked the byte. The kernel
+// may return either (fcntl(2)).
 func taken(err error) bool { return err == syscall.EAGAIN || err == syscall.EACCES }
 
 // lock waits for the lock of the file, for reading or writing. The caller has
@@ -83,7 +87,8 @@ func (h *handle) lock(kind int16, since time.Time) error {
 	}
 }
 
-// locked is the error of who has waited too long.
+// locked returns the error of a wait that took too long. It names the process from the
+// word holder, which is read without the lock and may be a moment old.
 func (h *handle) locked() error {
 	var b [8]byte
 	_, err := syscall.Pread(h.fd, b[:], int64(unsafe.Offsetof(image{}.state)+unsafe.Offsetof(state{}.holder)))
@@ -94,8 +99,8 @@ func (h *handle) locked() error {
 	return h.errorf("%w: waited %v, and process %d holds the lock; is it stopped? continue it (kill -CONT %d) or end it (kill -KILL %d)", ErrLocked, patience, pid, pid, pid)
 }
 
-// alive reports whether somebody holds the lock of a slot. Locks of one's own
-// description do not show, so the own slot is known, not asked for.
+// alive reports whether a process holds the lock of a slot. The kernel does not report
+// locks of the same description, so that the own slot is known and not asked for.
 func (h *handle) alive(number int) (bool, error) {
 	if number == h.own {
 		return true, nil
@@ -113,6 +118,7 @@ func (h *handle) alive(number int) (bool, error) {
 	}
 }
 
+// errorf begins every error with the file, as it is named on the command line.
 func (h *handle) errorf(format string, args ...any) error {
 	return fmt.Errorf("sim@%s: "+format, append([]any{h.path}, args...)...)
 }

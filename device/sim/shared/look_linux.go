@@ -5,9 +5,10 @@ import (
 	"time"
 )
 
-// Look tells the state of all devices of the file at path at one moment, without
-// taking a slot. It only needs to be allowed to read, changes nothing, and fails
-// as [Open] does.
+// Look returns the state of all devices of the file at path at one moment, without
+// taking a slot. It needs permission to read only, changes nothing, and fails
+// as [Open] does. Of two devices whose memory a process takes one after the other, it
+// shows both takes, the first, or neither.
 func Look(path string) ([]State, error) {
 	h, err := open(path, syscall.O_RDONLY)
 	if err != nil {

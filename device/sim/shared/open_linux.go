@@ -12,6 +12,16 @@ import (
 	"unsafe"
 )
 
+// Opening a file: the header is checked, the file is mapped, a slot is taken.
+//
+// A slot is filled before it is marked, and marked last, so that a process killed in
+// between leaves a slot that nobody counts:
+//
+//	lock its byte   killed here: the kernel unlocks it
+//	held = 0        what a dead process held here is in no sum, as recount went before
+//	pid ... check   killed here: not marked
+//	mark            from here on it counts
+
 // Open takes a slot of the file at path, which [Create] made. It fails with
 // ErrDamaged or ErrVersion for a file that is not as it should be, ErrFull if
 // all slots are in use, and ErrLocked.
@@ -34,7 +44,8 @@ func Open(path string) (*File, error) {
 	return f, nil
 }
 
-// open opens a file and checks what never changes of it.
+// open opens a file and checks what never changes of it. An error says how to make such
+// a file, since most are about one that was never made.
 func open(path string, flags int) (handle, error) {
 	h := handle{path: path, own: -1}
 	var err error
@@ -59,7 +70,8 @@ func open(path string, flags int) (handle, error) {
 	return h, nil
 }
 
-// header reads and checks what never changes.
+// header reads and checks what never changes. It reads the file rather than mapping it:
+// a page of a mapping could be missing.
 func (h *handle) header() ([]Descriptor, error) {
 	length, err := h.size()
 	if err != nil {
@@ -80,7 +92,7 @@ func (h *handle) header() ([]Descriptor, error) {
 	return devs, nil
 }
 
-// size is how long the file is now, in bytes.
+// size returns how long the file is now, in bytes.
 func (h *handle) size() (int64, error) {
 	var st syscall.Stat_t
 	if err := syscall.Fstat(h.fd, &st); err != nil {
@@ -92,7 +104,7 @@ func (h *handle) size() (int64, error) {
 	return st.Size, nil
 }
 
-// pread reads until b is full or the file ends.
+// pread reads until b is full or the file ends, and returns how many bytes it read.
 func pread(fd int, b []byte, from int64) (n int, err error) {
 	for n < len(b) {
 		got, err := syscall.Pread(fd, b[n:], from+int64(n))
@@ -107,7 +119,8 @@ func pread(fd int, b []byte, from int64) (n int, err error) {
 	return n, nil
 }
 
-// attach takes a slot for this process. Caller holds the lock of the file.
+// attach takes a slot for this process: the first that is neither marked nor locked.
+// Caller holds the lock of the file. The recount before it makes room of dead processes.
 func (f *File) attach(name string, started uint64) error {
 	h := &f.h
 	if _, err := f.recount(); err != nil {
@@ -159,7 +172,7 @@ func (f *File) attach(name string, started uint64) error {
 	return nil
 }
 
-// comm is this process's name as the kernel shows it.
+// comm returns this process's name as the kernel has it, quoted if it is not printable.
 func comm() string {
 	b, err := os.ReadFile("/proc/self/comm")
 	if err != nil { // no /proc
@@ -172,8 +185,8 @@ func comm() string {
 	return name
 }
 
-// startTime is when this process was started, in the kernel's ticks since boot;
-// 0 if it is unknown.
+// startTime returns when this process was started, in the kernel's ticks since boot;
+// 0 if it is unknown. With the pid it identifies a process that has several slots.
 func startTime() uint64 {
 	b, _ := os.ReadFile("/proc/self/stat")
 	// The 22nd field. The 2nd is the name, in brackets, and may have blanks.

@@ -6,11 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-
-	"gpumem/device"
 )
 
-// errHere: the locks that tell who is alive are Linux's.
+// errHere is the error of everything here: the locks by which a living process is known
+// are Linux's.
 var errHere = fmt.Errorf("shared simulated GPUs need Linux; use a private one, such as sim:80GiB: %w", errors.ErrUnsupported)
 
 // File is a process's use of a shared file. Here there are none.
@@ -28,13 +27,23 @@ func Look(string) ([]State, error) { return nil, errHere }
 // Devices describes the devices.
 func (f *File) Devices() []Descriptor { return slices.Clone(f.devs) }
 
-// Take fails on this system, as do the others.
+// Take fails on this system.
 func (f *File) Take(int, uint64) error { return errHere }
 
-func (f *File) Want(int, uint64)                        {}
-func (f *File) Wanted(int) (uint64, uint64)             { return 0, 0 }
-func (f *File) Give(int, uint64) error                  { return errHere }
-func (f *File) Free(int) (uint64, error)                { return 0, errHere }
-func (f *File) SetUsed(int, uint64) error               { return errHere }
-func (f *File) Processes(int) ([]device.Process, error) { return nil, errHere }
-func (f *File) Close() error                            { return nil }
+// Give fails on this system.
+func (f *File) Give(int, uint64) error { return errHere }
+
+// Free fails on this system.
+func (f *File) Free(int) (uint64, error) { return 0, errHere }
+
+// SetUsed fails on this system.
+func (f *File) SetUsed(int, uint64) error { return errHere }
+
+// Want does nothing on this system.
+func (f *File) Want(int, uint64) {}
+
+// Wanted returns no announcement on this system.
+func (f *File) Wanted(int) (uint64, uint64) { return 0, 0 }
+
+// Close does nothing on this system.
+func (f *File) Close() error { return nil }

@@ -2,6 +2,14 @@ package shared
 
 import "runtime/debug"
 
+// Announcements of processes that wait for memory. Others look at them every 50 ms and
+// release what is idle. They are made without the lock: a process must be able to ask
+// while another one is stopped, and an announcement that is lost is made again.
+//
+// The first announcement on device 2 makes the number 0x102, the next one on device 0
+// 0x200: the count above, the device in the last 8 bits. The bytes are stored first, so
+// that who sees the new number reads them or later ones.
+
 // Want announces that this process waits until n bytes are free on a device.
 func (f *File) Want(index int, n uint64) {
 	f.onWant(func(w *want) {
@@ -28,7 +36,7 @@ func (f *File) Wanted(index int) (number, n uint64) {
 	return number, n
 }
 
-// onWant calls f with the announcement. A file that was closed or cut short has
+// onWant calls do with the announcement. A file that was closed or cut short has
 // none.
 func (f *File) onWant(do func(*want)) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))

@@ -10,6 +10,7 @@ import (
 	"gpumem/alloc/bfc"
 	"gpumem/alloc/direct"
 	"gpumem/alloc/elastic"
+	"gpumem/alloc/pytorch"
 	"gpumem/alloc/vmm"
 	"gpumem/device"
 	"gpumem/device/sim"
@@ -54,6 +55,18 @@ func makers() []alloctest.Maker {
 		}},
 		{Name: "async that keeps", Device: 64 * mib, Garbage: true, Asks: true, New: func(dev device.GPU) (alloc.Allocator, error) {
 			return async.New(dev, async.Config{Reserve: 48 * mib, Preallocate: 48 * mib, Deterministic: true})
+		}},
+		{Name: "pytorch", Device: 96 * mib, New: func(dev device.GPU) (alloc.Allocator, error) {
+			return pytorch.New(dev, pytorch.Config{})
+		}},
+		{Name: "pytorch 2.12 limited, collected", Device: 512 * mib, New: func(dev device.GPU) (alloc.Allocator, error) {
+			return pytorch.New(dev, pytorch.Config{Limit: 400 * mib, MaxSplit: 32 * mib, GC: 0.5, Tie: pytorch.ByObject})
+		}},
+		{Name: "pytorch rounded", Device: 96 * mib, New: func(dev device.GPU) (alloc.Allocator, error) {
+			return pytorch.New(dev, pytorch.Config{Divisions: [16]uint64{4, 8, 16}, Tie: pytorch.ByAddress})
+		}},
+		{Name: "pytorch expandable", Device: 128 * mib, New: func(dev device.GPU) (alloc.Allocator, error) {
+			return pytorch.New(dev, pytorch.Config{Expandable: true, MaxSplit: 32 * mib})
 		}},
 		{Name: "elastic", Device: 64 * mib, Virtual: true, New: func(dev device.GPU) (alloc.Allocator, error) {
 			return elastic.New(dev, elastic.Config{})

@@ -227,3 +227,65 @@ func noise(d draw, n int, lines []string) string {
 	}
 	return b.String()
 }
+
+// Wraps are the wraps at one width, each with what a mail, a launcher, a collector or an
+// editor puts before or behind the pieces.
+func Wraps(width int) []Breakage {
+	fixed := func(before string) func(draw) func(string) string {
+		return func(draw) func(string) string { return func(piece string) string { return before + piece } }
+	}
+	escaped := func(f func(string) string) func(draw) func(string) string {
+		return func(draw) func(string) string { return f }
+	}
+	out := []Breakage{
+		{"indented", func(_ draw, log string) string { return continued(log, width, "    ", "") }},
+		{"indented by one", func(_ draw, log string) string { return continued(log, width, " ", "") }},
+		{"backslash", func(_ draw, log string) string { return continued(log, width, "", `\`) }},
+		{"indented, backslash", func(_ draw, log string) string { return continued(log, width, "  ", ` \`) }},
+		{"blank at the end", func(_ draw, log string) string { return continued(log, width, "", " ") }},
+		{"quoted twice", func(_ draw, log string) string {
+			quote := func(p string) string { return "> " + p }
+			return wordWrap(wordWrap(log, width, quote), width+20, quote)
+		}},
+		{"cut at head and tail", func(d draw, log string) string {
+			head, tail := d.one(chatter...), d.one(epilogue...)
+			return wordWrap(head[len(head)/2:]+"\n"+log+tail[:len(tail)/2], width, plainPiece)
+		}},
+	}
+	for _, k := range []struct {
+		name  string
+		piece func(draw) func(string) string
+	}{
+		{"plain", fixed("")},
+		{"quote", fixed("> ")},
+		{"time", fixed("2026-03-05T10:11:12.345678912Z ")},
+		{"pod", fixed("trainer-1  | ")},
+		{"any prefix", perPiece},
+		{"markdown", escaped(func(p string) string { return strings.NewReplacer(`_`, `\_`, `*`, `\*`, `[`, `\[`).Replace(p) })},
+		{"html", escaped(func(p string) string { return html.EscapeString(p) + "<br>" })},
+		{"json", escaped(func(p string) string { return jsonText(map[string]string{"log": p + "\n", "stream": "stderr"}) })},
+		{"colours", escaped(func(p string) string { return "\x1b[31m" + p + "\x1b[0m" })},
+		{"interleaved", func(draw) func(string) string {
+			n := 0
+			return func(p string) string { n++; return "[rank0]: " + p + "\n[rank1]: " + bystander[n%len(bystander)] }
+		}},
+	} {
+		out = append(out,
+			Breakage{"words, " + k.name, func(d draw, log string) string { return wordWrap(log, width, k.piece(d)) }},
+			Breakage{"characters, " + k.name, func(d draw, log string) string { return hardWrap(log, width, k.piece(d)) }})
+	}
+	return out
+}
+
+// continued breaks lines between words and marks what follows: the rest of a line is
+// indented, and every piece but the last has an end.
+func continued(log string, width int, indent, end string) string {
+	return eachLine(log, func(_ int, line string) string {
+		first, rest, more := strings.Cut(wordWrap(line, width-len(end), plainPiece), "\n")
+		if rest = strings.TrimSuffix(rest, "\n"); !more || rest == "" {
+			return first
+		}
+		rest = wordWrap(strings.ReplaceAll(rest, "\n", " "), width-len(indent)-len(end), plainPiece)
+		return first + end + "\n" + indent + strings.ReplaceAll(strings.TrimSuffix(rest, "\n"), "\n", end+"\n"+indent)
+	})
+}

@@ -36,6 +36,40 @@ func hostClasses() []class {
 		{"host/slurm", func(d draw) Sample {
 			return hostSample(fmt.Sprintf("slurmstepd: error: Detected %d oom_kill event in StepId=%d.0. Some of the step tasks have been OOM Killed.\nsrun: error: node7: task 0: Out Of Memory\n", 1+d.IntN(3), d.pid()))
 		}},
+		{"host/systemd-oomd", func(d draw) Sample {
+			scope := "/user.slice/user-1000.slice/user@1000.service/app.slice/" + d.one("train.scope", "vte-spawn-1.scope", "jupyter.service")
+			total := d.between(8*gib, 200*gib)
+			used := d.percent(total, 90, 99)
+			return hostSample(progress(d, 2) + fmt.Sprintf("systemd-oomd[%d]: Killed %s due to %s\n", d.pid(), scope, d.one(
+				fmt.Sprintf("memory pressure for %s being %.2f%% > 50.00%% for > 20s with reclaim activity", scope, 50+40*d.Float64()),
+				fmt.Sprintf("memory used (%d) / total (%d) and swap used (%d) / total (%d) being more than 90.00%%", used, total, used/8, total/8))))
+		}},
+		{"host/ray-monitor", func(d draw) Sample {
+			total := float64(d.between(30*gib, 900*gib)) / gib
+			used := total * (0.951 + 0.04*d.Float64())
+			return hostSample(d.one(
+				fmt.Sprintf("ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.\nMemory on the node (IP: 10.0.0.7, ID: 4f2a) where the task (task ID: 16310a0f, name=train, pid=%d, memory used=%.2fGB) was running was %.2fGB / %.2fGB (%.4f), which exceeds the memory usage threshold of 0.95. Ray killed this worker (ID: 8c1d) because it was the most recently scheduled task; to see more information about memory usage on this node, use `ray logs raylet.out -ip 10.0.0.7`.\n", d.pid(), used/3, used, total, used/total),
+				fmt.Sprintf("(raylet) node_manager.cc:3064: %d Workers (tasks / actors) killed due to memory pressure (OOM), 0 Workers crashed due to other reasons at node (ID: 4f2a, IP: 10.0.0.7) over the last time period.\n", 1+d.IntN(4))))
+		}},
+		{"host/machine-full", func(d draw) Sample {
+			rss, pid := d.between(4*gib, 200*gib), d.pid()
+			s := hostSample(fmt.Sprintf("[%d.678901] python3 invoked oom-killer: gfp_mask=0x140dca(GFP_HIGHUSER_MOVABLE|__GFP_COMP|__GFP_ZERO), order=0, oom_score_adj=0\n[%[1]d.679000] oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null),cpuset=user.slice,mems_allowed=0,global_oom,task_memcg=/user.slice/user-1000.slice,task=python3,pid=%d,uid=1000\n[%[1]d.679100] Out of memory: Killed process %d (python3) total-vm:%dkB, anon-rss:%dkB, file-rss:2048kB, shmem-rss:0kB, UID:1000 pgtables:62144kB oom_score_adj:0\n", 1000+d.IntN(90000), pid, pid, 2*rss/kib, rss/kib))
+			s.Why = "the kernel says that no container's limit was the wall"
+			return s
+		}},
+		{"host/tensorflow-cpu", func(d draw) Sample {
+			return hostSample(fmt.Sprintf("tensorflow.python.framework.errors_impl.ResourceExhaustedError: OOM when allocating tensor with shape[%d,64,512,512] and type float on /job:localhost/replica:0/task:0/device:CPU:0 by allocator %s\n", 64+d.IntN(900), d.one("cpu", "mklcpu")))
+		}},
+		{"host/metal", func(d draw) Sample {
+			return Sample{Causes: []string{idUnified}, Why: "Apple's GPUs have no memory but the host's", Log: d.one(
+				"libc++abi: terminating due to uncaught exception of type std::runtime_error: [METAL] Command buffer execution failed: Insufficient Memory (00000008:kIOGPUCommandBufferCallbackErrorOutOfMemory)\n",
+				fmt.Sprintf("ggml_metal_graph_compute: command buffer %d failed with status 5\nerror: Insufficient Memory (00000008:kIOGPUCommandBufferCallbackErrorOutOfMemory)\n", d.IntN(4)))}
+		}},
+		{"cards/named", func(d draw) Sample {
+			c := d.bigCard()
+			return Sample{Causes: []string{idTooBig}, Why: "one request is more than a card of this name has", Log: d.one("Using device cuda:0: ", "GPU name: ") + c.name + "\n" +
+				traceback(d, fmt.Sprintf("torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate %.2f GiB\n", float64(d.percent(c.total, 115, 300))/gib))}
+		}},
 		{"host/worker-killed", func(d draw) Sample {
 			s := hostSample(progress(d, 2) + fmt.Sprintf("RuntimeError: DataLoader worker (pid %d) is killed by signal: Killed.\n", d.pid()))
 			s.Asks = true
@@ -105,6 +139,9 @@ func hostClasses() []class {
 		}},
 		{"innocent/disk", func(d draw) Sample {
 			return innocentSample(readings(d) + fmt.Sprintf("OSError: [Errno 28] No space left on device: '/data/ckpt/step-%d.pt'\n", d.IntN(9000)))
+		}},
+		{"innocent/database-locks", func(d draw) Sample {
+			return innocentSample(fmt.Sprintf("2024-05-11 10:22:31.112 UTC [%d] ERROR:  out of shared memory\n2024-05-11 10:22:31.112 UTC [%[1]d] HINT:  You might need to increase max_locks_per_transaction.\n", d.pid()))
 		}},
 		{"innocent/grpc", func(d draw) Sample {
 			return innocentSample(fmt.Sprintf("grpc._channel._InactiveRpcError: RESOURCE_EXHAUSTED: Received message larger than max (%d vs. 4194304)\n", 4194305+d.IntN(90000000)))

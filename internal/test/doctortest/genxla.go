@@ -87,7 +87,11 @@ func xlaClasses() []class {
 			return Sample{Log: xlaReport(d, jaxEra(d), b), Causes: []string{idLimit, idTooBig}, Open: true, Why: "the pool is full at its limit; whether the card has more is unknown"}
 		}},
 		{"xla/announced-too-big", func(d draw) Sample {
+			// What is in use is not in the log: the request by itself is above the card.
 			b := preallocated(d, idTooBig, 1, 50, 120, 300)
+			for b.want <= b.total {
+				b = preallocated(d, idTooBig, 1, 50, 120, 300)
+			}
 			e := jaxEra(d)
 			return Sample{Log: banner(d, b.total) + announce(d, e, b.limit) + pool{want: b.want}.exception(e), Causes: b.causes(), Why: "the request is more than the card that the log names"}
 		}},

@@ -4,6 +4,7 @@
 package literal
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"math/big"
@@ -23,7 +24,7 @@ func PyFloat(s string) (f float64, ok bool) {
 		return math.NaN(), true // ParseFloat takes no sign with it
 	}
 	f, err := strconv.ParseFloat(s, 64)
-	return f, err == nil || isRange(err)
+	return f, err == nil || errors.Is(err, strconv.ErrRange)
 }
 
 // maxDigits is how many digits int() reads (sys.int_info.default_max_str_digits,
@@ -106,11 +107,6 @@ func cased(r rune) bool { return unicode.IsUpper(r) || unicode.IsLower(r) || uni
 // as anyone writes it.
 func caseIgnorable(r rune) bool {
 	return unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf, unicode.Lm, unicode.Sk) || strings.ContainsRune("'.:\u00b7\u2018\u2019\u2024\u2027", r)
-}
-
-func isRange(err error) bool {
-	e, ok := err.(*strconv.NumError)
-	return ok && e.Err == strconv.ErrRange
 }
 
 // asciiNumber does what float() and int() have in common: blanks around the

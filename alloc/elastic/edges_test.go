@@ -1,0 +1,179 @@
+package elastic
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"gpumem/alloc"
+	"gpumem/alloc/internal/chunks"
+	"gpumem/alloc/streams"
+	"gpumem/device"
+	"gpumem/device/sim"
+)
+
+// edge is a pool of some pages of 2 MiB on a device that has no more.
+type edge struct {
+	testing.TB
+	*Allocator
+	dev *sim.Device
+}
+
+const edgePage = 2 << 20
+
+func newEdge(t testing.TB, pages uint64, cfg Config) edge {
+	t.Helper()
+	dev, err := sim.New(sim.Config{Total: pages * edgePage})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := New(dev, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return edge{t, a, dev}
+}
+
+func (e edge) alloc(bytes uint64) alloc.Block {
+	e.Helper()
+	b, err := e.Alloc(alloc.Request{Bytes: bytes})
+	e.must(err)
+	return b
+}
+
+func (e edge) must(errs ...error) {
+	e.Helper()
+	if err := errors.Join(errs...); err != nil {
+		e.Fatal(err)
+	}
+}
+
+// mapAt maps pages [from, to) of a space's addresses, counted from base.
+func (e edge) mapAt(sp *space, base, from, to uint64) (chunks.H, *chunks.Chunk) {
+	e.Helper()
+	lo := base + from*edgePage
+	e.must(e.create(to-from, e.cap), e.mapRun(e.holding(sp.first, lo), lo, base+to*edgePage))
+	h := e.holding(sp.first, lo)
+	return h, e.store.At(h)
+}
+
+// TestAlignedBlockEndsWithTheAddresses: 86 pages have 64 times as many addresses,
+// three quarters of them for large blocks: 4,128 pages. They begin a page above a
+// multiple of 8 GiB (4,096 pages), so that from the next multiple on there are 33.
+func TestAlignedBlockEndsWithTheAddresses(t *testing.T) {
+	e := newEdge(t, 86, Config{})
+	_, err := e.dev.AddressReserve(edgePage, 0)
+	e.must(err)
+	for _, tc := range []struct {
+		pages uint64
+		want  error
+	}{{34, alloc.ErrNever}, {33, nil}} {
+		b, err := e.Alloc(alloc.Request{Bytes: tc.pages * edgePage, Align: 8 << 30})
+		if !errors.Is(err, tc.want) || b.Addr%(8<<30) != 0 {
+			t.Errorf("%d pages at %#x: %v, want %v", tc.pages, b.Addr, err, tc.want)
+		}
+	}
+}
+
+// TestEagerKeepsReserve: whole pages that fit into Config.Reserve stay mapped.
+func TestEagerKeepsReserve(t *testing.T) {
+	e := newEdge(t, 16, Config{Eager: true, Reserve: 3*edgePage - 1})
+	e.must(e.Free(e.alloc(5 * edgePage)))
+	if e.owned() != 2 {
+		t.Errorf("%d pages are left of 5, want the 2 that fit into the reserve", e.owned())
+	}
+}
+
+// TestSmallBlockStaysInHeldPagesWhenShort: eight blocks of three quarters of a page
+// fill six pages, which is all. Freed are blocks 1 and 2, [0.75, 2.25) in pages, and
+// 4 and 5, [3, 4.5). The best fit for half a page is the lower of the two, where it
+// would cost page 1. The last half of the other costs none.
+func TestSmallBlockStaysInHeldPagesWhenShort(t *testing.T) {
+	e := newEdge(t, 6, Config{})
+	e.must(e.reserve())
+	e.mapAt(&e.small, e.split, 0, 6)
+	var b []alloc.Block
+	for range 8 {
+		b = append(b, e.alloc(edgePage*3/4))
+	}
+	for _, i := range []int{1, 2, 4, 5} {
+		e.must(e.Free(b[i]))
+	}
+	held := e.held
+	if got := e.alloc(edgePage / 2); got.Addr != e.split+4*edgePage || e.held != held {
+		t.Errorf("at page %.2f, want 4; %d pages held, %d before", float64(got.Addr-e.split)/edgePage, e.held, held)
+	}
+	e.must(e.Check())
+}
+
+// TestTrimWaitsOnceForAllItReleases: two blocks were freed, each behind an hour of
+// work and in an epoch that has ended. To release both, the later must be waited for.
+func TestTrimWaitsOnceForAllItReleases(t *testing.T) {
+	e := newEdge(t, 8, Config{})
+	tracker := e.streams
+	tracker.Defer(false)
+	b := []alloc.Block{e.alloc(edgePage), e.alloc(edgePage), e.alloc(edgePage)}
+	for _, i := range []int{0, 2} { // the other keeps them apart
+		e.must(e.dev.Work(0, time.Hour, nil, []device.Range{{Addr: b[i].Addr, Bytes: b[i].Size}}), e.Free(b[i]))
+		e.must(e.epochs.Close())
+	}
+	_, err := e.Trim(0)
+	var pending *streams.Pending
+	if !errors.As(err, &pending) {
+		t.Fatalf("trim: %v", err)
+	}
+	pending.Settle(pending.Wait())
+	tracker.SetRepeated(true)
+	if released, err := e.Trim(0); err != nil || released != 2*edgePage {
+		t.Errorf("released %d bytes of 2 pages, %v", released, err)
+	}
+}
+
+// TestJoinedPagesHaveTheLaterPlace: a page mapped between two idle chunks joins
+// them. What was freed the latest counts, or pages in use a moment ago would be
+// unmapped before those that nobody needs.
+func TestJoinedPagesHaveTheLaterPlace(t *testing.T) {
+	for _, tc := range []struct {
+		name         string
+		below, above uint32 // epochs; a third chunk has epoch 2
+	}{{"above is later", 1, 3}, {"below is later", 3, 1}} {
+		t.Run(tc.name, func(t *testing.T) {
+			e := newEdge(t, 8, Config{})
+			e.must(e.reserve())
+			e.epochs.SkipTo(4)
+			at := map[uint32]uint64{tc.below: 0, tc.above: 2, 2: 5}
+			for epoch := uint32(3); epoch > 0; epoch-- { // each becomes the oldest
+				_, c := e.mapAt(&e.large, e.base, at[epoch], at[epoch]+1)
+				c.Stream = epoch
+			}
+			h, c := e.mapAt(&e.large, e.base, 1, 2)
+			if c.Size != 3*edgePage || c.Stream != 3 || e.newest != h || e.oldest == h {
+				t.Errorf("chunk of %d bytes, epoch %d; it is the newest: %v", c.Size, c.Stream, e.newest == h)
+			}
+			e.must(e.Check())
+		})
+	}
+}
+
+// TestPackageComment runs the case that the package comment walks through.
+func TestPackageComment(t *testing.T) {
+	const mib = 1 << 20
+	e := newEdge(t, 6, Config{})
+	at := func(name string, b alloc.Block, want, mapped, held uint64) {
+		t.Helper()
+		if got := (b.Addr - e.base) / mib; got != want || e.mapped != mapped || e.held != held {
+			t.Errorf("%s lies at %d, want %d; %d pages are mapped and %d held, want %d and %d", name, got, want, e.mapped, e.held, mapped, held)
+		}
+	}
+	a := e.alloc(5 * mib)
+	at("A", a, 128, 3, 3)
+	at("B", e.alloc(3*mib), 133, 4, 4)
+	e.must(e.Free(a))
+	if e.held != 2 {
+		t.Errorf("%d pages are held after the free of A, want 2", e.held)
+	}
+	at("C", e.alloc(7*mib), 126, 5, 5)
+	if _, err := e.Alloc(alloc.Request{Bytes: 3 * mib}); !errors.Is(err, alloc.ErrNoMemory) {
+		t.Errorf("D: %v", err)
+	}
+}

@@ -1,0 +1,102 @@
+//go:build linux && (amd64 || arm64) && !nodriver
+
+// What a library needs that stands in front of the driver in somebody else's
+// program: a driver by its file, streams that the program made, waits for all of
+// its work, and access for a second GPU.
+
+package cuda
+
+import (
+	"sync"
+	"unsafe"
+
+	"gpumem/device"
+)
+
+// OpenLibrary is [Open] with the driver in the file path, for a library that
+// itself has the name libcuda.so.1 in this process and would find itself by that
+// name. NVML is not used. The file of the first call is the one of all later
+// calls.
+func OpenLibrary(path string, ordinal int) (*Device, error) { return named(path).open(ordinal) }
+
+var (
+	namedOnce    sync.Once
+	namedMachine *machine
+)
+
+// named is the machine whose driver is the file path.
+func named(path string) *machine {
+	namedOnce.Do(func() {
+		find, err := open(path)
+		namedMachine = newMachine(realHost, find, err, newNVML(nil, device.ErrNotSupported))
+	})
+	return namedMachine
+}
+
+// Context returns the driver's handle of the device's primary context.
+func (d *Device) Context() uint64 { return uint64(d.ctx) }
+
+// Adopt lets s, a stream that somebody else made in the device's primary context,
+// be named in calls like one of StreamCreate. Its owner destroys it, after
+// [Device.Disown].
+func (d *Device) Adopt(s uint64) device.Stream {
+	d.created(s)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.streams[s] = false
+	return device.Stream(s)
+}
+
+// Disown forgets an adopted stream, whose owner is about to destroy it. Its work
+// still counts as this device's: a wait for all work waits for it.
+func (d *Device) Disown(s device.Stream) error {
+	c := d.begin(cuStreamWaitEvent, 0)
+	defer c.end()
+	c.handle(d.streams, uint64(s))
+	d.destroying.Lock()
+	defer d.destroying.Unlock()
+	c.handOver(uint64(s))
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.streams, uint64(s))
+	delete(d.ids, uint64(s))
+	return c.err
+}
+
+// SynchronizeContext waits for all work in the primary context, that of streams
+// which this Device does not know included (cuCtxSynchronize). While a graph is
+// being captured the driver refuses it.
+func (d *Device) SynchronizeContext() error {
+	c := d.begin(cuCtxSynchronize, 0)
+	defer c.end()
+	if c.block() {
+		defer c.unblock()
+		c.do()
+	}
+	return c.err
+}
+
+// Capturing reports whether a graph is being captured in a stream, which the driver's
+// handle names and which need not be adopted. The driver answers with an error for the
+// legacy stream while one that waits for it is captured.
+func (d *Device) Capturing(handle uint64) (bool, error) {
+	c := d.begin(cuStreamIsCapturing, 0)
+	defer c.end()
+	c.status = captureNone
+	c.arg(handle)
+	c.ptr(unsafe.Pointer(&c.status))
+	err := c.do()
+	return c.status != captureNone, err
+}
+
+// MemSetAccessFrom lets another device, with the driver's number peer, read and
+// write a mapped range.
+func (d *Device) MemSetAccessFrom(peer int, addr, bytes uint64) error {
+	c := d.beginPages(cuMemSetAccess, bytes)
+	defer c.end()
+	c.access = memAccess{memLocation{locationDevice, int32(peer)}, accessReadWrite}
+	c.span(addr, bytes)
+	c.ptr(unsafe.Pointer(&c.access))
+	c.arg(1) // one location
+	return c.do()
+}

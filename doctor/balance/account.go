@@ -1,0 +1,228 @@
+package balance
+
+// What follows from a log and a state by arithmetic, for the scenes of the table.
+
+import (
+	"cmp"
+	"fmt"
+	"gpumem/doctor/quantity"
+	"gpumem/policy"
+	"gpumem/policy/frameworks"
+	"math"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// roundUp is how far PyTorch's pool rounds a request for a segment: to 2 MiB, and small
+// ones of more than a MiB to 20 MiB.
+func roundUp(n uint64) uint64 {
+	if n > quantity.Mib && n < 10*quantity.Mib {
+		return 20 * quantity.Mib
+	}
+	return (n + 2*quantity.Mib - 1) &^ (2*quantity.Mib - 1)
+}
+
+// subject is the refusal that the account is of: the last fatal one with numbers.
+func (e *Facts) subject() *Refusal {
+	ok := func(r *Refusal) bool {
+		return !r.mild && r.Want > 0 && r.Layer != quantity.LayerHost && r.Layer != quantity.LayerContext && r.Layer != quantity.LayerNCCL && r.Layer != quantity.LayerEngine && r.Layer != quantity.LayerModule && e.torchLike(r) && r.St.Topic("hami", "nvshare") == nil
+	}
+	if r := e.last(func(r *Refusal) bool { return ok(r) && r.Total > 0 && r.HasFree && r.hasAlloc }); r != nil {
+		return r
+	}
+	if r := e.last(func(r *Refusal) bool { return ok(r) && (r.Total > 0 || r.HasFree || r.hasAlloc || r.limit > 0) }); r != nil {
+		return r
+	}
+	return nil
+}
+
+// estimated reports whether a refusal is llama.cpp's, whose buffers are planned before.
+func (e *Facts) estimated(r *Refusal) bool {
+	return e.Uses("llama.cpp") && (!r.hasAlloc || strings.Contains(r.St.Text, "memory.required"))
+}
+
+// TorchFraction is the cap on PyTorch's memory in the state or the settings.
+func (e *Facts) TorchFraction() (float64, bool) {
+	if e.state != nil && e.state.Process != nil && e.state.Process.Fraction != nil {
+		return *e.state.Process.Fraction, true
+	}
+	// As the release reads its settings: the last of a key counts, and blanks do not.
+	text := "pytorch"
+	if v := e.Version("torch"); v != "" {
+		text += "@" + v
+	}
+	release, err := frameworks.ParseRelease(text)
+	if err != nil {
+		return 0, false
+	}
+	framework, version, err := release.Find()
+	if err != nil {
+		return 0, false
+	}
+	env := policy.Environ(EnvLines(e.Env))
+	if own, ok := env.Lookup("PYTORCH_HIP_ALLOC_CONF"); ok && e.Uses("hip") {
+		env = env.With(TorchConf, own) // package policy reads for CUDA, with the same grammar
+	}
+	r, refused := framework.Read(env, version)
+	f := r.Policy.Fraction
+	return f, refused == nil && f > 0 && f < 1
+}
+
+// hintIsWrong is what to say of PyTorch's advice where the numbers refute it.
+func (e *Facts) hintIsWrong(r *Refusal) []string {
+	if idle := r.unallocated(); (r.hasIdle || r.kept > 0) && idle < r.Want/2 && (r.St.Words["fragmentation"] || r.St.Words["expandable"]) {
+		return []string{fmt.Sprintf("PyTorch's hint at fragmentation is printed whatever the cause; %s is reserved and unused, too little for %s", Human(idle), Human(r.Want))}
+	}
+	return nil
+}
+
+// discrete reports whether the GPU is known to have memory of its own.
+func (e *Facts) discrete() bool {
+	for _, kind := range []string{"device", "smi gpu", "tf device"} {
+		for _, f := range e.facts(kind) {
+			if _, _, ok := cardTotals(f.Name); ok {
+				return true
+			}
+		}
+	}
+	d := e.gpu()
+	return d != nil && d.Name != "" && !unifiedName(d.Name)
+}
+
+// unifiedDevice is the name of a GPU that shares the host's memory, and "".
+func (e *Facts) unifiedDevice() string {
+	for _, f := range e.facts("device") {
+		if unifiedName(f.Name) {
+			return f.Name
+		}
+	}
+	if d := e.gpu(); d != nil && unifiedName(d.Name) {
+		return d.Name
+	}
+	return ""
+}
+
+// codeStatus is the driver's word on code, or on a library that makes it.
+var codeStatus = regexp.MustCompile(`CUDA_ERROR_\w*(?:JIT|FOUND|SOURCE|SHARED|UNSUPPORTED)`)
+
+// loading is what was free before a model was loaded, and its parts that were.
+func (e *Facts) loading(r *Refusal) (free, parts uint64, start quantity.Evidence) {
+	for _, st := range e.statements.all() {
+		if st.Line >= r.St.Line || st.Refused {
+			continue
+		}
+		if a := st.Amount(quantity.RoleFree); a != nil && !a.Host && !a.Cache && st.HasAny("using", "device") && free == 0 {
+			free, start = a.N, st.Quoted("")
+		}
+		if st.Words["buffer"] && st.Words["size"] && !st.HasAny("cpu", "host") {
+			for i := range st.Amounts {
+				parts += st.Amounts[i].N
+			}
+		}
+	}
+	return free, parts, start
+}
+
+// statementWith is the last statement with all these words, and nil.
+func (e *Facts) statementWith(words ...string) *quantity.Statement {
+	for _, st := range e.statements.all() {
+		n := 0
+		for _, w := range words {
+			if st.Words[w] {
+				n++
+			}
+		}
+		if n == len(words) {
+			return st
+		}
+	}
+	return nil
+}
+
+// FromLists are the sizes for a device in two lists such as "70.7 GiB 69.6 GiB".
+func FromLists(planned, available string, device int) (uint64, uint64) {
+	at := func(list string) uint64 {
+		f := strings.Fields(strings.ReplaceAll(list, ",", " "))
+		i := 2 * max(device, 0)
+		if i+1 >= len(f) {
+			return 0
+		}
+		return quantity.SizeOf(f[i] + " " + f[i+1])
+	}
+	return at(planned), at(available)
+}
+
+// WholePool reports whether a refused request has the size of a pool: three quarters or
+// nine tenths of the GPU, or, if that is not known, a GiB or more and the only one.
+func (e *Facts) WholePool(r *Refusal, n int) bool {
+	if t := e.Total(); t.Bytes > 0 {
+		part := float64(r.Want) / float64(t.Bytes)
+		return math.Abs(part-.75) < .015 || math.Abs(part-.9) < .015
+	}
+	return n == 1 && r.Want >= quantity.Gib
+}
+
+// largestThen is the largest GPU there was when a message was printed: XLA wrote
+// "Resource exhausted" in small letters up to 2022, when an A100 had 80 GB.
+func largestThen(r *Refusal) uint64 {
+	if strings.Contains(r.St.Text, "Resource exhausted:") {
+		return 80 * quantity.Gib
+	}
+	return largestGPU
+}
+
+// startReading is what a program said of the GPU before it took any of it.
+func (e *Facts) startReading() (*quantity.Statement, uint64, uint64) {
+	var free, total *quantity.Statement
+	for _, st := range e.statements.all() {
+		if st.Report || st.Words["chunks"] {
+			continue
+		}
+		if len(e.Failed) > 0 && st.Line > e.Failed[0].St.Line || st.Refused || st.Library != "" {
+			break
+		}
+		if !st.Words["memory"] || st.HasAny("usage", "kv", "pool", "nvshare", "available", "cache") || st.Topic("nvshare") != nil {
+			continue
+		}
+		if st.Amount(quantity.RoleFree) != nil && !st.Amount(quantity.RoleFree).Host {
+			free = st
+		}
+		if st.Amount(quantity.RoleTotal) != nil && !st.Amount(quantity.RoleTotal).Host {
+			total = st
+		}
+	}
+	if free == nil || total == nil || total.Line+10 < free.Line || free.Line+10 < total.Line {
+		return nil, 0, 0
+	}
+	return free, free.Amount(quantity.RoleFree).N, total.Amount(quantity.RoleTotal).N
+}
+
+// What XLA's pass says of a program: the limit, what it reached, and from where.
+var (
+	rematLimit = regexp.MustCompile(`(?i)\b(?:below|under|above|beyond|limit of)\s+([\d.]+ ?\w+)(?: \((\d+) bytes\))?`)
+	rematTo    = regexp.MustCompile(`(?i)\bto ([\d.]+ ?\w+)(?: \((\d+) bytes\))?`)
+	rematFrom  = regexp.MustCompile(`(?i)\bfrom ([\d.]+ ?\w+)(?: \((\d+) bytes\))?`)
+)
+
+// sizeAfter is the size that an expression finds, the exact one if there are two.
+func sizeAfter(text string, re *regexp.Regexp) uint64 {
+	m := re.FindStringSubmatch(quantity.Clipped64(text))
+	if m == nil {
+		return 0
+	}
+	return cmp.Or(quantity.SizeOf(m[2]), quantity.SizeOf(m[1]))
+}
+
+// ownUsed is what the state says that the program that failed holds, 0 if unknown.
+func (e *Facts) ownUsed() uint64 {
+	list, _ := e.holders()
+	if d := e.gpu(); d == nil || d.Programs == nil || len(list) != 1 || !slices.Contains(list[0].Frameworks, "jax") {
+		return 0
+	}
+	return list[0].Used
+}
+
+// cudaLibraries are those without which a GPU program cannot start. Others, such as
+// TensorRT's libnvinfer, are missed without harm.
+var cudaLibraries = regexp.MustCompile(`(?i)cudnn|cublas|cusolver|cusparse|cufft|cudart|curand|nccl|nvrtc|zlibwapi|libcuda\b|libhip|rocblas|miopen`)

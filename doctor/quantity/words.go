@@ -1,0 +1,280 @@
+package quantity
+
+// Words and numbers of a line. A line is cut into words (in small letters, names such
+// as CUDA_ERROR_OUT_OF_MEMORY and cudaErrorMemoryAllocation into their parts), numbers
+// with their units, and punctuation. The lexicon gives each word its classes: what a
+// word may say of a number beside it, and what it may say of a failure.
+
+import (
+	"math"
+	"strconv"
+	"strings"
+)
+
+// Sizes in bytes.
+const (
+	kib = 1 << 10
+	Mib = 1 << 20
+	Gib = 1 << 30
+)
+
+// A class is a set of meanings of a word.
+type class uint64
+
+const (
+	// Of a number.
+	cAsk     class = 1 << iota // requested, needed: the number is what was wanted
+	cTry                       // tried, attempting
+	cAcquire                   // allocate, reserve, obtain: what one does to get memory
+	cAlloc                     // allocated
+	cFree                      // free, available, left
+	cTotal                     // total, capacity
+	cLimit                     // limit, budget, allowed
+	cUse                       // in use, occupied, held
+	cKept                      // reserved, cached
+	cIdle                      // unallocated, unused
+	cLargest                   // largest, contiguous
+	cPeak                      // peak, maximum
+	cSize                      // size
+	// Of a failure.
+	CFail   // failed, cannot, unable
+	CNot    // not, no
+	cMemory // memory, vram
+	cSpent  // exhausted
+	cScarce // insufficient, short
+	cBeyond // exceeds, larger, above
+	cOOM    // oom
+	// Of whom.
+	cHost     // host, system, pinned
+	cDevice   // gpu, device
+	cPool     // pool, arena, allocator
+	cLibrary  // cudnn, cublas
+	cFiller   // says nothing: of, is, the
+	cHarmless // a word of messages that says nothing here by itself
+)
+
+// lexicon is the classes of words.
+var lexicon = func() map[string]class {
+	m := map[string]class{}
+	for c, words := range map[class]string{
+		cAsk:      "requested request requests requesting need needs needed require requires required wanted wants want desired asked asking asks demand demanded demands requirement",
+		cTry:      "tried trying tying tries try attempt attempted attempting attempts",
+		cAcquire:  "allocate allocates allocating allocation alloc malloc calloc realloc reserve reserving obtain obtaining acquire acquiring mmap grab commit",
+		cAlloc:    "allocated allocations allocs",
+		cFree:     "free available avail left remaining remains remain availability vacant headroom spare usable",
+		cTotal:    "total capacity capacty physical installed overall altogether global",
+		cLimit:    "limit limits limited budget cap caps capped allowed allowance quota ceiling threshold permitted allow highwatermark",
+		cUse:      "used use uses usage using taking occupied occupies occupying held holds hold holding consumed consumes consuming taken live active inuse utilized",
+		cKept:     "reserved committed pooled",
+		cIdle:     "unallocated unused idle cached caching",
+		cLargest:  "largest biggest contiguous",
+		cPeak:     "peak max maximum most highest",
+		cSize:     "size sizes sized bytes_size",
+		CFail:     "failed fail fails failure failing unable cannot couldn couldnt cant refused refuse refuses denied rejected unsuccessful error errors impossible aborted terminated",
+		CNot:      "not no none isn doesn without never didn",
+		cMemory:   "memory mem vram ram hbm",
+		cSpent:    "exhausted exhaustion exhaust depleted",
+		cScarce:   "insufficient short lack lacking lacks little low scarce",
+		cBeyond:   "exceeds exceed exceeded exceeding larger greater bigger above beyond over below smaller less more overflow",
+		cOOM:      "oom ooms oomkilled enomem",
+		cHost:     "host system pinned cpu swap rss shm",
+		cDevice:   "gpu gpus device devices card cards cuda hip xpu mps",
+		cPool:     "pool pools arena bfc allocator heap workspace",
+		cLibrary:  "cudnn cublas cublaslt cusolver cufft cusparse curand nccl rccl rocblas hipblas hipblaslt miopen hipfft cudnn8 cutlass gpublas gpusolver gpublaslt",
+		cFiller:   "of is was are were be been the a an to at in on by has have had it its with only just about set that which this and so far up for memory mem bytes byte amount still currently already as further additional another more gpu device cuda vram usable",
+		cHarmless: "ordinal chunks chunk convolution algorithm handle create created library dynamic symbol fragmentation utilization startup desired initialization implicit primary retain context process processes autotuning capture capturing graphs module instantiate support busy unavailable killed virtual management driver performance rematerialization reduce fraction environment variable profiling compiled runtime caller indicates weights blocks",
+	} {
+		for _, w := range strings.Fields(words) {
+			m[w] |= c
+		}
+	}
+	return m
+}()
+
+// A token is a word, a number or a punctuation mark of a text.
+type token struct {
+	kind    byte // 'w', 'n', or the mark itself; '|' where the text begins anew
+	word    string
+	class   class
+	value   float64 // of a number, in bytes if it has a unit
+	low     float64 // the least that rounds to it
+	high    float64
+	unit    string // of a number; empty without one
+	integer bool
+	glued   bool // no blank between this and the token before
+	at, end int
+}
+
+// is reports whether the token is one of these words.
+func (t *token) is(words ...string) bool {
+	if t.kind != 'w' {
+		return false
+	}
+	for _, w := range words {
+		if t.word == w {
+			return true
+		}
+	}
+	return false
+}
+
+// units are the factors of units. All are powers of 1024, as frameworks mean them; the
+// interval of a number in KB, MB, GB or TB reaches down to powers of 1000.
+var units = map[string]float64{
+	"b": 1, "byte": 1, "bytes": 1, "k": kib, "kb": kib, "kib": kib, "ki": kib, "m": Mib, "mb": Mib, "mib": Mib, "mi": Mib,
+	"g": Gib, "gb": Gib, "gib": Gib, "gi": Gib, "t": 1 << 40, "tb": 1 << 40, "tib": 1 << 40, "ti": 1 << 40, "p": 1 << 50, "pib": 1 << 50,
+}
+
+func letter(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }
+func upper(c byte) bool  { return c >= 'A' && c <= 'Z' }
+func digit(c byte) bool  { return c >= '0' && c <= '9' }
+
+// maxTokens bounds the work for one text.
+const maxTokens = 20000
+
+// tokenize cuts a text into tokens.
+func tokenize(text string) []token {
+	toks := make([]token, 0, len(text)/5+8)
+	last := -1 // where the last token ended
+	add := func(t token) {
+		t.glued = t.at == last
+		last = t.end
+		toks = append(toks, t)
+	}
+	for i := 0; i < len(text) && len(toks) < maxTokens; {
+		c := text[i]
+		switch {
+		case letter(c):
+			j := i + 1
+			for j < len(text) && letter(text[j]) {
+				// A new part: aB, or the last capital of ABc.
+				if upper(text[j]) && (!upper(text[j-1]) || j+1 < len(text) && letter(text[j+1]) && !upper(text[j+1]) && (j+2 < len(text) && letter(text[j+2]))) {
+					break
+				}
+				j++
+			}
+			w := strings.ToLower(text[i:j])
+			add(token{kind: 'w', word: w, class: lexicon[w], at: i, end: j})
+			i = j
+		case digit(c) || c == '-' && i+1 < len(text) && digit(text[i+1]) && (i == 0 || text[i-1] == ' '):
+			t := number(text, i)
+			add(t)
+			i = t.end
+		case c == ' ' || c == '\t' || c == '\r' || c == '*' || c == '`' || c >= 0x80:
+			i++
+		case c == '\n':
+			add(token{kind: '|', at: i, end: i + 1})
+			i++
+		default:
+			add(token{kind: c, at: i, end: i + 1})
+			i++
+		}
+	}
+	return toks
+}
+
+// number reads the number at text[i:], with its unit.
+func number(text string, i int) token {
+	t := token{kind: 'n', at: i}
+	j := i
+	if text[j] == '-' {
+		j++
+	}
+	if strings.HasPrefix(text[j:], "0x") {
+		for j += 2; j < len(text) && (digit(text[j]) || letter(text[j])); j++ {
+		}
+		t.end, t.unit = j, "hex"
+		return t
+	}
+	digits := []byte{}
+	decimals, dots := 0, 0
+	bracket := i > 0 && (text[i-1] == '[' || text[i-1] == ',') // a shape, not thousands
+	for j < len(text) {
+		switch c := text[j]; {
+		case digit(c):
+			digits = append(digits, c)
+			if dots > 0 {
+				decimals++
+			}
+			j++
+			continue
+		case c == ',' && dots == 0 && !bracket && j-i <= 15 && j+3 < len(text) && digit(text[j+1]) && digit(text[j+2]) && digit(text[j+3]) && (j+4 >= len(text) || !digit(text[j+4])) && (j-i <= 3 || strings.IndexByte(text[i:j], ',') > 0):
+			j++
+			continue
+		case c == '.' && j+1 < len(text) && digit(text[j+1]):
+			dots++
+			if dots == 1 {
+				digits = append(digits, '.')
+			}
+			j++
+			continue
+		}
+		break
+	}
+	t.end = j
+	if dots > 1 {
+		t.unit = "version"
+		return t
+	}
+	v, err := strconv.ParseFloat(string(digits), 64)
+	if err != nil {
+		v = math.MaxFloat64
+	}
+	t.integer = dots == 0
+	// A unit: glued, or after a blank if it cannot be another word.
+	k := j
+	if k < len(text) && text[k] == ' ' {
+		k++
+	}
+	e := k
+	for e < len(text) && letter(text[e]) {
+		e++
+	}
+	word := text[k:e]
+	factor := units[strings.ToLower(word)]
+	follows := e < len(text) && (digit(text[e]) || text[e] == '_')
+	if factor > 0 && !follows && (k == j || len(word) > 2 || word == "B" || len(word) == 2 && word[1]|0x20 == 'b') && !(strings.EqualFold(word, "b") && word == "b") {
+		t.unit, t.end = strings.ToLower(word), e
+	} else {
+		factor = 1
+	}
+	if text[i] == '-' {
+		v = -v
+	}
+	half := 0.0
+	if decimals > 0 || factor > 1 {
+		half = .5 * math.Pow(10, -float64(decimals)) * factor
+	}
+	t.value = v * factor
+	t.low, t.high = t.value-half, t.value+half
+	if len(t.unit) == 2 && t.unit[1] == 'b' {
+		t.low = v*math.Pow(1000, math.Log(factor)/math.Log(1024)) - half
+	}
+	return t
+}
+
+// quantity reports whether a number may be a size: it has a unit, or is a count of at
+// least a KiB that no name, version or clock has in it.
+func (t *token) quantity(before *token) bool {
+	if t.kind != 'n' || t.unit == "hex" || t.unit == "version" || t.value < 0 {
+		return false
+	}
+	if before != nil && (t.glued && (before.kind == 'w' || before.kind == '_' || before.kind == '#' || t.unit == "" && (before.kind == '[' || before.kind == ',')) || t.unit == "" && before.is(counted...)) {
+		return false
+	}
+	return t.unit != "" || t.integer && t.value >= Mib
+}
+
+// counted are words before numbers that are no sizes.
+var counted = []string{"process", "pid", "thread", "line", "step", "epoch", "rank", "port", "seed", "node", "task", "job", "iteration", "worker", "len", "length", "tokens", "code"}
+
+// bytesOf is a value as bytes.
+func bytesOf(v float64) uint64 {
+	switch {
+	case v <= 0:
+		return 0
+	case v >= math.MaxUint64:
+		return math.MaxUint64
+	}
+	return uint64(v)
+}

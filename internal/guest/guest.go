@@ -1,0 +1,21 @@
+//go:build linux && (amd64 || arm64)
+
+// Package guest makes Go's runtime a quiet guest in the process of a C program that does
+// not know of it, where it came with a library.
+//
+// While a C thread runs Go, it runs on a goroutine's stack of a few KiB, with other
+// memory of Go below. A signal handler that the program installed without SA_ONSTACK
+// runs there, too, and would overwrite that memory. Go says that such handlers are
+// wrong; but a library that programs do not know of cannot ask them to be right. So each
+// thread calls [Grow] first.
+//
+// And Go unblocks some signals in each of its own threads, whatever mask they inherit. A
+// handler of the program would run there on a small stack, and a SIGCHLD that the program
+// waits for with sigwait or a signalfd would be taken and ignored. Threads that begin
+// after this package's initialization leave SIGCHLD and SIGPROF blocked if they inherit
+// them so.
+package guest
+
+// Grow makes the stack of the calling goroutine at least 256 KiB. The memory is not
+// touched before it is used. It stays as large only with GODEBUG=gcshrinkstackoff=1.
+func Grow()

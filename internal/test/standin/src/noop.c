@@ -1,0 +1,6 @@
+// A function for each name of a library (NAMES, made by scripts/libcudasim from
+// names.txt), which does nothing and returns RESULT. All are weak: the library's own
+// file beside this one has others in the place of a few.
+
+#define NAME(f) __attribute__((weak, visibility("default"))) int f(void) { return RESULT; }
+NAMES

@@ -1,0 +1,281 @@
+package standin_test
+
+import (
+	"bufio"
+	"debug/elf"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"gpumem/device/sim"
+	"gpumem/internal/test/standin"
+)
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	standin.Remove()
+	os.Exit(code)
+}
+
+// TestConformance runs the C program, which has the driver's rules as tests.
+func TestConformance(t *testing.T) {
+	library := standin.Library(t)
+	program := standin.Compile(t, "testdata/conformance.c")
+	log := filepath.Join(t.TempDir(), "log")
+	cmd := exec.Command(program)
+	cmd.Env = standin.Environ(library, "GPUMEM_SIM_LOG="+log)
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	ran := 0
+	for line := range strings.Lines(string(out)) {
+		verdict, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
+		name, why, _ := strings.Cut(rest, ":")
+		t.Run(name, func(t *testing.T) {
+			if ran++; verdict != "ok" {
+				t.Error(name + why)
+			}
+		})
+	}
+	if err != nil || ran < 17 {
+		t.Errorf("%d tests, %v", ran, err)
+	}
+	// Nothing of Go's reaches the program's standard error.
+	if stderr.Len() > 0 {
+		t.Errorf("standard error: %s", stderr.String())
+	}
+	// Functions that are not served are named in the log, once each.
+	text, err := os.ReadFile(log)
+	if err != nil || strings.Count(string(text), "cuIpcGetMemHandle: not served") != 1 || strings.Contains(string(text), "internal error") {
+		t.Errorf("log: %v\n%s", err, text)
+	}
+}
+
+// dynamic opens a library and returns its exported functions and its name.
+func dynamic(t *testing.T, path string) (exported []string, soname string, versions []string) {
+	t.Helper()
+	f, err := elf.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	symbols, err := f.DynamicSymbols()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range symbols {
+		if s.Section != elf.SHN_UNDEF && elf.ST_TYPE(s.Info) == elf.STT_FUNC {
+			exported = append(exported, s.Name)
+		}
+	}
+	names, err := f.DynString(elf.DT_SONAME)
+	if err != nil || len(names) != 1 {
+		t.Fatalf("%s: soname %v, %v", path, names, err)
+	}
+	defined, err := f.DynamicVersions()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range defined {
+		versions = append(versions, v.Name)
+	}
+	slices.Sort(exported)
+	return exported, names[0], versions
+}
+
+func lines(t *testing.T, path string) []string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Fields(string(text))
+}
+
+// TestExports: every name of the list is there, and nothing else but the tests' own.
+func TestExports(t *testing.T) {
+	library := standin.Library(t)
+	exported, soname, _ := dynamic(t, filepath.Join(library, "libcuda.so.1"))
+	if soname != "libcuda.so.1" {
+		t.Errorf("soname %s", soname)
+	}
+	want := lines(t, filepath.Join(standin.Root(t), "lib", "names", "cuda.txt"))
+	for _, name := range exported {
+		if !strings.HasPrefix(name, "gpumemSim") && !slices.Contains(want, name) {
+			t.Errorf("%s is exported and is not in the list", name)
+		}
+	}
+	for _, name := range want {
+		if _, ok := slices.BinarySearch(exported, name); !ok {
+			t.Errorf("%s is not exported", name)
+		}
+	}
+	if to, err := os.Readlink(filepath.Join(library, "libcuda.so")); err != nil || to != "libcuda.so.1" {
+		t.Errorf("libcuda.so leads to %q, %v", to, err)
+	}
+}
+
+// TestLists: the two lists of the driver's names have the same, in order.
+func TestLists(t *testing.T) {
+	folder := filepath.Join(standin.Root(t), "lib", "names")
+	names := lines(t, filepath.Join(folder, "cuda.txt"))
+	versions := lines(t, filepath.Join(folder, "versions.txt"))
+	if !slices.IsSorted(names) || len(versions) != 3*len(names) {
+		t.Fatalf("%d names, %d words about their versions", len(names), len(versions))
+	}
+	for i, name := range names {
+		if versions[3*i] != name || !strings.HasPrefix(name, versions[3*i+1]) {
+			t.Errorf("%s: %v", name, versions[3*i:3*i+3])
+		}
+	}
+}
+
+// TestBeside: the libraries beside the driver have the names and versions that the
+// loader wants.
+func TestBeside(t *testing.T) {
+	library := standin.Library(t)
+	for _, tc := range []struct{ file, function, version string }{
+		{"libcudart.so.12", "cudaMalloc", "libcudart.so.12"},
+		{"libcublas.so.12", "cublasCreate_v2", "libcublas.so.12"},
+		{"libcublasLt.so.12", "cublasLtMatmul", "libcublasLt.so.12"},
+		{"libcudnn.so.9", "cudnnCreate", "libcudnn.so.9"},
+		{"libcufft.so.11", "cufftCreate", "libcufft.so.11"},
+		{"libcusolver.so.11", "cusolverDnCreate", "libcusolver.so.11"},
+		{"libcusparse.so.12", "cusparseCreate", "libcusparse.so.12"},
+		{"libnvidia-ml.so.1", "nvmlDeviceGetMemoryInfo_v2", ""},
+	} {
+		t.Run(tc.file, func(t *testing.T) {
+			exported, soname, versions := dynamic(t, filepath.Join(library, tc.file))
+			if _, ok := slices.BinarySearch(exported, tc.function); !ok || soname != tc.file {
+				t.Errorf("soname %s, %d functions, %s among them: %v", soname, len(exported), tc.function, ok)
+			}
+			if tc.version != "" && !slices.Contains(versions, tc.version) {
+				t.Errorf("versions %v", versions)
+			}
+		})
+	}
+}
+
+// holder starts testdata/use.c, which takes bytes and keeps them until it is ended.
+func holder(t *testing.T, program string, env []string, bytes uint64) (line string, end func()) {
+	t.Helper()
+	cmd := exec.Command(program, fmt.Sprint(bytes))
+	cmd.Env = env
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, err = bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(line), func() { // as by a kill: the file learns of it
+		_ = cmd.Process.Kill()
+		_, _ = io.Copy(io.Discard, out)
+		_ = in.Close()
+		_ = cmd.Wait()
+	}
+}
+
+// TestSharedDevice: programs that name one file share its memory, and NVML counts
+// what all of them hold. A killed one's memory comes back.
+func TestSharedDevice(t *testing.T) {
+	library := standin.Library(t)
+	program := standin.Compile(t, "testdata/use.c")
+	file := filepath.Join(t.TempDir(), "gpu")
+	if err := sim.CreateFile(file, sim.Config{Total: 1 << 30}); err != nil {
+		t.Fatal(err)
+	}
+	env := standin.Environ(library, "GPUMEM_DEVICE=sim@"+file)
+	first, endFirst := holder(t, program, env, 600<<20)
+	if want := fmt.Sprintf("0 %d %d %[1]d %[2]d", 424<<20, 1<<30); first != want {
+		t.Errorf("first program: %q, want %q", first, want)
+	}
+	second, endSecond := holder(t, program, env, 600<<20)
+	if want := fmt.Sprintf("2 %d %d %[1]d %[2]d", 424<<20, 1<<30); second != want {
+		t.Errorf("second program: %q, want %q", second, want)
+	}
+	endSecond()
+	endFirst()
+	third, endThird := holder(t, program, env, 1<<20)
+	endThird()
+	if want := fmt.Sprintf("0 %d %d %[1]d %[2]d", 1022<<20, 1<<30); third != want {
+		t.Errorf("after both: %q, want %q", third, want)
+	}
+}
+
+// TestRealGPU runs the tests that package device/cuda has for a real GPU, its
+// conformance suite among them, on a simulated one. In their process are two of
+// Go's runtimes, the test's and the library's.
+func TestRealGPU(t *testing.T) {
+	if testing.Short() {
+		t.Skip("SKIPPED: compiles and runs another package's tests")
+	}
+	library := standin.Library(t)
+	file := filepath.Join(t.TempDir(), "gpu")
+	if err := sim.CreateFile(file, sim.Config{Total: 24 << 30, Context: 256 << 20}); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("go", "test", "-count=1", "-v", "-run", "^TestReal", "./device/cuda")
+	cmd.Dir = standin.Root(t)
+	cmd.Env = standin.Environ(library, "GPUMEM_DEVICE=sim@"+file)
+	out, err := cmd.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "--- PASS: TestRealConformance ") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// TestBadDevice: words that name no simulated device are one line, and no GPU.
+func TestBadDevice(t *testing.T) {
+	library := standin.Library(t)
+	program := standin.Compile(t, "testdata/use.c")
+	for _, tc := range []struct{ name, words, want string }{
+		{"no size", "sim:", "libcudasim: GPUMEM_DEVICE: "},
+		{"a real GPU", "cuda:0", "this is the simulated driver"},
+		{"no file", "sim@/nowhere/gpu", "/nowhere/gpu"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			cmd := exec.Command(program, "1")
+			cmd.Env = standin.Environ(library, "GPUMEM_DEVICE="+tc.words)
+			var stderr strings.Builder
+			cmd.Stderr = &stderr
+			out, err := cmd.Output()
+			if err == nil || string(out) != "cuInit 100\n" || !strings.Contains(stderr.String(), tc.want) || strings.Count(stderr.String(), "\n") != 1 {
+				t.Errorf("%v, %q, %q", err, out, stderr.String())
+			}
+		})
+	}
+}
+
+// TestCalls: the file of calls has how often each function was called.
+func TestCalls(t *testing.T) {
+	library := standin.Library(t)
+	program := standin.Compile(t, "testdata/use.c")
+	calls := filepath.Join(t.TempDir(), "calls")
+	cmd := exec.Command(program, "4096")
+	cmd.Env = standin.Environ(library, "GPUMEM_SIM_CALLS="+calls)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	got, err := os.ReadFile(calls)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = "cuCtxSetCurrent 1\ncuDevicePrimaryCtxRetain 1\ncuInit 1\ncuMemAlloc_v2 1\ncuMemGetInfo_v2 1\n"
+	if string(got) != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

@@ -1,0 +1,725 @@
+// The functions of libcuda.so.1 that are about memory. All others jump to the driver's
+// (forward.S, made by generate).
+//
+// A program that loads this library has loaded nothing else yet: the driver is loaded
+// with it, the pools (libgpumem.so, in Go) when a context first has memory to serve. So
+// a process that never uses a GPU has no thread more, and one that forks before it does
+// has pools of its own in the child.
+//
+// One call, cuMemAllocAsync(&p, n, stream):
+//
+//	serving()     the current context is one whose memory is served: its GPU's number.
+//	              The first time for a GPU, the pools are loaded and one is opened
+//	capturing()   into a graph that is being captured nothing is served: the driver
+//	              makes a node of the call
+//	gmAllocAsync  package shim. Its CUresult is the program's
+//
+// After a fork the pools are gone: Go's threads are not in the child. Its calls go to
+// the driver, which refuses them if the parent had used it, as without this library.
+
+#define _GNU_SOURCE
+#include "gpumem.h"
+#include "quiet.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define API __attribute__((visibility("default"))) int
+#define HIDDEN __attribute__((visibility("hidden")))
+#define LIKELY(x) __builtin_expect(!!(x), 1)
+#define MAX_GPUS 64
+
+extern HIDDEN const char *const gm_names[];
+extern HIDDEN void *gm_table[];
+extern HIDDEN const int gm_count;
+
+typedef void *ptr;
+
+// What every entry of the driver answers where there is no driver, or none of that name.
+static int no_driver(void) { return CU_NO_DEVICE; }
+static int no_function(void) { return CU_NOT_FOUND; }
+
+static void *driver;
+static struct gm_settings settings;
+static int off;             // forward everything
+static volatile int child; // this process was forked from one that had pools
+
+// The driver's functions that this file serves or asks.
+#define DRIVER(F) \
+  F(cuMemAlloc_v2, (u64 *, size_t)) F(cuMemFree_v2, (u64)) F(cuMemGetInfo_v2, (size_t *, size_t *)) \
+  F(cuMemAllocManaged, (u64 *, size_t, unsigned)) F(cuMemAllocPitch_v2, (u64 *, size_t *, size_t, size_t, unsigned)) \
+  F(cuMemAllocAsync, (u64 *, size_t, ptr)) F(cuMemAllocAsync_ptsz, (u64 *, size_t, ptr)) \
+  F(cuMemAllocFromPoolAsync, (u64 *, size_t, ptr, ptr)) F(cuMemAllocFromPoolAsync_ptsz, (u64 *, size_t, ptr, ptr)) \
+  F(cuMemFreeAsync, (u64, ptr)) F(cuMemFreeAsync_ptsz, (u64, ptr)) \
+  F(cuDeviceTotalMem_v2, (size_t *, int)) F(cuMemGetAddressRange_v2, (u64 *, size_t *, u64)) \
+  F(cuPointerGetAttribute, (void *, int, u64)) F(cuPointerGetAttributes, (unsigned, int *, void **, u64)) \
+  F(cuIpcGetMemHandle, (void *, u64)) F(cuMemRetainAllocationHandle, (u64 *, u64)) \
+  F(cuMemGetHandleForAddressRange, (void *, u64, size_t, int, u64)) \
+  F(cuMemCreate, (u64 *, size_t, const int *, u64)) F(cuMemRelease, (u64)) \
+  F(cuMemMap, (u64, size_t, size_t, u64, u64)) F(cuMemUnmap, (u64, size_t)) \
+  F(cuArrayCreate_v2, (ptr *, const size_t *)) F(cuArray3DCreate_v2, (ptr *, const size_t *)) \
+  F(cuMipmappedArrayCreate, (ptr *, const size_t *, unsigned)) F(cuArrayDestroy, (ptr)) F(cuMipmappedArrayDestroy, (ptr)) \
+  F(cuStreamDestroy_v2, (ptr)) F(cuCtxSynchronize, (void)) F(cuCtxEnablePeerAccess, (ptr, unsigned)) \
+  F(cuDevicePrimaryCtxRetain, (ptr *, int)) F(cuDevicePrimaryCtxRelease_v2, (int)) F(cuDevicePrimaryCtxReset_v2, (int)) \
+  F(cuMemPoolGetAttribute, (ptr, int, void *)) F(cuMemPoolTrimTo, (ptr, size_t)) F(cuMemPoolSetAccess, (ptr, const int *, size_t)) \
+  F(cuGetProcAddress, (const char *, void **, int, u64)) F(cuGetProcAddress_v2, (const char *, void **, int, u64, int *)) \
+  F(cuCtxDestroy_v2, (ptr)) F(cuCtxGetCurrent, (ptr *)) F(cuCtxGetDevice, (int *)) F(cuCtxPushCurrent_v2, (ptr)) F(cuCtxPopCurrent_v2, (ptr *)) \
+  F(cuDevicePrimaryCtxGetState, (int, unsigned *, int *)) F(cuDeviceGetUuid, (unsigned char *, int)) F(cuDeviceGetUuid_v2, (unsigned char *, int)) \
+  F(cuStreamIsCapturing, (ptr, int *)) F(cuStreamIsCapturing_ptsz, (ptr, int *)) F(cuMemPoolGetAccess, (int *, ptr, const int *))
+
+static struct {
+#define F(name, args) int (*name) args;
+  DRIVER(F)
+#undef F
+} r;
+
+static struct {
+#define F(type, name, args) type (*name) args;
+  GM_FUNCTIONS(F)
+#undef F
+} pools;
+
+// deepen gives this thread's goroutine a stack on which signal handlers of the program
+// may run, see package guest. None may before.
+static __thread int deep __attribute__((tls_model("initial-exec")));
+
+static void deepen(void) {
+  sigset_t all, mask;
+  sigfillset(&all);
+  pthread_sigmask(SIG_BLOCK, &all, &mask);
+  pools.gmDeepen();
+  deep = 1;
+  pthread_sigmask(SIG_SETMASK, &mask, 0);
+}
+
+// gm is the pools' functions, of which a thread calls gmDeepen first.
+#define gm (*(LIKELY(deep) ? (void)0 : deepen(), &pools))
+
+// gpus is what is known of each GPU, by its number.
+static struct gpu {
+  struct gm_device d;
+  volatile int state; // 0: not open yet, 1: open, -1: it has no account, so there is no memory
+  int unserved;       // no pool could be made: the driver serves, and it is counted
+  int retained;       // how often the program has retained the primary context
+  dev_t dev;          // the lease's file: its descriptor may be closed by the program, and
+  ino_t ino;          // another file may have the number
+} gpus[MAX_GPUS];
+static volatile int opened; // GPUs with numbers below have been opened
+
+static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
+
+static void say(const char *what, const char *why) {
+  char line[2048];
+  int n = snprintf(line, sizeof line, "gpumem: %s%s%s\n", what, *why ? ": " : "", why);
+  if (n > 0 && write(2, line, n < (int)sizeof line ? n : (int)sizeof line - 1) < 0) return;
+}
+
+static int tried; // to load the pools; guarded by opening
+
+// forked runs in a child. Where its parent had pools it has none: it closes the lease's
+// file, whose lock is the parent's.
+static void forked(void) {
+  pthread_mutex_init(&opening, 0); // its owner is not here
+  if (!tried) return;
+  child = 1;
+  for (int d = 0; d < opened; d++) {
+    struct stat st;
+    int fd = (int)gpus[d].d.ledger;
+    if (fd && !fstat(fd, &st) && st.st_dev == gpus[d].dev && st.st_ino == gpus[d].ino) close(fd);
+  }
+}
+
+static void at_exit(void) {
+  if (pools.gmExit && !child) gm.gmExit();
+}
+
+static const char *setting(const char *name) {
+  const char *v = getenv(name);
+  return v ? v : "";
+}
+
+static u64 bytes(const char *name) { return strtoull(setting(name), 0, 10); }
+
+__attribute__((constructor)) static void load(void) {
+  const char *path = setting("GPUMEM_LIBCUDA");
+  off = *setting("GPUMEM_OFF") && strcmp(setting("GPUMEM_OFF"), "0");
+  if (!*path)
+    say("no driver", "GPUMEM_LIBCUDA does not name the driver's libcuda.so.1; gpumem run sets it");
+  else {
+    sigset_t all, mask;
+    sigfillset(&all); // threads that a driver starts are no place for the program's handlers
+    pthread_sigmask(SIG_BLOCK, &all, &mask);
+    if (!(driver = dlopen(path, RTLD_NOW | RTLD_LOCAL))) say("no driver", dlerror());
+    pthread_sigmask(SIG_SETMASK, &mask, 0);
+  }
+  void *none = driver ? (void *)no_function : (void *)no_driver;
+  for (int i = 0; i < gm_count; i++) {
+    void *p = driver ? dlsym(driver, gm_names[i]) : 0;
+    gm_table[i] = p ? p : none;
+  }
+#define F(name, args) \
+  *(void **)&r.name = driver ? dlsym(driver, #name) : 0; \
+  if (!r.name) *(void **)&r.name = none;
+  DRIVER(F)
+#undef F
+  pthread_atfork(0, 0, forked);
+}
+
+// load_pools loads libgpumem.so from the folder of this library. What Go's runtime does
+// to the process is undone: its handlers but those of faults in Go, which pass on all
+// others; and its threads have all signals blocked, so that the program's own get them.
+static int load_pools(void) {
+  static int result = CU_UNKNOWN;
+  if (tried) return result;
+  tried = 1;
+  Dl_info here;
+  char path[4096];
+  if (!dladdr((void *)load_pools, &here) || !here.dli_fname) {
+    say("the pools are not loaded", "the library's own file is not known");
+    return result;
+  }
+  const char *slash = strrchr(here.dli_fname, '/');
+  int n = slash ? (int)(slash - here.dli_fname) + 1 : 0;
+  if (snprintf(path, sizeof path, "%.*slibgpumem.so", n, here.dli_fname) >= (int)sizeof path) return result;
+  struct sigaction before[65];
+  sigset_t all, mask;
+  int running[1024], n_running = threads_now(running, 1024);
+  for (int s = 1; s < 65; s++) sigaction(s, 0, &before[s]);
+  sigfillset(&all);
+  pthread_sigmask(SIG_BLOCK, &all, &mask);
+  void *lib = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  if (!lib) {
+    say("the pools are not loaded", dlerror());
+  } else {
+    int missing = 0;
+#define F(type, name, args) missing |= !(*(void **)&pools.name = dlsym(lib, #name));
+    GM_FUNCTIONS(F)
+#undef F
+    settings = (struct gm_settings){
+      .libcuda = setting("GPUMEM_LIBCUDA"), .policy = setting("GPUMEM_POLICY"), .ledgers = setting("GPUMEM_LEDGER"), .record = setting("GPUMEM_RECORD"),
+      .limit = bytes("GPUMEM_LIMIT"), .outside = bytes("GPUMEM_OUTSIDE"),
+      .ordered = !strcmp(setting("GPUMEM_FREES"), "stream"), .report = strcmp(setting("GPUMEM_REPORT"), "0") != 0,
+    };
+    if (missing) say("the pools are not loaded", "libgpumem.so is of another release than libcuda.so.1 beside it");
+    else result = gm.gmInit(&settings); // waits until Go's runtime has begun
+    quiet_threads(running, n_running);
+  }
+  for (int s = 1; s < 65; s++)
+    if (s != SIGSEGV && s != SIGBUS && s != SIGFPE) sigaction(s, &before[s], 0);
+  pthread_sigmask(SIG_SETMASK, &mask, 0);
+  if (!result) atexit(at_exit);
+  return result;
+}
+
+// uuid_of writes the UUID of GPU d in hexadecimal; all zeros where it has none.
+static void uuid_of(int d, char text[40]) {
+  unsigned char u[16];
+  if (r.cuDeviceGetUuid_v2(u, d) && r.cuDeviceGetUuid(u, d)) memset(u, 0, sizeof u);
+  for (int i = 0; i < 16; i++) snprintf(text + 2 * i, 3, "%02x", u[i]);
+}
+
+// open_gpu opens GPU d, once. The state says whether that went well.
+static int open_gpu(int d) {
+  pthread_mutex_lock(&opening);
+  if (!gpus[d].state) {
+    char uuid[40];
+    int code = load_pools();
+    uuid_of(d, uuid);
+    if (!code) code = gm.gmOpen(d, uuid, &gpus[d].d); // says why not
+    // A lease that is full may have room later.
+    gpus[d].state = code == CU_OUT_OF_MEMORY ? 0 : code ? -1 : 1;
+    struct stat st;
+    if (!code && gpus[d].d.ledger && !fstat((int)gpus[d].d.ledger, &st)) gpus[d].dev = st.st_dev, gpus[d].ino = st.st_ino;
+    if (!code && d >= opened) opened = d + 1;
+  }
+  pthread_mutex_unlock(&opening);
+  return gpus[d].state == 1;
+}
+
+// counting returns the GPU of the current context if what the program takes from the
+// driver there is counted; else -1. A GPU that should be and cannot be opened answers
+// *code: there is no memory without the lease.
+static int counting(int *code) {
+  int d;
+  *code = 0;
+  if (off || child || r.cuCtxGetDevice(&d) || d < 0 || d >= MAX_GPUS) return -1;
+  if (!gpus[d].state) open_gpu(d);
+  if (gpus[d].state == 1) return d;
+  *code = CU_OUT_OF_MEMORY;
+  return -1;
+}
+
+// serving returns the GPU of the current context if that is the primary one, whose
+// memory the pool serves; else -1. The memory of other contexts is the driver's, and
+// counted.
+static int serving(int *code) {
+  ptr current = 0;
+  *code = 0;
+  if (off || child) return -1;
+  if (r.cuCtxGetCurrent(&current) || !current) return -1;
+  for (int d = 0; d < opened; d++)
+    if (LIKELY(gpus[d].d.context == (u64)current)) return d;
+  int d = counting(code);
+  if (d < 0) return -1;
+  if (!gpus[d].d.context && !gpus[d].unserved) {
+    unsigned flags;
+    int active = 0;
+    if (r.cuDevicePrimaryCtxGetState(d, &flags, &active) || !active) return -1;
+    pthread_mutex_lock(&opening);
+    if (!gpus[d].d.context) *code = gm.gmServe(d);
+    pthread_mutex_unlock(&opening);
+    if (*code == NOT_MINE) *code = 0, gpus[d].unserved = 1; // it says why
+    if (*code) return -1;
+  }
+  return gpus[d].d.context == (u64)current ? d : -1;
+}
+
+// owner returns the GPU whose pool the address may be of; else -1.
+static int owner(u64 at) {
+  if (child) return -1;
+  for (int d = 0; d < opened; d++)
+    if (at - gpus[d].d.from < gpus[d].d.to - gpus[d].d.from) return d;
+  return -1;
+}
+
+// current_context is the context whose end is the end of what a call takes.
+static u64 current_context(void) {
+  ptr c = 0;
+  return r.cuCtxGetCurrent(&c) ? 0 : (u64)c;
+}
+
+// UNCOUNTED is the answer to a call into a graph that is being captured: the driver's
+// own, and nothing is counted. The memory is there only while the graph runs.
+enum { UNCOUNTED = -2 };
+
+// CHARGED is a call of the driver's that takes n bytes of key for the program.
+#define CHARGED(n, call, kind, key) \
+  do { \
+    int code_, d_ = counting(&code_); \
+    if (code_) return code_; \
+    if (d_ < 0) return call; \
+    if ((code_ = gm.gmTake(d_, n))) return code_; \
+    code_ = call; \
+    if (code_) gm.gmFailed(d_, n); \
+    else gm.gmDone(d_, kind, (u64)(key), n, current_context()); \
+    return code_; \
+  } while (0)
+
+// RELEASED is a call of the driver's that releases what a key names, on whatever GPU it
+// was charged. The charge is taken out before: once the driver has the memory back it may
+// give another thread the same address or handle.
+#define RELEASED(call, kind, key) \
+  do { \
+    int64_t n_ = -1; \
+    int d_ = 0; \
+    for (; !child && d_ < opened; d_++) \
+      if (gpus[d_].d.counts && (n_ = gm.gmRemove(d_, kind, (u64)(key))) >= 0) break; \
+    int code_ = call; \
+    if (n_ >= 0 && !code_) gm.gmFailed(d_, (u64)n_); \
+    else if (n_ > 0) gm.gmDone(d_, kind, (u64)(key), (u64)n_, current_context()); \
+    else if (!n_) gm.gmRetained(d_, kind, (u64)(key)); \
+    return code_; \
+  } while (0)
+
+API cuMemAlloc_v2(u64 *at, size_t n) {
+  int code, d = at && n ? serving(&code) : (code = 0, -1);
+  if (LIKELY(d >= 0)) return gm.gmAlloc(d, n, at);
+  if (code) return code;
+  CHARGED(n, r.cuMemAlloc_v2(at, n), GM_PLAIN, *at);
+}
+
+static int plain_free(u64 at) { RELEASED(r.cuMemFree_v2(at), GM_PLAIN, at); }
+
+API cuMemFree_v2(u64 at) {
+  int d = owner(at), code = NOT_MINE;
+  if (LIKELY(d >= 0)) code = gm.gmFree(d, at);
+  return code == NOT_MINE ? plain_free(at) : code;
+}
+
+// The handles of the driver's own streams. The legacy one is waited for by other
+// streams and waits for them; a thread's own is another stream in each thread.
+enum { LEGACY = 1, PER_THREAD = 2 };
+
+// capturing returns 0 for a stream in which no graph is captured, and else the CUresult of
+// freeing memory there that was not allocated in the graph. The driver does not say of the
+// legacy stream while one that waits for it is captured.
+static int capturing(ptr s) {
+  int status = 0, code = r.cuStreamIsCapturing(s, &status);
+  return code ? code : status ? CU_INVALID_VALUE : 0;
+}
+
+// alloc_async serves a request in a stream; NOT_MINE and UNCOUNTED leave it to the driver.
+static int alloc_async(u64 *at, size_t n, ptr s) {
+  int code, d = at && n ? serving(&code) : (code = 0, -1);
+  if (d < 0) return code ? code : NOT_MINE;
+  if (s == (ptr)PER_THREAD) return gm.gmAlloc(d, n, at); // out of use everywhere
+  if (!s) s = (ptr)LEGACY;
+  if (capturing(s)) return UNCOUNTED;
+  return gm.gmAllocAsync(d, n, (u64)s, at);
+}
+
+API cuMemAllocAsync(u64 *at, size_t n, ptr s) {
+  int code = alloc_async(at, n, s);
+  if (code == UNCOUNTED) return r.cuMemAllocAsync(at, n, s);
+  if (code != NOT_MINE) return code;
+  CHARGED(n, r.cuMemAllocAsync(at, n, s), GM_PLAIN, *at);
+}
+
+API cuMemAllocAsync_ptsz(u64 *at, size_t n, ptr s) {
+  int code = alloc_async(at, n, s ? s : (ptr)PER_THREAD);
+  if (code == UNCOUNTED) return r.cuMemAllocAsync_ptsz(at, n, s);
+  if (code != NOT_MINE) return code;
+  CHARGED(n, r.cuMemAllocAsync_ptsz(at, n, s), GM_PLAIN, *at);
+}
+
+API cuMemAllocFromPoolAsync(u64 *at, size_t n, ptr pool, ptr s) {
+  int code = alloc_async(at, n, s);
+  if (code == UNCOUNTED) return r.cuMemAllocFromPoolAsync(at, n, pool, s);
+  if (code != NOT_MINE) return code;
+  CHARGED(n, r.cuMemAllocFromPoolAsync(at, n, pool, s), GM_PLAIN, *at);
+}
+
+API cuMemAllocFromPoolAsync_ptsz(u64 *at, size_t n, ptr pool, ptr s) {
+  int code = alloc_async(at, n, s ? s : (ptr)PER_THREAD);
+  if (code == UNCOUNTED) return r.cuMemAllocFromPoolAsync_ptsz(at, n, pool, s);
+  if (code != NOT_MINE) return code;
+  CHARGED(n, r.cuMemAllocFromPoolAsync_ptsz(at, n, pool, s), GM_PLAIN, *at);
+}
+
+// free_async frees a served block in a stream; NOT_MINE leaves it to the driver. A block
+// that was not allocated in a graph cannot be freed in one.
+static int free_async(u64 at, ptr s) {
+  int d = owner(at), code;
+  if (d < 0) return NOT_MINE;
+  if (s == (ptr)PER_THREAD) return gm.gmFree(d, at);
+  if (!s) s = (ptr)LEGACY;
+  if ((code = capturing(s))) return code;
+  return gm.gmFreeAsync(d, at, (u64)s);
+}
+
+API cuMemFreeAsync(u64 at, ptr s) {
+  int code = free_async(at, s);
+  if (code != NOT_MINE) return code;
+  RELEASED(r.cuMemFreeAsync(at, s), GM_PLAIN, at);
+}
+
+API cuMemFreeAsync_ptsz(u64 at, ptr s) {
+  int code = free_async(at, s ? s : (ptr)PER_THREAD);
+  if (code != NOT_MINE) return code;
+  RELEASED(r.cuMemFreeAsync_ptsz(at, s), GM_PLAIN, at);
+}
+
+// lease is the limit on GPU d, and what its processes leave of it; 0 where there is none.
+static int lease(int d, u64 *limit, u64 *left) {
+  char text[40];
+  if (off) return 0;
+  uuid_of(d, text);
+  return gm_lease(text, limit, left);
+}
+
+API cuDeviceTotalMem_v2(size_t *n, int d) {
+  u64 limit, left;
+  int code = r.cuDeviceTotalMem_v2(n, d);
+  if (!code && n && lease(d, &limit, &left) && limit < *n) *n = limit;
+  return code;
+}
+
+API cuMemGetInfo_v2(size_t *free_, size_t *total) {
+  u64 f = 0, t = 0, limit, left;
+  int code, d = serving(&code);
+  if (code) return code;
+  if (d >= 0) {
+    if ((code = gm.gmInfo(d, &f, &t))) return code;
+  } else {
+    size_t rf, rt;
+    if ((code = r.cuMemGetInfo_v2(&rf, &rt))) return code;
+    f = rf, t = rt;
+    if (!r.cuCtxGetDevice(&d) && lease(d, &limit, &left)) {
+      if (limit < t) t = limit;
+      if (left < f) f = left;
+    }
+  }
+  if (free_) *free_ = f;
+  if (total) *total = t;
+  return 0;
+}
+
+API cuMemGetAddressRange_v2(u64 *base, size_t *n, u64 at) {
+  u64 b, s;
+  int d = owner(at), code = d < 0 ? NOT_MINE : gm.gmRange(d, at, &b, &s);
+  if (code == NOT_MINE) return r.cuMemGetAddressRange_v2(base, n, at);
+  if (code) return code;
+  if (base) *base = b;
+  if (n) *n = s;
+  return 0;
+}
+
+enum { ATTRIBUTE_CONTEXT = 1, ATTRIBUTE_RANGE_START = 11, ATTRIBUTE_RANGE_SIZE = 12 };
+
+// attribute answers the attributes that the driver knows of its pages alone, not of the
+// blocks in them; NOT_MINE leaves it to the driver.
+static int attribute(void *v, int a, u64 at) {
+  u64 b, s;
+  int d = owner(at);
+  if (d < 0 || !v || (a != ATTRIBUTE_CONTEXT && a != ATTRIBUTE_RANGE_START && a != ATTRIBUTE_RANGE_SIZE)) return NOT_MINE;
+  int code = gm.gmRange(d, at, &b, &s);
+  if (code) return code == CU_NOT_FOUND ? CU_INVALID_VALUE : code;
+  *(u64 *)v = a == ATTRIBUTE_CONTEXT ? gpus[d].d.context : a == ATTRIBUTE_RANGE_START ? b : s;
+  return 0;
+}
+
+API cuPointerGetAttribute(void *v, int a, u64 at) {
+  int code = attribute(v, a, at);
+  return code == NOT_MINE ? r.cuPointerGetAttribute(v, a, at) : code;
+}
+
+API cuPointerGetAttributes(unsigned n, int *a, void **v, u64 at) {
+  int code = r.cuPointerGetAttributes(n, a, v, at);
+  if (!code && a && v && owner(at) >= 0)
+    for (unsigned i = 0; i < n; i++) attribute(v[i], a[i], at);
+  return code;
+}
+
+// no_export refuses what would give another process or device pages that hold blocks of
+// others, too.
+static int no_export(const char *call) {
+  static volatile int said;
+  if (!__sync_lock_test_and_set(&said, 1))
+    say(call, "memory that the pool serves cannot be shared with other processes; run this program with gpumem run --pool off");
+  return CU_NOT_SUPPORTED;
+}
+
+API cuIpcGetMemHandle(void *h, u64 at) { return owner(at) < 0 ? r.cuIpcGetMemHandle(h, at) : no_export("cuIpcGetMemHandle"); }
+
+API cuMemRetainAllocationHandle(u64 *h, u64 at) {
+  if (owner(at) >= 0) return no_export("cuMemRetainAllocationHandle");
+  int code = r.cuMemRetainAllocationHandle(h, at);
+  if (!code && !child)
+    for (int d = 0; d < opened; d++)
+      if (gpus[d].d.counts) gm.gmRetained(d, GM_HANDLE, *h);
+  return code;
+}
+
+API cuMemGetHandleForAddressRange(void *h, u64 at, size_t n, int kind, u64 flags) {
+  return owner(at) < 0 ? r.cuMemGetHandleForAddressRange(h, at, n, kind, flags) : no_export("cuMemGetHandleForAddressRange");
+}
+
+API cuMemAllocManaged(u64 *at, size_t n, unsigned flags) { CHARGED(n, r.cuMemAllocManaged(at, n, flags), GM_PLAIN, *at); }
+
+API cuMemAllocPitch_v2(u64 *at, size_t *pitch, size_t width, size_t height, unsigned element) {
+  size_t n = ((width + 511) & ~(size_t)511) * height; // a row begins at 512 bytes on all GPUs so far
+  CHARGED(n, r.cuMemAllocPitch_v2(at, pitch, width, height, element), GM_PLAIN, *at);
+}
+
+// CUmemAllocationProp begins with type, handle types, location's type and number.
+enum { LOCATION_TYPE = 2, LOCATION_ID = 3, LOCATION_DEVICE = 1 };
+
+API cuMemCreate(u64 *h, size_t n, const int *prop, u64 flags) {
+  int d = prop && prop[LOCATION_TYPE] == LOCATION_DEVICE ? prop[LOCATION_ID] : -1, code;
+  if (off || child || d < 0 || d >= MAX_GPUS) return r.cuMemCreate(h, n, prop, flags);
+  if (!gpus[d].state) open_gpu(d);
+  if (gpus[d].state != 1) return CU_OUT_OF_MEMORY;
+  if ((code = gm.gmTake(d, n))) return code;
+  if ((code = r.cuMemCreate(h, n, prop, flags))) gm.gmFailed(d, n);
+  else gm.gmDone(d, GM_HANDLE, *h, n, 0); // it belongs to no context
+  return code;
+}
+
+API cuMemRelease(u64 h) { RELEASED(r.cuMemRelease(h), GM_HANDLE, h); }
+
+API cuMemMap(u64 at, size_t n, size_t offset, u64 h, u64 flags) {
+  int code = r.cuMemMap(at, n, offset, h, flags);
+  if (!code && !child)
+    for (int d = 0; d < opened; d++)
+      if (gpus[d].d.counts) gm.gmMapped(d, at, n, h);
+  return code;
+}
+
+API cuMemUnmap(u64 at, size_t n) {
+  int code = r.cuMemUnmap(at, n);
+  if (!code && !child)
+    for (int d = 0; d < opened; d++)
+      if (gpus[d].d.counts) gm.gmUnmapped(d, at, n);
+  return code;
+}
+
+// element is the bytes of an array's element: CUarray_format and channels.
+static size_t element(int format, unsigned channels) {
+  size_t n = format == 0x01 || format == 0x08 ? 1 : format == 0x02 || format == 0x09 || format == 0x10 ? 2 : 4;
+  return n * (channels ? channels : 1);
+}
+
+static size_t some(size_t n) { return n ? n : 1; }
+
+// CUDA_ARRAY_DESCRIPTOR is width, height, format and channels; CUDA_ARRAY3D_DESCRIPTOR has
+// the depth before the format.
+API cuArrayCreate_v2(ptr *a, const size_t *desc) {
+  const int *f = (const int *)(desc + 2);
+  size_t n = desc ? some(desc[0]) * some(desc[1]) * element(f[0], f[1]) : 0;
+  CHARGED(n, r.cuArrayCreate_v2(a, desc), GM_ARRAY, *a);
+}
+
+static size_t array3d(const size_t *desc) {
+  const int *f = (const int *)(desc + 3);
+  return desc ? some(desc[0]) * some(desc[1]) * some(desc[2]) * element(f[0], f[1]) : 0;
+}
+
+API cuArray3DCreate_v2(ptr *a, const size_t *desc) { CHARGED(array3d(desc), r.cuArray3DCreate_v2(a, desc), GM_ARRAY, *a); }
+
+API cuMipmappedArrayCreate(ptr *a, const size_t *desc, unsigned levels) {
+  size_t n = array3d(desc);
+  if (levels > 1) n += n / 3; // 1 + 1/4 + 1/16 + ...
+  CHARGED(n, r.cuMipmappedArrayCreate(a, desc, levels), GM_ARRAY, *a);
+}
+
+API cuArrayDestroy(ptr a) { RELEASED(r.cuArrayDestroy(a), GM_ARRAY, a); }
+
+API cuMipmappedArrayDestroy(ptr a) { RELEASED(r.cuMipmappedArrayDestroy(a), GM_ARRAY, a); }
+
+API cuStreamDestroy_v2(ptr s) {
+  if (!child)
+    for (int d = 0; d < opened; d++)
+      if (gpus[d].d.context) gm.gmStreamDestroyed(d, (u64)s);
+  return r.cuStreamDestroy_v2(s);
+}
+
+API cuCtxSynchronize(void) {
+  ptr current;
+  if (!child && !r.cuCtxGetCurrent(&current) && current)
+    for (int d = 0; d < opened; d++)
+      if (gpus[d].d.context == (u64)current && gpus[d].d.pending) {
+        u64 n = gm.gmSynchronizing(d);
+        int code = r.cuCtxSynchronize();
+        if (!code) gm.gmSynchronized(d, n);
+        return code;
+      }
+  return r.cuCtxSynchronize();
+}
+
+// What a context has taken ends with it.
+API cuCtxDestroy_v2(ptr c) {
+  int code = r.cuCtxDestroy_v2(c);
+  if (!code && !child)
+    for (int d = 0; d < opened; d++)
+      if (gpus[d].d.counts) gm.gmContextEnded(d, (u64)c);
+  return code;
+}
+
+// The current context's GPU may use the memory of the peer's from now on.
+API cuCtxEnablePeerAccess(ptr peer, unsigned flags) {
+  int code = r.cuCtxEnablePeerAccess(peer, flags), d, of;
+  if (code || child || r.cuCtxGetDevice(&d)) return code;
+  if (r.cuCtxPushCurrent_v2(peer)) return code;
+  if (!r.cuCtxGetDevice(&of) && of >= 0 && of < MAX_GPUS && gpus[of].state == 1) gm.gmPeer(of, d);
+  r.cuCtxPopCurrent_v2(&peer);
+  return code;
+}
+
+// A pool's memory is the served pool's: CUmemAccessDesc is the location's type and number,
+// and flags, 3 for reading and writing.
+API cuMemPoolSetAccess(ptr pool, const int *desc, size_t n) {
+  int code = r.cuMemPoolSetAccess(pool, desc, n);
+  if (!code && !child)
+    for (size_t i = 0; i < n; i++)
+      if (desc[3 * i] == LOCATION_DEVICE && desc[3 * i + 2] == 3)
+        for (int d = 0; d < opened; d++)
+          if (gpus[d].d.context && d != desc[3 * i + 1]) gm.gmPeer(d, desc[3 * i + 1]);
+  return code;
+}
+
+enum { POOL_RESERVED_CURRENT = 5, POOL_USED_HIGH = 8 };
+
+API cuMemPoolGetAttribute(ptr pool, int a, void *v) {
+  u64 n;
+  int code = r.cuMemPoolGetAttribute(pool, a, v), d, c;
+  if (code || !v || a < POOL_RESERVED_CURRENT || a > POOL_USED_HIGH || (d = serving(&c)) < 0) return code;
+  if (!(code = gm.gmPoolAttribute(d, a, &n))) *(u64 *)v = n;
+  return code;
+}
+
+API cuMemPoolTrimTo(ptr pool, size_t keep) {
+  int c, d = serving(&c);
+  if (d >= 0 && !keep) gm.gmTrim(d);
+  return r.cuMemPoolTrimTo(pool, keep);
+}
+
+API cuDevicePrimaryCtxRetain(ptr *c, int d) {
+  int code = r.cuDevicePrimaryCtxRetain(c, d);
+  if (!code && d >= 0 && d < MAX_GPUS) __sync_add_and_fetch(&gpus[d].retained, 1);
+  return code;
+}
+
+// drop ends the pool of GPU d, whose memory ends with the context.
+static void drop(int d) {
+  if (child) return;
+  pthread_mutex_lock(&opening);
+  if (gpus[d].d.context) gm.gmDrop(d);
+  pthread_mutex_unlock(&opening);
+}
+
+API cuDevicePrimaryCtxRelease_v2(int d) {
+  // The pool has retained the context, too. It goes with the program's last.
+  if (d >= 0 && d < MAX_GPUS && gpus[d].retained > 0 && __sync_sub_and_fetch(&gpus[d].retained, 1) == 0) drop(d);
+  return r.cuDevicePrimaryCtxRelease_v2(d);
+}
+
+API cuDevicePrimaryCtxReset_v2(int d) {
+  if (d >= 0 && d < MAX_GPUS) drop(d);
+  return r.cuDevicePrimaryCtxReset_v2(d);
+}
+
+API cuGetProcAddress(const char *, void **, int, u64);
+API cuGetProcAddress_v2(const char *, void **, int, u64, int *);
+
+enum { PER_THREAD_STREAM = 2 }; // CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM
+
+// served returns the function that is served under a name which cuGetProcAddress was
+// asked for, at a version of CUDA: the name without _v2 is another function before the
+// version from, and may be one from the version until on.
+static void *served(const char *name, int version, u64 flags) {
+  static const struct { const char *name; int from, until; void *function, *per_thread; } t[] = {
+#define S(name, from, fn) {name, from, 1 << 30, fn, 0}
+    S("cuMemAlloc", 3020, cuMemAlloc_v2), S("cuMemFree", 3020, cuMemFree_v2), S("cuMemGetInfo", 3020, cuMemGetInfo_v2),
+    S("cuMemAllocManaged", 6000, cuMemAllocManaged), S("cuMemAllocPitch", 3020, cuMemAllocPitch_v2),
+    {"cuMemAllocAsync", 11020, 1 << 30, cuMemAllocAsync, cuMemAllocAsync_ptsz},
+    {"cuMemAllocFromPoolAsync", 11020, 1 << 30, cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync_ptsz},
+    {"cuMemFreeAsync", 11020, 1 << 30, cuMemFreeAsync, cuMemFreeAsync_ptsz},
+    S("cuDeviceTotalMem", 3020, cuDeviceTotalMem_v2), S("cuMemGetAddressRange", 3020, cuMemGetAddressRange_v2),
+    S("cuPointerGetAttribute", 4000, cuPointerGetAttribute), S("cuPointerGetAttributes", 7000, cuPointerGetAttributes),
+    S("cuIpcGetMemHandle", 4010, cuIpcGetMemHandle), S("cuMemRetainAllocationHandle", 11000, cuMemRetainAllocationHandle),
+    S("cuMemGetHandleForAddressRange", 11070, cuMemGetHandleForAddressRange),
+    S("cuMemCreate", 10020, cuMemCreate), S("cuMemRelease", 10020, cuMemRelease), S("cuMemMap", 10020, cuMemMap), S("cuMemUnmap", 10020, cuMemUnmap),
+    S("cuArrayCreate", 3020, cuArrayCreate_v2), S("cuArray3DCreate", 3020, cuArray3DCreate_v2), S("cuMipmappedArrayCreate", 5000, cuMipmappedArrayCreate),
+    S("cuArrayDestroy", 2000, cuArrayDestroy), S("cuMipmappedArrayDestroy", 5000, cuMipmappedArrayDestroy),
+    S("cuStreamDestroy", 4000, cuStreamDestroy_v2), {"cuCtxSynchronize", 2000, 13000, cuCtxSynchronize, 0},
+    S("cuCtxDestroy", 4000, cuCtxDestroy_v2), S("cuCtxEnablePeerAccess", 4000, cuCtxEnablePeerAccess), S("cuDevicePrimaryCtxRetain", 7000, cuDevicePrimaryCtxRetain),
+    S("cuDevicePrimaryCtxRelease", 11000, cuDevicePrimaryCtxRelease_v2), S("cuDevicePrimaryCtxReset", 11000, cuDevicePrimaryCtxReset_v2),
+    S("cuMemPoolGetAttribute", 11020, cuMemPoolGetAttribute), S("cuMemPoolTrimTo", 11020, cuMemPoolTrimTo), S("cuMemPoolSetAccess", 11020, cuMemPoolSetAccess),
+    S("cuGetProcAddress", 12000, cuGetProcAddress_v2), {"cuGetProcAddress", 11030, 12000, cuGetProcAddress, 0},
+#undef S
+  };
+  for (size_t i = 0; i < sizeof t / sizeof *t; i++)
+    if (version >= t[i].from && version < t[i].until && !strcmp(name, t[i].name))
+      return t[i].per_thread && flags & PER_THREAD_STREAM ? t[i].per_thread : t[i].function;
+  return 0;
+}
+
+static int substitute(int code, const char *name, void **p, int version, u64 flags) {
+  void *s;
+  if (!code && name && p && *p && (s = served(name, version, flags))) *p = s;
+  return code;
+}
+
+API cuGetProcAddress(const char *name, void **p, int version, u64 flags) {
+  return substitute(r.cuGetProcAddress(name, p, version, flags), name, p, version, flags);
+}
+
+API cuGetProcAddress_v2(const char *name, void **p, int version, u64 flags, int *status) {
+  return substitute(r.cuGetProcAddress_v2(name, p, version, flags, status), name, p, version, flags);
+}

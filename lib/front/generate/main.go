@@ -1,0 +1,99 @@
+// Command generate makes what a library needs to stand in front of another: for each
+// name in a list a jump to the other library's function, but for those that C files of
+// the library define; the table of names; and the linker's list of exported names.
+//
+//	generate ARCH NAMES OUT C...
+//
+// ARCH is GOARCH. Of the C files the functions that begin with "API name(" are served.
+// OUT gets forward.S, names.c and exports.map.
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// The jump to entry i of gm_table.
+var jumps = map[string]string{
+	"amd64": "\tjmp *gm_table+%[1]d(%%rip)\n",
+	"arm64": "\tadrp x16, gm_table+%[1]d\n\tldr x16, [x16, #:lo12:gm_table+%[1]d]\n\tbr x16\n",
+}
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "generate:", err)
+		os.Exit(2)
+	}
+}
+
+func run(args []string) error {
+	if len(args) < 4 {
+		return fmt.Errorf("want ARCH NAMES OUT C..., have %d arguments", len(args))
+	}
+	arch, list, out := args[0], args[1], args[2]
+	jump := jumps[arch]
+	if jump == "" {
+		return fmt.Errorf("%s: no such architecture; there are amd64 and arm64", arch)
+	}
+	text, err := os.ReadFile(list)
+	if err != nil {
+		return err
+	}
+	served, err := defined(args[3:])
+	if err != nil {
+		return err
+	}
+	var names []string
+	for line := range strings.Lines(string(text)) {
+		if name := strings.TrimSpace(line); name != "" && name[0] != '#' && !slices.Contains(served, name) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	names = slices.Compact(names)
+
+	var asm, table, exports strings.Builder
+	asm.WriteString("// All functions that are not served: a jump each.\n\t.text\n")
+	for i, n := range names {
+		fmt.Fprintf(&asm, "\t.globl %[1]s\n\t.type %[1]s,%%function\n%[1]s:\n", n)
+		fmt.Fprintf(&asm, jump, 8*i)
+		fmt.Fprintf(&asm, "\t.size %[1]s,.-%[1]s\n", n)
+	}
+	fmt.Fprintf(&asm, "\t.bss\n\t.globl gm_table\n\t.hidden gm_table\n\t.balign 8\ngm_table:\n\t.skip %d\n", 8*len(names))
+	asm.WriteString("\t.section .note.GNU-stack,\"\",%progbits\n")
+	table.WriteString("#define HIDDEN __attribute__((visibility(\"hidden\")))\n")
+	fmt.Fprintf(&table, "HIDDEN const int gm_count = %d;\nHIDDEN const char *const gm_names[] = {\n", len(names))
+	for _, n := range names {
+		fmt.Fprintf(&table, "  %q,\n", n)
+	}
+	table.WriteString("};\n")
+	fmt.Fprintf(&exports, "{ global:\n  %s;\nlocal: *; };\n", strings.Join(append(names, served...), ";\n  "))
+	for name, s := range map[string]string{"forward.S": asm.String(), "names.c": table.String(), "exports.map": exports.String()} {
+		if err := os.WriteFile(filepath.Join(out, name), []byte(s), 0o666); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+var definition = regexp.MustCompile(`(?m)^API (\w+)\(`)
+
+// defined returns the names that C files define for export.
+func defined(files []string) ([]string, error) {
+	var names []string
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		if err != nil {
+			return nil, err
+		}
+		for _, m := range definition.FindAllStringSubmatch(string(text), -1) {
+			names = append(names, m[1])
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names), nil
+}

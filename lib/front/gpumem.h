@@ -1,0 +1,82 @@
+// What the C front and the Go pools (libgpumem.so) say to each other.
+
+#ifndef GPUMEM_FRONT_H
+#define GPUMEM_FRONT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef uint64_t u64;
+
+// CUresult values that the front itself answers with.
+enum {
+  CU_SUCCESS = 0, CU_INVALID_VALUE = 1, CU_OUT_OF_MEMORY = 2, CU_NO_DEVICE = 100,
+  CU_NOT_FOUND = 500, CU_NOT_SUPPORTED = 801, CU_UNKNOWN = 999,
+  NOT_MINE = -1, // of a pool: ask the driver
+};
+
+// The settings, read with getenv: a program may make them itself before it uses a GPU.
+struct gm_settings {
+  const char *libcuda; // file of the driver
+  const char *policy;  // of the pools: package policy's Policy in JSON; "" for elastic
+  const char *ledgers; // files of the lease, ':' between; "" for none
+  const char *record;  // file to record to; "" for none
+  u64 limit;           // bytes for this process, without a lease; 0 for none
+  u64 outside;         // bytes that the context and libraries take
+  int ordered;         // plain memory is freed in stream order
+  int report;          // say at the end what the pool did
+};
+
+// One GPU, shared by the front and the pools, which write it with atomic stores.
+struct gm_device {
+  volatile u64 from, to; // where the pool's blocks lie; from == to: nowhere
+  volatile u64 pending;  // bytes that wait for a synchronization
+  volatile u64 context;  // the primary context, whose memory is served; 0: no pool
+  volatile u64 ledger;   // descriptor of the lease's file; 0 for none
+  volatile u64 counts;   // 1: what the program takes past the pool is counted
+};
+
+// kinds of charges: see package shim.
+enum { GM_PLAIN, GM_HANDLE, GM_ARRAY };
+
+// The pools' functions. All return a CUresult or NOT_MINE unless they return nothing.
+#define GM_FUNCTIONS(F) \
+  F(void, gmDeepen, (void)) \
+  F(int, gmInit, (struct gm_settings *)) \
+  F(int, gmOpen, (int, const char *, struct gm_device *)) \
+  F(int, gmServe, (int)) \
+  F(int, gmAlloc, (int, u64, u64 *)) \
+  F(int, gmFree, (int, u64)) \
+  F(int, gmAllocAsync, (int, u64, u64, u64 *)) \
+  F(int, gmFreeAsync, (int, u64, u64)) \
+  F(int, gmInfo, (int, u64 *, u64 *)) \
+  F(int, gmRange, (int, u64, u64 *, u64 *)) \
+  F(void, gmStreamDestroyed, (int, u64)) \
+  F(u64, gmSynchronizing, (int)) \
+  F(void, gmSynchronized, (int, u64)) \
+  F(void, gmPeer, (int, int)) \
+  F(void, gmTrim, (int)) \
+  F(int, gmPoolAttribute, (int, int, u64 *)) \
+  F(int, gmTake, (int, u64)) \
+  F(void, gmFailed, (int, u64)) \
+  F(void, gmDone, (int, int, u64, u64, u64)) \
+  F(void, gmRetained, (int, int, u64)) \
+  F(int64_t, gmRemove, (int, int, u64)) \
+  F(void, gmMapped, (int, u64, u64, u64)) \
+  F(void, gmUnmapped, (int, u64, u64)) \
+  F(void, gmContextEnded, (int, u64)) \
+  F(void, gmDrop, (int)) \
+  F(void, gmExit, (void))
+
+// ledger.c
+
+// gm_lease reads the limit of the lease on the GPU with this UUID, and what its processes
+// leave of it, by the environment: GPUMEM_LEDGER and GPUMEM_LEDGER_PARTS, or GPUMEM_LIMIT. It
+// returns 0 where there is no limit.
+int gm_lease(const char *uuid, u64 *limit, u64 *left);
+
+// In Go every pointer type has a name.
+typedef struct gm_settings gm_settings;
+typedef struct gm_device gm_device;
+
+#endif

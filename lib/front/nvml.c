@@ -1,0 +1,65 @@
+// The functions of libnvidia-ml.so.1 that tell how much memory a GPU has: within the
+// lease, as cuMemGetInfo does. All others jump to the library's own.
+
+#define _GNU_SOURCE
+#include "gpumem.h"
+
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define API __attribute__((visibility("default"))) int
+#define HIDDEN __attribute__((visibility("hidden")))
+
+extern HIDDEN const char *const gm_names[];
+extern HIDDEN void *gm_table[];
+extern HIDDEN const int gm_count;
+
+enum { NVML_FUNCTION_NOT_FOUND = 13, NVML_LIBRARY_NOT_FOUND = 12 };
+
+static int no_library(void) { return NVML_LIBRARY_NOT_FOUND; }
+static int no_function(void) { return NVML_FUNCTION_NOT_FOUND; }
+
+typedef void *ptr;
+static struct {
+  int (*info)(ptr, u64 *), (*info2)(ptr, u64 *), (*uuid)(ptr, char *, unsigned);
+} r;
+
+__attribute__((constructor)) static void load(void) {
+  const char *path = getenv("GPUMEM_LIBNVML");
+  void *lib = path && *path ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : 0;
+  void *none = lib ? (void *)no_function : (void *)no_library;
+  for (int i = 0; i < gm_count; i++) {
+    void *p = lib ? dlsym(lib, gm_names[i]) : 0;
+    gm_table[i] = p ? p : none;
+  }
+#define GET(f, name) if (!lib || !(*(void **)&r.f = dlsym(lib, name))) *(void **)&r.f = none
+  GET(info, "nvmlDeviceGetMemoryInfo");
+  GET(info2, "nvmlDeviceGetMemoryInfo_v2");
+  GET(uuid, "nvmlDeviceGetUUID");
+}
+
+// within makes a GPU's figures those of the lease on it.
+static void within(ptr device, u64 *total, u64 *free_, u64 *used) {
+  char uuid[128];
+  u64 limit, left;
+  const char *off = getenv("GPUMEM_OFF");
+  if ((off && *off && strcmp(off, "0")) || r.uuid(device, uuid, sizeof uuid) || !gm_lease(uuid, &limit, &left) || limit >= *total) return;
+  *total = limit;
+  if (left < *free_) *free_ = left;
+  *used = *total - *free_;
+}
+
+// nvmlMemory_t is total, free and used.
+API nvmlDeviceGetMemoryInfo(ptr device, u64 *m) {
+  int code = r.info(device, m);
+  if (!code && m) within(device, &m[0], &m[1], &m[2]);
+  return code;
+}
+
+// nvmlMemory_v2_t has its version, total, reserved, free and used.
+API nvmlDeviceGetMemoryInfo_v2(ptr device, u64 *m) {
+  int code = r.info2(device, m);
+  if (!code && m) within(device, &m[1], &m[3], &m[4]);
+  return code;
+}

@@ -1,0 +1,216 @@
+//go:build linux
+
+package lib
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"gpumem/policy/frameworks"
+	"gpumem/share/ledger"
+)
+
+// orders builds the program of orders.c, once.
+var orders = sync.OnceValues(func() (string, error) {
+	b, err := build()
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(b.programs, "orders")
+	out, err := exec.Command("gcc", "-O1", "-Wall", "-o", path, "testdata/orders.c", "-ldl").CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("gcc: %w\n%s", err, out)
+	}
+	return path, err
+})
+
+// program is a process in a lease that does what it is ordered to.
+type program struct {
+	t   *testing.T
+	in  io.WriteCloser
+	out *bufio.Scanner
+}
+
+// newLease makes a ledger of so many MiB.
+func newLease(t *testing.T, mib uint64) (path string, l *ledger.Ledger) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "lease.ledger")
+	if err := ledger.Create(path, ledger.Header{Limit: mib << 20, Total: 1 << 30}); err != nil {
+		t.Fatal(err)
+	}
+	l, err := ledger.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return path, l
+}
+
+func startIn(t *testing.T, ledgerPath, policy string, env ...string) *program {
+	t.Helper()
+	b := libraries(t)
+	path, err := orders()
+	if err != nil {
+		t.Fatal(err)
+	}
+	kind, err := frameworks.Parse(policy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(kind)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(path)
+	cmd.Env = append(append(os.Environ(), "LD_LIBRARY_PATH="+b.front, "GPUMEM_LIBCUDA="+filepath.Join(b.driver, "libcuda.so.1"), "GPUMEM_DEVICE=sim:1GiB", "GPUMEM_REPORT=0",
+		"GPUMEM_LEDGER="+ledgerPath, "GPUMEM_POLICY="+string(text)), env...)
+	if testing.Verbose() {
+		cmd.Stderr = os.Stderr
+	}
+	p := &program{t: t}
+	if p.in, err = cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.out = bufio.NewScanner(out)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = p.in.Close()
+		if err := cmd.Wait(); err != nil {
+			t.Error(err)
+		}
+	})
+	return p
+}
+
+// do gives orders, and returns the driver's codes.
+func (p *program) do(lines ...string) string {
+	p.t.Helper()
+	var codes []string
+	for _, line := range lines {
+		if _, err := fmt.Fprintln(p.in, line); err != nil {
+			p.t.Fatal(err)
+		}
+		if !p.out.Scan() {
+			p.t.Fatalf("%s: the program has ended", line)
+		}
+		codes = append(codes, p.out.Text())
+	}
+	return strings.Join(codes, " ")
+}
+
+// TestIdleMemoryPassesToAnotherProcess: of two processes in a lease of 256 MiB one has
+// freed what it took, and its pool keeps it. The other asks for more than is left, and gets
+// it. Without, it was refused where the first had freed by cuMemFree, or where the memory
+// was not its pool's but the driver's.
+func TestIdleMemoryPassesToAnotherProcess(t *testing.T) {
+	for _, tc := range []struct {
+		name, policy string
+		first        []string
+		second       string
+	}{
+		{"freed in a stream", "elastic", []string{"async 200", "freeasync 0"}, "async 200"},
+		{"pending", "elastic", []string{"alloc 100", "alloc 30", "free 1"}, "alloc 150"},
+		{"all pending", "elastic", []string{"alloc 30", "free 0"}, "alloc 250"},
+		{"for managed memory", "elastic", []string{"alloc 30", "free 0", "async 200", "freeasync 2"}, "managed 250"},
+		{"of vmm", "vmm", []string{"async 200", "freeasync 0"}, "async 200"},
+		{"of the driver's pool", "async", []string{"async 200", "freeasync 0"}, "async 200"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			path, l := newLease(t, 256)
+			a, b := startIn(t, path, tc.policy), startIn(t, path, tc.policy)
+			for _, code := range strings.Fields(a.do(tc.first...)) {
+				if code != "0" {
+					t.Fatalf("the first process: code %s", code)
+				}
+			}
+			if code := b.do(tc.second); code != "0" {
+				t.Errorf("%s = %s beside idle memory", tc.second, code)
+				for _, m := range l.Members() {
+					t.Logf("%+v", m)
+				}
+			}
+			if held := l.Held(); held > 256<<20 {
+				t.Errorf("%d bytes are held in a lease of 256 MiB", held)
+			}
+		})
+	}
+}
+
+// TestRefusalIsSeenInTheLedger: by the time the program knows of it.
+func TestRefusalIsSeenInTheLedger(t *testing.T) {
+	path, l := newLease(t, 64)
+	p := startIn(t, path, "elastic")
+	if codes := p.do("alloc 40", "alloc 40"); codes != "0 2" {
+		t.Fatalf("codes %s, want 0 2", codes)
+	}
+	if m := l.Members(); len(m) != 1 || m[0].Refused != 1 || m[0].InUse != 40<<20 {
+		t.Errorf("ledger: %+v", m)
+	}
+}
+
+// TestResetCountsWhatIsOutside: a second primary context counts as the first did.
+func TestResetCountsWhatIsOutside(t *testing.T) {
+	path, l := newLease(t, 64)
+	p := startIn(t, path, "elastic", "GPUMEM_OUTSIDE=20971520")
+	for range 3 {
+		if codes := p.do("alloc 40", "alloc 10"); codes != "0 2" {
+			t.Fatalf("codes %s, want 0 2", codes)
+		}
+		if m := l.Members(); len(m) != 1 || m[0].Outside != 20<<20 || m[0].InUse != 40<<20 {
+			t.Errorf("ledger: %+v", m)
+		}
+		if code := p.do("reset 0"); code != "0" {
+			t.Fatalf("reset = %s", code)
+		}
+	}
+}
+
+// TestPartOfALease: the processes of a run inside a lease have its limit together, and the
+// rest is the others'.
+func TestPartOfALease(t *testing.T) {
+	path, _ := newLease(t, 256)
+	const part = "GPUMEM_LEDGER_PARTS=7=104857600"
+	a, b, c := startIn(t, path, "elastic", part), startIn(t, path, "elastic", part), startIn(t, path, "elastic")
+	for _, step := range []struct {
+		p            *program
+		order, codes string
+	}{{a, "alloc 120", "2"}, {a, "alloc 60", "0"}, {b, "alloc 60", "2"}, {b, "alloc 20", "0"}, {c, "alloc 150", "0"}} {
+		if got := step.p.do(step.order); got != step.codes {
+			t.Errorf("%s = %s, want %s", step.order, got, step.codes)
+		}
+	}
+}
+
+// TestCaptureIsNotSpoilt: while a graph is captured in a stream whose memory is idle, a
+// request that would need that memory is refused, one that need not is served, and what is
+// freed by cuMemFree waits. A driver's error ends the capture with anything else.
+func TestCaptureIsNotSpoilt(t *testing.T) {
+	for _, tc := range []struct{ name, orders, codes string }{
+		{"memory of the stream is short", "async 100, freeasync 0, begin 0, other 150, end 0, other 150", "0 0 0 2 0 0"},
+		{"there is other memory", "async 100, freeasync 0, begin 0, other 50, other 20, end 0", "0 0 0 0 0 0"},
+		{"much is freed", "async 1, begin 0, alloc 40, free 2, alloc 40, free 4, end 0, alloc 150", "0 0 0 0 0 0 0 0"},
+		{"what is freed is short", "async 1, other 1, begin 0, alloc 140, free 3, alloc 140, end 0, alloc 140", "0 0 0 0 0 2 0 0"},
+		{"freed there before it ends", "async 1, other 100, begin 0, freeasync 0, end 0, freeasync 0", "0 0 0 1 0 0"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			path, _ := newLease(t, 200)
+			if codes := startIn(t, path, "elastic").do(strings.Split(tc.orders, ", ")...); codes != tc.codes {
+				t.Errorf("%s\ncodes %s, want %s", tc.orders, codes, tc.codes)
+			}
+		})
+	}
+}

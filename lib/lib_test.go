@@ -1,0 +1,225 @@
+// Package lib tests the driver library as programs meet it: built by its script, in front
+// of the simulated driver, or of a real one.
+package lib
+
+import (
+	"bytes"
+	"debug/elf"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// built are the folders of the two libraries, and of the C programs.
+type built struct{ front, driver, programs string }
+
+// build builds them, once, into a folder of the first test that asks.
+var build = sync.OnceValues(func() (b built, err error) {
+	dir, err := os.MkdirTemp("", "gpumem-lib")
+	if err != nil {
+		return b, err
+	}
+	b = built{filepath.Join(dir, "front"), filepath.Join(dir, "driver"), dir}
+	for _, c := range [][]string{
+		{"../scripts/libgpumem", b.front},
+		{"../scripts/libcudasim", b.driver},
+		{"gcc", "-O1", "-Wall", "-o", filepath.Join(dir, "conformance"), "testdata/conformance.c", "-ldl", "-lpthread"},
+		{"gcc", "-O1", "-Wall", "-o", filepath.Join(dir, "random"), "testdata/random.c", "-ldl"},
+		{"gcc", "-O1", "-Wall", "-o", filepath.Join(dir, "signals"), "testdata/signals.c", "-ldl", "-lpthread"},
+		{"gcc", "-O1", "-Wall", "-o", filepath.Join(dir, "life"), "testdata/life.c", "-ldl", "-lpthread"},
+		{"gcc", "-O2", "-Wall", "-o", filepath.Join(dir, "cost"), "testdata/cost.c", "-ldl", "-lpthread"},
+	} {
+		if out, err := exec.Command(c[0], c[1:]...).CombinedOutput(); err != nil {
+			return b, fmt.Errorf("%s: %w\n%s", strings.Join(c, " "), err, out)
+		}
+	}
+	return b, nil
+})
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if b, err := build(); err == nil {
+		os.RemoveAll(b.programs)
+	}
+	os.Exit(code)
+}
+
+func libraries(t testing.TB) built {
+	t.Helper()
+	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" && runtime.GOARCH != "arm64" {
+		t.Skip("the library is for linux on amd64 and arm64")
+	}
+	if _, err := exec.LookPath("gcc"); err != nil {
+		t.Skip("no C compiler: gcc is not there")
+	}
+	b, err := build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// run runs a program with the library in front of the simulated driver, and returns what
+// it wrote. It ends within a minute.
+func run(t testing.TB, b built, env []string, program string, args ...string) string {
+	t.Helper()
+	driver := filepath.Join(b.driver, "libcuda.so.1")
+	if real := os.Getenv("GPUMEM_TEST_LIBCUDA"); real != "" {
+		driver = real
+	}
+	cmd := exec.Command(filepath.Join(b.programs, program), args...)
+	cmd.Env = append(append(os.Environ(), "LD_LIBRARY_PATH="+b.front, "GPUMEM_LIBCUDA="+driver, "GPUMEM_DEVICE=sim:1GiB", "GPUMEM_REPORT=0"), env...)
+	cmd.WaitDelay = time.Second
+	timer := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })
+	defer timer.Stop()
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, os.Stderr
+	if testing.Verbose() {
+		cmd.Stderr = &out
+	} else {
+		cmd.Stderr = nil
+	}
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("%s %s: %v\n%s", program, strings.Join(args, " "), err, out.String())
+	}
+	return out.String()
+}
+
+// TestConformance runs a C program that asks for everything and checks the answers. With
+// GPUMEM_TEST_LIBCUDA=/path/of/libcuda.so.1 it runs on a real GPU.
+func TestConformance(t *testing.T) {
+	b := libraries(t)
+	for _, env := range [][]string{nil, {"GPUMEM_FREES=stream"}} {
+		t.Run(strings.Join(env, " "), func(t *testing.T) {
+			if out := run(t, b, append(env, "GPUMEM_LIMIT=67108864"), "conformance"); out != "" && !testing.Verbose() {
+				t.Error(out)
+			}
+		})
+	}
+}
+
+func TestRandom(t *testing.T) {
+	b := libraries(t)
+	for seed := range 10 {
+		if out := run(t, b, nil, "random", fmt.Sprint(seed)); out != "" {
+			t.Errorf("seed %d: %s", seed, out)
+		}
+	}
+}
+
+// TestSignals: a program's handlers run where they find themselves, and Go's threads take
+// none of its signals.
+func TestSignals(t *testing.T) {
+	b := libraries(t)
+	for range 3 {
+		if out := run(t, b, nil, "signals"); out != "" {
+			t.Error(out)
+		}
+	}
+}
+
+// TestFaults has each of the driver calls fail in turn.
+func TestFaults(t *testing.T) {
+	b := libraries(t)
+	for seed := range 3 {
+		if out := run(t, b, nil, "random", fmt.Sprint(seed), "faults"); out != "" {
+			t.Errorf("seed %d: %s", seed, out)
+		}
+	}
+}
+
+// TestFiles: the names that programs find, and how large the files are.
+func TestFiles(t *testing.T) {
+	b := libraries(t)
+	total := int64(0)
+	for _, f := range []struct{ name, prefix string }{{"libcuda.so.1", "cu"}, {"libnvidia-ml.so.1", "nvml"}, {"libgpumem.so", ""}} {
+		path := filepath.Join(b.front, f.name)
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		total += info.Size()
+		if f.prefix == "" {
+			continue
+		}
+		e, err := elf.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer e.Close()
+		if so, _ := e.DynString(elf.DT_SONAME); len(so) != 1 || so[0] != f.name {
+			t.Errorf("%s: SONAME %q", f.name, so)
+		}
+		symbols, err := e.DynamicSymbols()
+		if err != nil {
+			t.Fatal(err)
+		}
+		names := 0
+		for _, s := range symbols {
+			if s.Section == elf.SHN_UNDEF {
+				continue
+			}
+			if names++; !strings.HasPrefix(s.Name, f.prefix) {
+				t.Errorf("%s exports %s", f.name, s.Name)
+			}
+		}
+		if names < 300 {
+			t.Errorf("%s exports %d names", f.name, names)
+		}
+	}
+	if total > 4<<20 {
+		t.Errorf("the library has %d bytes, want at most 4 MiB", total)
+	}
+}
+
+// TestMissing: what the program is told where a part is missing.
+func TestMissing(t *testing.T) {
+	b := libraries(t)
+	alone := t.TempDir()
+	for _, name := range []string{"libcuda.so.1"} {
+		data, err := os.ReadFile(filepath.Join(b.front, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(alone, name), data, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		name, libcuda, folder, want string
+	}{
+		{"driver not named", "", b.front, "GPUMEM_LIBCUDA does not name the driver's libcuda.so.1"},
+		{"no driver", "/nowhere/libcuda.so.1", b.front, "/nowhere/libcuda.so.1: cannot open"},
+		{"no pools", filepath.Join(b.driver, "libcuda.so.1"), alone, "the pools are not loaded: " + alone},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			cmd := exec.Command(filepath.Join(b.programs, "random"), "1")
+			cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+c.folder, "GPUMEM_LIBCUDA="+c.libcuda, "GPUMEM_DEVICE=sim:1GiB")
+			out, _ := cmd.CombinedOutput()
+			if n := strings.Count(string(out), "gpumem: "); n != 1 || !strings.Contains(string(out), c.want) {
+				t.Errorf("said %q, want one line with %q", out, c.want)
+			}
+		})
+	}
+}
+
+// BenchmarkCost runs the cost program: nanoseconds of CPU time of each kind of call.
+func BenchmarkCost(b *testing.B) {
+	l := libraries(b)
+	for b.Loop() {
+		for line := range strings.Lines(run(b, l, nil, "cost")) {
+			name, ns, _ := strings.Cut(strings.TrimSpace(line), " ")
+			var v float64
+			if _, err := fmt.Sscan(ns, &v); err != nil {
+				b.Fatalf("%q: %v", line, err)
+			}
+			b.ReportMetric(v, name)
+		}
+	}
+}

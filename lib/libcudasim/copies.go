@@ -1,0 +1,385 @@
+//go:build libgpumem
+
+package main
+
+// #include "front.h"
+import "C"
+
+import (
+	"iter"
+	"unsafe"
+
+	"gpumem/device"
+)
+
+// Copies and fills. Each is work of no length in its stream, which device/sim
+// checks: that the memory is there, and that nothing unordered touches it. What
+// the bytes are is kept here, as far as the room goes. A fill with zeros takes none.
+//
+// Contents have a place: of memory that cuMemMap mapped it is one of the physical
+// memory, so that they are seen through every mapping of it; else the address.
+
+// contentsPage is the unit of contents.
+const contentsPage = 64 << 10
+
+// contents is what lies in device memory. A page that is missing is all zero.
+type contents struct {
+	room  uint64 // bytes that pages may take
+	pages map[uint64]*[contentsPage]byte
+}
+
+// each cuts [addr, addr+bytes) at pages: f gets the page's number, the offset in
+// it, and the offset from addr. It goes through the pages that are there if that
+// is less than the range and absent ones do not matter.
+func (t *contents) each(addr, bytes uint64, absent bool, f func(page, off, from, n uint64)) {
+	one := func(page uint64) {
+		lo := max(addr, page*contentsPage)
+		hi := min(addr+bytes, (page+1)*contentsPage)
+		f(page, lo-page*contentsPage, lo-addr, hi-lo)
+	}
+	if bytes == 0 {
+		return
+	}
+	first, last := addr/contentsPage, (addr+bytes-1)/contentsPage
+	if !absent && last-first >= uint64(len(t.pages)) {
+		for page := range t.pages {
+			if first <= page && page <= last {
+				one(page)
+			}
+		}
+		return
+	}
+	for page := first; page <= last; page++ {
+		one(page)
+	}
+}
+
+// own is a page to be written to, nil where there is no room for it.
+func (t *contents) own(page uint64) *[contentsPage]byte {
+	p := t.pages[page]
+	if p == nil {
+		if uint64(len(t.pages)+1)*contentsPage > t.room {
+			return nil
+		}
+		if t.pages == nil {
+			t.pages = map[uint64]*[contentsPage]byte{}
+		}
+		p = new([contentsPage]byte)
+		t.pages[page] = p
+	}
+	return p
+}
+
+func (t *contents) write(addr uint64, p []byte) {
+	t.each(addr, uint64(len(p)), true, func(page, off, from, n uint64) {
+		if to := t.own(page); to != nil {
+			copy(to[off:off+n], p[from:])
+		}
+	})
+}
+
+func (t *contents) read(addr uint64, p []byte) {
+	clear(p)
+	t.each(addr, uint64(len(p)), false, func(page, off, from, n uint64) {
+		if have := t.pages[page]; have != nil {
+			copy(p[from:from+n], have[off:])
+		}
+	})
+}
+
+// drop makes a range zero.
+func (t *contents) drop(addr, bytes uint64) {
+	t.each(addr, bytes, false, func(page, off, _, n uint64) {
+		if n == contentsPage {
+			delete(t.pages, page)
+		} else if have := t.pages[page]; have != nil {
+			clear(have[off : off+n])
+		}
+	})
+}
+
+// fill repeats a pattern, which divides a page, over a range that begins with one.
+func (t *contents) fill(addr, bytes uint64, pattern []byte) {
+	zero := true
+	for _, b := range pattern {
+		zero = zero && b == 0
+	}
+	if zero {
+		t.drop(addr, bytes)
+		return
+	}
+	t.each(addr, bytes, uint64(len(t.pages)+1)*contentsPage <= t.room, func(page, off, from, n uint64) {
+		if to := t.own(page); to != nil {
+			for i := range n {
+				to[off+i] = pattern[(from+i)%uint64(len(pattern))]
+			}
+		}
+	})
+}
+
+func (t *contents) copy(to, from, bytes uint64) {
+	var buffer [contentsPage]byte
+	t.drop(to, bytes)
+	t.each(from, bytes, false, func(page, off, at, n uint64) {
+		if have := t.pages[page]; have != nil {
+			copy(buffer[:n], have[off:])
+			t.write(to+at, buffer[:n])
+		}
+	})
+}
+
+// places cuts a range of device memory, all of which is there, into the places of
+// its contents and their lengths.
+func (d *driver) places(addr, bytes uint64) iter.Seq2[uint64, uint64] {
+	return func(yield func(uint64, uint64) bool) {
+		for bytes > 0 {
+			b := d.blocks.around(addr)
+			place, n := addr, min(bytes, b.end()-addr)
+			if b.kind == mapped {
+				place = b.physical.place + (addr - b.base)
+			}
+			if !yield(place, n) {
+				return
+			}
+			addr, bytes = addr+n, bytes-n
+		}
+	}
+}
+
+func (d *driver) write(addr uint64, p []byte) {
+	for place, n := range d.places(addr, uint64(len(p))) {
+		d.contents.write(place, p[:n])
+		p = p[n:]
+	}
+}
+
+func (d *driver) read(addr uint64, p []byte) {
+	for place, n := range d.places(addr, uint64(len(p))) {
+		d.contents.read(place, p[:n])
+		p = p[n:]
+	}
+}
+
+// fill: a mapping begins at a multiple of what a pattern can be.
+func (d *driver) fill(addr, bytes uint64, pattern []byte) {
+	for place, n := range d.places(addr, bytes) {
+		d.contents.fill(place, n, pattern)
+	}
+}
+
+func (d *driver) copy(to, from, bytes uint64) {
+	for source, n := range d.places(from, bytes) {
+		for place, part := range d.places(to, n) {
+			d.contents.copy(place, source, part)
+			source += part
+		}
+		to += n
+	}
+}
+
+// side is one end of a copy: rows of memory of the host or the device.
+type side struct {
+	host  unsafe.Pointer // nil: the device's
+	addr  uint64
+	pitch uint64
+}
+
+// transfer is a copy of rows in a stream, or a fill if pattern is not nil; then
+// there is no source. Without wait the host goes on at once.
+func (d *driver) transfer(c *call, s *stream, wait bool, to, from side, width, rows uint64, pattern []byte) code {
+	if s.capture != nil {
+		return success
+	}
+	if width == 0 || rows == 0 {
+		return success
+	}
+	if width > 1<<48 || rows > 1<<24 {
+		return invalidValue
+	}
+	var reads, writes []device.Range
+	ranges := func(one side, list *[]device.Range) code {
+		if one.host != nil {
+			return success
+		}
+		for row := range rows {
+			addr := one.addr + row*one.pitch
+			g := d.blocks.usable(addr, width)
+			if g == nil {
+				return invalidValue
+			}
+			if g == s.gpu { // of another device's memory there is nothing to check
+				*list = append(*list, device.Range{Addr: g.in(addr), Bytes: width})
+			}
+		}
+		return success
+	}
+	if e := ranges(to, &writes); e != success {
+		return e
+	}
+	if pattern == nil {
+		if e := ranges(from, &reads); e != success {
+			return e
+		}
+	}
+	if e := d.work(s, func() error { return s.gpu.sim.Work(s.sim, 0, reads, writes) }); e != success {
+		return e
+	}
+	for row := range rows {
+		a, b := to.addr+row*to.pitch, from.addr+row*from.pitch
+		switch {
+		case pattern != nil:
+			d.fill(a, width, pattern)
+		case to.host == nil && from.host == nil:
+			d.copy(a, b, width)
+		case to.host == nil:
+			d.write(a, unsafe.Slice((*byte)(unsafe.Add(from.host, row*from.pitch)), width))
+		case from.host == nil:
+			d.read(b, unsafe.Slice((*byte)(unsafe.Add(to.host, row*to.pitch)), width))
+		default:
+			copy(unsafe.Slice((*byte)(unsafe.Add(to.host, row*to.pitch)), width), unsafe.Slice((*byte)(unsafe.Add(from.host, row*from.pitch)), width))
+		}
+	}
+	if !wait {
+		return success
+	}
+	c.thread.wait = C.u64(s.job)
+	return codeOf(s.gpu.sim.StreamSynchronize(s.sim))
+}
+
+// streamFor is the stream that argument i names; below 0, that of calls that name
+// none.
+func (d *driver) streamFor(c *call, i int) (*stream, code) {
+	if i >= 0 {
+		return d.stream(c, i)
+	}
+	ctx, e := d.current(c)
+	if e != success {
+		return nil, e
+	}
+	if !c.perThread {
+		return ctx.gpu.legacy, success
+	}
+	keep := c.words[0]
+	c.words[0] = perThreadHandle
+	s, e := d.stream(c, 0)
+	c.words[0] = keep
+	return s, e
+}
+
+// which says what an argument of a copy is.
+type which uint8
+
+const (
+	ofDevice which = iota
+	ofHost
+	ofEither // what the address says
+)
+
+// side is argument i as one end of a copy.
+func (d *driver) side(c *call, i int, w which) side {
+	if w == ofHost || w == ofEither && d.blocks.around(c.u64(i)) == nil {
+		return side{host: c.pointers[i]}
+	}
+	return side{addr: c.u64(i)}
+}
+
+// copyOf serves a copy: to argument 0, from argument from, as many bytes as
+// argument bytes says, in the stream of argument i.
+func copyOf(to which, from int, source which, bytes, i int) handler {
+	return func(d *driver, c *call) code {
+		s, e := d.streamFor(c, i)
+		if e != success {
+			return e
+		}
+		if c.u64(bytes) > 0 && (c.words[0] == 0 || c.words[from] == 0) {
+			return invalidValue
+		}
+		return d.transfer(c, s, i < 0, d.side(c, 0, to), d.side(c, from, source), c.u64(bytes), 1, nil)
+	}
+}
+
+// fillOf serves a fill of argument 0 with a pattern of that many bytes; of rows,
+// if the pitch is argument 1.
+func fillOf(width int, rows bool, i int) handler {
+	return func(d *driver, c *call) code {
+		s, e := d.streamFor(c, i)
+		if e != success {
+			return e
+		}
+		to, value, columns, height := side{addr: c.u64(0)}, c.u32(1), c.u64(2), uint64(1)
+		if rows {
+			to.pitch, value, columns, height = c.u64(1), c.u32(2), c.u64(3), c.u64(4)
+		}
+		if c.u64(0)%uint64(width) != 0 || columns > 1<<48 {
+			return invalidValue
+		}
+		pattern := []byte{byte(value), byte(value >> 8), byte(value >> 16), byte(value >> 24)}[:width]
+		return d.transfer(c, s, i < 0, to, side{}, columns*uint64(width), height, pattern)
+	}
+}
+
+// copyRows serves a copy that CUDA_MEMCPY2D describes: for each end the first
+// byte and row, the kind of memory (1 host, 2 device, 4 either), the addresses
+// and the pitch; then bytes of a row and rows.
+func copyRows(i int) handler {
+	return func(d *driver, c *call) code {
+		s, e := d.streamFor(c, i)
+		if e != success {
+			return e
+		}
+		if c.words[0] == 0 {
+			return invalidValue
+		}
+		end := func(at0 int) (side, code) {
+			x, y, pitch := at[uint64](c, 0, at0), at[uint64](c, 0, at0+8), at[uint64](c, 0, at0+48)
+			switch at[uint32](c, 0, at0+16) {
+			case 1:
+				host := at[unsafe.Pointer](c, 0, at0+24)
+				if host == nil {
+					return side{}, invalidValue
+				}
+				return side{host: unsafe.Add(host, y*pitch+x), pitch: pitch}, success
+			case 2, 4:
+				return side{addr: at[uint64](c, 0, at0+32) + y*pitch + x, pitch: pitch}, success
+			}
+			return side{}, notSupported
+		}
+		from, e := end(0)
+		if e != success {
+			return e
+		}
+		to, e := end(56)
+		if e != success {
+			return e
+		}
+		return d.transfer(c, s, i < 0, to, from, at[uint64](c, 0, 112), at[uint64](c, 0, 120), nil)
+	}
+}
+
+var copyCalls = map[string]handler{
+	"cuMemcpyHtoD_v2":        copyOf(ofDevice, 1, ofHost, 2, -1),
+	"cuMemcpyDtoH_v2":        copyOf(ofHost, 1, ofDevice, 2, -1),
+	"cuMemcpyDtoD_v2":        copyOf(ofDevice, 1, ofDevice, 2, -1),
+	"cuMemcpy":               copyOf(ofEither, 1, ofEither, 2, -1),
+	"cuMemcpyPeer":           copyOf(ofDevice, 2, ofDevice, 4, -1),
+	"cuMemcpyHtoDAsync_v2":   copyOf(ofDevice, 1, ofHost, 2, 3),
+	"cuMemcpyDtoHAsync_v2":   copyOf(ofHost, 1, ofDevice, 2, 3),
+	"cuMemcpyDtoDAsync_v2":   copyOf(ofDevice, 1, ofDevice, 2, 3),
+	"cuMemcpyAsync":          copyOf(ofEither, 1, ofEither, 2, 3),
+	"cuMemcpyPeerAsync":      copyOf(ofDevice, 2, ofDevice, 4, 5),
+	"cuMemcpy2D_v2":          copyRows(-1),
+	"cuMemcpy2DUnaligned_v2": copyRows(-1),
+	"cuMemcpy2DAsync_v2":     copyRows(1),
+	"cuMemsetD8_v2":          fillOf(1, false, -1),
+	"cuMemsetD16_v2":         fillOf(2, false, -1),
+	"cuMemsetD32_v2":         fillOf(4, false, -1),
+	"cuMemsetD8Async":        fillOf(1, false, 3),
+	"cuMemsetD16Async":       fillOf(2, false, 3),
+	"cuMemsetD32Async":       fillOf(4, false, 3),
+	"cuMemsetD2D8_v2":        fillOf(1, true, -1),
+	"cuMemsetD2D16_v2":       fillOf(2, true, -1),
+	"cuMemsetD2D32_v2":       fillOf(4, true, -1),
+	"cuMemsetD2D8Async":      fillOf(1, true, 5),
+	"cuMemsetD2D16Async":     fillOf(2, true, 5),
+	"cuMemsetD2D32Async":     fillOf(4, true, 5),
+}

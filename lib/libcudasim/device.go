@@ -1,0 +1,360 @@
+//go:build libgpumem
+
+package main
+
+// #include "front.h"
+// #include <stdlib.h>
+import "C"
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"unsafe"
+
+	"gpumem/device"
+	"gpumem/device/open"
+	"gpumem/device/sim"
+	"gpumem/size"
+)
+
+// defaultDevice is the simulated GPU where GPUMEM_DEVICE names none.
+const defaultDevice = "sim:24GiB"
+
+// defaultContents is the room for the contents of device memory.
+const defaultContents = 256 << 20
+
+// driver is all state of the library. The zero driver has not been initialised.
+type driver struct {
+	mu          sync.Mutex
+	initialised bool
+	gpus        []*gpu // by ordinal; nil before find
+
+	last      uint64 // newest handle
+	lastID    uint64 // newest identity of a context, stream, capture or buffer
+	lastJob   uint64 // newest host function
+	notices   []notice
+	contexts  map[uint64]*context
+	streams   map[uint64]*stream
+	events    map[uint64]*event
+	pools     map[uint64]*pool
+	handles   map[uint64]*physical // of cuMemCreate
+	graphs    map[uint64]*graph
+	captures  []*capture // under way
+	blocks    blocks
+	host      map[uint64]*hostBlock // memory of the host that the driver knows, by address
+	contents  contents
+	nextPlace uint64        // of contents of physical memory
+	past      []*sim.Hazard // of devices that were closed
+}
+
+// gpu is one device.
+type gpu struct {
+	ordinal int
+	spec    open.Spec
+	info    device.Info
+	uuid    [16]byte
+	sim     *sim.Device // nil while no context is there
+
+	primary      *context
+	primaryFlags uint32
+	contexts     int // alive
+	legacy       *stream
+	perThread    map[uint64]*stream // by the thread's number
+	defaultPool  *pool
+	pool         *pool  // current: of cuDeviceSetMemPool
+	reservations int    // of addresses
+	legacyWork   uint64 // counts work in the legacy stream
+}
+
+// apart keeps the addresses of two devices apart, which are the same in device/sim.
+const apart = 52
+
+func (g *gpu) out(addr uint64) uint64 { return addr + uint64(g.ordinal)<<apart }
+func (g *gpu) in(addr uint64) uint64  { return addr - uint64(g.ordinal)<<apart }
+
+// find reads which devices there are, once.
+func (d *driver) find() code {
+	if d.gpus != nil {
+		return success
+	}
+	words, ok := environment(open.EnvVar)
+	if !ok || words == "" {
+		words = defaultDevice
+	}
+	bad := func(err error) code {
+		line := C.CString(fmt.Sprintf("libcudasim: %s: %v\n", open.EnvVar, err))
+		defer C.free(unsafe.Pointer(line))
+		C.simWarn(line)
+		return noDevice
+	}
+	spec, err := open.Parse(words)
+	if err != nil {
+		return bad(err)
+	}
+	if spec.Kind == open.CUDA {
+		return bad(fmt.Errorf("device %q: this is the simulated driver, which has sim:SIZE and sim@FILE", words))
+	}
+	list, err := spec.Status()
+	if err != nil {
+		return bad(err)
+	}
+	room := uint64(defaultContents)
+	if v, ok := environment("GPUMEM_SIM_CONTENTS"); ok && v != "" {
+		if room, err = size.ParseFlag(v); err != nil {
+			return bad(err)
+		}
+	}
+	spec.Create = nil // Status has made the file
+	for i, s := range list {
+		g := &gpu{ordinal: i, spec: spec, info: s.Info, perThread: map[uint64]*stream{}}
+		if spec.Kind == open.Shared {
+			g.spec.Index, g.spec.All = s.Ordinal, false
+		}
+		// The handle of a destroyed stream is used again, as a real driver does.
+		g.spec.Sim.ReuseStreams = true
+		g.uuid = identity(spec, s.Ordinal)
+		d.gpus = append(d.gpus, g)
+	}
+	d.last = 0x5000000000
+	d.contexts, d.streams, d.events = map[uint64]*context{}, map[uint64]*stream{}, map[uint64]*event{}
+	d.pools, d.handles, d.graphs = map[uint64]*pool{}, map[uint64]*physical{}, map[uint64]*graph{}
+	d.host = map[uint64]*hostBlock{}
+	d.contents, d.nextPlace = contents{room: room}, placesOfPhysical
+	return success
+}
+
+// identity is a UUID that every process computes for the same device.
+func identity(spec open.Spec, ordinal int) (id [16]byte) {
+	name := spec.Text
+	if spec.Kind == open.Shared {
+		name = spec.File
+		if abs, err := filepath.Abs(name); err == nil {
+			name = abs
+		}
+	}
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s %d", name, ordinal))
+	copy(id[:], sum[:])
+	return id
+}
+
+func uuidText(u [16]byte) string {
+	return fmt.Sprintf("GPU-%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:])
+}
+
+// handle makes a new one. It looks like an address, at which nothing lies.
+func (d *driver) handle() uint64 {
+	d.last += 0x100
+	return d.last
+}
+
+func (d *driver) id() uint64 {
+	d.lastID++
+	return d.lastID
+}
+
+// gpu is the device of that ordinal.
+func (d *driver) gpu(ordinal int) (*gpu, code) {
+	if ordinal < 0 || ordinal >= len(d.gpus) {
+		return nil, invalidDevice
+	}
+	return d.gpus[ordinal], success
+}
+
+// status is the device as it is now, without a driver call.
+func (g *gpu) status() (device.Status, error) {
+	if g.sim != nil {
+		return g.sim.Status()
+	}
+	list, err := g.spec.Status()
+	if err != nil {
+		return device.Status{}, err
+	}
+	return list[0].Status, nil
+}
+
+// start opens the device for its first context.
+func (d *driver) start(g *gpu) code {
+	if g.sim != nil {
+		return success
+	}
+	opened, err := g.spec.Device()
+	if err != nil {
+		return codeOf(err)
+	}
+	s := opened.(*sim.Device) // find let nothing else pass
+	if _, _, err := s.MemInfo(); err != nil {
+		// The first call takes the context's bytes.
+		return codeOf(errors.Join(err, s.Close()))
+	}
+	g.sim = s
+	g.legacy = &stream{gpu: g, id: d.id()}
+	h, err := s.DefaultPool()
+	if err == nil {
+		g.defaultPool = d.newPool(g, h)
+		g.pool = g.defaultPool
+	}
+	return success
+}
+
+// stop closes the device when its last context is gone, unless physical memory
+// or addresses are held, which belong to no context.
+func (d *driver) stop(g *gpu) {
+	if g.contexts > 0 || g.sim == nil || g.reservations > 0 {
+		return
+	}
+	for _, p := range d.handles {
+		if p.gpu == g {
+			return
+		}
+	}
+	d.past = append(d.past, g.sim.Hazards()...)
+	if err := g.sim.Close(); err != nil {
+		logf("%v", err)
+	}
+	for h, p := range d.pools {
+		if p.gpu == g {
+			delete(d.pools, h)
+		}
+	}
+	for h, s := range d.streams {
+		if s.gpu == g {
+			delete(d.streams, h)
+		}
+	}
+	for h, e := range d.events {
+		if e.gpu == g {
+			delete(d.events, h)
+		}
+	}
+	d.blocks.drop(func(b *block) bool { return b.gpu == g })
+	g.sim, g.legacy, g.defaultPool, g.pool, g.perThread = nil, nil, nil, nil, map[uint64]*stream{}
+}
+
+// hazards are those of all devices so far.
+func (d *driver) hazards() []*sim.Hazard {
+	all := d.past
+	for _, g := range d.gpus {
+		if g.sim != nil {
+			all = append(all[:len(all):len(all)], g.sim.Hazards()...)
+		}
+	}
+	return all
+}
+
+// onDevice serves a call whose argument i is a device.
+func onDevice(i int, f func(d *driver, c *call, g *gpu) code) handler {
+	return func(d *driver, c *call) code {
+		g, e := d.gpu(c.int(i))
+		if e != success {
+			return e
+		}
+		return f(d, c, g)
+	}
+}
+
+var deviceCalls = map[string]handler{
+	"cuInit": func(d *driver, c *call) code {
+		if c.u32(0) != 0 {
+			return invalidValue
+		}
+		if e := d.find(); e != success {
+			return e
+		}
+		d.initialised = true
+		return success
+	},
+	// 13.0: the newest interface that the list of names was made for.
+	"cuDriverGetVersion": func(d *driver, c *call) code { return give(c, 0, int32(13000)) },
+	"cuGetErrorName":     errorText(0),
+	"cuGetErrorString":   errorText(1),
+	"cuDeviceGetCount":   func(d *driver, c *call) code { return give(c, 0, int32(len(d.gpus))) },
+	"cuDeviceGet": func(d *driver, c *call) code {
+		if _, e := d.gpu(c.int(1)); e != success {
+			return e
+		}
+		return give(c, 0, int32(c.int(1)))
+	},
+	"cuDeviceGetName": onDevice(2, func(d *driver, c *call, g *gpu) code { return giveText(c, g.info.Name) }),
+	"cuDeviceGetPCIBusId": onDevice(2, func(d *driver, c *call, g *gpu) code {
+		return giveText(c, fmt.Sprintf("0000:%02X:00.0", g.ordinal+1))
+	}),
+	"cuDeviceGetByPCIBusId": func(d *driver, c *call) code {
+		var domain, bus, slot int
+		if n, _ := fmt.Sscanf(c.text(1), "%x:%x:%x", &domain, &bus, &slot); n < 2 || domain != 0 {
+			return invalidValue
+		}
+		if _, e := d.gpu(bus - 1); e != success {
+			return e
+		}
+		return give(c, 0, int32(bus-1))
+	},
+	"cuDeviceGetUuid":     onDevice(1, func(d *driver, c *call, g *gpu) code { return give(c, 0, g.uuid) }),
+	"cuDeviceGetUuid_v2":  onDevice(1, func(d *driver, c *call, g *gpu) code { return give(c, 0, g.uuid) }),
+	"cuDeviceTotalMem_v2": onDevice(1, func(d *driver, c *call, g *gpu) code { return give(c, 0, g.info.Total) }),
+	"cuDeviceComputeCapability": onDevice(2, func(d *driver, c *call, g *gpu) code {
+		put(c, 0, int32(g.info.CCMajor))
+		return give(c, 1, int32(g.info.CCMinor))
+	}),
+	"cuDeviceGetAttribute": onDevice(2, func(d *driver, c *call, g *gpu) code { return give(c, 0, g.attribute(c.int(1))) }),
+	"cuDeviceGetProperties": onDevice(1, func(d *driver, c *call, g *gpu) code {
+		// Threads of a block, a block's and a grid's sizes, shared and constant
+		// memory, warp, pitch, registers, clock, texture alignment.
+		return give(c, 0, [12]int32{1024, 1024, 1024, 64, 2147483647, 65535, 65535, 49152, 65536, 32, 2147483647, 65536})
+	}),
+	"cuDeviceCanAccessPeer":   onDevice(1, func(d *driver, c *call, g *gpu) code { return give(c, 0, int32(0)) }),
+	"cuDeviceGetP2PAttribute": onDevice(2, func(d *driver, c *call, g *gpu) code { return give(c, 0, int32(0)) }),
+}
+
+// giveText fills the buffer that argument 0 points to and argument 1 is the size of.
+func giveText(c *call, s string) code {
+	if c.words[0] == 0 || c.int(1) <= 0 {
+		return invalidValue
+	}
+	toC((*C.char)(c.pointers[0]), uint64(c.int(1)), s)
+	return success
+}
+
+// attribute is a property of the device by the number of CUdevice_attribute. What
+// depends on the device is its own; the rest is an A100's, from NVIDIA's
+// programming guide, as are the kinds of things that XLA asks for.
+func (g *gpu) attribute(number int) int32 {
+	yes := func(b bool) int32 {
+		if b {
+			return 1
+		}
+		return 0
+	}
+	switch number {
+	case 33: // PCI bus
+		return int32(g.ordinal) + 1
+	case 18: // integrated
+		return yes(g.info.Unified)
+	case 75:
+		return int32(g.info.CCMajor)
+	case 76:
+		return int32(g.info.CCMinor)
+	case 83, 89: // managed memory, and touched by both at a time
+		return yes(g.info.HasManaged && (number == 83 || g.info.Oversubscribes))
+	case 102, 103, 110: // virtual memory, its file descriptors, and direct access from other devices to it
+		return yes(g.info.HasPages)
+	case 115: // stream-ordered pools
+		return yes(g.info.HasPools)
+	}
+	return attributes[number]
+}
+
+var attributes = map[int]int32{
+	1: 1024, 2: 1024, 3: 1024, 4: 64, // threads of a block, and its sizes
+	5: 2147483647, 6: 65535, 7: 65535, // a grid's sizes
+	8: 49152, 9: 65536, 10: 32, 11: 2147483647, // a block's shared memory, constant memory, warp, pitch
+	12: 65536, 13: 1410000, 14: 512, 16: 108, // registers of a block, kHz, texture alignment, multiprocessors
+	15: 1, 19: 1, 31: 1, 40: 3, 41: 1, // copies beside kernels, host memory mapped, several kernels, engines, unified addressing
+	36: 1215000, 37: 5120, 38: 41943040, 39: 2048, // memory's kHz and width, L2, threads of a multiprocessor
+	78: 1, 79: 1, 80: 1, // priorities, caching in L1
+	81: 167936, 82: 65536, 97: 166912, 106: 32, // of a multiprocessor: shared memory, registers; a block's at most; blocks
+	90: 1, 92: 1, 93: 1, 94: 1, 95: 1, 99: 1, // preemption, stream memory operations, cooperative launch, host memory registered
+	122: 1, 123: 1, // stream memory operations, by their newer numbers
+}

@@ -1,0 +1,267 @@
+//go:build libgpumem
+
+// front.c has the functions that the library exports.
+//
+// Nearly all of them stand in stubs.c, hand their arguments to simServe here and
+// so to simCall in Go. Here is what has to be in C: a thread's own state, host
+// functions, what looks names up, what counts calls and makes them fail, and the
+// end of a fork's child.
+
+#define _GNU_SOURCE
+#include "front.h"
+#include "_cgo_export.h"
+#include "../../internal/guest/quiet.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+enum { notInitialized = 3, invalidValue = 1, notFound = 500, unknown = 999 };
+
+// --- the state of the process and its threads
+
+static volatile int child; // in a fork's child: Go's threads are not there
+static u64 threads;        // numbers given out
+static __thread struct simThread self;
+
+static u64 calls[simNameCount];      // by name
+static volatile int64_t failAt;      // calls until one fails; 0 or less: none will
+static volatile int failWith;
+static pthread_mutex_t fileLock = PTHREAD_MUTEX_INITIALIZER;
+
+static void append(const char *variable, const char *text) {
+  const char *path = getenv(variable);
+  if (!path || !*path) return;
+  int keep = errno, f = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
+  if (f >= 0) {
+    ssize_t n = write(f, text, strlen(text)); // one write, so that lines of several processes do not mix
+    (void)n;
+    close(f);
+  }
+  errno = keep;
+}
+
+void simLog(const char *line) {
+  pthread_mutex_lock(&fileLock);
+  append("GPUMEM_SIM_LOG", line);
+  pthread_mutex_unlock(&fileLock);
+}
+
+void simWarn(const char *line) {
+  ssize_t n = write(2, line, strlen(line));
+  (void)n;
+}
+
+// atEnd writes how often each function was called: "cuMemAlloc_v2 12".
+static void atEnd(void) {
+  const char *path = getenv("GPUMEM_SIM_CALLS");
+  if (child || !path || !*path) return;
+  char *text = 0;
+  size_t size;
+  FILE *f = open_memstream(&text, &size);
+  if (!f) return;
+  for (int i = 0; i < simNameCount; i++)
+    if (calls[i]) fprintf(f, "%s %llu\n", simNames[i].symbol, (unsigned long long)calls[i]);
+  fclose(f);
+  append("GPUMEM_SIM_CALLS", text);
+  free(text);
+}
+
+static void forked(void) { child = 1; }
+
+__attribute__((constructor)) static void begin(void) {
+  pthread_atfork(0, 0, forked);
+  atexit(atEnd);
+}
+
+static pthread_once_t quieting = PTHREAD_ONCE_INIT;
+
+// quiet_all runs when Go's runtime has begun. Its threads are known by their signals if the
+// library was loaded with all of them blocked, as the pool library loads it.
+static void quiet_all(void) { quiet_threads(0, 0); }
+
+// enter is what every call does first: 0, or the code that it fails with.
+static int enter(int name) {
+  if (child) return notInitialized;
+  __atomic_fetch_add(&calls[name], 1, __ATOMIC_RELAXED);
+  if (__builtin_expect(failAt > 0, 0) && __atomic_sub_fetch(&failAt, 1, __ATOMIC_RELAXED) == 0) return failWith;
+  if (!self.number) {
+    sigset_t all, mask;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, &mask);
+    simDeepen();
+    pthread_once(&quieting, quiet_all);
+    pthread_sigmask(SIG_SETMASK, &mask, 0);
+    self.number = __atomic_add_fetch(&threads, 1, __ATOMIC_RELAXED);
+  }
+  return 0;
+}
+
+static void await(u64 number);
+
+int simServe(int name, u64 *args) {
+  int code = enter(name);
+  if (code) return code;
+  self.wait = 0;
+  code = simCall(name, args, &self);
+  if (self.wait) await(self.wait);
+  return code;
+}
+
+// --- names
+
+// lookup is the newest function of that base name that a version has. status is
+// CUdriverProcAddressQueryResult: 0 found, 1 no such name, 2 not in that version.
+static void *lookup(const char *base, int version, u64 flags, int *status) {
+  void *plain = 0, *perThread = 0;
+  int newest = 0, newestPerThread = 0;
+  *status = 1;
+  for (int i = 0; i < simNameCount; i++) {
+    const struct simName *n = &simNames[i];
+    if (strcmp(n->base, base)) continue;
+    const char *suffix = strstr(n->symbol, "_pt");
+    if (!suffix) *status = 2;
+    if (n->version > version) continue;
+    if (!suffix && n->version >= newest) newest = n->version, plain = n->function;
+    if (suffix && n->version >= newestPerThread) newestPerThread = n->version, perThread = n->function;
+  }
+  void *found = (flags & 2) && perThread ? perThread : plain; // CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM
+  if (found) *status = 0;
+  return found;
+}
+
+EXPORT int cuGetProcAddress_v2(const char *base, void **fn, int version, u64 flags, int *status) {
+  int code = enter(number_cuGetProcAddress_v2), none;
+  if (code) return code;
+  if (!base || !fn || flags > 2) return invalidValue;
+  *fn = lookup(base, version, flags, status ? status : &none);
+  return 0;
+}
+
+EXPORT int cuGetProcAddress_v2_ptsz(const char *base, void **fn, int version, u64 flags, int *status) {
+  return cuGetProcAddress_v2(base, fn, version, flags ? flags : 2, status);
+}
+
+EXPORT int cuGetProcAddress(const char *base, void **fn, int version, u64 flags) {
+  int code = enter(number_cuGetProcAddress), status;
+  if (code) return code;
+  if (!base || !fn || flags > 2) return invalidValue;
+  *fn = lookup(base, version, flags, &status);
+  return status ? notFound : 0;
+}
+
+// NVIDIA's libraries ask for private tables. There are none.
+EXPORT int cuGetExportTable(const void **table, const void *id) {
+  int code = enter(number_cuGetExportTable);
+  if (code) return code;
+  if (table) *table = 0;
+  return notFound;
+}
+
+// --- host functions: one after the other, on a thread that no call waits on
+// with a lock (the caller may hold locks that the function takes).
+
+struct job {
+  void *fn, *arg, *stream;
+  int withStatus;
+  struct job *next;
+};
+
+static pthread_mutex_t mu = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t change = PTHREAD_COND_INITIALIZER;
+static struct job *first, **last = &first;
+static u64 queued, done;
+static int started;
+
+__attribute__((noreturn)) static void *worker(void *unused) {
+  (void)unused;
+  pthread_mutex_lock(&mu);
+  while (1) {
+    while (!first) pthread_cond_wait(&change, &mu);
+    struct job *j = first;
+    if (!(first = j->next)) last = &first;
+    pthread_mutex_unlock(&mu);
+    if (j->withStatus)
+      ((void (*)(void *, int, void *))j->fn)(j->stream, 0, j->arg);
+    else
+      ((void (*)(void *))j->fn)(j->arg);
+    free(j);
+    pthread_mutex_lock(&mu);
+    done++;
+    pthread_cond_broadcast(&change);
+  }
+}
+
+u64 simQueue(void *fn, void *arg, void *stream, int withStatus) {
+  struct job *j = malloc(sizeof *j);
+  if (!j) return 0;
+  *j = (struct job){fn, arg, stream, withStatus, 0};
+  pthread_mutex_lock(&mu);
+  if (!started) {
+    pthread_t t;
+    started = !pthread_create(&t, 0, worker, 0);
+    if (started) pthread_detach(t);
+  }
+  *last = j, last = &j->next;
+  u64 n = ++queued;
+  pthread_cond_broadcast(&change);
+  pthread_mutex_unlock(&mu);
+  return n;
+}
+
+u64 simDone(void) {
+  pthread_mutex_lock(&mu);
+  u64 n = done;
+  pthread_mutex_unlock(&mu);
+  return n;
+}
+
+static void await(u64 number) {
+  pthread_mutex_lock(&mu);
+  while (done < number) pthread_cond_wait(&change, &mu);
+  pthread_mutex_unlock(&mu);
+}
+
+// --- for tests: what a driver does not have
+
+// gpumemSimUse says that work in the stream writes these bytes. It is work of
+// some length; what was there before stays. The code is 700 if that is a hazard.
+EXPORT int gpumemSimUse(u64 addr, u64 bytes, void *stream) {
+  return child ? notInitialized : simUse(addr, bytes, (u64)(uintptr_t)stream, &self);
+}
+
+// gpumemSimHazards is how many uses of memory so far would go wrong in some run
+// of the program, up to 100 a device. gpumemSimHazard is the text of one, from 0.
+EXPORT int gpumemSimHazards(void) { return child ? 0 : simHazards(); }
+EXPORT int gpumemSimHazard(int i, char *text, size_t bytes) { return child ? notInitialized : simHazard(i, text, bytes); }
+
+// gpumemSimFail makes the n-th driver call from now fail with
+// CUDA_ERROR_UNKNOWN, or with another code; 0 takes it back.
+EXPORT void gpumemSimFailWith(int64_t n, int code) { failWith = code, failAt = n; }
+EXPORT void gpumemSimFail(int64_t n) { gpumemSimFailWith(n, unknown); }
+
+// gpumemSimCalls is how often a function was called so far; all of them for 0.
+EXPORT u64 gpumemSimCalls(const char *symbol) {
+  u64 sum = 0;
+  for (int i = 0; i < simNameCount; i++)
+    if (!symbol || !strcmp(symbol, simNames[i].symbol)) sum += __atomic_load_n(&calls[i], __ATOMIC_RELAXED);
+  return sum;
+}
+
+// gpumemSimStatus describes a device without using it, for NVML: 0, or -1 if
+// there is none of that number. name and uuid have room for 96 bytes.
+EXPORT int gpumemSimStatus(int ordinal, u64 *total, u64 *used, char *name, char *uuid) {
+  return child ? -1 : simStatus(ordinal, total, used, name, uuid);
+}
+
+// gpumemSimProcesses is how many programs hold memory of a shared device, and
+// which and how much, as far as there is room; -1 if there is no such device.
+EXPORT int gpumemSimProcesses(int ordinal, u64 *pids, u64 *used, int room) {
+  return child ? -1 : simProcesses(ordinal, pids, used, room);
+}

@@ -1,0 +1,141 @@
+//go:build libgpumem
+
+package main
+
+// #include "front.h"
+// #include <stdlib.h>
+import "C"
+
+import (
+	"strings"
+	"unsafe"
+)
+
+// Modules, kernels, graphs and what else a compiler's runtime asks for: handles
+// with nothing behind, and answers that let it go on. Nothing runs.
+
+// succeed does nothing.
+func succeed(*driver, *call) code { return success }
+
+// newHandle gives a new handle at argument i.
+func newHandle(i int) handler {
+	return func(d *driver, c *call) code { return give(c, i, d.handle()) }
+}
+
+// answer gives a number at argument i.
+func answer[T any](i int, v T) handler {
+	return func(_ *driver, c *call) code { return give(c, i, v) }
+}
+
+// functionAttribute gives a property of a kernel, by CUfunction_attribute: threads
+// of a block, registers, versions of its code. The rest is 0.
+func functionAttribute(d *driver, c *call) code {
+	values := map[int]int32{0: 1024, 4: 32, 5: 80, 6: 80, 8: 49152}
+	return give(c, 0, values[c.int(1)])
+}
+
+// global allocates 64 KiB for a variable of a module, since a real one takes memory, too.
+func global(d *driver, c *call) code {
+	ctx, e := d.current(c)
+	if e != success {
+		return e
+	}
+	const bytes = 1 << 16
+	addr, e := d.allocate(ctx, bytes)
+	if e != success {
+		return e
+	}
+	put(c, 0, addr)
+	put(c, 1, uint64(bytes))
+	return success
+}
+
+// launch does nothing in the stream that argument i is.
+func launch(i int) handler {
+	return onStream(i, func(d *driver, c *call, s *stream) code {
+		if s.capture != nil {
+			return success
+		}
+		return d.work(s, func() error { return nil })
+	})
+}
+
+var kernelName = C.CString("kernel")
+
+// two gives two numbers, at arguments 0 and 1.
+func two(a, b int32) handler {
+	return func(_ *driver, c *call) code {
+		put(c, 0, a)
+		return give(c, 1, b)
+	}
+}
+
+// nameOf gives the name of every kernel.
+func nameOf(_ *driver, c *call) code { return give(c, 0, unsafe.Pointer(kernelName)) }
+
+// alike serves each of the names with h.
+func alike(h handler, names string) map[string]handler {
+	m := make(map[string]handler)
+	for _, name := range strings.Fields(names) {
+		m[name] = h
+	}
+	return m
+}
+
+var kernelCalls = tables(
+	alike(succeed, `
+		cuModuleUnload cuLibraryUnload cuFuncLoad cuProfilerStart cuProfilerStop
+		cuKernelSetAttribute cuKernelSetCacheConfig cuFuncSetAttribute cuFuncSetCacheConfig cuFuncSetSharedMemConfig
+		cuGraphExecDestroy cuGraphDebugDotPrint cuGraphAddDependencies cuGraphAddDependencies_v2
+		cuGraphExecKernelNodeSetParams cuGraphExecKernelNodeSetParams_v2 cuGraphExecMemcpyNodeSetParams
+		cuGraphExecMemsetNodeSetParams cuGraphExecChildGraphNodeSetParams cuGraphExecNodeSetParams
+		cuGraphNodeSetEnabled cuGraphNodeSetParams cuGraphKernelNodeSetParams cuGraphKernelNodeSetParams_v2
+		cuGraphKernelNodeSetAttribute cuGraphKernelNodeCopyAttributes cuDeviceSetGraphMemAttribute cuDeviceGraphMemTrim
+		cuStreamSetAttribute cuStreamCopyAttributes cuTensorMapReplaceAddress
+		cuMemAdvise cuMemAdvise_v2 cuMemPrefetchAsync cuMemPrefetchAsync_v2
+		cuMemcpy3D_v2 cuMemcpy3DAsync_v2 cuMemcpy3DPeer cuMemcpy3DPeerAsync`),
+	alike(newHandle(0), `
+		cuModuleLoad cuModuleLoadData cuModuleLoadDataEx cuModuleLoadFatBinary cuModuleGetFunction
+		cuLibraryLoadData cuLibraryLoadFromFile cuLibraryGetKernel cuLibraryGetModule cuFuncGetModule
+		cuGraphInstantiate_v2 cuGraphInstantiateWithFlags cuGraphInstantiateWithParams cuGraphClone
+		cuGraphAddNode cuGraphAddNode_v2 cuGraphAddKernelNode cuGraphAddKernelNode_v2 cuGraphAddMemcpyNode
+		cuGraphAddMemsetNode cuGraphAddEmptyNode cuGraphAddHostNode cuGraphAddChildGraphNode
+		cuGraphAddEventRecordNode cuGraphAddEventWaitNode cuGraphConditionalHandleCreate`),
+	// A value that a stream waits for, because another writes it, is there at once.
+	alike(launch(0), `
+		cuStreamWriteValue32_v2 cuStreamWriteValue64_v2 cuStreamWaitValue32_v2 cuStreamWaitValue64_v2
+		cuStreamBatchMemOp_v2 cuStreamAttachMemAsync`),
+	alike(launch(1), `cuGraphLaunch cuGraphUpload`),
+	alike(launch(8), `cuLaunchKernel cuLaunchCooperativeKernel`),
+	alike(global, `cuModuleGetGlobal_v2 cuLibraryGetGlobal`),
+	alike(functionAttribute, `cuKernelGetAttribute cuFuncGetAttribute`),
+	alike(nameOf, `cuKernelGetName cuFuncGetName`),
+	alike(answer(0, int32(2)), `
+		cuOccupancyMaxActiveBlocksPerMultiprocessor cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags
+		cuOccupancyMaxActiveClusters`),
+	alike(two(108, 256), `cuOccupancyMaxPotentialBlockSize cuOccupancyMaxPotentialBlockSizeWithFlags`),
+	map[string]handler{
+		"cuModuleGetLoadingMode": answer(0, int32(2)), // lazy
+		"cuFuncIsLoaded":         answer(0, int32(1)),
+		"cuKernelGetFunction":    func(d *driver, c *call) code { return give(c, 0, c.u64(1)) },
+		// CUlaunchConfig has its stream after seven ints.
+		"cuLaunchKernelEx": func(d *driver, c *call) code {
+			if c.words[0] == 0 {
+				return invalidValue
+			}
+			c.words[8] = at[uint64](c, 0, 32)
+			return launch(8)(d, c)
+		},
+		"cuOccupancyMaxPotentialClusterSize":      answer(0, int32(8)),
+		"cuOccupancyAvailableDynamicSMemPerBlock": answer(0, uint64(48<<10)),
+		"cuGraphExecUpdate_v2":                    answer(2, [3]uint64{}), // CUgraphExecUpdateResultInfo: it succeeded
+		"cuGraphExecUpdate":                       answer(3, int32(0)),
+		"cuGraphGetNodes":                         answer(2, uint64(0)),
+		"cuGraphGetRootNodes":                     answer(2, uint64(0)),
+		"cuGraphGetEdges":                         answer(3, uint64(0)),
+		"cuGraphNodeGetType":                      answer(1, int32(0)),
+		"cuGraphChildGraphNodeGetGraph":           newHandle(1),
+		"cuDeviceGetGraphMemAttribute":            answer(2, uint64(0)),
+		"cuTensorMapEncodeTiled":                  answer(0, [128]byte{}),
+	},
+)

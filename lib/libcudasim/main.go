@@ -1,0 +1,286 @@
+//go:build libgpumem
+
+// Library libcudasim is the simulated GPU in the place of NVIDIA's driver: a
+// libcuda.so.1 with the driver's interface, behind which stands package
+// gpumem/device/sim. Unchanged programs, JAX and TensorFlow among them, load it,
+// allocate, and run out of memory as they would on such a card. Their kernels do
+// nothing. scripts/libcudasim builds it.
+//
+// One call, cuMemAlloc_v2, from the program to the device:
+//
+//  1. stubs.c takes its arguments as words, and front.c counts the call, lets a
+//     test have it fail, and finds the state of the calling thread.
+//  2. simCall below locks the driver and looks up who serves that name.
+//  3. memAlloc (memory.go) finds the thread's current context and in it the
+//     device, asks device/sim for the bytes, and enters the block in the driver's
+//     table of blocks, so that pointers can be asked about.
+//  4. The address goes to where the first argument points; the error of the
+//     device becomes a CUresult (errors.go).
+//
+// The environment:
+//
+//	GPUMEM_DEVICE        the devices, in the command line's words; sim:24GiB unless set
+//	GPUMEM_SIM_LOG       a file that gets a line for each function that is not served,
+//	                     each hazard, and each failure of the library itself
+//	GPUMEM_SIM_CALLS     a file that gets, when the program ends, how often it called what
+//	GPUMEM_SIM_CONTENTS  bytes of the host's memory for what lies in the device's; 256MiB
+//	                     unless set. What does not fit reads as zeros
+//
+// # What is simulated, and what is not
+//
+// Memory, streams and events are device/sim's, so that misuse of them is found:
+// a use of memory that nothing orders after its last free or write is refused
+// with CUDA_ERROR_ILLEGAL_ADDRESS. Streams 0, 1 and 2 keep the driver's rules. A
+// capture is on until it ends, and calls that a capture forbids are refused.
+// Modules and graphs are handles with nothing behind. Copies move contents as long
+// as there is room for them. Two contexts on one device share what it has.
+// Reservations and handles of physical memory belong to the device that was
+// current, and are mapped there alone. Memory cannot be passed between processes.
+//
+// # Locking
+//
+// One mutex guards the driver. No call waits under it: those that wait for host
+// functions return the number to wait for, and front.c waits.
+package main
+
+// #include "front.h"
+// #include <stdlib.h>
+import "C"
+
+import (
+	"fmt"
+	"os"
+	"runtime/debug"
+	"sync"
+	"unsafe"
+
+	"gpumem/internal/guest"
+)
+
+func main() {}
+
+// simDeepen is a thread's first call: see package guest.
+//
+//export simDeepen
+func simDeepen() { guest.Grow() }
+
+// call is one driver call under way.
+type call struct {
+	name      string
+	words     *[C.simArgs]uint64         // its arguments
+	pointers  *[C.simArgs]unsafe.Pointer // the same, for those that are pointers
+	thread    *C.struct_simThread
+	perThread bool // a _ptsz or _ptds name: stream 0 is the thread's own
+}
+
+// handler serves a call. The driver is locked.
+type handler func(d *driver, c *call) code
+
+func (c *call) u64(i int) uint64 { return c.words[i] }
+func (c *call) u32(i int) uint32 { return uint32(c.words[i]) }
+func (c *call) int(i int) int    { return int(int32(c.words[i])) }
+
+// text is a C string; "" for a null pointer.
+func (c *call) text(i int) string {
+	if c.pointers[i] == nil {
+		return ""
+	}
+	return C.GoString((*C.char)(c.pointers[i]))
+}
+
+// put stores v where argument i points, and reports false for a null pointer.
+func put[T any](c *call, i int, v T) bool {
+	if c.words[i] == 0 {
+		return false
+	}
+	*(*T)(c.pointers[i]) = v
+	return true
+}
+
+// give is put for a call's result: a null pointer is CUDA_ERROR_INVALID_VALUE.
+func give[T any](c *call, i int, v T) code {
+	if !put(c, i, v) {
+		return invalidValue
+	}
+	return success
+}
+
+// at reads a T that lies bytes after what argument i points to.
+func at[T any](c *call, i, bytes int) T { return *(*T)(unsafe.Add(c.pointers[i], bytes)) }
+
+// served are the handlers by the function's name. Those of _ptsz and _ptds names
+// are the plain name's.
+var served = tables(deviceCalls, contextCalls, memoryCalls, poolCalls, pageCalls, streamCalls, captureCalls, copyCalls, kernelCalls)
+
+// function is one of the names that the library exports.
+type function struct {
+	name      string
+	serve     handler // nil: not served
+	perThread bool
+	unsafe    bool // a capture forbids it (capture.go)
+	logged    bool
+}
+
+// functions are those of front.h, by number.
+var functions = sync.OnceValue(func() []function {
+	list := make([]function, C.simNameCount)
+	for i, n := range unsafe.Slice((*C.struct_simName)(unsafe.Pointer(&C.simNames)), C.simNameCount) {
+		f := function{name: C.GoString(n.symbol)}
+		plain := f.name
+		if len(plain) > 5 && (plain[len(plain)-5:] == "_ptsz" || plain[len(plain)-5:] == "_ptds") {
+			plain, f.perThread = plain[:len(plain)-5], true
+		}
+		f.serve = served[plain]
+		f.unsafe = captureForbids[plain]
+		list[i] = f
+	}
+	return list
+})
+
+func tables(all ...map[string]handler) map[string]handler {
+	out := make(map[string]handler)
+	for _, t := range all {
+		for name, h := range t {
+			if _, twice := out[name]; twice {
+				panic(name + " is served twice")
+			}
+			out[name] = h
+		}
+	}
+	return out
+}
+
+// early are the calls that need no cuInit.
+var early = map[string]bool{"cuInit": true, "cuDriverGetVersion": true, "cuGetErrorName": true, "cuGetErrorString": true}
+
+var theDriver driver
+
+//export simCall
+func simCall(name C.int, args *C.u64, thread *C.struct_simThread) (result C.int) {
+	defer recovered(&result)
+	f := &functions()[name]
+	theDriver.mu.Lock()
+	defer theDriver.mu.Unlock()
+	if f.serve == nil {
+		if !f.logged {
+			f.logged = true
+			logf("%s: not served", f.name)
+		}
+		return C.int(notSupported)
+	}
+	if !theDriver.initialised && !early[f.name] {
+		return C.int(notInitialized)
+	}
+	c := call{f.name, (*[C.simArgs]uint64)(unsafe.Pointer(args)), (*[C.simArgs]unsafe.Pointer)(unsafe.Pointer(args)), thread, f.perThread}
+	if f.unsafe && theDriver.forbidden(&c) {
+		return C.int(captureUnsupported)
+	}
+	theDriver.learn()
+	return C.int(f.serve(&theDriver, &c))
+}
+
+//export simUse
+func simUse(addr, bytes, stream C.u64, thread *C.struct_simThread) (result C.int) {
+	defer recovered(&result)
+	theDriver.mu.Lock()
+	defer theDriver.mu.Unlock()
+	words := [C.simArgs]uint64{}
+	c := call{name: "gpumemSimUse", words: &words, thread: thread}
+	theDriver.learn()
+	return C.int(theDriver.use(&c, uint64(addr), uint64(bytes), uint64(stream)))
+}
+
+//export simHazards
+func simHazards() (n C.int) {
+	defer recovered(new(C.int))
+	theDriver.mu.Lock()
+	defer theDriver.mu.Unlock()
+	return C.int(len(theDriver.hazards()))
+}
+
+//export simHazard
+func simHazard(i C.int, text *C.char, bytes C.size_t) (result C.int) {
+	defer recovered(&result)
+	theDriver.mu.Lock()
+	defer theDriver.mu.Unlock()
+	all := theDriver.hazards()
+	if i < 0 || int(i) >= len(all) || text == nil || bytes == 0 {
+		return C.int(invalidValue)
+	}
+	toC(text, uint64(bytes), all[i].Error())
+	return 0
+}
+
+//export simStatus
+func simStatus(ordinal C.int, total, used *C.u64, name, uuid *C.char) (result C.int) {
+	defer recovered(&result)
+	theDriver.mu.Lock()
+	defer theDriver.mu.Unlock()
+	if theDriver.find() != success || ordinal < 0 || int(ordinal) >= len(theDriver.gpus) {
+		return -1
+	}
+	g := theDriver.gpus[ordinal]
+	s, err := g.status()
+	if err != nil {
+		return -1
+	}
+	*total, *used = C.u64(s.Total), C.u64(s.Total-s.Free)
+	toC(name, 96, g.info.Name)
+	toC(uuid, 96, uuidText(g.uuid))
+	return 0
+}
+
+//export simProcesses
+func simProcesses(ordinal C.int, pids, used *C.u64, room C.int) (n C.int) {
+	defer recovered(new(C.int))
+	theDriver.mu.Lock()
+	defer theDriver.mu.Unlock()
+	if theDriver.find() != success || ordinal < 0 || int(ordinal) >= len(theDriver.gpus) {
+		return -1
+	}
+	g := theDriver.gpus[ordinal]
+	list, err := g.spec.Status() // as others see it, this program among them
+	if err != nil {
+		return -1
+	}
+	processes := list[0].Processes
+	for i := range min(int(room), len(processes)) {
+		unsafe.Slice(pids, room)[i] = C.u64(processes[i].PID)
+		unsafe.Slice(used, room)[i] = C.u64(processes[i].Used)
+	}
+	return C.int(len(processes))
+}
+
+// toC writes a Go string as a C string of at most room bytes, its end included.
+func toC(to *C.char, room uint64, s string) {
+	out := unsafe.Slice((*byte)(unsafe.Pointer(to)), room)
+	n := copy(out[:room-1], s)
+	out[n] = 0
+}
+
+// recovered keeps a panic from leaving the library: the call fails.
+func recovered(result *C.int) {
+	if r := recover(); r != nil {
+		logf("internal error: %v\n%s", r, debug.Stack())
+		*result = C.int(unknown)
+	}
+}
+
+// logf writes a line to the log file.
+func logf(format string, args ...any) {
+	line := C.CString(fmt.Sprintf("[%d] "+format+"\n", append([]any{os.Getpid()}, args...)...))
+	defer C.free(unsafe.Pointer(line))
+	C.simLog(line)
+}
+
+// environment reads a variable as C sees it, so that what a program set before
+// it loaded the library counts.
+func environment(name string) (string, bool) {
+	n := C.CString(name)
+	defer C.free(unsafe.Pointer(n))
+	v := C.getenv(n)
+	if v == nil {
+		return "", false
+	}
+	return C.GoString(v), true
+}

@@ -1,0 +1,447 @@
+//go:build libgpumem
+
+// Libgpumem is the pools as a C library, libgpumem.so, which the front (lib/front) loads
+// into a program that uses a GPU. Each function here is one of package shim's, with a
+// CUresult for its error.
+//
+// A panic is an error of the driver (999) and a line on standard error: the program is
+// not ended by us.
+package main
+
+/*
+#cgo CFLAGS: -I${SRCDIR}/../front
+#include "gpumem.h"
+*/
+import "C"
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+
+	"gpumem"
+	"gpumem/device"
+	"gpumem/device/cuda"
+	"gpumem/internal/guest"
+	"gpumem/policy"
+	"gpumem/shim"
+	"gpumem/size"
+	"gpumem/trace"
+)
+
+func main() {}
+
+// runenvParts is the variable with the parts of the lease that this program is in: package
+// share/runenv's EnvParts, which would make the library larger.
+const runenvParts = "GPUMEM_LEDGER_PARTS"
+
+// gpu is one GPU that the program uses.
+type gpu struct {
+	number  int
+	shared  *C.gm_device
+	account shim.Account
+	charges atomic.Pointer[shim.Charges]
+	pool    atomic.Pointer[shim.Pool] // nil until the program's context is there
+	dev     *cuda.Device              // of the pool
+	last    shim.Figures              // of pools that have ended
+	full    sync.Once                 // said that the lease has no room for this process
+}
+
+var (
+	settings struct {
+		libcuda, ledgers string
+		policy           policy.Policy
+		limit, outside   uint64
+		ordered, report  bool
+	}
+	gpus   [64]atomic.Pointer[gpu]
+	record struct {
+		sync.Once
+		file *os.File
+		w    *trace.Writer
+	}
+)
+
+//export gmDeepen
+func gmDeepen() { guest.Grow() }
+
+//export gmInit
+func gmInit(s *C.gm_settings) (code C.int) {
+	defer recovered(&code)
+	settings.libcuda, settings.ledgers = C.GoString(s.libcuda), C.GoString(s.ledgers)
+	settings.limit, settings.outside = uint64(s.limit), uint64(s.outside)
+	settings.ordered, settings.report = s.ordered != 0, s.report != 0
+	settings.policy = policy.Policy{Spec: "elastic", Name: "elastic", Kind: policy.Elastic, Fraction: 1}
+	if text := C.GoString(s.policy); text != "" {
+		settings.policy = policy.Policy{}
+		if err := json.Unmarshal([]byte(text), &settings.policy); err != nil {
+			say("GPUMEM_POLICY: %v", err)
+			return C.CU_INVALID_VALUE
+		}
+	}
+	if path := C.GoString(s.record); path != "" {
+		if err := recordTo(path); err != nil {
+			say("nothing is recorded: %v", err)
+		}
+	}
+	return 0
+}
+
+// recordTo makes the recording's file: path, and for further processes path.PID.
+func recordTo(path string) (err error) {
+	flags := os.O_WRONLY | os.O_CREATE | os.O_EXCL
+	if record.file, err = os.OpenFile(path, flags, 0o666); errors.Is(err, os.ErrExist) {
+		record.file, err = os.OpenFile(fmt.Sprintf("%s.%d", path, os.Getpid()), flags, 0o666)
+	}
+	if err == nil {
+		record.w, err = trace.NewWriter(record.file)
+	}
+	return err
+}
+
+//export gmOpen
+func gmOpen(number C.int, uuid *C.char, shared *C.gm_device) (code C.int) {
+	defer recovered(&code)
+	g := gpus[number].Load()
+	if g == nil {
+		g = &gpu{number: int(number), shared: shared}
+		switch {
+		case settings.ledgers != "":
+			l, err := shim.Join(settings.ledgers, os.Getenv(runenvParts), C.GoString(uuid))
+			if err != nil {
+				say("GPU %d: no memory without the lease: %v", g.number, err)
+				return C.CU_UNKNOWN
+			}
+			g.account = l
+			store(&shared.ledger, uint64(l.Descriptor()))
+		case settings.limit != 0:
+			g.account = shim.NewLimit(settings.limit)
+		default:
+			g.account = shim.NewLimit(1<<64 - 1)
+		}
+		gpus[number].Store(g)
+	}
+	c, err := shim.NewCharges(g.account, settings.outside)
+	if err != nil {
+		g.full.Do(func() { say("GPU %d: %v", g.number, err) })
+		return C.CU_OUT_OF_MEMORY
+	}
+	g.charges.Store(c)
+	store(&shared.counts, 1)
+	return 0
+}
+
+// store sets a word that C reads.
+func store(at *C.u64, v uint64) { atomic.StoreUint64((*uint64)(unsafe.Pointer(at)), v) }
+
+//export gmServe
+func gmServe(number C.int) (code C.int) {
+	defer recovered(&code)
+	g := gpus[number].Load()
+	if err := g.charges.Load().Enter(); err != nil {
+		g.full.Do(func() { say("GPU %d: %v", g.number, err) })
+		return C.CU_OUT_OF_MEMORY
+	}
+	dev, err := cuda.OpenLibrary(settings.libcuda, g.number)
+	if err == nil {
+		var p *shim.Pool
+		p, err = shim.Open(dev, shim.Config{
+			Policy: settings.policy, Account: g.account, Charges: g.charges.Load(), Ordered: settings.ordered, Record: record.w,
+			Say: func(line string) { say("%s", line) },
+			Addresses: func(low, high uint64) {
+				store(&g.shared.to, low) // an empty range, while it changes
+				store(&g.shared.from, low)
+				store(&g.shared.to, high)
+			},
+			Pending: func(bytes uint64) { store(&g.shared.pending, bytes) },
+		})
+		if err == nil {
+			g.dev = dev
+			g.pool.Store(p)
+			store(&g.shared.context, dev.Context())
+			return 0
+		}
+		_ = dev.Close()
+	}
+	say("GPU %d: its memory is the driver's own, and no pool's, within the lease: %v", g.number, err)
+	return C.NOT_MINE
+}
+
+//export gmDrop
+func gmDrop(number C.int) {
+	defer recovered(nil)
+	g := gpus[number].Load()
+	p := g.pool.Swap(nil)
+	store(&g.shared.context, 0)
+	if p == nil {
+		return
+	}
+	g.last = g.last.Add(p.Figures())
+	_ = p.Close() // the context ends, and all of it
+	_ = g.dev.Close()
+}
+
+//export gmAlloc
+func gmAlloc(number C.int, bytes C.u64, at *C.u64) (code C.int) {
+	defer recovered(&code)
+	p := gpus[number].Load().pool.Load()
+	if p == nil {
+		return C.CU_OUT_OF_MEMORY
+	}
+	addr, err := p.Alloc(uint64(bytes))
+	if err != nil {
+		return codeOf(err)
+	}
+	*at = C.u64(addr)
+	return 0
+}
+
+//export gmAllocAsync
+func gmAllocAsync(number C.int, bytes, stream C.u64, at *C.u64) (code C.int) {
+	defer recovered(&code)
+	p := gpus[number].Load().pool.Load()
+	if p == nil {
+		return C.CU_OUT_OF_MEMORY
+	}
+	addr, err := p.AllocAsync(uint64(bytes), uint64(stream))
+	if errors.Is(err, shim.ErrCapturing) {
+		return C.NOT_MINE // the driver serves it, and it is counted
+	}
+	if err != nil {
+		return codeOf(err)
+	}
+	*at = C.u64(addr)
+	return 0
+}
+
+//export gmFree
+func gmFree(number C.int, at C.u64) (code C.int) {
+	defer recovered(&code)
+	p := gpus[number].Load().pool.Load()
+	if p == nil {
+		return C.NOT_MINE
+	}
+	return freed(p, uint64(at), p.Free(uint64(at)))
+}
+
+//export gmFreeAsync
+func gmFreeAsync(number C.int, at, stream C.u64) (code C.int) {
+	defer recovered(&code)
+	p := gpus[number].Load().pool.Load()
+	if p == nil {
+		return C.NOT_MINE
+	}
+	return freed(p, uint64(at), p.FreeAsync(uint64(at), uint64(stream)))
+}
+
+// freed returns the CUresult of a free. The front knows one range for all addresses of a
+// pool, and between them may be memory of the driver's.
+func freed(p *shim.Pool, at uint64, err error) C.int {
+	if err != nil && !p.Contains(at) {
+		return C.NOT_MINE
+	}
+	return codeOf(err)
+}
+
+//export gmInfo
+func gmInfo(number C.int, free, total *C.u64) (code C.int) {
+	defer recovered(&code)
+	p := gpus[number].Load().pool.Load()
+	if p == nil {
+		return C.CU_UNKNOWN
+	}
+	f, t, err := p.Info()
+	*free, *total = C.u64(f), C.u64(t)
+	return codeOf(err)
+}
+
+//export gmRange
+func gmRange(number C.int, at C.u64, base, bytes *C.u64) (code C.int) {
+	defer recovered(&code)
+	p := gpus[number].Load().pool.Load()
+	if p == nil {
+		return C.NOT_MINE
+	}
+	b, n, err := p.Range(uint64(at))
+	switch {
+	case err != nil && !p.Contains(uint64(at)):
+		return C.NOT_MINE
+	case err != nil:
+		return C.CU_NOT_FOUND
+	}
+	*base, *bytes = C.u64(b), C.u64(n)
+	return 0
+}
+
+//export gmStreamDestroyed
+func gmStreamDestroyed(number C.int, stream C.u64) {
+	defer recovered(nil)
+	if p := gpus[number].Load().pool.Load(); p != nil {
+		if err := p.StreamDestroyed(uint64(stream)); err != nil {
+			say("a stream that ends: %v", err)
+		}
+	}
+}
+
+//export gmSynchronizing
+func gmSynchronizing(number C.int) (n C.u64) {
+	defer recovered(nil)
+	if p := gpus[number].Load().pool.Load(); p != nil {
+		n = C.u64(p.Synchronizing())
+	}
+	return n
+}
+
+//export gmSynchronized
+func gmSynchronized(number C.int, n C.u64) {
+	defer recovered(nil)
+	if p := gpus[number].Load().pool.Load(); p != nil && n != 0 {
+		if err := p.Synchronized(uint64(n)); err != nil {
+			say("memory that was freed: %v", err)
+		}
+	}
+}
+
+//export gmPeer
+func gmPeer(number, peer C.int) {
+	defer recovered(nil)
+	if p := gpus[number].Load().pool.Load(); p != nil {
+		if err := p.Peer(int(peer)); err != nil {
+			say("GPU %d cannot use the pool of GPU %d: %v", int(peer), int(number), err)
+		}
+	}
+}
+
+//export gmTrim
+func gmTrim(number C.int) {
+	defer recovered(nil)
+	if p := gpus[number].Load().pool.Load(); p != nil {
+		_ = p.Trim() // what cannot be given back now stays idle
+	}
+}
+
+//export gmPoolAttribute
+func gmPoolAttribute(number, attribute C.int, v *C.u64) (code C.int) {
+	defer recovered(&code)
+	p := gpus[number].Load().pool.Load()
+	if p == nil {
+		return C.CU_INVALID_VALUE
+	}
+	held, peakHeld := p.Reserved()
+	used, peakUsed := p.Used()
+	*v = C.u64(map[device.PoolAttribute]uint64{
+		device.PoolReservedCurrent: held, device.PoolReservedHigh: peakHeld, device.PoolUsedCurrent: used, device.PoolUsedHigh: peakUsed,
+	}[device.PoolAttribute(attribute)])
+	return 0
+}
+
+//export gmTake
+func gmTake(number C.int, bytes C.u64) (code C.int) {
+	defer recovered(&code)
+	return codeOf(gpus[number].Load().charges.Load().Take(uint64(bytes)))
+}
+
+//export gmFailed
+func gmFailed(number C.int, bytes C.u64) {
+	defer recovered(nil)
+	gpus[number].Load().charges.Load().Failed(uint64(bytes))
+}
+
+//export gmDone
+func gmDone(number, kind C.int, value, bytes, context C.u64) {
+	defer recovered(nil)
+	gpus[number].Load().charges.Load().Done(shim.Key{Kind: shim.Kind(kind), Value: uint64(value)}, uint64(bytes), uint64(context))
+}
+
+//export gmRetained
+func gmRetained(number, kind C.int, value C.u64) {
+	defer recovered(nil)
+	gpus[number].Load().charges.Load().Retained(shim.Key{Kind: shim.Kind(kind), Value: uint64(value)})
+}
+
+//export gmRemove
+func gmRemove(number, kind C.int, value C.u64) (bytes C.int64_t) {
+	defer recovered(nil)
+	n, ok := gpus[number].Load().charges.Load().Remove(shim.Key{Kind: shim.Kind(kind), Value: uint64(value)})
+	if !ok {
+		return -1
+	}
+	return C.int64_t(n)
+}
+
+//export gmContextEnded
+func gmContextEnded(number C.int, context C.u64) {
+	defer recovered(nil)
+	gpus[number].Load().charges.Load().ContextEnded(uint64(context))
+}
+
+//export gmMapped
+func gmMapped(number C.int, at, bytes, handle C.u64) {
+	defer recovered(nil)
+	gpus[number].Load().charges.Load().Mapped(uint64(at), uint64(bytes), shim.Key{Kind: shim.Handle, Value: uint64(handle)})
+}
+
+//export gmUnmapped
+func gmUnmapped(number C.int, at, bytes C.u64) {
+	defer recovered(nil)
+	gpus[number].Load().charges.Load().Unmapped(uint64(at), uint64(bytes))
+}
+
+//export gmExit
+func gmExit() {
+	defer recovered(nil)
+	for i := range gpus {
+		g := gpus[i].Load()
+		if g == nil || g.charges.Load() == nil {
+			continue
+		}
+		f := g.last
+		if p := g.pool.Load(); p != nil {
+			f = f.Add(p.Figures())
+		}
+		g.account.Publish(f)
+		if settings.report && f.Allocs+f.Refused > 0 {
+			say("GPU %d, pool %s: peak %s in use, %s reserved; %d allocations, %d refused, %d driver calls",
+				g.number, settings.policy.Spec, size.Format(f.PeakInUse), size.Format(f.PeakHeld), f.Allocs, f.Refused, f.DriverCalls)
+		}
+	}
+	if record.w != nil {
+		if err := errors.Join(record.w.Flush(), record.file.Close()); err != nil {
+			say("the recording: %v", err)
+		}
+	}
+}
+
+// recovered makes a panic an answer.
+func recovered(code *C.int) {
+	if r := recover(); r != nil {
+		say("%v\n%s", r, debug.Stack())
+		if code != nil {
+			*code = C.CU_UNKNOWN
+		}
+	}
+}
+
+func say(format string, args ...any) { fmt.Fprintf(os.Stderr, "gpumem: "+format+"\n", args...) }
+
+// codeOf returns the CUresult of an error.
+func codeOf(err error) C.int {
+	var code cuda.Code
+	switch {
+	case err == nil:
+		return 0
+	case errors.Is(err, gpumem.ErrOutOfMemory), errors.Is(err, device.ErrOutOfMemory), errors.Is(err, shim.ErrCapturing):
+		return C.CU_OUT_OF_MEMORY // of a capture: none that could be handed out now
+	case errors.Is(err, gpumem.ErrNotAllocated), errors.Is(err, gpumem.ErrDoubleFree), errors.Is(err, gpumem.ErrBadRequest):
+		return C.CU_INVALID_VALUE
+	case errors.As(err, &code):
+		return C.int(code)
+	}
+	say("%v", err)
+	return C.CU_UNKNOWN
+}

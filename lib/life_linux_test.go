@@ -1,0 +1,215 @@
+package lib
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"gpumem/share/ledger"
+)
+
+var kills = flag.Int("kills", 40, "how often TestKilled kills; 1000 for the long run")
+
+// newLedger makes a lease's ledger.
+func newLedger(t *testing.T, limit uint64) (path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "ledger")
+	if err := ledger.Create(path, ledger.Header{Limit: limit, Total: 4 * limit}); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestLife: programs that fork, end threads, start others, close descriptors, load the
+// library twice or not at all. Each mode of life.c writes what is wrong.
+func TestLife(t *testing.T) {
+	b := libraries(t)
+	again := filepath.Join(t.TempDir(), "again")
+	if err := os.CopyFS(again, os.DirFS(b.front)); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		args []string
+		env  []string
+	}{
+		{args: []string{"descriptors"}},
+		{args: []string{"copies", filepath.Join(again, "libcuda.so.1")}},
+		{args: []string{"unload"}},
+		{args: []string{"spawn"}},
+		{args: []string{"threads"}},
+		{args: []string{"fork"}},
+		{args: []string{"fork"}, env: []string{"GPUMEM_OFF=1"}},
+		// A driver that costs nothing: the figures are the library's alone.
+		{args: []string{"nothing"}, env: []string{"GPUMEM_LIBCUDA=libm.so.6"}},
+	} {
+		t.Run(fmt.Sprint(tc.args[0], tc.env), func(t *testing.T) {
+			path := newLedger(t, 512<<20)
+			if out := run(t, b, append([]string{"GPUMEM_LEDGER=" + path}, tc.env...), "life", tc.args...); out != "" {
+				t.Error(out)
+			}
+			l, err := ledger.Open(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			if held := l.Held(); held != 0 {
+				t.Errorf("after the end %d bytes are held", held)
+			}
+		})
+	}
+}
+
+// TestRunPool: a program under each pool that gpumem run offers, by the command itself.
+func TestRunPool(t *testing.T) {
+	b := libraries(t)
+	dir := t.TempDir()
+	command := filepath.Join(dir, "gpumem")
+	if out, err := exec.Command("go", "build", "-o", command, "../cmd/gpumem").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	gpumem := func(args ...string) (string, error) {
+		c := exec.Command(command, args...)
+		c.Env = append(os.Environ(), "GPUMEM_RUN_DIR="+filepath.Join(dir, "registry"), "GPUMEM_LIB="+b.front, "GPUMEM_LIBCUDA="+filepath.Join(b.driver, "libcuda.so.1"))
+		out, err := c.CombinedOutput()
+		return string(out), err
+	}
+	device := "sim@" + filepath.Join(dir, "gpu")
+	if out, err := gpumem("devices", "--device", device+",total=4GiB,create"); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for _, pool := range []string{"elastic", "vmm", "platform", "address", "async", "bfc", "jax", "jax@0.4.38", "tensorflow", "pytorch", "pytorch@2.1:expandable_segments:True"} {
+		t.Run(pool, func(t *testing.T) {
+			out, err := gpumem("run", "--device", device, "--mem", "2GiB", "--pool", pool, "--", filepath.Join(b.programs, "life"), "threads")
+			lines := strings.Split(strings.TrimSuffix(out, "\n"), "\n")
+			if err != nil || len(lines) != 2 || !strings.Contains(lines[0], "pool "+pool+" for 2 GiB on GPU 0") || !strings.Contains(lines[1], "pool "+pool+": peak ") || !strings.Contains(lines[1], ", 0 refused") {
+				t.Errorf("%v\n%s", err, out)
+			}
+		})
+	}
+}
+
+// TestKilled kills processes of four programs of one lease, and whole programs, at
+// random. Every process may hold its part of the limit, so none may be refused, what all
+// hold is at most the limit, and nothing is counted for a process that has ended.
+func TestKilled(t *testing.T) {
+	b := libraries(t)
+	const (
+		programs  = 4
+		processes = 4
+		each      = 64 << 20 // 8 blocks of at most 4 MiB, in pages of 2 MiB, with what is pending
+		limit     = programs * processes * each
+	)
+	path := newLedger(t, limit)
+	l, err := ledger.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+
+	me, err := l.Join()
+	if err != nil {
+		t.Fatal(err)
+	}
+	others := func() []ledger.Figures {
+		return slices.DeleteFunc(l.Members(), func(m ledger.Figures) bool { return m.PID == os.Getpid() })
+	}
+
+	var first [programs]*exec.Cmd
+	var out [programs]bytes.Buffer
+	start := func(i int) {
+		c := exec.Command(filepath.Join(b.programs, "life"), "churn", fmt.Sprint(processes))
+		c.Env = append(os.Environ(), "LD_LIBRARY_PATH="+b.front, "GPUMEM_LIBCUDA="+filepath.Join(b.driver, "libcuda.so.1"),
+			"GPUMEM_DEVICE=sim:1GiB", "GPUMEM_REPORT=0", "GPUMEM_LEDGER="+path)
+		c.Stdout, c.Stderr = &out[i], &out[i]
+		c.WaitDelay = 5 * time.Second
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		first[i] = c
+	}
+	for i := range first {
+		start(i)
+	}
+	defer func() {
+		for _, c := range first {
+			_ = c.Process.Kill()
+			_ = c.Wait()
+		}
+	}()
+
+	// until waits for what the ledger shows, as long as it may be late.
+	until := func(what string, late time.Duration, ok func([]ledger.Figures) bool) (took time.Duration) {
+		t.Helper()
+		for begin := time.Now(); ; {
+			list := others()
+			// The refusal of a request is made under the ledger's lock, so what it says is
+			// held is exact. The sum of Members is not: the list is read one by one.
+			var full *ledger.FullError
+			if err := me.Take(ledger.Held, limit+1); !errors.As(err, &full) || full.Held > limit {
+				t.Fatalf("a request of one byte more than the limit of %d: %v", uint64(limit), err)
+			}
+			took = time.Since(begin)
+			if ok(list) {
+				return took
+			}
+			if took > late {
+				t.Fatalf("%s: not after %v; members: %+v", what, took, list)
+			}
+			for i := range out {
+				if out[i].Len() > 0 {
+					t.Fatalf("program %d: %s", i, out[i].String())
+				}
+			}
+		}
+	}
+	busy := func(list []ledger.Figures) bool {
+		n := 0
+		for _, m := range list {
+			if m.Held > 0 {
+				n++
+			}
+		}
+		return n >= programs*processes-2 // the others are starting
+	}
+	latest := time.Duration(0)
+	for n := range *kills {
+		until("processes at work", 30*time.Second, busy)
+		pid := 0
+		if i := random.IntN(programs); random.IntN(10) == 0 {
+			pid = first[i].Process.Pid
+			if err := first[i].Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			_ = first[i].Wait()
+			start(i)
+		} else if list := others(); len(list) > 0 {
+			pid = list[random.IntN(len(list))].PID
+			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+				continue // it has ended meanwhile, with its program
+			}
+		}
+		took := until(fmt.Sprintf("kill %d: process %d is gone", n, pid), time.Second, func(list []ledger.Figures) bool {
+			for _, m := range list {
+				if m.PID == pid {
+					return false
+				}
+			}
+			return true
+		})
+		latest = max(latest, took)
+	}
+	t.Logf("%d kills; a process that was killed was counted for %v more at most", *kills, latest)
+}

@@ -1,0 +1,48 @@
+// A program that takes and frees GPU memory as its standard input says, one order a line,
+// and answers each with the driver's code:
+//
+//	alloc MIB      cuMemAlloc            free N         cuMemFree of the block of order N
+//	async MIB      cuMemAllocAsync       freeasync N    cuMemFreeAsync of it
+//	managed MIB    cuMemAllocManaged     reset 0        a new primary context
+//	other MIB      cuMemAllocAsync in another stream
+//	begin 0        begins to capture a graph in the first stream
+//	end 0          ends that
+
+#include <dlfcn.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef uint64_t u64;
+typedef void *ptr;
+
+int main(void) {
+  void *lib = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  if (!lib) return puts(dlerror()), 1;
+  int (*init)(unsigned), (*retain)(ptr *, int), (*reset)(int), (*set)(ptr), (*create)(ptr *, unsigned);
+  int (*alloc)(u64 *, size_t), (*async)(u64 *, size_t, ptr), (*managed)(u64 *, size_t, unsigned), (*free_)(u64), (*free_async)(u64, ptr);
+#define GET(f, name) if (!(*(void **)&f = dlsym(lib, name))) return puts("no " name), 1
+  GET(init, "cuInit"); GET(retain, "cuDevicePrimaryCtxRetain"); GET(reset, "cuDevicePrimaryCtxReset_v2"); GET(set, "cuCtxSetCurrent");
+  GET(create, "cuStreamCreate"); GET(alloc, "cuMemAlloc_v2"); GET(async, "cuMemAllocAsync"); GET(managed, "cuMemAllocManaged");
+  int (*begin)(ptr, int), (*end)(ptr, ptr *);
+  GET(begin, "cuStreamBeginCapture_v2"); GET(end, "cuStreamEndCapture");
+  GET(free_, "cuMemFree_v2"); GET(free_async, "cuMemFreeAsync");
+  ptr c, s, other, graph;
+  u64 at[1000] = {0};
+  if (init(0) || retain(&c, 0) || set(c) || create(&s, 1) || create(&other, 1)) return puts("no context"), 1;
+  char order[20];
+  size_t n;
+  for (int i = 0, code; i < 1000 && scanf("%19s %zu", order, &n) == 2; i++) {
+    if (!strcmp(order, "alloc")) code = alloc(&at[i], n << 20);
+    else if (!strcmp(order, "async")) code = async(&at[i], n << 20, s);
+    else if (!strcmp(order, "other")) code = async(&at[i], n << 20, other);
+    else if (!strcmp(order, "begin")) code = begin(s, 0);
+    else if (!strcmp(order, "end")) code = end(s, &graph);
+    else if (!strcmp(order, "managed")) code = managed(&at[i], n << 20, 1);
+    else if (!strcmp(order, "free")) code = free_(at[n]);
+    else if (!strcmp(order, "freeasync")) code = free_async(at[n], s);
+    else code = reset(0) || retain(&c, 0) || set(c) || create(&s, 1);
+    printf("%d\n", code);
+    fflush(stdout);
+  }
+}

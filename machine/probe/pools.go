@@ -1,0 +1,108 @@
+// The figures of pools, from the ledgers of leases whose memory the driver library
+// serves.
+
+package probe
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+
+	"gpumem/internal/proc"
+	"gpumem/machine"
+	"gpumem/share"
+	"gpumem/share/ledger"
+	"gpumem/share/runenv"
+)
+
+// members are the processes of leases that count in a ledger, by its path.
+type members map[string][]ledger.Figures
+
+// readLedgers reads the ledgers of leases. Those of other users cannot be read; others
+// that cannot are notes.
+func readLedgers(leases []share.Entry) (all members, notes []string) {
+	all = members{}
+	for _, l := range leases {
+		if l.Ledger == "" {
+			continue
+		}
+		f, err := ledger.Open(l.Ledger)
+		switch {
+		case err == nil:
+			all[l.Ledger] = f.Members()
+			_ = f.Close() // it was only read
+		case !errors.Is(err, fs.ErrPermission) && !errors.Is(err, fs.ErrNotExist):
+			notes = append(notes, err.Error())
+		}
+	}
+	return all, notes
+}
+
+// here reports whether a member's process number is its own in this pid namespace.
+func here(m ledger.Figures) bool {
+	s, ok := proc.ReadStat(m.PID)
+	return ok && s.Start == m.Start
+}
+
+// pids returns the members that can be seen from here.
+func (all members) pids() (list []int) {
+	for _, ms := range all {
+		for _, m := range ms {
+			if here(m) {
+				list = append(list, m.PID)
+			}
+		}
+	}
+	return list
+}
+
+func useOf(m ledger.Figures) *machine.PoolUse {
+	return &machine.PoolUse{Held: m.Held, InUse: m.InUse, PeakHeld: m.PeakHeld, PeakInUse: m.PeakInUse,
+		Charged: m.Charged, Outside: m.Outside, Refused: m.Refused, DriverCalls: m.DriverCalls}
+}
+
+// addPool adds the figures of a lease's members to the lease and to the programs. A
+// member that the driver does not list is a program, too.
+func addPool(d *machine.Device, l *leased, ms []ledger.Figures, read map[int]*reading) {
+	if l.Sum == nil {
+		l.Sum = new(machine.PoolUse)
+	}
+	for _, m := range ms {
+		use := useOf(m)
+		l.Sum.Add(*use)
+		seen := here(m)
+		at := slices.IndexFunc(d.Programs, func(p machine.Program) bool { return seen && p.PID == m.PID && p.Started != nil })
+		if at < 0 {
+			p := machine.Program{PID: m.PID, Kind: "compute", Command: l.first.Command}
+			if r := read[m.PID]; seen && r != nil && r.err == nil {
+				p.Command = nil
+				describe(&p, r, false)
+				underLease(&p, l.first, r)
+			} else {
+				p.Unknown = fmt.Sprintf("process %d of a lease is in another pid namespace, such as a container, and cannot be seen from here", m.PID)
+				p.PID = 0
+			}
+			d.Programs = append(d.Programs, p)
+			at = len(d.Programs) - 1
+		}
+		p := &d.Programs[at]
+		p.Pool = use
+		if p.Lease == nil {
+			p.Lease = l.Lease
+			l.Programs++
+			l.InUse += p.Holds()
+		}
+	}
+}
+
+// servedByPool reports whether an environment has the driver library serve a program.
+func servedByPool(environ []string) bool {
+	for _, line := range environ {
+		if name, ok := strings.CutPrefix(line, runenv.EnvPool+"="); ok {
+			return name != "" && name != "off"
+		}
+	}
+	return false
+}

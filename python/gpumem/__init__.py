@@ -1,0 +1,79 @@
+"""GPU memory: why a program ran out of it, and one pool for several libraries.
+
+    import gpumem
+    gpumem.diagnose()                # explain an out-of-memory error, once, when one leaves the program
+    print(gpumem.doctor(text))       # what a log or an exception means, and what to set
+    gpumem.torch.use()               # PyTorch on this project's pool; also cupy.use, rmm.resource
+    gpumem.stats().bytes_in_use
+
+Importing this module does nothing and imports nothing: each function imports what it needs
+when it is called. See docs/python.md.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False  # as in typing, whose import would cost as much as all of this
+if TYPE_CHECKING:
+    from typing import Any
+
+    from . import cupy as cupy
+    from . import rmm as rmm
+    from . import torch as torch
+    from ._command import command as command
+    from ._explain import Answer as Answer
+    from ._explain import diagnose as diagnose
+    from ._explain import doctor as doctor
+    from ._explain import explain as explain
+    from ._library import Error as Error
+    from ._library import OutOfMemoryError as OutOfMemoryError
+    from ._library import Pool as Pool
+    from ._library import Stats as Stats
+    from ._library import configure as configure
+    from ._library import report as report
+    from ._library import reset_peaks as reset_peaks
+    from ._library import stats as stats
+    from ._library import trim as trim
+    from ._record import record as record
+
+    __version__: str
+
+_WHERE = {
+    "command": "_command",
+    "Answer": "_explain",
+    "diagnose": "_explain",
+    "doctor": "_explain",
+    "explain": "_explain",
+    "Error": "_library",
+    "OutOfMemoryError": "_library",
+    "Pool": "_library",
+    "Stats": "_library",
+    "configure": "_library",
+    "report": "_library",
+    "reset_peaks": "_library",
+    "stats": "_library",
+    "trim": "_library",
+    "record": "_record",
+}
+_MODULES = ("cupy", "rmm", "torch")
+
+__all__ = [*_WHERE, *_MODULES, "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _WHERE or name in _MODULES:
+        from importlib import import_module
+
+        module = import_module("." + _WHERE.get(name, name), __name__)
+        value = getattr(module, name) if name in _WHERE else module
+    elif name == "__version__":
+        from importlib.metadata import version
+
+        value = version("gpumem")
+    else:
+        raise AttributeError(f"module 'gpumem' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -1,0 +1,5 @@
+"""python -m gpumem: the command."""
+
+from ._command import main
+
+main()

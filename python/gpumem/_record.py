@@ -1,0 +1,116 @@
+"""Recordings of a run, for gpumem replay, leaks and advise."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from contextlib import contextmanager
+from typing import Any, Iterator, Optional, Union
+
+
+@contextmanager
+def record(path: Union[str, os.PathLike[str]], framework: Optional[str] = None) -> Iterator[None]:
+    """Records the GPU allocations of a block of code to a file.
+
+    >>> with gpumem.record("run.rec"):
+    ...     train()
+    $ gpumem replay run.rec
+
+    framework: "gpumem" (this project's pools in this process: torch.use, cupy.use,
+    rmm.resource, Pool), "torch" (PyTorch's own history, with stacks), "jax" (the profiler's
+    events) or "cupy". None is gpumem where a pool of it is open, else the one framework that
+    is imported; ValueError if that is none, or several.
+    """
+    path = os.fspath(path)
+    if framework is None:
+        framework = _guess()
+    if framework not in _RECORDERS:
+        raise ValueError(f"record wants framework= one of {', '.join(sorted(_RECORDERS))}, not {framework!r}")
+    with open(path, "wb"):  # fails before the run, not after it
+        pass
+    with _RECORDERS[framework](path):
+        yield
+
+
+def _guess() -> str:
+    from . import _library
+
+    if any(_library.is_open(pool) for pool in range(1024)) or getattr(sys.modules.get("gpumem.torch"), "_used", None):
+        return "gpumem"
+    loaded = [name for name in ("torch", "jax", "cupy") if name in sys.modules]
+    if len(loaded) != 1:
+        raise ValueError(f"record(path, framework=...): {' and '.join(loaded) or 'no framework'} imported, so say which to record")
+    return loaded[0]
+
+
+@contextmanager
+def _gpumem(path: str) -> Iterator[None]:
+    from . import _library
+
+    _library.check(_library.library().gpumem_record(path.encode()))
+    try:
+        yield
+    finally:
+        _library.check(_library.library().gpumem_record(None))
+
+
+@contextmanager
+def _torch(path: str) -> Iterator[None]:
+    import torch
+
+    torch.cuda.memory._record_memory_history(max_entries=1_000_000)
+    try:
+        yield
+    finally:
+        torch.cuda.memory._dump_snapshot(path)
+        torch.cuda.memory._record_memory_history(enabled=None)
+
+
+@contextmanager
+def _jax(path: str) -> Iterator[None]:
+    import jax
+
+    folder = tempfile.mkdtemp()
+    try:
+        jax.profiler.start_trace(folder)
+        try:
+            yield
+        finally:
+            jax.profiler.stop_trace()
+        found = [os.path.join(top, name) for top, _, names in os.walk(folder) for name in names if name.endswith(".xplane.pb")]
+        if not found:
+            raise RuntimeError("JAX's profiler wrote no .xplane.pb")
+        shutil.copyfile(found[0], path)
+    finally:
+        shutil.rmtree(folder)
+
+
+@contextmanager
+def _cupy(path: str) -> Iterator[None]:
+    import cupy
+
+    with open(path, "w") as out:
+
+        class Hook(cupy.cuda.MemoryHook):
+            name = "gpumem"
+            live: dict[int, int] = {}
+            count = 0
+
+            def malloc_postprocess(self, **k: Any) -> None:
+                if k["mem_ptr"]:
+                    self.count += 1
+                    self.live[k["mem_ptr"]] = self.count
+                    out.write(f"a {self.count} {k['mem_size']}\n")
+
+            def free_postprocess(self, **k: Any) -> None:
+                block = self.live.pop(k["mem_ptr"], None)
+                if block is not None:
+                    out.write(f"f {block}\n")
+
+        with Hook():
+            yield
+
+
+_RECORDERS = {"gpumem": _gpumem, "torch": _torch, "jax": _jax, "cupy": _cupy}

@@ -1,0 +1,382 @@
+"""What an installed wheel does, on the simulated GPU: python -m unittest in a venv with it.
+
+PyTorch, CuPy and RMM are stand-ins here: modules with the functions that ours call.
+"""
+
+import ctypes
+import importlib
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import threading
+import types
+import unittest
+from unittest import mock
+
+os.environ["GPUMEM_DEVICE"] = "sim:1GiB"
+
+import gpumem
+
+MIB = 1 << 20
+LOG = "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 6727663616 bytes."
+
+
+def python(program, *args, **env):
+    """Runs a program in another Python; returns (status, stdout, stderr)."""
+    done = subprocess.run([sys.executable, "-c", program, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, **env}, timeout=120)
+    return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+
+class Import(unittest.TestCase):
+    def test_imports_nothing_and_does_nothing(self):
+        program = "import sys; before = set(sys.modules); import gpumem; print(sorted(m for m in set(sys.modules) - before if not m.startswith('_')))"
+        self.assertEqual(python(program), (0, "['gpumem']\n", ""))
+
+    def test_every_name_is_there(self):
+        for name in gpumem.__all__:
+            self.assertTrue(getattr(gpumem, name), name)
+            self.assertIn(name, dir(gpumem))
+        with self.assertRaisesRegex(AttributeError, "no attribute 'nonsense'"):
+            gpumem.nonsense
+
+    def test_is_typed(self):
+        self.assertTrue((pathlib.Path(gpumem.__file__).parent / "py.typed").exists())
+
+
+class Command(unittest.TestCase):
+    def test_module_and_script(self):
+        module = subprocess.run([sys.executable, "-m", "gpumem", "--version"], stdout=subprocess.PIPE, check=True).stdout
+        script = subprocess.run([os.path.join(os.path.dirname(sys.executable), "gpumem"), "--version"], stdout=subprocess.PIPE, check=True).stdout
+        self.assertEqual(module, script)
+        self.assertIn(gpumem.__version__, module.decode())
+
+    def test_status_is_the_commands(self):
+        self.assertEqual(subprocess.run([sys.executable, "-m", "gpumem", "nonsense"], stderr=subprocess.DEVNULL).returncode, 2)
+
+    def test_missing_command(self):
+        status, out, err = python("import sys; sys.argv = ['gpumem']; import gpumem.__main__", GPUMEM_COMMAND="/nonexistent")
+        self.assertEqual((status, out), (1, ""))
+        self.assertRegex(err, "^gpumem: /nonexistent: there is no such program; .*\n$")
+
+
+class Doctor(unittest.TestCase):
+    def test_text(self):
+        answer = gpumem.doctor(LOG)
+        self.assertEqual(answer.verdict, "needs")
+        self.assertIn("program_too_big", [cause.id for cause in answer.causes])
+        self.assertTrue(all(cause.steps for cause in answer.causes))
+        self.assertIn("6.27 GiB was refused", str(answer))
+        json.dumps(answer)
+
+    def test_exception(self):
+        try:
+            raise RuntimeError(LOG)
+        except RuntimeError as e:
+            self.assertEqual(gpumem.doctor(e).verdict, "needs")
+            self.assertEqual(gpumem.doctor().verdict, "needs")  # the one that is being handled
+
+    def test_file(self):
+        with tempfile.TemporaryDirectory() as folder:
+            log = pathlib.Path(folder, "log")
+            log.write_text(LOG)
+            self.assertEqual(gpumem.doctor(log).verdict, "needs")
+            with self.assertRaisesRegex(ValueError, "no such file"):
+                gpumem.doctor(pathlib.Path(folder, "none"))
+
+    def test_bad_arguments(self):
+        with self.assertRaisesRegex(TypeError, "a text, an exception or a Path, not int"):
+            gpumem.doctor(5)
+        with self.assertRaisesRegex(AttributeError, "no 'nonsense' in this answer; it has"):
+            gpumem.doctor(LOG).nonsense
+
+
+class Explain(unittest.TestCase):
+    def test_environment(self):
+        answer = gpumem.explain("jax@0.4.30", device="sim:24GiB", env={"XLA_PYTHON_CLIENT_PREALLOCATE": "off"})
+        self.assertEqual((answer.allocator, answer.preallocate), ("bfc", True))
+        self.assertEqual(answer.warnings[0].name, "XLA_PYTHON_CLIENT_PREALLOCATE")
+        self.assertIn("not recognised", str(answer))
+
+    def test_loaded_framework(self):
+        with mock.patch.dict(sys.modules, torch=types.SimpleNamespace(__version__="2.9.0+cu128")):
+            answer = gpumem.explain(device="sim:24GiB")
+        self.assertEqual((answer.framework, answer.version), ("pytorch", "2.9.0"))
+
+    def test_settings_that_are_refused(self):
+        answer = gpumem.explain("jax", device="sim:24GiB", env={"XLA_CLIENT_MEM_FRACTION": ".5", "XLA_PYTHON_CLIENT_MEM_FRACTION": ".5"})
+        self.assertTrue(answer.errors)
+
+
+class Diagnose(unittest.TestCase):
+    def run_program(self, body):
+        return python("import gpumem; gpumem.diagnose(); gpumem.diagnose()\n" + body)
+
+    def test_explains_once(self):
+        status, out, err = self.run_program(f"raise RuntimeError({LOG!r})")
+        self.assertEqual((status, out), (1, ""))
+        self.assertLess(err.index("Traceback"), err.index("the program needs more than there is"))
+        self.assertEqual(err.count("What is known"), 1)
+
+    def test_cause_of_another_exception(self):
+        err = self.run_program(f"try: raise RuntimeError({LOG!r})\nexcept RuntimeError as e: raise KeyError('step') from e")[2]
+        self.assertEqual(err.count("What is known"), 1)
+
+    def test_thread(self):
+        program = f"import threading\ndef f(): raise RuntimeError({LOG!r})\nt = threading.Thread(target=f); t.start(); t.join()"
+        status, _, err = self.run_program(program)
+        self.assertEqual(status, 0)
+        self.assertEqual(err.count("What is known"), 1)
+
+    def test_other_errors_are_left_alone(self):
+        for body in ("raise ValueError('x')", "raise SystemExit(3)", "raise KeyboardInterrupt"):
+            plain = python("\n" + body)
+            self.assertEqual(self.run_program(body), (plain[0], plain[1], plain[2]), body)
+
+    def test_command_that_fails(self):
+        status, _, err = python(f"import gpumem; gpumem.diagnose(); raise RuntimeError({LOG!r})", GPUMEM_COMMAND="/nonexistent")
+        self.assertEqual(status, 1)
+        self.assertIn("Traceback", err)
+        self.assertIn("could not be explained: /nonexistent: there is no such program", err)
+
+    def test_notebook(self):
+        handlers = {}
+        shell = types.SimpleNamespace(events=types.SimpleNamespace(register=handlers.__setitem__))
+        before = sys.excepthook, threading.excepthook
+        self.addCleanup(lambda: (setattr(sys, "excepthook", before[0]), setattr(threading, "excepthook", before[1])))
+        with mock.patch.dict(sys.modules, IPython=types.SimpleNamespace(get_ipython=lambda: shell)):
+            gpumem.diagnose()
+        import io
+
+        for error, told in ((RuntimeError(LOG), True), (None, False), (ValueError("x"), False)):
+            with mock.patch("sys.stderr", io.StringIO()) as err:
+                handlers["post_run_cell"](types.SimpleNamespace(error_in_exec=error))
+            self.assertEqual("What is known" in err.getvalue(), told)
+
+
+class Pool(unittest.TestCase):
+    def test_blocks(self):
+        with gpumem.Pool("sim:1GiB", "elastic:limit=64MiB") as pool:
+            block = pool.alloc(40 * MIB, stream=0x1000)
+            self.assertEqual(pool.alloc(0), 0)
+            pool.record_stream(block, 0x2000)
+            with self.assertRaisesRegex(gpumem.OutOfMemoryError, "(?s)trying to allocate 40.00MiB.*Why:") as caught:
+                pool.alloc(40 * MIB)
+            self.assertEqual(caught.exception.code, 2)
+            self.assertIsInstance(caught.exception, MemoryError)
+            stats = pool.stats()
+            self.assertEqual((stats.bytes_in_use, stats.live, stats.allocs, stats.refused, stats.total), (40 * MIB, 1, 1, 1, 64 * MIB))
+            self.assertIn("40 MiB in 1 blocks", pool.report())
+            pool.free(block, 0x1000)
+            with self.assertRaisesRegex(gpumem.Error, "no live block"):
+                pool.free(block)
+            self.assertEqual(pool.trim(), 40 * MIB)
+            with self.assertRaises(ValueError):
+                pool.alloc(-1)
+        with self.assertRaisesRegex(gpumem.Error, "there is no such pool"):
+            pool.alloc(1)
+        pool.close()
+
+    def test_bad_arguments(self):
+        for device, policy in (("nonsense", None), ("sim:1GiB", "nonsense"), ("cuda:63", None)):
+            with self.assertRaises(gpumem.Error):
+                gpumem.Pool(device, policy)
+
+    def test_environment_of_the_program_is_read(self):
+        with mock.patch.dict(os.environ, GPUMEM_DEVICE="sim:3GiB"), gpumem.Pool() as pool:
+            self.assertEqual(pool.stats().total, 3 << 30)
+
+    def test_recording(self):
+        with tempfile.TemporaryDirectory() as folder, gpumem.Pool("sim:1GiB") as pool:
+            path = os.path.join(folder, "run.rec")
+            before = pool.alloc(MIB)
+            with gpumem.record(path):
+                pool.free(pool.alloc(3 * MIB))
+                pool.free(before)
+            out = subprocess.run([gpumem.command(), "replay", path, "--policy", "elastic", "--json"], stdout=subprocess.PIPE, check=True).stdout
+            trace = json.loads(out)["trace"]
+            self.assertEqual((trace["events"], trace["allocs"], trace["peak_live_bytes"]), (4, 2, 4 * MIB))
+            with self.assertRaises(OSError), gpumem.record(os.path.join(folder, "none", "file")):
+                pass
+        with self.assertRaisesRegex(ValueError, "no framework imported"), gpumem.record(os.devnull):
+            pass
+
+    def test_recording_ends_with_an_exception(self):
+        with tempfile.TemporaryDirectory() as folder, gpumem.Pool("sim:1GiB") as pool:
+            for i in range(2):  # the first is over when the second begins
+                with self.assertRaises(KeyError), gpumem.record(os.path.join(folder, str(i))):
+                    pool.free(pool.alloc(MIB))
+                    raise KeyError
+
+    def test_threads(self):
+        with gpumem.Pool("sim:1GiB") as pool:
+
+            def work(stream):
+                for i in range(200):
+                    pool.free(pool.alloc(1 + i * 1000, stream), stream)
+
+            threads = [threading.Thread(target=work, args=(s << 8,)) for s in range(16)]
+            for t in threads:
+                t.start()
+            for t in threads:
+                t.join()
+            self.assertEqual((pool.stats().allocs, pool.stats().live), (3200, 0))
+
+
+class Processes(unittest.TestCase):
+    def check(self, program):
+        self.assertEqual(python(program), (0, "done\n", ""))
+
+    def test_fork_after_use_is_refused_and_does_not_hang(self):
+        self.check(
+            "import gpumem, os, warnings\n"
+            "warnings.simplefilter('ignore')  # Python 3.12 warns of a fork with threads\n"
+            "p = gpumem.Pool(); a = p.alloc(1 << 20)\n"
+            "child = os.fork()\n"
+            "if not child:\n"
+            "    code = 0\n"
+            "    try: p.alloc(1)\n"
+            "    except gpumem.Error as e: code = e.code\n"
+            "    assert 'a pool is' not in gpumem.report()\n"
+            "    os._exit(code)\n"
+            "assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 5\n"
+            "p.free(a); print('done')"
+        )
+
+    def test_fork_before_use(self):
+        self.check(
+            "import gpumem, multiprocessing\n"
+            "def f(): p = gpumem.Pool(); p.free(p.alloc(5))\n"
+            "c = multiprocessing.get_context('fork').Process(target=f); c.start(); c.join()\n"
+            "assert c.exitcode == 0\nf(); print('done')"
+        )
+
+    def test_spawn(self):
+        with tempfile.TemporaryDirectory() as folder:
+            pathlib.Path(folder, "worker.py").write_text("import gpumem\ndef f(n):\n    p = gpumem.Pool()\n    return bool(p.alloc(n))\n")
+            self.check(
+                f"import sys; sys.path.insert(0, {folder!r})\nimport multiprocessing, worker\n"
+                "if __name__ == '__main__':\n    worker.f(1)\n"
+                "    with multiprocessing.get_context('spawn').Pool(2) as p: assert p.map(worker.f, [1, 2]) == [True, True]\n    print('done')"
+            )
+
+    def test_end_of_the_program(self):
+        self.check("import gpumem\np = gpumem.Pool(); a = p.alloc(1 << 20); q = gpumem.Pool(); q.alloc(5); print('done')")
+
+    def test_end_with_a_thread_at_work(self):
+        self.check(
+            "import gpumem, threading\np = gpumem.Pool()\nbegun = threading.Event()\n"
+            "def f():\n    while True:\n        p.free(p.alloc(1 << 20)); begun.set()\n"
+            "threading.Thread(target=f, daemon=True).start(); begun.wait(); print('done')"
+        )
+
+    def test_signals_are_pythons(self):
+        self.check(
+            "import gpumem, os, signal\np = gpumem.Pool(); p.alloc(1)\nseen = []\n"
+            "for s in (signal.SIGUSR1, signal.SIGURG, signal.SIGALRM):\n    signal.signal(s, lambda s, f: seen.append(s)); os.kill(os.getpid(), s)\n"
+            "signal.signal(signal.SIGINT, signal.default_int_handler)  # it may be ignored here\n"
+            "try:\n    os.kill(os.getpid(), signal.SIGINT)\n    while True: pass\nexcept KeyboardInterrupt: pass\n"
+            "assert len(seen) == 3, seen; print('done')"
+        )
+
+
+# Stand-ins for the libraries, run in another process, whose shared pool is new.
+STANDINS = '''
+import ctypes, os, sys, types
+import gpumem
+
+cupy = types.ModuleType("cupy"); cupy.cuda = types.SimpleNamespace()
+class CupyError(MemoryError):
+    def __init__(self, size, total, limit=0): super().__init__(f"Out of memory allocating {size:,} bytes (allocated so far: {total:,} bytes, limit set to: {limit:,} bytes).")
+class UnownedMemory:
+    def __init__(self, ptr, size, owner, device_id): self.ptr, self.size, self.owner = ptr, size, owner
+class MemoryPointer:
+    def __init__(self, mem, offset): self.mem, self.ptr = mem, mem.ptr + offset
+cupy.cuda.memory = types.SimpleNamespace(OutOfMemoryError=CupyError)
+cupy.cuda.device = types.SimpleNamespace(get_device_id=lambda: 0)
+cupy.cuda.get_current_stream = lambda: types.SimpleNamespace(ptr=0x30)
+cupy.cuda.UnownedMemory, cupy.cuda.MemoryPointer = UnownedMemory, MemoryPointer
+cupy.cuda.set_allocator = lambda f: setattr(cupy, "alloc", f)
+sys.modules["cupy"] = cupy
+
+rmm = types.ModuleType("rmm")
+rmm.mr = types.SimpleNamespace(CallbackMemoryResource=lambda allocate, free: types.SimpleNamespace(allocate=allocate, free=free))
+sys.modules["rmm"] = rmm
+class Stream:
+    def __cuda_stream__(self): return 0, 0x40
+
+torch = types.ModuleType("torch"); torch.__version__ = "2.15.0"
+torch._C = types.SimpleNamespace(_cuda_customAllocator=1)
+class Inner:
+    def set_record_stream_fn(self, f): self.record = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(f)
+    def set_reset_fn(self, f): self.reset = ctypes.CFUNCTYPE(None)(f)
+class Pluggable:
+    def __init__(self, path, alloc, free):
+        lib = ctypes.CDLL(path); self.inner = Inner()
+        self.malloc, self.free = getattr(lib, alloc), getattr(lib, free)
+        self.malloc.restype = ctypes.c_void_p; self.malloc.argtypes = [ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p]
+        self.free.restype = None; self.free.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p]
+    def allocator(self): return self.inner
+torch.cuda = types.SimpleNamespace(is_initialized=lambda: False, MemPool=lambda allocator: allocator,
+    memory=types.SimpleNamespace(CUDAPluggableAllocator=Pluggable, change_current_allocator=lambda a: setattr(torch, "a", a)))
+sys.modules["torch"] = torch
+'''
+
+
+class Libraries(unittest.TestCase):
+    def check(self, program, **env):
+        self.assertEqual(python(STANDINS + program + "\nprint('done')", **env), (0, "done\n", ""))
+
+    def test_phases_of_60_percent_by_turns(self):
+        """Three libraries on one pool, each with 60 % of the GPU, and no call to empty a cache."""
+        self.check(
+            "gpumem.torch.use(); gpumem.cupy.use(); resource = gpumem.rmm.resource()\n"
+            "n = 60 * (1 << 30) // 100\n"
+            "for i in range(5):\n"
+            "    a = torch.a.malloc(n, 0, 0x20); assert a; torch.a.free(a, n, 0, 0x20)\n"
+            "    b = cupy.alloc(n); assert b.ptr; del b\n"
+            "    c = resource.allocate(n, Stream()); assert c; resource.free(c, n, Stream())\n"
+            "s = gpumem.stats(); assert (s.live, s.allocs, s.refused) == (0, 15, 0), s\n"
+        )
+
+    def test_refusals(self):
+        self.check(
+            "gpumem.configure(policy='elastic:limit=64MiB'); gpumem.cupy.use(); resource = gpumem.rmm.resource()\n"
+            "try: cupy.alloc(1 << 29)\n"
+            "except cupy.cuda.memory.OutOfMemoryError as e: assert 'Out of memory allocating 536,870,912 bytes' in str(e) and 'Why:' in str(e), e\n"
+            "else: assert False\n"
+            "try: resource.allocate(1 << 29, Stream())\n"
+            "except MemoryError as e: assert 'Why:' in str(e)\n"
+            "else: assert False\n"
+            "assert gpumem.stats().refused == 2\n"
+        )
+
+    def test_torch_statistics(self):
+        self.check(
+            "gpumem.torch.use('elastic:limit=512MiB'); gpumem.torch.use()\n"
+            "a = torch.a.malloc(5 << 20, 0, 0); b = torch.a.malloc(7 << 20, 0, 0); torch.a.inner.record(a, 0x50); torch.a.free(a, 5 << 20, 0, 0)\n"
+            "s, ours = torch._C._cuda_memoryStats(0), gpumem.stats()\n"
+            "assert s['allocated_bytes']['all'] == {'current': 7 << 20, 'peak': 12 << 20, 'allocated': 12 << 20, 'freed': 5 << 20}, s\n"
+            "assert s['reserved_bytes']['all']['current'] == ours.pool_bytes and s['allocation']['all']['current'] == 1\n"
+            "torch._C._cuda_resetPeakMemoryStats(0); assert torch._C._cuda_memoryStats(0)['allocated_bytes']['all']['peak'] == 7 << 20\n"
+            "torch.a.free(b, 7 << 20, 0, 0); torch.a.inner.reset(); assert gpumem.stats().pool_bytes == 0\n"
+            "assert gpumem.torch.pool() is not None\n"
+        )
+
+    def test_torch_too_late(self):
+        self.check("torch.cuda.is_initialized = lambda: True\ntry: gpumem.torch.use()\nexcept RuntimeError as e: assert 'comes before the first use of CUDA' in str(e)\nelse: assert False")
+
+    def test_torch_without_cuda(self):
+        self.check("del torch._C._cuda_customAllocator\ntry: gpumem.torch.use()\nexcept RuntimeError as e: assert 'built without CUDA' in str(e)\nelse: assert False")
+
+    def test_torch_settings_that_are_not_read(self):
+        self.check("import warnings\nwith warnings.catch_warnings(record=True) as w:\n    warnings.simplefilter('always'); gpumem.torch.use()\nassert 'PYTORCH_ALLOC_CONF is not read' in str(w[0].message)", PYTORCH_ALLOC_CONF="x:1")
+
+    def test_nothing_is_opened_by_looking(self):
+        self.check("assert gpumem.stats().total == 0 and gpumem.trim() == 0 and 'nothing in this process' in gpumem.report(); assert 'ctypes' in sys.modules", GPUMEM_DEVICE="nonsense")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,152 @@
+package remat
+
+// The largest holders of memory, and the layers of a program, by op_name.
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"gpumem/hlo"
+	"gpumem/hlo/memory"
+)
+
+// A Holder is the memory that one part of a program holds at the peak.
+type Holder struct {
+	Part   string `json:"part"` // of op_name, with * for numbers; "(no name)"
+	Bytes  uint64 `json:"bytes"`
+	Values int    `json:"values"`
+}
+
+// holders returns what holds memory in the entry at the peak of its temporaries, as
+// the meter counts, by part of the program, the largest first. What the called
+// computations hold there is left out.
+func holders(m *hlo.Module, meter *memory.Meter) ([]Holder, error) {
+	alive, err := meter.Alive(m.Entry)
+	if err != nil {
+		return nil, err
+	}
+	held := map[*hlo.Instruction][]memory.Temp{}
+	for _, x := range alive {
+		held[x.Instruction] = append(held[x.Instruction], x)
+	}
+	at := map[string]int{}
+	list := []Holder{}
+	for _, i := range m.Entry.Instructions { // equal holders stay in the order of the program
+		for _, x := range held[i] {
+			name := partOf(i)
+			n, ok := at[name]
+			if !ok {
+				n = len(list)
+				at[name], list = n, append(list, Holder{Part: name})
+			}
+			list[n].Bytes += x.Bytes
+			list[n].Values++
+		}
+	}
+	slices.SortStableFunc(list, func(a, b Holder) int { return cmp.Compare(b.Bytes, a.Bytes) })
+	return list, nil
+}
+
+var (
+	wrapper = regexp.MustCompile(`^(?:jit|jvp|transpose|vmap|pjit|remat|checkpoint)\((.*)\)$`)
+	counted = regexp.MustCompile(`^(.*?\D)(\d+)$`)
+)
+
+// parts returns the words of an op_name, without the wrappers of transformations, the
+// function that is compiled, and the operation at the end.
+func parts(i *hlo.Instruction) []string {
+	words := strings.Split(i.OpName(), "/")
+	if len(words) < 2 {
+		return nil
+	}
+	var out []string
+	for n, w := range words[:len(words)-1] {
+		jit := strings.HasPrefix(w, "jit(") || strings.HasPrefix(w, "pjit(")
+		for {
+			f := wrapper.FindStringSubmatch(w)
+			if f == nil {
+				break
+			}
+			w = f[1]
+		}
+		if w != "" && !(jit && (n == 0 || w == "main")) && w != "rematted_computation" && w != "checkpoint" {
+			out = append(out, w)
+		}
+	}
+	return out
+}
+
+// partOf returns the part of the program that an instruction belongs to: the words of its
+// op_name with * for numbers, and the operation.
+func partOf(i *hlo.Instruction) string {
+	words := parts(i)
+	for n, w := range words {
+		if f := counted.FindStringSubmatch(w); f != nil {
+			words[n] = f[1] + "*"
+		}
+	}
+	name := i.OpName()
+	if name == "" {
+		return "(no name)"
+	}
+	return strings.Join(append(words, name[strings.LastIndexByte(name, '/')+1:]), "/")
+}
+
+// maxLayers is how many layers of one name are returned.
+const maxLayers = 200
+
+// A layer is a numbered word of op_names that occurs with at least two numbers.
+type layer struct {
+	Name string // without its number, such as "MixerBlock_"
+	// Patterns are regular expressions for [Mark], one for each layer.
+	Patterns []string
+}
+
+// layers returns the numbered words of forward instructions, at most three, those with the
+// most instructions first.
+func layers(m *hlo.Module) []layer {
+	type found struct {
+		base    string
+		numbers []string // in the order of the program
+		n       int      // instructions
+	}
+	by := map[string]*found{}
+	var list []*found
+	for i := range m.All() {
+		if backward(i) || !strings.Contains(i.OpName(), "jvp(") {
+			continue
+		}
+		for _, w := range parts(i) {
+			f := counted.FindStringSubmatch(w)
+			if f == nil {
+				continue
+			}
+			k := by[f[1]]
+			if k == nil {
+				k = &found{base: f[1]}
+				by[f[1]], list = k, append(list, k)
+			}
+			k.n++
+			if len(k.numbers) < maxLayers && !slices.Contains(k.numbers, f[2]) {
+				k.numbers = append(k.numbers, f[2])
+			}
+			break // the outermost
+		}
+	}
+	slices.SortStableFunc(list, func(a, b *found) int { return b.n - a.n })
+	var out []layer
+	for _, k := range list {
+		if len(k.numbers) < 2 || len(out) == 3 {
+			continue
+		}
+		l := layer{Name: k.base}
+		for _, n := range k.numbers {
+			l.Patterns = append(l.Patterns, fmt.Sprintf(`(^|[/(])%s([/)]|$)`, regexp.QuoteMeta(k.base+n)))
+		}
+		out = append(out, l)
+	}
+	return out
+}

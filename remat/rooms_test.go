@@ -1,0 +1,55 @@
+package remat_test
+
+import (
+	"go/parser"
+	"go/token"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// TestRoomsOfOneModule: from a module's text to the text of its plan, these rooms do work.
+// It is the walk of docs/architecture.md, and who adds a room to it should have a reason.
+func TestRoomsOfOneModule(t *testing.T) {
+	want := []string{
+		"hlo", "hlo/alias", "hlo/cost", "hlo/load", "hlo/memory", "hlo/pack", "hlo/verify",
+		"internal/input", "remat", "remat/gap", "remat/host", "remat/xla",
+	}
+	// Rooms that lend types and print: what they import is not followed.
+	lent := []string{"policy", "size"}
+	var rooms []string
+	var visit func(room string)
+	visit = func(room string) {
+		if slices.Contains(rooms, room) || slices.Contains(lent, room) {
+			return
+		}
+		rooms = append(rooms, room)
+		files, err := filepath.Glob(filepath.Join("..", room, "*.go"))
+		if err != nil || len(files) == 0 {
+			t.Fatalf("%s: no files, %v", room, err)
+		}
+		for _, file := range files {
+			if strings.HasSuffix(file, "_test.go") {
+				continue
+			}
+			f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ImportsOnly)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, i := range f.Imports {
+				path, _ := strconv.Unquote(i.Path.Value)
+				if to, ours := strings.CutPrefix(path, "gpumem/"); ours {
+					visit(to)
+				}
+			}
+		}
+	}
+	visit("hlo/load")
+	visit("remat")
+	slices.Sort(rooms)
+	if !slices.Equal(rooms, want) {
+		t.Errorf("rooms %q\nwant %q", rooms, want)
+	}
+}

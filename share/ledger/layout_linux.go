@@ -1,0 +1,100 @@
+// The bytes of the file as Go sees them. The structs have no holes.
+
+package ledger
+
+import (
+	"sync/atomic"
+	"unsafe"
+)
+
+const (
+	magic     = "gpumemL1"
+	slotsAt   = 4096
+	slotBytes = 128
+	fileBytes = slotsAt + Slots*slotBytes
+
+	// lockByte is the lock of the ledger, and slotByte + n that of slot n.
+	lockByte = slotByte - 1
+	slotByte = 1 << 40
+)
+
+// image is the whole file.
+type image struct {
+	magic  [8]byte
+	limit  uint64
+	total  uint64
+	wanted atomic.Uint32
+	number uint32 // of slots
+	bytes  atomic.Uint64
+	_      [24]byte
+	uuid   [uuidBytes]byte
+	_      [slotsAt - 128]byte
+	slots  [Slots]slot
+}
+
+// slot is one process. pid is stored last when it joins, and first when it leaves.
+type slot struct {
+	pid         atomic.Uint32
+	_           uint32
+	start       atomic.Uint64
+	held        atomic.Uint64
+	outside     atomic.Uint64
+	inUse       atomic.Uint64
+	peakHeld    atomic.Uint64
+	peakInUse   atomic.Uint64
+	refused     atomic.Uint64
+	driverCalls atomic.Uint64
+	charged     atomic.Uint64
+	parts       [MaxParts]atomic.Uint64
+	_           [slotBytes - 80 - 8*MaxParts]byte
+}
+
+// within reports whether a slot is of a process in a part; all are in part 0.
+func (s *slot) within(part uint64) bool {
+	if part == 0 {
+		return true
+	}
+	for i := range s.parts {
+		if s.parts[i].Load() == part {
+			return true
+		}
+	}
+	return false
+}
+
+// bytesOf returns the memory of a file.
+func bytesOf(img *image) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(img)), unsafe.Sizeof(*img))
+}
+
+// word returns the word of a kind.
+func (s *slot) word(k Kind) *atomic.Uint64 {
+	return [...]*atomic.Uint64{Held: &s.held, Charged: &s.charged, Outside: &s.outside}[k]
+}
+
+// figures reads a slot.
+func (s *slot) figures() Figures {
+	return Figures{
+		PID: int(s.pid.Load()), Start: s.start.Load(),
+		Held: s.held.Load(), Charged: s.charged.Load(), Outside: s.outside.Load(), InUse: s.inUse.Load(),
+		PeakHeld: s.peakHeld.Load(), PeakInUse: s.peakInUse.Load(), Refused: s.refused.Load(), DriverCalls: s.driverCalls.Load(),
+	}
+}
+
+// clear frees a slot.
+func (s *slot) clear() { s.store(Figures{}) }
+
+// store writes a slot whose process is not counted meanwhile.
+func (s *slot) store(f Figures) {
+	s.pid.Store(0)
+	s.start.Store(f.Start)
+	s.held.Store(f.Held)
+	s.charged.Store(f.Charged)
+	s.outside.Store(f.Outside)
+	s.inUse.Store(f.InUse)
+	s.peakHeld.Store(f.PeakHeld)
+	s.peakInUse.Store(f.PeakInUse)
+	s.refused.Store(f.Refused)
+	s.driverCalls.Store(f.DriverCalls)
+	s.pid.Store(uint32(f.PID))
+}

@@ -1,0 +1,470 @@
+// Ledgers and their members.
+
+package ledger
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+	"unsafe"
+)
+
+// Ledger is an open ledger of a process that holds nothing in it. It may be used by
+// several goroutines.
+type Ledger struct {
+	mu sync.Mutex // guards f, which is nil after Close
+	f  *file
+	h  Header
+}
+
+// Open opens the ledger at path, which [Create] made. It takes no slot. The error is
+// ErrDamaged or one of the file system, or says that the file is not a ledger.
+func Open(path string) (*Ledger, error) {
+	f, err := open(path, nil)
+	if err != nil {
+		return nil, err
+	}
+	return &Ledger{f: f, h: f.header}, nil
+}
+
+// Header returns what the ledger was made with.
+func (l *Ledger) Header() Header { return l.h }
+
+// Close ends the use of the ledger. Members that joined by it stay. Closing again does
+// nothing.
+func (l *Ledger) Close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.f == nil {
+		return nil
+	}
+	f := l.f
+	l.f = nil
+	return f.close()
+}
+
+// Members returns the figures of the processes that live, in no order, and clears the
+// slots of dead ones. It waits for nobody. It is empty after Close, and if the file was
+// cut short.
+func (l *Ledger) Members() (list []Figures) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f := l.f
+	if f == nil || f.check() != nil {
+		return nil
+	}
+	if f.guarded(func() error {
+		if f.tryLock() { // else another process is at work, which clears what it must
+			defer f.unlock()
+			f.clearDead(-1)
+		}
+		list = f.members(-1, 0)
+		return nil
+	}) != nil {
+		return nil
+	}
+	return list
+}
+
+// Held returns the bytes that count against the limit, of the processes that live.
+func (l *Ledger) Held() (sum uint64) {
+	for _, g := range l.Members() {
+		sum += g.Sum()
+	}
+	return sum
+}
+
+// Join takes a slot for this process, which is in at most MaxParts parts. The error is
+// ErrSlots, ErrClosed or ErrDamaged.
+func (l *Ledger) Join(parts ...Part) (*Member, error) {
+	if len(parts) > MaxParts {
+		return nil, failed(l.f.path, "%d parts, one inside the other: want at most %d", len(parts), MaxParts)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.f == nil {
+		return nil, ErrClosed
+	}
+	f, err := open(l.f.path, l.f)
+	if err != nil {
+		return nil, err
+	}
+	m := &Member{f: f, stop: make(chan struct{}), limits: append([]Part{{Limit: f.header.Limit}}, parts...)}
+	m.own.PID, m.own.Start = os.Getpid(), startTime()
+	if err := f.guarded(func() error { return f.locked(m.claim) }); err != nil {
+		return nil, errors.Join(err, f.close())
+	}
+	return m, nil
+}
+
+// Member is a process's slot in a ledger. It may be used by several goroutines. Lock
+// order: gate, mu, then the lock of the ledger.
+type Member struct {
+	gate   sync.RWMutex // held for writing when f is closed
+	gone   bool         // guarded by gate
+	limits []Part       // the whole lease, part 0, comes first
+
+	stop chan struct{} // closed by Leave and Forget, before they wait for gate
+	once sync.Once     // closes stop
+
+	mu   sync.Mutex // guards what follows; the mapping behind f may be used without
+	f    *file
+	slot int
+	own  Figures // what the slot has
+}
+
+// claim takes a slot. Caller holds the lock of the ledger.
+func (m *Member) claim() error {
+	for i := range Slots {
+		if !m.f.lockSlot(i) {
+			continue
+		}
+		at("claim: slot locked")
+		m.slot = i
+		s := &m.f.img.slots[i]
+		s.pid.Store(0)
+		for k := range s.parts {
+			id := uint64(0)
+			if k+1 < len(m.limits) {
+				id = m.limits[k+1].ID
+			}
+			s.parts[k].Store(id)
+		}
+		s.store(m.own)
+		at("claim: stored")
+		return nil
+	}
+	return m.f.errorf("%w: all %d slots are in use", ErrSlots, Slots)
+}
+
+// attached makes sure that the descriptor is the ledger's. A program may close all of its descriptors, and open others with their
+// numbers: then the mapping still keeps the description with the lock of the slot, and
+// another description does for the lock of the ledger. Caller holds mu.
+func (m *Member) attached() error {
+	if pid := os.Getpid(); pid != m.own.PID {
+		return m.f.errorf("process %d was forked from process %d, which has the slot; it must join by itself", pid, m.own.PID)
+	}
+	err := m.f.check()
+	if errors.Is(err, errLost) {
+		again, e := open(m.f.path, nil)
+		if e != nil {
+			return e
+		}
+		if again.dev != m.f.dev || again.ino != m.f.ino {
+			return errors.Join(m.f.errorf("another file has its name: %w", ErrDamaged), again.close())
+		}
+		m.f.fd = again.fd
+		err = syscall.Munmap(again.data)
+	}
+	return err
+}
+
+// do calls op with this process's slot, which is safe to use. It makes no system call.
+func (m *Member) do(op func(s *slot) error) error {
+	m.gate.RLock()
+	defer m.gate.RUnlock()
+	if m.gone {
+		return ErrClosed
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.f.guarded(func() error {
+		s := &m.f.img.slots[m.slot]
+		if s.pid.Load() != uint32(m.own.PID) || s.start.Load() != m.own.Start {
+			return m.f.errorf("slot %d was this process's, and is another's: %w", m.slot, ErrDamaged)
+		}
+		return op(s)
+	})
+}
+
+// mapped calls op with the mapping safe to use, for what needs neither the slot nor its
+// lock.
+func (m *Member) mapped(op func(img *image) error) error {
+	m.gate.RLock()
+	defer m.gate.RUnlock()
+	if m.gone {
+		return ErrClosed
+	}
+	return m.f.guarded(func() error { return op(m.f.img) })
+}
+
+// word returns this process's figure of a kind.
+func (g *Figures) word(k Kind) *uint64 {
+	return [...]*uint64{Held: &g.Held, Charged: &g.Charged, Outside: &g.Outside}[k]
+}
+
+// Take holds n more bytes for this process, all or nothing. It waits for the other
+// processes that take or join, which is microseconds unless one of them is stopped. The
+// error is a *[FullError] where the limit would be exceeded; then nothing has changed.
+func (m *Member) Take(kind Kind, n uint64) error {
+	if kind < 0 || kind >= kinds {
+		return m.f.errorf("take of %v: want one of the kinds", kind)
+	}
+	return m.do(func(s *slot) error {
+		if err := m.attached(); err != nil {
+			return err
+		}
+		return m.f.locked(func() error {
+			for _, limit := range m.limits {
+				sum, err := m.f.sum(limit.ID)
+				if err != nil || n > less(limit.Limit, sum) {
+					m.f.clearDead(m.slot)
+					sum, err = m.f.sum(limit.ID)
+				}
+				if err != nil {
+					return err
+				}
+				if n > less(limit.Limit, sum) {
+					return &FullError{limit.Limit, sum, n}
+				}
+			}
+			s.word(kind).Add(n)
+			at("taken")
+			*m.own.word(kind) += n
+			if kind == Held && m.own.Held > m.own.PeakHeld {
+				m.own.PeakHeld = m.own.Held
+				s.peakHeld.Store(m.own.PeakHeld)
+			}
+			return nil
+		})
+	})
+}
+
+// Give ends holding n bytes. The error is ErrGive if this process has less of the kind;
+// then nothing has changed.
+func (m *Member) Give(kind Kind, n uint64) error {
+	if kind < 0 || kind >= kinds {
+		return m.f.errorf("give of %v: want one of the kinds", kind)
+	}
+	return m.do(func(s *slot) error {
+		if own := *m.own.word(kind); n > own {
+			return m.f.errorf("%w: %d bytes of %d %v", ErrGive, n, own, kind)
+		}
+		s.word(kind).Add(-n)
+		at("given")
+		*m.own.word(kind) -= n
+		return nil
+	})
+}
+
+// Left returns the bytes that the limit leaves, for this process. It is 0 after Leave,
+// and if the file was cut short.
+func (m *Member) Left() (left uint64) {
+	_ = m.do(func(*slot) error {
+		if err := m.attached(); err != nil {
+			return err
+		}
+		rest := m.f.header.Limit
+		for _, limit := range m.limits {
+			var sum uint64
+			for _, g := range m.f.members(m.slot, limit.ID) {
+				sum += g.Sum()
+			}
+			rest = min(rest, less(limit.Limit, sum))
+		}
+		left = rest
+		return nil
+	})
+	return left
+}
+
+// Publish makes InUse, PeakInUse, Refused and DriverCalls of f known to others. The
+// other figures of f are not used: Take and Give write those.
+func (m *Member) Publish(f Figures) {
+	_ = m.do(func(s *slot) error { // what cannot be published is published the next time
+		o := &m.own
+		o.InUse, o.PeakInUse, o.Refused, o.DriverCalls = f.InUse, f.PeakInUse, f.Refused, f.DriverCalls
+		s.inUse.Store(f.InUse)
+		s.peakInUse.Store(f.PeakInUse)
+		s.refused.Store(f.Refused)
+		s.driverCalls.Store(f.DriverCalls)
+		return nil
+	})
+}
+
+// Own returns what this process has taken and published.
+func (m *Member) Own() Figures {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.own
+}
+
+// Limit returns the smallest limit that holds for this process, in bytes.
+func (m *Member) Limit() uint64 {
+	least := m.limits[0].Limit
+	for _, l := range m.limits {
+		least = min(least, l.Limit)
+	}
+	return least
+}
+
+// Header returns what the ledger was made with.
+func (m *Member) Header() Header { return m.f.header }
+
+// Want announces to all processes of the lease that this one waits for n bytes, and
+// wakes those in Wait. The error is ErrClosed or ErrDamaged.
+func (m *Member) Want(n uint64) error {
+	return m.mapped(func(img *image) error {
+		img.bytes.Store(n)
+		for {
+			old := img.wanted.Load()
+			if img.wanted.CompareAndSwap(old, max(old+1, 1)) { // 0 means that there was none
+				break
+			}
+		}
+		wake(&img.wanted)
+		return nil
+	})
+}
+
+// Wanted returns the last announcement, of any process: a number that differs from one
+// to the next, and the bytes. Number 0 means that there was none. Of two announcements
+// at the same time the bytes may be the other one's.
+func (m *Member) Wanted() (number, n uint64) {
+	_ = m.mapped(func(img *image) error {
+		number, n = uint64(img.wanted.Load()), img.bytes.Load()
+		return nil
+	})
+	return number, n
+}
+
+// Wait waits until the number of the last announcement is not the given one, and
+// returns what Wanted does. It sleeps in the kernel, on a thread. The error is that of
+// ctx, ErrClosed after Leave, or ErrDamaged.
+func (m *Member) Wait(ctx context.Context, number uint64) (uint64, uint64, error) {
+	err := m.mapped(func(img *image) error {
+		done := make(chan struct{})
+		var rousing sync.WaitGroup
+		rousing.Go(func() { m.rouse(ctx, done) })
+		defer rousing.Wait()
+		defer close(done)
+		for {
+			now := img.wanted.Load()
+			if uint64(now) != number {
+				return nil
+			}
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			select {
+			case <-m.stop:
+				return ErrClosed
+			default:
+			}
+			if err := sleep(&img.wanted, now); err != nil {
+				return m.f.errorf("cannot wait: %w", err)
+			}
+		}
+	})
+	if err != nil {
+		return 0, 0, err
+	}
+	number, n := m.Wanted()
+	return number, n, nil
+}
+
+// rouse wakes the sleepers when ctx or the member ends, until done. One that is about
+// to sleep misses a wake, so it is repeated.
+func (m *Member) rouse(ctx context.Context, done chan struct{}) {
+	select {
+	case <-ctx.Done():
+	case <-m.stop:
+	case <-done:
+		return
+	}
+	for t := time.NewTicker(time.Millisecond); ; {
+		wake(&m.f.img.wanted) // the mapping stays until done
+		select {
+		case <-t.C:
+		case <-done:
+			t.Stop()
+			return
+		}
+	}
+}
+
+// Leave gives back all that this process holds, and its slot. Later calls fail with
+// ErrClosed; leaving again does nothing. It waits for calls under way, and ends Wait.
+func (m *Member) Leave() error {
+	return m.end(func() {
+		_ = m.f.guarded(func() error {
+			if m.f.check() != nil {
+				return nil
+			}
+			if s := &m.f.img.slots[m.slot]; s.pid.Load() == uint32(m.own.PID) && s.start.Load() == m.own.Start {
+				s.clear()
+			}
+			// A child that was forked may have the description, too.
+			return m.f.fcntl(ofdSetlk, &syscall.Flock_t{Type: syscall.F_UNLCK, Start: slotByte + int64(m.slot), Len: 1})
+		})
+	})
+}
+
+// Forget ends the use of the ledger in a child that was forked: it closes the
+// descriptor and leaves the slot to the parent. A child that cannot run Go closes
+// [Member.Descriptor] itself. Until it does the slot stays taken after the parent's end.
+// The mapping is not there in a child (MADV_DONTFORK), because a mapping keeps the lock
+// of the slot as a descriptor does.
+func (m *Member) Forget() error { return m.end(func() {}) }
+
+func (m *Member) end(last func()) error {
+	m.once.Do(func() { close(m.stop) })
+	m.gate.Lock()
+	defer m.gate.Unlock()
+	if m.gone {
+		return nil
+	}
+	m.gone = true
+	last()
+	return m.f.close()
+}
+
+// Descriptor returns the number of the descriptor that keeps the slot, for a child that
+// was forked.
+func (m *Member) Descriptor() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.f.fd
+}
+
+// less is a difference, at least 0.
+func less(a, b uint64) uint64 { return a - min(a, b) }
+
+// Of linux/futex.h. Without FUTEX_PRIVATE_FLAG it works between processes.
+const (
+	futexWait = 0
+	futexWake = 1
+)
+
+// wake wakes all that sleep on a word.
+func wake(word *atomic.Uint32) {
+	_, _, _ = syscall.Syscall6(syscall.SYS_FUTEX, uintptr(unsafe.Pointer(word)), futexWake, 1<<30, 0, 0, 0)
+}
+
+// sleep returns when it is woken, if the word has this value, or for no reason.
+func sleep(word *atomic.Uint32, value uint32) error {
+	_, _, errno := syscall.Syscall6(syscall.SYS_FUTEX, uintptr(unsafe.Pointer(word)), futexWait, uintptr(value), 0, 0, 0)
+	if errno == 0 || errno == syscall.EAGAIN || errno == syscall.EINTR {
+		return nil
+	}
+	return errno
+}
+
+// startTime returns when this process was started, in clock ticks since the machine's
+// start; 0 if that is unknown.
+func startTime() uint64 {
+	b, _ := os.ReadFile("/proc/self/stat")
+	// The 22nd field. The 2nd is the name, in brackets, and may have blanks.
+	fields := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
+	if len(fields) < 20 {
+		return 0
+	}
+	n, _ := strconv.ParseUint(string(fields[19]), 10, 64)
+	return n
+}

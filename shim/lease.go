@@ -1,0 +1,78 @@
+// The account of a lease: package share/ledger's, as this package asks for it.
+
+package shim
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"gpumem/device"
+	"gpumem/share/ledger"
+)
+
+// Lease is the [Account] of a process in a lease.
+type Lease struct{ *ledger.Member }
+
+// Join joins the ledger of the GPU with a UUID, among files with ':' between. A UUID is
+// compared by its digits. There is one without a UUID at most, for the first GPU that
+// asks. parts are those of each ledger that this process is in, see [ledger.ParseParts];
+// "" means none.
+func Join(files, parts, uuid string) (*Lease, error) {
+	limits, err := ledger.ParseParts(parts)
+	if err != nil {
+		return nil, err
+	}
+	for i, file := range strings.Split(files, ":") {
+		l, err := ledger.Open(file)
+		if err != nil {
+			return nil, err
+		}
+		h := l.Header()
+		if h.UUID != "" && digits(h.UUID) != digits(uuid) {
+			if err := l.Close(); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		var in []ledger.Part
+		if i < len(limits) {
+			in = limits[i]
+		}
+		m, err := l.Join(in...)
+		if err != nil {
+			return nil, err
+		}
+		return &Lease{m}, nil
+	}
+	return nil, fmt.Errorf("the lease is of another GPU than the one with UUID %s", uuid)
+}
+
+// digits returns what is the same in all ways to write a UUID.
+func digits(uuid string) string {
+	uuid = strings.TrimPrefix(strings.TrimPrefix(uuid, "GPU-"), "MIG-")
+	return strings.ToLower(strings.ReplaceAll(uuid, "-", ""))
+}
+
+var kinds = [...]ledger.Kind{Held: ledger.Held, Charged: ledger.Charged, Outside: ledger.Outside}
+
+// Take counts bytes more.
+func (l *Lease) Take(k Part, bytes uint64) error {
+	err := l.Member.Take(kinds[k], bytes)
+	if errors.Is(err, ledger.ErrFull) {
+		return fmt.Errorf("%w: %w", device.ErrOutOfMemory, err)
+	}
+	return err
+}
+
+// Give counts bytes less.
+func (l *Lease) Give(k Part, bytes uint64) { _ = l.Member.Give(kinds[k], bytes) }
+
+// Limit returns the limit of the lease, or of the smallest part that this process is in,
+// and what is left.
+func (l *Lease) Limit() (limit, left uint64) { return l.Member.Limit(), l.Left() }
+
+// Publish shows what the pool does to gpumem ps.
+func (l *Lease) Publish(f Figures) {
+	l.Member.Publish(ledger.Figures{InUse: f.InUse, PeakHeld: f.PeakHeld, PeakInUse: f.PeakInUse, Refused: f.Refused, DriverCalls: f.DriverCalls})
+}

@@ -1,0 +1,47 @@
+// An account for one process, for programs without a lease.
+
+package shim
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"gpumem/device"
+)
+
+// Limit is an [Account] of this process alone.
+type Limit struct {
+	limit uint64
+	held  atomic.Uint64
+}
+
+// NewLimit makes an account of at most bytes; 2^64-1 means no limit.
+func NewLimit(bytes uint64) *Limit { return &Limit{limit: bytes} }
+
+// Take counts bytes more.
+func (l *Limit) Take(_ Part, bytes uint64) error {
+	for {
+		held := l.held.Load()
+		if bytes > l.limit-min(held, l.limit) {
+			return fmt.Errorf("%w: %d bytes of %d are held", device.ErrOutOfMemory, held, l.limit)
+		}
+		if l.held.CompareAndSwap(held, held+bytes) {
+			return nil
+		}
+	}
+}
+
+// Give counts bytes less.
+func (l *Limit) Give(_ Part, bytes uint64) { l.held.Add(-bytes) }
+
+// Limit returns the limit and what is left of it.
+func (l *Limit) Limit() (limit, left uint64) { return l.limit, l.limit - min(l.held.Load(), l.limit) }
+
+// Publish does nothing: there is nobody to see it.
+func (l *Limit) Publish(Figures) {}
+
+// Want answers that no other process can be asked.
+func (l *Limit) Want(uint64) error { return device.ErrNotSupported }
+
+// Wanted returns that nobody wants memory.
+func (l *Limit) Wanted() (number, bytes uint64) { return 0, 0 }

@@ -1,0 +1,388 @@
+package shim_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"gpumem"
+	"gpumem/device"
+	"gpumem/device/sim"
+	"gpumem/policy/frameworks"
+	"gpumem/shim"
+)
+
+// driver is a simulated GPU as a program's driver. The program's streams are the
+// device's. In those of captured a graph is being captured: nothing may be recorded there,
+// and nothing may wait.
+type driver struct {
+	*sim.Device
+	captured map[device.Stream]bool
+}
+
+var errSpoilt = errors.New("the call spoils a capture")
+
+func (d driver) EventRecord(e device.Event, s device.Stream) error {
+	if d.captured[s] {
+		return errSpoilt
+	}
+	return d.Device.EventRecord(e, s)
+}
+
+func (d driver) StreamWaitEvent(s device.Stream, e device.Event) error {
+	if d.captured[s] {
+		return errSpoilt
+	}
+	return d.Device.StreamWaitEvent(s, e)
+}
+
+func (d driver) Context() uint64                   { return 1 }
+func (d driver) Adopt(handle uint64) device.Stream { return device.Stream(handle) }
+func (d driver) Disown(device.Stream) error        { return nil }
+func (d driver) SynchronizeContext() error {
+	if len(d.captured) > 0 {
+		return errSpoilt
+	}
+	return d.Device.Synchronize()
+}
+func (d driver) Capturing(handle uint64) (bool, error) {
+	if handle == 1 && len(d.captured) > 0 { // the legacy stream
+		return false, errors.New("CUDA_ERROR_STREAM_CAPTURE_IMPLICIT")
+	}
+	return d.captured[device.Stream(handle)], nil
+}
+func (d driver) MemSetAccessFrom(_ int, _, _ uint64) error { return nil }
+
+func open(t *testing.T, total uint64, c shim.Config) (*shim.Pool, *sim.Device) {
+	t.Helper()
+	return openPolicy(t, total, "elastic", c)
+}
+
+func openPolicy(t *testing.T, total uint64, spec string, c shim.Config) (*shim.Pool, *sim.Device) {
+	t.Helper()
+	p, d := openDriver(t, total, spec, c)
+	return p, d.Device
+}
+
+func openDriver(t *testing.T, total uint64, spec string, c shim.Config) (*shim.Pool, driver) {
+	t.Helper()
+	d, err := sim.New(sim.Config{Total: total})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Policy, err = frameworks.Parse(spec); err != nil {
+		t.Fatal(err)
+	}
+	dev := driver{d, map[device.Stream]bool{}}
+	p, err := shim.Open(dev, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p, dev
+}
+
+// TestRandom runs programs that mix plain and stream-ordered memory in several streams,
+// with work in all of them, destroyed streams and waits. The device finds every use of
+// memory that a run could get wrong.
+func TestRandom(t *testing.T) {
+	for _, spec := range []string{"elastic", "vmm", "jax:preallocate=false", "platform"} {
+		t.Run(spec, func(t *testing.T) {
+			for seed := range uint64(60) {
+				random(t, spec, seed, 400)
+			}
+		})
+	}
+}
+
+type held struct {
+	addr, bytes uint64
+	stream      int // -1: plain
+}
+
+func random(t *testing.T, spec string, seed uint64, steps int) {
+	t.Helper()
+	r := rand.New(rand.NewPCG(seed, 1))
+	p, d := openDriver(t, 256<<20, spec, shim.Config{Account: shim.NewLimit(200 << 20)})
+	streams := make([]device.Stream, 3)
+	for i := range streams {
+		streams[i], _ = d.StreamCreate()
+	}
+	var live []held
+	work := func(h held, s int) {
+		if d.captured[streams[s]] {
+			return // it becomes a node of the graph
+		}
+		if err := d.Work(streams[s], time.Duration(r.IntN(50))*time.Microsecond, nil, []device.Range{{Addr: h.addr, Bytes: h.bytes}}); err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+	}
+	for step := range steps {
+		fail := func(err error) {
+			if err != nil {
+				t.Fatalf("seed %d, step %d: %v", seed, step, err)
+			}
+		}
+		switch k := r.IntN(22); {
+		case k < 8: // a new block, used in its stream; plain memory in any stream
+			h := held{bytes: uint64(1 + r.IntN(8<<20)), stream: r.IntN(4) - 1}
+			var err error
+			if h.stream < 0 {
+				h.addr, err = p.Alloc(h.bytes)
+			} else if d.captured[streams[h.stream]] {
+				continue // a node of the graph
+			} else {
+				h.addr, err = p.AllocAsync(h.bytes, uint64(streams[h.stream]))
+			}
+			if errors.Is(err, gpumem.ErrOutOfMemory) || errors.Is(err, shim.ErrCapturing) && len(d.captured) > 0 {
+				continue
+			}
+			fail(err)
+			live = append(live, h)
+			if h.stream < 0 {
+				work(h, r.IntN(3))
+			} else {
+				work(h, h.stream)
+			}
+		case k < 16 && len(live) > 0:
+			i := r.IntN(len(live))
+			h := live[i]
+			if h.stream >= 0 && d.captured[streams[h.stream]] {
+				continue
+			}
+			live[i] = live[len(live)-1]
+			live = live[:len(live)-1]
+			if h.stream < 0 || r.IntN(4) == 0 { // cuMemFree takes either kind
+				fail(p.Free(h.addr))
+			} else {
+				fail(p.FreeAsync(h.addr, uint64(streams[h.stream])))
+			}
+		case k == 16 && len(d.captured) == 0:
+			n := p.Synchronizing()
+			fail(d.Synchronize())
+			fail(p.Synchronized(n))
+		case k == 17:
+			s := r.IntN(3)
+			for _, h := range live {
+				if h.stream == s {
+					s = -1
+					break
+				}
+			}
+			if s >= 0 && !d.captured[streams[s]] {
+				fail(p.StreamDestroyed(uint64(streams[s])))
+				fail(d.StreamDestroy(streams[s]))
+				streams[s], _ = d.StreamCreate()
+			}
+		case k == 18:
+			if err := p.Trim(); !errors.Is(err, shim.ErrCapturing) || len(d.captured) == 0 {
+				fail(err)
+			}
+		case k == 19:
+			if s := streams[r.IntN(3)]; d.captured[s] {
+				delete(d.captured, s)
+			} else if r.IntN(4) == 0 {
+				d.captured[s] = true
+			}
+		}
+	}
+	clear(d.captured)
+	if h := d.Hazards(); len(h) > 0 {
+		t.Fatalf("seed %d: %v", seed, h[0])
+	}
+	for _, h := range live {
+		if err := p.Free(h.addr); err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+	}
+	if err := p.Close(); err != nil {
+		t.Fatalf("seed %d: %v", seed, err)
+	}
+	free, total, _ := d.MemInfo()
+	if free != total {
+		t.Fatalf("seed %d: %d bytes of %d are free after Close", seed, free, total)
+	}
+}
+
+func TestRefused(t *testing.T) {
+	var said []string
+	account := shim.NewLimit(64 << 20)
+	charges, err := shim.NewCharges(account, 16<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, _ := open(t, 1<<30, shim.Config{Account: account, Charges: charges, Say: func(s string) { said = append(said, s) }})
+	if _, err := p.Alloc(48 << 20); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if _, err := p.Alloc(2 << 20); !errors.Is(err, gpumem.ErrOutOfMemory) {
+			t.Fatalf("a block beyond the limit: %v", err)
+		}
+	}
+	if len(said) != 1 {
+		t.Errorf("said %q, want one line", said)
+	}
+	if free, total, err := p.Info(); err != nil || free != 0 || total != 64<<20 {
+		t.Errorf("Info = %d, %d, %v", free, total, err)
+	}
+	if f := p.Figures(); f.Refused != 3 || f.InUse != 48<<20 || f.Held != 48<<20 {
+		t.Errorf("Figures = %+v", f)
+	}
+}
+
+func TestFree(t *testing.T) {
+	for _, ordered := range []bool{false, true} {
+		t.Run(fmt.Sprintf("ordered %v", ordered), func(t *testing.T) {
+			p, _ := open(t, 1<<30, shim.Config{Ordered: ordered})
+			a, err := p.Alloc(1000)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if base, n, err := p.Range(a + 999); err != nil || base != a || n < 1000 {
+				t.Errorf("Range inside = %#x, %d, %v", base, n, err)
+			}
+			for _, addr := range []uint64{a + 256, a - 256, 0x1234} {
+				if err := p.Free(addr); !errors.Is(err, gpumem.ErrNotAllocated) {
+					t.Errorf("Free(%#x) = %v", addr, err)
+				}
+			}
+			if err := p.Free(a); err != nil {
+				t.Fatal(err)
+			}
+			if err := p.Free(a); !errors.Is(err, gpumem.ErrNotAllocated) {
+				t.Errorf("second Free = %v", err)
+			}
+			if _, _, err := p.Range(a + 1); !errors.Is(err, shim.ErrNotMine) {
+				t.Errorf("Range of what was freed = %v", err)
+			}
+			if f := p.Figures(); f.InUse != 0 {
+				t.Errorf("in use after the frees: %d", f.InUse)
+			}
+		})
+	}
+}
+
+// TestPending: memory of cuMemFree is not handed out before a wait, and a wait of the
+// program's makes it free at no cost.
+func TestPending(t *testing.T) {
+	p, d := open(t, 1<<30, shim.Config{})
+	a, _ := p.Alloc(4 << 20)
+	_ = p.Free(a)
+	b, _ := p.Alloc(4 << 20)
+	if a == b {
+		t.Error("pending memory was handed out")
+	}
+	n := p.Synchronizing()
+	late, _ := p.Alloc(4 << 20)
+	_ = p.Free(late)
+	_ = d.Synchronize()
+	_ = p.Synchronized(n)
+	if got := p.Pending(); got != 4<<20 {
+		t.Errorf("%d bytes are pending, want those that were freed during the wait", got)
+	}
+	if c, _ := p.Alloc(4 << 20); c != a {
+		t.Errorf("block at %#x, want the free one at %#x", c, a)
+	}
+}
+
+// release releases what a key names, as a call that goes well does.
+func release(c *shim.Charges, k shim.Key) {
+	if n, ok := c.Remove(k); ok {
+		c.Failed(n)
+	}
+}
+
+// TestContextEnded: what a context took is free when it ends, and nothing else.
+func TestContextEnded(t *testing.T) {
+	account := shim.NewLimit(10 << 20)
+	c, _ := shim.NewCharges(account, 0)
+	for i := range uint64(4) {
+		if err := c.Take(2 << 20); err != nil {
+			t.Fatal(err)
+		}
+		c.Done(shim.Key{Kind: shim.Plain, Value: i}, 2<<20, i%2*7) // of the contexts 0 and 7
+	}
+	c.ContextEnded(7)
+	c.ContextEnded(0)
+	if _, left := account.Limit(); left != 6<<20 || c.Bytes() != 4<<20 {
+		t.Errorf("%d bytes are left and %d charged, want 6 MiB and 4", left, c.Bytes())
+	}
+}
+
+func TestCharges(t *testing.T) {
+	account := shim.NewLimit(10 << 20)
+	c, _ := shim.NewCharges(account, 0)
+	p, _ := open(t, 1<<30, shim.Config{Account: account, Charges: c})
+	a, _ := p.Alloc(8 << 20)
+	_ = p.Free(a)
+	if err := c.Take(6 << 20); err != nil { // what is pending and idle makes room
+		t.Fatal(err)
+	}
+	handle := shim.Key{Kind: shim.Handle, Value: 7}
+	c.Done(handle, 6<<20, 0)
+	c.Mapped(0x10000000, 6<<20, handle)
+	if err := c.Take(6 << 20); !errors.Is(err, device.ErrOutOfMemory) {
+		t.Errorf("second Take = %v", err)
+	}
+	full := func(when string) {
+		t.Helper()
+		if _, err := p.Alloc(6 << 20); !errors.Is(err, gpumem.ErrOutOfMemory) {
+			t.Errorf("Alloc %s = %v", when, err)
+		}
+	}
+	release(c, shim.Key{Kind: shim.Plain, Value: 7})
+	full("beside the charge")
+	release(c, handle)
+	full("beside a mapping of released memory")
+	c.Unmapped(0x10000000-4<<20, 16<<20)
+	if _, err := p.Alloc(6 << 20); err != nil {
+		t.Errorf("Alloc after the unmapping = %v", err)
+	}
+}
+
+// TestChargedAgain: an address whose end was not seen is charged once, and the end of the
+// context gives back no more than was taken.
+func TestChargedAgain(t *testing.T) {
+	account := shim.NewLimit(10 << 20)
+	c, _ := shim.NewCharges(account, 0)
+	for range 2 {
+		if err := c.Take(3 << 20); err != nil {
+			t.Fatal(err)
+		}
+		c.Done(shim.Key{Kind: shim.Plain, Value: 4096}, 3<<20, 0)
+	}
+	if _, left := account.Limit(); c.Bytes() != 3<<20 || left != 7<<20 {
+		t.Errorf("%d bytes are charged and %d left, want 3 MiB and 7", c.Bytes(), left)
+	}
+}
+
+func BenchmarkPair(b *testing.B) {
+	d, _ := sim.New(sim.Config{Total: 8 << 30})
+	pol, _ := frameworks.Parse("elastic")
+	s, _ := d.StreamCreate()
+	for _, c := range []struct {
+		name    string
+		ordered bool
+		stream  uint64
+	}{{"safe", false, 0}, {"ordered", true, 0}, {"stream", false, uint64(s)}} {
+		b.Run(c.name, func(b *testing.B) {
+			p, err := shim.Open(driver{Device: d}, shim.Config{Policy: pol, Ordered: c.ordered})
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer p.Close()
+			b.ReportAllocs()
+			for b.Loop() {
+				if c.stream != 0 {
+					a, _ := p.AllocAsync(1<<16, c.stream)
+					_ = p.FreeAsync(a, c.stream)
+				} else {
+					a, _ := p.Alloc(1 << 16)
+					_ = p.Free(a)
+				}
+			}
+		})
+	}
+}
