@@ -587,7 +587,7 @@ func (p *Pool) wait(ctx context.Context, r Request, err error) (Block, error) {
 		}
 		limit := p.retry
 		if p.a.Stats().BytesInUse == 0 {
-			limit = min(limit, w.patience()) // nobody can free a block
+			limit = min(limit, w.patience()) // no goroutine can free a block
 		}
 		if p.patient {
 			limit = max(limit, w.patience())

@@ -90,7 +90,7 @@ func (b *profiler) stack(s *stacks, site alloc.Site) []*profile.Location {
 	frames := s.frames(site)
 	s.mu.Unlock()
 	if len(frames) == 0 { // such as go pool.Alloc(ctx, n)
-		return []*profile.Location{b.location([]runtime.Frame{{Function: "unknown: a goroutine of its own"}})}
+		return []*profile.Location{b.location([]runtime.Frame{{Function: "unknown: a separate goroutine"}})}
 	}
 	// A frame without a Func was inlined into the next; they are one location.
 	var out []*profile.Location

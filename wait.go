@@ -16,7 +16,7 @@ const (
 	// poll is how often a waiter looks whether another pool has released memory.
 	poll = 20 * time.Millisecond
 	// patience is how long a waiter gives other processes to release idle memory
-	// if no block of its own pool could be freed. They look for waiters every
+	// if no block of the pool could be freed. They look for waiters every
 	// 50 ms, and may have to wait for their device first.
 	patience = time.Second
 )

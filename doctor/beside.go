@@ -1,6 +1,6 @@
 package doctor
 
-// What was taken beside a log: a snapshot of PyTorch, a memory profile of JAX, a recording,
+// Files taken beside a log: a snapshot of PyTorch, a memory profile of JAX, a recording,
 // or the dump of a pool. It says how much the program held itself, and who allocated it.
 
 import (

@@ -1,6 +1,6 @@
 package doctor
 
-// What a diagnosis says.
+// Diagnosis, the result.
 
 import (
 	"encoding/json"

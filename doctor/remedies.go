@@ -1,4 +1,4 @@
-// What to do about a cause: settings, steps, and how to check.
+// Remedies for a cause: settings, steps, and how to check.
 //
 // The texts are in remedies.txt; here are the numbers,
 // computed for this GPU, and the names for this release.

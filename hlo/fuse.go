@@ -1,6 +1,6 @@
 package hlo
 
-// A light fusion, so that what is said of plans holds for programs as they run:
+// A light fusion, so that a plan's figures hold for programs as they run:
 // XLA computes chains of elementwise operations in one kernel, and what lies
 // between them takes no memory.
 

@@ -87,7 +87,7 @@ type Lease struct {
 }
 
 // PoolUse describes the memory of a process, or of several, that the driver library
-// serves from a pool. Bytes, where nothing else is said.
+// serves from a pool. Bytes unless noted.
 type PoolUse struct {
 	Held        uint64 `json:"held_bytes"`   // by the pool, from the driver
 	InUse       uint64 `json:"in_use_bytes"` // of it by the program

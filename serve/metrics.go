@@ -63,7 +63,7 @@ func metricsOf(s *State) []metric {
 		add("gpumem_device_memory_total_bytes", "gauge", "Memory of the device.", l, d.Total)
 		if d.Told {
 			add("gpumem_device_memory_used_bytes", "gauge", "Memory held by all programs.", l, d.Used)
-			add("gpumem_device_memory_free_bytes", "gauge", "Memory that nobody holds.", l, d.Free)
+			add("gpumem_device_memory_free_bytes", "gauge", "Memory that no process holds.", l, d.Free)
 		}
 		add("gpumem_device_leased_bytes", "gauge", "Memory that leases set aside, used or not.", l, d.Leased)
 		add("gpumem_device_lease_waiting", "gauge", "Programs that wait for a lease.", l, uint64(len(d.Waiting)))

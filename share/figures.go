@@ -76,7 +76,7 @@ func count(st device.Status, leases []record, reserve uint64, owner func(pid int
 		foreign = less(foreign, n)
 	}
 	if st.Display {
-		// Where no process is known to draw, what nobody is known to hold may
+		// Where no process is known to draw, memory without a known holder may
 		// all be the desktop's.
 		if display == 0 {
 			display = rest

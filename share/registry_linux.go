@@ -396,7 +396,7 @@ func bad(path string, err error) error {
 	return fmt.Errorf("registry: %s: %w; nothing is granted on its GPU while it is there", path, err)
 }
 
-// readLease reads a lease. Its lock says whether it lives and how large it is. A
+// readLease reads a lease. Its lock reports whether it lives and how large it is. A
 // record that is damaged or missing is a note; then only that is known. The error
 // is errDead, fs.ErrNotExist, or one that names the file.
 func (r *Registry) readLease(key, id string) (l claim, note, err error) {

@@ -11,7 +11,7 @@
 // drops the lock when the last process that has it is gone, however it ended. A
 // file without its lock is a lease that has ended, whatever it says. So nothing
 // need be cleaned up for the memory to be free again, a pid that is used anew does
-// no harm, and containers that share the folder share the GPU. Nobody can end
+// no harm, and containers that share the folder share the GPU. No user can end
 // another's lease or change it, and nothing that a program writes to the inherited
 // file is ever read.
 //

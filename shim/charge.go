@@ -84,14 +84,14 @@ func (c *Charges) Enter() error {
 	return nil
 }
 
-// How long other processes of the lease have to give back idle memory, and how often it is
+// How long other processes of the lease have to release idle memory, and how often it is
 // looked whether they have: as package gpumem has it for a pool's requests.
 const (
 	patience = time.Second
 	poll     = 20 * time.Millisecond
 )
 
-// ask takes bytes in the account; where the lease has no room it gives back what is idle
+// ask takes bytes in the account; where the lease has no room it releases what is idle
 // in this process, and then asks the others of the lease for theirs.
 func (c *Charges) ask(p Part, bytes uint64) error {
 	err := c.account.Take(p, bytes)
@@ -106,7 +106,7 @@ func (c *Charges) ask(p Part, bytes uint64) error {
 	}
 	limit, _ := c.account.Limit()
 	for start := time.Now(); errors.Is(err, device.ErrOutOfMemory) && bytes <= limit && time.Since(start) < patience; {
-		if c.account.Want(bytes) != nil { // there is nobody
+		if c.account.Want(bytes) != nil { // no other process
 			break
 		}
 		time.Sleep(poll)
@@ -120,7 +120,7 @@ func (c *Charges) Bytes() uint64 { return c.sum.Load() }
 
 // Take counts memory that the program is about to take. It is refused where the lease
 // has no room, after what is idle in the pool, and in other processes of the lease, was
-// given back.
+// released.
 func (c *Charges) Take(bytes uint64) error {
 	err := c.Enter()
 	if err == nil {
@@ -161,7 +161,7 @@ func (c *Charges) Retained(k Key) {
 }
 
 // Remove ends one use of what the program is about to release, and returns the bytes that
-// are free with it: they are still counted, until Failed gives them back, or Done has them
+// are free with it: they are still counted, until Failed releases them, or Done has them
 // again because the release failed. ok is false for what was never charged.
 func (c *Charges) Remove(k Key) (bytes uint64, ok bool) {
 	c.mu.Lock()

@@ -86,7 +86,7 @@ type gpu struct {
 	started   atomic.Uint64 // waits for the context, begun so far
 	completed atomic.Uint64 // the last of them that has ended well, and all before it
 
-	requests atomic.Int64  // under way; the last one gives back what is left of ahead
+	requests atomic.Int64  // under way; the last one releases what is left of ahead
 	expected atomic.Uint64 // bytes of a request under way
 	ahead    atomic.Uint64 // bytes that are counted in the account, and not taken from the driver yet
 	pooled   sync.Mutex    // guards counted, and is held while the driver's own pool grows
@@ -133,7 +133,7 @@ func (g *gpu) MemInfo() (free, total uint64, err error) {
 func (g *gpu) Want(bytes uint64) error        { return g.account.Want(bytes) }
 func (g *gpu) Wanted() (number, bytes uint64) { return g.account.Wanted() }
 
-// begin and end enclose a request of so many bytes. What a pool takes from the driver for
+// begin and end enclose a request of n bytes. What a pool takes from the driver for
 // it, page by page, is counted in the account at once: a lease's is a file that all its
 // processes lock by turns. While a request is under way others may see too much.
 func (g *gpu) begin(bytes uint64) {
@@ -292,7 +292,7 @@ func (g *gpu) MemRelease(h device.Handle) error {
 // AllocAsync takes memory of the driver's own pool, for the policy async. What counts is
 // what that pool reserves: what it certainly has to grow by is counted before, and the
 // rest when it has grown, since only the driver knows by how much. Where the lease has no
-// room for the rest the block is given back.
+// room for the rest the block is released.
 func (g *gpu) AllocAsync(pool device.Pool, bytes uint64, s device.Stream) (device.Range, error) {
 	g.pooled.Lock()
 	defer g.pooled.Unlock()
@@ -330,7 +330,7 @@ func (g *gpu) AllocAsync(pool device.Pool, bytes uint64, s device.Stream) (devic
 	return r, err
 }
 
-// FreeAsync gives memory back to the driver's own pool, which keeps it.
+// FreeAsync releases memory to the driver's own pool, which keeps it.
 func (g *gpu) FreeAsync(addr uint64, s device.Stream) error {
 	g.mu.Lock()
 	bytes := g.ranges[addr]
@@ -357,7 +357,7 @@ func (g *gpu) PoolGetAttribute(pool device.Pool, a device.PoolAttribute) (uint64
 	return n, err
 }
 
-// count makes bytes the count of the driver's own pool, for a request of so many. Caller
+// count makes bytes the count of the driver's own pool, for one request. Caller
 // holds pooled.
 func (g *gpu) count(bytes, request uint64) error {
 	if bytes > g.counted {
@@ -673,7 +673,7 @@ func (g *gpu) StreamWaitEvent(s device.Stream, e device.Event) error {
 	g.mu.Lock()
 	join := g.join
 	g.mu.Unlock()
-	if join == 0 { // the pool's lock is held, so nobody else creates it now
+	if join == 0 { // the pool's lock is held, so no other thread creates it now
 		var err error
 		if join, err = g.Driver.StreamCreate(); err != nil {
 			return err

@@ -37,11 +37,11 @@ func (l *Limit) Give(_ Part, bytes uint64) { l.held.Add(-bytes) }
 // Limit returns the limit and what is left of it.
 func (l *Limit) Limit() (limit, left uint64) { return l.limit, l.limit - min(l.held.Load(), l.limit) }
 
-// Publish does nothing: there is nobody to see it.
+// Publish does nothing: no other process reads it.
 func (l *Limit) Publish(Figures) {}
 
 // Want answers that no other process can be asked.
 func (l *Limit) Want(uint64) error { return device.ErrNotSupported }
 
-// Wanted returns that nobody wants memory.
+// Wanted reports that no other process waits for memory.
 func (l *Limit) Wanted() (number, bytes uint64) { return 0, 0 }

@@ -41,7 +41,7 @@
 // stream before is not handed to another one until the capture has ended: what would need an
 // event there fails with [ErrCapturing], and the driver serves that request: the front asks
 // it for stream-ordered memory, and the pool for memory of cuMemAlloc. Memory of
-// cuMemFree stays pending until then. A stream of which the driver does not say whether it
+// cuMemFree stays pending until then. A stream of which the driver does not report whether it
 // is captured counts as captured. One that the pool has never seen, and that does not wait
 // for the legacy stream, is not noticed by a wait for all work.
 //
@@ -200,7 +200,7 @@ func Open(d Driver, c Config) (*Pool, error) {
 	p.name = fmt.Sprintf("GPU_%d", p.dev.info.Ordinal)
 	var err error
 	// Others of the lease ask for idle memory themselves, and the GPU's other users have
-	// leases of their own: no low water is kept for them.
+	// separate leases: no low water is kept for them.
 	if p.pool, err = gpumem.Open(p.dev, c.Policy, gpumem.WithLowWater(0), gpumem.WithStacks(false)); err != nil {
 		return nil, err
 	}
@@ -222,7 +222,7 @@ func (p *Pool) watch() {
 	}
 }
 
-// look gives back what is idle if another process of the lease has asked for memory: what
+// look releases what is idle if another process of the lease has asked for memory: what
 // is pending, which the pool does not know to be free, and under policies other than
 // elastic, which sees to it by itself, all that they can release.
 func (p *Pool) look() {
@@ -235,7 +235,7 @@ func (p *Pool) look() {
 	number, bytes := p.account.Wanted()
 	if number != p.seen && bytes > 0 && p.asking.Load() == 0 { // else it is this process that asks
 		if !p.elastic {
-			_ = p.idle() // what cannot be given back now stays
+			_ = p.idle() // what cannot be released now stays
 		} else if p.waiting.Load() > 0 {
 			_ = p.flush()
 		}
@@ -608,7 +608,7 @@ func (p *Pool) Reserved() (now, high uint64) {
 // Used is the memory in blocks of the program, now and at most.
 func (p *Pool) Used() (now, high uint64) { return p.inUse.Load(), p.peak.Load() }
 
-// idle gives back to the driver what no block needs, but for what waits for the end of a
+// idle releases to the driver what no block needs, but for what waits for the end of a
 // capture.
 func (p *Pool) idle() error {
 	if p.waiting.Load() > 0 {

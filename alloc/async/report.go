@@ -35,7 +35,7 @@ var poolLines = []struct {
 // Report is what XLA logs when the driver has refused twice, record for record:
 // the request, the statistics, how many live blocks there are of each size, and
 // what the pool says of itself. It asks the driver for five numbers; what that
-// does not tell is said to be unknown, where XLA prints what happens to lie
+// does not report is printed as unknown, where XLA prints what happens to lie
 // there.
 func (a *Allocator) Report(r alloc.Request) alloc.Report {
 	var out alloc.Report

@@ -246,7 +246,7 @@ func round256(n uint64) (uint64, bool) {
 	return r, r >= n
 }
 
-// Alloc hands out a block. Errors are those that alloc.Allocator lists. A device that
+// Alloc allocates a block. Errors are those that alloc.Allocator lists. A device that
 // refuses a region gives alloc.ErrNoMemory; any other failure of it is returned as it is.
 //
 // The common case, an ordinary block without a special alignment, takes the chunk out

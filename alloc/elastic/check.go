@@ -55,7 +55,7 @@ func (a *Allocator) Check() error {
 	case len(ordered) != w.ordered:
 		return fmt.Errorf("%d chunks are in the order, %d have whole pages", len(ordered), w.ordered)
 	case w.held != a.held || w.mapped != a.mapped || w.handles != handles:
-		return fmt.Errorf("a walk counts %d pages held, %d mapped, %d handles; it is said to be %d, %d, %d", w.held, w.mapped, w.handles, a.held, a.mapped, handles)
+		return fmt.Errorf("a walk counts %d pages held, %d mapped, %d handles; the counters say %d, %d, %d", w.held, w.mapped, w.handles, a.held, a.mapped, handles)
 	case w.used != a.stats.BytesInUse || a.stats.PeakBytesInUse < w.used:
 		return fmt.Errorf("statistics say %d bytes in use, a walk counts %d", a.stats.BytesInUse, w.used)
 	case a.owned() > a.cap || a.cap > a.limit || a.stats.PeakPoolBytes < a.owned()<<a.shift:

@@ -315,7 +315,7 @@ func (a *Allocator) space(addr uint64) *space {
 // pages returns how many pages n bytes need, n being at least 1.
 func (a *Allocator) pages(n uint64) uint64 { return (n-1)>>a.shift + 1 }
 
-// Alloc hands out a block. The size of a block with OneHandle is whole pages;
+// Alloc allocates a block. The size of a block with OneHandle is whole pages;
 // every other size is rounded up to 256 bytes. It returns errors of the kinds that
 // alloc.Allocator lists, and a *streams.Pending if the tracker is deferred and work
 // must be waited for first.

@@ -1,6 +1,6 @@
 package elastic
 
-// Where a block goes.
+// Placement of a block.
 //
 // A spot is a first address x for a block. Its cost is four numbers: pages to be
 // mapped, pages held that are not held now, bytes wasted, and x itself. Wasted are

@@ -228,7 +228,7 @@ func (a *Allocator) releaseOrphans() error {
 }
 
 // unmapPages unmaps the whole pages in a free chunk of an expandable segment, in
-// rising order, and gives them back. What is left below and above them stays free. A
+// rising order, and releases them. What is left below and above them stays free. A
 // segment of which nothing is mapped goes with its addresses.
 func (a *Allocator) unmapPages(h chunks.H, c *chunks.Chunk) error {
 	i := a.more[h].segment

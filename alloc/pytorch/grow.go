@@ -245,7 +245,7 @@ func (a *Allocator) freeOf(p *pool) func(yield func(chunks.H, *chunks.Chunk) boo
 	}
 }
 
-// releaseOversize gives blocks back that are too large to be split, and reports
+// releaseOversize releases blocks that are too large to be split, and reports
 // whether those were enough for n bytes (release_available_cached_blocks): the
 // smallest one that is large enough, or else the largest ones.
 func (a *Allocator) releaseOversize(l int32, n uint64) (bool, error) {

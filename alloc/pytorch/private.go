@@ -1,7 +1,7 @@
 package pytorch
 
 // Private pools, which PyTorch keeps for CUDA graphs and for torch.cuda.MemPool. A
-// private pool takes segments of its own, and keeps them until nothing uses the pool.
+// private pool has separate segments, and keeps them until nothing uses the pool.
 // See pytorch.go for an overview.
 
 import (

@@ -41,7 +41,7 @@
 //
 // # Where we differ, on purpose
 //
-// Releases up to 2.4 fail an assertion when they give back large blocks with both
+// Releases up to 2.4 fail an assertion when they release large blocks with both
 // max_split_size_mb and expandable segments; here the blocks are skipped, as later
 // releases do. An alignment above 512 bytes, which PyTorch does not have, is served by
 // cutting the block; requests without one are placed as ever. Sizes of 1 EiB and more
@@ -267,7 +267,7 @@ func New(dev Device, cfg Config) (*Allocator, error) {
 // Name is pytorch.
 func (a *Allocator) Name() string { return "pytorch" }
 
-// Alloc hands out a block. The errors are those of alloc.Allocator.
+// Alloc allocates a block. The errors are those of alloc.Allocator.
 func (a *Allocator) Alloc(r alloc.Request) (alloc.Block, error) {
 	if invariants.Enabled {
 		defer func() { invariants.Must(a.Check()) }()

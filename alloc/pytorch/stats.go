@@ -11,10 +11,10 @@ import (
 )
 
 // MemoryStats are counters of torch.cuda.memory_stats beside those of alloc.Stats, in
-// bytes where nothing else is said.
+// bytes unless noted.
 type MemoryStats struct {
 	OOMs              uint64 // num_ooms: requests that were refused
-	Retries           uint64 // num_alloc_retries: how often everything free was given back for a request
+	Retries           uint64 // num_alloc_retries: how often everything free was released for a request
 	Requested         uint64 // requested_bytes.current: of live blocks
 	RequestedPeak     uint64
 	Waiting           uint64 // in blocks that are free but for events: active_bytes less allocated_bytes

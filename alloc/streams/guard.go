@@ -6,7 +6,7 @@ import (
 	"gpumem/alloc"
 )
 
-// Guard makes memory that is handed out again safe for programs of several
+// Guard makes memory that is reused safe for programs of several
 // streams.
 //
 // An allocator that reuses memory hands out at once what was just freed. In one

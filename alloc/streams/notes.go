@@ -23,7 +23,7 @@ type note struct {
 func (n note) end() uint64 { return n.addr + n.bytes }
 
 // notes are ordered by address and do not overlap. There are at most as many as
-// there are pieces of memory freed and not handed out again since: hundreds in
+// there are pieces of memory freed and not reused since: hundreds in
 // most programs, a hundred thousand where the GPU lags behind. They lie in leaves
 // of leafNotes at most, so that an insertion moves few of them.
 type notes struct {

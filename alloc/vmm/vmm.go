@@ -154,7 +154,7 @@ func New(dev Device, cfg Config) (*Allocator, error) {
 // Name returns "vmm", as JAX's options call it.
 func (a *Allocator) Name() string { return "vmm" }
 
-// Alloc hands out a block of whole pages. It waits for work on the device only
+// Alloc allocates a block of whole pages. It waits for work on the device only
 // where the memory is short and pending frees can help. An alignment above the
 // page is a bad request. An error of the device while it gives pending memory
 // back, or of the request's stream, ends the request, too.

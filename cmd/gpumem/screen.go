@@ -69,7 +69,7 @@ func (t *text) section(title string) {
 	t.Section(title)
 }
 
-// entry says something about a variable; its name and value stand above what is said
+// entry says something about a variable; its name and value stand above the text
 // first.
 func (t *text) entry(name, about string) {
 	if name != t.name {

@@ -1,6 +1,6 @@
 //go:build linux && (amd64 || arm64) && !nodriver
 
-// What a library needs that stands in front of the driver in somebody else's
+// Support for a library that stands in front of the driver in another program's
 // program: a driver by its file, streams that the program made, waits for all of
 // its work, and access for a second GPU.
 

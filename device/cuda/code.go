@@ -129,5 +129,5 @@ func (c Code) Is(target error) bool {
 	return is != nil && errors.Is(is, target)
 }
 
-// fatal tells whether every later call of this process fails as well.
+// fatal reports whether every later call of this process fails as well.
 func (c Code) fatal() bool { return codes[c].fatal }

@@ -439,7 +439,7 @@ func (d *Device) Close() error {
 		return err
 	case <-timeout.C:
 		return &device.CallError{Call: "cuCtxSynchronize", Device: d.info.Name, Err: fmt.Errorf(
-			"%w after %v; its memory is given back when the work ends, at the latest with the process", ErrRunning, d.patience)}
+			"%w after %v; its memory is released when the work ends, at the latest with the process", ErrRunning, d.patience)}
 	}
 }
 

@@ -1,6 +1,6 @@
 //go:build linux && (amd64 || arm64) && !nodriver
 
-// What Linux tells about GPUs and programs.
+// Facts about GPUs and programs that Linux has.
 
 package cuda
 

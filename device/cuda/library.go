@@ -81,7 +81,7 @@ func bind(functions []function, find lookup) *library {
 	return l
 }
 
-// has tells whether the library has all functions from first to last.
+// has reports whether the library has all functions from first to last.
 func (l *library) has(first, last int) bool {
 	for _, at := range l.at[first : last+1] {
 		if at == 0 {

@@ -1,6 +1,6 @@
 //go:build linux && (amd64 || arm64) && !nodriver
 
-// What lies in the device's memory. About no bytes the driver is not asked.
+// Copies and fills of device memory. The driver is not called for zero bytes.
 //
 // The copies and fills go through a stream of their own. The driver's waiting
 // calls use its null stream, which waits for the streams that other libraries

@@ -122,7 +122,7 @@ func (d *Device) MemUnmap(addr, bytes uint64) error {
 	return nil
 }
 
-// covers tells whether whole mappings cover a range, and if asked to takes them
+// covers reports whether whole mappings cover a range, and if asked to takes them
 // out of the table.
 func (d *Device) covers(addr, bytes uint64, remove bool) bool {
 	d.mu.Lock()

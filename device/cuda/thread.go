@@ -1,6 +1,6 @@
 //go:build linux && (amd64 || arm64) && !nodriver
 
-// What a thread needs before it can make a driver call: the device's context,
+// Preparation of a thread for a driver call: the device's context,
 // and the leave to make it while other threads capture graphs. Both belong to
 // the thread's owner, who has them back after the call.
 

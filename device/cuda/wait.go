@@ -138,7 +138,7 @@ func (c *call) look(e uint64) (done bool, code Code) {
 	return c.ready(e)
 }
 
-// ready is look on a prepared thread. If the work is done, the driver is told to
+// ready is look on a prepared thread. If the work is done, the driver is asked to
 // wait for it, which takes no time, and makes pools release what they should at
 // the next synchronise.
 func (c *call) ready(e uint64) (done bool, code Code) {

@@ -62,7 +62,7 @@ type Costs struct {
 	// AddressFree: 1.0 us on an H100, 5.6 us on an RTX 3070.
 	AddressFree time.Duration
 	// MemCreate takes physical memory, before any bytes: 19 us on an H100, 31 us
-	// on an RTX 3070. On one A100 it was 195 us (kvcached bench_vmm), which nobody
+	// on an RTX 3070. On one A100 it was 195 us (kvcached bench_vmm), which no one
 	// has explained.
 	MemCreate time.Duration
 	// MemCreatePerMiB is added for each MiB. An assumption: the longest of 43

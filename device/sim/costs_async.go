@@ -34,8 +34,8 @@ type AsyncCosts struct {
 	// either (CUDA.jl#746, #792); the median free was 1.6 on the RTX 3070.
 	PoolAlloc, PoolFree time.Duration
 	// PoolGrow is one growth, and PoolGrowPerMiB what each MiB of it adds;
-	// PoolRelease and PoolReleasePerMiB are the same for giving back. Growing
-	// and giving back together were 0.7 ms a round of little memory
+	// PoolRelease and PoolReleasePerMiB are the same for releasing. Growing
+	// and releasing together were 0.7 ms a round of little memory
 	// (Cytnx#850), and 32 ms for a GiB (vortex#7815). How that splits into the
 	// four is an assumption.
 	PoolGrow, PoolGrowPerMiB       time.Duration

@@ -1,6 +1,6 @@
 package balance
 
-// What follows from a log and a state by arithmetic, for the scenes of the table.
+// Conclusions from a log and a state by arithmetic, for the scenes of the table.
 
 import (
 	"cmp"
@@ -77,7 +77,7 @@ func (e *Facts) hintIsWrong(r *Refusal) []string {
 	return nil
 }
 
-// discrete reports whether the GPU is known to have memory of its own.
+// discrete reports whether the GPU is known to have separate memory.
 func (e *Facts) discrete() bool {
 	for _, kind := range []string{"device", "smi gpu", "tf device"} {
 		for _, f := range e.facts(kind) {

@@ -1,6 +1,6 @@
 package balance
 
-// How much memory the usual GPUs have: to tell a card's total from a pool's
+// Memory sizes of the usual GPUs: to tell a card's total from a pool's
 // limit where a log has only one of them.
 
 import (
@@ -133,7 +133,7 @@ func cardTotals(name string) (least, most uint64, ok bool) {
 }
 
 // unifieds are devices that share the host's memory, and whose total no
-// card with memory of its own has. A GB10's 119.2 to 121.7 GiB are in messages of
+// discrete card has. A GB10's 119.2 to 121.7 GiB are in messages of
 // PyTorch and vLLM, as are a Thor's 122.8; an Orin's 61 are in tmcdonell/cuda#77.
 var unifieds = []struct {
 	name        string
@@ -144,7 +144,7 @@ var unifieds = []struct {
 	{"Jetson AGX Thor", 122.0, 123.5},
 }
 
-// unifiedTotal says whether a total, in bytes, is that of a device which
+// unifiedTotal reports whether a total, in bytes, is that of a device which
 // shares the host's memory and of no other, and which one that is.
 func unifiedTotal(total uint64) (string, bool) {
 	for _, u := range unifieds {
@@ -157,7 +157,7 @@ func unifiedTotal(total uint64) (string, bool) {
 
 var unifiedWords = regexp.MustCompile(`(?i)\b(?:GB10|Orin|Thor|Xavier|Tegra|Jetson)\b`)
 
-// unifiedName says whether a GPU of this name shares the host's memory.
+// unifiedName reports whether a GPU of this name shares the host's memory.
 func unifiedName(name string) bool { return unifiedWords.MatchString(name) }
 
 // knownTotal reports whether bytes are what programs see of a card as its total, to the

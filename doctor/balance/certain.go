@@ -1,6 +1,6 @@
 package balance
 
-// What is sure where no cause is found, and which facts would help.
+// Certain statements where no cause is found, and the facts that would help.
 
 import (
 	"fmt"

@@ -1,6 +1,6 @@
 package balance
 
-// What is known: the statements and facts of a log, and the state of the machine; and
+// Evidence: the statements and facts of a log, and the state of the machine; and
 // what follows from both without judgement: which frameworks there are, how large the
 // GPU is, who is on it.
 
@@ -527,7 +527,7 @@ func readings(list []holder) []quantity.Evidence {
 // Refusals.
 
 // Refusal is one time that memory was refused, with all that the log says of it. What
-// is not told is 0; the has fields say whether free, allocated and others were told.
+// is not told is 0; the has fields report whether free, allocated and others were told.
 type Refusal struct {
 	St       *quantity.Statement
 	Layer    quantity.Layer
@@ -886,9 +886,9 @@ func tensorBytes(text string) uint64 {
 	return n
 }
 
-// poolState is what is told of XLA's or TensorFlow's pool, in bytes.
+// poolState is the reported state of XLA's or TensorFlow's pool, in bytes.
 type poolState struct {
-	refused                     *Refusal // nil if none is told
+	refused                     *Refusal // nil if none is reported
 	want                        uint64
 	limit, size, inUse, largest sized
 }

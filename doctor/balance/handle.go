@@ -21,7 +21,7 @@ type handle struct {
 	call    bool                // a call failed, not the making of a handle
 	early   bool                // memory was refused before the library asked for any
 	conv    bool                // no algorithm for a convolution was found
-	status  string              // CUDNN_STATUS_..., empty if none is told
+	status  string              // CUDNN_STATUS_..., empty if none is named
 	From    *quantity.Statement // the driver's reading, nil if there is none
 	Left    uint64              // free, by it
 	Total   uint64

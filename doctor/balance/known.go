@@ -49,7 +49,7 @@ func (e *Facts) FractionName() (name, why string) {
 	return oldFraction, "every release reads this name"
 }
 
-// Older says whether a version is below major.minor.patch.
+// Older reports whether a version is below major.minor.patch.
 func Older(version string, parts ...int) bool {
 	words := strings.SplitN(version, ".", 4)
 	for i, p := range parts {

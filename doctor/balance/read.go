@@ -25,7 +25,7 @@ func (e *Facts) Read(log io.Reader) error {
 		var err error
 		d, p, err = dump.ReadLog(in)
 		done <- err
-		in.CloseWithError(err) // so that nobody writes to a reader that left
+		in.CloseWithError(err) // so that the writer does not wait for a reader that left
 	}()
 	end, err := quantity.Read(log, quiet{out}, e.Add)
 	e.End = end

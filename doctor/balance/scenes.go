@@ -1,6 +1,6 @@
 package balance
 
-// What each section of the table compares: the refusal that it is about, the quantities and
+// Scenes, the inputs to each section of the table: the refusal that it is about, the quantities and
 // flags of it, and the lines and texts for its readings.
 
 import (
@@ -345,7 +345,7 @@ func (s *Scene) twoPools() {
 	}
 }
 
-// engines is for programs with a check, or an estimate, of their own.
+// engines is for programs with their own check or estimate.
 func (s *Scene) engines() {
 	r := s.last(func(r *Refusal) bool {
 		return r.Layer == quantity.LayerEngine && r.HasFree && r.Total > 0 && !r.mild && (r.Want > 0 || Less(r.Total, r.Free) > ContextMost)

@@ -1,6 +1,6 @@
 package quantity
 
-// What stands around a message: the encoding of the file, colour codes and the
+// Removal of the text around a message: the encoding of the file, colour codes and the
 // prefixes of logs.
 
 import (

@@ -1,6 +1,6 @@
 package quantity
 
-// What a log says of the machine and of what runs on it: pasted nvidia-smi tables,
+// Facts of a log about the machine and its programs: pasted nvidia-smi tables,
 // versions, settings, frameworks, and what pools and engines print of themselves. These
 // have fixed forms, and a regular expression each.
 

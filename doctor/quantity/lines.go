@@ -8,7 +8,7 @@ package quantity
 //
 // A wrapped text shows its width: no line is longer, and a line that was broken is so
 // long that what follows would not have fitted. Joining two lines too many does little
-// harm, since what a number means is told by the words nearest to it; joining one too
+// harm, since the words nearest to a number decide what it means; joining one too
 // few cuts a sentence.
 
 import (

@@ -1,6 +1,6 @@
 package quantity
 
-// What a text says: whether memory was refused in it, by whom and of what; whether a
+// Notices, the statements of a text: whether memory was refused in it, by whom and of what; whether a
 // library failed; and the texts that have one meaning only, such as a setting that was
 // not understood. Memory refused is known by words and their order, in any wording:
 // "out of memory", "could not reserve 3 GiB", "not enough VRAM", "MemoryError". The texts

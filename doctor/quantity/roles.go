@@ -1,6 +1,6 @@
 package quantity
 
-// What a number means. "Tried to allocate 2.60 GiB. GPU 0 has a total capacity of
+// Roles, the meanings of numbers. "Tried to allocate 2.60 GiB. GPU 0 has a total capacity of
 // 14.74 GiB of which 2.44 GiB is free" has three numbers. Before the first stands
 // "tried to allocate", so that it is what was wanted; before the second "total
 // capacity of"; the third has "of which" before it, which says nothing, and "is free"
@@ -138,7 +138,7 @@ func amounts(toks tokenList) (list []amount) {
 		list = append(list, a)
 		previous = i
 	}
-	// "It needs A, more than B": B is what there is.
+	// "It needs A, more than B": B is what is available.
 	for i := 1; i < len(list); i++ {
 		if a := &list[i-1]; a.Role == RoleWant && list[i].Role == roleNone && list[i].N < a.N && toks.beyond(list[i-1].token, list[i].token) {
 			list[i].Role, list[i].Host = RoleFree, a.Host

@@ -120,7 +120,7 @@ func run(w io.Writer) error {
 	}
 	fmt.Fprintf(w, "\n(*OutOfMemoryError).Report() has it all, with XLA's list of every chunk: run this with -full.\n")
 
-	// The proof: free the one block that is said to be in the way.
+	// The proof: free the one block that the report names.
 	for _, b := range small {
 		if b.Addr == oom.Cause.Pin.Addr {
 			if err := pool.Free(b); err != nil {

@@ -137,7 +137,7 @@ const (
 var maxValues = 1 << 22
 
 var (
-	errTooManyParts = errors.New("with it, the results have more than 2^24 parts, or more than 2^22 values of their own")
+	errTooManyParts = errors.New("with it, the results have more than 2^24 parts, or define more than 2^22 values")
 	errTooManyCalls = errors.New("with a copy of each computation for each of its calls the module has more than 2^20 instructions or 2^24 parts of results; does it call itself?")
 )
 

@@ -107,7 +107,7 @@ func (f *Flow) inModule(n Node) error {
 
 // inComputation has the rules of the rematerialization pass alone. Calls, whiles and
 // conditionals define all that they return, and so do the collectives of inModule. Fusions
-// and starts of asynchronous operations forward the operands in whose memory they are said
+// and starts of asynchronous operations forward the operands in whose memory they are declared
 // to be; the aliasing of custom calls does not count, as in XLA.
 func (f *Flow) inComputation(n Node) error {
 	i := f.inst[n]

@@ -9,7 +9,7 @@
 // wrong; but a library that programs do not know of cannot ask them to be right. So each
 // thread calls [Grow] first.
 //
-// And Go unblocks some signals in each of its own threads, whatever mask they inherit. A
+// And Go unblocks some signals in each of its threads, whatever mask they inherit. A
 // handler of the program would run there on a small stack, and a SIGCHLD that the program
 // waits for with sigwait or a signalfd would be taken and ignored. Threads that begin
 // after this package's initialization leave SIGCHLD and SIGPROF blocked if they inherit

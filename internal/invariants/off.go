@@ -1,6 +1,6 @@
 //go:build !invariants
 
-// Package invariants says whether this build checks every structure after
+// Package invariants reports whether this build checks every structure after
 // every operation. With the build tag invariants it does, and a violation is a
 // panic; without it the checks are compiled out.
 //

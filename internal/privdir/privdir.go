@@ -2,7 +2,7 @@
 // or replace: what a program executes or trusts lies there.
 //
 // A folder is private if it and every folder above it belong to this user or to
-// root, and nobody else may write there. One exception holds for the folders above:
+// root, and no other user may write there. One exception holds for the folders above:
 // root's and this user's own may be open to all if they are sticky, as /tmp is,
 // for there only the owner of an entry may rename it. A sticky folder of another
 // user saves nothing: its owner may rename every entry.

@@ -184,8 +184,8 @@ func (r root) started(ticks uint64) (time.Time, error) {
 	return now.Add(-max(0, Stat{Start: ticks}.Age(up))).Round(time.Second / ticksPerSecond), nil
 }
 
-// kin is what tells whether a process's parent is the one that started it. What
-// is seldom needed is a function.
+// kin has the facts that decide whether a process's parent is the one that started it.
+// Those that are seldom needed are functions.
 type kin struct {
 	pid          int
 	self, parent Stat

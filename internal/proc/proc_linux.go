@@ -186,7 +186,7 @@ func siteOf(library, folder string) string {
 	return ""
 }
 
-// isSite says whether a folder is for Python packages by its name.
+// isSite reports whether a folder is for Python packages by its name.
 func isSite(folder string) bool {
 	name := path.Base(folder)
 	return name == "site-packages" || name == "dist-packages"

@@ -4,7 +4,7 @@
 // A program that loads this library has loaded nothing else yet: the driver is loaded
 // with it, the pools (libgpumem.so, in Go) when a context first has memory to serve. So
 // a process that never uses a GPU has no thread more, and one that forks before it does
-// has pools of its own in the child.
+// has separate pools in the child.
 //
 // One call, cuMemAllocAsync(&p, n, stream):
 //
@@ -224,7 +224,7 @@ static void uuid_of(int d, char text[40]) {
   for (int i = 0; i < 16; i++) snprintf(text + 2 * i, 3, "%02x", u[i]);
 }
 
-// open_gpu opens GPU d, once. The state says whether that went well.
+// open_gpu opens GPU d, once. The state reports whether that went well.
 static int open_gpu(int d) {
   pthread_mutex_lock(&opening);
   if (!gpus[d].state) {

@@ -321,7 +321,7 @@ func gmPeer(number, peer C.int) {
 func gmTrim(number C.int) {
 	defer recovered(nil)
 	if p := gpus[number].Load().pool.Load(); p != nil {
-		_ = p.Trim() // what cannot be given back now stays idle
+		_ = p.Trim() // what cannot be released now stays idle
 	}
 }
 

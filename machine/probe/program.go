@@ -218,7 +218,7 @@ func brief(a *explain.Answer) string {
 
 // Process reads a running process: what it has loaded, and the variables about GPU
 // memory that it was started with. Others are private. note is the reason if the
-// environment is hidden, as processes with a title of their own hide theirs.
+// environment is hidden, as processes that set their title hide it.
 func Process(pid int) (p *machine.Process, note string, err error) {
 	loaded, err := proc.Frameworks(pid)
 	if err != nil {

@@ -120,7 +120,7 @@ var sections = []struct{ name, title, text string }{
 	{"pytorch", "PyTorch", "One list of `key:value` with three names."},
 	{"cupy", "CuPy", "Most settings are the program's (`cupy.get_default_memory_pool().set_limit`, `cupy.cuda.set_allocator`)."},
 	{"driver", "Driver and NVIDIA's libraries", "These hold for every framework."},
-	{"nobody", "Nobody", "Their names look right, and nothing reads them."},
+	{"nobody", "No framework", "Their names look right, and nothing reads them."},
 }
 
 const introduction = `# Settings: which variable does what

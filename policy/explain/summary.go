@@ -31,17 +31,17 @@ func (a Answer) Summary() string {
 	var s string
 	switch {
 	case p.Kind == policy.Platform || p.Kind == policy.Address:
-		return "Takes each allocation from the driver and gives it back when it is freed: no limit, nothing kept, slow."
+		return "Takes each allocation from the driver and releases it when it is freed: no limit, nothing kept, slow."
 	case p.Kind == policy.VMM:
 		return fmt.Sprintf("Maps memory as it is needed, up to %s, and keeps what it mapped.", limit)
 	case p.Kind == policy.Async && a.First > 0 && p.AsyncKeep || p.Kind == policy.Async && p.Preallocate:
 		s = fmt.Sprintf("Takes %s at once, from the driver's own pool, which keeps that much and may grow over it.", taken)
 	case p.Kind == policy.Async && a.First > 0:
-		s = fmt.Sprintf("Takes %s once, from the driver's own pool, which may give it back at the next synchronisation.", taken)
+		s = fmt.Sprintf("Takes %s once, from the driver's own pool, which may release it at the next synchronisation.", taken)
 	case p.Kind == policy.Async && p.AsyncKeep:
 		s = fmt.Sprintf("Takes memory as it is needed, from the driver's own pool, which keeps up to %s and may grow over it.", limit)
 	case p.Kind == policy.Async:
-		s = "Takes memory as it is needed, from the driver's own pool, which gives back what is unused at each synchronisation."
+		s = "Takes memory as it is needed, from the driver's own pool, which releases what is unused at each synchronisation."
 	case p.Kind == policy.Caching:
 		s = "Takes memory as it is needed, up to " + limit + ", and keeps what it took for its own use."
 	case a.First == 0:

@@ -120,7 +120,7 @@ func readersOf(v frameworks.Variable) string {
 }
 
 // titles are the readers' names for people.
-var titles = map[string]string{"jax": "JAX", "gpumem": "gpumem", "tensorflow": "TensorFlow", "pytorch": "PyTorch", "cupy": "CuPy", "nobody": "nobody", "driver": "NVIDIA's driver or libraries, under every framework"}
+var titles = map[string]string{"jax": "JAX", "gpumem": "gpumem", "tensorflow": "TensorFlow", "pytorch": "PyTorch", "cupy": "CuPy", "nobody": "no framework", "driver": "NVIDIA's driver or libraries, under every framework"}
 
 // misspelt warns of a name that no framework reads.
 func (n *corrections) misspelt(wrong string, meant frameworks.Variable, f frameworks.Framework, v policy.Version) {

@@ -171,10 +171,10 @@ func (n *notes) collection(p *policy.Policy) {
 	switch {
 	case !set:
 	case text == "true":
-		n.Effect(tfCollectVar, "free regions are given back before a request is refused, as by default")
+		n.Effect(tfCollectVar, "free regions are released before a request is refused, as by default")
 	case text == "false":
 		p.GC = false
-		n.Effect(tfCollectVar, "free regions are kept, even where giving them back would serve a request")
+		n.Effect(tfCollectVar, "free regions are kept, even where releasing them would serve a request")
 	default:
 		n.Warn(tfCollectVar, "", "%s is not recognised and means true; only true and false are, in small letters", literal.PyRepr(text))
 	}

@@ -353,7 +353,7 @@ func torchEffect(key string, value any) string {
 	case keyLarge:
 		return "segments for requests of 1 to 10 MiB are of " + size + " instead of 20"
 	case keyGC:
-		return fmt.Sprintf("from %s of the limit on, blocks that lie idle are given back first", literal.Percent(value.(float64)))
+		return fmt.Sprintf("from %s of the limit on, blocks that lie idle are released first", literal.Percent(value.(float64)))
 	case keyRoundup:
 		return "requests are rounded up to steps between powers of two"
 	case keyExpandable:

@@ -99,7 +99,7 @@ func (p *modulePlan) peak(c *hlo.Computation) int64 {
 	return x.Bytes
 }
 
-// computation brings one computation below a limit: first by splits of its own gaps, and if
+// computation brings one computation below a limit: first by splits of gaps in it, and if
 // that is not enough, with plans for what it calls. After such a plan it begins anew, as the
 // splits may have been made for callees that are smaller now. At last comes the search. Only
 // a plan with splits is written into the computation.

@@ -354,7 +354,7 @@ class Devices(object):
 
 
 def sessions(tf, devices, fraction):
-    """Caps sessions and listings, which make devices by a ConfigProto of their own."""
+    """Caps sessions and listings, which make devices by their own ConfigProto."""
     v1 = getattr(getattr(tf, "compat", None), "v1", None) or tf
     proto = getattr(v1, "ConfigProto", None)
     if proto is None:

@@ -6,7 +6,7 @@
 # PyTorch keeps the events itself, with the lines of Python that caused them; here
 # they are only asked for, once the program has started CUDA, and written when
 # memory runs out for the first time and again when the program ends. No error of
-# it reaches the program: it is told in one line on stderr.
+# it reaches the program: it is reported in one line on stderr.
 import atexit
 import os
 

@@ -47,7 +47,7 @@
 //
 // Byte 1<<40 - 1 is the lock of the ledger itself. It is held while a process joins, and
 // while a request sums the slots and adds to its own. Slots are locked under it alone.
-// To give back takes no lock: each process subtracts from its own slot, so others see
+// Releasing takes no lock: each process subtracts from its own slot, so others see
 // too much for a moment, never too little.
 //
 // # Killed at any instruction
@@ -96,8 +96,8 @@ var (
 	ErrSlots = errors.New("too many processes")
 	// ErrClosed is the error of a member that has left, or of a closed ledger.
 	ErrClosed = errors.New("the ledger is closed")
-	// ErrGive is the error of a process that gives back more than it has.
-	ErrGive = errors.New("more is given back than was taken")
+	// ErrGive is the error of a process that releases more than it has.
+	ErrGive = errors.New("more is released than was taken")
 )
 
 // Slots is how many processes can have a ledger open at once as members.
@@ -154,7 +154,7 @@ func (k Kind) String() string {
 	return [...]string{"held", "charged", "outside"}[k]
 }
 
-// Figures are those of one process, in bytes where nothing else is said.
+// Figures are those of one process, in bytes unless noted.
 type Figures struct {
 	PID         int    // as the process itself sees it, which may be of another pid namespace
 	Start       uint64 // time of its start in clock ticks since the machine's; 0 if unknown

@@ -50,7 +50,7 @@ func (l *Ledger) Close() error {
 }
 
 // Members returns the figures of the processes that live, in no order, and clears the
-// slots of dead ones. It waits for nobody. It is empty after Close, and if the file was
+// slots of dead ones. It never waits. It is empty after Close, and if the file was
 // cut short.
 func (l *Ledger) Members() (list []Figures) {
 	l.mu.Lock()
@@ -389,7 +389,7 @@ func (m *Member) rouse(ctx context.Context, done chan struct{}) {
 	}
 }
 
-// Leave gives back all that this process holds, and its slot. Later calls fail with
+// Leave releases all that this process holds, and its slot. Later calls fail with
 // ErrClosed; leaving again does nothing. It waits for calls under way, and ends Wait.
 func (m *Member) Leave() error {
 	return m.end(func() {

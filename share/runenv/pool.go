@@ -357,5 +357,5 @@ func (e *editor) recordPool(lim Limits) {
 		e.unset(hookRecordVar, "of another lease")
 		return
 	}
-	e.set(hookRecordVar, lim.Record, "the pool library writes every allocation and free there; each further process has a file of its own, with its number behind the name")
+	e.set(hookRecordVar, lim.Record, "the pool library writes every allocation and free there; each further process has a separate file, with its number behind the name")
 }

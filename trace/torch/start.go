@@ -11,7 +11,7 @@ import (
 	"gpumem/trace"
 )
 
-// segmentMove is a segment that was taken from the device or given back to it.
+// segmentMove is a segment that was taken from the device or released to it.
 type segmentMove struct {
 	trace.Segment
 	freed bool

@@ -36,7 +36,7 @@ type census struct {
 // The order of the checks matters for what damage is found as: the length of the file
 // first, since what is missing cannot be read; each slot's record before its sums, which
 // may be another's; what all hold against the total; the sum in the file at last, and only
-// if nobody was killed while it was being changed.
+// if no process was killed while it was being changed.
 func (h *handle) count() (census, error) {
 	var c census
 	var marks [MaxProcesses / 64]uint64

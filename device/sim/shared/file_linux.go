@@ -185,7 +185,7 @@ func (f *File) Give(dev int, n uint64) error {
 			return err
 		}
 		if n > held {
-			return f.h.errorf("device %d: cannot give back %d bytes of %d: %w", dev, n, held, device.ErrInvalidValue)
+			return f.h.errorf("device %d: cannot release %d bytes of %d: %w", dev, n, held, device.ErrInvalidValue)
 		}
 		if held > used {
 			return f.h.errorf("device %d: this program holds %d bytes, all together %d: %w", dev, held, used, ErrDamaged)

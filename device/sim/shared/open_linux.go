@@ -15,7 +15,7 @@ import (
 // Opening a file: the header is checked, the file is mapped, a slot is taken.
 //
 // A slot is filled before it is marked, and marked last, so that a process killed in
-// between leaves a slot that nobody counts:
+// between leaves a slot that is not counted:
 //
 //	lock its byte   killed here: the kernel unlocks it
 //	held = 0        what a dead process held here is in no sum, as recount went before

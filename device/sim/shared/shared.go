@@ -25,7 +25,7 @@
 // (F_OFD_SETLK): the kernel drops it when the description goes away, however
 // the process ends, and before anyone waits for it. It knows no pid, so it works
 // between containers and a pid that is used again does no harm. A slot
-// that is marked as in use but whose byte nobody has locked is a dead one: what
+// that is marked as in use but whose byte is not locked is a dead one: what
 // it holds is free.
 //
 // # Lock order
@@ -61,8 +61,8 @@
 // the same whatever the number of processes.
 //
 // With numbers: a device has 24 GiB, A holds 10 and is killed, B holds 6, so used is 16.
-// B takes 8: 16 + 8 fit into 24, nobody is looked for, used is 24. B takes 4 more: that
-// does not fit. B goes through the slots, finds that nobody holds A's byte, unmarks its
+// B takes 8: 16 + 8 fit into 24, no slot is examined, used is 24. B takes 4 more: that
+// does not fit. B goes through the slots, finds that A's byte is not locked, unmarks its
 // slot and sets used to 14; 14 + 4 fit.
 //
 // # What is not trusted

@@ -16,7 +16,7 @@ import (
 )
 
 // RunStreams runs the contract for streams on a policy's pool: what a number may
-// be, what becomes of blocks whose stream was destroyed, and that nobody waits
+// be, what becomes of blocks whose stream was destroyed, and that no caller waits
 // for the device with the pool locked.
 func RunStreams(t *testing.T, spec string) {
 	p, err := frameworks.Parse(spec)
@@ -101,7 +101,7 @@ func (s *stand) work(b gpumem.Block, h device.Stream, took time.Duration) {
 	s.must(s.dev.Work(h, took, nil, []device.Range{{Addr: b.Addr, Bytes: b.Size}}))
 }
 
-// fill takes what there is in pieces and frees it again.
+// fill allocates all free memory in pieces and frees it again.
 func (s *stand) fill(stream uint32) {
 	s.Helper()
 	var all []gpumem.Block

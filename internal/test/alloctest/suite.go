@@ -33,7 +33,7 @@ type Maker struct {
 	// hole is the allocator's own to tell.
 	Virtual bool
 	// Asks: what is held only the driver knows, and is asked for the statistics;
-	// while it fails nobody can say.
+	// while it fails it is unknown.
 	Asks bool
 	// Garbage: the simulated device's calls, of which an operation makes some in
 	// the steady state, allocate on the Go heap.
@@ -389,7 +389,7 @@ func (m Maker) badFrees(t *testing.T) {
 	}
 	want("an address inside a block", w.a.FreeAddr(first.b.Addr+256), alloc.ErrNotAllocated)
 	want("an odd address", w.a.FreeAddr(first.b.Addr+1), alloc.ErrNotAllocated)
-	want("an address of nobody", w.a.FreeAddr(4096), alloc.ErrNotAllocated)
+	want("an address that was never allocated", w.a.FreeAddr(4096), alloc.ErrNotAllocated)
 	for _, addr := range []uint64{first.b.Addr + 256, first.b.Addr + 1, 4096} {
 		b, err := w.a.BlockAt(addr)
 		if want("the block at no block's start", err, alloc.ErrNotAllocated); !b.IsZero() {
@@ -526,7 +526,7 @@ func (m Maker) trim(t *testing.T) {
 	}
 	after, _ := w.dev.Held()
 	if before-after != released {
-		t.Fatalf("Trim says it gave back %d bytes, the device got %d", released, before-after)
+		t.Fatalf("Trim says it released %d bytes, the device got %d", released, before-after)
 	}
 	w.check()
 	for _, l := range w.live {
@@ -597,7 +597,7 @@ func (m Maker) faults(t *testing.T) {
 			if s := w.a.Stats(); s.PoolBytes != held && !m.Asks {
 				t.Fatalf("%s: statistics say %d bytes in the pool, the device says %d", name, s.PoolBytes, held)
 			}
-			// The fault is gone: everything can be given back but for the one
+			// The fault is gone: everything can be released but for the one
 			// call that fails while closing.
 			err := w.a.Close()
 			held, _ = w.dev.Held()

@@ -25,7 +25,7 @@ import (
 // patience is how long one answer of the browser, or what a test waits for, may take.
 const patience = 30 * time.Second
 
-// A Page is one page of a browser of its own. One goroutine uses it.
+// A Page is one page of a separate browser. One goroutine uses it.
 type Page struct {
 	t       testing.TB
 	out     *os.File
@@ -55,7 +55,7 @@ type message struct {
 	} `json:"error"`
 }
 
-// Open starts a browser with an empty page of so many pixels, in the scheme "light" or
+// Open starts a browser with an empty page of the given size in pixels, in the scheme "light" or
 // "dark". The test is skipped where there is none; the browser ends with it.
 func Open(t testing.TB, width, height int, scheme string) *Page {
 	t.Helper()
@@ -125,7 +125,7 @@ func Open(t testing.TB, width, height int, scheme string) *Page {
 	return p
 }
 
-// Size makes the page so many pixels wide and high, as a phone has it or not.
+// Size sets the page's width and height in pixels, as a phone has it or not.
 func (p *Page) Size(width, height int, phone bool) {
 	p.t.Helper()
 	p.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": phone}, nil)

@@ -24,7 +24,7 @@ type Config struct {
 	// Open makes a device for one test, with at least 256 MiB free. The suite
 	// closes it.
 	Open func(t *testing.T) device.GPU
-	// Exact: nobody else uses the device, what is free changes by just what is
+	// Exact: no other program uses the device, what is free changes by just what is
 	// taken, and addresses that are not there are told from those that are.
 	Exact bool
 }

@@ -1,4 +1,4 @@
-// What the suite asks of managed memory.
+// The suite's tests of managed memory.
 
 package devicetest
 

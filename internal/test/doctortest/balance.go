@@ -1,4 +1,4 @@
-// Where the bytes of a device are when a request fails, and what that decides.
+// Distribution of a device's bytes when a request fails, and what it decides.
 //
 // A generated message begins with a balance. Say a card of 24 GiB on which
 // others hold 14, this process's pool 8, of which 7 are in use, and a request of
@@ -22,7 +22,7 @@ import (
 type balance struct {
 	total     uint64
 	others    uint64 // of other processes
-	context   uint64 // of this process: the driver's, which no remedy gives back
+	context   uint64 // of this process: the driver's, which no remedy releases
 	elsewhere uint64 // of this process, by another allocator
 	reserved  uint64 // of this process's pool
 	inUse     uint64 // of what is reserved

@@ -48,10 +48,10 @@ func settingCases() []Case {
 	busy := "CUDA_ERROR_DEVICE_UNAVAILABLE: CUDA-capable device(s) is/are busy or unavailable"
 	for _, e := range eras[1:] {
 		cases = append(cases, mend("device_busy", "context-"+string(e), e.at("W", "xla/service/platform_util.cc", 199, "unable to create StreamExecutor for CUDA:0: failed initializing StreamExecutor for CUDA device ordinal 0: INTERNAL: failed call to cuDevicePrimaryCtxRetain: "+busy),
-			"the driver's code is that the device is not to be had, as in exclusive mode, and no size is told", busy))
+			"the driver's code is that the device is not available, as in exclusive mode, and no size is told", busy))
 	}
 	busy = "CUDA error: all CUDA-capable devices are busy or unavailable"
-	cases = append(cases, mend("device_busy", "torch", "RuntimeError: "+busy+"\n", "the driver's code is that the device is not to be had", busy))
+	cases = append(cases, mend("device_busy", "torch", "RuntimeError: "+busy+"\n", "the driver's code is that the device is not available", busy))
 	for i := range 3 {
 		text := fmt.Sprintf("Device %d does not support CUDA Virtual Memory Management", i)
 		cases = append(cases, cause("vmm_unsupported", fmt.Sprint("device-", i), []string{"jax.errors.JaxRuntimeError: UNIMPLEMENTED: ", "RuntimeError: Unable to initialize backend 'cuda': INTERNAL: ", "jaxlib._jax.XlaRuntimeError: INTERNAL: "}[i]+text+"\n",

@@ -113,7 +113,7 @@ func leakCases() []Case {
 			log = log[:len(log)-len(lastLine(log))] + m.modern(spellings[1][0], spellings[1][1], spellings[1][2])
 		}
 		cases = append(cases, cause(idLeak, "readings-"+c.key, log,
-			fmt.Sprintf("each epoch holds %s more than the one before, and nothing is given back", xla(step)), append(quotes, fail)...))
+			fmt.Sprintf("each epoch holds %s more than the one before, and nothing is released", xla(step)), append(quotes, fail)...))
 	}
 	return cases
 }

@@ -118,13 +118,13 @@ func poolCases() []Case {
 		cases = append(cases, withState(k, s, FactTotal, idTooBig)...)
 	}
 	for i, c := range []card{t4, rtx4090, a100x40} {
-		// TensorFlow gives regions back because no large one is to be had.
+		// TensorFlow gives regions back because no large one is free.
 		line, quote := refused(eras[i], part(c.total, 14))
 		collect := "Garbage collection: deallocate free memory regions"
 		cases = append(cases, cause(idFragment, "regions-"+c.key,
 			line+eras[i].at("W", "tensorflow/core/common_runtime/bfc_allocator.cc", 343, collect+" (i.e., allocations) so that we can re-allocate a larger region")+
 				fmt.Sprintf("ResourceExhaustedError: OOM when allocating tensor with shape[16,%d,512,512] and type float on /device:GPU:0 by allocator GPU_0_bfc\n", 64<<i),
-			"the pool holds free regions, each too small, and gives them back to ask for a larger one", quote, collect))
+			"the pool holds free regions, each too small, and releases them to ask for a larger one", quote, collect))
 	}
 	return cases
 }

@@ -1,5 +1,5 @@
 // Cases of PyTorch. Its message always carries a hint at fragmentation; the
-// numbers in the same message say whether that is the cause.
+// numbers in the same message report whether that is the cause.
 package doctortest
 
 import (
@@ -172,7 +172,7 @@ func vllmCases() []Case {
 			fmt.Sprintf("%s was in use before this engine loaded anything, and it counts that as its own", xla(before)), measured, none))
 		grew := fmt.Sprintf("Error in memory profiling. Initial free memory %s GiB, current free memory %s GiB.", gigabytes(part(c.total, 31)), gigabytes(part(c.total, 58)))
 		cases = append(cases, cause(idRace, "vllm-grew-"+c.key, "AssertionError: "+grew+"\n",
-			"more was free after loading than before, so another process gave memory back meanwhile", grew))
+			"more was free after loading than before, so another process released memory meanwhile", grew))
 		share := 0.9 - 0.05*float64(i%2)
 		free := part(c.total, 22)
 		less := fmt.Sprintf("Free memory on device cuda:0 (%s/%s GiB) on startup is less than desired GPU memory utilization (%.2f, %s GiB)",

@@ -2,7 +2,7 @@
 // the traces, and for each way of running them the digest of all placements
 // and every counter, as the real C++ program printed them.
 //
-// It reads text traces with a reader of its own, as plain as can be, so that
+// It reads text traces with a separate reader, as plain as can be, so that
 // no bug of package trace can hide one of an allocator.
 package golden
 

@@ -28,7 +28,7 @@ type Value struct {
 	Elements []Value
 }
 
-// Equal says whether two values have the same bits. Shapes may differ in layout.
+// Equal reports whether two values have the same bits. Shapes may differ in layout.
 func Equal(a, b Value) bool {
 	return a.Shape.Compatible(b.Shape) && slices.Equal(a.Bits, b.Bits) && slices.EqualFunc(a.Elements, b.Elements, Equal)
 }

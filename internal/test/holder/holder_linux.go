@@ -32,7 +32,7 @@ func init() {
 	if do == "" {
 		return
 	}
-	// A test that has failed leaves nobody behind.
+	// A test that has failed leaves no process behind.
 	time.AfterFunc(time.Minute, func() { os.Exit(1) })
 	if err := child(do, os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -59,7 +59,7 @@ func child(do string, args []string) error {
 	case "stop":
 		return meet("stop", os.O_WRONLY)
 	case "leave":
-		// A session of its own, as a terminal's is.
+		// A separate session, as a terminal's is.
 		_, _ = syscall.Setsid()
 		cmd := exec.Command("/proc/self/exe", args...)
 		cmd.Args[0] = os.Args[0]

@@ -1,6 +1,6 @@
 package remattest
 
-// What a module computes, as a sum of its expressions: computing a value again changes
+// The meaning of a module, as a sum of its expressions: computing a value again changes
 // nothing about it.
 
 import (

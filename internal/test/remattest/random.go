@@ -83,7 +83,7 @@ func (g *generator) step() {
 	}
 }
 
-// fusion counts the fusions: each has a computation of its own.
+// fusion counts the fusions: each has its own computation.
 func (g *generator) fusion(string) int {
 	g.of["fusions"] = append(g.of["fusions"], "")
 	return len(g.of["fusions"])

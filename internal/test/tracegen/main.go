@@ -1,7 +1,7 @@
 // Command tracegen makes the traces that this project ships in examples/.
 //
 //	go run ./internal/test/tracegen          # from the root: writes the files
-//	go run ./internal/test/tracegen -check   # says whether they are what it would write
+//	go run ./internal/test/tracegen -check   # reports whether they are what it would write
 //
 // Each trace imitates one kind of program, so that one claim about GPU memory
 // can be seen in a table: traces.go says which. They are made up, not

@@ -66,7 +66,7 @@ func (r *recorder) allocs(sizes []uint64) []block {
 	return out
 }
 
-// free gives blocks back, in order.
+// free releases blocks, in order.
 func (r *recorder) free(blocks ...block) {
 	for _, b := range blocks {
 		if b != 0 {

@@ -138,7 +138,7 @@ func fragmentation(r *recorder) {
 // cache for a while. Sizes are spread over eight octaves. Every 60th request is
 // from a customer with 32 times the data.
 //
-// P6: platform holds what is live and gives it back, so its peak and above all
+// P6: platform holds what is live and releases it, so its peak and above all
 // its mean are the smallest. Every event is a driver call, so the driver costs
 // hundreds of times what it costs a pool.
 func platform(r *recorder) {
