@@ -94,6 +94,13 @@ func TestRunPool(t *testing.T) {
 			if err != nil || len(lines) != 2 || !strings.Contains(lines[0], "pool "+pool+" for 2 GiB on GPU 0") || !strings.Contains(lines[1], "pool "+pool+": peak ") || !strings.Contains(lines[1], ", 0 refused") {
 				t.Errorf("%v\n%s", err, out)
 			}
+			// Streams, captures and waits at random; a use of memory that is not ordered fails.
+			for seed := range 3 {
+				out, err := gpumem("run", "--device", device, "--mem", "2GiB", "--pool", pool, "--", filepath.Join(b.programs, "random"), fmt.Sprint(seed))
+				if err != nil || strings.Count(out, "\n") != 2 {
+					t.Errorf("random %d: %v\n%s", seed, err, out)
+				}
+			}
 		})
 	}
 }

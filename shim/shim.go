@@ -193,6 +193,9 @@ func Open(d Driver, c Config) (*Pool, error) {
 	if c.Charges == nil {
 		c.Charges, _ = NewCharges(c.Account, 0) // takes nothing
 	}
+	if c.Policy.Kind == policy.Async {
+		c.Ordered = false // the driver's pool knows nothing of the work in one stream
+	}
 	p := &Pool{
 		dev: newGPU(d, c), account: c.Account, ordered: c.Ordered, elastic: c.Policy.Kind == policy.Elastic, shared: c.Account.Want(0) == nil, record: c.Record, start: time.Now(), say: c.Say, wait: c.Pending, charges: c.Charges,
 		live: map[uint64]block{}, streams: map[uint64]uint32{},
@@ -319,9 +322,9 @@ func (p *Pool) alloc(bytes uint64, stream uint32) (uint64, error) {
 		b, err = p.retry(r, err)
 	}
 	p.dev.end()
-	if err == nil && p.dev.owed.Load() {
+	if err == nil && stream == 0 {
 		if err = p.dev.joined(); err != nil {
-			_ = p.pool.Free(b) // the driver's error is the one to tell
+			_ = p.pool.Free(b) // the driver's error is the one to report
 		}
 	}
 	if err != nil {

@@ -87,7 +87,7 @@ func openDriver(t *testing.T, total uint64, spec string, c shim.Config) (*shim.P
 // with work in all of them, destroyed streams and waits. The device finds every use of
 // memory that a run could get wrong.
 func TestRandom(t *testing.T) {
-	for _, spec := range []string{"elastic", "vmm", "jax:preallocate=false", "platform"} {
+	for _, spec := range []string{"elastic", "vmm", "jax:preallocate=false", "platform", "async", "pytorch", "address"} {
 		t.Run(spec, func(t *testing.T) {
 			for seed := range uint64(60) {
 				random(t, spec, seed, 400)
