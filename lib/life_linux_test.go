@@ -69,6 +69,19 @@ func TestLife(t *testing.T) {
 	}
 }
 
+// TestPython: processes, signals and threads as Python makes them.
+func TestPython(t *testing.T) {
+	b := libraries(t)
+	if err := exec.Command("python3", "-c", "import ctypes, multiprocessing").Run(); err != nil {
+		t.Skip("no python3 with ctypes")
+	}
+	c := exec.Command("python3", "-X", "faulthandler", "testdata/life.py")
+	c.Env = append(os.Environ(), "LD_LIBRARY_PATH="+b.front, "GPUMEM_LIBCUDA="+filepath.Join(b.driver, "libcuda.so.1"), "GPUMEM_DEVICE=sim:1GiB", "GPUMEM_REPORT=0", "GPUMEM_LEDGER="+newLedger(t, 512<<20))
+	if out, err := c.CombinedOutput(); err != nil || len(out) > 0 {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
 // TestRunPool: a program under each pool that gpumem run offers, by the command itself.
 func TestRunPool(t *testing.T) {
 	b := libraries(t)
