@@ -43,9 +43,9 @@ Peak buffers:`)
 
 func readProgram(t testing.TB, text string) *dump.Program {
 	t.Helper()
-	p, err := dump.ReadProgram(strings.NewReader(text))
-	if err != nil {
-		t.Fatal(err)
+	_, p, err := dump.ReadLog(strings.NewReader(text))
+	if err != nil || p == nil {
+		t.Fatal(p, err)
 	}
 	return p
 }
@@ -66,7 +66,7 @@ func each(text, prefix string) string {
 	return prefix + strings.ReplaceAll(strings.TrimSuffix(text, "\n"), "\n", "\n"+prefix) + "\n"
 }
 
-func TestReadProgram(t *testing.T) {
+func TestPrograms(t *testing.T) {
 	text := programText(2)
 	older := regexp.MustCompile(`(?m)^.*fragmentation:.*\n`).ReplaceAllString(text, "")
 	noFragments := func(p *dump.Program) { p.TempFragmentation, p.Fragmentation = 0, 0 }
@@ -128,12 +128,12 @@ func TestReadProgram(t *testing.T) {
 func TestNoProgram(t *testing.T) {
 	for _, text := range []string{"", "step 1\n", "BufferAssignment OOM Debugging.\n", "Peak buffers:\n", "total allocation: 3 GiB\n", "memory allocation: 3 GiB\nBuffer 1:\nSize: 3 GiB\n",
 		"Can't reduce memory use below zero by rematerialization\n"} {
-		if p, err := dump.ReadProgram(strings.NewReader(text)); !errors.Is(err, dump.ErrNoProgram) {
+		if d, p, err := dump.ReadLog(strings.NewReader(text)); d != nil || p != nil || err != nil {
 			t.Errorf("%q: %+v, %v", text, p, err)
 		}
 	}
 	broken := errors.New("broken")
-	if _, err := dump.ReadProgram(iotest.ErrReader(broken)); !errors.Is(err, broken) {
+	if _, _, err := dump.ReadLog(iotest.ErrReader(broken)); !errors.Is(err, broken) {
 		t.Error(err)
 	}
 }
@@ -212,7 +212,7 @@ func TestProgramSummarySizes(t *testing.T) {
 	}
 }
 
-func FuzzReadProgram(f *testing.F) {
+func FuzzReadLog(f *testing.F) {
 	for n := range 3 {
 		f.Add([]byte(programText(n)))
 	}
@@ -220,11 +220,11 @@ func FuzzReadProgram(f *testing.F) {
 	f.Add([]byte(strings.ReplaceAll(programText(2), "\n", `\n`)))
 	f.Add([]byte("Can't reduce memory use below 1.00GiB (1073741825 bytes) by rematerialization; only reduced to 2.00GiB"))
 	f.Fuzz(func(t *testing.T, log []byte) {
-		p, err := dump.ReadProgram(strings.NewReader(string(log)))
-		if err != nil {
-			if !errors.Is(err, dump.ErrNoProgram) || p != nil {
-				t.Fatal(p, err)
-			}
+		_, p, err := dump.ReadLog(strings.NewReader(string(log)))
+		if err != nil && (p != nil || !dump.IsBinary(log)) {
+			t.Fatal(p, err)
+		}
+		if p == nil {
 			return
 		}
 		if p.Line == 0 && len(p.Remats) == 0 || p.Line > strings.Count(string(log), "\n")+1 || p.Complete && (p.Total == 0 || len(p.Peak) == 0) {
