@@ -71,7 +71,9 @@ static volatile int child; // this process was forked from one that had pools
   F(cuGetProcAddress, (const char *, void **, int, u64)) F(cuGetProcAddress_v2, (const char *, void **, int, u64, int *)) \
   F(cuCtxDestroy_v2, (ptr)) F(cuCtxGetCurrent, (ptr *)) F(cuCtxGetDevice, (int *)) F(cuCtxPushCurrent_v2, (ptr)) F(cuCtxPopCurrent_v2, (ptr *)) \
   F(cuDevicePrimaryCtxGetState, (int, unsigned *, int *)) F(cuDeviceGetUuid, (unsigned char *, int)) F(cuDeviceGetUuid_v2, (unsigned char *, int)) \
-  F(cuStreamIsCapturing, (ptr, int *)) F(cuStreamIsCapturing_ptsz, (ptr, int *)) F(cuMemPoolGetAccess, (int *, ptr, const int *))
+  F(cuStreamIsCapturing, (ptr, int *)) F(cuStreamIsCapturing_ptsz, (ptr, int *)) F(cuMemPoolGetAccess, (int *, ptr, const int *)) \
+  F(cuDeviceGetDefaultMemPool, (ptr *, int)) F(cuDeviceSetMemPool, (int, ptr)) F(cuMemSetMemPool, (const int *, int, ptr)) \
+  F(cuMemPoolCreate, (ptr *, const void *)) F(cuMemPoolDestroy, (ptr))
 
 static struct {
 #define F(name, args) int (*name) args;
@@ -107,12 +109,15 @@ static struct gpu {
   volatile int state; // 0: not open yet, 1: open, -1: it has no account, so there is no memory
   int unserved;       // no pool could be made: the driver serves, and it is counted
   int retained;       // how often the program has retained the primary context
+  ptr pool;           // the driver's default pool; 0 until it is known
+  int other;          // the program's current pool is one that the driver serves
   dev_t dev;          // the lease's file: its descriptor may be closed by the program, and
   ino_t ino;          // another file may have the number
 } gpus[MAX_GPUS];
 static volatile int opened; // GPUs with numbers below have been opened
 
 static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t own = PTHREAD_MUTEX_INITIALIZER; // of own_pools
 
 static void say(const char *what, const char *why) {
   char line[2048];
@@ -126,6 +131,7 @@ static int tried; // to load the pools; guarded by opening
 // file, whose lock is the parent's.
 static void forked(void) {
   pthread_mutex_init(&opening, 0); // its owner is not here
+  pthread_mutex_init(&own, 0);
   if (!tried) return;
   child = 1;
   for (int d = 0; d < opened; d++) {
@@ -354,10 +360,92 @@ static int capturing(ptr s) {
   return code ? code : status ? CU_INVALID_VALUE : 0;
 }
 
-// alloc_async serves a request in a stream; NOT_MINE and UNCOUNTED leave it to the driver.
-static int alloc_async(u64 *at, size_t n, ptr s) {
+// The program's own pools of the driver. Those of plain memory of one GPU are served as its
+// default pool is. A pool with a limit, or for other processes, or of host memory, is the
+// driver's.
+static struct own_pool {
+  ptr pool;
+  int device; // a GPU, NOT_MINE or UNCOUNTED
+  struct own_pool *next;
+} *own_pools;
+
+enum { LOCATION_DEVICE = 1, PINNED = 1 };
+
+struct pool_properties { // CUmemPoolProps
+  int type, handles, location, id;
+  void *security;
+  size_t limit;
+  unsigned short usage;
+};
+
+// pool_device returns the GPU whose memory a pool has, if that is served; NOT_MINE and
+// UNCOUNTED leave it to the driver. A pool that is not known is another process's.
+static int pool_device(int d, ptr pool) {
+  if (!gpus[d].pool && r.cuDeviceGetDefaultMemPool(&gpus[d].pool, d)) return NOT_MINE;
+  if (pool == gpus[d].pool) return d;
+  int device = NOT_MINE;
+  pthread_mutex_lock(&own);
+  for (struct own_pool *p = own_pools; p; p = p->next)
+    if (p->pool == pool) device = p->device;
+  pthread_mutex_unlock(&own);
+  return device;
+}
+
+// forget_pool removes a pool, and returns what was known of it.
+static struct own_pool *forget_pool(ptr pool) {
+  pthread_mutex_lock(&own);
+  struct own_pool **p = &own_pools, *found;
+  while (*p && (*p)->pool != pool) p = &(*p)->next;
+  if ((found = *p)) *p = found->next;
+  pthread_mutex_unlock(&own);
+  return found;
+}
+
+static void know_pool(struct own_pool *p) {
+  pthread_mutex_lock(&own);
+  p->next = own_pools;
+  own_pools = p;
+  pthread_mutex_unlock(&own);
+}
+
+API cuMemPoolCreate(ptr *pool, const void *properties) {
+  const struct pool_properties *p = properties;
+  int code = r.cuMemPoolCreate(pool, properties);
+  struct own_pool *o = code ? 0 : malloc(sizeof *o);
+  if (!o) return code; // unknown: the driver serves it
+  *o = (struct own_pool){*pool, p->location == LOCATION_DEVICE ? NOT_MINE : UNCOUNTED, 0};
+  if (p->location == LOCATION_DEVICE && p->type == PINNED && !p->handles && !p->limit && !p->usage) o->device = p->id;
+  know_pool(o);
+  return code;
+}
+
+API cuMemPoolDestroy(ptr pool) {
+  struct own_pool *o = forget_pool(pool); // before the driver can give the handle again
+  int code = r.cuMemPoolDestroy(pool);
+  if (code && o) know_pool(o);
+  else free(o);
+  return code;
+}
+
+static int current_pool(int code, int d, ptr pool) {
+  if (!code && d >= 0 && d < MAX_GPUS) gpus[d].other = pool_device(d, pool) != d;
+  return code;
+}
+
+API cuDeviceSetMemPool(int d, ptr pool) { return current_pool(r.cuDeviceSetMemPool(d, pool), d, pool); }
+
+API cuMemSetMemPool(const int *location, int type, ptr pool) {
+  int code = r.cuMemSetMemPool(location, type, pool);
+  return !code && location[0] == LOCATION_DEVICE && type == PINNED ? current_pool(code, location[1], pool) : code;
+}
+
+// alloc_async serves a request in a stream from a pool, 0 for the current one; NOT_MINE and
+// UNCOUNTED leave it to the driver.
+static int alloc_async(u64 *at, size_t n, ptr pool, ptr s) {
   int code, d = at && n ? serving(&code) : (code = 0, -1);
   if (d < 0) return code ? code : NOT_MINE;
+  if (!pool && gpus[d].other) return NOT_MINE;
+  if (pool && (code = pool_device(d, pool)) != d) return code == UNCOUNTED ? code : NOT_MINE;
   if (s == (ptr)PER_THREAD) return gm.gmAlloc(d, n, at); // out of use everywhere
   if (!s) s = (ptr)LEGACY;
   if (capturing(s)) return UNCOUNTED;
@@ -365,28 +453,28 @@ static int alloc_async(u64 *at, size_t n, ptr s) {
 }
 
 API cuMemAllocAsync(u64 *at, size_t n, ptr s) {
-  int code = alloc_async(at, n, s);
+  int code = alloc_async(at, n, 0, s);
   if (code == UNCOUNTED) return r.cuMemAllocAsync(at, n, s);
   if (code != NOT_MINE) return code;
   CHARGED(n, r.cuMemAllocAsync(at, n, s), GM_PLAIN, *at);
 }
 
 API cuMemAllocAsync_ptsz(u64 *at, size_t n, ptr s) {
-  int code = alloc_async(at, n, s ? s : (ptr)PER_THREAD);
+  int code = alloc_async(at, n, 0, s ? s : (ptr)PER_THREAD);
   if (code == UNCOUNTED) return r.cuMemAllocAsync_ptsz(at, n, s);
   if (code != NOT_MINE) return code;
   CHARGED(n, r.cuMemAllocAsync_ptsz(at, n, s), GM_PLAIN, *at);
 }
 
 API cuMemAllocFromPoolAsync(u64 *at, size_t n, ptr pool, ptr s) {
-  int code = alloc_async(at, n, s);
+  int code = alloc_async(at, n, pool, s);
   if (code == UNCOUNTED) return r.cuMemAllocFromPoolAsync(at, n, pool, s);
   if (code != NOT_MINE) return code;
   CHARGED(n, r.cuMemAllocFromPoolAsync(at, n, pool, s), GM_PLAIN, *at);
 }
 
 API cuMemAllocFromPoolAsync_ptsz(u64 *at, size_t n, ptr pool, ptr s) {
-  int code = alloc_async(at, n, s ? s : (ptr)PER_THREAD);
+  int code = alloc_async(at, n, pool, s ? s : (ptr)PER_THREAD);
   if (code == UNCOUNTED) return r.cuMemAllocFromPoolAsync_ptsz(at, n, pool, s);
   if (code != NOT_MINE) return code;
   CHARGED(n, r.cuMemAllocFromPoolAsync_ptsz(at, n, pool, s), GM_PLAIN, *at);
@@ -518,7 +606,7 @@ API cuMemAllocPitch_v2(u64 *at, size_t *pitch, size_t width, size_t height, unsi
 }
 
 // CUmemAllocationProp begins with type, handle types, location's type and number.
-enum { LOCATION_TYPE = 2, LOCATION_ID = 3, LOCATION_DEVICE = 1 };
+enum { LOCATION_TYPE = 2, LOCATION_ID = 3 };
 
 API cuMemCreate(u64 *h, size_t n, const int *prop, u64 flags) {
   int d = prop && prop[LOCATION_TYPE] == LOCATION_DEVICE ? prop[LOCATION_ID] : -1, code;
@@ -629,7 +717,7 @@ API cuMemPoolSetAccess(ptr pool, const int *desc, size_t n) {
     for (size_t i = 0; i < n; i++)
       if (desc[3 * i] == LOCATION_DEVICE && desc[3 * i + 2] == 3)
         for (int d = 0; d < opened; d++)
-          if (gpus[d].d.context && d != desc[3 * i + 1]) gm.gmPeer(d, desc[3 * i + 1]);
+          if (gpus[d].d.context && d != desc[3 * i + 1] && pool_device(d, pool) == d) gm.gmPeer(d, desc[3 * i + 1]);
   return code;
 }
 
@@ -638,14 +726,14 @@ enum { POOL_RESERVED_CURRENT = 5, POOL_USED_HIGH = 8 };
 API cuMemPoolGetAttribute(ptr pool, int a, void *v) {
   u64 n;
   int code = r.cuMemPoolGetAttribute(pool, a, v), d, c;
-  if (code || !v || a < POOL_RESERVED_CURRENT || a > POOL_USED_HIGH || (d = serving(&c)) < 0) return code;
+  if (code || !v || a < POOL_RESERVED_CURRENT || a > POOL_USED_HIGH || (d = serving(&c)) < 0 || pool_device(d, pool) != d) return code;
   if (!(code = gm.gmPoolAttribute(d, a, &n))) *(u64 *)v = n;
   return code;
 }
 
 API cuMemPoolTrimTo(ptr pool, size_t keep) {
   int c, d = serving(&c);
-  if (d >= 0 && !keep) gm.gmTrim(d);
+  if (d >= 0 && !keep && pool_device(d, pool) == d) gm.gmTrim(d);
   return r.cuMemPoolTrimTo(pool, keep);
 }
 
@@ -660,6 +748,7 @@ static void drop(int d) {
   if (child) return;
   pthread_mutex_lock(&opening);
   if (gpus[d].d.context) gm.gmDrop(d);
+  gpus[d].pool = 0;
   pthread_mutex_unlock(&opening);
 }
 
@@ -701,6 +790,8 @@ static void *served(const char *name, int version, u64 flags) {
     S("cuCtxDestroy", 4000, cuCtxDestroy_v2), S("cuCtxEnablePeerAccess", 4000, cuCtxEnablePeerAccess), S("cuDevicePrimaryCtxRetain", 7000, cuDevicePrimaryCtxRetain),
     S("cuDevicePrimaryCtxRelease", 11000, cuDevicePrimaryCtxRelease_v2), S("cuDevicePrimaryCtxReset", 11000, cuDevicePrimaryCtxReset_v2),
     S("cuMemPoolGetAttribute", 11020, cuMemPoolGetAttribute), S("cuMemPoolTrimTo", 11020, cuMemPoolTrimTo), S("cuMemPoolSetAccess", 11020, cuMemPoolSetAccess),
+    S("cuMemPoolCreate", 11020, cuMemPoolCreate), S("cuMemPoolDestroy", 11020, cuMemPoolDestroy), S("cuDeviceSetMemPool", 11020, cuDeviceSetMemPool),
+    S("cuMemSetMemPool", 13000, cuMemSetMemPool),
     S("cuGetProcAddress", 12000, cuGetProcAddress_v2), {"cuGetProcAddress", 11030, 12000, cuGetProcAddress, 0},
 #undef S
   };
