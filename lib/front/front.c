@@ -73,7 +73,7 @@ static volatile int child; // this process was forked from one that had pools
   F(cuDevicePrimaryCtxGetState, (int, unsigned *, int *)) F(cuDeviceGetUuid, (unsigned char *, int)) F(cuDeviceGetUuid_v2, (unsigned char *, int)) \
   F(cuStreamIsCapturing, (ptr, int *)) F(cuStreamIsCapturing_ptsz, (ptr, int *)) F(cuMemPoolGetAccess, (int *, ptr, const int *)) \
   F(cuDeviceGetDefaultMemPool, (ptr *, int)) F(cuDeviceSetMemPool, (int, ptr)) F(cuMemSetMemPool, (const int *, int, ptr)) \
-  F(cuMemPoolCreate, (ptr *, const void *)) F(cuMemPoolDestroy, (ptr))
+  F(cuDeviceGetCount, (int *)) F(cuStreamGetCtx, (ptr, ptr *)) F(cuMemPoolCreate, (ptr *, const void *)) F(cuMemPoolDestroy, (ptr))
 
 static struct {
 #define F(name, args) int (*name) args;
@@ -452,32 +452,60 @@ static int alloc_async(u64 *at, size_t n, ptr pool, ptr s) {
   return gm.gmAllocAsync(d, n, (u64)s, at);
 }
 
-API cuMemAllocAsync(u64 *at, size_t n, ptr s) {
-  int code = alloc_async(at, n, 0, s);
-  if (code == UNCOUNTED) return r.cuMemAllocAsync(at, n, s);
+// gpu_count returns how many GPUs the program sees.
+static int gpu_count(void) {
+  static int n;
+  if (!n && r.cuDeviceGetCount(&n)) n = 0;
+  return n;
+}
+
+// enter makes the context of a stream current, if it may be another than the thread's, or
+// the thread has none: the memory is that of the stream's GPU. It reports whether it did.
+static int enter(ptr s) {
+  ptr of = 0, now = 0;
+  if (off || child || (u64)s <= PER_THREAD) return 0;
+  if (!r.cuCtxGetCurrent(&now) && now && gpu_count() == 1) return 0;
+  return !r.cuStreamGetCtx(s, &of) && of && of != now && !r.cuCtxPushCurrent_v2(of);
+}
+
+static int leave(int entered, int code) {
+  ptr c;
+  if (entered) r.cuCtxPopCurrent_v2(&c);
+  return code;
+}
+
+static int from_current(u64 *at, size_t n, ptr s, int (*call)(u64 *, size_t, ptr), ptr unnamed) {
+  int code = alloc_async(at, n, 0, s ? s : unnamed);
+  if (code == UNCOUNTED) return call(at, n, s);
   if (code != NOT_MINE) return code;
-  CHARGED(n, r.cuMemAllocAsync(at, n, s), GM_PLAIN, *at);
+  CHARGED(n, call(at, n, s), GM_PLAIN, *at);
+}
+
+static int from_pool(u64 *at, size_t n, ptr pool, ptr s, int (*call)(u64 *, size_t, ptr, ptr), ptr unnamed) {
+  int code = pool ? alloc_async(at, n, pool, s ? s : unnamed) : UNCOUNTED; // its error
+  if (code == UNCOUNTED) return call(at, n, pool, s);
+  if (code != NOT_MINE) return code;
+  CHARGED(n, call(at, n, pool, s), GM_PLAIN, *at);
+}
+
+API cuMemAllocAsync(u64 *at, size_t n, ptr s) {
+  int entered = enter(s);
+  return leave(entered, from_current(at, n, s, r.cuMemAllocAsync, 0));
 }
 
 API cuMemAllocAsync_ptsz(u64 *at, size_t n, ptr s) {
-  int code = alloc_async(at, n, 0, s ? s : (ptr)PER_THREAD);
-  if (code == UNCOUNTED) return r.cuMemAllocAsync_ptsz(at, n, s);
-  if (code != NOT_MINE) return code;
-  CHARGED(n, r.cuMemAllocAsync_ptsz(at, n, s), GM_PLAIN, *at);
+  int entered = enter(s);
+  return leave(entered, from_current(at, n, s, r.cuMemAllocAsync_ptsz, (ptr)PER_THREAD));
 }
 
 API cuMemAllocFromPoolAsync(u64 *at, size_t n, ptr pool, ptr s) {
-  int code = alloc_async(at, n, pool, s);
-  if (code == UNCOUNTED) return r.cuMemAllocFromPoolAsync(at, n, pool, s);
-  if (code != NOT_MINE) return code;
-  CHARGED(n, r.cuMemAllocFromPoolAsync(at, n, pool, s), GM_PLAIN, *at);
+  int entered = enter(s);
+  return leave(entered, from_pool(at, n, pool, s, r.cuMemAllocFromPoolAsync, 0));
 }
 
 API cuMemAllocFromPoolAsync_ptsz(u64 *at, size_t n, ptr pool, ptr s) {
-  int code = alloc_async(at, n, pool, s ? s : (ptr)PER_THREAD);
-  if (code == UNCOUNTED) return r.cuMemAllocFromPoolAsync_ptsz(at, n, pool, s);
-  if (code != NOT_MINE) return code;
-  CHARGED(n, r.cuMemAllocFromPoolAsync_ptsz(at, n, pool, s), GM_PLAIN, *at);
+  int entered = enter(s);
+  return leave(entered, from_pool(at, n, pool, s, r.cuMemAllocFromPoolAsync_ptsz, (ptr)PER_THREAD));
 }
 
 // free_async frees a served block in a stream; NOT_MINE leaves it to the driver. A block

@@ -144,13 +144,25 @@ static void async(void) {
   WANT(cu.cuStreamDestroy_v2(s[0]), 0);
 }
 
+// A thread without a current context: the memory is that of the stream's GPU, and counts.
+static void *without_context(void *s) {
+  u64 a;
+  WANT(cu.cuMemAllocAsync(&a, 40 * MIB, s), 0);
+  WANT(cu.cuMemFreeAsync(a, s), 0);
+  WANT(cu.cuMemAllocAsync(&a, 70 * MIB, s), OOM);
+  return 0;
+}
+
 // Pools that the program makes: a plain one is served, one with a limit is the driver's,
 // by whichever way memory is taken of it, and counts.
 static void own_pools(void) {
+  pthread_t thread;
   struct { int type, handles, location, id; ptr security; size_t limit; char rest[56]; } plain = {1, 0, 1, 0, 0, 0, {0}}, small = {1, 0, 1, 0, 0, 4 * MIB, {0}};
   ptr s, usual, p[2];
   u64 a, b, used = 0, before;
   WANT(cu.cuStreamCreate(&s, 1), 0);
+  pthread_create(&thread, 0, without_context, s);
+  pthread_join(thread, 0);
   WANT(cu.cuDeviceGetDefaultMemPool(&usual, 0), 0);
   WANT(cu.cuMemPoolCreate(&p[0], &plain), 0);
   WANT(cu.cuMemPoolCreate(&p[1], &small), 0);
