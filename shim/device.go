@@ -104,8 +104,8 @@ type gpu struct {
 	mapped  map[uint64]uint64 // bytes by address
 	adopted map[device.Stream]bool
 	ranges  map[uint64]uint64 // reserved addresses and grants: where blocks may lie
-	low     uint64            // of ranges, the lowest address
-	high    uint64            // of ranges, the address behind the last
+	low     uint64            // the lowest address that was in ranges
+	high    uint64            // the address behind the last; 0 while there was none
 	peers   []int             // other GPUs that may use the memory
 	changed func(low, high uint64)
 }
@@ -183,27 +183,22 @@ func (g *gpu) refused(call string, n uint64, err error) error {
 }
 
 // span adds a range in which blocks may lie, or with 0 bytes removes it, and gives the
-// front the lowest and highest address of all. Caller holds mu.
+// front the lowest and highest address of all that there ever were. Caller holds mu.
 func (g *gpu) span(addr, bytes uint64) {
-	if bytes != 0 {
-		g.ranges[addr] = bytes
-		if len(g.ranges) == 1 {
-			g.low, g.high = addr, addr+bytes
-		}
-		g.low, g.high = min(g.low, addr), max(g.high, addr+bytes)
-	} else {
-		end := addr + g.ranges[addr]
+	if bytes == 0 {
 		delete(g.ranges, addr)
-		if addr != g.low && end != g.high {
-			return
-		}
-		g.low, g.high = ^uint64(0), 0
-		for a, n := range g.ranges {
-			g.low, g.high = min(g.low, a), max(g.high, a+n)
-		}
+		return
 	}
+	g.ranges[addr] = bytes
+	if g.high != 0 && addr >= g.low && addr+bytes <= g.high {
+		return
+	}
+	if g.high == 0 {
+		g.low = addr
+	}
+	g.low, g.high = min(g.low, addr), max(g.high, addr+bytes)
 	if g.changed != nil {
-		g.changed(min(g.low, g.high), g.high)
+		g.changed(g.low, g.high)
 	}
 }
 
@@ -229,9 +224,15 @@ func (g *gpu) Alloc(bytes uint64) (device.Range, error) {
 		g.account.Give(Held, bytes)
 		return r, err
 	}
+	if more := r.Bytes - min(r.Bytes, bytes); more > 0 { // the driver has rounded it up
+		if err := g.take("cuMemAlloc", more); err != nil {
+			g.account.Give(Held, bytes)
+			return device.Range{}, errors.Join(err, g.Driver.Free(r.Addr))
+		}
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.grants[r.Addr] = bytes
+	g.grants[r.Addr] = r.Bytes
 	g.span(r.Addr, r.Bytes)
 	return r, nil
 }

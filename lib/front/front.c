@@ -67,6 +67,7 @@ static volatile int child; // this process was forked from one that had pools
   F(cuMipmappedArrayCreate, (ptr *, const size_t *, unsigned)) F(cuArrayDestroy, (ptr)) F(cuMipmappedArrayDestroy, (ptr)) \
   F(cuStreamDestroy_v2, (ptr)) F(cuCtxSynchronize, (void)) F(cuCtxEnablePeerAccess, (ptr, unsigned)) \
   F(cuDevicePrimaryCtxRetain, (ptr *, int)) F(cuDevicePrimaryCtxRelease_v2, (int)) F(cuDevicePrimaryCtxReset_v2, (int)) \
+  F(cuDevicePrimaryCtxRelease, (int)) F(cuDevicePrimaryCtxReset, (int)) \
   F(cuMemPoolGetAttribute, (ptr, int, void *)) F(cuMemPoolTrimTo, (ptr, size_t)) F(cuMemPoolSetAccess, (ptr, const int *, size_t)) \
   F(cuGetProcAddress, (const char *, void **, int, u64)) F(cuGetProcAddress_v2, (const char *, void **, int, u64, int *)) \
   F(cuCtxDestroy_v2, (ptr)) F(cuCtxGetCurrent, (ptr *)) F(cuCtxGetDevice, (int *)) F(cuCtxPushCurrent_v2, (ptr)) F(cuCtxPopCurrent_v2, (ptr *)) \
@@ -109,8 +110,9 @@ static struct gpu {
   volatile int state; // 0: not open yet, 1: open, -1: it has no account, so there is no memory
   int unserved;       // no pool could be made: the driver serves, and it is counted
   int retained;       // how often the program has retained the primary context
+  ptr primary;        // the context that the program has retained
   ptr pool;           // the driver's default pool; 0 until it is known
-  int other;          // the program's current pool is one that the driver serves
+  ptr other;          // the program's current pool, if that is one that the driver serves
   dev_t dev;          // the lease's file: its descriptor may be closed by the program, and
   ino_t ino;          // another file may have the number
 } gpus[MAX_GPUS];
@@ -119,13 +121,15 @@ static volatile int opened; // GPUs with numbers below have been opened
 static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t own = PTHREAD_MUTEX_INITIALIZER; // of own_pools
 
+static int tried; // to load the pools; guarded by opening
+static int wrong; // a setting is: there is no memory
+
 static void say(const char *what, const char *why) {
   char line[2048];
   int n = snprintf(line, sizeof line, "gpumem: %s%s%s\n", what, *why ? ": " : "", why);
   if (n > 0 && write(2, line, n < (int)sizeof line ? n : (int)sizeof line - 1) < 0) return;
 }
 
-static int tried; // to load the pools; guarded by opening
 
 // forked runs in a child. Where its parent had pools it has none: it closes the lease's
 // file, whose lock is the parent's.
@@ -150,13 +154,36 @@ static const char *setting(const char *name) {
   return v ? v : "";
 }
 
-static u64 bytes(const char *name) { return strtoull(setting(name), 0, 10); }
+// bytes reads a number of bytes; what is none leaves no memory to serve.
+static u64 bytes(const char *name) {
+  const char *v = setting(name), *p = v;
+  char *end;
+  if (!*v) return 0;
+  while (*p >= '0' && *p <= '9') p++;
+  u64 n = strtoull(v, &end, 10);
+  if (*p || p - v > 19) say("no GPU memory is served", "GPUMEM_LIMIT and GPUMEM_OUTSIDE are numbers of bytes"), wrong = 1;
+  return n;
+}
+
+static int same_file(const char *a, const char *b) {
+  struct stat x, y;
+  return !stat(a, &x) && !stat(b, &y) && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+// chosen reports whether a setting is other than empty and no.
+static int chosen(const char *name) {
+  const char *v = setting(name);
+  return *v && strcmp(v, "0") && strcmp(v, "no") && strcmp(v, "false");
+}
 
 __attribute__((constructor)) static void load(void) {
   const char *path = setting("GPUMEM_LIBCUDA");
-  off = *setting("GPUMEM_OFF") && strcmp(setting("GPUMEM_OFF"), "0");
+  Dl_info here;
+  off = chosen("GPUMEM_OFF");
   if (!*path)
     say("no driver", "GPUMEM_LIBCUDA does not name the driver's libcuda.so.1; gpumem run sets it");
+  else if (!strchr(path, '/') || (dladdr((void *)no_driver, &here) && same_file(here.dli_fname, path)))
+    say("no driver", "GPUMEM_LIBCUDA is to be the driver's libcuda.so.1 with its folder, not this library");
   else {
     sigset_t all, mask;
     sigfillset(&all); // threads that a driver starts are no place for the program's handlers
@@ -256,7 +283,7 @@ static int counting(int *code) {
   *code = 0;
   if (off || child || r.cuCtxGetDevice(&d) || d < 0 || d >= MAX_GPUS) return -1;
   if (!gpus[d].state) open_gpu(d);
-  if (gpus[d].state == 1) return d;
+  if (gpus[d].state == 1 && !wrong) return d;
   *code = CU_OUT_OF_MEMORY;
   return -1;
 }
@@ -289,8 +316,10 @@ static int serving(int *code) {
 // owner returns the GPU whose pool the address may be of; else -1.
 static int owner(u64 at) {
   if (child) return -1;
-  for (int d = 0; d < opened; d++)
-    if (at - gpus[d].d.from < gpus[d].d.to - gpus[d].d.from) return d;
+  for (int d = 0; d < opened; d++) {
+    u64 from = __atomic_load_n(&gpus[d].d.from, __ATOMIC_ACQUIRE);
+    if (at - from < __atomic_load_n(&gpus[d].d.to, __ATOMIC_ACQUIRE) - from) return d;
+  }
   return -1;
 }
 
@@ -422,13 +451,15 @@ API cuMemPoolCreate(ptr *pool, const void *properties) {
 API cuMemPoolDestroy(ptr pool) {
   struct own_pool *o = forget_pool(pool); // before the driver can give the handle again
   int code = r.cuMemPoolDestroy(pool);
-  if (code && o) know_pool(o);
-  else free(o);
+  if (code && o) return know_pool(o), code;
+  free(o);
+  for (int d = 0; !code && d < MAX_GPUS; d++)
+    if (gpus[d].other == pool) gpus[d].other = 0; // the default pool is the current one again
   return code;
 }
 
 static int current_pool(int code, int d, ptr pool) {
-  if (!code && d >= 0 && d < MAX_GPUS) gpus[d].other = pool_device(d, pool) != d;
+  if (!code && d >= 0 && d < MAX_GPUS) gpus[d].other = pool_device(d, pool) == d ? 0 : pool;
   return code;
 }
 
@@ -446,9 +477,9 @@ static int alloc_async(u64 *at, size_t n, ptr pool, ptr s) {
   if (d < 0) return code ? code : NOT_MINE;
   if (!pool && gpus[d].other) return NOT_MINE;
   if (pool && (code = pool_device(d, pool)) != d) return code == UNCOUNTED ? code : NOT_MINE;
-  if (s == (ptr)PER_THREAD) return gm.gmAlloc(d, n, at); // out of use everywhere
   if (!s) s = (ptr)LEGACY;
   if (capturing(s)) return UNCOUNTED;
+  if (s == (ptr)PER_THREAD) return gm.gmAlloc(d, n, at); // out of use everywhere
   return gm.gmAllocAsync(d, n, (u64)s, at);
 }
 
@@ -513,9 +544,9 @@ API cuMemAllocFromPoolAsync_ptsz(u64 *at, size_t n, ptr pool, ptr s) {
 static int free_async(u64 at, ptr s) {
   int d = owner(at), code;
   if (d < 0) return NOT_MINE;
-  if (s == (ptr)PER_THREAD) return gm.gmFree(d, at);
   if (!s) s = (ptr)LEGACY;
   if ((code = capturing(s))) return code;
+  if (s == (ptr)PER_THREAD) return gm.gmFree(d, at);
   return gm.gmFreeAsync(d, at, (u64)s);
 }
 
@@ -549,7 +580,7 @@ API cuDeviceTotalMem_v2(size_t *n, int d) {
 API cuMemGetInfo_v2(size_t *free_, size_t *total) {
   u64 f = 0, t = 0, limit, left;
   int code, d = serving(&code);
-  if (code) return code;
+  if (code && code != CU_OUT_OF_MEMORY) return code; // a full lease has nothing free
   if (d >= 0) {
     if ((code = gm.gmInfo(d, &f, &t))) return code;
   } else {
@@ -767,29 +798,34 @@ API cuMemPoolTrimTo(ptr pool, size_t keep) {
 
 API cuDevicePrimaryCtxRetain(ptr *c, int d) {
   int code = r.cuDevicePrimaryCtxRetain(c, d);
-  if (!code && d >= 0 && d < MAX_GPUS) __sync_add_and_fetch(&gpus[d].retained, 1);
+  if (!code && d >= 0 && d < MAX_GPUS) gpus[d].primary = *c, __sync_add_and_fetch(&gpus[d].retained, 1);
   return code;
 }
 
-// drop ends the pool of GPU d, whose memory ends with the context.
+// drop ends the pool of GPU d, whose memory ends with the context, and all that the program
+// has taken in the context.
 static void drop(int d) {
   if (child) return;
   pthread_mutex_lock(&opening);
   if (gpus[d].d.context) gm.gmDrop(d);
-  gpus[d].pool = 0;
+  else if (gpus[d].d.counts && gpus[d].primary) gm.gmContextEnded(d, (u64)gpus[d].primary);
+  gpus[d].pool = gpus[d].other = 0;
   pthread_mutex_unlock(&opening);
 }
 
-API cuDevicePrimaryCtxRelease_v2(int d) {
+static void before_release(int d) {
   // The pool has retained the context, too. It goes with the program's last.
   if (d >= 0 && d < MAX_GPUS && gpus[d].retained > 0 && __sync_sub_and_fetch(&gpus[d].retained, 1) == 0) drop(d);
-  return r.cuDevicePrimaryCtxRelease_v2(d);
 }
 
-API cuDevicePrimaryCtxReset_v2(int d) {
+static void before_reset(int d) {
   if (d >= 0 && d < MAX_GPUS) drop(d);
-  return r.cuDevicePrimaryCtxReset_v2(d);
 }
+
+API cuDevicePrimaryCtxRelease_v2(int d) { return before_release(d), r.cuDevicePrimaryCtxRelease_v2(d); }
+API cuDevicePrimaryCtxReset_v2(int d) { return before_reset(d), r.cuDevicePrimaryCtxReset_v2(d); }
+API cuDevicePrimaryCtxRelease(int d) { return before_release(d), r.cuDevicePrimaryCtxRelease(d); } // before CUDA 11
+API cuDevicePrimaryCtxReset(int d) { return before_reset(d), r.cuDevicePrimaryCtxReset(d); }
 
 API cuGetProcAddress(const char *, void **, int, u64);
 API cuGetProcAddress_v2(const char *, void **, int, u64, int *);
@@ -817,6 +853,7 @@ static void *served(const char *name, int version, u64 flags) {
     S("cuStreamDestroy", 4000, cuStreamDestroy_v2), {"cuCtxSynchronize", 2000, 13000, cuCtxSynchronize, 0},
     S("cuCtxDestroy", 4000, cuCtxDestroy_v2), S("cuCtxEnablePeerAccess", 4000, cuCtxEnablePeerAccess), S("cuDevicePrimaryCtxRetain", 7000, cuDevicePrimaryCtxRetain),
     S("cuDevicePrimaryCtxRelease", 11000, cuDevicePrimaryCtxRelease_v2), S("cuDevicePrimaryCtxReset", 11000, cuDevicePrimaryCtxReset_v2),
+    {"cuDevicePrimaryCtxRelease", 7000, 11000, cuDevicePrimaryCtxRelease, 0}, {"cuDevicePrimaryCtxReset", 7000, 11000, cuDevicePrimaryCtxReset, 0},
     S("cuMemPoolGetAttribute", 11020, cuMemPoolGetAttribute), S("cuMemPoolTrimTo", 11020, cuMemPoolTrimTo), S("cuMemPoolSetAccess", 11020, cuMemPoolSetAccess),
     S("cuMemPoolCreate", 11020, cuMemPoolCreate), S("cuMemPoolDestroy", 11020, cuMemPoolDestroy), S("cuDeviceSetMemPool", 11020, cuDeviceSetMemPool),
     S("cuMemSetMemPool", 13000, cuMemSetMemPool),

@@ -25,7 +25,7 @@ typedef void *ptr;
   F(cuMemCreate, (u64 *, size_t, const int *, u64)) F(cuMemRelease, (u64)) F(cuMemMap, (u64, size_t, size_t, u64, u64)) F(cuMemUnmap, (u64, size_t)) \
   F(cuMemAddressReserve, (u64 *, size_t, size_t, u64, u64)) F(cuStreamCreate, (ptr *, unsigned)) F(cuStreamDestroy_v2, (ptr)) F(cuStreamSynchronize, (ptr)) \
   F(cuIpcGetMemHandle, (void *, u64)) F(cuDeviceGetDefaultMemPool, (ptr *, int)) F(cuMemPoolGetAttribute, (ptr, int, void *)) F(cuMemPoolTrimTo, (ptr, size_t)) \
-  F(cuMemPoolCreate, (ptr *, const void *)) F(cuMemPoolDestroy, (ptr)) F(cuDeviceSetMemPool, (int, ptr)) F(cuMemAllocFromPoolAsync, (u64 *, size_t, ptr, ptr)) \
+  F(cuStreamBeginCapture_v2, (ptr, int)) F(cuStreamEndCapture, (ptr, ptr *)) F(cuMemPoolCreate, (ptr *, const void *)) F(cuMemPoolDestroy, (ptr)) F(cuDeviceSetMemPool, (int, ptr)) F(cuMemAllocFromPoolAsync, (u64 *, size_t, ptr, ptr)) \
   F(cuGetProcAddress, (const char *, void **, int, u64)) F(cuGetProcAddress_v2, (const char *, void **, int, u64, int *))
 
 static struct {
@@ -151,6 +151,21 @@ static void *without_context(void *s) {
   WANT(cu.cuMemFreeAsync(a, s), 0);
   WANT(cu.cuMemAllocAsync(&a, 70 * MIB, s), OOM);
   return 0;
+}
+
+// What is allocated in a graph is the driver's, also in the thread's own stream.
+static void captured(void) {
+  ptr own = (ptr)2, graph;
+  u64 a, b;
+  WANT(cu.cuStreamBeginCapture_v2(own, 2), 0);
+  WANT(cu.cuMemAllocAsync(&a, MIB, own), 0);
+  WANT(cu.cuMemFreeAsync(a, own), 0);
+  WANT(cu.cuStreamEndCapture(own, &graph), 0);
+  for (int i = 0; i < 4; i++) {
+    WANT(cu.cuMemAlloc_v2(&b, MIB), 0);
+    TRUE(b != a);
+    WANT(cu.cuMemFree_v2(b), 0);
+  }
 }
 
 // Pools that the program makes: a plain one is served, one with a limit is the driver's,
@@ -324,6 +339,7 @@ int main(void) {
   WANT(cu.cuCtxSetCurrent(c), 0);
   plain();
   async();
+  captured();
   own_pools();
   charged();
   contexts();

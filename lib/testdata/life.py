@@ -104,6 +104,13 @@ def main():
     crash = "import ctypes, faulthandler; faulthandler.enable(); c = ctypes.CDLL('libcuda.so.1'); c.cuInit(0); a = ctypes.c_void_p(); c.cuDevicePrimaryCtxRetain(ctypes.byref(a), 0); c.cuCtxSetCurrent(a); c.cuMemAlloc_v2(ctypes.byref(a), ctypes.c_size_t(9)); ctypes.string_at(8)"
     out = subprocess.run([sys.executable, "-c", crash], capture_output=True, text=True, timeout=60)
     check(out.returncode == -signal.SIGSEGV and "Segmentation fault" in out.stderr and "goroutine" not in out.stderr, f"faulthandler: {out}")
+    # A refusal's line on a standard error without a reader does not end a program that
+    # ignores SIGPIPE, as Python does.
+    end, start = os.pipe()
+    os.close(end)
+    refused = "import ctypes; c = ctypes.CDLL('libcuda.so.1'); c.cuInit(0); a = ctypes.c_void_p(); c.cuDevicePrimaryCtxRetain(ctypes.byref(a), 0); c.cuCtxSetCurrent(a); print(c.cuMemAlloc_v2(ctypes.byref(a), ctypes.c_size_t(1 << 30)), flush=True)"
+    out = subprocess.run([sys.executable, "-c", refused], stdout=subprocess.PIPE, stderr=start, text=True, timeout=60)
+    check((out.returncode, out.stdout) == (0, "2\n"), f"a refusal without a reader: {out}")
     check(use() == 0, "memory at the end")
 
 
