@@ -179,7 +179,12 @@ func (a *text) several() {
 	a.Section(tells)
 	a.find()
 	for i, c := range a.Causes {
-		a.Section(report.Fit("If "+letter(i)+", "+report.OneLine(c.Title), a.Width))
+		if title := "If so"; len(a.Causes) > 1 {
+			title = "If " + letter(i) + ", " + report.OneLine(c.Title)
+			a.Section(report.Wrap(title, a.Width))
+		} else {
+			a.Section(title)
+		}
 		a.settings(c.Settings[:min(len(c.Settings), a.advice)])
 		a.steps(c.Steps[:min(len(c.Steps), a.advice)])
 	}
