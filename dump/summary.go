@@ -197,11 +197,11 @@ func (s *screen) check() string {
 	}
 	switch {
 	case !sum.known:
-		return "(the dump has no sum of its own)"
+		return "(no sum in the dump)"
 	case sum.is(d.InUse):
-		return "= the dump's own sum"
+		return "= the dump's sum"
 	}
-	return "(the dump's own sum: " + size.Format(sum.n) + ")"
+	return "(the dump's sum: " + size.Format(sum.n) + ")"
 }
 
 // byName lists operations and annotations, where chunks have them.

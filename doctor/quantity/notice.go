@@ -288,7 +288,7 @@ func (st *Statement) judgeWords() {
 	if st.Topic("other") != nil && !st.Words["oom"] || st.Topic("exceeds", "reshard", "setting") != nil || st.Topic("remat") != nil && !strong {
 		st.Refused = false
 	}
-	if st.Topic("hami", "nvml") != nil {
+	if st.Topic("hami", "nvml", "paging") != nil {
 		st.Refused = true
 	}
 	if free := st.Amount(RoleFree); free != nil && free.N == 0 && st.Amount(RoleTotal) != nil && st.Words["capacity"] {
@@ -310,6 +310,9 @@ func (st *Statement) judgeWords() {
 		if at(k, "fallback", "fall", "falling") && at(k+1, "back", "to") || at(k, "will") && at(k+1, "retry") || at(k, "retrying") {
 			st.Mild = st.Mild || st.Level != "E" && st.Level != "F"
 		}
+	}
+	if st.HasAny("tactic", "tactics") && st.Refused {
+		st.Mild = true // a builder compares them, and takes another
 	}
 	if st.HasAny("growth", "may", "might") && st.HasAny("due") && st.Words["oom"] {
 		st.Advice, st.Refused = true, false
@@ -353,6 +356,8 @@ func (st *Statement) judgeWords() {
 func (st *Statement) layerOf() Layer {
 	s := st.Words
 	switch {
+	case (s["nccl"] || s["rccl"]) && s["cannot"] && s["allocate"] && s["memory"] && !s["cuda"]:
+		return LayerHost // what the C library prints for ENOMEM
 	case s["nccl"] || s["rccl"] || s["ncclunhandledcudaerror"]:
 		return LayerNCCL
 	case st.Topic("cubin") != nil:
@@ -376,7 +381,7 @@ func (st *Statement) layerOf() Layer {
 // hostMemory reports whether the memory refused is the host's.
 func (st *Statement) hostMemory() bool {
 	s := st.Words
-	if st.Topic("shm") != nil {
+	if st.Topic("shm", "paging") != nil {
 		return true
 	}
 	if st.HasAny("mps", "rmm", "gpu", "vram", "hip", "xpu") && !s["host"] && !s["pinned"] || s["cuda"] && s["error"] && s["allocation"] && s["memory"] && st.Amount(RoleFree) != nil {
@@ -400,7 +405,7 @@ func (st *Statement) hostMemory() bool {
 			return true
 		case t.is("cpu") && !cuda && (toks.near(k, 2, 1, cMemory|cAcquire|cPool) || k+2 < len(toks) && (toks[k+1].is("buffer") || toks[k+2].is("buffer"))):
 			return true
-		case t.is("paging"), t.is("winerror"), t.is("numpy"):
+		case t.is("numpy"):
 			return true
 		case t.is("memory") && k+1 < len(toks) && toks[k+1].is("error") && toks[k+1].glued && !cuda && (k == 0 || !toks[k-1].is("of", "gpu")):
 			return !st.HasAny("cupy")
