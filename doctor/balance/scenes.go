@@ -277,7 +277,7 @@ func (s *Scene) unifiedMemory() {
 	}
 	name, ok := unifiedTotal(r.Total)
 	s.Words["shared_name"] = name
-	s.Flag("shared_total", ok)
+	s.Flag("shared_total", ok && !r.St.HasAny("npu", "xpu", "hip", "mps"))
 }
 
 // nccl finds the lines of NCCL, of its refusal, and of a status that is not memory's.
@@ -445,10 +445,11 @@ func (s *Scene) llama() {
 	start.Reading = fmt.Sprintf("%s was free at the start", Human(free))
 	s.lines["at_start"] = []quantity.Evidence{start}
 	s.N["free"], s.N["parts"] = free, parts
-	s.Words["loaded_and"], s.Words["together"] = "", Human(r.Want)
+	s.Words["loaded_text"], s.Words["together"] = "", Human(r.Want)
 	if parts > 0 {
-		s.Words["loaded_and"], s.Words["together"] = Human(parts)+" is loaded, and ", Human(parts)+" and "+Human(r.Want)+" more"
+		s.Words["loaded_text"], s.Words["together"] = Human(parts)+" is loaded, and ", Human(parts)+" and "+Human(r.Want)+" more"
 	}
+	s.Words["loaded_text"] += strings.TrimPrefix(s.Words["together"], Human(parts)+" and ") + " was refused"
 	s.Flag("compute", r.St.HasAny("gallocr", "compute", "reserve"))
 	if st := s.StatementWith("runner", "terminated"); st != nil {
 		s.line("runner", st)
@@ -529,9 +530,10 @@ func (s *Scene) account() {
 	s.Flag("inmessage", len(r.listed) > 0 || r.this > 0 || r.programs > 0)
 	s.Words["names"] = strings.Join(names[:min(len(names), 8)], ", ")
 	s.said["hint"] = s.hintIsWrong(r)
-	// A hundredth is what rounding leaves in any pool: where a segment of 20 MiB is refused,
-	// it is no cause.
-	s.Flag("holes", hasUse && idle >= 2*quantity.Mib && (t == 0 || r.Alloc < t*95/100) && !(r.Want <= 20*quantity.Mib && idle < r.Alloc/100))
+	// A hundredth, or a few segments' ends, is what rounding leaves in any pool: where a
+	// segment of 20 MiB is refused, it is no cause.
+	const segment = 20 * quantity.Mib
+	s.Flag("holes", hasUse && idle >= 2*quantity.Mib && (t == 0 || r.Alloc < t*95/100) && !(r.Want <= segment && idle < max(r.Alloc/100, 3*segment)))
 	s.limits(r, t, told, reserved, hasUse)
 	if r.Capture != nil {
 		s.line("capture", r.Capture)
@@ -549,7 +551,10 @@ func (s *Scene) account() {
 	if !r.HasFree {
 		free, end, s.Words["neither"] = "", "was refused", "not"
 	}
-	s.Words["own"] = fmt.Sprintf("the program's own allocations hold %s of %s, %s of its pool is unused%s: %s more %s", Human(r.Alloc), Human(t), Human(idle), free, Human(r.Want), end)
+	if idle > 0 {
+		free = ", " + Human(idle) + " of its pool is unused" + free
+	}
+	s.Words["own"] = fmt.Sprintf("the program's own allocations hold %s of %s%s: %s more %s", Human(r.Alloc), Human(t), free, Human(r.Want), end)
 	s.Words["holes_and"] = ": enough"
 	if r.Free > 0 {
 		s.Words["holes_and"] = ", and " + Human(r.Free) + " is free: together enough"
@@ -919,7 +924,10 @@ func (s *Scene) libraries() {
 		name, text := "", ""
 		switch t.Id {
 		case "version":
-			name, text = "a library of another version", "the library that is loaded is not the one that the program was built for: "+t.Value
+			name, text = "a library of another version", "the library that is loaded is not the one that the program was built for"
+			if have, want, ok := strings.Cut(t.Value, " "); ok {
+				text += ": " + have + " is loaded, and " + want + " is wanted"
+			}
 		case "image":
 			name, text = "no code for this GPU", "the build has no code that this GPU can run"
 		case "symbol":

@@ -118,7 +118,7 @@ func readPassage(p passage) *Statement {
 		if !st.HasAny(topics[i].words...) {
 			continue
 		}
-		if m := topics[i].re.FindStringSubmatch(Clipped64(whole)); m != nil && !(topics[i].id == "other" && denied(Clipped64(whole), topics[i].re)) {
+		if m := topics[i].re.FindStringSubmatch(Clipped64(whole)); m != nil && !denied(topics[i].id, Clipped64(whole), topics[i].re) {
 			t := topic{Id: topics[i].id, Name: topics[i].name}
 			for _, g := range m[1:] {
 				switch {
@@ -136,15 +136,23 @@ func readPassage(p passage) *Statement {
 	return st
 }
 
-// denied reports whether the clause says that the failure did not come.
-func denied(text string, re *regexp.Regexp) bool {
-	at := re.FindStringIndex(text)
-	return absent.MatchString(text[at[1]:]) || lacking.MatchString(text[:at[0]])
+// denied reports whether the clause says that the failure did not come, or that /dev/shm
+// failed for a reason other than its size.
+func denied(id, text string, re *regexp.Regexp) bool {
+	switch id {
+	case "other":
+		at := re.FindStringIndex(text)
+		return absent.MatchString(text[at[1]:]) || lacking.MatchString(text[:at[0]])
+	case "shm":
+		return errno.MatchString(text)
+	}
+	return false
 }
 
 var (
 	absent  = regexp.MustCompile(`^[^.;,:]{0,40}\b(?:did not|didn't|does not|doesn't|never|no longer)\b`)
 	lacking = regexp.MustCompile(`(?i)\b(?:without(?: an?)?|no more|no longer an?)\s*$`)
+	errno   = regexp.MustCompile(`(?i)\b(?:no such file|permission denied|invalid argument|operation not permitted|file exists|read-only file system|too many open files)`)
 )
 
 // Clipped64 bounds what a regular expression reads.
