@@ -530,10 +530,10 @@ func (s *Scene) account() {
 	s.Flag("inmessage", len(r.listed) > 0 || r.this > 0 || r.programs > 0)
 	s.Words["names"] = strings.Join(names[:min(len(names), 8)], ", ")
 	s.said["hint"] = s.hintIsWrong(r)
-	// A hundredth, or a few segments' ends, is what rounding leaves in any pool: where a
+	// A fortieth, or a few segments' ends, is what rounding leaves in any pool: where a
 	// segment of 20 MiB is refused, it is no cause.
 	const segment = 20 * quantity.Mib
-	s.Flag("holes", hasUse && idle >= 2*quantity.Mib && (t == 0 || r.Alloc < t*95/100) && !(r.Want <= segment && idle < max(r.Alloc/100, 3*segment)))
+	s.Flag("holes", hasUse && idle >= 2*quantity.Mib && (t == 0 || r.Alloc < t*95/100) && !(r.Want <= segment && idle < max(r.Alloc/40, 4*segment)))
 	s.limits(r, t, told, reserved, hasUse)
 	if r.Capture != nil {
 		s.line("capture", r.Capture)

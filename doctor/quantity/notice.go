@@ -416,7 +416,7 @@ func (st *Statement) hostMemory() bool {
 			return true
 		case t.is("cpu", "mklcpu") && (k > 0 && toks[k-1].is("allocator") || k > 1 && toks[k-1].kind == ':' && toks[k-2].is("device")):
 			return true
-		case t.is("cpu") && !cuda && (toks.near(k, 2, 1, cMemory|cAcquire|cPool) || k+2 < len(toks) && (toks[k+1].is("buffer") || toks[k+2].is("buffer"))):
+		case t.is("cpu") && !cuda && (toks.near(k, 2, 1, cMemory|cAcquire|cPool) || k+1 < len(toks) && toks[k+1].is("out") && toks.near(k, 3, 1, cMemory) || k+2 < len(toks) && (toks[k+1].is("buffer") || toks[k+2].is("buffer"))):
 			return true
 		case t.is("numpy"):
 			return true
