@@ -20,6 +20,8 @@ func TestPastedLogs(t *testing.T) {
 	}{
 		{"use above four times the card is no evidence", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.65 GiB of which 1.21 GiB is free. Process 4242 has 22.40 GiB memory in use. Of the allocated memory 170212.01 GiB is allocated by PyTorch.\n", "",
 			VerdictNeeds, ProgramTooBig, "who holds memory", "170212"},
+		{"use of seven times the card is no evidence", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.65 GiB of which 1.21 GiB is free. Process 4242 has 22.40 GiB memory in use. Of the allocated memory 170.21 GiB is allocated by PyTorch.\n", "",
+			VerdictNeeds, ProgramTooBig, "who holds memory", "170.21"},
 		{"the locks of a database are no memory", "2024-05-11 10:22:31.112 UTC [4211] ERROR:  out of shared memory\n2024-05-11 10:22:31.112 UTC [4211] HINT:  You might need to increase max_locks_per_transaction.\n", "",
 			VerdictNotMemory, NotMemory, "", "shm-size"},
 		{"shared memory alone decides nothing", "ERROR:  out of shared memory\n", "", VerdictUnknown, "", "", "shm-size"},

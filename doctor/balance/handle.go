@@ -53,9 +53,6 @@ func (e *Facts) handle() *handle {
 	if h.st == nil {
 		return nil
 	}
-	if h.call && !h.memory && e.last(func(r *Refusal) bool { return !r.mild && r.St.Library == "" && (r.Want > 0 || r.Total > 0) }) != nil {
-		return nil
-	}
 	st := h.st
 	h.early = st.Words["before"] && st.Words["creating"]
 	h.conv = st.Words["convolution"]

@@ -653,9 +653,6 @@ func (s *Scene) contexts() {
 			}
 		}
 	}
-	if len(s.lines["neighbours"]) == 0 && s.N["told"] > 0 {
-		s.lines["neighbours"] = s.lines["others"]
-	}
 	s.Flag("strange", r.strange() > 0)
 }
 
