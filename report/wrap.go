@@ -38,7 +38,7 @@ func wrap(line string, width int, fold bool) string {
 			room := width - used - blanks
 			if room < min(most, 8) { // too little for a piece that can be read
 				b.WriteString("\n" + first + "  ")
-				used, blanks, room = len(first)+2, 0, most
+				blanks, room = 0, most
 			}
 			piece := head(word, room)
 			b.WriteString(strings.Repeat(" ", blanks) + piece)
