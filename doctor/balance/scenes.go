@@ -445,11 +445,12 @@ func (s *Scene) llama() {
 	start.Reading = fmt.Sprintf("%s was free at the start", Human(free))
 	s.lines["at_start"] = []quantity.Evidence{start}
 	s.N["free"], s.N["parts"] = free, parts
-	s.Words["loaded_text"], s.Words["together"] = "", Human(r.Want)
+	want := Human(r.Want)
+	s.Words["together"], s.Words["loaded_text"] = want, want+" was refused"
 	if parts > 0 {
-		s.Words["loaded_text"], s.Words["together"] = Human(parts)+" is loaded, and ", Human(parts)+" and "+Human(r.Want)+" more"
+		loaded := Human(parts)
+		s.Words["together"], s.Words["loaded_text"] = loaded+" and "+want+" more", loaded+" is loaded, and "+want+" more was refused"
 	}
-	s.Words["loaded_text"] += strings.TrimPrefix(s.Words["together"], Human(parts)+" and ") + " was refused"
 	s.Flag("compute", r.St.HasAny("gallocr", "compute", "reserve"))
 	if st := s.StatementWith("runner", "terminated"); st != nil {
 		s.line("runner", st)
