@@ -61,6 +61,16 @@ func TestSummaryFits(t *testing.T) {
 	}
 }
 
+// TestSummaryNarrow: words behind a sum get a line below, and are not cut.
+func TestSummaryNarrow(t *testing.T) {
+	d := read(t, "InUse at 1000 of size 1024 next 1\nInUse at 1400 of size 1024 next 2\nSum Total of in-use chunks: 1.50GiB\n")
+	for width, want := range map[int]string{80: "100 %  (the dump's sum: 1.50 GiB)", 58: "100 %\n              (the dump's sum: 1.50 GiB)"} {
+		if got := strings.Join(d.Summary(width, 40), "\n"); !strings.Contains(got, want) {
+			t.Errorf("width %d: %q is not in\n%s", width, want, got)
+		}
+	}
+}
+
 // TestSummarySums: the rows of the table sum to the bytes in use, rounding of
 // the printed numbers aside.
 func TestSummarySums(t *testing.T) {
