@@ -354,9 +354,9 @@ func (p *Program) summary(width, shown int) []string {
 	}
 	if n := len(p.Remats); n > 0 {
 		r := p.Remats[n-1]
-		s.line("rematerialization: wanted %s%s", size.Format(r.Limit), sized(", reached ", r.Reached)+sized(", was ", r.Was))
+		s.line("rematerialization: wanted %s%s", size.Format(r.Limit), sized(", reached ", r.Reached))
 		if r.Was > 0 && r.Reached > 0 {
-			s.line("  it saved %s; %s too much are left", size.Format(r.Was-min(r.Was, r.Reached)), size.Format(r.Reached-min(r.Reached, r.Limit)))
+			s.line("  it saved %s of %s; %s too much", size.Format(r.Was-min(r.Was, r.Reached)), size.Format(r.Was), size.Format(r.Reached-min(r.Reached, r.Limit)))
 		}
 		if n > 1 {
 			s.line("  the last of %s", size.Count(uint64(n), "such message"))
@@ -385,11 +385,11 @@ func (p *Program) table(s *screen) {
 	for _, row := range []struct {
 		n    uint64
 		what string
-	}{{p.Temp, "temporaries" + sized(", of which lost to fragmentation ", p.TempFragmentation)}, {p.Parameter, "parameters"}, {p.LiveOut, "results (maybe live out)"}, {p.Constant, "constants"}} {
+	}{{p.Temp, "temporaries" + sized(", fragmentation ", p.TempFragmentation)}, {p.Parameter, "parameters"}, {p.LiveOut, "results (maybe live out)"}, {p.Constant, "constants"}} {
 		s.line("%12s  %6s  %s", size.Format(row.n), percent(row.n, all), row.what)
 	}
 	if p.Total > 0 {
-		s.line("%12s  %6s  all%s", size.Format(p.Total), "100 %", sized(", of which lost to fragmentation ", p.Fragmentation))
+		s.line("%12s  %6s  all%s", size.Format(p.Total), "100 %", sized(", fragmentation ", p.Fragmentation))
 	}
 }
 

@@ -167,11 +167,11 @@ func TestRemats(t *testing.T) {
 func TestProgramSummary(t *testing.T) {
 	got := strings.Join(readProgram(t, programText(3)+"Can't reduce memory use below 4.00GiB by rematerialization; only reduced to 13.00GiB, down from 13.75GiB originally\n").Summary(72, 40), "\n")
 	want := `     program   share  for
-      10 GiB    73 %  temporaries, of which lost to fragmentation 64 MiB
+      10 GiB    73 %  temporaries, fragmentation 64 MiB
     2.50 GiB    18 %  parameters
     1.25 GiB     9 %  results (maybe live out)
        512 B     0 %  constants
-   13.75 GiB   100 %  all, of which lost to fragmentation 128 MiB
+   13.75 GiB   100 %  all, fragmentation 128 MiB
  at the peak  shape, by what
      900 MiB  f32[48,7] fusion ...main)/layer_0/dot_general model.py:100
      899 MiB  f32[48,8] fusion ...main)/layer_1/dot_general model.py:101
@@ -179,8 +179,8 @@ func TestProgramSummary(t *testing.T) {
     2.63 GiB  the sum of these 3, 19 % of all
 2 of them, 1.76 GiB, begin with the dimension 48:
   with half of it they take 899.50 MiB less
-rematerialization: wanted 4 GiB, reached 13 GiB, was 13.75 GiB
-  it saved 768 MiB; 9 GiB too much are left`
+rematerialization: wanted 4 GiB, reached 13 GiB
+  it saved 768 MiB of 13.75 GiB; 9 GiB too much`
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}
