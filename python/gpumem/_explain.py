@@ -20,7 +20,7 @@ class Answer(Dict[str, Any]):
     """
 
     # How to get the text; only the whole answer has it.
-    _asked: Optional[tuple[list[str], Optional[str], Optional[Mapping[str, str]]]] = None
+    _asked: Optional[tuple[list[str], Union[str, bytes, None], Optional[Mapping[str, str]]]] = None
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -38,19 +38,21 @@ class Answer(Dict[str, Any]):
         printer.text(str(self))
 
 
-def _run(arguments: list[str], text: Optional[str], env: Optional[Mapping[str, str]]) -> str:
+def _run(arguments: list[str], text: Union[str, bytes, None], env: Optional[Mapping[str, str]]) -> str:
     """Runs the command; ValueError with its own line for what it cannot read."""
+    if not isinstance(text, bytes):
+        text = (text or "").encode("utf-8", "surrogateescape")
     done = subprocess.run(
-        [command(), *arguments], input=(text or "").encode("utf-8", "surrogateescape"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=None if env is None else dict(env)
+        [command(), *arguments], input=text, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=None if env is None else dict(env)
     )
     if done.returncode not in (0, 1):
         raise ValueError(done.stderr.decode("utf-8", "replace").strip() or f"{command()} ended with status {done.returncode}")
     return done.stdout.decode("utf-8", "replace")
 
 
-def _ask(arguments: list[str], text: Optional[str] = None, env: Optional[Mapping[str, str]] = None) -> Answer:
+def _ask(arguments: list[str], text: Union[str, bytes, None] = None, env: Optional[Mapping[str, str]] = None) -> Answer:
     answer: Answer = json.loads(_run([*arguments, "--json"], text, env), object_hook=Answer)
-    answer.__dict__["_asked"] = (arguments, text, env)
+    answer._asked = (arguments, text, env)
     return answer
 
 
