@@ -9,6 +9,7 @@ try:
     import jax.numpy as jnp
 except ImportError:
     jax = None
+    print("test_jax: SKIPPED: no JAX", file=sys.stderr)
 
 import gpumem
 
@@ -17,7 +18,7 @@ def make(n):
     return jnp.ones((n, 1024))  # the line that live() names
 
 
-@unittest.skipUnless(jax, "SKIPPED: no JAX")
+@unittest.skipUnless(jax, "no JAX")
 class Jax(unittest.TestCase):
     def test_live_arrays_by_line(self):
         kept = [make(256) for _ in range(3)] + [jnp.zeros(1 << 20)]

@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import sys
 import unittest
 
 os.environ["GPUMEM_DEVICE"] = "sim:1GiB"
@@ -11,17 +12,19 @@ try:
     from IPython.utils.capture import capture_output
 except ImportError:
     InteractiveShell = None
+    print("test_notebook: SKIPPED: no IPython", file=sys.stderr)
 
 try:
     import ipykernel
     from jupyter_client.manager import start_new_kernel
 except ImportError:
     start_new_kernel = None
+    print("test_notebook: SKIPPED: no Jupyter kernel", file=sys.stderr)
 
 import gpumem
 
 
-@unittest.skipUnless(InteractiveShell, "SKIPPED: no IPython")
+@unittest.skipUnless(InteractiveShell, "no IPython")
 class Notebook(unittest.TestCase):
     def setUp(self):
         self.shell = InteractiveShell.instance()
@@ -90,7 +93,7 @@ class Notebook(unittest.TestCase):
         try:
             import jax
         except ImportError:
-            self.skipTest("SKIPPED: no JAX")
+            self.skipTest("no JAX")
         text, _ = self.run_cell("%%gpumem jax\nimport jax.numpy as jnp\nx = jnp.ones((512, 1024))\nx.shape")
         if jax.default_backend() == "cpu":
             self.assertIn("jax: +2 MiB to 2 MiB in use; no peak and no picture: JAX records none on a CPU", text)
@@ -98,7 +101,7 @@ class Notebook(unittest.TestCase):
         self.assertIn(f"<module> (In[{number}]:3)", [row.site for row in gpumem.jax.live().live])
 
 
-@unittest.skipUnless(start_new_kernel, "SKIPPED: no Jupyter kernel")
+@unittest.skipUnless(start_new_kernel, "no Jupyter kernel")
 class Kernel(unittest.TestCase):
     """A real kernel, in another process."""
 
