@@ -149,13 +149,15 @@ def _explain_once(error: Optional[BaseException]) -> None:
         if error is None or not _about_memory(error) or getattr(error, "_gpumem_explained", False):
             return
         error._gpumem_explained = True  # type: ignore[attr-defined]
-        answer = doctor(error)
-        if answer.verdict in ("not_memory", "unknown", "nonfatal"):
-            return
         from . import _library
 
-        pools = [_library.report(gpu) for gpu in range(64) if _library.is_open(gpu)]
-        print("\n" + "\n".join([str(answer), *pools]), file=sys.stderr, flush=True)
+        texts = [_library.report(pool) for pool in range(1024) if _library.is_open(pool)]
+        if not (texts and "\nWhy: " in _text(error)):  # a pool's error has the reason
+            answer = doctor(error)
+            if answer.verdict in ("not_memory", "unknown", "nonfatal"):
+                return
+            texts.insert(0, str(answer))
+        print("\n" + "\n".join(texts), file=sys.stderr, flush=True)
     except Exception as e:  # a hook must not hide the error that it is about
         print(f"gpumem: this error could not be explained: {e}", file=sys.stderr)
 

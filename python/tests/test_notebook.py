@@ -1,9 +1,15 @@
 """%gpumem and %%gpumem with the real IPython; skipped where it is not installed."""
 
+import contextlib
+import io
+import json
 import os
+import pathlib
 import subprocess
 import sys
+import tempfile
 import unittest
+from unittest import mock
 
 os.environ["GPUMEM_DEVICE"] = "sim:1GiB"
 
@@ -22,6 +28,46 @@ except ImportError:
     print("test_notebook: SKIPPED: no Jupyter kernel", file=sys.stderr)
 
 import gpumem
+from gpumem import _library
+
+EXAMPLE = pathlib.Path(__file__).resolve().parents[2] / "examples" / "notebook" / "gpumem.ipynb"
+
+
+@contextlib.contextmanager
+def example():
+    """Returns the cells of the example, in an empty folder: their source, and what they
+    printed when it was saved."""
+    cells = [cell for cell in json.loads(EXAMPLE.read_text())["cells"] if cell["cell_type"] == "code"]
+    path = os.pathsep.join([os.path.dirname(gpumem.command()), os.environ["PATH"]])
+    before = os.getcwd()
+    with tempfile.TemporaryDirectory() as folder, mock.patch.dict(os.environ, PATH=path):
+        os.chdir(folder)
+        try:
+            yield [("".join(cell["source"]), "".join("".join(o.get("text", "")) for o in cell["outputs"])) for cell in cells]
+        finally:
+            os.chdir(before)
+
+
+def close_pools():
+    for number in range(64, 1024):
+        if _library.is_open(number):
+            _library.library().gpumem_close(number)
+
+
+class Example(unittest.TestCase):
+    def test_cells_in_plain_python(self):
+        self.addCleanup(close_pools)
+        names = {}
+        with example() as cells:
+            self.assertGreater(len(cells), 5)
+            for source, printed in cells:
+                if source.startswith(("!", "%load_ext", "from IPython")):
+                    continue
+                plain = source.replace("%%gpumem\n", "")
+                with contextlib.redirect_stdout(io.StringIO()) as out:
+                    exec(plain, names)
+                if plain == source:
+                    self.assertEqual(out.getvalue(), printed, source)
 
 
 @unittest.skipUnless(InteractiveShell, "no IPython")
@@ -29,7 +75,8 @@ class Notebook(unittest.TestCase):
     def setUp(self):
         self.shell = InteractiveShell.instance()
         self.shell.reset()
-        self.run_cell("%load_ext gpumem\n%colors nocolor" if self.shell.colors == "nocolor" else "%load_ext gpumem")
+        self.addCleanup(close_pools)
+        self.run_cell("%load_ext gpumem")
 
     def run_cell(self, cell):
         """Runs a cell; returns its text and the types of what it displays."""
@@ -39,7 +86,6 @@ class Notebook(unittest.TestCase):
 
     def test_cell_that_grows(self):
         pool = self.shell.user_ns["pool"] = gpumem.Pool()
-        self.addCleanup(pool.close)
         self.shell.user_ns["kept"] = pool.alloc(30 << 20)
         text, shown = self.run_cell("%%gpumem\nblocks = [pool.alloc(i << 20) for i in range(1, 20)]\nfor b in blocks[3:]:\n    pool.free(b)\nlen(blocks)")
         self.assertIn("gpumem: +6 MiB to 36 MiB in use, peak 220 MiB requested\n", text)
@@ -48,7 +94,6 @@ class Notebook(unittest.TestCase):
 
     def test_statement(self):
         pool = self.shell.user_ns["pool"] = gpumem.Pool()
-        self.addCleanup(pool.close)
         self.shell.user_ns["block"] = pool.alloc(30 << 20)
         text, _ = self.run_cell("%gpumem pool.free(block)")
         self.assertEqual(text, "gpumem: -30 MiB to 0 B in use, peak 30 MiB requested\n")
@@ -81,6 +126,14 @@ class Notebook(unittest.TestCase):
         self.assertIn("gpumem: +0 B to 0 B in use, peak 0 B requested\n", text)
         self.assertNotIn("image/svg+xml", shown)
 
+    def test_example(self):
+        with example() as cells:
+            for source, printed in cells:
+                text, _ = self.run_cell(source)
+                self.assertIsNone(self.result.error_in_exec, source)
+                if not source.startswith(("!", "%load_ext")) and self.result.result is None:
+                    self.assertEqual(text, printed, source)
+
     def test_framework_that_is_unknown(self):
         text, _ = self.run_cell("%%gpumem nonsense\nx = 1")
         self.assertIn("no framework nonsense; there are gpumem, torch, jax, cupy", text)
@@ -97,8 +150,7 @@ class Notebook(unittest.TestCase):
         text, _ = self.run_cell("%%gpumem jax\nimport jax.numpy as jnp\nx = jnp.ones((512, 1024))\nx.shape")
         if jax.default_backend() == "cpu":
             self.assertIn("jax: +2 MiB to 2 MiB in use; no peak and no picture: JAX records none on a CPU", text)
-        number = self.shell.execution_count - 1
-        self.assertIn(f"<module> (In[{number}]:3)", [row.site for row in gpumem.jax.live().live])
+        self.assertRegex(" ".join(row.site for row in gpumem.jax.live().live), r"<module> \(In\[\d+\]:3\)")
 
 
 @unittest.skipUnless(start_new_kernel, "no Jupyter kernel")
