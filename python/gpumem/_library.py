@@ -157,7 +157,7 @@ class Pool:
         return stats(self.number)
 
     def trim(self) -> int:
-        """Gives idle memory back to the device; returns the bytes."""
+        """Releases idle memory to the device; returns the bytes."""
         return trim(self.number)
 
     def report(self) -> str:
@@ -165,7 +165,7 @@ class Pool:
         return report(self.number)
 
     def close(self) -> None:
-        """Gives everything back to the device, live blocks included."""
+        """Releases all memory to the device, live blocks included."""
         number, self.number = self.number, -1
         if number >= 0:
             check(library().gpumem_close(number))
@@ -186,6 +186,14 @@ def configure(gpu: int = 0, device: Optional[str] = None, policy: Optional[str] 
     check(library().gpumem_configure(gpu, _bytes(device), _bytes(policy)))
 
 
+def configure_gpus(gpu: Optional[int], policy: Optional[str]) -> None:
+    """Sets the policy of the shared pool on one GPU, or on all if gpu is None; nothing if
+    policy is None."""
+    if policy is not None:
+        for number in range(64) if gpu is None else [gpu]:
+            configure(number, policy=policy)
+
+
 def stats(gpu: int = 0) -> Stats:
     """Returns what the shared pool on a GPU has done: zeros before its first use."""
     if not is_open(gpu):
@@ -196,7 +204,7 @@ def stats(gpu: int = 0) -> Stats:
 
 
 def trim(gpu: int = 0) -> int:
-    """Gives idle memory of the shared pool on a GPU back to the device; returns the bytes."""
+    """Releases idle memory of the shared pool on a GPU to the device; returns the bytes."""
     released = ctypes.c_uint64()
     if is_open(gpu):
         check(library().gpumem_trim(gpu, ctypes.byref(released)))

@@ -115,6 +115,8 @@ def _measure(shell: Any, code: str, framework: Optional[str]) -> Any:
                 return _execute(shell, code)
         finally:
             trace, svg = ({}, "") if lacking else _draw(path, _DRAWN[framework])
+            if framework == "jax" and not trace:  # without CUPTI it has no events, whatever happened
+                lacking = lacking or "JAX's profiler recorded none"
             after = _bytes(framework)
             text = f"{framework}: {'-' if after < before else '+'}{size(abs(after - before))} to {size(after)} in use"
             if lacking:
