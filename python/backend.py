@@ -84,12 +84,13 @@ def build_files(arch, work):
     run(["lib/capi/build", lib], CC=cc, **go)
     for name in ("libcuda", "libnvidia-ml"):
         # A wheel has no links. The name without a number is a library that has nothing
-        # and needs the one with it: two copies would be two pools in one process.
+        # and needs the one with it, in its own folder: two copies would be two pools in one
+        # process. (zig fails on rpath without -z origin.)
         os.remove(os.path.join(lib, name + ".so"))
         empty = os.path.join(work, "empty.c")
         with open(empty, "w") as f:
             f.write("static const int nothing __attribute__((unused));\n")
-        run([*cc.split(), "-shared", "-fPIC", "-Wl,-s", "-Wl,-soname," + name + ".so", "-Wl,--no-as-needed",
+        run([*cc.split(), "-shared", "-fPIC", "-Wl,-s", "-Wl,-soname," + name + ".so", "-Wl,-rpath,$ORIGIN", "-Wl,-z,origin", "-Wl,--no-as-needed",
              "-o", os.path.join(lib, name + ".so"), empty, os.path.join(lib, name + ".so.1")])
     for name in sorted(os.listdir(lib)):
         files["gpumem/lib/gpumem/" + name] = os.path.join(lib, name)

@@ -220,8 +220,8 @@ def reset_peaks(gpu: int = 0) -> None:
 def report(gpu: int = 0) -> str:
     """Returns a text about the shared pool on a GPU for people."""
     if not is_open(gpu):
-        return f"GPU {gpu}: nothing in this process has used gpumem's pool\n"
+        return f"GPU {gpu}: nothing in this process has used gpumem's pool"
     text = ctypes.create_string_buffer(1 << 16)
     if library().gpumem_report(gpu, text, len(text)) < 0:
-        return f"GPU {gpu}: the pool is that of the process that this one was forked from\n"
-    return text.value.decode("utf-8", "replace")
+        return f"GPU {gpu}: the pool is that of the process that this one was forked from"
+    return text.value.decode("utf-8", "replace").rstrip("\n")

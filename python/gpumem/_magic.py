@@ -47,7 +47,7 @@ def load_ipython_extension(shell: Any) -> None:
 
 def in_use() -> str:
     """Returns a text on the memory in use now: of the pools, and of what is imported."""
-    parts = [_library.report(n).rstrip("\n") for n in range(1024) if _library.is_open(n)]
+    parts = [_library.report(n) for n in range(1024) if _library.is_open(n)]
     for framework in ("torch", "jax", "cupy"):
         if framework in sys.modules:
             if framework == "jax":
