@@ -83,6 +83,7 @@ def pool(policy: Optional[str] = None, *, gpu: Optional[int] = None) -> Any:
     """
     torch = _torch()
     _library.configure_gpus(gpu, policy)
+    _library.library()  # for stats and report; PyTorch opens the same file
     allocator = torch.cuda.memory.CUDAPluggableAllocator(_library.path(), "gpumem_torch_pool_alloc", "gpumem_torch_free")
     _pools.append(allocator)
     return torch.cuda.MemPool(allocator.allocator())
