@@ -158,6 +158,10 @@ def _explain_once(error: Optional[BaseException]) -> None:
                 return
             texts.insert(0, str(answer))
         print("\n" + "\n".join(texts), file=sys.stderr, flush=True)
+        from .jax import is_used, live
+
+        if is_used():
+            print(f"\nLive in JAX: {live()}", file=sys.stderr, flush=True)
     except Exception as e:  # a hook must not hide the error that it is about
         print(f"gpumem: this error could not be explained: {e}", file=sys.stderr)
 

@@ -51,9 +51,9 @@ def in_use() -> str:
     for framework in ("torch", "jax", "cupy"):
         if framework in sys.modules:
             if framework == "jax":
-                from .jax import live
+                from .jax import is_used, live
 
-                parts.append(f"jax: {live()}")
+                parts.append(f"jax: {live() if is_used() else 'not used yet'}")
             else:
                 parts.append(f"{framework}: {size(_bytes(framework))} in use")
     return "\n".join(parts) or "no pool is open, and no framework imported"
@@ -68,9 +68,9 @@ def _bytes(framework: str) -> int:
 
         return sum(torch.cuda.memory_allocated(i) for i in range(torch.cuda.device_count())) if torch.cuda.is_initialized() else 0
     if framework == "jax":
-        from .jax import live
+        from .jax import is_used, live
 
-        return sum(row["bytes"] for row in live()["live"] if row["pool"] != "executable")
+        return 0 if not is_used() else sum(row["bytes"] for row in live()["live"] if row["pool"] != "executable")
     import cupy
 
     return int(cupy.get_default_memory_pool().used_bytes()) if cupy.cuda.is_available() else 0

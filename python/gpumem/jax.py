@@ -111,6 +111,12 @@ class Program:
         return f"{self.name}: {size(self.bytes)}: " + ", ".join(f"{what} {size(abs(n))}" for what, n in parts.items() if n)
 
 
+def is_used() -> bool:
+    """Reports whether JAX has begun to use its devices. To ask JAX for what lives would begin
+    it, and take most of a GPU."""
+    return bool(getattr(sys.modules.get("jax._src.xla_bridge"), "backends_are_initialized", bool)())
+
+
 def program(compiled: Any) -> Program:
     """Returns the memory of one program.
 

@@ -12,6 +12,7 @@ except ImportError:
     print("test_jax: SKIPPED: no JAX", file=sys.stderr)
 
 import gpumem
+from test_gpumem import python
 
 
 def make(n):
@@ -35,6 +36,23 @@ class Jax(unittest.TestCase):
         self.assertLessEqual({row.pool for row in answer.live}, devices | {"executable"})
         del kept
         self.assertNotIn(f"make ({name}:{line})", [row.site for row in gpumem.jax.live().live if row.pool != "executable"])
+
+    def test_diagnose_shows_what_lives(self):
+        status, _, err = python(
+            "import gpumem, jax.numpy as jnp\ngpumem.diagnose()\nx = jnp.ones((1024, 1024))\n"
+            "raise RuntimeError('RESOURCE_EXHAUSTED: Out of memory while trying to allocate 6727663616 bytes.')"
+        )
+        self.assertEqual(status, 1)
+        self.assertRegex(err, r"Live in JAX: 4 MiB in \d+ blocks?\n(.*\n)+ *4 MiB +1 .*<module> \(<string>:3\)")
+
+    def test_jax_that_is_not_used_is_left_alone(self):
+        status, out, err = python(
+            "import gpumem, jax; gpumem.diagnose()\n"
+            "import atexit; atexit.register(lambda: print(gpumem.jax.is_used()))\n"
+            "raise RuntimeError('RESOURCE_EXHAUSTED: Out of memory while trying to allocate 6727663616 bytes.')"
+        )
+        self.assertEqual((status, out), (1, "False\n"))
+        self.assertNotIn("Live in JAX", err)
 
     def test_statistics_of_each_device(self):
         stats = gpumem.jax.stats()
