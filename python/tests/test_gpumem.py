@@ -185,7 +185,7 @@ class Pool(unittest.TestCase):
             self.assertIsInstance(caught.exception, MemoryError)
             stats = pool.stats()
             self.assertEqual((stats.bytes_in_use, stats.live, stats.allocs, stats.refused, stats.total), (40 * MIB, 1, 1, 1, 64 * MIB))
-            self.assertIn("40 MiB in 1 blocks", pool.report())
+            self.assertIn("40 MiB in 1 block ", pool.report())
             pool.free(block, 0x1000)
             with self.assertRaisesRegex(gpumem.Error, "no live block"):
                 pool.free(block)
