@@ -72,7 +72,9 @@ def build_files(arch, work):
     """Builds the command and the libraries; returns {path in the wheel: file}."""
     go = {"GOOS": "linux", "GOARCH": GO_ARCH[arch]}
     command = os.path.join(work, "gpumem")
-    run(["go", "build", "-trimpath", "-ldflags", "-s -w -buildid=", "-o", command, "./cmd/gpumem"], CGO_ENABLED="0", **go)
+    # With the paths of this machine in it, what "go test" has compiled serves.
+    trim = [] if os.environ.get("GPUMEM_WHEEL") == "test" else ["-trimpath"]
+    run(["go", "build", *trim, "-ldflags", "-s -w -buildid=", "-o", command, "./cmd/gpumem"], CGO_ENABLED="0", **go)
     strip_sections(command)
     files = {"gpumem/bin/gpumem": command}
     cc = compiler(arch)
