@@ -36,7 +36,7 @@ func owners(t testing.TB) string {
 	b.WriteByte('\n')
 	all := report.NewTable("what looks at all", ">ns")
 	for _, n := range []string{"0", "1000", "100000"} {
-		all.Row("a collection, so many Buffers held: "+n, ns("Collect/"+n))
+		all.Row("a collection, Buffers held: "+n, ns("Collect/"+n))
 	}
 	all.Row("a profile of 100,000 blocks", ns("Profile"))
 	all.WriteTo(&b)

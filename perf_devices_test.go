@@ -75,9 +75,9 @@ func deviceTables(t testing.TB) string {
 	sims.Row("shared: the same in the file (take and give)", ns(file, "TakeGive"))
 	sims.Row("of that, the kernel's lock, once of twice", ns(file, "Lock"))
 	for _, n := range []string{"1", "10", "100"} {
-		sims.Row("shared: what is free, with so many programs on it: "+n, ns(file, "Free/"+n))
+		sims.Row("shared: what is free, programs on it: "+n, ns(file, "Free/"+n))
 	}
-	sims.Row("shared: a look by someone who does not use it", ns(file, "Look"))
+	sims.Row("shared: a look by a program that does not use it", ns(file, "Look"))
 	sims.WriteTo(&b)
 	fmt.Fprintf(&b, "\n8 programs of 8 threads on one shared device: %s allocations a second, each with its free\n",
 		report.Count(uint64(sim["Programs allocs/s"])))

@@ -61,9 +61,9 @@ func (w *waiter) ask() (more bool, lost error) {
 }
 
 // patience is how long other processes may take to release memory; 0 if none can
-// be asked.
+// be asked. It asks them.
 func (w *waiter) patience() time.Duration {
-	if !w.grows || w.p.sharing == nil {
+	if !w.grows || w.p.sharing == nil || w.p.sharing.Want(w.bytes) != nil {
 		return 0
 	}
 	return patience

@@ -90,7 +90,7 @@ func (a *text) quotes(causes []Cause) {
 			number = strconv.Itoa(q.line)
 		}
 		const indent = "          "
-		rows := strings.Split(report.Wrap(report.Clean(indent+strings.TrimSpace(strings.ReplaceAll(q.text, "\t", " ")), a.Width), a.Width-3), "\n")
+		rows := strings.Split(report.Fold(indent+report.OneLine(strings.ReplaceAll(q.text, "\t", " ")), a.Width-3), "\n")
 		if len(rows) > a.rows {
 			rows = rows[:a.rows]
 			rows[a.rows-1] += "..."

@@ -153,6 +153,14 @@ func (s *writer) names() {
 		s.Words["pair"] = "PyTorch's own wheel"
 	}
 	s.Flag("torch", s.OnTorch())
+	// XLA's own sentence, where nothing shows another framework.
+	s.Flag("jaxlike", s.Uses("jax") || s.R != nil && s.R.St.Words["exhausted"] && !s.OnTensorFlow() && !s.Uses("exla"))
+	s.Words["empty_cache"] = "torch.cuda.empty_cache()"
+	for _, word := range []string{"xpu", "npu"} {
+		if s.StatementWith(word, "out", "memory") != nil {
+			s.Words["empty_cache"] = "torch." + word + ".empty_cache()"
+		}
+	}
 	s.Flag("screen", s.Display() != nil || s.H != nil && s.N["display"] > 0)
 	v := s.OtherVendor()
 	s.Flag("otherVendor", v != nil)
@@ -259,7 +267,13 @@ func (s *writer) starved(display uint64) {
 	if s.H != nil && s.H.From != nil {
 		pool = min(pool, balance.Less(total, left)) // whatever the setting was, no more was in use
 	}
-	f := s.fractionOf(down(float64(balance.Less(pool, balance.Less(balance.FirstLibrary+balance.FirstLibrary/2, left))) / float64(total)))
+	room := balance.Less(balance.FirstLibrary+balance.FirstLibrary/2, left)
+	if room == 0 {
+		s.fractionOf(down(fraction - .1))
+		s.Words["arithmetic"] = fmt.Sprintf("a tenth of the GPU less than now: %s was free, and the library wanted more", balance.Human(left))
+		return
+	}
+	f := s.fractionOf(down(float64(balance.Less(pool, room)) / float64(total)))
 	now := uint64(f * float64(total))
 	s.Words["arithmetic"] = fmt.Sprintf("%s of %s, %s less than before, leave libraries %s", balance.Human(now), balance.Human(total), balance.Human(balance.Less(pool, now)), balance.Human(balance.FirstLibrary+balance.FirstLibrary/2))
 	if display > 0 {

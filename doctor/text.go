@@ -45,7 +45,7 @@ type extent struct {
 }
 
 // extents are tried until the answer fits.
-var extents = []extent{{5, 3, 3}, {4, 2, 2}, {2, 2, 2}, {2, 1, 1}}
+var extents = []extent{{5, 3, 3}, {4, 2, 2}, {2, 2, 2}, {2, 2, 1}}
 
 // onScreen returns an answer, and the summary of a pool's dump or a program's buffers.
 func (a Answer) onScreen(width int) string {
@@ -92,7 +92,7 @@ func (a Answer) dumped(width, room int) []string {
 		list(title, a.Dump.Summary(width-2, lines))
 	}
 	if a.Program != nil {
-		list("The program's buffers, as the compiler told of them", a.Program.Summary(width-2, room-2))
+		list("The program's buffers, as the compiler counted them", a.Program.Summary(width-2, room-2))
 	}
 	return slices.Collect(strings.Lines(t.String()))
 }
@@ -179,7 +179,11 @@ func (a *text) several() {
 	a.Section(tells)
 	a.find()
 	for i, c := range a.Causes {
-		a.Section(report.Fit("If "+letter(i)+", "+report.OneLine(c.Title), a.Width))
+		title := "If so"
+		if len(a.Causes) > 1 {
+			title = report.Fold("If "+letter(i)+", "+report.OneLine(c.Title), a.Width)
+		}
+		a.Section(title)
 		a.settings(c.Settings[:min(len(c.Settings), a.advice)])
 		a.steps(c.Steps[:min(len(c.Steps), a.advice)])
 	}
@@ -187,9 +191,13 @@ func (a *text) several() {
 
 // unknown is the answer where there is none.
 func (a *text) unknown() {
-	if a.Verdict == VerdictNotMemory {
+	switch {
+	case a.Verdict == VerdictNotMemory:
 		a.Line("Not a failure of memory, as far as the log tells.")
-	} else {
+	case len(a.Certain) > 0 && a.Certain[0] == noRefusal:
+		a.Line("No failure of memory is in this log: %s.", noRefusal)
+		a.shown = append(a.shown, noRefusal)
+	default:
 		a.Line("The cause is not known: nothing in the log decides.")
 	}
 	a.certain("Sure so far")

@@ -10,6 +10,9 @@ import (
 	"slices"
 )
 
+// noRefusal is what is certain of a log that does not speak of refused memory.
+const noRefusal = "no line of the log says that memory was refused"
+
 // weigh makes a verdict of what the arguments find.
 func weigh(e *balance.Facts) *Diagnosis {
 	var sure, maybe []balance.Finding
@@ -60,7 +63,7 @@ func weigh(e *balance.Facts) *Diagnosis {
 			break
 		}
 		// Decide tells them apart; so would a state file, if it had these.
-		for _, n := range e.Apart() {
+		for _, n := range e.Apart(maybe) {
 			d.Missing = append(d.Missing, balance.Table.Needs[n])
 		}
 	default:
@@ -69,7 +72,7 @@ func weigh(e *balance.Facts) *Diagnosis {
 			d.Missing = append(d.Missing, balance.Table.Needs[n])
 		}
 		if len(d.Certain) == 0 && !e.Said {
-			d.Certain = []string{"no line of the log says that memory was refused"}
+			d.Certain = []string{noRefusal}
 			if e.End != "" {
 				d.Certain = append(d.Certain, "it ends with: "+quantity.Clip(e.End))
 			}

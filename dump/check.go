@@ -34,7 +34,7 @@ func (b *builder) finish() *Dump {
 	case text && !b.sum.known:
 		b.note("The dump is cut off before its sum: the rows may not be all.")
 	case b.sum.known && !b.sum.is(total):
-		b.note("The rows come to %s, but the dump's own sum is %s: lines are missing or of several dumps.", size.Format(total), d.Sum)
+		b.note("The rows come to %s, but the dump's sum is %s: lines are missing or of several dumps.", size.Format(total), d.Sum)
 	case !text && b.inUse.known && b.inUse.n != total:
 		b.note("The live chunks come to %s, but the statistics say %s.", size.Format(total), size.Format(b.inUse.n))
 	case !text && !b.inUse.known:

@@ -39,8 +39,8 @@
 // exact as it is printed. So figures are computed from the chunks where possible, and
 // the printed numbers serve to check that nothing is missing.
 //
-// XLA's compiler writes another report when a program does not fit; [ReadProgram] reads
-// that one.
+// XLA's compiler writes another report when a program does not fit; [ReadLog] reads
+// that one, too.
 //
 // Files: dump.go the types, text.go and binary.go the two readers, number.go the
 // numbers of the text, check.go the comparison at the end, summary.go the screen,

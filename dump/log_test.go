@@ -1,33 +1,13 @@
 package dump
 
 import (
-	"bytes"
 	"reflect"
 	"strings"
 	"testing"
 )
 
-// TestMarkedFindsEveryHead: whatever stands before a text that begins a report, the line
-// is not skipped; other lines are.
-func TestMarkedFindsEveryHead(t *testing.T) {
-	for _, h := range heads {
-		for before := range 8 {
-			line := bytes.Repeat([]byte("s"), before)
-			line = append(append(line, h.text...), " 12"...)
-			if !marked(line) {
-				t.Errorf("%q is skipped", line)
-			}
-		}
-	}
-	for _, line := range []string{"", "s", "size", "step 12 loss 0.1, batch size 12, reserved 41 MiB", "Can't reduce", "Bin", "allocations"} {
-		if marked([]byte(line)) {
-			t.Errorf("%q is not skipped", line)
-		}
-	}
-}
-
 // TestReadLogFindsWhatEachReaderFinds reads a dump and a program's report between lines of
-// a log, at once and one by one.
+// a log, together and one by one, with no line skipped.
 func TestReadLogFindsWhatEachReaderFinds(t *testing.T) {
 	const dump = "Allocator (GPU_0_bfc) ran out of memory trying to allocate 400.0KiB (rounded to 409600)\n" +
 		"Bin (256): \tTotal Chunks: 3, Chunks in use: 2.\nNext region of size 1048576\n" +
@@ -42,7 +22,11 @@ func TestReadLogFindsWhatEachReaderFinds(t *testing.T) {
 		"both, the other way round": program + steps + dump, "one line": steps + strings.ReplaceAll(program, "\n", `\n`), "empty": "",
 	} {
 		wantDump, _ := Read(strings.NewReader(text))
-		wantProgram, _ := ReadProgram(strings.NewReader(text))
+		plain := programs{of: map[string]*Program{}}
+		for i, line := range strings.Split(text, "\n") {
+			plain.line(i+1, []byte(line))
+		}
+		wantProgram := plain.result()
 		d, p, err := ReadLog(strings.NewReader(text))
 		if err != nil || !reflect.DeepEqual(d, wantDump) || !reflect.DeepEqual(p, wantProgram) {
 			t.Errorf("%s: %+v, %+v, %v; want %+v, %+v", name, d, p, err, wantDump, wantProgram)

@@ -23,9 +23,7 @@ package dump
 import (
 	"bytes"
 	"cmp"
-	"errors"
 	"fmt"
-	"io"
 	"regexp"
 	"slices"
 	"strings"
@@ -35,9 +33,6 @@ import (
 	"gpumem/internal/input"
 	"gpumem/size"
 )
-
-// ErrNoProgram is the error of [ReadProgram] for input without a report.
-var ErrNoProgram = errors.New("dump: nothing of XLA's compiler found: neither \"BufferAssignment stats\" nor \"Peak buffers\" nor a message of rematerialization")
 
 // A Program is XLA's report on the memory of one program. Sizes are in bytes,
 // as exact as they are printed: to two decimals of their unit. An unknown size is 0.
@@ -92,27 +87,8 @@ const (
 // reports of several writers may be mixed line by line.
 var writer = regexp.MustCompile(`rank:? ?\d+\]|pid=\d+|^[A-Za-z][\w.-]{0,60} +\||^\[\d+,\d+\]<std(?:err|out)>`)
 
-// ReadProgram reads a log to its end and returns the last complete report of
-// buffer assignment that it holds, or else the last, with what
-// rematerialization said. Prefixes before the lines, several writers, and
-// reports on one line with "\n" between their lines are allowed. The error is
-// [ErrNoProgram] or one of r.
-func ReadProgram(r io.Reader) (*Program, error) {
-	p := programs{of: map[string]*Program{}}
-	lines := input.NewLines(r)
-	for lines.Next() {
-		p.line(lines.Number(), lines.Text())
-		if len(p.of) == 0 {
-			lines.Skip(programMarks)
-		}
-	}
-	if err := lines.Err(); err != nil {
-		return nil, err
-	}
-	return p.result()
-}
-
-// programs are the reports of one log.
+// programs are the reports of one log. Prefixes before the lines, several writers, and
+// reports on one line with "\n" between their lines are allowed.
 type programs struct {
 	of      map[string]*Program // by writer: the one that is being read
 	best    *Program
@@ -120,7 +96,8 @@ type programs struct {
 	remats  []Remat
 }
 
-func (p *programs) result() (*Program, error) {
+// result returns the last complete report, or else the last; nil if there is none.
+func (p *programs) result() *Program {
 	// The order of ends is that of beginnings, not of the map.
 	var open []*Program
 	for _, q := range p.of {
@@ -131,13 +108,13 @@ func (p *programs) result() (*Program, error) {
 		p.end(q)
 	}
 	if p.best == nil && len(p.remats) == 0 {
-		return nil, ErrNoProgram
+		return nil
 	}
 	if p.best == nil {
 		p.best = &Program{}
 	}
 	p.best.Remats, p.best.Reports = p.remats, p.reports
-	return p.best, nil
+	return p.best
 }
 
 // end takes a report that has ended.
@@ -162,8 +139,6 @@ var (
 	ruleWords    = []byte("==========")
 	allocation   = []byte("allocation:")
 	fragments    = []byte("fragmentation:")
-	// programMarks are of the lines that matter where no report has begun.
-	programMarks = append([][]byte{rematWords, peakWords, allocation, fragments}, headWords...)
 )
 
 // line reads one line, or several that a log writes as one.
@@ -379,9 +354,9 @@ func (p *Program) summary(width, shown int) []string {
 	}
 	if n := len(p.Remats); n > 0 {
 		r := p.Remats[n-1]
-		s.line("rematerialization: wanted %s%s", size.Format(r.Limit), sized(", reached ", r.Reached)+sized(", was ", r.Was))
+		s.line("rematerialization: wanted %s%s", size.Format(r.Limit), sized(", reached ", r.Reached))
 		if r.Was > 0 && r.Reached > 0 {
-			s.line("  it saved %s; %s too much are left", size.Format(r.Was-min(r.Was, r.Reached)), size.Format(r.Reached-min(r.Reached, r.Limit)))
+			s.line("  it saved %s of %s; %s too much", size.Format(r.Was-min(r.Was, r.Reached)), size.Format(r.Was), size.Format(r.Reached-min(r.Reached, r.Limit)))
 		}
 		if n > 1 {
 			s.line("  the last of %s", size.Count(uint64(n), "such message"))
@@ -410,11 +385,11 @@ func (p *Program) table(s *screen) {
 	for _, row := range []struct {
 		n    uint64
 		what string
-	}{{p.Temp, "temporaries" + sized(", of which lost to fragmentation ", p.TempFragmentation)}, {p.Parameter, "parameters"}, {p.LiveOut, "results (maybe live out)"}, {p.Constant, "constants"}} {
+	}{{p.Temp, "temporaries" + sized(", fragmentation ", p.TempFragmentation)}, {p.Parameter, "parameters"}, {p.LiveOut, "results (maybe live out)"}, {p.Constant, "constants"}} {
 		s.line("%12s  %6s  %s", size.Format(row.n), percent(row.n, all), row.what)
 	}
 	if p.Total > 0 {
-		s.line("%12s  %6s  all%s", size.Format(p.Total), "100 %", sized(", of which lost to fragmentation ", p.Fragmentation))
+		s.line("%12s  %6s  all%s", size.Format(p.Total), "100 %", sized(", fragmentation ", p.Fragmentation))
 	}
 }
 

@@ -26,16 +26,16 @@ func TestUsersPrograms(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, err := dump.ReadProgram(bytes.NewReader(text))
+		_, p, err := dump.ReadLog(bytes.NewReader(text))
 		stats, remat := bytes.Contains(text, []byte("BufferAssignment stats:")), bytes.Contains(text, []byte("Can't reduce memory use below"))
 		if !stats && !remat {
-			if !errors.Is(err, dump.ErrNoProgram) {
+			if p != nil || err != nil {
 				t.Errorf("%s: %+v, %v", file, p, err)
 			}
 			continue
 		}
-		if err != nil {
-			t.Errorf("%s: %v", file, err)
+		if p == nil || err != nil {
+			t.Errorf("%s: %+v, %v", file, p, err)
 			continue
 		}
 		found++

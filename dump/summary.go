@@ -183,7 +183,18 @@ func (s *screen) bySize() {
 }
 
 func (s *screen) row(bytes uint64, each string, blocks uint64, what string) {
-	s.line("%12s  %12s  %10d  %6s  %s", size.Format(bytes), each, blocks, percent(bytes, s.d.InUse), what)
+	s.prose(what, "%12s  %12s  %10d  %6s", size.Format(bytes), each, blocks, percent(bytes, s.d.InUse))
+}
+
+// prose is line with words behind it, which get a line below where they do not fit and
+// there is room.
+func (s *screen) prose(words, format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	if words != "" && s.rows >= 3 && utf8.RuneCountInString(text)+2+utf8.RuneCountInString(words) > s.width {
+		s.line("%s", text)
+		text = fmt.Sprintf("%12s", "")
+	}
+	s.line("%s  %s", text, words)
 }
 
 // check reports whether the sum is the dump's own.
@@ -197,11 +208,11 @@ func (s *screen) check() string {
 	}
 	switch {
 	case !sum.known:
-		return "(the dump has no sum of its own)"
+		return "(no sum in the dump)"
 	case sum.is(d.InUse):
-		return "= the dump's own sum"
+		return "= the dump's sum"
 	}
-	return "(the dump's own sum: " + size.Format(sum.n) + ")"
+	return "(the dump's sum: " + size.Format(sum.n) + ")"
 }
 
 // byName lists operations and annotations, where chunks have them.

@@ -61,6 +61,16 @@ func TestSummaryFits(t *testing.T) {
 	}
 }
 
+// TestSummaryNarrow: words behind a sum get a line below, and are not cut.
+func TestSummaryNarrow(t *testing.T) {
+	d := read(t, "InUse at 1000 of size 1024 next 1\nInUse at 1400 of size 1024 next 2\nSum Total of in-use chunks: 1.50GiB\n")
+	for width, want := range map[int]string{80: "100 %  (the dump's sum: 1.50 GiB)", 58: "100 %\n              (the dump's sum: 1.50 GiB)"} {
+		if got := strings.Join(d.Summary(width, 40), "\n"); !strings.Contains(got, want) {
+			t.Errorf("width %d: %q is not in\n%s", width, want, got)
+		}
+	}
+}
+
 // TestSummarySums: the rows of the table sum to the bytes in use, rounding of
 // the printed numbers aside.
 func TestSummarySums(t *testing.T) {
@@ -80,7 +90,7 @@ func TestSummarySums(t *testing.T) {
 			}
 			if f[2] == "all" {
 				all, in = n, false
-				if !strings.Contains(l, "= the dump's own sum") {
+				if !strings.Contains(l, "= the dump's sum") {
 					t.Error(l)
 				}
 				continue
@@ -111,7 +121,7 @@ would fit: one block of up to 2 KiB
   the refused one would fit if the free bytes were in one piece
       in use          each      blocks   share
        2 KiB         1 KiB           2   100 %
-       2 KiB           all           2   100 %  = the dump's own sum
+       2 KiB           all           2   100 %  = the dump's sum
 holes of 2 KiB to 4 KiB: 2, 4 KiB
 in order of addresses: _ free, . and + below and above half in use, * in use
 [****________****________]`},
@@ -121,7 +131,7 @@ Sum Total of in-use chunks: 1.0KiB
 free: nothing
       in use          each      blocks   share
        1 KiB         1 KiB           1   100 %
-       1 KiB           all           1   100 %  = the dump's own sum
+       1 KiB           all           1   100 %  = the dump's sum
 in order of addresses: _ free, . and + below and above half in use, * in use
 [****]`},
 		{"sums by size", `Bin (256): Total Chunks: 5, Chunks in use: 3. 1.2KiB allocated for chunks. 768B in use in bin. 700B client-requested in use in bin.
@@ -130,7 +140,7 @@ Sum Total of in-use chunks: 768B
 `, `pool: 768 B in use
       in use          each      blocks   share
        768 B         256 B           3   100 %
-       768 B           all           3   100 %  = the dump's own sum
+       768 B           all           3   100 %  = the dump's sum
 holes of 256 B to 512 B: 2, 460 B
 note: The dump has no chunk lines: what is free, and where, is not known.`},
 	} {
@@ -171,7 +181,7 @@ func Example() {
 	//   the refused one would fit if the free bytes were in one piece
 	//       in use          each      blocks   share
 	//        1 KiB         512 B           2   100 %
-	//        1 KiB           all           2   100 %  = the dump's own sum
+	//        1 KiB           all           2   100 %  = the dump's sum
 	// holes of 1 KiB to 2 KiB: 2, 3 KiB
 	// in order of addresses: _ free, . and + below and above half in use, * in use
 	// [**______**______]

@@ -195,6 +195,17 @@ func TestPartOfALease(t *testing.T) {
 	}
 }
 
+// TestResetEndsCharges: what a program took past the pool ends with the context, also where
+// there was no pool yet.
+func TestResetEndsCharges(t *testing.T) {
+	for _, orders := range []string{"managed 40, reset 0, managed 40", "alloc 1, managed 40, reset 0, managed 40, alloc 1"} {
+		path, _ := newLease(t, 64)
+		if codes := startIn(t, path, "elastic").do(strings.Split(orders, ", ")...); strings.Trim(codes, "0 ") != "" {
+			t.Errorf("%s\ncodes %s", orders, codes)
+		}
+	}
+}
+
 // TestCaptureIsNotSpoilt: while a graph is captured in a stream whose memory is idle, a
 // request that would need that memory is refused, one that need not is served, and what is
 // freed by cuMemFree waits. A driver's error ends the capture with anything else.

@@ -69,6 +69,19 @@ func TestLife(t *testing.T) {
 	}
 }
 
+// TestPython: processes, signals and threads as Python makes them.
+func TestPython(t *testing.T) {
+	b := libraries(t)
+	if err := exec.Command("python3", "-c", "import ctypes, multiprocessing").Run(); err != nil {
+		t.Skip("no python3 with ctypes")
+	}
+	c := exec.Command("python3", "-X", "faulthandler", "testdata/life.py")
+	c.Env = append(os.Environ(), "LD_LIBRARY_PATH="+b.front, "GPUMEM_LIBCUDA="+filepath.Join(b.driver, "libcuda.so.1"), "GPUMEM_DEVICE=sim:1GiB", "GPUMEM_REPORT=0", "GPUMEM_LEDGER="+newLedger(t, 512<<20))
+	if out, err := c.CombinedOutput(); err != nil || len(out) > 0 {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
 // TestRunPool: a program under each pool that gpumem run offers, by the command itself.
 func TestRunPool(t *testing.T) {
 	b := libraries(t)
@@ -93,6 +106,13 @@ func TestRunPool(t *testing.T) {
 			lines := strings.Split(strings.TrimSuffix(out, "\n"), "\n")
 			if err != nil || len(lines) != 2 || !strings.Contains(lines[0], "pool "+pool+" for 2 GiB on GPU 0") || !strings.Contains(lines[1], "pool "+pool+": peak ") || !strings.Contains(lines[1], ", 0 refused") {
 				t.Errorf("%v\n%s", err, out)
+			}
+			// Streams, captures and waits at random; a use of memory that is not ordered fails.
+			for seed := range 3 {
+				out, err := gpumem("run", "--device", device, "--mem", "2GiB", "--pool", pool, "--", filepath.Join(b.programs, "random"), fmt.Sprint(seed))
+				if err != nil || strings.Count(out, "\n") != 2 {
+					t.Errorf("random %d: %v\n%s", seed, err, out)
+				}
 			}
 		})
 	}

@@ -24,17 +24,6 @@ func OneLine(s string) string {
 	}, s)
 }
 
-// Clean returns OneLine for a text with blanks in front. A word that is longer than a line
-// of width characters is shortened.
-func Clean(s string, width int) string {
-	indent := s[:len(s)-len(strings.TrimLeft(s, " "))]
-	words := strings.Split(OneLine(s), " ")
-	for i, w := range words {
-		words[i] = Shorten(w, width-len(indent)-2)
-	}
-	return indent + strings.Join(words, " ")
-}
-
 // Fit cuts the end off a line of more than width characters. A width of 0 has no limit.
 func Fit(line string, width int) string {
 	if width <= 0 || utf8.RuneCountInString(line) <= width {
@@ -97,7 +86,9 @@ func (t *Text) Section(title string) {
 
 // Line adds a line, wrapped where it is too long.
 func (t *Text) Line(format string, args ...any) {
-	t.Raw(Wrap(Clean(fmt.Sprintf(format, args...), t.Width), t.Width))
+	line := fmt.Sprintf(format, args...)
+	indent := line[:len(line)-len(strings.TrimLeft(line, " "))]
+	t.Raw(Fold(indent+OneLine(line), t.Width))
 }
 
 // Raw adds a line as it is.

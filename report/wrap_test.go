@@ -53,3 +53,39 @@ func TestWrapKeepsWords(t *testing.T) {
 		}
 	})
 }
+
+func TestFold(t *testing.T) {
+	for _, c := range []struct {
+		line  string
+		width int
+		want  string
+	}{
+		{"short", 10, "short"},
+		{"one verylongwordindeed two", 12, "one verylong\n  wordindeed\n  two"},
+		{"  at:/opt/include/resource.hpp:251:", 21, "  at:/opt/include/\n    resource.hpp:251:"},
+		{"- cupy.cuda.set_allocator(cupy.cuda.malloc_managed)", 30, "- cupy.cuda.set_allocator(\n  cupy.cuda.malloc_managed)"},
+		{"größengrößengrößen", 9, "größengrö\n  ßengröß\n  en"},
+		{"abc", 1, "a\n  b\n  c"},
+	} {
+		if got := report.Fold(c.line, c.width); got != c.want {
+			t.Errorf("Fold(%q, %d)\n got %q\nwant %q", c.line, c.width, got, c.want)
+		}
+	}
+}
+
+// TestFoldKeepsCharacters: nothing is lost, and no line is too long.
+func TestFoldKeepsCharacters(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		line := rapid.StringMatching(`[ a-zé/(,]{0,80}`).Draw(t, "line")
+		width := rapid.IntRange(len(line)-len(strings.TrimLeft(line, " "))+3, 90).Draw(t, "width")
+		got := report.Fold(line, width)
+		if a, b := strings.Join(strings.Fields(line), ""), strings.Join(strings.Fields(got), ""); a != b {
+			t.Fatalf("%q became %q", a, b)
+		}
+		for l := range strings.Lines(got) {
+			if l = strings.TrimSuffix(l, "\n"); utf8.RuneCountInString(l) > width && strings.TrimSpace(line) != "" {
+				t.Fatalf("%q is longer than %d", l, width)
+			}
+		}
+	})
+}

@@ -92,8 +92,9 @@ type gpu struct {
 	pooled   sync.Mutex    // guards counted, and is held while the driver's own pool grows
 	counted  uint64        // bytes that are counted for the driver's own pool
 
-	owed atomic.Bool   // join waits for something that joined has not waited for
-	join device.Stream // of the pool's own; 0 until it is needed. Guarded by mu
+	joins atomic.Uint64 // how often something was ordered in join
+	past  atomic.Uint64 // how many of them were waited for
+	join  device.Stream // the pool's stream; 0 until it is needed. Guarded by mu
 
 	mu      sync.Mutex              // guards what follows; no driver call is made with it held
 	marks   map[device.Event]uint64 // events recorded in stream 0, and how many waits were begun then
@@ -103,8 +104,8 @@ type gpu struct {
 	mapped  map[uint64]uint64 // bytes by address
 	adopted map[device.Stream]bool
 	ranges  map[uint64]uint64 // reserved addresses and grants: where blocks may lie
-	low     uint64            // of ranges, the lowest address
-	high    uint64            // of ranges, the address behind the last
+	low     uint64            // the lowest address that was in ranges
+	high    uint64            // the address behind the last; 0 while there was none
 	peers   []int             // other GPUs that may use the memory
 	changed func(low, high uint64)
 }
@@ -182,27 +183,22 @@ func (g *gpu) refused(call string, n uint64, err error) error {
 }
 
 // span adds a range in which blocks may lie, or with 0 bytes removes it, and gives the
-// front the lowest and highest address of all. Caller holds mu.
+// front the lowest and highest address of all that there ever were. Caller holds mu.
 func (g *gpu) span(addr, bytes uint64) {
-	if bytes != 0 {
-		g.ranges[addr] = bytes
-		if len(g.ranges) == 1 {
-			g.low, g.high = addr, addr+bytes
-		}
-		g.low, g.high = min(g.low, addr), max(g.high, addr+bytes)
-	} else {
-		end := addr + g.ranges[addr]
+	if bytes == 0 {
 		delete(g.ranges, addr)
-		if addr != g.low && end != g.high {
-			return
-		}
-		g.low, g.high = ^uint64(0), 0
-		for a, n := range g.ranges {
-			g.low, g.high = min(g.low, a), max(g.high, a+n)
-		}
+		return
 	}
+	g.ranges[addr] = bytes
+	if g.high != 0 && addr >= g.low && addr+bytes <= g.high {
+		return
+	}
+	if g.high == 0 {
+		g.low = addr
+	}
+	g.low, g.high = min(g.low, addr), max(g.high, addr+bytes)
 	if g.changed != nil {
-		g.changed(min(g.low, g.high), g.high)
+		g.changed(g.low, g.high)
 	}
 }
 
@@ -228,9 +224,15 @@ func (g *gpu) Alloc(bytes uint64) (device.Range, error) {
 		g.account.Give(Held, bytes)
 		return r, err
 	}
+	if more := r.Bytes - min(r.Bytes, bytes); more > 0 { // the driver has rounded it up
+		if err := g.take("cuMemAlloc", more); err != nil {
+			g.account.Give(Held, bytes)
+			return device.Range{}, errors.Join(err, g.Driver.Free(r.Addr))
+		}
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.grants[r.Addr] = bytes
+	g.grants[r.Addr] = r.Bytes
 	g.span(r.Addr, r.Bytes)
 	return r, nil
 }
@@ -307,6 +309,12 @@ func (g *gpu) AllocAsync(pool device.Pool, bytes uint64, s device.Stream) (devic
 	if err := g.count(max(reserved, used+min(bytes, g.info.Total)), bytes); err != nil {
 		return device.Range{}, err
 	}
+	if s == 0 { // ready for use in any stream, and so waited for: see joined
+		if s, err = g.joining(); err != nil {
+			return device.Range{}, err
+		}
+		defer g.joins.Add(1)
+	}
 	r, err := g.Driver.AllocAsync(pool, bytes, s)
 	if after, e := g.Driver.PoolGetAttribute(pool, device.PoolReservedCurrent); e == nil {
 		reserved = after
@@ -330,8 +338,15 @@ func (g *gpu) AllocAsync(pool device.Pool, bytes uint64, s device.Stream) (devic
 	return r, err
 }
 
-// FreeAsync releases memory to the driver's own pool, which keeps it.
+// FreeAsync releases memory to the driver's own pool, which keeps it. What is freed in
+// stream 0 is out of use.
 func (g *gpu) FreeAsync(addr uint64, s device.Stream) error {
+	if s == 0 {
+		var err error
+		if s, err = g.joining(); err != nil {
+			return err
+		}
+	}
 	g.mu.Lock()
 	bytes := g.ranges[addr]
 	g.span(addr, 0) // before the driver can give the address to someone else
@@ -471,12 +486,11 @@ func (g *gpu) Quiet() bool { return !g.ordered }
 func (g *gpu) waits() uint64 { return g.started.Add(1) }
 
 // waited is a wait that has ended well. All work that was queued before its start is done.
-func (g *gpu) waited(number uint64) {
-	for {
-		c := g.completed.Load()
-		if c >= number || g.completed.CompareAndSwap(c, number) {
-			return
-		}
+func (g *gpu) waited(number uint64) { advance(&g.completed, number) }
+
+// advance makes c at least n.
+func advance(c *atomic.Uint64, n uint64) {
+	for old := c.Load(); old < n && !c.CompareAndSwap(old, n); old = c.Load() {
 	}
 }
 
@@ -670,34 +684,50 @@ func (g *gpu) StreamWaitEvent(s device.Stream, e device.Event) error {
 	if done, err := g.Driver.EventQuery(e); done || err != nil {
 		return err
 	}
-	g.mu.Lock()
-	join := g.join
-	g.mu.Unlock()
-	if join == 0 { // the pool's lock is held, so no other thread creates it now
-		var err error
-		if join, err = g.Driver.StreamCreate(); err != nil {
-			return err
-		}
-		g.mu.Lock()
-		g.join = join
-		g.mu.Unlock()
+	join, err := g.joining()
+	if err != nil {
+		return err
 	}
 	if err := g.Driver.StreamWaitEvent(join, e); err != nil {
 		return err
 	}
-	g.owed.Store(true)
+	g.joins.Add(1)
 	return nil
 }
 
-// joined waits for what stream 0 was made to wait for. The caller holds no lock.
+// joining returns the pool's stream. The caller holds the lock of the pool beneath, so no
+// other thread creates it now.
+func (g *gpu) joining() (device.Stream, error) {
+	g.mu.Lock()
+	join := g.join
+	g.mu.Unlock()
+	if join != 0 {
+		return join, nil
+	}
+	join, err := g.Driver.StreamCreate()
+	if err == nil {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.join = join
+	}
+	return join, err
+}
+
+// joined waits for what stream 0 was made to wait for, by any thread. The caller holds no
+// lock.
 func (g *gpu) joined() error {
-	if !g.owed.Swap(false) {
+	n := g.joins.Load()
+	if g.past.Load() >= n {
 		return nil
 	}
 	g.mu.Lock()
 	join := g.join
 	g.mu.Unlock()
-	return g.Driver.StreamSynchronize(join)
+	if err := g.Driver.StreamSynchronize(join); err != nil {
+		return err
+	}
+	advance(&g.past, n)
+	return nil
 }
 
 // StreamQuery reports whether a stream's work is done.

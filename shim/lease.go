@@ -28,22 +28,21 @@ func Join(files, parts, uuid string) (*Lease, error) {
 		if err != nil {
 			return nil, err
 		}
-		h := l.Header()
-		if h.UUID != "" && digits(h.UUID) != digits(uuid) {
-			if err := l.Close(); err != nil {
-				return nil, err
+		var m *ledger.Member
+		if id := l.Header().UUID; id == "" || digits(id) == digits(uuid) {
+			var in []ledger.Part
+			if i < len(limits) {
+				in = limits[i]
 			}
-			continue
+			m, err = l.Join(in...)
 		}
-		var in []ledger.Part
-		if i < len(limits) {
-			in = limits[i]
-		}
-		m, err := l.Join(in...)
-		if err != nil {
+		// A member has the file for itself.
+		if err := errors.Join(err, l.Close()); err != nil {
 			return nil, err
 		}
-		return &Lease{m}, nil
+		if m != nil {
+			return &Lease{m}, nil
+		}
 	}
 	return nil, fmt.Errorf("the lease is of another GPU than the one with UUID %s", uuid)
 }
@@ -67,6 +66,15 @@ func (l *Lease) Take(k Part, bytes uint64) error {
 
 // Give counts bytes less.
 func (l *Lease) Give(k Part, bytes uint64) { _ = l.Member.Give(kinds[k], bytes) }
+
+// Want announces that this process waits for bytes. The error is device.ErrNotSupported if
+// it is the only one of the lease.
+func (l *Lease) Want(bytes uint64) error {
+	if bytes > 0 && l.Alone() {
+		return device.ErrNotSupported
+	}
+	return l.Member.Want(bytes)
+}
 
 // Limit returns the limit of the lease, or of the smallest part that this process is in,
 // and what is left.

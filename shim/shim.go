@@ -53,13 +53,16 @@
 //
 // # Lock order
 //
+//	Pool.looking  what look releases for other processes
 //	Pool.mu       the table of blocks and what is pending
 //	Charges.mu    what was taken past the pool; never with Pool.mu
 //	the locks of the pool beneath (package gpumem)
+//	gpu.pooled    the growth of the driver's own pool, for the policy async
 //	gpu.mu        marks and mappings
 //	the account's, the driver's
 //
-// None is held while the driver waits for the GPU.
+// Only looking, and pooled on its way to a refusal, are held while the driver waits for
+// the GPU.
 package shim
 
 import (
@@ -72,7 +75,6 @@ import (
 	"time"
 
 	"gpumem"
-	"gpumem/alloc"
 	"gpumem/device"
 	"gpumem/policy"
 	"gpumem/size"
@@ -91,8 +93,10 @@ type Config struct {
 	Ordered bool
 	Record  *trace.Writer // of every allocation and free; nil for none
 	Say     func(string)  // one line for a person; nil discards it
-	// Addresses is called with the lowest address of the pool and the one behind its
-	// highest, whenever they change. It must not call the pool.
+	// Before are the figures of an earlier pool of this process on the GPU, which count on.
+	Before Figures
+	// Addresses is called with the lowest address that a block ever had and the one behind
+	// the highest, whenever they change. It must not call the pool.
 	Addresses func(low, high uint64)
 	// Pending is called with the bytes that wait for a synchronization, whenever they
 	// change. It must not call the pool.
@@ -135,6 +139,7 @@ type Pool struct {
 	account Account
 	ordered bool
 	elastic bool
+	before  Figures // of an earlier pool
 	record  *trace.Writer
 	name    string // in the recording
 	start   time.Time
@@ -168,6 +173,7 @@ type Pool struct {
 // A block of the program.
 type block struct {
 	gpumem.Block
+	bytes   uint64 // as requested
 	stream  uint32 // that it was freed in last
 	granted bool   // by the driver itself, see grant
 }
@@ -193,8 +199,11 @@ func Open(d Driver, c Config) (*Pool, error) {
 	if c.Charges == nil {
 		c.Charges, _ = NewCharges(c.Account, 0) // takes nothing
 	}
+	if c.Policy.Kind == policy.Async {
+		c.Ordered = false // the driver's pool knows nothing of the work in one stream
+	}
 	p := &Pool{
-		dev: newGPU(d, c), account: c.Account, ordered: c.Ordered, elastic: c.Policy.Kind == policy.Elastic, shared: c.Account.Want(0) == nil, record: c.Record, start: time.Now(), say: c.Say, wait: c.Pending, charges: c.Charges,
+		dev: newGPU(d, c), account: c.Account, ordered: c.Ordered, elastic: c.Policy.Kind == policy.Elastic, shared: c.Account.Want(0) == nil, before: c.Before, record: c.Record, start: time.Now(), say: c.Say, wait: c.Pending, charges: c.Charges,
 		live: map[uint64]block{}, streams: map[uint64]uint32{},
 	}
 	p.name = fmt.Sprintf("GPU_%d", p.dev.info.Ordinal)
@@ -319,9 +328,9 @@ func (p *Pool) alloc(bytes uint64, stream uint32) (uint64, error) {
 		b, err = p.retry(r, err)
 	}
 	p.dev.end()
-	if err == nil && p.dev.owed.Load() {
+	if err == nil && stream == 0 {
 		if err = p.dev.joined(); err != nil {
-			_ = p.pool.Free(b) // the driver's error is the one to tell
+			_ = p.pool.Free(b) // the driver's error is the one to report
 		}
 	}
 	if err != nil {
@@ -336,6 +345,7 @@ func (p *Pool) alloc(bytes uint64, stream uint32) (uint64, error) {
 
 // enter notes a block that the program gets.
 func (p *Pool) enter(b block, r gpumem.Request) {
+	b.bytes = r.Bytes
 	p.mu.Lock()
 	p.live[b.Addr] = b
 	p.mu.Unlock()
@@ -529,41 +539,20 @@ func (p *Pool) Pending() uint64 { return p.waiting.Load() }
 // the pool has reserved or taken.
 func (p *Pool) Contains(addr uint64) bool { return p.dev.contains(addr) }
 
-// Range is cuMemGetAddressRange: the block that addr lies in.
+// Range is cuMemGetAddressRange: the block that addr lies in, as large as it was requested.
+// It takes time in proportion to the live blocks unless addr is a block's first.
 func (p *Pool) Range(addr uint64) (base, bytes uint64, err error) {
 	p.mu.Lock()
-	b, ok := p.live[addr]
-	p.mu.Unlock()
-	if ok {
-		return b.Addr, b.Size, nil
+	defer p.mu.Unlock()
+	if b, ok := p.live[addr]; ok {
+		return b.Addr, b.bytes, nil
 	}
-	err = fmt.Errorf("%w: %#x", ErrNotMine, addr)
-	p.pool.Walk(func(c alloc.Chunk) bool {
-		if c.Addr > addr {
-			return false
-		}
-		if addr-c.Addr >= c.Size || !c.Live {
-			return true
-		}
-		base, bytes, err = c.Addr, c.Size, nil
-		return false
-	})
-	if err != nil {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		for _, b := range p.live {
-			if b.granted && addr-b.Addr < b.Size {
-				return b.Addr, b.Size, nil
-			}
-		}
-	} else {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		if _, ok := p.live[base]; !ok { // pending
-			return 0, 0, fmt.Errorf("%w: %#x was freed", ErrNotMine, addr)
+	for _, b := range p.live {
+		if addr-b.Addr < b.bytes {
+			return b.Addr, b.bytes, nil
 		}
 	}
-	return base, bytes, err
+	return 0, 0, fmt.Errorf("%w: %#x", ErrNotMine, addr)
 }
 
 // Info is cuMemGetInfo: what the program can still get, and the total that it has.
@@ -624,14 +613,14 @@ func (p *Pool) idle() error {
 
 func (p *Pool) refusedCharge(bytes uint64, err error) { p.refuse(gpumem.Request{Bytes: bytes}, err) }
 
-// Figures are what the pool has done so far.
+// Figures are what the pool has done so far, and the one before it.
 func (p *Pool) Figures() Figures {
 	s := p.pool.Stats()
 	held := s.PoolBytes + p.grants.Load()
-	return Figures{
+	return p.before.Add(Figures{
 		Held: held, PeakHeld: max(s.PeakPoolBytes, held), InUse: p.inUse.Load(), PeakInUse: p.peak.Load(), Charged: p.charges.Bytes(),
 		Allocs: p.allocs.Load(), Refused: p.refused.Load(), DriverCalls: p.dev.Counters().Calls,
-	}
+	})
 }
 
 // publishEvery is how late others see what the pool does.

@@ -4,12 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
 	"gpumem"
 	"gpumem/device"
 	"gpumem/device/sim"
+	"gpumem/doctor"
 	"gpumem/policy/frameworks"
 	"gpumem/shim"
 )
@@ -87,7 +89,7 @@ func openDriver(t *testing.T, total uint64, spec string, c shim.Config) (*shim.P
 // with work in all of them, destroyed streams and waits. The device finds every use of
 // memory that a run could get wrong.
 func TestRandom(t *testing.T) {
-	for _, spec := range []string{"elastic", "vmm", "jax:preallocate=false", "platform"} {
+	for _, spec := range []string{"elastic", "vmm", "jax:preallocate=false", "platform", "async", "pytorch", "address"} {
 		t.Run(spec, func(t *testing.T) {
 			for seed := range uint64(60) {
 				random(t, spec, seed, 400)
@@ -223,6 +225,11 @@ func TestRefused(t *testing.T) {
 	}
 	if len(said) != 1 {
 		t.Errorf("said %q, want one line", said)
+	}
+	// The framework's own message shows the lease as the size of the GPU.
+	log := "gpumem: " + said[0] + "\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 MiB. GPU 0 has a total capacity of 64.00 MiB of which 0 bytes is free. Of the allocated memory 47.00 MiB is allocated by PyTorch, and 1.00 MiB is reserved by PyTorch but unallocated.\n"
+	if d, err := doctor.Diagnose(strings.NewReader(log), nil); err != nil || len(d.Causes) != 1 || d.Causes[0].ID != doctor.ExternalQuota || !strings.Contains(d.Causes[0].Evidence[0].Reading, "0 B was left of the lease of 64 MiB") {
+		t.Errorf("the doctor reads %q as %+v, %v", said[0], d, err)
 	}
 	if free, total, err := p.Info(); err != nil || free != 0 || total != 64<<20 {
 		t.Errorf("Info = %d, %d, %v", free, total, err)

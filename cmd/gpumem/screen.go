@@ -74,7 +74,7 @@ func (t *text) section(title string) {
 func (t *text) entry(name, about string) {
 	if name != t.name {
 		t.name = name
-		head := report.Clean(name, textWidth)
+		head := report.OneLine(name)
 		if value, set := t.env.Lookup(name); set {
 			head += "=" + readable(value)
 		}

@@ -124,8 +124,8 @@ func (e *Facts) loading(r *Refusal) (free, parts uint64, start quantity.Evidence
 	return free, parts, start
 }
 
-// statementWith is the last statement with all these words, and nil.
-func (e *Facts) statementWith(words ...string) *quantity.Statement {
+// StatementWith is the last statement with all these words, and nil.
+func (e *Facts) StatementWith(words ...string) *quantity.Statement {
 	for _, st := range e.statements.all() {
 		n := 0
 		for _, w := range words {

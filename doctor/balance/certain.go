@@ -26,11 +26,11 @@ type Finding struct {
 }
 
 // Apart are the facts of a state that tell apart causes with the same text.
-func (e *Facts) Apart() (list []string) {
+func (e *Facts) Apart(causes []Finding) (list []string) {
 	if !e.Known("processes") {
 		list = append(list, "processes")
 	}
-	if h := e.handle(); h != nil && !h.torch && !h.cupy && !e.Known("frameworks") {
+	if slices.ContainsFunc(causes, func(f Finding) bool { return f.Cause == "jax_plus_tf" }) && !e.Known("frameworks") {
 		list = append(list, "frameworks")
 	}
 	return list

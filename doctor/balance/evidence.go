@@ -550,7 +550,8 @@ type Refusal struct {
 	listed   []listedProcess
 	Pinning  bool
 	Capture  *quantity.Statement
-	round    uint64 // how far its sizes are rounded
+	wentOn   *quantity.Statement // the progress after it
+	round    uint64              // how far its sizes are rounded
 }
 
 // A listedProcess is a process in a message.
@@ -712,7 +713,7 @@ func (e *Facts) recovered() {
 		}
 		for _, r := range e.Failed {
 			if r.St.Line < st.Line && r.St.From == st.From && r.St.Level != "F" && !exception.MatchString(r.St.Text) {
-				r.mild = true
+				r.mild, r.wentOn = true, st
 			}
 		}
 	}

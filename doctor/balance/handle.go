@@ -29,8 +29,11 @@ type handle struct {
 	helped  bool // a setting of the pool was tried and helped
 	TriedBy quantity.Evidence
 	torch   bool
-	cupy    bool
+	bare    bool // its framework preallocates nothing
 }
+
+// preallocateNothing are frameworks whose pools grow as needed.
+var preallocateNothing = []string{"cupy", "rmm", "numba", "julia", "xgboost", "onnxruntime", "mxnet", "tensorrt", "llama.cpp", "comfyui", "rust"}
 
 // handle is the library's failure that the log ends with, and nil.
 func (e *Facts) handle() *handle {
@@ -50,9 +53,6 @@ func (e *Facts) handle() *handle {
 	if h.st == nil {
 		return nil
 	}
-	if h.call && !h.memory && e.last(func(r *Refusal) bool { return !r.mild && r.St.Library == "" && (r.Want > 0 || r.Total > 0) }) != nil {
-		return nil
-	}
 	st := h.st
 	h.early = st.Words["before"] && st.Words["creating"]
 	h.conv = st.Words["convolution"]
@@ -65,7 +65,7 @@ func (e *Facts) handle() *handle {
 		}
 	}
 	h.torch = st.HasAny("calling") || st.Words["torch"] || e.OnTorch()
-	h.cupy = st.Words["cupy"] || e.Uses("cupy")
+	h.bare = st.Words["cupy"] || e.Uses("cupy") || !e.Uses("jax", "tensorflow") && e.Uses(preallocateNothing...)
 	if from, free, total := e.free(); from != nil && (from.Words["usage"] || from.Line > st.Line-3) && from.Words["memory"] && !startWord.MatchString(from.Text) {
 		h.From, h.Left, h.Total = from, free, total
 	}
@@ -189,8 +189,10 @@ func (e *Facts) decideLibrary(h *handle) string {
 	switch {
 	case e.OnTensorFlow():
 		return "growth"
-	case h.torch || h.cupy:
+	case h.torch:
 		return "versions"
+	case h.bare:
+		return "copies"
 	case h.tried && h.library == "cuDNN":
 		return "cudnn"
 	case h.tried:

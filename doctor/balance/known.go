@@ -109,7 +109,7 @@ var vendors = []vendor{
 // unknown.
 func (e *Facts) OtherVendor() *vendor {
 	for i := range vendors {
-		if e.statementWith(vendors[i].word, "out", "memory") != nil {
+		if e.StatementWith(vendors[i].word, "out", "memory") != nil {
 			return &vendors[i]
 		}
 	}
@@ -123,7 +123,7 @@ func (e *Facts) ConfName() string {
 		return "PYTORCH_HIP_ALLOC_CONF"
 	case e.Version("torch") != "" && Older(e.Version("torch"), 2, 10):
 		return TorchConf // up to 2.9 the newer name is not read, although 2.9 recommends it
-	case e.Env["PYTORCH_ALLOC_CONF"] != "", e.statementWith("pytorch", "alloc", "conf") != nil && e.statementWith("pytorch", "cuda", "conf") == nil:
+	case e.Env["PYTORCH_ALLOC_CONF"] != "", e.StatementWith("pytorch", "alloc", "conf") != nil && e.StatementWith("pytorch", "cuda", "conf") == nil:
 		return "PYTORCH_ALLOC_CONF"
 	}
 	return TorchConf

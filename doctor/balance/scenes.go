@@ -120,6 +120,11 @@ var prepared = map[string]func(*Scene){
 func plain(*Scene) {}
 
 func (s *Scene) limiters() {
+	if r := s.last(func(r *Refusal) bool { return !r.mild && r.St.Topic("lease") != nil }); r != nil {
+		if other := s.About("other"); other == nil || other.Line < r.St.Line || s.last(notMild).St.Line > other.Line {
+			s.lease(r.St)
+		}
+	}
 	if st := s.About("hami"); st != nil {
 		var n, limit uint64
 		fmt.Sscan(st.Topic("hami").Value, &n, &limit)
@@ -147,6 +152,18 @@ func (s *Scene) limiters() {
 	r := s.last(notMild)
 	s.of(r)
 	s.Flag("bare", r != nil && r.Want == 0 && r.Total == 0)
+}
+
+// lease is for what the pool library says when the lease of gpumem run has no more.
+func (s *Scene) lease(st *quantity.Statement) {
+	t := st.Topic("lease")
+	s.line("leased", st)
+	s.Words["leased"] = "the lease had no more room for a process's context and libraries"
+	if left, limit, ok := strings.Cut(t.Value, "B "); ok {
+		want, free, all := quantity.SizeOf(t.Name), quantity.SizeOf(left+"B"), quantity.SizeOf(limit)
+		s.N["leased_needs"] = Less(all, free) + want
+		s.Words["leased"] = fmt.Sprintf("%s was requested, and %s was left of the lease of %s: that limit refused it, and the GPU was not asked", Human(want), Human(free), Human(all))
+	}
 }
 
 // host is for the host's memory. RMM throws std::bad_alloc for the GPU, and on MPS there is
@@ -260,7 +277,7 @@ func (s *Scene) unifiedMemory() {
 	}
 	name, ok := unifiedTotal(r.Total)
 	s.Words["shared_name"] = name
-	s.Flag("shared_total", ok)
+	s.Flag("shared_total", ok && !r.St.HasAny("npu", "xpu", "hip", "mps"))
 }
 
 // nccl finds the lines of NCCL, of its refusal, and of a status that is not memory's.
@@ -428,8 +445,14 @@ func (s *Scene) llama() {
 	start.Reading = fmt.Sprintf("%s was free at the start", Human(free))
 	s.lines["at_start"] = []quantity.Evidence{start}
 	s.N["free"], s.N["parts"] = free, parts
+	want := Human(r.Want)
+	s.Words["together"], s.Words["loaded_text"] = want, want+" was refused"
+	if parts > 0 {
+		loaded := Human(parts)
+		s.Words["together"], s.Words["loaded_text"] = loaded+" and "+want+" more", loaded+" is loaded, and "+want+" more was refused"
+	}
 	s.Flag("compute", r.St.HasAny("gallocr", "compute", "reserve"))
-	if st := s.statementWith("runner", "terminated"); st != nil {
+	if st := s.StatementWith("runner", "terminated"); st != nil {
 		s.line("runner", st)
 	}
 	if m := s.pick("estimate", nil); m != nil {
@@ -475,9 +498,15 @@ func (s *Scene) account() {
 		return
 	}
 	for _, st := range s.statements.all() {
-		if a := st.Amount(quantity.RoleLimit); s.N["arena"] == 0 && st.Words["arena"] && a != nil && a.N < saneTotal && a.N > quantity.Mib {
+		most := uint64(0) // the limit is the largest of the sizes that an arena is made with
+		for _, a := range st.Amounts {
+			if a.Role == quantity.RoleLimit {
+				most = max(most, a.N)
+			}
+		}
+		if s.N["arena"] == 0 && st.Words["arena"] && most < saneTotal && most > quantity.Mib {
 			s.line("arena", st)
-			s.N["arena"] = a.N
+			s.N["arena"] = most
 		}
 	}
 	s.Flag("estimated", s.Uses("llama.cpp") && s.estimated(r))
@@ -502,9 +531,10 @@ func (s *Scene) account() {
 	s.Flag("inmessage", len(r.listed) > 0 || r.this > 0 || r.programs > 0)
 	s.Words["names"] = strings.Join(names[:min(len(names), 8)], ", ")
 	s.said["hint"] = s.hintIsWrong(r)
-	// A hundredth is what rounding leaves in any pool: where a segment of 20 MiB is refused,
-	// it is no cause.
-	s.Flag("holes", hasUse && idle >= 2*quantity.Mib && (t == 0 || r.Alloc < t*95/100) && !(r.Want <= 20*quantity.Mib && idle < r.Alloc/100))
+	// A fortieth, or a few segments' ends, is what rounding leaves in any pool: where a
+	// segment of 20 MiB is refused, it is no cause.
+	const segment = 20 * quantity.Mib
+	s.Flag("holes", hasUse && idle >= 2*quantity.Mib && (t == 0 || r.Alloc < t*95/100) && !(r.Want <= segment && idle < max(r.Alloc/40, 4*segment)))
 	s.limits(r, t, told, reserved, hasUse)
 	if r.Capture != nil {
 		s.line("capture", r.Capture)
@@ -522,7 +552,14 @@ func (s *Scene) account() {
 	if !r.HasFree {
 		free, end, s.Words["neither"] = "", "was refused", "not"
 	}
-	s.Words["own"] = fmt.Sprintf("the program's own allocations hold %s of %s, %s of its pool is unused%s: %s more %s", Human(r.Alloc), Human(t), Human(idle), free, Human(r.Want), end)
+	if idle > 0 {
+		free = ", " + Human(idle) + " of its pool is unused" + free
+	}
+	s.Words["own"] = fmt.Sprintf("the program's own allocations hold %s of %s%s: %s more %s", Human(r.Alloc), Human(t), free, Human(r.Want), end)
+	s.Words["holes_and"] = ": enough"
+	if r.Free > 0 {
+		s.Words["holes_and"] = ", and " + Human(r.Free) + " is free: together enough"
+	}
 	s.N["unowned"] = Less(t, r.Free+reserved)
 	s.Words["of_total"] = ""
 	if t > 0 {
@@ -616,9 +653,6 @@ func (s *Scene) contexts() {
 				s.lines["neighbours"] = append(s.lines["neighbours"], readings([]holder{holderOf(p, quantity.Evidence{Text: fmt.Sprintf("devices[%d].processes: pid %d %s", d.Index, p.PID, p.Name)})})...)
 			}
 		}
-	}
-	if len(s.lines["neighbours"]) == 0 && s.N["told"] > 0 {
-		s.lines["neighbours"] = s.lines["others"]
 	}
 	s.Flag("strange", r.strange() > 0)
 }
@@ -775,7 +809,7 @@ func (s *Scene) poolReport() {
 	if p.refused != nil {
 		s.N["largest_then"] = largestThen(p.refused)
 	}
-	if w := s.last(func(w *Refusal) bool { return w.mild && w.Want > 32*p.want }); w != nil && s.statementWith("memory", "fragmentation") != nil && (s.OnTensorFlow() || !s.Uses("jax")) && st == nil && s.About("remat") == nil {
+	if w := s.last(func(w *Refusal) bool { return w.mild && w.Want > 32*p.want }); w != nil && s.StatementWith("memory", "fragmentation") != nil && (s.OnTensorFlow() || !s.Uses("jax")) && st == nil && s.About("remat") == nil {
 		s.line("busy", w.St)
 		s.N["busy"] = w.Want
 		s.Words["busy_times"] = strconv.FormatUint(w.Want/max(p.want, 1), 10)
@@ -888,7 +922,10 @@ func (s *Scene) libraries() {
 		name, text := "", ""
 		switch t.Id {
 		case "version":
-			name, text = "a library of another version", "the library that is loaded is not the one that the program was built for: "+t.Value
+			name, text = "a library of another version", "the library that is loaded is not the one that the program was built for"
+			if have, want, ok := strings.Cut(t.Value, " "); ok {
+				text += ": " + have + " is loaded, and " + want + " is wanted"
+			}
 		case "image":
 			name, text = "no code for this GPU", "the build has no code that this GPU can run"
 		case "symbol":
@@ -934,7 +971,7 @@ func (s *Scene) bare() {
 	s.Flag("jaxlib", strings.Contains(r.St.Text, "jaxlib/"))
 	s.Flag("small_letters", small)
 	s.Flag("warned", slices.ContainsFunc(s.statements.all(), func(st *quantity.Statement) bool { return st.Mild }))
-	s.Flag("copy", s.statementWith("dst", "tensor") != nil)
+	s.Flag("copy", s.StatementWith("dst", "tensor") != nil)
 	// XLA's own sentence, which tells of nothing but the request.
 	s.Flag("xla", pool && (s.Uses("jax") || r.St.Words["exhausted"]) || s.Uses("jax") && r.Layer == quantity.LayerDriver && r.Want == 0)
 	s.Flag("known_program", s.Uses("cupy", "rmm", "torch", "vllm", "sglang", "xgboost", "numba", "julia", "onnxruntime", "paddle", "mxnet", "tensorrt", "hip", "xpu", "mps", "comfyui", "llama.cpp"))
@@ -944,6 +981,8 @@ func (s *Scene) warnings() {
 	s.Flag("refused", s.last(notMild) != nil)
 	if r := s.last(func(r *Refusal) bool { return r.mild }); r != nil {
 		s.line("mild", r.St)
+		s.line("went_on", r.wentOn)
+		s.Flag("algorithm", r.St.Topic("picker") != nil || s.About("picker") != nil || r.St.HasAny("tactic", "tactics"))
 	}
 }
 
@@ -988,10 +1027,10 @@ func (s *Scene) library() {
 	apart := !s.OnTensorFlow() && !s.frameworksTold() && h.From == nil
 	both := apart && (blas || h.conv && s.state == nil)
 	for name, yes := range map[string]bool{
-		"plenty": h.plenty(), "tried": h.tried, "helped": h.helped, "short": h.short(), "open": h.open(), "early": h.early, "status": h.memory, "cupy": h.cupy,
-		"framed": !h.torch && !h.cupy, "reading": h.From != nil, "blas": blas, "jax_and_tf": apart && h.memory && !h.starved() && h.library != "cuSolver",
+		"plenty": h.plenty(), "tried": h.tried, "helped": h.helped, "short": h.short(), "open": h.open(), "early": h.early, "status": h.memory, "bare": h.bare,
+		"framed": !h.torch && !h.bare, "reading": h.From != nil, "blas": blas, "jax_and_tf": apart && h.memory && !h.starved() && h.library != "cuSolver",
 		"conv_and_tf": both && h.conv && h.status == "", "blas_and_tf": both && !(h.conv && h.status == ""),
-		"insufficient": s.statementWith("insufficient", "driver", "version") != nil,
+		"insufficient": s.StatementWith("insufficient", "driver", "version") != nil,
 	} {
 		s.Flag(name, yes)
 	}

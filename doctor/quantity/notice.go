@@ -118,7 +118,7 @@ func readPassage(p passage) *Statement {
 		if !st.HasAny(topics[i].words...) {
 			continue
 		}
-		if m := topics[i].re.FindStringSubmatch(Clipped64(whole)); m != nil && !(topics[i].id == "other" && denied(Clipped64(whole), topics[i].re)) {
+		if m := topics[i].re.FindStringSubmatch(Clipped64(whole)); m != nil && !denied(topics[i].id, Clipped64(whole), topics[i].re) {
 			t := topic{Id: topics[i].id, Name: topics[i].name}
 			for _, g := range m[1:] {
 				switch {
@@ -136,15 +136,23 @@ func readPassage(p passage) *Statement {
 	return st
 }
 
-// denied reports whether the clause says that the failure did not come.
-func denied(text string, re *regexp.Regexp) bool {
-	at := re.FindStringIndex(text)
-	return absent.MatchString(text[at[1]:]) || lacking.MatchString(text[:at[0]])
+// denied reports whether the clause says that the failure did not come, or that /dev/shm
+// failed for a reason other than its size.
+func denied(id, text string, re *regexp.Regexp) bool {
+	switch id {
+	case "other":
+		at := re.FindStringIndex(text)
+		return absent.MatchString(text[at[1]:]) || lacking.MatchString(text[:at[0]])
+	case "shm":
+		return errno.MatchString(text)
+	}
+	return false
 }
 
 var (
 	absent  = regexp.MustCompile(`^[^.;,:]{0,40}\b(?:did not|didn't|does not|doesn't|never|no longer)\b`)
 	lacking = regexp.MustCompile(`(?i)\b(?:without(?: an?)?|no more|no longer an?)\s*$`)
+	errno   = regexp.MustCompile(`(?i)\b(?:no such file|permission denied|invalid argument|operation not permitted|file exists|read-only file system|too many open files)`)
 )
 
 // Clipped64 bounds what a regular expression reads.
@@ -199,6 +207,11 @@ var calledRoutine = regexp.MustCompile("when calling `(cu[a-z]+[A-Z]\\w*|hip\\w+
 // judgeWords finds whether memory was refused, and by whom.
 func (st *Statement) judgeWords() {
 	toks := st.toks
+	for i := 1; i < len(toks); i++ { // "90 allocations, 0 refused, 20 calls" counts them
+		if n := &toks[i-1]; toks[i].class&CFail != 0 && n.kind == 'n' && n.unit == "" && (i == 1 || toks[i-2].kind != 'w') && (i+1 == len(toks) || strings.IndexByte(",;)|", toks[i+1].kind) >= 0) {
+			toks[i].class &^= CFail
+		}
+	}
 	var w []int // the words
 	for i := range toks {
 		if toks[i].kind == 'w' {
@@ -288,7 +301,7 @@ func (st *Statement) judgeWords() {
 	if st.Topic("other") != nil && !st.Words["oom"] || st.Topic("exceeds", "reshard", "setting") != nil || st.Topic("remat") != nil && !strong {
 		st.Refused = false
 	}
-	if st.Topic("hami", "nvml") != nil {
+	if st.Topic("hami", "nvml", "paging") != nil {
 		st.Refused = true
 	}
 	if free := st.Amount(RoleFree); free != nil && free.N == 0 && st.Amount(RoleTotal) != nil && st.Words["capacity"] {
@@ -310,6 +323,9 @@ func (st *Statement) judgeWords() {
 		if at(k, "fallback", "fall", "falling") && at(k+1, "back", "to") || at(k, "will") && at(k+1, "retry") || at(k, "retrying") {
 			st.Mild = st.Mild || st.Level != "E" && st.Level != "F"
 		}
+	}
+	if st.HasAny("tactic", "tactics") && st.Refused {
+		st.Mild = true // a builder compares them, and takes another
 	}
 	if st.HasAny("growth", "may", "might") && st.HasAny("due") && st.Words["oom"] {
 		st.Advice, st.Refused = true, false
@@ -353,6 +369,8 @@ func (st *Statement) judgeWords() {
 func (st *Statement) layerOf() Layer {
 	s := st.Words
 	switch {
+	case (s["nccl"] || s["rccl"]) && s["cannot"] && s["allocate"] && s["memory"] && !s["cuda"]:
+		return LayerHost // what the C library prints for ENOMEM
 	case s["nccl"] || s["rccl"] || s["ncclunhandledcudaerror"]:
 		return LayerNCCL
 	case st.Topic("cubin") != nil:
@@ -376,7 +394,7 @@ func (st *Statement) layerOf() Layer {
 // hostMemory reports whether the memory refused is the host's.
 func (st *Statement) hostMemory() bool {
 	s := st.Words
-	if st.Topic("shm") != nil {
+	if st.Topic("shm", "paging") != nil {
 		return true
 	}
 	if st.HasAny("mps", "rmm", "gpu", "vram", "hip", "xpu") && !s["host"] && !s["pinned"] || s["cuda"] && s["error"] && s["allocation"] && s["memory"] && st.Amount(RoleFree) != nil {
@@ -398,9 +416,9 @@ func (st *Statement) hostMemory() bool {
 			return true
 		case t.is("cpu", "mklcpu") && (k > 0 && toks[k-1].is("allocator") || k > 1 && toks[k-1].kind == ':' && toks[k-2].is("device")):
 			return true
-		case t.is("cpu") && !cuda && (toks.near(k, 2, 1, cMemory|cAcquire|cPool) || k+2 < len(toks) && (toks[k+1].is("buffer") || toks[k+2].is("buffer"))):
+		case t.is("cpu") && !cuda && (toks.near(k, 2, 1, cMemory|cAcquire|cPool) || k+1 < len(toks) && toks[k+1].is("out") && toks.near(k, 3, 1, cMemory) || k+2 < len(toks) && (toks[k+1].is("buffer") || toks[k+2].is("buffer"))):
 			return true
-		case t.is("paging"), t.is("winerror"), t.is("numpy"):
+		case t.is("numpy"):
 			return true
 		case t.is("memory") && k+1 < len(toks) && toks[k+1].is("error") && toks[k+1].glued && !cuda && (k == 0 || !toks[k-1].is("of", "gpu")):
 			return !st.HasAny("cupy")

@@ -67,11 +67,14 @@ static volatile int child; // this process was forked from one that had pools
   F(cuMipmappedArrayCreate, (ptr *, const size_t *, unsigned)) F(cuArrayDestroy, (ptr)) F(cuMipmappedArrayDestroy, (ptr)) \
   F(cuStreamDestroy_v2, (ptr)) F(cuCtxSynchronize, (void)) F(cuCtxEnablePeerAccess, (ptr, unsigned)) \
   F(cuDevicePrimaryCtxRetain, (ptr *, int)) F(cuDevicePrimaryCtxRelease_v2, (int)) F(cuDevicePrimaryCtxReset_v2, (int)) \
+  F(cuDevicePrimaryCtxRelease, (int)) F(cuDevicePrimaryCtxReset, (int)) \
   F(cuMemPoolGetAttribute, (ptr, int, void *)) F(cuMemPoolTrimTo, (ptr, size_t)) F(cuMemPoolSetAccess, (ptr, const int *, size_t)) \
   F(cuGetProcAddress, (const char *, void **, int, u64)) F(cuGetProcAddress_v2, (const char *, void **, int, u64, int *)) \
   F(cuCtxDestroy_v2, (ptr)) F(cuCtxGetCurrent, (ptr *)) F(cuCtxGetDevice, (int *)) F(cuCtxPushCurrent_v2, (ptr)) F(cuCtxPopCurrent_v2, (ptr *)) \
   F(cuDevicePrimaryCtxGetState, (int, unsigned *, int *)) F(cuDeviceGetUuid, (unsigned char *, int)) F(cuDeviceGetUuid_v2, (unsigned char *, int)) \
-  F(cuStreamIsCapturing, (ptr, int *)) F(cuStreamIsCapturing_ptsz, (ptr, int *)) F(cuMemPoolGetAccess, (int *, ptr, const int *))
+  F(cuStreamIsCapturing, (ptr, int *)) F(cuStreamIsCapturing_ptsz, (ptr, int *)) F(cuMemPoolGetAccess, (int *, ptr, const int *)) \
+  F(cuDeviceGetDefaultMemPool, (ptr *, int)) F(cuDeviceSetMemPool, (int, ptr)) F(cuMemSetMemPool, (const int *, int, ptr)) \
+  F(cuDeviceGetCount, (int *)) F(cuStreamGetCtx, (ptr, ptr *)) F(cuMemPoolCreate, (ptr *, const void *)) F(cuMemPoolDestroy, (ptr))
 
 static struct {
 #define F(name, args) int (*name) args;
@@ -107,12 +110,19 @@ static struct gpu {
   volatile int state; // 0: not open yet, 1: open, -1: it has no account, so there is no memory
   int unserved;       // no pool could be made: the driver serves, and it is counted
   int retained;       // how often the program has retained the primary context
+  ptr primary;        // the context that the program has retained
+  ptr pool;           // the driver's default pool; 0 until it is known
+  ptr other;          // the program's current pool, if that is one that the driver serves
   dev_t dev;          // the lease's file: its descriptor may be closed by the program, and
   ino_t ino;          // another file may have the number
 } gpus[MAX_GPUS];
 static volatile int opened; // GPUs with numbers below have been opened
 
 static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t own = PTHREAD_MUTEX_INITIALIZER; // of own_pools
+
+static int tried; // to load the pools; guarded by opening
+static int wrong; // a setting is: there is no memory
 
 static void say(const char *what, const char *why) {
   char line[2048];
@@ -120,12 +130,12 @@ static void say(const char *what, const char *why) {
   if (n > 0 && write(2, line, n < (int)sizeof line ? n : (int)sizeof line - 1) < 0) return;
 }
 
-static int tried; // to load the pools; guarded by opening
 
 // forked runs in a child. Where its parent had pools it has none: it closes the lease's
 // file, whose lock is the parent's.
 static void forked(void) {
   pthread_mutex_init(&opening, 0); // its owner is not here
+  pthread_mutex_init(&own, 0);
   if (!tried) return;
   child = 1;
   for (int d = 0; d < opened; d++) {
@@ -144,13 +154,36 @@ static const char *setting(const char *name) {
   return v ? v : "";
 }
 
-static u64 bytes(const char *name) { return strtoull(setting(name), 0, 10); }
+// bytes reads a number of bytes; what is none leaves no memory to serve.
+static u64 bytes(const char *name) {
+  const char *v = setting(name), *p = v;
+  char *end;
+  if (!*v) return 0;
+  while (*p >= '0' && *p <= '9') p++;
+  u64 n = strtoull(v, &end, 10);
+  if (*p || p - v > 19) say("no GPU memory is served", "GPUMEM_LIMIT and GPUMEM_OUTSIDE are numbers of bytes"), wrong = 1;
+  return n;
+}
+
+static int same_file(const char *a, const char *b) {
+  struct stat x, y;
+  return !stat(a, &x) && !stat(b, &y) && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+// chosen reports whether a setting is other than empty and no.
+static int chosen(const char *name) {
+  const char *v = setting(name);
+  return *v && strcmp(v, "0") && strcmp(v, "no") && strcmp(v, "false");
+}
 
 __attribute__((constructor)) static void load(void) {
   const char *path = setting("GPUMEM_LIBCUDA");
-  off = *setting("GPUMEM_OFF") && strcmp(setting("GPUMEM_OFF"), "0");
+  Dl_info here;
+  off = chosen("GPUMEM_OFF");
   if (!*path)
     say("no driver", "GPUMEM_LIBCUDA does not name the driver's libcuda.so.1; gpumem run sets it");
+  else if (!strchr(path, '/') || (dladdr((void *)no_driver, &here) && same_file(here.dli_fname, path)))
+    say("no driver", "GPUMEM_LIBCUDA is to be the driver's libcuda.so.1 with its folder, not this library");
   else {
     sigset_t all, mask;
     sigfillset(&all); // threads that a driver starts are no place for the program's handlers
@@ -250,7 +283,7 @@ static int counting(int *code) {
   *code = 0;
   if (off || child || r.cuCtxGetDevice(&d) || d < 0 || d >= MAX_GPUS) return -1;
   if (!gpus[d].state) open_gpu(d);
-  if (gpus[d].state == 1) return d;
+  if (gpus[d].state == 1 && !wrong) return d;
   *code = CU_OUT_OF_MEMORY;
   return -1;
 }
@@ -283,8 +316,10 @@ static int serving(int *code) {
 // owner returns the GPU whose pool the address may be of; else -1.
 static int owner(u64 at) {
   if (child) return -1;
-  for (int d = 0; d < opened; d++)
-    if (at - gpus[d].d.from < gpus[d].d.to - gpus[d].d.from) return d;
+  for (int d = 0; d < opened; d++) {
+    u64 from = __atomic_load_n(&gpus[d].d.from, __ATOMIC_ACQUIRE);
+    if (at - from < __atomic_load_n(&gpus[d].d.to, __ATOMIC_ACQUIRE) - from) return d;
+  }
   return -1;
 }
 
@@ -354,42 +389,154 @@ static int capturing(ptr s) {
   return code ? code : status ? CU_INVALID_VALUE : 0;
 }
 
-// alloc_async serves a request in a stream; NOT_MINE and UNCOUNTED leave it to the driver.
-static int alloc_async(u64 *at, size_t n, ptr s) {
+// The program's own pools of the driver. Those of plain memory of one GPU are served as its
+// default pool is. A pool with a limit, or for other processes, or of host memory, is the
+// driver's.
+static struct own_pool {
+  ptr pool;
+  int device; // a GPU, NOT_MINE or UNCOUNTED
+  struct own_pool *next;
+} *own_pools;
+
+enum { LOCATION_DEVICE = 1, PINNED = 1 };
+
+struct pool_properties { // CUmemPoolProps
+  int type, handles, location, id;
+  void *security;
+  size_t limit;
+  unsigned short usage;
+};
+
+// pool_device returns the GPU whose memory a pool has, if that is served; NOT_MINE and
+// UNCOUNTED leave it to the driver. A pool that is not known is another process's.
+static int pool_device(int d, ptr pool) {
+  if (!gpus[d].pool && r.cuDeviceGetDefaultMemPool(&gpus[d].pool, d)) return NOT_MINE;
+  if (pool == gpus[d].pool) return d;
+  int device = NOT_MINE;
+  pthread_mutex_lock(&own);
+  for (struct own_pool *p = own_pools; p; p = p->next)
+    if (p->pool == pool) device = p->device;
+  pthread_mutex_unlock(&own);
+  return device;
+}
+
+// forget_pool removes a pool, and returns what was known of it.
+static struct own_pool *forget_pool(ptr pool) {
+  pthread_mutex_lock(&own);
+  struct own_pool **p = &own_pools, *found;
+  while (*p && (*p)->pool != pool) p = &(*p)->next;
+  if ((found = *p)) *p = found->next;
+  pthread_mutex_unlock(&own);
+  return found;
+}
+
+static void know_pool(struct own_pool *p) {
+  pthread_mutex_lock(&own);
+  p->next = own_pools;
+  own_pools = p;
+  pthread_mutex_unlock(&own);
+}
+
+API cuMemPoolCreate(ptr *pool, const void *properties) {
+  const struct pool_properties *p = properties;
+  int code = r.cuMemPoolCreate(pool, properties);
+  struct own_pool *o = code ? 0 : malloc(sizeof *o);
+  if (!o) return code; // unknown: the driver serves it
+  *o = (struct own_pool){*pool, p->location == LOCATION_DEVICE ? NOT_MINE : UNCOUNTED, 0};
+  if (p->location == LOCATION_DEVICE && p->type == PINNED && !p->handles && !p->limit && !p->usage) o->device = p->id;
+  know_pool(o);
+  return code;
+}
+
+API cuMemPoolDestroy(ptr pool) {
+  struct own_pool *o = forget_pool(pool); // before the driver can give the handle again
+  int code = r.cuMemPoolDestroy(pool);
+  if (code && o) return know_pool(o), code;
+  free(o);
+  for (int d = 0; !code && d < MAX_GPUS; d++)
+    if (gpus[d].other == pool) gpus[d].other = 0; // the default pool is the current one again
+  return code;
+}
+
+static int current_pool(int code, int d, ptr pool) {
+  if (!code && d >= 0 && d < MAX_GPUS) gpus[d].other = pool_device(d, pool) == d ? 0 : pool;
+  return code;
+}
+
+API cuDeviceSetMemPool(int d, ptr pool) { return current_pool(r.cuDeviceSetMemPool(d, pool), d, pool); }
+
+API cuMemSetMemPool(const int *location, int type, ptr pool) {
+  int code = r.cuMemSetMemPool(location, type, pool);
+  return !code && location[0] == LOCATION_DEVICE && type == PINNED ? current_pool(code, location[1], pool) : code;
+}
+
+// alloc_async serves a request in a stream from a pool, 0 for the current one; NOT_MINE and
+// UNCOUNTED leave it to the driver.
+static int alloc_async(u64 *at, size_t n, ptr pool, ptr s) {
   int code, d = at && n ? serving(&code) : (code = 0, -1);
   if (d < 0) return code ? code : NOT_MINE;
-  if (s == (ptr)PER_THREAD) return gm.gmAlloc(d, n, at); // out of use everywhere
+  if (!pool && gpus[d].other) return NOT_MINE;
+  if (pool && (code = pool_device(d, pool)) != d) return code == UNCOUNTED ? code : NOT_MINE;
   if (!s) s = (ptr)LEGACY;
   if (capturing(s)) return UNCOUNTED;
+  if (s == (ptr)PER_THREAD) return gm.gmAlloc(d, n, at); // out of use everywhere
   return gm.gmAllocAsync(d, n, (u64)s, at);
 }
 
-API cuMemAllocAsync(u64 *at, size_t n, ptr s) {
-  int code = alloc_async(at, n, s);
-  if (code == UNCOUNTED) return r.cuMemAllocAsync(at, n, s);
+// gpu_count returns how many GPUs the program sees.
+static int gpu_count(void) {
+  static int n;
+  if (!n && r.cuDeviceGetCount(&n)) n = 0;
+  return n;
+}
+
+// enter makes the context of a stream current, if it may be another than the thread's, or
+// the thread has none: the memory is that of the stream's GPU. It reports whether it did.
+static int enter(ptr s) {
+  ptr of = 0, now = 0;
+  if (off || child || (u64)s <= PER_THREAD) return 0;
+  if (!r.cuCtxGetCurrent(&now) && now && gpu_count() == 1) return 0;
+  return !r.cuStreamGetCtx(s, &of) && of && of != now && !r.cuCtxPushCurrent_v2(of);
+}
+
+static int leave(int entered, int code) {
+  ptr c;
+  if (entered) r.cuCtxPopCurrent_v2(&c);
+  return code;
+}
+
+static int from_current(u64 *at, size_t n, ptr s, int (*call)(u64 *, size_t, ptr), ptr unnamed) {
+  int code = alloc_async(at, n, 0, s ? s : unnamed);
+  if (code == UNCOUNTED) return call(at, n, s);
   if (code != NOT_MINE) return code;
-  CHARGED(n, r.cuMemAllocAsync(at, n, s), GM_PLAIN, *at);
+  CHARGED(n, call(at, n, s), GM_PLAIN, *at);
+}
+
+static int from_pool(u64 *at, size_t n, ptr pool, ptr s, int (*call)(u64 *, size_t, ptr, ptr), ptr unnamed) {
+  int code = pool ? alloc_async(at, n, pool, s ? s : unnamed) : UNCOUNTED; // its error
+  if (code == UNCOUNTED) return call(at, n, pool, s);
+  if (code != NOT_MINE) return code;
+  CHARGED(n, call(at, n, pool, s), GM_PLAIN, *at);
+}
+
+API cuMemAllocAsync(u64 *at, size_t n, ptr s) {
+  int entered = enter(s);
+  return leave(entered, from_current(at, n, s, r.cuMemAllocAsync, 0));
 }
 
 API cuMemAllocAsync_ptsz(u64 *at, size_t n, ptr s) {
-  int code = alloc_async(at, n, s ? s : (ptr)PER_THREAD);
-  if (code == UNCOUNTED) return r.cuMemAllocAsync_ptsz(at, n, s);
-  if (code != NOT_MINE) return code;
-  CHARGED(n, r.cuMemAllocAsync_ptsz(at, n, s), GM_PLAIN, *at);
+  int entered = enter(s);
+  return leave(entered, from_current(at, n, s, r.cuMemAllocAsync_ptsz, (ptr)PER_THREAD));
 }
 
 API cuMemAllocFromPoolAsync(u64 *at, size_t n, ptr pool, ptr s) {
-  int code = alloc_async(at, n, s);
-  if (code == UNCOUNTED) return r.cuMemAllocFromPoolAsync(at, n, pool, s);
-  if (code != NOT_MINE) return code;
-  CHARGED(n, r.cuMemAllocFromPoolAsync(at, n, pool, s), GM_PLAIN, *at);
+  int entered = enter(s);
+  return leave(entered, from_pool(at, n, pool, s, r.cuMemAllocFromPoolAsync, 0));
 }
 
 API cuMemAllocFromPoolAsync_ptsz(u64 *at, size_t n, ptr pool, ptr s) {
-  int code = alloc_async(at, n, s ? s : (ptr)PER_THREAD);
-  if (code == UNCOUNTED) return r.cuMemAllocFromPoolAsync_ptsz(at, n, pool, s);
-  if (code != NOT_MINE) return code;
-  CHARGED(n, r.cuMemAllocFromPoolAsync_ptsz(at, n, pool, s), GM_PLAIN, *at);
+  int entered = enter(s);
+  return leave(entered, from_pool(at, n, pool, s, r.cuMemAllocFromPoolAsync_ptsz, (ptr)PER_THREAD));
 }
 
 // free_async frees a served block in a stream; NOT_MINE leaves it to the driver. A block
@@ -397,9 +544,9 @@ API cuMemAllocFromPoolAsync_ptsz(u64 *at, size_t n, ptr pool, ptr s) {
 static int free_async(u64 at, ptr s) {
   int d = owner(at), code;
   if (d < 0) return NOT_MINE;
-  if (s == (ptr)PER_THREAD) return gm.gmFree(d, at);
   if (!s) s = (ptr)LEGACY;
   if ((code = capturing(s))) return code;
+  if (s == (ptr)PER_THREAD) return gm.gmFree(d, at);
   return gm.gmFreeAsync(d, at, (u64)s);
 }
 
@@ -433,7 +580,7 @@ API cuDeviceTotalMem_v2(size_t *n, int d) {
 API cuMemGetInfo_v2(size_t *free_, size_t *total) {
   u64 f = 0, t = 0, limit, left;
   int code, d = serving(&code);
-  if (code) return code;
+  if (code && code != CU_OUT_OF_MEMORY) return code; // a full lease has nothing free
   if (d >= 0) {
     if ((code = gm.gmInfo(d, &f, &t))) return code;
   } else {
@@ -518,7 +665,7 @@ API cuMemAllocPitch_v2(u64 *at, size_t *pitch, size_t width, size_t height, unsi
 }
 
 // CUmemAllocationProp begins with type, handle types, location's type and number.
-enum { LOCATION_TYPE = 2, LOCATION_ID = 3, LOCATION_DEVICE = 1 };
+enum { LOCATION_TYPE = 2, LOCATION_ID = 3 };
 
 API cuMemCreate(u64 *h, size_t n, const int *prop, u64 flags) {
   int d = prop && prop[LOCATION_TYPE] == LOCATION_DEVICE ? prop[LOCATION_ID] : -1, code;
@@ -629,7 +776,7 @@ API cuMemPoolSetAccess(ptr pool, const int *desc, size_t n) {
     for (size_t i = 0; i < n; i++)
       if (desc[3 * i] == LOCATION_DEVICE && desc[3 * i + 2] == 3)
         for (int d = 0; d < opened; d++)
-          if (gpus[d].d.context && d != desc[3 * i + 1]) gm.gmPeer(d, desc[3 * i + 1]);
+          if (gpus[d].d.context && d != desc[3 * i + 1] && pool_device(d, pool) == d) gm.gmPeer(d, desc[3 * i + 1]);
   return code;
 }
 
@@ -638,41 +785,47 @@ enum { POOL_RESERVED_CURRENT = 5, POOL_USED_HIGH = 8 };
 API cuMemPoolGetAttribute(ptr pool, int a, void *v) {
   u64 n;
   int code = r.cuMemPoolGetAttribute(pool, a, v), d, c;
-  if (code || !v || a < POOL_RESERVED_CURRENT || a > POOL_USED_HIGH || (d = serving(&c)) < 0) return code;
+  if (code || !v || a < POOL_RESERVED_CURRENT || a > POOL_USED_HIGH || (d = serving(&c)) < 0 || pool_device(d, pool) != d) return code;
   if (!(code = gm.gmPoolAttribute(d, a, &n))) *(u64 *)v = n;
   return code;
 }
 
 API cuMemPoolTrimTo(ptr pool, size_t keep) {
   int c, d = serving(&c);
-  if (d >= 0 && !keep) gm.gmTrim(d);
+  if (d >= 0 && !keep && pool_device(d, pool) == d) gm.gmTrim(d);
   return r.cuMemPoolTrimTo(pool, keep);
 }
 
 API cuDevicePrimaryCtxRetain(ptr *c, int d) {
   int code = r.cuDevicePrimaryCtxRetain(c, d);
-  if (!code && d >= 0 && d < MAX_GPUS) __sync_add_and_fetch(&gpus[d].retained, 1);
+  if (!code && d >= 0 && d < MAX_GPUS) gpus[d].primary = *c, __sync_add_and_fetch(&gpus[d].retained, 1);
   return code;
 }
 
-// drop ends the pool of GPU d, whose memory ends with the context.
+// drop ends the pool of GPU d, whose memory ends with the context, and all that the program
+// has taken in the context.
 static void drop(int d) {
   if (child) return;
   pthread_mutex_lock(&opening);
   if (gpus[d].d.context) gm.gmDrop(d);
+  else if (gpus[d].d.counts && gpus[d].primary) gm.gmContextEnded(d, (u64)gpus[d].primary);
+  gpus[d].pool = gpus[d].other = 0;
   pthread_mutex_unlock(&opening);
 }
 
-API cuDevicePrimaryCtxRelease_v2(int d) {
+static void before_release(int d) {
   // The pool has retained the context, too. It goes with the program's last.
   if (d >= 0 && d < MAX_GPUS && gpus[d].retained > 0 && __sync_sub_and_fetch(&gpus[d].retained, 1) == 0) drop(d);
-  return r.cuDevicePrimaryCtxRelease_v2(d);
 }
 
-API cuDevicePrimaryCtxReset_v2(int d) {
+static void before_reset(int d) {
   if (d >= 0 && d < MAX_GPUS) drop(d);
-  return r.cuDevicePrimaryCtxReset_v2(d);
 }
+
+API cuDevicePrimaryCtxRelease_v2(int d) { return before_release(d), r.cuDevicePrimaryCtxRelease_v2(d); }
+API cuDevicePrimaryCtxReset_v2(int d) { return before_reset(d), r.cuDevicePrimaryCtxReset_v2(d); }
+API cuDevicePrimaryCtxRelease(int d) { return before_release(d), r.cuDevicePrimaryCtxRelease(d); } // before CUDA 11
+API cuDevicePrimaryCtxReset(int d) { return before_reset(d), r.cuDevicePrimaryCtxReset(d); }
 
 API cuGetProcAddress(const char *, void **, int, u64);
 API cuGetProcAddress_v2(const char *, void **, int, u64, int *);
@@ -700,7 +853,10 @@ static void *served(const char *name, int version, u64 flags) {
     S("cuStreamDestroy", 4000, cuStreamDestroy_v2), {"cuCtxSynchronize", 2000, 13000, cuCtxSynchronize, 0},
     S("cuCtxDestroy", 4000, cuCtxDestroy_v2), S("cuCtxEnablePeerAccess", 4000, cuCtxEnablePeerAccess), S("cuDevicePrimaryCtxRetain", 7000, cuDevicePrimaryCtxRetain),
     S("cuDevicePrimaryCtxRelease", 11000, cuDevicePrimaryCtxRelease_v2), S("cuDevicePrimaryCtxReset", 11000, cuDevicePrimaryCtxReset_v2),
+    {"cuDevicePrimaryCtxRelease", 7000, 11000, cuDevicePrimaryCtxRelease, 0}, {"cuDevicePrimaryCtxReset", 7000, 11000, cuDevicePrimaryCtxReset, 0},
     S("cuMemPoolGetAttribute", 11020, cuMemPoolGetAttribute), S("cuMemPoolTrimTo", 11020, cuMemPoolTrimTo), S("cuMemPoolSetAccess", 11020, cuMemPoolSetAccess),
+    S("cuMemPoolCreate", 11020, cuMemPoolCreate), S("cuMemPoolDestroy", 11020, cuMemPoolDestroy), S("cuDeviceSetMemPool", 11020, cuDeviceSetMemPool),
+    S("cuMemSetMemPool", 13000, cuMemSetMemPool),
     S("cuGetProcAddress", 12000, cuGetProcAddress_v2), {"cuGetProcAddress", 11030, 12000, cuGetProcAddress, 0},
 #undef S
   };

@@ -58,7 +58,7 @@ static int read_parts(const char *text, struct part part[MAX_PARTS]) {
 // read_ledger returns 1 if the ledger is that of the GPU: then *limit is the least of the
 // lease's limit and those of the parts, and *left the least that any of them leaves.
 static int read_ledger(const char *path, const char *parts, const char *uuid, u64 *limit, u64 *left) {
-  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   if (fd < 0) return 0;
   unsigned char head[128];
   int ok = 0;

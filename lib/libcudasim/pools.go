@@ -62,20 +62,15 @@ func (d *driver) allocAsync(c *call, p *pool, i int) code {
 }
 
 var poolCalls = map[string]handler{
-	"cuMemAllocAsync": inContext(func(d *driver, c *call, ctx *context) code {
-		if ctx.gpu.pool == nil {
+	// The memory is of the stream's GPU, whichever context is current.
+	"cuMemAllocAsync": onStream(2, func(d *driver, c *call, s *stream) code {
+		if s.gpu.pool == nil {
 			return notSupported
 		}
-		return d.allocAsync(c, ctx.gpu.pool, 2)
+		return d.allocAsync(c, s.gpu.pool, 2)
 	}),
-	"cuMemAllocFromPoolAsync": inContext(func(d *driver, c *call, ctx *context) code {
-		return onPool(2, func(d *driver, c *call, p *pool) code { return d.allocAsync(c, p, 3) })(d, c)
-	}),
-	"cuMemFreeAsync": inContext(func(d *driver, c *call, ctx *context) code {
-		s, e := d.stream(c, 1)
-		if e != success {
-			return e
-		}
+	"cuMemAllocFromPoolAsync": onPool(2, func(d *driver, c *call, p *pool) code { return d.allocAsync(c, p, 3) }),
+	"cuMemFreeAsync": onStream(1, func(d *driver, c *call, s *stream) code {
 		b := d.blocks.starting(c.u64(0))
 		if b == nil || b.kind != plain && b.kind != pooled && b.kind != node {
 			return invalidValue
@@ -86,7 +81,7 @@ var poolCalls = map[string]handler{
 		if s.gpu != b.gpu {
 			return invalidValue
 		}
-		e = d.work(s, func() error { return b.gpu.sim.FreeAsync(b.gpu.in(b.base), s.sim) })
+		e := d.work(s, func() error { return b.gpu.sim.FreeAsync(b.gpu.in(b.base), s.sim) })
 		if e == success {
 			d.forget(b)
 		}

@@ -49,13 +49,18 @@ type event struct {
 	capture *capture // recorded in this capture
 }
 
-// stream is the one that argument i names.
+// stream is the one that argument i names. Only the default streams, of which each context
+// has its own, need a current context.
 func (d *driver) stream(c *call, i int) (*stream, code) {
+	h := c.u64(i)
+	if s, ok := d.streams[h]; ok {
+		return s, success
+	}
 	ctx, e := d.current(c)
 	if e != success {
 		return nil, e
 	}
-	g, h := ctx.gpu, c.u64(i)
+	g := ctx.gpu
 	if h == 0 && c.perThread {
 		h = perThreadHandle
 	}
@@ -73,9 +78,6 @@ func (d *driver) stream(c *call, i int) (*stream, code) {
 		}
 		s := &stream{handle: perThreadHandle, id: d.id(), gpu: g, sim: h, blocking: true}
 		g.perThread[n] = s
-		return s, success
-	}
-	if s, ok := d.streams[h]; ok {
 		return s, success
 	}
 	return nil, invalidHandle

@@ -22,6 +22,7 @@ import (
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"unsafe"
 
 	"gpumem"
@@ -152,11 +153,14 @@ func gmServe(number C.int) (code C.int) {
 		var p *shim.Pool
 		p, err = shim.Open(dev, shim.Config{
 			Policy: settings.policy, Account: g.account, Charges: g.charges.Load(), Ordered: settings.ordered, Record: record.w,
-			Say: func(line string) { say("%s", line) },
+			Say:    func(line string) { say("%s", line) },
+			Before: g.last,
+			// The range only grows, so that whenever C reads it all blocks are in it.
 			Addresses: func(low, high uint64) {
-				store(&g.shared.to, low) // an empty range, while it changes
-				store(&g.shared.from, low)
-				store(&g.shared.to, high)
+				store(&g.shared.to, max(high, uint64(g.shared.to)))
+				if from := uint64(g.shared.from); from == 0 || low < from {
+					store(&g.shared.from, low)
+				}
 			},
 			Pending: func(bytes uint64) { store(&g.shared.pending, bytes) },
 		})
@@ -181,7 +185,7 @@ func gmDrop(number C.int) {
 	if p == nil {
 		return
 	}
-	g.last = g.last.Add(p.Figures())
+	g.last = p.Figures()
 	_ = p.Close() // the context ends, and all of it
 	_ = g.dev.Close()
 }
@@ -282,7 +286,7 @@ func gmRange(number C.int, at C.u64, base, bytes *C.u64) (code C.int) {
 func gmStreamDestroyed(number C.int, stream C.u64) {
 	defer recovered(nil)
 	if p := gpus[number].Load().pool.Load(); p != nil {
-		if err := p.StreamDestroyed(uint64(stream)); err != nil {
+		if err := p.StreamDestroyed(uint64(stream)); err != nil && !errors.Is(err, gpumem.ErrClosed) {
 			say("a stream that ends: %v", err)
 		}
 	}
@@ -402,7 +406,7 @@ func gmExit() {
 		}
 		f := g.last
 		if p := g.pool.Load(); p != nil {
-			f = f.Add(p.Figures())
+			f = p.Figures()
 		}
 		g.account.Publish(f)
 		if settings.report && f.Allocs+f.Refused > 0 {
@@ -427,7 +431,11 @@ func recovered(code *C.int) {
 	}
 }
 
-func say(format string, args ...any) { fmt.Fprintf(os.Stderr, "gpumem: "+format+"\n", args...) }
+// say writes a line to standard error, past os.Stderr: Go ends a program whose standard
+// error has no reader, also one that ignores SIGPIPE.
+func say(format string, args ...any) {
+	_, _ = syscall.Write(2, fmt.Appendf(nil, "gpumem: "+format+"\n", args...))
+}
 
 // codeOf returns the CUresult of an error.
 func codeOf(err error) C.int {

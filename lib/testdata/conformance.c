@@ -25,6 +25,7 @@ typedef void *ptr;
   F(cuMemCreate, (u64 *, size_t, const int *, u64)) F(cuMemRelease, (u64)) F(cuMemMap, (u64, size_t, size_t, u64, u64)) F(cuMemUnmap, (u64, size_t)) \
   F(cuMemAddressReserve, (u64 *, size_t, size_t, u64, u64)) F(cuStreamCreate, (ptr *, unsigned)) F(cuStreamDestroy_v2, (ptr)) F(cuStreamSynchronize, (ptr)) \
   F(cuIpcGetMemHandle, (void *, u64)) F(cuDeviceGetDefaultMemPool, (ptr *, int)) F(cuMemPoolGetAttribute, (ptr, int, void *)) F(cuMemPoolTrimTo, (ptr, size_t)) \
+  F(cuStreamBeginCapture_v2, (ptr, int)) F(cuStreamEndCapture, (ptr, ptr *)) F(cuMemPoolCreate, (ptr *, const void *)) F(cuMemPoolDestroy, (ptr)) F(cuDeviceSetMemPool, (int, ptr)) F(cuMemAllocFromPoolAsync, (u64 *, size_t, ptr, ptr)) \
   F(cuGetProcAddress, (const char *, void **, int, u64)) F(cuGetProcAddress_v2, (const char *, void **, int, u64, int *))
 
 static struct {
@@ -141,6 +142,69 @@ static void async(void) {
   WANT(cu.cuMemPoolGetAttribute(pool, 5, &reserved), 0);
   WANT(reserved, 0);
   WANT(cu.cuStreamDestroy_v2(s[0]), 0);
+}
+
+// A thread without a current context: the memory is that of the stream's GPU, and counts.
+static void *without_context(void *s) {
+  u64 a;
+  WANT(cu.cuMemAllocAsync(&a, 40 * MIB, s), 0);
+  WANT(cu.cuMemFreeAsync(a, s), 0);
+  WANT(cu.cuMemAllocAsync(&a, 70 * MIB, s), OOM);
+  return 0;
+}
+
+// What is allocated in a graph is the driver's, also in the thread's own stream.
+static void captured(void) {
+  ptr own = (ptr)2, graph;
+  u64 a, b;
+  WANT(cu.cuStreamBeginCapture_v2(own, 2), 0);
+  WANT(cu.cuMemAllocAsync(&a, MIB, own), 0);
+  WANT(cu.cuMemFreeAsync(a, own), 0);
+  WANT(cu.cuStreamEndCapture(own, &graph), 0);
+  for (int i = 0; i < 4; i++) {
+    WANT(cu.cuMemAlloc_v2(&b, MIB), 0);
+    TRUE(b != a);
+    WANT(cu.cuMemFree_v2(b), 0);
+  }
+}
+
+// Pools that the program makes: a plain one is served, one with a limit is the driver's,
+// by whichever way memory is taken of it, and counts.
+static void own_pools(void) {
+  pthread_t thread;
+  struct { int type, handles, location, id; ptr security; size_t limit; char rest[56]; } plain = {1, 0, 1, 0, 0, 0, {0}}, small = {1, 0, 1, 0, 0, 4 * MIB, {0}};
+  ptr s, usual, p[2];
+  u64 a, b, used = 0, before;
+  WANT(cu.cuStreamCreate(&s, 1), 0);
+  pthread_create(&thread, 0, without_context, s);
+  pthread_join(thread, 0);
+  WANT(cu.cuDeviceGetDefaultMemPool(&usual, 0), 0);
+  WANT(cu.cuMemPoolCreate(&p[0], &plain), 0);
+  WANT(cu.cuMemPoolCreate(&p[1], &small), 0);
+  WANT(cu.cuMemPoolGetAttribute(usual, 7, &before), 0);
+  WANT(cu.cuMemAllocFromPoolAsync(&a, MIB, p[0], s), 0);
+  WANT(cu.cuMemPoolGetAttribute(p[0], 7, &used), 0);
+  WANT(used, before + MIB); // of the one pool that all are
+  WANT(cu.cuMemFreeAsync(a, s), 0);
+  size_t all = free_bytes();
+  WANT(cu.cuMemAllocFromPoolAsync(&a, 5 * MIB, p[1], s), OOM);
+  WANT(cu.cuMemAllocFromPoolAsync(&a, 3 * MIB, p[1], s), 0);
+  WANT(all - free_bytes(), 3 * MIB);
+  WANT(cu.cuMemPoolGetAttribute(p[1], 7, &used), 0);
+  WANT(used, 3 * MIB);
+  WANT(cu.cuDeviceSetMemPool(0, p[1]), 0);
+  WANT(cu.cuMemAllocAsync(&b, 2 * MIB, s), OOM);
+  WANT(cu.cuDeviceSetMemPool(0, p[0]), 0);
+  WANT(cu.cuMemAllocAsync(&b, 2 * MIB, s), 0);
+  WANT(cu.cuMemFreeAsync(b, s), 0);
+  WANT(cu.cuDeviceSetMemPool(0, usual), 0);
+  WANT(cu.cuMemFreeAsync(a, s), 0);
+  WANT(cu.cuStreamSynchronize(s), 0);
+  WANT(free_bytes(), all);
+  WANT(cu.cuMemPoolDestroy(p[1]), 0);
+  WANT(cu.cuMemPoolDestroy(p[0]), 0);
+  WANT(cu.cuMemAllocFromPoolAsync(&a, MIB, p[0], s), INVALID);
+  WANT(cu.cuStreamDestroy_v2(s), 0);
 }
 
 // What the program takes past the pool counts against its limit.
@@ -275,6 +339,8 @@ int main(void) {
   WANT(cu.cuCtxSetCurrent(c), 0);
   plain();
   async();
+  captured();
+  own_pools();
   charged();
   contexts();
   entries();

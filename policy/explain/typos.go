@@ -36,6 +36,7 @@ func unread(env policy.Environment, f frameworks.Framework, v policy.Version, r 
 		known, ok := frameworks.Lookup(name)
 		switch {
 		case ok && launched: // its own framework's were set for whichever it is
+		case ok && known.Readers[0].Framework == "gpumem": // the pool library serves every framework
 		case ok && (known.About == frameworks.AboutMemory || known.About == frameworks.AboutHost) && !known.ReadBy(f.Name):
 			n.foreign(known, f, v)
 		case !ok:

@@ -36,3 +36,13 @@ func Usable(nominal uint64) uint64 {
 	}
 	return 0
 }
+
+// Smaller returns the nominal size of the next smaller card, in bytes; 0 if there is none.
+func Smaller(nominal uint64) (next uint64) {
+	for _, c := range cards {
+		if c.nominal < nominal {
+			next = c.nominal
+		}
+	}
+	return next
+}

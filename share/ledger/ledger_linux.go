@@ -4,15 +4,11 @@ package ledger
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"os"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"syscall"
-	"time"
-	"unsafe"
 )
 
 // Ledger is an open ledger of a process that holds nothing in it. It may be used by
@@ -83,19 +79,19 @@ func (l *Ledger) Held() (sum uint64) {
 // Join takes a slot for this process, which is in at most MaxParts parts. The error is
 // ErrSlots, ErrClosed or ErrDamaged.
 func (l *Ledger) Join(parts ...Part) (*Member, error) {
-	if len(parts) > MaxParts {
-		return nil, failed(l.f.path, "%d parts, one inside the other: want at most %d", len(parts), MaxParts)
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.f == nil {
 		return nil, ErrClosed
 	}
+	if len(parts) > MaxParts {
+		return nil, failed(l.f.path, "%d parts, one inside the other: want at most %d", len(parts), MaxParts)
+	}
 	f, err := open(l.f.path, l.f)
 	if err != nil {
 		return nil, err
 	}
-	m := &Member{f: f, stop: make(chan struct{}), limits: append([]Part{{Limit: f.header.Limit}}, parts...)}
+	m := &Member{f: f, limits: append([]Part{{Limit: f.header.Limit}}, parts...)}
 	m.own.PID, m.own.Start = os.Getpid(), startTime()
 	if err := f.guarded(func() error { return f.locked(m.claim) }); err != nil {
 		return nil, errors.Join(err, f.close())
@@ -109,9 +105,6 @@ type Member struct {
 	gate   sync.RWMutex // held for writing when f is closed
 	gone   bool         // guarded by gate
 	limits []Part       // the whole lease, part 0, comes first
-
-	stop chan struct{} // closed by Leave and Forget, before they wait for gate
-	once sync.Once     // closes stop
 
 	mu   sync.Mutex // guards what follows; the mapping behind f may be used without
 	f    *file
@@ -307,8 +300,22 @@ func (m *Member) Limit() uint64 {
 // Header returns what the ledger was made with.
 func (m *Member) Header() Header { return m.f.header }
 
-// Want announces to all processes of the lease that this one waits for n bytes, and
-// wakes those in Wait. The error is ErrClosed or ErrDamaged.
+// Alone reports whether no other process has a slot. One that was killed may still have its
+// slot.
+func (m *Member) Alone() bool {
+	others := 0
+	_ = m.mapped(func(img *image) error {
+		for i := range img.slots {
+			if i != m.slot && img.slots[i].pid.Load() != 0 {
+				others++
+			}
+		}
+		return nil
+	})
+	return others == 0
+}
+
+// Want announces to all processes of the lease that this one waits for n bytes. The error is ErrClosed or ErrDamaged.
 func (m *Member) Want(n uint64) error {
 	return m.mapped(func(img *image) error {
 		img.bytes.Store(n)
@@ -318,7 +325,6 @@ func (m *Member) Want(n uint64) error {
 				break
 			}
 		}
-		wake(&img.wanted)
 		return nil
 	})
 }
@@ -334,63 +340,8 @@ func (m *Member) Wanted() (number, n uint64) {
 	return number, n
 }
 
-// Wait waits until the number of the last announcement is not the given one, and
-// returns what Wanted does. It sleeps in the kernel, on a thread. The error is that of
-// ctx, ErrClosed after Leave, or ErrDamaged.
-func (m *Member) Wait(ctx context.Context, number uint64) (uint64, uint64, error) {
-	err := m.mapped(func(img *image) error {
-		done := make(chan struct{})
-		var rousing sync.WaitGroup
-		rousing.Go(func() { m.rouse(ctx, done) })
-		defer rousing.Wait()
-		defer close(done)
-		for {
-			now := img.wanted.Load()
-			if uint64(now) != number {
-				return nil
-			}
-			if err := ctx.Err(); err != nil {
-				return err
-			}
-			select {
-			case <-m.stop:
-				return ErrClosed
-			default:
-			}
-			if err := sleep(&img.wanted, now); err != nil {
-				return m.f.errorf("cannot wait: %w", err)
-			}
-		}
-	})
-	if err != nil {
-		return 0, 0, err
-	}
-	number, n := m.Wanted()
-	return number, n, nil
-}
-
-// rouse wakes the sleepers when ctx or the member ends, until done. One that is about
-// to sleep misses a wake, so it is repeated.
-func (m *Member) rouse(ctx context.Context, done chan struct{}) {
-	select {
-	case <-ctx.Done():
-	case <-m.stop:
-	case <-done:
-		return
-	}
-	for t := time.NewTicker(time.Millisecond); ; {
-		wake(&m.f.img.wanted) // the mapping stays until done
-		select {
-		case <-t.C:
-		case <-done:
-			t.Stop()
-			return
-		}
-	}
-}
-
 // Leave releases all that this process holds, and its slot. Later calls fail with
-// ErrClosed; leaving again does nothing. It waits for calls under way, and ends Wait.
+// ErrClosed; leaving again does nothing. It waits for calls under way.
 func (m *Member) Leave() error {
 	return m.end(func() {
 		_ = m.f.guarded(func() error {
@@ -414,7 +365,6 @@ func (m *Member) Leave() error {
 func (m *Member) Forget() error { return m.end(func() {}) }
 
 func (m *Member) end(last func()) error {
-	m.once.Do(func() { close(m.stop) })
 	m.gate.Lock()
 	defer m.gate.Unlock()
 	if m.gone {
@@ -435,26 +385,6 @@ func (m *Member) Descriptor() int {
 
 // less is a difference, at least 0.
 func less(a, b uint64) uint64 { return a - min(a, b) }
-
-// Of linux/futex.h. Without FUTEX_PRIVATE_FLAG it works between processes.
-const (
-	futexWait = 0
-	futexWake = 1
-)
-
-// wake wakes all that sleep on a word.
-func wake(word *atomic.Uint32) {
-	_, _, _ = syscall.Syscall6(syscall.SYS_FUTEX, uintptr(unsafe.Pointer(word)), futexWake, 1<<30, 0, 0, 0)
-}
-
-// sleep returns when it is woken, if the word has this value, or for no reason.
-func sleep(word *atomic.Uint32, value uint32) error {
-	_, _, errno := syscall.Syscall6(syscall.SYS_FUTEX, uintptr(unsafe.Pointer(word)), futexWait, uintptr(value), 0, 0, 0)
-	if errno == 0 || errno == syscall.EAGAIN || errno == syscall.EINTR {
-		return nil
-	}
-	return errno
-}
 
 // startTime returns when this process was started, in clock ticks since the machine's
 // start; 0 if that is unknown.

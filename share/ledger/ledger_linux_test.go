@@ -2,7 +2,6 @@ package ledger
 
 import (
 	"bytes"
-	"context"
 	"encoding/binary"
 	"errors"
 	"io/fs"
@@ -378,23 +377,12 @@ func TestSlotBeyondAllIsDamaged(t *testing.T) {
 	}
 }
 
-func TestWaitWakesOnWant(t *testing.T) {
+func TestWanted(t *testing.T) {
 	l := openLedger(t, makeLedger(t))
 	idle, busy := join(t, l), join(t, l)
-	var done sync.WaitGroup
-	done.Go(func() {
-		number, n, err := idle.Wait(t.Context(), 0)
-		if number == 0 || n != 7 || err != nil {
-			t.Errorf("wait: %d, %d, %v", number, n, err)
-		}
-	})
 	must(t, busy.Want(7))
-	done.Wait()
 	if number, n := idle.Wanted(); number != 1 || n != 7 {
 		t.Errorf("wanted %d, %d", number, n)
-	}
-	if number, n, err := idle.Wait(t.Context(), 0); number != 1 || n != 7 || err != nil { // at once
-		t.Errorf("wait: %d, %d, %v", number, n, err)
 	}
 	idle.f.img.wanted.Store(1<<32 - 1)
 	must(t, busy.Want(8))
@@ -403,25 +391,20 @@ func TestWaitWakesOnWant(t *testing.T) {
 	}
 }
 
-func TestWaitEndsWithContextAndLeave(t *testing.T) {
+func TestAlone(t *testing.T) {
 	l := openLedger(t, makeLedger(t))
 	m := join(t, l)
-	ctx, cancel := context.WithCancel(t.Context())
-	var done sync.WaitGroup
-	done.Go(func() {
-		if _, _, err := m.Wait(ctx, 0); !errors.Is(err, context.Canceled) {
-			t.Errorf("cancelled: %v", err)
-		}
-	})
-	cancel()
-	done.Wait()
-	done.Go(func() {
-		if _, _, err := m.Wait(t.Context(), 0); err != ErrClosed {
-			t.Errorf("left: %v", err)
-		}
-	})
-	must(t, m.Leave())
-	done.Wait()
+	if !m.Alone() {
+		t.Error("the only member is not alone")
+	}
+	other := join(t, l)
+	if m.Alone() || other.Alone() {
+		t.Error("two members, and one is alone")
+	}
+	must(t, other.Leave())
+	if !m.Alone() {
+		t.Error("the last member is not alone")
+	}
 }
 
 func TestJoinBeyondAllSlots(t *testing.T) {

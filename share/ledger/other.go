@@ -3,7 +3,6 @@
 package ledger
 
 import (
-	"context"
 	"errors"
 	"fmt"
 )
@@ -59,14 +58,14 @@ func (m *Member) Own() Figures { return Figures{} }
 // Header returns nothing on this system.
 func (m *Member) Header() Header { return Header{} }
 
+// Alone reports whether no other process has a slot.
+func (m *Member) Alone() bool { return true }
+
 // Want fails on this system.
 func (m *Member) Want(uint64) error { return errHere }
 
 // Wanted returns no announcement on this system.
 func (m *Member) Wanted() (number, n uint64) { return 0, 0 }
-
-// Wait fails on this system.
-func (m *Member) Wait(context.Context, uint64) (uint64, uint64, error) { return 0, 0, errHere }
 
 // Leave does nothing on this system.
 func (m *Member) Leave() error { return nil }

@@ -139,6 +139,9 @@ func loadable(path, ours string) error {
 	if mine, err := os.Stat(ours); err == nil && os.SameFile(info, mine) {
 		return errors.New("it is the pool library itself; name the driver's")
 	}
+	if !info.Mode().IsRegular() {
+		return errors.New("not a regular file")
+	}
 	f, err := elf.Open(path)
 	if err != nil {
 		return fmt.Errorf("not a shared library: %w", plain(err))

@@ -297,6 +297,16 @@ static void pages(void) {
 
 // --- stream-ordered pools
 
+// without_context allocates and frees in a thread that has no current context: a stream
+// has one, and only the default streams need the thread's.
+static void *without_context(void *s) {
+  u64 p;
+  WANT(CU(cuMemAllocAsync, &p, MiB, (ptr)0), INVALID_CONTEXT);
+  WANT(CU(cuMemAllocAsync, &p, MiB, s), OK);
+  WANT(CU(cuMemFreeAsync, p, s), OK);
+  return 0;
+}
+
 static void pools(void) {
   ptr s = stream(1), pool, mine;
   u64 p, q, used = 0, most = ~(u64)0;
@@ -309,6 +319,9 @@ static void pools(void) {
   WANT(CU(cuMemFreeAsync, p, s), INVALID_VALUE);
   WANT(CU(cuMemAllocAsync, &q, MiB, s), OK);
   WANT(q, p); // the same stream may have it at once
+  pthread_t thread;
+  pthread_create(&thread, 0, without_context, s);
+  pthread_join(thread, 0);
   WANT(CU(cuMemFree_v2, q), OK);
   struct { int type, handles, location, id; void *w; size_t max; char rest[56]; } props = {1, 0, 1, 0, 0, 64 * MiB, {0}};
   WANT(CU(cuMemPoolCreate, &mine, &props), OK);

@@ -1,0 +1,372 @@
+// Package fit finds whether a program fits a GPU without one: it runs the program
+// unchanged on the simulated GPU, with its real compiler, records every allocation, and
+// replays the recording under the framework's settings.
+//
+// # One program
+//
+// "python train.py" under JAX, for a card of 24 GiB. It is started with the simulated
+// driver in the place of libcuda.so.1, and the pool library before it, which serves every
+// request and records it. JAX compiles for a GPU of 24 GiB; its kernels do nothing. When
+// memory repeats, the start-up file (start.py) ends the program. The recording goes to
+// package advise: what fits 24 GiB, and which card would do.
+//
+// A program that is refused memory on the card is run again on one that is twice as
+// large, until it is served, to learn what it needs.
+//
+// # What differs from a real GPU
+//
+// See Differences. No private interface of NVIDIA's libraries is imitated: a program that
+// needs one fails, with its own error.
+package fit
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"gpumem/device/sim"
+	"gpumem/policy/frameworks"
+	"gpumem/replay/advise"
+	"gpumem/share/library"
+	"gpumem/size"
+	"gpumem/trace"
+	"gpumem/trace/formats"
+)
+
+//go:embed start.py
+var start []byte
+
+// largest is the largest GPU that a program is tried on, in bytes: more than any card.
+const largest = 1 << 40
+
+// Config describes the program and the card.
+type Config struct {
+	Command []string   // the program and its arguments
+	Env     []string   // its environment, NAME=value
+	Sim     sim.Config // the card, see advise.Config
+	Context uint64     // bytes that the program takes beside its pool
+	Full    bool       // the program runs to its end, also when memory repeats
+	// Smallest has the program compiled for and run on the smallest card that the first
+	// run shows, and on smaller ones until it does not fit: a compiler takes less memory
+	// where there is less.
+	Smallest bool
+	// Stdout and Stderr are the program's, written to by two goroutines; nil discards.
+	Stdout, Stderr io.Writer
+	// Progress, if set, is called with what is being done.
+	Progress func(doing string, part float64)
+}
+
+// Compiled is a compiled function and the bytes that it takes while it runs. Its results
+// may lie in the memory of arguments: Alias.
+type Compiled struct {
+	Name     string `json:"name"`
+	Argument uint64 `json:"argument_bytes"`
+	Output   uint64 `json:"output_bytes"`
+	Alias    uint64 `json:"alias_bytes"`
+	Temp     uint64 `json:"temp_bytes"`
+	Code     uint64 `json:"code_bytes"`
+}
+
+// Total is what the function takes while it runs, its arguments included.
+func (c Compiled) Total() uint64 {
+	return c.Argument + c.Output - min(c.Alias, c.Output) + c.Temp + c.Code
+}
+
+// Program is what the run found beside its allocations.
+type Program struct {
+	Framework string `json:"framework"` // "jax"; "" if it is not known
+	Version   string `json:"version"`
+	// Repeats reports that the program was ended because its memory repeated.
+	Repeats bool `json:"repeats"`
+	// Compiled are the functions that were alive at the end, the largest first.
+	Compiled []Compiled `json:"compiled"`
+	// RanOn is the size of the simulated GPU on which the program was served, in bytes.
+	RanOn uint64 `json:"ran_on_bytes"`
+}
+
+// Tried is a run of the program for a card, see Config.Smallest.
+type Tried struct {
+	Card uint64   `json:"card_bytes"` // nominal
+	Fits bool     `json:"fits"`
+	Set  []string `json:"set"`        // the settings with which it fits
+	Peak uint64   `json:"peak_bytes"` // live at the peak; 0 if it was refused memory before
+}
+
+// Report is the answer. Its JSON is that of gpumem advise, with the program.
+type Report struct {
+	*advise.Report
+	Program Program `json:"program"`
+	Tried   []Tried `json:"tried"` // with Config.Smallest, the largest first
+}
+
+// Differences are the ways in which the run differs from one on a card, a sentence each.
+func Differences() []string {
+	return []string{
+		"Kernels did nothing and results were zeros: a loop that ends by a value of the GPU ends at once.",
+		"No kernel was chosen by a measurement, so workspaces of libraries may differ.",
+	}
+}
+
+// FailedError is the error of a program that failed for another reason than memory.
+type FailedError struct {
+	Err  error  // how it ended
+	Last string // the last line that it wrote to standard error
+}
+
+func (e *FailedError) Error() string {
+	text := fmt.Sprintf("the program failed on the simulated GPU, and not for lack of memory (%v)", e.Err)
+	if e.Last != "" {
+		text += ": " + e.Last
+	}
+	return text
+}
+
+func (e *FailedError) Unwrap() error { return e.Err }
+
+// ErrNoGPU is the error of a program that took no GPU memory.
+var ErrNoGPU = errors.New("the program took no GPU memory")
+
+// Run answers. Errors: of the configuration, that the libraries are missing, ErrNoGPU, a
+// *FailedError, or those of advise.Run.
+func Run(ctx context.Context, cfg Config) (*Report, error) {
+	front, driver, err := folders(cfg.Env)
+	if err != nil {
+		return nil, err
+	}
+	program, err := exec.LookPath(cfg.Command[0])
+	if err != nil {
+		return nil, err
+	}
+	if err := library.Check(program); err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "gpumem-fit-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	try := func(cfg Config, on uint64) (*Report, bool, error) {
+		if cfg.Progress != nil {
+			cfg.Progress("running the program on a simulated GPU of "+size.Format(on), 0)
+		}
+		return once(ctx, cfg, dir, front, driver, on)
+	}
+	on := cfg.Sim.Total
+	report, refused, err := try(cfg, on)
+	for err == nil && refused && on < largest {
+		on *= 2
+		report, refused, err = try(cfg, on)
+	}
+	if err != nil || !cfg.Smallest || report.SmallestCard == nil {
+		return report, err
+	}
+	for card := *report.SmallestCard; card != 0; card = advise.Smaller(card) {
+		cfg.Sim = sim.Config{Total: advise.Usable(card)}
+		r, refused, err := try(cfg, cfg.Sim.Total)
+		if err != nil {
+			return nil, err
+		}
+		t := Tried{Card: card}
+		if !refused {
+			t.Peak = r.Trace.PeakLive
+			t.Fits = r.Advice != nil && !r.Advice.Ours
+		}
+		if t.Fits {
+			t.Set = r.Advice.Set
+		}
+		if report.Tried = append(report.Tried, t); !t.Fits {
+			break
+		}
+	}
+	return report, nil
+}
+
+// folders returns the folders of the pool library and of the simulated driver.
+func folders(env []string) (front, driver string, err error) {
+	get := func(name string) string { return variable(env, name) }
+	if front, err = library.Folder(get); err != nil {
+		return "", "", err
+	}
+	driver = filepath.Join(front, "sim")
+	if _, err := os.Stat(filepath.Join(driver, "libcuda.so.1")); err != nil {
+		return "", "", fmt.Errorf("no simulated driver in %s; scripts/libcudasim %s builds it", driver, driver)
+	}
+	return front, driver, nil
+}
+
+// once runs the program on a GPU of a size. refused reports that it was refused memory.
+func once(ctx context.Context, cfg Config, dir, front, driver string, on uint64) (*Report, bool, error) {
+	run, err := os.MkdirTemp(dir, "run")
+	if err != nil {
+		return nil, false, err
+	}
+	startup := filepath.Join(run, "start")
+	if err := errors.Join(os.Mkdir(startup, 0o700), os.WriteFile(filepath.Join(startup, "sitecustomize.py"), start, 0o600)); err != nil {
+		return nil, false, err
+	}
+	record, found := filepath.Join(run, "record"), filepath.Join(run, "found")
+	env, err := environment(cfg, front, driver, startup, record, found, on)
+	if err != nil {
+		return nil, false, err
+	}
+	tail := &lastLine{w: cfg.Stderr}
+	c := exec.CommandContext(ctx, cfg.Command[0], cfg.Command[1:]...)
+	c.Env, c.Stdin, c.Stdout, c.Stderr = env, os.Stdin, cfg.Stdout, tail
+	group(c)
+	c.WaitDelay = 5 * time.Second
+	failed := c.Run()
+	if ctx.Err() != nil {
+		return nil, false, context.Cause(ctx)
+	}
+	var exit *exec.ExitError
+	if failed != nil && !errors.As(failed, &exit) {
+		return nil, false, failed // not started
+	}
+	if others, _ := filepath.Glob(record + ".*"); len(others) > 0 {
+		return nil, false, fmt.Errorf("%d processes of the program use the GPU; fit follows one", 1+len(others))
+	}
+	t, err := formats.Open(ctx, record, trace.Options{})
+	switch {
+	case failed != nil && (err != nil || t.Refused == 0):
+		if t != nil {
+			t.Close()
+		}
+		return nil, false, &FailedError{failed, tail.line()}
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, false, ErrNoGPU
+	case err != nil:
+		return nil, false, err
+	}
+	defer t.Close()
+	if t.Refused > 0 && on < largest {
+		return nil, true, nil
+	}
+	if t.Allocs == 0 {
+		return nil, false, ErrNoGPU
+	}
+	advice, err := advise.Run(ctx, t, advise.Config{Sim: cfg.Sim, Context: cfg.Context, Progress: cfg.Progress})
+	if err != nil {
+		return nil, false, err
+	}
+	advice.Trace.Source = strings.Join(cfg.Command, " ")
+	p, err := readProgram(found)
+	p.RanOn = on
+	return &Report{Report: advice, Program: p}, false, err
+}
+
+// readProgram reads what the start-up file wrote; it writes nothing for programs without JAX.
+func readProgram(path string) (Program, error) {
+	var f struct {
+		Framework, Version, Reason string
+		Programs                   []Compiled
+	}
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Program{}, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &f)
+	}
+	slices.SortStableFunc(f.Programs, func(a, b Compiled) int {
+		switch x, y := a.Total(), b.Total(); {
+		case x > y:
+			return -1
+		case x < y:
+			return 1
+		}
+		return strings.Compare(a.Name, b.Name)
+	})
+	return Program{Framework: f.Framework, Version: f.Version, Repeats: f.Reason == "repeats", Compiled: f.Programs}, err
+}
+
+// environment is the program's, with the simulated GPU of a size and the recorder.
+func environment(cfg Config, front, driver, startup, record, found string, on uint64) ([]string, error) {
+	p, err := frameworks.Parse("elastic")
+	if err != nil {
+		return nil, err
+	}
+	pool, err := json.Marshal(p)
+	if err != nil {
+		return nil, err
+	}
+	env := slices.DeleteFunc(slices.Clone(cfg.Env), func(line string) bool {
+		name, _, _ := strings.Cut(line, "=")
+		return strings.HasPrefix(name, "GPUMEM_")
+	})
+	set := func(name, value string) {
+		env = slices.DeleteFunc(env, func(line string) bool { return strings.HasPrefix(line, name+"=") })
+		env = append(env, name+"="+value)
+	}
+	before := func(name, value, separator string) {
+		if old := variable(env, name); old != "" {
+			value += separator + old
+		}
+		set(name, value)
+	}
+	full := "0"
+	if cfg.Full {
+		full = "1"
+	}
+	list := string(os.PathListSeparator)
+	before(library.EnvSearch, front+list+driver, list)
+	before("PYTHONPATH", startup, list)
+	for _, v := range [][2]string{
+		{library.EnvDriver, filepath.Join(driver, "libcuda.so.1")}, {library.EnvNVML, filepath.Join(driver, "libnvidia-ml.so.1")},
+		{"GPUMEM_DEVICE", fmt.Sprintf("sim:%d", on)}, {"GPUMEM_POOL", "elastic"}, {"GPUMEM_POLICY", string(pool)}, {"GPUMEM_RECORD", record}, {"GPUMEM_REPORT", "0"},
+		{"GPUMEM_FIT", found}, {"GPUMEM_FIT_SIM", driver}, {"GPUMEM_FIT_FULL", full},
+		// JAX: each request to the driver; no kernel is chosen by a measurement.
+		{"XLA_PYTHON_CLIENT_ALLOCATOR", "cuda_async"}, {"XLA_PYTHON_CLIENT_PREALLOCATE", "false"}, {"JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1"},
+		// TensorFlow: the same.
+		{"TF_GPU_ALLOCATOR", "cuda_malloc_async"}, {"TF_FORCE_GPU_ALLOW_GROWTH", "true"},
+	} {
+		set(v[0], v[1])
+	}
+	if variable(env, "TF_CPP_MIN_LOG_LEVEL") == "" {
+		set("TF_CPP_MIN_LOG_LEVEL", "3") // the simulated NVML answers little, which XLA calls errors
+	}
+	before("XLA_FLAGS", "--xla_gpu_autotune_level=0", " ")
+	return env, nil
+}
+
+// variable returns the value of a variable; "" if it is not set.
+func variable(env []string, name string) string {
+	for _, line := range env {
+		if v, ok := strings.CutPrefix(line, name+"="); ok {
+			return v
+		}
+	}
+	return ""
+}
+
+// lastLine passes text on and keeps the last line that is not empty.
+type lastLine struct {
+	w   io.Writer
+	buf []byte // of the last line that is not empty, and what follows; at most 8 KiB
+}
+
+func (l *lastLine) Write(p []byte) (int, error) {
+	l.buf = append(l.buf, p...)
+	if n := len(l.buf) - 8<<10; n > 0 {
+		l.buf = append(l.buf[:0], l.buf[n:]...)
+	}
+	if l.w == nil {
+		return len(p), nil
+	}
+	return l.w.Write(p)
+}
+
+func (l *lastLine) line() string {
+	lines := bytes.Split(bytes.TrimSpace(l.buf), []byte("\n"))
+	return string(bytes.TrimSpace(lines[len(lines)-1]))
+}

@@ -1,0 +1,168 @@
+package fit_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"gpumem/device/sim"
+	"gpumem/internal/test/standin"
+	"gpumem/replay/fit"
+)
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if folder, err := front(); err == nil {
+		os.RemoveAll(folder)
+	}
+	standin.Remove()
+	os.Exit(code)
+}
+
+// front builds the pool library once.
+var front = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "gpumem-fit-test")
+	if err != nil {
+		return "", err
+	}
+	if out, err := exec.Command("../../scripts/libgpumem", dir).CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%w\n%s", err, out)
+	}
+	return dir, nil
+})
+
+// environ is an environment in which fit finds the libraries.
+func environ(t *testing.T) []string {
+	t.Helper()
+	driver := standin.Library(t)
+	folder, err := front()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(driver, filepath.Join(folder, "sim")); err != nil && !errors.Is(err, os.ErrExist) {
+		t.Fatal(err)
+	}
+	return append(os.Environ(), "GPUMEM_LIB="+folder)
+}
+
+func TestRun(t *testing.T) {
+	env := environ(t)
+	program := standin.Compile(t, "testdata/program.c")
+	for _, tc := range []struct {
+		name     string
+		args     []string
+		total    uint64
+		smallest bool
+		fits     bool
+		ranOn    uint64
+		tried    []uint64 // cards; the last one does not fit
+	}{
+		{name: "fits", args: []string{"1000"}, total: 4 << 30, fits: true, ranOn: 4 << 30},
+		{name: "larger than the card", args: []string{"3000"}, total: 2 << 30, ranOn: 4 << 30},
+		{name: "larger than the card with its context", args: []string{"1800"}, total: 2 << 30, ranOn: 2 << 30},
+		{name: "smaller cards", args: []string{"9000"}, total: 24 << 30, smallest: true, fits: true, ranOn: 24 << 30, tried: []uint64{12 << 30, 8 << 30}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r, err := fit.Run(t.Context(), fit.Config{Command: append([]string{program}, tc.args...), Env: env, Sim: sim.Config{Total: tc.total}, Context: 1 << 30, Smallest: tc.smallest})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var tried []uint64
+			for i, c := range r.Tried {
+				if tried = append(tried, c.Card); c.Fits == (i == len(r.Tried)-1) {
+					t.Errorf("%+v", r.Tried)
+				}
+			}
+			var want uint64
+			fmt.Sscan(tc.args[0], &want)
+			if (r.Advice != nil) != tc.fits || r.Program.RanOn != tc.ranOn || r.Trace.PeakLive != want<<20 || r.DeviceBytes != tc.total || !slices.Equal(tried, tc.tried) {
+				t.Errorf("advice %v, ran on %d, peak %d, device %d, tried %v", r.Advice, r.Program.RanOn, r.Trace.PeakLive, r.DeviceBytes, tried)
+			}
+			if r.Trace.Source != program+" "+tc.args[0] {
+				t.Errorf("source %q", r.Trace.Source)
+			}
+		})
+	}
+}
+
+func TestRunErrors(t *testing.T) {
+	env := environ(t)
+	program := standin.Compile(t, "testdata/program.c")
+	for _, tc := range []struct {
+		name    string
+		command []string
+		env     []string
+		want    string
+	}{
+		{"no program", []string{"/no/such/program"}, env, "no such file"},
+		{"no GPU memory", []string{program, "0"}, env, fit.ErrNoGPU.Error()},
+		{"fails before", []string{program, "0", "3"}, env, "not for lack of memory (exit status 3): cannot open the dataset"},
+		{"fails after", []string{program, "5", "4"}, env, "not for lack of memory (exit status 4): cannot open the dataset"},
+		{"several processes", []string{program, "5", "0", "children"}, env, "3 processes"},
+		{"no libraries", []string{program, "5"}, append(slices.Clone(env), "GPUMEM_LIB="+t.TempDir()), ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if tc.name == "no libraries" {
+				tc.env = []string{"GPUMEM_LIB=" + t.TempDir()}
+			}
+			var out bytes.Buffer
+			_, err := fit.Run(t.Context(), fit.Config{Command: tc.command, Env: tc.env, Sim: sim.Config{Total: 4 << 30}, Context: 1 << 30, Stderr: &out})
+			if err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("%v, want %q", err, tc.want)
+			}
+			if failed := new(fit.FailedError); errors.As(err, &failed) && !strings.Contains(out.String(), failed.Last) {
+				t.Errorf("the program's output is lost: %q", out.String())
+			}
+		})
+	}
+}
+
+// started cancels a context when the program has written something.
+type started struct{ cancel context.CancelFunc }
+
+func (s started) Write(p []byte) (int, error) { s.cancel(); return len(p), nil }
+
+func TestInterruptedRunLeavesNothing(t *testing.T) {
+	env := environ(t)
+	temp := t.TempDir()
+	t.Setenv("TMPDIR", temp)
+	ctx, cancel := context.WithCancel(t.Context())
+	_, err := fit.Run(ctx, fit.Config{Command: []string{"sh", "-c", "echo; sleep 1000 & sleep 1000"}, Env: env, Sim: sim.Config{Total: 4 << 30}, Context: 1 << 30, Stdout: started{cancel}, Stderr: io.Discard})
+	if !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if left, _ := os.ReadDir(temp); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+}
+
+// TestJAX runs a real JAX program. GPUMEM_TEST_JAX is a Python with jax and its CUDA
+// plugin, such as scripts/frameworks-on-sim makes.
+func TestJAX(t *testing.T) {
+	python := os.Getenv("GPUMEM_TEST_JAX")
+	if python == "" {
+		t.Skip("SKIPPED: GPUMEM_TEST_JAX names no Python with jax and its CUDA plugin")
+	}
+	r, err := fit.Run(t.Context(), fit.Config{
+		Command: []string{python, "../../internal/test/standin/python/jax_step.py", "100000000"}, Env: environ(t), Sim: sim.Config{Total: 2 << 30}, Context: 1 << 30, Stderr: os.Stderr,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := r.Program
+	if p.Framework != "jax" || p.Version == "" || !p.Repeats || len(p.Compiled) == 0 || p.Compiled[0].Name != "jit_train" || p.Compiled[0].Argument != 8<<20 || p.Compiled[0].Output != 4<<20 {
+		t.Errorf("%+v", p)
+	}
+	if r.Advice == nil || r.Trace.PeakLive < p.Compiled[0].Total()-p.Compiled[0].Code { // code may lie outside of the pool
+		t.Errorf("%+v", r.Trace)
+	}
+}

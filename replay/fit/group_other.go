@@ -1,0 +1,8 @@
+//go:build !unix
+
+package fit
+
+import "os/exec"
+
+// group does nothing: the simulated driver is for Linux.
+func group(*exec.Cmd) {}

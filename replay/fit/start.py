@@ -1,0 +1,137 @@
+# The first module that Python imports at its start in a run of gpumem fit. It lets the
+# frameworks find the simulated GPU, and of JAX it writes what was compiled, to the file
+# that GPUMEM_FIT names. Once memory repeats it ends the program.
+#
+#   GPUMEM_FIT      the file for what was found, as JSON
+#   GPUMEM_FIT_SIM  the folder of the simulated driver and the libraries beside it
+#   GPUMEM_FIT_FULL 1: the program runs to its end
+import os
+import sys
+
+# Memory repeats if the peak is as old as this many times the allocations before it, and
+# as this many seconds.
+TIMES, SECONDS = 3, 2
+
+
+class Finder(object):
+    """Acts when the module that knows JAX's GPUs has been imported."""
+
+    def find_spec(self, name, path=None, target=None):
+        if name not in ("jax._src.hardware_utils", "jax._src.xla_bridge"):
+            return None
+        import importlib.util
+
+        sys.meta_path.remove(self)
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            sys.meta_path.insert(0, self)
+        if spec is None or spec.loader is None:
+            return None
+        execute = spec.loader.exec_module
+
+        def exec_module(module):
+            execute(module)
+            if name.endswith("xla_bridge"):
+                watch(module)
+            elif hasattr(module, "has_visible_nvidia_gpu"):
+                module.has_visible_nvidia_gpu = lambda: True  # it looks for /dev/nvidia0
+
+        spec.loader.exec_module = exec_module
+        return spec
+
+
+def preload():
+    # NVIDIA's own libraries, where they are installed, look for what only a real driver
+    # has. A library is found by its name among those that are loaded, so these come first.
+    import ctypes
+
+    folder = os.environ["GPUMEM_FIT_SIM"]
+    for name in sorted(os.listdir(folder)):
+        if ".so." in name and not name.startswith("libcuda.so"):
+            try:
+                ctypes.CDLL(os.path.join(folder, name))
+            except OSError as error:
+                sys.stderr.write("gpumem: %s\n" % (error,))
+
+
+def client(bridge):
+    # Asks for no backend: that would make it.
+    for name, backend in list(getattr(bridge, "_backends", {}).items()):
+        if name in ("cuda", "gpu"):
+            return backend
+    return None
+
+
+def write(bridge, reason):
+    import json
+
+    backend = client(bridge)
+    if backend is None:
+        return
+    found = {"framework": "jax", "reason": reason, "programs": []}
+    jax = sys.modules.get("jax")
+    found["version"] = getattr(jax, "__version__", "")
+    for executable in backend.live_executables():
+        try:
+            needs = executable.get_compiled_memory_stats()
+            found["programs"].append({
+                "name": executable.hlo_modules()[0].name,
+                "argument_bytes": needs.argument_size_in_bytes,
+                "output_bytes": needs.output_size_in_bytes,
+                "alias_bytes": needs.alias_size_in_bytes,
+                "temp_bytes": needs.temp_size_in_bytes,
+                "code_bytes": needs.generated_code_size_in_bytes,
+            })
+        except Exception:
+            pass  # of another release
+    path = os.environ["GPUMEM_FIT"]
+    with open(path + ".part", "w") as file:
+        json.dump(found, file)
+    os.replace(path + ".part", path)
+
+
+def watch(bridge):
+    import atexit
+    import threading
+    import time
+
+    me = os.getpid()
+
+    def end():
+        if os.getpid() == me:
+            write(bridge, "end")
+
+    def look():
+        peak, before, since = 0, 0, time.monotonic()
+        while True:
+            time.sleep(0.05)
+            try:
+                backend = client(bridge)
+                stats = [d.memory_stats() for d in backend.local_devices()] if backend else []
+                top = sum(s["peak_bytes_in_use"] for s in stats)
+                count = sum(s["num_allocs"] for s in stats)
+            except Exception:
+                continue  # not there yet, or at its end
+            now = time.monotonic()
+            if top > peak:
+                peak, before, since = top, count, now
+            elif peak and count >= (1 + TIMES) * before and now - since > SECONDS:
+                write(bridge, "repeats")
+                sys.stdout.flush()
+                os._exit(0)
+
+    atexit.register(end)
+    if os.environ.get("GPUMEM_FIT_FULL") != "1":
+        thread = threading.Thread(target=look)
+        thread.daemon = True
+        thread.start()
+
+
+_here = os.path.dirname(__file__)
+sys.path[:] = [folder for folder in sys.path if folder != _here]
+preload()
+sys.meta_path.insert(0, Finder())
+sys.modules.pop("sitecustomize", None)
+# The user's own, if there is one: an error of it is for Python to handle.
+import sitecustomize
