@@ -66,7 +66,7 @@ class Example(unittest.TestCase):
                 plain = source.replace("%%gpumem\n", "")
                 with contextlib.redirect_stdout(io.StringIO()) as out:
                     exec(plain, names)
-                if plain == source:
+                if plain == source and "doctor(" not in source:  # its words are its own tests'
                     self.assertEqual(out.getvalue(), printed, source)
 
 
@@ -131,7 +131,7 @@ class Notebook(unittest.TestCase):
             for source, printed in cells:
                 text, _ = self.run_cell(source)
                 self.assertIsNone(self.result.error_in_exec, source)
-                if not source.startswith(("!", "%load_ext")) and self.result.result is None:
+                if not source.startswith(("!", "%load_ext")) and "doctor(" not in source and self.result.result is None:
                     self.assertEqual(text, printed, source)
 
     def test_framework_that_is_unknown(self):
