@@ -36,41 +36,22 @@ type Site struct {
 
 // ReadBeside reads what is live at the end of a recording.
 func ReadBeside(ctx context.Context, t *trace.Trace) (*Beside, error) {
+	live, err := t.Live(ctx, "")
+	if err != nil {
+		return nil, err
+	}
 	b := &Beside{Source: t.Source, pools: map[int]uint64{}}
-	sites := map[uint32]uint64{}
+	sites, pools := map[uint32]uint64{}, map[string]uint64{}
+	for _, l := range live {
+		b.Live = size.Add(b.Live, l.Bytes)
+		b.Blocks += l.Blocks
+		sites[l.Site] = size.Add(sites[l.Site], l.Bytes)
+		pools[l.Pool] = size.Add(pools[l.Pool], l.Bytes)
+	}
 	for _, p := range t.Pools {
-		type block struct {
-			bytes uint64
-			site  uint32
-		}
-		live := make([]block, p.Slots)
-		err := p.Batches(ctx, nil, func(events []trace.Event) error {
-			for i := range events {
-				e := &events[i]
-				switch {
-				case e.Op == trace.Alloc && !e.Refused:
-					live[e.Slot] = block{e.Bytes, e.Site}
-				case e.Op == trace.Free:
-					live[e.Slot] = block{}
-				}
-			}
-			return nil
-		})
-		if err != nil {
-			return nil, err
-		}
-		pool := uint64(0)
-		for _, l := range live {
-			pool = size.Add(pool, l.bytes)
-			b.Live = size.Add(b.Live, l.bytes)
-			if l.bytes > 0 {
-				b.Blocks++
-				sites[l.site] = size.Add(sites[l.site], l.bytes)
-			}
-		}
-		b.Most = max(b.Most, pool)
+		b.Most = max(b.Most, pools[p.Name])
 		if gpu := balance.DeviceOf(p.Name); gpu >= 0 {
-			b.pools[gpu] = size.Add(b.pools[gpu], pool)
+			b.pools[gpu] = size.Add(b.pools[gpu], pools[p.Name])
 		}
 	}
 	for site, bytes := range sites {
@@ -100,7 +81,7 @@ func (b *Beside) said() string {
 	}
 	s := fmt.Sprintf("%s: the program held %s (blocks: %d)", b.Source, balance.Human(b.Live), b.Blocks)
 	if len(b.Sites) > 0 && b.Sites[0].Name != "" {
-		frame, _, _ := strings.Cut(b.Sites[0].Name, "; ")
+		frame, _, _ := strings.Cut(b.Sites[0].Name, "\n")
 		s += fmt.Sprintf("; the largest part, %s: %s", balance.Human(b.Sites[0].Bytes), quantity.Clip(frame))
 	}
 	return s

@@ -46,7 +46,7 @@
 //
 // Files: leaks.go the configuration and the report, curves.go the two passes over the
 // recording, trend.go the decision, describe.go how a place is reported, steps.go the
-// number of steps, site.go stacks as text.
+// number of steps, site.go stacks as text, live.go what is live at the end.
 package leaks
 
 import (

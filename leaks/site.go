@@ -4,6 +4,7 @@ package leaks
 // place.
 
 import (
+	"slices"
 	"strings"
 
 	"gpumem/size"
@@ -73,22 +74,31 @@ func ownFrame(stack string) string {
 	first, _, _ := strings.Cut(stack, "\n")
 	for l := range strings.Lines(stack) {
 		l = strings.TrimSuffix(l, "\n")
-		if strings.HasSuffix(l, ")") && strings.Contains(l, ".py:") && !isLibrary(l) {
+		if strings.HasSuffix(l, ")") && isPython(l) && !isLibrary(l) {
 			return l
 		}
 	}
 	return first
 }
 
+// isPython reports whether a frame is of Python: of a file, or of code that was typed.
+func isPython(frame string) bool {
+	return strings.Contains(frame, ".py:") || slices.ContainsFunc(typed, func(name string) bool { return strings.Contains(frame, " ("+name) })
+}
+
+// typed are the names of Python's code without a file: python -c, standard input, a cell of
+// IPython.
+var typed = []string{"<string>:", "<stdin>:", "<ipython-input-"}
+
 // isLibrary reports whether a frame is in a folder where pip, conda and Debian install
 // packages, or in Python's own files.
 func isLibrary(frame string) bool {
 	_, file, _ := strings.Cut(frame, " (")
 	file = strings.ReplaceAll(file, `\`, "/")
-	for _, dir := range []string{"/site-packages/", "/dist-packages/", "/lib/python3", "<"} {
+	for _, dir := range []string{"/site-packages/", "/dist-packages/", "/lib/python3"} {
 		if strings.Contains(file, dir) {
 			return true
 		}
 	}
-	return false
+	return strings.HasPrefix(file, "<") && !slices.ContainsFunc(typed, func(name string) bool { return strings.HasPrefix(file, name) })
 }

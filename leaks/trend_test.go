@@ -185,8 +185,10 @@ func TestOwnFrame(t *testing.T) {
 		"":                       "",
 		"a (x.py:1)\nb (y.py:2)": "a (x.py:1)",
 		"linear (/venv/lib/python3.12/site-packages/torch/nn/linear.py:125)\nforward (/home/u/model.py:12)\nmain (/home/u/train.py:3)": "forward (/home/u/model.py:12)",
-		"run (<frozen runpy>:1)\nat::empty":                            "run (<frozen runpy>:1)",
-		`f (C:\py\site-packages\t\a.py:1)` + "\n" + `g (C:\me\b.py:2)`: `g (C:\me\b.py:2)`,
+		"run (<frozen runpy>:1)\nat::empty":                              "run (<frozen runpy>:1)",
+		"ones (/v/site-packages/jax/a.py:1)\nf (<ipython-input-3-1f>:2)": "f (<ipython-input-3-1f>:2)",
+		"ones (/v/site-packages/jax/a.py:1)\nf (<stdin>:2)":              "f (<stdin>:2)",
+		`f (C:\py\site-packages\t\a.py:1)` + "\n" + `g (C:\me\b.py:2)`:   `g (C:\me\b.py:2)`,
 	} {
 		if got := ownFrame(stack); got != want {
 			t.Errorf("%q: %q, want %q", stack, got, want)

@@ -80,7 +80,7 @@ int gpumem_open(const char *device, const char *policy, gpumem_pool *pool);
  * use. */
 int gpumem_is_open(gpumem_pool pool);
 
-/* gpumem_close gives everything back to the device, live blocks included, after the work
+/* gpumem_close releases all memory to the device, live blocks included, after the work
  * under way. Shared pools are not closed. */
 int gpumem_close(gpumem_pool pool);
 
@@ -90,7 +90,7 @@ int gpumem_close(gpumem_pool pool);
  * block may be used in any stream at once. */
 int gpumem_alloc(gpumem_pool pool, size_t bytes, void *stream, void **address);
 
-/* gpumem_free takes a block back, in the order of a stream: the one in which it was used
+/* gpumem_free frees a block in the order of a stream: the one in which it was used
  * last. With GPUMEM_STREAM_ANY it is used again only after all work of the program that
  * was queued at the time. NULL does nothing. */
 int gpumem_free(gpumem_pool pool, void *address, void *stream);
@@ -102,7 +102,7 @@ int gpumem_record_stream(gpumem_pool pool, void *address, void *stream);
 /* gpumem_stream_ends says that the program is about to destroy a stream. */
 int gpumem_stream_ends(gpumem_pool pool, void *stream);
 
-/* gpumem_trim gives idle memory back to the device. released, which may be NULL, gets the
+/* gpumem_trim releases idle memory to the device. released, which may be NULL, gets the
  * bytes. */
 int gpumem_trim(gpumem_pool pool, uint64_t *released);
 

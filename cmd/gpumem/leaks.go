@@ -3,7 +3,9 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -20,8 +22,15 @@ type leaksReport struct {
 	*leaks.Report
 }
 
+// liveReport is the JSON of --live.
+type liveReport struct {
+	Trace replay.TraceInfo `json:"trace"`
+	Live  []leaks.Held     `json:"live"`
+}
+
 func leaksCommand() *cobra.Command {
 	var f recordingFlags
+	var live bool
 	cmd := &cobra.Command{
 		Use:   "leaks TRACE",
 		Short: "Find memory leaks in a recording",
@@ -36,10 +45,20 @@ func leaksCommand() *cobra.Command {
 				return err
 			}
 			defer t.Close()
-			found, err := leaks.Find(cmd.Context(), t, leaks.Config{
+			cfg := leaks.Config{
 				Pool: f.pool, KeepPaths: f.paths,
 				Progress: func(part float64) { line.show("searching", part) },
-			})
+			}
+			if live {
+				held, err := leaks.Live(cmd.Context(), t, cfg)
+				line.clear()
+				if err != nil {
+					return err
+				}
+				rep := liveReport{replay.Describe(t), held}
+				return show(cmd, f.asJSON, rep, func(t *text) { writeLive(t, rep) })
+			}
+			found, err := leaks.Find(cmd.Context(), t, cfg)
 			line.clear()
 			if err != nil {
 				return err
@@ -50,12 +69,14 @@ func leaksCommand() *cobra.Command {
 	}
 	f.add(cmd)
 	f.addPaths(cmd)
+	cmd.Flags().BoolVar(&live, "live", false, "list what is live at the end, by line of the program, and search for nothing")
 	return cmd
 }
 
 // The number of lines that fit on a screen; --json has all.
 const (
 	leaksRows   = 8
+	liveRows    = 20
 	leaksFrames = 10
 	grewRows    = 3
 )
@@ -94,6 +115,34 @@ func writeLeaks(t *text, rep leaksReport) {
 	}
 }
 
+// writeLive writes what is live at the end as a table.
+func writeLive(t *text, rep liveReport) {
+	pools := slices.ContainsFunc(rep.Live, func(h leaks.Held) bool { return h.Pool != rep.Live[0].Pool })
+	head := []string{">bytes", ">blocks", "where"}
+	if pools {
+		head = append(head, "pool")
+	}
+	tab := report.NewTable(head...)
+	var bytes, blocks uint64
+	for i, h := range rep.Live {
+		bytes, blocks = size.Add(bytes, h.Bytes), blocks+h.Blocks
+		if i < liveRows {
+			row := []string{size.Format(h.Bytes), report.Count(h.Blocks), report.OneLine(cmp.Or(h.Site, "unknown"))}
+			if pools {
+				row = append(row, h.Pool)
+			}
+			tab.Row(row...)
+		}
+	}
+	t.Line("%s: %s in %s", rep.Trace.Source, size.Format(bytes), report.Counted(blocks, "live block"))
+	if len(rep.Live) > 0 {
+		t.table(tab)
+	}
+	if more := len(rep.Live) - liveRows; more > 0 {
+		t.Line("and %s more (--json)", report.Counted(uint64(more), "line"))
+	}
+}
+
 // leaksVerdict returns the answer in a sentence.
 func leaksVerdict(rep leaksReport) string {
 	switch {
@@ -122,7 +171,7 @@ func leaksVerdict(rep leaksReport) string {
 	case rep.Verdict == leaks.None:
 		return "No leak: nothing grows to the end. The recording does not show how many steps there are."
 	}
-	return "Too short to say: the recording shows no step that repeats often enough. Record twenty steps or more."
+	return "Too short to say: the recording shows no step that repeats often enough. Record twenty steps or more; --live lists what is live at its end."
 }
 
 // keeps returns the verb for a place: requests keep, a line keeps.

@@ -583,14 +583,14 @@ func (p *pool) report() string {
 	s := func(v C.u64) string { return size.Format(uint64(v)) }
 	var b strings.Builder
 	fmt.Fprintf(&b, "GPU memory pool on %s, policy %s\n", p.name, p.policy)
-	fmt.Fprintf(&b, "  in use    %s in %d blocks (peak %s)\n", s(f.bytes_in_use), f.live, s(f.peak_bytes_in_use))
+	fmt.Fprintf(&b, "  in use    %s in %s (peak %s)\n", s(f.bytes_in_use), size.Count(int(f.live), "block"), s(f.peak_bytes_in_use))
 	fmt.Fprintf(&b, "  held      %s from the device (peak %s)\n", s(f.pool_bytes), s(f.peak_pool_bytes))
 	if free, total, err := p.available(); err == nil {
 		fmt.Fprintf(&b, "  available %s of %s\n", size.Format(free), size.Format(total))
 	}
 	fmt.Fprintf(&b, "  requests  %d served, %d freed, %d refused; %d driver calls\n", f.allocs, f.frees, f.refused, f.driver_calls)
 	for _, g := range p.largest(5) {
-		fmt.Fprintf(&b, "  %s in %d blocks of %s\n", size.Format(g.bytes*g.count), g.count, size.Format(g.bytes))
+		fmt.Fprintf(&b, "  %s in %s of %s\n", size.Format(g.bytes*g.count), size.Count(int(g.count), "block"), size.Format(g.bytes))
 	}
 	return b.String()
 }

@@ -4,6 +4,7 @@
     gpumem.diagnose()                # explain an out-of-memory error, once, when one leaves the program
     print(gpumem.doctor(text))       # what a log or an exception means, and what to set
     gpumem.torch.use()               # PyTorch on this project's pool; also cupy.use, rmm.resource
+    print(gpumem.jax.live())         # JAX's arrays by the line that made them
     gpumem.stats().bytes_in_use
 
 Importing this module does nothing and imports nothing: each function imports what it needs
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from . import cupy as cupy
+    from . import jax as jax
     from . import rmm as rmm
     from . import torch as torch
     from ._command import command as command
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from ._library import reset_peaks as reset_peaks
     from ._library import stats as stats
     from ._library import trim as trim
+    from ._magic import load_ipython_extension as load_ipython_extension
     from ._record import record as record
 
     __version__: str
@@ -52,9 +55,10 @@ _WHERE = {
     "reset_peaks": "_library",
     "stats": "_library",
     "trim": "_library",
+    "load_ipython_extension": "_magic",
     "record": "_record",
 }
-_MODULES = ("cupy", "rmm", "torch")
+_MODULES = ("cupy", "jax", "rmm", "torch")
 
 __all__ = [*_WHERE, *_MODULES, "__version__"]
 

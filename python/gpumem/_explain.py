@@ -20,7 +20,7 @@ class Answer(Dict[str, Any]):
     """
 
     # How to get the text; only the whole answer has it.
-    _asked: Optional[tuple[list[str], Optional[str], Optional[Mapping[str, str]]]] = None
+    _asked: Optional[tuple[list[str], Union[str, bytes, None], Optional[Mapping[str, str]]]] = None
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -38,19 +38,21 @@ class Answer(Dict[str, Any]):
         printer.text(str(self))
 
 
-def _run(arguments: list[str], text: Optional[str], env: Optional[Mapping[str, str]]) -> str:
+def _run(arguments: list[str], text: Union[str, bytes, None], env: Optional[Mapping[str, str]]) -> str:
     """Runs the command; ValueError with its own line for what it cannot read."""
+    if not isinstance(text, bytes):
+        text = (text or "").encode("utf-8", "surrogateescape")
     done = subprocess.run(
-        [command(), *arguments], input=(text or "").encode("utf-8", "surrogateescape"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=None if env is None else dict(env)
+        [command(), *arguments], input=text, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=None if env is None else dict(env)
     )
     if done.returncode not in (0, 1):
         raise ValueError(done.stderr.decode("utf-8", "replace").strip() or f"{command()} ended with status {done.returncode}")
     return done.stdout.decode("utf-8", "replace")
 
 
-def _ask(arguments: list[str], text: Optional[str] = None, env: Optional[Mapping[str, str]] = None) -> Answer:
+def _ask(arguments: list[str], text: Union[str, bytes, None] = None, env: Optional[Mapping[str, str]] = None) -> Answer:
     answer: Answer = json.loads(_run([*arguments, "--json"], text, env), object_hook=Answer)
-    answer.__dict__["_asked"] = (arguments, text, env)
+    answer._asked = (arguments, text, env)
     return answer
 
 
@@ -147,13 +149,19 @@ def _explain_once(error: Optional[BaseException]) -> None:
         if error is None or not _about_memory(error) or getattr(error, "_gpumem_explained", False):
             return
         error._gpumem_explained = True  # type: ignore[attr-defined]
-        answer = doctor(error)
-        if answer.verdict in ("not_memory", "unknown", "nonfatal"):
-            return
         from . import _library
 
-        pools = [_library.report(gpu) for gpu in range(64) if _library.is_open(gpu)]
-        print("\n" + "\n".join([str(answer), *pools]), file=sys.stderr, flush=True)
+        texts = [_library.report(pool) for pool in range(1024) if _library.is_open(pool)]
+        if not (texts and "\nWhy: " in _text(error)):  # a pool's error has the reason
+            answer = doctor(error)
+            if answer.verdict in ("not_memory", "unknown", "nonfatal"):
+                return
+            texts.insert(0, str(answer))
+        print("\n" + "\n".join(texts), file=sys.stderr, flush=True)
+        from .jax import is_used, live
+
+        if is_used():
+            print(f"\nLive in JAX: {live()}", file=sys.stderr, flush=True)
     except Exception as e:  # a hook must not hide the error that it is about
         print(f"gpumem: this error could not be explained: {e}", file=sys.stderr)
 

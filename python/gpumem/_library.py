@@ -157,7 +157,7 @@ class Pool:
         return stats(self.number)
 
     def trim(self) -> int:
-        """Gives idle memory back to the device; returns the bytes."""
+        """Releases idle memory to the device; returns the bytes."""
         return trim(self.number)
 
     def report(self) -> str:
@@ -165,7 +165,7 @@ class Pool:
         return report(self.number)
 
     def close(self) -> None:
-        """Gives everything back to the device, live blocks included."""
+        """Releases all memory to the device, live blocks included."""
         number, self.number = self.number, -1
         if number >= 0:
             check(library().gpumem_close(number))
@@ -186,6 +186,14 @@ def configure(gpu: int = 0, device: Optional[str] = None, policy: Optional[str] 
     check(library().gpumem_configure(gpu, _bytes(device), _bytes(policy)))
 
 
+def configure_gpus(gpu: Optional[int], policy: Optional[str]) -> None:
+    """Sets the policy of the shared pool on one GPU, or on all if gpu is None; nothing if
+    policy is None."""
+    if policy is not None:
+        for number in range(64) if gpu is None else [gpu]:
+            configure(number, policy=policy)
+
+
 def stats(gpu: int = 0) -> Stats:
     """Returns what the shared pool on a GPU has done: zeros before its first use."""
     if not is_open(gpu):
@@ -196,7 +204,7 @@ def stats(gpu: int = 0) -> Stats:
 
 
 def trim(gpu: int = 0) -> int:
-    """Gives idle memory of the shared pool on a GPU back to the device; returns the bytes."""
+    """Releases idle memory of the shared pool on a GPU to the device; returns the bytes."""
     released = ctypes.c_uint64()
     if is_open(gpu):
         check(library().gpumem_trim(gpu, ctypes.byref(released)))
@@ -212,8 +220,8 @@ def reset_peaks(gpu: int = 0) -> None:
 def report(gpu: int = 0) -> str:
     """Returns a text about the shared pool on a GPU for people."""
     if not is_open(gpu):
-        return f"GPU {gpu}: nothing in this process has used gpumem's pool\n"
+        return f"GPU {gpu}: nothing in this process has used gpumem's pool"
     text = ctypes.create_string_buffer(1 << 16)
     if library().gpumem_report(gpu, text, len(text)) < 0:
-        return f"GPU {gpu}: the pool is that of the process that this one was forked from\n"
-    return text.value.decode("utf-8", "replace")
+        return f"GPU {gpu}: the pool is that of the process that this one was forked from"
+    return text.value.decode("utf-8", "replace").rstrip("\n")

@@ -73,8 +73,6 @@ def use(policy: Optional[str] = None, *, gpu: Optional[int] = None) -> None:
     """
     import cupy
 
-    if policy is not None:
-        for number in range(64) if gpu is None else [gpu]:
-            _library.configure(number, policy=policy)
+    _library.configure_gpus(gpu, policy)
     _library.library()
     cupy.cuda.set_allocator(allocator)

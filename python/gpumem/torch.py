@@ -57,9 +57,7 @@ def use(policy: Optional[str] = None, *, gpu: Optional[int] = None) -> None:
             import warnings
 
             warnings.warn(f"{name} is not read under gpumem.torch.use(): the pool is not PyTorch's", stacklevel=2)
-    if policy is not None:
-        for number in range(64) if gpu is None else [gpu]:
-            _library.configure(number, policy=policy)
+    _library.configure_gpus(gpu, policy)
     lib = _library.library()
     allocator = torch.cuda.memory.CUDAPluggableAllocator(_library.path(), "gpumem_torch_alloc", "gpumem_torch_free")
     inner = allocator.allocator()
@@ -77,12 +75,15 @@ def use(policy: Optional[str] = None, *, gpu: Optional[int] = None) -> None:
     _used = allocator
 
 
-def pool() -> Any:
+def pool(policy: Optional[str] = None, *, gpu: Optional[int] = None) -> Any:
     """Returns a torch.cuda.MemPool whose memory is from this project's pool.
 
-    Statistics, snapshots and torch.OutOfMemoryError are PyTorch's own.
+    Statistics, snapshots and torch.OutOfMemoryError are PyTorch's own. policy and gpu are as
+    for use, before the first use of this project's pool.
     """
     torch = _torch()
+    _library.configure_gpus(gpu, policy)
+    _library.library()  # for stats and report; PyTorch opens the same file
     allocator = torch.cuda.memory.CUDAPluggableAllocator(_library.path(), "gpumem_torch_pool_alloc", "gpumem_torch_free")
     _pools.append(allocator)
     return torch.cuda.MemPool(allocator.allocator())

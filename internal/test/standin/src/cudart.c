@@ -1,11 +1,16 @@
-// A stand-in for NVIDIA's runtime, libcudart.so.12, for programs that run on the
+// A stand-in for NVIDIA's runtime, libcudart.so.12 (or .13: CUDART), for programs that run on the
 // simulated driver. The real one stops on the driver's private tables. What asks
 // for memory goes on to libcuda.so.1, whichever is found first, so that it counts.
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
+
+#ifndef CUDART
+#define CUDART 12
+#endif
 
 typedef uint64_t u64;
 #define FN __attribute__((visibility("default"))) int
@@ -38,7 +43,7 @@ static int inContext(const char *name, u64 a, u64 b, u64 c, u64 d) {
   return e ? e : driver(name, a, b, c, d);
 }
 
-FN cudaRuntimeGetVersion(int *v) { *v = 12090; return 0; }
+FN cudaRuntimeGetVersion(int *v) { *v = CUDART == 12 ? 12090 : 13020; return 0; }
 FN cudaDriverGetVersion(int *v) { return driver("cuDriverGetVersion", (u64)v, 0, 0, 0); }
 FN cudaGetDeviceCount(int *n) { int e = driver("cuInit", 0, 0, 0, 0); return e ? e : driver("cuDeviceGetCount", (u64)n, 0, 0, 0); }
 FN cudaGetDevice(int *d) { *d = current; return 0; }
@@ -47,7 +52,7 @@ FN cudaDeviceGetAttribute(int *v, int a, int d) { int e = driver("cuInit", 0, 0,
 FN cudaDeviceSynchronize(void) { return inContext("cuCtxSynchronize", 0, 0, 0, 0); }
 
 // cudaDeviceProp: name and numbers, none of them 0 (TensorFlow divides by some),
-// with the compute capability where it stands in 12.x.
+// with the compute capability where it stands in 12.x and 13.x.
 static int properties(char *p, int d, int bytes) {
   memset(p, 0, bytes);
   for (int i = 288; i < bytes; i += 4) *(int *)(p + i) = 1024;
@@ -85,6 +90,20 @@ FN cudaEventCreateWithFlags(void **e, unsigned f) { return inContext("cuEventCre
 FN cudaEventDestroy(void *e) { return inContext("cuEventDestroy_v2", (u64)e, 0, 0, 0); }
 FN cudaEventRecord(void *e, void *s) { return inContext("cuEventRecord", (u64)e, (u64)s, 0, 0); }
 FN cudaEventSynchronize(void *e) { return inContext("cuEventSynchronize", (u64)e, 0, 0, 0); }
+
+// PyTorch asks for the driver's functions by the names without their versions.
+FN cudaGetDriverEntryPointByVersion(const char *name, void **f, unsigned v, u64 flags, int *found) {
+  static void *lib;
+  (void)v, (void)flags;
+  if (!lib) lib = dlopen("libcuda.so.1", RTLD_NOW);
+  char second[128];
+  snprintf(second, sizeof second, "%s_v2", name);
+  *f = lib ? dlsym(lib, second) : 0;
+  if (lib && !*f) *f = dlsym(lib, name);
+  if (found) *found = !*f; // cudaDriverEntryPointSymbolNotFound
+  return 0;
+}
+FN cudaGetDriverEntryPoint(const char *name, void **f, u64 flags, int *found) { return cudaGetDriverEntryPointByVersion(name, f, 0, flags, found); }
 
 FN cudaGetFuncBySymbol(void **f, void *s) { *f = s; return 0; }
 FN cudaFuncGetAttributes(void *a, void *f) { (void)f; memset(a, 0, 64); return 0; }

@@ -1,0 +1,136 @@
+"""What JAX holds on its devices: by device, by line of the program, by compiled program.
+
+    print(gpumem.jax.live())         # live arrays, by the line that made them
+    gpumem.jax.stats()["cuda:0"].bytes_in_use
+    for program in gpumem.jax.programs():
+        print(program)
+
+Nothing here changes JAX, which has no interface for another allocator.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any, NamedTuple, Optional
+
+from ._explain import Answer, _ask
+from ._size import size
+
+
+class Stats(NamedTuple):
+    """JAX's figures of a device, by JAX's names; None where it reports none, as on a CPU.
+    Sizes are in bytes."""
+
+    bytes_in_use: Optional[int]
+    peak_bytes_in_use: Optional[int]  #: since the start of the program
+    bytes_limit: Optional[int]  #: the most that the pool may hold
+    pool_bytes: Optional[int]  #: held from the device
+    peak_pool_bytes: Optional[int]
+    largest_free_block_bytes: Optional[int]  #: in the pool
+    num_allocs: Optional[int]  #: so far
+
+
+def stats() -> dict[str, Stats]:
+    """Returns the statistics of each device of this process, by its name, such as "cuda:0"."""
+    import jax
+
+    reported = {str(d): d.memory_stats() or {} for d in jax.local_devices()}
+    return {name: Stats(*(r.get(field) for field in Stats._fields)) for name, r in reported.items()}
+
+
+class Live(Answer):
+    """What live() returns; print shows its largest lines as a table."""
+
+    def __str__(self) -> str:
+        rows = self["live"]
+        if not rows:
+            return "no live arrays"
+        pools = {row["pool"] for row in rows}
+        table = [("bytes", "blocks", "pool" if len(pools) > 1 else "", "where")]
+        table += [(size(row["bytes"]), str(row["blocks"]), row["pool"] if len(pools) > 1 else "", row["site"] or "unknown") for row in rows[:20]]
+        widths = [max(len(line[column]) for line in table) for column in range(3)]
+        blocks = sum(row["blocks"] for row in rows)
+        lines = [f"{size(sum(row['bytes'] for row in rows))} in {blocks:,} block{'s' * (blocks != 1)}"]
+        lines += ["  ".join(part for part in (a.rjust(widths[0]), b.rjust(widths[1]), c.ljust(widths[2]), d) if part) for a, b, c, d in table]
+        return "\n".join(lines + ([f"and {len(rows) - 20} more lines"] if len(rows) > 20 else []))
+
+
+def live() -> Live:
+    """Returns the live arrays by the line of the program that made them, the largest first.
+
+    The answer has live, a list with pool (the device), site (the line; a cell of a notebook
+    is In[3]), stack, bytes and blocks. It is JAX's device memory profile, read by gpumem
+    leaks --live; the code of compiled programs is the pool "executable", where JAX knows its
+    size.
+    """
+    import jax
+
+    try:
+        found = Live(_ask(["leaks", "--live", "-"], jax.profiler.device_memory_profile()))
+    except ValueError as e:
+        if "no live buffers" not in str(e):
+            raise
+        return Live(live=[])
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    for file, number in getattr(getattr(shell, "compile", None), "_filename_map", {}).items():
+        for row in found["live"]:
+            for key in ("site", "stack"):
+                row[key] = row[key].replace(os.path.basename(file) + ":", f"In[{number}]:")
+    return found
+
+
+class Program:
+    """A compiled program and the memory that it takes on one device, in bytes.
+
+    argument_bytes, output_bytes and temp_bytes are needed while it runs; alias_bytes of the
+    outputs lie in arguments (donated ones); code_bytes stay while the program is kept.
+    """
+
+    def __init__(self, executable: Any):
+        self._executable = executable
+        sizes = executable.get_compiled_memory_stats()
+        self.name: str = executable.hlo_modules()[0].name
+        self.argument_bytes: int = sizes.argument_size_in_bytes
+        self.output_bytes: int = sizes.output_size_in_bytes
+        self.alias_bytes: int = sizes.alias_size_in_bytes
+        self.temp_bytes: int = sizes.temp_size_in_bytes
+        self.code_bytes: int = max(0, sizes.generated_code_size_in_bytes)
+
+    @property
+    def bytes(self) -> int:
+        """What it takes while it runs."""
+        return self.argument_bytes + self.output_bytes - self.alias_bytes + self.temp_bytes + self.code_bytes
+
+    def hlo(self) -> Answer:
+        """Returns what the program holds at its peak, by value: gpumem hlo on its text."""
+        return _ask(["hlo", "-"], self._executable.hlo_modules()[0].to_string())
+
+    def __repr__(self) -> str:
+        parts = {"arguments": self.argument_bytes, "outputs": self.output_bytes, "temporaries": self.temp_bytes, "code": self.code_bytes, "aliased": -self.alias_bytes}
+        return f"{self.name}: {size(self.bytes)}: " + ", ".join(f"{what} {size(abs(n))}" for what, n in parts.items() if n)
+
+
+def is_used() -> bool:
+    """Reports whether JAX has begun to use its devices. To ask JAX for what lives would begin
+    it, and take most of a GPU."""
+    return bool(getattr(sys.modules.get("jax._src.xla_bridge"), "backends_are_initialized", bool)())
+
+
+def program(compiled: Any) -> Program:
+    """Returns the memory of one program.
+
+    >>> gpumem.jax.program(jax.jit(step).lower(x).compile())
+    """
+    if not hasattr(compiled, "runtime_executable"):
+        raise TypeError(f"program wants what jax.jit(f).lower(arguments).compile() returns, not {type(compiled).__name__}")
+    return Program(compiled.runtime_executable())
+
+
+def programs() -> list[Program]:
+    """Returns the programs that JAX has compiled and keeps, the one that takes most first.
+    Operations outside of jax.jit are small programs, too."""
+    import jax
+
+    clients = {id(d.client): d.client for d in jax.local_devices()}
+    return sorted((Program(e) for c in clients.values() for e in c.live_executables()), key=lambda p: -p.bytes)

@@ -1,0 +1,79 @@
+"""gpumem.jax with the real JAX, on its CPU; skipped where it is not installed."""
+
+import os
+import sys
+import unittest
+
+try:
+    import jax
+    import jax.numpy as jnp
+except ImportError:
+    jax = None
+    print("test_jax: SKIPPED: no JAX", file=sys.stderr)
+
+import gpumem
+from test_gpumem import python
+
+
+def make(n):
+    return jnp.ones((n, 1024))  # the line that live() names
+
+
+@unittest.skipUnless(jax, "no JAX")
+class Jax(unittest.TestCase):
+    def test_live_arrays_by_line(self):
+        kept = [make(256) for _ in range(3)] + [jnp.zeros(1 << 20)]
+        answer = gpumem.jax.live()
+        lines = {row.site: (row.bytes, row.blocks) for row in answer.live if row.pool != "executable"}
+        here = sys.modules[__name__].__file__
+        name = os.path.basename(here)
+        line = make.__code__.co_firstlineno + 1
+        self.assertEqual(lines[f"make ({name}:{line})"], (3 << 20, 3))
+        self.assertEqual(sorted(lines.values())[-1], (4 << 20, 1))
+        self.assertRegex(str(answer), rf"3 MiB +3 .*make \({name}:{line}\)")
+        self.assertIn("ones (", answer.live[1].stack)
+        devices = {str(device) for device in jax.local_devices()}
+        self.assertLessEqual({row.pool for row in answer.live}, devices | {"executable"})
+        del kept
+        self.assertNotIn(f"make ({name}:{line})", [row.site for row in gpumem.jax.live().live if row.pool != "executable"])
+
+    def test_diagnose_shows_what_lives(self):
+        status, _, err = python(
+            "import gpumem, jax.numpy as jnp\ngpumem.diagnose()\nx = jnp.ones((1024, 1024))\n"
+            "raise RuntimeError('RESOURCE_EXHAUSTED: Out of memory while trying to allocate 6727663616 bytes.')"
+        )
+        self.assertEqual(status, 1)
+        self.assertRegex(err, r"Live in JAX: 4 MiB in \d+ blocks?\n(.*\n)+ *4 MiB +1 .*<module> \(<string>:3\)")
+
+    def test_jax_that_is_not_used_is_left_alone(self):
+        status, out, err = python(
+            "import gpumem, jax; gpumem.diagnose()\n"
+            "import atexit; atexit.register(lambda: print(gpumem.jax.is_used()))\n"
+            "raise RuntimeError('RESOURCE_EXHAUSTED: Out of memory while trying to allocate 6727663616 bytes.')"
+        )
+        self.assertEqual((status, out), (1, "False\n"))
+        self.assertNotIn("Live in JAX", err)
+
+    def test_statistics_of_each_device(self):
+        stats = gpumem.jax.stats()
+        self.assertEqual(list(stats), [str(device) for device in jax.local_devices()])
+        for device, s in zip(jax.local_devices(), stats.values()):
+            self.assertEqual(s.bytes_in_use, (device.memory_stats() or {}).get("bytes_in_use"))
+
+    def test_programs(self):
+        def step(x):
+            return jnp.sin(x @ x.T).sum()
+
+        x = make(256)
+        compiled = jax.jit(jax.grad(step), donate_argnums=0).lower(x).compile()
+        program, sizes = gpumem.jax.program(compiled), compiled.memory_analysis()
+        self.assertEqual((program.argument_bytes, program.output_bytes, program.temp_bytes), (1 << 20, 1 << 20, sizes.temp_size_in_bytes))
+        self.assertIn(program.name, [p.name for p in gpumem.jax.programs()])
+        self.assertRegex(repr(program), "^jit_step: .*arguments 1 MiB, outputs 1 MiB, temporaries")
+        self.assertGreaterEqual(program.hlo().peak_bytes, 2 << 20)
+        with self.assertRaisesRegex(TypeError, "compile\\(\\) returns, not function"):
+            gpumem.jax.program(step)
+
+
+if __name__ == "__main__":
+    unittest.main()
