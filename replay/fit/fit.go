@@ -31,6 +31,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -121,7 +122,7 @@ func Differences() []string {
 // FailedError is the error of a program that failed for another reason than memory.
 type FailedError struct {
 	Err  error  // how it ended
-	Last string // the last line that it wrote to standard error
+	Last string // its exception, or the last line that it wrote to standard error
 }
 
 func (e *FailedError) Error() string {
@@ -349,10 +350,10 @@ func variable(env []string, name string) string {
 	return ""
 }
 
-// lastLine passes text on and keeps the last line that is not empty.
+// lastLine passes text on and keeps its end.
 type lastLine struct {
 	w   io.Writer
-	buf []byte // of the last line that is not empty, and what follows; at most 8 KiB
+	buf []byte // at most 8 KiB
 }
 
 func (l *lastLine) Write(p []byte) (int, error) {
@@ -366,7 +367,14 @@ func (l *lastLine) Write(p []byte) (int, error) {
 	return l.w.Write(p)
 }
 
+// exception is the line of Python's traceback that has the error. Notes may follow it.
+var exception = regexp.MustCompile(`(?m)^(?:\w+\.)*\w*(?:Error|Exception)\b.*$`)
+
+// line returns the last line that is an exception's, or else the last one.
 func (l *lastLine) line() string {
+	if all := exception.FindAll(l.buf, -1); len(all) > 0 {
+		return string(bytes.TrimSpace(all[len(all)-1]))
+	}
 	lines := bytes.Split(bytes.TrimSpace(l.buf), []byte("\n"))
 	return string(bytes.TrimSpace(lines[len(lines)-1]))
 }

@@ -107,6 +107,7 @@ func TestRunErrors(t *testing.T) {
 		{"no GPU memory", []string{program, "0"}, env, fit.ErrNoGPU.Error()},
 		{"fails before", []string{program, "0", "3"}, env, "not for lack of memory (exit status 3): cannot open the dataset"},
 		{"fails after", []string{program, "5", "4"}, env, "not for lack of memory (exit status 4): cannot open the dataset"},
+		{"an exception with a note", []string{"sh", "-c", `printf 'Traceback\n  x\njax.errors.JaxRuntimeError: INTERNAL: no\n-----\nFor simplicity, frames were removed.\n' >&2; exit 1`}, env, "(exit status 1): jax.errors.JaxRuntimeError: INTERNAL: no"},
 		{"several processes", []string{program, "5", "0", "children"}, env, "3 processes"},
 		{"no libraries", []string{program, "5"}, append(slices.Clone(env), "GPUMEM_LIB="+t.TempDir()), ""},
 	} {
