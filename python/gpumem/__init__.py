@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from . import jax as jax
     from . import rmm as rmm
     from . import torch as torch
+    from ._answer import Answer as Answer
     from ._command import command as command
-    from ._explain import Answer as Answer
     from ._explain import diagnose as diagnose
     from ._explain import doctor as doctor
     from ._explain import explain as explain
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 _WHERE = {
     "command": "_command",
-    "Answer": "_explain",
+    "Answer": "_answer",
     "diagnose": "_explain",
     "doctor": "_explain",
     "explain": "_explain",

@@ -16,7 +16,7 @@ from contextlib import nullcontext
 from typing import Any, Optional
 
 from . import _library
-from ._explain import _ask, _run
+from ._answer import _ask, _run
 from ._record import _guess, record
 from ._size import size
 

@@ -14,7 +14,7 @@ import os
 import sys
 from typing import Any, NamedTuple, Optional
 
-from ._explain import Answer, _ask
+from ._answer import Answer, _ask
 from ._size import size
 
 
