@@ -134,7 +134,11 @@ func fitCommand() *cobra.Command {
 
 // writeFit writes the answer about a program: the advice, what it compiled, what differs.
 func writeFit(t *text, rep *fit.Report) {
-	writeAdvice(t, rep.Report)
+	if rep.Program.Framework == "jax" {
+		writeAdvice(t, rep.Report)
+	} else {
+		writeNeed(t, rep)
+	}
 	if p := rep.Program; len(p.Compiled) > 0 {
 		t.section("")
 		t.Line("Compiled by %s %s, the largest first:", p.Framework, p.Version)
@@ -149,6 +153,8 @@ func writeFit(t *text, rep *fit.Report) {
 		switch with := strings.Join(c.Set, " "); {
 		case !c.Fits:
 			t.Line("Compiled for a card of %s it does not fit it.", size.Format(c.Card))
+		case rep.Program.Framework != "jax":
+			t.Line("Compiled for a card of %s it fits it; %s is live at the peak.", size.Format(c.Card), size.Format(c.Peak))
 		case with == "":
 			t.Line("Compiled for a card of %s it fits it as it is; %s is live at the peak.", size.Format(c.Card), size.Format(c.Peak))
 		default:
@@ -167,6 +173,23 @@ func writeFit(t *text, rep *fit.Report) {
 	for _, d := range fit.Differences() {
 		t.Line("%s", d)
 	}
+}
+
+// writeNeed is the advice for a program whose settings advise does not know.
+func writeNeed(t *text, rep *fit.Report) {
+	verdict := "It fits"
+	if rep.Advice == nil {
+		verdict = "It does not fit"
+	}
+	t.Line("%s %s: %s is live at the peak, and %s is assumed outside the pool (--beside).",
+		verdict, size.Format(rep.DeviceBytes), size.Format(rep.Trace.PeakLive), size.Format(rep.ContextBytes))
+	if rep.SmallestCard == nil {
+		t.Line("No card on the market is large enough.")
+	} else {
+		t.Line("The smallest card: %s, of which programs see %s at least.", size.Format(*rep.SmallestCard), size.Format(advise.Usable(*rep.SmallestCard)))
+	}
+	t.section("")
+	t.recording(rep.Trace)
 }
 
 // simulated returns the card of a device spec, simulated: with its size, and what

@@ -86,7 +86,7 @@ func (c Compiled) Total() uint64 {
 
 // Program is what the run found beside its allocations.
 type Program struct {
-	Framework string `json:"framework"` // "jax"; "" if it is not known
+	Framework string `json:"framework"` // "jax" or "tensorflow"; "" if it is not known
 	Version   string `json:"version"`
 	// Repeats reports that the program was ended because its memory repeated.
 	Repeats bool `json:"repeats"`
@@ -104,11 +104,12 @@ type Tried struct {
 	Peak uint64   `json:"peak_bytes"` // live at the peak; 0 if it was refused memory before
 }
 
-// Report is the answer. Its JSON is that of gpumem advise, with the program.
+// Report is the answer. Its JSON is that of gpumem advise, with the program. Settings are
+// JAX's: of other programs the sizes hold, and that a pool of the kind serves them.
 type Report struct {
 	*advise.Report
 	Program Program `json:"program"`
-	Tried   []Tried `json:"tried"` // with Config.Smallest, the largest first
+	Tried   []Tried `json:"tried,omitempty"` // with Config.Smallest, the largest first
 }
 
 // Differences are the ways in which the run differs from one on a card, a sentence each.
@@ -266,7 +267,7 @@ func once(ctx context.Context, cfg Config, dir, front, driver string, on uint64)
 	return &Report{Report: advice, Program: p}, false, err
 }
 
-// readProgram reads what the start-up file wrote; it writes nothing for programs without JAX.
+// readProgram reads what the start-up file wrote; it writes nothing for other programs.
 func readProgram(path string) (Program, error) {
 	var f struct {
 		Framework, Version, Reason string

@@ -14,10 +14,10 @@ TIMES, SECONDS = 3, 2
 
 
 class Finder(object):
-    """Acts when the module that knows JAX's GPUs has been imported."""
+    """Acts when a framework has been imported, of JAX the module that knows its GPUs."""
 
     def find_spec(self, name, path=None, target=None):
-        if name not in ("jax._src.hardware_utils", "jax._src.xla_bridge"):
+        if name not in ("jax._src.hardware_utils", "jax._src.xla_bridge", "tensorflow"):
             return None
         import importlib.util
 
@@ -32,7 +32,9 @@ class Finder(object):
 
         def exec_module(module):
             execute(module)
-            if name.endswith("xla_bridge"):
+            if name == "tensorflow":
+                save({"framework": name, "version": module.__version__, "programs": []})
+            elif name.endswith("xla_bridge"):
                 watch(module)
             elif hasattr(module, "has_visible_nvidia_gpu"):
                 module.has_visible_nvidia_gpu = lambda: True  # it looks for /dev/nvidia0
@@ -64,8 +66,6 @@ def client(bridge):
 
 
 def write(bridge, reason):
-    import json
-
     backend = client(bridge)
     if backend is None:
         return
@@ -85,6 +85,12 @@ def write(bridge, reason):
             })
         except Exception:
             pass  # of another release
+    save(found)
+
+
+def save(found):
+    import json
+
     path = os.environ["GPUMEM_FIT"]
     with open(path + ".part", "w") as file:
         json.dump(found, file)
