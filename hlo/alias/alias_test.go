@@ -378,7 +378,7 @@ func TestTooManyPartsAreRefused(t *testing.T) {
 	}
 	text += "}\n"
 	m := parse(t, text)
-	const want = "with it, the results have more than 2^24 parts, or more than 2^22 values of their own"
+	const want = "with it, the results have more than 2^24 parts, or define more than 2^22 values"
 	if _, err := AnalyzeComputation(m.Entry); err == nil || !strings.HasSuffix(err.Error(), want) {
 		t.Errorf("the pass's model: %v", err)
 	}
