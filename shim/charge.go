@@ -84,8 +84,8 @@ func (c *Charges) Enter() error {
 	return nil
 }
 
-// How long other processes of the lease have to release idle memory, and how often it is
-// looked whether they have: as package gpumem has it for a pool's requests.
+// The wait for other processes of the lease to release idle memory, and the time between
+// two attempts: as package gpumem has them for a pool's requests.
 const (
 	patience = time.Second
 	poll     = 20 * time.Millisecond

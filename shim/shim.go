@@ -581,7 +581,7 @@ func (p *Pool) StreamDestroyed(stream uint64) error {
 // Peer lets the GPU with the driver's number peer use the pool's memory.
 func (p *Pool) Peer(peer int) error { return p.dev.addPeer(peer) }
 
-// Trim gives idle memory back to the driver.
+// Trim releases idle memory to the driver.
 func (p *Pool) Trim() error {
 	_, err := p.pool.Trim()
 	p.publish()

@@ -41,7 +41,7 @@ extern HIDDEN const int gm_count;
 
 typedef void *ptr;
 
-// What every entry of the driver answers where there is no driver, or none of that name.
+// Results of the driver's functions where there is no driver, or no function of that name.
 static int no_driver(void) { return CU_NO_DEVICE; }
 static int no_function(void) { return CU_NOT_FOUND; }
 

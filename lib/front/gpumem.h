@@ -1,4 +1,4 @@
-// What the C front and the Go pools (libgpumem.so) say to each other.
+// Interface between the C front and the Go pools (libgpumem.so).
 
 #ifndef GPUMEM_FRONT_H
 #define GPUMEM_FRONT_H
