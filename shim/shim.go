@@ -387,6 +387,7 @@ func (p *Pool) refuse(r gpumem.Request, err error) {
 	p.account.Publish(p.Figures()) // at once: the program may end of it
 	if p.record != nil {
 		_ = p.record.Refuse(trace.Call{Pool: p.name, Bytes: r.Bytes, Stream: r.Stream, Time: p.now()})
+		_ = p.record.Flush() // the program may crash of it
 	}
 	limit, left := p.account.Limit()
 	if limit == math.MaxUint64 || !errors.Is(err, device.ErrOutOfMemory) && !errors.Is(err, gpumem.ErrOutOfMemory) {

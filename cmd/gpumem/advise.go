@@ -134,6 +134,12 @@ func fitCommand() *cobra.Command {
 
 // writeFit writes the answer about a program: the advice, what it compiled, what differs.
 func writeFit(t *text, rep *fit.Report) {
+	if rep.Program.Repeats {
+		t.Line("As far as it ran: it was ended when its memory repeated. What comes later, such as an evaluation, is not in this answer; --full runs it to its end.")
+	}
+	if own := rep.Program.Own; len(own) > 0 {
+		t.Line("Without the program's own %s: take that out before you set anything below, for JAX refuses both names of a setting at once.", strings.Join(own, " "))
+	}
 	if rep.Program.Framework == "jax" {
 		writeAdvice(t, rep.Report)
 	} else {
@@ -163,9 +169,6 @@ func writeFit(t *text, rep *fit.Report) {
 	}
 	if len(rep.Tried) == 0 && rep.SmallestCard != nil {
 		t.Line("For a smaller card the compiler may choose what takes less memory: --smallest runs the program for those, too.")
-	}
-	if rep.Program.Repeats {
-		t.Line("The program was ended when its memory repeated; --full runs it to its end.")
 	}
 	if rep.Program.RanOn != rep.DeviceBytes {
 		t.Line("It was refused memory on the card, and ran on a simulated GPU of %s to learn what it needs: what the compiler chooses may differ there.", size.Format(rep.Program.RanOn))

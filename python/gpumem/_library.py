@@ -7,6 +7,7 @@ never does has no thread more, and may fork as it likes.
 from __future__ import annotations
 
 import ctypes
+import operator
 import os
 import threading
 from typing import NamedTuple, Optional
@@ -111,10 +112,12 @@ def is_open(pool: int) -> bool:
 
 def alloc(pool: int, size: int, stream: int = 0) -> int:
     """Allocates device memory; the address, and 0 for 0 bytes."""
+    size = operator.index(size)
     if size < 0:
         raise ValueError(f"a size of {size} bytes")
     address = ctypes.c_void_p()
-    check(library().gpumem_alloc(pool, size, stream, ctypes.byref(address)))
+    # ctypes would cut a size that 64 bits do not hold; no GPU has 2^63 bytes either.
+    check(library().gpumem_alloc(pool, min(size, 1 << 63), operator.index(stream), ctypes.byref(address)))
     return address.value or 0
 
 

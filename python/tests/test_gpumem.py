@@ -192,6 +192,12 @@ class Pool(unittest.TestCase):
             self.assertEqual(pool.trim(), 40 * MIB)
             with self.assertRaises(ValueError):
                 pool.alloc(-1)
+            for size in (1 << 63, 1 << 64, (1 << 64) + 5):
+                with self.assertRaises(MemoryError):
+                    pool.alloc(size)
+            for size, stream in (("1GiB", 0), (1.5, 0), (1, "x")):
+                with self.assertRaises(TypeError):
+                    pool.alloc(size, stream)
         with self.assertRaisesRegex(gpumem.Error, "there is no such pool"):
             pool.alloc(1)
         pool.close()

@@ -32,6 +32,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -90,6 +91,9 @@ type Program struct {
 	Version   string `json:"version"`
 	// Repeats reports that the program was ended because its memory repeated.
 	Repeats bool `json:"repeats"`
+	// Own are the memory settings of JAX that the environment or the program has, NAME=value.
+	// The answer is without them.
+	Own []string `json:"own,omitempty"`
 	// Compiled are the functions that were alive at the end, the largest first.
 	Compiled []Compiled `json:"compiled"`
 	// RanOn is the size of the simulated GPU on which the program was served, in bytes.
@@ -115,7 +119,7 @@ type Report struct {
 // Differences are the ways in which the run differs from one on a card, a sentence each.
 func Differences() []string {
 	return []string{
-		"Kernels did nothing and results were zeros: a loop that ends by a value of the GPU ends at once.",
+		"Kernels did nothing, so results mean nothing: a loop that ends by a value of the GPU may end at once, or never.",
 		"No kernel was chosen by a measurement, so workspaces of libraries may differ.",
 	}
 }
@@ -225,6 +229,8 @@ func once(ctx context.Context, cfg Config, dir, front, driver string, on uint64)
 	tail := &lastLine{w: cfg.Stderr}
 	c := exec.CommandContext(ctx, cfg.Command[0], cfg.Command[1:]...)
 	c.Env, c.Stdin, c.Stdout, c.Stderr = env, os.Stdin, cfg.Stdout, tail
+	runtime.LockOSThread() // the program ends with the thread that started it, see group
+	defer runtime.UnlockOSThread()
 	group(c)
 	c.WaitDelay = 5 * time.Second
 	failed := c.Run()
@@ -236,7 +242,7 @@ func once(ctx context.Context, cfg Config, dir, front, driver string, on uint64)
 		return nil, false, failed // not started
 	}
 	if others, _ := filepath.Glob(record + ".*"); len(others) > 0 {
-		return nil, false, fmt.Errorf("%d processes of the program use the GPU; fit follows one", 1+len(others))
+		return nil, false, fmt.Errorf("%d processes of the program use the GPU, and fit follows one; run the part that uses the GPU in one process", 1+len(others))
 	}
 	t, err := formats.Open(ctx, record, trace.Options{})
 	switch {
@@ -271,6 +277,7 @@ func once(ctx context.Context, cfg Config, dir, front, driver string, on uint64)
 func readProgram(path string) (Program, error) {
 	var f struct {
 		Framework, Version, Reason string
+		Own                        map[string]string
 		Programs                   []Compiled
 	}
 	text, err := os.ReadFile(path)
@@ -289,7 +296,12 @@ func readProgram(path string) (Program, error) {
 		}
 		return strings.Compare(a.Name, b.Name)
 	})
-	return Program{Framework: f.Framework, Version: f.Version, Repeats: f.Reason == "repeats", Compiled: f.Programs}, err
+	p := Program{Framework: f.Framework, Version: f.Version, Repeats: f.Reason == "repeats", Compiled: f.Programs}
+	for name, value := range f.Own {
+		p.Own = append(p.Own, name+"="+value)
+	}
+	slices.Sort(p.Own)
+	return p, err
 }
 
 // environment is the program's, with the simulated GPU of a size and the recorder.
@@ -323,13 +335,13 @@ func environment(cfg Config, front, driver, startup, record, found string, on ui
 	list := string(os.PathListSeparator)
 	before(library.EnvSearch, front+list+driver, list)
 	before("PYTHONPATH", startup, list)
+	// The start-up file takes the program's own memory settings out, and reports them.
 	for _, v := range [][2]string{
 		{library.EnvDriver, filepath.Join(driver, "libcuda.so.1")}, {library.EnvNVML, filepath.Join(driver, "libnvidia-ml.so.1")},
 		{"GPUMEM_DEVICE", fmt.Sprintf("sim:%d", on)}, {"GPUMEM_POOL", "elastic"}, {"GPUMEM_POLICY", string(pool)}, {"GPUMEM_RECORD", record}, {"GPUMEM_REPORT", "0"},
 		{"GPUMEM_FIT", found}, {"GPUMEM_FIT_SIM", driver}, {"GPUMEM_FIT_FULL", full},
-		// JAX: each request to the driver; no kernel is chosen by a measurement.
-		{"XLA_PYTHON_CLIENT_ALLOCATOR", "cuda_async"}, {"XLA_PYTHON_CLIENT_PREALLOCATE", "false"}, {"JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1"},
-		// TensorFlow: the same.
+		{"JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1"},
+		// TensorFlow: each request to the driver.
 		{"TF_GPU_ALLOCATOR", "cuda_malloc_async"}, {"TF_FORCE_GPU_ALLOW_GROWTH", "true"},
 	} {
 		set(v[0], v[1])

@@ -154,13 +154,13 @@ func TestJAX(t *testing.T) {
 		t.Skip("SKIPPED: GPUMEM_TEST_JAX names no Python with jax and its CUDA plugin")
 	}
 	r, err := fit.Run(t.Context(), fit.Config{
-		Command: []string{python, "../../internal/test/standin/python/jax_step.py", "100000000"}, Env: environ(t), Sim: sim.Config{Total: 2 << 30}, Context: 1 << 30, Stderr: os.Stderr,
+		Command: []string{python, "../../internal/test/standin/python/jax_step.py", "100000000"}, Env: append(environ(t), "XLA_PYTHON_CLIENT_MEM_FRACTION=.5"), Sim: sim.Config{Total: 2 << 30}, Context: 1 << 30, Stderr: os.Stderr,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	p := r.Program
-	if p.Framework != "jax" || p.Version == "" || !p.Repeats || len(p.Compiled) == 0 || p.Compiled[0].Name != "jit_train" || p.Compiled[0].Argument != 8<<20 || p.Compiled[0].Output != 4<<20 {
+	if p.Framework != "jax" || p.Version == "" || !p.Repeats || len(p.Compiled) == 0 || p.Compiled[0].Name != "jit_train" || p.Compiled[0].Argument != 8<<20 || p.Compiled[0].Output != 4<<20 || !slices.Equal(p.Own, []string{"XLA_PYTHON_CLIENT_MEM_FRACTION=.5"}) {
 		t.Errorf("%+v", p)
 	}
 	if r.Advice == nil || r.Trace.PeakLive < p.Compiled[0].Total()-p.Compiled[0].Code { // code may lie outside of the pool

@@ -10,7 +10,19 @@ import sys
 
 # Memory repeats if the peak is as old as this many times the allocations before it, and
 # as this many seconds.
-TIMES, SECONDS = 3, 2
+TIMES, SECONDS = 3, 5
+
+# Settings of the run, by all names of each. What the program sets itself is reported, and
+# does not count: with a pool of JAX's own the requests would not be seen.
+SETTINGS = {
+    "XLA_PYTHON_CLIENT_ALLOCATOR": "cuda_async",
+    "XLA_CLIENT_ALLOCATOR": None,
+    "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+    "XLA_CLIENT_PREALLOCATE": None,
+    "XLA_PYTHON_CLIENT_MEM_FRACTION": None,
+    "XLA_CLIENT_MEM_FRACTION": None,
+}
+own = {}
 
 
 class Finder(object):
@@ -57,6 +69,17 @@ def preload():
                 sys.stderr.write("gpumem: %s\n" % (error,))
 
 
+def settle():
+    for name, value in SETTINGS.items():
+        found = os.environ.get(name)
+        if found != value and found is not None:
+            own[name] = found
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
 def client(bridge):
     # Asks for no backend: that would make it.
     for name, backend in list(getattr(bridge, "_backends", {}).items()):
@@ -69,7 +92,7 @@ def write(bridge, reason):
     backend = client(bridge)
     if backend is None:
         return
-    found = {"framework": "jax", "reason": reason, "programs": []}
+    found = {"framework": "jax", "reason": reason, "own": own, "programs": []}
     jax = sys.modules.get("jax")
     found["version"] = getattr(jax, "__version__", "")
     for executable in backend.live_executables():
@@ -102,6 +125,7 @@ def watch(bridge):
     import threading
     import time
 
+    settle()  # before the backend is made
     me = os.getpid()
 
     def end():

@@ -1,5 +1,3 @@
-//go:build unix
-
 package fit
 
 import (
@@ -8,8 +6,8 @@ import (
 )
 
 // group starts the program in a process group, which is killed as a whole when the context
-// of the command ends.
+// of the command ends. The program itself is killed if this process is.
 func group(c *exec.Cmd) {
-	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	c.Cancel = func() error { return syscall.Kill(-c.Process.Pid, syscall.SIGKILL) }
 }
