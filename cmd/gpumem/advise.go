@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -103,6 +105,7 @@ func fitCommand() *cobra.Command {
 			if err := advise.Check(advise.Config{Sim: cfg.Sim, Context: cfg.Context}); err != nil {
 				return err
 			}
+			signal.Ignore(syscall.SIGPIPE) // the recording is removed, also where the output has no reader
 			line := newProgress(cmd.ErrOrStderr())
 			defer line.clear()
 			cfg.Command, cfg.Env, cfg.Progress = args, os.Environ(), line.show

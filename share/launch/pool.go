@@ -46,6 +46,10 @@ func (p *Plan) findPool() error {
 	if err := CheckPool(p.Pool); err != nil {
 		return fmt.Errorf("--pool: %w", err)
 	}
+	name, _, _ := strings.Cut(p.Pool, ":")
+	if r, err := frameworks.ParseRelease(name); err == nil && r.Note() != "" {
+		p.say("%s", r.Note())
+	}
 	if p.Limits.Allocator != "" { // with the pool of the lease around
 		return fmt.Errorf("--allocator %s: the lease around has the pool %s, which serves JAX's memory; --pool off leaves it", p.Limits.Allocator, p.Pool)
 	}
