@@ -170,7 +170,7 @@ func writeFit(t *text, rep *fit.Report) {
 			t.Line("Compiled for a card of %s it fits it with %s; %s is live at the peak.", size.Format(c.Card), with, size.Format(c.Peak))
 		}
 	}
-	if len(rep.Tried) == 0 && rep.SmallestCard != nil {
+	if rep.Program.Framework != "" && len(rep.Tried) == 0 && rep.SmallestCard != nil {
 		t.Line("For a smaller card the compiler may choose what takes less memory: --smallest runs the program for those, too.")
 	}
 	if rep.Program.RanOn != rep.DeviceBytes {
