@@ -1,21 +1,17 @@
-// gpumem advise and gpumem fit: their flags, and the advice as text.
+// gpumem advise: its flags, and the advice as text.
 
 package main
 
 import (
-	"errors"
 	"fmt"
 	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
 	"gpumem/device/open"
 	"gpumem/device/sim"
 	"gpumem/replay/advise"
-	"gpumem/replay/fit"
 	"gpumem/report"
 	"gpumem/size"
 )
@@ -73,129 +69,6 @@ func adviseCommand() *cobra.Command {
 	fs.StringVar(&beside, "beside", size.Format(advise.DefaultContext), "`SIZE` of the program's memory outside its pool: the CUDA context, code, libraries")
 	f.add(cmd)
 	return cmd
-}
-
-func fitCommand() *cobra.Command {
-	var (
-		device, beside string
-		cfg            fit.Config
-		asJSON, quiet  bool
-	)
-	cmd := &cobra.Command{
-		Use:   "fit [flags] -- COMMAND ARGS...",
-		Short: "Find whether a program fits a GPU, without the GPU",
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 || args[0] == "" {
-				return errors.New("fit needs a COMMAND; gpumem fit --help has examples")
-			}
-			return nil
-		},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			var err error
-			if cfg.Context, err = size.ParseFlag(beside); err != nil {
-				return fmt.Errorf("--beside: %w", err)
-			}
-			spec, err := open.Parse(device)
-			if err != nil {
-				return fmt.Errorf("--device: %w", err)
-			}
-			if cfg.Sim, err = simulated(spec); err != nil {
-				return err
-			}
-			if err := advise.Check(advise.Config{Sim: cfg.Sim, Context: cfg.Context}); err != nil {
-				return err
-			}
-			signal.Ignore(syscall.SIGPIPE) // the recording is removed, also where the output has no reader
-			line := newProgress(cmd.ErrOrStderr())
-			defer line.clear()
-			cfg.Command, cfg.Env, cfg.Progress = args, os.Environ(), line.show
-			if !quiet {
-				cfg.Stdout, cfg.Stderr = cmd.ErrOrStderr(), cmd.ErrOrStderr() // the answer alone is on stdout
-			}
-			rep, err := fit.Run(cmd.Context(), cfg)
-			line.clear()
-			if err != nil {
-				return err
-			}
-			err = show(cmd, asJSON, rep, func(t *text) { writeFit(t, rep) })
-			if err == nil && rep.Advice == nil {
-				err = errNo
-			}
-			return err
-		},
-	}
-	fs := cmd.Flags()
-	fs.SetInterspersed(false)
-	fs.StringVar(&device, "device", "sim:24GiB", "`DEVICE`, the card: sim:24GiB, or cuda:N, of which only the size is read")
-	fs.StringVar(&beside, "beside", size.Format(advise.DefaultContext), "`SIZE` of the program's memory outside its pool: the CUDA context, code, libraries")
-	fs.BoolVar(&cfg.Full, "full", false, "run the program to its end, also when its memory repeats")
-	fs.BoolVar(&cfg.Smallest, "smallest", false, "run the program for the smallest card, too, and for smaller ones until it does not fit")
-	fs.BoolVar(&quiet, "quiet", false, "show nothing that the program writes")
-	fs.BoolVar(&asJSON, "json", false, "print JSON")
-	return cmd
-}
-
-// writeFit writes the answer about a program: the advice, what it compiled, what differs.
-func writeFit(t *text, rep *fit.Report) {
-	if rep.Program.Repeats {
-		t.Line("As far as it ran: it was ended when its memory repeated. What comes later, such as an evaluation, is not in this answer; --full runs it to its end.")
-	}
-	if own := rep.Program.Own; len(own) > 0 {
-		t.Line("Without the program's own %s: take that out before you set anything below, for JAX refuses both names of a setting at once.", strings.Join(own, " "))
-	}
-	if rep.Program.Framework == "jax" {
-		writeAdvice(t, rep.Report)
-	} else {
-		writeNeed(t, rep)
-	}
-	if p := rep.Program; len(p.Compiled) > 0 {
-		t.section("")
-		t.Line("Compiled by %s %s, the largest first:", p.Framework, p.Version)
-		tab := report.NewTable("function", ">in all", ">arguments", ">results", ">in place", ">temporaries", ">code")
-		for _, c := range p.Compiled[:min(5, len(p.Compiled))] {
-			tab.Row(c.Name, size.Format(c.Total()), size.Format(c.Argument), size.Format(c.Output), size.Format(c.Alias), size.Format(c.Temp), size.Format(c.Code))
-		}
-		t.table(tab)
-	}
-	t.section("")
-	for _, c := range rep.Tried {
-		switch with := strings.Join(c.Set, " "); {
-		case !c.Fits:
-			t.Line("Compiled for a card of %s it does not fit it.", size.Format(c.Card))
-		case rep.Program.Framework != "jax":
-			t.Line("Compiled for a card of %s it fits it; %s is live at the peak.", size.Format(c.Card), size.Format(c.Peak))
-		case with == "":
-			t.Line("Compiled for a card of %s it fits it as it is; %s is live at the peak.", size.Format(c.Card), size.Format(c.Peak))
-		default:
-			t.Line("Compiled for a card of %s it fits it with %s; %s is live at the peak.", size.Format(c.Card), with, size.Format(c.Peak))
-		}
-	}
-	if rep.Program.Framework != "" && len(rep.Tried) == 0 && rep.SmallestCard != nil {
-		t.Line("For a smaller card the compiler may choose what takes less memory: --smallest runs the program for those, too.")
-	}
-	if rep.Program.RanOn != rep.DeviceBytes {
-		t.Line("It was refused memory on the card, and ran on a simulated GPU of %s to learn what it needs: what the compiler chooses may differ there.", size.Format(rep.Program.RanOn))
-	}
-	for _, d := range fit.Differences() {
-		t.Line("%s", d)
-	}
-}
-
-// writeNeed is the advice for a program whose settings advise does not know.
-func writeNeed(t *text, rep *fit.Report) {
-	verdict := "It fits"
-	if rep.Advice == nil {
-		verdict = "It does not fit"
-	}
-	t.Line("%s %s: %s is live at the peak, and %s is assumed outside the pool (--beside).",
-		verdict, size.Format(rep.DeviceBytes), size.Format(rep.Trace.PeakLive), size.Format(rep.ContextBytes))
-	if rep.SmallestCard == nil {
-		t.Line("No card on the market is large enough.")
-	} else {
-		t.Line("The smallest card: %s, of which programs see %s at least.", size.Format(*rep.SmallestCard), size.Format(advise.Usable(*rep.SmallestCard)))
-	}
-	t.section("")
-	t.recording(rep.Trace)
 }
 
 // simulated returns the card of a device spec, simulated: with its size, and what
