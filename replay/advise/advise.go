@@ -49,6 +49,9 @@ type Config struct {
 	Sim     sim.Config
 	Context uint64 // bytes that the program takes beside its pool
 	Pool    string // only the recording's pool of this name; "" means all, each on a separate card
+	// As is the framework in whose settings the answer is: "jax", "tensorflow", "pytorch",
+	// "rmm" or "none", with @VERSION for a release; "" finds it from the recording.
+	As string
 	// Progress, if set, is called a few times a second at most with what is being
 	// done and how far it is, from 0 to 1.
 	Progress func(doing string, part float64)
