@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"gpumem/device/card"
 	"gpumem/device/open"
 	"gpumem/replay/advise"
 	"gpumem/replay/fit"
@@ -21,16 +22,16 @@ import (
 
 func fitCommand() *cobra.Command {
 	var (
-		device, beside string
-		cfg            fit.Config
-		asJSON, quiet  bool
+		device, beside, name string
+		cfg                  fit.Config
+		asJSON, quiet        bool
 	)
 	cmd := &cobra.Command{
-		Use:   "fit [flags] -- COMMAND ARGS...",
+		Use:   "fit [flags] -- COMMAND ARGS... | MODULE | TRACE",
 		Short: "Find whether a program fits a GPU, without the GPU",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 || args[0] == "" {
-				return errors.New("fit needs a COMMAND; gpumem fit --help has examples")
+				return errors.New("fit needs a COMMAND, a MODULE or a TRACE; gpumem fit --help has examples")
 			}
 			return nil
 		},
@@ -38,6 +39,15 @@ func fitCommand() *cobra.Command {
 			var err error
 			if cfg.Context, err = size.ParseFlag(beside); err != nil {
 				return fmt.Errorf("--beside: %w", err)
+			}
+			if name != "" {
+				if cmd.Flags().Changed("device") {
+					return errors.New("--card and --device are the same: leave one of them out")
+				}
+				if _, err := card.Find(name); err != nil {
+					return fmt.Errorf("--card: %w", err)
+				}
+				device = "sim:" + name
 			}
 			spec, err := open.Parse(device)
 			if err != nil {
@@ -52,7 +62,25 @@ func fitCommand() *cobra.Command {
 			signal.Ignore(syscall.SIGPIPE) // the recording is removed, also where the output has no reader
 			line := newProgress(cmd.ErrOrStderr())
 			defer line.clear()
-			cfg.Command, cfg.Env, cfg.Progress = args, os.Environ(), line.show
+			cfg.Progress = line.show
+			if fit.IsFile(args, cmd.ArgsLenAtDash() >= 0) {
+				for _, flag := range []string{"full", "smallest", "quiet"} {
+					if cmd.Flags().Changed(flag) {
+						return fmt.Errorf("--%s is for a program; %s is a file", flag, args[0])
+					}
+				}
+				rep, err := fit.File(cmd.Context(), args[0], cfg)
+				line.clear()
+				if err != nil {
+					return err
+				}
+				err = show(cmd, asJSON, rep, func(t *text) { writeFitFile(t, rep) })
+				if err == nil && rep.Advice == nil {
+					err = errNo
+				}
+				return err
+			}
+			cfg.Command, cfg.Env = args, os.Environ()
 			if !quiet {
 				cfg.Stdout, cfg.Stderr = cmd.ErrOrStderr(), cmd.ErrOrStderr() // the answer alone is on stdout
 			}
@@ -71,6 +99,7 @@ func fitCommand() *cobra.Command {
 	fs := cmd.Flags()
 	fs.SetInterspersed(false)
 	fs.StringVar(&device, "device", "sim:24GiB", "`DEVICE`, the card: sim:24GiB, or cuda:N, of which only the size is read")
+	fs.StringVar(&name, "card", "", "`NAME` of the card: T4, L4, A100-40GB, H100, \"RTX 4090\", ...")
 	fs.StringVar(&beside, "beside", size.Format(advise.DefaultContext), "`SIZE` of the program's memory outside its pool: the CUDA context, code, libraries")
 	fs.BoolVar(&cfg.Full, "full", false, "run the program to its end, also when its memory repeats")
 	fs.BoolVar(&cfg.Smallest, "smallest", false, "run the program for the smallest card, too, and for smaller ones until it does not fit")
@@ -140,4 +169,37 @@ func writeNeed(t *text, rep *fit.Report) {
 	}
 	t.section("")
 	t.recording(rep.Trace)
+}
+
+// writeFitFile writes the answer about a module or a recording.
+func writeFitFile(t *text, rep *fit.FileReport) {
+	writeAdvice(t, rep.Report)
+	if m := rep.Module; m != nil {
+		t.section("")
+		if rep.Refused != nil {
+			t.Line("What is refused first is %s.", rep.Refused.What)
+		}
+		t.Line("%s takes %s:", m.Name, size.Format(m.Total()))
+		tab := report.NewTable(">arguments", ">results", ">in place", ">temporaries", ">constants")
+		tab.Row(size.Format(m.Arguments), size.Format(m.Results), size.Format(m.Aliased), size.Format(m.Temporaries), size.Format(m.Constants))
+		t.table(tab)
+		if !m.Scheduled {
+			t.Line("The module is not compiled yet (is_scheduled=true is missing). What it takes is an estimate: docs/fit.md says how wrong it may be. compiled.as_text() has what runs.")
+		}
+		t.Line("Constants and the code, whose size the module does not have, lie outside the pool.")
+	}
+	if len(rep.Peak) == 0 {
+		return
+	}
+	t.section(fmt.Sprintf("Live at the peak: %s, the largest", report.Counted(uint64(rep.Parts), "value")))
+	for _, p := range rep.Peak {
+		what := p.What
+		if p.Blocks > 1 {
+			what += ", " + report.Counted(p.Blocks, "block")
+		}
+		t.Raw(report.Fit(fmt.Sprintf("  %10s  %s", size.Format(p.Bytes), report.OneLine(what)), textWidth))
+		if p.Where != "" {
+			t.Raw("              " + tailOf(report.OneLine(p.Where), textWidth-14))
+		}
+	}
 }

@@ -145,7 +145,8 @@ func Find(name string) (Card, error) {
 	}
 	var names []string
 	for _, c := range cards {
-		names = append(names, c.Name)
+		k, _ := key(c.Name)
+		names = append(names, c.Name, k)
 	}
 	near := spelling.Nearest(strings.ReplaceAll(strings.ToLower(name), "-", " "), names)
 	if near == "" {

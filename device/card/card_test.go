@@ -88,6 +88,7 @@ func TestFind(t *testing.T) {
 		{name: "A100", wrong: `"A100" is several cards: A100-40GB, A100-64GB, A100-80GB`},
 		{name: "A100-90GB", wrong: `there is no "A100-90GB"; there are A100-40GB, A100-64GB, A100-80GB`},
 		{name: "RTX 4099", wrong: `no card is known by the name "RTX 4099"; did you mean RTX 4090?`},
+		{name: "H10O", wrong: `no card is known by the name "H10O"; did you mean H100?`},
 		{name: "Radeon", wrong: `no card is known by the name "Radeon"; known are T4, L4, A100-80GB, H100, RTX 4090 and others`},
 		{name: "", wrong: `no card is known by the name ""; known are T4, L4, A100-80GB, H100, RTX 4090 and others`},
 	} {
