@@ -110,16 +110,24 @@ func fitCommand() *cobra.Command {
 
 // writeFit writes the answer about a program: the advice, what it compiled, what differs.
 func writeFit(t *text, rep *fit.Report) {
+	known := rep.Program.Framework == "jax" || rep.Program.Framework == "pytorch" // whose settings advise knows
 	if rep.Program.Repeats {
 		t.Line("As far as it ran: it was ended when its memory repeated. What comes later, such as an evaluation, is not in this answer; --full runs it to its end.")
 	}
 	if own := rep.Program.Own; len(own) > 0 {
-		t.Line("Without the program's own %s: take that out before you set anything below, for JAX refuses both names of a setting at once.", strings.Join(own, " "))
+		why := ", for JAX refuses both names of a setting at once"
+		if rep.Program.Framework != "jax" {
+			why = ""
+		}
+		t.Line("Without the program's own %s: take that out before you set anything below%s.", strings.Join(own, " "), why)
 	}
-	if rep.Program.Framework == "jax" {
+	if known {
 		writeAdvice(t, rep.Report)
 	} else {
 		writeNeed(t, rep)
+	}
+	if len(rep.Program.Lines) > 0 {
+		writeParts(t, "Live at the peak, by line of the program, the largest", rep.Program.Lines)
 	}
 	if p := rep.Program; len(p.Compiled) > 0 {
 		t.section("")
@@ -135,7 +143,7 @@ func writeFit(t *text, rep *fit.Report) {
 		switch with := strings.Join(c.Set, " "); {
 		case !c.Fits:
 			t.Line("Compiled for a card of %s it does not fit it.", size.Format(c.Card))
-		case rep.Program.Framework != "jax":
+		case !known:
 			t.Line("Compiled for a card of %s it fits it; %s is live at the peak.", size.Format(c.Card), size.Format(c.Peak))
 		case with == "":
 			t.Line("Compiled for a card of %s it fits it as it is; %s is live at the peak.", size.Format(c.Card), size.Format(c.Peak))
@@ -188,11 +196,15 @@ func writeFitFile(t *text, rep *fit.FileReport) {
 		}
 		t.Line("Constants and the code, whose size the module does not have, lie outside the pool.")
 	}
-	if len(rep.Peak) == 0 {
-		return
+	if len(rep.Peak) > 0 {
+		writeParts(t, "Live at the peak, the largest", rep.Peak)
 	}
-	t.section(fmt.Sprintf("Live at the peak: %s, the largest", report.Counted(uint64(rep.Parts), "value")))
-	for _, p := range rep.Peak {
+}
+
+// writeParts lists what fills the peak.
+func writeParts(t *text, title string, list []fit.Part) {
+	t.section(title)
+	for _, p := range list {
 		what := p.What
 		if p.Blocks > 1 {
 			what += ", " + report.Counted(p.Blocks, "block")

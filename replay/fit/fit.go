@@ -44,6 +44,7 @@ import (
 	"gpumem/size"
 	"gpumem/trace"
 	"gpumem/trace/formats"
+	"gpumem/trace/torch"
 )
 
 //go:embed start.py
@@ -87,15 +88,18 @@ func (c Compiled) Total() uint64 {
 
 // Program is what the run found beside its allocations.
 type Program struct {
-	Framework string `json:"framework"` // "jax" or "tensorflow"; "" if it is not known
+	Framework string `json:"framework"` // "jax", "tensorflow" or "pytorch"; "" if it is not known
 	Version   string `json:"version"`
 	// Repeats reports that the program was ended because its memory repeated.
 	Repeats bool `json:"repeats"`
-	// Own are the memory settings of JAX that the environment or the program has, NAME=value.
+	// Own are the memory settings of JAX or PyTorch that the environment or the program has, NAME=value.
 	// The answer is without them.
 	Own []string `json:"own,omitempty"`
 	// Compiled are the functions that were alive at the end, the largest first.
 	Compiled []Compiled `json:"compiled"`
+	// Lines are the lines of a PyTorch program whose memory is live at the peak, the
+	// largest first.
+	Lines []Part `json:"lines,omitempty"`
 	// RanOn is the size of the simulated GPU on which the program was served, in bytes.
 	RanOn uint64 `json:"ran_on_bytes"`
 }
@@ -218,7 +222,7 @@ func once(ctx context.Context, cfg Config, dir, front, driver string, on uint64)
 		return nil, false, err
 	}
 	startup := filepath.Join(run, "start")
-	if err := errors.Join(os.Mkdir(startup, 0o700), os.WriteFile(filepath.Join(startup, "sitecustomize.py"), start, 0o600)); err != nil {
+	if err := errors.Join(os.Mkdir(startup, 0o700), os.WriteFile(filepath.Join(startup, "sitecustomize.py"), start, 0o600), writeTorch(startup)); err != nil {
 		return nil, false, err
 	}
 	record, found := filepath.Join(run, "record"), filepath.Join(run, "found")
@@ -244,7 +248,7 @@ func once(ctx context.Context, cfg Config, dir, front, driver string, on uint64)
 	if others, _ := filepath.Glob(record + ".*"); len(others) > 0 {
 		return nil, false, fmt.Errorf("%d processes of the program use the GPU, and fit follows one; run the part that uses the GPU in one process", 1+len(others))
 	}
-	t, err := formats.Open(ctx, record, trace.Options{})
+	t, err := formats.Open(ctx, snapshot(record, found), trace.Options{KeepPaths: true})
 	switch {
 	case failed != nil && (err != nil || t.Refused == 0):
 		if t != nil {
@@ -263,14 +267,22 @@ func once(ctx context.Context, cfg Config, dir, front, driver string, on uint64)
 	if t.Allocs == 0 {
 		return nil, false, ErrNoGPU
 	}
-	advice, err := advise.Run(ctx, t, advise.Config{Sim: cfg.Sim, Context: cfg.Context, Progress: cfg.Progress})
+	p, err := readProgram(found)
+	if err != nil {
+		return nil, false, err
+	}
+	p.RanOn = on
+	if t.Format == torch.Format.Name {
+		if p.Lines, err = lines(ctx, t); err != nil {
+			return nil, false, err
+		}
+	}
+	advice, err := advise.Run(ctx, t, advise.Config{Sim: cfg.Sim, Context: cfg.Context, As: p.as(), Progress: cfg.Progress})
 	if err != nil {
 		return nil, false, err
 	}
 	advice.Trace.Source = strings.Join(cfg.Command, " ")
-	p, err := readProgram(found)
-	p.RanOn = on
-	return &Report{Report: advice, Program: p}, false, err
+	return &Report{Report: advice, Program: p}, false, nil
 }
 
 // readProgram reads what the start-up file wrote; it writes nothing for other programs.
@@ -338,7 +350,7 @@ func environment(cfg Config, front, driver, startup, record, found string, on ui
 	// The start-up file takes the program's own memory settings out, and reports them.
 	for _, v := range [][2]string{
 		{library.EnvDriver, filepath.Join(driver, "libcuda.so.1")}, {library.EnvNVML, filepath.Join(driver, "libnvidia-ml.so.1")},
-		{"GPUMEM_DEVICE", fmt.Sprintf("sim:%d", on)}, {"GPUMEM_POOL", "elastic"}, {"GPUMEM_POLICY", string(pool)}, {"GPUMEM_RECORD", record}, {"GPUMEM_REPORT", "0"},
+		{"GPUMEM_DEVICE", fmt.Sprintf("sim:%d%s", on, capability(cfg.Sim))}, {"GPUMEM_POOL", "elastic"}, {"GPUMEM_POLICY", string(pool)}, {"GPUMEM_RECORD", record}, {"GPUMEM_REPORT", "0"},
 		{"GPUMEM_FIT", found}, {"GPUMEM_FIT_SIM", driver}, {"GPUMEM_FIT_FULL", full},
 		{"JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1"},
 		// TensorFlow: each request to the driver.

@@ -20,7 +20,6 @@ import (
 	"gpumem/hlo/load"
 	"gpumem/hlo/memory"
 	"gpumem/internal/input"
-	"gpumem/leaks"
 	"gpumem/replay/advise"
 	"gpumem/size"
 	"gpumem/trace"
@@ -35,9 +34,8 @@ const mostParts = 10
 type FileReport struct {
 	*advise.Report
 	Module *Module `json:"module,omitempty"` // nil for a recording
-	// Peak is what fills the peak, the largest first, of Parts in all.
-	Peak  []Part `json:"peak"`
-	Parts int    `json:"peak_parts"`
+	// Peak is what fills the peak, the largest first.
+	Peak []Part `json:"peak"`
 	// Refused is the module's request that is the first to be refused with JAX's
 	// defaults; nil if none is.
 	Refused *Part `json:"first_refused,omitempty"`
@@ -150,7 +148,7 @@ func module(ctx context.Context, m *hlo.Module, name string, cfg Config) (*FileR
 		return nil, err
 	}
 	report.Trace.Format = "hlo"
-	answer := &FileReport{Report: report, Module: fact, Parts: sum.Alive, Peak: []Part{}}
+	answer := &FileReport{Report: report, Module: fact, Peak: []Part{}}
 	for _, v := range sum.Largest {
 		where := v.OpName
 		if v.Source != "" {
@@ -240,13 +238,9 @@ func recording(ctx context.Context, t *trace.Trace, cfg Config) (*FileReport, er
 	if err != nil {
 		return nil, err
 	}
-	held, err := leaks.Peak(ctx, t, leaks.Config{})
+	peak, err := lines(ctx, t)
 	if err != nil {
 		return nil, err
 	}
-	answer := &FileReport{Report: report, Parts: len(held), Peak: []Part{}}
-	for _, h := range held[:min(len(held), mostParts)] {
-		answer.Peak = append(answer.Peak, Part{What: h.Site, Bytes: h.Bytes, Blocks: h.Blocks})
-	}
-	return answer, nil
+	return &FileReport{Report: report, Peak: peak}, nil
 }

@@ -29,7 +29,7 @@ class Finder(object):
     """Acts when a framework has been imported, of JAX the module that knows its GPUs."""
 
     def find_spec(self, name, path=None, target=None):
-        if name not in ("jax._src.hardware_utils", "jax._src.xla_bridge", "tensorflow"):
+        if name not in ("jax._src.hardware_utils", "jax._src.xla_bridge", "tensorflow", "torch"):
             return None
         import importlib.util
 
@@ -43,8 +43,12 @@ class Finder(object):
         execute = spec.loader.exec_module
 
         def exec_module(module):
+            if name == "torch":
+                pytorch.before(own)
             execute(module)
-            if name == "tensorflow":
+            if name == "torch":
+                pytorch.after(module, own, save, repeats)
+            elif name == "tensorflow":
                 save({"framework": name, "version": module.__version__, "programs": []})
             elif name.endswith("xla_bridge"):
                 watch(module)
@@ -122,8 +126,6 @@ def save(found):
 
 def watch(bridge):
     import atexit
-    import threading
-    import time
 
     settle()  # before the backend is made
     me = os.getpid()
@@ -133,32 +135,43 @@ def watch(bridge):
             write(bridge, "end")
 
     def look():
+        stats = [d.memory_stats() for d in client(bridge).local_devices()]
+        return sum(s["peak_bytes_in_use"] for s in stats), sum(s["num_allocs"] for s in stats)
+
+    atexit.register(end)
+    repeats(look, lambda reason: write(bridge, reason))
+
+
+def repeats(look, write):
+    """Ends the program when its memory repeats. look returns the peak, and how many
+    allocations there were."""
+    import threading
+    import time
+
+    def watch():
         peak, before, since = 0, 0, time.monotonic()
         while True:
             time.sleep(0.05)
             try:
-                backend = client(bridge)
-                stats = [d.memory_stats() for d in backend.local_devices()] if backend else []
-                top = sum(s["peak_bytes_in_use"] for s in stats)
-                count = sum(s["num_allocs"] for s in stats)
+                top, count = look()
             except Exception:
                 continue  # not there yet, or at its end
             now = time.monotonic()
             if top > peak:
                 peak, before, since = top, count, now
             elif peak and count >= (1 + TIMES) * before and now - since > SECONDS:
-                write(bridge, "repeats")
+                write("repeats")
                 sys.stdout.flush()
                 os._exit(0)
 
-    atexit.register(end)
     if os.environ.get("GPUMEM_FIT_FULL") != "1":
-        thread = threading.Thread(target=look)
+        thread = threading.Thread(target=watch)
         thread.daemon = True
         thread.start()
 
 
 _here = os.path.dirname(__file__)
+import gpumem_fit_torch as pytorch
 sys.path[:] = [folder for folder in sys.path if folder != _here]
 preload()
 sys.meta_path.insert(0, Finder())

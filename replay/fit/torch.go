@@ -1,0 +1,57 @@
+package fit
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"gpumem/device/sim"
+	"gpumem/leaks"
+	"gpumem/trace"
+)
+
+//go:embed torch.py
+var torchStart []byte
+
+// writeTorch writes the part of the start-up file that is for PyTorch.
+func writeTorch(folder string) error {
+	return os.WriteFile(filepath.Join(folder, "gpumem_fit_torch.py"), torchStart, 0o600)
+}
+
+// snapshot returns the recording of a run: PyTorch's, which has requests where the driver
+// sees segments, or else that of the driver's calls.
+func snapshot(record, found string) string {
+	if _, err := os.Stat(found + ".torch"); err == nil {
+		return found + ".torch"
+	}
+	return record
+}
+
+// as returns the framework for advise.Config; "" if it is not known.
+func (p *Program) as() string {
+	if p.Framework == "" || p.Version == "" {
+		return p.Framework
+	}
+	return p.Framework + "@" + p.Version
+}
+
+// lines returns what lives at the peak by line of the program.
+func lines(ctx context.Context, t *trace.Trace) ([]Part, error) {
+	held, err := leaks.Peak(ctx, t, leaks.Config{})
+	list := []Part{}
+	for _, h := range held[:min(len(held), mostParts)] {
+		list = append(list, Part{What: h.Site, Bytes: h.Bytes, Blocks: h.Blocks})
+	}
+	return list, err
+}
+
+// capability returns the key of the simulated GPU's words for its compute capability; ""
+// for the default.
+func capability(card sim.Config) string {
+	if card.CCMajor == 0 {
+		return ""
+	}
+	return fmt.Sprintf(",cc=%d.%d", card.CCMajor, card.CCMinor)
+}
