@@ -21,9 +21,9 @@ import (
 
 func fitCommand() *cobra.Command {
 	var (
-		device, beside string
-		cfg            fit.Config
-		asJSON, quiet  bool
+		device, beside, vary string
+		cfg                  fit.Config
+		asJSON, quiet        bool
 	)
 	cmd := &cobra.Command{
 		Use:   "fit [flags] -- COMMAND ARGS...",
@@ -38,6 +38,10 @@ func fitCommand() *cobra.Command {
 			var err error
 			if cfg.Context, err = size.ParseFlag(beside); err != nil {
 				return fmt.Errorf("--beside: %w", err)
+			}
+			values, err := fit.ParseVary(vary)
+			if vary != "" && err != nil {
+				return fmt.Errorf("--vary: %w", err)
 			}
 			spec, err := open.Parse(device)
 			if err != nil {
@@ -56,13 +60,18 @@ func fitCommand() *cobra.Command {
 			if !quiet {
 				cfg.Stdout, cfg.Stderr = cmd.ErrOrStderr(), cmd.ErrOrStderr() // the answer alone is on stdout
 			}
-			rep, err := fit.Run(cmd.Context(), cfg)
+			var rep *fit.Report
+			if vary != "" {
+				rep, err = fit.RunVary(cmd.Context(), cfg, values)
+			} else {
+				rep, err = fit.Run(cmd.Context(), cfg)
+			}
 			line.clear()
 			if err != nil {
 				return err
 			}
 			err = show(cmd, asJSON, rep, func(t *text) { writeFit(t, rep) })
-			if err == nil && rep.Advice == nil {
+			if err == nil && (rep.Advice == nil || rep.Varied != nil && rep.Varied.Largest == nil) {
 				err = errNo
 			}
 			return err
@@ -72,8 +81,10 @@ func fitCommand() *cobra.Command {
 	fs.SetInterspersed(false)
 	fs.StringVar(&device, "device", "sim:24GiB", "`DEVICE`, the card: sim:24GiB, or cuda:N, of which only the size is read")
 	fs.StringVar(&beside, "beside", size.Format(advise.DefaultContext), "`SIZE` of the program's memory outside its pool: the CUDA context, code, libraries")
+	fs.StringVar(&vary, "vary", "", "`NAME=V,V...`: find the largest of these values that fits, of an argument or environment variable of the program; from the least memory to the most")
 	fs.BoolVar(&cfg.Full, "full", false, "run the program to its end, also when its memory repeats")
 	fs.BoolVar(&cfg.Smallest, "smallest", false, "run the program for the smallest card, too, and for smaller ones until it does not fit")
+	fs.StringVar(&cfg.Record, "record", "", "keep the recording in a new `FILE`, for replay and advise")
 	fs.BoolVar(&quiet, "quiet", false, "show nothing that the program writes")
 	fs.BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
@@ -81,6 +92,10 @@ func fitCommand() *cobra.Command {
 
 // writeFit writes the answer about a program: the advice, what it compiled, what differs.
 func writeFit(t *text, rep *fit.Report) {
+	if rep.Varied != nil {
+		writeVaried(t, rep.Varied, rep.DeviceBytes)
+		t.section("")
+	}
 	if rep.Program.Repeats {
 		t.Line("As far as it ran: it was ended when its memory repeated. What comes later, such as an evaluation, is not in this answer; --full runs it to its end.")
 	}
@@ -91,6 +106,12 @@ func writeFit(t *text, rep *fit.Report) {
 		writeAdvice(t, rep.Report)
 	} else {
 		writeNeed(t, rep)
+	}
+	for _, p := range rep.Peaks {
+		writePeak(t, p)
+	}
+	if b := rep.Breaks; b != nil && b.Function != "" {
+		t.Line("As it is, it would be refused %s in %s, for its %s.", size.Format(b.Bytes), b.Function, b.For)
 	}
 	if p := rep.Program; len(p.Compiled) > 0 {
 		t.section("")
@@ -123,6 +144,47 @@ func writeFit(t *text, rep *fit.Report) {
 	for _, d := range fit.Differences() {
 		t.Line("%s", d)
 	}
+}
+
+// writePeak writes what the memory of a GPU is for when most is live.
+func writePeak(t *text, p fit.Peak) {
+	if p.Function == "" {
+		return
+	}
+	t.section("")
+	t.Line("%s at its peak of %s, in %s, which the sizes of its blocks show:", p.Pool, size.Format(p.Bytes), p.Function)
+	tab := report.NewTable("for", ">bytes", "what")
+	for _, part := range p.Parts {
+		tab.Row(string(part.Kind), size.Format(part.Bytes), part.Name)
+	}
+	t.table(tab)
+	if len(p.Largest) > 0 {
+		t.Line("The largest temporaries where it has the most of them, by a model of XLA's buffer assignment:")
+		tab := report.NewTable(">bytes", "shape", "operation", "at")
+		for _, v := range p.Largest {
+			tab.Row(size.Format(v.Bytes), v.Shape, v.OpName, v.Source)
+		}
+		t.table(tab)
+	}
+}
+
+// writeVaried writes which values were tried, and which is the largest that fits.
+func writeVaried(t *text, v *fit.Varied, card uint64) {
+	if v.Largest == nil {
+		t.Line("With no value of %s it fits %s. The rest of this answer is for the first.", v.Name, size.Format(card))
+	} else {
+		t.Line("%s=%s is the largest of these values that fits %s. The rest of this answer is for it.", v.Name, *v.Largest, size.Format(card))
+	}
+	tab := report.NewTable(v.Name, "fits", ">live at the peak", "with")
+	for _, x := range v.Tried {
+		fits := "no"
+		if x.Fits {
+			fits = "yes"
+		}
+		tab.Row(x.Value, fits, size.Format(x.Peak), strings.Join(x.Set, " "))
+	}
+	t.table(tab)
+	t.Line("More memory with each value is assumed: values that are not in the table were not tried.")
 }
 
 // writeNeed is the advice for a program whose settings advise does not know.

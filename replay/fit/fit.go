@@ -21,6 +21,7 @@ package fit
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	_ "embed"
 	"encoding/json"
@@ -63,6 +64,7 @@ type Config struct {
 	// run shows, and on smaller ones until it does not fit: a compiler takes less memory
 	// where there is less.
 	Smallest bool
+	Record   string // a file for the recording, which must not exist; "" for none
 	// Stdout and Stderr are the program's, written to by two goroutines; nil discards.
 	Stdout, Stderr io.Writer
 	// Progress, if set, is called with what is being done.
@@ -78,6 +80,8 @@ type Compiled struct {
 	Alias    uint64 `json:"alias_bytes"`
 	Temp     uint64 `json:"temp_bytes"`
 	Code     uint64 `json:"code_bytes"`
+
+	path string // of its module; "" if there is none
 }
 
 // Total is what the function takes while it runs, its arguments included.
@@ -113,7 +117,10 @@ type Tried struct {
 type Report struct {
 	*advise.Report
 	Program Program `json:"program"`
-	Tried   []Tried `json:"tried,omitempty"` // with Config.Smallest, the largest first
+	Peaks   []Peak  `json:"peaks"`               // of each GPU
+	Breaks  *Breaks `json:"breaks_at,omitempty"` // for JAX; nil if the program fits as it is
+	Tried   []Tried `json:"tried,omitempty"`     // with Config.Smallest, the largest first
+	Varied  *Varied `json:"vary,omitempty"`      // of RunVary
 }
 
 // Differences are the ways in which the run differs from one on a card, a sentence each.
@@ -157,6 +164,9 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	if err := library.Check(program); err != nil {
 		return nil, err
 	}
+	if _, err := os.Lstat(cfg.Record); err == nil {
+		return nil, fmt.Errorf("%s: %w", cfg.Record, fs.ErrExist)
+	}
 	dir, err := os.MkdirTemp("", "gpumem-fit-")
 	if err != nil {
 		return nil, err
@@ -177,6 +187,7 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	if err != nil || !cfg.Smallest || report.SmallestCard == nil {
 		return report, err
 	}
+	cfg.Record = ""
 	for card := *report.SmallestCard; card != 0; card = advise.Smaller(card) {
 		cfg.Sim = sim.Config{Total: advise.Usable(card)}
 		r, refused, err := try(cfg, cfg.Sim.Total)
@@ -186,7 +197,7 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 		t := Tried{Card: card}
 		if !refused {
 			t.Peak = r.Trace.PeakLive
-			t.Fits = r.Advice != nil && !r.Advice.Ours
+			t.Fits = r.fits()
 		}
 		if t.Fits {
 			t.Set = r.Advice.Set
@@ -263,14 +274,38 @@ func once(ctx context.Context, cfg Config, dir, front, driver string, on uint64)
 	if t.Allocs == 0 {
 		return nil, false, ErrNoGPU
 	}
+	if cfg.Record != "" {
+		if err := keep(record, cfg.Record); err != nil {
+			return nil, false, err
+		}
+	}
 	advice, err := advise.Run(ctx, t, advise.Config{Sim: cfg.Sim, Context: cfg.Context, Progress: cfg.Progress})
 	if err != nil {
 		return nil, false, err
 	}
 	advice.Trace.Source = strings.Join(cfg.Command, " ")
 	p, err := readProgram(found)
+	if err != nil {
+		return nil, false, err
+	}
 	p.RanOn = on
-	return &Report{Report: advice, Program: p}, false, err
+	report := &Report{Report: advice, Program: p}
+	return report, false, report.explain(ctx, t)
+}
+
+// keep copies a recording to a new file.
+func keep(record, to string) error {
+	from, err := os.Open(record)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	file, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(file, from)
+	return errors.Join(err, file.Close())
 }
 
 // readProgram reads what the start-up file wrote; it writes nothing for other programs.
@@ -278,7 +313,10 @@ func readProgram(path string) (Program, error) {
 	var f struct {
 		Framework, Version, Reason string
 		Own                        map[string]string
-		Programs                   []Compiled
+		Programs                   []struct {
+			Compiled
+			Module string
+		}
 	}
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -287,16 +325,14 @@ func readProgram(path string) (Program, error) {
 	if err == nil {
 		err = json.Unmarshal(text, &f)
 	}
-	slices.SortStableFunc(f.Programs, func(a, b Compiled) int {
-		switch x, y := a.Total(), b.Total(); {
-		case x > y:
-			return -1
-		case x < y:
-			return 1
-		}
-		return strings.Compare(a.Name, b.Name)
+	p := Program{Framework: f.Framework, Version: f.Version, Repeats: f.Reason == "repeats"}
+	for _, c := range f.Programs {
+		c.path = c.Module
+		p.Compiled = append(p.Compiled, c.Compiled)
+	}
+	slices.SortStableFunc(p.Compiled, func(a, b Compiled) int {
+		return cmp.Or(cmp.Compare(b.Total(), a.Total()), strings.Compare(a.Name, b.Name))
 	})
-	p := Program{Framework: f.Framework, Version: f.Version, Repeats: f.Reason == "repeats", Compiled: f.Programs}
 	for name, value := range f.Own {
 		p.Own = append(p.Own, name+"="+value)
 	}
