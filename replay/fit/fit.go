@@ -375,6 +375,7 @@ func environment(cfg Config, front, driver, startup, record, found string, on ui
 	for _, v := range [][2]string{
 		{library.EnvDriver, filepath.Join(driver, "libcuda.so.1")}, {library.EnvNVML, filepath.Join(driver, "libnvidia-ml.so.1")},
 		{"GPUMEM_DEVICE", fmt.Sprintf("sim:%d", on)}, {"GPUMEM_POOL", "elastic"}, {"GPUMEM_POLICY", string(pool)}, {"GPUMEM_RECORD", record}, {"GPUMEM_REPORT", "0"},
+		{"GPUMEM_FIT_TOTAL", fmt.Sprint(compilerTotal(on))},
 		{"GPUMEM_FIT", found}, {"GPUMEM_FIT_SIM", driver}, {"GPUMEM_FIT_FULL", full},
 		{"JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1"},
 		// TensorFlow: each request to the driver.
@@ -388,6 +389,11 @@ func environment(cfg Config, front, driver, startup, record, found string, on ui
 	before("XLA_FLAGS", "--xla_gpu_autotune_level=0", " ")
 	return env, nil
 }
+
+// compilerTotal returns the total of a device with which XLA compiles as for JAX's defaults on
+// one of on bytes. XLA's limit is that of the pool, three quarters of the device. The
+// allocator of the run reports no limit, and then XLA takes 80 % of the device's total.
+func compilerTotal(on uint64) uint64 { return (on/4*3*100 + 79) / 80 }
 
 // variable returns the value of a variable; "" if it is not set.
 func variable(env []string, name string) string {

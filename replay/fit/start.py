@@ -2,9 +2,10 @@
 # frameworks find the simulated GPU, and of JAX it writes what was compiled, to the file
 # that GPUMEM_FIT names. Once memory repeats it ends the program.
 #
-#   GPUMEM_FIT      the file for what was found, as JSON
-#   GPUMEM_FIT_SIM  the folder of the simulated driver and the libraries beside it
-#   GPUMEM_FIT_FULL 1: the program runs to its end
+#   GPUMEM_FIT       the file for what was found, as JSON
+#   GPUMEM_FIT_TOTAL what the driver reports as the device's total to JAX, in bytes
+#   GPUMEM_FIT_SIM   the folder of the simulated driver and the libraries beside it
+#   GPUMEM_FIT_FULL  1: the program runs to its end
 import os
 import sys
 
@@ -81,6 +82,7 @@ def settle():
             os.environ.pop(name, None)
         else:
             os.environ[name] = value
+    os.environ["GPUMEM_SIM_TOTAL"] = os.environ["GPUMEM_FIT_TOTAL"]  # for XLA's compiler, see compilerTotal in fit.go
 
 
 def client(bridge):
