@@ -22,9 +22,9 @@ import (
 
 func fitCommand() *cobra.Command {
 	var (
-		device, beside, name string
-		cfg                  fit.Config
-		asJSON, quiet        bool
+		device, beside, name, vary string
+		cfg                        fit.Config
+		asJSON, quiet              bool
 	)
 	cmd := &cobra.Command{
 		Use:   "fit [flags] -- COMMAND ARGS... | MODULE | TRACE",
@@ -49,6 +49,10 @@ func fitCommand() *cobra.Command {
 				}
 				device = "sim:" + name
 			}
+			values, err := fit.ParseVary(vary)
+			if vary != "" && err != nil {
+				return fmt.Errorf("--vary: %w", err)
+			}
 			spec, err := open.Parse(device)
 			if err != nil {
 				return fmt.Errorf("--device: %w", err)
@@ -64,33 +68,24 @@ func fitCommand() *cobra.Command {
 			defer line.clear()
 			cfg.Progress = line.show
 			if fit.IsFile(args, cmd.ArgsLenAtDash() >= 0) {
-				for _, flag := range []string{"full", "smallest", "quiet"} {
-					if cmd.Flags().Changed(flag) {
-						return fmt.Errorf("--%s is for a program; %s is a file", flag, args[0])
-					}
-				}
-				rep, err := fit.File(cmd.Context(), args[0], cfg)
-				line.clear()
-				if err != nil {
-					return err
-				}
-				err = show(cmd, asJSON, rep, func(t *text) { writeFitFile(t, rep) })
-				if err == nil && rep.Advice == nil {
-					err = errNo
-				}
-				return err
+				return fitFile(cmd, args[0], cfg, asJSON, line)
 			}
 			cfg.Command, cfg.Env = args, os.Environ()
 			if !quiet {
 				cfg.Stdout, cfg.Stderr = cmd.ErrOrStderr(), cmd.ErrOrStderr() // the answer alone is on stdout
 			}
-			rep, err := fit.Run(cmd.Context(), cfg)
+			var rep *fit.Report
+			if vary != "" {
+				rep, err = fit.RunVary(cmd.Context(), cfg, values)
+			} else {
+				rep, err = fit.Run(cmd.Context(), cfg)
+			}
 			line.clear()
 			if err != nil {
 				return err
 			}
 			err = show(cmd, asJSON, rep, func(t *text) { writeFit(t, rep) })
-			if err == nil && rep.Advice == nil {
+			if err == nil && (rep.Advice == nil || rep.Varied != nil && rep.Varied.Largest == nil) {
 				err = errNo
 			}
 			return err
@@ -101,16 +96,41 @@ func fitCommand() *cobra.Command {
 	fs.StringVar(&device, "device", "sim:24GiB", "`DEVICE`, the card: sim:24GiB, or cuda:N, of which only the size is read")
 	fs.StringVar(&name, "card", "", "`NAME` of the card: T4, L4, A100-40GB, H100, \"RTX 4090\", ...")
 	fs.StringVar(&beside, "beside", size.Format(advise.DefaultContext), "`SIZE` of the program's memory outside its pool: the CUDA context, code, libraries")
+	fs.StringVar(&vary, "vary", "", "`NAME=V,V...`: find the largest of these values that fits, of an argument or environment variable of the program; from the least memory to the most")
 	fs.BoolVar(&cfg.Full, "full", false, "run the program to its end, also when its memory repeats")
 	fs.BoolVar(&cfg.Smallest, "smallest", false, "run the program for the smallest card, too, and for smaller ones until it does not fit")
+	fs.StringVar(&cfg.Record, "record", "", "keep the recording in a new `FILE`, for replay and advise")
 	fs.BoolVar(&quiet, "quiet", false, "show nothing that the program writes")
 	fs.BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
 
+// fitFile answers about a module or a recording.
+func fitFile(cmd *cobra.Command, path string, cfg fit.Config, asJSON bool, line *progress) error {
+	for _, flag := range []string{"full", "quiet", "record", "smallest", "vary"} {
+		if cmd.Flags().Changed(flag) {
+			return fmt.Errorf("--%s is for a program; %s is a file", flag, path)
+		}
+	}
+	rep, err := fit.File(cmd.Context(), path, cfg)
+	line.clear()
+	if err != nil {
+		return err
+	}
+	err = show(cmd, asJSON, rep, func(t *text) { writeFitFile(t, rep) })
+	if err == nil && rep.Advice == nil {
+		err = errNo
+	}
+	return err
+}
+
 // writeFit writes the answer about a program: the advice, what it compiled, what differs.
 func writeFit(t *text, rep *fit.Report) {
 	known := rep.Program.Framework == "jax" || rep.Program.Framework == "pytorch" // whose settings advise knows
+	if rep.Varied != nil {
+		writeVaried(t, rep.Varied, rep.DeviceBytes)
+		t.section("")
+	}
 	if rep.Program.Repeats {
 		t.Line("As far as it ran: it was ended when its memory repeated. What comes later, such as an evaluation, is not in this answer; --full runs it to its end.")
 	}
@@ -127,7 +147,13 @@ func writeFit(t *text, rep *fit.Report) {
 		writeNeed(t, rep)
 	}
 	if len(rep.Program.Lines) > 0 {
-		writeParts(t, "Live at the peak, by line of the program, the largest", rep.Program.Lines)
+		writePlaces(t, "Live at the peak, by line of the program, the largest", rep.Program.Lines)
+	}
+	for _, p := range rep.Peaks {
+		writePeak(t, p)
+	}
+	if b := rep.Breaks; b != nil && b.Function != "" {
+		t.Line("As it is, it would be refused %s in %s, for its %s.", size.Format(b.Bytes), b.Function, b.For)
 	}
 	if p := rep.Program; len(p.Compiled) > 0 {
 		t.section("")
@@ -151,7 +177,7 @@ func writeFit(t *text, rep *fit.Report) {
 			t.Line("Compiled for a card of %s it fits it with %s; %s is live at the peak.", size.Format(c.Card), with, size.Format(c.Peak))
 		}
 	}
-	if rep.Program.Framework != "" && len(rep.Tried) == 0 && rep.SmallestCard != nil {
+	if f := rep.Program.Framework; (f == "jax" || f == "tensorflow") && len(rep.Tried) == 0 && rep.SmallestCard != nil {
 		t.Line("For a smaller card the compiler may choose what takes less memory: --smallest runs the program for those, too.")
 	}
 	if rep.Program.RanOn != rep.DeviceBytes {
@@ -160,6 +186,47 @@ func writeFit(t *text, rep *fit.Report) {
 	for _, d := range fit.Differences() {
 		t.Line("%s", d)
 	}
+}
+
+// writePeak writes what the memory of a GPU is for when most is live.
+func writePeak(t *text, p fit.Peak) {
+	if p.Function == "" {
+		return
+	}
+	t.section("")
+	t.Line("%s at its peak of %s, in %s, which the sizes of its blocks show:", p.Pool, size.Format(p.Bytes), p.Function)
+	tab := report.NewTable("for", ">bytes", "what")
+	for _, part := range p.Parts {
+		tab.Row(string(part.Kind), size.Format(part.Bytes), part.Name)
+	}
+	t.table(tab)
+	if len(p.Largest) > 0 {
+		t.Line("The largest temporaries where it has the most of them, by a model of XLA's buffer assignment:")
+		tab := report.NewTable(">bytes", "shape", "operation", "at")
+		for _, v := range p.Largest {
+			tab.Row(size.Format(v.Bytes), v.Shape, v.OpName, v.Source)
+		}
+		t.table(tab)
+	}
+}
+
+// writeVaried writes which values were tried, and which is the largest that fits.
+func writeVaried(t *text, v *fit.Varied, card uint64) {
+	if v.Largest == nil {
+		t.Line("With no value of %s it fits %s. The rest of this answer is for the first.", v.Name, size.Format(card))
+	} else {
+		t.Line("%s=%s is the largest of these values that fits %s. The rest of this answer is for it.", v.Name, *v.Largest, size.Format(card))
+	}
+	tab := report.NewTable(v.Name, "fits", ">live at the peak", "with")
+	for _, x := range v.Tried {
+		fits := "no"
+		if x.Fits {
+			fits = "yes"
+		}
+		tab.Row(x.Value, fits, size.Format(x.Peak), strings.Join(x.Set, " "))
+	}
+	t.table(tab)
+	t.Line("More memory with each value is assumed: values that are not in the table were not tried.")
 }
 
 // writeNeed is the advice for a program whose settings advise does not know.
@@ -197,12 +264,12 @@ func writeFitFile(t *text, rep *fit.FileReport) {
 		t.Line("Constants and the code, whose size the module does not have, lie outside the pool.")
 	}
 	if len(rep.Peak) > 0 {
-		writeParts(t, "Live at the peak, the largest", rep.Peak)
+		writePlaces(t, "Live at the peak, the largest", rep.Peak)
 	}
 }
 
-// writeParts lists what fills the peak.
-func writeParts(t *text, title string, list []fit.Part) {
+// writePlaces lists what fills the peak.
+func writePlaces(t *text, title string, list []fit.Place) {
 	t.section(title)
 	for _, p := range list {
 		what := p.What

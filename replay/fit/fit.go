@@ -21,6 +21,7 @@ package fit
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	_ "embed"
 	"encoding/json"
@@ -64,6 +65,7 @@ type Config struct {
 	// run shows, and on smaller ones until it does not fit: a compiler takes less memory
 	// where there is less.
 	Smallest bool
+	Record   string // a file for the recording, which must not exist; "" for none
 	// Stdout and Stderr are the program's, written to by two goroutines; nil discards.
 	Stdout, Stderr io.Writer
 	// Progress, if set, is called with what is being done.
@@ -79,6 +81,8 @@ type Compiled struct {
 	Alias    uint64 `json:"alias_bytes"`
 	Temp     uint64 `json:"temp_bytes"`
 	Code     uint64 `json:"code_bytes"`
+
+	path string // of its module; "" if there is none
 }
 
 // Total is what the function takes while it runs, its arguments included.
@@ -99,7 +103,7 @@ type Program struct {
 	Compiled []Compiled `json:"compiled"`
 	// Lines are the lines of a PyTorch program whose memory is live at the peak, the
 	// largest first.
-	Lines []Part `json:"lines,omitempty"`
+	Lines []Place `json:"lines,omitempty"`
 	// RanOn is the size of the simulated GPU on which the program was served, in bytes.
 	RanOn uint64 `json:"ran_on_bytes"`
 }
@@ -117,7 +121,10 @@ type Tried struct {
 type Report struct {
 	*advise.Report
 	Program Program `json:"program"`
-	Tried   []Tried `json:"tried,omitempty"` // with Config.Smallest, the largest first
+	Peaks   []Peak  `json:"peaks"`               // of each GPU
+	Breaks  *Breaks `json:"breaks_at,omitempty"` // for JAX; nil if the program fits as it is
+	Tried   []Tried `json:"tried,omitempty"`     // with Config.Smallest, the largest first
+	Varied  *Varied `json:"vary,omitempty"`      // of RunVary
 }
 
 // Differences are the ways in which the run differs from one on a card, a sentence each.
@@ -161,6 +168,9 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	if err := library.Check(program); err != nil {
 		return nil, err
 	}
+	if _, err := os.Lstat(cfg.Record); err == nil {
+		return nil, fmt.Errorf("%s: %w", cfg.Record, fs.ErrExist)
+	}
 	dir, err := os.MkdirTemp("", "gpumem-fit-")
 	if err != nil {
 		return nil, err
@@ -181,6 +191,7 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	if err != nil || !cfg.Smallest || report.SmallestCard == nil {
 		return report, err
 	}
+	cfg.Record = ""
 	for card := *report.SmallestCard; card != 0; card = advise.Smaller(card) {
 		cfg.Sim = sim.Config{Total: advise.Usable(card)}
 		r, refused, err := try(cfg, cfg.Sim.Total)
@@ -190,7 +201,7 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 		t := Tried{Card: card}
 		if !refused {
 			t.Peak = r.Trace.PeakLive
-			t.Fits = r.Advice != nil && !r.Advice.Ours
+			t.Fits = r.fits()
 		}
 		if t.Fits {
 			t.Set = r.Advice.Set
@@ -248,7 +259,8 @@ func once(ctx context.Context, cfg Config, dir, front, driver string, on uint64)
 	if others, _ := filepath.Glob(record + ".*"); len(others) > 0 {
 		return nil, false, fmt.Errorf("%d processes of the program use the GPU, and fit follows one; run the part that uses the GPU in one process", 1+len(others))
 	}
-	t, err := formats.Open(ctx, snapshot(record, found), trace.Options{KeepPaths: true})
+	source := snapshot(record, found)
+	t, err := formats.Open(ctx, source, trace.Options{KeepPaths: true})
 	switch {
 	case failed != nil && (err != nil || t.Refused == 0):
 		if t != nil {
@@ -267,6 +279,11 @@ func once(ctx context.Context, cfg Config, dir, front, driver string, on uint64)
 	if t.Allocs == 0 {
 		return nil, false, ErrNoGPU
 	}
+	if cfg.Record != "" {
+		if err := keep(source, cfg.Record); err != nil {
+			return nil, false, err
+		}
+	}
 	p, err := readProgram(found)
 	if err != nil {
 		return nil, false, err
@@ -282,7 +299,23 @@ func once(ctx context.Context, cfg Config, dir, front, driver string, on uint64)
 		return nil, false, err
 	}
 	advice.Trace.Source = strings.Join(cfg.Command, " ")
-	return &Report{Report: advice, Program: p}, false, nil
+	report := &Report{Report: advice, Program: p}
+	return report, false, report.explain(ctx, t)
+}
+
+// keep copies a recording to a new file.
+func keep(record, to string) error {
+	from, err := os.Open(record)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	file, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(file, from)
+	return errors.Join(err, file.Close())
 }
 
 // readProgram reads what the start-up file wrote; it writes nothing for other programs.
@@ -290,7 +323,10 @@ func readProgram(path string) (Program, error) {
 	var f struct {
 		Framework, Version, Reason string
 		Own                        map[string]string
-		Programs                   []Compiled
+		Programs                   []struct {
+			Compiled
+			Module string
+		}
 	}
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -299,16 +335,14 @@ func readProgram(path string) (Program, error) {
 	if err == nil {
 		err = json.Unmarshal(text, &f)
 	}
-	slices.SortStableFunc(f.Programs, func(a, b Compiled) int {
-		switch x, y := a.Total(), b.Total(); {
-		case x > y:
-			return -1
-		case x < y:
-			return 1
-		}
-		return strings.Compare(a.Name, b.Name)
+	p := Program{Framework: f.Framework, Version: f.Version, Repeats: f.Reason == "repeats"}
+	for _, c := range f.Programs {
+		c.path = c.Module
+		p.Compiled = append(p.Compiled, c.Compiled)
+	}
+	slices.SortStableFunc(p.Compiled, func(a, b Compiled) int {
+		return cmp.Or(cmp.Compare(b.Total(), a.Total()), strings.Compare(a.Name, b.Name))
 	})
-	p := Program{Framework: f.Framework, Version: f.Version, Repeats: f.Reason == "repeats", Compiled: f.Programs}
 	for name, value := range f.Own {
 		p.Own = append(p.Own, name+"="+value)
 	}
@@ -351,6 +385,7 @@ func environment(cfg Config, front, driver, startup, record, found string, on ui
 	for _, v := range [][2]string{
 		{library.EnvDriver, filepath.Join(driver, "libcuda.so.1")}, {library.EnvNVML, filepath.Join(driver, "libnvidia-ml.so.1")},
 		{"GPUMEM_DEVICE", fmt.Sprintf("sim:%d%s", on, capability(cfg.Sim))}, {"GPUMEM_POOL", "elastic"}, {"GPUMEM_POLICY", string(pool)}, {"GPUMEM_RECORD", record}, {"GPUMEM_REPORT", "0"},
+		{"GPUMEM_FIT_TOTAL", fmt.Sprint(compilerTotal(on))},
 		{"GPUMEM_FIT", found}, {"GPUMEM_FIT_SIM", driver}, {"GPUMEM_FIT_FULL", full},
 		{"JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1"},
 		// TensorFlow: each request to the driver.
@@ -364,6 +399,11 @@ func environment(cfg Config, front, driver, startup, record, found string, on ui
 	before("XLA_FLAGS", "--xla_gpu_autotune_level=0", " ")
 	return env, nil
 }
+
+// compilerTotal returns the total of a device with which XLA compiles as for JAX's defaults on
+// one of on bytes. XLA's limit is that of the pool, three quarters of the device. The
+// allocator of the run reports no limit, and then XLA takes 80 % of the device's total.
+func compilerTotal(on uint64) uint64 { return (on/4*3*100 + 79) / 80 }
 
 // variable returns the value of a variable; "" if it is not set.
 func variable(env []string, name string) string {

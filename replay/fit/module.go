@@ -35,10 +35,10 @@ type FileReport struct {
 	*advise.Report
 	Module *Module `json:"module,omitempty"` // nil for a recording
 	// Peak is what fills the peak, the largest first.
-	Peak []Part `json:"peak"`
+	Peak []Place `json:"peak"`
 	// Refused is the module's request that is the first to be refused with JAX's
 	// defaults; nil if none is.
-	Refused *Part `json:"first_refused,omitempty"`
+	Refused *Place `json:"first_refused,omitempty"`
 }
 
 // Module is what a compiled module takes, in bytes.
@@ -57,8 +57,8 @@ type Module struct {
 // Total is all of it but the constants.
 func (m *Module) Total() uint64 { return m.Arguments + m.Results - m.Aliased + m.Temporaries }
 
-// Part is blocks from one place.
-type Part struct {
+// Place is blocks that one place allocated.
+type Place struct {
 	What   string `json:"what"`
 	Where  string `json:"where,omitempty"` // the operation and the line of the program
 	Bytes  uint64 `json:"bytes"`
@@ -148,13 +148,13 @@ func module(ctx context.Context, m *hlo.Module, name string, cfg Config) (*FileR
 		return nil, err
 	}
 	report.Trace.Format = "hlo"
-	answer := &FileReport{Report: report, Module: fact, Peak: []Part{}}
+	answer := &FileReport{Report: report, Module: fact, Peak: []Place{}}
 	for _, v := range sum.Largest {
 		where := v.OpName
 		if v.Source != "" {
 			where += " " + v.Source
 		}
-		answer.Peak = append(answer.Peak, Part{v.Instruction + " " + v.Shape, where, v.Bytes, 1})
+		answer.Peak = append(answer.Peak, Place{v.Instruction + " " + v.Shape, where, v.Bytes, 1})
 	}
 	if n := report.Candidates[0].FirstRefused; n != nil && *n <= uint64(len(requests)) {
 		answer.Refused = &requests[*n-1]
@@ -182,11 +182,11 @@ func prepare(m *hlo.Module) error {
 
 // requests returns those of one run of a module, in XLA's order, and adds them up. What
 // lies in the host's memory is left out.
-func requests(m *hlo.Module, fact *Module) (list []Part) {
+func requests(m *hlo.Module, fact *Module) (list []Place) {
 	for _, p := range m.Entry.Parameters() {
 		what := "the argument " + cmp.Or(p.OpName(), p.Name)
 		each(p.Shape, nil, func(_ []int, bytes uint64) {
-			list = append(list, Part{What: what, Bytes: bytes, Blocks: 1})
+			list = append(list, Place{What: what, Bytes: bytes, Blocks: 1})
 			fact.Arguments += bytes
 		})
 	}
@@ -200,9 +200,9 @@ func requests(m *hlo.Module, fact *Module) (list []Part) {
 		for _, i := range index {
 			what += " " + strconv.Itoa(i)
 		}
-		list = append(list, Part{What: what, Bytes: bytes, Blocks: 1})
+		list = append(list, Place{What: what, Bytes: bytes, Blocks: 1})
 	})
-	return append(list, Part{What: "the temporaries, one block of " + size.Format(fact.Temporaries), Bytes: fact.Temporaries, Blocks: 1})
+	return append(list, Place{What: "the temporaries, one block of " + size.Format(fact.Temporaries), Bytes: fact.Temporaries, Blocks: 1})
 }
 
 // each calls f with each part of a shape that takes memory of the device, tables included.
@@ -220,7 +220,7 @@ func each(s *hlo.Shape, index []int, f func(index []int, bytes uint64)) {
 }
 
 // played is the recording of requests.
-func played(ctx context.Context, list []Part, name string) (*trace.Trace, error) {
+func played(ctx context.Context, list []Place, name string) (*trace.Trace, error) {
 	var file bytes.Buffer
 	w, err := trace.NewWriter(&file)
 	for i, p := range list {

@@ -38,11 +38,11 @@ func (p *Program) as() string {
 }
 
 // lines returns what lives at the peak by line of the program.
-func lines(ctx context.Context, t *trace.Trace) ([]Part, error) {
+func lines(ctx context.Context, t *trace.Trace) ([]Place, error) {
 	held, err := leaks.Peak(ctx, t, leaks.Config{})
-	list := []Part{}
+	list := []Place{}
 	for _, h := range held[:min(len(held), mostParts)] {
-		list = append(list, Part{What: h.Site, Bytes: h.Bytes, Blocks: h.Blocks})
+		list = append(list, Place{What: h.Site, Bytes: h.Bytes, Blocks: h.Blocks})
 	}
 	return list, err
 }
