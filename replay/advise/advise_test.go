@@ -79,7 +79,11 @@ func TestAdvice(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		rep, err := advise.Run(context.Background(), tr, advise.Config{Sim: card(t, words[2]), Context: beside})
+		as := ""
+		if len(words) > 4 {
+			as = words[4]
+		}
+		rep, err := advise.Run(context.Background(), tr, advise.Config{Sim: card(t, words[2]), Context: beside, As: as})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -97,29 +101,54 @@ func TestAdvice(t *testing.T) {
 // show is a report in lines.
 func show(rep *advise.Report) string {
 	var b strings.Builder
-	maybe := func(n *uint64) string {
-		if n == nil {
-			return "none"
-		}
-		return size.Format(*n)
+	fmt.Fprintf(&b, "  as %s@%s, %s\n", rep.Name, rep.Version, rep.Why)
+	for _, l := range rep.LeftOut {
+		fmt.Fprintf(&b, "  without %s, %s of %s\n", l.Pool, l.What, size.Format(l.Peak))
 	}
-	for _, c := range rep.Candidates {
+	showCandidates(&b, rep.Candidates)
+	fmt.Fprintf(&b, "  -> %s; as it is %v; smallest card %s; left %s\n", policyOf(rep.Advice), rep.FitsAsItIs, maybe(rep.SmallestCard), size.Format(rep.Left))
+	if s := rep.Second; s != nil {
+		fmt.Fprintf(&b, "  second %s: %q, %q\n", size.Format(s.Bytes), strings.Join(append(s.First, s.FirstCall...), " "), strings.Join(append(s.Other, s.OtherCall...), " "))
+	}
+	for _, g := range rep.GPUs {
+		fmt.Fprintf(&b, "  GPU %s %q, beside %s, live %s: -> %s; as it is %v; smallest card %s\n", g.Pool, g.Others, size.Format(g.Beside), size.Format(g.PeakLive),
+			policyOf(g.Advice), g.FitsAsItIs, maybe(g.SmallestCard))
+	}
+	return b.String()
+}
+
+func policyOf(c *advise.Candidate) string {
+	if c == nil {
+		return "nothing"
+	}
+	return c.Policy
+}
+
+func maybe(n *uint64) string {
+	if n == nil {
+		return "none"
+	}
+	return size.Format(*n)
+}
+
+func showCandidates(b *strings.Builder, list []*advise.Candidate) {
+	limits := func(r *advise.Range) string {
+		if r == nil {
+			return ""
+		}
+		if r.Capped {
+			return fmt.Sprintf(" (%s to %s, the most that is advised)", r.Least, r.Most)
+		}
+		return fmt.Sprintf(" (%s to %s)", r.Least, r.Most)
+	}
+	for _, c := range list {
 		fits := "fits"
 		if !c.Fits {
 			fits = fmt.Sprintf("refuses %d", c.Refused)
 		}
-		fmt.Fprintf(&b, "  %s %q: %s, holds %s, leaves %s; device %s, card %s\n", c.Policy, strings.Join(c.Set, " "), fits,
-			size.Format(c.HeldPeak), size.Format(c.Left), maybe(c.SmallestDevice), maybe(c.SmallestCard))
+		fmt.Fprintf(b, "  %s %q%s: %s, holds %s, leaves %s; device %s, card %s%s\n", c.Policy, strings.Join(append(c.Set, c.Call...), " "), limits(c.Range), fits,
+			size.Format(c.HeldPeak), size.Format(c.Left), maybe(c.SmallestDevice), maybe(c.SmallestCard), limits(c.CardRange))
 	}
-	advice := "nothing"
-	if rep.Advice != nil {
-		advice = rep.Advice.Policy
-	}
-	fmt.Fprintf(&b, "  -> %s; as it is %v; smallest card %s; left %s\n", advice, rep.FitsAsItIs, maybe(rep.SmallestCard), size.Format(rep.Left))
-	if s := rep.Second; s != nil {
-		fmt.Fprintf(&b, "  second %s: %q, %q\n", size.Format(s.Bytes), strings.Join(s.First, " "), strings.Join(s.Other, " "))
-	}
-	return b.String()
 }
 
 // fits replays t with exactly what is to be set, on a card with the context.

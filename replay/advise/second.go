@@ -1,0 +1,58 @@
+package advise
+
+// Two programs on one card.
+
+import "gpumem/policy"
+
+// Second has the settings with which two programs share the card.
+type Second struct {
+	Bytes uint64 `json:"bytes"` // for the second one's pool, its own context taken off
+	// First and Other are what to set in this program and in the second, in the same
+	// framework: for the environment, and in the program.
+	First     []string `json:"first"`
+	FirstCall []string `json:"first_call,omitempty"`
+	Other     []string `json:"other"`
+	OtherCall []string `json:"other_call,omitempty"`
+}
+
+// second sets how another program gets the rest, if there is any, with this one limited
+// to what it needs.
+func (a *adviser) second(rep *Report) {
+	total := rep.DeviceBytes
+	room := func(c *Candidate) uint64 { return c.Left - min(c.Left, rep.ContextBytes) }
+	var first *Candidate
+	for _, c := range rep.Candidates {
+		// One that always has a limit, or the cheapest that fits.
+		capped := c.Range != nil && c.plain == nil
+		if c.Fits && !c.Ours && (first == nil || capped) {
+			first = c
+		}
+	}
+	if first == nil {
+		return
+	}
+	// 2 MiB less, for JAX rounds its limit up to a multiple of that.
+	percent := int(float64(room(first)-min(room(first), 2*mib)) / float64(total) * 100)
+	if percent < 1 {
+		return
+	}
+	percent = min(percent, mostPercent)
+	text := percentText(percent)
+	s := &Second{Bytes: room(first), First: first.Set, FirstCall: first.Call, Other: []string{}}
+	switch a.source.Name {
+	case jax:
+		s.Other = []string{a.jaxFraction() + "=" + text}
+	case tensorFlow:
+		s.OtherCall = []string{a.tensorFlowLimit(max(1, total/100*uint64(percent)/mib))}
+	case pyTorch:
+		t := a.torch(features{pages: true, pools: true})
+		other := t.limit("0" + text)
+		s.Other, s.OtherCall = append(s.Other, other.set...), other.call
+		if first.at == nil && first.plain.policy.Kind == policy.Caching {
+			held := min(mostPercent, int(float64(first.HeldPeak)/float64(total)*100)+1) // rounded up
+			w := t.limit("0"+percentText(held), first.plain.settings...)
+			s.First, s.FirstCall = append([]string{}, w.set...), w.call
+		}
+	}
+	rep.Second = s
+}
