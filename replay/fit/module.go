@@ -21,7 +21,6 @@ import (
 	"gpumem/hlo/memory"
 	"gpumem/internal/input"
 	"gpumem/replay/advise"
-	"gpumem/size"
 	"gpumem/trace"
 	"gpumem/trace/formats"
 )
@@ -190,6 +189,7 @@ func requests(m *hlo.Module, fact *Module) (list []Place) {
 			fact.Arguments += bytes
 		})
 	}
+	arguments := len(list)
 	each(m.Entry.Root.Shape, nil, func(index []int, bytes uint64) {
 		fact.Results += bytes
 		if slices.ContainsFunc(m.Aliases, func(a hlo.Alias) bool { return slices.Equal(a.Output, index) }) {
@@ -202,7 +202,8 @@ func requests(m *hlo.Module, fact *Module) (list []Place) {
 		}
 		list = append(list, Place{What: what, Bytes: bytes, Blocks: 1})
 	})
-	return append(list, Place{What: "the temporaries, one block of " + size.Format(fact.Temporaries), Bytes: fact.Temporaries, Blocks: 1})
+	slices.SortStableFunc(list[arguments:], func(a, b Place) int { return cmp.Compare(b.Bytes, a.Bytes) })
+	return append(list, Place{What: "the temporaries, in one block", Bytes: fact.Temporaries, Blocks: 1})
 }
 
 // each calls f with each part of a shape that takes memory of the device, tables included.
