@@ -183,7 +183,7 @@ func writeFit(t *text, rep *fit.Report) {
 	if rep.Program.RanOn != rep.DeviceBytes {
 		t.Line("It was refused memory on the card, and ran on a simulated GPU of %s to learn what it needs: what the compiler chooses may differ there.", size.Format(rep.Program.RanOn))
 	}
-	for _, d := range fit.Differences() {
+	for _, d := range rep.Program.Differences() {
 		t.Line("%s", d)
 	}
 }

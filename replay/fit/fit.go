@@ -106,6 +106,8 @@ type Program struct {
 	Lines []Place `json:"lines,omitempty"`
 	// RanOn is the size of the simulated GPU on which the program was served, in bytes.
 	RanOn uint64 `json:"ran_on_bytes"`
+
+	peak uint64 // by PyTorch's allocator; 0 if it is not known
 }
 
 // Tried is a run of the program for a card, see Config.Smallest.
@@ -252,6 +254,9 @@ func once(ctx context.Context, cfg Config, dir, front, driver string, on uint64)
 	if ctx.Err() != nil {
 		return nil, false, context.Cause(ctx)
 	}
+	if ended(failed, found) {
+		failed = nil
+	}
 	var exit *exec.ExitError
 	if failed != nil && !errors.As(failed, &exit) {
 		return nil, false, failed // not started
@@ -293,6 +298,9 @@ func once(ctx context.Context, cfg Config, dir, front, driver string, on uint64)
 		if p.Lines, err = lines(ctx, t); err != nil {
 			return nil, false, err
 		}
+		if p.peak > t.PeakLive {
+			t.Notes = append(t.Notes, "the recording has the last million events: the peak of "+size.Format(p.peak)+" came before them; let the program end earlier")
+		}
 	}
 	advice, err := advise.Run(ctx, t, advise.Config{Sim: cfg.Sim, Context: cfg.Context, As: p.as(), Progress: cfg.Progress})
 	if err != nil {
@@ -323,6 +331,7 @@ func readProgram(path string) (Program, error) {
 	var f struct {
 		Framework, Version, Reason string
 		Own                        map[string]string
+		Peak                       uint64 `json:"peak_bytes"`
 		Programs                   []struct {
 			Compiled
 			Module string

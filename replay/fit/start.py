@@ -172,7 +172,7 @@ def watch(jax):
     repeats(look, lambda reason: write(bridge, reason))
 
 
-def repeats(look, write):
+def repeats(look, write, seconds=SECONDS):
     """Ends the program when its memory repeats. look returns the peak, and how many
     allocations there were."""
     import threading
@@ -189,7 +189,7 @@ def repeats(look, write):
             now = time.monotonic()
             if top > peak:
                 peak, before, since = top, count, now
-            elif peak and count >= (1 + TIMES) * before and now - since > SECONDS:
+            elif peak and count >= (1 + TIMES) * before and now - since > seconds:
                 write("repeats")
                 sys.stdout.flush()
                 os._exit(0)

@@ -3,8 +3,10 @@ package fit
 import (
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 
 	"gpumem/device/sim"
@@ -27,6 +29,17 @@ func snapshot(record, found string) string {
 		return found + ".torch"
 	}
 	return record
+}
+
+// ended reports whether a program broke down after its end, as PyTorch now and then does
+// while its libraries are unloaded: what was recorded is whole.
+func ended(failed error, found string) bool {
+	var exit *exec.ExitError
+	if !errors.As(failed, &exit) || exit.ExitCode() >= 0 {
+		return false // by itself
+	}
+	_, err := os.Stat(found + ".torch")
+	return err == nil
 }
 
 // as returns the framework for advise.Config; "" if it is not known.
@@ -54,4 +67,13 @@ func capability(card sim.Config) string {
 		return ""
 	}
 	return fmt.Sprintf(",cc=%d.%d", card.CCMajor, card.CCMinor)
+}
+
+// Differences are those of the run of this program, a sentence each, see the function.
+func (p *Program) Differences() []string {
+	list := Differences()
+	if p.Framework == "pytorch" {
+		list = append(list, "What depends on values of the GPU, such as nonzero() or a mask, has the size that zeros give it. Convolutions had no workspace of cuDNN.")
+	}
+	return list
 }

@@ -6,6 +6,14 @@ import sys
 # Settings that would change what is recorded. What the program has is reported.
 SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_NO_CUDA_MEMORY_CACHING")
 
+# The events that are kept, the newest. A step of a transformer has a thousand; each takes up
+# to a kilobyte with its stack.
+EVENTS = 1 << 20
+
+# Without kernels a step takes milliseconds, so that memory repeats sooner than under JAX,
+# which compiles in between.
+SECONDS = 2
+
 
 def before(own):
     for name in SETTINGS:
@@ -15,7 +23,7 @@ def before(own):
 
 def after(torch, own, save, repeats):
     """Begins when the program has its first GPU memory. save writes what was found, and
-    repeats(look, end) watches for memory that repeats."""
+    repeats ends the program when its memory does."""
     import atexit
     import pickle
 
@@ -29,19 +37,26 @@ def after(torch, own, save, repeats):
         with open(path + ".part", "wb") as file:
             pickle.dump(torch.cuda.memory._snapshot(), file)
         os.replace(path + ".part", path)
-        save({"framework": "pytorch", "version": torch.__version__.split("+")[0], "reason": reason, "own": own, "programs": []})
+        save({
+            "framework": "pytorch", "version": torch.__version__.split("+")[0], "reason": reason, "own": own, "programs": [],
+            "peak_bytes": max(peak, look()[0]),
+        })
 
     def end():
         if os.getpid() == me:
             write("end")
 
+    peak = 0
+
     def look():
+        nonlocal peak
         stats = torch.cuda.memory_stats()
-        return stats["allocated_bytes.all.peak"], stats["allocation.all.allocated"]
+        peak = max(peak, stats["requested_bytes.all.peak"])
+        return peak, stats["allocation.all.allocated"]
 
     def begin():
-        torch.cuda.memory._record_memory_history(enabled="all", context="alloc", stacks="python")
+        torch.cuda.memory._record_memory_history(enabled="all", context="alloc", stacks="python", max_entries=EVENTS)
         atexit.register(end)
-        repeats(look, write)
+        repeats(look, write, SECONDS)
 
     torch.cuda._lazy_call(begin)
