@@ -27,7 +27,7 @@ func fitCommand() *cobra.Command {
 		asJSON, quiet              bool
 	)
 	cmd := &cobra.Command{
-		Use:   "fit [flags] -- COMMAND ARGS... | MODULE | TRACE",
+		Use:   "fit [flags] -- COMMAND ARGS...",
 		Short: "Find whether a program fits a GPU, without the GPU",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 || args[0] == "" {
@@ -37,6 +37,15 @@ func fitCommand() *cobra.Command {
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var err error
+			file := cmd.ArgsLenAtDash() < 0 && fit.IsFile(args[0])
+			if file { // flags may follow, as in other commands
+				if err := cmd.ParseFlags(args[1:]); err != nil {
+					return flagError(cmd, err)
+				}
+				if rest := cmd.Flags().Args(); len(rest) > 0 {
+					return fmt.Errorf("%s is a file and no COMMAND: fit takes one file, and got %s, too", args[0], rest[0])
+				}
+			}
 			if cfg.Context, err = size.ParseFlag(beside); err != nil {
 				return fmt.Errorf("--beside: %w", err)
 			}
@@ -67,7 +76,7 @@ func fitCommand() *cobra.Command {
 			line := newProgress(cmd.ErrOrStderr())
 			defer line.clear()
 			cfg.Progress = line.show
-			if fit.IsFile(args, cmd.ArgsLenAtDash() >= 0) {
+			if file {
 				return fitFile(cmd, args[0], cfg, asJSON, line)
 			}
 			cfg.Command, cfg.Env = args, os.Environ()

@@ -159,11 +159,11 @@ var ErrNoGPU = errors.New("the program took no GPU memory")
 // Run answers. Errors: of the configuration, that the libraries are missing, ErrNoGPU, a
 // *FailedError, or those of advise.Run.
 func Run(ctx context.Context, cfg Config) (*Report, error) {
-	front, driver, err := folders(cfg.Env)
+	program, err := exec.LookPath(cfg.Command[0])
 	if err != nil {
 		return nil, err
 	}
-	program, err := exec.LookPath(cfg.Command[0])
+	front, driver, err := folders(cfg.Env)
 	if err != nil {
 		return nil, err
 	}

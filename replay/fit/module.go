@@ -64,14 +64,11 @@ type Place struct {
 	Blocks uint64 `json:"blocks"`
 }
 
-// IsFile reports whether words of a command line name a file to answer about and no
-// program: one word, and a file that cannot be run. dash reports that -- was before them.
-func IsFile(words []string, dash bool) bool {
-	if dash || len(words) != 1 {
-		return false
-	}
-	st, err := os.Stat(words[0])
-	return words[0] == "-" || err == nil && !st.IsDir() && st.Mode()&0o111 == 0
+// IsFile reports whether a word names a file to answer about, and no program: one that
+// cannot be run, or - for standard input.
+func IsFile(word string) bool {
+	st, err := os.Stat(word)
+	return word == "-" || err == nil && !st.IsDir() && st.Mode()&0o111 == 0
 }
 
 // File answers about a module of XLA or a recording, by its content; of the configuration

@@ -132,22 +132,9 @@ func TestIsFile(t *testing.T) {
 	if err := os.Chmod(script, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	for _, tc := range []struct {
-		name  string
-		words []string
-		dash  bool
-		want  bool
-	}{
-		{"a module", []string{module}, false, true},
-		{"standard input", []string{"-"}, false, true},
-		{"behind --", []string{module}, true, false},
-		{"a program", []string{script}, false, false},
-		{"a program and its arguments", []string{"python", module}, false, false},
-		{"nothing of the name", []string{"train"}, false, false},
-		{"a folder", []string{t.TempDir()}, false, false},
-	} {
-		if got := fit.IsFile(tc.words, tc.dash); got != tc.want {
-			t.Errorf("%s: %v", tc.name, got)
+	for word, want := range map[string]bool{module: true, "-": true, script: false, "train": false, t.TempDir(): false} {
+		if got := fit.IsFile(word); got != want {
+			t.Errorf("%s: %v", word, got)
 		}
 	}
 }
