@@ -35,6 +35,7 @@ import (
 	"regexp"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -58,6 +59,7 @@ type Config struct {
 	Command []string   // the program and its arguments
 	Env     []string   // its environment, NAME=value
 	Sim     sim.Config // the card, see advise.Config
+	GPUs    int        // how many of the card the machine has; 0 means 1
 	Context uint64     // bytes that the program takes beside its pool
 	Full    bool       // the program runs to its end, also when memory repeats
 	// Smallest has the program compiled for and run on the smallest card that the first
@@ -109,7 +111,7 @@ type Tried struct {
 	Card uint64   `json:"card_bytes"` // nominal
 	Fits bool     `json:"fits"`
 	Set  []string `json:"set"`        // the settings with which it fits
-	Peak uint64   `json:"peak_bytes"` // live at the peak; 0 if it was refused memory before
+	Peak uint64   `json:"peak_bytes"` // live at the peak of the GPU with the most; 0 if it was refused memory before
 }
 
 // Report is the answer. Its JSON is that of gpumem advise, with the program. Settings are
@@ -121,6 +123,26 @@ type Report struct {
 	Breaks  *Breaks `json:"breaks_at,omitempty"` // for JAX; nil if the program fits as it is
 	Tried   []Tried `json:"tried,omitempty"`     // with Config.Smallest, the largest first
 	Varied  *Varied `json:"vary,omitempty"`      // of RunVary
+}
+
+// mostGPUs is the most GPUs of a machine.
+const mostGPUs = 64
+
+// Cards reads the words of a device, behind whose size may stand how many there are:
+// sim:24GiB*4. It returns the words of one, and the number.
+func Cards(words string) (one string, n int, err error) {
+	before, rest, several := strings.Cut(words, "*")
+	if !several {
+		return words, 1, nil
+	}
+	number, options, ok := strings.Cut(rest, ",")
+	if ok {
+		options = "," + options
+	}
+	if n, err = strconv.Atoi(number); err != nil || n < 1 || n > mostGPUs || !strings.HasPrefix(before, "sim:") {
+		return "", 0, fmt.Errorf("device %q: want sim:SIZE*N with N from 1 to %d, such as sim:24GiB*4", words, mostGPUs)
+	}
+	return before + options, n, nil
 }
 
 // Differences are the ways in which the run differs from one on a card, a sentence each.
@@ -196,7 +218,7 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 		}
 		t := Tried{Card: card}
 		if !refused {
-			t.Peak = r.Trace.PeakLive
+			t.Peak = r.Peak().Bytes
 			t.Fits = r.fits()
 		}
 		if t.Fits {
@@ -233,7 +255,11 @@ func once(ctx context.Context, cfg Config, dir, front, driver string, on uint64)
 		return nil, false, err
 	}
 	record, found := filepath.Join(run, "record"), filepath.Join(run, "found")
-	env, err := environment(cfg, front, driver, startup, record, found, on)
+	device := fmt.Sprintf("sim:%d", on)
+	if cfg.GPUs > 1 {
+		device = fmt.Sprintf("sim@%s,create,total=%d%s", filepath.Join(run, "gpus"), on, strings.Repeat(fmt.Sprintf("/%d", on), cfg.GPUs-1))
+	}
+	env, err := environment(cfg, front, driver, startup, record, found, device, on)
 	if err != nil {
 		return nil, false, err
 	}
@@ -341,7 +367,7 @@ func readProgram(path string) (Program, error) {
 }
 
 // environment is the program's, with the simulated GPU of a size and the recorder.
-func environment(cfg Config, front, driver, startup, record, found string, on uint64) ([]string, error) {
+func environment(cfg Config, front, driver, startup, record, found, device string, on uint64) ([]string, error) {
 	p, err := frameworks.Parse("elastic")
 	if err != nil {
 		return nil, err
@@ -374,7 +400,7 @@ func environment(cfg Config, front, driver, startup, record, found string, on ui
 	// The start-up file takes the program's own memory settings out, and reports them.
 	for _, v := range [][2]string{
 		{library.EnvDriver, filepath.Join(driver, "libcuda.so.1")}, {library.EnvNVML, filepath.Join(driver, "libnvidia-ml.so.1")},
-		{"GPUMEM_DEVICE", fmt.Sprintf("sim:%d", on)}, {"GPUMEM_POOL", "elastic"}, {"GPUMEM_POLICY", string(pool)}, {"GPUMEM_RECORD", record}, {"GPUMEM_REPORT", "0"},
+		{"GPUMEM_DEVICE", device}, {"GPUMEM_POOL", "elastic"}, {"GPUMEM_POLICY", string(pool)}, {"GPUMEM_RECORD", record}, {"GPUMEM_REPORT", "0"},
 		{"GPUMEM_FIT_TOTAL", fmt.Sprint(compilerTotal(on))},
 		{"GPUMEM_FIT", found}, {"GPUMEM_FIT_SIM", driver}, {"GPUMEM_FIT_FULL", full},
 		{"JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1"},
