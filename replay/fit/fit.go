@@ -10,8 +10,9 @@
 // memory repeats, the start-up file (start.py) ends the program. The recording goes to
 // package advise: what fits 24 GiB, and which card would do.
 //
-// A program that is refused memory on the card is run again on one that is twice as
-// large, until it is served, to learn what it needs.
+// JAX is never refused memory in that run: the simulated GPU has 1 TiB, and the compiler
+// alone sees the card's size. So what it needs is known where it does not fit, too. Another
+// program is, and is run again on a card that is twice as large, until it is served.
 //
 // # What differs from a real GPU
 //
@@ -255,11 +256,16 @@ func once(ctx context.Context, cfg Config, dir, front, driver string, on uint64)
 		return nil, false, err
 	}
 	record, found := filepath.Join(run, "record"), filepath.Join(run, "found")
-	device := fmt.Sprintf("sim:%d", on)
-	if cfg.GPUs > 1 {
-		device = fmt.Sprintf("sim@%s,create,total=%d%s", filepath.Join(run, "gpus"), on, strings.Repeat(fmt.Sprintf("/%d", on), cfg.GPUs-1))
+	device := func(total uint64) string {
+		if cfg.GPUs <= 1 {
+			return fmt.Sprintf("sim:%d", total)
+		}
+		return fmt.Sprintf("sim@%s,create,total=%d%s", filepath.Join(run, "gpus"), total, strings.Repeat(fmt.Sprintf("/%d", total), cfg.GPUs-1))
 	}
-	env, err := environment(cfg, front, driver, startup, record, found, device, on)
+	env, err := environment(cfg, front, driver, [][2]string{
+		{"PYTHONPATH", startup}, {"GPUMEM_RECORD", record}, {"GPUMEM_FIT", found}, {"GPUMEM_DEVICE", device(on)},
+		{"GPUMEM_FIT_DEVICE", device(largest)}, {"GPUMEM_FIT_TOTAL", fmt.Sprint(compilerTotal(on))},
+	})
 	if err != nil {
 		return nil, false, err
 	}
@@ -294,7 +300,11 @@ func once(ctx context.Context, cfg Config, dir, front, driver string, on uint64)
 		return nil, false, err
 	}
 	defer t.Close()
-	if t.Refused > 0 && on < largest {
+	p, err := readProgram(found)
+	if err != nil {
+		return nil, false, err
+	}
+	if t.Refused > 0 && on < largest && p.Framework != "jax" {
 		return nil, true, nil
 	}
 	if t.Allocs == 0 {
@@ -310,10 +320,6 @@ func once(ctx context.Context, cfg Config, dir, front, driver string, on uint64)
 		return nil, false, err
 	}
 	advice.Trace.Source = strings.Join(cfg.Command, " ")
-	p, err := readProgram(found)
-	if err != nil {
-		return nil, false, err
-	}
 	p.RanOn = on
 	report := &Report{Report: advice, Program: p}
 	return report, false, report.explain(ctx, t)
@@ -366,8 +372,8 @@ func readProgram(path string) (Program, error) {
 	return p, err
 }
 
-// environment is the program's, with the simulated GPU of a size and the recorder.
-func environment(cfg Config, front, driver, startup, record, found, device string, on uint64) ([]string, error) {
+// environment is the program's, with the simulated GPU, the recorder, and what is run's own.
+func environment(cfg Config, front, driver string, run [][2]string) ([]string, error) {
 	p, err := frameworks.Parse("elastic")
 	if err != nil {
 		return nil, err
@@ -396,13 +402,18 @@ func environment(cfg Config, front, driver, startup, record, found, device strin
 	}
 	list := string(os.PathListSeparator)
 	before(library.EnvSearch, front+list+driver, list)
-	before("PYTHONPATH", startup, list)
+	for _, v := range run {
+		if v[0] == "PYTHONPATH" {
+			before(v[0], v[1], list)
+		} else {
+			set(v[0], v[1])
+		}
+	}
 	// The start-up file takes the program's own memory settings out, and reports them.
 	for _, v := range [][2]string{
 		{library.EnvDriver, filepath.Join(driver, "libcuda.so.1")}, {library.EnvNVML, filepath.Join(driver, "libnvidia-ml.so.1")},
-		{"GPUMEM_DEVICE", device}, {"GPUMEM_POOL", "elastic"}, {"GPUMEM_POLICY", string(pool)}, {"GPUMEM_RECORD", record}, {"GPUMEM_REPORT", "0"},
-		{"GPUMEM_FIT_TOTAL", fmt.Sprint(compilerTotal(on))},
-		{"GPUMEM_FIT", found}, {"GPUMEM_FIT_SIM", driver}, {"GPUMEM_FIT_FULL", full},
+		{"GPUMEM_POOL", "elastic"}, {"GPUMEM_POLICY", string(pool)}, {"GPUMEM_REPORT", "0"},
+		{"GPUMEM_FIT_SIM", driver}, {"GPUMEM_FIT_FULL", full},
 		{"JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1"},
 		// TensorFlow: each request to the driver.
 		{"TF_GPU_ALLOCATOR", "cuda_malloc_async"}, {"TF_FORCE_GPU_ALLOW_GROWTH", "true"},
