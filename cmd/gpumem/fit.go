@@ -53,7 +53,8 @@ func fitCommand() *cobra.Command {
 				if cmd.Flags().Changed("device") {
 					return errors.New("--card and --device are the same: leave one of them out")
 				}
-				if _, err := card.Find(name); err != nil {
+				one, _, _ := strings.Cut(name, "*")
+				if _, err := card.Find(one); err != nil {
 					return fmt.Errorf("--card: %w", err)
 				}
 				device = "sim:" + name
@@ -62,7 +63,11 @@ func fitCommand() *cobra.Command {
 			if vary != "" && err != nil {
 				return fmt.Errorf("--vary: %w", err)
 			}
-			spec, err := open.Parse(device)
+			one, n, err := fit.Cards(device)
+			if err != nil {
+				return fmt.Errorf("--device: %w", err)
+			}
+			spec, err := open.Parse(one)
 			if err != nil {
 				return fmt.Errorf("--device: %w", err)
 			}
@@ -75,6 +80,7 @@ func fitCommand() *cobra.Command {
 			signal.Ignore(syscall.SIGPIPE) // the recording is removed, also where the output has no reader
 			line := newProgress(cmd.ErrOrStderr())
 			defer line.clear()
+			cfg.GPUs = n
 			cfg.Progress = line.show
 			if file {
 				return fitFile(cmd, args[0], cfg, asJSON, line)
@@ -102,7 +108,7 @@ func fitCommand() *cobra.Command {
 	}
 	fs := cmd.Flags()
 	fs.SetInterspersed(false)
-	fs.StringVar(&device, "device", "sim:24GiB", "`DEVICE`, the card: sim:24GiB, or cuda:N, of which only the size is read")
+	fs.StringVar(&device, "device", "sim:24GiB", "`DEVICE`, the card: sim:24GiB, sim:24GiB*4 for four of it, or cuda:N, of which only the size is read")
 	fs.StringVar(&name, "card", "", "`NAME` of the card: T4, L4, A100-40GB, H100, \"RTX 4090\", ...")
 	fs.StringVar(&beside, "beside", size.Format(advise.DefaultContext), "`SIZE` of the program's memory outside its pool: the CUDA context, code, libraries")
 	fs.StringVar(&vary, "vary", "", "`NAME=V,V...`: find the largest of these values that fits, of an argument or environment variable of the program; from the least memory to the most")
@@ -158,9 +164,16 @@ func writeFit(t *text, rep *fit.Report) {
 	if len(rep.Program.Lines) > 0 {
 		writePlaces(t, "Live at the peak, by line of the program, the largest", rep.Program.Lines)
 	}
-	for _, p := range rep.Peaks {
-		writePeak(t, p)
+	if len(rep.Peaks) > 1 {
+		t.section("")
+		t.Line("Each of the %d GPUs that it uses is a card of the size; the sizes and times above are those of the one that needs the most.", len(rep.Peaks))
+		tab := report.NewTable("GPU", ">live at the peak", "in")
+		for _, p := range rep.Peaks {
+			tab.Row(p.Pool, size.Format(p.Bytes), p.Function)
+		}
+		t.table(tab)
 	}
+	writePeak(t, rep.Peak())
 	if b := rep.Breaks; b != nil && b.Function != "" {
 		t.Line("As it is, it would be refused %s in %s, for its %s.", size.Format(b.Bytes), b.Function, b.For)
 	}

@@ -10,8 +10,9 @@
 // memory repeats, the start-up file (start.py) ends the program. The recording goes to
 // package advise: what fits 24 GiB, and which card would do.
 //
-// A program that is refused memory on the card is run again on one that is twice as
-// large, until it is served, to learn what it needs.
+// JAX is never refused memory in that run: the simulated GPU has 1 TiB, and the compiler
+// alone sees the card's size. So what it needs is known where it does not fit, too. Another
+// program is, and is run again on a card that is twice as large, until it is served.
 //
 // # What differs from a real GPU
 //
@@ -35,6 +36,7 @@ import (
 	"regexp"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -59,6 +61,7 @@ type Config struct {
 	Command []string   // the program and its arguments
 	Env     []string   // its environment, NAME=value
 	Sim     sim.Config // the card, see advise.Config
+	GPUs    int        // how many of the card the machine has; 0 means 1
 	Context uint64     // bytes that the program takes beside its pool
 	Full    bool       // the program runs to its end, also when memory repeats
 	// Smallest has the program compiled for and run on the smallest card that the first
@@ -115,7 +118,7 @@ type Tried struct {
 	Card uint64   `json:"card_bytes"` // nominal
 	Fits bool     `json:"fits"`
 	Set  []string `json:"set"`        // the settings with which it fits
-	Peak uint64   `json:"peak_bytes"` // live at the peak; 0 if it was refused memory before
+	Peak uint64   `json:"peak_bytes"` // live at the peak of the GPU with the most; 0 if it was refused memory before
 }
 
 // Report is the answer. Its JSON is that of gpumem advise, with the program. Settings are
@@ -127,6 +130,26 @@ type Report struct {
 	Breaks  *Breaks `json:"breaks_at,omitempty"` // for JAX; nil if the program fits as it is
 	Tried   []Tried `json:"tried,omitempty"`     // with Config.Smallest, the largest first
 	Varied  *Varied `json:"vary,omitempty"`      // of RunVary
+}
+
+// mostGPUs is the most GPUs of a machine.
+const mostGPUs = 64
+
+// Cards reads the words of a device, behind whose size may stand how many there are:
+// sim:24GiB*4. It returns the words of one, and the number.
+func Cards(words string) (one string, n int, err error) {
+	before, rest, several := strings.Cut(words, "*")
+	if !several {
+		return words, 1, nil
+	}
+	number, options, ok := strings.Cut(rest, ",")
+	if ok {
+		options = "," + options
+	}
+	if n, err = strconv.Atoi(number); err != nil || n < 1 || n > mostGPUs || !strings.HasPrefix(before, "sim:") {
+		return "", 0, fmt.Errorf("device %q: want sim:SIZE*N with N from 1 to %d, such as sim:24GiB*4", words, mostGPUs)
+	}
+	return before + options, n, nil
 }
 
 // Differences are the ways in which the run differs from one on a card, a sentence each.
@@ -202,7 +225,7 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 		}
 		t := Tried{Card: card}
 		if !refused {
-			t.Peak = r.Trace.PeakLive
+			t.Peak = r.Peak().Bytes
 			t.Fits = r.fits()
 		}
 		if t.Fits {
@@ -239,7 +262,16 @@ func once(ctx context.Context, cfg Config, dir, front, driver string, on uint64)
 		return nil, false, err
 	}
 	record, found := filepath.Join(run, "record"), filepath.Join(run, "found")
-	env, err := environment(cfg, front, driver, startup, record, found, on)
+	device := func(total uint64) string {
+		if cfg.GPUs <= 1 {
+			return fmt.Sprintf("sim:%d%s", total, capability(cfg.Sim))
+		}
+		return fmt.Sprintf("sim@%s,create,total=%d%s", filepath.Join(run, "gpus"), total, strings.Repeat(fmt.Sprintf("/%d", total), cfg.GPUs-1)+capability(cfg.Sim))
+	}
+	env, err := environment(cfg, front, driver, [][2]string{
+		{"PYTHONPATH", startup}, {"GPUMEM_RECORD", record}, {"GPUMEM_FIT", found}, {"GPUMEM_DEVICE", device(on)},
+		{"GPUMEM_FIT_DEVICE", device(largest)}, {"GPUMEM_FIT_TOTAL", fmt.Sprint(compilerTotal(on))},
+	})
 	if err != nil {
 		return nil, false, err
 	}
@@ -278,7 +310,11 @@ func once(ctx context.Context, cfg Config, dir, front, driver string, on uint64)
 		return nil, false, err
 	}
 	defer t.Close()
-	if t.Refused > 0 && on < largest {
+	p, err := readProgram(found)
+	if err != nil {
+		return nil, false, err
+	}
+	if t.Refused > 0 && on < largest && p.Framework != "jax" {
 		return nil, true, nil
 	}
 	if t.Allocs == 0 {
@@ -289,16 +325,16 @@ func once(ctx context.Context, cfg Config, dir, front, driver string, on uint64)
 			return nil, false, err
 		}
 	}
-	p, err := readProgram(found)
-	if err != nil {
-		return nil, false, err
-	}
 	p.RanOn = on
 	if t.Format == torch.Format.Name {
 		if p.Lines, err = lines(ctx, t); err != nil {
 			return nil, false, err
 		}
-		if p.peak > t.PeakLive {
+		most := uint64(0)
+		for _, pool := range t.Pools {
+			most += pool.PeakLive
+		}
+		if p.peak > most {
 			t.Notes = append(t.Notes, "the recording has the last million events: the peak of "+size.Format(p.peak)+" came before them; let the program end earlier")
 		}
 	}
@@ -359,8 +395,8 @@ func readProgram(path string) (Program, error) {
 	return p, err
 }
 
-// environment is the program's, with the simulated GPU of a size and the recorder.
-func environment(cfg Config, front, driver, startup, record, found string, on uint64) ([]string, error) {
+// environment is the program's, with the simulated GPU, the recorder, and what is run's own.
+func environment(cfg Config, front, driver string, run [][2]string) ([]string, error) {
 	p, err := frameworks.Parse("elastic")
 	if err != nil {
 		return nil, err
@@ -389,13 +425,18 @@ func environment(cfg Config, front, driver, startup, record, found string, on ui
 	}
 	list := string(os.PathListSeparator)
 	before(library.EnvSearch, front+list+driver, list)
-	before("PYTHONPATH", startup, list)
+	for _, v := range run {
+		if v[0] == "PYTHONPATH" {
+			before(v[0], v[1], list)
+		} else {
+			set(v[0], v[1])
+		}
+	}
 	// The start-up file takes the program's own memory settings out, and reports them.
 	for _, v := range [][2]string{
 		{library.EnvDriver, filepath.Join(driver, "libcuda.so.1")}, {library.EnvNVML, filepath.Join(driver, "libnvidia-ml.so.1")},
-		{"GPUMEM_DEVICE", fmt.Sprintf("sim:%d%s", on, capability(cfg.Sim))}, {"GPUMEM_POOL", "elastic"}, {"GPUMEM_POLICY", string(pool)}, {"GPUMEM_RECORD", record}, {"GPUMEM_REPORT", "0"},
-		{"GPUMEM_FIT_TOTAL", fmt.Sprint(compilerTotal(on))},
-		{"GPUMEM_FIT", found}, {"GPUMEM_FIT_SIM", driver}, {"GPUMEM_FIT_FULL", full},
+		{"GPUMEM_POOL", "elastic"}, {"GPUMEM_POLICY", string(pool)}, {"GPUMEM_REPORT", "0"},
+		{"GPUMEM_FIT_SIM", driver}, {"GPUMEM_FIT_FULL", full},
 		{"JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1"},
 		// TensorFlow: each request to the driver.
 		{"TF_GPU_ALLOCATOR", "cuda_malloc_async"}, {"TF_FORCE_GPU_ALLOW_GROWTH", "true"},

@@ -37,6 +37,11 @@ type Peak struct {
 	Largest []memory.LiveValue `json:"largest_temporaries,omitempty"`
 }
 
+// Peak returns that of the GPU with the most.
+func (r *Report) Peak() Peak {
+	return slices.MaxFunc(r.Peaks, func(a, b Peak) int { return cmp.Compare(a.Bytes, b.Bytes) })
+}
+
 // Kind is what a part of the memory at the peak is for.
 type Kind string
 

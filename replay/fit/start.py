@@ -3,6 +3,7 @@
 # that GPUMEM_FIT names. Once memory repeats it ends the program.
 #
 #   GPUMEM_FIT       the file for what was found, as JSON
+#   GPUMEM_FIT_DEVICE  the simulated GPU under JAX
 #   GPUMEM_FIT_TOTAL what the driver reports as the device's total to JAX, in bytes
 #   GPUMEM_FIT_SIM   the folder of the simulated driver and the libraries beside it
 #   GPUMEM_FIT_FULL  1: the program runs to its end
@@ -86,7 +87,9 @@ def settle():
             os.environ.pop(name, None)
         else:
             os.environ[name] = value
-    os.environ["GPUMEM_SIM_TOTAL"] = os.environ["GPUMEM_FIT_TOTAL"]  # for XLA's compiler, see compilerTotal in fit.go
+    # Nothing is refused, and XLA's compiler sees the card: see compilerTotal in fit.go.
+    os.environ["GPUMEM_DEVICE"] = os.environ["GPUMEM_FIT_DEVICE"]
+    os.environ["GPUMEM_SIM_TOTAL"] = os.environ["GPUMEM_FIT_TOTAL"]
 
 
 def client(bridge):

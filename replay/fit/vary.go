@@ -77,7 +77,7 @@ type TriedValue struct {
 	Value string   `json:"value"`
 	Fits  bool     `json:"fits"`
 	Set   []string `json:"set"`        // the settings with which it fits
-	Peak  uint64   `json:"peak_bytes"` // live at the peak, of all GPUs
+	Peak  uint64   `json:"peak_bytes"` // live at the peak of the GPU with the most
 }
 
 // RunVary answers for the largest of the values with which the program fits, or for the
@@ -111,7 +111,7 @@ func RunVary(ctx context.Context, cfg Config, v Vary) (*Report, error) {
 		if r == nil {
 			continue
 		}
-		t := TriedValue{Value: v.Values[i], Fits: r.fits(), Set: []string{}, Peak: r.Trace.PeakLive}
+		t := TriedValue{Value: v.Values[i], Fits: r.fits(), Set: []string{}, Peak: r.Peak().Bytes}
 		if t.Fits {
 			t.Set = r.Advice.Set
 		}

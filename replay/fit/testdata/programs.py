@@ -3,7 +3,7 @@
     python programs.py NAME SCALE STEPS
 
 SCALE is the size of the batch, or of the sequence. At the end it prints the statistics of
-XLA's pool as JSON.
+XLA's pools, of each GPU, as JSON. Programs that begin with "gpus" use all GPUs.
 """
 
 import functools
@@ -259,6 +259,27 @@ def run(name, n):
         params, _ = train(loss, params, moments(params), adam, normal(32 * n, 2048))
         evaluate = jax.jit(lambda p, x: loss(p, x))
         return [evaluate(params, normal(256 * n, 2048)) for _ in range(2)]
+    if name.startswith("gpus"):  # an MLP on all GPUs
+        from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+        loss, params = mlp(1024, 8)
+        mesh = Mesh(np.array(jax.devices()), ("d",))
+        put = lambda a, *spec: jax.device_put(np.asarray(a), NamedSharding(mesh, PartitionSpec(*spec)))
+        whole = put(np.ones((64 * n, 1024), np.float32), None)
+        if name == "gpus-data":
+            return train(loss, [put(w, None) for w in params], (), sgd, put(whole, "d"))
+        if name == "gpus-fsdp":
+            return train(loss, [put(w, "d") for w in params], (), sgd, put(whole, "d"))
+        if name == "gpus-tensor":
+            return train(loss, [put(w, *((None, "d") if i % 2 else ("d", None))) for i, w in enumerate(params)], (), sgd, whole)
+        if name == "gpus-pmap":
+            k = len(jax.devices())
+            step = jax.pmap(lambda p, x: sgd(p, jax.lax.pmean(jax.grad(loss)(p, x), "d"), ())[0], axis_name="d", donate_argnums=(0,))
+            params = [np.ones((k, 1024, 1024), np.float32) for _ in params]
+            batch = np.ones((k, 64 * n // k, 1024), np.float32)
+            for _ in range(steps):
+                params = step(params, batch)
+            return params
     if name == "eager":  # each operation is compiled and run by itself
         x = normal(1024 * n, 1024)
         for _ in range(steps):
@@ -270,4 +291,4 @@ def run(name, n):
 if __name__ == "__main__":
     name, scale, steps = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     jax.block_until_ready(run(name, scale))
-    print(json.dumps(jax.devices()[0].memory_stats()))
+    print(json.dumps([device.memory_stats() for device in jax.devices()]))
