@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -103,7 +102,7 @@ func show(rep *advise.Report) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "  as %s@%s, %s\n", rep.Name, rep.Version, rep.Why)
 	for _, l := range rep.LeftOut {
-		fmt.Fprintf(&b, "  without %s, %s of %s\n", l.Pool, l.What, size.Format(l.Peak))
+		fmt.Fprintf(&b, "  without %s, code %v, of %s\n", l.Pool, l.Code, size.Format(l.Peak))
 	}
 	showCandidates(&b, rep.Candidates)
 	fmt.Fprintf(&b, "  -> %s; as it is %v; smallest card %s; left %s\n", policyOf(rep.Advice), rep.FitsAsItIs, maybe(rep.SmallestCard), size.Format(rep.Left))
@@ -151,16 +150,32 @@ func showCandidates(b *strings.Builder, list []*advise.Candidate) {
 	}
 }
 
-// fits replays t with exactly what is to be set, on a card with the context.
-func fits(t testing.TB, tr *trace.Trace, c *advise.Candidate, cfg sim.Config) bool {
+// read returns what a framework's release makes of the environment, or the policy of a name
+// where settings are not all of the environment.
+func policyFor(t testing.TB, as string, c *advise.Candidate) policy.Policy {
 	t.Helper()
-	p, err := frameworks.Parse(c.Policy)
-	if !c.Ours {
-		p, _, err = frameworks.FromEnv(policy.Environ(c.Set))
+	release, err := frameworks.ParseRelease(as)
+	if err != nil || c.Ours || len(c.Set) == 0 || len(c.Call) > 0 {
+		p, err := frameworks.Parse(c.Policy)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
 	}
+	f, v, err := release.Find()
 	if err != nil {
 		t.Fatal(err)
 	}
+	r, refused := f.Read(policy.Environ(c.Set), v)
+	if refused != nil || len(r.Warnings) > 0 {
+		t.Fatal(as, c.Set, r.Warnings, refused)
+	}
+	return r.Policy
+}
+
+// fits replays t under a policy, on a card with the context.
+func fits(t testing.TB, tr *trace.Trace, p policy.Policy, cfg sim.Config) bool {
+	t.Helper()
 	if cfg.Total < cfg.Used+cfg.Context {
 		return false // elastic would not even open
 	}
@@ -174,118 +189,165 @@ func fits(t testing.TB, tr *trace.Trace, c *advise.Candidate, cfg sim.Config) bo
 	return rep.Results[0].Fits
 }
 
-// TestTrue: what is said of each candidate is so, by replays of its own: it fits
-// where it is said to, one hundredth less of the advised fraction does not, the
+// parsed returns the policy of a name.
+func parsed(t testing.TB, spec string) policy.Policy {
+	t.Helper()
+	p, err := frameworks.Parse(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// random returns a recording of a few dozen events.
+func random(t testing.TB, rng *rand.Rand) *trace.Trace {
+	var b strings.Builder
+	live := []int{}
+	for id := range 1 + rng.IntN(60) {
+		if len(live) > 0 && rng.IntN(2) == 0 {
+			i := rng.IntN(len(live))
+			fmt.Fprintf(&b, "f %d\n", live[i])
+			live = append(live[:i], live[i+1:]...)
+			continue
+		}
+		fmt.Fprintf(&b, "a %d %d\n", id, 1+rng.IntN(40*mib))
+		live = append(live, id)
+	}
+	return read(t, b.String())
+}
+
+// TestTrue: what is said of each candidate is so, by separate replays: it fits
+// where it is said to, both ends of a limit do and one hundredth less of it does not, the
 // smallest device holds and 1 MiB less does not.
 func TestTrue(t *testing.T) {
-	for seed := range uint64(25) {
-		rng := rand.New(rand.NewPCG(seed, 3))
-		say := func(format string, args ...any) {
-			t.Helper()
-			t.Fatalf("seed %d: "+format, append([]any{seed}, args...)...)
-		}
-		var b strings.Builder
-		live := []int{}
-		for id := range 1 + rng.IntN(60) {
-			if len(live) > 0 && rng.IntN(2) == 0 {
-				i := rng.IntN(len(live))
-				fmt.Fprintf(&b, "f %d\n", live[i])
-				live = append(live[:i], live[i+1:]...)
-				continue
+	for _, as := range []string{"jax", "jax@0.4.30", "jax@0.3.25", "tensorflow", "tensorflow@2.3", "pytorch", "pytorch@2.8.0", "rmm", "none"} {
+		t.Run(as, func(t *testing.T) {
+			for seed := range uint64(8) {
+				testTrue(t, as, seed)
 			}
-			fmt.Fprintf(&b, "a %d %d\n", id, 1+rng.IntN(40*mib))
-			live = append(live, id)
-		}
-		tr := read(t, b.String())
-		cfg := advise.Config{
-			Sim:     sim.Config{Total: uint64(64+rng.IntN(960)) * mib, Used: uint64(rng.IntN(32)) * mib},
-			Context: uint64(rng.IntN(24)) * mib,
-		}
-		rep, err := advise.Run(context.Background(), tr, cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
-		here := cfg.Sim
-		here.Context = cfg.Context
-		alone := sim.Config{Context: cfg.Context}
-		for i, c := range rep.Candidates {
-			if fits(t, tr, c, here) != c.Fits {
-				say("%s on %d MiB: said %v", c.Policy, cfg.Sim.Total/mib, c.Fits)
-			}
-			if c.Fits && c.HeldPeak+c.Left+rep.UsedBytes+cfg.Context != cfg.Sim.Total {
-				say("%s: holds %d, leaves %d", c.Policy, c.HeldPeak, c.Left)
-			}
-			if p, ok := strings.CutPrefix(c.Policy, "jax:fraction=."); ok && i == 1 {
-				var percent int
-				fmt.Sscan(strings.TrimPrefix(p, "0"), &percent)
-				less := &advise.Candidate{Policy: "jax", Set: []string{fmt.Sprintf("XLA_CLIENT_MEM_FRACTION=.%02d", percent-1)}}
-				if c.Fits && percent > 1 && fits(t, tr, less, here) {
-					say("%s is not the least", c.Policy)
-				}
-			}
-			// Fractions go with the size of the device, so only the others can be
-			// checked with the same words.
-			if s := c.SmallestDevice; s != nil && slices.Contains([]string{"jax", "async", "platform", "elastic"}, c.Policy) {
-				alone.Total = *s
-				if !fits(t, tr, c, alone) {
-					say("%s does not fit %d MiB", c.Policy, *s/mib)
-				}
-				if alone.Total -= mib; alone.Total > 0 && fits(t, tr, c, alone) {
-					say("%s fits less than %d MiB", c.Policy, *s/mib)
-				}
-			}
-		}
-		for _, c := range rep.Candidates {
-			if c.SmallestCard != nil {
-				on := &advise.Candidate{Policy: c.Policy, Set: c.CardSet, Ours: c.Ours}
-				alone.Total = advise.Usable(*c.SmallestCard)
-				if !fits(t, tr, on, alone) {
-					say("%v does not fit a card of %d GiB", c.CardSet, *c.SmallestCard>>30)
-				}
-			}
-		}
-		for _, c := range rep.Candidates {
-			if c.Fits {
-				if rep.Advice != c {
-					say("%s fits, and the advice is %v", c.Policy, rep.Advice)
-				}
-				break
-			}
-		}
-		if rep.Advice == nil && rep.Left != 0 {
-			say("nothing fits, and %d is left", rep.Left)
-		}
-		tr.Close()
+		})
 	}
 }
 
-// TestWords: what is to be set in the environment is the policy that was
-// replayed. The driver's pool differs in one thing, what it keeps when it is
-// synchronised, which JAX does not turn on.
+func testTrue(t *testing.T, as string, seed uint64) {
+	rng := rand.New(rand.NewPCG(seed, 3))
+	say := func(format string, args ...any) {
+		t.Helper()
+		t.Errorf("seed %d: "+format, append([]any{seed}, args...)...)
+	}
+	tr := random(t, rng)
+	defer tr.Close()
+	cfg := advise.Config{
+		Sim:     sim.Config{Total: uint64(64+rng.IntN(960)) * mib, Used: uint64(rng.IntN(32)) * mib},
+		Context: uint64(rng.IntN(24)) * mib,
+		As:      as,
+	}
+	rep, err := advise.Run(context.Background(), tr, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	here := cfg.Sim
+	here.Context = cfg.Context
+	alone := sim.Config{Context: cfg.Context}
+	var first *advise.Candidate
+	for _, c := range rep.Candidates {
+		p := policyFor(t, as, c)
+		if fits(t, tr, p, here) != c.Fits {
+			say("%s on %d MiB: said %v", c.Policy, cfg.Sim.Total/mib, c.Fits)
+		}
+		if c.Fits && c.HeldPeak+c.Left+rep.UsedBytes+cfg.Context != cfg.Sim.Total {
+			say("%s: holds %d, leaves %d", c.Policy, c.HeldPeak, c.Left)
+		}
+		if c.Fits && first == nil {
+			first = c
+		}
+		ends := func(spec string, r *advise.Range, on sim.Config) {
+			if r == nil {
+				return
+			}
+			with := func(text string) policy.Policy { return parsed(t, strings.Replace(spec, r.Least, text, 1)) }
+			if r.TooLittle != "" && fits(t, tr, with(r.TooLittle), on) {
+				say("%s is not the least on %d MiB: %s fits", spec, on.Total/mib, r.TooLittle)
+			}
+			if !fits(t, tr, with(r.Most), on) {
+				say("%s on %d MiB: %s does not fit", spec, on.Total/mib, r.Most)
+			}
+		}
+		if c.Range != nil && !c.Fits {
+			say("%s does not fit, and has a range", c.Policy)
+		}
+		ends(c.Policy, c.Range, here)
+		// Limits go with the size of the device, so only the others can be checked
+		// with the same words.
+		if s := c.SmallestDevice; s != nil && !strings.Contains(c.Policy, "fraction=") && (!strings.Contains(c.Policy, "limit=") || p.Kind == policy.Async) && !strings.Contains(c.Policy, "preallocate") {
+			alone.Total = *s
+			if !fits(t, tr, p, alone) {
+				say("%s does not fit %d MiB", c.Policy, *s/mib)
+			}
+			if alone.Total -= mib; alone.Total > 0 && fits(t, tr, p, alone) {
+				say("%s fits less than %d MiB", c.Policy, *s/mib)
+			}
+		}
+		if c.SmallestCard != nil {
+			on := &advise.Candidate{Policy: c.CardPolicy, Set: c.CardSet, Call: c.CardCall, Ours: c.Ours}
+			alone.Total = advise.Usable(*c.SmallestCard)
+			if !fits(t, tr, policyFor(t, as, on), alone) {
+				say("%v does not fit a card of %d GiB", c.CardSet, *c.SmallestCard>>30)
+			}
+			ends(c.CardPolicy, c.CardRange, alone)
+		}
+	}
+	if rep.Advice != first {
+		say("the advice is %v", rep.Advice)
+	}
+	if rep.Advice == nil && rep.Left != 0 {
+		say("nothing fits, and %d is left", rep.Left)
+	}
+}
+
+// TestWords: what is to be set in the environment is the policy that was replayed, in each
+// release that changed something. The driver's pool is compared by what it keeps and takes.
 func TestWords(t *testing.T) {
 	tr := read(t, "a 1 1000000000\n")
-	for _, device := range []string{"sim:1GiB", "sim:24GiB", "sim:1200MiB"} {
-		rep, err := advise.Run(context.Background(), tr, advise.Config{Sim: card(t, device), Context: 100 * mib})
-		if err != nil {
-			t.Fatal(err)
+	for _, f := range frameworks.All {
+		if f.Name != "jax" && f.Name != "tensorflow" && f.Name != "pytorch" {
+			continue
 		}
-		for _, c := range rep.Candidates {
-			if c.Ours {
-				continue
-			}
-			p, err := frameworks.Parse(c.Policy)
-			if err != nil {
-				t.Fatal(err)
-			}
-			env, warnings, err := frameworks.FromEnv(policy.Environ(c.Set))
-			if err != nil || len(warnings) > 0 {
-				t.Fatal(c.Set, warnings, err)
-			}
-			p.Spec, p.Name, env.Spec, env.Name = "", "", "", ""
-			p.AsyncKeep = false
-			p.Fraction = float64(float32(p.Fraction)) // as jaxlib passes it on; of no account here
-			if p != env {
-				t.Errorf("%s: %+v\n%v: %+v", c.Policy, p, c.Set, env)
+		var releases []string
+		for _, c := range f.Changes() {
+			releases = append(releases, f.Name+"@"+c.Version)
+		}
+		for _, as := range append(releases, f.Name) {
+			for _, on := range []string{"sim:24GiB", "sim:1GiB", "sim:1200MiB"} {
+				if as != f.Name && on != "sim:24GiB" {
+					break // the rest for the newest release
+				}
+				rep, err := advise.Run(context.Background(), tr, advise.Config{Sim: card(t, on), Context: 100 * mib, As: as})
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, c := range rep.Candidates {
+					p, env := parsed(t, c.Policy), policyFor(t, as, c)
+					if p.Kind == policy.Async {
+						d := policy.Device{Total: 24 << 30, Free: 24 << 30}
+						keep, first := p.AsyncBytes(d)
+						envKeep, envFirst := env.AsyncBytes(d)
+						if f.Name == "tensorflow" { // keeps what it leaves to others, less
+							envKeep = keep
+						}
+						if keep>>1 != envKeep>>1 || first != envFirst {
+							t.Errorf("%s: %s keeps %d, takes %d; %v %d, %d", as, c.Policy, keep, first, c.Set, envKeep, envFirst)
+						}
+						continue
+					}
+					p.Spec, p.Name, p.Version, env.Spec, env.Name, env.Version = "", "", "", "", "", ""
+					if p.Kind == policy.VMM {
+						p.Fraction = float64(float32(p.Fraction)) // as jaxlib passes it on; of no account here
+					}
+					if p != env {
+						t.Errorf("%s: %s: %+v\n%v: %+v", as, c.Policy, p, c.Set, env)
+					}
+				}
 			}
 		}
 	}

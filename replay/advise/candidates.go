@@ -83,6 +83,9 @@ func (a *adviser) choose(ctx context.Context, c *Candidate, alone bool, total ui
 	w, top := c.at(least, total), c.at(most, total)
 	if w.limits != nil {
 		w.limits.Most, w.limits.Capped = w.limits.Least, most == mostPercent
+		if least > 1 {
+			w.limits.TooLittle = c.at(least-1, total).limits.Least
+		}
 		ok, err := a.fits(ctx, top.policy, alone, total)
 		if err != nil {
 			return way{}, err

@@ -42,7 +42,7 @@ func (a *adviser) jax(has features) ([]*Candidate, error) {
 	if w, ok := j.way(name+":preallocate=false", jaxPreallocate); ok {
 		list = append(list, limited(&w, j.limit(name+":preallocate=false,", jaxPreallocate)))
 	}
-	if w, ok := j.way("async", jaxAllocator+"cuda_async", jaxPreallocate); ok && has.pools && w.policy.Kind == policy.Async {
+	if w, ok := j.async(); ok && has.pools {
 		list = append(list, fixed(w))
 	}
 	if w, ok := j.way("vmm:fraction=.75", jaxAllocator+"vmm"); ok && has.pages && w.policy.Kind == policy.VMM {
@@ -53,6 +53,22 @@ func (a *adviser) jax(has features) ([]*Candidate, error) {
 		list = append(list, fixed(w))
 	}
 	return list, nil
+}
+
+// async returns the driver's pool, without preallocation if the release can do that.
+func (j jaxSettings) async() (way, bool) {
+	w, ok := j.way("", jaxAllocator+"cuda_async", jaxPreallocate)
+	if w.policy.Preallocate {
+		w, ok = j.way("", jaxAllocator+"cuda_async")
+	}
+	p := &w.policy
+	switch { // how much the pool keeps
+	case p.Preallocate || p.AsyncKeep:
+		p.Spec = fmt.Sprintf("async:fraction=%g,of=%s,preallocate=%v", p.Fraction, p.Of, p.Preallocate)
+	default:
+		p.Spec = "async:limit=1B" // next to nothing
+	}
+	return w, ok && p.Kind == policy.Async
 }
 
 // way returns the policy of an environment under a name. ok is false if the release does

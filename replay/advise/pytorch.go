@@ -54,6 +54,9 @@ func (t torchSettings) limit(part string, settings ...string) way {
 		w.set = []string{t.variable + "=" + strings.Join(settings, ",")}
 	}
 	w.call = []string{"torch.cuda.set_per_process_memory_fraction(" + part + ")"}
+	if len(t.gpus) > 1 {
+		w.call = []string{"for gpu in range(torch.cuda.device_count()): torch.cuda.set_per_process_memory_fraction(" + part + ", gpu)"}
+	}
 	w.brief = append(slices.Clone(settings), "memory_fraction("+part+")")
 	return w
 }

@@ -82,11 +82,11 @@ func parseSource(text string) (Source, error) {
 func findSource(t *trace.Trace) Source {
 	switch t.Format {
 	case "torch":
-		return Source{Name: pyTorch, Why: "it is a snapshot of PyTorch"}
+		return Source{Name: pyTorch, Why: "the recording is a snapshot of PyTorch"}
 	case "rmm":
-		return Source{Name: rmm, Why: "it is a log of RMM"}
+		return Source{Name: rmm, Why: "the recording is a log of RMM"}
 	case "pprof":
-		return Source{Name: jax, Why: "it is a memory profile of JAX"}
+		return Source{Name: jax, Why: "the recording is a memory profile of JAX"}
 	}
 	of := func(name, why, pool string) Source { return Source{Name: name, Why: fmt.Sprintf(why, pool)} }
 	device := ""
@@ -113,7 +113,7 @@ func findSource(t *trace.Trace) Source {
 	case t.Format == "xplane":
 		return Source{Name: jax, Other: tensorFlow, Why: "profiles of this form are JAX's and TensorFlow's"}
 	}
-	return Source{Name: none, Why: "the recording does not have the framework"}
+	return Source{Name: none, Why: "the recording does not say which framework was used"}
 }
 
 // tensorFlowOp matches names that TensorFlow gives to operations. JAX's begin with jit.
@@ -135,7 +135,7 @@ const codePool = "executable"
 // LeftOut is a pool that is not in the answer.
 type LeftOut struct {
 	Pool string `json:"pool"`
-	What string `json:"what"` // "host memory" or "compiled code"
+	Code bool   `json:"code"` // compiled code, which lies on the GPU outside its pools; otherwise the host's memory
 	Peak uint64 `json:"peak_live_bytes"`
 }
 
@@ -165,10 +165,10 @@ func split(t *trace.Trace, pool string) (list []gpu, left []LeftOut, err error) 
 		switch m := gpuPool.FindStringSubmatch(p.Name); {
 		case pool != "":
 		case p.Name == codePool:
-			left = append(left, LeftOut{p.Name, "compiled code", p.PeakLive})
+			left = append(left, LeftOut{p.Name, true, p.PeakLive})
 			continue
 		case hostPool.MatchString(p.Name):
-			left = append(left, LeftOut{p.Name, "host memory", p.PeakLive})
+			left = append(left, LeftOut{p.Name, false, p.PeakLive})
 			continue
 		case m != nil:
 			key = m[1] + m[2]
@@ -191,9 +191,27 @@ func split(t *trace.Trace, pool string) (list []gpu, left []LeftOut, err error) 
 	if len(list) == 0 {
 		var names []string
 		for _, l := range left {
-			names = append(names, fmt.Sprintf("%s is %s", l.Pool, l.What))
+			what := "host memory"
+			if l.Code {
+				what = "compiled code"
+			}
+			names = append(names, l.Pool+" is "+what)
 		}
 		return nil, nil, &trace.Error{File: t.Source, Msg: fmt.Sprintf("%v: %s; --pool NAME answers as if a GPU had a pool's memory", ErrNoGPU, strings.Join(names, ", "))}
 	}
 	return list, left, nil
+}
+
+// elsewhere says that what is replayed was not a GPU's memory; "" if it was, or may have been.
+func elsewhere(t *trace.Trace, gpus []gpu) string {
+	name := gpus[0].name
+	switch {
+	case name == codePool:
+		return name + " is compiled code, which lies outside the pools; the answer is as if a pool had it."
+	case hostPool.MatchString(name):
+		return name + " is host memory; the answer is as if a GPU had it."
+	case numberPool.MatchString(name) && t.Format == "xplane":
+		return "The devices are numbered, without an allocator's name, as TPUs are; the answer is for GPUs that serve the same requests."
+	}
+	return ""
 }
