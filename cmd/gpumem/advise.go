@@ -225,7 +225,7 @@ func writeBasis(t *text, rep *advise.Report) {
 	}
 	for _, g := range rep.GPUs {
 		if len(g.Others) > 0 {
-			t.Line("%s lies on the GPU of %s: the %s that it holds at its peak are taken beside that pool.", strings.Join(g.Others, ", "), g.Pool, size.Format(g.Beside))
+			t.Line("%s: on its GPU lies %s, too, whose peaks of %s in all are taken before that pool begins.", g.Pool, strings.Join(g.Others, ", "), size.Format(g.Beside))
 		}
 	}
 	if rep.Host != "" {

@@ -1,6 +1,7 @@
 package advise_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"flag"
@@ -439,5 +440,59 @@ func TestRefusedWhenRecordedDoesNotFit(t *testing.T) {
 				t.Errorf("%s: %+v", name, c)
 			}
 		}
+	}
+}
+
+// TestPoolsOfOneGPU: the largest pool of a GPU is replayed, the others are taken beside it,
+// and pools of the host are left out.
+func TestPoolsOfOneGPU(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		pools []string // 100 MiB in the first, 200 in the second and so on
+		as    string
+		gpus  string // the pool of each, with what is taken beside it
+		left  int
+	}{
+		{"one", []string{"GPU_0"}, "none", "", 0},
+		{"collective memory", []string{"GPU_collectivememory_0_bfc", "GPU_0_bfc", "GPU_1_bfc", "xla_gpu_host_bfc"}, "jax", "GPU_0_bfc+100 GPU_1_bfc+0", 1},
+		{"three of one", []string{"vmm_0", "GPU_0_bfc", "GPU_collectivememory_0_bfc"}, "jax", "GPU_collectivememory_0_bfc+300", 0},
+		{"a Go program", []string{"weights", "scratch", "weights on device 1"}, "none", "scratch+100 weights on device 1+0", 0},
+		{"a saved snapshot", []string{"cuda:0", "cuda:1"}, "pytorch", "cuda:0+0 cuda:1+0", 0},
+		{"a saved profile", []string{"cuda:0", "executable"}, "jax", "", 1},
+		{"a saved profile of TPUs", []string{"0", "1"}, "none", "0+0 1+0", 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var file bytes.Buffer
+			w, err := trace.NewWriter(&file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, pool := range tc.pools {
+				if err := w.Alloc(trace.Call{Pool: pool, ID: 1, Bytes: uint64(i+1) * 100 * mib}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := w.Flush(); err != nil {
+				t.Fatal(err)
+			}
+			tr := read(t, file.String())
+			defer tr.Close()
+			rep, err := advise.Run(context.Background(), tr, advise.Config{Sim: card(t, "sim:1GiB"), Context: 10 * mib})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, g := range rep.GPUs {
+				got = append(got, fmt.Sprintf("%s+%d", g.Pool, g.Beside/mib))
+			}
+			if rep.Name != tc.as || strings.Join(got, " ") != tc.gpus || len(rep.LeftOut) != tc.left {
+				t.Errorf("as %s, GPUs %v, left out %v", rep.Name, got, rep.LeftOut)
+			}
+			for _, c := range rep.Candidates {
+				if c.Fits && c.HeldPeak+c.Left+10*mib > rep.DeviceBytes {
+					t.Errorf("%s holds %d, leaves %d", c.Policy, c.HeldPeak, c.Left)
+				}
+			}
+		})
 	}
 }

@@ -110,6 +110,13 @@ func findSource(t *trace.Trace) Source {
 		s := of(jax, "the pool %s is named so by JAX and by TensorFlow", device)
 		s.Other = tensorFlow
 		return s
+	case gpuPool.MatchString(t.Pools[0].Name) && strings.HasPrefix(t.Pools[0].Name, "cuda:"): // read from what --save wrote
+		if slices.ContainsFunc(t.Pools, func(p *trace.Pool) bool { return p.Name == codePool }) {
+			return of(jax, "the pool %s is of a memory profile of JAX", codePool)
+		}
+		s := of(pyTorch, "the pool %s is named so in snapshots of PyTorch and in memory profiles of JAX", t.Pools[0].Name)
+		s.Other = jax
+		return s
 	case t.Format == "xplane":
 		return Source{Name: jax, Other: tensorFlow, Why: "profiles of this form are JAX's and TensorFlow's"}
 	}
@@ -125,6 +132,10 @@ var gpuPool = regexp.MustCompile(`^(?:(?:GPU|XLA_backend|GPU_collectivememory|gp
 
 // hostPool matches the names of pools in the host's memory.
 var hostPool = regexp.MustCompile(`(?i)(^|_)host(_|$)|^cpu(:\d+)?$|bfc_cpu_|^mklcpu$|pinned`)
+
+// libraryPool matches the pools of a Go program (gpumem.WithRecord), whose GPU is 0 unless
+// the name says another.
+var libraryPool = regexp.MustCompile(` on device (\d+)$`)
 
 // numberPool matches the pools of devices whose allocator has no name.
 var numberPool = regexp.MustCompile(`^\d+$`)
@@ -159,7 +170,7 @@ func split(t *trace.Trace, pool string) (list []gpu, left []LeftOut, err error) 
 	if err != nil {
 		return nil, nil, err
 	}
-	at := map[string]int{}
+	at := map[string]int{} // in list, by the GPU's number, or the pool's name where that is not known
 	for _, p := range pools {
 		key := p.Name
 		switch m := gpuPool.FindStringSubmatch(p.Name); {
@@ -172,6 +183,11 @@ func split(t *trace.Trace, pool string) (list []gpu, left []LeftOut, err error) 
 			continue
 		case m != nil:
 			key = m[1] + m[2]
+		case t.Format == "gpumem" && !numberPool.MatchString(p.Name):
+			key = "0"
+			if m := libraryPool.FindStringSubmatch(p.Name); m != nil {
+				key = m[1]
+			}
 		}
 		i, more := at[key]
 		if !more {
