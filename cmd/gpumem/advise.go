@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"gpumem/replay/advise"
 	"gpumem/report"
 	"gpumem/size"
+	"gpumem/trace"
 )
 
 func adviseCommand() *cobra.Command {
@@ -22,9 +24,14 @@ func adviseCommand() *cobra.Command {
 		device, beside, as string
 	)
 	cmd := &cobra.Command{
-		Use:   "advise TRACE",
+		Use:   "advise TRACE...",
 		Short: "Find the settings with which a recording fits a GPU",
-		Args:  oneTrace,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return errors.New("advise takes a TRACE, a file or - for standard input, or several; gpumem advise --help has examples")
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cfg := advise.Config{Pool: f.pool, As: as}
 			var err error
@@ -44,24 +51,32 @@ func adviseCommand() *cobra.Command {
 			line := newProgress(cmd.ErrOrStderr())
 			defer line.clear()
 			cfg.Progress = line.show
-			t, err := f.open(cmd.Context(), args[0], line)
-			if err != nil {
-				return err
+			var traces []*trace.Trace
+			for _, path := range args {
+				t, err := f.open(cmd.Context(), path, line)
+				if err != nil {
+					return err
+				}
+				defer t.Close()
+				traces = append(traces, t)
 			}
-			defer t.Close()
-			rep, err := advise.Run(cmd.Context(), t, cfg)
+			if note != "" {
+				defer fmt.Fprintln(cmd.ErrOrStderr(), "gpumem: "+note)
+			}
+			if len(traces) > 1 {
+				rep, err := advise.RunTogether(cmd.Context(), traces, cfg)
+				line.clear()
+				if err != nil {
+					return err
+				}
+				return answered(show(cmd, f.asJSON, rep, func(t *text) { writeTogether(t, rep) }), rep.Fits)
+			}
+			rep, err := advise.Run(cmd.Context(), traces[0], cfg)
 			line.clear()
 			if err != nil {
 				return err
 			}
-			if note != "" {
-				fmt.Fprintln(cmd.ErrOrStderr(), "gpumem: "+note)
-			}
-			err = show(cmd, f.asJSON, rep, func(t *text) { writeAdvice(t, rep) })
-			if err == nil && rep.Advice == nil {
-				err = errNo
-			}
-			return err
+			return answered(show(cmd, f.asJSON, rep, func(t *text) { writeAdvice(t, rep) }), rep.Advice != nil)
 		},
 	}
 	fs := cmd.Flags()
@@ -70,6 +85,14 @@ func adviseCommand() *cobra.Command {
 	fs.StringVar(&as, "as", "", "`FRAMEWORK` whose settings to name, jax, tensorflow, pytorch, rmm or none, with @VERSION for a release (default: found from the recording)")
 	f.add(cmd)
 	return cmd
+}
+
+// answered returns the error of an answer: that of writing it, or that it is no.
+func answered(err error, yes bool) error {
+	if err == nil && !yes {
+		return errNo
+	}
+	return err
 }
 
 // simulated returns the card of a device spec, simulated: with its size, and what
@@ -422,4 +445,45 @@ func smallestWith(rep *advise.Report, card uint64) string {
 		return text
 	}
 	return "" // not reached: the card is some candidate's
+}
+
+// writeTogether writes the answer about several programs: the verdict, how to start each,
+// what each needs.
+func writeTogether(t *text, rep *advise.Together) {
+	others := ""
+	if rep.UsedBytes > 0 {
+		others = fmt.Sprintf(", of which others hold %s", size.Format(rep.UsedBytes))
+	}
+	if rep.Fits {
+		t.Line("They fit a GPU of %s together%s: their leases take %s, and %s is left. Start each in its lease:",
+			size.Format(rep.DeviceBytes), others, size.Format(rep.Leases), size.Format(rep.Left))
+	} else {
+		t.Line("They do not fit a GPU of %s together%s: their leases would take %s. Each alone:", size.Format(rep.DeviceBytes), others, size.Format(rep.Leases))
+	}
+	for _, m := range rep.Programs {
+		t.Raw("  " + m.Run + "   # " + report.OneLine(m.Trace.Source))
+	}
+	t.section("")
+	tab := report.NewTable("recording", "framework", ">live peak", ">lease", "pool")
+	for _, m := range rep.Programs {
+		framework, pool := m.Name, m.Pool
+		if m.Version != "" {
+			framework += "@" + m.Version
+		}
+		if pool == "" {
+			pool = "its own"
+		}
+		tab.Row(m.Trace.Source, framework, size.Format(m.Trace.PeakLive), size.Format(m.Lease), pool)
+	}
+	t.table(tab)
+	t.section("")
+	t.Line("A lease is the least in which the recording is served, with %s outside the pool (--beside). So each may be at its peak at the same time.", size.Format(rep.ContextBytes))
+	if rep.PeakTogether != nil {
+		t.Line("If all begin at the same time as recorded, at most %s is live at once.", size.Format(*rep.PeakTogether))
+	}
+	for _, m := range rep.Programs {
+		for _, n := range m.Trace.Notes {
+			t.Line("%s: %s", m.Trace.Source, n)
+		}
+	}
 }

@@ -34,7 +34,8 @@
 // Files: advise.go the configuration and the report, source.go the framework and the GPUs
 // of the recording, candidates.go what is tried, jax.go, tensorflow.go, pytorch.go and
 // others.go the settings of each framework, cards.go the sizes of cards, search.go the least
-// limit and the smallest device, second.go two programs on a card.
+// limit and the smallest device, second.go a second program on the card, together.go several
+// recorded ones.
 package advise
 
 import (
@@ -180,11 +181,9 @@ type Range struct {
 // those of [replay.Run], an unknown framework, a card that cannot be simulated, and
 // ErrNoGPU in a *trace.Error.
 func Run(ctx context.Context, t *trace.Trace, cfg Config) (*Report, error) {
-	source, err := findSource(t), error(nil)
-	if cfg.As != "" {
-		if source, err = parseSource(cfg.As); err != nil {
-			return nil, err
-		}
+	source, err := sourceOf(t, cfg.As)
+	if err != nil {
+		return nil, err
 	}
 	gpus, left, err := split(t, cfg.Pool)
 	if err != nil {

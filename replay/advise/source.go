@@ -78,6 +78,14 @@ func parseSource(text string) (Source, error) {
 	return s, nil
 }
 
+// sourceOf returns the framework that is given, or else that of the recording.
+func sourceOf(t *trace.Trace, as string) (Source, error) {
+	if as != "" {
+		return parseSource(as)
+	}
+	return findSource(t), nil
+}
+
 // findSource finds the framework from what the recording holds.
 func findSource(t *trace.Trace) Source {
 	switch t.Format {
