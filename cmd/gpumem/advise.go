@@ -481,9 +481,4 @@ func writeTogether(t *text, rep *advise.Together) {
 	if rep.PeakTogether != nil {
 		t.Line("If all begin at the same time as recorded, at most %s is live at once.", size.Format(*rep.PeakTogether))
 	}
-	for _, m := range rep.Programs {
-		for _, n := range m.Trace.Notes {
-			t.Line("%s: %s", m.Trace.Source, n)
-		}
-	}
 }

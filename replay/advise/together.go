@@ -106,7 +106,7 @@ func leaseFor(ctx context.Context, t *trace.Trace, cfg Config) (*Member, gpu, er
 			option = "--pool " + pool + " "
 		}
 		m.Lease, err = a.lease(ctx, p)
-		m.Run = fmt.Sprintf("gpumem run %s--mem %dMiB --overhead %dMiB -- COMMAND", option, m.Lease/mib, (a.taken(true)+mib-1)/mib)
+		m.Run = fmt.Sprintf("gpumem run %s--mem %dMiB --overhead %dMiB -- COMMAND", option, m.Lease/mib, a.leaseOf(0)/mib)
 		return m, err
 	}
 	has, err := a.features()
@@ -121,7 +121,11 @@ func leaseFor(ctx context.Context, t *trace.Trace, cfg Config) (*Member, gpu, er
 	if err != nil || source.Name == none || source.Name == rmm {
 		return ours, gpus[0], err
 	}
-	own, err := with(named(source.release().String()).policy, "")
+	spec := source.release().String()
+	if source.Name == tensorFlow {
+		spec += ":preallocate=false" // as gpumem run sets it
+	}
+	own, err := with(named(spec).policy, "")
 	if err == nil {
 		own.ours = ours
 	}
@@ -133,7 +137,7 @@ func leaseFor(ctx context.Context, t *trace.Trace, cfg Config) (*Member, gpu, er
 func (a *adviser) lease(ctx context.Context, p policy.Policy) (uint64, error) {
 	g := a.gpus[0]
 	fits := func(pages uint64) (bool, error) {
-		p.Limit = pages * page
+		p.Limit = a.limitOf(p, pages*page)
 		ok, err := replay.Fits(ctx, a.trace, a.replay(g, p, true), a.leaseOf(pages))
 		if errors.Is(err, device.ErrOutOfMemory) {
 			return false, nil
@@ -170,11 +174,20 @@ func (a *adviser) lease(ctx context.Context, p policy.Policy) (uint64, error) {
 	return a.leaseOf(hi), nil
 }
 
-// leaseOf returns the lease for a pool of so many pages. One more is there because a limit
-// passes through a fraction.
+// limitOf returns the limit of a pool that gpumem run gives that many bytes. It sets a
+// fraction for JAX and PyTorch, which may lose some.
+func (a *adviser) limitOf(p policy.Policy, bytes uint64) uint64 {
+	if p.Name != jax && p.Name != pyTorch {
+		return bytes
+	}
+	card, part := policy.Device{Total: a.cfg.Sim.Total}, policy.Policy{RoundLimit: p.RoundLimit}
+	part.Fraction = policy.FractionFor(bytes, part, card)
+	return max(1, part.LimitBytes(card))
+}
+
+// leaseOf returns the lease for a pool of so many pages.
 func (a *adviser) leaseOf(pages uint64) uint64 {
-	beside := (a.taken(true) + mib - 1) / mib * mib
-	return (pages+1)*page + beside
+	return pages*page + (a.taken(true)+page-1)/page*page
 }
 
 // peakTogether returns the most that is live at once in recordings that begin at the same
