@@ -151,8 +151,8 @@ func showCandidates(b *strings.Builder, list []*advise.Candidate) {
 	}
 }
 
-// read returns what a framework's release makes of the environment, or the policy of a name
-// where settings are not all of the environment.
+// policyFor returns what a framework's release makes of the environment that a candidate
+// sets, or the policy of its name where not all is set there.
 func policyFor(t testing.TB, as string, c *advise.Candidate) policy.Policy {
 	t.Helper()
 	release, err := frameworks.ParseRelease(as)
@@ -174,14 +174,14 @@ func policyFor(t testing.TB, as string, c *advise.Candidate) policy.Policy {
 	return r.Policy
 }
 
-// fits replays t under a policy, on a card with the context.
-func fits(t testing.TB, tr *trace.Trace, p policy.Policy, cfg sim.Config) bool {
+// fits replays a pool of tr under a policy, on a card with the context.
+func fits(t testing.TB, tr *trace.Trace, pool string, p policy.Policy, cfg sim.Config) bool {
 	t.Helper()
 	if cfg.Total < cfg.Used+cfg.Context {
 		return false // elastic would not even open
 	}
 	rep, err := replay.Run(context.Background(), tr, replay.Config{
-		Policies: []policy.Policy{p}, Total: cfg.Total,
+		Policies: []policy.Policy{p}, Total: cfg.Total, Pool: pool,
 		Device: func(total uint64) (device.GPU, error) { c := cfg; c.Total = total; return sim.New(c) },
 	})
 	if err != nil {
@@ -224,36 +224,70 @@ func TestTrue(t *testing.T) {
 	for _, as := range []string{"jax", "jax@0.4.30", "jax@0.3.25", "tensorflow", "tensorflow@2.3", "pytorch", "pytorch@2.8.0", "rmm", "none"} {
 		t.Run(as, func(t *testing.T) {
 			for seed := range uint64(8) {
-				testTrue(t, as, seed)
+				rng := rand.New(rand.NewPCG(seed, 3))
+				tr := random(t, rng)
+				defer tr.Close()
+				testTrue(t, tr, "", advise.Config{
+					Sim:     sim.Config{Total: uint64(64+rng.IntN(960)) * mib, Used: uint64(rng.IntN(32)) * mib},
+					Context: uint64(rng.IntN(24)) * mib,
+					As:      as,
+				})
 			}
 		})
 	}
 }
 
-func testTrue(t *testing.T, as string, seed uint64) {
-	rng := rand.New(rand.NewPCG(seed, 3))
+// TestTrueOfRecordings: the same of recordings, whose framework is found.
+func TestTrueOfRecordings(t *testing.T) {
+	for _, tc := range []struct{ file, pool, as, card string }{
+		{"torch201.pickle", "", "pytorch", "sim:6GiB"},
+		{"torch280.pickle", "", "pytorch", "sim:5350MiB"},
+		{"torch2023.pickle", "", "pytorch", "sim:90MiB"},
+		{"torch2025.pickle", "", "pytorch", "sim:9GiB"},
+		{"torch2026.pickle", "cuda:2", "pytorch", "sim:70MiB"},
+		{"jax012.log.gz", "GPU_0_bfc", "jax", "sim:100MiB"},
+		{"jax092.xplane.pb.gz", "GPU_0_bfc", "jax", "sim:80MiB"},
+		{"jax092.memdump", "GPU_0_bfc", "jax", "sim:100MiB"},
+		{"memdebug.log", "GPU_0_bfc", "tensorflow", "sim:34GiB"},
+		{"rmm.csv", "", "rmm", "sim:5GiB"},
+		{"minimalloc.csv", "", "none", "sim:70MiB"},
+	} {
+		t.Run(tc.file, func(t *testing.T) {
+			tr, err := formats.Open(context.Background(), filepath.Join("..", "..", "trace", "testdata", tc.file), trace.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer tr.Close()
+			rep := testTrue(t, tr, tc.pool, advise.Config{Sim: card(t, tc.card), Context: 64 * mib, Pool: tc.pool})
+			if rep.Name != tc.as || rep.Why == "" {
+				t.Errorf("as %q, %q", rep.Name, rep.Why)
+			}
+		})
+	}
+}
+
+func testTrue(t *testing.T, tr *trace.Trace, pool string, cfg advise.Config) *advise.Report {
+	t.Helper()
 	say := func(format string, args ...any) {
 		t.Helper()
-		t.Errorf("seed %d: "+format, append([]any{seed}, args...)...)
-	}
-	tr := random(t, rng)
-	defer tr.Close()
-	cfg := advise.Config{
-		Sim:     sim.Config{Total: uint64(64+rng.IntN(960)) * mib, Used: uint64(rng.IntN(32)) * mib},
-		Context: uint64(rng.IntN(24)) * mib,
-		As:      as,
+		t.Errorf(fmt.Sprintf("%s on %d MiB: ", cfg.As, cfg.Sim.Total/mib)+format, args...)
 	}
 	rep, err := advise.Run(context.Background(), tr, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
+	as := cfg.As
+	if as == "" {
+		as = rep.Name
+	}
+	fits := func(p policy.Policy, on sim.Config) bool { t.Helper(); return fits(t, tr, pool, p, on) }
 	here := cfg.Sim
 	here.Context = cfg.Context
 	alone := sim.Config{Context: cfg.Context}
 	var first *advise.Candidate
 	for _, c := range rep.Candidates {
 		p := policyFor(t, as, c)
-		if fits(t, tr, p, here) != c.Fits {
+		if fits(p, here) != c.Fits {
 			say("%s on %d MiB: said %v", c.Policy, cfg.Sim.Total/mib, c.Fits)
 		}
 		if c.Fits && c.HeldPeak+c.Left+rep.UsedBytes+cfg.Context != cfg.Sim.Total {
@@ -267,10 +301,10 @@ func testTrue(t *testing.T, as string, seed uint64) {
 				return
 			}
 			with := func(text string) policy.Policy { return parsed(t, strings.Replace(spec, r.Least, text, 1)) }
-			if r.TooLittle != "" && fits(t, tr, with(r.TooLittle), on) {
+			if r.TooLittle != "" && fits(with(r.TooLittle), on) {
 				say("%s is not the least on %d MiB: %s fits", spec, on.Total/mib, r.TooLittle)
 			}
-			if !fits(t, tr, with(r.Most), on) {
+			if !fits(with(r.Most), on) {
 				say("%s on %d MiB: %s does not fit", spec, on.Total/mib, r.Most)
 			}
 		}
@@ -282,17 +316,17 @@ func testTrue(t *testing.T, as string, seed uint64) {
 		// with the same words.
 		if s := c.SmallestDevice; s != nil && !strings.Contains(c.Policy, "fraction=") && (!strings.Contains(c.Policy, "limit=") || p.Kind == policy.Async) && !strings.Contains(c.Policy, "preallocate") {
 			alone.Total = *s
-			if !fits(t, tr, p, alone) {
+			if !fits(p, alone) {
 				say("%s does not fit %d MiB", c.Policy, *s/mib)
 			}
-			if alone.Total -= mib; alone.Total > 0 && fits(t, tr, p, alone) {
+			if alone.Total -= mib; alone.Total > 0 && fits(p, alone) {
 				say("%s fits less than %d MiB", c.Policy, *s/mib)
 			}
 		}
 		if c.SmallestCard != nil {
 			on := &advise.Candidate{Policy: c.CardPolicy, Set: c.CardSet, Call: c.CardCall, Ours: c.Ours}
 			alone.Total = advise.Usable(*c.SmallestCard)
-			if !fits(t, tr, policyFor(t, as, on), alone) {
+			if !fits(policyFor(t, as, on), alone) {
 				say("%v does not fit a card of %d GiB", c.CardSet, *c.SmallestCard>>30)
 			}
 			ends(c.CardPolicy, c.CardRange, alone)
@@ -304,6 +338,7 @@ func testTrue(t *testing.T, as string, seed uint64) {
 	if rep.Advice == nil && rep.Left != 0 {
 		say("nothing fits, and %d is left", rep.Left)
 	}
+	return rep
 }
 
 // TestWords: what is to be set in the environment is the policy that was replayed, in each

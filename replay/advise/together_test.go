@@ -48,7 +48,7 @@ func TestLeaseIsLeast(t *testing.T) {
 					if pool == 0 {
 						continue
 					}
-					if fits(t, []*trace.Trace{one, two}[i], p, sim.Config{Total: m.Lease - less, Context: cfg.Context}) != (less == 0) {
+					if fits(t, []*trace.Trace{one, two}[i], "", p, sim.Config{Total: m.Lease - less, Context: cfg.Context}) != (less == 0) {
 						t.Errorf("%s, seed %d, program %d: %s, with %d bytes less: fits is %v", as, seed, i, m.Run, less, less != 0)
 					}
 				}
