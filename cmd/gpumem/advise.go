@@ -115,7 +115,7 @@ func writeAdvice(t *text, rep *advise.Report) {
 	t.Line("%s", adviceVerdict(rep))
 	if c := rep.Advice; c != nil {
 		if !rep.FitsAsItIs {
-			setAdvice(t, c.Set, c.Call)
+			setAdvice(t, c.Set, c.Call, "in the program: ")
 			if c.Run != "" {
 				t.Raw("  " + c.Run)
 			}
@@ -143,13 +143,14 @@ func writeAdvice(t *text, rep *advise.Report) {
 	writeBasis(t, rep)
 }
 
-// setAdvice writes what to set: for the environment, and in the program.
-func setAdvice(t *text, set, call []string) {
+// setAdvice writes what to set: for the environment, and statements for the program behind
+// some words.
+func setAdvice(t *text, set, call []string, words string) {
 	for _, s := range set {
 		t.Raw("  export " + s)
 	}
 	for _, s := range call {
-		t.Raw("  in the program: " + s)
+		t.Raw("  " + words + s)
 	}
 }
 
@@ -192,11 +193,11 @@ func writeSecond(t *text, rep *advise.Report) {
 		t.Raw("  " + s.Run)
 	case len(s.First)+len(s.FirstCall) > 0:
 		t.Line("In this program set:")
-		setAdvice(t, s.First, s.FirstCall)
+		setAdvice(t, s.First, s.FirstCall, "")
 	}
 	if len(s.Other)+len(s.OtherCall) > 0 {
 		t.Line("In the second one:")
-		setAdvice(t, s.Other, s.OtherCall)
+		setAdvice(t, s.Other, s.OtherCall, "")
 	}
 }
 
@@ -320,7 +321,9 @@ func adviceVerdict(rep *advise.Report) string {
 		return fmt.Sprintf("It fits%s as it is: with %s %s; %s.", each, defaults, served, heldText(first, rep))
 	}
 	why := ""
-	if first.FirstRefused != nil {
+	if len(first.Set) > 0 { // see advise.Candidate: the first sets nothing, unless it must
+		why = ": JAX refuses a GPU without virtual memory management"
+	} else if first.FirstRefused != nil {
 		event := "event " + report.Count(*first.FirstRefused)
 		if first.RefusedPool != "" {
 			event += " of " + first.RefusedPool

@@ -32,7 +32,7 @@ func (a *adviser) jax(has features) ([]*Candidate, error) {
 	if _, ok := a.read(has); !ok {
 		j.base = []string{jaxNoPages}
 		if _, ok := a.read(has, j.base...); !ok {
-			return nil, fmt.Errorf("%s refuses a GPU without virtual memory management", a.source.release())
+			return nil, a.refusesCard()
 		}
 	}
 	name := a.source.release().String()
@@ -53,6 +53,11 @@ func (a *adviser) jax(has features) ([]*Candidate, error) {
 		list = append(list, fixed(w))
 	}
 	return list, nil
+}
+
+// refusesCard is the error of a release that does not run on the card.
+func (a *adviser) refusesCard() error {
+	return fmt.Errorf("%s refuses a GPU without virtual memory management", a.source.release())
 }
 
 // async returns the driver's pool, without preallocation if the release can do that.
@@ -78,9 +83,15 @@ func (j jaxSettings) way(spec string, set ...string) (w way, ok bool) {
 	p, ok := j.read(j.has, set...)
 	p.Spec = spec
 	w = way{policy: p, set: set}
-	for _, s := range set {
-		s = strings.TrimPrefix(s, "XLA_PYTHON_CLIENT_")
-		w.brief = append(w.brief, strings.TrimPrefix(s, "XLA_CLIENT_"))
+	shown := set[len(j.base):]
+	if len(shown) == 0 {
+		shown = set
+	}
+	for _, s := range shown {
+		for _, prefix := range []string{"XLA_PYTHON_CLIENT_", "XLA_CLIENT_", "XLA_FLAGS=--xla_gpu_experimental_"} {
+			s = strings.TrimPrefix(s, prefix)
+		}
+		w.brief = append(w.brief, s)
 	}
 	return w, ok
 }

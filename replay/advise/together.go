@@ -113,6 +113,9 @@ func leaseFor(ctx context.Context, t *trace.Trace, cfg Config) (*Member, gpu, er
 	if err != nil {
 		return nil, gpu{}, err
 	}
+	if _, ok := a.read(has); !ok && source.Name == jax {
+		return nil, gpu{}, a.refusesCard()
+	}
 	pool := "elastic"
 	if !has.pages {
 		pool = "platform"
