@@ -60,23 +60,29 @@ func adviseCommand() *cobra.Command {
 				defer t.Close()
 				traces = append(traces, t)
 			}
-			if note != "" {
-				defer fmt.Fprintln(cmd.ErrOrStderr(), "gpumem: "+note)
+			answer := func(rep any, yes bool, write func(*text)) error {
+				line.clear()
+				if note != "" {
+					fmt.Fprintln(cmd.ErrOrStderr(), "gpumem: "+note)
+				}
+				err := show(cmd, f.asJSON, rep, write)
+				if err == nil && !yes {
+					err = errNo
+				}
+				return err
 			}
 			if len(traces) > 1 {
 				rep, err := advise.RunTogether(cmd.Context(), traces, cfg)
-				line.clear()
 				if err != nil {
 					return err
 				}
-				return answered(show(cmd, f.asJSON, rep, func(t *text) { writeTogether(t, rep) }), rep.Fits)
+				return answer(rep, rep.Fits, func(t *text) { writeTogether(t, rep) })
 			}
 			rep, err := advise.Run(cmd.Context(), traces[0], cfg)
-			line.clear()
 			if err != nil {
 				return err
 			}
-			return answered(show(cmd, f.asJSON, rep, func(t *text) { writeAdvice(t, rep) }), rep.Advice != nil)
+			return answer(rep, rep.Advice != nil, func(t *text) { writeAdvice(t, rep) })
 		},
 	}
 	fs := cmd.Flags()
@@ -85,14 +91,6 @@ func adviseCommand() *cobra.Command {
 	fs.StringVar(&as, "as", "", "`FRAMEWORK` whose settings to name, jax, tensorflow, pytorch, rmm or none, with @VERSION for a release (default: found from the recording)")
 	f.add(cmd)
 	return cmd
-}
-
-// answered returns the error of an answer: that of writing it, or that it is no.
-func answered(err error, yes bool) error {
-	if err == nil && !yes {
-		return errNo
-	}
-	return err
 }
 
 // simulated returns the card of a device spec, simulated: with its size, and what
