@@ -88,7 +88,7 @@ func adviseCommand() *cobra.Command {
 	fs := cmd.Flags()
 	fs.StringVar(&device, "device", "", "`DEVICE`: sim:24GiB[,used=8GiB], sim@FILE or cuda:N, of which only the size is read (default $GPUMEM_DEVICE, else cuda:0 if a driver loads, else "+open.Default+")")
 	fs.StringVar(&beside, "beside", size.Format(advise.DefaultContext), "`SIZE` of the program's memory outside its pool: the CUDA context, code, libraries")
-	fs.StringVar(&as, "as", "", "`FRAMEWORK` whose settings to name, jax, tensorflow, pytorch, rmm or none, with @VERSION for a release (default: found from the recording)")
+	fs.StringVar(&as, "as", "", "`FRAMEWORK`[@VERSION] to answer for: jax, tensorflow, pytorch, rmm, none (default: by the recording)")
 	f.add(cmd)
 	return cmd
 }

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -338,7 +339,35 @@ func testTrue(t *testing.T, tr *trace.Trace, pool string, cfg advise.Config) *ad
 	if rep.Advice == nil && rep.Left != 0 {
 		say("nothing fits, and %d is left", rep.Left)
 	}
+	testSecond(t, rep, as, cfg, fits)
 	return rep
+}
+
+// testSecond: the first program fits with what is to be set in it, and the second's pool is
+// at most what is left.
+func testSecond(t *testing.T, rep *advise.Report, as string, cfg advise.Config, fits func(policy.Policy, sim.Config) bool) {
+	t.Helper()
+	s := rep.Second
+	if s == nil {
+		return
+	}
+	here := cfg.Sim
+	here.Context = cfg.Context
+	i := slices.IndexFunc(rep.Candidates, func(c *advise.Candidate) bool { return c.Policy == s.Policy })
+	first := rep.Candidates[i]
+	if first.HeldPeak+s.Bytes+2*cfg.Context+rep.UsedBytes > rep.DeviceBytes {
+		t.Errorf("%s: %s holds %d, %d for a second program", as, s.Policy, first.HeldPeak, s.Bytes)
+	}
+	if c := (&advise.Candidate{Policy: s.Policy, Set: s.First, Call: s.FirstCall, Ours: s.Run != ""}); !fits(policyFor(t, as, c), here) {
+		t.Errorf("%s: with %v the first program does not fit", as, s.First)
+	}
+	if len(s.Other) > 0 && len(s.OtherCall) == 0 {
+		other := policyFor(t, as, &advise.Candidate{Set: s.Other})
+		free := rep.DeviceBytes - rep.UsedBytes - 2*cfg.Context - first.HeldPeak
+		if n := other.LimitBytes(policy.Device{Total: rep.DeviceBytes, Free: free}); n > s.Bytes {
+			t.Errorf("%s: with %v the second takes %d of %d", as, s.Other, n, s.Bytes)
+		}
+	}
 }
 
 // TestWords: what is to be set in the environment is the policy that was replayed, in each
@@ -386,6 +415,24 @@ func TestWords(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestBesideMoreThanAnyCard: wrong lengths in two pools of a GPU, recorded faithfully.
+func TestBesideMoreThanAnyCard(t *testing.T) {
+	var file bytes.Buffer
+	w, err := trace.NewWriter(&file)
+	for _, pool := range []string{"GPU_0", "GPU_collectivememory_0_bfc", "vmm_0"} {
+		err = errors.Join(err, w.Alloc(trace.Call{Pool: pool, ID: 1, Bytes: 1<<64 - 1}))
+	}
+	if err := errors.Join(err, w.Flush()); err != nil {
+		t.Fatal(err)
+	}
+	tr := read(t, file.String())
+	defer tr.Close()
+	rep, err := advise.Run(context.Background(), tr, advise.Config{Sim: card(t, "sim:1GiB"), Context: 1<<62 - 1})
+	if err != nil || rep.Advice != nil || rep.SmallestCard != nil || len(rep.GPUs) != 1 {
+		t.Errorf("%+v, %v", rep, err)
 	}
 }
 

@@ -53,8 +53,8 @@ func (a *adviser) second(rep *Report) {
 		t := a.torch(features{pages: true, pools: true})
 		other := t.limit("0" + text)
 		s.Other, s.OtherCall = append(s.Other, other.set...), other.call
-		if !first.Ours && first.at == nil && first.plain.policy.Kind == policy.Caching {
-			held := min(mostPercent, int(float64(first.HeldPeak)/float64(total)*100)+1) // rounded up
+		held := int(float64(first.HeldPeak)/float64(total)*100) + 1 // rounded up
+		if !first.Ours && first.at == nil && first.plain.policy.Kind == policy.Caching && held < 100 {
 			w := t.limit("0"+percentText(held), first.plain.settings...)
 			s.First, s.FirstCall = append([]string{}, w.set...), w.call
 		}

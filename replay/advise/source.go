@@ -32,7 +32,7 @@ type Source struct {
 	Version string `json:"version"`   // "" if it is not known; the settings are then those of the newest release
 	// Why says how the framework was found; "" if it was given.
 	Why string `json:"framework_found_by,omitempty"`
-	// Other is another framework of which the recording may be; "" if that is out of question.
+	// Other is another framework of which the recording may be; "" if it is of none.
 	Other string `json:"framework_may_be,omitempty"`
 	Note  string `json:"version_note,omitempty"` // how the version is read, if that is not certain
 }
@@ -168,6 +168,9 @@ type gpu struct {
 	beside uint64
 }
 
+// mostBeside bounds what a damaged recording can have beside a pool: more than any card has.
+const mostBeside = 1 << 60
+
 // ErrNoGPU is the error of a recording that has only pools of the host.
 var ErrNoGPU = errors.New("the recording has no memory of a GPU")
 
@@ -210,7 +213,7 @@ func split(t *trace.Trace, pool string) (list []gpu, left []LeftOut, err error) 
 			other = t.Pools[slices.IndexFunc(t.Pools, func(x *trace.Pool) bool { return x.Name == g.name })].PeakLive256
 			g.name, g.peak = p.Name, p.PeakLive
 		}
-		g.beside += (other + 2*mib - 1) / (2 * mib) * (2 * mib)
+		g.beside = min(g.beside+(min(other, mostBeside)+page-1)/page*page, mostBeside)
 	}
 	if len(list) == 0 {
 		var names []string
@@ -221,7 +224,7 @@ func split(t *trace.Trace, pool string) (list []gpu, left []LeftOut, err error) 
 			}
 			names = append(names, l.Pool+" is "+what)
 		}
-		return nil, nil, &trace.Error{File: t.Source, Msg: fmt.Sprintf("%v: %s; --pool NAME answers as if a GPU had a pool's memory", ErrNoGPU, strings.Join(names, ", "))}
+		return nil, nil, &trace.Error{File: t.Source, Err: ErrNoGPU, Msg: fmt.Sprintf("%v: %s; --pool NAME answers as if a GPU had a pool's memory", ErrNoGPU, strings.Join(names, ", "))}
 	}
 	return list, left, nil
 }
