@@ -283,6 +283,9 @@ func frameworkText(rep *advise.Report) string {
 	default:
 		text += fmt.Sprintf(". They are those of %s, the newest release known: --as %s@VERSION has another's.", newest, rep.Name)
 	}
+	if rep.Older != "" {
+		text += " " + rep.Older
+	}
 	if rep.Other != "" {
 		text += fmt.Sprintf(" If the program is not %s's, --as %s.", title, rep.Other)
 	}
