@@ -34,7 +34,8 @@
 // Files: advise.go the configuration and the report, source.go the framework and the GPUs
 // of the recording, candidates.go what is tried, jax.go, tensorflow.go, pytorch.go and
 // others.go the settings of each framework, cards.go the sizes of cards, search.go the least
-// limit and the smallest device, second.go two programs on a card.
+// limit and the smallest device, second.go a second program on the card, together.go several
+// recorded ones.
 package advise
 
 import (
@@ -77,7 +78,9 @@ type Config struct {
 type Report struct {
 	Trace replay.TraceInfo `json:"trace"` // of the pools of GPUs; the peak is that of one GPU
 	Source
-	LeftOut      []LeftOut    `json:"left_out,omitempty"` // pools that are on no GPU
+	Instant      bool         `json:"one_instant,omitempty"` // the recording is of one moment, without frees
+	LeftOut      []LeftOut    `json:"left_out,omitempty"`    // pools that are on no GPU
+	PoolNote     string       `json:"pool_note,omitempty"`   // that what is replayed was on no GPU, if so
 	DeviceBytes  uint64       `json:"device_bytes"`
 	UsedBytes    uint64       `json:"used_bytes"`        // by others, the display included
 	ContextBytes uint64       `json:"context_bytes"`     // assumed beside the pool
@@ -140,28 +143,35 @@ type Candidate struct {
 	// events. It is nil if there is none.
 	SmallestDevice *uint64 `json:"smallest_device_bytes"`
 	SmallestCard   *uint64 `json:"smallest_card_bytes"` // nominal, as in Report
-	// CardSet, CardCall and CardRange are Set, Call and Range for the smallest card: a
-	// limit goes with the size.
-	CardSet   []string `json:"smallest_card_set"`
-	CardCall  []string `json:"smallest_card_call,omitempty"`
-	CardRange *Range   `json:"smallest_card_range,omitempty"`
+	// CardPolicy, CardSet, CardCall and CardRange are Policy, Set, Call and Range for the
+	// smallest card: a limit goes with the size.
+	CardPolicy string   `json:"smallest_card_policy,omitempty"`
+	CardSet    []string `json:"smallest_card_set"`
+	CardCall   []string `json:"smallest_card_call,omitempty"`
+	CardRange  *Range   `json:"smallest_card_range,omitempty"`
 
 	Notes []string `json:"notes,omitempty"` // messages of the policy during the run, such as a back-off
 
-	bound   uint64 // what any allocator must hold at the peak
-	options        // how it is set
-	brief   []string
+	bound       uint64 // what any allocator must hold at the peak
+	options            // how it is set
+	brief, card []string
 }
 
 // Brief returns what is set, without what the names have in common: a line for each
 // setting, for a table.
 func (c *Candidate) Brief() []string { return c.brief }
 
+// CardBrief is Brief for the smallest card.
+func (c *Candidate) CardBrief() []string { return c.card }
+
 // Range is a limit as it is written in a setting: the least with which nothing is refused,
 // and the most that leaves the memory beside the pool.
 type Range struct {
 	Least string `json:"least"`
 	Most  string `json:"most"`
+	// TooLittle is one hundredth of the card less than Least, with which a request is
+	// refused; "" if that is nothing.
+	TooLittle string `json:"too_little,omitempty"`
 	// Capped reports that more than Most would leave that memory, too: no limit above .95
 	// of the card is advised.
 	Capped bool `json:"capped,omitempty"`
@@ -171,18 +181,17 @@ type Range struct {
 // those of [replay.Run], an unknown framework, a card that cannot be simulated, and
 // ErrNoGPU in a *trace.Error.
 func Run(ctx context.Context, t *trace.Trace, cfg Config) (*Report, error) {
-	source, err := findSource(t), error(nil)
-	if cfg.As != "" {
-		if source, err = parseSource(cfg.As); err != nil {
-			return nil, err
-		}
+	source, err := sourceOf(t, cfg.As)
+	if err != nil {
+		return nil, err
 	}
 	gpus, left, err := split(t, cfg.Pool)
 	if err != nil {
 		return nil, err
 	}
 	rep := &Report{
-		Trace: describe(t, gpus), Source: source, LeftOut: left, DeviceBytes: cfg.Sim.Total,
+		Trace: describe(t, gpus), Source: source, Instant: t.Format == "memdump" || t.Format == "pprof" || t.Events == t.Seeds,
+		LeftOut: left, PoolNote: elsewhere(t, gpus), DeviceBytes: cfg.Sim.Total,
 		UsedBytes: cfg.Sim.Used + cfg.Sim.Display, ContextBytes: cfg.Context,
 	}
 	a := &adviser{cfg: cfg, trace: t, source: source, gpus: gpus}
@@ -379,7 +388,8 @@ func (a *adviser) try(ctx context.Context, c *Candidate) error {
 		if ok {
 			w, err := a.choose(ctx, c, true, card.total)
 			c.SmallestCard = &card.nominal
-			c.CardSet, c.CardCall, c.CardRange = append(c.CardSet, w.set...), w.call, w.limits
+			c.CardPolicy = w.policy.Spec
+			c.CardSet, c.CardCall, c.CardRange, c.card = append(c.CardSet, w.set...), w.call, w.limits, w.brief
 			return err
 		}
 	}

@@ -83,6 +83,9 @@ func (a *adviser) choose(ctx context.Context, c *Candidate, alone bool, total ui
 	w, top := c.at(least, total), c.at(most, total)
 	if w.limits != nil {
 		w.limits.Most, w.limits.Capped = w.limits.Least, most == mostPercent
+		if least > 1 {
+			w.limits.TooLittle = c.at(least-1, total).limits.Least
+		}
 		ok, err := a.fits(ctx, top.policy, alone, total)
 		if err != nil {
 			return way{}, err
@@ -97,15 +100,10 @@ func (a *adviser) choose(ctx context.Context, c *Candidate, alone bool, total ui
 // candidates returns those of the framework, the cheapest for the user first. The last is
 // elastic, which needs pages.
 func (a *adviser) candidates() ([]*Candidate, error) {
-	dev, err := sim.New(a.cfg.Sim)
+	has, err := a.features()
 	if err != nil {
 		return nil, err
 	}
-	info := dev.Info()
-	if err := dev.Close(); err != nil {
-		return nil, err
-	}
-	has := features{pages: info.HasPages, pools: info.HasPools}
 	var list []*Candidate
 	switch a.source.Name {
 	case jax:
@@ -129,6 +127,15 @@ func (a *adviser) candidates() ([]*Candidate, error) {
 
 // features are those of a card that decide what can be tried.
 type features struct{ pages, pools bool }
+
+func (a *adviser) features() (has features, err error) {
+	dev, err := sim.New(a.cfg.Sim)
+	if err != nil {
+		return has, err
+	}
+	info := dev.Info()
+	return features{pages: info.HasPages, pools: info.HasPools}, dev.Close()
+}
 
 // read returns what the release of the framework makes of an environment. ok is false if
 // it refuses a setting, or if the settings change nothing.

@@ -11,6 +11,8 @@ import (
 )
 
 const (
+	jaxFraction    = "XLA_CLIENT_MEM_FRACTION"
+	jaxOldFraction = "XLA_PYTHON_CLIENT_MEM_FRACTION" // in releases that do not read the other
 	jaxPreallocate = "XLA_PYTHON_CLIENT_PREALLOCATE=false"
 	jaxAllocator   = "XLA_PYTHON_CLIENT_ALLOCATOR="
 	// jaxNoPages has JAX take a GPU without virtual memory management.
@@ -28,11 +30,11 @@ type jaxSettings struct {
 // jax returns the candidates of a release of JAX: those settings that it reads. The error
 // is that the release refuses the card.
 func (a *adviser) jax(has features) ([]*Candidate, error) {
-	j := jaxSettings{adviser: a, has: has, fraction: a.jaxFraction()}
+	j := jaxSettings{adviser: a, has: has, fraction: a.fractionOf()}
 	if _, ok := a.read(has); !ok {
 		j.base = []string{jaxNoPages}
 		if _, ok := a.read(has, j.base...); !ok {
-			return nil, fmt.Errorf("%s refuses a GPU without virtual memory management", a.source.release())
+			return nil, a.refusesCard()
 		}
 	}
 	name := a.source.release().String()
@@ -42,7 +44,7 @@ func (a *adviser) jax(has features) ([]*Candidate, error) {
 	if w, ok := j.way(name+":preallocate=false", jaxPreallocate); ok {
 		list = append(list, limited(&w, j.limit(name+":preallocate=false,", jaxPreallocate)))
 	}
-	if w, ok := j.way("async", jaxAllocator+"cuda_async", jaxPreallocate); ok && has.pools && w.policy.Kind == policy.Async {
+	if w, ok := j.async(); ok && has.pools {
 		list = append(list, fixed(w))
 	}
 	if w, ok := j.way("vmm:fraction=.75", jaxAllocator+"vmm"); ok && has.pages && w.policy.Kind == policy.VMM {
@@ -55,6 +57,27 @@ func (a *adviser) jax(has features) ([]*Candidate, error) {
 	return list, nil
 }
 
+// refusesCard is the error of a release that does not run on the card.
+func (a *adviser) refusesCard() error {
+	return fmt.Errorf("%s refuses a GPU without virtual memory management", a.source.release())
+}
+
+// async returns the driver's pool, without preallocation if the release can do that.
+func (j jaxSettings) async() (way, bool) {
+	w, ok := j.way("", jaxAllocator+"cuda_async", jaxPreallocate)
+	if w.policy.Preallocate {
+		w, ok = j.way("", jaxAllocator+"cuda_async")
+	}
+	p := &w.policy
+	switch { // how much the pool keeps
+	case p.Preallocate || p.AsyncKeep:
+		p.Spec = fmt.Sprintf("async:fraction=%g,of=%s,preallocate=%v", p.Fraction, p.Of, p.Preallocate)
+	default:
+		p.Spec = "async:limit=1B" // next to nothing
+	}
+	return w, ok && p.Kind == policy.Async
+}
+
 // way returns the policy of an environment under a name. ok is false if the release does
 // not read it so.
 func (j jaxSettings) way(spec string, set ...string) (w way, ok bool) {
@@ -62,9 +85,15 @@ func (j jaxSettings) way(spec string, set ...string) (w way, ok bool) {
 	p, ok := j.read(j.has, set...)
 	p.Spec = spec
 	w = way{policy: p, set: set}
-	for _, s := range set {
-		s = strings.TrimPrefix(s, "XLA_PYTHON_CLIENT_")
-		w.brief = append(w.brief, strings.TrimPrefix(s, "XLA_CLIENT_"))
+	shown := set[len(j.base):]
+	if len(shown) == 0 {
+		shown = set
+	}
+	for _, s := range shown {
+		for _, prefix := range []string{"XLA_PYTHON_CLIENT_", "XLA_CLIENT_", "XLA_FLAGS=--xla_gpu_experimental_"} {
+			s = strings.TrimPrefix(s, prefix)
+		}
+		w.brief = append(w.brief, s)
 	}
 	return w, ok
 }
@@ -79,12 +108,10 @@ func (j jaxSettings) limit(spec string, set ...string) func(int, uint64) way {
 	}
 }
 
-// jaxFraction returns the variable of a fraction, which has an older name in releases that
-// do not read the newer one.
-func (a *adviser) jaxFraction() string {
-	const newer, older = "XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION"
-	if _, ok := a.read(features{pages: true}, newer+"=.50"); ok {
-		return newer
+// fractionOf returns the variable of a fraction in the release.
+func (a *adviser) fractionOf() string {
+	if _, ok := a.read(features{pages: true}, jaxFraction+"=.50"); ok {
+		return jaxFraction
 	}
-	return older
+	return jaxOldFraction
 }

@@ -32,9 +32,12 @@ type Source struct {
 	Version string `json:"version"`   // "" if it is not known; the settings are then those of the newest release
 	// Why says how the framework was found; "" if it was given.
 	Why string `json:"framework_found_by,omitempty"`
-	// Other is another framework of which the recording may be; "" if that is out of question.
+	// Other is another framework of which the recording may be; "" if it is of none.
 	Other string `json:"framework_may_be,omitempty"`
 	Note  string `json:"version_note,omitempty"` // how the version is read, if that is not certain
+	// Older is a sentence on a variable that has another name in older releases; "" if there
+	// is none, or if the version is known.
+	Older string `json:"older_releases,omitempty"`
 }
 
 // Title returns the framework's name as people write it; "" if there is none.
@@ -78,15 +81,51 @@ func parseSource(text string) (Source, error) {
 	return s, nil
 }
 
+// sourceOf returns the framework that is given, or else that of the recording.
+func sourceOf(t *trace.Trace, as string) (s Source, err error) {
+	if as == "" {
+		s = findSource(t)
+	} else if s, err = parseSource(as); err != nil {
+		return s, err
+	}
+	if s.Version == "" {
+		s.Older = s.older()
+	}
+	return s, nil
+}
+
+// older returns the sentence on the variable that was renamed.
+func (s Source) older() string {
+	new, old, value := jaxFraction, jaxOldFraction, ".50"
+	switch s.Name {
+	case jax:
+	case pyTorch:
+		new, old, value = torchConf, torchOldConf, torchGC
+	default:
+		return ""
+	}
+	f, _, err := s.release().Find()
+	if err != nil {
+		return ""
+	}
+	for _, c := range f.Changes() {
+		a := adviser{source: Source{Name: s.Name, Version: c.Version}}
+		if _, ok := a.read(features{pages: true}, new+"="+value); ok {
+			return fmt.Sprintf("Before %s %s %s is %s.", f.Title, c.Version, new, old)
+		}
+	}
+	return ""
+}
+
 // findSource finds the framework from what the recording holds.
 func findSource(t *trace.Trace) Source {
 	switch t.Format {
 	case "torch":
-		return Source{Name: pyTorch, Why: "it is a snapshot of PyTorch"}
+		return Source{Name: pyTorch, Why: "the recording is a snapshot of PyTorch"}
 	case "rmm":
-		return Source{Name: rmm, Why: "it is a log of RMM"}
+		return Source{Name: rmm, Why: "the recording is a log of RMM"}
 	case "pprof":
-		return Source{Name: jax, Why: "it is a memory profile of JAX"}
+		return Source{Name: jax, Why: "the recording is a memory profile of JAX"}
 	}
 	of := func(name, why, pool string) Source { return Source{Name: name, Why: fmt.Sprintf(why, pool)} }
 	device := ""
@@ -110,10 +149,17 @@ func findSource(t *trace.Trace) Source {
 		s := of(jax, "the pool %s is named so by JAX and by TensorFlow", device)
 		s.Other = tensorFlow
 		return s
+	case gpuPool.MatchString(t.Pools[0].Name) && strings.HasPrefix(t.Pools[0].Name, "cuda:"): // read from what --save wrote
+		if slices.ContainsFunc(t.Pools, func(p *trace.Pool) bool { return p.Name == codePool }) {
+			return of(jax, "the pool %s is of a memory profile of JAX", codePool)
+		}
+		s := of(pyTorch, "the pool %s is named so in snapshots of PyTorch and in memory profiles of JAX", t.Pools[0].Name)
+		s.Other = jax
+		return s
 	case t.Format == "xplane":
 		return Source{Name: jax, Other: tensorFlow, Why: "profiles of this form are JAX's and TensorFlow's"}
 	}
-	return Source{Name: none, Why: "the recording does not have the framework"}
+	return Source{Name: none, Why: "the recording does not say which framework was used"}
 }
 
 // tensorFlowOp matches names that TensorFlow gives to operations. JAX's begin with jit.
@@ -126,6 +172,10 @@ var gpuPool = regexp.MustCompile(`^(?:(?:GPU|XLA_backend|GPU_collectivememory|gp
 // hostPool matches the names of pools in the host's memory.
 var hostPool = regexp.MustCompile(`(?i)(^|_)host(_|$)|^cpu(:\d+)?$|bfc_cpu_|^mklcpu$|pinned`)
 
+// libraryPool matches the pools of a Go program (gpumem.WithRecord), whose GPU is 0 unless
+// the name says another.
+var libraryPool = regexp.MustCompile(` on device (\d+)$`)
+
 // numberPool matches the pools of devices whose allocator has no name.
 var numberPool = regexp.MustCompile(`^\d+$`)
 
@@ -135,7 +185,7 @@ const codePool = "executable"
 // LeftOut is a pool that is not in the answer.
 type LeftOut struct {
 	Pool string `json:"pool"`
-	What string `json:"what"` // "host memory" or "compiled code"
+	Code bool   `json:"code"` // compiled code, which lies on the GPU outside its pools; otherwise the host's memory
 	Peak uint64 `json:"peak_live_bytes"`
 }
 
@@ -149,6 +199,9 @@ type gpu struct {
 	beside uint64
 }
 
+// mostBeside bounds what a damaged recording can have beside a pool: more than any card has.
+const mostBeside = 1 << 60
+
 // ErrNoGPU is the error of a recording that has only pools of the host.
 var ErrNoGPU = errors.New("the recording has no memory of a GPU")
 
@@ -159,19 +212,24 @@ func split(t *trace.Trace, pool string) (list []gpu, left []LeftOut, err error) 
 	if err != nil {
 		return nil, nil, err
 	}
-	at := map[string]int{}
+	at := map[string]int{} // in list, by the GPU's number, or the pool's name where that is not known
 	for _, p := range pools {
 		key := p.Name
 		switch m := gpuPool.FindStringSubmatch(p.Name); {
 		case pool != "":
 		case p.Name == codePool:
-			left = append(left, LeftOut{p.Name, "compiled code", p.PeakLive})
+			left = append(left, LeftOut{p.Name, true, p.PeakLive})
 			continue
 		case hostPool.MatchString(p.Name):
-			left = append(left, LeftOut{p.Name, "host memory", p.PeakLive})
+			left = append(left, LeftOut{p.Name, false, p.PeakLive})
 			continue
 		case m != nil:
 			key = m[1] + m[2]
+		case t.Format == "gpumem" && !numberPool.MatchString(p.Name):
+			key = "0"
+			if m := libraryPool.FindStringSubmatch(p.Name); m != nil {
+				key = m[1]
+			}
 		}
 		i, more := at[key]
 		if !more {
@@ -186,14 +244,32 @@ func split(t *trace.Trace, pool string) (list []gpu, left []LeftOut, err error) 
 			other = t.Pools[slices.IndexFunc(t.Pools, func(x *trace.Pool) bool { return x.Name == g.name })].PeakLive256
 			g.name, g.peak = p.Name, p.PeakLive
 		}
-		g.beside += (other + 2*mib - 1) / (2 * mib) * (2 * mib)
+		g.beside = min(g.beside+(min(other, mostBeside)+page-1)/page*page, mostBeside)
 	}
 	if len(list) == 0 {
 		var names []string
 		for _, l := range left {
-			names = append(names, fmt.Sprintf("%s is %s", l.Pool, l.What))
+			what := "host memory"
+			if l.Code {
+				what = "compiled code"
+			}
+			names = append(names, l.Pool+" is "+what)
 		}
-		return nil, nil, &trace.Error{File: t.Source, Msg: fmt.Sprintf("%v: %s; --pool NAME answers as if a GPU had a pool's memory", ErrNoGPU, strings.Join(names, ", "))}
+		return nil, nil, &trace.Error{File: t.Source, Err: ErrNoGPU, Msg: fmt.Sprintf("%v: %s; --pool NAME answers as if a GPU had a pool's memory", ErrNoGPU, strings.Join(names, ", "))}
 	}
 	return list, left, nil
+}
+
+// elsewhere says that what is replayed was not a GPU's memory; "" if it was, or may have been.
+func elsewhere(t *trace.Trace, gpus []gpu) string {
+	name := gpus[0].name
+	switch {
+	case name == codePool:
+		return name + " is compiled code, which lies outside the pools; the answer is as if a pool had it."
+	case hostPool.MatchString(name):
+		return name + " is host memory; the answer is as if a GPU had it."
+	case numberPool.MatchString(name) && t.Format == "xplane":
+		return "The devices are numbered, without an allocator's name, as TPUs are; the answer is for GPUs that serve the same requests."
+	}
+	return ""
 }

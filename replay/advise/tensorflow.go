@@ -58,12 +58,12 @@ func tensorFlowBrief(set []string) []string {
 	return list
 }
 
-// tensorFlowLimit returns the statement that limits the pool of the first GPU to n MiB. It
-// has another name before TensorFlow 2.4.
+// tensorFlowLimit returns the statement that limits the pool of each GPU to n MiB. It has
+// another name before TensorFlow 2.4.
 func (a *adviser) tensorFlowLimit(n uint64) string {
 	set, class := "set_logical_device_configuration", "LogicalDeviceConfiguration"
 	if _, v, err := a.source.release().Find(); err == nil && v.Less(policy.Version{2, 4}) {
 		set, class = "experimental.set_virtual_device_configuration", "experimental.VirtualDeviceConfiguration"
 	}
-	return fmt.Sprintf("tf.config.%s(tf.config.list_physical_devices(%q)[0], [tf.config.%s(memory_limit=%d)])", set, "GPU", class, n)
+	return fmt.Sprintf(`for gpu in tf.config.list_physical_devices("GPU"): tf.config.%s(gpu, [tf.config.%s(memory_limit=%d)])`, set, class, n)
 }
