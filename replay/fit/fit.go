@@ -16,7 +16,7 @@
 //
 // # What differs from a real GPU
 //
-// See Differences. No private interface of NVIDIA's libraries is imitated: a program that
+// See [Report.Differences]. No private interface of NVIDIA's libraries is imitated: a program that
 // needs one fails, with its own error.
 package fit
 
@@ -146,12 +146,16 @@ func Cards(words string) (one string, n int, err error) {
 	return before + options, n, nil
 }
 
-// Differences are the ways in which the run differs from one on a card, a sentence each.
-func Differences() []string {
-	return []string{
+// Differences are the ways in which the run differed from one on a card, a sentence each.
+func (r *Report) Differences() []string {
+	list := []string{
 		"Kernels did nothing, so results mean nothing: a loop that ends by a value of the GPU may end at once, or never.",
 		"No kernel was chosen by a measurement, so workspaces of libraries may differ.",
 	}
+	if len(r.Peaks) > 1 {
+		list = append(list, "Nothing was sent between the GPUs: what NCCL takes of them is not counted, and belongs into --beside.")
+	}
+	return list
 }
 
 // FailedError is the error of a program that failed for another reason than memory.
