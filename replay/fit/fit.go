@@ -427,7 +427,7 @@ func environment(cfg Config, front, driver string, run [][2]string) ([]string, e
 	if variable(env, "TF_CPP_MIN_LOG_LEVEL") == "" {
 		set("TF_CPP_MIN_LOG_LEVEL", "3") // the simulated NVML answers little, which XLA calls errors
 	}
-	before("XLA_FLAGS", "--xla_gpu_autotune_level=0", " ")
+	set("XLA_FLAGS", variable(env, "XLA_FLAGS")+" --xla_gpu_autotune_level=0") // TensorFlow's; the last of a flag counts
 	return env, nil
 }
 
