@@ -205,7 +205,7 @@ func writeFit(t *text, rep *fit.Report) {
 	if rep.Program.RanOn != rep.DeviceBytes {
 		t.Line("It was refused memory on the card, and ran on a simulated GPU of %s to learn what it needs: what the compiler chooses may differ there.", size.Format(rep.Program.RanOn))
 	}
-	for _, d := range rep.Program.Differences() {
+	for _, d := range rep.Differences() {
 		t.Line("%s", d)
 	}
 }
@@ -258,7 +258,7 @@ func writeNeed(t *text, rep *fit.Report) {
 		verdict = "It does not fit"
 	}
 	t.Line("%s %s: %s is live at the peak, and %s is assumed outside the pool (--beside).",
-		verdict, size.Format(rep.DeviceBytes), size.Format(rep.Trace.PeakLive), size.Format(rep.ContextBytes))
+		verdict, size.Format(rep.DeviceBytes), size.Format(rep.Peak().Bytes), size.Format(rep.ContextBytes))
 	if rep.SmallestCard == nil {
 		t.Line("No card on the market is large enough.")
 	} else {

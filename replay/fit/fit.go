@@ -10,13 +10,16 @@
 // memory repeats, the start-up file (start.py) ends the program. The recording goes to
 // package advise: what fits 24 GiB, and which card would do.
 //
+// PyTorch's own allocator runs there, too, and its own recorder notes the requests, with
+// the lines of the program (torch.py).
+//
 // JAX is never refused memory in that run: the simulated GPU has 1 TiB, and the compiler
 // alone sees the card's size. So what it needs is known where it does not fit, too. Another
 // program is, and is run again on a card that is twice as large, until it is served.
 //
 // # What differs from a real GPU
 //
-// See Differences. No private interface of NVIDIA's libraries is imitated: a program that
+// See [Report.Differences]. No private interface of NVIDIA's libraries is imitated: a program that
 // needs one fails, with its own error.
 package fit
 
@@ -152,12 +155,19 @@ func Cards(words string) (one string, n int, err error) {
 	return before + options, n, nil
 }
 
-// Differences are the ways in which the run differs from one on a card, a sentence each.
-func Differences() []string {
-	return []string{
+// Differences are the ways in which the run differed from one on a card, a sentence each.
+func (r *Report) Differences() []string {
+	list := []string{
 		"Kernels did nothing, so results mean nothing: a loop that ends by a value of the GPU may end at once, or never.",
 		"No kernel was chosen by a measurement, so workspaces of libraries may differ.",
 	}
+	if len(r.Peaks) > 1 {
+		list = append(list, "Nothing was sent between the GPUs: what NCCL takes of them is not counted, and belongs into --beside.")
+	}
+	if r.Program.Framework == "pytorch" {
+		list = append(list, torchDiffers)
+	}
+	return list
 }
 
 // FailedError is the error of a program that failed for another reason than memory.
@@ -446,7 +456,7 @@ func environment(cfg Config, front, driver string, run [][2]string) ([]string, e
 	if variable(env, "TF_CPP_MIN_LOG_LEVEL") == "" {
 		set("TF_CPP_MIN_LOG_LEVEL", "3") // the simulated NVML answers little, which XLA calls errors
 	}
-	before("XLA_FLAGS", "--xla_gpu_autotune_level=0", " ")
+	set("XLA_FLAGS", variable(env, "XLA_FLAGS")+" --xla_gpu_autotune_level=0") // TensorFlow's; the last of a flag counts
 	return env, nil
 }
 

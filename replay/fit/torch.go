@@ -69,11 +69,5 @@ func capability(card sim.Config) string {
 	return fmt.Sprintf(",cc=%d.%d", card.CCMajor, card.CCMinor)
 }
 
-// Differences are those of the run of this program, a sentence each, see the function.
-func (p *Program) Differences() []string {
-	list := Differences()
-	if p.Framework == "pytorch" {
-		list = append(list, "What depends on values of the GPU, such as nonzero() or a mask, has the size that zeros give it. Convolutions had no workspace of cuDNN.")
-	}
-	return list
-}
+// torchDiffers is how a run of PyTorch differs from one on a card.
+const torchDiffers = "What depends on values of the GPU, such as nonzero() or a mask, has the size that zeros give it. Convolutions had no workspace of cuDNN."
