@@ -74,13 +74,16 @@ func fitCommand() *cobra.Command {
 			if cfg.Sim, err = simulated(spec); err != nil {
 				return err
 			}
-			if err := advise.Check(advise.Config{Sim: cfg.Sim, Context: cfg.Context}); err != nil {
+			if err := advise.Check(advise.Config{Sim: cfg.Sim, Context: cfg.Context, As: cfg.As}); err != nil {
 				return err
 			}
 			signal.Ignore(syscall.SIGPIPE) // the recording is removed, also where the output has no reader
 			line := newProgress(cmd.ErrOrStderr())
 			defer line.clear()
 			cfg.GPUs = n
+			if cfg.As != "" && !file {
+				return errors.New("--as is for a file; the framework of a program is known")
+			}
 			cfg.Progress = line.show
 			if file {
 				return fitFile(cmd, args[0], cfg, asJSON, line)
@@ -111,6 +114,7 @@ func fitCommand() *cobra.Command {
 	fs.StringVar(&device, "device", "sim:24GiB", "`DEVICE`, the card: sim:24GiB, sim:24GiB*4 for four of it, or cuda:N, of which only the size is read")
 	fs.StringVar(&name, "card", "", "`NAME` of the card: T4, L4, A100-40GB, H100, \"RTX 4090\", ...")
 	fs.StringVar(&beside, "beside", size.Format(advise.DefaultContext), "`SIZE` of the program's memory outside its pool: the CUDA context, code, libraries")
+	fs.StringVar(&cfg.As, "as", "", "`FRAMEWORK`[@VERSION] of a MODULE or TRACE, as in advise (default: jax; by the recording)")
 	fs.StringVar(&vary, "vary", "", "`NAME=V,V...`: find the largest of these values that fits, of an argument or environment variable of the program; from the least memory to the most")
 	fs.BoolVar(&cfg.Full, "full", false, "run the program to its end, also when its memory repeats")
 	fs.BoolVar(&cfg.Smallest, "smallest", false, "run the program for the smallest card, too, and for smaller ones until it does not fit")

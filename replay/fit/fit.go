@@ -66,6 +66,7 @@ type Config struct {
 	Sim     sim.Config // the card, see advise.Config
 	GPUs    int        // how many of the card the machine has; 0 means 1
 	Context uint64     // bytes that the program takes beside its pool
+	As      string     // of a file: the framework to answer for, see advise.Config
 	Full    bool       // the program runs to its end, also when memory repeats
 	// Smallest has the program compiled for and run on the smallest card that the first
 	// run shows, and on smaller ones until it does not fit: a compiler takes less memory
@@ -337,7 +338,7 @@ func once(ctx context.Context, cfg Config, dir, front, driver string, on uint64)
 	}
 	p.RanOn = on
 	if t.Format == torch.Format.Name {
-		if p.Lines, err = lines(ctx, t); err != nil {
+		if p.Lines, err = lines(ctx, t, ""); err != nil {
 			return nil, false, err
 		}
 		most := uint64(0)

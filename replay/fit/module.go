@@ -15,6 +15,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 
 	"gpumem/hlo"
 	"gpumem/hlo/load"
@@ -72,7 +73,7 @@ func IsFile(word string) bool {
 }
 
 // File answers about a module of XLA or a recording, by its content; of the configuration
-// the card, Context and Progress count. Errors are those of load.Read, of trace.Formats.Open
+// the card, Context, As and Progress count. Errors are those of load.Read, of trace.Formats.Open
 // or of advise.Run.
 func File(ctx context.Context, path string, cfg Config) (*FileReport, error) {
 	in, err := input.Open(ctx, path, input.Options{Kind: "a module or a recording", Progress: func(done, total int64) {
@@ -139,14 +140,14 @@ func module(ctx context.Context, m *hlo.Module, name string, cfg Config) (*FileR
 	}
 	defer t.Close()
 	cfg.Context += fact.Constants
-	report, err := advise.Run(ctx, t, advise.Config{Sim: cfg.Sim, Context: cfg.Context, As: "jax", Progress: cfg.Progress})
+	report, err := advise.Run(ctx, t, advise.Config{Sim: cfg.Sim, Context: cfg.Context, As: cmp.Or(cfg.As, "jax"), Progress: cfg.Progress})
 	if err != nil {
 		return nil, err
 	}
 	report.Trace.Format = "hlo"
 	answer := &FileReport{Report: report, Module: fact, Peak: []Place{}}
 	for _, v := range sum.Largest {
-		where := v.OpName
+		where := named(v.OpName)
 		if v.Source != "" {
 			where += " " + v.Source
 		}
@@ -180,7 +181,7 @@ func prepare(m *hlo.Module) error {
 // lies in the host's memory is left out.
 func requests(m *hlo.Module, fact *Module) (list []Place) {
 	for _, p := range m.Entry.Parameters() {
-		what := "the argument " + cmp.Or(p.OpName(), p.Name)
+		what := "the argument " + cmp.Or(named(p.OpName()), p.Name)
 		each(p.Shape, nil, func(_ []int, bytes uint64) {
 			list = append(list, Place{What: what, Bytes: bytes, Blocks: 1})
 			fact.Arguments += bytes
@@ -202,6 +203,9 @@ func requests(m *hlo.Module, fact *Module) (list []Place) {
 	slices.SortStableFunc(list[arguments:], func(a, b Place) int { return cmp.Compare(b.Bytes, a.Bytes) })
 	return append(list, Place{What: "the temporaries, in one block", Bytes: fact.Temporaries, Blocks: 1})
 }
+
+// named returns an operation's name without the escapes that it has in a module.
+func named(op string) string { return strings.ReplaceAll(op, `\'`, "'") }
 
 // each calls f with each part of a shape that takes memory of the device, tables included.
 func each(s *hlo.Shape, index []int, f func(index []int, bytes uint64)) {
@@ -232,11 +236,18 @@ func played(ctx context.Context, list []Place, name string) (*trace.Trace, error
 
 // recording answers about a recording.
 func recording(ctx context.Context, t *trace.Trace, cfg Config) (*FileReport, error) {
-	report, err := advise.Run(ctx, t, advise.Config{Sim: cfg.Sim, Context: cfg.Context, Progress: cfg.Progress})
+	report, err := advise.Run(ctx, t, advise.Config{Sim: cfg.Sim, Context: cfg.Context, As: cfg.As, Progress: cfg.Progress})
 	if err != nil {
 		return nil, err
 	}
-	peak, err := lines(ctx, t)
+	pool := "" // the one of a GPU with the most
+	most := uint64(0)
+	for _, p := range t.Pools {
+		if p.PeakLive >= most && !slices.ContainsFunc(report.LeftOut, func(l advise.LeftOut) bool { return l.Pool == p.Name }) {
+			pool, most = p.Name, p.PeakLive
+		}
+	}
+	peak, err := lines(ctx, t, pool)
 	if err != nil {
 		return nil, err
 	}

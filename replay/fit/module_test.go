@@ -63,6 +63,7 @@ func TestFileOfModule(t *testing.T) {
 		{"packed", packed, 1 << 30, true, "", true},
 		{"needs a setting", file(t, "step.hlo", step), 20 * mib, true, "the temporaries, in one block", true},
 		{"without a place for a result", file(t, "step.hlo", step), 10 * mib, false, "the result 1", true},
+		{"not even the first", file(t, "step.hlo", step), 3 * mib, false, "the argument p['w']", true},
 		{"not even its arguments", file(t, "step.hlo", step), 6 * mib, false, "the argument x", true},
 		{"not scheduled", file(t, "before.hlo", unscheduled), 1 << 30, true, "", false},
 	} {

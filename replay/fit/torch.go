@@ -50,9 +50,10 @@ func (p *Program) as() string {
 	return p.Framework + "@" + p.Version
 }
 
-// lines returns what lives at the peak by line of the program.
-func lines(ctx context.Context, t *trace.Trace) ([]Place, error) {
-	held, err := leaks.Peak(ctx, t, leaks.Config{})
+// lines returns what lives at the peak of a pool by line of the program, of the pool with
+// the highest for "".
+func lines(ctx context.Context, t *trace.Trace, pool string) ([]Place, error) {
+	held, err := leaks.Peak(ctx, t, leaks.Config{Pool: pool})
 	list := []Place{}
 	for _, h := range held[:min(len(held), mostParts)] {
 		list = append(list, Place{What: h.Site, Bytes: h.Bytes, Blocks: h.Blocks})
