@@ -316,7 +316,7 @@ func once(ctx context.Context, cfg Config, dir, front, driver string, on uint64)
 		}
 		return nil, false, &FailedError{failed, tail.line()}
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, false, ErrNoGPU
+		return nil, false, noGPU(found)
 	case err != nil:
 		return nil, false, err
 	}

@@ -42,6 +42,16 @@ func ended(failed error, found string) bool {
 	return err == nil
 }
 
+// noGPU returns the error of a program that took no GPU memory, with the reason if it is
+// known.
+func noGPU(found string) error {
+	p, err := readProgram(found)
+	if err == nil && p.Framework == "pytorch" {
+		return fmt.Errorf("%w: its PyTorch %s is built without CUDA", ErrNoGPU, p.Version)
+	}
+	return errors.Join(err, ErrNoGPU)
+}
+
 // as returns the framework for advise.Config; "" if it is not known.
 func (p *Program) as() string {
 	if p.Framework == "" || p.Version == "" {

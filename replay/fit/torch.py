@@ -27,6 +27,9 @@ def after(torch, own, save, repeats):
     import atexit
     import pickle
 
+    if not torch.version.cuda:
+        save({"framework": "pytorch", "version": torch.__version__, "reason": "no cuda", "programs": []})
+        return
     me = os.getpid()
     # Attention by cuDNN needs a plan of an engine that is not there.
     if hasattr(torch.backends.cuda, "enable_cudnn_sdp"):

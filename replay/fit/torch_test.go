@@ -3,7 +3,10 @@ package fit_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -69,5 +72,26 @@ func TestTorchRepeats(t *testing.T) {
 	}
 	if !r.Program.Repeats || r.Advice != nil && !r.Advice.Ours || r.Program.RanOn != 1<<30 || r.DeviceBytes != 256<<20 {
 		t.Errorf("%+v, advice %v", r.Program, r.Advice)
+	}
+}
+
+// TestTorchWithoutCUDA names the reason where PyTorch is a build for the processor.
+func TestTorchWithoutCUDA(t *testing.T) {
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("SKIPPED: there is no python3 on PATH")
+	}
+	folder := t.TempDir()
+	for name, text := range map[string]string{
+		"torch.py": "import types\n__version__, version = '2.15.0+cpu', types.SimpleNamespace(cuda=None)\n",
+		"train.py": "import torch\n",
+	} {
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err = fit.Run(t.Context(), fit.Config{Command: []string{python, filepath.Join(folder, "train.py")}, Env: environ(t), Sim: sim.Config{Total: 1 << 30}, Stderr: os.Stderr})
+	if !errors.Is(err, fit.ErrNoGPU) || !strings.Contains(err.Error(), "PyTorch 2.15.0+cpu is built without CUDA") {
+		t.Error(err)
 	}
 }
