@@ -174,6 +174,11 @@ type Torch struct {
 	AddressPart float64
 	Order       BlockOrder // of free blocks of the same size
 	KeepSizes   bool       // a division of 1 leaves sizes above 512 bytes as they are
+	// CaptureEvents has a block that is freed during a capture wait for the streams, too,
+	// that used it in the capture (up to 2.3). PoolCaptures has each use of a private pool
+	// count as a capture (up to 2.12).
+	CaptureEvents, PoolCaptures bool
+	PrivateGrants               bool // private pools have no expandable segments (up to 2.4)
 }
 
 // BlockOrder is which of several free blocks of the same size PyTorch takes.
