@@ -28,8 +28,7 @@ func (s *seed) place(r alloc.Request) (alloc.Block, error) {
 func (p *Pass) restore() ([]seed, error) {
 	a, ok := p.Allocator.(*pytorch.Allocator)
 	defaults := policy.Policy{Spec: p.Policy.Spec, Name: p.Policy.Name, Version: p.Policy.Version, Kind: policy.Caching}
-	t := p.Policy.Torch
-	defaults.Torch = policy.Torch{Order: t.Order, KeepSizes: t.KeepSizes, CaptureEvents: t.CaptureEvents, PoolCaptures: t.PoolCaptures, PrivateGrants: t.PrivateGrants}
+	defaults.Torch.TorchRules = p.Policy.Torch.TorchRules
 	if !ok || p.Policy != defaults {
 		return nil, nil
 	}

@@ -136,7 +136,7 @@ func CapOf1(v policy.Version) bool { return Releases().At(v).CapOf1 }
 
 // pool returns the settings that decide where blocks lie.
 func (s *torchSettings) pool(r *release) policy.Torch {
-	t := policy.Torch{Order: r.Order, KeepSizes: r.KeepSizes, CaptureEvents: r.CaptureEvents, PoolCaptures: r.PoolCaptures, PrivateGrants: r.PrivateGrants}
+	t := policy.Torch{TorchRules: r.TorchRules}
 	t.MaxSplit, _ = s.values[keyMaxSplit].(uint64)
 	t.NonSplit, _ = s.values[keyNonSplit].(uint64)
 	t.Segment, _ = s.values[keyLarge].(uint64)
