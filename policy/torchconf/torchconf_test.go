@@ -304,6 +304,8 @@ func TestTorchPolicy(t *testing.T) {
 		{"collection alone", Newest, both + "garbage_collection_threshold:0.8", policy.Policy{Kind: policy.Caching}, "from 80 % of the limit", "does nothing unless per_process_memory_fraction is below 1|"},
 		{"collection alone, old", policy.Version{2, 8}, cuda + "garbage_collection_threshold:0.8", policy.Policy{Kind: policy.Caching}, "from 80 %", "does nothing unless the program calls|"},
 		{"collection", Newest, both + "garbage_collection_threshold:0.8,per_process_memory_fraction:0.5", policy.Policy{Kind: policy.Caching, Fraction: 0.5}, "from 80 %", ""},
+		{"pages and unsplit blocks", policy.Version{2, 4, 1}, cuda + "expandable_segments:True,max_split_size_mb:64", policy.Policy{Kind: policy.Caching}, "64 MiB", "INTERNAL ASSERT FAILED, up to PyTorch 2.4|"},
+		{"pages and unsplit blocks, later", policy.Version{2, 5}, cuda + "expandable_segments:True,max_split_size_mb:64", policy.Policy{Kind: policy.Caching}, "64 MiB", ""},
 		{"throwing alone", Newest, both + "throw_on_cudamalloc_oom:True", policy.Policy{Kind: policy.Caching}, "refused at once", "throw_on_cudamalloc_oom does nothing unless|"},
 		{"twice", Newest, both + "max_split_size_mb:64,max_split_size_mb:128", policy.Policy{Kind: policy.Caching}, "128 MiB", "more than once|"},
 		{"a unit", Newest, both + "max_split_size_mb:64MB", policy.Policy{Kind: policy.Caching}, "64 MiB", "'64MB' is not read, or only the number|"},
