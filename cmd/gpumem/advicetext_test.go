@@ -9,13 +9,14 @@ import (
 	"gpumem/replay/advise"
 )
 
-// TestWriteAdviceOurs: where only our own pool can, no line to export is given.
+// TestWriteAdviceOurs: where only our own pool can, its command is given and no line to
+// export.
 func TestWriteAdviceOurs(t *testing.T) {
 	event, bytes := uint64(7), uint64(8<<30)
 	jax := &advise.Candidate{Policy: "jax", Refused: 1, FirstRefused: &event, RefusedBytes: 3 * mib, HeldPeak: 6 * mib}
-	ours := &advise.Candidate{Policy: "elastic", Ours: true, Fits: true, HeldPeak: 8 * mib, Left: mib, SmallestDevice: &bytes, SmallestCard: &bytes, Notes: []string{"a remark"}}
+	ours := &advise.Candidate{Policy: "elastic", Ours: true, Run: "gpumem run --pool elastic -- COMMAND", Fits: true, HeldPeak: 8 * mib, Left: mib, SmallestDevice: &bytes, SmallestCard: &bytes, Notes: []string{"a remark"}}
 	rep := &advise.Report{
-		Trace: replay.TraceInfo{Source: "run.txt", Notes: []string{"read so"}}, DeviceBytes: 9 * mib, UsedBytes: mib,
+		Trace: replay.TraceInfo{Source: "run.txt", Notes: []string{"read so"}}, Source: advise.Source{Name: "jax"}, DeviceBytes: 9 * mib, UsedBytes: mib,
 		Candidates: []*advise.Candidate{jax, ours}, Advice: ours,
 	}
 	var b strings.Builder
@@ -24,12 +25,12 @@ func TestWriteAdviceOurs(t *testing.T) {
 	}
 	got := strings.Join(strings.Fields(b.String()), " ")
 	for _, want := range []string{
-		"It does not fit with any setting of the framework (holding 6 MiB of 9 MiB, event 7, a request for 3 MiB, is refused). It fits with the policy elastic, for programs that use this project's pool.",
+		"It does not fit with any setting of JAX (6 MiB of 9 MiB is held at most, event 7, a request for 3 MiB, is refused). It fits with this project's pool under the unchanged program: gpumem run --pool elastic -- COMMAND",
 		"during the run: a remark",
-		"(policy elastic) yes 8 MiB 1 MiB 0 0 8 GiB 8 GiB",
+		"(run --pool elastic) yes 8 MiB 1 MiB 0 0 8 GiB 8 GiB",
 		"(nothing) NO 6 MiB 0 0 none none",
-		"There is not enough memory for a second program.",
-		"No card on the market is large enough.",
+		"Nothing of this leaves enough memory for a second program.",
+		"No card on the market is large enough with settings of the framework. With gpumem run --pool elastic -- COMMAND a card of 8 GiB is enough.",
 		"device of 9 MiB, 1 MiB of it held by others",
 	} {
 		if !strings.Contains(got, want) {

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -14,19 +15,25 @@ import (
 	"gpumem/replay/advise"
 	"gpumem/report"
 	"gpumem/size"
+	"gpumem/trace"
 )
 
 func adviseCommand() *cobra.Command {
 	var (
-		f              recordingFlags
-		device, beside string
+		f                  recordingFlags
+		device, beside, as string
 	)
 	cmd := &cobra.Command{
-		Use:   "advise TRACE",
+		Use:   "advise TRACE...",
 		Short: "Find the settings with which a recording fits a GPU",
-		Args:  oneTrace,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return errors.New("advise takes a TRACE, a file or - for standard input, or several; gpumem advise --help has examples")
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			cfg := advise.Config{Pool: f.pool}
+			cfg := advise.Config{Pool: f.pool, As: as}
 			var err error
 			if cfg.Context, err = size.ParseFlag(beside); err != nil {
 				return fmt.Errorf("--beside: %w", err)
@@ -44,29 +51,44 @@ func adviseCommand() *cobra.Command {
 			line := newProgress(cmd.ErrOrStderr())
 			defer line.clear()
 			cfg.Progress = line.show
-			t, err := f.open(cmd.Context(), args[0], line)
+			var traces []*trace.Trace
+			for _, path := range args {
+				t, err := f.open(cmd.Context(), path, line)
+				if err != nil {
+					return err
+				}
+				defer t.Close()
+				traces = append(traces, t)
+			}
+			answer := func(rep any, yes bool, write func(*text)) error {
+				line.clear()
+				if note != "" {
+					fmt.Fprintln(cmd.ErrOrStderr(), "gpumem: "+note)
+				}
+				err := show(cmd, f.asJSON, rep, write)
+				if err == nil && !yes {
+					err = errNo
+				}
+				return err
+			}
+			if len(traces) > 1 {
+				rep, err := advise.RunTogether(cmd.Context(), traces, cfg)
+				if err != nil {
+					return err
+				}
+				return answer(rep, rep.Fits, func(t *text) { writeTogether(t, rep) })
+			}
+			rep, err := advise.Run(cmd.Context(), traces[0], cfg)
 			if err != nil {
 				return err
 			}
-			defer t.Close()
-			rep, err := advise.Run(cmd.Context(), t, cfg)
-			line.clear()
-			if err != nil {
-				return err
-			}
-			if note != "" {
-				fmt.Fprintln(cmd.ErrOrStderr(), "gpumem: "+note)
-			}
-			err = show(cmd, f.asJSON, rep, func(t *text) { writeAdvice(t, rep) })
-			if err == nil && rep.Advice == nil {
-				err = errNo
-			}
-			return err
+			return answer(rep, rep.Advice != nil, func(t *text) { writeAdvice(t, rep) })
 		},
 	}
 	fs := cmd.Flags()
 	fs.StringVar(&device, "device", "", "`DEVICE`: sim:24GiB[,used=8GiB], sim@FILE or cuda:N, of which only the size is read (default $GPUMEM_DEVICE, else cuda:0 if a driver loads, else "+open.Default+")")
 	fs.StringVar(&beside, "beside", size.Format(advise.DefaultContext), "`SIZE` of the program's memory outside its pool: the CUDA context, code, libraries")
+	fs.StringVar(&as, "as", "", "`FRAMEWORK`[@VERSION] to answer for: jax, tensorflow, pytorch, rmm, none (default: by the recording)")
 	f.add(cmd)
 	return cmd
 }
@@ -86,137 +108,378 @@ func simulated(spec open.Spec) (sim.Config, error) {
 }
 
 // writeAdvice writes the answer as text: the verdict, what to set, the table of what was
-// tried, a second program, the smallest card, the assumptions.
+// tried, each GPU, a second program, the smallest card, the assumptions.
 func writeAdvice(t *text, rep *advise.Report) {
-	export := func(set []string) {
-		for _, s := range set {
-			t.Raw("  export " + s)
-		}
-	}
 	t.Line("%s", adviceVerdict(rep))
-	if rep.Advice != nil {
+	if c := rep.Advice; c != nil {
 		if !rep.FitsAsItIs {
-			export(rep.Advice.Set)
+			setAdvice(t, c.Set, c.Call, "in the program: ")
+			if c.Run != "" {
+				t.Raw("  " + c.Run)
+			}
 		}
-		for _, n := range rep.Advice.Notes {
+		if r := c.Range; r != nil {
+			t.Line("%s", rangeText(r, rep))
+		}
+		for _, n := range c.Notes {
 			t.Line("  during the run: %s", n)
 		}
 	}
+	if rep.Instant {
+		t.Line("The recording is of one instant: this is about what was live then, and no more.")
+	}
 	t.section("")
 	adviceTable(t, rep)
+	if len(rep.GPUs) > 1 {
+		t.section("Each GPU alone")
+		gpuTable(t, rep)
+	}
 	t.section("")
-	if s := rep.Second; s != nil {
-		t.Line("For a second program there would be %s, and %s for its context. Set here, then there:", size.Format(s.Bytes), size.Format(rep.ContextBytes))
-		if len(s.First) == 0 {
-			t.Raw("  (nothing)")
+	writeSecond(t, rep)
+	writeSmallest(t, rep)
+	t.section("")
+	writeBasis(t, rep)
+}
+
+// setAdvice writes what to set: for the environment, and statements for the program behind
+// some words.
+func setAdvice(t *text, set, call []string, words string) {
+	for _, s := range set {
+		t.Raw("  export " + s)
+	}
+	for _, s := range call {
+		t.Raw("  " + words + s)
+	}
+}
+
+// rangeText says both ends of a limit.
+func rangeText(r *advise.Range, rep *advise.Report) string {
+	var parts []string
+	if r.TooLittle != "" {
+		parts = append(parts, fmt.Sprintf("with %s a request is refused", r.TooLittle))
+	}
+	switch {
+	case r.Most == r.Least:
+	case r.Capped:
+		parts = append(parts, r.Most+" is the most that is advised")
+	default:
+		parts = append(parts, fmt.Sprintf("%s is the most that leaves %s outside the pool", r.Most, size.Format(rep.ContextBytes)))
+	}
+	if len(parts) == 0 {
+		return "No less and no more was tried."
+	}
+	return fmt.Sprintf("%s is the least that is enough: %s.", r.Least, strings.Join(parts, "; "))
+}
+
+// writeSecond says what is left for a second program, and how the two are set.
+func writeSecond(t *text, rep *advise.Report) {
+	s := rep.Second
+	if s == nil {
+		if rep.Advice != nil {
+			t.Line("Nothing of this leaves enough memory for a second program.")
 		}
-		export(s.First)
-		export(s.Other)
-	} else if rep.Advice != nil {
-		t.Line("There is not enough memory for a second program.")
+		return
 	}
-	if rep.SmallestCard == nil {
-		t.Line("No card on the market is large enough.")
-	} else {
+	with := ""
+	if rep.Title() == "" && s.Run == "" {
+		with = ", if this one has the policy " + s.Policy
+	}
+	t.Line("For a second program there would be %s, and %s for its context%s.", size.Format(s.Bytes), size.Format(rep.ContextBytes), with)
+	switch {
+	case s.Run != "":
+		t.Line("Run this program with:")
+		t.Raw("  " + s.Run)
+	case len(s.First)+len(s.FirstCall) > 0:
+		t.Line("In this program set:")
+		setAdvice(t, s.First, s.FirstCall, "")
+	}
+	if len(s.Other)+len(s.OtherCall) > 0 {
+		t.Line("In the second one:")
+		setAdvice(t, s.Other, s.OtherCall, "")
+	}
+}
+
+// writeSmallest says which card is the smallest.
+func writeSmallest(t *text, rep *advise.Report) {
+	var ours *advise.Candidate
+	for _, c := range rep.Candidates {
+		if c.Ours && c.SmallestCard != nil && (rep.SmallestCard == nil || *c.SmallestCard < *rep.SmallestCard) {
+			ours = c
+		}
+	}
+	switch {
+	case rep.SmallestCard != nil:
 		t.Line("The smallest card: %s, of which programs see %s at least, with %s.", size.Format(*rep.SmallestCard),
-			size.Format(advise.Usable(*rep.SmallestCard)), smallestWith(rep))
+			size.Format(advise.Usable(*rep.SmallestCard)), smallestWith(rep, *rep.SmallestCard))
+	case ours == nil:
+		t.Line("No card on the market is large enough.")
+	default:
+		t.Line("No card on the market is large enough with settings of the framework.")
 	}
-	t.section("")
-	t.recording(rep.Trace)
+	if ours != nil {
+		t.Line("With %s a card of %s is enough.", ours.Run, size.Format(*ours.SmallestCard))
+	}
+}
+
+// writeBasis says what the answer is based on: the recording, the card, the framework.
+func writeBasis(t *text, rep *advise.Report) {
+	on, devices := "", "device"
+	if n := len(rep.GPUs); n > 1 {
+		on, devices = " on one GPU", fmt.Sprintf("%d devices", n)
+	}
+	t.fact("%s%s", traceLine(rep.Trace), on)
+	for _, n := range rep.Trace.Notes {
+		t.Line("  %s", n)
+	}
 	used := ""
 	if rep.UsedBytes > 0 {
 		used = fmt.Sprintf(", %s of it held by others", size.Format(rep.UsedBytes))
 	}
-	t.Line("device of %s%s; any allocator must hold %s at the peak", size.Format(rep.DeviceBytes), used, size.Format(rep.LowerBound))
+	t.Line("%s of %s%s; any allocator must hold %s at the peak%s", devices, size.Format(rep.DeviceBytes), used, size.Format(rep.LowerBound), on)
+	for _, l := range rep.LeftOut {
+		switch {
+		case l.Peak == 0:
+		case l.Code:
+			t.Line("%s is compiled code, %s, which counts as memory outside the pool.", l.Pool, size.Format(l.Peak))
+		default:
+			t.Line("%s is host memory, %s at the peak, and is not in the answer.", l.Pool, size.Format(l.Peak))
+		}
+	}
+	for _, g := range rep.GPUs {
+		if len(g.Others) > 0 {
+			t.Line("%s: on its GPU lies %s, too, whose peaks of %s in all are taken before that pool begins.", g.Pool, strings.Join(g.Others, ", "), size.Format(g.Beside))
+		}
+	}
+	if rep.Host != "" {
+		t.Line("%s", rep.Host)
+	}
+	t.Line("%s", frameworkText(rep))
+	for _, c := range rep.Candidates {
+		if c.Approximate != "" {
+			t.Line("%s is approximate: %s.", strings.Join(c.Brief(), " "), c.Approximate)
+		}
+	}
 	t.Line("Assumed: %s outside the pool, for the CUDA context, code and libraries (--beside), and another run that requests no more than this one.", size.Format(rep.ContextBytes))
-	if rep.Trace.Format == "torch" {
-		t.Line("Replayed through pools like PyTorch's: PyTorch's own rounds and splits blocks differently, so the figures are approximate. Before PyTorch 2.10 the variable is PYTORCH_CUDA_ALLOC_CONF, and a fraction is set in the program by torch.cuda.set_per_process_memory_fraction.")
+}
+
+// frameworkText says whose settings the answer has, and why.
+func frameworkText(rep *advise.Report) string {
+	title := rep.Title()
+	if title == "" {
+		if rep.Why == "" {
+			return "Policies are named as gpumem replay and gpumem run --pool take them."
+		}
+		return "Policies are named as gpumem replay and gpumem run --pool take them, for " + rep.Why + ": --as jax, tensorflow, pytorch or rmm has the settings of one."
+	}
+	text := "Settings are " + title + "'s"
+	if rep.Why != "" {
+		text += ", for " + rep.Why
+	}
+	switch newest := rep.Newest(); {
+	case newest == "":
+		text += "."
+	case rep.Version != "":
+		text += ", release " + rep.Version + "."
+	default:
+		text += fmt.Sprintf(". They are those of %s, the newest release known: --as %s@VERSION has another's.", newest, rep.Name)
+	}
+	if rep.Other != "" {
+		text += fmt.Sprintf(" If the program is not %s's, --as %s.", title, rep.Other)
+	}
+	if rep.Note != "" {
+		text += " " + rep.Note + "."
+	}
+	return text
+}
+
+// defaultsOf names what is tried first.
+func defaultsOf(rep *advise.Report) string {
+	switch title := rep.Title(); {
+	case title == "":
+		return "the policy " + rep.Candidates[0].Policy
+	case rep.Newest() == "":
+		return title + "'s default, no pool,"
+	default:
+		return title + "'s defaults"
 	}
 }
 
 // adviceVerdict returns the answer in a sentence or two.
 func adviceVerdict(rep *advise.Report) string {
-	first := rep.Candidates[0]
-	defaults := "JAX's defaults"
-	if rep.Trace.Format == "torch" {
-		defaults = "PyTorch's defaults"
+	first, defaults := rep.Candidates[0], defaultsOf(rep)
+	each := ""
+	if n := len(rep.GPUs); n > 1 {
+		each = fmt.Sprintf(" each of %d GPUs", n)
 	}
 	if rep.FitsAsItIs {
 		served := "nothing is refused"
 		if n := rep.Trace.Refused; n > 0 {
 			served = fmt.Sprintf("every request is served, also the %s that the recorded run was refused", report.Count(n))
 		}
-		return fmt.Sprintf("It fits as it is: with %s %s; they hold %s of %s.", defaults, served, size.Format(first.HeldPeak), size.Format(rep.DeviceBytes))
+		return fmt.Sprintf("It fits%s as it is: with %s %s; %s.", each, defaults, served, heldText(first, rep))
 	}
 	why := ""
-	if first.FirstRefused != nil {
-		why = fmt.Sprintf(" (holding %s of %s, event %s, a request for %s, is refused)",
-			size.Format(first.HeldPeak), size.Format(rep.DeviceBytes), report.Count(*first.FirstRefused), size.Format(first.RefusedBytes))
+	if len(first.Set) > 0 { // see advise.Candidate: the first sets nothing, unless it must
+		why = ": JAX refuses a GPU without virtual memory management"
+	} else if first.FirstRefused != nil {
+		event := "event " + report.Count(*first.FirstRefused)
+		if first.RefusedPool != "" {
+			event += " of " + first.RefusedPool
+		}
+		why = fmt.Sprintf(" (%s, %s, a request for %s, is refused)", heldText(first, rep), event, size.Format(first.RefusedBytes))
 	}
 	switch {
 	case rep.Advice == nil:
+		if each == "" {
+			each = " a GPU"
+		}
 		others := ""
 		if rep.UsedBytes > 0 {
 			others = fmt.Sprintf(", of which others hold %s", size.Format(rep.UsedBytes))
 		}
-		return fmt.Sprintf("It does not fit %s%s, with any setting: %s is live at the peak, and %s is needed outside the pool.",
-			size.Format(rep.DeviceBytes), others, size.Format(rep.LowerBound), size.Format(rep.ContextBytes))
-	case rep.Advice.Ours:
-		return fmt.Sprintf("It does not fit with any setting of the framework%s. It fits with the policy %s, for programs that use this project's pool.", why, rep.Advice.Policy)
+		setting := "setting"
+		if rep.Title() == "" {
+			setting = "policy"
+		}
+		return fmt.Sprintf("It does not fit%s of %s%s, with any %s: %s is live at the peak, and %s is needed outside the pool.",
+			each, size.Format(rep.DeviceBytes), others, setting, size.Format(rep.Trace.PeakLive), size.Format(rep.ContextBytes))
+	case rep.Advice.Ours && rep.Title() != "":
+		return fmt.Sprintf("It does not fit%s with any setting of %s%s. It fits with this project's pool under the unchanged program:", each, rep.Title(), why)
+	case rep.Title() == "":
+		return fmt.Sprintf("It does not fit%s with %s%s. It fits with the policy %s.", each, defaults, why, rep.Advice.Policy)
 	}
-	return fmt.Sprintf("It does not fit with %s%s. It fits with:", defaults, why)
+	return fmt.Sprintf("It does not fit%s with %s%s. It fits with:", each, defaults, why)
 }
 
+// heldText says what a candidate holds at most, in the framework's words.
+func heldText(c *advise.Candidate, rep *advise.Report) string {
+	if inPyTorchWords(rep) {
+		return fmt.Sprintf("%s is reserved at most, %s allocated, of %s", size.Format(c.HeldPeak), size.Format(c.UsedPeak), size.Format(rep.DeviceBytes))
+	}
+	return fmt.Sprintf("%s of %s is held at most", size.Format(c.HeldPeak), size.Format(rep.DeviceBytes))
+}
+
+// inPyTorchWords reports whether memory is reserved and allocated, not held.
+func inPyTorchWords(rep *advise.Report) bool { return rep.Name == "pytorch" }
+
 func adviceTable(t *text, rep *advise.Report) {
-	tab := report.NewTable("setting", "fits", ">held peak", ">left", ">driver calls", ">driver time", ">smallest device", ">card")
+	titles := []string{"setting", "fits", ">held peak"}
+	if rep.Title() == "" {
+		titles[0] = "policy"
+	}
+	if inPyTorchWords(rep) {
+		titles = []string{"setting", "fits", ">reserved", ">allocated"}
+	}
+	tab := report.NewTable(append(titles, ">left", ">driver calls", ">driver time", ">smallest device", ">card")...)
 	for _, c := range rep.Candidates {
 		fits, left := "yes", size.Format(c.Left)
 		if !c.Fits {
 			fits, left = "NO", ""
 		}
-		device, card := "none", "none"
-		if c.SmallestDevice != nil {
-			device = size.Format(*c.SmallestDevice)
+		names := nameOf(c, rep)
+		cells := []string{names[0], fits, size.Format(c.HeldPeak)}
+		if inPyTorchWords(rep) {
+			cells = append(cells, size.Format(c.UsedPeak))
 		}
-		if c.SmallestCard != nil {
-			card = size.Format(*c.SmallestCard)
-		}
-		names := c.Set
-		switch {
-		case c.Ours:
-			names = []string{"(policy " + c.Policy + ")"}
-		case len(names) == 0:
-			names = []string{"(nothing)"}
-		}
-		tab.Row(shortSetting(names[0]), fits, size.Format(c.HeldPeak), left, report.Count(c.DriverCalls), report.Seconds(c.DriverSeconds), device, card)
+		tab.Row(append(cells, left, report.Count(c.DriverCalls), report.Seconds(c.DriverSeconds), sizeOrNone(c.SmallestDevice), sizeOrNone(c.SmallestCard))...)
 		for _, more := range names[1:] {
-			tab.Row("  " + shortSetting(more))
+			tab.Row("  " + more)
 		}
 	}
 	t.table(tab)
 }
 
-// shortSetting leaves out what the variables' names have in common, so that the
-// table stays narrow; the whole line is above it.
-func shortSetting(s string) string {
-	for _, prefix := range []string{"XLA_PYTHON_CLIENT_", "XLA_CLIENT_", "PYTORCH_ALLOC_CONF="} {
-		if rest, ok := strings.CutPrefix(s, prefix); ok {
-			return rest
-		}
+func sizeOrNone(n *uint64) string {
+	if n == nil {
+		return "none"
 	}
-	return s
+	return size.Format(*n)
 }
 
-// smallestWith returns the first setting with which the smallest card is enough.
-func smallestWith(rep *advise.Report) string {
+// nameOf returns what is set, a line for each setting.
+func nameOf(c *advise.Candidate, rep *advise.Report) []string {
+	switch {
+	case rep.Title() == "":
+		return breakPolicy(c.Policy)
+	case c.Ours:
+		return []string{"(run --pool " + c.Policy + ")"}
+	case len(c.Brief()) == 0:
+		return []string{"(nothing)"}
+	}
+	return c.Brief()
+}
+
+// gpuTable has a row for each GPU, as if the program used that one alone.
+func gpuTable(t *text, rep *advise.Report) {
+	tab := report.NewTable("GPU", ">live peak", "as it is", "fits with", ">card")
+	for _, g := range rep.GPUs {
+		fits, with := "NO", "no setting"
+		if g.FitsAsItIs {
+			fits = "fits"
+		}
+		if g.Advice != nil {
+			with = strings.Join(nameOf(g.Advice, rep), " ")
+		}
+		tab.Row(g.Pool, size.Format(g.PeakLive), fits, with, sizeOrNone(g.SmallestCard))
+	}
+	t.table(tab)
+}
+
+// smallestWith returns the first setting with which a card is enough.
+func smallestWith(rep *advise.Report, card uint64) string {
 	for _, c := range rep.Candidates {
-		if c.Ours || c.SmallestCard == nil || *c.SmallestCard != *rep.SmallestCard {
+		if c.Ours || c.SmallestCard == nil || *c.SmallestCard != card {
 			continue
 		}
-		if len(c.CardSet) == 0 {
-			return "nothing set"
+		text := strings.Join(c.CardSet, " ")
+		switch {
+		case rep.Title() == "":
+			text = "the policy " + c.CardPolicy
+		case len(c.CardCall) > 0:
+			text = strings.Join(c.CardBrief(), " ")
+		case text == "":
+			text = "nothing set"
 		}
-		return strings.Join(c.CardSet, " ")
+		if r := c.CardRange; r != nil && r.Most != r.Least {
+			text += fmt.Sprintf(" (to %s)", r.Most)
+		}
+		return text
 	}
-	return "our own pool"
+	return "" // not reached: the card is some candidate's
+}
+
+// writeTogether writes the answer about several programs: the verdict, how to start each,
+// what each needs.
+func writeTogether(t *text, rep *advise.Together) {
+	others := ""
+	if rep.UsedBytes > 0 {
+		others = fmt.Sprintf(", of which others hold %s", size.Format(rep.UsedBytes))
+	}
+	if rep.Fits {
+		t.Line("They fit a GPU of %s together%s: their leases take %s, and %s is left. Start each in its lease:",
+			size.Format(rep.DeviceBytes), others, size.Format(rep.Leases), size.Format(rep.Left))
+	} else {
+		t.Line("They do not fit a GPU of %s together%s: their leases would take %s. Each alone:", size.Format(rep.DeviceBytes), others, size.Format(rep.Leases))
+	}
+	for _, m := range rep.Programs {
+		t.Raw("  " + m.Run + "   # " + report.OneLine(m.Trace.Source))
+	}
+	t.section("")
+	tab := report.NewTable("recording", "framework", ">live peak", ">lease", "pool")
+	for _, m := range rep.Programs {
+		framework, pool := m.Name, m.Pool
+		if m.Version != "" {
+			framework += "@" + m.Version
+		}
+		if pool == "" {
+			pool = "its own"
+		}
+		tab.Row(m.Trace.Source, framework, size.Format(m.Trace.PeakLive), size.Format(m.Lease), pool)
+	}
+	t.table(tab)
+	t.section("")
+	t.Line("A lease is the least in which the recording is served, with %s outside the pool (--beside). So each may be at its peak at the same time.", size.Format(rep.ContextBytes))
+	if rep.PeakTogether != nil {
+		t.Line("If all begin at the same time as recorded, at most %s is live at once.", size.Format(*rep.PeakTogether))
+	}
 }

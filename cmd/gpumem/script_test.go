@@ -52,7 +52,7 @@ func TestScripts(t *testing.T) {
 					return err
 				}
 			}
-			for _, name := range []string{"torch2025.pickle", "torch2026.pickle", "torch280.pickle", "jax012.log.gz", "tensorflow.xplane.pb", "tensorflow.memdump", "jax.pprof"} {
+			for _, name := range []string{"torch2025.pickle", "torch2026.pickle", "torch280.pickle", "jax012.log.gz", "tensorflow.xplane.pb", "tensorflow.memdump", "jax.pprof", "memdebug.log", "jax092.memdump"} {
 				data, err := os.ReadFile(filepath.Join("..", "..", "trace", "testdata", name))
 				if err != nil {
 					return err

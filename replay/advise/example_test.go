@@ -20,7 +20,7 @@ func Example() {
 		return
 	}
 	defer t.Close()
-	rep, err := advise.Run(context.Background(), t, advise.Config{Sim: sim.Config{Total: 8 << 30}, Context: 512 << 20})
+	rep, err := advise.Run(context.Background(), t, advise.Config{As: "jax", Sim: sim.Config{Total: 8 << 30}, Context: 512 << 20})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -20,18 +20,24 @@ func percentOf(total, taken uint64) int {
 	return max(1, min(mostPercent, int(part*100)))
 }
 
-// percent returns the least fraction in hundredths with which nothing is refused on the
-// card, such that with one less something is; the largest for which there is memory if
-// none fits.
-func (a *adviser) percent(ctx context.Context) (int, error) {
-	card := a.cfg.Sim
-	most := percentOf(card.Total, card.Used+card.Display+a.cfg.Context)
+// mostOf returns the largest limit in hundredths that leaves memory on a device for what
+// is beside the pool.
+func (a *adviser) mostOf(total uint64, alone bool) int {
+	if a.ofFree {
+		return mostPercent
+	}
+	return percentOf(total, a.taken(alone))
+}
+
+// percent returns the least limit in hundredths with which nothing is refused on the
+// card, such that with one less something is; most if none up to that does.
+func (a *adviser) percent(ctx context.Context, c *Candidate, alone bool, total uint64, most int) (int, error) {
 	var failed error
 	least := 1 + sort.Search(most-1, func(i int) bool {
 		if failed != nil {
 			return true
 		}
-		ok, err := a.fits(ctx, jaxFraction(i+1), false, card.Total)
+		ok, err := a.fits(ctx, c.at(i+1, total).policy, alone, total)
 		failed = err
 		return ok
 	})
@@ -49,12 +55,12 @@ const maxDevice = 1 << 40
 // size. It is nil if there is none up to 1 TiB.
 func (a *adviser) smallest(ctx context.Context, c *Candidate) (*uint64, error) {
 	fits := func(n uint64) (bool, error) {
-		return a.fits(ctx, c.alone(n*mib).policy, true, n*mib)
+		return a.fits(ctx, a.most(c, n*mib).policy, true, n*mib)
 	}
-	if c.bound > maxDevice-min(maxDevice, a.cfg.Context) {
+	if c.bound > maxDevice-min(maxDevice, a.taken(true)) {
 		return nil, nil
 	}
-	lo := (c.bound + a.cfg.Context) / mib
+	lo := (c.bound + a.taken(true)) / mib
 	if lo > 0 {
 		lo-- // the bound itself may do
 	}

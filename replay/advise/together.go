@@ -1,0 +1,260 @@
+package advise
+
+// Several programs on one card, each in a lease of its size.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"gpumem/device"
+	"gpumem/internal/sum"
+	"gpumem/policy"
+	"gpumem/replay"
+	"gpumem/trace"
+)
+
+// Together says whether several programs share a card, and with which leases. Sizes are
+// bytes. Its JSON is that of gpumem advise of several recordings.
+type Together struct {
+	DeviceBytes  uint64    `json:"device_bytes"`
+	UsedBytes    uint64    `json:"used_bytes"`    // by others
+	ContextBytes uint64    `json:"context_bytes"` // assumed beside the pool of each program
+	Fits         bool      `json:"fits"`          // the leases fit what others leave of the card
+	Leases       uint64    `json:"leases_bytes"`  // all together: each program at its peak at the same time
+	Left         uint64    `json:"left_bytes"`    // 0 if they do not fit
+	Programs     []*Member `json:"programs"`
+	// PeakTogether is the most that is live at once if all recordings begin at the same
+	// time; nil if one has no times.
+	PeakTogether *uint64 `json:"peak_live_if_started_together_bytes"`
+}
+
+// Member is one of several programs.
+type Member struct {
+	Trace replay.TraceInfo `json:"trace"` // of the GPU's pools
+	Source
+	LeftOut []LeftOut `json:"left_out,omitempty"`
+	// Lease is the least memory, in steps of 2 MiB, in which nothing is refused: that of
+	// the pool, which Policy limits, and that outside of it.
+	Lease  uint64 `json:"lease_bytes"`
+	Policy string `json:"policy"`
+	Pool   string `json:"pool,omitempty"` // for gpumem run --pool; "" if the framework has its own pool
+	Run    string `json:"run"`            // the command that starts the program in the lease
+
+	ours *Member // with this project's pool, if Pool is ""
+}
+
+// page is the step in which a lease is searched for.
+const page = 2 * mib
+
+// RunTogether finds the leases for several programs on one card: with each framework's own
+// pool and, where those are too large together, with elastic in place of the one that
+// saves most. Errors are those of Run, and a recording of several GPUs.
+func RunTogether(ctx context.Context, traces []*trace.Trace, cfg Config) (*Together, error) {
+	rep := &Together{DeviceBytes: cfg.Sim.Total, UsedBytes: cfg.Sim.Used + cfg.Sim.Display, ContextBytes: cfg.Context}
+	var gpus []gpu
+	for _, t := range traces {
+		m, g, err := leaseFor(ctx, t, cfg)
+		if err != nil {
+			return nil, err
+		}
+		rep.Programs, gpus = append(rep.Programs, m), append(gpus, g)
+	}
+	free := rep.DeviceBytes - min(rep.DeviceBytes, rep.UsedBytes)
+	for {
+		rep.Leases = 0
+		best, saved := -1, uint64(0)
+		for i, m := range rep.Programs {
+			rep.Leases += m.Lease
+			if m.ours != nil && m.ours.Lease < m.Lease && m.Lease-m.ours.Lease > saved {
+				best, saved = i, m.Lease-m.ours.Lease
+			}
+		}
+		if rep.Fits = rep.Leases <= free; rep.Fits || best < 0 {
+			break
+		}
+		rep.Programs[best] = rep.Programs[best].ours
+	}
+	if rep.Fits {
+		rep.Left = free - rep.Leases
+	}
+	var err error
+	rep.PeakTogether, err = peakTogether(traces, gpus)
+	return rep, err
+}
+
+// leaseFor returns a program with its lease: with the framework's own pool, where that can
+// be limited from outside, and with this project's.
+func leaseFor(ctx context.Context, t *trace.Trace, cfg Config) (*Member, gpu, error) {
+	source, err := sourceOf(t, cfg.As)
+	if err != nil {
+		return nil, gpu{}, err
+	}
+	gpus, left, err := split(t, cfg.Pool)
+	if err != nil {
+		return nil, gpu{}, err
+	}
+	if len(gpus) > 1 {
+		return nil, gpu{}, &trace.Error{File: t.Source, Msg: fmt.Sprintf("the recording is of %d GPUs, and several programs share one; --pool NAME picks it", len(gpus))}
+	}
+	a := &adviser{cfg: cfg, trace: t, source: source, gpus: gpus}
+	with := func(p policy.Policy, pool string) (*Member, error) {
+		m := &Member{Trace: describe(t, gpus), Source: source, LeftOut: left, Policy: p.Spec, Pool: pool}
+		option := ""
+		if pool != "" {
+			option = "--pool " + pool + " "
+		}
+		m.Lease, err = a.lease(ctx, p)
+		m.Run = fmt.Sprintf("gpumem run %s--mem %dMiB --overhead %dMiB -- COMMAND", option, m.Lease/mib, a.leaseOf(0)/mib)
+		return m, err
+	}
+	has, err := a.features()
+	if err != nil {
+		return nil, gpu{}, err
+	}
+	if _, ok := a.read(has); !ok && source.Name == jax {
+		return nil, gpu{}, a.refusesCard()
+	}
+	pool := "elastic"
+	if !has.pages {
+		pool = "platform"
+	}
+	ours, err := with(named(pool).policy, pool)
+	if err != nil || source.Name == none || source.Name == rmm {
+		return ours, gpus[0], err
+	}
+	spec := source.release().String()
+	if source.Name == tensorFlow {
+		spec += ":preallocate=false" // as gpumem run sets it
+	}
+	own, err := with(named(spec).policy, "")
+	if err == nil {
+		own.ours = ours
+	}
+	return own, gpus[0], err
+}
+
+// lease returns the least memory in which a policy serves the recording, with what is
+// beside its pool; in steps of 2 MiB.
+func (a *adviser) lease(ctx context.Context, p policy.Policy) (uint64, error) {
+	g := a.gpus[0]
+	fits := func(pages uint64) (bool, error) {
+		p.Limit = a.limitOf(p, pages*page)
+		ok, err := replay.Fits(ctx, a.trace, a.replay(g, p, true), a.leaseOf(pages))
+		if errors.Is(err, device.ErrOutOfMemory) {
+			return false, nil
+		}
+		return ok, err
+	}
+	lo := uint64(0) // is refused
+	hi := g.peak/page + 1
+	for step := max(hi/64, 1); ; step *= 2 {
+		ok, err := fits(hi)
+		if err != nil {
+			return 0, err
+		}
+		if ok {
+			break
+		}
+		if lo = hi; hi > maxDevice/page {
+			return 0, &trace.Error{File: a.trace.Source, Msg: fmt.Sprintf("the recording does not fit any GPU under the policy %s", p.Spec)}
+		}
+		hi += step
+	}
+	for hi-lo > 1 {
+		mid := lo + (hi-lo)/2
+		ok, err := fits(mid)
+		if err != nil {
+			return 0, err
+		}
+		if ok {
+			hi = mid
+		} else {
+			lo = mid
+		}
+	}
+	return a.leaseOf(hi), nil
+}
+
+// limitOf returns the limit of a pool that gpumem run gives that many bytes. It sets a
+// fraction for JAX and PyTorch, which may lose some.
+func (a *adviser) limitOf(p policy.Policy, bytes uint64) uint64 {
+	if p.Name != jax && p.Name != pyTorch {
+		return bytes
+	}
+	card, part := policy.Device{Total: a.cfg.Sim.Total}, policy.Policy{RoundLimit: p.RoundLimit}
+	part.Fraction = policy.FractionFor(bytes, part, card)
+	return max(1, part.LimitBytes(card))
+}
+
+// leaseOf returns the lease for a pool of so many pages.
+func (a *adviser) leaseOf(pages uint64) uint64 {
+	return pages*page + (a.taken(true)+page-1)/page*page
+}
+
+// peakTogether returns the most that is live at once in recordings that begin at the same
+// time; nil if one has no times.
+func peakTogether(traces []*trace.Trace, gpus []gpu) (*uint64, error) {
+	var all []*walk
+	for i, t := range traces {
+		if !t.Timed {
+			return nil, nil
+		}
+		pools, err := t.Choose(gpus[i].name)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, &walk{cursor: pools[0].Cursor(), live: make([]uint64, pools[0].Slots)})
+	}
+	var live, peak sum.Sum
+	for {
+		var next *walk
+		for _, w := range all {
+			if err := w.fill(); err != nil {
+				return nil, err
+			}
+			if len(w.events) > 0 && (next == nil || w.events[0].Time < next.events[0].Time) {
+				next = w
+			}
+		}
+		if next == nil {
+			n := peak.Cap()
+			return &n, nil
+		}
+		e := &next.events[0]
+		next.events = next.events[1:]
+		if e.Op == trace.Free {
+			live.Sub(next.live[e.Slot])
+			continue
+		}
+		live.Add(e.Bytes)
+		peak.Raise(live)
+		if e.Refused {
+			live.Sub(e.Bytes)
+			continue
+		}
+		next.live[e.Slot] = e.Bytes
+	}
+}
+
+// walk is the events of a pool, one after the other.
+type walk struct {
+	cursor *trace.Cursor
+	buf    [1024]trace.Event
+	events []trace.Event // not looked at
+	live   []uint64      // bytes of the block in each slot
+	done   bool
+}
+
+func (w *walk) fill() error {
+	if len(w.events) > 0 || w.done {
+		return nil
+	}
+	n, err := w.cursor.Next(w.buf[:])
+	w.events, w.done = w.buf[:n], n == 0
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
+}

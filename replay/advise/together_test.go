@@ -1,0 +1,158 @@
+package advise_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"gpumem/device/sim"
+	"gpumem/policy"
+	"gpumem/replay/advise"
+	"gpumem/trace"
+	"gpumem/trace/formats"
+)
+
+// TestLeaseIsLeast: under the limit that gpumem run sets for a lease nothing is refused, and
+// the leases are counted right. With 2 MiB less something is.
+func TestLeaseIsLeast(t *testing.T) {
+	for _, as := range []string{"jax", "jax@0.4.30", "tensorflow", "pytorch", "pytorch@2.3", "rmm", "none"} {
+		for seed := range uint64(6) {
+			rng := rand.New(rand.NewPCG(seed, 7))
+			one, two := random(t, rng), random(t, rng)
+			cfg := advise.Config{Sim: sim.Config{Total: 4 << 30}, Context: 1 + uint64(rng.IntN(30*mib)), As: as}
+			rep, err := advise.RunTogether(context.Background(), []*trace.Trace{one, two}, cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if sum := rep.Programs[0].Lease + rep.Programs[1].Lease; sum != rep.Leases || !rep.Fits || rep.Left != 4<<30-sum {
+				t.Errorf("%s, seed %d: %+v", as, seed, rep)
+			}
+			for i, m := range rep.Programs {
+				var mem, overhead uint64
+				words := m.Run[strings.Index(m.Run, "--mem"):]
+				if _, err := fmt.Sscanf(words, "--mem %dMiB --overhead %dMiB -- COMMAND", &mem, &overhead); err != nil || mem*mib != m.Lease {
+					t.Fatal(m.Run, err)
+				}
+				for _, less := range []uint64{0, 2 * mib} {
+					p, pool := parsed(t, m.Policy), m.Lease-less-overhead*mib
+					p.Limit = pool
+					if m.Pool == "" && as != "tensorflow" {
+						part := policy.Policy{RoundLimit: p.RoundLimit}
+						part.Fraction = policy.FractionFor(pool, part, policy.Device{Total: 4 << 30})
+						p.Limit = max(1, part.LimitBytes(policy.Device{Total: 4 << 30}))
+					}
+					if pool == 0 {
+						continue
+					}
+					if fits(t, []*trace.Trace{one, two}[i], "", p, sim.Config{Total: m.Lease - less, Context: cfg.Context}) != (less == 0) {
+						t.Errorf("%s, seed %d, program %d: %s, with %d bytes less: fits is %v", as, seed, i, m.Run, less, less != 0)
+					}
+				}
+			}
+			one.Close()
+			two.Close()
+		}
+	}
+}
+
+// timed is a recording with times of our own format: at 1, 2 and so on the blocks are
+// allocated, those of 0 are frees of the block before.
+func timed(t *testing.T, pool string, blocks ...uint64) *trace.Trace {
+	t.Helper()
+	var file bytes.Buffer
+	w, err := trace.NewWriter(&file)
+	for i, n := range blocks {
+		c := trace.Call{Pool: pool, ID: uint64(i), Bytes: n * mib, Time: uint64(i + 1)}
+		if n == 0 {
+			c.ID--
+			err = errors.Join(err, w.Free(c))
+		} else {
+			err = errors.Join(err, w.Alloc(c))
+		}
+	}
+	if err := errors.Join(err, w.Flush()); err != nil {
+		t.Fatal(err)
+	}
+	return read(t, file.String())
+}
+
+// TestTogether: elastic takes the place of a framework's pool where the leases would be too
+// large, and peaks that do not meet are said.
+func TestTogether(t *testing.T) {
+	a := timed(t, "GPU_0_bfc", 100, 0, 300, 0, 10)
+	b := timed(t, "GPU_0_bfc", 300, 0, 100, 0, 10)
+	defer a.Close()
+	defer b.Close()
+	holes := read(t, "a 1 200000000\na 2 1000000\na 3 200000000\nf 1\nf 3\na 4 400000000\n")
+	defer holes.Close()
+	two := timed(t, "GPU_0_bfc", 1)
+	defer two.Close()
+	for _, tc := range []struct {
+		name     string
+		traces   []*trace.Trace
+		card     string
+		fits     bool
+		pools    string
+		together uint64 // MiB; 0: unknown
+	}{
+		{"their own pools", []*trace.Trace{a, b}, "sim:1GiB", true, " ", 400},
+		{"too small", []*trace.Trace{a, b}, "sim:500MiB", false, " ", 400},
+		{"elastic for the one that saves most", []*trace.Trace{a, holes, b}, "sim:1200MiB", true, " elastic ", 0},
+		{"others hold a part", []*trace.Trace{a, b}, "sim:1GiB,used=512MiB", false, " ", 400},
+		{"three", []*trace.Trace{a, two, b}, "sim:1GiB", true, "  ", 401},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			rep, err := advise.RunTogether(context.Background(), tc.traces, advise.Config{Sim: card(t, tc.card), Context: 20 * mib, As: "jax"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var pools []string
+			for _, m := range rep.Programs {
+				pools = append(pools, m.Pool)
+			}
+			if got := strings.Join(pools, " "); rep.Fits != tc.fits || got != tc.pools {
+				t.Errorf("fits %v, %q, %d of %d MiB", rep.Fits, got, rep.Leases/mib, rep.DeviceBytes/mib)
+			}
+			switch p := rep.PeakTogether; {
+			case p == nil && tc.together != 0, p != nil && *p != tc.together*mib:
+				t.Errorf("together %v, want %d MiB", p, tc.together)
+			}
+		})
+	}
+}
+
+// TestTogetherErrors: what cannot share one card, or any.
+func TestTogetherErrors(t *testing.T) {
+	one := read(t, "a 1 5\n")
+	defer one.Close()
+	two, err := formats.Open(context.Background(), "../../trace/testdata/torch2026.pickle", trace.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer two.Close()
+	host, err := formats.Open(context.Background(), "../../trace/testdata/tensorflow.memdump", trace.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer host.Close()
+	huge := read(t, "a 1 1099511627777\n")
+	defer huge.Close()
+	for _, tc := range []struct {
+		other    *trace.Trace
+		as, want string
+	}{
+		{two, "", "the recording is of 2 GPUs, and several programs share one; --pool NAME picks it"},
+		{host, "", "the recording has no memory of a GPU: bfc_cpu_allocator_for_gpu is host memory"},
+		{huge, "", "does not fit any GPU"},
+		{one, "torch", "unknown framework"},
+	} {
+		_, err := advise.RunTogether(context.Background(), []*trace.Trace{one, tc.other}, advise.Config{Sim: card(t, "sim:1GiB"), As: tc.as})
+		if err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%v, want %q", err, tc.want)
+		}
+	}
+}
