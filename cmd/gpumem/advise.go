@@ -250,8 +250,8 @@ func writeBasis(t *text, rep *advise.Report) {
 			t.Line("%s: on its GPU lies %s, too, whose peaks of %s in all are taken before that pool begins.", g.Pool, strings.Join(g.Others, ", "), size.Format(g.Beside))
 		}
 	}
-	if rep.Host != "" {
-		t.Line("%s", rep.Host)
+	if rep.PoolNote != "" {
+		t.Line("%s", rep.PoolNote)
 	}
 	t.Line("%s", frameworkText(rep))
 	for _, c := range rep.Candidates {
@@ -282,6 +282,9 @@ func frameworkText(rep *advise.Report) string {
 		text += ", release " + rep.Version + "."
 	default:
 		text += fmt.Sprintf(". They are those of %s, the newest release known: --as %s@VERSION has another's.", newest, rep.Name)
+	}
+	if rep.Older != "" {
+		text += " " + rep.Older
 	}
 	if rep.Other != "" {
 		text += fmt.Sprintf(" If the program is not %s's, --as %s.", title, rep.Other)

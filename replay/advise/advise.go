@@ -80,7 +80,7 @@ type Report struct {
 	Source
 	Instant      bool         `json:"one_instant,omitempty"` // the recording is of one moment, without frees
 	LeftOut      []LeftOut    `json:"left_out,omitempty"`    // pools that are on no GPU
-	Host         string       `json:"pool_note,omitempty"`   // that what is replayed was on no GPU, if so
+	PoolNote     string       `json:"pool_note,omitempty"`   // that what is replayed was on no GPU, if so
 	DeviceBytes  uint64       `json:"device_bytes"`
 	UsedBytes    uint64       `json:"used_bytes"`        // by others, the display included
 	ContextBytes uint64       `json:"context_bytes"`     // assumed beside the pool
@@ -191,7 +191,7 @@ func Run(ctx context.Context, t *trace.Trace, cfg Config) (*Report, error) {
 	}
 	rep := &Report{
 		Trace: describe(t, gpus), Source: source, Instant: t.Format == "memdump" || t.Format == "pprof" || t.Events == t.Seeds,
-		LeftOut: left, Host: elsewhere(t, gpus), DeviceBytes: cfg.Sim.Total,
+		LeftOut: left, PoolNote: elsewhere(t, gpus), DeviceBytes: cfg.Sim.Total,
 		UsedBytes: cfg.Sim.Used + cfg.Sim.Display, ContextBytes: cfg.Context,
 	}
 	a := &adviser{cfg: cfg, trace: t, source: source, gpus: gpus}

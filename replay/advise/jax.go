@@ -11,6 +11,8 @@ import (
 )
 
 const (
+	jaxFraction    = "XLA_CLIENT_MEM_FRACTION"
+	jaxOldFraction = "XLA_PYTHON_CLIENT_MEM_FRACTION" // in releases that do not read the other
 	jaxPreallocate = "XLA_PYTHON_CLIENT_PREALLOCATE=false"
 	jaxAllocator   = "XLA_PYTHON_CLIENT_ALLOCATOR="
 	// jaxNoPages has JAX take a GPU without virtual memory management.
@@ -28,7 +30,7 @@ type jaxSettings struct {
 // jax returns the candidates of a release of JAX: those settings that it reads. The error
 // is that the release refuses the card.
 func (a *adviser) jax(has features) ([]*Candidate, error) {
-	j := jaxSettings{adviser: a, has: has, fraction: a.jaxFraction()}
+	j := jaxSettings{adviser: a, has: has, fraction: a.fractionOf()}
 	if _, ok := a.read(has); !ok {
 		j.base = []string{jaxNoPages}
 		if _, ok := a.read(has, j.base...); !ok {
@@ -106,12 +108,10 @@ func (j jaxSettings) limit(spec string, set ...string) func(int, uint64) way {
 	}
 }
 
-// jaxFraction returns the variable of a fraction, which has an older name in releases that
-// do not read the newer one.
-func (a *adviser) jaxFraction() string {
-	const newer, older = "XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION"
-	if _, ok := a.read(features{pages: true}, newer+"=.50"); ok {
-		return newer
+// fractionOf returns the variable of a fraction in the release.
+func (a *adviser) fractionOf() string {
+	if _, ok := a.read(features{pages: true}, jaxFraction+"=.50"); ok {
+		return jaxFraction
 	}
-	return older
+	return jaxOldFraction
 }

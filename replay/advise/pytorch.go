@@ -14,6 +14,7 @@ const (
 	torchOldConf = "PYTORCH_CUDA_ALLOC_CONF" // of releases that do not read the other
 	torchNoCache = "PYTORCH_NO_CUDA_MEMORY_CACHING=1"
 	torchPart    = "per_process_memory_fraction"
+	torchGC      = "garbage_collection_threshold:0.8" // each release knows the key
 )
 
 // torchSettings are those of one release on one card.
@@ -26,7 +27,7 @@ type torchSettings struct {
 
 func (a *adviser) torch(has features) torchSettings {
 	t := torchSettings{a, has, torchConf, false}
-	if _, ok := t.way("garbage_collection_threshold:0.8"); !ok { // which each release knows
+	if _, ok := t.way(torchGC); !ok {
 		t.variable = torchOldConf
 	}
 	_, t.part = t.way(torchPart + ":0.5")
@@ -79,7 +80,7 @@ func (a *adviser) pyTorch(has features) []*Candidate {
 	add(true, "max_split_size_mb:512")
 	add(true, "max_split_size_mb:32")
 	collect := limited(nil, func(percent int, _ uint64) way {
-		return t.limit("0"+percentText(percent), "garbage_collection_threshold:0.8")
+		return t.limit("0"+percentText(percent), torchGC)
 	})
 	collect.whole = true
 	list = append(list, collect)

@@ -46,7 +46,7 @@ func (a *adviser) second(rep *Report) {
 	s := &Second{Bytes: room(first), Policy: first.Policy, First: first.Set, FirstCall: first.Call, Run: first.Run, Other: []string{}}
 	switch a.source.Name {
 	case jax:
-		s.Other = []string{a.jaxFraction() + "=" + text}
+		s.Other = []string{a.fractionOf() + "=" + text}
 	case tensorFlow:
 		s.OtherCall = []string{a.tensorFlowLimit(max(1, total/100*uint64(part)/mib))}
 	case pyTorch:

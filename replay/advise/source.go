@@ -35,6 +35,9 @@ type Source struct {
 	// Other is another framework of which the recording may be; "" if it is of none.
 	Other string `json:"framework_may_be,omitempty"`
 	Note  string `json:"version_note,omitempty"` // how the version is read, if that is not certain
+	// Older is a sentence on a variable that has another name in older releases; "" if there
+	// is none, or if the version is known.
+	Older string `json:"older_releases,omitempty"`
 }
 
 // Title returns the framework's name as people write it; "" if there is none.
@@ -79,11 +82,39 @@ func parseSource(text string) (Source, error) {
 }
 
 // sourceOf returns the framework that is given, or else that of the recording.
-func sourceOf(t *trace.Trace, as string) (Source, error) {
-	if as != "" {
-		return parseSource(as)
+func sourceOf(t *trace.Trace, as string) (s Source, err error) {
+	if as == "" {
+		s = findSource(t)
+	} else if s, err = parseSource(as); err != nil {
+		return s, err
 	}
-	return findSource(t), nil
+	if s.Version == "" {
+		s.Older = s.older()
+	}
+	return s, nil
+}
+
+// older returns the sentence on the variable that was renamed.
+func (s Source) older() string {
+	new, old, value := jaxFraction, jaxOldFraction, ".50"
+	switch s.Name {
+	case jax:
+	case pyTorch:
+		new, old, value = torchConf, torchOldConf, torchGC
+	default:
+		return ""
+	}
+	f, _, err := s.release().Find()
+	if err != nil {
+		return ""
+	}
+	for _, c := range f.Changes() {
+		a := adviser{source: Source{Name: s.Name, Version: c.Version}}
+		if _, ok := a.read(features{pages: true}, new+"="+value); ok {
+			return fmt.Sprintf("Before %s %s %s is %s.", f.Title, c.Version, new, old)
+		}
+	}
+	return ""
 }
 
 // findSource finds the framework from what the recording holds.
