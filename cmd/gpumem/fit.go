@@ -21,9 +21,9 @@ import (
 
 func fitCommand() *cobra.Command {
 	var (
-		device, beside string
-		cfg            fit.Config
-		asJSON, quiet  bool
+		device, beside, vary string
+		cfg                  fit.Config
+		asJSON, quiet        bool
 	)
 	cmd := &cobra.Command{
 		Use:   "fit [flags] -- COMMAND ARGS...",
@@ -39,7 +39,15 @@ func fitCommand() *cobra.Command {
 			if cfg.Context, err = size.ParseFlag(beside); err != nil {
 				return fmt.Errorf("--beside: %w", err)
 			}
-			spec, err := open.Parse(device)
+			values, err := fit.ParseVary(vary)
+			if vary != "" && err != nil {
+				return fmt.Errorf("--vary: %w", err)
+			}
+			one, n, err := fit.Cards(device)
+			if err != nil {
+				return fmt.Errorf("--device: %w", err)
+			}
+			spec, err := open.Parse(one)
 			if err != nil {
 				return fmt.Errorf("--device: %w", err)
 			}
@@ -52,17 +60,23 @@ func fitCommand() *cobra.Command {
 			signal.Ignore(syscall.SIGPIPE) // the recording is removed, also where the output has no reader
 			line := newProgress(cmd.ErrOrStderr())
 			defer line.clear()
+			cfg.GPUs = n
 			cfg.Command, cfg.Env, cfg.Progress = args, os.Environ(), line.show
 			if !quiet {
 				cfg.Stdout, cfg.Stderr = cmd.ErrOrStderr(), cmd.ErrOrStderr() // the answer alone is on stdout
 			}
-			rep, err := fit.Run(cmd.Context(), cfg)
+			var rep *fit.Report
+			if vary != "" {
+				rep, err = fit.RunVary(cmd.Context(), cfg, values)
+			} else {
+				rep, err = fit.Run(cmd.Context(), cfg)
+			}
 			line.clear()
 			if err != nil {
 				return err
 			}
 			err = show(cmd, asJSON, rep, func(t *text) { writeFit(t, rep) })
-			if err == nil && rep.Advice == nil {
+			if err == nil && (rep.Advice == nil || rep.Varied != nil && rep.Varied.Largest == nil) {
 				err = errNo
 			}
 			return err
@@ -70,10 +84,12 @@ func fitCommand() *cobra.Command {
 	}
 	fs := cmd.Flags()
 	fs.SetInterspersed(false)
-	fs.StringVar(&device, "device", "sim:24GiB", "`DEVICE`, the card: sim:24GiB, or cuda:N, of which only the size is read")
+	fs.StringVar(&device, "device", "sim:24GiB", "`DEVICE`, the card: sim:24GiB, sim:24GiB*4 for four of it, or cuda:N, of which only the size is read")
 	fs.StringVar(&beside, "beside", size.Format(advise.DefaultContext), "`SIZE` of the program's memory outside its pool: the CUDA context, code, libraries")
+	fs.StringVar(&vary, "vary", "", "`NAME=V,V...`: find the largest of these values that fits, of an argument or environment variable of the program; from the least memory to the most")
 	fs.BoolVar(&cfg.Full, "full", false, "run the program to its end, also when its memory repeats")
 	fs.BoolVar(&cfg.Smallest, "smallest", false, "run the program for the smallest card, too, and for smaller ones until it does not fit")
+	fs.StringVar(&cfg.Record, "record", "", "keep the recording in a new `FILE`, for replay and advise")
 	fs.BoolVar(&quiet, "quiet", false, "show nothing that the program writes")
 	fs.BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
@@ -81,6 +97,10 @@ func fitCommand() *cobra.Command {
 
 // writeFit writes the answer about a program: the advice, what it compiled, what differs.
 func writeFit(t *text, rep *fit.Report) {
+	if rep.Varied != nil {
+		writeVaried(t, rep.Varied, rep.DeviceBytes)
+		t.section("")
+	}
 	if rep.Program.Repeats {
 		t.Line("As far as it ran: it was ended when its memory repeated. What comes later, such as an evaluation, is not in this answer; --full runs it to its end.")
 	}
@@ -91,6 +111,19 @@ func writeFit(t *text, rep *fit.Report) {
 		writeAdvice(t, rep.Report)
 	} else {
 		writeNeed(t, rep)
+	}
+	if len(rep.Peaks) > 1 {
+		t.section("")
+		t.Line("Each of the %d GPUs that it uses is a card of the size; the sizes and times above are those of the one that needs the most.", len(rep.Peaks))
+		tab := report.NewTable("GPU", ">live at the peak", "in")
+		for _, p := range rep.Peaks {
+			tab.Row(p.Pool, size.Format(p.Bytes), p.Function)
+		}
+		t.table(tab)
+	}
+	writePeak(t, rep.Peak())
+	if b := rep.Breaks; b != nil && b.Function != "" {
+		t.Line("As it is, it would be refused %s in %s, for its %s.", size.Format(b.Bytes), b.Function, b.For)
 	}
 	if p := rep.Program; len(p.Compiled) > 0 {
 		t.section("")
@@ -120,9 +153,50 @@ func writeFit(t *text, rep *fit.Report) {
 	if rep.Program.RanOn != rep.DeviceBytes {
 		t.Line("It was refused memory on the card, and ran on a simulated GPU of %s to learn what it needs: what the compiler chooses may differ there.", size.Format(rep.Program.RanOn))
 	}
-	for _, d := range fit.Differences() {
+	for _, d := range rep.Differences() {
 		t.Line("%s", d)
 	}
+}
+
+// writePeak writes what the memory of a GPU is for when most is live.
+func writePeak(t *text, p fit.Peak) {
+	if p.Function == "" {
+		return
+	}
+	t.section("")
+	t.Line("%s at its peak of %s, in %s, which the sizes of its blocks show:", p.Pool, size.Format(p.Bytes), p.Function)
+	tab := report.NewTable("for", ">bytes", "what")
+	for _, part := range p.Parts {
+		tab.Row(string(part.Kind), size.Format(part.Bytes), part.Name)
+	}
+	t.table(tab)
+	if len(p.Largest) > 0 {
+		t.Line("The largest temporaries where it has the most of them, by a model of XLA's buffer assignment:")
+		tab := report.NewTable(">bytes", "shape", "operation", "at")
+		for _, v := range p.Largest {
+			tab.Row(size.Format(v.Bytes), v.Shape, v.OpName, v.Source)
+		}
+		t.table(tab)
+	}
+}
+
+// writeVaried writes which values were tried, and which is the largest that fits.
+func writeVaried(t *text, v *fit.Varied, card uint64) {
+	if v.Largest == nil {
+		t.Line("With no value of %s it fits %s. The rest of this answer is for the first.", v.Name, size.Format(card))
+	} else {
+		t.Line("%s=%s is the largest of these values that fits %s. The rest of this answer is for it.", v.Name, *v.Largest, size.Format(card))
+	}
+	tab := report.NewTable(v.Name, "fits", ">live at the peak", "with")
+	for _, x := range v.Tried {
+		fits := "no"
+		if x.Fits {
+			fits = "yes"
+		}
+		tab.Row(x.Value, fits, size.Format(x.Peak), strings.Join(x.Set, " "))
+	}
+	t.table(tab)
+	t.Line("More memory with each value is assumed: values that are not in the table were not tried.")
 }
 
 // writeNeed is the advice for a program whose settings advise does not know.
@@ -132,7 +206,7 @@ func writeNeed(t *text, rep *fit.Report) {
 		verdict = "It does not fit"
 	}
 	t.Line("%s %s: %s is live at the peak, and %s is assumed outside the pool (--beside).",
-		verdict, size.Format(rep.DeviceBytes), size.Format(rep.Trace.PeakLive), size.Format(rep.ContextBytes))
+		verdict, size.Format(rep.DeviceBytes), size.Format(rep.Peak().Bytes), size.Format(rep.ContextBytes))
 	if rep.SmallestCard == nil {
 		t.Line("No card on the market is large enough.")
 	} else {

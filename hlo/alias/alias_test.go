@@ -266,6 +266,8 @@ ENTRY main {
   agsd = (f32[8], f32[4]) all-gather-done(ags)
   ar = f32[4] all-reduce-start(p), to_apply=add
   ard = f32[4] all-reduce-done(ar)
+  art = ((f32[4]), f32[4]) all-reduce-start(p), to_apply=add, output_to_operand_aliasing={{1}: (0, {})}
+  artd = f32[4] all-reduce-done(art)
   cp = (f32[4], f32[4], u32[]) collective-permute-start(p), source_target_pairs={{0,1}}
   cpd = f32[4] collective-permute-done(cp)
   cs = (f32[4], f32[4], u32[]) copy-start(p)
@@ -290,7 +292,7 @@ ENTRY main {
 	for _, c := range []struct{ got, want string }{
 		{at("ag", 0), "p[]"}, {at("agd"), "ag[1]"},
 		{at("ags", 0, 1), "q[]"}, {at("agsd"), "agsd[]"}, {at("agsd", 1), "ags[1 1]"},
-		{at("ard"), "ar[]"},
+		{at("ard"), "ar[]"}, {at("art", 0, 0), "p[]"}, {at("artd"), "art[1]"},
 		{at("cp", 0), "p[]"}, {at("cpd"), "cp[1]"},
 		{at("cs", 1), "p[]"}, {at("csd"), "cs[0]"},
 		{at("s", 0), "p[]"}, {at("sd"), "sd[]"},

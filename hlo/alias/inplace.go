@@ -149,6 +149,13 @@ func (p inPlace) of(i *hlo.Instruction) ([]pair, error) {
 	case hlo.Scatter:
 		list = inputs((len(i.Operands) - 1) / 2)
 	case "all-reduce-start":
+		if withOperands(i.Shape) {
+			var err error
+			if list, err = outputAliases(i); err != nil {
+				return nil, err
+			}
+			break
+		}
 		// NVSHMEM's all-reduce needs a separate result.
 		if config, _ := i.Attribute("backend_config"); !strings.Contains(strings.ToLower(config), "nvshmem") {
 			list = inputs(len(i.Operands))

@@ -18,7 +18,7 @@ package alias
 //	all-gather-start,            operands                      defined
 //	collective-permute-start
 //	their ends                   element 1, its arrays         defined
-//	all-reduce-done              operand                       defined
+//	all-reduce-done              operand, or its element 1     defined
 //	async-start and others       operands, their arrays;       operands with their tables,
 //	that wrap an operation       what it calls is walked       and those that it aliases
 //	their updates and ends       the arrays of the operands    all of the operands and
@@ -94,6 +94,10 @@ func (f *Flow) inModule(n Node) error {
 	case o == "all-gather-start" || o == "collective-permute-start":
 		return f.inputs(n)
 	case o == "all-gather-done" || o == "collective-permute-done":
+		return f.leaves(n, 1)
+	case o == "all-reduce-start" && withOperands(f.inst[n].Shape):
+		return f.inputs(n)
+	case o == "all-reduce-done" && len(f.inst[n].Operands) > 0 && withOperands(f.inst[n].Operands[0].Shape):
 		return f.leaves(n, 1)
 	case o == "all-reduce-done":
 		return f.whole(n)
@@ -290,11 +294,15 @@ func (f *Flow) operands(n Node, skip int, list []*hlo.Instruction, forward func(
 // operands, which writes into its second, forwards its first alone.
 func (f *Flow) inputs(n Node) error {
 	i := f.inst[n]
-	if len(i.Operands) == 1 || i.Opcode == "collective-permute-start" && len(i.Operands) == 4 {
+	if len(i.Operands) == 1 && !withOperands(i.Shape) || i.Opcode == "collective-permute-start" && len(i.Operands) == 4 {
 		return f.part(n, nil, 0)
 	}
 	return f.operands(n, 0, i.Operands, f.forward)
 }
+
+// withOperands reports whether the result of a collective's start is a tuple that begins with
+// a tuple of the operands, as XLA writes it since 2026 for one operand, too.
+func withOperands(s *hlo.Shape) bool { return len(s.Elements) > 1 && len(s.Elements[0].Elements) > 0 }
 
 // leaves forwards element k of operand 0. It defines tables anew: of all-gather-done element 1
 // of the start's result, (operands, results).

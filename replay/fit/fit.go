@@ -10,17 +10,19 @@
 // memory repeats, the start-up file (start.py) ends the program. The recording goes to
 // package advise: what fits 24 GiB, and which card would do.
 //
-// A program that is refused memory on the card is run again on one that is twice as
-// large, until it is served, to learn what it needs.
+// JAX is never refused memory in that run: the simulated GPU has 1 TiB, and the compiler
+// alone sees the card's size. So what it needs is known where it does not fit, too. Another
+// program is, and is run again on a card that is twice as large, until it is served.
 //
 // # What differs from a real GPU
 //
-// See Differences. No private interface of NVIDIA's libraries is imitated: a program that
+// See [Report.Differences]. No private interface of NVIDIA's libraries is imitated: a program that
 // needs one fails, with its own error.
 package fit
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	_ "embed"
 	"encoding/json"
@@ -34,6 +36,7 @@ import (
 	"regexp"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -57,12 +60,14 @@ type Config struct {
 	Command []string   // the program and its arguments
 	Env     []string   // its environment, NAME=value
 	Sim     sim.Config // the card, see advise.Config
+	GPUs    int        // how many of the card the machine has; 0 means 1
 	Context uint64     // bytes that the program takes beside its pool
 	Full    bool       // the program runs to its end, also when memory repeats
 	// Smallest has the program compiled for and run on the smallest card that the first
 	// run shows, and on smaller ones until it does not fit: a compiler takes less memory
 	// where there is less.
 	Smallest bool
+	Record   string // a file for the recording, which must not exist; "" for none
 	// Stdout and Stderr are the program's, written to by two goroutines; nil discards.
 	Stdout, Stderr io.Writer
 	// Progress, if set, is called with what is being done.
@@ -78,6 +83,8 @@ type Compiled struct {
 	Alias    uint64 `json:"alias_bytes"`
 	Temp     uint64 `json:"temp_bytes"`
 	Code     uint64 `json:"code_bytes"`
+
+	path string // of its module; "" if there is none
 }
 
 // Total is what the function takes while it runs, its arguments included.
@@ -105,7 +112,7 @@ type Tried struct {
 	Card uint64   `json:"card_bytes"` // nominal
 	Fits bool     `json:"fits"`
 	Set  []string `json:"set"`        // the settings with which it fits
-	Peak uint64   `json:"peak_bytes"` // live at the peak; 0 if it was refused memory before
+	Peak uint64   `json:"peak_bytes"` // live at the peak of the GPU with the most; 0 if it was refused memory before
 }
 
 // Report is the answer. Its JSON is that of gpumem advise, with the program. Settings are
@@ -113,15 +120,42 @@ type Tried struct {
 type Report struct {
 	*advise.Report
 	Program Program `json:"program"`
-	Tried   []Tried `json:"tried,omitempty"` // with Config.Smallest, the largest first
+	Peaks   []Peak  `json:"peaks"`               // of each GPU
+	Breaks  *Breaks `json:"breaks_at,omitempty"` // for JAX; nil if the program fits as it is
+	Tried   []Tried `json:"tried,omitempty"`     // with Config.Smallest, the largest first
+	Varied  *Varied `json:"vary,omitempty"`      // of RunVary
 }
 
-// Differences are the ways in which the run differs from one on a card, a sentence each.
-func Differences() []string {
-	return []string{
+// mostGPUs is the most GPUs of a machine.
+const mostGPUs = 64
+
+// Cards reads the words of a device, behind whose size may stand how many there are:
+// sim:24GiB*4. It returns the words of one, and the number.
+func Cards(words string) (one string, n int, err error) {
+	before, rest, several := strings.Cut(words, "*")
+	if !several {
+		return words, 1, nil
+	}
+	number, options, ok := strings.Cut(rest, ",")
+	if ok {
+		options = "," + options
+	}
+	if n, err = strconv.Atoi(number); err != nil || n < 1 || n > mostGPUs || !strings.HasPrefix(before, "sim:") {
+		return "", 0, fmt.Errorf("device %q: want sim:SIZE*N with N from 1 to %d, such as sim:24GiB*4", words, mostGPUs)
+	}
+	return before + options, n, nil
+}
+
+// Differences are the ways in which the run differed from one on a card, a sentence each.
+func (r *Report) Differences() []string {
+	list := []string{
 		"Kernels did nothing, so results mean nothing: a loop that ends by a value of the GPU may end at once, or never.",
 		"No kernel was chosen by a measurement, so workspaces of libraries may differ.",
 	}
+	if len(r.Peaks) > 1 {
+		list = append(list, "Nothing was sent between the GPUs: what NCCL takes of them is not counted, and belongs into --beside.")
+	}
+	return list
 }
 
 // FailedError is the error of a program that failed for another reason than memory.
@@ -157,6 +191,9 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	if err := library.Check(program); err != nil {
 		return nil, err
 	}
+	if _, err := os.Lstat(cfg.Record); err == nil {
+		return nil, fmt.Errorf("%s: %w", cfg.Record, fs.ErrExist)
+	}
 	dir, err := os.MkdirTemp("", "gpumem-fit-")
 	if err != nil {
 		return nil, err
@@ -177,6 +214,7 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	if err != nil || !cfg.Smallest || report.SmallestCard == nil {
 		return report, err
 	}
+	cfg.Record = ""
 	for card := *report.SmallestCard; card != 0; card = advise.Smaller(card) {
 		cfg.Sim = sim.Config{Total: advise.Usable(card)}
 		r, refused, err := try(cfg, cfg.Sim.Total)
@@ -185,8 +223,8 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 		}
 		t := Tried{Card: card}
 		if !refused {
-			t.Peak = r.Trace.PeakLive
-			t.Fits = r.Advice != nil && !r.Advice.Ours
+			t.Peak = r.Peak().Bytes
+			t.Fits = r.fits()
 		}
 		if t.Fits {
 			t.Set = r.Advice.Set
@@ -222,7 +260,16 @@ func once(ctx context.Context, cfg Config, dir, front, driver string, on uint64)
 		return nil, false, err
 	}
 	record, found := filepath.Join(run, "record"), filepath.Join(run, "found")
-	env, err := environment(cfg, front, driver, startup, record, found, on)
+	device := func(total uint64) string {
+		if cfg.GPUs <= 1 {
+			return fmt.Sprintf("sim:%d", total)
+		}
+		return fmt.Sprintf("sim@%s,create,total=%d%s", filepath.Join(run, "gpus"), total, strings.Repeat(fmt.Sprintf("/%d", total), cfg.GPUs-1))
+	}
+	env, err := environment(cfg, front, driver, [][2]string{
+		{"PYTHONPATH", startup}, {"GPUMEM_RECORD", record}, {"GPUMEM_FIT", found}, {"GPUMEM_DEVICE", device(on)},
+		{"GPUMEM_FIT_DEVICE", device(largest)}, {"GPUMEM_FIT_TOTAL", fmt.Sprint(compilerTotal(on))},
+	})
 	if err != nil {
 		return nil, false, err
 	}
@@ -257,20 +304,44 @@ func once(ctx context.Context, cfg Config, dir, front, driver string, on uint64)
 		return nil, false, err
 	}
 	defer t.Close()
-	if t.Refused > 0 && on < largest {
+	p, err := readProgram(found)
+	if err != nil {
+		return nil, false, err
+	}
+	if t.Refused > 0 && on < largest && p.Framework != "jax" {
 		return nil, true, nil
 	}
 	if t.Allocs == 0 {
 		return nil, false, ErrNoGPU
+	}
+	if cfg.Record != "" {
+		if err := keep(record, cfg.Record); err != nil {
+			return nil, false, err
+		}
 	}
 	advice, err := advise.Run(ctx, t, advise.Config{Sim: cfg.Sim, Context: cfg.Context, Progress: cfg.Progress})
 	if err != nil {
 		return nil, false, err
 	}
 	advice.Trace.Source = strings.Join(cfg.Command, " ")
-	p, err := readProgram(found)
 	p.RanOn = on
-	return &Report{Report: advice, Program: p}, false, err
+	report := &Report{Report: advice, Program: p}
+	return report, false, report.explain(ctx, t)
+}
+
+// keep copies a recording to a new file.
+func keep(record, to string) error {
+	from, err := os.Open(record)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	file, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(file, from)
+	return errors.Join(err, file.Close())
 }
 
 // readProgram reads what the start-up file wrote; it writes nothing for other programs.
@@ -278,7 +349,10 @@ func readProgram(path string) (Program, error) {
 	var f struct {
 		Framework, Version, Reason string
 		Own                        map[string]string
-		Programs                   []Compiled
+		Programs                   []struct {
+			Compiled
+			Module string
+		}
 	}
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -287,16 +361,14 @@ func readProgram(path string) (Program, error) {
 	if err == nil {
 		err = json.Unmarshal(text, &f)
 	}
-	slices.SortStableFunc(f.Programs, func(a, b Compiled) int {
-		switch x, y := a.Total(), b.Total(); {
-		case x > y:
-			return -1
-		case x < y:
-			return 1
-		}
-		return strings.Compare(a.Name, b.Name)
+	p := Program{Framework: f.Framework, Version: f.Version, Repeats: f.Reason == "repeats"}
+	for _, c := range f.Programs {
+		c.path = c.Module
+		p.Compiled = append(p.Compiled, c.Compiled)
+	}
+	slices.SortStableFunc(p.Compiled, func(a, b Compiled) int {
+		return cmp.Or(cmp.Compare(b.Total(), a.Total()), strings.Compare(a.Name, b.Name))
 	})
-	p := Program{Framework: f.Framework, Version: f.Version, Repeats: f.Reason == "repeats", Compiled: f.Programs}
 	for name, value := range f.Own {
 		p.Own = append(p.Own, name+"="+value)
 	}
@@ -304,8 +376,8 @@ func readProgram(path string) (Program, error) {
 	return p, err
 }
 
-// environment is the program's, with the simulated GPU of a size and the recorder.
-func environment(cfg Config, front, driver, startup, record, found string, on uint64) ([]string, error) {
+// environment is the program's, with the simulated GPU, the recorder, and what is run's own.
+func environment(cfg Config, front, driver string, run [][2]string) ([]string, error) {
 	p, err := frameworks.Parse("elastic")
 	if err != nil {
 		return nil, err
@@ -334,12 +406,18 @@ func environment(cfg Config, front, driver, startup, record, found string, on ui
 	}
 	list := string(os.PathListSeparator)
 	before(library.EnvSearch, front+list+driver, list)
-	before("PYTHONPATH", startup, list)
+	for _, v := range run {
+		if v[0] == "PYTHONPATH" {
+			before(v[0], v[1], list)
+		} else {
+			set(v[0], v[1])
+		}
+	}
 	// The start-up file takes the program's own memory settings out, and reports them.
 	for _, v := range [][2]string{
 		{library.EnvDriver, filepath.Join(driver, "libcuda.so.1")}, {library.EnvNVML, filepath.Join(driver, "libnvidia-ml.so.1")},
-		{"GPUMEM_DEVICE", fmt.Sprintf("sim:%d", on)}, {"GPUMEM_POOL", "elastic"}, {"GPUMEM_POLICY", string(pool)}, {"GPUMEM_RECORD", record}, {"GPUMEM_REPORT", "0"},
-		{"GPUMEM_FIT", found}, {"GPUMEM_FIT_SIM", driver}, {"GPUMEM_FIT_FULL", full},
+		{"GPUMEM_POOL", "elastic"}, {"GPUMEM_POLICY", string(pool)}, {"GPUMEM_REPORT", "0"},
+		{"GPUMEM_FIT_SIM", driver}, {"GPUMEM_FIT_FULL", full},
 		{"JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1"},
 		// TensorFlow: each request to the driver.
 		{"TF_GPU_ALLOCATOR", "cuda_malloc_async"}, {"TF_FORCE_GPU_ALLOW_GROWTH", "true"},
@@ -349,9 +427,14 @@ func environment(cfg Config, front, driver, startup, record, found string, on ui
 	if variable(env, "TF_CPP_MIN_LOG_LEVEL") == "" {
 		set("TF_CPP_MIN_LOG_LEVEL", "3") // the simulated NVML answers little, which XLA calls errors
 	}
-	before("XLA_FLAGS", "--xla_gpu_autotune_level=0", " ")
+	set("XLA_FLAGS", variable(env, "XLA_FLAGS")+" --xla_gpu_autotune_level=0") // TensorFlow's; the last of a flag counts
 	return env, nil
 }
+
+// compilerTotal returns the total of a device with which XLA compiles as for JAX's defaults on
+// one of on bytes. XLA's limit is that of the pool, three quarters of the device. The
+// allocator of the run reports no limit, and then XLA takes 80 % of the device's total.
+func compilerTotal(on uint64) uint64 { return (on/4*3*100 + 79) / 80 }
 
 // variable returns the value of a variable; "" if it is not set.
 func variable(env []string, name string) string {

@@ -2,15 +2,20 @@
 # frameworks find the simulated GPU, and of JAX it writes what was compiled, to the file
 # that GPUMEM_FIT names. Once memory repeats it ends the program.
 #
-#   GPUMEM_FIT      the file for what was found, as JSON
-#   GPUMEM_FIT_SIM  the folder of the simulated driver and the libraries beside it
-#   GPUMEM_FIT_FULL 1: the program runs to its end
+#   GPUMEM_FIT       the file for what was found, as JSON
+#   GPUMEM_FIT_DEVICE  the simulated GPU under JAX
+#   GPUMEM_FIT_TOTAL what the driver reports as the device's total to JAX, in bytes
+#   GPUMEM_FIT_SIM   the folder of the simulated driver and the libraries beside it
+#   GPUMEM_FIT_FULL  1: the program runs to its end
 import os
 import sys
 
 # Memory repeats if the peak is as old as this many times the allocations before it, and
 # as this many seconds.
 TIMES, SECONDS = 3, 5
+
+# The compiled functions, the largest ones, that are written as a whole.
+MODULES = 8
 
 # Settings of the run, by all names of each. What the program sets itself is reported, and
 # does not count: with a pool of JAX's own the requests would not be seen.
@@ -26,10 +31,10 @@ own = {}
 
 
 class Finder(object):
-    """Acts when a framework has been imported, of JAX the module that knows its GPUs."""
+    """Acts when a framework has been imported, and the module of JAX that looks for GPUs."""
 
     def find_spec(self, name, path=None, target=None):
-        if name not in ("jax._src.hardware_utils", "jax._src.xla_bridge", "tensorflow"):
+        if name not in ("jax", "jax._src.hardware_utils", "tensorflow"):
             return None
         import importlib.util
 
@@ -46,7 +51,7 @@ class Finder(object):
             execute(module)
             if name == "tensorflow":
                 save({"framework": name, "version": module.__version__, "programs": []})
-            elif name.endswith("xla_bridge"):
+            elif name == "jax":
                 watch(module)
             elif hasattr(module, "has_visible_nvidia_gpu"):
                 module.has_visible_nvidia_gpu = lambda: True  # it looks for /dev/nvidia0
@@ -78,6 +83,11 @@ def settle():
             os.environ.pop(name, None)
         else:
             os.environ[name] = value
+    # Programs replace this variable as a whole. The last of a flag counts.
+    os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_gpu_autotune_level=0"
+    # Nothing is refused, and XLA's compiler sees the card: see compilerTotal in fit.go.
+    os.environ["GPUMEM_DEVICE"] = os.environ["GPUMEM_FIT_DEVICE"]
+    os.environ["GPUMEM_SIM_TOTAL"] = os.environ["GPUMEM_FIT_TOTAL"]
 
 
 def client(bridge):
@@ -88,27 +98,44 @@ def client(bridge):
     return None
 
 
+programs = {}  # by name and sizes
+
+
+def note(executable):
+    """Keeps the sizes of a compiled function, and its module if it is a large one."""
+    try:
+        needs = executable.get_compiled_memory_stats()
+        module = executable.hlo_modules()[0]
+        found = {
+            "name": module.name,
+            "argument_bytes": needs.argument_size_in_bytes,
+            "output_bytes": needs.output_size_in_bytes,
+            "alias_bytes": needs.alias_size_in_bytes,
+            "temp_bytes": needs.temp_size_in_bytes,
+            "code_bytes": needs.generated_code_size_in_bytes,
+        }
+        key = tuple(sorted(found.items(), key=str))
+        if key in programs:
+            return
+        size = lambda f: f["argument_bytes"] + f["output_bytes"] + f["temp_bytes"]
+        larger = sum(size(f) >= size(found) for f in list(programs.values()))
+        programs[key] = found
+        if larger < MODULES:
+            path = "%s.%d" % (os.environ["GPUMEM_FIT"], len(programs))
+            with open(path, "wb") as file:
+                file.write(module.as_serialized_hlo_module_proto())
+            found["module"] = path
+    except Exception:
+        pass  # of another release
+
+
 def write(bridge, reason):
     backend = client(bridge)
     if backend is None:
         return
-    found = {"framework": "jax", "reason": reason, "own": own, "programs": []}
-    jax = sys.modules.get("jax")
-    found["version"] = getattr(jax, "__version__", "")
-    for executable in backend.live_executables():
-        try:
-            needs = executable.get_compiled_memory_stats()
-            found["programs"].append({
-                "name": executable.hlo_modules()[0].name,
-                "argument_bytes": needs.argument_size_in_bytes,
-                "output_bytes": needs.output_size_in_bytes,
-                "alias_bytes": needs.alias_size_in_bytes,
-                "temp_bytes": needs.temp_size_in_bytes,
-                "code_bytes": needs.generated_code_size_in_bytes,
-            })
-        except Exception:
-            pass  # of another release
-    save(found)
+    for executable in backend.live_executables():  # compiled by an earlier run, and kept in a cache
+        note(executable)
+    save({"framework": "jax", "version": sys.modules["jax"].__version__, "reason": reason, "own": own, "programs": list(programs.values())})
 
 
 def save(found):
@@ -120,13 +147,14 @@ def save(found):
     os.replace(path + ".part", path)
 
 
-def watch(bridge):
+def watch(jax):
     import atexit
     import threading
     import time
 
     settle()  # before the backend is made
     me = os.getpid()
+    bridge = jax._src.xla_bridge
 
     def end():
         if os.getpid() == me:
@@ -151,7 +179,14 @@ def watch(bridge):
                 sys.stdout.flush()
                 os._exit(0)
 
-    atexit.register(end)
+    def compiled(event, *_, **__):
+        backend = client(bridge)
+        if backend is not None and event.endswith("backend_compile_duration"):
+            for executable in backend.live_executables()[:1]:  # the newest is the first
+                note(executable)
+
+    atexit.register(end)  # after jax's own, and so called before it, which ends the backend
+    jax.monitoring.register_event_duration_secs_listener(compiled)
     if os.environ.get("GPUMEM_FIT_FULL") != "1":
         thread = threading.Thread(target=look)
         thread.daemon = True
