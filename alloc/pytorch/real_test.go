@@ -16,13 +16,13 @@ import (
 
 // TestAgainstPyTorch runs random programs of several streams, with record_stream, events
 // that are held up, empty_cache, private pools, captures and settings, by the allocators
-// of real releases, too. GPUMEM_TEST_TORCH names a folder that scripts/pytorch-allocators
+// of real releases, too. GPUMEM_TEST_ALLOCATORS names a folder that scripts/pytorch-allocators
 // makes: RELEASE/run runs PyTorch's libc10_cuda.so on a stand-in device. GPUMEM_TEST_SEEDS
 // is the number of programs for each; 500 if it is not set.
 func TestAgainstPyTorch(t *testing.T) {
-	folder := os.Getenv("GPUMEM_TEST_TORCH")
+	folder := os.Getenv("GPUMEM_TEST_ALLOCATORS")
 	if folder == "" {
-		t.Skip("SKIPPED: GPUMEM_TEST_TORCH names no folder with PyTorch's allocators")
+		t.Skip("SKIPPED: GPUMEM_TEST_ALLOCATORS names no folder with PyTorch's allocators")
 	}
 	seeds := 500
 	if s := os.Getenv("GPUMEM_TEST_SEEDS"); s != "" {
