@@ -17,6 +17,7 @@ package policy
 
 import (
 	"fmt"
+	"math"
 	"slices"
 )
 
@@ -172,8 +173,18 @@ type Torch struct {
 	// fraction of the total; both 0 mean 9/8 of the total.
 	Addresses   uint64
 	AddressPart float64
-	Order       BlockOrder // of free blocks of the same size
-	KeepSizes   bool       // a division of 1 leaves sizes above 512 bytes as they are
+	TorchRules
+}
+
+// TorchRules is what a release of PyTorch does whatever is set. The zero value is the
+// newest release's.
+type TorchRules struct {
+	Order         BlockOrder // of free blocks of the same size
+	KeepSizes     bool       // a division of 1 leaves sizes above 512 bytes as they are (up to 2.3)
+	CaptureEvents bool       // blocks freed during a capture wait for streams of the capture, too (up to 2.3)
+	PrivateGrants bool       // private pools have no expandable segments (up to 2.4)
+	PoolCaptures  bool       // each use of a private pool counts as a capture (up to 2.12)
+	FloorLimit    bool       // a fraction's limit is rounded down (up to 2.12), not to the nearest byte
 }
 
 // BlockOrder is which of several free blocks of the same size PyTorch takes.
@@ -253,6 +264,9 @@ func (p Policy) LimitBytes(d Device) uint64 {
 	}
 	n := uint64(1 << 63)
 	if product := float64(basis) * fraction; product < 1<<63 && product >= -1<<63 { // false for NaN
+		if p.Kind == Caching && !p.Torch.FloorLimit {
+			product = math.Round(product)
+		}
 		n = uint64(int64(product))
 	}
 	if p.RoundLimit > 1 && n%p.RoundLimit != 0 {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"gpumem/alloc"
+	"gpumem/alloc/pytorch"
 	"gpumem/device"
 	"gpumem/policy"
 	"gpumem/trace"
@@ -145,6 +146,10 @@ func figures(p *Pass, res *Result) Hook {
 			res.HeldMean = heldSum / float64(max(p.Event, 1))
 			res.Fragmentation = res.Stats.Fragmentation()
 			res.Digest = digest.String()
+			if a, ok := p.Allocator.(*pytorch.Allocator); ok {
+				m := a.MemoryStats()
+				res.ReservedPeak, res.Segments = &m.ReservedPeak, &m.SegmentsMade
+			}
 			cost := p.driver()
 			res.DriverCalls, res.DriverSeconds = cost.Calls, cost.Time.Seconds()
 			_, err := p.Allocator.Trim(0)

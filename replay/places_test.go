@@ -188,6 +188,9 @@ func TestPyTorchIsPlacedAsRecorded(t *testing.T) {
 			if got := agreement(r); got != "24 of 24" || r.Refused != 1 {
 				t.Errorf("%s, refused %d; want 24 of 24, refused 1", got, r.Refused)
 			}
+			if r.ReservedPeak == nil || *r.ReservedPeak != r.HeldPeak || *r.Segments == 0 {
+				t.Errorf("reserved %v, held %d, segments %v", r.ReservedPeak, r.HeldPeak, r.Segments)
+			}
 		})
 	}
 }

@@ -122,6 +122,11 @@ type Result struct {
 	Fragmentation float64     `json:"fragmentation"`
 	Digest        string      `json:"placement_fnv1a64"`
 
+	// ReservedPeak and Segments are of PyTorch's allocator, nil of others: the most bytes
+	// in its segments, and the segments that it took from the driver.
+	ReservedPeak *uint64 `json:"reserved_peak_bytes,omitempty"`
+	Segments     *uint64 `json:"segments_made,omitempty"`
+
 	DriverCalls   uint64  `json:"driver_calls"`
 	DriverSeconds float64 `json:"driver_seconds"` // modelled
 	Seconds       float64 `json:"seconds"`        // real time inside the allocator, best pass

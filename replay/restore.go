@@ -28,7 +28,7 @@ func (s *seed) place(r alloc.Request) (alloc.Block, error) {
 func (p *Pass) restore() ([]seed, error) {
 	a, ok := p.Allocator.(*pytorch.Allocator)
 	defaults := policy.Policy{Spec: p.Policy.Spec, Name: p.Policy.Name, Version: p.Policy.Version, Kind: policy.Caching}
-	defaults.Torch.Order, defaults.Torch.KeepSizes = p.Policy.Torch.Order, p.Policy.Torch.KeepSizes
+	defaults.Torch.TorchRules = p.Policy.Torch.TorchRules
 	if !ok || p.Policy != defaults {
 		return nil, nil
 	}

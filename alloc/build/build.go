@@ -119,7 +119,7 @@ func torch(p policy.Policy, d policy.Device, o Options) pytorch.Config {
 	t := p.Torch
 	cfg := pytorch.Config{
 		MaxSplit: t.MaxSplit, Slack: t.NonSplit, Segment: t.Segment, Divisions: t.Divisions, GC: t.GC,
-		Expandable: t.Expandable, Addresses: t.Addresses, KeepSizes: t.KeepSizes,
+		Expandable: t.Expandable, Addresses: t.Addresses, KeepSizes: t.KeepSizes, CaptureEvents: t.CaptureEvents, PoolCaptures: t.PoolCaptures, PrivateGrants: t.PrivateGrants,
 		Tie:     [...]pytorch.Tie{policy.OldestSegment: pytorch.BySegment, policy.LowestAddress: pytorch.ByAddress, policy.OldestBlock: pytorch.ByObject}[t.Order],
 		Streams: o.Streams, Log: o.Log,
 	}

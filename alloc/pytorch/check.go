@@ -2,6 +2,7 @@ package pytorch
 
 import (
 	"fmt"
+	"slices"
 
 	"gpumem/alloc/internal/chunks"
 )
@@ -17,8 +18,8 @@ import (
 //   - a free chunk that is not waiting is in its list exactly once: in the index if it is
 //     mapped, in the sorted slice if not; live and waiting ones are in neither;
 //   - no two neighbours that are free and not waiting are both mapped or both unmapped;
-//   - a waiting chunk has as many events in the queues as its record says, at least one,
-//     and no other chunk has any;
+//   - a waiting chunk has as many events in the queues as its record says, at least one if
+//     its events are not deferred, and no other chunk has any;
 //   - every page that a mapped chunk touches is there; unmapped chunks are whole pages;
 //   - the counters equal what a walk counts.
 func (a *Allocator) Check() error {
@@ -95,7 +96,7 @@ func (a *Allocator) Check() error {
 			if inList != free || inList && l != s.list {
 				return fmt.Errorf("chunk %d at %#x: state %d, flags %d, listed %v", h, c.Addr, c.State, c.Tag, inList)
 			}
-			if n := events[h]; n != a.more[h].events || (n > 0) != (c.Tag&waiting != 0) {
+			if n := events[h]; n != a.more[h].events || (n > 0 || slices.Contains(a.deferred, h)) != (c.Tag&waiting != 0) {
 				return fmt.Errorf("chunk %d at %#x has %d events, its record says %d, flags %d", h, c.Addr, n, a.more[h].events, c.Tag)
 			}
 			if prev != 0 && free {

@@ -174,7 +174,10 @@ func (c *counter) EventSynchronize(e device.Event) error {
 
 // randomConfig draws settings. Every one of them is off half of the time.
 func randomConfig(r *rand.Rand, total uint64) pytorch.Config {
-	cfg := pytorch.Config{Tie: pytorch.Tie(r.IntN(3)), KeepSizes: r.IntN(8) == 0, Expandable: r.IntN(3) == 0}
+	cfg := pytorch.Config{
+		Tie: pytorch.Tie(r.IntN(3)), KeepSizes: r.IntN(8) == 0, Expandable: r.IntN(3) == 0,
+		CaptureEvents: r.IntN(4) == 0, PoolCaptures: r.IntN(2) == 0, PrivateGrants: r.IntN(4) == 0,
+	}
 	maybe := func(set func()) {
 		if r.IntN(2) == 0 {
 			set()
@@ -286,11 +289,19 @@ func TestAgainstModel(t *testing.T) {
 					err = a.BeginPool(uint64(pool), nil)
 					x := m.arena(pool)
 					x.users++
-					m.captures = append(m.captures, x)
+					m.routes = append(m.routes, x)
 					private++
+					if cfg.PoolCaptures || r.IntN(2) == 0 {
+						m.capturing++
+						err = errors.Join(err, a.BeginCapture())
+					}
 				} else {
-					err = a.EndPool(uint64(pool))
-					m.captures = nil
+					if m.capturing > 0 {
+						m.capturing--
+						err = a.EndCapture()
+					}
+					err = errors.Join(err, a.EndPool(uint64(pool)))
+					m.routes = nil
 					pool = 0
 				}
 			case k == 39:
@@ -301,12 +312,10 @@ func TestAgainstModel(t *testing.T) {
 						x.users--
 					}
 				}
-				if pool == 0 {
-					_, trim := a.Trim(0)
-					err = errors.Join(err, trim)
-					if m.granted > 0 {
-						m.releaseAll()
-					}
+				_, trim := a.Trim(0)
+				err = errors.Join(err, trim)
+				if m.granted > 0 && m.capturing == 0 {
+					m.releaseAll()
 				}
 			}
 			if err != nil && !errors.Is(err, alloc.ErrNoMemory) {

@@ -107,7 +107,9 @@ func (a *Allocator) release(h chunks.H, c *chunks.Chunk) error {
 		defer func() { invariants.Must(a.Check()) }()
 	}
 	others := a.more[h].others
-	if others != 0 {
+	if others != 0 && a.capturing > 0 {
+		a.deferred = append(a.deferred, h)
+	} else if others != 0 {
 		if err := a.recordEvents(h); err != nil {
 			return err
 		}

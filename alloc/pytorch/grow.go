@@ -39,7 +39,7 @@ func (a *Allocator) grow(l int32, n uint64) (chunks.H, *chunks.Chunk, error) {
 			h, c, err = a.newMemory(l, n)
 		}
 	}
-	if h == 0 && err == nil && len(a.captures) == 0 {
+	if h == 0 && err == nil && a.capturing == 0 {
 		if err = a.releaseAll(0); err == nil {
 			a.mem.Retries++
 			h, c, err = a.newMemory(l, n)
@@ -66,7 +66,7 @@ func (a *Allocator) newMemory(l int32, n uint64) (chunks.H, *chunks.Chunk, error
 	if a.cfg.Limit != 0 && a.mem.Reserved+size > a.cfg.Limit {
 		return 0, nil, nil
 	}
-	if a.cfg.Expandable {
+	if a.cfg.Expandable && !(a.cfg.PrivateGrants && a.lists[l].pool > 1) {
 		return a.expand(l, n)
 	}
 	return a.takeSegment(l, size)
@@ -277,9 +277,9 @@ func (a *Allocator) releaseOversize(l int32, n uint64) (bool, error) {
 	return freed >= target, nil
 }
 
-// releaseAll waits for all events and gives everything back that is free, until at
-// most keep bytes are held (release_cached_blocks): the large pool's first, then the
-// small one's, then those of private pools that nothing uses any more.
+// releaseAll waits for all events and releases everything that is free, until at most
+// keep bytes are held (release_cached_blocks): the large pool's first, then the small
+// one's, then those of private pools that nothing uses any more.
 func (a *Allocator) releaseAll(keep uint64) error {
 	if a.streams.Deferred() && a.mem.Reserved > a.stats.BytesInUse {
 		// The caller has to unlock and wait, before anything has changed.
@@ -354,14 +354,15 @@ func (a *Allocator) quiesce(pages bool) error {
 	return nil
 }
 
-// Trim gives what is free back to the device until at most keep bytes are held, as
-// torch.cuda.empty_cache does with all of it.
+// Trim releases what is free to the device until at most keep bytes are held, as
+// torch.cuda.empty_cache does with all of it. During a capture it does nothing, as that
+// does since 2.8; before, it failed an assertion.
 func (a *Allocator) Trim(keep uint64) (released uint64, err error) {
 	if a.closed {
 		return 0, alloc.ErrClosed
 	}
 	before := a.stats.PoolBytes
-	if before <= keep || len(a.captures) > 0 {
+	if before <= keep || a.capturing > 0 {
 		return 0, nil
 	}
 	a.quiet = false
@@ -401,7 +402,7 @@ func (a *Allocator) Close() error {
 	}
 	errs = append(errs, a.releaseOrphans())
 	a.segments, a.spare, a.lists, a.pools, a.arenas, a.queues, a.others, a.more = nil, nil, nil, nil, nil, nil, nil, nil
-	a.captures, a.orphans, a.unused, a.scratch = nil, nil, nil, nil
+	a.routes, a.orphans, a.unused, a.scratch, a.deferred = nil, nil, nil, nil, nil
 	a.store = chunks.Store{}
 	a.live = nil
 	a.stats.BytesInUse = 0

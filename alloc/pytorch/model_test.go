@@ -22,15 +22,17 @@ type model struct {
 	reserved uint64
 	log      []string
 
-	arenas   map[int]*mArena
-	order    []*mArena // as they were made
-	captures []*mArena
-	made     int                  // blocks and segments, for the ties
-	events   map[uint32][]*mBlock // of each stream, in order; nil where one was dealt with
-	passed   map[uint32]int       // how many of them have passed
-	done     map[uint32]int       // how many were dealt with
-	ooms     int
-	retries  int
+	arenas    map[int]*mArena
+	order     []*mArena // as they were made
+	routes    []*mArena
+	capturing int
+	deferred  []*mBlock
+	made      int                  // blocks and segments, for the ties
+	events    map[uint32][]*mBlock // of each stream, in order; nil where one was dealt with
+	passed    map[uint32]int       // how many of them have passed
+	done      map[uint32]int       // how many were dealt with
+	ooms      int
+	retries   int
 }
 
 type mArena struct {
@@ -60,6 +62,7 @@ type mBlock struct {
 	born       uint64
 	waits      int
 	others     []uint32
+	captured   []uint32 // of others, those of a capture
 }
 
 type mSegment struct {
@@ -175,13 +178,13 @@ func (m *model) maxSplit() uint64 {
 
 // alloc is nil if the request is refused.
 func (m *model) alloc(n uint64, stream uint32) *mBlock {
-	if len(m.captures) == 0 {
+	if m.capturing == 0 {
 		m.processEvents()
 	}
 	n = m.round(n)
 	arena := m.arenas[0]
-	if len(m.captures) > 0 {
-		arena = m.captures[0]
+	if len(m.routes) > 0 {
+		arena = m.routes[0]
 	}
 	p := arena.large
 	if n <= 1<<20 {
@@ -194,7 +197,7 @@ func (m *model) alloc(n uint64, stream uint32) *mBlock {
 		if b == nil && m.cfg.MaxSplit > 0 && m.releaseOversize(p, n, stream) {
 			b = m.newMemory(p, n, stream)
 		}
-		if b == nil && len(m.captures) == 0 {
+		if b == nil && m.capturing == 0 {
 			m.releaseAll()
 			m.retries++
 			b = m.newMemory(p, n, stream)
@@ -255,7 +258,7 @@ func (m *model) newMemory(p *mPool, n uint64, stream uint32) *mBlock {
 	if m.cfg.Limit > 0 && m.reserved+size > m.cfg.Limit {
 		return nil
 	}
-	if m.cfg.Expandable {
+	if m.cfg.Expandable && !(m.cfg.PrivateGrants && p.arena.id != 0) {
 		return m.expand(p, n, stream)
 	}
 	if m.granted+size > m.total {
@@ -341,6 +344,7 @@ func (m *model) releaseOversize(p *mPool, n uint64, stream uint32) bool {
 }
 
 func (m *model) releaseAll() {
+	m.awaitDeferred()
 	for stream, list := range m.events {
 		m.passed[stream] = len(list)
 	}
@@ -510,28 +514,58 @@ func (m *model) join(b *mBlock) {
 }
 
 func (m *model) free(b *mBlock) {
-	if len(b.others) > 0 {
-		for _, stream := range b.others {
-			m.events[stream] = append(m.events[stream], b)
-			b.waits++
-		}
-		b.others = nil
-		return
+	switch {
+	case len(b.others) == 0:
+		b.used = false
+		m.join(b)
+	case m.capturing > 0:
+		m.deferred = append(m.deferred, b)
+	default:
+		m.await(b)
 	}
-	b.used = false
-	m.join(b)
+}
+
+// await has a block wait for an event in each of its other streams.
+func (m *model) await(b *mBlock) {
+	for _, stream := range b.others {
+		m.events[stream] = append(m.events[stream], b)
+		b.waits++
+	}
+	b.others, b.captured = nil, nil
+}
+
+// awaitDeferred has the blocks wait that were freed during a capture.
+func (m *model) awaitDeferred() {
+	for _, b := range m.deferred {
+		if !m.cfg.CaptureEvents {
+			b.others = slices.DeleteFunc(b.others, func(s uint32) bool { return slices.Contains(b.captured, s) })
+		}
+		m.await(b)
+		if b.waits == 0 {
+			b.used = false
+			m.join(b)
+		}
+	}
+	m.deferred = nil
 }
 
 // record says that a block is used in another stream.
 func (m *model) record(b *mBlock, stream uint32) {
-	if stream != b.stream && !slices.Contains(b.others, stream) {
+	if stream == b.stream {
+		return
+	}
+	if !slices.Contains(b.others, stream) {
 		b.others = append(b.others, stream)
+	}
+	if m.capturing > 0 {
+		b.captured = append(b.captured, stream)
 	}
 }
 
 // processEvents goes from stream to stream in their order, where PyTorch has that of a
 // hash table.
 func (m *model) processEvents() {
+	m.awaitDeferred()
 	for stream := uint32(0); stream < modelStreams; stream++ {
 		for m.done[stream] < m.passed[stream] {
 			b := m.events[stream][m.done[stream]]

@@ -23,8 +23,8 @@ type arena struct {
 	segments int
 }
 
-// capture is a private pool that serves requests now.
-type capture struct {
+// route is a private pool that serves requests now.
+type route struct {
 	arena int
 	uses  func(stream uint32) bool // nil means every stream
 }
@@ -52,7 +52,7 @@ func (a *Allocator) arenaOf(l int32) *arena { return &a.arenas[a.lists[l].pool/2
 
 // arena is the number of the arena that serves a stream now.
 func (a *Allocator) arena(stream uint32) int {
-	for _, c := range a.captures {
+	for _, c := range a.routes {
 		if c.uses == nil || c.uses(stream) {
 			return c.arena
 		}
@@ -92,8 +92,8 @@ func (a *Allocator) findArena(id uint64) int {
 // BeginPool has a private pool serve the requests of the streams that uses accepts, or
 // of all with a nil uses, until EndPool (the beginning of a capture, or of a with
 // torch.cuda.use_mem_pool). The pool is made if there is none of that id, and is used
-// once more. Until EndPool no events are looked at, and nothing that is free is given
-// back. Error: alloc.ErrClosed.
+// once more. With Config.PoolCaptures this is a capture until EndPool, see BeginCapture.
+// Error: alloc.ErrClosed.
 func (a *Allocator) BeginPool(id uint64, uses func(stream uint32) bool) error {
 	if a.closed {
 		return alloc.ErrClosed
@@ -104,7 +104,10 @@ func (a *Allocator) BeginPool(id uint64, uses func(stream uint32) bool) error {
 	}
 	a.arenas[i].users++
 	a.arenas[i].freeable = false
-	a.captures = append(a.captures, capture{i, uses})
+	a.routes = append(a.routes, route{i, uses})
+	if a.cfg.PoolCaptures {
+		a.capturing++
+	}
 	a.near.valid = false
 	return nil
 }
@@ -115,12 +118,45 @@ func (a *Allocator) EndPool(id uint64) error {
 	if a.closed {
 		return alloc.ErrClosed
 	}
-	at := slices.IndexFunc(a.captures, func(c capture) bool { return a.arenas[c.arena].id == id })
+	at := slices.IndexFunc(a.routes, func(c route) bool { return a.arenas[c.arena].id == id })
 	if at < 0 {
 		return fmt.Errorf("%w: end of private pool %d: it serves no requests", alloc.ErrBadRequest, id)
 	}
-	a.captures = slices.Delete(a.captures, at, at+1)
+	a.routes = slices.Delete(a.routes, at, at+1)
+	if a.cfg.PoolCaptures {
+		a.capturing--
+	}
 	a.near.valid = false
+	return nil
+}
+
+// BeginCapture says that a CUDA graph is being captured, until EndCapture
+// (markCaptureBegin). No event may be looked at then: what is freed and was used in
+// several streams waits for the end, and a request that finds no memory is refused
+// without a release of the rest. With Config.PoolCaptures it does nothing, for BeginPool
+// does it. Error: alloc.ErrClosed.
+func (a *Allocator) BeginCapture() error {
+	if a.closed {
+		return alloc.ErrClosed
+	}
+	if !a.cfg.PoolCaptures {
+		a.capturing++
+	}
+	return nil
+}
+
+// EndCapture ends what BeginCapture began. Errors: alloc.ErrClosed; alloc.ErrBadRequest
+// if there is no capture.
+func (a *Allocator) EndCapture() error {
+	switch {
+	case a.closed:
+		return alloc.ErrClosed
+	case a.cfg.PoolCaptures:
+		return nil
+	case a.capturing == 0:
+		return fmt.Errorf("%w: end of a capture: there is none", alloc.ErrBadRequest)
+	}
+	a.capturing--
 	return nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -48,8 +49,8 @@ func (w *withheld) EventSynchronize(e device.Event) error {
 // PyTorch 2.15.0: each placement, each call of the device, and the counters.
 //
 // The lines: "a ID BYTES [STREAM]", "f ID", "r ID STREAM" record_stream, "e 0" holds
-// events up and "e 1" lets them pass, "c" empty_cache, "g begin|end|release N" a private
-// pool, "s" shows the counters.
+// events up and "e 1" lets them pass, "c" empty_cache, "g begin|capture|end|release N" a
+// private pool, of a graph that is being captured or not (up to 2.2 for stream 0), "s" shows the counters.
 func TestProbes(t *testing.T) {
 	paths, err := filepath.Glob(filepath.Join(golden.Dir(), "pytorch", "probes", "*.want"))
 	if err != nil || len(paths) != 9 {
@@ -78,6 +79,7 @@ func probe(t *testing.T, head string, lines []string) []string {
 	t.Helper()
 	spec, total := "pytorch", uint64(0)
 	sep := ":"
+	first := false // a release whose pools serve stream 0 alone, as the program uses them
 	words := strings.Fields(head)
 	for i, w := range words {
 		var err error
@@ -86,6 +88,9 @@ func probe(t *testing.T, head string, lines []string) []string {
 			sep = ","
 		}
 		switch w {
+		case "--release":
+			spec += "@" + words[i+1]
+			first = strings.HasPrefix(words[i+1], "2.1.") || strings.HasPrefix(words[i+1], "2.2.")
 		case "--total":
 			total, err = size.Parse(words[i+1])
 		case "--fraction":
@@ -104,13 +109,31 @@ func probe(t *testing.T, head string, lines []string) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	event := -1
+	event, capture := -1, false
 	var out, calls []string
 	rec := newRecorder(dev)
+	// The stand-in's addresses rise with each grant and reservation, where the simulated
+	// GPU has a range for each kind.
+	type grant struct{ at, bytes, rising uint64 }
+	var grants []grant
+	rising := func(addr uint64) uint64 {
+		i := slices.IndexFunc(grants, func(g grant) bool { return addr >= g.at && addr < g.at+g.bytes })
+		if i < 0 {
+			t.Fatalf("address %#x was not given", addr)
+		}
+		return addr - grants[i].at + grants[i].rising
+	}
+	next := uint64(0)
 	rec.log = func(kind byte, offset, bytes uint64) {
-		at := strconv.FormatUint(offset, 10)
-		if kind == 'X' {
-			at = "-"
+		at := "-"
+		switch kind {
+		case 'M', 'V':
+			grants = append(grants, grant{offset + rec.base, bytes, next})
+			next += up(bytes, 2<<20)
+			fallthrough
+		default:
+			at = strconv.FormatUint(rising(offset+rec.base), 10)
+		case 'X':
 		}
 		calls = append(calls, fmt.Sprintf("%d %c %s %d", event, kind, at, bytes))
 	}
@@ -142,11 +165,10 @@ func probe(t *testing.T, head string, lines []string) []string {
 				stream = number(f[3])
 			}
 			b, err := a.Alloc(alloc.Request{Bytes: number(f[2]), Stream: uint32(stream)})
-			place := strconv.FormatUint(b.Addr-rec.base, 10)
-			if errors.Is(err, alloc.ErrNoMemory) {
-				place, err = "refused", nil
-			}
-			if err != nil {
+			place := "refused"
+			if err == nil {
+				place = strconv.FormatUint(rising(b.Addr), 10)
+			} else if !errors.Is(err, alloc.ErrNoMemory) {
 				t.Fatal(err)
 			}
 			blocks[f[1]] = b
@@ -157,8 +179,10 @@ func probe(t *testing.T, head string, lines []string) []string {
 				t.Fatal(err)
 			}
 		case "r":
-			if err := a.Record(blocks[f[1]], uint32(number(f[2]))); err != nil {
-				t.Fatal(err)
+			if b := blocks[f[1]]; b.Size > 0 { // not of a refused request
+				if err := a.Record(b, uint32(number(f[2]))); err != nil {
+					t.Fatal(err)
+				}
 			}
 		case "e":
 			w.held = f[1] == "0"
@@ -168,11 +192,18 @@ func probe(t *testing.T, head string, lines []string) []string {
 			}
 		case "g":
 			var err error
+			uses := func(stream uint32) bool { return stream == 0 || !first }
 			switch id := number(f[2]); f[1] {
 			case "begin":
-				err = a.BeginPool(id, nil)
+				err = a.BeginPool(id, uses)
+			case "capture":
+				capture = true
+				err = errors.Join(a.BeginPool(id, uses), a.BeginCapture())
 			case "end":
-				err = a.EndPool(id)
+				if capture {
+					capture, err = false, a.EndCapture()
+				}
+				err = errors.Join(err, a.EndPool(id))
 			case "release":
 				err = a.ReleasePool(id)
 			}

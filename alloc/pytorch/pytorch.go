@@ -117,6 +117,14 @@ type Config struct {
 	// KeepSizes leaves sizes above 512 bytes as they are where Divisions is 1, as
 	// releases up to 2.3 do.
 	KeepSizes bool
+	// CaptureEvents has a block that is freed during a capture wait for the streams, too,
+	// that used it in the capture, as releases up to 2.3 do.
+	CaptureEvents bool
+	// PrivateGrants has private pools take whole segments with Expandable, too, as
+	// releases up to 2.4 do.
+	PrivateGrants bool
+	// PoolCaptures has each BeginPool count as a capture, as releases up to 2.12 do.
+	PoolCaptures bool
 
 	// Streams has the streams that requests name; nil means that all is in stream 0.
 	// Close closes it.
@@ -183,23 +191,25 @@ type Allocator struct {
 	gen     uint32 // added to that number in blocks
 	objects uint64 // ByObject: made so far
 
-	dev      Device
-	info     device.Info
-	cfg      Config
-	maxSplit uint64 // cfg.MaxSplit, or the largest number
-	segments []segment
-	spare    []int32 // segments that are none
-	serial   uint64  // of the last segment or arena
-	highest  uint64  // address of a segment so far
-	captures []capture
-	queues   []queue    // of events
-	others   [][]uint32 // lists of streams; [0] is none
-	unused   []int32    // of others
-	orphans  []orphan
-	created  []device.Handle // of backPages
-	scratch  []chunks.H
-	streams  *streams.Tracker
-	quiet    bool // this operation has waited for the device
+	dev       Device
+	info      device.Info
+	cfg       Config
+	maxSplit  uint64 // cfg.MaxSplit, or the largest number
+	segments  []segment
+	spare     []int32 // segments that are none
+	serial    uint64  // of the last segment or arena
+	highest   uint64  // address of a segment so far
+	routes    []route
+	capturing int        // captures that are under way
+	deferred  []chunks.H // freed during a capture, without their events
+	queues    []queue    // of events
+	others    [][]use    // lists of streams; [0] is none
+	unused    []int32    // of others
+	orphans   []orphan
+	created   []device.Handle // of backPages
+	scratch   []chunks.H
+	streams   *streams.Tracker
+	quiet     bool // this operation has waited for the device
 }
 
 // near is the pools that served the last request.
@@ -246,7 +256,7 @@ func New(dev Device, cfg Config) (*Allocator, error) {
 	}
 	a := &Allocator{
 		dev: dev, info: info, cfg: cfg, maxSplit: cfg.MaxSplit, streams: cfg.Streams,
-		gen: alloc.FirstGen(), others: make([][]uint32, 1),
+		gen: alloc.FirstGen(), others: make([][]use, 1),
 		rising: cfg.Tie == BySegment,
 		plain:  cfg.MaxSplit == 0 && cfg.GC == 0 && !cfg.Expandable && !cfg.KeepSizes,
 	}
@@ -284,8 +294,10 @@ func (a *Allocator) Alloc(r alloc.Request) (alloc.Block, error) {
 	if r.Bytes >= tooLarge {
 		return alloc.Block{}, alloc.ErrTooLarge
 	}
-	if a.mem.Waiting > 0 && len(a.captures) == 0 {
-		a.processEvents()
+	if a.mem.Waiting > 0 && a.capturing == 0 {
+		if err := a.processEvents(); err != nil {
+			return alloc.Block{}, err
+		}
 	}
 	n := a.Round(r.Bytes)
 	want := n // with what an alignment may cost

@@ -21,6 +21,12 @@ type queue struct {
 	events []event
 }
 
+// use is another stream that uses a live chunk.
+type use struct {
+	stream  uint32
+	capture bool // it was recorded during a capture, perhaps for the second time
+}
+
 // event is one that a waiting chunk waits for.
 type event struct {
 	mark  *streams.Mark
@@ -56,8 +62,34 @@ func (a *Allocator) Record(b alloc.Block, stream uint32) error {
 			r.others = int32(len(a.others) - 1)
 		}
 	}
-	if others := &a.others[r.others]; !slices.Contains(*others, stream) {
-		*others = append(*others, stream)
+	others := &a.others[r.others]
+	i := slices.IndexFunc(*others, func(u use) bool { return u.stream == stream })
+	if i < 0 {
+		i = len(*others)
+		*others = append(*others, use{stream: stream})
+	}
+	if a.capturing > 0 {
+		(*others)[i].capture = true
+	}
+	return nil
+}
+
+// recordDeferred records the events of the chunks that were freed during a capture
+// (insert_events_deferred_until_no_capture). What a captured graph did in other streams
+// it has joined, so these count only if they used the chunk outside of a capture.
+func (a *Allocator) recordDeferred() error {
+	for len(a.deferred) > 0 {
+		h := a.deferred[0]
+		if r := &a.more[h]; !a.cfg.CaptureEvents {
+			a.others[r.others] = slices.DeleteFunc(a.others[r.others], func(u use) bool { return u.capture })
+		}
+		if err := a.recordEvents(h); err != nil {
+			return err
+		}
+		a.deferred = slices.Delete(a.deferred, 0, 1)
+		if a.more[h].events == 0 {
+			a.awaited(h)
+		}
 	}
 	return nil
 }
@@ -66,8 +98,8 @@ func (a *Allocator) Record(b alloc.Block, stream uint32) error {
 // (insert_events). After an error there is none.
 func (a *Allocator) recordEvents(h chunks.H) error {
 	r := &a.more[h]
-	for _, stream := range a.others[r.others] {
-		mark, err := a.streams.Mark(stream)
+	for _, u := range a.others[r.others] {
+		mark, err := a.streams.Mark(u.stream)
 		if err != nil {
 			for i := range a.queues {
 				q := &a.queues[i]
@@ -79,7 +111,7 @@ func (a *Allocator) recordEvents(h chunks.H) error {
 			r.events = 0
 			return err
 		}
-		q := a.queue(stream)
+		q := a.queue(u.stream)
 		q.events = append(q.events, event{mark, h})
 		r.events++
 	}
@@ -100,7 +132,10 @@ func (a *Allocator) queue(stream uint32) *queue {
 
 // processEvents frees the blocks whose events have passed, without waiting
 // (process_events). In each stream it ends at the first event that has not.
-func (a *Allocator) processEvents() {
+func (a *Allocator) processEvents() error {
+	if err := a.recordDeferred(); err != nil {
+		return err
+	}
 	a.streams.Look()
 	for i := range a.queues {
 		q := &a.queues[i]
@@ -111,6 +146,7 @@ func (a *Allocator) processEvents() {
 		a.passed(q, n)
 	}
 	a.queues = slices.DeleteFunc(a.queues, func(q queue) bool { return len(q.events) == 0 })
+	return nil
 }
 
 // passed takes the first n events of a queue out.
@@ -119,20 +155,28 @@ func (a *Allocator) passed(q *queue, n int) {
 		a.streams.Release(e.mark)
 		r := &a.more[e.chunk]
 		if r.events--; r.events == 0 {
-			c := a.store.At(e.chunk)
-			c.Tag &^= waiting
-			a.mem.Waiting -= c.Size
-			a.putBack(e.chunk, c)
-			a.mem.InactiveSplitPeak = max(a.mem.InactiveSplitPeak, a.mem.InactiveSplit)
+			a.awaited(e.chunk)
 		}
 	}
 	q.events = slices.Delete(q.events, 0, n)
+}
+
+// awaited makes a chunk that waited a free one.
+func (a *Allocator) awaited(h chunks.H) {
+	c := a.store.At(h)
+	c.Tag &^= waiting
+	a.mem.Waiting -= c.Size
+	a.putBack(h, c)
+	a.mem.InactiveSplitPeak = max(a.mem.InactiveSplitPeak, a.mem.InactiveSplit)
 }
 
 // awaitEvents waits for all events and frees the blocks (synchronize_and_free_events).
 func (a *Allocator) awaitEvents() error {
 	if a.mem.Waiting == 0 {
 		return nil
+	}
+	if err := a.recordDeferred(); err != nil {
+		return err
 	}
 	var marks []*streams.Mark
 	for _, q := range a.queues {

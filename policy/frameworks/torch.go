@@ -5,6 +5,7 @@ package frameworks
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -22,6 +23,10 @@ func pyTorch(version string, settings []string) (policy.Policy, error) {
 	var env policy.Environment
 	fraction := 0.0
 	seen := map[string]bool{}
+	// conf=TEXT is PYTORCH_ALLOC_CONF with ; in place of the comma.
+	if i := slices.IndexFunc(settings, func(s string) bool { return strings.HasPrefix(s, "conf=") }); i >= 0 {
+		settings = slices.Replace(slices.Clone(settings), i, i+1, strings.Split(settings[i][len("conf="):], ";")...)
+	}
 	for _, setting := range settings {
 		at := strings.IndexAny(setting, "=:")
 		if at < 0 {

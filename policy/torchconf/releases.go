@@ -20,11 +20,12 @@ type release struct {
 	Crashes   bool   // a list without its end is read beyond it
 	Scolds    bool   // calls PYTORCH_CUDA_ALLOC_CONF deprecated and reads nothing else
 	HIPNoPool bool   // PYTORCH_NO_HIP_MEMORY_CACHING counts, too
-	// Order is which of several free blocks of the same size is taken.
-	Order     policy.BlockOrder
-	KeepSizes bool // a division of 1 leaves sizes above 512 bytes as they are
-	CapOf1    bool // a fraction of 1 is a limit, and switches collection on
-	NoPoolIs1 bool // only the value 1 turns the pool off, not that the variable is set
+	policy.TorchRules
+	CapOf1 bool // a fraction of 1 is a limit, and switches collection on
+	// SplitAsserts reports that a release of a block above max_split_size_mb in an
+	// expandable segment fails an assertion.
+	SplitAsserts bool
+	NoPoolIs1    bool // only the value 1 turns the pool off, not that the variable is set
 	// Places are where failed assertions are in PyTorch's source, by a part of
 	// their text; none where that is not known.
 	Places map[string]string

@@ -136,7 +136,7 @@ func CapOf1(v policy.Version) bool { return Releases().At(v).CapOf1 }
 
 // pool returns the settings that decide where blocks lie.
 func (s *torchSettings) pool(r *release) policy.Torch {
-	t := policy.Torch{Order: r.Order, KeepSizes: r.KeepSizes}
+	t := policy.Torch{TorchRules: r.TorchRules}
 	t.MaxSplit, _ = s.values[keyMaxSplit].(uint64)
 	t.NonSplit, _ = s.values[keyNonSplit].(uint64)
 	t.Segment, _ = s.values[keyLarge].(uint64)
@@ -318,7 +318,11 @@ func (n *notes) useless(r *release, s torchSettings, name string) {
 	if f, ok := s.fraction(); ok && f < 1e-9 {
 		n.Warn(name, "", "%s:%g leaves no memory to allocate; write .75 for 75 %%", keyFraction, f)
 	}
-	if on, _ := s.values[keyExpandable].(bool); !on {
+	if on, _ := s.values[keyExpandable].(bool); on {
+		if _, ok := s.values[keyMaxSplit]; ok && r.SplitAsserts {
+			n.Warn(name, "", "%s and %s together: where memory is short the program fails with INTERNAL ASSERT FAILED, up to PyTorch 2.4; leave %s out", keyExpandable, keyMaxSplit, keyMaxSplit)
+		}
+	} else {
 		for _, key := range []string{keyAddresses, keyAddresses + "_by_class"} {
 			if _, ok := s.values[key]; ok {
 				n.Warn(name, "", "%s does nothing without %s:True", key, keyExpandable)
