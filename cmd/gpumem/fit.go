@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"gpumem/device/card"
 	"gpumem/device/open"
 	"gpumem/replay/advise"
 	"gpumem/replay/fit"
@@ -21,23 +22,42 @@ import (
 
 func fitCommand() *cobra.Command {
 	var (
-		device, beside, vary string
-		cfg                  fit.Config
-		asJSON, quiet        bool
+		device, beside, name, vary string
+		cfg                        fit.Config
+		asJSON, quiet              bool
 	)
 	cmd := &cobra.Command{
 		Use:   "fit [flags] -- COMMAND ARGS...",
 		Short: "Find whether a program fits a GPU, without the GPU",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 || args[0] == "" {
-				return errors.New("fit needs a COMMAND; gpumem fit --help has examples")
+				return errors.New("fit needs a COMMAND, a MODULE or a TRACE; gpumem fit --help has examples")
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var err error
+			file := cmd.ArgsLenAtDash() < 0 && fit.IsFile(args[0])
+			if file { // flags may follow, as in other commands
+				if err := cmd.ParseFlags(args[1:]); err != nil {
+					return flagError(cmd, err)
+				}
+				if rest := cmd.Flags().Args(); len(rest) > 0 {
+					return fmt.Errorf("%s is a file and no COMMAND: fit takes one file, and got %s, too", args[0], rest[0])
+				}
+			}
 			if cfg.Context, err = size.ParseFlag(beside); err != nil {
 				return fmt.Errorf("--beside: %w", err)
+			}
+			if name != "" {
+				if cmd.Flags().Changed("device") {
+					return errors.New("--card and --device are the same: leave one of them out")
+				}
+				one, _, _ := strings.Cut(name, "*")
+				if _, err := card.Find(one); err != nil {
+					return fmt.Errorf("--card: %w", err)
+				}
+				device = "sim:" + name
 			}
 			values, err := fit.ParseVary(vary)
 			if vary != "" && err != nil {
@@ -54,14 +74,21 @@ func fitCommand() *cobra.Command {
 			if cfg.Sim, err = simulated(spec); err != nil {
 				return err
 			}
-			if err := advise.Check(advise.Config{Sim: cfg.Sim, Context: cfg.Context}); err != nil {
+			if err := advise.Check(advise.Config{Sim: cfg.Sim, Context: cfg.Context, As: cfg.As}); err != nil {
 				return err
 			}
 			signal.Ignore(syscall.SIGPIPE) // the recording is removed, also where the output has no reader
 			line := newProgress(cmd.ErrOrStderr())
 			defer line.clear()
 			cfg.GPUs = n
-			cfg.Command, cfg.Env, cfg.Progress = args, os.Environ(), line.show
+			if cfg.As != "" && !file {
+				return errors.New("--as is for a file; the framework of a program is known")
+			}
+			cfg.Progress = line.show
+			if file {
+				return fitFile(cmd, args[0], cfg, asJSON, line)
+			}
+			cfg.Command, cfg.Env = args, os.Environ()
 			if !quiet {
 				cfg.Stdout, cfg.Stderr = cmd.ErrOrStderr(), cmd.ErrOrStderr() // the answer alone is on stdout
 			}
@@ -85,7 +112,9 @@ func fitCommand() *cobra.Command {
 	fs := cmd.Flags()
 	fs.SetInterspersed(false)
 	fs.StringVar(&device, "device", "sim:24GiB", "`DEVICE`, the card: sim:24GiB, sim:24GiB*4 for four of it, or cuda:N, of which only the size is read")
+	fs.StringVar(&name, "card", "", "`NAME` of the card: T4, L4, A100-40GB, H100, \"RTX 4090\", ...")
 	fs.StringVar(&beside, "beside", size.Format(advise.DefaultContext), "`SIZE` of the program's memory outside its pool: the CUDA context, code, libraries")
+	fs.StringVar(&cfg.As, "as", "", "`FRAMEWORK`[@VERSION] of a MODULE or TRACE, as in advise (default: jax; by the recording)")
 	fs.StringVar(&vary, "vary", "", "`NAME=V,V...`: find the largest of these values that fits, of an argument or environment variable of the program; from the least memory to the most")
 	fs.BoolVar(&cfg.Full, "full", false, "run the program to its end, also when its memory repeats")
 	fs.BoolVar(&cfg.Smallest, "smallest", false, "run the program for the smallest card, too, and for smaller ones until it does not fit")
@@ -95,8 +124,28 @@ func fitCommand() *cobra.Command {
 	return cmd
 }
 
+// fitFile answers about a module or a recording.
+func fitFile(cmd *cobra.Command, path string, cfg fit.Config, asJSON bool, line *progress) error {
+	for _, flag := range []string{"full", "quiet", "record", "smallest", "vary"} {
+		if cmd.Flags().Changed(flag) {
+			return fmt.Errorf("--%s is for a program; %s is a file", flag, path)
+		}
+	}
+	rep, err := fit.File(cmd.Context(), path, cfg)
+	line.clear()
+	if err != nil {
+		return err
+	}
+	err = show(cmd, asJSON, rep, func(t *text) { writeFitFile(t, rep) })
+	if err == nil && rep.Advice == nil {
+		err = errNo
+	}
+	return err
+}
+
 // writeFit writes the answer about a program: the advice, what it compiled, what differs.
 func writeFit(t *text, rep *fit.Report) {
+	known := rep.Program.Framework == "jax" || rep.Program.Framework == "pytorch" // whose settings advise knows
 	if rep.Varied != nil {
 		writeVaried(t, rep.Varied, rep.DeviceBytes)
 		t.section("")
@@ -105,12 +154,19 @@ func writeFit(t *text, rep *fit.Report) {
 		t.Line("As far as it ran: it was ended when its memory repeated. What comes later, such as an evaluation, is not in this answer; --full runs it to its end.")
 	}
 	if own := rep.Program.Own; len(own) > 0 {
-		t.Line("Without the program's own %s: take that out before you set anything below, for JAX refuses both names of a setting at once.", strings.Join(own, " "))
+		why := ", for JAX refuses both names of a setting at once"
+		if rep.Program.Framework != "jax" {
+			why = ""
+		}
+		t.Line("Without the program's own %s: take that out before you set anything below%s.", strings.Join(own, " "), why)
 	}
-	if rep.Program.Framework == "jax" {
+	if known {
 		writeAdvice(t, rep.Report)
 	} else {
 		writeNeed(t, rep)
+	}
+	if len(rep.Program.Lines) > 0 {
+		writePlaces(t, "Live at the peak, by line of the program, the largest", rep.Program.Lines)
 	}
 	if len(rep.Peaks) > 1 {
 		t.section("")
@@ -139,7 +195,7 @@ func writeFit(t *text, rep *fit.Report) {
 		switch with := strings.Join(c.Set, " "); {
 		case !c.Fits:
 			t.Line("Compiled for a card of %s it does not fit it.", size.Format(c.Card))
-		case rep.Program.Framework != "jax":
+		case !known:
 			t.Line("Compiled for a card of %s it fits it; %s is live at the peak.", size.Format(c.Card), size.Format(c.Peak))
 		case with == "":
 			t.Line("Compiled for a card of %s it fits it as it is; %s is live at the peak.", size.Format(c.Card), size.Format(c.Peak))
@@ -147,7 +203,7 @@ func writeFit(t *text, rep *fit.Report) {
 			t.Line("Compiled for a card of %s it fits it with %s; %s is live at the peak.", size.Format(c.Card), with, size.Format(c.Peak))
 		}
 	}
-	if rep.Program.Framework != "" && len(rep.Tried) == 0 && rep.SmallestCard != nil {
+	if f := rep.Program.Framework; (f == "jax" || f == "tensorflow") && len(rep.Tried) == 0 && rep.SmallestCard != nil {
 		t.Line("For a smaller card the compiler may choose what takes less memory: --smallest runs the program for those, too.")
 	}
 	if rep.Program.RanOn != rep.DeviceBytes {
@@ -214,4 +270,41 @@ func writeNeed(t *text, rep *fit.Report) {
 	}
 	t.section("")
 	t.recording(rep.Trace)
+}
+
+// writeFitFile writes the answer about a module or a recording.
+func writeFitFile(t *text, rep *fit.FileReport) {
+	writeAdvice(t, rep.Report)
+	if m := rep.Module; m != nil {
+		t.section("")
+		if rep.Refused != nil {
+			t.Line("What is refused first is %s.", rep.Refused.What)
+		}
+		t.Line("%s takes %s:", m.Name, size.Format(m.Total()))
+		tab := report.NewTable(">arguments", ">results", ">in place", ">temporaries", ">constants")
+		tab.Row(size.Format(m.Arguments), size.Format(m.Results), size.Format(m.Aliased), size.Format(m.Temporaries), size.Format(m.Constants))
+		t.table(tab)
+		if !m.Scheduled {
+			t.Line("The module is not compiled yet (is_scheduled=true is missing). What it takes is an estimate: docs/fit.md says how wrong it may be. compiled.as_text() has what runs.")
+		}
+		t.Line("Constants and the code, whose size the module does not have, lie outside the pool.")
+	}
+	if len(rep.Peak) > 0 {
+		writePlaces(t, "Live at the peak, the largest", rep.Peak)
+	}
+}
+
+// writePlaces lists what fills the peak.
+func writePlaces(t *text, title string, list []fit.Place) {
+	t.section(title)
+	for _, p := range list {
+		what := p.What
+		if p.Blocks > 1 {
+			what += ", " + report.Counted(p.Blocks, "block")
+		}
+		t.Raw(report.Fit(fmt.Sprintf("  %10s  %s", size.Format(p.Bytes), report.OneLine(what)), textWidth))
+		if p.Where != "" {
+			t.Raw("              " + tailOf(report.OneLine(p.Where), textWidth-14))
+		}
+	}
 }

@@ -8,11 +8,14 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"gpumem/device/card"
 	"gpumem/size"
 )
 
 // ParseConfig reads what follows "sim:" on the command line:
-// SIZE[,KEY=VALUE...]. The keys are those of a [Config]:
+// SIZE[,KEY=VALUE...]. In the place of SIZE may be a card's name, as card.Find knows it,
+// which has the least total that is known of it, and its compute capability. The keys are
+// those of a [Config]:
 //
 //	granularity=SIZE   of a plain grant, 1 to 1TiB
 //	used=SIZE          held by another program
@@ -47,11 +50,17 @@ func ParseConfig(s string) (Config, error) {
 		return cfg, fmt.Errorf("sim: %q has a character that cannot be printed", s)
 	}
 	parts := strings.Split(s, ",")
-	total, err := size.ParseFlag(parts[0])
+	var err error
+	if first, _ := utf8.DecodeRuneInString(parts[0]); unicode.IsLetter(first) && !strings.Contains(parts[0], "=") {
+		var c card.Card
+		c, err = card.Find(parts[0])
+		cfg.Total, cfg.CCMajor, cfg.CCMinor = c.Least(), c.CCMajor, c.CCMinor
+	} else {
+		cfg.Total, err = size.ParseFlag(parts[0])
+	}
 	if err != nil {
 		return cfg, fmt.Errorf("sim:%s: %v", s, err)
 	}
-	cfg.Total = total
 	seen := map[string]bool{}
 	for _, part := range parts[1:] {
 		key, val, ok := strings.Cut(part, "=")

@@ -44,6 +44,7 @@ func TestParseConfig(t *testing.T) {
 		// For New to refuse, which knows the same of a Config from elsewhere.
 		{"more used than there is", "1G,used=2G,name=x", sim.Config{Total: gib, Used: 2 * gib, Name: "x"}},
 		{"nothing", "0", sim.Config{Name: "sim:0"}},
+		{"a card", "v100-16gb,used=0", sim.Config{Total: 16906065018, CCMajor: 7, Name: "sim:v100-16gb,used=0"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			got, err := sim.ParseConfig(tc.text)
@@ -64,7 +65,8 @@ func TestParseConfigErrors(t *testing.T) {
 		{"no unit", "24", `missing unit; write 24GiB, 24MiB or 24B`},
 		{"no unit", "24G,used=3", `used: size "3": missing unit`},
 		{"no size", "used=5", `sim:used=5: size "used=5"`},
-		{"bad size", "lots", `sim:lots: size "lots"`},
+		{"bad size", "1lots", `sim:1lots: size "1lots"`},
+		{"unknown card", "RTX 4099", `sim:RTX 4099: no card is known by the name "RTX 4099"; did you mean RTX 4090?`},
 		{"too large", "16EiB", `size "16EiB": too large`},
 		{"trailing comma", "1G,", `sim:1G,: "" is not key=value`},
 		{"no value", "1G,used", `sim:1G,used: "used" is not key=value`},

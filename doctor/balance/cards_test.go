@@ -1,11 +1,10 @@
 package balance
 
 import (
-	"cmp"
-	"gpumem/doctor/quantity"
-	"slices"
-	"strings"
 	"testing"
+
+	"gpumem/device/card"
+	"gpumem/doctor/quantity"
 )
 
 func TestCardTotals(t *testing.T) {
@@ -61,83 +60,24 @@ func TestCardTotals(t *testing.T) {
 	}
 }
 
-func TestCardKey(t *testing.T) {
-	for _, tt := range []struct{ name, key, size string }{
-		{"", "", ""},
-		{"NVIDIA GeForce RTX 4090", "rtx 4090", ""},
-		{"GeForce RTX 4060 Ti 16GB", "rtx 4060 ti", "16"},
-		{"NVIDIA A100-SXM4-80GB", "a100", "80"},
-		{"NVIDIA A100 80GB PCIe", "a100", "80"},
-		{"Tesla V100S-PCIE-32GB", "v100", "32"},
-		{"NVIDIA RTX 2000 Ada Generation", "rtx 2000 ada", ""},
-		{"NVIDIA GeForce RTX 2070 with Max-Q Design", "rtx 2070", ""},
-		{"a100 64gb", "a100", "64"},
-		{"NVIDIA", "", ""},
-	} {
-		if key, size := cardKey(tt.name); key != tt.key || size != tt.size {
-			t.Errorf("%q: %q and %q, want %q and %q", tt.name, key, size, tt.key, tt.size)
-		}
-	}
-}
-
-// TestCardsOf: which cards a name may mean, by their size.
-func TestCardsOf(t *testing.T) {
-	for _, tt := range []struct{ name, gib string }{
-		{"NVIDIA A10", "22"}, // of 24, less ECC
-		{"NVIDIA A100-SXM4-40GB", "40"},
-		{"NVIDIA A100-SXM4-80GB", "80"},
-		{"Tesla V100-SXM2", "16 32"},
-		{"NVIDIA GeForce RTX 4060 Ti", "8 16"},
-		{"NVIDIA GeForce RTX 4060 Ti 16GB", "16"},
-		{"NVIDIA A100-SXM4-20GB", ""},
-		{"NVIDIA", ""},
-		{"", ""},
-	} {
-		var got []string
-		for _, c := range cardsOf(tt.name) {
-			got = append(got, c.gib())
-		}
-		slices.SortFunc(got, func(a, b string) int { return cmp.Or(len(a)-len(b), strings.Compare(a, b)) })
-		if got := strings.Join(got, " "); got != tt.gib {
-			t.Errorf("%q: %q, want %q", tt.name, got, tt.gib)
-		}
-	}
-}
-
-func TestCardLeast(t *testing.T) {
-	for _, tt := range []struct {
-		name string
-		card card
-		want uint64
-	}{
-		{"seen", card{smi: 16384, cuda: []float64{15.77, 15.505, 16}}, 31 * quantity.Gib / 2},
-		{"small, not seen", card{smi: 8192}, (8192 - 409) * quantity.Mib},
-		{"large, not seen", card{smi: 81920}, (81920 - 820) * quantity.Mib},
-	} {
-		if got := tt.card.least(); got != tt.want {
-			t.Errorf("%s: %d, want %d", tt.name, got, tt.want)
-		}
-	}
-}
-
 // TestCards checks each row: it is found by its own name, and no total is above
 // nvidia-smi's or more than a tenth below it.
 func TestCards(t *testing.T) {
-	for _, c := range cards {
-		least, most, ok := cardTotals(c.name)
-		if !ok || least > c.least() || most < c.smi<<20 {
-			t.Errorf("%s: %d to %d, %v", c.name, least, most, ok)
+	for _, c := range card.All() {
+		least, most, ok := cardTotals(c.Name)
+		if !ok || least > c.Least() || most < c.SMI<<20 {
+			t.Errorf("%s: %d to %d, %v", c.Name, least, most, ok)
 		}
-		for _, total := range c.cuda {
-			if mib := total * 1024; mib > float64(c.smi)+6 || mib < 0.9*float64(c.smi) {
-				t.Errorf("%s: %.2f GiB of %d MiB", c.name, total, c.smi)
+		for _, total := range c.Seen {
+			if mib := total * 1024; mib > float64(c.SMI)+6 || mib < 0.9*float64(c.SMI) {
+				t.Errorf("%s: %.2f GiB of %d MiB", c.Name, total, c.SMI)
 			}
 		}
-		if c.smi<<20 >= largestGPU {
-			t.Errorf("%s is larger than the largest", c.name)
+		if c.SMI<<20 >= largestGPU {
+			t.Errorf("%s is larger than the largest", c.Name)
 		}
-		if name, ok := unifiedTotal(c.smi << 20); ok {
-			t.Errorf("%s has the total of %s", c.name, name)
+		if name, ok := unifiedTotal(c.SMI << 20); ok {
+			t.Errorf("%s has the total of %s", c.Name, name)
 		}
 	}
 }

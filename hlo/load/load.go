@@ -9,6 +9,7 @@
 package load
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -30,6 +31,17 @@ func Module(ctx context.Context, path string) (*hlo.Module, error) {
 		return nil, err
 	}
 	defer in.Close()
+	return Read(ctx, in)
+}
+
+// Looks reports whether content begins as a module does, of which head is all or 4 KiB and
+// more. A binary one is a message whose first field is a message or a text, as many are.
+func Looks(head []byte) bool {
+	return bytes.HasPrefix(bytes.TrimSpace(head), []byte("HloModule")) || len(head) > 0 && head[0] == 1<<3|2 && isBinary(head[:min(len(head), peeked)])
+}
+
+// Read is Module of input that is open.
+func Read(ctx context.Context, in *input.Reader) (*hlo.Module, error) {
 	m, text, err := parse(in)
 	if err == nil {
 		err = verify.Module(m)
@@ -54,9 +66,12 @@ func Module(ctx context.Context, path string) (*hlo.Module, error) {
 	return m, nil
 }
 
+// peeked is how many bytes of a module are looked at to tell text.
+const peeked = 4 << 10
+
 // parse reads a module, and its text if it has one.
 func parse(in *input.Reader) (*hlo.Module, string, error) {
-	head, err := in.Content().Peek(4 << 10)
+	head, err := in.Content().Peek(peeked)
 	if err != nil && err != io.EOF {
 		return nil, "", err
 	}

@@ -3,7 +3,10 @@
 package main
 
 // #include "front.h"
+// #include <stdlib.h>
 import "C"
+
+import "unsafe"
 
 // Modes of a capture, and of a thread.
 const (
@@ -24,10 +27,12 @@ type capture struct {
 }
 
 // graph is what a capture made, or cuGraphCreate. All that it has here is the
-// addresses of its allocations.
+// addresses of its allocations, and the bodies of its conditional nodes.
 type graph struct {
 	handle uint64
 	blocks []*block
+	bodies []*graph
+	arrays []unsafe.Pointer // with the handles of bodies, for the program
 }
 
 // spoil ends a capture's chance to succeed.
@@ -105,6 +110,23 @@ func (d *driver) newGraph() *graph {
 	g := &graph{handle: d.handle()}
 	d.graphs[g.handle] = g
 	return g
+}
+
+// drop ends a graph.
+func (d *driver) drop(g *graph) {
+	for _, b := range g.blocks {
+		d.forget(b)
+		if err := b.gpu.sim.AddressFree(b.gpu.in(b.base), b.bytes); err != nil {
+			logf("cuGraphDestroy: %v", err)
+		}
+	}
+	for _, body := range g.bodies {
+		d.drop(body)
+	}
+	for _, array := range g.arrays {
+		C.free(array)
+	}
+	delete(d.graphs, g.handle)
 }
 
 // allocNode is an allocation in a capture.
@@ -216,13 +238,7 @@ var captureCalls = map[string]handler{
 		if !ok {
 			return success // a clone or a child: a handle alone
 		}
-		for _, b := range g.blocks {
-			d.forget(b)
-			if err := b.gpu.sim.AddressFree(b.gpu.in(b.base), b.bytes); err != nil {
-				logf("cuGraphDestroy: %v", err)
-			}
-		}
-		delete(d.graphs, g.handle)
+		d.drop(g)
 		return success
 	},
 }

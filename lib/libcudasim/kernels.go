@@ -62,6 +62,32 @@ func launch(i int) handler {
 
 var kernelName = C.CString("kernel")
 
+// addNode adds a node whose CUgraphNodeParams are argument i. A conditional node has graphs
+// for its bodies, in an array of the driver's: handle, type, number and array stand behind
+// the 16 bytes that all nodes begin with.
+func addNode(i int) handler {
+	const conditional, mostBodies = 13, 1 << 16
+	return func(d *driver, c *call) code {
+		g := d.graphs[c.u64(1)]
+		if c.words[i] != 0 && at[uint32](c, i, 0) == conditional && g != nil {
+			n := at[uint32](c, i, 28)
+			if n == 0 || n > mostBodies {
+				return invalidValue
+			}
+			array := C.malloc(C.size_t(n) * 8)
+			g.arrays = append(g.arrays, array)
+			handles := unsafe.Slice((*uint64)(array), n)
+			for k := range handles {
+				body := d.newGraph()
+				g.bodies = append(g.bodies, body)
+				handles[k] = body.handle
+			}
+			*(*unsafe.Pointer)(unsafe.Add(c.pointers[i], 32)) = array
+		}
+		return give(c, 0, d.handle())
+	}
+}
+
 // two gives two numbers, at arguments 0 and 1.
 func two(a, b int32) handler {
 	return func(_ *driver, c *call) code {
@@ -98,7 +124,7 @@ var kernelCalls = tables(
 		cuModuleLoad cuModuleLoadData cuModuleLoadDataEx cuModuleLoadFatBinary cuModuleGetFunction
 		cuLibraryLoadData cuLibraryLoadFromFile cuLibraryGetKernel cuLibraryGetModule cuFuncGetModule
 		cuGraphInstantiate_v2 cuGraphInstantiateWithFlags cuGraphInstantiateWithParams cuGraphClone
-		cuGraphAddNode cuGraphAddNode_v2 cuGraphAddKernelNode cuGraphAddKernelNode_v2 cuGraphAddMemcpyNode
+		cuGraphAddKernelNode cuGraphAddKernelNode_v2 cuGraphAddMemcpyNode
 		cuGraphAddMemsetNode cuGraphAddEmptyNode cuGraphAddHostNode cuGraphAddChildGraphNode
 		cuGraphAddEventRecordNode cuGraphAddEventWaitNode cuGraphConditionalHandleCreate`),
 	// A value that a stream waits for, because another writes it, is there at once.
@@ -115,6 +141,8 @@ var kernelCalls = tables(
 		cuOccupancyMaxActiveClusters`),
 	alike(two(108, 256), `cuOccupancyMaxPotentialBlockSize cuOccupancyMaxPotentialBlockSizeWithFlags`),
 	map[string]handler{
+		"cuGraphAddNode":         addNode(4),
+		"cuGraphAddNode_v2":      addNode(5),
 		"cuModuleGetLoadingMode": answer(0, int32(2)), // lazy
 		"cuFuncIsLoaded":         answer(0, int32(1)),
 		"cuKernelGetFunction":    func(d *driver, c *call) code { return give(c, 0, c.u64(1)) },

@@ -10,6 +10,9 @@
 // memory repeats, the start-up file (start.py) ends the program. The recording goes to
 // package advise: what fits 24 GiB, and which card would do.
 //
+// PyTorch's own allocator runs there, too, and its own recorder notes the requests, with
+// the lines of the program (torch.py).
+//
 // JAX is never refused memory in that run: the simulated GPU has 1 TiB, and the compiler
 // alone sees the card's size. So what it needs is known where it does not fit, too. Another
 // program is, and is run again on a card that is twice as large, until it is served.
@@ -47,6 +50,7 @@ import (
 	"gpumem/size"
 	"gpumem/trace"
 	"gpumem/trace/formats"
+	"gpumem/trace/torch"
 )
 
 //go:embed start.py
@@ -62,6 +66,7 @@ type Config struct {
 	Sim     sim.Config // the card, see advise.Config
 	GPUs    int        // how many of the card the machine has; 0 means 1
 	Context uint64     // bytes that the program takes beside its pool
+	As      string     // of a file: the framework to answer for, see advise.Config
 	Full    bool       // the program runs to its end, also when memory repeats
 	// Smallest has the program compiled for and run on the smallest card that the first
 	// run shows, and on smaller ones until it does not fit: a compiler takes less memory
@@ -94,17 +99,22 @@ func (c Compiled) Total() uint64 {
 
 // Program is what the run found beside its allocations.
 type Program struct {
-	Framework string `json:"framework"` // "jax" or "tensorflow"; "" if it is not known
+	Framework string `json:"framework"` // "jax", "tensorflow" or "pytorch"; "" if it is not known
 	Version   string `json:"version"`
 	// Repeats reports that the program was ended because its memory repeated.
 	Repeats bool `json:"repeats"`
-	// Own are the memory settings of JAX that the environment or the program has, NAME=value.
+	// Own are the memory settings of JAX or PyTorch that the environment or the program has, NAME=value.
 	// The answer is without them.
 	Own []string `json:"own,omitempty"`
 	// Compiled are the functions that were alive at the end, the largest first.
 	Compiled []Compiled `json:"compiled"`
+	// Lines are the lines of a PyTorch program whose memory is live at the peak, the
+	// largest first.
+	Lines []Place `json:"lines,omitempty"`
 	// RanOn is the size of the simulated GPU on which the program was served, in bytes.
 	RanOn uint64 `json:"ran_on_bytes"`
+
+	peak uint64 // by PyTorch's allocator; 0 if it is not known
 }
 
 // Tried is a run of the program for a card, see Config.Smallest.
@@ -155,6 +165,9 @@ func (r *Report) Differences() []string {
 	if len(r.Peaks) > 1 {
 		list = append(list, "Nothing was sent between the GPUs: what NCCL takes of them is not counted, and belongs into --beside.")
 	}
+	if r.Program.Framework == "pytorch" {
+		list = append(list, torchDiffers)
+	}
 	return list
 }
 
@@ -180,11 +193,11 @@ var ErrNoGPU = errors.New("the program took no GPU memory")
 // Run answers. Errors: of the configuration, that the libraries are missing, ErrNoGPU, a
 // *FailedError, or those of advise.Run.
 func Run(ctx context.Context, cfg Config) (*Report, error) {
-	front, driver, err := folders(cfg.Env)
+	program, err := exec.LookPath(cfg.Command[0])
 	if err != nil {
 		return nil, err
 	}
-	program, err := exec.LookPath(cfg.Command[0])
+	front, driver, err := folders(cfg.Env)
 	if err != nil {
 		return nil, err
 	}
@@ -256,15 +269,15 @@ func once(ctx context.Context, cfg Config, dir, front, driver string, on uint64)
 		return nil, false, err
 	}
 	startup := filepath.Join(run, "start")
-	if err := errors.Join(os.Mkdir(startup, 0o700), os.WriteFile(filepath.Join(startup, "sitecustomize.py"), start, 0o600)); err != nil {
+	if err := errors.Join(os.Mkdir(startup, 0o700), os.WriteFile(filepath.Join(startup, "sitecustomize.py"), start, 0o600), writeTorch(startup)); err != nil {
 		return nil, false, err
 	}
 	record, found := filepath.Join(run, "record"), filepath.Join(run, "found")
 	device := func(total uint64) string {
 		if cfg.GPUs <= 1 {
-			return fmt.Sprintf("sim:%d", total)
+			return fmt.Sprintf("sim:%d%s", total, capability(cfg.Sim))
 		}
-		return fmt.Sprintf("sim@%s,create,total=%d%s", filepath.Join(run, "gpus"), total, strings.Repeat(fmt.Sprintf("/%d", total), cfg.GPUs-1))
+		return fmt.Sprintf("sim@%s,create,total=%d%s", filepath.Join(run, "gpus"), total, strings.Repeat(fmt.Sprintf("/%d", total), cfg.GPUs-1)+capability(cfg.Sim))
 	}
 	env, err := environment(cfg, front, driver, [][2]string{
 		{"PYTHONPATH", startup}, {"GPUMEM_RECORD", record}, {"GPUMEM_FIT", found}, {"GPUMEM_DEVICE", device(on)},
@@ -284,6 +297,9 @@ func once(ctx context.Context, cfg Config, dir, front, driver string, on uint64)
 	if ctx.Err() != nil {
 		return nil, false, context.Cause(ctx)
 	}
+	if ended(failed, found) {
+		failed = nil
+	}
 	var exit *exec.ExitError
 	if failed != nil && !errors.As(failed, &exit) {
 		return nil, false, failed // not started
@@ -291,7 +307,8 @@ func once(ctx context.Context, cfg Config, dir, front, driver string, on uint64)
 	if others, _ := filepath.Glob(record + ".*"); len(others) > 0 {
 		return nil, false, fmt.Errorf("%d processes of the program use the GPU, and fit follows one; run the part that uses the GPU in one process", 1+len(others))
 	}
-	t, err := formats.Open(ctx, record, trace.Options{})
+	source := snapshot(record, found)
+	t, err := formats.Open(ctx, source, trace.Options{KeepPaths: true})
 	switch {
 	case failed != nil && (err != nil || t.Refused == 0):
 		if t != nil {
@@ -299,7 +316,7 @@ func once(ctx context.Context, cfg Config, dir, front, driver string, on uint64)
 		}
 		return nil, false, &FailedError{failed, tail.line()}
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, false, ErrNoGPU
+		return nil, false, noGPU(found)
 	case err != nil:
 		return nil, false, err
 	}
@@ -315,16 +332,28 @@ func once(ctx context.Context, cfg Config, dir, front, driver string, on uint64)
 		return nil, false, ErrNoGPU
 	}
 	if cfg.Record != "" {
-		if err := keep(record, cfg.Record); err != nil {
+		if err := keep(source, cfg.Record); err != nil {
 			return nil, false, err
 		}
 	}
-	advice, err := advise.Run(ctx, t, advise.Config{Sim: cfg.Sim, Context: cfg.Context, Progress: cfg.Progress})
+	p.RanOn = on
+	if t.Format == torch.Format.Name {
+		if p.Lines, err = lines(ctx, t, ""); err != nil {
+			return nil, false, err
+		}
+		most := uint64(0)
+		for _, pool := range t.Pools {
+			most += pool.PeakLive
+		}
+		if p.peak > most {
+			t.Notes = append(t.Notes, "the recording has the last million events: the peak of "+size.Format(p.peak)+" came before them; let the program end earlier")
+		}
+	}
+	advice, err := advise.Run(ctx, t, advise.Config{Sim: cfg.Sim, Context: cfg.Context, As: p.as(), Progress: cfg.Progress})
 	if err != nil {
 		return nil, false, err
 	}
 	advice.Trace.Source = strings.Join(cfg.Command, " ")
-	p.RanOn = on
 	report := &Report{Report: advice, Program: p}
 	return report, false, report.explain(ctx, t)
 }
@@ -349,6 +378,7 @@ func readProgram(path string) (Program, error) {
 	var f struct {
 		Framework, Version, Reason string
 		Own                        map[string]string
+		Peak                       uint64 `json:"peak_bytes"`
 		Programs                   []struct {
 			Compiled
 			Module string

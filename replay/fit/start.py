@@ -34,7 +34,7 @@ class Finder(object):
     """Acts when a framework has been imported, and the module of JAX that looks for GPUs."""
 
     def find_spec(self, name, path=None, target=None):
-        if name not in ("jax", "jax._src.hardware_utils", "tensorflow"):
+        if name not in ("jax", "jax._src.hardware_utils", "tensorflow", "torch"):
             return None
         import importlib.util
 
@@ -48,8 +48,12 @@ class Finder(object):
         execute = spec.loader.exec_module
 
         def exec_module(module):
+            if name == "torch":
+                pytorch.before(own)
             execute(module)
-            if name == "tensorflow":
+            if name == "torch":
+                pytorch.after(module, own, save, repeats)
+            elif name == "tensorflow":
                 save({"framework": name, "version": module.__version__, "programs": []})
             elif name == "jax":
                 watch(module)
@@ -149,8 +153,6 @@ def save(found):
 
 def watch(jax):
     import atexit
-    import threading
-    import time
 
     settle()  # before the backend is made
     me = os.getpid()
@@ -161,23 +163,8 @@ def watch(jax):
             write(bridge, "end")
 
     def look():
-        peak, before, since = 0, 0, time.monotonic()
-        while True:
-            time.sleep(0.05)
-            try:
-                backend = client(bridge)
-                stats = [d.memory_stats() for d in backend.local_devices()] if backend else []
-                top = sum(s["peak_bytes_in_use"] for s in stats)
-                count = sum(s["num_allocs"] for s in stats)
-            except Exception:
-                continue  # not there yet, or at its end
-            now = time.monotonic()
-            if top > peak:
-                peak, before, since = top, count, now
-            elif peak and count >= (1 + TIMES) * before and now - since > SECONDS:
-                write(bridge, "repeats")
-                sys.stdout.flush()
-                os._exit(0)
+        stats = [d.memory_stats() for d in client(bridge).local_devices()]
+        return sum(s["peak_bytes_in_use"] for s in stats), sum(s["num_allocs"] for s in stats)
 
     def compiled(event, *_, **__):
         backend = client(bridge)
@@ -187,13 +174,39 @@ def watch(jax):
 
     atexit.register(end)  # after jax's own, and so called before it, which ends the backend
     jax.monitoring.register_event_duration_secs_listener(compiled)
+    repeats(look, lambda reason: write(bridge, reason))
+
+
+def repeats(look, write, seconds=SECONDS):
+    """Ends the program when its memory repeats. look returns the peak, and how many
+    allocations there were."""
+    import threading
+    import time
+
+    def watch():
+        peak, before, since = 0, 0, time.monotonic()
+        while True:
+            time.sleep(0.05)
+            try:
+                top, count = look()
+            except Exception:
+                continue  # not there yet, or at its end
+            now = time.monotonic()
+            if top > peak:
+                peak, before, since = top, count, now
+            elif peak and count >= (1 + TIMES) * before and now - since > seconds:
+                write("repeats")
+                sys.stdout.flush()
+                os._exit(0)
+
     if os.environ.get("GPUMEM_FIT_FULL") != "1":
-        thread = threading.Thread(target=look)
+        thread = threading.Thread(target=watch)
         thread.daemon = True
         thread.start()
 
 
 _here = os.path.dirname(__file__)
+import gpumem_fit_torch as pytorch
 sys.path[:] = [folder for folder in sys.path if folder != _here]
 preload()
 sys.meta_path.insert(0, Finder())

@@ -146,6 +146,11 @@ func TestBeside(t *testing.T) {
 		{"libcudnn.so.9", "cudnnCreate", "libcudnn.so.9"},
 		{"libcufft.so.11", "cufftCreate", "libcufft.so.11"},
 		{"libcusolver.so.11", "cusolverDnCreate", "libcusolver.so.11"},
+		{"libcudart.so.13", "cudaMalloc", "libcudart.so.13"},
+		{"libcublas.so.13", "cublasCreate_v2", "libcublas.so.13"},
+		{"libcublasLt.so.13", "cublasLtMatmul", "libcublasLt.so.13"},
+		{"libcufft.so.12", "cufftCreate", "libcufft.so.12"},
+		{"libcusolver.so.12", "cusolverDnCreate", "libcusolver.so.12"},
 		{"libcusparse.so.12", "cusparseCreate", "libcusparse.so.12"},
 		{"libnvidia-ml.so.1", "nvmlDeviceGetMemoryInfo_v2", ""},
 	} {

@@ -15,14 +15,15 @@
 typedef uint64_t u64;
 #define FN __attribute__((visibility("default"))) int
 
-// driver calls a function of the driver with up to four words. Errors of the two
+// driver calls a function of the driver with up to seven words. Errors of the two
 // have the same numbers, where there is a number for both.
-static int driver(const char *name, u64 a, u64 b, u64 c, u64 d) {
+static int driver7(const char *name, u64 a, u64 b, u64 c, u64 d, u64 e, u64 g, u64 h) {
   static void *lib;
   if (!lib) lib = dlopen("libcuda.so.1", RTLD_NOW);
-  int (*f)(u64, u64, u64, u64) = lib ? dlsym(lib, name) : 0;
-  return f ? f(a, b, c, d) : 35; // cudaErrorInsufficientDriver
+  int (*f)(u64, u64, u64, u64, u64, u64, u64) = lib ? dlsym(lib, name) : 0;
+  return f ? f(a, b, c, d, e, g, h) : 35; // cudaErrorInsufficientDriver
 }
+static int driver(const char *name, u64 a, u64 b, u64 c, u64 d) { return driver7(name, a, b, c, d, 0, 0, 0); }
 
 static __thread int current, begun;
 
@@ -51,20 +52,39 @@ FN cudaSetDevice(int d) { if (d != current) current = d, begun = 0; return begin
 FN cudaDeviceGetAttribute(int *v, int a, int d) { int e = driver("cuInit", 0, 0, 0, 0); return e ? e : driver("cuDeviceGetAttribute", (u64)v, a, d, 0); }
 FN cudaDeviceSynchronize(void) { return inContext("cuCtxSynchronize", 0, 0, 0, 0); }
 
-// cudaDeviceProp: name and numbers, none of them 0 (TensorFlow divides by some),
-// with the compute capability where it stands in 12.x and 13.x.
+// cudaDeviceProp of driver_types.h, whose layout differs between 12.x and 13.x: the fields that
+// are an attribute of the driver's, by their offset. No other is 0 (TensorFlow divides by some).
+#if CUDART == 12
+#define AT(twelve, thirteen) twelve
+enum { PROPERTIES = 1032 };
+#else
+#define AT(twelve, thirteen) thirteen
+enum { PROPERTIES = 1008 };
+#endif
+static const struct { short at, bytes, attribute; } fields[] = {
+  {296, 8, 8}, {304, 4, 12}, {308, 4, 10}, {312, 8, 11}, // shared memory and registers of a block, warp, pitch
+  {320, 4, 1}, {324, 4, 2}, {328, 4, 3}, {332, 4, 4}, {336, 4, 5}, {340, 4, 6}, {344, 4, 7}, // threads of a block, its sizes, a grid's
+  {352, 8, 9}, {360, 4, 75}, {364, 4, 76}, {368, 8, 14}, // constant memory, compute capability, texture alignment
+  {AT(388, 384), 4, 16}, {AT(396, 388), 4, 18}, {AT(400, 392), 4, 19}, // multiprocessors, integrated, host memory mapped
+  {AT(576, 560), 4, 31}, {AT(580, 564), 4, 32}, {AT(584, 568), 4, 33}, {AT(588, 572), 4, 34}, {AT(592, 576), 4, 50}, // several kernels, ECC, PCI
+  {AT(600, 584), 4, 40}, {AT(604, 588), 4, 41}, {AT(612, 592), 4, 37}, {AT(616, 596), 4, 38}, // engines, unified addressing, width, L2
+  {AT(624, 604), 4, 39}, {AT(628, 608), 4, 78}, {AT(640, 624), 8, 81}, {AT(648, 632), 4, 82}, // threads, priorities, shared memory, registers of a multiprocessor
+  {AT(652, 636), 4, 83}, {AT(688, 668), 4, 95}, {AT(696, 672), 8, 97}, {AT(712, 688), 4, 106}, {AT(720, 696), 8, 111}, {AT(744, 720), 4, 115},
+};
 static int properties(char *p, int d, int bytes) {
   memset(p, 0, bytes);
-  for (int i = 288; i < bytes; i += 4) *(int *)(p + i) = 1024;
+  for (int i = 288; i + 4 <= bytes; i += 4) *(int *)(p + i) = 1024;
   int e = driver("cuInit", 0, 0, 0, 0);
   if (!e) e = driver("cuDeviceGetName", (u64)p, 256, d, 0);
   if (!e) e = driver("cuDeviceTotalMem_v2", (u64)(p + 288), d, 0, 0);
-  if (!e) e = driver("cuDeviceGetAttribute", (u64)(p + 360), 75, d, 0);
-  if (!e) e = driver("cuDeviceGetAttribute", (u64)(p + 364), 76, d, 0);
+  for (unsigned i = 0; !e && i < sizeof fields / sizeof fields[0] && fields[i].at + fields[i].bytes <= bytes; i++) {
+    memset(p + fields[i].at, 0, fields[i].bytes);
+    e = driver("cuDeviceGetAttribute", (u64)(p + fields[i].at), fields[i].attribute, d, 0);
+  }
   return e;
 }
-FN cudaGetDeviceProperties(char *p, int d) { return properties(p, d, 700); }
-FN cudaGetDeviceProperties_v2(char *p, int d) { return properties(p, d, 1032); }
+FN cudaGetDeviceProperties(char *p, int d) { return properties(p, d, CUDART == 12 ? 700 : PROPERTIES); }
+FN cudaGetDeviceProperties_v2(char *p, int d) { return properties(p, d, PROPERTIES); }
 
 FN cudaMalloc(void **p, size_t n) { return inContext("cuMemAlloc_v2", (u64)p, n, 0, 0); }
 FN cudaFree(void *p) { return inContext("cuMemFree_v2", (u64)p, 0, 0, 0); }
@@ -75,8 +95,50 @@ FN cudaMallocHost(void **p, size_t n) { return inContext("cuMemAllocHost_v2", (u
 FN cudaHostAlloc(void **p, size_t n, unsigned f) { return inContext("cuMemHostAlloc", (u64)p, n, f, 0); }
 FN cudaFreeHost(void *p) { return inContext("cuMemFreeHost", (u64)p, 0, 0, 0); }
 FN cudaMemGetInfo(size_t *a, size_t *b) { return inContext("cuMemGetInfo_v2", (u64)a, (u64)b, 0, 0); }
-FN cudaMemcpy(void *a, const void *b, size_t n, int kind) { (void)kind; return inContext("cuMemcpy", (u64)a, (u64)b, n, 0); }
-FN cudaMemcpyAsync(void *a, const void *b, size_t n, int kind, void *s) { (void)kind; return inContext("cuMemcpyAsync", (u64)a, (u64)b, n, (u64)s); }
+
+// A number that is read back is 0 if it may be a kernel's: what lies there is older, and would
+// be taken for a length. It is none of a kernel's if nothing was launched since it was written.
+static _Atomic u64 launches;
+static __thread struct { u64 addr, bytes, launches; } wrote[16];
+static __thread unsigned writes;
+static int copied(void *a, const void *b, size_t n, int kind, int e) {
+  if (kind == 1) { // to the device
+    unsigned i = writes++ % 16;
+    wrote[i].addr = (u64)a, wrote[i].bytes = n, wrote[i].launches = launches;
+  }
+  if (e || kind != 2 || n > 8) return e;
+  for (int i = 0; i < 16; i++)
+    if (wrote[i].launches == launches && (u64)b >= wrote[i].addr && (u64)b + n <= wrote[i].addr + wrote[i].bytes) return e;
+  memset(a, 0, n);
+  return e;
+}
+FN cudaMemcpy(void *a, const void *b, size_t n, int kind) { return copied(a, b, n, kind, inContext("cuMemcpy", (u64)a, (u64)b, n, 0)); }
+FN cudaMemcpyAsync(void *a, const void *b, size_t n, int kind, void *s) { return copied(a, b, n, kind, inContext("cuMemcpyAsync", (u64)a, (u64)b, n, (u64)s)); }
+FN cudaLaunchKernel(void) { launches++; return 0; }
+FN cudaLaunchKernelExC(void) { launches++; return 0; }
+FN __cudaLaunchKernel(void) { launches++; return 0; }
+
+// cudaPointerAttributes: the kind of memory and the device. Memory of the host that is not the
+// driver's has kind 0.
+FN cudaPointerGetAttributes(int *a, void *p) {
+  unsigned kind = 0;
+  memset(a, 0, 24);
+  if (inContext("cuPointerGetAttribute", (u64)&kind, 2, (u64)p, 0)) kind = 0;
+  a[0] = kind > 2 ? 0 : kind;
+  a[1] = kind ? current : -2; // cudaInvalidDeviceId
+  if (kind == 2) *(void **)(a + 2) = p;
+  if (kind == 1) *(void **)(a + 4) = p;
+  return 0;
+}
+FN cudaHostRegister(void *p, size_t n, unsigned f) { return inContext("cuMemHostRegister_v2", (u64)p, n, f, 0); }
+FN cudaHostUnregister(void *p) { return inContext("cuMemHostUnregister", (u64)p, 0, 0, 0); }
+FN cudaDeviceGetStreamPriorityRange(int *a, int *b) { return inContext("cuCtxGetStreamPriorityRange", (u64)a, (u64)b, 0, 0); }
+FN cudaDeviceGetPCIBusId(char *p, int n, int d) { return inContext("cuDeviceGetPCIBusId", (u64)p, n, d, 0); }
+FN cudaDeviceCanAccessPeer(int *v, int a, int b) { return inContext("cuDeviceCanAccessPeer", (u64)v, a, b, 0); }
+FN cudaDeviceGetDefaultMemPool(void **p, int d) { return inContext("cuDeviceGetDefaultMemPool", (u64)p, d, 0, 0); }
+FN cudaMemPoolGetAttribute(void *p, int a, void *v) { return inContext("cuMemPoolGetAttribute", (u64)p, a, (u64)v, 0); }
+FN cudaMemPoolSetAttribute(void *p, int a, void *v) { return inContext("cuMemPoolSetAttribute", (u64)p, a, (u64)v, 0); }
+FN cudaMemPoolTrimTo(void *p, size_t n) { return inContext("cuMemPoolTrimTo", (u64)p, n, 0, 0); }
 FN cudaMemset(void *a, int v, size_t n) { return inContext("cuMemsetD8_v2", (u64)a, v & 255, n, 0); }
 FN cudaMemsetAsync(void *a, int v, size_t n, void *s) { return inContext("cuMemsetD8Async", (u64)a, v & 255, n, (u64)s); }
 FN cudaStreamCreate(void **s) { return inContext("cuStreamCreate", (u64)s, 0, 0, 0); }
@@ -89,6 +151,31 @@ FN cudaEventCreate(void **e) { return inContext("cuEventCreate", (u64)e, 0, 0, 0
 FN cudaEventCreateWithFlags(void **e, unsigned f) { return inContext("cuEventCreate", (u64)e, f, 0, 0); }
 FN cudaEventDestroy(void *e) { return inContext("cuEventDestroy_v2", (u64)e, 0, 0, 0); }
 FN cudaEventRecord(void *e, void *s) { return inContext("cuEventRecord", (u64)e, (u64)s, 0, 0); }
+FN cudaEventRecordWithFlags(void *e, void *s, unsigned f) { return inContext("cuEventRecordWithFlags", (u64)e, (u64)s, f, 0); }
+FN cudaEventQuery(void *e) { return inContext("cuEventQuery", (u64)e, 0, 0, 0); }
+FN cudaEventElapsedTime(float *t, void *a, void *b) { return inContext("cuEventElapsedTime", (u64)t, (u64)a, (u64)b, 0); }
+FN cudaStreamQuery(void *s) { return inContext("cuStreamQuery", (u64)s, 0, 0, 0); }
+FN cudaStreamWaitEvent(void *s, void *e, unsigned f) { return inContext("cuStreamWaitEvent", (u64)s, (u64)e, f, 0); }
+FN cudaStreamBeginCapture(void *s, int mode) { return inContext("cuStreamBeginCapture_v2", (u64)s, mode, 0, 0); }
+FN cudaStreamEndCapture(void *s, void **g) { return inContext("cuStreamEndCapture", (u64)s, (u64)g, 0, 0); }
+#if CUDART == 13
+FN cudaStreamGetCaptureInfo(void *s, int *status, u64 *id, void **g, void **d, void **edges, size_t *n) {
+  int e = begin();
+  return e ? e : driver7("cuStreamGetCaptureInfo_v3", (u64)s, (u64)status, (u64)id, (u64)g, (u64)d, (u64)edges, (u64)n);
+}
+#else
+FN cudaStreamGetCaptureInfo_v2(void *s, int *status, u64 *id, void **g, void **d, size_t *n) {
+  int e = begin();
+  return e ? e : driver7("cuStreamGetCaptureInfo_v2", (u64)s, (u64)status, (u64)id, (u64)g, (u64)d, (u64)n, 0);
+}
+#endif
+FN cudaThreadExchangeStreamCaptureMode(int *m) { return inContext("cuThreadExchangeStreamCaptureMode", (u64)m, 0, 0, 0); }
+FN cudaGraphInstantiate(void **x, void *g) { return inContext("cuGraphInstantiateWithFlags", (u64)x, (u64)g, 0, 0); }
+FN cudaGraphInstantiateWithFlags(void **x, void *g) { return inContext("cuGraphInstantiateWithFlags", (u64)x, (u64)g, 0, 0); }
+FN cudaGraphGetNodes(void *g, void **nodes, size_t *n) { return inContext("cuGraphGetNodes", (u64)g, (u64)nodes, (u64)n, 0); }
+FN cudaGraphLaunch(void *x, void *s) { launches++; return inContext("cuGraphLaunch", (u64)x, (u64)s, 0, 0); }
+FN cudaGraphExecDestroy(void *x) { return inContext("cuGraphExecDestroy", (u64)x, 0, 0, 0); }
+FN cudaGraphDestroy(void *g) { return inContext("cuGraphDestroy", (u64)g, 0, 0, 0); }
 FN cudaEventSynchronize(void *e) { return inContext("cuEventSynchronize", (u64)e, 0, 0, 0); }
 
 // PyTorch asks for the driver's functions by the names without their versions.
@@ -106,10 +193,30 @@ FN cudaGetDriverEntryPointByVersion(const char *name, void **f, unsigned v, u64 
 FN cudaGetDriverEntryPoint(const char *name, void **f, u64 flags, int *found) { return cudaGetDriverEntryPointByVersion(name, f, 0, flags, found); }
 
 FN cudaGetFuncBySymbol(void **f, void *s) { *f = s; return 0; }
-FN cudaFuncGetAttributes(void *a, void *f) { (void)f; memset(a, 0, 64); return 0; }
+
+// cudaFuncAttributes: threads of a block, registers, versions of its code, its shared memory.
+FN cudaFuncGetAttributes(char *a, void *f) {
+  int major = 9, minor = 0;
+  (void)f;
+  cudaDeviceGetAttribute(&major, 75, current);
+  cudaDeviceGetAttribute(&minor, 76, current);
+  memset(a, 0, 64);
+  // The architecture that programs are compiled for, of those the device runs.
+  static const int compiled[] = {50, 60, 70, 75, 80, 86, 90, 100, 120};
+  int code = 0;
+  for (unsigned i = 0; i < sizeof compiled / sizeof *compiled && compiled[i] <= 10 * major + minor; i++) code = compiled[i];
+  const int values[] = {1024, 32, code, code, 0, 49152};
+  memcpy(a + 24, values, sizeof values);
+  return 0;
+}
 FN cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *n) { *n = 2; return 0; }
 FN cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *n) { *n = 2; return 0; }
-__attribute__((visibility("default"))) const char *cudaGetErrorString(int e) { return e ? "an error of the simulated driver" : "no error"; }
+static __thread char message[64];
+__attribute__((visibility("default"))) const char *cudaGetErrorString(int e) {
+  if (!e) return "no error";
+  snprintf(message, sizeof message, "error %d of the simulated driver", e);
+  return message;
+}
 __attribute__((visibility("default"))) const char *cudaGetErrorName(int e) { return e ? "cudaErrorUnknown" : "cudaSuccess"; }
 
 // What the compiler of kernels puts into a program's start.

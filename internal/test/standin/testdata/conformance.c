@@ -383,6 +383,22 @@ static void streams(void) {
   WANT(CU(cuStreamDestroy_v2, again), OK);
 }
 
+// A conditional node has graphs for its bodies, in an array of the driver's.
+static void conditionals(void) {
+  struct { uint32_t type, reserved[3]; u64 handle; uint32_t kind, size; u64 *bodies; ptr context; u64 rest[26]; } node = {.type = 13, .size = 2};
+  ptr graph, one, s = stream(1), captured;
+  WANT(CU(cuGraphCreate, &graph, 0), OK);
+  WANT(CU(cuGraphConditionalHandleCreate, &node.handle, graph, (ptr)0, 0, 0), OK);
+  WANT(CU(cuGraphAddNode, &one, graph, (ptr)0, (u64)0, &node), OK);
+  WANT(node.bodies && node.bodies[0] && node.bodies[1] && node.bodies[0] != node.bodies[1], 1);
+  WANT(CU(cuStreamBeginCaptureToGraph, s, node.bodies[1], (ptr)0, (ptr)0, (u64)0, 2), OK);
+  WANT(CU(cuStreamEndCapture, s, &captured), OK);
+  node.size = 0;
+  WANT(CU(cuGraphAddNode, &one, graph, (ptr)0, (u64)0, &node), INVALID_VALUE);
+  WANT(CU(cuGraphDestroy, graph), OK);
+  WANT(CU(cuStreamDestroy_v2, s), OK);
+}
+
 static void captures(void) {
   ptr s = stream(1), other = stream(1), e, graph, executable;
   u64 p, id = 0;
@@ -630,7 +646,7 @@ int main(int argc, char **argv) {
   struct { const char *name; void (*run)(void); } all[] = {
     {"before_init", beforeInit}, {"devices", devices}, {"contexts", contexts}, {"threads", threads}, {"memory", memory},
     {"pointers", pointers}, {"copies", copies}, {"pages", pages}, {"pools", pools}, {"streams", streams}, {"captures", captures},
-    {"hazards", hazards}, {"names", names}, {"faults", faults}, {"many_threads", manyThreads}, {"forks", forks}, {"signals", signals},
+    {"conditionals", conditionals}, {"hazards", hazards}, {"names", names}, {"faults", faults}, {"many_threads", manyThreads}, {"forks", forks}, {"signals", signals},
   };
   signal(SIGUSR1, handler);
   signal(SIGINT, handler);

@@ -1,0 +1,255 @@
+package fit
+
+// Files instead of programs: a compiled module, or a recording.
+//
+// A module is made into a recording of one run of it: its arguments, its results but those
+// that lie in arguments, and the temporaries, for which XLA makes one request. Constants
+// lie outside of the pool.
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"gpumem/hlo"
+	"gpumem/hlo/load"
+	"gpumem/hlo/memory"
+	"gpumem/internal/input"
+	"gpumem/replay/advise"
+	"gpumem/trace"
+	"gpumem/trace/formats"
+)
+
+// mostParts is how many of what fills the peak are listed.
+const mostParts = 10
+
+// FileReport is the answer about a file. Its JSON is that of gpumem advise, with what is
+// known of the peak.
+type FileReport struct {
+	*advise.Report
+	Module *Module `json:"module,omitempty"` // nil for a recording
+	// Peak is what fills the peak, the largest first.
+	Peak []Place `json:"peak"`
+	// Refused is the module's request that is the first to be refused with JAX's
+	// defaults; nil if none is.
+	Refused *Place `json:"first_refused,omitempty"`
+}
+
+// Module is what a compiled module takes, in bytes.
+type Module struct {
+	Name string `json:"name"`
+	// Scheduled reports whether the module is as it runs. Otherwise the temporaries are
+	// an estimate: XLA has not fused and ordered it yet.
+	Scheduled   bool   `json:"scheduled"`
+	Arguments   uint64 `json:"argument_bytes"`
+	Results     uint64 `json:"output_bytes"`
+	Aliased     uint64 `json:"alias_bytes"` // of the results, in the memory of arguments
+	Temporaries uint64 `json:"temp_bytes"`
+	Constants   uint64 `json:"constant_bytes"` // outside of the pool
+}
+
+// Total is all of it but the constants.
+func (m *Module) Total() uint64 { return m.Arguments + m.Results - m.Aliased + m.Temporaries }
+
+// Place is blocks that one place allocated.
+type Place struct {
+	What   string `json:"what"`
+	Where  string `json:"where,omitempty"` // the operation and the line of the program
+	Bytes  uint64 `json:"bytes"`
+	Blocks uint64 `json:"blocks"`
+}
+
+// IsFile reports whether a word names a file to answer about, and no program: one that
+// cannot be run, or - for standard input.
+func IsFile(word string) bool {
+	st, err := os.Stat(word)
+	return word == "-" || err == nil && !st.IsDir() && st.Mode()&0o111 == 0
+}
+
+// File answers about a module of XLA or a recording, by its content; of the configuration
+// the card, Context, As and Progress count. Errors are those of load.Read, of trace.Formats.Open
+// or of advise.Run.
+func File(ctx context.Context, path string, cfg Config) (*FileReport, error) {
+	in, err := input.Open(ctx, path, input.Options{Kind: "a module or a recording", Progress: func(done, total int64) {
+		if cfg.Progress != nil && total > 0 {
+			cfg.Progress("reading", float64(done)/float64(total))
+		}
+	}})
+	if err != nil {
+		return nil, err
+	}
+	defer in.Close()
+	head, err := in.Head()
+	if err != nil {
+		return nil, err
+	}
+	known := slices.ContainsFunc(formats.All(), func(f trace.Format) bool { return len(head) > 0 && f.Looks(head) })
+	switch {
+	case bytes.HasPrefix(bytes.TrimSpace(head), []byte("module @")):
+		return nil, in.Fail("is StableHLO, which XLA has not compiled; jitted.lower(...).compile().as_text() is a module, and XLA_FLAGS=--xla_dump_to=DIR writes them")
+	case known || !load.Looks(head):
+		t, err := formats.All().ReadFrom(in, trace.Options{KeepPaths: true})
+		if err != nil {
+			return nil, err
+		}
+		defer t.Close()
+		return recording(ctx, t, cfg)
+	}
+	m, err := load.Read(ctx, in)
+	if err != nil {
+		return nil, err
+	}
+	report, err := module(ctx, m, in.Name(), cfg)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", in.Name(), err)
+	}
+	return report, nil
+}
+
+// module answers about a module, which is changed if it is not scheduled.
+func module(ctx context.Context, m *hlo.Module, name string, cfg Config) (*FileReport, error) {
+	fact := &Module{Name: m.Name, Scheduled: m.Scheduled}
+	if !m.Scheduled {
+		if err := prepare(m); err != nil {
+			return nil, err
+		}
+	}
+	sum, err := memory.Summarize(m, mostParts)
+	if err != nil {
+		return nil, err
+	}
+	a, err := memory.AnalyzeModule(m)
+	if err != nil {
+		return nil, err
+	}
+	heap, err := a.Assign()
+	if err != nil {
+		return nil, err
+	}
+	fact.Temporaries, fact.Constants = heap.Temp, heap.Constants
+	requests := requests(m, fact)
+	t, err := played(ctx, requests, name)
+	if err != nil {
+		return nil, err
+	}
+	defer t.Close()
+	cfg.Context += fact.Constants
+	report, err := advise.Run(ctx, t, advise.Config{Sim: cfg.Sim, Context: cfg.Context, As: cmp.Or(cfg.As, "jax"), Progress: cfg.Progress})
+	if err != nil {
+		return nil, err
+	}
+	report.Trace.Format = "hlo"
+	answer := &FileReport{Report: report, Module: fact, Peak: []Place{}}
+	for _, v := range sum.Largest {
+		where := named(v.OpName)
+		if v.Source != "" {
+			where += " " + v.Source
+		}
+		answer.Peak = append(answer.Peak, Place{v.Instruction + " " + v.Shape, where, v.Bytes, 1})
+	}
+	if n := report.Candidates[0].FirstRefused; n != nil && *n <= uint64(len(requests)) {
+		answer.Refused = &requests[*n-1]
+	}
+	return answer, nil
+}
+
+// prepare brings a module that XLA has not compiled nearer to what it will run: elementwise
+// operations are fused, and what frees most comes first.
+func prepare(m *hlo.Module) error {
+	if _, err := hlo.Fuse(m); err != nil {
+		return err
+	}
+	orders, err := memory.Orders(m)
+	if err != nil {
+		return err
+	}
+	for _, o := range orders {
+		if o.Name == "list" {
+			o.Apply(m)
+		}
+	}
+	return nil
+}
+
+// requests returns those of one run of a module, in XLA's order, and adds them up. What
+// lies in the host's memory is left out.
+func requests(m *hlo.Module, fact *Module) (list []Place) {
+	for _, p := range m.Entry.Parameters() {
+		what := "the argument " + cmp.Or(named(p.OpName()), p.Name)
+		each(p.Shape, nil, func(_ []int, bytes uint64) {
+			list = append(list, Place{What: what, Bytes: bytes, Blocks: 1})
+			fact.Arguments += bytes
+		})
+	}
+	arguments := len(list)
+	each(m.Entry.Root.Shape, nil, func(index []int, bytes uint64) {
+		fact.Results += bytes
+		if slices.ContainsFunc(m.Aliases, func(a hlo.Alias) bool { return slices.Equal(a.Output, index) }) {
+			fact.Aliased += bytes
+			return
+		}
+		what := "the result"
+		for _, i := range index {
+			what += " " + strconv.Itoa(i)
+		}
+		list = append(list, Place{What: what, Bytes: bytes, Blocks: 1})
+	})
+	slices.SortStableFunc(list[arguments:], func(a, b Place) int { return cmp.Compare(b.Bytes, a.Bytes) })
+	return append(list, Place{What: "the temporaries, in one block", Bytes: fact.Temporaries, Blocks: 1})
+}
+
+// named returns an operation's name without the escapes that it has in a module.
+func named(op string) string { return strings.ReplaceAll(op, `\'`, "'") }
+
+// each calls f with each part of a shape that takes memory of the device, tables included.
+func each(s *hlo.Shape, index []int, f func(index []int, bytes uint64)) {
+	if s.Space() == hlo.HostSpace {
+		return
+	}
+	own, _ := s.Bytes() // load has checked that there is a size
+	if own > 0 {
+		f(index, own)
+	}
+	for i, e := range s.Elements {
+		each(e, append(slices.Clone(index), i), f)
+	}
+}
+
+// played is the recording of requests.
+func played(ctx context.Context, list []Place, name string) (*trace.Trace, error) {
+	var file bytes.Buffer
+	w, err := trace.NewWriter(&file)
+	for i, p := range list {
+		err = errors.Join(err, w.Alloc(trace.Call{ID: uint64(i), Bytes: p.Bytes, Site: p.What}))
+	}
+	if err = errors.Join(err, w.Flush()); err != nil {
+		return nil, err
+	}
+	return formats.Read(ctx, &file, name, trace.Options{})
+}
+
+// recording answers about a recording.
+func recording(ctx context.Context, t *trace.Trace, cfg Config) (*FileReport, error) {
+	report, err := advise.Run(ctx, t, advise.Config{Sim: cfg.Sim, Context: cfg.Context, As: cfg.As, Progress: cfg.Progress})
+	if err != nil {
+		return nil, err
+	}
+	pool := "" // the one of a GPU with the most
+	most := uint64(0)
+	for _, p := range t.Pools {
+		if p.PeakLive >= most && !slices.ContainsFunc(report.LeftOut, func(l advise.LeftOut) bool { return l.Pool == p.Name }) {
+			pool, most = p.Name, p.PeakLive
+		}
+	}
+	peak, err := lines(ctx, t, pool)
+	if err != nil {
+		return nil, err
+	}
+	return &FileReport{Report: report, Peak: peak}, nil
+}

@@ -1,0 +1,69 @@
+# PyTorch in a run of gpumem fit: its allocator's own recorder writes a snapshot, to the file
+# that GPUMEM_FIT names with .torch behind it. start.py has the rest.
+import os
+import sys
+
+# Settings that would change what is recorded. What the program has is reported.
+SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_NO_CUDA_MEMORY_CACHING")
+
+# The events that are kept, the newest. A step of a transformer has a thousand; each takes up
+# to a kilobyte with its stack.
+EVENTS = 1 << 20
+
+# Without kernels a step takes milliseconds, so that memory repeats sooner than under JAX,
+# which compiles in between.
+SECONDS = 2
+
+
+def before(own):
+    for name in SETTINGS:
+        if name in os.environ:
+            own[name] = os.environ.pop(name)
+
+
+def after(torch, own, save, repeats):
+    """Begins when the program has its first GPU memory. save writes what was found, and
+    repeats ends the program when its memory does."""
+    import atexit
+    import pickle
+
+    if not torch.version.cuda:
+        save({"framework": "pytorch", "version": torch.__version__, "reason": "no cuda", "programs": []})
+        return
+    me = os.getpid()
+    # Attention by cuDNN needs a plan of an engine that is not there.
+    if hasattr(torch.backends.cuda, "enable_cudnn_sdp"):
+        torch.backends.cuda.enable_cudnn_sdp(False)
+
+    # It compares numbers that collectives brought.
+    if hasattr(torch.distributed, "_verify_params_across_processes"):
+        torch.distributed._verify_params_across_processes = lambda *_: None
+
+    def write(reason):
+        path = os.environ["GPUMEM_FIT"] + ".torch"
+        with open(path + ".part", "wb") as file:
+            pickle.dump(torch.cuda.memory._snapshot(), file)
+        os.replace(path + ".part", path)
+        save({
+            "framework": "pytorch", "version": torch.__version__.split("+")[0], "reason": reason, "own": own, "programs": [],
+            "peak_bytes": max(peak, look()[0]),
+        })
+
+    def end():
+        if os.getpid() == me:
+            write("end")
+
+    peak = 0
+
+    def look():
+        nonlocal peak
+        stats = [torch.cuda.memory_stats(i) for i in range(torch.cuda.device_count())]
+        peak = max(peak, sum(s["requested_bytes.all.peak"] for s in stats))
+        return peak, sum(s["allocation.all.allocated"] for s in stats)
+
+    def begin():
+        torch.cuda.memory._record_memory_history(enabled="all", context="alloc", stacks="python", max_entries=EVENTS)
+        atexit.register(end)
+        repeats(look, write, SECONDS)
+
+    torch.cuda._lazy_call(begin)
