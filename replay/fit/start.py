@@ -2,11 +2,11 @@
 # frameworks find the simulated GPU, and of JAX it writes what was compiled, to the file
 # that GPUMEM_FIT names. Once memory repeats it ends the program.
 #
-#   GPUMEM_FIT       the file for what was found, as JSON
-#   GPUMEM_FIT_DEVICE  the simulated GPU under JAX
-#   GPUMEM_FIT_TOTAL what the driver reports as the device's total to JAX, in bytes
-#   GPUMEM_FIT_SIM   the folder of the simulated driver and the libraries beside it
-#   GPUMEM_FIT_FULL  1: the program runs to its end
+#   GPUMEM_FIT         the file for what was found, as JSON; modules beside it
+#   GPUMEM_FIT_SIM     the folder of the simulated driver and the libraries beside it
+#   GPUMEM_FIT_FULL    1: the program runs to its end
+#   GPUMEM_FIT_DEVICE  the simulated GPUs under JAX
+#   GPUMEM_FIT_TOTAL   bytes that the driver reports to JAX as the total of each
 import os
 import sys
 
