@@ -129,6 +129,7 @@ type Tried struct {
 // JAX's: of other programs the sizes hold, and that a pool of the kind serves them.
 type Report struct {
 	*advise.Report
+	Summary
 	Program Program `json:"program"`
 	Peaks   []Peak  `json:"peaks"`               // of each GPU
 	Breaks  *Breaks `json:"breaks_at,omitempty"` // for JAX; nil if the program fits as it is
@@ -355,7 +356,11 @@ func once(ctx context.Context, cfg Config, dir, front, driver string, on uint64)
 	}
 	advice.Trace.Source = strings.Join(cfg.Command, " ")
 	report := &Report{Report: advice, Program: p}
-	return report, false, report.explain(ctx, t)
+	if err := report.explain(ctx, t); err != nil {
+		return nil, false, err
+	}
+	report.Summary = report.summarize()
+	return report, false, nil
 }
 
 // keep copies a recording to a new file.

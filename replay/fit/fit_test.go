@@ -87,6 +87,9 @@ func TestRun(t *testing.T) {
 			if (r.Advice != nil) != tc.fits || r.Program.RanOn != tc.ranOn || r.Trace.PeakLive != want<<20 || r.DeviceBytes != tc.total || !slices.Equal(tried, tc.tried) {
 				t.Errorf("advice %v, ran on %d, peak %d, device %d, tried %v", r.Advice, r.Program.RanOn, r.Trace.PeakLive, r.DeviceBytes, tried)
 			}
+			if s := r.Summary; s.Fits != tc.fits || s.PeakBytes != want<<20 || s.Outside != 1<<30 || (s.Refusal == nil) != r.FitsAsItIs || len(s.Differs) == 0 {
+				t.Errorf("%+v", s)
+			}
 			if r.Trace.Source != program+" "+tc.args[0] {
 				t.Errorf("source %q", r.Trace.Source)
 			}

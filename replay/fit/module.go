@@ -33,6 +33,7 @@ const mostParts = 10
 // known of the peak.
 type FileReport struct {
 	*advise.Report
+	Summary
 	Module *Module `json:"module,omitempty"` // nil for a recording
 	// Peak is what fills the peak, the largest first.
 	Peak []Place `json:"peak"`
@@ -156,6 +157,7 @@ func module(ctx context.Context, m *hlo.Module, name string, cfg Config) (*FileR
 	if n := report.Candidates[0].FirstRefused; n != nil && *n <= uint64(len(requests)) {
 		answer.Refused = &requests[*n-1]
 	}
+	answer.Summary = answer.summarize()
 	return answer, nil
 }
 
@@ -251,5 +253,7 @@ func recording(ctx context.Context, t *trace.Trace, cfg Config) (*FileReport, er
 	if err != nil {
 		return nil, err
 	}
-	return &FileReport{Report: report, Peak: peak}, nil
+	answer := &FileReport{Report: report, Peak: peak}
+	answer.Summary = answer.summarize()
+	return answer, nil
 }

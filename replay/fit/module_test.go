@@ -86,6 +86,10 @@ func TestFileOfModule(t *testing.T) {
 			if (r.Advice != nil && !r.Advice.Ours) != tc.fits || refused != tc.refused {
 				t.Errorf("advice %+v, refused %q", r.Advice, refused)
 			}
+			if s := r.Summary; s.PeakBytes != m.Total() || (s.Refusal == nil) != (tc.refused == "") || s.Refusal != nil && s.Refusal.Where != tc.refused ||
+				(len(s.Settings) > 0) != (s.Fits && !r.FitsAsItIs) || len(s.Contents) != len(r.Peak) || s.SmallestDevice == nil || *s.SmallestDevice < m.Total() || s.Card != "8 GiB" {
+				t.Errorf("%+v", s)
+			}
 			found := false
 			for _, p := range r.Peak {
 				found = found || p.What == "dot.1 f32[1024,1024]{1,0}" && p.Where == "jit(step)/dot_general train.py:7" && p.Bytes == 4*mib

@@ -121,7 +121,7 @@ func RunVary(ctx context.Context, cfg Config, v Vary) (*Report, error) {
 		answer.Largest = &v.Values[largest]
 	}
 	report := reports[max(0, largest)]
-	report.Varied = answer
+	report.Varied, report.Largest, report.Fits = answer, answer.Largest, answer.Largest != nil
 	return report, nil
 }
 

@@ -107,6 +107,9 @@ func TestRunVary(t *testing.T) {
 			if r.Varied.Largest != nil {
 				largest = *r.Varied.Largest
 			}
+			if r.Summary.Largest != r.Varied.Largest || r.Summary.Fits != (largest != "") {
+				t.Errorf("%+v", r.Summary)
+			}
 			if largest != tc.largest || strings.Join(tried, " ") != tc.tried {
 				t.Errorf("largest %q, tried %q", largest, tried)
 			}
