@@ -143,6 +143,9 @@ type Candidate struct {
 	// events. It is nil if there is none.
 	SmallestDevice *uint64 `json:"smallest_device_bytes"`
 	SmallestCard   *uint64 `json:"smallest_card_bytes"` // nominal, as in Report
+	// Raised reports that SmallestDevice wants a limit beside Set, the most that the
+	// device leaves.
+	Raised bool `json:"smallest_device_with_limit,omitempty"`
 	// CardPolicy, CardSet, CardCall and CardRange are Policy, Set, Call and Range for the
 	// smallest card: a limit goes with the size.
 	CardPolicy string   `json:"smallest_card_policy,omitempty"`
@@ -375,13 +378,20 @@ func (a *adviser) try(ctx context.Context, c *Candidate) error {
 	if c.SmallestDevice, err = a.smallest(ctx, c); err != nil || c.SmallestDevice == nil {
 		return err
 	}
+	if c.plain != nil && c.at != nil && here.limits == nil {
+		ok, err := a.fits(ctx, c.plain.policy, true, *c.SmallestDevice)
+		if err != nil {
+			return err
+		}
+		c.Raised = !ok
+	}
 	for _, card := range cards {
 		if card.total < *c.SmallestDevice {
 			continue
 		}
 		// With a pool that splits its blocks elsewhere a larger device may not do,
 		// so the card itself is tried.
-		ok, err := a.fits(ctx, a.most(c, card.total).policy, true, card.total)
+		ok, err := a.serves(ctx, c, card.total)
 		if err != nil {
 			return err
 		}

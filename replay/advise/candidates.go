@@ -52,13 +52,15 @@ func named(spec string, set ...string) way {
 // percentText formats hundredths as a fraction: .92.
 func percentText(percent int) string { return fmt.Sprintf(".%02d", percent) }
 
-// most returns the way of a candidate with the most memory on a card of total bytes, with
-// no other program.
-func (a *adviser) most(c *Candidate, total uint64) way {
-	if c.at == nil {
-		return *c.plain
+// serves reports whether a candidate serves everything on a card of total bytes with no
+// other program: as it is, or with the most memory that the card leaves.
+func (a *adviser) serves(ctx context.Context, c *Candidate, total uint64) (bool, error) {
+	if c.plain != nil {
+		if ok, err := a.fits(ctx, c.plain.policy, true, total); ok || err != nil || c.at == nil {
+			return ok, err
+		}
 	}
-	return c.at(a.mostOf(total, true), total)
+	return a.fits(ctx, c.at(a.mostOf(total, true), total).policy, true, total)
 }
 
 // choose returns the way of a candidate on a card of total bytes: the plain one if that

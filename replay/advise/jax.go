@@ -68,14 +68,20 @@ func (j jaxSettings) async() (way, bool) {
 	if w.policy.Preallocate {
 		w, ok = j.way("", jaxAllocator+"cuda_async")
 	}
-	p := &w.policy
-	switch { // how much the pool keeps
-	case p.Preallocate || p.AsyncKeep:
-		p.Spec = fmt.Sprintf("async:fraction=%g,of=%s,preallocate=%v", p.Fraction, p.Of, p.Preallocate)
-	default:
-		p.Spec = "async:limit=1B" // next to nothing
+	w.policy.Spec = asyncSpec(w.policy)
+	return w, ok && w.policy.Kind == policy.Async
+}
+
+// asyncSpec returns a name for the driver's pool that keeps as much. TensorFlow's, which
+// leaves a reserve of the card, has none; async is near to it.
+func asyncSpec(p policy.Policy) string {
+	if p.Fraction == 0 && p.Limit == 0 && p.AsyncKeep {
+		return "async"
 	}
-	return w, ok && p.Kind == policy.Async
+	if p.Preallocate || p.AsyncKeep {
+		return fmt.Sprintf("async:fraction=%g,of=%s,preallocate=%v", p.Fraction, p.Of, p.Preallocate)
+	}
+	return "async:limit=1B" // next to nothing
 }
 
 // way returns the policy of an environment under a name. ok is false if the release does

@@ -7,7 +7,7 @@ import "fmt"
 // rmm returns RMM's resources, each by the policy that is nearest to it.
 func (a *adviser) rmm(has features) []*Candidate {
 	pool := limited(nil, func(percent int, total uint64) way {
-		w := named(fmt.Sprintf("bfc:preallocate=false,limit=%d", max(1, total/100*uint64(percent))))
+		w := named(fmt.Sprintf("bfc:preallocate=false,limit=%dB", max(1, total/100*uint64(percent))))
 		w.call = []string{"rmm.reinitialize(pool_allocator=True, initial_pool_size=2**21)"}
 		w.brief = []string{"pool_allocator=True"}
 		return w

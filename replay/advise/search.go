@@ -54,9 +54,7 @@ const maxDevice = 1 << 40
 // replay's --smallest, or to 1 % if the recording is long. A fraction goes with the
 // size. It is nil if there is none up to 1 TiB.
 func (a *adviser) smallest(ctx context.Context, c *Candidate) (*uint64, error) {
-	fits := func(n uint64) (bool, error) {
-		return a.fits(ctx, a.most(c, n*mib).policy, true, n*mib)
-	}
+	fits := func(n uint64) (bool, error) { return a.serves(ctx, c, n*mib) }
 	if c.bound > maxDevice-min(maxDevice, a.taken(true)) {
 		return nil, nil
 	}
@@ -65,7 +63,16 @@ func (a *adviser) smallest(ctx context.Context, c *Candidate) (*uint64, error) {
 		lo-- // the bound itself may do
 	}
 	hi := max(lo+1, c.HeldPeak/mib)
+	// The card at hand is tried before larger devices: a pool may fit it and none of those
+	// around it.
+	here := a.cfg.Sim.Total / mib
+	if !c.Fits || here <= lo {
+		here = maxDevice
+	}
 	for {
+		if lo < here && hi > here {
+			hi = here
+		}
 		ok, err := fits(hi)
 		if err != nil {
 			return nil, err

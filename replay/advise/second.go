@@ -42,6 +42,9 @@ func (a *adviser) second(rep *Report) {
 	}
 	first := rep.Candidates[at]
 	part := min(percent(first), mostPercent)
+	if a.ofFree { // when the second one starts, its room is what is free
+		part = mostPercent
+	}
 	text := percentText(part)
 	s := &Second{Bytes: room(first), Policy: first.Policy, First: first.Set, FirstCall: first.Call, Run: first.Run, Other: []string{}}
 	switch a.source.Name {

@@ -94,13 +94,16 @@ func sourceOf(t *trace.Trace, as string) (s Source, err error) {
 	return s, nil
 }
 
-// older returns the sentence on the variable that was renamed.
+// older returns the sentences on the variable that was renamed.
 func (s Source) older() string {
 	new, old, value := jaxFraction, jaxOldFraction, ".50"
+	also, both := "", "JAX refuses both at once"
 	switch s.Name {
 	case jax:
 	case pyTorch:
 		new, old, value = torchConf, torchOldConf, torchGC
+		also = ", without " + torchPart + ": call torch.cuda.set_per_process_memory_fraction in its place"
+		both = "it wins over " + new
 	default:
 		return ""
 	}
@@ -111,7 +114,7 @@ func (s Source) older() string {
 	for _, c := range f.Changes() {
 		a := adviser{source: Source{Name: s.Name, Version: c.Version}}
 		if _, ok := a.read(features{pages: true}, new+"="+value); ok {
-			return fmt.Sprintf("Before %s %s %s is %s.", f.Title, c.Version, new, old)
+			return fmt.Sprintf("Unset %s if it is set, for %s. Before %s %s %s is %s%s.", old, both, f.Title, c.Version, new, old, also)
 		}
 	}
 	return ""

@@ -44,7 +44,7 @@ func (a *adviser) tensorFlow(has features) []*Candidate {
 		}
 	}
 	if p, _ := a.read(has, tfAllocator+"cuda_malloc_async"); has.pools && p.Kind == policy.Async {
-		other("async", "cuda_malloc_async")
+		other(asyncSpec(p), "cuda_malloc_async")
 	}
 	other("platform", "cuda_malloc")
 	return list
