@@ -25,7 +25,7 @@ func TestWriteAdviceOurs(t *testing.T) {
 	}
 	got := strings.Join(strings.Fields(b.String()), " ")
 	for _, want := range []string{
-		"It does not fit with any setting of JAX (6 MiB of 9 MiB is held at most, event 7, a request for 3 MiB, is refused). It fits with this project's pool under the unchanged program: gpumem run --pool elastic -- COMMAND",
+		"It does not fit with any setting of JAX (event 7, a request for 3 MiB, is refused; at most 6 MiB of 9 MiB is held). It fits with this project's pool under the unchanged program: gpumem run --pool elastic -- COMMAND",
 		"during the run: a remark",
 		"(run --pool elastic) yes 8 MiB 1 MiB 0 0 8 GiB 8 GiB",
 		"(nothing) NO 6 MiB 0 0 none none",
