@@ -42,6 +42,30 @@ func TestWriteAdviceOurs(t *testing.T) {
 	}
 }
 
+// TestAdviceVerdictGPUs: of several GPUs it says whether some fit.
+func TestAdviceVerdictGPUs(t *testing.T) {
+	jax := &advise.Candidate{Policy: "jax"}
+	for _, tc := range []struct {
+		name string
+		gpus []*advise.GPU
+		want string
+	}{
+		{"one fits", []*advise.GPU{{Advice: jax}, {}}, "It does not fit all of 2 GPUs of 9 MiB, with any setting: 10 MiB is live at the peak, and 2 MiB is needed outside the pool."},
+		{"none fits", []*advise.GPU{{}, {}}, "It does not fit any of 2 GPUs of 9 MiB, with any setting: 10 MiB is live at the peak, and 2 MiB is needed outside the pool."},
+		{"one GPU", nil, "It does not fit a GPU of 9 MiB, with any setting: 10 MiB is live at the peak, and 2 MiB is needed outside the pool."},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			rep := &advise.Report{
+				Source: advise.Source{Name: "jax"}, DeviceBytes: 9 * mib, ContextBytes: 2 * mib, GPUs: tc.gpus,
+				Candidates: []*advise.Candidate{jax}, Need: &advise.Need{Live: 10 * mib, Wanted: 10 * mib, Pools: 1, TooMuch: true},
+			}
+			if got := adviceVerdict(rep); got != tc.want {
+				t.Errorf("%s\nwant %s", got, tc.want)
+			}
+		})
+	}
+}
+
 // TestWriteLeaks: each verdict in words, and what does not fit on a screen.
 func TestWriteLeaks(t *testing.T) {
 	steps, each := uint64(50), uint64(mib)
