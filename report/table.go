@@ -11,7 +11,8 @@ import (
 	"unicode/utf8"
 )
 
-// Table is text in columns. A cell may hold any text without a line break.
+// Table is text in columns. A cell may hold any text: what a terminal would not print, a
+// line break included, stands as ?.
 type Table struct {
 	head  []column
 	cells [][]string
@@ -37,7 +38,9 @@ func NewTable(titles ...string) *Table {
 // Row adds a row. Cells that are missing are empty; cells too many are dropped.
 func (t *Table) Row(cells ...string) {
 	row := make([]string, len(t.head))
-	copy(row, cells)
+	for i := range min(len(row), len(cells)) {
+		row[i] = printable(cells[i])
+	}
 	t.cells = append(t.cells, row)
 }
 

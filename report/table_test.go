@@ -188,3 +188,16 @@ func TestTableFitsScreen(t *testing.T) {
 		}
 	}
 }
+
+// TestTableTerminal: nothing in a cell is obeyed by a terminal.
+func TestTableTerminal(t *testing.T) {
+	var b strings.Builder
+	tab := report.NewTable("file")
+	tab.Row("  a\x1b[31m\u202eb\nc")
+	if _, err := tab.WriteTo(&b); err != nil {
+		t.Fatal(err)
+	}
+	if want := "file\n  a?[31m?b?c\n"; b.String() != want {
+		t.Errorf("%q, want %q", b.String(), want)
+	}
+}

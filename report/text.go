@@ -15,7 +15,11 @@ func OneLine(s string) string {
 			lines = append(lines, l)
 		}
 	}
-	s = strings.ReplaceAll(strings.Join(lines, "; "), "?; ", "? ")
+	return printable(strings.ReplaceAll(strings.Join(lines, "; "), "?; ", "? "))
+}
+
+// printable returns s with ? for what a terminal obeys instead of printing it.
+func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) && r != ' ' {
 			return '?'

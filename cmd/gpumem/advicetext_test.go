@@ -25,7 +25,7 @@ func TestWriteAdviceOurs(t *testing.T) {
 	}
 	got := strings.Join(strings.Fields(b.String()), " ")
 	for _, want := range []string{
-		"It does not fit with any setting of JAX (6 MiB of 9 MiB is held at most, event 7, a request for 3 MiB, is refused). It fits with this project's pool under the unchanged program: gpumem run --pool elastic -- COMMAND",
+		"It does not fit with any setting of JAX (event 7, a request for 3 MiB, is refused; at most 6 MiB of 9 MiB is held). It fits with this project's pool under the unchanged program: gpumem run --pool elastic -- COMMAND",
 		"during the run: a remark",
 		"(run --pool elastic) yes 8 MiB 1 MiB 0 0 8 GiB 8 GiB",
 		"(nothing) NO 6 MiB 0 0 none none",
@@ -39,6 +39,30 @@ func TestWriteAdviceOurs(t *testing.T) {
 	}
 	if strings.Contains(got, "export") {
 		t.Errorf("an export in\n%s", b.String())
+	}
+}
+
+// TestAdviceVerdictGPUs: of several GPUs it says whether some fit.
+func TestAdviceVerdictGPUs(t *testing.T) {
+	jax := &advise.Candidate{Policy: "jax"}
+	for _, tc := range []struct {
+		name string
+		gpus []*advise.GPU
+		want string
+	}{
+		{"one fits", []*advise.GPU{{Advice: jax}, {}}, "It does not fit all of 2 GPUs of 9 MiB, with any setting: 10 MiB is live at the peak, and 2 MiB is needed outside the pool."},
+		{"none fits", []*advise.GPU{{}, {}}, "It does not fit any of 2 GPUs of 9 MiB, with any setting: 10 MiB is live at the peak, and 2 MiB is needed outside the pool."},
+		{"one GPU", nil, "It does not fit a GPU of 9 MiB, with any setting: 10 MiB is live at the peak, and 2 MiB is needed outside the pool."},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			rep := &advise.Report{
+				Source: advise.Source{Name: "jax"}, DeviceBytes: 9 * mib, ContextBytes: 2 * mib, GPUs: tc.gpus,
+				Candidates: []*advise.Candidate{jax}, Need: &advise.Need{Live: 10 * mib, Wanted: 10 * mib, Pools: 1, TooMuch: true},
+			}
+			if got := adviceVerdict(rep); got != tc.want {
+				t.Errorf("%s\nwant %s", got, tc.want)
+			}
+		})
 	}
 }
 

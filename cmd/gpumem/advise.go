@@ -3,9 +3,11 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -30,6 +32,9 @@ func adviseCommand() *cobra.Command {
 			if len(args) == 0 {
 				return errors.New("advise takes a TRACE, a file or - for standard input, or several; gpumem advise --help has examples")
 			}
+			if i := slices.Index(args, "-"); i >= 0 && slices.Contains(args[i+1:], "-") {
+				return errors.New("- is given twice, and there is one standard input")
+			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -44,6 +49,9 @@ func adviseCommand() *cobra.Command {
 			}
 			if cfg.Sim, err = simulated(spec); err != nil {
 				return err
+			}
+			if cfg.Sim.Context > 0 && !cmd.Flags().Changed("beside") {
+				cfg.Context = cfg.Sim.Context
 			}
 			if err := advise.Check(cfg); err != nil {
 				return err
@@ -87,8 +95,8 @@ func adviseCommand() *cobra.Command {
 	}
 	fs := cmd.Flags()
 	fs.StringVar(&device, "device", "", "`DEVICE`: sim:24GiB[,used=8GiB], sim@FILE or cuda:N, of which only the size is read (default $GPUMEM_DEVICE, else cuda:0 if a driver loads, else "+open.Default+")")
-	fs.StringVar(&beside, "beside", size.Format(advise.DefaultContext), "`SIZE` of the program's memory outside its pool: the CUDA context, code, libraries")
-	fs.StringVar(&as, "as", "", "`FRAMEWORK`[@VERSION] to answer for: jax, tensorflow, pytorch, rmm, none (default: by the recording)")
+	fs.StringVar(&beside, "beside", size.Format(advise.DefaultContext), "`SIZE` of the program's memory outside its pool: the CUDA context, code, libraries; context= of DEVICE goes before the default")
+	fs.StringVar(&as, "as", "", "`FRAMEWORK`[@VERSION] to answer for: jax, tensorflow, pytorch, rmm, none; for all recordings (default: by the recording)")
 	f.add(cmd)
 	return cmd
 }
@@ -227,6 +235,9 @@ func writeBasis(t *text, rep *advise.Report) {
 	if n := len(rep.GPUs); n > 1 {
 		on, devices = " on one GPU", fmt.Sprintf("%d devices", n)
 	}
+	if slices.ContainsFunc(rep.GPUs, func(g *advise.GPU) bool { return len(g.Others) > 0 }) {
+		on = " in one pool"
+	}
 	t.fact("%s%s", traceLine(rep.Trace), on)
 	for _, n := range rep.Trace.Notes {
 		t.Line("  %s", n)
@@ -236,14 +247,8 @@ func writeBasis(t *text, rep *advise.Report) {
 		used = fmt.Sprintf(", %s of it held by others", size.Format(rep.UsedBytes))
 	}
 	t.Line("%s of %s%s; any allocator must hold %s at the peak%s", devices, size.Format(rep.DeviceBytes), used, size.Format(rep.LowerBound), on)
-	for _, l := range rep.LeftOut {
-		switch {
-		case l.Peak == 0:
-		case l.Code:
-			t.Line("%s is compiled code, %s, which counts as memory outside the pool.", l.Pool, size.Format(l.Peak))
-		default:
-			t.Line("%s is host memory, %s at the peak, and is not in the answer.", l.Pool, size.Format(l.Peak))
-		}
+	for _, l := range leftOutText(rep.LeftOut) {
+		t.Line("%s.", l)
 	}
 	for _, g := range rep.GPUs {
 		if len(g.Others) > 0 {
@@ -260,6 +265,20 @@ func writeBasis(t *text, rep *advise.Report) {
 		}
 	}
 	t.Line("Assumed: %s outside the pool, for the CUDA context, code and libraries (--beside), and another run that requests no more than this one.", size.Format(rep.ContextBytes))
+}
+
+// leftOutText says of pools that are not in the answer what they are.
+func leftOutText(left []advise.LeftOut) (lines []string) {
+	for _, l := range left {
+		switch {
+		case l.Peak == 0:
+		case l.Code:
+			lines = append(lines, fmt.Sprintf("%s is compiled code, %s, which counts as memory outside the pool", l.Pool, size.Format(l.Peak)))
+		default:
+			lines = append(lines, fmt.Sprintf("%s is host memory, %s at the peak, and is not in the answer", l.Pool, size.Format(l.Peak)))
+		}
+	}
+	return lines
 }
 
 // frameworkText says whose settings the answer has, and why.
@@ -301,7 +320,7 @@ func defaultsOf(rep *advise.Report) string {
 	case title == "":
 		return "the policy " + rep.Candidates[0].Policy
 	case rep.Newest() == "":
-		return title + "'s default, no pool,"
+		return title + "'s default of no pool"
 	default:
 		return title + "'s defaults"
 	}
@@ -314,10 +333,22 @@ func adviceVerdict(rep *advise.Report) string {
 	if n := len(rep.GPUs); n > 1 {
 		each = fmt.Sprintf(" each of %d GPUs", n)
 	}
+	// not says on which GPUs it does not fit, if ok reports whether it fits one.
+	not := func(ok func(*advise.GPU) bool) string {
+		switch n := len(rep.GPUs); {
+		case n < 2:
+			return ""
+		case slices.ContainsFunc(rep.GPUs, ok):
+			return fmt.Sprintf(" all of %d GPUs", n)
+		default:
+			return fmt.Sprintf(" any of %d GPUs", n)
+		}
+	}
+	some := not(func(g *advise.GPU) bool { return g.FitsAsItIs })
 	if rep.FitsAsItIs {
-		served := "nothing is refused"
+		served := "every request is served"
 		if n := rep.Trace.Refused; n > 0 {
-			served = fmt.Sprintf("every request is served, also the %s that the recorded run was refused", report.Count(n))
+			served += fmt.Sprintf(", also the %s that the recorded run was refused", report.Count(n))
 		}
 		return fmt.Sprintf("It fits%s as it is: with %s %s; %s.", each, defaults, served, heldText(first, rep))
 	}
@@ -329,37 +360,55 @@ func adviceVerdict(rep *advise.Report) string {
 		if first.RefusedPool != "" {
 			event += " of " + first.RefusedPool
 		}
-		why = fmt.Sprintf(" (%s, %s, a request for %s, is refused)", heldText(first, rep), event, size.Format(first.RefusedBytes))
+		why = fmt.Sprintf(" (%s, a request for %s, is refused; %s)", event, size.Format(first.RefusedBytes), heldText(first, rep))
 	}
 	switch {
 	case rep.Advice == nil:
-		if each == "" {
-			each = " a GPU"
-		}
-		others := ""
-		if rep.UsedBytes > 0 {
-			others = fmt.Sprintf(", of which others hold %s", size.Format(rep.UsedBytes))
-		}
+		some = cmp.Or(not(func(g *advise.GPU) bool { return g.Advice != nil }), " a GPU")
 		setting := "setting"
 		if rep.Title() == "" {
 			setting = "policy"
 		}
-		return fmt.Sprintf("It does not fit%s of %s%s, with any %s: %s is live at the peak, and %s is needed outside the pool.",
-			each, size.Format(rep.DeviceBytes), others, setting, size.Format(rep.Trace.PeakLive), size.Format(rep.ContextBytes))
+		return fmt.Sprintf("It does not fit%s of %s%s, with any %s: %s.", some, size.Format(rep.DeviceBytes), othersText(rep.UsedBytes), setting, needText(rep))
 	case rep.Advice.Ours && rep.Title() != "":
-		return fmt.Sprintf("It does not fit%s with any setting of %s%s. It fits with this project's pool under the unchanged program:", each, rep.Title(), why)
+		some = not(func(g *advise.GPU) bool { return g.Advice != nil && !g.Advice.Ours })
+		return fmt.Sprintf("It does not fit%s with any setting of %s%s. It fits with this project's pool under the unchanged program:", some, rep.Title(), why)
 	case rep.Title() == "":
-		return fmt.Sprintf("It does not fit%s with %s%s. It fits with the policy %s.", each, defaults, why, rep.Advice.Policy)
+		return fmt.Sprintf("It does not fit%s with %s%s. It fits with the policy %s.", some, defaults, why, rep.Advice.Policy)
 	}
-	return fmt.Sprintf("It does not fit%s with %s%s. It fits with:", each, defaults, why)
+	return fmt.Sprintf("It does not fit%s with %s%s. It fits with:", some, defaults, why)
+}
+
+// othersText says what others hold of the card.
+func othersText(used uint64) string {
+	if used == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", of which others hold %s", size.Format(used))
+}
+
+// needText says why nothing fits.
+func needText(rep *advise.Report) string {
+	n, at := rep.Need, "at the peak"
+	if n.Pools > 1 {
+		at = fmt.Sprintf("at the peaks of the %d pools of a GPU", n.Pools)
+	}
+	live, outside := size.Format(n.Live)+" is live "+at, size.Format(rep.ContextBytes)
+	if n.Wanted > n.Live {
+		live += ", " + size.Format(n.Wanted) + " with what the recorded run was refused"
+	}
+	if n.TooMuch {
+		return live + ", and " + outside + " is needed outside the pool"
+	}
+	return live + ", but with each setting the pool needs more than is live, for holes and rounded sizes; " + outside + " is needed outside the pool"
 }
 
 // heldText says what a candidate holds at most, in the framework's words.
 func heldText(c *advise.Candidate, rep *advise.Report) string {
 	if inPyTorchWords(rep) {
-		return fmt.Sprintf("%s is reserved at most, %s allocated, of %s", size.Format(c.HeldPeak), size.Format(c.UsedPeak), size.Format(rep.DeviceBytes))
+		return fmt.Sprintf("at most %s of %s is reserved, and %s allocated", size.Format(c.HeldPeak), size.Format(rep.DeviceBytes), size.Format(c.UsedPeak))
 	}
-	return fmt.Sprintf("%s of %s is held at most", size.Format(c.HeldPeak), size.Format(rep.DeviceBytes))
+	return fmt.Sprintf("at most %s of %s is held", size.Format(c.HeldPeak), size.Format(rep.DeviceBytes))
 }
 
 // inPyTorchWords reports whether memory is reserved and allocated, not held.
@@ -444,7 +493,7 @@ func smallestWith(rep *advise.Report, card uint64) string {
 			text = "nothing set"
 		}
 		if r := c.CardRange; r != nil && r.Most != r.Least {
-			text += fmt.Sprintf(" (to %s)", r.Most)
+			text += fmt.Sprintf(", or up to %s", r.Most)
 		}
 		return text
 	}
@@ -454,10 +503,7 @@ func smallestWith(rep *advise.Report, card uint64) string {
 // writeTogether writes the answer about several programs: the verdict, how to start each,
 // what each needs.
 func writeTogether(t *text, rep *advise.Together) {
-	others := ""
-	if rep.UsedBytes > 0 {
-		others = fmt.Sprintf(", of which others hold %s", size.Format(rep.UsedBytes))
-	}
+	others := othersText(rep.UsedBytes)
 	if rep.Fits {
 		t.Line("They fit a GPU of %s together%s: their leases take %s, and %s is left. Start each in its lease:",
 			size.Format(rep.DeviceBytes), others, size.Format(rep.Leases), size.Format(rep.Left))
@@ -481,8 +527,43 @@ func writeTogether(t *text, rep *advise.Together) {
 	}
 	t.table(tab)
 	t.section("")
+	for _, m := range rep.Programs {
+		if about := memberText(m); about != "" {
+			t.Line("%s: %s.", m.Trace.Source, about)
+		}
+	}
 	t.Line("A lease is the least in which the recording is served, with %s outside the pool (--beside). So each may be at its peak at the same time.", size.Format(rep.ContextBytes))
 	if rep.PeakTogether != nil {
 		t.Line("If all begin at the same time as recorded, at most %s is live at once.", size.Format(*rep.PeakTogether))
 	}
+}
+
+// memberText says what holds for one of several programs alone.
+func memberText(m *advise.Member) string {
+	title, parts := m.Title(), []string(nil)
+	if m.Instant {
+		parts = append(parts, "of one instant, so the lease is for what was live then, and no more")
+	}
+	if m.Other != "" {
+		parts = append(parts, fmt.Sprintf("taken as %s's, for %s; if it is not, --as %s, which holds for all recordings", title, m.Why, m.Other))
+	}
+	if len(m.Set) > 0 {
+		parts = append(parts, title+" refuses a GPU without virtual memory management unless "+strings.Join(m.Set, " ")+" is set")
+	}
+	switch {
+	case m.OwnLease > 0:
+		parts = append(parts, fmt.Sprintf("%s in place of %s's own pool, whose lease of %s is too large beside the others", m.Pool, title, size.Format(m.OwnLease)))
+	case m.Pool != "" && title != "":
+		parts = append(parts, fmt.Sprintf("%s, for gpumem run cannot limit a pool of %s", m.Pool, title))
+	case m.Why != "" && m.Pool != "":
+		parts = append(parts, fmt.Sprintf("%s, for %s, and gpumem run limits the pools of frameworks alone", m.Pool, m.Why))
+	}
+	parts = append(parts, leftOutText(m.LeftOut)...)
+	if len(m.Others) > 0 {
+		parts = append(parts, fmt.Sprintf("the lease has %s for %s, too", size.Format(m.Beside), strings.Join(m.Others, ", ")))
+	}
+	if m.PoolNote != "" {
+		parts = append(parts, strings.TrimSuffix(m.PoolNote, "."))
+	}
+	return strings.Join(parts, "; ")
 }

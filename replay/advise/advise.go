@@ -34,7 +34,7 @@
 // Files: advise.go the configuration and the report, source.go the framework and the GPUs
 // of the recording, candidates.go what is tried, jax.go, tensorflow.go, pytorch.go and
 // others.go the settings of each framework, cards.go the sizes of cards, search.go the least
-// limit and the smallest device, second.go a second program on the card, together.go several
+// limit and the smallest device, need.go why nothing fits, second.go a second program on the card, together.go several
 // recorded ones.
 package advise
 
@@ -42,6 +42,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -87,6 +88,7 @@ type Report struct {
 	LowerBound   uint64       `json:"lower_bound_bytes"` // what any allocator must hold at the peak
 	FitsAsItIs   bool         `json:"fits_as_it_is"`
 	Advice       *Candidate   `json:"advice"` // the first candidate that fits; nil if none does
+	Need         *Need        `json:"need"`   // why nothing fits; nil if something does
 	Candidates   []*Candidate `json:"candidates"`
 	// SmallestCard is the nominal size of the smallest card on the market on which
 	// some candidate of the framework fits, with no other program; nil if there is none.
@@ -193,7 +195,7 @@ func Run(ctx context.Context, t *trace.Trace, cfg Config) (*Report, error) {
 		return nil, err
 	}
 	rep := &Report{
-		Trace: describe(t, gpus), Source: source, Instant: t.Format == "memdump" || t.Format == "pprof" || t.Events == t.Seeds,
+		Trace: describe(t, gpus), Source: source, Instant: ofInstant(t),
 		LeftOut: left, PoolNote: elsewhere(t, gpus), DeviceBytes: cfg.Sim.Total,
 		UsedBytes: cfg.Sim.Used + cfg.Sim.Display, ContextBytes: cfg.Context,
 	}
@@ -204,6 +206,11 @@ func Run(ctx context.Context, t *trace.Trace, cfg Config) (*Report, error) {
 	}
 	rep.LowerBound, rep.FitsAsItIs, rep.Advice, rep.Candidates = all.LowerBound, all.FitsAsItIs, all.Advice, all.Candidates
 	rep.SmallestCard, rep.Left = all.SmallestCard, all.Left
+	if rep.Advice == nil {
+		if rep.Need, err = a.need(); err != nil {
+			return nil, err
+		}
+	}
 	a.second(rep)
 	if len(gpus) == 1 && len(gpus[0].pools) == 1 {
 		return rep, nil
@@ -217,14 +224,20 @@ func Run(ctx context.Context, t *trace.Trace, cfg Config) (*Report, error) {
 			}
 		}
 		one.Pool, one.Beside, one.PeakLive = g.name, g.beside, g.peak
-		for _, name := range g.pools {
-			if name != g.name {
-				one.Others = append(one.Others, name)
-			}
-		}
+		one.Others = g.others()
 		rep.GPUs = append(rep.GPUs, one)
 	}
 	return rep, nil
+}
+
+// ofInstant reports whether a recording is of one moment, without frees.
+func ofInstant(t *trace.Trace) bool {
+	return t.Format == "memdump" || t.Format == "pprof" || t.Events == t.Seeds
+}
+
+// others returns the pools that are not replayed.
+func (g gpu) others() []string {
+	return slices.DeleteFunc(slices.Clone(g.pools), func(name string) bool { return name == g.name })
 }
 
 // describe returns what a report has about the recording, of the pools that are replayed.
@@ -465,10 +478,19 @@ func Simulated(dev device.GPU) sim.Config {
 	return card
 }
 
+var startsVersion = regexp.MustCompile(`^v?[0-9]`)
+
 // Check returns an error if the framework is unknown or the card cannot be simulated, so
 // that the mistake is found before a long recording is read.
 func Check(cfg Config) error {
 	if cfg.As != "" {
+		name, _, _ := strings.Cut(cfg.As, "@")
+		if startsVersion.MatchString(name) {
+			return fmt.Errorf("%q is a version without a framework; want one such as pytorch@2.8.0", cfg.As)
+		}
+		if name == "tf" { // too short for a spelling
+			return fmt.Errorf("unknown framework %q (did you mean %q?)", name, tensorFlow)
+		}
 		if _, err := parseSource(cfg.As); err != nil {
 			return err
 		}

@@ -6,7 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
+	"slices"
 
 	"gpumem/device"
 	"gpumem/internal/sum"
@@ -26,7 +26,8 @@ type Together struct {
 	Left         uint64    `json:"left_bytes"`    // 0 if they do not fit
 	Programs     []*Member `json:"programs"`
 	// PeakTogether is the most that is live at once if all recordings begin at the same
-	// time; nil if one has no times.
+	// time, without what the recorded runs were refused; nil if one has no times, or several
+	// pools on its GPU.
 	PeakTogether *uint64 `json:"peak_live_if_started_together_bytes"`
 }
 
@@ -34,13 +35,21 @@ type Together struct {
 type Member struct {
 	Trace replay.TraceInfo `json:"trace"` // of the GPU's pools
 	Source
-	LeftOut []LeftOut `json:"left_out,omitempty"`
+	Instant  bool      `json:"one_instant,omitempty"` // as in Report, like the next two
+	LeftOut  []LeftOut `json:"left_out,omitempty"`
+	PoolNote string    `json:"pool_note,omitempty"`
+	Others   []string  `json:"others,omitempty"`       // as in GPU, like the next one
+	Beside   uint64    `json:"others_bytes,omitempty"` // is in the lease
 	// Lease is the least memory, in steps of 2 MiB, in which nothing is refused: that of
 	// the pool, which Policy limits, and that outside of it.
 	Lease  uint64 `json:"lease_bytes"`
 	Policy string `json:"policy"`
 	Pool   string `json:"pool,omitempty"` // for gpumem run --pool; "" if the framework has its own pool
-	Run    string `json:"run"`            // the command that starts the program in the lease
+	// OwnLease is the lease with the framework's own pool, if Pool takes its place because
+	// the leases were too large together.
+	OwnLease uint64   `json:"own_pool_lease_bytes,omitempty"`
+	Set      []string `json:"set,omitempty"` // NAME=VALUE without which the framework refuses the card; in Run
+	Run      string   `json:"run"`           // the command that starts the program in the lease
 
 	ours *Member // with this project's pool, if Pool is ""
 }
@@ -74,7 +83,9 @@ func RunTogether(ctx context.Context, traces []*trace.Trace, cfg Config) (*Toget
 		if rep.Fits = rep.Leases <= free; rep.Fits || best < 0 {
 			break
 		}
-		rep.Programs[best] = rep.Programs[best].ours
+		own := rep.Programs[best]
+		own.ours.OwnLease = own.Lease
+		rep.Programs[best] = own.ours
 	}
 	if rep.Fits {
 		rep.Left = free - rep.Leases
@@ -91,36 +102,54 @@ func leaseFor(ctx context.Context, t *trace.Trace, cfg Config) (*Member, gpu, er
 	if err != nil {
 		return nil, gpu{}, err
 	}
-	gpus, left, err := split(t, cfg.Pool)
+	pool := cfg.Pool
+	if !slices.ContainsFunc(t.Pools, func(p *trace.Pool) bool { return p.Name == pool }) {
+		pool = "" // it is another recording's
+	}
+	gpus, left, err := split(t, pool)
 	if err != nil {
 		return nil, gpu{}, err
 	}
 	if len(gpus) > 1 {
-		return nil, gpu{}, &trace.Error{File: t.Source, Msg: fmt.Sprintf("the recording is of %d GPUs, and several programs share one; --pool NAME picks it", len(gpus))}
+		way := "--pool NAME picks it, in all recordings"
+		if cfg.Pool != "" {
+			way = fmt.Sprintf("--pool %s, which holds for all recordings, names none of its pools; --pool %s is one", cfg.Pool, gpus[0].name)
+		}
+		return nil, gpu{}, &trace.Error{File: t.Source, Msg: fmt.Sprintf("the recording is of %d GPUs, and several programs share one; %s", len(gpus), way)}
 	}
 	a := &adviser{cfg: cfg, trace: t, source: source, gpus: gpus}
+	has, err := a.features()
+	if err != nil {
+		return nil, gpu{}, err
+	}
+	var set []string
+	if _, ok := a.read(has); !ok && source.Name == jax {
+		set = []string{jaxNoPages}
+		if _, ok := a.read(has, set...); !ok {
+			return nil, gpu{}, a.refusesCard()
+		}
+	}
 	with := func(p policy.Policy, pool string) (*Member, error) {
-		m := &Member{Trace: describe(t, gpus), Source: source, LeftOut: left, Policy: p.Spec, Pool: pool}
+		m := &Member{
+			Trace: describe(t, gpus), Source: source, Instant: ofInstant(t), LeftOut: left, PoolNote: elsewhere(t, gpus),
+			Others: gpus[0].others(), Beside: gpus[0].beside, Policy: p.Spec, Pool: pool, Set: set,
+		}
 		option := ""
 		if pool != "" {
 			option = "--pool " + pool + " "
 		}
 		m.Lease, err = a.lease(ctx, p)
-		m.Run = fmt.Sprintf("gpumem run %s--mem %dMiB --overhead %dMiB -- COMMAND", option, m.Lease/mib, a.leaseOf(0)/mib)
+		for _, s := range set {
+			m.Run += s + " "
+		}
+		m.Run += fmt.Sprintf("gpumem run %s--mem %dMiB --overhead %dMiB -- COMMAND", option, m.Lease/mib, a.leaseOf(0)/mib)
 		return m, err
 	}
-	has, err := a.features()
-	if err != nil {
-		return nil, gpu{}, err
-	}
-	if _, ok := a.read(has); !ok && source.Name == jax {
-		return nil, gpu{}, a.refusesCard()
-	}
-	pool := "elastic"
+	unchanged := "elastic"
 	if !has.pages {
-		pool = "platform"
+		unchanged = "platform"
 	}
-	ours, err := with(named(pool).policy, pool)
+	ours, err := with(named(unchanged).policy, unchanged)
 	if err != nil || source.Name == none || source.Name == rmm {
 		return ours, gpus[0], err
 	}
@@ -194,18 +223,19 @@ func (a *adviser) leaseOf(pages uint64) uint64 {
 }
 
 // peakTogether returns the most that is live at once in recordings that begin at the same
-// time; nil if one has no times.
+// time, without what the recorded runs were refused; nil if one has no times, or several
+// pools on its GPU.
 func peakTogether(traces []*trace.Trace, gpus []gpu) (*uint64, error) {
 	var all []*walk
 	for i, t := range traces {
-		if !t.Timed {
+		if !t.Timed || len(gpus[i].pools) > 1 {
 			return nil, nil
 		}
 		pools, err := t.Choose(gpus[i].name)
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, &walk{cursor: pools[0].Cursor(), live: make([]uint64, pools[0].Slots)})
+		all = append(all, newWalk(pools[0]))
 	}
 	var live, peak sum.Sum
 	for {
@@ -222,39 +252,7 @@ func peakTogether(traces []*trace.Trace, gpus []gpu) (*uint64, error) {
 			n := peak.Cap()
 			return &n, nil
 		}
-		e := &next.events[0]
-		next.events = next.events[1:]
-		if e.Op == trace.Free {
-			live.Sub(next.live[e.Slot])
-			continue
-		}
-		live.Add(e.Bytes)
+		next.step(&live)
 		peak.Raise(live)
-		if e.Refused {
-			live.Sub(e.Bytes)
-			continue
-		}
-		next.live[e.Slot] = e.Bytes
 	}
-}
-
-// walk is the events of a pool, one after the other.
-type walk struct {
-	cursor *trace.Cursor
-	buf    [1024]trace.Event
-	events []trace.Event // not looked at
-	live   []uint64      // bytes of the block in each slot
-	done   bool
-}
-
-func (w *walk) fill() error {
-	if len(w.events) > 0 || w.done {
-		return nil
-	}
-	n, err := w.cursor.Next(w.buf[:])
-	w.events, w.done = w.buf[:n], n == 0
-	if errors.Is(err, io.EOF) {
-		return nil
-	}
-	return err
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -122,6 +123,53 @@ func TestTogether(t *testing.T) {
 				t.Errorf("together %v, want %d MiB", p, tc.together)
 			}
 		})
+	}
+}
+
+// TestNeed: the reason why nothing fits counts all pools of a GPU, and what was refused apart.
+func TestNeed(t *testing.T) {
+	var file bytes.Buffer
+	w, err := trace.NewWriter(&file)
+	for i, pool := range []string{"GPU_0_bfc", "GPU_collectivememory_0_bfc"} {
+		err = errors.Join(err, w.Alloc(trace.Call{Pool: pool, ID: uint64(i), Bytes: uint64(100+i) * mib, Time: 1}))
+	}
+	if err := errors.Join(err, w.Flush()); err != nil {
+		t.Fatal(err)
+	}
+	two := read(t, file.String())
+	defer two.Close()
+	refused, err := formats.Open(context.Background(), "../../trace/testdata/memdebug.log", trace.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer refused.Close()
+	for _, tc := range []struct {
+		name string
+		of   *trace.Trace
+		card string
+		want *advise.Need
+	}{
+		{"two pools", two, "sim:210MiB", &advise.Need{Live: 201 * mib, Wanted: 201 * mib, Pools: 2, TooMuch: true}},
+		{"others hold a part", two, "sim:300MiB,used=100MiB", &advise.Need{Live: 201 * mib, Wanted: 201 * mib, Pools: 2, TooMuch: true}},
+		{"a refused request", refused, "sim:1GiB", &advise.Need{Live: 5120, Wanted: 32<<30 + 1024, Pools: 1, TooMuch: true}},
+		{"it fits", two, "sim:1GiB", nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			rep, err := advise.Run(context.Background(), tc.of, advise.Config{Sim: card(t, tc.card), Context: 20 * mib, As: "jax"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !reflect.DeepEqual(rep.Need, tc.want) {
+				t.Errorf("%+v, want %+v", rep.Need, tc.want)
+			}
+		})
+	}
+	rep, err := advise.RunTogether(context.Background(), []*trace.Trace{two, refused}, advise.Config{Sim: card(t, "sim:1GiB"), As: "jax"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m := rep.Programs[0]; rep.PeakTogether != nil || len(m.Others) != 1 || m.Beside < 100*mib {
+		t.Errorf("%v, %+v", rep.PeakTogether, m)
 	}
 }
 
