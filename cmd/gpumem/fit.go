@@ -81,9 +81,6 @@ func fitCommand() *cobra.Command {
 			line := newProgress(cmd.ErrOrStderr())
 			defer line.clear()
 			cfg.GPUs = n
-			if cfg.As != "" && !file {
-				return errors.New("--as is for a file; the framework of a program is known")
-			}
 			cfg.Progress = line.show
 			if file {
 				return fitFile(cmd, args[0], cfg, asJSON, line)
@@ -114,7 +111,7 @@ func fitCommand() *cobra.Command {
 	fs.StringVar(&device, "device", "sim:24GiB", "`DEVICE`, the card: sim:24GiB, sim:24GiB*4 for four of it, or cuda:N, of which only the size is read")
 	fs.StringVar(&name, "card", "", "`NAME` of the card: T4, L4, A100-40GB, H100, \"RTX 4090\", ...")
 	fs.StringVar(&beside, "beside", size.Format(advise.DefaultContext), "`SIZE` of the program's memory outside its pool: the CUDA context, code, libraries")
-	fs.StringVar(&cfg.As, "as", "", "`FRAMEWORK`[@VERSION] of a MODULE or TRACE, as in advise (default: jax; by the recording)")
+	fs.StringVar(&cfg.As, "as", "", "`FRAMEWORK`[@VERSION] to answer for, as in advise (default: that of the program or the recording; of a MODULE jax)")
 	fs.StringVar(&vary, "vary", "", "`NAME=V,V...`: find the largest of these values that fits, of an argument or environment variable of the program; from the least memory to the most")
 	fs.BoolVar(&cfg.Full, "full", false, "run the program to its end, also when its memory repeats")
 	fs.BoolVar(&cfg.Smallest, "smallest", false, "run the program for the smallest card, too, and for smaller ones until it does not fit")
@@ -145,7 +142,6 @@ func fitFile(cmd *cobra.Command, path string, cfg fit.Config, asJSON bool, line 
 
 // writeFit writes the answer about a program: the advice, what it compiled, what differs.
 func writeFit(t *text, rep *fit.Report) {
-	known := rep.Program.Framework == "jax" || rep.Program.Framework == "pytorch" // whose settings advise knows
 	if rep.Varied != nil {
 		writeVaried(t, rep.Varied, rep.DeviceBytes)
 		t.section("")
@@ -160,11 +156,7 @@ func writeFit(t *text, rep *fit.Report) {
 		}
 		t.Line("Without the program's own %s: take that out before you set anything below%s.", strings.Join(own, " "), why)
 	}
-	if known {
-		writeAdvice(t, rep.Report)
-	} else {
-		writeNeed(t, rep)
-	}
+	writeAdvice(t, rep.Report)
 	if len(rep.Program.Lines) > 0 {
 		writePlaces(t, "Live at the peak, by line of the program, the largest", rep.Program.Lines)
 	}
@@ -195,8 +187,6 @@ func writeFit(t *text, rep *fit.Report) {
 		switch with := strings.Join(c.Set, " "); {
 		case !c.Fits:
 			t.Line("Compiled for a card of %s it does not fit it.", size.Format(c.Card))
-		case !known:
-			t.Line("Compiled for a card of %s it fits it; %s is live at the peak.", size.Format(c.Card), size.Format(c.Peak))
 		case with == "":
 			t.Line("Compiled for a card of %s it fits it as it is; %s is live at the peak.", size.Format(c.Card), size.Format(c.Peak))
 		default:
@@ -253,23 +243,6 @@ func writeVaried(t *text, v *fit.Varied, card uint64) {
 	}
 	t.table(tab)
 	t.Line("More memory with each value is assumed: values that are not in the table were not tried.")
-}
-
-// writeNeed is the advice for a program whose settings advise does not know.
-func writeNeed(t *text, rep *fit.Report) {
-	verdict := "It fits"
-	if rep.Advice == nil {
-		verdict = "It does not fit"
-	}
-	t.Line("%s %s: %s is live at the peak, and %s is assumed outside the pool (--beside).",
-		verdict, size.Format(rep.DeviceBytes), size.Format(rep.Peak().Bytes), size.Format(rep.ContextBytes))
-	if rep.SmallestCard == nil {
-		t.Line("No card on the market is large enough.")
-	} else {
-		t.Line("The smallest card: %s, of which programs see %s at least.", size.Format(*rep.SmallestCard), size.Format(advise.Usable(*rep.SmallestCard)))
-	}
-	t.section("")
-	t.recording(rep.Trace)
 }
 
 // writeFitFile writes the answer about a module or a recording.

@@ -36,7 +36,16 @@ type gpus struct {
 
 func newGPUs(t *testing.T, total string) *gpus {
 	t.Helper()
-	g := &gpus{bin: t.TempDir(), dir: t.TempDir()}
+	dir, err := os.MkdirTemp("", "gpus")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The keeper of a share outlives its launcher by a moment and still writes in the
+	// registry, which t.TempDir takes for a failure.
+	t.Cleanup(func() {
+		eventually(t, "the directory can be removed", func() bool { return os.RemoveAll(dir) == nil })
+	})
+	g := &gpus{bin: t.TempDir(), dir: dir}
 	for _, pkg := range []string{"gpumem/cmd/gpumem", "gpumem/examples/sharing"} {
 		out, err := exec.Command("go", "build", "-o", g.bin+"/", pkg).CombinedOutput()
 		if err != nil {
@@ -243,6 +252,15 @@ func TestClosedStderrDoesNotEndTheWaiter(t *testing.T) {
 	}
 }
 
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for begin := time.Now(); !holds(); time.Sleep(10 * time.Millisecond) {
+		if time.Since(begin) > time.Minute {
+			t.Fatalf("never: %s", what)
+		}
+	}
+}
+
 // TestRemovedRecordIsMadeAgain: the keeper puts back what a clean-up of the registry
 // has taken, so that lists name the program. In the end nothing is left.
 func TestRemovedRecordIsMadeAgain(t *testing.T) {
@@ -267,20 +285,12 @@ func TestRemovedRecordIsMadeAgain(t *testing.T) {
 		list, _ := filepath.Glob(filepath.Join(g.dir, "registry", "*.lease"))
 		return list
 	}
-	eventually := func(what string, holds func() bool) {
-		t.Helper()
-		for begin := time.Now(); !holds(); time.Sleep(10 * time.Millisecond) {
-			if time.Since(begin) > time.Minute {
-				t.Fatalf("never: %s", what)
-			}
-		}
-	}
 	for _, name := range records() {
 		if err := os.Remove(name); err != nil {
 			t.Fatal(err)
 		}
 	}
-	eventually("the record is there again", func() bool { return len(records()) == 1 })
+	eventually(t, "the record is there again", func() bool { return len(records()) == 1 })
 	text, _ := g.command("gpumem", "run", "--mem", "20GiB", "--", "true").CombinedOutput()
 	if want := "process " + strconv.Itoa(cmd.Process.Pid); !strings.Contains(string(text), want) {
 		t.Errorf("%s; want %s", text, want)
@@ -289,5 +299,5 @@ func TestRemovedRecordIsMadeAgain(t *testing.T) {
 	if err := cmd.Wait(); err != nil {
 		t.Error(err)
 	}
-	eventually("the record has gone", func() bool { return len(records()) == 0 })
+	eventually(t, "the record has gone", func() bool { return len(records()) == 0 })
 }

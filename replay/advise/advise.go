@@ -42,7 +42,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -478,20 +477,17 @@ func Simulated(dev device.GPU) sim.Config {
 	return card
 }
 
-var startsVersion = regexp.MustCompile(`^v?[0-9]`)
+// CheckAs returns an error if words are no Config.As.
+func CheckAs(as string) error {
+	_, err := parseSource(as)
+	return err
+}
 
 // Check returns an error if the framework is unknown or the card cannot be simulated, so
 // that the mistake is found before a long recording is read.
 func Check(cfg Config) error {
 	if cfg.As != "" {
-		name, _, _ := strings.Cut(cfg.As, "@")
-		if startsVersion.MatchString(name) {
-			return fmt.Errorf("%q is a version without a framework; want one such as pytorch@2.8.0", cfg.As)
-		}
-		if name == "tf" { // too short for a spelling
-			return fmt.Errorf("unknown framework %q (did you mean %q?)", name, tensorFlow)
-		}
-		if _, err := parseSource(cfg.As); err != nil {
+		if err := CheckAs(cfg.As); err != nil {
 			return err
 		}
 	}

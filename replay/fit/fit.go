@@ -66,7 +66,7 @@ type Config struct {
 	Sim     sim.Config // the card, see advise.Config
 	GPUs    int        // how many of the card the machine has; 0 means 1
 	Context uint64     // bytes that the program takes beside its pool
-	As      string     // of a file: the framework to answer for, see advise.Config
+	As      string     // the framework to answer for, see advise.Config; "" means that of the program
 	Full    bool       // the program runs to its end, also when memory repeats
 	// Smallest has the program compiled for and run on the smallest card that the first
 	// run shows, and on smaller ones until it does not fit: a compiler takes less memory
@@ -121,12 +121,11 @@ type Program struct {
 type Tried struct {
 	Card uint64   `json:"card_bytes"` // nominal
 	Fits bool     `json:"fits"`
-	Set  []string `json:"set"`        // the settings with which it fits
+	Set  []string `json:"set"`        // the settings with which it fits, statements for the program among them
 	Peak uint64   `json:"peak_bytes"` // live at the peak of the GPU with the most; 0 if it was refused memory before
 }
 
-// Report is the answer. Its JSON is that of gpumem advise, with the program. Settings are
-// JAX's: of other programs the sizes hold, and that a pool of the kind serves them.
+// Report is the answer. Its JSON is that of gpumem advise, with the program.
 type Report struct {
 	*advise.Report
 	Summary
@@ -241,7 +240,7 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 			t.Fits = r.fits()
 		}
 		if t.Fits {
-			t.Set = r.Advice.Set
+			t.Set = r.settings()
 		}
 		if report.Tried = append(report.Tried, t); !t.Fits {
 			break
@@ -350,7 +349,7 @@ func once(ctx context.Context, cfg Config, dir, front, driver string, on uint64)
 			t.Notes = append(t.Notes, "the recording has the last million events: the peak of "+size.Format(p.peak)+" came before them; let the program end earlier")
 		}
 	}
-	advice, err := advise.Run(ctx, t, advise.Config{Sim: cfg.Sim, Context: cfg.Context, As: p.as(), Progress: cfg.Progress})
+	advice, err := advise.Run(ctx, t, advise.Config{Sim: cfg.Sim, Context: cfg.Context, As: cmp.Or(cfg.As, p.as()), Progress: cfg.Progress})
 	if err != nil {
 		return nil, false, err
 	}

@@ -2,6 +2,7 @@ package fit_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -62,17 +63,19 @@ func TestRun(t *testing.T) {
 		args     []string
 		total    uint64
 		smallest bool
+		as       string
 		fits     bool
 		ranOn    uint64
 		tried    []uint64 // cards; the last one does not fit
 	}{
 		{name: "fits", args: []string{"1000"}, total: 4 << 30, fits: true, ranOn: 4 << 30},
+		{name: "as a framework's", args: []string{"1000"}, total: 4 << 30, fits: true, ranOn: 4 << 30, as: "tensorflow@2.21"},
 		{name: "larger than the card", args: []string{"3000"}, total: 2 << 30, ranOn: 4 << 30},
 		{name: "larger than the card with its context", args: []string{"1800"}, total: 2 << 30, ranOn: 2 << 30},
 		{name: "smaller cards", args: []string{"9000"}, total: 24 << 30, smallest: true, fits: true, ranOn: 24 << 30, tried: []uint64{12 << 30, 8 << 30}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			r, err := fit.Run(t.Context(), fit.Config{Command: append([]string{program}, tc.args...), Env: env, Sim: sim.Config{Total: tc.total}, Context: 1 << 30, Smallest: tc.smallest})
+			r, err := fit.Run(t.Context(), fit.Config{Command: append([]string{program}, tc.args...), Env: env, Sim: sim.Config{Total: tc.total}, Context: 1 << 30, Smallest: tc.smallest, As: tc.as})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -86,6 +89,14 @@ func TestRun(t *testing.T) {
 			fmt.Sscan(tc.args[0], &want)
 			if (r.Advice != nil) != tc.fits || r.Program.RanOn != tc.ranOn || r.Trace.PeakLive != want<<20 || r.DeviceBytes != tc.total || !slices.Equal(tried, tc.tried) {
 				t.Errorf("advice %v, ran on %d, peak %d, device %d, tried %v", r.Advice, r.Program.RanOn, r.Trace.PeakLive, r.DeviceBytes, tried)
+			}
+			if as := strings.TrimSuffix(r.Name+"@"+r.Version, "@"); as != cmp.Or(tc.as, "none") {
+				t.Errorf("answered as %s", as)
+			}
+			for _, x := range r.Tried {
+				if x.Fits && len(x.Set) == 0 { // of 9000 MiB no preallocated pool serves all
+					t.Errorf("nothing set in %+v", x)
+				}
 			}
 			if s := r.Summary; s.Fits != tc.fits || s.PeakBytes != want<<20 || s.Outside != 1<<30 || (s.Refusal == nil) != r.FitsAsItIs || len(s.Differs) == 0 {
 				t.Errorf("%+v", s)

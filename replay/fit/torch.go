@@ -11,6 +11,7 @@ import (
 
 	"gpumem/device/sim"
 	"gpumem/leaks"
+	"gpumem/replay/advise"
 	"gpumem/trace"
 )
 
@@ -52,12 +53,14 @@ func noGPU(found string) error {
 	return errors.Join(err, ErrNoGPU)
 }
 
-// as returns the framework for advise.Config; "" if it is not known.
+// as returns the framework for advise.Config, without a version that advise cannot read; ""
+// if it is not known.
 func (p *Program) as() string {
-	if p.Framework == "" || p.Version == "" {
+	as := p.Framework + "@" + p.Version
+	if p.Version == "" || advise.CheckAs(as) != nil {
 		return p.Framework
 	}
-	return p.Framework + "@" + p.Version
+	return as
 }
 
 // lines returns what lives at the peak of a pool by line of the program, of the pool with

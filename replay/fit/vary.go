@@ -113,7 +113,7 @@ func RunVary(ctx context.Context, cfg Config, v Vary) (*Report, error) {
 		}
 		t := TriedValue{Value: v.Values[i], Fits: r.fits(), Set: []string{}, Peak: r.Peak().Bytes}
 		if t.Fits {
-			t.Set = r.Advice.Set
+			t.Set = r.settings()
 		}
 		answer.Tried = append(answer.Tried, t)
 	}
@@ -127,3 +127,12 @@ func RunVary(ctx context.Context, cfg Config, v Vary) (*Report, error) {
 
 // fits reports whether the program fits the card with some setting of its framework.
 func (r *Report) fits() bool { return r.Advice != nil && !r.Advice.Ours }
+
+// settings returns those of the advice; the policy's name where no framework is known.
+func (r *Report) settings() []string {
+	set := slices.Concat([]string{}, r.Advice.Set, r.Advice.Call)
+	if len(set) == 0 && !r.FitsAsItIs {
+		set = append(set, "policy "+r.Advice.Policy)
+	}
+	return set
+}
