@@ -206,7 +206,7 @@ func Run(ctx context.Context, t *trace.Trace, cfg Config) (*Report, error) {
 	rep.LowerBound, rep.FitsAsItIs, rep.Advice, rep.Candidates = all.LowerBound, all.FitsAsItIs, all.Advice, all.Candidates
 	rep.SmallestCard, rep.Left = all.SmallestCard, all.Left
 	if rep.Advice == nil {
-		if rep.Need, err = a.need(); err != nil {
+		if rep.Need, err = a.need(ctx); err != nil {
 			return nil, err
 		}
 	}
