@@ -36,6 +36,7 @@ func (a *adviser) need(ctx context.Context) (*Need, error) {
 		}
 		n.Live, n.Wanted = live.Cap(), wanted.Cap()
 		wanted.Add(a.cfg.Context)
+		wanted.Add(a.cfg.Constants)
 		wanted.Add(a.cfg.Sim.Used)
 		wanted.Add(a.cfg.Sim.Display)
 		n.TooMuch = wanted.Cap() > a.cfg.Sim.Total
