@@ -91,7 +91,7 @@ def settle():
     os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_gpu_autotune_level=0"
     # Nothing is refused, and XLA's compiler sees the card: see compilerTotal in fit.go.
     os.environ["GPUMEM_DEVICE"] = os.environ["GPUMEM_FIT_DEVICE"]
-    os.environ["GPUMEM_SIM_TOTAL"] = os.environ["GPUMEM_FIT_TOTAL"]
+    os.environ["GPUMEM_TOTAL"] = os.environ["GPUMEM_FIT_TOTAL"]
 
 
 def client(bridge):
