@@ -160,6 +160,24 @@ func TestRewriteRefuses(t *testing.T) {
 	}
 }
 
+// A planner's order is that of execution, also where the original has none.
+func TestRewriteSchedules(t *testing.T) {
+	b := contents(t, "testdata/train-0.4.13.opt.pb")
+	m := asText(t, b)
+	if m.Scheduled {
+		t.Fatal("the module has a schedule")
+	}
+	m.Scheduled = true
+	m.Attributes = append([]hlo.Attribute{{Key: "is_scheduled", Value: "true"}}, m.Attributes...)
+	got, err := Rewrite(b, m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again := asText(t, got); again.String() != m.String() {
+		t.Errorf("%s\nwant\n%s", again, m)
+	}
+}
+
 // What a planner adds beside clones: tuples, elements of them, barriers.
 func TestRewriteNew(t *testing.T) {
 	b := contents(t, "testdata/loop-0.12.0.1.opt.pb")
