@@ -183,6 +183,42 @@ func (i *Instruction) Clone(name string) *Instruction {
 	return c
 }
 
+// CloneWhole is Clone, where a fusion and the start of an asynchronous operation call copies
+// of their computations, which may have one caller only.
+func (i *Instruction) CloneWhole(name string) *Instruction {
+	c := i.Clone(name)
+	if i.Opcode != Fusion && !i.Opcode.WrapsStart() {
+		return c
+	}
+	kept, seen := map[*Computation]*Computation{}, map[*Computation]bool{}
+	for n := range c.Attributes {
+		for k, callee := range c.Attributes[n].Calls {
+			keepShared(callee, kept, seen)
+			c.Attributes[n].Calls[k] = callee.Clone(".clone", kept)
+		}
+	}
+	return c
+}
+
+// keepShared adds to kept the computations that a clone of c shares with it: all that it
+// calls, except those of fusions. seen are the computations that were looked at: a chain of
+// fusions may reach one on many ways.
+func keepShared(c *Computation, kept map[*Computation]*Computation, seen map[*Computation]bool) {
+	if seen[c] {
+		return
+	}
+	seen[c] = true
+	for _, i := range c.Instructions {
+		for _, callee := range i.Called() {
+			if i.Opcode == Fusion {
+				keepShared(callee, kept, seen)
+			} else {
+				kept[callee] = callee
+			}
+		}
+	}
+}
+
 func (i *Instruction) module() *Module { return i.Parent.Module }
 
 // Clone is a copy of a computation and of all that it calls, under new names. Each copy stands

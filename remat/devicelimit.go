@@ -25,3 +25,27 @@ func DeviceLimit(m *hlo.Module, p policy.Policy, d policy.Device) (limit uint64,
 	limit, err = xla.Limit(m, base)
 	return limit, from, err
 }
+
+// RoomLimit returns the limit in bytes with which a module runs within total bytes of a
+// device, of which inUse are taken while it is compiled. Its arguments are among those that
+// are taken if that is possible: a program is mostly compiled for arrays that it has. As XLA
+// does, it leaves 5 % of the rest. The errors are those of DeviceLimit.
+func RoomLimit(m *hlo.Module, total, inUse uint64) (limit uint64, from string, err error) {
+	var arguments uint64
+	for _, p := range m.Entry.Parameters() {
+		if p != nil {
+			n, err := p.Shape.TotalBytes()
+			if err != nil {
+				return 0, "", err
+			}
+			arguments += n
+		}
+	}
+	from = fmt.Sprintf("%s of which %s are in use", size.Format(total), size.Format(inUse))
+	beside := inUse
+	if beside >= arguments {
+		beside -= arguments
+	}
+	limit, err = xla.Limit(m, total-min(total, beside))
+	return limit, from, err
+}

@@ -88,9 +88,9 @@ type Answer struct {
 	After        uint64 `json:"temp_peak_after"`
 	// The heap that temporaries are packed into, where results may take the place of
 	// operands. With Request.Packed the limit is for it.
-	HeapBefore uint64 `json:"heap_before,omitempty"`
-	HeapAfter  uint64 `json:"heap_after,omitempty"`
-	HeapBest   uint64 `json:"heap_after_best,omitempty"` // by a better packing than XLA's
+	HeapBefore uint64 `json:"heap_before_bytes,omitempty"`
+	HeapAfter  uint64 `json:"heap_after_bytes,omitempty"`
+	HeapBest   uint64 `json:"heap_after_best_bytes,omitempty"` // by a better packing than XLA's
 	Met        bool   `json:"met"`
 	Recomputed int    `json:"recomputed"` // instructions added
 	// With Request.HostSpeed: the values that wait on the host, how often they are copied

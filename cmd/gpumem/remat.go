@@ -32,6 +32,8 @@ type rematFlags struct {
 	save      string
 	device    string
 	as        string
+	total     string
+	inUse     string
 	out       string
 	report    string
 	bandwidth float64
@@ -60,7 +62,9 @@ func rematCommand() *cobra.Command {
 	flags.StringVar(&f.save, "save", "nothing", "`POLICY` of marked regions: nothing, everything, dots, dots_no_batch, names=PATTERN")
 	flags.StringVar(&f.device, "device", "", "`DEVICE` for the default limit (default $GPUMEM_DEVICE, else cuda:0, else "+open.Default+")")
 	flags.StringVar(&f.as, "as", "", "`JAX[@VERSION]` that reads the environment, such as jax@0.11.0 (default: the newest)")
-	flags.StringVar(&f.out, "out", "", "write the changed module to `FILE`, as text")
+	flags.StringVar(&f.total, "total", "", "the limit with which the program fits `SIZE`, arguments and results included")
+	flags.StringVar(&f.inUse, "in-use", "0", "with --total: `SIZE` of that is in use, arguments of the program among it")
+	flags.StringVar(&f.out, "out", "", "write the changed module to `FILE`, as text; to FILE.pb a binary one, if MODULE is binary")
 	flags.Float64Var(&f.bandwidth, "bytes-per-second", 3e12, "memory bandwidth of the device, in bytes per second")
 	flags.Float64Var(&f.flops, "flops-per-second", 4e14, "speed of the device, in operations per second")
 	flags.Float64Var(&f.host, "host-bytes-per-second", 0, "bandwidth of the link to the host, each way: offload values there (default 0: none)")
@@ -102,6 +106,9 @@ func (f *rematFlags) check(path string) error {
 			return fmt.Errorf("--limit: %w; a part of the peak is written as 60%%", err)
 		}
 	}
+	if f.total != "" && (f.limit != "" || f.frontier) {
+		return errors.New("--total says what the limit is: leave --limit and --frontier out")
+	}
 	if f.report != "" && f.frontier {
 		return errors.New("--report: the page has the frontier, and a plan for one limit besides; leave --frontier out")
 	}
@@ -118,12 +125,21 @@ func (f *rematFlags) run(cmd *cobra.Command, path string) error {
 	if err != nil {
 		return err
 	}
-	m, err := load.Module(cmd.Context(), path)
+	m, binary, err := load.File(cmd.Context(), path)
 	if err != nil {
 		return err
 	}
+	toBinary := strings.HasSuffix(f.out, ".pb")
+	if toBinary && binary == nil {
+		return fmt.Errorf("--out %s: %s is a text, and a binary module is made of a binary one", f.out, path)
+	}
 	var notes []string
-	if f.limit == "" && !f.frontier {
+	switch {
+	case f.total != "":
+		if err := f.roomLimit(m, r); err != nil {
+			return err
+		}
+	case f.limit == "" && !f.frontier:
 		if notes, err = f.deviceLimit(cmd, m, r); err != nil {
 			return err
 		}
@@ -142,7 +158,11 @@ func (f *rematFlags) run(cmd *cobra.Command, path string) error {
 	}
 	a.Warnings = append(notes, a.Warnings...)
 	if f.out != "" {
-		if err := writeWhole(cmd.Context(), f.out, a.Module.Write); err != nil {
+		write := a.Module.Write
+		if toBinary {
+			write = func(w io.Writer) error { return load.WriteBinary(w, binary, a.Module) }
+		}
+		if err := writeWhole(cmd.Context(), f.out, write); err != nil {
 			return fmt.Errorf("--out: %w", err)
 		}
 	}
@@ -238,6 +258,24 @@ func (f *rematFlags) deviceLimit(cmd *cobra.Command, m *hlo.Module, r *remat.Req
 		notes = append(notes, "the environment switches the pass off, so nothing is recomputed; --algorithm xla does all the same")
 	}
 	return notes, nil
+}
+
+// roomLimit sets the limit with which the program fits a size.
+func (f *rematFlags) roomLimit(m *hlo.Module, r *remat.Request) error {
+	total, err := size.ParseFlag(f.total)
+	if err != nil {
+		return fmt.Errorf("--total: %w", err)
+	}
+	inUse, err := size.ParseFlag(f.inUse)
+	if err != nil {
+		return fmt.Errorf("--in-use: %w", err)
+	}
+	limit, from, err := remat.RoomLimit(m, total, inUse)
+	if err != nil {
+		return fmt.Errorf("%s: %w: %s", m.Name, err, from)
+	}
+	r.Limit, r.LimitFrom = remat.Bytes(limit), "95 % of what arguments and results leave of "+from
+	return nil
 }
 
 // The text that remat prints.

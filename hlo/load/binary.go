@@ -40,22 +40,32 @@ var ErrNoModule = errors.New("hlo/load: neither an HloModuleProto, nor an HloPro
 // bytes of memory that the module takes beside them, a part at a time. The first error of
 // hold ends reading.
 func Decode(b []byte, hold func(bytes int64) error) (m *hlo.Module, notes []string, err error) {
+	d, err := decode(b, hold)
+	if err != nil {
+		return nil, nil, err
+	}
+	return d.m, d.notes, nil
+}
+
+// decode is Decode, with what the module was read from.
+func decode(b []byte, hold func(bytes int64) error) (*decoder, error) {
 	if len(b) > maxBytes {
-		return nil, nil, ErrTooLarge
+		return nil, ErrTooLarge
 	}
 	// An HloProto has the module in field 1, a snapshot an HloProto.
 	for range 3 {
 		if isModule(b) {
 			d := &decoder{
 				m:            &hlo.Module{Style: hlo.Style{Percent: true, Signatures: true}},
+				raw:          b,
 				shapes:       map[string]*hlo.Shape{},
 				computations: map[int64]*computation{},
 				hold:         hold,
 			}
 			if err := d.module(b); err != nil {
-				return nil, nil, fmt.Errorf("hlo/load: %w", err)
+				return nil, fmt.Errorf("hlo/load: %w", err)
 			}
-			return d.m, d.notes, nil
+			return d, nil
 		}
 		inner, ok := first(b)
 		if !ok {
@@ -63,7 +73,7 @@ func Decode(b []byte, hold func(bytes int64) error) (m *hlo.Module, notes []stri
 		}
 		b = inner
 	}
-	return nil, nil, ErrNoModule
+	return nil, ErrNoModule
 }
 
 // isModule reports whether a message has the fields of a module: a name and
@@ -100,6 +110,7 @@ func first(b []byte) (inner []byte, ok bool) {
 
 type decoder struct {
 	m            *hlo.Module
+	raw          []byte // the HloModuleProto
 	shapes       map[string]*hlo.Shape
 	computations map[int64]*computation // by id
 	notes        []string

@@ -321,8 +321,8 @@ func TestShapes(t *testing.T) {
 	}
 }
 
-// No bytes make it panic, and what it reads is a module that can be written and
-// measured.
+// No bytes make it panic, and what it reads is a module that can be written, as text and
+// with clones as a message, and measured.
 func FuzzRead(f *testing.F) {
 	for _, name := range pairs(f) {
 		if strings.Contains(name, "loop") || strings.Contains(name, "async") || strings.Contains(name, "kinds") {
@@ -340,5 +340,7 @@ func FuzzRead(f *testing.F) {
 		}
 		_ = m.String()
 		_ = verify.Module(m)
+		cloneSome(m)
+		_, _ = Rewrite(b, m)
 	})
 }

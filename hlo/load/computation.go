@@ -14,6 +14,7 @@ import (
 // A computation is one that is read, with what links it.
 type computation struct {
 	c    *hlo.Computation
+	raw  []byte // the HloComputationProto
 	id   int64
 	list []*instruction
 	ids  map[int64]*instruction
@@ -43,7 +44,7 @@ func named(s string) error {
 
 func (d *decoder) computation(b []byte) (*computation, error) {
 	f := d.fields(b)
-	c := &computation{c: &hlo.Computation{Module: d.m, Name: f.string(1), Thread: f.string(8)}, id: f.int(5), ids: map[int64]*instruction{}, low: map[int64]*instruction{}}
+	c := &computation{c: &hlo.Computation{Module: d.m, Name: f.string(1), Thread: f.string(8)}, raw: b, id: f.int(5), ids: map[int64]*instruction{}, low: map[int64]*instruction{}}
 	root := f.int(6)
 	if *f.err != nil {
 		return nil, fmt.Errorf("computation %d: %w", len(d.m.Computations), *f.err)

@@ -18,6 +18,7 @@ import (
 // An instruction is one that is read but not linked.
 type instruction struct {
 	i                       *hlo.Instruction
+	raw                     []byte // the HloInstructionProto
 	id                      int64
 	operands, after, called []int64
 	// behind are the attributes that are printed behind those that call.
@@ -68,7 +69,7 @@ func (d *decoder) instruction(b []byte) (*instruction, error) {
 	if err := d.count(264 + 2*len(b) + 64*len(f.list)); err != nil {
 		return nil, err
 	}
-	x := &instruction{id: f.int(35), operands: f.ints(36), after: f.ints(37), called: f.ints(38)}
+	x := &instruction{raw: b, id: f.int(35), operands: f.ints(36), after: f.ints(37), called: f.ints(38)}
 	name, op := f.string(1), hlo.Opcode(f.string(2))
 	if *f.err != nil {
 		return nil, *f.err

@@ -26,12 +26,19 @@ import (
 // The path - is standard input. The error names the file and, where the problem is in its
 // text, the line and the column.
 func Module(ctx context.Context, path string) (*hlo.Module, error) {
+	m, _, err := File(ctx, path)
+	return m, err
+}
+
+// File is Module, with the bytes of a binary module, which [Rewrite] makes others of; nil
+// for a text.
+func File(ctx context.Context, path string) (m *hlo.Module, binary []byte, err error) {
 	in, err := input.Open(ctx, path, input.Options{Kind: "a module"})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer in.Close()
-	return Read(ctx, in)
+	return readFile(ctx, in)
 }
 
 // Looks reports whether content begins as a module does, of which head is all or 4 KiB and
@@ -42,7 +49,13 @@ func Looks(head []byte) bool {
 
 // Read is Module of input that is open.
 func Read(ctx context.Context, in *input.Reader) (*hlo.Module, error) {
-	m, text, err := parse(in)
+	m, _, err := readFile(ctx, in)
+	return m, err
+}
+
+// readFile is Read, with the bytes of a binary module.
+func readFile(ctx context.Context, in *input.Reader) (*hlo.Module, []byte, error) {
+	m, binary, text, err := parse(in)
 	if err == nil {
 		err = verify.Module(m)
 	}
@@ -54,41 +67,37 @@ func Read(ctx context.Context, in *input.Reader) (*hlo.Module, error) {
 	var unread *input.Error
 	switch {
 	case errors.As(err, &unread), ctx.Err() != nil:
-		return nil, err
+		return nil, nil, err
 	case errors.As(err, &at):
-		return nil, fmt.Errorf("%s:%w", in.Name(), err) // FILE:LINE:COLUMN:
+		return nil, nil, fmt.Errorf("%s:%w", in.Name(), err) // FILE:LINE:COLUMN:
 	case errors.As(err, &wrong) && wrong.Instruction != nil && wrong.Instruction.Line > 0:
 		i := wrong.Instruction
-		return nil, fmt.Errorf("%s:%d:%d: %s in %s: %s", in.Name(), i.Line, column(text, i), i.Name, wrong.Computation.Name, wrong.Problem)
+		return nil, nil, fmt.Errorf("%s:%d:%d: %s in %s: %s", in.Name(), i.Line, column(text, i), i.Name, wrong.Computation.Name, wrong.Problem)
 	case err != nil:
-		return nil, fmt.Errorf("%s: %s", in.Name(), strings.TrimPrefix(err.Error(), "hlo/load: "))
+		return nil, nil, fmt.Errorf("%s: %s", in.Name(), strings.TrimPrefix(err.Error(), "hlo/load: "))
 	}
-	return m, nil
+	return m, binary, nil
 }
 
 // peeked is how many bytes of a module are looked at to tell text.
 const peeked = 4 << 10
 
-// parse reads a module, and its text if it has one.
-func parse(in *input.Reader) (*hlo.Module, string, error) {
+// parse reads a module, and its bytes or its text.
+func parse(in *input.Reader) (m *hlo.Module, binary []byte, text string, err error) {
 	head, err := in.Content().Peek(peeked)
 	if err != nil && err != io.EOF {
-		return nil, "", err
+		return nil, nil, "", err
 	}
 	if isBinary(head) {
-		b, err := in.ReadAll()
-		if err != nil {
-			return nil, "", err
+		if binary, err = in.ReadAll(); err == nil {
+			m, _, err = Decode(binary, in.Take)
 		}
-		m, _, err := Decode(b, in.Take)
-		return m, "", err
+		return m, binary, "", err
 	}
-	text, err := in.Text()
-	if err != nil {
-		return nil, "", err
+	if text, err = in.Text(); err == nil {
+		m, err = hlo.ParseWithin(text, in.Take)
 	}
-	m, err := hlo.ParseWithin(text, in.Take)
-	return m, text, err
+	return m, nil, text, err
 }
 
 // isBinary reports whether bytes are no text: a protobuf message has control characters

@@ -94,7 +94,7 @@ type builder struct {
 // clone returns a copy that reads what the original read at first. Reorder gives it a name that
 // is free, such as s.remat.1 for the second clone of s.
 func (w *builder) clone(original *hlo.Instruction) *hlo.Instruction {
-	d := original.Clone(original.Name + ".remat")
+	d := original.CloneWhole(original.Name + ".remat")
 	for n, o := range w.reads[original] {
 		d.SetOperand(n, o)
 	}

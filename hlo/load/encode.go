@@ -1,0 +1,498 @@
+package load
+
+// Binary modules, written: the message that a changed module has.
+//
+// A planner gets a module, clones some of its instructions and computations, and puts them
+// into another order. What it does not change must stay as it was, also what has no text. So
+// nothing is written anew: each instruction is the message of its original, with the name,
+// the id, and the ids of what it reads, waits for and calls in place of the original's.
+//
+// In the entry of a planned module stands s.remat = fusion(p), calls=f.remat, a clone of
+// s = fusion(p), calls=f. The message of s is copied, under the name s.remat and an id that is
+// free in the entry; f.remat is the computation f with another id, and the name of each
+// instruction in it is made unique, as XLA wants names to be. The schedule is the order of
+// the planned module.
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"gpumem/hlo"
+)
+
+// Numbers of fields of xla/service/hlo.proto.
+const (
+	moduleComputations = 3
+	moduleSchedule     = 7
+
+	computationName         = 1
+	computationInstructions = 2
+	computationID           = 5
+	computationRoot         = 6
+
+	instructionName     = 1
+	instructionOpcode   = 2
+	instructionShape    = 3
+	instructionIndex    = 13 // tuple_index
+	instructionID       = 35
+	instructionOperands = 36
+	instructionAfter    = 37
+	instructionCalled   = 38
+
+	shapeType     = 2
+	shapeElements = 4
+	tupleType     = 13
+)
+
+// Rewrite returns the HloModuleProto of a module that was made of the module in original, by
+// a planner or as the text of one: instructions were cloned, moved or removed, computations
+// cloned. It is original's own message but for that. What is returned was read again, and is
+// the module that was to be written.
+func Rewrite(original []byte, m *hlo.Module) ([]byte, error) {
+	d, err := decode(original, nil)
+	if err != nil {
+		return nil, err
+	}
+	e := &encoder{d: d, m: m, names: map[string]bool{}, texts: map[string]*instruction{}, shapes: map[string][]byte{}, of: map[*hlo.Computation]*computation{}, computations: map[*hlo.Computation]int64{}, ids: map[*hlo.Instruction]int64{}}
+	b, err := e.module()
+	if err == nil {
+		err = e.check(b)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("hlo/load: %s as a binary module: %w", m.Name, err)
+	}
+	return b, nil
+}
+
+// WriteBinary writes what [Rewrite] returns.
+func WriteBinary(w io.Writer, original []byte, m *hlo.Module) error {
+	b, err := Rewrite(original, m)
+	if err == nil {
+		_, err = w.Write(b)
+	}
+	return err
+}
+
+type encoder struct {
+	d *decoder
+	m *hlo.Module
+
+	texts        map[string]*instruction             // originals by opcode, shape and attributes
+	shapes       map[string][]byte                   // ShapeProtos by text
+	of           map[*hlo.Computation]*computation   // originals of m's computations
+	computations map[*hlo.Computation]int64          // ids
+	ids          map[*hlo.Instruction]int64          //
+	names        map[string]bool                     // of instructions, the original's and those that are written
+	kept         map[*hlo.Computation][]*instruction // sources of a computation's instructions
+}
+
+func (e *encoder) module() ([]byte, error) {
+	byName := map[string]*computation{}
+	last := int64(0)
+	var built []*computation
+	for id, c := range e.d.computations {
+		last = max(last, id)
+		built = append(built, c)
+	}
+	slices.SortFunc(built, func(a, b *computation) int { return int(a.id - b.id) })
+	for _, c := range built {
+		byName[c.c.Name] = c
+		for _, i := range c.list {
+			e.names[i.i.Name] = true
+			if err := e.know(i); err != nil {
+				return nil, err
+			}
+		}
+	}
+	// Callers come first here, so that the original of what they call is known.
+	order := e.m.CalleesFirst()
+	e.kept = map[*hlo.Computation][]*instruction{}
+	e.of[e.m.Entry] = byName[e.m.Entry.Name]
+	for _, c := range slices.Backward(order) {
+		if e.of[c] == nil {
+			e.of[c] = byName[c.Name]
+		}
+		if e.of[c] == nil {
+			return nil, fmt.Errorf("computation %s is none of the original's, and no clone of one", c.Name)
+		}
+		if err := e.sources(c); err != nil {
+			return nil, err
+		}
+	}
+	taken := map[int64]bool{}
+	for _, c := range order {
+		if o := e.of[c]; o.c.Name == c.Name {
+			e.computations[c] = o.id
+			taken[o.id] = true
+		} else {
+			last++
+			e.computations[c] = last
+		}
+	}
+	for _, c := range order {
+		e.number(c)
+	}
+
+	// What a text has within the operation that starts it, see async.go, stays as it was.
+	w := &writer{done: map[int64]bool{}, write: map[int64]func() ([]byte, []int64){}}
+	var all []int64
+	for _, c := range built {
+		if !taken[c.id] && !slices.ContainsFunc(e.d.m.Computations, func(x *hlo.Computation) bool { return x == c.c }) {
+			all = append(all, c.id)
+			w.write[c.id] = func() (b []byte, calls []int64) {
+				for _, i := range c.list {
+					calls = append(calls, i.called...)
+				}
+				return c.raw, calls
+			}
+		}
+	}
+	for _, c := range order {
+		all = append(all, e.computations[c])
+		w.write[e.computations[c]] = func() ([]byte, []int64) { return e.computation(c) }
+	}
+
+	var b []byte
+	err := walk(e.d.raw, func(x field) error {
+		switch x.n {
+		case moduleComputations:
+			for _, id := range all { // all at the place of the first
+				w.visit(id)
+			}
+			b, w.b = append(b, w.b...), nil
+		case moduleSchedule:
+			b = e.schedule(b, x)
+		default:
+			b = appendField(b, x)
+		}
+		return nil
+	})
+	return b, err
+}
+
+// A writer writes computations behind those that they call, each once.
+type writer struct {
+	b     []byte
+	done  map[int64]bool
+	write map[int64]func() (b []byte, calls []int64)
+}
+
+func (w *writer) visit(id int64) {
+	if w.done[id] || w.write[id] == nil {
+		return
+	}
+	w.done[id] = true
+	b, calls := w.write[id]()
+	for _, c := range calls {
+		w.visit(c)
+	}
+	w.b = appendBytes(w.b, moduleComputations, b)
+}
+
+// know enters an original instruction, and its shapes.
+func (e *encoder) know(i *instruction) error {
+	if key := text(i.i); e.texts[key] == nil {
+		e.texts[key] = i
+	}
+	return walk(i.raw, func(x field) error {
+		if x.n != instructionShape {
+			return nil
+		}
+		return e.shape(x.bytes, i.i.Shape)
+	})
+}
+
+func (e *encoder) shape(b []byte, s *hlo.Shape) error {
+	if name := s.String(); e.shapes[name] == nil {
+		e.shapes[name] = b
+	}
+	n := 0
+	return walk(b, func(x field) error {
+		if x.n != shapeElements || n >= len(s.Elements) {
+			return nil
+		}
+		n++
+		return e.shape(x.bytes, s.Elements[n-1])
+	})
+}
+
+// text is what two instructions have in common whose messages differ in names and ids alone.
+func text(i *hlo.Instruction) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s %s %s", i.Opcode, i.Shape, i.Literal)
+	for _, a := range i.Attributes {
+		fmt.Fprintf(&b, " %s=%s", a.Key, a.Value)
+		if len(a.Calls) > 0 {
+			fmt.Fprintf(&b, " %d", len(a.Calls))
+		}
+	}
+	return b.String()
+}
+
+// sources finds the original of each instruction of a computation, nil for one that has none,
+// and of the computations that they call.
+func (e *encoder) sources(c *hlo.Computation) error {
+	originals := map[string]*instruction{}
+	for _, i := range e.of[c].list {
+		originals[i.i.Name] = i
+	}
+	list := make([]*instruction, len(c.Instructions))
+	for n, i := range c.Instructions {
+		want := text(i)
+		name, _, _ := strings.Cut(i.Name, ".remat")
+		for _, o := range []*instruction{originals[i.Name], originals[name], e.texts[want]} {
+			if o != nil && text(o.i) == want {
+				list[n] = o
+				break
+			}
+		}
+		if list[n] == nil {
+			if !slices.Contains([]hlo.Opcode{hlo.Bitcast, hlo.GetTupleElement, "tuple", hlo.OptBarrier}, i.Opcode) {
+				return fmt.Errorf("%s in %s (%s) is a clone of no instruction", i.Name, c.Name, i.Opcode)
+			}
+			continue
+		}
+		called := list[n].i.Called()
+		for k, callee := range i.Called() {
+			if e.of[callee] == nil || e.of[callee].c.Name != callee.Name {
+				e.of[callee] = e.d.find(called[k])
+			}
+		}
+	}
+	e.kept[c] = list
+	return nil
+}
+
+// find returns what a computation was read from.
+func (d *decoder) find(c *hlo.Computation) *computation {
+	for _, x := range d.computations {
+		if x.c == c {
+			return x
+		}
+	}
+	return nil
+}
+
+// number gives the instructions of a computation ids: originals at home keep theirs.
+func (e *encoder) number(c *hlo.Computation) {
+	o, id := e.of[c], e.computations[c]
+	high, last := int64(0), int64(-1)
+	for _, i := range o.list {
+		high, last = i.id&^(1<<32-1), max(last, i.id&(1<<32-1))
+	}
+	if high != 0 { // the number of the computation
+		high = id << 32
+	}
+	for n, i := range c.Instructions {
+		x := e.kept[c][n]
+		if x != nil && id == o.id && o.find(x.id) == x && x.i.Name == i.Name {
+			e.ids[i] = x.id
+			continue
+		}
+		last++
+		e.ids[i] = high | last
+	}
+}
+
+// computation returns the message of a computation, and the ids of what it calls.
+func (e *encoder) computation(c *hlo.Computation) (b []byte, calls []int64) {
+	written := false
+	_ = walk(e.of[c].raw, func(x field) error {
+		switch x.n {
+		case computationName:
+			b = appendBytes(b, x.n, []byte(c.Name))
+		case computationID:
+			b = appendInt(b, x.n, e.computations[c])
+		case computationRoot:
+			b = appendInt(b, x.n, e.ids[c.Root])
+		case computationInstructions:
+			if written {
+				return nil
+			}
+			written = true
+			for n, i := range c.Instructions {
+				m, called := e.instruction(i, e.kept[c][n])
+				b = appendBytes(b, x.n, m)
+				calls = append(calls, called...)
+			}
+		default:
+			b = appendField(b, x)
+		}
+		return nil
+	})
+	return b, calls
+}
+
+// instruction returns the message of an instruction, and the ids of what it calls.
+func (e *encoder) instruction(i *hlo.Instruction, from *instruction) (b []byte, called []int64) {
+	name := i.Name
+	if from == nil || e.ids[i] != from.id {
+		for n := 1; e.names[name]; n++ {
+			name = fmt.Sprintf("%s.%d", i.Name, n)
+		}
+		e.names[name] = true
+	}
+	b = appendBytes(b, instructionName, []byte(name))
+	if from == nil {
+		b = appendBytes(b, instructionOpcode, []byte(i.Opcode))
+		b = appendBytes(b, instructionShape, e.shapeOf(i.Shape))
+		if index, ok := i.Attribute("index"); ok {
+			n := int64(0)
+			_, _ = fmt.Sscan(index, &n)
+			b = appendInt(b, instructionIndex, n)
+		}
+	} else {
+		_ = walk(from.raw, func(x field) error {
+			switch x.n {
+			case instructionName, instructionID, instructionOperands, instructionAfter, instructionCalled:
+			default:
+				b = appendField(b, x)
+			}
+			return nil
+		})
+		theirs, ours := from.i.Called(), i.Called()
+		for _, id := range from.called {
+			if k := slices.Index(theirs, e.d.computations[id].c); k >= 0 {
+				id = e.computations[ours[k]]
+			}
+			called = append(called, id)
+		}
+	}
+	list := func(of []*hlo.Instruction) (ids []int64) {
+		for _, o := range of {
+			ids = append(ids, e.ids[o])
+		}
+		return ids
+	}
+	b = appendInt(b, instructionID, e.ids[i])
+	b = appendInts(b, instructionOperands, list(i.Operands))
+	b = appendInts(b, instructionAfter, list(i.After))
+	return appendInts(b, instructionCalled, called), called
+}
+
+// shapeOf returns the message of a shape: the original's, or that of a new tuple; nil if it has none.
+func (e *encoder) shapeOf(s *hlo.Shape) []byte {
+	b := e.shapes[s.String()]
+	if b == nil && s.Type == hlo.Tuple {
+		b = appendInt(nil, shapeType, tupleType)
+		for _, x := range s.Elements {
+			b = appendBytes(b, shapeElements, e.shapeOf(x))
+		}
+	}
+	return b
+}
+
+// schedule appends the schedule, field x of the module: that of each computation of the
+// original, then of the clones of those that have one. What the module does not have as a
+// computation, see async.go, stays as it was.
+func (e *encoder) schedule(b []byte, x field) []byte {
+	var all []byte
+	add := func(id int64, ids []int64) {
+		key := protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), uint64(id)) // of a map: 0 is written
+		all = appendBytes(all, 1, appendBytes(key, 2, appendInts(nil, 1, ids)))
+	}
+	order := func(c *hlo.Computation) (ids []int64) {
+		for _, i := range c.Instructions {
+			ids = append(ids, e.ids[i])
+		}
+		return ids
+	}
+	scheduled := map[int64]bool{}
+	e.d.fields(x.bytes).messages(1, func(f *fields) {
+		id := f.int(1)
+		scheduled[id] = true
+		if c := e.m.Computation(e.d.computations[id].c.Name); c != nil {
+			add(id, order(c))
+		} else if !slices.Contains(e.d.m.Computations, e.d.computations[id].c) {
+			add(id, f.message(2).ints(1))
+		}
+	})
+	for _, c := range e.m.Computations {
+		if o := e.of[c]; o.c.Name != c.Name && scheduled[o.id] {
+			add(e.computations[c], order(c))
+		}
+	}
+	return appendBytes(b, x.n, all)
+}
+
+// check reads what was written, and reports how it differs from what was to be written.
+func (e *encoder) check(b []byte) error {
+	got, _, err := Decode(b, nil)
+	if err != nil {
+		return err
+	}
+	if len(got.Computations) != len(e.m.Computations) || got.Entry.Name != e.m.Entry.Name || got.Scheduled != e.m.Scheduled {
+		return errors.New("it reads back with other computations")
+	}
+	for _, c := range e.m.Computations {
+		d := got.Computation(c.Name)
+		if d == nil || len(d.Instructions) != len(c.Instructions) {
+			return fmt.Errorf("computation %s reads back otherwise", c.Name)
+		}
+		place := func(c *hlo.Computation) map[*hlo.Instruction]int {
+			at := map[*hlo.Instruction]int{}
+			for n, i := range c.Instructions {
+				at[i] = n
+			}
+			return at
+		}
+		x, y := place(c), place(d)
+		same := func(a, b []*hlo.Instruction) bool {
+			return slices.EqualFunc(a, b, func(i, j *hlo.Instruction) bool { return x[i] == y[j] })
+		}
+		if x[c.Root] != y[d.Root] {
+			return fmt.Errorf("the root of %s reads back otherwise", c.Name)
+		}
+		for n, i := range c.Instructions {
+			j := d.Instructions[n]
+			calls := slices.EqualFunc(i.Called(), j.Called(), func(a, b *hlo.Computation) bool { return a.Name == b.Name })
+			if text(i) != text(j) || !same(i.Operands, j.Operands) || !same(i.After, j.After) || !calls {
+				return fmt.Errorf("%s in %s reads back otherwise", i.Name, c.Name)
+			}
+		}
+	}
+	return nil
+}
+
+// appendField appends a field as it was read.
+func appendField(b []byte, x field) []byte {
+	switch b = protowire.AppendTag(b, x.n, x.typ); x.typ {
+	case protowire.VarintType:
+		return protowire.AppendVarint(b, x.value)
+	case protowire.Fixed32Type:
+		return protowire.AppendFixed32(b, uint32(x.value))
+	case protowire.Fixed64Type:
+		return protowire.AppendFixed64(b, x.value)
+	}
+	return protowire.AppendBytes(b, x.bytes)
+}
+
+func appendBytes(b []byte, n protowire.Number, v []byte) []byte {
+	return protowire.AppendBytes(protowire.AppendTag(b, n, protowire.BytesType), v)
+}
+
+// appendInt appends a number, and nothing if it is 0, which a missing field is.
+func appendInt(b []byte, n protowire.Number, v int64) []byte {
+	if v == 0 {
+		return b
+	}
+	return protowire.AppendVarint(protowire.AppendTag(b, n, protowire.VarintType), uint64(v))
+}
+
+// appendInts appends a packed list, and nothing if it is empty.
+func appendInts(b []byte, n protowire.Number, list []int64) []byte {
+	if len(list) == 0 {
+		return b
+	}
+	var packed bytes.Buffer
+	for _, v := range list {
+		packed.Write(protowire.AppendVarint(nil, uint64(v)))
+	}
+	return appendBytes(b, n, packed.Bytes())
+}
