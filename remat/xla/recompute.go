@@ -64,37 +64,9 @@ func (t *tracker) recompute(best int32) (added int) {
 // clone copies an instruction. A fusion and the start of an asynchronous operation get copies
 // of their computations, which may have one caller only.
 func (t *tracker) clone(i *hlo.Instruction) *hlo.Instruction {
-	c := i.Clone(t.p.names.free(cloneName(i.Name)))
-	if i.Opcode == hlo.Fusion || i.Opcode.WrapsStart() {
-		kept, seen := map[*hlo.Computation]*hlo.Computation{}, map[*hlo.Computation]bool{}
-		for n := range c.Attributes {
-			for k, callee := range c.Attributes[n].Calls {
-				keepShared(callee, kept, seen)
-				c.Attributes[n].Calls[k] = callee.Clone(".clone", kept)
-			}
-		}
-	}
+	c := i.CloneOwning(t.p.names.free(cloneName(i.Name)))
 	t.p.setChannel(c)
 	return c
-}
-
-// keepShared adds to kept the computations that a clone of c shares with it: all that it
-// calls, except those of fusions. seen are the computations that were looked at: a chain of
-// fusions may reach one on many ways.
-func keepShared(c *hlo.Computation, kept map[*hlo.Computation]*hlo.Computation, seen map[*hlo.Computation]bool) {
-	if seen[c] {
-		return
-	}
-	seen[c] = true
-	for _, i := range c.Instructions {
-		for _, callee := range i.Called() {
-			if i.Opcode == hlo.Fusion {
-				keepShared(callee, kept, seen)
-			} else {
-				kept[callee] = callee
-			}
-		}
-	}
 }
 
 // redirect makes the users of best that are not placed use clone k. A user of an element
