@@ -81,7 +81,7 @@ func cloneSome(m *hlo.Module) (n int) {
 				continue
 			}
 			u := i.Users[len(i.Users)-1]
-			clone := i.CloneWhole(i.Name + ".remat")
+			clone := i.CloneOwning(i.Name + ".remat")
 			c.Insert(slices.Index(c.Instructions, u), clone)
 			for at, o := range u.Operands {
 				if o == i {
