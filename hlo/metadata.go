@@ -9,6 +9,18 @@ import (
 	"strings"
 )
 
+// HasOpNames reports whether an instruction of the module says which operation of the program
+// it is of. Compiled modules do; the text of a JAX program that is lowered and not compiled
+// does not.
+func (m *Module) HasOpNames() bool {
+	for i := range m.All() {
+		if i.OpName() != "" {
+			return true
+		}
+	}
+	return false
+}
+
 // OpName is the op_name in an instruction's metadata, empty if there is none: the
 // path of the operation through the program, such as "jit(step)/jvp(mlp)/dot_general".
 func (i *Instruction) OpName() string {

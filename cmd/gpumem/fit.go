@@ -253,7 +253,7 @@ func writeFitFile(t *text, rep *fit.FileReport) {
 		if rep.Refused != nil {
 			t.Line("What is refused first is %s.", rep.Refused.What)
 		}
-		t.Line("%s takes %s:", m.Name, size.Format(m.Total()))
+		t.Line("%s takes %s:", m.Name, size.Format(m.Total))
 		tab := report.NewTable(">arguments", ">results", ">in place", ">temporaries", ">constants")
 		tab.Row(size.Format(m.Arguments), size.Format(m.Results), size.Format(m.Aliased), size.Format(m.Temporaries), size.Format(m.Constants))
 		t.table(tab)

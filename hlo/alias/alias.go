@@ -112,6 +112,8 @@ type Walk struct {
 	First Node
 	// Start and End are the first step, and the one after the last.
 	Start, End int
+	// Caller is the node of the call, 0 for the entry.
+	Caller Node
 	// Outer is the walk with the asynchronous operation during which this one runs, -1 if
 	// there is none. Async is the walk through what that operation calls. Done, of the latter,
 	// is the node of the operation's end, -1 if there is none.
@@ -203,6 +205,7 @@ func Analyze(m *hlo.Module) (*Flow, error) {
 	}
 	f := &Flow{Module: m, FirstWalk: map[*hlo.Computation]int32{}, loops: map[Node]int32{}, asyncs: map[Node]asyncRun{},
 		place: make([]int32, m.IDs()), sharing: newSharing()}
+	f.gpu = m.Backend() == hlo.GPU
 	if _, err := f.enter(m.Entry, nil, 0); err != nil {
 		return nil, err
 	}
@@ -308,6 +311,9 @@ func (f *Flow) Node(walk int32, i *hlo.Instruction) (n Node, ok bool) {
 // have this length. It is at most some more than 2^20, the limit at which another walk is
 // refused.
 func (f *Flow) Nodes() int { return len(f.inst) }
+
+// Instruction is the instruction of a node.
+func (f *Flow) Instruction(n Node) *hlo.Instruction { return f.inst[n] }
 
 // Walk is the walk of a node, 0 for the entry.
 func (f *Flow) Walk(n Node) int32 { return f.walk[n] }

@@ -366,7 +366,11 @@ func (f *Flow) called(n Node, c *hlo.Computation, operands []*hlo.Instruction) (
 
 // inner walks a computation that a node calls, one level deeper.
 func (f *Flow) inner(n Node, c *hlo.Computation, args []int32) (int32, error) {
-	return f.enter(c, args, f.Walks[f.walk[n]].depth+1)
+	w, err := f.enter(c, args, f.Walks[f.walk[n]].depth+1)
+	if err == nil {
+		f.Walks[w].Caller = n
+	}
+	return w, err
 }
 
 // call walks the callee and forwards what it returns.

@@ -23,6 +23,7 @@ package alias
 import (
 	"cmp"
 	"slices"
+	"strings"
 
 	"gpumem/hlo"
 )
@@ -46,6 +47,8 @@ type sharing struct {
 	parameters map[*hlo.Computation][]*hlo.Instruction
 	shareable  map[*hlo.Instruction][]*hlo.Instruction // see candidates
 	wide       map[*hlo.Instruction][]int32            // see numbers
+	gpu        bool                                    // by the rules of gpu.go
+	kernels    map[*hlo.Computation]*kernel
 	scratch    []int32
 	looked     int // operands that were looked at, for tests
 }
@@ -63,6 +66,7 @@ func newSharing() sharing {
 		parameters: map[*hlo.Computation][]*hlo.Instruction{},
 		shareable:  map[*hlo.Instruction][]*hlo.Instruction{},
 		wide:       map[*hlo.Instruction][]int32{},
+		kernels:    map[*hlo.Computation]*kernel{},
 	}
 }
 
@@ -80,7 +84,17 @@ func (s *sharing) candidates(u *hlo.Instruction, to []int) []*hlo.Instruction {
 		return u.Operands[k : k+1]
 	}
 	switch u.Opcode {
-	case hlo.Copy, hlo.CustomCall:
+	case hlo.CustomCall:
+		if s.gpu {
+			return only(2)
+		}
+		return nil
+	case hlo.Copy:
+		return nil
+	case hlo.AllReduce, "collective-broadcast":
+		if s.gpu {
+			return u.Operands
+		}
 		return nil
 	case hlo.Scatter, hlo.SetDimensionSize, hlo.DynamicUpdateSlice:
 		return only(0)
@@ -100,7 +114,7 @@ func (s *sharing) candidates(u *hlo.Instruction, to []int) []*hlo.Instruction {
 			for _, o := range u.Operands {
 				// What forwards a value stays: may decides about that value.
 				makes := o.Opcode == hlo.Parameter || o.Opcode == hlo.Fusion || o.Opcode.Unary() || o.Opcode.Binary()
-				if !makes || s.fusion(u, int(s.numbers(u, o)[0])) {
+				if !makes || s.perhaps(u, int(s.numbers(u, o)[0])) {
 					list = append(list, o)
 				}
 			}
@@ -157,10 +171,24 @@ func (s *sharing) numbers(u, o *hlo.Instruction) []int32 {
 // both readings come before the writing of each element.
 func (s *sharing) may(o *hlo.Instruction, from []int, u *hlo.Instruction, to []int) bool {
 	numbers := s.numbers(u, o)
-	if len(numbers) == 0 || o.Opcode == hlo.Constant || u.Opcode == hlo.Copy || !o.Shape.At(from...).Equal(u.Shape.At(to...)) {
+	if len(numbers) == 0 || o.Opcode == hlo.Constant || u.Opcode == hlo.Copy {
 		return false
 	}
 	number, once := int(numbers[0]), len(numbers) == 1
+	if s.gpu {
+		switch u.Opcode {
+		case hlo.Fusion:
+			return s.onGPU(u, o, number, to)
+		case hlo.AllReduce, "collective-broadcast":
+			config, _ := u.Attribute("backend_config")
+			return !strings.Contains(strings.ToLower(config), "nvshmem") && (len(u.Operands) == 1 || len(to) == 1 && to[0] < len(u.Operands) && u.Operands[to[0]] == o)
+		case hlo.CustomCall:
+			return once && number == 2 && addsInPlace(u, to)
+		}
+	}
+	if !o.Shape.At(from...).Equal(u.Shape.At(to...)) {
+		return false
+	}
 	switch u.Opcode {
 	case hlo.CustomCall:
 		return false
@@ -174,6 +202,15 @@ func (s *sharing) may(o *hlo.Instruction, from []int, u *hlo.Instruction, to []i
 		return len(o.Users) == 1 && (len(u.Operands) == 1 || once && len(to) > 0 && to[0] == number)
 	}
 	return s.elementwise(u, number)
+}
+
+// perhaps reports whether a part of a fusion's result may lie where its operand with this
+// number does.
+func (s *sharing) perhaps(u *hlo.Instruction, number int) bool {
+	if s.gpu {
+		return s.perhapsOnGPU(u, number)
+	}
+	return s.fusion(u, number)
 }
 
 // fusion reports whether the result of a fusion may lie where its operand with this number

@@ -41,6 +41,37 @@ func File(ctx context.Context, path string) (m *hlo.Module, binary []byte, err e
 	return readFile(ctx, in)
 }
 
+// Contents are what a file has of a compiled program: a module, XLA's assignment of its
+// memory, or both. The other one is nil.
+type Contents struct {
+	Module     *hlo.Module
+	Binary     []byte // of the module, nil for a text
+	Assignment *Assignment
+}
+
+// Any is Module for a file that may also be XLA's buffer assignment, or have one in it.
+func Any(ctx context.Context, path string) (c Contents, err error) {
+	in, err := input.Open(ctx, path, input.Options{Kind: "a module"})
+	if err != nil {
+		return c, err
+	}
+	defer in.Close()
+	m, binary, text, err := parse(in)
+	if binary != nil && (err == nil || errors.Is(err, ErrNoModule)) {
+		a, wrong := DecodeAssignment(binary, in.Take)
+		if c.Assignment = a; wrong != nil && !errors.Is(wrong, ErrNoAssignment) {
+			return c, place(ctx, in, text, wrong)
+		}
+		if err != nil && a != nil {
+			return c, nil
+		}
+	}
+	if err = place(ctx, in, text, check(m, err)); err == nil {
+		c.Module, c.Binary = m, binary
+	}
+	return c, err
+}
+
 // Looks reports whether content begins as a module does, of which head is all or 4 KiB and
 // more. A binary one is a message whose first field is a message or a text, as many are.
 func Looks(head []byte) bool {
@@ -56,27 +87,38 @@ func Read(ctx context.Context, in *input.Reader) (*hlo.Module, error) {
 // readFile is Read, with the bytes of a binary module.
 func readFile(ctx context.Context, in *input.Reader) (*hlo.Module, []byte, error) {
 	m, binary, text, err := parse(in)
+	if err = place(ctx, in, text, check(m, err)); err != nil {
+		return nil, nil, err
+	}
+	return m, binary, nil
+}
+
+// check checks a module that was parsed without an error.
+func check(m *hlo.Module, err error) error {
 	if err == nil {
 		err = verify.Module(m)
 	}
 	if err == nil {
 		err = sized(m)
 	}
+	return err
+}
+
+// place puts in front of an error where it is: the file, and the line if it is in a text.
+func place(ctx context.Context, in *input.Reader, text string, err error) error {
 	var at *hlo.SyntaxError
 	var wrong *verify.Error
 	var unread *input.Error
 	switch {
-	case errors.As(err, &unread), ctx.Err() != nil:
-		return nil, nil, err
+	case err == nil, errors.As(err, &unread), ctx.Err() != nil:
+		return err
 	case errors.As(err, &at):
-		return nil, nil, fmt.Errorf("%s:%w", in.Name(), err) // FILE:LINE:COLUMN:
+		return fmt.Errorf("%s:%w", in.Name(), err) // FILE:LINE:COLUMN:
 	case errors.As(err, &wrong) && wrong.Instruction != nil && wrong.Instruction.Line > 0:
 		i := wrong.Instruction
-		return nil, nil, fmt.Errorf("%s:%d:%d: %s in %s: %s", in.Name(), i.Line, column(text, i), i.Name, wrong.Computation.Name, wrong.Problem)
-	case err != nil:
-		return nil, nil, fmt.Errorf("%s: %s", in.Name(), strings.TrimPrefix(err.Error(), "hlo/load: "))
+		return fmt.Errorf("%s:%d:%d: %s in %s: %s", in.Name(), i.Line, column(text, i), i.Name, wrong.Computation.Name, wrong.Problem)
 	}
-	return m, binary, nil
+	return fmt.Errorf("%s: %s", in.Name(), strings.TrimPrefix(err.Error(), "hlo/load: "))
 }
 
 // peeked is how many bytes of a module are looked at to tell text.

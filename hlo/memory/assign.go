@@ -7,9 +7,9 @@ package memory
 // they live, and else into the heap, which package pack packs.
 //
 // In the module of live.go, s comes first and gets an allocation of 16 bytes as a result. p
-// gets one as a parameter, and the table of t one that counts as temporary and is rounded
-// up to 256 bytes. n goes into that of s: it ends where s begins, and an addition may take
-// over the memory of its operand. Nothing is left for the heap, so the total is 288 bytes.
+// gets one as a parameter, and the table of t one that counts as temporary. n goes into that
+// of s: it ends where s begins, and an addition may take over the memory of its operand.
+// Nothing is left for the heap, so the total is 48 bytes.
 //
 // In the loop of package alias the array, the counter and the tables are returned, with 400,
 // 4 and 16 bytes: 420 of results. The array lies in the memory of the parameter p, which is
@@ -20,6 +20,8 @@ package memory
 import (
 	"cmp"
 	"fmt"
+	"maps"
+	"math"
 	"slices"
 	"strings"
 
@@ -38,8 +40,8 @@ type Assignment struct {
 	// among the parameters.
 	LiveOut uint64
 	// Temp is the heap of everything else: packed, each value on a multiple of
-	// [pack.Alignment], with the tables of tuples in front. Fragmentation is what the
-	// packing loses.
+	// [pack.Alignment], with the tables of tuples beside it. Fragmentation is what the
+	// packing of the heap loses.
 	Temp, Fragmentation uint64
 	// Total is all of it. Parameters that are returned count once.
 	Total uint64
@@ -82,7 +84,8 @@ func (a *Analysis) Offsets(work int) ([]int64, error) {
 func (a *Analysis) assign(work int, place func(value int, offset uint64)) (*Assignment, error) {
 	s := &Assignment{}
 	g := &assigner{a: a, in: make([]int32, len(a.BufferBytes))}
-	temp := g.allocations()
+	heaps := g.allocations()
+	var all []kept // in the order in which XLA makes them
 	for _, x := range g.list {
 		bytes := a.size(x.buffer)
 		if a.space(x.buffer) == hlo.HostSpace {
@@ -94,20 +97,25 @@ func (a *Analysis) assign(work int, place func(value int, offset uint64)) (*Assi
 			s.Constants += bytes
 		case x.parameter:
 			s.Parameters += bytes
-		// The table of a tuple that is not returned is temporary, but lies outside of the heap
-		// with an address by itself.
+		// The table of a tuple that is not returned is temporary, but lies outside of the heap.
 		case x.table && !x.liveOut:
-			s.Temp += (bytes + pack.Alignment - 1) / pack.Alignment * pack.Alignment
+			all = append(all, kept{true, a.space(x.buffer), bytes})
 			continue
 		}
 		if x.liveOut {
 			s.LiveOut += bytes
 		}
 		s.Total += bytes
+		all = append(all, kept{})
 	}
-	for space, use := range temp {
+	align := uint64(pack.Alignment)
+	if a.Module.Backend() == hlo.CPU {
+		align = pack.AlignmentCPU
+	}
+	for _, space := range slices.Sorted(maps.Keys(heaps)) {
+		use := heaps[space]
 		r := a.record(use)
-		heap, offsets, err := pack.Search(r.blocks, pack.Alignment, work)
+		heap, offsets, err := pack.Search(r.blocks, align, work)
 		if err != nil {
 			return nil, err
 		}
@@ -120,12 +128,79 @@ func (a *Analysis) assign(work int, place func(value int, offset uint64)) (*Assi
 			s.Host += heap
 			continue
 		}
-		s.Temp += heap
+		all = append(all, kept{true, space, heap})
 		s.Fragmentation += heap - r.peak
 	}
+	s.Temp = together(append(all, make([]kept, inThreads(a.Module))...), align)
 	s.Total += s.Temp
 	s.TotalFragmentation = int64(s.Total) - int64(a.minimum)
 	return s, nil
+}
+
+// A kept is an allocation as far as it matters to the block of temporaries.
+type kept struct {
+	temp  bool
+	space uint64
+	bytes uint64
+}
+
+// together returns what the temporary allocations take in one block for each memory space,
+// one behind the other, each on a multiple of align. XLA first moves them behind all
+// others: it exchanges the first temporary one with the last one that is not, and so on,
+// which turns their order around. So the heap is mostly in front and tables of tuples, of
+// which the last one is not rounded up, behind it (BufferAssignment::CombineTempAllocations).
+func together(all []kept, align uint64) (sum uint64) {
+	for i, j := 0, len(all)-1; ; i, j = i+1, j-1 {
+		for i < j && !all[i].temp {
+			i++
+		}
+		for i < j && all[j].temp {
+			j--
+		}
+		if i >= j {
+			break
+		}
+		all[i], all[j] = all[j], all[i]
+	}
+	blocks := map[uint64]uint64{}
+	for _, x := range all {
+		if x.temp {
+			blocks[x.space] = (blocks[x.space]+align-1)/align*align + x.bytes
+		}
+	}
+	for _, bytes := range blocks {
+		sum += bytes
+	}
+	return sum
+}
+
+// inThreads is how many allocations XLA makes behind all others for the values of computations
+// that run for each element: what reductions, sorts and the like call. They lie in the
+// registers of a thread.
+func inThreads(m *hlo.Module) (n int) {
+	seen := map[*hlo.Computation]bool{m.Entry: true}
+	type call struct {
+		c        *hlo.Computation
+		embedded bool
+	}
+	for list := []call{{m.Entry, false}}; len(list) > 0; {
+		at := list[len(list)-1]
+		list = list[:len(list)-1]
+		for _, i := range at.c.Instructions {
+			// The values of fusions are nowhere.
+			if at.embedded && i.Opcode != hlo.GetTupleElement && i.Opcode != hlo.Bitcast {
+				n++
+			}
+			embedded := at.embedded || len(ControlFlow(i)) == 0
+			for _, c := range i.Called() {
+				if !seen[c] {
+					seen[c] = true
+					list = append(list, call{c, embedded && i.Opcode != hlo.Fusion})
+				}
+			}
+		}
+	}
+	return n
 }
 
 // String is the text that XLA prints, with its units and its columns, so that the two can be
@@ -187,7 +262,8 @@ type assigner struct {
 // by value, for each memory space.
 //
 // The order is XLA's and part of the result: the largest buffer first, of equal ones those
-// that are returned, then those that begin first. A buffer that is looked at later is never
+// that are returned, then those that come first in an order of the instructions that knows
+// nothing of the schedule (postorder.go). A buffer that is looked at later is never
 // larger, so that it fits into each allocation there is, and only time has to be compared.
 func (g *assigner) allocations() map[uint64][]bool {
 	a := g.a
@@ -195,16 +271,17 @@ func (g *assigner) allocations() map[uint64][]bool {
 		number  int
 		bytes   uint64
 		liveOut bool
-		begin   int // the first step
+		first   int32 // in the post-order
 	}
 	// What a buffer is sorted by is found once, as comparing asks for it many times.
+	at := postOrder(a.flow)
 	var order []buffer
 	for b, members := range a.members {
-		x := buffer{number: b, bytes: a.size(b), begin: len(a.Schedule)}
+		x := buffer{number: b, bytes: a.size(b), first: math.MaxInt32}
 		for _, v := range members {
 			value := &a.Values[v]
 			x.liveOut = x.liveOut || value.LiveOut
-			x.begin = min(x.begin, value.Start)
+			x.first = min(x.first, at[value.Node])
 		}
 		order = append(order, x)
 	}
@@ -215,7 +292,7 @@ func (g *assigner) allocations() map[uint64][]bool {
 				outs = -1
 			}
 		}
-		return cmp.Or(cmp.Compare(y.bytes, x.bytes), outs, cmp.Compare(x.begin, y.begin))
+		return cmp.Or(cmp.Compare(y.bytes, x.bytes), outs, cmp.Compare(x.first, y.first))
 	})
 	temp := map[uint64][]bool{}
 	for _, next := range order {

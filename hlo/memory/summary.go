@@ -19,20 +19,24 @@ type Summary struct {
 	Instructions int    `json:"instructions"`
 	// Scheduled reports whether the order of the instructions is that in which they run.
 	Scheduled bool `json:"scheduled"`
-	// Parameters and Results are those of the entry. Aliased is the part of the results
-	// that lies in parameters.
+	// Parameters are those of the entry, in the host's memory, too.
 	Parameters uint64 `json:"parameter_bytes"`
-	Results    uint64 `json:"output_bytes"`
-	Aliased    uint64 `json:"alias_bytes"`
-	// Peak is that of [Analysis.Peak], TempPeak that of [TempPeak]. PeakAt and TempPeakAt
-	// are the names of the instructions where they are, empty for none.
+	Totals
+	// Exact reports whether the totals are those of XLA's own assignment.
+	Exact bool `json:"exact"`
+	// Peak is that of [Analysis.Peak], TempPeak that of [TempPeak], which is also there under
+	// its later name. PeakAt and TempPeakAt are the names of the instructions where they are,
+	// empty for none.
 	Peak       uint64 `json:"peak_bytes"`
 	TempPeak   uint64 `json:"temp_peak_bytes"`
+	PassPeak   uint64 `json:"pass_peak_bytes"`
 	PeakAt     string `json:"peak_instruction"`
 	TempPeakAt string `json:"temp_peak_instruction"`
 	// Largest are the largest values that live at the peak, of Alive in all.
 	Largest []LiveValue `json:"largest"`
 	Alive   int         `json:"-"`
+	// Notes are what the figures do not say, a line each.
+	Notes []string `json:"notes,omitempty"`
 	// Curve is that of [Analysis.Curve].
 	Curve []uint64 `json:"-"`
 }
@@ -61,25 +65,16 @@ func Summarize(m *hlo.Module, n int) (*Summary, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.Results, err = m.Entry.Root.Shape.TotalBytes(); err != nil {
-		return nil, err
-	}
-	for _, alias := range m.Aliases {
-		if part := m.Entry.Root.Shape.At(alias.Output...); part != nil {
-			bytes, err := part.TotalBytes()
-			if err != nil {
-				return nil, err
-			}
-			s.Aliased += bytes
-		}
-	}
 	var at *hlo.Instruction
 	if s.TempPeak, at, err = TempPeak(m, Options{}); err != nil {
 		return nil, err
 	}
-	s.TempPeakAt = nameOf(at)
+	s.PassPeak, s.TempPeakAt = s.TempPeak, nameOf(at)
 	a, err := AnalyzeModule(m)
 	if err != nil {
+		return nil, err
+	}
+	if s.Totals, err = a.Totals(); err != nil {
 		return nil, err
 	}
 	var alive []Value
@@ -89,6 +84,12 @@ func Summarize(m *hlo.Module, n int) (*Summary, error) {
 	for _, v := range alive[:min(len(alive), n)] {
 		i := v.Instruction
 		s.Largest = append(s.Largest, LiveValue{i.Name, i.Shape.At(v.Index...).String(), v.Bytes, i.OpName(), sources.Place(i)})
+	}
+	if e := Estimate(m); e != "" {
+		s.Notes = append(s.Notes, e)
+	}
+	if !m.HasOpNames() {
+		s.Notes = append(s.Notes, "no op_name in it: which operations of the program these are, and their lines, is unknown")
 	}
 	return s, nil
 }

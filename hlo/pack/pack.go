@@ -55,6 +55,9 @@ type Block struct {
 // (kXlaAllocatedBufferAlignBytes, 2026).
 const Alignment = 256
 
+// AlignmentCPU is that in XLA's heaps on CPUs (cpu_function_runtime::MinAlign).
+const AlignmentCPU = 64
+
 // maxHeap is where addresses end, as in XLA.
 const maxHeap = math.MaxInt64
 

@@ -34,8 +34,8 @@
 // Files: advise.go the configuration and the report, source.go the framework and the GPUs
 // of the recording, candidates.go what is tried, jax.go, tensorflow.go, pytorch.go and
 // others.go the settings of each framework, cards.go the sizes of cards, search.go the least
-// limit and the smallest device, need.go why nothing fits, second.go a second program on the card, together.go several
-// recorded ones.
+// limit and the smallest device, need.go why nothing fits, second.go a second program on the
+// card, together.go several recorded ones.
 package advise
 
 import (

@@ -1,6 +1,6 @@
 package advise
 
-// Why nothing fits.
+// The reason why nothing fits.
 
 import (
 	"context"

@@ -15,7 +15,7 @@ import (
 	"gpumem/trace"
 )
 
-// Together says whether several programs share a card, and with which leases. Sizes are
+// Together reports whether several programs share a card, and with which leases. Sizes are
 // bytes. Its JSON is that of gpumem advise of several recordings.
 type Together struct {
 	DeviceBytes  uint64    `json:"device_bytes"`
@@ -206,20 +206,20 @@ func (a *adviser) lease(ctx context.Context, p policy.Policy) (uint64, error) {
 	return a.leaseOf(hi), nil
 }
 
-// limitOf returns the limit of a pool that gpumem run gives that many bytes. It sets a
+// limitOf returns the limit of a pool to which gpumem run gives that many bytes. It sets a
 // fraction for JAX and PyTorch, which may lose some.
 func (a *adviser) limitOf(p policy.Policy, bytes uint64) uint64 {
 	if p.Name != jax && p.Name != pyTorch {
 		return bytes
 	}
-	card, part := policy.Device{Total: a.cfg.Sim.Total}, policy.Policy{RoundLimit: p.RoundLimit}
-	part.Fraction = policy.FractionFor(bytes, part, card)
-	return max(1, part.LimitBytes(card))
+	card := policy.Device{Total: a.cfg.Sim.Total, Free: a.cfg.Sim.Total}
+	p.Limit, p.Fraction = 0, policy.FractionFor(bytes, policy.Policy{RoundLimit: p.RoundLimit}, card)
+	return max(1, p.LimitBytes(card)) // rounded as the release does it
 }
 
-// leaseOf returns the lease for a pool of so many pages.
-func (a *adviser) leaseOf(pages uint64) uint64 {
-	return pages*page + (a.taken(true)+page-1)/page*page
+// leaseOf returns the lease for a pool of n pages.
+func (a *adviser) leaseOf(n uint64) uint64 {
+	return n*page + (a.taken(true)+page-1)/page*page
 }
 
 // peakTogether returns the most that is live at once in recordings that begin at the same

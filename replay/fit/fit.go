@@ -402,12 +402,12 @@ func readProgram(path string) (Program, error) {
 	}
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return Program{}, nil
+		return Program{Compiled: []Compiled{}}, nil
 	}
 	if err == nil {
 		err = json.Unmarshal(text, &f)
 	}
-	p := Program{Framework: f.Framework, Version: f.Version, Repeats: f.Reason == "repeats", peak: f.Peak, ended: f.Reason == "end"}
+	p := Program{Framework: f.Framework, Version: f.Version, Repeats: f.Reason == "repeats", Compiled: []Compiled{}, peak: f.Peak, ended: f.Reason == "end"}
 	for _, c := range f.Programs {
 		c.path = c.Module
 		p.Compiled = append(p.Compiled, c.Compiled)

@@ -209,6 +209,9 @@ func TestSettings(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			if got, err := json.Marshal(r.Program); err != nil || !strings.Contains(string(got), `"compiled":[]`) {
+				t.Errorf("%s, %v", got, err)
+			}
 			if got, err := json.Marshal(r.Settings); err != nil || string(got) != tc.want || r.Fits != tc.fits {
 				t.Errorf("fits %v, %s, %v", r.Fits, got, err)
 			}

@@ -47,16 +47,9 @@ type Module struct {
 	Name string `json:"name"`
 	// Scheduled reports whether the module is as it runs. Otherwise the temporaries are
 	// an estimate: XLA has not fused and ordered it yet.
-	Scheduled   bool   `json:"scheduled"`
-	Arguments   uint64 `json:"argument_bytes"`
-	Results     uint64 `json:"output_bytes"`
-	Aliased     uint64 `json:"alias_bytes"` // of the results, in the memory of arguments
-	Temporaries uint64 `json:"temp_bytes"`
-	Constants   uint64 `json:"constant_bytes"` // outside of the pool
+	Scheduled bool `json:"scheduled"`
+	memory.Totals
 }
-
-// Total is all of it but the constants.
-func (m *Module) Total() uint64 { return m.Arguments + m.Results - m.Aliased + m.Temporaries }
 
 // Place is blocks that one place allocated.
 type Place struct {
@@ -129,12 +122,10 @@ func module(ctx context.Context, m *hlo.Module, name string, cfg Config) (*FileR
 	if err != nil {
 		return nil, err
 	}
-	heap, err := a.Assign()
-	if err != nil {
+	if fact.Totals, err = a.Totals(); err != nil {
 		return nil, err
 	}
-	fact.Temporaries, fact.Constants = heap.Temp, heap.Constants
-	list := requests(m, fact)
+	list := requests(m, fact.Temporaries)
 	t, err := played(ctx, list, name)
 	if err != nil {
 		return nil, err
@@ -178,49 +169,28 @@ func prepare(m *hlo.Module) error {
 	return nil
 }
 
-// requests returns those of one run of a module, in XLA's order, and adds them up. What
-// lies in the host's memory is left out.
-func requests(m *hlo.Module, fact *Module) (list []Place) {
-	for _, p := range m.Entry.Parameters() {
-		what := "the argument " + cmp.Or(named(p.OpName()), p.Name)
-		each(p.Shape, nil, func(_ []int, bytes uint64) {
-			list = append(list, Place{What: what, Bytes: bytes, Blocks: 1})
-			fact.Arguments += bytes
-		})
+// requests returns those of one run of a module, in XLA's order.
+func requests(m *hlo.Module, temporaries uint64) (list []Place) {
+	for _, p := range memory.Arguments(m) {
+		list = append(list, Place{What: "the argument " + cmp.Or(named(p.Instruction.OpName()), p.Instruction.Name), Bytes: p.Bytes, Blocks: 1})
 	}
 	arguments := len(list)
-	each(m.Entry.Root.Shape, nil, func(index []int, bytes uint64) {
-		fact.Results += bytes
-		if slices.ContainsFunc(m.Aliases, func(a hlo.Alias) bool { return slices.Equal(a.Output, index) }) {
-			fact.Aliased += bytes
-			return
+	for _, p := range memory.Results(m) {
+		if p.Aliased {
+			continue
 		}
 		what := "the result"
-		for _, i := range index {
+		for _, i := range p.Index {
 			what += " " + strconv.Itoa(i)
 		}
-		list = append(list, Place{What: what, Bytes: bytes, Blocks: 1})
-	})
+		list = append(list, Place{What: what, Bytes: p.Bytes, Blocks: 1})
+	}
 	slices.SortStableFunc(list[arguments:], func(a, b Place) int { return cmp.Compare(b.Bytes, a.Bytes) })
-	return append(list, Place{What: "the temporaries, in one block", Bytes: fact.Temporaries, Blocks: 1})
+	return append(list, Place{What: "the temporaries, in one block", Bytes: temporaries, Blocks: 1})
 }
 
 // named returns an operation's name without the escapes that it has in a module.
 func named(op string) string { return strings.ReplaceAll(op, `\'`, "'") }
-
-// each calls f with each part of a shape that takes memory of the device, tables included.
-func each(s *hlo.Shape, index []int, f func(index []int, bytes uint64)) {
-	if s.Space() == hlo.HostSpace {
-		return
-	}
-	own, _ := s.Bytes() // load has checked that there is a size
-	if own > 0 {
-		f(index, own)
-	}
-	for i, e := range s.Elements {
-		each(e, append(slices.Clone(index), i), f)
-	}
-}
 
 // played is the recording of requests.
 func played(ctx context.Context, list []Place, name string) (*trace.Trace, error) {

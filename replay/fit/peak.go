@@ -204,25 +204,26 @@ func sizes(list []trace.Event) []uint64 {
 	return bytes
 }
 
-// peaks finds what is live at the peak of each pool.
-func peaks(ctx context.Context, t *trace.Trace, list []*function) ([]Peak, error) {
-	var all []Peak
+// peaks finds what is live at the peak of each pool. notes are what could not be found.
+func peaks(ctx context.Context, t *trace.Trace, list []*function) (all []Peak, notes []string, err error) {
 	for _, pool := range t.Pools {
 		p := Peak{Pool: pool.Name, Bytes: pool.PeakLive}
 		if len(list) > 0 {
 			live, err := pool.AtPeak(ctx)
 			if err != nil {
-				return nil, err
+				return nil, nil, err
 			}
 			blocks := sizes(live)
 			if f := p.find(blocks, list); f != nil {
 				p.parts(f, blocks)
-				p.Largest = f.temporaries()
+				if p.Largest, err = f.temporaries(); err != nil {
+					notes = append(notes, fmt.Sprintf("the temporaries of %s are not listed (%v)", f.Name, err))
+				}
 			}
 		}
 		all = append(all, p)
 	}
-	return all, nil
+	return all, notes, nil
 }
 
 // find names the function that was running: of those that explain the newest blocks, the
@@ -344,11 +345,12 @@ func grouped(list []argument) []Part {
 	return parts
 }
 
-// temporaries are the largest at the peak of f. There are none if the module cannot be analysed.
-func (f *function) temporaries() (list []memory.LiveValue) {
+// temporaries returns the largest at the peak of f. The error is of a module that cannot be
+// analysed.
+func (f *function) temporaries() (list []memory.LiveValue, err error) {
 	a, err := memory.AnalyzeModule(f.module)
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	_, _, alive := a.Peak()
 	sources := f.module.Sources()
@@ -357,7 +359,7 @@ func (f *function) temporaries() (list []memory.LiveValue) {
 			list = append(list, memory.LiveValue{Instruction: i.Name, Shape: i.Shape.At(v.Index...).String(), Bytes: v.Bytes, OpName: i.OpName(), Source: sources.Place(i)})
 		}
 	}
-	return list
+	return list, nil
 }
 
 // or adds a name to those that are one or the other.
@@ -452,10 +454,11 @@ func (r *Report) explain(ctx context.Context, t *trace.Trace) error {
 	if err != nil {
 		return err
 	}
-	r.Trace.Notes = append(r.Trace.Notes, notes...)
-	if r.Peaks, err = peaks(ctx, t, list); err != nil {
+	var more []string
+	if r.Peaks, more, err = peaks(ctx, t, list); err != nil {
 		return err
 	}
+	r.Trace.Notes = slices.Concat(r.Trace.Notes, notes, more)
 	if c := r.Candidates[0]; !c.Fits && c.FirstRefused != nil && r.Program.Framework == "jax" {
 		pool := largestPool(t, r.Report)
 		if i := slices.IndexFunc(t.Pools, func(p *trace.Pool) bool { return p.Name == c.RefusedPool }); i >= 0 {

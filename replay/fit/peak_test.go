@@ -59,9 +59,9 @@ func TestPeak(t *testing.T) {
 				t.Fatal(list, notes, err)
 			}
 			tr := allocated(t, tc.blocks...)
-			all, err := peaks(t.Context(), tr, list)
-			if err != nil || len(all) != 1 {
-				t.Fatal(all, err)
+			all, notes, err := peaks(t.Context(), tr, list)
+			if err != nil || len(all) != 1 || len(notes) != 0 {
+				t.Fatal(all, notes, err)
 			}
 			p := all[0]
 			var parts []string
@@ -193,7 +193,7 @@ ENTRY main {
 func TestPeakOfTwoFunctions(t *testing.T) {
 	const mib = 1 << 20
 	list := readAll(t, compiled(t, "jit_small", resultsModule(1), 0), compiled(t, "jit_one", resultsModule(2), 0), compiled(t, "jit_two", resultsModule(1), 4*mib), compiled(t, "jit_one", resultsModule(2), 0))
-	all, err := peaks(t.Context(), allocated(t, 5*mib, 4*mib, 4*mib), list)
+	all, _, err := peaks(t.Context(), allocated(t, 5*mib, 4*mib, 4*mib), list)
 	if err != nil || all[0].Function != "jit_one or jit_two" {
 		t.Errorf("%+v, %v", all, err)
 	}
