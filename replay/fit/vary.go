@@ -111,7 +111,7 @@ func RunVary(ctx context.Context, cfg Config, v Vary) (*Report, error) {
 		if r == nil {
 			continue
 		}
-		answer.Tried = append(answer.Tried, TriedValue{Value: v.Values[i], Fits: r.Fits, Set: lineOf(r.Settings), Peak: r.Peak().Bytes})
+		answer.Tried = append(answer.Tried, TriedValue{Value: v.Values[i], Fits: r.Fits, Set: lineOf(r.Settings), Peak: r.PeakBytes})
 	}
 	if largest >= 0 {
 		answer.Largest = &v.Values[largest]
