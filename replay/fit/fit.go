@@ -136,10 +136,11 @@ type Report struct {
 	Breaks  *Breaks `json:"breaks_at,omitempty"` // for JAX; nil if the program fits as it is
 	Tried   []Tried `json:"tried,omitempty"`     // with Config.Smallest, the largest first
 	Varied  *Varied `json:"vary,omitempty"`      // of RunVary
+	NotKept error   `json:"-"`                   // why there is no file Config.Record
 }
 
 // mostGPUs is the most GPUs of a machine.
-const mostGPUs = 64
+const mostGPUs = 16
 
 // Cards reads the words of a device, behind whose size may stand how many there are:
 // sim:24GiB*4. It returns the words of one, and the number.
@@ -203,7 +204,10 @@ var (
 func Run(ctx context.Context, cfg Config) (*Report, error) {
 	program, err := exec.LookPath(cfg.Command[0])
 	if err != nil {
-		return nil, err
+		return nil, noProgram(cfg.Command[0], err)
+	}
+	if cfg.Sim.Total > largest {
+		return nil, fmt.Errorf("a card of %s: a program is tried on at most %s", size.Format(cfg.Sim.Total), size.Format(largest))
 	}
 	front, driver, err := folders(cfg.Env)
 	if err != nil {
@@ -212,14 +216,23 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	if err := library.Check(program); err != nil {
 		return nil, err
 	}
-	if _, err := os.Lstat(cfg.Record); err == nil {
-		return nil, fmt.Errorf("%s: %w", cfg.Record, fs.ErrExist)
+	if cfg.Record != "" { // before the run, which may take long
+		f, err := os.OpenFile(cfg.Record, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+		if err != nil {
+			return nil, err
+		}
+		if err := errors.Join(f.Close(), os.Remove(cfg.Record)); err != nil {
+			return nil, err
+		}
 	}
 	dir, err := os.MkdirTemp("", "gpumem-fit-")
 	if err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
+	if dir, err = filepath.Abs(dir); err != nil { // the program may change its folder
+		return nil, err
+	}
 	if strings.ContainsAny(dir, ",:") { // which end a word in lists of folders and of a device
 		return nil, fmt.Errorf("folder %s: its name has a comma or colon; set TMPDIR to one without", dir)
 	}
@@ -254,6 +267,22 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 		}
 	}
 	return report, nil
+}
+
+// noProgram returns the error of a word that names no program, with what was meant.
+func noProgram(word string, err error) error {
+	switch {
+	case !exists(word):
+		return fmt.Errorf("%s: no such file, and no such program on PATH (%w)", word, err)
+	case strings.HasSuffix(word, ".py"):
+		return pythonProgram(word)
+	}
+	return err
+}
+
+// pythonProgram returns the error of a Python program that is named without its Python.
+func pythonProgram(path string) error {
+	return fmt.Errorf("%s is a Python program: gpumem fit -- python %s", path, path)
 }
 
 // folders returns the folders of the pool library and of the simulated driver.
@@ -332,11 +361,6 @@ func once(ctx context.Context, cfg Config, dir, front, driver string, on uint64)
 	if t.Allocs == 0 {
 		return nil, false, ErrNoGPU
 	}
-	if cfg.Record != "" {
-		if err := keep(source, cfg.Record); err != nil {
-			return nil, false, err
-		}
-	}
 	p.RanOn = on
 	if t.Format == torch.Format.Name {
 		if p.Lines, err = lines(ctx, t, ""); err != nil {
@@ -356,6 +380,9 @@ func once(ctx context.Context, cfg Config, dir, front, driver string, on uint64)
 	}
 	advice.Trace.Source = strings.Join(cfg.Command, " ")
 	report := &Report{Report: advice, Program: p}
+	if cfg.Record != "" {
+		report.NotKept = keep(source, cfg.Record)
+	}
 	if err := report.explain(ctx, t); err != nil {
 		return nil, false, err
 	}
@@ -407,7 +434,10 @@ func keep(record, to string) error {
 		return err
 	}
 	_, err = io.Copy(file, from)
-	return errors.Join(err, file.Close())
+	if err = errors.Join(err, file.Close()); err != nil {
+		err = errors.Join(fmt.Errorf("%s: the recording is not kept: %w", to, err), os.Remove(to))
+	}
+	return err
 }
 
 // readProgram reads what the start-up file wrote; it writes nothing for other programs.

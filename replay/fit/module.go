@@ -12,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strconv"
@@ -60,16 +61,43 @@ type Place struct {
 }
 
 // IsFile reports whether a word names a file to answer about, and no program: one that
-// cannot be run, or - for standard input.
+// cannot be run, or that is a module or a recording, or - for standard input.
 func IsFile(word string) bool {
+	if word == "-" {
+		return true
+	}
 	st, err := os.Stat(word)
-	return word == "-" || err == nil && !st.IsDir() && st.Mode()&0o111 == 0
+	if err != nil || !st.Mode().IsRegular() {
+		return err == nil && !st.IsDir() && st.Mode()&0o111 == 0
+	}
+	return st.Mode()&0o111 == 0 || isAnswerable(word)
+}
+
+// isAnswerable reports whether a file begins as a module or as a recording does.
+func isAnswerable(path string) bool {
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	head := make([]byte, 4<<10)
+	n, _ := io.ReadFull(f, head)
+	head = head[:n]
+	return !bytes.HasPrefix(head, []byte("#!")) && (isRecording(head) || load.Looks(head))
+}
+
+// isRecording reports whether content begins as a recording does.
+func isRecording(head []byte) bool {
+	return len(head) > 0 && slices.ContainsFunc(formats.All(), func(f trace.Format) bool { return f.Looks(head) })
 }
 
 // File answers about a module of XLA or a recording, by its content; of the configuration
 // the card, Context, As and Progress count. Errors are those of load.Read, of trace.Formats.Open
 // or of advise.Run.
 func File(ctx context.Context, path string, cfg Config) (*FileReport, error) {
+	if cfg.GPUs > 1 {
+		return nil, fmt.Errorf("%s is of one GPU: leave *%d out", path, cfg.GPUs)
+	}
 	in, err := input.Open(ctx, path, input.Options{Kind: "a module or a recording", Progress: func(done, total int64) {
 		if cfg.Progress != nil && total > 0 {
 			cfg.Progress("reading", float64(done)/float64(total))
@@ -83,8 +111,10 @@ func File(ctx context.Context, path string, cfg Config) (*FileReport, error) {
 	if err != nil {
 		return nil, err
 	}
-	known := slices.ContainsFunc(formats.All(), func(f trace.Format) bool { return len(head) > 0 && f.Looks(head) })
+	known := isRecording(head)
 	switch {
+	case strings.HasSuffix(path, ".py") && !known:
+		return nil, pythonProgram(path)
 	case bytes.HasPrefix(bytes.TrimSpace(head), []byte("module @")):
 		return nil, in.Fail("is StableHLO, which XLA has not compiled; jitted.lower(...).compile().as_text() is a module, and XLA_FLAGS=--xla_dump_to=DIR writes them")
 	case known || !load.Looks(head):

@@ -70,6 +70,9 @@ type Varied struct {
 	Name    string       `json:"name"`
 	Largest *string      `json:"largest"` // the last value that fits; nil if none does
 	Tried   []TriedValue `json:"tried"`   // in the order of the values
+	// Unordered reports that a value takes less than one before it, so that the search may
+	// have missed the largest.
+	Unordered bool `json:"unordered,omitempty"`
 }
 
 // TriedValue is a run with one value.
@@ -110,6 +113,9 @@ func RunVary(ctx context.Context, cfg Config, v Vary) (*Report, error) {
 	for i, r := range reports {
 		if r == nil {
 			continue
+		}
+		if n := len(answer.Tried); n > 0 && answer.Tried[n-1].Peak > r.PeakBytes {
+			answer.Unordered = true
 		}
 		answer.Tried = append(answer.Tried, TriedValue{Value: v.Values[i], Fits: r.Fits, Set: lineOf(r.Settings), Peak: r.PeakBytes})
 	}
