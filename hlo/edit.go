@@ -183,35 +183,42 @@ func (i *Instruction) Clone(name string) *Instruction {
 	return c
 }
 
-// CloneWhole is Clone, where a fusion and the start of an asynchronous operation call copies
-// of their computations, which may have one caller only.
-func (i *Instruction) CloneWhole(name string) *Instruction {
+// CloneOwning is Clone for an instruction that has to be the only caller of what it calls: a
+// fusion, the start of an asynchronous operation or a call. The copy calls copies, and so does
+// what they call in this way. All share other callees, such as the function of a reduce.
+func (i *Instruction) CloneOwning(name string) *Instruction {
 	c := i.Clone(name)
-	if i.Opcode != Fusion && !i.Opcode.WrapsStart() {
+	if !owns(i) {
 		return c
 	}
 	kept, seen := map[*Computation]*Computation{}, map[*Computation]bool{}
 	for n := range c.Attributes {
 		for k, callee := range c.Attributes[n].Calls {
-			keepShared(callee, kept, seen)
+			keepShared(callee, i.Opcode == Call, kept, seen)
 			c.Attributes[n].Calls[k] = callee.Clone(".clone", kept)
 		}
 	}
 	return c
 }
 
+// owns reports whether an instruction has to be the only caller of what it calls.
+func owns(i *Instruction) bool {
+	return i.Opcode == Fusion || i.Opcode == Call || i.Opcode.WrapsStart()
+}
+
 // keepShared adds to kept the computations that a clone of c shares with it: all that it
-// calls, except those of fusions. seen are the computations that were looked at: a chain of
-// fusions may reach one on many ways.
-func keepShared(c *Computation, kept map[*Computation]*Computation, seen map[*Computation]bool) {
+// calls, except those of its fusions, and of its calls if calls is set. XLA's pass, which clones
+// no calls, shares them. seen are the computations that were looked at: a chain of fusions may
+// reach one on many ways.
+func keepShared(c *Computation, calls bool, kept map[*Computation]*Computation, seen map[*Computation]bool) {
 	if seen[c] {
 		return
 	}
 	seen[c] = true
 	for _, i := range c.Instructions {
 		for _, callee := range i.Called() {
-			if i.Opcode == Fusion {
-				keepShared(callee, kept, seen)
+			if i.Opcode == Fusion || calls && i.Opcode == Call {
+				keepShared(callee, calls, kept, seen)
 			} else {
 				kept[callee] = callee
 			}

@@ -286,7 +286,7 @@ func (k *marker) build(wanted []*hlo.Instruction, first *hlo.Instruction, late m
 		}
 	}
 	for _, i := range k.order {
-		d := i.CloneWhole(i.Name + ".remat")
+		d := i.CloneOwning(i.Name + ".remat")
 		d.After = nil // those of the original have run
 		for n, o := range i.Operands {
 			switch {

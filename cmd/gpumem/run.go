@@ -106,6 +106,11 @@ if the memory is not available, 126 or 127 if the program cannot be started.`,
 					return fmt.Errorf("--pool: %w", err)
 				}
 			}
+			if flags.Changed("remat") {
+				if err := launch.CheckRemat(plan.Limits.Remat); err != nil {
+					return fmt.Errorf("--remat: %w", err)
+				}
+			}
 			if flags.Changed("wait") {
 				plan.Wait = -1
 				if wait != "forever" {
@@ -153,6 +158,7 @@ if the memory is not available, 126 or 127 if the program cannot be started.`,
 	f.StringVar(&reserve, "reserve", "", "`SIZE` to leave for the desktop and others")
 	f.StringVar(&outside, "overhead", "", "`SIZE` of the lease to leave for what lies outside the pool (default: by framework, or as measured before)")
 	f.StringVar(&plan.Record, "record", "", "record the program's memory to `FILE`, which must not exist; with several copies to FILE.1, FILE.2, ...")
+	f.StringVar(&plan.Limits.Remat, "remat", "", "compile JAX's functions with plans for less memory: a `LIMIT` for temporaries such as 12GiB or 60%, or auto for what the lease leaves")
 	f.BoolVar(&printEnv, "print-env", false, "show what the program would be given, with reasons, and do not run it")
 	return cmd
 }

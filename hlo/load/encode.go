@@ -15,7 +15,6 @@ package load
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -50,9 +49,8 @@ const (
 	tupleType     = 13
 )
 
-// Rewrite returns the HloModuleProto of a module that was made of the module in original, by
-// a planner or as the text of one: instructions were cloned, moved or removed, computations
-// cloned. It is original's own message but for that. What is returned was read again, and is
+// Rewrite returns the HloModuleProto of a module that was made of the module in original by
+// a planner: instructions were cloned, moved or removed, computations cloned. It is original's own message but for that. What is returned was read again, and is
 // the module that was to be written.
 func Rewrite(original []byte, m *hlo.Module) ([]byte, error) {
 	d, err := decode(original, nil)
@@ -167,12 +165,17 @@ func (e *encoder) module() ([]byte, error) {
 			}
 			b, w.b = append(b, w.b...), nil
 		case moduleSchedule:
-			b = e.schedule(b, x)
+			if e.d.m.Scheduled {
+				b = e.schedule(b, x)
+			}
 		default:
 			b = appendField(b, x)
 		}
 		return nil
 	})
+	if e.m.Scheduled && !e.d.m.Scheduled {
+		b = e.schedule(b, field{n: moduleSchedule})
+	}
 	return b, err
 }
 
@@ -413,12 +416,31 @@ func (e *encoder) schedule(b []byte, x field) []byte {
 			add(id, f.message(2).ints(1))
 		}
 	})
+	run := e.run()
 	for _, c := range e.m.Computations {
-		if o := e.of[c]; o.c.Name != c.Name && scheduled[o.id] {
+		switch o := e.of[c]; {
+		case !e.d.m.Scheduled && run[c], o.c.Name != c.Name && scheduled[o.id]:
 			add(e.computations[c], order(c))
 		}
 	}
 	return appendBytes(b, x.n, all)
+}
+
+// run returns the computations that run by themselves, and not as a part of an operation such
+// as a fusion: a schedule has these.
+func (e *encoder) run() map[*hlo.Computation]bool {
+	found := map[*hlo.Computation]bool{e.m.Entry: true}
+	for _, c := range slices.Backward(e.m.CalleesFirst()) {
+		for _, i := range c.Instructions {
+			switch i.Opcode {
+			case hlo.While, hlo.Conditional, hlo.Call, hlo.AsyncStart:
+				for _, callee := range i.Called() {
+					found[callee] = found[callee] || found[c]
+				}
+			}
+		}
+	}
+	return found
 }
 
 // check reads what was written, and reports how it differs from what was to be written.
@@ -428,7 +450,7 @@ func (e *encoder) check(b []byte) error {
 		return err
 	}
 	if len(got.Computations) != len(e.m.Computations) || got.Entry.Name != e.m.Entry.Name || got.Scheduled != e.m.Scheduled {
-		return errors.New("it reads back with other computations")
+		return fmt.Errorf("it reads back with %d computations, entry %s, scheduled %v; want %d, %s, %v", len(got.Computations), got.Entry.Name, got.Scheduled, len(e.m.Computations), e.m.Entry.Name, e.m.Scheduled)
 	}
 	for _, c := range e.m.Computations {
 		d := got.Computation(c.Name)

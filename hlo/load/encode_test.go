@@ -81,7 +81,7 @@ func cloneSome(m *hlo.Module) (n int) {
 				continue
 			}
 			u := i.Users[len(i.Users)-1]
-			clone := i.CloneWhole(i.Name + ".remat")
+			clone := i.CloneOwning(i.Name + ".remat")
 			c.Insert(slices.Index(c.Instructions, u), clone)
 			for at, o := range u.Operands {
 				if o == i {
@@ -157,6 +157,24 @@ func TestRewriteRefuses(t *testing.T) {
 	}
 	if _, err := Rewrite([]byte("HloModule m"), asText(t, b)); err == nil {
 		t.Error("a text is rewritten")
+	}
+}
+
+// A planner's order is that of execution, also where the original has none.
+func TestRewriteSchedules(t *testing.T) {
+	b := contents(t, "testdata/train-0.4.13.opt.pb")
+	m := asText(t, b)
+	if m.Scheduled {
+		t.Fatal("the module has a schedule")
+	}
+	m.Scheduled = true
+	m.Attributes = append([]hlo.Attribute{{Key: "is_scheduled", Value: "true"}}, m.Attributes...)
+	got, err := Rewrite(b, m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again := asText(t, got); again.String() != m.String() {
+		t.Errorf("%s\nwant\n%s", again, m)
 	}
 }
 

@@ -5,16 +5,19 @@
     for program in gpumem.jax.programs():
         print(program)
 
-Nothing here changes JAX, which has no interface for another allocator.
+    gpumem.jax.remat("60%")    # functions compiled from now on take less memory
+
+Only remat() changes JAX, which has no interface for another allocator.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from typing import Any, NamedTuple, Optional
+from typing import Any, NamedTuple, Optional, Union
 
 from ._answer import Answer, _ask
+from ._command import command
 from ._size import size
 
 
@@ -109,6 +112,30 @@ class Program:
     def __repr__(self) -> str:
         parts = {"arguments": self.argument_bytes, "outputs": self.output_bytes, "temporaries": self.temp_bytes, "code": self.code_bytes, "aliased": -self.alias_bytes}
         return f"{self.name}: {size(self.bytes)}: " + ", ".join(f"{what} {size(abs(n))}" for what, n in parts.items() if n)
+
+
+def remat(limit: Union[str, int, None], seconds: float = 60) -> None:
+    """Has XLA compile with plans for less memory from now on: values are computed again where
+    that fits a limit for the temporaries of each function. Functions that were compiled before
+    stay as they are.
+
+    limit: "60%" of what each function takes, bytes such as 12 << 30 or "12GiB", or "auto": what
+    the device's pool leaves beside the arrays that live when the function is compiled. None
+    ends it.
+    seconds: the most that planning may take for a function, which is else compiled as it is.
+
+    Results stay the same to the bit where XLA computes an operation in the same way twice.
+    For each function that changes a line on standard error says what it takes. RuntimeError for
+    a JAX before 0.10.2, which cannot do it.
+
+    >>> gpumem.jax.remat("auto")
+    """
+    from . import _remat  # type: ignore[attr-defined]  # in the wheel only
+
+    if limit is None:
+        _remat.remove()
+    else:
+        _remat.install(limit, command(), seconds)
 
 
 def is_used() -> bool:

@@ -1,11 +1,14 @@
 """gpumem.jax with the real JAX, on its CPU; skipped where it is not installed."""
 
+import contextlib
+import io
 import os
 import sys
 import unittest
 
 try:
     import jax
+    import jax.extend
     import jax.numpy as jnp
 except ImportError:
     jax = None
@@ -73,6 +76,33 @@ class Jax(unittest.TestCase):
         self.assertGreaterEqual(program.hlo().peak_bytes, 2 << 20)
         with self.assertRaisesRegex(TypeError, "compile\\(\\) returns, not function"):
             gpumem.jax.program(step)
+
+    @unittest.skipUnless(jax and hasattr(jax.extend, "xla") if jax else False, "no JAX that can change what XLA compiles")
+    def test_remat(self):
+        def loss(w, x):
+            for _ in range(8):
+                x = jnp.tanh(x @ w) * 2 + 1
+            return (x * x).sum()
+
+        w, x = jnp.eye(256) * 0.5, jnp.ones((4096, 256))
+        compiled = lambda: jax.jit(jax.grad(loss)).lower(w, x).compile()
+        plain, said = compiled(), io.StringIO()
+        try:
+            with contextlib.redirect_stderr(said):
+                gpumem.jax.remat("60%")
+                jax.clear_caches()
+                less = compiled()
+        finally:
+            gpumem.jax.remat(None)
+        before, after = (c.memory_analysis().temp_size_in_bytes for c in (plain, less))
+        self.assertLess(after, before * 0.65)
+        self.assertEqual(plain(w, x).tobytes(), less(w, x).tobytes())
+        self.assertRegex(said.getvalue(), "gpumem: jit_loss: [0-9.]+ MiB of temporaries instead of [0-9.]+ MiB, for [0-9.]+ % more compute")
+        jax.clear_caches()
+        self.assertEqual(compiled().memory_analysis().temp_size_in_bytes, before)
+        for wrong in (0.6, True, "lots", "0%"):
+            with self.assertRaisesRegex(ValueError, "want bytes"):
+                gpumem.jax.remat(wrong)
 
 
 if __name__ == "__main__":

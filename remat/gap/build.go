@@ -92,9 +92,10 @@ type builder struct {
 }
 
 // clone returns a copy that reads what the original read at first. Reorder gives it a name that
-// is free, such as s.remat.1 for the second clone of s.
+// is free, such as s.remat.1 for the second clone of s. A fusion or a call gets copies of its
+// computations, which XLA lets one instruction call.
 func (w *builder) clone(original *hlo.Instruction) *hlo.Instruction {
-	d := original.CloneWhole(original.Name + ".remat")
+	d := original.CloneOwning(original.Name + ".remat")
 	for n, o := range w.reads[original] {
 		d.SetOperand(n, o)
 	}

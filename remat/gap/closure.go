@@ -35,21 +35,36 @@ type closure struct {
 
 // need makes an operand live in the slot. seen keeps each value from being looked at twice in
 // one closure: it has the number of the closure that looked last, so that nothing is cleared.
-func (k *closure) need(o int32) {
-	if k.g.seen[o] == k.g.closures || k.failed {
+//
+// What is read directly must not have been overwritten: then it is recomputed, even if it is live
+// for other readers.
+func (k *closure) need(o int32, direct bool) {
+	if k.failed {
+		return
+	}
+	v := &k.g.values[o]
+	if v.size == 0 {
+		return // a parameter or a result of the computation: always live, and see value.last
+	}
+	last, live := v.around(k.at)
+	if last < 0 {
+		k.failed = true // it was moved to a later slot
+		return
+	}
+	stale := direct && v.spans(v.segments[last].start, k.at)
+	if k.g.seen[o] == k.g.closures {
+		k.failed = stale && !slices.Contains(k.again, o) // it lives on for another reader
 		return
 	}
 	k.g.seen[o] = k.g.closures
-	v := &k.g.values[o]
-	if v.size == 0 {
-		return // a parameter or a result of the computation: always live
-	}
-	last, live := v.around(k.at)
 	if live {
+		k.failed = stale
 		return
 	}
-	if last < 0 {
-		k.failed = true // it was moved to a later slot
+	if stale {
+		if k.failed = !v.recomputable; !k.failed {
+			k.compute(o)
+		}
 		return
 	}
 	// It died. From there to the slot it may live on if no slot would be over the limit by
@@ -67,8 +82,12 @@ func (k *closure) need(o int32) {
 // which operands come before their readers, and the value that is split is the last.
 func (k *closure) compute(o int32) {
 	v := &k.g.values[o]
+	if k.at > v.last {
+		k.failed = true
+		return
+	}
 	for _, x := range v.operands {
-		k.need(x)
+		k.need(x, slices.Contains(v.direct, x))
 	}
 	k.again = append(k.again, o)
 	k.seconds += v.seconds

@@ -67,13 +67,15 @@ const maxDepth = 32
 // each computation once; a computation that build has changed is forgotten, and with it the
 // peaks of all that call it.
 type modulePlan struct {
-	o      Options
-	meter  *memory.Meter
-	rules  *rules
-	until  time.Time // when the search ends; zero: by rounds
-	added  int       // instructions so far
-	splits int       // gaps split so far
-	err    error     // the first of measuring
+	o     Options
+	meter *memory.Meter
+	rules *rules
+	// deadlines are those of the module as it is now; nil if they have to be found again.
+	deadlines *deadlines
+	until     time.Time // when the search ends; zero: by rounds
+	added     int       // instructions so far
+	splits    int       // gaps split so far
+	err       error     // the first of measuring
 }
 
 func newModulePlan(o Options) *modulePlan {
@@ -120,6 +122,7 @@ func (p *modulePlan) computation(c *hlo.Computation, limit int64, depth int) err
 		p.added += g.build()
 		p.splits += g.splits
 		p.meter.Forget(c)
+		p.deadlines = nil
 	}
 	return p.err
 }

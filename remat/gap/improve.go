@@ -223,8 +223,8 @@ func (g *planner) neighbourhood(r *rand.Rand) []copyOf {
 func (g *planner) free(k copyOf) {
 	v := &g.values[k.value]
 	n := v.starting(k.start)
-	if n < 1 {
-		return // it went with another
+	if n < 1 || v.spans(v.segments[n-1].start, v.segments[n].end()) {
+		return // it went with another, or has to stay: the segment before is overwritten
 	}
 	// A move is taken back by putting the definition in its place first: then there is a
 	// segment that the clone's readings can be joined to.

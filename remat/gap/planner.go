@@ -89,7 +89,12 @@ type value struct {
 	inside       int64 // bytes that the definer's callees take meanwhile
 	segments     []segment
 	moved        bool // nothing reads the first definition any more: it goes
-	version      int  // counts the changes of segments
+	// until is the last slot in which what is there can be read, and last the last in which it
+	// can be recomputed, as what it reads is overwritten then. direct are the operands that it
+	// reads themselves, not by way of a loop's result or the like. See deadline.go.
+	until, last int32
+	direct      []int32
+	version     int // counts the changes of segments
 }
 
 // maxClosure is how many values a split may recompute. More was never worth it in the real
@@ -280,6 +285,10 @@ func (p *modulePlan) newPlanner(c *hlo.Computation, limit int64) (*planner, erro
 		}
 		v.segments = []segment{{start: 2*n + 1, first: true}}
 	}
+	if p.deadlines == nil {
+		p.deadlines = newDeadlines(c.Module)
+	}
+	p.deadlines.set(g, b)
 	for n := range c.Instructions {
 		for _, id := range b.Used[n] {
 			s := &g.values[id].segments[0]

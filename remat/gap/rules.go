@@ -18,28 +18,41 @@ type rules struct {
 	collectives bool // also those without a side effect, and random bits made from a state
 	effects     hlo.Effects
 	apart       hlo.Effects // here of computations with collectives or random bits
+	never       hlo.Effects // here of computations with what is never recomputed by itself
 }
 
 func newRules(collectives bool) *rules {
-	return &rules{collectives, hlo.Effects{}, hlo.Effects{}}
+	return &rules{collectives, hlo.Effects{}, hlo.Effects{}, hlo.Effects{}}
 }
 
 // allow reports whether an instruction may be recomputed. Collectives have to run alike on
 // all devices, and random bits are the same only with the same state: both, and what has
 // them inside, are recomputed only with rules.collectives. Calls of pure computations may
-// be recomputed, and annotations of sharding, which compute nothing.
+// be recomputed, and annotations of sharding, which compute nothing. What holds for an
+// instruction holds inside of what it calls, too.
 func (r *rules) allow(i *hlo.Instruction) bool {
-	if !r.collectives && r.isApart(i) {
+	if !r.collectives && r.isApart(i) || r.isNever(i) {
 		return false
 	}
 	switch i.Opcode {
-	case hlo.Call, hlo.Copy:
+	case hlo.Call, hlo.Copy, hlo.CustomCall:
 		return !r.effects.Of(i)
-	case hlo.CustomCall:
-		target, _ := i.Attribute("custom_call_target")
-		return target == `"Sharding"` && !r.effects.Of(i)
 	}
-	return !i.Opcode.IsAsyncStart() && !i.Opcode.IsAsyncDone() && r.effects.Recomputable(i)
+	return r.effects.Recomputable(i)
+}
+
+// isNever reports whether an instruction is never recomputed, or something that it calls: loops,
+// conditionals, custom calls but annotations, and asynchronous halves.
+func (r *rules) isNever(i *hlo.Instruction) bool {
+	switch i.Opcode {
+	case hlo.While, hlo.Conditional:
+		return true
+	case hlo.CustomCall:
+		if target, _ := i.Attribute("custom_call_target"); target != `"Sharding"` {
+			return true
+		}
+	}
+	return i.Opcode.IsAsyncStart() || i.Opcode.IsAsyncUpdate() || i.Opcode.IsAsyncDone() || r.never.Calls(i, r.isNever)
 }
 
 // isApart reports whether an instruction is a collective or makes random bits, or what it

@@ -111,6 +111,9 @@ func (g *planner) undo() {
 		if n < 1 || v.segments[n-1].first && v.moved {
 			continue // it went with another, or is a move, which costs nothing
 		}
+		if v.spans(v.segments[n-1].start, v.segments[n].end()) {
+			continue
+		}
 		from := v.segments[n-1].end() + 1
 		// In the clone's own slot its bytes are counted already, unless it is private: then
 		// it is in its phase, and living on would add to that slot, too.

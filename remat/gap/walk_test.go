@@ -125,7 +125,7 @@ func TestDefinitionMoves(t *testing.T) {
 	}
 	reader := &closure{g: g, at: 8}
 	g.closures++
-	if reader.need(v); !reader.failed {
+	if reader.need(v, true); !reader.failed {
 		t.Error("what moved to slot 10 is needed in slot 8, and that does not fail")
 	}
 }

@@ -13,7 +13,7 @@ import os
 import sys
 import time
 
-os.environ["JAX_PLATFORMS"] = "cpu"
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=4"
 command, hooks = sys.argv[1:3]
 sys.path.insert(0, hooks)

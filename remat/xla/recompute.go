@@ -61,9 +61,10 @@ func (t *tracker) recompute(best int32) (added int) {
 	return added
 }
 
-// clone copies an instruction.
+// clone copies an instruction. A fusion and the start of an asynchronous operation get copies
+// of their computations, which may have one caller only.
 func (t *tracker) clone(i *hlo.Instruction) *hlo.Instruction {
-	c := i.CloneWhole(t.p.names.free(cloneName(i.Name)))
+	c := i.CloneOwning(t.p.names.free(cloneName(i.Name)))
 	t.p.setChannel(c)
 	return c
 }

@@ -7,6 +7,7 @@
 #   GPUMEM_TF_FRACTION     sessions, as TensorFlow 1 has them: one fraction
 #   GPUMEM_TF_CPU          1: TensorFlow sees no GPU
 #   GPUMEM_TORCH_FRACTION  PyTorch
+#   GPUMEM_REMAT           not a limit of the pool: see gpumem_remat.py
 #   GPUMEM_RECORD          not a limit: the file that PyTorch's memory is recorded to
 #   GPUMEM_LEASE_ID        the lease's name, one for all of its GPUs
 #   GPUMEM_LEASE_PART      of each GPU: the lease there, the bytes of it that each
@@ -58,11 +59,22 @@ def install():
 
         gpumem_record.say = say
         wanted.setdefault("torch", []).append(gpumem_record.torch)
+    if os.environ.get("GPUMEM_REMAT"):
+        wanted.setdefault("jax", []).append(remat)
     if not wanted:
         return None
     finder = Finder(wanted)
     sys.meta_path.insert(0, finder)
     return finder
+
+
+def remat(module):
+    import gpumem_remat
+
+    try:
+        gpumem_remat.install(os.environ["GPUMEM_REMAT"], os.environ["GPUMEM_COMMAND"])
+    except Exception as error:
+        gpumem_remat.say("--remat: functions are compiled as they are: %s" % error)
 
 
 # What the allocators of GPU memory say, and the driver, and no others.

@@ -24,7 +24,7 @@ KEPT = 200  # modules in the cache
 NAME = "gpumem_remat"  # of the pass
 
 # JAX has had jax.extend.xla.register_hlo_module_transformation since this release.
-SINCE = "0.11.0"
+SINCE = "0.10.2"
 
 
 def say(text):

@@ -11,7 +11,7 @@ import sys
 
 class Finder(object):
     def find_spec(self, name, path=None, target=None):
-        if name not in ("tensorflow", "torch", "jax._src.xla_bridge", "jax._src.lib.xla_bridge"):
+        if name not in ("tensorflow", "torch", "jax", "jax._src.xla_bridge", "jax._src.lib.xla_bridge"):
             return None
         if self in sys.meta_path:
             sys.meta_path.remove(self)
@@ -25,6 +25,9 @@ def _hook():
     try:
         import gpumem_hook
         import gpumem_record
+
+        if os.environ.get("GPUMEM_REMAT"):
+            import gpumem_remat
 
         return gpumem_hook
     except Exception as error:

@@ -9,6 +9,7 @@ import (
 	"os"
 	"runtime/debug"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -182,7 +183,7 @@ func (p *Plan) hook() error {
 	for _, asked := range []struct {
 		flag string
 		is   bool
-	}{{"--cpu-tensorflow", p.Limits.CPUTensorFlow}, {"--record", p.Record != ""}} {
+	}{{"--cpu-tensorflow", p.Limits.CPUTensorFlow}, {"--record", p.Record != ""}, {"--remat", p.Limits.Remat != ""}} {
 		if asked.is {
 			return fmt.Errorf("%s: Python hook: %w", asked.flag, err)
 		}
@@ -191,11 +192,31 @@ func (p *Plan) hook() error {
 	return nil
 }
 
+// CheckRemat reports why a text is no limit for [runenv.Limits].Remat.
+func CheckRemat(limit string) error {
+	if part, ok := strings.CutSuffix(limit, "%"); ok {
+		if f, err := strconv.ParseFloat(part, 64); err == nil && f > 0 && f <= 100 {
+			return nil
+		}
+	} else if limit == "auto" {
+		return nil
+	} else if n, err := size.ParseFlag(limit); err == nil && n > 0 {
+		return nil
+	}
+	return fmt.Errorf("%q: want what temporaries may take, such as 12GiB, a part of what they take such as 60%%, or auto", limit)
+}
+
 // environment returns the environment of one copy.
 func (p *Plan) environment(copy int, leases []*share.Lease, status []device.Status) (runenv.Environment, error) {
 	g := p.Limits
 	g.Copies = p.Copies
 	g.Record = recordFile(p.Record, copy, p.Copies)
+	if g.Remat != "" {
+		var err error
+		if g.Command, err = os.Executable(); err != nil {
+			return runenv.Environment{}, err
+		}
+	}
 	for i, l := range leases {
 		s := status[i]
 		part := uint64(0)

@@ -1,5 +1,5 @@
-// The recording of a program's memory: PyTorch's by the hook, that of the pools of JAX
-// and TensorFlow by a variable.
+// What the hook does beside limits. The recording of a program's memory: PyTorch's by the hook,
+// that of the pools of JAX and TensorFlow by a variable. And plans for less memory in JAX.
 
 package runenv
 
@@ -11,6 +11,8 @@ import (
 
 const (
 	hookRecordVar = "GPUMEM_RECORD" // see share/hook/gpumem_record.py
+	hookRematVar  = "GPUMEM_REMAT"  // see share/hook/gpumem_remat.py
+	commandVar    = "GPUMEM_COMMAND"
 
 	// The BFC allocator of XLA and TensorFlow writes to FILE_POOL.MICROSECONDS
 	// what it holds each time that it cannot serve a request (TensorFlow since 2.1,
@@ -38,4 +40,16 @@ func (e *editor) record(lim Limits) error {
 	}
 	e.set(hookRecordVar, lim.Record, "the hook has PyTorch record its events, and writes them there when memory runs out and when the program ends")
 	return nil
+}
+
+// remat has JAX compile with plans for less memory.
+func (e *editor) remat(lim Limits) {
+	switch {
+	case lim.Remat == "":
+	case lim.Hook == "":
+		e.keep(hookRematVar, "there is no hook to read it: JAX compiles as it does by itself")
+	default:
+		e.set(hookRematVar, lim.Remat, "the hook has JAX compile each function with a plan of gpumem remat for this limit")
+		e.set(commandVar, lim.Command, "what makes the plans")
+	}
 }

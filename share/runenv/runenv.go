@@ -81,6 +81,9 @@ type Limits struct {
 	// Record is the absolute path of a file to which the program's memory is
 	// recorded, see [For]; "" for no recording.
 	Record string
+	// Remat is the limit with which JAX compiles by plans of gpumem remat: bytes, a part such
+	// as 60%, or auto; "" for none. Command is the path of the command gpumem.
+	Remat, Command string
 	// Pool has the driver library serve the program's memory and enforce the leases.
 	// Frameworks are then given no limit; Allocator, Growth and Procs are not used, and
 	// Hook for CPUTensorFlow alone. Nil: no library.
@@ -144,7 +147,8 @@ func For(env []string, command []string, lim Limits) (Environment, error) {
 		if err := e.pool(lim, command); err != nil {
 			return Environment{}, err
 		}
-		if lim.CPUTensorFlow {
+		e.remat(lim)
+		if lim.CPUTensorFlow || lim.Remat != "" {
 			e.hook(lim, command)
 		}
 		return Environment{Env: e.lines(), Changes: e.changes}, nil
@@ -155,6 +159,7 @@ func For(env []string, command []string, lim Limits) (Environment, error) {
 			return Environment{}, err
 		}
 	}
+	e.remat(lim)
 	e.hook(lim, command)
 	return Environment{Env: e.lines(), Changes: e.changes}, nil
 }

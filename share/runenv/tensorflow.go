@@ -83,6 +83,9 @@ func (e *editor) hook(lim Limits, command []string) {
 		if lim.Record != "" {
 			why += "; PyTorch is not recorded"
 		}
+		if lim.Remat != "" {
+			why += "; JAX compiles without plans"
+		}
 		e.keep(pythonPath, why)
 	}
 }

@@ -1,0 +1,84 @@
+package remat_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"flag"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+var jaxLimits = flag.String("jax-limits", "60%", "limits for TestInJAX, with commas between")
+
+// TestInJAX: what JAX compiles with plans takes what was predicted by XLA's own statistics, and
+// its results are the same to the bit. Real JAX on the CPU, of the Python that GPUMEM_TEST_JAX
+// names.
+func TestInJAX(t *testing.T) {
+	python := os.Getenv("GPUMEM_TEST_JAX")
+	if python == "" {
+		t.Skip("SKIPPED: GPUMEM_TEST_JAX names no Python with JAX of release 0.10.2 or later")
+	}
+	bin := t.TempDir()
+	if out, err := exec.Command("go", "build", "-o", bin+"/", "gpumem/cmd/gpumem").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	args := []string{"testdata/jax_check.py", filepath.Join(bin, "gpumem"), "../share/hook"}
+	for limit := range strings.SplitSeq(*jaxLimits, ",") {
+		args = append(args, "--limit", limit)
+	}
+	cmd := exec.Command(python, append(args, flag.Args()...)...)
+	cmd.Env = append(os.Environ(), "XDG_CACHE_HOME="+t.TempDir())
+	var errs strings.Builder
+	cmd.Stderr = &errs
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := 0
+	t.Log("program | limit | temporaries, XLA | with the plan | predicted | results equal | more compute, % | compiling, s | with the plan")
+	for scan := bufio.NewScanner(out); scan.Scan(); lines++ {
+		var r struct {
+			Name, Limit string
+			Temp        float64  `json:"temp_bytes"`
+			After       float64  `json:"temp_after_bytes"`
+			Predicted   float64  `json:"predicted_bytes"`
+			Equal       bool     `json:"equal"`
+			More        *float64 `json:"more_compute_percent"`
+			Seconds     float64  `json:"compile_seconds"`
+			Longer      float64  `json:"with_plan_seconds"`
+			Said        []string
+		}
+		if err := json.Unmarshal(scan.Bytes(), &r); err != nil {
+			t.Fatalf("%v: %s", err, scan.Bytes())
+		}
+		more := 0.0
+		if r.More != nil && r.After != r.Temp {
+			more = *r.More
+		}
+		t.Logf("%s | %s | %.0f | %.0f | %.0f | %v | %.1f | %.2f | %.2f", r.Name, r.Limit, r.Temp, r.After, r.Predicted, r.Equal, more, r.Seconds, r.Longer)
+		if !r.Equal {
+			t.Errorf("%s at %s: other results", r.Name, r.Limit)
+		}
+		if r.After > r.Temp {
+			t.Errorf("%s at %s: %.0f bytes with the plan, %.0f without", r.Name, r.Limit, r.After, r.Temp)
+		}
+		if off := r.Predicted/r.After - 1; off < -.01 || off > .01 {
+			t.Errorf("%s at %s: %.0f bytes predicted, %.0f by XLA", r.Name, r.Limit, r.Predicted, r.After)
+		}
+		for _, line := range r.Said {
+			if strings.Contains(line, "compiled as it is") {
+				t.Errorf("%s at %s: %s", r.Name, r.Limit, line)
+			}
+		}
+	}
+	if err := cmd.Wait(); err != nil || lines == 0 {
+		text := errs.String()
+		t.Fatalf("%v after %d lines: %s", err, lines, text[max(0, len(text)-2000):])
+	}
+}

@@ -1,0 +1,154 @@
+package hook
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// planner is a command in the place of gpumem: it notes its arguments, prints $ANSWER and
+// writes a module.
+const planner = `#!/bin/sh
+echo "$@" >>"$RUNS"
+case $ANSWER in
+fail) echo 'gpumem: -: a damaged module' >&2; exit 2 ;;
+hang) exec sleep 60 ;;
+nonsense) echo nonsense; exit 0 ;;
+esac
+cat >/dev/null
+for out; do :; done
+printf planned >"$out"
+echo "$ANSWER"
+`
+
+// Transform is what XLA calls: a module is changed if the plan is better, and else stays as it
+// is, whatever goes wrong.
+func TestTransform(t *testing.T) {
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("SKIPPED: no python3")
+	}
+	dir := t.TempDir()
+	command := filepath.Join(dir, "planner")
+	if err := os.WriteFile(command, []byte(planner), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	answer := func(before, after, limit uint64, met bool) string {
+		b, _ := json.Marshal(map[string]any{"heap_before_bytes": before, "heap_after_bytes": after, "limit_bytes": limit, "met": met, "recomputed": 3, "extra_compute_percent": 7.25})
+		return string(b)
+	}
+	const mib = 1 << 20
+	for _, tc := range []struct {
+		name, answer string
+		size         int
+		returned     string
+		said         string // how it begins; "" for nothing
+		runs         int
+	}{
+		{"less", answer(100*mib, 60*mib, 60*mib, true), 5000, "planned", "jit_step: 60 MiB of temporaries instead of 100 MiB, for 7.2 % more compute", 1},
+		{"less, and more than the limit", answer(100*mib, 80*mib, 60*mib, false), 5000, "planned", "jit_step: 80 MiB of temporaries instead of 100 MiB (limit 60 MiB), for 7.2 % more compute", 1},
+		{"no less", answer(100*mib, 100*mib, 60*mib, false), 5000, "None", "jit_step: 100 MiB of temporaries, limit 60 MiB: nothing found that takes less", 1},
+		{"more", answer(100*mib, 101*mib, 60*mib, false), 5000, "None", "jit_step: 100 MiB of temporaries, limit 60 MiB: nothing found that takes less", 1},
+		{"fits", answer(100*mib, 100*mib, 200*mib, true), 5000, "None", "", 1},
+		{"not worth it", answer(mib, mib/2, mib/2, true), 5000, "None", "", 1},
+		{"small module", "fail", 4000, "None", "", 0},
+		{"refused", "fail", 5000, "None", "jit_step: compiled as it is: RuntimeError: gpumem: -: a damaged module", 1},
+		{"too slow", "hang", 5000, "None", "jit_step: compiled as it is: TimeoutExpired: Command", 1},
+		{"no answer", "nonsense", 5000, "None", "jit_step: compiled as it is: JSONDecodeError", 1},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			runs := filepath.Join(t.TempDir(), "runs")
+			const program = `
+import sys
+sys.path.insert(0, sys.argv[1])
+import gpumem_remat
+module = (b"\n\x08jit_step" + b"x" * int(sys.argv[3]))[:int(sys.argv[3])]
+seconds = .2 if sys.argv[4] == "hang" else 60
+for _ in range(2):
+    result = gpumem_remat._transform(module, "60%", sys.argv[2], seconds, gpumem_remat.say)
+print(result and result.decode())
+`
+			cmd := exec.Command(python, "-B", "-c", program, ".", command, jsonOf(tc.size), tc.answer)
+			cmd.Env = append(os.Environ(), "ANSWER="+tc.answer, "RUNS="+runs, "XDG_CACHE_HOME="+t.TempDir())
+			var said strings.Builder
+			cmd.Stderr = &said
+			out, err := cmd.Output()
+			if err != nil {
+				t.Fatalf("%v: %s", err, said.String())
+			}
+			line := strings.TrimPrefix(said.String(), "gpumem: ")
+			if got := strings.TrimSpace(string(out)); got != tc.returned || !strings.HasPrefix(line, tc.said) || tc.said == "" && line != "" {
+				t.Errorf("%s, %q; want %s, %q", got, line, tc.returned, tc.said)
+			}
+			list, _ := os.ReadFile(runs)
+			want := tc.runs
+			if strings.Contains(tc.said, "compiled as it is") {
+				want *= 2 // what failed is not kept
+			}
+			if n := strings.Count(string(list), "\n"); n != want {
+				t.Errorf("%d runs of the command: %s; want %d", n, list, want)
+			}
+			if want > 0 && !strings.HasPrefix(string(list), "remat - --algorithm gap --packed --time 0s --json --limit 60% --out ") {
+				t.Errorf("the command has %s", list)
+			}
+		})
+	}
+}
+
+func jsonOf(v any) string {
+	b, _ := json.Marshal(v)
+	return string(b)
+}
+
+// A cache that another user could write to is not read.
+func TestCacheOfOthers(t *testing.T) {
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("SKIPPED: no python3")
+	}
+	for _, tc := range []struct {
+		name string
+		make func(t *testing.T, folder string)
+		want string
+	}{
+		{"own", func(*testing.T, string) {}, "True"},
+		{"for all", func(t *testing.T, folder string) {
+			if err := os.MkdirAll(folder, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Chmod(folder, 0o777); err != nil {
+				t.Fatal(err)
+			}
+		}, "False"},
+		{"a link", func(t *testing.T, folder string) {
+			if err := os.MkdirAll(filepath.Dir(folder), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Symlink(t.TempDir(), folder); err != nil {
+				t.Fatal(err)
+			}
+		}, "False"},
+		{"a file", func(t *testing.T, folder string) {
+			if err := os.MkdirAll(filepath.Dir(folder), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(folder, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}, "False"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			dir := t.TempDir()
+			tc.make(t, filepath.Join(dir, "gpumem", "remat"))
+			cmd := exec.Command(python, "-B", "-c", "import sys; sys.path.insert(0, '.'); import gpumem_remat; print(gpumem_remat._cache() is not None)")
+			cmd.Env = append(os.Environ(), "XDG_CACHE_HOME="+dir)
+			out, err := cmd.CombinedOutput()
+			if got := strings.TrimSpace(string(out)); err != nil || got != tc.want {
+				t.Errorf("%s, %v; want %s", got, err, tc.want)
+			}
+		})
+	}
+}
