@@ -174,7 +174,7 @@ func TestFaultsAreFound(t *testing.T) {
 		{"what a loop begins with", "whose memory loop has overwritten", before("ml", "gs.remat = f32[1]{0} slice(g), slice={[2:3]}")},
 		{"the state of a loop", "whose memory x has overwritten", []string{"  ROOT r = (s32[], f32[64]{0}) tuple(j, x)", "  w.remat = f32[64]{0} sine(v)\n  x.remat = f32[64]{0} add(w.remat, u)\n  ROOT r = (s32[], f32[64]{0}) tuple(j, x)"}},
 		{"an update twice", "whose memory dus has overwritten", append(before("f", "dus.remat = f32[64]{0} dynamic-update-slice(p, row, zero)"), "tuple(dus, y)", "tuple(dus.remat, y)")},
-		{"a copy that ends late", "whose memory dus has overwritten", append(append(before("dus", "out = (f32[64]{0:S(5)}, f32[64]{0}, u32[]) copy-start(p)"), before("f", "away = f32[64]{0:S(5)} copy-done(out)")...))},
+		{"a copy that ends late", "whose memory dus has overwritten", append(before("dus", "out = (f32[64]{0:S(5)}, f32[64]{0}, u32[]) copy-start(p)"), before("f", "away = f32[64]{0:S(5)} copy-done(out)")...)},
 		// The module.
 		{"not scheduled", "is_scheduled", []string{"is_scheduled=true, ", ""}},
 		{"another alias", "input_output_alias", []string{"may-alias", "must-alias"}},
@@ -201,7 +201,7 @@ func TestOptionsAllowMore(t *testing.T) {
 		"a collective":    before("row", "ar.2 = f32[64]{0} all-reduce(d), channel_id=3, replica_groups={{0,1}}, to_apply=sum"),
 		"a call with one": append(before("row", "d.2 = f32[64]{0} call(c), to_apply=exchange.2"), clone("exchange")...),
 		"a custom call":   before("g", "cc.2 = f32[64]{0} custom-call(f), custom_call_target=\"kernel\""),
-		"a loop":          append(append(append(before("ml", "g.2 = f32[64]{0} negate(cc)\n  init.2 = (s32[], f32[64]{0}) tuple(zero, g.2)\n  w.2 = (s32[], f32[64]{0}) while(init.2), condition=less.2, body=body.2"), clone("less")...), clone("body")...)),
+		"a loop":          append(append(before("ml", "g.2 = f32[64]{0} negate(cc)\n  zero.2 = s32[] constant(0)\n  init.2 = (s32[], f32[64]{0}) tuple(zero.2, g.2)\n  w.2 = (s32[], f32[64]{0}) while(init.2), condition=less.2, body=body.2"), clone("less")...), clone("body")...),
 	} {
 		t.Run(name, func(t *testing.T) {
 			after := edit(t, given, pairs...)
