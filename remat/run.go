@@ -286,6 +286,7 @@ func (a *Answer) planFor(m *hlo.Module, limit uint64, packed bool, search time.D
 	if err = o.legal(m, p); err != nil && p.By == "xla" && a.Algorithm == "xla" {
 		a.warn(fmt.Sprintf("XLA's plan was dropped: %v; this is the next best", err))
 		if p, err = bestFor(m, limit, o); err == nil {
+			p.dropped = nil // the same
 			err = o.legal(m, p)
 		}
 	}
