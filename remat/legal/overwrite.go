@@ -242,10 +242,18 @@ func (f *frame) execute(i *hlo.Instruction) {
 	if forwards(i) {
 		return
 	}
+	var start *hlo.Instruction // that i ends or continues
+	if len(i.Operands) > 0 && (isDone(i) || isUpdate(i)) {
+		for start = i.Operands[0]; isUpdate(start) && len(start.Operands) > 0; start = start.Operands[0] {
+		}
+	}
 	var read []int32
 	for _, o := range i.Operands {
 		for _, v := range f.of[o] {
-			f.read(i, v, "it")
+			// What an asynchronous operation wrote over its own operand is no fault at its end.
+			if held, ok := f.holds[f.find(v)]; !ok || start == nil || f.values[held].definer != start {
+				f.read(i, v, "it")
+			}
 			read = append(read, v)
 		}
 	}
