@@ -11,6 +11,7 @@ package remat
 
 import (
 	"cmp"
+	"fmt"
 	"strings"
 	"sync"
 	"time"
@@ -21,6 +22,7 @@ import (
 	"gpumem/hlo/verify"
 	"gpumem/remat/gap"
 	"gpumem/remat/host"
+	"gpumem/remat/legal"
 	"gpumem/remat/xla"
 )
 
@@ -38,6 +40,8 @@ type plan struct {
 	// Host is what waits on the host. In a plan that may not move values there, it is what
 	// the given module has.
 	Host host.Result
+	// dropped says why the first better plan was dropped; nil if none was.
+	dropped error
 }
 
 // options say what plans may do. The zero value recomputes and does not search.
@@ -113,10 +117,17 @@ func bestFor(m *hlo.Module, limit uint64, o options) (*plan, error) {
 	})
 	err = k.make()
 	k.xla.Wait()
-	if err != nil || k.best == given {
-		return given, err
+	if err != nil {
+		return nil, err
 	}
-	return o.measured(k.best.Module, k.best.By, k.best.Added)
+	best := given
+	if k.best != given {
+		if best, err = o.measured(k.best.Module, k.best.By, k.best.Added); err != nil {
+			return nil, err
+		}
+	}
+	best.dropped = k.dropped
+	return best, nil
 }
 
 // plans are those made so far for one limit.
@@ -130,16 +141,30 @@ type plans struct {
 	gap     *plan   // the best of gap splitting
 	from    *source // of gap
 
+	dropped error // see plan
+
 	xla      sync.WaitGroup
 	theirs   *plan // by XLA's pass, when that is done
 	theirErr error
 }
 
-// take keeps a plan if it is the best.
+// take keeps a plan if it is the best, and legal.
 func (k *plans) take(p *plan) {
-	if p.betterThan(k.best, k.limit) {
-		k.best = p
+	if !p.betterThan(k.best, k.limit) {
+		return
 	}
+	if err := k.o.legal(k.given.Module, p); err != nil {
+		k.dropped = cmp.Or(k.dropped, fmt.Errorf("a better plan (%s) was dropped: %w", p.By, err))
+		return
+	}
+	k.best = p
+}
+
+// legal checks that a plan is a legal change of the module that it was made for.
+func (o options) legal(given *hlo.Module, p *plan) error {
+	// XLA's pass recomputes collectives, and what nothing may repeat it leaves alone by its own rules.
+	theirs := p.By == "xla"
+	return legal.Options{Collectives: o.Collectives || theirs, Loops: theirs}.Check(given, p.Module)
 }
 
 // takeGap is take for a plan that gap splitting made of a source.
@@ -342,8 +367,8 @@ func (o options) measured(m *hlo.Module, by string, added int) (*plan, error) {
 	return o.costs(m, by, added)
 }
 
-// costs checks what a planner made and returns it as it is, with its costs. All plans come
-// by here: it is the one check of what planners do.
+// costs verifies what a planner made and returns it as it is, with its costs. All plans come
+// by here. Those that are returned are checked by remat/legal, too.
 func (o options) costs(m *hlo.Module, by string, added int) (p *plan, err error) {
 	if err := verify.Module(m); err != nil {
 		return nil, err
@@ -397,5 +422,6 @@ func (o options) reordered(m *hlo.Module, now uint64) (*hlo.Module, error) {
 		return nil, nil
 	}
 	orders[best].Apply(c)
+	c.Scheduled = false // the compiler still has all of its passes to run
 	return c.Clone(), nil
 }
