@@ -12,6 +12,7 @@ package remat
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -37,6 +38,7 @@ type plan struct {
 	Added   int              // instructions, without those that only moved
 	By      string           // what made it, as Answer.By
 	values  *memory.Analysis // of Module, once it was asked for
+	packed  uint64           // see heap; 0: it was not asked for
 	// Host is what waits on the host. In a plan that may not move values there, it is what
 	// the given module has.
 	Host host.Result
@@ -71,6 +73,9 @@ func (p *plan) analysis() (_ *memory.Analysis, err error) {
 
 // heap returns the bytes of the heap that the temporaries of the plan are packed into.
 func (p *plan) heap() (uint64, error) {
+	if p.packed > 0 {
+		return p.packed, nil
+	}
 	a, err := p.analysis()
 	if err != nil {
 		return 0, err
@@ -79,6 +84,7 @@ func (p *plan) heap() (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
+	p.packed = s.Temp
 	return s.Temp, nil
 }
 
@@ -99,7 +105,7 @@ func (p *plan) betterThan(q *plan, limit uint64) bool {
 
 // bestFor returns the best known plan for a limit in bytes: the module as given, XLA's own
 // plan, or gap splitting in the order of the text or in another one. So it is never worse
-// than XLA's. The module is left as it is. Plans are made at the same time, on two or three
+// than XLA's, and its heap neither: see packed.go. The module is left as it is. Plans are made at the same time, on two or three
 // cores.
 func bestFor(m *hlo.Module, limit uint64, o options) (*plan, error) {
 	given, err := o.measured(m, "off", 0)
@@ -121,8 +127,10 @@ func bestFor(m *hlo.Module, limit uint64, o options) (*plan, error) {
 		return nil, err
 	}
 	best := given
-	if k.best != given {
-		if best, err = o.measured(k.best.Module, k.best.By, k.best.Added); err != nil {
+	if chosen, err := k.withHeap(); err != nil {
+		return nil, err
+	} else if chosen != given {
+		if best, err = o.measured(chosen.Module, chosen.By, chosen.Added); err != nil {
 			return nil, err
 		}
 	}
@@ -138,6 +146,7 @@ type plans struct {
 
 	sources []*source
 	best    *plan
+	met     []*plan // those that meet the limit
 	gap     *plan   // the best of gap splitting
 	from    *source // of gap
 
@@ -150,6 +159,9 @@ type plans struct {
 
 // take keeps a plan if it is the best, and legal.
 func (k *plans) take(p *plan) {
+	if p.meets(k.limit) && !slices.Contains(k.met, p) {
+		k.met = append(k.met, p)
+	}
 	if !p.betterThan(k.best, k.limit) {
 		return
 	}

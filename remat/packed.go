@@ -4,6 +4,8 @@ package remat
 // blocks between buffers, or smaller where a result takes the place of an operand.
 
 import (
+	"slices"
+
 	"gpumem/hlo"
 )
 
@@ -42,4 +44,75 @@ func bestPacked(m *hlo.Module, limit uint64, o options) (best *plan, err error) 
 		}
 	}
 	return best, nil
+}
+
+// heapTries is how often gap splitting tries to make a heap smaller that is too large.
+const heapTries = 2
+
+// withHeap returns the best of the plans whose heap is not too large: none takes more than the
+// given module and XLA's plan, and where XLA's plan meets the limit, none takes more than the
+// limit and XLA's plan. A plan that meets the limit by what lives at once may lose in the
+// heap what it gained; where the best one does, gap splitting tries for less first, as it
+// is mostly faster than XLA's plan. Without a heap, as of a module too large, it is the best.
+func (k *plans) withHeap() (*plan, error) {
+	if k.best == k.given {
+		return k.best, nil
+	}
+	heap, err := k.best.heap()
+	if err != nil {
+		return k.best, nil
+	}
+	most, err := k.mostHeap(heap)
+	if err != nil || heap <= most {
+		return k.best, nil
+	}
+	for try, to := 0, k.limit; try < heapTries && len(k.sources) > 0; try++ {
+		to = uint64(.99 * float64(to) * float64(most) / float64(heap))
+		if err := k.split(to); err != nil {
+			return nil, err
+		}
+		if heap, err = k.gap.heap(); err != nil || heap <= most {
+			break
+		}
+	}
+	list := append(slices.Clone(k.met), k.given)
+	if k.theirs != nil {
+		list = append(list, k.theirs)
+	}
+	slices.SortStableFunc(list, func(p, q *plan) int {
+		switch {
+		case p.betterThan(q, k.limit):
+			return -1
+		case q.betterThan(p, k.limit):
+			return 1
+		}
+		return 0
+	})
+	for _, p := range list {
+		if heap, err := p.heap(); err == nil && heap <= most && k.o.legal(k.given.Module, p) == nil {
+			return p, nil
+		}
+	}
+	return k.best, nil
+}
+
+// mostHeap returns what the heap of a plan may take: see withHeap. It is at least heap if that
+// is seen without packing others.
+func (k *plans) mostHeap(heap uint64) (uint64, error) {
+	most, err := k.given.heap()
+	if err != nil || heap <= min(most, k.limit) {
+		return heap, err
+	}
+	if k.theirs == nil || k.o.legal(k.given.Module, k.theirs) != nil {
+		return most, nil
+	}
+	theirs, err := k.theirs.heap()
+	if err != nil {
+		return heap, err
+	}
+	most = max(most, theirs)
+	if k.theirs.meets(k.limit) {
+		most = min(most, max(k.limit, theirs))
+	}
+	return most, nil
 }

@@ -153,6 +153,9 @@ func Run(ctx context.Context, m *hlo.Module, r Request) (*Answer, error) {
 		return nil, err
 	}
 	a := &Answer{Algorithm: r.Algorithm, Instructions: m.Instructions(), Request: &r, Regions: Regions(m)}
+	if e := memory.Estimate(m); e != "" {
+		a.warn(e)
+	}
 	m = m.Clone()
 	planned := make(chan error, 1)
 	go func() { planned <- a.plan(ctx, m) }()
@@ -468,6 +471,9 @@ const (
 
 // advise sets the holders of a module's memory, and what marking layers by hand would do.
 func (a *Answer) advise(given *prover) error {
+	if !given.m.HasOpNames() {
+		a.warn("no op_name in it: no advice on the lines of the program and on what to mark there")
+	}
 	holders, err := holders(given.m, given.meter)
 	if err != nil {
 		return err
