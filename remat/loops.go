@@ -39,15 +39,17 @@ type Loop struct {
 	Extra float64 `json:"extra_compute_percent"` // one more run of the body for each round
 }
 
-// loops returns the loops of the entry whose stacks another loop reads, the largest first. heap
-// is what temporaries take now.
-func loops(m *hlo.Module, heap uint64, rates cost.Rates, total float64) ([]Loop, error) {
+// loops returns the loops of the entry whose stacks another loop reads, the largest first, and
+// of the instructions that make room for stacks the part of the program whose values come
+// there. heap is what temporaries take now, in bytes, and total what a run takes, in seconds.
+func loops(m *hlo.Module, heap uint64, rates cost.Rates, total float64) ([]Loop, map[*hlo.Instruction]string, error) {
 	prices, err := cost.New(m, rates)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	sources := m.Sources()
-	list := []Loop{}
+	var list []Loop
+	parts := map[*hlo.Instruction]string{}
 	for _, w := range m.Entry.Instructions {
 		body := w.Call("body")
 		trips, known := cost.TripCount(w)
@@ -60,7 +62,7 @@ func loops(m *hlo.Module, heap uint64, rates cost.Rates, total float64) ([]Loop,
 		for n, e := range w.Shape.Elements {
 			bytes, err := e.TotalBytes()
 			if err != nil {
-				return nil, err
+				return nil, nil, err
 			}
 			made := through(body.Root.Operands[n])
 			slot := slotOf(body, made)
@@ -84,6 +86,10 @@ func loops(m *hlo.Module, heap uint64, rates cost.Rates, total float64) ([]Loop,
 					}
 				}
 				part := partOf(written)
+				if init := w.Operands[0]; init.Opcode == hlo.TupleOp {
+					parts[init.Operands[n]] = "stacked: " + part
+					parts[through(init.Operands[n])] = "stacked: " + part
+				}
 				if !fused(rootOf(written).Opcode) || slices.ContainsFunc(readers, readWhole) {
 					round += bytes / trips
 					largest = max(largest, bytes/trips)
@@ -111,7 +117,7 @@ func loops(m *hlo.Module, heap uint64, rates cost.Rates, total float64) ([]Loop,
 		}
 	}
 	slices.SortStableFunc(list, func(a, b Loop) int { return cmp.Compare(b.Bytes, a.Bytes) })
-	return list, nil
+	return list, parts, nil
 }
 
 // through returns what an instruction is a copy or another view of.
