@@ -115,6 +115,7 @@ type Answer struct {
 	// the peak, and what jax.checkpoint alone would do.
 	Holders []Holder `json:"holders,omitempty"`
 	ByHand  []ByHand `json:"by_hand,omitempty"`
+	Loops   []Loop   `json:"loops,omitempty"` // over layers, the largest first
 
 	Request *Request `json:"-"`
 	// Given is the module that plans begin with, fused but not marked. Module is the
@@ -289,6 +290,7 @@ func (a *Answer) planFor(m *hlo.Module, limit uint64, packed bool, search time.D
 	if err = o.legal(m, p); err != nil && p.By == "xla" && a.Algorithm == "xla" {
 		a.warn(fmt.Sprintf("XLA's plan was dropped: %v; this is the next best", err))
 		if p, err = bestFor(m, limit, o); err == nil {
+			p.dropped = nil // the same
 			err = o.legal(m, p)
 		}
 	}
@@ -473,7 +475,16 @@ func (a *Answer) advise(given *prover) error {
 	if !given.m.HasOpNames() {
 		a.warn("no op_name in it: no advice on the lines of the program and on what to mark there")
 	}
-	holders, err := holders(given.m, given.meter)
+	heap := a.HeapBefore
+	if heap == 0 { // it could not be packed
+		heap = a.Before
+	}
+	found, parts, err := loops(given.m, heap, a.Request.Rates, a.RunSeconds)
+	if err != nil {
+		return err
+	}
+	a.Loops = found
+	holders, err := holders(given.m, given.meter, parts)
 	if err != nil {
 		return err
 	}

@@ -37,5 +37,5 @@ ENTRY e {
 	fmt.Println(legal.Check(before, after))
 	// Output:
 	// <nil>
-	// not legal: line 9: a.remat in e: it reads p, whose memory d has overwritten
+	// not legal: a.remat in e: it reads p, whose memory d has overwritten
 }
