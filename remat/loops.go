@@ -260,6 +260,9 @@ func readers(w *hlo.Instruction, n int) (list []*hlo.Instruction) {
 			seen[u] = true
 			switch u.Opcode {
 			case hlo.TupleOp:
+				if len(u.Users) == 0 { // the result
+					return nil
+				}
 				for _, v := range u.Users {
 					if v.Opcode != hlo.While || v.Call("body") == nil {
 						return nil
