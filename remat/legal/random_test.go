@@ -75,7 +75,7 @@ func plansAreLegal(t *testing.T, random func(*rapid.T) string, compiled bool) {
 				}
 				t.Fatalf("%s: %v\n%s\n%s", name, err, m, after)
 			}
-			if n++; name == "gap" && percent%10 == 0 {
+			if n++; compiled && name == "gap" && percent%10 == 0 { // the others have loops without end
 				remattest.Same(t, m, after)
 			}
 		}
