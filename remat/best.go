@@ -105,8 +105,9 @@ func (p *plan) betterThan(q *plan, limit uint64) bool {
 
 // bestFor returns the best known plan for a limit in bytes: the module as given, XLA's own
 // plan, or gap splitting in the order of the text or in another one. So it is never worse
-// than XLA's, and its heap neither: see packed.go. The module is left as it is. Plans are made at the same time, on two or three
-// cores.
+// than XLA's, and its heap neither: see packed.go. Of a limit that is missed it is the
+// fastest that takes little more than the least: see near. The module is left as it is. Plans
+// are made at the same time, on two or three cores.
 func bestFor(m *hlo.Module, limit uint64, o options) (*plan, error) {
 	given, err := o.measured(m, "off", 0)
 	if err != nil || given.meets(limit) {
@@ -126,6 +127,7 @@ func bestFor(m *hlo.Module, limit uint64, o options) (*plan, error) {
 	if err != nil {
 		return nil, err
 	}
+	k.near()
 	best := given
 	if chosen, err := k.withHeap(); err != nil {
 		return nil, err
@@ -146,6 +148,7 @@ type plans struct {
 
 	sources []*source
 	best    *plan
+	made    []*plan // all of them
 	met     []*plan // those that meet the limit
 	gap     *plan   // the best of gap splitting
 	from    *source // of gap
@@ -159,6 +162,7 @@ type plans struct {
 
 // take keeps a plan if it is the best, and legal.
 func (k *plans) take(p *plan) {
+	k.made = append(k.made, p)
 	if p.meets(k.limit) && !slices.Contains(k.met, p) {
 		k.met = append(k.met, p)
 	}
@@ -170,6 +174,33 @@ func (k *plans) take(p *plan) {
 		return
 	}
 	k.best = p
+}
+
+// nearly is how much more than the least a plan may take that misses its limit, as a factor. The
+// last percents cost most, and do not help a program that does not fit anyway.
+const nearly = 1.02
+
+// near takes, where the limit is missed, the fastest plan of those that take little more than
+// the best, the given module among them. None takes more than XLA's plan.
+func (k *plans) near() {
+	if k.best.meets(k.limit) {
+		return
+	}
+	most := uint64(nearly * float64(k.best.Peak))
+	if k.theirs != nil && k.o.legal(k.given.Module, k.theirs) == nil {
+		most = min(most, max(k.best.Peak, k.theirs.Peak))
+	}
+	list := append([]*plan{k.given}, k.made...)
+	slices.SortStableFunc(list, func(p, q *plan) int { return cmp.Compare(p.Seconds, q.Seconds) })
+	for _, p := range list {
+		if p.Seconds >= k.best.Seconds {
+			return
+		}
+		if p.Peak <= most && k.o.legal(k.given.Module, p) == nil {
+			k.best = p
+			return
+		}
+	}
 }
 
 // legal checks that a plan is a legal change of the module that it was made for.

@@ -9,38 +9,73 @@ import (
 	"gpumem/hlo"
 )
 
-// packTries is how many limits bestPacked tries. Packing loses a few percent, about the same
-// at each limit, so that two or three are enough in most cases.
-const packTries = 5
+// packTries is how many limits bestPacked tries.
+const packTries = 6
 
 // bestPacked is [bestFor] for a limit in bytes on the heap of temporaries as
-// [memory.Analysis.Assign] packs it. It plans for live bytes, corrected each time by what
-// packing made of the plan before. If no plan meets the limit, it returns the one with the
-// smallest heap.
-func bestPacked(m *hlo.Module, limit uint64, o options) (best *plan, err error) {
+// [memory.Analysis.Assign] packs it. Packing loses a few percent, about the same at each
+// limit, so it plans for live bytes, corrected each time by what packing made of the plan
+// before; then for more, as long as there is room. If no plan meets the limit, it returns the
+// fastest of those whose heap is little more than the smallest.
+func bestPacked(m *hlo.Module, limit uint64, o options) (*plan, error) {
 	o.Search /= packTries
-	if best, err = o.measured(m, "off", 0); err != nil {
-		return nil, err
-	}
-	now, err := best.heap()
+	given, err := o.measured(m, "off", 0)
 	if err != nil {
 		return nil, err
 	}
-	least, live := now, best.Peak
-	for try := 0; try < packTries && now > limit; try++ {
-		live = uint64(.99 * float64(live) * float64(limit) / float64(now)) // a little less, so that it ends
-		p, err := bestFor(m, live, o)
+	now, err := given.heap()
+	if err != nil || now <= limit {
+		return given, err
+	}
+	all := []*plan{given}
+	live := float64(given.Peak) // the limit for live bytes, tried last
+	fits, over := 0.0, live     // the largest whose heap fits, and the smallest whose does not
+	for range packTries {
+		switch {
+		case fits > 0 && over-fits < .05*fits:
+			return fastest(all, limit)
+		case fits > 0:
+			live = (fits + over) / 2
+		case all[len(all)-1].Peak > uint64(live): // it was out of reach, so a plan for less may take less
+			live *= .85
+		default:
+			live *= .99 * float64(limit) / float64(now) // a little less, so that it ends
+		}
+		p, err := bestFor(m, uint64(live), o)
 		if err != nil {
 			return nil, err
 		}
 		if now, err = p.heap(); err != nil {
 			return nil, err
 		}
-		if now < least {
-			best, least = p, now
+		all = append(all, p)
+		if now <= limit {
+			fits = max(fits, live)
+			if now > limit/100*95 {
+				break
+			}
+		} else {
+			over = min(over, live)
 		}
-		if p.Peak > live { // there is no smaller plan
-			break
+	}
+	return fastest(all, limit)
+}
+
+// fastest returns the fastest plan whose heap is at most limit, and if there is none, the
+// fastest whose heap is little more than the smallest.
+func fastest(all []*plan, limit uint64) (best *plan, err error) {
+	heaps := make([]uint64, len(all))
+	for n, p := range all {
+		if heaps[n], err = p.heap(); err != nil {
+			return nil, err
+		}
+	}
+	if least := slices.Min(heaps); least > limit {
+		limit = uint64(nearly * float64(least))
+	}
+	for n, p := range all {
+		if heaps[n] <= limit && (best == nil || p.Seconds < best.Seconds) {
+			best = p
 		}
 	}
 	return best, nil
