@@ -151,3 +151,54 @@ func TestSharingOnGPU(t *testing.T) {
 		})
 	}
 }
+
+// A fusion without results, and one that returns a tuple in a tuple, share nothing.
+func TestSharingOfOddFusionsOnGPU(t *testing.T) {
+	for _, tc := range []struct{ fused, result string }{
+		{"\n  a = f32[2] parameter(0)\n  ROOT t = () tuple()\n", "()"},
+		{"\n  a = f32[2] parameter(0)\n  s = (f32[2]) tuple(a)\n  ROOT t = ((f32[2])) tuple(s)\n", "((f32[2]))"},
+	} {
+		m, f := onGPU(t, tc.fused, tc.result, "f32[2]")
+		for _, to := range [][]int{nil, {0}, {0, 0}} {
+			at := alias.Position{Instruction: m.Entry.Root, Index: to}
+			if m.Entry.Root.Shape.At(to...) == nil {
+				continue
+			}
+			for _, o := range f.Candidates(at) {
+				if f.MayShare(alias.Position{Instruction: o}, at) {
+					t.Errorf("%s %v in the place of %s", tc.result, to, o.Name)
+				}
+			}
+		}
+	}
+}
+
+// A fusion of many operands and results takes time in proportion: each operand is looked at
+// once for all results.
+func TestWideFusionsOnGPU(t *testing.T) {
+	looked := func(n int) int {
+		fused, list, shapes := "\n", "", ""
+		operands := make([]string, n)
+		for k := range n {
+			operands[k] = "f32[64]"
+			fused += fmt.Sprintf("  q%d = f32[64] parameter(%d)\n", k, k)
+		}
+		for k := range n {
+			fused += fmt.Sprintf("  a%d = f32[64] add(q%d, q0)\n", k, k)
+			list += fmt.Sprintf(", a%d", k)
+			shapes += ", f32[64]"
+		}
+		result := "(" + shapes[2:] + ")"
+		m, f := onGPU(t, fused+"  ROOT t = "+result+" tuple("+list[2:]+")\n", result, operands...)
+		for k := range n {
+			at := alias.Position{Instruction: m.Entry.Root, Index: []int{k}}
+			if got := len(f.Candidates(at)); got != min(k+1, 2) {
+				t.Fatalf("%d candidates of result %d", got, k)
+			}
+		}
+		return f.Looked()
+	}
+	if few, many := looked(100), looked(1000); many > 15*few {
+		t.Errorf("%d looked at for 100 operands, %d for 1000", few, many)
+	}
+}

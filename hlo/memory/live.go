@@ -117,6 +117,7 @@ func AnalyzeModule(m *hlo.Module) (*Analysis, error) {
 		return nil, err
 	}
 	a.ranges()
+	a.part()
 	a.keep()
 	a.measure()
 	return a, nil
@@ -263,6 +264,44 @@ func (a *Analysis) buffers() (err error) {
 		sum += low
 	}
 	return nil
+}
+
+// part takes the outputs that are written while the donated parameter whose memory they have is
+// still read out of its buffer: of p and y = transpose(p), where p is donated for y and read again
+// later. There XLA inserts a copy: the output is a temporary value first, and the parameter's memory
+// is returned. In a module that was compiled there is none left to insert.
+func (a *Analysis) part() {
+	for b := range a.members {
+		var p *Value // the parameter
+		for _, v := range a.members[b] {
+			if x := &a.Values[v]; x.Donated && (p == nil || x.End > p.End) {
+				p = x
+			}
+		}
+		if p == nil {
+			continue
+		}
+		var kept, moved []int32
+		for _, v := range a.members[b] {
+			x := &a.Values[v]
+			if x.LiveOut && !x.Donated && x.Start < p.End {
+				moved = append(moved, v)
+			} else {
+				kept = append(kept, v)
+			}
+		}
+		if len(moved) == 0 {
+			continue
+		}
+		for _, v := range moved {
+			x := &a.Values[v]
+			x.Buffer, x.LiveOut, x.End = len(a.members), false, min(x.End, len(a.Schedule)-1)
+		}
+		p.LiveOut = true
+		a.members[b] = kept
+		a.members = append(a.members, moved)
+		a.BufferBytes = append(a.BufferBytes, a.BufferBytes[b])
+	}
 }
 
 // keep cuts the ranges of the values of a buffer so that each ends where the next begins,
