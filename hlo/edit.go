@@ -184,8 +184,9 @@ func (i *Instruction) Clone(name string) *Instruction {
 }
 
 // CloneOwning is Clone for an instruction that has to be the only caller of what it calls: a
-// fusion, the start of an asynchronous operation or a call. The copy calls copies, and so does
-// what they call in this way. All share other callees, such as the function of a reduce.
+// fusion, the start of an asynchronous operation, a call, a loop or a conditional. The copy calls
+// copies, and so does what they call in this way. All share other callees, such as the function
+// of a reduce.
 func (i *Instruction) CloneOwning(name string) *Instruction {
 	c := i.Clone(name)
 	if !owns(i) {
@@ -194,7 +195,7 @@ func (i *Instruction) CloneOwning(name string) *Instruction {
 	kept, seen := map[*Computation]*Computation{}, map[*Computation]bool{}
 	for n := range c.Attributes {
 		for k, callee := range c.Attributes[n].Calls {
-			keepShared(callee, i.Opcode == Call, kept, seen)
+			keepShared(callee, runs(i), kept, seen)
 			c.Attributes[n].Calls[k] = callee.Clone(".clone", kept)
 		}
 	}
@@ -203,22 +204,27 @@ func (i *Instruction) CloneOwning(name string) *Instruction {
 
 // owns reports whether an instruction has to be the only caller of what it calls.
 func owns(i *Instruction) bool {
-	return i.Opcode == Fusion || i.Opcode == Call || i.Opcode.WrapsStart()
+	return i.Opcode == Fusion || runs(i) || i.Opcode.WrapsStart()
+}
+
+// runs reports whether an instruction runs what it calls as a part of the program.
+func runs(i *Instruction) bool {
+	return i.Opcode == Call || i.Opcode == While || i.Opcode == Conditional
 }
 
 // keepShared adds to kept the computations that a clone of c shares with it: all that it
-// calls, except those of its fusions, and of its calls if calls is set. XLA's pass, which clones
-// no calls, shares them. seen are the computations that were looked at: a chain of fusions may
+// calls, except those of its fusions, and of its calls, loops and conditionals if deep is set.
+// XLA's pass, which clones none of these, shares them. seen are the computations that were looked at: a chain of fusions may
 // reach one on many ways.
-func keepShared(c *Computation, calls bool, kept map[*Computation]*Computation, seen map[*Computation]bool) {
+func keepShared(c *Computation, deep bool, kept map[*Computation]*Computation, seen map[*Computation]bool) {
 	if seen[c] {
 		return
 	}
 	seen[c] = true
 	for _, i := range c.Instructions {
 		for _, callee := range i.Called() {
-			if i.Opcode == Fusion || calls && i.Opcode == Call {
-				keepShared(callee, calls, kept, seen)
+			if i.Opcode == Fusion || deep && runs(i) {
+				keepShared(callee, deep, kept, seen)
 			} else {
 				kept[callee] = callee
 			}

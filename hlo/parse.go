@@ -87,6 +87,7 @@ func (p *parser) module() {
 	header := p.keyword("HloModule")
 	if header {
 		p.m.Name = p.name("the module's name")
+		p.eat(':') // as some write by hand
 		p.attributes(&p.m.Attributes, p.moduleAttribute)
 	}
 	p.tables()
@@ -197,6 +198,14 @@ func (p *parser) value(key string) string {
 	if s == "" {
 		p.at = start
 		panic(p.wanted("the value of " + quote(key)))
+	}
+	if key == "literal" && strings.HasSuffix(s, "]") { // a scalar's value stands behind its shape: f32[] 0.1
+		p.skip()
+		v := p.raw(true)
+		if v == "" {
+			panic(p.wanted("a value behind the shape of a literal"))
+		}
+		s += " " + v
 	}
 	return s
 }

@@ -71,7 +71,11 @@ func (p *parser) signature() *Shape {
 	p.eat('(')
 	for p.peek() != ')' {
 		p.name("a parameter's name")
-		p.expect(':', "behind a parameter's name")
+		// Some who write by hand leave the colon out.
+		p.skip()
+		if c := p.peek(); c != '(' && (c < 'a' || c > 'z') {
+			p.expect(':', "behind a parameter's name")
+		}
 		if p.shape(); !p.eat(',') {
 			break
 		}

@@ -1,6 +1,7 @@
 package hlo_test
 
 import (
+	"fmt"
 	"reflect"
 	"slices"
 	"testing"
@@ -426,5 +427,26 @@ ENTRY %main (x: f32[]) -> f32[] {
 	}
 	if x := m.Entry.Parameters()[0]; x.Literal != "0" || x.Shape != y.Shape {
 		t.Errorf("parameter %+v", x)
+	}
+}
+
+// What only people write, and XLA's parser takes.
+func TestParseByHand(t *testing.T) {
+	const body = "{\n  p = f32[2] parameter(0)\n  n = negate(p)\n  ROOT c = f32[2] custom-call(n), custom_call_target=\"f\"%s\n}\n"
+	for name, text := range map[string]string{
+		"a colon behind the module's name":  "HloModule m:\n\nENTRY e " + fmt.Sprintf(body, ""),
+		"attributes behind that":            "HloModule m:, is_scheduled=true\n\nENTRY e " + fmt.Sprintf(body, ""),
+		"no colon behind a parameter":       "HloModule m\n\nENTRY e (p f32[2]) -> f32[2] " + fmt.Sprintf(body, ""),
+		"a literal":                         "HloModule m\n\nENTRY e " + fmt.Sprintf(body, ", literal=f32[] 0.1"),
+		"a literal of an array, and behind": "HloModule m\n\nENTRY e " + fmt.Sprintf(body, ", literal=f32[2]{0} {1, 2}, metadata={op_name=\"a\"}"),
+	} {
+		m, err := ParseString(text)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if again, err := ParseString(m.String()); err != nil || again.String() != m.String() {
+			t.Errorf("%s: printed and read again: %v\n%s", name, err, m)
+		}
 	}
 }

@@ -24,6 +24,7 @@ func Peak(ctx context.Context, t *trace.Trace, cfg Config) ([]Held, error) {
 	if err != nil {
 		return nil, err
 	}
+	// A line is shown with the stack of its largest block.
 	slices.SortStableFunc(live, func(a, b trace.Event) int { return cmp.Compare(b.Bytes, a.Bytes) })
 	type line struct {
 		site  uint32

@@ -11,6 +11,8 @@ package remat
 
 import (
 	"cmp"
+	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -21,6 +23,7 @@ import (
 	"gpumem/hlo/verify"
 	"gpumem/remat/gap"
 	"gpumem/remat/host"
+	"gpumem/remat/legal"
 	"gpumem/remat/xla"
 )
 
@@ -35,9 +38,12 @@ type plan struct {
 	Added   int              // instructions, without those that only moved
 	By      string           // what made it, as Answer.By
 	values  *memory.Analysis // of Module, once it was asked for
+	packed  uint64           // see heap; 0: it was not asked for
 	// Host is what waits on the host. In a plan that may not move values there, it is what
 	// the given module has.
 	Host host.Result
+	// dropped says why the first better plan was dropped; nil if none was.
+	dropped error
 }
 
 // options say what plans may do. The zero value recomputes and does not search.
@@ -67,6 +73,9 @@ func (p *plan) analysis() (_ *memory.Analysis, err error) {
 
 // heap returns the bytes of the heap that the temporaries of the plan are packed into.
 func (p *plan) heap() (uint64, error) {
+	if p.packed > 0 {
+		return p.packed, nil
+	}
 	a, err := p.analysis()
 	if err != nil {
 		return 0, err
@@ -75,6 +84,7 @@ func (p *plan) heap() (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
+	p.packed = s.Temp
 	return s.Temp, nil
 }
 
@@ -95,8 +105,9 @@ func (p *plan) betterThan(q *plan, limit uint64) bool {
 
 // bestFor returns the best known plan for a limit in bytes: the module as given, XLA's own
 // plan, or gap splitting in the order of the text or in another one. So it is never worse
-// than XLA's. The module is left as it is. Plans are made at the same time, on two or three
-// cores.
+// than XLA's, and its heap neither: see packed.go. Of a limit that is missed it is the
+// fastest that takes little more than the least: see near. The module is left as it is. Plans
+// are made at the same time, on two or three cores.
 func bestFor(m *hlo.Module, limit uint64, o options) (*plan, error) {
 	given, err := o.measured(m, "off", 0)
 	if err != nil || given.meets(limit) {
@@ -113,10 +124,20 @@ func bestFor(m *hlo.Module, limit uint64, o options) (*plan, error) {
 	})
 	err = k.make()
 	k.xla.Wait()
-	if err != nil || k.best == given {
-		return given, err
+	if err != nil {
+		return nil, err
 	}
-	return o.measured(k.best.Module, k.best.By, k.best.Added)
+	k.near()
+	best := given
+	if chosen, err := k.withHeap(); err != nil {
+		return nil, err
+	} else if chosen != given {
+		if best, err = o.measured(chosen.Module, chosen.By, chosen.Added); err != nil {
+			return nil, err
+		}
+	}
+	best.dropped = k.dropped
+	return best, nil
 }
 
 // plans are those made so far for one limit.
@@ -127,19 +148,66 @@ type plans struct {
 
 	sources []*source
 	best    *plan
+	made    []*plan // all of them
+	met     []*plan // those that meet the limit
 	gap     *plan   // the best of gap splitting
 	from    *source // of gap
+
+	dropped error // see plan
 
 	xla      sync.WaitGroup
 	theirs   *plan // by XLA's pass, when that is done
 	theirErr error
 }
 
-// take keeps a plan if it is the best.
+// take keeps a plan if it is the best, and legal.
 func (k *plans) take(p *plan) {
-	if p.betterThan(k.best, k.limit) {
-		k.best = p
+	k.made = append(k.made, p)
+	if p.meets(k.limit) && !slices.Contains(k.met, p) {
+		k.met = append(k.met, p)
 	}
+	if !p.betterThan(k.best, k.limit) {
+		return
+	}
+	if err := k.o.legal(k.given.Module, p); err != nil {
+		k.dropped = cmp.Or(k.dropped, fmt.Errorf("a better plan (%s) was dropped: %w", p.By, err))
+		return
+	}
+	k.best = p
+}
+
+// nearly is how much more than the least a plan may take that misses its limit, as a factor. The
+// last percents cost most, and do not help a program that does not fit anyway.
+const nearly = 1.02
+
+// near takes, where the limit is missed, the fastest plan of those that take little more than
+// the best, the given module among them. None takes more than XLA's plan.
+func (k *plans) near() {
+	if k.best.meets(k.limit) {
+		return
+	}
+	most := uint64(nearly * float64(k.best.Peak))
+	if k.theirs != nil && k.o.legal(k.given.Module, k.theirs) == nil {
+		most = min(most, max(k.best.Peak, k.theirs.Peak))
+	}
+	list := append([]*plan{k.given}, k.made...)
+	slices.SortStableFunc(list, func(p, q *plan) int { return cmp.Compare(p.Seconds, q.Seconds) })
+	for _, p := range list {
+		if p.Seconds >= k.best.Seconds {
+			return
+		}
+		if p.Peak <= most && k.o.legal(k.given.Module, p) == nil {
+			k.best = p
+			return
+		}
+	}
+}
+
+// legal checks that a plan is a legal change of the module that it was made for.
+func (o options) legal(given *hlo.Module, p *plan) error {
+	// XLA's pass recomputes collectives, and what nothing may repeat it leaves alone by its own rules.
+	theirs := p.By == "xla"
+	return legal.Options{Collectives: o.Collectives || theirs, Loops: theirs}.Check(given, p.Module)
 }
 
 // takeGap is take for a plan that gap splitting made of a source.
@@ -342,8 +410,8 @@ func (o options) measured(m *hlo.Module, by string, added int) (*plan, error) {
 	return o.costs(m, by, added)
 }
 
-// costs checks what a planner made and returns it as it is, with its costs. All plans come
-// by here: it is the one check of what planners do.
+// costs verifies what a planner made and returns it as it is, with its costs. All plans come
+// by here. Those that are returned are checked by remat/legal, too.
 func (o options) costs(m *hlo.Module, by string, added int) (p *plan, err error) {
 	if err := verify.Module(m); err != nil {
 		return nil, err
@@ -397,5 +465,6 @@ func (o options) reordered(m *hlo.Module, now uint64) (*hlo.Module, error) {
 		return nil, nil
 	}
 	orders[best].Apply(c)
+	c.Scheduled = false // the compiler still has all of its passes to run
 	return c.Clone(), nil
 }

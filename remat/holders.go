@@ -22,8 +22,9 @@ type Holder struct {
 
 // holders returns what holds memory in the entry at the peak of its temporaries, as
 // the meter counts, by part of the program, the largest first. What the called
-// computations hold there is left out.
-func holders(m *hlo.Module, meter *memory.Meter) ([]Holder, error) {
+// computations hold there is left out. parts has the part of instructions that only make
+// room for it.
+func holders(m *hlo.Module, meter *memory.Meter, parts map[*hlo.Instruction]string) ([]Holder, error) {
 	alive, err := meter.Alive(m.Entry)
 	if err != nil {
 		return nil, err
@@ -36,7 +37,7 @@ func holders(m *hlo.Module, meter *memory.Meter) ([]Holder, error) {
 	list := []Holder{}
 	for _, i := range m.Entry.Instructions { // equal holders stay in the order of the program
 		for _, x := range held[i] {
-			name := partOf(i)
+			name := cmp.Or(parts[i], partOf(i))
 			n, ok := at[name]
 			if !ok {
 				n = len(list)

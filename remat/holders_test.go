@@ -10,7 +10,7 @@ import (
 
 func TestHolders(t *testing.T) {
 	m := remattest.Parsed(t, remattest.Layers(6, true))
-	got, err := holders(m, memory.NewMeter(memory.Options{}))
+	got, err := holders(m, memory.NewMeter(memory.Options{}), nil)
 	if err != nil || len(got) == 0 {
 		t.Fatal(got, err)
 	}

@@ -4,42 +4,150 @@ package remat
 // blocks between buffers, or smaller where a result takes the place of an operand.
 
 import (
+	"slices"
+
 	"gpumem/hlo"
 )
 
-// packTries is how many limits bestPacked tries. Packing loses a few percent, about the same
-// at each limit, so that two or three are enough in most cases.
-const packTries = 5
+// packTries is how many limits bestPacked tries.
+const packTries = 6
 
 // bestPacked is [bestFor] for a limit in bytes on the heap of temporaries as
-// [memory.Analysis.Assign] packs it. It plans for live bytes, corrected each time by what
-// packing made of the plan before. If no plan meets the limit, it returns the one with the
-// smallest heap.
-func bestPacked(m *hlo.Module, limit uint64, o options) (best *plan, err error) {
+// [memory.Analysis.Assign] packs it. Packing loses a few percent, about the same at each
+// limit, so it plans for live bytes, corrected each time by what packing made of the plan
+// before; then for more, as long as there is room. If no plan meets the limit, it returns the
+// fastest of those whose heap is little more than the smallest.
+func bestPacked(m *hlo.Module, limit uint64, o options) (*plan, error) {
 	o.Search /= packTries
-	if best, err = o.measured(m, "off", 0); err != nil {
-		return nil, err
-	}
-	now, err := best.heap()
+	given, err := o.measured(m, "off", 0)
 	if err != nil {
 		return nil, err
 	}
-	least, live := now, best.Peak
-	for try := 0; try < packTries && now > limit; try++ {
-		live = uint64(.99 * float64(live) * float64(limit) / float64(now)) // a little less, so that it ends
-		p, err := bestFor(m, live, o)
+	now, err := given.heap()
+	if err != nil || now <= limit {
+		return given, err
+	}
+	all := []*plan{given}
+	live := float64(given.Peak) // the limit for live bytes, tried last
+	fits, over := 0.0, live     // the largest whose heap fits, and the smallest whose does not
+	for range packTries {
+		switch {
+		case fits > 0 && over-fits < .05*fits:
+			return fastest(all, limit)
+		case fits > 0:
+			live = (fits + over) / 2
+		case all[len(all)-1].Peak > uint64(live): // it was out of reach, so a plan for less may take less
+			live *= .85
+		default:
+			live *= .99 * float64(limit) / float64(now) // a little less, so that it ends
+		}
+		p, err := bestFor(m, uint64(live), o)
 		if err != nil {
 			return nil, err
 		}
 		if now, err = p.heap(); err != nil {
 			return nil, err
 		}
-		if now < least {
-			best, least = p, now
+		all = append(all, p)
+		if now <= limit {
+			fits = max(fits, live)
+			if now > limit/100*95 {
+				break
+			}
+		} else {
+			over = min(over, live)
 		}
-		if p.Peak > live { // there is no smaller plan
-			break
+	}
+	return fastest(all, limit)
+}
+
+// fastest returns the fastest plan whose heap is at most limit, and if there is none, the
+// fastest whose heap is little more than the smallest.
+func fastest(all []*plan, limit uint64) (best *plan, err error) {
+	heaps := make([]uint64, len(all))
+	for n, p := range all {
+		if heaps[n], err = p.heap(); err != nil {
+			return nil, err
+		}
+	}
+	if least := slices.Min(heaps); least > limit {
+		limit = uint64(nearly * float64(least))
+	}
+	for n, p := range all {
+		if heaps[n] <= limit && (best == nil || p.Seconds < best.Seconds) {
+			best = p
 		}
 	}
 	return best, nil
+}
+
+// heapTries is how often gap splitting tries to make a heap smaller that is too large.
+const heapTries = 2
+
+// withHeap returns the best of the plans whose heap is not too large: none takes more than the
+// given module and XLA's plan, and where XLA's plan meets the limit, none takes more than the
+// limit and XLA's plan. A plan that meets the limit by what lives at once may lose in the
+// heap what it gained; where the best one does, gap splitting tries for less first, as it
+// is mostly faster than XLA's plan. Without a heap, as of a module too large, it is the best.
+func (k *plans) withHeap() (*plan, error) {
+	if k.best == k.given {
+		return k.best, nil
+	}
+	heap, err := k.best.heap()
+	if err != nil {
+		return k.best, nil
+	}
+	most, err := k.mostHeap(heap)
+	if err != nil || heap <= most {
+		return k.best, nil
+	}
+	for try, to := 0, k.limit; try < heapTries && len(k.sources) > 0; try++ {
+		to = uint64(.99 * float64(to) * float64(most) / float64(heap))
+		if err := k.split(to); err != nil {
+			return nil, err
+		}
+		if heap, err = k.gap.heap(); err != nil || heap <= most {
+			break
+		}
+	}
+	list := append(slices.Clone(k.met), k.given)
+	if k.theirs != nil {
+		list = append(list, k.theirs)
+	}
+	slices.SortStableFunc(list, func(p, q *plan) int {
+		switch {
+		case p.betterThan(q, k.limit):
+			return -1
+		case q.betterThan(p, k.limit):
+			return 1
+		}
+		return 0
+	})
+	for _, p := range list {
+		if heap, err := p.heap(); err == nil && heap <= most && k.o.legal(k.given.Module, p) == nil {
+			return p, nil
+		}
+	}
+	return k.best, nil
+}
+
+// mostHeap returns what the heap of a plan may take: see withHeap. It is at least heap if that
+// is seen without packing others.
+func (k *plans) mostHeap(heap uint64) (uint64, error) {
+	most, err := k.given.heap()
+	if err != nil || heap <= min(most, k.limit) {
+		return heap, err
+	}
+	if k.theirs == nil || k.o.legal(k.given.Module, k.theirs) != nil {
+		return most, nil
+	}
+	theirs, err := k.theirs.heap()
+	if err != nil {
+		return heap, err
+	}
+	most = max(most, theirs)
+	if k.theirs.meets(k.limit) {
+		most = min(most, max(k.limit, theirs))
+	}
+	return most, nil
 }

@@ -25,6 +25,7 @@ import (
 	"gpumem/hlo/verify"
 	"gpumem/remat/gap"
 	"gpumem/remat/host"
+	"gpumem/remat/legal"
 )
 
 // Algorithms are the names that Request.Algorithm takes.
@@ -106,12 +107,15 @@ type Answer struct {
 	LowerPercent float64 `json:"lower_bound_percent"`
 	OutOfReach   bool    `json:"out_of_reach_in_order"` // it is proven that no such plan exists
 	Seconds      float64 `json:"seconds"`               // that planning took
+	// Legal reports that the plan passed remat/legal: always. Plans that do not are dropped.
+	Legal bool `json:"legal"`
 
 	Marked []Marking `json:"marked,omitempty"`
 	// With gap, if the module takes more than its limit: the largest holders of memory at
 	// the peak, and what jax.checkpoint alone would do.
 	Holders []Holder `json:"holders,omitempty"`
 	ByHand  []ByHand `json:"by_hand,omitempty"`
+	Loops   []Loop   `json:"loops,omitempty"` // over layers, the largest first
 
 	Request *Request `json:"-"`
 	// Given is the module that plans begin with, fused but not marked. Module is the
@@ -150,6 +154,9 @@ func Run(ctx context.Context, m *hlo.Module, r Request) (*Answer, error) {
 		return nil, err
 	}
 	a := &Answer{Algorithm: r.Algorithm, Instructions: m.Instructions(), Request: &r, Regions: Regions(m)}
+	if e := memory.Estimate(m); e != "" {
+		a.warn(e)
+	}
 	m = m.Clone()
 	planned := make(chan error, 1)
 	go func() { planned <- a.plan(ctx, m) }()
@@ -229,9 +236,14 @@ func (a *Answer) mark(m *hlo.Module) error {
 		save = SaveNothing
 	}
 	for _, re := range a.Request.Marks {
+		before := m.Clone()
 		done, err := Mark(m, re, save)
 		if err == nil && len(done) == 0 {
 			err = ErrNoMatch
+		}
+		if err == nil {
+			// What the user marks may be anything that is repeatable.
+			err = legal.Options{Collectives: true, Loops: true}.Check(before, m)
 		}
 		if err != nil {
 			return fmt.Errorf("mark %s: %w", re, err)
@@ -268,33 +280,64 @@ func (a *Answer) one(given *prover, start time.Time) error {
 // Memory returns how the memory of plans is counted.
 func (r *Request) Memory() memory.Options { return memory.Options{HostFree: r.HostSpeed > 0} }
 
-// planFor returns the plan of the algorithm for a limit.
+// planFor returns the plan of the algorithm for a limit, after it has passed remat/legal as it
+// will be written.
 func (a *Answer) planFor(m *hlo.Module, limit uint64, packed bool, search time.Duration) (*plan, error) {
+	p, o, err := a.algorithm(m, limit, packed, search)
+	if err != nil {
+		return nil, err
+	}
+	if err = o.legal(m, p); err != nil && p.By == "xla" && a.Algorithm == "xla" {
+		a.warn(fmt.Sprintf("XLA's plan was dropped: %v; this is the next best", err))
+		if p, err = bestFor(m, limit, o); err == nil {
+			p.dropped = nil // the same
+			err = o.legal(m, p)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	if p.dropped != nil {
+		a.warn(p.dropped.Error())
+	}
+	return p, nil
+}
+
+// warn adds a warning, once: plans of the frontier have the same faults.
+func (a *Answer) warn(text string) {
+	if !slices.Contains(a.Warnings, text) {
+		a.Warnings = append(a.Warnings, text)
+	}
+}
+
+// algorithm returns the plan of the algorithm for a limit, and the options that it was made with.
+func (a *Answer) algorithm(m *hlo.Module, limit uint64, packed bool, search time.Duration) (p *plan, o options, err error) {
 	r := a.Request
-	o := options{Rates: r.Rates, Search: search, Collectives: r.Collectives}
+	o = options{Rates: r.Rates, Search: search, Collectives: r.Collectives}
 	if r.HostSpeed > 0 {
 		o.Host = &host.Memory{ToHost: float32(r.HostSpeed), FromHost: float32(r.HostSpeed)}
 	}
 	switch {
 	case a.Algorithm == "gap" && packed:
-		return bestPacked(m, limit, o)
+		p, err = bestPacked(m, limit, o)
 	case a.Algorithm == "gap":
-		return bestFor(m, limit, o)
+		p, err = bestFor(m, limit, o)
 	case a.Algorithm == "xla":
-		p, err := xlaPlan(m, limit, o)
+		p, err = xlaPlan(m, limit, o)
 		if err == nil && o.Host != nil {
 			if link := float64(p.Host.Bytes) / 2 / r.HostSpeed; link > p.Seconds {
 				a.Warnings = append(a.Warnings, fmt.Sprintf("XLA plans each copy as if it had the link to the host for itself: one way they take %.3g s together, and a step %.3g s; gap lets them take turns", link, p.Seconds))
 			}
 		}
-		return p, err
+	default:
+		p, err = o.measured(m, "off", 0)
 	}
-	return o.measured(m, "off", 0)
+	return p, o, err
 }
 
 // take sets the figures of a plan.
 func (a *Answer) take(p *plan, took time.Duration) {
-	a.Module, a.By = p.Module, p.By
+	a.Module, a.By, a.Legal = p.Module, p.By, true
 	a.After, a.Met = p.Peak, p.Peak <= a.Limit
 	a.Recomputed += p.Added
 	if a.Request.HostSpeed > 0 {
@@ -429,7 +472,19 @@ const (
 
 // advise sets the holders of a module's memory, and what marking layers by hand would do.
 func (a *Answer) advise(given *prover) error {
-	holders, err := holders(given.m, given.meter)
+	if !given.m.HasOpNames() {
+		a.warn("no op_name in it: no advice on the lines of the program and on what to mark there")
+	}
+	heap := a.HeapBefore
+	if heap == 0 { // it could not be packed
+		heap = a.Before
+	}
+	found, parts, err := loops(given.m, heap, a.Request.Rates, a.RunSeconds)
+	if err != nil {
+		return err
+	}
+	a.Loops = found
+	holders, err := holders(given.m, given.meter, parts)
 	if err != nil {
 		return err
 	}

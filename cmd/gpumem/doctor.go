@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"gpumem/doctor"
+	"gpumem/internal/output"
 	"gpumem/machine"
 	"gpumem/machine/probe"
 	"gpumem/report"
@@ -143,13 +144,13 @@ func (f *doctorFlags) logs(files []string, terminal bool) ([]string, error) {
 		return nil, errors.New("--with -: standard input is the log already; name the file of one of them")
 	case f.state == "-" && f.with == "-":
 		return nil, errors.New("--with -: standard input is that of --state already; name the file of one of them")
-	case f.save != "" && f.state != "" && sameFile(f.state, f.save):
+	case f.save != "" && f.state != "" && output.Same(f.state, f.save):
 		return nil, fmt.Errorf("--save-trace %s: this is the file of --state; name another file", f.save)
-	case f.save != "" && f.with != "" && sameFile(f.with, f.save):
+	case f.save != "" && f.with != "" && output.Same(f.with, f.save):
 		return nil, fmt.Errorf("--save-trace %s: this is the file of --with; name another file", f.save)
 	}
 	for _, file := range files {
-		if f.save != "" && sameFile(file, f.save) {
+		if f.save != "" && output.Same(file, f.save) {
 			return nil, fmt.Errorf("--save-trace %s: this is the log itself; name another file", f.save)
 		}
 	}
@@ -261,7 +262,7 @@ func saveTrace(ctx context.Context, path string, a doctor.Answer) (note string, 
 	case len(a.Dump.Regions) == 0:
 		return "", fmt.Errorf("%s: the dump has no lines for its chunks, so the pool cannot be rebuilt", name)
 	}
-	if err := writeWhole(ctx, path, a.Dump.Trace); err != nil {
+	if err := output.Write(ctx, path, a.Dump.Trace); err != nil {
 		return "", fmt.Errorf("--save-trace: %w", err)
 	}
 	words := "the pool as it was dumped"

@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"gpumem/internal/output"
 	"gpumem/report"
 	"gpumem/trace/formats"
 )
@@ -191,11 +192,11 @@ func writeManual(ctx context.Context, root *cobra.Command, dir string) error {
 	}
 	for _, sub := range []string{"man1", "completions"} {
 		if err := os.MkdirAll(filepath.Join(dir, sub), 0o777); err != nil {
-			return fmt.Errorf("%s: cannot be made: %w", dir, reason(err))
+			return fmt.Errorf("%s: cannot be made: %w", dir, output.Reason(err))
 		}
 	}
 	for name, write := range files {
-		if err := writeWhole(ctx, filepath.Join(dir, name), write); err != nil {
+		if err := output.Write(ctx, filepath.Join(dir, name), write); err != nil {
 			return err
 		}
 	}

@@ -6,8 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"gpumem/hlo/load"
-	"gpumem/hlo/memory"
+	"gpumem/hlo/measure"
 	"gpumem/remat"
 	"gpumem/report"
 	"gpumem/size"
@@ -18,26 +17,30 @@ const hloLargest = 10
 
 // A hloAnswer is what a module takes. Scripts rely on its JSON.
 type hloAnswer struct {
-	*memory.Summary
+	*measure.Answer
 	Regions int `json:"checkpoint_regions"` // those that jax.checkpoint marked
 }
 
 func hloCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use:   "hlo MODULE",
+		Use:   "hlo MODULE [ASSIGNMENT]",
 		Short: "Measure the memory of a compiled program",
-		Args:  oneModule,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 2 {
+				return fmt.Errorf("hlo takes a module and its buffer assignment, and got %d words", len(args))
+			}
+			return oneModule(cmd, args[:min(len(args), 1)])
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			m, err := load.Module(cmd.Context(), args[0])
+			s, err := measure.Files(cmd.Context(), args, hloLargest)
 			if err != nil {
 				return err
 			}
-			s, err := memory.Summarize(m, hloLargest)
-			if err != nil {
-				return fmt.Errorf("%s: %w", args[0], err)
+			a := &hloAnswer{Answer: s}
+			if s.Module != nil {
+				a.Regions = len(remat.Regions(s.Module))
 			}
-			a := &hloAnswer{s, len(remat.Regions(m))}
 			return show(cmd, asJSON, a, func(t *text) { writeHLO(t, a) })
 		},
 	}
@@ -59,19 +62,35 @@ func oneModule(cmd *cobra.Command, args []string) error {
 // writeHLO writes the sizes, the curve of memory over the program, and what lives where it
 // is highest.
 func writeHLO(t *text, a *hloAnswer) {
-	order := "in the order in which they run"
-	if !a.Scheduled {
-		order = "not scheduled: measured in the order of the text"
+	by := "by a model of XLA's assignment"
+	if a.Exact {
+		by = "by XLA's own assignment"
 	}
-	t.Line("%s: %s in %s, %s", a.Name, report.Counted(uint64(a.Instructions), "instruction"), report.Counted(uint64(a.Computations), "computation"), order)
+	if a.Instructions > 0 {
+		t.Line("%s: %s in %s, %s", a.Name, report.Counted(uint64(a.Instructions), "instruction"), report.Counted(uint64(a.Computations), "computation"), by)
+	} else {
+		t.Line("No module, %s", by)
+	}
+	line := func(name string, bytes uint64, format string, args ...any) {
+		t.Raw(report.Fit(strings.TrimRight(fmt.Sprintf("  %-12s  %10s%s", name, size.Format(bytes), fmt.Sprintf(format, args...)), " "), textWidth))
+	}
 	aliased := ""
 	if a.Aliased > 0 {
-		aliased = ", of which " + size.Format(a.Aliased) + " lie in parameters"
+		aliased = ", of which " + size.Format(a.Aliased) + " lie in arguments"
 	}
-	t.Raw(fmt.Sprintf("  %-11s  %10s", "parameters", size.Format(a.Parameters)))
-	t.Raw(fmt.Sprintf("  %-11s  %10s%s", "results", size.Format(a.Results), aliased))
-	t.Raw(report.Fit(fmt.Sprintf("  %-11s  %10s at %s, parameters and results with it", "peak", size.Format(a.Peak), a.PeakAt), textWidth))
-	t.Raw(report.Fit(fmt.Sprintf("  %-11s  %10s at %s, as XLA's recompute pass counts", "temporaries", size.Format(a.TempPeak), a.TempPeakAt), textWidth))
+	line("arguments", a.Arguments, "")
+	line("results", a.Results, "%s", aliased)
+	line("temporaries", a.Temporaries, " in one block")
+	line("total", a.Total, "")
+	if a.Constants > 0 {
+		line("constants", a.Constants, " beside that, with the code")
+	}
+	if line("live at most", a.Peak, "%s", at(a.PeakAt)); a.Instructions > 0 {
+		line("pass's count", a.PassPeak, " of temporaries, by XLA's recompute pass,%s", at(a.TempPeakAt))
+	}
+	for _, n := range a.Notes {
+		t.Line("Note: %s.", n)
+	}
 	if a.Regions > 0 {
 		t.Raw("  " + report.Counted(uint64(a.Regions), "region") + " marked by jax.checkpoint")
 	}
@@ -82,7 +101,11 @@ func writeHLO(t *text, a *hloAnswer) {
 		}
 	}
 	if len(a.Largest) > 0 {
-		t.section(fmt.Sprintf("Live at the peak: %s, the largest", report.Counted(uint64(a.Alive), "value")))
+		title := "Live at the peak"
+		if a.Exact {
+			title = "In memory where the temporaries take the most"
+		}
+		t.section(fmt.Sprintf("%s: %s, the largest", title, report.Counted(uint64(a.Alive), "value")))
 		for _, v := range a.Largest {
 			from := v.OpName
 			if v.Source != "" {
@@ -94,6 +117,14 @@ func writeHLO(t *text, a *hloAnswer) {
 			}
 		}
 	}
+}
+
+// at says at which instruction something is, if that is known.
+func at(name string) string {
+	if name == "" {
+		return ""
+	}
+	return " at " + name
 }
 
 // tailOf returns the end of a text that is too long: the end of an operation's name says most.

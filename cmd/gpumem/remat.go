@@ -17,6 +17,7 @@ import (
 	"gpumem/hlo"
 	"gpumem/hlo/cost"
 	"gpumem/hlo/load"
+	"gpumem/internal/output"
 	"gpumem/policy/explain"
 	"gpumem/remat"
 	"gpumem/remat/page"
@@ -112,7 +113,7 @@ func (f *rematFlags) check(path string) error {
 	if f.report != "" && f.frontier {
 		return errors.New("--report: the page has the frontier, and a plan for one limit besides; leave --frontier out")
 	}
-	return checkOutputs(path, "module", output{"--out", f.out}, output{"--report", f.report})
+	return output.Check(path, "module", output.File{Flag: "--out", Path: f.out}, output.File{Flag: "--report", Path: f.report})
 }
 
 func (f *rematFlags) run(cmd *cobra.Command, path string) error {
@@ -162,12 +163,12 @@ func (f *rematFlags) run(cmd *cobra.Command, path string) error {
 		if toBinary {
 			write = func(w io.Writer) error { return load.WriteBinary(w, binary, a.Module) }
 		}
-		if err := writeWhole(cmd.Context(), f.out, write); err != nil {
+		if err := output.Write(cmd.Context(), f.out, write); err != nil {
 			return fmt.Errorf("--out: %w", err)
 		}
 	}
 	if f.report != "" {
-		if err := writeWhole(cmd.Context(), f.report, func(w io.Writer) error { return page.Write(w, a) }); err != nil {
+		if err := output.Write(cmd.Context(), f.report, func(w io.Writer) error { return page.Write(w, a) }); err != nil {
 			return fmt.Errorf("--report: %w", err)
 		}
 	}
@@ -349,6 +350,15 @@ func writeRematAdvice(t *text, a *remat.Answer) {
 		for _, h := range a.Holders {
 			t.Raw(report.Fit(fmt.Sprintf("  %10s  %5s  %s", size.Format(h.Bytes), partOf(h.Bytes, a.Before), tailOf(report.OneLine(h.Part), textWidth-24)), textWidth))
 		}
+	}
+	for _, l := range a.Loops {
+		t.section("By hand, a loop over layers")
+		t.Line("  %s %s runs %d times and stacks up %s for the backward pass, most of it of", l.Name, l.At, l.Trips, size.Format(l.Bytes))
+		for _, h := range l.Stacked[:min(len(l.Stacked), 3)] {
+			t.Raw(report.Fit(fmt.Sprintf("  %10s  %s", size.Format(h.Bytes), tailOf(report.OneLine(h.Part), textWidth-16)), textWidth))
+		}
+		t.Line("  jax.checkpoint around its body leaves about %s of temporaries in all (%s), at %.1f %% more compute:", size.Format(l.After), partOf(l.After, max(a.HeapBefore, a.Before)), l.Extra)
+		t.Raw("    jax.lax.scan(jax.checkpoint(body, prevent_cse=False), ...)")
 	}
 	if len(a.ByHand) == 0 {
 		return

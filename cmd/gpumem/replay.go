@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"gpumem/device/open"
+	"gpumem/internal/output"
 	"gpumem/policy"
 	"gpumem/policy/frameworks"
 	"gpumem/replay"
@@ -56,7 +57,7 @@ func replayCommand() *cobra.Command {
 // that may take long to read.
 func (f *replayOptions) run(cmd *cobra.Command, path string) error {
 	// Of a recording that is written over what is not read yet would be lost.
-	if err := checkOutputs(path, "recording", output{"--save", f.save}, output{"--report", f.page}, output{"--svg", f.drawing}); err != nil {
+	if err := output.Check(path, "recording", output.File{Flag: "--save", Path: f.save}, output.File{Flag: "--report", Path: f.page}, output.File{Flag: "--svg", Path: f.drawing}); err != nil {
 		return err
 	}
 	byDefault := len(f.policies) == 0
@@ -81,7 +82,7 @@ func (f *replayOptions) run(cmd *cobra.Command, path string) error {
 		}
 	}
 	if f.save != "" {
-		if err := writeWhole(cmd.Context(), f.save, func(w io.Writer) error { return t.Save(cmd.Context(), w) }); err != nil {
+		if err := output.Write(cmd.Context(), f.save, func(w io.Writer) error { return t.Save(cmd.Context(), w) }); err != nil {
 			return fmt.Errorf("--save: %w", err)
 		}
 	}
@@ -171,7 +172,7 @@ func (f *replayOptions) replay(ctx context.Context, t *trace.Trace, cfg replay.C
 		if x.path == "" {
 			continue
 		}
-		if err := writeWhole(ctx, x.path, func(w io.Writer) error { return x.write(w, p) }); err != nil {
+		if err := output.Write(ctx, x.path, func(w io.Writer) error { return x.write(w, p) }); err != nil {
 			return nil, fmt.Errorf("%s: %w", x.flag, err)
 		}
 	}

@@ -54,11 +54,13 @@ type kernel struct {
 	// that may, for some outputs.
 	never, some map[*hlo.Instruction]bool
 	reached     map[*hlo.Instruction]*reach // by parameter
+	visited     int                         // for all of them
 }
 
 // A reach is what depends on a parameter.
 type reach struct {
 	outputs map[*hlo.Instruction]bool
+	crossed bool // one of them is
 	// edges lead to operations of which it depends on the output whether they may be there.
 	edges []edge
 }
@@ -67,7 +69,7 @@ type edge struct{ from, to *hlo.Instruction }
 
 // mostReached bounds the instructions that are looked at for the parameters of one
 // computation; beyond, nothing is shared. A fusion of XLA has a thousand at most.
-const mostReached = 1 << 22
+const mostReached = 1 << 21
 
 // kernel returns what is known of a fused computation, found once.
 func (s *sharing) kernel(u *hlo.Instruction, c *hlo.Computation) *kernel {
@@ -153,7 +155,7 @@ func (s *sharing) onGPU(u, o *hlo.Instruction, number int, to []int) bool {
 	if made.Opcode == hlo.Bitcast && len(made.Operands) == 1 {
 		made = made.Operands[0]
 	}
-	r := s.reach(k, k.params[number], len(c.Instructions))
+	r := s.reach(k, k.params[number])
 	if r == nil || !r.outputs[output] {
 		return false
 	}
@@ -164,27 +166,50 @@ func (s *sharing) onGPU(u, o *hlo.Instruction, number int, to []int) bool {
 	}
 	// Another output that depends on the operand has to run in the same order.
 	if len(r.outputs) > 1 {
-		if !elementwiseOpcode(made) {
-			return false
-		}
-		for x := range r.outputs {
-			if k.crossed[x] {
-				return false
-			}
-		}
+		return elementwiseOpcode(made) && !r.crossed
 	}
 	return true
 }
 
-// perhapsOnGPU reports whether some part of a fusion's result may lie where the operand with
-// this number does. It may be true where onGPU is false for each part.
-func (s *sharing) perhapsOnGPU(u *hlo.Instruction, number int) bool {
+// candidatesOnGPU returns the operands of a fusion whose memory the part of its result at the
+// index to may take over, in order, with some that it may not.
+func (s *sharing) candidatesOnGPU(u *hlo.Instruction, to []int) []*hlo.Instruction {
 	c := u.Call("calls")
 	if c == nil || c.Root == nil {
-		return false
+		return nil
 	}
-	k := s.kernel(u, c)
-	return number < len(k.params) && k.params[number] != nil && !k.never[k.params[number]]
+	all, ok := s.onOutputs[u]
+	if !ok {
+		k := s.kernel(u, c)
+		all = make([][]*hlo.Instruction, len(k.outputs))
+		place := map[*hlo.Instruction][]int{} // of outputs; one may be there twice
+		for n, o := range k.outputs {
+			place[o] = append(place[o], n)
+		}
+		seen := map[*hlo.Instruction]bool{}
+		for n, o := range u.Operands[:min(len(u.Operands), len(k.params))] {
+			s.looked++
+			if p := k.params[n]; !seen[o] && p != nil && !k.never[p] {
+				seen[o] = true
+				if r := s.reach(k, p); r != nil {
+					for x := range r.outputs {
+						for _, n := range place[x] {
+							all[n] = append(all[n], o)
+						}
+					}
+				}
+			}
+		}
+		s.onOutputs[u] = all
+	}
+	n := 0
+	if len(all) > 1 {
+		if len(to) != 1 || to[0] >= len(all) {
+			return nil
+		}
+		n = to[0]
+	}
+	return all[n]
 }
 
 // addsInPlace reports whether a custom call multiplies matrices and adds the product to its
@@ -214,11 +239,11 @@ func sameElements(a, b *hlo.Shape) bool {
 }
 
 // reach finds what depends on a parameter, nil if that is too much to look at.
-func (s *sharing) reach(k *kernel, p *hlo.Instruction, size int) *reach {
+func (s *sharing) reach(k *kernel, p *hlo.Instruction) *reach {
 	if r, ok := k.reached[p]; ok {
 		return r
 	}
-	if len(k.reached)*size > mostReached {
+	if k.visited > mostReached {
 		return nil
 	}
 	r := &reach{outputs: map[*hlo.Instruction]bool{}}
@@ -227,8 +252,10 @@ func (s *sharing) reach(k *kernel, p *hlo.Instruction, size int) *reach {
 	for queue := []*hlo.Instruction{p}; len(queue) > 0; queue = queue[1:] {
 		i := queue[0]
 		s.looked++
+		k.visited++
 		if k.output[i] {
 			r.outputs[i] = true
+			r.crossed = r.crossed || k.crossed[i]
 		}
 		if i == k.hero {
 			continue

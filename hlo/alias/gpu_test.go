@@ -151,3 +151,33 @@ func TestSharingOnGPU(t *testing.T) {
 		})
 	}
 }
+
+// A fusion of many operands and results takes time in proportion: each operand is looked at
+// once for all results.
+func TestWideFusionsOnGPU(t *testing.T) {
+	looked := func(n int) int {
+		fused, list, shapes := "\n", "", ""
+		operands := make([]string, n)
+		for k := range n {
+			operands[k] = "f32[64]"
+			fused += fmt.Sprintf("  q%d = f32[64] parameter(%d)\n", k, k)
+		}
+		for k := range n {
+			fused += fmt.Sprintf("  a%d = f32[64] add(q%d, q0)\n", k, k)
+			list += fmt.Sprintf(", a%d", k)
+			shapes += ", f32[64]"
+		}
+		result := "(" + shapes[2:] + ")"
+		m, f := onGPU(t, fused+"  ROOT t = "+result+" tuple("+list[2:]+")\n", result, operands...)
+		for k := range n {
+			at := alias.Position{Instruction: m.Entry.Root, Index: []int{k}}
+			if got := len(f.Candidates(at)); got != min(k+1, 2) {
+				t.Fatalf("%d candidates of result %d", got, k)
+			}
+		}
+		return f.Looked()
+	}
+	if few, many := looked(100), looked(1000); many > 15*few {
+		t.Errorf("%d looked at for 100 operands, %d for 1000", few, many)
+	}
+}

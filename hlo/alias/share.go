@@ -49,6 +49,7 @@ type sharing struct {
 	wide       map[*hlo.Instruction][]int32            // see numbers
 	gpu        bool                                    // by the rules of gpu.go
 	kernels    map[*hlo.Computation]*kernel
+	onOutputs  map[*hlo.Instruction][][]*hlo.Instruction // see candidatesOnGPU
 	scratch    []int32
 	looked     int // operands that were looked at, for tests
 }
@@ -67,6 +68,7 @@ func newSharing() sharing {
 		shareable:  map[*hlo.Instruction][]*hlo.Instruction{},
 		wide:       map[*hlo.Instruction][]int32{},
 		kernels:    map[*hlo.Computation]*kernel{},
+		onOutputs:  map[*hlo.Instruction][][]*hlo.Instruction{},
 	}
 }
 
@@ -106,6 +108,9 @@ func (s *sharing) candidates(u *hlo.Instruction, to []int) []*hlo.Instruction {
 		}
 		return only(0)
 	case hlo.Fusion:
+		if s.gpu {
+			return s.candidatesOnGPU(u, to)
+		}
 		if len(u.Operands) < wideTuple {
 			return u.Operands
 		}
@@ -114,7 +119,7 @@ func (s *sharing) candidates(u *hlo.Instruction, to []int) []*hlo.Instruction {
 			for _, o := range u.Operands {
 				// What forwards a value stays: may decides about that value.
 				makes := o.Opcode == hlo.Parameter || o.Opcode == hlo.Fusion || o.Opcode.Unary() || o.Opcode.Binary()
-				if !makes || s.perhaps(u, int(s.numbers(u, o)[0])) {
+				if !makes || s.fusion(u, int(s.numbers(u, o)[0])) {
 					list = append(list, o)
 				}
 			}
@@ -202,15 +207,6 @@ func (s *sharing) may(o *hlo.Instruction, from []int, u *hlo.Instruction, to []i
 		return len(o.Users) == 1 && (len(u.Operands) == 1 || once && len(to) > 0 && to[0] == number)
 	}
 	return s.elementwise(u, number)
-}
-
-// perhaps reports whether a part of a fusion's result may lie where its operand with this
-// number does.
-func (s *sharing) perhaps(u *hlo.Instruction, number int) bool {
-	if s.gpu {
-		return s.perhapsOnGPU(u, number)
-	}
-	return s.fusion(u, number)
 }
 
 // fusion reports whether the result of a fusion may lie where its operand with this number

@@ -26,7 +26,20 @@ import (
 // An Answer is what a program takes.
 type Answer struct {
 	*memory.Summary
-	Module *hlo.Module // nil if there is an assignment alone
+	// Allocations are those of XLA's own assignment, in its order.
+	Allocations []Allocation `json:"allocations,omitempty"`
+	Module      *hlo.Module  `json:"-"` // nil if there is an assignment alone
+}
+
+// An Allocation is memory that lies there for the whole run.
+type Allocation struct {
+	For   string `json:"for"` // argument, result, temporaries, constant, thread
+	Bytes uint64 `json:"bytes"`
+	// Argument is the number of the parameter of an argument. Aliased reports whether a
+	// result has its memory.
+	Argument *int   `json:"argument,omitempty"`
+	Aliased  bool   `json:"aliased,omitempty"`
+	Space    uint64 `json:"memory_space,omitempty"`
 }
 
 // Files measures the program of one file, or of two: a module and an assignment, in any
@@ -70,7 +83,30 @@ func Files(ctx context.Context, paths []string, n int) (*Answer, error) {
 		}
 		exact(s, a, t, all.Module, n)
 	}
-	return &Answer{s, all.Module}, nil
+	return &Answer{s, allocations(all.Assignment), all.Module}, nil
+}
+
+// allocations lists those of an assignment, which may be nil.
+func allocations(a *load.Assignment) (list []Allocation) {
+	if a == nil {
+		return nil
+	}
+	for k := range a.Allocations {
+		x := &a.Allocations[k]
+		y := Allocation{For: "temporaries", Bytes: x.Bytes, Space: x.Space}
+		switch {
+		case x.Parameter:
+			y.For, y.Argument, y.Aliased = "argument", &x.Number, x.Aliased
+		case x.Constant:
+			y.For = "constant"
+		case x.ThreadLocal:
+			y.For = "thread"
+		case x.LiveOut:
+			y.For = "result"
+		}
+		list = append(list, y)
+	}
+	return list
 }
 
 // totals adds up allocations as XLA does for memory_analysis.
@@ -127,13 +163,13 @@ func exact(s *memory.Summary, a *load.Assignment, t memory.Totals, m *hlo.Module
 	if m == nil {
 		s.Parameters, s.Peak = t.Arguments, peak
 		if !named {
-			s.Notes = append(s.Notes, "the buffer assignment alone has no names: name the binary module beside it, too")
+			s.Notes = append(s.Notes, "the assignment alone has no names: name the binary module, too")
 		}
 	} else if !named || len(alive) == 0 {
 		return // the values of the model have names
 	}
 	slices.SortStableFunc(alive, func(v, w load.Buffer) int { return cmp.Compare(w.Bytes, v.Bytes) })
-	s.Peak, s.PeakAt, s.Alive, s.Largest = peak, "", len(alive), s.Largest[:0]
+	s.Alive, s.Largest = len(alive), s.Largest[:0]
 	for _, b := range alive[:min(n, len(alive))] {
 		s.Largest = append(s.Largest, described(m, b))
 	}

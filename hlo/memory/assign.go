@@ -108,6 +108,7 @@ func (a *Analysis) assign(work int, place func(value int, offset uint64)) (*Assi
 		s.Total += bytes
 		all = append(all, kept{})
 	}
+	all = slices.Concat(all[:tables(all)], a.wrappedTables(), all[tables(all):])
 	align := uint64(pack.Alignment)
 	if a.Module.Backend() == hlo.CPU {
 		align = pack.AlignmentCPU
@@ -172,6 +173,40 @@ func together(all []kept, align uint64) (sum uint64) {
 		sum += bytes
 	}
 	return sum
+}
+
+// tables is the index behind the last temporary allocation.
+func tables(all []kept) int {
+	for k := len(all); k > 0; k-- {
+		if all[k-1].temp {
+			return k
+		}
+	}
+	return len(all)
+}
+
+// wrappedTables are those of results that are tuples within asynchronous operations whose
+// computation the text does not show: all-gather-start in place of async-start with calls=.
+// Such a computation has the operation as its root, which makes a table, too.
+func (a *Analysis) wrappedTables() (list []kept) {
+	generic := false // a start of one operand has it in a tuple
+	var wide []*hlo.Instruction
+	for _, i := range a.Schedule {
+		if !i.Opcode.IsAsyncStart() || i.Opcode == hlo.AsyncStart || i.Opcode == "call-start" || len(i.Shape.Elements) < 2 || i.Shape.Elements[0].Type != hlo.Tuple {
+			continue
+		}
+		generic = generic || len(i.Operands) == 1
+		if i.Shape.Elements[1].Type == hlo.Tuple {
+			wide = append(wide, i)
+		}
+	}
+	for _, i := range wide {
+		if s := i.Shape.Elements[1]; generic || i.Opcode.WrapsStart() {
+			bytes, _ := s.Bytes() // of a table
+			list = append(list, kept{true, s.Space(), bytes})
+		}
+	}
+	return list
 }
 
 // inThreads is how many allocations XLA makes behind all others for the values of computations

@@ -117,6 +117,7 @@ func AnalyzeModule(m *hlo.Module) (*Analysis, error) {
 		return nil, err
 	}
 	a.ranges()
+	a.part()
 	a.keep()
 	a.measure()
 	return a, nil
@@ -263,6 +264,37 @@ func (a *Analysis) buffers() (err error) {
 		sum += low
 	}
 	return nil
+}
+
+// part takes the outputs that are written while the donated parameter whose memory they have is
+// still read out of its buffer: of p and y = transpose(p), where p is donated for y and read again
+// later. There XLA inserts a copy. In a module that was compiled there is none left to insert.
+func (a *Analysis) part() {
+	for b := range a.members {
+		until := -1 // the last read of the parameter
+		for _, v := range a.members[b] {
+			if x := &a.Values[v]; x.Donated {
+				until = max(until, x.End)
+			}
+		}
+		var kept, moved []int32
+		for _, v := range a.members[b] {
+			if x := &a.Values[v]; !x.Donated && x.LiveOut && x.Start < until {
+				moved = append(moved, v)
+			} else {
+				kept = append(kept, v)
+			}
+		}
+		if until < 0 || len(moved) == 0 {
+			continue
+		}
+		for _, v := range moved {
+			a.Values[v].Buffer = len(a.members)
+		}
+		a.members[b] = kept
+		a.members = append(a.members, moved)
+		a.BufferBytes = append(a.BufferBytes, a.BufferBytes[b])
+	}
 }
 
 // keep cuts the ranges of the values of a buffer so that each ends where the next begins,

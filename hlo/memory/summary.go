@@ -89,7 +89,7 @@ func Summarize(m *hlo.Module, n int) (*Summary, error) {
 		s.Notes = append(s.Notes, e)
 	}
 	if !m.HasOpNames() {
-		s.Notes = append(s.Notes, "no op_name in it: which operations of the program these are, and their lines, is unknown")
+		s.Notes = append(s.Notes, "no op_name in it: operations and lines of the program are unknown")
 	}
 	return s, nil
 }

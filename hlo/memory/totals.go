@@ -85,9 +85,12 @@ func parts(list []Part, i *hlo.Instruction, s *hlo.Shape, index []int) []Part {
 
 // Estimate returns in one line how far the figures of a module are those of the program
 // that will run, and in which direction they are wrong. It is empty for a compiled module.
+// Before optimizations nothing is fused and nothing is in the order in which it will run,
+// which makes the figures too high; copies in loops and what libraries need are not there
+// yet, which makes them too low.
 func Estimate(m *hlo.Module) string {
 	if m.Scheduled {
 		return ""
 	}
-	return "not compiled: an estimate, mostly too high, as nothing is fused or ordered yet; too low where loops or libraries need memory besides"
+	return "not compiled: estimated; mostly too high, with loops or libraries too low"
 }

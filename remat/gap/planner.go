@@ -354,13 +354,14 @@ type split struct {
 func before(slot int32) int32 { return slot &^ 1 }
 
 // gap returns the slots from..to that a split frees, and the slot at in which the value is
-// recomputed. ok is false if there is no gap. Before its first use (u is 0) a definition can
+// recomputed: before the use, or earlier if what it reads is overwritten by then. ok is false if
+// there is no gap. Before its first use (u is 0) a definition can
 // only move: nothing is left of it in its old place, so that the slot of the definition is
 // freed as well.
 func (g *planner) gap(v, s, u int32) (from, to, at int32, ok bool) {
 	x := &g.values[v]
 	seg := &x.segments[s]
-	at = before(seg.uses[u].slot)
+	at = before(min(seg.uses[u].slot, x.last))
 	if u > 0 {
 		from = seg.uses[u-1].slot + 1
 	} else {

@@ -17,7 +17,7 @@ func (r *runner) count(s *hlo.Shape) int {
 	n, ok := r.leaves[s]
 	if !ok {
 		for _, e := range s.Elements {
-			n += r.count(e)
+			n = min(n+r.count(e), 2*maxLeaves)
 		}
 		r.leaves[s] = n
 	}

@@ -61,7 +61,7 @@ func (c *comparison) owners() error {
 	count := func(m *hlo.Module) map[*hlo.Computation][]*hlo.Instruction {
 		callers := map[*hlo.Computation][]*hlo.Instruction{}
 		for i := range m.All() {
-			if owns(i) {
+			if owns(i, m.Scheduled) {
 				for _, callee := range i.Called() {
 					callers[callee] = append(callers[callee], i)
 				}

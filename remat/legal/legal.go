@@ -46,12 +46,13 @@ type Error struct {
 	Problem     string
 }
 
-// Error returns one line, such as "line 12: add.3 in main: " and the problem.
+// Error returns one line, such as "not legal: add.3 in main: " and the problem. A line of the
+// text would be one of the planned module, which may not be written.
 func (e *Error) Error() string {
 	if e.Instruction == nil {
 		return "not legal: " + e.Problem
 	}
-	return "not legal: " + hlo.Where(e.Instruction) + ": " + e.Problem
+	return "not legal: " + e.Instruction.Name + " in " + e.Instruction.Parent.Name + ": " + e.Problem
 }
 
 func fail(i *hlo.Instruction, format string, a ...any) error {

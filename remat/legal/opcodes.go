@@ -60,13 +60,15 @@ func forwards(i *hlo.Instruction) bool {
 }
 
 // owns reports whether an instruction must be the only caller of what it calls in a module
-// that is compiled: fusions and asynchronous operations always, and what runs its callee as a
-// part of the program, since XLA gives each such call a separate computation. Small functions
-// such as those of a reduce may be shared.
-func owns(i *hlo.Instruction) bool {
+// that is compiled: fusions and asynchronous operations always, and once it is scheduled also what
+// runs its callee as a part of the program, since XLA gives each such call a separate computation
+// before that. Small functions such as those of a reduce may be shared.
+func owns(i *hlo.Instruction, scheduled bool) bool {
 	switch i.Opcode {
-	case hlo.Fusion, hlo.Call, hlo.While, hlo.Conditional:
+	case hlo.Fusion:
 		return true
+	case hlo.Call, hlo.While, hlo.Conditional:
+		return scheduled
 	}
 	// The update and the end of an asynchronous operation name what its start calls.
 	return isStart(i)

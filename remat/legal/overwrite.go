@@ -18,21 +18,26 @@ package legal
 // to the cells of its parameters is kept for its callers, so that each is run once.
 
 import (
+	"cmp"
+
 	"gpumem/hlo"
 )
 
 // overwrites returns the first fault of the planned module that the given one does not have.
 func overwrites(before, after *numbered) error {
 	known := map[string]bool{}
-	runAll(before, func(f fault) bool { known[f.key] = true; return true })
-	var err error
-	runAll(after, func(f fault) bool {
+	err := runAll(before, func(f fault) bool { known[f.key] = true; return true })
+	if err != nil {
+		return err
+	}
+	var found error
+	err = runAll(after, func(f fault) bool {
 		if !known[f.key] {
-			err = fail(f.i, "%s", f.problem)
+			found = fail(f.i, "%s", f.problem)
 		}
-		return err == nil
+		return found == nil
 	})
-	return err
+	return cmp.Or(found, err)
 }
 
 // A fault is a value that is not there any more. The key is the value by its number, so that
@@ -44,11 +49,20 @@ type fault struct {
 	problem string
 }
 
+// maxLeaves bounds the leaves of all results together: tuples of tuples may double each time.
+const maxLeaves = 1 << 24
+
 // runAll runs all computations that are part of the program, and reports faults until report
-// returns false.
-func runAll(n *numbered, report func(fault) bool) {
+// returns false. The error is of a module whose results have more than maxLeaves leaves.
+func runAll(n *numbered, report func(fault) bool) error {
 	r := &runner{n: n, report: report, summaries: map[role]*summary{}, pairs: map[*hlo.Computation][]pairOf{}, leaves: map[*hlo.Shape]int{}}
+	for i := range n.m.All() {
+		if r.total += r.count(i.Shape); r.total > maxLeaves {
+			return fail(i, "with it, results have more than 2^24 parts: too many to check")
+		}
+	}
 	r.run(role{n.m.Entry, entry})
+	return nil
 }
 
 // A runner runs the computations of one module.
@@ -59,6 +73,7 @@ type runner struct {
 	summaries map[role]*summary
 	pairs     map[*hlo.Computation][]pairOf // of fused computations
 	leaves    map[*hlo.Shape]int
+	total     int
 }
 
 // A role is a computation and what it runs as.
@@ -114,6 +129,10 @@ func (r *runner) run(x role) *summary {
 	f := &frame{runner: r, c: x.c, of: make(map[*hlo.Instruction][]int32, len(x.c.Instructions)), holds: map[int32]int32{}, fixed: map[int32]bool{}}
 	for _, i := range x.c.Instructions {
 		f.of[i] = f.define(i)
+		// What does not fit, in operations that hlo/verify does not know, is a value by itself.
+		if n := f.count(i.Shape); len(f.of[i]) != n {
+			f.of[i] = f.fresh(i, 0, n)
+		}
 	}
 	var in []int32
 	for _, p := range x.c.Parameters() {
@@ -223,10 +242,18 @@ func (f *frame) execute(i *hlo.Instruction) {
 	if forwards(i) {
 		return
 	}
+	var start *hlo.Instruction // that i ends or continues
+	if len(i.Operands) > 0 && (isDone(i) || isUpdate(i)) {
+		for start = i.Operands[0]; isUpdate(start) && len(start.Operands) > 0; start = start.Operands[0] {
+		}
+	}
 	var read []int32
 	for _, o := range i.Operands {
 		for _, v := range f.of[o] {
-			f.read(i, v, "it")
+			// What an asynchronous operation wrote over its own operand is no fault at its end.
+			if held, ok := f.holds[f.find(v)]; !ok || start == nil || f.values[held].definer != start {
+				f.read(i, v, "it")
+			}
 			read = append(read, v)
 		}
 	}
@@ -284,7 +311,7 @@ func (f *frame) number(v value) (n, leaf int32) {
 	at := v.leaf
 	for s.Type == hlo.Tuple && at >= 0 && len(f.n.t.values[n].elements) == len(s.Elements) {
 		k := 0
-		for at >= f.count(s.Elements[k]) {
+		for k+1 < len(s.Elements) && at >= f.count(s.Elements[k]) {
 			at -= f.count(s.Elements[k])
 			k++
 		}

@@ -171,20 +171,26 @@ func File(ctx context.Context, path string, cfg Config) (*FileReport, error) {
 // module answers about a module, which is changed if it is not scheduled.
 func module(ctx context.Context, m *hlo.Module, name string, cfg Config) (*FileReport, error) {
 	fact := &Module{Name: m.Name, Scheduled: m.Scheduled}
-	if !m.Scheduled {
-		if err := prepare(m); err != nil {
-			return nil, err
+	var largest []memory.LiveValue
+	err := until(ctx, func() error {
+		if !m.Scheduled {
+			if err := prepare(m); err != nil {
+				return err
+			}
 		}
-	}
-	sum, err := memory.Summarize(m, mostParts)
+		sum, err := memory.Summarize(m, mostParts)
+		if err != nil {
+			return err
+		}
+		largest = sum.Largest
+		a, err := memory.AnalyzeModule(m)
+		if err != nil {
+			return err
+		}
+		fact.Totals, err = a.Totals()
+		return err
+	})
 	if err != nil {
-		return nil, err
-	}
-	a, err := memory.AnalyzeModule(m)
-	if err != nil {
-		return nil, err
-	}
-	if fact.Totals, err = a.Totals(); err != nil {
 		return nil, err
 	}
 	list := requests(m, fact.Temporaries)
@@ -199,7 +205,7 @@ func module(ctx context.Context, m *hlo.Module, name string, cfg Config) (*FileR
 	}
 	report.Trace.Format = "hlo"
 	answer := &FileReport{Report: report, Module: fact, Peak: []Place{}}
-	for _, v := range sum.Largest {
+	for _, v := range largest {
 		where := named(v.OpName)
 		if v.Source != "" {
 			where += " " + v.Source
@@ -211,6 +217,19 @@ func module(ctx context.Context, m *hlo.Module, name string, cfg Config) (*FileR
 	}
 	answer.Summary = answer.summarize()
 	return answer, nil
+}
+
+// until calls f, which knows no context, and returns early with the cause when ctx ends. Then f
+// goes on by itself, and nothing that it makes is looked at.
+func until(ctx context.Context, f func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- f() }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 // prepare brings a module that XLA has not compiled nearer to what it will run: elementwise
