@@ -162,7 +162,7 @@ static u64 bytes(const char *name) {
   if (!*v) return 0;
   while (*p >= '0' && *p <= '9') p++;
   u64 n = strtoull(v, &end, 10);
-  if (*p || p - v > 19) say("no GPU memory is served", "GPUMEM_LIMIT, GPUMEM_OUTSIDE and GPUMEM_TOTAL are numbers of bytes"), wrong = 1;
+  if (*p || p - v > 19) say("no GPU memory is served", "GPUMEM_LIMIT and GPUMEM_OUTSIDE are numbers of bytes"), wrong = 1;
   return n;
 }
 
@@ -582,13 +582,13 @@ static int lease(int d, u64 *limit, u64 *left) {
   return gm_lease(text, limit, left);
 }
 
-// GPUMEM_TOTAL is what the program learns as the total, and what a compiler plans for. The
-// pool goes by the driver's.
+// The program's compiler may see less than the pool has: GPUMEM_DEVICE_TOTAL, in bytes, is
+// that of gpumem fit.
 API cuDeviceTotalMem_v2(size_t *n, int d) {
-  u64 limit, left, total = bytes("GPUMEM_TOTAL");
+  u64 limit, left, seen = strtoull(setting("GPUMEM_DEVICE_TOTAL"), 0, 10);
   int code = r.cuDeviceTotalMem_v2(n, d);
-  if (!code && n && total) *n = total;
   if (!code && n && lease(d, &limit, &left) && limit < *n) *n = limit;
+  if (!code && n && seen) *n = seen;
   return code;
 }
 
