@@ -160,7 +160,7 @@ func writeFit(t *text, rep *fit.Report) {
 		if rep.Program.Framework != "jax" {
 			why = ""
 		}
-		t.Line("Without the program's own %s: take that out before you set anything below%s.", strings.Join(own, " "), why)
+		t.Line("Without the program's own %s: take that out before you set anything below%s.", strings.Join(own, ", "), why)
 	}
 	writeAdvice(t, rep.Report)
 	if len(rep.Program.Lines) > 0 {

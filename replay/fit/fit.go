@@ -27,7 +27,7 @@ package fit
 import (
 	"cmp"
 	"context"
-	_ "embed"
+	"embed"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -51,8 +51,28 @@ import (
 	"gpumem/trace/torch"
 )
 
-//go:embed start.py
-var start []byte
+// The start-up file, with its parts.
+//
+//go:embed start.py torch.py tensorflow.py
+var startUp embed.FS
+
+// writeStart writes the start-up file into a new folder. Its parts have names that no
+// module of a program has.
+func writeStart(folder string) error {
+	if err := os.Mkdir(folder, 0o700); err != nil {
+		return err
+	}
+	for from, to := range map[string]string{"start.py": "sitecustomize.py", "torch.py": "gpumem_fit_torch.py", "tensorflow.py": "gpumem_fit_tensorflow.py"} {
+		text, err := startUp.ReadFile(from)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(folder, to), text, 0o600)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // largest is the largest GPU that a program is tried on, in bytes: more than any card.
 const largest = 1 << 40
@@ -101,8 +121,9 @@ type Program struct {
 	Version   string `json:"version"`
 	// Repeats reports that the program was ended because its memory repeated.
 	Repeats bool `json:"repeats"`
-	// Own are the memory settings of JAX or PyTorch that the environment or the program
-	// has, NAME=value. The answer is without them.
+	// Own are the memory settings of the framework that the environment or the program
+	// has, NAME=value, or NAME(arguments) of a function that it calls. The answer is
+	// without them.
 	Own []string `json:"own,omitempty"`
 	// Compiled are the functions that were alive at the end, the largest first.
 	Compiled []Compiled `json:"compiled"`
@@ -305,7 +326,7 @@ func once(ctx context.Context, cfg Config, dir, front, driver string, on uint64)
 		return nil, false, err
 	}
 	startup := filepath.Join(run, "start")
-	if err := errors.Join(os.Mkdir(startup, 0o700), os.WriteFile(filepath.Join(startup, "sitecustomize.py"), start, 0o600), writeTorch(startup)); err != nil {
+	if err := writeStart(startup); err != nil {
 		return nil, false, err
 	}
 	record, found, whole := filepath.Join(run, "record"), filepath.Join(run, "found"), filepath.Join(run, "whole")
@@ -444,8 +465,8 @@ func keep(record, to string) error {
 func readProgram(path string) (Program, error) {
 	var f struct {
 		Framework, Version, Reason string
-		Own                        map[string]string
-		Peak                       uint64 `json:"peak_bytes"`
+		Own                        map[string]*string // no value: a function that it calls
+		Peak                       uint64             `json:"peak_bytes"`
 		Programs                   []struct {
 			Compiled
 			Module string
@@ -467,7 +488,10 @@ func readProgram(path string) (Program, error) {
 		return cmp.Or(cmp.Compare(b.Total(), a.Total()), strings.Compare(a.Name, b.Name))
 	})
 	for name, value := range f.Own {
-		p.Own = append(p.Own, name+"="+value)
+		if value != nil {
+			name += "=" + *value
+		}
+		p.Own = append(p.Own, name)
 	}
 	slices.Sort(p.Own)
 	return p, err
@@ -516,8 +540,6 @@ func environment(cfg Config, front, driver string, run [][2]string) ([]string, e
 		{"GPUMEM_POOL", "elastic"}, {"GPUMEM_POLICY", string(pool)}, {"GPUMEM_REPORT", "0"},
 		{"GPUMEM_FIT_SIM", driver}, {"GPUMEM_FIT_FULL", full},
 		{"JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1"},
-		// TensorFlow: each request to the driver.
-		{"TF_GPU_ALLOCATOR", "cuda_malloc_async"}, {"TF_FORCE_GPU_ALLOW_GROWTH", "true"},
 	} {
 		set(v[0], v[1])
 	}

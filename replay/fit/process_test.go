@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -87,6 +88,45 @@ func TestEnds(t *testing.T) {
 			}
 			if r.PeakBytes>>20 != tc.peak || r.Fits != (tc.peak < 4096) {
 				t.Errorf("fits %v, %d MiB, want %d", r.Fits, r.PeakBytes>>20, tc.peak)
+			}
+		})
+	}
+}
+
+// TestOwnLimits: what a program sets in its environment or by calls is left out of the run,
+// and named.
+func TestOwnLimits(t *testing.T) {
+	python, env := python(t)
+	for _, tc := range []struct {
+		framework string
+		env, want []string
+	}{
+		{"jax", []string{"XLA_PYTHON_CLIENT_PREALLOCATE=false", "XLA_PYTHON_CLIENT_MEM_FRACTION=.5"}, []string{
+			"XLA_PYTHON_CLIENT_MEM_FRACTION=.5", "XLA_PYTHON_CLIENT_PREALLOCATE=false",
+			"jax.config.update('jax_pjrt_client_create_options', {'memory_fraction': 0.5})",
+		}},
+		{"torch", []string{"PYTORCH_ALLOC_CONF=expandable_segments:True"}, []string{
+			"PYTORCH_ALLOC_CONF=expandable_segments:True",
+			"torch.cuda.memory._set_allocator_settings('max_split_size_mb:64')",
+			"torch.cuda.memory.caching_allocator_enable(False)",
+			"torch.cuda.memory.change_current_allocator(...)",
+			"torch.cuda.set_per_process_memory_fraction(0.02, 0)",
+		}},
+		{"tensorflow", []string{"TF_GPU_ALLOCATOR=cuda_malloc", "TF_FORCE_GPU_ALLOW_GROWTH=true"}, []string{
+			"TF_FORCE_GPU_ALLOW_GROWTH=true", "TF_GPU_ALLOCATOR=cuda_malloc",
+			"tf.compat.v1.GPUOptions(per_process_gpu_memory_fraction=0.25)",
+			"tf.config.experimental.set_memory_growth(..., True)",
+			"tf.config.set_logical_device_configuration(..., [100, 200])",
+			"tf.config.set_logical_device_configuration(..., [300])",
+		}},
+	} {
+		t.Run(tc.framework, func(t *testing.T) {
+			r, err := fit.Run(t.Context(), fit.Config{Command: []string{python, "testdata/driver.py", tc.framework, "200", "limits"}, Env: append(slices.Clone(env), tc.env...), Sim: sim.Config{Total: 4 << 30}, Stderr: os.Stderr})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(r.Program.Own, tc.want) {
+				t.Errorf("%q", r.Program.Own)
 			}
 		})
 	}

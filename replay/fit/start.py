@@ -27,7 +27,29 @@ SETTINGS = {
     "XLA_PYTHON_CLIENT_MEM_FRACTION": None,
     "XLA_CLIENT_MEM_FRACTION": None,
 }
+CLIENT_OPTIONS = ("allocator", "memory_fraction", "preallocate", "collective_memory_size")
 own = {}
+
+
+def take(settings, own):
+    """Sets the environment to settings, of which None is no value. What else the program has
+    there is reported. A child process has what its parent has set here."""
+    taken = os.environ.get("GPUMEM_FIT_TAKEN", "").split()
+    for name, value in settings.items():
+        found = os.environ.pop(name, None)
+        if found is not None and not (found == value and name in taken):
+            own[name] = found
+        if value is not None:
+            os.environ[name] = value
+    os.environ["GPUMEM_FIT_TAKEN"] = " ".join(taken + list(settings))
+
+
+def called(own, function, *args, **named):
+    """Reports a call that does what settings do. start.py leaves the call out, or its limit."""
+    simple = (bool, int, float, str, list, dict)
+    words = [repr(a) if isinstance(a, simple) else "..." for a in args]
+    words += ["%s=%r" % pair for pair in named.items()]
+    own["%s(%s)" % (function, ", ".join(words))] = None
 
 # Modules that have been imported know that this file is there: see front.c of the pool
 # library, which notes a Python without it.
@@ -98,11 +120,13 @@ class Finder(object):
         def exec_module(module):
             if name == "torch":
                 pytorch.before(own)
+            elif name == "tensorflow":
+                tensorflow.before(take)
             execute(module)
             if name == "torch":
-                pytorch.after(module, own, save, repeats, at_end)
+                pytorch.after(module, own, called, save, repeats, at_end)
             elif name == "tensorflow":
-                save({"framework": name, "version": module.__version__, "programs": []})
+                tensorflow.after(module, called, save)
             elif name == "jax":
                 watch(module)
             elif hasattr(module, "has_visible_nvidia_gpu"):
@@ -127,14 +151,7 @@ def preload():
 
 
 def settle():
-    for name, value in SETTINGS.items():
-        found = os.environ.get(name)
-        if found != value and found is not None:
-            own[name] = found
-        if value is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = value
+    take(SETTINGS, own)
     # Programs replace this variable as a whole. The last of a flag counts.
     os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_gpu_autotune_level=0"
     # Nothing is refused, and XLA's compiler sees the card: see compilerTotal in fit.go.
@@ -220,6 +237,19 @@ def watch(jax):
             for executable in backend.live_executables()[:1]:  # the newest is the first
                 note(executable)
 
+    if hasattr(bridge, "_options_from_jax_configs"):
+        options = bridge._options_from_jax_configs
+
+        def without_memory(*args):
+            """The options of jax_pjrt_client_create_options, which go before variables."""
+            given = options(*args)
+            for name in CLIENT_OPTIONS:
+                if name in given:
+                    called(own, "jax.config.update", "jax_pjrt_client_create_options", {name: given.pop(name)})
+            return given
+
+        bridge._options_from_jax_configs = without_memory
+
     at_end(lambda reason: write(bridge, reason))  # after jax's own, and so called before it, which ends the backend
     jax.monitoring.register_event_duration_secs_listener(compiled)
     repeats(look, lambda reason: write(bridge, reason))
@@ -254,6 +284,7 @@ def repeats(look, write, seconds=SECONDS):
 
 
 _here = os.path.dirname(__file__)
+import gpumem_fit_tensorflow as tensorflow
 import gpumem_fit_torch as pytorch
 sys.path[:] = [folder for folder in sys.path if folder != _here]
 preload()

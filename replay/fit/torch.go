@@ -2,12 +2,10 @@ package fit
 
 import (
 	"context"
-	_ "embed"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"syscall"
 
 	"gpumem/device/sim"
@@ -15,14 +13,6 @@ import (
 	"gpumem/replay/advise"
 	"gpumem/trace"
 )
-
-//go:embed torch.py
-var torchStart []byte
-
-// writeTorch writes the part of the start-up file that is for PyTorch.
-func writeTorch(folder string) error {
-	return os.WriteFile(filepath.Join(folder, "gpumem_fit_torch.py"), torchStart, 0o600)
-}
 
 // snapshot returns the recording of a run: PyTorch's, which has requests where the driver
 // sees segments, or else that of the driver's calls.

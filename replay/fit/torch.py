@@ -6,6 +6,16 @@ import sys
 # Settings that would change what is recorded. What the program has is reported.
 SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_NO_CUDA_MEMORY_CACHING")
 
+# Functions that do what SETTINGS do, by their names in torch._C, with those by which programs
+# call them. They do nothing.
+FUNCTIONS = {
+    "_accelerator_setAllocatorSettings": "torch.cuda.memory._set_allocator_settings",
+    "_cuda_changeCurrentAllocator": "torch.cuda.memory.change_current_allocator",
+    "_cuda_cudaCachingAllocator_enable": "torch.cuda.memory.caching_allocator_enable",
+    "_cuda_cudaCachingAllocator_set_allocator_settings": "torch.cuda.memory._set_allocator_settings",
+    "_cuda_setMemoryFraction": "torch.cuda.set_per_process_memory_fraction",
+}
+
 # The events that are kept, the newest. A step of a transformer has a thousand; each takes up
 # to a kilobyte with its stack.
 EVENTS = 1 << 20
@@ -21,7 +31,7 @@ def before(own):
             own[name] = os.environ.pop(name)
 
 
-def after(torch, own, save, repeats, at_end):
+def after(torch, own, called, save, repeats, at_end):
     """Begins when the program has its first GPU memory. save writes what was found, repeats
     ends the program when its memory does, and at_end calls write when the program ends."""
     import pickle
@@ -36,6 +46,13 @@ def after(torch, own, save, repeats, at_end):
     # It compares numbers that collectives brought.
     if hasattr(torch.distributed, "_verify_params_across_processes"):
         torch.distributed._verify_params_across_processes = lambda *_: None
+
+    def leave_out(function):
+        return lambda *args: called(own, function, *args)
+
+    for name, function in FUNCTIONS.items():
+        if hasattr(torch._C, name):
+            setattr(torch._C, name, leave_out(function))
 
     def write(reason):
         path = os.environ["GPUMEM_FIT"] + ".torch"

@@ -17,6 +17,54 @@ if framework != "none":
     __import__(framework)
     module = sys.modules[framework]
 
+def limit():
+    """Limits memory by calls, as far as start.py lets it."""
+    if framework == "torch":
+        module._C._cuda_setMemoryFraction(0.02, 0)
+        module._C._accelerator_setAllocatorSettings("max_split_size_mb:64")
+        module._C._cuda_changeCurrentAllocator(object())
+        module._C._cuda_cudaCachingAllocator_enable(False)
+    elif framework == "jax":
+        module._options.update(memory_fraction=0.5, platform="cuda")
+        options = module._src.xla_bridge._options_from_jax_configs("cuda")
+        assert options == {"platform": "cuda"}, options
+    else:
+        import collections
+        from tensorflow.python.client.session import BaseSession
+        from tensorflow.python.eager.context import Context
+
+        Device = collections.namedtuple("Device", "device_type")
+        Configuration = collections.namedtuple("Configuration", "memory_limit")
+        context = Context()
+        context.set_logical_device_configuration(Device("GPU"), [Configuration(300)])
+        assert context.limits is None, context.limits
+        context.set_logical_device_configuration(Device("CPU"), [Configuration(None)] * 2)
+        assert context.limits == [None, None], context.limits
+        context.set_logical_device_configuration(Device("GPU"), [Configuration(100), Configuration(200)])
+        assert min(context.limits) > 1 << 20, context.limits
+        context.set_memory_growth(Device("GPU"), True)
+        assert context.growth
+
+        class Config(object):
+            def __init__(self):
+                self.gpu_options = Options()
+
+            def CopyFrom(self, other):
+                self.gpu_options.__dict__.update(other.gpu_options.__dict__)
+
+        class Options(object):
+            allow_growth, per_process_gpu_memory_fraction = False, 0
+
+            def ClearField(self, name):
+                delattr(self, name)
+
+        config = Config()
+        config.gpu_options.per_process_gpu_memory_fraction = 0.25
+        session = BaseSession("", config=config)
+        assert session.config.gpu_options.per_process_gpu_memory_fraction == 0
+        assert BaseSession().config is None
+
+
 driver = ctypes.CDLL("libcuda.so.1")
 context, address = ctypes.c_void_p(), ctypes.c_uint64()
 driver.cuInit(0)
@@ -26,7 +74,9 @@ for size in [100] * (mib // 100) if mib < 1 << 20 else [mib]:
     if driver.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(size << 20)):
         sys.exit("RESOURCE_EXHAUSTED: %d MiB" % size)
 
-if how == "os._exit":
+if how == "limits":
+    limit()
+elif how == "os._exit":
     os._exit(0)
 elif how == "C's _exit":
     ctypes.CDLL(None)._exit(0)

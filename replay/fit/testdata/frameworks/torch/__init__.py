@@ -21,7 +21,13 @@ def _snapshot():
         return _pickle.load(file) if _recording else {"segments": [], "device_traces": []}
 
 
+def _limit(*_):
+    raise AssertionError("the limit is set")
+
+
 _C._cuda_record_memory_history = _record
+_C._cuda_setMemoryFraction = _C._accelerator_setAllocatorSettings = _C._cuda_changeCurrentAllocator = _limit
+_C._cuda_cudaCachingAllocator_enable = _limit
 cuda = _N(
     _lazy_call=lambda f: f(),  # as if there was a context already
     device_count=lambda: 1,

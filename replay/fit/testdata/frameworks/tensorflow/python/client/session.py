@@ -1,0 +1,3 @@
+class BaseSession:
+    def __init__(self, target="", graph=None, config=None):
+        self.config = config
