@@ -166,6 +166,21 @@ func TestBeside(t *testing.T) {
 	}
 }
 
+// TestRuntime: the runtime serves 0 bytes, with no address. The driver refuses them.
+func TestRuntime(t *testing.T) {
+	library := standin.Library(t)
+	program := standin.Compile(t, "testdata/runtime.c")
+	for _, name := range []string{"libcudart.so.12", "libcudart.so.13"} {
+		t.Run(name, func(t *testing.T) {
+			cmd := exec.Command(program, filepath.Join(library, name))
+			cmd.Env = standin.Environ(library)
+			if out, err := cmd.CombinedOutput(); err != nil || string(out) != "0 0, 0 1, 0 0\n" {
+				t.Errorf("%v: %q", err, out)
+			}
+		})
+	}
+}
+
 // holder starts testdata/use.c, which takes bytes and keeps them until it is ended.
 func holder(t *testing.T, program string, env []string, bytes uint64) (line string, end func()) {
 	t.Helper()

@@ -86,7 +86,12 @@ static int properties(char *p, int d, int bytes) {
 FN cudaGetDeviceProperties(char *p, int d) { return properties(p, d, CUDART == 12 ? 700 : PROPERTIES); }
 FN cudaGetDeviceProperties_v2(char *p, int d) { return properties(p, d, PROPERTIES); }
 
-FN cudaMalloc(void **p, size_t n) { return inContext("cuMemAlloc_v2", (u64)p, n, 0, 0); }
+// cudaMalloc serves 0 bytes with a null pointer, where the driver's function is refused.
+FN cudaMalloc(void **p, size_t n) {
+  if (n) return inContext("cuMemAlloc_v2", (u64)p, n, 0, 0);
+  *p = 0;
+  return begin();
+}
 FN cudaFree(void *p) { return inContext("cuMemFree_v2", (u64)p, 0, 0, 0); }
 FN cudaMallocAsync(void **p, size_t n, void *s) { return inContext("cuMemAllocAsync", (u64)p, n, (u64)s, 0); }
 FN cudaFreeAsync(void *p, void *s) { return inContext("cuMemFreeAsync", (u64)p, (u64)s, 0, 0); }
