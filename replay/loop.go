@@ -111,6 +111,7 @@ func (p *Pass) run(ctx context.Context, progress func(part float64)) (took time.
 	if err != nil {
 		return 0, err
 	}
+	trims := p.trims()
 	blocks := make([]alloc.Block, p.Pool.Slots)
 	var done uint64
 	err = p.Pool.Batches(ctx, progress, func(events []trace.Event) error {
@@ -120,6 +121,12 @@ func (p *Pass) run(ctx context.Context, progress func(part float64)) (took time.
 			n := done + uint64(i) + 1
 			var b alloc.Block
 			var err error
+			if len(trims) > 0 && trims[0] < n {
+				trims = trims[1:]
+				if err := p.trim(observed); err != nil {
+					return fmt.Errorf("event %d: %w", n, err)
+				}
+			}
 			if e.Op == trace.Free {
 				b = blocks[e.Slot]
 				err = a.Free(b)
@@ -203,6 +210,25 @@ func (p *Pass) drop(b alloc.Block, observed bool) error {
 	if observed && !b.IsZero() {
 		p.Used -= b.Size
 		p.Blocks--
+		p.lookAtDriver()
+	}
+	return err
+}
+
+// trims returns after how many events the recorded program emptied its pool. A policy of
+// PyTorch has a pool that this empties; in the place of another framework's it has no
+// meaning.
+func (p *Pass) trims() []uint64 {
+	if p.Policy.Kind == policy.Caching || p.Policy.Kind == policy.Async && p.Policy.Name == "pytorch" {
+		return p.Pool.Trims()
+	}
+	return nil
+}
+
+// trim empties the pool, at the program's cost.
+func (p *Pass) trim(observed bool) error {
+	_, err := p.Allocator.Trim(0)
+	if observed {
 		p.lookAtDriver()
 	}
 	return err

@@ -118,6 +118,9 @@ var errTooManyBlocks = errors.New("more than 4294967295 blocks are live at once;
 // [Pool.Segments].
 func (p *PoolBuilder) Segments(list []Segment) { p.p.segments = list }
 
+// Trim says that the program emptied its cache after the events so far, see [Pool.Trims].
+func (p *PoolBuilder) Trim() { p.p.trims = append(p.p.trims, p.p.Events) }
+
 // Note adds a sentence about this pool, see [Builder.Note]. If there are several pools, the
 // sentence begins with its name.
 func (p *PoolBuilder) Note(format string, args ...any) {

@@ -250,12 +250,18 @@ type Pool struct {
 	blocks   []block
 	places   []spool.Block // of Places
 	segments []Segment
+	trims    []uint64
 }
 
 // Segments returns what the recorded program's pool held at the first event after the
 // seeds, by address; nil if the recording does not have it. Its blocks are the seeds, in
 // the same order. [Trace.Save] does not keep it.
 func (p *Pool) Segments() []Segment { return p.segments }
+
+// Trims returns when the recorded program released what its framework's pool kept, as
+// torch.cuda.empty_cache does: after how many events, in their order. It is nil if it never
+// did, or if the recording does not have it. [Trace.Save] does not keep it.
+func (p *Pool) Trims() []uint64 { return p.trims }
 
 // Segment is memory that the pool of a recorded program held from its device.
 type Segment struct {

@@ -57,13 +57,17 @@ def after(torch, own, called, save, repeats, at_end):
     def write(reason):
         path = os.environ["GPUMEM_FIT"] + ".torch"
         with open(path + ".part", "wb") as file:
-            pickle.dump(torch.cuda.memory._snapshot(), file)
+            pickle.dump(dict(torch.cuda.memory._snapshot(), num_alloc_retries=retries()), file)
         os.replace(path + ".part", path)
         open(os.environ["GPUMEM_RECORD_WHOLE"], "w").close()
         save({
             "framework": "pytorch", "version": torch.__version__.split("+")[0], "reason": reason, "own": own, "programs": [],
             "peak_bytes": max(peak, look()[0]),
         })
+
+    def retries():
+        # Without any, segments that were released are an emptied cache: see trim.go.
+        return sum(torch.cuda.memory_stats(i)["num_alloc_retries"] for i in range(torch.cuda.device_count()))
 
     peak = 0
 

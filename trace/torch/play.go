@@ -30,13 +30,14 @@ import (
 )
 
 // play makes a pool of each device and plays the events into them.
-func play(b *trace.Builder, devices []*device) error {
+func play(b *trace.Builder, devices []*device, served bool) error {
 	timed := true
 	for _, d := range devices {
 		d.pool = b.Pool(fmt.Sprintf("cuda:%d", d.index))
 		d.blocks = d.pool.Blocks(false)
 		d.pending = make(map[uint64]struct{})
 		d.findSeeds()
+		d.findTrims(served)
 		for _, s := range d.seeds {
 			if err := d.blocks.Seed(s.addr, s.event()); err != nil {
 				return err
@@ -125,6 +126,10 @@ func (d *device) findSeeds() {
 
 // event plays the next event.
 func (d *device) event() error {
+	if len(d.trims) > 0 && d.trims[0] == d.next {
+		d.pool.Trim()
+		d.trims = d.trims[1:]
+	}
 	e := d.events[d.next]
 	d.next++
 	ev := trace.Event{Bytes: e.size, Site: e.site, Stream: e.stream}

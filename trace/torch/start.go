@@ -27,7 +27,7 @@ func (d *device) move(ev *dict, what action) {
 	var hasAddr, hasSize bool
 	s.Addr, hasAddr = addressField(ev, "addr")
 	s.Bytes, hasSize = sizeField(ev, "size")
-	if what == segmentPaged || !hasAddr || !hasSize {
+	if what == segmentMapped || what == segmentUnmapped || !hasAddr || !hasSize {
 		d.foreign = true
 		return
 	}

@@ -1,6 +1,7 @@
 // Package torch reads PyTorch's memory snapshots: torch.go goes from the pickle's tree to
 // a list of events and a set of active blocks per device, play.go makes the recording of
-// those, start.go what the pool held at its first event.
+// those, start.go what the pool held at its first event, trim.go when the program emptied
+// the cache.
 //
 // A snapshot is a dict with two parts that matter:
 //
@@ -61,11 +62,12 @@ const (
 	outOfMemory
 	segmentAllocated
 	segmentFreed
-	segmentPaged
+	segmentMapped
+	segmentUnmapped
 )
 
-// actions has every action that is known. Those of segments are for start.go; otherwise
-// a replay has its own allocator.
+// actions has every action that is known. Those of segments are for start.go and trim.go;
+// otherwise a replay has its own allocator.
 var actions = map[string]action{
 	"alloc":          allocated,
 	"free_requested": freeRequested,
@@ -73,8 +75,8 @@ var actions = map[string]action{
 	"oom":            outOfMemory,
 	"segment_alloc":  segmentAllocated,
 	"segment_free":   segmentFreed,
-	"segment_map":    segmentPaged,
-	"segment_unmap":  segmentPaged,
+	"segment_map":    segmentMapped,
+	"segment_unmap":  segmentUnmapped,
 	"snapshot":       skipped,
 }
 
@@ -113,12 +115,14 @@ type device struct {
 	moves    []segmentMove     // segments that came and went
 	sizes    map[uint64]uint64 // of active blocks with what they were rounded up to, by address
 	foreign  bool              // some segments are not those of the default pools, or paged
+	changed  []change          // segments that came and went, between the events
 
 	pool    *trace.PoolBuilder
 	blocks  *trace.Blocks
 	pending map[uint64]struct{} // live blocks whose free is requested
 	next    int                 // next event
 
+	trims  []int // events before which the program emptied the cache
 	seeds  []block
 	unseen int     // seeds that are known from their free
 	late   []block // active at the end, allocated after the last event
@@ -134,6 +138,9 @@ type reader struct {
 	// seen guards against a small pickle whose lists are one list many times
 	// over: what is walked from two places is walked once.
 	seen map[any]bool
+	// served reports that no request was repeated after PyTorch had emptied its cache. The
+	// snapshots of gpumem fit say so, in the words of memory_stats.
+	served bool
 }
 
 // read reads a whole snapshot into b.
@@ -173,7 +180,7 @@ func readTree(tree any, in *input.Reader, b *trace.Builder) error {
 		devices = append(devices, d)
 	}
 	slices.SortFunc(devices, func(x, y *device) int { return cmp.Compare(x.index, y.index) })
-	return play(b, devices)
+	return play(b, devices, t.served)
 }
 
 // fail is bad input at a place in the tree, such as "segments[3]".
@@ -185,6 +192,8 @@ func (t *reader) fail(place, format string, args ...any) error {
 func (t *reader) snapshot(tree any) error {
 	segments := tree
 	if top, ok := tree.(*dict); ok {
+		retries, _ := top.get("num_alloc_retries")
+		t.served = retries == int64(0)
 		traces, hasTraces := top.get("device_traces")
 		var hasSegments bool
 		segments, hasSegments = top.get("segments")
@@ -311,8 +320,9 @@ func (t *reader) event(d *device, v any) string {
 	switch what {
 	case skipped:
 		return ""
-	case segmentAllocated, segmentFreed, segmentPaged:
+	case segmentAllocated, segmentFreed, segmentMapped, segmentUnmapped:
 		d.move(ev, what)
+		d.segmentEvent(t, ev, what)
 		return ""
 	}
 	e := event{action: what}

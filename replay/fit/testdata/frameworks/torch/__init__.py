@@ -31,6 +31,6 @@ _C._cuda_cudaCachingAllocator_enable = _limit
 cuda = _N(
     _lazy_call=lambda f: f(),  # as if there was a context already
     device_count=lambda: 1,
-    memory_stats=lambda i: {"requested_bytes.all.peak": 1, "allocation.all.allocated": 1},
+    memory_stats=lambda i: {"requested_bytes.all.peak": 1, "allocation.all.allocated": 1, "num_alloc_retries": 0},
     memory=_N(_record_memory_history=lambda **k: _C._cuda_record_memory_history(**k), _snapshot=_snapshot),
 )

@@ -1,0 +1,47 @@
+package torch
+
+// When the program emptied PyTorch's cache (torch.cuda.empty_cache), from the segments that
+// were released. An allocation releases segments, too: if the device has no memory for it,
+// or if a limit is reached. Those come just before the segment that it takes, or before its
+// refusal, and have its stack. Where nothing tells the two apart, as without stacks, it is
+// the allocation that counts: a replay has refusals of its own.
+//
+// The events alloc A, free A, segment_free, segment_alloc, alloc B are an emptied cache if
+// the stack of segment_free is not that of B. In alloc A, free A, segment_free, alloc B it
+// is one in any case, for B takes no new segment.
+
+// change is a segment that came or went before an event.
+type change struct {
+	before int // in device.events
+	site   uint32
+	freed  bool
+}
+
+// segmentEvent notes a segment that came or went.
+func (d *device) segmentEvent(t *reader, ev *dict, what action) {
+	frames, _ := ev.get("frames")
+	d.changed = append(d.changed, change{len(d.events), t.stacks.site(frames), what == segmentFreed || what == segmentUnmapped})
+}
+
+// findTrims finds the events before which the program emptied the cache.
+func (d *device) findTrims(served bool) {
+	for i := 0; i < len(d.changed); {
+		first := i // of those before one event
+		taken := false
+		for ; i < len(d.changed) && d.changed[i].before == d.changed[first].before; i++ {
+			taken = taken || !d.changed[i].freed
+		}
+		at := d.changed[first].before
+		if at == len(d.events) {
+			return
+		}
+		next := d.events[at]
+		forNext := !served && (next.action == outOfMemory || next.action == allocated && taken)
+		for _, c := range d.changed[first:i] {
+			if c.freed && (!forNext || c.site != next.site) {
+				d.trims = append(d.trims, at)
+				break
+			}
+		}
+	}
+}
