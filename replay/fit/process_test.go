@@ -128,6 +128,10 @@ func TestOwnLimits(t *testing.T) {
 			if !slices.Equal(r.Program.Own, tc.want) {
 				t.Errorf("%q", r.Program.Own)
 			}
+			varies := func(s string) bool { return strings.Contains(s, "peak varies") }
+			if slices.ContainsFunc(r.Differs, varies) != (tc.framework == "tensorflow") {
+				t.Errorf("%q", r.Differs)
+			}
 		})
 	}
 }

@@ -24,7 +24,7 @@ func TestTorch(t *testing.T) {
 		t.Skip("SKIPPED: GPUMEM_TEST_TORCH names no Python with torch for CUDA")
 	}
 	env := append(environ(t), "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True")
-	for _, name := range []string{"dense", "dense_mixed", "language", "causal", "causal_mixed", "causal_checkpointed", "images"} {
+	for _, name := range []string{"dense", "dense_mixed", "language", "causal", "causal_mixed", "causal_checkpointed", "images", "emptied"} {
 		for _, scale := range []string{"1", "2"} {
 			t.Run(name+" "+scale, func(t *testing.T) { testTorch(t, env, python, name, scale) })
 		}

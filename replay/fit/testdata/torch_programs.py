@@ -81,6 +81,7 @@ PROGRAMS = {
     "causal": (lambda: nn.Sequential(*[Causal(512) for _ in range(6)]), (2 * scale, 1024, 512), mean),
     "causal_mixed": (lambda: nn.Sequential(*[Causal(512) for _ in range(6)]), (2 * scale, 1024, 512), mixed),
     "causal_checkpointed": (lambda: Checkpointed(*[Causal(512) for _ in range(6)]), (2 * scale, 1024, 512), mean),
+    "emptied": (dense, (1024 * scale, 2048), mean),
     "images": (images, (16 * scale, 3, 96, 96), mean),
 }
 
@@ -92,6 +93,9 @@ for _ in range(steps):
     optimizer.zero_grad()
     loss(model, batch).backward()
     optimizer.step()
+    if name == "emptied":
+        torch.cuda.empty_cache()
+        batch = torch.randn(5 * batch.shape[0] // 4, 2048, device=cuda)
 weights = list(model.parameters())
 size = lambda list: sum(t.numel() * t.element_size() for t in list)
 stats = torch.cuda.memory_stats()
