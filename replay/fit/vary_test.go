@@ -160,3 +160,21 @@ func TestCards(t *testing.T) {
 		})
 	}
 }
+
+// TestVaryUnordered: values whose memory contradicts their order are noted.
+func TestVaryUnordered(t *testing.T) {
+	program := standin.Compile(t, "testdata/program.c")
+	for values, want := range map[string]bool{"n=10,100,1500": false, "n=10,1500,100": true} {
+		v, err := fit.ParseVary(values)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := fit.RunVary(t.Context(), fit.Config{Command: []string{"sh", "-c", `exec "$0" $n`, program}, Env: append(environ(t), "n=1"), Sim: sim.Config{Total: 2 << 30}}, v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Varied.Unordered != want {
+			t.Errorf("%s: %+v", values, r.Varied)
+		}
+	}
+}
