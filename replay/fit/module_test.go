@@ -258,7 +258,7 @@ func TestFileOfBinaryModule(t *testing.T) {
 	if err != nil || len(modules) == 0 {
 		t.Fatal(modules, err)
 	}
-	for _, path := range append(modules, "../../trace/testdata/jax092.memdump", "../../trace/testdata/tensorflow.memdump", "../../trace/testdata/jax.pprof", "../../trace/testdata/jax092.pprof") {
+	for _, path := range append(modules, "../../trace/testdata/jax092.memdump", "../../trace/testdata/jax092.pprof") {
 		t.Run(filepath.Base(path), func(t *testing.T) {
 			r, err := fit.File(t.Context(), path, fit.Config{Sim: sim.Config{Total: 24 << 30}})
 			if err != nil {
