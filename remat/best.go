@@ -44,6 +44,9 @@ type plan struct {
 	Host host.Result
 	// dropped says why the first better plan was dropped; nil if none was.
 	dropped error
+	// checked says that illegal is what remat/legal found.
+	checked bool
+	illegal error
 }
 
 // options say what plans may do. The zero value recomputes and does not search.
@@ -203,11 +206,14 @@ func (k *plans) near() {
 	}
 }
 
-// legal checks that a plan is a legal change of the module that it was made for.
+// legal checks that a plan is a legal change of the module that it was made for, once.
 func (o options) legal(given *hlo.Module, p *plan) error {
-	// XLA's pass recomputes collectives, and what nothing may repeat it leaves alone by its own rules.
-	theirs := p.By == "xla"
-	return legal.Options{Collectives: o.Collectives || theirs, Loops: theirs}.Check(given, p.Module)
+	if !p.checked {
+		// XLA's pass may recompute collectives. What it may not repeat it leaves alone by its rules.
+		theirs := p.By == "xla"
+		p.checked, p.illegal = true, legal.Options{Collectives: o.Collectives || theirs, Loops: theirs}.Check(given, p.Module)
+	}
+	return p.illegal
 }
 
 // takeGap is take for a plan that gap splitting made of a source.

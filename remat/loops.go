@@ -145,6 +145,9 @@ func slotOf(body *hlo.Computation, i *hlo.Instruction) int {
 // with a dynamic-update-slice that may be in a fusion; nil if it writes none there.
 func writtenInto(body *hlo.Computation, made *hlo.Instruction, n int) *hlo.Instruction {
 	index := -1
+	if made.Opcode.IsAsyncDone() && len(made.Operands) == 1 { // a fusion that runs beside others
+		made = made.Operands[0]
+	}
 	if made.Opcode == hlo.GetTupleElement && made.Operands[0].Opcode == hlo.Fusion {
 		k, err := made.TupleIndex()
 		if err != nil {
@@ -152,12 +155,8 @@ func writtenInto(body *hlo.Computation, made *hlo.Instruction, n int) *hlo.Instr
 		}
 		index, made = k, made.Operands[0]
 	}
-	update := made
-	if made.Opcode == hlo.Fusion {
-		c := made.Call("calls")
-		if c == nil {
-			return nil
-		}
+	update, c := made, made.Call("calls")
+	if c != nil {
 		if update = c.Root; index >= 0 && update.Opcode == hlo.TupleOp && index < len(update.Operands) {
 			update = update.Operands[index]
 		}
@@ -167,7 +166,7 @@ func writtenInto(body *hlo.Computation, made *hlo.Instruction, n int) *hlo.Instr
 		return nil
 	}
 	into := through(update.Operands[0])
-	if made.Opcode == hlo.Fusion {
+	if c != nil {
 		if into.Opcode != hlo.Parameter || into.Parameter >= len(made.Operands) {
 			return nil
 		}
@@ -181,7 +180,7 @@ func writtenInto(body *hlo.Computation, made *hlo.Instruction, n int) *hlo.Instr
 		value = through(value.Operands[0])
 	}
 	// Behind the parameter of a fusion stands what computes it.
-	if made.Opcode == hlo.Fusion && value.Opcode == hlo.Parameter && value.Parameter < len(made.Operands) {
+	if c != nil && value.Opcode == hlo.Parameter && value.Parameter < len(made.Operands) {
 		value = through(made.Operands[value.Parameter])
 	}
 	return value
@@ -260,6 +259,9 @@ func readers(w *hlo.Instruction, n int) (list []*hlo.Instruction) {
 			seen[u] = true
 			switch u.Opcode {
 			case hlo.TupleOp:
+				if len(u.Users) == 0 { // the result
+					return nil
+				}
 				for _, v := range u.Users {
 					if v.Opcode != hlo.While || v.Call("body") == nil {
 						return nil

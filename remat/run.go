@@ -44,6 +44,8 @@ type Request struct {
 	// Packed applies the limit to the heap that temporaries are packed into. Only gap
 	// plans for it.
 	Packed bool
+	// BestHeap searches for a better packing of the plan's heap than XLA's, for a second.
+	BestHeap bool
 	// Marks are regions to recompute before anything is planned, as jax.checkpoint does.
 	// Save says which of their values are saved; nil: none.
 	Marks []*regexp.Regexp
@@ -91,7 +93,7 @@ type Answer struct {
 	// operands. With Request.Packed the limit is for it.
 	HeapBefore uint64 `json:"heap_before_bytes,omitempty"`
 	HeapAfter  uint64 `json:"heap_after_bytes,omitempty"`
-	HeapBest   uint64 `json:"heap_after_best_bytes,omitempty"` // by a better packing than XLA's
+	HeapBest   uint64 `json:"heap_after_best_bytes,omitempty"` // by a better packing than XLA's; with Request.BestHeap
 	Met        bool   `json:"met"`
 	Recomputed int    `json:"recomputed"` // instructions added
 	// With Request.HostSpeed: the values that wait on the host, how often they are copied
@@ -263,7 +265,11 @@ func (a *Answer) one(given *prover, start time.Time) error {
 		return err
 	}
 	a.take(p, time.Since(start))
-	if err := a.pack(p, &a.HeapAfter, &a.HeapBest); err != nil {
+	best := &a.HeapBest
+	if !a.Request.BestHeap {
+		best = nil
+	}
+	if err := a.pack(p, &a.HeapAfter, best); err != nil {
 		return err
 	}
 	if a.Request.Packed {
