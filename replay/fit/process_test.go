@@ -235,3 +235,23 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 		t.Errorf("%v: %s", err, out.Bytes())
 	}
 }
+
+// TestNoProgram: words that name no program are answered with what was meant.
+func TestNoProgram(t *testing.T) {
+	env := environ(t)
+	script := file(t, "step.py", "import jax\n")
+	for word, want := range map[string]string{
+		script:         "gpumem fit -- python " + script,
+		"no-such-name": "no such file, and no such program on PATH",
+	} {
+		if _, err := fit.Run(t.Context(), fit.Config{Command: []string{word}, Env: env, Sim: sim.Config{Total: 1 << 30}}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	if _, err := fit.File(t.Context(), script, fit.Config{Sim: sim.Config{Total: 1 << 30}}); err == nil || !strings.Contains(err.Error(), "gpumem fit -- python") {
+		t.Error(err)
+	}
+	if _, err := fit.Run(t.Context(), fit.Config{Command: []string{"true"}, Env: env, Sim: sim.Config{Total: 9 << 60}}); err == nil || !strings.Contains(err.Error(), "at most 1 TiB") {
+		t.Error(err)
+	}
+}
