@@ -1,0 +1,229 @@
+package remat
+
+// A compiled program as jax.checkpoint around its numbered layers would make it.
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"gpumem/hlo"
+)
+
+// A passes is where the instructions of an entry belong.
+type passes struct {
+	layer    map[*hlo.Instruction]int  // number of the layer from 0; -1: none
+	backward map[*hlo.Instruction]bool // of the backward pass
+}
+
+// passesOf finds the layers of the entry's instructions by the patterns of the layers. What
+// the compiler added without a name, such as copies and parts of tuples, belongs to what it reads.
+func passesOf(m *hlo.Module, l layer) passes {
+	p := passes{map[*hlo.Instruction]int{}, map[*hlo.Instruction]bool{}}
+	word := regexp.MustCompile(`^` + regexp.QuoteMeta(l.Name) + `\d+$`)
+	at := map[string]int{}
+	for n, pattern := range l.Patterns {
+		at[pattern] = n
+	}
+	for _, i := range m.Entry.Instructions {
+		p.layer[i] = -1
+		if i.Opcode == hlo.Parameter || i.Opcode == hlo.Constant {
+			continue
+		}
+		if i.OpName() == "" {
+			for _, o := range i.Operands {
+				if o.Opcode != hlo.Parameter && o.Opcode != hlo.Constant {
+					p.layer[i], p.backward[i] = p.layer[o], p.backward[o]
+					break
+				}
+			}
+			continue
+		}
+		p.backward[i] = backward(i)
+		for _, w := range parts(i) {
+			if word.MatchString(w) {
+				if n, ok := at[patternOf(w)]; ok {
+					p.layer[i] = n
+				}
+				break
+			}
+		}
+	}
+	p.early(m.Entry)
+	return p
+}
+
+// early makes those of the backward pass forward ones that need no gradient from outside of
+// their layer: the compiler computes them when it likes, and with the values of the layer.
+func (p passes) early(c *hlo.Computation) {
+	real := map[*hlo.Instruction]bool{}  // made of more than constants
+	waits := map[*hlo.Instruction]bool{} // for a gradient
+	for _, i := range c.Instructions {
+		real[i] = i.Opcode == hlo.Parameter
+		for _, o := range i.Operands {
+			real[i] = real[i] || real[o]
+			waits[i] = waits[i] || waits[o] || p.backward[i] && p.backward[o] && real[o] && p.layer[o] != p.layer[i]
+		}
+		if p.backward[i] && p.layer[i] < 0 {
+			waits[i] = real[i]
+		}
+		if !real[i] {
+			p.layer[i], p.backward[i] = -1, false // the compiler makes it once for all layers
+		}
+		if p.backward[i] && p.layer[i] >= 0 && !waits[i] {
+			p.backward[i] = false
+		}
+	}
+}
+
+// patternOf is the regular expression of a layer's name in op_names.
+func patternOf(name string) string {
+	return fmt.Sprintf(`(^|[/(])%s([/)]|$)`, regexp.QuoteMeta(name))
+}
+
+// product reports whether an instruction of a compiled module is a matrix product or a
+// convolution, which dots_saveable keeps.
+func product(i *hlo.Instruction) bool {
+	name := i.OpName()
+	return SaveDots(i) || contracts(i) && (strings.HasSuffix(name, "dot_general") || strings.HasSuffix(name, "conv_general_dilated"))
+}
+
+// checkpointed returns a copy of a scheduled module in which the backward pass of the first
+// count layers computes their values again, from what flows into the layer and what the
+// policy saves.
+func checkpointed(m *hlo.Module, l layer, count int, save SavePolicy) (*hlo.Module, error) {
+	m = m.Clone()
+	p := passesOf(m, l)
+	c := m.Entry
+	effects := hlo.Effects{}
+	at := map[*hlo.Instruction]int{}
+	for n, i := range c.Instructions {
+		at[i] = n
+	}
+	again := func(i *hlo.Instruction, k int) bool {
+		return p.layer[i] == k && !p.backward[i] && !save(i) && effects.Repeatable(i)
+	}
+	for k := range count {
+		var wanted []*hlo.Instruction
+		late := map[*hlo.Instruction]bool{}
+		first := len(c.Instructions)
+		for _, i := range slices.Clone(c.Instructions) {
+			if !again(i, k) {
+				continue
+			}
+			used := false
+			for _, u := range i.Users {
+				if !p.backward[u] || p.layer[u] < 0 || p.layer[u] > k {
+					continue
+				}
+				used, late[u] = true, true
+				first = min(first, at[u])
+			}
+			if used {
+				wanted = append(wanted, i)
+			}
+		}
+		if len(wanted) == 0 {
+			continue
+		}
+		need := map[*hlo.Instruction]bool{}
+		var walk func(i *hlo.Instruction)
+		walk = func(i *hlo.Instruction) {
+			if need[i] {
+				return
+			}
+			need[i] = true
+			for _, o := range i.Operands {
+				if again(o, k) {
+					walk(o)
+				}
+			}
+		}
+		for _, i := range wanted {
+			walk(i)
+		}
+		clones := map[*hlo.Instruction]*hlo.Instruction{}
+		var added []*hlo.Instruction
+		for _, i := range c.Instructions {
+			if !need[i] {
+				continue
+			}
+			d := i.CloneOwning(i.Name + ".remat")
+			d.After = nil
+			for n, o := range i.Operands {
+				if clones[o] != nil {
+					d.SetOperand(n, clones[o])
+				}
+			}
+			clones[i] = d
+			added = append(added, d)
+			p.layer[d], p.backward[d] = k, true
+		}
+		for _, i := range wanted {
+			i.ReplaceUses(clones[i], func(u *hlo.Instruction) bool { return !late[u] })
+		}
+		where := c.Instructions[slices.IndexFunc(c.Instructions, func(i *hlo.Instruction) bool { return late[i] })]
+		c.Insert(slices.Index(c.Instructions, where), added...)
+	}
+	p.join(c, count)
+	if _, err := hlo.RemoveDead(m); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// join makes one gradient of those that flow from the backward pass of one of the first count
+// layers to the layers before it. Without the barrier of jax.checkpoint, the compiler adds
+// up what the layers add to the gradient where it is read, again and again, and all
+// of it lives until the first layer has read it.
+func (p passes) join(c *hlo.Computation, count int) {
+	m := c.Module
+	for k := count; k > 0; k-- {
+		// What layers behind read of this layer, and of those that the program has run before.
+		var first int
+		cross := map[uint64][]*hlo.Instruction{}
+		reads := map[*hlo.Instruction]bool{}
+		for n, u := range c.Instructions {
+			if !p.backward[u] || p.layer[u] < 0 || p.layer[u] >= k {
+				continue
+			}
+			for _, o := range u.Operands {
+				if p.backward[o] && (p.layer[o] >= k || p.layer[o] < 0) && !reads[o] && o.Shape.IsArray() {
+					if len(reads) == 0 {
+						first = n
+					}
+					reads[o] = true
+					bytes, _ := o.Shape.Bytes()
+					cross[bytes] = append(cross[bytes], o)
+				}
+			}
+		}
+		at := map[*hlo.Instruction]int{}
+		for n, i := range c.Instructions {
+			at[i] = n
+		}
+		for bytes, list := range cross {
+			if bytes < 64 || len(list) < 2 {
+				continue
+			}
+			var added []*hlo.Instruction
+			sum := list[0]
+			place := first
+			for _, o := range list {
+				place = max(place, at[o]+1)
+			}
+			for _, o := range list[1:] {
+				sum = m.NewInstruction("gradient", hlo.Add, o.Shape, sum, o)
+				p.layer[sum], p.backward[sum] = k, true
+				added = append(added, sum)
+			}
+			for _, o := range list {
+				o.ReplaceUses(sum, func(u *hlo.Instruction) bool {
+					return !(p.backward[u] && p.layer[u] >= 0 && p.layer[u] < k && at[u] >= place)
+				})
+			}
+			c.Insert(place, added...)
+		}
+	}
+}
