@@ -4,6 +4,7 @@ package remat
 
 import (
 	"fmt"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -33,9 +34,15 @@ func passesOf(m *hlo.Module, l layer) passes {
 		}
 		if i.OpName() == "" {
 			for _, o := range i.Operands {
-				if o.Opcode != hlo.Parameter && o.Opcode != hlo.Constant {
-					p.layer[i], p.backward[i] = p.layer[o], p.backward[o]
-					break
+				k, known := p.layer[o]
+				switch {
+				case !known || o.Opcode == hlo.Parameter || o.Opcode == hlo.Constant:
+				case p.backward[o] && !p.backward[i]:
+					p.layer[i], p.backward[i] = k, true
+				case p.backward[o] && k >= 0:
+					p.layer[i] = min(k, p.layer[i])
+				case !p.backward[o] && !p.backward[i]:
+					p.layer[i] = max(k, p.layer[i])
 				}
 			}
 			continue
@@ -48,6 +55,17 @@ func passesOf(m *hlo.Module, l layer) passes {
 				}
 				break
 			}
+		}
+	}
+	// What the compiler made of parameters belongs to what reads it.
+	for _, i := range slices.Backward(m.Entry.Instructions) {
+		if i.OpName() != "" || len(i.Operands) == 0 || len(i.Users) == 0 || p.layer[i] >= 0 || i.Opcode == hlo.Constant || p.backward[i] {
+			continue
+		}
+		k := p.layer[i.Users[0]]
+		if k >= 0 && !slices.ContainsFunc(i.Users, func(u *hlo.Instruction) bool { return p.layer[u] != k }) {
+			p.layer[i] = k
+			p.backward[i] = !slices.ContainsFunc(i.Users, func(u *hlo.Instruction) bool { return !p.backward[u] })
 		}
 	}
 	p.early(m.Entry)
@@ -162,6 +180,15 @@ func checkpointed(m *hlo.Module, l layer, count int, save SavePolicy) (*hlo.Modu
 		}
 		for _, i := range wanted {
 			i.ReplaceUses(clones[i], func(u *hlo.Instruction) bool { return !late[u] })
+		}
+		if os.Getenv("DBG") != "" {
+			n := 0
+			for x, i := range c.Instructions {
+				if late[i] && n < 3 {
+					n++
+					fmt.Println("layer", k, "late", x, len(c.Instructions), i.Name, i.OpName(), p.layer[i])
+				}
+			}
 		}
 		where := c.Instructions[slices.IndexFunc(c.Instructions, func(i *hlo.Instruction) bool { return late[i] })]
 		c.Insert(slices.Index(c.Instructions, where), added...)

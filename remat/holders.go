@@ -143,6 +143,8 @@ func layers(m *hlo.Module) []layer {
 		if len(k.numbers) < 2 || len(out) == 3 {
 			continue
 		}
+		// A compiled module begins with what is fused, in any order.
+		slices.SortFunc(k.numbers, func(a, b string) int { return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b)) })
 		l := layer{Name: k.base}
 		for _, n := range k.numbers {
 			l.Patterns = append(l.Patterns, fmt.Sprintf(`(^|[/(])%s([/)]|$)`, regexp.QuoteMeta(k.base+n)))
