@@ -193,6 +193,11 @@ func checkpointed(m *hlo.Module, l layer, count int, save SavePolicy) (*hlo.Modu
 		where := c.Instructions[slices.IndexFunc(c.Instructions, func(i *hlo.Instruction) bool { return late[i] })]
 		c.Insert(slices.Index(c.Instructions, where), added...)
 	}
+	for _, i := range slices.Clone(c.Instructions) {
+		if k := p.layer[i]; k >= 0 && k < count && !p.backward[i] && save(i) {
+			p.narrow(i)
+		}
+	}
 	p.join(c, count)
 	if _, err := hlo.RemoveDead(m); err != nil {
 		return nil, err
@@ -253,4 +258,60 @@ func (p passes) join(c *hlo.Computation, count int) {
 			c.Insert(place, added...)
 		}
 	}
+}
+
+// narrow keeps a value in the smaller type to which all convert it that read it: a CPU multiplies
+// bfloat16 as float32, and jax.checkpoint keeps the bfloat16.
+func (p passes) narrow(i *hlo.Instruction) {
+	var to *hlo.Shape
+	for _, u := range i.Users {
+		s := convertedTo(u, i)
+		if s == nil {
+			return
+		}
+		to = s
+	}
+	if to == nil {
+		return
+	}
+	shape := *i.Shape
+	shape.Type = to.Type
+	was, err := i.Shape.Bytes()
+	if now, err2 := shape.Bytes(); err != nil || err2 != nil || now >= was {
+		return
+	}
+	d := i.Parent.Module.NewInstruction(i.Name+".narrow", hlo.Convert, &shape, i)
+	p.layer[d] = p.layer[i]
+	i.ReplaceUses(d, func(u *hlo.Instruction) bool { return !p.backward[u] })
+	i.Parent.Insert(slices.Index(i.Parent.Instructions, i)+1, d)
+}
+
+// convertedTo returns the shape to which an instruction converts what it reads, nil if it reads
+// it otherwise.
+func convertedTo(u, i *hlo.Instruction) *hlo.Shape {
+	switch u.Opcode {
+	case hlo.Convert:
+		return u.Shape
+	case hlo.Bitcast, hlo.Copy, hlo.Reshape, hlo.Transpose, hlo.Slice:
+	case hlo.Fusion:
+		c := u.Call("calls")
+		n := slices.Index(u.Operands, i)
+		if c == nil || n >= len(c.Parameters()) {
+			return nil
+		}
+		i = c.Parameters()[n]
+		return convertedToAll(i)
+	default:
+		return nil
+	}
+	return convertedToAll(u)
+}
+
+func convertedToAll(i *hlo.Instruction) (to *hlo.Shape) {
+	for _, u := range i.Users {
+		if to = convertedTo(u, i); to == nil {
+			return nil
+		}
+	}
+	return to
 }
