@@ -4,7 +4,6 @@ package remat
 
 import (
 	"fmt"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -16,12 +15,13 @@ import (
 type passes struct {
 	layer    map[*hlo.Instruction]int  // number of the layer from 0; -1: none
 	backward map[*hlo.Instruction]bool // of the backward pass
+	again    map[*hlo.Instruction]bool // clones, of the backward pass, too
 }
 
 // passesOf finds the layers of the entry's instructions by the patterns of the layers. What
 // the compiler added without a name, such as copies and parts of tuples, belongs to what it reads.
 func passesOf(m *hlo.Module, l layer) passes {
-	p := passes{map[*hlo.Instruction]int{}, map[*hlo.Instruction]bool{}}
+	p := passes{map[*hlo.Instruction]int{}, map[*hlo.Instruction]bool{}, map[*hlo.Instruction]bool{}}
 	word := regexp.MustCompile(`^` + regexp.QuoteMeta(l.Name) + `\d+$`)
 	at := map[string]int{}
 	for n, pattern := range l.Patterns {
@@ -59,13 +59,12 @@ func passesOf(m *hlo.Module, l layer) passes {
 	}
 	// What the compiler made of parameters belongs to what reads it.
 	for _, i := range slices.Backward(m.Entry.Instructions) {
-		if i.OpName() != "" || len(i.Operands) == 0 || len(i.Users) == 0 || p.layer[i] >= 0 || i.Opcode == hlo.Constant || p.backward[i] {
+		if i.OpName() != "" || len(i.Operands) == 0 || len(i.Users) == 0 || i.Opcode == hlo.Constant || p.backward[i] {
 			continue
 		}
 		k := p.layer[i.Users[0]]
-		if k >= 0 && !slices.ContainsFunc(i.Users, func(u *hlo.Instruction) bool { return p.layer[u] != k }) {
+		if k > p.layer[i] && !slices.ContainsFunc(i.Users, func(u *hlo.Instruction) bool { return p.layer[u] != k }) {
 			p.layer[i] = k
-			p.backward[i] = !slices.ContainsFunc(i.Users, func(u *hlo.Instruction) bool { return !p.backward[u] })
 		}
 	}
 	p.early(m.Entry)
@@ -75,6 +74,10 @@ func passesOf(m *hlo.Module, l layer) passes {
 // early makes those of the backward pass forward ones that need no gradient from outside of
 // their layer: the compiler computes them when it likes, and with the values of the layer.
 func (p passes) early(c *hlo.Computation) {
+	last := -1 // its backward pass may begin with a loss that the compiler fused into it
+	for _, k := range p.layer {
+		last = max(last, k)
+	}
 	real := map[*hlo.Instruction]bool{}  // made of more than constants
 	waits := map[*hlo.Instruction]bool{} // for a gradient
 	for _, i := range c.Instructions {
@@ -89,7 +92,7 @@ func (p passes) early(c *hlo.Computation) {
 		if !real[i] {
 			p.layer[i], p.backward[i] = -1, false // the compiler makes it once for all layers
 		}
-		if p.backward[i] && p.layer[i] >= 0 && !waits[i] {
+		if p.backward[i] && p.layer[i] >= 0 && p.layer[i] < last && !waits[i] {
 			p.backward[i] = false
 		}
 	}
@@ -177,28 +180,22 @@ func checkpointed(m *hlo.Module, l layer, count int, save SavePolicy) (*hlo.Modu
 			clones[i] = d
 			added = append(added, d)
 			p.layer[d], p.backward[d] = k, true
+			p.again[d] = true
 		}
 		for _, i := range wanted {
 			i.ReplaceUses(clones[i], func(u *hlo.Instruction) bool { return !late[u] })
 		}
-		if os.Getenv("DBG") != "" {
-			n := 0
-			for x, i := range c.Instructions {
-				if late[i] && n < 3 {
-					n++
-					fmt.Println("layer", k, "late", x, len(c.Instructions), i.Name, i.OpName(), p.layer[i])
-				}
-			}
-		}
 		where := c.Instructions[slices.IndexFunc(c.Instructions, func(i *hlo.Instruction) bool { return late[i] })]
 		c.Insert(slices.Index(c.Instructions, where), added...)
 	}
+	p.inputs(c, count)
 	for _, i := range slices.Clone(c.Instructions) {
 		if k := p.layer[i]; k >= 0 && k < count && !p.backward[i] && save(i) {
 			p.narrow(i)
 		}
 	}
 	p.join(c, count)
+	p.gates(c, count)
 	if _, err := hlo.RemoveDead(m); err != nil {
 		return nil, err
 	}
@@ -314,4 +311,71 @@ func convertedToAll(i *hlo.Instruction) (to *hlo.Shape) {
 		}
 	}
 	return to
+}
+
+// inputs makes the backward pass of a layer read what its forward pass reads of the layers before
+// it, and not what the compiler would compute that from.
+func (p passes) inputs(c *hlo.Computation, count int) {
+	flows := make([]map[uint64]*hlo.Instruction, count) // of each layer, by size
+	into := map[*hlo.Instruction]map[int]bool{}
+	for _, u := range c.Instructions {
+		k := p.layer[u]
+		if p.backward[u] || k < 0 || k >= count || u.OpName() == "" {
+			continue
+		}
+		for _, o := range u.Operands {
+			o = through(o)
+			if p.layer[o] >= k || p.layer[o] < 0 || p.backward[o] || !o.Shape.IsArray() {
+				continue
+			}
+			if into[o] == nil {
+				into[o] = map[int]bool{}
+			}
+			into[o][k] = true
+			if flows[k] == nil {
+				flows[k] = map[uint64]*hlo.Instruction{}
+			}
+			bytes, _ := o.Shape.Bytes()
+			flows[k][bytes] = o
+		}
+	}
+	for _, u := range c.Instructions {
+		k := p.layer[u]
+		if !p.backward[u] || k < 0 || k >= count {
+			continue
+		}
+		for n, o := range u.Operands {
+			if p.backward[o] || p.layer[o] >= k || p.layer[o] < 0 || into[through(o)][k] || !o.Shape.IsArray() {
+				continue
+			}
+			bytes, _ := o.Shape.Bytes()
+			if f := flows[k][bytes]; f != nil {
+				u.SetOperand(n, f)
+			}
+		}
+	}
+}
+
+// gates lets no clone run before the gradient is there that its layer waits for.
+func (p passes) gates(c *hlo.Computation, count int) {
+	at := map[*hlo.Instruction]int{}
+	gate := make([]*hlo.Instruction, count)
+	for n, i := range c.Instructions {
+		at[i] = n
+		k := p.layer[i]
+		if !p.backward[i] || p.again[i] || k < 0 || k >= count || gate[k] != nil {
+			continue
+		}
+		for _, o := range i.Operands {
+			if p.backward[o] && p.layer[o] != k {
+				gate[k] = o
+				break
+			}
+		}
+	}
+	for i := range p.again {
+		if g := gate[p.layer[i]]; g != nil && i.Parent != nil && at[g] < at[i] {
+			i.AddAfter(g)
+		}
+	}
 }
