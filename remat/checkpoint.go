@@ -3,8 +3,7 @@ package remat
 // A compiled program as jax.checkpoint around its numbered layers would make it.
 
 import (
-	"fmt"
-	"regexp"
+	"cmp"
 	"slices"
 	"strings"
 
@@ -22,7 +21,6 @@ type passes struct {
 // the compiler added without a name, such as copies and parts of tuples, belongs to what it reads.
 func passesOf(m *hlo.Module, l layer) passes {
 	p := passes{map[*hlo.Instruction]int{}, map[*hlo.Instruction]bool{}, map[*hlo.Instruction]bool{}}
-	word := regexp.MustCompile(`^` + regexp.QuoteMeta(l.Name) + `\d+$`)
 	at := map[string]int{}
 	for n, pattern := range l.Patterns {
 		at[pattern] = n
@@ -48,12 +46,9 @@ func passesOf(m *hlo.Module, l layer) passes {
 			continue
 		}
 		p.backward[i] = backward(i)
-		for _, w := range parts(i) {
-			if word.MatchString(w) {
-				if n, ok := at[patternOf(w)]; ok {
-					p.layer[i] = n
-				}
-				break
+		if base, number := numbered(parts(i), l.Name); base != "" {
+			if n, ok := at[patternOf(base+number)]; ok {
+				p.layer[i] = n
 			}
 		}
 	}
@@ -96,11 +91,6 @@ func (p passes) early(c *hlo.Computation) {
 			p.backward[i] = false
 		}
 	}
-}
-
-// patternOf is the regular expression of a layer's name in op_names.
-func patternOf(name string) string {
-	return fmt.Sprintf(`(^|[/(])%s([/)]|$)`, regexp.QuoteMeta(name))
 }
 
 // product reports whether an instruction of a compiled module is a matrix product or a
@@ -316,27 +306,38 @@ func convertedToAll(i *hlo.Instruction) (to *hlo.Shape) {
 // inputs makes the backward pass of a layer read what its forward pass reads of the layers before
 // it, and not what the compiler would compute that from.
 func (p passes) inputs(c *hlo.Computation, count int) {
-	flows := make([]map[uint64]*hlo.Instruction, count) // of each layer, by size
-	into := map[*hlo.Instruction]map[int]bool{}
-	for _, u := range c.Instructions {
+	type size struct {
+		from  int // layer; -1: any
+		bytes uint64
+	}
+	flows := make([]map[size]*hlo.Instruction, count) // into each layer, the last of them
+	of := func(i *hlo.Instruction) size {
+		bytes, _ := i.Shape.Bytes()
+		return size{p.layer[i], bytes}
+	}
+	// before reports whether a value is made by the forward pass of a layer before the one of u.
+	before := func(i, u *hlo.Instruction) bool {
+		return !p.backward[i] && p.layer[i] >= 0 && p.layer[i] < p.layer[u] && i.Shape.IsArray()
+	}
+	at := map[*hlo.Instruction]int{}
+	for n, u := range c.Instructions {
+		at[u] = n
 		k := p.layer[u]
 		if p.backward[u] || k < 0 || k >= count || u.OpName() == "" {
 			continue
 		}
 		for _, o := range u.Operands {
-			o = through(o)
-			if p.layer[o] >= k || p.layer[o] < 0 || p.backward[o] || !o.Shape.IsArray() {
+			if o = through(o); !before(o, u) {
 				continue
 			}
-			if into[o] == nil {
-				into[o] = map[int]bool{}
-			}
-			into[o][k] = true
 			if flows[k] == nil {
-				flows[k] = map[uint64]*hlo.Instruction{}
+				flows[k] = map[size]*hlo.Instruction{}
 			}
-			bytes, _ := o.Shape.Bytes()
-			flows[k][bytes] = o
+			for _, z := range []size{of(o), {-1, of(o).bytes}} {
+				if f := flows[k][z]; f == nil || at[f] < at[o] {
+					flows[k][z] = o
+				}
+			}
 		}
 	}
 	for _, u := range c.Instructions {
@@ -345,11 +346,11 @@ func (p passes) inputs(c *hlo.Computation, count int) {
 			continue
 		}
 		for n, o := range u.Operands {
-			if p.backward[o] || p.layer[o] >= k || p.layer[o] < 0 || into[through(o)][k] || !o.Shape.IsArray() {
+			if !before(o, u) {
 				continue
 			}
-			bytes, _ := o.Shape.Bytes()
-			if f := flows[k][bytes]; f != nil {
+			z := of(o)
+			if f := cmp.Or(flows[k][z], flows[k][size{-1, z.bytes}]); f != nil && f != through(o) {
 				u.SetOperand(n, f)
 			}
 		}

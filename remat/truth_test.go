@@ -62,14 +62,6 @@ func TestTruthX(t *testing.T) {
 				s += fmt.Sprintf(" | %s %9d %+.0f%% live %+.0f%%", what, as.Temp, 100*(float64(as.Temp)/float64(pol.truth)-1), 100*(float64(peak)/float64(pol.truth)-1))
 			}
 			show("asis", c)
-			orders, err := memory.Orders(c)
-			if err != nil {
-				t.Error(r.Name, err)
-			}
-			for _, o := range orders {
-				o.Apply(c)
-				show(o.Name, c)
-			}
 			t.Log(s)
 		}
 	}
