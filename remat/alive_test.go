@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"gpumem/hlo"
+	"gpumem/hlo/cost"
 	"gpumem/hlo/memory"
 )
 
@@ -51,7 +52,7 @@ func TestAliveX(t *testing.T) {
 	if os.Getenv("DOTS") != "" {
 		save, pol = product, "dots"
 	}
-	c, err := checkpointed(m, l, len(l.Patterns), save)
+	c, _, err := checkpointed(m, l, len(l.Patterns), save, cost.Rates{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,22 @@
 package remat
 
-// A compiled program as jax.checkpoint around its numbered layers would make it.
+// A compiled program as jax.checkpoint around its numbered layers would leave it.
+//
+// In a compiled module it is known what is fused, what the scheduler made of the order, and
+// what has memory: so what checkpoints would leave is made, and measured as any module is.
+// Say that layer 3 computes h from x, y from h, and that its backward pass reads h and y long
+// after:
+//
+//	x  forward pass of layer 2, stays: layer 3 begins with it
+//	h  is computed again, as h.remat, before the first of layer 3's backward pass that reads it
+//	y  likewise, from h.remat; layer 4 begins with y, so that it stays for layer 4, too
+//
+// The originals of h and y are read by the forward pass alone. Two things that the compiler does
+// across layers end at the border of a checkpoint, and so they do here: that the backward pass
+// of one layer reads the inside of another (see inputs), and that what several layers
+// add to the gradient waits until the last of them is done (see join).
+//
+// The module that comes of it is for measuring only: it is never written or compiled.
 
 import (
 	"cmp"
@@ -8,375 +24,358 @@ import (
 	"strings"
 
 	"gpumem/hlo"
+	"gpumem/hlo/cost"
+	"gpumem/hlo/memory"
 )
 
-// A passes is where the instructions of an entry belong.
-type passes struct {
-	layer    map[*hlo.Instruction]int  // number of the layer from 0; -1: none
-	backward map[*hlo.Instruction]bool // of the backward pass
-	again    map[*hlo.Instruction]bool // clones, of the backward pass, too
+// A checkpointer makes such a module of the entry of a compiled one.
+type checkpointer struct {
+	c        *hlo.Computation
+	count    int                       // of layers under jax.checkpoint, the first ones
+	save     SavePolicy                // of fused products, too: see product
+	layer    map[*hlo.Instruction]int  // that an instruction belongs to, from 0; -1: none
+	backward map[*hlo.Instruction]bool // of the backward pass, clones included
+	at       map[*hlo.Instruction]int  // place in the list as it was given
+	before   map[int][]*hlo.Instruction
+	again    []*hlo.Instruction // the originals of the clones
 }
 
-// passesOf finds the layers of the entry's instructions by the patterns of the layers. What
-// the compiler added without a name, such as copies and parts of tuples, belongs to what it reads.
-func passesOf(m *hlo.Module, l layer) passes {
-	p := passes{map[*hlo.Instruction]int{}, map[*hlo.Instruction]bool{}, map[*hlo.Instruction]bool{}}
-	at := map[string]int{}
-	for n, pattern := range l.Patterns {
-		at[pattern] = n
+// checkpointed returns a copy of a scheduled module with jax.checkpoint around the first count
+// layers, and what one run of it computes again, in seconds.
+func checkpointed(m *hlo.Module, l layer, count int, save SavePolicy, rates cost.Rates) (*hlo.Module, float64, error) {
+	m = m.Clone()
+	prices, err := cost.New(m, rates)
+	if err != nil {
+		return nil, 0, err
 	}
-	for _, i := range m.Entry.Instructions {
-		p.layer[i] = -1
-		if i.Opcode == hlo.Parameter || i.Opcode == hlo.Constant {
-			continue
-		}
-		if i.OpName() == "" {
-			for _, o := range i.Operands {
-				k, known := p.layer[o]
-				switch {
-				case !known || o.Opcode == hlo.Parameter || o.Opcode == hlo.Constant:
-				case p.backward[o] && !p.backward[i]:
-					p.layer[i], p.backward[i] = k, true
-				case p.backward[o] && k >= 0:
-					p.layer[i] = min(k, p.layer[i])
-				case !p.backward[o] && !p.backward[i]:
-					p.layer[i] = max(k, p.layer[i])
-				}
-			}
-			continue
-		}
-		p.backward[i] = backward(i)
-		if base, number := numbered(parts(i), l.Name); base != "" {
-			if n, ok := at[patternOf(base+number)]; ok {
-				p.layer[i] = n
-			}
-		}
+	k := &checkpointer{c: m.Entry, count: count, save: save, at: map[*hlo.Instruction]int{}, before: map[int][]*hlo.Instruction{}}
+	for n, i := range k.c.Instructions {
+		k.at[i] = n
 	}
-	// What the compiler made of parameters belongs to what reads it.
-	for _, i := range slices.Backward(m.Entry.Instructions) {
-		if i.OpName() != "" || len(i.Operands) == 0 || len(i.Users) == 0 || i.Opcode == hlo.Constant || p.backward[i] {
-			continue
-		}
-		k := p.layer[i.Users[0]]
-		if k > p.layer[i] && !slices.ContainsFunc(i.Users, func(u *hlo.Instruction) bool { return p.layer[u] != k }) {
-			p.layer[i] = k
-		}
+	k.assign(l)
+	k.early()
+	k.recompute()
+	k.inputs()
+	k.narrow()
+	k.join()
+	seconds := 0.0
+	for _, i := range k.again {
+		seconds += prices.Seconds(i)
 	}
-	p.early(m.Entry)
-	return p
+	var list []*hlo.Instruction
+	for n, i := range k.c.Instructions {
+		list = append(append(list, k.before[n]...), i)
+	}
+	k.c.Reorder(list)
+	_, err = hlo.RemoveDead(m)
+	return m, seconds, err
 }
 
-// early makes those of the backward pass forward ones that need no gradient from outside of
-// their layer: the compiler computes them when it likes, and with the values of the layer.
-func (p passes) early(c *hlo.Computation) {
-	last := -1 // its backward pass may begin with a loss that the compiler fused into it
-	for _, k := range p.layer {
-		last = max(last, k)
+// heapOf returns the temporaries of a module as XLA packs them.
+func heapOf(m *hlo.Module) (uint64, error) {
+	a, err := memory.AnalyzeModule(m)
+	if err != nil {
+		return 0, err
 	}
-	real := map[*hlo.Instruction]bool{}  // made of more than constants
-	waits := map[*hlo.Instruction]bool{} // for a gradient
-	for _, i := range c.Instructions {
-		real[i] = i.Opcode == hlo.Parameter
-		for _, o := range i.Operands {
-			real[i] = real[i] || real[o]
-			waits[i] = waits[i] || waits[o] || p.backward[i] && p.backward[o] && real[o] && p.layer[o] != p.layer[i]
-		}
-		if p.backward[i] && p.layer[i] < 0 {
-			waits[i] = real[i]
-		}
-		if !real[i] {
-			p.layer[i], p.backward[i] = -1, false // the compiler makes it once for all layers
-		}
-		if p.backward[i] && p.layer[i] >= 0 && p.layer[i] < last && !waits[i] {
-			p.backward[i] = false
-		}
+	s, err := a.Assign()
+	if err != nil {
+		return 0, err
 	}
+	return s.Temp, nil
 }
 
-// product reports whether an instruction of a compiled module is a matrix product or a
-// convolution, which dots_saveable keeps.
+// product is SaveDots for compiled modules, in which fusions and libraries compute products.
 func product(i *hlo.Instruction) bool {
 	name := i.OpName()
 	return SaveDots(i) || contracts(i) && (strings.HasSuffix(name, "dot_general") || strings.HasSuffix(name, "conv_general_dilated"))
 }
 
-// checkpointed returns a copy of a scheduled module in which the backward pass of the first
-// count layers computes their values again, from what flows into the layer and what the
-// policy saves.
-func checkpointed(m *hlo.Module, l layer, count int, save SavePolicy) (*hlo.Module, error) {
-	m = m.Clone()
-	p := passesOf(m, l)
-	c := m.Entry
-	effects := hlo.Effects{}
-	at := map[*hlo.Instruction]int{}
-	for n, i := range c.Instructions {
-		at[i] = n
+// given reports whether an instruction is there before anything runs.
+func given(i *hlo.Instruction) bool { return i.Opcode == hlo.Parameter || i.Opcode == hlo.Constant }
+
+// assign finds the layer and the pass of each instruction. One that the compiler made without a
+// name, such as a copy, belongs to what it reads, or to what alone reads it.
+func (k *checkpointer) assign(l layer) {
+	k.layer, k.backward = map[*hlo.Instruction]int{}, map[*hlo.Instruction]bool{}
+	number := map[string]int{}
+	for n, pattern := range l.Patterns {
+		number[pattern] = n
 	}
-	again := func(i *hlo.Instruction, k int) bool {
-		return p.layer[i] == k && !p.backward[i] && !save(i) && effects.Repeatable(i)
-	}
-	for k := range count {
-		var wanted []*hlo.Instruction
-		late := map[*hlo.Instruction]bool{}
-		first := len(c.Instructions)
-		for _, i := range slices.Clone(c.Instructions) {
-			if !again(i, k) {
-				continue
-			}
-			used := false
-			for _, u := range i.Users {
-				if !p.backward[u] || p.layer[u] < 0 || p.layer[u] > k {
-					continue
-				}
-				used, late[u] = true, true
-				first = min(first, at[u])
-			}
-			if used {
-				wanted = append(wanted, i)
-			}
-		}
-		if len(wanted) == 0 {
+	for _, i := range k.c.Instructions {
+		k.layer[i] = -1
+		if given(i) {
 			continue
 		}
-		need := map[*hlo.Instruction]bool{}
-		var walk func(i *hlo.Instruction)
-		walk = func(i *hlo.Instruction) {
-			if need[i] {
-				return
+		if i.OpName() != "" {
+			k.backward[i] = backward(i)
+			base, digits := numbered(parts(i), l.Name)
+			if n, ok := number[patternOf(base+digits)]; ok {
+				k.layer[i] = n
 			}
-			need[i] = true
-			for _, o := range i.Operands {
-				if again(o, k) {
-					walk(o)
+			continue
+		}
+		for _, o := range i.Operands {
+			n := k.layer[o]
+			switch {
+			case given(o) || k.backward[i] && !k.backward[o]:
+			case k.backward[o] && !k.backward[i]:
+				k.layer[i], k.backward[i] = n, true
+			case k.backward[o] && n >= 0: // the backward pass goes from the last layer to the first
+				k.layer[i] = min(n, k.layer[i])
+			case !k.backward[o]:
+				k.layer[i] = max(n, k.layer[i])
+			}
+		}
+	}
+	for _, i := range slices.Backward(k.c.Instructions) {
+		if i.OpName() != "" || given(i) || len(i.Users) == 0 || k.backward[i] {
+			continue
+		}
+		n := k.layer[i.Users[0]]
+		if n > k.layer[i] && !slices.ContainsFunc(i.Users, func(u *hlo.Instruction) bool { return k.layer[u] != n }) {
+			k.layer[i] = n
+		}
+	}
+}
+
+// early makes that of the backward pass part of the forward pass that waits for no gradient from
+// outside of its layer: the compiler may run it at any time, and it is computed again, too. What
+// is made of constants alone belongs to no layer.
+func (k *checkpointer) early() {
+	last := -1 // into its backward pass the compiler may fuse that of the loss
+	for _, n := range k.layer {
+		last = max(last, n)
+	}
+	made := map[*hlo.Instruction]bool{} // of more than constants
+	waits := map[*hlo.Instruction]bool{}
+	for _, i := range k.c.Instructions {
+		made[i] = i.Opcode == hlo.Parameter
+		for _, o := range i.Operands {
+			made[i] = made[i] || made[o]
+			waits[i] = waits[i] || waits[o] || k.backward[i] && k.backward[o] && made[o] && k.layer[o] != k.layer[i]
+		}
+		switch n := k.layer[i]; {
+		case !made[i]:
+			k.layer[i], k.backward[i] = -1, false
+		case k.backward[i] && n < 0:
+			waits[i] = true
+		case k.backward[i] && n < last && !waits[i]:
+			k.backward[i] = false
+		}
+	}
+}
+
+// recompute makes the clones, and makes the backward pass read them.
+func (k *checkpointer) recompute() {
+	effects := hlo.Effects{}
+	members := make([][]*hlo.Instruction, k.count) // that may run again
+	again := map[*hlo.Instruction]bool{}
+	for _, i := range k.c.Instructions {
+		if n := k.layer[i]; n >= 0 && n < k.count && !k.backward[i] && !k.save(i) && effects.Repeatable(i) {
+			members[n], again[i] = append(members[n], i), true
+		}
+	}
+	for n, list := range members {
+		need, late := map[*hlo.Instruction]bool{}, map[*hlo.Instruction]bool{}
+		first := len(k.c.Instructions)
+		for _, i := range slices.Backward(list) {
+			for _, u := range i.Users {
+				switch {
+				case need[u]:
+					need[i] = true
+				// What a layer behind this one reads is its input.
+				case k.backward[u] && k.layer[u] >= 0 && k.layer[u] <= n:
+					need[i], late[u] = true, true
+					first = min(first, k.at[u])
 				}
 			}
 		}
-		for _, i := range wanted {
-			walk(i)
-		}
 		clones := map[*hlo.Instruction]*hlo.Instruction{}
-		var added []*hlo.Instruction
-		for _, i := range c.Instructions {
+		for _, i := range list {
 			if !need[i] {
 				continue
 			}
 			d := i.CloneOwning(i.Name + ".remat")
-			d.After = nil
-			for n, o := range i.Operands {
+			d.After = nil // those of the original have run
+			for x, o := range i.Operands {
 				if clones[o] != nil {
-					d.SetOperand(n, clones[o])
+					d.SetOperand(x, clones[o])
 				}
 			}
 			clones[i] = d
-			added = append(added, d)
-			p.layer[d], p.backward[d] = k, true
-			p.again[d] = true
+			k.add(d, n, first)
+			k.again = append(k.again, i)
 		}
-		for _, i := range wanted {
-			i.ReplaceUses(clones[i], func(u *hlo.Instruction) bool { return !late[u] })
-		}
-		where := c.Instructions[slices.IndexFunc(c.Instructions, func(i *hlo.Instruction) bool { return late[i] })]
-		c.Insert(slices.Index(c.Instructions, where), added...)
-	}
-	p.inputs(c, count)
-	for _, i := range slices.Clone(c.Instructions) {
-		if k := p.layer[i]; k >= 0 && k < count && !p.backward[i] && save(i) {
-			p.narrow(i)
-		}
-	}
-	p.join(c, count)
-	p.gates(c, count)
-	if _, err := hlo.RemoveDead(m); err != nil {
-		return nil, err
-	}
-	return m, nil
-}
-
-// join makes one gradient of those that flow from the backward pass of one of the first count
-// layers to the layers before it. Without the barrier of jax.checkpoint, the compiler adds
-// up what the layers add to the gradient where it is read, again and again, and all
-// of it lives until the first layer has read it.
-func (p passes) join(c *hlo.Computation, count int) {
-	m := c.Module
-	for k := count; k > 0; k-- {
-		// What layers behind read of this layer, and of those that the program has run before.
-		var first int
-		cross := map[uint64][]*hlo.Instruction{}
-		reads := map[*hlo.Instruction]bool{}
-		for n, u := range c.Instructions {
-			if !p.backward[u] || p.layer[u] < 0 || p.layer[u] >= k {
-				continue
-			}
-			for _, o := range u.Operands {
-				if p.backward[o] && (p.layer[o] >= k || p.layer[o] < 0) && !reads[o] && o.Shape.IsArray() {
-					if len(reads) == 0 {
-						first = n
-					}
-					reads[o] = true
-					bytes, _ := o.Shape.Bytes()
-					cross[bytes] = append(cross[bytes], o)
-				}
-			}
-		}
-		at := map[*hlo.Instruction]int{}
-		for n, i := range c.Instructions {
-			at[i] = n
-		}
-		for bytes, list := range cross {
-			if bytes < 64 || len(list) < 2 {
-				continue
-			}
-			var added []*hlo.Instruction
-			sum := list[0]
-			place := first
-			for _, o := range list {
-				place = max(place, at[o]+1)
-			}
-			for _, o := range list[1:] {
-				sum = m.NewInstruction("gradient", hlo.Add, o.Shape, sum, o)
-				p.layer[sum], p.backward[sum] = k, true
-				added = append(added, sum)
-			}
-			for _, o := range list {
-				o.ReplaceUses(sum, func(u *hlo.Instruction) bool {
-					return !(p.backward[u] && p.layer[u] >= 0 && p.layer[u] < k && at[u] >= place)
-				})
-			}
-			c.Insert(place, added...)
+		for i, d := range clones {
+			i.ReplaceUses(d, func(u *hlo.Instruction) bool { return !late[u] })
 		}
 	}
 }
 
-// narrow keeps a value in the smaller type to which all convert it that read it: a CPU multiplies
-// bfloat16 as float32, and jax.checkpoint keeps the bfloat16.
-func (p passes) narrow(i *hlo.Instruction) {
-	var to *hlo.Shape
-	for _, u := range i.Users {
-		s := convertedTo(u, i)
-		if s == nil {
-			return
-		}
-		to = s
-	}
-	if to == nil {
-		return
-	}
-	shape := *i.Shape
-	shape.Type = to.Type
-	was, err := i.Shape.Bytes()
-	if now, err2 := shape.Bytes(); err != nil || err2 != nil || now >= was {
-		return
-	}
-	d := i.Parent.Module.NewInstruction(i.Name+".narrow", hlo.Convert, &shape, i)
-	p.layer[d] = p.layer[i]
-	i.ReplaceUses(d, func(u *hlo.Instruction) bool { return !p.backward[u] })
-	i.Parent.Insert(slices.Index(i.Parent.Instructions, i)+1, d)
+// add puts an instruction of the backward pass of a layer before what was at a place.
+func (k *checkpointer) add(i *hlo.Instruction, layer, place int) {
+	k.layer[i], k.backward[i], k.at[i] = layer, true, place
+	k.before[place] = append(k.before[place], i)
 }
 
-// convertedTo returns the shape to which an instruction converts what it reads, nil if it reads
-// it otherwise.
-func convertedTo(u, i *hlo.Instruction) *hlo.Shape {
-	switch u.Opcode {
-	case hlo.Convert:
-		return u.Shape
-	case hlo.Bitcast, hlo.Copy, hlo.Reshape, hlo.Transpose, hlo.Slice:
-	case hlo.Fusion:
-		c := u.Call("calls")
-		n := slices.Index(u.Operands, i)
-		if c == nil || n >= len(c.Parameters()) {
-			return nil
-		}
-		i = c.Parameters()[n]
-		return convertedToAll(i)
-	default:
-		return nil
+// all returns the instructions of the entry and those that were added, in no order.
+func (k *checkpointer) all() []*hlo.Instruction {
+	list := slices.Clone(k.c.Instructions)
+	for n := range k.c.Instructions {
+		list = append(list, k.before[n]...)
 	}
-	return convertedToAll(u)
+	return list
 }
 
-func convertedToAll(i *hlo.Instruction) (to *hlo.Shape) {
-	for _, u := range i.Users {
-		if to = convertedTo(u, i); to == nil {
-			return nil
-		}
+// inputs makes the backward pass of a layer read what its forward pass begins with. The
+// compiler computes what is cheap from the inside of the layer before, where it is needed, and
+// jax.checkpoint keeps the result: of values of one size the last of that layer.
+func (k *checkpointer) inputs() {
+	type key struct {
+		layer, from int // from: -1 for any
+		bytes       uint64
 	}
-	return to
-}
-
-// inputs makes the backward pass of a layer read what its forward pass reads of the layers before
-// it, and not what the compiler would compute that from.
-func (p passes) inputs(c *hlo.Computation, count int) {
-	type size struct {
-		from  int // layer; -1: any
-		bytes uint64
+	size := func(i *hlo.Instruction) uint64 { n, _ := i.Shape.Bytes(); return n }
+	comes := func(o, u *hlo.Instruction) bool { // from the forward pass of a layer before
+		return !k.backward[o] && k.layer[o] >= 0 && k.layer[o] < k.layer[u] && k.layer[u] < k.count && o.Shape.IsArray()
 	}
-	flows := make([]map[size]*hlo.Instruction, count) // into each layer, the last of them
-	of := func(i *hlo.Instruction) size {
-		bytes, _ := i.Shape.Bytes()
-		return size{p.layer[i], bytes}
-	}
-	// before reports whether a value is made by the forward pass of a layer before the one of u.
-	before := func(i, u *hlo.Instruction) bool {
-		return !p.backward[i] && p.layer[i] >= 0 && p.layer[i] < p.layer[u] && i.Shape.IsArray()
-	}
-	at := map[*hlo.Instruction]int{}
-	for n, u := range c.Instructions {
-		at[u] = n
-		k := p.layer[u]
-		if p.backward[u] || k < 0 || k >= count || u.OpName() == "" {
+	input := map[key]*hlo.Instruction{}
+	for _, u := range k.c.Instructions {
+		if k.backward[u] || u.OpName() == "" {
 			continue
 		}
 		for _, o := range u.Operands {
-			if o = through(o); !before(o, u) {
+			if o = through(o); !comes(o, u) {
 				continue
 			}
-			if flows[k] == nil {
-				flows[k] = map[size]*hlo.Instruction{}
-			}
-			for _, z := range []size{of(o), {-1, of(o).bytes}} {
-				if f := flows[k][z]; f == nil || at[f] < at[o] {
-					flows[k][z] = o
+			for _, x := range []key{{k.layer[u], k.layer[o], size(o)}, {k.layer[u], -1, size(o)}} {
+				if f := input[x]; f == nil || k.at[f] < k.at[o] {
+					input[x] = o
 				}
 			}
 		}
 	}
-	for _, u := range c.Instructions {
-		k := p.layer[u]
-		if !p.backward[u] || k < 0 || k >= count {
+	for _, u := range k.all() {
+		if !k.backward[u] {
 			continue
 		}
 		for n, o := range u.Operands {
-			if !before(o, u) {
+			if !comes(o, u) {
 				continue
 			}
-			z := of(o)
-			if f := cmp.Or(flows[k][z], flows[k][size{-1, z.bytes}]); f != nil && f != through(o) {
+			x := key{k.layer[u], k.layer[o], size(o)}
+			if f := cmp.Or(input[x], input[key{x.layer, -1, x.bytes}]); f != nil && f != through(o) {
 				u.SetOperand(n, f)
 			}
 		}
 	}
 }
 
-// gates lets no clone run before the gradient is there that its layer waits for.
-func (p passes) gates(c *hlo.Computation, count int) {
-	at := map[*hlo.Instruction]int{}
-	gate := make([]*hlo.Instruction, count)
-	for n, i := range c.Instructions {
-		at[i] = n
-		k := p.layer[i]
-		if !p.backward[i] || p.again[i] || k < 0 || k >= count || gate[k] != nil {
+// narrow keeps products in the smaller type that all convert them to that read them: a CPU
+// multiplies bfloat16 as float32, and jax.checkpoint keeps the bfloat16.
+func (k *checkpointer) narrow() {
+	for _, i := range slices.Clone(k.c.Instructions) {
+		n := k.layer[i]
+		if n < 0 || n >= k.count || k.backward[i] || !k.save(i) {
 			continue
 		}
-		for _, o := range i.Operands {
-			if p.backward[o] && p.layer[o] != k {
-				gate[k] = o
-				break
+		to := converted(i)
+		if to == nil {
+			continue
+		}
+		shape := *i.Shape
+		shape.Type = to.Type
+		was, err := i.Shape.Bytes()
+		if now, failed := shape.Bytes(); err != nil || failed != nil || now >= was {
+			continue
+		}
+		d := k.c.Module.NewInstruction(i.Name+".narrow", hlo.Convert, &shape, i)
+		k.add(d, n, k.at[i]+1)
+		k.backward[d] = false
+		i.ReplaceUses(d, func(u *hlo.Instruction) bool { return !k.backward[u] })
+	}
+}
+
+// converted returns a shape to which all users convert a value, nil if one reads it otherwise.
+func converted(i *hlo.Instruction) (to *hlo.Shape) {
+	for _, u := range i.Users {
+		switch c := u.Call("calls"); {
+		case u.Opcode == hlo.Convert:
+			to = u.Shape
+		case u.Opcode == hlo.Fusion && c != nil:
+			to = converted(c.Parameters()[slices.Index(u.Operands, i)])
+		case u.Opcode == hlo.Bitcast || u.Opcode == hlo.Copy || u.Opcode == hlo.Reshape || u.Opcode == hlo.Transpose || u.Opcode == hlo.Slice:
+			to = converted(u)
+		default:
+			return nil
+		}
+		if to == nil {
+			return nil
+		}
+	}
+	return to
+}
+
+// join makes one gradient, for each size, of what flows from the backward pass of a layer and
+// of all behind it to the layers before. Across a checkpoint's border it flows as one value.
+// Without one the compiler fuses the sums into what reads them: each layer reads anew what the
+// layers behind it added, and all of that lives until the first layer has read it.
+func (k *checkpointer) join() {
+	comes := func(o *hlo.Instruction, n int) bool { // from layer n or behind it
+		return k.backward[o] && (k.layer[o] >= n || k.layer[o] < 0) && o.Shape.IsArray()
+	}
+	var readers []*hlo.Instruction // of another layer's gradient
+	for _, u := range k.all() {
+		if k.backward[u] && k.layer[u] >= 0 && slices.ContainsFunc(u.Operands, func(o *hlo.Instruction) bool { return k.layer[o] != k.layer[u] && k.backward[o] }) {
+			readers = append(readers, u)
+		}
+	}
+	slices.SortStableFunc(readers, func(a, b *hlo.Instruction) int { return cmp.Compare(k.at[a], k.at[b]) })
+	for n := k.count; n > 0; n-- {
+		first := -1
+		var sizes []uint64
+		parts := map[uint64][]*hlo.Instruction{}
+		for _, u := range readers {
+			if k.layer[u] >= n {
+				continue
+			}
+			for _, o := range u.Operands {
+				bytes, _ := o.Shape.Bytes()
+				if bytes < smallest || !comes(o, n) || slices.Contains(parts[bytes], o) {
+					continue
+				}
+				if first < 0 {
+					first = k.at[u]
+				}
+				if parts[bytes] == nil {
+					sizes = append(sizes, bytes)
+				}
+				parts[bytes] = append(parts[bytes], o)
+			}
+		}
+		for _, bytes := range sizes {
+			list := parts[bytes]
+			if len(list) < 2 {
+				continue
+			}
+			place := first
+			for _, o := range list {
+				// What was added stands before its place, and the others at theirs.
+				place = max(place, k.at[o]+1)
+			}
+			sum := list[0]
+			for _, o := range list[1:] {
+				sum = k.c.Module.NewInstruction("gradient", hlo.Add, o.Shape, sum, o)
+				k.add(sum, n, place)
+			}
+			for _, o := range list {
+				o.ReplaceUses(sum, func(u *hlo.Instruction) bool {
+					return !k.backward[u] || k.layer[u] < 0 || k.layer[u] >= n || k.at[u] < place
+				})
 			}
 		}
 	}
-	for i := range p.again {
-		if g := gate[p.layer[i]]; g != nil && i.Parent != nil && at[g] < at[i] {
-			i.AddAfter(g)
-		}
-	}
 }
+
+// smallest is how many bytes a gradient has that join looks at.
+const smallest = 64

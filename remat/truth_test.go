@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"gpumem/hlo"
+	"gpumem/hlo/cost"
 	"gpumem/hlo/memory"
 )
 
@@ -42,7 +43,7 @@ func TestTruthX(t *testing.T) {
 				continue
 			}
 			s := fmt.Sprintf("%-18s %-8s %s*%d temp %9d truth %9d (%.2f)", r.Name, pol.name, ls[0].Name, len(ls[0].Patterns), r.Temp, pol.truth, float64(pol.truth)/float64(r.Temp))
-			c, err := checkpointed(m, ls[0], len(ls[0].Patterns), pol.save)
+			c, _, err := checkpointed(m, ls[0], len(ls[0].Patterns), pol.save, cost.Rates{})
 			if err != nil {
 				t.Error(err)
 				continue
