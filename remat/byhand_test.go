@@ -3,6 +3,7 @@ package remat
 import (
 	"bufio"
 	"encoding/json"
+	"flag"
 	"os"
 	"os/exec"
 	"regexp"
@@ -201,13 +202,13 @@ func TestLayersInOrder(t *testing.T) {
 
 // TestByHandInJAX: the temporaries of programs with jax.checkpoint around their layers, compiled by
 // real JAX, are about what was predicted from the program without. The Python is that of
-// GPUMEM_TEST_JAX; nothing runs in it.
+// GPUMEM_TEST_JAX; nothing runs in it. Arguments of the test are names of programs.
 func TestByHandInJAX(t *testing.T) {
 	python := os.Getenv("GPUMEM_TEST_JAX")
 	if python == "" {
 		t.Skip("SKIPPED: GPUMEM_TEST_JAX names no Python with JAX")
 	}
-	cmd := exec.Command(python, "testdata/byhand_check.py", t.TempDir())
+	cmd := exec.Command(python, append([]string{"testdata/byhand_check.py", t.TempDir()}, flag.Args()...)...)
 	var errs strings.Builder
 	cmd.Stderr = &errs
 	out, err := cmd.StdoutPipe()

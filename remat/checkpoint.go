@@ -53,7 +53,6 @@ func checkpointed(m *hlo.Module, l layer, count int, save SavePolicy, rates cost
 		k.at[i] = n
 	}
 	k.assign(l)
-	k.early()
 	k.recompute()
 	k.inputs()
 	k.narrow()
@@ -134,33 +133,6 @@ func (k *checkpointer) assign(l layer) {
 		n := k.layer[i.Users[0]]
 		if n > k.layer[i] && !slices.ContainsFunc(i.Users, func(u *hlo.Instruction) bool { return k.layer[u] != n }) {
 			k.layer[i] = n
-		}
-	}
-}
-
-// early makes that of the backward pass part of the forward pass that waits for no gradient from
-// outside of its layer: the compiler may run it at any time, and it is computed again, too. What
-// is made of constants alone belongs to no layer.
-func (k *checkpointer) early() {
-	last := -1 // into its backward pass the compiler may fuse that of the loss
-	for _, n := range k.layer {
-		last = max(last, n)
-	}
-	made := map[*hlo.Instruction]bool{} // of more than constants
-	waits := map[*hlo.Instruction]bool{}
-	for _, i := range k.c.Instructions {
-		made[i] = i.Opcode == hlo.Parameter
-		for _, o := range i.Operands {
-			made[i] = made[i] || made[o]
-			waits[i] = waits[i] || waits[o] || k.backward[i] && k.backward[o] && made[o] && k.layer[o] != k.layer[i]
-		}
-		switch n := k.layer[i]; {
-		case !made[i]:
-			k.layer[i], k.backward[i] = -1, false
-		case k.backward[i] && n < 0:
-			waits[i] = true
-		case k.backward[i] && n < last && !waits[i]:
-			k.backward[i] = false
 		}
 	}
 }

@@ -140,6 +140,30 @@ def mixer(x, w):
     return x + jax.nn.gelu(norm(x) @ w[2]) @ w[3]
 
 
+def cross(x, w):
+    """Two sequences, each of which attends to the other."""
+    a, b = x
+    s = jax.nn.softmax((norm(a) @ w[0]) @ norm(b).swapaxes(1, 2) / 16)
+    a, b = a + s @ (b @ w[1]), b + s.swapaxes(1, 2) @ (a @ w[1])
+    return a + jax.nn.relu(norm(a) @ w[2]) @ w[3], b + jax.nn.relu(norm(b) @ w[2]) @ w[3]
+
+
+def recurrent(x, w):
+    """A gated recurrence by an associative scan."""
+    y = norm(x)
+    a, v = jax.nn.sigmoid(y @ w[0]), y @ w[1]
+    h = jax.lax.associative_scan(lambda l, r: (l[0] * r[0], l[1] * r[0] + r[1]), (a, (1 - a) * v), axis=1)[1]
+    return x + (jax.nn.silu(y @ w[2]) * h) @ w[3]
+
+
+def after(x, w):
+    """The normalization behind the sum, and dropout by a fixed mask."""
+    x = norm(x + attention(x, w[0], 8) @ w[1])
+    y = jax.nn.relu(x @ w[2])
+    y = jnp.where(jax.random.bernoulli(jax.random.key(1), 0.9, y.shape), y, 0)
+    return norm(x + y @ w[3])
+
+
 def conv(x, w, **more):
     return jax.lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"), **more)
 
@@ -270,6 +294,11 @@ programs = {
     "resnet": simple(residual, [(array(3, 3, 32, 32), array(3, 3, 32, 32))] * 4, array(16, 32, 32, 32)),
     "convnext": simple(convnext, [(array(7, 7, 1, 32), array(32, 128), array(128, 32))] * 4, array(8, 32, 32, 32)),
     "conv_down": mnist,
+    "conv_glu": simple(lambda x, w: x + conv(x, w[0]) * jax.nn.sigmoid(conv(norm(x), w[1])), [(array(3, 3, 48, 48), array(3, 3, 48, 48))] * 5, array(8, 32, 32, 48), step=adam),
+    "cross": lambda wrap: sgd(lambda p, a, b: sum((y**2).mean() for y in layers(cross, wrap, p, (a, b))), [(array(256, 256), array(256, 256), array(256, 1024), array(1024, 256))] * 4, array(8, 128, 256), array(8, 64, 256)),
+    "recurrent": simple(recurrent, [(array(256, 256),) * 4] * 5, array(8, 128, 256)),
+    "post_norm": simple(after, [(array(256, 768), array(256, 256), array(256, 1024), array(1024, 256))] * 5, array(4, 256, 256)),
+    "vit": simple(block, [{"qkv": array(384, 1152), "out": array(384, 384), "up": array(384, 1536), "down": array(1536, 384)}] * 6, array(8, 196, 384)),
     "flax": linen(4, 256, 8, 128),
     "flax_gpt2": gpt2,
     "flax_bert": bert,
