@@ -32,7 +32,8 @@ type ByHand struct {
 // does, the best for the limit first: one plan for each name of layers and each of two
 // policies, with as many layers as the limit needs, or all. There is none if op_name has no
 // numbered layers, or if marking them saves nothing. heap is what the temporaries of a scheduled
-// module take, in bytes: plans for it are predictions. For others it is not looked at.
+// module take, in bytes, 0 if that is unknown: plans for it are predictions. For others it is not
+// looked at.
 func byHandPlans(m *hlo.Module, limit, heap uint64, o options) ([]ByHand, error) {
 	given, err := o.measured(m, "off", 0)
 	if err != nil {
@@ -40,7 +41,9 @@ func byHandPlans(m *hlo.Module, limit, heap uint64, o options) ([]ByHand, error)
 	}
 	now := given.Peak
 	if m.Scheduled {
-		now = heap
+		if now = heap; heap == 0 {
+			return nil, nil
+		}
 	}
 	var plans []ByHand
 	for _, name := range layers(m) {

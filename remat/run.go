@@ -489,7 +489,7 @@ func (a *Answer) advise(given *prover) error {
 		return err
 	}
 	a.Holders = holders[:min(len(holders), mostHolders)]
-	plans, err := byHandPlans(given.m, a.Limit, heap, options{Rates: a.Request.Rates})
+	plans, err := byHandPlans(given.m, a.Limit, a.HeapBefore, options{Rates: a.Request.Rates})
 	if err != nil {
 		return err
 	}
