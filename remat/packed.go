@@ -23,10 +23,12 @@ func bestPacked(m *hlo.Module, limit uint64, o options) (*plan, error) {
 	if err != nil {
 		return nil, err
 	}
+	given.packed = o.heap
 	now, err := given.heap()
 	if err != nil || now <= limit {
 		return given, err
 	}
+	o.heap = now
 	all := []*plan{given}
 	live := float64(given.Peak) // the limit for live bytes, tried last
 	fits, over := 0.0, live     // the largest whose heap fits, and the smallest whose does not
