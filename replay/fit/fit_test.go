@@ -295,3 +295,25 @@ func TestJAX(t *testing.T) {
 		t.Errorf("%+v", r.Trace)
 	}
 }
+
+// TestJAXIsNotRefused: a program that is larger than the card runs to its end, so that its
+// whole peak is known. XLA compiles for the card all the same.
+func TestJAXIsNotRefused(t *testing.T) {
+	python := os.Getenv("GPUMEM_TEST_JAX")
+	if python == "" {
+		t.Skip("SKIPPED: GPUMEM_TEST_JAX names no Python with jax and its CUDA plugin")
+	}
+	r, err := fit.Run(t.Context(), fit.Config{
+		Command: []string{python, "testdata/programs.py", "mlp", "16", "4"}, Env: environ(t), Sim: sim.Config{Total: 250 << 20}, Stderr: os.Stderr,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Trace.Refused > 0 || r.Trace.PeakLive < 300<<20 || r.Fits || r.SmallestDevice == nil || *r.SmallestDevice < r.Trace.PeakLive {
+		t.Errorf("%+v, smallest device %v", r.Trace, r.SmallestDevice)
+	}
+	// Its results are as large as its temporaries.
+	if b := r.Breaks; b == nil || b.Function != "jit_step" || b.For != fit.Results {
+		t.Errorf("%+v", b)
+	}
+}
