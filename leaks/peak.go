@@ -5,7 +5,6 @@ package leaks
 import (
 	"cmp"
 	"context"
-	"io"
 	"slices"
 
 	"gpumem/size"
@@ -21,10 +20,12 @@ func Peak(ctx context.Context, t *trace.Trace, cfg Config) ([]Held, error) {
 		return nil, err
 	}
 	p := slices.MaxFunc(pools, func(a, b *trace.Pool) int { return cmp.Compare(a.PeakLive, b.PeakLive) })
-	live, err := atPeak(ctx, p)
+	live, err := p.AtPeak(ctx)
 	if err != nil {
 		return nil, err
 	}
+	// A line is shown with the stack of its largest block.
+	slices.SortStableFunc(live, func(a, b trace.Event) int { return cmp.Compare(b.Bytes, a.Bytes) })
 	type line struct {
 		site  uint32
 		bytes uint64 // of each block, where there is no site
@@ -52,52 +53,4 @@ func Peak(ctx context.Context, t *trace.Trace, cfg Config) ([]Held, error) {
 	}
 	slices.SortStableFunc(held, func(a, b Held) int { return cmp.Compare(b.Bytes, a.Bytes) })
 	return held, nil
-}
-
-// atPeak returns the allocations of what is live when most is, the largest first.
-func atPeak(ctx context.Context, p *trace.Pool) ([]trace.Event, error) {
-	slots := make([]trace.Event, p.Slots)
-	var live, top uint64
-	var at, count int // events
-	// walk plays the events up to one at which last returns true.
-	walk := func(last func() bool) error {
-		live, count = 0, 0
-		err := p.Batches(ctx, nil, func(batch []trace.Event) error {
-			for _, e := range batch {
-				count++
-				if e.Op == trace.Free {
-					live -= min(live, slots[e.Slot].Bytes)
-					slots[e.Slot] = trace.Event{}
-					continue
-				}
-				live = size.Add(live, e.Bytes)
-				slots[e.Slot] = e
-				if last() {
-					return io.EOF
-				}
-				if e.Refused {
-					live -= min(live, e.Bytes)
-					slots[e.Slot] = trace.Event{}
-				}
-			}
-			return nil
-		})
-		if err == io.EOF { // ours, which Batches passes on as it is
-			return nil
-		}
-		return err
-	}
-	err := walk(func() bool {
-		if live > top {
-			top, at = live, count
-		}
-		return false
-	})
-	clear(slots)
-	if err == nil {
-		err = walk(func() bool { return count == at })
-	}
-	list := slices.DeleteFunc(slots, func(e trace.Event) bool { return e.Bytes == 0 })
-	slices.SortStableFunc(list, func(a, b trace.Event) int { return cmp.Compare(b.Bytes, a.Bytes) })
-	return list, err
 }

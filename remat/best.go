@@ -44,6 +44,9 @@ type plan struct {
 	Host host.Result
 	// dropped says why the first better plan was dropped; nil if none was.
 	dropped error
+	// checked says that illegal is what remat/legal found.
+	checked bool
+	illegal error
 }
 
 // options say what plans may do. The zero value recomputes and does not search.
@@ -58,6 +61,8 @@ type options struct {
 	Host *host.Memory
 	// Collectives is that of [gap.Options]. XLA's pass may recompute collectives in any case.
 	Collectives bool
+	// heap is what the temporaries of the given module are packed into; 0: not known.
+	heap uint64
 }
 
 // memory is how plans are measured.
@@ -113,6 +118,7 @@ func bestFor(m *hlo.Module, limit uint64, o options) (*plan, error) {
 	if err != nil || given.meets(limit) {
 		return given, err
 	}
+	given.packed = o.heap
 	k := &plans{o: o, limit: limit, given: given, best: given}
 	// XLA's pass runs at the same time as all that follows, on a copy.
 	k.xla.Go(func() {
@@ -135,6 +141,7 @@ func bestFor(m *hlo.Module, limit uint64, o options) (*plan, error) {
 		if best, err = o.measured(chosen.Module, chosen.By, chosen.Added); err != nil {
 			return nil, err
 		}
+		best.packed = chosen.packed // of the same text
 	}
 	best.dropped = k.dropped
 	return best, nil
@@ -203,11 +210,14 @@ func (k *plans) near() {
 	}
 }
 
-// legal checks that a plan is a legal change of the module that it was made for.
+// legal checks that a plan is a legal change of the module that it was made for, once.
 func (o options) legal(given *hlo.Module, p *plan) error {
-	// XLA's pass recomputes collectives, and what nothing may repeat it leaves alone by its own rules.
-	theirs := p.By == "xla"
-	return legal.Options{Collectives: o.Collectives || theirs, Loops: theirs}.Check(given, p.Module)
+	if !p.checked {
+		// XLA's pass may recompute collectives. What it may not repeat it leaves alone by its rules.
+		theirs := p.By == "xla"
+		p.checked, p.illegal = true, legal.Options{Collectives: o.Collectives || theirs, Loops: theirs}.Check(given, p.Module)
+	}
+	return p.illegal
 }
 
 // takeGap is take for a plan that gap splitting made of a source.

@@ -17,6 +17,7 @@ package remat
 
 import (
 	"cmp"
+	"math"
 	"slices"
 
 	"gpumem/hlo"
@@ -110,7 +111,7 @@ func loops(m *hlo.Module, heap uint64, rates cost.Rates, total float64) ([]Loop,
 		slices.SortStableFunc(l.Stacked, func(a, b Holder) int { return cmp.Compare(b.Bytes, a.Bytes) })
 		l.After = heap - min(heap, l.Bytes) + l.Carried + round - largest*5/8
 		if total > 0 {
-			l.Extra = 100 * prices.Computation(body).Seconds * float64(trips) / total
+			l.Extra = math.Round(1e6*prices.Computation(body).Seconds*float64(trips)/total) / 1e4
 		}
 		if l.After < heap {
 			list = append(list, l)
@@ -145,6 +146,9 @@ func slotOf(body *hlo.Computation, i *hlo.Instruction) int {
 // with a dynamic-update-slice that may be in a fusion; nil if it writes none there.
 func writtenInto(body *hlo.Computation, made *hlo.Instruction, n int) *hlo.Instruction {
 	index := -1
+	if made.Opcode.IsAsyncDone() && len(made.Operands) == 1 { // a fusion that runs beside others
+		made = made.Operands[0]
+	}
 	if made.Opcode == hlo.GetTupleElement && made.Operands[0].Opcode == hlo.Fusion {
 		k, err := made.TupleIndex()
 		if err != nil {
@@ -152,12 +156,8 @@ func writtenInto(body *hlo.Computation, made *hlo.Instruction, n int) *hlo.Instr
 		}
 		index, made = k, made.Operands[0]
 	}
-	update := made
-	if made.Opcode == hlo.Fusion {
-		c := made.Call("calls")
-		if c == nil {
-			return nil
-		}
+	update, c := made, made.Call("calls")
+	if c != nil {
 		if update = c.Root; index >= 0 && update.Opcode == hlo.TupleOp && index < len(update.Operands) {
 			update = update.Operands[index]
 		}
@@ -167,7 +167,7 @@ func writtenInto(body *hlo.Computation, made *hlo.Instruction, n int) *hlo.Instr
 		return nil
 	}
 	into := through(update.Operands[0])
-	if made.Opcode == hlo.Fusion {
+	if c != nil {
 		if into.Opcode != hlo.Parameter || into.Parameter >= len(made.Operands) {
 			return nil
 		}
@@ -181,7 +181,7 @@ func writtenInto(body *hlo.Computation, made *hlo.Instruction, n int) *hlo.Instr
 		value = through(value.Operands[0])
 	}
 	// Behind the parameter of a fusion stands what computes it.
-	if made.Opcode == hlo.Fusion && value.Opcode == hlo.Parameter && value.Parameter < len(made.Operands) {
+	if c != nil && value.Opcode == hlo.Parameter && value.Parameter < len(made.Operands) {
 		value = through(made.Operands[value.Parameter])
 	}
 	return value

@@ -44,6 +44,8 @@ type Request struct {
 	// Packed applies the limit to the heap that temporaries are packed into. Only gap
 	// plans for it.
 	Packed bool
+	// BestHeap searches for a better packing of the plan's heap than XLA's, for a second.
+	BestHeap bool
 	// Marks are regions to recompute before anything is planned, as jax.checkpoint does.
 	// Save says which of their values are saved; nil: none.
 	Marks []*regexp.Regexp
@@ -91,7 +93,7 @@ type Answer struct {
 	// operands. With Request.Packed the limit is for it.
 	HeapBefore uint64 `json:"heap_before_bytes,omitempty"`
 	HeapAfter  uint64 `json:"heap_after_bytes,omitempty"`
-	HeapBest   uint64 `json:"heap_after_best_bytes,omitempty"` // by a better packing than XLA's
+	HeapBest   uint64 `json:"heap_after_best_bytes,omitempty"` // by a better packing than XLA's; with Request.BestHeap
 	Met        bool   `json:"met"`
 	Recomputed int    `json:"recomputed"` // instructions added
 	// With Request.HostSpeed: the values that wait on the host, how often they are copied
@@ -263,7 +265,11 @@ func (a *Answer) one(given *prover, start time.Time) error {
 		return err
 	}
 	a.take(p, time.Since(start))
-	if err := a.pack(p, &a.HeapAfter, &a.HeapBest); err != nil {
+	best := &a.HeapBest
+	if !a.Request.BestHeap {
+		best = nil
+	}
+	if err := a.pack(p, &a.HeapAfter, best); err != nil {
 		return err
 	}
 	if a.Request.Packed {
@@ -314,6 +320,9 @@ func (a *Answer) warn(text string) {
 func (a *Answer) algorithm(m *hlo.Module, limit uint64, packed bool, search time.Duration) (p *plan, o options, err error) {
 	r := a.Request
 	o = options{Rates: r.Rates, Search: search, Collectives: r.Collectives}
+	if len(r.Marks) == 0 {
+		o.heap = a.HeapBefore
+	}
 	if r.HostSpeed > 0 {
 		o.Host = &host.Memory{ToHost: float32(r.HostSpeed), FromHost: float32(r.HostSpeed)}
 	}
@@ -353,26 +362,27 @@ const packWork = 8e8
 // nil. If the heap cannot be packed, that is an error with Request.Packed, and otherwise a
 // warning.
 func (a *Answer) pack(p *plan, heap, best *uint64) error {
-	x, err := p.analysis()
-	var s *memory.Assignment
-	if err == nil {
-		s, err = x.Assign()
-	}
+	packed, err := p.heap()
 	switch {
 	case err == nil:
-		*heap = s.Temp
+		*heap = packed
 	case a.Request.Packed:
 		return fmt.Errorf("packed: %w", err)
 	default:
 		a.Warnings = append(a.Warnings, "no heap: "+err.Error())
 	}
-	if err == nil && best != nil {
-		if s, err = x.AssignBest(packWork); err != nil {
-			return err
-		}
+	if err != nil || best == nil {
+		return nil
+	}
+	x, err := p.analysis()
+	if err != nil {
+		return err
+	}
+	s, err := x.AssignBest(packWork)
+	if err == nil {
 		*best = s.Temp
 	}
-	return nil
+	return err
 }
 
 // percentMore returns by how many percent a run takes longer than RunSeconds, 0 if that is 0.

@@ -29,38 +29,27 @@ func (t *Trace) Live(ctx context.Context, pool string) ([]LiveSite, error) {
 	}
 	var all []LiveSite
 	for _, p := range pools {
-		type block struct {
-			bytes uint64
-			site  uint32
-		}
-		live := make([]block, p.Slots)
-		err := p.Batches(ctx, nil, func(events []Event) error {
-			for i := range events {
-				if e := &events[i]; e.Op == Free {
-					live[e.Slot] = block{}
-				} else if !e.Refused {
-					live[e.Slot] = block{e.Bytes, e.Site}
-				}
-			}
-			return nil
-		})
-		if err != nil {
+		w := p.Walk()
+		for {
+			e, err := w.Next(ctx)
 			if ctx.Err() != nil {
 				return nil, ctx.Err()
 			}
-			return nil, fmt.Errorf("%s: %w", t.Source, err)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", t.Source, err)
+			}
+			if e == nil {
+				break
+			}
 		}
 		sites := make(map[uint32]*LiveSite)
-		for _, b := range live {
-			if b.bytes == 0 {
-				continue
-			}
-			s := sites[b.site]
+		for _, e := range w.Live() {
+			s := sites[e.Site]
 			if s == nil {
-				s = &LiveSite{Pool: p.Name, Site: b.site}
-				sites[b.site] = s
+				s = &LiveSite{Pool: p.Name, Site: e.Site}
+				sites[e.Site] = s
 			}
-			s.Bytes = size.Add(s.Bytes, b.bytes)
+			s.Bytes = size.Add(s.Bytes, e.Bytes)
 			s.Blocks++
 		}
 		for _, s := range sites {

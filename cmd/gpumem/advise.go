@@ -40,18 +40,12 @@ func adviseCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cfg := advise.Config{Pool: f.pool, As: as}
 			var err error
-			if cfg.Context, err = size.ParseFlag(beside); err != nil {
-				return fmt.Errorf("--beside: %w", err)
-			}
 			spec, note, err := open.Choose(device, os.LookupEnv, true)
 			if err != nil {
 				return err
 			}
-			if cfg.Sim, err = simulated(spec); err != nil {
+			if cfg.Sim, cfg.Context, err = simulated(cmd, spec, beside); err != nil {
 				return err
-			}
-			if cfg.Sim.Context > 0 && !cmd.Flags().Changed("beside") {
-				cfg.Context = cfg.Sim.Context
 			}
 			if err := advise.Check(cfg); err != nil {
 				return err
@@ -101,18 +95,25 @@ func adviseCommand() *cobra.Command {
 	return cmd
 }
 
-// simulated returns the card of a device spec, simulated: with its size, and what
-// others hold of it now.
-func simulated(spec open.Spec) (sim.Config, error) {
-	if spec.Kind == open.Private {
-		return spec.Sim, nil
+// simulated returns the card of a device spec, simulated: with its size, and what others
+// hold of it now. context is what the program has outside its pool: --beside, or else
+// context= of the spec, or else the default of --beside.
+func simulated(cmd *cobra.Command, spec open.Spec, beside string) (card sim.Config, context uint64, err error) {
+	if context, err = size.ParseFlag(beside); err != nil {
+		return card, 0, fmt.Errorf("--beside: %w", err)
 	}
-	dev, err := spec.Device()
-	if err != nil {
-		return sim.Config{}, err
+	if card = spec.Sim; spec.Kind != open.Private {
+		dev, err := spec.Device()
+		if err != nil {
+			return card, 0, err
+		}
+		defer dev.Close()
+		card = advise.Simulated(dev)
 	}
-	defer dev.Close()
-	return advise.Simulated(dev), nil
+	if card.Context > 0 && !cmd.Flags().Changed("beside") {
+		context = card.Context
+	}
+	return card, context, nil
 }
 
 // writeAdvice writes the answer as text: the verdict, what to set, the table of what was
@@ -264,6 +265,9 @@ func writeBasis(t *text, rep *advise.Report) {
 			t.Line("%s is approximate: %s.", strings.Join(c.Brief(), " "), c.Approximate)
 		}
 	}
+	if n := rep.ConstantBytes; n > 0 {
+		t.Line("%s of constants lie outside the pool, too.", size.Format(n))
+	}
 	t.Line("Assumed: %s outside the pool, for the CUDA context, code and libraries (--beside), and another run that requests no more than this one.", size.Format(rep.ContextBytes))
 }
 
@@ -393,7 +397,7 @@ func needText(rep *advise.Report) string {
 	if n.Pools > 1 {
 		at = fmt.Sprintf("at the peaks of the %d pools of a GPU", n.Pools)
 	}
-	live, outside := size.Format(n.Live)+" is live "+at, size.Format(rep.ContextBytes)
+	live, outside := size.Format(n.Live)+" is live "+at, size.Format(rep.ContextBytes+rep.ConstantBytes)
 	if n.Wanted > n.Live {
 		live += ", " + size.Format(n.Wanted) + " with what the recorded run was refused"
 	}

@@ -36,7 +36,6 @@ func fitCommand() *cobra.Command {
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var err error
 			file := cmd.ArgsLenAtDash() < 0 && fit.IsFile(args[0])
 			if file { // flags may follow, as in other commands
 				if err := cmd.ParseFlags(args[1:]); err != nil {
@@ -45,9 +44,6 @@ func fitCommand() *cobra.Command {
 				if rest := cmd.Flags().Args(); len(rest) > 0 {
 					return fmt.Errorf("%s is a file and no COMMAND: fit takes one file, and got %s, too", args[0], rest[0])
 				}
-			}
-			if cfg.Context, err = size.ParseFlag(beside); err != nil {
-				return fmt.Errorf("--beside: %w", err)
 			}
 			if name != "" {
 				if cmd.Flags().Changed("device") {
@@ -71,7 +67,7 @@ func fitCommand() *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("--device: %w", err)
 			}
-			if cfg.Sim, err = simulated(spec); err != nil {
+			if cfg.Sim, cfg.Context, err = simulated(cmd, spec, beside); err != nil {
 				return err
 			}
 			if err := advise.Check(advise.Config{Sim: cfg.Sim, Context: cfg.Context, As: cfg.As}); err != nil {
@@ -100,7 +96,7 @@ func fitCommand() *cobra.Command {
 				return err
 			}
 			err = show(cmd, asJSON, rep, func(t *text) { writeFit(t, rep) })
-			if err == nil && (rep.Advice == nil || rep.Varied != nil && rep.Varied.Largest == nil) {
+			if err == nil && !rep.Fits {
 				err = errNo
 			}
 			return err
@@ -110,7 +106,7 @@ func fitCommand() *cobra.Command {
 	fs.SetInterspersed(false)
 	fs.StringVar(&device, "device", "sim:24GiB", "`DEVICE`, the card: sim:24GiB, sim:24GiB*4 for four of it, or cuda:N, of which only the size is read")
 	fs.StringVar(&name, "card", "", "`NAME` of the card: T4, L4, A100-40GB, H100, \"RTX 4090\", ...")
-	fs.StringVar(&beside, "beside", size.Format(advise.DefaultContext), "`SIZE` of the program's memory outside its pool: the CUDA context, code, libraries")
+	fs.StringVar(&beside, "beside", size.Format(advise.DefaultContext), "`SIZE` of the program's memory outside its pool: the CUDA context, code, libraries; context= of DEVICE goes before the default")
 	fs.StringVar(&cfg.As, "as", "", "`FRAMEWORK`[@VERSION] to answer for, as in advise (default: that of the program or the recording; of a MODULE jax)")
 	fs.StringVar(&vary, "vary", "", "`NAME=V,V...`: find the largest of these values that fits, of an argument or environment variable of the program; from the least memory to the most")
 	fs.BoolVar(&cfg.Full, "full", false, "run the program to its end, also when its memory repeats")
@@ -134,7 +130,7 @@ func fitFile(cmd *cobra.Command, path string, cfg fit.Config, asJSON bool, line 
 		return err
 	}
 	err = show(cmd, asJSON, rep, func(t *text) { writeFitFile(t, rep) })
-	if err == nil && rep.Advice == nil {
+	if err == nil && !rep.Fits {
 		err = errNo
 	}
 	return err
@@ -171,7 +167,11 @@ func writeFit(t *text, rep *fit.Report) {
 	}
 	writePeak(t, rep.Peak())
 	if b := rep.Breaks; b != nil && b.Function != "" {
-		t.Line("As it is, it would be refused %s in %s, for its %s.", size.Format(b.Bytes), b.Function, b.For)
+		what := ""
+		if b.For != "" {
+			what = ", for its " + string(b.For)
+		}
+		t.Line("As it is, it would be refused %s in %s%s.", size.Format(b.Bytes), b.Function, what)
 	}
 	if p := rep.Program; len(p.Compiled) > 0 {
 		t.section("")
@@ -186,11 +186,11 @@ func writeFit(t *text, rep *fit.Report) {
 	for _, c := range rep.Tried {
 		switch with := strings.Join(c.Set, " "); {
 		case !c.Fits:
-			t.Line("Compiled for a card of %s it does not fit it.", size.Format(c.Card))
+			t.Line("Run for a card of %s, it does not fit.", size.Format(c.Card))
 		case with == "":
-			t.Line("Compiled for a card of %s it fits it as it is; %s is live at the peak.", size.Format(c.Card), size.Format(c.Peak))
+			t.Line("Run for a card of %s, it fits as it is; %s is live at the peak.", size.Format(c.Card), size.Format(c.Peak))
 		default:
-			t.Line("Compiled for a card of %s it fits it with %s; %s is live at the peak.", size.Format(c.Card), with, size.Format(c.Peak))
+			t.Line("Run for a card of %s, it fits with %s; %s is live at the peak.", size.Format(c.Card), with, size.Format(c.Peak))
 		}
 	}
 	if f := rep.Program.Framework; (f == "jax" || f == "tensorflow") && len(rep.Tried) == 0 && rep.SmallestCard != nil {

@@ -194,7 +194,7 @@ func (f *rematFlags) run(cmd *cobra.Command, path string) error {
 // request returns what the flags ask for. Its limit is missing if it is that of the device.
 func (f *rematFlags) request(line *progress) (r *remat.Request, err error) {
 	r = &remat.Request{
-		Algorithm: f.algorithm, Packed: f.packed, Fuse: f.fuse, Collectives: f.together, HostSpeed: f.host,
+		Algorithm: f.algorithm, Packed: f.packed, BestHeap: !f.asJSON, Fuse: f.fuse, Collectives: f.together, HostSpeed: f.host,
 		Rates: cost.Rates{Bytes: f.bandwidth, Flops: f.flops}, Search: f.time,
 		Progress: func(done float64) { line.show("plans for less memory", done) },
 	}
@@ -319,7 +319,7 @@ func writeRemat(t *text, a *remat.Answer) {
 	}
 	if a.HeapBefore > 0 && a.HeapAfter > 0 {
 		better := ""
-		if a.HeapBest < a.HeapAfter {
+		if a.HeapBest > 0 && a.HeapBest < a.HeapAfter {
 			better = "; " + size.Format(a.HeapBest) + " if packed better than XLA does"
 		}
 		row("packed", a.HeapAfter, "the heap that this takes, and "+size.Format(a.HeapBefore)+" before"+better)

@@ -203,11 +203,11 @@ func (s *sharing) candidatesOnGPU(u *hlo.Instruction, to []int) []*hlo.Instructi
 		s.onOutputs[u] = all
 	}
 	n := 0
-	if len(all) > 1 {
-		if len(to) != 1 || to[0] >= len(all) {
-			return nil
-		}
+	if len(to) > 0 {
 		n = to[0]
+	}
+	if n >= len(all) {
+		return nil
 	}
 	return all[n]
 }
@@ -293,7 +293,7 @@ func allowed(e edge, made *hlo.Instruction, to []int) bool {
 		return e.to == made && number == 1
 	}
 	// A dynamic-slice of the array that the output updates.
-	if made.Opcode != hlo.DynamicUpdateSlice || made.Operands[0] != e.to.Operands[0] || !e.to.Shape.Equal(made.Operands[1].Shape) {
+	if made.Opcode != hlo.DynamicUpdateSlice || len(made.Operands) < 2 || made.Operands[0] != e.to.Operands[0] || !e.to.Shape.Equal(made.Operands[1].Shape) {
 		return false
 	}
 	if n, err := e.to.Shape.Elems(); err == nil && n == 1 {

@@ -152,6 +152,27 @@ func TestSharingOnGPU(t *testing.T) {
 	}
 }
 
+// A fusion without results, and one that returns a tuple in a tuple, share nothing.
+func TestSharingOfOddFusionsOnGPU(t *testing.T) {
+	for _, tc := range []struct{ fused, result string }{
+		{"\n  a = f32[2] parameter(0)\n  ROOT t = () tuple()\n", "()"},
+		{"\n  a = f32[2] parameter(0)\n  s = (f32[2]) tuple(a)\n  ROOT t = ((f32[2])) tuple(s)\n", "((f32[2]))"},
+	} {
+		m, f := onGPU(t, tc.fused, tc.result, "f32[2]")
+		for _, to := range [][]int{nil, {0}, {0, 0}} {
+			at := alias.Position{Instruction: m.Entry.Root, Index: to}
+			if m.Entry.Root.Shape.At(to...) == nil {
+				continue
+			}
+			for _, o := range f.Candidates(at) {
+				if f.MayShare(alias.Position{Instruction: o}, at) {
+					t.Errorf("%s %v in the place of %s", tc.result, to, o.Name)
+				}
+			}
+		}
+	}
+}
+
 // A fusion of many operands and results takes time in proportion: each operand is looked at
 // once for all results.
 func TestWideFusionsOnGPU(t *testing.T) {

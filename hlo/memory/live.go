@@ -268,29 +268,36 @@ func (a *Analysis) buffers() (err error) {
 
 // part takes the outputs that are written while the donated parameter whose memory they have is
 // still read out of its buffer: of p and y = transpose(p), where p is donated for y and read again
-// later. There XLA inserts a copy. In a module that was compiled there is none left to insert.
+// later. There XLA inserts a copy: the output is a temporary value first, and the parameter's memory
+// is returned. In a module that was compiled there is none left to insert.
 func (a *Analysis) part() {
 	for b := range a.members {
-		until := -1 // the last read of the parameter
+		var p *Value // the parameter
 		for _, v := range a.members[b] {
-			if x := &a.Values[v]; x.Donated {
-				until = max(until, x.End)
+			if x := &a.Values[v]; x.Donated && (p == nil || x.End > p.End) {
+				p = x
 			}
+		}
+		if p == nil {
+			continue
 		}
 		var kept, moved []int32
 		for _, v := range a.members[b] {
-			if x := &a.Values[v]; !x.Donated && x.LiveOut && x.Start < until {
+			x := &a.Values[v]
+			if x.LiveOut && !x.Donated && x.Start < p.End {
 				moved = append(moved, v)
 			} else {
 				kept = append(kept, v)
 			}
 		}
-		if until < 0 || len(moved) == 0 {
+		if len(moved) == 0 {
 			continue
 		}
 		for _, v := range moved {
-			a.Values[v].Buffer = len(a.members)
+			x := &a.Values[v]
+			x.Buffer, x.LiveOut, x.End = len(a.members), false, min(x.End, len(a.Schedule)-1)
 		}
+		p.LiveOut = true
 		a.members[b] = kept
 		a.members = append(a.members, moved)
 		a.BufferBytes = append(a.BufferBytes, a.BufferBytes[b])

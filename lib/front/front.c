@@ -570,10 +570,13 @@ static int lease(int d, u64 *limit, u64 *left) {
   return gm_lease(text, limit, left);
 }
 
+// The program's compiler may see less than the pool has: GPUMEM_DEVICE_TOTAL, in bytes, is
+// that of gpumem fit.
 API cuDeviceTotalMem_v2(size_t *n, int d) {
-  u64 limit, left;
+  u64 limit, left, seen = strtoull(setting("GPUMEM_DEVICE_TOTAL"), 0, 10);
   int code = r.cuDeviceTotalMem_v2(n, d);
   if (!code && n && lease(d, &limit, &left) && limit < *n) *n = limit;
+  if (!code && n && seen) *n = seen;
   return code;
 }
 

@@ -293,15 +293,7 @@ var deviceCalls = map[string]handler{
 	},
 	"cuDeviceGetUuid":    onDevice(1, func(d *driver, c *call, g *gpu) code { return give(c, 0, g.uuid) }),
 	"cuDeviceGetUuid_v2": onDevice(1, func(d *driver, c *call, g *gpu) code { return give(c, 0, g.uuid) }),
-	"cuDeviceTotalMem_v2": onDevice(1, func(d *driver, c *call, g *gpu) code {
-		total := g.info.Total
-		if v, ok := environment("GPUMEM_SIM_TOTAL"); ok {
-			if n, err := size.ParseFlag(v); err == nil {
-				total = n
-			}
-		}
-		return give(c, 0, total)
-	}),
+	"cuDeviceTotalMem_v2": onDevice(1, func(d *driver, c *call, g *gpu) code { return give(c, 0, g.info.Total) }),
 	"cuDeviceComputeCapability": onDevice(2, func(d *driver, c *call, g *gpu) code {
 		put(c, 0, int32(g.info.CCMajor))
 		return give(c, 1, int32(g.info.CCMinor))

@@ -25,8 +25,6 @@
 //	GPUMEM_SIM_CALLS     a file that gets, when the program ends, how often it called what
 //	GPUMEM_SIM_CONTENTS  bytes of the host's memory for what lies in the device's; 256MiB
 //	                     unless set. What does not fit reads as zeros
-//	GPUMEM_SIM_TOTAL     bytes that cuDeviceTotalMem reports for each device, instead of its
-//	                     own; cuMemGetInfo and what can be allocated stay as they are
 //
 // # What is simulated, and what is not
 //

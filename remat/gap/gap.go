@@ -43,9 +43,9 @@ type Options struct {
 // as it finds, and returns how many instructions that added, those that went taken off.
 // It may not reach the limit, and has then done what it could.
 //
-// Instructions keep their order. A value is recomputed just before its next use. Loops,
-// conditionals and what has a side effect never are; collectives and random bits only with
-// o.Collectives. The module must have passed hlo/verify. The error is that of
+// Instructions keep their order. A value is recomputed just before its next use, or earlier if
+// what it reads is overwritten by then. Loops, conditionals, custom calls and what has a side
+// effect never are, nor what calls them; collectives and random bits only with o.Collectives. The module must have passed hlo/verify. The error is that of
 // [memory.Meter.Peak]; the module may be half changed.
 func Run(m *hlo.Module, o Options) (added int, err error) {
 	p := newModulePlan(o)

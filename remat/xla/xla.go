@@ -65,6 +65,9 @@ type Result struct {
 // scheduled is the order of its text. Collectives with a channel are taken to have no side
 // effects, as in modules that were partitioned by SPMD, which JAX's are.
 //
+// The pass does not ask whether an operand is overwritten between the original and its clone, as
+// XLA's does not: the module may compute something else. remat/legal finds that out.
+//
 // The module must have passed hlo/verify. The error is that of [memory.Meter.Peak], or
 // host.ErrNoSpeed: then the module is as it was. After any other error it may be half changed.
 func Run(m *hlo.Module, o Options) (*Result, error) {

@@ -34,8 +34,8 @@
 // Files: advise.go the configuration and the report, source.go the framework and the GPUs
 // of the recording, candidates.go what is tried, jax.go, tensorflow.go, pytorch.go and
 // others.go the settings of each framework, cards.go the sizes of cards, search.go the least
-// limit and the smallest device, need.go why nothing fits, second.go a second program on the card, together.go several
-// recorded ones.
+// limit and the smallest device, need.go why nothing fits, second.go a second program on the
+// card, together.go several recorded ones.
 package advise
 
 import (
@@ -64,8 +64,10 @@ type Config struct {
 	// Sim is the card, simulated: its total, what others hold of it, its features.
 	// Its Context is replaced by the one below.
 	Sim     sim.Config
-	Context uint64 // bytes that the program takes beside its pool
-	Pool    string // only the recording's pool of this name; "" means those of GPUs
+	Context uint64 // bytes that the program is assumed to take beside its pool
+	// Constants is the bytes of constants that are known to lie beside the pool, too.
+	Constants uint64
+	Pool      string // only the recording's pool of this name; "" means those of GPUs
 	// As is the framework in whose settings the answer is: "jax", "tensorflow", "pytorch",
 	// "rmm" or "none", with @VERSION for a release; "" finds it from the recording.
 	As string
@@ -78,17 +80,18 @@ type Config struct {
 type Report struct {
 	Trace replay.TraceInfo `json:"trace"` // of the pools of GPUs; the peak is that of one GPU
 	Source
-	Instant      bool         `json:"one_instant,omitempty"` // the recording is of one moment, without frees
-	LeftOut      []LeftOut    `json:"left_out,omitempty"`    // pools that are on no GPU
-	PoolNote     string       `json:"pool_note,omitempty"`   // that what is replayed was on no GPU, if so
-	DeviceBytes  uint64       `json:"device_bytes"`
-	UsedBytes    uint64       `json:"used_bytes"`        // by others, the display included
-	ContextBytes uint64       `json:"context_bytes"`     // assumed beside the pool
-	LowerBound   uint64       `json:"lower_bound_bytes"` // what any allocator must hold at the peak
-	FitsAsItIs   bool         `json:"fits_as_it_is"`
-	Advice       *Candidate   `json:"advice"` // the first candidate that fits; nil if none does
-	Need         *Need        `json:"need"`   // why nothing fits; nil if something does
-	Candidates   []*Candidate `json:"candidates"`
+	Instant       bool         `json:"one_instant,omitempty"` // the recording is of one moment, without frees
+	LeftOut       []LeftOut    `json:"left_out,omitempty"`    // pools that are on no GPU
+	PoolNote      string       `json:"pool_note,omitempty"`   // that what is replayed was on no GPU, if so
+	DeviceBytes   uint64       `json:"device_bytes"`
+	UsedBytes     uint64       `json:"used_bytes"`               // by others, the display included
+	ContextBytes  uint64       `json:"context_bytes"`            // assumed beside the pool
+	ConstantBytes uint64       `json:"constant_bytes,omitempty"` // beside the pool, too
+	LowerBound    uint64       `json:"lower_bound_bytes"`        // what any allocator must hold at the peak
+	FitsAsItIs    bool         `json:"fits_as_it_is"`
+	Advice        *Candidate   `json:"advice"` // the first candidate that fits; nil if none does
+	Need          *Need        `json:"need"`   // why nothing fits; nil if something does
+	Candidates    []*Candidate `json:"candidates"`
 	// SmallestCard is the nominal size of the smallest card on the market on which
 	// some candidate of the framework fits, with no other program; nil if there is none.
 	SmallestCard *uint64 `json:"smallest_card_bytes"`
@@ -197,6 +200,7 @@ func Run(ctx context.Context, t *trace.Trace, cfg Config) (*Report, error) {
 		Trace: describe(t, gpus), Source: source, Instant: ofInstant(t),
 		LeftOut: left, PoolNote: elsewhere(t, gpus), DeviceBytes: cfg.Sim.Total,
 		UsedBytes: cfg.Sim.Used + cfg.Sim.Display, ContextBytes: cfg.Context,
+		ConstantBytes: cfg.Constants,
 	}
 	a := &adviser{cfg: cfg, trace: t, source: source, gpus: gpus}
 	all, err := a.answer(ctx)
@@ -206,7 +210,7 @@ func Run(ctx context.Context, t *trace.Trace, cfg Config) (*Report, error) {
 	rep.LowerBound, rep.FitsAsItIs, rep.Advice, rep.Candidates = all.LowerBound, all.FitsAsItIs, all.Advice, all.Candidates
 	rep.SmallestCard, rep.Left = all.SmallestCard, all.Left
 	if rep.Advice == nil {
-		if rep.Need, err = a.need(); err != nil {
+		if rep.Need, err = a.need(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -330,7 +334,7 @@ func (a *adviser) tryAll(ctx context.Context, list []*Candidate) error {
 // programs out.
 func (a *adviser) replay(g gpu, p policy.Policy, alone bool) replay.Config {
 	card := a.cfg.Sim
-	card.Context = a.cfg.Context + g.beside
+	card.Context = a.cfg.Context + a.cfg.Constants + g.beside
 	if alone {
 		card.Used, card.Display = 0, 0
 	}
@@ -451,7 +455,7 @@ func (a *adviser) run(ctx context.Context, c *Candidate, g gpu, p policy.Policy)
 // taken returns what is not for the pool: what others hold unless the program is alone,
 // and what the program has beside its pool on the GPU where that is most.
 func (a *adviser) taken(alone bool) uint64 {
-	n := a.cfg.Context + a.beside()
+	n := a.cfg.Context + a.cfg.Constants + a.beside()
 	if !alone {
 		n += a.cfg.Sim.Used + a.cfg.Sim.Display
 	}
@@ -491,7 +495,7 @@ func Check(cfg Config) error {
 			return err
 		}
 	}
-	if cfg.Context >= 1<<62 {
+	if cfg.Context >= 1<<62 || cfg.Constants >= 1<<62 {
 		return errors.New("more memory beside the pool than any card has")
 	}
 	cfg.Sim.Context = cfg.Context

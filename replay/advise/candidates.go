@@ -1,6 +1,6 @@
 package advise
 
-// How a candidate is set: once, or with a limit that goes with the card.
+// Candidates: sets of settings, with or without a limit that goes with the card.
 
 import (
 	"context"
@@ -23,8 +23,8 @@ type way struct {
 // options are the ways of a candidate, of which one is chosen for each card.
 type options struct {
 	plain *way // nil if there is always a limit
-	// at returns the way with a limit of so many hundredths of a card; nil if there is
-	// none. It is used where plain does not do.
+	// at returns the way with a limit of that percentage of a card; nil if there is none.
+	// It is used where plain does not do.
 	at func(percent int, total uint64) way
 	// whole takes the most that leaves memory for what is beside the pool; otherwise the
 	// least that is enough.

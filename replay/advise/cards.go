@@ -1,33 +1,48 @@
 package advise
 
-// card is a size of cards on the market: its nominal size, and what programs see of it,
-// the least among cards of that size.
-type card struct{ nominal, total uint64 }
+import (
+	"slices"
+
+	"gpumem/device/card"
+)
 
 const mib = 1 << 20
 
-// cards are NVIDIA's of 2018 to 2026. What programs see is what PyTorch and vLLM
-// print in public messages of 2023 to 2026 ("has a total capacity of"); it is 1
-// to 9 % below the name, most with ECC in cards without separate memory for it. In
-// GiB: RTX 3070 7.65, RTX 3060 11.63, T4 14.56, L4 21.95, RTX 5090 about 31.3, A100
-// 39.38, A40 44.34, H100 79.10, GH200 94.50, H200 139.72, B200 178.35, B300 267.70.
-var cards = []card{
-	{8 << 30, 7833 * mib},
-	{12 << 30, 11909 * mib},
-	{16 << 30, 14909 * mib},
-	{24 << 30, 22476 * mib},
-	{32 << 30, 32051 * mib},
-	{40 << 30, 40325 * mib},
-	{48 << 30, 45404 * mib},
-	{80 << 30, 80998 * mib},
-	{96 << 30, 96768 * mib},
-	{141 << 30, 143073 * mib},
-	{180 << 30, 182630 * mib},
-	{288 << 30, 274124 * mib},
+// nominal are the sizes in GiB by which NVIDIA's cards are sold, of 8 GiB and more. Those that
+// one or two cards have are left out: 10, 11, 20, 64 and 186.
+var nominal = []uint64{8, 12, 16, 24, 32, 40, 48, 80, 94, 96, 141, 180, 288}
+
+// cardSize is a size of cards, in bytes: the nominal one, and what programs see of it at
+// least.
+type cardSize struct{ nominal, total uint64 }
+
+// cards are the sizes of the cards that package card knows, the smallest first. Those
+// before Volta (2017) are left out: present releases of the frameworks do not run on them.
+var cards = func() (list []cardSize) {
+	for _, gib := range nominal {
+		size := cardSize{nominal: gib << 30, total: gib << 30}
+		for _, c := range card.All() {
+			if c.CCMajor >= 7 && nominalOf(c) == gib {
+				size.total = min(size.total, c.Least())
+			}
+		}
+		list = append(list, size)
+	}
+	return list
+}()
+
+// nominalOf returns the size of a card in GiB as it is sold; 0 if that is none of nominal. A
+// card shows up to 6.7 % less (T4, L4, A40), which ECC takes where it has no memory for itself.
+func nominalOf(c card.Card) uint64 {
+	i := slices.IndexFunc(nominal, func(gib uint64) bool { return c.SMI <= gib<<10 && c.SMI*100 >= gib<<10*93 })
+	if i < 0 {
+		return 0
+	}
+	return nominal[i]
 }
 
-// Usable returns what programs see of a card of this nominal size, in bytes; 0 if there
-// is no card of that size.
+// Usable returns what programs see at least of a card of this nominal size, in bytes; 0 if
+// there is no card of that size.
 func Usable(nominal uint64) uint64 {
 	for _, c := range cards {
 		if c.nominal == nominal {

@@ -1,10 +1,9 @@
 package advise
 
-// Why nothing fits.
+// The reason why nothing fits.
 
 import (
-	"errors"
-	"io"
+	"context"
 	"slices"
 
 	"gpumem/internal/sum"
@@ -21,14 +20,14 @@ type Need struct {
 }
 
 // need returns what the recording needs.
-func (a *adviser) need() (*Need, error) {
+func (a *adviser) need(ctx context.Context) (*Need, error) {
 	var most *Need
 	for _, g := range a.gpus {
 		n := &Need{Pools: len(g.pools)}
 		var live, wanted sum.Sum
 		for _, name := range g.pools {
 			p := a.trace.Pools[slices.IndexFunc(a.trace.Pools, func(p *trace.Pool) bool { return p.Name == name })]
-			served, err := servedPeak(p)
+			served, err := servedPeak(ctx, p)
 			if err != nil {
 				return nil, err
 			}
@@ -37,6 +36,7 @@ func (a *adviser) need() (*Need, error) {
 		}
 		n.Live, n.Wanted = live.Cap(), wanted.Cap()
 		wanted.Add(a.cfg.Context)
+		wanted.Add(a.cfg.Constants)
 		wanted.Add(a.cfg.Sim.Used)
 		wanted.Add(a.cfg.Sim.Display)
 		n.TooMuch = wanted.Cap() > a.cfg.Sim.Total
@@ -49,55 +49,28 @@ func (a *adviser) need() (*Need, error) {
 
 // servedPeak returns the most that was live at once, without what the recorded run was
 // refused.
-func servedPeak(p *trace.Pool) (uint64, error) {
+func servedPeak(ctx context.Context, p *trace.Pool) (uint64, error) {
 	if p.Refused == 0 {
 		return p.PeakLive, nil
 	}
-	w := newWalk(p)
+	w := p.Walk()
 	var live, peak sum.Sum
 	for {
-		if err := w.fill(); err != nil || len(w.events) == 0 {
+		e, err := w.Next(ctx)
+		if e == nil || err != nil {
 			return peak.Cap(), err
 		}
-		w.step(&live)
+		count(&live, e)
 		peak.Raise(live)
 	}
 }
 
-// walk is the events of a pool, one after the other.
-type walk struct {
-	cursor *trace.Cursor
-	buf    [1024]trace.Event
-	events []trace.Event // not looked at
-	live   []uint64      // bytes of the block in each slot
-	done   bool
-}
-
-func newWalk(p *trace.Pool) *walk {
-	return &walk{cursor: p.Cursor(), live: make([]uint64, p.Slots)}
-}
-
-func (w *walk) fill() error {
-	if len(w.events) > 0 || w.done {
-		return nil
-	}
-	n, err := w.cursor.Next(w.buf[:])
-	w.events, w.done = w.buf[:n], n == 0
-	if errors.Is(err, io.EOF) {
-		return nil
-	}
-	return err
-}
-
-// step counts the next event, unless it was refused: nothing frees that.
-func (w *walk) step(live *sum.Sum) {
-	e := &w.events[0]
-	w.events = w.events[1:]
+// count adds an event of a walk to what is live, unless it was refused: nothing frees that.
+func count(live *sum.Sum, e *trace.Event) {
 	switch {
 	case e.Op == trace.Free:
-		live.Sub(w.live[e.Slot])
+		live.Sub(e.Bytes)
 	case !e.Refused:
 		live.Add(e.Bytes)
-		w.live[e.Slot] = e.Bytes
 	}
 }

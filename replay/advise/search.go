@@ -44,8 +44,9 @@ func (a *adviser) percent(ctx context.Context, c *Candidate, alone bool, total u
 	return least, failed
 }
 
-// longEvents is the number of events above which an exact search takes minutes.
-const longEvents = 1_000_000
+// longEvents is the number of events above which an exact search takes minutes. Tests
+// change it.
+var longEvents uint64 = 1_000_000
 
 // maxDevice is the largest device that is tried: 1 TiB, more than any GPU has.
 const maxDevice = 1 << 40

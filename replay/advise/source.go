@@ -1,7 +1,7 @@
 package advise
 
-// What the recording is of: the framework whose settings the answer has, and the GPUs
-// that its pools lie on.
+// The recording: the framework whose settings the answer has, and the GPUs that its pools
+// lie on.
 
 import (
 	"errors"

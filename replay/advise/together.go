@@ -15,7 +15,7 @@ import (
 	"gpumem/trace"
 )
 
-// Together says whether several programs share a card, and with which leases. Sizes are
+// Together reports whether several programs share a card, and with which leases. Sizes are
 // bytes. Its JSON is that of gpumem advise of several recordings.
 type Together struct {
 	DeviceBytes  uint64    `json:"device_bytes"`
@@ -91,7 +91,7 @@ func RunTogether(ctx context.Context, traces []*trace.Trace, cfg Config) (*Toget
 		rep.Left = free - rep.Leases
 	}
 	var err error
-	rep.PeakTogether, err = peakTogether(traces, gpus)
+	rep.PeakTogether, err = peakTogether(ctx, traces, gpus)
 	return rep, err
 }
 
@@ -206,27 +206,28 @@ func (a *adviser) lease(ctx context.Context, p policy.Policy) (uint64, error) {
 	return a.leaseOf(hi), nil
 }
 
-// limitOf returns the limit of a pool that gpumem run gives that many bytes. It sets a
+// limitOf returns the limit of a pool to which gpumem run gives that many bytes. It sets a
 // fraction for JAX and PyTorch, which may lose some.
 func (a *adviser) limitOf(p policy.Policy, bytes uint64) uint64 {
 	if p.Name != jax && p.Name != pyTorch {
 		return bytes
 	}
-	card, part := policy.Device{Total: a.cfg.Sim.Total}, policy.Policy{RoundLimit: p.RoundLimit}
-	part.Fraction = policy.FractionFor(bytes, part, card)
-	return max(1, part.LimitBytes(card))
+	card := policy.Device{Total: a.cfg.Sim.Total, Free: a.cfg.Sim.Total}
+	p.Limit, p.Fraction = 0, policy.FractionFor(bytes, policy.Policy{RoundLimit: p.RoundLimit}, card)
+	return max(1, p.LimitBytes(card)) // rounded as the release does it
 }
 
-// leaseOf returns the lease for a pool of so many pages.
-func (a *adviser) leaseOf(pages uint64) uint64 {
-	return pages*page + (a.taken(true)+page-1)/page*page
+// leaseOf returns the lease for a pool of n pages.
+func (a *adviser) leaseOf(n uint64) uint64 {
+	return n*page + (a.taken(true)+page-1)/page*page
 }
 
 // peakTogether returns the most that is live at once in recordings that begin at the same
 // time, without what the recorded runs were refused; nil if one has no times, or several
 // pools on its GPU.
-func peakTogether(traces []*trace.Trace, gpus []gpu) (*uint64, error) {
-	var all []*walk
+func peakTogether(ctx context.Context, traces []*trace.Trace, gpus []gpu) (*uint64, error) {
+	var walks []*trace.Walk
+	var next []*trace.Event // of each walk; nil at its end
 	for i, t := range traces {
 		if !t.Timed || len(gpus[i].pools) > 1 {
 			return nil, nil
@@ -235,24 +236,30 @@ func peakTogether(traces []*trace.Trace, gpus []gpu) (*uint64, error) {
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, newWalk(pools[0]))
+		w := pools[0].Walk()
+		e, err := w.Next(ctx)
+		if err != nil {
+			return nil, err
+		}
+		walks, next = append(walks, w), append(next, e)
 	}
 	var live, peak sum.Sum
 	for {
-		var next *walk
-		for _, w := range all {
-			if err := w.fill(); err != nil {
-				return nil, err
-			}
-			if len(w.events) > 0 && (next == nil || w.events[0].Time < next.events[0].Time) {
-				next = w
+		first := -1
+		for i, e := range next {
+			if e != nil && (first < 0 || e.Time < next[first].Time) {
+				first = i
 			}
 		}
-		if next == nil {
+		if first < 0 {
 			n := peak.Cap()
 			return &n, nil
 		}
-		next.step(&live)
+		count(&live, next[first])
 		peak.Raise(live)
+		var err error
+		if next[first], err = walks[first].Next(ctx); err != nil {
+			return nil, err
+		}
 	}
 }

@@ -7,12 +7,16 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"reflect"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
 	"gpumem/device/sim"
 	"gpumem/policy"
+	"gpumem/policy/frameworks"
 	"gpumem/replay/advise"
+	"gpumem/share/runenv"
 	"gpumem/trace"
 	"gpumem/trace/formats"
 )
@@ -24,12 +28,13 @@ func TestLeaseIsLeast(t *testing.T) {
 		for seed := range uint64(6) {
 			rng := rand.New(rand.NewPCG(seed, 7))
 			one, two := random(t, rng), random(t, rng)
-			cfg := advise.Config{Sim: sim.Config{Total: 4 << 30}, Context: 1 + uint64(rng.IntN(30*mib)), As: as}
+			const total = 4_294_000_037 // of which a fraction of 53 bits is seldom exact
+			cfg := advise.Config{Sim: sim.Config{Total: total}, Context: 1 + uint64(rng.IntN(30*mib)), As: as}
 			rep, err := advise.RunTogether(context.Background(), []*trace.Trace{one, two}, cfg)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if sum := rep.Programs[0].Lease + rep.Programs[1].Lease; sum != rep.Leases || !rep.Fits || rep.Left != 4<<30-sum {
+			if sum := rep.Programs[0].Lease + rep.Programs[1].Lease; sum != rep.Leases || !rep.Fits || rep.Left != total-sum {
 				t.Errorf("%s, seed %d: %+v", as, seed, rep)
 			}
 			for i, m := range rep.Programs {
@@ -39,16 +44,10 @@ func TestLeaseIsLeast(t *testing.T) {
 					t.Fatal(m.Run, err)
 				}
 				for _, less := range []uint64{0, 2 * mib} {
-					p, pool := parsed(t, m.Policy), m.Lease-less-overhead*mib
-					p.Limit = pool
-					if m.Pool == "" && as != "tensorflow" {
-						part := policy.Policy{RoundLimit: p.RoundLimit}
-						part.Fraction = policy.FractionFor(pool, part, policy.Device{Total: 4 << 30})
-						p.Limit = max(1, part.LimitBytes(policy.Device{Total: 4 << 30}))
+					if m.Lease-less == overhead*mib {
+						continue // no pool
 					}
-					if pool == 0 {
-						continue
-					}
+					p := inLease(t, m, as, m.Lease-less, overhead*mib, total)
 					if fits(t, []*trace.Trace{one, two}[i], "", p, sim.Config{Total: m.Lease - less, Context: cfg.Context}) != (less == 0) {
 						t.Errorf("%s, seed %d, program %d: %s, with %d bytes less: fits is %v", as, seed, i, m.Run, less, less != 0)
 					}
@@ -56,6 +55,73 @@ func TestLeaseIsLeast(t *testing.T) {
 			}
 			one.Close()
 			two.Close()
+		}
+	}
+}
+
+// inLease returns the policy that a program has in a lease, from the environment that
+// gpumem run gives it.
+func inLease(t *testing.T, m *advise.Member, as string, lease, overhead, total uint64) policy.Policy {
+	t.Helper()
+	if m.Pool != "" { // the library counts
+		p := parsed(t, m.Pool)
+		p.Limit = lease - overhead
+		return p
+	}
+	e, err := runenv.For(nil, []string{"true"}, runenv.Limits{
+		Leases: []runenv.Lease{{Bytes: lease, Total: total, Simulated: true}}, Overhead: overhead, Hook: "/hook",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	release, err := frameworks.ParseRelease(as)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, v, err := release.Find()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, refused := f.Read(policy.Environ(e.Env), v)
+	if refused != nil {
+		t.Fatal(refused)
+	}
+	p, card := r.Policy, policy.Device{Total: total, Free: total}
+	get := func(name string) string { // what the hook reads
+		i := slices.IndexFunc(e.Env, func(line string) bool { return strings.HasPrefix(line, name+"=") })
+		if i < 0 {
+			t.Fatalf("%s is not set", name)
+		}
+		return strings.TrimPrefix(e.Env[i], name+"=")
+	}
+	switch f.Name {
+	case "tensorflow":
+		n, err := strconv.ParseUint(get("GPUMEM_TF_LIMIT_MIB"), 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Limit = n * mib
+		return p
+	case "pytorch":
+		if p.Fraction, err = strconv.ParseFloat(get("GPUMEM_TORCH_FRACTION"), 64); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.Limit = max(1, p.LimitBytes(card))
+	return p
+}
+
+// TestLeaseNamesItsSettings: what JAX needs to take a card stands in the command.
+func TestLeaseNamesItsSettings(t *testing.T) {
+	one := read(t, "a 1 1000000\n")
+	defer one.Close()
+	for as, want := range map[string]string{"jax": "XLA_FLAGS=--xla_gpu_experimental_vmm_disabled=true gpumem run --mem ", "pytorch": "gpumem run --mem "} {
+		rep, err := advise.RunTogether(context.Background(), []*trace.Trace{one, one}, advise.Config{Sim: card(t, "sim:1GiB,vmm=false"), As: as})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := rep.Programs[1].Run; !strings.HasPrefix(got, want) {
+			t.Errorf("%s: %s", as, got)
 		}
 	}
 }
@@ -90,6 +156,8 @@ func TestTogether(t *testing.T) {
 	defer b.Close()
 	holes := read(t, "a 1 200000000\na 2 1000000\na 3 200000000\nf 1\nf 3\na 4 400000000\n")
 	defer holes.Close()
+	small := read(t, "a 1 100000000\na 2 1000000\na 3 100000000\nf 1\nf 3\na 4 200000000\n")
+	defer small.Close()
 	two := timed(t, "GPU_0_bfc", 1)
 	defer two.Close()
 	for _, tc := range []struct {
@@ -102,7 +170,9 @@ func TestTogether(t *testing.T) {
 	}{
 		{"their own pools", []*trace.Trace{a, b}, "sim:1GiB", true, " ", 400},
 		{"too small", []*trace.Trace{a, b}, "sim:500MiB", false, " ", 400},
-		{"elastic for the one that saves most", []*trace.Trace{a, holes, b}, "sim:1200MiB", true, " elastic ", 0},
+		{"elastic for the one that saves", []*trace.Trace{a, holes, b}, "sim:1200MiB", true, " elastic ", 0},
+		{"elastic for the one that saves most", []*trace.Trace{small, holes}, "sim:900MiB", true, " elastic", 0},
+		{"elastic for both", []*trace.Trace{small, holes}, "sim:700MiB", true, "elastic elastic", 0},
 		{"others hold a part", []*trace.Trace{a, b}, "sim:1GiB,used=512MiB", false, " ", 400},
 		{"three", []*trace.Trace{a, two, b}, "sim:1GiB", true, "  ", 401},
 	} {
@@ -138,6 +208,16 @@ func TestNeed(t *testing.T) {
 	}
 	two := read(t, file.String())
 	defer two.Close()
+	file.Reset()
+	w, err = trace.NewWriter(&file)
+	for i, pool := range []string{"GPU_0_bfc", "GPU_1_bfc", "GPU_2_bfc"} {
+		err = errors.Join(err, w.Alloc(trace.Call{Pool: pool, ID: uint64(i), Bytes: []uint64{100, 200, 50}[i] * mib, Time: 1}))
+	}
+	if err := errors.Join(err, w.Flush()); err != nil {
+		t.Fatal(err)
+	}
+	gpus := read(t, file.String())
+	defer gpus.Close()
 	refused, err := formats.Open(context.Background(), "../../trace/testdata/memdebug.log", trace.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -151,6 +231,7 @@ func TestNeed(t *testing.T) {
 	}{
 		{"two pools", two, "sim:210MiB", &advise.Need{Live: 201 * mib, Wanted: 201 * mib, Pools: 2, TooMuch: true}},
 		{"others hold a part", two, "sim:300MiB,used=100MiB", &advise.Need{Live: 201 * mib, Wanted: 201 * mib, Pools: 2, TooMuch: true}},
+		{"the second GPU has more", gpus, "sim:150MiB", &advise.Need{Live: 200 * mib, Wanted: 200 * mib, Pools: 1, TooMuch: true}},
 		{"a refused request", refused, "sim:1GiB", &advise.Need{Live: 5120, Wanted: 32<<30 + 1024, Pools: 1, TooMuch: true}},
 		{"it fits", two, "sim:1GiB", nil},
 	} {

@@ -13,14 +13,15 @@
 // PyTorch's own allocator runs there, too, and its own recorder notes the requests, with
 // the lines of the program (torch.py).
 //
-// JAX is never refused memory in that run: the simulated GPU has 1 TiB, and the compiler
-// alone sees the card's size. So what it needs is known where it does not fit, too. Another
-// program is, and is run again on a card that is twice as large, until it is served.
+// In that run JAX is never refused memory: the simulated GPU has 1 TiB, and only the compiler
+// receives the card's size. So what JAX needs is known where it does not fit, too. Other
+// programs may be refused memory on the card. They are run again on cards that are twice as
+// large, until they are served.
 //
 // # What differs from a real GPU
 //
-// See [Report.Differences]. No private interface of NVIDIA's libraries is imitated: a program that
-// needs one fails, with its own error.
+// See [Report.Differences]. No private interface of NVIDIA's libraries is imitated: a
+// program that needs one fails, with its own error.
 package fit
 
 import (
@@ -103,8 +104,8 @@ type Program struct {
 	Version   string `json:"version"`
 	// Repeats reports that the program was ended because its memory repeated.
 	Repeats bool `json:"repeats"`
-	// Own are the memory settings of JAX or PyTorch that the environment or the program has, NAME=value.
-	// The answer is without them.
+	// Own are the memory settings of JAX or PyTorch that the environment or the program
+	// has, NAME=value. The answer is without them.
 	Own []string `json:"own,omitempty"`
 	// Compiled are the functions that were alive at the end, the largest first.
 	Compiled []Compiled `json:"compiled"`
@@ -114,14 +115,15 @@ type Program struct {
 	// RanOn is the size of the simulated GPU on which the program was served, in bytes.
 	RanOn uint64 `json:"ran_on_bytes"`
 
-	peak uint64 // by PyTorch's allocator; 0 if it is not known
+	peak  uint64 // by PyTorch's allocator; 0 if it is not known
+	ended bool   // it came to its own end
 }
 
 // Tried is a run of the program for a card, see Config.Smallest.
 type Tried struct {
 	Card uint64   `json:"card_bytes"` // nominal
 	Fits bool     `json:"fits"`
-	Set  []string `json:"set"`        // the settings with which it fits, statements for the program among them
+	Set  []string `json:"set"`        // see Summary.Settings, NAME=VALUE
 	Peak uint64   `json:"peak_bytes"` // live at the peak of the GPU with the most; 0 if it was refused memory before
 }
 
@@ -212,6 +214,9 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
+	if strings.ContainsAny(dir, ",:") { // which end a word in lists of folders and of a device
+		return nil, fmt.Errorf("folder %s: its name has a comma or colon; set TMPDIR to one without", dir)
+	}
 	try := func(cfg Config, on uint64) (*Report, bool, error) {
 		if cfg.Progress != nil {
 			cfg.Progress("running the program on a simulated GPU of "+size.Format(on), 0)
@@ -229,18 +234,14 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	}
 	cfg.Record = ""
 	for card := *report.SmallestCard; card != 0; card = advise.Smaller(card) {
-		cfg.Sim = sim.Config{Total: advise.Usable(card)}
+		cfg.Sim.Total, cfg.Sim.Used, cfg.Sim.Display = advise.Usable(card), 0, 0
 		r, refused, err := try(cfg, cfg.Sim.Total)
 		if err != nil {
 			return nil, err
 		}
-		t := Tried{Card: card}
+		t := Tried{Card: card, Set: []string{}}
 		if !refused {
-			t.Peak = r.Peak().Bytes
-			t.Fits = r.fits()
-		}
-		if t.Fits {
-			t.Set = r.settings()
+			t.Peak, t.Fits, t.Set = r.Peak().Bytes, r.Fits, lineOf(r.Settings)
 		}
 		if report.Tried = append(report.Tried, t); !t.Fits {
 			break
@@ -304,8 +305,8 @@ func once(ctx context.Context, cfg Config, dir, front, driver string, on uint64)
 	if failed != nil && !errors.As(failed, &exit) {
 		return nil, false, failed // not started
 	}
-	if others, _ := filepath.Glob(record + ".*"); len(others) > 0 {
-		return nil, false, fmt.Errorf("%d processes of the program use the GPU, and fit follows one; run the part that uses the GPU in one process", 1+len(others))
+	if others, err := withPrefix(run, "record."); others > 0 || err != nil {
+		return nil, false, cmp.Or(err, fmt.Errorf("%d processes of the program use the GPU, and fit follows one; run the part that uses the GPU in one process", 1+others))
 	}
 	source := snapshot(record, found)
 	t, err := formats.Open(ctx, source, trace.Options{KeepPaths: true})
@@ -362,6 +363,17 @@ func once(ctx context.Context, cfg Config, dir, front, driver string, on uint64)
 	return report, false, nil
 }
 
+// withPrefix returns the number of files in a folder whose names begin with a word.
+func withPrefix(folder, word string) (n int, err error) {
+	files, err := os.ReadDir(folder)
+	for _, f := range files {
+		if strings.HasPrefix(f.Name(), word) {
+			n++
+		}
+	}
+	return n, err
+}
+
 // keep copies a recording to a new file.
 func keep(record, to string) error {
 	from, err := os.Open(record)
@@ -390,12 +402,12 @@ func readProgram(path string) (Program, error) {
 	}
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return Program{}, nil
+		return Program{Compiled: []Compiled{}}, nil
 	}
 	if err == nil {
 		err = json.Unmarshal(text, &f)
 	}
-	p := Program{Framework: f.Framework, Version: f.Version, Repeats: f.Reason == "repeats"}
+	p := Program{Framework: f.Framework, Version: f.Version, Repeats: f.Reason == "repeats", Compiled: []Compiled{}, peak: f.Peak, ended: f.Reason == "end"}
 	for _, c := range f.Programs {
 		c.path = c.Module
 		p.Compiled = append(p.Compiled, c.Compiled)

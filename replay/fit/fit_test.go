@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -101,6 +102,9 @@ func TestRun(t *testing.T) {
 			if s := r.Summary; s.Fits != tc.fits || s.PeakBytes != want<<20 || s.Outside != 1<<30 || (s.Refusal == nil) != r.FitsAsItIs || len(s.Differs) == 0 {
 				t.Errorf("%+v", s)
 			}
+			if r.Breaks != nil { // no function of JAX
+				t.Errorf("%+v", r.Breaks)
+			}
 			if r.Trace.Source != program+" "+tc.args[0] {
 				t.Errorf("source %q", r.Trace.Source)
 			}
@@ -123,12 +127,9 @@ func TestRunErrors(t *testing.T) {
 		{"fails after", []string{program, "5", "4"}, env, "not for lack of memory (exit status 4): cannot open the dataset"},
 		{"an exception with a note", []string{"sh", "-c", `printf 'Traceback\n  x\njax.errors.JaxRuntimeError: INTERNAL: no\n-----\nFor simplicity, frames were removed.\n' >&2; exit 1`}, env, "(exit status 1): jax.errors.JaxRuntimeError: INTERNAL: no"},
 		{"several processes", []string{program, "5", "0", "children"}, env, "3 processes"},
-		{"no libraries", []string{program, "5"}, append(slices.Clone(env), "GPUMEM_LIB="+t.TempDir()), ""},
+		{"no libraries", []string{program, "5"}, []string{"GPUMEM_LIB=" + t.TempDir()}, "build the library with scripts/libgpumem"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if tc.name == "no libraries" {
-				tc.env = []string{"GPUMEM_LIB=" + t.TempDir()}
-			}
 			var out bytes.Buffer
 			_, err := fit.Run(t.Context(), fit.Config{Command: tc.command, Env: tc.env, Sim: sim.Config{Total: 4 << 30}, Context: 1 << 30, Stderr: &out})
 			if err == nil || !strings.Contains(err.Error(), tc.want) {
@@ -138,6 +139,119 @@ func TestRunErrors(t *testing.T) {
 				t.Errorf("the program's output is lost: %q", out.String())
 			}
 		})
+	}
+}
+
+// TestTemporaryFolder: its name may have signs that patterns and lists of folders have.
+func TestTemporaryFolder(t *testing.T) {
+	env := environ(t)
+	program := standin.Compile(t, "testdata/program.c")
+	for _, tc := range []struct{ name, want string }{
+		{"a[b", "3 processes"},
+		{"a*", "3 processes"},
+		{"a:b", "its name has a comma or colon; set TMPDIR to one without"},
+		{"a,b", "its name has a comma or colon; set TMPDIR to one without"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			temp := filepath.Join(t.TempDir(), tc.name)
+			if err := os.Mkdir(temp, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			t.Setenv("TMPDIR", temp)
+			_, err := fit.Run(t.Context(), fit.Config{Command: []string{program, "5", "0", "children"}, Env: env, Sim: sim.Config{Total: 4 << 30}, Context: 1 << 30})
+			if err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("%v, want %q", err, tc.want)
+			}
+			if left, _ := os.ReadDir(temp); len(left) > 0 {
+				t.Errorf("left: %v", left)
+			}
+		})
+	}
+}
+
+// TestSmallestCardHasFeatures: smaller cards are like the one that is given, and no other
+// program is on them.
+func TestSmallestCardHasFeatures(t *testing.T) {
+	r, err := fit.Run(t.Context(), fit.Config{
+		Command: []string{standin.Compile(t, "testdata/program.c"), "9000"}, Env: environ(t), Smallest: true, As: "jax", Context: 1 << 30,
+		Sim: sim.Config{Total: 24 << 30, Used: 4 << 30, Display: 1 << 30, NoPages: true},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if first := r.Tried[0]; first.Card != 12<<30 || !first.Fits || first.Set[0] != "XLA_FLAGS=--xla_gpu_experimental_vmm_disabled=true" {
+		t.Errorf("%+v", r.Tried)
+	}
+	if last := r.Tried[len(r.Tried)-1]; last.Fits || last.Set == nil {
+		t.Errorf("%+v", r.Tried)
+	}
+}
+
+// TestSettings: what is set where there is no framework, where only this project's pool
+// fits, and where nothing is to be set.
+func TestSettings(t *testing.T) {
+	env := environ(t)
+	program, holes := standin.Compile(t, "testdata/program.c"), standin.Compile(t, "testdata/holes.c")
+	for _, tc := range []struct {
+		name    string
+		command []string
+		total   uint64
+		fits    bool
+		want    string // in JSON
+	}{
+		{"as it is", []string{program, "100"}, 4 << 30, true, `[]`},
+		{"a policy", []string{program, "800"}, 1 << 30, true, `[{"name":"policy","value":"bfc:fraction=.78"}]`},
+		{"this project's pool", []string{holes, "600"}, 620 << 20, true, `[{"name":"","value":"gpumem run --pool elastic -- COMMAND"}]`},
+		{"nothing fits", []string{program, "1000"}, 900 << 20, false, `[]`},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r, err := fit.Run(t.Context(), fit.Config{Command: tc.command, Env: env, Sim: sim.Config{Total: tc.total}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, err := json.Marshal(r.Program); err != nil || !strings.Contains(string(got), `"compiled":[]`) {
+				t.Errorf("%s, %v", got, err)
+			}
+			if got, err := json.Marshal(r.Settings); err != nil || string(got) != tc.want || r.Fits != tc.fits {
+				t.Errorf("fits %v, %s, %v", r.Fits, got, err)
+			}
+		})
+	}
+}
+
+// TestAborted: a program that is aborted after its own end has an answer, and no other that
+// dies by a signal. The script is what PyTorch and its start-up file do.
+func TestAborted(t *testing.T) {
+	env := append(environ(t), "SNAPSHOT=../../trace/testdata/torch2023.pickle")
+	for _, tc := range []struct{ name, script, want string }{
+		{"after its end", `echo '{"framework":"pytorch","version":"2.8.0","reason":"end"}' >"$GPUMEM_FIT"; kill -ABRT $$`, ""},
+		{"killed after its end", `echo '{"framework":"pytorch","version":"2.8.0","reason":"end"}' >"$GPUMEM_FIT"; kill -KILL $$`, "signal: killed"},
+		{"a fault after its end", `echo '{"framework":"pytorch","version":"2.8.0","reason":"end"}' >"$GPUMEM_FIT"; kill -SEGV $$`, "signal: segmentation fault"},
+		{"before its end", `kill -ABRT $$`, "signal: aborted"},
+		{"before its end, when it repeated", `echo '{"framework":"pytorch","version":"2.8.0","reason":"repeats"}' >"$GPUMEM_FIT"; kill -ABRT $$`, "signal: aborted"},
+		{"an exit status", `echo '{"framework":"pytorch","version":"2.8.0","reason":"end"}' >"$GPUMEM_FIT"; exit 134`, "exit status 134"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			_, err := fit.Run(t.Context(), fit.Config{Command: []string{"sh", "-c", `cp "$SNAPSHOT" "$GPUMEM_FIT.torch"; ` + tc.script}, Env: env, Sim: sim.Config{Total: 24 << 30}})
+			if tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
+				t.Errorf("%v, want %q", err, tc.want)
+			}
+		})
+	}
+}
+
+// TestEarlierPeak: a recording that begins after the peak has a note.
+func TestEarlierPeak(t *testing.T) {
+	env := append(environ(t), "SNAPSHOT=../../trace/testdata/torch2023.pickle")
+	for peak, want := range map[string]bool{"1": false, "99000000000": true} {
+		script := `cp "$SNAPSHOT" "$GPUMEM_FIT.torch"; echo '{"framework":"pytorch","version":"2.8.0","reason":"end","peak_bytes":` + peak + `}' >"$GPUMEM_FIT"`
+		r, err := fit.Run(t.Context(), fit.Config{Command: []string{"sh", "-c", script}, Env: env, Sim: sim.Config{Total: 24 << 30}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Contains(strings.Join(r.Trace.Notes, "\n"), "came before them"); got != want {
+			t.Errorf("a peak of %s: %q", peak, r.Trace.Notes)
+		}
 	}
 }
 
@@ -179,5 +293,27 @@ func TestJAX(t *testing.T) {
 	}
 	if r.Advice == nil || r.Trace.PeakLive < p.Compiled[0].Total()-p.Compiled[0].Code { // code may lie outside of the pool
 		t.Errorf("%+v", r.Trace)
+	}
+}
+
+// TestJAXIsNotRefused: a program that is larger than the card runs to its end, so that its
+// whole peak is known. XLA compiles for the card all the same.
+func TestJAXIsNotRefused(t *testing.T) {
+	python := os.Getenv("GPUMEM_TEST_JAX")
+	if python == "" {
+		t.Skip("SKIPPED: GPUMEM_TEST_JAX names no Python with jax and its CUDA plugin")
+	}
+	r, err := fit.Run(t.Context(), fit.Config{
+		Command: []string{python, "testdata/programs.py", "mlp", "16", "4"}, Env: environ(t), Sim: sim.Config{Total: 250 << 20}, Stderr: os.Stderr,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Trace.Refused > 0 || r.Trace.PeakLive < 300<<20 || r.Fits || r.SmallestDevice == nil || *r.SmallestDevice < r.Trace.PeakLive {
+		t.Errorf("%+v, smallest device %v", r.Trace, r.SmallestDevice)
+	}
+	// Its results are as large as its temporaries.
+	if b := r.Breaks; b == nil || b.Function != "jit_step" || b.For != fit.Results {
+		t.Errorf("%+v", b)
 	}
 }

@@ -125,14 +125,13 @@ func module(ctx context.Context, m *hlo.Module, name string, cfg Config) (*FileR
 	if fact.Totals, err = a.Totals(); err != nil {
 		return nil, err
 	}
-	requests := requests(m, fact.Temporaries)
-	t, err := played(ctx, requests, name)
+	list := requests(m, fact.Temporaries)
+	t, err := played(ctx, list, name)
 	if err != nil {
 		return nil, err
 	}
 	defer t.Close()
-	cfg.Context += fact.Constants
-	report, err := advise.Run(ctx, t, advise.Config{Sim: cfg.Sim, Context: cfg.Context, As: cmp.Or(cfg.As, "jax"), Progress: cfg.Progress})
+	report, err := advise.Run(ctx, t, advise.Config{Sim: cfg.Sim, Context: cfg.Context, Constants: fact.Constants, As: cmp.Or(cfg.As, "jax"), Progress: cfg.Progress})
 	if err != nil {
 		return nil, err
 	}
@@ -145,8 +144,8 @@ func module(ctx context.Context, m *hlo.Module, name string, cfg Config) (*FileR
 		}
 		answer.Peak = append(answer.Peak, Place{v.Instruction + " " + v.Shape, where, v.Bytes, 1})
 	}
-	if n := report.Candidates[0].FirstRefused; n != nil && *n <= uint64(len(requests)) {
-		answer.Refused = &requests[*n-1]
+	if n := report.Candidates[0].FirstRefused; n != nil && *n <= uint64(len(list)) {
+		answer.Refused = &list[*n-1]
 	}
 	answer.Summary = answer.summarize()
 	return answer, nil
@@ -212,18 +211,22 @@ func recording(ctx context.Context, t *trace.Trace, cfg Config) (*FileReport, er
 	if err != nil {
 		return nil, err
 	}
-	pool := "" // the one of a GPU with the most
-	most := uint64(0)
-	for _, p := range t.Pools {
-		if p.PeakLive >= most && !slices.ContainsFunc(report.LeftOut, func(l advise.LeftOut) bool { return l.Pool == p.Name }) {
-			pool, most = p.Name, p.PeakLive
-		}
-	}
-	peak, err := lines(ctx, t, pool)
+	peak, err := lines(ctx, t, largestPool(t, report).Name)
 	if err != nil {
 		return nil, err
 	}
 	answer := &FileReport{Report: report, Peak: peak}
 	answer.Summary = answer.summarize()
 	return answer, nil
+}
+
+// largestPool returns the pool of a GPU with the highest peak.
+func largestPool(t *trace.Trace, r *advise.Report) (pool *trace.Pool) {
+	for _, p := range t.Pools {
+		out := slices.ContainsFunc(r.LeftOut, func(l advise.LeftOut) bool { return l.Pool == p.Name })
+		if !out && (pool == nil || p.PeakLive > pool.PeakLive) {
+			pool = p
+		}
+	}
+	return pool // there is one, or advise has refused the recording
 }

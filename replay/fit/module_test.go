@@ -1,8 +1,10 @@
 package fit_test
 
 import (
+	"bytes"
 	"compress/gzip"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -15,6 +17,7 @@ import (
 	"gpumem/hlo/memory"
 	"gpumem/internal/test/standin"
 	"gpumem/replay/fit"
+	"gpumem/trace"
 )
 
 // step is a scheduled module: two arguments of 4 MiB, the first of which is given away, a
@@ -115,6 +118,122 @@ func TestFileOfRecording(t *testing.T) {
 	}
 }
 
+// TestConstants: they lie outside the pool, count, and are not called an assumption.
+func TestConstants(t *testing.T) {
+	const mib = 1 << 20
+	path := file(t, "c.hlo", `HloModule c, is_scheduled=true
+
+ENTRY main {
+  p = f32[1024,1024]{1,0} parameter(0)
+  c = f32[1024,1024]{1,0} constant({...})
+  ROOT add = f32[1024,1024]{1,0} add(p, c)
+}
+`)
+	for _, tc := range []struct {
+		total uint64
+		fits  bool
+	}{{20 * mib, true}, {15 * mib, true}, {14 * mib, false}} { // 4 beside, 4 of constants, 4 and 4 in pages of 2
+		r, err := fit.File(t.Context(), path, fit.Config{Sim: sim.Config{Total: tc.total}, Context: 3 * mib})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Module.Constants != 4*mib || r.ContextBytes != 3*mib || r.ConstantBytes != 4*mib || r.Outside != 7*mib {
+			t.Errorf("%+v, outside %d, %d and %d", r.Module, r.Outside, r.ContextBytes, r.ConstantBytes)
+		}
+		if r.Fits != tc.fits {
+			t.Errorf("fits %d: %v", tc.total, r.Fits)
+		}
+		if s := r.Second; s != nil && s.Bytes+r.ContextBytes != r.Left {
+			t.Errorf("left %d, %d for a second program", r.Left, s.Bytes)
+		}
+	}
+}
+
+// TestHostValues: what lies in the host's memory takes none of the device.
+func TestHostValues(t *testing.T) {
+	const mib = 1 << 20
+	path := file(t, "host.hlo", `HloModule host, is_scheduled=true
+
+ENTRY main {
+  p = f32[1024,1024]{1,0} parameter(0)
+  q = f32[1024,1024]{1,0:S(5)} parameter(1)
+  n = f32[1024,1024]{1,0} negate(p)
+  ROOT out = (f32[1024,1024]{1,0}, f32[1024,1024]{1,0:S(5)}) tuple(n, q)
+}
+`)
+	r, err := fit.File(t.Context(), path, fit.Config{Sim: sim.Config{Total: 1 << 30}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m := *r.Module; m.Arguments != 4*mib || m.Results != 4*mib+16 {
+		t.Errorf("%+v", m)
+	}
+}
+
+// TestFileOfSeveralPools: what fills the peak is that of a GPU, and not of the host.
+func TestFileOfSeveralPools(t *testing.T) {
+	var text bytes.Buffer
+	w, err := trace.NewWriter(&text)
+	for i, pool := range []string{"xla_gpu_host_bfc", "GPU_0_bfc", "GPU_1_bfc", "executable"} {
+		err = errors.Join(err, w.Alloc(trace.Call{Pool: pool, ID: uint64(i), Bytes: []uint64{300, 100, 200, 250}[i] << 20, Time: 1}))
+	}
+	if err := errors.Join(err, w.Flush()); err != nil {
+		t.Fatal(err)
+	}
+	r, err := fit.File(t.Context(), file(t, "pools", text.String()), fit.Config{Sim: sim.Config{Total: 1 << 30}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Peak) != 1 || r.Peak[0].Bytes != 200<<20 || r.PeakBytes != 200<<20 {
+		t.Errorf("%+v, %d", r.Peak, r.PeakBytes)
+	}
+}
+
+// TestFileSettings: statements for the program are settings, too, and the smallest device is
+// that of the framework's.
+func TestFileSettings(t *testing.T) {
+	path := file(t, "run.txt", "a w 104857600\na x 209715200\nf x\n")
+	for as, want := range map[string]string{
+		"jax":        "XLA_CLIENT_MEM_FRACTION=.78",
+		"tensorflow": "memory_limit=",
+		"none":       "policy bfc:fraction=.78",
+	} {
+		r, err := fit.File(t.Context(), path, fit.Config{Sim: sim.Config{Total: 384 << 20}, Context: 64 << 20, As: as})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, p := range r.Settings {
+			switch {
+			case p.Name == "":
+				got = append(got, p.Value)
+			case p.Name == "policy":
+				got = append(got, p.Name+" "+p.Value)
+			default:
+				got = append(got, p.Name+"="+p.Value)
+			}
+		}
+		if len(got) != 1 || !strings.Contains(got[0], want) {
+			t.Errorf("%s: %q", as, got)
+		}
+	}
+	r, err := fit.File(t.Context(), "../../examples/fragmentation.txt.gz", fit.Config{Sim: sim.Config{Total: 24 << 30}, As: "jax"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	least, ours := uint64(1<<63), uint64(0)
+	for _, c := range r.Candidates {
+		if c.Ours {
+			ours = *c.SmallestDevice
+		} else {
+			least = min(least, *c.SmallestDevice)
+		}
+	}
+	if ours >= least || *r.SmallestDevice != least {
+		t.Errorf("%d, of the framework %d, of this project's pool %d", *r.SmallestDevice, least, ours)
+	}
+}
+
 func TestFileErrors(t *testing.T) {
 	for _, tc := range []struct{ name, path, want string }{
 		{"no file", "no/such/file", "no such file"},
@@ -173,7 +292,7 @@ func compareModules(t *testing.T, python string, env []string) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	list, err := filepath.Glob(filepath.Join(folder, "*.json"))
-	if err != nil || len(list) < 40 {
+	if err != nil || len(list) != 56 { // docs/fit.md
 		t.Fatalf("%d modules, %v", len(list), err)
 	}
 	for _, path := range list {

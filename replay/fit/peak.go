@@ -10,8 +10,7 @@ package fit
 import (
 	"cmp"
 	"context"
-	"errors"
-	"io"
+	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -66,7 +65,7 @@ type Part struct {
 type Breaks struct {
 	Bytes    uint64 `json:"bytes"`
 	Function string `json:"function,omitempty"` // that asks for it, see Peak.Function; "" if it is not known
-	For      Kind   `json:"for,omitempty"`      // Temporaries or Results
+	For      Kind   `json:"for,omitempty"`      // Temporaries or Results; "" if it is not known
 }
 
 // small blocks, such as scalars and tables of addresses, are left out of comparisons.
@@ -89,25 +88,28 @@ type argument struct {
 	kind  Kind
 }
 
-// functions reads the modules of compiled functions. Those without a readable one are left out.
-func functions(ctx context.Context, compiled []Compiled) (list []*function, err error) {
+// functions reads the modules of compiled functions. Those without one are left out; so are
+// those whose module cannot be read, such as a newer XLA's, with a note.
+func functions(ctx context.Context, compiled []Compiled) (list []*function, notes []string, err error) {
 	for _, c := range compiled {
 		if c.path == "" {
 			continue
 		}
-		m, err := load.Module(ctx, c.path)
+		f := &function{Compiled: c}
+		f.module, err = load.Module(ctx, c.path)
 		if ctx.Err() != nil {
-			return nil, context.Cause(ctx)
+			return nil, nil, context.Cause(ctx)
+		}
+		if err == nil {
+			err = f.read()
 		}
 		if err != nil {
-			continue // a newer XLA's
+			notes = append(notes, fmt.Sprintf("%s is not looked for at the peak: its module cannot be read (%v)", c.Name, err))
+			continue
 		}
-		f := &function{Compiled: c, module: m}
-		if f.read() == nil {
-			list = append(list, f)
-		}
+		list = append(list, f)
 	}
-	return list, nil
+	return list, notes, nil
 }
 
 // read finds the arguments and results of the module's entry.
@@ -128,7 +130,7 @@ func (f *function) read() error {
 			outputs[0] = true
 		}
 	}
-	again := map[string]int{} // results in new memory by their shapes
+	fresh := map[string]int{} // results in new memory, by their shapes
 	for i, shape := range leaves {
 		if outputs[i] {
 			continue
@@ -138,18 +140,18 @@ func (f *function) read() error {
 			return err
 		}
 		f.results = append(f.results, bytes)
-		again[shape.String()]++
+		fresh[shape.String()]++
 	}
 	for _, p := range f.module.Entry.Parameters() {
 		bytes, err := p.Shape.TotalBytes()
 		if err != nil {
 			return err
 		}
-		a := argument{strings.ReplaceAll(p.OpName(), `\'`, "'"), bytes, Input}
+		a := argument{named(p.OpName()), bytes, Input}
 		if shape := p.Shape.String(); inPlace[p.Parameter] {
 			a.kind = InPlace
-		} else if again[shape] > 0 {
-			again[shape]--
+		} else if fresh[shape] > 0 {
+			fresh[shape]--
 			a.kind = State
 		}
 		f.arguments = append(f.arguments, a)
@@ -164,6 +166,14 @@ func (f *function) own() []uint64 {
 		list = append(list, f.Temp)
 	}
 	return slices.DeleteFunc(list, func(n uint64) bool { return n < small })
+}
+
+// bytes is the sum of own.
+func (f *function) bytes() (sum uint64) {
+	for _, n := range f.own() {
+		sum += n
+	}
+	return sum
 }
 
 // explains reports whether the newest blocks are what a call of f allocates. blocks are in
@@ -185,22 +195,35 @@ func (f *function) explains(blocks []uint64) bool {
 	return len(own) == 0
 }
 
-// peaks finds what is live at the peak of each pool.
-func peaks(ctx context.Context, t *trace.Trace, list []*function) ([]Peak, error) {
-	var all []Peak
+// sizes returns the bytes of allocations.
+func sizes(list []trace.Event) []uint64 {
+	bytes := make([]uint64, len(list))
+	for i, e := range list {
+		bytes[i] = e.Bytes
+	}
+	return bytes
+}
+
+// peaks finds what is live at the peak of each pool. notes are what could not be found.
+func peaks(ctx context.Context, t *trace.Trace, list []*function) (all []Peak, notes []string, err error) {
 	for _, pool := range t.Pools {
-		blocks, err := liveAtPeak(ctx, pool)
-		if err != nil {
-			return nil, err
-		}
 		p := Peak{Pool: pool.Name, Bytes: pool.PeakLive}
-		if f := p.find(blocks, list); f != nil {
-			p.parts(f, blocks)
-			p.Largest = f.temporaries()
+		if len(list) > 0 {
+			live, err := pool.AtPeak(ctx)
+			if err != nil {
+				return nil, nil, err
+			}
+			blocks := sizes(live)
+			if f := p.find(blocks, list); f != nil {
+				p.parts(f, blocks)
+				if p.Largest, err = f.temporaries(); err != nil {
+					notes = append(notes, fmt.Sprintf("the temporaries of %s are not listed (%v)", f.Name, err))
+				}
+			}
 		}
 		all = append(all, p)
 	}
-	return all, nil
+	return all, notes, nil
 }
 
 // find names the function that was running: of those that explain the newest blocks, the
@@ -212,15 +235,11 @@ func (p *Peak) find(blocks []uint64, list []*function) *function {
 		if !f.explains(blocks) {
 			continue
 		}
-		n := uint64(0)
-		for _, bytes := range f.own() {
-			n += bytes
-		}
-		switch {
+		switch n := f.bytes(); {
 		case n > most:
 			best, most, p.Function = f, n, f.Name
-		case n == most && !slices.Contains(strings.Split(p.Function, " or "), f.Name):
-			p.Function += " or " + f.Name
+		case n == most:
+			p.Function = or(p.Function, f.Name)
 		}
 	}
 	return best
@@ -326,11 +345,12 @@ func grouped(list []argument) []Part {
 	return parts
 }
 
-// temporaries are the largest at the peak of f. There are none if the module cannot be analysed.
-func (f *function) temporaries() (list []memory.LiveValue) {
+// temporaries returns the largest at the peak of f. The error is of a module that cannot be
+// analysed.
+func (f *function) temporaries() (list []memory.LiveValue, err error) {
 	a, err := memory.AnalyzeModule(f.module)
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	_, _, alive := a.Peak()
 	sources := f.module.Sources()
@@ -339,79 +359,112 @@ func (f *function) temporaries() (list []memory.LiveValue) {
 			list = append(list, memory.LiveValue{Instruction: i.Name, Shape: i.Shape.At(v.Index...).String(), Bytes: v.Bytes, OpName: i.OpName(), Source: sources.Place(i)})
 		}
 	}
-	return list
+	return list, nil
 }
 
-// breaks finds who asks for bytes.
-func breaks(bytes uint64, list []*function) *Breaks {
-	b := &Breaks{Bytes: bytes}
-	for _, f := range list {
-		kind := Temporaries
-		if f.Temp != bytes {
-			if !slices.Contains(f.results, bytes) || b.For == Temporaries {
-				continue
-			}
-			kind = Results
-		}
-		switch {
-		case kind != b.For:
-			b.Function, b.For = f.Name, kind
-		case !slices.Contains(strings.Split(b.Function, " or "), f.Name):
-			b.Function += " or " + f.Name
-		}
+// or adds a name to those that are one or the other.
+func or(names, name string) string {
+	if slices.Contains(strings.Split(names, " or "), name) {
+		return names
 	}
-	return b
+	return names + " or " + name
 }
 
-// liveAtPeak returns the sizes of the blocks that are live at the peak of a pool, in the
-// order of their allocation.
-func liveAtPeak(ctx context.Context, pool *trace.Pool) ([]uint64, error) {
-	type block struct{ bytes, number uint64 }
-	live := make([]block, pool.Slots)
-	now, number := uint64(0), uint64(0)
-	events := make([]trace.Event, 4096)
-	for c := pool.Cursor(); ; {
-		n, err := c.Next(events)
-		if errors.Is(err, io.EOF) {
-			return nil, nil // no allocation
-		}
-		if err := errors.Join(err, ctx.Err()); err != nil {
+// breaks finds which function makes the request that is an event of a pool, counted from 1,
+// and what for: of the functions whose calls allocate the blocks around it, the one that
+// allocates the most bytes.
+//
+// A step has two results of 4 MiB and temporaries of 4 MiB, and its weights lie in 4 MiB. The
+// recording has four blocks of 4 MiB, the last of which is freed next. The third is a
+// result: the call ends with the fourth. The fourth is the temporaries.
+func breaks(ctx context.Context, pool *trace.Pool, event uint64, list []*function) (*Breaks, error) {
+	w := pool.Walk()
+	var e *trace.Event
+	for range event {
+		var err error
+		if e, err = w.Next(ctx); e == nil || err != nil {
 			return nil, err
 		}
-		for _, ev := range events[:n] {
-			switch {
-			case ev.Op == trace.Free:
-				now -= live[ev.Slot].bytes
-				live[ev.Slot] = block{}
-			case !ev.Refused:
-				number++
-				live[ev.Slot] = block{ev.Bytes, number}
-				now += ev.Bytes
-			}
-			if now == pool.PeakLive && now > 0 {
-				live = slices.DeleteFunc(live, func(b block) bool { return b.bytes == 0 })
-				slices.SortFunc(live, func(a, b block) int { return cmp.Compare(a.number, b.number) })
-				sizes := make([]uint64, len(live))
-				for i, b := range live {
-					sizes[i] = b.bytes
-				}
-				return sizes, nil
+	}
+	b := &Breaks{Bytes: e.Bytes}
+	if e.Bytes < small {
+		return b, nil
+	}
+	live := w.Live()
+	if e.Refused {
+		live = append(live, *e)
+	}
+	blocks := slices.DeleteFunc(sizes(live), func(n uint64) bool { return n < small })
+	at := len(blocks) - 1
+	// What is allocated before one of these blocks is freed may be of the same call.
+	most := 0
+	for _, f := range list {
+		most = max(most, len(f.own()))
+	}
+	since := map[uint32]bool{e.Slot: true}
+	for len(blocks)-1-at < most {
+		e, err := w.Next(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if e == nil || e.Op == trace.Free && since[e.Slot] {
+			break
+		}
+		if e.Op == trace.Alloc && !e.Refused && e.Bytes >= small {
+			since[e.Slot] = true
+			blocks = append(blocks, e.Bytes)
+		}
+	}
+	bytes := uint64(0)
+	for _, f := range list {
+		kind := f.makes(blocks, at)
+		switch n := f.bytes(); {
+		case kind == "" || n < bytes:
+		case n > bytes:
+			b.Function, b.For, bytes = f.Name, kind, n
+		default:
+			if b.Function = or(b.Function, f.Name); b.For != kind {
+				b.For = ""
 			}
 		}
 	}
+	return b, nil
+}
+
+// makes returns what a block is for in a call of f; "" if no call allocates the blocks
+// around it. A call allocates its temporaries last. Of several places for the call it is
+// the last: what lies before may be arguments of the same sizes, and what follows is
+// allocated when the temporaries are free.
+func (f *function) makes(blocks []uint64, at int) Kind {
+	for end := min(len(blocks), at+len(f.own())); end > at; end-- {
+		if !f.explains(blocks[:end]) {
+			continue
+		}
+		if f.Temp >= small && blocks[at] == f.Temp && !slices.Contains(blocks[at+1:end], f.Temp) {
+			return Temporaries
+		}
+		return Results
+	}
+	return ""
 }
 
 // explain adds to the report what the peak is made of, and where the program would break.
 func (r *Report) explain(ctx context.Context, t *trace.Trace) error {
-	list, err := functions(ctx, r.Program.Compiled)
+	list, notes, err := functions(ctx, r.Program.Compiled)
 	if err != nil {
 		return err
 	}
-	if r.Peaks, err = peaks(ctx, t, list); err != nil {
+	var more []string
+	if r.Peaks, more, err = peaks(ctx, t, list); err != nil {
 		return err
 	}
-	if c := r.Candidates[0]; !c.Fits && c.RefusedBytes > 0 && r.Program.Framework == "jax" {
-		r.Breaks = breaks(c.RefusedBytes, list)
+	r.Trace.Notes = slices.Concat(r.Trace.Notes, notes, more)
+	if c := r.Candidates[0]; !c.Fits && c.FirstRefused != nil && r.Program.Framework == "jax" {
+		pool := largestPool(t, r.Report)
+		if i := slices.IndexFunc(t.Pools, func(p *trace.Pool) bool { return p.Name == c.RefusedPool }); i >= 0 {
+			pool = t.Pools[i]
+		}
+		r.Breaks, err = breaks(ctx, pool, *c.FirstRefused, list)
 	}
-	return nil
+	return err
 }

@@ -54,26 +54,14 @@ func TestPeak(t *testing.T) {
 		{"no results yet", []uint64{4 * mib, 2 * mib, 6 * mib}, "", ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			list, err := functions(t.Context(), []Compiled{compiled(t, "jit_step", stepModule, 6*mib), {Name: "without a module", Temp: 6 * mib}, compiled(t, "jit_bad", "no module", 1)})
-			if err != nil || len(list) != 1 {
-				t.Fatal(list, err)
+			list, notes, err := functions(t.Context(), []Compiled{compiled(t, "jit_step", stepModule, 6*mib), {Name: "without a module", Temp: 6 * mib}, compiled(t, "jit_bad", "no module", 1)})
+			if err != nil || len(list) != 1 || len(notes) != 1 || !strings.Contains(notes[0], "jit_bad is not looked for at the peak: its module cannot be read") {
+				t.Fatal(list, notes, err)
 			}
-			var text strings.Builder
-			for i, n := range tc.blocks {
-				fmt.Fprintf(&text, "a %d %d\n", i, n)
-			}
-			recording := filepath.Join(t.TempDir(), "r")
-			if err := os.WriteFile(recording, []byte(text.String()), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			tr, err := formats.Open(t.Context(), recording, trace.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer tr.Close()
-			all, err := peaks(t.Context(), tr, list)
-			if err != nil || len(all) != 1 {
-				t.Fatal(all, err)
+			tr := allocated(t, tc.blocks...)
+			all, notes, err := peaks(t.Context(), tr, list)
+			if err != nil || len(all) != 1 || len(notes) != 0 {
+				t.Fatal(all, notes, err)
 			}
 			p := all[0]
 			var parts []string
@@ -92,23 +80,130 @@ func TestPeak(t *testing.T) {
 	}
 }
 
-func TestBreaks(t *testing.T) {
-	const mib = 1 << 20
-	list, err := functions(t.Context(), []Compiled{compiled(t, "jit_step", stepModule, 6*mib), compiled(t, "jit_other", stepModule, 4*mib)})
+// readAll reads functions, all of them.
+func readAll(t *testing.T, compiled ...Compiled) []*function {
+	t.Helper()
+	list, notes, err := functions(t.Context(), compiled)
+	if err != nil || len(list) != len(compiled) || len(notes) != 0 {
+		t.Fatal(list, notes, err)
+	}
+	return list
+}
+
+// allocated is a recording of blocks of these bytes, one after the other. A block of 0 is
+// the free of the last one that is live.
+func allocated(t *testing.T, blocks ...uint64) *trace.Trace {
+	t.Helper()
+	var text strings.Builder
+	var live []int
+	for i, n := range blocks {
+		if n == 0 {
+			fmt.Fprintf(&text, "f %d\n", live[len(live)-1])
+			live = live[:len(live)-1]
+			continue
+		}
+		fmt.Fprintf(&text, "a %d %d\n", i, n)
+		live = append(live, i)
+	}
+	tr, err := formats.Read(t.Context(), strings.NewReader(text.String()), "run.txt", trace.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { tr.Close() })
+	return tr
+}
+
+// resultsModule is a module whose entry has n results of 4 MiB in new memory.
+func resultsModule(n int) string {
+	shape := strings.TrimSuffix(strings.Repeat("f32[1024,1024]{1,0}, ", n), ", ")
+	values := strings.TrimSuffix(strings.Repeat("r, ", n), ", ")
+	return fmt.Sprintf("HloModule jit_step, is_scheduled=true\n\nENTRY main {\n  w = f32[1024,1024]{1,0} parameter(0)\n  r = f32[1024,1024]{1,0} negate(w)\n  ROOT out = (%s) tuple(%s)\n}\n", shape, values)
+}
+
+// TestBreaks: the function that makes a request, and what for, by the blocks around it.
+func TestBreaks(t *testing.T) {
+	const mib = 1 << 20
+	step := compiled(t, "jit_step", stepModule, 6*mib) // a result of 4 MiB, temporaries of 6
+	same := compiled(t, "jit_same", stepModule, 6*mib)
+	equal := compiled(t, "jit_equal", resultsModule(3), 4*mib) // three results and temporaries, all of 4 MiB
+	other := compiled(t, "jit_other", resultsModule(1), 4*mib) // a result and temporaries
+	none := compiled(t, "jit_none", resultsModule(2), 0)       // no temporaries
 	for _, tc := range []struct {
-		bytes uint64
-		want  Breaks
+		name   string
+		list   []Compiled
+		blocks []uint64
+		event  uint64
+		want   Breaks
 	}{
-		{6 * mib, Breaks{6 * mib, "jit_step", Temporaries}},
-		{4 * mib, Breaks{4 * mib, "jit_other", Temporaries}},
-		{5 * mib, Breaks{Bytes: 5 * mib}},
+		{"temporaries", []Compiled{step, other}, []uint64{4 * mib, 4 * mib, 6 * mib}, 3, Breaks{6 * mib, "jit_step", Temporaries}},
+		{"a result", []Compiled{step, other}, []uint64{4 * mib, 4 * mib, 6 * mib}, 2, Breaks{4 * mib, "jit_step", Results}},
+		{"an argument", []Compiled{step}, []uint64{4 * mib, 4 * mib, 6 * mib}, 1, Breaks{Bytes: 4 * mib}},
+		{"another size", []Compiled{step}, []uint64{5 * mib, 4 * mib, 6 * mib}, 1, Breaks{Bytes: 5 * mib}},
+		{"small ones between", []Compiled{step}, []uint64{4 * mib, 16, 0, 16, 6 * mib}, 1, Breaks{4 * mib, "jit_step", Results}},
+		{"a small one", []Compiled{step}, []uint64{16, 4 * mib, 6 * mib}, 1, Breaks{Bytes: 16}},
+		{"a result of the size of the temporaries", []Compiled{equal}, []uint64{4 * mib, 4 * mib, 4 * mib, 4 * mib, 4 * mib, 4 * mib, 0}, 5, Breaks{4 * mib, "jit_equal", Results}},
+		{"temporaries of the size of the results", []Compiled{equal}, []uint64{4 * mib, 4 * mib, 4 * mib, 4 * mib, 4 * mib, 4 * mib, 0}, 6, Breaks{4 * mib, "jit_equal", Temporaries}},
+		{"then the next call", []Compiled{equal}, []uint64{4 * mib, 4 * mib, 4 * mib, 4 * mib, 0, 4 * mib, 4 * mib, 4 * mib, 4 * mib, 0}, 4, Breaks{4 * mib, "jit_equal", Temporaries}},
+		{"the function with the most bytes", []Compiled{other, equal}, []uint64{4 * mib, 4 * mib, 4 * mib, 4 * mib, 0}, 3, Breaks{4 * mib, "jit_equal", Results}},
+		{"without temporaries", []Compiled{none}, []uint64{5 * mib, 4 * mib, 4 * mib}, 3, Breaks{4 * mib, "jit_none", Results}},
+		{"one of two", []Compiled{step, same, same}, []uint64{4 * mib, 6 * mib}, 2, Breaks{6 * mib, "jit_step or jit_same", Temporaries}},
+		{"one of two, for one or the other", []Compiled{other, none}, []uint64{4 * mib, 4 * mib}, 2, Breaks{4 * mib, "jit_other or jit_none", ""}},
 	} {
-		if got := breaks(tc.bytes, list); *got != tc.want {
-			t.Errorf("%+v, want %+v", *got, tc.want)
-		}
+		t.Run(tc.name, func(t *testing.T) {
+			got, err := breaks(t.Context(), allocated(t, tc.blocks...).Pools[0], tc.event, readAll(t, tc.list...))
+			if err != nil || *got != tc.want {
+				t.Errorf("%+v, %v, want %+v", got, err, tc.want)
+			}
+		})
+	}
+}
+
+// TestRead: which arguments are state, and which results lie in new memory.
+func TestRead(t *testing.T) {
+	const shape = "f32[1024,1024]{1,0}"
+	for _, tc := range []struct{ name, aliases, kinds, results string }{
+		{"two arguments of a result's shape", "", "state input state", "4194304 8"},
+		{"the second result in an argument", ", input_output_alias={ {1}: (2, {}, may-alias) }", "state input state in place", "4194304"},
+		{"the first result in an argument", ", input_output_alias={ {0}: (1, {}, may-alias) }", "input state in place state", "8"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			f := readAll(t, compiled(t, "jit_step", "HloModule jit_step, is_scheduled=true"+tc.aliases+`
+
+ENTRY main {
+  a = `+shape+` parameter(0)
+  b = `+shape+` parameter(1)
+  c = f32[2]{0} parameter(2)
+  s = `+shape+` add(a, b)
+  n = f32[2]{0} negate(c)
+  ROOT out = (`+shape+`, f32[2]{0}) tuple(s, n)
+}
+`, 0))[0]
+			var kinds []string
+			for _, a := range f.arguments {
+				kinds = append(kinds, string(a.kind))
+			}
+			if got := strings.Join(kinds, " "); got != tc.kinds || strings.Trim(fmt.Sprint(f.results), "[]") != tc.results {
+				t.Errorf("%s, results %v", got, f.results)
+			}
+		})
+	}
+}
+
+// TestPeakOfTwoFunctions: both are named where both explain the newest blocks.
+func TestPeakOfTwoFunctions(t *testing.T) {
+	const mib = 1 << 20
+	list := readAll(t, compiled(t, "jit_small", resultsModule(1), 0), compiled(t, "jit_one", resultsModule(2), 0), compiled(t, "jit_two", resultsModule(1), 4*mib), compiled(t, "jit_one", resultsModule(2), 0))
+	all, _, err := peaks(t.Context(), allocated(t, 5*mib, 4*mib, 4*mib), list)
+	if err != nil || all[0].Function != "jit_one or jit_two" {
+		t.Errorf("%+v, %v", all, err)
+	}
+}
+
+// TestReportPeak: the peak of a report is that of the GPU with the most.
+func TestReportPeak(t *testing.T) {
+	r := Report{Peaks: []Peak{{Pool: "GPU_0", Bytes: 5}, {Pool: "GPU_1", Bytes: 7}, {Pool: "GPU_2", Bytes: 6}}}
+	if got := r.Peak().Pool; got != "GPU_1" {
+		t.Error(got)
 	}
 }
 
@@ -139,5 +234,22 @@ func TestGrouped(t *testing.T) {
 				t.Errorf("%q", got)
 			}
 		})
+	}
+}
+
+// TestAs: a version that advise cannot read is left out.
+func TestAs(t *testing.T) {
+	for _, tc := range []struct {
+		of   Program
+		want string
+	}{
+		{Program{Framework: "pytorch", Version: "2.15.0"}, "pytorch@2.15.0"},
+		{Program{Framework: "pytorch", Version: "a0+git"}, "pytorch"},
+		{Program{Framework: "jax"}, "jax"},
+		{Program{}, ""},
+	} {
+		if got := tc.of.as(); got != tc.want {
+			t.Errorf("%+v: %q, want %q", tc.of, got, tc.want)
+		}
 	}
 }

@@ -6,7 +6,7 @@
 #   GPUMEM_FIT_SIM     the folder of the simulated driver and the libraries beside it
 #   GPUMEM_FIT_FULL    1: the program runs to its end
 #   GPUMEM_FIT_DEVICE  the simulated GPUs under JAX
-#   GPUMEM_FIT_TOTAL   bytes that the driver reports to JAX as the total of each
+#   GPUMEM_FIT_TOTAL   bytes that cuDeviceTotalMem reports to JAX for each
 import os
 import sys
 
@@ -91,7 +91,7 @@ def settle():
     os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_gpu_autotune_level=0"
     # Nothing is refused, and XLA's compiler sees the card: see compilerTotal in fit.go.
     os.environ["GPUMEM_DEVICE"] = os.environ["GPUMEM_FIT_DEVICE"]
-    os.environ["GPUMEM_SIM_TOTAL"] = os.environ["GPUMEM_FIT_TOTAL"]
+    os.environ["GPUMEM_DEVICE_TOTAL"] = os.environ["GPUMEM_FIT_TOTAL"]
 
 
 def client(bridge):

@@ -10,15 +10,19 @@ import (
 // Summary is the answer in short, the same for programs, modules and recordings. What
 // stands in the reports around it is where it comes from.
 type Summary struct {
-	Fits      bool   `json:"fits"`          // with some setting, or this project's pool
+	// Fits reports whether there is a way to fit: as it is, with a setting of the
+	// framework, or with this project's pool. Settings names it.
+	Fits      bool   `json:"fits"`
 	PeakBytes uint64 `json:"peak_bytes"`    // live at the peak of the GPU with the most
-	Outside   uint64 `json:"outside_bytes"` // assumed outside the pool
+	Outside   uint64 `json:"outside_bytes"` // outside the pool: assumed, and the constants of a module
 	Contents  []Item `json:"parts"`         // what fills the peak, as far as it is known
-	// SmallestDevice is the smallest device of all settings of the framework; nil if
-	// there is none.
+	// SmallestDevice is the smallest device of all settings of the framework, without this
+	// project's pool; nil if there is none.
 	SmallestDevice *uint64 `json:"smallest_device_bytes"`
-	Card           string  `json:"card"`     // the smallest one, such as 16 GiB; "" if there is none
-	Settings       []Pair  `json:"settings"` // with which it fits; none if it fits as it is
+	Card           string  `json:"card"` // the smallest one, such as 16 GiB; "" if there is none
+	// Settings are those with which it fits; none if it fits as it is, or not at all.
+	// Without a framework it is policy and its name, with this project's pool the command.
+	Settings []Pair `json:"settings"`
 	// Refusal is the request that is the first to be refused as it is; nil if none is.
 	Refusal *Refusal `json:"refused"`
 	Differs []string `json:"differs"`           // how this is not a run on a card
@@ -31,7 +35,7 @@ type Item struct {
 	Bytes uint64 `json:"bytes"`
 }
 
-// Pair is a setting. A statement for the program, which has no name, is all value.
+// Pair is a setting. A statement for the program and a command have no name.
 type Pair struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
@@ -46,8 +50,8 @@ type Refusal struct {
 // summarize makes the summary of an answer.
 func summarize(r *advise.Report, peak uint64, parts []Item, where string) Summary {
 	s := Summary{
-		Fits: r.Advice != nil, PeakBytes: peak, Outside: r.ContextBytes, Contents: parts,
-		Settings: []Pair{}, Differs: []string{},
+		Fits: r.Advice != nil, PeakBytes: peak, Outside: r.ContextBytes + r.ConstantBytes, Contents: parts,
+		Settings: settings(r), Differs: []string{},
 	}
 	if s.Contents == nil {
 		s.Contents = []Item{}
@@ -60,22 +64,52 @@ func summarize(r *advise.Report, peak uint64, parts []Item, where string) Summar
 	if r.SmallestCard != nil {
 		s.Card = size.Format(*r.SmallestCard)
 	}
-	if a := r.Advice; a != nil && !r.FitsAsItIs {
-		for _, set := range a.Set {
-			name, value, _ := strings.Cut(set, "=")
-			s.Settings = append(s.Settings, Pair{name, value})
-		}
-		for _, call := range a.Call {
-			s.Settings = append(s.Settings, Pair{Value: call})
-		}
-		if a.Run != "" {
-			s.Settings = append(s.Settings, Pair{Value: a.Run})
-		}
-	}
 	if first := r.Candidates[0]; first.FirstRefused != nil {
 		s.Refusal = &Refusal{first.RefusedBytes, where}
 	}
 	return s
+}
+
+// settings returns those of Summary.
+func settings(r *advise.Report) []Pair {
+	list := []Pair{}
+	a := r.Advice
+	if a == nil || r.FitsAsItIs {
+		return list
+	}
+	for _, set := range a.Set {
+		name, value, _ := strings.Cut(set, "=")
+		list = append(list, Pair{name, value})
+	}
+	for _, call := range a.Call {
+		list = append(list, Pair{Value: call})
+	}
+	if a.Run != "" {
+		list = append(list, Pair{Value: a.Run})
+	}
+	if len(list) == 0 {
+		list = append(list, Pair{policySetting, a.Policy})
+	}
+	return list
+}
+
+// policySetting is the name of a Pair that no framework has.
+const policySetting = "policy"
+
+// lineOf returns settings as a person writes them.
+func lineOf(list []Pair) []string {
+	words := []string{}
+	for _, p := range list {
+		switch p.Name {
+		case "":
+			words = append(words, p.Value)
+		case policySetting:
+			words = append(words, p.Name+" "+p.Value)
+		default:
+			words = append(words, p.Name+"="+p.Value)
+		}
+	}
+	return words
 }
 
 // summarize makes the summary of a program.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"syscall"
 
 	"gpumem/device/sim"
 	"gpumem/leaks"
@@ -32,15 +33,19 @@ func snapshot(record, found string) string {
 	return record
 }
 
-// ended reports whether a program broke down after its end, as PyTorch now and then does
+// ended reports whether a program was aborted after its own end, as PyTorch now and then is
 // while its libraries are unloaded: what was recorded is whole.
 func ended(failed error, found string) bool {
 	var exit *exec.ExitError
-	if !errors.As(failed, &exit) || exit.ExitCode() >= 0 {
-		return false // by itself
+	if !errors.As(failed, &exit) {
+		return false
 	}
-	_, err := os.Stat(found + ".torch")
-	return err == nil
+	status, ok := exit.Sys().(syscall.WaitStatus)
+	if !ok || !status.Signaled() || status.Signal() != syscall.SIGABRT {
+		return false
+	}
+	p, err := readProgram(found)
+	return err == nil && p.Framework == "pytorch" && p.ended
 }
 
 // noGPU returns the error of a program that took no GPU memory, with the reason if it is

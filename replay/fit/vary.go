@@ -76,7 +76,7 @@ type Varied struct {
 type TriedValue struct {
 	Value string   `json:"value"`
 	Fits  bool     `json:"fits"`
-	Set   []string `json:"set"`        // the settings with which it fits
+	Set   []string `json:"set"`        // see Summary.Settings, NAME=VALUE
 	Peak  uint64   `json:"peak_bytes"` // live at the peak of the GPU with the most
 }
 
@@ -100,7 +100,7 @@ func RunVary(ctx context.Context, cfg Config, v Vary) (*Report, error) {
 			failed = fmt.Errorf("with %s=%s: %w", v.Name, v.Values[i], failed)
 			return false
 		}
-		return reports[i].fits()
+		return reports[i].Fits
 	}
 	largest := sort.Search(len(v.Values), func(i int) bool { return !fits(i) }) - 1
 	if failed != nil {
@@ -111,11 +111,7 @@ func RunVary(ctx context.Context, cfg Config, v Vary) (*Report, error) {
 		if r == nil {
 			continue
 		}
-		t := TriedValue{Value: v.Values[i], Fits: r.fits(), Set: []string{}, Peak: r.Peak().Bytes}
-		if t.Fits {
-			t.Set = r.settings()
-		}
-		answer.Tried = append(answer.Tried, t)
+		answer.Tried = append(answer.Tried, TriedValue{Value: v.Values[i], Fits: r.Fits, Set: lineOf(r.Settings), Peak: r.Peak().Bytes})
 	}
 	if largest >= 0 {
 		answer.Largest = &v.Values[largest]
@@ -123,16 +119,4 @@ func RunVary(ctx context.Context, cfg Config, v Vary) (*Report, error) {
 	report := reports[max(0, largest)]
 	report.Varied, report.Largest, report.Fits = answer, answer.Largest, answer.Largest != nil
 	return report, nil
-}
-
-// fits reports whether the program fits the card with some setting of its framework.
-func (r *Report) fits() bool { return r.Advice != nil && !r.Advice.Ours }
-
-// settings returns those of the advice; the policy's name where no framework is known.
-func (r *Report) settings() []string {
-	set := slices.Concat([]string{}, r.Advice.Set, r.Advice.Call)
-	if len(set) == 0 && !r.FitsAsItIs {
-		set = append(set, "policy "+r.Advice.Policy)
-	}
-	return set
 }

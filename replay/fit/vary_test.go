@@ -99,7 +99,7 @@ func TestRunVary(t *testing.T) {
 			var tried []string
 			for _, x := range r.Varied.Tried {
 				tried = append(tried, x.Value)
-				if x.Fits != (len(x.Value) == 3) || x.Peak == 0 {
+				if x.Fits != (len(x.Value) == 3) || x.Peak == 0 || x.Set == nil {
 					t.Errorf("%+v", x)
 				}
 			}
@@ -115,7 +115,22 @@ func TestRunVary(t *testing.T) {
 			}
 		})
 	}
-	_, err := fit.RunVary(t.Context(), fit.Config{Command: []string{program, "5"}, Env: env}, fit.Vary{Name: "batch", Values: []string{"1"}})
+	// This project's pool is a way to fit, as without --vary.
+	holes := standin.Compile(t, "testdata/holes.c")
+	r, err := fit.RunVary(t.Context(), fit.Config{Command: []string{"sh", "-c", `exec "$0" "$MIB"`, holes}, Env: env, Sim: sim.Config{Total: 620 << 20}}, fit.Vary{Name: "MIB", Values: []string{"600"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if one := r.Varied.Tried[0]; !r.Fits || r.Largest == nil || !one.Fits || !slices.Equal(one.Set, []string{"gpumem run --pool elastic -- COMMAND"}) {
+		t.Errorf("fits %v, %+v", r.Fits, one)
+	}
+	for _, cfg := range []fit.Config{{Smallest: true}, {Record: "r"}} {
+		cfg.Command, cfg.Env, cfg.Sim = []string{program, "1"}, env, sim.Config{Total: 4 << 30}
+		if _, err := fit.RunVary(t.Context(), cfg, fit.Vary{Name: "MIB", Values: []string{"1"}}); err == nil || !strings.Contains(err.Error(), "values are varied for one card") {
+			t.Error(err)
+		}
+	}
+	_, err = fit.RunVary(t.Context(), fit.Config{Command: []string{program, "5"}, Env: env}, fit.Vary{Name: "batch", Values: []string{"1"}})
 	if err == nil || !strings.Contains(err.Error(), "no argument batch") {
 		t.Error(err)
 	}
