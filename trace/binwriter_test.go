@@ -258,3 +258,24 @@ func TestWriterAcrossBlocks(t *testing.T) {
 		}
 	}
 }
+
+// TestWriterLosesNothing: with a FlushAfter of 0 nothing is lost where the program just ends.
+func TestWriterLosesNothing(t *testing.T) {
+	var out bytes.Buffer
+	w := newTestWriter(t, &out)
+	w.FlushAfter = 0
+	for i := range uint64(3) {
+		if err := w.Alloc(Call{Pool: "gpu", ID: i, Bytes: 100, Site: "main (m.c:2)"}); err != nil {
+			t.Fatal(err)
+		}
+		if tr := mustRead(t, out.Bytes(), Options{}); tr.Allocs != i+1 || len(tr.Notes) > 0 {
+			t.Errorf("%d of %d allocations, notes %q", tr.Allocs, i+1, tr.Notes)
+		}
+	}
+	if err := errors.Join(w.Free(Call{Pool: "gpu", ID: 1}), w.Refuse(Call{Pool: "gpu", Bytes: 7})); err != nil {
+		t.Fatal(err)
+	}
+	if tr := mustRead(t, out.Bytes(), Options{}); tr.Events != 5 || tr.Refused != 1 {
+		t.Errorf("%d events, %d refused", tr.Events, tr.Refused)
+	}
+}

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -45,6 +46,7 @@ func fitCommand() *cobra.Command {
 					return fmt.Errorf("%s is a file and no COMMAND: fit takes one file, and got %s, too", args[0], rest[0])
 				}
 			}
+			which := "--device"
 			if name != "" {
 				if cmd.Flags().Changed("device") {
 					return errors.New("--card and --device are the same: leave one of them out")
@@ -53,7 +55,7 @@ func fitCommand() *cobra.Command {
 				if _, err := card.Find(one); err != nil {
 					return fmt.Errorf("--card: %w", err)
 				}
-				device = "sim:" + name
+				device, which = "sim:"+name, "--card"
 			}
 			values, err := fit.ParseVary(vary)
 			if vary != "" && err != nil {
@@ -61,11 +63,11 @@ func fitCommand() *cobra.Command {
 			}
 			one, n, err := fit.Cards(device)
 			if err != nil {
-				return fmt.Errorf("--device: %w", err)
+				return fmt.Errorf("%s: %w", which, err)
 			}
 			spec, err := open.Parse(one)
 			if err != nil {
-				return fmt.Errorf("--device: %w", err)
+				return fmt.Errorf("%s: %w", which, err)
 			}
 			if cfg.Sim, cfg.Context, err = simulated(cmd, spec, beside); err != nil {
 				return err
@@ -81,6 +83,8 @@ func fitCommand() *cobra.Command {
 			if file {
 				return fitFile(cmd, args[0], cfg, asJSON, line)
 			}
+			// A second signal does not keep the first one from removing what the run has made.
+			context.AfterFunc(cmd.Context(), func() { signal.Notify(make(chan os.Signal, 1), ending...) })
 			cfg.Command, cfg.Env = args, os.Environ()
 			if !quiet {
 				cfg.Stdout, cfg.Stderr = cmd.ErrOrStderr(), cmd.ErrOrStderr() // the answer alone is on stdout
@@ -95,7 +99,9 @@ func fitCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			err = show(cmd, asJSON, rep, func(t *text) { writeFit(t, rep) })
+			if err = show(cmd, asJSON, rep, func(t *text) { writeFit(t, rep) }); err == nil {
+				err = rep.NotKept
+			}
 			if err == nil && !rep.Fits {
 				err = errNo
 			}
@@ -141,6 +147,10 @@ func writeFit(t *text, rep *fit.Report) {
 	if rep.Varied != nil {
 		writeVaried(t, rep.Varied, rep.DeviceBytes)
 		t.section("")
+	}
+	if p := rep.Program; p.TooLarge {
+		t.Line("It does not fit %s: it was refused memory on a simulated GPU of %s, too, with %s live. It needs more, or takes all that it can get.", size.Format(rep.DeviceBytes), size.Format(p.RanOn), size.Format(rep.PeakBytes))
+		return
 	}
 	if rep.Program.Repeats {
 		t.Line("As far as it ran: it was ended when its memory repeated. What comes later, such as an evaluation, is not in this answer; --full runs it to its end.")
@@ -242,6 +252,9 @@ func writeVaried(t *text, v *fit.Varied, card uint64) {
 		tab.Row(x.Value, fits, size.Format(x.Peak), strings.Join(x.Set, " "))
 	}
 	t.table(tab)
+	if v.Unordered {
+		t.Line("The values are not in the order of their memory: a larger one may fit. Give them from the least memory to the most.")
+	}
 	t.Line("More memory with each value is assumed: values that are not in the table were not tried.")
 }
 

@@ -4,9 +4,16 @@ package main
 
 import (
 	"os"
+	"os/signal"
 	"syscall"
 )
 
-// ending are the signals that end a command, as they end programs that catch none.
-// SIGHUP is left to Go's runtime, which heeds nohup.
-var ending = []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGALRM, syscall.SIGUSR1, syscall.SIGUSR2}
+// ending are the signals that end a command, as they end programs that catch none. SIGHUP
+// is not among them under nohup, which has it ignored.
+var ending = func() []os.Signal {
+	list := []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGALRM, syscall.SIGUSR1, syscall.SIGUSR2}
+	if !signal.Ignored(syscall.SIGHUP) {
+		list = append(list, syscall.SIGHUP)
+	}
+	return list
+}()

@@ -22,6 +22,7 @@
 #include "quiet.h"
 
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -204,6 +205,16 @@ __attribute__((constructor)) static void load(void) {
   pthread_atfork(0, 0, forked);
 }
 
+// note_python adds to the name of GPUMEM_FIT a file that shows a Python without gpumem fit's
+// start-up file: with -I, -E or -S, or another PYTHONPATH.
+static void note_python(void) {
+  char path[4096];
+  int f;
+  if (!*setting("GPUMEM_FIT") || !dlsym(RTLD_DEFAULT, "Py_IsInitialized") || atoi(setting("GPUMEM_FIT_STARTED")) == getpid()) return;
+  if (snprintf(path, sizeof path, "%s.python", setting("GPUMEM_FIT")) >= (int)sizeof path) return;
+  if ((f = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666)) >= 0) close(f);
+}
+
 // load_pools loads libgpumem.so from the folder of this library. What Go's runtime does
 // to the process is undone: its handlers but those of faults in Go, which pass on all
 // others; and its threads have all signals blocked, so that the program's own get them.
@@ -211,6 +222,7 @@ static int load_pools(void) {
   static int result = CU_UNKNOWN;
   if (tried) return result;
   tried = 1;
+  note_python();
   Dl_info here;
   char path[4096];
   if (!dladdr((void *)load_pools, &here) || !here.dli_fname) {

@@ -291,8 +291,8 @@ var deviceCalls = map[string]handler{
 		}
 		return give(c, 0, int32(bus-1))
 	},
-	"cuDeviceGetUuid":    onDevice(1, func(d *driver, c *call, g *gpu) code { return give(c, 0, g.uuid) }),
-	"cuDeviceGetUuid_v2": onDevice(1, func(d *driver, c *call, g *gpu) code { return give(c, 0, g.uuid) }),
+	"cuDeviceGetUuid":     onDevice(1, func(d *driver, c *call, g *gpu) code { return give(c, 0, g.uuid) }),
+	"cuDeviceGetUuid_v2":  onDevice(1, func(d *driver, c *call, g *gpu) code { return give(c, 0, g.uuid) }),
 	"cuDeviceTotalMem_v2": onDevice(1, func(d *driver, c *call, g *gpu) code { return give(c, 0, g.info.Total) }),
 	"cuDeviceComputeCapability": onDevice(2, func(d *driver, c *call, g *gpu) code {
 		put(c, 0, int32(g.info.CCMajor))

@@ -176,7 +176,7 @@ struct job {
 static pthread_mutex_t mu = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t change = PTHREAD_COND_INITIALIZER;
 static struct job *first, **last = &first;
-static u64 queued, done;
+static u64 queued, begun, done;
 static int started;
 
 __attribute__((noreturn)) static void *worker(void *unused) {
@@ -186,6 +186,7 @@ __attribute__((noreturn)) static void *worker(void *unused) {
     while (!first) pthread_cond_wait(&change, &mu);
     struct job *j = first;
     if (!(first = j->next)) last = &first;
+    begun++;
     pthread_mutex_unlock(&mu);
     if (j->withStatus)
       ((void (*)(void *, int, void *))j->fn)(j->stream, 0, j->arg);
@@ -211,6 +212,13 @@ u64 simQueue(void *fn, void *arg, void *stream, int withStatus) {
   *last = j, last = &j->next;
   u64 n = ++queued;
   pthread_cond_broadcast(&change);
+  pthread_mutex_unlock(&mu);
+  return n;
+}
+
+u64 simBegun(void) {
+  pthread_mutex_lock(&mu);
+  u64 n = begun;
   pthread_mutex_unlock(&mu);
   return n;
 }

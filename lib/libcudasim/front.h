@@ -44,7 +44,9 @@ int simServe(int name, u64 *args);
 // cuStreamAddCallback wants it. It returns the function's number, from 1.
 u64 simQueue(void *fn, void *arg, void *stream, int withStatus);
 
-// simDone is the number of the last host function that has run.
+// simBegun and simDone are the numbers of the last host function that has begun, and that
+// has run.
+u64 simBegun(void);
 u64 simDone(void);
 
 // simLog writes a line to the file that GPUMEM_SIM_LOG names, if it does.

@@ -185,22 +185,22 @@ func (d *driver) use(c *call, addr, bytes, handle uint64) code {
 // no more than some dozen calls.
 const workTime = 5 * time.Microsecond
 
-// notice is what the program learns when a host function has run: that all before
-// it in its stream is done.
+// notice is what the program learns when a host function begins: that all before it in its
+// stream is done. The function may pass that on to other threads before it returns.
 type notice struct {
 	job  uint64
 	sim  *sim.Device
 	mark device.Event
 }
 
-// learn takes note of the host functions that have run.
+// learn takes note of the host functions that have begun.
 func (d *driver) learn() {
 	if len(d.notices) == 0 {
 		return
 	}
-	done := uint64(C.simDone())
+	begun := uint64(C.simBegun())
 	d.notices = slices.DeleteFunc(d.notices, func(n notice) bool {
-		if n.job > done {
+		if n.job > begun {
 			return false
 		}
 		// The device may be closed by now. A query first: it does not make pools

@@ -99,10 +99,29 @@ func recordTo(path string) (err error) {
 	if record.file, err = os.OpenFile(path, flags, 0o666); errors.Is(err, os.ErrExist) {
 		record.file, err = os.OpenFile(fmt.Sprintf("%s.%d", path, os.Getpid()), flags, 0o666)
 	}
-	if err == nil {
-		record.w, err = trace.NewWriter(record.file)
+	if err != nil {
+		return err
+	}
+	whole := os.Getenv("GPUMEM_RECORD_WHOLE")
+	if record.w, err = trace.NewWriter(&recording{record.file, whole}); err == nil && whole != "" {
+		record.w.FlushAfter = 0
 	}
 	return err
+}
+
+// recording is the recording's file, and one beside it that is there while nothing is lost.
+// That is removed where writing fails, which a full disk allows.
+type recording struct {
+	*os.File
+	whole string // its path; "" for none
+}
+
+func (r *recording) Write(p []byte) (int, error) {
+	n, err := r.File.Write(p)
+	if err != nil && r.whole != "" {
+		_ = os.Remove(r.whole)
+	}
+	return n, err
 }
 
 //export gmOpen

@@ -25,7 +25,6 @@
 package fit
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	_ "embed"
@@ -37,15 +36,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"gpumem/device/sim"
 	"gpumem/policy/frameworks"
+	"gpumem/replay"
 	"gpumem/replay/advise"
 	"gpumem/share/library"
 	"gpumem/size"
@@ -114,6 +111,9 @@ type Program struct {
 	Lines []Place `json:"lines,omitempty"`
 	// RanOn is the size of the simulated GPU on which the program was served, in bytes.
 	RanOn uint64 `json:"ran_on_bytes"`
+	// TooLarge reports that it was refused memory on the largest simulated GPU, too, whose
+	// size is RanOn. Then nothing fits, and nothing else is known.
+	TooLarge bool `json:"too_large,omitempty"`
 
 	peak  uint64 // by PyTorch's allocator; 0 if it is not known
 	ended bool   // it came to its own end
@@ -136,10 +136,11 @@ type Report struct {
 	Breaks  *Breaks `json:"breaks_at,omitempty"` // for JAX; nil if the program fits as it is
 	Tried   []Tried `json:"tried,omitempty"`     // with Config.Smallest, the largest first
 	Varied  *Varied `json:"vary,omitempty"`      // of RunVary
+	NotKept error   `json:"-"`                   // why there is no file Config.Record
 }
 
 // mostGPUs is the most GPUs of a machine.
-const mostGPUs = 64
+const mostGPUs = 16
 
 // Cards reads the words of a device, behind whose size may stand how many there are:
 // sim:24GiB*4. It returns the words of one, and the number.
@@ -192,12 +193,21 @@ func (e *FailedError) Unwrap() error { return e.Err }
 // ErrNoGPU is the error of a program that took no GPU memory.
 var ErrNoGPU = errors.New("the program took no GPU memory")
 
+// The errors of a run whose recording is no answer.
+var (
+	errNoStart  = errors.New("the program's Python has read no start-up file, so JAX and PyTorch were not prepared: run it without -I, -E and -S, and add to PYTHONPATH instead of replacing it")
+	errNotWhole = errors.New("the recording is not whole: the disk of TMPDIR is full, or PyTorch's process was ended before Python's end, as by _exit of C")
+)
+
 // Run answers. Errors: of the configuration, that the libraries are missing, ErrNoGPU, a
 // *FailedError, or those of advise.Run.
 func Run(ctx context.Context, cfg Config) (*Report, error) {
 	program, err := exec.LookPath(cfg.Command[0])
 	if err != nil {
-		return nil, err
+		return nil, noProgram(cfg.Command[0], err)
+	}
+	if cfg.Sim.Total > largest {
+		return nil, fmt.Errorf("a card of %s: a program is tried on at most %s", size.Format(cfg.Sim.Total), size.Format(largest))
 	}
 	front, driver, err := folders(cfg.Env)
 	if err != nil {
@@ -206,14 +216,23 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	if err := library.Check(program); err != nil {
 		return nil, err
 	}
-	if _, err := os.Lstat(cfg.Record); err == nil {
-		return nil, fmt.Errorf("%s: %w", cfg.Record, fs.ErrExist)
+	if cfg.Record != "" { // before the run, which may take long
+		f, err := os.OpenFile(cfg.Record, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+		if err != nil {
+			return nil, err
+		}
+		if err := errors.Join(f.Close(), os.Remove(cfg.Record)); err != nil {
+			return nil, err
+		}
 	}
 	dir, err := os.MkdirTemp("", "gpumem-fit-")
 	if err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
+	if dir, err = filepath.Abs(dir); err != nil { // the program may change its folder
+		return nil, err
+	}
 	if strings.ContainsAny(dir, ",:") { // which end a word in lists of folders and of a device
 		return nil, fmt.Errorf("folder %s: its name has a comma or colon; set TMPDIR to one without", dir)
 	}
@@ -241,13 +260,29 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 		}
 		t := Tried{Card: card, Set: []string{}}
 		if !refused {
-			t.Peak, t.Fits, t.Set = r.Peak().Bytes, r.Fits, lineOf(r.Settings)
+			t.Peak, t.Fits, t.Set = r.PeakBytes, r.Fits, lineOf(r.Settings)
 		}
 		if report.Tried = append(report.Tried, t); !t.Fits {
 			break
 		}
 	}
 	return report, nil
+}
+
+// noProgram returns the error of a word that names no program, with what was meant.
+func noProgram(word string, err error) error {
+	switch {
+	case !exists(word):
+		return fmt.Errorf("%s: no such file, and no such program on PATH (%w)", word, err)
+	case strings.HasSuffix(word, ".py"):
+		return pythonProgram(word)
+	}
+	return err
+}
+
+// pythonProgram returns the error of a Python program that is named without its Python.
+func pythonProgram(path string) error {
+	return fmt.Errorf("%s is a Python program: gpumem fit -- python %s", path, path)
 }
 
 // folders returns the folders of the pool library and of the simulated driver.
@@ -273,7 +308,10 @@ func once(ctx context.Context, cfg Config, dir, front, driver string, on uint64)
 	if err := errors.Join(os.Mkdir(startup, 0o700), os.WriteFile(filepath.Join(startup, "sitecustomize.py"), start, 0o600), writeTorch(startup)); err != nil {
 		return nil, false, err
 	}
-	record, found := filepath.Join(run, "record"), filepath.Join(run, "found")
+	record, found, whole := filepath.Join(run, "record"), filepath.Join(run, "found"), filepath.Join(run, "whole")
+	if err := os.WriteFile(whole, nil, 0o600); err != nil {
+		return nil, false, err
+	}
 	device := func(total uint64) string {
 		if cfg.GPUs <= 1 {
 			return fmt.Sprintf("sim:%d%s", total, capability(cfg.Sim))
@@ -281,61 +319,47 @@ func once(ctx context.Context, cfg Config, dir, front, driver string, on uint64)
 		return fmt.Sprintf("sim@%s,create,total=%d%s", filepath.Join(run, "gpus"), total, strings.Repeat(fmt.Sprintf("/%d", total), cfg.GPUs-1)+capability(cfg.Sim))
 	}
 	env, err := environment(cfg, front, driver, [][2]string{
-		{"PYTHONPATH", startup}, {"GPUMEM_RECORD", record}, {"GPUMEM_FIT", found}, {"GPUMEM_DEVICE", device(on)},
+		{"PYTHONPATH", startup}, {"GPUMEM_RECORD", record}, {"GPUMEM_RECORD_WHOLE", whole}, {"GPUMEM_FIT", found}, {"GPUMEM_DEVICE", device(on)},
 		{"GPUMEM_FIT_DEVICE", device(largest)}, {"GPUMEM_FIT_TOTAL", fmt.Sprint(compilerTotal(on))},
 	})
 	if err != nil {
 		return nil, false, err
 	}
-	tail := &lastLine{w: cfg.Stderr}
-	c := exec.CommandContext(ctx, cfg.Command[0], cfg.Command[1:]...)
-	c.Env, c.Stdin, c.Stdout, c.Stderr = env, os.Stdin, cfg.Stdout, tail
-	runtime.LockOSThread() // the program ends with the thread that started it, see group
-	defer runtime.UnlockOSThread()
-	group(c)
-	c.WaitDelay = 5 * time.Second
-	failed := c.Run()
-	if ctx.Err() != nil {
-		return nil, false, context.Cause(ctx)
-	}
-	if ended(failed, found) {
-		failed = nil
-	}
-	var exit *exec.ExitError
-	if failed != nil && !errors.As(failed, &exit) {
-		return nil, false, failed // not started
+	failed, err := execute(ctx, cfg, env, found)
+	if err != nil {
+		return nil, false, err
 	}
 	if others, err := withPrefix(run, "record."); others > 0 || err != nil {
 		return nil, false, cmp.Or(err, fmt.Errorf("%d processes of the program use the GPU, and fit follows one; run the part that uses the GPU in one process", 1+others))
 	}
-	source := snapshot(record, found)
-	t, err := formats.Open(ctx, source, trace.Options{KeepPaths: true})
-	switch {
-	case failed != nil && (err != nil || t.Refused == 0):
-		if t != nil {
-			t.Close()
-		}
-		return nil, false, &FailedError{failed, tail.line()}
-	case errors.Is(err, fs.ErrNotExist):
-		return nil, false, noGPU(found)
-	case err != nil:
-		return nil, false, err
-	}
-	defer t.Close()
 	p, err := readProgram(found)
 	if err != nil {
 		return nil, false, err
 	}
-	if t.Refused > 0 && on < largest && p.Framework != "jax" {
+	source := snapshot(record, found)
+	t, err := formats.Open(ctx, source, trace.Options{KeepPaths: true})
+	if t != nil {
+		defer t.Close()
+	}
+	refused := t != nil && t.Refused > 0 || failed.ofMemory()
+	switch {
+	case exists(found + ".python"):
+		return nil, false, errNoStart
+	case failed != nil && !refused:
+		return nil, false, failed
+	case refused && on < largest && p.Framework != "jax":
 		return nil, true, nil
+	case refused:
+		return tooLarge(cfg, p, t), false, nil
+	case !exists(whole):
+		return nil, false, errNotWhole
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, false, noGPU(p)
+	case err != nil:
+		return nil, false, err
 	}
 	if t.Allocs == 0 {
 		return nil, false, ErrNoGPU
-	}
-	if cfg.Record != "" {
-		if err := keep(source, cfg.Record); err != nil {
-			return nil, false, err
-		}
 	}
 	p.RanOn = on
 	if t.Format == torch.Format.Name {
@@ -356,11 +380,35 @@ func once(ctx context.Context, cfg Config, dir, front, driver string, on uint64)
 	}
 	advice.Trace.Source = strings.Join(cfg.Command, " ")
 	report := &Report{Report: advice, Program: p}
+	if cfg.Record != "" {
+		report.NotKept = keep(source, cfg.Record)
+	}
 	if err := report.explain(ctx, t); err != nil {
 		return nil, false, err
 	}
 	report.Summary = report.summarize()
 	return report, false, nil
+}
+
+// tooLarge is the answer about a program that is refused memory on the largest GPU: it may
+// need more, or take all that it can get. What it had by then is known, if t is not nil.
+func tooLarge(cfg Config, p Program, t *trace.Trace) *Report {
+	p.RanOn, p.TooLarge = largest, true
+	r := &Report{
+		Report:  &advise.Report{DeviceBytes: cfg.Sim.Total, UsedBytes: cfg.Sim.Used + cfg.Sim.Display, ContextBytes: cfg.Context, Candidates: []*advise.Candidate{}},
+		Summary: Summary{Outside: cfg.Context, Contents: []Item{}, Settings: []Pair{}}, Program: p, Peaks: []Peak{},
+	}
+	if t != nil {
+		r.Trace, r.PeakBytes = replay.Describe(t), t.PeakLive
+	}
+	r.Trace.Source = strings.Join(cfg.Command, " ")
+	r.Differs = r.Differences()
+	return r
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
 }
 
 // withPrefix returns the number of files in a folder whose names begin with a word.
@@ -386,7 +434,10 @@ func keep(record, to string) error {
 		return err
 	}
 	_, err = io.Copy(file, from)
-	return errors.Join(err, file.Close())
+	if err = errors.Join(err, file.Close()); err != nil {
+		err = errors.Join(fmt.Errorf("%s: the recording is not kept: %w", to, err), os.Remove(to))
+	}
+	return err
 }
 
 // readProgram reads what the start-up file wrote; it writes nothing for other programs.
@@ -490,33 +541,4 @@ func variable(env []string, name string) string {
 		}
 	}
 	return ""
-}
-
-// lastLine passes text on and keeps its end.
-type lastLine struct {
-	w   io.Writer
-	buf []byte // at most 8 KiB
-}
-
-func (l *lastLine) Write(p []byte) (int, error) {
-	l.buf = append(l.buf, p...)
-	if n := len(l.buf) - 8<<10; n > 0 {
-		l.buf = append(l.buf[:0], l.buf[n:]...)
-	}
-	if l.w == nil {
-		return len(p), nil
-	}
-	return l.w.Write(p)
-}
-
-// exception is the line of Python's traceback that has the error. Notes may follow it.
-var exception = regexp.MustCompile(`(?m)^(?:\w+\.)*\w*(?:Error|Exception)\b.*$`)
-
-// line returns the last line that is an exception's, or else the last one.
-func (l *lastLine) line() string {
-	if all := exception.FindAll(l.buf, -1); len(all) > 0 {
-		return string(bytes.TrimSpace(all[len(all)-1]))
-	}
-	lines := bytes.Split(bytes.TrimSpace(l.buf), []byte("\n"))
-	return string(bytes.TrimSpace(lines[len(lines)-1]))
 }

@@ -22,6 +22,15 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if program := os.Getenv("GPUMEM_TEST_FIT"); program != "" { // see TestTerminal
+		r, err := fit.Run(context.Background(), fit.Config{Command: []string{"sh", "-c", `read n; exec "$0" "$n"`, program}, Env: os.Environ(), Sim: sim.Config{Total: 4 << 30}, Stderr: os.Stderr})
+		if err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		fmt.Println("peak", r.PeakBytes)
+		os.Exit(0)
+	}
 	code := m.Run()
 	if folder, err := front(); err == nil {
 		os.RemoveAll(folder)

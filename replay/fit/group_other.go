@@ -2,7 +2,13 @@
 
 package fit
 
-import "os/exec"
+import (
+	"os"
+	"os/exec"
+)
 
-// group does nothing: the simulated driver is for Linux.
-func group(*exec.Cmd) {}
+// group and sweep do nothing: the simulated driver is for Linux.
+func group(*exec.Cmd, string) {}
+func sweep(string)            {}
+
+func terminal(*os.File) bool { return false }

@@ -10,9 +10,12 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -60,16 +63,73 @@ type Place struct {
 }
 
 // IsFile reports whether a word names a file to answer about, and no program: one that
-// cannot be run, or - for standard input.
+// cannot be run, or that is a module or a recording, or - for standard input.
 func IsFile(word string) bool {
+	if word == "-" {
+		return true
+	}
 	st, err := os.Stat(word)
-	return word == "-" || err == nil && !st.IsDir() && st.Mode()&0o111 == 0
+	if err != nil || !st.Mode().IsRegular() {
+		return err == nil && !st.IsDir() && st.Mode()&0o111 == 0
+	}
+	return st.Mode()&0o111 == 0 || isAnswerable(word)
+}
+
+// isAnswerable reports whether a file begins as a module or as a recording does.
+func isAnswerable(path string) bool {
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	head := make([]byte, 4<<10)
+	n, _ := io.ReadFull(f, head)
+	head = head[:n]
+	return !bytes.HasPrefix(head, []byte("#!")) && (isRecording(head) || load.Looks(head))
+}
+
+// isRecording reports whether content begins as a recording does.
+func isRecording(head []byte) bool {
+	return len(head) > 0 && !isBinaryModule(head) && slices.ContainsFunc(formats.All(), func(f trace.Format) bool { return f.Looks(head) })
+}
+
+// isBinaryModule reports whether content begins as a binary module, which is alone or the
+// first part of a message: with its name and that of its entry. Recordings of TensorFlow and
+// of pprof are messages, too, and begin with numbers.
+func isBinaryModule(head []byte) bool {
+	return isNamed(head) || len(head) > 0 && head[0] == 1<<3|2 && isNamed(afterLength(head[1:]))
+}
+
+// afterLength returns what follows a length.
+func afterLength(b []byte) []byte {
+	_, n := binary.Uvarint(b)
+	return b[max(0, n):]
+}
+
+var identifier = regexp.MustCompile(`^[\w.:<>-]+$`)
+
+// isNamed reports whether the first two fields of a message are names.
+func isNamed(message []byte) bool {
+	for field := range byte(2) {
+		if len(message) == 0 || message[0] != (field+1)<<3|2 {
+			return false
+		}
+		bytes, n := binary.Uvarint(message[1:])
+		if message = message[1+max(0, n):]; n <= 0 || bytes > uint64(len(message)) || !identifier.Match(message[:bytes]) {
+			return false
+		}
+		message = message[bytes:]
+	}
+	return true
 }
 
 // File answers about a module of XLA or a recording, by its content; of the configuration
 // the card, Context, As and Progress count. Errors are those of load.Read, of trace.Formats.Open
 // or of advise.Run.
 func File(ctx context.Context, path string, cfg Config) (*FileReport, error) {
+	if cfg.GPUs > 1 {
+		return nil, fmt.Errorf("%s is of one GPU: leave *%d out", path, cfg.GPUs)
+	}
 	in, err := input.Open(ctx, path, input.Options{Kind: "a module or a recording", Progress: func(done, total int64) {
 		if cfg.Progress != nil && total > 0 {
 			cfg.Progress("reading", float64(done)/float64(total))
@@ -83,8 +143,10 @@ func File(ctx context.Context, path string, cfg Config) (*FileReport, error) {
 	if err != nil {
 		return nil, err
 	}
-	known := slices.ContainsFunc(formats.All(), func(f trace.Format) bool { return len(head) > 0 && f.Looks(head) })
+	known := isRecording(head)
 	switch {
+	case strings.HasSuffix(path, ".py") && !known:
+		return nil, pythonProgram(path)
 	case bytes.HasPrefix(bytes.TrimSpace(head), []byte("module @")):
 		return nil, in.Fail("is StableHLO, which XLA has not compiled; jitted.lower(...).compile().as_text() is a module, and XLA_FLAGS=--xla_dump_to=DIR writes them")
 	case known || !load.Looks(head):
@@ -109,20 +171,26 @@ func File(ctx context.Context, path string, cfg Config) (*FileReport, error) {
 // module answers about a module, which is changed if it is not scheduled.
 func module(ctx context.Context, m *hlo.Module, name string, cfg Config) (*FileReport, error) {
 	fact := &Module{Name: m.Name, Scheduled: m.Scheduled}
-	if !m.Scheduled {
-		if err := prepare(m); err != nil {
-			return nil, err
+	var largest []memory.LiveValue
+	err := until(ctx, func() error {
+		if !m.Scheduled {
+			if err := prepare(m); err != nil {
+				return err
+			}
 		}
-	}
-	sum, err := memory.Summarize(m, mostParts)
+		sum, err := memory.Summarize(m, mostParts)
+		if err != nil {
+			return err
+		}
+		largest = sum.Largest
+		a, err := memory.AnalyzeModule(m)
+		if err != nil {
+			return err
+		}
+		fact.Totals, err = a.Totals()
+		return err
+	})
 	if err != nil {
-		return nil, err
-	}
-	a, err := memory.AnalyzeModule(m)
-	if err != nil {
-		return nil, err
-	}
-	if fact.Totals, err = a.Totals(); err != nil {
 		return nil, err
 	}
 	list := requests(m, fact.Temporaries)
@@ -137,7 +205,7 @@ func module(ctx context.Context, m *hlo.Module, name string, cfg Config) (*FileR
 	}
 	report.Trace.Format = "hlo"
 	answer := &FileReport{Report: report, Module: fact, Peak: []Place{}}
-	for _, v := range sum.Largest {
+	for _, v := range largest {
 		where := named(v.OpName)
 		if v.Source != "" {
 			where += " " + v.Source
@@ -149,6 +217,19 @@ func module(ctx context.Context, m *hlo.Module, name string, cfg Config) (*FileR
 	}
 	answer.Summary = answer.summarize()
 	return answer, nil
+}
+
+// until calls f, which knows no context, and returns early with the cause when ctx ends. Then f
+// goes on by itself, and nothing that it makes is looked at.
+func until(ctx context.Context, f func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- f() }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 // prepare brings a module that XLA has not compiled nearer to what it will run: elementwise

@@ -252,13 +252,44 @@ func TestFileErrors(t *testing.T) {
 	}
 }
 
+// TestFileOfBinaryModule: binary modules are told from the recordings that are messages, too.
+func TestFileOfBinaryModule(t *testing.T) {
+	modules, err := filepath.Glob("../../hlo/load/testdata/*.pb")
+	if err != nil || len(modules) == 0 {
+		t.Fatal(modules, err)
+	}
+	for _, path := range append(modules, "../../trace/testdata/jax092.memdump", "../../trace/testdata/jax092.pprof") {
+		t.Run(filepath.Base(path), func(t *testing.T) {
+			r, err := fit.File(t.Context(), path, fit.Config{Sim: sim.Config{Total: 24 << 30}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if is := strings.HasSuffix(path, ".pb"); (r.Module != nil) != is {
+				t.Errorf("format %s, module %v", r.Trace.Format, r.Module)
+			}
+		})
+	}
+}
+
+// TestFileOfManyGPUs: a file is of one.
+func TestFileOfManyGPUs(t *testing.T) {
+	_, err := fit.File(t.Context(), file(t, "step.hlo", step), fit.Config{Sim: sim.Config{Total: 1 << 30}, GPUs: 2})
+	if err == nil || !strings.Contains(err.Error(), "leave *2 out") {
+		t.Error(err)
+	}
+}
+
 func TestIsFile(t *testing.T) {
 	module := file(t, "step.hlo", step)
 	script := file(t, "train", "#!/bin/sh\n")
 	if err := os.Chmod(script, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	for word, want := range map[string]bool{module: true, "-": true, script: false, "train": false, t.TempDir(): false} {
+	runnable := file(t, "run.hlo", step) // as on a file system that has no such bits
+	if err := os.Chmod(runnable, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for word, want := range map[string]bool{module: true, runnable: true, "-": true, script: false, "train": false, t.TempDir(): false} {
 		if got := fit.IsFile(word); got != want {
 			t.Errorf("%s: %v", word, got)
 		}

@@ -29,6 +29,54 @@ SETTINGS = {
 }
 own = {}
 
+# Modules that have been imported know that this file is there: see front.c of the pool
+# library, which notes a Python without it.
+def started():
+    os.environ["GPUMEM_FIT_STARTED"] = str(os.getpid())
+
+
+started()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=started)
+
+ends = []  # what is called when the program ends, however Python ends
+failed = False  # sys.exit was called with an error
+
+
+def at_end(write):
+    """Has write called with the reason when this process ends: by Python's end, or by os._exit."""
+    import atexit
+
+    me, done = os.getpid(), []
+
+    def end():
+        if os.getpid() == me and not done:
+            done.append(True)
+            # last_value is set for an exception that nothing caught.
+            write("failed" if failed or getattr(sys, "last_value", None) is not None else "end")
+
+    atexit.register(end)
+    ends.append(end)
+
+
+def exit_at_once(status, leave=os._exit):
+    for end in ends:
+        try:
+            end()
+        except Exception:
+            pass  # the file keeps that the end was not reached
+    leave(status)
+
+
+def exit_with(status=None, leave=sys.exit):
+    global failed
+    failed = status not in (None, 0)
+    leave(status)
+
+
+leave = os._exit
+os._exit, sys.exit = exit_at_once, exit_with
+
 
 class Finder(object):
     """Acts when a framework has been imported, and the module of JAX that looks for GPUs."""
@@ -52,7 +100,7 @@ class Finder(object):
                 pytorch.before(own)
             execute(module)
             if name == "torch":
-                pytorch.after(module, own, save, repeats)
+                pytorch.after(module, own, save, repeats, at_end)
             elif name == "tensorflow":
                 save({"framework": name, "version": module.__version__, "programs": []})
             elif name == "jax":
@@ -142,6 +190,12 @@ def write(bridge, reason):
     save({"framework": "jax", "version": sys.modules["jax"].__version__, "reason": reason, "own": own, "programs": list(programs.values())})
 
 
+def begun(name, version):
+    """Saves which framework it is. That it is there alone shows a run without its end."""
+    if not os.path.exists(os.environ["GPUMEM_FIT"]):
+        save({"framework": name, "version": version, "reason": "begun", "own": own, "programs": []})
+
+
 def save(found):
     import json
 
@@ -152,15 +206,9 @@ def save(found):
 
 
 def watch(jax):
-    import atexit
-
     settle()  # before the backend is made
-    me = os.getpid()
+    begun("jax", jax.__version__)
     bridge = jax._src.xla_bridge
-
-    def end():
-        if os.getpid() == me:
-            write(bridge, "end")
 
     def look():
         stats = [d.memory_stats() for d in client(bridge).local_devices()]
@@ -172,7 +220,7 @@ def watch(jax):
             for executable in backend.live_executables()[:1]:  # the newest is the first
                 note(executable)
 
-    atexit.register(end)  # after jax's own, and so called before it, which ends the backend
+    at_end(lambda reason: write(bridge, reason))  # after jax's own, and so called before it, which ends the backend
     jax.monitoring.register_event_duration_secs_listener(compiled)
     repeats(look, lambda reason: write(bridge, reason))
 
@@ -197,7 +245,7 @@ def repeats(look, write, seconds=SECONDS):
             elif peak and count >= (1 + TIMES) * before and now - since > seconds:
                 write("repeats")
                 sys.stdout.flush()
-                os._exit(0)
+                leave(0)
 
     if os.environ.get("GPUMEM_FIT_FULL") != "1":
         thread = threading.Thread(target=watch)

@@ -50,12 +50,11 @@ func ended(failed error, found string) bool {
 
 // noGPU returns the error of a program that took no GPU memory, with the reason if it is
 // known.
-func noGPU(found string) error {
-	p, err := readProgram(found)
-	if err == nil && p.Framework == "pytorch" {
+func noGPU(p Program) error {
+	if p.Framework == "pytorch" {
 		return fmt.Errorf("%w: its PyTorch %s is built without CUDA", ErrNoGPU, p.Version)
 	}
-	return errors.Join(err, ErrNoGPU)
+	return ErrNoGPU
 }
 
 // as returns the framework for advise.Config, without a version that advise cannot read; ""

@@ -21,16 +21,14 @@ def before(own):
             own[name] = os.environ.pop(name)
 
 
-def after(torch, own, save, repeats):
-    """Begins when the program has its first GPU memory. save writes what was found, and
-    repeats ends the program when its memory does."""
-    import atexit
+def after(torch, own, save, repeats, at_end):
+    """Begins when the program has its first GPU memory. save writes what was found, repeats
+    ends the program when its memory does, and at_end calls write when the program ends."""
     import pickle
 
     if not torch.version.cuda:
         save({"framework": "pytorch", "version": torch.__version__, "reason": "no cuda", "programs": []})
         return
-    me = os.getpid()
     # Attention by cuDNN needs a plan of an engine that is not there.
     if hasattr(torch.backends.cuda, "enable_cudnn_sdp"):
         torch.backends.cuda.enable_cudnn_sdp(False)
@@ -44,14 +42,11 @@ def after(torch, own, save, repeats):
         with open(path + ".part", "wb") as file:
             pickle.dump(torch.cuda.memory._snapshot(), file)
         os.replace(path + ".part", path)
+        open(os.environ["GPUMEM_RECORD_WHOLE"], "w").close()
         save({
             "framework": "pytorch", "version": torch.__version__.split("+")[0], "reason": reason, "own": own, "programs": [],
             "peak_bytes": max(peak, look()[0]),
         })
-
-    def end():
-        if os.getpid() == me:
-            write("end")
 
     peak = 0
 
@@ -61,9 +56,19 @@ def after(torch, own, save, repeats):
         peak = max(peak, sum(s["requested_bytes.all.peak"] for s in stats))
         return peak, sum(s["allocation.all.allocated"] for s in stats)
 
+    # A program may record for itself, and ends that or begins anew: it gets the events of
+    # this recording. torch.cuda.memory calls these two by their names.
+    record = torch._C._cuda_record_memory_history
+    for name in ("_cuda_record_memory_history", "_cuda_record_memory_history_legacy"):
+        if hasattr(torch._C, name):
+            setattr(torch._C, name, lambda *_, **__: None)
+
     def begin():
+        torch._C._cuda_record_memory_history, ours = record, torch._C._cuda_record_memory_history
         torch.cuda.memory._record_memory_history(enabled="all", context="alloc", stacks="python", max_entries=EVENTS)
-        atexit.register(end)
+        torch._C._cuda_record_memory_history = ours
+        os.remove(os.environ["GPUMEM_RECORD_WHOLE"])  # until the snapshot is written
+        at_end(write)
         repeats(look, write, SECONDS)
 
     torch.cuda._lazy_call(begin)

@@ -70,6 +70,9 @@ type Varied struct {
 	Name    string       `json:"name"`
 	Largest *string      `json:"largest"` // the last value that fits; nil if none does
 	Tried   []TriedValue `json:"tried"`   // in the order of the values
+	// Unordered reports that a value takes less than one before it, so that the search may
+	// have missed the largest.
+	Unordered bool `json:"unordered,omitempty"`
 }
 
 // TriedValue is a run with one value.
@@ -111,7 +114,10 @@ func RunVary(ctx context.Context, cfg Config, v Vary) (*Report, error) {
 		if r == nil {
 			continue
 		}
-		answer.Tried = append(answer.Tried, TriedValue{Value: v.Values[i], Fits: r.Fits, Set: lineOf(r.Settings), Peak: r.Peak().Bytes})
+		if n := len(answer.Tried); n > 0 && answer.Tried[n-1].Peak > r.PeakBytes {
+			answer.Unordered = true
+		}
+		answer.Tried = append(answer.Tried, TriedValue{Value: v.Values[i], Fits: r.Fits, Set: lineOf(r.Settings), Peak: r.PeakBytes})
 	}
 	if largest >= 0 {
 		answer.Largest = &v.Values[largest]

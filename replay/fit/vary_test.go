@@ -147,7 +147,8 @@ func TestCards(t *testing.T) {
 		{words: "sim:24GiB*4", one: "sim:24GiB", n: 4},
 		{words: "sim:24GiB*8,used=2GiB", one: "sim:24GiB,used=2GiB", n: 8},
 		{words: "sim:24GiB*0", bad: true},
-		{words: "sim:24GiB*65", bad: true},
+		{words: "sim:24GiB*16", one: "sim:24GiB", n: 16},
+		{words: "sim:24GiB*17", bad: true},
 		{words: "sim:24GiB*x", bad: true},
 		{words: "sim:24GiB*", bad: true},
 		{words: "cuda:0*2", bad: true},
@@ -158,5 +159,23 @@ func TestCards(t *testing.T) {
 				t.Errorf("%q, %d, %v", one, n, err)
 			}
 		})
+	}
+}
+
+// TestVaryUnordered: values whose memory contradicts their order are noted.
+func TestVaryUnordered(t *testing.T) {
+	program := standin.Compile(t, "testdata/program.c")
+	for values, want := range map[string]bool{"n=10,100,1500": false, "n=10,1500,100": true} {
+		v, err := fit.ParseVary(values)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := fit.RunVary(t.Context(), fit.Config{Command: []string{"sh", "-c", `exec "$0" $n`, program}, Env: append(environ(t), "n=1"), Sim: sim.Config{Total: 2 << 30}}, v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Varied.Unordered != want {
+			t.Errorf("%s: %+v", values, r.Varied)
+		}
 	}
 }

@@ -346,6 +346,12 @@ static void pools(void) {
 
 static int ran;
 static void hostFunction(void *arg) { usleep(2000); ran += (int)(intptr_t)arg; }
+static int held;
+static void holding(void *arg) {
+  (void)arg;
+  __atomic_store_n(&ran, 1, __ATOMIC_RELEASE);
+  while (__atomic_load_n(&held, __ATOMIC_ACQUIRE)) sched_yield();
+}
 static void callback(ptr s, int status, void *arg) { (void)s; ran += status ? 1000 : (int)(intptr_t)arg; }
 
 static void streams(void) {
@@ -488,11 +494,16 @@ static void hazards(void) {
   WANT(use(p, MiB, a), OK);
   WANT(CU(cuMemUnmap, p, 2 * MiB), ILLEGAL_ADDRESS);
   WANT(found(), before + 4);
-  // A host function that has run tells that all before it is done.
-  ran = 0;
-  WANT(CU(cuLaunchHostFunc, a, hostFunction, (ptr)1), OK);
+  // A host function that has begun tells that all before it is done: it may have woken this
+  // thread before it returns.
+  ran = 0, held = 1;
+  WANT(CU(cuLaunchHostFunc, a, holding, (ptr)0), OK);
   while (!__atomic_load_n(&ran, __ATOMIC_ACQUIRE)) sched_yield();
-  while (CU(cuStreamQuery, a) == NOT_READY) sched_yield();
+  WANT(use(p, MiB, b), OK);
+  WANT(CU(cuStreamQuery, a), NOT_READY);
+  __atomic_store_n(&held, 0, __ATOMIC_RELEASE);
+  WANT(CU(cuStreamSynchronize, b), OK);
+  WANT(CU(cuStreamSynchronize, a), OK);
   WANT(CU(cuMemUnmap, p, 2 * MiB), OK);
   WANT(CU(cuMemRelease, h), OK);
   WANT(CU(cuMemAddressFree, p, 2 * MiB), OK);

@@ -1,0 +1,105 @@
+// The process of a run: its streams, its end, and what it leaves.
+
+package fit
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"regexp"
+	"runtime"
+	"syscall"
+	"time"
+)
+
+// execute runs the program to its end, and ends what it has started. failed is how it
+// failed, with the last line of its standard error. The error is that of its start, or the
+// cause of ctx.
+func execute(ctx context.Context, cfg Config, env []string, found string) (failed *FailedError, err error) {
+	tail := &lastLine{w: cfg.Stderr}
+	c := exec.CommandContext(ctx, cfg.Command[0], cfg.Command[1:]...)
+	c.Env, c.Stdin, c.Stdout, c.Stderr = env, os.Stdin, passed(cfg.Stdout), tail
+	runtime.LockOSThread() // the program ends with the thread that started it, see group
+	defer runtime.UnlockOSThread()
+	mark := "GPUMEM_FIT=" + found
+	group(c, mark)
+	c.WaitDelay = time.Second // processes that it has left may hold its streams
+	err = c.Run()
+	sweep(mark)
+	if errors.Is(err, exec.ErrWaitDelay) {
+		err = nil
+	}
+	var exit *exec.ExitError
+	isExit := errors.As(err, &exit)
+	if isExit && terminal(os.Stdin) && interrupted(exit) {
+		select { // the same Ctrl-C ends ctx
+		case <-ctx.Done():
+		case <-time.After(time.Second):
+		}
+	}
+	switch {
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case err == nil || ended(err, found):
+		return nil, nil
+	case !isExit:
+		return nil, err // not started
+	}
+	return &FailedError{err, tail.line()}, nil
+}
+
+// interrupted reports whether a program was ended by an interrupt, as shells and Python
+// show it.
+func interrupted(exit *exec.ExitError) bool {
+	status, ok := exit.Sys().(syscall.WaitStatus)
+	return ok && (status.Signaled() && status.Signal() == syscall.SIGINT || status.ExitStatus() == 130)
+}
+
+// passed returns a writer for the program's output: a terminal as it is, and anything else
+// without its errors, since the answer does not need the output.
+func passed(w io.Writer) io.Writer {
+	if f, ok := w.(*os.File); w == nil || ok && terminal(f) {
+		return w
+	}
+	return &lastLine{w: w}
+}
+
+// lastLine passes text on, as long as it can be written, and keeps its end.
+type lastLine struct {
+	w   io.Writer // nil: no more
+	buf []byte    // at most 8 KiB
+}
+
+func (l *lastLine) Write(p []byte) (int, error) {
+	l.buf = append(l.buf, p...)
+	if n := len(l.buf) - 8<<10; n > 0 {
+		l.buf = append(l.buf[:0], l.buf[n:]...)
+	}
+	if l.w != nil {
+		if _, err := l.w.Write(p); err != nil {
+			l.w = nil
+		}
+	}
+	return len(p), nil
+}
+
+// exception is the line of Python's traceback that has the error. Notes may follow it.
+var exception = regexp.MustCompile(`(?m)^(?:\w+\.)*\w*(?:Error|Exception)\b.*$`)
+
+// line returns the last line that is an exception's, or else the last one.
+func (l *lastLine) line() string {
+	if all := exception.FindAll(l.buf, -1); len(all) > 0 {
+		return string(bytes.TrimSpace(all[len(all)-1]))
+	}
+	lines := bytes.Split(bytes.TrimSpace(l.buf), []byte("\n"))
+	return string(bytes.TrimSpace(lines[len(lines)-1]))
+}
+
+// outOfMemory are the exceptions of frameworks that are refused GPU memory.
+var outOfMemory = regexp.MustCompile(`^(?:torch\.)?(?:cuda\.)?OutOfMemoryError|RESOURCE_EXHAUSTED|ResourceExhaustedError|CUDA_ERROR_OUT_OF_MEMORY`)
+
+// ofMemory reports whether the program says that it was refused GPU memory.
+func (e *FailedError) ofMemory() bool { return e != nil && outOfMemory.MatchString(e.Last) }
