@@ -3,6 +3,8 @@ package fit
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"testing"
 )
 
@@ -36,5 +38,17 @@ func TestIsBinaryModule(t *testing.T) {
 		if got := isBinaryModule([]byte(head)); got != want {
 			t.Errorf("%q: %v", head, got)
 		}
+	}
+}
+
+// TestKeepLeavesNothing: a recording that cannot be copied leaves no part of it.
+func TestKeepLeavesNothing(t *testing.T) {
+	folder := t.TempDir() // cannot be read as a file
+	to := filepath.Join(folder, "record")
+	if err := keep(folder, to); err == nil {
+		t.Error("no error")
+	}
+	if _, err := os.Lstat(to); !errors.Is(err, os.ErrNotExist) {
+		t.Error(err)
 	}
 }
