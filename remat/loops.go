@@ -89,7 +89,10 @@ func loops(m *hlo.Module, heap uint64, rates cost.Rates, total float64) ([]Loop,
 				part := partOf(written)
 				if init := w.Operands[0]; init.Opcode == hlo.TupleOp {
 					parts[init.Operands[n]] = "stacked: " + part
-					parts[through(init.Operands[n])] = "stacked: " + part
+					room := through(init.Operands[n])
+					if parts[room] = "stacked: " + part; room.Opcode == hlo.GetTupleElement { // for several
+						parts[room.Operands[0]] = "stacked"
+					}
 				}
 				if !fused(rootOf(written).Opcode) || slices.ContainsFunc(readers, readWhole) {
 					round += bytes / trips

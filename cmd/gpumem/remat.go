@@ -319,7 +319,7 @@ func writeRemat(t *text, a *remat.Answer) {
 	}
 	if a.HeapBefore > 0 && a.HeapAfter > 0 {
 		better := ""
-		if a.HeapBest > 0 && a.HeapBest < a.HeapAfter {
+		if a.HeapBest > 0 && a.HeapBest < a.HeapAfter/1000*999 {
 			better = "; " + size.Format(a.HeapBest) + " if packed better than XLA does"
 		}
 		row("packed", a.HeapAfter, "the heap that this takes, and "+size.Format(a.HeapBefore)+" before"+better)
