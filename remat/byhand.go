@@ -104,8 +104,9 @@ func (o options) predicted(given *plan, l layer, count int, save SavePolicy) (*p
 	if err != nil {
 		return nil, err
 	}
-	heap, err := heapOf(c)
-	return &plan{Peak: heap, Seconds: given.Seconds + more}, err
+	p := &plan{Module: c, Seconds: given.Seconds + more}
+	p.Peak, err = p.heap()
+	return p, err
 }
 
 // marked returns the plan that marks layers in a module that is not scheduled.

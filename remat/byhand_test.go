@@ -65,7 +65,7 @@ func TestByHandPlansNotScheduled(t *testing.T) {
 // limit needs.
 func TestByHandPlansScheduled(t *testing.T) {
 	m := remattest.Parsed(t, remattest.Layers(12, true))
-	heap, err := heapOf(m)
+	heap, err := (&plan{Module: m}).heap()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -174,7 +174,7 @@ a0.remat(x0) c.remat(a0.remat) gradient(g3 g2) gradient.1(gradient g1) g0(gradie
 			if seconds <= 0 {
 				t.Errorf("%v seconds", seconds)
 			}
-			if _, err := heapOf(c); err != nil {
+			if _, err := (&plan{Module: c}).heap(); err != nil {
 				t.Error(err)
 			}
 		})
@@ -257,7 +257,7 @@ func TestByHandInJAX(t *testing.T) {
 				t.Errorf("%s: %v", r.Name, err)
 				continue
 			}
-			got, err := heapOf(c)
+			got, err := (&plan{Module: c}).heap()
 			if err != nil {
 				t.Errorf("%s: %v", r.Name, err)
 				continue

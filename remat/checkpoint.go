@@ -25,7 +25,6 @@ import (
 
 	"gpumem/hlo"
 	"gpumem/hlo/cost"
-	"gpumem/hlo/memory"
 )
 
 // A checkpointer makes such a module of the entry of a compiled one.
@@ -68,19 +67,6 @@ func checkpointed(m *hlo.Module, l layer, count int, save SavePolicy, rates cost
 	k.c.Reorder(list)
 	_, err = hlo.RemoveDead(m)
 	return m, seconds, err
-}
-
-// heapOf returns the temporaries of a module as XLA packs them.
-func heapOf(m *hlo.Module) (uint64, error) {
-	a, err := memory.AnalyzeModule(m)
-	if err != nil {
-		return 0, err
-	}
-	s, err := a.Assign()
-	if err != nil {
-		return 0, err
-	}
-	return s.Temp, nil
 }
 
 // product is SaveDots for compiled modules, in which fusions and libraries compute products.
