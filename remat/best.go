@@ -61,6 +61,8 @@ type options struct {
 	Host *host.Memory
 	// Collectives is that of [gap.Options]. XLA's pass may recompute collectives in any case.
 	Collectives bool
+	// heap is what the temporaries of the given module are packed into; 0: not known.
+	heap uint64
 }
 
 // memory is how plans are measured.
@@ -116,6 +118,7 @@ func bestFor(m *hlo.Module, limit uint64, o options) (*plan, error) {
 	if err != nil || given.meets(limit) {
 		return given, err
 	}
+	given.packed = o.heap
 	k := &plans{o: o, limit: limit, given: given, best: given}
 	// XLA's pass runs at the same time as all that follows, on a copy.
 	k.xla.Go(func() {
@@ -138,6 +141,7 @@ func bestFor(m *hlo.Module, limit uint64, o options) (*plan, error) {
 		if best, err = o.measured(chosen.Module, chosen.By, chosen.Added); err != nil {
 			return nil, err
 		}
+		best.packed = chosen.packed // of the same text
 	}
 	best.dropped = k.dropped
 	return best, nil

@@ -53,6 +53,7 @@ func holders(m *hlo.Module, meter *memory.Meter, parts map[*hlo.Instruction]stri
 
 var (
 	wrapper = regexp.MustCompile(`^(?:jit|jvp|transpose|vmap|pjit|remat|checkpoint)\((.*)\)$`)
+	digits  = regexp.MustCompile(`^\d+$`)
 	counted = regexp.MustCompile(`^(.*?\D)(\d+)$`)
 )
 
@@ -106,6 +107,28 @@ type layer struct {
 	Patterns []string
 }
 
+// numbered returns the name and the number of the outermost numbered word, such as block_ and 3,
+// or layer/ and 3 where the number is a word by itself; of those with that name unless it is
+// empty.
+func numbered(words []string, name string) (base, number string) {
+	for n, w := range words {
+		if f := counted.FindStringSubmatch(w); f != nil {
+			base, number = f[1], f[2]
+		} else if n > 0 && digits.MatchString(w) {
+			base, number = words[n-1]+"/", w
+		}
+		if base != "" && (name == "" || base == name) {
+			return base, number
+		}
+	}
+	return "", ""
+}
+
+// patternOf returns the regular expression of a layer's name in op_names.
+func patternOf(name string) string {
+	return fmt.Sprintf(`(^|[/(])%s([/)]|$)`, regexp.QuoteMeta(name))
+}
+
 // layers returns the numbered words of forward instructions, at most three, those with the
 // most instructions first.
 func layers(m *hlo.Module) []layer {
@@ -120,21 +143,18 @@ func layers(m *hlo.Module) []layer {
 		if backward(i) || !strings.Contains(i.OpName(), "jvp(") {
 			continue
 		}
-		for _, w := range parts(i) {
-			f := counted.FindStringSubmatch(w)
-			if f == nil {
-				continue
-			}
-			k := by[f[1]]
-			if k == nil {
-				k = &found{base: f[1]}
-				by[f[1]], list = k, append(list, k)
-			}
-			k.n++
-			if len(k.numbers) < maxLayers && !slices.Contains(k.numbers, f[2]) {
-				k.numbers = append(k.numbers, f[2])
-			}
-			break // the outermost
+		base, number := numbered(parts(i), "")
+		if base == "" {
+			continue
+		}
+		k := by[base]
+		if k == nil {
+			k = &found{base: base}
+			by[base], list = k, append(list, k)
+		}
+		k.n++
+		if len(k.numbers) < maxLayers && !slices.Contains(k.numbers, number) {
+			k.numbers = append(k.numbers, number)
 		}
 	}
 	slices.SortStableFunc(list, func(a, b *found) int { return b.n - a.n })
@@ -143,9 +163,11 @@ func layers(m *hlo.Module) []layer {
 		if len(k.numbers) < 2 || len(out) == 3 {
 			continue
 		}
+		// A compiled module begins with what is fused, in any order.
+		slices.SortFunc(k.numbers, func(a, b string) int { return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b)) })
 		l := layer{Name: k.base}
 		for _, n := range k.numbers {
-			l.Patterns = append(l.Patterns, fmt.Sprintf(`(^|[/(])%s([/)]|$)`, regexp.QuoteMeta(k.base+n)))
+			l.Patterns = append(l.Patterns, patternOf(k.base+n))
 		}
 		out = append(out, l)
 	}

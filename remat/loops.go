@@ -17,6 +17,7 @@ package remat
 
 import (
 	"cmp"
+	"math"
 	"slices"
 
 	"gpumem/hlo"
@@ -88,7 +89,10 @@ func loops(m *hlo.Module, heap uint64, rates cost.Rates, total float64) ([]Loop,
 				part := partOf(written)
 				if init := w.Operands[0]; init.Opcode == hlo.TupleOp {
 					parts[init.Operands[n]] = "stacked: " + part
-					parts[through(init.Operands[n])] = "stacked: " + part
+					room := through(init.Operands[n])
+					if parts[room] = "stacked: " + part; room.Opcode == hlo.GetTupleElement { // for several
+						parts[room.Operands[0]] = "stacked"
+					}
 				}
 				if !fused(rootOf(written).Opcode) || slices.ContainsFunc(readers, readWhole) {
 					round += bytes / trips
@@ -110,7 +114,7 @@ func loops(m *hlo.Module, heap uint64, rates cost.Rates, total float64) ([]Loop,
 		slices.SortStableFunc(l.Stacked, func(a, b Holder) int { return cmp.Compare(b.Bytes, a.Bytes) })
 		l.After = heap - min(heap, l.Bytes) + l.Carried + round - largest*5/8
 		if total > 0 {
-			l.Extra = 100 * prices.Computation(body).Seconds * float64(trips) / total
+			l.Extra = math.Round(1e6*prices.Computation(body).Seconds*float64(trips)/total) / 1e4
 		}
 		if l.After < heap {
 			list = append(list, l)

@@ -10,7 +10,11 @@ import (
 )
 
 // packTries is how many limits bestPacked tries.
-const packTries = 6
+const packTries = 8
+
+// ladder are limits, as parts of the peak, for a module of which no plan meets the limit: the
+// same for each limit, so that a smaller one does not end with more.
+var ladder = []float64{.9, .8, .7, .6, .5, .4}
 
 // bestPacked is [bestFor] for a limit in bytes on the heap of temporaries as
 // [memory.Analysis.Assign] packs it. Packing loses a few percent, about the same at each
@@ -23,21 +27,27 @@ func bestPacked(m *hlo.Module, limit uint64, o options) (*plan, error) {
 	if err != nil {
 		return nil, err
 	}
+	given.packed = o.heap
 	now, err := given.heap()
 	if err != nil || now <= limit {
 		return given, err
 	}
+	o.heap = now
 	all := []*plan{given}
 	live := float64(given.Peak) // the limit for live bytes, tried last
 	fits, over := 0.0, live     // the largest whose heap fits, and the smallest whose does not
+	rung := -1
 	for range packTries {
 		switch {
+		case fits == 0 && (rung >= 0 || all[len(all)-1].Peak > uint64(live)): // out of reach
+			if rung++; rung == len(ladder) {
+				return fastest(all, limit)
+			}
+			live = ladder[rung] * float64(given.Peak)
 		case fits > 0 && over-fits < .05*fits:
 			return fastest(all, limit)
 		case fits > 0:
 			live = (fits + over) / 2
-		case all[len(all)-1].Peak > uint64(live): // it was out of reach, so a plan for less may take less
-			live *= .85
 		default:
 			live *= .99 * float64(limit) / float64(now) // a little less, so that it ends
 		}

@@ -320,6 +320,9 @@ func (a *Answer) warn(text string) {
 func (a *Answer) algorithm(m *hlo.Module, limit uint64, packed bool, search time.Duration) (p *plan, o options, err error) {
 	r := a.Request
 	o = options{Rates: r.Rates, Search: search, Collectives: r.Collectives}
+	if len(r.Marks) == 0 {
+		o.heap = a.HeapBefore
+	}
 	if r.HostSpeed > 0 {
 		o.Host = &host.Memory{ToHost: float32(r.HostSpeed), FromHost: float32(r.HostSpeed)}
 	}
@@ -359,26 +362,27 @@ const packWork = 8e8
 // nil. If the heap cannot be packed, that is an error with Request.Packed, and otherwise a
 // warning.
 func (a *Answer) pack(p *plan, heap, best *uint64) error {
-	x, err := p.analysis()
-	var s *memory.Assignment
-	if err == nil {
-		s, err = x.Assign()
-	}
+	packed, err := p.heap()
 	switch {
 	case err == nil:
-		*heap = s.Temp
+		*heap = packed
 	case a.Request.Packed:
 		return fmt.Errorf("packed: %w", err)
 	default:
 		a.Warnings = append(a.Warnings, "no heap: "+err.Error())
 	}
-	if err == nil && best != nil {
-		if s, err = x.AssignBest(packWork); err != nil {
-			return err
-		}
+	if err != nil || best == nil {
+		return nil
+	}
+	x, err := p.analysis()
+	if err != nil {
+		return err
+	}
+	s, err := x.AssignBest(packWork)
+	if err == nil {
 		*best = s.Temp
 	}
-	return nil
+	return err
 }
 
 // percentMore returns by how many percent a run takes longer than RunSeconds, 0 if that is 0.
@@ -495,7 +499,7 @@ func (a *Answer) advise(given *prover) error {
 		return err
 	}
 	a.Holders = holders[:min(len(holders), mostHolders)]
-	plans, err := byHandPlans(given.m, a.Limit, options{Rates: a.Request.Rates})
+	plans, err := byHandPlans(given.m, a.Limit, a.HeapBefore, options{Rates: a.Request.Rates})
 	if err != nil {
 		return err
 	}

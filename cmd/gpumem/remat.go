@@ -158,6 +158,9 @@ func (f *rematFlags) run(cmd *cobra.Command, path string) error {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	a.Warnings = append(notes, a.Warnings...)
+	if f.out != "" && !a.Given.Scheduled && len(f.marks) == 0 && a.Recomputed > 0 {
+		a.Warnings = append(a.Warnings, "--out: "+path+" is not scheduled, so that XLA merges what is computed twice, and the plan changes nothing; --mark survives, and gpumem.jax.remat plans after scheduling")
+	}
 	if f.out != "" {
 		write := a.Module.Write
 		if toBinary {
@@ -316,7 +319,7 @@ func writeRemat(t *text, a *remat.Answer) {
 	}
 	if a.HeapBefore > 0 && a.HeapAfter > 0 {
 		better := ""
-		if a.HeapBest > 0 && a.HeapBest < a.HeapAfter {
+		if a.HeapBest > 0 && a.HeapBest < a.HeapAfter/1000*999 {
 			better = "; " + size.Format(a.HeapBest) + " if packed better than XLA does"
 		}
 		row("packed", a.HeapAfter, "the heap that this takes, and "+size.Format(a.HeapBefore)+" before"+better)
@@ -364,14 +367,17 @@ func writeRematAdvice(t *text, a *remat.Answer) {
 		return
 	}
 	t.section("By hand, with jax.checkpoint alone")
+	if a.ByHand[0].Estimate {
+		t.Line("  Estimates, mostly too high, as the module is not compiled: compiled.as_text() gives better ones.")
+	}
 	for n, k := range a.ByHand {
 		which := "each"
 		if k.Marked < k.Layers {
 			which = fmt.Sprintf("the first %d", k.Marked)
 		}
-		t.Line("  around %s of the %d %s*, policy %s: %s (%s), at %.1f %% more compute", which, k.Layers, k.Layer, k.Policy, size.Format(k.Peak), partOf(k.Peak, a.Before), k.Extra)
+		t.Line("  around %s of the %d %s*, policy %s: about %s (%s), at %.1f %% more compute", which, k.Layers, k.Layer, k.Policy, size.Format(k.Peak), partOf(k.Peak, k.Before), k.Extra)
 		if n == 0 {
-			layer := strings.TrimRight(k.Layer, "_.")
+			layer := strings.TrimRight(k.Layer, "_./")
 			t.Line("    Flax: nn.remat(%s, policy=jax.checkpoint_policies.%s); else jax.checkpoint(f, policy=...) around what applies one layer", layer, k.Policy)
 		}
 	}
