@@ -75,6 +75,9 @@ func fitCommand() *cobra.Command {
 			if err := advise.Check(advise.Config{Sim: cfg.Sim, Context: cfg.Context, As: cfg.As}); err != nil {
 				return err
 			}
+			if cmd.Flags().Changed("steps") && (cfg.Steps < 2 || cfg.Full) {
+				return errors.New("--steps wants 2 or more, and no --full, which runs the program to its end")
+			}
 			signal.Ignore(syscall.SIGPIPE) // the recording is removed, also where the output has no reader
 			line := newProgress(cmd.ErrOrStderr())
 			defer line.clear()
@@ -115,6 +118,7 @@ func fitCommand() *cobra.Command {
 	fs.StringVar(&beside, "beside", size.Format(advise.DefaultContext), "`SIZE` of the program's memory outside its pool: the CUDA context, code, libraries; context= of DEVICE goes before the default")
 	fs.StringVar(&cfg.As, "as", "", "`FRAMEWORK`[@VERSION] to answer for, as in advise (default: that of the program or the recording; of a MODULE jax)")
 	fs.StringVar(&vary, "vary", "", "`NAME=V,V...`: find the largest of these values that fits, of an argument or environment variable of the program; from the least memory to the most")
+	fs.IntVar(&cfg.Steps, "steps", 0, "end the program after `N` steps, if its memory has not repeated before")
 	fs.BoolVar(&cfg.Full, "full", false, "run the program to its end, also when its memory repeats")
 	fs.BoolVar(&cfg.Smallest, "smallest", false, "run the program for the smallest card, too, and for smaller ones until it does not fit")
 	fs.StringVar(&cfg.Record, "record", "", "keep the recording in a new `FILE`, for replay and advise")
@@ -125,7 +129,7 @@ func fitCommand() *cobra.Command {
 
 // fitFile answers about a module or a recording.
 func fitFile(cmd *cobra.Command, path string, cfg fit.Config, asJSON bool, line *progress) error {
-	for _, flag := range []string{"full", "quiet", "record", "smallest", "vary"} {
+	for _, flag := range []string{"full", "quiet", "record", "smallest", "steps", "vary"} {
 		if cmd.Flags().Changed(flag) {
 			return fmt.Errorf("--%s is for a program; %s is a file", flag, path)
 		}
@@ -152,8 +156,8 @@ func writeFit(t *text, rep *fit.Report) {
 		t.Line("It does not fit %s: it was refused memory on a simulated GPU of %s, too, with %s live. It needs more, or takes all that it can get.", size.Format(rep.DeviceBytes), size.Format(p.RanOn), size.Format(rep.PeakBytes))
 		return
 	}
-	if rep.Program.Repeats {
-		t.Line("As far as it ran: it was ended when its memory repeated. What comes later, such as an evaluation, is not in this answer; --full runs it to its end.")
+	if why := rep.Program.Ended(); why != "" {
+		t.Line("As far as it ran: it was ended %s. What comes later, such as an evaluation, is not in this answer; --full runs it to its end.", why)
 	}
 	if own := rep.Program.Own; len(own) > 0 {
 		why := ", for JAX refuses both names of a setting at once"

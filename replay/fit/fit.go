@@ -86,6 +86,10 @@ type Config struct {
 	Context uint64     // bytes that the program takes beside its pool
 	As      string     // the framework to answer for, see advise.Config; "" means that of the program
 	Full    bool       // the program runs to its end, also when memory repeats
+	// Steps is after how many steps the program is ended, at least 2; 0: it is not. A step is,
+	// under JAX, a run of the compiled function that takes the most memory of those that ran,
+	// and in PyTorch one of an optimizer. In others there are none.
+	Steps int
 	// Smallest has the program compiled for and run on the smallest card that the first
 	// run shows, and on smaller ones until it does not fit: a compiler takes less memory
 	// where there is less.
@@ -121,6 +125,8 @@ type Program struct {
 	Version   string `json:"version"`
 	// Repeats reports that the program was ended because its memory repeated.
 	Repeats bool `json:"repeats"`
+	// Stepped reports that it was ended after Config.Steps steps.
+	Stepped bool `json:"stepped"`
 	// Own are the memory settings of the framework that the environment or the program
 	// has, NAME=value, or NAME(arguments) of a function that it calls. The answer is
 	// without them.
@@ -138,6 +144,17 @@ type Program struct {
 
 	peak  uint64 // by PyTorch's allocator; 0 if it is not known
 	ended bool   // it came to its own end
+}
+
+// Ended returns why the program was ended before its end, as text for people; "" if it was not.
+func (p *Program) Ended() string {
+	switch {
+	case p.Repeats:
+		return "when its memory repeated"
+	case p.Stepped:
+		return "after the steps that --steps asks for"
+	}
+	return ""
 }
 
 // Tried is a run of the program for a card, see Config.Smallest.
@@ -482,7 +499,7 @@ func readProgram(path string) (Program, error) {
 	if err == nil {
 		err = json.Unmarshal(text, &f)
 	}
-	p := Program{Framework: f.Framework, Version: f.Version, Repeats: f.Reason == "repeats", Compiled: []Compiled{}, peak: f.Peak, ended: f.Reason == "end"}
+	p := Program{Framework: f.Framework, Version: f.Version, Repeats: f.Reason == "repeats", Stepped: f.Reason == "steps", Compiled: []Compiled{}, peak: f.Peak, ended: f.Reason == "end"}
 	for _, c := range f.Programs {
 		c.path = c.Module
 		p.Compiled = append(p.Compiled, c.Compiled)
@@ -541,7 +558,7 @@ func environment(cfg Config, front, driver string, run [][2]string) ([]string, e
 	for _, v := range [][2]string{
 		{library.EnvDriver, filepath.Join(driver, "libcuda.so.1")}, {library.EnvNVML, filepath.Join(driver, "libnvidia-ml.so.1")},
 		{"GPUMEM_POOL", "elastic"}, {"GPUMEM_POLICY", string(pool)}, {"GPUMEM_REPORT", "0"},
-		{"GPUMEM_FIT_SIM", driver}, {"GPUMEM_FIT_FULL", full},
+		{"GPUMEM_FIT_SIM", driver}, {"GPUMEM_FIT_FULL", full}, {"GPUMEM_FIT_STEPS", strconv.Itoa(cfg.Steps)},
 		{"JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1"},
 	} {
 		set(v[0], v[1])

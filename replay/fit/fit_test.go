@@ -283,6 +283,31 @@ func TestInterruptedRunLeavesNothing(t *testing.T) {
 	}
 }
 
+// TestSteps ends a program after as many steps as it is to make. The program makes them without
+// end.
+func TestSteps(t *testing.T) {
+	for _, tc := range []struct{ name, variable, command string }{
+		{"jax", "GPUMEM_TEST_JAX", "../../internal/test/standin/python/jax_step.py 100000000"},
+		{"pytorch", "GPUMEM_TEST_TORCH", "testdata/torch_programs.py dense 1 1000000"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			python := os.Getenv(tc.variable)
+			if python == "" {
+				t.Skipf("SKIPPED: %s names no Python with %s and CUDA", tc.variable, tc.name)
+			}
+			r, err := fit.Run(t.Context(), fit.Config{
+				Command: append([]string{python}, strings.Fields(tc.command)...), Env: environ(t), Sim: sim.Config{Total: 4 << 30}, Steps: 3, Stderr: os.Stderr,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if p := r.Program; !p.Stepped || p.Repeats || p.Ended() != "after the steps that --steps asks for" {
+				t.Errorf("%+v", p)
+			}
+		})
+	}
+}
+
 // TestJAX runs a real JAX program. GPUMEM_TEST_JAX is a Python with jax and its CUDA
 // plugin, such as scripts/frameworks-on-sim makes.
 func TestJAX(t *testing.T) {

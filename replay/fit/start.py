@@ -5,6 +5,7 @@
 #   GPUMEM_FIT         the file for what was found, as JSON; modules beside it
 #   GPUMEM_FIT_SIM     the folder of the simulated driver and the libraries beside it
 #   GPUMEM_FIT_FULL    1: the program runs to its end
+#   GPUMEM_FIT_STEPS   after how many steps it is ended, if it did not end before; 0: it is not
 #   GPUMEM_FIT_DEVICE  the simulated GPUs under JAX
 #   GPUMEM_FIT_TOTAL   bytes that cuDeviceTotalMem reports to JAX for each
 import os
@@ -124,7 +125,7 @@ class Finder(object):
                 tensorflow.before(take)
             execute(module)
             if name == "torch":
-                pytorch.after(module, own, called, save, repeats, at_end)
+                pytorch.after(module, own, called, save, repeats, at_end, steps, stop)
             elif name == "tensorflow":
                 tensorflow.after(module, called, save)
             elif name == "jax":
@@ -222,6 +223,39 @@ def save(found):
     os.replace(path + ".part", path)
 
 
+def stop(write, reason):
+    write(reason)
+    sys.stdout.flush()
+    leave(0)
+
+
+def steps():
+    return int(os.environ.get("GPUMEM_FIT_STEPS", "0"))
+
+
+def count(write):
+    """Ends the program when the compiled function that takes the most memory of those that ran
+    has run as often as there are to be steps."""
+    from jax._src import pjit
+    from jax._src.interpreters import pxla
+
+    inner, seen = pxla.ExecuteReplicated.__call__, {}
+
+    def call(self, *args):
+        results = inner(self, *args)
+        if id(self) not in seen:
+            needs = self.xla_executable.get_compiled_memory_stats()
+            seen[id(self)] = [needs.argument_size_in_bytes + needs.output_size_in_bytes + needs.temp_size_in_bytes, 0, self]
+        function = seen[id(self)]
+        function[1] += 1
+        if function[1] >= steps() and function[0] >= max(f[0] for f in seen.values()):
+            stop(write, "steps")
+        return results
+
+    pxla.ExecuteReplicated.__call__ = call
+    pjit._get_fastpath_data = lambda *_, **__: None  # else later runs do not come by Python
+
+
 def watch(jax):
     settle()  # before the backend is made
     begun("jax", jax.__version__)
@@ -253,6 +287,8 @@ def watch(jax):
     at_end(lambda reason: write(bridge, reason))  # after jax's own, and so called before it, which ends the backend
     jax.monitoring.register_event_duration_secs_listener(compiled)
     repeats(look, lambda reason: write(bridge, reason))
+    if steps():
+        count(lambda reason: write(bridge, reason))
 
 
 def repeats(look, write, seconds=SECONDS):
@@ -273,9 +309,7 @@ def repeats(look, write, seconds=SECONDS):
             if top > peak:
                 peak, before, since = top, count, now
             elif peak and count >= (1 + TIMES) * before and now - since > seconds:
-                write("repeats")
-                sys.stdout.flush()
-                leave(0)
+                stop(write, "repeats")
 
     if os.environ.get("GPUMEM_FIT_FULL") != "1":
         thread = threading.Thread(target=watch)

@@ -31,9 +31,10 @@ def before(own):
             own[name] = os.environ.pop(name)
 
 
-def after(torch, own, called, save, repeats, at_end):
+def after(torch, own, called, save, repeats, at_end, steps, stop):
     """Begins when the program has its first GPU memory. save writes what was found, repeats
-    ends the program when its memory does, and at_end calls write when the program ends."""
+    ends the program when its memory does, at_end calls write when the program ends, and stop
+    ends it after as many steps of its optimizers as steps returns."""
     import pickle
 
     if not torch.version.cuda:
@@ -91,5 +92,17 @@ def after(torch, own, called, save, repeats, at_end):
         os.remove(os.environ["GPUMEM_RECORD_WHOLE"])  # until the snapshot is written
         at_end(write)
         repeats(look, write, SECONDS)
+        if steps():
+            from torch.optim.optimizer import register_optimizer_step_post_hook
+
+            register_optimizer_step_post_hook(count)
+
+    done = 0
+
+    def count(*_):
+        nonlocal done
+        done += 1
+        if done >= steps():
+            stop(write, "steps")
 
     torch.cuda._lazy_call(begin)
