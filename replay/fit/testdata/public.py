@@ -31,7 +31,7 @@ def haiku(net):
     import haiku as hk
 
     def make(batch):
-        f = hk.transform_with_state(lambda x: getattr(hk.nets, net)(10)(x, is_training=True))
+        f = hk.transform_with_state(lambda x: getattr(hk.nets, net)(num_classes=10)(x, is_training=True))
         x, y = array(batch, 96, 96, 3), tokens(batch, top=10)
         params, state = f.init(jax.random.key(0), x)
         return lambda p, x, y: cross_entropy(f.apply(p, state, None, x)[0], y), params, (x, y)
