@@ -1,7 +1,7 @@
 package hlo
 
 // The compiler that made a module, as far as its text says so. The text has no field for
-// it, but each compiler leaves marks of its own: attributes of the module, the
+// it, but each compiler leaves its marks: attributes of the module, the
 // configuration of operations, and the targets of custom calls.
 
 import "strings"

@@ -15,7 +15,7 @@ import (
 	"gpumem/internal/test/remattest"
 )
 
-// TestByHandPlansNotScheduled: what is told of a module that is not scheduled is what the
+// TestByHandPlansNotScheduled: the answer for a module that is not scheduled is what the
 // patterns do in the best of the orders.
 func TestByHandPlansNotScheduled(t *testing.T) {
 	text := strings.Replace(remattest.Layers(12, true), ", is_scheduled=true", "", 1)

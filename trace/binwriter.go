@@ -32,7 +32,7 @@ const flushAfter = time.Second
 // survive the loss of power the file must be synced.
 type Writer struct {
 	// FlushAfter is how long a record may wait for the next ones, a second unless it is
-	// changed before the first call. With 0 each is written at once, in a block of its own,
+	// changed before the first call. With 0 each is written at once, in a separate block,
 	// which takes two microseconds and three times the bytes.
 	FlushAfter time.Duration
 

@@ -1,7 +1,7 @@
 package alias
 
 // Sharing on GPUs: when the result of a fusion may lie where one of its operands does
-// (xla/service/gpu/alias_info.cc, 2026). XLA:GPU has a rule of its own for fusions, which
+// (xla/service/gpu/alias_info.cc, 2026). XLA:GPU has another rule for fusions, which
 // takes the place of the general one of share.go.
 //
 // A fusion's kernel reads and writes element by element, in an order that the result

@@ -4,7 +4,7 @@ package torch
 // were released. An allocation releases segments, too: if the device has no memory for it,
 // or if a limit is reached. Those come just before the segment that it takes, or before its
 // refusal, and have its stack. Where nothing tells the two apart, as without stacks, it is
-// the allocation that counts: a replay has refusals of its own.
+// the allocation that counts: a replay has its refusals.
 //
 // The events alloc A, free A, segment_free, segment_alloc, alloc B are an emptied cache if
 // the stack of segment_free is not that of B. In alloc A, free A, segment_free, alloc B it
