@@ -41,7 +41,7 @@ func RoomLimit(m *hlo.Module, total, inUse uint64) (limit uint64, from string, e
 			arguments += n
 		}
 	}
-	from = fmt.Sprintf("%s of which %s are in use", size.Format(total), size.Format(inUse))
+	from = fmt.Sprintf("%s with %s in use", size.Format(total), size.Format(inUse))
 	beside := inUse
 	if beside >= arguments {
 		beside -= arguments

@@ -278,7 +278,7 @@ func (f *rematFlags) roomLimit(m *hlo.Module, r *remat.Request) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w: %s", m.Name, err, from)
 	}
-	r.Limit, r.LimitFrom = remat.Bytes(limit), "95 % of what arguments and results leave of "+from
+	r.Limit, r.LimitFrom = remat.Bytes(limit), "95 % of what is left of "+from
 	return nil
 }
 

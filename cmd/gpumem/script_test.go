@@ -52,12 +52,16 @@ func TestScripts(t *testing.T) {
 					return err
 				}
 			}
+			files := []string{"../../hlo/load/testdata/whole-0.12.0.1.opt.pb"}
 			for _, name := range []string{"torch2025.pickle", "torch2026.pickle", "torch280.pickle", "jax012.log.gz", "tensorflow.xplane.pb", "tensorflow.memdump", "jax.pprof", "memdebug.log", "jax092.memdump"} {
-				data, err := os.ReadFile(filepath.Join("..", "..", "trace", "testdata", name))
+				files = append(files, "../../trace/testdata/"+name)
+			}
+			for _, path := range files {
+				data, err := os.ReadFile(filepath.FromSlash(path))
 				if err != nil {
 					return err
 				}
-				if err := os.WriteFile(filepath.Join(env.WorkDir, name), data, 0o600); err != nil {
+				if err := os.WriteFile(filepath.Join(env.WorkDir, filepath.Base(path)), data, 0o600); err != nil {
 					return err
 				}
 			}

@@ -50,14 +50,15 @@ const (
 )
 
 // Rewrite returns the HloModuleProto of a module that was made of the module in original by
-// a planner: instructions were cloned, moved or removed, computations cloned. It is original's own message but for that. What is returned was read again, and is
-// the module that was to be written.
+// a planner: instructions were cloned, moved or removed, computations cloned. But for that it
+// is original's own message. What is returned was read again, and is the module that was to
+// be written.
 func Rewrite(original []byte, m *hlo.Module) ([]byte, error) {
 	d, err := decode(original, nil)
 	if err != nil {
 		return nil, err
 	}
-	e := &encoder{d: d, m: m, names: map[string]bool{}, texts: map[string]*instruction{}, shapes: map[string][]byte{}, of: map[*hlo.Computation]*computation{}, computations: map[*hlo.Computation]int64{}, ids: map[*hlo.Instruction]int64{}}
+	e := &encoder{d: d, m: m, names: map[string]bool{}, texts: map[string]*instruction{}, shapes: map[string][]byte{}, read: map[*hlo.Computation]*computation{}, of: map[*hlo.Computation]*computation{}, computations: map[*hlo.Computation]int64{}, ids: map[*hlo.Instruction]int64{}}
 	b, err := e.module()
 	if err == nil {
 		err = e.check(b)
@@ -83,9 +84,10 @@ type encoder struct {
 
 	texts        map[string]*instruction             // originals by opcode, shape and attributes
 	shapes       map[string][]byte                   // ShapeProtos by text
+	read         map[*hlo.Computation]*computation   // what d.m's computations were read from
 	of           map[*hlo.Computation]*computation   // originals of m's computations
-	computations map[*hlo.Computation]int64          // ids
-	ids          map[*hlo.Instruction]int64          //
+	computations map[*hlo.Computation]int64          // their ids
+	ids          map[*hlo.Instruction]int64          // of m's instructions
 	names        map[string]bool                     // of instructions, the original's and those that are written
 	kept         map[*hlo.Computation][]*instruction // sources of a computation's instructions
 }
@@ -100,7 +102,7 @@ func (e *encoder) module() ([]byte, error) {
 	}
 	slices.SortFunc(built, func(a, b *computation) int { return int(a.id - b.id) })
 	for _, c := range built {
-		byName[c.c.Name] = c
+		byName[c.c.Name], e.read[c.c] = c, c
 		for _, i := range c.list {
 			e.names[i.i.Name] = true
 			if err := e.know(i); err != nil {
@@ -139,9 +141,13 @@ func (e *encoder) module() ([]byte, error) {
 
 	// What a text has within the operation that starts it, see async.go, stays as it was.
 	w := &writer{done: map[int64]bool{}, write: map[int64]func() ([]byte, []int64){}}
+	inText := map[*hlo.Computation]bool{}
+	for _, c := range e.d.m.Computations {
+		inText[c] = true
+	}
 	var all []int64
 	for _, c := range built {
-		if !taken[c.id] && !slices.ContainsFunc(e.d.m.Computations, func(x *hlo.Computation) bool { return x == c.c }) {
+		if !taken[c.id] && !inText[c.c] {
 			all = append(all, c.id)
 			w.write[c.id] = func() (b []byte, calls []int64) {
 				for _, i := range c.list {
@@ -256,7 +262,7 @@ func (e *encoder) sources(c *hlo.Computation) error {
 			}
 		}
 		if list[n] == nil {
-			if !slices.Contains([]hlo.Opcode{hlo.Bitcast, hlo.GetTupleElement, "tuple", hlo.OptBarrier}, i.Opcode) {
+			if !slices.Contains([]hlo.Opcode{hlo.Bitcast, hlo.GetTupleElement, hlo.TupleOp, hlo.OptBarrier}, i.Opcode) {
 				return fmt.Errorf("%s in %s (%s) is a clone of no instruction", i.Name, c.Name, i.Opcode)
 			}
 			continue
@@ -264,21 +270,11 @@ func (e *encoder) sources(c *hlo.Computation) error {
 		called := list[n].i.Called()
 		for k, callee := range i.Called() {
 			if e.of[callee] == nil || e.of[callee].c.Name != callee.Name {
-				e.of[callee] = e.d.find(called[k])
+				e.of[callee] = e.read[called[k]]
 			}
 		}
 	}
 	e.kept[c] = list
-	return nil
-}
-
-// find returns what a computation was read from.
-func (d *decoder) find(c *hlo.Computation) *computation {
-	for _, x := range d.computations {
-		if x.c == c {
-			return x
-		}
-	}
 	return nil
 }
 
@@ -303,7 +299,8 @@ func (e *encoder) number(c *hlo.Computation) {
 	}
 }
 
-// computation returns the message of a computation, and the ids of what it calls.
+// computation returns the message of a computation, and the ids of what it calls. The walk
+// has no error, here and in instruction, as the message was read before.
 func (e *encoder) computation(c *hlo.Computation) (b []byte, calls []int64) {
 	written := false
 	_ = walk(e.of[c].raw, func(x field) error {
@@ -406,11 +403,15 @@ func (e *encoder) schedule(b []byte, x field) []byte {
 		}
 		return ids
 	}
+	named := map[string]*hlo.Computation{}
+	for _, c := range e.m.Computations {
+		named[c.Name] = c
+	}
 	scheduled := map[int64]bool{}
 	e.d.fields(x.bytes).messages(1, func(f *fields) {
 		id := f.int(1)
 		scheduled[id] = true
-		if c := e.m.Computation(e.d.computations[id].c.Name); c != nil {
+		if c := named[e.d.computations[id].c.Name]; c != nil {
 			add(id, order(c))
 		} else if !slices.Contains(e.d.m.Computations, e.d.computations[id].c) {
 			add(id, f.message(2).ints(1))
@@ -452,8 +453,12 @@ func (e *encoder) check(b []byte) error {
 	if len(got.Computations) != len(e.m.Computations) || got.Entry.Name != e.m.Entry.Name || got.Scheduled != e.m.Scheduled {
 		return fmt.Errorf("it reads back with %d computations, entry %s, scheduled %v; want %d, %s, %v", len(got.Computations), got.Entry.Name, got.Scheduled, len(e.m.Computations), e.m.Entry.Name, e.m.Scheduled)
 	}
+	named := map[string]*hlo.Computation{}
+	for _, c := range got.Computations {
+		named[c.Name] = c
+	}
 	for _, c := range e.m.Computations {
-		d := got.Computation(c.Name)
+		d := named[c.Name]
 		if d == nil || len(d.Instructions) != len(c.Instructions) {
 			return fmt.Errorf("computation %s reads back otherwise", c.Name)
 		}

@@ -120,8 +120,8 @@ def remat(limit: Union[str, int, None], seconds: float = 60) -> None:
     stay as they are.
 
     limit: "60%" of what each function takes, bytes such as 12 << 30 or "12GiB", or "auto": what
-    the device's pool leaves beside the arrays that live when the function is compiled. None
-    ends it.
+    the device's pool leaves beside the arrays that live when the function is compiled; without
+    such a limit, as on a CPU, it does nothing but say so. None ends it.
     seconds: the most that planning may take for a function, which is else compiled as it is.
 
     Results stay the same to the bit where XLA computes an operation in the same way twice.

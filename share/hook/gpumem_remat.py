@@ -119,8 +119,11 @@ def _version(command):
         return ""
 
 
-def _room(limit):
-    """Returns the flags that say what a module may take."""
+unlimited = []  # that auto has no limit to go by was said
+
+
+def _room(limit, say):
+    """Returns the flags that say what a module may take; None if nothing does."""
     if limit != "auto":
         return ["--limit", limit]
     import jax
@@ -128,34 +131,33 @@ def _room(limit):
     stats = [device.memory_stats() or {} for device in jax.local_devices()]
     totals = [s["bytes_limit"] for s in stats if s.get("bytes_limit")]
     if not totals:
-        return None  # a CPU
+        if not unlimited:
+            unlimited.append(True)
+            say("auto: JAX reports no limit of its devices' memory, so functions are compiled as they are; give bytes or a part such as 60%")
+        return None
     # In several processes more may be alive in one than in another.
     used = max(s.get("bytes_in_use", 0) for s in stats) if jax.process_count() == 1 else 0
     return ["--total", str(min(totals)), "--in-use", str(used)]
 
 
 def _transform(module, limit, command, seconds, say):
+    """Returns what is compiled in place of a module; None for the module as it is."""
     if len(module) < SMALL:
         return None
-    name = "a function"
+    name = _name(module)
     try:
-        name = _name(module)
-        room = _room(limit)
+        room = _room(limit, say)
         if room is None:
             return None
         answer, planned = _plan(module, room, command, seconds)
-        before, after = answer["heap_before_bytes"], answer["heap_after_bytes"]
-        if before <= max(answer["limit_bytes"], SLIGHT) or not answer["recomputed"] and after >= before:
-            if before > max(answer["limit_bytes"], SLIGHT):
-                say("%s: %s of temporaries, limit %s: nothing found that takes less" % (name, size(before), size(answer["limit_bytes"])))
+        before, after, most = (answer[key + "_bytes"] for key in ("heap_before", "heap_after", "limit"))
+        if before <= max(most, SLIGHT):
             return None
-        if after >= before or planned is None:
-            say("%s: %s of temporaries, limit %s: nothing found that takes less" % (name, size(before), size(answer["limit_bytes"])))
+        if planned is None:
+            say("%s: %s of temporaries, limit %s: nothing found that takes less" % (name, size(before), size(most)))
             return None
-        say(
-            "%s: %s of temporaries instead of %s%s, for %.1f %% more compute"
-            % (name, size(after), size(before), "" if answer["met"] else " (limit %s)" % size(answer["limit_bytes"]), answer["extra_compute_percent"])
-        )
+        missed = "" if answer["met"] else " (limit %s)" % size(most)
+        say("%s: %s of temporaries instead of %s%s, for %.1f %% more compute" % (name, size(after), size(before), missed, answer["extra_compute_percent"]))
         return planned
     except Exception as error:
         say("%s: compiled as it is: %s: %s" % (name, type(error).__name__, error))

@@ -152,3 +152,113 @@ func TestCacheOfOthers(t *testing.T) {
 		})
 	}
 }
+
+// standInJAX is as much of JAX as install meets: backends that are made at the first call, and
+// what takes transformations; it prints each that it gets.
+var standInJAX = map[string]string{
+	"jax/__init__.py":       "__version__ = '9.9'\nfrom jax._src import xla_bridge\n",
+	"jax/_src/__init__.py":  "",
+	"jax/_src/cache_key.py": "def custom_hook():\n    return 'user'\n",
+	"jax/_src/xla_bridge.py": `
+made = False
+def backends():
+    global made
+    made = True
+    return {}
+def backends_are_initialized():
+    return made
+`,
+	"jax/extend/__init__.py": "",
+	"jax/extend/xla.py": `
+import enum
+from jax._src import xla_bridge
+class PipelineStage(enum.Enum):
+    POST_SCHEDULER = 1
+def register_hlo_module_transformation(callback, name, stage):
+    xla_bridge.backends()
+    print("registered", name, stage.name, callback(b"small"))
+def clear_hlo_module_transformation(name, stage):
+    print("cleared", name)
+`,
+}
+
+// TestInstall: gpumem run --remat has JAX take the plans when its backends are made and not
+// before; a JAX that cannot is told in a line, and so is a limit that is none.
+func TestInstall(t *testing.T) {
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("SKIPPED: no python3")
+	}
+	here, err := filepath.Abs(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct{ name, limit, without, out, said string }{
+		{"a JAX that can", "60%", "", "imported\ncleared gpumem_remat\nregistered gpumem_remat POST_SCHEDULER None\nmade\nTrue\n", ""},
+		{"one that cannot", "60%", "jax/extend/xla.py", "imported\nmade\nFalse\n", "gpumem: --remat: functions are compiled as they are: JAX 9.9 cannot change what XLA compiles: 0.10.2 and later can (jax.extend.xla)\n"},
+		{"no limit", "lots", "", "imported\nmade\nFalse\n", "gpumem: --remat: functions are compiled as they are: limit='lots': want bytes such as '12GiB', '60%' of what each function takes, or 'auto'\n"},
+		{"not asked for", "", "", "imported\nmade\nFalse\n", ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			dir := t.TempDir()
+			for name, text := range standInJAX {
+				if name == tc.without {
+					continue
+				}
+				path := filepath.Join(dir, name)
+				if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			const program = `
+import jax
+print("imported")
+jax._src.xla_bridge.backends()
+print("made")
+jax._src.xla_bridge.backends()
+from jax._src import cache_key
+print(cache_key.custom_hook() != "user")
+`
+			cmd := exec.Command(python, "-B", "-c", program)
+			cmd.Env = append(os.Environ(), "PYTHONPATH="+here+separator+dir, "GPUMEM_REMAT="+tc.limit, "GPUMEM_COMMAND="+python)
+			var said strings.Builder
+			cmd.Stderr = &said
+			out, err := cmd.Output()
+			if err != nil || string(out) != tc.out || said.String() != tc.said {
+				t.Errorf("%v, %q, %q; want %q, %q", err, out, said.String(), tc.out, tc.said)
+			}
+		})
+	}
+}
+
+// TestAutoWithoutLimit: where JAX reports no limit, auto does nothing and says so, once.
+func TestAutoWithoutLimit(t *testing.T) {
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("SKIPPED: no python3")
+	}
+	for _, tc := range []struct{ name, stats, flags string }{
+		{"no statistics", "None", "None None 1"},
+		{"no limit", "{'bytes_in_use': 5}", "None None 1"},
+		{"a limit", "{'bytes_limit': 100, 'bytes_in_use': 7}", "['--total', '100', '--in-use', '7'] ['--total', '100', '--in-use', '7'] 0"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			const program = `
+import sys, types
+sys.path.insert(0, ".")
+import gpumem_remat
+device = types.SimpleNamespace(memory_stats=lambda: eval(sys.argv[1]))
+sys.modules["jax"] = types.SimpleNamespace(local_devices=lambda: [device], process_count=lambda: 1)
+said = []
+print(gpumem_remat._room("auto", said.append), gpumem_remat._room("auto", said.append), len(said))
+`
+			out, err := exec.Command(python, "-B", "-c", program, tc.stats).CombinedOutput()
+			if got := strings.TrimSpace(string(out)); err != nil || got != tc.flags {
+				t.Errorf("%s, %v; want %s", got, err, tc.flags)
+			}
+		})
+	}
+}

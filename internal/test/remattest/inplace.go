@@ -98,3 +98,24 @@ body%[1]s {
 		"ENTRY e {\n  q0 = f32[1024]{0} parameter(0)\n  q1 = f32[1024]{0} parameter(1)\n  at = s32[] constant(2)\n" + lines.String() +
 		fmt.Sprintf("  ROOT o = (%s) tuple(%s)\n}\n", shapes, strings.Join(out, ", "))
 }
+
+// Overwritten is a module whose first output takes the place of its parameter: XLA's pass reads
+// that again later.
+const Overwritten = `HloModule m, is_scheduled=true, input_output_alias={ {0}: (0, {}, must-alias) }
+
+ENTRY e {
+  p = f32[64,64] parameter(0)
+  zero = s32[] constant(0)
+  a = f32[64,64] exponential(p)
+  row = f32[1,64] slice(a), slice={[0:1],[0:64]}
+  b = f32[64,64] sine(a)
+  upd = f32[1,64] add(row, row)
+  dus = f32[64,64] dynamic-update-slice(p, upd, zero, zero)
+  x2 = f32[64,64] exponential(b)
+  x3 = f32[64,64] multiply(x2, x2)
+  x4 = f32[64,64] multiply(x3, x2)
+  x5 = f32[64,64] multiply(x4, b)
+  y = f32[64,64] multiply(x5, a)
+  ROOT r = (f32[64,64], f32[64,64]) tuple(dus, y)
+}
+`
