@@ -1,4 +1,4 @@
-package remat_test
+package remat
 
 import (
 	"bufio"
@@ -31,18 +31,10 @@ func TestInJAX(t *testing.T) {
 	}
 	cmd := exec.Command(python, append(args, flag.Args()...)...)
 	cmd.Env = append(os.Environ(), "XDG_CACHE_HOME="+t.TempDir())
-	var errs strings.Builder
-	cmd.Stderr = &errs
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
 	lines := 0
 	t.Log("program | limit | temporaries, XLA | with the plan | predicted | results equal | more compute, % | compiling, s | with the plan")
-	for scan := bufio.NewScanner(out); scan.Scan(); lines++ {
+	eachLine(t, cmd, func(line []byte) {
+		lines++
 		var r struct {
 			Name, Limit string
 			Temp        float64  `json:"temp_bytes"`
@@ -54,8 +46,8 @@ func TestInJAX(t *testing.T) {
 			Longer      float64  `json:"with_plan_seconds"`
 			Said        []string
 		}
-		if err := json.Unmarshal(scan.Bytes(), &r); err != nil {
-			t.Fatalf("%v: %s", err, scan.Bytes())
+		if err := json.Unmarshal(line, &r); err != nil {
+			t.Fatalf("%v: %s", err, line)
 		}
 		more := 0.0
 		if r.More != nil && r.After != r.Temp {
@@ -76,9 +68,29 @@ func TestInJAX(t *testing.T) {
 				t.Errorf("%s at %s: %s", r.Name, r.Limit, line)
 			}
 		}
+	})
+	if lines == 0 {
+		t.Error("no program was tried")
 	}
-	if err := cmd.Wait(); err != nil || lines == 0 {
+}
+
+// eachLine runs a command and calls f with each line of its output.
+func eachLine(t *testing.T, cmd *exec.Cmd, f func(line []byte)) {
+	t.Helper()
+	var errs strings.Builder
+	cmd.Stderr = &errs
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for scan := bufio.NewScanner(out); scan.Scan(); {
+		f(scan.Bytes())
+	}
+	if err := cmd.Wait(); err != nil {
 		text := errs.String()
-		t.Fatalf("%v after %d lines: %s", err, lines, text[max(0, len(text)-2000):])
+		t.Fatalf("%v: %s", err, text[max(0, len(text)-2000):])
 	}
 }
