@@ -125,7 +125,9 @@ func bestFor(m *hlo.Module, limit uint64, o options) (*plan, error) {
 		c := given.Module.Clone()
 		var r *xla.Result
 		if r, k.theirErr = xla.Run(c, xla.Options{Limit: limit}); k.theirErr == nil {
-			k.theirs, k.theirErr = o.costs(c, "xla", r.Added)
+			if k.theirs, k.theirErr = o.costs(c, "xla", r.Added); k.theirErr == nil {
+				o.legal(given.Module, k.theirs) // known before it is needed
+			}
 		}
 	})
 	err = k.make()
@@ -133,18 +135,28 @@ func bestFor(m *hlo.Module, limit uint64, o options) (*plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	k.near()
-	best := given
-	if chosen, err := k.withHeap(); err != nil {
-		return nil, err
-	} else if chosen != given {
-		if best, err = o.measured(chosen.Module, chosen.By, chosen.Added); err != nil {
+	for {
+		k.near()
+		chosen, err := k.withHeap()
+		if err != nil {
 			return nil, err
 		}
+		if chosen == given {
+			given.dropped = k.dropped
+			return given, nil
+		}
+		best, err := o.measured(chosen.Module, chosen.By, chosen.Added)
+		if err != nil {
+			return nil, err
+		}
+		if err := o.legal(given.Module, best); err != nil {
+			k.drop(chosen, err)
+			continue
+		}
 		best.packed = chosen.packed // of the same text
+		best.dropped = k.dropped
+		return best, nil
 	}
-	best.dropped = k.dropped
-	return best, nil
 }
 
 // plans are those made so far for one limit.
@@ -155,8 +167,7 @@ type plans struct {
 
 	sources []*source
 	best    *plan
-	made    []*plan // all of them
-	met     []*plan // those that meet the limit
+	made    []*plan // all of them, without those that are not legal
 	gap     *plan   // the best of gap splitting
 	from    *source // of gap
 
@@ -167,20 +178,35 @@ type plans struct {
 	theirErr error
 }
 
-// take keeps a plan if it is the best, and legal.
+// take keeps a plan, as the best if it is. XLA's has to be legal; ours, which are, are checked
+// when they are chosen.
 func (k *plans) take(p *plan) {
-	k.made = append(k.made, p)
-	if p.meets(k.limit) && !slices.Contains(k.met, p) {
-		k.met = append(k.met, p)
+	if p.By == "xla" {
+		if err := k.o.legal(k.given.Module, p); err != nil {
+			if p.betterThan(k.best, k.limit) {
+				k.drop(p, err)
+			}
+			return
+		}
 	}
-	if !p.betterThan(k.best, k.limit) {
-		return
+	if !slices.Contains(k.made, p) {
+		k.made = append(k.made, p)
 	}
-	if err := k.o.legal(k.given.Module, p); err != nil {
-		k.dropped = cmp.Or(k.dropped, fmt.Errorf("a better plan (%s) was dropped: %w", p.By, err))
-		return
+	if p.betterThan(k.best, k.limit) {
+		k.best = p
 	}
-	k.best = p
+}
+
+// drop forgets a plan that is not legal. The best is that of the others.
+func (k *plans) drop(p *plan, err error) {
+	k.dropped = cmp.Or(k.dropped, fmt.Errorf("a better plan (%s) was dropped: %w", p.By, err))
+	k.made = slices.DeleteFunc(k.made, func(q *plan) bool { return q == p })
+	k.best = k.given
+	for _, q := range k.made {
+		if q.betterThan(k.best, k.limit) {
+			k.best = q
+		}
+	}
 }
 
 // nearly is how much more than the least a plan may take that misses its limit, as a factor. The
@@ -194,7 +220,7 @@ func (k *plans) near() {
 		return
 	}
 	most := uint64(nearly * float64(k.best.Peak))
-	if k.theirs != nil && k.o.legal(k.given.Module, k.theirs) == nil {
+	if slices.Contains(k.made, k.theirs) {
 		most = min(most, max(k.best.Peak, k.theirs.Peak))
 	}
 	list := append([]*plan{k.given}, k.made...)
@@ -203,7 +229,7 @@ func (k *plans) near() {
 		if p.Seconds >= k.best.Seconds {
 			return
 		}
-		if p.Peak <= most && k.o.legal(k.given.Module, p) == nil {
+		if p.Peak <= most {
 			k.best = p
 			return
 		}

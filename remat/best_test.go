@@ -156,6 +156,10 @@ func samePlan(t rapid.TB, m *hlo.Module, limit uint64) {
 		return
 	}
 	a, b := *got, *want
+	if a.By != "off" && (!a.checked || a.illegal != nil) {
+		t.Fatalf("limit %d: %s: checked %t, %v", limit, a.By, a.checked, a.illegal)
+	}
+	a.checked = false
 	a.values, b.values, a.packed, b.packed = nil, nil, 0, 0
 	a.Module, b.Module = nil, nil
 	if a != b {

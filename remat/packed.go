@@ -120,9 +120,11 @@ func (k *plans) withHeap() (*plan, error) {
 			break
 		}
 	}
-	list := append(slices.Clone(k.met), k.given)
-	if k.theirs != nil {
-		list = append(list, k.theirs)
+	list := []*plan{k.given}
+	for _, p := range k.made {
+		if p.meets(k.limit) || p == k.theirs {
+			list = append(list, p)
+		}
 	}
 	slices.SortStableFunc(list, func(p, q *plan) int {
 		switch {
@@ -134,7 +136,7 @@ func (k *plans) withHeap() (*plan, error) {
 		return 0
 	})
 	for _, p := range list {
-		if heap, err := p.heap(); err == nil && heap <= most && k.o.legal(k.given.Module, p) == nil {
+		if heap, err := p.heap(); err == nil && heap <= most {
 			return p, nil
 		}
 	}
@@ -148,7 +150,7 @@ func (k *plans) mostHeap(heap uint64) (uint64, error) {
 	if err != nil || heap <= min(most, k.limit) {
 		return heap, err
 	}
-	if k.theirs == nil || k.o.legal(k.given.Module, k.theirs) != nil {
+	if !slices.Contains(k.made, k.theirs) || heap <= most && !k.theirs.meets(k.limit) {
 		return most, nil
 	}
 	theirs, err := k.theirs.heap()

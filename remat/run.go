@@ -11,12 +11,14 @@ package remat
 // The request to the planners and its answer.
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math"
 	"regexp"
 	"slices"
+	"sync"
 	"time"
 
 	"gpumem/hlo"
@@ -188,12 +190,16 @@ func (a *Answer) plan(ctx context.Context, m *hlo.Module) (err error) {
 		return err
 	}
 	a.Before = uint64(peak.Bytes)
+	// The heap takes longest of what is known before a plan is made, so that the rest is found
+	// beside it, unless the limit is for it.
+	var beside sync.WaitGroup
+	defer beside.Wait()
+	var heapErr error
 	if r.Limit != nil {
-		if err := a.pack(&plan{Module: m}, &a.HeapBefore, nil); err != nil {
-			return err
-		}
+		beside.Go(func() { heapErr = a.pack(&plan{Module: a.Given}, &a.HeapBefore, nil) })
 		now := a.Before
 		if r.Packed {
+			beside.Wait()
 			now = a.HeapBefore
 		}
 		a.Limit = r.Limit(now)
@@ -203,6 +209,10 @@ func (a *Answer) plan(ctx context.Context, m *hlo.Module) (err error) {
 	}
 	if a.RunSeconds, err = seconds(m, r.Rates); err != nil {
 		return err
+	}
+	beside.Wait()
+	if heapErr != nil {
+		return heapErr
 	}
 	start := time.Now()
 	if len(r.Marks) > 0 {
@@ -260,8 +270,14 @@ func (a *Answer) mark(m *hlo.Module) error {
 
 // one plans for the limit.
 func (a *Answer) one(given *prover, start time.Time) error {
+	var beside sync.WaitGroup
+	var unproven error
+	if !a.Request.Packed { // the proof is for what lives at once
+		beside.Go(func() { unproven = a.prove(given) })
+	}
 	p, err := a.planFor(given.m, a.Limit, a.Request.Packed, a.Request.Search)
-	if err != nil {
+	beside.Wait()
+	if err = cmp.Or(err, unproven); err != nil {
 		return err
 	}
 	a.take(p, time.Since(start))
@@ -273,9 +289,7 @@ func (a *Answer) one(given *prover, start time.Time) error {
 		return err
 	}
 	if a.Request.Packed {
-		a.Met = a.HeapAfter <= a.Limit // the proof is for what lives at once
-	} else if err := a.prove(given); err != nil {
-		return err
+		a.Met = a.HeapAfter <= a.Limit
 	}
 	if a.Algorithm == "gap" && a.Before > a.Limit {
 		return a.advise(given)
@@ -339,7 +353,9 @@ func (a *Answer) algorithm(m *hlo.Module, limit uint64, packed bool, search time
 			}
 		}
 	default:
-		p, err = o.measured(m, "off", 0)
+		if p, err = o.measured(m, "off", 0); err == nil {
+			p.packed = o.heap
+		}
 	}
 	return p, o, err
 }

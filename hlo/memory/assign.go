@@ -271,26 +271,22 @@ type allocation struct {
 	open                                int32    // 1 + its place in assigner.open; 0: none
 }
 
-// An openAllocation is one that others may use. What lies in it makes one stretch of time,
-// from start to end, unless there are gaps. A buffer that begins within the stretch and ends
-// after its beginning has a step in common with something that lies there, so that it need
-// not be tried; at the very ends one may take over the memory of the other, unless firm.
+// An openAllocation is one that others may use.
 type openAllocation struct {
-	start, end int
-	space      uint64
-	number     int32
-	gaps       bool
-	firm       bool // what is made at start is not made in place of anything
+	space  uint64
+	number int32 // of the allocation
+	taken  steps // by what lies in it
 }
 
 // assigner goes through the buffers as XLA does, the largest first. What gets an allocation by
 // itself is listed at the head of this file; what finds no place in one goes to the heap, and
 // is packed when all buffers have been looked at.
 type assigner struct {
-	a    *Analysis
-	list []allocation
-	in   []int32          // by buffer: 1 + its allocation
-	open []openAllocation // the largest first
+	a     *Analysis
+	list  []allocation
+	in    []int32          // by buffer: 1 + its allocation
+	open  []openAllocation // the largest first
+	spans []span           // of the buffer that looks for one
 }
 
 // allocations makes those of all buffers but the temporary ones, which it returns,
@@ -368,7 +364,7 @@ func (g *assigner) allocations() map[uint64][]bool {
 		if x.reusable {
 			at := &g.list[len(g.list)-1]
 			if x.parameter || x.liveOut {
-				g.open = append(g.open, openAllocation{start: -1, space: a.space(b), number: int32(len(g.list) - 1)})
+				g.open = append(g.open, openAllocation{space: a.space(b), number: int32(len(g.list) - 1)})
 				at.open = int32(len(g.open))
 			}
 			g.occupy(at, b)
@@ -393,8 +389,8 @@ func (a *Analysis) space(b int) uint64 { return a.Values[a.members[b][0]].Space 
 // lives to the end, so nothing that is returned finds a place.
 //
 // g.open is in the order in which allocations were made, the largest first, so that it is
-// gone through from its end. Most are ruled out by their first and last step alone, without
-// a look at what lies in them: a module has thousands of buffers for each of its results.
+// gone through from its end. Most are ruled out by the bits of their steps, without a search
+// of what lies in them: a module has thousands of buffers for each of its results.
 func (g *assigner) reuse(b int) bool {
 	a := g.a
 	for _, v := range a.members[b] {
@@ -410,22 +406,13 @@ func (g *assigner) reuse(b int) bool {
 			}
 		}
 	}
-	// Most allocations are taken at the time, which is seen without a search: two that
-	// have more than one step in common need memory at the same time. Of the buffer its longest
-	// value stands for all.
 	space := a.space(b)
-	start, end := -1, -1
+	g.spans = g.spans[:0]
 	for _, v := range a.members[b] {
-		if x := &a.Values[v]; x.End-x.Start > end-start {
-			start, end = x.Start, x.End
-		}
+		g.spans = append(g.spans, a.span(v))
 	}
 	for k := len(g.open) - 1; k >= 0; k-- {
-		o := &g.open[k]
-		if o.space != space || !o.gaps && o.start >= 0 && start < end && start < o.end && (o.start < end || o.firm && o.start == end) {
-			continue
-		}
-		if g.fits(b, o.number) {
+		if o := &g.open[k]; o.space == space && !o.taken.any(g.spans) && g.fits(b, o.number) {
 			return true
 		}
 	}
@@ -459,21 +446,20 @@ func (g *assigner) occupy(x *allocation, b int) {
 	for _, v := range g.a.members[b] {
 		value := &g.a.Values[v]
 		x.lives.Add(life{Start: value.Start, End: value.End, Value: v})
-		if x.open == 0 {
-			continue
-		}
-		firm := len(g.a.flow.Candidates(value.Position)) == 0
-		switch o := &g.open[x.open-1]; {
-		case o.start < 0:
-			o.start, o.end, o.firm = value.Start, value.End, firm
-		case value.End == o.start:
-			o.start, o.firm = value.Start, firm
-		case value.Start == o.end:
-			o.end = value.End
-		default:
-			o.gaps = true
+		if x.open > 0 {
+			g.open[x.open-1].taken.add(g.a.span(v))
 		}
 	}
+}
+
+// span is the steps at which the memory of a value may not be in use by others. Where it is
+// made, it may be made in place of an operand; if it never is, what ends there is in its way.
+func (a *Analysis) span(v int32) span {
+	x := &a.Values[v]
+	if x.Start > 0 && len(a.flow.Candidates(x.Position)) == 0 {
+		return span{x.Start - 1, x.End}
+	}
+	return span{x.Start, x.End}
 }
 
 // interferes reports whether two values need memory at the same time. One may be
