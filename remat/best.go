@@ -115,10 +115,18 @@ func (p *plan) betterThan(q *plan, limit uint64) bool {
 // are made at the same time, on two or three cores.
 func bestFor(m *hlo.Module, limit uint64, o options) (*plan, error) {
 	given, err := o.measured(m, "off", 0)
-	if err != nil || given.meets(limit) {
-		return given, err
+	if err != nil {
+		return nil, err
 	}
 	given.packed = o.heap
+	return o.best(given, limit)
+}
+
+// best is bestFor for a module that was measured. It may be called again for other limits.
+func (o options) best(given *plan, limit uint64) (_ *plan, err error) {
+	if given.meets(limit) {
+		return given, nil
+	}
 	k := &plans{o: o, limit: limit, given: given, best: given}
 	// XLA's pass runs at the same time as all that follows, on a copy.
 	k.xla.Go(func() {
@@ -142,8 +150,9 @@ func bestFor(m *hlo.Module, limit uint64, o options) (*plan, error) {
 			return nil, err
 		}
 		if chosen == given {
-			given.dropped = k.dropped
-			return given, nil
+			same := *given
+			same.dropped = k.dropped
+			return &same, nil
 		}
 		best, err := o.measured(chosen.Module, chosen.By, chosen.Added)
 		if err != nil {

@@ -16,7 +16,7 @@ const packTries = 8
 // same for each limit, so that a smaller one does not end with more.
 var ladder = []float64{.9, .8, .7, .6, .5, .4}
 
-// bestPacked is [bestFor] for a limit in bytes on the heap of temporaries as
+// bestPacked is bestFor for a limit in bytes on the heap of temporaries as
 // [memory.Analysis.Assign] packs it. Packing loses a few percent, about the same at each
 // limit, so it plans for live bytes, corrected each time by what packing made of the plan
 // before; then for more, as long as there is room. If no plan meets the limit, it returns the
@@ -51,7 +51,7 @@ func bestPacked(m *hlo.Module, limit uint64, o options) (*plan, error) {
 		default:
 			live *= .99 * float64(limit) / float64(now) // a little less, so that it ends
 		}
-		p, err := bestFor(m, uint64(live), o)
+		p, err := o.best(given, uint64(live))
 		if err != nil {
 			return nil, err
 		}

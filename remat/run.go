@@ -46,6 +46,9 @@ type Request struct {
 	// Packed applies the limit to the heap that temporaries are packed into. Only gap
 	// plans for it.
 	Packed bool
+	// Advice finds the largest holders of memory at the peak and what jax.checkpoint would do,
+	// with gap, if the module takes more than its limit.
+	Advice bool
 	// BestHeap searches for a better packing of the plan's heap than XLA's, for a second.
 	BestHeap bool
 	// Marks are regions to recompute before anything is planned, as jax.checkpoint does.
@@ -115,8 +118,7 @@ type Answer struct {
 	Legal bool `json:"legal"`
 
 	Marked []Marking `json:"marked,omitempty"`
-	// With gap, if the module takes more than its limit: the largest holders of memory at
-	// the peak, and what jax.checkpoint alone would do.
+	// With Request.Advice.
 	Holders []Holder `json:"holders,omitempty"`
 	ByHand  []ByHand `json:"by_hand,omitempty"`
 	Loops   []Loop   `json:"loops,omitempty"` // over layers, the largest first
@@ -291,7 +293,7 @@ func (a *Answer) one(given *prover, start time.Time) error {
 	if a.Request.Packed {
 		a.Met = a.HeapAfter <= a.Limit
 	}
-	if a.Algorithm == "gap" && a.Before > a.Limit {
+	if a.Request.Advice && a.Algorithm == "gap" && a.Before > a.Limit {
 		return a.advise(given)
 	}
 	return nil
