@@ -12,10 +12,9 @@ import (
 )
 
 // Drop drops the stacks with these keys from a module: they leave the state of both loops, and
-// the backward body computes them again. It returns how many instructions the module has more.
-// The module is not usable after an error.
+// the backward body computes them again. It returns how many instructions that body has more. The
+// module is not usable after an error.
 func Drop(m *hlo.Module, keys []string) (added int, err error) {
-	before := m.Instructions()
 	left := slices.Clone(keys)
 	for len(left) > 0 {
 		done := false
@@ -30,9 +29,11 @@ func Drop(m *hlo.Module, keys []string) (added int, err error) {
 			if len(drop) == 0 {
 				continue
 			}
-			if err := p.drop(drop); err != nil {
+			n, err := p.drop(drop)
+			if err != nil {
 				return 0, err
 			}
+			added += n
 			done = true
 			break // what was found is no longer so
 		}
@@ -43,7 +44,7 @@ func Drop(m *hlo.Module, keys []string) (added int, err error) {
 	if _, err := hlo.RemoveDead(m); err != nil {
 		return 0, err
 	}
-	return m.Instructions() - before, nil
+	return added, nil
 }
 
 // A writer adds to the backward body.
@@ -66,9 +67,9 @@ type sliced struct {
 	shape   string
 }
 
-func (p *Pair) drop(drop []*Stack) error {
+func (p *Pair) drop(drop []*Stack) (added int, err error) {
 	if _, ok := p.Needs(drop); !ok {
-		return fmt.Errorf("unstack: %s: the backward loop cannot compute it", p.Key(drop[0]))
+		return 0, fmt.Errorf("unstack: %s: the backward loop cannot compute it", p.Key(drop[0]))
 	}
 	w := &writer{needs: &needs{Pair: p, drop: drop, seen: map[*hlo.Instruction]bool{}}, m: p.Forward.Parent.Module, made: map[*hlo.Instruction]*hlo.Instruction{}, gets: map[int]*hlo.Instruction{}, slices: map[sliced]*hlo.Instruction{}}
 	for _, s := range drop {
@@ -77,15 +78,13 @@ func (p *Pair) drop(drop []*Stack) error {
 			w.replace(s, r, v)
 		}
 	}
-	if err := w.place(); err != nil {
-		return err
-	}
+	w.place()
 	var leaving []int
 	for _, s := range drop {
 		leaving = append(leaving, s.in...)
 	}
 	if err := p.b.resize(leaving, w.states, w.gets); err != nil {
-		return err
+		return 0, err
 	}
 	leaving = nil
 	for _, s := range drop {
@@ -94,7 +93,7 @@ func (p *Pair) drop(drop []*Stack) error {
 			g.Parent.Remove(g)
 		}
 	}
-	return p.f.resize(leaving, nil, nil)
+	return len(w.fresh), p.f.resize(leaving, nil, nil)
 }
 
 // value returns the value of a stack in the backward body.
@@ -395,44 +394,28 @@ func removeUnused(i *hlo.Instruction) {
 
 // place puts the new instructions into the backward body: each right before the first that
 // needs it.
-func (w *writer) place() error {
+func (w *writer) place() {
 	c := w.b.body
-	fresh := map[*hlo.Instruction]bool{}
-	for _, i := range w.fresh {
-		fresh[i] = true
-	}
 	var list []*hlo.Instruction
 	put := map[*hlo.Instruction]bool{}
-	var visit func(i *hlo.Instruction) error
-	visit = func(i *hlo.Instruction) error {
+	var visit func(i *hlo.Instruction)
+	visit = func(i *hlo.Instruction) {
 		if put[i] {
-			return nil
-		}
-		if len(i.After) > 0 && !fresh[i] {
-			for _, p := range i.After {
-				if !put[p] {
-					if err := visit(p); err != nil {
-						return err
-					}
-				}
-			}
-		}
-		for _, o := range i.Operands {
-			if err := visit(o); err != nil {
-				return err
-			}
+			return
 		}
 		put[i] = true
+		for _, p := range i.After {
+			visit(p)
+		}
+		for _, o := range i.Operands {
+			visit(o)
+		}
 		list = append(list, i)
-		return nil
 	}
 	for _, i := range c.Instructions {
-		if err := visit(i); err != nil {
-			return err
-		}
+		visit(i)
 	}
 	c.Reorder(list)
-	return nil
 }
 
 // resize takes elements out of the state of a loop, and adds some that stay as they are. found

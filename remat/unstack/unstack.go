@@ -270,7 +270,7 @@ func (l *loop) stack(n int, e *hlo.Shape) *Stack {
 		s.value = at.Operands[v.Parameter]
 	default:
 		s.inner, s.fusion = v, at
-		if _, aliased := at.Attribute("output_to_operand_aliasing"); aliased || !v.Shape.IsArray() {
+		if _, aliased := at.Attribute("output_to_operand_aliasing"); aliased || !v.Shape.IsArray() || at.Opcode != hlo.Fusion {
 			return nil
 		}
 	}
