@@ -132,9 +132,10 @@ type numbered struct {
 	fused map[string][]int32
 	left  int
 	// loops are those whose state changed; nil if there are none.
-	loops map[*hlo.Instruction]*side
-	reads []slotRead
-	inner map[*hlo.Computation]bool // of fusions
+	loops   map[*hlo.Instruction]*side
+	reads   []slotRead
+	current *side                     // the changed loop that is numbered
+	inner   map[*hlo.Computation]bool // of fusions
 }
 
 // A function is what is known of a computation.

@@ -58,6 +58,9 @@ type side struct {
 	counter         int // the element that counts rounds, -1: unknown
 	rounds          int64
 	test            int32 // the condition's number
+	// configs are what a compiler wrote down about slots: of a GPU's backend, how the
+	// bytes' place depends on the round, which does not hold in another loop.
+	configs map[string]*hlo.Instruction
 }
 
 // facts are what is known of a number in such loops.
@@ -311,7 +314,14 @@ func (n *numbered) inLoops(i *hlo.Instruction) (int32, bool) {
 			return e[1], true
 		}
 	case hlo.DynamicSlice:
-		return n.slot(i)
+		if v, ok := n.slot(i); ok {
+			return v, true
+		}
+		v := t.intern(n.atSlot(i, 1))
+		if t.values[v].shape < 0 {
+			t.values[v].shape = t.shape(i.Shape)
+		}
+		return v, true
 	case hlo.DynamicUpdateSlice:
 		b := i.Operands[1]
 		for b.Opcode == hlo.Bitcast {
@@ -319,10 +329,7 @@ func (n *numbered) inLoops(i *hlo.Instruction) (int32, bool) {
 		}
 		u := &updateFact{into: operand(0), at: operand(2), zeros: n.zeros(i.Operands[3:]), rank: len(i.Operands) - 2, value: n.of[b.ID], shape: b.Shape, slot: i.Operands[1].Shape}
 		u.plain = b.Opcode == hlo.Parameter || !n.inFusion(i)
-		key := n.operation(i)
-		for _, o := range i.Operands {
-			key = numberKey(key, n.of[o.ID], t.shape(o.Shape))
-		}
+		key := n.atSlot(i, 2)
 		if u.plain {
 			key = append(key, " plain"...)
 		}
@@ -334,6 +341,33 @@ func (n *numbered) inLoops(i *hlo.Instruction) (int32, bool) {
 		return v, true
 	}
 	return 0, false
+}
+
+// atSlot returns the key of a dynamic-slice or dynamic-update-slice whose operand number first
+// says where. What the compiler wrote down about that is no part of the value.
+func (n *numbered) atSlot(i *hlo.Instruction, first int) []byte {
+	config := ""
+	key := numberKey(append([]byte(i.Opcode), ' '), n.t.shape(i.Shape))
+	for _, a := range i.Attributes {
+		switch a.Key {
+		case "metadata":
+		case "backend_config":
+			config = a.Value
+		default:
+			key = append(append(append(key, 0), a.Key+"="...), a.Value...)
+		}
+	}
+	for _, o := range i.Operands {
+		key = numberKey(key, n.of[o.ID], n.t.shape(o.Shape))
+	}
+	if n.current != nil && config != "" {
+		at := numberKey([]byte(config), n.t.shape(i.Operands[0].Shape))
+		for _, o := range i.Operands[first:] {
+			at = numberKey(at, n.of[o.ID])
+		}
+		n.current.configs[string(at)] = i
+	}
+	return key
 }
 
 // inFusion reports whether an instruction is inside of a fusion.
@@ -396,6 +430,7 @@ func (n *numbered) slot(i *hlo.Instruction) (int32, bool) {
 		return 0, false
 	}
 	if f.symbol == k.of.id && f.a == k.a && f.b == k.b {
+		n.atSlot(i, 1)
 		return k.value, true
 	}
 	n.reads = append(n.reads, slotRead{k, f})
@@ -488,6 +523,9 @@ func (s *side) relate(reads []slotRead, counter int32) {
 func (n *numbered) bodies(s *side, state []int32) {
 	t := n.t
 	v := n.tuple(numberKey([]byte("tuple "), t.shape(s.w.Shape)), state)
+	outer := n.current
+	n.current, s.configs, n.fused = s, map[string]*hlo.Instruction{}, map[string][]int32{}
+	defer func() { n.current = outer }()
 	for _, c := range []*hlo.Computation{s.body, s.condition} {
 		place := map[*hlo.Instruction]int{}
 		for k, i := range n.functions[c].effects {
@@ -512,6 +550,11 @@ func (c *comparison) induction(k *changed) error {
 	}
 	if string(c.before.attributes(nil, k.before.w, false)) != string(c.after.attributes(nil, w, false)) {
 		return fail(w, "it has other attributes than before")
+	}
+	for at, i := range k.after.configs {
+		if k.before.configs[at] == nil {
+			return fail(i, "its backend_config says where a slot lies in each round, and not of this loop")
+		}
 	}
 	if k.before.test != k.after.test {
 		return fail(w, "its state changed, and it ends otherwise than before")
@@ -569,6 +612,12 @@ func (k *pair) mayBeNew(i *hlo.Instruction) bool {
 	case k.after.moves(i.Call("calls").Root):
 		return true
 	}
-	e := k.t.values[v].elements // of a fusion of which outputs went
-	return len(e) > 0 && !slices.ContainsFunc(e, func(v int32) bool { return !k.forward[v] && len(k.byNumber[v]) == 0 })
+	return k.pruned(i)
+}
+
+// pruned reports whether an instruction is a fusion of which only some outputs are left, where
+// loops need less.
+func (k *pair) pruned(i *hlo.Instruction) bool {
+	e := k.t.values[k.after.of[i.ID]].elements
+	return len(k.loops) > 0 && k.after.pure(i) && len(e) > 0 && !slices.ContainsFunc(e, func(v int32) bool { return !k.forward[v] && len(k.byNumber[v]) == 0 })
 }

@@ -78,6 +78,14 @@ func (p *Pair) drop(drop []*Stack) (added int, err error) {
 			w.replace(s, r, v)
 		}
 	}
+	// What overwrites the counter waits for those that read it.
+	if next := through(p.b.body.Root.Operands[p.b.counter]); w.round != nil && len(next.After) > 0 {
+		for _, i := range w.fresh {
+			if slices.Contains(i.Operands, w.round) {
+				next.AddAfter(i)
+			}
+		}
+	}
 	w.place()
 	var leaving []int
 	for _, s := range drop {
@@ -150,6 +158,9 @@ func (w *writer) again(v *hlo.Instruction) *hlo.Instruction {
 		}
 		i = v.CloneOwning(v.Name + ".remat")
 		i.After = nil
+		for _, c := range i.Called() {
+			unplace(c)
+		}
 		for n, o := range operands {
 			i.SetOperand(n, o)
 		}
@@ -177,6 +188,7 @@ func (w *writer) alone(s *Stack) *hlo.Instruction {
 		list = append(list, y)
 	}
 	c.Insert(0, list...)
+	unplace(c)
 	c.Root = of[s.inner]
 	i := s.fusion.Clone(s.fusion.Name + ".remat")
 	w.fresh = append(w.fresh, i)
@@ -191,6 +203,16 @@ func (w *writer) alone(s *Stack) *hlo.Instruction {
 		}
 	}
 	return i
+}
+
+// unplace takes from slices what the compiler wrote down about their place in each round, which is
+// another one in the backward loop.
+func unplace(c *hlo.Computation) {
+	for _, i := range c.Instructions {
+		if i.Opcode == hlo.DynamicSlice || i.Opcode == hlo.DynamicUpdateSlice {
+			i.Attributes = slices.DeleteFunc(slices.Clone(i.Attributes), func(a hlo.Attribute) bool { return a.Key == "backend_config" })
+		}
+	}
 }
 
 // element returns the number of an element of the forward loop's state, which stays as it is, in
@@ -374,8 +396,13 @@ func (w *writer) replace(s *Stack, r read, v *hlo.Instruction) {
 	removeUnused(r.slice)
 }
 
-// instead makes users of i use v.
+// instead makes users of i use v, and what waits for i wait for v.
 func (w *writer) instead(i, v *hlo.Instruction) {
+	for _, x := range i.Parent.Instructions {
+		if slices.Contains(x.After, i) {
+			x.AddAfter(v)
+		}
+	}
 	i.ReplaceUses(v, nil)
 	removeUnused(i)
 }
