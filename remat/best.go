@@ -63,6 +63,8 @@ type options struct {
 	Collectives bool
 	// heap is what the temporaries of the given module are packed into; 0: not known.
 	heap uint64
+	// stacks are those of the given module's loops; nil: not looked for yet.
+	stacks *stacks
 }
 
 // memory is how plans are measured.
@@ -285,6 +287,9 @@ func (k *plans) make() error {
 		}
 		k.sources = append(k.sources, o)
 	}
+	if err := k.unstack(); err != nil {
+		return err
+	}
 	if k.o.Host != nil {
 		if done, err := k.toHost(); err != nil || done {
 			return err
@@ -303,6 +308,25 @@ func (k *plans) make() error {
 		}
 	}
 	return k.search()
+}
+
+// unstack takes the plan that drops stacks of loops for the limit. Gap splitting goes on from there.
+func (k *plans) unstack() (err error) {
+	if k.o.stacks == nil {
+		if k.o.stacks, err = newStacks(k.given.Module, k.o); err != nil {
+			return err
+		}
+	}
+	p, err := k.o.stacks.forLimit(k.limit)
+	if err != nil || p == nil || p.Peak >= k.given.Peak || k.o.legal(k.given.Module, p) != nil {
+		return err
+	}
+	k.take(p)
+	s, err := newSource(p.Module, "gap, loops", p.Added, k.o.Rates)
+	if err == nil {
+		k.sources = append(k.sources, s)
+	}
+	return err
 }
 
 // split takes XLA's plan, and that of gap splitting for each source, made at the same time.

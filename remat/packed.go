@@ -33,6 +33,9 @@ func bestPacked(m *hlo.Module, limit uint64, o options) (*plan, error) {
 		return given, err
 	}
 	o.heap = now
+	if o.stacks, err = newStacks(given.Module, o); err != nil {
+		return nil, err
+	}
 	all := []*plan{given}
 	live := float64(given.Peak) // the limit for live bytes, tried last
 	fits, over := 0.0, live     // the largest whose heap fits, and the smallest whose does not

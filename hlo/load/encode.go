@@ -11,13 +11,16 @@ package load
 // s = fusion(p), calls=f. The message of s is copied, under the name s.remat and an id that is
 // free in the entry; f.remat is the computation f with another id, and the name of each
 // instruction in it is made unique, as XLA wants names to be. The schedule is the order of
-// the planned module.
+// the planned module. A loop whose state has other elements is the message of the original with
+// another shape, and so are its body's parameter and result. Of what is new, as the slices of a
+// stack, only some operations can be written, in computations that are new or not.
 
 import (
 	"bytes"
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -32,13 +35,19 @@ const (
 
 	computationName         = 1
 	computationInstructions = 2
+	computationShape        = 4 // of its parameters and result
 	computationID           = 5
 	computationRoot         = 6
+	computationFusion       = 7 // is_fusion_computation
 
 	instructionName     = 1
 	instructionOpcode   = 2
 	instructionShape    = 3
+	instructionLiteral  = 8
+	instructionNumber   = 9 // parameter_number
+	instructionKind     = 11
 	instructionIndex    = 13 // tuple_index
+	instructionSizes    = 20 // dynamic_slice_sizes
 	instructionID       = 35
 	instructionOperands = 36
 	instructionAfter    = 37
@@ -47,6 +56,12 @@ const (
 	shapeType     = 2
 	shapeElements = 4
 	tupleType     = 13
+
+	programParameters = 1
+	programResult     = 2
+
+	literalShape   = 1
+	literalNumbers = 4 // of s32
 )
 
 // Rewrite returns the HloModuleProto of a module that was made of the module in original by
@@ -58,7 +73,7 @@ func Rewrite(original []byte, m *hlo.Module) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &encoder{d: d, m: m, names: map[string]bool{}, texts: map[string]*instruction{}, shapes: map[string][]byte{}, read: map[*hlo.Computation]*computation{}, of: map[*hlo.Computation]*computation{}, computations: map[*hlo.Computation]int64{}, ids: map[*hlo.Instruction]int64{}}
+	e := &encoder{d: d, m: m, names: map[string]bool{}, texts: map[string]*instruction{}, originals: map[string]*instruction{}, shapes: map[string][]byte{}, read: map[*hlo.Computation]*computation{}, of: map[*hlo.Computation]*computation{}, reshaped: map[*hlo.Instruction]bool{}, computations: map[*hlo.Computation]int64{}, ids: map[*hlo.Instruction]int64{}}
 	b, err := e.module()
 	if err == nil {
 		err = e.check(b)
@@ -83,6 +98,7 @@ type encoder struct {
 	m *hlo.Module
 
 	texts        map[string]*instruction             // originals by opcode, shape and attributes
+	originals    map[string]*instruction             // by name; of several the first
 	shapes       map[string][]byte                   // ShapeProtos by text
 	read         map[*hlo.Computation]*computation   // what d.m's computations were read from
 	of           map[*hlo.Computation]*computation   // originals of m's computations
@@ -90,6 +106,7 @@ type encoder struct {
 	ids          map[*hlo.Instruction]int64          // of m's instructions
 	names        map[string]bool                     // of instructions, the original's and those that are written
 	kept         map[*hlo.Computation][]*instruction // sources of a computation's instructions
+	reshaped     map[*hlo.Instruction]bool           // those that have another shape or number than their source
 }
 
 func (e *encoder) module() ([]byte, error) {
@@ -114,11 +131,17 @@ func (e *encoder) module() ([]byte, error) {
 	order := e.m.CalleesFirst()
 	e.kept = map[*hlo.Computation][]*instruction{}
 	e.of[e.m.Entry] = byName[e.m.Entry.Name]
+	fused := map[*hlo.Computation]bool{} // these may be new
+	for i := range e.m.All() {
+		for _, callee := range i.Called() {
+			fused[callee] = fused[callee] || i.Opcode == hlo.Fusion
+		}
+	}
 	for _, c := range slices.Backward(order) {
 		if e.of[c] == nil {
 			e.of[c] = byName[c.Name]
 		}
-		if e.of[c] == nil {
+		if e.of[c] == nil && !fused[c] {
 			return nil, fmt.Errorf("computation %s is none of the original's, and no clone of one", c.Name)
 		}
 		if err := e.sources(c); err != nil {
@@ -127,7 +150,7 @@ func (e *encoder) module() ([]byte, error) {
 	}
 	taken := map[int64]bool{}
 	for _, c := range order {
-		if o := e.of[c]; o.c.Name == c.Name {
+		if o := e.of[c]; o != nil && o.c.Name == c.Name {
 			e.computations[c] = o.id
 			taken[o.id] = true
 		} else {
@@ -209,6 +232,9 @@ func (e *encoder) know(i *instruction) error {
 	if key := text(i.i); e.texts[key] == nil {
 		e.texts[key] = i
 	}
+	if e.originals[i.i.Name] == nil {
+		e.originals[i.i.Name] = i
+	}
 	return walk(i.raw, func(x field) error {
 		if x.n != instructionShape {
 			return nil
@@ -244,12 +270,44 @@ func text(i *hlo.Instruction) string {
 	return b.String()
 }
 
+// reshaped reports whether an instruction is an original with another shape, or a parameter or
+// get-tuple-element with another number.
+func reshaped(o, i *hlo.Instruction) bool {
+	same := func(a, b hlo.Attribute) bool {
+		return a.Key == b.Key && (a.Value == b.Value || a.Key == "index") && len(a.Calls) == len(b.Calls)
+	}
+	return o.Opcode == i.Opcode && (o.Literal == i.Literal || i.Opcode == hlo.Parameter) && slices.EqualFunc(o.Attributes, i.Attributes, same)
+}
+
+// writable reports whether an instruction without an original can be written.
+func writable(i *hlo.Instruction) bool {
+	known := map[string]bool{}
+	switch i.Opcode {
+	case hlo.Bitcast, hlo.GetTupleElement, hlo.TupleOp, hlo.OptBarrier:
+		return true
+	case hlo.Parameter, hlo.Add, hlo.Subtract:
+	case hlo.Constant:
+		if _, err := strconv.ParseUint(i.Literal, 10, 31); err != nil || i.Shape.Type != "s32" || len(i.Shape.Dims) > 0 {
+			return false
+		}
+	case hlo.DynamicSlice:
+		known["dynamic_slice_sizes"] = true
+	case hlo.Fusion:
+		known["kind"], known["calls"] = true, true
+	default:
+		return false
+	}
+	return !slices.ContainsFunc(i.Attributes, func(a hlo.Attribute) bool { return !known[a.Key] })
+}
+
 // sources finds the original of each instruction of a computation, nil for one that has none,
 // and of the computations that they call.
 func (e *encoder) sources(c *hlo.Computation) error {
 	originals := map[string]*instruction{}
-	for _, i := range e.of[c].list {
-		originals[i.i.Name] = i
+	if o := e.of[c]; o != nil {
+		for _, i := range o.list {
+			originals[i.i.Name] = i
+		}
 	}
 	list := make([]*instruction, len(c.Instructions))
 	for n, i := range c.Instructions {
@@ -261,8 +319,13 @@ func (e *encoder) sources(c *hlo.Computation) error {
 				break
 			}
 		}
+		for _, o := range []*instruction{originals[i.Name], originals[name], e.originals[name]} {
+			if list[n] == nil && o != nil && reshaped(o.i, i) {
+				list[n], e.reshaped[i] = o, true
+			}
+		}
 		if list[n] == nil {
-			if !slices.Contains([]hlo.Opcode{hlo.Bitcast, hlo.GetTupleElement, hlo.TupleOp, hlo.OptBarrier}, i.Opcode) {
+			if !writable(i) {
 				return fmt.Errorf("%s in %s (%s) is a clone of no instruction", i.Name, c.Name, i.Opcode)
 			}
 			continue
@@ -282,7 +345,11 @@ func (e *encoder) sources(c *hlo.Computation) error {
 func (e *encoder) number(c *hlo.Computation) {
 	o, id := e.of[c], e.computations[c]
 	high, last := int64(0), int64(-1)
-	for _, i := range o.list {
+	like := o // whose ids are of the same kind
+	if o == nil {
+		like = e.of[e.m.Entry]
+	}
+	for _, i := range like.list {
 		high, last = i.id&^(1<<32-1), max(last, i.id&(1<<32-1))
 	}
 	if high != 0 { // the number of the computation
@@ -290,7 +357,7 @@ func (e *encoder) number(c *hlo.Computation) {
 	}
 	for n, i := range c.Instructions {
 		x := e.kept[c][n]
-		if x != nil && id == o.id && o.find(x.id) == x && x.i.Name == i.Name {
+		if x != nil && o != nil && id == o.id && o.find(x.id) == x && x.i.Name == i.Name {
 			e.ids[i] = x.id
 			continue
 		}
@@ -302,9 +369,26 @@ func (e *encoder) number(c *hlo.Computation) {
 // computation returns the message of a computation, and the ids of what it calls. The walk
 // has no error, here and in instruction, as the message was read before.
 func (e *encoder) computation(c *hlo.Computation) (b []byte, calls []int64) {
+	if e.of[c] == nil {
+		b = appendBytes(b, computationName, []byte(c.Name))
+		for n, i := range c.Instructions {
+			m, called := e.instruction(i, e.kept[c][n])
+			b = appendBytes(b, computationInstructions, m)
+			calls = append(calls, called...)
+		}
+		b = appendBytes(b, computationShape, e.program(c, nil))
+		b = appendInt(b, computationID, e.computations[c])
+		b = appendInt(b, computationRoot, e.ids[c.Root])
+		return appendInt(b, computationFusion, 1), calls
+	}
 	written := false
 	_ = walk(e.of[c].raw, func(x field) error {
 		switch x.n {
+		case computationShape:
+			if slices.ContainsFunc(c.Instructions, func(i *hlo.Instruction) bool { return e.reshaped[i] }) {
+				x.bytes = e.program(c, x.bytes)
+			}
+			b = appendField(b, x)
 		case computationName:
 			b = appendBytes(b, x.n, []byte(c.Name))
 		case computationID:
@@ -342,15 +426,31 @@ func (e *encoder) instruction(i *hlo.Instruction, from *instruction) (b []byte, 
 	if from == nil {
 		b = appendBytes(b, instructionOpcode, []byte(i.Opcode))
 		b = appendBytes(b, instructionShape, e.shapeOf(i.Shape))
-		if index, ok := i.Attribute("index"); ok {
-			n := int64(0)
-			_, _ = fmt.Sscan(index, &n)
-			b = appendInt(b, instructionIndex, n)
+		b = e.numbered(b, i)
+		switch i.Opcode {
+		case hlo.Constant:
+			n, _ := strconv.ParseInt(i.Literal, 10, 32)
+			b = appendBytes(b, instructionLiteral, appendInts(appendBytes(nil, literalShape, e.shapeOf(i.Shape)), literalNumbers, []int64{n}))
+		case hlo.DynamicSlice:
+			b = appendInts(b, instructionSizes, i.Shape.Dims)
+		case hlo.Fusion:
+			kind, _ := i.Attribute("kind")
+			b = appendBytes(b, instructionKind, []byte(kind))
+			for _, callee := range i.Called() {
+				called = append(called, e.computations[callee])
+			}
 		}
 	} else {
+		if e.reshaped[i] {
+			b = e.numbered(appendBytes(b, instructionShape, e.shapeOf(i.Shape)), i)
+		}
 		_ = walk(from.raw, func(x field) error {
 			switch x.n {
 			case instructionName, instructionID, instructionOperands, instructionAfter, instructionCalled:
+			case instructionShape, instructionNumber, instructionIndex:
+				if !e.reshaped[i] {
+					b = appendField(b, x)
+				}
 			default:
 				b = appendField(b, x)
 			}
@@ -374,6 +474,33 @@ func (e *encoder) instruction(i *hlo.Instruction, from *instruction) (b []byte, 
 	b = appendInts(b, instructionOperands, list(i.Operands))
 	b = appendInts(b, instructionAfter, list(i.After))
 	return appendInts(b, instructionCalled, called), called
+}
+
+// numbered appends the number of a parameter or of the element that an instruction gets.
+func (e *encoder) numbered(b []byte, i *hlo.Instruction) []byte {
+	if i.Opcode == hlo.Parameter {
+		return appendInt(b, instructionNumber, int64(i.Parameter))
+	}
+	if n, err := i.TupleIndex(); err == nil && i.Opcode == hlo.GetTupleElement {
+		return appendInt(b, instructionIndex, int64(n))
+	}
+	return b
+}
+
+// program returns the message of a computation's parameters and result. from is the original's,
+// nil if there is none.
+func (e *encoder) program(c *hlo.Computation, from []byte) (b []byte) {
+	for _, p := range c.Parameters() {
+		b = appendBytes(b, programParameters, e.shapeOf(p.Shape))
+	}
+	b = appendBytes(b, programResult, e.shapeOf(c.Root.Shape))
+	_ = walk(from, func(x field) error { // the names
+		if x.n != programParameters && x.n != programResult {
+			b = appendField(b, x)
+		}
+		return nil
+	})
+	return b
 }
 
 // shapeOf returns the message of a shape: the original's, or that of a new tuple; nil if it has none.
@@ -420,7 +547,7 @@ func (e *encoder) schedule(b []byte, x field) []byte {
 	run := e.run()
 	for _, c := range e.m.Computations {
 		switch o := e.of[c]; {
-		case !e.d.m.Scheduled && run[c], o.c.Name != c.Name && scheduled[o.id]:
+		case !e.d.m.Scheduled && run[c], o != nil && o.c.Name != c.Name && scheduled[o.id]:
 			add(e.computations[c], order(c))
 		}
 	}
