@@ -147,7 +147,13 @@ func difference(got, want *hlo.Module) string {
 	for _, name := range slices.Sorted(maps.Keys(a)) {
 		for k := range min(len(a[name]), len(b[name])) {
 			if a[name][k] != b[name][k] {
-				return fmt.Sprintf("%s, line %d:\n%s\nXLA has\n%s\n", name, k, a[name][k], b[name][k])
+				x, y := a[name][k], b[name][k]
+				at := 0 // of where they begin to differ
+				for at < min(len(x), len(y)) && x[at] == y[at] {
+					at++
+				}
+				at = max(0, at-200)
+				return fmt.Sprintf("%s, line %d: %.80s ...\n%.400s\nXLA has\n%.400s\n", name, k, x, x[at:], y[at:])
 			}
 		}
 		if len(a[name]) != len(b[name]) {
