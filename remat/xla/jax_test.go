@@ -172,16 +172,53 @@ var (
 )
 
 // computations returns the lines of the computations that run by themselves or by loops, branches
-// and calls. Those inside of instructions, such as fusions, stand there instead of their names:
-// XLA names a clone of them by what it has named before in compiling.
+// and calls. Those inside of instructions, such as fusions, stand there instead of their names, each
+// instruction behind its operands: XLA names a clone of them by what it has named before in
+// compiling, and no order is kept in them.
 func computations(m *hlo.Module) map[string][]string {
-	texts := map[string]string{}
-	for _, text := range strings.Split(m.String(), "\n\n") {
+	named := map[string]*hlo.Computation{}
+	for _, c := range m.Computations {
+		named["%"+c.Name] = c
+	}
+	lines := map[*hlo.Instruction]string{}
+	for text := range strings.SplitSeq(m.String(), "\n\n") {
 		if _, body, ok := strings.Cut(text, " {\n"); ok {
-			texts[word.FindString(text)] = body
+			for k, i := range named[word.FindString(text)].Instructions {
+				lines[i] = strings.TrimSpace(strings.Split(body, "\n")[k])
+			}
 		}
 	}
 	runs := map[string][]string{}
+	var whole func(line string) string
+	whole = func(line string) string {
+		return callee.ReplaceAllStringFunc(line, func(call string) string {
+			attribute, name, _ := strings.Cut(call, "=")
+			if runs[name] != nil {
+				return call
+			}
+			var text strings.Builder
+			seen := map[*hlo.Instruction]bool{}
+			var write func(i *hlo.Instruction)
+			write = func(i *hlo.Instruction) {
+				if seen[i] {
+					return
+				}
+				seen[i] = true
+				for _, o := range i.Operands {
+					write(o)
+				}
+				text.WriteString(whole(lines[i]) + "\n")
+			}
+			write(named[name].Root)
+			numbers := map[string]string{}
+			return attribute + "={" + word.ReplaceAllStringFunc(text.String(), func(w string) string {
+				if numbers[w] == "" {
+					numbers[w] = fmt.Sprint("%", len(numbers))
+				}
+				return numbers[w]
+			}) + "}"
+		})
+	}
 	var visit func(c *hlo.Computation)
 	visit = func(c *hlo.Computation) {
 		name := "%" + c.Name
@@ -196,25 +233,9 @@ func computations(m *hlo.Module) map[string][]string {
 		}
 	}
 	visit(m.Entry)
-	var whole func(text string) string
-	whole = func(text string) string {
-		return callee.ReplaceAllStringFunc(text, func(call string) string {
-			attribute, name, _ := strings.Cut(call, "=")
-			if runs[name] != nil {
-				return call
-			}
-			numbers := map[string]string{}
-			return attribute + "={" + word.ReplaceAllStringFunc(whole(texts[name]), func(w string) string {
-				if numbers[w] == "" {
-					numbers[w] = fmt.Sprint("%", len(numbers))
-				}
-				return numbers[w]
-			}) + "}"
-		})
-	}
 	for name := range runs {
-		for line := range strings.SplitSeq(texts[name], "\n") {
-			runs[name] = append(runs[name], whole(line))
+		for _, i := range named[name].Instructions {
+			runs[name] = append(runs[name], whole(lines[i]))
 		}
 	}
 	return runs
