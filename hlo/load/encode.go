@@ -32,12 +32,14 @@ const (
 
 	computationName         = 1
 	computationInstructions = 2
+	computationProgram      = 4 // its parameters and result
 	computationID           = 5
 	computationRoot         = 6
 
 	instructionName     = 1
 	instructionOpcode   = 2
 	instructionShape    = 3
+	instructionNumber   = 9  // of a parameter
 	instructionIndex    = 13 // tuple_index
 	instructionID       = 35
 	instructionOperands = 36
@@ -47,12 +49,16 @@ const (
 	shapeType     = 2
 	shapeElements = 4
 	tupleType     = 13
+
+	programParameters = 1
+	programResult     = 2
+	programNames      = 3
 )
 
 // Rewrite returns the HloModuleProto of a module that was made of the module in original by
-// a planner: instructions were cloned, moved or removed, computations cloned. But for that it
-// is original's own message. What is returned was read again, and is the module that was to
-// be written.
+// a planner: instructions were cloned, moved or removed, computations cloned, and fusions lost
+// outputs and operands that nothing needs. But for that it is original's own message. What is
+// returned was read again, and is the module that was to be written.
 func Rewrite(original []byte, m *hlo.Module) ([]byte, error) {
 	d, err := decode(original, nil)
 	if err != nil {
@@ -233,15 +239,32 @@ func (e *encoder) shape(b []byte, s *hlo.Shape) error {
 
 // text is what two instructions have in common whose messages differ in names and ids alone.
 func text(i *hlo.Instruction) string {
+	return fmt.Sprintf("%s %s %s", i.Opcode, i.Shape, i.Literal) + attributesText(i, "")
+}
+
+// attributesText returns the attributes of an instruction but one.
+func attributesText(i *hlo.Instruction, without string) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s %s %s", i.Opcode, i.Shape, i.Literal)
 	for _, a := range i.Attributes {
+		if a.Key == without {
+			continue
+		}
 		fmt.Fprintf(&b, " %s=%s", a.Key, a.Value)
 		if len(a.Calls) > 0 {
 			fmt.Fprintf(&b, " %d", len(a.Calls))
 		}
 	}
 	return b.String()
+}
+
+// reduced reports whether i may be o after a fusion lost outputs or operands: the fusion itself,
+// an element of its result, or a parameter inside.
+func reduced(i, o *hlo.Instruction) bool {
+	switch i.Opcode {
+	case hlo.Fusion, hlo.GetTupleElement, hlo.Parameter:
+		return i.Opcode == o.Opcode && attributesText(i, "index") == attributesText(o, "index")
+	}
+	return false
 }
 
 // sources finds the original of each instruction of a computation, nil for one that has none,
@@ -255,11 +278,15 @@ func (e *encoder) sources(c *hlo.Computation) error {
 	for n, i := range c.Instructions {
 		want := text(i)
 		name, _, _ := strings.Cut(i.Name, ".remat")
-		for _, o := range []*instruction{originals[i.Name], originals[name], e.texts[want]} {
-			if o != nil && text(o.i) == want {
-				list[n] = o
-				break
-			}
+		home := []*instruction{originals[i.Name], originals[name]}
+		same := func(o *instruction) bool { return o != nil && text(o.i) == want }
+		less := func(o *instruction) bool { return o != nil && reduced(i, o.i) }
+		if k := slices.IndexFunc(home, same); k >= 0 {
+			list[n] = home[k]
+		} else if k := slices.IndexFunc(home, less); k >= 0 {
+			list[n] = home[k]
+		} else {
+			list[n] = e.texts[want]
 		}
 		if list[n] == nil {
 			if !slices.Contains([]hlo.Opcode{hlo.Bitcast, hlo.GetTupleElement, hlo.TupleOp, hlo.OptBarrier}, i.Opcode) {
@@ -307,10 +334,13 @@ func (e *encoder) computation(c *hlo.Computation) (b []byte, calls []int64) {
 		switch x.n {
 		case computationName:
 			b = appendBytes(b, x.n, []byte(c.Name))
-		case computationID:
-			b = appendInt(b, x.n, e.computations[c])
-		case computationRoot:
-			b = appendInt(b, x.n, e.ids[c.Root])
+		case computationID, computationRoot: // an id of 0 has no field
+		case computationProgram:
+			if e.sameProgram(c) {
+				b = appendField(b, x)
+			} else {
+				b = appendBytes(b, x.n, e.program(c))
+			}
 		case computationInstructions:
 			if written {
 				return nil
@@ -326,7 +356,27 @@ func (e *encoder) computation(c *hlo.Computation) (b []byte, calls []int64) {
 		}
 		return nil
 	})
-	return b, calls
+	b = appendInt(b, computationID, e.computations[c])
+	return appendInt(b, computationRoot, e.ids[c.Root]), calls
+}
+
+// sameProgram reports whether a computation has the parameters and the result of its original.
+func (e *encoder) sameProgram(c *hlo.Computation) bool {
+	o := e.of[c].c
+	same := func(i, j *hlo.Instruction) bool { return i != nil && j != nil && i.Shape.String() == j.Shape.String() }
+	return same(c.Root, o.Root) && slices.EqualFunc(c.Parameters(), o.Parameters(), same)
+}
+
+// program returns the message of what a computation takes and returns.
+func (e *encoder) program(c *hlo.Computation) (b []byte) {
+	for _, p := range c.Parameters() {
+		b = appendBytes(b, programParameters, e.shapeOf(p.Shape))
+	}
+	b = appendBytes(b, programResult, e.shapeOf(c.Root.Shape))
+	for _, p := range c.Parameters() {
+		b = appendBytes(b, programNames, []byte(p.Name))
+	}
+	return b
 }
 
 // instruction returns the message of an instruction, and the ids of what it calls.
@@ -342,20 +392,25 @@ func (e *encoder) instruction(i *hlo.Instruction, from *instruction) (b []byte, 
 	if from == nil {
 		b = appendBytes(b, instructionOpcode, []byte(i.Opcode))
 		b = appendBytes(b, instructionShape, e.shapeOf(i.Shape))
-		if index, ok := i.Attribute("index"); ok {
-			n := int64(0)
-			_, _ = fmt.Sscan(index, &n)
-			b = appendInt(b, instructionIndex, n)
-		}
+		b = appendNumbers(b, i)
 	} else {
+		changed := text(from.i) != text(i)
 		_ = walk(from.raw, func(x field) error {
 			switch x.n {
 			case instructionName, instructionID, instructionOperands, instructionAfter, instructionCalled:
-			default:
-				b = appendField(b, x)
+				return nil
+			case instructionShape, instructionNumber, instructionIndex:
+				if changed {
+					return nil
+				}
 			}
+			b = appendField(b, x)
 			return nil
 		})
+		if changed {
+			b = appendBytes(b, instructionShape, e.shapeOf(i.Shape))
+			b = appendNumbers(b, i)
+		}
 		theirs, ours := from.i.Called(), i.Called()
 		for _, id := range from.called {
 			if k := slices.Index(theirs, e.d.computations[id].c); k >= 0 {
@@ -374,6 +429,18 @@ func (e *encoder) instruction(i *hlo.Instruction, from *instruction) (b []byte, 
 	b = appendInts(b, instructionOperands, list(i.Operands))
 	b = appendInts(b, instructionAfter, list(i.After))
 	return appendInts(b, instructionCalled, called), called
+}
+
+// appendNumbers appends the number of a parameter, and the index of an element.
+func appendNumbers(b []byte, i *hlo.Instruction) []byte {
+	switch i.Opcode {
+	case hlo.Parameter:
+		b = appendInt(b, instructionNumber, int64(i.Parameter))
+	case hlo.GetTupleElement:
+		n, _ := i.TupleIndex()
+		b = appendInt(b, instructionIndex, int64(n))
+	}
+	return b
 }
 
 // shapeOf returns the message of a shape: the original's, or that of a new tuple; nil if it has none.
