@@ -25,30 +25,6 @@ import (
 	"gpumem/hlo"
 )
 
-// Numbers of fields of xla/service/hlo.proto.
-const (
-	moduleComputations = 3
-	moduleSchedule     = 7
-
-	computationName         = 1
-	computationInstructions = 2
-	computationID           = 5
-	computationRoot         = 6
-
-	instructionName     = 1
-	instructionOpcode   = 2
-	instructionShape    = 3
-	instructionIndex    = 13 // tuple_index
-	instructionID       = 35
-	instructionOperands = 36
-	instructionAfter    = 37
-	instructionCalled   = 38
-
-	shapeType     = 2
-	shapeElements = 4
-	tupleType     = 13
-)
-
 // Rewrite returns the HloModuleProto of a module that was made of the module in original by
 // a planner: instructions were cloned, moved or removed, computations cloned. But for that it
 // is original's own message. What is returned was read again, and is the module that was to
