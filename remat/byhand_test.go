@@ -14,43 +14,36 @@ import (
 	"gpumem/internal/test/remattest"
 )
 
-// TestByHandPlansNotScheduled: the answer for a module that is not scheduled is what the
-// patterns do in the best of the orders.
+// TestByHandPlansNotScheduled: a module that is not scheduled is planned for as few layers as the
+// limit needs. A value has 1 KiB. When layer 11 ends three values of each layer wait, and its
+// input and its result are there: 38. With n layers under jax.checkpoint each but the first keeps
+// its input alone, and none its result: 3*(12-n) + n-1 + 2. When their own turn comes there are
+// n-2 inputs, the gradient, and four of the layer's values.
 func TestByHandPlansNotScheduled(t *testing.T) {
 	text := strings.Replace(remattest.Layers(12, true), ", is_scheduled=true", "", 1)
 	m := remattest.Parsed(t, text)
-	was := remattest.TempPeak(t, m)
-	for _, part := range []float64{.9, .7, .1} {
-		limit := uint64(part * float64(was))
-		plans, err := byHandPlans(m, limit, 0, options{})
-		if err != nil || len(plans) == 0 {
+	for _, tc := range []struct {
+		limit  uint64 // KiB
+		marked int
+		want   uint64 // KiB
+	}{{36, 1, 35}, {35, 1, 35}, {34, 2, 33}, {26, 6, 25}, {18, 10, 17}, {15, 11, 15}, {14, 12, 15}} {
+		plans, err := byHandPlans(m, tc.limit<<10, 0, options{})
+		if err != nil || len(plans) != 2 {
 			t.Fatal(plans, err)
 		}
-		for _, p := range plans {
-			if p.Layer != "layer_" || p.Layers != 12 || p.Marked < 1 || p.Marked > 12 || len(p.Patterns) != p.Marked || !p.Estimate || p.Before != was {
-				t.Errorf("%+v", p)
+		for _, p := range plans { // nothing here is a product, so that both policies do the same
+			if p.Layer != "layer_" || p.Layers != 12 || p.Marked != tc.marked || len(p.Patterns) != p.Marked || !p.Estimate || p.Before != 38<<10 || p.Peak != tc.want<<10 {
+				t.Errorf("limit %d: %+v; want %d layers marked, %d KiB", tc.limit, p, tc.marked, tc.want)
 			}
-			if met := p.Peak <= limit; part > .5 && !met || part < .5 && met {
-				t.Errorf("limit %d of %d: %+v", limit, was, p)
-			}
-			c := remattest.Parsed(t, text)
 			save := SaveNothing
 			if p.Policy == "dots_saveable" {
 				save = SaveDots
 			}
+			c := remattest.Parsed(t, text)
 			for _, pattern := range p.Patterns {
 				if _, err := Mark(c, regexp.MustCompile(pattern), save); err != nil {
 					t.Fatal(err)
 				}
-			}
-			want := remattest.TempPeak(t, remattest.Written(t, c))
-			if other, err := (options{}).reordered(c, want); err != nil {
-				t.Fatal(err)
-			} else if other != nil {
-				want = remattest.TempPeak(t, other)
-			}
-			if want != p.Peak {
-				t.Errorf("%d bytes, and %d are told", want, p.Peak)
 			}
 			remattest.Same(t, m, c)
 		}
