@@ -512,11 +512,11 @@ func (a *Answer) advise(given *prover) error {
 		return err
 	}
 	a.Loops = found
-	holders, err := holders(given.m, given.meter, parts)
+	list, err := holders(given.m, given.meter, parts)
 	if err != nil {
 		return err
 	}
-	a.Holders = holders[:min(len(holders), mostHolders)]
+	a.Holders = list[:min(len(list), mostHolders)]
 	plans, err := byHandPlans(given.m, a.Limit, a.HeapBefore, options{Rates: a.Request.Rates})
 	if err != nil {
 		return err

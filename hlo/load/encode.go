@@ -28,43 +28,6 @@ import (
 	"gpumem/hlo"
 )
 
-// Numbers of fields of xla/service/hlo.proto.
-const (
-	moduleComputations = 3
-	moduleSchedule     = 7
-
-	computationName         = 1
-	computationInstructions = 2
-	computationShape        = 4 // of its parameters and result
-	computationID           = 5
-	computationRoot         = 6
-	computationFusion       = 7 // is_fusion_computation
-
-	instructionName     = 1
-	instructionOpcode   = 2
-	instructionShape    = 3
-	instructionLiteral  = 8
-	instructionNumber   = 9 // parameter_number
-	instructionKind     = 11
-	instructionIndex    = 13 // tuple_index
-	instructionSizes    = 20 // dynamic_slice_sizes
-	instructionID       = 35
-	instructionOperands = 36
-	instructionAfter    = 37
-	instructionCalled   = 38
-
-	shapeType     = 2
-	shapeElements = 4
-	tupleType     = 13
-
-	programParameters = 1
-	programResult     = 2
-	programNames      = 3
-
-	literalShape   = 1
-	literalNumbers = 4 // of s32
-)
-
 // Rewrite returns the HloModuleProto of a module that was made of the module in original by
 // a planner: instructions were cloned, moved or removed, computations cloned, and fusions lost
 // outputs and operands that nothing needs. But for that it is original's own message. What is

@@ -63,25 +63,9 @@ func (a *Analysis) Assign() (*Assignment, error) { return a.AssignBest(0) }
 
 // AssignBest is Assign with heaps that are packed better than XLA does, by up to
 // work more steps for each: see [pack.Search]. Only Temp, and with it the totals, can differ.
+// Memory spaces other than the device's and the host's have heaps by themselves, whose bytes
+// all count as temporary.
 func (a *Analysis) AssignBest(work int) (*Assignment, error) {
-	return a.assign(work, func(int, uint64) {})
-}
-
-// Offsets is where each value lies in the heap of temporaries that AssignBest(work)
-// packs, in bytes, by the value's ID; -1 for one that lies elsewhere. Each memory space
-// has a separate heap, which begins at 0.
-func (a *Analysis) Offsets(work int) ([]int64, error) {
-	list := make([]int64, len(a.Values))
-	for v := range list {
-		list[v] = -1
-	}
-	_, err := a.assign(work, func(v int, offset uint64) { list[v] = int64(offset) })
-	return list, err
-}
-
-// assign calls place with each value of a heap, and where it lies. Memory spaces other than the
-// device's and the host's have heaps by themselves, whose bytes all count as temporary.
-func (a *Analysis) assign(work int, place func(value int, offset uint64)) (*Assignment, error) {
 	s := &Assignment{}
 	g := &assigner{a: a, in: make([]int32, len(a.BufferBytes))}
 	heaps := g.allocations()
@@ -109,21 +93,12 @@ func (a *Analysis) assign(work int, place func(value int, offset uint64)) (*Assi
 		all = append(all, kept{})
 	}
 	all = slices.Concat(all[:tables(all)], a.wrappedTables(), all[tables(all):])
-	align := uint64(pack.Alignment)
-	if a.Module.Backend() == hlo.CPU {
-		align = pack.AlignmentCPU
-	}
+	align := a.alignment()
 	for _, space := range slices.Sorted(maps.Keys(heaps)) {
-		use := heaps[space]
-		r := a.record(use)
-		heap, offsets, err := pack.Search(r.blocks, align, work)
+		r := a.record(heaps[space])
+		heap, _, err := pack.Search(r.blocks, align, work)
 		if err != nil {
 			return nil, err
-		}
-		for v, of := range use {
-			if of {
-				place(v, offsets[r.block[v]])
-			}
 		}
 		if space == hlo.HostSpace {
 			s.Host += heap
@@ -136,6 +111,14 @@ func (a *Analysis) assign(work int, place func(value int, offset uint64)) (*Assi
 	s.Total += s.Temp
 	s.TotalFragmentation = int64(s.Total) - int64(a.minimum)
 	return s, nil
+}
+
+// alignment is what offsets in a heap are multiples of.
+func (a *Analysis) alignment() uint64 {
+	if a.Module.Backend() == hlo.CPU {
+		return pack.AlignmentCPU
+	}
+	return pack.Alignment
 }
 
 // A kept is an allocation as far as it matters to the block of temporaries.
