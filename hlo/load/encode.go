@@ -131,17 +131,17 @@ func (e *encoder) module() ([]byte, error) {
 	order := e.m.CalleesFirst()
 	e.kept = map[*hlo.Computation][]*instruction{}
 	e.of[e.m.Entry] = byName[e.m.Entry.Name]
-	fused := map[*hlo.Computation]bool{} // these may be new
+	runs := map[*hlo.Computation]bool{e.m.Entry: true} // all but those that only fusions call
 	for i := range e.m.All() {
 		for _, callee := range i.Called() {
-			fused[callee] = fused[callee] || i.Opcode == hlo.Fusion
+			runs[callee] = runs[callee] || i.Opcode != hlo.Fusion
 		}
 	}
 	for _, c := range slices.Backward(order) {
 		if e.of[c] == nil {
 			e.of[c] = byName[c.Name]
 		}
-		if e.of[c] == nil && !fused[c] {
+		if e.of[c] == nil && runs[c] {
 			return nil, fmt.Errorf("computation %s is none of the original's, and no clone of one", c.Name)
 		}
 		if err := e.sources(c); err != nil {
