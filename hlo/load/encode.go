@@ -106,6 +106,7 @@ type encoder struct {
 	ids          map[*hlo.Instruction]int64          // of m's instructions
 	names        map[string]bool                     // of instructions, the original's and those that are written
 	kept         map[*hlo.Computation][]*instruction // sources of a computation's instructions
+	written      map[int64]bool                      // computations
 	reshaped     map[*hlo.Instruction]bool           // those that have another shape or number than their source
 }
 
@@ -163,6 +164,7 @@ func (e *encoder) module() ([]byte, error) {
 	}
 
 	// What a text has within the operation that starts it, see async.go, stays as it was.
+	// That is written where what calls it is.
 	w := &writer{done: map[int64]bool{}, write: map[int64]func() ([]byte, []int64){}}
 	inText := map[*hlo.Computation]bool{}
 	for _, c := range e.d.m.Computations {
@@ -171,7 +173,6 @@ func (e *encoder) module() ([]byte, error) {
 	var all []int64
 	for _, c := range built {
 		if !taken[c.id] && !inText[c.c] {
-			all = append(all, c.id)
 			w.write[c.id] = func() (b []byte, calls []int64) {
 				for _, i := range c.list {
 					calls = append(calls, i.called...)
@@ -192,6 +193,7 @@ func (e *encoder) module() ([]byte, error) {
 			for _, id := range all { // all at the place of the first
 				w.visit(id)
 			}
+			e.written = w.done
 			b, w.b = append(b, w.b...), nil
 		case moduleSchedule:
 			if e.d.m.Scheduled {
@@ -540,7 +542,7 @@ func (e *encoder) schedule(b []byte, x field) []byte {
 		scheduled[id] = true
 		if c := named[e.d.computations[id].c.Name]; c != nil {
 			add(id, order(c))
-		} else if !slices.Contains(e.d.m.Computations, e.d.computations[id].c) {
+		} else if e.written[id] && !slices.Contains(e.d.m.Computations, e.d.computations[id].c) {
 			add(id, f.message(2).ints(1))
 		}
 	})
