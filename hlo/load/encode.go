@@ -54,15 +54,26 @@ const (
 	instructionCalled   = 38
 
 	shapeType     = 2
+	shapeDims     = 3
 	shapeElements = 4
+	shapeLayout   = 5
+	shapeDynamic  = 6
+	layoutOrder   = 1 // minor to major
 	tupleType     = 13
 
 	programParameters = 1
 	programResult     = 2
 
-	literalShape   = 1
-	literalNumbers = 4 // of s32
+	literalShape = 1
 )
+
+// zeros are the values of a constant 0 of the types of which one can be written, as fields of
+// its literal.
+var zeros = map[hlo.Type]field{
+	"s32": {n: 4, typ: protowire.BytesType, bytes: make([]byte, 1)}, "u32": {n: 6, typ: protowire.BytesType, bytes: make([]byte, 1)},
+	"f32": {n: 8, typ: protowire.BytesType, bytes: make([]byte, 4)}, "f64": {n: 9, typ: protowire.BytesType, bytes: make([]byte, 8)},
+	"f16": {n: 11, typ: protowire.BytesType, bytes: make([]byte, 2)}, "bf16": {n: 13, typ: protowire.BytesType, bytes: make([]byte, 2)},
+}
 
 // Rewrite returns the HloModuleProto of a module that was made of the module in original by
 // a planner: instructions were cloned, moved or removed, computations cloned. But for that it
@@ -287,13 +298,19 @@ func writable(i *hlo.Instruction) bool {
 	switch i.Opcode {
 	case hlo.Bitcast, hlo.GetTupleElement, hlo.TupleOp, hlo.OptBarrier:
 		return true
-	case hlo.Parameter, hlo.Add, hlo.Subtract:
+	case hlo.Parameter, hlo.Add, hlo.Subtract, hlo.DynamicUpdateSlice:
 	case hlo.Constant:
-		if _, err := strconv.ParseUint(i.Literal, 10, 31); err != nil || i.Shape.Type != "s32" || len(i.Shape.Dims) > 0 {
+		_, err := strconv.ParseUint(i.Literal, 10, 31)
+		if _, zero := zeros[i.Shape.Type]; err != nil || len(i.Shape.Dims) > 0 || i.Literal != "0" && i.Shape.Type != "s32" || !zero {
 			return false
 		}
 	case hlo.DynamicSlice:
 		known["dynamic_slice_sizes"] = true
+	case hlo.Broadcast:
+		known["dimensions"] = true
+		if v, _ := i.Attribute("dimensions"); v != "{}" {
+			return false
+		}
 	case hlo.Fusion:
 		known["kind"], known["calls"] = true, true
 	default:
@@ -431,8 +448,11 @@ func (e *encoder) instruction(i *hlo.Instruction, from *instruction) (b []byte, 
 		b = e.numbered(b, i)
 		switch i.Opcode {
 		case hlo.Constant:
-			n, _ := strconv.ParseInt(i.Literal, 10, 32)
-			b = appendBytes(b, instructionLiteral, appendInts(appendBytes(nil, literalShape, e.shapeOf(i.Shape)), literalNumbers, []int64{n}))
+			x := zeros[i.Shape.Type]
+			if n, _ := strconv.ParseUint(i.Literal, 10, 31); n > 0 {
+				x.bytes = protowire.AppendVarint(nil, n)
+			}
+			b = appendBytes(b, instructionLiteral, appendField(appendBytes(nil, literalShape, e.shapeOf(i.Shape)), x))
 		case hlo.DynamicSlice:
 			b = appendInts(b, instructionSizes, i.Shape.Dims)
 		case hlo.Fusion:
@@ -514,6 +534,49 @@ func (e *encoder) shapeOf(s *hlo.Shape) []byte {
 			b = appendBytes(b, shapeElements, e.shapeOf(x))
 		}
 	}
+	if b == nil {
+		b = e.array(s)
+	}
+	return b
+}
+
+// array returns the message of an array's shape, made of that of another array with dimensions and
+// the same type; nil if there is none, or if the layout says more than the order.
+func (e *encoder) array(s *hlo.Shape) (b []byte) {
+	order, ok := s.MinorToMajor()
+	if !ok || len(s.Dims) == 0 || s.Dynamic != nil || strings.Contains(s.Layout, ":") {
+		return nil
+	}
+	var like []byte
+	for name, x := range e.shapes {
+		if strings.HasPrefix(name, string(s.Type)+"[") && !strings.HasPrefix(name, string(s.Type)+"[]") && !strings.ContainsAny(name, ":<?") && (like == nil || bytes.Compare(x, like) < 0) {
+			like = x
+		}
+	}
+	minor := make([]int64, len(order))
+	for n, d := range order {
+		minor[n] = int64(d)
+	}
+	_ = walk(like, func(x field) error {
+		switch x.n {
+		case shapeType:
+			b = appendInts(appendField(b, x), shapeDims, s.Dims)
+		case shapeLayout:
+			l := appendInts(nil, layoutOrder, minor)
+			_ = walk(x.bytes, func(y field) error {
+				if y.n != layoutOrder {
+					l = appendField(l, y)
+				}
+				return nil
+			})
+			b = appendBytes(b, x.n, l)
+		case shapeDynamic:
+			if x.typ == protowire.BytesType {
+				b = appendBytes(b, x.n, make([]byte, len(s.Dims)))
+			}
+		}
+		return nil
+	})
 	return b
 }
 
