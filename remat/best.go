@@ -317,16 +317,22 @@ func (k *plans) unstack() (err error) {
 			return err
 		}
 	}
-	p, err := k.o.stacks.forLimit(k.limit)
-	if err != nil || p == nil || p.Peak >= k.given.Peak || k.o.legal(k.given.Module, p) != nil {
+	list, err := k.o.stacks.forLimit(k.limit)
+	if err != nil {
 		return err
 	}
-	k.take(p)
-	s, err := newSource(p.Module, "gap, loops", p.Added, k.o.Rates)
-	if err == nil {
+	for _, p := range list {
+		if p.Peak >= k.given.Peak || k.o.legal(k.given.Module, p) != nil {
+			continue
+		}
+		k.take(p)
+		s, err := newSource(p.Module, "gap, loops", p.Added, k.o.Rates)
+		if err != nil {
+			return err
+		}
 		k.sources = append(k.sources, s)
 	}
-	return err
+	return nil
 }
 
 // split takes XLA's plan, and that of gap splitting for each source, made at the same time.

@@ -49,15 +49,18 @@ const (
 	instructionCalled   = 38
 
 	shapeType     = 2
+	shapeDims     = 3
 	shapeElements = 4
+	shapeLayout   = 5
+	shapeDynamic  = 6
+	layoutOrder   = 1 // minor to major
 	tupleType     = 13
 
 	programParameters = 1
 	programResult     = 2
 	programNames      = 3
 
-	literalShape   = 1
-	literalNumbers = 4 // of s32
+	literalShape = 1
 )
 
 // maxBytes is what a message of protocol buffers may have.

@@ -28,6 +28,14 @@ import (
 	"gpumem/hlo"
 )
 
+// zeros are the values of a constant 0 of the types of which one can be written, as fields of
+// its literal.
+var zeros = map[hlo.Type]field{
+	"s32": {n: 4, typ: protowire.BytesType, bytes: make([]byte, 1)}, "u32": {n: 6, typ: protowire.BytesType, bytes: make([]byte, 1)},
+	"f32": {n: 8, typ: protowire.BytesType, bytes: make([]byte, 4)}, "f64": {n: 9, typ: protowire.BytesType, bytes: make([]byte, 8)},
+	"f16": {n: 11, typ: protowire.BytesType, bytes: make([]byte, 2)}, "bf16": {n: 13, typ: protowire.BytesType, bytes: make([]byte, 2)},
+}
+
 // Rewrite returns the HloModuleProto of a module that was made of the module in original by
 // a planner: instructions were cloned, moved or removed, computations cloned, and fusions lost
 // outputs and operands that nothing needs. But for that it is original's own message. What is
@@ -70,6 +78,7 @@ type encoder struct {
 	ids          map[*hlo.Instruction]int64          // of m's instructions
 	names        map[string]bool                     // of instructions, the original's and those that are written
 	kept         map[*hlo.Computation][]*instruction // sources of a computation's instructions
+	written      map[int64]bool                      // computations
 	reshaped     map[*hlo.Instruction]bool           // those that have another shape or number than their source
 }
 
@@ -95,17 +104,17 @@ func (e *encoder) module() ([]byte, error) {
 	order := e.m.CalleesFirst()
 	e.kept = map[*hlo.Computation][]*instruction{}
 	e.of[e.m.Entry] = byName[e.m.Entry.Name]
-	fused := map[*hlo.Computation]bool{} // these may be new
+	runs := map[*hlo.Computation]bool{e.m.Entry: true} // all but those that only fusions call
 	for i := range e.m.All() {
 		for _, callee := range i.Called() {
-			fused[callee] = fused[callee] || i.Opcode == hlo.Fusion
+			runs[callee] = runs[callee] || i.Opcode != hlo.Fusion
 		}
 	}
 	for _, c := range slices.Backward(order) {
 		if e.of[c] == nil {
 			e.of[c] = byName[c.Name]
 		}
-		if e.of[c] == nil && !fused[c] {
+		if e.of[c] == nil && runs[c] {
 			return nil, fmt.Errorf("computation %s is none of the original's, and no clone of one", c.Name)
 		}
 		if err := e.sources(c); err != nil {
@@ -127,6 +136,7 @@ func (e *encoder) module() ([]byte, error) {
 	}
 
 	// What a text has within the operation that starts it, see async.go, stays as it was.
+	// That is written where what calls it is.
 	w := &writer{done: map[int64]bool{}, write: map[int64]func() ([]byte, []int64){}}
 	inText := map[*hlo.Computation]bool{}
 	for _, c := range e.d.m.Computations {
@@ -135,7 +145,6 @@ func (e *encoder) module() ([]byte, error) {
 	var all []int64
 	for _, c := range built {
 		if !taken[c.id] && !inText[c.c] {
-			all = append(all, c.id)
 			w.write[c.id] = func() (b []byte, calls []int64) {
 				for _, i := range c.list {
 					calls = append(calls, i.called...)
@@ -156,6 +165,7 @@ func (e *encoder) module() ([]byte, error) {
 			for _, id := range all { // all at the place of the first
 				w.visit(id)
 			}
+			e.written = w.done
 			b, w.b = append(b, w.b...), nil
 		case moduleSchedule:
 			if e.d.m.Scheduled {
@@ -249,13 +259,19 @@ func writable(i *hlo.Instruction) bool {
 	switch i.Opcode {
 	case hlo.Bitcast, hlo.GetTupleElement, hlo.TupleOp, hlo.OptBarrier:
 		return true
-	case hlo.Parameter, hlo.Add, hlo.Subtract:
+	case hlo.Parameter, hlo.Add, hlo.Subtract, hlo.DynamicUpdateSlice:
 	case hlo.Constant:
-		if _, err := strconv.ParseUint(i.Literal, 10, 31); err != nil || i.Shape.Type != "s32" || len(i.Shape.Dims) > 0 {
+		_, err := strconv.ParseUint(i.Literal, 10, 31)
+		if _, zero := zeros[i.Shape.Type]; err != nil || len(i.Shape.Dims) > 0 || i.Literal != "0" && i.Shape.Type != "s32" || !zero {
 			return false
 		}
 	case hlo.DynamicSlice:
 		known["dynamic_slice_sizes"] = true
+	case hlo.Broadcast:
+		known["dimensions"] = true
+		if v, _ := i.Attribute("dimensions"); v != "{}" {
+			return false
+		}
 	case hlo.Fusion:
 		known["kind"], known["calls"] = true, true
 	default:
@@ -412,8 +428,11 @@ func (e *encoder) instruction(i *hlo.Instruction, from *instruction) (b []byte, 
 		b = e.numbered(b, i)
 		switch i.Opcode {
 		case hlo.Constant:
-			n, _ := strconv.ParseInt(i.Literal, 10, 32)
-			b = appendBytes(b, instructionLiteral, appendInts(appendBytes(nil, literalShape, e.shapeOf(i.Shape)), literalNumbers, []int64{n}))
+			x := zeros[i.Shape.Type]
+			if n, _ := strconv.ParseUint(i.Literal, 10, 31); n > 0 {
+				x.bytes = protowire.AppendVarint(nil, n)
+			}
+			b = appendBytes(b, instructionLiteral, appendField(appendBytes(nil, literalShape, e.shapeOf(i.Shape)), x))
 		case hlo.DynamicSlice:
 			b = appendInts(b, instructionSizes, i.Shape.Dims)
 		case hlo.Fusion:
@@ -479,6 +498,49 @@ func (e *encoder) shapeOf(s *hlo.Shape) []byte {
 			b = appendBytes(b, shapeElements, e.shapeOf(x))
 		}
 	}
+	if b == nil {
+		b = e.array(s)
+	}
+	return b
+}
+
+// array returns the message of an array's shape, made of that of another array with dimensions and
+// the same type; nil if there is none, or if the layout says more than the order.
+func (e *encoder) array(s *hlo.Shape) (b []byte) {
+	order, ok := s.MinorToMajor()
+	if !ok || len(s.Dims) == 0 || s.Dynamic != nil || strings.Contains(s.Layout, ":") {
+		return nil
+	}
+	var like []byte
+	for name, x := range e.shapes {
+		if strings.HasPrefix(name, string(s.Type)+"[") && !strings.HasPrefix(name, string(s.Type)+"[]") && !strings.ContainsAny(name, ":<?") && (like == nil || bytes.Compare(x, like) < 0) {
+			like = x
+		}
+	}
+	minor := make([]int64, len(order))
+	for n, d := range order {
+		minor[n] = int64(d)
+	}
+	_ = walk(like, func(x field) error {
+		switch x.n {
+		case shapeType:
+			b = appendInts(appendField(b, x), shapeDims, s.Dims)
+		case shapeLayout:
+			l := appendInts(nil, layoutOrder, minor)
+			_ = walk(x.bytes, func(y field) error {
+				if y.n != layoutOrder {
+					l = appendField(l, y)
+				}
+				return nil
+			})
+			b = appendBytes(b, x.n, l)
+		case shapeDynamic:
+			if x.typ == protowire.BytesType {
+				b = appendBytes(b, x.n, make([]byte, len(s.Dims)))
+			}
+		}
+		return nil
+	})
 	return b
 }
 
@@ -507,7 +569,7 @@ func (e *encoder) schedule(b []byte, x field) []byte {
 		scheduled[id] = true
 		if c := named[e.d.computations[id].c.Name]; c != nil {
 			add(id, order(c))
-		} else if !slices.Contains(e.d.m.Computations, e.d.computations[id].c) {
+		} else if e.written[id] && !slices.Contains(e.d.m.Computations, e.d.computations[id].c) {
 			add(id, f.message(2).ints(1))
 		}
 	})

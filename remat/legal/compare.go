@@ -231,7 +231,7 @@ func (k *pair) instruction(i *hlo.Instruction) error {
 		}
 		return k.ends(i, list[0])
 	}
-	if k.after.loops[i] != nil || k.loop != nil && k.mayBeNew(i) || k.pruned(i) {
+	if k.after.loops[i] != nil || k.loop != nil && k.mayBeNew(i) || k.pruned(i) || k.besideLoops(i) {
 		return nil
 	}
 	switch {

@@ -73,10 +73,20 @@ func (o Options) Check(before, after *hlo.Module) error {
 	if err := sameHeader(before, after); err != nil {
 		return err
 	}
-	loops, err := changedLoops(before, after)
-	if err != nil {
-		return err
+	loops, err := changedLoops(before, after, false)
+	if err == nil {
+		err = o.check(before, after, loops)
 	}
+	if err != nil {
+		if loops, all := changedLoops(before, after, true); all == nil && len(loops) > 0 && o.check(before, after, loops) == nil {
+			return nil
+		}
+	}
+	return err
+}
+
+// check is Check with the loops whose state changed.
+func (o Options) check(before, after *hlo.Module, loops []*changed) error {
 	var was, is map[*hlo.Instruction]*side
 	if len(loops) > 0 {
 		was, is = map[*hlo.Instruction]*side{}, map[*hlo.Instruction]*side{}

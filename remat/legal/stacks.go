@@ -30,6 +30,7 @@ package legal
 // writes a new stack, has no effect and may be new.
 
 import (
+	"cmp"
 	"regexp"
 	"slices"
 	"strconv"
@@ -100,8 +101,9 @@ type slotRead struct {
 	facts // the slot
 }
 
-// changedLoops pairs the loops whose state changed; it is empty if none did.
-func changedLoops(before, after *hlo.Module) ([]*changed, error) {
+// changedLoops pairs the loops whose state has other shapes; it is empty if none has. With all it
+// pairs all loops, as what a state has may be another at the same shapes.
+func changedLoops(before, after *hlo.Module, all bool) ([]*changed, error) {
 	var list []*changed
 	for _, c := range after.Computations {
 		for _, w := range c.Instructions {
@@ -113,20 +115,25 @@ func changedLoops(before, after *hlo.Module) ([]*changed, error) {
 				continue
 			}
 			x := old.Instruction(w.Name)
-			if x == nil || x.Opcode != hlo.While || len(x.Shape.Elements) == len(w.Shape.Elements) && x.Shape.Equal(w.Shape) {
+			if x == nil || x.Opcode != hlo.While {
+				continue
+			}
+			same := len(x.Shape.Elements) == len(w.Shape.Elements) && x.Shape.Equal(w.Shape)
+			if same && !all {
 				continue
 			}
 			k := &changed{number: int32(len(list) + 1)}
 			k.before, k.after = side{changed: k, w: x}, side{changed: k, w: w}
-			for _, s := range []*side{&k.before, &k.after} {
-				if err := s.form(); err != nil {
-					return nil, err
-				}
+			err := cmp.Or(k.before.form(), k.after.form())
+			if err == nil {
+				err = k.match()
 			}
-			if err := k.match(); err != nil {
+			switch {
+			case err == nil:
+				list = append(list, k)
+			case !same:
 				return nil, err
 			}
-			list = append(list, k)
 		}
 	}
 	return list, nil
@@ -613,6 +620,17 @@ func (k *pair) mayBeNew(i *hlo.Instruction) bool {
 		return true
 	}
 	return k.pruned(i)
+}
+
+// besideLoops reports whether an instruction gets an element of a changed loop's result, or is room
+// for one: a fusion of nothing that only begins such loops.
+func (k *pair) besideLoops(i *hlo.Instruction) bool {
+	if i.Opcode == hlo.GetTupleElement {
+		return k.after.loops[i.Operands[0]] != nil
+	}
+	return i.Opcode == hlo.Fusion && len(i.Operands) == 0 && k.after.classes[i.ID] == 0 && !slices.ContainsFunc(i.Users, func(u *hlo.Instruction) bool {
+		return u.Opcode != hlo.TupleOp || slices.ContainsFunc(u.Users, func(w *hlo.Instruction) bool { return k.after.loops[w] == nil })
+	})
 }
 
 // pruned reports whether an instruction is a fusion of which only some outputs are left, where

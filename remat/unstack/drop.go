@@ -4,6 +4,7 @@ package unstack
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,9 +13,10 @@ import (
 )
 
 // Drop drops the stacks with these keys from a module: they leave the state of both loops, and
-// the backward body computes them again. It returns how many instructions that body has more. The
+// the backward body computes them again. With carry, what each round of the forward loop hands to
+// the next is stacked up where that needs it. It returns how many instructions that body has more. The
 // module is not usable after an error.
-func Drop(m *hlo.Module, keys []string) (added int, err error) {
+func Drop(m *hlo.Module, keys []string, carry bool) (added int, err error) {
 	left := slices.Clone(keys)
 	for len(left) > 0 {
 		done := false
@@ -29,7 +31,7 @@ func Drop(m *hlo.Module, keys []string) (added int, err error) {
 			if len(drop) == 0 {
 				continue
 			}
-			n, err := p.drop(drop)
+			n, err := p.drop(drop, carry)
 			if err != nil {
 				return 0, err
 			}
@@ -67,11 +69,14 @@ type sliced struct {
 	shape   string
 }
 
-func (p *Pair) drop(drop []*Stack) (added int, err error) {
-	if _, ok := p.Needs(drop); !ok {
-		return 0, fmt.Errorf("unstack: %s: the backward loop cannot compute it", p.Key(drop[0]))
+func (p *Pair) drop(drop []*Stack, carry bool) (added int, err error) {
+	w := &writer{needs: newNeeds(p, drop, carry), m: p.Forward.Parent.Module, made: map[*hlo.Instruction]*hlo.Instruction{}, gets: map[int]*hlo.Instruction{}, slices: map[sliced]*hlo.Instruction{}}
+	for _, s := range drop {
+		if !w.stack(s) {
+			return 0, fmt.Errorf("unstack: %s: the backward loop cannot compute it", p.Key(drop[0]))
+		}
 	}
-	w := &writer{needs: &needs{Pair: p, drop: drop, seen: map[*hlo.Instruction]bool{}}, m: p.Forward.Parent.Module, made: map[*hlo.Instruction]*hlo.Instruction{}, gets: map[int]*hlo.Instruction{}, slices: map[sliced]*hlo.Instruction{}}
+	more := w.stackUp()
 	for _, s := range drop {
 		v := w.value(s)
 		for _, r := range s.reads {
@@ -91,7 +96,7 @@ func (p *Pair) drop(drop []*Stack) (added int, err error) {
 	for _, s := range drop {
 		leaving = append(leaving, s.in...)
 	}
-	if err := p.b.resize(leaving, w.states, w.gets); err != nil {
+	if err := p.b.resize(leaving, w.states, w.gets, nil); err != nil {
 		return 0, err
 	}
 	leaving = nil
@@ -101,7 +106,79 @@ func (p *Pair) drop(drop []*Stack) (added int, err error) {
 			g.Parent.Remove(g)
 		}
 	}
-	return len(w.fresh), p.f.resize(leaving, nil, nil)
+	return len(w.fresh), p.f.resize(leaving, more.inits, more.gets, more.nexts)
+}
+
+// additions are new elements of the forward loop's state.
+type additions struct {
+	inits       []*hlo.Instruction
+	gets, nexts map[int]*hlo.Instruction
+}
+
+// stackUp adds the stacks that are not there yet to the forward body, and to the state of the
+// backward loop.
+func (w *writer) stackUp() (a additions) {
+	a = additions{gets: map[int]*hlo.Instruction{}, nexts: map[int]*hlo.Instruction{}}
+	f := w.f
+	at := func(c *hlo.Computation, i *hlo.Instruction) int { return slices.Index(c.Instructions, i) }
+	for _, k := range slices.Sorted(maps.Keys(w.more)) {
+		s := w.more[k]
+		n := len(f.init.Operands) + len(a.inits)
+		// What it begins with is never read.
+		zero := w.m.NewInstruction("constant", hlo.Constant, &hlo.Shape{Type: s.of.Type})
+		zero.Literal = "0"
+		room := w.m.NewInstruction("broadcast", hlo.Broadcast, s.of, zero)
+		room.Attributes = []hlo.Attribute{{Key: "dimensions", Value: "{}"}}
+		c := w.computation("stack_computation")
+		c.Insert(0, zero, room)
+		c.Root = room
+		init := w.m.NewInstruction("stack.remat", hlo.Fusion, s.of)
+		init.Attributes = []hlo.Attribute{{Key: "kind", Value: "kLoop"}, {Key: "calls", Calls: []*hlo.Computation{c}}}
+		parent := f.while.Parent
+		parent.Insert(at(parent, f.init), init)
+		a.inits = append(a.inits, init)
+
+		get := func(from *hlo.Instruction, shape *hlo.Shape) *hlo.Instruction {
+			g := w.m.NewInstruction("get-tuple-element", hlo.GetTupleElement, shape, from)
+			g.Attributes = []hlo.Attribute{{Key: "index", Value: strconv.Itoa(n)}}
+			return g
+		}
+		// It is written first of all, before anything overwrites the value or the counter.
+		g, counter := get(f.parameter, s.of), gets(f.parameter, f.counter)[0]
+		c = w.computation("stack_computation")
+		p, v, i := w.parameter(0, s.of), w.parameter(1, s.value.Shape), w.parameter(2, counter.Shape)
+		slot := w.m.NewInstruction("bitcast", hlo.Bitcast, s.update, v)
+		zero = w.m.NewInstruction("constant", hlo.Constant, counter.Shape)
+		zero.Literal = "0"
+		operands := []*hlo.Instruction{p, slot, i}
+		for range s.value.Shape.Dims {
+			operands = append(operands, zero)
+		}
+		update := w.m.NewInstruction("dynamic-update-slice", hlo.DynamicUpdateSlice, s.of, operands...)
+		c.Insert(0, p, v, i, slot, zero, update)
+		c.Root = update
+		next := w.m.NewInstruction("stacked.remat", hlo.Fusion, s.of, g, s.value, counter)
+		next.Attributes = []hlo.Attribute{{Key: "kind", Value: "kLoop"}, {Key: "calls", Calls: []*hlo.Computation{c}}}
+		f.body.Instructions = slices.DeleteFunc(f.body.Instructions, func(i *hlo.Instruction) bool { return i == s.value || i == counter })
+		f.body.Instructions = slices.Insert(f.body.Instructions, at(f.body, f.parameter)+1, s.value, counter)
+		f.body.Insert(at(f.body, counter)+1, g, next)
+		for _, k := range []int{k, f.counter} {
+			x := f.body.Root.Operands[k]
+			if x.Opcode == hlo.GetTupleElement {
+				x = x.Operands[0]
+			}
+			if len(x.After) > 0 && x.Opcode != hlo.Parameter {
+				x.AddAfter(next)
+			}
+		}
+		a.gets[n], a.nexts[n] = g, next
+
+		result := get(f.while, s.of)
+		parent.Insert(at(parent, f.while)+1, result)
+		s.in = []int{len(w.b.init.Operands) + len(w.states)}
+		w.states = append(w.states, result)
+	}
+	return a
 }
 
 // value returns the value of a stack in the backward body.
@@ -135,7 +212,11 @@ func (w *writer) again(v *hlo.Instruction) *hlo.Instruction {
 	}
 	var i *hlo.Instruction
 	if s := w.leaf(v); s != nil {
-		i = w.slice(s.in[0], w.b.while.Shape.Elements[s.in[0]], s.at.of(w.rounds), s.update, v.Shape, v.Name)
+		stack := s.of
+		if stack == nil {
+			stack = w.b.while.Shape.Elements[s.in[0]]
+		}
+		i = w.slice(s.in[0], stack, s.at.of(w.rounds), s.update, v.Shape, v.Name)
 	} else if k := w.f.element(v); k >= 0 {
 		if k == w.f.counter {
 			i = w.forwardRound()
@@ -445,9 +526,10 @@ func (w *writer) place() {
 	c.Reorder(list)
 }
 
-// resize takes elements out of the state of a loop, and adds some that stay as they are. found
-// are the instructions of the body that get the new ones.
-func (l *loop) resize(leaving []int, more []*hlo.Instruction, found map[int]*hlo.Instruction) error {
+// resize takes elements out of the state of a loop, and adds some. found are the instructions of the
+// body that get the new ones, and nexts what a round makes of them: they stay as they are if it
+// has nothing.
+func (l *loop) resize(leaving []int, more []*hlo.Instruction, found, nexts map[int]*hlo.Instruction) error {
 	old := len(l.init.Operands)
 	now := make([]int, old+len(more)) // -1: it leaves
 	kept := 0
@@ -488,6 +570,9 @@ func (l *loop) resize(leaving []int, more []*hlo.Instruction, found map[int]*hlo
 			g = l.body.Module.NewInstruction("get-tuple-element", hlo.GetTupleElement, v.Shape, l.parameter)
 			g.Attributes = []hlo.Attribute{{Key: "index", Value: strconv.Itoa(old + n)}}
 			l.body.Insert(slices.Index(l.body.Instructions, l.parameter)+1, g)
+		}
+		if next := nexts[old+n]; next != nil {
+			g = next
 		}
 		root = append(root, g)
 	}

@@ -14,12 +14,13 @@ func (p *Pair) Key(s *Stack) string {
 }
 
 // Needs returns the instructions of the forward body that the backward body runs again if some
-// stacks are dropped, in their order; ok is false if it cannot compute them.
-func (p *Pair) Needs(drop []*Stack) (list []*hlo.Instruction, ok bool) {
-	n := &needs{Pair: p, drop: drop, seen: map[*hlo.Instruction]bool{}}
+// stacks are dropped, in their order; ok is false if it cannot compute them. With carry, what
+// each round hands to the next may be stacked up for it: more is what such stacks take, in bytes.
+func (p *Pair) Needs(drop []*Stack, carry bool) (list []*hlo.Instruction, more uint64, ok bool) {
+	n := newNeeds(p, drop, carry)
 	for _, s := range drop {
 		if !n.stack(s) {
-			return nil, false
+			return nil, 0, false
 		}
 	}
 	for _, i := range p.f.body.Instructions {
@@ -27,14 +28,23 @@ func (p *Pair) Needs(drop []*Stack) (list []*hlo.Instruction, ok bool) {
 			list = append(list, i)
 		}
 	}
-	return list, true
+	for _, s := range n.more {
+		more += s.Bytes
+	}
+	return list, more, true
 }
 
 // needs is one look for what is needed.
 type needs struct {
 	*Pair
-	drop []*Stack
-	seen map[*hlo.Instruction]bool // what can be computed
+	drop  []*Stack
+	carry bool
+	more  map[int]*Stack            // of carried
+	seen  map[*hlo.Instruction]bool // what can be computed
+}
+
+func newNeeds(p *Pair, drop []*Stack, carry bool) *needs {
+	return &needs{p, drop, carry, map[int]*Stack{}, map[*hlo.Instruction]bool{}}
 }
 
 // leaf returns the stack that has a value of the forward body and is kept, nil if none.
@@ -44,7 +54,7 @@ func (n *needs) leaf(v *hlo.Instruction) *Stack {
 			return s
 		}
 	}
-	return nil
+	return n.more[n.f.element(v)]
 }
 
 // free reports whether what the backward body reads instead costs no more than a slice.
@@ -104,6 +114,10 @@ func (n *needs) value(v *hlo.Instruction) bool {
 		return true
 	}
 	if k := n.f.element(v); k >= 0 {
+		if s := n.carried[k]; s != nil && n.carry {
+			n.more[k] = s
+			return true
+		}
 		return k == n.f.counter || n.f.invariant(k)
 	}
 	if _, _, ok := n.f.sliceOfInvariant(v); !ok {

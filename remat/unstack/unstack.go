@@ -21,6 +21,8 @@ package unstack
 
 import (
 	"slices"
+	"strconv"
+	"strings"
 
 	"gpumem/hlo"
 	"gpumem/hlo/cost"
@@ -37,6 +39,9 @@ type Stack struct {
 	update               *hlo.Shape // of what is written
 	at                   affine     // in the forward loop's number of the round
 	reads                []read
+	// of is set for a stack that is not there yet: of element Element of the state, which each
+	// round hands to the next.
+	of *hlo.Shape
 }
 
 // A read is an instruction of the backward body that reads a slice of a stack.
@@ -54,6 +59,7 @@ type Pair struct {
 	f, b              *loop
 	rounds            affine // the forward loop's round as a function of the backward loop's
 	leaves            map[*hlo.Instruction][]*Stack
+	carried           map[int]*Stack // that could be stacked up, by element of the state
 	effects           hlo.Effects
 }
 
@@ -199,7 +205,37 @@ func newPair(f, b *loop) *Pair {
 	if len(p.Stacks) == 0 {
 		return nil
 	}
+	p.carried = map[int]*Stack{}
+	for n, e := range f.while.Shape.Elements {
+		if s := f.couldStack(n, e); s != nil && f.stack(n, e) == nil {
+			p.carried[n] = s
+		}
+	}
 	return p
+}
+
+// couldStack returns a stack of what each round hands to the next in element n of the state; nil if it
+// is no such value.
+func (l *loop) couldStack(n int, e *hlo.Shape) *Stack {
+	order, ok := e.MinorToMajor()
+	bytes, err := e.TotalBytes()
+	list := gets(l.parameter, n)
+	switch e.Type {
+	case "f32", "f64", "f16", "bf16", "s32", "u32": // a 0 of these can be written
+	default:
+		return nil
+	}
+	if !ok || err != nil || len(e.Dims) == 0 || e.Dynamic != nil || strings.Contains(e.Layout, ":") || n == l.counter || l.invariant(n) || len(list) == 0 || bytes > 1<<50 {
+		return nil
+	}
+	var layout strings.Builder
+	for _, d := range order {
+		layout.WriteString(strconv.Itoa(d+1) + ",")
+	}
+	stack := &hlo.Shape{Type: e.Type, Dims: append([]int64{l.trips}, e.Dims...), Layout: layout.String() + "0", HasLayout: true}
+	slot := *stack
+	slot.Dims = append([]int64{1}, e.Dims...)
+	return &Stack{Element: n, Bytes: bytes * uint64(l.trips), value: list[0], update: &slot, at: affine{1, 0}, of: stack}
 }
 
 // stack returns what the body stacks up in element n of its state, nil if it does not.

@@ -24,20 +24,21 @@ func dropSome(t *rapid.T) (before, after *hlo.Module, dropped int) {
 		t.Fatalf("the given module: %v\n%s", problem, before)
 	}
 	var keys []string
+	carry := rapid.Bool().Draw(t, "carry")
 	for _, p := range unstack.Find(before) {
 		var drop []*unstack.Stack
 		for _, s := range p.Stacks {
 			if !rapid.Bool().Draw(t, "drop") {
 				continue
 			}
-			if _, ok := p.Needs(append(drop[:len(drop):len(drop)], s)); ok {
+			if _, _, ok := p.Needs(append(drop[:len(drop):len(drop)], s), carry); ok {
 				drop = append(drop, s)
 				keys = append(keys, p.Key(s))
 			}
 		}
 	}
 	after = before.Clone()
-	if _, err := unstack.Drop(after, keys); err != nil {
+	if _, err := unstack.Drop(after, keys, carry); err != nil {
 		t.Fatalf("%v\n%s", err, before)
 	}
 	return before, remattest.Parsed(t, after.String()), len(keys)
