@@ -92,7 +92,7 @@ func TestFuseShared(t *testing.T) {
   e = f32[8,64] add(p, q)
   s = f32[8] reduce(e, zero), dimensions={1}, to_apply=add
   b = f32[8,64] broadcast(s), dimensions={0}
-  ROOT d = f32[8,64] divide(e, b)`, "constant add reduce fusion"},
+  ROOT d = f32[8,64] divide(e, b)`, "add fusion fusion"},
 		{"a product needs it whole", `
   p = f32[8,64] parameter(0)
   w = f32[64,64] parameter(1)

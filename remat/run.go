@@ -198,7 +198,7 @@ func (a *Answer) plan(ctx context.Context, m *hlo.Module) (err error) {
 		}
 		a.Limit = r.Limit(now)
 	}
-	if a.LowerBound, err = gap.LeastMemory(m, meter); err != nil {
+	if a.LowerBound, err = gap.LeastMemory(m, meter, r.HostSpeed == 0 && len(r.Marks) == 0); err != nil {
 		return err
 	}
 	if a.RunSeconds, err = seconds(m, r.Rates); err != nil {
