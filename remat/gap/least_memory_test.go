@@ -144,9 +144,12 @@ func TestLeastMemoryHolds(t *testing.T) {
 func TestLeastMemoryOnceHolds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := remattest.Random(t)
-		// What runs once: some negations become custom calls.
-		text = regexp.MustCompile(`(tanh|negate|exponential)\(([a-z0-9.]+)\)`).ReplaceAllStringFunc(text, func(s string) string {
-			if rapid.IntRange(0, 2).Draw(t, "once") > 0 {
+		if rapid.Bool().Draw(t, "training") {
+			text = remattest.Layers(rapid.IntRange(2, 6).Draw(t, "layers"), false)
+		}
+		// What runs once: some operations become custom calls.
+		text = regexp.MustCompile(`(tanh|sine|multiply|negate|add)\(([a-z0-9_, ]+)\)`).ReplaceAllStringFunc(text, func(s string) string {
+			if rapid.IntRange(0, 3).Draw(t, "once") > 0 {
 				return s
 			}
 			return "custom-call" + s[strings.IndexByte(s, '('):] + `, custom_call_target="f"`
