@@ -118,6 +118,7 @@ type Answer struct {
 	Holders []Holder `json:"holders,omitempty"`
 	ByHand  []ByHand `json:"by_hand,omitempty"`
 	Loops   []Loop   `json:"loops,omitempty"` // over layers, the largest first
+	Holds   string   `json:"holds,omitempty"` // if the limit is missed: what holds the plan, as text for people
 
 	Request *Request `json:"-"`
 	// Given is the module that plans begin with, fused but not marked. Module is the
@@ -499,6 +500,11 @@ func (a *Answer) advise(given *prover) error {
 		return err
 	}
 	a.Holders = holders[:min(len(holders), mostHolders)]
+	if !a.Met {
+		if a.Holds, err = holds(a.Module, memory.NewMeter(a.Request.Memory())); err != nil {
+			return err
+		}
+	}
 	plans, err := byHandPlans(given.m, a.Limit, a.HeapBefore, options{Rates: a.Request.Rates})
 	if err != nil {
 		return err

@@ -354,6 +354,9 @@ func writeRematAdvice(t *text, a *remat.Answer) {
 			t.Raw(report.Fit(fmt.Sprintf("  %10s  %5s  %s", size.Format(h.Bytes), partOf(h.Bytes, a.Before), tailOf(report.OneLine(h.Part), textWidth-24)), textWidth))
 		}
 	}
+	if a.Holds != "" {
+		t.Line("  %s", a.Holds)
+	}
 	for _, l := range a.Loops {
 		t.section("By hand, a loop over layers")
 		t.Line("  %s %s runs %d times and stacks up %s for the backward pass, most of it of", l.Name, l.At, l.Trips, size.Format(l.Bytes))
