@@ -295,9 +295,9 @@ func writeRemat(t *text, a *remat.Answer) {
 	case a.Met && a.Recomputed == 0 && a.HostValues > 0:
 		t.Line("%s meets its limit with %s on the host for a while; nothing is recomputed.", a.Given.Name, report.Counted(uint64(a.HostValues), "value"))
 	case a.Met:
-		t.Line("%s meets its limit with %s more, at %.1f %% more compute.", a.Given.Name, report.Counted(uint64(a.Recomputed), "instruction"), a.Extra)
+		t.Line("%s meets its limit with %s more, at %s.", a.Given.Name, report.Counted(uint64(a.Recomputed), "instruction"), remat.Compute(a.Extra))
 	default:
-		t.Line("%s does not meet its limit, with %s more, at %.1f %% more compute.", a.Given.Name, report.Counted(uint64(a.Recomputed), "instruction"), a.Extra)
+		t.Line("%s does not meet its limit, with %s more, at %s.", a.Given.Name, report.Counted(uint64(a.Recomputed), "instruction"), remat.Compute(a.Extra))
 	}
 	t.section("")
 	row := func(what string, n uint64, more string) { t.Line("  %-12s  %10s  %s", what, size.Format(n), more) }
@@ -347,13 +347,16 @@ func writeRematAdvice(t *text, a *remat.Answer) {
 			t.Raw(report.Fit(fmt.Sprintf("  %10s  %5s  %s", size.Format(h.Bytes), partOf(h.Bytes, a.Before), tailOf(report.OneLine(h.Part), textWidth-24)), textWidth))
 		}
 	}
+	if a.Holds != "" {
+		t.Line("  %s", a.Holds)
+	}
 	for _, l := range a.Loops {
 		t.section("By hand, a loop over layers")
 		t.Line("  %s %s runs %d times and stacks up %s for the backward pass, most of it of", l.Name, l.At, l.Trips, size.Format(l.Bytes))
 		for _, h := range l.Stacked[:min(len(l.Stacked), 3)] {
 			t.Raw(report.Fit(fmt.Sprintf("  %10s  %s", size.Format(h.Bytes), tailOf(report.OneLine(h.Part), textWidth-16)), textWidth))
 		}
-		t.Line("  jax.checkpoint around its body leaves about %s of temporaries in all (%s), at %.1f %% more compute:", size.Format(l.After), partOf(l.After, max(a.HeapBefore, a.Before)), l.Extra)
+		t.Line("  jax.checkpoint around its body leaves about %s of temporaries in all (%s), at %s:", size.Format(l.After), partOf(l.After, max(a.HeapBefore, a.Before)), remat.Compute(l.Extra))
 		t.Raw("    jax.lax.scan(jax.checkpoint(body, prevent_cse=False), ...)")
 	}
 	if len(a.ByHand) == 0 {
@@ -368,7 +371,7 @@ func writeRematAdvice(t *text, a *remat.Answer) {
 		if k.Marked < k.Layers {
 			which = fmt.Sprintf("the first %d", k.Marked)
 		}
-		t.Line("  around %s of the %d %s*, policy %s: about %s (%s), at %.1f %% more compute", which, k.Layers, k.Layer, k.Policy, size.Format(k.Peak), partOf(k.Peak, k.Before), k.Extra)
+		t.Line("  around %s of the %d %s*, policy %s: about %s (%s), at %s", which, k.Layers, k.Layer, k.Policy, size.Format(k.Peak), partOf(k.Peak, k.Before), remat.Compute(k.Extra))
 		if n == 0 {
 			layer := strings.TrimRight(k.Layer, "_./")
 			t.Line("    Flax: nn.remat(%s, policy=jax.checkpoint_policies.%s); else jax.checkpoint(f, policy=...) around what applies one layer", layer, k.Policy)

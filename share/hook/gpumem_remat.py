@@ -195,7 +195,9 @@ def _transform(module, limit, command, seconds, say):
             say("%s: %s of temporaries, limit %s: nothing found that takes less" % (name, size(before), size(most)))
             return None
         missed = "" if answer["met"] else " (limit %s)" % size(most)
-        say("%s: %s of temporaries instead of %s%s, for %.1f %% more compute" % (name, size(after), size(before), missed, answer["extra_compute_percent"]))
+        extra = answer["extra_compute_percent"]
+        cost = "%.1f %% %s compute" % (abs(extra), "less" if extra <= -0.05 else "more")
+        say("%s: %s of temporaries instead of %s%s, for %s" % (name, size(after), size(before), missed, cost))
         return planned
     except Exception as error:
         say("%s: compiled as it is: %s" % (name, _words(error)))
