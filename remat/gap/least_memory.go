@@ -22,8 +22,8 @@ import (
 // recomputing, as the meter counts. While an instruction runs, what it
 // reads, what it makes and what it calls are there together; the largest such sum is the
 // bound. With once, plans are those of gap splitting and of XLA's pass, which run loops, custom
-// calls and what has an effect once and move nothing to the host: then what these have made
-// before the instruction and is read after it is there, too. The error is that of
+// calls and what has an effect once, as they are, and move nothing to the host: then what these
+// have made before the instruction and is read after it is there, too. The error is that of
 // [memory.Meter.Buffers].
 func LeastMemory(m *hlo.Module, meter *memory.Meter, once bool) (uint64, error) {
 	b := newBounds(meter)
