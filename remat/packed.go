@@ -22,6 +22,11 @@ var ladder = []float64{.9, .8, .7, .6, .5, .4}
 // before; then for more, as long as there is room. If no plan meets the limit, it returns the
 // fastest of those whose heap is little more than the smallest.
 func bestPacked(m *hlo.Module, limit uint64, o options) (*plan, error) {
+	return packedBy(bestFor, m, limit, o)
+}
+
+// packedBy is bestPacked with the planner for live bytes.
+func packedBy(best func(*hlo.Module, uint64, options) (*plan, error), m *hlo.Module, limit uint64, o options) (*plan, error) {
 	o.Search /= packTries
 	given, err := o.measured(m, "off", 0)
 	if err != nil {
@@ -51,7 +56,7 @@ func bestPacked(m *hlo.Module, limit uint64, o options) (*plan, error) {
 		default:
 			live *= .99 * float64(limit) / float64(now) // a little less, so that it ends
 		}
-		p, err := bestFor(m, uint64(live), o)
+		p, err := best(m, uint64(live), o)
 		if err != nil {
 			return nil, err
 		}
@@ -60,7 +65,7 @@ func bestPacked(m *hlo.Module, limit uint64, o options) (*plan, error) {
 		}
 		all = append(all, p)
 		if now <= limit {
-			fits = max(fits, live)
+			fits = live // larger than the last one: halfway to over
 			if now > limit/100*95 {
 				break
 			}
