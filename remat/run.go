@@ -303,6 +303,9 @@ func (a *Answer) one(given *prover, start time.Time) error {
 	if a.Request.Packed {
 		a.Met = a.HeapAfter <= a.Limit
 	}
+	if !a.Met && a.Algorithm == "xla" {
+		a.warn("XLA's pass misses the limit; algorithm gap goes further")
+	}
 	if a.Request.Advice && a.Algorithm == "gap" && a.Before > a.Limit {
 		return a.advise(given)
 	}
@@ -321,6 +324,7 @@ func (a *Answer) planFor(m *hlo.Module, limit uint64, packed bool, search time.D
 	}
 	if err = o.legal(m, p); err != nil && p.By == "xla" && a.Algorithm == "xla" {
 		a.warn(fmt.Sprintf("XLA's plan was dropped: %v; this is the next best", err))
+		o.Collectives = a.Request.Collectives
 		if p, err = bestFor(m, limit, o); err == nil {
 			p.dropped = nil // the same
 			err = o.legal(m, p)
@@ -358,6 +362,7 @@ func (a *Answer) algorithm(m *hlo.Module, limit uint64, packed bool, search time
 	case a.Algorithm == "gap":
 		p, err = bestFor(m, limit, o)
 	case a.Algorithm == "xla":
+		o.Collectives = true // as it is, for all devices
 		p, err = xlaPlan(m, limit, o)
 		if err == nil && o.Host != nil {
 			if link := float64(p.Host.Bytes) / 2 / r.HostSpeed; link > p.Seconds {
@@ -534,8 +539,8 @@ func (a *Answer) advise(given *prover) error {
 		}
 	}
 	plans, err := byHandPlans(given.m, a.Limit, a.HeapBefore, options{Rates: a.Request.Rates})
-	if err != nil {
-		return err
+	if err != nil { // the plan stands all the same
+		a.warn("no advice on what to mark by hand: " + err.Error())
 	}
 	a.ByHand = plans[:min(len(plans), mostByHand)]
 	for n := range a.ByHand {
