@@ -63,6 +63,8 @@ type options struct {
 	Collectives bool
 	// heap is what the temporaries of the given module are packed into; 0: not known.
 	heap uint64
+	// stacks are those of the given module's loops; nil: not looked for yet.
+	stacks *stacks
 }
 
 // memory is how plans are measured.
@@ -115,10 +117,18 @@ func (p *plan) betterThan(q *plan, limit uint64) bool {
 // are made at the same time, on two or three cores.
 func bestFor(m *hlo.Module, limit uint64, o options) (*plan, error) {
 	given, err := o.measured(m, "off", 0)
-	if err != nil || given.meets(limit) {
-		return given, err
+	if err != nil {
+		return nil, err
 	}
 	given.packed = o.heap
+	return o.best(given, limit)
+}
+
+// best is bestFor for a module that was measured. It may be called again for other limits.
+func (o options) best(given *plan, limit uint64) (_ *plan, err error) {
+	if given.meets(limit) {
+		return given, nil
+	}
 	k := &plans{o: o, limit: limit, given: given, best: given}
 	// XLA's pass runs at the same time as all that follows, on a copy.
 	k.xla.Go(func() {
@@ -142,8 +152,9 @@ func bestFor(m *hlo.Module, limit uint64, o options) (*plan, error) {
 			return nil, err
 		}
 		if chosen == given {
-			given.dropped = k.dropped
-			return given, nil
+			same := *given
+			same.dropped = k.dropped
+			return &same, nil
 		}
 		best, err := o.measured(chosen.Module, chosen.By, chosen.Added)
 		if err != nil {
@@ -276,6 +287,9 @@ func (k *plans) make() error {
 		}
 		k.sources = append(k.sources, o)
 	}
+	if err := k.unstack(); err != nil {
+		return err
+	}
 	if k.o.Host != nil {
 		if done, err := k.toHost(); err != nil || done {
 			return err
@@ -294,6 +308,31 @@ func (k *plans) make() error {
 		}
 	}
 	return k.search()
+}
+
+// unstack takes the plan that drops stacks of loops for the limit. Gap splitting goes on from there.
+func (k *plans) unstack() (err error) {
+	if k.o.stacks == nil {
+		if k.o.stacks, err = newStacks(k.given.Module, k.o); err != nil {
+			return err
+		}
+	}
+	list, err := k.o.stacks.forLimit(k.limit)
+	if err != nil {
+		return err
+	}
+	for _, p := range list {
+		if p.Peak >= k.given.Peak || k.o.legal(k.given.Module, p) != nil {
+			continue
+		}
+		k.take(p)
+		s, err := newSource(p.Module, "gap, loops", p.Added, k.o.Rates)
+		if err != nil {
+			return err
+		}
+		k.sources = append(k.sources, s)
+	}
+	return nil
 }
 
 // split takes XLA's plan, and that of gap splitting for each source, made at the same time.

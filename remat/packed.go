@@ -16,17 +16,17 @@ const packTries = 8
 // same for each limit, so that a smaller one does not end with more.
 var ladder = []float64{.9, .8, .7, .6, .5, .4}
 
-// bestPacked is [bestFor] for a limit in bytes on the heap of temporaries as
+// bestPacked is bestFor for a limit in bytes on the heap of temporaries as
 // [memory.Analysis.Assign] packs it. Packing loses a few percent, about the same at each
 // limit, so it plans for live bytes, corrected each time by what packing made of the plan
 // before; then for more, as long as there is room. If no plan meets the limit, it returns the
 // fastest of those whose heap is little more than the smallest.
 func bestPacked(m *hlo.Module, limit uint64, o options) (*plan, error) {
-	return packedBy(bestFor, m, limit, o)
+	return packedBy(options.best, m, limit, o)
 }
 
 // packedBy is bestPacked with the planner for live bytes.
-func packedBy(best func(*hlo.Module, uint64, options) (*plan, error), m *hlo.Module, limit uint64, o options) (*plan, error) {
+func packedBy(best func(o options, given *plan, live uint64) (*plan, error), m *hlo.Module, limit uint64, o options) (*plan, error) {
 	o.Search /= packTries
 	given, err := o.measured(m, "off", 0)
 	if err != nil {
@@ -38,6 +38,9 @@ func packedBy(best func(*hlo.Module, uint64, options) (*plan, error), m *hlo.Mod
 		return given, err
 	}
 	o.heap = now
+	if o.stacks, err = newStacks(given.Module, o); err != nil {
+		return nil, err
+	}
 	all := []*plan{given}
 	live := float64(given.Peak) // the limit for live bytes, tried last
 	fits, over := 0.0, live     // the largest whose heap fits, and the smallest whose does not
@@ -56,7 +59,7 @@ func packedBy(best func(*hlo.Module, uint64, options) (*plan, error), m *hlo.Mod
 		default:
 			live *= .99 * float64(limit) / float64(now) // a little less, so that it ends
 		}
-		p, err := best(m, uint64(live), o)
+		p, err := best(o, given, uint64(live))
 		if err != nil {
 			return nil, err
 		}

@@ -46,6 +46,9 @@ type Request struct {
 	// Packed applies the limit to the heap that temporaries are packed into. Only gap
 	// plans for it.
 	Packed bool
+	// Advice finds the largest holders of memory at the peak and what jax.checkpoint would do,
+	// with gap, if the module takes more than its limit.
+	Advice bool
 	// BestHeap searches for a better packing of the plan's heap than XLA's, for a second.
 	BestHeap bool
 	// Marks are regions to recompute before anything is planned, as jax.checkpoint does.
@@ -115,11 +118,11 @@ type Answer struct {
 	Legal bool `json:"legal"`
 
 	Marked []Marking `json:"marked,omitempty"`
-	// With gap, if the module takes more than its limit: the largest holders of memory at
-	// the peak, and what jax.checkpoint alone would do.
+	// With Request.Advice.
 	Holders []Holder `json:"holders,omitempty"`
 	ByHand  []ByHand `json:"by_hand,omitempty"`
 	Loops   []Loop   `json:"loops,omitempty"` // over layers, the largest first
+	Holds   string   `json:"holds,omitempty"` // if the limit is missed: what holds the plan, as text for people
 
 	Request *Request `json:"-"`
 	// Given is the module that plans begin with, fused but not marked. Module is the
@@ -134,6 +137,15 @@ type Answer struct {
 	// Frontier are plans for less and less memory, without those that others beat in both
 	// memory and time; with Request.Frontier.
 	Frontier []*Answer `json:"-"`
+}
+
+// Compute returns percent of more compute as text for people, such as "7.1 % more compute". A plan
+// that reads and writes less may take less.
+func Compute(percent float64) string {
+	if percent <= -.05 {
+		return fmt.Sprintf("%.1f %% less compute", -percent)
+	}
+	return fmt.Sprintf("%.1f %% more compute", math.Abs(percent))
 }
 
 // Least returns LowerPercent as text for people, "-" if nothing is proven. It is the bound
@@ -204,7 +216,7 @@ func (a *Answer) plan(ctx context.Context, m *hlo.Module) (err error) {
 		}
 		a.Limit = r.Limit(now)
 	}
-	if a.LowerBound, err = gap.LeastMemory(m, meter); err != nil {
+	if a.LowerBound, err = gap.LeastMemory(m, meter, r.HostSpeed == 0 && len(r.Marks) == 0, openLoops(m)...); err != nil {
 		return err
 	}
 	if a.RunSeconds, err = seconds(m, r.Rates); err != nil {
@@ -291,7 +303,7 @@ func (a *Answer) one(given *prover, start time.Time) error {
 	if a.Request.Packed {
 		a.Met = a.HeapAfter <= a.Limit
 	}
-	if a.Algorithm == "gap" && a.Before > a.Limit {
+	if a.Request.Advice && a.Algorithm == "gap" && a.Before > a.Limit {
 		return a.advise(given)
 	}
 	return nil
@@ -419,10 +431,11 @@ type prover struct {
 }
 
 // newProver returns the prover of a module. Proofs are about plans that keep or recompute
-// values, so that nothing is proven if values may move to the host.
+// values, so that nothing is proven if values may move to the host, or if a loop may get
+// another state.
 func newProver(m *hlo.Module, meter *memory.Meter, r *Request) (p *prover, err error) {
 	p = &prover{m: m, meter: meter}
-	if r.HostSpeed == 0 {
+	if r.HostSpeed == 0 && len(openLoops(m)) == 0 {
 		p.prices, err = cost.New(m, r.Rates)
 	}
 	return p, err
@@ -515,6 +528,11 @@ func (a *Answer) advise(given *prover) error {
 		return err
 	}
 	a.Holders = list[:min(len(list), mostHolders)]
+	if !a.Met {
+		if a.Holds, err = holds(a.Module, memory.NewMeter(a.Request.Memory())); err != nil {
+			return err
+		}
+	}
 	plans, err := byHandPlans(given.m, a.Limit, a.HeapBefore, options{Rates: a.Request.Rates})
 	if err != nil {
 		return err

@@ -30,21 +30,37 @@ const (
 
 	computationName         = 1
 	computationInstructions = 2
+	computationShape        = 4 // of its parameters and result
 	computationID           = 5
 	computationRoot         = 6
+	computationFusion       = 7 // is_fusion_computation
 
 	instructionName     = 1
 	instructionOpcode   = 2
 	instructionShape    = 3
+	instructionLiteral  = 8
+	instructionNumber   = 9 // parameter_number
+	instructionKind     = 11
 	instructionIndex    = 13 // tuple_index
+	instructionSizes    = 20 // dynamic_slice_sizes
 	instructionID       = 35
 	instructionOperands = 36
 	instructionAfter    = 37
 	instructionCalled   = 38
 
 	shapeType     = 2
+	shapeDims     = 3
 	shapeElements = 4
-	tupleType     = 13 // of types
+	shapeLayout   = 5
+	shapeDynamic  = 6
+	layoutOrder   = 1 // minor to major
+	tupleType     = 13
+
+	programParameters = 1
+	programResult     = 2
+	programNames      = 3
+
+	literalShape = 1
 )
 
 // maxBytes is what a message of protocol buffers may have.

@@ -11,13 +11,16 @@ package load
 // s = fusion(p), calls=f. The message of s is copied, under the name s.remat and an id that is
 // free in the entry; f.remat is the computation f with another id, and the name of each
 // instruction in it is made unique, as XLA wants names to be. The schedule is the order of
-// the planned module.
+// the planned module. A loop whose state has other elements is the message of the original with
+// another shape, and so are its body's parameter and result. Of what is new, as the slices of a
+// stack, only some operations can be written, in computations that are new or not.
 
 import (
 	"bytes"
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -25,16 +28,24 @@ import (
 	"gpumem/hlo"
 )
 
+// zeros are the values of a constant 0 of the types of which one can be written, as fields of
+// its literal.
+var zeros = map[hlo.Type]field{
+	"s32": {n: 4, typ: protowire.BytesType, bytes: make([]byte, 1)}, "u32": {n: 6, typ: protowire.BytesType, bytes: make([]byte, 1)},
+	"f32": {n: 8, typ: protowire.BytesType, bytes: make([]byte, 4)}, "f64": {n: 9, typ: protowire.BytesType, bytes: make([]byte, 8)},
+	"f16": {n: 11, typ: protowire.BytesType, bytes: make([]byte, 2)}, "bf16": {n: 13, typ: protowire.BytesType, bytes: make([]byte, 2)},
+}
+
 // Rewrite returns the HloModuleProto of a module that was made of the module in original by
-// a planner: instructions were cloned, moved or removed, computations cloned. But for that it
-// is original's own message. What is returned was read again, and is the module that was to
-// be written.
+// a planner: instructions were cloned, moved or removed, computations cloned, and fusions lost
+// outputs and operands that nothing needs. But for that it is original's own message. What is
+// returned was read again, and is the module that was to be written.
 func Rewrite(original []byte, m *hlo.Module) ([]byte, error) {
 	d, err := decode(original, nil)
 	if err != nil {
 		return nil, err
 	}
-	e := &encoder{d: d, m: m, names: map[string]bool{}, texts: map[string]*instruction{}, shapes: map[string][]byte{}, read: map[*hlo.Computation]*computation{}, of: map[*hlo.Computation]*computation{}, computations: map[*hlo.Computation]int64{}, ids: map[*hlo.Instruction]int64{}}
+	e := &encoder{d: d, m: m, names: map[string]bool{}, texts: map[string]*instruction{}, originals: map[string]*instruction{}, shapes: map[string][]byte{}, read: map[*hlo.Computation]*computation{}, of: map[*hlo.Computation]*computation{}, reshaped: map[*hlo.Instruction]bool{}, computations: map[*hlo.Computation]int64{}, ids: map[*hlo.Instruction]int64{}}
 	b, err := e.module()
 	if err == nil {
 		err = e.check(b)
@@ -59,6 +70,7 @@ type encoder struct {
 	m *hlo.Module
 
 	texts        map[string]*instruction             // originals by opcode, shape and attributes
+	originals    map[string]*instruction             // by name; of several the first
 	shapes       map[string][]byte                   // ShapeProtos by text
 	read         map[*hlo.Computation]*computation   // what d.m's computations were read from
 	of           map[*hlo.Computation]*computation   // originals of m's computations
@@ -66,6 +78,8 @@ type encoder struct {
 	ids          map[*hlo.Instruction]int64          // of m's instructions
 	names        map[string]bool                     // of instructions, the original's and those that are written
 	kept         map[*hlo.Computation][]*instruction // sources of a computation's instructions
+	written      map[int64]bool                      // computations
+	reshaped     map[*hlo.Instruction]bool           // those that have another shape or number than their source
 }
 
 func (e *encoder) module() ([]byte, error) {
@@ -90,11 +104,17 @@ func (e *encoder) module() ([]byte, error) {
 	order := e.m.CalleesFirst()
 	e.kept = map[*hlo.Computation][]*instruction{}
 	e.of[e.m.Entry] = byName[e.m.Entry.Name]
+	runs := map[*hlo.Computation]bool{e.m.Entry: true} // all but those that only fusions call
+	for i := range e.m.All() {
+		for _, callee := range i.Called() {
+			runs[callee] = runs[callee] || i.Opcode != hlo.Fusion
+		}
+	}
 	for _, c := range slices.Backward(order) {
 		if e.of[c] == nil {
 			e.of[c] = byName[c.Name]
 		}
-		if e.of[c] == nil {
+		if e.of[c] == nil && runs[c] {
 			return nil, fmt.Errorf("computation %s is none of the original's, and no clone of one", c.Name)
 		}
 		if err := e.sources(c); err != nil {
@@ -103,7 +123,7 @@ func (e *encoder) module() ([]byte, error) {
 	}
 	taken := map[int64]bool{}
 	for _, c := range order {
-		if o := e.of[c]; o.c.Name == c.Name {
+		if o := e.of[c]; o != nil && o.c.Name == c.Name {
 			e.computations[c] = o.id
 			taken[o.id] = true
 		} else {
@@ -116,6 +136,7 @@ func (e *encoder) module() ([]byte, error) {
 	}
 
 	// What a text has within the operation that starts it, see async.go, stays as it was.
+	// That is written where what calls it is.
 	w := &writer{done: map[int64]bool{}, write: map[int64]func() ([]byte, []int64){}}
 	inText := map[*hlo.Computation]bool{}
 	for _, c := range e.d.m.Computations {
@@ -124,7 +145,6 @@ func (e *encoder) module() ([]byte, error) {
 	var all []int64
 	for _, c := range built {
 		if !taken[c.id] && !inText[c.c] {
-			all = append(all, c.id)
 			w.write[c.id] = func() (b []byte, calls []int64) {
 				for _, i := range c.list {
 					calls = append(calls, i.called...)
@@ -145,6 +165,7 @@ func (e *encoder) module() ([]byte, error) {
 			for _, id := range all { // all at the place of the first
 				w.visit(id)
 			}
+			e.written = w.done
 			b, w.b = append(b, w.b...), nil
 		case moduleSchedule:
 			if e.d.m.Scheduled {
@@ -185,6 +206,9 @@ func (e *encoder) know(i *instruction) error {
 	if key := text(i.i); e.texts[key] == nil {
 		e.texts[key] = i
 	}
+	if e.originals[i.i.Name] == nil {
+		e.originals[i.i.Name] = i
+	}
 	return walk(i.raw, func(x field) error {
 		if x.n != instructionShape {
 			return nil
@@ -220,25 +244,69 @@ func text(i *hlo.Instruction) string {
 	return b.String()
 }
 
+// reshaped reports whether an instruction is an original with another shape, or a parameter or
+// get-tuple-element with another number.
+func reshaped(o, i *hlo.Instruction) bool {
+	same := func(a, b hlo.Attribute) bool {
+		return a.Key == b.Key && (a.Value == b.Value || a.Key == "index") && len(a.Calls) == len(b.Calls)
+	}
+	return o.Opcode == i.Opcode && (o.Literal == i.Literal || i.Opcode == hlo.Parameter) && slices.EqualFunc(o.Attributes, i.Attributes, same)
+}
+
+// writable reports whether an instruction without an original can be written.
+func writable(i *hlo.Instruction) bool {
+	known := map[string]bool{}
+	switch i.Opcode {
+	case hlo.Bitcast, hlo.GetTupleElement, hlo.TupleOp, hlo.OptBarrier:
+		return true
+	case hlo.Parameter, hlo.Add, hlo.Subtract, hlo.DynamicUpdateSlice:
+	case hlo.Constant:
+		_, err := strconv.ParseUint(i.Literal, 10, 31)
+		if _, zero := zeros[i.Shape.Type]; err != nil || len(i.Shape.Dims) > 0 || i.Literal != "0" && i.Shape.Type != "s32" || !zero {
+			return false
+		}
+	case hlo.DynamicSlice:
+		known["dynamic_slice_sizes"] = true
+	case hlo.Broadcast:
+		known["dimensions"] = true
+		if v, _ := i.Attribute("dimensions"); v != "{}" {
+			return false
+		}
+	case hlo.Fusion:
+		known["kind"], known["calls"] = true, true
+	default:
+		return false
+	}
+	return !slices.ContainsFunc(i.Attributes, func(a hlo.Attribute) bool { return !known[a.Key] })
+}
+
 // sources finds the original of each instruction of a computation, nil for one that has none,
 // and of the computations that they call.
 func (e *encoder) sources(c *hlo.Computation) error {
 	originals := map[string]*instruction{}
-	for _, i := range e.of[c].list {
-		originals[i.i.Name] = i
+	if o := e.of[c]; o != nil {
+		for _, i := range o.list {
+			originals[i.i.Name] = i
+		}
 	}
 	list := make([]*instruction, len(c.Instructions))
 	for n, i := range c.Instructions {
 		want := text(i)
 		name, _, _ := strings.Cut(i.Name, ".remat")
-		for _, o := range []*instruction{originals[i.Name], originals[name], e.texts[want]} {
-			if o != nil && text(o.i) == want {
-				list[n] = o
-				break
-			}
+		home := []*instruction{originals[i.Name], originals[name]}
+		same := func(o *instruction) bool { return o != nil && text(o.i) == want }
+		like := func(o *instruction) bool { return o != nil && reshaped(o.i, i) }
+		if k := slices.IndexFunc(home, same); k >= 0 {
+			list[n] = home[k]
+		} else if k := slices.IndexFunc(home, like); k >= 0 {
+			list[n], e.reshaped[i] = home[k], true
+		} else if o := e.texts[want]; o != nil {
+			list[n] = o
+		} else if o := e.originals[name]; like(o) {
+			list[n], e.reshaped[i] = o, true
 		}
 		if list[n] == nil {
-			if !slices.Contains([]hlo.Opcode{hlo.Bitcast, hlo.GetTupleElement, hlo.TupleOp, hlo.OptBarrier}, i.Opcode) {
+			if !writable(i) {
 				return fmt.Errorf("%s in %s (%s) is a clone of no instruction", i.Name, c.Name, i.Opcode)
 			}
 			continue
@@ -258,7 +326,11 @@ func (e *encoder) sources(c *hlo.Computation) error {
 func (e *encoder) number(c *hlo.Computation) {
 	o, id := e.of[c], e.computations[c]
 	high, last := int64(0), int64(-1)
-	for _, i := range o.list {
+	like := o // whose ids are of the same kind
+	if o == nil {
+		like = e.of[e.m.Entry]
+	}
+	for _, i := range like.list {
 		high, last = i.id&^(1<<32-1), max(last, i.id&(1<<32-1))
 	}
 	if high != 0 { // the number of the computation
@@ -266,7 +338,7 @@ func (e *encoder) number(c *hlo.Computation) {
 	}
 	for n, i := range c.Instructions {
 		x := e.kept[c][n]
-		if x != nil && id == o.id && o.find(x.id) == x && x.i.Name == i.Name {
+		if x != nil && o != nil && id == o.id && o.find(x.id) == x && x.i.Name == i.Name {
 			e.ids[i] = x.id
 			continue
 		}
@@ -278,15 +350,30 @@ func (e *encoder) number(c *hlo.Computation) {
 // computation returns the message of a computation, and the ids of what it calls. The walk
 // has no error, here and in instruction, as the message was read before.
 func (e *encoder) computation(c *hlo.Computation) (b []byte, calls []int64) {
+	if e.of[c] == nil {
+		b = appendBytes(b, computationName, []byte(c.Name))
+		for n, i := range c.Instructions {
+			m, called := e.instruction(i, e.kept[c][n])
+			b = appendBytes(b, computationInstructions, m)
+			calls = append(calls, called...)
+		}
+		b = appendBytes(b, computationShape, e.program(c))
+		b = appendInt(b, computationID, e.computations[c])
+		b = appendInt(b, computationRoot, e.ids[c.Root])
+		return appendInt(b, computationFusion, 1), calls
+	}
 	written := false
 	_ = walk(e.of[c].raw, func(x field) error {
 		switch x.n {
+		case computationShape:
+			if e.sameProgram(c) {
+				b = appendField(b, x)
+			} else {
+				b = appendBytes(b, x.n, e.program(c))
+			}
 		case computationName:
 			b = appendBytes(b, x.n, []byte(c.Name))
-		case computationID:
-			b = appendInt(b, x.n, e.computations[c])
-		case computationRoot:
-			b = appendInt(b, x.n, e.ids[c.Root])
+		case computationID, computationRoot: // an id of 0 has no field
 		case computationInstructions:
 			if written {
 				return nil
@@ -302,7 +389,27 @@ func (e *encoder) computation(c *hlo.Computation) (b []byte, calls []int64) {
 		}
 		return nil
 	})
-	return b, calls
+	b = appendInt(b, computationID, e.computations[c])
+	return appendInt(b, computationRoot, e.ids[c.Root]), calls
+}
+
+// sameProgram reports whether a computation has the parameters and the result of its original.
+func (e *encoder) sameProgram(c *hlo.Computation) bool {
+	o := e.of[c].c
+	same := func(i, j *hlo.Instruction) bool { return i != nil && j != nil && i.Shape.String() == j.Shape.String() }
+	return same(c.Root, o.Root) && slices.EqualFunc(c.Parameters(), o.Parameters(), same)
+}
+
+// program returns the message of what a computation takes and returns.
+func (e *encoder) program(c *hlo.Computation) (b []byte) {
+	for _, p := range c.Parameters() {
+		b = appendBytes(b, programParameters, e.shapeOf(p.Shape))
+	}
+	b = appendBytes(b, programResult, e.shapeOf(c.Root.Shape))
+	for _, p := range c.Parameters() {
+		b = appendBytes(b, programNames, []byte(p.Name))
+	}
+	return b
 }
 
 // instruction returns the message of an instruction, and the ids of what it calls.
@@ -318,15 +425,34 @@ func (e *encoder) instruction(i *hlo.Instruction, from *instruction) (b []byte, 
 	if from == nil {
 		b = appendBytes(b, instructionOpcode, []byte(i.Opcode))
 		b = appendBytes(b, instructionShape, e.shapeOf(i.Shape))
-		if index, ok := i.Attribute("index"); ok {
-			n := int64(0)
-			_, _ = fmt.Sscan(index, &n)
-			b = appendInt(b, instructionIndex, n)
+		b = e.numbered(b, i)
+		switch i.Opcode {
+		case hlo.Constant:
+			x := zeros[i.Shape.Type]
+			if n, _ := strconv.ParseUint(i.Literal, 10, 31); n > 0 {
+				x.bytes = protowire.AppendVarint(nil, n)
+			}
+			b = appendBytes(b, instructionLiteral, appendField(appendBytes(nil, literalShape, e.shapeOf(i.Shape)), x))
+		case hlo.DynamicSlice:
+			b = appendInts(b, instructionSizes, i.Shape.Dims)
+		case hlo.Fusion:
+			kind, _ := i.Attribute("kind")
+			b = appendBytes(b, instructionKind, []byte(kind))
+			for _, callee := range i.Called() {
+				called = append(called, e.computations[callee])
+			}
 		}
 	} else {
+		if e.reshaped[i] {
+			b = e.numbered(appendBytes(b, instructionShape, e.shapeOf(i.Shape)), i)
+		}
 		_ = walk(from.raw, func(x field) error {
 			switch x.n {
 			case instructionName, instructionID, instructionOperands, instructionAfter, instructionCalled:
+			case instructionShape, instructionNumber, instructionIndex:
+				if !e.reshaped[i] {
+					b = appendField(b, x)
+				}
 			default:
 				b = appendField(b, x)
 			}
@@ -352,6 +478,17 @@ func (e *encoder) instruction(i *hlo.Instruction, from *instruction) (b []byte, 
 	return appendInts(b, instructionCalled, called), called
 }
 
+// numbered appends the number of a parameter or of the element that an instruction gets.
+func (e *encoder) numbered(b []byte, i *hlo.Instruction) []byte {
+	if i.Opcode == hlo.Parameter {
+		return appendInt(b, instructionNumber, int64(i.Parameter))
+	}
+	if n, err := i.TupleIndex(); err == nil && i.Opcode == hlo.GetTupleElement {
+		return appendInt(b, instructionIndex, int64(n))
+	}
+	return b
+}
+
 // shapeOf returns the message of a shape: the original's, or that of a new tuple; nil if it has none.
 func (e *encoder) shapeOf(s *hlo.Shape) []byte {
 	b := e.shapes[s.String()]
@@ -361,6 +498,49 @@ func (e *encoder) shapeOf(s *hlo.Shape) []byte {
 			b = appendBytes(b, shapeElements, e.shapeOf(x))
 		}
 	}
+	if b == nil {
+		b = e.array(s)
+	}
+	return b
+}
+
+// array returns the message of an array's shape, made of that of another array with dimensions and
+// the same type; nil if there is none, or if the layout says more than the order.
+func (e *encoder) array(s *hlo.Shape) (b []byte) {
+	order, ok := s.MinorToMajor()
+	if !ok || len(s.Dims) == 0 || s.Dynamic != nil || strings.Contains(s.Layout, ":") {
+		return nil
+	}
+	var like []byte
+	for name, x := range e.shapes {
+		if strings.HasPrefix(name, string(s.Type)+"[") && !strings.HasPrefix(name, string(s.Type)+"[]") && !strings.ContainsAny(name, ":<?") && (like == nil || bytes.Compare(x, like) < 0) {
+			like = x
+		}
+	}
+	minor := make([]int64, len(order))
+	for n, d := range order {
+		minor[n] = int64(d)
+	}
+	_ = walk(like, func(x field) error {
+		switch x.n {
+		case shapeType:
+			b = appendInts(appendField(b, x), shapeDims, s.Dims)
+		case shapeLayout:
+			l := appendInts(nil, layoutOrder, minor)
+			_ = walk(x.bytes, func(y field) error {
+				if y.n != layoutOrder {
+					l = appendField(l, y)
+				}
+				return nil
+			})
+			b = appendBytes(b, x.n, l)
+		case shapeDynamic:
+			if x.typ == protowire.BytesType {
+				b = appendBytes(b, x.n, make([]byte, len(s.Dims)))
+			}
+		}
+		return nil
+	})
 	return b
 }
 
@@ -389,14 +569,14 @@ func (e *encoder) schedule(b []byte, x field) []byte {
 		scheduled[id] = true
 		if c := named[e.d.computations[id].c.Name]; c != nil {
 			add(id, order(c))
-		} else if !slices.Contains(e.d.m.Computations, e.d.computations[id].c) {
+		} else if e.written[id] && !slices.Contains(e.d.m.Computations, e.d.computations[id].c) {
 			add(id, f.message(2).ints(1))
 		}
 	})
 	run := e.run()
 	for _, c := range e.m.Computations {
 		switch o := e.of[c]; {
-		case !e.d.m.Scheduled && run[c], o.c.Name != c.Name && scheduled[o.id]:
+		case !e.d.m.Scheduled && run[c], o != nil && o.c.Name != c.Name && scheduled[o.id]:
 			add(e.computations[c], order(c))
 		}
 	}

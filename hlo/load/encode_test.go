@@ -234,3 +234,48 @@ func TestRewriteNew(t *testing.T) {
 		t.Error("no barrier in", text)
 	}
 }
+
+// A fusion loses outputs that nothing reads, and the operands that only these need. What
+// computations take and return, which has no text, is that of their instructions.
+func TestRewriteFusionsWithLess(t *testing.T) {
+	b := contents(t, "testdata/outputs-0.12.0.1.pb")
+	for _, test := range []struct{ name, element, parameter, want string }{
+		{"one output less", "first", "x", "(f32[8]{0}, f32[4]{0}) f32[8]{0} f32[4]{0}"},
+		{"one output left", "left", "y", "f32[4]{0} f32[4]{0}"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			m := asText(t, b)
+			named := map[string]*hlo.Instruction{}
+			for _, i := range m.Entry.Instructions {
+				named[i.Name] = i
+			}
+			fusion := named[test.element].Operands[0]
+			named[test.element].ReplaceUses(named[test.parameter], nil)
+			if _, err := hlo.RemoveDead(m); err != nil {
+				t.Fatal(err)
+			}
+			got, err := Rewrite(b, m)
+			if err != nil {
+				t.Fatal(err)
+			}
+			d, err := decode(got, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, c := range d.computations {
+				if c.c.Name != fusion.Called()[0].Name {
+					continue
+				}
+				d.fields(c.raw).messages(computationShape, func(f *fields) {
+					var shapes []string
+					add := func(s *hlo.Shape) { shapes = append(shapes, s.String()) }
+					f.shapes(programResult, add)
+					f.shapes(programParameters, add)
+					if got := strings.Join(shapes, " "); got != test.want {
+						t.Errorf("it returns and takes %s; want %s", got, test.want)
+					}
+				})
+			}
+		})
+	}
+}

@@ -413,6 +413,14 @@ func (g *planner) hope(v, s, u int32) float64 {
 	return worth / (g.values[v].seconds + free)
 }
 
+// A split makes the stretch over the limit a little shorter, and with it the score of all
+// others. In a large module of equal layers all would be scored again for each, and time would
+// grow as the square. So after some of them, one with almost the score of the next is made.
+const (
+	rescored = 64
+	almost   = .99
+)
+
 // A splitQueue is a heap of splits, the best first.
 type splitQueue []split
 
@@ -453,6 +461,7 @@ func (g *planner) run() {
 		for id := range g.values {
 			push(int32(id))
 		}
+		waited := 0 // splits that went back since the last one
 		for len(q) > 0 && g.profile.total() > 0 && (g.enough == 0 || g.splits < g.enough) {
 			top := heap.Pop(&q).(split)
 			if top.version != g.values[top.value].version {
@@ -464,11 +473,17 @@ func (g *planner) run() {
 			}
 			// The score may have fallen since it was pushed, by splits of other values. It
 			// goes back unless it still is the best, so the queue need not be kept up to date.
-			if len(q) > 0 && score < q[0].score {
+			least := 1.0
+			if waited >= rescored {
+				least = almost
+			}
+			if len(q) > 0 && score < least*q[0].score {
+				waited++
 				top.score = score
 				heap.Push(&q, top)
 				continue
 			}
+			waited = 0
 			g.changed = g.changed[:0]
 			g.apply(top, k)
 			slices.Sort(g.changed)

@@ -19,17 +19,33 @@ type comparison struct {
 	t             *table
 	before, after *numbered
 	paired        map[*hlo.Computation]*hlo.Computation // what a computation of after was
+	loops         []*changed                            // see stacks.go
 }
 
 // modules compares the entries and all that they call.
 func (c *comparison) modules() error {
-	type callees struct{ was, is *hlo.Computation }
-	list := []callees{{c.before.m.Entry, c.after.m.Entry}}
+	type callees struct {
+		was, is *hlo.Computation
+		of      *changed // the loop, if its state changed
+	}
+	list := []callees{{c.before.m.Entry, c.after.m.Entry, nil}}
 	c.paired[c.after.m.Entry] = c.before.m.Entry
+	for _, k := range c.loops {
+		for _, x := range []callees{{k.before.body, k.after.body, k}, {k.before.condition, k.after.condition, k}} {
+			c.paired[x.is] = x.was
+			list = append(list, x)
+		}
+		if err := c.induction(k); err != nil {
+			return err
+		}
+	}
 	for len(list) > 0 {
 		next := list[len(list)-1]
 		list = list[:len(list)-1]
 		k := newPair(c, next.was, next.is)
+		if k.loop = next.of; k.loop != nil {
+			k.forward = c.again(k.loop)
+		}
 		if err := k.check(); err != nil {
 			return err
 		}
@@ -45,7 +61,7 @@ func (c *comparison) modules() error {
 				}
 				// The number of a fusion says all of it.
 				if c.paired[is] = was[n]; !c.after.pure(i) {
-					list = append(list, callees{was[n], is})
+					list = append(list, callees{was[n], is, nil})
 				}
 			}
 		}
@@ -111,10 +127,12 @@ type pair struct {
 	old, now *hlo.Computation
 	byNumber map[int32][]*hlo.Instruction // of old
 	names    map[string]*hlo.Instruction  // of old
+	loop     *changed                     // whose body or condition it is; nil for others
+	forward  map[int32]bool               // what loop's body may compute beside that
 }
 
 func newPair(c *comparison, old, now *hlo.Computation) *pair {
-	k := &pair{c, old, now, make(map[int32][]*hlo.Instruction, len(old.Instructions)), make(map[string]*hlo.Instruction, len(old.Instructions))}
+	k := &pair{comparison: c, old: old, now: now, byNumber: make(map[int32][]*hlo.Instruction, len(old.Instructions)), names: make(map[string]*hlo.Instruction, len(old.Instructions))}
 	for _, i := range old.Instructions {
 		n := c.before.of[i.ID]
 		k.byNumber[n] = append(k.byNumber[n], i)
@@ -139,8 +157,10 @@ func (k *pair) was(i *hlo.Instruction) *hlo.Instruction {
 }
 
 func (k *pair) check() error {
-	if err := k.parameters(); err != nil {
-		return err
+	if k.loop == nil {
+		if err := k.parameters(); err != nil {
+			return err
+		}
 	}
 	if err := k.effects(); err != nil {
 		return err
@@ -150,7 +170,7 @@ func (k *pair) check() error {
 			return err
 		}
 	}
-	if k.before.of[k.old.Root.ID] != k.after.of[k.now.Root.ID] || k.t.shape(k.old.Root.Shape) != k.t.shape(k.now.Root.Shape) {
+	if k.loop == nil && (k.before.of[k.old.Root.ID] != k.after.of[k.now.Root.ID] || k.t.shape(k.old.Root.Shape) != k.t.shape(k.now.Root.Shape)) {
 		return k.differs(k.now.Root, k.old.Root, "the result")
 	}
 	if k.old.Thread != k.now.Thread {
@@ -210,6 +230,9 @@ func (k *pair) instruction(i *hlo.Instruction) error {
 			return fail(i, "a bitcast to another memory space copies nothing")
 		}
 		return k.ends(i, list[0])
+	}
+	if k.after.loops[i] != nil || k.loop != nil && k.mayBeNew(i) || k.pruned(i) || k.besideLoops(i) {
+		return nil
 	}
 	switch {
 	case i.Opcode == hlo.TupleOp, i.Opcode == hlo.OptBarrier && len(i.Operands) == 1, i.Opcode == hlo.GetTupleElement && i.Operands[0].Opcode == hlo.OptBarrier:
@@ -271,7 +294,7 @@ func (k *pair) counts() error {
 	}
 	for _, i := range k.now.Instructions {
 		x, n := k.after.classes[i.ID], k.after.of[i.ID]
-		if x == 0 {
+		if x == 0 || k.after.loops[i] != nil { // a changed loop is there once, by its name
 			continue
 		}
 		if left[n]--; left[n] >= 0 {
@@ -320,7 +343,7 @@ func (k *pair) waits() error {
 	// are those with its number and a new name.
 	is := func(x *hlo.Instruction) (list []*hlo.Instruction, named bool) {
 		n := k.before.of[x.ID]
-		if i := names[x.Name]; i != nil && k.after.of[i.ID] == n {
+		if i := names[x.Name]; i != nil && (k.after.of[i.ID] == n || k.after.loops[i] != nil) {
 			return []*hlo.Instruction{i}, true
 		}
 		for _, i := range now[n] {
@@ -339,7 +362,7 @@ func (k *pair) waits() error {
 				continue
 			}
 			seen[p] = true
-			if len(now[k.before.of[p.ID]]) > 0 {
+			if len(now[k.before.of[p.ID]]) > 0 || k.before.loops[p] != nil {
 				list = append(list, p)
 			} else {
 				list = append(list, before(p, seen)...)

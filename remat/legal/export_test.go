@@ -5,7 +5,7 @@ import "gpumem/hlo"
 // Overwritten returns the first value of a module that is read after its memory was
 // overwritten, for tests of what they are given.
 func Overwritten(m *hlo.Module) (problem string) {
-	runAll(newTable().number(m), func(f fault) bool {
+	runAll(newTable().number(m, nil), func(f fault) bool {
 		problem = fail(f.i, "%s", f.problem).Error()
 		return false
 	})

@@ -5,7 +5,7 @@
 // one. It shares no code with the planners, nor with the analyses that they rely on: it
 // imports hlo and hlo/verify only, so that a fault there is found here.
 //
-// Three questions are asked, each in a file:
+// Four questions are asked, each in a file:
 //
 //   - number.go: what does each instruction compute? Both modules are numbered by value, so
 //     that an instruction and its clone have one number. Each instruction of the planned module
@@ -13,6 +13,7 @@
 //   - compare.go: how often, and in which order? What has an effect runs exactly as often and
 //     in the same order, here and in all that is called; loops and collectives not more often.
 //     Control dependencies, channels and the owners of fused computations are kept.
+//   - stacks.go: where the state of loops changed, is what leaves it computed again?
 //   - overwrite.go: is the value still there when it is read? Both schedules are run on memory
 //     in which values that must share a buffer do, such as a donated parameter and the result
 //     that takes its place. A reader must find what was written for it, as no copies are
@@ -72,8 +73,29 @@ func (o Options) Check(before, after *hlo.Module) error {
 	if err := sameHeader(before, after); err != nil {
 		return err
 	}
+	loops, err := changedLoops(before, after, false)
+	if err == nil {
+		err = o.check(before, after, loops)
+	}
+	if err != nil {
+		if loops, all := changedLoops(before, after, true); all == nil && len(loops) > 0 && o.check(before, after, loops) == nil {
+			return nil
+		}
+	}
+	return err
+}
+
+// check is Check with the loops whose state changed.
+func (o Options) check(before, after *hlo.Module, loops []*changed) error {
+	var was, is map[*hlo.Instruction]*side
+	if len(loops) > 0 {
+		was, is = map[*hlo.Instruction]*side{}, map[*hlo.Instruction]*side{}
+		for _, k := range loops {
+			was[k.before.w], is[k.after.w] = &k.before, &k.after
+		}
+	}
 	t := newTable()
-	c := &comparison{o: o, t: t, before: t.number(before), after: t.number(after), paired: map[*hlo.Computation]*hlo.Computation{}}
+	c := &comparison{o: o, t: t, before: t.number(before, was), after: t.number(after, is), paired: map[*hlo.Computation]*hlo.Computation{}, loops: loops}
 	if err := c.modules(); err != nil {
 		return err
 	}

@@ -46,6 +46,7 @@ type number struct {
 	// that an operation made, and the shape that it made it with. shape is -1 before it is set.
 	base  int32
 	shape int32
+	facts // of loops whose state changed: stacks.go
 }
 
 func newTable() *table {
@@ -130,6 +131,11 @@ type numbered struct {
 	// their instructions are numbered, as a chain of fusions may double each time.
 	fused map[string][]int32
 	left  int
+	// loops are those whose state changed; nil if there are none.
+	loops   map[*hlo.Instruction]*side
+	reads   []slotRead
+	current *side                     // the changed loop that is numbered
+	inner   map[*hlo.Computation]bool // of fusions
 }
 
 // A function is what is known of a computation.
@@ -140,8 +146,8 @@ type function struct {
 }
 
 // number numbers a module, callees first.
-func (t *table) number(m *hlo.Module) *numbered {
-	n := &numbered{m: m, t: t, of: make([]int32, m.IDs()), classes: make([]class, m.IDs()), functions: map[*hlo.Computation]*function{}, fused: map[string][]int32{}, left: 16*m.Instructions() + 1000}
+func (t *table) number(m *hlo.Module, loops map[*hlo.Instruction]*side) *numbered {
+	n := &numbered{m: m, t: t, loops: loops, of: make([]int32, m.IDs()), classes: make([]class, m.IDs()), functions: map[*hlo.Computation]*function{}, fused: map[string][]int32{}, left: 16*m.Instructions() + 1000}
 	for _, c := range m.CalleesFirst() {
 		n.computation(c)
 	}
@@ -152,18 +158,7 @@ func (t *table) number(m *hlo.Module) *numbered {
 func (n *numbered) computation(c *hlo.Computation) {
 	f := &function{}
 	n.functions[c] = f
-	place := map[*hlo.Instruction]int{} // of effects
-	for _, i := range c.Instructions {
-		x := classOf(i)
-		for _, callee := range i.Called() {
-			x |= n.functions[callee].class
-		}
-		n.classes[i.ID] = x
-		if f.class |= x; x&effect != 0 {
-			place[i] = len(f.effects)
-			f.effects = append(f.effects, i)
-		}
-	}
+	place := n.classify(c, f)
 	for _, i := range operandsFirst(c) {
 		n.of[i.ID] = n.instruction(i, place)
 	}
@@ -177,6 +172,23 @@ func (n *numbered) computation(c *hlo.Computation) {
 		key = numberKey(key, n.of[i.ID])
 	}
 	f.number = n.t.intern(key)
+}
+
+// classify sets the classes of a computation's instructions, and returns the places of its effects.
+func (n *numbered) classify(c *hlo.Computation, f *function) map[*hlo.Instruction]int {
+	place := map[*hlo.Instruction]int{}
+	for _, i := range c.Instructions {
+		x := classOf(i)
+		for _, callee := range i.Called() {
+			x |= n.functions[callee].class
+		}
+		n.classes[i.ID] = x
+		if f.class |= x; x&effect != 0 {
+			place[i] = len(f.effects)
+			f.effects = append(f.effects, i)
+		}
+	}
+	return place
 }
 
 // operandsFirst returns the instructions of a computation in an order in which operands come
@@ -226,6 +238,11 @@ func numberKey(b []byte, list ...int32) []byte {
 // effects of the computation.
 func (n *numbered) instruction(i *hlo.Instruction, place map[*hlo.Instruction]int) int32 {
 	t := n.t
+	if n.loops != nil {
+		if v, ok := n.inLoops(i); ok {
+			return v
+		}
+	}
 	first := int32(-1)
 	if len(i.Operands) > 0 {
 		first = n.of[i.Operands[0].ID]
@@ -254,7 +271,7 @@ func (n *numbered) instruction(i *hlo.Instruction, place map[*hlo.Instruction]in
 		return t.values[first].elements[0]
 	}
 	if n.pure(i) {
-		if v, ok := n.fusion(i); ok {
+		if v, ok := n.fusion(i, i.Shape); ok {
 			return v
 		}
 	}
@@ -281,9 +298,10 @@ func (n *numbered) pure(i *hlo.Instruction) bool {
 	return i.Opcode == hlo.Fusion && n.classes[i.ID]&effect == 0 && i.Call("calls") != nil && len(i.Call("calls").Parameters()) == len(i.Operands)
 }
 
-// fusion returns the number of a fusion without effects: of an array a key with what the root of
-// its computation makes of the operands, and of a tuple one for each element.
-func (n *numbered) fusion(i *hlo.Instruction) (int32, bool) {
+// fusion returns the number of a fusion without effects whose result has a shape: of an array a
+// key with what the root of its computation makes of the operands, and of a tuple one for each
+// element.
+func (n *numbered) fusion(i *hlo.Instruction, result *hlo.Shape) (int32, bool) {
 	c := i.Call("calls")
 	args := numberKey(nil, n.functions[c].number)
 	for _, o := range i.Operands {
@@ -308,24 +326,30 @@ func (n *numbered) fusion(i *hlo.Instruction) (int32, bool) {
 		n.fused[string(args)] = roots
 	}
 	how := n.attributes([]byte("fusion "), i, false)
-	number := func(root int32, s *hlo.Shape) int32 {
+	number := func(root int32, by *hlo.Instruction, s *hlo.Shape) int32 {
+		if n.loops != nil && n.moves(by) {
+			return root
+		}
 		v := n.t.intern(numberKey(slices.Clone(how), root, n.t.shape(s)))
 		if n.t.values[v].shape < 0 {
 			n.t.values[v].shape = n.t.shape(s)
 		}
+		if n.loops != nil {
+			n.updated(v, root, how)
+		}
 		return v
 	}
-	if i.Shape.Type != hlo.Tuple {
-		return number(roots[0], i.Shape), true
+	if result.Type != hlo.Tuple {
+		return number(roots[0], c.Root, result), true
 	}
-	if len(roots) != len(i.Shape.Elements) {
+	if len(roots) != len(result.Elements) || len(c.Root.Operands) != len(roots) {
 		return 0, false
 	}
 	elements := make([]int32, len(roots))
-	for k, s := range i.Shape.Elements {
-		elements[k] = number(roots[k], s)
+	for k, s := range result.Elements {
+		elements[k] = number(roots[k], c.Root.Operands[k], s)
 	}
-	return n.tuple(numberKey([]byte("tuple "), n.t.shape(i.Shape)), elements), true
+	return n.tuple(numberKey([]byte("tuple "), n.t.shape(result)), elements), true
 }
 
 // tuple returns the number of a tuple of elements. key is what its key begins with.
