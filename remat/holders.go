@@ -69,7 +69,7 @@ func holds(m *hlo.Module, meter *memory.Meter) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	text := fmt.Sprintf("At %s lie %s of loops and custom calls, which do not run again, %s that it reads and makes, %s in what it calls and %s besides; recomputing does not take the first two away.",
+	text := fmt.Sprintf("At %s lie %s of loops and custom calls, which do not run again, %s that it reads and makes, %s in what it calls and %s besides.",
 		h.At.Name, size.Format(h.Once), size.Format(h.Own), size.Format(h.Called), size.Format(h.Others))
 	products := map[uint64]*hlo.Instruction{}
 	for i := range m.All() {

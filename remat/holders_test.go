@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"gpumem/hlo/cost"
 	"gpumem/hlo/memory"
 	"gpumem/internal/test/remattest"
 )
@@ -74,6 +75,29 @@ func TestHolds(t *testing.T) {
 			}
 			if c.not != "" && strings.Contains(got, c.not) {
 				t.Errorf("%q, with %q", got, c.not)
+			}
+		})
+	}
+}
+
+// TestRunHolds: the answer has the sentence where the limit is missed, and none where it is met.
+func TestRunHolds(t *testing.T) {
+	m := remattest.Parsed(t, remattest.Layers(6, true))
+	for _, c := range []struct {
+		name    string
+		percent float64
+		want    bool
+	}{
+		{"met", 90, false},
+		{"missed", 1, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			a, err := Run(t.Context(), m, Request{Algorithm: "gap", Limit: Percent(c.percent), Rates: cost.Rates{Bytes: 3e12, Flops: 4e14}, Advice: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if a.Met == c.want || (a.Holds != "") != c.want {
+				t.Errorf("met %t, %q", a.Met, a.Holds)
 			}
 		})
 	}

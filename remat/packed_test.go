@@ -112,7 +112,7 @@ func TestPackedLimits(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var tried []uint64
-			best := func(o options, _ *plan, live uint64) (*plan, error) {
+			plan := func(o options, _ *plan, live uint64) (*plan, error) {
 				if o.heap != 1100 || o.Search != time.Second {
 					t.Errorf("the given heap is %d, and a search takes %v", o.heap, o.Search)
 				}
@@ -121,7 +121,7 @@ func TestPackedLimits(t *testing.T) {
 				p.packed = tc.heap(p.Peak)
 				return p, nil
 			}
-			p, err := packedBy(best, m, tc.limit, options{heap: 1100, Search: 8 * time.Second})
+			p, err := packedBy(plan, m, tc.limit, options{heap: 1100, Search: 8 * time.Second})
 			if err != nil {
 				t.Fatal(err)
 			}
