@@ -155,7 +155,7 @@ func removeOutputs(c *Computation, fusion *Instruction, effects Effects) (bool, 
 		}
 	}
 	root.Detach()
-	root.Shape = fusion.Shape
+	root.Shape, root.Attributes = fusion.Shape, nil // XLA makes a new tuple, without metadata
 	for _, o := range operands {
 		root.AddOperand(o)
 	}

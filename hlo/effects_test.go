@@ -109,7 +109,7 @@ func TestRemoveDead(t *testing.T) {
   a = f32[] negate(q)
   b = f32[] negate(r)
   c = f32[] negate(s)
-  ROOT o = (f32[], f32[], f32[]) tuple(a, b, c)
+  ROOT o = (f32[], f32[], f32[]) tuple(a, b, c), metadata={op_name="o"}
 }
 ENTRY e {
   p = f32[] parameter(0)
@@ -170,6 +170,10 @@ ENTRY e {
 			var more []string
 			for _, c := range m.Computations {
 				if c != m.Entry {
+					// XLA has another tuple there.
+					if c.Root.Opcode == hlo.TupleOp && c.Root.OpName() != "" {
+						t.Errorf("%s keeps its metadata", c.Root.Name)
+					}
 					more = append(more, c.Name+":"+strings.Join(names(c.Instructions), " "))
 				}
 			}

@@ -117,17 +117,27 @@ func (p *plan) betterThan(q *plan, limit uint64) bool {
 // are made at the same time, on two or three cores.
 func bestFor(m *hlo.Module, limit uint64, o options) (*plan, error) {
 	given, err := o.measured(m, "off", 0)
-	if err != nil || given.meets(limit) {
-		return given, err
+	if err != nil {
+		return nil, err
 	}
 	given.packed = o.heap
+	return o.best(given, limit)
+}
+
+// best is bestFor for a module that was measured. It may be called again for other limits.
+func (o options) best(given *plan, limit uint64) (_ *plan, err error) {
+	if given.meets(limit) {
+		return given, nil
+	}
 	k := &plans{o: o, limit: limit, given: given, best: given}
 	// XLA's pass runs at the same time as all that follows, on a copy.
 	k.xla.Go(func() {
 		c := given.Module.Clone()
 		var r *xla.Result
 		if r, k.theirErr = xla.Run(c, xla.Options{Limit: limit}); k.theirErr == nil {
-			k.theirs, k.theirErr = o.costs(c, "xla", r.Added)
+			if k.theirs, k.theirErr = o.costs(c, "xla", r.Added); k.theirErr == nil {
+				o.legal(given.Module, k.theirs) // known before it is needed
+			}
 		}
 	})
 	err = k.make()
@@ -135,18 +145,29 @@ func bestFor(m *hlo.Module, limit uint64, o options) (*plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	k.near()
-	best := given
-	if chosen, err := k.withHeap(); err != nil {
-		return nil, err
-	} else if chosen != given {
-		if best, err = o.measured(chosen.Module, chosen.By, chosen.Added); err != nil {
+	for {
+		k.near()
+		chosen, err := k.withHeap()
+		if err != nil {
 			return nil, err
 		}
+		if chosen == given {
+			same := *given
+			same.dropped = k.dropped
+			return &same, nil
+		}
+		best, err := o.measured(chosen.Module, chosen.By, chosen.Added)
+		if err != nil {
+			return nil, err
+		}
+		if err := o.legal(given.Module, best); err != nil {
+			k.drop(chosen, err)
+			continue
+		}
 		best.packed = chosen.packed // of the same text
+		best.dropped = k.dropped
+		return best, nil
 	}
-	best.dropped = k.dropped
-	return best, nil
 }
 
 // plans are those made so far for one limit.
@@ -157,8 +178,7 @@ type plans struct {
 
 	sources []*source
 	best    *plan
-	made    []*plan // all of them
-	met     []*plan // those that meet the limit
+	made    []*plan // all of them, without those that are not legal
 	gap     *plan   // the best of gap splitting
 	from    *source // of gap
 
@@ -169,20 +189,35 @@ type plans struct {
 	theirErr error
 }
 
-// take keeps a plan if it is the best, and legal.
+// take keeps a plan, as the best if it is. XLA's has to be legal; ours, which are, are checked
+// when they are chosen.
 func (k *plans) take(p *plan) {
-	k.made = append(k.made, p)
-	if p.meets(k.limit) && !slices.Contains(k.met, p) {
-		k.met = append(k.met, p)
+	if p.By == "xla" {
+		if err := k.o.legal(k.given.Module, p); err != nil {
+			if p.betterThan(k.best, k.limit) {
+				k.drop(p, err)
+			}
+			return
+		}
 	}
-	if !p.betterThan(k.best, k.limit) {
-		return
+	if !slices.Contains(k.made, p) {
+		k.made = append(k.made, p)
 	}
-	if err := k.o.legal(k.given.Module, p); err != nil {
-		k.dropped = cmp.Or(k.dropped, fmt.Errorf("a better plan (%s) was dropped: %w", p.By, err))
-		return
+	if p.betterThan(k.best, k.limit) {
+		k.best = p
 	}
-	k.best = p
+}
+
+// drop forgets a plan that is not legal. The best is that of the others.
+func (k *plans) drop(p *plan, err error) {
+	k.dropped = cmp.Or(k.dropped, fmt.Errorf("a better plan (%s) was dropped: %w", p.By, err))
+	k.made = slices.DeleteFunc(k.made, func(q *plan) bool { return q == p })
+	k.best = k.given
+	for _, q := range k.made {
+		if q.betterThan(k.best, k.limit) {
+			k.best = q
+		}
+	}
 }
 
 // nearly is how much more than the least a plan may take that misses its limit, as a factor. The
@@ -196,7 +231,7 @@ func (k *plans) near() {
 		return
 	}
 	most := uint64(nearly * float64(k.best.Peak))
-	if k.theirs != nil && k.o.legal(k.given.Module, k.theirs) == nil {
+	if slices.Contains(k.made, k.theirs) {
 		most = min(most, max(k.best.Peak, k.theirs.Peak))
 	}
 	list := append([]*plan{k.given}, k.made...)
@@ -205,7 +240,7 @@ func (k *plans) near() {
 		if p.Seconds >= k.best.Seconds {
 			return
 		}
-		if p.Peak <= most && k.o.legal(k.given.Module, p) == nil {
+		if p.Peak <= most {
 			k.best = p
 			return
 		}

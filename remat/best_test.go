@@ -15,6 +15,7 @@ import (
 	"gpumem/internal/test/hlotest"
 	"gpumem/internal/test/remattest"
 	"gpumem/remat/gap"
+	"gpumem/remat/legal"
 	"gpumem/remat/xla"
 )
 
@@ -60,15 +61,19 @@ func bestByText(m *hlo.Module, limit uint64) (*plan, error) {
 	}
 	made := []*plan{best}
 	most := uint64(math.MaxUint64) // XLA's
+	given := best.Module
+	isLegal := func(p *plan) bool {
+		return legal.Options{Collectives: p.By == "xla", Loops: p.By == "xla"}.Check(given, p.Module) == nil
+	}
 	take := func(text, by string, added int) error {
 		p, err := measure(text, by, added)
 		if err == nil {
 			made = append(made, p)
-			if by == "xla" {
+			if by == "xla" && isLegal(p) {
 				most = p.Peak
 			}
 		}
-		if err == nil && p.betterThan(best, limit) {
+		if err == nil && p.betterThan(best, limit) && isLegal(p) {
 			best = p
 		}
 		return err
@@ -132,7 +137,7 @@ func bestByText(m *hlo.Module, limit uint64) (*plan, error) {
 	if !best.meets(limit) {
 		most = min(max(most, best.Peak), uint64(1.02*float64(best.Peak)))
 		for _, p := range made {
-			if p.Peak <= most && p.Seconds < best.Seconds {
+			if p.Peak <= most && p.Seconds < best.Seconds && isLegal(p) {
 				best = p
 			}
 		}
@@ -156,10 +161,14 @@ func samePlan(t rapid.TB, m *hlo.Module, limit uint64) {
 		return
 	}
 	a, b := *got, *want
+	if a.By != "off" && (!a.checked || a.illegal != nil) {
+		t.Fatalf("limit %d: %s: checked %t, %v", limit, a.By, a.checked, a.illegal)
+	}
+	a.checked, a.dropped = false, nil
 	a.values, b.values, a.packed, b.packed = nil, nil, 0, 0
 	a.Module, b.Module = nil, nil
 	if a != b {
-		t.Fatalf("limit %d: %+v, expected %+v; dropped %v", limit, a, b, a.dropped)
+		t.Fatalf("limit %d: %+v, expected %+v; dropped %v", limit, a, b, got.dropped)
 	}
 	if x, y := got.Module.String(), want.Module.String(); x != y {
 		t.Fatalf("limit %d: the plan is\n%s\nexpected\n%s", limit, x, y)

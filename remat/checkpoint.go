@@ -75,8 +75,8 @@ func product(i *hlo.Instruction) bool {
 	return SaveDots(i) || contracts(i) && (strings.HasSuffix(name, "dot_general") || strings.HasSuffix(name, "conv_general_dilated"))
 }
 
-// given reports whether an instruction is there before anything runs.
-func given(i *hlo.Instruction) bool { return i.Opcode == hlo.Parameter || i.Opcode == hlo.Constant }
+// isInput reports whether an instruction is there before anything runs.
+func isInput(i *hlo.Instruction) bool { return i.Opcode == hlo.Parameter || i.Opcode == hlo.Constant }
 
 // assign finds the layer and the pass of each instruction. One that the compiler made without a
 // name, such as a copy, belongs to what it reads, or to what alone reads it.
@@ -88,7 +88,7 @@ func (k *checkpointer) assign(l layer) {
 	}
 	for _, i := range k.c.Instructions {
 		k.layer[i] = -1
-		if given(i) {
+		if isInput(i) {
 			continue
 		}
 		if i.OpName() != "" {
@@ -102,7 +102,7 @@ func (k *checkpointer) assign(l layer) {
 		for _, o := range i.Operands {
 			n := k.layer[o]
 			switch {
-			case given(o) || k.backward[i] && !k.backward[o]:
+			case isInput(o) || k.backward[i] && !k.backward[o]:
 			case k.backward[o] && !k.backward[i]:
 				k.layer[i], k.backward[i] = n, true
 			case k.backward[o] && n >= 0: // the backward pass goes from the last layer to the first
@@ -113,7 +113,7 @@ func (k *checkpointer) assign(l layer) {
 		}
 	}
 	for _, i := range slices.Backward(k.c.Instructions) {
-		if i.OpName() != "" || given(i) || len(i.Users) == 0 || k.backward[i] {
+		if i.OpName() != "" || isInput(i) || len(i.Users) == 0 || k.backward[i] {
 			continue
 		}
 		n := k.layer[i.Users[0]]

@@ -21,7 +21,7 @@ func TestIllegalPlansAreDropped(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := legal.Check(a.Given, a.Module); err != nil || !a.Legal {
+			if err := (legal.Options{}).Check(a.Given, a.Module); err != nil || !a.Legal {
 				t.Errorf("%s, %v %%: legal %t: %v", algorithm, percent, a.Legal, err)
 			}
 			if text := strings.Join(a.Warnings, "\n"); algorithm == "xla" && (!strings.Contains(text, "XLA's plan was dropped: not legal: a.remat") || !strings.Contains(text, "it reads p, whose memory dus has overwritten")) {

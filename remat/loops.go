@@ -76,12 +76,12 @@ func loops(m *hlo.Module, heap uint64, rates cost.Rates, total float64) ([]Loop,
 				l.Carried += bytes * trips
 			case written == nil:
 			default:
-				readers := readers(w, n)
-				if len(readers) == 0 {
+				read := readers(w, n)
+				if len(read) == 0 {
 					continue
 				}
 				// The loop may read it in a larger type: on a CPU bfloat16 becomes float32.
-				for _, e := range readers {
+				for _, e := range read {
 					if n, err := e.Shape.TotalBytes(); err == nil {
 						bytes = max(bytes, n)
 					}
@@ -94,7 +94,7 @@ func loops(m *hlo.Module, heap uint64, rates cost.Rates, total float64) ([]Loop,
 						parts[room.Operands[0]] = "stacked"
 					}
 				}
-				if !fused(rootOf(written).Opcode) || slices.ContainsFunc(readers, readWhole) {
+				if !fused(rootOf(written).Opcode) || slices.ContainsFunc(read, readWhole) {
 					round += bytes / trips
 					largest = max(largest, bytes/trips)
 				}
@@ -232,14 +232,14 @@ func readWhole(i *hlo.Instruction) bool {
 		case hlo.Copy, hlo.Bitcast, hlo.Reshape, hlo.Transpose, hlo.DynamicSlice, hlo.Slice, hlo.Convert:
 			return readWhole(u)
 		case hlo.Fusion:
-			return slices_(u.Call("calls")) && readWhole(u)
+			return onlySlices(u.Call("calls")) && readWhole(u)
 		}
 		return false
 	})
 }
 
-// slices_ reports whether a fusion does no more than slice a value.
-func slices_(c *hlo.Computation) bool {
+// onlySlices reports whether a fusion does no more than slice a value.
+func onlySlices(c *hlo.Computation) bool {
 	return c != nil && through(c.Root).Opcode == hlo.DynamicSlice
 }
 

@@ -16,7 +16,7 @@ const packTries = 8
 // same for each limit, so that a smaller one does not end with more.
 var ladder = []float64{.9, .8, .7, .6, .5, .4}
 
-// bestPacked is [bestFor] for a limit in bytes on the heap of temporaries as
+// bestPacked is bestFor for a limit in bytes on the heap of temporaries as
 // [memory.Analysis.Assign] packs it. Packing loses a few percent, about the same at each
 // limit, so it plans for live bytes, corrected each time by what packing made of the plan
 // before; then for more, as long as there is room. If no plan meets the limit, it returns the
@@ -54,7 +54,7 @@ func bestPacked(m *hlo.Module, limit uint64, o options) (*plan, error) {
 		default:
 			live *= .99 * float64(limit) / float64(now) // a little less, so that it ends
 		}
-		p, err := bestFor(m, uint64(live), o)
+		p, err := o.best(given, uint64(live))
 		if err != nil {
 			return nil, err
 		}
@@ -123,9 +123,11 @@ func (k *plans) withHeap() (*plan, error) {
 			break
 		}
 	}
-	list := append(slices.Clone(k.met), k.given)
-	if k.theirs != nil {
-		list = append(list, k.theirs)
+	list := []*plan{k.given}
+	for _, p := range k.made {
+		if p.meets(k.limit) || p == k.theirs {
+			list = append(list, p)
+		}
 	}
 	slices.SortStableFunc(list, func(p, q *plan) int {
 		switch {
@@ -137,7 +139,7 @@ func (k *plans) withHeap() (*plan, error) {
 		return 0
 	})
 	for _, p := range list {
-		if heap, err := p.heap(); err == nil && heap <= most && k.o.legal(k.given.Module, p) == nil {
+		if heap, err := p.heap(); err == nil && heap <= most {
 			return p, nil
 		}
 	}
@@ -151,7 +153,7 @@ func (k *plans) mostHeap(heap uint64) (uint64, error) {
 	if err != nil || heap <= min(most, k.limit) {
 		return heap, err
 	}
-	if k.theirs == nil || k.o.legal(k.given.Module, k.theirs) != nil {
+	if !slices.Contains(k.made, k.theirs) || heap <= most && !k.theirs.meets(k.limit) {
 		return most, nil
 	}
 	theirs, err := k.theirs.heap()

@@ -11,12 +11,14 @@ package remat
 // The request to the planners and its answer.
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math"
 	"regexp"
 	"slices"
+	"sync"
 	"time"
 
 	"gpumem/hlo"
@@ -44,6 +46,9 @@ type Request struct {
 	// Packed applies the limit to the heap that temporaries are packed into. Only gap
 	// plans for it.
 	Packed bool
+	// Advice finds the largest holders of memory at the peak and what jax.checkpoint would do,
+	// with gap, if the module takes more than its limit.
+	Advice bool
 	// BestHeap searches for a better packing of the plan's heap than XLA's, for a second.
 	BestHeap bool
 	// Marks are regions to recompute before anything is planned, as jax.checkpoint does.
@@ -113,8 +118,7 @@ type Answer struct {
 	Legal bool `json:"legal"`
 
 	Marked []Marking `json:"marked,omitempty"`
-	// With gap, if the module takes more than its limit: the largest holders of memory at
-	// the peak, and what jax.checkpoint alone would do.
+	// With Request.Advice.
 	Holders []Holder `json:"holders,omitempty"`
 	ByHand  []ByHand `json:"by_hand,omitempty"`
 	Loops   []Loop   `json:"loops,omitempty"` // over layers, the largest first
@@ -188,12 +192,16 @@ func (a *Answer) plan(ctx context.Context, m *hlo.Module) (err error) {
 		return err
 	}
 	a.Before = uint64(peak.Bytes)
+	// The heap takes longest of what is known before a plan is made, so that the rest is found
+	// beside it, unless the limit is for it.
+	var beside sync.WaitGroup
+	defer beside.Wait()
+	var heapErr error
 	if r.Limit != nil {
-		if err := a.pack(&plan{Module: m}, &a.HeapBefore, nil); err != nil {
-			return err
-		}
+		beside.Go(func() { heapErr = a.pack(&plan{Module: a.Given}, &a.HeapBefore, nil) })
 		now := a.Before
 		if r.Packed {
+			beside.Wait()
 			now = a.HeapBefore
 		}
 		a.Limit = r.Limit(now)
@@ -203,6 +211,10 @@ func (a *Answer) plan(ctx context.Context, m *hlo.Module) (err error) {
 	}
 	if a.RunSeconds, err = seconds(m, r.Rates); err != nil {
 		return err
+	}
+	beside.Wait()
+	if heapErr != nil {
+		return heapErr
 	}
 	start := time.Now()
 	if len(r.Marks) > 0 {
@@ -260,8 +272,14 @@ func (a *Answer) mark(m *hlo.Module) error {
 
 // one plans for the limit.
 func (a *Answer) one(given *prover, start time.Time) error {
+	var beside sync.WaitGroup
+	var unproven error
+	if !a.Request.Packed { // the proof is for what lives at once
+		beside.Go(func() { unproven = a.prove(given) })
+	}
 	p, err := a.planFor(given.m, a.Limit, a.Request.Packed, a.Request.Search)
-	if err != nil {
+	beside.Wait()
+	if err = cmp.Or(err, unproven); err != nil {
 		return err
 	}
 	a.take(p, time.Since(start))
@@ -273,11 +291,9 @@ func (a *Answer) one(given *prover, start time.Time) error {
 		return err
 	}
 	if a.Request.Packed {
-		a.Met = a.HeapAfter <= a.Limit // the proof is for what lives at once
-	} else if err := a.prove(given); err != nil {
-		return err
+		a.Met = a.HeapAfter <= a.Limit
 	}
-	if a.Algorithm == "gap" && a.Before > a.Limit {
+	if a.Request.Advice && a.Algorithm == "gap" && a.Before > a.Limit {
 		return a.advise(given)
 	}
 	return nil
@@ -339,7 +355,9 @@ func (a *Answer) algorithm(m *hlo.Module, limit uint64, packed bool, search time
 			}
 		}
 	default:
-		p, err = o.measured(m, "off", 0)
+		if p, err = o.measured(m, "off", 0); err == nil {
+			p.packed = o.heap
+		}
 	}
 	return p, o, err
 }
@@ -494,11 +512,11 @@ func (a *Answer) advise(given *prover) error {
 		return err
 	}
 	a.Loops = found
-	holders, err := holders(given.m, given.meter, parts)
+	list, err := holders(given.m, given.meter, parts)
 	if err != nil {
 		return err
 	}
-	a.Holders = holders[:min(len(holders), mostHolders)]
+	a.Holders = list[:min(len(list), mostHolders)]
 	plans, err := byHandPlans(given.m, a.Limit, a.HeapBefore, options{Rates: a.Request.Rates})
 	if err != nil {
 		return err

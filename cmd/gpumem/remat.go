@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -45,6 +46,7 @@ type rematFlags struct {
 	fuse      bool
 	packed    bool
 	time      time.Duration
+	advice    bool
 	asJSON    bool
 }
 
@@ -57,7 +59,7 @@ func rematCommand() *cobra.Command {
 		RunE:  func(cmd *cobra.Command, args []string) error { return f.run(cmd, args[0]) },
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.limit, "limit", "", "limit for temporaries: `BYTES` such as 12GiB, or NN% of their peak (default: as XLA computes it)")
+	flags.StringVar(&f.limit, "limit", "", "limit for temporaries: `BYTES` such as 12GiB, or NN% of what they take now (default: as XLA computes it)")
 	flags.StringVar(&f.algorithm, "algorithm", "xla", "`NAME`: xla (its pass), gap (this project's planner), or off")
 	flags.StringArrayVar(&f.marks, "mark", nil, "recompute what the regular expression `PATTERN` finds (repeatable)")
 	flags.StringVar(&f.save, "save", "nothing", "`POLICY` of marked regions: nothing, everything, dots, dots_no_batch, names=PATTERN")
@@ -75,6 +77,7 @@ func rematCommand() *cobra.Command {
 	flags.BoolVar(&f.packed, "packed", false, "gap: the limit is for the heap that temporaries are packed into")
 	flags.BoolVar(&f.together, "recompute-collectives", false, "gap: also recompute collectives and random bits; all devices must run the same plan")
 	flags.BoolVar(&f.fuse, "fuse", false, "fuse chains of elementwise operations first")
+	flags.BoolVar(&f.advice, "advice", true, "gap: say what holds the memory, and what jax.checkpoint would do")
 	flags.BoolVar(&f.asJSON, "json", false, "print JSON")
 	_ = cmd.RegisterFlagCompletionFunc("algorithm", cobra.FixedCompletions(remat.Algorithms, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
@@ -102,13 +105,11 @@ func (f *rematFlags) check(path string) error {
 	case f.packed && f.frontier:
 		return errors.New("--packed is for one limit, and --frontier is for many: leave one of them out")
 	}
-	if f.limit != "" && !strings.HasSuffix(f.limit, "%") {
-		if _, err := size.ParseFlag(f.limit); err != nil {
-			return fmt.Errorf("--limit: %w; a part of the peak is written as 60%%", err)
-		}
-	}
 	if f.total != "" && (f.limit != "" || f.frontier) {
 		return errors.New("--total says what the limit is: leave --limit and --frontier out")
+	}
+	if f.total == "" && f.inUse != "0" {
+		return errors.New("--in-use says how much of --total is in use: give both")
 	}
 	if f.report != "" && f.frontier {
 		return errors.New("--report: the page has the frontier, and a plan for one limit besides; leave --frontier out")
@@ -126,6 +127,14 @@ func (f *rematFlags) run(cmd *cobra.Command, path string) error {
 	if err != nil {
 		return err
 	}
+	total, err := size.ParseFlag(cmp.Or(f.total, "0"))
+	if err != nil {
+		return fmt.Errorf("--total: %w", err)
+	}
+	inUse, err := size.ParseFlag(f.inUse)
+	if err != nil {
+		return fmt.Errorf("--in-use: %w", err)
+	}
 	m, binary, err := load.File(cmd.Context(), path)
 	if err != nil {
 		return err
@@ -137,9 +146,11 @@ func (f *rematFlags) run(cmd *cobra.Command, path string) error {
 	var notes []string
 	switch {
 	case f.total != "":
-		if err := f.roomLimit(m, r); err != nil {
-			return err
+		limit, from, err := remat.RoomLimit(m, total, inUse)
+		if err != nil {
+			return fmt.Errorf("%s: %w: %s", m.Name, err, from)
 		}
+		r.Limit, r.LimitFrom = remat.Bytes(limit), "95 % of what is left of "+from
 	case f.limit == "" && !f.frontier:
 		if notes, err = f.deviceLimit(cmd, m, r); err != nil {
 			return err
@@ -194,7 +205,7 @@ func (f *rematFlags) run(cmd *cobra.Command, path string) error {
 // request returns what the flags ask for. Its limit is missing if it is that of the device.
 func (f *rematFlags) request(line *progress) (r *remat.Request, err error) {
 	r = &remat.Request{
-		Algorithm: f.algorithm, Packed: f.packed, BestHeap: !f.asJSON, Fuse: f.fuse, Collectives: f.together, HostSpeed: f.host,
+		Algorithm: f.algorithm, Advice: f.advice, Packed: f.packed, BestHeap: !f.asJSON, Fuse: f.fuse, Collectives: f.together, HostSpeed: f.host,
 		Rates: cost.Rates{Bytes: f.bandwidth, Flops: f.flops}, Search: f.time,
 		Progress: func(done float64) { line.show("plans for less memory", done) },
 	}
@@ -221,7 +232,7 @@ func (f *rematFlags) request(line *progress) (r *remat.Request, err error) {
 	} else if f.limit != "" {
 		n, err := size.ParseFlag(f.limit)
 		if err != nil {
-			return nil, fmt.Errorf("--limit: %w", err)
+			return nil, fmt.Errorf("--limit: %w; a part of the peak is written as 60%%", err)
 		}
 		r.Limit, r.LimitFrom = remat.Bytes(n), "as requested"
 	}
@@ -262,24 +273,6 @@ func (f *rematFlags) deviceLimit(cmd *cobra.Command, m *hlo.Module, r *remat.Req
 		notes = append(notes, "the environment switches the pass off, so nothing is recomputed; --algorithm xla does all the same")
 	}
 	return notes, nil
-}
-
-// roomLimit sets the limit with which the program fits a size.
-func (f *rematFlags) roomLimit(m *hlo.Module, r *remat.Request) error {
-	total, err := size.ParseFlag(f.total)
-	if err != nil {
-		return fmt.Errorf("--total: %w", err)
-	}
-	inUse, err := size.ParseFlag(f.inUse)
-	if err != nil {
-		return fmt.Errorf("--in-use: %w", err)
-	}
-	limit, from, err := remat.RoomLimit(m, total, inUse)
-	if err != nil {
-		return fmt.Errorf("%s: %w: %s", m.Name, err, from)
-	}
-	r.Limit, r.LimitFrom = remat.Bytes(limit), "95 % of what is left of "+from
-	return nil
 }
 
 // The text that remat prints.

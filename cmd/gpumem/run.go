@@ -107,7 +107,7 @@ if the memory is not available, 126 or 127 if the program cannot be started.`,
 				}
 			}
 			if flags.Changed("remat") {
-				if err := launch.CheckRemat(plan.Limits.Remat); err != nil {
+				if plan.Limits.Remat, err = launch.RematLimit(plan.Limits.Remat); err != nil {
 					return fmt.Errorf("--remat: %w", err)
 				}
 			}

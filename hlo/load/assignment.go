@@ -111,11 +111,11 @@ func (a *Assignment) Name(module []byte) bool {
 		}
 	}
 	f := (&decoder{}).fields(module)
-	f.messages(3, func(c *fields) {
-		c.messages(2, func(i *fields) {
-			id := i.int(35)
+	f.messages(moduleComputations, func(c *fields) {
+		c.messages(computationInstructions, func(i *fields) {
+			id := i.int(instructionID)
 			if _, wanted := names[id]; wanted {
-				names[id] = i.string(1)
+				names[id] = i.string(instructionName)
 			}
 		})
 	})

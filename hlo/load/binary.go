@@ -22,6 +22,47 @@ import (
 	"gpumem/hlo/verify"
 )
 
+// Numbers of fields of xla/service/hlo.proto and xla/xla_data.proto that encode.go writes, too.
+// Those that are only read stand where they are.
+const (
+	moduleComputations = 3
+	moduleSchedule     = 7
+
+	computationName         = 1
+	computationInstructions = 2
+	computationShape        = 4 // of its parameters and result
+	computationID           = 5
+	computationRoot         = 6
+	computationFusion       = 7 // is_fusion_computation
+
+	instructionName     = 1
+	instructionOpcode   = 2
+	instructionShape    = 3
+	instructionLiteral  = 8
+	instructionNumber   = 9 // parameter_number
+	instructionKind     = 11
+	instructionIndex    = 13 // tuple_index
+	instructionSizes    = 20 // dynamic_slice_sizes
+	instructionID       = 35
+	instructionOperands = 36
+	instructionAfter    = 37
+	instructionCalled   = 38
+
+	shapeType     = 2
+	shapeDims     = 3
+	shapeElements = 4
+	shapeLayout   = 5
+	shapeDynamic  = 6
+	layoutOrder   = 1 // minor to major
+	tupleType     = 13
+
+	programParameters = 1
+	programResult     = 2
+	programNames      = 3
+
+	literalShape = 1
+)
+
 // maxBytes is what a message of protocol buffers may have.
 const maxBytes = 1<<31 - 1
 
@@ -86,7 +127,7 @@ func isModule(b []byte) bool {
 			if x.typ != protowire.BytesType || !utf8.Valid(x.bytes) || bytes.ContainsFunc(x.bytes, func(r rune) bool { return r < ' ' }) {
 				return errCut
 			}
-		case 3:
+		case moduleComputations:
 			if x.typ != protowire.BytesType {
 				return errCut
 			}
@@ -154,7 +195,7 @@ func (d *decoder) module(b []byte) error {
 		return fmt.Errorf("the module's name: %w", err)
 	}
 	var built []*computation
-	f.typed(3, protowire.BytesType, "a message", func(x field) {
+	f.typed(moduleComputations, protowire.BytesType, "a message", func(x field) {
 		c, err := d.computation(x.bytes)
 		f.fail(err)
 		built = append(built, c)
@@ -175,7 +216,7 @@ func (d *decoder) module(b []byte) error {
 	} else if d.m.Entry = d.m.Computation(entryName); d.m.Entry == nil {
 		return fmt.Errorf("the entry %q is none of the computations", entryName)
 	}
-	f.message(7).messages(1, d.schedule)
+	f.message(moduleSchedule).messages(1, d.schedule)
 	if d.attributes(f); *f.err != nil {
 		return *f.err
 	}

@@ -44,8 +44,8 @@ func named(s string) error {
 
 func (d *decoder) computation(b []byte) (*computation, error) {
 	f := d.fields(b)
-	c := &computation{c: &hlo.Computation{Module: d.m, Name: f.string(1), Thread: f.string(8)}, raw: b, id: f.int(5), ids: map[int64]*instruction{}, low: map[int64]*instruction{}}
-	root := f.int(6)
+	c := &computation{c: &hlo.Computation{Module: d.m, Name: f.string(computationName), Thread: f.string(8)}, raw: b, id: f.int(computationID), ids: map[int64]*instruction{}, low: map[int64]*instruction{}}
+	root := f.int(computationRoot)
 	if *f.err != nil {
 		return nil, fmt.Errorf("computation %d: %w", len(d.m.Computations), *f.err)
 	}
@@ -59,7 +59,7 @@ func (d *decoder) computation(b []byte) (*computation, error) {
 		return nil, fmt.Errorf("computation %s: id %d is there twice", c.c.Name, c.id)
 	}
 	d.computations[c.id] = c
-	f.typed(2, protowire.BytesType, "a message", func(x field) {
+	f.typed(computationInstructions, protowire.BytesType, "a message", func(x field) {
 		name := fmt.Sprint(len(c.list))
 		i, err := d.instruction(x.bytes)
 		if i != nil && i.i != nil {

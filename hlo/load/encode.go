@@ -28,45 +28,6 @@ import (
 	"gpumem/hlo"
 )
 
-// Numbers of fields of xla/service/hlo.proto.
-const (
-	moduleComputations = 3
-	moduleSchedule     = 7
-
-	computationName         = 1
-	computationInstructions = 2
-	computationShape        = 4 // of its parameters and result
-	computationID           = 5
-	computationRoot         = 6
-	computationFusion       = 7 // is_fusion_computation
-
-	instructionName     = 1
-	instructionOpcode   = 2
-	instructionShape    = 3
-	instructionLiteral  = 8
-	instructionNumber   = 9 // parameter_number
-	instructionKind     = 11
-	instructionIndex    = 13 // tuple_index
-	instructionSizes    = 20 // dynamic_slice_sizes
-	instructionID       = 35
-	instructionOperands = 36
-	instructionAfter    = 37
-	instructionCalled   = 38
-
-	shapeType     = 2
-	shapeDims     = 3
-	shapeElements = 4
-	shapeLayout   = 5
-	shapeDynamic  = 6
-	layoutOrder   = 1 // minor to major
-	tupleType     = 13
-
-	programParameters = 1
-	programResult     = 2
-
-	literalShape = 1
-)
-
 // zeros are the values of a constant 0 of the types of which one can be written, as fields of
 // its literal.
 var zeros = map[hlo.Type]field{
@@ -76,9 +37,9 @@ var zeros = map[hlo.Type]field{
 }
 
 // Rewrite returns the HloModuleProto of a module that was made of the module in original by
-// a planner: instructions were cloned, moved or removed, computations cloned. But for that it
-// is original's own message. What is returned was read again, and is the module that was to
-// be written.
+// a planner: instructions were cloned, moved or removed, computations cloned, and fusions lost
+// outputs and operands that nothing needs. But for that it is original's own message. What is
+// returned was read again, and is the module that was to be written.
 func Rewrite(original []byte, m *hlo.Module) ([]byte, error) {
 	d, err := decode(original, nil)
 	if err != nil {
@@ -332,16 +293,17 @@ func (e *encoder) sources(c *hlo.Computation) error {
 	for n, i := range c.Instructions {
 		want := text(i)
 		name, _, _ := strings.Cut(i.Name, ".remat")
-		for _, o := range []*instruction{originals[i.Name], originals[name], e.texts[want]} {
-			if o != nil && text(o.i) == want {
-				list[n] = o
-				break
-			}
-		}
-		for _, o := range []*instruction{originals[i.Name], originals[name], e.originals[name]} {
-			if list[n] == nil && o != nil && reshaped(o.i, i) {
-				list[n], e.reshaped[i] = o, true
-			}
+		home := []*instruction{originals[i.Name], originals[name]}
+		same := func(o *instruction) bool { return o != nil && text(o.i) == want }
+		like := func(o *instruction) bool { return o != nil && reshaped(o.i, i) }
+		if k := slices.IndexFunc(home, same); k >= 0 {
+			list[n] = home[k]
+		} else if k := slices.IndexFunc(home, like); k >= 0 {
+			list[n], e.reshaped[i] = home[k], true
+		} else if o := e.texts[want]; o != nil {
+			list[n] = o
+		} else if o := e.originals[name]; like(o) {
+			list[n], e.reshaped[i] = o, true
 		}
 		if list[n] == nil {
 			if !writable(i) {
@@ -395,7 +357,7 @@ func (e *encoder) computation(c *hlo.Computation) (b []byte, calls []int64) {
 			b = appendBytes(b, computationInstructions, m)
 			calls = append(calls, called...)
 		}
-		b = appendBytes(b, computationShape, e.program(c, nil))
+		b = appendBytes(b, computationShape, e.program(c))
 		b = appendInt(b, computationID, e.computations[c])
 		b = appendInt(b, computationRoot, e.ids[c.Root])
 		return appendInt(b, computationFusion, 1), calls
@@ -404,16 +366,14 @@ func (e *encoder) computation(c *hlo.Computation) (b []byte, calls []int64) {
 	_ = walk(e.of[c].raw, func(x field) error {
 		switch x.n {
 		case computationShape:
-			if slices.ContainsFunc(c.Instructions, func(i *hlo.Instruction) bool { return e.reshaped[i] }) {
-				x.bytes = e.program(c, x.bytes)
+			if e.sameProgram(c) {
+				b = appendField(b, x)
+			} else {
+				b = appendBytes(b, x.n, e.program(c))
 			}
-			b = appendField(b, x)
 		case computationName:
 			b = appendBytes(b, x.n, []byte(c.Name))
-		case computationID:
-			b = appendInt(b, x.n, e.computations[c])
-		case computationRoot:
-			b = appendInt(b, x.n, e.ids[c.Root])
+		case computationID, computationRoot: // an id of 0 has no field
 		case computationInstructions:
 			if written {
 				return nil
@@ -429,7 +389,27 @@ func (e *encoder) computation(c *hlo.Computation) (b []byte, calls []int64) {
 		}
 		return nil
 	})
-	return b, calls
+	b = appendInt(b, computationID, e.computations[c])
+	return appendInt(b, computationRoot, e.ids[c.Root]), calls
+}
+
+// sameProgram reports whether a computation has the parameters and the result of its original.
+func (e *encoder) sameProgram(c *hlo.Computation) bool {
+	o := e.of[c].c
+	same := func(i, j *hlo.Instruction) bool { return i != nil && j != nil && i.Shape.String() == j.Shape.String() }
+	return same(c.Root, o.Root) && slices.EqualFunc(c.Parameters(), o.Parameters(), same)
+}
+
+// program returns the message of what a computation takes and returns.
+func (e *encoder) program(c *hlo.Computation) (b []byte) {
+	for _, p := range c.Parameters() {
+		b = appendBytes(b, programParameters, e.shapeOf(p.Shape))
+	}
+	b = appendBytes(b, programResult, e.shapeOf(c.Root.Shape))
+	for _, p := range c.Parameters() {
+		b = appendBytes(b, programNames, []byte(p.Name))
+	}
+	return b
 }
 
 // instruction returns the message of an instruction, and the ids of what it calls.
@@ -506,22 +486,6 @@ func (e *encoder) numbered(b []byte, i *hlo.Instruction) []byte {
 	if n, err := i.TupleIndex(); err == nil && i.Opcode == hlo.GetTupleElement {
 		return appendInt(b, instructionIndex, int64(n))
 	}
-	return b
-}
-
-// program returns the message of a computation's parameters and result. from is the original's,
-// nil if there is none.
-func (e *encoder) program(c *hlo.Computation, from []byte) (b []byte) {
-	for _, p := range c.Parameters() {
-		b = appendBytes(b, programParameters, e.shapeOf(p.Shape))
-	}
-	b = appendBytes(b, programResult, e.shapeOf(c.Root.Shape))
-	_ = walk(from, func(x field) error { // the names
-		if x.n != programParameters && x.n != programResult {
-			b = appendField(b, x)
-		}
-		return nil
-	})
 	return b
 }
 

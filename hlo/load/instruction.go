@@ -69,8 +69,8 @@ func (d *decoder) instruction(b []byte) (*instruction, error) {
 	if err := d.count(264 + 2*len(b) + 64*len(f.list)); err != nil {
 		return nil, err
 	}
-	x := &instruction{raw: b, id: f.int(35), operands: f.ints(36), after: f.ints(37), called: f.ints(38)}
-	name, op := f.string(1), hlo.Opcode(f.string(2))
+	x := &instruction{raw: b, id: f.int(instructionID), operands: f.ints(instructionOperands), after: f.ints(instructionAfter), called: f.ints(instructionCalled)}
+	name, op := f.string(instructionName), hlo.Opcode(f.string(instructionOpcode))
 	if *f.err != nil {
 		return nil, *f.err
 	}
@@ -84,7 +84,7 @@ func (d *decoder) instruction(b []byte) (*instruction, error) {
 	if err := named(string(op)); err != nil {
 		return x, fmt.Errorf("its opcode: %w", err)
 	}
-	f.shapes(3, func(s *hlo.Shape) { x.i.Shape = s })
+	f.shapes(instructionShape, func(s *hlo.Shape) { x.i.Shape = s })
 	if *f.err == nil && x.i.Shape == nil {
 		f.fail(errors.New("it has no shape"))
 	}
@@ -146,7 +146,7 @@ func (d *decoder) own(x *instruction, a *attributes) {
 		}
 		a.within("its literal", func() { i.Literal = literal(i.Shape, a.bytes(8), a.fields) })
 	case hlo.GetTupleElement:
-		a.add("index", number(a.int(13)))
+		a.add("index", number(a.int(instructionIndex)))
 	case hlo.Iota:
 		a.first("iota_dimension")
 	case hlo.Reverse, hlo.Concatenate, hlo.Reduce, hlo.Transpose, hlo.Broadcast, hlo.Map, "get-dimension-size", hlo.SetDimensionSize:

@@ -21,7 +21,7 @@ var types = map[int64]hlo.Type{
 	10: "f16", 11: "f32", 16: "bf16", 12: "f64",
 	19: "f8e5m2", 28: "f8e4m3", 20: "f8e4m3fn", 23: "f8e4m3b11fnuz", 29: "f8e3m4", 24: "f8e5m2fnuz", 25: "f8e4m3fnuz",
 	32: "f4e2m1fn", 33: "f8e8m0fnu", 15: "c64", 18: "c128",
-	13: hlo.Tuple, 14: hlo.Opaque, 17: hlo.Token,
+	tupleType: hlo.Tuple, 14: hlo.Opaque, 17: hlo.Token,
 }
 
 const bufferType = 34
@@ -42,8 +42,8 @@ func (d *decoder) shapeAt(b []byte, depth int) (*hlo.Shape, error) {
 	}
 	f := d.fields(b)
 	s := &hlo.Shape{Dims: f.ints(3)}
-	element, dynamic := f.int(2), f.ints(6)
-	f.typed(4, protowire.BytesType, "a message", func(x field) {
+	element, dynamic := f.int(shapeType), f.ints(6)
+	f.typed(shapeElements, protowire.BytesType, "a message", func(x field) {
 		e, err := d.shapeAt(x.bytes, depth+1)
 		f.fail(err)
 		s.Elements = append(s.Elements, e)

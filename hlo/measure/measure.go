@@ -132,8 +132,7 @@ func totals(a *load.Assignment) (t memory.Totals) {
 			t.Temporaries += x.Bytes
 		}
 	}
-	t.Total = t.Arguments + t.Results - t.Aliased + t.Temporaries
-	return t
+	return t.Summed()
 }
 
 // exact puts the figures of an assignment in the place of those of the model, and its values,

@@ -63,25 +63,9 @@ func (a *Analysis) Assign() (*Assignment, error) { return a.AssignBest(0) }
 
 // AssignBest is Assign with heaps that are packed better than XLA does, by up to
 // work more steps for each: see [pack.Search]. Only Temp, and with it the totals, can differ.
+// Memory spaces other than the device's and the host's have heaps by themselves, whose bytes
+// all count as temporary.
 func (a *Analysis) AssignBest(work int) (*Assignment, error) {
-	return a.assign(work, func(int, uint64) {})
-}
-
-// Offsets is where each value lies in the heap of temporaries that AssignBest(work)
-// packs, in bytes, by the value's ID; -1 for one that lies elsewhere. Each memory space
-// has a separate heap, which begins at 0.
-func (a *Analysis) Offsets(work int) ([]int64, error) {
-	list := make([]int64, len(a.Values))
-	for v := range list {
-		list[v] = -1
-	}
-	_, err := a.assign(work, func(v int, offset uint64) { list[v] = int64(offset) })
-	return list, err
-}
-
-// assign calls place with each value of a heap, and where it lies. Memory spaces other than the
-// device's and the host's have heaps by themselves, whose bytes all count as temporary.
-func (a *Analysis) assign(work int, place func(value int, offset uint64)) (*Assignment, error) {
 	s := &Assignment{}
 	g := &assigner{a: a, in: make([]int32, len(a.BufferBytes))}
 	heaps := g.allocations()
@@ -109,21 +93,12 @@ func (a *Analysis) assign(work int, place func(value int, offset uint64)) (*Assi
 		all = append(all, kept{})
 	}
 	all = slices.Concat(all[:tables(all)], a.wrappedTables(), all[tables(all):])
-	align := uint64(pack.Alignment)
-	if a.Module.Backend() == hlo.CPU {
-		align = pack.AlignmentCPU
-	}
+	align := a.alignment()
 	for _, space := range slices.Sorted(maps.Keys(heaps)) {
-		use := heaps[space]
-		r := a.record(use)
-		heap, offsets, err := pack.Search(r.blocks, align, work)
+		r := a.record(heaps[space])
+		heap, _, err := pack.Search(r.blocks, align, work)
 		if err != nil {
 			return nil, err
-		}
-		for v, of := range use {
-			if of {
-				place(v, offsets[r.block[v]])
-			}
 		}
 		if space == hlo.HostSpace {
 			s.Host += heap
@@ -136,6 +111,14 @@ func (a *Analysis) assign(work int, place func(value int, offset uint64)) (*Assi
 	s.Total += s.Temp
 	s.TotalFragmentation = int64(s.Total) - int64(a.minimum)
 	return s, nil
+}
+
+// alignment is what offsets in a heap are multiples of.
+func (a *Analysis) alignment() uint64 {
+	if a.Module.Backend() == hlo.CPU {
+		return pack.AlignmentCPU
+	}
+	return pack.Alignment
 }
 
 // A kept is an allocation as far as it matters to the block of temporaries.
@@ -271,26 +254,22 @@ type allocation struct {
 	open                                int32    // 1 + its place in assigner.open; 0: none
 }
 
-// An openAllocation is one that others may use. What lies in it makes one stretch of time,
-// from start to end, unless there are gaps. A buffer that begins within the stretch and ends
-// after its beginning has a step in common with something that lies there, so that it need
-// not be tried; at the very ends one may take over the memory of the other, unless firm.
+// An openAllocation is one that others may use.
 type openAllocation struct {
-	start, end int
-	space      uint64
-	number     int32
-	gaps       bool
-	firm       bool // what is made at start is not made in place of anything
+	space  uint64
+	number int32 // of the allocation
+	taken  steps // by what lies in it
 }
 
 // assigner goes through the buffers as XLA does, the largest first. What gets an allocation by
 // itself is listed at the head of this file; what finds no place in one goes to the heap, and
 // is packed when all buffers have been looked at.
 type assigner struct {
-	a    *Analysis
-	list []allocation
-	in   []int32          // by buffer: 1 + its allocation
-	open []openAllocation // the largest first
+	a     *Analysis
+	list  []allocation
+	in    []int32          // by buffer: 1 + its allocation
+	open  []openAllocation // the largest first
+	spans []span           // of the buffer that looks for one
 }
 
 // allocations makes those of all buffers but the temporary ones, which it returns,
@@ -368,7 +347,7 @@ func (g *assigner) allocations() map[uint64][]bool {
 		if x.reusable {
 			at := &g.list[len(g.list)-1]
 			if x.parameter || x.liveOut {
-				g.open = append(g.open, openAllocation{start: -1, space: a.space(b), number: int32(len(g.list) - 1)})
+				g.open = append(g.open, openAllocation{space: a.space(b), number: int32(len(g.list) - 1)})
 				at.open = int32(len(g.open))
 			}
 			g.occupy(at, b)
@@ -393,8 +372,8 @@ func (a *Analysis) space(b int) uint64 { return a.Values[a.members[b][0]].Space 
 // lives to the end, so nothing that is returned finds a place.
 //
 // g.open is in the order in which allocations were made, the largest first, so that it is
-// gone through from its end. Most are ruled out by their first and last step alone, without
-// a look at what lies in them: a module has thousands of buffers for each of its results.
+// gone through from its end. Most are ruled out by the bits of their steps, without a search
+// of what lies in them: a module has thousands of buffers for each of its results.
 func (g *assigner) reuse(b int) bool {
 	a := g.a
 	for _, v := range a.members[b] {
@@ -410,22 +389,13 @@ func (g *assigner) reuse(b int) bool {
 			}
 		}
 	}
-	// Most allocations are taken at the time, which is seen without a search: two that
-	// have more than one step in common need memory at the same time. Of the buffer its longest
-	// value stands for all.
 	space := a.space(b)
-	start, end := -1, -1
+	g.spans = g.spans[:0]
 	for _, v := range a.members[b] {
-		if x := &a.Values[v]; x.End-x.Start > end-start {
-			start, end = x.Start, x.End
-		}
+		g.spans = append(g.spans, a.span(v))
 	}
 	for k := len(g.open) - 1; k >= 0; k-- {
-		o := &g.open[k]
-		if o.space != space || !o.gaps && o.start >= 0 && start < end && start < o.end && (o.start < end || o.firm && o.start == end) {
-			continue
-		}
-		if g.fits(b, o.number) {
+		if o := &g.open[k]; o.space == space && !o.taken.any(g.spans) && g.fits(b, o.number) {
 			return true
 		}
 	}
@@ -459,21 +429,20 @@ func (g *assigner) occupy(x *allocation, b int) {
 	for _, v := range g.a.members[b] {
 		value := &g.a.Values[v]
 		x.lives.Add(life{Start: value.Start, End: value.End, Value: v})
-		if x.open == 0 {
-			continue
-		}
-		firm := len(g.a.flow.Candidates(value.Position)) == 0
-		switch o := &g.open[x.open-1]; {
-		case o.start < 0:
-			o.start, o.end, o.firm = value.Start, value.End, firm
-		case value.End == o.start:
-			o.start, o.firm = value.Start, firm
-		case value.Start == o.end:
-			o.end = value.End
-		default:
-			o.gaps = true
+		if x.open > 0 {
+			g.open[x.open-1].taken.add(g.a.span(v))
 		}
 	}
+}
+
+// span is the steps at which the memory of a value may not be in use by others. Where it is
+// made, it may be made in place of an operand; if it never is, what ends there is in its way.
+func (a *Analysis) span(v int32) span {
+	x := &a.Values[v]
+	if x.Start > 0 && len(a.flow.Candidates(x.Position)) == 0 {
+		return span{x.Start - 1, x.End}
+	}
+	return span{x.Start, x.End}
 }
 
 // interferes reports whether two values need memory at the same time. One may be

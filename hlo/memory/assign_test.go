@@ -1,6 +1,8 @@
 package memory
 
 import (
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -66,9 +68,46 @@ func TestAssign(t *testing.T) {
   b = f32[4] custom-call(p), custom_call_target="x"
   ROOT d = f32[] custom-call(a, b), custom_call_target="x"`,
 			Assignment{Parameters: 16, LiveOut: 4, Temp: 256 + 16, Fragmentation: 240, Total: 16 + 4 + 272, TotalFragmentation: 240}},
+		// b takes over the memory of o in that of x, though that of z, which is smaller, is free
+		// when y is dead. So c finds room there, which in that of x it would not: x is made while
+		// c lives. Of all of them d alone is temporary.
+		{"the operand's memory before a smaller one", `
+  p = f32[8] parameter(0)
+  y = f32[850] custom-call(p), custom_call_target="x"
+  o = f32[768] custom-call(y), custom_call_target="x"
+  b = f32[768] negate(o)
+  c = f32[256] custom-call(b), custom_call_target="x"
+  x = f32[1024] custom-call(c), custom_call_target="x"
+  d = f32[8] custom-call(c), custom_call_target="x"
+  z = f32[875] custom-call(d), custom_call_target="x"
+  ROOT r = (f32[1024], f32[875]) tuple(x, z)`,
+			Assignment{Parameters: 32, LiveOut: 4096 + 3500 + 16, Temp: 32, Total: 32 + 4096 + 3500 + 16 + 32, TotalFragmentation: 16}},
+		// Four tables of 16: the three of s, and that of the computation which s stands for and the
+		// text does not show. XLA's minimum has s, p, q, the result and d, 3*16+256+256+256+16.
+		{"the table of a wrapped operation", `
+  p = f32[64] parameter(0)
+  q = f32[64] parameter(1)
+  s = ((f32[64], f32[64]), (f32[32], f32[32])) reduce-scatter-start(p, q), replica_groups={}, dimensions={0}
+  ROOT d = (f32[32], f32[32]) reduce-scatter-done(s)`,
+			Assignment{Parameters: 512, LiveOut: 256 + 16, Temp: 3*256 + 16, Total: 512 + 272 + 784, TotalFragmentation: 1568 - 832}},
+		// The three values of sum are in registers, but their allocations come last of all, so that
+		// the heap, a and b on multiples of 256, is moved in front of the table.
+		{"a heap before a table", `
+  p = f32[75] parameter(0)
+  zero = f32[] constant(0)
+  a = f32[75] custom-call(p), custom_call_target="x"
+  t = (f32[75]) tuple(a)
+  b = f32[8] custom-call(t), custom_call_target="x"
+  ROOT d = f32[] reduce(b, zero), dimensions={0}, to_apply=sum`,
+			Assignment{Parameters: 300, Constants: 4, LiveOut: 4, Temp: 768 + 8, Fragmentation: 212, Total: 300 + 4 + 4 + 776, TotalFragmentation: 1084 - 640}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if got := assignText(t, "HloModule m, is_scheduled=true\n\nENTRY main {"+c.body+"\n}\n"); *got != c.want {
+			const sum = "sum {\n  x = f32[] parameter(0)\n  y = f32[] parameter(1)\n  ROOT s = f32[] add(x, y)\n}\n"
+			text := "HloModule m, is_scheduled=true\n\nENTRY main {" + c.body + "\n}\n"
+			if strings.Contains(c.body, "=sum") {
+				text = strings.Replace(text, "ENTRY", sum+"\nENTRY", 1)
+			}
+			if got := assignText(t, text); *got != c.want {
 				t.Errorf("%+v\nwant %+v", *got, c.want)
 			}
 		})
@@ -153,37 +192,52 @@ func TestAssignIsEnough(t *testing.T) {
 	})
 }
 
-// The temporary heaps of real modules: all that is lost to BestFit can be had.
+// TestSearchOfModules packs the temporary heaps of real modules into what lives at once, which is
+// counted anew here, block by block: no heap is smaller. The better of XLA's two orders makes
+// larger ones.
 func TestSearchOfModules(t *testing.T) {
 	if testing.Short() {
 		t.Skip("skipped: -short; packing real heaps takes seconds")
 	}
-	for _, c := range []struct {
-		name      string
-		fit, best uint64
-	}{
-		{"rocm_resnet50.train_step", 5251654784, 5213118720},
-		{"rocm_vit.train_step", 8449426432, 8410891264},
-		{"xla_dlrm_keras_train_step", 39615489, 38411268},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			a, err := AnalyzeModule(hlotest.Module(t, c.name))
+	for _, name := range []string{"rocm_resnet50.train_step", "rocm_vit.train_step", "xla_dlrm_keras_train_step"} {
+		t.Run(name, func(t *testing.T) {
+			a, err := AnalyzeModule(hlotest.Module(t, name))
 			if err != nil {
 				t.Fatal(err)
 			}
 			g := &assigner{a: a, in: make([]int32, len(a.BufferBytes))}
 			blocks := a.record(g.allocations()[0]).blocks
-			fit, _, err := pack.BestFit(blocks, pack.Alignment)
-			if err != nil || fit != c.fit {
-				t.Errorf("BestFit: %d, %v; want %d", fit, err, c.fit)
+			fit, offsets, err := pack.BestFit(blocks, pack.Alignment)
+			if err != nil {
+				t.Fatal(err)
 			}
+			checkPacking(t, blocks, fit, offsets)
 			best, offsets, err := pack.Search(blocks, pack.Alignment, 2e8)
-			if err != nil || best > c.best {
-				t.Errorf("Search: %d, %v; want at most %d", best, err, c.best)
+			if err != nil {
+				t.Fatal(err)
 			}
 			checkPacking(t, blocks, best, offsets)
+			if least := liveAtOnce(blocks, pack.Alignment); best < least-pack.Alignment || best > least || fit <= best {
+				t.Errorf("a heap of %d, by XLA's orders %d; %d live at once", best, fit, least)
+			}
 		})
 	}
+}
+
+// liveAtOnce returns the most bytes that live at the same time, each block rounded up.
+func liveAtOnce(blocks []pack.Block, align uint64) (most uint64) {
+	change := map[int]int64{}
+	for _, x := range blocks {
+		bytes := int64((x.Bytes + align - 1) / align * align)
+		change[x.Start] += bytes
+		change[x.End+1] -= bytes
+	}
+	live := int64(0)
+	for _, at := range slices.Sorted(maps.Keys(change)) {
+		live += change[at]
+		most = max(most, uint64(live))
+	}
+	return most
 }
 
 // checkPacking checks that blocks which share memory lie at the same offset, and that no

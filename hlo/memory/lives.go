@@ -9,7 +9,10 @@ package memory
 // thousands of values, and thousands of buffers are tried: a search by halves in chunks of
 // 256 keeps both a try and an addition short.
 
-import "slices"
+import (
+	"math"
+	"slices"
+)
 
 // A lifeList has lives that at most touch, in order. Its chunks have at most maxChunk
 // lives each, so that adding one moves few others. The zero value is empty.
@@ -74,4 +77,78 @@ func (l *lifeList) Add(s life) {
 func (l *lifeList) chunk(start int) int {
 	k, _ := slices.BinarySearchFunc(l.chunks, start, func(c []life, start int) int { return c[len(c)-1].End - start })
 	return k
+}
+
+// A span is steps, both included.
+type span struct{ start, end int }
+
+// steps has a bit for each step that two lives in one allocation cannot share: bit k is set if
+// something lives both at step k and at step k+1. Two lives with such a step in common need
+// memory at the same time, while those that only touch may not. The zero value is empty. Bits
+// are in pages, of which empty ones are nil and full ones are one, as what is returned lives
+// from somewhere to the end.
+type steps struct{ pages []*page }
+
+type page [64]uint64
+
+const pageSteps = 64 * len(page{})
+
+var fullPage = func() (p page) {
+	for k := range p {
+		p[k] = math.MaxUint64
+	}
+	return p
+}()
+
+// add sets the bits of a span.
+func (s *steps) add(x span) {
+	for len(s.pages)*pageSteps < x.end {
+		s.pages = append(s.pages, nil)
+	}
+	for x.start < x.end {
+		at, stop := x.start/pageSteps, min(x.end, (x.start/pageSteps+1)*pageSteps)
+		switch {
+		case s.pages[at] == &fullPage:
+			x.start = stop
+			continue
+		case stop-x.start == pageSteps:
+			s.pages[at] = &fullPage
+			x.start = stop
+			continue
+		case s.pages[at] == nil:
+			s.pages[at] = new(page)
+		}
+		for p := s.pages[at]; x.start < stop; {
+			word, bits, next := x.word(stop)
+			p[word] |= bits
+			x.start = next
+		}
+	}
+}
+
+// any reports whether a bit of a span of a list is set.
+func (s *steps) any(list []span) bool {
+	for _, x := range list {
+		for end := min(x.end, len(s.pages)*pageSteps); x.start < end; {
+			p, stop := s.pages[x.start/pageSteps], min(end, (x.start/pageSteps+1)*pageSteps)
+			if p == nil {
+				x.start = stop
+			}
+			for x.start < stop {
+				word, bits, next := x.word(stop)
+				if p[word]&bits != 0 {
+					return true
+				}
+				x.start = next
+			}
+		}
+	}
+	return false
+}
+
+// word returns the word of a page that the start of a span is in, the bits of it up to stop,
+// and where the next word begins.
+func (x span) word(stop int) (word int, bits uint64, next int) {
+	n := min(stop-x.start, 64-x.start%64)
+	return x.start % pageSteps / 64, math.MaxUint64 >> (64 - n) << (x.start % 64), x.start + n
 }

@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -41,6 +42,35 @@ func TestListFindsWhatLookingAtAllFinds(t *testing.T) {
 		}
 		if len(l.chunks) < 2 {
 			t.Fatal("one chunk: nothing was split")
+		}
+	}
+}
+
+// steps know what a look at all spans finds, over several pages.
+func TestStepsThatAreTaken(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	const most = 3*pageSteps + 70
+	for range 50 {
+		var s steps
+		var all []span
+		some := func() span {
+			start := r.IntN(most)
+			return span{start, min(most, start+r.IntN(1<<r.IntN(14)))}
+		}
+		for range 12 {
+			x := some()
+			s.add(x)
+			all = append(all, x)
+			for range 50 {
+				y := some()
+				want := slices.ContainsFunc(all, func(x span) bool { return max(x.start, y.start) < min(x.end, y.end) })
+				if got := s.any([]span{y}); got != want {
+					t.Fatalf("%v among %v: %t, want %t", y, all, got, want)
+				}
+			}
+		}
+		if fullPage[0] != math.MaxUint64 || s.any(nil) {
+			t.Fatal("a full page changed, or an empty list has a step")
 		}
 	}
 }

@@ -48,8 +48,13 @@ func (a *Analysis) Totals() (t Totals, err error) {
 		}
 	}
 	t.Temporaries, t.Constants = heap.Temp, heap.Constants
+	return t.Summed(), nil
+}
+
+// Summed returns t with the Total of its other figures.
+func (t Totals) Summed() Totals {
 	t.Total = t.Arguments + t.Results - t.Aliased + t.Temporaries
-	return t, nil
+	return t
 }
 
 // Arguments returns the parts of the arguments of a module that was checked.

@@ -316,7 +316,7 @@ func TestBestFitTakesTimeInProportion(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				return p.looked
+				return int(p.looked.Load())
 			}
 			const n = 400
 			if small, large := looked(n), looked(4*n); large > 8*small+1000 {

@@ -131,7 +131,7 @@ func (p *modulePlan) computation(c *hlo.Computation, limit int64, depth int) err
 // splits; the computation is not changed before build.
 func (p *modulePlan) search(c *hlo.Computation, limit int64) (*planner, error) {
 	g, err := p.newPlanner(c, limit)
-	if err != nil || g.over[g.profile.n] == 0 {
+	if err != nil || g.profile.total() == 0 {
 		return nil, err
 	}
 	g.run()
@@ -161,7 +161,7 @@ func (p *modulePlan) callees(g *planner, depth int) (changed bool) {
 // the bytes that each callee may take.
 func (p *modulePlan) allowances(g *planner) (list []*hlo.Computation, allowed map[*hlo.Computation]int64) {
 	allowed = map[*hlo.Computation]int64{}
-	for slot, bytes := range g.profile.bytes {
+	for slot, bytes := range g.profile.bytes() {
 		k := slot / 2
 		if slot%2 == 0 || bytes <= g.limit || g.called[k] == 0 {
 			continue

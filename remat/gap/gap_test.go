@@ -43,7 +43,7 @@ func TestGapPlan(t *testing.T) {
 			return
 		}
 		var planned int64
-		for _, n := range g.profile.bytes {
+		for _, n := range g.profile.bytes() {
 			planned = max(planned, n)
 		}
 		g.build()

@@ -60,7 +60,7 @@ func copySegments(to, from []value) {
 
 // save returns a copy of the plan.
 func (g *planner) save() *saved {
-	s := &saved{values: make([]value, len(g.values)), phases: make(map[int32]phase, len(g.phases)), bytes: slices.Clone(g.profile.bytes), splits: g.splits, quality: g.quality()}
+	s := &saved{values: make([]value, len(g.values)), phases: make(map[int32]phase, len(g.phases)), bytes: g.profile.bytes(), splits: g.splits, quality: g.quality()}
 	copySegments(s.values, g.values)
 	for at, p := range g.phases {
 		s.phases[at] = phase{slices.Clone(p.values), p.bytes}
@@ -68,18 +68,14 @@ func (g *planner) save() *saved {
 	return s
 }
 
-// restore returns to a saved plan, which may be restored again. The blocks of the profile and
-// over follow from its bytes and are made anew.
+// restore returns to a saved plan, which may be restored again.
 func (g *planner) restore(s *saved) {
 	copySegments(g.values, s.values)
 	clear(g.phases)
 	for at, p := range s.phases {
 		g.phases[at] = &phase{slices.Clone(p.values), p.bytes}
 	}
-	copy(g.profile.bytes, s.bytes)
-	for b := range g.profile.top {
-		g.profile.summarise(b)
-	}
+	g.profile.set(s.bytes)
 	g.splits = s.splits
 	g.count()
 }
@@ -95,7 +91,7 @@ type quality struct {
 // quality returns what the present plan is worth. A definition that moved is no clone, and its
 // first segment no computation.
 func (g *planner) quality() (q quality) {
-	for _, bytes := range g.profile.bytes {
+	for _, bytes := range g.profile.bytes() {
 		switch over := bytes - g.limit; {
 		case over <= 0 || over < q.beyond:
 		case over > q.beyond:

@@ -45,8 +45,8 @@ func TestImprove(t *testing.T) {
 		if !now.noWorse(was) {
 			t.Errorf("%+v, and before %+v", now, was)
 		}
-		if counted := recount(g); !slices.Equal(counted, g.profile.bytes) {
-			t.Fatalf("the segments take %d, and the profile says %d\n%s", counted, g.profile.bytes, text)
+		if counted := recount(g); !slices.Equal(counted, g.profile.bytes()) {
+			t.Fatalf("the segments take %d, and the profile says %d\n%s", counted, g.profile.bytes(), text)
 		}
 		g.build()
 		if err := verify.Module(m); err != nil {
@@ -87,5 +87,5 @@ func recount(g *planner) []int64 {
 	for at, k := range g.phases {
 		g.profile.add(int(at), int(at), g.sequence(k.values, func(id int32) bool { return g.values[id].lasts(at) }))
 	}
-	return g.profile.bytes
+	return g.profile.bytes()
 }

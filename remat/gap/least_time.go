@@ -61,6 +61,7 @@ func LeastSeconds(m *hlo.Module, meter *memory.Meter, limit uint64, seconds func
 			return math.Inf(1), nil
 		}
 	}
+	excess, gaps = crowded(excess, gaps)
 	// ascend needs a guess at the optimum. What dropping everything costs is above it, often
 	// far above.
 	target := 0.0
@@ -142,6 +143,26 @@ func covering(c *hlo.Computation, b *memory.Buffers, inside *bounds, limit int64
 	return excess, gaps, nil
 }
 
+// crowded returns the instructions at which too much is live, and the gaps at these, counted
+// among these: at others a byte has no price.
+func crowded(excess []float64, gaps []pause) ([]float64, []pause) {
+	before := make([]int, len(excess)+1) // such instructions before each
+	var over []float64
+	for p, e := range excess {
+		if e > 0 {
+			over = append(over, e)
+		}
+		before[p+1] = len(over)
+	}
+	var at []pause
+	for _, g := range gaps {
+		if g.from, g.to = before[g.from], before[g.to+1]-1; g.from <= g.to {
+			at = append(at, g)
+		}
+	}
+	return over, at
+}
+
 // ascend returns the best bound of some rounds of subgradient ascent on the prices, with steps
 // as for an optimum of target seconds (Polyak, 1969).
 func ascend(excess []float64, gaps []pause, target float64) float64 {
@@ -157,6 +178,7 @@ func ascend(excess []float64, gaps []pause, target float64) float64 {
 	scale := 1.0
 	const rounds = 300
 	for round := range rounds {
+		sums[0] = 0
 		for p, x := range prices {
 			sums[p+1] = sums[p] + x
 		}
@@ -184,7 +206,7 @@ func ascend(excess []float64, gaps []pause, target float64) float64 {
 		for p, e := range excess {
 			dropped += slope[p]
 			d := e + dropped
-			if prices[p] == 0 && (d < 0 || e == 0) {
+			if prices[p] == 0 && d < 0 {
 				d = 0
 			}
 			sums[p] = d // used as a buffer until the next round

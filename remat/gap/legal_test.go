@@ -137,7 +137,7 @@ callee {
 				}
 				changed = changed || after.String() != m.String()
 				again = again || strings.Contains(after.String(), c.again)
-				if err := legal.Check(m, after); err != nil {
+				if err := (legal.Options{}).Check(m, after); err != nil {
 					t.Errorf("%d %%: %v\n%s", percent, err, after)
 				}
 			}

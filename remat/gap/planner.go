@@ -102,7 +102,7 @@ type value struct {
 const maxClosure = 200
 
 // A planner chooses recomputations for one computation. Between changes, the profile is the
-// sum of the segments, the phases and what the instructions call, and over counts it.
+// sum of the segments, the phases and what the instructions call, and is counted.
 //
 // What holds between changes, and what a change must keep: readings of a segment ascend and
 // lie within it; a clone has at least one reading; each operand of size above 0 of a clone
@@ -116,7 +116,6 @@ type planner struct {
 	values  []value
 	called  []int64 // by instruction: the bytes that its callees take
 	profile profile
-	over    []int32 // by slot: how many slots before it are over the limit
 	phases  map[int32]*phase
 	changed []int32 // values whose segments the present split changed
 	splits  int
@@ -309,36 +308,21 @@ func (p *modulePlan) newPlanner(c *hlo.Computation, limit int64) (*planner, erro
 		change[2*n+1] += bytes
 		change[2*n+2] -= bytes
 	}
+	for slot := 1; slot < len(change); slot++ {
+		change[slot] += change[slot-1]
+	}
 	g.profile.set(change)
 	g.count()
 	return g, p.err
 }
 
-// count counts the slots over the limit: over[slot] is how many of the slots before it are,
-// so that a stretch is counted by one subtraction. In the example over is 0 up to slot 9, and
-// 1 from slot 10 on.
-func (g *planner) count() {
-	if g.over == nil {
-		g.over = make([]int32, g.profile.n+1)
-	}
-	n := int32(0)
-	for slot, bytes := range g.profile.bytes {
-		g.over[slot] = n
-		if bytes > g.limit {
-			n++
-		}
-	}
-	g.over[g.profile.n] = n
-}
+// count counts the slots over the limit, so that overIn knows them. In the example it is
+// slot 9 alone.
+func (g *planner) count() { g.profile.count(g.limit) }
 
 // overIn returns how many slots from..to, both included, are over the limit, as of the last
 // count.
-func (g *planner) overIn(from, to int32) int64 {
-	if to < from {
-		return 0
-	}
-	return int64(g.over[to+1] - g.over[from])
-}
+func (g *planner) overIn(from, to int32) int64 { return g.profile.overIn(int(from), int(to), g.limit) }
 
 // A split is a gap to be split: the value is recomputed before a use of its segment, for that
 // use and those after it. use is the number of a reading, so that a segment with n readings
@@ -429,6 +413,14 @@ func (g *planner) hope(v, s, u int32) float64 {
 	return worth / (g.values[v].seconds + free)
 }
 
+// A split makes the stretch over the limit a little shorter, and with it the score of all
+// others. In a large module of equal layers all would be scored again for each, and time would
+// grow as the square. So after some of them, one with almost the score of the next is made.
+const (
+	rescored = 64
+	almost   = .99
+)
+
 // A splitQueue is a heap of splits, the best first.
 type splitQueue []split
 
@@ -469,7 +461,8 @@ func (g *planner) run() {
 		for id := range g.values {
 			push(int32(id))
 		}
-		for len(q) > 0 && g.over[g.profile.n] > 0 && (g.enough == 0 || g.splits < g.enough) {
+		waited := 0 // splits that went back since the last one
+		for len(q) > 0 && g.profile.total() > 0 && (g.enough == 0 || g.splits < g.enough) {
 			top := heap.Pop(&q).(split)
 			if top.version != g.values[top.value].version {
 				continue // its segments have changed, and what is left of it was pushed again
@@ -480,11 +473,17 @@ func (g *planner) run() {
 			}
 			// The score may have fallen since it was pushed, by splits of other values. It
 			// goes back unless it still is the best, so the queue need not be kept up to date.
-			if len(q) > 0 && score < q[0].score {
+			least := 1.0
+			if waited >= rescored {
+				least = almost
+			}
+			if len(q) > 0 && score < least*q[0].score {
+				waited++
 				top.score = score
 				heap.Push(&q, top)
 				continue
 			}
+			waited = 0
 			g.changed = g.changed[:0]
 			g.apply(top, k)
 			slices.Sort(g.changed)
@@ -492,7 +491,7 @@ func (g *planner) run() {
 				push(id)
 			}
 		}
-		if g.over[g.profile.n] == 0 || g.splits == before {
+		if g.profile.total() == 0 || g.splits == before {
 			break
 		}
 	}

@@ -10,14 +10,23 @@ package gap
 // its least is above. Only the slots of the others are looked at one by one: near a limit
 // that is a few blocks where the curve crosses it.
 
-import "slices"
+import (
+	"math"
+	"slices"
+)
 
 // A profile is bytes by slot. It has the most and the least of each block of slots, too, so
-// that stretches without a slot over the limit are passed block by block.
+// that stretches without a slot over the limit are passed block by block. What is added to a
+// whole block is kept with it (more), and not in its slots.
 type profile struct {
 	n           int
-	bytes       []int64
+	slots       []int64 // without more of their block
+	more        []int64 // by block
 	top, bottom []int64 // by block: the most and the least
+	// By block: how many slots are over the limit, -1 if that has to be counted again, and
+	// how many are in the blocks before it, as of the last count.
+	over   []int32
+	before []int32
 }
 
 // profileBlock is the number of slots in a block.
@@ -25,26 +34,37 @@ const profileBlock = 64
 
 func newProfile(n int) profile {
 	blocks := (n + profileBlock - 1) / profileBlock
-	return profile{n: n, bytes: make([]int64, n), top: make([]int64, blocks), bottom: make([]int64, blocks)}
+	p := profile{n: n, slots: make([]int64, n), more: make([]int64, blocks), top: make([]int64, blocks), bottom: make([]int64, blocks),
+		over: make([]int32, blocks), before: make([]int32, blocks+1)}
+	for b := range p.over {
+		p.over[b] = -1
+	}
+	return p
 }
 
-// set makes the profile of the changes in each slot: change[slot] is what is live there more
-// than in the slot before.
-func (p *profile) set(change []int64) {
-	var now int64
-	for slot := range p.n {
-		now += change[slot]
-		p.bytes[slot] = now
-	}
+// set makes the profile of the bytes in each slot.
+func (p *profile) set(bytes []int64) {
+	copy(p.slots, bytes)
+	clear(p.more)
 	for b := range p.top {
 		p.summarise(b)
 	}
 }
 
+// bytes returns the bytes in each slot.
+func (p *profile) bytes() []int64 {
+	list := slices.Clone(p.slots)
+	for slot := range list {
+		list[slot] += p.more[slot/profileBlock]
+	}
+	return list
+}
+
 // summarise updates the most and the least of a block.
 func (p *profile) summarise(b int) {
-	block := p.bytes[b*profileBlock : min((b+1)*profileBlock, p.n)]
-	p.top[b], p.bottom[b] = slices.Max(block), slices.Min(block)
+	block := p.slots[b*profileBlock : min((b+1)*profileBlock, p.n)]
+	p.top[b], p.bottom[b] = slices.Max(block)+p.more[b], slices.Min(block)+p.more[b]
+	p.over[b] = -1
 }
 
 // add adds bytes, which may be negative, to the slots from..to, both included. Without any
@@ -56,19 +76,53 @@ func (p *profile) add(from, to int, bytes int64) {
 	for slot := from; slot <= to; {
 		b := slot / profileBlock
 		end := min((b+1)*profileBlock, p.n)
-		if slot == b*profileBlock && to >= end-1 { // the whole block: its most and least move along
-			for ; slot < end; slot++ {
-				p.bytes[slot] += bytes
-			}
+		if slot == b*profileBlock && to >= end-1 { // the whole block
+			p.more[b] += bytes
 			p.top[b] += bytes
 			p.bottom[b] += bytes
+			p.over[b] = -1
+			slot = end
 			continue
 		}
 		for ; slot < end && slot <= to; slot++ {
-			p.bytes[slot] += bytes
+			p.slots[slot] += bytes
 		}
 		p.summarise(b)
 	}
+}
+
+// count counts the slots over a limit, for overIn. Of blocks that changed since the last count
+// it looks at the slots where the block is neither above nor below as a whole. The limit must
+// always be the same.
+func (p *profile) count(limit int64) {
+	sum := int32(0)
+	for b, n := range p.over {
+		if n < 0 {
+			end := min((b+1)*profileBlock, p.n)
+			n = int32(p.above(b*profileBlock, end-1, limit, profileBlock))
+			p.over[b] = n
+		}
+		p.before[b] = sum
+		sum += n
+	}
+	p.before[len(p.over)] = sum
+}
+
+// total returns how many slots were over the limit when count counted them.
+func (p *profile) total() int { return int(p.before[len(p.over)]) }
+
+// overIn returns how many of the slots from..to, both included, are over the limit, which is
+// that of count. The blocks between are those of the last count.
+func (p *profile) overIn(from, to int, limit int64) int64 {
+	if to < from {
+		return 0
+	}
+	first, last := from/profileBlock, to/profileBlock
+	if last-first < 2 {
+		return p.above(from, to, limit, math.MaxInt64)
+	}
+	n := int64(p.before[last] - p.before[first+1])
+	return n + p.above(from, (first+1)*profileBlock-1, limit, profileBlock) + p.above(last*profileBlock, to, limit, profileBlock)
 }
 
 // above returns how many of the slots from..to, both included, have more than a number of
@@ -85,8 +139,8 @@ func (p *profile) above(from, to int, bytes, most int64) (n int64) {
 			n += int64(end - slot)
 			slot = end
 		default:
-			for ; slot < end; slot++ {
-				if p.bytes[slot] > bytes {
+			for least := bytes - p.more[b]; slot < end; slot++ {
+				if p.slots[slot] > least {
 					n++
 				}
 			}

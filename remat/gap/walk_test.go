@@ -34,7 +34,7 @@ func (g *planner) named(name string) int32 {
 // kib is the profile in KiB.
 func (g *planner) kib() string {
 	var b []string
-	for _, n := range g.profile.bytes {
+	for _, n := range g.profile.bytes() {
 		b = append(b, fmt.Sprint(float64(n)/1024))
 	}
 	return strings.Join(b, " ")
@@ -57,8 +57,8 @@ func TestExampleOfThePackage(t *testing.T) {
 		t.Errorf("live: %s", got)
 	}
 	// Slots 7, 8 and 11 have as much as the limit, which is not over it.
-	if got := fmt.Sprint(g.over); got != "[0 0 0 0 0 0 0 0 0 0 1 1 1 1 1]" {
-		t.Errorf("over the limit: %s", got)
+	if n, at := g.profile.total(), g.overIn(9, 9); n != 1 || at != 1 {
+		t.Errorf("over the limit: %d, in slot 9 %d", n, at)
 	}
 	s := g.named("s")
 	score, k := g.score(s, 0, 1)
@@ -219,7 +219,7 @@ func TestSequence(t *testing.T) {
 }
 
 func TestQuality(t *testing.T) {
-	g := &planner{limit: 10, profile: profile{bytes: []int64{10, 12, 15, 9, 15, 11}}, values: []value{
+	g := &planner{limit: 10, profile: profile{more: make([]int64, 1), slots: []int64{10, 12, 15, 9, 15, 11}}, values: []value{
 		{seconds: 2, moved: true, segments: make([]segment, 3)}, {seconds: 1, segments: make([]segment, 2)}, {seconds: 4, segments: make([]segment, 1)},
 	}}
 	if got := g.quality(); got != (quality{beyond: 5, slots: 2, seconds: 3}) {
@@ -248,8 +248,8 @@ func TestProfileAtBorders(t *testing.T) {
 			for slot := from; slot <= to; slot++ {
 				plain[slot] += bytes
 			}
-			if !slices.Equal(p.bytes, plain) {
-				t.Fatalf("%d to %d: %v", from, to, p.bytes)
+			if !slices.Equal(p.bytes(), plain) {
+				t.Fatalf("%d to %d: %v", from, to, p.bytes())
 			}
 			for b := range p.top {
 				if block := plain[b*profileBlock : min((b+1)*profileBlock, n)]; p.top[b] != slices.Max(block) || p.bottom[b] != slices.Min(block) {
@@ -325,7 +325,7 @@ g {
 			got = append(got, fmt.Sprint(callee.Name, " ", allowed[callee]))
 		}
 		if got := strings.Join(got, " "); got != c.want {
-			t.Errorf("limit %d: %s, want %s; %v", c.limit, got, c.want, g.profile.bytes)
+			t.Errorf("limit %d: %s, want %s; %v", c.limit, got, c.want, g.profile.bytes())
 		}
 	}
 	// Two calls of f alone, of which the second leaves less.

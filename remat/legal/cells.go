@@ -50,20 +50,20 @@ type calledBy struct {
 func (r *runner) calls(i *hlo.Instruction) (list []calledBy) {
 	switch {
 	case i.Opcode == hlo.Call:
-		list = append(list, calledBy{role{i.Call("to_apply"), callee}, 0})
+		list = append(list, calledBy{role{i.Call("to_apply"), subroutine}, 0})
 	case i.Opcode == hlo.While:
 		list = append(list, calledBy{role{i.Call("condition"), condition}, 0}, calledBy{role{i.Call("body"), body}, 0})
 	case i.Opcode == hlo.Conditional:
 		from := r.count(i.Operands[0].Shape)
 		for n, c := range i.Branches() {
 			if n+1 < len(i.Operands) {
-				list = append(list, calledBy{role{c, callee}, from})
+				list = append(list, calledBy{role{c, subroutine}, from})
 				from += r.count(i.Operands[n+1].Shape)
 			}
 		}
 	case isStart(i):
 		if c := i.Call("calls"); c != nil {
-			list = append(list, calledBy{role{c, callee}, 0})
+			list = append(list, calledBy{role{c, subroutine}, 0})
 		}
 	}
 	return slices.DeleteFunc(list, func(x calledBy) bool { return x.c == nil })
@@ -164,7 +164,7 @@ func (f *frame) started(i *hlo.Instruction, in []int32, n int) []int32 {
 	}
 	out := append(slices.Clone(in[:handed]), f.fresh(i, handed, n-handed)...)
 	if c := i.Call("calls"); c != nil && handed > 0 {
-		for k, o := range f.run(role{c, callee}).out {
+		for k, o := range f.run(role{c, subroutine}).out {
 			if at := handed + k; o.parameter >= 0 && o.parameter < len(in) && at < len(out) {
 				f.join(out[at], in[o.parameter])
 			}

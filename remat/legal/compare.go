@@ -13,7 +13,7 @@ import (
 	"gpumem/hlo"
 )
 
-// A comparison is one run of Check.
+// A comparison is one run of [Options.Check].
 type comparison struct {
 	o             Options
 	t             *table

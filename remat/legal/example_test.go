@@ -8,7 +8,7 @@ import (
 )
 
 // The plan recomputes a value of a donated parameter after its memory was overwritten.
-func ExampleCheck() {
+func ExampleOptions_Check() {
 	const head = `HloModule m, is_scheduled=true, input_output_alias={ {0}: (0, {}, must-alias) }
 
 ENTRY e {
@@ -33,8 +33,8 @@ ENTRY e {
 		fmt.Println(err)
 		return
 	}
-	fmt.Println(legal.Check(before, before))
-	fmt.Println(legal.Check(before, after))
+	fmt.Println(legal.Options{}.Check(before, before))
+	fmt.Println(legal.Options{}.Check(before, after))
 	// Output:
 	// <nil>
 	// not legal: a.remat in e: it reads p, whose memory d has overwritten

@@ -17,7 +17,7 @@ func FuzzCheck(f *testing.F) {
 		if err != nil || verify.Module(before) != nil {
 			return
 		}
-		if err := legal.Check(before, before.Clone()); err != nil {
+		if err := (legal.Options{}).Check(before, before.Clone()); err != nil {
 			t.Errorf("a module and itself: %v\n%s", err, before)
 		}
 		if after, err := hlo.ParseString(b); err == nil {

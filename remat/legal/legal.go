@@ -1,7 +1,7 @@
 // Package legal checks that a planner's module computes what the given one did.
 //
 // A planner recomputes values, moves them, marks them, or lets them wait in the host's memory.
-// [Check] reports the first way in which the planned module is not such a change of the given
+// [Options.Check] reports the first way in which the planned module is not such a change of the given
 // one. It shares no code with the planners, nor with the analyses that they rely on: it
 // imports hlo and hlo/verify only, so that a fault there is found here.
 //
@@ -59,9 +59,6 @@ func (e *Error) Error() string {
 func fail(i *hlo.Instruction, format string, a ...any) error {
 	return &Error{i, fmt.Sprintf(format, a...)}
 }
-
-// Check is [Options.Check] with no options.
-func Check(before, after *hlo.Module) error { return Options{}.Check(before, after) }
 
 // Check reports the first way in which after is no legal change of before by recomputing,
 // moving or marking values, or by moving them to the host. before must have passed

@@ -126,7 +126,7 @@ func TestLegalChangesPass(t *testing.T) {
 			case "dead code goes":
 				was = strings.Replace(given, "add(ml, ag)", "add(ml, ar)", 1)
 			}
-			if err := legal.Check(remattest.Parsed(t, was), edit(t, given, pairs...)); err != nil {
+			if err := (legal.Options{}).Check(remattest.Parsed(t, was), edit(t, given, pairs...)); err != nil {
 				t.Error(err)
 			}
 		})
@@ -180,7 +180,7 @@ func TestFaultsAreFound(t *testing.T) {
 		{"another alias", "input_output_alias", []string{"may-alias", "must-alias"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			err := legal.Check(remattest.Parsed(t, given), edit(t, given, c.pairs...))
+			err := legal.Options{}.Check(remattest.Parsed(t, given), edit(t, given, c.pairs...))
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%v, want %q", err, c.want)
 			}
@@ -205,7 +205,7 @@ func TestOptionsAllowMore(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			after := edit(t, given, pairs...)
-			if err := legal.Check(remattest.Parsed(t, given), after); err == nil {
+			if err := (legal.Options{}).Check(remattest.Parsed(t, given), after); err == nil {
 				t.Error("allowed without options")
 			}
 			if err := (legal.Options{Collectives: true, Loops: true}).Check(remattest.Parsed(t, given), after); err != nil {

@@ -35,7 +35,7 @@ func TestWhatPassesMeansTheSame(t *testing.T) {
 		if verify.Module(after) != nil {
 			return
 		}
-		err := legal.Check(m, after.Clone())
+		err := legal.Options{}.Check(m, after.Clone())
 		if same := remattest.Meaning(m) == remattest.Meaning(after); err == nil && !same {
 			t.Fatalf("operand %d of %s in %s differs, and passes\n%s\n%s", k, i.Name, c.Name, m, after)
 		}

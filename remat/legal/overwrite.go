@@ -86,7 +86,7 @@ const (
 	entry     = iota
 	body      // its results lie where its parameter does
 	condition // it must not write to its parameter
-	callee
+	subroutine
 )
 
 // A summary is what callers have to know of a computation, by the leaves of its parameters

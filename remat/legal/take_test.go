@@ -60,7 +60,7 @@ func TestCompilerTakesPlans(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := legal.Check(m, after); err != nil {
+			if err := (legal.Options{}).Check(m, after); err != nil {
 				t.Errorf("%s: gap: %v", file, err)
 			}
 			if after.String() != m.String() {

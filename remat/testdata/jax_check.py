@@ -1,6 +1,7 @@
 """Compiles and runs programs in JAX on the CPU, with and without plans of gpumem remat, and
 prints a line of JSON for each: the temporaries by XLA's own statistics and as they were
-predicted, whether the results are equal to the bit, and what compiling took.
+predicted, whether the results are equal to the bit, and what compiling took. With
+JAX_PLATFORMS=cuda it compiles them for a GPU, which may be a simulated one, and runs none.
 
     python jax_check.py COMMAND HOOKS [--limit 60%]... [NAME...]
 
@@ -187,6 +188,8 @@ def compiled(f, arguments):
     begin = time.monotonic()
     c = f.lower(*arguments).compile()
     took = time.monotonic() - begin
+    if jax.default_backend() != "cpu":
+        return c.memory_analysis().temp_size_in_bytes, None, took
     results = jax.block_until_ready(c(*copies(arguments)))
     sums = [hashlib.sha256(np.asarray(x).tobytes()).hexdigest() for x in jax.tree.leaves(results)]
     return c.memory_analysis().temp_size_in_bytes, sums, took
@@ -217,10 +220,14 @@ def main():
         for limit in limits or ["80%", "60%", "50%", "40%"]:
             said, planned[:] = [], []
             gpumem_remat.install(limit, command, say=said.append)
-            now, mine, longer = compiled(f, arguments)
+            try:
+                now, mine, longer = compiled(f, arguments)
+            except Exception as error:
+                print(json.dumps({"name": name, "limit": limit, "failed": str(error).split("\n")[0]}), flush=True)
+                continue
             answer, module = max(planned, key=lambda p: p[0]["heap_before_bytes"]) if planned else ({}, None)
             print(json.dumps({
-                "name": name, "limit": limit, "temp_bytes": temp, "temp_after_bytes": now, "equal": mine == sums,
+                "name": name, "limit": limit, "temp_bytes": temp, "temp_after_bytes": now, "equal": None if sums is None else mine == sums,
                 "predicted_bytes": answer.get("heap_after_bytes", 0) if module else answer.get("heap_before_bytes", 0), "predicted_before_bytes": answer.get("heap_before_bytes", 0),
                 "limit_bytes": answer.get("limit_bytes", 0), "more_compute_percent": answer.get("extra_compute_percent"), "compile_seconds": round(took, 3), "with_plan_seconds": round(longer, 3),
                 "said": said,

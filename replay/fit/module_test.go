@@ -304,11 +304,7 @@ func TestModules(t *testing.T) {
 	if python == "" {
 		t.Skip("SKIPPED: GPUMEM_TEST_JAX names no Python with jax and its CUDA plugin")
 	}
-	gpu := standin.Environ(standin.Library(t), "PYTHONPATH=../../internal/test/standin/python", "GPUMEM_DEVICE=sim:24GiB",
-		"JAX_PLATFORMS=cuda", "JAX_SKIP_CUDA_CONSTRAINTS_CHECK=1", "XLA_PYTHON_CLIENT_PREALLOCATE=false", "XLA_FLAGS=--xla_gpu_autotune_level=0", "TF_CPP_MIN_LOG_LEVEL=3")
-	if nvcc, _ := filepath.Glob(filepath.Join(filepath.Dir(filepath.Dir(python)), "lib/python3*/site-packages/nvidia/cuda_nvcc/bin")); len(nvcc) > 0 {
-		gpu = append(gpu, "PATH="+nvcc[0]+string(os.PathListSeparator)+os.Getenv("PATH"))
-	}
+	gpu := standin.JAX(t, python, "sim:24GiB")
 	for name, env := range map[string][]string{"GPU": gpu, "CPU": append(os.Environ(), "JAX_PLATFORMS=cpu", "TF_CPP_MIN_LOG_LEVEL=3")} {
 		t.Run(name, func(t *testing.T) { compareModules(t, python, env) })
 	}

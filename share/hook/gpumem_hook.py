@@ -14,7 +14,8 @@
 #                          process may use, its bytes, and the GPU's name if it has one
 #   GPUMEM_PROCS           the number of processes that the limits are made for
 #   GPUMEM_POOL            other than off: the driver library serves the memory, and
-#                          counts and records it; only GPUMEM_TF_CPU is read then
+#                          counts and records it; of the others only GPUMEM_TF_CPU
+#                          and GPUMEM_REMAT are read then
 #
 # Without them it does nothing. With them it sets the limits as late as it can:
 # when the framework makes its devices. So it starts no driver, and the program's
@@ -72,7 +73,10 @@ def remat(module):
     import gpumem_remat
 
     try:
-        gpumem_remat.install(os.environ["GPUMEM_REMAT"], os.environ["GPUMEM_COMMAND"])
+        command = os.environ.get("GPUMEM_COMMAND")
+        if not command:
+            raise RuntimeError("GPUMEM_COMMAND is not set to the path of gpumem")
+        gpumem_remat.install(os.environ["GPUMEM_REMAT"], command)
     except Exception as error:
         gpumem_remat.say("--remat: functions are compiled as they are: %s" % error)
 

@@ -7,7 +7,8 @@
 #
 # A module for which anything goes wrong is compiled as it was, and a line says why. Plans
 # depend on the module and the limit alone, so that every process of a sharded program has the
-# same.
+# same; only one that takes too long to make may be missing in some. Collectives keep their order
+# in any plan, so that processes with different plans still meet.
 import hashlib
 import json
 import os
@@ -15,6 +16,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from fractions import Fraction
 
 SECONDS = 60  # for one module
 SMALL = 4096  # bytes of a module that has nothing to plan: a value needs 400 and more
@@ -36,27 +38,29 @@ def say(text):
 
 def check(limit):
     """Returns a limit as the command takes it; ValueError if it is none."""
-    if isinstance(limit, bool) or isinstance(limit, float):
-        raise ValueError("limit=%r: want bytes, '60%%' of what each function takes, or 'auto'" % (limit,))
     text = str(limit).strip()
-    if text == "auto" or re.match(r"^\d+(\.\d+)?\s*(%|[KMGT]i?B?|B)?$", text) and not re.match(r"^0+(\.0*)?\D*$", text):
+    if isinstance(limit, int) and not isinstance(limit, bool):
+        text += "B"
+    found = re.match(r"^(\d+\.?\d*|\.\d+)\s*(%|([KMGTPE]?)(i?B?))$", text, re.I | re.A)
+    if text == "auto" and isinstance(limit, str):
         return text
+    if found and not isinstance(limit, float):
+        number, unit = Fraction(found.group(1)), found.group(2)
+        if unit == "%":
+            if 0 < number <= 100:
+                return re.sub(r"\.0$", "", repr(float(number))) + "%"
+        elif unit.upper() not in ("I", "IB"):
+            n = int(number * 1024 ** " KMGTPE".index(found.group(3).upper() or " "))
+            if 0 < n < 1 << 64 and (unit or n >= 1024):
+                return "%dB" % n
     raise ValueError("limit=%r: want bytes such as '12GiB', '60%%' of what each function takes, or 'auto'" % (limit,))
 
 
 def install(limit, command, seconds=SECONDS, say=say):
-    """Has JAX compile with plans from now on: as soon as its backends are there, which this
-    does not make."""
+    """Has JAX compile with plans from now on. Where JAX has not begun to use its devices it
+    waits until it does: a transformation can be registered only then."""
     limit = check(limit)
-    import jax
-
-    try:
-        from jax._src import xla_bridge
-        from jax.extend import xla
-    except ImportError:
-        raise RuntimeError(
-            "JAX %s cannot change what XLA compiles: %s and later can (jax.extend.xla)" % (jax.__version__, SINCE)
-        ) from None
+    xla, xla_bridge = _jax()
 
     def transform(module):
         return _transform(module, limit, command, seconds, say)
@@ -72,27 +76,61 @@ def install(limit, command, seconds=SECONDS, say=say):
     if xla_bridge.backends_are_initialized():
         register()
         return
+    _forget(xla_bridge)
     inner = xla_bridge.backends
 
     def backends():
         found = inner()
-        if xla_bridge.backends is backends:
-            xla_bridge.backends = inner
+        if _forget(xla_bridge):
             try:
                 register()
             except Exception as error:
-                say("functions are compiled as they are: %s: %s" % (type(error).__name__, error))
+                say("functions are compiled as they are: %s" % _words(error))
         return found
 
+    backends.inner = inner
     xla_bridge.backends = backends
 
 
 def remove():
     """Has JAX compile as it does by itself from now on."""
-    from jax.extend import xla
-
-    xla.clear_hlo_module_transformation(NAME, xla.PipelineStage.POST_SCHEDULER)
+    xla, xla_bridge = _jax()
+    _forget(xla_bridge)
+    if xla_bridge.backends_are_initialized():
+        xla.clear_hlo_module_transformation(NAME, xla.PipelineStage.POST_SCHEDULER)
     _key("", "")
+
+
+def _jax():
+    """Returns the modules of JAX that take transformations; RuntimeError if it has none."""
+    import jax
+
+    try:
+        from jax._src import xla_bridge
+        from jax.extend import xla
+
+        return xla, xla_bridge
+    except ImportError:
+        raise RuntimeError(
+            "JAX %s cannot change what XLA compiles: %s and later can (jax.extend.xla)" % (jax.__version__, SINCE)
+        ) from None
+
+
+def _forget(xla_bridge):
+    """Takes back that install() waits for the backends; reports whether it did."""
+    inner = getattr(xla_bridge.backends, "inner", None)
+    if inner:
+        xla_bridge.backends = inner
+    return bool(inner)
+
+
+def _words(error):
+    """Returns an error as people say it."""
+    if isinstance(error, subprocess.TimeoutExpired):
+        return "planning took more than %g s; seconds= of gpumem.jax.remat sets it" % error.timeout
+    if isinstance(error, (OSError, RuntimeError)):
+        return str(error)
+    return "%s: %s" % (type(error).__name__, error)
 
 
 def _key(limit, command):
@@ -119,10 +157,10 @@ def _version(command):
         return ""
 
 
-unlimited = []  # that auto has no limit to go by was said
+said_no_limit = []  # that auto has no limit to go by
 
 
-def _room(limit, say):
+def _limit_flags(limit, say):
     """Returns the flags that say what a module may take; None if nothing does."""
     if limit != "auto":
         return ["--limit", limit]
@@ -131,8 +169,8 @@ def _room(limit, say):
     stats = [device.memory_stats() or {} for device in jax.local_devices()]
     totals = [s["bytes_limit"] for s in stats if s.get("bytes_limit")]
     if not totals:
-        if not unlimited:
-            unlimited.append(True)
+        if not said_no_limit:
+            said_no_limit.append(True)
             say("auto: JAX reports no limit of its devices' memory, so functions are compiled as they are; give bytes or a part such as 60%")
         return None
     # In several processes more may be alive in one than in another.
@@ -146,10 +184,10 @@ def _transform(module, limit, command, seconds, say):
         return None
     name = _name(module)
     try:
-        room = _room(limit, say)
-        if room is None:
+        flags = _limit_flags(limit, say)
+        if flags is None:
             return None
-        answer, planned = _plan(module, room, command, seconds)
+        answer, planned = _plan(module, flags, command, seconds)
         before, after, most = (answer[key + "_bytes"] for key in ("heap_before", "heap_after", "limit"))
         if before <= max(most, SLIGHT):
             return None
@@ -160,23 +198,26 @@ def _transform(module, limit, command, seconds, say):
         say("%s: %s of temporaries instead of %s%s, for %.1f %% more compute" % (name, size(after), size(before), missed, answer["extra_compute_percent"]))
         return planned
     except Exception as error:
-        say("%s: compiled as it is: %s: %s" % (name, type(error).__name__, error))
+        say("%s: compiled as it is: %s" % (name, _words(error)))
         return None
 
 
-def _plan(module, room, command, seconds):
+def _plan(module, flags, command, seconds):
     """Returns the command's answer, and the planned module; None if that is no better."""
-    arguments = ["remat", "-", "--algorithm", "gap", "--packed", "--time", "0s", "--json"] + room
-    key = hashlib.sha256(repr((arguments, _version(command))).encode() + module).hexdigest()
+    arguments = ["remat", "-", "--algorithm", "gap", "--packed", "--time", "0s", "--json", "--advice=false"] + flags
+    # The number that a module has in its process is not part of what is kept.
+    plain, number = _number(module)
     cache = _cache()
-    kept = cache and os.path.join(cache, key)
+    kept = cache and os.path.join(cache, hashlib.sha256(repr((arguments, _version(command))).encode() + plain).hexdigest())
     try:
         with open(kept + ".json", "rb") as file:
-            answer = json.loads(file.read().decode())
+            entry = json.loads(file.read().decode())
         with open(kept + ".pb", "rb") as file:
-            return answer, file.read() or None
-    except (OSError, TypeError, ValueError):
-        pass
+            planned = file.read()
+        if hashlib.sha256(planned).hexdigest() == entry["planned"]:
+            return entry["answer"], planned and planned + number or None
+    except (OSError, TypeError, ValueError, KeyError):
+        pass  # none is kept, or it is damaged
     with tempfile.TemporaryDirectory() as folder:
         out = os.path.join(folder, "module.pb")
         done = subprocess.run(
@@ -186,19 +227,58 @@ def _plan(module, room, command, seconds):
             raise RuntimeError(done.stderr.decode("utf-8", "replace").strip() or "the command ended with status %d" % done.returncode)
         answer = json.loads(done.stdout.decode())
         with open(out, "rb") as file:
-            planned = file.read()
+            planned, _ = _number(file.read())
     if answer["heap_after_bytes"] >= answer["heap_before_bytes"]:
         planned = b""
     if kept:
+        entry = {"answer": answer, "planned": hashlib.sha256(planned).hexdigest()}
         try:
-            for end, content in ((".pb", planned), (".json", json.dumps(answer).encode())):
-                with open("%s.%d" % (kept, os.getpid()), "wb") as file:
+            for end, content in ((".pb", planned), (".json", json.dumps(entry).encode())):
+                handle, path = tempfile.mkstemp(dir=cache)
+                with os.fdopen(handle, "wb") as file:
                     file.write(content)
-                os.replace("%s.%d" % (kept, os.getpid()), kept + end)
+                os.replace(path, kept + end)
             _prune(cache)
         except OSError:
             pass  # a full disk is no reason to fail
-    return answer, planned or None
+    return answer, planned and planned + number or None
+
+
+def _number(module):
+    """Returns a module without its field id (5 of HloModuleProto), and that field. JAX counts
+    the modules of a process in it, so that the same function has another one each time. What is
+    no such message is returned as it is."""
+    rest, number, at = [], b"", 0
+    try:
+        while at < len(module):
+            start = at
+            key, at = _varint(module, at)
+            if key & 7 == 0:
+                _, at = _varint(module, at)
+            elif key & 7 == 2:
+                length, at = _varint(module, at)
+                at += length
+            else:
+                at += {1: 8, 5: 4}[key & 7]
+            if at > len(module):
+                return module, b""
+            if key == 5 << 3:
+                number = module[start:at]
+            else:
+                rest.append(module[start:at])
+    except (IndexError, KeyError):
+        return module, b""
+    return b"".join(rest), number
+
+
+def _varint(data, at):
+    n = shift = 0
+    while True:
+        byte = data[at]
+        n |= (byte & 127) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 128:
+            return n, at
 
 
 def _cache():

@@ -2,6 +2,7 @@ package hook
 
 import (
 	"encoding/json"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,6 +23,7 @@ cat >/dev/null
 for out; do :; done
 printf planned >"$out"
 echo "$ANSWER"
+case $ANSWER in *'"met":false'*) exit 1 ;; esac
 `
 
 // Transform is what XLA calls: a module is changed if the plan is better, and else stays as it
@@ -55,8 +57,8 @@ func TestTransform(t *testing.T) {
 		{"fits", answer(100*mib, 100*mib, 200*mib, true), 5000, "None", "", 1},
 		{"not worth it", answer(mib, mib/2, mib/2, true), 5000, "None", "", 1},
 		{"small module", "fail", 4000, "None", "", 0},
-		{"refused", "fail", 5000, "None", "jit_step: compiled as it is: RuntimeError: gpumem: -: a damaged module", 1},
-		{"too slow", "hang", 5000, "None", "jit_step: compiled as it is: TimeoutExpired: Command", 1},
+		{"refused", "fail", 5000, "None", "jit_step: compiled as it is: gpumem: -: a damaged module", 1},
+		{"too slow", "hang", 5000, "None", "jit_step: compiled as it is: planning took more than 0.2 s; seconds= of gpumem.jax.remat sets it", 1},
 		{"no answer", "nonsense", 5000, "None", "jit_step: compiled as it is: JSONDecodeError", 1},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -91,7 +93,7 @@ print(result and result.decode())
 			if n := strings.Count(string(list), "\n"); n != want {
 				t.Errorf("%d runs of the command: %s; want %d", n, list, want)
 			}
-			if want > 0 && !strings.HasPrefix(string(list), "remat - --algorithm gap --packed --time 0s --json --limit 60% --out ") {
+			if want > 0 && !strings.HasPrefix(string(list), "remat - --algorithm gap --packed --time 0s --json --advice=false --limit 60% --out ") {
 				t.Errorf("the command has %s", list)
 			}
 		})
@@ -120,6 +122,14 @@ func TestCacheOfOthers(t *testing.T) {
 				t.Fatal(err)
 			}
 			if err := os.Chmod(folder, 0o777); err != nil {
+				t.Fatal(err)
+			}
+		}, "False"},
+		{"for a group", func(t *testing.T, folder string) {
+			if err := os.MkdirAll(folder, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Chmod(folder, 0o770); err != nil {
 				t.Fatal(err)
 			}
 		}, "False"},
@@ -201,18 +211,9 @@ func TestInstall(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			dir := t.TempDir()
-			for name, text := range standInJAX {
-				if name == tc.without {
-					continue
-				}
-				path := filepath.Join(dir, name)
-				if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-					t.Fatal(err)
-				}
-				if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-					t.Fatal(err)
-				}
-			}
+			files := maps.Clone(standInJAX)
+			delete(files, tc.without)
+			writeFiles(t, dir, files)
 			const program = `
 import jax
 print("imported")
@@ -241,24 +242,183 @@ func TestAutoWithoutLimit(t *testing.T) {
 		t.Skip("SKIPPED: no python3")
 	}
 	for _, tc := range []struct{ name, stats, flags string }{
-		{"no statistics", "None", "None None 1"},
-		{"no limit", "{'bytes_in_use': 5}", "None None 1"},
-		{"a limit", "{'bytes_limit': 100, 'bytes_in_use': 7}", "['--total', '100', '--in-use', '7'] ['--total', '100', '--in-use', '7'] 0"},
+		{"no statistics", "1 None", "None None 1"},
+		{"no limit", "1 {'bytes_in_use':5}", "None None 1"},
+		{"a limit", "1 {'bytes_limit':100,'bytes_in_use':7}", "['--total', '100', '--in-use', '7'] ['--total', '100', '--in-use', '7'] 0"},
+		{"two devices", "1 {'bytes_limit':100,'bytes_in_use':7} {'bytes_limit':90,'bytes_in_use':9}", "['--total', '90', '--in-use', '9'] ['--total', '90', '--in-use', '9'] 0"},
+		{"several processes", "2 {'bytes_limit':100,'bytes_in_use':7}", "['--total', '100', '--in-use', '0'] ['--total', '100', '--in-use', '0'] 0"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			const program = `
 import sys, types
 sys.path.insert(0, ".")
 import gpumem_remat
-device = types.SimpleNamespace(memory_stats=lambda: eval(sys.argv[1]))
-sys.modules["jax"] = types.SimpleNamespace(local_devices=lambda: [device], process_count=lambda: 1)
+processes, *stats = sys.argv[1].split()
+devices = [types.SimpleNamespace(memory_stats=lambda s=s: eval(s)) for s in stats]
+sys.modules["jax"] = types.SimpleNamespace(local_devices=lambda: devices, process_count=lambda: int(processes))
 said = []
-print(gpumem_remat._room("auto", said.append), gpumem_remat._room("auto", said.append), len(said))
+print(gpumem_remat._limit_flags("auto", said.append), gpumem_remat._limit_flags("auto", said.append), len(said))
 `
 			out, err := exec.Command(python, "-B", "-c", program, tc.stats).CombinedOutput()
 			if got := strings.TrimSpace(string(out)); err != nil || got != tc.flags {
 				t.Errorf("%s, %v; want %s", got, err, tc.flags)
 			}
 		})
+	}
+}
+
+// TestPlansAreKept: a plan is made once for a function, a limit and a command, whatever number
+// the module has in its process, and again if what is kept is damaged.
+func TestPlansAreKept(t *testing.T) {
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("SKIPPED: no python3")
+	}
+	dir := t.TempDir()
+	command, runs, cache := filepath.Join(dir, "planner"), filepath.Join(dir, "runs"), filepath.Join(dir, "cache")
+	if err := os.WriteFile(command, []byte(planner), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	const program = `
+import glob, os, sys
+sys.path.insert(0, sys.argv[1])
+import gpumem_remat as r
+
+command, runs, cache = sys.argv[2:]
+
+def plan(what, number, limit="60%", body=b"x"):
+    module = b"\n\x04jit_" + b"\x1a\x90\x4e" + 10000 * body + bytes([40, number])
+    before = len(open(runs).readlines()) if os.path.exists(runs) else 0
+    got = r._transform(module, limit, command, 60, lambda text: None)
+    print(what, got, len(open(runs).readlines()) - before)
+
+plan("first", 7)
+plan("again", 7)
+plan("another number", 9)
+plan("another function", 7, body=b"y")
+plan("another limit", 7, "30%")
+for path in glob.glob(cache + "/gpumem/remat/*.pb"):
+    open(path, "wb").write(b"plan")
+plan("cut", 7)
+plan("mended", 7)
+for path in glob.glob(cache + "/gpumem/remat/*.json"):
+    open(path, "wb").write(b"{}")
+plan("no answer", 7)
+os.utime(command, (1, 1))
+plan("another command", 7)
+for n in range(2 * r.KEPT):
+    open("%s/gpumem/remat/%d" % (cache, n), "w").close()
+plan("many", 7, "20%")
+print(len(os.listdir(cache + "/gpumem/remat")))
+`
+	const answer = `{"heap_before_bytes":104857600,"heap_after_bytes":62914560,"limit_bytes":1,"met":false,"extra_compute_percent":1}`
+	// The planner's module is no message of protobuf: it stands for one without a number, which
+	// the module's own follows.
+	want := `first b'planned(\x07' 1
+again b'planned(\x07' 0
+another number b'planned(\t' 0
+another function b'planned(\x07' 1
+another limit b'planned(\x07' 1
+cut b'planned(\x07' 1
+mended b'planned(\x07' 0
+no answer b'planned(\x07' 1
+another command b'planned(\x07' 1
+many b'planned(\x07' 1
+400
+`
+	cmd := exec.Command(python, "-B", "-c", program, ".", command, runs, cache)
+	cmd.Env = append(os.Environ(), "ANSWER="+answer, "RUNS="+runs, "XDG_CACHE_HOME="+cache)
+	if out, err := cmd.CombinedOutput(); err != nil || string(out) != want {
+		t.Errorf("%v\n%s\nwant\n%s", err, out, want)
+	}
+}
+
+// TestLimits: the hook reads limits as gpumem run --remat does.
+func TestLimits(t *testing.T) {
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("SKIPPED: no python3")
+	}
+	const program = `
+import sys
+sys.path.insert(0, ".")
+import gpumem_remat
+
+def checked(limit):
+    try:
+        return gpumem_remat.check(limit)
+    except ValueError:
+        return ""
+
+for line in open("testdata/limits.txt"):
+    text, found, want = line.rstrip("\n").partition("|")
+    if found and not line.startswith("#") and checked(text) != want:
+        print(repr(text), checked(text), want)
+for limit, want in (512, "512B"), (12 << 30, "12884901888B"), (0, ""), (-1, ""), (True, ""), (.6, ""), (60., ""), (None, ""), (b"60%", ""):
+    if checked(limit) != want:
+        print(repr(limit), checked(limit), want)
+`
+	if out, err := exec.Command(python, "-B", "-c", program).CombinedOutput(); err != nil || len(out) > 0 {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// TestRemove: what install did is undone, before the backends are made and after, and a second
+// install takes the place of the first.
+func TestRemove(t *testing.T) {
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("SKIPPED: no python3")
+	}
+	dir := t.TempDir()
+	writeFiles(t, dir, standInJAX)
+	const program = `
+import os, sys
+sys.path.insert(0, sys.argv[1])
+import gpumem_remat as r
+from jax._src import cache_key, xla_bridge
+from jax.extend import xla
+
+plain = xla_bridge.backends
+key = lambda: cache_key.custom_hook().replace(r._version(sys.executable), "V")
+r.install("60%", sys.executable)
+print("wait", xla_bridge.made, key())
+r.remove()
+print("removed", xla_bridge.made, xla_bridge.backends is plain, key())
+r.install("60%", sys.executable)
+r.install("30%", sys.executable)
+print("wait", xla_bridge.made, key())
+xla_bridge.backends()
+print("made", xla_bridge.backends is plain, key())
+r.remove()
+print("removed", key())
+`
+	const want = `wait False user gpumem remat 60% V
+removed False True user
+wait False user gpumem remat 30% V
+cleared gpumem_remat
+registered gpumem_remat POST_SCHEDULER None
+made True user gpumem remat 30% V
+cleared gpumem_remat
+removed user
+`
+	cmd := exec.Command(python, "-B", "-c", program, ".")
+	cmd.Env = append(os.Environ(), "PYTHONPATH="+dir)
+	if out, err := cmd.CombinedOutput(); err != nil || string(out) != want {
+		t.Errorf("%v\n%s\nwant\n%s", err, out, want)
+	}
+}
+
+// writeFiles writes files with their folders.
+func writeFiles(t *testing.T, dir string, files map[string]string) {
+	t.Helper()
+	for name, text := range files {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

@@ -192,18 +192,22 @@ func (p *Plan) hook() error {
 	return nil
 }
 
-// CheckRemat reports why a text is no limit for [runenv.Limits].Remat.
-func CheckRemat(limit string) error {
-	if part, ok := strings.CutSuffix(limit, "%"); ok {
-		if f, err := strconv.ParseFloat(part, 64); err == nil && f > 0 && f <= 100 {
-			return nil
+// RematLimit returns a limit for [runenv.Limits].Remat in the form that the hook and the command
+// take: a number of bytes as 4096B, a part above 0 and up to 100 % as 60%, or auto. It accepts
+// what [size.ParseFlag] does, and blanks. share/hook/gpumem_remat.py accepts the same.
+func RematLimit(limit string) (string, error) {
+	text := strings.TrimSpace(limit)
+	if part, ok := strings.CutSuffix(text, "%"); ok {
+		part = strings.TrimSpace(part)
+		if f, err := strconv.ParseFloat(part, 64); err == nil && f > 0 && f <= 100 && strings.Trim(part, "0123456789.") == "" {
+			return strconv.FormatFloat(f, 'f', -1, 64) + "%", nil
 		}
-	} else if limit == "auto" {
-		return nil
-	} else if n, err := size.ParseFlag(limit); err == nil && n > 0 {
-		return nil
+	} else if text == "auto" {
+		return text, nil
+	} else if n, err := size.ParseFlag(text); err == nil && n > 0 {
+		return strconv.FormatUint(n, 10) + "B", nil
 	}
-	return fmt.Errorf("%q: want what temporaries may take, such as 12GiB, a part of what they take such as 60%%, or auto", limit)
+	return "", fmt.Errorf("%q: want what temporaries may take, such as 12GiB, a part of what they take such as 60%%, or auto", limit)
 }
 
 // environment returns the environment of one copy.

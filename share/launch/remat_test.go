@@ -1,14 +1,24 @@
 package launch
 
-import "testing"
+import (
+	"os"
+	"strings"
+	"testing"
+)
 
-func TestCheckRemat(t *testing.T) {
-	for limit, good := range map[string]bool{
-		"60%": true, "100%": true, "0.5%": true, "12GiB": true, "2147483648": true, "auto": true,
-		"": false, "0": false, "0%": false, "101%": false, "-5%": false, "NaN%": false, "%": false, "60": false, "Auto": false, "12GiB%": false, "lots": false,
-	} {
-		if err := CheckRemat(limit); (err == nil) != good {
-			t.Errorf("%q: %v", limit, err)
+// The texts of share/hook/testdata/limits.txt, which the hook's test reads, too.
+func TestRematLimit(t *testing.T) {
+	table, err := os.ReadFile("../hook/testdata/limits.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(table)) {
+		text, want, ok := strings.Cut(strings.TrimSuffix(line, "\n"), "|")
+		if !ok || strings.HasPrefix(line, "#") {
+			continue
+		}
+		if got, err := RematLimit(text); got != want || (err == nil) != (want != "") {
+			t.Errorf("%q: %q, %v; want %q", text, got, err, want)
 		}
 	}
 }

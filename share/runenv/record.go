@@ -44,12 +44,10 @@ func (e *editor) record(lim Limits) error {
 
 // remat has JAX compile with plans for less memory.
 func (e *editor) remat(lim Limits) {
-	switch {
-	case lim.Remat == "":
-	case lim.Hook == "":
-		e.keep(hookRematVar, "there is no hook to read it: JAX compiles as it does by itself")
-	default:
-		e.set(hookRematVar, lim.Remat, "the hook has JAX compile each function with a plan of gpumem remat for this limit")
-		e.set(commandVar, lim.Command, "what makes the plans")
+	if lim.Remat == "" {
+		e.unset(hookRematVar, "of another lease")
+		return
 	}
+	e.set(hookRematVar, lim.Remat, "the hook has JAX compile each function with a plan of gpumem remat for this limit")
+	e.set(commandVar, lim.Command, "what makes the plans")
 }

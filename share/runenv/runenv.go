@@ -86,7 +86,7 @@ type Limits struct {
 	Remat, Command string
 	// Pool has the driver library serve the program's memory and enforce the leases.
 	// Frameworks are then given no limit; Allocator, Growth and Procs are not used, and
-	// Hook for CPUTensorFlow alone. Nil: no library.
+	// Hook for CPUTensorFlow, Record and Remat alone. Nil: no library.
 	Pool *Pool
 }
 

@@ -104,3 +104,16 @@ func Environ(library string, settings ...string) []string {
 	}
 	return append(env, settings...)
 }
+
+// JAX is the environment of a Python with jax and its CUDA plugin that compiles for a simulated
+// device, with settings after it.
+func JAX(t testing.TB, python, device string, settings ...string) []string {
+	t.Helper()
+	env := Environ(Library(t), "PYTHONPATH="+filepath.Join(Root(t), "internal/test/standin/python"), "GPUMEM_DEVICE="+device, "JAX_PLATFORMS=cuda",
+		"JAX_SKIP_CUDA_CONSTRAINTS_CHECK=1", "XLA_PYTHON_CLIENT_PREALLOCATE=false", "XLA_FLAGS=--xla_gpu_autotune_level=0", "TF_CPP_MIN_LOG_LEVEL=3")
+	// The wheel's ptxas.
+	if nvcc, _ := filepath.Glob(filepath.Join(filepath.Dir(filepath.Dir(python)), "lib/python3*/site-packages/nvidia/cuda_nvcc/bin")); len(nvcc) > 0 {
+		env = append(env, "PATH="+nvcc[0]+string(os.PathListSeparator)+os.Getenv("PATH"))
+	}
+	return append(env, settings...)
+}

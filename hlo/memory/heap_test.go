@@ -1,4 +1,4 @@
-package remat
+package memory_test
 
 import (
 	"fmt"
@@ -9,6 +9,7 @@ import (
 	"gpumem/hlo"
 	"gpumem/hlo/memory"
 	"gpumem/internal/test/remattest"
+	"gpumem/remat/gap"
 	"gpumem/remat/host"
 )
 
@@ -84,29 +85,29 @@ func paint(heap []painted, p painted) []painted {
 	return append(next, p)
 }
 
+// planned changes a module for a part of its peak, by recomputing or by moving values to the host.
+func planned(t rapid.TB, m *hlo.Module, part float64, toHost bool) {
+	t.Helper()
+	limit := uint64(part * float64(remattest.TempPeak(t, m)))
+	var err error
+	if toHost {
+		_, err = host.Move(m, limit, &host.Memory{ToHost: 5e10, FromHost: 5e10, Seconds: func(*hlo.Instruction) float64 { return 1 }})
+	} else {
+		_, err = gap.Run(m, gap.Options{Limit: limit, Seconds: remattest.BySize})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestHeapRandom: plans of random modules run on their packed heap.
 func TestHeapRandom(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		text := remattest.Random(t)
-		m, err := hlo.ParseString(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		before, _, err := memory.TempPeak(m, memory.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		var o options
-		if rapid.Bool().Draw(t, "host") {
-			o.Host = &host.Memory{ToHost: 1e9, FromHost: 1e9, Seconds: func(*hlo.Instruction) float64 { return 1 }}
-		}
-		p, err := bestFor(m, uint64(float64(before)*rapid.Float64Range(0.2, 1).Draw(t, "limit")), o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := remattest.Parsed(t, remattest.Random(t))
+		planned(t, m, rapid.Float64Range(0.2, 1).Draw(t, "limit"), rapid.Bool().Draw(t, "host"))
 		for _, work := range []int{0, 10000} {
-			if err := heapHolds(p.Module, work); err != nil {
-				t.Fatalf("%v\n%s", err, p.Module)
+			if err := heapHolds(m, work); err != nil {
+				t.Fatalf("%v\n%s", err, m)
 			}
 		}
 	})
@@ -122,14 +123,11 @@ func TestHeapReal(t *testing.T) {
 		if m.Instructions() > 9000 {
 			continue // long to look at
 		}
-		peak := remattest.TempPeak(t, m)
-		for _, o := range []options{{}, {Host: &host.Memory{ToHost: 5e10, FromHost: 5e10}}} {
-			p, err := bestFor(m, peak/10*6, o)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := heapHolds(p.Module, 0); err != nil {
-				t.Errorf("%s: by %s: %v", file, p.By, err)
+		for _, toHost := range []bool{false, true} {
+			p := m.Clone()
+			planned(t, p, .6, toHost)
+			if err := heapHolds(p, 0); err != nil {
+				t.Errorf("%s: to the host %t: %v", file, toHost, err)
 			}
 		}
 	}
