@@ -327,7 +327,7 @@ func (n *numbered) fusion(i *hlo.Instruction, result *hlo.Shape) (int32, bool) {
 	}
 	how := n.attributes([]byte("fusion "), i, false)
 	number := func(root int32, by *hlo.Instruction, s *hlo.Shape) int32 {
-		if n.loops != nil && n.moves(by) {
+		if n.loops != nil && n.moves(by, root) {
 			return root
 		}
 		v := n.t.intern(numberKey(slices.Clone(how), root, n.t.shape(s)))

@@ -402,13 +402,13 @@ func (n *numbered) zeros(list []*hlo.Instruction) bool {
 	return true
 }
 
-// moves reports whether an instruction of a fused computation only moves bytes that are in memory
-// before, or counts.
-func (n *numbered) moves(i *hlo.Instruction) bool {
+// moves reports whether an instruction of a fused computation, which has a number, only moves bytes
+// that are in memory before, or counts.
+func (n *numbered) moves(i *hlo.Instruction, number int32) bool {
 	for i.Opcode == hlo.Bitcast || i.Opcode == hlo.DynamicSlice || i.Opcode == hlo.Copy && sameShape(i.Shape, i.Operands[0].Shape) {
 		i = i.Operands[0]
 	}
-	f := n.t.values[n.of[i.ID]].facts
+	f := n.t.values[number].facts
 	return i.Opcode == hlo.Parameter || f.whole || f.tests
 }
 
@@ -616,7 +616,7 @@ func (k *pair) mayBeNew(i *hlo.Instruction) bool {
 		return false
 	case f.update != nil:
 		return true
-	case k.after.moves(i.Call("calls").Root):
+	case k.after.moves(i.Call("calls").Root, v):
 		return true
 	}
 	return k.pruned(i)

@@ -287,11 +287,11 @@ func (w *writer) alone(s *Stack) *hlo.Instruction {
 }
 
 // unplace takes from slices what the compiler wrote down about their place in each round, which is
-// another one in the backward loop.
+// another one in the backward loop; with metadata they would be none of hlo/load's new ones.
 func unplace(c *hlo.Computation) {
 	for _, i := range c.Instructions {
 		if i.Opcode == hlo.DynamicSlice || i.Opcode == hlo.DynamicUpdateSlice {
-			i.Attributes = slices.DeleteFunc(slices.Clone(i.Attributes), func(a hlo.Attribute) bool { return a.Key == "backend_config" })
+			i.Attributes = slices.DeleteFunc(slices.Clone(i.Attributes), func(a hlo.Attribute) bool { return a.Key != "dynamic_slice_sizes" })
 		}
 	}
 }

@@ -66,23 +66,18 @@ func (n *needs) stack(s *Stack) bool {
 	if s.inner == nil {
 		return n.value(s.value)
 	}
-	for _, q := range parametersOf(s.inner) {
-		if !n.value(s.fusion.Operands[q.Parameter]) {
+	for _, x := range cone(s.inner) {
+		switch {
+		case x.Opcode == hlo.Parameter:
+			if !n.value(s.fusion.Operands[x.Parameter]) {
+				return false
+			}
+		case x.Opcode != hlo.Constant && !n.again(x):
 			return false
 		}
 	}
 	n.seen[s.fusion] = true
 	return true
-}
-
-// parametersOf returns the parameters that an instruction of a fused computation needs.
-func parametersOf(i *hlo.Instruction) (list []*hlo.Instruction) {
-	for _, x := range cone(i) {
-		if x.Opcode == hlo.Parameter {
-			list = append(list, x)
-		}
-	}
-	return list
 }
 
 // cone returns an instruction and all that it needs, in the order of their computation.

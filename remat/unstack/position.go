@@ -65,8 +65,16 @@ func (l *loop) inside(i, fusion *hlo.Instruction) (affine, bool) {
 	return l.sum(i, func(o *hlo.Instruction) (affine, bool) { return l.inside(o, fusion) })
 }
 
+// deepest is how many sums may stand on each other: a sum of sums may double each time.
+const deepest = 12
+
 // sum is position for an instruction by its operands.
 func (l *loop) sum(i *hlo.Instruction, of func(*hlo.Instruction) (affine, bool)) (affine, bool) {
+	if l.depth++; l.depth > deepest {
+		l.depth--
+		return affine{}, false
+	}
+	defer func() { l.depth-- }()
 	if i.Shape.Type != "s32" || len(i.Shape.Dims) > 0 {
 		return affine{}, false
 	}

@@ -69,6 +69,7 @@ type loop struct {
 	body, condition        *hlo.Computation
 	counter                int // the element of the state
 	trips                  int64
+	depth                  int // of the sum at hand: see position.go
 }
 
 // Find returns the pairs of loops in a verified, scheduled module.

@@ -10,6 +10,7 @@ import (
 	"gpumem/hlo"
 	"gpumem/hlo/verify"
 	"gpumem/internal/test/remattest"
+	"gpumem/remat/gap"
 	"gpumem/remat/legal"
 	"gpumem/remat/unstack"
 )
@@ -40,6 +41,13 @@ func dropSome(t *rapid.T) (before, after *hlo.Module, dropped int) {
 	after = before.Clone()
 	if _, err := unstack.Drop(after, keys, carry); err != nil {
 		t.Fatalf("%v\n%s", err, before)
+	}
+	if rapid.Bool().Draw(t, "then gap") {
+		after = after.Clone()
+		limit := remattest.TempPeak(t, after) / 100 * uint64(rapid.IntRange(40, 99).Draw(t, "percent"))
+		if _, err := gap.Run(after, gap.Options{Limit: limit, Seconds: remattest.BySize}); err != nil {
+			t.Fatal(err)
+		}
 	}
 	return before, remattest.Parsed(t, after.String()), len(keys)
 }
