@@ -97,7 +97,7 @@ func (f *rematFlags) check(path string, flags *pflag.FlagSet) error {
 		{!(f.bandwidth > 0) || !(f.flops > 0), "--bytes-per-second and --flops-per-second must be above 0"},
 		{f.packed && !gap, fmt.Sprintf("--packed: %s plans for what lives at once; say --algorithm gap", f.algorithm)},
 		{f.time < 0, fmt.Sprintf("--time %s: want 0 or more", f.time)},
-		{changed("time") && !gap, fmt.Sprintf("--time: %s does not search; say --algorithm gap", f.algorithm)},
+		{changed("time") && f.time > 0 && !gap, fmt.Sprintf("--time: %s does not search; say --algorithm gap", f.algorithm)},
 		{!(f.host >= 0) || f.host > math.MaxFloat32, fmt.Sprintf("--host-bytes-per-second %g: want 0 or more, such as 50e9", f.host)},
 		{f.host > 0 && f.algorithm == "off", "--host-bytes-per-second: off moves nothing; say --algorithm gap or xla"},
 		{f.together && !gap, fmt.Sprintf("--recompute-collectives: %s has fixed rules; say --algorithm gap", f.algorithm)},
