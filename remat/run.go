@@ -28,6 +28,7 @@ import (
 	"gpumem/remat/gap"
 	"gpumem/remat/host"
 	"gpumem/remat/legal"
+	"gpumem/report"
 )
 
 // Algorithms are the names that Request.Algorithm takes.
@@ -137,6 +138,30 @@ type Answer struct {
 	// Frontier are plans for less and less memory, without those that others beat in both
 	// memory and time; with Request.Frontier.
 	Frontier []*Answer `json:"-"`
+}
+
+// Headline returns in one sentence what the plan reaches, for people.
+func (a *Answer) Headline() string {
+	now, then := a.Before, a.After
+	if a.Request.Packed {
+		now, then = a.HeapBefore, a.HeapAfter
+	}
+	name, more := a.Given.Name, report.Counted(uint64(a.Recomputed), "instruction")+" more, at "+Compute(a.Extra)
+	switch {
+	case now <= a.Limit && a.Recomputed == 0:
+		return name + " fits its limit as it is: nothing is recomputed."
+	case a.Recomputed == 0 && a.Algorithm == "off":
+		return name + " takes more than its limit, and nothing is recomputed."
+	case len(a.Marked) > 0 && then >= now:
+		return name + " takes no less with these marks: " + more + "."
+	case then >= now && !a.Met:
+		return name + " takes more than its limit, and recomputing does not help."
+	case a.Met && a.Recomputed == 0 && a.HostValues > 0:
+		return name + " meets its limit with " + report.Counted(uint64(a.HostValues), "value") + " on the host for a while; nothing is recomputed."
+	case a.Met:
+		return name + " meets its limit with " + more + "."
+	}
+	return name + " does not meet its limit, with " + more + "."
 }
 
 // Compute returns percent of more compute as text for people, such as "7.1 % more compute". A plan

@@ -280,24 +280,7 @@ func (f *rematFlags) deviceLimit(cmd *cobra.Command, m *hlo.Module, r *remat.Req
 const regionsShown = 6
 
 func writeRemat(t *text, a *remat.Answer) {
-	now, then := a.Before, a.After
-	if a.Request.Packed {
-		now, then = a.HeapBefore, a.HeapAfter
-	}
-	switch {
-	case now <= a.Limit && a.Recomputed == 0:
-		t.Line("%s fits its limit as it is: nothing is recomputed.", a.Given.Name)
-	case a.Recomputed == 0 && a.Algorithm == "off":
-		t.Line("%s takes more than its limit, and nothing is recomputed.", a.Given.Name)
-	case then >= now && !a.Met:
-		t.Line("%s takes more than its limit, and recomputing does not help.", a.Given.Name)
-	case a.Met && a.Recomputed == 0 && a.HostValues > 0:
-		t.Line("%s meets its limit with %s on the host for a while; nothing is recomputed.", a.Given.Name, report.Counted(uint64(a.HostValues), "value"))
-	case a.Met:
-		t.Line("%s meets its limit with %s more, at %s.", a.Given.Name, report.Counted(uint64(a.Recomputed), "instruction"), remat.Compute(a.Extra))
-	default:
-		t.Line("%s does not meet its limit, with %s more, at %s.", a.Given.Name, report.Counted(uint64(a.Recomputed), "instruction"), remat.Compute(a.Extra))
-	}
+	t.Line("%s", a.Headline())
 	t.section("")
 	row := func(what string, n uint64, more string) { t.Line("  %-12s  %10s  %s", what, size.Format(n), more) }
 	row("limit", a.Limit, a.Request.LimitFrom)
