@@ -9,15 +9,20 @@ import (
 	"slices"
 )
 
-// maxFused is how many instructions one fusion has at most.
-const maxFused = 64
+// maxFused is how many instructions one fusion has at most: random bits (threefry) take some 150.
+const maxFused = 256
 
-// Fuse puts elementwise operations, with the broadcasts, reshapes and counters that
-// feed them, into fusions: what only one fusion uses goes into it, what costs
-// nothing into each that uses it. A reduction may be the end of one. It is much less than XLA's
-// own fusion, which also merges siblings and transposes. It returns how many
-// fusions were made. Results stay the same.
+// Fuse puts elementwise operations, with the broadcasts, reshapes, slices and counters that
+// feed them, into fusions: what only one fusion uses goes into it, what costs little
+// into each that uses it. A reduction may be the end of one. It is less than XLA's
+// own fusion, which also merges siblings and transposes. A module that is not scheduled is
+// simplified first: see [Simplify]. It returns how many fusions were made. Results stay the same.
 func Fuse(m *Module) (int, error) {
+	if !m.Scheduled { // else the compiler has done it, and what is called stays apart
+		if err := Simplify(m); err != nil {
+			return 0, err
+		}
+	}
 	run := map[*Computation]bool{}
 	var walk func(c *Computation)
 	walk = func(c *Computation) {
@@ -41,10 +46,8 @@ func Fuse(m *Module) (int, error) {
 			made += fuseIn(c, made)
 		}
 	}
-	if _, err := RemoveDead(m); err != nil {
-		return made, err
-	}
-	return made, nil
+	_, err := RemoveDead(m)
+	return made, err
 }
 
 // cheap reports whether an instruction costs so little that each user may have its own.
@@ -65,15 +68,40 @@ func fusible(i *Instruction) bool {
 		return false
 	}
 	switch i.Opcode {
-	case Select, Compare, Convert, Reshape, "clamp":
+	case Select, Compare, Convert, Reshape, Slice, "clamp":
 		return true
 	}
 	return cheap(i) || i.Opcode.Unary() || i.Opcode.Binary()
 }
 
+// shared reports whether an instruction is computed in each fusion that uses it: it need not be
+// kept, as all of its users may be in one, and they read no more than they would of its result.
+// XLA's priority fusion decides by time, and does so mostly (priority_fusion.cc, 2026).
+func shared(i *Instruction) bool {
+	left, err := i.Shape.Bytes()
+	if err != nil || slices.ContainsFunc(i.Users, func(u *Instruction) bool { return !fusible(u) && !reduces(u) }) {
+		return false
+	}
+	for _, o := range i.Operands {
+		if cheap(o) {
+			continue
+		}
+		n, err := o.Shape.Bytes()
+		if err != nil || n > left {
+			return false
+		}
+		left -= n
+	}
+	return true
+}
+
+// reduces reports whether an instruction is a reduction that may be the end of a fusion.
+func reduces(i *Instruction) bool {
+	return i.Opcode == Reduce && i.Shape.IsArray() && len(i.After) == 0
+}
+
 // fuseIn fuses in one computation.
 func fuseIn(c *Computation, made int) int {
-	in := map[*Instruction]int{}      // cluster by member; cheap ones are in none
 	waited := map[*Instruction]bool{} // by control dependencies
 	for _, i := range c.Instructions {
 		for _, p := range i.After {
@@ -85,13 +113,29 @@ func fuseIn(c *Computation, made int) int {
 		members map[*Instruction]bool
 	}
 	var clusters []cluster
+	in := map[*Instruction][]int{}  // the clusters that have a member
+	kept := map[*Instruction]bool{} // stays as an instruction of its own
+	// needed reports whether something outside of an instruction's clusters reads it. All of
+	// its users are decided.
+	needed := func(i *Instruction) bool {
+		for _, u := range i.Users {
+			if kept[u] || len(in[u]) == 0 || slices.ContainsFunc(in[u], func(n int) bool { return !clusters[n].members[i] }) {
+				return true
+			}
+		}
+		return i == c.Root || len(i.Users) == 0
+	}
 	place := make(map[*Instruction]int, len(c.Instructions))
 	for n, i := range c.Instructions {
 		place[i] = n
 	}
 	for n := len(c.Instructions) - 1; n >= 0; n-- {
 		root := c.Instructions[n]
-		if _, taken := in[root]; taken || waited[root] || !(fusible(root) && !cheap(root)) && !(root.Opcode == Reduce && root.Shape.IsArray() && len(root.After) == 0) {
+		if !needed(root) {
+			continue
+		}
+		kept[root] = true
+		if waited[root] || cheap(root) || !fusible(root) && !reduces(root) {
 			continue
 		}
 		k := cluster{root, map[*Instruction]bool{root: true}}
@@ -111,7 +155,7 @@ func fuseIn(c *Computation, made int) int {
 					continue
 				}
 				alone := !slices.ContainsFunc(o.Users, func(u *Instruction) bool { return !k.members[u] })
-				if cheap(o) || alone {
+				if cheap(o) || alone || shared(o) {
 					k.members[o] = true
 					work = append(work, o)
 				}
@@ -121,10 +165,9 @@ func fuseIn(c *Computation, made int) int {
 			continue
 		}
 		for i := range k.members {
-			if !cheap(i) {
-				in[i] = len(clusters)
-			}
+			in[i] = append(in[i], len(clusters))
 		}
+		delete(kept, root)
 		clusters = append(clusters, k)
 	}
 	for n, k := range clusters {

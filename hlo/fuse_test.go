@@ -8,8 +8,6 @@ import (
 	"pgregory.net/rapid"
 
 	"gpumem/hlo"
-	"gpumem/hlo/verify"
-	"gpumem/internal/test/hlointerp"
 	"gpumem/internal/test/remattest"
 	"gpumem/remat/gap"
 )
@@ -39,10 +37,6 @@ func TestFuseRandom(t *testing.T) {
 		if rapid.Bool().Draw(t, "training") {
 			text = remattest.Layers(rapid.IntRange(1, 6).Draw(t, "layers"), true)
 		}
-		before, err := hlo.ParseString(text)
-		if err != nil {
-			t.Fatal(err)
-		}
 		m, err := hlo.ParseString(text)
 		if err != nil {
 			t.Fatal(err)
@@ -55,28 +49,7 @@ func TestFuseRandom(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := verify.Module(m); err != nil {
-			t.Fatalf("%v\n%s\n%s", err, text, m)
-		}
-		after, err := hlo.ParseString(m.String())
-		if err != nil {
-			t.Fatalf("%v\n%s", err, m)
-		}
-		args, err := hlointerp.Arguments(before, 1)
-		if err != nil {
-			t.Fatal(err)
-		}
-		x, err := hlointerp.Run(before, args, hlointerp.Options{Work: 1 << 22})
-		if err != nil {
-			return // what the interpreter cannot run, such as a loop without end
-		}
-		y, err := hlointerp.Run(after, args, hlointerp.Options{Work: 1 << 22})
-		if err != nil {
-			t.Fatalf("%v\n%s", err, m)
-		}
-		if !hlointerp.Equal(x, y) {
-			t.Errorf("the results differ\n%s\n%s", text, m)
-		}
+		sameResults(t, text, m)
 	})
 }
 
@@ -94,6 +67,64 @@ func TestFuseReal(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Logf("%d fusions, %d instructions of %d in the entry; peak %.3f of what it was", made, len(m.Entry.Instructions), n, float64(remattest.TempPeak(t, remattest.Written(t, m)))/float64(was))
+		})
+	}
+}
+
+// TestFuseShared: a value that only fusions use is computed in each of them, unless they would
+// read more for it than it has.
+func TestFuseShared(t *testing.T) {
+	for _, c := range []struct {
+		name, text string
+		want       string // the opcodes of the entry without parameters
+	}{
+		{"softmax: the exponential in the sum and in the quotient", `
+  p = f32[8,64] parameter(0)
+  zero = f32[] constant(0)
+  e = f32[8,64] exponential(p)
+  s = f32[8] reduce(e, zero), dimensions={1}, to_apply=add
+  b = f32[8,64] broadcast(s), dimensions={0}
+  ROOT d = f32[8,64] divide(e, b)`, "fusion fusion"},
+		{"a sum of two that two fusions use", `
+  p = f32[8,64] parameter(0)
+  q = f32[8,64] parameter(1)
+  zero = f32[] constant(0)
+  e = f32[8,64] add(p, q)
+  s = f32[8] reduce(e, zero), dimensions={1}, to_apply=add
+  b = f32[8,64] broadcast(s), dimensions={0}
+  ROOT d = f32[8,64] divide(e, b)`, "add fusion fusion"},
+		{"a product needs it whole", `
+  p = f32[8,64] parameter(0)
+  w = f32[64,64] parameter(1)
+  e = f32[8,64] exponential(p)
+  d = f32[8,64] dot(e, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  n = f32[8,64] negate(e)
+  ROOT s = f32[8,64] add(d, n)`, "exponential dot fusion"},
+		{"halves", `
+  p = f32[8,64] parameter(0)
+  w = f32[64,64] parameter(1)
+  d = f32[8,64] dot(p, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  a = f32[8,32] slice(d), slice={[0:8], [0:32]}
+  b = f32[8,32] slice(d), slice={[0:8], [32:64]}
+  t = f32[8,32] tanh(a)
+  ROOT s = f32[8,32] multiply(t, b)`, "dot fusion"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			text := "HloModule m\n\nadd {\n  x = f32[] parameter(0)\n  y = f32[] parameter(1)\n  ROOT s = f32[] add(x, y)\n}\n\nENTRY e {" + c.text + "\n}\n"
+			m := remattest.Parsed(t, text)
+			if _, err := hlo.Fuse(m); err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, i := range m.Entry.Instructions {
+				if i.Opcode != hlo.Parameter {
+					got = append(got, string(i.Opcode))
+				}
+			}
+			if s := strings.Join(got, " "); s != c.want {
+				t.Errorf("%s, want %s\n%s", s, c.want, m)
+			}
+			sameResults(t, text, m)
 		})
 	}
 }

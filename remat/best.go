@@ -59,7 +59,8 @@ type options struct {
 	// Host lets plans move values to the host's memory as [host.Move] does. What lies there
 	// takes nothing, and there is room for all. Seconds nil is the cost model's.
 	Host *host.Memory
-	// Collectives is that of [gap.Options]. XLA's pass may recompute collectives in any case.
+	// Collectives is that of [gap.Options]. Without it a plan of XLA's pass that recomputes
+	// some counts as one that is not legal: each device has to have the same plan then.
 	Collectives bool
 	// heap is what the temporaries of the given module are packed into; 0: not known.
 	heap uint64
@@ -250,9 +251,8 @@ func (k *plans) near() {
 // legal checks that a plan is a legal change of the module that it was made for, once.
 func (o options) legal(given *hlo.Module, p *plan) error {
 	if !p.checked {
-		// XLA's pass may recompute collectives. What it may not repeat it leaves alone by its rules.
-		theirs := p.By == "xla"
-		p.checked, p.illegal = true, legal.Options{Collectives: o.Collectives || theirs, Loops: theirs}.Check(given, p.Module)
+		// XLA's pass may compute loops again, and collectives if it is asked to.
+		p.checked, p.illegal = true, legal.Options{Collectives: o.Collectives, Loops: p.By == "xla"}.Check(given, p.Module)
 	}
 	return p.illegal
 }

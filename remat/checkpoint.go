@@ -60,9 +60,27 @@ func checkpointed(m *hlo.Module, l layer, count int, save SavePolicy, rates cost
 	for _, i := range k.again {
 		seconds += prices.Seconds(i)
 	}
-	var list []*hlo.Instruction
+	// In a module that was planned before, a clone may read one that stands further down.
+	list, listed := make([]*hlo.Instruction, 0, len(k.c.Instructions)+len(k.again)), map[*hlo.Instruction]bool{}
+	var enlist func(i *hlo.Instruction)
+	enlist = func(i *hlo.Instruction) {
+		if listed[i] {
+			return
+		}
+		listed[i] = true
+		for _, o := range i.Operands {
+			enlist(o)
+		}
+		for _, o := range i.After {
+			enlist(o)
+		}
+		list = append(list, i)
+	}
 	for n, i := range k.c.Instructions {
-		list = append(append(list, k.before[n]...), i)
+		for _, b := range k.before[n] {
+			enlist(b)
+		}
+		enlist(i)
 	}
 	k.c.Reorder(list)
 	_, err = hlo.RemoveDead(m)

@@ -11,6 +11,8 @@ import (
 
 	"gpumem/hlo"
 	"gpumem/hlo/memory"
+	"gpumem/remat/gap"
+	"gpumem/size"
 )
 
 // A Holder is the memory that one part of a program holds at the peak.
@@ -49,6 +51,51 @@ func holders(m *hlo.Module, meter *memory.Meter, parts map[*hlo.Instruction]stri
 	}
 	slices.SortStableFunc(list, func(a, b Holder) int { return cmp.Compare(b.Bytes, a.Bytes) })
 	return list, nil
+}
+
+// leastPieces is the part of the peak from which on a product is worth a word, in percent.
+const leastPieces = 10
+
+// holds says what holds a plan that misses its limit: what runs once, what one instruction needs,
+// and products that are larger than what they are made of, as logits and the scores of attention
+// are. What is computed from such a product element by element has as many elements, so that
+// it goes by their number.
+func holds(m *hlo.Module, meter *memory.Meter) (string, error) {
+	h, err := gap.HoldsAt(m, meter)
+	if err != nil || h.At == nil {
+		return "", err
+	}
+	alive, err := meter.Alive(m.Entry)
+	if err != nil {
+		return "", err
+	}
+	text := fmt.Sprintf("At %s lie %s of loops and custom calls, which do not run again, %s that it reads and makes, %s in what it calls and %s besides.",
+		h.At.Name, size.Format(h.Once), size.Format(h.Own), size.Format(h.Called), size.Format(h.Others))
+	products := map[uint64]*hlo.Instruction{}
+	for i := range m.All() {
+		if n, err := i.Shape.Elems(); err == nil && i.Opcode == hlo.Dot && products[n] == nil && !slices.ContainsFunc(i.Operands, func(o *hlo.Instruction) bool {
+			k, err := o.Shape.Elems()
+			return err != nil || k >= n
+		}) {
+			products[n] = i
+		}
+	}
+	bytes, values := map[uint64]uint64{}, map[uint64]uint64{}
+	var most uint64 // the number of elements of which most bytes live
+	for _, x := range alive {
+		if n, err := x.Shape.Elems(); err == nil && x.Shape.IsArray() && products[n] != nil {
+			bytes[n] += x.Bytes * x.Copies
+			if values[n] += x.Copies; bytes[n] > bytes[most] {
+				most = n
+			}
+		}
+	}
+	if peak := h.Once + h.Own + h.Called + h.Others; bytes[most] < peak/100*leastPieces || most == 0 {
+		return text, nil
+	}
+	dot := products[most]
+	return fmt.Sprintf("%s %s of it, in %d arrays, have the size of the product %s (%s): computing that and what follows in pieces, some rows at a time, would take them away.",
+		text, size.Format(bytes[most]), values[most], cmp.Or(dot.OpName(), dot.Name), dot.Shape), nil
 }
 
 var (

@@ -22,6 +22,11 @@ var ladder = []float64{.9, .8, .7, .6, .5, .4}
 // before; then for more, as long as there is room. If no plan meets the limit, it returns the
 // fastest of those whose heap is little more than the smallest.
 func bestPacked(m *hlo.Module, limit uint64, o options) (*plan, error) {
+	return packedBy(options.best, m, limit, o)
+}
+
+// packedBy is bestPacked with the planner for live bytes.
+func packedBy(best func(o options, given *plan, live uint64) (*plan, error), m *hlo.Module, limit uint64, o options) (*plan, error) {
 	o.Search /= packTries
 	given, err := o.measured(m, "off", 0)
 	if err != nil {
@@ -54,7 +59,7 @@ func bestPacked(m *hlo.Module, limit uint64, o options) (*plan, error) {
 		default:
 			live *= .99 * float64(limit) / float64(now) // a little less, so that it ends
 		}
-		p, err := o.best(given, uint64(live))
+		p, err := best(o, given, uint64(live))
 		if err != nil {
 			return nil, err
 		}
@@ -63,7 +68,7 @@ func bestPacked(m *hlo.Module, limit uint64, o options) (*plan, error) {
 		}
 		all = append(all, p)
 		if now <= limit {
-			fits = max(fits, live)
+			fits = live // larger than the last one: halfway to over
 			if now > limit/100*95 {
 				break
 			}

@@ -122,6 +122,7 @@ type Answer struct {
 	Holders []Holder `json:"holders,omitempty"`
 	ByHand  []ByHand `json:"by_hand,omitempty"`
 	Loops   []Loop   `json:"loops,omitempty"` // over layers, the largest first
+	Holds   string   `json:"holds,omitempty"` // if the limit is missed: what holds the plan, as text for people
 
 	Request *Request `json:"-"`
 	// Given is the module that plans begin with, fused but not marked. Module is the
@@ -136,6 +137,15 @@ type Answer struct {
 	// Frontier are plans for less and less memory, without those that others beat in both
 	// memory and time; with Request.Frontier.
 	Frontier []*Answer `json:"-"`
+}
+
+// Compute returns percent of more compute as text for people, such as "7.1 % more compute". A plan
+// that reads and writes less may take less.
+func Compute(percent float64) string {
+	if percent <= -.05 {
+		return fmt.Sprintf("%.1f %% less compute", -percent)
+	}
+	return fmt.Sprintf("%.1f %% more compute", math.Abs(percent))
 }
 
 // Least returns LowerPercent as text for people, "-" if nothing is proven. It is the bound
@@ -206,7 +216,7 @@ func (a *Answer) plan(ctx context.Context, m *hlo.Module) (err error) {
 		}
 		a.Limit = r.Limit(now)
 	}
-	if a.LowerBound, err = gap.LeastMemory(m, meter); err != nil {
+	if a.LowerBound, err = gap.LeastMemory(m, meter, r.HostSpeed == 0 && len(r.Marks) == 0, openLoops(m)...); err != nil {
 		return err
 	}
 	if a.RunSeconds, err = seconds(m, r.Rates); err != nil {
@@ -293,6 +303,9 @@ func (a *Answer) one(given *prover, start time.Time) error {
 	if a.Request.Packed {
 		a.Met = a.HeapAfter <= a.Limit
 	}
+	if !a.Met && a.Algorithm == "xla" {
+		a.warn("XLA's pass misses the limit; algorithm gap goes further")
+	}
 	if a.Request.Advice && a.Algorithm == "gap" && a.Before > a.Limit {
 		return a.advise(given)
 	}
@@ -311,6 +324,7 @@ func (a *Answer) planFor(m *hlo.Module, limit uint64, packed bool, search time.D
 	}
 	if err = o.legal(m, p); err != nil && p.By == "xla" && a.Algorithm == "xla" {
 		a.warn(fmt.Sprintf("XLA's plan was dropped: %v; this is the next best", err))
+		o.Collectives = a.Request.Collectives
 		if p, err = bestFor(m, limit, o); err == nil {
 			p.dropped = nil // the same
 			err = o.legal(m, p)
@@ -348,6 +362,7 @@ func (a *Answer) algorithm(m *hlo.Module, limit uint64, packed bool, search time
 	case a.Algorithm == "gap":
 		p, err = bestFor(m, limit, o)
 	case a.Algorithm == "xla":
+		o.Collectives = true // as it is, for all devices
 		p, err = xlaPlan(m, limit, o)
 		if err == nil && o.Host != nil {
 			if link := float64(p.Host.Bytes) / 2 / r.HostSpeed; link > p.Seconds {
@@ -421,10 +436,11 @@ type prover struct {
 }
 
 // newProver returns the prover of a module. Proofs are about plans that keep or recompute
-// values, so that nothing is proven if values may move to the host.
+// values, so that nothing is proven if values may move to the host, or if a loop may get
+// another state.
 func newProver(m *hlo.Module, meter *memory.Meter, r *Request) (p *prover, err error) {
 	p = &prover{m: m, meter: meter}
-	if r.HostSpeed == 0 {
+	if r.HostSpeed == 0 && len(openLoops(m)) == 0 {
 		p.prices, err = cost.New(m, r.Rates)
 	}
 	return p, err
@@ -517,9 +533,14 @@ func (a *Answer) advise(given *prover) error {
 		return err
 	}
 	a.Holders = list[:min(len(list), mostHolders)]
+	if !a.Met {
+		if a.Holds, err = holds(a.Module, memory.NewMeter(a.Request.Memory())); err != nil {
+			return err
+		}
+	}
 	plans, err := byHandPlans(given.m, a.Limit, a.HeapBefore, options{Rates: a.Request.Rates})
-	if err != nil {
-		return err
+	if err != nil { // the plan stands all the same
+		a.warn("no advice on what to mark by hand: " + err.Error())
 	}
 	a.ByHand = plans[:min(len(plans), mostByHand)]
 	for n := range a.ByHand {

@@ -174,3 +174,14 @@ func (s *stacks) keep(p *plan, drop []dropped, order int, limit uint64) (*plan, 
 	}
 	return p, nil
 }
+
+// openLoops returns the loops of a module that may get another state because stacks are dropped.
+func openLoops(m *hlo.Module) (list []*hlo.Instruction) {
+	if !m.Scheduled {
+		return nil
+	}
+	for _, p := range unstack.Find(m) {
+		list = append(list, p.Forward, p.Backward)
+	}
+	return list
+}

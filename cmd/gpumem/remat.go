@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"gpumem/device/open"
 	"gpumem/hlo"
@@ -84,41 +85,39 @@ func rematCommand() *cobra.Command {
 }
 
 // check finds what is wrong with the flags, before anything takes time.
-func (f *rematFlags) check(path string) error {
+func (f *rematFlags) check(path string, flags *pflag.FlagSet) error {
 	if !slices.Contains(remat.Algorithms, f.algorithm) {
 		return fmt.Errorf("--algorithm %q: want one of %s", f.algorithm, strings.Join(remat.Algorithms, ", "))
 	}
-	if !(f.bandwidth > 0) || !(f.flops > 0) {
-		return errors.New("--bytes-per-second and --flops-per-second must be above 0")
-	}
-	switch {
-	case f.packed && f.algorithm != "gap":
-		return fmt.Errorf("--packed: %s plans for what lives at once; say --algorithm gap", f.algorithm)
-	case f.time < 0:
-		return fmt.Errorf("--time %s: want 0 or more", f.time)
-	case !(f.host >= 0) || f.host > math.MaxFloat32:
-		return fmt.Errorf("--host-bytes-per-second %g: want 0 or more, such as 50e9", f.host)
-	case f.host > 0 && f.algorithm == "off":
-		return errors.New("--host-bytes-per-second: off moves nothing; say --algorithm gap or xla")
-	case f.together && f.algorithm != "gap":
-		return fmt.Errorf("--recompute-collectives: %s has fixed rules; say --algorithm gap", f.algorithm)
-	case f.packed && f.frontier:
-		return errors.New("--packed is for one limit, and --frontier is for many: leave one of them out")
-	}
-	if f.total != "" && (f.limit != "" || f.frontier) {
-		return errors.New("--total says what the limit is: leave --limit and --frontier out")
-	}
-	if f.total == "" && f.inUse != "0" {
-		return errors.New("--in-use says how much of --total is in use: give both")
-	}
-	if f.report != "" && f.frontier {
-		return errors.New("--report: the page has the frontier, and a plan for one limit besides; leave --frontier out")
+	changed, gap := flags.Changed, f.algorithm == "gap"
+	for _, wrong := range []struct {
+		is   bool
+		text string
+	}{
+		{!(f.bandwidth > 0) || !(f.flops > 0), "--bytes-per-second and --flops-per-second must be above 0"},
+		{f.packed && !gap, fmt.Sprintf("--packed: %s plans for what lives at once; say --algorithm gap", f.algorithm)},
+		{f.time < 0, fmt.Sprintf("--time %s: want 0 or more", f.time)},
+		{changed("time") && f.time > 0 && !gap, fmt.Sprintf("--time: %s does not search; say --algorithm gap", f.algorithm)},
+		{!(f.host >= 0) || f.host > math.MaxFloat32, fmt.Sprintf("--host-bytes-per-second %g: want 0 or more, such as 50e9", f.host)},
+		{f.host > 0 && f.algorithm == "off", "--host-bytes-per-second: off moves nothing; say --algorithm gap or xla"},
+		{f.together && !gap, fmt.Sprintf("--recompute-collectives: %s has fixed rules; say --algorithm gap", f.algorithm)},
+		{f.packed && f.frontier, "--packed is for one limit, and --frontier is for many: leave one of them out"},
+		{changed("save") && len(f.marks) == 0, "--save says what a marked region keeps: give --mark, too"},
+		{f.limit != "" && f.frontier, "--limit is one limit, and --frontier is for many: leave one of them out"},
+		{f.as != "" && f.limit != "", "--as is for the default limit: leave it or --limit out"},
+		{f.total != "" && (f.limit != "" || f.frontier), "--total says what the limit is: leave --limit and --frontier out"},
+		{f.total == "" && f.inUse != "0", "--in-use says how much of --total is in use: give both"},
+		{f.report != "" && f.frontier, "--report: the page has the frontier, and a plan for one limit besides; leave --frontier out"},
+	} {
+		if wrong.is {
+			return errors.New(wrong.text)
+		}
 	}
 	return output.Check(path, "module", output.File{Flag: "--out", Path: f.out}, output.File{Flag: "--report", Path: f.report})
 }
 
 func (f *rematFlags) run(cmd *cobra.Command, path string) error {
-	if err := f.check(path); err != nil {
+	if err := f.check(path, cmd.Flags()); err != nil {
 		return err
 	}
 	line := newProgress(cmd.ErrOrStderr())
@@ -225,8 +224,8 @@ func (f *rematFlags) request(line *progress) (r *remat.Request, err error) {
 	}
 	if part, ok := strings.CutSuffix(f.limit, "%"); ok {
 		p, err := strconv.ParseFloat(strings.TrimSpace(part), 64)
-		if err != nil || !(p >= 0) || p > 1000 {
-			return nil, fmt.Errorf("--limit %q: want a part of the peak such as 60%%", f.limit)
+		if err != nil || !(p > 0) || p > 100 {
+			return nil, fmt.Errorf("--limit %q: want a part of the peak such as 60%%, at most 100%%", f.limit)
 		}
 		r.Limit, r.LimitFrom = remat.Percent(p), fmt.Sprintf("%v %% of what the module takes now", p)
 	} else if f.limit != "" {
@@ -295,9 +294,9 @@ func writeRemat(t *text, a *remat.Answer) {
 	case a.Met && a.Recomputed == 0 && a.HostValues > 0:
 		t.Line("%s meets its limit with %s on the host for a while; nothing is recomputed.", a.Given.Name, report.Counted(uint64(a.HostValues), "value"))
 	case a.Met:
-		t.Line("%s meets its limit with %s more, at %.1f %% more compute.", a.Given.Name, report.Counted(uint64(a.Recomputed), "instruction"), a.Extra)
+		t.Line("%s meets its limit with %s more, at %s.", a.Given.Name, report.Counted(uint64(a.Recomputed), "instruction"), remat.Compute(a.Extra))
 	default:
-		t.Line("%s does not meet its limit, with %s more, at %.1f %% more compute.", a.Given.Name, report.Counted(uint64(a.Recomputed), "instruction"), a.Extra)
+		t.Line("%s does not meet its limit, with %s more, at %s.", a.Given.Name, report.Counted(uint64(a.Recomputed), "instruction"), remat.Compute(a.Extra))
 	}
 	t.section("")
 	row := func(what string, n uint64, more string) { t.Line("  %-12s  %10s  %s", what, size.Format(n), more) }
@@ -314,6 +313,9 @@ func writeRemat(t *text, a *remat.Answer) {
 		better := ""
 		if a.HeapBest > 0 && a.HeapBest < a.HeapAfter/1000*999 {
 			better = "; " + size.Format(a.HeapBest) + " if packed better than XLA does"
+		}
+		if !a.Request.Packed && a.Met && a.HeapAfter > a.Limit {
+			better += "; above the limit: --packed plans for it"
 		}
 		row("packed", a.HeapAfter, "the heap that this takes, and "+size.Format(a.HeapBefore)+" before"+better)
 	}
@@ -347,13 +349,16 @@ func writeRematAdvice(t *text, a *remat.Answer) {
 			t.Raw(report.Fit(fmt.Sprintf("  %10s  %5s  %s", size.Format(h.Bytes), partOf(h.Bytes, a.Before), tailOf(report.OneLine(h.Part), textWidth-24)), textWidth))
 		}
 	}
+	if a.Holds != "" {
+		t.Line("  %s", a.Holds)
+	}
 	for _, l := range a.Loops {
 		t.section("By hand, a loop over layers")
 		t.Line("  %s %s runs %d times and stacks up %s for the backward pass, most of it of", l.Name, l.At, l.Trips, size.Format(l.Bytes))
 		for _, h := range l.Stacked[:min(len(l.Stacked), 3)] {
 			t.Raw(report.Fit(fmt.Sprintf("  %10s  %s", size.Format(h.Bytes), tailOf(report.OneLine(h.Part), textWidth-16)), textWidth))
 		}
-		t.Line("  jax.checkpoint around its body leaves about %s of temporaries in all (%s), at %.1f %% more compute:", size.Format(l.After), partOf(l.After, max(a.HeapBefore, a.Before)), l.Extra)
+		t.Line("  jax.checkpoint around its body leaves about %s of temporaries in all (%s), at %s:", size.Format(l.After), partOf(l.After, max(a.HeapBefore, a.Before)), remat.Compute(l.Extra))
 		t.Raw("    jax.lax.scan(jax.checkpoint(body, prevent_cse=False), ...)")
 	}
 	if len(a.ByHand) == 0 {
@@ -368,7 +373,11 @@ func writeRematAdvice(t *text, a *remat.Answer) {
 		if k.Marked < k.Layers {
 			which = fmt.Sprintf("the first %d", k.Marked)
 		}
-		t.Line("  around %s of the %d %s*, policy %s: about %s (%s), at %.1f %% more compute", which, k.Layers, k.Layer, k.Policy, size.Format(k.Peak), partOf(k.Peak, k.Before), k.Extra)
+		missed := ""
+		if k.Peak > a.Limit {
+			missed = "; misses the limit"
+		}
+		t.Line("  around %s of the %d %s*, policy %s: about %s (%s), at %s%s", which, k.Layers, k.Layer, k.Policy, size.Format(k.Peak), partOf(k.Peak, k.Before), remat.Compute(k.Extra), missed)
 		if n == 0 {
 			layer := strings.TrimRight(k.Layer, "_./")
 			t.Line("    Flax: nn.remat(%s, policy=jax.checkpoint_policies.%s); else jax.checkpoint(f, policy=...) around what applies one layer", layer, k.Policy)

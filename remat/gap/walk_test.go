@@ -375,7 +375,7 @@ func TestLeastOfSmallModules(t *testing.T) {
 		if err != nil || seconds != c.seconds {
 			t.Errorf("%s: %v s, %v; want %v", c.name, seconds, err, c.seconds)
 		}
-		if bytes, err := LeastMemory(g.c.Module, meter); err != nil || bytes != c.bytes {
+		if bytes, err := LeastMemory(g.c.Module, meter, false); err != nil || bytes != c.bytes {
 			t.Errorf("%s: %d bytes, %v; want %d", c.name, bytes, err, c.bytes)
 		}
 	}

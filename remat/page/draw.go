@@ -118,7 +118,7 @@ func drawFrontier(a *remat.Answer) *frontierDrawing {
 	at := func(p *remat.Answer) *point {
 		return &point{
 			X: svgPercent(x(p.After)), Y: svgPercent(y(p.Extra)), Text: fmt.Sprintf("%.1f", p.Extra),
-			Title: fmt.Sprintf("%s, %s of the peak, at %.1f %% more compute", size.Format(p.After), percent(p.After, p.Before), p.Extra),
+			Title: fmt.Sprintf("%s, %s of the peak, at %s", size.Format(p.After), percent(p.After, p.Before), remat.Compute(p.Extra)),
 		}
 	}
 	d := &frontierDrawing{Plan: at(a), Now: &point{X: svgPercent(x(a.Before)), Y: svgPercent(1), Title: "as given: " + size.Format(a.Before)}}

@@ -296,7 +296,7 @@ func headline(a *remat.Answer) string {
 	const together = "\u00a0" // number and unit stay on one line
 	bytes := func(n uint64) string { return strings.ReplaceAll(size.Format(n), " ", together) }
 	now, then, limit := bytes(a.Before), bytes(a.After), bytes(a.Limit)
-	cost := fmt.Sprintf("%.1f%s%% more compute", a.Extra, together)
+	cost := strings.Replace(remat.Compute(a.Extra), " ", together, 1)
 	switch {
 	case a.Before <= a.Limit && a.Recomputed == 0:
 		return fmt.Sprintf("%s fits its limit of %s as it is, with %s of temporaries: nothing is recomputed", a.Given.Name, limit, now)

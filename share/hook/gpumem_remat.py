@@ -9,13 +9,16 @@
 # depend on the module and the limit alone, so that every process of a sharded program has the
 # same; only one that takes too long to make may be missing in some. Collectives keep their order
 # in any plan, so that processes with different plans still meet.
+import _thread
 import hashlib
 import json
 import os
 import re
+import stat
 import subprocess
 import sys
 import tempfile
+import threading
 from fractions import Fraction
 
 SECONDS = 60  # for one module
@@ -39,12 +42,10 @@ def say(text):
 def check(limit):
     """Returns a limit as the command takes it; ValueError if it is none."""
     text = str(limit).strip()
-    if isinstance(limit, int) and not isinstance(limit, bool):
-        text += "B"
     found = re.match(r"^(\d+\.?\d*|\.\d+)\s*(%|([KMGTPE]?)(i?B?))$", text, re.I | re.A)
     if text == "auto" and isinstance(limit, str):
         return text
-    if found and not isinstance(limit, float):
+    if found and not isinstance(limit, (float, bool)):
         number, unit = Fraction(found.group(1)), found.group(2)
         if unit == "%":
             if 0 < number <= 100:
@@ -60,19 +61,22 @@ def install(limit, command, seconds=SECONDS, say=say):
     """Has JAX compile with plans from now on. Where JAX has not begun to use its devices it
     waits until it does: a transformation can be registered only then."""
     limit = check(limit)
+    if isinstance(seconds, (str, bool)) or not 0 < seconds < float("inf"):
+        raise ValueError("seconds=%r: want seconds above 0" % (seconds,))
     xla, xla_bridge = _jax()
 
-    def transform(module):
-        return _transform(module, limit, command, seconds, say)
+    state = _state(xla)
+    state["transform"] = lambda module: _transform(module, limit, command, seconds, say)
+    _key(limit, command)
 
     def register():
-        try:
-            xla.clear_hlo_module_transformation(NAME, xla.PipelineStage.POST_SCHEDULER)
-        except Exception:
-            pass
-        xla.register_hlo_module_transformation(transform, name=NAME, stage=xla.PipelineStage.POST_SCHEDULER)
+        # Once for the process: another thread may be inside of it, and XLA may not replace it then.
+        if not state.get("registered"):
+            state["registered"] = True
+            xla.register_hlo_module_transformation(
+                lambda module: state["transform"](module), name=NAME, stage=xla.PipelineStage.POST_SCHEDULER
+            )
 
-    _key(limit, command)
     if xla_bridge.backends_are_initialized():
         register()
         return
@@ -96,9 +100,13 @@ def remove():
     """Has JAX compile as it does by itself from now on."""
     xla, xla_bridge = _jax()
     _forget(xla_bridge)
-    if xla_bridge.backends_are_initialized():
-        xla.clear_hlo_module_transformation(NAME, xla.PipelineStage.POST_SCHEDULER)
+    _state(xla)["transform"] = lambda module: None
     _key("", "")
+
+
+def _state(xla):
+    """Returns what is known of the transformation, one for all copies of this file."""
+    return xla.__dict__.setdefault("_gpumem_remat", {})
 
 
 def _jax():
@@ -128,23 +136,39 @@ def _words(error):
     """Returns an error as people say it."""
     if isinstance(error, subprocess.TimeoutExpired):
         return "planning took more than %g s; seconds= of gpumem.jax.remat sets it" % error.timeout
-    if isinstance(error, (OSError, RuntimeError)):
-        return str(error)
-    return "%s: %s" % (type(error).__name__, error)
+    text = str(error)
+    if not isinstance(error, (OSError, RuntimeError)):
+        text = "%s: %s" % (type(error).__name__, text)
+    text = "".join(c if c.isprintable() else " " for c in text)
+    return text if len(text) < 400 else text[:300] + " ..."
 
 
 def _key(limit, command):
-    # JAX keeps compiled functions on the disk if it is asked to: a plan is part of their key.
+    # JAX keeps compiled functions on the disk if it is asked to: a plan is part of their key,
+    # with the bytes that "auto" stands for at the time. A function whose plan failed is not
+    # kept, as it would come back without one.
     try:
-        from jax._src import cache_key
+        from jax._src import cache_key, compilation_cache
 
         inner = getattr(cache_key.custom_hook, "inner", cache_key.custom_hook)
 
         def hook():
-            return inner() + (" gpumem remat %s %s" % (limit, _version(command)) if limit else "")
+            if not limit:
+                return inner()
+            return inner() + " gpumem remat %s %s" % (_limit_flags(limit, lambda text: None), _version(command))
 
-        hook.inner = inner
+        put = compilation_cache.put_executable_and_time
+        put = getattr(put, "inner", put)
+
+        def keep(*a, **k):
+            if threading.get_ident() in failed:
+                failed.discard(threading.get_ident())
+            else:
+                put(*a, **k)
+
+        hook.inner, keep.inner = inner, put
         cache_key.custom_hook = hook
+        compilation_cache.put_executable_and_time = keep if limit else put
     except (ImportError, AttributeError):
         pass
 
@@ -157,6 +181,7 @@ def _version(command):
         return ""
 
 
+failed = set()  # threads whose last function was compiled as it was by an error
 said_no_limit = []  # that auto has no limit to go by
 
 
@@ -180,6 +205,7 @@ def _limit_flags(limit, say):
 
 def _transform(module, limit, command, seconds, say):
     """Returns what is compiled in place of a module; None for the module as it is."""
+    failed.discard(threading.get_ident())
     if len(module) < SMALL:
         return None
     name = _name(module)
@@ -188,16 +214,27 @@ def _transform(module, limit, command, seconds, say):
         if flags is None:
             return None
         answer, planned = _plan(module, flags, command, seconds)
-        before, after, most = (answer[key + "_bytes"] for key in ("heap_before", "heap_after", "limit"))
+        # A heap of nothing is left out.
+        before, after, most = (answer.get(key + "_bytes", 0) for key in ("heap_before", "heap_after", "limit"))
         if before <= max(most, SLIGHT):
             return None
-        if planned is None:
+        if planned is None or before - after < before // 100:
             say("%s: %s of temporaries, limit %s: nothing found that takes less" % (name, size(before), size(most)))
             return None
         missed = "" if answer["met"] else " (limit %s)" % size(most)
-        say("%s: %s of temporaries instead of %s%s, for %.1f %% more compute" % (name, size(after), size(before), missed, answer["extra_compute_percent"]))
+        extra = answer["extra_compute_percent"]
+        cost = "%.1f %% %s compute" % (abs(extra), "less" if extra <= -0.05 else "more")
+        say("%s: %s of temporaries instead of %s%s, for %s" % (name, size(after), size(before), missed, cost))
         return planned
+    except KeyboardInterrupt:
+        # XLA would make an error of its own of it. Raised again when XLA has returned.
+        failed.add(threading.get_ident())
+        again = threading.Timer(0.2, _thread.interrupt_main)
+        again.daemon = True
+        again.start()
+        return None
     except Exception as error:
+        failed.add(threading.get_ident())
         say("%s: compiled as it is: %s" % (name, _words(error)))
         return None
 
@@ -208,13 +245,12 @@ def _plan(module, flags, command, seconds):
     # The number that a module has in its process is not part of what is kept.
     plain, number = _number(module)
     cache = _cache()
-    kept = cache and os.path.join(cache, hashlib.sha256(repr((arguments, _version(command))).encode() + plain).hexdigest())
+    key = hashlib.sha256(repr((arguments, _version(command))).encode() + plain).hexdigest()
+    kept = cache and os.path.join(cache, key)
     try:
-        with open(kept + ".json", "rb") as file:
-            entry = json.loads(file.read().decode())
-        with open(kept + ".pb", "rb") as file:
-            planned = file.read()
-        if hashlib.sha256(planned).hexdigest() == entry["planned"]:
+        entry = json.loads(_content(kept + ".json").decode())
+        planned = _content(kept + ".pb")
+        if entry["key"] == key and entry["planned"] == hashlib.sha256(planned).hexdigest():
             return entry["answer"], planned and planned + number or None
     except (OSError, TypeError, ValueError, KeyError):
         pass  # none is kept, or it is damaged
@@ -228,17 +264,16 @@ def _plan(module, flags, command, seconds):
         answer = json.loads(done.stdout.decode())
         with open(out, "rb") as file:
             planned, _ = _number(file.read())
-    if answer["heap_after_bytes"] >= answer["heap_before_bytes"]:
+    if not planned or _name(planned) != _name(module):
+        raise RuntimeError("the command returned another module")
+    if answer.get("heap_after_bytes", 0) >= answer.get("heap_before_bytes", 0):
         planned = b""
     if kept:
-        entry = {"answer": answer, "planned": hashlib.sha256(planned).hexdigest()}
+        entry = {"key": key, "answer": answer, "planned": hashlib.sha256(planned).hexdigest()}
         try:
-            for end, content in ((".pb", planned), (".json", json.dumps(entry).encode())):
-                handle, path = tempfile.mkstemp(dir=cache)
-                with os.fdopen(handle, "wb") as file:
-                    file.write(content)
-                os.replace(path, kept + end)
             _prune(cache)
+            _keep(cache, kept + ".pb", planned)
+            _keep(cache, kept + ".json", json.dumps(entry).encode())
         except OSError:
             pass  # a full disk is no reason to fail
     return answer, planned and planned + number or None
@@ -294,9 +329,32 @@ def _cache():
         return None
 
 
+def _content(path):
+    """Returns what is in a file, OSError if it is none: to open a FIFO would wait."""
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0))
+    with os.fdopen(handle, "rb") as file:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise OSError("no file: " + path)
+        return file.read()
+
+
+def _keep(folder, path, content):
+    """Writes a file at once, or leaves nothing."""
+    handle, part = tempfile.mkstemp(dir=folder)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        os.replace(part, path)
+    except OSError:
+        os.unlink(part)
+        raise
+
+
 def _prune(folder):
-    entries = sorted((entry.stat().st_mtime, entry.path) for entry in os.scandir(folder))
-    for _, path in entries[: -2 * KEPT]:
+    """Makes room for an entry."""
+    entries = [entry for entry in os.scandir(folder) if entry.is_file(follow_symlinks=False)]
+    entries = sorted((entry.stat().st_mtime, entry.path) for entry in entries)
+    for _, path in entries[: -2 * (KEPT - 1)]:
         os.unlink(path)
 
 

@@ -21,7 +21,7 @@ nonsense) echo nonsense; exit 0 ;;
 esac
 cat >/dev/null
 for out; do :; done
-printf planned >"$out"
+printf '\n\010jit_stepplanned' >"$out"
 echo "$ANSWER"
 case $ANSWER in *'"met":false'*) exit 1 ;; esac
 `
@@ -50,8 +50,8 @@ func TestTransform(t *testing.T) {
 		said         string // how it begins; "" for nothing
 		runs         int
 	}{
-		{"less", answer(100*mib, 60*mib, 60*mib, true), 5000, "planned", "jit_step: 60 MiB of temporaries instead of 100 MiB, for 7.2 % more compute", 1},
-		{"less, and more than the limit", answer(100*mib, 80*mib, 60*mib, false), 5000, "planned", "jit_step: 80 MiB of temporaries instead of 100 MiB (limit 60 MiB), for 7.2 % more compute", 1},
+		{"less", answer(100*mib, 60*mib, 60*mib, true), 5000, "\bjit_stepplanned", "jit_step: 60 MiB of temporaries instead of 100 MiB, for 7.2 % more compute", 1},
+		{"less, and more than the limit", answer(100*mib, 80*mib, 60*mib, false), 5000, "\bjit_stepplanned", "jit_step: 80 MiB of temporaries instead of 100 MiB (limit 60 MiB), for 7.2 % more compute", 1},
 		{"no less", answer(100*mib, 100*mib, 60*mib, false), 5000, "None", "jit_step: 100 MiB of temporaries, limit 60 MiB: nothing found that takes less", 1},
 		{"more", answer(100*mib, 101*mib, 60*mib, false), 5000, "None", "jit_step: 100 MiB of temporaries, limit 60 MiB: nothing found that takes less", 1},
 		{"fits", answer(100*mib, 100*mib, 200*mib, true), 5000, "None", "", 1},
@@ -178,7 +178,8 @@ def backends():
 def backends_are_initialized():
     return made
 `,
-	"jax/extend/__init__.py": "",
+	"jax/_src/compilation_cache.py": "def put_executable_and_time(*a):\n    print('kept', *a)\n",
+	"jax/extend/__init__.py":        "",
 	"jax/extend/xla.py": `
 import enum
 from jax._src import xla_bridge
@@ -204,7 +205,7 @@ func TestInstall(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, tc := range []struct{ name, limit, without, out, said string }{
-		{"a JAX that can", "60%", "", "imported\ncleared gpumem_remat\nregistered gpumem_remat POST_SCHEDULER None\nmade\nTrue\n", ""},
+		{"a JAX that can", "60%", "", "imported\nregistered gpumem_remat POST_SCHEDULER None\nmade\nTrue\n", ""},
 		{"one that cannot", "60%", "jax/extend/xla.py", "imported\nmade\nFalse\n", "gpumem: --remat: functions are compiled as they are: JAX 9.9 cannot change what XLA compiles: 0.10.2 and later can (jax.extend.xla)\n"},
 		{"no limit", "lots", "", "imported\nmade\nFalse\n", "gpumem: --remat: functions are compiled as they are: limit='lots': want bytes such as '12GiB', '60%' of what each function takes, or 'auto'\n"},
 		{"not asked for", "", "", "imported\nmade\nFalse\n", ""},
@@ -287,7 +288,7 @@ import gpumem_remat as r
 command, runs, cache = sys.argv[2:]
 
 def plan(what, number, limit="60%", body=b"x"):
-    module = b"\n\x04jit_" + b"\x1a\x90\x4e" + 10000 * body + bytes([40, number])
+    module = b"\n\x08jit_step" + b"\x1a\x90\x4e" + 10000 * body + bytes([40, number])
     before = len(open(runs).readlines()) if os.path.exists(runs) else 0
     got = r._transform(module, limit, command, 60, lambda text: None)
     print(what, got, len(open(runs).readlines()) - before)
@@ -301,6 +302,21 @@ for path in glob.glob(cache + "/gpumem/remat/*.pb"):
     open(path, "wb").write(b"plan")
 plan("cut", 7)
 plan("mended", 7)
+folder = cache + "/gpumem/remat/"
+first, second = sorted({name.split(".")[0] for name in os.listdir(folder)})[:2]
+for end in ".pb", ".json":
+    os.rename(folder + first + end, folder + "x")
+    os.rename(folder + second + end, folder + first + end)
+    os.rename(folder + "x", folder + second + end)
+plan("exchanged", 7)
+plan("exchanged", 7, body=b"y")
+plan("exchanged", 7, "30%")
+for path in glob.glob(folder + "*.pb"):
+    os.unlink(path)
+    os.mkfifo(path)
+plan("a FIFO", 7)
+for path in glob.glob(folder + "*.pb"):
+    os.unlink(path)
 for path in glob.glob(cache + "/gpumem/remat/*.json"):
     open(path, "wb").write(b"{}")
 plan("no answer", 7)
@@ -314,16 +330,20 @@ print(len(os.listdir(cache + "/gpumem/remat")))
 	const answer = `{"heap_before_bytes":104857600,"heap_after_bytes":62914560,"limit_bytes":1,"met":false,"extra_compute_percent":1}`
 	// The planner's module is no message of protobuf: it stands for one without a number, which
 	// the module's own follows.
-	want := `first b'planned(\x07' 1
-again b'planned(\x07' 0
-another number b'planned(\t' 0
-another function b'planned(\x07' 1
-another limit b'planned(\x07' 1
-cut b'planned(\x07' 1
-mended b'planned(\x07' 0
-no answer b'planned(\x07' 1
-another command b'planned(\x07' 1
-many b'planned(\x07' 1
+	want := `first b'\n\x08jit_stepplanned(\x07' 1
+again b'\n\x08jit_stepplanned(\x07' 0
+another number b'\n\x08jit_stepplanned(\t' 0
+another function b'\n\x08jit_stepplanned(\x07' 1
+another limit b'\n\x08jit_stepplanned(\x07' 1
+cut b'\n\x08jit_stepplanned(\x07' 1
+mended b'\n\x08jit_stepplanned(\x07' 0
+exchanged b'\n\x08jit_stepplanned(\x07' 1
+exchanged b'\n\x08jit_stepplanned(\x07' 1
+exchanged b'\n\x08jit_stepplanned(\x07' 1
+a FIFO b'\n\x08jit_stepplanned(\x07' 1
+no answer b'\n\x08jit_stepplanned(\x07' 1
+another command b'\n\x08jit_stepplanned(\x07' 1
+many b'\n\x08jit_stepplanned(\x07' 1
 400
 `
 	cmd := exec.Command(python, "-B", "-c", program, ".", command, runs, cache)
@@ -354,7 +374,7 @@ for line in open("testdata/limits.txt"):
     text, found, want = line.rstrip("\n").partition("|")
     if found and not line.startswith("#") and checked(text) != want:
         print(repr(text), checked(text), want)
-for limit, want in (512, "512B"), (12 << 30, "12884901888B"), (0, ""), (-1, ""), (True, ""), (.6, ""), (60., ""), (None, ""), (b"60%", ""):
+for limit, want in (60, ""), (1024, "1024B"), (12 << 30, "12884901888B"), (0, ""), (-1, ""), (True, ""), (.6, ""), (60., ""), (None, ""), (b"60%", ""):
     if checked(limit) != want:
         print(repr(limit), checked(limit), want)
 `
@@ -376,7 +396,7 @@ func TestRemove(t *testing.T) {
 import os, sys
 sys.path.insert(0, sys.argv[1])
 import gpumem_remat as r
-from jax._src import cache_key, xla_bridge
+from jax._src import cache_key, compilation_cache, xla_bridge
 from jax.extend import xla
 
 plain = xla_bridge.backends
@@ -390,16 +410,19 @@ r.install("30%", sys.executable)
 print("wait", xla_bridge.made, key())
 xla_bridge.backends()
 print("made", xla_bridge.backends is plain, key())
+r._transform(b"x" * 5000, "60%", "/nonexistent", 60, lambda text: print("failed"))
+compilation_cache.put_executable_and_time(1)
+compilation_cache.put_executable_and_time(2)
 r.remove()
 print("removed", key())
 `
-	const want = `wait False user gpumem remat 60% V
+	const want = `wait False user gpumem remat ['--limit', '60%'] V
 removed False True user
-wait False user gpumem remat 30% V
-cleared gpumem_remat
+wait False user gpumem remat ['--limit', '30%'] V
 registered gpumem_remat POST_SCHEDULER None
-made True user gpumem remat 30% V
-cleared gpumem_remat
+made True user gpumem remat ['--limit', '30%'] V
+failed
+kept 2
 removed user
 `
 	cmd := exec.Command(python, "-B", "-c", program, ".")
