@@ -109,6 +109,7 @@ func Open(ctx context.Context, path string, opt Options) (*Reader, error) {
 	r := &Reader{ctx: ctx, opt: opt, name: path}
 	f := os.Stdin
 	if path == "-" {
+		watch()
 		r.name = "stdin"
 	} else {
 		var err error

@@ -256,9 +256,7 @@ def _plan(module, flags, command, seconds):
         pass  # none is kept, or it is damaged
     with tempfile.TemporaryDirectory() as folder:
         out = os.path.join(folder, "module.pb")
-        done = subprocess.run(
-            [command] + arguments + ["--out", out], input=module, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=seconds
-        )
+        done = _run([command] + arguments + ["--out", out], module, seconds)
         if done.returncode not in (0, 1):
             raise RuntimeError(done.stderr.decode("utf-8", "replace").strip() or "the command ended with status %d" % done.returncode)
         answer = json.loads(done.stdout.decode())
@@ -277,6 +275,20 @@ def _plan(module, flags, command, seconds):
         except OSError:
             pass  # a full disk is no reason to fail
     return answer, planned and planned + number or None
+
+
+def _run(arguments, module, seconds):
+    """Runs the command, which ends when this process does: a pipe that only this one holds open
+    tells it."""
+    pipe, options = (), {}
+    if os.name == "posix":
+        pipe = os.pipe()
+        options = {"pass_fds": pipe[:1], "env": dict(os.environ, GPUMEM_ALIVE_FD=str(pipe[0]))}
+    try:
+        return subprocess.run(arguments, input=module, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=seconds, **options)
+    finally:
+        for end in pipe:
+            os.close(end)
 
 
 def _number(module):
