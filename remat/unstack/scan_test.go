@@ -188,6 +188,23 @@ func TestWrongValueIsRefused(t *testing.T) {
 	}
 }
 
+// TestSharedMemoryIsRefused: a plan must not begin two elements of a loop's state in the same memory if
+// a round writes there.
+func TestSharedMemoryIsRefused(t *testing.T) {
+	m, plan := without(t)
+	ahead, behind, _ := strings.Cut(plan, "backward {")
+	const state, more = "(s32[], f32[64]{0}, f32[3,64]{1,0})", "(s32[], f32[64]{0}, f32[3,64]{1,0}, f32[64]{0})"
+	bodies, entry, _ := strings.Cut(behind, "ENTRY")
+	for c, legally := range map[string]bool{"p": true, "g": false} {
+		b := strings.NewReplacer(state, more, "tuple(j1, g1, xs)", "tuple(j1, g1, xs, c)", "  j = s32[] get-tuple-element(p), index=0\n  g =", "  c = f32[64]{0} get-tuple-element(p), index=3\n  j = s32[] get-tuple-element(p), index=0\n  g =").Replace(bodies)
+		e := strings.NewReplacer("b = "+state, "b = "+more, "w = "+state, "w = "+more, "tuple(j, g, fxs)", "tuple(j, g, fxs, "+c+")").Replace(entry)
+		text := ahead + "backward {" + b + "ENTRY" + e
+		if err := (legal.Options{}).Check(m, remattest.Parsed(t, text)); (err == nil) != legally {
+			t.Errorf("with %s: %v\n%s", c, err, text)
+		}
+	}
+}
+
 // TestNoStackIsRefused: of a module in which ts only looks like a stack of tanh(x) there is no plan
 // without it.
 func TestNoStackIsRefused(t *testing.T) {
