@@ -317,11 +317,7 @@ func (k *plans) unstack() (err error) {
 			return err
 		}
 	}
-	list, err := k.o.stacks.forLimit(k.limit)
-	if err != nil {
-		return err
-	}
-	for _, p := range list {
+	for _, p := range k.o.stacks.forLimit(k.limit) {
 		if p.Peak >= k.given.Peak || k.o.legal(k.given.Module, p) != nil {
 			continue
 		}

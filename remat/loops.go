@@ -38,6 +38,9 @@ type Loop struct {
 	// heap now, without the stacks, with a stack of what is carried and one round's values.
 	After uint64  `json:"temp_after_bytes"`
 	Extra float64 `json:"extra_compute_percent"` // one more run of the body for each round
+	// Products are the results of products without batch dimensions that stacks are made of:
+	// what offload_dot_with_no_batch_dims moves to the host's memory, over all rounds.
+	Products uint64 `json:"product_bytes"`
 }
 
 // loops returns the loops of the entry whose stacks another loop reads, the largest first, and
@@ -59,7 +62,8 @@ func loops(m *hlo.Module, heap uint64, rates cost.Rates, total float64) ([]Loop,
 		}
 		l := Loop{Name: w.OpName(), At: sources.Place(w), Trips: trips, Stacked: []Holder{}}
 		at := map[string]int{}
-		var round, largest uint64 // of the values of one round that no fusion computes where it needs them
+		var stacks []*hlo.Instruction // what hands them on
+		var round, largest uint64     // of the values of one round that no fusion computes where it needs them
 		for n, e := range w.Shape.Elements {
 			bytes, err := e.TotalBytes()
 			if err != nil {
@@ -86,6 +90,7 @@ func loops(m *hlo.Module, heap uint64, rates cost.Rates, total float64) ([]Loop,
 						bytes = max(bytes, n)
 					}
 				}
+				stacks = append(stacks, made)
 				part := partOf(written)
 				if init := w.Operands[0]; init.Opcode == hlo.TupleOp {
 					parts[init.Operands[n]] = "stacked: " + part
@@ -112,6 +117,7 @@ func loops(m *hlo.Module, heap uint64, rates cost.Rates, total float64) ([]Loop,
 			continue
 		}
 		slices.SortStableFunc(l.Stacked, func(a, b Holder) int { return cmp.Compare(b.Bytes, a.Bytes) })
+		l.Products = trips * products(stacks)
 		l.After = heap - min(heap, l.Bytes) + l.Carried + round - largest*5/8
 		if total > 0 {
 			l.Extra = math.Round(1e6*prices.Computation(body).Seconds*float64(trips)/total) / 1e4
@@ -220,6 +226,35 @@ func contracts(i *hlo.Instruction) bool {
 		return c != nil && slices.ContainsFunc(c.Instructions, contracts)
 	}
 	return false
+}
+
+// products returns the bytes of the products without batch dimensions that some instructions of a body
+// are computed from in one round, without those that such a product reads.
+func products(list []*hlo.Instruction) (bytes uint64) {
+	seen := map[*hlo.Instruction]bool{}
+	for agenda := slices.Clone(list); len(agenda) > 0; {
+		i := agenda[len(agenda)-1]
+		agenda = agenda[:len(agenda)-1]
+		if seen[i] {
+			continue
+		}
+		seen[i] = true
+		dot := i
+		if c := i.Call("calls"); c != nil && i.Opcode == hlo.Fusion {
+			if n := slices.IndexFunc(c.Instructions, func(x *hlo.Instruction) bool { return x.Opcode == hlo.Dot }); n >= 0 {
+				dot = c.Instructions[n]
+			}
+		}
+		if _, batch := dot.Attribute("lhs_batch_dims"); dot.Opcode == hlo.Dot && !batch {
+			n, err := dot.Shape.TotalBytes()
+			if err == nil {
+				bytes += n
+			}
+			continue
+		}
+		agenda = append(agenda, i.Operands...)
+	}
+	return bytes
 }
 
 // readWhole reports whether such an operation reads a value, or a slice of it.

@@ -134,6 +134,36 @@ func narrowed() string {
 	return narrow.Replace(first) + "less2 {" + second + "ENTRY" + narrow.Replace(before) + "  start2 =" + after
 }
 
+// TestProductsOfStacks: the product that a stack is made of counts once for each round, and not the one
+// that it reads, nor one with batch dimensions.
+func TestProductsOfStacks(t *testing.T) {
+	const library = `g = f32[256]{0} custom-call(h), custom_call_target="dot"`
+	for _, tc := range []struct {
+		name, product string
+		want          uint64
+	}{
+		{"of a library", library, 0},
+		{"product", "g = f32[256]{0} dot(h, m), lhs_contracting_dims={0}, rhs_contracting_dims={0}", 4 * 256 * 4},
+		{"product of a product", "f = f32[256]{0} dot(h, m), lhs_contracting_dims={0}, rhs_contracting_dims={0}\n  g = f32[256]{0} dot(f, m), lhs_contracting_dims={0}, rhs_contracting_dims={0}", 4 * 256 * 4},
+		{"with a batch", "g = f32[256]{0} dot(h, m), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={}, rhs_contracting_dims={}", 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			m := "one1 = f32[] constant(1)\n  m = f32[256,256]{1,0} broadcast(one1), dimensions={}\n  "
+			if strings.Contains(tc.product, "batch") {
+				m = "one1 = f32[] constant(1)\n  m = f32[256]{0} broadcast(one1), dimensions={}\n  "
+			}
+			text := strings.Replace(scan, library, m+tc.product, 1)
+			found, _, err := loops(remattest.Parsed(t, text), 1<<20, cost.Rates{}, 0)
+			if err != nil || len(found) != 1 {
+				t.Fatalf("%d loops, %v", len(found), err)
+			}
+			if found[0].Products != tc.want {
+				t.Errorf("%d bytes of products, want %d", found[0].Products, tc.want)
+			}
+		})
+	}
+}
+
 func TestLoops(t *testing.T) {
 	const heap, layer = 1 << 20, 256 * 4
 	const exp, dot = "while/body/exp", "while/body/dot_general"

@@ -94,7 +94,7 @@ func (s *stacks) sort(p *unstack.Pair, order int, prices *cost.Analysis) bool {
 }
 
 // plan returns the plan that drops some stacks of an order, nil if that cannot be done.
-func (s *stacks) plan(drop []dropped, order int) (*plan, error) {
+func (s *stacks) plan(drop []dropped, order int) *plan {
 	var keys []string
 	for _, d := range drop {
 		keys = append(keys, d.key)
@@ -102,25 +102,25 @@ func (s *stacks) plan(drop []dropped, order int) (*plan, error) {
 	slices.Sort(keys)
 	name := strconv.Itoa(order) + strings.Join(keys, " ")
 	if p, ok := s.plans[name]; ok {
-		return p, nil
+		return p
 	}
 	s.plans[name] = nil
 	c := s.m.Clone()
 	added, err := unstack.Drop(c, keys, order == 1)
 	if err != nil {
-		return nil, nil
+		return nil
 	}
-	p, err := s.o.measured(c, "loops", added)
+	p, err := s.o.costs(c.Clone(), "loops", added)
 	if err != nil {
-		return nil, err
+		return nil // there are other plans
 	}
 	s.plans[name] = p
-	return p, nil
+	return p
 }
 
 // forLimit returns the plans that meet a limit and drop least, or the ones that drop all: one of each
 // order.
-func (s *stacks) forLimit(limit uint64) (list []*plan, err error) {
+func (s *stacks) forLimit(limit uint64) (list []*plan) {
 	for order, all := range s.orders {
 		if len(all) == 0 {
 			continue
@@ -128,35 +128,29 @@ func (s *stacks) forLimit(limit uint64) (list []*plan, err error) {
 		from, to := 1, len(all) // the fewest that meet it are among these
 		for from < to {
 			n := (from + to) / 2
-			p, err := s.plan(all[:n], order)
-			if err != nil {
-				return nil, err
-			}
-			if p != nil && p.meets(limit) {
+			if p := s.plan(all[:n], order); p != nil && p.meets(limit) {
 				to = n
 			} else {
 				from = n + 1
 			}
 		}
-		p, err := s.plan(all[:to], order)
-		if err == nil && p != nil && p.meets(limit) {
-			p, err = s.keep(p, all[:to], order, limit)
+		p := s.plan(all[:to], order)
+		if p == nil {
+			continue
 		}
-		if err != nil {
-			return nil, err
+		if p.meets(limit) {
+			p = s.keep(p, all[:to], order, limit)
 		}
-		if p != nil {
-			list = append(list, p)
-		}
+		list = append(list, p)
 	}
-	return list, nil
+	return list
 }
 
 // tries is how many stacks are tried that may be kept.
 const tries = 8
 
 // keep returns a plan that drops less and is no worse than p, which meets the limit.
-func (s *stacks) keep(p *plan, drop []dropped, order int, limit uint64) (*plan, error) {
+func (s *stacks) keep(p *plan, drop []dropped, order int, limit uint64) *plan {
 	dear := slices.Clone(drop)
 	slices.SortStableFunc(dear, func(a, b dropped) int { return cmp.Compare(b.seconds, a.seconds) })
 	for _, d := range dear[:min(len(dear), tries)] {
@@ -164,15 +158,11 @@ func (s *stacks) keep(p *plan, drop []dropped, order int, limit uint64) (*plan, 
 		if len(without) == 0 {
 			break
 		}
-		q, err := s.plan(without, order)
-		if err != nil {
-			return nil, err
-		}
-		if q != nil && q.betterThan(p, limit) {
+		if q := s.plan(without, order); q != nil && q.betterThan(p, limit) {
 			p, drop = q, without
 		}
 	}
-	return p, nil
+	return p
 }
 
 // openLoops returns the loops of a module that may get another state because stacks are dropped.

@@ -343,6 +343,9 @@ func writeRematAdvice(t *text, a *remat.Answer) {
 		}
 		t.Line("  jax.checkpoint around its body leaves about %s of temporaries in all (%s), at %s:", size.Format(l.After), partOf(l.After, max(a.HeapBefore, a.Before)), remat.Compute(l.Extra))
 		t.Raw("    jax.lax.scan(jax.checkpoint(body, prevent_cse=False), ...)")
+		if l.Products > 0 {
+			t.Line("  With policy=jax.checkpoint_policies.offload_dot_with_no_batch_dims(\"device\", \"pinned_host\") the products do not run again: %s of them wait in the host's memory.", size.Format(l.Products))
+		}
 	}
 	if len(a.ByHand) == 0 {
 		return
@@ -382,7 +385,7 @@ func writeFrontier(t *text, a *remat.Answer) {
 	t.section("")
 	table := report.NewTable("temporaries", "of the peak", "more compute", "at least", "added", "")
 	for _, p := range a.Frontier {
-		bar := strings.Repeat("#", int(min(p.Extra, 60)/2+.5))
+		bar := strings.Repeat("#", int(min(max(p.Extra, 0), 60)/2+.5))
 		table.Row(size.Format(p.After), partOf(p.After, p.Before), fmt.Sprintf("%.1f %%", p.Extra), p.Least(), report.Count(uint64(p.Recomputed)), bar)
 	}
 	t.table(table)

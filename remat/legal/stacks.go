@@ -31,6 +31,7 @@ package legal
 
 import (
 	"cmp"
+	"fmt"
 	"regexp"
 	"slices"
 	"strconv"
@@ -160,6 +161,31 @@ func (s *side) form() error {
 			if i != s.w && slices.Contains(i.Called(), c) {
 				return no(i.Name + " calls " + c.Name + ", too")
 			}
+		}
+	}
+	return nil
+}
+
+// shares reports two elements of the state that begin in the same memory, if a round may write to it.
+// XLA copies one of them, but not after it has scheduled.
+func (s *side) shares() error {
+	tuple := s.w.Operands[0]
+	if tuple.Opcode != hlo.TupleOp {
+		return fail(s.w, "its state changed, and does not begin as a tuple: that cannot be proven")
+	}
+	type place struct {
+		i  *hlo.Instruction
+		at string
+	}
+	first := map[place]int{}
+	for n, o := range tuple.Operands {
+		i, at := behind(o, nil)
+		x := place{i, fmt.Sprint(at)}
+		if k, ok := first[x]; ok && (s.carried(k) || s.carried(n)) {
+			return fail(s.w, "elements %d and %d of its state begin in the same memory, and a round writes there", k, n)
+		}
+		if _, ok := first[x]; !ok || s.carried(n) {
+			first[x] = n
 		}
 	}
 	return nil
@@ -557,6 +583,9 @@ func (c *comparison) induction(k *changed) error {
 	}
 	if string(c.before.attributes(nil, k.before.w, false)) != string(c.after.attributes(nil, w, false)) {
 		return fail(w, "it has other attributes than before")
+	}
+	if err := k.after.shares(); err != nil && k.before.shares() == nil {
+		return err
 	}
 	for at, i := range k.after.configs {
 		if k.before.configs[at] == nil {

@@ -113,9 +113,13 @@ func (n *needs) value(v *hlo.Instruction) bool {
 			n.more[k] = s
 			return true
 		}
-		return k == n.f.counter || n.f.invariant(k)
+		return k == n.f.counter || n.f.invariant(k) && !n.b.overwrites(n.f.init.Operands[k])
 	}
-	if _, _, ok := n.f.sliceOfInvariant(v); !ok {
+	if k, _, ok := n.f.sliceOfInvariant(v); ok {
+		if n.b.overwrites(n.f.init.Operands[k]) {
+			return false
+		}
+	} else {
 		if !n.again(v) {
 			return false
 		}
@@ -127,6 +131,16 @@ func (n *needs) value(v *hlo.Instruction) bool {
 	}
 	n.seen[v] = true
 	return true
+}
+
+// overwrites reports whether the loop's state begins with a value that a round may overwrite.
+func (l *loop) overwrites(v *hlo.Instruction) bool {
+	for n, o := range l.init.Operands {
+		if seen(o) == seen(v) && !l.invariant(n) {
+			return true
+		}
+	}
+	return false
 }
 
 // again reports whether an instruction may run again, if it can have its operands.

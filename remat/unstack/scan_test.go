@@ -188,6 +188,48 @@ func TestWrongValueIsRefused(t *testing.T) {
 	}
 }
 
+// TestSharedMemoryIsRefused: a plan must not begin two elements of a loop's state in the same memory if
+// a round writes there.
+func TestSharedMemoryIsRefused(t *testing.T) {
+	m, plan := without(t)
+	ahead, behind, _ := strings.Cut(plan, "backward {")
+	const state, more = "(s32[], f32[64]{0}, f32[3,64]{1,0})", "(s32[], f32[64]{0}, f32[3,64]{1,0}, f32[64]{0})"
+	bodies, entry, _ := strings.Cut(behind, "ENTRY")
+	for c, legally := range map[string]bool{"p": true, "g": false} {
+		b := strings.NewReplacer(state, more, "tuple(j1, g1, xs)", "tuple(j1, g1, xs, c)", "  j = s32[] get-tuple-element(p), index=0\n  g =", "  c = f32[64]{0} get-tuple-element(p), index=3\n  j = s32[] get-tuple-element(p), index=0\n  g =").Replace(bodies)
+		e := strings.NewReplacer("b = "+state, "b = "+more, "w = "+state, "w = "+more, "tuple(j, g, fxs)", "tuple(j, g, fxs, "+c+")").Replace(entry)
+		text := ahead + "backward {" + b + "ENTRY" + e
+		if err := (legal.Options{}).Check(m, remattest.Parsed(t, text)); (err == nil) != legally {
+			t.Errorf("with %s: %v\n%s", c, err, text)
+		}
+	}
+}
+
+// TestNoStackIsRefused: of a module in which ts only looks like a stack of tanh(x) there is no plan
+// without it.
+func TestNoStackIsRefused(t *testing.T) {
+	_, plan := without(t)
+	for _, c := range []struct{ name, old, new string }{
+		{"a slot is written twice, as the last index is clamped", "  u = f32[1,64]{1,0} bitcast(y)\n  zero = s32[] constant(0)\n  ROOT d = f32[3,64]{1,0} dynamic-update-slice(s, u, i, zero)", "  u = f32[1,64]{1,0} bitcast(y)\n  zero = s32[] constant(0)\n  one = s32[] constant(1)\n  k = s32[] add(i, one)\n  ROOT d = f32[3,64]{1,0} dynamic-update-slice(s, u, k, zero)"},
+		{"each round begins with other slots", "ts1 = f32[3,64]{1,0} fusion(ts, x, i)", "ts1 = f32[3,64]{1,0} fusion(xs, x, i)"},
+		{"other slots are read", "t = f32[1,64]{1,0} dynamic-slice(ts, at, zero)", "t = f32[1,64]{1,0} dynamic-slice(ts, j, zero)"},
+		{"what the stack begins with is read", "t = f32[1,64]{1,0} dynamic-slice(ts, at, zero)", "t = f32[1,64]{1,0} dynamic-slice(ts, zero, zero)"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			text := strings.Replace(layers, c.old, c.new, 1)
+			if strings.Contains(c.name, "clamped") { // and read so
+				text = strings.Replace(text, "  t = f32[1,64]{1,0} dynamic-slice(ts, at, zero)", "  one = s32[] constant(1)\n  above = s32[] add(at, one)\n  t = f32[1,64]{1,0} dynamic-slice(ts, above, zero)", 1)
+			}
+			if text == layers {
+				t.Fatal("nothing was changed")
+			}
+			if err := (legal.Options{}).Check(remattest.Parsed(t, text), remattest.Parsed(t, plan)); err == nil {
+				t.Errorf("passes:\n%s", text)
+			}
+		})
+	}
+}
+
 // TestStaysStacked: stacks that are not only slots for the backward loop stay.
 func TestStaysStacked(t *testing.T) {
 	for _, c := range []struct{ name, old, new string }{
