@@ -1,7 +1,7 @@
 package hlo
 
-// The first steps of XLA's compiler that decide what a module takes: call_inliner.cc, and what
-// algebraic_simplifier.cc does to operations that move no byte (2026).
+// Steps of XLA's compiler that decide what a module takes: call_inliner.cc, what
+// algebraic_simplifier.cc does to operations that move no byte, and the end of barriers (2026).
 
 import (
 	"fmt"
@@ -100,4 +100,49 @@ func inlineIn(c *Computation) {
 		i.Parent = nil
 	}
 	c.Reorder(list)
+}
+
+// RemoveBarriers removes the optimization barriers of a scheduled module, as the compiler does
+// between the schedule and buffer assignment (optimization_barrier_expander.cc, 2026): they hold
+// no memory in the program that runs. One with control dependencies stays. It returns how many
+// were removed. What only they read goes with them.
+func RemoveBarriers(m *Module) (removed int) {
+	for _, c := range m.Computations {
+		waited := map[*Instruction]bool{}
+		for _, i := range c.Instructions {
+			for _, p := range i.After {
+				waited[p] = true
+			}
+		}
+		bound := func(i *Instruction) bool { return waited[i] || len(i.After) > 0 }
+		gone := map[*Instruction]bool{}
+		drop := func(i *Instruction) {
+			if len(i.Users) == 0 && i != c.Root && !gone[i] && !bound(i) {
+				gone[i] = true
+				i.Detach()
+			}
+		}
+		for _, i := range c.Instructions {
+			if i.Opcode != OptBarrier || len(i.Operands) != 1 || bound(i) {
+				continue
+			}
+			removed++
+			o := i.Operands[0]
+			for _, u := range slices.Clone(i.Users) {
+				if n, err := u.TupleIndex(); u.Opcode == GetTupleElement && o.Opcode == TupleOp && err == nil && n < len(o.Operands) {
+					u.ReplaceUses(o.Operands[n], nil)
+					drop(u)
+				}
+			}
+			i.ReplaceUses(o, nil)
+			drop(i)
+			if o.Opcode == TupleOp {
+				drop(o)
+			}
+		}
+		if len(gone) > 0 {
+			c.Reorder(slices.DeleteFunc(slices.Clone(c.Instructions), func(i *Instruction) bool { return gone[i] }))
+		}
+	}
+	return removed
 }

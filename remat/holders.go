@@ -107,7 +107,7 @@ var (
 // parts returns the words of an op_name, without the wrappers of transformations, the
 // function that is compiled, and the operation at the end.
 func parts(i *hlo.Instruction) []string {
-	words := strings.Split(i.OpName(), "/")
+	words := scopes(i.OpName())
 	if len(words) < 2 {
 		return nil
 	}
@@ -122,10 +122,26 @@ func parts(i *hlo.Instruction) []string {
 			w = f[1]
 		}
 		if w != "" && !(jit && (n == 0 || w == "main")) && w != "rematted_computation" && w != "checkpoint" {
-			out = append(out, w)
+			out = append(out, scopes(w)...) // a scope may have a slash in its name, as in jvp(h/3)
 		}
 	}
 	return out
+}
+
+// scopes splits an op_name at slashes outside of parentheses.
+func scopes(name string) (words []string) {
+	depth, from := 0, 0
+	for n, c := range name {
+		switch {
+		case c == '(':
+			depth++
+		case c == ')':
+			depth--
+		case c == '/' && depth == 0:
+			words, from = append(words, name[from:n]), n+1
+		}
+	}
+	return append(words, name[from:])
 }
 
 // partOf returns the part of the program that an instruction belongs to: the words of its

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"gpumem/hlo"
 	"gpumem/hlo/cost"
 	"gpumem/hlo/memory"
 	"gpumem/internal/test/remattest"
@@ -100,5 +101,23 @@ func TestRunHolds(t *testing.T) {
 				t.Errorf("met %t, %q", a.Met, a.Holds)
 			}
 		})
+	}
+}
+
+// TestParts: a scope is a word of op_name wherever it stands.
+func TestParts(t *testing.T) {
+	for name, want := range map[string]string{
+		"jit(step)/jit(main)/layer_3/tanh":               "layer_3",
+		"jit(step)/jvp(h/3)/dot_general":                 "h 3",
+		"jit(step)/transpose(jvp(encoder/layer_0))/dot":  "encoder layer_0",
+		"jit(step)/transpose(jvp(encoder))/layer_0/dot":  "encoder layer_0",
+		"jit(step)/rematted_computation/h/3/f(x/y)/tanh": "h 3 f(x/y)",
+		"jit(step)/jvp(h/3/dot":                          "", // cut
+		"tanh":                                           "",
+	} {
+		i := &hlo.Instruction{Attributes: []hlo.Attribute{{Key: "metadata", Value: "{op_name=\"" + name + "\"}"}}}
+		if got := strings.Join(parts(i), " "); got != want {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
 	}
 }

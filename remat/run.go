@@ -199,6 +199,9 @@ func Run(ctx context.Context, m *hlo.Module, r Request) (*Answer, error) {
 		a.warn(e)
 	}
 	m = m.Clone()
+	if m.Scheduled {
+		hlo.RemoveBarriers(m)
+	}
 	planned := make(chan error, 1)
 	go func() { planned <- a.plan(ctx, m) }()
 	select {

@@ -69,6 +69,9 @@ func Files(ctx context.Context, paths []string, n int) (*Answer, error) {
 	s := &memory.Summary{Largest: []memory.LiveValue{}}
 	if all.Module != nil {
 		var err error
+		if all.Module.Scheduled { // before anything is counted, as in the program that runs
+			hlo.RemoveBarriers(all.Module)
+		}
 		if s, err = memory.Summarize(all.Module, n); err != nil {
 			return nil, fmt.Errorf("%s: %w", paths[0], err)
 		}
