@@ -229,7 +229,7 @@ def _transform(module, limit, command, seconds, say):
     except KeyboardInterrupt:
         # XLA would make an error of its own of it. Raised again when XLA has returned.
         failed.add(threading.get_ident())
-        again = threading.Timer(0.2, _thread.interrupt_main)
+        again = threading.Timer(0.02, _thread.interrupt_main)
         again.daemon = True
         again.start()
         return None
