@@ -55,7 +55,7 @@ func TestFuseRandom(t *testing.T) {
 
 func TestFuseReal(t *testing.T) {
 	if testing.Short() {
-		t.Skip("skipped: long")
+		t.Skip("SKIPPED: real modules take seconds; run without -short")
 	}
 	for _, file := range remattest.Real(t) {
 		name := strings.TrimSuffix(filepath.Base(file), ".hlo.gz")

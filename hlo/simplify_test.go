@@ -128,7 +128,7 @@ func TestSimplifyDoubling(t *testing.T) {
 
 func TestSimplifyReal(t *testing.T) {
 	if testing.Short() {
-		t.Skip("skipped: long")
+		t.Skip("SKIPPED: real modules take seconds; run without -short")
 	}
 	for _, file := range remattest.Real(t) {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".hlo.gz"), func(t *testing.T) {

@@ -318,7 +318,11 @@ func (k *plans) unstack() (err error) {
 		}
 	}
 	for _, p := range k.o.stacks.forLimit(k.limit) {
-		if p.Peak >= k.given.Peak || k.o.legal(k.given.Module, p) != nil {
+		if p.Peak >= k.given.Peak {
+			continue
+		}
+		if err := k.o.legal(k.given.Module, p); err != nil {
+			k.drop(p, err)
 			continue
 		}
 		k.take(p)
@@ -328,6 +332,7 @@ func (k *plans) unstack() (err error) {
 		}
 		k.sources = append(k.sources, s)
 	}
+	k.dropped = cmp.Or(k.dropped, k.o.stacks.fault)
 	return nil
 }
 

@@ -11,6 +11,8 @@ package remat
 
 import (
 	"cmp"
+	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,6 +28,7 @@ type stacks struct {
 	m      *hlo.Module
 	orders [2][]dropped // the second with stacks of what is carried
 	plans  map[string]*plan
+	fault  error // the first of a plan that could not be made; nil if there is none
 }
 
 // A dropped is a stack in the order of dropping.
@@ -107,12 +110,16 @@ func (s *stacks) plan(drop []dropped, order int) *plan {
 	s.plans[name] = nil
 	c := s.m.Clone()
 	added, err := unstack.Drop(c, keys, order == 1)
-	if err != nil {
+	if errors.Is(err, unstack.ErrCannot) {
 		return nil
 	}
-	p, err := s.o.costs(c.Clone(), "loops", added)
-	if err != nil {
-		return nil // there are other plans
+	var p *plan
+	if err == nil {
+		p, err = s.o.costs(c.Clone(), "loops", added)
+	}
+	if err != nil { // there are other plans
+		s.fault = cmp.Or(s.fault, fmt.Errorf("a plan that drops what loops stack up was dropped: %w", err))
+		return nil
 	}
 	s.plans[name] = p
 	return p

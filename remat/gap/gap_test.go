@@ -259,7 +259,7 @@ func TestGapFault(t *testing.T) {
 // unfused and have no loops come there.
 func TestGapReal(t *testing.T) {
 	if testing.Short() {
-		t.Skip("skipped: long")
+		t.Skip("SKIPPED: real modules take seconds; run without -short")
 	}
 	for _, file := range remattest.Real(t) {
 		name := strings.TrimSuffix(filepath.Base(file), ".hlo.gz")

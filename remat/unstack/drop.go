@@ -3,6 +3,7 @@ package unstack
 // The change of the module.
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -11,6 +12,10 @@ import (
 
 	"gpumem/hlo"
 )
+
+// ErrCannot is the error of [Drop] for a stack that the backward loop cannot compute from what is
+// kept. Any other is a fault.
+var ErrCannot = errors.New("the backward loop cannot compute it")
 
 // Drop drops the stacks with these keys from a module: they leave the state of both loops, and
 // the backward body computes them again. With carry, what each round of the forward loop hands to
@@ -73,7 +78,7 @@ func (p *Pair) drop(drop []*Stack, carry bool) (added int, err error) {
 	w := &writer{needs: newNeeds(p, drop, carry), m: p.Forward.Parent.Module, made: map[*hlo.Instruction]*hlo.Instruction{}, gets: map[int]*hlo.Instruction{}, slices: map[sliced]*hlo.Instruction{}}
 	for _, s := range drop {
 		if !w.stack(s) {
-			return 0, fmt.Errorf("unstack: %s: the backward loop cannot compute it", p.Key(drop[0]))
+			return 0, fmt.Errorf("unstack: %s: %w", p.Key(s), ErrCannot)
 		}
 	}
 	more := w.stackUp()

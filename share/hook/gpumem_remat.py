@@ -155,7 +155,11 @@ def _key(limit, command):
         def hook():
             if not limit:
                 return inner()
-            return inner() + " gpumem remat %s %s" % (_limit_flags(limit, lambda text: None), _version(command))
+            try:
+                flags = _limit_flags(limit)
+            except Exception as error:  # the function will be compiled as it is, and a line says why
+                flags = error
+            return inner() + " gpumem remat %s %s" % (flags, _version(command))
 
         put = compilation_cache.put_executable_and_time
         put = getattr(put, "inner", put)
@@ -185,8 +189,9 @@ failed = set()  # threads whose last function was compiled as it was by an error
 said_no_limit = []  # that auto has no limit to go by
 
 
-def _limit_flags(limit, say):
-    """Returns the flags that say what a module may take; None if nothing does."""
+def _limit_flags(limit, say=None):
+    """Returns the flags that say what a module may take; None if nothing does, which say says
+    once."""
     if limit != "auto":
         return ["--limit", limit]
     import jax
@@ -194,7 +199,7 @@ def _limit_flags(limit, say):
     stats = [device.memory_stats() or {} for device in jax.local_devices()]
     totals = [s["bytes_limit"] for s in stats if s.get("bytes_limit")]
     if not totals:
-        if not said_no_limit:
+        if say and not said_no_limit:
             said_no_limit.append(True)
             say("auto: JAX reports no limit of its devices' memory, so functions are compiled as they are; give bytes or a part such as 60%")
         return None

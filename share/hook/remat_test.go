@@ -258,6 +258,7 @@ processes, *stats = sys.argv[1].split()
 devices = [types.SimpleNamespace(memory_stats=lambda s=s: eval(s)) for s in stats]
 sys.modules["jax"] = types.SimpleNamespace(local_devices=lambda: devices, process_count=lambda: int(processes))
 said = []
+gpumem_remat._limit_flags("auto")  # for JAX's key, which says nothing
 print(gpumem_remat._limit_flags("auto", said.append), gpumem_remat._limit_flags("auto", said.append), len(said))
 `
 			out, err := exec.Command(python, "-B", "-c", program, tc.stats).CombinedOutput()
@@ -419,6 +420,8 @@ compilation_cache.put_executable_and_time(1)
 compilation_cache.put_executable_and_time(2)
 r.remove()
 print("removed", key())
+r.install("auto", sys.executable)
+print("no figures:", key())
 `
 	const want = `wait False user gpumem remat ['--limit', '60%'] V
 removed False True user
@@ -428,6 +431,7 @@ made True user gpumem remat ['--limit', '30%'] V
 failed
 kept 2
 removed user
+no figures: user gpumem remat module 'jax' has no attribute 'local_devices' V
 `
 	cmd := exec.Command(python, "-B", "-c", program, ".")
 	cmd.Env = append(os.Environ(), "PYTHONPATH="+dir)
