@@ -28,7 +28,7 @@ func (n *names) group(site uint32) uint32 {
 		return 0
 	}
 	if n.groups[site] == 0 {
-		frame := ownFrame(n.site(site))
+		frame := OwnFrame(n.site(site))
 		first, ok := n.byFrame[frame]
 		if !ok {
 			first = site
@@ -43,7 +43,7 @@ func (n *names) group(site uint32) uint32 {
 func (n *names) of(p *place, coarse bool) string {
 	switch {
 	case p.site != 0:
-		return n.shown(ownFrame(n.site(p.site)))
+		return n.shown(OwnFrame(n.site(p.site)))
 	case coarse:
 		return "requests of " + size.Format(p.bytes) + " to " + size.Format(2*p.bytes)
 	}
@@ -53,11 +53,16 @@ func (n *names) of(p *place, coarse bool) string {
 // stack returns the whole stack of a site.
 func (n *names) stack(site uint32) string { return n.shown(n.site(site)) }
 
-// shown leaves the directories of files out.
+// shown leaves the directories of files out, unless they are kept.
 func (n *names) shown(stack string) string {
 	if n.keepPaths {
 		return stack
 	}
+	return WithoutPaths(stack)
+}
+
+// WithoutPaths returns a stack without the directories of its files.
+func WithoutPaths(stack string) string {
 	lines := strings.Split(stack, "\n")
 	for i, l := range lines {
 		name, file, ok := strings.Cut(l, " (")
@@ -68,9 +73,9 @@ func (n *names) shown(stack string) string {
 	return strings.Join(lines, "\n")
 }
 
-// ownFrame returns the innermost frame of a stack that is not of a library, or the
+// OwnFrame returns the innermost frame of a stack that is not of a library, or the
 // innermost at all.
-func ownFrame(stack string) string {
+func OwnFrame(stack string) string {
 	first, _, _ := strings.Cut(stack, "\n")
 	for l := range strings.Lines(stack) {
 		l = strings.TrimSuffix(l, "\n")

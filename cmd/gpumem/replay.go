@@ -18,6 +18,7 @@ import (
 	"gpumem/policy"
 	"gpumem/policy/frameworks"
 	"gpumem/replay"
+	"gpumem/replay/compare"
 	"gpumem/replay/timeline"
 	"gpumem/report"
 	"gpumem/size"
@@ -36,10 +37,15 @@ type replayOptions struct {
 func replayCommand() *cobra.Command {
 	var f replayOptions
 	cmd := &cobra.Command{
-		Use:   "replay TRACE",
+		Use:   "replay TRACE [AFTER]",
 		Short: "Run a recording under several policies and compare",
-		Args:  oneTrace,
-		RunE:  func(cmd *cobra.Command, args []string) error { return f.run(cmd, args[0]) },
+		Args:  f.traces,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 2 {
+				return f.compare(cmd, args)
+			}
+			return f.run(cmd, args[0])
+		},
 	}
 	fs := cmd.Flags()
 	fs.StringArrayVar(&f.policies, "policy", nil, "`POLICY` to run, NAME[@VERSION][:key=value,...]; repeat for several (default: jax, jax:preallocate=false, platform; async, vmm, elastic where the device can; pytorch for a recording of PyTorch)")
@@ -91,7 +97,88 @@ func (f *replayOptions) run(cmd *cobra.Command, path string) error {
 	if err != nil {
 		return err
 	}
-	// Not earlier: with an error stderr has that one line alone.
+	if err := f.notes(cmd, cfg, note); err != nil {
+		return err
+	}
+	if err := show(cmd, f.asJSON, rep, func(t *text) { writeReplay(t, rep, f.smallest) }); err != nil {
+		return err
+	}
+	if slices.ContainsFunc(rep.Results, func(r *replay.Result) bool { return !r.Fits }) {
+		return errNo
+	}
+	return nil
+}
+
+// traces checks the arguments.
+func (f *replayOptions) traces(cmd *cobra.Command, args []string) error {
+	if len(args) != 2 {
+		return oneTrace(cmd, args)
+	}
+	if args[0] == "-" && args[1] == "-" {
+		return errors.New("standard input can be one of two recordings, not both")
+	}
+	for flag, path := range map[string]string{"--save": f.save, "--svg": f.drawing} {
+		if path != "" {
+			return fmt.Errorf("%s is of one recording, and there are two; use it with one at a time", flag)
+		}
+	}
+	return nil
+}
+
+// compare is the command with two recordings. The exit status is that of a replay of the
+// second, so that a script may add what was before.
+func (f *replayOptions) compare(cmd *cobra.Command, paths []string) error {
+	for _, path := range paths {
+		if err := output.Check(path, "recording", output.File{Flag: "--report", Path: f.page}); err != nil {
+			return err
+		}
+	}
+	byDefault := len(f.policies) == 0
+	cfg, note, err := f.config()
+	if err != nil {
+		return err
+	}
+	if err := replay.CheckPolicies(cfg); err != nil {
+		return err
+	}
+	line := newProgress(cmd.ErrOrStderr())
+	defer line.clear()
+	cfg.Progress = line.show
+	read := f.recordingFlags
+	read.paths = true // they tell the program's files from a library's
+	var traces [2]*trace.Trace
+	for i, path := range paths {
+		if traces[i], err = read.open(cmd.Context(), path, line); err != nil {
+			return err
+		}
+		defer traces[i].Close()
+	}
+	if byDefault {
+		more := append(replay.FrameworkPolicies(traces[0]), replay.FrameworkPolicies(traces[1])...)
+		if err := addPolicies(&cfg, slices.Compact(more)); err != nil {
+			return err
+		}
+	}
+	rep, err := compare.Run(cmd.Context(), traces[0], traces[1], compare.Config{Replay: cfg, KeepPaths: f.paths})
+	line.clear()
+	if err != nil {
+		return err
+	}
+	if err := f.notes(cmd, cfg, note); err != nil {
+		return err
+	}
+	if err := show(cmd, f.asJSON, rep, func(t *text) { rep.WriteText(&t.Text, screenWidth, f.smallest) }); err != nil {
+		return err
+	}
+	if !rep.Fits() {
+		return errNo
+	}
+	return nil
+}
+
+// notes prints what there is to say about the device, the releases and the environment.
+// Not earlier than the answer: with an error stderr has that one line alone.
+func (f *replayOptions) notes(cmd *cobra.Command, cfg replay.Config, note string) error {
 	if note != "" {
 		fmt.Fprintln(cmd.ErrOrStderr(), "gpumem: "+note)
 	}
@@ -108,12 +195,6 @@ func (f *replayOptions) run(cmd *cobra.Command, path string) error {
 		for _, w := range warnings {
 			fmt.Fprintf(cmd.ErrOrStderr(), "gpumem: warning: %s: %s\n", w.Name, w.Text)
 		}
-	}
-	if err := show(cmd, f.asJSON, rep, func(t *text) { writeReplay(t, rep, f.smallest) }); err != nil {
-		return err
-	}
-	if slices.ContainsFunc(rep.Results, func(r *replay.Result) bool { return !r.Fits }) {
-		return errNo
 	}
 	return nil
 }

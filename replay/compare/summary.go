@@ -1,0 +1,144 @@
+package compare
+
+// The answer in sentences.
+
+import (
+	"fmt"
+	"slices"
+
+	"gpumem/leaks"
+	"gpumem/report"
+	"gpumem/size"
+)
+
+// summary returns what differs, in a few sentences: the peaks of the pool in which they
+// are furthest apart, its largest row, and what leaks.
+func summary(rep *Report) []string {
+	if len(rep.Pools) == 0 {
+		return []string{"Nothing to compare: no memory is allocated in either recording."}
+	}
+	if rep.SameFile {
+		return []string{fmt.Sprintf("No difference: both are one file, %s.", rep.Before.Source)}
+	}
+	most := rep.Pools[0]
+	for _, p := range rep.Pools {
+		if abs(p.PeakDifference) > abs(most.PeakDifference) {
+			most = p
+		}
+	}
+	out := []string{rep.peaks(most)}
+	if s := largest(most); s != "" {
+		out = append(out, s)
+	}
+	return append(out, leakSentences(rep)...)
+}
+
+// peaks returns how far the peaks of a pool are apart.
+func (rep *Report) peaks(p *Pool) string {
+	in := ""
+	if len(rep.Pools) > 1 {
+		in = " in pool " + p.Name
+	}
+	switch {
+	case p.After == nil:
+		return fmt.Sprintf("Only the first recording has pool %s, with a peak of %s.", p.Name, size.Format(p.Before.Peak))
+	case p.Before == nil:
+		return fmt.Sprintf("Only the second recording has pool %s, with a peak of %s.", p.Name, size.Format(p.After.Peak))
+	case p.PeakDifference == 0:
+		all := len(rep.Pools) > 1
+		if slices.ContainsFunc(p.AtPeak.Rows, func(r *Row) bool { return r.Difference != 0 }) {
+			return fmt.Sprintf("The peaks are equal%s, %s, but other memory is live there.", in, size.Format(p.After.Peak))
+		}
+		if all {
+			return "The peaks do not differ in any pool."
+		}
+		return fmt.Sprintf("The peaks do not differ: %s, of the same places.", size.Format(p.After.Peak))
+	}
+	verb := "grew"
+	if p.PeakDifference < 0 {
+		verb = "fell"
+	}
+	part := ""
+	if p.Before.Peak > 0 {
+		part = " (" + percent(p.PeakDifference, p.Before.Peak) + ")"
+	}
+	return fmt.Sprintf("The peak%s %s by %s%s, from %s to %s.", in, verb, size.Format(abs(p.PeakDifference)), part, size.Format(p.Before.Peak), size.Format(p.After.Peak))
+}
+
+// largest returns the sentence about the largest difference of a pool in the direction of
+// its peaks; "" if there is none.
+func largest(p *Pool) string {
+	if p.Before == nil || p.After == nil {
+		return ""
+	}
+	k := slices.IndexFunc(p.AtPeak.Rows, func(r *Row) bool {
+		return r.Difference != 0 && (p.PeakDifference == 0 || (r.Difference > 0) == (p.PeakDifference > 0))
+	})
+	if k < 0 {
+		return ""
+	}
+	r := p.AtPeak.Rows[k]
+	only := ""
+	switch r.How {
+	case OnlyBefore:
+		only = ", which the second recording does not have"
+	case OnlyAfter:
+		only = ", which the first recording does not have"
+	}
+	return fmt.Sprintf("The largest part of it is %s in %s%s.", Signed(r.Difference), report.OneLine(r.Where), only)
+}
+
+// leakSentences returns what leaks, one sentence for each recording; none if neither
+// recording shows a leak.
+func leakSentences(rep *Report) []string {
+	if !grows(rep.Leaks.Before) && !grows(rep.Leaks.After) {
+		return nil
+	}
+	var out []string
+	for i, r := range []*leaks.Report{rep.Leaks.Before, rep.Leaks.After} {
+		name := "The " + sideNames[i] + " recording"
+		switch {
+		case len(r.Leaks) > 0 && r.Verdict == leaks.Leak:
+			p := r.Leaks[0]
+			rate := ""
+			if p.BytesPerStep != nil {
+				rate = fmt.Sprintf(", %s more in each step", size.Format(*p.BytesPerStep))
+			}
+			more := ""
+			if n := len(r.Leaks) - 1; n > 0 {
+				more = fmt.Sprintf(", and in %s more", report.Counted(uint64(n), "place"))
+			}
+			out = append(out, fmt.Sprintf("%s leaks in %s%s: %s at the end%s.", name, report.OneLine(p.Site), rate, size.Format(p.Bytes), more))
+		case r.Verdict == leaks.Growth:
+			out = append(out, name+" grows to its end.")
+		case r.Verdict == leaks.TooShort:
+			out = append(out, name+" is too short to show a leak.")
+		default:
+			out = append(out, name+" does not leak.")
+		}
+	}
+	return out
+}
+
+func grows(r *leaks.Report) bool { return r.Verdict == leaks.Leak || r.Verdict == leaks.Growth }
+
+// Signed returns a difference of bytes: "+1.50 GiB", "-512 B", "0".
+func Signed(n int64) string { return signed(n, size.Format) }
+
+// signedCount returns a difference of numbers: "+1,234", "0".
+func signedCount(n int64) string { return signed(n, report.Count) }
+
+func signed(n int64, format func(uint64) string) string {
+	switch {
+	case n > 0:
+		return "+" + format(uint64(n))
+	case n < 0:
+		return "-" + format(abs(n))
+	}
+	return "0"
+}
+
+// percent returns a difference as a part of what it is from: "+12.5 %".
+func percent(n int64, of uint64) string {
+	return fmt.Sprintf("%+.3g %%", 100*float64(n)/float64(of))
+}

@@ -1,0 +1,307 @@
+package compare
+
+// The report as text.
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+
+	"gpumem/replay"
+	"gpumem/report"
+	"gpumem/size"
+)
+
+const (
+	// The rows of a table of one pool, and of each of several pools.
+	textRows, poolRows = 20, 8
+	// endRows are those of what is live at the end and of the allocations.
+	endRows = 8
+	// stackFrames is the most frames of a stack.
+	stackFrames = 8
+	// leastWhere is the least width of a place in a table.
+	leastWhere = 12
+)
+
+// words are how a row was matched, for its table.
+var words = map[How]string{
+	ByStack: "same", ByLines: "moved", ByFunction: "alike", BySize: "size", OnlyBefore: "gone", OnlyAfter: "new",
+}
+
+// WriteText adds the report to t. screen is the width of a terminal, 0 if there is none:
+// then tables are as wide as t.
+func (rep *Report) WriteText(t *report.Text, screen int, smallest bool) {
+	w := &writer{Text: t, screen: screen, width: cmp.Or(screen, t.Width), rep: rep}
+	t.Line("%s", strings.Join(rep.Summary, " "))
+	w.recording("first: ", rep.Before)
+	w.recording("second: ", rep.After)
+	for _, n := range rep.Notes {
+		t.Line("  %s", n)
+	}
+	rows := textRows
+	if len(rep.Pools) > 1 {
+		rows = poolRows
+	}
+	for _, p := range rep.Pools {
+		w.pool(p, rows)
+	}
+	w.policies(smallest)
+}
+
+type writer struct {
+	*report.Text
+	screen, width int
+	rep           *Report
+}
+
+// recording writes a line about a recording, and its notes.
+func (w *writer) recording(name string, t replay.TraceInfo) {
+	allocs := report.Counted(t.Allocs, "allocation")
+	if t.Refused > 0 {
+		allocs += fmt.Sprintf(" (%s refused in the recorded run)", report.Count(t.Refused))
+	}
+	line := report.OneLine(fmt.Sprintf("%s%s: %s, %s, at most %s live", name, t.Source, report.Counted(t.Events, "event"), allocs, size.Format(t.PeakLive)))
+	if w.screen > 0 {
+		line = report.Wrap(line, w.screen)
+	}
+	w.Raw(line)
+	for _, n := range t.Notes {
+		w.Line("  %s", n)
+	}
+}
+
+func (w *writer) table(tab *report.Table) {
+	var b strings.Builder
+	_, _ = tab.Fit(w.screen).WriteTo(&b) // a Builder takes everything
+	w.Raw(strings.TrimSuffix(b.String(), "\n"))
+}
+
+// pool writes what differs in a pool.
+func (w *writer) pool(p *Pool, rows int) {
+	title := ""
+	if len(w.rep.Pools) > 1 {
+		title = "Pool " + report.OneLine(p.Name)
+	}
+	w.Section(title)
+	w.sides(p)
+	w.Section(cmp.Or(map[bool]string{p.PeakDifference == 0: "What is live at the peaks, of which the rows add up to no difference"}[true], "What makes the difference of the peaks"))
+	w.rows(p.AtPeak.differ(rows), Signed, size.Format, peakOf)
+	w.matched(p)
+	if same := w.stacks(p); same {
+		w.Section("")
+	}
+	if !endsAtPeak(p) {
+		if t := p.AtEnd.differ(endRows); len(t.Rows) > 0 {
+			w.Section("What is live at the end")
+			w.rows(t, Signed, size.Format, endOf)
+		}
+	}
+	if t := p.Allocs.differ(endRows); len(t.Rows) > 0 {
+		w.Section("Number of allocations over the run")
+		w.rows(t, signedCount, report.Count, allocsOf)
+	}
+	if p.Uncounted {
+		w.Line("  allocations by size are not counted: there are more than %s sizes", report.Count(maxSizes))
+	}
+}
+
+// endsAtPeak reports whether both recordings end with what is live at their peaks, as
+// those of one instant do: a second table would repeat the first.
+func endsAtPeak(p *Pool) bool {
+	for _, s := range []*Side{p.Before, p.After} {
+		if s != nil && (s.End != s.Peak || s.EndBlocks != s.PeakBlocks) {
+			return false
+		}
+	}
+	return true
+}
+
+// A figure is what a table is of, and its blocks.
+type figure func(*Part) (value, blocks uint64)
+
+func peakOf(p *Part) (uint64, uint64)   { return p.PeakBytes, p.PeakBlocks }
+func endOf(p *Part) (uint64, uint64)    { return p.EndBytes, p.EndBlocks }
+func allocsOf(p *Part) (uint64, uint64) { return p.Allocs, 0 }
+
+// sides writes the two sides of a pool.
+func (w *writer) sides(p *Pool) {
+	tab := report.NewTable("", ">first", ">second", ">difference")
+	a, b := p.Before, p.After
+	row := func(name string, value func(*Side) (uint64, bool), format func(uint64) string) {
+		cells := []string{name}
+		var have [2]bool
+		var v [2]uint64
+		for i, s := range []*Side{a, b} {
+			cell := "-"
+			if s != nil {
+				if v[i], have[i] = value(s); have[i] {
+					cell = format(v[i])
+				}
+			}
+			cells = append(cells, cell)
+		}
+		if name != "at event" && name != "at time" && (have[0] || have[1]) {
+			cells = append(cells, signed(int64(v[1]-v[0]), format))
+		}
+		tab.Row(cells...)
+	}
+	seconds := func(ns uint64) string { return report.Seconds(float64(ns) / 1e9) }
+	row("peak", func(s *Side) (uint64, bool) { return s.Peak, true }, size.Format)
+	row("in blocks", func(s *Side) (uint64, bool) { return s.PeakBlocks, true }, report.Count)
+	row("at event", func(s *Side) (uint64, bool) { return s.PeakEvent, s.PeakEvent > 0 }, report.Count)
+	if a != nil && a.PeakTime != nil || b != nil && b.PeakTime != nil {
+		row("at time", func(s *Side) (uint64, bool) {
+			if s.PeakTime == nil {
+				return 0, false
+			}
+			return *s.PeakTime, true
+		}, seconds)
+	}
+	if a != nil && a.PeakRefused > 0 || b != nil && b.PeakRefused > 0 {
+		row("refused there", func(s *Side) (uint64, bool) { return s.PeakRefused, true }, size.Format)
+	}
+	row("live at the end", func(s *Side) (uint64, bool) { return s.End, true }, size.Format)
+	row("allocations", func(s *Side) (uint64, bool) { return s.Allocs, true }, report.Count)
+	w.table(tab)
+}
+
+// rows writes a table of differences, and its sum.
+func (w *writer) rows(t Table, difference func(int64) string, format func(uint64) string, of figure) {
+	type line struct{ cells []string }
+	var lines [][]string
+	blocks := false
+	sum := &Row{Where: "in all"}
+	add := func(r *Row, where string) {
+		v0, b0 := of(&r.Before)
+		v1, b1 := of(&r.After)
+		blocks = blocks || b0+b1 > 0
+		lines = append(lines, []string{difference(r.Difference), format(v0), format(v1), report.Count(b0) + "/" + report.Count(b1), words[r.How], where})
+	}
+	for _, r := range t.Rows {
+		sum.add(r)
+		where := report.OneLine(r.Where)
+		if n := max(r.Before.Stacks, r.After.Stacks); n > 1 {
+			where += fmt.Sprintf(", %s", report.Counted(uint64(n), "stack"))
+		}
+		add(r, where)
+	}
+	if t.Rest != nil {
+		sum.add(t.Rest)
+		add(t.Rest, t.Rest.Where)
+	}
+	add(sum, sum.Where)
+	titles := []string{"difference", "first", "second", "blocks", "match", "where"}
+	drop := -1
+	if !blocks {
+		drop = 3
+	}
+	used := 0
+	for i, title := range titles[:5] {
+		if i == drop {
+			continue
+		}
+		width := len(title)
+		for _, cells := range lines {
+			width = max(width, len(cells[i]))
+		}
+		used += width + 2
+	}
+	head := []string{">difference", ">first", ">second", ">blocks", "match", "where"}
+	if drop >= 0 {
+		head = append(head[:drop:drop], head[drop+1:]...)
+	}
+	tab := report.NewTable(head...)
+	for _, cells := range lines {
+		cells[5] = report.Shorten(cells[5], max(leastWhere, w.width-used))
+		if drop >= 0 {
+			cells = append(cells[:drop:drop], cells[drop+1:]...)
+		}
+		tab.Row(cells...)
+	}
+	w.table(tab)
+}
+
+// matched writes how the live memory at the peaks was matched.
+func (w *writer) matched(p *Pool) {
+	about := map[How]string{
+		ByStack: "same: the same stack", ByLines: "moved: the same stack but for line numbers",
+		ByFunction: "alike: the same innermost functions", BySize: "size: no stacks, the same size",
+		OnlyBefore: "gone: only the first allocates there", OnlyAfter: "new: only the second allocates there",
+	}
+	if len(p.Matched) == 0 {
+		return
+	}
+	w.Section("")
+	tab := report.NewTable("match", ">first", ">second")
+	for _, m := range p.Matched {
+		tab.Row(about[m.How], size.Format(m.Before), size.Format(m.After))
+	}
+	w.table(tab)
+}
+
+// stacks writes the stack of the largest difference.
+func (w *writer) stacks(p *Pool) bool {
+	if len(p.AtPeak.Rows) == 0 || p.AtPeak.Rows[0].Difference == 0 {
+		return false
+	}
+	r := p.AtPeak.Rows[0]
+	write := func(title, stack string) {
+		if stack == "" {
+			return
+		}
+		w.Section(title)
+		frames := strings.Split(stack, "\n")
+		for _, f := range frames[:min(len(frames), stackFrames)] {
+			w.Raw("  " + report.Fit(report.OneLine(f), max(0, w.screen-2)))
+		}
+		if more := len(frames) - stackFrames; more > 0 {
+			w.Line("  and %s more (--json)", report.Counted(uint64(more), "frame"))
+		}
+	}
+	if r.How == ByStack || r.How == OnlyAfter || r.Before.Stack == "" {
+		write("The stack of the largest difference", r.After.Stack)
+		return true
+	}
+	write("The stack of the largest difference, first", r.Before.Stack)
+	write("and second", r.After.Stack)
+	return true
+}
+
+// policies writes the figures of the policies.
+func (w *writer) policies(smallest bool) {
+	w.Section("Policies: the most held, and requests refused")
+	head := []string{"policy"}
+	several := len(w.rep.Pools) > 1
+	if several {
+		head = append(head, "pool")
+	}
+	head = append(head, ">first", ">second", ">difference", ">refused")
+	if smallest {
+		head = append(head, ">smallest device")
+	}
+	tab := report.NewTable(head...)
+	for _, x := range w.rep.Policies {
+		held := func(r *replay.Result) (string, int64, string, string) {
+			if r == nil {
+				return "-", 0, "-", "-"
+			}
+			least := "none"
+			if r.Smallest != nil {
+				least = size.Format(*r.Smallest)
+			}
+			return size.Format(r.HeldPeak), int64(r.HeldPeak), report.Count(r.Refused), least
+		}
+		h0, n0, r0, s0 := held(x.Before)
+		h1, n1, r1, s1 := held(x.After)
+		cells := []string{x.Policy}
+		if several {
+			cells = append(cells, x.Pool)
+		}
+		cells = append(cells, h0, h1, Signed(n1-n0), r0+"/"+r1)
+		if smallest {
+			cells = append(cells, s0+" / "+s1)
+		}
+		tab.Row(cells...)
+	}
+	w.table(tab)
+}
