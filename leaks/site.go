@@ -4,6 +4,7 @@ package leaks
 // place.
 
 import (
+	"iter"
 	"slices"
 	"strings"
 
@@ -74,16 +75,25 @@ func WithoutPaths(stack string) string {
 }
 
 // OwnFrame returns the innermost frame of a stack that is not of a library, or the
-// innermost at all.
+// innermost at all. Libraries are known by the directories of their files.
 func OwnFrame(stack string) string {
+	for l := range OwnFrames(stack) {
+		return l
+	}
 	first, _, _ := strings.Cut(stack, "\n")
-	for l := range strings.Lines(stack) {
-		l = strings.TrimSuffix(l, "\n")
-		if strings.HasSuffix(l, ")") && isPython(l) && !isLibrary(l) {
-			return l
+	return first
+}
+
+// OwnFrames returns the frames of a stack that are not of a library, the innermost first.
+func OwnFrames(stack string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for l := range strings.Lines(stack) {
+			l = strings.TrimSuffix(l, "\n")
+			if strings.HasSuffix(l, ")") && isPython(l) && !isLibrary(l) && !yield(l) {
+				return
+			}
 		}
 	}
-	return first
 }
 
 // isPython reports whether a frame is of Python: of a file, or of code that was typed.

@@ -135,7 +135,7 @@ func Run(ctx context.Context, before, after *trace.Trace, cfg Config) (*Report, 
 		return nil, err
 	}
 	rep := &Report{
-		Before: replay.Describe(before), After: replay.Describe(after), Notes: notes, Pools: []*Pool{},
+		Before: replay.Describe(before), After: replay.Describe(after), Notes: notes, Pools: []*Pool{}, Policies: []Policy{},
 		SameFile: output.Same(before.Source, after.Source) && before.Source != "stdin",
 	}
 	c := &comparer{ctx: ctx, cfg: cfg, sides: [2]*recording{newRecording(before, cfg.KeepPaths), newRecording(after, cfg.KeepPaths)}}
@@ -146,13 +146,8 @@ func Run(ctx context.Context, before, after *trace.Trace, cfg Config) (*Report, 
 		}
 		rep.Pools = append(rep.Pools, p)
 	}
-	if err := c.policies(rep, pairs); err != nil {
+	if err := c.replay(rep, pairs); err != nil {
 		return nil, err
-	}
-	for i, to := range []**leaks.Report{&rep.Leaks.Before, &rep.Leaks.After} {
-		if *to, err = c.leaks(i, pairs); err != nil {
-			return nil, err
-		}
 	}
 	rep.Summary = summary(rep)
 	return rep, nil
@@ -278,23 +273,30 @@ func (c *comparer) progress(doing string) func(part float64) {
 	return func(part float64) { c.cfg.Replay.Progress(doing, part) }
 }
 
-// policies replays both recordings.
-func (c *comparer) policies(rep *Report, pairs []pair) error {
+// replay runs the policies and the search for leaks over both recordings.
+func (c *comparer) replay(rep *Report, pairs []pair) error {
 	results := map[*trace.Pool][]*replay.Result{}
+	found := []**leaks.Report{&rep.Leaks.Before, &rep.Leaks.After}
 	for i, s := range c.sides {
-		cfg := c.cfg.Replay
-		cfg.Untimed, cfg.Pool = true, ""
-		if c.cfg.Replay.Pool != "" && pairs[0][i] != nil {
-			cfg.Pool = pairs[0][i].Name
+		name := c.cfg.Replay.Pool
+		k := slices.IndexFunc(pairs, func(p pair) bool { return p[i] != nil })
+		if k < 0 { // nothing happens in the pool that was chosen
+			*found[i] = &leaks.Report{Verdict: leaks.TooShort, Leaks: []leaks.Place{}, Grew: []leaks.Place{}}
+			continue
 		}
+		if name != "" {
+			name = pairs[k][i].Name // a recording with one pool may call it otherwise
+		}
+		pools, err := s.trace.Choose(name)
+		if err != nil {
+			return err
+		}
+		cfg := c.cfg.Replay
+		cfg.Untimed, cfg.Pool = true, name
 		if f := c.cfg.Replay.Progress; f != nil {
 			cfg.Progress = func(doing string, part float64) { f(sideNames[i]+" recording: "+doing, part) }
 		}
 		got, err := replay.Run(c.ctx, s.trace, cfg)
-		if err != nil {
-			return err
-		}
-		pools, err := s.trace.Choose(cfg.Pool)
 		if err != nil {
 			return err
 		}
@@ -304,6 +306,12 @@ func (c *comparer) policies(rep *Report, pairs []pair) error {
 			}
 			pool := pools[k%len(pools)]
 			results[pool] = append(results[pool], res)
+		}
+		*found[i], err = leaks.Find(c.ctx, s.trace, leaks.Config{
+			Pool: name, KeepPaths: c.cfg.KeepPaths, Progress: c.progress("searching the " + sideNames[i] + " recording for leaks"),
+		})
+		if err != nil {
+			return err
 		}
 	}
 	for k, pol := range c.cfg.Replay.Policies {
@@ -318,13 +326,4 @@ func (c *comparer) policies(rep *Report, pairs []pair) error {
 		}
 	}
 	return nil
-}
-
-// leaks searches one recording for leaks.
-func (c *comparer) leaks(side int, pairs []pair) (*leaks.Report, error) {
-	cfg := leaks.Config{KeepPaths: c.cfg.KeepPaths, Progress: c.progress("searching the " + sideNames[side] + " recording for leaks")}
-	if c.cfg.Replay.Pool != "" && len(pairs) > 0 && pairs[0][side] != nil {
-		cfg.Pool = pairs[0][side].Name
-	}
-	return leaks.Find(c.ctx, c.sides[side].trace, cfg)
 }

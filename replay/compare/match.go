@@ -25,15 +25,17 @@ const (
 	// ByLines: the stacks are the same but for line numbers, or for the numbers that a
 	// compiler gives to operations.
 	ByLines How = "stack_without_lines"
-	// ByFunction: the innermost function is the same, and so is the innermost of the
-	// program's own files.
+	// ByProgram: the frames of the program's own files are the same but for line numbers.
+	// Those of libraries are not, as under another release of them.
+	ByProgram How = "program_without_lines"
+	// ByFunction: the innermost function of the program's own files is the same.
 	ByFunction How = "function"
 	// OnlyBefore and OnlyAfter: the other recording never allocates there.
 	OnlyBefore How = "only_before"
 	OnlyAfter  How = "only_after"
 )
 
-var ways = []How{ByStack, ByLines, ByFunction, BySize, OnlyBefore, OnlyAfter}
+var ways = []How{ByStack, ByLines, ByProgram, ByFunction, BySize, OnlyBefore, OnlyAfter}
 
 // A hash stands for a text. Stacks are hashed because a recording may have a million of
 // them, whose text is put together on each use.
@@ -45,10 +47,16 @@ func hashOf(text string) hash {
 }
 
 // stackKeys are what a stack is matched by.
-type stackKeys struct{ stack, lines, function hash }
+type stackKeys struct{ stack, lines, program, function hash }
 
 // stack returns the text of a site, without directories.
 func (r *recording) stack(site uint32) string { return leaks.WithoutPaths(r.trace.Site(site)) }
+
+// program returns the frames of the program's own files; all if there are none.
+func (r *recording) program(site uint32) string {
+	whole := r.trace.Site(site)
+	return leaks.WithoutPaths(cmp.Or(strings.Join(slices.Collect(leaks.OwnFrames(whole)), "\n"), whole))
+}
 
 // keysOf returns the keys of a site.
 func (r *recording) keysOf(site uint32) *stackKeys {
@@ -56,8 +64,10 @@ func (r *recording) keysOf(site uint32) *stackKeys {
 	if k == nil {
 		whole := r.trace.Site(site)
 		text := leaks.WithoutPaths(whole)
-		inner, _, _ := strings.Cut(text, "\n")
-		k = &stackKeys{hashOf(text), hashOf(withoutLines(text)), hashOf(function(inner) + "\n" + function(leaks.WithoutPaths(leaks.OwnFrame(whole))))}
+		k = &stackKeys{
+			stack: hashOf(text), lines: hashOf(withoutLines(text)), program: hashOf(withoutLines(r.program(site))),
+			function: hashOf(function(leaks.WithoutPaths(leaks.OwnFrame(whole)))),
+		}
 		r.keys[site] = k
 	}
 	return k
@@ -157,12 +167,14 @@ func (c *comparer) matchPlaces(got [2]*gathered) []match {
 		out = append(out, *m)
 	}
 	for _, level := range []struct {
-		how How
-		key func(*stackKeys) hash
+		how  How
+		key  func(*stackKeys) hash
+		text func(r *recording, site uint32) string // whose lines order stacks of one key; nil: they have no order
 	}{
-		{ByStack, func(k *stackKeys) hash { return k.stack }},
-		{ByLines, func(k *stackKeys) hash { return k.lines }},
-		{ByFunction, func(k *stackKeys) hash { return k.function }},
+		{ByStack, func(k *stackKeys) hash { return k.stack }, nil},
+		{ByLines, func(k *stackKeys) hash { return k.lines }, (*recording).stack},
+		{ByProgram, func(k *stackKeys) hash { return k.program }, (*recording).program},
+		{ByFunction, func(k *stackKeys) hash { return k.function }, nil},
 	} {
 		groups := map[hash]*match{}
 		var order []*match
@@ -185,8 +197,8 @@ func (c *comparer) matchPlaces(got [2]*gathered) []match {
 				for i := range left {
 					left[i] = append(left[i], m.places[i]...)
 				}
-			case level.how == ByLines && len(m.places[0]) == len(m.places[1]):
-				out = append(out, c.inOrder(*m)...)
+			case level.text != nil && len(m.places[0]) == len(m.places[1]):
+				out = append(out, c.inOrder(*m, level.text)...)
 			default:
 				out = append(out, *m)
 			}
@@ -205,10 +217,10 @@ func (c *comparer) matchPlaces(got [2]*gathered) []match {
 // inOrder matches as many stacks of one recording with as many of the other that differ
 // in line numbers alone, in the order of their lines: a change moves lines and rarely
 // changes their order.
-func (c *comparer) inOrder(m match) []match {
+func (c *comparer) inOrder(m match, text func(r *recording, site uint32) string) []match {
 	out := make([]match, len(m.places[0]))
 	for i, places := range m.places {
-		slices.SortStableFunc(places, func(a, b place) int { return compareLines(c.sides[i].stack(a.site), c.sides[i].stack(b.site)) })
+		slices.SortStableFunc(places, func(a, b place) int { return compareLines(text(c.sides[i], a.site), text(c.sides[i], b.site)) })
 		for k, p := range places {
 			out[k].how = m.how
 			out[k].places[i] = []place{p}

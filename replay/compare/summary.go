@@ -89,29 +89,29 @@ func largest(p *Pool) string {
 }
 
 // leakSentences returns what leaks, one sentence for each recording; none if neither
-// recording shows a leak.
+// recording shows a leak, and none about one of an instant.
 func leakSentences(rep *Report) []string {
-	if !grows(rep.Leaks.Before) && !grows(rep.Leaks.After) {
+	both := []*leaks.Report{rep.Leaks.Before, rep.Leaks.After}
+	if !slices.ContainsFunc(both, func(r *leaks.Report) bool { return r.Verdict == leaks.Leak }) {
 		return nil
 	}
 	var out []string
-	for i, r := range []*leaks.Report{rep.Leaks.Before, rep.Leaks.After} {
+	for i, r := range both {
 		name := "The " + sideNames[i] + " recording"
-		switch {
-		case len(r.Leaks) > 0 && r.Verdict == leaks.Leak:
+		switch r.Verdict {
+		case leaks.Leak:
 			p := r.Leaks[0]
-			rate := ""
+			rate, more := "", ""
 			if p.BytesPerStep != nil {
-				rate = fmt.Sprintf(", %s more in each step", size.Format(*p.BytesPerStep))
+				rate = fmt.Sprintf(", %s in each step", size.Format(*p.BytesPerStep))
 			}
-			more := ""
 			if n := len(r.Leaks) - 1; n > 0 {
 				more = fmt.Sprintf(", and in %s more", report.Counted(uint64(n), "place"))
 			}
 			out = append(out, fmt.Sprintf("%s leaks in %s%s: %s at the end%s.", name, report.OneLine(p.Site), rate, size.Format(p.Bytes), more))
-		case r.Verdict == leaks.Growth:
+		case leaks.Growth:
 			out = append(out, name+" grows to its end.")
-		case r.Verdict == leaks.TooShort:
+		case leaks.TooShort:
 			out = append(out, name+" is too short to show a leak.")
 		default:
 			out = append(out, name+" does not leak.")
@@ -119,8 +119,6 @@ func leakSentences(rep *Report) []string {
 	}
 	return out
 }
-
-func grows(r *leaks.Report) bool { return r.Verdict == leaks.Leak || r.Verdict == leaks.Growth }
 
 // Signed returns a difference of bytes: "+1.50 GiB", "-512 B", "0".
 func Signed(n int64) string { return signed(n, size.Format) }

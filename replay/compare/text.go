@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"strings"
+	"unicode/utf8"
 
 	"gpumem/replay"
 	"gpumem/report"
@@ -25,7 +26,7 @@ const (
 
 // words are how a row was matched, for its table.
 var words = map[How]string{
-	ByStack: "same", ByLines: "moved", ByFunction: "alike", BySize: "size", OnlyBefore: "gone", OnlyAfter: "new",
+	ByStack: "same", ByLines: "moved", ByProgram: "lib", ByFunction: "alike", BySize: "size", OnlyBefore: "gone", OnlyAfter: "new",
 }
 
 // WriteText adds the report to t. screen is the width of a terminal, 0 if there is none:
@@ -78,26 +79,31 @@ func (w *writer) table(tab *report.Table) {
 
 // pool writes what differs in a pool.
 func (w *writer) pool(p *Pool, rows int) {
-	title := ""
+	differ := p.AtPeak.differ(rows)
 	if len(w.rep.Pools) > 1 {
-		title = "Pool " + report.OneLine(p.Name)
-	}
-	w.Section(title)
-	w.sides(p)
-	w.Section(cmp.Or(map[bool]string{p.PeakDifference == 0: "What is live at the peaks, of which the rows add up to no difference"}[true], "What makes the difference of the peaks"))
-	w.rows(p.AtPeak.differ(rows), Signed, size.Format, peakOf)
-	w.matched(p)
-	if same := w.stacks(p); same {
+		name := report.OneLine(cmp.Or(p.Name, "without a name"))
+		if p.PeakDifference == 0 && len(differ.Rows) == 0 {
+			w.Section("")
+			w.Line("Pool %s: no difference, the peak is %s", name, size.Format(p.After.Peak))
+			return
+		}
+		w.Section("Pool " + name)
+	} else {
 		w.Section("")
 	}
-	if !endsAtPeak(p) {
-		if t := p.AtEnd.differ(endRows); len(t.Rows) > 0 {
-			w.Section("What is live at the end")
-			w.rows(t, Signed, size.Format, endOf)
-		}
+	w.sides(p)
+	if len(differ.Rows) > 0 {
+		w.Section("Live at the peaks")
+		w.rows(differ, Signed, size.Format, peakOf)
+		w.matched(p)
+		w.stacks(differ.Rows[0])
 	}
-	if t := p.Allocs.differ(endRows); len(t.Rows) > 0 {
-		w.Section("Number of allocations over the run")
+	if t := p.AtEnd.differ(endRows); len(t.Rows) > 0 && !oneInstant(p) {
+		w.Section("Live at the end")
+		w.rows(t, Signed, size.Format, endOf)
+	}
+	if t := p.Allocs.differ(endRows); len(t.Rows) > 0 && !oneInstant(p) {
+		w.Section("Allocations over the run")
 		w.rows(t, signedCount, report.Count, allocsOf)
 	}
 	if p.Uncounted {
@@ -105,11 +111,11 @@ func (w *writer) pool(p *Pool, rows int) {
 	}
 }
 
-// endsAtPeak reports whether both recordings end with what is live at their peaks, as
-// those of one instant do: a second table would repeat the first.
-func endsAtPeak(p *Pool) bool {
+// oneInstant reports whether nothing is freed in either recording: its end is its peak,
+// and every allocation is live there, so that more tables would repeat the first.
+func oneInstant(p *Pool) bool {
 	for _, s := range []*Side{p.Before, p.After} {
-		if s != nil && (s.End != s.Peak || s.EndBlocks != s.PeakBlocks) {
+		if s != nil && s.Allocs != s.Events {
 			return false
 		}
 	}
@@ -167,7 +173,6 @@ func (w *writer) sides(p *Pool) {
 
 // rows writes a table of differences, and its sum.
 func (w *writer) rows(t Table, difference func(int64) string, format func(uint64) string, of figure) {
-	type line struct{ cells []string }
 	var lines [][]string
 	blocks := false
 	sum := &Row{Where: "in all"}
@@ -180,9 +185,6 @@ func (w *writer) rows(t Table, difference func(int64) string, format func(uint64
 	for _, r := range t.Rows {
 		sum.add(r)
 		where := report.OneLine(r.Where)
-		if n := max(r.Before.Stacks, r.After.Stacks); n > 1 {
-			where += fmt.Sprintf(", %s", report.Counted(uint64(n), "stack"))
-		}
 		add(r, where)
 	}
 	if t.Rest != nil {
@@ -212,7 +214,7 @@ func (w *writer) rows(t Table, difference func(int64) string, format func(uint64
 	}
 	tab := report.NewTable(head...)
 	for _, cells := range lines {
-		cells[5] = report.Shorten(cells[5], max(leastWhere, w.width-used))
+		cells[5] = shorten(cells[5], max(leastWhere, w.width-used))
 		if drop >= 0 {
 			cells = append(cells[:drop:drop], cells[drop+1:]...)
 		}
@@ -221,11 +223,25 @@ func (w *writer) rows(t Table, difference func(int64) string, format func(uint64
 	w.table(tab)
 }
 
+// shorten cuts a frame: its file from the front, so that function and line stay.
+func shorten(frame string, width int) string {
+	if utf8.RuneCountInString(frame) <= width {
+		return frame
+	}
+	name, file, ok := strings.Cut(frame, " (")
+	left := width - utf8.RuneCountInString(name) - len(" (...")
+	if r := []rune(file); ok && left > 4 && len(r) > left {
+		return name + " (..." + string(r[len(r)-left:])
+	}
+	return report.Shorten(frame, width)
+}
+
 // matched writes how the live memory at the peaks was matched.
 func (w *writer) matched(p *Pool) {
 	about := map[How]string{
 		ByStack: "same: the same stack", ByLines: "moved: the same stack but for line numbers",
-		ByFunction: "alike: the same innermost functions", BySize: "size: no stacks, the same size",
+		ByProgram:  "lib: moved, and libraries differ",
+		ByFunction: "alike: the same function", BySize: "size: no stacks, the same size",
 		OnlyBefore: "gone: only the first allocates there", OnlyAfter: "new: only the second allocates there",
 	}
 	if len(p.Matched) == 0 {
@@ -239,12 +255,8 @@ func (w *writer) matched(p *Pool) {
 	w.table(tab)
 }
 
-// stacks writes the stack of the largest difference.
-func (w *writer) stacks(p *Pool) bool {
-	if len(p.AtPeak.Rows) == 0 || p.AtPeak.Rows[0].Difference == 0 {
-		return false
-	}
-	r := p.AtPeak.Rows[0]
+// stacks writes the stacks of a row.
+func (w *writer) stacks(r *Row) {
 	write := func(title, stack string) {
 		if stack == "" {
 			return
@@ -258,17 +270,17 @@ func (w *writer) stacks(p *Pool) bool {
 			w.Line("  and %s more (--json)", report.Counted(uint64(more), "frame"))
 		}
 	}
-	if r.How == ByStack || r.How == OnlyAfter || r.Before.Stack == "" {
-		write("The stack of the largest difference", r.After.Stack)
-		return true
+	if r.How != ByStack {
+		write("The stack of the largest difference, first recording", r.Before.Stack)
 	}
-	write("The stack of the largest difference, first", r.Before.Stack)
-	write("and second", r.After.Stack)
-	return true
+	write("The stack of the largest difference, second recording", r.After.Stack)
 }
 
 // policies writes the figures of the policies.
 func (w *writer) policies(smallest bool) {
+	if len(w.rep.Policies) == 0 {
+		return
+	}
 	w.Section("Policies: the most held, and requests refused")
 	head := []string{"policy"}
 	several := len(w.rep.Pools) > 1
