@@ -5,6 +5,7 @@ package compare
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -21,7 +22,7 @@ const (
 	// stackFrames is the most frames of a stack.
 	stackFrames = 8
 	// leastWhere is the least width of a place in a table.
-	leastWhere = 12
+	leastWhere = 16
 )
 
 // words are how a row was matched, for its table.
@@ -192,31 +193,36 @@ func (w *writer) rows(t Table, difference func(int64) string, format func(uint64
 		add(t.Rest, t.Rest.Where)
 	}
 	add(sum, sum.Where)
-	titles := []string{"difference", "first", "second", "blocks", "match", "where"}
-	drop := -1
+	columns := []string{">difference", ">first", ">second", ">blocks", "match"}
 	if !blocks {
-		drop = 3
+		columns = slices.Delete(columns, 3, 4)
 	}
 	used := 0
-	for i, title := range titles[:5] {
-		if i == drop {
-			continue
-		}
-		width := len(title)
-		for _, cells := range lines {
+	for i, title := range columns {
+		width := len(strings.TrimPrefix(title, ">"))
+		for k, cells := range lines {
+			if !blocks && i == 0 {
+				cells = slices.Delete(cells, 3, 4)
+				lines[k] = cells
+			}
 			width = max(width, len(cells[i]))
 		}
 		used += width + 2
 	}
-	head := []string{">difference", ">first", ">second", ">blocks", "match", "where"}
-	if drop >= 0 {
-		head = append(head[:drop:drop], head[drop+1:]...)
+	// The place stands behind its figures; before them and whole where a narrow screen breaks
+	// the table, which has it in each part.
+	last, room := len(columns), w.width-used
+	first := room < leastWhere
+	columns = append(columns, "where")
+	if first {
+		columns = append(columns[last:], columns[:last]...)
 	}
-	tab := report.NewTable(head...)
+	tab := report.NewTable(columns...)
 	for _, cells := range lines {
-		cells[5] = shorten(cells[5], max(leastWhere, w.width-used))
-		if drop >= 0 {
-			cells = append(cells[:drop:drop], cells[drop+1:]...)
+		if first {
+			cells = append(cells[last:], cells[:last]...)
+		} else {
+			cells[last] = shorten(cells[last], room)
 		}
 		tab.Row(cells...)
 	}
@@ -271,9 +277,9 @@ func (w *writer) stacks(r *Row) {
 		}
 	}
 	if r.How != ByStack {
-		write("The stack of the largest difference, first recording", r.Before.Stack)
+		write("Largest difference: its stack, first", r.Before.Stack)
 	}
-	write("The stack of the largest difference, second recording", r.After.Stack)
+	write("Largest difference: its stack, second", r.After.Stack)
 }
 
 // policies writes the figures of the policies.
