@@ -195,7 +195,7 @@ func pairPools(before, after *trace.Trace, name string) (pairs []pair, notes []s
 	if len(pools[0]) == 1 && len(pools[1]) == 1 {
 		a, b := pools[0][0], pools[1][0]
 		if a.Name != b.Name {
-			notes = append(notes, fmt.Sprintf("%s of the first recording is compared with %s of the second: each has one pool", poolName(a), poolName(b)))
+			notes = append(notes, fmt.Sprintf("%s before is compared with %s after: each recording has one pool", poolName(a), poolName(b)))
 		}
 		return []pair{{a, b}}, notes, nil
 	}
@@ -229,7 +229,7 @@ type comparer struct {
 }
 
 // sideNames are the recordings' names in the progress report.
-var sideNames = [2]string{"first", "second"}
+var sideNames = [2]string{"before", "after"}
 
 // pool compares one pool.
 func (c *comparer) pool(pr pair) (*Pool, error) {
@@ -237,7 +237,7 @@ func (c *comparer) pool(pr pair) (*Pool, error) {
 	gather := func(bySize bool) error {
 		for i, p := range pr {
 			var err error
-			if got[i], err = c.sides[i].gather(c.ctx, p, bySize, c.progress("reading the "+sideNames[i]+" recording")); err != nil {
+			if got[i], err = c.sides[i].gather(c.ctx, p, bySize, c.progress("comparing, "+sideNames[i])); err != nil {
 				return err
 			}
 		}
@@ -294,7 +294,7 @@ func (c *comparer) replay(rep *Report, pairs []pair) error {
 		cfg := c.cfg.Replay
 		cfg.Untimed, cfg.Pool = true, name
 		if f := c.cfg.Replay.Progress; f != nil {
-			cfg.Progress = func(doing string, part float64) { f(sideNames[i]+" recording: "+doing, part) }
+			cfg.Progress = func(doing string, part float64) { f(sideNames[i]+": "+doing, part) }
 		}
 		got, err := replay.Run(c.ctx, s.trace, cfg)
 		if err != nil {
@@ -308,7 +308,7 @@ func (c *comparer) replay(rep *Report, pairs []pair) error {
 			results[pool] = append(results[pool], res)
 		}
 		*found[i], err = leaks.Find(c.ctx, s.trace, leaks.Config{
-			Pool: name, KeepPaths: c.cfg.KeepPaths, Progress: c.progress("searching the " + sideNames[i] + " recording for leaks"),
+			Pool: name, KeepPaths: c.cfg.KeepPaths, Progress: c.progress("searching for leaks, " + sideNames[i]),
 		})
 		if err != nil {
 			return err

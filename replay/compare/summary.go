@@ -41,9 +41,9 @@ func (rep *Report) peaks(p *Pool) string {
 	}
 	switch {
 	case p.After == nil:
-		return fmt.Sprintf("Only the first recording has pool %s, with a peak of %s.", p.Name, size.Format(p.Before.Peak))
+		return fmt.Sprintf("Pool %s is gone; its peak was %s.", p.Name, size.Format(p.Before.Peak))
 	case p.Before == nil:
-		return fmt.Sprintf("Only the second recording has pool %s, with a peak of %s.", p.Name, size.Format(p.After.Peak))
+		return fmt.Sprintf("Pool %s is new, with a peak of %s.", p.Name, size.Format(p.After.Peak))
 	case p.PeakDifference == 0:
 		all := len(rep.Pools) > 1
 		if slices.ContainsFunc(p.AtPeak.Rows, func(r *Row) bool { return r.Difference != 0 }) {
@@ -81,9 +81,9 @@ func largest(p *Pool) string {
 	only := ""
 	switch r.How {
 	case OnlyBefore:
-		only = ", which the second recording does not have"
+		only = ", which is gone"
 	case OnlyAfter:
-		only = ", which the first recording does not have"
+		only = ", which is new"
 	}
 	return fmt.Sprintf("The largest part of it is %s in %s%s.", Signed(r.Difference), report.OneLine(r.Where), only)
 }
@@ -97,7 +97,7 @@ func leakSentences(rep *Report) []string {
 	}
 	var out []string
 	for i, r := range both {
-		name := "The " + sideNames[i] + " recording"
+		name := []string{"Before", "After"}[i]
 		switch r.Verdict {
 		case leaks.Leak:
 			p := r.Leaks[0]
@@ -108,13 +108,13 @@ func leakSentences(rep *Report) []string {
 			if n := len(r.Leaks) - 1; n > 0 {
 				more = fmt.Sprintf(", and in %s more", report.Counted(uint64(n), "place"))
 			}
-			out = append(out, fmt.Sprintf("%s leaks in %s%s: %s at the end%s.", name, report.OneLine(p.Site), rate, size.Format(p.Bytes), more))
+			out = append(out, fmt.Sprintf("%s: a leak in %s%s, %s at the end%s.", name, report.OneLine(p.Site), rate, size.Format(p.Bytes), more))
 		case leaks.Growth:
-			out = append(out, name+" grows to its end.")
+			out = append(out, name+": it grows to the end.")
 		case leaks.TooShort:
-			out = append(out, name+" is too short to show a leak.")
+			out = append(out, name+": too short to show a leak.")
 		default:
-			out = append(out, name+" does not leak.")
+			out = append(out, name+": no leak.")
 		}
 	}
 	return out

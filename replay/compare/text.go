@@ -35,8 +35,8 @@ var words = map[How]string{
 func (rep *Report) WriteText(t *report.Text, screen int, smallest bool) {
 	w := &writer{Text: t, screen: screen, width: cmp.Or(screen, t.Width), rep: rep}
 	t.Line("%s", strings.Join(rep.Summary, " "))
-	w.recording("first: ", rep.Before)
-	w.recording("second: ", rep.After)
+	w.recording("before: ", rep.Before)
+	w.recording("after: ", rep.After)
 	for _, n := range rep.Notes {
 		t.Line("  %s", n)
 	}
@@ -132,7 +132,7 @@ func allocsOf(p *Part) (uint64, uint64) { return p.Allocs, 0 }
 
 // sides writes the two sides of a pool.
 func (w *writer) sides(p *Pool) {
-	tab := report.NewTable("", ">first", ">second", ">difference")
+	tab := report.NewTable("", ">before", ">after", ">difference")
 	a, b := p.Before, p.After
 	row := func(name string, value func(*Side) (uint64, bool), format func(uint64) string) {
 		cells := []string{name}
@@ -193,7 +193,7 @@ func (w *writer) rows(t Table, difference func(int64) string, format func(uint64
 		add(t.Rest, t.Rest.Where)
 	}
 	add(sum, sum.Where)
-	columns := []string{">difference", ">first", ">second", ">blocks", "match"}
+	columns := []string{">difference", ">before", ">after", ">blocks", "match"}
 	if !blocks {
 		columns = slices.Delete(columns, 3, 4)
 	}
@@ -248,13 +248,13 @@ func (w *writer) matched(p *Pool) {
 		ByStack: "same: the same stack", ByLines: "moved: the same stack but for line numbers",
 		ByProgram:  "lib: moved, and libraries differ",
 		ByFunction: "alike: the same function", BySize: "size: no stacks, the same size",
-		OnlyBefore: "gone: only the first allocates there", OnlyAfter: "new: only the second allocates there",
+		OnlyBefore: "gone: nothing allocates there any more", OnlyAfter: "new: nothing allocated there before",
 	}
 	if len(p.Matched) == 0 {
 		return
 	}
 	w.Section("")
-	tab := report.NewTable("match", ">first", ">second")
+	tab := report.NewTable("match", ">before", ">after")
 	for _, m := range p.Matched {
 		tab.Row(about[m.How], size.Format(m.Before), size.Format(m.After))
 	}
@@ -277,9 +277,9 @@ func (w *writer) stacks(r *Row) {
 		}
 	}
 	if r.How != ByStack {
-		write("Largest difference: its stack, first", r.Before.Stack)
+		write("Largest difference: its stack before", r.Before.Stack)
 	}
-	write("Largest difference: its stack, second", r.After.Stack)
+	write("Largest difference: its stack after", r.After.Stack)
 }
 
 // policies writes the figures of the policies.
@@ -293,7 +293,7 @@ func (w *writer) policies(smallest bool) {
 	if several {
 		head = append(head, "pool")
 	}
-	head = append(head, ">first", ">second", ">difference", ">refused")
+	head = append(head, ">before", ">after", ">difference", ">refused")
 	if smallest {
 		head = append(head, ">smallest device")
 	}
