@@ -164,6 +164,11 @@ func (f *replayOptions) compare(cmd *cobra.Command, paths []string) error {
 	if err != nil {
 		return err
 	}
+	if f.page != "" {
+		if err := output.Write(cmd.Context(), f.page, rep.WritePage); err != nil {
+			return fmt.Errorf("--report: %w", err)
+		}
+	}
 	if err := f.notes(cmd, cfg, note); err != nil {
 		return err
 	}

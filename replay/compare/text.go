@@ -130,45 +130,49 @@ func peakOf(p *Part) (uint64, uint64)   { return p.PeakBytes, p.PeakBlocks }
 func endOf(p *Part) (uint64, uint64)    { return p.EndBytes, p.EndBlocks }
 func allocsOf(p *Part) (uint64, uint64) { return p.Allocs, 0 }
 
+// sides returns the rows of the two sides of a pool: a name, before, after, the difference.
+func sides(p *Pool) [][4]string {
+	var rows [][4]string
+	row := func(name string, compare bool, value func(*Side) (uint64, bool), format func(uint64) string) {
+		cells := [4]string{name, "-", "-"}
+		var v [2]uint64
+		some := false
+		for i, s := range []*Side{p.Before, p.After} {
+			if s == nil {
+				continue
+			}
+			if n, ok := value(s); ok {
+				v[i], some, cells[i+1] = n, true, format(n)
+			}
+		}
+		if compare {
+			cells[3] = signed(int64(v[1]-v[0]), format)
+		}
+		if some {
+			rows = append(rows, cells)
+		}
+	}
+	row("peak", true, func(s *Side) (uint64, bool) { return s.Peak, true }, size.Format)
+	row("in blocks", true, func(s *Side) (uint64, bool) { return s.PeakBlocks, true }, report.Count)
+	row("at event", false, func(s *Side) (uint64, bool) { return s.PeakEvent, s.PeakEvent > 0 }, report.Count)
+	row("at time", false, func(s *Side) (uint64, bool) {
+		if s.PeakTime == nil {
+			return 0, false
+		}
+		return *s.PeakTime, true
+	}, func(ns uint64) string { return report.Seconds(float64(ns) / 1e9) })
+	row("refused there", false, func(s *Side) (uint64, bool) { return s.PeakRefused, s.PeakRefused > 0 }, size.Format)
+	row("live at the end", true, func(s *Side) (uint64, bool) { return s.End, true }, size.Format)
+	row("allocations", true, func(s *Side) (uint64, bool) { return s.Allocs, true }, report.Count)
+	return rows
+}
+
 // sides writes the two sides of a pool.
 func (w *writer) sides(p *Pool) {
 	tab := report.NewTable("", ">before", ">after", ">difference")
-	a, b := p.Before, p.After
-	row := func(name string, value func(*Side) (uint64, bool), format func(uint64) string) {
-		cells := []string{name}
-		var have [2]bool
-		var v [2]uint64
-		for i, s := range []*Side{a, b} {
-			cell := "-"
-			if s != nil {
-				if v[i], have[i] = value(s); have[i] {
-					cell = format(v[i])
-				}
-			}
-			cells = append(cells, cell)
-		}
-		if name != "at event" && name != "at time" && (have[0] || have[1]) {
-			cells = append(cells, signed(int64(v[1]-v[0]), format))
-		}
-		tab.Row(cells...)
+	for _, r := range sides(p) {
+		tab.Row(r[:]...)
 	}
-	seconds := func(ns uint64) string { return report.Seconds(float64(ns) / 1e9) }
-	row("peak", func(s *Side) (uint64, bool) { return s.Peak, true }, size.Format)
-	row("in blocks", func(s *Side) (uint64, bool) { return s.PeakBlocks, true }, report.Count)
-	row("at event", func(s *Side) (uint64, bool) { return s.PeakEvent, s.PeakEvent > 0 }, report.Count)
-	if a != nil && a.PeakTime != nil || b != nil && b.PeakTime != nil {
-		row("at time", func(s *Side) (uint64, bool) {
-			if s.PeakTime == nil {
-				return 0, false
-			}
-			return *s.PeakTime, true
-		}, seconds)
-	}
-	if a != nil && a.PeakRefused > 0 || b != nil && b.PeakRefused > 0 {
-		row("refused there", func(s *Side) (uint64, bool) { return s.PeakRefused, true }, size.Format)
-	}
-	row("live at the end", func(s *Side) (uint64, bool) { return s.End, true }, size.Format)
-	row("allocations", func(s *Side) (uint64, bool) { return s.Allocs, true }, report.Count)
 	w.table(tab)
 }
 
@@ -242,14 +246,15 @@ func shorten(frame string, width int) string {
 	return report.Shorten(frame, width)
 }
 
+// about explains the words.
+var about = map[How]string{
+	ByStack: "same: the same stack", ByLines: "moved: the same stack but for line numbers", ByProgram: "lib: moved, and libraries differ",
+	ByFunction: "alike: the same function", BySize: "size: no stacks, the same size",
+	OnlyBefore: "gone: nothing allocates there any more", OnlyAfter: "new: nothing allocated there before",
+}
+
 // matched writes how the live memory at the peaks was matched.
 func (w *writer) matched(p *Pool) {
-	about := map[How]string{
-		ByStack: "same: the same stack", ByLines: "moved: the same stack but for line numbers",
-		ByProgram:  "lib: moved, and libraries differ",
-		ByFunction: "alike: the same function", BySize: "size: no stacks, the same size",
-		OnlyBefore: "gone: nothing allocates there any more", OnlyAfter: "new: nothing allocated there before",
-	}
 	if len(p.Matched) == 0 {
 		return
 	}
@@ -299,27 +304,41 @@ func (w *writer) policies(smallest bool) {
 	}
 	tab := report.NewTable(head...)
 	for _, x := range w.rep.Policies {
-		held := func(r *replay.Result) (string, int64, string, string) {
-			if r == nil {
-				return "-", 0, "-", "-"
-			}
-			least := "none"
-			if r.Smallest != nil {
-				least = size.Format(*r.Smallest)
-			}
-			return size.Format(r.HeldPeak), int64(r.HeldPeak), report.Count(r.Refused), least
-		}
-		h0, n0, r0, s0 := held(x.Before)
-		h1, n1, r1, s1 := held(x.After)
+		before, after := held(x.Before), held(x.After)
 		cells := []string{x.Policy}
 		if several {
 			cells = append(cells, x.Pool)
 		}
-		cells = append(cells, h0, h1, Signed(n1-n0), r0+"/"+r1)
+		cells = append(cells, before.peak, after.peak, Signed(x.difference()), before.refused+"/"+after.refused)
 		if smallest {
-			cells = append(cells, s0+" / "+s1)
+			cells = append(cells, before.smallest+" / "+after.smallest)
 		}
 		tab.Row(cells...)
 	}
 	w.table(tab)
+}
+
+// difference returns how much more the policy holds at most after than before.
+func (p Policy) difference() (n int64) {
+	if p.Before != nil {
+		n -= int64(p.Before.HeldPeak)
+	}
+	if p.After != nil {
+		n += int64(p.After.HeldPeak)
+	}
+	return n
+}
+
+// A heldText is what a table has of a result.
+type heldText struct{ peak, refused, smallest string }
+
+func held(r *replay.Result) heldText {
+	if r == nil {
+		return heldText{"-", "-", "-"}
+	}
+	t := heldText{size.Format(r.HeldPeak), report.Count(r.Refused), "none"}
+	if r.Smallest != nil {
+		t.smallest = size.Format(*r.Smallest)
+	}
+	return t
 }
