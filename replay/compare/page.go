@@ -37,6 +37,7 @@ const (
 // shown: the script formats numbers and places things.
 type pageData struct {
 	Pools []*pagePool `json:"pools"`
+	Shown int         `json:"shown"` // the pool whose curves are shown first
 	// Texts are stacks and names, which rows refer to by index.
 	Texts []string `json:"texts"`
 	index map[string]int
@@ -66,8 +67,9 @@ type pageSide struct {
 
 // pageEvents are both curves over the number of events.
 type pageEvents struct {
-	At            web.Numbers // the first event of each stretch
-	Before, After []*uint64   // nil where the run is over
+	At     web.Numbers `json:"at"`     // the first event of each stretch
+	Before []*uint64   `json:"before"` // nil where the run is over
+	After  []*uint64   `json:"after"`
 }
 
 // A pageTable is a table as the page has it: rows in the order of their difference, and
@@ -207,7 +209,7 @@ func stretchHas(k, events uint64) bool { return starts(k, events) < starts(k+1, 
 
 // bodyTemplate is what the page shows without scripts, and the places for them.
 var bodyTemplate = template.Must(template.New("compare").Funcs(template.FuncMap{
-	"bytes": size.Format, "count": report.Count, "signed": Signed, "base": filepath.Base,
+	"bytes": size.Format, "count": report.Count, "counted": report.Counted, "signed": Signed, "base": filepath.Base,
 	"still": func(t Table) Table { return t.differ(stillRows) },
 	"word":  func(h How) string { return words[h] },
 	"about": func(h How) string { return about[h] },
@@ -230,8 +232,11 @@ var bodyTemplate = template.Must(template.New("compare").Funcs(template.FuncMap{
 // WritePage writes the comparison as one page of HTML. The errors are w's.
 func (rep *Report) WritePage(w io.Writer) error {
 	d := &pageData{Pools: []*pagePool{}, Texts: []string{}, index: map[string]int{}}
-	for _, p := range rep.Pools {
+	for k, p := range rep.Pools {
 		d.Pools = append(d.Pools, d.pool(p))
+		if abs(p.PeakDifference) > abs(rep.Pools[d.Shown].PeakDifference) {
+			d.Shown = k
+		}
 	}
 	var body strings.Builder
 	if err := bodyTemplate.Execute(&body, rep); err != nil {

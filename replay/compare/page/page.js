@@ -10,8 +10,8 @@ function start(data) {
 	data.pools.forEach((p) => [p.before, p.after].forEach((s) => {
 		if (s) for (const name of ["most", "least", "times", "ends"]) s[name] = sums(s[name]);
 	}));
-	data.pools.forEach((p) => { p.events.At = sums(p.events.At); });
-	let pool = 0, axis = "part", drawn = null;
+	data.pools.forEach((p) => { p.events.at = sums(p.events.at); });
+	let pool = data.shown, axis = "part", drawn = null;
 
 	// The curves of one pool, both on one axis.
 	function draw() {
@@ -27,20 +27,20 @@ function start(data) {
 			lines: both(p).map(([name, , color, dash, width]) => ({ name, color, dash, width, values: values(name) })), marks, card,
 		};
 	}
-	const mark = (name, s, at, color) => ({ at, text: name + " " + bytes(s.peak), color });
+	const mark = (name, s, at, color) => ({ at, text: name + " " + bytes(s.peak), color, ring: s.peak });
 	function overParts(p) {
-		const n = (p.before || p.after).most.length, at = [...Array(n).keys()];
-		const part = (k) => +(100 * k / n).toFixed(1) + " %";
-		return specOf(p, at, n, { title: "part of the run", format: (k) => percent(k, n) }, (name) => p[name].most,
-			both(p).filter(([, s]) => s.peak > 0).map(([name, s, color]) => mark(name, s, s.peak_stretch + 0.5, color)),
-			(k) => ({ title: part(k) + " of the run", rows: both(p).flatMap(([name, s]) => [[name, bytes(s.most[k])], ["", "event " + count(s.ends[k]) + (s.times.length ? ", " + time(s.times[k]) : "")]]) }));
+		// In thousandths of the run.
+		const n = (p.before || p.after).most.length, at = Array.from({ length: n }, (_, k) => 1000 * k / n), part = (v) => +(v / 10).toFixed(1) + " %";
+		return specOf(p, at, 1000, { title: "part of the run", format: part }, (name) => p[name].most,
+			both(p).filter(([, s]) => s.peak > 0).map(([name, s, color]) => mark(name, s, at[s.peak_stretch] + 500 / n, color)),
+			(k) => ({ title: part(at[k]) + " of the run", rows: both(p).flatMap(([name, s]) => [[name, bytes(s.most[k])], ["", "event " + count(s.ends[k]) + (s.times.length ? ", " + time(s.times[k]) : "")]]) }));
 	}
 	function overEvents(p) {
-		const e = p.events, last = e.At[e.At.length - 1];
-		const values = { before: e.Before.map((v) => v ?? NaN), after: e.After.map((v) => v ?? NaN) };
-		return { ...specOf(p, e.At, last, { title: "events", format: count }, (name) => values[name],
+		const e = p.events, last = e.at[e.at.length - 1];
+		const values = { before: e.before.map((v) => v ?? NaN), after: e.after.map((v) => v ?? NaN) };
+		return { ...specOf(p, e.at, last, { title: "events", format: count }, (name) => values[name],
 			both(p).filter(([, s]) => s.peak > 0).map(([name, s, color]) => mark(name, s, s.peak_event, color)),
-			(k) => ({ title: "event " + count(e.At[k]), rows: both(p).map(([name]) => [name, isNaN(values[name][k]) ? "the run is over" : bytes(values[name][k])]) })) };
+			(k) => ({ title: "event " + count(e.at[k]), rows: both(p).map(([name]) => [name, isNaN(values[name][k]) ? "the run is over" : bytes(values[name][k])]) })) };
 	}
 	const press = (a, b) => { byId(a).setAttribute("aria-pressed", "true"); byId(b).setAttribute("aria-pressed", "false"); };
 	byId("part").onclick = () => { axis = "part"; press("part", "event"); groupOf("run").view = null; draw(); };
@@ -59,12 +59,13 @@ function start(data) {
 			shown = table(section.querySelector(".rows"), {
 				name: titles[n], rows: t.rows, most: 60, head: -1, none: "Nothing.",
 				columns: [
-					{ title: "difference", number: true, text: (r) => signed(r.difference, format), sort: (r) => r.difference, node: (r) => bar(r, t, format) },
+					{ title: "difference", number: true, text: (r) => signed(r.difference, format), sort: (r) => r.difference },
+					{ title: "", text: () => "", sort: (r) => r.difference, node: (r) => bar(r, t, format) },
+					{ title: "where", long: true, text: (r) => r.where + "\n" + text(r.before_stack) + "\n" + text(r.after_stack), sort: (r) => r.where, node: where },
 					{ title: "before", number: true, text: (r) => format(r.before), sort: (r) => r.before },
 					{ title: "after", number: true, text: (r) => format(r.after), sort: (r) => r.after },
 					...(n === 2 ? [] : [{ title: "blocks", number: true, text: (r) => count(r.before_blocks) + "/" + count(r.after_blocks), sort: (r) => r.after_blocks }]),
 					{ title: "match", text: (r) => r.how },
-					{ title: "where", long: true, text: (r) => r.where + "\n" + text(r.before_stack) + "\n" + text(r.after_stack), sort: (r) => r.where, node: where },
 				],
 			});
 			shown.search(field.value);
@@ -78,7 +79,7 @@ function start(data) {
 		if (first >= 0) show(first);
 	});
 
-	// bar is a difference as a number and as a bar from the middle. Its card has the stacks.
+	// bar is a difference as a bar from the middle. Its card has the stacks.
 	function bar(r, t, format) {
 		const width = t.most > 0 ? 50 * Math.abs(r.difference) / t.most : 0;
 		const card = (e) => {
@@ -87,8 +88,8 @@ function start(data) {
 				if (stack >= 0) rows.push(["", name + (stacks > 1 ? ", the largest of " + count(stacks) + " stacks" : "") + "\n" + text(stack).split("\n").slice(0, 12).join("\n"), "stack"]);
 			showCard(e.clientX, e.clientY, r.where, rows);
 		};
-		return el("div", { class: "delta", onpointermove: card, onpointerleave: hideCard }, el("span", {}, signed(r.difference, format)),
-			el("span", { class: "track " + (r.difference > 0 ? "more" : "less"), "aria-hidden": "true" }, width ? el("i", { style: "width:" + width.toFixed(2) + "%" }) : null));
+		return el("span", { class: "track " + (r.difference > 0 ? "more" : "less"), "aria-hidden": "true", onpointermove: card, onpointerleave: hideCard },
+			width ? el("i", { style: "width:" + width.toFixed(2) + "%" }) : null);
 	}
 
 	// where is a place; opened, it has the whole stacks.
@@ -101,7 +102,7 @@ function start(data) {
 	}
 
 	if (data.pools.length > 1) {
-		const pick = el("select", { "aria-label": "Pool of the curves", onchange: () => { pool = +pick.value; draw(); } }, data.pools.map((p, k) => el("option", { value: k }, "Pool " + (p.name || "without a name"))));
+		const pick = el("select", { "aria-label": "Pool of the curves", onchange: () => { pool = +pick.value; draw(); } }, data.pools.map((p, k) => el("option", { value: k, selected: k === pool }, "Pool " + (p.name || "without a name"))));
 		byId("pools").append(pick);
 	}
 	if (data.pools.length) draw(); else document.querySelector("figure").hidden = true;
