@@ -316,6 +316,9 @@ func (w *writer) policies(smallest bool) {
 		tab.Row(cells...)
 	}
 	w.table(tab)
+	if !w.rep.Fits() {
+		w.Line("gpumem replay %s says why a request is refused.", w.rep.After.Source)
+	}
 }
 
 // difference returns how much more the policy holds at most after than before.
