@@ -40,12 +40,7 @@ func replayCommand() *cobra.Command {
 		Use:   "replay TRACE [AFTER]",
 		Short: "Run a recording under several policies and compare",
 		Args:  f.traces,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 2 {
-				return f.compare(cmd, args)
-			}
-			return f.run(cmd, args[0])
-		},
+		RunE:  func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },
 	}
 	fs := cmd.Flags()
 	fs.StringArrayVar(&f.policies, "policy", nil, "`POLICY` to run, NAME[@VERSION][:key=value,...]; repeat for several (default: jax, jax:preallocate=false, platform; async, vmm, elastic where the device can; pytorch for a recording of PyTorch)")
@@ -59,77 +54,12 @@ func replayCommand() *cobra.Command {
 	return cmd
 }
 
-// run is the command. What can be wrong without the recording is found first, because
-// that may take long to read.
-func (f *replayOptions) run(cmd *cobra.Command, path string) error {
+// run is the command. What can be wrong without the recordings is found first, because
+// they may take long to read.
+func (f *replayOptions) run(cmd *cobra.Command, paths []string) error {
 	// Of a recording that is written over what is not read yet would be lost.
-	if err := output.Check(path, "recording", output.File{Flag: "--save", Path: f.save}, output.File{Flag: "--report", Path: f.page}, output.File{Flag: "--svg", Path: f.drawing}); err != nil {
-		return err
-	}
-	byDefault := len(f.policies) == 0
-	cfg, note, err := f.config()
-	if err != nil {
-		return err
-	}
-	if err := replay.CheckPolicies(cfg); err != nil {
-		return err
-	}
-	line := newProgress(cmd.ErrOrStderr())
-	defer line.clear()
-	cfg.Progress = line.show
-	t, err := f.open(cmd.Context(), path, line)
-	if err != nil {
-		return err
-	}
-	defer t.Close()
-	if byDefault {
-		if err := addPolicies(&cfg, replay.FrameworkPolicies(t)); err != nil {
-			return err
-		}
-	}
-	if f.save != "" {
-		if err := output.Write(cmd.Context(), f.save, func(w io.Writer) error { return t.Save(cmd.Context(), w) }); err != nil {
-			return fmt.Errorf("--save: %w", err)
-		}
-	}
-	rep, err := f.replay(cmd.Context(), t, cfg)
-	line.clear()
-	if err != nil {
-		return err
-	}
-	if err := f.notes(cmd, cfg, note); err != nil {
-		return err
-	}
-	if err := show(cmd, f.asJSON, rep, func(t *text) { writeReplay(t, rep, f.smallest) }); err != nil {
-		return err
-	}
-	if slices.ContainsFunc(rep.Results, func(r *replay.Result) bool { return !r.Fits }) {
-		return errNo
-	}
-	return nil
-}
-
-// traces checks the arguments.
-func (f *replayOptions) traces(cmd *cobra.Command, args []string) error {
-	if len(args) != 2 {
-		return oneTrace(cmd, args)
-	}
-	if args[0] == "-" && args[1] == "-" {
-		return errors.New("standard input can be one of two recordings, not both")
-	}
-	for flag, path := range map[string]string{"--save": f.save, "--svg": f.drawing} {
-		if path != "" {
-			return fmt.Errorf("%s is of one recording, and there are two; use it with one at a time", flag)
-		}
-	}
-	return nil
-}
-
-// compare is the command with two recordings. The exit status is that of a replay of the
-// second, so that a script may add what was before.
-func (f *replayOptions) compare(cmd *cobra.Command, paths []string) error {
 	for _, path := range paths {
-		if err := output.Check(path, "recording", output.File{Flag: "--report", Path: f.page}); err != nil {
+		if err := output.Check(path, "recording", output.File{Flag: "--save", Path: f.save}, output.File{Flag: "--report", Path: f.page}, output.File{Flag: "--svg", Path: f.drawing}); err != nil {
 			return err
 		}
 	}
@@ -145,40 +75,84 @@ func (f *replayOptions) compare(cmd *cobra.Command, paths []string) error {
 	defer line.clear()
 	cfg.Progress = line.show
 	read := f.recordingFlags
-	read.paths = true // they tell the program's files from a library's
-	var traces [2]*trace.Trace
-	for i, path := range paths {
-		if traces[i], err = read.open(cmd.Context(), path, line); err != nil {
+	read.paths = f.paths || len(paths) == 2 // of two they tell the program's files from a library's
+	var traces []*trace.Trace
+	var own []string // policies of the frameworks that were recorded
+	for _, path := range paths {
+		t, err := read.open(cmd.Context(), path, line)
+		if err != nil {
 			return err
 		}
-		defer traces[i].Close()
+		defer t.Close()
+		traces, own = append(traces, t), append(own, replay.FrameworkPolicies(t)...)
 	}
 	if byDefault {
-		more := append(replay.FrameworkPolicies(traces[0]), replay.FrameworkPolicies(traces[1])...)
-		if err := addPolicies(&cfg, slices.Compact(more)); err != nil {
+		if err := addPolicies(&cfg, slices.Compact(own)); err != nil {
 			return err
 		}
 	}
-	rep, err := compare.Run(cmd.Context(), traces[0], traces[1], compare.Config{Replay: cfg, KeepPaths: f.paths})
-	line.clear()
-	if err != nil {
-		return err
-	}
-	if f.page != "" {
-		if err := output.Write(cmd.Context(), f.page, rep.WritePage); err != nil {
-			return fmt.Errorf("--report: %w", err)
+	if f.save != "" {
+		if err := output.Write(cmd.Context(), f.save, func(w io.Writer) error { return traces[0].Save(cmd.Context(), w) }); err != nil {
+			return fmt.Errorf("--save: %w", err)
 		}
 	}
+	var answer any
+	var lines func(*text)
+	var fits bool
+	if len(traces) == 2 {
+		rep, err := f.compare(cmd.Context(), traces, cfg)
+		if err != nil {
+			return err
+		}
+		answer, fits, lines = rep, rep.Fits(), func(t *text) { rep.WriteText(&t.Text, screenWidth, f.smallest) }
+	} else {
+		rep, err := f.replay(cmd.Context(), traces[0], cfg)
+		if err != nil {
+			return err
+		}
+		answer, lines = rep, func(t *text) { writeReplay(t, rep, f.smallest) }
+		fits = !slices.ContainsFunc(rep.Results, func(r *replay.Result) bool { return !r.Fits })
+	}
+	line.clear()
 	if err := f.notes(cmd, cfg, note); err != nil {
 		return err
 	}
-	if err := show(cmd, f.asJSON, rep, func(t *text) { rep.WriteText(&t.Text, screenWidth, f.smallest) }); err != nil {
+	if err := show(cmd, f.asJSON, answer, lines); err != nil {
 		return err
 	}
-	if !rep.Fits() {
+	if !fits {
 		return errNo
 	}
 	return nil
+}
+
+// traces checks the arguments.
+func (f *replayOptions) traces(cmd *cobra.Command, args []string) error {
+	if len(args) != 2 {
+		return oneTrace(cmd, args)
+	}
+	if args[0] == "-" && args[1] == "-" {
+		return errors.New("standard input can be one of two recordings, not both")
+	}
+	for _, x := range []output.File{{Flag: "--save", Path: f.save}, {Flag: "--svg", Path: f.drawing}} {
+		if x.Path != "" {
+			return fmt.Errorf("%s is for one recording, and two are given", x.Flag)
+		}
+	}
+	return nil
+}
+
+// compare compares two recordings, and writes the page if it has a path. The exit status
+// is that of a replay of the second, so that a script may add what was before.
+func (f *replayOptions) compare(ctx context.Context, t []*trace.Trace, cfg replay.Config) (*compare.Report, error) {
+	rep, err := compare.Run(ctx, t[0], t[1], compare.Config{Replay: cfg, KeepPaths: f.paths})
+	if err != nil || f.page == "" {
+		return rep, err
+	}
+	if err := output.Write(ctx, f.page, rep.WritePage); err != nil {
+		return nil, fmt.Errorf("--report: %w", err)
+	}
+	return rep, nil
 }
 
 // notes prints what there is to say about the device, the releases and the environment.
@@ -342,19 +316,10 @@ func writeTrace(t *text, rep *replay.Report) {
 
 // recording writes a line about a recording, and its notes.
 func (t *text) recording(trace replay.TraceInfo) {
-	t.fact("%s", traceLine(trace))
+	t.fact("%s", timeline.Recording(trace))
 	for _, n := range trace.Notes {
 		t.Line("  %s", n)
 	}
-}
-
-// traceLine returns the recording in a line.
-func traceLine(t replay.TraceInfo) string {
-	allocs := report.Counted(t.Allocs, "allocation")
-	if t.Refused > 0 {
-		allocs += fmt.Sprintf(" (%s refused in the recorded run)", report.Count(t.Refused))
-	}
-	return fmt.Sprintf("%s: %s, %s, at most %s live", t.Source, report.Counted(t.Events, "event"), allocs, size.Format(t.PeakLive))
 }
 
 // writeTable writes a row for each result.

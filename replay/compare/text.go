@@ -4,12 +4,12 @@ package compare
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strings"
 	"unicode/utf8"
 
 	"gpumem/replay"
+	"gpumem/replay/timeline"
 	"gpumem/report"
 	"gpumem/size"
 )
@@ -58,11 +58,7 @@ type writer struct {
 
 // recording writes a line about a recording, and its notes.
 func (w *writer) recording(name string, t replay.TraceInfo) {
-	allocs := report.Counted(t.Allocs, "allocation")
-	if t.Refused > 0 {
-		allocs += fmt.Sprintf(" (%s refused in the recorded run)", report.Count(t.Refused))
-	}
-	line := report.OneLine(fmt.Sprintf("%s%s: %s, %s, at most %s live", name, t.Source, report.Counted(t.Events, "event"), allocs, size.Format(t.PeakLive)))
+	line := report.OneLine(name + timeline.Recording(t))
 	if w.screen > 0 {
 		line = report.Wrap(line, w.screen)
 	}
