@@ -90,11 +90,13 @@ type Pool struct {
 }
 
 // A Side is one recording's part of a pool. Events are counted from 1 within the pool,
-// blocks older than the recording included, as in a replay.
+// blocks older than the recording included, as in a replay; reports for people count
+// without them.
 type Side struct {
 	Pool        string  `json:"pool"` // the recording's name for it
 	Events      uint64  `json:"events"`
-	Allocs      uint64  `json:"allocs"`
+	Seeds       uint64  `json:"seeds"`              // blocks older than the recording, which are its first events
+	Allocs      uint64  `json:"allocs"`             // without the seeds
 	Refused     uint64  `json:"refused"`            // when recorded
 	Peak        uint64  `json:"peak_live_bytes"`    // a refused request counts at its event
 	PeakBlocks  uint64  `json:"peak_blocks"`        //
@@ -106,6 +108,12 @@ type Side struct {
 	Stacks      bool    `json:"stacks"`             // some blocks have a stack
 	curve       curve   // of the live memory
 }
+
+// number returns an event as people count them, 0 for a block older than the recording.
+func (s *Side) number(event uint64) uint64 { return event - min(s.Seeds, event) }
+
+// recorded returns the number of events that were recorded.
+func (s *Side) recorded() uint64 { return s.Events - s.Seeds }
 
 // Policy has the results of one policy on one pool, side by side. Before or After is nil
 // if that recording does not have the pool.

@@ -19,8 +19,8 @@ import (
 	"gpumem/trace"
 )
 
-// stacked is a format for tests, of lines "POOL a ID BYTES [FRAME|FRAME...]", "POOL r BYTES"
-// for a refused request, and "POOL f ID". A frame is NAME@FILE:LINE or NAME alone.
+// stacked is a format for tests, of lines "POOL a ID BYTES [FRAME|FRAME...]", "POOL s BYTES"
+// for one that is older than the recording, "POOL r BYTES" for a refused request, and "POOL f ID". A frame is NAME@FILE:LINE or NAME alone.
 var stacked = trace.Formats{{
 	Name: "stacked", Looks: func([]byte) bool { return true },
 	Read: func(in *input.Reader, b *trace.Builder) error {
@@ -37,11 +37,15 @@ var stacked = trace.Formats{{
 				pool = b.Pool(strings.TrimPrefix(f[0], "-"))
 				pools[f[0]] = pool
 			}
-			n++
-			b.At(n * 1000)
+			if n++; f[1] != "s" {
+				b.At(n * 1000)
+			}
 			var err error
 			switch f[1] {
 			case "p": // a pool without events
+			case "s":
+				bytes, _ := strconv.ParseUint(f[2], 10, 64)
+				slots[f[0]+f[2]], err = pool.Seed(trace.Event{Bytes: bytes})
 			case "f":
 				err = pool.Free(trace.Event{Slot: slots[f[0]+f[2]]})
 			default:
@@ -258,6 +262,38 @@ func TestSide(t *testing.T) {
 	}
 	if p.PeakDifference != 150 {
 		t.Errorf("difference %d", p.PeakDifference)
+	}
+}
+
+// TestSeeds: blocks older than the recording are live from the start and are not of its
+// events.
+func TestSeeds(t *testing.T) {
+	rep := compared(t, read(t, "a", "- s 700\n- s 300\n- f 700\n- a 1 50"), read(t, "b", "- s 700\n- s 40"))
+	p := rep.Pools[0]
+	for _, c := range []struct {
+		name  string
+		s     *Side
+		want  [5]uint64 // peak, its event for people, allocations, recorded events, end
+		curve map[int]uint64
+	}{
+		{"some events", p.Before, [5]uint64{1000, 0, 1, 2, 350}, map[int]uint64{0: 1000, 511: 300, 512: 350, 1023: 350}},
+		{"nothing else", p.After, [5]uint64{740, 0, 0, 0, 740}, map[int]uint64{0: 740, 1023: 740}},
+	} {
+		if got := [5]uint64{c.s.Peak, c.s.number(c.s.PeakEvent), c.s.Allocs, c.s.recorded(), c.s.End}; got != c.want {
+			t.Errorf("%s: %d, want %d", c.name, got, c.want)
+		}
+		for k, want := range c.curve {
+			if got := c.s.curve.most[k]; got != want {
+				t.Errorf("%s, stretch %d: %d, want %d", c.name, k, got, want)
+			}
+		}
+	}
+	if got, want := brief(p.Allocs), "-1 0>0 only_before requests of 50 B\n"; got != want {
+		t.Errorf("allocations %q, want %q", got, want)
+	}
+	newPageSide(p.After)
+	if e := overEvents(p); len(e.At) != 3 || e.After[0] != nil {
+		t.Errorf("%+v", e)
 	}
 }
 

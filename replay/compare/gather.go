@@ -81,13 +81,13 @@ func (r *recording) gather(ctx context.Context, p *trace.Pool, bySize bool, prog
 	if p == nil {
 		return g, nil
 	}
-	s := &Side{Pool: p.Name, Events: p.Events, Allocs: p.Allocs, Refused: p.Refused, Peak: p.PeakLive, End: p.EndLive, EndBlocks: p.EndBlocks}
+	s := &Side{Pool: p.Name, Events: p.Events, Seeds: p.Seeds, Allocs: p.Allocs - p.Seeds, Refused: p.Refused, Peak: p.PeakLive, End: p.EndLive, EndBlocks: p.EndBlocks}
 	g.side = s
 	slots := make([]slot, p.Slots)
 	sizes := map[uint64]uint64{} // allocations without a stack, by size
 	var live sum.Sum
 	var n uint64
-	points := newPoints(p.Events, r.trace.Timed)
+	points := newPoints(p.Events-p.Seeds, r.trace.Timed)
 	err := p.Batches(ctx, progress, func(events []trace.Event) error {
 		for i := range events {
 			e := &events[i]
@@ -96,7 +96,7 @@ func (r *recording) gather(ctx context.Context, p *trace.Pool, bySize bool, prog
 			if e.Op == trace.Free {
 				live.Sub(b.bytes)
 				b.live = false
-				points.add(n, live.Cap(), live.Cap(), e.Time)
+				points.add(n-p.Seeds, live.Cap(), live.Cap(), e.Time)
 				continue
 			}
 			*b = slot{e.Bytes, e.Site, true}
@@ -105,6 +105,7 @@ func (r *recording) gather(ctx context.Context, p *trace.Pool, bySize bool, prog
 				s.Stacks = true
 			}
 			switch {
+			case n <= p.Seeds: // not of this run
 			case e.Site != 0 && !bySize:
 				r.allocs[e.Site]++
 			case len(sizes) < maxSizes || sizes[e.Bytes] > 0:
@@ -130,7 +131,11 @@ func (r *recording) gather(ctx context.Context, p *trace.Pool, bySize bool, prog
 				b.live = false
 				live.Sub(e.Bytes)
 			}
-			points.add(n, most, live.Cap(), e.Time)
+			if n <= p.Seeds {
+				points.start(most)
+				continue
+			}
+			points.add(n-p.Seeds, most, live.Cap(), e.Time)
 		}
 		return nil
 	})
@@ -198,12 +203,18 @@ func newPoints(events uint64, timed bool) *points {
 	return p
 }
 
+// start sets what is live before the first event.
+func (p *points) start(live uint64) { p.live = live }
+
 // add adds event n, counted from 1, with what is live at it and after it.
 func (p *points) add(n, at, after, time uint64) {
 	k := stretch(n, p.events)
 	p.fill(k)
 	if k == p.next {
 		p.least[k], p.most[k] = after, at
+		if k == 0 {
+			p.most[k] = max(at, p.live)
+		}
 		p.next++
 	}
 	p.least[k], p.most[k] = min(p.least[k], after), max(p.most[k], at)
@@ -223,8 +234,12 @@ func (p *points) fill(k int) {
 	}
 }
 
-// stretch returns the stretch of a curve that event n of that many is in.
+// stretch returns the stretch of a curve that event n of that many is in; the first for
+// what is older than the events, 0.
 func stretch(n, events uint64) int {
+	if n == 0 {
+		return 0
+	}
 	hi, lo := bits.Mul64(n-1, curvePoints)
 	q, _ := bits.Div64(hi, lo, events)
 	return int(q)

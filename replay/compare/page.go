@@ -159,12 +159,13 @@ func newPageSide(s *Side) *pageSide {
 	if s == nil {
 		return nil
 	}
-	out := &pageSide{Events: s.Events, Peak: s.Peak, PeakAt: s.PeakEvent, Most: s.curve.most, Least: s.curve.least, Times: s.curve.times}
-	if s.PeakEvent > 0 {
-		out.PeakIn = stretch(s.PeakEvent, s.Events)
+	events := s.recorded()
+	out := &pageSide{
+		Events: events, Peak: s.Peak, PeakAt: s.number(s.PeakEvent), PeakIn: stretch(s.number(s.PeakEvent), events),
+		Most: s.curve.most, Least: s.curve.least, Times: s.curve.times,
 	}
 	for k := range uint64(curvePoints) {
-		out.Ends = append(out.Ends, starts(k+1, s.Events))
+		out.Ends = append(out.Ends, starts(k+1, events))
 	}
 	return out
 }
@@ -184,28 +185,25 @@ func overEvents(p *Pool) (out pageEvents) {
 			continue
 		}
 		for k := range uint64(curvePoints) {
-			if n := starts(k, s.Events); stretchHas(k, s.Events) {
+			if n := starts(k, s.recorded()); n < starts(k+1, s.recorded()) {
 				out.At = append(out.At, n+1)
 			}
 		}
-		out.At = append(out.At, s.Events+1) // the run is over
+		out.At = append(out.At, s.recorded()+1) // the run is over
 	}
 	slices.Sort(out.At)
 	out.At = slices.Compact(out.At)
 	for i, to := range []*[]*uint64{&out.Before, &out.After} {
 		for _, n := range out.At {
-			if s := sides[i]; s == nil || n > s.Events {
+			if s := sides[i]; s == nil || n > s.recorded() {
 				*to = append(*to, nil)
 			} else {
-				*to = append(*to, &s.curve.most[stretch(n, s.Events)])
+				*to = append(*to, &s.curve.most[stretch(n, s.recorded())])
 			}
 		}
 	}
 	return out
 }
-
-// stretchHas reports whether an event lies in stretch k.
-func stretchHas(k, events uint64) bool { return starts(k, events) < starts(k+1, events) }
 
 // bodyTemplate is what the page shows without scripts, and the places for them.
 var bodyTemplate = template.Must(template.New("compare").Funcs(template.FuncMap{

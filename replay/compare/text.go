@@ -112,7 +112,7 @@ func (w *writer) pool(p *Pool, rows int) {
 // and every allocation is live there, so that more tables would repeat the first.
 func oneInstant(p *Pool) bool {
 	for _, s := range []*Side{p.Before, p.After} {
-		if s != nil && s.Allocs != s.Events {
+		if s != nil && s.Allocs+s.Seeds != s.Events {
 			return false
 		}
 	}
@@ -150,7 +150,12 @@ func sides(p *Pool) [][4]string {
 	}
 	row("peak", true, func(s *Side) (uint64, bool) { return s.Peak, true }, size.Format)
 	row("in blocks", true, func(s *Side) (uint64, bool) { return s.PeakBlocks, true }, report.Count)
-	row("at event", false, func(s *Side) (uint64, bool) { return s.PeakEvent, s.PeakEvent > 0 }, report.Count)
+	row("at event", false, func(s *Side) (uint64, bool) { return s.number(s.PeakEvent), s.PeakEvent > 0 }, func(n uint64) string {
+		if n == 0 {
+			return "the start" // what is older than the recording
+		}
+		return report.Count(n)
+	})
 	row("at time", false, func(s *Side) (uint64, bool) {
 		if s.PeakTime == nil {
 			return 0, false

@@ -36,7 +36,7 @@ function start(data) {
 			(k) => ({ title: part(at[k]) + " of the run", rows: both(p).flatMap(([name, s]) => [[name, bytes(s.most[k])], ["", "event " + count(s.ends[k]) + (s.times.length ? ", " + time(s.times[k]) : "")]]) }));
 	}
 	function overEvents(p) {
-		const e = p.events, last = e.at[e.at.length - 1];
+		const e = p.events, last = Math.max(e.at[e.at.length - 1], e.at[0] + 1);
 		const values = { before: e.before.map((v) => v ?? NaN), after: e.after.map((v) => v ?? NaN) };
 		return { ...specOf(p, e.at, last, { title: "events", format: count }, (name) => values[name],
 			both(p).filter(([, s]) => s.peak > 0).map(([name, s, color]) => mark(name, s, s.peak_event, color)),
