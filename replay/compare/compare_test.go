@@ -130,6 +130,11 @@ func TestMatch(t *testing.T) {
 			"+50 100>150 stack_without_lines f (m.py:10)\n+1 1000>1001 stack_without_lines f (m.py:20)\n",
 		},
 		{
+			"the order of the outer frame goes before that of the inner",
+			"- a 1 100 f@m.py:10|g@m.py:90\n- a 2 1000 f@m.py:20|g@m.py:80", "- a 1 150 f@m.py:30|g@m.py:91\n- a 2 1001 f@m.py:25|g@m.py:81",
+			"+50 100>150 stack_without_lines f (m.py:30)\n+1 1000>1001 stack_without_lines f (m.py:25)\n",
+		},
+		{
 			"one more line of the same stack: they are one row",
 			"- a 1 100 f@m.py:10", "- a 1 100 f@m.py:11\n- a 2 50 f@m.py:12",
 			"+50 100>150 stack_without_lines f (m.py:11)\n",
@@ -218,7 +223,7 @@ func TestPools(t *testing.T) {
 			cfg.Pool = c.pool
 			rep, err := Run(t.Context(), read(t, "a", c.before), read(t, "b", c.after), Config{Replay: cfg})
 			if err != nil || c.err != "" {
-				if err == nil || !strings.Contains(err.Error(), c.err) {
+				if err == nil || c.err == "" || !strings.Contains(err.Error(), c.err) {
 					t.Fatalf("%v, want %q", err, c.err)
 				}
 				return
@@ -244,6 +249,67 @@ func TestPools(t *testing.T) {
 			text := report.Text{Width: 80}
 			rep.WriteText(&text, 0, false) // whatever is missing
 		})
+	}
+}
+
+// TestSummary: what is said first.
+func TestSummary(t *testing.T) {
+	leak := func(bytes int) string {
+		var b strings.Builder
+		for n := range 60 {
+			fmt.Fprintf(&b, "- a 0 %d x@m.py:1\n- a k%d %d kept@m.py:2\n- f 0\n", 1<<20, n, bytes)
+		}
+		return b.String()
+	}
+	for _, c := range []struct {
+		name, before, after string
+		want                []string
+	}{
+		{
+			"one place grew by more than all, another fell", "- a 1 100\n- a 2 1000", "- a 1 700\n- a 3 900",
+			[]string{"The peak grew by 500 B (+45.5 %), from 1.07 KiB to 1.56 KiB.", "The largest part of it is +900 B in requests of 900 B, which is new."},
+		},
+		{"the same", "- a 1 100 f@m.py:1", "- a 1 100 f@m.py:2", []string{"The peaks do not differ: 100 B, of the same places."}},
+		{
+			"as much of others", "- a 1 100 f@m.py:1", "- a 1 100 g@m.py:2",
+			[]string{"The peaks are equal, 100 B, but other memory is live there.", "The largest difference is +100 B in g (m.py:2), which is new."},
+		},
+		{"a pool is gone", "x a 1 1\ny a 1 200", "x a 1 1\nz a 1 5", []string{"Pool y is gone; its peak was 200 B."}},
+		{"a pool is new", "x a 1 1\ny a 1 2", "x a 1 1\nz a 1 500", []string{"Pool z is new, with a peak of 500 B."}},
+		{"no pool differs", "x a 1 1\ny a 1 2", "x a 1 1\ny a 1 2", []string{"The peaks do not differ in any pool."}},
+		{
+			"a leak has gone", leak(4096), leak(0),
+			[]string{
+				"The peak fell by 240 KiB (-19 %), from 1.23 MiB to 1 MiB.", "The largest part of it is -240 KiB in kept (m.py:2).",
+				"Before: a leak in kept (m.py:2), 4 KiB in each step, 240 KiB at the end.", "After: no leak.",
+			},
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			rep := compared(t, read(t, "a", c.before), read(t, "b", c.after))
+			if diff := cmp.Diff(c.want, rep.Summary); diff != "" {
+				t.Errorf("(-want +got)\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestOneInstant: recordings in which nothing is freed have one table.
+func TestOneInstant(t *testing.T) {
+	for _, c := range []struct {
+		name, before, after string
+		want                bool
+	}{
+		{"a profile", "- a 1 1", "- a 1 2", true},
+		{"a snapshot", "- s 1", "- s 1\n- s 2", true},
+		{"a run", "- a 1 1\n- f 1", "- a 1 2", false},
+	} {
+		rep := compared(t, read(t, "a", c.before), read(t, "b", c.after))
+		text := report.Text{Width: 80}
+		rep.WriteText(&text, 0, false)
+		if got := !strings.Contains(text.String(), "\nLive at the end\n"); got != c.want {
+			t.Errorf("%s: one table %v in\n%s", c.name, got, text.String())
+		}
 	}
 }
 
@@ -303,7 +369,7 @@ func TestCurve(t *testing.T) {
 	for n := range 5000 {
 		fmt.Fprintf(&long, "- a 1 %d\n- f 1\n", 10+n%7)
 	}
-	fmt.Fprintln(&long, "- a 1 500\n- f 1")
+	fmt.Fprintln(&long, "- r 500")
 	for n := range 900 {
 		fmt.Fprintf(&long, "- a 1 %d\n- f 1\n", 20+n%7)
 	}
@@ -311,7 +377,7 @@ func TestCurve(t *testing.T) {
 		name, events string
 		want         map[int][2]uint64 // stretch: least, most
 	}{
-		{"long", long.String(), map[int][2]uint64{0: {0, 15}, stretch(10001, 11802): {0, 500}, curvePoints - 1: {0, 26}}},
+		{"long", long.String(), map[int][2]uint64{0: {0, 15}, stretch(10001, 11801): {0, 500}, curvePoints - 1: {0, 26}}},
 		{"four events", "- a 1 10\n- a 2 5\n- f 1\n- f 2", map[int][2]uint64{0: {10, 10}, 255: {10, 10}, 256: {15, 15}, 511: {15, 15}, 512: {5, 5}, 768: {0, 0}, 1023: {0, 0}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -551,5 +617,13 @@ func TestManyRows(t *testing.T) {
 	p := compared(t, replaytest.Text(t, "a 1 1\n"), replaytest.Text(t, b.String())).Pools[0]
 	if len(p.AtPeak.Rows) != maxRows || p.AtPeak.Rest == nil || p.AtPeak.Rest.Where != "10 other places" || p.AtPeak.Rest.Difference != 54 { // 2 to 10
 		t.Errorf("%d rows, rest %+v", len(p.AtPeak.Rows), p.AtPeak.Rest)
+	}
+	// Whoever cuts further has all others in one row.
+	if rest := p.AtPeak.differ(5).Rest; rest.Places != maxRows+5 || rest.Before.PeakBytes != 1 || rest.Where != "2,053 other places" {
+		t.Errorf("%+v", rest)
+	}
+	d := &pageData{index: map[string]int{}}
+	if page := d.table(p.AtPeak, peakOf); len(page.Rows) != pageRows+1 || page.Sum.Difference != p.PeakDifference {
+		t.Errorf("%d rows on the page, %+v", len(page.Rows), page.Sum)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -73,6 +74,11 @@ func TestPage(t *testing.T) {
 	p.Eval(`(() => { const i = document.querySelector("input[type=search]"); i.value = "main"; i.dispatchEvent(new Event("input")); return document.querySelectorAll(".rows tbody tr").length; })()`, &found)
 	if found != 1 {
 		t.Errorf("%d rows have main", found)
+	}
+	var sorted []string
+	p.Eval(`(() => { const i = document.querySelector("input[type=search]"); i.value = ""; i.dispatchEvent(new Event("input")); document.querySelector(".rows .head").click(); return [...document.querySelectorAll(".rows tbody tr")].map((r) => r.firstChild.textContent); })()`, &sorted)
+	if want := []string{"+7 MiB", "+2 MiB", "-1.12 MiB"}; !slices.Equal(sorted, want) {
+		t.Errorf("sorted %q, want %q", sorted, want)
 	}
 	// The other tables and the other axis are there.
 	p.Eval(`(() => { for (const b of document.querySelectorAll(".tabs button, #event, #part, #out")) b.click(); })()`, nil)

@@ -72,7 +72,7 @@ func largest(p *Pool) string {
 		return ""
 	}
 	k := slices.IndexFunc(p.AtPeak.Rows, func(r *Row) bool {
-		return r.Difference != 0 && (p.PeakDifference == 0 || (r.Difference > 0) == (p.PeakDifference > 0))
+		return r.Difference != 0 && (r.Difference > 0) == (p.PeakDifference >= 0)
 	})
 	if k < 0 {
 		return ""
@@ -85,7 +85,11 @@ func largest(p *Pool) string {
 	case OnlyAfter:
 		only = ", which is new"
 	}
-	return fmt.Sprintf("The largest part of it is %s in %s%s.", Signed(r.Difference), report.OneLine(r.Where), only)
+	what := "part of it"
+	if p.PeakDifference == 0 {
+		what = "difference"
+	}
+	return fmt.Sprintf("The largest %s is %s in %s%s.", what, Signed(r.Difference), report.OneLine(r.Where), only)
 }
 
 // leakSentences returns what leaks, one sentence for each recording; none if neither
