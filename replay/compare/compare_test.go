@@ -135,9 +135,34 @@ func TestMatch(t *testing.T) {
 			"+50 100>150 stack_without_lines f (m.py:30)\n+1 1000>1001 stack_without_lines f (m.py:25)\n",
 		},
 		{
-			"one more line of the same stack: they are one row",
+			"one more line of the same stack",
 			"- a 1 100 f@m.py:10", "- a 1 100 f@m.py:11\n- a 2 50 f@m.py:12",
-			"+50 100>150 stack_without_lines f (m.py:11)\n",
+			"+50 0>50 only_after f (m.py:12)\n+0 100>100 stack_without_lines f (m.py:11)\n",
+		},
+		{
+			"one more line, and nothing says which: they are one row",
+			"- a 1 100 f@m.py:10\n- a 2 90 f@m.py:10\n- a 3 80 f@m.py:10", "- a 1 7 f@m.py:11\n- a 2 50 f@m.py:12\n- a 3 6 f@m.py:12",
+			"-207 270>63 stack_without_lines f (m.py:12)\n",
+		},
+		{
+			"a line above takes the number of the one below",
+			"- a 1 1000 f@m.py:10\n- a 2 2000 f@m.py:11", "- a 1 1000 f@m.py:10\n- a 3 5 f@m.py:11\n- a 2 2000 f@m.py:12",
+			"+5 0>5 only_after f (m.py:11)\n+0 2000>2000 stack_without_lines f (m.py:12)\n+0 1000>1000 stack f (m.py:10)\n",
+		},
+		{
+			"a line is gone and the next has its number",
+			"- a 1 1000 f@m.py:10\n- a 3 5 f@m.py:11\n- a 2 2000 f@m.py:12", "- a 1 1000 f@m.py:10\n- a 2 2000 f@m.py:11",
+			"-5 5>0 only_before f (m.py:11)\n+0 2000>2000 stack_without_lines f (m.py:11)\n+0 1000>1000 stack f (m.py:10)\n",
+		},
+		{
+			"all lines are as before: what they allocate does not matter",
+			"- a 1 1000 f@m.py:10\n- a 2 2000 f@m.py:11\n- a 3 3000 f@m.py:12", "- a 1 2000 f@m.py:10\n- a 2 3000 f@m.py:11\n- a 3 1 f@m.py:12",
+			"-2999 3000>1 stack f (m.py:12)\n+1000 2000>3000 stack f (m.py:11)\n+1000 1000>2000 stack f (m.py:10)\n",
+		},
+		{
+			"another size at each, and one line more: the numbers of allocations tell",
+			"- a 1 1 f@m.py:10\n- f 1\n- a 2 10 f@m.py:10\n- a 3 2000 f@m.py:11", "- a 9 7 f@m.py:10\n- a 1 2 f@m.py:11\n- f 1\n- a 2 22 f@m.py:11\n- a 3 4000 f@m.py:12",
+			"+2000 2000>4000 stack_without_lines f (m.py:12)\n+12 10>22 stack_without_lines f (m.py:11)\n+7 0>7 only_after f (m.py:10)\n",
 		},
 		{
 			"the same line is the same, and the others are matched without it",
@@ -604,6 +629,34 @@ func TestManySizes(t *testing.T) {
 	rep.WriteText(&text, 0, false)
 	if want := "there are more than 262,144 sizes"; !strings.Contains(text.String(), want) {
 		t.Errorf("no %q in\n%s", want, text.String())
+	}
+}
+
+// TestManyStacks: of more stacks than are aligned, those of the same lines are matched and the
+// others are one row.
+func TestManyStacks(t *testing.T) {
+	recording := func(from int) string {
+		var b strings.Builder
+		for n := range maxAlign {
+			fmt.Fprintf(&b, "- a %d %d f@m.py:%d\n", n, n+1, from+n)
+		}
+		return b.String()
+	}
+	p := compared(t, read(t, "a", recording(10)), read(t, "b", recording(12))).Pools[0]
+	if n := len(p.AtPeak.Rows); n != maxAlign-2+1 {
+		t.Fatalf("%d rows", n)
+	}
+	same, moved := 0, 0
+	for _, r := range p.AtPeak.Rows {
+		switch {
+		case r.How == ByStack && r.Difference == -2:
+			same++
+		case r.How == ByLines && r.Before.Stacks == 2 && r.After.Stacks == 2 && r.Before.PeakBytes == 3 && r.After.PeakBytes == 2*maxAlign-1:
+			moved++
+		}
+	}
+	if same != maxAlign-2 || moved != 1 {
+		t.Errorf("%d and %d", same, moved)
 	}
 }
 
